@@ -1,0 +1,45 @@
+# The commands of the house; `make help` lists them.
+GO            ?= go
+GOLANGCI_LINT ?= v2.15.0
+FUZZTIME      ?= 500000x
+ROUNDS        ?= 5
+SOAK          ?= 10m
+
+.PHONY: help build test lint vet fuzz bench bench-smoke setup soak
+help:
+	@echo 'make build        bin/penstock'
+	@echo 'make test         every test, with the race detector'
+	@echo 'make lint         golangci-lint, as .golangci.yml says'
+	@echo 'make fuzz         each fuzz target FUZZTIME times (default 500000x)'
+	@echo 'make bench        against HAProxy and nginx, ROUNDS rounds (default 5)'
+	@echo 'make bench-smoke  each Go benchmark once'
+	@echo 'make soak         2,000 connections and a change a second for SOAK (default 10m)'
+	@echo 'make setup        install the peers that integration tests and benchmarks use'
+
+build:
+	CGO_ENABLED=0 $(GO) build -o bin/penstock ./cmd/penstock
+
+test: setup
+	$(GO) test -race ./...
+
+vet:
+	$(GO) vet ./...
+
+lint:
+	$(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT) run
+
+fuzz:
+	FUZZTIME=$(FUZZTIME) bash integration/fuzz.sh
+
+bench: setup build
+	$(GO) run ./integration/bench -rounds $(ROUNDS)
+	$(GO) run ./integration/bench -rounds $(ROUNDS) -workers 2 -only "round trip|bulk|connection"
+
+bench-smoke:
+	$(GO) test -run '^$$' -bench . -benchtime 1x ./...
+
+setup:
+	bash integration/setup.sh
+
+soak: build
+	$(GO) run ./integration/soak -for $(SOAK)
