@@ -1,0 +1,302 @@
+package netio
+
+import (
+	"crypto/tls"
+	"errors"
+	"net/netip"
+	"slices"
+	"syscall"
+	"time"
+
+	"penstock/netio/clienthello"
+	"penstock/netio/proxyproto"
+	"penstock/netio/reactor"
+	"penstock/netio/relay"
+	"penstock/netio/stream"
+	"penstock/netio/tlsstream"
+)
+
+// Conn is one accepted connection: the actor that owns both of its sockets.
+// Its methods may be called on its loop only.
+//
+// It is one allocation, and all that an idle plain connection costs. What is
+// needed only until the relay begins is in ident, and let go then.
+type Conn struct {
+	client   reactor.Socket
+	upstream reactor.Socket
+	timer    reactor.Timer // the one deadline of the phase
+	relay    relay.Relay
+
+	loop       *loop
+	listener   *listener
+	spec       *Listener // as it was when the connection came; nil once relaying
+	next, prev *Conn     // on the loop
+
+	id          uint64
+	at          *socket // that accepted it
+	peer        netip.AddrPort
+	source      *netip.AddrPort // by the PROXY header; nil: peer
+	serverName  string
+	plan        Plan
+	profile     *Profile    // of the last target
+	meter       *meterShard // nil until there is a target
+	ident       *ident      // nil while there is nothing to remember
+	tls         *tlsstream.Stream
+	upstreamTLS *tlsstream.Stream
+
+	born   time.Duration
+	active time.Duration // the last byte; while connecting: the attempt's begin
+	expiry time.Duration // when the maximum age is reached, or an attempt's end
+
+	phase  phase
+	flags  connFlags
+	unsent uint32 // bytes that the kernel held for the peers at the last look
+}
+
+type phase uint8
+
+// The phases of a connection, in order; some are skipped.
+const (
+	phaseProxy      phase = iota // waits for the PROXY header
+	phaseHello                   // waits for the ClientHello
+	phaseHandshake               // TLS with the client
+	phaseRouting                 // inside a call to the handler or the plan
+	phaseConnecting              // to the endpoint, TLS with it included
+	phaseRelaying
+	phaseClosed
+)
+
+var phaseNames = [...]string{"proxy_header", "hello", "handshake", "routing", "connecting", "relaying", "closed"}
+
+type connFlags uint8
+
+const (
+	sourceCounted connFlags = 1 << iota // in listener.sources
+	helloRead                           // ident.hello is valid
+	alertable                           // a TLS client that can be told why it is closed
+	routedCounted                       // in meter.accepted
+	probing                             // keepalive probes go to the endpoint
+)
+
+// ID is unique within the process.
+func (c *Conn) ID() uint64 { return c.id }
+
+// Listener is the name of the listener that accepted it.
+func (c *Conn) Listener() string { return c.listener.name }
+
+// Peer is the other end of the socket; invalid for unix sockets.
+func (c *Conn) Peer() netip.AddrPort { return c.peer }
+
+// Client is the client's address: the PROXY header's, or Peer.
+func (c *Conn) Client() netip.AddrPort {
+	if c.source != nil {
+		return *c.source
+	}
+	return c.peer
+}
+
+// Local is the address that the peer connected to; invalid for unix sockets.
+// Behind a wildcard it asks the kernel.
+func (c *Conn) Local() netip.AddrPort {
+	if c.at.wildcard {
+		return c.client.LocalAddr()
+	}
+	return c.at.local
+}
+
+// Hello is what the ClientHello said; nil in ModePlain, and once relaying.
+func (c *Conn) Hello() *clienthello.Hello {
+	if c.ident == nil || c.flags&helloRead == 0 {
+		return nil
+	}
+	return &c.ident.hello
+}
+
+// ServerName is the name in the ClientHello, exactly as sent; "" without.
+func (c *Conn) ServerName() string { return c.serverName }
+
+// ProxyHeader is the PROXY header that came, or nil; nil once relaying.
+func (c *Conn) ProxyHeader() *proxyproto.Header {
+	if c.ident == nil {
+		return nil
+	}
+	return c.ident.header
+}
+
+// Plan is what Handler.Route gave, or nil.
+func (c *Conn) Plan() Plan { return c.plan }
+
+// TLS is the state of TLS with the client in ModeTerminate, or nil.
+func (c *Conn) TLS() *tls.ConnectionState {
+	if c.tls == nil {
+		return nil
+	}
+	state := c.tls.ConnectionState()
+	return &state
+}
+
+// Bytes are how many came from the client and from the endpoint.
+func (c *Conn) Bytes() (in, out uint64) {
+	return c.relay.Bytes(relay.Client), c.relay.Bytes(relay.Upstream)
+}
+
+// Age is the time since it was accepted.
+func (c *Conn) Age() time.Duration { return c.loop.Now() - c.born }
+
+func (c *Conn) info() ConnectionInfo {
+	i := ConnectionInfo{
+		ID: c.id, Listener: c.listener.name, Peer: c.peer, Client: c.Client(), ServerName: c.serverName,
+		Phase: phaseNames[c.phase], Age: c.Age(), Idle: c.loop.Now() - c.active,
+	}
+	i.BytesIn, i.BytesOut = c.Bytes()
+	if p, ok := c.plan.(Labeler); ok {
+		i.Label = p.Label()
+	}
+	return i
+}
+
+// clientStream is what the client is heard through and spoken to.
+func (c *Conn) clientStream() stream.Stream {
+	if c.tls != nil {
+		return c.tls
+	}
+	return &c.client
+}
+
+func (c *Conn) upstreamStream() stream.Stream {
+	if c.upstreamTLS != nil {
+		return c.upstreamTLS
+	}
+	return &c.upstream
+}
+
+// clientSide and upstreamSide are the connection as the owner of its streams.
+type (
+	clientSide   Conn
+	upstreamSide Conn
+)
+
+var (
+	_ stream.Owner = (*clientSide)(nil)
+	_ stream.Owner = (*upstreamSide)(nil)
+)
+
+// Connected tells that TLS with the client stands.
+func (s *clientSide) Connected() { (*Conn)(s).route() }
+
+func (s *clientSide) Received(p []byte) {
+	c := (*Conn)(s)
+	c.active = c.loop.Now()
+	if c.phase != phaseRelaying {
+		c.identify(p)
+		return
+	}
+	c.meter.fromPeer.Add(uint64(len(p)))
+	c.relay.Received(relay.Client, p)
+}
+
+func (s *clientSide) Moved(n int) {
+	s.active = s.loop.Now()
+	s.meter.fromPeer.Add(uint64(n))
+	s.relay.Moved(relay.Client, n)
+}
+
+func (s *clientSide) Sent() { (*Conn)(s).sent(relay.Client) }
+
+func (s *clientSide) Ended() {
+	c := (*Conn)(s)
+	if c.phase != phaseRelaying {
+		c.abort(ClientGone)
+		return
+	}
+	c.ended(relay.Client)
+}
+
+func (s *clientSide) Failed(err error) {
+	c := (*Conn)(s)
+	c.loop.failure = err
+	switch {
+	case c.phase == phaseRelaying:
+		c.failed(relay.Client, err)
+	case errors.Is(err, reactor.ErrPanic):
+		c.abort(Internal)
+	case errors.Is(err, tlsstream.ErrBusy):
+		c.loop.engine.refused.count(LimitHandshakes)
+		c.abort(LimitHandshakes)
+	case c.phase == phaseHandshake:
+		c.abort(HandshakeFailed)
+	default:
+		c.abort(ClientGone)
+	}
+}
+
+func (s *upstreamSide) Connected() { (*Conn)(s).connected() }
+
+func (s *upstreamSide) Received(p []byte) {
+	s.active = s.loop.Now()
+	s.meter.fromUpstr.Add(uint64(len(p)))
+	s.relay.Received(relay.Upstream, p)
+}
+
+func (s *upstreamSide) Moved(n int) {
+	s.active = s.loop.Now()
+	s.meter.fromUpstr.Add(uint64(n))
+	s.relay.Moved(relay.Upstream, n)
+}
+
+func (s *upstreamSide) Sent() { (*Conn)(s).sent(relay.Upstream) }
+
+func (s *upstreamSide) Ended() { (*Conn)(s).ended(relay.Upstream) }
+
+func (s *upstreamSide) Failed(err error) {
+	c := (*Conn)(s)
+	if c.phase == phaseRelaying {
+		c.loop.failure = err
+		c.failed(relay.Upstream, err)
+		return
+	}
+	c.connectFailed(err)
+}
+
+// abort resets whatever there is and ends the connection.
+func (c *Conn) abort(why Reason) {
+	c.clientStream().Abort()
+	c.upstreamStream().Abort()
+	c.finish(why)
+}
+
+// finish is the end of every connection. Its streams have been closed.
+func (c *Conn) finish(why Reason) {
+	if c.phase == phaseClosed {
+		return
+	}
+	c.phase = phaseClosed
+	l := c.loop
+	l.Disarm(&c.timer)
+	if c.meter != nil {
+		c.countRouted()
+		c.meter.active.Add(-1)
+	}
+	l.conns.remove(c)
+	l.open.Add(-1)
+	c.listener.open.Add(-1)
+	if c.flags&sourceCounted != 0 {
+		c.listener.sources.remove(c.Client().Addr())
+	}
+	defer c.forget() // what the handler may still ask for
+	l.engine.handler.Closed(c, why)
+	l.failure = nil
+	if l.draining != nil {
+		l.draining.connClosed()
+	}
+}
+
+// Failure is the error behind the reason, where there is one: what was wrong
+// with a handshake, a header or a connect. It is for Handler.Closed alone.
+func (c *Conn) Failure() error { return c.loop.failure }
+
+// isErrno tells that err is, or wraps, one of the system's errors.
+func isErrno(err error, list ...syscall.Errno) bool {
+	var e syscall.Errno
+	return errors.As(err, &e) && slices.Contains(list, e)
+}

@@ -1,0 +1,199 @@
+package netio
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"penstock/netio/proxyproto"
+	"penstock/netio/reactor"
+	"penstock/netio/tlsstream"
+)
+
+// Errors that Plan.Next is given, possibly wrapped; others are the system's
+// (ECONNREFUSED, EHOSTUNREACH, ...). ConnectReason tells the reason for each.
+var (
+	// ErrConnectTimeout says that an attempt took longer than the profile's
+	// ConnectTimeout.
+	ErrConnectTimeout = errors.New("connect timeout")
+	// ErrUpstreamTLS says that the TLS handshake with the endpoint failed.
+	ErrUpstreamTLS = errors.New("tls with the endpoint")
+)
+
+const defaultConnectTimeout = time.Second
+
+// ConnectReason is the reason that the failure of the last attempt makes.
+func ConnectReason(err error) Reason {
+	switch {
+	case errors.Is(err, ErrConnectTimeout) || isErrno(err, syscall.ETIMEDOUT):
+		return ConnectTimeout
+	case errors.Is(err, tlsstream.ErrBusy):
+		return LimitHandshakes
+	case errors.Is(err, ErrUpstreamTLS):
+		return UpstreamTLS
+	case isErrno(err, syscall.ECONNREFUSED):
+		return ConnectRefused
+	case isErrno(err, syscall.EMFILE, syscall.ENFILE):
+		return LimitFiles
+	}
+	return ConnectError
+}
+
+// connect makes the next attempt; err is how the one before ended. In
+// ModePlain the client is not read meanwhile: what it says waits in the
+// kernel. One that resets is noticed all the same.
+func (c *Conn) connect(err error) {
+	var to Target
+	c.loop.failure = err
+	c.guarded(func() (why Reason) {
+		to, why = c.plan.Next(c, err)
+		if why == OK && to.Profile == nil {
+			why = Internal
+		}
+		return why
+	})
+	c.loop.failure = nil
+	if c.phase == phaseClosed {
+		return
+	}
+	c.phase = phaseConnecting
+	c.setProfile(to.Profile)
+	l := c.loop
+	timeout := to.Profile.ConnectTimeout
+	if timeout <= 0 {
+		timeout = defaultConnectTimeout
+	}
+	c.active = l.Now()
+	l.Arm(&c.timer, timeout)
+	c.upstreamTLS = nil
+	c.upstream.Init(l.Loop, (*upstreamSide)(c))
+	if to.Unix != "" {
+		c.upstream.DialUnix(to.Unix)
+	} else {
+		c.upstream.Dial(to.Addr, reactor.TCPOptions{}) // see keepAlive
+	}
+}
+
+// setProfile counts the connection as active where it belongs now.
+func (c *Conn) setProfile(p *Profile) {
+	c.profile = p
+	meter := p.Meter.shard(c.loop.index)
+	if meter == c.meter {
+		return
+	}
+	if c.meter != nil {
+		c.meter.active.Add(-1)
+	}
+	c.meter = meter
+	meter.active.Add(1)
+}
+
+// countRouted counts the connection under the service that it got to, or that
+// could not be got to last: once, as the count must never go back.
+func (c *Conn) countRouted() {
+	if c.flags&routedCounted == 0 {
+		c.flags |= routedCounted
+		c.meter.accepted.Add(1)
+	}
+}
+
+// connectFailed is the end of an attempt.
+func (c *Conn) connectFailed(err error) {
+	c.loop.Disarm(&c.timer)
+	if c.upstreamTLS != nil {
+		err = fmt.Errorf("%w: %w", ErrUpstreamTLS, err)
+	}
+	c.connect(err)
+}
+
+// connectTimedOut is the same when its time is over.
+func (c *Conn) connectTimedOut() {
+	c.upstreamStream().Abort()
+	err := ErrConnectTimeout
+	if c.upstreamTLS != nil {
+		err = fmt.Errorf("%w: %w", ErrUpstreamTLS, err)
+	}
+	c.connect(err)
+}
+
+// connected is called when the endpoint's socket is connected, and again when
+// TLS on it stands, if the profile wants that.
+func (c *Conn) connected() {
+	if c.profile.TLS != nil && c.upstreamTLS == nil {
+		// A PROXY header goes before TLS, in the clear.
+		if header := c.appendProxyHeader(c.loop.scratch[:0]); len(header) > 0 {
+			c.upstream.Send(header)
+			c.loop.scratch = header
+		}
+		c.upstreamTLS = c.loop.local.Client(&c.upstream, c.profile.TLS, (*upstreamSide)(c))
+		c.upstream.SetOwner(c.upstreamTLS)
+		c.upstreamTLS.Connected()
+		return
+	}
+	c.guarded(func() Reason {
+		c.plan.Connected(c, c.loop.Now()-c.active)
+		return OK
+	})
+	if c.phase != phaseClosed {
+		c.beginRelay()
+	}
+}
+
+// beginRelay joins the two sides and lets go of all that was needed to get
+// here. From here on nothing is retried.
+func (c *Conn) beginRelay() {
+	l := c.loop
+	first := l.scratch[:0]
+	if c.upstreamTLS == nil {
+		first = c.appendProxyHeader(first)
+	}
+	fromClient := 0
+	if c.ident != nil {
+		fromClient = len(c.ident.buf)
+		if len(first) == 0 {
+			first = c.ident.buf
+		} else {
+			first = append(first, c.ident.buf...)
+			l.scratch = first
+		}
+	}
+	c.phase = phaseRelaying
+	c.countRouted()
+	c.active = l.Now()
+	c.meter.fromPeer.Add(uint64(fromClient))
+	c.relay.Start(c.clientStream(), c.upstreamStream(), first, fromClient)
+	c.forget()
+	c.spec = nil // what it leads to, certificates or more, may be replaced
+	c.startTimers()
+}
+
+// appendProxyHeader appends the header that the profile wants sent.
+func (c *Conn) appendProxyHeader(dst []byte) []byte {
+	if c.profile.SendProxy == proxyproto.None {
+		return dst
+	}
+	h := proxyproto.Header{Source: c.Client(), Destination: c.Local(), Authority: c.serverName}
+	if c.ident != nil && c.ident.header != nil {
+		in := c.ident.header
+		if in.Destination.IsValid() && !in.Local {
+			h.Destination = in.Destination
+		}
+		h.UniqueID, h.SSL, h.ALPN = in.UniqueID, in.SSL, in.ALPN
+		if h.Authority == "" {
+			h.Authority = in.Authority
+		}
+	}
+	if hello := c.Hello(); hello != nil && len(hello.ALPN) == 1 {
+		h.ALPN = hello.ALPN[0]
+	}
+	if h.UniqueID == nil {
+		h.UniqueID = binary.BigEndian.AppendUint64(c.loop.engine.instance[:], c.id)
+	}
+	if state := c.TLS(); state != nil {
+		h.ALPN = state.NegotiatedProtocol
+		h.SSL = describeTLS(state)
+	}
+	return proxyproto.Append(dst, c.profile.SendProxy, h)
+}

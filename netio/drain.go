@@ -1,0 +1,149 @@
+package netio
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"penstock/netio/reactor"
+)
+
+// Drain ends the engine's work in order: it stops accepting, having taken all
+// that waits in the kernel's queues, and then closes the connections with the
+// reason Drained: evenly over the window, most idle first, each at a moment
+// when nothing is under way on it if there is one before the window ends
+// (rule 19). It returns when none is left, or with the context's error.
+func (e *Engine) Drain(ctx context.Context, over time.Duration) error {
+	e.mu.Lock()
+	e.stopListening()
+	e.mu.Unlock()
+	if err := e.waitClosed(ctx); err != nil {
+		return err
+	}
+	var empty []chan struct{}
+	for _, l := range e.loops {
+		done := make(chan struct{})
+		if l.Post(func() { l.drain(over, done) }) {
+			empty = append(empty, done)
+		}
+	}
+	return waitAll(ctx, empty)
+}
+
+// waitClosed waits for all listening sockets to be closed.
+func (e *Engine) waitClosed(ctx context.Context) error {
+	open := make(chan []chan struct{}, len(e.loops))
+	e.onLoops(func(l *loop) {
+		var some []chan struct{}
+		for s := range l.sockets {
+			some = append(some, s.closed)
+		}
+		open <- some
+	})
+	close(open)
+	for some := range open {
+		if err := waitAll(ctx, some); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func waitAll(ctx context.Context, all []chan struct{}) error {
+	for _, c := range all {
+		select {
+		case <-c:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// drain closes a loop's connections over a window. Each loop does its own.
+type drain struct {
+	loop  *loop
+	timer reactor.Timer
+	begun time.Duration
+	over  time.Duration
+	total int
+	// queue is who is still to be closed, most idle first. Those that turn
+	// out to be busy go to its end.
+	queue []drained
+	done  []chan struct{}
+}
+
+// drained is a connection as it was when it was queued.
+type drained struct {
+	conn   *Conn
+	active time.Duration
+}
+
+const drainTick = 20 * time.Millisecond
+
+// drain begins to close the connections of the loop. A second call makes
+// those still open go by its own window.
+func (l *loop) drain(over time.Duration, done chan struct{}) {
+	d := l.draining
+	if d == nil {
+		d = &drain{loop: l}
+		d.timer.Init(d)
+		l.draining = d
+	}
+	d.done = append(d.done, done)
+	d.begun, d.over, d.queue = l.Now(), over, d.queue[:0]
+	for c := l.conns.head; c != nil; c = c.next {
+		d.queue = append(d.queue, drained{c, c.active})
+	}
+	slices.SortStableFunc(d.queue, func(a, b drained) int { return cmp.Compare(a.active, b.active) })
+	d.total = len(d.queue)
+	d.Expired(&d.timer)
+}
+
+// Expired implements reactor.Expirer: it closes as many as are due by now.
+func (d *drain) Expired(*reactor.Timer) {
+	l := d.loop
+	elapsed := l.Now() - d.begun
+	if elapsed >= d.over {
+		for c := l.conns.head; c != nil; c = l.conns.head {
+			c.stop(Drained, c.isQuiet())
+		}
+		d.finish()
+		return
+	}
+	// Those that are gone, closed here or by their peers, count as done.
+	due := int(float64(d.total) * float64(elapsed) / float64(d.over))
+	for n := len(d.queue); n > 0 && d.total-len(d.queue) < due; n-- {
+		next := d.queue[0]
+		d.queue = d.queue[1:]
+		switch c := next.conn; {
+		case c.phase == phaseClosed:
+		case c.active == next.active && c.isQuiet():
+			c.stop(Drained, true)
+		default:
+			d.queue = append(d.queue, drained{c, c.active})
+		}
+	}
+	if l.conns.head == nil {
+		d.finish()
+		return
+	}
+	l.Arm(&d.timer, min(drainTick, d.over-elapsed))
+}
+
+// connClosed ends the drain early when the last connection is gone.
+func (d *drain) connClosed() {
+	if d.loop.conns.head == nil {
+		d.loop.Arm(&d.timer, 0)
+	}
+}
+
+// finish tells whoever waits.
+func (d *drain) finish() {
+	d.loop.Disarm(&d.timer)
+	for _, done := range d.done {
+		close(done)
+	}
+	d.done, d.queue = nil, nil
+}

@@ -1,0 +1,178 @@
+package netio
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// rule 19: a drain takes the connections that wait, and then closes over the
+// window, most idle first.
+func TestDrainClosesMostIdleFirst(t *testing.T) {
+	const n = 10
+	r := newRig(t, Config{Loops: 1}, endpoint(t, echo), Profile{})
+	addr := r.serve(t, Listener{})
+	conns := make([]*net.TCPConn, n)
+	order := make(map[uint64]int)
+	for i := range conns {
+		conns[i] = dial(t, addr)
+		roundTrip(t, conns[i], "x")
+	}
+	for i, c := range r.Connections(n) { // the latest first
+		order[c.ID] = n - 1 - i
+	}
+	// The connections speak again in this order, which is none of the above.
+	spoke := []int{3, 7, 1, 9, 0, 4, 8, 2, 6, 5}
+	for _, i := range spoke {
+		roundTrip(t, conns[i], "y")
+		idle := r.idleOf(t, conns[i])
+		waitFor(t, "time to pass", func() bool { return r.idleOf(t, conns[i]) > idle+2*time.Millisecond })
+	}
+	const over = 500 * time.Millisecond
+	begun := time.Now()
+	if err := r.Drain(t.Context(), over); err != nil {
+		t.Fatal(err)
+	}
+	took := time.Since(begun)
+	var got []int
+	for _, e := range r.waitEndings(t, n) {
+		if e.why != Drained {
+			t.Errorf("ended with %q", e.why)
+		}
+		got = append(got, order[e.id])
+	}
+	if !slices.Equal(got, spoke) {
+		t.Errorf("closed in the order %v, want %v", got, spoke)
+	}
+	if took < over*(n-1)/n {
+		t.Errorf("all were closed within %v, the window is %v", took, over)
+	}
+	for _, c := range conns {
+		mustEnd(t, c, "")
+	}
+	if _, err := net.Dial("tcp", addr); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("a drained engine listens: %v", err)
+	}
+}
+
+// idleOf is how long the connection of that client has been idle.
+func (r *rig) idleOf(t testing.TB, c *net.TCPConn) time.Duration {
+	t.Helper()
+	for _, i := range r.Connections(1000) {
+		if i.Peer == c.LocalAddr().(*net.TCPAddr).AddrPort() {
+			return i.Idle
+		}
+	}
+	t.Fatalf("no connection from %v", c.LocalAddr())
+	return 0
+}
+
+// rule 19: who is busy is left alone until the window ends, and then gets no
+// end that looks clean; who leaves meanwhile shortens it.
+func TestDrainLeavesBusyConnectionsToTheEnd(t *testing.T) {
+	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	addr := r.serve(t, Listener{})
+	idle, busy := dial(t, addr), dial(t, addr)
+	roundTrip(t, idle, "x")
+	end := make(chan error, 1)
+	go func() {
+		p := make([]byte, 1)
+		for {
+			if _, err := busy.Write(p); err != nil {
+				end <- err
+				return
+			}
+			if _, err := io.ReadFull(busy, p); err != nil {
+				end <- err
+				return
+			}
+		}
+	}()
+	waitFor(t, "it to be busy", func() bool { return r.meter.Counts().BytesIn > 100 })
+	const over = 400 * time.Millisecond
+	begun := time.Now()
+	if err := r.Drain(t.Context(), over); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(begun); took < over {
+		t.Errorf("the busy connection was closed after %v", took)
+	}
+	mustEnd(t, idle, "")
+	if err := <-end; errors.Is(err, io.EOF) {
+		t.Errorf("the busy connection ended with %v", err)
+	}
+	r.waitEndings(t, 2)
+}
+
+func TestDrainEndsWithTheLastConnection(t *testing.T) {
+	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	c := dial(t, r.serve(t, Listener{}))
+	roundTrip(t, c, "x")
+	done := make(chan error, 1)
+	go func() { done <- r.Drain(t.Context(), time.Hour) }()
+	waitFor(t, "the drain to begin", func() bool { return r.listening() == 0 })
+	roundTrip(t, c, "still served")
+	c.Close()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	r.wantEnd(t, ClientFIN)
+}
+
+func TestDrainThatIsInterrupted(t *testing.T) {
+	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	c := dial(t, r.serve(t, Listener{}))
+	roundTrip(t, c, "x")
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Drain(ctx, time.Hour) }()
+	waitFor(t, "the drain to begin", func() bool { return r.listening() == 0 })
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("drain: %v", err)
+	}
+	roundTrip(t, c, "still served")
+	// A second one has its own window.
+	if err := r.Drain(t.Context(), 0); err != nil {
+		t.Error(err)
+	}
+	r.wantEnd(t, Drained)
+}
+
+// rule 11: whoever the kernel has taken before a drain is served.
+func TestDrainServesWhoWaits(t *testing.T) {
+	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	addr := r.serve(t, Listener{})
+	const n = 50
+	var conns []*net.TCPConn
+	for range n {
+		conns = append(conns, dial(t, addr))
+	}
+	var drained atomic.Bool
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := r.Drain(t.Context(), 200*time.Millisecond); err != nil {
+			t.Error(err)
+		}
+		drained.Store(true)
+	}()
+	for _, c := range conns {
+		roundTrip(t, c, "x")
+	}
+	if drained.Load() {
+		t.Error("the drain was over before the connections")
+	}
+	<-done
+	for _, e := range r.waitEndings(t, n) {
+		if e.why != Drained || e.in != 1 {
+			t.Errorf("ending %+v", e)
+		}
+	}
+}

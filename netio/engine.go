@@ -1,0 +1,266 @@
+package netio
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"penstock/netio/reactor"
+	"penstock/netio/tlsstream"
+)
+
+// Config is how an engine is made. Zero values mean the defaults.
+type Config struct {
+	// Handler decides about connections; required.
+	Handler Handler
+	// Log gets what happens to listeners; required. Connections are the
+	// Handler's to log.
+	Log *slog.Logger
+	// Loops is the number of event loops; default GOMAXPROCS.
+	Loops int
+	// MemoryBudget bounds the bytes held for connections before they are
+	// relayed, in all; default 64 MiB, at least 1 MiB. See budget.
+	MemoryBudget int64
+	// MaxHandshakes bounds the TLS handshakes under way, in both roles;
+	// default 4096.
+	MaxHandshakes int
+	// KeepAlive is the idle time before TCP keepalive probes, and their
+	// interval, on both sides; towards an endpoint it begins when the
+	// connection is that old. Default 60s, negative: none.
+	KeepAlive time.Duration
+	// BindRetry is the pause before an address that could not be bound is
+	// tried again; it doubles up to BindRetryMax. Default 1s and 30s.
+	BindRetry, BindRetryMax time.Duration
+	// CloseTimeout bounds what is left of a connection after it was closed:
+	// sending what is pending, seeing the peer's end; default 10s.
+	CloseTimeout time.Duration
+}
+
+func (c Config) withDefaults() (Config, error) {
+	var faults []error
+	if c.Handler == nil {
+		faults = append(faults, errors.New("config: no handler"))
+	}
+	if c.Log == nil {
+		faults = append(faults, errors.New("config: no log"))
+	}
+	if c.Loops < 0 {
+		faults = append(faults, fmt.Errorf("config: %d loops", c.Loops))
+	}
+	if c.Loops == 0 {
+		c.Loops = runtime.GOMAXPROCS(0)
+	}
+	if c.MemoryBudget == 0 {
+		c.MemoryBudget = 64 << 20
+	}
+	if c.MemoryBudget < 1<<20 {
+		faults = append(faults, fmt.Errorf("config: memory budget %d, at least %d", c.MemoryBudget, 1<<20))
+	}
+	if c.MaxHandshakes <= 0 {
+		c.MaxHandshakes = 4096
+	}
+	if c.KeepAlive == 0 {
+		c.KeepAlive = time.Minute
+	}
+	if c.BindRetry <= 0 {
+		c.BindRetry = time.Second
+	}
+	if c.BindRetryMax <= 0 {
+		c.BindRetryMax = 30 * time.Second
+	}
+	return c, errors.Join(faults...)
+}
+
+// An Engine runs the loops. Its methods may be called from any goroutine but
+// those of the loops (that is, not by a Handler or a Plan). Most of them wait
+// for the loops, so they must not be called with a lock held that a Handler or
+// a Plan takes.
+type Engine struct {
+	cfg      Config
+	log      *slog.Logger
+	handler  Handler
+	tcp      reactor.TCPOptions
+	loops    []*loop
+	pool     *tlsstream.Pool
+	budget   budget
+	refused  refusals
+	rests    atomic.Uint64 // times that accepting rested for want of descriptors
+	instance [8]byte       // chance; begins the unique ids of this process
+	files    int64         // connections that the descriptors suffice for
+
+	running sync.WaitGroup // the loops' goroutines
+
+	mu        sync.Mutex
+	listeners map[string]*listener
+	next      int  // loop that gets the next socket
+	stopped   bool // draining or closed: nothing listens any more
+	closed    bool
+}
+
+// New makes an engine and starts its loops. Close ends it.
+func New(cfg Config) (*Engine, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{
+		cfg: cfg, log: cfg.Log, handler: cfg.Handler,
+		tcp:       reactor.TCPOptions{KeepAlive: max(cfg.KeepAlive, 0)},
+		pool:      tlsstream.NewPool(cfg.MaxHandshakes),
+		budget:    budget{limit: cfg.MemoryBudget},
+		instance:  newInstance(),
+		listeners: make(map[string]*listener),
+	}
+	for i := range cfg.Loops {
+		l, err := newLoop(e, i)
+		if err != nil {
+			for _, l := range e.loops {
+				l.Close()
+				_ = l.Run() // which releases what it has, and returns
+			}
+			return nil, err
+		}
+		e.loops = append(e.loops, l)
+	}
+	e.files = roomFor()
+	for _, l := range e.loops {
+		e.running.Go(l.run)
+	}
+	return e, nil
+}
+
+// Loops is the number of loops, for NewMeter.
+func (e *Engine) Loops() int { return len(e.loops) }
+
+// onLoops has fn called on every loop and waits for all of them.
+func (e *Engine) onLoops(fn func(l *loop)) {
+	var wg sync.WaitGroup
+	for _, l := range e.loops {
+		wg.Add(1)
+		if !l.Post(func() { defer wg.Done(); fn(l) }) {
+			wg.Done()
+		}
+	}
+	wg.Wait()
+}
+
+// Close ends all connections at once, with the reason Shutdown, and then the
+// engine. It waits until nothing of it runs.
+func (e *Engine) Close() {
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		return
+	}
+	e.closed = true
+	e.stopListening()
+	e.mu.Unlock()
+	// Nobody accepts any more after this round, so no connection is on its
+	// way to another loop after the next one.
+	e.onLoops(func(l *loop) {
+		for s := range l.sockets {
+			s.close()
+		}
+	})
+	e.onLoops((*loop).shutdown)
+	for _, l := range e.loops {
+		l.Close()
+	}
+	e.running.Wait()
+}
+
+// Stats are an engine's numbers now.
+type Stats struct {
+	// Connections are those accepted and not closed; PerLoop the same for
+	// each loop.
+	Connections int
+	PerLoop     []int
+	// Pending is how many bytes the kernel has not taken yet.
+	Pending int64
+	// Budget is the memory budget for connections that are not relayed yet,
+	// BudgetUsed what is charged to it.
+	Budget, BudgetUsed int64
+	// Handshakes are the TLS handshakes under way.
+	Handshakes int
+	// Refused counts connections that a limit turned away, since start.
+	Refused map[Reason]uint64
+	// AcceptRests counts how often accepting rested for want of descriptors
+	// or memory; connections waited in the kernel meanwhile.
+	AcceptRests uint64
+}
+
+// Stats gathers the numbers.
+func (e *Engine) Stats() Stats {
+	s := Stats{
+		Budget: e.budget.limit, BudgetUsed: e.budget.used.Load(),
+		Handshakes: e.pool.Handshakes(), Refused: e.refused.counts(), AcceptRests: e.rests.Load(),
+	}
+	for _, l := range e.loops {
+		n := int(l.open.Load())
+		s.PerLoop = append(s.PerLoop, n)
+		s.Connections += n
+		s.Pending += l.Pending()
+	}
+	return s
+}
+
+// ConnectionInfo is what one connection looks like from outside.
+type ConnectionInfo struct {
+	ID       uint64
+	Listener string
+	Peer     netip.AddrPort // the other end of the socket
+	Client   netip.AddrPort // the client, behind a PROXY header
+	// ServerName is what the ClientHello said, exactly as sent.
+	ServerName string
+	// Label is what the plan calls itself (see Labeler).
+	Label string
+	// Phase is proxy_header, hello, handshake, connecting or relaying.
+	Phase             string
+	BytesIn, BytesOut uint64 // from the client, from the endpoint
+	Age, Idle         time.Duration
+}
+
+// A Labeler is a Plan that has a name for where it leads.
+type Labeler interface{ Label() string }
+
+// Connections describes up to limit connections, the latest first. It asks
+// the loops and waits for their answers.
+func (e *Engine) Connections(limit int) []ConnectionInfo {
+	var mu sync.Mutex
+	var all []ConnectionInfo
+	e.onLoops(func(l *loop) {
+		var some []ConnectionInfo
+		for c := l.conns.head; c != nil && len(some) < limit; c = c.next {
+			some = append(some, c.info())
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, some...)
+	})
+	slices.SortFunc(all, func(a, b ConnectionInfo) int { return cmp.Compare(a.Age, b.Age) })
+	return all[:min(len(all), max(limit, 0))]
+}
+
+// Listeners tells how the listeners are doing, by name.
+func (e *Engine) Listeners() []ListenerStatus {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	list := make([]ListenerStatus, 0, len(e.listeners))
+	for _, l := range e.listeners {
+		s := ListenerStatus{Name: l.name, Address: l.spec.Load().Address, Err: l.err, Connections: int(l.open.Load())}
+		if l.socket != nil {
+			s.Address = l.socket.bound
+		}
+		list = append(list, s)
+	}
+	slices.SortFunc(list, func(a, b ListenerStatus) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}

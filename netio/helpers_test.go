@@ -1,0 +1,374 @@
+package netio
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience is how long a test waits for what must happen.
+const patience = 10 * time.Second
+
+// waitFor polls until cond holds.
+func waitFor(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(patience); !cond(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited %v for %s", patience, what)
+		}
+	}
+}
+
+// ending is what Handler.Closed was told.
+type ending struct {
+	id       uint64
+	listener string
+	client   netip.AddrPort
+	why      Reason
+	routed   bool
+	in, out  uint64
+}
+
+// handler routes every connection by its function and keeps all endings.
+type handler struct {
+	route func(c *Conn) (Plan, Reason)
+
+	mu   sync.Mutex
+	ends []ending
+}
+
+func (h *handler) Route(c *Conn) (Plan, Reason) { return h.route(c) }
+
+func (h *handler) Closed(c *Conn, why Reason) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e := ending{id: c.ID(), listener: c.Listener(), client: c.Client(), why: why, routed: c.Plan() != nil}
+	e.in, e.out = c.Bytes()
+	h.ends = append(h.ends, e)
+}
+
+func (h *handler) endings() []ending {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return append([]ending(nil), h.ends...)
+}
+
+// waitEndings waits until n connections have ended and returns them. Not one
+// may have been told twice.
+func (h *handler) waitEndings(t testing.TB, n int) []ending {
+	t.Helper()
+	waitFor(t, "the endings of connections", func() bool { return len(h.endings()) >= n })
+	ends := h.endings()
+	seen := make(map[uint64]bool)
+	for _, e := range ends {
+		if seen[e.id] {
+			t.Errorf("connection %d ended twice: %+v", e.id, ends)
+		}
+		seen[e.id] = true
+	}
+	if len(ends) != n {
+		t.Fatalf("%d endings, want %d: %+v", len(ends), n, ends)
+	}
+	return ends
+}
+
+// wantEnd waits for the one ending there is to be.
+func (h *handler) wantEnd(t testing.TB, why Reason) ending {
+	t.Helper()
+	e := h.waitEndings(t, 1)[0]
+	if e.why != why {
+		t.Fatalf("ended with %q, want %q", e.why, why)
+	}
+	return e
+}
+
+// plan tries its targets in order and gives up with the reason of the last error.
+type plan struct {
+	targets []Target
+	errs    []error
+	took    time.Duration
+	label   string
+}
+
+func (p *plan) Next(_ *Conn, err error) (Target, Reason) {
+	if err != nil {
+		p.errs = append(p.errs, err)
+	}
+	if len(p.errs) == len(p.targets) {
+		return Target{}, ConnectReason(err)
+	}
+	return p.targets[len(p.errs)], OK
+}
+
+func (p *plan) Connected(_ *Conn, took time.Duration) { p.took = took }
+func (p *plan) Label() string                         { return p.label }
+
+// rig is an engine with its handler.
+type rig struct {
+	*Engine
+	*handler
+	meter *Meter
+}
+
+// newRig starts an engine whose connections go to the address with the
+// profile; both may be changed by setting route before anything connects.
+func newRig(t testing.TB, cfg Config, to string, p Profile) *rig {
+	t.Helper()
+	r := &rig{handler: new(handler)}
+	cfg.Handler = r.handler
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	}
+	if cfg.Loops == 0 {
+		cfg.Loops = 2
+	}
+	e, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Engine = e
+	t.Cleanup(e.Close)
+	r.meter = NewMeter("l", "s", e.Loops())
+	p.Meter = r.meter
+	target := Target{Profile: &p}
+	if to != "" {
+		target.Addr = mustAddr(to)
+	}
+	r.route = func(*Conn) (Plan, Reason) { return &plan{targets: []Target{target}, label: to}, OK }
+	return r
+}
+
+// serve sets the one listener and returns its address.
+func (r *rig) serve(t testing.TB, spec Listener) string {
+	t.Helper()
+	if spec.Name == "" {
+		spec.Name = "l"
+	}
+	if spec.Network == "" {
+		spec.Network, spec.Address = "tcp", "127.0.0.1:0"
+	}
+	r.SetListeners([]Listener{spec})
+	return r.address(t, spec.Name)
+}
+
+func (r *rig) address(t testing.TB, name string) string {
+	t.Helper()
+	for _, s := range r.Listeners() {
+		if s.Name == name && s.Err == nil {
+			return s.Address
+		}
+	}
+	t.Fatalf("%q does not listen: %+v", name, r.Listeners())
+	return ""
+}
+
+// testWriter sends a log to the test's.
+type testWriter struct{ t testing.TB }
+
+func (w testWriter) Write(p []byte) (int, error) {
+	w.t.Logf("%s", bytes.TrimSpace(p))
+	return len(p), nil
+}
+
+// endpoint is a server whose connections are served by a function, and closed
+// after it. It ends with the test.
+func endpoint(t testing.TB, serve func(c *net.TCPConn)) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var conns []net.Conn
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			conns = append(conns, c)
+			mu.Unlock()
+			wg.Go(func() {
+				defer c.Close()
+				serve(c.(*net.TCPConn))
+			})
+		}
+	})
+	t.Cleanup(func() {
+		ln.Close()
+		mu.Lock()
+		for _, c := range conns {
+			c.Close()
+		}
+		mu.Unlock()
+		wg.Wait()
+	})
+	return ln.Addr().String()
+}
+
+func echo(c *net.TCPConn) { _, _ = io.Copy(c, c) }
+
+// dial connects to the rig; the connection ends with the test.
+func dial(t testing.TB, addr string) *net.TCPConn {
+	t.Helper()
+	c, err := net.DialTimeout("tcp", addr, patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	return c.(*net.TCPConn)
+}
+
+func mustWrite(t testing.TB, c net.Conn, s string) {
+	t.Helper()
+	if _, err := io.WriteString(c, s); err != nil {
+		t.Fatalf("write: %v", err)
+	}
+}
+
+func mustRead(t testing.TB, c net.Conn, want string) {
+	t.Helper()
+	got := make([]byte, len(want))
+	if n, err := io.ReadFull(c, got); err != nil || string(got) != want {
+		t.Fatalf("read %q, %v, want %q", got[:n], err, want)
+	}
+}
+
+// mustEnd reads the rest, which must be that, and a clean end.
+func mustEnd(t testing.TB, c net.Conn, want string) {
+	t.Helper()
+	got, err := io.ReadAll(c)
+	if err != nil || string(got) != want {
+		t.Fatalf("read %q, %v, want %q and a clean end", got, err, want)
+	}
+}
+
+// mustBeReset reads until the end, which must not be a clean one.
+func mustBeReset(t testing.TB, c net.Conn) {
+	t.Helper()
+	if rest, err := io.ReadAll(c); !errors.Is(err, syscall.ECONNRESET) {
+		t.Fatalf("read %q, %v, want a reset", rest, err)
+	}
+}
+
+// mustBeTurnedAway connects to where there is nothing for a new client but a
+// reset. That may come before connecting is over.
+func mustBeTurnedAway(t testing.TB, addr string) {
+	t.Helper()
+	c, err := net.DialTimeout("tcp", addr, patience)
+	if err != nil {
+		if !errors.Is(err, syscall.ECONNRESET) {
+			t.Fatal(err)
+		}
+		return
+	}
+	defer c.Close()
+	mustBeReset(t, c)
+}
+
+// roundTrip has an echo answer.
+func roundTrip(t testing.TB, c net.Conn, s string) {
+	t.Helper()
+	mustWrite(t, c, s)
+	mustRead(t, c, s)
+}
+
+func reset(t testing.TB, c *net.TCPConn) {
+	t.Helper()
+	if err := c.SetLinger(0); err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+}
+
+// clientHello is the first flight of a TLS client for that name.
+func clientHello(t testing.TB, name string, alpn ...string) []byte {
+	t.Helper()
+	client, server := net.Pipe()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = tls.Client(client, &tls.Config{ServerName: name, NextProtos: alpn, InsecureSkipVerify: name == ""}).Handshake()
+	}()
+	buf := make([]byte, 16<<10)
+	n, err := server.Read(buf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Close()
+	client.Close()
+	<-done
+	return buf[:n]
+}
+
+// certificate makes one for the names, and the pool that trusts it.
+func certificate(t testing.TB, names ...string) (tls.Certificate, *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: names[0]}, DNSNames: names,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(leaf)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, pool
+}
+
+// openSockets counts the sockets of the process. (Loops keep pipes and more.)
+func openSockets(t testing.TB) (n int) {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range list {
+		if to, err := os.Readlink("/proc/self/fd/" + f.Name()); err == nil && strings.HasPrefix(to, "socket:") {
+			n++
+		}
+	}
+	return n
+}
+
+func mustAddr(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
+
+// quiet is for tests that cause errors in the log on purpose.
+var quiet = slog.New(slog.DiscardHandler)

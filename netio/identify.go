@@ -1,0 +1,308 @@
+package netio
+
+import (
+	"crypto/tls"
+	"errors"
+
+	"penstock/netio/clienthello"
+	"penstock/netio/proxyproto"
+)
+
+// ident is what a connection remembers until its relay begins: the bytes that
+// were read to find out where it wants to go, and what they said.
+type ident struct {
+	conn       *Conn
+	next, prev *ident // in loop.silent
+	silent     bool   // in loop.silent: nothing came yet
+
+	buf    []byte // what was read and is not used up: it goes to the endpoint
+	need   int    // length of buf before it is worth looking at again
+	charge int64  // to the memory budget
+	header *proxyproto.Header
+	hello  clienthello.Hello
+}
+
+// maxIdentity is the most that can be held of a connection whose identity is
+// not known yet.
+const maxIdentity = clienthello.MaxSize + proxyproto.MaxV2
+
+// remember gives the connection an ident.
+func (c *Conn) remember() *ident {
+	l := c.loop
+	if n := len(l.spare); n > 0 {
+		c.ident = l.spare[n-1]
+		l.spare[n-1] = nil
+		l.spare = l.spare[:n-1]
+	} else {
+		c.ident = new(ident)
+	}
+	c.ident.conn = c
+	return c.ident
+}
+
+// forget lets go of it.
+func (c *Conn) forget() {
+	id, l := c.ident, c.loop
+	if id == nil {
+		return
+	}
+	c.ident = nil
+	l.silent.remove(id)
+	if id.charge > 0 {
+		l.refund(id.charge)
+	}
+	if len(l.spare) >= maxSpareIdents {
+		return
+	}
+	buf := id.buf[:0]
+	if cap(buf) > maxSpareBuffer {
+		buf = nil
+	}
+	*id = ident{buf: buf}
+	l.spare = append(l.spare, id)
+}
+
+// setCharge makes n what the connection is charged for. It may make the loop
+// stop reading from others.
+func (c *Conn) setCharge(n int64) {
+	id := c.ident
+	d := n - id.charge
+	id.charge = n
+	switch {
+	case d > 0:
+		c.loop.charge(d)
+	case d < 0:
+		c.loop.refund(-d)
+	}
+}
+
+// start begins with what the listener asks for first.
+func (c *Conn) start() {
+	switch {
+	case len(c.spec.ProxyFrom) > 0 && c.peer.IsValid() && c.spec.trusts(c.peer.Addr()):
+		c.phase = phaseProxy
+	case c.spec.Mode == ModePlain:
+		c.route()
+		return
+	default:
+		c.phase = phaseHello
+	}
+	c.loop.silent.add(c.remember())
+	if !c.loop.starving.Load() {
+		c.listen()
+	}
+}
+
+// listen reads from a client that has said nothing yet; its time runs.
+func (c *Conn) listen() {
+	c.client.SetReading(true)
+	c.armIdentify()
+}
+
+// rest is the reverse: the node has no memory for what it would say.
+func (c *Conn) rest() {
+	c.client.SetReading(false)
+	c.loop.Disarm(&c.timer)
+}
+
+func (c *Conn) armIdentify() {
+	d := c.spec.HelloTimeout
+	if c.phase == phaseProxy {
+		d = c.spec.ProxyTimeout
+	}
+	c.loop.Arm(&c.timer, d)
+}
+
+// identify takes the first bytes of a connection, as they come.
+func (c *Conn) identify(p []byte) {
+	id := c.ident
+	if id == nil {
+		return // closed in this very call
+	}
+	c.loop.silent.remove(id)
+	data := p
+	if len(id.buf) > 0 {
+		id.buf = append(id.buf, p...)
+		data = id.buf
+	}
+	if len(data) < id.need {
+		return
+	}
+	if c.phase == phaseProxy {
+		n, why := c.readProxyHeader(data)
+		if n == 0 {
+			c.more(data, why)
+			return
+		}
+		data = data[n:]
+		id.need = 0
+		if c.spec.Mode == ModePlain {
+			c.client.SetReading(false)
+			c.keep(data)
+			c.route()
+			return
+		}
+		c.phase = phaseHello
+		c.armIdentify()
+	}
+	if len(data) == 0 { // as if it had just come
+		c.keep(nil)
+		c.loop.silent.add(id)
+		if c.loop.starving.Load() {
+			c.rest()
+		}
+		return
+	}
+	if n, why := c.readHello(data); n == 0 {
+		c.more(data, why)
+		return
+	}
+	c.client.SetReading(false)
+	c.flags |= alertable
+	if c.spec.Mode == ModeTerminate {
+		c.terminate(data)
+		return
+	}
+	c.keep(data)
+	c.route()
+}
+
+// more waits for more bytes behind those, or closes where none will help.
+func (c *Conn) more(data []byte, why Reason) {
+	if why != OK {
+		c.abort(why)
+		return
+	}
+	c.keep(data)
+	c.setCharge(maxIdentity)
+}
+
+// keep keeps bytes that are still needed, and no others. They may lie in the
+// buffer already.
+func (c *Conn) keep(data []byte) {
+	id := c.ident
+	id.buf = append(id.buf[:0], data...)
+	c.setCharge(int64(len(data)))
+}
+
+// readProxyHeader returns how many bytes the header took; 0 while there is
+// none, with the reason to give up.
+func (c *Conn) readProxyHeader(data []byte) (int, Reason) {
+	h, n, err := proxyproto.Parse(data)
+	switch {
+	case errors.Is(err, proxyproto.ErrMore):
+		c.ident.need = n
+		return 0, OK
+	case err != nil:
+		c.loop.failure = err
+		return 0, BadProxyHeader
+	}
+	c.ident.header = &h
+	if h.Local || !h.Source.IsValid() {
+		return n, OK // the proxy speaks for itself, or cannot tell
+	}
+	source := h.Source // a copy: the header is let go
+	c.source = &source
+	if limit := c.spec.MaxPerSource; limit > 0 {
+		if !c.listener.sources.add(h.Source.Addr(), limit) {
+			c.loop.engine.refused.count(LimitPerSource)
+			return 0, LimitPerSource
+		}
+		c.flags |= sourceCounted
+	}
+	return n, OK
+}
+
+// readHello does the same for the ClientHello.
+func (c *Conn) readHello(data []byte) (int, Reason) {
+	h, n, err := clienthello.Parse(data)
+	switch {
+	case errors.Is(err, clienthello.ErrMore):
+		c.ident.need = n
+		return 0, OK
+	case errors.Is(err, clienthello.ErrTooLong):
+		c.loop.failure = err
+		return 0, HelloTooLong
+	case err != nil:
+		c.loop.failure = err
+		return 0, BadHello
+	}
+	c.ident.hello = h
+	c.flags |= helloRead
+	c.serverName = h.ServerName
+	return n, OK
+}
+
+// terminate begins TLS with the client, whose hello data begins with.
+func (c *Conn) terminate(data []byte) {
+	var config *tls.Config
+	c.guarded(func() (why Reason) {
+		config, why = c.spec.TLSConfig(&c.ident.hello)
+		if why == OK && config == nil {
+			why = Internal
+		}
+		return why
+	})
+	if c.phase == phaseClosed {
+		return
+	}
+	c.phase = phaseHandshake
+	c.flags &^= alertable // from here on that is for crypto/tls to do
+	c.tls = c.loop.local.Server(&c.client, config, data, (*clientSide)(c))
+	c.client.SetOwner(c.tls)
+	c.ident.buf = c.ident.buf[:0] // copied
+	c.setCharge(0)
+	c.loop.Arm(&c.timer, c.spec.HandshakeTimeout)
+}
+
+// Alerts that tell a TLS client why it is closed (RFC 8446, section 6): in the
+// clear, since no key has been agreed.
+var (
+	alertNoRoute    = []byte{21, 3, 3, 0, 2, 2, 112} // unrecognized_name
+	alertNoEndpoint = []byte{21, 3, 3, 0, 2, 2, 80}  // internal_error
+)
+
+// turnAway ends a connection for which there is no way to go.
+func (c *Conn) turnAway(why Reason) {
+	c.loop.engine.refused.count(why) // where it is a limit's
+	if c.flags&alertable == 0 {
+		c.abort(why)
+		return
+	}
+	alert := alertNoRoute
+	if c.plan != nil {
+		alert = alertNoEndpoint
+	}
+	c.client.Send(alert)
+	c.client.Close()
+	c.upstreamStream().Abort()
+	c.finish(why)
+}
+
+// guarded calls into a handler or a plan. The connection is closed with the
+// reason that the call gives, if any; and when it panics, lest it stay behind
+// without a timer or an event that would ever end it.
+func (c *Conn) guarded(call func() Reason) {
+	why := Internal
+	c.phase = phaseRouting
+	defer func() {
+		if why != OK {
+			c.turnAway(why)
+		}
+	}()
+	why = call()
+}
+
+// route asks where to.
+func (c *Conn) route() {
+	c.guarded(func() (why Reason) {
+		c.plan, why = c.loop.engine.handler.Route(c)
+		if why == OK && c.plan == nil {
+			why = Internal
+		}
+		return why
+	})
+	if c.phase != phaseClosed {
+		c.connect(nil)
+	}
+}

@@ -1,0 +1,300 @@
+package netio
+
+import (
+	"bytes"
+	"crypto/tls"
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"penstock/netio/clienthello"
+	"penstock/netio/proxyproto"
+)
+
+// seen is what a handler could know of a connection when it was asked.
+type seen struct {
+	name   string
+	alpn   []string
+	client netip.AddrPort
+	header *proxyproto.Header
+	state  *tls.ConnectionState
+}
+
+// watch has the rig tell what it sees at Route.
+func (r *rig) watch() <-chan seen {
+	c := make(chan seen, 10_000)
+	route := r.route
+	r.route = func(conn *Conn) (Plan, Reason) {
+		s := seen{name: conn.ServerName(), client: conn.Client(), header: conn.ProxyHeader(), state: conn.TLS()}
+		if h := conn.Hello(); h != nil {
+			s.alpn = h.ALPN
+		}
+		c <- s
+		return route(conn)
+	}
+	return c
+}
+
+func TestHelloIsReadAndPassedOn(t *testing.T) {
+	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	routed := r.watch()
+	hello := clientHello(t, "api.example.com", "h2")
+	c := dial(t, r.serve(t, Listener{Mode: ModeHello}))
+	roundTrip(t, c, string(hello)+"and more")
+	if s := <-routed; s.name != "api.example.com" || !slices.Equal(s.alpn, []string{"h2"}) {
+		t.Errorf("routed by %+v", s)
+	}
+	c.CloseWrite()
+	mustEnd(t, c, "")
+	if e := r.wantEnd(t, ClientFIN); e.in != uint64(len(hello)+8) {
+		t.Errorf("%d bytes in, want the hello's too", e.in)
+	}
+	if used := r.Stats().BudgetUsed; used != 0 {
+		t.Errorf("%d bytes still charged", used)
+	}
+}
+
+// rule 1: a hello may come in pieces, cut anywhere (package clienthello cuts at every byte).
+func TestHelloInTwoPieces(t *testing.T) {
+	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	routed := r.watch()
+	hello := clientHello(t, "api.example.com")
+	addr := r.serve(t, Listener{Mode: ModeHello})
+	for i := 1; i < len(hello); i += 13 {
+		c := dial(t, addr)
+		mustWrite(t, c, string(hello[:i]))
+		waitFor(t, "the first part to be read", func() bool { return r.Stats().BudgetUsed > 0 })
+		mustWrite(t, c, string(hello[i:]))
+		mustRead(t, c, string(hello))
+		if s := <-routed; s.name != "api.example.com" {
+			t.Fatalf("cut at %d: routed by %+v", i, s)
+		}
+		c.Close()
+		waitFor(t, "the memory to be given back", func() bool { return r.Stats().BudgetUsed == 0 })
+	}
+}
+
+// rule 1: what is no hello, or none in time, is closed with its reason, and
+// nobody is asked where to.
+func TestNoHello(t *testing.T) {
+	long := append([]byte{22, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc}, make([]byte, clienthello.MaxSize)...)
+	cut := clientHello(t, "api.example.com")[:100]
+	for name, test := range map[string]struct {
+		sent []byte
+		end  func(*net.TCPConn)
+		why  Reason
+	}{
+		"garbage":              {sent: []byte("GET / HTTP/1.1\r\n\r\n"), why: BadHello},
+		"longer than the cap":  {sent: long, why: HelloTooLong},
+		"nothing in time":      {why: HelloTimeout},
+		"the half of one":      {sent: cut, why: HelloTimeout},
+		"an end before it":     {end: func(c *net.TCPConn) { c.CloseWrite() }, why: ClientGone},
+		"an end in its middle": {sent: cut, end: func(c *net.TCPConn) { c.CloseWrite() }, why: ClientGone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+			routed := r.watch()
+			c := dial(t, r.serve(t, Listener{Mode: ModeHello, HelloTimeout: 150 * time.Millisecond}))
+			_, _ = c.Write(test.sent)
+			if test.end != nil {
+				test.end(c)
+			}
+			mustBeReset(t, c)
+			if e := r.wantEnd(t, test.why); e.routed || len(routed) != 0 {
+				t.Error("it was routed")
+			}
+			if used := r.Stats().BudgetUsed; used != 0 {
+				t.Errorf("%d bytes still charged", used)
+			}
+		})
+	}
+}
+
+// rule 1: a hello that trickles in meets the deadline, however often a byte comes.
+func TestTrickledHelloMeetsTheDeadline(t *testing.T) {
+	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	c := dial(t, r.serve(t, Listener{Mode: ModeHello, HelloTimeout: 200 * time.Millisecond}))
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for _, b := range clientHello(t, "api.example.com") {
+		if _, err := c.Write([]byte{b}); err != nil || len(r.endings()) > 0 {
+			break
+		}
+		<-tick.C
+	}
+	r.wantEnd(t, HelloTimeout)
+}
+
+// A client for which there is no route is told in its own language.
+func TestRefusedHelloGetsAnAlert(t *testing.T) {
+	r := newRig(t, Config{}, "", Profile{})
+	r.route = func(*Conn) (Plan, Reason) { return nil, "no_route" }
+	c := dial(t, r.serve(t, Listener{Mode: ModeHello}))
+	err := tls.Client(c, &tls.Config{ServerName: "nobody.example.com"}).Handshake()
+	if err == nil || err.Error() != "remote error: tls: unrecognized name" {
+		t.Errorf("the client saw %v", err)
+	}
+	r.wantEnd(t, "no_route")
+}
+
+// rule 12: headers come from trusted sources only, in pieces if they like.
+func TestProxyHeaderIn(t *testing.T) {
+	loopback := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	elsewhere := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+	client := netip.MustParseAddrPort("198.51.100.7:4711")
+	header := proxyproto.Header{Source: client, Destination: netip.MustParseAddrPort("203.0.113.1:443"), UniqueID: []byte("id-1")}
+	v1 := proxyproto.Append(nil, proxyproto.V1, header)
+	v2 := proxyproto.Append(nil, proxyproto.V2, header)
+	local := proxyproto.Append(nil, proxyproto.V2, proxyproto.Header{Local: true})
+	hello := clientHello(t, "api.example.com")
+	for name, test := range map[string]struct {
+		mode   Mode
+		from   []netip.Prefix
+		header []byte
+		client netip.AddrPort // invalid: the socket's
+		passed bool           // the header is none to us and goes on as data
+	}{
+		"version 1":                       {from: loopback, header: v1, client: client},
+		"version 2":                       {from: loopback, header: v2, client: client},
+		"local":                           {from: loopback, header: local},
+		"from nobody trusted":             {from: elsewhere, header: v1, passed: true},
+		"before a hello":                  {from: loopback, header: v1, client: client, mode: ModeHello},
+		"version 2, before a hello":       {from: loopback, header: v2, client: client, mode: ModeHello},
+		"not expected and not looked for": {header: v2, passed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+			routed := r.watch()
+			addr := r.serve(t, Listener{Mode: test.mode, ProxyFrom: test.from})
+			data := []byte("data")
+			if test.mode == ModeHello {
+				data = hello
+			}
+			back := data
+			if test.passed {
+				back = append(bytes.Clone(test.header), data...)
+			}
+			all := append(bytes.Clone(test.header), data...)
+			for _, cut := range []int{0, 1, len(test.header) - 1, len(test.header), len(test.header) + 1} {
+				c := dial(t, addr)
+				mustWrite(t, c, string(all[:cut]))
+				mustWrite(t, c, string(all[cut:]))
+				mustRead(t, c, string(back))
+				want := test.client
+				if !want.IsValid() {
+					want = c.LocalAddr().(*net.TCPAddr).AddrPort()
+				}
+				if s := <-routed; s.client != want || (s.header == nil) != test.passed {
+					t.Errorf("cut at %d: routed with %+v", cut, s)
+				}
+				c.Close()
+			}
+		})
+	}
+}
+
+// rule 12: a trusted source that sends none is closed.
+func TestNoProxyHeader(t *testing.T) {
+	for name, test := range map[string]struct {
+		sent []byte
+		end  func(*net.TCPConn)
+		why  Reason
+	}{
+		"absent":            {sent: []byte("GET / HTTP/1.1\r\n\r\n"), why: BadProxyHeader},
+		"oversized":         {sent: append([]byte("PROXY TCP4 "), bytes.Repeat([]byte("1"), 200)...), why: BadProxyHeader},
+		"version 2 too big": {sent: []byte("\r\n\r\n\x00\r\nQUIT\n\x21\x11\xff\xff"), why: BadProxyHeader},
+		"the client leaves": {sent: []byte("PROXY TCP4 1"), end: func(c *net.TCPConn) { c.CloseWrite() }, why: ClientGone},
+		"cut":               {sent: []byte("PROXY TCP4 1"), why: ProxyTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+			addr := r.serve(t, Listener{
+				ProxyFrom: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, ProxyTimeout: time.Nanosecond,
+			})
+			spec := *r.listeners["l"].spec.Load()
+			if spec.ProxyTimeout != 3*time.Second {
+				t.Errorf("%v to send a header, at least 3s is due", spec.ProxyTimeout)
+			}
+			spec.ProxyTimeout = 100 * time.Millisecond
+			r.listeners["l"].spec.Store(&spec)
+			c := dial(t, addr)
+			_, _ = c.Write(test.sent)
+			if test.end != nil {
+				test.end(c)
+			}
+			mustBeReset(t, c)
+			r.wantEnd(t, test.why)
+		})
+	}
+}
+
+// rule 10: over the memory budget nobody is dropped. Who has begun may finish;
+// who has not is read once there is memory again.
+func TestMemoryBudgetHoldsReadingBack(t *testing.T) {
+	const budget = 1 << 20
+	r := newRig(t, Config{MemoryBudget: budget}, endpoint(t, echo), Profile{})
+	addr := r.serve(t, Listener{Mode: ModeHello, HelloTimeout: time.Hour})
+	hello := clientHello(t, "api.example.com")
+	// As many halves as pass the limit.
+	var halves []*net.TCPConn
+	for range budget/maxIdentity + 1 {
+		c := dial(t, addr)
+		mustWrite(t, c, string(hello[:10]))
+		halves = append(halves, c)
+	}
+	waitFor(t, "the budget to be spent", func() bool { return r.Stats().BudgetUsed > budget })
+	late := make([]*net.TCPConn, 20)
+	for i := range late {
+		late[i] = dial(t, addr)
+		mustWrite(t, late[i], string(hello))
+	}
+	waitFor(t, "all to be accepted", func() bool { return r.Stats().Connections == len(halves)+len(late) })
+	if used := r.Stats().BudgetUsed; used > int64(len(halves))*maxIdentity+int64(r.Loops()*len(hello)) {
+		t.Errorf("%d bytes are charged with a budget of %d", used, budget)
+	}
+	for _, c := range halves {
+		mustWrite(t, c, string(hello[10:]))
+		mustRead(t, c, string(hello))
+	}
+	for _, c := range late {
+		mustRead(t, c, string(hello))
+	}
+	if used := r.Stats().BudgetUsed; used != 0 {
+		t.Errorf("%d bytes still charged", used)
+	}
+	if ends := r.endings(); len(ends) != 0 {
+		t.Errorf("connections ended: %+v", ends)
+	}
+}
+
+// Who has waited longest for memory is read first: those who come later and
+// never finish cannot keep the memory from everyone before them.
+func TestMemoryGoesToWhoWaitedLongest(t *testing.T) {
+	const budget = 1 << 20
+	r := newRig(t, Config{Loops: 1, MemoryBudget: budget}, endpoint(t, echo), Profile{})
+	addr := r.serve(t, Listener{Mode: ModeHello, HelloTimeout: time.Hour})
+	hello := clientHello(t, "api.example.com")
+	begin := func(n int) (begun []*net.TCPConn) {
+		before := r.Stats().Connections
+		for range n {
+			c := dial(t, addr)
+			mustWrite(t, c, string(hello[:10]))
+			begun = append(begun, c)
+		}
+		waitFor(t, "all to be accepted", func() bool { return r.Stats().Connections == before+n })
+		return begun
+	}
+	const enough = budget/maxIdentity + 1
+	first := begin(enough)
+	waitFor(t, "the budget to be spent", func() bool { return r.Stats().BudgetUsed > budget })
+	c := dial(t, addr)
+	mustWrite(t, c, string(hello))
+	waitFor(t, "it to be accepted", func() bool { return r.Stats().Connections == enough+1 })
+	begin(enough)
+	for _, c := range first {
+		reset(t, c)
+	}
+	mustRead(t, c, string(hello))
+}

@@ -1,0 +1,370 @@
+package reactor
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"penstock/netio/stream"
+)
+
+// ErrPanic is what an owner's Failed brings after one of its callbacks
+// panicked (see Config.OnPanic).
+var ErrPanic = errors.New("panic in a callback")
+
+// A Socket is one stream socket on a loop. It is a value to embed, several in
+// one allocation; it must not be copied, and may be used again, after another
+// Init, once it was closed, aborted, or has failed. Its methods are for the
+// goroutine of its loop. It implements stream.Stream.
+type Socket struct {
+	loop  *Loop
+	owner stream.Owner
+	next  *Socket // in the loop's queue
+	out   *chunk  // tail of the ring of pending output, nil: none
+	kept  int     // bytes in out
+	pipe  *pipe   // bytes on their way from here to dst, nil: none
+	dst   *Socket // where PipeTo leads
+	src   *Socket // whose dst this is
+
+	fd     int32
+	token  int32  // where it is in the loop's table
+	gen    uint32 // of this incarnation: a method sees after a callback, and the loop for a report, whether it is still the same
+	flags  flags
+	errno  uint16 // what killed the socket, not told yet as something is still readable
+	bulk   uint8  // full reads in a row
+	queued bool   // in the loop's queue
+}
+
+var _ stream.Stream = (*Socket)(nil)
+
+type flags uint16
+
+const (
+	open       flags = 1 << iota // there is a descriptor
+	connecting                   // dialed, not connected yet
+	unixSocket                   // not TCP
+	reading                      // the owner wants to be told of bytes
+	readable                     // the kernel may have bytes, or an end, or an error
+	writable                     // the kernel may take bytes
+	hungUp                       // a short read does not mean that nothing is left
+	ended                        // the peer's end was read
+	spoke                        // something was sent
+	wantSent                     // the owner was told of pending bytes
+	closeWrite                   // the owner ends its direction
+	shut                         // and the kernel was told
+	dying                        // there is an errno, and a wake
+)
+
+// readNow is what makes reading possible, of readMask.
+const (
+	readNow  = open | reading | readable
+	readMask = readNow | ended | connecting
+)
+
+// Init gives the socket its loop, for as long as it is in use, and its owner.
+func (s *Socket) Init(l *Loop, o stream.Owner) {
+	if s.isOpen() {
+		s.reset()
+	}
+	*s = Socket{loop: l, owner: o, fd: -1, gen: l.nextGen(), next: s.next, queued: s.queued}
+}
+
+// SetOwner gives the socket another owner, such as a layer on top of it, who
+// is told of everything from now on.
+func (s *Socket) SetOwner(o stream.Owner) { s.owner = o }
+
+// Loop is the loop of the socket.
+func (s *Socket) Loop() *Loop { return s.loop }
+
+// Adopt takes over a connected descriptor, non-blocking and close-on-exec,
+// with the peer's address as accept gave it: an invalid one stands for a
+// unix socket. Should registering it fail, the owner's Failed is called.
+func (s *Socket) Adopt(fd int, peer netip.AddrPort) {
+	s.flags = open | writable
+	if !peer.IsValid() {
+		s.flags |= unixSocket | hungUp
+	}
+	s.register(int32(fd))
+}
+
+func (s *Socket) isOpen() bool { return s.flags&open != 0 }
+
+// register enters the socket into the loop's table and into the poller.
+func (s *Socket) register(fd int32) {
+	l := s.loop
+	s.fd = fd
+	l.enter(s)
+	const events = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLPRI | unix.EPOLLRDHUP | unix.EPOLLET
+	if e := l.poll.add(fd, events, s.token, s.gen); e != 0 {
+		s.broken(e)
+	}
+}
+
+// enter gives the socket a token.
+func (l *Loop) enter(s *Socket) {
+	n := len(l.free)
+	if n == 0 {
+		s.token = int32(len(l.sockets))
+		l.sockets = append(l.sockets, s)
+		return
+	}
+	s.token, l.free = l.free[n-1], l.free[:n-1]
+	l.sockets[s.token] = s
+}
+
+// leave gives the token back.
+func (l *Loop) leave(s *Socket) {
+	l.sockets[s.token] = nil
+	l.free = append(l.free, s.token)
+}
+
+// nextGen gives a number that no other socket or listener of the loop has had
+// for the last four billion ones.
+func (l *Loop) nextGen() uint32 {
+	l.gen++
+	return l.gen
+}
+
+// event is called with what the poller reports.
+func (s *Socket) event(ev uint32) {
+	const hup = unix.EPOLLRDHUP | unix.EPOLLHUP | unix.EPOLLERR | unix.EPOLLPRI
+	if s.flags&connecting != 0 {
+		if gen := s.gen; !s.finishDial(ev) || s.gen != gen {
+			return
+		}
+	}
+	if ev&(unix.EPOLLIN|hup) != 0 {
+		s.flags |= readable
+		if ev&hup != 0 {
+			s.flags |= hungUp
+		}
+	}
+	if ev&(unix.EPOLLOUT|unix.EPOLLHUP|unix.EPOLLERR) != 0 && s.flags&writable == 0 && s.errno == 0 {
+		s.flags |= writable
+		gen := s.gen
+		if s.resume(); s.gen != gen {
+			return
+		}
+	}
+	gen := s.gen
+	if s.flags&readMask == readNow {
+		s.pump()
+	}
+	if ev&unix.EPOLLERR != 0 && s.gen == gen {
+		s.checkError()
+	}
+}
+
+// resume goes on with what waited for the socket to be writable.
+func (s *Socket) resume() {
+	if s.src != nil {
+		s.loop.enqueue(s.src)
+	}
+	if s.out != nil || s.flags&(closeWrite|shut|wantSent) != 0 {
+		s.flush()
+	}
+}
+
+// visit is the socket's turn in the loop's queue.
+func (s *Socket) visit() {
+	if !s.isOpen() {
+		return
+	}
+	if s.errno != 0 {
+		s.die()
+		return
+	}
+	if s.flags&connecting != 0 {
+		return
+	}
+	if s.flags&writable != 0 && (s.out != nil || s.flags&(closeWrite|shut) == closeWrite) {
+		gen := s.gen
+		if s.flush(); s.gen != gen {
+			return
+		}
+	}
+	if s.pipe != nil || s.flags&readMask == readNow {
+		s.pump()
+	}
+}
+
+// checkError looks, where reading did not do so, whether an error that the
+// poller reported means that the socket is dead.
+func (s *Socket) checkError() {
+	if e := socketError(s.fd); e != 0 {
+		s.broken(e)
+	}
+}
+
+// broken notes an error that ends the socket. The owner is told later, from
+// the queue: first comes what is still readable. What is sent meanwhile is
+// thrown away and counts as done; to hold it back could make two broken
+// sockets wait for each other.
+func (s *Socket) broken(e syscall.Errno) {
+	if s.errno == 0 {
+		s.errno = uint16(e)
+	}
+	s.flags &^= writable
+	s.dropPending()
+	s.loop.enqueue(s)
+	if s.src != nil {
+		s.loop.enqueue(s.src)
+	}
+}
+
+// die tells the owner of the noted error, once nothing is left to be told
+// before it: a peer that answers and then resets, because it refuses the rest
+// of the request, must be heard first. While the owner does not read, or dst
+// takes nothing, that may take until it does, but see wake.
+func (s *Socket) die() {
+	gen := s.gen
+	if s.flags&(wantSent|connecting) == wantSent {
+		s.flags &^= wantSent
+		if s.owner.Sent(); s.gen != gen {
+			return
+		}
+	}
+	if s.flags&(connecting|ended) == 0 {
+		// Where it is read, that ends in an end or in nothing more, and then
+		// failWith is called.
+		s.flags |= readable | hungUp
+		if s.pump(); s.gen != gen {
+			return
+		}
+		if left := s.untold(); left > 0 {
+			s.watch(left)
+			return
+		}
+	}
+	s.failWith(syscall.Errno(s.errno))
+}
+
+// untold is how many bytes came from the peer and have not gone on.
+func (s *Socket) untold() int {
+	n := unread(s.fd)
+	if s.pipe != nil {
+		n += s.pipe.n
+	}
+	return n
+}
+
+// wake sits at the bed of a socket that is dead and has something to be told
+// first. What is sent to it is thrown away, so that must not go on for ever:
+// where nothing is heard for CloseTimeout, the rest is lost.
+type wake struct {
+	s     *Socket
+	gen   uint32
+	left  int // untold at the last look
+	timer Timer
+}
+
+func (s *Socket) watch(left int) {
+	if s.flags&dying != 0 {
+		return
+	}
+	s.flags |= dying
+	w := &wake{s: s, gen: s.gen, left: left}
+	w.timer.Init(w)
+	s.loop.Arm(&w.timer, s.loop.cfg.CloseTimeout)
+}
+
+// Expired looks whether anybody listens.
+func (w *wake) Expired(*Timer) {
+	s := w.s
+	if s.gen != w.gen {
+		return
+	}
+	if left := s.untold(); left < w.left {
+		w.left = left
+		s.loop.Arm(&w.timer, s.loop.cfg.CloseTimeout)
+		return
+	}
+	s.failWith(syscall.Errno(s.errno))
+}
+
+// Unsent is how many bytes the kernel has taken and the peer has not. It asks
+// the kernel.
+func (s *Socket) Unsent() int {
+	if !s.isOpen() {
+		return 0
+	}
+	return queued(s.fd, unix.SIOCOUTQ)
+}
+
+// Settled tells that nothing is known to be under way: neither pending, nor in
+// a pipe, nor readable and not read yet.
+func (s *Socket) Settled() bool {
+	return s.out == nil && s.pipe == nil && s.errno == 0 && s.flags&readMask != readNow
+}
+
+func (s *Socket) failWith(e syscall.Errno) {
+	switch e {
+	case syscall.ECONNRESET:
+		s.fail(stream.ErrReset)
+	case syscall.EPIPE:
+		s.fail(fmt.Errorf("%w (%w)", stream.ErrReset, e))
+	default:
+		s.fail(e)
+	}
+}
+
+// fail closes the socket and tells its owner, which may use it anew at once.
+func (s *Socket) fail(err error) {
+	o := s.owner
+	s.reset()
+	o.Failed(err)
+}
+
+// reset closes the socket so that the peer sees RST.
+func (s *Socket) reset() {
+	// Also while connecting: the peer may have taken the connection already.
+	if s.fd >= 0 && s.flags&unixSocket == 0 {
+		resetOnClose(s.fd)
+	}
+	s.close()
+}
+
+// close closes the descriptor and lets go of everything else.
+func (s *Socket) close() {
+	l, fd := s.loop, s.fd
+	s.dropPending()
+	s.unpipe()
+	s.vacate()
+	if fd >= 0 {
+		l.leave(s)
+		closeFD(fd)
+	}
+}
+
+// vacate leaves the socket without a descriptor.
+func (s *Socket) vacate() {
+	s.fd, s.flags, s.errno = -1, 0, 0
+	s.out, s.kept = nil, 0
+	s.gen = s.loop.nextGen()
+}
+
+// Abort implements stream.Stream.
+func (s *Socket) Abort() {
+	if s.isOpen() {
+		s.reset()
+	}
+}
+
+// LocalAddr is the address of this end, invalid for unix sockets and closed
+// ones. It asks the kernel.
+func (s *Socket) LocalAddr() netip.AddrPort { return s.addr(syscall.SYS_GETSOCKNAME) }
+
+// PeerAddr is the address of the other end, invalid for unix sockets, closed
+// ones, and when the peer is gone. It asks the kernel.
+func (s *Socket) PeerAddr() netip.AddrPort { return s.addr(syscall.SYS_GETPEERNAME) }
+
+func (s *Socket) addr(call uintptr) netip.AddrPort {
+	var a sockaddr
+	if !s.isOpen() || name(call, s.fd, &a) != 0 {
+		return netip.AddrPort{}
+	}
+	return a.addrPort()
+}

@@ -1,0 +1,166 @@
+// Package relay is what a proxied connection does once both of its sides
+// exist: two streams go in, calls on them come out. It has no I/O, no clock
+// and no buffer of its own, so everything about it can be told as a story
+// (testdata) and driven by chance (random_test.go).
+//
+// Its rules, for each of the two directions by itself:
+//
+//   - What comes from one side is sent to the other, in order. While the
+//     destination still keeps bytes that the kernel did not take, the source
+//     is not read: a slow reader costs what one read brought, and its peer is
+//     held back by TCP's own window.
+//   - An end of stream is passed on behind the last byte; the other direction
+//     goes on. When both have ended, both streams are closed.
+//   - A failure of either side aborts both: a reset stays a reset and never
+//     becomes a clean end.
+//
+// A Relay is a value to be embedded. Its methods are the events of its
+// streams; whoever owns the streams passes them on:
+//
+//	func (c *Conn) Received(p []byte) { c.relay.Received(relay.Client, p) }
+package relay
+
+import "penstock/netio/stream"
+
+// Side is one of the two streams.
+type Side uint8
+
+// The sides of a relay.
+const (
+	Client Side = iota
+	Upstream
+)
+
+// Other is the side across.
+func (s Side) Other() Side { return 1 - s }
+
+func (s Side) String() string {
+	if s == Client {
+		return "client"
+	}
+	return "upstream"
+}
+
+// Outcome says how a relay came to its end.
+type Outcome uint8
+
+// The outcomes.
+const (
+	// Open is none: the relay goes on.
+	Open Outcome = iota
+	// ClientFIN and UpstreamFIN: both sides ended in order, this one first.
+	ClientFIN
+	UpstreamFIN
+	// ClientReset and UpstreamReset: that side failed.
+	ClientReset
+	UpstreamReset
+)
+
+var outcomes = [...]string{"", "client_fin", "upstream_fin", "client_reset", "upstream_reset"}
+
+func (o Outcome) String() string { return outcomes[o] }
+
+// Relay joins two streams. The zero value waits for Start.
+type Relay struct {
+	ends [2]end
+}
+
+type end struct {
+	stream stream.Stream
+	// bytes came from this side and went to the other, which may still keep some.
+	bytes uint64
+	// full is true from a Send that left bytes pending until Sent. The other
+	// side is not read meanwhile.
+	full bool
+	// ended is true once this side sent its end of stream.
+	ended bool
+}
+
+// Start joins two connected streams that nobody reads. first is sent to the
+// upstream before anything else; its last fromClient bytes are the client's
+// own, read before there was an upstream to give them to.
+func (r *Relay) Start(client, upstream stream.Stream, first []byte, fromClient int) {
+	r.ends[Client] = end{stream: client, bytes: uint64(fromClient)}
+	r.ends[Upstream] = end{stream: upstream}
+	client.PipeTo(upstream)
+	upstream.PipeTo(client)
+	if len(first) > 0 {
+		r.ends[Upstream].full = upstream.Send(first) > 0
+	}
+	if !r.ends[Upstream].full {
+		client.SetReading(true)
+	}
+	upstream.SetReading(true)
+}
+
+// Received passes on bytes that came from a side.
+func (r *Relay) Received(from Side, p []byte) {
+	src, dst := &r.ends[from], &r.ends[from.Other()]
+	src.bytes += uint64(len(p))
+	if dst.stream.Send(p) > 0 && !dst.full {
+		dst.full = true
+		src.stream.SetReading(false)
+	}
+}
+
+// Moved counts bytes that a stream has passed on by itself.
+func (r *Relay) Moved(from Side, n int) { r.ends[from].bytes += uint64(n) }
+
+// Sent goes on reading the other side of one that has taken all that was
+// pending. That side was not read since, so it cannot have ended.
+func (r *Relay) Sent(to Side) {
+	dst := &r.ends[to]
+	if dst.full {
+		dst.full = false
+		r.ends[to.Other()].stream.SetReading(true)
+	}
+}
+
+// Ended passes an end of stream on. With the second one the relay is done:
+// both streams are closed, which sends what is pending and the last FIN.
+func (r *Relay) Ended(from Side) Outcome {
+	src, dst := &r.ends[from], &r.ends[from.Other()]
+	src.ended = true
+	if !dst.ended {
+		dst.stream.CloseWrite()
+		return Open
+	}
+	r.ends[Client].stream.Close()
+	r.ends[Upstream].stream.Close()
+	return ClientFIN + Outcome(from.Other())
+}
+
+// Failed aborts both sides after one of them failed.
+func (r *Relay) Failed(from Side) Outcome {
+	r.Abort()
+	return ClientReset + Outcome(from)
+}
+
+// Stop ends the relay from outside (a timer, a drain). Where the caller holds
+// the moment for clean and nothing is known to be under way, both sides get a
+// clean end. Where bytes are pending, or one side has ended and waits for the
+// rest of what the other says, a clean end would make a cut-off stream look
+// complete: both get a reset.
+func (r *Relay) Stop(clean bool) {
+	if !clean || !r.Quiet() || r.HalfClosed() {
+		r.Abort()
+		return
+	}
+	r.ends[Client].stream.Close()
+	r.ends[Upstream].stream.Close()
+}
+
+// Abort resets both sides.
+func (r *Relay) Abort() {
+	r.ends[Client].stream.Abort()
+	r.ends[Upstream].stream.Abort()
+}
+
+// Quiet is true while neither side has bytes pending.
+func (r *Relay) Quiet() bool { return !r.ends[Client].full && !r.ends[Upstream].full }
+
+// HalfClosed is true once one side, and one only, has ended.
+func (r *Relay) HalfClosed() bool { return r.ends[Client].ended != r.ends[Upstream].ended }
+
+// Bytes is the number of bytes that came from a side.
+func (r *Relay) Bytes(from Side) uint64 { return r.ends[from].bytes }

@@ -1,0 +1,321 @@
+package netio
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestPlainRoundTripsAndCleanEnd(t *testing.T) {
+	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	c := dial(t, r.serve(t, Listener{}))
+	for range 3 {
+		roundTrip(t, c, "hello")
+	}
+	c.CloseWrite()
+	mustEnd(t, c, "")
+	if e := r.wantEnd(t, ClientFIN); e.in != 15 || e.out != 15 || !e.routed {
+		t.Errorf("ending %+v, want 15 bytes each way", e)
+	}
+	if got := r.meter.Counts(); got != (Counts{Connections: 1, BytesIn: 15, BytesOut: 15}) {
+		t.Errorf("meter %+v", got)
+	}
+}
+
+// rule 6: a listener that does not sniff lets the server speak first.
+func TestServerSpeaksFirst(t *testing.T) {
+	r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) {
+		_, _ = io.WriteString(c, "220 ready\r\n")
+		echo(c)
+	}), Profile{})
+	c := dial(t, r.serve(t, Listener{}))
+	mustRead(t, c, "220 ready\r\n")
+	roundTrip(t, c, "QUIT")
+}
+
+func TestDataThatArrivesWhileConnecting(t *testing.T) {
+	r := newRig(t, Config{}, "", Profile{})
+	to := mustAddr(endpoint(t, echo))
+	refused := mustAddr(unusedAddress(t))
+	profile := &Profile{Meter: r.meter}
+	r.route = func(*Conn) (Plan, Reason) {
+		// The first attempt fails, so the client is well ahead.
+		return &plan{targets: []Target{{Addr: refused, Profile: profile}, {Addr: to, Profile: profile}}}, OK
+	}
+	c := dial(t, r.serve(t, Listener{}))
+	mustWrite(t, c, "early")
+	c.CloseWrite()
+	mustEnd(t, c, "early")
+	r.wantEnd(t, ClientFIN)
+}
+
+// unusedAddress is one where nobody listens.
+func unusedAddress(t testing.TB) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+// rule 7: an end is passed on and the other direction goes on, whoever ends.
+func TestHalfCloseInBothDirections(t *testing.T) {
+	t.Run("client first", func(t *testing.T) {
+		r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) {
+			question, _ := io.ReadAll(c)
+			_, _ = c.Write(bytes.ToUpper(question))
+		}), Profile{})
+		c := dial(t, r.serve(t, Listener{}))
+		mustWrite(t, c, "question")
+		c.CloseWrite()
+		mustEnd(t, c, "QUESTION")
+		r.wantEnd(t, ClientFIN)
+	})
+	t.Run("endpoint first", func(t *testing.T) {
+		heard := make(chan string, 1)
+		r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) {
+			c.CloseWrite() // at once
+			all, _ := io.ReadAll(c)
+			heard <- string(all)
+		}), Profile{})
+		c := dial(t, r.serve(t, Listener{}))
+		mustEnd(t, c, "")
+		mustWrite(t, c, "still heard")
+		c.CloseWrite()
+		if got := <-heard; got != "still heard" {
+			t.Errorf("the endpoint heard %q", got)
+		}
+		r.wantEnd(t, UpstreamFIN)
+	})
+}
+
+// rule 7: flush of much data under half-close, byte for byte.
+func TestLargeAnswerAfterHalfClose(t *testing.T) {
+	answer := bytes.Repeat([]byte("0123456789abcdef"), 50<<20/16)
+	r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) {
+		_, _ = io.Copy(io.Discard, c)
+		_, _ = c.Write(answer)
+	}), Profile{})
+	c := dial(t, r.serve(t, Listener{}))
+	mustWrite(t, c, "all of it")
+	c.CloseWrite()
+	got, err := io.ReadAll(c)
+	if err != nil || !bytes.Equal(got, answer) {
+		t.Fatalf("%d of %d bytes, %v", len(got), len(answer), err)
+	}
+	r.wantEnd(t, ClientFIN)
+}
+
+// rule 7: a reset is passed on as a reset.
+func TestResetInBothDirections(t *testing.T) {
+	t.Run("client", func(t *testing.T) {
+		end := make(chan error, 1)
+		r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) {
+			_, err := io.Copy(c, c)
+			end <- err
+		}), Profile{})
+		c := dial(t, r.serve(t, Listener{}))
+		roundTrip(t, c, "x")
+		reset(t, c)
+		if err := <-end; !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("the endpoint saw %v", err)
+		}
+		r.wantEnd(t, ClientReset)
+	})
+	t.Run("endpoint after one byte", func(t *testing.T) {
+		r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) {
+			_, _ = c.Write([]byte("x"))
+			_, _ = io.ReadFull(c, make([]byte, 4))
+			_ = c.SetLinger(0)
+		}), Profile{})
+		c := dial(t, r.serve(t, Listener{}))
+		mustRead(t, c, "x")
+		mustWrite(t, c, "quit")
+		mustBeReset(t, c)
+		r.wantEnd(t, UpstreamReset)
+	})
+}
+
+// rule 8: readers that never read cost the node a fixed number of bytes.
+func TestReadersThatNeverRead(t *testing.T) {
+	const readers = 30
+	r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) {
+		chunk := make([]byte, 64<<10)
+		for {
+			if _, err := c.Write(chunk); err != nil {
+				return
+			}
+		}
+	}), Profile{})
+	addr := r.serve(t, Listener{})
+	for range readers {
+		dial(t, addr)
+	}
+	// All of them are full when no byte moves any more.
+	last := r.meter.Counts().BytesOut
+	still := 0
+	waitFor(t, "everything to stand still", func() bool {
+		now := r.meter.Counts().BytesOut
+		if now == last && r.Stats().Connections == readers && now > readers<<16 {
+			still++
+		} else {
+			still = 0
+		}
+		last = now
+		return still > 50
+	})
+	if pending := r.Stats().Pending; pending > readers*(64<<10) {
+		t.Errorf("%d bytes pending for %d readers, over 64 KiB each", pending, readers)
+	}
+	if n := len(r.endings()); n != 0 {
+		t.Errorf("%d connections ended: %+v", n, r.endings())
+	}
+}
+
+func TestIdleTimeout(t *testing.T) {
+	r := newRig(t, Config{}, endpoint(t, echo), Profile{IdleTimeout: 100 * time.Millisecond})
+	c := dial(t, r.serve(t, Listener{}))
+	roundTrip(t, c, "x")
+	begun := time.Now()
+	mustEnd(t, c, "")
+	if d := time.Since(begun); d < 90*time.Millisecond {
+		t.Errorf("ended after %v", d)
+	}
+	r.wantEnd(t, IdleTimeout)
+}
+
+// An endpoint that accepts and says nothing is an idle connection.
+func TestEndpointThatSaysNothing(t *testing.T) {
+	silent := make(chan struct{})
+	r := newRig(t, Config{}, endpoint(t, func(*net.TCPConn) { <-silent }), Profile{IdleTimeout: 100 * time.Millisecond})
+	t.Cleanup(func() { close(silent) })
+	c := dial(t, r.serve(t, Listener{}))
+	mustWrite(t, c, "anyone?")
+	mustEnd(t, c, "")
+	r.wantEnd(t, IdleTimeout)
+}
+
+// rule 7: after one side's end a shorter timeout holds; as the rest of an
+// answer is missing, it must not look like a clean end.
+func TestHalfClosedTimeout(t *testing.T) {
+	silent := make(chan struct{})
+	r := newRig(t, Config{}, endpoint(t, func(*net.TCPConn) { <-silent }),
+		Profile{IdleTimeout: time.Hour, HalfClosedTimeout: 100 * time.Millisecond})
+	t.Cleanup(func() { close(silent) })
+	c := dial(t, r.serve(t, Listener{}))
+	mustWrite(t, c, "question")
+	c.CloseWrite()
+	mustBeReset(t, c)
+	r.wantEnd(t, HalfClosedTimeout)
+}
+
+// rule 9: a maximum age, reached up to a tenth earlier.
+func TestMaxAge(t *testing.T) {
+	const age = 400 * time.Millisecond
+	r := newRig(t, Config{}, endpoint(t, echo), Profile{MaxAge: age})
+	addr := r.serve(t, Listener{})
+	t.Run("of a quiet connection", func(t *testing.T) {
+		begun := time.Now()
+		c := dial(t, addr)
+		roundTrip(t, c, "x")
+		mustEnd(t, c, "")
+		if d := time.Since(begun); d < age*9/10-10*time.Millisecond {
+			t.Errorf("ended after %v", d)
+		}
+		r.wantEnd(t, MaxAge)
+	})
+	t.Run("of one that is never quiet", func(t *testing.T) {
+		begun := time.Now()
+		c := dial(t, addr)
+		var err error
+		for err == nil {
+			if _, err = io.WriteString(c, "x"); err == nil {
+				_, err = io.ReadFull(c, make([]byte, 1))
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			t.Errorf("a busy connection ended with %v, which looks clean", err)
+		}
+		if d := time.Since(begun); d < age-10*time.Millisecond {
+			t.Errorf("ended after %v", d)
+		}
+		if e := r.waitEndings(t, 2)[1]; e.why != MaxAge {
+			t.Errorf("ended with %q", e.why)
+		}
+	})
+}
+
+func TestRoundTripsAllocateNothing(t *testing.T) {
+	r := newRig(t, Config{}, endpoint(t, echo), Profile{IdleTimeout: time.Hour})
+	c := dial(t, r.serve(t, Listener{}))
+	p := []byte(strings.Repeat("x", 256))
+	trip := func() {
+		if _, err := c.Write(p); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(c, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	trip()
+	if n := testing.AllocsPerRun(200, trip); n >= 1 {
+		t.Errorf("a round trip allocates %v times", n)
+	}
+}
+
+// rule 9: small messages go out at once, and dead peers are found out, on both
+// sides; towards the endpoint once a connection has lived for a while.
+func TestSocketOptions(t *testing.T) {
+	to := endpoint(t, echo)
+	r := newRig(t, Config{KeepAlive: time.Second}, to, Profile{})
+	addr := r.serve(t, Listener{})
+	c := dial(t, addr)
+	roundTrip(t, c, "x")
+	client := c.LocalAddr().(*net.TCPAddr).AddrPort()
+	for name, peer := range map[string]netip.AddrPort{"client": client, "endpoint": mustAddr(to)} {
+		found := false
+		for fd := range 1 << 10 {
+			if local, remote := socketAddrs(fd); remote != peer || local == client {
+				continue
+			}
+			found = true
+			for option, want := range map[[2]int]int{
+				{unix.IPPROTO_TCP, unix.TCP_NODELAY}:  1,
+				{unix.SOL_SOCKET, unix.SO_KEEPALIVE}:  1,
+				{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE}: 1,
+			} {
+				waitFor(t, fmt.Sprintf("option %v towards the %s to be %d", option, name, want), func() bool {
+					got, err := unix.GetsockoptInt(fd, option[0], option[1])
+					return err == nil && got == want
+				})
+			}
+		}
+		if !found {
+			t.Errorf("no socket towards the %s", name)
+		}
+	}
+}
+
+// socketAddrs are the addresses of a connected IPv4 socket.
+func socketAddrs(fd int) (local, peer netip.AddrPort) {
+	addr := func(get func(int) (unix.Sockaddr, error)) netip.AddrPort {
+		a, err := get(fd)
+		in, ok := a.(*unix.SockaddrInet4)
+		if err != nil || !ok {
+			return netip.AddrPort{}
+		}
+		return netip.AddrPortFrom(netip.AddrFrom4(in.Addr), uint16(in.Port))
+	}
+	return addr(unix.Getsockname), addr(unix.Getpeername)
+}

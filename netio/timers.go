@@ -1,0 +1,165 @@
+package netio
+
+import (
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"penstock/netio/reactor"
+	"penstock/netio/relay"
+)
+
+const (
+	// quietTime is how long nothing must have moved before a connection
+	// counts as being between two messages.
+	quietTime = 50 * time.Millisecond
+	// quietPoll is how often one is looked at that should be closed and is
+	// busy.
+	quietPoll = 25 * time.Millisecond
+)
+
+// Expired implements reactor.Expirer: the deadline of the phase.
+func (c *Conn) Expired(*reactor.Timer) {
+	switch c.phase {
+	case phaseProxy:
+		c.abort(ProxyTimeout)
+	case phaseHello:
+		c.abort(HelloTimeout)
+	case phaseHandshake:
+		c.abort(HandshakeTimeout)
+	case phaseConnecting:
+		c.connectTimedOut()
+	case phaseRelaying:
+		c.keepAlive()
+		c.checkTimers()
+	}
+}
+
+// keepAlive begins to probe the endpoint. A connection that lives short never
+// comes to it, and saves three system calls; the client's socket has it from
+// the listening one for nothing.
+func (c *Conn) keepAlive() {
+	if c.flags&probing == 0 {
+		c.flags |= probing
+		c.upstream.SetKeepAlive(c.loop.engine.tcp.KeepAlive)
+	}
+}
+
+// startTimers sets what ends the connection by time.
+func (c *Conn) startTimers() {
+	c.loop.Disarm(&c.timer)
+	if age := c.profile.MaxAge; age > 0 {
+		c.expiry = c.born + age - jitter(age)
+	}
+	c.checkTimers()
+}
+
+// checkTimers closes a relayed connection that is due, and sets the timer for
+// the next look at it otherwise. Bytes only store when they came; so a busy
+// connection costs one look per timeout, not one per byte.
+func (c *Conn) checkTimers() {
+	now := c.loop.Now()
+	limit, why := c.idleLimit()
+	var next time.Duration // from now; 0: never
+	if limit > 0 {
+		next = c.active + limit - now
+		if next <= 0 && c.moves() {
+			c.active, next = now, limit
+		}
+		if next <= 0 {
+			c.stop(why, true)
+			return
+		}
+	}
+	if age := c.profile.MaxAge; age > 0 {
+		left := c.expiry - now
+		if left <= 0 {
+			// From here to the maximum age, a quiet moment is waited for.
+			if left = c.born + age - now; left <= 0 || c.isQuiet() {
+				c.stop(MaxAge, c.isQuiet())
+				return
+			}
+			left = min(left, quietPoll)
+		}
+		if next == 0 || left < next {
+			next = left
+		}
+	}
+	if probe := c.loop.engine.tcp.KeepAlive; probe > 0 && c.flags&probing == 0 && (next == 0 || probe < next) {
+		next = probe
+	}
+	if next > 0 {
+		c.loop.Arm(&c.timer, next)
+	}
+}
+
+// moves tells whether the peers took something out of the kernel: a slow reader
+// may live on that for minutes after the last byte went through here. It is
+// asked when the time is over, and only what is the same at two looks stands
+// still; so a reader that is stuck may get the time twice.
+func (c *Conn) moves() bool {
+	was := c.unsent
+	c.unsent = uint32(c.client.Unsent() + c.upstream.Unsent())
+	return c.unsent != 0 && c.unsent != was
+}
+
+// idleLimit is how long the connection may be silent as it is now.
+func (c *Conn) idleLimit() (time.Duration, Reason) {
+	if limit := c.profile.HalfClosedTimeout; limit > 0 && c.relay.HalfClosed() {
+		return limit, HalfClosedTimeout
+	}
+	return c.profile.IdleTimeout, IdleTimeout
+}
+
+// isQuiet tells that nothing is under way as far as can be known.
+func (c *Conn) isQuiet() bool {
+	return c.phase == phaseRelaying && c.relay.Quiet() && c.settled() && c.loop.Now()-c.active >= quietTime
+}
+
+// settled tells the same of what the sockets move by themselves, of which the
+// relay hears afterwards.
+func (c *Conn) settled() bool { return c.client.Settled() && c.upstream.Settled() }
+
+// stop ends the connection from here; clean as in relay.Stop.
+func (c *Conn) stop(why Reason, clean bool) {
+	if c.phase != phaseRelaying {
+		c.abort(why)
+		return
+	}
+	c.relay.Stop(clean && c.settled())
+	c.finish(why)
+}
+
+func (c *Conn) sent(s relay.Side) {
+	if c.phase == phaseRelaying {
+		c.active = c.loop.Now()
+		c.relay.Sent(s)
+	}
+}
+
+func (c *Conn) ended(s relay.Side) {
+	c.active = c.loop.Now()
+	if o := c.relay.Ended(s); o != relay.Open {
+		c.finish(Reason(o.String()))
+		return
+	}
+	c.checkTimers() // the half-closed timeout may be the shorter one
+}
+
+// failed ends a relay of which one side died.
+func (c *Conn) failed(s relay.Side, err error) {
+	why := Reason(c.relay.Failed(s).String())
+	if errors.Is(err, reactor.ErrPanic) {
+		why = Internal
+	}
+	c.finish(why)
+}
+
+// jitter is a chance part of a maximum age, up to a tenth: connections that
+// were made together shall not all be made again together.
+func jitter(age time.Duration) time.Duration {
+	if age < 10 {
+		return 0
+	}
+	return rand.N(age / 10)
+}

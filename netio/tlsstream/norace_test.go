@@ -1,0 +1,5 @@
+//go:build !race
+
+package tlsstream
+
+const raceDetector = false
