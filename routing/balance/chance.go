@@ -1,0 +1,93 @@
+package balance
+
+import (
+	"math/rand/v2"
+	"sort"
+)
+
+// few is up to how many endpoints all are looked at for the least connections.
+// Looking at one costs a few ns, and a cache line that others write to.
+const few = 32
+
+// draws is how often an endpoint is drawn before all are looked at instead.
+const draws = 8
+
+// sumWeights gives the running sums of the weights, for drawing by weight.
+func sumWeights(t *tier) []uint64 {
+	sums := make([]uint64, len(t.members))
+	var sum uint64
+	for n, i := range t.members {
+		sum += uint64(t.pool.members[i].Weight)
+		sums[n] = sum
+	}
+	return sums
+}
+
+// random draws by weight among those that may be picked.
+func (t *tier) random(r *round) int {
+	for range draws {
+		if i := t.draw(r); i != None {
+			return i
+		}
+	}
+	return t.scan(r, func(int32, float64) float64 { return 0 })
+}
+
+// draw draws one member by weight; None where it may not be picked, or the
+// lot falls to the part of its share that it has not grown into yet.
+func (t *tier) draw(r *round) int {
+	lot := rand.Uint64N(t.sums[len(t.sums)-1])
+	i := t.members[sort.Search(len(t.sums), func(n int) bool { return t.sums[n] > lot })]
+	if !r.may(t.pool, i) {
+		return None
+	}
+	if grown := t.pool.Grown(int(i), r.q.Now); grown < 1 && rand.Float64() >= grown {
+		return None
+	}
+	return int(i)
+}
+
+// least picks by connections for the weight, those being established included.
+func (t *tier) least(r *round) int {
+	load := func(i int32, weight float64) float64 { return float64(t.pool.members[i].Active()) / weight }
+	if len(t.members) > few {
+		best, bestLoad, drawn := None, 0.0, 0
+		for tries := 0; tries < draws && drawn < 2; tries++ {
+			i := t.draw(r)
+			if i == None || i == best {
+				continue
+			}
+			drawn++
+			if l := load(int32(i), t.pool.weight(int32(i), r.q.Now)); best == None || l < bestLoad {
+				best, bestLoad = i, l
+			}
+		}
+		if best != None {
+			return best
+		}
+	}
+	return t.scan(r, load)
+}
+
+// scan looks at all members and gives the one of the lowest load; among equal
+// ones the lot decides, by weight, so that idle endpoints share alike.
+func (t *tier) scan(r *round, load func(i int32, weight float64) float64) int {
+	best, bestLoad, weights := None, 0.0, 0.0
+	for _, i := range t.members {
+		if !r.may(t.pool, i) {
+			continue
+		}
+		w := t.pool.weight(i, r.q.Now)
+		l := load(i, w)
+		switch {
+		case best == None || l < bestLoad:
+			best, bestLoad, weights = int(i), l, w
+		case l == bestLoad:
+			weights += w
+			if rand.Float64()*weights < w {
+				best = int(i)
+			}
+		}
+	}
+	return best
+}

@@ -1,0 +1,165 @@
+package balance
+
+import (
+	"net/netip"
+	"sync"
+)
+
+// turns is weighted round robin: each member's turns lie at (k+1/2)/weight on
+// a line, and are taken in their order. So any run of turns as long as the sum
+// of the weights is exact, and heavy members do not come in bursts.
+type turns struct {
+	mu      sync.Mutex
+	at      uint64 // where on the line the last turn was
+	heap    []turn // by at, then by member
+	skipped []turn // kept for its memory
+}
+
+// turn is the next turn of a member. It lies at a fraction, at and rest/(2
+// weight): were the rests left out, they would add up, and turns of different
+// members that fall together would be taken in another order each time.
+type turn struct {
+	at     uint64
+	rest   uint32
+	member int32 // of the pool
+}
+
+// unit is the length on the line that holds as many turns of a member as its
+// weight says. Weights of a million still are told apart to one in a million.
+const unit = 1 << 40
+
+// rebase is where the line is cut, long before it overflows.
+const rebase = 1 << 62
+
+func (x turn) before(y turn) bool { return x.at < y.at || x.at == y.at && x.member < y.member }
+
+// newTurns begins at the start, or goes on where old was: members that it had
+// keep their distance to their next turn.
+func newTurns(t *tier, old *Pool) *turns {
+	left := map[id]uint64{}
+	if old != nil {
+		for _, o := range []*tier{old.near, old.far} {
+			if o != nil && o.turns != nil {
+				o.turns.distances(old, left)
+			}
+		}
+	}
+	s := &turns{}
+	for _, i := range t.members {
+		m := &t.pool.members[i]
+		w := uint64(m.Weight)
+		first := turn{unit / (2 * w), uint32(unit % (2 * w)), i}
+		if at, known := left[identity(m)]; known {
+			first = turn{at: min(at, unit/w), member: i} // the weight may have been lower
+		}
+		s.push(first)
+	}
+	return s
+}
+
+// id is what an endpoint is known by over versions, as in endpoint.Spec.
+type id struct {
+	address string
+	addr    netip.AddrPort
+	unix    string
+}
+
+func identity(m *Member) id { return id{m.Address, m.Addr, m.Unix} }
+
+// distances adds how far away each member's next turn is.
+func (s *turns) distances(p *Pool, left map[id]uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, x := range s.heap {
+		left[identity(&p.members[x.member])] = x.at - min(s.at, x.at)
+	}
+}
+
+// pick takes the next turn of a member that may have one. Members that are
+// not usable lose the turns that came before, so that their return makes no
+// burst; those that were only tried before keep their place.
+func (s *turns) pick(t *tier, r *round) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.q.Peek {
+		return s.peek(t, r)
+	}
+	s.skipped = s.skipped[:0]
+	for len(s.heap) > 0 && !r.may(t.pool, s.heap[0].member) {
+		s.skipped = append(s.skipped, s.pop())
+	}
+	chosen := None
+	if len(s.heap) > 0 {
+		next := s.pop()
+		chosen, s.at = int(next.member), max(s.at, next.at)
+		s.push(next.after(next.at, t.pool, r))
+	}
+	for _, x := range s.skipped {
+		if chosen != None && !t.pool.members[x.member].Usable(r.q.Now) {
+			x = x.after(s.at, t.pool, r)
+		}
+		s.push(x)
+	}
+	if s.at >= rebase {
+		for i := range s.heap {
+			s.heap[i].at -= min(s.at, s.heap[i].at)
+		}
+		s.at = 0
+	}
+	return chosen
+}
+
+// after is the member's turn that follows one at that place.
+func (x turn) after(at uint64, p *Pool, r *round) turn {
+	if grown := p.Grown(int(x.member), r.q.Now); grown < 1 {
+		x.at = at + uint64(unit/(grown*float64(p.members[x.member].Weight)))
+		return x
+	}
+	w := uint64(p.members[x.member].Weight)
+	rest := uint64(x.rest) + 2*unit%(2*w)
+	x.at, x.rest = at+unit/w+rest/(2*w), uint32(rest%(2*w))
+	return x
+}
+
+// peek tells what pick would choose.
+func (s *turns) peek(t *tier, r *round) int {
+	best := turn{member: None}
+	for _, x := range s.heap {
+		if (best.member == None || x.before(best)) && r.may(t.pool, x.member) {
+			best = x
+		}
+	}
+	return int(best.member)
+}
+
+func (s *turns) push(x turn) {
+	s.heap = append(s.heap, x)
+	i := len(s.heap) - 1
+	for i > 0 {
+		parent := (i - 1) / 2
+		if !s.heap[i].before(s.heap[parent]) {
+			return
+		}
+		s.heap[i], s.heap[parent] = s.heap[parent], s.heap[i]
+		i = parent
+	}
+}
+
+func (s *turns) pop() turn {
+	first, last := s.heap[0], len(s.heap)-1
+	s.heap[0] = s.heap[last]
+	s.heap = s.heap[:last]
+	for i := 0; ; {
+		least := i
+		for child := 2*i + 1; child <= 2*i+2 && child < last; child++ {
+			if s.heap[child].before(s.heap[least]) {
+				least = child
+			}
+		}
+		if least == i {
+			return first
+		}
+		s.heap[i], s.heap[least] = s.heap[least], s.heap[i]
+		i = least
+	}
+}

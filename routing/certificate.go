@@ -1,0 +1,101 @@
+package routing
+
+import (
+	"fmt"
+	"slices"
+
+	"penstock/routing/hostname"
+	"penstock/routing/resource"
+)
+
+// putCertificate takes a certificate's new resource in; nil: it is gone.
+func (c *compiler) putCertificate(name string, spec resource.Spec) error {
+	c.dirtyCertificates[name] = true
+	c.certificates.Delete(name)
+	cert, ok := spec.(*resource.Certificate)
+	if !ok {
+		if spec != nil {
+			return fmt.Errorf("its spec is a %T", spec)
+		}
+		return nil
+	}
+	leaf, err := cert.Leaf()
+	if err != nil {
+		return err
+	}
+	names := make([]string, 0, len(leaf.DNSNames))
+	for _, s := range leaf.DNSNames {
+		if pattern, err := hostname.ParsePattern(s); err == nil { // nobody can ask for others
+			names = append(names, pattern)
+		}
+	}
+	c.certificates.Set(name, names)
+	return nil
+}
+
+// certificateUsers are the listeners that show a changed certificate.
+func (c *compiler) certificateUsers() (names []string) {
+	if len(c.dirtyCertificates) == 0 {
+		return nil
+	}
+	for l := range c.old.Listeners() {
+		if l.spec.TLS != nil && slices.ContainsFunc(l.spec.TLS.CertificateRefs, func(ref string) bool { return c.dirtyCertificates[ref] }) {
+			names = append(names, l.name)
+		}
+	}
+	return names
+}
+
+// hasOtherCertificates tells whether what a listener shows may have changed.
+func (c *compiler) hasOtherCertificates(l *Listener) bool {
+	old, ok := c.old.listeners.Get(l.name)
+	if !ok || old.spec.TLS == nil || l.spec.TLS == nil {
+		return l.spec.TLS != nil
+	}
+	return !slices.Equal(old.spec.TLS.CertificateRefs, l.spec.TLS.CertificateRefs) ||
+		slices.ContainsFunc(l.spec.TLS.CertificateRefs, func(ref string) bool { return c.dirtyCertificates[ref] })
+}
+
+// withCertificates gives a listener with the names of its certificates. A
+// name that several certificates are for has them all, in the order of the
+// references, so that a client is shown one that it can use.
+func (c *compiler) withCertificates(l *Listener) *Listener {
+	edit := hostname.Matcher[[]string]{}.Edit()
+	for _, ref := range l.spec.TLS.CertificateRefs {
+		names, _ := c.certificates.Get(ref)
+		for _, name := range names {
+			before, _ := edit.Get(name)
+			if !slices.Contains(before, ref) {
+				edit.Set(name, append(slices.Clip(before), ref))
+			}
+		}
+	}
+	next := *l
+	next.certificates = edit.Matcher()
+	return &next
+}
+
+// Certificates names the Certificates to show to a client, the best first, or
+// the reason to refuse it. The rules are those of routing: a name that no
+// certificate is for does not get another's, and what happens without a name
+// is the listener's noServerName.
+func (l *Listener) Certificates(serverName string, hasServerName bool) ([]string, Reason) {
+	if !hasServerName {
+		if l.spec.NoServerName != "service" {
+			return nil, NoServerName
+		}
+		if l.spec.TLS == nil || len(l.spec.TLS.CertificateRefs) == 0 {
+			return nil, NoCertificate
+		}
+		return l.spec.TLS.CertificateRefs[:1], OK
+	}
+	name, ok := hostname.CheckSNI(serverName)
+	if !ok {
+		return nil, BadServerName
+	}
+	m, ok := l.certificates.Match(name)
+	if !ok {
+		return nil, NoCertificate
+	}
+	return m.Value, OK
+}

@@ -1,0 +1,147 @@
+package routing
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"penstock/routing/persist"
+	"penstock/routing/resource"
+)
+
+// compiler makes the next table from one. It first takes all changes in, and
+// then makes anew what they touch: services, after them the policies with a
+// way to these services, and listeners.
+type compiler struct {
+	cfg *Config
+	now time.Time
+	old *Table
+
+	listeners    *persist.Edit[*Listener]
+	hosts        *persist.Edit[*resource.Host]
+	services     *persist.Edit[*Service]
+	routes       *persist.Edit[*resource.MeshTCPRoute]
+	certificates *persist.Edit[[]string]
+	routesTo     *persist.Edit[[]string]
+	backendOf    *persist.Edit[[]string]
+	atHost       *persist.Edit[[]string]
+
+	dirtyServices     map[string]*resource.Service  // new resource, or nil: addresses only
+	dirtyPolicies     map[string]bool               // by destination
+	dirtyListeners    map[string]*resource.Listener // new resource, or nil: it is gone
+	dirtyHosts        map[string]*resource.Host     // what was in force; nil: nothing
+	hostOrder         []string                      // of dirtyHosts, in the order of the changes
+	dirtyCertificates map[string]bool
+	resolves          bool // other host names than before, or at other times
+	faults            []error
+}
+
+func newCompiler(cfg *Config, old *Table, now time.Time) *compiler {
+	return &compiler{
+		cfg: cfg, now: now, old: old,
+		listeners: old.listeners.Edit(), hosts: old.hosts.Edit(), services: old.services.Edit(),
+		routes: old.routes.Edit(), certificates: old.certificates.Edit(),
+		routesTo: old.routesTo.Edit(), backendOf: old.backendOf.Edit(), atHost: old.atHost.Edit(),
+		dirtyServices: map[string]*resource.Service{}, dirtyPolicies: map[string]bool{},
+		dirtyListeners: map[string]*resource.Listener{}, dirtyHosts: map[string]*resource.Host{}, dirtyCertificates: map[string]bool{},
+	}
+}
+
+// change takes one change in.
+func (c *compiler) change(ch *resource.Change) {
+	spec := ch.Spec
+	if ch.Delete {
+		spec = nil
+	}
+	var err error
+	switch ch.Kind {
+	case "Service":
+		err = c.putService(ch.Name, spec)
+	case "MeshTCPRoute":
+		c.putRoute(ch.Name, spec)
+	case "Certificate":
+		err = c.putCertificate(ch.Name, spec)
+	case "Listener":
+		err = c.putListener(ch.Name, spec)
+	case "Host":
+		err = c.putHost(ch.Name, spec)
+	}
+	if err != nil {
+		c.leaveOut(ch.Key, err)
+	}
+}
+
+// leaveOut notes that a resource is left out.
+func (c *compiler) leaveOut(k resource.Key, err error) {
+	c.faults = append(c.faults, fmt.Errorf("%s is left out: %w", k, err))
+}
+
+// finish makes what is touched and gives the table.
+func (c *compiler) finish() (Applied, error) {
+	var done Applied
+	for name, spec := range c.dirtyServices {
+		c.makeService(name, spec)
+		c.dirtyPolicies[name] = true
+		for _, destination := range list(c.backendOf, name) {
+			c.dirtyPolicies[destination] = true
+		}
+		done.Services = append(done.Services, name)
+	}
+	for destination := range c.dirtyPolicies {
+		if c.makePolicies(destination) {
+			done.Services = append(done.Services, destination)
+		}
+	}
+	c.makeListeners()
+	done.Listeners = slices.AppendSeq(c.certificateUsers(), maps.Keys(c.dirtyListeners))
+	for _, name := range done.Listeners {
+		if l, ok := c.listeners.Get(name); ok && c.hasOtherCertificates(l) {
+			c.listeners.Set(name, c.withCertificates(l))
+		}
+	}
+	done.Hosts = c.resolves // making services may have told
+	slices.Sort(done.Services)
+	done.Services = slices.Compact(done.Services)
+	slices.Sort(done.Listeners)
+	done.Listeners = slices.Compact(done.Listeners)
+	done.Table = &Table{
+		node:      c.cfg.NodeTags,
+		listeners: c.listeners.Map(), hosts: c.hosts.Map(), services: c.services.Map(),
+		routes: c.routes.Map(), certificates: c.certificates.Map(),
+		routesTo: c.routesTo.Map(), backendOf: c.backendOf.Map(), atHost: c.atHost.Map(),
+	}
+	return done, errors.Join(c.faults...)
+}
+
+// list gives the names under a key.
+func list(m *persist.Edit[[]string], key string) []string {
+	names, _ := m.Get(key)
+	return names
+}
+
+// link adds a name under each key of after and takes it away under those that
+// are only in before.
+func link(m *persist.Edit[[]string], name string, before, after []string) {
+	for _, key := range before {
+		if slices.Contains(after, key) {
+			continue
+		}
+		names := list(m, key)
+		i, there := slices.BinarySearch(names, name)
+		switch {
+		case !there:
+		case len(names) == 1:
+			m.Delete(key)
+		default:
+			m.Set(key, slices.Delete(slices.Clone(names), i, i+1))
+		}
+	}
+	for _, key := range after {
+		names := list(m, key)
+		if i, there := slices.BinarySearch(names, name); !there {
+			m.Set(key, slices.Insert(slices.Clip(names), i, name))
+		}
+	}
+}

@@ -1,0 +1,342 @@
+// Package discovery keeps the addresses of host names up to date.
+//
+//	r := discovery.New(discovery.Config{Changed: func(hosts []string) { ... }})
+//	r.Set([]discovery.Name{{Host: "db.example.com", Every: 10 * time.Second}})
+//	addrs, ok := r.Lookup("db.example.com")
+//	r.Close()
+//
+// The system's resolver tells no TTL, so names are looked up at an interval,
+// 10 % more or less. A lookup that fails takes nothing away: the last good
+// answer stays, marked stale, until there is a new one. That holds for a name
+// that does not exist any more too, since an outage of DNS, or a zone that was
+// loaded half, looks just the same, and endpoints that are really gone fail
+// their health checks.
+//
+// Of a name with IPv4 and IPv6 addresses one family is used (family.go).
+package discovery
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"penstock/routing/agenda"
+)
+
+// Defaults and bounds.
+const (
+	DefaultEvery       = 10 * time.Second
+	MinEvery           = time.Second
+	DefaultConcurrency = 16
+	DefaultTimeout     = 5 * time.Second
+	DefaultMaxAddrs    = 256
+	DefaultSettle      = 20 * time.Millisecond
+
+	// A failed lookup is repeated after firstRetry, then after twice as long
+	// each time, up to maxRetry, or the name's interval where that is longer.
+	firstRetry = time.Second
+	maxRetry   = 30 * time.Second
+)
+
+// errNoAddress is for an answer that has no address in it.
+var errNoAddress = errors.New("the name has no address")
+
+// LookupFunc asks for the addresses of a host, IPv4 and IPv6. It must return
+// when ctx ends.
+type LookupFunc func(ctx context.Context, host string) ([]netip.Addr, error)
+
+// Config is for New; its zero value is ready.
+type Config struct {
+	// Lookup asks; nil: the system's resolver.
+	Lookup LookupFunc
+	// Concurrency is how many lookups run at once, Timeout how long one may take.
+	Concurrency int
+	Timeout     time.Duration
+	// MaxAddrs is how many addresses of one name are used, the lowest ones.
+	MaxAddrs int
+	// Changed is told of names whose addresses changed, the first answer
+	// included: all of Settle together, and one call at a time. It must not
+	// call Close.
+	Changed func(hosts []string)
+	Settle  time.Duration
+	// Log gets a line when a name begins or ceases to fail or to have too
+	// many addresses; nil: none.
+	Log *slog.Logger
+}
+
+// Name is a host to be kept up to date.
+type Name struct {
+	Host string
+	// Every is the interval; 0: DefaultEvery, never below MinEvery. Where a
+	// host is given several times the shortest counts.
+	Every time.Duration
+}
+
+// Status is how a name does.
+type Status struct {
+	Host  string
+	Every time.Duration
+	// Addrs is the last good answer; nil: none yet.
+	Addrs []netip.Addr
+	// Stale says that the last lookup failed and Addrs are from before it.
+	Stale bool
+	// Answered is when the last good answer came, Changed when it last was
+	// another one than before.
+	Answered, Changed time.Time
+	// Err is why the last lookup failed, "" when it did not; Failures is how
+	// many in a row did. NotFound: the name does not exist.
+	Err      string
+	Failures int
+	NotFound bool
+	// Cut is how many addresses of the last answer are above the limit and not used.
+	Cut int
+}
+
+// Resolver keeps names up to date. Make it with New.
+type Resolver struct {
+	cfg    Config
+	agenda *agenda.Agenda
+	news   *news
+	names  sync.Map // lower-case host -> *name; written under mu
+
+	mu sync.Mutex
+}
+
+// name is a host that is looked up. The status is guarded by the Resolver's
+// mutex; addrs repeats Status.Addrs for readers without it.
+type name struct {
+	entry  *agenda.Entry
+	addrs  atomic.Pointer[[]netip.Addr]
+	status Status
+}
+
+// New makes a Resolver that looks nothing up yet.
+func New(cfg Config) *Resolver {
+	cfg.Concurrency = cmp.Or(cfg.Concurrency, DefaultConcurrency)
+	cfg.Timeout = cmp.Or(cfg.Timeout, DefaultTimeout)
+	cfg.MaxAddrs = cmp.Or(cfg.MaxAddrs, DefaultMaxAddrs)
+	cfg.Settle = cmp.Or(cfg.Settle, DefaultSettle)
+	if cfg.Lookup == nil {
+		cfg.Lookup = system
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Resolver{
+		cfg:    cfg,
+		agenda: agenda.New(cfg.Concurrency),
+		news:   newNews(cfg.Changed, cfg.Settle),
+	}
+}
+
+// system asks the system's resolver, Go's own: a lookup of the C library
+// holds a thread and cannot be ended.
+func system(ctx context.Context, host string) ([]netip.Addr, error) {
+	addrs, err := (&net.Resolver{PreferGo: true}).LookupNetIP(ctx, "ip", host)
+	return oneFamily(addrs, routed), err
+}
+
+// Close ends all lookups and calls of Changed, and waits for them. Lookup
+// goes on answering with what was known.
+func (r *Resolver) Close() {
+	r.agenda.Close()
+	r.news.close()
+}
+
+// Set makes these the names that are kept up to date. New ones are looked up
+// at once; those that were there before keep their answers; what is known of
+// the others is forgotten. IP addresses are left out.
+func (r *Resolver) Set(names []Name) {
+	want := map[string]time.Duration{}
+	for _, n := range names {
+		host := strings.ToLower(n.Host)
+		every := max(cmp.Or(n.Every, DefaultEvery), MinEvery)
+		if old, twice := want[host]; twice {
+			every = min(every, old)
+		}
+		if _, literal := Literal(host); !literal && host != "" {
+			want[host] = every
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.names.Range(func(host, v any) bool {
+		n := v.(*name)
+		every, keep := want[host.(string)]
+		if keep && every == n.status.Every {
+			delete(want, host.(string))
+			return true
+		}
+		r.agenda.Remove(n.entry)
+		if keep { // from now on at the other interval
+			delete(want, host.(string))
+			n.status.Every = every
+			r.start(n)
+			return true
+		}
+		r.names.Delete(host)
+		return true
+	})
+	for host, every := range want {
+		host = strings.Clone(host) // it outlives the document that it is a part of
+		n := &name{status: Status{Host: host, Every: every}}
+		r.names.Store(host, n)
+		r.start(n)
+	}
+}
+
+// start looks n up now and then at its interval.
+func (r *Resolver) start(n *name) {
+	n.entry = r.agenda.Add(func(ctx context.Context) (time.Duration, bool) { return r.resolve(ctx, n) })
+}
+
+// Lookup gives the last good addresses of a host, in order of their value,
+// and whether there are any. An IP address is its own answer. It takes no
+// lock. The result must not be changed.
+func (r *Resolver) Lookup(host string) (addrs []netip.Addr, ok bool) {
+	v, known := r.names.Load(strings.ToLower(host))
+	if !known {
+		if addr, literal := Literal(host); literal {
+			return []netip.Addr{addr}, true
+		}
+		return nil, false
+	}
+	p := v.(*name).addrs.Load()
+	if p == nil {
+		return nil, false
+	}
+	return *p, true
+}
+
+// Literal gives the address where a host is one, "10.0.0.1" or "fe80::1%eth0".
+func Literal(host string) (netip.Addr, bool) {
+	addr, err := netip.ParseAddr(host)
+	return addr.Unmap(), err == nil
+}
+
+// Status tells how all names do, in their order.
+func (r *Resolver) Status() []Status {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []Status
+	r.names.Range(func(_, v any) bool {
+		all = append(all, v.(*name).status)
+		return true
+	})
+	slices.SortFunc(all, func(a, b Status) int { return cmp.Compare(a.Host, b.Host) })
+	return all
+}
+
+// StatusOf tells how one name does, if it is kept up to date.
+func (r *Resolver) StatusOf(host string) (Status, bool) {
+	v, ok := r.names.Load(strings.ToLower(host))
+	if !ok {
+		return Status{}, false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return v.(*name).status, true
+}
+
+// resolve looks n up once.
+func (r *Resolver) resolve(ctx context.Context, n *name) (again time.Duration, ok bool) {
+	asking, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
+	defer cancel()
+	addrs, err := r.cfg.Lookup(asking, n.status.Host)
+	addrs, cut := tidy(addrs, r.cfg.MaxAddrs)
+	if err == nil && len(addrs) == 0 {
+		err = errNoAddress
+	}
+	r.mu.Lock()
+	if ctx.Err() != nil { // removed or closed meanwhile
+		r.mu.Unlock()
+		return 0, false
+	}
+	before := n.status
+	if err != nil {
+		n.failed(err)
+	} else if n.answered(addrs, cut) {
+		r.news.add(n.status.Host)
+	}
+	after := n.status
+	r.mu.Unlock()
+
+	r.log(before, after)
+	if err != nil {
+		return agenda.Jitter(retryAfter(after.Failures, after.Every)), false
+	}
+	return agenda.Jitter(after.Every), true
+}
+
+// failed notes a lookup without an answer.
+func (n *name) failed(err error) {
+	s := &n.status
+	var dns *net.DNSError
+	s.Failures++
+	s.Err = err.Error()
+	s.NotFound = errors.As(err, &dns) && dns.IsNotFound
+	s.Stale = s.Addrs != nil
+}
+
+// answered notes an answer, of which cut addresses are not used, and tells
+// whether it is another one than before.
+func (n *name) answered(addrs []netip.Addr, cut int) (changed bool) {
+	s := &n.status
+	s.Failures, s.Err, s.NotFound, s.Stale, s.Cut = 0, "", false, false, cut
+	s.Answered = time.Now()
+	if slices.Equal(addrs, s.Addrs) {
+		return false
+	}
+	s.Addrs, s.Changed = addrs, s.Answered
+	n.addrs.Store(&addrs)
+	return true
+}
+
+// log writes a line where something begins or ends.
+func (r *Resolver) log(before, after Status) {
+	switch {
+	case before.Failures == 0 && after.Failures > 0:
+		r.cfg.Log.Warn("host lookup failed", "host", after.Host, "error", after.Err, "addresses_kept", len(after.Addrs))
+	case before.Failures > 0 && after.Failures == 0:
+		r.cfg.Log.Info("host lookup succeeds again", "host", after.Host, "failures", before.Failures)
+	}
+	switch {
+	case before.Cut == 0 && after.Cut > 0:
+		r.cfg.Log.Warn("host has more addresses than are used", "host", after.Host, "limit", r.cfg.MaxAddrs, "unused", after.Cut)
+	case before.Cut > 0 && after.Cut == 0:
+		r.cfg.Log.Info("all addresses of host are used again", "host", after.Host)
+	}
+}
+
+// retryAfter is when to look up again after that many failures in a row.
+func retryAfter(failures int, every time.Duration) time.Duration {
+	longest := max(maxRetry, every)
+	if failures > 10 { // 1s << 10 is beyond every bound but an interval's own
+		return longest
+	}
+	return min(firstRetry<<(failures-1), longest)
+}
+
+// tidy sorts an answer, drops what it has twice, and cuts it to limit.
+func tidy(answer []netip.Addr, limit int) (addrs []netip.Addr, cut int) {
+	addrs = make([]netip.Addr, 0, len(answer))
+	for _, a := range answer {
+		if a.IsValid() {
+			addrs = append(addrs, a.Unmap())
+		}
+	}
+	slices.SortFunc(addrs, netip.Addr.Compare)
+	addrs = slices.Compact(addrs)
+	if len(addrs) > limit {
+		addrs, cut = slices.Clip(addrs[:limit]), len(addrs)-limit
+	}
+	return addrs, cut
+}

@@ -1,0 +1,211 @@
+package routing
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"penstock/routing/balance"
+	"penstock/routing/endpoint"
+)
+
+// Explanation is how a decision is taken, step by step. It is made by the
+// same code that takes decisions, and changes nothing: no turn is taken and
+// nothing is counted.
+type Explanation struct {
+	Steps []Step `json:"steps"`
+	// Destination is what the listener names, Service the one whose endpoints
+	// are used, Endpoint the address that the next such connection would try
+	// first; where the policy draws lots, one that it may draw.
+	Destination string `json:"destination,omitempty"`
+	Service     string `json:"service,omitempty"`
+	Endpoint    string `json:"endpoint,omitempty"`
+	// Reason is "" where there is a way.
+	Reason Reason `json:"reason,omitempty"`
+}
+
+// Step is one step of a decision.
+type Step struct {
+	Name   string `json:"name"`   // listener, certificate, name, destination, source, policy, backend, endpoint or outcome
+	Looked string `json:"looked"` // what was looked at
+	Result string `json:"result"` // what that led to
+
+	Tags      []Tag           `json:"tags,omitempty"`      // of the source
+	Policies  []PolicyState   `json:"policies,omitempty"`  // for the destination, in order of precedence
+	Backends  []BackendState  `json:"backends,omitempty"`  // of the policy that wins
+	Endpoints []EndpointState `json:"endpoints,omitempty"` // of the backend
+}
+
+// Tag is a tag of the source, with the layer that it comes from.
+type Tag struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+	From  string `json:"from"` // client, network and its prefix, listener or node
+}
+
+// PolicyState is a policy that could apply.
+type PolicyState struct {
+	Name    string `json:"name"`
+	Source  string `json:"source"` // what it is for
+	Matches bool   `json:"matches"`
+	Wins    bool   `json:"wins"`
+}
+
+// BackendState is one backendRef.
+type BackendState struct {
+	Service string  `json:"service"`
+	Tags    string  `json:"tags,omitempty"` // "k=v,..."
+	Weight  int     `json:"weight"`
+	Share   float64 `json:"share"`             // of the connections, 0 to 1
+	Skipped string  `json:"skipped,omitempty"` // why it gets nothing
+	Next    bool    `json:"next"`              // it is the next connection's
+}
+
+// EndpointState is one endpoint.
+type EndpointState struct {
+	Address string `json:"address"`           // as configured
+	At      string `json:"at,omitempty"`      // where that is, if it says more
+	Tags    string `json:"tags,omitempty"`    // "k=v,..."
+	Weight  int    `json:"weight"`            // as configured
+	Health  string `json:"health"`            // unchecked, healthy or unhealthy
+	Ejected string `json:"ejected,omitempty"` // for how much longer
+	Active  int64  `json:"active"`            // connections
+	Grown   int    `json:"grown"`             // percent of its share, by slow start
+	Near    bool   `json:"near"`              // in the preferred zone; true where there is none
+	// Eligible: new connections may come here. Why says why not.
+	Eligible bool   `json:"eligible"`
+	Why      string `json:"why,omitempty"`
+}
+
+// Explain tells how a connection would be decided about now.
+func (t *Table) Explain(in *Input, now time.Time) Explanation {
+	tr := &trace{}
+	e := &tr.explanation
+	s, reason := t.resolve(in, tr)
+	if t.handshake(in, tr) == NoCertificate {
+		reason = NoCertificate
+	}
+	if reason == OK {
+		e.Destination = s.name
+		var b *backend
+		if b, reason = t.route(in, s, tr); reason == OK {
+			e.Service = b.name
+			i := b.pool.Pick(&balance.Query{Now: now, Hash: b.hash(in), Peek: true})
+			if i == balance.None {
+				reason = b.none()
+			}
+			tr.endpoints(b, i, now)
+		}
+	}
+	tr.outcome(reason)
+	return *e
+}
+
+// handshake tells of the certificate for a connection whose TLS ends here. It
+// comes before the destination; a name that is refused in any case is told of
+// there.
+func (t *Table) handshake(in *Input, tr *trace) Reason {
+	l, ok := t.listeners.Get(in.Listener)
+	if !ok || l.spec.TLS == nil || l.spec.TLS.Mode != "terminate" {
+		return OK
+	}
+	refs, reason := l.Certificates(in.ServerName, in.HasServerName)
+	if reason == OK || reason == NoCertificate {
+		tr.certificate(in, refs, reason)
+	}
+	return reason
+}
+
+// Text renders the explanation for people, one line for each step and each
+// thing in it.
+func (e *Explanation) Text() string {
+	var b strings.Builder
+	for _, s := range e.Steps {
+		fmt.Fprintf(&b, "%-12s %s: %s\n", s.Name, s.Looked, s.Result)
+		for _, t := range s.Tags {
+			fmt.Fprintf(&b, "  %s=%s (%s)\n", t.Name, t.Value, t.From)
+		}
+		for _, p := range s.Policies {
+			fmt.Fprintf(&b, "  %s\n", p.text())
+		}
+		for _, x := range s.Backends {
+			fmt.Fprintf(&b, "  %s\n", x.text())
+		}
+		for _, x := range s.Endpoints {
+			fmt.Fprintf(&b, "  %s\n", x.text())
+		}
+	}
+	return b.String()
+}
+
+func (p *PolicyState) text() string {
+	switch {
+	case p.Wins:
+		return fmt.Sprintf("%s for %s: wins", p.Name, p.Source)
+	case p.Matches:
+		return fmt.Sprintf("%s for %s: matches, comes later", p.Name, p.Source)
+	}
+	return fmt.Sprintf("%s for %s: is for other sources", p.Name, p.Source)
+}
+
+func (x *BackendState) text() string {
+	s := x.Service
+	if x.Tags != "" {
+		s += " {" + x.Tags + "}"
+	}
+	s += fmt.Sprintf(" weight %d, share %.4g %%", x.Weight, x.Share*100)
+	if x.Skipped != "" {
+		s += ": skipped, " + x.Skipped
+	}
+	if x.Next {
+		s += ": has the next turn"
+	}
+	return s
+}
+
+func (x *EndpointState) text() string {
+	s := x.Address
+	if x.At != "" {
+		s += " at " + x.At
+	}
+	if x.Tags != "" {
+		s += " {" + x.Tags + "}"
+	}
+	s += fmt.Sprintf(" weight %d, %s, %d active", x.Weight, x.Health, x.Active)
+	if x.Grown < 100 {
+		s += fmt.Sprintf(", grown to %d %%", x.Grown)
+	}
+	if !x.Near {
+		s += ", in another zone"
+	}
+	if !x.Eligible {
+		s += ": not eligible, " + x.Why
+	}
+	return s
+}
+
+// state describes member i of a backend's pool.
+func (b *backend) state(i int, now time.Time) EndpointState {
+	m := b.pool.Members()[i]
+	x := EndpointState{
+		Address: m.Address, Tags: tagList(m.Tags), Weight: m.Weight, Health: m.Health().String(),
+		Active: m.Active(), Grown: int(b.pool.Grown(i, now) * 100), Near: m.Weight == 0 || b.pool.Near(i),
+	}
+	if at := m.Addr.String(); m.Addr.IsValid() && at != m.Address {
+		x.At = at
+	}
+	if m.Ejected(now) {
+		x.Ejected = m.EjectedUntil().Sub(now).Round(time.Millisecond).String()
+	}
+	switch {
+	case m.Weight == 0:
+		x.Why = "its weight is 0"
+	case m.Health() == endpoint.Unhealthy:
+		x.Why = "it is unhealthy"
+	case x.Ejected != "":
+		x.Why = "it is ejected for " + x.Ejected
+	default:
+		x.Eligible = true
+	}
+	return x
+}

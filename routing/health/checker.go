@@ -1,0 +1,276 @@
+// Package health asks endpoints actively whether they are well, and writes
+// the answer into their state.
+//
+//	c := health.New(health.Config{})
+//	c.Set([]health.Target{{Group: g, Endpoint: e, Check: check}, ...}) // at each change
+//	c.Close()
+//
+// Endpoints of several services that are the same address, asked in the same
+// way, share one probe. An endpoint is Unchecked, and usable, until the first
+// result, which decides at once; from then on Rise and Fall count.
+//
+// A probe is one short connection of its own. It ends with an orderly close,
+// not with a reset: endpoints log resets as faults of their clients. It never
+// reads more than it needs to decide.
+package health
+
+import (
+	"cmp"
+	"context"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"penstock/routing/agenda"
+	"penstock/routing/endpoint"
+)
+
+// DefaultConcurrency is how many probes run at once.
+const DefaultConcurrency = 64
+
+// Config is for New; its zero value is ready.
+type Config struct {
+	// Concurrency is how many probes run at once; 0: DefaultConcurrency.
+	Concurrency int
+	// Dial connects; nil: the system's.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Target is an endpoint of a group that is to be asked.
+type Target struct {
+	Group    *endpoint.Group
+	Endpoint *endpoint.Endpoint
+	Check    *Check
+}
+
+// Status is what the last probes of one target said.
+type Status struct {
+	Service string
+	Address string // as configured
+	Addr    string // as asked: IP:port, or a path
+	Type    Type
+	Health  endpoint.Health
+	// Since is when Health became so, Checked when the last probe ended,
+	// Took how long it was on its way. Zero: no probe has ended.
+	Since, Checked time.Time
+	Took           time.Duration
+	// Err says why the last probe that failed did, at ErrAt. It stays when
+	// later ones succeed.
+	Err   string
+	ErrAt time.Time
+}
+
+// Checker asks endpoints. Make it with New.
+type Checker struct {
+	dial   func(ctx context.Context, network, address string) (net.Conn, error)
+	agenda *agenda.Agenda
+
+	mu      sync.Mutex
+	targets []Target // of the last Set
+	follows map[follower]*follow
+	probes  map[probeKey]*probe
+}
+
+// follower identifies an endpoint of a group over its changes of tags.
+type follower struct {
+	group   *endpoint.Group
+	address string
+	addr    netip.AddrPort
+	unix    string
+}
+
+// follow is a target that gets its health from a probe.
+type follow struct {
+	Target
+	probe *probe
+	seen  bool // during Set: it is in the new targets
+}
+
+// New makes a Checker that asks nothing yet.
+func New(cfg Config) *Checker {
+	if cfg.Concurrency <= 0 {
+		cfg.Concurrency = DefaultConcurrency
+	}
+	if cfg.Dial == nil {
+		cfg.Dial = new(net.Dialer).DialContext
+	}
+	return &Checker{
+		dial:    cfg.Dial,
+		agenda:  agenda.New(cfg.Concurrency),
+		follows: map[follower]*follow{},
+		probes:  map[probeKey]*probe{},
+	}
+}
+
+// Close ends all probes and waits for them.
+func (c *Checker) Close() { c.agenda.Close() }
+
+// Set makes these the targets. Probes of targets that were there before go
+// on undisturbed; new ones begin at once. Where the check of an endpoint
+// changed, its health stays until the new check decides; an endpoint that is
+// not asked any more becomes Unchecked.
+func (c *Checker) Set(targets []Target) {
+	c.mu.Lock()
+	if slices.Equal(targets, c.targets) {
+		c.mu.Unlock()
+		return
+	}
+	c.targets = slices.Clone(targets)
+	now := time.Now()
+	var told []change
+	keys := map[*Check]string{}
+	for _, t := range targets {
+		told = append(told, c.follow(t, keys, now)...)
+	}
+	for who, f := range c.follows {
+		if !f.seen {
+			delete(c.follows, who)
+			c.leave(f.probe, who)
+			f.Endpoint.SetHealth(endpoint.Unchecked, now)
+		}
+		f.seen = false
+	}
+	c.mu.Unlock()
+
+	tell(told)
+}
+
+// follow makes t follow the probe that its check needs.
+func (c *Checker) follow(t Target, keys map[*Check]string, now time.Time) []change {
+	who := follower{t.Group, t.Endpoint.Address, t.Endpoint.Addr, t.Endpoint.Unix}
+	f := c.follows[who]
+	if f != nil && f.Target == t {
+		f.seen = true
+		return nil
+	}
+	check, ok := keys[t.Check]
+	if !ok {
+		check = t.Check.key()
+		keys[t.Check] = check
+	}
+	if f != nil && f.probe.key.check == check {
+		// The same question in other words, an endpoint with other tags, or
+		// one that left and came again and knows nothing of its health.
+		f.Target, f.seen = t, true
+		return f.adopt(now)
+	}
+	key := keyOf(t, check)
+	p := c.probes[key]
+	if p == nil {
+		p = newProbe(key, t)
+		c.probes[key] = p
+		p.entry = c.agenda.Add(func(ctx context.Context) (time.Duration, bool) { return c.run(ctx, p) })
+	}
+	if f != nil {
+		c.leave(f.probe, who)
+	}
+	f = &follow{Target: t, probe: p, seen: true}
+	c.follows[who], p.followers[who] = f, f
+	return f.adopt(now)
+}
+
+// adopt gives the endpoint the health that its probe has found already.
+func (f *follow) adopt(now time.Time) []change {
+	if f.probe.health == endpoint.Unchecked {
+		return nil
+	}
+	return f.set(f.probe.health, "", now)
+}
+
+// leave ends a probe that nobody follows any more.
+func (c *Checker) leave(p *probe, who follower) {
+	delete(p.followers, who)
+	if len(p.followers) == 0 {
+		delete(c.probes, p.key)
+		c.agenda.Remove(p.entry)
+	}
+}
+
+// run asks p's endpoint once and tells all that follow.
+func (c *Checker) run(ctx context.Context, p *probe) (again time.Duration, ok bool) {
+	start := time.Now()
+	err := p.ask(ctx, c.dial)
+	if ctx.Err() != nil {
+		return 0, false // removed or closed: this says nothing of the endpoint
+	}
+	now := time.Now()
+	c.mu.Lock()
+	p.checked, p.took = now, now.Sub(start)
+	cause := ""
+	if err != nil {
+		p.errText, p.errAt = brief(err), now
+		cause = p.errText
+	}
+	var told []change
+	if p.add(err == nil, p.check.Rise, p.check.Fall) {
+		p.since = now
+		for _, f := range p.followers {
+			told = append(told, f.set(p.health, cause, now)...)
+		}
+	}
+	c.mu.Unlock()
+
+	tell(told)
+	return agenda.Jitter(p.check.interval()), err == nil
+}
+
+// change is an event that is to be told without the lock.
+type change struct {
+	group *endpoint.Group
+	event endpoint.Event
+}
+
+func tell(changes []change) {
+	for _, ch := range changes {
+		ch.group.Notify(ch.event)
+	}
+}
+
+// set writes the endpoint's health. It happens under the Checker's lock, so
+// that a probe that ends late cannot overwrite what Set did.
+func (f *follow) set(h endpoint.Health, cause string, now time.Time) []change {
+	if !f.Endpoint.SetHealth(h, now) {
+		return nil
+	}
+	ev := endpoint.Event{Endpoint: f.Endpoint, Change: endpoint.EventHealthy, At: now, Cause: cause}
+	if h == endpoint.Unhealthy {
+		ev.Change = endpoint.EventUnhealthy
+	}
+	return []change{{f.Group, ev}}
+}
+
+// Status tells how all targets do, by service and address.
+func (c *Checker) Status() []Status {
+	c.mu.Lock()
+	all := make([]Status, 0, len(c.follows))
+	for _, f := range c.follows {
+		all = append(all, f.status())
+	}
+	c.mu.Unlock()
+
+	slices.SortFunc(all, func(a, b Status) int {
+		return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Address, b.Address), cmp.Compare(a.Addr, b.Addr))
+	})
+	return all
+}
+
+// StatusOf tells how one endpoint of a group does, if it is asked.
+func (c *Checker) StatusOf(g *endpoint.Group, e *endpoint.Endpoint) (Status, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f := c.follows[follower{g, e.Address, e.Addr, e.Unix}]
+	if f == nil {
+		return Status{}, false
+	}
+	return f.status(), true
+}
+
+func (f *follow) status() Status {
+	p := f.probe
+	return Status{
+		Service: f.Group.Service(), Address: f.Endpoint.Address, Addr: p.key.address, Type: p.check.Type,
+		Health: f.Endpoint.Health(), Since: p.since, Checked: p.checked, Took: p.took, Err: p.errText, ErrAt: p.errAt,
+	}
+}

@@ -1,0 +1,257 @@
+package health
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/textproto"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"penstock/routing/agenda"
+)
+
+// Bounds of what a probe keeps of an answer.
+const (
+	maxAnswer = 64 << 10 // bytes of an HTTP answer up to its final status line
+	maxErr    = 200      // bytes of an error's text
+)
+
+// Errors of probes, wrapped with where they came up.
+var (
+	errTimeout = errors.New("timeout")
+	errShort   = errors.New("closed before the expected answer was whole")
+	errAnswer  = errors.New("the answer is not the expected one")
+	errNotHTTP = errors.New("no valid HTTP answer")
+	errStatus  = errors.New("status does not pass")
+)
+
+// probeKey is equal for targets that one probe can serve.
+type probeKey struct {
+	network, address string
+	host             string // of the configured address, where the check shows it
+	check            string
+}
+
+// probe asks one address in one way. Its address and check never change; the
+// rest is guarded by the Checker's mutex.
+type probe struct {
+	key   probeKey
+	check *Check
+	tls   *tls.Config // nil: none
+	host  string      // of HTTP's Host header
+	entry *agenda.Entry
+
+	verdict
+	followers map[follower]*follow
+	since     time.Time // of verdict.health
+	checked   time.Time
+	took      time.Duration
+	errText   string
+	errAt     time.Time
+}
+
+func keyOf(t Target, check string) probeKey {
+	key := probeKey{network: "tcp", address: t.Endpoint.Addr.String(), check: check}
+	if t.Endpoint.Unix != "" {
+		key.network, key.address = "unix", t.Endpoint.Unix
+	}
+	if t.Check.Type == HTTP || t.Check.TLS != nil {
+		key.host = t.Endpoint.Address
+	}
+	return key
+}
+
+func newProbe(key probeKey, t Target) *probe {
+	p := &probe{key: key, check: t.Check, host: t.Check.Host, followers: map[follower]*follow{}}
+	if p.host == "" {
+		p.host = t.Endpoint.Address
+		if t.Endpoint.Unix != "" {
+			p.host = "localhost"
+		}
+	}
+	p.tls = t.Check.clientTLS(t.Endpoint.Address)
+	return p
+}
+
+// clientTLS is the configuration for a probe of that address, or nil.
+func (c *Check) clientTLS(address string) *tls.Config {
+	switch {
+	case c.TLS == nil && c.Type == TLS:
+		// Endpoints whose TLS is passed through have certificates that only
+		// their clients can judge.
+		return &tls.Config{ServerName: c.Host, InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}
+	case c.TLS == nil || c.Type == TCP:
+		return nil
+	}
+	cfg := c.TLS.Clone()
+	cfg.ClientSessionCache = nil // a resumed session would not show a new certificate
+	if host, _, err := net.SplitHostPort(address); cfg.ServerName == "" && err == nil {
+		cfg.ServerName = host
+	}
+	if c.Type == HTTP {
+		cfg.NextProtos = []string{"http/1.1"}
+	}
+	return cfg
+}
+
+// ask does one probe.
+func (p *probe) ask(ctx context.Context, dial func(ctx context.Context, network, address string) (net.Conn, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, p.check.timeout())
+	defer cancel()
+	step, err := p.steps(ctx, dial)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s: %w after %v", step, errTimeout, p.check.timeout())
+	default:
+		return fmt.Errorf("%s: %w", step, err)
+	}
+}
+
+// steps does the steps of a probe and tells which one failed.
+func (p *probe) steps(ctx context.Context, dial func(ctx context.Context, network, address string) (net.Conn, error)) (string, error) {
+	conn, err := dial(ctx, p.key.network, p.key.address)
+	if err != nil {
+		return "connect", err
+	}
+	defer conn.Close()
+	// Closing is what ends every read and write below at the timeout.
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	if _, err := io.WriteString(conn, p.check.Preface); p.check.Preface != "" && err != nil {
+		return "send", err
+	}
+	if p.tls != nil {
+		secure := tls.Client(conn, p.tls)
+		if err := secure.HandshakeContext(ctx); err != nil {
+			return "handshake", err
+		}
+		defer secure.Close()
+		conn = secure
+	}
+	if p.check.Type == HTTP {
+		return "http", p.get(conn)
+	}
+	if _, err := io.WriteString(conn, p.check.Send); p.check.Send != "" && err != nil {
+		return "send", err
+	}
+	return "expect", p.expect(conn)
+}
+
+// expect reads as much as it takes to tell whether the answer is right.
+func (p *probe) expect(conn net.Conn) error {
+	want := p.check.Expect
+	buf := make([]byte, len(want))
+	for got := 0; got < len(want); {
+		n, err := conn.Read(buf[got:])
+		if string(buf[got:got+n]) != want[got:got+n] {
+			return errAnswer // the bytes themselves may be nobody's business
+		}
+		got += n
+		if err != nil && got < len(want) {
+			if errors.Is(err, io.EOF) {
+				return errShort
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// get asks by HTTP/1.1 and judges the status; the body stays unread.
+func (p *probe) get(conn net.Conn) error {
+	target, err := url.ParseRequestURI("/" + strings.TrimPrefix(p.check.Path, "/"))
+	if err != nil {
+		return err
+	}
+	req := &http.Request{
+		Method: http.MethodGet, URL: target, Host: p.host, Close: true,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{"User-Agent": {"penstock-health"}},
+	}
+	if err := req.Write(conn); err != nil {
+		return err
+	}
+	status, err := readStatus(io.LimitReader(conn, maxAnswer))
+	if err != nil {
+		return httpError(err)
+	}
+	if !p.check.passes(status) {
+		return fmt.Errorf("%w (%d)", errStatus, status)
+	}
+	return nil
+}
+
+// readStatus gives the status of an HTTP/1 answer, that after the
+// intermediate ones (RFC 9110, 15.2). What follows its status line stays unread.
+func readStatus(r io.Reader) (int, error) {
+	answer := textproto.NewReader(bufio.NewReaderSize(r, 1<<10))
+	for {
+		line, err := answer.ReadLine()
+		if err != nil {
+			return 0, err
+		}
+		status, ok := statusOf(line)
+		if !ok {
+			return 0, errNotHTTP
+		}
+		if status >= 200 || status == http.StatusSwitchingProtocols {
+			return status, nil
+		}
+		if _, err := answer.ReadMIMEHeader(); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// statusOf gives the status of a line like "HTTP/1.1 200 OK".
+func statusOf(line string) (status int, ok bool) {
+	version, rest, _ := strings.Cut(line, " ")
+	digits, _, _ := strings.Cut(rest, " ")
+	if version != "HTTP/1.1" && version != "HTTP/1.0" || len(digits) != 3 {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(digits, 10, 16)
+	return int(n), err == nil && n >= 100
+}
+
+// httpError keeps errors of the connection, and hides what an answer that is
+// none consisted of.
+func httpError(err error) error {
+	var op *net.OpError
+	switch {
+	case errors.As(err, &op):
+		return err
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return errShort
+	}
+	return errNotHTTP
+}
+
+// brief is an error's text without the addresses and system calls that are
+// known anyway.
+func brief(err error) string {
+	text := err.Error()
+	var op *net.OpError
+	if errors.As(err, &op) && (op.Addr != nil || op.Source != nil) {
+		inner := op.Err
+		if call := (*os.SyscallError)(nil); errors.As(inner, &call) {
+			inner = call.Err
+		}
+		text = strings.Replace(text, op.Error(), inner.Error(), 1)
+	}
+	text = strings.ToValidUTF8(text, "?")
+	if len(text) > maxErr {
+		text = strings.ToValidUTF8(text[:maxErr], "") + "..."
+	}
+	return text
+}

@@ -1,0 +1,236 @@
+// Package hostname knows what a server name is: which ones are accepted, how
+// they are written, and which of a set of patterns a name belongs to. The one
+// Matcher serves routing and the choice of certificates, so that the two can
+// never disagree about a name.
+//
+// Names are compared as lower-case ASCII A-labels. Whatever users write is
+// brought to that form once, when configuration is read (ParsePattern):
+//
+//	"API.Example.com"  ->  "api.example.com"
+//	"*.bücher.example" ->  "*.xn--bcher-kva.example"
+//
+// What clients send is checked, not repaired (CheckSNI): apart from case, a
+// name that is not in that form is refused, because a name that two parties
+// could read differently must not be routed.
+package hostname
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/net/idna"
+)
+
+// The bounds of RFC 1035, in bytes, without the root's trailing dot.
+const (
+	maxName  = 253
+	maxLabel = 63
+)
+
+// Errors of ParseName and ParsePattern, wrapped with what they concern.
+var (
+	ErrEmpty       = errors.New("empty name")
+	ErrTrailingDot = errors.New("ends with a dot; leave it out")
+	ErrEmptyLabel  = errors.New("has an empty label")
+	ErrLabelLength = errors.New("has a label of more than 63 bytes")
+	ErrLength      = errors.New("is longer than 253 bytes")
+	ErrCharacter   = errors.New("has a character that no host name has")
+	ErrHyphen      = errors.New("has a label that begins or ends with a hyphen")
+	ErrAddress     = errors.New("is an IP address or reads as one; clients send no addresses as server names")
+	ErrWildcard    = errors.New(`has a wildcard that is not a whole first label, like "*.example.com"`)
+	ErrIDN         = errors.New("is no valid internationalised name")
+)
+
+// toASCII converts IDNs as browsers do (UTS 46, non-transitional) and checks
+// each A-label. The ASCII rules are left to check, which knows our exceptions:
+// underscores, and hyphens in the third and fourth place ("r3---sn.example").
+var toASCII = idna.New(
+	idna.MapForLookup(),
+	idna.Transitional(false),
+	idna.BidiRule(),
+	idna.CheckHyphens(false),
+	idna.StrictDomainName(false),
+)
+
+// ParseName gives the normal form of one exact name.
+func ParseName(s string) (string, error) {
+	name := s
+	if needsIDNA(name) {
+		if strings.ContainsRune(name, utf8.RuneError) { // or no UTF-8 at all
+			return "", ErrIDN
+		}
+		ascii, err := toASCII.ToASCII(name)
+		if err != nil {
+			return "", fmt.Errorf("%w: %w", ErrIDN, err)
+		}
+		name = ascii
+	}
+	name = strings.ToLower(name)
+	if err := check(name); err != nil {
+		return "", err
+	}
+	return name, nil
+}
+
+// ParsePattern gives the normal form of an exact name or of a wildcard, "*."
+// and a name.
+func ParsePattern(s string) (string, error) {
+	suffix, wild := strings.CutPrefix(s, "*.")
+	if strings.Contains(suffix, "*") {
+		return "", ErrWildcard
+	}
+	name, err := ParseName(suffix)
+	if err != nil || !wild {
+		return name, err
+	}
+	if len(name) > maxName-len("a.") {
+		return "", ErrLength // no name below it would fit
+	}
+	if s[2:] == name {
+		return s, nil // as nearly always; saves a copy of each of 100,000 names
+	}
+	return "*." + name, nil
+}
+
+// needsIDNA tells whether a name holds anything but plain ASCII labels.
+func needsIDNA(s string) bool {
+	for i := range len(s) {
+		if s[i] >= 0x80 {
+			return true
+		}
+		if (i == 0 || s[i-1] == '.') && len(s) >= i+4 && strings.EqualFold(s[i:i+4], "xn--") {
+			return true
+		}
+	}
+	return false
+}
+
+// Classes of bytes in a name.
+const (
+	bad byte = iota
+	lower
+	upper
+	digit
+	hyphen
+	dot
+)
+
+// class maps each byte to its class. Underscores count as letters: they are
+// in no host name of RFC 1123, but names with them are in use (DNS has no
+// objection, and neither have the clients), and they can be read in one way
+// only, so refusing them would protect nobody.
+var class = func() (c [256]byte) {
+	for b := byte('a'); b <= 'z'; b++ {
+		c[b] = lower
+		c[b-'a'+'A'] = upper
+	}
+	for b := byte('0'); b <= '9'; b++ {
+		c[b] = digit
+	}
+	c['_'], c['-'], c['.'] = lower, hyphen, dot
+	return c
+}()
+
+// check tells what is wrong with a lower-case ASCII name.
+func check(s string) error {
+	_, err := scan(s)
+	return err
+}
+
+// scan checks an ASCII name of any case, and tells whether it is lower-case.
+// It is on the path of every connection: one pass, no allocation.
+func scan(s string) (isLower bool, err error) {
+	switch {
+	case s == "":
+		return false, ErrEmpty
+	case len(s) > maxName:
+		return false, ErrLength
+	case s[len(s)-1] == '.':
+		return false, ErrTrailingDot
+	}
+	isLower = true
+	start := 0 // of the label at hand
+	last := dot
+	for i := range len(s) {
+		c := class[s[i]]
+		switch c {
+		case bad:
+			return false, badByte(s)
+		case upper:
+			isLower = false
+		case hyphen:
+			if last == dot {
+				return false, ErrHyphen
+			}
+		case dot:
+			if err := endLabel(last, i-start); err != nil {
+				return false, err
+			}
+			start = i + 1
+		}
+		last = c
+	}
+	if err := endLabel(last, len(s)-start); err != nil {
+		return false, err
+	}
+	if isNumeric(s[start:]) {
+		return false, ErrAddress
+	}
+	return isLower, nil
+}
+
+// endLabel checks a label of n bytes that ends with a byte of class last.
+func endLabel(last byte, n int) error {
+	switch {
+	case n == 0:
+		return ErrEmptyLabel
+	case n > maxLabel:
+		return ErrLabelLength
+	case last == hyphen:
+		return ErrHyphen
+	}
+	return nil
+}
+
+// badByte says what a name with a forbidden character probably is.
+func badByte(s string) error {
+	switch {
+	case strings.Contains(s, "*"):
+		return ErrWildcard
+	case strings.Contains(s, ":"):
+		return ErrAddress // IPv6, or a name with a port
+	}
+	return ErrCharacter
+}
+
+// isNumeric tells whether a last label makes parsers of addresses read the
+// name as an IPv4 address: decimal digits, or 0x and hexadecimal ones, as in
+// 127.1 or 0x7f.1. No top-level domain is numeric.
+func isNumeric(label string) bool {
+	if hex, ok := cutHex(label); ok {
+		return strings.Trim(hex, "0123456789abcdefABCDEF") == ""
+	}
+	return strings.Trim(label, "0123456789") == ""
+}
+
+func cutHex(label string) (string, bool) {
+	if len(label) >= 2 && label[0] == '0' && label[1]|0x20 == 'x' {
+		return label[2:], true
+	}
+	return "", false
+}
+
+// CheckSNI gives the normal form of a server name as a client sent it, and
+// whether it is one at all. It allocates for names with upper-case letters only.
+func CheckSNI(raw string) (name string, ok bool) {
+	isLower, err := scan(raw)
+	if err != nil {
+		return "", false
+	}
+	if isLower {
+		return raw, true
+	}
+	return strings.ToLower(raw), true
+}

@@ -1,0 +1,335 @@
+package resource
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+func readFile(t testing.TB, name string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// What would cost much is refused before the work is done.
+func TestTooMuchIsRefusedAtOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		file, text, want string
+	}{
+		"size":           {"x.yaml", strings.Repeat("# much text\n", 50<<20/12), "file: is larger than 16 MiB: split it"},
+		"flow values":    {"x.yaml", "kind: [" + strings.Repeat("a,", 8<<20-10) + "]", "more than 1000000 values"},
+		"block values":   {"x.yaml", strings.Repeat("- \n", 5<<20), "more than 1000000 values"},
+		"lines":          {"x.yaml", strings.Repeat("#\n", 8<<20), "more than 1000000 values"},
+		"documents":      {"x.yaml", strings.Repeat("---\n", 1<<20), "more than 100000 documents"},
+		"depth":          {"x.yaml", "kind: " + strings.Repeat("[", 5000) + strings.Repeat("]", 5000), "nested deeper than 64 levels"},
+		"block depth":    {"x.yaml", strings.Repeat("- ", 9000) + "a", "nested deeper than 64 levels"},
+		"very deep":      {"x.yaml", strings.Repeat("{a: ", 1<<18), "exceeded max depth"},
+		"json depth":     {"x.json", strings.Repeat("[", 8<<20), "nested deeper than 64 levels"},
+		"json values":    {"x.json", `[` + strings.Repeat("1,", 8<<20-10) + "1]", "more than 1000000 values"},
+		"json documents": {"x.json", strings.Repeat("1 ", 150_000), "more than 100000 documents"},
+		"not UTF-8":      {"x.yaml", "kind: a\nname: \xff", "x.yaml:2: file: is not UTF-8 text"},
+		"UTF-16":         {"x.yaml", "\xff\xfek\x00i\x00", "not UTF-8 text"},
+		"zero byte":      {"x.yaml", "kind: \x00", "control characters are not allowed"},
+		"directive":      {"x.yaml", "%YAML 1.1\n---\n", "directives (%YAML, %TAG) are not taken"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			started := time.Now()
+			_, faults := Decode(c.file, []byte(c.text), RoutingKinds())
+			if len(faults) != 1 || !strings.Contains(faults[0].Error(), c.want) {
+				t.Errorf("faults %.500s, want one with %q", faults.Error(), c.want)
+			}
+			if took := time.Since(started); took > 5*time.Second {
+				t.Errorf("it took %v", took)
+			}
+		})
+	}
+}
+
+// Lists in which each item is compared with the others stay cheap.
+func TestLongListsCostTheirLength(t *testing.T) {
+	repeat := func(format string) string {
+		var b strings.Builder
+		for i := range 20_000 {
+			fmt.Fprintf(&b, format, i)
+		}
+		return b.String()
+	}
+	for name, text := range map[string]string{
+		"protocols":    "kind: Service\nname: a\nspec: {tls: {alpn: [" + repeat("a%d,") + "]}}",
+		"certificates": "kind: Listener\nname: a\nspec: {address: ':1', protocol: tls, tls: {mode: terminate, certificateRefs: [" + repeat("a%d,") + "]}}",
+		"destinations": "kind: MeshTCPRoute\nname: a\nspec: {to: [" + repeat("{targetRef: {kind: MeshService, name: a%d}, rules: [{}]},") + "]}",
+		"endpoints":    "kind: Service\nname: a\nspec: {endpoints: [" + repeat("{address: 'a:1', tags: {a: b%d}},") + "]}",
+		"same host":    "kind: Listener\nname: a\nspec: {address: ':1', protocol: tls, hosts: [" + repeat("{names: [a.example], service: s, alpn: [a%d]},") + "]}",
+	} {
+		started := time.Now()
+		decode(t, text)
+		if took := time.Since(started); took > 10*time.Second {
+			t.Errorf("%s: it took %v", name, took)
+		}
+	}
+	for name, text := range map[string]string{
+		"unknown fields": "kind: Service\nname: a\nspec: {" + repeat("resolv%d: 1s,") + "}",
+		"faults":         "kind: Service\nname: a\nspec: {endpoints: [" + repeat("{address: x%d, foo: 1},") + "]}",
+		"duplicates":     strings.Repeat("kind: Service\nname: a\nspec: {}\n---\n", 20_000),
+	} {
+		started := time.Now()
+		faultsOf(t, text)
+		if took := time.Since(started); took > 10*time.Second {
+			t.Errorf("%s: it took %v", name, took)
+		}
+	}
+}
+
+func TestFaultsThatAreListedAreBounded(t *testing.T) {
+	_, faults := Decode("x.yaml", []byte("kind: Service\nname: a\nspec:\n"+strings.Repeat("  x: 1\n", 5)+"  endpoints:\n"+strings.Repeat("  - {}\n", 5000)), RoutingKinds())
+	if len(faults) != MaxFaults+1 || !strings.Contains(faults[MaxFaults].Message, "more than 1000 faults") {
+		t.Errorf("%d faults, the last %v", len(faults), faults[len(faults)-1])
+	}
+	_, faults = Decode("x.yaml", []byte("kind: Service\nname: "+strings.Repeat("a", 1<<20)+"\nspec: {"+strings.Repeat("b", 1<<20)+": c}"), RoutingKinds())
+	for _, f := range faults {
+		if len(f.Error()) > 1000 {
+			t.Errorf("a fault of %d bytes", len(f.Error()))
+		}
+	}
+}
+
+func TestDocumentMarkersOfAllKinds(t *testing.T) {
+	one := "kind: Service\nname: %s\nspec: {}\n"
+	a, b, c := fmt.Sprintf(one, "a"), fmt.Sprintf(one, "b"), fmt.Sprintf(one, "c")
+	for name, text := range map[string]string{
+		"plain":           a + "---\n" + b + "---\n" + c,
+		"leading":         "---\n" + a + "---\n" + b + "---\n" + c + "---\n",
+		"byte order mark": "\ufeff" + a + "---\n" + b + "---\n" + c,
+		"carriage return": strings.ReplaceAll(a+"---\n"+b+"---\n"+c, "\n", "\r\n"),
+		"old Macs":        strings.ReplaceAll(a+"---\n"+b+"---\n"+c, "\n", "\r"),
+		"ends":            a + "...\n---\n" + b + "...\n---\n" + c,
+		"comments":        "# a\n" + a + "--- # b\n" + b + "---\t# c\n" + c,
+		"list":            "- {kind: Service, name: a, spec: {}}\n- {kind: Service, name: b, spec: {}}\n---\n[{kind: Service, name: c, spec: {}}]",
+		"JSON":            `{"kind": "Service", "name": "a", "spec": {}}{"kind": "Service", "name": "b", "spec": {}}` + "\n" + `{"kind": "Service", "name": "c", "spec": {}}`,
+		"quoted YAML":     `{"kind": Service, name: a, spec: {}}` + "\n---\n" + b + "---\n" + c,
+	} {
+		objects, faults := Decode("", []byte(text), RoutingKinds())
+		names := ""
+		for _, o := range objects {
+			names += o.Name
+		}
+		if names != "abc" || len(faults) > 0 {
+			t.Errorf("%s: %q, %v", name, names, faults)
+		}
+	}
+}
+
+func TestLinesAreFoundLater(t *testing.T) {
+	o := decode(t, `# first line
+---
+kind: Listener
+name: edge
+spec:
+  address: ":1"
+  protocol: tls
+  tags:
+    "a.b": c
+  hosts:
+  - names:
+    - a.example.com
+    - b.example.com
+    service: apps
+  tls:
+    mode: terminate
+    certificateRefs:
+    - one
+    - two
+`)[0]
+	for path, want := range map[string]int{
+		"": 3, "name": 3, "spec": 6, "spec.address": 6, "spec.hosts[0].names[1]": 12, "spec.hosts[0].service": 14,
+		"spec.tls.certificateRefs[1]": 19, "spec.tls.alpn": 16, `spec.tags["a.b"]`: 9,
+	} {
+		if got := o.LineOf(path); got != want {
+			t.Errorf("%q is in line %d, want %d", path, got, want)
+		}
+	}
+}
+
+func TestFilesAreReadWhereTheResourceStands(t *testing.T) {
+	files := map[string]string{
+		"/conf/a.crt": string(readFile(t, "testdata/pem/a.crt")),
+		"/conf/a.key": string(readFile(t, "testdata/pem/a.key")),
+		"/keys/b.key": string(readFile(t, "testdata/pem/b.key")),
+		"/conf/empty": "", "/conf/text": "hello",
+		"/conf/huge": strings.Repeat("a", MaxPEMFile+1),
+	}
+	read := func(name string, limit int) ([]byte, error) {
+		text, ok := files[name]
+		if !ok {
+			return nil, &fs.PathError{Op: "open", Path: name, Err: errors.New("no such file or directory")}
+		}
+		return []byte(text[:min(len(text), limit+1)]), nil
+	}
+	load := func(kind, spec string) (Object, Faults) {
+		o := decode(t, "kind: "+kind+"\nname: a\nspec: "+spec)[0]
+		return o, LoadFiles(&o, "/conf", read)
+	}
+	o, faults := load("Certificate", "{certFile: a.crt, keyFile: a.key}")
+	wantFaults(t, faults)
+	want := Certificate{Cert: files["/conf/a.crt"], Key: Secret(files["/conf/a.key"])}
+	if got := *o.Spec.(*Certificate); got != want {
+		t.Errorf("%+v", got)
+	}
+	if again := LoadFiles(&o, "/conf", read); len(again) > 0 || len(Admit([]Object{o}, time.Now())) > 0 {
+		t.Error("still files to read")
+	}
+	o, faults = load("Service", "{tls: {ca: a.crt}}")
+	wantFaults(t, faults)
+	if got := o.Spec.(*Service).TLS.CA; got != files["/conf/a.crt"] {
+		t.Errorf("ca: %s", got)
+	}
+	for _, c := range []struct{ kind, spec, want string }{
+		{"Certificate", "{certFile: a.crt, keyFile: /keys/b.key}", "spec.key: does not belong to the first certificate of cert (/keys/b.key)"},
+		{"Certificate", "{certFile: a.key, keyFile: a.key}", "test.yaml:3: Certificate/a spec.cert: holds a private key; it must hold certificates alone (/conf/a.key)"},
+		{"Certificate", "{certFile: gone, keyFile: a.key}", "spec.certFile: cannot be read: no such file or directory (/conf/gone)"},
+		{"Service", "{tls: {ca: empty}}", "spec.tls.ca: is empty (/conf/empty)"},
+		{"Service", "{tls: {ca: text}}", "spec.tls.ca: holds no PEM (/conf/text)"},
+		{"Service", "{tls: {ca: huge}}", "spec.tls.ca: is larger than 1024 KiB (/conf/huge)"},
+		{"Listener", "{address: ':1', protocol: tls, tls: {mode: terminate, certificateRefs: [a], clientAuth: {ca: a.key}}}", "spec.tls.clientAuth.ca: holds a private key; it must hold certificates alone (/conf/a.key)"},
+	} {
+		_, faults := load(c.kind, c.spec)
+		wantFaults(t, faults, c.want)
+	}
+}
+
+// Whatever comes in, the decoder ends soon, and what it takes keeps its
+// meaning in every written form.
+func FuzzDecode(f *testing.F) {
+	for _, pattern := range []string{"testdata/good/*.yaml", "testdata/good/*.json", "testdata/bad/*.yaml", "testdata/bad/*.json"} {
+		for _, file := range glob(f, pattern) {
+			f.Add(readFile(f, file))
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if len(data) > 1<<16 {
+			return
+		}
+		started := time.Now()
+		for _, file := range []string{"", "x.json"} {
+			objects, faults := Decode(file, data, RoutingKinds())
+			if took := time.Since(started); took > 10*time.Second {
+				t.Fatalf("it took %v", took)
+			}
+			for _, fault := range faults {
+				if strings.ContainsAny(fault.Error(), "\n\r\x00") {
+					t.Fatalf("a fault of several lines: %q", fault.Error())
+				}
+			}
+			for _, o := range objects {
+				checkRoundTrip(t, o)
+			}
+			ValidateSet(objects)
+		}
+	})
+}
+
+func manyNames(n int) []byte {
+	var b bytes.Buffer
+	b.WriteString("kind: Listener\nname: edge\nspec:\n  address: ':9443'\n  protocol: tls\n  hosts:\n")
+	for i := range n {
+		if i%10 == 0 {
+			fmt.Fprintf(&b, "  - service: s%d\n    names:\n", i/10)
+		}
+		fmt.Fprintf(&b, "    - host-%d.apps.example.com\n", i)
+	}
+	return b.Bytes()
+}
+
+func manyServices(n int) []byte {
+	var b bytes.Buffer
+	for i := range n {
+		fmt.Fprintf(&b, `kind: Service
+name: service-%d
+spec:
+  balancing: {policy: leastConnections}
+  healthCheck: {type: tcp, interval: 2s}
+  endpoints:
+  - {address: "10.0.0.1:%d", tags: {version: v1}}
+  - {address: "10.0.0.2:%d", tags: {version: v2}, weight: 2}
+---
+`, i, i%65000+1, i%65000+1)
+	}
+	return b.Bytes()
+}
+
+func BenchmarkDecode10000Services(b *testing.B) {
+	data := manyServices(10_000)
+	b.SetBytes(int64(len(data)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, faults := Decode("x.yaml", data, RoutingKinds()); len(faults) > 0 {
+			b.Fatal(faults)
+		}
+	}
+}
+
+func BenchmarkListenerOf100000Names(b *testing.B) {
+	data := manyNames(100_000)
+	objects, faults := Decode("", data, RoutingKinds())
+	if len(faults) > 0 {
+		b.Fatal(faults)
+	}
+	stored := EncodeWithSecrets(objects[0])
+	run := func(name string, do func()) {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				do()
+			}
+		})
+	}
+	run("yaml", func() { Decode("x.yaml", data, RoutingKinds()) })
+	run("json", func() { Decode("", stored, RoutingKinds()) })
+	run("restore", func() {
+		if _, err := Restore(stored, RoutingKinds()); err != nil {
+			b.Fatal(err)
+		}
+	})
+	run("validate", func() { objects[0].Spec.Validate(func(path, message string, _ any) { b.Fatal(path, message) }) })
+	run("encode", func() { EncodeWithSecrets(objects[0]) })
+	services, _ := Decode("", manyServices(1), RoutingKinds())
+	changes := []Change{}
+	for i := range 10_000 {
+		changes = append(changes, Put(Object{Key: Key{"Service", fmt.Sprint("s", i)}, Spec: services[0].Spec}))
+	}
+	set := mustWith(b, new(Set), append(changes, Put(objects[0]))...)
+	run("with", func() { mustWith(b, set, Put(objects[0])) })
+}
+
+func BenchmarkSetOf100000(b *testing.B) {
+	var objects []Object
+	for i := range 50_000 {
+		name := fmt.Sprint("o", i)
+		objects = append(objects,
+			Object{Key: Key{"Service", name}, Spec: &Service{Endpoints: []Endpoint{{Address: "10.0.0.1:1"}}}},
+			Object{Key: Key{"Listener", name}, Spec: &Listener{Address: fmt.Sprintf("10.1.%d.%d:9443", i>>8, i&255), Service: name}})
+	}
+	b.Run("validate", func(b *testing.B) {
+		for b.Loop() {
+			if faults, _ := ValidateSet(objects); len(faults) > 0 {
+				b.Fatal(faults)
+			}
+		}
+	})
+	set := mustWith(b, new(Set), puts(objects)...)
+	b.Run("change one", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			mustWith(b, set, Put(objects[12345]))
+		}
+	})
+}

@@ -1,0 +1,223 @@
+package resource
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"penstock/routing/hostname"
+)
+
+// checker collects what is wrong with changes, seen in the set they lead to.
+type checker struct {
+	set      *Set
+	faults   Faults
+	warnings Warnings
+	covers   map[Key]bool // listeners and Hosts that checkCoverage has seen
+	pending  map[Key]bool // what is yet to be checked
+	told     map[Key]bool // listeners of which a fault says that they cannot have Hosts
+	known    map[Key]bool // what knowsCertificates said of listeners
+	// places has the paths of names, by object, where they were needed.
+	places map[Key]map[string]string
+}
+
+func newChecker() *checker {
+	return &checker{
+		covers: map[Key]bool{}, pending: map[Key]bool{}, told: map[Key]bool{}, known: map[Key]bool{},
+		places: map[Key]map[string]string{},
+	}
+}
+
+func (c *checker) fault(o *Object, path, message string, value any) {
+	if len(c.faults) < MaxFaults {
+		c.faults = append(c.faults, o.Fault(path, message, value))
+	}
+}
+
+func (c *checker) warn(o *Object, path, message string, value any) {
+	if len(c.warnings) < MaxFaults {
+		c.warnings = append(c.warnings, o.Fault(path, message, value))
+	}
+}
+
+// check looks at one change and at those whom it concerns.
+func (c *checker) check(change *Change) {
+	if change.Delete {
+		c.checkDelete(&change.Object)
+		return
+	}
+	m := c.set.member(change.Key)
+	for _, r := range m.references() {
+		switch {
+		case c.set.member(r.Key) != nil:
+		case r.Optional:
+			c.warn(&m.Object, r.Path, "there is no such "+r.Kind+" yet", r.Name)
+		default:
+			c.fault(&m.Object, r.Path, "there is no such "+r.Kind, r.Name)
+		}
+	}
+	switch spec := m.Spec.(type) {
+	case *Listener:
+		c.checkListener(m, spec)
+	case *Host:
+		c.checkHost(m, spec)
+	case *MeshTCPRoute:
+		c.checkWeights(m, spec)
+	case *Certificate:
+		c.set.eachUser(m.Key, func(user *member) {
+			if l, ok := user.Spec.(*Listener); ok {
+				c.checkCoverage(user, l)
+			}
+		})
+	}
+}
+
+func (c *checker) checkDelete(o *Object) {
+	var hard []Ref
+	for _, u := range c.set.Users(o.Key) {
+		if u.Optional {
+			user := c.set.member(u.Key)
+			c.warn(&user.Object, u.Path, "there will be no such "+o.Kind, o.Name)
+		} else {
+			hard = append(hard, u)
+		}
+	}
+	if len(hard) > 0 {
+		c.fault(o, "", "is in use by "+userList(hard), nil)
+	}
+}
+
+func (c *checker) checkListener(m *member, l *Listener) {
+	if at, ok := addressOf(m); ok {
+		c.set.rivals(at, func(rival *member) {
+			if rival.Key != m.Key && !apart(l.Nodes, rival.Spec.(*Listener).Nodes) {
+				c.fault(&m.Object, "spec.address", "overlaps with the address of "+rival.String(), l.Address)
+			}
+		})
+	}
+	hosts := c.set.hasUser(m.Key, "Host")
+	if hosts {
+		c.checkHostsOf(m, l)
+	}
+	if l.Service == "" && len(l.Hosts) == 0 && !hosts && l.Protocol != "kafka" {
+		c.warn(&m.Object, "spec", "has no service: every connection is closed", nil)
+	}
+	c.checkCoverage(m, l)
+}
+
+// apart tells whether no node can have both sets of tags.
+func apart(a, b map[string]string) bool {
+	for k, v := range a {
+		if other, ok := b[k]; ok && other != v {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *checker) checkWeights(m *member, r *MeshTCPRoute) {
+	for i := range r.To {
+		for j := range r.To[i].Rules {
+			sum, refs := 0, r.To[i].Rules[j].Default.BackendRefs
+			for _, b := range refs {
+				if b.Weight == nil {
+					sum++
+				} else {
+					sum += *b.Weight
+				}
+			}
+			if len(refs) > 0 && sum == 0 {
+				path := item(item("spec.to", i)+".rules", j) + ".default.backendRefs"
+				c.warn(&m.Object, path, "all weights are 0: every connection is closed", nil)
+			}
+		}
+	}
+}
+
+// checkCoverage warns of names that no certificate of the listener is for,
+// those of its Hosts included.
+func (c *checker) checkCoverage(m *member, l *Listener) {
+	if l.TLS == nil || l.TLS.Mode != "terminate" || c.covers[m.Key] {
+		return
+	}
+	c.covers[m.Key] = true
+	for i := range l.Hosts {
+		c.checkCovered(m, m, item("spec.hosts", i)+".names", l.Hosts[i].Names)
+	}
+	c.set.eachUser(m.Key, func(user *member) {
+		if h, ok := user.Spec.(*Host); ok && !c.covers[user.Key] {
+			c.covers[user.Key] = true
+			c.checkCovered(user, m, "spec.names", h.Names)
+		}
+	})
+}
+
+// checkCovered warns of those of an object's names that no certificate of a
+// listener is for.
+func (c *checker) checkCovered(m, listener *member, path string, names []string) {
+	for i, name := range names {
+		canonical, err := hostname.ParsePattern(name)
+		if err != nil || c.set.covered(listener.Key, canonical) || !c.knowsCertificates(listener) {
+			continue
+		}
+		c.warn(&m.Object, item(path, i), "no certificate of the listener is for this name", name)
+	}
+}
+
+// knowsCertificates tells whether all certificates of a listener were read;
+// where one is missing that is told elsewhere.
+func (c *checker) knowsCertificates(listener *member) bool {
+	known, ok := c.known[listener.Key]
+	if !ok {
+		known = !slices.ContainsFunc(listener.Spec.(*Listener).TLS.CertificateRefs, func(ref string) bool {
+			cert := c.set.member(Key{"Certificate", ref})
+			return cert == nil || cert.Spec.(*Certificate).Cert == ""
+		})
+		c.known[listener.Key] = known
+	}
+	return known
+}
+
+// covered tells whether a certificate that a listener refers to is for a name
+// in normal form.
+func (s *Set) covered(listener Key, name string) bool {
+	by := func(name string) bool {
+		certificates := s.covers.Group(name)
+		for cert := range certificates.All() {
+			if _, ok := s.users.Get(treeKey(Key{"Certificate", cert}), treeKey(listener)); ok {
+				return true
+			}
+		}
+		return false
+	}
+	if by(name) {
+		return true
+	}
+	_, parent, ok := strings.Cut(name, ".")
+	return ok && by("*."+parent)
+}
+
+// Admit reports what is wrong with objects only when they are applied, not
+// once they are stored: an expired certificate, a secret that is still hidden
+// and a file that was not read.
+func Admit(objects []Object, now time.Time) Faults {
+	c := &checker{}
+	for i := range objects {
+		o := &objects[i]
+		if files, ok := o.Spec.(FileUser); ok {
+			for _, f := range files.Files() {
+				c.fault(o, f.Path, "was not read: it is for the client that applies", f.Name)
+			}
+		}
+		if cert, ok := o.Spec.(*Certificate); ok {
+			if cert.Key == HiddenSecret {
+				c.fault(o, "spec.key", fmt.Sprintf("is hidden, and nothing stored can stand for it: give the key in place of %s", HiddenSecret), nil)
+			}
+			if message := cert.expired(now); message != "" {
+				c.fault(o, "spec.cert", message, nil)
+			}
+		}
+	}
+	return c.faults
+}

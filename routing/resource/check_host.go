@@ -1,0 +1,94 @@
+package resource
+
+import "penstock/routing/hostname"
+
+// checkHost checks a Host against its listener and against who has its names.
+func (c *checker) checkHost(m *member, h *Host) {
+	for i, name := range h.Names {
+		c.checkClaims(m, h.Listener, item("spec.names", i), name, h.ALPN)
+	}
+	at := c.set.member(Key{"Listener", h.Listener})
+	if at == nil {
+		return // told as a reference to nothing
+	}
+	l, ok := at.Spec.(*Listener)
+	if !ok || c.pending[at.Key] || c.told[at.Key] {
+		return // told when the listener is checked
+	}
+	if l.Protocol != "tls" {
+		c.fault(&m.Object, "spec.listener", "is no listener with protocol: tls; without TLS there is no server name", h.Listener)
+	} else if l.TLS != nil && l.TLS.Mode == "terminate" && !c.covers[m.Key] {
+		c.covers[m.Key] = true
+		c.checkCovered(m, at, "spec.names", h.Names)
+	}
+}
+
+// checkHostsOf checks a listener that has Hosts.
+func (c *checker) checkHostsOf(m *member, l *Listener) {
+	if l.Protocol != "tls" {
+		c.told[m.Key] = true
+		c.fault(&m.Object, "spec.protocol", "must be tls: without TLS there is no server name, and it is in use by "+userList(c.set.Users(m.Key)), orNil(l.Protocol))
+	}
+	for i := range l.Hosts {
+		for j, name := range l.Hosts[i].Names {
+			c.checkClaims(m, m.Name, item(item("spec.hosts", i)+".names", j), name, l.Hosts[i].ALPN)
+		}
+	}
+}
+
+// checkClaims reports that a name of an object is another's too. Of two that
+// are checked the later one is told.
+func (c *checker) checkClaims(m *member, listener, path, name string, alpn []string) {
+	canonical, err := hostname.ParsePattern(name)
+	if err != nil {
+		return // told by Validate
+	}
+	var rival *claim
+	var first Key
+	x, _ := c.set.names.Get(listener, canonical)
+	for ; x != nil; x = x.next {
+		owner := x.owner(listener)
+		if owner == m.Key || c.pending[owner] || !x.meets(alpn) {
+			continue
+		}
+		if rival == nil || owner.compare(first) < 0 {
+			rival, first = x, owner
+		}
+	}
+	if rival != nil {
+		c.fault(&m.Object, path, "stands twice, before at "+first.String()+" "+c.place(first, canonical, rival.alpn), name)
+	}
+}
+
+// place gives the path of a name in the object that has it.
+func (c *checker) place(owner Key, canonical string, alpn []string) string {
+	paths, ok := c.places[owner]
+	if !ok {
+		paths = map[string]string{}
+		c.places[owner] = paths
+		note := func(path string, names, alpn []string) {
+			for i, name := range names {
+				if canonical, err := hostname.ParsePattern(name); err == nil {
+					paths[placeKey(canonical, alpn)] = item(path, i)
+				}
+			}
+		}
+		switch spec := c.set.member(owner).Spec.(type) {
+		case *Host:
+			note("spec.names", spec.Names, spec.ALPN)
+		case *Listener:
+			for i := range spec.Hosts {
+				note(item("spec.hosts", i)+".names", spec.Hosts[i].Names, spec.Hosts[i].ALPN)
+			}
+		}
+	}
+	return paths[placeKey(canonical, alpn)]
+}
+
+// placeKey tells the rules of one name apart: their protocols differ.
+func placeKey(canonical string, alpn []string) string {
+	if len(alpn) == 0 {
+		return canonical
+	}
+	return canonical + "\x00" + alpn[0]
+}

@@ -1,0 +1,480 @@
+package resource
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	yaml "go.yaml.in/yaml/v3"
+)
+
+// Bounds of what is decoded. They hold before the work that they bound.
+const (
+	MaxFileSize  = 16 << 20  // bytes of one file
+	MaxDocuments = 100_000   // in one file
+	MaxNodes     = 1_000_000 // values and keys in one document, counted from above
+	MaxDepth     = 64        // levels of nesting
+	MaxFaults    = 1000      // that are listed for one file
+)
+
+// maxName is the length of the longest name.
+const maxName = 253
+
+// Decode reads every document of a YAML or JSON file and reports everything
+// that is wrong with each, in the order of the file. Objects are those without
+// a fault of their own; what concerns several is for ValidateSet. The file's
+// name only serves the faults, and tells JSON (".json") from YAML; without it,
+// what begins with {" or [ is taken for JSON if it is.
+func Decode(file string, data []byte, kinds []Kind) ([]Object, Faults) {
+	d := &decoder{file: file, kinds: kinds, seen: map[Key]int{}}
+	switch {
+	case len(data) > MaxFileSize:
+		d.fail(1, "", fmt.Sprintf("is larger than %d MiB: split it", MaxFileSize>>20), fmt.Sprintf("%d bytes", len(data)))
+	case !utf8.Valid(data):
+		d.fail(badUTF8(data), "", "is not UTF-8 text", nil)
+	default:
+		d.all(bytes.TrimPrefix(data, []byte("\ufeff")))
+	}
+	slices.SortStableFunc(d.faults, func(a, b Fault) int { return cmp.Compare(a.Line, b.Line) })
+	return d.objects, d.faults
+}
+
+// Restore reads one object as EncodeWithSecrets wrote it. It does not
+// validate: what was admitted once is taken by later versions too.
+func Restore(data []byte, kinds []Kind) (Object, error) {
+	d := &decoder{kinds: kinds, seen: map[Key]int{}, trusted: true}
+	err := d.json(string(data))
+	switch {
+	case err != nil:
+		return Object{}, err
+	case len(d.faults) > 0:
+		return Object{}, d.faults
+	case len(d.objects) != 1:
+		return Object{}, fmt.Errorf("%d objects where one is expected", len(d.objects))
+	}
+	return d.objects[0], nil
+}
+
+// decoder works through one file.
+type decoder struct {
+	file    string
+	kinds   []Kind
+	trusted bool // no validation
+
+	objects []Object
+	faults  Faults
+	seen    map[Key]int // line of the first object of that key
+
+	// Of the document at hand.
+	docs    int
+	offset  int    // lines of the file before it
+	subject string // what faults begin with: "Service/apps"
+	path    []byte // the value at hand: "spec.endpoints[2]"
+	lines   map[string]int
+	failed  map[string]bool // paths with a fault
+}
+
+// full tells whether a further fault would not be listed.
+func (d *decoder) full() bool { return len(d.faults) > MaxFaults }
+
+func (d *decoder) fail(line int, path, message string, value any) {
+	switch n := len(d.faults); {
+	case n > MaxFaults:
+		return
+	case n == MaxFaults:
+		line, path, message, value = d.faults[n-1].Line, "", fmt.Sprintf("more than %d faults; the others are not listed", MaxFaults), nil
+	case path != "" && d.failed != nil:
+		d.failed[path] = true
+	}
+	where := strings.TrimSpace(d.subject + " " + path)
+	if where == "" {
+		where = "file"
+	}
+	d.faults = append(d.faults, Fault{File: d.file, Line: line, Path: where, Message: message, Value: show(value)})
+}
+
+// at reports a fault of the value at hand.
+func (d *decoder) at(n *yaml.Node, message string, value any) {
+	d.fail(d.offset+n.Line, string(d.path), message, value)
+}
+
+func (d *decoder) all(data []byte) {
+	isJSON := strings.HasSuffix(strings.ToLower(d.file), ".json")
+	if isJSON || looksJSON(data) {
+		err := d.json(string(data))
+		if err == nil {
+			return
+		}
+		if isJSON {
+			d.fail(err.line, "", err.message, nil)
+			return
+		}
+	}
+	for line := 0; len(data) > 0; {
+		chunk, rest := cutDocument(data)
+		d.offset = line
+		if !d.yaml(chunk) {
+			return
+		}
+		line += bytes.Count(chunk, []byte("\n"))
+		data = rest
+	}
+}
+
+// looksJSON tells whether data begins with an object whose first key is
+// quoted, or with a list of such.
+func looksJSON(data []byte) bool {
+	data = bytes.TrimLeft(data, "[ \t\r\n")
+	if len(data) == 0 || data[0] != '{' {
+		return false
+	}
+	data = bytes.TrimLeft(data[1:], " \t\r\n")
+	return len(data) > 0 && data[0] == '"'
+}
+
+func (d *decoder) json(data string) *syntaxError {
+	roots, err := parseJSON(data)
+	if err != nil {
+		return err
+	}
+	for _, root := range roots {
+		d.document(root)
+	}
+	return nil
+}
+
+// cutDocument cuts before the second document. Cutting before parsing bounds
+// what is in memory at once, and a syntax error in one document does not hide
+// the faults of the others. A line that begins with "---" and a blank begins a
+// document wherever it stands, block texts included.
+func cutDocument(data []byte) (first, rest []byte) {
+	for at := 0; ; {
+		end := bytes.Index(data[at:], []byte("\n---"))
+		if end < 0 {
+			return data, nil
+		}
+		at += end + 4
+		if at == len(data) || strings.IndexByte(" \t\r\n", data[at]) >= 0 {
+			return data[:at-3], data[at-3:]
+		}
+	}
+}
+
+// yaml decodes one document, or the several that unusual markers make of it.
+// It tells whether to go on with the file.
+func (d *decoder) yaml(chunk []byte) bool {
+	d.subject, d.path = "", d.path[:0]
+	if tooManyNodes(chunk) {
+		d.fail(d.offset+1, "", fmt.Sprintf("the document has more than %d values: split it", MaxNodes), nil)
+		return true
+	}
+	parser := yaml.NewDecoder(bytes.NewReader(chunk))
+	for {
+		var root yaml.Node
+		err := parser.Decode(&root)
+		if errors.Is(err, io.EOF) {
+			return true
+		}
+		if d.docs++; d.docs > MaxDocuments {
+			d.subject = ""
+			d.fail(d.offset+1, "", fmt.Sprintf("has more than %d documents: split it", MaxDocuments), nil)
+			return false
+		}
+		if err != nil {
+			d.subject = fmt.Sprintf("document %d", d.docs)
+			d.syntax(chunk, err)
+			return true
+		}
+		if len(root.Content) == 1 && d.plain(root.Content[0], 0) {
+			d.document(root.Content[0])
+		}
+	}
+}
+
+// tooManyNodes counts what begins or ends a value in YAML, and so bounds what
+// a parser would build, without parsing.
+func tooManyNodes(chunk []byte) bool {
+	if len(chunk) <= MaxNodes {
+		return false
+	}
+	count := 0
+	for i, c := range chunk {
+		switch c {
+		case ',', '[', '{', '\n', '\r':
+			count++
+		case ':', '-', '?':
+			if i+1 < len(chunk) && strings.IndexByte(" \t\r\n,]}", chunk[i+1]) >= 0 {
+				count++
+			}
+		}
+	}
+	return count > MaxNodes
+}
+
+var yamlError = regexp.MustCompile(`^yaml: (?:line (\d+): )?(?s:(.*))$`)
+
+// syntax reports what the YAML parser gave up with.
+func (d *decoder) syntax(chunk []byte, err error) {
+	line, message := 1, err.Error()
+	if m := yamlError.FindStringSubmatch(message); m != nil {
+		line, _ = strconv.Atoi(cmp.Or(m[1], "1"))
+		message = m[2]
+	}
+	switch {
+	case strings.HasPrefix(message, "unknown anchor"):
+		message = messageAlias
+	case bytes.HasPrefix(bytes.TrimSpace(chunk), []byte("%")):
+		message = "directives (%YAML, %TAG) are not taken: leave the line out"
+	case tabLine(chunk) > 0:
+		line, message = tabLine(chunk), "a tab in the indentation: YAML wants spaces"
+	default:
+		message = "is not YAML: " + message
+	}
+	d.fail(d.offset+line, "", message, nil)
+}
+
+// tabLine is the first line whose indentation holds a tab, or 0.
+func tabLine(chunk []byte) int {
+	line := 0
+	for text := range bytes.Lines(chunk) {
+		line++
+		indent := text[:len(text)-len(bytes.TrimLeft(text, " \t"))]
+		if bytes.IndexByte(indent, '\t') >= 0 && len(bytes.TrimSpace(text)) > 0 {
+			return line
+		}
+	}
+	return 0
+}
+
+const messageAlias = "anchors and aliases (&x, *x) are not taken: write the value out"
+
+// plain refuses what YAML has beyond JSON's data: anchors, aliases and tags.
+// An alias is never followed, so a bomb of them costs nothing.
+func (d *decoder) plain(n *yaml.Node, depth int) bool {
+	message := ""
+	switch {
+	case n.Kind == yaml.AliasNode || n.Anchor != "":
+		message = messageAlias
+	case n.Style&yaml.TaggedStyle != 0:
+		message = "tags (!x) are not taken"
+	case depth > MaxDepth:
+		message = fmt.Sprintf("is nested deeper than %d levels", MaxDepth)
+	}
+	if message != "" {
+		d.subject = fmt.Sprintf("document %d", d.docs)
+		d.fail(d.offset+n.Line, "", message, nil)
+		return false
+	}
+	for _, c := range n.Content {
+		if !d.plain(c, depth+1) {
+			return false
+		}
+	}
+	return true
+}
+
+// document decodes a resource, or a list of them.
+func (d *decoder) document(n *yaml.Node) {
+	if n.Kind == yaml.SequenceNode {
+		for _, item := range n.Content {
+			d.object(item)
+		}
+		return
+	}
+	if n.Kind != yaml.ScalarNode || n.Tag != "!!null" {
+		d.object(n)
+	}
+}
+
+// object decodes one resource.
+func (d *decoder) object(n *yaml.Node) {
+	before := len(d.faults)
+	d.subject, d.path, d.failed = "document", d.path[:0], map[string]bool{}
+	if d.docs > 0 {
+		d.subject = fmt.Sprintf("document %d", d.docs)
+	}
+	if n.Kind != yaml.MappingNode {
+		d.at(n, "must be a resource with kind, name and spec, not "+nodeWord(n), nil)
+		return
+	}
+	o := Object{File: d.file, Line: d.offset + n.Line}
+	if d.lines = nil; d.file != "" {
+		o.Lines = map[string]int{}
+		d.lines = o.Lines
+	}
+	var name, spec, version *yaml.Node
+	var kind Kind
+	var unknown []*yaml.Node
+	seen := map[string]bool{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		if seen[key.Value] {
+			d.at(key, "the key stands here twice", key.Value)
+			continue
+		}
+		switch seen[key.Value] = true; key.Value {
+		case "kind":
+			kind = d.kind(value)
+		case "name":
+			name = value
+		case "spec":
+			spec = value
+		case "version":
+			version = value
+		default:
+			unknown = append(unknown, key)
+		}
+	}
+	if !seen["kind"] {
+		d.at(n, "kind is missing", nil)
+	}
+	o.Kind = kind.Name
+	o.Name = d.name(n, name, kind.Name)
+	for _, key := range unknown {
+		d.at(key, "unknown field"+frameHint(key.Value, kind), key.Value)
+	}
+	if version != nil {
+		d.child("version", func() { d.scalar(version, reflect.ValueOf(&o.Version).Elem()) })
+	}
+	d.spec(n, spec, kind, &o)
+	if len(d.faults) > before {
+		return
+	}
+	if line, ok := d.seen[o.Key]; ok {
+		d.fail(o.Line, "", fmt.Sprintf("stands here twice, first in line %d", line), nil)
+		return
+	}
+	d.seen[o.Key] = o.Line
+	d.objects = append(d.objects, o)
+}
+
+func (d *decoder) kind(n *yaml.Node) Kind {
+	for _, k := range d.kinds {
+		if n.Kind == yaml.ScalarNode && k.Name == n.Value {
+			return k
+		}
+	}
+	d.path = append(d.path[:0], "kind"...)
+	names := kindNames(d.kinds)
+	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
+		d.at(n, "must be one of "+strings.Join(names, ", "), nil)
+	} else {
+		d.at(n, fmt.Sprintf("unknown kind%s; known are %s", didYouMean(n.Value, names), strings.Join(names, ", ")), n.Value)
+	}
+	d.path = d.path[:0]
+	return Kind{}
+}
+
+// name checks the name of the object and makes it the subject of faults.
+func (d *decoder) name(object, n *yaml.Node, kind string) string {
+	if kind != "" {
+		d.subject = kind
+	}
+	if n == nil {
+		d.at(object, "name is missing", nil)
+		return ""
+	}
+	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
+		d.fail(d.offset+n.Line, "name", "must be a text, not "+nodeWord(n), nil)
+		return ""
+	}
+	if message := nameFault(n.Value); message != "" {
+		d.fail(d.offset+n.Line, "name", message, n.Value)
+		return ""
+	}
+	if kind != "" {
+		d.subject = kind + "/" + n.Value
+	}
+	return n.Value
+}
+
+// nameFault says what is wrong with the name of a resource, or nothing. Names
+// are those of RFC 1123 hosts in lower case, so that they fit in a file name,
+// a metric's label and a host name alike.
+func nameFault(s string) string {
+	edge := func(c byte) bool { return c >= 'a' && c <= 'z' || c >= '0' && c <= '9' }
+	ok := s != "" && len(s) <= maxName && edge(s[0]) && edge(s[len(s)-1])
+	for i := 0; ok && i < len(s); i++ {
+		ok = edge(s[i]) || s[i] == '-' || s[i] == '.'
+	}
+	if ok {
+		return ""
+	}
+	return fmt.Sprintf("must be lower-case letters, digits, '-' and '.', with a letter or digit first and last, at most %d in all", maxName)
+}
+
+// frameHint helps with a key that stands beside kind, name and spec.
+func frameHint(key string, kind Kind) string {
+	if kind.New != nil {
+		if _, ok := planOf(reflect.TypeOf(kind.New()).Elem()).byName[key]; ok {
+			return ", it belongs under spec"
+		}
+	}
+	return didYouMean(key, []string{"kind", "name", "spec", "version"})
+}
+
+// spec decodes and validates what stands under spec.
+func (d *decoder) spec(object, n *yaml.Node, kind Kind, o *Object) {
+	switch {
+	case n == nil:
+		d.at(object, "spec is missing", nil)
+		return
+	case kind.New == nil:
+		return
+	}
+	o.Spec = kind.New()
+	d.child("spec", func() { d.value(n, reflect.ValueOf(o.Spec).Elem(), nil) })
+	if d.trusted || n.Kind != yaml.MappingNode {
+		return
+	}
+	if d.lines != nil {
+		for _, ref := range o.Spec.Refs() {
+			d.lines[ref.Path] = d.offset + locate(n, ref.Path).Line
+		}
+	}
+	decoded := make([]string, 0, len(d.failed))
+	for path := range d.failed {
+		decoded = append(decoded, path)
+	}
+	o.Spec.Validate(func(path, message string, value any) {
+		if d.full() {
+			return
+		}
+		path = strings.TrimSuffix("spec."+path, ".")
+		for _, p := range decoded {
+			if within(p, path) || within(path, p) {
+				return // it follows from a fault that is told
+			}
+		}
+		d.fail(d.offset+locate(n, path).Line, path, message, value)
+	})
+}
+
+// within tells whether the path inner is outer or leads into it.
+func within(inner, outer string) bool {
+	return strings.HasPrefix(inner, outer) && (len(inner) == len(outer) || inner[len(outer)] == '.' || inner[len(outer)] == '[')
+}
+
+// badUTF8 is the line of the first bytes that are not UTF-8.
+func badUTF8(data []byte) int {
+	line := 1
+	for len(data) > 0 {
+		r, n := utf8.DecodeRune(data)
+		if r == utf8.RuneError && n == 1 {
+			break
+		}
+		if r == '\n' {
+			line++
+		}
+		data = data[n:]
+	}
+	return line
+}

@@ -1,0 +1,118 @@
+package resource
+
+import (
+	"reflect"
+	"strconv"
+)
+
+// WithDefaults gives a copy of a listener in which every default is filled in.
+// Pointers to structs stay nil where leaving out means none. Lists and maps are shared.
+func (l *Listener) WithDefaults() *Listener {
+	out := *l
+	if l.Protocol == "tls" && l.TLS == nil {
+		out.TLS = &ListenerTLS{}
+	}
+	fill(reflect.ValueOf(&out).Elem())
+	return &out
+}
+
+// WithDefaults gives a copy of a service in which every default is filled in:
+// no pointer to a number or duration is nil. Pointers to structs stay nil
+// where leaving out means none.
+func (s *Service) WithDefaults() *Service {
+	out := *s
+	fill(reflect.ValueOf(&out).Elem())
+	return &out
+}
+
+// StatusOK tells whether an http check takes the status for healthy.
+func (h *HealthCheck) StatusOK(status int) bool {
+	if len(h.Status) == 0 {
+		return status >= 200 && status <= 399
+	}
+	for _, s := range h.Status {
+		if s == status {
+			return true
+		}
+	}
+	return false
+}
+
+// WithDefaults gives a copy of a route in which every default is filled in.
+// BackendRefs that are left out become the destination itself.
+func (r *MeshTCPRoute) WithDefaults() *MeshTCPRoute {
+	out := *r
+	if r.TargetRef == nil {
+		out.TargetRef = &TargetRef{Kind: "Mesh"}
+	}
+	out.To = make([]RouteTo, len(r.To))
+	for i, to := range r.To {
+		rule := RouteRule{}
+		if len(to.Rules) > 0 {
+			rule = to.Rules[0]
+		}
+		if len(rule.Default.BackendRefs) == 0 {
+			rule.Default.BackendRefs = []BackendRef{{Kind: "MeshService", Name: to.TargetRef.Name}}
+		}
+		out.To[i] = RouteTo{TargetRef: to.TargetRef, Rules: []RouteRule{rule}}
+	}
+	fill(reflect.ValueOf(&out).Elem())
+	return &out
+}
+
+// fill sets what is left out in a struct to the default of its field tag.
+// What it changes behind pointers and in lists of structs it copies first.
+func fill(v reflect.Value) {
+	for _, f := range planOf(v.Type()).fields {
+		fv := v.Field(f.index)
+		switch {
+		case f.def != "" && fv.IsZero():
+			setDefault(fv, f.def)
+		case !f.inner || fv.IsZero() && fv.Kind() != reflect.Struct:
+		case fv.Kind() == reflect.Struct:
+			fill(fv)
+		case fv.Kind() == reflect.Pointer:
+			inner := reflect.New(fv.Type().Elem())
+			inner.Elem().Set(fv.Elem())
+			fill(inner.Elem())
+			fv.Set(inner)
+		case fv.Kind() == reflect.Slice && fv.Type().Elem().Kind() == reflect.Struct && hasDefaults(fv.Type().Elem()):
+			list := reflect.MakeSlice(fv.Type(), fv.Len(), fv.Len())
+			reflect.Copy(list, fv)
+			for i := range list.Len() {
+				fill(list.Index(i))
+			}
+			fv.Set(list)
+		}
+	}
+}
+
+// hasDefaults tells whether fill has something to do in a struct.
+func hasDefaults(t reflect.Type) bool {
+	for _, f := range planOf(t).fields {
+		inner := t.Field(f.index).Type
+		for inner.Kind() == reflect.Pointer || inner.Kind() == reflect.Slice {
+			inner = inner.Elem()
+		}
+		if f.def != "" || f.inner && inner.Kind() == reflect.Struct && hasDefaults(inner) {
+			return true
+		}
+	}
+	return false
+}
+
+func setDefault(v reflect.Value, def string) {
+	if v.Kind() == reflect.Pointer {
+		v.Set(reflect.New(v.Type().Elem()))
+		v = v.Elem()
+	}
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(def)
+	case reflect.Bool:
+		b, _ := strconv.ParseBool(def)
+		v.SetBool(b)
+	default:
+		v.SetInt(number(def))
+	}
+}

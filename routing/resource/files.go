@@ -1,0 +1,127 @@
+package resource
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+)
+
+// MaxPEMFile bounds a file that a resource names, in bytes.
+const MaxPEMFile = 1 << 20
+
+// FileUser is a spec that may name files whose content it is to hold.
+type FileUser interface {
+	// Files lists the files that are still to be read.
+	Files() []FileRef
+}
+
+// FileRef is a file that a spec names.
+type FileRef struct {
+	Path string            // "spec.certFile"
+	Name string            // as the user wrote it
+	Set  func(text string) // puts the content where it belongs
+}
+
+// Files lists the files of a listener.
+func (l *Listener) Files() []FileRef {
+	if l.TLS == nil || l.TLS.ClientAuth == nil {
+		return nil
+	}
+	return caFile("spec.tls.clientAuth.ca", &l.TLS.ClientAuth.CA)
+}
+
+// Files lists the files of a service.
+func (s *Service) Files() []FileRef {
+	if s.TLS == nil {
+		return nil
+	}
+	return caFile("spec.tls.ca", &s.TLS.CA)
+}
+
+func caFile(path string, ca *string) []FileRef {
+	if *ca == "" || isPEM(*ca) {
+		return nil
+	}
+	return []FileRef{{path, *ca, func(text string) { *ca = text }}}
+}
+
+// Files lists the files of a certificate.
+func (c *Certificate) Files() []FileRef {
+	var files []FileRef
+	if c.CertFile != "" {
+		files = append(files, FileRef{"spec.certFile", c.CertFile, func(text string) { c.Cert, c.CertFile = text, "" }})
+	}
+	if c.KeyFile != "" {
+		files = append(files, FileRef{"spec.keyFile", c.KeyFile, func(text string) { c.Key, c.KeyFile = Secret(text), "" }})
+	}
+	return files
+}
+
+// LoadFiles reads the files that an object names into it, relative to the
+// folder of the file that it came from, and validates it again. readFile gives
+// at most limit bytes and one more, which tells that there are too many.
+func LoadFiles(o *Object, baseDir string, readFile func(name string, limit int) ([]byte, error)) Faults {
+	user, ok := o.Spec.(FileUser)
+	if !ok {
+		return nil
+	}
+	files := user.Files()
+	if len(files) == 0 {
+		return nil
+	}
+	var faults Faults
+	sources := map[string]string{} // where the content stands -> the field that named it
+	for _, f := range files {
+		name := f.Name
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(baseDir, name)
+		}
+		data, err := readFile(name, MaxPEMFile)
+		switch {
+		case err != nil:
+			faults = append(faults, o.Fault(f.Path, "cannot be read: "+reason(err), name))
+		case len(data) > MaxPEMFile:
+			faults = append(faults, o.Fault(f.Path, fmt.Sprintf("is larger than %d KiB", MaxPEMFile>>10), name))
+		case len(data) == 0:
+			faults = append(faults, o.Fault(f.Path, "is empty", name))
+		case !isPEM(string(data)):
+			faults = append(faults, o.Fault(f.Path, "holds no PEM", name))
+		default:
+			f.Set(string(data))
+			sources[contentPath(f.Path)] = name
+		}
+	}
+	if len(faults) > 0 {
+		return faults
+	}
+	o.Spec.Validate(func(path, message string, value any) {
+		path = "spec." + path
+		if name, ok := sources[path]; ok {
+			value = name // what is wrong is in the file
+		}
+		faults = append(faults, o.Fault(path, message, value))
+	})
+	return faults
+}
+
+// contentPath is where the content of a file goes: "spec.certFile" fills
+// "spec.cert".
+func contentPath(path string) string {
+	switch path {
+	case "spec.certFile":
+		return "spec.cert"
+	case "spec.keyFile":
+		return "spec.key"
+	}
+	return path
+}
+
+// reason is what the system says, without the path that is told anyway.
+func reason(err error) string {
+	var pathError *fs.PathError
+	if errors.As(err, &pathError) {
+		return pathError.Err.Error()
+	}
+	return err.Error()
+}

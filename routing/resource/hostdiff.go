@@ -1,0 +1,118 @@
+package resource
+
+import "slices"
+
+// HostName is one name of one rule.
+type HostName struct {
+	Rule *HostRule
+	Name string
+}
+
+// same tells whether a hello is sent to the same place by both.
+func (a HostName) same(b HostName) bool {
+	return a.Name == b.Name && (a.Rule == b.Rule || a.Rule.Service == b.Rule.Service && slices.Equal(a.Rule.ALPN, b.Rule.ALPN))
+}
+
+// hostCursor walks over all names of all rules.
+type hostCursor struct {
+	rules      []HostRule
+	rule, name int
+}
+
+func (c *hostCursor) next() (HostName, bool) {
+	for c.rule < len(c.rules) {
+		if r := &c.rules[c.rule]; c.name < len(r.Names) {
+			c.name++
+			return HostName{r, r.Names[c.name-1]}, true
+		}
+		c.rule, c.name = c.rule+1, 0
+	}
+	return HostName{}, false
+}
+
+// ahead lists the next entries, up to that many, and leaves c where it is.
+func (c hostCursor) ahead(into []HostName, most int) []HostName {
+	for len(into) < most {
+		x, ok := c.next()
+		if !ok {
+			break
+		}
+		into = append(into, x)
+	}
+	return into
+}
+
+// lookAhead is how far apart two lists may be to be taken for the same with
+// something put in, left out or changed.
+const lookAhead = 32
+
+// DiffHosts tells which entries of the old rules the new ones no longer have,
+// and which they have in addition. The lists of a listener are long, and
+// nearly always the same but for a few entries, so they are walked over side
+// by side; only where they differ for longer are entries looked up by name.
+func DiffHosts(old, rules []HostRule) (gone, come []HostName) {
+	if len(old) == len(rules) && (len(old) == 0 || &old[0] == &rules[0]) {
+		return nil, nil
+	}
+	a, b := hostCursor{rules: old}, hostCursor{rules: rules}
+	var aheadA, aheadB []HostName
+	for {
+		atA, atB := a, b
+		x, more := a.next()
+		y, moreToo := b.next()
+		if more && moreToo && x.same(y) {
+			continue
+		}
+		if !more && !moreToo {
+			return gone, come
+		}
+		a, b = atA, atB
+		aheadA, aheadB = a.ahead(aheadA[:0], lookAhead), b.ahead(aheadB[:0], lookAhead)
+		i, j, ok := meet(aheadA, aheadB)
+		if !ok {
+			return diffByName(a, b, gone, come)
+		}
+		gone, come = append(gone, aheadA[:i]...), append(come, aheadB[:j]...)
+		for range i {
+			a.next()
+		}
+		for range j {
+			b.next()
+		}
+	}
+}
+
+// meet finds how many entries to leave out of both lists so that they go on
+// alike, as few as possible.
+func meet(a, b []HostName) (i, j int, ok bool) {
+	for sum := 1; sum < len(a)+len(b); sum++ {
+		for i := max(0, sum-len(b)+1); i <= sum && i < len(a); i++ {
+			if a[i].same(b[sum-i]) {
+				return i, sum - i, true
+			}
+		}
+	}
+	if len(a) < lookAhead && len(b) < lookAhead {
+		return len(a), len(b), true // both end here
+	}
+	return 0, 0, false
+}
+
+// diffByName compares what is left of two lists, in whatever order.
+func diffByName(a, b hostCursor, gone, come []HostName) ([]HostName, []HostName) {
+	left := map[string][]HostName{}
+	for x, ok := a.next(); ok; x, ok = a.next() {
+		left[x.Name] = append(left[x.Name], x)
+	}
+	for y, ok := b.next(); ok; y, ok = b.next() {
+		if i := slices.IndexFunc(left[y.Name], y.same); i >= 0 {
+			left[y.Name] = slices.Delete(left[y.Name], i, i+1)
+		} else {
+			come = append(come, y)
+		}
+	}
+	for _, entries := range left {
+		gone = append(gone, entries...)
+	}
+	return gone, come
+}

@@ -1,0 +1,147 @@
+package resource
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// Field tags beside yaml, so that defaults and simple bounds stand once, next
+// to the comment that tells them:
+//
+//	default:"5s"       what a field is when it is left out
+//	range:"3s..1h"     the least and the most, for numbers and durations
+//	oneof:"tcp tls"    the allowed words
+//
+// A field that has a default and is no pointer cannot be written as 0 or "".
+
+// plan is what is known of a struct type.
+type plan struct {
+	fields []field
+	byName map[string]int // yaml key -> place in fields
+	names  []string       // yaml keys, in order
+}
+
+// field is one field of a struct.
+type field struct {
+	name    string // yaml key
+	index   int
+	pointer bool
+	def     string
+	oneOf   []string
+	lo, hi  int64 // where bounded
+	bounded bool
+	span    string // "3s..1h"
+	inner   bool   // it holds structs, which have checks and defaults themselves
+}
+
+// plans remembers planOf for each type: a pure function of it.
+var plans sync.Map
+
+func planOf(t reflect.Type) *plan {
+	if p, ok := plans.Load(t); ok {
+		return p.(*plan)
+	}
+	p := &plan{byName: map[string]int{}}
+	for i := range t.NumField() {
+		sf := t.Field(i)
+		name, _, _ := strings.Cut(sf.Tag.Get("yaml"), ",")
+		if !sf.IsExported() || name == "" || name == "-" {
+			continue
+		}
+		f := field{
+			name:    name,
+			index:   i,
+			pointer: sf.Type.Kind() == reflect.Pointer,
+			def:     sf.Tag.Get("default"),
+			oneOf:   strings.Fields(sf.Tag.Get("oneof")),
+			span:    sf.Tag.Get("range"),
+			inner:   holdsStruct(sf.Type),
+		}
+		if lo, hi, ok := strings.Cut(f.span, ".."); ok {
+			f.lo, f.hi, f.bounded = number(lo), number(hi), true
+		}
+		p.byName[name] = len(p.fields)
+		p.fields = append(p.fields, f)
+		p.names = append(p.names, name)
+	}
+	plans.Store(t, p)
+	return p
+}
+
+func holdsStruct(t reflect.Type) bool {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
+		t = t.Elem()
+	}
+	return t.Kind() == reflect.Struct && !reflect.PointerTo(t).Implements(textType)
+}
+
+// number reads a bound or default of a tag: a whole number, or a duration in
+// nanoseconds. Tags are part of the program, and a test reads all of them.
+func number(s string) int64 {
+	if i, err := strconv.ParseInt(s, 10, 64); err == nil {
+		return i
+	}
+	d, _ := ParseDuration(s)
+	return int64(d)
+}
+
+// CheckFields checks the ranges and words of a spec's field tags, at any
+// depth. Fields that are left out pass. Validate methods begin with it.
+func CheckFields(spec any, report func(path, message string, value any)) {
+	checkStruct(reflect.ValueOf(spec).Elem(), nil, report)
+}
+
+func checkStruct(v reflect.Value, path []byte, report func(path, message string, value any)) {
+	for i := range planOf(v.Type()).fields {
+		f := &planOf(v.Type()).fields[i]
+		fv := v.Field(f.index)
+		if !f.inner && !f.bounded && len(f.oneOf) == 0 || fv.IsZero() {
+			continue
+		}
+		if fv.Kind() == reflect.Pointer {
+			fv = fv.Elem()
+		}
+		at := appendStep(path, f.name)
+		switch {
+		case f.inner:
+			checkInner(fv, at, report)
+		case f.bounded && (fv.Int() < f.lo || fv.Int() > f.hi):
+			lo, hi, _ := strings.Cut(f.span, "..")
+			report(string(at), fmt.Sprintf("must be from %s to %s", lo, hi), fv.Interface())
+		case len(f.oneOf) > 0 && !slices.Contains(f.oneOf, fv.String()):
+			report(string(at), "must be "+orList(f.oneOf)+didYouMean(fv.String(), f.oneOf), fv.String())
+		}
+	}
+}
+
+func checkInner(v reflect.Value, path []byte, report func(path, message string, value any)) {
+	switch v.Kind() {
+	case reflect.Struct:
+		checkStruct(v, path, report)
+	case reflect.Slice:
+		for i := range v.Len() {
+			at := append(strconv.AppendInt(append(path, '['), int64(i), 10), ']')
+			checkInner(v.Index(i), at, report)
+		}
+	case reflect.Pointer:
+		if !v.IsNil() {
+			checkInner(v.Elem(), path, report)
+		}
+	case reflect.Map:
+		for _, k := range sortedKeys(v) {
+			checkInner(v.MapIndex(k), appendStep(path, k.String()), report)
+		}
+	}
+}
+
+// orList gives "a, b or c".
+func orList(words []string) string {
+	if len(words) == 1 {
+		return words[0]
+	}
+	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
+}

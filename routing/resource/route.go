@@ -1,0 +1,53 @@
+package resource
+
+// MeshTCPRoute sends connections from sources to a destination on to weighted
+// backends (Kuma's policy of that name).
+type MeshTCPRoute struct {
+	// TargetRef picks the sources. Default {kind: Mesh}.
+	TargetRef *TargetRef `yaml:"targetRef"`
+	// To has one entry for each destination, at least one.
+	To []RouteTo `yaml:"to"`
+}
+
+// RouteTo is what happens to connections to one destination.
+type RouteTo struct {
+	// TargetRef is a MeshService.
+	TargetRef TargetRef `yaml:"targetRef"`
+	// Rules holds exactly one rule.
+	Rules []RouteRule `yaml:"rules"`
+}
+
+// RouteRule holds the rule's defaults, in Kuma's shape.
+type RouteRule struct {
+	// Default is what the rule does.
+	Default RouteDefault `yaml:"default"`
+}
+
+// RouteDefault lists the backends; left out, the destination itself.
+type RouteDefault struct {
+	// BackendRefs share the connections by weight. Not empty when given.
+	BackendRefs []BackendRef `yaml:"backendRefs"`
+}
+
+// TargetRef names a set of sources or a destination.
+type TargetRef struct {
+	// Kind is Mesh, MeshSubset, MeshService or MeshServiceSubset. Required.
+	Kind string `yaml:"kind" oneof:"Mesh MeshSubset MeshService MeshServiceSubset"`
+	// Name is the service of MeshService and MeshServiceSubset.
+	Name string `yaml:"name"`
+	// Tags select the subset of MeshSubset and MeshServiceSubset.
+	Tags map[string]string `yaml:"tags"`
+}
+
+// BackendRef is one backend: a MeshService, or a MeshServiceSubset by tags.
+type BackendRef struct {
+	// Kind is MeshService or MeshServiceSubset. Required.
+	Kind string `yaml:"kind" oneof:"MeshService MeshServiceSubset"`
+	// Name is the service. Required.
+	Name string `yaml:"name"`
+	// Weight is the share among the backends. Default 1, 0..1,000,000; 0 gets
+	// nothing.
+	Weight *int `yaml:"weight" default:"1" range:"0..1000000"`
+	// Tags select the subset of a MeshServiceSubset, which needs some.
+	Tags map[string]string `yaml:"tags"`
+}

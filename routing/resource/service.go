@@ -1,0 +1,144 @@
+package resource
+
+// Service is a destination: a set of endpoints and how to use them.
+type Service struct {
+	// Protocol is tcp, http, http2 or kafka. Default tcp.
+	Protocol string `yaml:"protocol" default:"tcp" oneof:"tcp http http2 kafka"`
+	// Balancing picks an endpoint for each connection.
+	Balancing Balancing `yaml:"balancing"`
+	// Connect bounds how an endpoint is reached.
+	Connect Connect `yaml:"connect"`
+	// HealthCheck asks endpoints actively. Left out: none.
+	HealthCheck *HealthCheck `yaml:"healthCheck"`
+	// Ejection takes endpoints out that fail in use. Left out: none.
+	Ejection *Ejection `yaml:"ejection"`
+	// AllUnhealthy says what happens when no endpoint is healthy: fail
+	// (connections are closed) or panic (all endpoints are used). Default fail.
+	AllUnhealthy string `yaml:"allUnhealthy" default:"fail" oneof:"fail panic"`
+	// IdleTimeout ends a connection without a byte in either direction.
+	// Default 1h, up to 720h; 0 is none.
+	IdleTimeout *Duration `yaml:"idleTimeout" default:"1h" range:"0..720h"`
+	// HalfClosedTimeout takes IdleTimeout's place after one side's end.
+	// Default 5m, up to 720h; 0 is none.
+	HalfClosedTimeout *Duration `yaml:"halfClosedTimeout" default:"5m" range:"0..720h"`
+	// MaxAge ends a connection of that age, up to 10 % earlier by chance. Default 0,
+	// none; up to 8760h.
+	MaxAge *Duration `yaml:"maxAge" default:"0" range:"0..8760h"`
+	// ProxyProtocol sends a PROXY header to the endpoints.
+	ProxyProtocol *SendProxy `yaml:"proxyProtocol"`
+	// TLS towards the endpoints. Left out: plain.
+	TLS *ServiceTLS `yaml:"tls"`
+	// Resolve is how often endpoints given by host name are looked up.
+	// Default 10s, 1s to 24h.
+	Resolve Duration `yaml:"resolve" default:"10s" range:"1s..24h"`
+	// Endpoints are where the service is. None is allowed: connections are
+	// closed until there are some.
+	Endpoints []Endpoint `yaml:"endpoints"`
+}
+
+// Balancing picks an endpoint for each connection.
+type Balancing struct {
+	// Policy is roundRobin, leastConnections, random or maglev. Default roundRobin.
+	Policy string `yaml:"policy" default:"roundRobin" oneof:"roundRobin leastConnections random maglev"`
+	// HashOn is what maglev hashes: source (client address) or serverName. Default source.
+	HashOn string `yaml:"hashOn" default:"source" oneof:"source serverName"`
+	// SlowStart is the time in which a new or recovered endpoint grows to its full share.
+	// Default 0, up to 1h.
+	SlowStart Duration `yaml:"slowStart" range:"0..1h"`
+	// Zone prefers endpoints whose tag of this name equals the node's own. Empty: no preference.
+	Zone string `yaml:"zone"`
+	// ZoneMinHealthy is the share of the zone's endpoints, in percent, below
+	// which connections spill over to other zones. Default 70,
+	// 0..100.
+	ZoneMinHealthy *int `yaml:"zoneMinHealthy" default:"70" range:"0..100"`
+}
+
+// Connect bounds how an endpoint is reached.
+type Connect struct {
+	// Timeout of one attempt, TLS included. Default 1s, 10ms to 10m.
+	Timeout Duration `yaml:"timeout" default:"1s" range:"10ms..10m"`
+	// Attempts in all, each at another endpoint while there is one. Default 3, 1..10.
+	Attempts int `yaml:"attempts" default:"3" range:"1..10"`
+	// RetryBudget bounds retries to this share, in percent, of the
+	// connections of the last 10 seconds (10 are always allowed). Default 20,
+	// 0..100.
+	RetryBudget *int `yaml:"retryBudget" default:"20" range:"0..100"`
+}
+
+// HealthCheck asks endpoints actively.
+type HealthCheck struct {
+	// Type is tcp, tls or http. Default tcp.
+	Type string `yaml:"type" default:"tcp" oneof:"tcp tls http"`
+	// Interval between checks of one endpoint, 10 % earlier or later by chance.
+	// Default 2s, 100ms to 1h.
+	Interval Duration `yaml:"interval" default:"2s" range:"100ms..1h"`
+	// Timeout of one check. Default 1s, 10ms to 10m.
+	Timeout Duration `yaml:"timeout" default:"1s" range:"10ms..10m"`
+	// Rise is how many successes in a row make an endpoint healthy. Default 2, 1..100.
+	Rise int `yaml:"rise" default:"2" range:"1..100"`
+	// Fall is how many failures in a row make it unhealthy. Default 2, 1..100.
+	Fall int `yaml:"fall" default:"2" range:"1..100"`
+	// Path is what an http check GETs. Default "/".
+	Path string `yaml:"path" default:"/"`
+	// Host is the Host header of an http check. Default the endpoint's address.
+	Host string `yaml:"host"`
+	// Status lists what an http check takes for healthy, 100..599. Default
+	// 200 to 399.
+	Status []int `yaml:"status"`
+	// Send is what a tcp or tls check sends. Go escapes ("\r\n", "\x00") are
+	// understood. At most 1024 bytes.
+	Send string `yaml:"send"`
+	// Expect is what the answer to a tcp or tls check must begin with,
+	// written like Send.
+	Expect string `yaml:"expect"`
+}
+
+// Ejection takes endpoints out that fail in use.
+type Ejection struct {
+	// Failures in Window eject: failed connects, and resets before the
+	// endpoint's first byte. Default 3, 1..1000.
+	Failures int `yaml:"failures" default:"3" range:"1..1000"`
+	// Window is the time in which failures count. Default 10s, 100ms to 1h.
+	Window Duration `yaml:"window" default:"10s" range:"100ms..1h"`
+	// Duration of the first ejection; each further one is longer by as
+	// much, up to ten times. Default 10s, 100ms to 24h.
+	Duration Duration `yaml:"duration" default:"10s" range:"100ms..24h"`
+	// MaxShare of the endpoints that may be ejected at once, in percent.
+	// Default 50, 0..100.
+	MaxShare *int `yaml:"maxShare" default:"50" range:"0..100"`
+}
+
+// SendProxy sends a PROXY header to the endpoints.
+type SendProxy struct {
+	// Send is v1 or v2. Required.
+	Send string `yaml:"send" oneof:"v1 v2"`
+}
+
+// ServiceTLS is TLS towards the endpoints.
+type ServiceTLS struct {
+	// CA is a bundle of PEM certificates, or the file that holds it,
+	// relative to the resource's file and read when it is applied. Left out:
+	// the system's.
+	CA string `yaml:"ca"`
+	// ServerName to ask for and to verify. Default the endpoint's host name or IP address.
+	ServerName string `yaml:"serverName"`
+	// CertificateRef names the client certificate to show.
+	CertificateRef string `yaml:"certificateRef"`
+	// ALPN to offer.
+	ALPN []string `yaml:"alpn"`
+	// MinVersion is "1.2" or "1.3". Default "1.2".
+	MinVersion string `yaml:"minVersion" default:"1.2" oneof:"1.2 1.3"`
+	// InsecureSkipVerify takes any certificate. Default false.
+	InsecureSkipVerify bool `yaml:"insecureSkipVerify"`
+}
+
+// Endpoint is one address of a service.
+type Endpoint struct {
+	// Address is host:port, IP:port, [v6]:port or unix:PATH (a path of at
+	// most 107 bytes). Required.
+	Address string `yaml:"address"`
+	// Weight is the share among the endpoints. Default 1, 0..1,000,000; 0 gets nothing.
+	Weight *int `yaml:"weight" default:"1" range:"0..1000000"`
+	// Tags select subsets of a service.
+	Tags map[string]string `yaml:"tags"`
+}

@@ -1,0 +1,333 @@
+package resource
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func mustWith(t testing.TB, s *Set, changes ...Change) *Set {
+	t.Helper()
+	next, faults, _ := s.With(changes)
+	if len(faults) > 0 {
+		t.Fatalf("unexpected faults:\n%v", faults)
+	}
+	return next
+}
+
+func puts(objects []Object) []Change {
+	changes := make([]Change, len(objects))
+	for i, o := range objects {
+		changes[i] = Put(o)
+	}
+	return changes
+}
+
+// wantFaults fails unless there is one fault for each of the texts, with it in.
+func wantFaults(t testing.TB, faults []Fault, texts ...string) {
+	t.Helper()
+	if len(faults) != len(texts) {
+		t.Fatalf("%d faults instead of %d:\n%v", len(faults), len(texts), Faults(faults))
+	}
+	for i, text := range texts {
+		if !strings.Contains(faults[i].Error(), text) {
+			t.Errorf("fault %q does not say %q", faults[i].Error(), text)
+		}
+	}
+}
+
+const shop = `
+kind: Listener
+name: edge
+spec: {address: ":9000", service: apps}
+---
+kind: Service
+name: apps
+spec: {}
+---
+kind: MeshTCPRoute
+name: canary
+spec: {to: [{targetRef: {kind: MeshService, name: apps}, rules: [{}]}]}
+`
+
+func TestDeletingWhatIsUsedNamesTheUsers(t *testing.T) {
+	s := mustWith(t, new(Set), puts(decode(t, shop))...)
+	apps := Key{"Service", "apps"}
+	_, faults, warnings := s.With([]Change{Delete(apps)})
+	wantFaults(t, faults, "Service/apps: is in use by Listener/edge (spec.service)")
+	wantFaults(t, warnings, "MeshTCPRoute/canary spec.to[0].targetRef.name: there will be no such Service (apps)")
+	if users := s.Users(apps); len(users) != 2 || users[0].Key != (Key{"Listener", "edge"}) || users[1].Kind != "MeshTCPRoute" {
+		t.Errorf("users: %v", users)
+	}
+	if users := Users(decode(t, shop), apps); len(users) != 2 {
+		t.Errorf("users: %v", users)
+	}
+
+	// Together with its users it can go; the route's warning stays.
+	_, faults, warnings = s.With([]Change{Delete(apps), Delete(Key{"Listener", "edge"})})
+	wantFaults(t, faults)
+	wantFaults(t, warnings, "canary")
+	if _, _, warnings = s.With([]Change{Delete(Key{"Service", "unknown"})}); len(warnings) > 0 {
+		t.Errorf("deleting nothing: %v", warnings)
+	}
+}
+
+func TestManyUsersAreCounted(t *testing.T) {
+	objects := decode(t, "kind: Service\nname: apps\nspec: {}")
+	for i := range 8 {
+		objects = append(objects, Object{Key: Key{"Listener", fmt.Sprint("l", i)}, Spec: &Listener{Address: fmt.Sprint(":", 9000+i), Service: "apps"}})
+	}
+	s := mustWith(t, new(Set), puts(objects)...)
+	_, faults, _ := s.With([]Change{Delete(Key{"Service", "apps"})})
+	wantFaults(t, faults, "Listener/l4 (spec.service), 3 more")
+}
+
+func TestASetIsNotChangedByTheNext(t *testing.T) {
+	old := mustWith(t, new(Set), puts(decode(t, shop))...)
+	next := mustWith(t, old, Put(decode(t, "kind: Listener\nname: edge\nspec: {address: ':9001'}")[0]), Delete(Key{"Service", "apps"}))
+	if _, ok := old.Get(Key{"Service", "apps"}); !ok || old.Len() != 3 || len(old.Users(Key{"Service", "apps"})) != 2 {
+		t.Error("the old set changed")
+	}
+	if _, ok := next.Get(Key{"Service", "apps"}); ok || next.Len() != 2 || len(next.Users(Key{"Service", "apps"})) != 1 {
+		t.Error("the next set did not")
+	}
+	var names []string
+	for o := range next.All("") {
+		names = append(names, o.String())
+	}
+	if !slices.Equal(names, []string{"Listener/edge", "MeshTCPRoute/canary"}) {
+		t.Errorf("all: %v", names)
+	}
+	for o := range next.All("Listener") {
+		if o.Kind != "Listener" {
+			t.Errorf("among the listeners: %v", o.Key)
+		}
+	}
+}
+
+func TestObjectsThatStandTwiceAreToldWithBothPlaces(t *testing.T) {
+	a := decode(t, "\nkind: Service\nname: a\nspec: {}")[0]
+	b := a
+	b.File, b.Line = "other.yaml", 7
+	faults, _ := ValidateSet([]Object{a, b})
+	wantFaults(t, faults, "other.yaml:7: Service/a: stands here twice, first at test.yaml:2")
+}
+
+func TestListenersMustNotMeet(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		meet bool
+	}{
+		{":80", ":80", true},
+		{":80", ":81", false},
+		{":80", "0.0.0.0:80", true},
+		{":80", "[::]:80", true},
+		{":80", "127.0.0.1:80", false},
+		{"127.0.0.1:80", "0.0.0.0:80", true},
+		{"127.0.0.1:80", "[::]:80", true},
+		{"[::1]:80", "0.0.0.0:80", false},
+		{"[::1]:80", "[0:0::1]:80", true},
+		{"127.0.0.1:80", "127.0.0.2:80", false},
+		{"0.0.0.0:80", "[::]:80", true},
+		{"a.example:80", "0.0.0.0:80", true},
+		{"a.example:80", "b.example:80", false},
+		{"[::1]:80", "[::]:80", true},
+		{"a.example:80", "[::]:80", true},
+		{"[::ffff:127.0.0.1]:80", "127.0.0.1:80", true},
+		{":0", ":0", false},
+		{"unix:/a", "unix:/a", true},
+		{"unix:/a", "unix:/b", false},
+	} {
+		for _, pair := range [][2]string{{c.a, c.b}, {c.b, c.a}} {
+			listener := func(name, address string) Change {
+				return Put(Object{Key: Key{"Listener", name}, Spec: &Listener{Address: address}})
+			}
+			s := mustWith(t, new(Set), listener("one", pair[0]))
+			_, faults, _ := s.With([]Change{listener("two", pair[1])})
+			if (len(faults) > 0) != c.meet {
+				t.Errorf("%s beside %s: %v", pair[1], pair[0], faults)
+			}
+			// Moved away, the other may come.
+			s = mustWith(t, s, listener("one", ":1"))
+			mustWith(t, s, listener("two", pair[1]))
+		}
+	}
+}
+
+func TestListenersOfDifferentNodesMayHaveOneAddress(t *testing.T) {
+	listener := func(name, key, value string) Object {
+		return Object{Key: Key{"Listener", name}, Spec: &Listener{Address: ":80", Nodes: map[string]string{key: value}}}
+	}
+	faults, _ := ValidateSet([]Object{listener("a", "zone", "a"), listener("b", "zone", "b")})
+	wantFaults(t, faults)
+	faults, _ = ValidateSet([]Object{listener("a", "zone", "a"), listener("b", "rack", "b")})
+	wantFaults(t, faults, "Listener/a spec.address: overlaps", "Listener/b spec.address: overlaps")
+}
+
+func TestACertificateThatNoLongerCoversWarnsOfItsListeners(t *testing.T) {
+	pem := string(readFile(t, "testdata/good/certificate.yaml"))
+	s := mustWith(t, new(Set), puts(decode(t, pem+`---
+kind: Service
+name: s
+spec: {}
+---
+kind: Listener
+name: edge
+spec:
+  address: ":1"
+  protocol: tls
+  tls: {mode: terminate, certificateRefs: [a]}
+  hosts: [{names: [a.example.com, "*.a.example.com", X.a.example.com], service: s}]
+`))...)
+	other := Object{Key: Key{"Certificate", "a"}, Spec: &Certificate{Cert: string(readFile(t, "testdata/pem/b.crt")), Key: Secret(readFile(t, "testdata/pem/b.key"))}}
+	_, faults, warnings := s.With([]Change{Put(other)})
+	wantFaults(t, faults)
+	wantFaults(t, warnings, "names[0]: no certificate of the listener is for this name (a.example.com)", "names[1]", "names[2]")
+}
+
+func TestAnExpiredCertificateIsNotAdmitted(t *testing.T) {
+	o := decode(t, string(readFile(t, "testdata/good/certificate.yaml")))
+	leaf, err := o[0].Spec.(*Certificate).Leaf()
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantFaults(t, Admit(o, leaf.NotAfter))
+	wantFaults(t, Admit(o, leaf.NotAfter.Add(time.Second)), "Certificate/a spec.cert: expired at "+leaf.NotAfter.UTC().Format(time.RFC3339))
+	wantFaults(t, Admit(decode(t, "kind: Service\nname: a\nspec: {tls: {ca: x.pem}}"), time.Now()), "spec.tls.ca: was not read")
+}
+
+// A set that changes by and by tells at each step what a fresh look at all
+// its objects tells about its contents.
+func TestASetAgreesWithAFreshLook(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, model := new(Set), map[Key]Object{}
+		name := rapid.SampledFrom([]string{"a", "b", "c"})
+		for range rapid.IntRange(1, 12).Draw(t, "steps") {
+			var changes []Change
+			seen := map[Key]bool{}
+			for range rapid.IntRange(1, 3).Draw(t, "changes") {
+				o := Object{Key: Key{rapid.SampledFrom([]string{"Listener", "Service", "MeshTCPRoute", "Host"}).Draw(t, "kind"), name.Draw(t, "name")}}
+				switch o.Kind {
+				case "Listener":
+					o.Spec = &Listener{Protocol: rapid.SampledFrom([]string{"tls", "tls", ""}).Draw(t, "protocol"), Hosts: anyHosts(t), Address: rapid.SampledFrom([]string{":80", "0.0.0.0:80", "127.0.0.1:80", ":81", "unix:/a"}).Draw(t, "address"), Service: name.Draw(t, "service")}
+				case "Service":
+					o.Spec = &Service{}
+				case "Host":
+					o.Spec = anyHost(t, name.Draw(t, "listener"))
+				case "MeshTCPRoute":
+					o.Spec = &MeshTCPRoute{To: []RouteTo{{TargetRef: TargetRef{Kind: "MeshService", Name: name.Draw(t, "to")}}}}
+				}
+				if seen[o.Key] {
+					continue
+				}
+				seen[o.Key] = true
+				if rapid.Bool().Draw(t, "delete") {
+					changes = append(changes, Delete(o.Key))
+					delete(model, o.Key)
+				} else {
+					changes = append(changes, Put(o))
+					model[o.Key] = o
+				}
+			}
+			s, _, _ = s.With(changes)
+			checkAgainst(t, s, model)
+		}
+	})
+}
+
+// anyHost draws a Host whose names others may want too.
+func anyHost(t *rapid.T, listener string) *Host {
+	h := &Host{Listener: listener, Service: "a"}
+	h.ALPN = rapid.SampledFrom([][]string{nil, {"h2"}, {"h2", "h3"}}).Draw(t, "alpn")
+	for _, name := range []string{"a.example", "B.example", "*.c.example"} {
+		if rapid.Bool().Draw(t, name) {
+			h.Names = append(h.Names, name)
+		}
+	}
+	return h
+}
+
+func anyHosts(t *rapid.T) []HostRule {
+	if !rapid.Bool().Draw(t, "hosts") {
+		return nil
+	}
+	return []HostRule{*anyHost(t, "").Rule()}
+}
+
+func checkAgainst(t *rapid.T, s *Set, model map[Key]Object) {
+	var objects []Object
+	for o := range s.All("") {
+		if m, ok := model[o.Key]; !ok || !Equal(o, m) {
+			t.Fatalf("%v is not what was put", o.Key)
+		}
+		objects = append(objects, o)
+	}
+	if len(objects) != len(model) || s.Len() != len(model) {
+		t.Fatalf("%d objects, %d in all, want %d", len(objects), s.Len(), len(model))
+	}
+	for _, n := range []string{"a", "b", "c"} {
+		for _, k := range []Key{{"Service", n}, {"Listener", n}} {
+			if got, want := s.Users(k), Users(objects, k); !slices.Equal(got, want) {
+				t.Fatalf("users of %v: %v, want %v", k, got, want)
+			}
+		}
+		if got, want := claims(s, n), claimsOf(objects, n); !slices.Equal(got, want) {
+			t.Fatalf("names of listener %s: %v, want %v", n, got, want)
+		}
+	}
+	fresh, _, _ := new(Set).With(puts(objects))
+	same := func(a, b *Set) bool {
+		return a.users.Len() == b.users.Len() && tree(a.ports).Len() == tree(b.ports).Len() &&
+			a.names.Len() == b.names.Len() && a.covers.Len() == b.covers.Len()
+	}
+	if !same(s, fresh) {
+		t.Fatalf("entries that nothing stands for: %d users, %d ports, %d names", s.users.Len(), tree(s.ports).Len(), s.names.Len())
+	}
+	// Whatever is put again is told the same as among all at once.
+	all, _ := ValidateSet(objects)
+	_, again, _ := s.With(puts(objects))
+	if all.Error() != again.Error() {
+		t.Fatalf("told by and by:\n%v\nat once:\n%v", again, all)
+	}
+}
+
+// claims lists who has which names of a listener.
+func claims(s *Set, listener string) (all []string) {
+	group := s.names.Group(listener)
+	for name, x := range group.All() {
+		for ; x != nil; x = x.next {
+			all = append(all, fmt.Sprint(name, x.alpn, x.owner(listener)))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// claimsOf is what claims should give.
+func claimsOf(objects []Object, listener string) (all []string) {
+	add := func(owner Key, r *HostRule) {
+		for _, name := range r.Names {
+			all = append(all, fmt.Sprint(strings.ToLower(name), r.ALPN, owner))
+		}
+	}
+	for _, o := range objects {
+		switch spec := o.Spec.(type) {
+		case *Listener:
+			for i := range spec.Hosts {
+				if o.Name == listener {
+					add(o.Key, &spec.Hosts[i])
+				}
+			}
+		case *Host:
+			if spec.Listener == listener {
+				add(o.Key, spec.Rule())
+			}
+		}
+	}
+	slices.Sort(all)
+	return all
+}

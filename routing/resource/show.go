@@ -1,0 +1,102 @@
+package resource
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// maxShown bounds a value in a fault, in bytes.
+const maxShown = 80
+
+// show gives a value as faults tell it: on one line, short, never a secret.
+// What looks like a private key is hidden wherever it stands: it may have
+// been put into the wrong field.
+func show(value any) string {
+	switch v := value.(type) {
+	case nil:
+		return ""
+	case string:
+		return quote(v)
+	case Secret:
+		return v.String()
+	}
+	return quote(fmt.Sprint(value))
+}
+
+// quote shortens a text, and quotes it where it would not stand for itself.
+func quote(s string) string {
+	if s == "" {
+		return `""`
+	}
+	if looksSecret(s) {
+		return HiddenSecret
+	}
+	cut := s
+	if len(cut) > maxShown {
+		cut = cut[:maxShown]
+		for len(cut) > 0 && !utf8.ValidString(cut[max(0, len(cut)-utf8.UTFMax):]) && !utf8.RuneStart(s[len(cut)]) {
+			cut = cut[:len(cut)-1]
+		}
+	}
+	if q := strconv.Quote(cut); len(q) != len(cut)+2 || strings.TrimSpace(cut) != cut {
+		cut = q
+	}
+	if len(s) > maxShown {
+		cut += fmt.Sprintf("... %d bytes", len(s))
+	}
+	return cut
+}
+
+func looksSecret(s string) bool { return strings.Contains(s, "PRIVATE KEY") }
+
+// didYouMean gives ", did you mean X?" for the nearest of the known words, or
+// nothing when none is near. Words of up to three letters are too alike for it.
+func didYouMean(word string, known []string) string {
+	best, bestAt := "", 1
+	if len(word) > 3 {
+		bestAt = min(4, 1+len(word)/3)
+	}
+	for _, k := range known {
+		d := 0
+		if !strings.EqualFold(word, k) {
+			d = distance(strings.ToLower(word), strings.ToLower(k), bestAt)
+		}
+		if d < bestAt {
+			best, bestAt = k, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return ", did you mean " + best + "?"
+}
+
+// distance counts the edits between two words: insertions, deletions,
+// replacements and swaps of neighbours. Words whose lengths alone differ by
+// limit or more get limit.
+func distance(a, b string, limit int) int {
+	if len(a)-len(b) >= limit || len(b)-len(a) >= limit {
+		return limit
+	}
+	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+		before, last, row = last, row, before
+	}
+	return last[len(b)]
+}

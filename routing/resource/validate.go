@@ -1,0 +1,192 @@
+package resource
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// report is how Validate methods tell a fault; paths are relative to the spec.
+type report = func(path, message string, value any)
+
+// maxUnixPath is what fits in sockaddr_un with its closing zero.
+const maxUnixPath = 107
+
+// checkAddress says what is wrong with host:port, [v6]:port or unix:PATH, or
+// nothing. Listeners may leave the host out, and take port 0.
+func checkAddress(s string, listener bool) string {
+	if path, ok := strings.CutPrefix(s, "unix:"); ok {
+		switch {
+		case path == "":
+			return "unix: needs a path"
+		case len(path) > maxUnixPath:
+			return fmt.Sprintf("the path of a unix socket must have at most %d bytes, not %d", maxUnixPath, len(path))
+		case strings.ContainsRune(path, 0):
+			return "the path of a unix socket must not hold a zero byte"
+		}
+		return ""
+	}
+	shape := "must be host:port, [v6]:port or unix:PATH"
+	if listener {
+		shape = "must be host:port, [v6]:port, :port or unix:PATH"
+	}
+	if s == "" {
+		return "is required and " + shape
+	}
+	host, port, ok := splitAddress(s)
+	if !ok {
+		return shape
+	}
+	least := uint64(1)
+	if listener {
+		least = 0
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n < least || port != strconv.FormatUint(n, 10) {
+		return fmt.Sprintf("the port must be a number from %d to 65535", least)
+	}
+	if listener && host != "" {
+		if _, err := netip.ParseAddr(host); err != nil { // a name can be looked up, and not be bound
+			return shape + ": the host must be an IP address"
+		}
+		return ""
+	}
+	if listener || checkHost(host) == "" {
+		return ""
+	}
+	return shape + ": " + checkHost(host)
+}
+
+// splitAddress cuts host and port apart; a v6 address stands in brackets.
+func splitAddress(s string) (host, port string, ok bool) {
+	colon := strings.LastIndexByte(s, ':')
+	if colon < 0 {
+		return "", "", false
+	}
+	host, port = s[:colon], s[colon+1:]
+	if inner, is := strings.CutPrefix(host, "["); is {
+		inner, closed := strings.CutSuffix(inner, "]")
+		a, err := netip.ParseAddr(inner)
+		return inner, port, closed && err == nil && a.Is6()
+	}
+	return host, port, !strings.ContainsAny(host, ":[]")
+}
+
+// checkHost says what is wrong with an IP address or a name that is to be
+// looked up, or nothing. Underscores occur in such names, unlike in server names.
+func checkHost(s string) string {
+	if _, err := netip.ParseAddr(s); err == nil {
+		return ""
+	}
+	name := strings.TrimSuffix(s, ".")
+	if name == "" || len(name) > maxName {
+		return fmt.Sprintf("the host must have 1 to %d bytes", maxName)
+	}
+	if strings.Trim(name, "0123456789.") == "" {
+		return "the host is neither an IP address nor a name"
+	}
+	for label := range strings.SplitSeq(name, ".") {
+		bad := strings.IndexFunc(label, func(r rune) bool {
+			return r != '-' && r != '_' && (r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r))
+		}) >= 0
+		if bad || label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
+			return "the host must be an IP address or labels of letters, digits, '-' and '_', each of 1 to 63 bytes"
+		}
+	}
+	return ""
+}
+
+// checkTags reports tags that could not be written as k=v,k=v.
+func checkTags(path string, tags map[string]string, fault report) {
+	for _, k := range slices.Sorted(maps.Keys(tags)) {
+		v := tags[k]
+		if message := tagFault(k, v); message != "" {
+			fault(string(appendStep([]byte(path), k)), message, v)
+		}
+	}
+}
+
+const maxTag = 253
+
+func tagFault(key, value string) string {
+	odd := func(r rune) bool { return r <= ' ' || r >= unicode.MaxASCII || r == ',' || r == '=' || r == '"' }
+	switch {
+	case key == "" || len(key) > maxTag || strings.IndexFunc(key, odd) >= 0:
+		return fmt.Sprintf("the name of a tag must be 1 to %d printable ASCII characters without blank, comma, '=' and quote", maxTag)
+	case value == "" || len(value) > maxTag || strings.IndexFunc(value, odd) >= 0:
+		return fmt.Sprintf("the value of a tag must be 1 to %d printable ASCII characters without blank, comma, '=' and quote", maxTag)
+	}
+	return ""
+}
+
+// checkALPN reports protocol names that TLS cannot carry (RFC 7301) and those
+// that stand twice.
+func checkALPN(path string, protocols []string, fault report) {
+	for i, p := range protocols {
+		if p == "" || len(p) > 255 {
+			fault(item(path, i), "the name of a protocol must have 1 to 255 bytes", p)
+		}
+	}
+	checkTwice(path, protocols, fault)
+}
+
+// checkTwice reports what stands in a list a second time.
+func checkTwice(path string, list []string, fault report) {
+	seen := make(map[string]bool, len(list))
+	for i, s := range list {
+		if seen[s] {
+			fault(item(path, i), "stands here twice", s)
+		}
+		seen[s] = true
+	}
+}
+
+func checkRef(path, name string, fault report) {
+	if name == "" {
+		fault(path, "is required", nil)
+	} else if message := nameFault(name); message != "" {
+		fault(path, message, name)
+	}
+}
+
+// item gives "path[i]".
+func item(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
+
+var errEscape = errors.New(`has an escape that is none; there are \r, \n, \t, \\, \", \', \0, \xHH and \uHHHH`)
+
+// Unescape gives the bytes that a text with Go escapes stands for.
+func Unescape(s string) ([]byte, error) {
+	var out bytes.Buffer
+	for s != "" {
+		if rest, ok := strings.CutPrefix(s, `\0`); ok && (rest == "" || rest[0] < '0' || rest[0] > '7') {
+			out.WriteByte(0)
+			s = rest
+			continue
+		}
+		if s[0] == '"' || s[0] == '\'' || s[0] == '\n' {
+			out.WriteByte(s[0])
+			s = s[1:]
+			continue
+		}
+		quote := byte('"')
+		if strings.HasPrefix(s, `\'`) {
+			quote = '\''
+		}
+		r, multi, rest, err := strconv.UnquoteChar(s, quote)
+		if err != nil {
+			return nil, errEscape
+		}
+		if multi {
+			out.WriteRune(r)
+		} else {
+			out.WriteByte(byte(r))
+		}
+		s = rest
+	}
+	return out.Bytes(), nil
+}

@@ -1,0 +1,153 @@
+package resource
+
+import (
+	"crypto"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Validate reports the faults of a certificate alone. What is still to be
+// read from a file, or to be filled in for a hidden key, is looked at then.
+// It does not look at the time: a certificate that expires later must not
+// make what is stored invalid. Admit does, when it is applied.
+func (c *Certificate) Validate(fault func(path, message string, value any)) {
+	either := func(field string, inline, file bool) {
+		switch {
+		case inline && file:
+			fault(field, "stands beside "+field+"File: give one of them", nil)
+		case !inline && !file:
+			fault(field, "is required, or "+field+"File", nil)
+		}
+	}
+	either("cert", c.Cert != "", c.CertFile != "")
+	either("key", c.Key != "", c.KeyFile != "")
+	var leaf *x509.Certificate
+	if c.Cert != "" {
+		chain, err := parseCertificates(c.Cert)
+		if err != nil {
+			fault("cert", err.Error(), nil)
+		} else {
+			leaf = chain[0]
+		}
+	}
+	if c.Key == "" || c.Key == HiddenSecret {
+		return
+	}
+	key, err := parseKey(string(c.Key))
+	switch {
+	case err != nil:
+		fault("key", err.Error(), nil)
+	case leaf != nil && !samePublicKey(leaf, key):
+		fault("key", "does not belong to the first certificate of cert", nil)
+	}
+}
+
+// Refs is empty: a certificate needs nothing else.
+func (c *Certificate) Refs() []Ref { return nil }
+
+// Leaf gives the first certificate of the chain, parsed.
+func (c *Certificate) Leaf() (*x509.Certificate, error) {
+	chain, err := parseCertificates(c.Cert)
+	if err != nil {
+		return nil, err
+	}
+	return chain[0], nil
+}
+
+// maxChain bounds the certificates of one chain or bundle.
+const maxChain = 1000
+
+// parseCertificates reads a chain or bundle. Its errors never hold content.
+func parseCertificates(text string) ([]*x509.Certificate, error) {
+	var chain []*x509.Certificate
+	for rest := []byte(text); ; {
+		var block *pem.Block
+		block, rest = pem.Decode(rest)
+		if block == nil {
+			if len(chain) == 0 {
+				return nil, fmt.Errorf("must be PEM certificates (-----BEGIN CERTIFICATE-----)")
+			}
+			if strings.Contains(string(rest), "-----BEGIN") {
+				return nil, fmt.Errorf("has broken PEM after certificate %d", len(chain))
+			}
+			return chain, nil
+		}
+		switch {
+		case looksSecret(block.Type):
+			return nil, fmt.Errorf("holds a private key; it must hold certificates alone")
+		case block.Type != "CERTIFICATE":
+			return nil, fmt.Errorf("holds PEM of type %s; it must hold certificates alone", quote(block.Type))
+		case len(chain) == maxChain:
+			return nil, fmt.Errorf("has more than %d certificates", maxChain)
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("certificate %d cannot be read: %w", len(chain)+1, err)
+		}
+		chain = append(chain, cert)
+	}
+}
+
+// parseKey reads a private key. Its errors never hold content, that of the
+// libraries below included.
+func parseKey(text string) (crypto.Signer, error) {
+	for rest := []byte(text); ; {
+		var block *pem.Block
+		block, rest = pem.Decode(rest)
+		switch {
+		case block == nil:
+			return nil, fmt.Errorf("must be a private key as PEM (-----BEGIN PRIVATE KEY-----)")
+		case block.Type == "EC PARAMETERS":
+			continue // openssl writes them before an EC key
+		case block.Type == "ENCRYPTED PRIVATE KEY" || block.Headers["DEK-Info"] != "":
+			return nil, fmt.Errorf("is encrypted; it must be stored without a passphrase")
+		case !looksSecret(block.Type):
+			return nil, fmt.Errorf("holds something else than a private key")
+		}
+		var key any
+		var err error
+		switch block.Type {
+		case "RSA PRIVATE KEY":
+			key, err = x509.ParsePKCS1PrivateKey(block.Bytes)
+		case "EC PRIVATE KEY":
+			key, err = x509.ParseECPrivateKey(block.Bytes)
+		default:
+			key, err = x509.ParsePKCS8PrivateKey(block.Bytes)
+		}
+		signer, ok := key.(crypto.Signer)
+		if err != nil || !ok {
+			return nil, fmt.Errorf("cannot be read: it must be an RSA, ECDSA or Ed25519 key as PKCS#8, PKCS#1 or SEC 1")
+		}
+		return signer, nil
+	}
+}
+
+func samePublicKey(cert *x509.Certificate, key crypto.Signer) bool {
+	public, ok := key.Public().(interface{ Equal(crypto.PublicKey) bool })
+	return ok && public.Equal(cert.PublicKey)
+}
+
+// checkCA reports a bundle that cannot be read. A text without PEM is the
+// name of a file, which is read when the resource is applied.
+func checkCA(path, text string, fault report) {
+	if !isPEM(text) {
+		return
+	}
+	if _, err := parseCertificates(text); err != nil {
+		fault(path, err.Error(), nil)
+	}
+}
+
+func isPEM(text string) bool { return strings.Contains(text, "-----BEGIN") }
+
+// expired says that a chain's first certificate is over at that time.
+func (c *Certificate) expired(now time.Time) string {
+	leaf, err := c.Leaf()
+	if err != nil || !now.After(leaf.NotAfter) {
+		return ""
+	}
+	return "expired at " + leaf.NotAfter.UTC().Format(time.RFC3339)
+}

@@ -1,0 +1,186 @@
+package resource
+
+import (
+	"net/netip"
+	"strings"
+
+	"penstock/routing/hostname"
+)
+
+// Validate reports the faults of a listener alone.
+func (l *Listener) Validate(fault func(path, message string, value any)) {
+	CheckFields(l, fault)
+	if message := checkAddress(l.Address, true); message != "" {
+		fault("address", message, orNil(l.Address))
+	}
+	switch l.Protocol {
+	case "kafka":
+		fault("protocol", "kafka listeners need virtual clusters, which this version does not have yet", l.Protocol)
+	case "tcp", "":
+		l.refuseTLS(fault)
+	case "tls":
+		if l.TLS != nil {
+			l.TLS.validate(fault)
+		}
+	}
+	if l.NoServerName == "service" && l.Service == "" {
+		fault("noServerName", "needs service, where such connections go", l.NoServerName)
+	}
+	if l.Service != "" {
+		checkRef("service", l.Service, fault)
+	}
+	l.validateHosts(fault)
+	if l.ProxyProtocol != nil && len(l.ProxyProtocol.Accept) == 0 {
+		fault("proxyProtocol.accept", "is required: the networks whose connections begin with a PROXY header", nil)
+	}
+	checkTags("tags", l.Tags, fault)
+	checkTags("nodes", l.Nodes, fault)
+	l.validateSources(fault)
+}
+
+// refuseTLS reports what a tcp listener cannot have.
+func (l *Listener) refuseTLS(fault report) {
+	const why = "is for listeners with protocol: tls"
+	if l.TLS != nil {
+		fault("tls", why, nil)
+	}
+	if len(l.Hosts) > 0 {
+		fault("hosts", why+"; without TLS there is no server name", nil)
+	}
+	if l.NoServerName != "" {
+		fault("noServerName", why, l.NoServerName)
+	}
+}
+
+func (t *ListenerTLS) validate(fault report) {
+	if t.Mode != "terminate" {
+		const why = "is for mode: terminate"
+		if len(t.CertificateRefs) > 0 {
+			fault("tls.certificateRefs", why, nil)
+		}
+		if len(t.ALPN) > 0 {
+			fault("tls.alpn", why, nil)
+		}
+		if t.MinVersion != "" {
+			fault("tls.minVersion", why, t.MinVersion)
+		}
+		if t.ClientAuth != nil {
+			fault("tls.clientAuth", why, nil)
+		}
+		return
+	}
+	if len(t.CertificateRefs) == 0 {
+		fault("tls.certificateRefs", "is required for mode: terminate", nil)
+	}
+	for i, name := range t.CertificateRefs {
+		checkRef(item("tls.certificateRefs", i), name, fault)
+	}
+	checkTwice("tls.certificateRefs", t.CertificateRefs, fault)
+	checkALPN("tls.alpn", t.ALPN, fault)
+	if c := t.ClientAuth; c != nil && c.Mode != "none" {
+		if c.CA == "" {
+			fault("tls.clientAuth.ca", "is required: the certificates that clients' own are verified by", nil)
+		} else {
+			checkCA("tls.clientAuth.ca", c.CA, fault)
+		}
+	}
+}
+
+func (l *Listener) validateHosts(fault report) {
+	count := 0
+	for i := range l.Hosts {
+		count += len(l.Hosts[i].Names)
+	}
+	seen := make(map[string]nameUse, count)
+	for i := range l.Hosts {
+		rule, path := &l.Hosts[i], item("hosts", i)
+		if len(rule.Names) == 0 {
+			fault(path+".names", "is required: the server names that the rule is for", nil)
+		}
+		checkRef(path+".service", rule.Service, fault)
+		checkALPN(path+".alpn", rule.ALPN, fault)
+		for j, name := range rule.Names {
+			canonical, err := hostname.ParsePattern(name)
+			if err != nil {
+				fault(item(path+".names", j), err.Error(), name)
+			} else if before, ok := useName(seen, canonical, rule.ALPN, nameUse{i, j}); ok {
+				at := item(item("spec.hosts", before.rule)+".names", before.name)
+				fault(item(path+".names", j), "stands twice, before at "+at, name)
+			}
+		}
+	}
+}
+
+// nameUse is where a name stands in the rules.
+type nameUse struct{ rule, name int }
+
+// useName notes a name for each of its protocols. It gives the place where
+// the name stood before for one of the same, so that a hello could match
+// both rules alike.
+func useName(seen map[string]nameUse, name string, alpn []string, use nameUse) (before nameUse, twice bool) {
+	note := func(key string) {
+		if at, ok := seen[key]; !ok {
+			seen[key] = use
+		} else if at != use {
+			before, twice = at, true // the same use again: a protocol that stands twice
+		}
+	}
+	if len(alpn) == 0 {
+		note(name)
+	}
+	for _, p := range alpn {
+		note(name + "\x00" + p)
+	}
+	return before, twice
+}
+
+func (l *Listener) validateSources(fault report) {
+	seen := map[netip.Prefix]string{}
+	for i, s := range l.Sources {
+		path := item("sources", i)
+		if len(s.From) == 0 {
+			fault(path+".from", "is required: the networks of the clients", nil)
+		}
+		if len(s.Tags) == 0 {
+			fault(path+".tags", "is required: the tags of these clients", nil)
+		}
+		checkTags(path+".tags", s.Tags, fault)
+		for j, p := range s.From {
+			if !p.IsValid() {
+				continue // it could not be read
+			}
+			at := item(path+".from", j)
+			if before, ok := seen[p]; ok {
+				fault(at, "stands twice, before at spec."+before, p)
+			}
+			seen[p] = at
+		}
+	}
+}
+
+// Refs lists the services and certificates of a listener.
+func (l *Listener) Refs() []Ref {
+	refs := make([]Ref, 0, len(l.Hosts)+2)
+	if l.Service != "" {
+		refs = append(refs, Ref{Key: Key{"Service", l.Service}, Path: "spec.service"})
+	}
+	for i := range l.Hosts {
+		if l.Hosts[i].Service != "" {
+			refs = append(refs, Ref{Key: Key{"Service", l.Hosts[i].Service}, Path: item("spec.hosts", i) + ".service"})
+		}
+	}
+	if l.TLS != nil {
+		for i, name := range l.TLS.CertificateRefs {
+			refs = append(refs, Ref{Key: Key{"Certificate", name}, Path: item("spec.tls.certificateRefs", i)})
+		}
+	}
+	return refs
+}
+
+// orNil leaves an empty text out of a fault.
+func orNil(s string) any {
+	if strings.TrimSpace(s) == "" {
+		return nil
+	}
+	return s
+}

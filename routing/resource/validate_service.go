@@ -1,0 +1,241 @@
+package resource
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"penstock/routing/hostname"
+)
+
+// Validate reports the faults of a service alone.
+func (s *Service) Validate(fault func(path, message string, value any)) {
+	CheckFields(s, fault)
+	s.Balancing.validate(fault)
+	if s.HealthCheck != nil {
+		s.HealthCheck.validate(fault)
+	}
+	if s.ProxyProtocol != nil && s.ProxyProtocol.Send == "" {
+		fault("proxyProtocol.send", "is required: v1 or v2", nil)
+	}
+	if s.TLS != nil {
+		s.TLS.validate(fault)
+	}
+	seen := make(map[string]int, len(s.Endpoints))
+	for i := range s.Endpoints {
+		e, path := &s.Endpoints[i], item("endpoints", i)
+		if message := checkAddress(e.Address, false); message != "" {
+			fault(path+".address", message, orNil(e.Address))
+			continue
+		}
+		checkTags(path+".tags", e.Tags, fault)
+		identity := endpointIdentity(e)
+		if before, ok := seen[identity]; ok {
+			fault(path+".address", "stands twice with the same tags, before at spec."+item("endpoints", before), e.Address)
+		}
+		seen[identity] = i
+	}
+}
+
+// endpointIdentity is the address and the tags in one text.
+func endpointIdentity(e *Endpoint) string {
+	if len(e.Tags) == 0 {
+		return e.Address
+	}
+	var b strings.Builder
+	b.WriteString(e.Address)
+	for _, k := range slices.Sorted(maps.Keys(e.Tags)) {
+		b.WriteString("\x00" + k + "\x00" + e.Tags[k])
+	}
+	return b.String()
+}
+
+func (b *Balancing) validate(fault report) {
+	if b.HashOn != "" && b.Policy != "maglev" {
+		fault("balancing.hashOn", "is for policy: maglev", b.HashOn)
+	}
+	if b.ZoneMinHealthy != nil && b.Zone == "" {
+		fault("balancing.zoneMinHealthy", "is for a balancing with zone", *b.ZoneMinHealthy)
+	}
+	if b.Zone != "" {
+		if message := tagFault(b.Zone, "any"); message != "" {
+			fault("balancing.zone", message, b.Zone)
+		}
+	}
+}
+
+// maxProbe bounds what a health check sends and compares.
+const maxProbe = 1024
+
+func (h *HealthCheck) validate(fault report) {
+	if h.Type == "http" {
+		for _, f := range []struct{ path, value string }{{"healthCheck.send", h.Send}, {"healthCheck.expect", h.Expect}} {
+			if f.value != "" {
+				fault(f.path, "is for type: tcp or tls", f.value)
+			}
+		}
+	} else {
+		for _, f := range []struct{ path, value string }{{"healthCheck.path", h.Path}, {"healthCheck.host", h.Host}} {
+			if f.value != "" {
+				fault(f.path, "is for type: http", f.value)
+			}
+		}
+		if len(h.Status) > 0 {
+			fault("healthCheck.status", "is for type: http", nil)
+		}
+	}
+	blank := func(s string) bool {
+		return strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r >= 0x7f })
+	}
+	if h.Path != "" && (h.Path[0] != '/' || blank(h.Path)) {
+		fault("healthCheck.path", "must begin with / and hold printable ASCII without blanks", h.Path)
+	}
+	if blank(h.Host) {
+		fault("healthCheck.host", "must be printable ASCII without blanks", h.Host)
+	}
+	for i, status := range h.Status {
+		if status < 100 || status > 599 {
+			fault(item("healthCheck.status", i), "must be from 100 to 599", status)
+		}
+	}
+	for _, f := range []struct{ path, value string }{{"healthCheck.send", h.Send}, {"healthCheck.expect", h.Expect}} {
+		if b, err := Unescape(f.value); err != nil {
+			fault(f.path, err.Error(), f.value)
+		} else if len(b) > maxProbe {
+			fault(f.path, "must have at most 1024 bytes", f.value)
+		}
+	}
+}
+
+func (t *ServiceTLS) validate(fault report) {
+	if t.CA != "" {
+		checkCA("tls.ca", t.CA, fault)
+	}
+	if t.ServerName != "" {
+		if _, err := netip.ParseAddr(t.ServerName); err != nil {
+			if _, err := hostname.ParsePattern(t.ServerName); err != nil {
+				fault("tls.serverName", err.Error(), t.ServerName)
+			} else if strings.HasPrefix(t.ServerName, "*") {
+				fault("tls.serverName", "must be one name, not a wildcard", t.ServerName)
+			}
+		}
+	}
+	if t.CertificateRef != "" {
+		checkRef("tls.certificateRef", t.CertificateRef, fault)
+	}
+	checkALPN("tls.alpn", t.ALPN, fault)
+	if t.InsecureSkipVerify && t.CA != "" {
+		fault("tls.insecureSkipVerify", "takes any certificate, so that ca would have no use: leave one out", true)
+	}
+}
+
+// Refs lists the client certificate of a service.
+func (s *Service) Refs() []Ref {
+	if s.TLS == nil || s.TLS.CertificateRef == "" {
+		return nil
+	}
+	return []Ref{{Key: Key{"Certificate", s.TLS.CertificateRef}, Path: "spec.tls.certificateRef"}}
+}
+
+// Validate reports the faults of a route alone.
+func (r *MeshTCPRoute) Validate(fault func(path, message string, value any)) {
+	CheckFields(r, fault)
+	if r.TargetRef != nil {
+		r.TargetRef.validate("targetRef", fault)
+	}
+	if len(r.To) == 0 {
+		fault("to", "is required: the destinations that the route is for", nil)
+	}
+	seen := make(map[string]int, len(r.To))
+	for i := range r.To {
+		to, path := &r.To[i], item("to", i)
+		to.validate(path, fault)
+		if name := to.TargetRef.Name; name != "" {
+			if before, ok := seen[name]; ok {
+				fault(path+".targetRef.name", "stands twice, before at spec."+item("to", before), name)
+			}
+			seen[name] = i
+		}
+	}
+}
+
+func (to *RouteTo) validate(path string, fault report) {
+	switch to.TargetRef.Kind {
+	case "MeshService", "":
+		to.TargetRef.validate(path+".targetRef", fault)
+	case "Mesh", "MeshSubset", "MeshServiceSubset":
+		fault(path+".targetRef.kind", "must be MeshService here: a destination is one service", to.TargetRef.Kind)
+	}
+	if len(to.Rules) != 1 {
+		fault(path+".rules", "must hold exactly one rule", len(to.Rules))
+	}
+	for i := range to.Rules {
+		at, refs := item(path+".rules", i)+".default.backendRefs", to.Rules[i].Default.BackendRefs
+		if refs != nil && len(refs) == 0 {
+			fault(at, "must not be empty: leave it out for the destination itself", nil)
+		}
+		for j := range refs {
+			b := &refs[j]
+			t := TargetRef{Kind: b.Kind, Name: b.Name, Tags: b.Tags}
+			t.validate(item(at, j), fault)
+		}
+	}
+}
+
+// validate checks which of name and tags go with the kind. Words that are no
+// kind at all are CheckFields' matter.
+func (t *TargetRef) validate(path string, fault report) {
+	named, tagged := false, false
+	switch t.Kind {
+	case "":
+		fault(path+".kind", "is required", nil)
+		return
+	case "Mesh":
+	case "MeshSubset":
+		tagged = true
+	case "MeshService":
+		named = true
+	case "MeshServiceSubset":
+		named, tagged = true, true
+	default:
+		return
+	}
+	switch {
+	case named:
+		checkRef(path+".name", t.Name, fault)
+	case t.Name != "":
+		fault(path+".name", "is not for kind "+t.Kind, t.Name)
+	}
+	switch {
+	case tagged && len(t.Tags) == 0:
+		fault(path+".tags", "is required for kind "+t.Kind, nil)
+	case !tagged && len(t.Tags) > 0:
+		fault(path+".tags", "is not for kind "+t.Kind+": use "+strings.TrimSuffix(t.Kind, "Subset")+"Subset", nil)
+	}
+	checkTags(path+".tags", t.Tags, fault)
+}
+
+// Refs lists the services that a route speaks of. All may be missing: what
+// leads nowhere is skipped, and its share goes to the others.
+func (r *MeshTCPRoute) Refs() []Ref {
+	var refs []Ref
+	add := func(name, path string) {
+		if name != "" {
+			refs = append(refs, Ref{Key: Key{"Service", name}, Path: "spec." + path, Optional: true})
+		}
+	}
+	if r.TargetRef != nil {
+		add(r.TargetRef.Name, "targetRef.name")
+	}
+	for i := range r.To {
+		to, path := &r.To[i], item("to", i)
+		add(to.TargetRef.Name, path+".targetRef.name")
+		for j := range to.Rules {
+			for k, b := range to.Rules[j].Default.BackendRefs {
+				add(b.Name, item(item(path+".rules", j)+".default.backendRefs", k)+".name")
+			}
+		}
+	}
+	return refs
+}

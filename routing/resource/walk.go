@@ -1,0 +1,398 @@
+package resource
+
+import (
+	"encoding"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"strconv"
+	"strings"
+
+	yaml "go.yaml.in/yaml/v3"
+)
+
+// child does something with the field of that name at hand.
+func (d *decoder) child(name string, do func()) {
+	at := len(d.path)
+	d.path = appendStep(d.path, name)
+	do()
+	d.path = d.path[:at]
+}
+
+// appendStep adds ".name", or ["name"] where the name would not read well.
+func appendStep(path []byte, name string) []byte {
+	if looksSecret(name) {
+		name = HiddenSecret
+	}
+	if len(name) > maxShown {
+		name = name[:maxShown] + "..."
+	}
+	if name == "" || strings.ContainsAny(name, ".[]\"\\ \t\n") {
+		return append(strconv.AppendQuote(append(path, '['), name), ']')
+	}
+	if len(path) > 0 {
+		path = append(path, '.')
+	}
+	return append(path, name...)
+}
+
+// item does something with the list item of that number at hand.
+func (d *decoder) item(i int, do func()) {
+	at := len(d.path)
+	d.path = append(strconv.AppendInt(append(d.path, '['), int64(i), 10), ']')
+	do()
+	d.path = d.path[:at]
+}
+
+// nodeWord says what a node is.
+func nodeWord(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a mapping"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	switch n.Tag {
+	case "!!null":
+		return "nothing"
+	case "!!int", "!!float":
+		return "a number"
+	case "!!bool":
+		return "true or false"
+	}
+	return "a text"
+}
+
+// value decodes n into v, which is the field f of a struct where f is given.
+func (d *decoder) value(n *yaml.Node, v reflect.Value, f *field) {
+	if d.lines != nil && (f != nil || n.Kind != yaml.ScalarNode) {
+		d.lines[string(d.path)] = d.offset + n.Line
+	}
+	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
+		d.at(n, "has no value: give one or leave it out", nil)
+		return
+	}
+	if v.Kind() == reflect.Pointer {
+		v.Set(reflect.New(v.Type().Elem()))
+		v = v.Elem()
+	}
+	if isLeaf(v) {
+		d.scalar(n, v)
+	} else {
+		switch v.Kind() {
+		case reflect.Struct:
+			d.structure(n, v)
+		case reflect.Slice:
+			d.slice(n, v)
+		case reflect.Map:
+			d.mapping(n, v)
+		case reflect.Interface:
+			v.Set(reflect.ValueOf(d.any(n)))
+		}
+	}
+	if f != nil && f.def != "" && v.IsZero() && !f.pointer && !d.failed[string(d.path)] {
+		d.at(n, "must not be empty or 0: leave it out for the default, "+f.def, nil)
+	}
+}
+
+var textType = reflect.TypeFor[encoding.TextUnmarshaler]()
+
+// isLeaf tells whether v is written as one scalar.
+func isLeaf(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.Struct, reflect.Slice, reflect.Map, reflect.Interface:
+		return v.CanAddr() && reflect.PointerTo(v.Type()).Implements(textType)
+	}
+	return true
+}
+
+func (d *decoder) structure(n *yaml.Node, v reflect.Value) {
+	if n.Kind != yaml.MappingNode {
+		d.at(n, "must be a mapping, not "+nodeWord(n), nil)
+		return
+	}
+	p := planOf(v.Type())
+	seen := make([]bool, len(p.fields))
+	var unknown map[string]bool
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key := n.Content[i]
+		at, ok := p.byName[key.Value]
+		if !ok || key.Kind != yaml.ScalarNode {
+			if unknown[key.Value] {
+				continue
+			}
+			if unknown == nil {
+				unknown = map[string]bool{}
+			}
+			unknown[key.Value] = true
+			d.unknown(key, p)
+			continue
+		}
+		f := &p.fields[at]
+		d.child(f.name, func() {
+			if seen[at] {
+				d.at(key, "stands here twice", nil)
+				return
+			}
+			d.value(n.Content[i+1], v.Field(f.index), f)
+		})
+		seen[at] = true
+	}
+}
+
+// unknown reports a field that the struct does not have. The value is not
+// told: it may be a secret under a misspelt name.
+func (d *decoder) unknown(key *yaml.Node, p *plan) {
+	if key.Kind != yaml.ScalarNode {
+		d.at(key, "a key must be a text, not "+nodeWord(key), nil)
+		return
+	}
+	if d.full() {
+		return
+	}
+	hint := didYouMean(key.Value, p.names)
+	if hint == "" {
+		hint = "; known are " + strings.Join(p.names, ", ")
+	}
+	d.child(key.Value, func() { d.at(key, "unknown field"+hint, nil) })
+}
+
+func (d *decoder) slice(n *yaml.Node, v reflect.Value) {
+	if n.Kind != yaml.SequenceNode {
+		d.at(n, "must be a list, not "+nodeWord(n), nil)
+		return
+	}
+	v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
+	if texts, ok := v.Addr().Interface().(*[]string); ok {
+		for i, c := range n.Content { // lists of 100,000 names deserve a short way
+			if c.Kind == yaml.ScalarNode && c.Tag != "!!null" {
+				(*texts)[i] = c.Value
+			} else {
+				d.item(i, func() { d.value(c, v.Index(i), nil) })
+			}
+		}
+		return
+	}
+	for i, c := range n.Content {
+		d.item(i, func() { d.value(c, v.Index(i), nil) })
+	}
+}
+
+func (d *decoder) mapping(n *yaml.Node, v reflect.Value) {
+	if n.Kind != yaml.MappingNode {
+		d.at(n, "must be a mapping, not "+nodeWord(n), nil)
+		return
+	}
+	v.Set(reflect.MakeMapWithSize(v.Type(), len(n.Content)/2))
+	d.pairs(n, func(key string, value *yaml.Node) {
+		item := reflect.New(v.Type().Elem()).Elem()
+		d.value(value, item, nil)
+		v.SetMapIndex(reflect.ValueOf(key).Convert(v.Type().Key()), item)
+	})
+}
+
+// pairs calls each with every pair of a mapping whose keys are free. Keys are
+// texts as written, like all texts.
+func (d *decoder) pairs(n *yaml.Node, each func(key string, value *yaml.Node)) {
+	seen := make(map[string]bool, len(n.Content)/2)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key := n.Content[i]
+		if key.Kind != yaml.ScalarNode || key.Tag == "!!null" || key.Tag == "!!merge" {
+			d.at(key, "a key must be a text, not "+nodeWord(key), nil)
+			continue
+		}
+		d.child(key.Value, func() {
+			if seen[key.Value] {
+				d.at(key, "stands here twice", nil)
+				return
+			}
+			each(key.Value, n.Content[i+1])
+		})
+		seen[key.Value] = true
+	}
+}
+
+// any decodes free content, as configuration of filters has it: maps, lists,
+// texts, whole numbers, numbers and booleans.
+func (d *decoder) any(n *yaml.Node) any {
+	switch n.Kind {
+	case yaml.MappingNode:
+		m := make(map[string]any, len(n.Content)/2)
+		d.pairs(n, func(key string, value *yaml.Node) { m[key] = d.any(value) })
+		return m
+	case yaml.SequenceNode:
+		list := make([]any, len(n.Content))
+		for i, c := range n.Content {
+			d.item(i, func() { list[i] = d.any(c) })
+		}
+		return list
+	}
+	switch n.Tag {
+	case "!!null":
+		d.at(n, "has no value: give one or leave it out", nil)
+	case "!!bool":
+		return isTrue(n.Value)
+	case "!!int":
+		if i, err := strconv.ParseInt(n.Value, 10, 64); err == nil && wholeNumber(n.Value) {
+			return i
+		}
+		d.at(n, "must be a decimal number of 64 bits, or a text in quotes", n.Value)
+	case "!!float":
+		if f, err := strconv.ParseFloat(n.Value, 64); err == nil {
+			return f
+		}
+		d.at(n, "must be a decimal number, or a text in quotes", n.Value)
+	}
+	return n.Value
+}
+
+// scalar decodes one scalar. Texts take numbers and booleans as well, exactly
+// as they are written: nothing is lost by it (1.10 stays "1.10"), and
+// "minVersion: 1.2" and "tags: {version: 1}" do what they say. The other way
+// round nothing is guessed: a quoted "5" is no number, and yes is no boolean.
+func (d *decoder) scalar(n *yaml.Node, v reflect.Value) {
+	if n.Kind != yaml.ScalarNode {
+		d.at(n, "must be "+typeWord(v)+", not "+nodeWord(n), nil)
+		return
+	}
+	shown := any(n.Value)
+	if v.Type() == reflect.TypeFor[Secret]() {
+		shown = nil
+	}
+	if p, ok := v.Addr().Interface().(*netip.Prefix); ok {
+		prefix, message := parsePrefix(n.Value)
+		if *p = prefix; message != "" {
+			d.at(n, message, shown)
+		}
+		return
+	}
+	if u, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		if err := u.UnmarshalText([]byte(n.Value)); err != nil {
+			d.at(n, err.Error(), shown)
+		}
+		return
+	}
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(n.Value)
+		return
+	case reflect.Bool:
+		if n.Tag == "!!bool" {
+			v.SetBool(isTrue(n.Value))
+			return
+		}
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		if i, err := strconv.ParseInt(n.Value, 10, v.Type().Bits()); n.Tag == "!!int" && err == nil && wholeNumber(n.Value) {
+			v.SetInt(i)
+			return
+		}
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		if i, err := strconv.ParseUint(n.Value, 10, v.Type().Bits()); n.Tag == "!!int" && err == nil && wholeNumber(n.Value) {
+			v.SetUint(i)
+			return
+		}
+	case reflect.Float32, reflect.Float64:
+		if f, err := strconv.ParseFloat(n.Value, v.Type().Bits()); (n.Tag == "!!float" || n.Tag == "!!int") && err == nil {
+			v.SetFloat(f)
+			return
+		}
+	}
+	message := "must be " + typeWord(v)
+	if n.Tag == "!!str" && n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0 {
+		message += ", without quotes"
+	} else if n.Tag == "!!int" && v.Kind() != reflect.Bool {
+		message += " in plain decimal, within its bounds"
+	}
+	d.at(n, message, shown)
+}
+
+// wholeNumber tells a plain decimal from YAML's other notations: 010 is eight
+// to some programs and ten to others.
+func wholeNumber(s string) bool {
+	s = strings.TrimPrefix(s, "-")
+	return strings.Trim(s, "0123456789") == "" && (s == "0" || !strings.HasPrefix(s, "0"))
+}
+
+func isTrue(s string) bool { return strings.EqualFold(s, "true") }
+
+func typeWord(v reflect.Value) string {
+	switch v.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	case reflect.Int64:
+		if v.Type() == reflect.TypeFor[Duration]() {
+			return "a duration"
+		}
+		return "a whole number"
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32:
+		return "a whole number"
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return "a whole number, 0 or more"
+	case reflect.Struct:
+		return "a network like 10.0.0.0/8"
+	}
+	return "a text"
+}
+
+// parsePrefix reads a network; a plain address is the network of it alone.
+func parsePrefix(s string) (netip.Prefix, string) {
+	if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
+		a = a.Unmap()
+		return netip.PrefixFrom(a, a.BitLen()), ""
+	}
+	p, err := netip.ParsePrefix(s)
+	switch {
+	case err != nil:
+		return netip.Prefix{}, "must be a network like 10.0.0.0/8 or 2001:db8::/32, or an address"
+	case p.Addr().Is4In6():
+		return netip.Prefix{}, "must be written as an IPv4 network"
+	case p != p.Masked():
+		return netip.Prefix{}, fmt.Sprintf("has bits beyond its length, did you mean %s?", p.Masked())
+	}
+	return p, ""
+}
+
+// locate finds the node that a path leads to, or the nearest around it.
+func locate(spec *yaml.Node, path string) *yaml.Node {
+	at, rest := spec, strings.TrimPrefix(path, "spec")
+	for rest != "" {
+		var step string
+		step, rest = cutStep(rest)
+		next := (*yaml.Node)(nil)
+		switch at.Kind {
+		case yaml.SequenceNode:
+			if i, err := strconv.Atoi(step); err == nil && i >= 0 && i < len(at.Content) {
+				next = at.Content[i]
+			}
+		case yaml.MappingNode:
+			for i := 0; i+1 < len(at.Content) && next == nil; i += 2 {
+				if at.Content[i].Value == step {
+					next = at.Content[i+1]
+				}
+			}
+		}
+		if next == nil {
+			return at
+		}
+		at = next
+	}
+	return at
+}
+
+// cutStep cuts the first step, ".name", "[3]" or ["a.b"], off a path.
+func cutStep(path string) (step, rest string) {
+	if strings.HasPrefix(path, `["`) {
+		if q, err := strconv.QuotedPrefix(path[1:]); err == nil {
+			step, _ = strconv.Unquote(q)
+			return step, strings.TrimPrefix(path[1+len(q):], "]")
+		}
+	}
+	path = path[1:]
+	end := strings.IndexAny(path, ".[")
+	if end < 0 {
+		end = len(path)
+	}
+	return strings.TrimSuffix(path[:end], "]"), path[end:]
+}

@@ -1,0 +1,332 @@
+package routing
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"penstock/routing/endpoint"
+	"penstock/routing/resource"
+)
+
+var update = flag.Bool("update", false, "rewrite what the scenarios in testdata expect")
+
+var t0 = time.Unix(1_700_000_000, 0)
+
+// The scenarios read as stories: a command with its input, a line of dashes,
+// and what comes of it. testdata/README.md explains the commands.
+func TestScenarios(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scenarios: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) { runScenario(t, file) })
+	}
+}
+
+func runScenario(t *testing.T, file string) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t)
+	var out strings.Builder
+	lines := strings.Split(strings.TrimRight(string(data), "\n"), "\n")
+	steps := 0
+	for i := 0; i < len(lines); {
+		if lines[i] == "" || strings.HasPrefix(lines[i], "#") {
+			out.WriteString(lines[i] + "\n")
+			i++
+			continue
+		}
+		at := i
+		for i < len(lines) && lines[i] != "----" {
+			i++
+		}
+		if i == len(lines) {
+			t.Fatalf("%s:%d: a command without ----", file, at+1)
+		}
+		command, input := lines[at], strings.Join(lines[at+1:i], "\n")
+		i++
+		from := i
+		for i < len(lines) && lines[i] != "" {
+			i++
+		}
+		got, want := strings.TrimRight(w.do(command, input), "\n"), strings.Join(lines[from:i], "\n")
+		if got != want && !*update {
+			t.Errorf("%s:%d: %s\ngot:\n%s\nwant:\n%s", file, at+1, command, got, want)
+		}
+		out.WriteString(strings.Join(lines[at:from], "\n") + "\n" + got + "\n")
+		steps++
+	}
+	if steps == 0 {
+		t.Errorf("%s has no steps", file)
+	}
+	if *update {
+		if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// world is a router with a clock and host names of the test's own.
+type world struct {
+	t      *testing.T
+	router *Router
+	now    time.Time
+	hosts  map[string][]netip.Addr
+	events []string
+	held   []*Decision
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, now: t0, hosts: map[string][]netip.Addr{}}
+	w.router = w.newRouter(nil)
+	return w
+}
+
+func (w *world) newRouter(tags map[string]string) *Router {
+	return NewRouter(Config{NodeTags: tags, Hosts: w, Observe: func(ev endpoint.Event) {
+		w.events = append(w.events, fmt.Sprintf("%s %s is %s", ev.Service, ev.Endpoint.Address, ev.Change))
+	}})
+}
+
+func (w *world) Lookup(host string) ([]netip.Addr, bool) {
+	addrs, ok := w.hosts[host]
+	return addrs, ok
+}
+
+// do runs one command.
+func (w *world) do(command, input string) string {
+	words := strings.Fields(command)
+	args := words[1:]
+	switch words[0] {
+	case "node":
+		w.router = w.newRouter(parseTags(strings.Join(args, ",")))
+	case "apply":
+		return w.apply(input)
+	case "delete":
+		kind, name, _ := strings.Cut(args[0], "/")
+		return w.change([]resource.Change{resource.Delete(resource.Key{Kind: kind, Name: name})})
+	case "connect":
+		return w.connect(args)
+	case "explain":
+		e := w.router.Explain(parseInput(w.t, args), w.now)
+		return e.Text()
+	case "close":
+		for _, d := range w.held {
+			d.Closed()
+		}
+		w.held = nil
+	case "health":
+		return w.health(args[0], args[1], args[2])
+	case "after":
+		d, err := time.ParseDuration(args[0])
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		w.now = w.now.Add(d)
+		for s := range w.router.Table().Services() {
+			s.Group().Sweep(w.now)
+		}
+	case "resolve":
+		w.hosts[args[0]] = nil
+		for _, a := range args[1:] {
+			w.hosts[args[0]] = append(w.hosts[args[0]], netip.MustParseAddr(a))
+		}
+		return applied(w.router.Resolved(args[:1], w.now), nil)
+	case "hosts":
+		return w.hostList()
+	default:
+		w.t.Fatalf("unknown command %q", words[0])
+	}
+	return w.took()
+}
+
+// took gives the events since the last command, or ok.
+func (w *world) took() string {
+	s := cmp.Or(strings.Join(w.events, "\n"), "ok")
+	w.events = nil
+	return s
+}
+
+func (w *world) apply(input string) string {
+	objects, faults := resource.Decode("input", []byte(input), resource.RoutingKinds())
+	if len(faults) > 0 {
+		return faults.Error()
+	}
+	var changes []resource.Change
+	for _, o := range objects {
+		changes = append(changes, resource.Put(o))
+	}
+	return w.change(changes)
+}
+
+func (w *world) change(changes []resource.Change) string {
+	return applied(w.router.Apply(changes, w.now))
+}
+
+func applied(a Applied, err error) string {
+	var parts []string
+	if len(a.Listeners) > 0 {
+		parts = append(parts, "listeners "+strings.Join(a.Listeners, " "))
+	}
+	if len(a.Services) > 0 {
+		parts = append(parts, "services "+strings.Join(a.Services, " "))
+	}
+	if a.Hosts {
+		parts = append(parts, "hosts")
+	}
+	s := "changed: " + cmp.Or(strings.Join(parts, ", "), "nothing")
+	if err != nil {
+		s += "\n" + err.Error()
+	}
+	return s
+}
+
+func (w *world) health(service, address, state string) string {
+	s, ok := w.router.Table().Service(service)
+	if !ok {
+		w.t.Fatalf("no service %q", service)
+	}
+	i := slices.Index([]string{"unchecked", "healthy", "unhealthy"}, state)
+	for _, e := range s.Group().Endpoints() {
+		if e.Address == address || e.Addr.String() == address {
+			e.SetHealth(endpoint.Health(i), w.now)
+			return w.took()
+		}
+	}
+	w.t.Fatalf("no endpoint %q", address)
+	return ""
+}
+
+func (w *world) hostList() string {
+	var all []string
+	for host, every := range w.router.Table().Hosts() {
+		all = append(all, fmt.Sprintf("%s every %v", host, every))
+	}
+	slices.Sort(all)
+	return cmp.Or(strings.Join(all, "\n"), "none")
+}
+
+// connect runs connections; "times=N" is how many, "failing=A,B" are endpoints
+// that refuse, "hold" keeps them open. Equal outcomes in a row are counted.
+func (w *world) connect(args []string) string {
+	in := parseInput(w.t, args)
+	times := 1
+	var failing []string
+	hold, order := false, false
+	for _, a := range args {
+		k, v, _ := strings.Cut(a, "=")
+		switch k {
+		case "times":
+			times, _ = strconv.Atoi(v)
+		case "failing":
+			failing = strings.Split(v, ",")
+		case "hold":
+			hold = true
+		case "order":
+			order = true
+		}
+	}
+	var outcomes []string
+	for range times {
+		outcomes = append(outcomes, w.connectOnce(in, failing, hold))
+	}
+	outcomes = append(outcomes, w.events...)
+	w.events = nil
+	if !order {
+		slices.Sort(outcomes)
+	}
+	var lines []string
+	for len(outcomes) > 0 {
+		n := 1
+		for n < len(outcomes) && outcomes[n] == outcomes[0] {
+			n++
+		}
+		line := outcomes[0]
+		if times > 1 {
+			line = fmt.Sprintf("%d x %s", n, line)
+		}
+		lines, outcomes = append(lines, line), outcomes[n:]
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (w *world) connectOnce(in *Input, failing []string, hold bool) string {
+	d, reason := w.router.Decide(in)
+	if reason != OK {
+		return "closed: " + string(reason)
+	}
+	said := d.Destination()
+	if d.Service() != d.Destination() {
+		said += ", by policy " + d.Service()
+	}
+	for {
+		e, reason := d.Next(w.now)
+		if reason != OK {
+			d.Closed()
+			return said + ": closed: " + string(reason)
+		}
+		at := e.Addr.String()
+		if e.Unix != "" {
+			at = "unix:" + e.Unix
+		}
+		if slices.Contains(failing, at) {
+			said += ", " + at + " fails"
+			continue
+		}
+		d.Connected(w.now)
+		if hold {
+			w.held = append(w.held, &d)
+		} else {
+			d.Closed()
+		}
+		return said + " -> " + at
+	}
+}
+
+// parseInput reads "LISTENER sni=NAME alpn=A,B from=IP tags=k=v,...".
+func parseInput(t *testing.T, args []string) *Input {
+	in := &Input{Listener: args[0], Client: netip.MustParseAddr("192.0.2.1")}
+	for _, a := range args[1:] {
+		k, v, _ := strings.Cut(a, "=")
+		switch k {
+		case "sni":
+			name, err := strconv.Unquote(v)
+			if err != nil {
+				name = v
+			}
+			in.ServerName, in.HasServerName = name, true
+		case "alpn":
+			in.ALPN = strings.Split(v, ",")
+		case "from":
+			in.Client = netip.MustParseAddr(v)
+		case "tags":
+			in.Tags = parseTags(v)
+		case "times", "failing", "hold", "order":
+		default:
+			t.Fatalf("unknown argument %q", a)
+		}
+	}
+	return in
+}
+
+func parseTags(s string) map[string]string {
+	tags := map[string]string{}
+	for pair := range strings.SplitSeq(s, ",") {
+		if k, v, ok := strings.Cut(pair, "="); ok {
+			tags[k] = v
+		}
+	}
+	return tags
+}

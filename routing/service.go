@@ -1,0 +1,216 @@
+package routing
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"penstock/routing/balance"
+	"penstock/routing/endpoint"
+	"penstock/routing/resource"
+)
+
+// backend is where connections are balanced: all endpoints of a service, or
+// those with certain tags.
+type backend struct {
+	*life
+	tags map[string]string // nil: all endpoints
+	spec *resource.Service // how its endpoints are used
+	pool *balance.Pool
+}
+
+// putService takes a service's new resource in; nil: it is gone.
+func (c *compiler) putService(name string, spec resource.Spec) error {
+	s, ok := spec.(*resource.Service)
+	if !ok {
+		c.dropService(name)
+		if spec != nil {
+			return fmt.Errorf("its spec is a %T", spec)
+		}
+		return nil
+	}
+	if err := checkEndpoints(s); err != nil {
+		c.dropService(name)
+		return err
+	}
+	c.dirtyServices[name] = s.WithDefaults()
+	return nil
+}
+
+// dirty has the service made anew from the resource it has.
+func (c *compiler) dirty(name string) {
+	if s, ok := c.services.Get(name); ok && c.dirtyServices[name] == nil {
+		c.dirtyServices[name] = s.spec
+	}
+}
+
+func (c *compiler) dropService(name string) {
+	if s, ok := c.services.Get(name); ok {
+		c.linkHosts(name, s.spec, nil)
+		c.unlinkPolicies(s)
+		c.services.Delete(name)
+	}
+	c.dirtyServices[name] = nil
+}
+
+// linkHosts notes at which host names a service has endpoints.
+func (c *compiler) linkHosts(name string, before, after *resource.Service) {
+	from, to := hostsOf(before), hostsOf(after)
+	link(c.atHost, name, from, to)
+	c.resolves = c.resolves || !slices.Equal(from, to) ||
+		len(to) > 0 && before != nil && before.Resolve != after.Resolve
+}
+
+func hostsOf(s *resource.Service) []string {
+	if s == nil {
+		return nil
+	}
+	var hosts []string
+	for i := range s.Endpoints {
+		if at, err := parseAddress(s.Endpoints[i].Address); err == nil && at.host != "" {
+			hosts = append(hosts, at.host)
+		}
+	}
+	slices.Sort(hosts)
+	return slices.Compact(hosts)
+}
+
+// makeService makes a service's next version; its policies come later.
+func (c *compiler) makeService(name string, spec *resource.Service) {
+	if spec == nil {
+		return // dropped
+	}
+	old, known := c.services.Get(name)
+	s := &Service{spec: spec}
+	var before *resource.Service
+	var pool *balance.Pool
+	if known {
+		s.life, s.policies = old.life, old.policies
+		before, pool = old.spec, old.whole.pool
+	} else {
+		s.life = &life{name: name, group: endpoint.NewGroup(name, c.cfg.Observe)}
+	}
+	if before != spec {
+		c.linkHosts(name, before, spec)
+		s.group.Configure(ejection(spec.Ejection), c.now)
+	}
+	set, weights := c.endpoints(spec)
+	members := make([]balance.Member, len(set))
+	for i, e := range s.group.Update(set, c.now) {
+		members[i] = balance.Member{Endpoint: e, Weight: weights[i]}
+	}
+	s.whole = &backend{life: s.life, spec: spec, pool: balance.New(c.balancing(spec), members, pool)}
+	c.services.Set(name, s)
+}
+
+func ejection(e *resource.Ejection) *endpoint.Ejection {
+	if e == nil {
+		return nil
+	}
+	return &endpoint.Ejection{Failures: e.Failures, Window: e.Window.D(), Duration: e.Duration.D(), MaxShare: *e.MaxShare}
+}
+
+func (c *compiler) balancing(s *resource.Service) balance.Config {
+	b := &s.Balancing
+	policy, _ := balance.ParsePolicy(b.Policy)
+	return balance.Config{
+		Policy:    policy,
+		SlowStart: b.SlowStart.D(),
+		ZoneTag:   b.Zone, Zone: c.cfg.NodeTags[b.Zone], ZoneMinHealthy: *b.ZoneMinHealthy,
+		Panic: s.AllUnhealthy == "panic",
+	}
+}
+
+// subset makes the backend of those endpoints of s that have the tags.
+func (c *compiler) subset(s *Service, tags map[string]string, old *backend) *backend {
+	var members []balance.Member
+	for _, m := range s.Members() {
+		if hasTags(m.Tags, tags) {
+			members = append(members, m)
+		}
+	}
+	var pool *balance.Pool
+	if old != nil {
+		pool = old.pool
+	}
+	return &backend{life: s.life, tags: tags, spec: s.spec, pool: balance.New(c.balancing(s.spec), members, pool)}
+}
+
+// hasTags tells whether all of want are among tags.
+func hasTags(tags, want map[string]string) bool {
+	for k, v := range want {
+		if got, ok := tags[k]; !ok || got != v {
+			return false
+		}
+	}
+	return true
+}
+
+func (b *backend) is(name string, tags map[string]string) bool {
+	return b != nil && b.name == name && maps.Equal(b.tags, tags)
+}
+
+// endpoints lists a service's endpoints with their weights. A host name is as
+// many endpoints as it has addresses now, each of the weight that is given.
+func (c *compiler) endpoints(s *resource.Service) (set []endpoint.Spec, weights []int) {
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		at, _ := parseAddress(e.Address) // putService has checked it
+		addrs := []netip.Addr{at.addr}
+		if at.host != "" {
+			addrs = nil
+			if c.cfg.Hosts != nil {
+				addrs, _ = c.cfg.Hosts.Lookup(at.host)
+			}
+		}
+		for _, addr := range addrs {
+			spec := endpoint.Spec{Address: e.Address, Unix: at.unix, Tags: e.Tags}
+			if at.unix == "" {
+				spec.Addr = netip.AddrPortFrom(addr, at.port)
+			}
+			set = append(set, spec)
+			weights = append(weights, *e.Weight)
+		}
+	}
+	return set, weights
+}
+
+func checkEndpoints(s *resource.Service) error {
+	for i := range s.Endpoints {
+		if _, err := parseAddress(s.Endpoints[i].Address); err != nil {
+			return fmt.Errorf("endpoints[%d]: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// address is where an endpoint is: at a host name or an IP address, or at a
+// unix socket.
+type address struct {
+	host string
+	addr netip.Addr
+	port uint16
+	unix string
+}
+
+func parseAddress(s string) (address, error) {
+	if path, ok := strings.CutPrefix(s, "unix:"); ok {
+		return address{unix: path}, nil
+	}
+	host, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return address{}, err
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return address{}, fmt.Errorf("port of %q: %w", s, err)
+	}
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return address{addr: addr.Unmap(), port: uint16(n)}, nil
+	}
+	return address{host: strings.ToLower(host), port: uint16(n)}, nil
+}

@@ -1,0 +1,232 @@
+package routing
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"penstock/routing/balance"
+	"penstock/routing/hostname"
+	"penstock/routing/resource"
+)
+
+// trace writes down what the steps of a decision see. On the data path there
+// is none.
+type trace struct{ explanation Explanation }
+
+func (tr *trace) add(s Step) {
+	tr.explanation.Steps = append(tr.explanation.Steps, s)
+}
+
+func (tr *trace) listener(in *Input, l *Listener) {
+	s := Step{Name: "listener", Looked: in.Listener}
+	switch {
+	case l == nil:
+		s.Result = "there is no such listener"
+	case l.here:
+		s.Result = fmt.Sprintf("%s at %s", l.spec.Protocol, l.spec.Address)
+	default:
+		s.Result = fmt.Sprintf("%s at %s, on other nodes than this", l.spec.Protocol, l.spec.Address)
+	}
+	tr.add(s)
+	if l != nil {
+		tr.add(Step{Name: "name", Looked: sentName(in)})
+	}
+}
+
+// certificate puts in what the handshake sees, after the listener; without a
+// certificate nothing comes after it.
+func (tr *trace) certificate(in *Input, refs []string, reason Reason) {
+	name := *in
+	name.ALPN = nil
+	step := Step{Name: "certificate", Looked: sentName(&name), Result: strings.Join(refs, ", ")}
+	steps := &tr.explanation.Steps
+	if reason != OK {
+		step.Result = fmt.Sprintf("none of the listener's is for that: closed (%s)", reason)
+		*steps = (*steps)[:1]
+	}
+	*steps = slices.Insert(*steps, 1, step)
+}
+
+func sentName(in *Input) string {
+	s := "none"
+	if in.HasServerName {
+		s = fmt.Sprintf("%q", in.ServerName)
+	}
+	if len(in.ALPN) > 0 {
+		s += ", ALPN " + strings.Join(in.ALPN, " ")
+	}
+	return s
+}
+
+// result completes the step at hand.
+func (tr *trace) result(format string, args ...any) {
+	steps := tr.explanation.Steps
+	steps[len(steps)-1].Result = fmt.Sprintf(format, args...)
+}
+
+func (tr *trace) noName(reason Reason, why string) { tr.result("%s: closed (%s)", why, reason) }
+
+func (tr *trace) otherwise(service string, reason Reason, why string) {
+	if reason != OK {
+		tr.result("%s, and the listener has no service for that: closed (%s)", why, reason)
+		return
+	}
+	tr.result("%s: the listener's service, %s", why, service)
+}
+
+func (tr *trace) match(name string, m hostname.Match[*target], service, protocol string, offered []string) {
+	how := "exact name " + name
+	if m.Wildcard {
+		how = "longest wildcard " + m.Pattern()
+	}
+	if host := m.Value.hostFor(protocol); host != "" && service != "" {
+		how += " of Host " + host
+	}
+	switch {
+	case service == "":
+		tr.result("%s, which has rules for other protocols only (%s): closed (%s)", how, protocolsOf(m.Value), NoRoute)
+	case protocol != "":
+		tr.result("%s with ALPN %s: %s", how, protocol, service)
+	default:
+		tr.result("%s: %s", how, service)
+	}
+}
+
+func protocolsOf(t *target) string {
+	var all []string
+	for _, l := range t.limited {
+		all = append(all, l.alpn...)
+	}
+	return strings.Join(all, " ")
+}
+
+func (tr *trace) destination(name string, s *Service) {
+	step := Step{Name: "destination", Looked: name}
+	if s == nil {
+		step.Result = fmt.Sprintf("there is no such service: closed (%s)", NoBackend)
+	} else {
+		step.Result = fmt.Sprintf("%s service with %d endpoints", s.spec.Protocol, len(s.Members()))
+	}
+	tr.add(step)
+}
+
+func (tr *trace) noPolicy(s *Service) {
+	tr.add(Step{Name: "policy", Looked: "routes to " + s.name, Result: "there is none: the destination itself"})
+}
+
+func (tr *trace) source(s *source) {
+	all := s.all()
+	result := "no tags"
+	if len(all) > 0 {
+		result = fmt.Sprintf("%d tags", len(all))
+	}
+	tr.add(Step{Name: "source", Looked: "tags of the client, its network, the listener and the node", Result: result, Tags: all})
+}
+
+func (tr *trace) policies(s *Service, src *source, chosen *policy) {
+	step := Step{Name: "policy", Looked: "routes to " + s.name, Result: "none is for this source: the destination itself"}
+	if chosen != nil {
+		step.Result = "MeshTCPRoute " + chosen.route
+	}
+	for _, p := range s.policies {
+		step.Policies = append(step.Policies, PolicyState{
+			Name: p.route, Source: refText(&p.source), Matches: src.matches(&p.source), Wins: p == chosen,
+		})
+	}
+	tr.add(step)
+}
+
+func refText(r *resource.TargetRef) string {
+	s := r.Kind
+	if r.Name != "" {
+		s += " " + r.Name
+	}
+	if len(r.Tags) > 0 {
+		s += " {" + tagList(r.Tags) + "}"
+	}
+	return s
+}
+
+func (tr *trace) split(p *policy, turn int) {
+	step := Step{Name: "backend", Looked: "backends of " + p.route}
+	sum, live := 0, 0
+	for _, w := range p.weight {
+		sum += w
+	}
+	for _, r := range p.refs {
+		x := BackendState{Service: r.Name, Tags: tagList(r.Tags), Weight: *r.Weight, Skipped: r.skipped}
+		if r.skipped == "" {
+			x.Share = float64(*r.Weight) / float64(sum)
+			x.Next = live == turn
+			live++
+		}
+		step.Backends = append(step.Backends, x)
+	}
+	if turn == nowhere {
+		step.Result = fmt.Sprintf("none leads anywhere: closed (%s)", NoBackend)
+	} else {
+		step.Result = p.live[turn].text()
+	}
+	tr.add(step)
+}
+
+// text names a backend.
+func (b *backend) text() string {
+	if len(b.tags) == 0 {
+		return b.name
+	}
+	return b.name + " {" + tagList(b.tags) + "}"
+}
+
+func (tr *trace) endpoints(b *backend, chosen int, now time.Time) {
+	cfg := b.pool.Config()
+	step := Step{Name: "endpoint", Looked: b.text() + " by " + cfg.Policy.String()}
+	if share := b.pool.NearShare(now, false); cfg.ZoneTag != "" && cfg.Zone != "" {
+		step.Looked += fmt.Sprintf(", %.4g %% in zone %s=%s", share*100, cfg.ZoneTag, cfg.Zone)
+	}
+	eligible := 0
+	for i := range b.pool.Members() {
+		x := b.state(i, now)
+		if x.Eligible {
+			eligible++
+		}
+		step.Endpoints = append(step.Endpoints, x)
+	}
+	if chosen == balance.None {
+		step.Result = fmt.Sprintf("none of %d may be used: closed (%s)", len(step.Endpoints), b.none())
+	} else {
+		x := step.Endpoints[chosen]
+		tr.explanation.Endpoint = x.Address
+		step.Result = x.Address
+		if x.At != "" {
+			tr.explanation.Endpoint = x.At
+			step.Result += " at " + x.At
+		}
+		if eligible == 0 {
+			step.Result += "; none is usable, and allUnhealthy is panic"
+		}
+	}
+	tr.add(step)
+}
+
+func (tr *trace) outcome(reason Reason) {
+	e := &tr.explanation
+	e.Reason = reason
+	step := Step{Name: "outcome", Looked: "decision", Result: "connect to " + e.Endpoint}
+	if reason != OK {
+		step.Result = "closed (" + string(reason) + ")"
+	}
+	tr.add(step)
+}
+
+// tagList renders tags as k=v,... in order.
+func tagList(tags map[string]string) string {
+	var parts []string
+	for _, k := range slices.Sorted(maps.Keys(tags)) {
+		parts = append(parts, k+"="+tags[k])
+	}
+	return strings.Join(parts, ",")
+}
