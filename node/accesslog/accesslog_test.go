@@ -1,0 +1,128 @@
+package accesslog
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var whole = Record{
+	Event: Closed, At: time.Unix(1700000000, 0).UTC(), ID: 7, Listener: "edge", Client: netip.MustParseAddrPort("192.0.2.1:5000"),
+	SNI: "a b", Service: "apps", Endpoint: "127.0.0.1:7001", Reason: "client_fin",
+	In: 10, Out: 20, Duration: time.Second, Connect: time.Millisecond, Attempts: 1,
+}
+
+// TestALineTellsWhatIsKnown (rule 20).
+func TestALineTellsWhatIsKnown(t *testing.T) {
+	for _, c := range []struct {
+		record Record
+		want   string
+	}{
+		{whole, `time=2023-11-14T22:13:20.000Z level=INFO msg="connection closed" id=7 listener=edge client=192.0.2.1:5000 sni="a b" service=apps endpoint=127.0.0.1:7001 reason=client_fin in=10 out=20 duration=1s connect=1ms attempts=1`},
+		{Record{Event: Connected, At: whole.At, ID: 8, Listener: "unix", Service: "apps", Endpoint: "e", Connect: time.Millisecond, Attempts: 2},
+			`time=2023-11-14T22:13:20.000Z level=INFO msg="connection opened" id=8 listener=unix service=apps endpoint=e connect=1ms attempts=2`},
+		{Record{Event: Closed, At: whole.At, ID: 9, Listener: "edge", Reason: "no_sni"},
+			`time=2023-11-14T22:13:20.000Z level=INFO msg="connection closed" id=9 listener=edge reason=no_sni in=0 out=0 duration=0s`},
+	} {
+		var out bytes.Buffer
+		l := New(Config{Out: &out})
+		l.Write(c.record)
+		l.Close()
+		if got := strings.TrimSuffix(out.String(), "\n"); got != c.want {
+			t.Errorf("wrote\n%s\nwant\n%s", got, c.want)
+		}
+	}
+}
+
+func TestLinesAreJSONWhereAsked(t *testing.T) {
+	var out bytes.Buffer
+	l := New(Config{Out: &out, JSON: true})
+	l.Write(whole)
+	l.Close()
+	var line map[string]any
+	if err := json.Unmarshal(out.Bytes(), &line); err != nil || line["reason"] != "client_fin" || line["out"] != 20.0 || line["connect"] != 0.001 {
+		t.Errorf("%v: %s", err, out.Bytes())
+	}
+}
+
+// gate is a writer that is stuck until it is opened.
+type gate struct {
+	open    chan struct{}
+	entered chan struct{}
+	once    sync.Once
+	lines   int
+}
+
+func (g *gate) Write(p []byte) (int, error) {
+	g.once.Do(func() { close(g.entered) })
+	<-g.open
+	g.lines += bytes.Count(p, []byte("\n"))
+	return len(p), nil
+}
+
+func TestAStuckWriterHoldsNobodyUp(t *testing.T) {
+	g := &gate{open: make(chan struct{}), entered: make(chan struct{})}
+	l := New(Config{Out: g, Queue: 10})
+	l.Write(whole)
+	<-g.entered
+	for range 100 {
+		l.Write(whole)
+	}
+	if n := l.Dropped(); n != 90 {
+		t.Errorf("%d lines dropped, want 90", n)
+	}
+	close(g.open)
+	l.Close()
+	if g.lines != 11 {
+		t.Errorf("%d lines written, want 11", g.lines)
+	}
+}
+
+type brokenOnce struct {
+	bytes.Buffer
+	failed bool
+}
+
+func (b *brokenOnce) Write(p []byte) (int, error) {
+	if !b.failed {
+		b.failed = true
+		return 0, errors.New("disk full")
+	}
+	return b.Buffer.Write(p)
+}
+
+func TestLinesGoOnAfterAFailedWrite(t *testing.T) {
+	out := &brokenOnce{}
+	l := New(Config{Out: out})
+	l.Write(whole)
+	for l.Dropped() == 0 {
+		l.Write(whole)
+	}
+	l.Write(whole)
+	l.Close()
+	if !strings.Contains(out.String(), "client_fin") {
+		t.Error("nothing was written after the failure")
+	}
+}
+
+func BenchmarkWrite(b *testing.B) {
+	l := New(Config{Out: new(discard)})
+	defer l.Close()
+	b.ReportAllocs()
+	for b.Loop() {
+		l.Write(whole)
+	}
+}
+
+type discard struct{}
+
+func (*discard) Write(p []byte) (int, error) { return len(p), nil }

@@ -1,0 +1,234 @@
+package admin
+
+import "time"
+
+// The methods. All but MethodTop, a stream of TopSample, have one answer.
+const (
+	MethodApply   = "apply"   // ApplyRequest -> ApplyResult
+	MethodDelete  = "delete"  // DeleteRequest -> DeleteResult
+	MethodGet     = "get"     // GetRequest -> GetResult
+	MethodExplain = "explain" // ExplainRequest -> routing.Explanation
+	MethodStatus  = "status"  // Empty -> Status
+	MethodTop     = "top"     // TopRequest -> TopSample...
+	MethodMembers = "members" // Empty -> Members
+	MethodDrain   = "drain"   // DrainRequest -> DrainResult
+	MethodVersion = "version" // Empty -> Version
+)
+
+// Empty has nothing to say.
+type Empty struct{}
+
+// Document is one resource.
+type Document struct {
+	Kind string `json:"kind"`
+	Name string `json:"name"`
+	// Data is the whole resource as JSON.
+	Data []byte `json:"data"`
+}
+
+// ApplyRequest creates or changes resources, all of them or none.
+type ApplyRequest struct {
+	// Documents are whole resources as JSON, one each.
+	Documents [][]byte `json:"documents"`
+	// DryRun tells what would change and changes nothing.
+	DryRun bool `json:"dryRun,omitempty"`
+}
+
+// What apply does to a resource.
+const (
+	Created    = "created"
+	Configured = "configured"
+	Unchanged  = "unchanged"
+)
+
+// Change is what apply did, or would do, to one resource.
+type Change struct {
+	Kind   string `json:"kind"`
+	Name   string `json:"name"`
+	Action string `json:"action"`
+	// Before and After are the resource as YAML, secrets hidden; of a dry
+	// run, and where they differ.
+	Before string `json:"before,omitempty"`
+	After  string `json:"after,omitempty"`
+}
+
+// ApplyResult lists the changes in the order of the request.
+type ApplyResult struct {
+	Index    uint64   `json:"index"`
+	Changes  []Change `json:"changes"`
+	Warnings []Fault  `json:"warnings,omitempty"`
+}
+
+// Fault is one thing that is wrong with a resource. The sender of the
+// resource knows its file and line.
+type Fault struct {
+	Key     string `json:"key"`  // "Service/apps"
+	Path    string `json:"path"` // "spec.endpoints[2].address"
+	Message string `json:"message"`
+	Value   string `json:"value,omitempty"`
+}
+
+// DeleteRequest deletes one resource.
+type DeleteRequest struct {
+	Kind string `json:"kind"`
+	Name string `json:"name"`
+}
+
+// DeleteResult says what was deleted.
+type DeleteResult struct {
+	Index uint64 `json:"index"`
+	Kind  string `json:"kind"` // as the node spells it
+	Name  string `json:"name"`
+}
+
+// GetRequest asks for the resources of a kind, in any case, singular or
+// plural, or for one of them by name.
+type GetRequest struct {
+	Kind string `json:"kind"`
+	Name string `json:"name,omitempty"`
+}
+
+// GetResult lists resources by name, secrets hidden.
+type GetResult struct {
+	Kind      string     `json:"kind"`
+	Documents []Document `json:"documents"`
+}
+
+// ExplainRequest describes a connection.
+type ExplainRequest struct {
+	Listener string `json:"listener"`
+	// SNI is the server name; nil: the hello has none.
+	SNI    *string           `json:"sni,omitempty"`
+	ALPN   []string          `json:"alpn,omitempty"`
+	Client string            `json:"client,omitempty"` // IP address
+	Tags   map[string]string `json:"tags,omitempty"`
+}
+
+// Status is one screen about the node.
+type Status struct {
+	Leader    string           `json:"leader"`
+	Nodes     []NodeStatus     `json:"nodes"`
+	Listeners []ListenerStatus `json:"listeners"`
+	Services  []ServiceStatus  `json:"services"`
+}
+
+// NodeStatus is how one node is doing.
+type NodeStatus struct {
+	Name         string `json:"name"`
+	Role         string `json:"role"`
+	State        string `json:"state"` // starting, serving, draining
+	AppliedIndex uint64 `json:"appliedIndex"`
+	Resources    int    `json:"resources"`
+	Connections  int64  `json:"connections"`
+	Address      string `json:"address"` // of the admin port
+	HTTP         string `json:"http"`
+	Uptime       string `json:"uptime"`
+	Version      string `json:"version"`
+}
+
+// ListenerStatus is how a listener is doing on the node.
+type ListenerStatus struct {
+	Name        string `json:"name"`
+	Address     string `json:"address"` // the one bound
+	State       string `json:"state"`   // listening, failed
+	Connections int64  `json:"connections"`
+	Total       uint64 `json:"total"`
+	Error       string `json:"error,omitempty"`
+}
+
+// ServiceStatus is how a service's endpoints are doing, seen from the node.
+type ServiceStatus struct {
+	Name        string           `json:"name"`
+	State       string           `json:"state"` // "2/3 usable"
+	Connections int64            `json:"connections"`
+	Endpoints   []EndpointStatus `json:"endpoints"`
+}
+
+// EndpointStatus is how one endpoint is doing, seen from the node.
+type EndpointStatus struct {
+	Address     string `json:"address"`
+	Resolved    string `json:"resolved,omitempty"`
+	Health      string `json:"health"` // unchecked, healthy, unhealthy, ejected or unresolved
+	Connections int64  `json:"connections"`
+	Error       string `json:"error,omitempty"`
+}
+
+// TopRequest asks for samples of what is going on.
+type TopRequest struct {
+	Interval time.Duration `json:"interval"` // at least 100ms
+	Count    int           `json:"count"`    // samples; 0: until cancelled
+	// Connections is how many connections to list, the latest ones; at most 1000.
+	Connections int `json:"connections,omitempty"`
+}
+
+// TopSample is what went on in one interval.
+type TopSample struct {
+	Node        string        `json:"node"`
+	At          time.Time     `json:"at"`
+	Interval    time.Duration `json:"interval"`
+	Connections int64         `json:"connections"` // open now
+	Flows       []Flow        `json:"flows"`
+	Latest      []Connection  `json:"latest,omitempty"`
+}
+
+// Connection is one open connection.
+type Connection struct {
+	ID       uint64        `json:"id"`
+	Listener string        `json:"listener"`
+	Client   string        `json:"client"`
+	SNI      string        `json:"sni,omitempty"`
+	Service  string        `json:"service,omitempty"`
+	Endpoint string        `json:"endpoint,omitempty"`
+	Phase    string        `json:"phase"`
+	BytesIn  uint64        `json:"bytesIn"`
+	BytesOut uint64        `json:"bytesOut"`
+	Age      time.Duration `json:"age"`
+	Idle     time.Duration `json:"idle"`
+}
+
+// Flow is the traffic from one listener to one service. Rates are per second.
+type Flow struct {
+	Listener    string  `json:"listener"`
+	Service     string  `json:"service"`
+	Connections int64   `json:"connections"` // open now
+	NewRate     float64 `json:"newRate"`
+	InRate      float64 `json:"inRate"`  // bytes from clients
+	OutRate     float64 `json:"outRate"` // bytes from endpoints
+	Total       uint64  `json:"total"`
+	BytesIn     uint64  `json:"bytesIn"`
+	BytesOut    uint64  `json:"bytesOut"`
+}
+
+// Members lists the nodes.
+type Members []Member
+
+// Member is one node.
+type Member struct {
+	Name        string `json:"name"`
+	ID          string `json:"id"`
+	Role        string `json:"role"`
+	State       string `json:"state"`
+	Address     string `json:"address"`
+	Version     string `json:"version"`
+	Connections int64  `json:"connections"`
+}
+
+// DrainRequest takes the node out of service; the process stays.
+type DrainRequest struct {
+	Node string `json:"node,omitempty"` // a check that it is the right one
+	// Over is the window in which connections are closed; nil: the node's own setting.
+	Over *time.Duration `json:"over,omitempty"`
+}
+
+// DrainResult says what the drain begins with.
+type DrainResult struct {
+	Node        string        `json:"node"`
+	Connections int64         `json:"connections"`
+	Over        time.Duration `json:"over"`
+}
+
+// Version is the node's build.
+type Version struct {
+	Version string `json:"version"`
+	Go      string `json:"go"`
+}

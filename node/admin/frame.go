@@ -1,0 +1,156 @@
+package admin
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Errors of the protocol; a connection does not survive one.
+var (
+	ErrPreamble   = errors.New("not a Penstock admin connection")
+	ErrVersion    = errors.New("no protocol version in common")
+	ErrFrameSize  = errors.New("frame too large")
+	ErrFrame      = errors.New("malformed frame")
+	ErrOverBudget = errors.New("too much in flight")
+)
+
+// The versions of the protocol that this build speaks.
+const (
+	minVersion = 1
+	maxVersion = 1
+)
+
+// preambleSize is the size of either side's first bytes. The first of them
+// is the protocol's own, so that others can share the port.
+const preambleSize = 8
+
+var magic = [4]byte{'A', 'P', 'S', 'K'}
+
+// clientPreamble offers the versions lo to hi.
+func clientPreamble(lo, hi byte) []byte {
+	return append(magic[:], lo, hi, 0, 0)
+}
+
+// serverPreamble answers with the version taken; 0 is none.
+func serverPreamble(version byte) []byte {
+	return append(magic[:], version, minVersion, maxVersion, 0)
+}
+
+// negotiate takes a client's preamble and returns the highest version that
+// both sides speak.
+func negotiate(p [preambleSize]byte) (byte, error) {
+	if [4]byte(p[:4]) != magic {
+		return 0, ErrPreamble
+	}
+	lo, hi := max(p[4], minVersion), min(p[5], maxVersion)
+	if lo > hi {
+		return 0, fmt.Errorf("%w: this node speaks %d to %d, the other side %d to %d",
+			ErrVersion, minVersion, maxVersion, p[4], p[5])
+	}
+	return hi, nil
+}
+
+// accepted takes a server's preamble.
+func accepted(p [preambleSize]byte) error {
+	if [4]byte(p[:4]) != magic {
+		return ErrPreamble
+	}
+	if v := p[4]; v < minVersion || v > maxVersion {
+		return fmt.Errorf("%w: this command speaks %d to %d, the node %d to %d",
+			ErrVersion, minVersion, maxVersion, p[5], p[6])
+	}
+	return nil
+}
+
+// frameType says what a frame's body is.
+type frameType uint8
+
+const (
+	frameRequest frameType = iota + 1 // envelope
+	frameCancel                       // nothing: the caller has lost interest
+	frameItem                         // one item of a stream
+	frameResult                       // the result, the last frame of its request
+	frameError                        // an Error, the last frame of its request
+)
+
+// frame is what travels: a length of 4 bytes that counts the rest, the type,
+// the request's id of 8 bytes (big endian all), and a body in msgpack.
+type frame struct {
+	kind frameType
+	id   uint64
+	body []byte
+}
+
+const (
+	frameHeader = 4 + 9
+	// readStep is how much memory a frame's announced length gets before
+	// its bytes have come.
+	readStep = 64 << 10
+)
+
+// frameLimits bound what a frame may hold.
+type frameLimits struct {
+	bytes    int
+	elements int
+	// charge asks for memory before it is taken; nil: always granted.
+	charge func(n int) bool
+}
+
+// readFrame reads one frame. Its memory grows with the bytes that come, not
+// with the length announced; the body is checked to be one well-formed value
+// of bounded depth and number of elements.
+func readFrame(r io.Reader, l frameLimits) (frame, error) {
+	var h [frameHeader]byte
+	if _, err := io.ReadFull(r, h[:]); err != nil {
+		return frame{}, err
+	}
+	size := int64(binary.BigEndian.Uint32(h[:])) - 9
+	f := frame{kind: frameType(h[4]), id: binary.BigEndian.Uint64(h[5:])}
+	if size < 0 || f.kind < frameRequest || f.kind > frameError {
+		return frame{}, fmt.Errorf("%w: length %d, type %d", ErrFrame, size+9, f.kind)
+	}
+	if size > int64(l.bytes) {
+		return frame{}, fmt.Errorf("%w: %d bytes, the limit is %d", ErrFrameSize, size, l.bytes)
+	}
+	for rest := int(size); rest > 0; {
+		step := min(rest, max(readStep, len(f.body))) // doubling: copies stay linear
+		if l.charge != nil && !l.charge(step) {
+			return frame{}, ErrOverBudget
+		}
+		start := len(f.body)
+		f.body = append(f.body, make([]byte, step)...)
+		if _, err := io.ReadFull(r, f.body[start:]); err != nil {
+			return frame{}, unexpected(err)
+		}
+		rest -= step
+	}
+	if f.kind == frameCancel {
+		return f, nil
+	}
+	elements, err := checkValue(f.body, l.elements)
+	if err != nil {
+		return frame{}, err
+	}
+	if l.charge != nil && !l.charge(elements*elementCost) {
+		return frame{}, ErrOverBudget
+	}
+	return f, nil
+}
+
+// unexpected makes an end inside a frame an error.
+func unexpected(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// appendFrame writes a frame.
+func appendFrame(dst []byte, f frame) []byte {
+	dst = binary.BigEndian.AppendUint32(dst, uint32(len(f.body)+9))
+	dst = append(dst, byte(f.kind))
+	dst = binary.BigEndian.AppendUint64(dst, f.id)
+	return append(dst, f.body...)
+}

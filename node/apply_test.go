@@ -1,0 +1,39 @@
+package node
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+
+	"penstock/node/admin"
+	"penstock/routing/resource"
+)
+
+// TestApplyWarnsOfAListenerThatCannotListen: it is created and tried again,
+// and whoever applied it is told at once.
+func TestApplyWarnsOfAListenerThatCannotListen(t *testing.T) {
+	n := startNode(t, "kind: Service\nname: apps\nspec: {}")
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	var docs [][]byte
+	for _, o := range objects(t, fmt.Sprintf("kind: Listener\nname: busy\nspec: {address: %q, service: apps}\n---\nkind: Listener\nname: free\nspec: {address: \"127.0.0.1:0\", service: apps}", taken.Addr())) {
+		docs = append(docs, resource.EncodeWithSecrets(o))
+	}
+	for _, want := range []string{admin.Created, admin.Unchanged} {
+		r, err := admin.Call[admin.ApplyResult](t.Context(), n.client, admin.MethodApply, admin.ApplyRequest{Documents: docs})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Changes[0].Action != want {
+			t.Errorf("busy is %s, want %s", r.Changes[0].Action, want)
+		}
+		if len(r.Warnings) != 1 || r.Warnings[0].Key != "Listener/busy" || r.Warnings[0].Path != "spec.address" ||
+			!strings.Contains(r.Warnings[0].Message, "address already in use") {
+			t.Errorf("warnings: %+v", r.Warnings)
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package node
+
+import (
+	"crypto/tls"
+	"fmt"
+	"strings"
+	"testing"
+
+	"penstock/node/admin"
+)
+
+// manyNames is a listener with that many names.
+func manyNames(n int, backend string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "kind: Service\nname: apps\nspec: {endpoints: [{address: %q}]}\n---\n", backend)
+	b.WriteString("kind: Listener\nname: edge\nspec:\n  address: 127.0.0.1:0\n  protocol: tls\n  hosts:\n  - service: apps\n    names:\n")
+	for i := range n {
+		fmt.Fprintf(&b, "    - t%d.example.com\n", i)
+	}
+	return b.String()
+}
+
+func hostResource(i int) string {
+	return fmt.Sprintf("kind: Host\nname: h%d\nspec: {listener: edge, names: [added%d.example.com], service: apps}\n", i, i)
+}
+
+// TestANameIsServedOnceItIsApplied: a Host acts on connections that come after
+// its answer, and no longer after its deletion.
+func TestANameIsServedOnceItIsApplied(t *testing.T) {
+	ca := newAuthority(t)
+	_, _, pair := ca.issue(t, "added1.example.com")
+	b := serveBackend(t, "b", &tls.Config{Certificates: []tls.Certificate{pair}})
+	n := startNode(t, manyNames(10, b.at()))
+	config := &tls.Config{RootCAs: ca.pool, ServerName: "added1.example.com"}
+	for range 3 {
+		if _, _, err := dialTLS(t, n.at(t, "edge"), config); err == nil {
+			t.Fatal("a name that nobody has was let in")
+		}
+		n.mustApply(t, hostResource(1))
+		if _, name, err := dialTLS(t, n.at(t, "edge"), config); err != nil || name != "b" {
+			t.Fatalf("came to %q, %v", name, err)
+		}
+		n.mustDelete(t, "hosts", "h1")
+	}
+}
+
+// BenchmarkAddOneName measures from the request to the answer, after which the
+// name is served.
+func BenchmarkAddOneName(b *testing.B) {
+	for _, names := range []int{10, 100_000} {
+		b.Run(fmt.Sprint(names), func(b *testing.B) {
+			_, c := benchNode(b, objects(b, manyNames(names, "127.0.0.1:1")))
+			for i := 0; b.Loop(); i++ {
+				doc := fmt.Appendf(nil, `{"kind":"Host","name":"h%d","spec":{"listener":"edge","names":["added%d.example.com"],"service":"apps"}}`, i, i)
+				if _, err := admin.Call[admin.ApplyResult](b.Context(), c, admin.MethodApply, admin.ApplyRequest{Documents: [][]byte{doc}}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

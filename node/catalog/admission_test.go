@@ -1,0 +1,86 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"penstock/consensus"
+	"penstock/node/admin"
+	"penstock/routing/resource"
+)
+
+// TestChangeIsCheckedAgainstOneWhoseWriterHasGone: a writer that loses
+// patience leaves its change on the way; the next one must not be checked
+// against what was before it.
+func TestChangeIsCheckedAgainstOneWhoseWriterHasGone(t *testing.T) {
+	store := consensus.NewMemory(consensus.Limits{})
+	c := New(store, resource.RoutingKinds())
+	gate, acting := make(chan struct{}), make(chan struct{}, 10)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- c.Follow(ctx, func(*resource.Set, []resource.Change) error {
+			acting <- struct{}{}
+			<-gate
+			return nil
+		})
+	}()
+	defer func() { cancel(); <-done }()
+
+	impatient, leave := context.WithCancel(t.Context())
+	go func() { <-acting; leave() }()
+	if _, err := c.Apply(impatient, objects(t, base), false); !errors.Is(err, context.Canceled) {
+		t.Fatalf("the writer that has gone got %v", err)
+	}
+	result := make(chan error, 1)
+	go func() {
+		_, err := c.Delete(t.Context(), "Service", "apps")
+		result <- err
+	}()
+	// Where it is admitted at once it gets to the store before the gate opens.
+	for early := time.Now().Add(50 * time.Millisecond); store.View().Len() == 2 && time.Now().Before(early); {
+		runtime.Gosched()
+	}
+	close(gate)
+	var refusal *admin.Error
+	if err := <-result; !errors.As(err, &refusal) || refusal.Code != admin.Refused {
+		t.Errorf("a service was deleted that a listener uses: %v", err)
+	}
+	if v := store.View(); v.Len() != 2 {
+		t.Errorf("the store has %d entries, want 2", v.Len())
+	}
+}
+
+// TestVersionThatDoesNotFit: a resource that was read from another node, or
+// before it was deleted, says so with its file and line, and what to do.
+func TestVersionThatDoesNotFit(t *testing.T) {
+	f := newFollowed(t, consensus.NewMemory(consensus.Limits{}))
+	if _, err := f.Apply(t.Context(), objects(t, "kind: Service\nname: apps\nspec: {}"), false); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct{ text, want string }{
+		"gone":  {"kind: Service\nname: old\nversion: 7\nspec: {}", "there is no such resource; leave version out to create it (7)"},
+		"older": {"kind: Service\nname: apps\nversion: 7\nspec: {protocol: http}", "someone changed it since, it is at version 1: get it again (7)"},
+	} {
+		for _, dryRun := range []bool{false, true} {
+			_, err := f.Apply(t.Context(), objects(t, test.text), dryRun)
+			var refusal *admin.Error
+			if !errors.As(err, &refusal) || len(refusal.Faults) != 1 {
+				t.Errorf("%s, dry run %v: %v", name, dryRun, err)
+				continue
+			}
+			fault := refusal.Faults[0]
+			if got := fault.Message + " (" + fault.Value + ")"; fault.Path != "version" || !strings.Contains(got, test.want) {
+				t.Errorf("%s, dry run %v: %s: %s, want %s", name, dryRun, fault.Path, got, test.want)
+			}
+		}
+	}
+	same := "kind: Service\nname: apps\nversion: 7\nspec: {}"
+	if r, err := f.Apply(t.Context(), objects(t, same), false); err != nil || r.Changes[0].Action != admin.Unchanged {
+		t.Errorf("what is there already, with another version: %v, %v", r, err)
+	}
+}

@@ -1,0 +1,289 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"penstock/consensus"
+	"penstock/node/admin"
+	"penstock/routing/resource"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const base = `
+kind: Listener
+name: edge
+spec: {address: "127.0.0.1:9000", service: apps}
+---
+kind: Service
+name: apps
+spec: {endpoints: [{address: "127.0.0.1:7001"}]}
+`
+
+// followed is a catalog whose changes act, and what acted.
+type followed struct {
+	*Catalog
+	store *consensus.Memory
+	acted chan []resource.Key
+}
+
+func newFollowed(t *testing.T, s *consensus.Memory) *followed {
+	t.Helper()
+	f := &followed{New(s, resource.RoutingKinds()), s, make(chan []resource.Key, 1000)}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- f.Follow(ctx, func(_ *resource.Set, changes []resource.Change) error {
+			keys := make([]resource.Key, len(changes))
+			for i := range changes {
+				keys[i] = changes[i].Key
+			}
+			f.acted <- keys
+			return nil
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("Follow: %v", err)
+		}
+	})
+	return f
+}
+
+func objects(t *testing.T, text string) []resource.Object {
+	t.Helper()
+	list, faults := resource.Decode("test.yaml", []byte(text), resource.RoutingKinds())
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	return list
+}
+
+// apply gives what each object got, or the refusal.
+func (f *followed) apply(t *testing.T, text string) (string, error) {
+	t.Helper()
+	r, err := f.Apply(t.Context(), objects(t, text), false)
+	if err != nil {
+		return "", err
+	}
+	var words []string
+	for _, c := range r.Changes {
+		words = append(words, fmt.Sprintf("%s/%s %s", c.Kind, c.Name, c.Action))
+	}
+	return strings.Join(words, ", "), nil
+}
+
+func (f *followed) mustApply(t *testing.T, text, want string) {
+	t.Helper()
+	if got, err := f.apply(t, text); err != nil || got != want {
+		t.Errorf("apply: %q, %v; want %q", got, err, want)
+	}
+}
+
+func code(err error) admin.Code {
+	var e *admin.Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return ""
+}
+
+func TestApplyTellsWhatItDid(t *testing.T) {
+	f := newFollowed(t, consensus.NewMemory(consensus.Limits{}))
+	f.mustApply(t, base, "Listener/edge created, Service/apps created")
+	f.mustApply(t, base, "Listener/edge unchanged, Service/apps unchanged")
+	f.mustApply(t, strings.ReplaceAll(base, "7001", "7002"), "Listener/edge unchanged, Service/apps configured")
+	if i := f.store.View().Index(); i != 2 {
+		t.Errorf("the store is at %d, want 2: what changes nothing is not committed", i)
+	}
+	if got, want := <-f.acted, 2; len(got) != want {
+		t.Errorf("the first change acted on %v", got)
+	}
+	if got := <-f.acted; !slices.Equal(got, []resource.Key{{Kind: "Service", Name: "apps"}}) {
+		t.Errorf("the second change acted on %v", got)
+	}
+}
+
+func TestAChangeActsBeforeItIsAnswered(t *testing.T) {
+	f := newFollowed(t, consensus.NewMemory(consensus.Limits{}))
+	f.mustApply(t, base, "Listener/edge created, Service/apps created")
+	select {
+	case <-f.acted:
+	default:
+		t.Error("apply returned before the change acted")
+	}
+	if set, view := f.InForce(); set.Len() != 2 || view.Index() != 1 {
+		t.Errorf("in force: %d objects at %d", set.Len(), view.Index())
+	}
+}
+
+func TestFaultsRefuseTheWholeChange(t *testing.T) {
+	f := newFollowed(t, consensus.NewMemory(consensus.Limits{}))
+	_, err := f.apply(t, strings.ReplaceAll(base, "service: apps", "service: nobody"))
+	var e *admin.Error
+	if !errors.As(err, &e) || e.Code != admin.Invalid || len(e.Faults) != 1 {
+		t.Fatalf("a reference to nothing: %v", err)
+	}
+	if got := e.Faults[0]; got.Key != "Listener/edge" || got.Path != "spec.service" || got.Value != "nobody" {
+		t.Errorf("fault %+v", got)
+	}
+	if set, _ := f.InForce(); set.Len() != 0 {
+		t.Errorf("%d objects are in force", set.Len())
+	}
+}
+
+func TestDryRunTellsBothSidesAndChangesNothing(t *testing.T) {
+	f := newFollowed(t, consensus.NewMemory(consensus.Limits{}))
+	f.mustApply(t, base, "Listener/edge created, Service/apps created")
+	r, err := f.Apply(t.Context(), objects(t, strings.ReplaceAll(base, "7001", "7002")), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := r.Changes[1]; c.Action != admin.Configured || !strings.Contains(c.Before, "7001") || !strings.Contains(c.After, "7002") {
+		t.Errorf("change %+v", c)
+	}
+	if c := r.Changes[0]; c.Action != admin.Unchanged || c.Before != "" {
+		t.Errorf("change %+v", c)
+	}
+	if _, view := f.InForce(); view.Index() != 1 {
+		t.Errorf("the dry run was committed at %d", view.Index())
+	}
+}
+
+func TestDeleteNamesTheUsers(t *testing.T) {
+	f := newFollowed(t, consensus.NewMemory(consensus.Limits{}))
+	f.mustApply(t, base, "Listener/edge created, Service/apps created")
+	_, err := f.Delete(t.Context(), "services", "apps")
+	if code(err) != admin.Refused || !strings.Contains(err.Error(), "Listener/edge") {
+		t.Errorf("delete of what is in use: %v", err)
+	}
+	if r, err := f.Delete(t.Context(), "LISTENER", "edge"); err != nil || r.Kind != "Listener" {
+		t.Errorf("delete: %+v, %v", r, err)
+	}
+	if _, err := f.Delete(t.Context(), "service", "apps"); err != nil {
+		t.Errorf("delete of what is not in use any more: %v", err)
+	}
+	if _, err := f.Delete(t.Context(), "service", "apps"); code(err) != admin.NotFound {
+		t.Errorf("delete of what is gone: %v", err)
+	}
+	if _, err := f.Delete(t.Context(), "servant", "apps"); code(err) != admin.Invalid || !strings.Contains(err.Error(), "Service") {
+		t.Errorf("delete of an unknown kind: %v", err)
+	}
+}
+
+func TestAWriterThatMissedAChangeIsRefused(t *testing.T) {
+	f := newFollowed(t, consensus.NewMemory(consensus.Limits{}))
+	f.mustApply(t, base, "Listener/edge created, Service/apps created")
+	r, err := f.Get("service", "apps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := strings.ReplaceAll(string(r.Documents[0].Data), "7001", "7002")
+	f.mustApply(t, seen, "Service/apps configured")
+	if _, err := f.apply(t, strings.ReplaceAll(seen, "7002", "7003")); code(err) != admin.Refused {
+		t.Errorf("a change of what was seen before the last change: %v", err)
+	}
+}
+
+func TestGet(t *testing.T) {
+	f := newFollowed(t, consensus.NewMemory(consensus.Limits{}))
+	f.mustApply(t, base, "Listener/edge created, Service/apps created")
+	if r, err := f.Get("Services", ""); err != nil || r.Kind != "Service" || len(r.Documents) != 1 || r.Documents[0].Name != "apps" {
+		t.Errorf("all services: %+v, %v", r, err)
+	}
+	if r, err := f.Get("certificates", ""); err != nil || r.Documents == nil || len(r.Documents) != 0 {
+		t.Errorf("all certificates: %+v, %v", r, err)
+	}
+	if _, err := f.Get("service", "nobody"); code(err) != admin.NotFound {
+		t.Errorf("a service that is not there: %v", err)
+	}
+}
+
+// TestWhatWasStoredBeforeActsAtStart: a catalog on a store with a past, whose
+// last batches are all that it remembers, brings all of it to act.
+func TestWhatWasStoredBeforeActsAtStart(t *testing.T) {
+	s := consensus.NewMemory(consensus.Limits{})
+	first := newFollowed(t, s)
+	first.mustApply(t, base, "Listener/edge created, Service/apps created")
+	for i := range 300 {
+		o := objects(t, fmt.Sprintf("kind: Service\nname: s%d\nspec: {endpoints: [{address: \"127.0.0.1:1\"}]}", i))[0]
+		if _, err := s.Commit(t.Context(), []consensus.Op{{Key: consensus.Key(o.Key), Value: resource.EncodeWithSecrets(o)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	second := newFollowed(t, s)
+	if changed := <-second.acted; len(changed) != 302 {
+		t.Errorf("%d objects acted at start, want 302", len(changed))
+	}
+	if err := second.await(t.Context(), s.View().Index()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := second.Delete(t.Context(), "service", "s7"); err != nil {
+		t.Error(err)
+	}
+	if set, _ := second.InForce(); set.Len() != 301 {
+		t.Errorf("%d objects are in force, want 301", set.Len())
+	}
+}
+
+func TestWhatCannotBeUnderstoodStopsTheFollower(t *testing.T) {
+	s := consensus.NewMemory(consensus.Limits{})
+	c := New(s, resource.RoutingKinds())
+	if _, err := s.Commit(t.Context(), []consensus.Op{{Key: consensus.Key{Kind: "Future", Name: "x"}, Value: []byte(`{"kind":"Future","name":"x","spec":{}}`)}}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	err := c.Follow(ctx, func(*resource.Set, []resource.Change) error { return nil })
+	if err == nil || !strings.Contains(err.Error(), "Future/x") {
+		t.Errorf("Follow: %v", err)
+	}
+}
+
+func TestApplyGivesUpWithItsContext(t *testing.T) {
+	c := New(consensus.NewMemory(consensus.Limits{}), resource.RoutingKinds()) // nobody follows
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := c.Apply(ctx, objects(t, base), false); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Apply: %v", err)
+	}
+}
+
+func BenchmarkChangeOneOf10000(b *testing.B) {
+	c := New(consensus.NewMemory(consensus.Limits{}), resource.RoutingKinds())
+	ctx, cancel := context.WithCancel(b.Context())
+	done := make(chan struct{})
+	go func() {
+		c.Follow(ctx, func(*resource.Set, []resource.Change) error { return nil })
+		close(done)
+	}()
+	defer func() { cancel(); <-done }()
+	one := func(i, port int) []resource.Object {
+		list, faults := resource.Decode("", fmt.Appendf(nil, `{"kind":"Service","name":"s%d","spec":{"endpoints":[{"address":"127.0.0.1:%d"}]}}`, i, port), resource.RoutingKinds())
+		if len(faults) > 0 {
+			b.Fatal(faults)
+		}
+		return list
+	}
+	var all []resource.Object
+	for i := range 10_000 {
+		all = append(all, one(i, 1)...)
+	}
+	if _, err := c.Apply(ctx, all, false); err != nil {
+		b.Fatal(err)
+	}
+	for i := 0; b.Loop(); i++ {
+		if _, err := c.Apply(ctx, one(i%10_000, 2+i%60_000), false); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

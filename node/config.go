@@ -1,0 +1,133 @@
+package node
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"penstock/routing/resource"
+)
+
+// What the access log tells.
+const (
+	AccessOff    = "off"
+	AccessClosed = "closed" // one line for each connection, at its end
+	AccessAll    = "all"    // one at connect, one from time to time, one at its end
+)
+
+// Config is what a node is started with. Validate tells what is wrong with it.
+type Config struct {
+	// Name is the node's name; default the host's.
+	Name string
+	// DataDir holds the node's socket, and more where it is no Dev node. ""
+	// with Dev: there is no socket.
+	DataDir string
+	// Cluster is the address of the admin port, HTTP that of HTTP: host:port.
+	Cluster, HTTP string
+	// Bind is the host of listeners whose address has none.
+	Bind string
+	// Advertise is the host that others reach this node at.
+	Advertise string
+	// Tags are part of the source of every connection here.
+	Tags map[string]string
+	// Dev is one node in memory, without TLS and tokens.
+	Dev bool
+	// Resources are applied when the node is new.
+	Resources []resource.Object
+
+	// DrainWait is how long a node that stops goes on accepting, DrainTimeout
+	// the window in which it then closes its connections.
+	DrainWait, DrainTimeout time.Duration
+
+	// Loops, MemoryBudget (bytes) and MaxHandshakes are netio.Config's.
+	Loops         int
+	MemoryBudget  int64
+	MaxHandshakes int
+
+	// AccessLog is AccessOff, AccessClosed or AccessAll; lines go to
+	// AccessOut, as JSON where AccessJSON is set.
+	AccessLog  string
+	AccessOut  io.Writer
+	AccessJSON bool
+
+	// Pprof serves /debug/pprof/ at HTTP.
+	Pprof bool
+	// Log is the node's; required.
+	Log *slog.Logger
+	// Version is the build's.
+	Version string
+}
+
+// withDefaults fills in what is left out.
+func (c Config) withDefaults() Config {
+	if c.Name == "" {
+		c.Name, _ = os.Hostname()
+	}
+	if c.Name == "" {
+		c.Name = "penstock"
+	}
+	if c.Bind == "" {
+		c.Bind = "127.0.0.1"
+	}
+	if c.AccessLog == "" {
+		c.AccessLog = AccessOff
+	}
+	if c.AccessOut == nil {
+		c.AccessOut = io.Discard
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// Validate lists everything that is wrong, in terms of the command's flags.
+func (c Config) Validate() []string {
+	var faults []string
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+	c = c.withDefaults()
+	if strings.ContainsAny(c.Name, " \t\n/\x00") || len(c.Name) > 253 {
+		fault("--name %q: want up to 253 bytes without spaces and slashes", c.Name)
+	}
+	if _, err := netip.ParseAddr(c.Bind); err != nil {
+		fault("--bind %s: want an IP address", c.Bind)
+	}
+	for _, a := range []struct{ flag, address string }{{"--cluster", c.Cluster}, {"--http", c.HTTP}} {
+		at, err := netip.ParseAddrPort(a.address)
+		switch {
+		case err != nil:
+			fault("%s %s: want IP:port, such as 127.0.0.1:7947", a.flag, a.address)
+		case c.Dev && !at.Addr().IsLoopback():
+			fault("%s %s: with --dev there is no TLS and no token, so only a loopback address will do", a.flag, a.address)
+		}
+	}
+	if !c.Dev && c.DataDir == "" {
+		fault("--data-dir: is required")
+	}
+	if c.DrainWait < 0 {
+		fault("--drain-wait %v: want 0s or more", c.DrainWait)
+	}
+	if c.DrainTimeout < 0 {
+		fault("--drain-timeout %v: want 0s or more", c.DrainTimeout)
+	}
+	if c.Loops < 0 || c.Loops > 1024 {
+		fault("--loops %d: want 1 to 1024, or 0 for one per core", c.Loops)
+	}
+	if c.MemoryBudget != 0 && c.MemoryBudget < 1<<20 {
+		fault("--memory-budget %d: want 1 MiB or more", c.MemoryBudget>>20)
+	}
+	if c.MaxHandshakes < 0 {
+		fault("--max-handshakes %d: want 1 or more", c.MaxHandshakes)
+	}
+	if c.AccessLog != AccessOff && c.AccessLog != AccessClosed && c.AccessLog != AccessAll {
+		fault("--access-log %s: want off, closed or all", c.AccessLog)
+	}
+	return faults
+}
+
+// Kinds are the kinds of resources that this build understands.
+func Kinds() []resource.Kind { return resource.RoutingKinds() }

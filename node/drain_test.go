@@ -1,0 +1,46 @@
+package node
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"penstock/node/admin"
+)
+
+// TestDrainIsHurriedByWhoAsksLast: an operator who began a drain over an hour
+// may want it shorter, and a signal to end must not wait for that hour.
+func TestDrainIsHurriedByWhoAsksLast(t *testing.T) {
+	for name, again := range map[string]func(*testNode) error{
+		"by another command": func(n *testNode) error {
+			over := 50 * time.Millisecond
+			_, err := admin.Call[admin.DrainResult](t.Context(), n.client, admin.MethodDrain, admin.DrainRequest{Over: &over})
+			return err
+		},
+		"by a signal": func(n *testNode) error { go n.Stop(context.Background()); return nil },
+	} {
+		for phase, wait := range map[string]time.Duration{"in the window": 0, "in the wait": 300 * time.Millisecond} {
+			t.Run(name+" "+phase, func(t *testing.T) {
+				n := startNode(t, oneService(newBackend(t, "b")), func(c *Config) { c.DrainWait, c.DrainTimeout = wait, 50*time.Millisecond })
+				conn, _ := dial(t, n.at(t, "edge"))
+				long := time.Hour
+				if _, err := admin.Call[admin.DrainResult](t.Context(), n.client, admin.MethodDrain, admin.DrainRequest{Over: &long}); err != nil {
+					t.Fatal(err)
+				}
+				waitFor(t, "the drain to begin", func() bool { return n.state.notReady() != "" })
+				if wait == 0 {
+					waitFor(t, "the listeners to close", func() bool { return len(n.engine.Listeners()) == 0 })
+				}
+				if err := again(n); err != nil {
+					t.Fatal(err)
+				}
+				_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+				if _, err := conn.Read(make([]byte, 1)); err == nil {
+					t.Error("the connection carries on")
+				} else if timeout, ok := err.(interface{ Timeout() bool }); ok && timeout.Timeout() {
+					t.Error("the connection waits for the first window's end")
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,143 @@
+// Package heap sets the pace of Go's collector for a process that is a proxy:
+// busy for a while, then calm with many idle connections. It concerns the
+// whole process, so the command uses it and no library does.
+//
+//	go heap.Keep(ctx)
+//
+// Go's own rule is to collect when the heap has doubled, but from 4 MB on.
+// Handshakes allocate 50 KB each, so a small node would collect after every
+// hundred of them: a twentieth of its time. Here the heap may always grow by
+// 16 MB before it is collected. Only small heaps are concerned; from 16 MB on
+// the rule is Go's.
+//
+// In return, memory goes back to the system when the work is over. Go's own
+// rule keeps twice of what is in use, for minutes at least; here, once a
+// process allocates almost nothing any more, it is collected, and what is not
+// in use is given back. What is idle then costs what it holds and no more.
+//
+// Whoever sets GOGC has chosen otherwise, and is left alone. GOMEMLIMIT goes
+// well with it: the runtime collects earlier when it comes near the limit.
+package heap
+
+import (
+	"context"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"time"
+)
+
+const (
+	// room is by how much the heap may grow between two collections, at
+	// least; Go's minimum of 4 MB becomes the same at maxPercent.
+	room       = 16 << 20
+	maxPercent = 400
+	minPercent = 100 // Go's default
+
+	// tick is how often the work is looked at; a tick is calm with
+	// allocations below calm.
+	tick = 500 * time.Millisecond
+	calm = 512 << 10
+	// worthwhile is how much must be unused for a trim, besides a share of
+	// the live heap.
+	worthwhile = 512 << 10
+	// rest is how long the next trim waits, times what the last one took:
+	// they take up to one percent of the time.
+	rest = 100
+)
+
+// Keep sets the pace until ctx ends.
+func Keep(ctx context.Context) {
+	if os.Getenv("GOGC") != "" {
+		return
+	}
+	collected := make(chan struct{}, 1)
+	watch(ctx, collected)
+	before := debug.SetGCPercent(maxPercent)
+	defer debug.SetGCPercent(before)
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	set, pace := maxPercent, pace{}
+	for {
+		select {
+		case <-collected:
+			if want := percent(read().live); want != set {
+				set = want
+				debug.SetGCPercent(want)
+			}
+		case now := <-ticker.C:
+			if pace.trims(read(), now) {
+				debug.FreeOSMemory()
+				pace.trimmed(now, time.Since(now))
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// percent is the collector's setting for a live heap of that size, in steps of
+// 20, because a change stops the world for a moment.
+func percent(live uint64) int {
+	p := int(room * 100 / max(live, 1<<20))
+	return min(max(p-p%20, minPercent), maxPercent)
+}
+
+// usage is the state of the heap, in bytes.
+type usage struct {
+	live      uint64 // found by the last collection
+	resident  uint64 // objects, dead ones too, and free memory not given back
+	allocated uint64 // since the start
+}
+
+func read() usage {
+	s := [...]metrics.Sample{
+		{Name: "/gc/heap/live:bytes"},
+		{Name: "/memory/classes/heap/objects:bytes"},
+		{Name: "/memory/classes/heap/free:bytes"},
+		{Name: "/gc/heap/allocs:bytes"},
+	}
+	metrics.Read(s[:])
+	value := func(i int) uint64 {
+		if s[i].Value.Kind() != metrics.KindUint64 {
+			return 0 // another version of Go
+		}
+		return s[i].Value.Uint64()
+	}
+	return usage{live: value(0), resident: value(1) + value(2), allocated: value(3)}
+}
+
+// pace decides when memory is given back.
+type pace struct {
+	last usage     // a tick ago
+	next time.Time // no trim before
+}
+
+// trims tells whether now is the moment, a tick after the last time.
+func (p *pace) trims(u usage, now time.Time) bool {
+	isCalm := u.allocated-p.last.allocated < calm
+	p.last = u
+	return isCalm && !now.Before(p.next) && u.resident > u.live+max(worthwhile, u.live/8)
+}
+
+// trimmed notes that one began then and took that long.
+func (p *pace) trimmed(began time.Time, took time.Duration) {
+	p.next = began.Add(rest * took)
+}
+
+// watch tells of each collection, until ctx ends: an object that nobody holds
+// is found dead by each, and makes the next one.
+func watch(ctx context.Context, collected chan<- struct{}) {
+	type sentinel struct{ _ [16]byte } // too large to share its block with others
+	runtime.AddCleanup(new(sentinel), func(struct{}) {
+		if ctx.Err() != nil {
+			return
+		}
+		select {
+		case collected <- struct{}{}:
+		default:
+		}
+		watch(ctx, collected)
+	}, struct{}{})
+}

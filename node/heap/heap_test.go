@@ -1,0 +1,113 @@
+package heap
+
+import (
+	"context"
+	"runtime"
+	"runtime/metrics"
+	"testing"
+	"time"
+)
+
+func TestSmallHeapsGetRoom(t *testing.T) {
+	for _, c := range []struct {
+		live uint64
+		want int
+	}{
+		{0, 400}, {1 << 20, 400}, {4 << 20, 400}, {5 << 20, 320}, {8 << 20, 200}, {15 << 20, 100}, {16 << 20, 100}, {1 << 40, 100},
+	} {
+		got := percent(c.live)
+		if got != c.want {
+			t.Errorf("live %d: percent %d, want %d", c.live, got, c.want)
+		}
+		if grows := c.live * uint64(got) / 100; got > minPercent && grows > room {
+			t.Errorf("live %d: grows by %d", c.live, grows)
+		}
+	}
+}
+
+func TestMemoryIsGivenBackWhenCalm(t *testing.T) {
+	const mb = 1 << 20
+	now := time.Unix(1000, 0)
+	p := pace{last: usage{allocated: 100 * mb}, next: now}
+	for i, s := range []struct {
+		name                      string
+		live, resident, allocated uint64
+		want                      bool
+	}{
+		{"busy", 4 * mb, 20 * mb, 120 * mb, false},
+		{"calm", 4 * mb, 20 * mb, 120*mb + 1000, true},
+		{"too soon", 4 * mb, 20 * mb, 120*mb + 1000, false},
+		{"still too soon", 4 * mb, 20 * mb, 120*mb + 1000, false},
+		{"later", 4 * mb, 20 * mb, 120*mb + 1000, true},
+		{"little to give", 4 * mb, 4*mb + 500<<10, 120*mb + 1000, false},
+		{"little for its size", 80 * mb, 90 * mb, 120*mb + 1000, false},
+		{"much for its size", 80 * mb, 91 * mb, 120*mb + 1000, true},
+	} {
+		now = now.Add(tick)
+		if got := p.trims(usage{s.live, s.resident, s.allocated}, now); got != s.want {
+			t.Errorf("%d, %s: %v", i, s.name, got)
+		} else if got {
+			p.trimmed(now, 12*time.Millisecond)
+		}
+		if s.name == "later" {
+			p.next = now
+		}
+	}
+}
+
+func TestEachCollectionIsTold(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	collected := make(chan struct{}, 1)
+	watch(ctx, collected)
+	for range 3 {
+		runtime.GC()
+		select {
+		case <-collected:
+		case <-time.After(10 * time.Second):
+			t.Fatal("a collection was not told")
+		}
+	}
+}
+
+func TestMetricsAreKnown(t *testing.T) {
+	runtime.GC()
+	if u := read(); u.live == 0 || u.resident < u.live/2 || u.allocated == 0 {
+		t.Errorf("metrics of %s: %+v", runtime.Version(), u)
+	}
+}
+
+// gcPercent is the setting in force.
+func gcPercent() int {
+	s := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+	metrics.Read(s)
+	return int(s[0].Value.Uint64())
+}
+
+func TestKeepPutsThePaceBack(t *testing.T) {
+	t.Setenv("GOGC", "")
+	before := gcPercent()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan struct{})
+	go func() { defer close(done); Keep(ctx) }()
+	for deadline := time.Now().Add(10 * time.Second); gcPercent() != maxPercent; runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatalf("percent %d while the heap is small", gcPercent())
+		}
+	}
+	cancel()
+	<-done
+	if got := gcPercent(); got != before {
+		t.Errorf("percent %d afterwards, was %d", got, before)
+	}
+}
+
+func TestWhoSetsGOGCIsLeftAlone(t *testing.T) {
+	t.Setenv("GOGC", "77")
+	before := gcPercent()
+	Keep(t.Context()) // which returns at once
+	if got := gcPercent(); got != before {
+		t.Errorf("percent %d, was %d", got, before)
+	}
+}

@@ -1,0 +1,400 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"penstock/node/admin"
+)
+
+// oneService is a listener with a service of one endpoint.
+func oneService(b *backend) string {
+	return fmt.Sprintf(`
+kind: Listener
+name: edge
+spec: {address: "127.0.0.1:0", service: apps}
+---
+kind: Service
+name: apps
+spec: {endpoints: [{address: "%s"}]}
+`, b.at())
+}
+
+func TestChangesActAtOnceAndLeaveConnectionsAlone(t *testing.T) {
+	v1, v2 := newBackend(t, "v1"), newBackend(t, "v2")
+	n := startNode(t, oneService(v1))
+	edge := n.at(t, "edge")
+	var old []net.Conn
+	expect := func(want string) {
+		t.Helper()
+		conn, got := dial(t, edge)
+		if got != want {
+			t.Fatalf("a new connection came to %s, want %s", got, want)
+		}
+		old = append(old, conn)
+		for _, c := range old {
+			echo(t, c)
+		}
+	}
+	expect("v1")
+	n.mustApply(t, strings.Replace(oneService(v1), v1.at(), v2.at(), 1))
+	expect("v2")
+	n.mustApply(t, fmt.Sprintf(`
+kind: Service
+name: other
+spec: {endpoints: [{address: "%s"}], connect: {timeout: 2s}}
+---
+kind: MeshTCPRoute
+name: all
+spec:
+  to:
+  - targetRef: {kind: MeshService, name: apps}
+    rules: [{default: {backendRefs: [{kind: MeshService, name: other}]}}]
+`, v1.at()))
+	expect("v1")
+	n.mustDelete(t, "meshtcproute", "all")
+	expect("v2")
+	n.mustApply(t, strings.Replace(oneService(v2), "service: apps}", "service: apps, limits: {perSource: 100}, timeouts: {hello: 3s}}", 1))
+	expect("v2")
+	n.mustApply(t, strings.Replace(oneService(v2), `name: edge`, `name: edge2`, 1))
+	expect("v2")
+	n.mustDelete(t, "listener", "edge")
+	for _, c := range old {
+		echo(t, c)
+	}
+	waitFor(t, "the deleted listener to refuse connections", func() bool {
+		c, err := net.Dial("tcp", edge)
+		if err == nil {
+			c.Close()
+		}
+		return errors.Is(err, syscall.ECONNREFUSED)
+	})
+	for _, c := range old {
+		echo(t, c)
+	}
+}
+
+func TestAFailedConnectGoesToAnotherEndpoint(t *testing.T) {
+	good := newBackend(t, "good")
+	n := startNode(t, strings.Replace(oneService(good), "[{address:", `[{address: "127.0.0.1:1"}, {address:`, 1))
+	for range 4 {
+		if _, name := dial(t, n.at(t, "edge")); name != "good" {
+			t.Errorf("came to %q", name)
+		}
+	}
+}
+
+func TestTheReasonSaysHowTheLastAttemptFailed(t *testing.T) {
+	n := startNode(t, `
+kind: Listener
+name: edge
+spec: {address: "127.0.0.1:0", service: apps}
+---
+kind: Service
+name: apps
+spec: {endpoints: [{address: "127.0.0.1:1"}]}
+`)
+	if got := attempt(n.at(t, "edge")); got != "" {
+		t.Errorf("%q came from nowhere", got)
+	}
+	waitFor(t, "the line of the access log", func() bool { return strings.Contains(n.lines.String(), `reason=connect_refused error="connection refused"`) })
+	waitFor(t, "the connection to be counted", func() bool {
+		return n.metric(t, `penstock_connections_total{listener="edge",result="connect_refused",service="apps"}`) == "1"
+	})
+}
+
+// TestEarlyResetsEject (rule 16): an endpoint that takes connections and
+// resets them before its first byte gets no more of them.
+func TestEarlyResetsEject(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			c.(*net.TCPConn).SetLinger(0)
+			c.Close()
+		}
+	}()
+	t.Cleanup(func() { ln.Close(); <-done })
+	good := newBackend(t, "good")
+	n := startNode(t, fmt.Sprintf(`
+kind: Listener
+name: edge
+spec: {address: "127.0.0.1:0", service: apps}
+---
+kind: Service
+name: apps
+spec:
+  ejection: {failures: 2, window: 1h, duration: 1h}
+  endpoints: [{address: "%s"}, {address: "%s"}]
+`, ln.Addr(), good.at()))
+	edge := n.at(t, "edge")
+	waitFor(t, "the ejection", func() bool {
+		attempt(edge)
+		return n.mustStatus(t).Services[0].Endpoints[0].Health == "ejected"
+	})
+	for range 4 {
+		if _, name := dial(t, edge); name != "good" {
+			t.Errorf("came to %q", name)
+		}
+	}
+	if got := n.metric(t, fmt.Sprintf(`penstock_endpoint_ejected{endpoint="%s",service="apps"}`, ln.Addr())); got != "1" {
+		t.Errorf("endpoint_ejected is %q, want 1", got)
+	}
+}
+
+func TestAnAddressInUseConcernsItsListenerAlone(t *testing.T) {
+	b := newBackend(t, "b")
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	n := startNode(t, oneService(b)+fmt.Sprintf(`
+---
+kind: Listener
+name: blocked
+spec: {address: "%s", service: apps}
+`, taken.Addr()))
+	status := n.mustStatus(t).Listeners
+	if len(status) != 2 || status[0].State != "failed" || !strings.Contains(status[0].Error, "in use") || status[1].State != "listening" {
+		t.Errorf("status %+v", status)
+	}
+	if got := n.metric(t, `penstock_listener_up{listener="blocked"}`); got != "0" {
+		t.Errorf("listener_up of the blocked one is %q", got)
+	}
+	if _, name := dial(t, n.at(t, "edge")); name != "b" {
+		t.Errorf("the other listener came to %q", name)
+	}
+	taken.Close()
+	waitFor(t, "the listener to get its address", func() bool { return n.mustStatus(t).Listeners[0].State == "listening" })
+}
+
+func TestUnixSocketsOnBothSides(t *testing.T) {
+	dir := t.TempDir()
+	ln, err := net.Listen("unix", filepath.Join(dir, "b.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			io.WriteString(c, "unix\n")
+			c.Close()
+		}
+	}()
+	t.Cleanup(func() { ln.Close(); <-done })
+	n := startNode(t, fmt.Sprintf(`
+kind: Listener
+name: edge
+spec: {address: "unix:%s/edge.sock", service: apps}
+---
+kind: Service
+name: apps
+spec: {endpoints: [{address: "unix:%s/b.sock"}]}
+`, dir, dir))
+	conn, err := net.Dial("unix", n.at(t, "edge"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(10 * time.Second))
+	if got := readLine(t, conn); got != "unix" {
+		t.Errorf("came to %q", got)
+	}
+}
+
+func TestHostNamesAreResolved(t *testing.T) {
+	b := newBackend(t, "b")
+	_, port, _ := net.SplitHostPort(b.at())
+	n := startNode(t, strings.Replace(oneService(b), b.at(), "localhost:"+port, 1))
+	edge := n.at(t, "edge")
+	waitFor(t, "the name to be resolved", func() bool { return attempt(edge) == "b\n" })
+}
+
+func TestANameWithoutAddressIsToldInStatus(t *testing.T) {
+	n := startNode(t, strings.Replace(oneService(newBackend(t, "b")), "[{address:", `[{address: "nowhere.invalid:1"}, {address:`, 1))
+	waitFor(t, "the lookup to fail", func() bool {
+		s := n.mustStatus(t).Services[0]
+		e := s.Endpoints[len(s.Endpoints)-1]
+		return s.State == "1/2 usable" && e.Address == "nowhere.invalid:1" && e.Health == "unresolved" && e.Error != ""
+	})
+}
+
+func TestListenersRunWhereTheirTagsSay(t *testing.T) {
+	b := newBackend(t, "b")
+	n := startNode(t, oneService(b)+`
+---
+kind: Listener
+name: elsewhere
+spec: {address: "127.0.0.1:0", service: apps, nodes: {zone: b}}
+---
+kind: Listener
+name: here
+spec: {address: ":0", service: apps, nodes: {zone: a}}
+`, func(c *Config) { c.Tags, c.Bind = map[string]string{"zone": "a"}, "127.0.0.2" })
+	names := ""
+	for _, l := range n.mustStatus(t).Listeners {
+		names += l.Name + " "
+	}
+	if names != "edge here " {
+		t.Errorf("this node runs %q", names)
+	}
+	if at := n.at(t, "here"); !strings.HasPrefix(at, "127.0.0.2:") {
+		t.Errorf("an address without a host listens at %s, want the node's --bind", at)
+	}
+}
+
+func TestDrain(t *testing.T) {
+	b := newBackend(t, "b")
+	n := startNode(t, oneService(b), func(c *Config) { c.DrainWait, c.DrainTimeout = 300*time.Millisecond, 200*time.Millisecond })
+	edge := n.at(t, "edge")
+	conn, _ := dial(t, edge)
+	if code, body := n.get(t, "/readyz"); code != 200 {
+		t.Fatalf("readyz before: %d %s", code, body)
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- n.Stop(context.Background()) }()
+	waitFor(t, "the node not to be ready", func() bool { return n.state.notReady() != "" })
+	if code, body := n.get(t, "/readyz"); code != 503 || !strings.Contains(body, "draining") {
+		t.Errorf("readyz while draining: %d %s", code, body)
+	}
+	if got := n.metric(t, `penstock_state{state="draining"}`); got != "1" {
+		t.Errorf("state draining is %q", got)
+	}
+	dial(t, edge) // still accepted
+	echo(t, conn) // and carried
+	if _, err := conn.Read(make([]byte, 1)); err == nil {
+		t.Error("the connection outlives the drain")
+	}
+	if err := <-stopped; err != nil {
+		t.Errorf("Stop: %v", err)
+	}
+	if got := strings.Count(n.lines.String(), "reason=drained"); got != 2 {
+		t.Errorf("%d connections were drained, want 2:\n%s", got, n.lines.String())
+	}
+}
+
+func TestStopEndsAtOnceWithItsContext(t *testing.T) {
+	b := newBackend(t, "b")
+	n := startNode(t, oneService(b), func(c *Config) { c.DrainWait, c.DrainTimeout = time.Hour, time.Hour })
+	dial(t, n.at(t, "edge"))
+	ctx, cancel := context.WithCancel(t.Context())
+	stopped := make(chan error, 1)
+	go func() { stopped <- n.Stop(ctx) }()
+	waitFor(t, "the drain to begin", func() bool { return n.state.notReady() != "" })
+	cancel()
+	if err := <-stopped; err != nil {
+		t.Errorf("Stop: %v", err)
+	}
+	if !strings.Contains(n.lines.String(), "reason=shutdown") {
+		t.Errorf("the connection did not end by the shutdown:\n%s", n.lines.String())
+	}
+}
+
+func TestDrainByCommandKeepsTheProcess(t *testing.T) {
+	b := newBackend(t, "b")
+	n := startNode(t, oneService(b))
+	conn, _ := dial(t, n.at(t, "edge"))
+	over := time.Duration(0)
+	if _, err := admin.Call[admin.DrainResult](t.Context(), n.client, admin.MethodDrain, admin.DrainRequest{Node: "n2"}); err == nil {
+		t.Error("another node's drain was taken")
+	}
+	r, err := admin.Call[admin.DrainResult](t.Context(), n.client, admin.MethodDrain, admin.DrainRequest{Node: "n1", Over: &over})
+	if err != nil || r.Connections != 1 {
+		t.Fatalf("drain: %+v, %v", r, err)
+	}
+	if _, err := conn.Read(make([]byte, 1)); err == nil {
+		t.Error("the connection outlives the drain")
+	}
+	waitFor(t, "the end of the drain", func() bool { return n.mustStatus(t).Nodes[0].State == "drained" })
+}
+
+func TestDataDirIsForOneNodeAndItsOwner(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	n := startNode(t, "", func(c *Config) { c.DataDir = dir })
+	info, err := os.Stat(filepath.Join(dir, SocketName))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("socket: %v, %v; want mode 0600", info, err)
+	}
+	if _, err := Start(Config{Dev: true, Cluster: "127.0.0.1:0", HTTP: "127.0.0.1:0", DataDir: dir}); !errors.Is(err, errDataDirTaken) {
+		t.Errorf("a second node in the same folder: %v", err)
+	}
+	c, err := admin.Dial(t.Context(), "unix:"+filepath.Join(dir, SocketName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if v, err := admin.Call[admin.Version](t.Context(), c, admin.MethodVersion, admin.Empty{}); err != nil || v.Version != "test" {
+		t.Errorf("version over the socket: %+v, %v", v, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	n.Stop(ctx)
+	// What a node that was killed leaves behind is in nobody's way.
+	if err := os.WriteFile(filepath.Join(dir, SocketName), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	startNode(t, "", func(c *Config) { c.DataDir = dir })
+}
+
+func TestStartRefusesWhatCannotWork(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	base := Config{Dev: true, Cluster: "127.0.0.1:0", HTTP: "127.0.0.1:0"}
+	for name, c := range map[string]struct {
+		change func(*Config)
+		want   string
+	}{
+		"cluster taken":     {func(c *Config) { c.Cluster = taken.Addr().String() }, "--cluster: "},
+		"http taken":        {func(c *Config) { c.HTTP = taken.Addr().String() }, "--http: "},
+		"open to the world": {func(c *Config) { c.Cluster = "0.0.0.0:0" }, "--cluster 0.0.0.0:0: with --dev"},
+		"http for all":      {func(c *Config) { c.HTTP = "[::]:0" }, "only a loopback address"},
+		"bad bind":          {func(c *Config) { c.Bind = "localhost" }, "--bind localhost"},
+		"bad loops":         {func(c *Config) { c.Loops = -1 }, "--loops -1"},
+		"small budget":      {func(c *Config) { c.MemoryBudget = 1 }, "--memory-budget"},
+		"bad access log":    {func(c *Config) { c.AccessLog = "some" }, "--access-log some"},
+		"bad name":          {func(c *Config) { c.Name = "a b" }, "--name"},
+		"no data folder":    {func(c *Config) { c.Dev = false }, "--data-dir"},
+		"negative wait":     {func(c *Config) { c.DrainWait = -1 }, "--drain-wait"},
+		"negative window":   {func(c *Config) { c.DrainTimeout = -1 }, "--drain-timeout"},
+		"broken reference": {func(c *Config) {
+			c.Resources = objects(t, "kind: Listener\nname: edge\nspec: {address: \"127.0.0.1:0\", service: nobody}")
+		}, "Listener/edge spec.service: there is no such Service (nobody)"},
+	} {
+		cfg := base
+		c.change(&cfg)
+		if n, err := Start(cfg); err == nil {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			n.Stop(ctx)
+			t.Errorf("%s: started", name)
+		} else if !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}

@@ -1,0 +1,283 @@
+package node
+
+import (
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"net"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"penstock/netio"
+	"penstock/node/admin"
+)
+
+// TestEveryReasonIsCounted: a reason that is added to the rooms has a counter.
+func TestEveryReasonIsCounted(t *testing.T) {
+	found := 0
+	for _, file := range []string{"../netio/reason.go", "../routing/routing.go"} {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			spec, ok := n.(*ast.ValueSpec)
+			if !ok {
+				return true
+			}
+			if id, ok := spec.Type.(*ast.Ident); !ok || id.Name != "Reason" {
+				return true
+			}
+			for _, v := range spec.Values {
+				text, err := strconv.Unquote(v.(*ast.BasicLit).Value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, counted := reasonIndex[netio.Reason(text)]; text != "" && !counted {
+					t.Errorf("%s: reason %q has no counter", file, text)
+				}
+				found++
+			}
+			return true
+		})
+	}
+	if found < len(reasons) {
+		t.Errorf("found %d reasons in the code, counters for %d", found, len(reasons))
+	}
+}
+
+// TestAccessLog (rule 20): one line at the end by default; one at connect too,
+// where all is asked for; none where it is off.
+func TestAccessLog(t *testing.T) {
+	for mode, want := range map[string][]string{
+		AccessOff:    nil,
+		AccessClosed: {"connection closed"},
+		AccessAll:    {"connection opened", "connection closed"},
+	} {
+		t.Run(mode, func(t *testing.T) {
+			b := newBackend(t, "b")
+			n := startNode(t, oneService(b), func(c *Config) { c.AccessLog, c.AccessJSON = mode, true })
+			conn, _ := dial(t, n.at(t, "edge"))
+			echo(t, conn)
+			conn.Close()
+			waitFor(t, "the end of the connection", func() bool {
+				return n.metric(t, `penstock_connections_total{listener="edge",result="client_fin",service="apps"}`) == "1"
+			})
+			waitFor(t, "the lines", func() bool { return strings.Count(n.lines.String(), "\n") == len(want) })
+			var got []string
+			for line := range strings.Lines(n.lines.String()) {
+				var l struct {
+					Msg, Listener, Client, Service, Endpoint, Reason string
+					In, Out                                          int
+				}
+				if err := json.Unmarshal([]byte(line), &l); err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, l.Msg)
+				if l.Listener != "edge" || l.Client != conn.LocalAddr().String() || l.Service != "apps" || l.Endpoint != b.at() {
+					t.Errorf("line %s", line)
+				}
+				if l.Msg == "connection closed" && (l.Reason != "client_fin" || l.In != 5 || l.Out != 7) {
+					t.Errorf("line %s", line)
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("lines %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+// TestOpenConnectionsAreLoggedFromTimeToTime (rule 20).
+func TestOpenConnectionsAreLoggedFromTimeToTime(t *testing.T) {
+	b := newBackend(t, "b")
+	n := startNode(t, oneService(b), func(c *Config) { c.AccessLog = AccessAll })
+	conn, _ := dial(t, n.at(t, "edge"))
+	echo(t, conn)
+	n.logOpen(time.Now(), time.Hour)
+	n.logOpen(time.Now(), 0)
+	waitFor(t, "the line", func() bool { return strings.Contains(n.lines.String(), `msg="connection open"`) })
+	want := "service=apps endpoint=" + b.at() + " in=5 out=7"
+	if got := n.lines.String(); strings.Count(got, `msg="connection open"`) != 1 || !strings.Contains(got, want) {
+		t.Errorf("logged\n%swant one line with %s", got, want)
+	}
+}
+
+func TestMetricsCountWhatHappened(t *testing.T) {
+	b := newBackend(t, "b")
+	n := startNode(t, oneService(b))
+	edge := n.at(t, "edge")
+	conn, _ := dial(t, edge)
+	echo(t, conn)
+	const flow = `listener="edge",service="apps"`
+	for series, want := range map[string]string{
+		`penstock_connections{` + flow + `}`:                                      "1",
+		`penstock_routed_connections_total{` + flow + `}`:                         "1",
+		`penstock_bytes_total{direction="in",` + flow + `}`:                       "5",
+		`penstock_bytes_total{direction="out",` + flow + `}`:                      "7",
+		`penstock_connect_duration_seconds_count{service="apps"}`:                 "1",
+		`penstock_accepted_connections`:                                           "1",
+		`penstock_listener_up{listener="edge"}`:                                   "1",
+		`penstock_endpoint_connections{endpoint="` + b.at() + `",service="apps"}`: "1",
+		`penstock_resources{kind="Service"}`:                                      "1",
+		`penstock_configuration_index`:                                            "1",
+		`penstock_ready`:                                                          "1",
+		`penstock_build_info{version="test"}`:                                     "1",
+	} {
+		if got := n.metric(t, series); got != want {
+			t.Errorf("%s is %q, want %s", series, got, want)
+		}
+	}
+	if err := n.apply(t, strings.Replace(oneService(b), "service: apps}", "service: nobody}", 1)); err == nil {
+		t.Fatal("a reference to nothing was applied")
+	}
+	n.mustApply(t, oneService(newBackend(t, "c")))
+	for result, want := range map[string]string{"refused": "1", "done": "1"} {
+		if got := n.metric(t, `penstock_configuration_changes_total{result="`+result+`"}`); got != want {
+			t.Errorf("changes %s: %q, want %s", result, got, want)
+		}
+	}
+}
+
+// TestSeriesGoWithTheirListener, once its connections have ended.
+func TestSeriesGoWithTheirListener(t *testing.T) {
+	b := newBackend(t, "b")
+	n := startNode(t, oneService(b))
+	conn, _ := dial(t, n.at(t, "edge"))
+	n.mustDelete(t, "listener", "edge")
+	n.mustDelete(t, "service", "apps")
+	n.rooms.tidy(time.Now())
+	const series = `penstock_connections{listener="edge",service="apps"}`
+	if got := n.metric(t, series); got != "1" {
+		t.Errorf("with its connection open the series is %q", got)
+	}
+	conn.Close()
+	waitFor(t, "the series to go", func() bool { n.rooms.tidy(time.Now()); return n.metric(t, series) == "" })
+}
+
+func TestTopTellsRates(t *testing.T) {
+	b := newBackend(t, "b")
+	n := startNode(t, oneService(b))
+	conn, _ := dial(t, n.at(t, "edge"))
+	samples := 0
+	request := admin.TopRequest{Interval: 100 * time.Millisecond, Count: 2, Connections: 5}
+	err := admin.Stream(t.Context(), n.client, admin.MethodTop, request, func(s *admin.TopSample) error {
+		samples++
+		if len(s.Latest) != 1 || s.Latest[0].Service != "apps" || s.Latest[0].Endpoint != b.at() || s.Latest[0].Phase != "relaying" {
+			t.Errorf("latest connections %+v", s.Latest)
+		}
+		if len(s.Flows) != 1 || s.Flows[0].Connections != 1 || s.Connections != 1 || s.Flows[0].Service != "apps" {
+			t.Errorf("sample %+v", s)
+		}
+		if samples == 1 {
+			echo(t, conn)
+		} else if f := s.Flows[0]; f.InRate <= 0 || f.OutRate <= 0 || f.BytesIn != 5 {
+			t.Errorf("flow %+v", f)
+		}
+		return nil
+	})
+	if err != nil || samples != 2 {
+		t.Errorf("%d samples, %v", samples, err)
+	}
+	err = admin.Stream(t.Context(), n.client, admin.MethodTop, admin.TopRequest{Interval: time.Millisecond}, func(*admin.TopSample) error { return nil })
+	if err == nil {
+		t.Error("an interval of 1ms was taken")
+	}
+}
+
+func TestHTTP(t *testing.T) {
+	b := newBackend(t, "b")
+	n := startNode(t, oneService(b))
+	for _, c := range []struct {
+		path string
+		code int
+		body string
+	}{
+		{"/healthz", 200, "ok"},
+		{"/readyz", 200, "ready"},
+		{"/v1/status", 200, `"appliedIndex":1`},
+		{"/v1/members", 200, `"role":"leader"`},
+		{"/v1/version", 200, `"version":"test"`},
+		{"/v1/services", 200, `[{"kind":"Service"`},
+		{"/v1/service/apps", 200, `{"kind":"Service"`},
+		{"/v1/service/nobody", 404, `there is no Service \"nobody\"`},
+		{"/v1/servants", 404, `unknown kind`},
+		{"/ui/", 404, ""},
+		{"/debug/pprof/", 404, ""},
+	} {
+		if code, body := n.get(t, c.path); code != c.code || !strings.Contains(body, c.body) {
+			t.Errorf("%s: %d %s", c.path, code, body)
+		}
+	}
+	for host, want := range map[string]int{
+		"localhost:80": 200, "LOCALHOST": 200, "127.9.9.9:1": 200, "[::1]:80": 200, "::1": 200,
+		"evil.example": 403, "127.0.0.1.evil.example:80": 403, "10.0.0.1": 403, "localhost.evil.example": 403,
+	} {
+		if code, _ := n.getAs(t, "/v1/status", host); code != want {
+			t.Errorf("host %s: %d, want %d", host, code, want)
+		}
+	}
+	profiled := startNode(t, "", func(c *Config) { c.Pprof = true })
+	if code, _ := profiled.get(t, "/debug/pprof/cmdline"); code != 200 {
+		t.Errorf("pprof where it is asked for: %d", code)
+	}
+}
+
+// TestAbuseOfTheAdminPortDisturbsNobody: garbage on it, and the node serves.
+func TestAbuseOfTheAdminPortDisturbsNobody(t *testing.T) {
+	b := newBackend(t, "b")
+	n := startNode(t, oneService(b))
+	n.mustStatus(t) // a connection from before
+	for _, garbage := range []string{"GET / HTTP/1.1\r\n\r\n", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "APSK\x01\x01\x00\x00\xff\xff\xff\xff\x01aaaaaaaa", strings.Repeat("\x00", 5000)} {
+		conn, err := net.Dial("tcp", n.AdminAddr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.SetDeadline(time.Now().Add(20 * time.Second))
+		io.WriteString(conn, garbage)
+		io.Copy(io.Discard, conn)
+		conn.Close()
+	}
+	if s := n.mustStatus(t); len(s.Listeners) != 1 {
+		t.Errorf("status %+v", s)
+	}
+	if _, name := dial(t, n.at(t, "edge")); name != "b" {
+		t.Errorf("came to %q", name)
+	}
+}
+
+func TestSystemdIsTold(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notify")
+	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	socket.SetDeadline(time.Now().Add(10 * time.Second))
+	t.Setenv("NOTIFY_SOCKET", path)
+	n := startNode(t, "")
+	n.Stop(t.Context())
+	for _, want := range []string{"READY=1", "STOPPING=1"} {
+		b := make([]byte, 100)
+		if k, err := socket.Read(b); err != nil || string(b[:k]) != want {
+			t.Errorf("told %q, %v; want %s", b[:k], err, want)
+		}
+	}
+}
+
+func TestExplainRefusesWhatItCannotKnow(t *testing.T) {
+	n := startNode(t, oneService(newBackend(t, "b")))
+	for _, r := range []admin.ExplainRequest{{Listener: "nobody"}, {Listener: "edge", Client: "not an address"}} {
+		_, err := admin.Call[struct{}](t.Context(), n.client, admin.MethodExplain, r)
+		if err == nil || !strings.Contains(fmt.Sprint(err), "no") {
+			t.Errorf("%+v: %v", r, err)
+		}
+	}
+}

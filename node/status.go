@@ -1,0 +1,137 @@
+package node
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"penstock/node/accesslog"
+	"penstock/node/admin"
+	"penstock/routing"
+	"penstock/routing/endpoint"
+)
+
+// services are those in force, by name.
+func (n *Node) services() []*routing.Service {
+	byName := func(a, b *routing.Service) int { return cmp.Compare(a.Name(), b.Name()) }
+	return slices.SortedFunc(n.router.Table().Services(), byName)
+}
+
+// serviceStatus tells how the services' endpoints do.
+func (n *Node) serviceStatus() []admin.ServiceStatus {
+	now := time.Now()
+	out := []admin.ServiceStatus{}
+	for _, svc := range n.services() {
+		s := admin.ServiceStatus{Name: svc.Name(), Endpoints: []admin.EndpointStatus{}}
+		usable := 0
+		known := map[string]bool{}
+		for _, e := range svc.Group().Endpoints() {
+			one := n.endpointStatus(svc.Group(), e, now)
+			if e.Usable(now) {
+				usable++
+			}
+			known[e.Address] = true
+			s.Connections += one.Connections
+			s.Endpoints = append(s.Endpoints, one)
+		}
+		for _, e := range svc.Spec().Endpoints {
+			if !known[e.Address] {
+				known[e.Address] = true
+				s.Endpoints = append(s.Endpoints, n.unresolved(e.Address))
+			}
+		}
+		s.State = fmt.Sprintf("%d/%d usable", usable, len(s.Endpoints))
+		out = append(out, s)
+	}
+	return out
+}
+
+// unresolved is an endpoint whose host name has no address yet.
+func (n *Node) unresolved(address string) admin.EndpointStatus {
+	s := admin.EndpointStatus{Address: address, Health: "unresolved"}
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		if r, ok := n.rooms.resolver.StatusOf(strings.ToLower(host)); ok {
+			s.Error = r.Err
+		}
+	}
+	return s
+}
+
+func (n *Node) endpointStatus(g *endpoint.Group, e *endpoint.Endpoint, now time.Time) admin.EndpointStatus {
+	s := admin.EndpointStatus{Address: e.Address, Health: e.Health().String(), Connections: e.Active()}
+	if e.Addr.IsValid() {
+		s.Resolved = e.Addr.String()
+	}
+	if h, ok := n.rooms.checker.StatusOf(g, e); ok && e.Health() == endpoint.Unhealthy {
+		s.Error = h.Err
+	}
+	if e.Ejected(now) {
+		s.Health = "ejected"
+		s.Error = "until " + e.EjectedUntil().UTC().Format(time.RFC3339)
+	}
+	return s
+}
+
+// explain asks the table how it would decide.
+func (n *Node) explain(r *admin.ExplainRequest) (*routing.Explanation, error) {
+	in := routing.Input{Listener: r.Listener, ALPN: r.ALPN, Tags: r.Tags}
+	if r.SNI != nil {
+		in.ServerName, in.HasServerName = *r.SNI, true
+	}
+	if r.Client != "" {
+		addr, err := netip.ParseAddr(r.Client)
+		if err != nil {
+			return nil, admin.Errorf(admin.Invalid, "client %q: want an IP address", r.Client)
+		}
+		in.Client = addr
+	}
+	table := n.router.Table()
+	if _, ok := table.Listener(r.Listener); !ok {
+		return nil, admin.Errorf(admin.NotFound, "there is no Listener %q", r.Listener)
+	}
+	e := table.Explain(&in, time.Now())
+	return &e, nil
+}
+
+const (
+	// ongoingEvery is how often a connection is logged while it is open, with
+	// AccessAll.
+	ongoingEvery = 5 * time.Minute
+	// maxOngoing bounds the lines of one round.
+	maxOngoing = 50_000
+)
+
+// logOngoing writes a line for each open connection from time to time, so that
+// those which never end are seen too.
+func (n *Node) logOngoing() {
+	ticker := time.NewTicker(ongoingEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case now := <-ticker.C:
+			n.logOpen(now, ongoingEvery)
+		case <-n.alive.Done():
+			return
+		}
+	}
+}
+
+// logOpen writes a line for each connection of at least that age: what the
+// younger ones have is their first line.
+func (n *Node) logOpen(now time.Time, age time.Duration) {
+	for _, c := range n.engine.Connections(maxOngoing) {
+		if c.Age < age {
+			continue
+		}
+		service, at, _ := strings.Cut(c.Label, " ")
+		n.access.Write(accesslog.Record{
+			Event: accesslog.Ongoing, At: now, ID: c.ID, Listener: c.Listener, Client: c.Client,
+			SNI: c.ServerName, Service: service, Endpoint: at,
+			In: c.BytesIn, Out: c.BytesOut, Duration: c.Age,
+		})
+	}
+}

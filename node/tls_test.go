@@ -1,0 +1,239 @@
+package node
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"penstock/node/admin"
+)
+
+// dialTLS handshakes and reads the backend's name.
+func dialTLS(t *testing.T, addr string, config *tls.Config) (*tls.Conn, string, error) {
+	t.Helper()
+	raw, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { raw.Close() })
+	raw.SetDeadline(time.Now().Add(20 * time.Second))
+	conn := tls.Client(raw, config)
+	if err := conn.Handshake(); err != nil {
+		return nil, "", err
+	}
+	line := make([]byte, 0, 16)
+	for b := make([]byte, 1); ; line = append(line, b[0]) {
+		if _, err := io.ReadFull(conn, b); err != nil {
+			return conn, string(line), err
+		}
+		if b[0] == '\n' {
+			return conn, string(line), nil
+		}
+	}
+}
+
+func serial(c *tls.Conn) int64 { return c.ConnectionState().PeerCertificates[0].SerialNumber.Int64() }
+
+// terminating is a listener with a certificate for one name and one for a
+// wildcard.
+func terminating(b *backend, extra string) string {
+	return fmt.Sprintf(`
+kind: Listener
+name: edge
+spec:
+  address: 127.0.0.1:0
+  protocol: tls
+  tls: {mode: terminate, certificateRefs: [one, many]%s}
+  service: apps
+---
+kind: Service
+name: apps
+spec: {endpoints: [{address: "%s"}]}
+`, extra, b.at())
+}
+
+// TestCertificatesAreReplacedUnderConnections: new handshakes show the new
+// one, established connections go on.
+func TestCertificatesAreReplacedUnderConnections(t *testing.T) {
+	ca := newAuthority(t)
+	b := newBackend(t, "b")
+	cert, key, _ := ca.issue(t, "one.example")
+	wild, wildKey, _ := ca.issue(t, "*.many.example")
+	n := startNode(t, terminating(b, "")+certificate("one", cert, key)+certificate("many", wild, wildKey))
+	edge := n.at(t, "edge")
+	config := &tls.Config{RootCAs: ca.pool, ServerName: "one.example"}
+	first, name, err := dialTLS(t, edge, config)
+	if err != nil || name != "b" {
+		t.Fatalf("%q, %v", name, err)
+	}
+	if other, _, err := dialTLS(t, edge, &tls.Config{RootCAs: ca.pool, ServerName: "x.many.example"}); err != nil || serial(other) == serial(first) {
+		t.Errorf("the wildcard's name: %v", err)
+	}
+	cert, key, _ = ca.issue(t, "one.example")
+	n.mustApply(t, certificate("one", cert, key)[5:])
+	second, _, err := dialTLS(t, edge, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if serial(second) == serial(first) {
+		t.Error("the old certificate is still shown")
+	}
+	for _, c := range []net.Conn{first, second} {
+		echo(t, c)
+	}
+}
+
+// TestNobodyIsShownACertificateByDefault (rule 2): each doubtful hello gets a
+// refusal with its reason.
+func TestNobodyIsShownACertificateByDefault(t *testing.T) {
+	ca := newAuthority(t)
+	b := newBackend(t, "b")
+	cert, key, _ := ca.issue(t, "one.example")
+	wild, wildKey, _ := ca.issue(t, "*.many.example")
+	n := startNode(t, terminating(b, "")+certificate("one", cert, key)+certificate("many", wild, wildKey))
+	for name, reason := range map[string]string{
+		"two.example":  "no_certificate",
+		"many.example": "no_certificate",
+		"":             "no_sni",
+		"one..example": "bad_sni",
+	} {
+		if _, _, err := dialTLS(t, n.at(t, "edge"), &tls.Config{InsecureSkipVerify: true, ServerName: name}); err == nil {
+			t.Errorf("%q was let in", name)
+		}
+		waitFor(t, "reason "+reason, func() bool { return strings.Contains(n.lines.String(), "reason="+reason) })
+	}
+}
+
+func TestClientCertificates(t *testing.T) {
+	ca, other := newAuthority(t), newAuthority(t)
+	b := newBackend(t, "b")
+	cert, key, _ := ca.issue(t, "one.example")
+	_, _, good := ca.issue(t, "client")
+	_, _, bad := other.issue(t, "client")
+	auth := ", clientAuth: {mode: require, ca: " + fmt.Sprintf("%q", ca.pem) + "}"
+	text := strings.Replace(terminating(b, auth), "[one, many]", "[one]", 1)
+	n := startNode(t, text+certificate("one", cert, key))
+	for what, c := range map[string]struct {
+		certs []tls.Certificate
+		ok    bool
+	}{"none": {nil, false}, "ours": {[]tls.Certificate{good}, true}, "another's": {[]tls.Certificate{bad}, false}} {
+		_, _, err := dialTLS(t, n.at(t, "edge"), &tls.Config{RootCAs: ca.pool, ServerName: "one.example", Certificates: c.certs})
+		if (err == nil) != c.ok {
+			t.Errorf("certificate %s: %v", what, err)
+		}
+	}
+	waitFor(t, "two failed handshakes to be counted", func() bool {
+		return n.metric(t, `penstock_connections_total{listener="edge",result="handshake_failed",service=""}`) == "2"
+	})
+}
+
+func TestSessionsAreResumedUntilWhoIsLetInChanges(t *testing.T) {
+	ca, other := newAuthority(t), newAuthority(t)
+	b := newBackend(t, "b")
+	cert, key, _ := ca.issue(t, "one.example")
+	certs := certificate("one", cert, key)
+	auth := func(a *authority) string {
+		return strings.Replace(terminating(b, ", clientAuth: {mode: request, ca: "+fmt.Sprintf("%q", a.pem)+"}"), "[one, many]", "[one]", 1) + certs
+	}
+	n := startNode(t, auth(ca))
+	config := &tls.Config{RootCAs: ca.pool, ServerName: "one.example", ClientSessionCache: tls.NewLRUClientSessionCache(1)}
+	edge := n.at(t, "edge")
+	resumed := func() bool {
+		t.Helper()
+		c, _, err := dialTLS(t, edge, config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.ConnectionState().DidResume
+	}
+	if resumed() || !resumed() {
+		t.Error("the second connection is to resume the first one's session")
+	}
+	cert, key, _ = ca.issue(t, "one.example")
+	n.mustApply(t, certificate("one", cert, key)[5:])
+	if !resumed() {
+		t.Error("a new certificate is no reason for a full handshake")
+	}
+	n.mustApply(t, auth(other))
+	if resumed() {
+		t.Error("a session was resumed although others are let in now")
+	}
+}
+
+func TestTLSTowardsEndpoints(t *testing.T) {
+	ca, other := newAuthority(t), newAuthority(t)
+	_, _, pair := ca.issue(t, "127.0.0.1", "backend.example")
+	clientCert, clientKey, _ := ca.issue(t, "penstock")
+	b := serveBackend(t, "b", &tls.Config{
+		Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: ca.pool,
+	})
+	service := func(a *authority, more string) string {
+		return strings.Replace(oneService(b), "spec: {endpoints", fmt.Sprintf("spec: {tls: {ca: %q%s}, endpoints", a.pem, more), 1)
+	}
+	n := startNode(t, service(ca, ", certificateRef: me")+certificate("me", clientCert, clientKey))
+	if _, name := dial(t, n.at(t, "edge")); name != "b" {
+		t.Errorf("came to %q", name)
+	}
+	for what, text := range map[string]string{
+		"another's CA":          service(other, ", certificateRef: me"),
+		"another name":          service(ca, ", certificateRef: me, serverName: elsewhere.example"),
+		"no client certificate": service(ca, ", minVersion: \"1.2\""),
+	} {
+		n.mustApply(t, text)
+		if got := attempt(n.at(t, "edge")); got != "" {
+			t.Errorf("%s: %q came back", what, got)
+		}
+	}
+	waitFor(t, "three refusals", func() bool { return strings.Count(n.lines.String(), "reason=upstream") >= 3 })
+	n.mustApply(t, service(ca, ", certificateRef: me, serverName: backend.example"))
+	if _, name := dial(t, n.at(t, "edge")); name != "b" {
+		t.Errorf("by the name given: came to %q", name)
+	}
+}
+
+func TestPassthroughRoutesByName(t *testing.T) {
+	ca := newAuthority(t)
+	_, _, one := ca.issue(t, "one.example")
+	_, _, many := ca.issue(t, "x.many.example", "y.x.many.example")
+	a := serveBackend(t, "a", &tls.Config{Certificates: []tls.Certificate{one}})
+	b := serveBackend(t, "b", &tls.Config{Certificates: []tls.Certificate{many}})
+	n := startNode(t, fmt.Sprintf(`
+kind: Listener
+name: edge
+spec:
+  address: 127.0.0.1:0
+  protocol: tls
+  hosts:
+  - {names: [one.example], service: a}
+  - {names: ["*.many.example"], service: b}
+---
+kind: Service
+name: a
+spec: {endpoints: [{address: "%s"}]}
+---
+kind: Service
+name: b
+spec: {endpoints: [{address: "%s"}]}
+`, a.at(), b.at()))
+	edge := n.at(t, "edge")
+	for name, want := range map[string]string{"one.example": "a", "x.many.example": "b", "y.x.many.example": "b", "ONE.example": "a"} {
+		if _, got, err := dialTLS(t, edge, &tls.Config{RootCAs: ca.pool, ServerName: name}); err != nil || got != want {
+			t.Errorf("%s came to %q, %v; want %q", name, got, err, want)
+		}
+		sni := name
+		e, err := admin.Call[struct {
+			Service string `json:"service"`
+		}](t.Context(), n.client, admin.MethodExplain, admin.ExplainRequest{Listener: "edge", SNI: &sni})
+		if err != nil || e.Service != want {
+			t.Errorf("explain of %s: %+v, %v", name, e, err)
+		}
+	}
+	if _, _, err := dialTLS(t, edge, &tls.Config{RootCAs: ca.pool, ServerName: "two.example"}); err == nil {
+		t.Error("a name without a rule was let in")
+	}
+	waitFor(t, "the reason", func() bool { return strings.Contains(n.lines.String(), "sni=two.example reason=no_route") })
+}

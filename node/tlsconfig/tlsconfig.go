@@ -1,0 +1,211 @@
+// Package tlsconfig makes crypto/tls configurations from resources: for the
+// clients of a listener, and towards the endpoints of a service. Which
+// certificate a client is shown is routing's decision; here its name becomes a
+// configuration. A certificate that is replaced is used from the next
+// handshake on; what began with the old one goes on with it.
+//
+//	store := tlsconfig.NewStore()
+//	err := store.Set("tenant1-tls", certificate)
+//	server, err := tlsconfig.NewServer("edge", listener.TLS, store, tickets)
+//	config := server.For([]string{"tenant1-tls"})
+package tlsconfig
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"penstock/netio/tlsstream"
+	"penstock/routing/resource"
+)
+
+// errNoPEM says that a CA bundle holds no certificate.
+var errNoPEM = errors.New("holds no certificate in PEM")
+
+// Store has the certificates in force. Its methods may be called from anywhere.
+type Store struct {
+	mu sync.RWMutex
+	m  map[string]*tls.Certificate
+}
+
+// NewStore makes an empty store.
+func NewStore() *Store { return &Store{m: map[string]*tls.Certificate{}} }
+
+// Set puts a certificate in force. One that cannot be used is left out, so
+// that nobody is shown its predecessor for ever.
+func (s *Store) Set(name string, c *resource.Certificate) error {
+	pair, err := tls.X509KeyPair([]byte(c.Cert), []byte(c.Key))
+	if err != nil {
+		s.Delete(name)
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.m[name] = &pair
+	return nil
+}
+
+// Delete takes a certificate away.
+func (s *Store) Delete(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.m, name)
+}
+
+// find gives the certificates of these names; those that are missing are left out.
+func (s *Store) find(names []string) []*tls.Certificate {
+	found := make([]*tls.Certificate, 0, len(names))
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, name := range names {
+		if c := s.m[name]; c != nil {
+			found = append(found, c)
+		}
+	}
+	return found
+}
+
+// made is a configuration with the certificates it was made of.
+type made struct {
+	config *tls.Config
+	certs  []*tls.Certificate
+}
+
+// configs are variants of one configuration, made when first asked for.
+type configs struct {
+	store *Store
+	mu    sync.Mutex
+	m     map[string]made
+}
+
+// get gives the variant of that name with these certificates.
+func (c *configs) get(name string, certs []string, make func([]tls.Certificate) *tls.Config) *tls.Config {
+	now := c.store.find(certs)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if old, ok := c.m[name]; ok && slices.Equal(old.certs, now) {
+		return old.config
+	}
+	list := []tls.Certificate{}
+	for _, cert := range now {
+		list = append(list, *cert)
+	}
+	if c.m == nil {
+		c.m = map[string]made{}
+	}
+	config := make(list)
+	c.m[name] = made{config, now}
+	return config
+}
+
+// Server has the configurations of a terminating listener.
+type Server struct {
+	template *tls.Config
+	tickets  *tlsstream.Tickets
+	scope    string // of sessions
+	configs  configs
+}
+
+// NewServer makes them. Defaults must be filled in. With an error the result
+// lets nobody in.
+func NewServer(listener string, t *resource.ListenerTLS, store *Store, tickets *tlsstream.Tickets) (*Server, error) {
+	s := &Server{tickets: tickets, scope: listener, configs: configs{store: store}}
+	s.template = tlsstream.Defaults(&tls.Config{MinVersion: minVersion(t.MinVersion), NextProtos: t.ALPN})
+	if t.ClientAuth == nil || t.ClientAuth.Mode == "none" {
+		return s, nil
+	}
+	s.template.ClientAuth = tls.RequireAndVerifyClientCert
+	if t.ClientAuth.Mode == "request" {
+		s.template.ClientAuth = tls.VerifyClientCertIfGiven
+	}
+	// A session must not be resumed where other clients are let in.
+	s.scope += fmt.Sprintf("\x00%d %x", s.template.ClientAuth, sha256.Sum256([]byte(t.ClientAuth.CA)))
+	var err error
+	s.template.ClientCAs, err = pool(t.ClientAuth.CA)
+	return s, err
+}
+
+// For gives the configuration that shows one of these certificates, the first
+// that the client can use; nil where none of them is there.
+func (s *Server) For(certs []string) *tls.Config {
+	key := ""
+	if len(certs) > 0 {
+		key = certs[0]
+	}
+	if len(certs) > 1 {
+		key = strings.Join(certs, "\x00")
+	}
+	config := s.configs.get(key, certs, func(list []tls.Certificate) *tls.Config {
+		c := s.template.Clone()
+		c.Certificates = list
+		s.tickets.Share(c, s.scope)
+		return c
+	})
+	if len(config.Certificates) == 0 {
+		return nil
+	}
+	return config
+}
+
+// Client has the configurations towards the endpoints of a service.
+type Client struct {
+	base    *tls.Config
+	ref     []string // the certificate to show
+	configs configs
+}
+
+// NewClient makes them. Defaults must be filled in. With an error the result
+// trusts nobody.
+func NewClient(t *resource.ServiceTLS, store *Store) (*Client, error) {
+	c := &Client{configs: configs{store: store}, base: tlsstream.Defaults(&tls.Config{
+		MinVersion: minVersion(t.MinVersion), NextProtos: t.ALPN,
+		ServerName: t.ServerName, InsecureSkipVerify: t.InsecureSkipVerify,
+	})}
+	if t.CertificateRef != "" {
+		c.ref = []string{t.CertificateRef}
+	}
+	if t.CA == "" {
+		return c, nil
+	}
+	var err error
+	c.base.RootCAs, err = pool(t.CA)
+	return c, err
+}
+
+// For gives the configuration towards an endpoint on that host, whose name or
+// address is verified unless the service gives another one.
+func (c *Client) For(host string) *tls.Config {
+	if c.base.ServerName != "" {
+		host = c.base.ServerName
+	}
+	return c.configs.get(host, c.ref, func(list []tls.Certificate) *tls.Config {
+		config := c.base.Clone()
+		config.ServerName = host
+		config.Certificates = list
+		if len(list) > 0 {
+			// Sessions of the certificate before would be resumed as who it was.
+			config.ClientSessionCache = tls.NewLRUClientSessionCache(0)
+		}
+		return config
+	})
+}
+
+func minVersion(s string) uint16 {
+	if s == "1.3" {
+		return tls.VersionTLS13
+	}
+	return tls.VersionTLS12
+}
+
+func pool(ca string) (*x509.CertPool, error) {
+	p := x509.NewCertPool()
+	if !p.AppendCertsFromPEM([]byte(ca)) {
+		return p, fmt.Errorf("ca: %w", errNoPEM) // which nothing is verified by
+	}
+	return p, nil
+}

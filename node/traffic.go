@@ -1,0 +1,169 @@
+package node
+
+import (
+	"time"
+
+	"penstock/netio"
+	"penstock/node/accesslog"
+	"penstock/node/tlsconfig"
+	"penstock/routing"
+	"penstock/routing/endpoint"
+	"penstock/routing/resource"
+)
+
+// traffic is netio's Handler: it asks routing about each connection, and tells
+// it, the counters and the access log what became of it. Its methods run on
+// the loops and never wait.
+type traffic struct {
+	router *routing.Router
+	gone   *gone
+	flows  *flows
+	// client gives the TLS towards a service's endpoints; nil: plain.
+	client func(service string, spec *resource.Service) *tlsconfig.Client
+
+	access    *accesslog.Log // nil: off
+	accessAll bool
+}
+
+var _ netio.Handler = (*traffic)(nil)
+
+// Route implements netio.Handler.
+func (t *traffic) Route(c *netio.Conn) (netio.Plan, netio.Reason) {
+	in := routing.Input{Listener: c.Listener(), Client: c.Client().Addr()}
+	if h := c.Hello(); h != nil {
+		in.ServerName, in.HasServerName, in.ALPN = h.ServerName, h.HasServerName, h.ALPN
+	}
+	table := t.router.Table()
+	d, reason := table.Decide(&in)
+	if last := t.gone.table(in.Listener); reason == routing.NoListener && last != nil {
+		table = last
+		d, reason = table.Decide(&in)
+	}
+	if reason != routing.OK {
+		return nil, netio.Reason(reason)
+	}
+	s, ok := table.Service(d.Service())
+	if !ok {
+		return nil, netio.Reason(routing.NoBackend)
+	}
+	f := t.flows.get(c.Listener(), s.Name())
+	p := f.path.Load()
+	if p == nil || p.spec != s.Spec() {
+		p = newPath(f, s.Spec(), t.client(s.Name(), s.Spec()))
+		f.path.Store(p)
+	}
+	return &plan{traffic: t, flow: f, path: p, decision: d}, netio.OK
+}
+
+// Closed implements netio.Handler.
+func (t *traffic) Closed(c *netio.Conn, why netio.Reason) {
+	p, _ := c.Plan().(*plan)
+	if p == nil {
+		t.flows.get(c.Listener(), "").end(why)
+		if t.access != nil {
+			t.access.Write(t.record(c, nil, accesslog.Closed, why))
+		}
+		return
+	}
+	if t.access != nil {
+		t.access.Write(t.record(c, p, accesslog.Closed, why))
+	}
+	p.flow.end(why)
+	if why == netio.UpstreamReset && p.took > 0 {
+		if _, out := c.Bytes(); out == 0 {
+			p.decision.EarlyReset(time.Now())
+		}
+	}
+	p.decision.Closed()
+}
+
+// record is a line of the access log.
+func (t *traffic) record(c *netio.Conn, p *plan, event accesslog.Event, why netio.Reason) accesslog.Record {
+	r := accesslog.Record{
+		Event: event, At: time.Now(), ID: c.ID(), Listener: c.Listener(), Client: c.Client(),
+		SNI: c.ServerName(), Reason: string(why), Duration: c.Age(),
+	}
+	if event == accesslog.Closed {
+		r.Error = c.Failure()
+	}
+	r.In, r.Out = c.Bytes()
+	if p != nil {
+		r.Service, r.Endpoint = p.flow.service, p.endpoint()
+		r.Attempts, r.Connect = p.decision.Attempts(), p.took
+	}
+	return r
+}
+
+// plan is one routed connection. It lives as long as the connection, so it is
+// kept small.
+type plan struct {
+	traffic  *traffic
+	flow     *flow
+	path     *path // nil once connected
+	decision routing.Decision
+	took     time.Duration // to connect; 0: not connected
+}
+
+var (
+	_ netio.Plan    = (*plan)(nil)
+	_ netio.Labeler = (*plan)(nil)
+)
+
+// Next implements netio.Plan. What fails for want of something on this node is
+// not held against the endpoint, nor tried again.
+func (p *plan) Next(_ *netio.Conn, err error) (netio.Target, netio.Reason) {
+	if err != nil {
+		if why := netio.ConnectReason(err); why == netio.LimitFiles || why == netio.LimitHandshakes {
+			return netio.Target{}, why
+		}
+	}
+	e, reason := p.decision.Next(time.Now())
+	if reason != routing.OK {
+		return netio.Target{}, p.giveUp(err, reason)
+	}
+	return netio.Target{Addr: e.Addr, Unix: e.Unix, Profile: p.path.profileFor(e)}, netio.OK
+}
+
+// giveUp names the reason when no endpoint is left to try: how the last
+// attempt failed, unless it is the retry budget that forbids another one.
+func (p *plan) giveUp(err error, reason routing.Reason) netio.Reason {
+	spent := reason == routing.RetriesExhausted && p.decision.Attempts() < p.path.spec.Connect.Attempts
+	if err == nil || spent {
+		return netio.Reason(reason)
+	}
+	return netio.ConnectReason(err)
+}
+
+// Connected implements netio.Plan.
+func (p *plan) Connected(c *netio.Conn, took time.Duration) {
+	p.took = max(took, 1)
+	p.path = nil
+	p.decision.Connected(time.Now())
+	p.flow.connect.Observe(took.Seconds())
+	if p.traffic.accessAll {
+		p.traffic.access.Write(p.traffic.record(c, p, accesslog.Connected, netio.OK))
+	}
+}
+
+// Label implements netio.Labeler: "service endpoint".
+func (p *plan) Label() string { return p.flow.service + " " + p.endpoint() }
+
+// endpoint is where the connection is, or "".
+func (p *plan) endpoint() string {
+	if e := p.decision.Endpoint(); e != nil {
+		return endpointName(e)
+	}
+	return ""
+}
+
+// endpointName is an endpoint as logs and metrics call it: as the user wrote
+// it, and for a host name the address that it stands for now.
+func endpointName(e *endpoint.Endpoint) string {
+	if e.Unix != "" || !e.Addr.IsValid() {
+		return e.Address
+	}
+	if addr := e.Addr.String(); addr != e.Address {
+		return e.Address + "=" + addr
+	}
+	return e.Address
+}
