@@ -1,0 +1,140 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"penstock/node/admin"
+	"penstock/routing/resource"
+)
+
+// loaded is what a command was given with -f.
+type loaded struct {
+	objects []resource.Object
+	byKey   map[string]*resource.Object // of objects, by "Kind/name"
+	faults  resource.Faults
+}
+
+// load reads files, folders and "-" and reports every fault of each. The error
+// is for what could not be read at all.
+func load(paths []string, stdin io.Reader, kinds []resource.Kind) (*loaded, error) {
+	l := &loaded{byKey: map[string]*resource.Object{}}
+	for _, p := range paths {
+		if p == "-" {
+			data, err := readBounded(stdin, resource.MaxFileSize)
+			if err != nil {
+				return nil, fmt.Errorf("standard input: %w", err)
+			}
+			l.add("-", ".", data, kinds)
+			continue
+		}
+		files, err := expand(p)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range files {
+			data, err := readFile(name, resource.MaxFileSize)
+			if err != nil {
+				return nil, err
+			}
+			l.add(name, filepath.Dir(name), data, kinds)
+		}
+	}
+	for i := range l.objects {
+		o := &l.objects[i]
+		key := o.Key.String() //nolint:staticcheck // o.String() would not say that it is the key
+		if first, twice := l.byKey[key]; twice {
+			l.faults = append(l.faults, o.Fault("", fmt.Sprintf("stands here twice, first at %s:%d", first.File, first.Line), nil))
+			continue
+		}
+		l.byKey[key] = o
+	}
+	return l, nil
+}
+
+// add decodes one file and reads the files that it names.
+func (l *loaded) add(name, dir string, data []byte, kinds []resource.Kind) {
+	objects, faults := resource.Decode(name, data, kinds)
+	l.faults = append(l.faults, faults...)
+	for i := range objects {
+		l.faults = append(l.faults, resource.LoadFiles(&objects[i], dir, readFile)...)
+	}
+	l.objects = append(l.objects, objects...)
+}
+
+// expand lists the resource files of a path: itself, or what a folder holds at any depth, sorted.
+func expand(path string) ([]string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		return []string{path}, nil
+	}
+	var files []string
+	err = filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		if slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(p))) {
+			files = append(files, p)
+		}
+		return nil
+	})
+	if err == nil && len(files) == 0 {
+		err = fmt.Errorf("%s: holds no .yaml, .yml or .json file", path)
+	}
+	return files, err
+}
+
+// readFile reads at most limit bytes of a file and one more, which tells that
+// there are too many.
+func readFile(name string, limit int) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return readBounded(f, limit)
+}
+
+func readBounded(r io.Reader, limit int) ([]byte, error) {
+	return io.ReadAll(io.LimitReader(r, int64(limit)+1))
+}
+
+// documents gives the objects in the form in which they travel.
+func (l *loaded) documents() [][]byte {
+	docs := make([][]byte, len(l.objects))
+	for i, o := range l.objects {
+		docs[i] = resource.EncodeWithSecrets(o)
+	}
+	return docs
+}
+
+// locate gives a fault that a node found the file and line of its resource.
+func (l *loaded) locate(f admin.Fault) resource.Fault {
+	out := resource.Fault{Path: strings.TrimSpace(f.Key + " " + f.Path), Message: f.Message, Value: f.Value}
+	if o := l.byKey[f.Key]; o != nil {
+		out.File, out.Line = o.File, o.LineOf(f.Path)
+	}
+	return out
+}
+
+// relocate rewrites a node's refusal so that each fault says where it stands.
+func (l *loaded) relocate(err error) error {
+	var refusal *admin.Error
+	if !errors.As(err, &refusal) || len(refusal.Faults) == 0 {
+		return err
+	}
+	faults := make(resource.Faults, len(refusal.Faults))
+	for i, f := range refusal.Faults {
+		faults[i] = l.locate(f)
+	}
+	return faults
+}

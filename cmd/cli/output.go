@@ -1,0 +1,80 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+)
+
+// outputFlag adds -o with the formats that a command knows, the first being
+// the default.
+func outputFlag(cmd *cobra.Command, into *string, formats ...string) {
+	cmd.Flags().StringVarP(into, "output", "o", formats[0], "format: "+strings.Join(formats, ", "))
+	before := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		if !slices.Contains(formats, *into) {
+			return usagef("-o %s: want one of %s", *into, strings.Join(formats, ", "))
+		}
+		if before != nil {
+			return before(cmd, args)
+		}
+		return nil
+	}
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// printJSON writes v indented.
+func printJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// printTable writes rows in columns below a heading.
+func printTable(w io.Writer, heading []string, rows [][]string) {
+	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(tw, strings.Join(heading, "\t"))
+	for _, row := range rows {
+		for i, cell := range row {
+			if cell == "" {
+				row[i] = "-"
+			}
+		}
+		fmt.Fprintln(tw, strings.Join(row, "\t"))
+	}
+	tw.Flush()
+}
+
+// harmless makes a text that a stranger sent fit for a terminal, which could
+// take bytes of it for commands.
+func harmless(s string) string {
+	const longest = 64
+	if len(s) > longest {
+		s = s[:longest] + "..."
+	}
+	if strings.IndexFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) >= 0 {
+		return strconv.QuoteToASCII(s)
+	}
+	return s
+}
+
+// bytesText writes a number of bytes for people.
+func bytesText(n float64) string {
+	units := []string{"B", "KB", "MB", "GB", "TB"}
+	i := 0
+	for n >= 1000 && i < len(units)-1 {
+		n /= 1000
+		i++
+	}
+	if i == 0 {
+		return fmt.Sprintf("%.0f B", n)
+	}
+	return fmt.Sprintf("%.1f %s", n, units[i])
+}

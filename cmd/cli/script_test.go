@@ -1,0 +1,210 @@
+package cli_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"penstock/cmd/cli"
+	"penstock/node/admin"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"penstock": func() {
+			os.Exit(cli.Run(os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
+		},
+	})
+}
+
+// TestScripts runs the real command as testdata says. Each script's node has
+// the folder d, so commands reach it by its socket, and the services $A and $B
+// behind it, which say their name and echo.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata",
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("GORACE", "atexit_sleep_ms=0") // else each command takes a second more
+			e.Setenv("PENSTOCK_ADDR", "unix:"+filepath.Join(e.WorkDir, "d", "penstock.sock"))
+			for _, name := range []string{"A", "B"} {
+				ln, err := net.Listen("tcp", "127.0.0.1:0")
+				if err != nil {
+					return err
+				}
+				stop := serve(ln, name)
+				e.Defer(stop)
+				e.Setenv(name, ln.Addr().String())
+			}
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits":    exits,
+			"ready":    ready,
+			"expand":   expand,
+			"connect":  connect,
+			"readyz":   readyz,
+			"outlasts": outlasts,
+			"sigterm":  sigterm,
+		},
+	})
+}
+
+func serve(ln net.Listener, name string) (stop func()) {
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() {
+				defer conn.Close()
+				io.WriteString(conn, name)
+				io.Copy(conn, conn)
+			})
+		}
+	})
+	return func() { ln.Close(); wg.Wait() }
+}
+
+// exits CODE COMMAND...: the command ends with that code.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE COMMAND...")
+	}
+	err := ts.Exec(args[1], args[2:]...)
+	got := 0
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		got = exit.ExitCode()
+	} else if err != nil {
+		ts.Fatalf("%v", err)
+	}
+	if want, _ := strconv.Atoi(args[0]); got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+// ready: the node answers.
+func ready(ts *testscript.TestScript, _ bool, _ []string) {
+	until(ts, "the node to answer", func(c *admin.Client) bool {
+		_, err := admin.Call[admin.Version](context.Background(), c, admin.MethodVersion, admin.Empty{})
+		return err == nil
+	})
+}
+
+// until polls the node for a condition.
+func until(ts *testscript.TestScript, what string, cond func(*admin.Client) bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if c, err := admin.Dial(ctx, ts.Getenv("PENSTOCK_ADDR")); err == nil {
+			ok := cond(c)
+			c.Close()
+			if ok {
+				return
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			ts.Fatalf("still waiting for %s", what)
+		}
+	}
+}
+
+// expand FILE...: environment variables in the files are replaced.
+func expand(ts *testscript.TestScript, _ bool, args []string) {
+	for _, name := range args {
+		text := os.Expand(ts.ReadFile(name), ts.Getenv)
+		ts.Check(os.WriteFile(ts.MkAbs(name), []byte(text), 0o600))
+	}
+}
+
+// connect LISTENER NAME: a connection to the listener comes to that service.
+// With ! it comes to none.
+func connect(ts *testscript.TestScript, neg bool, args []string) {
+	until(ts, "listener "+args[0], func(c *admin.Client) bool {
+		s, err := admin.Call[admin.Status](context.Background(), c, admin.MethodStatus, admin.Empty{})
+		ts.Check(err)
+		for _, l := range s.Listeners {
+			if l.Name == args[0] && l.State == "listening" {
+				conn, err := net.Dial("tcp", l.Address)
+				if err != nil {
+					return neg
+				}
+				defer conn.Close()
+				conn.SetDeadline(time.Now().Add(10 * time.Second))
+				name := make([]byte, 1)
+				_, err = io.ReadFull(conn, name)
+				if neg {
+					return err != nil
+				}
+				if string(name) != args[1] {
+					ts.Fatalf("came to %q (%v), want %s", name, err, args[1])
+				}
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// readyz STATE: the node is in that state.
+func readyz(ts *testscript.TestScript, _ bool, args []string) {
+	until(ts, "state "+args[0], func(c *admin.Client) bool {
+		m, err := admin.Call[admin.Members](context.Background(), c, admin.MethodMembers, admin.Empty{})
+		return err == nil && (*m)[0].State == args[0]
+	})
+}
+
+// sigterm: the node whose folder is d is sent SIGTERM.
+func sigterm(ts *testscript.TestScript, _ bool, _ []string) {
+	pid, err := strconv.Atoi(strings.TrimSpace(ts.ReadFile(filepath.Join("d", "lock"))))
+	ts.Check(err)
+	ts.Check(syscall.Kill(pid, syscall.SIGTERM))
+}
+
+// outlasts LISTENER COMMAND...: a connection through the listener is there
+// before the command and works after it.
+func outlasts(ts *testscript.TestScript, _ bool, args []string) {
+	var conn net.Conn
+	until(ts, "listener "+args[0], func(c *admin.Client) bool {
+		s, err := admin.Call[admin.Status](context.Background(), c, admin.MethodStatus, admin.Empty{})
+		ts.Check(err)
+		for _, l := range s.Listeners {
+			if l.Name == args[0] && l.State == "listening" {
+				conn, err = net.Dial("tcp", l.Address)
+				ts.Check(err)
+			}
+		}
+		return conn != nil
+	})
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(10 * time.Second))
+	name := make([]byte, 1)
+	_, err := io.ReadFull(conn, name)
+	ts.Check(err)
+	ts.Check(ts.Exec(args[1], args[2:]...))
+	_, err = conn.Write([]byte("!"))
+	ts.Check(err)
+	_, err = io.ReadFull(conn, name)
+	ts.Check(err)
+	if name[0] != '!' {
+		ts.Fatalf("the connection echoes %q", name)
+	}
+}

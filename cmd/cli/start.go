@@ -1,0 +1,182 @@
+package cli
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"penstock/node"
+	"penstock/node/accesslog"
+	"penstock/node/heap"
+	"penstock/routing/resource"
+)
+
+// settings are the flags of start.
+type settings struct {
+	config    string
+	node      node.Config
+	resources []string
+	budget    int
+	logFormat string
+	logLevel  string
+
+	// Of clusters, which this build does not form.
+	init   bool
+	expect int
+	join   []string
+	gossip string
+}
+
+func startCommand() *cobra.Command {
+	var s settings
+	cmd := &cobra.Command{
+		Use:   "start",
+		Short: "Run a node",
+		Long: "Runs a node until SIGTERM or SIGINT, which drains it; a second one ends it at once.\n" +
+			"Each setting may stand in --config FILE (YAML, the same names) or in the environment (PENSTOCK_DRAIN_WAIT for --drain-wait); flags win over the environment, that over the file.",
+		Example: "  penstock start --dev --resources penstock.yaml",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !cmd.Flags().Changed("config") {
+				s.config = os.Getenv("PENSTOCK_CONFIG")
+			}
+			if err := resolveSettings(cmd, s.config); err != nil {
+				return err
+			}
+			if err := s.refuseClusters(cmd); err != nil {
+				return err
+			}
+			return s.run(cmd)
+		},
+	}
+	s.flags(cmd)
+	return cmd
+}
+
+func (s *settings) flags(cmd *cobra.Command) {
+	f, n := cmd.Flags(), &s.node
+	f.StringVar(&s.config, "config", "", "file with settings, in YAML (PENSTOCK_CONFIG)")
+	f.StringVar(&n.Name, "name", "", "name of the node (default the host's name)")
+	f.StringVar(&n.DataDir, "data-dir", "", "folder of the node; holds its socket penstock.sock (default with --dev: none, and no socket)")
+	f.StringVar(&n.Cluster, "cluster", "127.0.0.1:7947", "address that commands connect to")
+	f.StringVar(&n.HTTP, "http", "127.0.0.1:7948", "address of /healthz, /readyz, /metrics and /v1")
+	f.StringVar(&n.Bind, "bind", "127.0.0.1", "host of listeners whose address has none")
+	f.StringToStringVar(&n.Tags, "tag", nil, "tags of the node, k=v,...")
+	f.BoolVar(&n.Dev, "dev", false, "one node, in memory, without TLS and tokens: for trying things")
+	f.StringSliceVar(&s.resources, "resources", nil, "files or folders to apply when the node is new")
+	f.DurationVar(&n.DrainWait, "drain-wait", 5*time.Second, "on SIGTERM: keep accepting for that long, not ready")
+	f.DurationVar(&n.DrainTimeout, "drain-timeout", 30*time.Second, "then close connections over that window")
+	f.IntVar(&n.Loops, "loops", 0, "event loops (default the number of cores)")
+	f.IntVar(&s.budget, "memory-budget", 64, "MiB held for connections whose route is not known or whose endpoint is not connected yet")
+	f.IntVar(&n.MaxHandshakes, "max-handshakes", 4096, "TLS handshakes at once")
+	f.StringVar(&n.AccessLog, "access-log", node.AccessClosed, "off, closed (one line per connection, at its end) or all (at connect, every 5m and at the end)")
+	f.BoolVar(&n.Pprof, "pprof", false, "serve /debug/pprof/ at --http")
+	f.StringVar(&s.logFormat, "log-format", "text", "text or json")
+	f.StringVar(&s.logLevel, "log-level", "info", "debug, info, warn or error")
+
+	f.BoolVar(&s.init, "init", false, "start a new cluster of one")
+	f.IntVar(&s.expect, "expect", 0, "wait for that many nodes and form one cluster")
+	f.StringSliceVar(&s.join, "join", nil, "cluster addresses of nodes to join")
+	f.StringVar(&s.gossip, "gossip", "127.0.0.1:7946", "address of gossip")
+	f.StringVar(&n.Advertise, "advertise", "", "host that other nodes reach this one at")
+	_ = cmd.MarkFlagDirname("data-dir")
+	_ = cmd.MarkFlagFilename("config", "yaml", "yml")
+}
+
+// refuseClusters says what this build does not do, rather than doing less.
+func (s *settings) refuseClusters(cmd *cobra.Command) error {
+	for _, name := range []string{"init", "expect", "join", "gossip", "advertise"} {
+		if cmd.Flags().Changed(name) {
+			return usagef("--%s: this build runs single nodes; leave it out and use --dev", name)
+		}
+	}
+	if cmd.Flags().Changed("token") {
+		return usagef("--token: a node with --dev knows no tokens; leave it out")
+	}
+	if !s.node.Dev {
+		return usagef("this build runs single nodes without TLS and tokens between nodes and commands: start it with --dev")
+	}
+	return nil
+}
+
+// maxBudget bounds --memory-budget, in MiB.
+const maxBudget = 1 << 20
+
+// run starts the node and waits for its end.
+func (s *settings) run(cmd *cobra.Command) error {
+	log, err := s.logger(cmd)
+	if err != nil {
+		return err
+	}
+	s.node.Log = log
+	s.node.Version = Build()
+	if s.budget < 1 || s.budget > maxBudget {
+		return usagef("--memory-budget %d: want 1 to %d", s.budget, maxBudget)
+	}
+	s.node.MemoryBudget = int64(s.budget) << 20
+	s.node.AccessOut, s.node.AccessJSON = cmd.ErrOrStderr(), s.logFormat == "json"
+	if faults := s.node.Validate(); len(faults) > 0 {
+		return usagef("%s", strings.Join(faults, "; "))
+	}
+	if len(s.resources) > 0 {
+		l, err := load(s.resources, cmd.InOrStdin(), node.Kinds())
+		if err != nil {
+			return err
+		}
+		faults, _ := resource.ValidateSet(l.objects)
+		if faults = append(l.faults, faults...); len(faults) > 0 {
+			return faults
+		}
+		s.node.Resources = l.objects
+	}
+	// Signals that come while the node starts are kept until it listens to them.
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	pace, unpace := context.WithCancel(context.Background())
+	defer unpace()
+	go heap.Keep(pace)
+	n, err := node.Start(s.node)
+	if err != nil {
+		return err
+	}
+	select {
+	case sig := <-signals:
+		log.Info("draining; a second signal ends at once", "signal", sig.String(), "wait", s.node.DrainWait, "over", s.node.DrainTimeout)
+	case <-n.Done():
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		select {
+		case <-signals:
+			log.Warn("second signal: ending at once")
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return n.Stop(ctx)
+}
+
+func (s *settings) logger(cmd *cobra.Command) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(s.logLevel)); err != nil || !slices.Contains([]string{"debug", "info", "warn", "error"}, strings.ToLower(s.logLevel)) {
+		return nil, usagef("--log-level %s: want debug, info, warn or error", s.logLevel)
+	}
+	options := &slog.HandlerOptions{Level: level}
+	switch s.logFormat {
+	case "text":
+		return slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), options)), nil
+	case "json":
+		options.ReplaceAttr = accesslog.Seconds
+		return slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), options)), nil
+	}
+	return nil, usagef("--log-format %s: want text or json", s.logFormat)
+}

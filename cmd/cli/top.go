@@ -1,0 +1,132 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"penstock/node/admin"
+)
+
+func topCommand(t *target) *cobra.Command {
+	var once bool
+	var req admin.TopRequest
+	var output string
+	cmd := &cobra.Command{
+		Use:   "top",
+		Short: "Watch live connections and rates",
+		Long:  "On a terminal the screen is redrawn at each sample, until Ctrl-C. Otherwise, or with --once, lines are printed.",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if req.Interval < 100*time.Millisecond {
+				return usagef("--interval %v: want 100ms or more", req.Interval)
+			}
+			if req.Count < 0 {
+				return usagef("--count %d: want 1 or more, or 0 until interrupted", req.Count)
+			}
+			if req.Connections < 0 {
+				return usagef("--connections %d: want 0 or more", req.Connections)
+			}
+			if once {
+				req.Count = 1
+			}
+			w := cmd.OutOrStdout()
+			show := func(s *admin.TopSample) error { printSample(w, s); return nil }
+			switch {
+			case output == "json":
+				show = func(s *admin.TopSample) error { return printJSON(w, s) }
+			case !once && isTerminal(w):
+				leave := enterScreen(w)
+				defer leave()
+				show = func(s *admin.TopSample) error { drawSample(w, s); return nil }
+			}
+			return watch(cmd.Context(), t, req, show)
+		},
+	}
+	cmd.Flags().BoolVar(&once, "once", false, "one sample, then end")
+	cmd.Flags().IntVar(&req.Count, "count", 0, "that many samples, then end (default: until interrupted)")
+	cmd.Flags().DurationVar(&req.Interval, "interval", time.Second, "time between samples")
+	cmd.Flags().IntVar(&req.Connections, "connections", 10, "list that many of the latest connections")
+	outputFlag(cmd, &output, "table", "json")
+	return cmd
+}
+
+// watch shows samples until they end or a signal comes.
+func watch(ctx context.Context, t *target, req admin.TopRequest, show func(*admin.TopSample) error) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	dialing, cancel := context.WithTimeout(ctx, t.timeout)
+	defer cancel()
+	c, err := t.dial(dialing)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	err = admin.Stream(ctx, c, admin.MethodTop, req, show)
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil // Ctrl-C is how it ends
+	}
+	return err
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// enterScreen takes the terminal's second screen, without a cursor.
+func enterScreen(w io.Writer) (leave func()) {
+	fmt.Fprint(w, "\x1b[?1049h\x1b[?25l")
+	return func() { fmt.Fprint(w, "\x1b[?25h\x1b[?1049l") }
+}
+
+// drawSample redraws the screen in place: clearing it first would flicker.
+func drawSample(w io.Writer, s *admin.TopSample) {
+	var b strings.Builder
+	printSample(&b, s)
+	height := 24
+	if f, ok := w.(*os.File); ok {
+		if _, h, err := term.GetSize(int(f.Fd())); err == nil {
+			height = h
+		}
+	}
+	lines := strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
+	if len(lines) > height-1 {
+		lines = append(lines[:height-2], fmt.Sprintf("... %d more", len(lines)-height+2))
+	}
+	fmt.Fprint(w, "\x1b[H"+strings.Join(lines, "\x1b[K\n")+"\x1b[K\n\x1b[J")
+}
+
+func printSample(w io.Writer, s *admin.TopSample) {
+	fmt.Fprintf(w, "%s  node %s  %d connections\n", s.At.Local().Format(time.TimeOnly), s.Node, s.Connections)
+	var rows [][]string
+	for _, f := range s.Flows {
+		rows = append(rows, []string{
+			f.Listener, f.Service, fmt.Sprint(f.Connections), fmt.Sprintf("%.1f", f.NewRate),
+			bytesText(f.InRate) + "/s", bytesText(f.OutRate) + "/s",
+			fmt.Sprint(f.Total), bytesText(float64(f.BytesIn)), bytesText(float64(f.BytesOut)),
+		})
+	}
+	printTable(w, []string{"LISTENER", "SERVICE", "CONNECTIONS", "NEW/S", "IN", "OUT", "TOTAL", "BYTES IN", "BYTES OUT"}, rows)
+	if len(s.Latest) == 0 {
+		return
+	}
+	rows = nil
+	for _, c := range s.Latest {
+		rows = append(rows, []string{
+			c.Client, c.Listener, harmless(c.SNI), c.Service, c.Endpoint, c.Phase, bytesText(float64(c.BytesIn)), bytesText(float64(c.BytesOut)),
+			c.Age.Round(time.Millisecond).String(), c.Idle.Round(time.Millisecond).String(),
+		})
+	}
+	fmt.Fprintln(w)
+	printTable(w, []string{"CLIENT", "LISTENER", "SNI", "SERVICE", "ENDPOINT", "PHASE", "BYTES IN", "BYTES OUT", "AGE", "IDLE"}, rows)
+}

@@ -1,0 +1,131 @@
+package demo
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A service answers each line with its own name and that line. It can die and
+// come back at the same address.
+type service struct {
+	name string
+	addr string
+
+	mu   sync.Mutex
+	l    *net.TCPListener // nil while dead
+	open map[net.Conn]struct{}
+	wg   sync.WaitGroup
+}
+
+func newService(name string) (*service, error) {
+	s := &service{name: name, addr: "127.0.0.1:0", open: map[net.Conn]struct{}{}}
+	return s, s.live()
+}
+
+// live begins to listen.
+func (s *service) live() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.l != nil {
+		return nil
+	}
+	var lc net.ListenConfig
+	lc.SetMultipathTCP(false) // takes no filter, see die
+	made, err := lc.Listen(context.Background(), "tcp", s.addr)
+	if err != nil {
+		return err
+	}
+	l, ok := made.(*net.TCPListener)
+	if !ok {
+		return errors.New("not a TCP listener")
+	}
+	s.l, s.addr = l, l.Addr().String()
+	s.wg.Go(func() { s.accept(l) })
+	return nil
+}
+
+// die lets nobody connect from now on; those that are connected are served
+// on. To close the listening socket alone would reset connections that wait in
+// its queue, and nobody could have answered those: so first a filter drops
+// what is new, then the queue is served until it is empty.
+func (s *service) die() error {
+	s.mu.Lock()
+	l := s.l
+	s.l = nil
+	s.mu.Unlock()
+	if l == nil {
+		return nil
+	}
+	err := dropNew(l)
+	return errors.Join(err, l.SetDeadline(time.Now().Add(50*time.Millisecond)))
+}
+
+// dropNew attaches a filter of one instruction that lets no packet pass.
+func dropNew(l *net.TCPListener) error {
+	raw, err := l.SyscallConn()
+	if err != nil {
+		return err
+	}
+	refuse := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K}}
+	program := unix.SockFprog{Len: 1, Filter: &refuse[0]}
+	var set error
+	if err := raw.Control(func(fd uintptr) {
+		set = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program)
+	}); err != nil {
+		return err
+	}
+	return set
+}
+
+func (s *service) close() {
+	s.mu.Lock()
+	if s.l != nil {
+		s.l.Close()
+		s.l = nil
+	}
+	for c := range s.open {
+		c.Close()
+	}
+	s.mu.Unlock()
+	s.wg.Wait()
+}
+
+func (s *service) accept(l *net.TCPListener) {
+	defer l.Close()
+	for {
+		c, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) {
+			return
+		}
+		if err != nil {
+			time.Sleep(10 * time.Millisecond) // out of descriptors: others will end
+			continue
+		}
+		s.mu.Lock()
+		s.open[c] = struct{}{}
+		s.mu.Unlock()
+		s.wg.Go(func() {
+			s.serve(c)
+			s.mu.Lock()
+			delete(s.open, c)
+			s.mu.Unlock()
+		})
+	}
+}
+
+func (s *service) serve(c net.Conn) {
+	defer c.Close()
+	lines := bufio.NewScanner(c)
+	for lines.Scan() {
+		if _, err := c.Write([]byte(s.name + ": " + lines.Text() + "\n")); err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,202 @@
+package demo
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"penstock/node/admin"
+	"penstock/routing/resource"
+)
+
+// secureName is the server name of the TLS service.
+const secureName = "secure.demo.internal"
+
+// world is what stands around the node: services, addresses, a certificate.
+type world struct {
+	shopV1, shopV2, secure, flakyA, flakyB *service
+
+	shop, edge, flaky string // where the node listens
+
+	certPEM, keyPEM []byte
+	caFile          string
+	roots           *x509.CertPool
+}
+
+func newWorld(dir string) (*world, error) {
+	w := &world{}
+	for _, s := range []struct {
+		at   **service
+		name string
+	}{{&w.shopV1, "shop v1"}, {&w.shopV2, "shop v2"}, {&w.secure, "secure"}, {&w.flakyA, "flaky a"}, {&w.flakyB, "flaky b"}} {
+		var err error
+		if *s.at, err = newService(s.name); err != nil {
+			w.close()
+			return nil, err
+		}
+	}
+	for _, l := range []struct {
+		at   *string
+		port string
+	}{{&w.shop, "9000"}, {&w.flaky, "9001"}, {&w.edge, "9443"}} {
+		addr, err := Address(l.port)
+		if err != nil {
+			w.close()
+			return nil, err
+		}
+		*l.at = addr
+	}
+	if err := w.makeCertificate(dir); err != nil {
+		w.close()
+		return nil, err
+	}
+	return w, nil
+}
+
+func (w *world) close() {
+	for _, s := range []*service{w.shopV1, w.shopV2, w.secure, w.flakyA, w.flakyB} {
+		if s != nil {
+			s.close()
+		}
+	}
+}
+
+// Address is the port on 127.0.0.1, or a free one where that is taken.
+func Address(port string) (string, error) {
+	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port)) //nolint:noctx // closed at once
+	if err != nil {
+		if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil { //nolint:noctx // closed at once
+			return "", err
+		}
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+// makeCertificate makes the TLS service's certificate, signed by itself, and
+// writes it where a client outside can find it.
+func (w *world) makeCertificate(dir string) error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	tmpl := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "Penstock demo"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(30 * 24 * time.Hour),
+		DNSNames: []string{secureName}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
+	if err != nil {
+		return err
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return err
+	}
+	w.certPEM = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	w.keyPEM = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
+	w.roots = x509.NewCertPool()
+	w.roots.AppendCertsFromPEM(w.certPEM)
+	w.caFile = filepath.Join(dir, "demo-ca.pem")
+	return os.WriteFile(w.caFile, w.certPEM, 0o600)
+}
+
+// route is the split of the shop, with that share for v1.
+func (w *world) route(v1 int) string {
+	return fmt.Sprintf(`kind: MeshTCPRoute
+name: canary
+spec:
+  targetRef: {kind: Mesh}
+  to:
+  - targetRef: {kind: MeshService, name: shop}
+    rules:
+    - default:
+        backendRefs:
+        - {kind: MeshServiceSubset, name: shop, weight: %d, tags: {version: v1}}
+        - {kind: MeshServiceSubset, name: shop, weight: %d, tags: {version: v2}}
+`, v1, 100-v1)
+}
+
+// resources is everything that the node is to do.
+func (w *world) resources(v1 int) string {
+	return fmt.Sprintf(`kind: Listener
+name: shop
+spec: {address: "%s", service: shop}
+---
+kind: Listener
+name: flaky
+spec: {address: "%s", service: flaky}
+---
+kind: Listener
+name: edge
+spec:
+  address: "%s"
+  protocol: tls
+  tls: {mode: terminate, certificateRefs: [demo]}
+  hosts:
+  - {names: [%s], service: secure}
+---
+kind: Service
+name: shop
+spec:
+  endpoints:
+  - {address: "%s", tags: {version: v1}}
+  - {address: "%s", tags: {version: v2}}
+---
+kind: Service
+name: secure
+spec:
+  endpoints: [{address: "%s"}]
+---
+kind: Service
+name: flaky
+spec:
+  connect: {timeout: 500ms, attempts: 3, retryBudget: 100}
+  ejection: {failures: 3, window: 5s, duration: 2s, maxShare: 50}
+  endpoints: [{address: "%s"}, {address: "%s"}]
+---
+kind: Certificate
+name: demo
+spec:
+  cert: |
+%s  key: |
+%s---
+%s`, w.shop, w.flaky, w.edge, secureName, w.shopV1.addr, w.shopV2.addr, w.secure.addr, w.flakyA.addr, w.flakyB.addr,
+		indent(w.certPEM), indent(w.keyPEM), w.route(v1))
+}
+
+func indent(text []byte) string {
+	var b strings.Builder
+	for line := range bytes.Lines(text) {
+		b.WriteString("    ")
+		b.Write(line)
+	}
+	return b.String()
+}
+
+// apply sends documents to the node, as `penstock apply` does.
+func (w *world) apply(ctx context.Context, c *admin.Client, text string) error {
+	objects, faults := resource.Decode("demo.yaml", []byte(text), resource.RoutingKinds())
+	if len(faults) > 0 {
+		return faults
+	}
+	var req admin.ApplyRequest
+	for _, o := range objects {
+		req.Documents = append(req.Documents, resource.EncodeWithSecrets(o))
+	}
+	_, err := admin.Call[admin.ApplyResult](ctx, c, admin.MethodApply, req)
+	return err
+}
