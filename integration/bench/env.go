@@ -1,0 +1,145 @@
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"penstock/integration/process"
+)
+
+// env is what all proxies share: backends, a certificate, the options.
+type env struct {
+	o      *options
+	dir    string
+	pem    string // certificate and key in one file
+	cert   string // and in one each
+	key    string
+	roots  *x509.CertPool
+	echo   *backend
+	source *backend
+	hello  *backend
+	added  map[*process.Process][]string
+}
+
+func newEnv(o *options, dir string) (*env, error) {
+	e := &env{o: o, dir: dir, added: map[*process.Process][]string{}}
+	abs, err := filepath.Abs(o.penstock)
+	if err != nil {
+		return nil, err
+	}
+	o.penstock = abs
+	if err := raiseFiles(); err != nil {
+		return nil, err
+	}
+	if err := e.makeCertificate(); err != nil {
+		return nil, err
+	}
+	for _, b := range []struct {
+		at    **backend
+		serve serveFunc
+	}{{&e.echo, serveEcho}, {&e.source, serveSource}, {&e.hello, serveHello}} {
+		if *b.at, err = newBackend(b.serve); err != nil {
+			return nil, err
+		}
+	}
+	return e, nil
+}
+
+func (e *env) close() {
+	for _, b := range []*backend{e.echo, e.source, e.hello} {
+		if b != nil {
+			b.close()
+		}
+	}
+}
+
+// path finds a peer's binary, also where only root's PATH has it.
+func (e *env) path(name string) string {
+	if p, err := exec.LookPath(name); err == nil {
+		return p
+	}
+	return "/usr/sbin/" + name
+}
+
+func (e *env) makeCertificate() error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	tmpl := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "bench.example.com"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		DNSNames: []string{"bench.example.com"}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
+	if err != nil {
+		return err
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return err
+	}
+	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	e.roots = x509.NewCertPool()
+	e.roots.AppendCertsFromPEM(certPEM)
+	keyPEM := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
+	for _, f := range []struct {
+		at   *string
+		name string
+		text []byte
+	}{{&e.cert, "bench.crt", certPEM}, {&e.key, "bench.key", keyPEM}, {&e.pem, "bench.pem", slices.Concat(certPEM, keyPEM)}} {
+		*f.at = filepath.Join(e.dir, f.name)
+		if err := os.WriteFile(*f.at, f.text, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clientTLS pins what all proxies can do: TLS 1.3, X25519, AES-128-GCM.
+func (e *env) clientTLS(cache tls.ClientSessionCache) *tls.Config {
+	return &tls.Config{
+		RootCAs: e.roots, ServerName: "bench.example.com", MinVersion: tls.VersionTLS13,
+		CurvePreferences: []tls.CurveID{tls.X25519}, ClientSessionCache: cache,
+	}
+}
+
+// launch starts the peer in a folder of its own, with that many names in its
+// large listener.
+func (e *env) launch(p peer, names int) (*process.Process, places, string, error) {
+	dir, err := os.MkdirTemp(e.dir, p.name+"-")
+	if err != nil {
+		return nil, places{}, "", err
+	}
+	ports, err := process.FreePorts(5)
+	if err != nil {
+		return nil, places{}, "", err
+	}
+	at := places{ports[0], ports[1], ports[2], ports[3], ports[4], names}
+	proc, err := p.start(e, dir, at)
+	return proc, at, dir, err
+}
+
+// raiseFiles lifts the limit of open files to the hard one.
+func raiseFiles() error {
+	var lim syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim); err != nil {
+		return fmt.Errorf("open files: %w", err)
+	}
+	lim.Cur = lim.Max
+	return syscall.Setrlimit(syscall.RLIMIT_NOFILE, &lim)
+}

@@ -1,0 +1,155 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"penstock/cmd/cli"
+	penstocknode "penstock/node"
+	"penstock/routing/resource"
+)
+
+// docs/metrics.md has what a node that has carried a connection tells: the
+// same metrics, of the same types, with the same labels.
+func TestDocsMetrics(t *testing.T) {
+	inDocs := map[string]bool{}
+	row := regexp.MustCompile("(?m)^\\| `(penstock_[a-z_]+)` \\| (\\w+) \\|([^|]*)\\|")
+	for _, m := range row.FindAllStringSubmatch(readDocument(t, "docs/metrics.md"), -1) {
+		inDocs[describe(m[1], m[2], strings.Split(strings.NewReplacer("`", "", " ", "").Replace(m[3]), ","))] = true
+	}
+	inCode := map[string]bool{}
+	types, labels := parseMetrics(scrape(t))
+	for name, kind := range types {
+		if strings.HasPrefix(name, "penstock_") {
+			inCode[describe(name, kind, labels[name])] = true
+		}
+	}
+	checkSame(t, "metric", inDocs, inCode)
+}
+
+// describe writes a metric on one line.
+func describe(name, kind string, labels []string) string {
+	labels = slices.DeleteFunc(slices.Sorted(slices.Values(labels)), func(l string) bool { return l == "" || l == "le" })
+	return fmt.Sprintf("%s (%s, labels %v)", name, kind, slices.Compact(labels))
+}
+
+var (
+	sampleLine = regexp.MustCompile(`^([a-z_]+)(?:\{(.*)\})? `)
+	labelName  = regexp.MustCompile(`(\w+)="(?:[^"\\]|\\.)*"`)
+)
+
+// parseMetrics reads Prometheus' text format: types and labels by name.
+func parseMetrics(text string) (types map[string]string, labels map[string][]string) {
+	types, labels = map[string]string{}, map[string][]string{}
+	for line := range strings.Lines(text) {
+		if f := strings.Fields(line); len(f) == 4 && f[1] == "TYPE" {
+			types[f[2]] = f[3]
+			continue
+		}
+		m := sampleLine.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		name := m[1]
+		for _, suffix := range []string{"_bucket", "_sum", "_count"} {
+			if base := strings.TrimSuffix(name, suffix); types[base] == "histogram" {
+				name = base
+			}
+		}
+		for _, l := range labelName.FindAllStringSubmatch(m[2], -1) {
+			labels[name] = append(labels[name], l[1])
+		}
+	}
+	return types, labels
+}
+
+// scrape starts a node, lets it carry one connection and apply nothing that is
+// wrong, and gives what /metrics says afterwards.
+func scrape(t *testing.T) string {
+	t.Helper()
+	echo, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer echo.Close()
+	go func() {
+		for {
+			c, err := echo.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.Copy(c, c)
+			c.Close()
+		}
+	}()
+	front := "unix:" + filepath.Join(t.TempDir(), "front")
+	text := fmt.Sprintf("kind: Listener\nname: front\nspec: {address: %q, service: echo}\n---\nkind: Service\nname: echo\nspec: {endpoints: [{address: %q}]}\n", front, echo.Addr())
+	objects, faults := resource.Decode("", []byte(text), penstocknode.Kinds())
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	n, err := penstocknode.Start(penstocknode.Config{
+		Dev: true, Cluster: "127.0.0.1:0", HTTP: "127.0.0.1:0", Resources: objects,
+		AccessLog: penstocknode.AccessClosed, Version: "test",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	t.Cleanup(cancel)
+	defer n.Stop(ctx)
+	// What is counted by a request for a change.
+	var out strings.Builder
+	if code := cli.Run([]string{"apply", "-f", "-", "--addr", n.AdminAddr()}, cli.Streams{In: strings.NewReader(text), Out: &out, Err: &out}); code != 0 {
+		t.Fatal(out.String())
+	}
+	exchangeOnce(t, strings.TrimPrefix(front, "unix:"))
+	for {
+		got := scrapeOnce(t, "http://"+n.HTTPAddr()+"/metrics")
+		if strings.Contains(got, "penstock_connections_total{") {
+			return got
+		}
+		if ctx.Err() != nil {
+			t.Fatal("the connection was not counted in 30 s:\n", got)
+		}
+	}
+}
+
+// exchangeOnce sends a byte, reads it back and closes in order.
+func exchangeOnce(t *testing.T, path string) {
+	t.Helper()
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func scrapeOnce(t *testing.T, url string) string {
+	t.Helper()
+	r, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	if err != nil || r.StatusCode != http.StatusOK {
+		t.Fatal(r.Status, err, string(body))
+	}
+	return string(body)
+}

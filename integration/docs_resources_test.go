@@ -1,0 +1,219 @@
+package integration
+
+import (
+	"fmt"
+	"go/ast"
+	"go/token"
+	"net/netip"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode"
+
+	"penstock/routing/resource"
+)
+
+// The comments of the structs in routing/resource are the manual of resources.
+func TestDocsResources(t *testing.T) {
+	m := manual{comments: structComments(t, "routing/resource/")}
+	for _, kind := range resource.RoutingKinds() {
+		var b strings.Builder
+		m.table(t, &b, kind.Name, "spec", reflect.TypeOf(kind.New()).Elem())
+		checkGenerated(t, "docs/resources.md", kind.Name, b.String())
+	}
+}
+
+// structComments maps "Type" and "Type.Field" to their comments, for the
+// structs of a folder.
+func structComments(t *testing.T, folder string) map[string]string {
+	t.Helper()
+	comments := map[string]string{}
+	forEachGoFile(t, func(path string, file *ast.File, _ *token.FileSet) {
+		if !strings.HasPrefix(path, folder) || strings.HasSuffix(path, "_test.go") {
+			return
+		}
+		for _, d := range file.Decls {
+			gen, ok := d.(*ast.GenDecl)
+			if !ok {
+				continue
+			}
+			for _, spec := range gen.Specs {
+				typ, ok := spec.(*ast.TypeSpec)
+				if !ok {
+					continue
+				}
+				comments[typ.Name.Name] = oneLine(gen.Doc.Text())
+				s, ok := typ.Type.(*ast.StructType)
+				if !ok {
+					continue
+				}
+				for _, f := range s.Fields.List {
+					for _, name := range f.Names {
+						comments[typ.Name.Name+"."+name.Name] = oneLine(f.Doc.Text())
+					}
+				}
+			}
+		}
+	})
+	return comments
+}
+
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+// manual writes tables of fields.
+type manual struct{ comments map[string]string }
+
+// table writes a struct's fields, and then those of the structs inside it.
+func (m *manual) table(t *testing.T, b *strings.Builder, kind, path string, s reflect.Type) {
+	t.Helper()
+	fmt.Fprintf(b, "### %s: %s\n\n", kind, path)
+	if path != "spec" {
+		last := path[strings.LastIndexByte(path, '.')+1:]
+		fmt.Fprintf(b, "%s\n\n", strings.Replace(m.comments[s.Name()], s.Name(), "`"+last+"`", 1))
+	}
+	b.WriteString("| field | type | default | bounds | meaning |\n|---|---|---|---|---|\n")
+	type inner struct {
+		path string
+		typ  reflect.Type
+	}
+	var below []inner
+	for i := range s.NumField() {
+		f := s.Field(i)
+		comment := m.comments[s.Name()+"."+f.Name]
+		if comment == "" {
+			t.Errorf("%s.%s has no comment", s.Name(), f.Name)
+			continue
+		}
+		at := path + "." + f.Tag.Get("yaml")
+		typ, list := typeWord(f.Type)
+		if typ == "object" {
+			inside := f.Type
+			for inside.Kind() == reflect.Pointer || inside.Kind() == reflect.Slice {
+				inside = inside.Elem()
+			}
+			if list {
+				at += "[]"
+			}
+			below = append(below, inner{at, inside})
+			typ = fmt.Sprintf("[object](#%s)", anchor(kind+": "+at))
+		}
+		if list {
+			typ = "list of " + typ + "s"
+		}
+		def, meaning := m.explain(s, f, comment)
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s |\n", f.Tag.Get("yaml"), typ, def, bounds(f), strings.ReplaceAll(meaning, "|", `\|`))
+	}
+	for _, in := range below {
+		b.WriteString("\n")
+		m.table(t, b, kind, in.path, in.typ)
+	}
+}
+
+// typeWord says what is to be written, for one value, and whether it is a list.
+func typeWord(t reflect.Type) (word string, list bool) {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.Kind() == reflect.Slice {
+		word, _ = typeWord(t.Elem())
+		return word, true
+	}
+	switch {
+	case t == reflect.TypeFor[resource.Duration]():
+		return "duration", false
+	case t == reflect.TypeFor[resource.Secret]():
+		return "text, hidden", false
+	case t == reflect.TypeFor[netip.Prefix]():
+		return "network", false
+	case t.Kind() == reflect.Struct:
+		return "object", false
+	case t.Kind() == reflect.Map:
+		return "map of texts", false
+	case t.Kind() == reflect.Bool:
+		return "true or false", false
+	case t.Kind() == reflect.Int:
+		return "number", false
+	case t.Kind() == reflect.String:
+		return "text", false
+	}
+	return t.String(), false
+}
+
+func bounds(f reflect.StructField) string {
+	if words := f.Tag.Get("oneof"); words != "" {
+		return "`" + strings.Join(strings.Fields(words), "`, `") + "`"
+	}
+	if lo, hi, ok := strings.Cut(f.Tag.Get("range"), ".."); ok {
+		return lo + " to " + hi
+	}
+	return ""
+}
+
+var quoted = regexp.MustCompile(`"([^"]+)"`)
+
+// explain takes the default out of a field's comment and turns what is left
+// into the words of those who write YAML. That defaults in comments and in
+// tags agree is tested beside the structs.
+func (m *manual) explain(s reflect.Type, f reflect.StructField, comment string) (def, meaning string) {
+	if d := f.Tag.Get("default"); d != "" {
+		def = "`" + d + "`"
+	}
+	var kept []string
+	for _, sentence := range sentences(comment) {
+		switch word, rest, _ := strings.Cut(strings.TrimSuffix(sentence, "."), " "); {
+		case (word == "Default" || word == "Default:") && f.Name != "Default":
+			value, more, _ := strings.Cut(rest, ";")
+			if f.Tag.Get("range") != "" {
+				value, _, _ = strings.Cut(value, ",")
+			}
+			if def == "" {
+				def = value
+			}
+			if more = strings.TrimSpace(more); more != "" {
+				kept = append(kept, upperFirst(more)+".")
+			}
+		case word == "Required" || word == "Required,":
+			def = strings.TrimSpace("required " + rest)
+		default:
+			kept = append(kept, sentence)
+		}
+	}
+	if def == "" {
+		switch f.Type.Kind() {
+		case reflect.Int:
+			def = "`0`"
+		case reflect.Bool:
+			def = "`false`"
+		}
+	}
+	return inYAML(s, f, def), quoted.ReplaceAllString(inYAML(s, f, strings.Join(kept, " ")), "`$1`")
+}
+
+// inYAML writes the names of a struct's fields as they stand in YAML.
+func inYAML(s reflect.Type, f reflect.StructField, text string) string {
+	for i := range s.NumField() {
+		other := s.Field(i)
+		at := regexp.MustCompile(`\b` + other.Name + `\b`)
+		if other.Name == f.Name {
+			at = regexp.MustCompile(`^` + f.Name + `\b`) // later on it is an English word
+		}
+		text = at.ReplaceAllString(text, "`"+other.Tag.Get("yaml")+"`")
+	}
+	return text
+}
+
+// sentences cuts a comment after each full stop that a capital follows.
+func sentences(text string) []string {
+	var all []string
+	from := 0
+	for i := 0; i+2 < len(text); i++ {
+		if text[i] == '.' && text[i+1] == ' ' && unicode.IsUpper(rune(text[i+2])) {
+			all = append(all, text[from:i+1])
+			from = i + 2
+		}
+	}
+	return append(all, text[from:])
+}
+
+func upperFirst(s string) string { return strings.ToUpper(s[:1]) + s[1:] }

@@ -1,0 +1,169 @@
+package integration
+
+import (
+	"bufio"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "penstock"
+
+// mayImport lists, for each room, the rooms whose packages it may import
+// (docs/architecture.md draws it). A room may always import itself.
+var mayImport = map[string][]string{
+	"cmd":       {"node", "consensus", "gossip", "kafka", "netio", "routing"},
+	"node":      {"consensus", "gossip", "kafka", "netio", "routing"},
+	"kafka":     {"netio", "routing"},
+	"netio":     {},
+	"routing":   {},
+	"consensus": {},
+	"gossip":    {},
+	// Tests and measurements look at everything from outside.
+	"integration": {"cmd", "node", "consensus", "gossip", "kafka", "netio", "routing"},
+}
+
+func TestImportsPointOneWay(t *testing.T) {
+	checked := 0
+	forEachGoFile(t, func(path string, file *ast.File, _ *token.FileSet) {
+		room := strings.SplitN(path, "/", 2)[0]
+		allowed, known := mayImport[room]
+		if !known {
+			t.Errorf("%s: %q is no room of the house", path, room)
+			return
+		}
+		for _, imp := range file.Imports {
+			target, inside := strings.CutPrefix(strings.Trim(imp.Path.Value, `"`), module+"/")
+			if !inside {
+				continue
+			}
+			checked++
+			other := strings.SplitN(target, "/", 2)[0]
+			if other != room && !slices.Contains(allowed, other) {
+				t.Errorf("%s imports %s: %s may import only %v", path, target, room, allowed)
+			}
+		}
+	})
+	if checked == 0 {
+		t.Fatal("no import was checked: the walk found nothing")
+	}
+}
+
+func TestFilesAndFunctionsStayShort(t *testing.T) {
+	const maxFile, maxFunc = 600, 70
+	forEachGoFile(t, func(path string, file *ast.File, fset *token.FileSet) {
+		if n := fset.Position(file.End()).Line; n > maxFile {
+			t.Errorf("%s has %d lines, over %d: split it", path, n, maxFile)
+		}
+		if strings.HasSuffix(path, "_test.go") {
+			return
+		}
+		for _, d := range file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			n := fset.Position(f.End()).Line - fset.Position(f.Pos()).Line + 1
+			if n > maxFunc {
+				t.Errorf("%s: %s has %d lines, over %d: split it", path, f.Name.Name, n, maxFunc)
+			}
+		}
+	})
+}
+
+func TestNoTestSleeps(t *testing.T) {
+	forEachGoFile(t, func(path string, file *ast.File, fset *token.FileSet) {
+		if !strings.HasSuffix(path, "_test.go") {
+			return
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			sel, ok := n.(*ast.SelectorExpr)
+			if !ok || sel.Sel.Name != "Sleep" {
+				return true
+			}
+			if pkg, ok := sel.X.(*ast.Ident); ok && pkg.Name == "time" {
+				t.Errorf("%s sleeps: wait for a condition instead", fset.Position(n.Pos()))
+			}
+			return true
+		})
+	})
+}
+
+func TestGoModHasNoReplace(t *testing.T) {
+	f, err := os.Open(filepath.Join(root(t), "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	n := 0
+	for lines.Scan() {
+		n++
+		if strings.HasPrefix(strings.TrimSpace(lines.Text()), "replace") {
+			t.Errorf("go.mod:%d: a replace breaks go install", n)
+		}
+	}
+	if n == 0 {
+		t.Fatal("go.mod is empty")
+	}
+}
+
+// forEachGoFile parses every Go file of the module below its root; path is
+// relative to the root, with slashes.
+func forEachGoFile(t *testing.T, visit func(path string, file *ast.File, fset *token.FileSet)) {
+	t.Helper()
+	top := root(t)
+	fset := token.NewFileSet()
+	err := filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if name := d.Name(); path != top && (strings.HasPrefix(name, ".") || name == "testdata" || name == "bin") {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(path, ".go") {
+			return nil
+		}
+		file, err := parser.ParseFile(fset, path, nil, parser.SkipObjectResolution|parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(top, path)
+		if err != nil {
+			return err
+		}
+		visit(filepath.ToSlash(rel), file, fset)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// root is the folder of go.mod.
+func root(t testing.TB) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			t.Fatal("no go.mod above the working directory")
+		}
+		dir = parent
+	}
+}

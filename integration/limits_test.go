@@ -1,0 +1,202 @@
+package integration
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// rule 10: limits of a listener refuse with a reason, and established
+// connections do not notice.
+func TestLimitsOfAListener(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, service("echo", []string{serve(t, echo)})+
+		listener("few", "service: echo", "limits: {connections: 3}")+
+		listener("source", "service: echo", "limits: {perSource: 2}")+
+		listener("rate", "service: echo", "limits: {connectionsPerSecond: 5}"))
+	few := n.addr("few")
+	held := []*net.TCPConn{dial(t, few), dial(t, few), dial(t, few)}
+	for _, c := range held {
+		roundTrip(t, c, "x")
+	}
+	n.wantRefused("few", "limit_connections")
+	if v := n.metric("refused_connections_total", `reason="limit_connections"`); v != 1 {
+		t.Errorf("refused_connections_total is %v", v)
+	}
+	for _, c := range held {
+		roundTrip(t, c, "undisturbed")
+	}
+	held[0].Close()
+	n.end(held[0].LocalAddr())
+	roundTrip(t, dial(t, few), "a place is free")
+	n.apply(listener("few", "service: echo", "limits: {connections: 1}"))
+	roundTrip(t, held[1], "a lower limit touches nobody")
+	n.wantRefused("few", "limit_connections")
+
+	source := n.addr("source")
+	one, two := dialFrom(t, "127.0.0.1", source), dialFrom(t, "127.0.0.1", source)
+	roundTrip(t, one, "x")
+	roundTrip(t, two, "x")
+	n.wantRefused("source", "limit_per_source")
+	roundTrip(t, dialFrom(t, "127.0.0.99", source), "another source")
+	one.Close()
+	n.end(one.LocalAddr())
+	roundTrip(t, dialFrom(t, "127.0.0.1", source), "the place is free")
+
+	rate := n.addr("rate")
+	served := 0
+	for range 30 { // at once: the burst is one second's worth
+		c, err := net.DialTimeout("tcp", rate, patience)
+		if err != nil {
+			continue
+		}
+		_ = c.SetDeadline(time.Now().Add(patience))
+		_, _ = io.WriteString(c, "x")
+		if _, err := io.ReadFull(c, make([]byte, 1)); err == nil {
+			served++
+		}
+		c.Close()
+	}
+	limited := n.metric("connections_total", `listener="rate"`, `result="limit_rate"`)
+	if served < 5 || int(limited) != 30-served || limited == 0 {
+		t.Errorf("of 30 connections at once %d were served and %v refused, with 5 per second", served, limited)
+	}
+	waitFor(t, "the next second", func() bool {
+		c, err := net.Dial("tcp", rate)
+		if err != nil {
+			return false
+		}
+		defer c.Close()
+		_, err = c.Read(make([]byte, 1))
+		return errors.Is(err, syscall.ECONNRESET)
+	})
+}
+
+// rule 10: out of descriptors, accepting rests; those who wait are served
+// later, and those who are established do not notice.
+func TestOutOfDescriptors(t *testing.T) {
+	t.Parallel()
+	const limit, clients = 96, 100
+	n := newNode(t)
+	file := n.file("resources.yaml", service("echo", []string{serve(t, echo)})+listener("plain", "service: echo"))
+	n.start([]string{"sh", "-c", fmt.Sprintf("ulimit -n %d; exec \"$@\"", limit), "sh", program(t), "start", "--dev", "--data-dir", n.dir,
+		"--cluster", "127.0.0.1:0", "--http", "127.0.0.1:0", "--access-log", "closed", "--log-format", "json",
+		"--drain-wait", "0s", "--drain-timeout", "0s", "--resources", file})
+	addr := n.addr("plain")
+	first := dial(t, addr)
+	roundTrip(t, first, "x")
+	busy := keepBusy(t, first)
+	var waiting []net.Conn
+	served, turnedAway := 0, 0
+	for range clients {
+		c, err := net.DialTimeout("tcp", addr, patience) // the kernel takes it; the node may not
+		if err == nil {
+			defer c.Close()
+			_ = c.SetDeadline(time.Now().Add(patience))
+			_, err = io.WriteString(c, "x")
+		}
+		switch {
+		case err == nil:
+			waiting = append(waiting, c)
+		case errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE):
+			turnedAway++
+		default:
+			t.Fatal(err)
+		}
+	}
+	// One after another is served and leaves, so that the next gets in.
+	for _, c := range waiting {
+		switch n, err := c.Read(make([]byte, 1)); {
+		case n == 1:
+			served++
+		case errors.Is(err, syscall.ECONNRESET):
+			turnedAway++
+		default:
+			t.Fatalf("after %d served: %v", served, err)
+		}
+		c.Close()
+	}
+	t.Logf("%d served, %d turned away", served, turnedAway)
+	if turnedAway > 0 {
+		t.Errorf("%d of %d were turned away: they should have waited", turnedAway, clients)
+	}
+	busy()
+	waitFor(t, "the node to answer again", func() bool { return n.run("status").code == 0 })
+	if v := n.metric("accept_rests_total"); v == 0 {
+		t.Error("accepting never rested: the limit was not reached")
+	}
+	if v := n.metric("connections_total", `result="limit_files"`); v != 0 {
+		t.Errorf("%v were turned away for want of descriptors", v)
+	}
+	roundTrip(t, dial(t, addr), "as before")
+	n.wantFewDescriptors(limit)
+}
+
+func (n *node) wantFewDescriptors(limit int) {
+	n.t.Helper()
+	waitFor(n.t, "descriptors to be given back", func() bool { return n.proc.Descriptors() < limit/2 })
+}
+
+// A node raises the limit that it was started with as far as it may.
+func TestFileLimitIsRaised(t *testing.T) {
+	t.Parallel()
+	var own unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &own); err != nil {
+		t.Fatal(err)
+	}
+	n := newNode(t)
+	n.start([]string{"sh", "-c", "ulimit -S -n 128; exec \"$@\"", "sh", program(t), "start", "--dev", "--data-dir", n.dir,
+		"--cluster", "127.0.0.1:0", "--http", "127.0.0.1:0", "--drain-wait", "0s"})
+	_, metrics := n.fetch("/metrics")
+	_, rest, _ := strings.Cut(metrics, "\nprocess_max_fds ")
+	value, _, _ := strings.Cut(rest, "\n")
+	if limit, err := strconv.ParseFloat(value, 64); err != nil || uint64(limit) != own.Max {
+		t.Errorf("the limit is %q, want %d", value, own.Max)
+	}
+}
+
+// rule 10: over the memory budget nobody is dropped: hellos that have not
+// begun wait, and everybody is served in the end.
+func TestMemoryBudget(t *testing.T) {
+	t.Parallel()
+	gate := newGate(t)
+	n := startNode(t, service("gate", []string{gate.addr()})+service("echo", []string{serve(t, echo)})+listener("plain", "service: echo")+
+		listener("tls", "protocol: tls", "service: gate", "timeouts: {hello: 10m}"), "--memory-budget", "1")
+	busy := keepBusy(t, dial(t, n.addr("plain")))
+	// Each of these may become 16 KiB, of which all but the last bytes come.
+	whole := string(hello(sni("a.example.com"), extension(0xfe99, make([]byte, 14<<10))))
+	tls := n.addr("tls")
+	var hoarders []*net.TCPConn
+	for range 100 {
+		c := dial(t, tls)
+		mustWrite(t, c, whole[:len(whole)-1])
+		hoarders = append(hoarders, c)
+	}
+	waitFor(t, "the budget to be used", func() bool { return n.metric("memory_budget_used_bytes") > 800<<10 })
+	if v := n.metric("memory_budget_used_bytes"); v > 1<<20+2*64<<10 {
+		t.Errorf("%v bytes of 1 MiB are in use", v)
+	}
+	late := dial(t, tls)
+	mustWrite(t, late, whole)
+	busy()
+	for _, c := range hoarders {
+		mustWrite(t, c, whole[len(whole)-1:])
+	}
+	for range len(hoarders) + 1 {
+		mustRead(t, gate.take(), whole)
+	}
+	if v := n.metric("memory_budget_used_bytes"); v != 0 {
+		t.Errorf("%v bytes are still in use", v)
+	}
+	if strings.Contains(n.log(), "limit_memory") {
+		t.Error("somebody was refused for want of memory")
+	}
+}

@@ -1,0 +1,433 @@
+package integration
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"penstock/integration/process"
+	"penstock/node/admin"
+)
+
+// patience is how long a test waits for what must come, on a machine that is
+// busy with everything else.
+const patience = 30 * time.Second
+
+// build makes the binary, once for all tests.
+var build = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "penstock-build-")
+	if err != nil {
+		return "", err
+	}
+	built = dir
+	path := filepath.Join(dir, "penstock")
+	args := []string{"build", "-o", path}
+	if raceEnabled {
+		args = append(args, "-race")
+	}
+	out, err := exec.Command("go", append(args, "penstock/cmd/penstock")...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+var built string // the folder of the binary
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if built != "" {
+		os.RemoveAll(built)
+	}
+	os.Exit(code)
+}
+
+func program(t testing.TB) string {
+	t.Helper()
+	path, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// node is a running penstock with addresses of its own.
+type node struct {
+	t    testing.TB
+	proc *process.Process
+	dir  string // its data folder and everything else it writes
+	http string
+	// wantCode is what it must exit with.
+	wantCode int
+	ended    bool
+}
+
+// startNode starts a node with these resources and waits until it is ready.
+// At the end of the test it is stopped by SIGTERM and must exit with 0; its
+// log is shown when the test failed.
+func startNode(t testing.TB, resources string, flags ...string) *node {
+	t.Helper()
+	n := newNode(t)
+	file := n.file("resources.yaml", resources)
+	args := []string{"start", "--dev", "--name", "n1", "--data-dir", n.dir, "--cluster", "127.0.0.1:0", "--http", "127.0.0.1:0",
+		"--access-log", "all", "--log-format", "json", "--drain-wait", "0s", "--drain-timeout", "0s"}
+	if resources != "" {
+		args = append(args, "--resources", file)
+	}
+	n.start(append([]string{program(t)}, append(args, flags...)...))
+	return n
+}
+
+// newNode prepares one without starting it. Its folder has a short name: the
+// path of a unix socket may be 107 bytes long.
+func newNode(t testing.TB) *node {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "ps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return &node{t: t, dir: dir}
+}
+
+// start runs the command line and waits for the node to be ready.
+func (n *node) start(argv []string) {
+	n.t.Helper()
+	proc, err := process.Start("penstock", n.dir, append([]string{"env", "-u", "PENSTOCK_ADDR", quickRace}, argv...))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.proc = proc
+	n.t.Cleanup(n.finish)
+	waitFor(n.t, "the node to be ready", func() bool {
+		n.mustLive()
+		if n.http == "" {
+			r := n.run("status", "-o", "json")
+			var s admin.Status
+			if r.code != 0 || json.Unmarshal([]byte(r.out), &s) != nil || len(s.Nodes) == 0 {
+				return false
+			}
+			n.http = s.Nodes[0].HTTP
+		}
+		code, _ := n.fetch("/readyz")
+		return code == http.StatusOK
+	})
+}
+
+// mustLive ends the test when the node has ended by itself.
+func (n *node) mustLive() {
+	n.t.Helper()
+	if n.proc.Descriptors() == 0 {
+		n.t.Fatalf("the node is gone:\n%s", n.proc.Output())
+	}
+}
+
+// finish ends the node as an operator would, and looks for what must never be
+// in a log.
+func (n *node) finish() {
+	if !n.ended {
+		n.signal(syscall.SIGTERM)
+		n.wantExit(n.wantCode)
+	}
+	log := n.log()
+	for _, bad := range []string{"DATA RACE", "panic:", "goroutine 1 ["} {
+		if strings.Contains(log, bad) {
+			n.t.Errorf("the node's log has %q", bad)
+		}
+	}
+	if n.t.Failed() {
+		if len(log) > 20_000 {
+			log = "...\n" + log[len(log)-20_000:]
+		}
+		n.t.Logf("log of the node:\n%s", log)
+	}
+}
+
+func (n *node) signal(sig syscall.Signal) {
+	n.t.Helper()
+	if err := n.proc.Signal(sig); err != nil {
+		n.t.Errorf("signal: %v", err)
+	}
+}
+
+// wantExit waits for the node's end.
+func (n *node) wantExit(code int) {
+	n.t.Helper()
+	n.ended = true
+	switch got, err := n.proc.ExitCode(patience); {
+	case err != nil:
+		n.t.Error(err)
+	case got != code:
+		n.t.Errorf("the node exits with %d, want %d", got, code)
+	}
+}
+
+// file writes a file into the node's folder.
+func (n *node) file(name, text string) string {
+	n.t.Helper()
+	path := filepath.Join(n.dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		n.t.Fatal(err)
+	}
+	return path
+}
+
+// result is what a command left.
+type result struct {
+	code     int
+	out, err string
+}
+
+// run runs a command against the node, with the real command line.
+func (n *node) run(args ...string) result {
+	n.t.Helper()
+	return n.pipe("", args...)
+}
+
+// pipe does too, with something on its standard input.
+func (n *node) pipe(in string, args ...string) result {
+	n.t.Helper()
+	return command(n.t, in, append(args, "--addr", "unix:"+filepath.Join(n.dir, "penstock.sock"))...)
+}
+
+// quickRace keeps the race detector from waiting a second at each exit.
+const quickRace = "GORACE=atexit_sleep_ms=0"
+
+// command runs the command line.
+func command(t testing.TB, in string, args ...string) result {
+	t.Helper()
+	cmd := exec.Command(program(t), args...)
+	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "PENSTOCK_") }), quickRace)
+	var out, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(in), &out, &errs
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return result{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
+}
+
+// must runs a command that must succeed, and gives its output.
+func (n *node) must(args ...string) string {
+	n.t.Helper()
+	r := n.run(args...)
+	if r.code != 0 {
+		n.t.Fatalf("penstock %s: exit code %d\n%s%s", strings.Join(args, " "), r.code, r.out, r.err)
+	}
+	return r.out
+}
+
+// apply applies resources that must be taken. When it returns they act.
+func (n *node) apply(resources string) string {
+	n.t.Helper()
+	r := n.pipe(resources, "apply", "-f", "-")
+	if r.code != 0 {
+		n.t.Fatalf("apply: exit code %d\n%s%s", r.code, r.out, r.err)
+	}
+	return r.out
+}
+
+func (n *node) status() admin.Status {
+	n.t.Helper()
+	var s admin.Status
+	if err := json.Unmarshal([]byte(n.must("status", "-o", "json")), &s); err != nil {
+		n.t.Fatal(err)
+	}
+	return s
+}
+
+func (n *node) listener(name string) admin.ListenerStatus {
+	n.t.Helper()
+	for _, l := range n.status().Listeners {
+		if l.Name == name {
+			return l
+		}
+	}
+	n.t.Fatalf("status knows no listener %q", name)
+	return admin.ListenerStatus{}
+}
+
+// addr is the address that a listener is bound to.
+func (n *node) addr(listener string) string {
+	n.t.Helper()
+	l := n.listener(listener)
+	if l.State != "listening" {
+		n.t.Fatalf("%s does not listen: %+v", listener, l)
+	}
+	return l.Address
+}
+
+func (n *node) endpoint(service, address string) admin.EndpointStatus {
+	n.t.Helper()
+	for _, s := range n.status().Services {
+		for _, e := range s.Endpoints {
+			if s.Name == service && e.Address == address {
+				return e
+			}
+		}
+	}
+	n.t.Fatalf("status knows no endpoint %s of %s", address, service)
+	return admin.EndpointStatus{}
+}
+
+// fetch asks the node over HTTP.
+func (n *node) fetch(path string) (code int, body string) {
+	client := http.Client{Timeout: patience}
+	resp, err := client.Get("http://" + n.http + path)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return resp.StatusCode, string(text)
+}
+
+// metric is the sum of the series of a metric whose labels hold all of these,
+// like `listener="edge"`.
+func (n *node) metric(name string, labels ...string) float64 {
+	n.t.Helper()
+	code, body := n.fetch("/metrics")
+	if code != http.StatusOK {
+		n.t.Fatalf("/metrics: %d %s", code, body)
+	}
+	sum := 0.0
+next:
+	for line := range strings.Lines(body) {
+		series, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		rest, ok := strings.CutPrefix(series, "penstock_"+name)
+		if !ok || rest != "" && rest[0] != '{' {
+			continue
+		}
+		for _, l := range labels {
+			if !strings.Contains(rest, l) {
+				continue next
+			}
+		}
+		v, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			n.t.Fatalf("/metrics: %s", line)
+		}
+		sum += v
+	}
+	return sum
+}
+
+// log is everything that the node wrote so far, the access log with it.
+func (n *node) log() string {
+	text, err := os.ReadFile(n.proc.Log())
+	if err != nil {
+		n.t.Error(err)
+	}
+	return string(text)
+}
+
+// access is one line of the access log.
+type access struct {
+	Msg, Listener, Client, SNI, Service, Endpoint, Reason string
+	In, Out                                               uint64
+	Attempts                                              int
+}
+
+// accesses are the lines of the access log so far.
+func (n *node) accesses() []access {
+	n.t.Helper()
+	var list []access
+	for line := range strings.Lines(n.log()) {
+		var a access
+		if strings.Contains(line, `"msg":"connection `) && json.Unmarshal([]byte(line), &a) == nil {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+// end waits for the last line of the connection with that client address.
+func (n *node) end(client net.Addr) access {
+	n.t.Helper()
+	var found access
+	waitFor(n.t, "the access log's line on "+client.String(), func() bool {
+		for _, a := range n.accesses() {
+			if a.Client == client.String() && a.Msg == "connection closed" {
+				found = a
+				return true
+			}
+		}
+		return false
+	})
+	return found
+}
+
+// wantEnd waits for a connection's end, and checks its reason.
+func (n *node) wantEnd(c net.Conn, reason string) access {
+	n.t.Helper()
+	a := n.end(c.LocalAddr())
+	if a.Reason != reason {
+		n.t.Errorf("the connection ended with %q, want %q: %+v", a.Reason, reason, a)
+	}
+	return a
+}
+
+// traces is what the log has on a client, for messages.
+func (n *node) traces(c net.Conn) string {
+	found := "the log has:"
+	for line := range strings.Lines(n.log()) {
+		if strings.Contains(line, c.LocalAddr().String()) {
+			found += "\n" + line
+		}
+	}
+	return found
+}
+
+// wantRefused connects to a listener and must be closed with this reason,
+// without a byte. (The reset may come before connect has returned; such a
+// client does not know its own address, so the metrics are asked.)
+func (n *node) wantRefused(listener, reason string) {
+	n.t.Helper()
+	ended := func() float64 {
+		return n.metric("connections_total", fmt.Sprintf("listener=%q", listener), fmt.Sprintf("result=%q", reason))
+	}
+	before := ended()
+	c, err := net.DialTimeout("tcp", n.addr(listener), patience)
+	switch {
+	case err == nil:
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(patience))
+		mustClose(n.t, c)
+	case !errors.Is(err, syscall.ECONNRESET):
+		n.t.Errorf("%s: %v", listener, err)
+	}
+	waitFor(n.t, listener+" to have refused with "+reason, func() bool { return ended() == before+1 })
+}
+
+// waitFor waits for a condition.
+func waitFor(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	deadline := time.After(patience)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !condition() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("waited %v for %s", patience, what)
+		}
+	}
+}

@@ -1,0 +1,293 @@
+package integration
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"penstock/integration/process"
+)
+
+// requirePeer gives the path of a program that setup.sh installs. Where it is
+// missing the test fails in CI, and is skipped elsewhere.
+func requirePeer(t testing.TB, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	for _, dir := range []string{"/usr/sbin", "/sbin", "/usr/local/sbin"} {
+		if err != nil {
+			path, err = exec.LookPath(filepath.Join(dir, name))
+		}
+	}
+	switch {
+	case err == nil:
+		return path
+	case os.Getenv("CI") == "true":
+		t.Fatalf("%s is missing: run make setup", name)
+	default:
+		t.Skipf("NOT TESTED: %s is missing; make setup installs it", name)
+	}
+	return ""
+}
+
+// peer runs a program to its end, with something on its standard input.
+func peer(t testing.TB, in, name string, args ...string) result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, requirePeer(t, name), args...)
+	var out, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(in), &out, &errs
+	err := cmd.Run()
+	if ctx.Err() != nil {
+		t.Fatalf("%s %s: %v\n%s%s", name, strings.Join(args, " "), err, &out, &errs)
+	}
+	return result{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
+}
+
+// running is a program that a test talks to while it runs.
+type running struct {
+	t   testing.TB
+	cmd *exec.Cmd
+	log string
+}
+
+// startPeer starts a program; it is killed at the end of the test.
+func startPeer(t testing.TB, in *os.File, name string, args ...string) *running {
+	t.Helper()
+	out, err := os.CreateTemp(t.TempDir(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	cmd := exec.Command(requirePeer(t, name), args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	r := &running{t, cmd, out.Name()}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return r
+}
+
+// output is what it has printed so far.
+func (r *running) output() string {
+	r.t.Helper()
+	text, err := os.ReadFile(r.log)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// sClient runs openssl s_client until it has read this line from the endpoint,
+// or has ended by itself; it gives what it printed. (The line may stand in the
+// middle of a longer one: s_client writes its own words through a buffer.)
+func sClient(t testing.TB, address, line string, args ...string) string {
+	t.Helper()
+	// At the end of its input it would end at once.
+	in, hold, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	defer hold.Close()
+	r := startPeer(t, in, "openssl", append([]string{"s_client", "-connect", address}, args...)...)
+	ended := make(chan error, 1)
+	go func() { ended <- r.cmd.Wait() }()
+	over := false
+	defer func() {
+		if t.Failed() {
+			t.Logf("s_client %s:\n%s", strings.Join(args, " "), r.output())
+		}
+	}()
+	waitFor(t, "s_client to read "+line, func() bool {
+		select {
+		case <-ended:
+			over = true
+		default:
+		}
+		return over || line != "" && strings.Contains(r.output(), line+"\n")
+	})
+	if !over {
+		_, _ = hold.WriteString("Q\n")
+		select {
+		case <-ended:
+		case <-time.After(patience):
+			t.Fatalf("s_client does not end:\n%s", r.output())
+		}
+	}
+	return r.output()
+}
+
+// haproxy starts HAProxy with this configuration; %d in it are free ports, in
+// the order given back.
+func haproxy(t testing.TB, config string) []string {
+	t.Helper()
+	return daemon(t, "haproxy", config, func(file, _ string) []string { return []string{"-db", "-q", "-f", file} })
+}
+
+// nginx does the same for nginx with its stream module; config is the stream block.
+func nginx(t testing.TB, config string) []string {
+	t.Helper()
+	const module = "/usr/lib/nginx/modules/ngx_stream_module.so"
+	if _, err := os.Stat(module); err == nil {
+		config = "load_module " + module + ";\n" + nginxFrame + "stream {\n" + config + "}\n"
+	} else {
+		config = nginxFrame + "stream {\n" + config + "}\n"
+	}
+	return daemon(t, "nginx", config, func(file, dir string) []string { return []string{"-p", dir, "-c", file, "-e", "stderr"} })
+}
+
+const nginxFrame = "daemon off;\nmaster_process off;\npid nginx.pid;\nerror_log stderr warn;\nevents { worker_connections 512; }\n"
+
+func daemon(t testing.TB, name, config string, args func(file, dir string) []string) []string {
+	t.Helper()
+	path := requirePeer(t, name)
+	dir := t.TempDir()
+	ports, err := process.FreePorts(strings.Count(config, "%d"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var addresses []string
+	for _, p := range ports {
+		config = strings.Replace(config, "%d", fmt.Sprint(p), 1)
+		addresses = append(addresses, process.Loopback(p))
+	}
+	file := filepath.Join(dir, name+".conf")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p, err := process.Start(name, dir, append([]string{path}, args(file, dir)...), ports...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("output of %s:\n%s", name, p.Output())
+		}
+		p.Kill()
+	})
+	return addresses
+}
+
+// authority is a CA of the test's own, with its certificate in a file.
+type authority struct {
+	t    testing.TB
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	pem  string
+	file string
+	pool *x509.CertPool
+}
+
+func newAuthority(t testing.TB, name string) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tmpl := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: time.Now().Add(48 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &authority{t: t, key: key, pool: x509.NewCertPool()}
+	if a.cert, err = x509.ParseCertificate(der); err != nil {
+		t.Fatal(err)
+	}
+	a.pem = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	a.pool.AddCert(a.cert)
+	a.file = filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(a.file, []byte(a.pem), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// pair is a certificate with its key, as PEM and in files.
+type pair struct {
+	cert, key         string
+	certFile, keyFile string
+}
+
+// issue makes a certificate; its first name is the common name too.
+func (a *authority) issue(names ...string) pair { return a.issueUntil(time.Hour, names...) }
+
+func (a *authority) issueUntil(life time.Duration, names ...string) pair {
+	a.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	tmpl := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: names[0]}, DNSNames: names,
+		NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: time.Now().Add(life), KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, a.cert, &key.PublicKey, a.key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	dir := a.t.TempDir()
+	p := pair{
+		cert:     string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
+		key:      string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})),
+		certFile: filepath.Join(dir, "cert.pem"), keyFile: filepath.Join(dir, "key.pem"),
+	}
+	for file, text := range map[string]string{p.certFile: p.cert, p.keyFile: p.key} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			a.t.Fatal(err)
+		}
+	}
+	return p
+}
+
+// server is a configuration that shows the certificate.
+func (p pair) server(t testing.TB) *tls.Config {
+	t.Helper()
+	return &tls.Config{Certificates: []tls.Certificate{p.load(t)}}
+}
+
+func (p pair) load(t testing.TB) tls.Certificate {
+	t.Helper()
+	c, err := tls.X509KeyPair([]byte(p.cert), []byte(p.key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// client is a configuration that trusts the authority.
+func (a *authority) client(name string) *tls.Config {
+	return &tls.Config{RootCAs: a.pool, ServerName: name}
+}
+
+// certificate writes a Certificate of a pair's files.
+func certificate(name string, p pair) string {
+	return fmt.Sprintf("---\nkind: Certificate\nname: %s\nspec: {certFile: %q, keyFile: %q}\n", name, p.certFile, p.keyFile)
+}

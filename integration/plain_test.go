@@ -1,0 +1,396 @@
+package integration
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestNetcatThroughAPlainListener(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, service("echo", []string{serve(t, echo)})+listener("plain", "service: echo"))
+	host, port, _ := net.SplitHostPort(n.addr("plain"))
+	text := strings.Repeat("one line of many\n", 50_000)
+	if r := peer(t, text, "nc", "-N", host, port); r.out != text {
+		t.Errorf("nc got %d bytes, want %d: %s", len(r.out), len(text), r.err)
+	}
+	for _, a := range n.accesses() {
+		if a.Msg == "connection closed" && (a.Reason != "client_fin" || a.In != uint64(len(text)) || a.Out != uint64(len(text))) {
+			t.Errorf("access log: %+v", a)
+		}
+	}
+	if v := n.metric("bytes_total", `service="echo"`); v != float64(2*len(text)) {
+		t.Errorf("bytes_total is %v, want %d", v, 2*len(text))
+	}
+}
+
+// rule 6: protocols in which the server speaks first work on a tcp listener;
+// on one that sniffs they wait until its deadline.
+func TestServersThatSpeakFirst(t *testing.T) {
+	t.Parallel()
+	smtp := serve(t, func(c *net.TCPConn) {
+		fmt.Fprint(c, "220 mail.example.com ESMTP\r\n")
+		in := bufio.NewReader(c)
+		for {
+			line, err := in.ReadString('\n')
+			switch {
+			case err != nil:
+				return
+			case strings.HasPrefix(line, "QUIT"):
+				fmt.Fprint(c, "221 bye\r\n")
+				return
+			}
+			fmt.Fprint(c, "250 ok\r\n")
+		}
+	})
+	// A PostgreSQL server without TLS answers the SSLRequest with an N.
+	postgres := serve(t, func(c *net.TCPConn) {
+		request := make([]byte, 8)
+		if _, err := io.ReadFull(c, request); err == nil && string(request) == "\x00\x00\x00\x08\x04\xd2\x16\x2f" {
+			fmt.Fprint(c, "N")
+			echo(c)
+		}
+	})
+	n := startNode(t, service("smtp", []string{smtp})+service("postgres", []string{postgres})+
+		listener("mail", "service: smtp")+listener("db", "service: postgres")+
+		listener("sniffing", "protocol: tls", "service: smtp", "timeouts: {hello: 200ms}"))
+
+	c := dial(t, n.addr("mail"))
+	mustRead(t, c, "220 mail.example.com ESMTP\r\n")
+	mustWrite(t, c, "HELO me\r\n")
+	mustRead(t, c, "250 ok\r\n")
+	mustWrite(t, c, "QUIT\r\n")
+	mustRead(t, c, "221 bye\r\n")
+	mustEnd(t, c)
+	c.Close()
+	n.wantEnd(c, "upstream_fin")
+
+	c = dial(t, n.addr("db"))
+	mustWrite(t, c, "\x00\x00\x00\x08\x04\xd2\x16\x2f")
+	mustRead(t, c, "N")
+	roundTrip(t, c, "startup message")
+
+	c = dial(t, n.addr("sniffing"))
+	mustClose(t, c)
+	n.wantEnd(c, "hello_timeout")
+	c = dial(t, n.addr("sniffing"))
+	mustWrite(t, c, "\x00\x00\x00\x08\x04\xd2\x16\x2f")
+	mustClose(t, c)
+	n.wantEnd(c, "bad_hello")
+}
+
+const bulk = 24 << 20
+
+// noise writes n bytes that nobody can guess from the seed's absence, and
+// gives their digest.
+func noise(w io.Writer, seed byte, n int64) (digest string, err error) {
+	h := sha256.New()
+	_, err = io.Copy(io.MultiWriter(w, h), io.LimitReader(rand.NewChaCha8([32]byte{seed}), n))
+	return fmt.Sprintf("%x", h.Sum(nil)), err
+}
+
+func digest(r io.Reader) (string, int64, error) {
+	h := sha256.New()
+	n, err := io.Copy(h, r)
+	return fmt.Sprintf("%x", h.Sum(nil)), n, err
+}
+
+// rule 7: an end is passed on behind all bytes before it, and the other
+// direction goes on, whichever side ends first.
+func TestHalfCloseCarriesEverything(t *testing.T) {
+	t.Parallel()
+	gate := newGate(t)
+	n := startNode(t, service("gate", []string{gate.addr()})+listener("plain", "service: gate"))
+	for _, first := range []string{"client", "endpoint"} {
+		client := dial(t, n.addr("plain"))
+		endpoint := gate.take()
+		a, b := client, endpoint
+		if first == "endpoint" {
+			a, b = endpoint, client
+		}
+		send := func(from, to *net.TCPConn, seed byte) {
+			var sent string
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				var err error
+				if sent, err = noise(from, seed, bulk); err != nil {
+					t.Errorf("%s first: write: %v", first, err)
+				}
+				closeWrite(from)
+			})
+			got, size, err := digest(to)
+			wg.Wait()
+			if err != nil || size != bulk || got != sent {
+				t.Fatalf("%s first: %d of %d bytes, %v; the same: %v", first, size, bulk, err, got == sent)
+			}
+		}
+		send(a, b, 1) // up to and with its end
+		send(b, a, 2) // while the other direction is closed
+		client.Close()
+		endpoint.Close()
+		a1 := n.wantEnd(client, map[string]string{"client": "client_fin", "endpoint": "upstream_fin"}[first])
+		if a1.In != bulk || a1.Out != bulk {
+			t.Errorf("%s first: the access log has %d bytes in, %d out", first, a1.In, a1.Out)
+		}
+	}
+}
+
+// rule 7: a reset is passed on as a reset, never as a clean end.
+func TestResetStaysReset(t *testing.T) {
+	t.Parallel()
+	gate := newGate(t)
+	n := startNode(t, service("gate", []string{gate.addr()})+listener("plain", "service: gate"))
+
+	client := dial(t, n.addr("plain"))
+	endpoint := gate.take()
+	mustWrite(t, client, "x")
+	mustRead(t, endpoint, "x")
+	abort(t, client)
+	mustReset(t, endpoint)
+	n.wantEnd(client, "client_reset")
+
+	client = dial(t, n.addr("plain"))
+	endpoint = gate.take()
+	mustWrite(t, client, "x")
+	mustRead(t, endpoint, "x")
+	abort(t, endpoint)
+	mustReset(t, client)
+	n.wantEnd(client, "upstream_reset")
+
+	// Also while the other direction is closed already.
+	client = dial(t, n.addr("plain"))
+	endpoint = gate.take()
+	closeWrite(client)
+	mustEnd(t, endpoint)
+	mustWrite(t, endpoint, "half an answer")
+	mustRead(t, client, "half an answer")
+	abort(t, endpoint)
+	mustReset(t, client)
+	n.wantEnd(client, "upstream_reset")
+}
+
+// rule 8: a slow reader costs the node a fixed number of bytes. 200 clients
+// do not read what 200 servers would send for ever.
+func TestReadersThatNeverRead(t *testing.T) {
+	t.Parallel()
+	const readers, bound = 200, 48 << 20
+	chunk := make([]byte, 64<<10)
+	source := serve(t, func(c *net.TCPConn) {
+		for {
+			if _, err := c.Write(chunk); err != nil {
+				return
+			}
+		}
+	})
+	n := startNode(t, service("source", []string{source})+listener("plain", "service: source"))
+	before := n.proc.RSS()
+	addr := n.addr("plain")
+	for range readers {
+		c := dial(t, addr)
+		_ = c.SetReadBuffer(4 << 10)
+	}
+	waitFor(t, "everyone to be relayed", func() bool { return n.metric("connections", `listener="plain"`) == readers })
+	// Until no byte moves any more.
+	last, still := 0.0, 0
+	waitFor(t, "the bytes to stand still", func() bool {
+		now := n.metric("bytes_total")
+		if still++; now != last {
+			last, still = now, 0
+		}
+		return still > 20
+	})
+	if grown := n.proc.RSS() - before; grown > bound {
+		t.Errorf("%d readers cost %d MiB of memory, more than %d", readers, grown>>20, bound>>20)
+	}
+	// pending_bytes is at most what one read brought for each.
+	if v := n.metric("pending_bytes"); v > readers*(64<<10) {
+		t.Errorf("pending_bytes is %v", v)
+	}
+}
+
+// rule 9: a dead client is found out by keepalive from the start. Towards the
+// endpoint it begins when a connection is a minute old; netio's
+// TestSocketOptions has that with a shorter time.
+func TestKeepaliveTowardsClients(t *testing.T) {
+	t.Parallel()
+	gate := newGate(t)
+	n := startNode(t, service("gate", []string{gate.addr()})+listener("plain", "service: gate"))
+	client := dial(t, n.addr("plain"))
+	gate.take()
+	const keepalive = "02"
+	// The node's socket is the one whose peer is ours.
+	waitFor(t, "the keepalive timer", func() bool { return tcpTimer(t, client.LocalAddr()) == keepalive })
+}
+
+// tcpTimer is the kind of timer, as /proc/net/tcp shows it, of the socket whose
+// peer is this address.
+func tcpTimer(t *testing.T, far net.Addr) string {
+	t.Helper()
+	table, err := os.ReadFile("/proc/net/tcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := far.(*net.TCPAddr)
+	ip := a.IP.To4()
+	want := fmt.Sprintf("%02X%02X%02X%02X:%04X", ip[3], ip[2], ip[1], ip[0], a.Port)
+	for line := range strings.Lines(string(table)) {
+		// sl local_address rem_address st queues tr:when ...
+		if f := strings.Fields(line); len(f) > 5 && f[2] == want && f[3] == "01" {
+			kind, _, _ := strings.Cut(f[5], ":")
+			return kind
+		}
+	}
+	return ""
+}
+
+// rule 9: idle connections end, half-closed ones sooner, and all at their age.
+func TestConnectionsEndByTheirTimers(t *testing.T) {
+	t.Parallel()
+	gate := newGate(t)
+	at := []string{gate.addr()}
+	n := startNode(t, service("idle", at, "idleTimeout: 300ms")+listener("idle", "service: idle")+
+		service("half", at, "halfClosedTimeout: 300ms")+listener("half", "service: half")+
+		service("aged", at, "maxAge: 500ms")+listener("aged", "service: aged"))
+
+	silent := dial(t, n.addr("idle"))
+	mustClose(t, silent)
+	n.wantEnd(silent, "idle_timeout")
+	gate.take()
+
+	half := dial(t, n.addr("half"))
+	endpoint := gate.take()
+	closeWrite(half)
+	mustEnd(t, endpoint)
+	mustClose(t, half)
+	n.wantEnd(half, "half_closed_timeout")
+
+	busy := dial(t, n.addr("aged"))
+	go echo(gate.take())
+	for {
+		if _, err := io.WriteString(busy, "x"); err != nil {
+			break
+		}
+		if _, err := io.ReadFull(busy, make([]byte, 1)); err != nil {
+			break
+		}
+	}
+	n.wantEnd(busy, "max_age")
+}
+
+func TestEveryKindOfAddress(t *testing.T) {
+	t.Parallel()
+	sock := func(name string) string { return filepath.Join(shortDir(t), name) }
+	in, out := sock("in"), sock("out")
+	l := listen(t, "unix", out)
+	serveOn(t, l, echoAny)
+	resources := service("unix", []string{"unix:" + out}) + listenerAt("unix", "unix:"+in, "service: unix") +
+		service("tcp", []string{serve(t, echo)}) + listenerAt("wildcard", "0.0.0.0:0", "service: tcp") +
+		listenerAt("unix-to-tcp", "unix:"+in+"2", "service: tcp") + listenerAt("bind", ":0", "service: unix")
+	six, err := net.Listen("tcp", "[::1]:0")
+	if err == nil {
+		serveOn(t, six, echoAny)
+		resources += service("six", []string{six.Addr().String()}) + listenerAt("six", "[::1]:0", "service: six") +
+			listenerAt("wildcard-six", "[::]:0", "service: six")
+	}
+	n := startNode(t, resources, "--bind", "127.0.0.5")
+	check := func(network, address string) {
+		t.Helper()
+		c, err := net.DialTimeout(network, address, patience)
+		if err != nil {
+			t.Errorf("%s: %v", address, err)
+			return
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(patience))
+		roundTrip(t, c, "hello")
+		closeWrite(c)
+		mustEnd(t, c)
+	}
+	check("unix", in)
+	check("unix", in+"2")
+	_, port, _ := net.SplitHostPort(n.addr("wildcard"))
+	check("tcp", "127.0.0.9:"+port)
+	if host, _, _ := net.SplitHostPort(n.addr("bind")); host != "127.0.0.5" {
+		t.Errorf(`":0" listens at %s, want the --bind address`, n.addr("bind"))
+	}
+	check("tcp", n.addr("bind"))
+	if six != nil {
+		check("tcp", n.addr("six"))
+		_, port, _ := net.SplitHostPort(n.addr("wildcard-six"))
+		check("tcp", "[::1]:"+port)
+	}
+	n.apply(listenerAt("unix", "127.0.0.1:0", "service: unix"))
+	waitFor(t, "the socket's file to go", func() bool {
+		_, err := os.Lstat(in)
+		return errors.Is(err, os.ErrNotExist)
+	})
+}
+
+// shortDir is a folder whose path leaves room in a unix socket's 107 bytes.
+func shortDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "ps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// A node ends with as many descriptors and connections as it began with.
+func TestNothingIsLeftBehind(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, service("echo", []string{serve(t, echo)})+listener("plain", "service: echo")+
+		listener("sni", "protocol: tls", "service: echo"))
+	plain, sni := n.addr("plain"), n.addr("sni")
+	// A first connection brings along what is made once, like a loop's pipes.
+	for range 2 {
+		var clients sync.WaitGroup
+		for i := range 40 {
+			clients.Go(func() {
+				c, err := net.Dial("tcp", []string{plain, sni}[i%2])
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer c.Close()
+				_, _ = io.WriteString(c, "neither a hello nor much else")
+				_ = c.SetDeadline(time.Now().Add(patience))
+				if _, err = c.Read(make([]byte, 8)); err != nil && i%2 == 0 {
+					t.Error(err)
+				}
+				if i%4 == 0 {
+					_ = c.(*net.TCPConn).SetLinger(0)
+				}
+			})
+		}
+		clients.Wait()
+		waitFor(t, "all connections to end", func() bool { return n.metric("accepted_connections") == 0 })
+	}
+	before := n.proc.Descriptors()
+	for range 50 {
+		c := dial(t, plain)
+		roundTrip(t, c, "x")
+		if errors.Is(c.Close(), syscall.EBADF) {
+			t.Fatal("closed twice")
+		}
+	}
+	waitFor(t, "the descriptors to be given back", func() bool { return n.proc.Descriptors() <= before })
+	if v := n.metric("memory_budget_used_bytes"); v != 0 {
+		t.Errorf("%v bytes of the budget are still in use", v)
+	}
+	if v := n.metric("pending_bytes"); v != 0 {
+		t.Errorf("%v bytes are still pending", v)
+	}
+}

@@ -1,0 +1,296 @@
+package integration
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// serve accepts on a free port and runs do for each connection.
+func serve(t testing.TB, do func(c *net.TCPConn)) (address string) {
+	t.Helper()
+	l := listen(t, "tcp", "127.0.0.1:0")
+	serveOn(t, l, func(c net.Conn) { do(c.(*net.TCPConn)) })
+	return l.Addr().String()
+}
+
+func listen(t testing.TB, network, address string) net.Listener {
+	t.Helper()
+	l, err := net.Listen(network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+// serveOn runs do for each connection of a listener, until the test ends.
+func serveOn(t testing.TB, l net.Listener, do func(c net.Conn)) {
+	var mu sync.Mutex
+	open := map[net.Conn]bool{}
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			open[c] = true
+			mu.Unlock()
+			running.Go(func() {
+				do(c)
+				c.Close()
+				mu.Lock()
+				delete(open, c)
+				mu.Unlock()
+			})
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		mu.Lock()
+		for c := range open {
+			c.Close()
+		}
+		mu.Unlock()
+		running.Wait()
+	})
+}
+
+// echo sends back what comes, and ends when it ends.
+func echo(c *net.TCPConn) { echoAny(c) }
+
+func echoAny(c net.Conn) {
+	_, err := io.Copy(struct{ io.Writer }{c}, struct{ io.Reader }{c})
+	if err == nil {
+		closeWrite(c)
+	}
+}
+
+func closeWrite(c net.Conn) {
+	if h, ok := c.(interface{ CloseWrite() error }); ok {
+		_ = h.CloseWrite()
+	}
+}
+
+// named is an endpoint that says its name first, and then echoes.
+func named(t testing.TB, name string) (address string) {
+	t.Helper()
+	return serve(t, func(c *net.TCPConn) {
+		if _, err := io.WriteString(c, name+"\n"); err == nil {
+			echo(c)
+		}
+	})
+}
+
+// tlsNamed is the same behind TLS.
+func tlsNamed(t testing.TB, name string, config *tls.Config) (address string) {
+	t.Helper()
+	l := tls.NewListener(listen(t, "tcp", "127.0.0.1:0"), config)
+	serveOn(t, l, func(c net.Conn) {
+		if _, err := io.WriteString(c, name+"\n"); err == nil {
+			echoAny(c)
+		}
+	})
+	return l.Addr().String()
+}
+
+// webServer answers every request with a text.
+func webServer(t testing.TB, text string) (address string) {
+	t.Helper()
+	l := listen(t, "tcp", "127.0.0.1:0")
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "%s %s\n", text, r.URL.Path)
+	})}
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(func() { s.Close() })
+	return l.Addr().String()
+}
+
+// gate is a server whose connections the test takes one by one.
+type gate struct {
+	t     testing.TB
+	l     *net.TCPListener
+	Taken chan *net.TCPConn
+}
+
+func newGate(t testing.TB) *gate {
+	t.Helper()
+	g := &gate{t, listen(t, "tcp", "127.0.0.1:0").(*net.TCPListener), make(chan *net.TCPConn, 1024)}
+	go func() {
+		for {
+			c, err := g.l.AcceptTCP()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { c.Close() })
+			_ = c.SetDeadline(time.Now().Add(patience))
+			g.Taken <- c
+		}
+	}()
+	return g
+}
+
+func (g *gate) addr() string { return g.l.Addr().String() }
+
+// take waits for the next connection.
+func (g *gate) take() *net.TCPConn {
+	g.t.Helper()
+	select {
+	case c := <-g.Taken:
+		return c
+	case <-time.After(patience):
+		g.t.Fatal("nobody came to the endpoint")
+		return nil
+	}
+}
+
+// takeSaying waits for a connection that begins with this text, and passes
+// over others: those that only looked whether a peer listens.
+func (g *gate) takeSaying(text string) *net.TCPConn {
+	g.t.Helper()
+	for {
+		c := g.take()
+		p := make([]byte, len(text))
+		if n, _ := io.ReadFull(c, p); string(p) == text {
+			return c
+		} else if n == len(text) {
+			g.t.Fatalf("the endpoint read %q, want %q", p, text)
+		}
+	}
+}
+
+var dialed atomic.Uint32
+
+// dial connects, with a deadline for everything. Each connection comes from a
+// loopback address of its own, because the access log is searched by it: a port
+// of one address may come again in the same test.
+func dial(t testing.TB, address string) *net.TCPConn {
+	t.Helper()
+	i := dialed.Add(1)
+	return dialFrom(t, fmt.Sprintf("127.%d.%d.%d", 1+i>>16%200, i>>8&255, i&255), address)
+}
+
+// dialFrom does so from this address.
+func dialFrom(t testing.TB, source, address string) *net.TCPConn {
+	t.Helper()
+	d := net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{IP: net.ParseIP(source)}}
+	c, err := d.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(patience))
+	return c.(*net.TCPConn)
+}
+
+// dialTLS takes the whole handshake.
+func dialTLS(t testing.TB, address string, config *tls.Config) *tls.Conn {
+	t.Helper()
+	c := tls.Client(dial(t, address), config)
+	if err := c.Handshake(); err != nil {
+		t.Fatalf("handshake: %v", err)
+	}
+	return c
+}
+
+func mustWrite(t testing.TB, c io.Writer, text string) {
+	t.Helper()
+	if _, err := io.WriteString(c, text); err != nil {
+		t.Fatalf("write: %v", err)
+	}
+}
+
+// mustRead reads exactly this text.
+func mustRead(t testing.TB, c io.Reader, want string) {
+	t.Helper()
+	p := make([]byte, len(want))
+	n, err := io.ReadFull(c, p)
+	if err != nil {
+		t.Fatalf("read %q, %v; want %q", p[:n], err, want)
+	}
+	if string(p) != want {
+		t.Fatalf("read %q, want %q", p, want)
+	}
+}
+
+// roundTrip sends a text to an endpoint that echoes.
+func roundTrip(t testing.TB, c io.ReadWriter, text string) {
+	t.Helper()
+	mustWrite(t, c, text)
+	mustRead(t, c, text)
+}
+
+// mustEnd reads the end of the stream, without a byte before it.
+func mustEnd(t testing.TB, c io.Reader) {
+	t.Helper()
+	if n, err := c.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+		t.Fatalf("read %d, %v; want the end of the stream", n, err)
+	}
+}
+
+// mustReset waits for a reset; data may come before it.
+func mustReset(t testing.TB, c io.Reader) {
+	t.Helper()
+	if _, err := io.Copy(io.Discard, c); !errors.Is(err, syscall.ECONNRESET) {
+		t.Fatalf("read: %v; want a reset", err)
+	}
+}
+
+// mustClose waits for an end of any kind; data must not come before it.
+func mustClose(t testing.TB, c net.Conn) {
+	t.Helper()
+	n, err := io.Copy(io.Discard, c)
+	if n != 0 || err != nil && !errors.Is(err, syscall.ECONNRESET) {
+		t.Fatalf("read %d bytes, %v; want the connection closed", n, err)
+	}
+}
+
+// abort ends a connection with a reset.
+func abort(t testing.TB, c *net.TCPConn) {
+	t.Helper()
+	if err := c.SetLinger(0); err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+}
+
+// service writes a Service; further lines of its spec may follow.
+func service(name string, endpoints []string, more ...string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "---\nkind: Service\nname: %s\nspec:\n  endpoints:\n", name)
+	for _, e := range endpoints {
+		if !strings.HasPrefix(e, "{") {
+			e = fmt.Sprintf("{address: %q}", e)
+		}
+		fmt.Fprintf(&b, "  - %s\n", e)
+	}
+	return b.String() + lines(more)
+}
+
+// listener writes a Listener on a free port of 127.0.0.1.
+func listener(name string, more ...string) string {
+	return listenerAt(name, "127.0.0.1:0", more...)
+}
+
+func listenerAt(name, address string, more ...string) string {
+	return fmt.Sprintf("---\nkind: Listener\nname: %s\nspec:\n  address: %q\n", name, address) + lines(more)
+}
+
+func lines(more []string) string {
+	var b strings.Builder
+	for _, l := range more {
+		b.WriteString("  " + l + "\n")
+	}
+	return b.String()
+}

@@ -1,0 +1,246 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"strings"
+	"time"
+
+	"penstock/integration/process"
+	"penstock/node/admin"
+	"penstock/routing/resource"
+)
+
+const (
+	passName = "pass.example.com" // TLS of the backend's own
+	endName  = "end.example.com"  // TLS ended by the node
+)
+
+// world is the backends and the resources for them.
+type world struct {
+	plainPort, sniPort, tlsPort int
+	certs                       [2]pair // changed by turns
+	roots                       *x509.CertPool
+	plain, secure               []net.Listener
+}
+
+type pair struct{ cert, key []byte }
+
+func newWorld() (*world, error) {
+	w := &world{roots: x509.NewCertPool()}
+	for i := range w.certs {
+		p, err := makePair()
+		if err != nil {
+			return nil, err
+		}
+		w.certs[i] = p
+		w.roots.AppendCertsFromPEM(p.cert)
+	}
+	own, err := tls.X509KeyPair(w.certs[0].cert, w.certs[0].key)
+	if err != nil {
+		return nil, err
+	}
+	for range 3 {
+		l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // ended by close
+		if err != nil {
+			return nil, err
+		}
+		w.plain = append(w.plain, l)
+		s, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{own}})
+		if err != nil {
+			return nil, err
+		}
+		w.secure = append(w.secure, s)
+		go serve(l)
+		go serve(s)
+	}
+	ports, err := process.FreePorts(3)
+	if err != nil {
+		return nil, err
+	}
+	w.plainPort, w.sniPort, w.tlsPort = ports[0], ports[1], ports[2]
+	return w, nil
+}
+
+func (w *world) close() {
+	for _, l := range append(w.plain, w.secure...) {
+		l.Close()
+	}
+}
+
+func serve(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			continue
+		}
+		go func() {
+			defer c.Close()
+			_, _ = io.Copy(struct{ io.Writer }{c}, struct{ io.Reader }{c})
+		}()
+	}
+}
+
+func makePair() (pair, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return pair{}, err
+	}
+	tmpl := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()),
+		NotBefore:    time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		DNSNames: []string{passName, endName}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
+	if err != nil {
+		return pair{}, err
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return pair{}, err
+	}
+	return pair{
+		cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		key:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}),
+	}, nil
+}
+
+func (w *world) clientTLS(name string) *tls.Config {
+	return &tls.Config{RootCAs: w.roots, ServerName: name}
+}
+
+// resources is the configuration of that turn: endpoints come and go, weights
+// move, the certificate changes, a listener gets and loses names.
+func (w *world) resources(turn int) string {
+	var b strings.Builder
+	service := func(name string, ls []net.Listener) {
+		fmt.Fprintf(&b, "kind: Service\nname: %s\nspec:\n  balancing: {policy: %s}\n  endpoints:\n", name,
+			[]string{"roundRobin", "leastConnections", "random", "maglev"}[turn%4])
+		for i, l := range ls {
+			if i > 0 && (turn+i)%3 == 0 {
+				continue // out for this turn
+			}
+			fmt.Fprintf(&b, "  - {address: %q, tags: {version: v%d}, weight: %d}\n", l.Addr(), i, 1+(turn+i)%5)
+		}
+		b.WriteString("---\n")
+	}
+	service("plain", w.plain)
+	service("secure", w.secure)
+	fmt.Fprintf(&b, `kind: Listener
+name: plain
+spec: {address: "127.0.0.1:%d", service: plain, limits: {connections: %d}}
+---
+kind: Listener
+name: sni
+spec:
+  address: "127.0.0.1:%d"
+  protocol: tls
+  hosts:
+  - {names: [%s, turn-%d.example.com], service: secure}
+---
+kind: Listener
+name: end
+spec:
+  address: "127.0.0.1:%d"
+  protocol: tls
+  tls: {mode: terminate, certificateRefs: [soak]}
+  hosts:
+  - {names: ["%s"], service: plain}
+---
+kind: MeshTCPRoute
+name: split
+spec:
+  targetRef: {kind: Mesh}
+  to:
+  - targetRef: {kind: MeshService, name: plain}
+    rules:
+    - default:
+        backendRefs:
+        - {kind: MeshServiceSubset, name: plain, weight: %d, tags: {version: v0}}
+        - {kind: MeshService, name: plain, weight: %d}
+---
+kind: Certificate
+name: soak
+spec:
+  cert: |
+%s  key: |
+%s`, w.plainPort, 10000+turn, w.sniPort, passName, turn, w.tlsPort,
+		[]string{endName, "*.example.com"}[turn%2], 1+turn%10, 1+turn%3,
+		indent(w.certs[turn%2].cert), indent(w.certs[turn%2].key))
+	return b.String()
+}
+
+func indent(text []byte) string {
+	var b strings.Builder
+	for line := range bytes.Lines(text) {
+		b.WriteString("    ")
+		b.Write(line)
+	}
+	return b.String()
+}
+
+type changes struct {
+	done, failed int
+	last         error
+}
+
+func (c changes) verdict() error {
+	if c.failed > 0 || c.done == 0 {
+		return fmt.Errorf("%d changes were applied, %d failed: %w", c.done, c.failed, c.last)
+	}
+	return nil
+}
+
+// change applies another configuration every second.
+func (w *world) change(ctx context.Context, addr string) (c changes) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for turn := 1; ; turn++ {
+		select {
+		case <-ctx.Done():
+			return c
+		case <-tick.C:
+		}
+		switch err := w.apply(ctx, addr, w.resources(turn)); {
+		case err == nil:
+			c.done++
+		case ctx.Err() == nil:
+			c.failed, c.last = c.failed+1, err
+			log.Print("apply: ", err)
+		}
+	}
+}
+
+func (w *world) apply(ctx context.Context, addr, text string) error {
+	objects, faults := resource.Decode("soak.yaml", []byte(text), resource.RoutingKinds())
+	if len(faults) > 0 {
+		return faults
+	}
+	var req admin.ApplyRequest
+	for _, o := range objects {
+		req.Documents = append(req.Documents, resource.EncodeWithSecrets(o))
+	}
+	client, err := admin.Dial(ctx, addr)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	_, err = admin.Call[admin.ApplyResult](ctx, client, admin.MethodApply, req)
+	return err
+}
