@@ -32,6 +32,12 @@ type ApplyRequest struct {
 	Documents [][]byte `json:"documents"`
 	// DryRun tells what would change and changes nothing.
 	DryRun bool `json:"dryRun,omitempty"`
+	// ID is 16 random bytes: a request that comes again under the same ID acts once.
+	ID []byte `json:"id,omitempty"`
+	// Prune, when not empty, deletes the resources that have all of these
+	// labels and are not among Documents.
+	Prune map[string]string `json:"prune,omitempty"`
+	Wait  Wait              `json:"wait"`
 }
 
 // What apply does to a resource.
@@ -39,6 +45,7 @@ const (
 	Created    = "created"
 	Configured = "configured"
 	Unchanged  = "unchanged"
+	Deleted    = "deleted" // by Prune
 )
 
 // Change is what apply did, or would do, to one resource.
@@ -57,6 +64,7 @@ type ApplyResult struct {
 	Index    uint64   `json:"index"`
 	Changes  []Change `json:"changes"`
 	Warnings []Fault  `json:"warnings,omitempty"`
+	Reached  Reached  `json:"reached"`
 }
 
 // Fault is one thing that is wrong with a resource. The sender of the
@@ -72,6 +80,10 @@ type Fault struct {
 type DeleteRequest struct {
 	Kind string `json:"kind"`
 	Name string `json:"name"`
+	ID   []byte `json:"id,omitempty"` // ApplyRequest.ID's
+	// Version, when not 0, is the one that the resource must have.
+	Version uint64 `json:"version,omitempty"`
+	Wait    Wait   `json:"wait"`
 }
 
 // DeleteResult says what was deleted.
@@ -79,6 +91,8 @@ type DeleteResult struct {
 	Index uint64 `json:"index"`
 	Kind  string `json:"kind"` // as the node spells it
 	Name  string `json:"name"`
+
+	Reached Reached `json:"reached"`
 }
 
 // GetRequest asks for the resources of a kind, in any case, singular or
@@ -86,16 +100,23 @@ type DeleteResult struct {
 type GetRequest struct {
 	Kind string `json:"kind"`
 	Name string `json:"name,omitempty"`
+	// Stale takes what the node asked has, which may be old, where otherwise
+	// the answer has every change that was answered before the question.
+	Stale bool `json:"stale,omitempty"`
+	// Labels, when not empty, are what the resources must have.
+	Labels map[string]string `json:"labels,omitempty"`
 }
 
 // GetResult lists resources by name, secrets hidden.
 type GetResult struct {
+	Index     uint64     `json:"index"`
 	Kind      string     `json:"kind"`
 	Documents []Document `json:"documents"`
 }
 
 // ExplainRequest describes a connection.
 type ExplainRequest struct {
+	Node     string `json:"node,omitempty"` // name or ID; "": the one asked
 	Listener string `json:"listener"`
 	// SNI is the server name; nil: the hello has none.
 	SNI    *string           `json:"sni,omitempty"`
@@ -104,9 +125,12 @@ type ExplainRequest struct {
 	Tags   map[string]string `json:"tags,omitempty"`
 }
 
-// Status is one screen about the node.
+// Status is one screen about the cluster.
 type Status struct {
-	Leader    string           `json:"leader"`
+	Leader string `json:"leader"` // name; "": none
+	// Alone says why the node asked decides nothing now, such as that it has
+	// no leader; "": all is well.
+	Alone     string           `json:"alone,omitempty"`
 	Nodes     []NodeStatus     `json:"nodes"`
 	Listeners []ListenerStatus `json:"listeners"`
 	Services  []ServiceStatus  `json:"services"`
@@ -115,9 +139,11 @@ type Status struct {
 // NodeStatus is how one node is doing.
 type NodeStatus struct {
 	Name         string `json:"name"`
-	Role         string `json:"role"`
-	State        string `json:"state"` // starting, serving, draining
+	ID           string `json:"id"`
+	Role         string `json:"role"`  // leader, voter, non-voter
+	State        string `json:"state"` // starting, serving, draining, drained, stopping; unreachable
 	AppliedIndex uint64 `json:"appliedIndex"`
+	Lag          uint64 `json:"lag"` // changes that it does not act on yet
 	Resources    int    `json:"resources"`
 	Connections  int64  `json:"connections"`
 	Address      string `json:"address"` // of the admin port
@@ -126,8 +152,9 @@ type NodeStatus struct {
 	Version      string `json:"version"`
 }
 
-// ListenerStatus is how a listener is doing on the node.
+// ListenerStatus is how a listener is doing on a node.
 type ListenerStatus struct {
+	Node        string `json:"node,omitempty"`
 	Name        string `json:"name"`
 	Address     string `json:"address"` // the one bound
 	State       string `json:"state"`   // listening, failed
@@ -213,9 +240,11 @@ type Member struct {
 	Connections int64  `json:"connections"`
 }
 
-// DrainRequest takes the node out of service; the process stays.
+// DrainRequest takes a node out of service; the process stays.
 type DrainRequest struct {
-	Node string `json:"node,omitempty"` // a check that it is the right one
+	Node string `json:"node,omitempty"` // name or ID; "": the one asked
+	// Undo puts it back into service; connections that were closed stay closed.
+	Undo bool `json:"undo,omitempty"`
 	// Over is the window in which connections are closed; nil: the node's own setting.
 	Over *time.Duration `json:"over,omitempty"`
 }
