@@ -30,8 +30,34 @@ type Config struct {
 	Cluster, HTTP string
 	// Bind is the host of listeners whose address has none.
 	Bind string
-	// Advertise is the host that others reach this node at.
-	Advertise string
+	// Gossip is the address of gossip, Advertise the host that others reach
+	// this node at; default the host of Cluster.
+	Gossip, Advertise string
+
+	// Init starts a new cluster of this node. Expect, when not 0, waits for
+	// that many nodes and forms one cluster of them. Join are cluster
+	// addresses of other nodes, Token is what lets this one in. None of them
+	// is needed once the node is in a cluster.
+	Init   bool
+	Expect int
+	Join   []string
+	Token  string
+	// Announce is told the line to join the cluster that Init began.
+	Announce func(line string)
+	// Voters is the most nodes that vote. DeadVoterAfter is how long a voter
+	// is away before another node takes its place, ForgetAfter how long any
+	// node is away before it is forgotten.
+	Voters                      int
+	DeadVoterAfter, ForgetAfter time.Duration
+	// Zone is where the node stands; voters are spread over zones.
+	Zone string
+
+	// HTTPCert and HTTPKey are files with PEM: HTTP speaks TLS. Without them
+	// HTTPInsecure allows an address that is not loopback; /v1 is not served
+	// there then.
+	HTTPCert, HTTPKey string
+	HTTPInsecure      bool
+
 	// Tags are part of the source of every connection here.
 	Tags map[string]string
 	// Dev is one node in memory, without TLS and tokens.
