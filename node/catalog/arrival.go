@@ -50,5 +50,5 @@ func (a *arrival) whole(set *resource.Set, found, changes int) bool {
 // inForce is an object as it is kept: without what only serves the faults of
 // the file it came from.
 func inForce(o resource.Object) resource.Object {
-	return resource.Object{Key: o.Key, Spec: o.Spec}
+	return resource.Object{Key: o.Key, Spec: o.Spec, Labels: o.Labels}
 }

@@ -310,7 +310,7 @@ func (d *decoder) object(n *yaml.Node) {
 		o.Lines = map[string]int{}
 		d.lines = o.Lines
 	}
-	var name, spec, version *yaml.Node
+	var name, spec, version, labels *yaml.Node
 	var kind Kind
 	var unknown []*yaml.Node
 	seen := map[string]bool{}
@@ -329,6 +329,8 @@ func (d *decoder) object(n *yaml.Node) {
 			spec = value
 		case "version":
 			version = value
+		case "labels":
+			labels = value
 		default:
 			unknown = append(unknown, key)
 		}
@@ -344,6 +346,7 @@ func (d *decoder) object(n *yaml.Node) {
 	if version != nil {
 		d.child("version", func() { d.scalar(version, reflect.ValueOf(&o.Version).Elem()) })
 	}
+	d.frameLabels(labels, &o)
 	d.spec(n, spec, kind, &o)
 	if len(d.faults) > before {
 		return
@@ -418,7 +421,7 @@ func frameHint(key string, kind Kind) string {
 			return ", it belongs under spec"
 		}
 	}
-	return didYouMean(key, []string{"kind", "name", "spec", "version"})
+	return didYouMean(key, []string{"kind", "name", "labels", "spec", "version"})
 }
 
 // spec decodes and validates what stands under spec.

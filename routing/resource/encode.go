@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding"
 	"encoding/json"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -42,7 +43,7 @@ func EncodeYAML(o Object) []byte {
 // differs from one that is left out: it stays when the default changes.
 func Equal(a, b Object) bool {
 	va, vb := reflect.ValueOf(a.Spec), reflect.ValueOf(b.Spec)
-	return a.Key == b.Key && va.IsValid() && vb.IsValid() && va.Type() == vb.Type() && sameValue(va, vb)
+	return a.Key == b.Key && maps.Equal(a.Labels, b.Labels) && va.IsValid() && vb.IsValid() && va.Type() == vb.Type() && sameValue(va, vb)
 }
 
 // sameValue compares values of one type. An empty list or map is one that is

@@ -15,6 +15,9 @@ func (e jsonEncoder) object(o Object) []byte {
 	if o.Version != 0 {
 		dst = strconv.AppendUint(append(dst, `,"version":`...), o.Version, 10)
 	}
+	if len(o.Labels) > 0 {
+		dst = e.value(append(dst, `,"labels":`...), reflect.ValueOf(o.Labels))
+	}
 	return append(e.value(append(dst, `,"spec":`...), reflect.ValueOf(o.Spec).Elem()), '}')
 }
 

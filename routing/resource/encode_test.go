@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"reflect"
 	"strings"
@@ -16,7 +17,7 @@ import (
 // sameObject fails unless b is a, apart from where it was read.
 func sameObject(t testing.TB, how string, a, b Object) {
 	t.Helper()
-	if a.Key != b.Key || a.Version != b.Version || !reflect.DeepEqual(a.Spec, b.Spec) {
+	if a.Key != b.Key || a.Version != b.Version || !maps.Equal(a.Labels, b.Labels) || !reflect.DeepEqual(a.Spec, b.Spec) {
 		t.Errorf("%s: %v is not the same afterwards:\n%+v\n%+v", how, a.Key, a.Spec, b.Spec)
 	}
 	if !Equal(a, b) {
@@ -119,6 +120,10 @@ func TestEqualLooksAtWhatIsSaid(t *testing.T) {
 	}{
 		{`{resolve: 60s, endpoints: []}`, `{"resolve": "1m"}`, true},
 		{`{connect: {}}`, `{}`, true},
+		{"{}\nlabels: {team: a}", "{}\nlabels: {\"team\": \"a\"}", true},
+		{"{}\nlabels: {team: a}", "{}\nlabels: {team: b}", false},
+		{"{}\nlabels: {team: \"\"}", `{}`, false},
+		{"{}\nlabels: {}", `{}`, true},
 		{`{tls: {}}`, `{}`, false},
 		{`{protocol: tcp}`, `{}`, false},
 		{`{endpoints: [{address: "a:1"}, {address: "b:1"}]}`, `{endpoints: [{address: "b:1"}, {address: "a:1"}]}`, false},

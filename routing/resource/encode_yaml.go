@@ -14,6 +14,9 @@ func yamlObject(o Object) *yaml.Node {
 	if o.Version != 0 {
 		n.Content = append(n.Content, textNode("version"), plainNode("!!int", strconv.FormatUint(o.Version, 10)))
 	}
+	if len(o.Labels) > 0 {
+		n.Content = append(n.Content, textNode("labels"), yamlValue(reflect.ValueOf(o.Labels)))
+	}
 	n.Content = append(n.Content, textNode("spec"), yamlValue(reflect.ValueOf(o.Spec).Elem()))
 	return n
 }

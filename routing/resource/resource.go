@@ -58,6 +58,9 @@ type Ref struct {
 type Object struct {
 	Key
 	Spec Spec
+	// Labels sort resources for whoever manages them; nothing that is done
+	// with connections depends on them. Nil: none.
+	Labels map[string]string
 	// Version is the version that the writer has seen; 0: not said.
 	Version uint64
 	// File and Line say where the document begins; empty when it came by RPC.

@@ -1,0 +1,103 @@
+package resource
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	yaml "go.yaml.in/yaml/v3"
+)
+
+// Bounds of labels. Those of names and values are Kubernetes', so that labels
+// can be carried over as they are.
+const (
+	MaxLabels      = 64  // of one resource
+	maxLabelPrefix = 253 // bytes before the "/" of a name
+	maxLabelWord   = 63  // bytes of a name, without its prefix, and of a value
+)
+
+// frameLabels decodes and checks what stands under labels.
+func (d *decoder) frameLabels(n *yaml.Node, o *Object) {
+	if n == nil {
+		return
+	}
+	d.child("labels", func() {
+		before := len(d.faults)
+		d.value(n, reflect.ValueOf(&o.Labels).Elem(), nil)
+		if len(o.Labels) == 0 {
+			o.Labels = nil
+		}
+		if d.trusted || len(d.faults) > before {
+			return
+		}
+		labelFaults(o.Labels, func(key, message, value string) {
+			if key == "" {
+				d.at(n, message, nil)
+				return
+			}
+			d.child(key, func() {
+				d.fail(d.offset+locate(n, string(appendStep(nil, key))).Line, string(d.path), message, value)
+			})
+		})
+	})
+}
+
+// LabelFaults says what is wrong with labels that stand in no document, such
+// as those to choose by, or nothing.
+func LabelFaults(labels map[string]string) (faults []string) {
+	labelFaults(labels, func(key, message, value string) {
+		faults = append(faults, strings.TrimSpace(fmt.Sprintf("label %s: %s (%s)", quote(key), message, quote(value))))
+	})
+	return faults
+}
+
+// labelFaults reports what is wrong with labels; the key is "" where it is
+// about all of them. The value is the offending text.
+func labelFaults(labels map[string]string, report func(key, message, value string)) {
+	if len(labels) > MaxLabels {
+		report("", fmt.Sprintf("%d labels; a resource has at most %d", len(labels), MaxLabels), "")
+		return
+	}
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		prefix, word, prefixed := strings.Cut(key, "/")
+		if !prefixed {
+			word = key
+		}
+		switch value := labels[key]; {
+		case prefixed && nameFault(prefix) != "":
+			report(key, fmt.Sprintf("what is before the '/' of a label must be a host name in lower case, at most %d in all", maxLabelPrefix), key)
+		case word == "" || !labelWord(word):
+			report(key, "the name of a label must be "+labelRule, key)
+		case !labelWord(value):
+			report(key, "the value of a label must be empty or "+labelRule, value)
+		}
+	}
+}
+
+var labelRule = fmt.Sprintf("letters, digits, '-', '_' and '.', with a letter or digit first and last, at most %d in all", maxLabelWord)
+
+// labelWord tells whether a label can have that value; only names must not be
+// empty.
+func labelWord(s string) bool {
+	edge := func(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' }
+	if s == "" {
+		return true
+	}
+	ok := len(s) <= maxLabelWord && edge(s[0]) && edge(s[len(s)-1])
+	for i := 0; ok && i < len(s); i++ {
+		ok = edge(s[i]) || s[i] == '-' || s[i] == '_' || s[i] == '.'
+	}
+	return ok
+}
+
+// HasLabels tells whether an object has all of some labels.
+func (o *Object) HasLabels(labels map[string]string) bool {
+	for k, want := range labels {
+		if got, ok := o.Labels[k]; !ok || got != want {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,49 @@
+package resource
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestLabelsAreKeptInOneForm(t *testing.T) {
+	o := decode(t, "kind: Service\nname: a\nspec: {}\nlabels: {zone: 1.10, app.example.com/part-of: shop}")[0]
+	stored := string(EncodeWithSecrets(o))
+	if want := `{"kind":"Service","name":"a","labels":{"app.example.com/part-of":"shop","zone":"1.10"},"spec":{}}`; stored != want {
+		t.Errorf("%s\nwant\n%s", stored, want)
+	}
+	shown := string(EncodeYAML(o))
+	if want := "kind: Service\nname: a\nlabels:\n  app.example.com/part-of: shop\n  zone: \"1.10\"\nspec: {}\n"; shown != want {
+		t.Errorf("%s\nwant\n%s", shown, want)
+	}
+	if back, err := Restore([]byte(`{"kind":"Service","name":"a","labels":{"of a later version":"~"},"spec":{}}`), RoutingKinds()); err != nil || len(back.Labels) != 1 {
+		t.Errorf("what was admitted is not taken: %v, %v", back.Labels, err)
+	}
+}
+
+func TestLabelsChoose(t *testing.T) {
+	o := decode(t, "kind: Service\nname: a\nspec: {}\nlabels: {team: a, empty: \"\"}")[0]
+	for _, c := range []struct {
+		labels map[string]string
+		want   bool
+	}{
+		{nil, true},
+		{map[string]string{"team": "a"}, true},
+		{map[string]string{"team": "a", "empty": ""}, true},
+		{map[string]string{"team": "b"}, false},
+		{map[string]string{"team": "a", "other": ""}, false},
+	} {
+		if got := o.HasLabels(c.labels); got != c.want {
+			t.Errorf("%v: %v", c.labels, got)
+		}
+	}
+}
+
+func TestFaultsOfLabelsToChooseBy(t *testing.T) {
+	if faults := LabelFaults(map[string]string{"a.example.com/b": "c", "d": ""}); len(faults) > 0 {
+		t.Error(faults)
+	}
+	faults := LabelFaults(map[string]string{"a b": "c", "d": "e f"})
+	if len(faults) != 2 || !strings.HasPrefix(faults[0], "label a b: the name") || !strings.HasPrefix(faults[1], "label d: the value") {
+		t.Error(faults)
+	}
+}
