@@ -31,6 +31,21 @@ func (e *Engine) Drain(ctx context.Context, over time.Duration) error {
 	return waitAll(ctx, empty)
 }
 
+// Resume puts an engine that was drained, or whose Drain was given up, back to
+// work: connections that are left stay, and SetListeners acts again. It must
+// not run beside Drain; after Close it does nothing.
+func (e *Engine) Resume() {
+	e.onLoops(func(l *loop) {
+		if l.draining != nil {
+			l.draining.finish()
+			l.draining = nil
+		}
+	})
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.stopped = e.closed
+}
+
 // waitClosed waits for all listening sockets to be closed.
 func (e *Engine) waitClosed(ctx context.Context) error {
 	open := make(chan []chan struct{}, len(e.loops))

@@ -176,3 +176,37 @@ func TestDrainServesWhoWaits(t *testing.T) {
 		}
 	}
 }
+
+// A drain that was given up, and one that is over, leave an engine that can go
+// back to work; who was not closed stays, and is not closed by the old window.
+func TestResumedEngineServesAgain(t *testing.T) {
+	for name, over := range map[string]time.Duration{"given up": time.Hour, "over": 0} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+			addr := r.serve(t, Listener{})
+			old := dial(t, addr)
+			roundTrip(t, old, "x")
+			ctx, cancel := context.WithCancel(t.Context())
+			drained := make(chan error, 1)
+			go func() { drained <- r.Drain(ctx, over) }()
+			waitFor(t, "the listener to close", func() bool { return len(r.Listeners()) == 0 })
+			if over > 0 {
+				cancel()
+			}
+			if err := <-drained; (err != nil) != (over > 0) {
+				t.Fatalf("drain: %v", err)
+			}
+			cancel()
+			r.Resume()
+			again := dial(t, r.serve(t, Listener{}))
+			roundTrip(t, again, "y")
+			if over > 0 {
+				roundTrip(t, old, "z")
+				// The last connection of a drain ends it; of one that was undone it must not.
+				old.Close()
+				waitFor(t, "the old connection to be gone", func() bool { return len(r.Connections(10)) == 1 })
+			}
+			roundTrip(t, again, "w")
+		})
+	}
+}

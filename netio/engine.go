@@ -101,7 +101,7 @@ type Engine struct {
 	mu        sync.Mutex
 	listeners map[string]*listener
 	next      int  // loop that gets the next socket
-	stopped   bool // draining or closed: nothing listens any more
+	stopped   bool // drained or closed: nothing listens
 	closed    bool
 }
 

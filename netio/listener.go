@@ -40,7 +40,7 @@ type listener struct {
 //     the kernel's queue are, and the socket is closed a moment later.
 //
 // Connections are never touched. The call does not wait for the network.
-// After Drain or Close it does nothing.
+// After Drain, until Resume, and after Close it does nothing.
 func (e *Engine) SetListeners(specs []Listener) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -209,7 +209,7 @@ func (e *Engine) lost(s *socket, err error) {
 	}
 }
 
-// stopListening retires all sockets for good.
+// stopListening retires all sockets.
 func (e *Engine) stopListening() {
 	if e.stopped {
 		return

@@ -8,33 +8,78 @@ import (
 	"penstock/node/admin"
 )
 
+// drainRun is one drain, from its beginning until it is over or undone.
+type drainRun struct {
+	over   chan time.Duration // another window
+	done   chan struct{}      // closed when it has ended
+	undo   context.CancelFunc
+	undone context.Context // ends when it is undone
+	final  bool            // the node stops after it; guarded by drainMu
+}
+
 // drain takes the node out of service: it is not ready from now on, goes on
 // accepting for DrainWait so that balancers see that, and then closes its
 // connections over the window. It is begun once; whoever comes later sets
 // another window for what is left, and waits for the same end: a signal to end
 // the node must not wait for an hour that a command has asked for. It returns
-// early with the context's error.
-func (n *Node) drain(ctx context.Context, over time.Duration) error {
-	if n.state.advance(draining) {
-		defer close(n.drainDone)
-		return n.runDrain(ctx, over)
+// early with the context's error. A final drain cannot be undone.
+func (n *Node) drain(ctx context.Context, over time.Duration, final bool) error {
+	n.drainMu.Lock()
+	run := n.drainRun
+	begin := run == nil
+	if begin {
+		run = &drainRun{over: make(chan time.Duration), done: make(chan struct{})}
+		run.undone, run.undo = context.WithCancel(context.Background())
+		n.drainRun = run
+		n.state.advance(draining)
+	}
+	run.final = run.final || final
+	n.drainMu.Unlock()
+	if begin {
+		defer close(run.done)
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(run.undone, cancel)()
+		return n.runDrain(ctx, run, over)
 	}
 	select {
-	case n.drainOver <- over:
-	case <-n.drainDone:
+	case run.over <- over:
+	case <-run.done:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	select {
-	case <-n.drainDone:
+	case <-run.done:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
+// undrain puts the node back into service. Connections that were closed stay
+// closed.
+func (n *Node) undrain() error {
+	n.drainMu.Lock()
+	defer n.drainMu.Unlock()
+	run := n.drainRun
+	switch {
+	case run == nil:
+		return admin.Errorf(admin.Refused, "node %s is not draining", n.cfg.Name)
+	case run.final:
+		return admin.Errorf(admin.Refused, "node %s is stopping", n.cfg.Name)
+	}
+	run.undo()
+	<-run.done
+	n.engine.Resume()
+	n.rooms.listen()
+	n.drainRun = nil
+	n.state.resume()
+	n.log.Info("back in service")
+	return nil
+}
+
 // runDrain is the drain of whoever began it.
-func (n *Node) runDrain(ctx context.Context, over time.Duration) error {
+func (n *Node) runDrain(ctx context.Context, run *drainRun, over time.Duration) error {
 	n.log.Info("draining", "connections", n.engine.Stats().Connections, "wait", n.cfg.DrainWait, "over", over)
 	wait := time.NewTimer(n.cfg.DrainWait)
 	defer wait.Stop()
@@ -42,7 +87,7 @@ func (n *Node) runDrain(ctx context.Context, over time.Duration) error {
 		select {
 		case <-wait.C:
 			waiting = false
-		case over = <-n.drainOver:
+		case over = <-run.over:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -54,7 +99,7 @@ func (n *Node) runDrain(ctx context.Context, over time.Duration) error {
 		ended := make(chan error, 1)
 		go func(over time.Duration) { ended <- n.engine.Drain(trying, over) }(over)
 		select {
-		case over = <-n.drainOver:
+		case over = <-run.over:
 			cancel()
 			// Waited for, so that the windows take effect in their order.
 			if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
@@ -72,7 +117,8 @@ func (n *Node) runDrain(ctx context.Context, over time.Duration) error {
 	}
 }
 
-// drainMethod begins a drain and tells how many connections there are.
+// drainMethod begins a drain and tells how many connections there are, or
+// undoes one.
 func (n *Node) drainMethod(_ context.Context, r *admin.DrainRequest) (*admin.DrainResult, error) {
 	if r.Node != "" && r.Node != n.cfg.Name && r.Node != n.id {
 		return nil, admin.Errorf(admin.NotFound, "there is no node %q; this one is %q", r.Node, n.cfg.Name)
@@ -85,8 +131,11 @@ func (n *Node) drainMethod(_ context.Context, r *admin.DrainRequest) (*admin.Dra
 		return nil, admin.Errorf(admin.Invalid, "a window of %v: want 0s or more", over)
 	}
 	result := &admin.DrainResult{Node: n.cfg.Name, Connections: int64(n.engine.Stats().Connections), Over: over}
+	if r.Undo {
+		return result, n.undrain()
+	}
 	n.background.Go(func() {
-		if err := n.drain(n.alive, over); err != nil && !errors.Is(err, context.Canceled) {
+		if err := n.drain(n.alive, over, false); err != nil && !errors.Is(err, context.Canceled) {
 			n.log.Error("drain", "error", err)
 		}
 	})

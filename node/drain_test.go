@@ -44,3 +44,37 @@ func TestDrainIsHurriedByWhoAsksLast(t *testing.T) {
 		}
 	}
 }
+
+// TestDrainCanBeUndone: whoever drained the wrong node, or is done with what
+// it was drained for, need not restart it; who is connected stays.
+func TestDrainCanBeUndone(t *testing.T) {
+	n := startNode(t, oneService(newBackend(t, "b")), func(c *Config) { c.DrainWait, c.DrainTimeout = 0, time.Hour })
+	drain := func(r admin.DrainRequest) error {
+		_, err := admin.Call[admin.DrainResult](t.Context(), n.client, admin.MethodDrain, r)
+		return err
+	}
+	if err := drain(admin.DrainRequest{Undo: true}); err == nil {
+		t.Error("a node that does not drain was undrained")
+	}
+	conn, _ := dial(t, n.at(t, "edge"))
+	for range 2 {
+		if err := drain(admin.DrainRequest{}); err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, "the listeners to close", func() bool { return len(n.engine.Listeners()) == 0 })
+		if err := drain(admin.DrainRequest{Undo: true}); err != nil {
+			t.Fatal(err)
+		}
+		if why := n.state.notReady(); why != "" {
+			t.Errorf("not ready: %s", why)
+		}
+		again, _ := dial(t, n.at(t, "edge"))
+		again.Close()
+	}
+	if _, err := conn.Write([]byte("still here\n")); err != nil {
+		t.Fatal(err)
+	}
+	if got := readLine(t, conn); got != "still here" {
+		t.Errorf("the connection from before answers %q", got)
+	}
+}

@@ -66,9 +66,9 @@ type Node struct {
 	alive      context.Context // ends when the node stops
 	end        context.CancelFunc
 	background sync.WaitGroup
-	drainOver  chan time.Duration // to a drain that runs: another window
-	drainDone  chan struct{}      // closed when a drain has ended
-	done       chan struct{}      // closed when the node cannot go on
+	drainMu    sync.Mutex
+	drainRun   *drainRun     // the drain that runs or is over; nil: none
+	done       chan struct{} // closed when the node cannot go on
 	failed     sync.Once
 	closed     sync.Once
 }
@@ -128,7 +128,7 @@ func newNode(cfg Config) *Node {
 	_, _ = rand.Read(id[:]) // never fails
 	n := &Node{
 		cfg: cfg, log: cfg.Log, id: hex.EncodeToString(id[:]), started: time.Now(),
-		drainOver: make(chan time.Duration), drainDone: make(chan struct{}), done: make(chan struct{}),
+		done: make(chan struct{}),
 		changes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "penstock_configuration_changes_total", Help: "Changes that were asked for here: done or refused.",
 		}, []string{"result"}),
@@ -300,7 +300,7 @@ func (n *Node) HTTPAddr() string { return n.httpAddr }
 // once; that is no error. It may be called again.
 func (n *Node) Stop(ctx context.Context) error {
 	notifySystemd("STOPPING=1")
-	err := n.drain(ctx, n.cfg.DrainTimeout)
+	err := n.drain(ctx, n.cfg.DrainTimeout, true)
 	n.closed.Do(func() {
 		n.close(ctx)
 		n.log.Info("stopped")

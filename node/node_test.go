@@ -106,7 +106,9 @@ spec: {endpoints: [{address: "127.0.0.1:1"}]}
 	if got := attempt(n.at(t, "edge")); got != "" {
 		t.Errorf("%q came from nowhere", got)
 	}
-	waitFor(t, "the line of the access log", func() bool { return strings.Contains(n.lines.String(), `reason=connect_refused error="connection refused"`) })
+	waitFor(t, "the line of the access log", func() bool {
+		return strings.Contains(n.lines.String(), `reason=connect_refused error="connection refused"`)
+	})
 	waitFor(t, "the connection to be counted", func() bool {
 		return n.metric(t, `penstock_connections_total{listener="edge",result="connect_refused",service="apps"}`) == "1"
 	})

@@ -146,9 +146,20 @@ func (r *rooms) follow(done routing.Applied, rekeyed []string) {
 		r.listeners[name] = r.listener(l)
 	}
 	if len(done.Listeners) > 0 {
-		byName := func(a, b netio.Listener) int { return cmp.Compare(a.Name, b.Name) }
-		r.engine.SetListeners(slices.SortedFunc(maps.Values(r.listeners), byName))
+		r.setListeners()
 	}
+}
+
+func (r *rooms) setListeners() {
+	byName := func(a, b netio.Listener) int { return cmp.Compare(a.Name, b.Name) }
+	r.engine.SetListeners(slices.SortedFunc(maps.Values(r.listeners), byName))
+}
+
+// listen makes the engine listen anew, after it has stopped for a while.
+func (r *rooms) listen() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.setListeners()
 }
 
 // tidy does what is not urgent, about once a second.

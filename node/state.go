@@ -2,7 +2,8 @@ package node
 
 import "sync/atomic"
 
-// state is the phase of a node's life. It only goes forward.
+// state is the phase of a node's life. It only goes forward, but for a drain
+// that is undone.
 type state struct{ v atomic.Int32 }
 
 // The phases.
@@ -27,6 +28,11 @@ func (s *state) advance(to int32) bool {
 			return true
 		}
 	}
+}
+
+// resume goes back to serving, unless the node is stopping.
+func (s *state) resume() bool {
+	return s.v.CompareAndSwap(draining, serving) || s.v.CompareAndSwap(drained, serving)
 }
 
 func (s *state) String() string { return phases[s.v.Load()] }
