@@ -71,6 +71,7 @@ type Checker struct {
 	targets []Target // of the last Set
 	follows map[follower]*follow
 	probes  map[probeKey]*probe
+	peers   Peers // nil: none
 }
 
 // follower identifies an endpoint of a group over its changes of tags.
@@ -188,8 +189,12 @@ func (c *Checker) leave(p *probe, who follower) {
 	}
 }
 
-// run asks p's endpoint once and tells all that follow.
+// run asks p's endpoint once, or takes the word of other nodes, and tells all
+// that follow.
 func (c *Checker) run(ctx context.Context, p *probe) (again time.Duration, ok bool) {
+	if again, done := c.borrow(p); done {
+		return again, true
+	}
 	start := time.Now()
 	err := p.ask(ctx, c.dial)
 	if ctx.Err() != nil {
@@ -197,7 +202,7 @@ func (c *Checker) run(ctx context.Context, p *probe) (again time.Duration, ok bo
 	}
 	now := time.Now()
 	c.mu.Lock()
-	p.checked, p.took = now, now.Sub(start)
+	p.own, p.checked, p.took = true, now, now.Sub(start)
 	cause := ""
 	if err != nil {
 		p.errText, p.errAt = brief(err), now

@@ -45,6 +45,7 @@ type probeKey struct {
 // rest is guarded by the Checker's mutex.
 type probe struct {
 	key   probeKey
+	id    ID // 0: not shared
 	check *Check
 	tls   *tls.Config // nil: none
 	host  string      // of HTTP's Host header
@@ -53,6 +54,7 @@ type probe struct {
 	verdict
 	followers map[follower]*follow
 	since     time.Time // of verdict.health
+	own       bool      // the last answer is this node's own
 	checked   time.Time
 	took      time.Duration
 	errText   string
@@ -71,7 +73,7 @@ func keyOf(t Target, check string) probeKey {
 }
 
 func newProbe(key probeKey, t Target) *probe {
-	p := &probe{key: key, check: t.Check, host: t.Check.Host, followers: map[follower]*follow{}}
+	p := &probe{key: key, id: idOf(key, t.Check), check: t.Check, host: t.Check.Host, followers: map[follower]*follow{}}
 	if p.host == "" {
 		p.host = t.Endpoint.Address
 		if t.Endpoint.Unix != "" {

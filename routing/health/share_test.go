@@ -1,0 +1,136 @@
+package health
+
+import (
+	"crypto/tls"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"penstock/routing/endpoint"
+)
+
+// others stands for the rest of a cluster: it asks everything that is in
+// theirs, and says what is in says.
+type others struct {
+	mu     sync.Mutex
+	theirs bool
+	says   map[ID]bool
+}
+
+func (o *others) Mine(ID) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return !o.theirs
+}
+
+func (o *others) Heard(id ID) (well, known bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	well, known = o.says[id]
+	return well, known
+}
+
+func (o *others) say(id ID, well bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.says[id] = well
+}
+
+func (o *others) silence(theirs bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.theirs, o.says = theirs, map[ID]bool{}
+}
+
+// A node that is not to ask takes the others' word, and asks by itself as
+// soon as there is none: with gossip gone, health checks go on.
+func TestOthersWordIsTakenWhileThereIsOne(t *testing.T) {
+	inBubble(t, func(w *world) {
+		g := w.group("apps", 1)
+		check := plain()
+		target := targets(check, g)
+		id := idOf(keyOf(target[0], check.key()), check)
+		o := &others{theirs: true, says: map[ID]bool{id: true}}
+		w.c.Share(o)
+		w.c.Set(target)
+		w.after(10 * time.Second)
+		w.wantHealth(g, healthy)
+		if n := w.net.count("10.0.0.0:80"); n != 0 {
+			t.Errorf("asked %d times although others do", n)
+		}
+		if list := w.c.Verdicts(10); len(list) != 0 {
+			t.Errorf("verdicts %x passed on as its own", list)
+		}
+
+		o.say(id, false)
+		w.after(1500 * time.Millisecond)
+		w.wantHealth(g, unhealthy)
+		w.wantEvents("apps 10.0.0.0:80 healthy", "apps 10.0.0.0:80 unhealthy found by other nodes")
+
+		o.silence(true)
+		w.after(4 * time.Second) // it is up in truth, and two answers are needed
+		w.wantHealth(g, healthy)
+		if n := w.net.count("10.0.0.0:80"); n < 2 {
+			t.Errorf("asked %d times although nobody else says anything", n)
+		}
+		if list := w.c.Verdicts(10); !slices.Equal(list, []uint32{id.Verdict(true)}) {
+			t.Errorf("verdicts %x, want its own", list)
+		}
+	})
+}
+
+func TestOwnVerdictsAreThoseAskedLately(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.net.set("10.0.0.1:80", "down")
+		g := w.group("apps", 3)
+		w.c.Set(targets(plain(), g))
+		w.after(10 * time.Millisecond)
+		list := w.c.Verdicts(10)
+		well := 0
+		for _, v := range list {
+			well += int(v & 1)
+		}
+		if len(list) != 3 || well != 2 || !slices.IsSorted(list) {
+			t.Errorf("verdicts %x: want three, two of them well, in order", list)
+		}
+		if got := w.c.Verdicts(2); !slices.Equal(got, list[:2]) {
+			t.Errorf("%x, want the first two of %x", got, list)
+		}
+		w.c.Set(nil)
+		if list := w.c.Verdicts(10); len(list) != 0 {
+			t.Errorf("verdicts %x on nothing", list)
+		}
+	})
+}
+
+func TestIDsAreForWhatAllNodesSeeAlike(t *testing.T) {
+	of := func(addr string, change func(*Check)) ID {
+		check := plain()
+		if change != nil {
+			change(check)
+		}
+		a := netip.MustParseAddrPort(addr)
+		return idOf(keyOf(Target{Endpoint: &endpoint.Endpoint{Address: addr, Addr: a}, Check: check}, check.key()), check)
+	}
+	if a, b := of("10.0.0.1:80", nil), of("10.0.0.1:80", nil); a != b || a == 0 || a&1 != 0 {
+		t.Errorf("%x and %x, want one ID whose lowest bit is free", a, b)
+	}
+	if of("10.0.0.1:80", nil) == of("10.0.0.2:80", nil) || of("10.0.0.1:80", nil) == of("10.0.0.1:80", func(c *Check) { c.Interval *= 2 }) {
+		t.Error("another address or another check has the same ID")
+	}
+	for name, id := range map[string]ID{
+		"loopback":   of("127.0.0.1:80", nil),
+		"link local": of("[fe80::1]:80", nil),
+		"tls":        of("10.0.0.1:80", func(c *Check) { c.TLS = new(tls.Config) }),
+	} {
+		if id != 0 {
+			t.Errorf("%s is shared as %x", name, id)
+		}
+	}
+	unix := Target{Endpoint: &endpoint.Endpoint{Unix: "/run/x"}, Check: plain()}
+	if id := idOf(keyOf(unix, unix.Check.key()), unix.Check); id != 0 {
+		t.Errorf("a unix socket is shared as %x", id)
+	}
+}
