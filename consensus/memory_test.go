@@ -23,11 +23,11 @@ func (o Op) at(version uint64) Op { o.IfVersion = &version; return o }
 
 func mustCommit(t *testing.T, m *Memory, ops ...Op) uint64 {
 	t.Helper()
-	index, err := m.Commit(t.Context(), ops)
+	result, err := m.Commit(t.Context(), &Batch{Ops: ops})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return index
+	return result.Index
 }
 
 // content writes a view down as "Kind/name=value@version" words.
@@ -52,7 +52,7 @@ func TestBatchIsAllOrNothing(t *testing.T) {
 		"zero in name": {put("A", "z", "3"), put("A", "x\x00y", "9")},
 		"long name":    {put("A", "z", "3"), del("A", strings.Repeat("n", 513))},
 	} {
-		if _, err := m.Commit(t.Context(), ops); err == nil {
+		if _, err := m.Commit(t.Context(), &Batch{Ops: ops}); err == nil {
 			t.Errorf("%s: committed", name)
 		} else if !errors.Is(err, ErrVersion) && !errors.Is(err, ErrTooLarge) && !errors.Is(err, ErrKey) {
 			t.Errorf("%s: %v is none of the sentinels", name, err)
@@ -170,7 +170,7 @@ func TestWaitCoalescesAndEndsWithItsContext(t *testing.T) {
 	if _, err := m.Wait(ctx, 3); !errors.Is(err, context.Canceled) {
 		t.Errorf("Wait with a cancelled context: %v", err)
 	}
-	if _, err := m.Commit(ctx, []Op{put("A", "x", "4")}); !errors.Is(err, context.Canceled) {
+	if _, err := m.Commit(ctx, &Batch{Ops: []Op{put("A", "x", "4")}}); !errors.Is(err, context.Canceled) {
 		t.Errorf("Commit with a cancelled context: %v", err)
 	}
 }
@@ -192,7 +192,7 @@ func TestStoreIsAMap(t *testing.T) {
 					model[k] = v
 				}
 			}
-			if _, err := m.Commit(context.Background(), ops); err != nil {
+			if _, err := m.Commit(context.Background(), &Batch{Ops: ops}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -216,7 +216,7 @@ func TestConcurrentCommitsAllCount(t *testing.T) {
 	for w := range 8 {
 		wg.Go(func() {
 			for i := range 100 {
-				if _, err := m.Commit(context.Background(), []Op{put("A", fmt.Sprint(w, "-", i), "")}); err != nil {
+				if _, err := m.Commit(context.Background(), &Batch{Ops: []Op{put("A", fmt.Sprint(w, "-", i), "")}}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -234,11 +234,11 @@ func BenchmarkCommitOneOf100000(b *testing.B) {
 	for i := range ops {
 		ops[i] = put("Name", fmt.Sprint(i), "value")
 	}
-	if _, err := m.Commit(b.Context(), ops); err != nil {
+	if _, err := m.Commit(b.Context(), &Batch{Ops: ops}); err != nil {
 		b.Fatal(err)
 	}
 	for i := 0; b.Loop(); i++ {
-		if _, err := m.Commit(b.Context(), ops[i%len(ops):][:1]); err != nil {
+		if _, err := m.Commit(b.Context(), &Batch{Ops: ops[i%len(ops):][:1]}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -14,7 +14,7 @@ func TestLogKeepsNoDocuments(t *testing.T) {
 	m := NewMemory(Limits{})
 	for range 2 * maxLog / 4 {
 		document := strings.Repeat("x", size) + "apps"
-		if _, err := m.Commit(t.Context(), []Op{{Key: Key{"Service", document[size:]}, Value: []byte("v")}}); err != nil {
+		if _, err := m.Commit(t.Context(), &Batch{Ops: []Op{{Key: Key{"Service", document[size:]}, Value: []byte("v")}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -35,14 +35,16 @@ func TestLogIsBoundedByItsKeys(t *testing.T) {
 		ops[i] = Op{Key: Key{"Host", fmt.Sprint(i)}, Value: []byte("v")}
 	}
 	for range 12 {
-		if _, err := m.Commit(t.Context(), ops); err != nil {
+		if _, err := m.Commit(t.Context(), &Batch{Ops: ops}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	v := m.View()
 	keys := 0
-	for _, b := range v.log {
-		keys += len(b.keys)
+	for _, part := range []*loggedBatch{v.log.newer, v.log.older} {
+		for b := part; b != nil; b = b.prev {
+			keys += len(b.keys)
+		}
 	}
 	if keys > maxLogKeys {
 		t.Errorf("the log has %d keys, the bound is %d", keys, maxLogKeys)
@@ -58,11 +60,11 @@ func TestLogIsBoundedByItsKeys(t *testing.T) {
 	for i := range more {
 		more[i] = Op{Key: Key{"Host", fmt.Sprint(i)}, Value: []byte("w")}
 	}
-	index, err := m.Commit(t.Context(), more)
+	result, err := m.Commit(t.Context(), &Batch{Ops: more})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if changed, known := m.View().Changed(index - 1); !known || len(changed) != len(more) {
+	if changed, known := m.View().Changed(result.Index - 1); !known || len(changed) != len(more) {
 		t.Errorf("a large batch: %d keys, known %v", len(changed), known)
 	}
 }

@@ -25,6 +25,10 @@ var (
 	ErrStale = errors.New("the content has changed since it was checked")
 )
 
+// ErrIndex: a batch came to a view that already has its index. It is no
+// refusal but a fault of whoever numbers the batches.
+var ErrIndex = errors.New("index out of order")
+
 // Errors of a replicated store that cannot take a batch.
 var (
 	// ErrNotLeader: another node decides, or none; nothing has changed.
@@ -80,10 +84,17 @@ type Batch struct {
 	Ops  []Op
 	Note Note
 	// IfSequence, when not nil, is the View.Sequence that the store must have
-	// when the batch comes to act, else ErrStale; the batch then takes the
-	// next number. So whoever checks a batch against content that is still
-	// on its way knows that it acts upon exactly that.
+	// when the batch comes to act, else ErrStale; the store then has the
+	// batch's Sequence. So whoever checks a batch against content that is
+	// still on its way knows that it acts upon exactly that.
 	IfSequence *uint64
+	// Sequence is the store's next View.Sequence, where IfSequence is given;
+	// 0: the number after IfSequence, for a writer that is alone. Writers pick
+	// numbers that no other writer picks: a random one to begin with, then the
+	// ones after it. If all counted on from what they found, a batch whose
+	// predecessor was refused could follow another writer's batch of the same
+	// number, and act upon what it was never checked against.
+	Sequence uint64
 }
 
 // Result is what became of a batch.

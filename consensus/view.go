@@ -2,6 +2,7 @@ package consensus
 
 import (
 	"iter"
+	"strings"
 
 	iradix "github.com/hashicorp/go-immutable-radix/v2"
 )
@@ -10,77 +11,75 @@ import (
 // what it can with the views before and after it, and may be kept. The zero
 // View is empty.
 type View struct {
-	index uint64
-	bytes int
-	tree  *iradix.Tree[Entry]
-	log   []batch // the last batches, in order
+	index    uint64 // of the last batch, or of the last Skip
+	sequence uint64 // Batch.Sequence of the last batch with IfSequence
+	bytes    int    // keys and values of the entries, internal ones apart
+	internal int    // keys and values of the internal entries
+	entries  *iradix.Tree[Entry]
+	past     past     // what entries were
+	seen     seen     // IDs of the last batches
+	log      batchLog // what the last batches touched
 }
 
-// batch is what one batch touched.
-type batch struct {
-	index uint64
-	keys  []Key
-}
-
-// Index is the index of the last batch in the view; 0 before the first.
+// Index is the index of the last batch in the view, or the one it has been
+// moved to since; 0 before the first.
 func (v View) Index() uint64 { return v.index }
 
-// Len is the number of entries.
+// Sequence tells which batch with IfSequence was the last that acted; see
+// Batch.Sequence.
+func (v View) Sequence() uint64 { return v.sequence }
+
+// Find returns the index of the batch with that ID, while it is remembered.
+func (v View) Find(id ID) (index uint64, ok bool) { return v.seen.find(id) }
+
+// Len is the number of entries, internal ones included.
 func (v View) Len() int {
-	if v.tree == nil {
+	if v.entries == nil {
 		return 0
 	}
-	return v.tree.Len()
+	return v.entries.Len()
 }
 
-// Bytes is the size of all keys and values.
+// Bytes is the size of all keys and values, those of internal entries apart.
 func (v View) Bytes() int { return v.bytes }
 
 // Get returns the entry of that key.
 func (v View) Get(k Key) (Entry, bool) {
-	if v.tree == nil {
+	if v.entries == nil {
 		return Entry{}, false
 	}
-	return v.tree.Get(k.path())
+	return v.entries.Get(k.path())
 }
 
-// Changed lists the keys that the batches after that index touched, each once
-// for each batch. It returns false when the view does not reach back so far:
-// then everything may have changed.
+// History lists what the entry of that key is and was, newest first; a
+// deletion has no Value. It is empty for a key that has never been, or whose
+// history has been pushed out, and for internal entries that do not exist: of
+// those only what is now is kept.
+func (v View) History(k Key) []Revision {
+	path := k.path()
+	old := v.past.of(path)
+	revisions := make([]Revision, 0, len(old)+1)
+	if v.entries != nil {
+		if e, ok := v.entries.Get(path); ok {
+			revisions = append(revisions, e.revision())
+		}
+	}
+	for i := len(old) - 1; i >= 0; i-- {
+		revisions = append(revisions, old[i].Revision)
+	}
+	return revisions
+}
+
+// Changed lists the keys that the batches with an index above after touched,
+// in order, each once for each operation. It returns false when the view does
+// not reach back so far: then everything may have changed. Indexes that no
+// batch has are nothing special.
 func (v View) Changed(after uint64) (keys []Key, known bool) {
 	if after >= v.index {
 		return nil, true
 	}
-	if len(v.log) == 0 || v.log[0].index > after+1 {
-		return nil, false
-	}
-	for _, b := range v.log[after+1-v.log[0].index:] {
-		keys = append(keys, b.keys...)
-	}
-	return keys, true
+	return v.log.after(after)
 }
-
-// remember is a log that ends with the batch; logs of earlier views stay as
-// they are, since appending never writes where they read.
-func remember(log []batch, b batch) []batch {
-	from, keys := len(log), len(b.keys)
-	for from > 0 && len(log)-from < maxLog-1 && keys+len(log[from-1].keys) <= maxLogKeys {
-		from--
-		keys += len(log[from].keys)
-	}
-	if from > 0 { // what is dropped must not stay in the array
-		log = append(make([]batch, 0, maxLog), log[max(from, len(log)-maxLog/2):]...)
-	}
-	return append(log, b)
-}
-
-const (
-	// maxLog bounds how many batches a view can look back; at least half as
-	// many are there, unless they have too many keys.
-	maxLog = 256
-	// maxLogKeys bounds the keys of all these batches, the last one excepted.
-	maxLogKeys = 1 << 16
-)
 
 // All yields every entry, ordered by kind and name.
 func (v View) All() iter.Seq[Entry] { return v.under(nil) }
@@ -92,10 +91,10 @@ func (v View) Kind(kind string) iter.Seq[Entry] {
 
 func (v View) under(prefix []byte) iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
-		if v.tree == nil {
+		if v.entries == nil {
 			return
 		}
-		it := v.tree.Root().Iterator()
+		it := v.entries.Root().Iterator()
 		it.SeekPrefix(prefix)
 		for _, e, ok := it.Next(); ok; _, e, ok = it.Next() {
 			if !yield(e) {
@@ -112,6 +111,19 @@ func (k Key) path() []byte {
 	p = append(p, k.Kind...)
 	p = append(p, 0)
 	return append(p, k.Name...)
+}
+
+// keyOf is the key of a path, of which the kind takes the first bytes.
+func keyOf(path []byte, kind int) Key {
+	s := string(path)
+	return Key{s[:kind], s[kind+1:]}
+}
+
+// Internal says that the entries of that kind belong to the cluster itself.
+func (k Key) Internal() bool { return strings.HasPrefix(k.Kind, "_") }
+
+func (e Entry) revision() Revision {
+	return Revision{Version: e.Version, Value: e.Value, Note: e.Note}
 }
 
 // size is what an entry counts against the store's bound.

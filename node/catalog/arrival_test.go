@@ -52,7 +52,7 @@ func TestWhatComesBackAsItWentIsNotReadAgain(t *testing.T) {
 		{Key: consensus.Key(key), Value: resource.EncodeWithSecrets(other)},
 		{Key: consensus.Key(another.Key), Value: resource.EncodeWithSecrets(another)},
 	}
-	index, err := store.Commit(ctx, ops)
+	committed, err := store.Commit(ctx, &consensus.Batch{Ops: ops})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestWhatComesBackAsItWentIsNotReadAgain(t *testing.T) {
 	if got, _ := second.set.Get(key); !resource.Equal(got, other) || second.set.Len() != 3 {
 		t.Errorf("%d objects act, apps is %+v", second.set.Len(), got.Spec)
 	}
-	if err := c.await(ctx, index); err != nil { // it acts before it is in force
+	if err := c.await(ctx, committed.Index); err != nil { // it acts before it is in force
 		t.Fatal(err)
 	}
 	c.expect(nil)

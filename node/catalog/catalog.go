@@ -24,8 +24,8 @@ import (
 
 // Store is what is needed of the agreed content.
 type Store interface {
-	// Commit applies a batch, all of it or nothing, and returns its index.
-	Commit(ctx context.Context, ops []consensus.Op) (uint64, error)
+	// Commit applies a batch, all of it or nothing.
+	Commit(ctx context.Context, b *consensus.Batch) (consensus.Result, error)
 	// Wait returns a view whose index is above after.
 	Wait(ctx context.Context, after uint64) (consensus.View, error)
 }
@@ -267,7 +267,7 @@ func notFound(k resource.Key) error {
 func (c *Catalog) commit(ctx context.Context, ops []consensus.Op, coming *arrival) (uint64, error) {
 	c.expect(coming)
 	defer c.expect(nil)
-	index, err := c.store.Commit(ctx, ops)
+	result, err := c.store.Commit(ctx, &consensus.Batch{Ops: ops})
 	switch {
 	case errors.Is(err, consensus.ErrVersion):
 		return 0, admin.Errorf(admin.Refused, "%v; someone changed it since: get it again", err)
@@ -276,8 +276,8 @@ func (c *Catalog) commit(ctx context.Context, ops []consensus.Op, coming *arriva
 	case err != nil:
 		return 0, err
 	}
-	c.committed = index
-	return index, c.await(ctx, index)
+	c.committed = result.Index
+	return result.Index, c.await(ctx, result.Index)
 }
 
 // expect says what comes through the store next.

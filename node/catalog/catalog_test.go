@@ -216,7 +216,7 @@ func TestWhatWasStoredBeforeActsAtStart(t *testing.T) {
 	first.mustApply(t, base, "Listener/edge created, Service/apps created")
 	for i := range 300 {
 		o := objects(t, fmt.Sprintf("kind: Service\nname: s%d\nspec: {endpoints: [{address: \"127.0.0.1:1\"}]}", i))[0]
-		if _, err := s.Commit(t.Context(), []consensus.Op{{Key: consensus.Key(o.Key), Value: resource.EncodeWithSecrets(o)}}); err != nil {
+		if _, err := s.Commit(t.Context(), &consensus.Batch{Ops: []consensus.Op{{Key: consensus.Key(o.Key), Value: resource.EncodeWithSecrets(o)}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -238,7 +238,7 @@ func TestWhatWasStoredBeforeActsAtStart(t *testing.T) {
 func TestWhatCannotBeUnderstoodStopsTheFollower(t *testing.T) {
 	s := consensus.NewMemory(consensus.Limits{})
 	c := New(s, resource.RoutingKinds())
-	if _, err := s.Commit(t.Context(), []consensus.Op{{Key: consensus.Key{Kind: "Future", Name: "x"}, Value: []byte(`{"kind":"Future","name":"x","spec":{}}`)}}); err != nil {
+	if _, err := s.Commit(t.Context(), &consensus.Batch{Ops: []consensus.Op{{Key: consensus.Key{Kind: "Future", Name: "x"}, Value: []byte(`{"kind":"Future","name":"x","spec":{}}`)}}}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

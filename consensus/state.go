@@ -1,0 +1,204 @@
+package consensus
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	iradix "github.com/hashicorp/go-immutable-radix/v2"
+)
+
+// Limits bound a store, in bytes where nothing else is said. Zero fields take
+// the defaults. They decide what becomes of a batch, so all stores that take
+// the same batches must have the same limits.
+type Limits struct {
+	Entry int // one entry with its key: 8 MiB
+	Total int // all entries with their keys, internal ones apart: 256 MiB
+	// Internal bounds the entries of kinds that begin with "_", with their
+	// keys: 64 MiB. It is apart from Total so that users who have filled the
+	// store cannot keep the cluster from changing its own members.
+	Internal int
+	// Revisions is how many revisions of a key there are, what it is now
+	// included: 10.
+	Revisions int
+	// Past bounds all revisions that are no longer in force, with their keys,
+	// notes and 256 bytes each: 64 MiB. Those that were replaced first go first.
+	Past int
+}
+
+const (
+	// maxKey bounds a kind and a name, in bytes each.
+	maxKey = 512
+	// maxNote bounds the texts of a note, in bytes each; what is longer is cut.
+	maxNote = 256
+)
+
+func (l Limits) withDefaults() Limits {
+	for _, d := range []struct {
+		field *int
+		value int
+	}{
+		{&l.Entry, 8 << 20},
+		{&l.Total, 256 << 20},
+		{&l.Internal, 64 << 20},
+		{&l.Revisions, 10},
+		{&l.Past, 64 << 20},
+	} {
+		if *d.field == 0 {
+			*d.field = d.value
+		}
+	}
+	return l
+}
+
+// Apply is the view after that batch; v stays as it is. It depends on nothing
+// but its arguments: the same batches make the same views everywhere.
+//
+// The index must be above the view's, but need not be the next. When the batch
+// is refused (ErrVersion, ErrTooLarge, ErrKey or ErrStale) or its ID is
+// remembered, the view that comes back has the index and nothing else that is
+// new. A refused batch is not remembered: sent again it is judged again.
+//
+// The view shares no memory with the batch.
+func (v View) Apply(index uint64, b *Batch, l Limits) (View, Result, error) {
+	if index <= v.index {
+		return v, Result{}, fmt.Errorf("%w: batch %d came to a view of index %d", ErrIndex, index, v.index)
+	}
+	if first, ok := v.seen.find(b.ID); ok {
+		return v.Skip(index), Result{Index: first, Repeated: true}, nil
+	}
+	next, err := v.act(index, b, l.withDefaults())
+	if err != nil {
+		return v.Skip(index), Result{}, err
+	}
+	return next, Result{Index: index}, nil
+}
+
+// Skip is the same content at that index, for indexes that no batch has. A
+// view never goes back: an index that is not above its own changes nothing.
+func (v View) Skip(index uint64) View {
+	v.index = max(v.index, index)
+	return v
+}
+
+// act is Apply for a batch that has not come before. On an error nothing that
+// it has begun is kept.
+func (v View) act(index uint64, b *Batch, l Limits) (View, error) {
+	next := v.Skip(index)
+	if b.IfSequence != nil {
+		if *b.IfSequence != v.sequence {
+			return v, fmt.Errorf("%w: it was checked for sequence %d, the store is at %d", ErrStale, *b.IfSequence, v.sequence)
+		}
+		next.sequence = b.Sequence
+		if b.Sequence == 0 {
+			next.sequence = v.sequence + 1
+		}
+	}
+	if err := b.check(l); err != nil {
+		return v, err
+	}
+	step := stepper{view: &next, note: b.Note.bounded(), entries: rooted(v.entries).Txn(), past: v.past.txn(), limits: l}
+	touched := make([]Key, len(b.Ops))
+	for i := range b.Ops {
+		k, err := step.do(&b.Ops[i])
+		if err != nil {
+			return v, err
+		}
+		touched[i] = k
+	}
+	// What is over the bound already, because that was higher once, may shrink.
+	if next.bytes > l.Total && next.bytes > v.bytes {
+		return v, fmt.Errorf("store: %w: %d bytes, the limit is %d", ErrTooLarge, next.bytes, l.Total)
+	}
+	if next.internal > l.Internal && next.internal > v.internal {
+		return v, fmt.Errorf("store: %w: %d bytes of internal entries, the limit is %d", ErrTooLarge, next.internal, l.Internal)
+	}
+	next.entries = step.entries.CommitOnly()
+	next.past = step.past.commit(l.Past)
+	next.seen = v.seen.with(b.ID, index)
+	next.log = v.log.with(index, touched)
+	return next, nil
+}
+
+// check refuses what no store could take, whatever its content.
+func (b *Batch) check(l Limits) error {
+	if n := b.size(); n > maxBatch {
+		return fmt.Errorf("batch: %w: %d bytes, the limit is %d", ErrTooLarge, n, maxBatch)
+	}
+	for i := range b.Ops {
+		op := &b.Ops[i]
+		for _, s := range [...]string{op.Kind, op.Name} {
+			if s == "" || len(s) > maxKey || strings.IndexByte(s, 0) >= 0 {
+				return fmt.Errorf("%w: kind %.80q, name %.80q", ErrKey, op.Kind, op.Name)
+			}
+		}
+		if n := len(op.Kind) + len(op.Name) + len(op.Value); n > l.Entry {
+			return fmt.Errorf("%s/%s: %w: %d bytes, the limit is %d", op.Kind, op.Name, ErrTooLarge, n, l.Entry)
+		}
+	}
+	return nil
+}
+
+// stepper does the operations of one batch.
+type stepper struct {
+	view    *View // the view to be: its index, and its counts so far
+	note    Note
+	entries *iradix.Txn[Entry]
+	past    *pastTxn
+	limits  Limits
+}
+
+// do does one operation and returns its key in memory of its own: the one it
+// came with may be a part of a document.
+func (s *stepper) do(op *Op) (Key, error) {
+	path := op.path()
+	old, exists := s.entries.Get(path)
+	if op.IfVersion != nil && *op.IfVersion != old.Version {
+		return Key{}, fmt.Errorf("%s/%s: %w: it is at version %d, not %d",
+			op.Kind, op.Name, ErrVersion, old.Version, *op.IfVersion)
+	}
+	k := old.Key
+	if !exists {
+		k = keyOf(path, len(op.Kind))
+	}
+	total := &s.view.bytes
+	if k.Internal() {
+		total = &s.view.internal
+	}
+	switch {
+	case op.Value != nil:
+		e := Entry{Key: k, Version: s.view.index, Value: bytes.Clone(op.Value), Note: s.note}
+		*total += e.size() - old.size()
+		s.entries.Insert(path, e)
+		s.past.put(path, old, e, s.limits.Revisions)
+	case exists:
+		*total -= old.size()
+		s.entries.Delete(path)
+		s.past.delete(path, old, Revision{Version: s.view.index, Note: s.note}, s.limits.Revisions)
+	}
+	return k, nil
+}
+
+// bounded is the note as it is stored: texts cut to their bound, in memory of
+// their own, and the time without what only its process understands.
+func (n Note) bounded() Note {
+	cut := func(s string) string {
+		if len(s) > maxNote {
+			s = s[:maxNote]
+			for len(s) > maxNote-utf8.UTFMax && !utf8.ValidString(s) {
+				s = s[:len(s)-1]
+			}
+		}
+		return strings.Clone(s)
+	}
+	return Note{Who: cut(n.Who), What: cut(n.What), At: n.At.Round(0).UTC()}
+}
+
+// rooted is the tree, or an empty one where the zero view has none.
+func rooted[T any](t *iradix.Tree[T]) *iradix.Tree[T] {
+	if t == nil {
+		return iradix.New[T]()
+	}
+	return t
+}

@@ -1,0 +1,167 @@
+package consensus
+
+import (
+	"encoding/binary"
+
+	iradix "github.com/hashicorp/go-immutable-radix/v2"
+)
+
+// past is what entries were before they became what they are, deletions
+// included. Internal entries have none: one that changes each minute would
+// push out what users may want back.
+type past struct {
+	// revisions of each key, oldest first, by its path. The slices never change.
+	revisions *iradix.Tree[[]pastRevision]
+	// order has the until and the path of each revision, and so tells which
+	// of all was replaced first. A deletion shares its place with what it deleted.
+	order *iradix.Tree[struct{}]
+	bytes int // of all revisions, as their size says
+}
+
+// pastRevision is a revision that is in force no longer.
+type pastRevision struct {
+	Revision
+	// until is the index of the batch that replaced it; a deletion, which
+	// may not be replaced for long, has its own.
+	until uint64
+}
+
+// revisionOverhead is about what a revision takes beside its texts and value.
+const revisionOverhead = 256
+
+func (r *pastRevision) size(path []byte) int {
+	return revisionOverhead + len(path) + len(r.Value) + len(r.Who) + len(r.What)
+}
+
+// of is the past of the key with that path, oldest first.
+func (p past) of(path []byte) []pastRevision {
+	if p.revisions == nil {
+		return nil
+	}
+	revisions, _ := p.revisions.Get(path)
+	return revisions
+}
+
+// pastTxn makes the next past. Where it has begun nothing, it costs nothing.
+type pastTxn struct {
+	past
+	revisions *iradix.Txn[[]pastRevision]
+	order     *iradix.Txn[struct{}]
+}
+
+func (p past) txn() *pastTxn { return &pastTxn{past: p} }
+
+func (t *pastTxn) begin() {
+	if t.revisions == nil {
+		t.revisions = rooted(t.past.revisions).Txn()
+		t.order = rooted(t.past.order).Txn()
+	}
+}
+
+// put notes that the entry has become another. The old one is the zero Entry
+// where there was none.
+func (t *pastTxn) put(path []byte, old, now Entry, limit int) {
+	if now.Internal() || old.Version == now.Version { // what no view has had is no history
+		return
+	}
+	revisions := t.get(path)
+	if old.Version == 0 && len(revisions) == 0 { // a new key
+		return
+	}
+	t.begin()
+	if n := len(revisions); n > 0 && revisions[n-1].Version == now.Version {
+		// Deleted by this same batch, which thereby replaces it instead.
+		t.bytes -= revisions[n-1].size(path)
+		if revisions = revisions[:n-1]; n == 1 || revisions[n-2].until != now.Version {
+			t.order.Delete(orderKey(now.Version, path))
+		}
+	}
+	if old.Version != 0 {
+		revisions = t.add(path, revisions, pastRevision{old.revision(), now.Version})
+	}
+	t.set(path, t.trim(path, revisions, limit-1))
+}
+
+// delete notes that the entry has ended, by the deletion.
+func (t *pastTxn) delete(path []byte, old Entry, deletion Revision, limit int) {
+	if old.Internal() {
+		return
+	}
+	revisions := t.get(path)
+	if n := len(revisions); old.Version == deletion.Version && (n == 0 || revisions[n-1].until != deletion.Version) {
+		return // made by this same batch
+	}
+	t.begin()
+	if old.Version != deletion.Version {
+		revisions = t.add(path, revisions, pastRevision{old.revision(), deletion.Version})
+	}
+	revisions = t.add(path, revisions, pastRevision{deletion, deletion.Version})
+	t.set(path, t.trim(path, revisions, limit))
+}
+
+func (t *pastTxn) get(path []byte) []pastRevision {
+	if t.revisions == nil {
+		return t.past.of(path)
+	}
+	revisions, _ := t.revisions.Get(path)
+	return revisions
+}
+
+// add is a new slice that ends with the revision.
+func (t *pastTxn) add(path []byte, revisions []pastRevision, r pastRevision) []pastRevision {
+	t.bytes += r.size(path)
+	t.order.Insert(orderKey(r.until, path), struct{}{})
+	return append(revisions[:len(revisions):len(revisions)], r)
+}
+
+func (t *pastTxn) set(path []byte, revisions []pastRevision) {
+	if len(revisions) == 0 {
+		t.revisions.Delete(path)
+		return
+	}
+	t.revisions.Insert(path, revisions)
+}
+
+// trim leaves the newest revisions, in an array that holds no others.
+func (t *pastTxn) trim(path []byte, revisions []pastRevision, limit int) []pastRevision {
+	drop := len(revisions) - max(limit, 0)
+	if drop <= 0 {
+		return revisions
+	}
+	for i := range revisions[:drop] {
+		r := &revisions[i]
+		t.bytes -= r.size(path)
+		if i+1 == len(revisions) || revisions[i+1].until != r.until {
+			t.order.Delete(orderKey(r.until, path))
+		}
+	}
+	return append([]pastRevision(nil), revisions[drop:]...)
+}
+
+// commit is the past with what exceeds the bound left out.
+func (t *pastTxn) commit(limit int) past {
+	if t.revisions == nil {
+		return t.past
+	}
+	for t.bytes > limit {
+		first, _, ok := t.order.Root().Minimum()
+		if !ok {
+			break
+		}
+		t.order.Delete(first)
+		until, path := binary.BigEndian.Uint64(first), first[8:]
+		revisions := t.get(path)
+		n := 0
+		for n < len(revisions) && revisions[n].until <= until {
+			n++
+		}
+		t.set(path, t.trim(path, revisions, len(revisions)-n))
+	}
+	return past{t.revisions.CommitOnly(), t.order.CommitOnly(), t.bytes}
+}
+
+func orderKey(until uint64, path []byte) []byte {
+	k := make([]byte, 8, 8+len(path))
+	binary.BigEndian.PutUint64(k, until)
+	return append(k, path...)
+}
