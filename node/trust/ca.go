@@ -1,0 +1,318 @@
+package trust
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net/url"
+	"time"
+)
+
+// Errors of certificates and keys.
+var (
+	// ErrCertificate: certificates or keys that cannot be used.
+	ErrCertificate = errors.New("unusable certificate or key")
+	// ErrRotating: too many generations of the CA are in use at once.
+	ErrRotating = errors.New("earlier rotations of the CA are not over")
+)
+
+// How long certificates are valid, and from when.
+const (
+	caLife   = 10 * 365 * 24 * time.Hour
+	nodeLife = 90 * 24 * time.Hour
+	// clockSkew is how far back validity begins: clocks may be an hour apart.
+	clockSkew = 2 * time.Hour
+)
+
+// Bounds of what is parsed: bytes of one certificate and of a CA with its
+// bundle; certificates of a CA with three rotations at once; and those in a
+// bundle, which has two such for the moment in which one replaces the other.
+const (
+	maxCert        = 8 << 10
+	maxCA          = 64 << 10
+	maxGenerations = 7
+	maxBundle      = 2 * maxGenerations
+)
+
+// CA signs the certificates of one cluster's nodes. ECDSA on P-256: every TLS
+// 1.3 peer takes it, the tools of operators included.
+type CA struct {
+	clusterID string
+	cert      *x509.Certificate
+	key       *ecdsa.PrivateKey
+	before    []*x509.Certificate // of earlier generations, the newest first
+}
+
+// NewCA makes the CA of a cluster, for ten years.
+func NewCA(clusterID string, now time.Time) (*CA, error) {
+	if err := checkID("cluster", clusterID); err != nil {
+		return nil, err
+	}
+	key, err := newKey()
+	if err != nil {
+		return nil, err
+	}
+	template := caTemplate(clusterID, now)
+	cert, err := sign(template, template, &key.PublicKey, key)
+	if err != nil {
+		return nil, err
+	}
+	return &CA{clusterID: clusterID, cert: cert, key: key}, nil
+}
+
+func caTemplate(clusterID string, now time.Time) *x509.Certificate {
+	return &x509.Certificate{
+		SerialNumber: serial(),
+		// The serial number tells the generations of one cluster's CA apart.
+		Subject:               pkix.Name{CommonName: "Penstock CA", Organization: []string{clusterID}, SerialNumber: randomHex(8)},
+		NotBefore:             now.Add(-clockSkew).UTC(),
+		NotAfter:              now.Add(caLife).UTC(),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+	}
+}
+
+// Next makes the CA that follows: a new key, under a certificate of its own
+// and a second one that this CA signed. Whoever knows only this CA takes the
+// certificates of the next one by way of the second; so nodes may learn of the
+// rotation in any order, or late. Retire ends that.
+func (c *CA) Next(now time.Time) (*CA, error) {
+	if len(c.before)+3 > maxGenerations {
+		return nil, fmt.Errorf("%w: %d certificates are in use, the limit is %d: retire them first", ErrRotating, len(c.before)+1, maxGenerations)
+	}
+	next, err := NewCA(c.clusterID, now)
+	if err != nil {
+		return nil, err
+	}
+	template := caTemplate(c.clusterID, now)
+	template.Subject = next.cert.Subject
+	template.SubjectKeyId = next.cert.SubjectKeyId
+	cross, err := sign(template, c.cert, &next.key.PublicKey, c.key)
+	if err != nil {
+		return nil, err
+	}
+	next.before = append([]*x509.Certificate{cross, c.cert}, c.before...)
+	return next, nil
+}
+
+// Retire gives the CA without its predecessors: what those signed is worth
+// nothing any more, tokens that name them included.
+func (c *CA) Retire() *CA { return &CA{clusterID: c.clusterID, cert: c.cert, key: c.key} }
+
+// ClusterID is the cluster that it signs for.
+func (c *CA) ClusterID() string { return c.clusterID }
+
+// Certificate is its own certificate.
+func (c *CA) Certificate() *x509.Certificate { return c.cert }
+
+// Digest is what tokens name it by.
+func (c *CA) Digest() [32]byte { return Digest(c.cert) }
+
+// Rotating tells whether predecessors are still trusted.
+func (c *CA) Rotating() bool { return len(c.before) > 0 }
+
+// Bundle is what nodes trust and show, as DER, the newest first: its own
+// certificate and, until Retire, those of its predecessors.
+func (c *CA) Bundle() [][]byte {
+	ders := [][]byte{c.cert.Raw}
+	for _, cert := range c.before {
+		ders = append(ders, cert.Raw)
+	}
+	return ders
+}
+
+// Issue signs the certificate of a node, for 90 days.
+func (c *CA) Issue(pub crypto.PublicKey, nodeID, name string, now time.Time) (der []byte, err error) {
+	if err := errors.Join(checkID("node", nodeID), checkName(name)); err != nil {
+		return nil, err
+	}
+	key, ok := pub.(*ecdsa.PublicKey)
+	if !ok || key.Curve != elliptic.P256() {
+		return nil, fmt.Errorf("%w: the key of node %s is a %T, not one on P-256", ErrCertificate, nodeID, pub)
+	}
+	end := now.Add(nodeLife)
+	if end.After(c.cert.NotAfter) {
+		end = c.cert.NotAfter
+	}
+	cert, err := sign(&x509.Certificate{
+		SerialNumber:          serial(),
+		Subject:               pkix.Name{CommonName: name, Organization: []string{c.clusterID}},
+		NotBefore:             now.Add(-clockSkew).UTC(),
+		NotAfter:              end.UTC(),
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		URIs:                  []*url.URL{nodeURI(c.clusterID, nodeID)},
+	}, c.cert, key, c.key)
+	if err != nil {
+		return nil, err
+	}
+	return cert.Raw, nil
+}
+
+// Marshal gives the CA with its private key, as PEM, to be sealed before it
+// goes anywhere.
+func (c *CA) Marshal() ([]byte, error) {
+	key, err := marshalKey(c.key)
+	if err != nil {
+		return nil, err
+	}
+	return append(marshalCerts(append([]*x509.Certificate{c.cert}, c.before...)), key...), nil
+}
+
+// ParseCA reads what Marshal gave.
+func ParseCA(b []byte) (*CA, error) {
+	if len(b) > maxCA {
+		return nil, fmt.Errorf("%w: a CA of %d bytes, the limit is %d", ErrCertificate, len(b), maxCA)
+	}
+	certs, keys, err := parsePEM(b)
+	if err != nil {
+		return nil, fmt.Errorf("the CA: %w", err)
+	}
+	if len(certs) == 0 || len(keys) != 1 {
+		return nil, fmt.Errorf("%w: the CA has %d certificates and %d keys, not one or more and one", ErrCertificate, len(certs), len(keys))
+	}
+	cert := certs[0]
+	clusterID, err := checkBundle(certs)
+	if err != nil {
+		return nil, err
+	}
+	if !selfSigned(cert) || !keys[0].PublicKey.Equal(cert.PublicKey) {
+		return nil, fmt.Errorf("%w: the CA's key does not belong to its certificate", ErrCertificate)
+	}
+	return &CA{clusterID: clusterID, cert: cert, key: keys[0], before: certs[1:]}, nil
+}
+
+// Format hides the key.
+func (c *CA) Format(f fmt.State, _ rune) {
+	_, _ = io.WriteString(f, "CA of cluster "+c.clusterID)
+}
+
+// Digest is the SHA-256 of a certificate's public key (SubjectPublicKeyInfo).
+// It outlives renewals under the same key.
+func Digest(cert *x509.Certificate) [32]byte { return sha256.Sum256(cert.RawSubjectPublicKeyInfo) }
+
+// checkBundle takes certificates of one cluster's CA, the newest first, and
+// says which cluster that is.
+func checkBundle(certs []*x509.Certificate) (clusterID string, err error) {
+	if len(certs) == 0 || len(certs) > maxBundle {
+		return "", fmt.Errorf("%w: a bundle of %d certificates, not 1 to %d", ErrCertificate, len(certs), maxBundle)
+	}
+	for i, cert := range certs {
+		if !cert.IsCA || !cert.BasicConstraintsValid || len(cert.Subject.Organization) != 1 {
+			return "", fmt.Errorf("%w: certificate %d of the bundle is no cluster's CA", ErrCertificate, i+1)
+		}
+		switch id := cert.Subject.Organization[0]; {
+		case i == 0 && !selfSigned(cert):
+			return "", fmt.Errorf("%w: the bundle begins with a certificate that another CA signed", ErrCertificate)
+		case i == 0:
+			clusterID = id
+		case id != clusterID:
+			return "", fmt.Errorf("%w: a bundle of clusters %q and %q", ErrCertificate, clusterID, id)
+		}
+	}
+	return clusterID, checkID("cluster", clusterID)
+}
+
+func selfSigned(cert *x509.Certificate) bool {
+	return bytes.Equal(cert.RawSubject, cert.RawIssuer) && cert.CheckSignatureFrom(cert) == nil
+}
+
+func newKey() (*ecdsa.PrivateKey, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
+
+func serial() *big.Int { return new(big.Int).SetBytes(append([]byte{1}, randomBytes(15)...)) }
+
+func sign(template, parent *x509.Certificate, pub *ecdsa.PublicKey, key *ecdsa.PrivateKey) (*x509.Certificate, error) {
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, pub, key)
+	if err != nil {
+		return nil, err
+	}
+	return x509.ParseCertificate(der)
+}
+
+const (
+	pemCert = "CERTIFICATE"
+	pemKey  = "PRIVATE KEY"
+)
+
+func marshalCerts(certs []*x509.Certificate) []byte {
+	var b bytes.Buffer
+	for _, cert := range certs {
+		_ = pem.Encode(&b, &pem.Block{Type: pemCert, Bytes: cert.Raw}) // a buffer takes everything
+	}
+	return b.Bytes()
+}
+
+func marshalKey(key *ecdsa.PrivateKey) ([]byte, error) {
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: pemKey, Bytes: der}), nil
+}
+
+// parsePEM reads certificates and keys, and refuses anything else.
+func parsePEM(b []byte) (certs []*x509.Certificate, keys []*ecdsa.PrivateKey, err error) {
+	for len(bytes.TrimSpace(b)) > 0 {
+		block, rest := pem.Decode(b)
+		if block == nil {
+			return nil, nil, fmt.Errorf("%w: no PEM, or cut off", ErrCertificate)
+		}
+		b = rest
+		switch block.Type {
+		case pemCert:
+			cert, err := parseCert(block.Bytes)
+			if err != nil {
+				return nil, nil, err
+			}
+			certs = append(certs, cert)
+		case pemKey:
+			parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+			key, ok := parsed.(*ecdsa.PrivateKey)
+			if err != nil || !ok || key.Curve != elliptic.P256() {
+				return nil, nil, fmt.Errorf("%w: not a private key on P-256", ErrCertificate)
+			}
+			keys = append(keys, key)
+		default:
+			return nil, nil, fmt.Errorf("%w: a PEM block of type %.40q", ErrCertificate, block.Type)
+		}
+	}
+	return certs, keys, nil
+}
+
+func parseCert(der []byte) (*x509.Certificate, error) {
+	if len(der) > maxCert {
+		return nil, fmt.Errorf("%w: a certificate of %d bytes, the limit is %d", ErrCertificate, len(der), maxCert)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrCertificate, err)
+	}
+	return cert, nil
+}
+
+func parseCerts(ders [][]byte) ([]*x509.Certificate, error) {
+	if len(ders) > maxBundle {
+		return nil, fmt.Errorf("%w: a bundle of %d certificates, the limit is %d", ErrCertificate, len(ders), maxBundle)
+	}
+	certs := make([]*x509.Certificate, 0, len(ders))
+	for _, der := range ders {
+		cert, err := parseCert(der)
+		if err != nil {
+			return nil, err
+		}
+		certs = append(certs, cert)
+	}
+	return certs, nil
+}

@@ -1,0 +1,369 @@
+package trust
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// The files of a node in its data folder. Each is written beside its place and
+// renamed into it, so each is whole at any time; and they are written in an
+// order (plan) in which a node killed between any two of them comes back as
+// what it was or as what it was becoming:
+//
+//   - node.json says whether the node is in a cluster, and is written last;
+//     until it does, the other files are not looked at.
+//   - node.key and ca.crt hold old and new together while node.crt changes;
+//     the key that fits the certificate is the one that counts.
+const (
+	nodeFile = "node.json"
+	certFile = "node.crt"
+	keyFile  = "node.key"
+	caFile   = "ca.crt"
+	ringFile = "cluster.key"
+)
+
+// Errors of data folders. They name the file and say what to do.
+var (
+	// ErrFolder: a file is missing, unreadable, or does not fit the others.
+	ErrFolder = errors.New("the data folder cannot be used")
+	// ErrForeign: the folder belongs to another node or another cluster.
+	ErrForeign = errors.New("the data folder belongs to another node or cluster")
+	// ErrFormat: another version wrote it.
+	ErrFormat = errors.New("unknown format")
+)
+
+// folderFormat is the format of node.json, and with it of the folder.
+const folderFormat = 1
+
+// maxFile bounds each of the files, in bytes.
+const maxFile = 64 << 10
+
+// about is the content of node.json.
+type about struct {
+	Format    int    `json:"format"`
+	NodeID    string `json:"nodeId"` // "": the node has left; the folder is as good as new
+	ClusterID string `json:"clusterId,omitempty"`
+	Name      string `json:"name,omitempty"`
+	Starts    uint64 `json:"starts,omitempty"`
+}
+
+func (a about) marshal() []byte {
+	b, err := json.MarshalIndent(a, "", "  ")
+	if err != nil {
+		panic(err) // never of strings and numbers
+	}
+	return append(b, '\n')
+}
+
+func (id *Identity) about() about {
+	return about{folderFormat, id.NodeID, id.ClusterID, id.Name, id.Starts}
+}
+
+// LoadIdentity reads the identity in a data folder. Where there is none yet
+// the error is os.ErrNotExist.
+func LoadIdentity(dir string) (*Identity, error) {
+	id, err := loadIdentity(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	return id, err
+}
+
+func loadIdentity(dir string) (*Identity, error) {
+	a, err := readAbout(dir)
+	if err != nil {
+		return nil, err
+	}
+	id := &Identity{NodeID: a.NodeID, ClusterID: a.ClusterID, Name: a.Name, Starts: a.Starts, Instance: randomHex(8)}
+	var raw [4][]byte
+	files := []string{keyFile, certFile, caFile, ringFile}
+	if a.ClusterID == "" {
+		files = files[:1]
+	}
+	for i, name := range files {
+		var note string
+		if raw[i], note, err = readPrivate(dir, name); err != nil {
+			return nil, damaged(name, err)
+		}
+		if note != "" {
+			id.Notes = append(id.Notes, note)
+		}
+	}
+	_, keys, err := parsePEM(raw[0])
+	if err != nil || len(keys) == 0 {
+		return nil, damaged(keyFile, errors.Join(err, atLeastOne(len(keys))))
+	}
+	id.key = keys[0]
+	if a.ClusterID == "" {
+		return id, nil
+	}
+	return id, id.fill(keys, raw[1], raw[2], raw[3])
+}
+
+// fill reads the files of a node that is in a cluster.
+func (id *Identity) fill(keys []*ecdsa.PrivateKey, crt, ca, ring []byte) error {
+	leaves, _, err := parsePEM(crt)
+	if err != nil || len(leaves) == 0 {
+		return damaged(certFile, errors.Join(err, atLeastOne(len(leaves))))
+	}
+	id.leaf = leaves[0]
+	if id.cas, _, err = parsePEM(ca); err != nil {
+		return damaged(caFile, err)
+	}
+	if id.ring, err = ParseKeyring(ring); err != nil {
+		return damaged(ringFile, err)
+	}
+	if _, err := checkBundle(id.cas); err != nil {
+		return damaged(caFile, err)
+	}
+	for _, key := range keys {
+		if key.PublicKey.Equal(id.leaf.PublicKey) {
+			id.key = key
+		}
+	}
+	if !id.key.PublicKey.Equal(id.leaf.PublicKey) {
+		return damaged(keyFile, fmt.Errorf("%w: it does not belong to %s", ErrCertificate, certFile))
+	}
+	if err := id.complete(); err != nil {
+		return damaged(certFile, err)
+	}
+	return nil
+}
+
+func atLeastOne(n int) error {
+	if n > 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: it is empty", ErrCertificate)
+}
+
+// damaged says which file keeps a node from starting, and what helps.
+func damaged(name string, err error) error {
+	return fmt.Errorf("%w: %s: %w: bring the file back from a backup of this node, or empty the folder and let the node join anew", ErrFolder, name, err)
+}
+
+// readAbout reads node.json; os.ErrNotExist where the folder is new.
+func readAbout(dir string) (about, error) {
+	b, _, err := readPrivate(dir, nodeFile)
+	if errors.Is(err, os.ErrNotExist) {
+		// A certificate is never written before node.json has been there.
+		if _, err := os.Lstat(filepath.Join(dir, certFile)); err == nil {
+			return about{}, damaged(nodeFile, fmt.Errorf("it is missing beside %s", certFile))
+		}
+		return about{}, fmt.Errorf("%s holds no node: %w", dir, os.ErrNotExist)
+	}
+	if err != nil {
+		return about{}, damaged(nodeFile, err)
+	}
+	var a about
+	if err := json.Unmarshal(b, &a); err != nil {
+		return about{}, damaged(nodeFile, err)
+	}
+	switch {
+	case a.Format != folderFormat:
+		return about{}, fmt.Errorf("%w: %s has format %d, this build knows %d: start the version that wrote it", ErrFormat, nodeFile, a.Format, folderFormat)
+	case a.NodeID == "":
+		return about{}, fmt.Errorf("the node of %s has left its cluster: %w", dir, os.ErrNotExist)
+	}
+	err = errors.Join(checkID("node", a.NodeID), checkName(a.Name))
+	if a.ClusterID != "" {
+		err = errors.Join(err, checkID("cluster", a.ClusterID))
+	}
+	if err != nil {
+		return about{}, damaged(nodeFile, err)
+	}
+	return a, nil
+}
+
+// readPrivate reads one of the files, and closes it to everyone but its owner
+// where it is not; the note says so.
+func readPrivate(dir, name string) (b []byte, note string, err error) {
+	f, err := os.Open(filepath.Join(dir, name))
+	if err != nil {
+		return nil, "", err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, "", err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, "", fmt.Errorf("it is no regular file (%s)", info.Mode().Type())
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+		if err := f.Chmod(0o600); err != nil {
+			return nil, "", fmt.Errorf("others can use it (mode %04o): %w", mode, err)
+		}
+		note = fmt.Sprintf("%s had mode %04o: others could use it; it has 0600 now", name, mode)
+	}
+	b, err = io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(b) > maxFile {
+		err = fmt.Errorf("more than %d bytes", maxFile)
+	}
+	return b, note, err
+}
+
+// Save writes the identity to its data folder, and returns when the disk has
+// it. The folder must be new, or this node's own.
+func (id *Identity) Save(dir string) error {
+	steps, err := id.plan(dir)
+	if err != nil {
+		return fmt.Errorf("%s: %w", dir, err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	for _, s := range steps {
+		if err := s.write(dir); err != nil {
+			return fmt.Errorf("%s: %w", filepath.Join(dir, s.name), err)
+		}
+	}
+	return nil
+}
+
+// Start counts that the folder is put to use once more, and saves it.
+func (id *Identity) Start(dir string) (*Identity, error) {
+	next := *id
+	next.Starts++
+	return &next, next.Save(dir)
+}
+
+// Forget makes a folder one of no node: of a node that has left its cluster,
+// which would come back under another ID.
+func Forget(dir string) error {
+	gone := step{nodeFile, about{Format: folderFormat}.marshal()}
+	if err := gone.write(dir); err != nil {
+		return err
+	}
+	for _, name := range []string{certFile, keyFile, caFile, ringFile, nodeFile} {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		if err := syncFolder(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// step is one file to write; the name alone tells nothing secret.
+type step struct {
+	name string
+	data []byte
+}
+
+// plan gives the files to write, in order, from what is in the folder.
+func (id *Identity) plan(dir string) ([]step, error) {
+	old, err := loadIdentity(dir)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		old = nil
+	case err != nil:
+		return nil, err
+	case old.NodeID != id.NodeID || old.Joined() && old.ClusterID != id.ClusterID:
+		return nil, fmt.Errorf("%w: it is of %s, not %s", ErrForeign, old, id)
+	}
+	key, err := marshalKey(id.key)
+	if err != nil {
+		return nil, err
+	}
+	if old == nil || !old.Joined() {
+		return id.planNew(old, key), nil
+	}
+	var steps []step
+	if !id.key.Equal(old.key) {
+		oldKey, err := marshalKey(old.key)
+		if err != nil {
+			return nil, err
+		}
+		steps = append(steps, step{keyFile, append(bytes.Clone(key), oldKey...)})
+	}
+	if !bytes.Equal(id.leaf.Raw, old.leaf.Raw) {
+		both := append([]*x509.Certificate{}, id.cas...)
+		for _, ca := range old.cas {
+			both = appendNew(both, ca)
+		}
+		steps = append(steps,
+			step{caFile, marshalCerts(both)},
+			step{certFile, marshalCerts([]*x509.Certificate{id.leaf})})
+	}
+	steps = append(steps,
+		step{keyFile, key},
+		step{caFile, marshalCerts(id.cas)},
+		step{ringFile, id.ring.Marshal()},
+		step{nodeFile, id.about().marshal()})
+	return steps, nil
+}
+
+// planNew is the plan of a folder that is new, or of a node in no cluster.
+func (id *Identity) planNew(old *Identity, key []byte) []step {
+	var steps []step
+	alone := id.about()
+	alone.ClusterID = ""
+	if old == nil {
+		// An ID without its key would be of no use; a key without an ID is
+		// replaced.
+		steps = append(steps, step{keyFile, key}, step{nodeFile, alone.marshal()})
+	} else {
+		steps = append(steps, step{keyFile, key})
+	}
+	if id.Joined() {
+		steps = append(steps,
+			step{caFile, marshalCerts(id.cas)},
+			step{ringFile, id.ring.Marshal()},
+			step{certFile, marshalCerts([]*x509.Certificate{id.leaf})})
+	}
+	return append(steps, step{nodeFile, id.about().marshal()})
+}
+
+func appendNew(certs []*x509.Certificate, cert *x509.Certificate) []*x509.Certificate {
+	for _, c := range certs {
+		if c.Equal(cert) {
+			return certs
+		}
+	}
+	return append(certs, cert)
+}
+
+// write puts the file in its place, unless it is there already.
+func (s step) write(dir string) error {
+	path := filepath.Join(dir, s.name)
+	if old, _, err := readPrivate(dir, s.name); err == nil && bytes.Equal(old, s.data) {
+		return nil
+	}
+	// One process at a time has the folder, by its lock: what stands under the
+	// temporary name is of one that was killed.
+	temp := path + ".tmp"
+	if err := os.Remove(temp); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(s.data)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(temp, path)
+	}
+	if err != nil {
+		_ = os.Remove(temp) // a disk that is full has room again
+		return err
+	}
+	return syncFolder(dir)
+}
+
+func syncFolder(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,211 @@
+package trust
+
+import (
+	"bytes"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Errors of sealed values. None says anything of what is inside.
+var (
+	// ErrSealed: the value is not sealed, or it was changed, cut, or sealed
+	// for another place.
+	ErrSealed = errors.New("cannot be opened")
+	// ErrNoKey: it was sealed with a key that this node does not have.
+	ErrNoKey = errors.New("sealed with a key that is not in the keyring")
+	// ErrKeyring: the text is no keyring.
+	ErrKeyring = errors.New("not a keyring")
+)
+
+// maxKeys bounds a keyring.
+const maxKeys = 32
+
+// A sealed value is: these two bytes, the ID of the key (4), and what
+// AES-256-GCM makes of it, with its random nonce (12) before and its tag (16)
+// behind. The first byte is none that JSON, msgpack or text begin with; the
+// second is the format. A random nonce is good for 2^32 values under one key,
+// far more than a cluster ever seals.
+const (
+	sealMark    = 0xc1
+	sealFormat  = 1
+	sealHeader  = 6
+	sealMinimum = sealHeader + 12 + 16
+)
+
+// Keyring seals and opens values with the cluster's keys. It is the one secret
+// that is never in the store: nodes hand it over when one joins, and keep it
+// in their data folders. A Keyring does not change; Rotate gives another.
+type Keyring struct {
+	keys []sealKey // the newest first; it seals
+}
+
+type sealKey struct {
+	secret [32]byte
+	id     [4]byte
+	aead   cipher.AEAD
+}
+
+// NewKeyring makes a keyring of one new key.
+func NewKeyring() (*Keyring, error) {
+	key, err := newSealKey([32]byte(randomBytes(32)))
+	if err != nil {
+		return nil, err
+	}
+	return &Keyring{[]sealKey{key}}, nil
+}
+
+func newSealKey(secret [32]byte) (sealKey, error) {
+	block, err := aes.NewCipher(secret[:])
+	if err != nil {
+		return sealKey{}, err
+	}
+	aead, err := cipher.NewGCMWithRandomNonce(block)
+	id := sha256.Sum256(append([]byte("penstock sealing key\x00"), secret[:]...))
+	return sealKey{secret, [4]byte(id[:4]), aead}, err
+}
+
+// Seal encrypts a value for one place, aad, such as the key of its entry: what
+// is moved elsewhere does not open.
+func (k *Keyring) Seal(aad, plain []byte) ([]byte, error) {
+	if k == nil || len(k.keys) == 0 {
+		return nil, ErrNoKey
+	}
+	key := k.keys[0]
+	out := make([]byte, 0, sealMinimum+len(plain))
+	out = append(append(out, sealMark, sealFormat), key.id[:]...)
+	return key.aead.Seal(out, nil, plain, bound(out[:sealHeader], aad)), nil
+}
+
+// Open decrypts what Seal made for the same place, with any key of the ring.
+func (k *Keyring) Open(aad, sealed []byte) ([]byte, error) {
+	if !Sealed(sealed) {
+		return nil, fmt.Errorf("%w: it is not sealed", ErrSealed)
+	}
+	if sealed[1] != sealFormat {
+		return nil, fmt.Errorf("%w: it has format %d, this build knows %d: a newer version sealed it", ErrSealed, sealed[1], sealFormat)
+	}
+	if len(sealed) < sealMinimum {
+		return nil, fmt.Errorf("%w: %d bytes are too few: it was cut", ErrSealed, len(sealed))
+	}
+	if k == nil {
+		return nil, ErrNoKey
+	}
+	for _, key := range k.keys {
+		if [4]byte(sealed[2:]) != key.id {
+			continue
+		}
+		plain, err := key.aead.Open(nil, nil, sealed[sealHeader:], bound(sealed[:sealHeader], aad))
+		if err != nil {
+			return nil, fmt.Errorf("%w: it was changed, or sealed for another place", ErrSealed)
+		}
+		return plain, nil
+	}
+	return nil, fmt.Errorf("%w: key %x", ErrNoKey, sealed[2:sealHeader])
+}
+
+// bound is what a sealed value is tied to: its own header and its place.
+func bound(header, aad []byte) []byte { return append(bytes.Clone(header), aad...) }
+
+// Sealed tells whether a value looks sealed; whether it opens is another
+// question.
+func Sealed(b []byte) bool { return len(b) >= 2 && b[0] == sealMark }
+
+// Rotate gives a keyring with a new key that seals from now on; values that
+// older keys sealed still open. Over 32 keys the oldest is forgotten.
+func (k *Keyring) Rotate() (*Keyring, error) {
+	next, err := NewKeyring()
+	if err != nil {
+		return nil, err
+	}
+	next.keys = append(next.keys, k.keys...)
+	next.keys = next.keys[:min(len(next.keys), maxKeys)]
+	return next, nil
+}
+
+// Newest gives a keyring of the newest key alone, for when everything has
+// been sealed anew.
+func (k *Keyring) Newest() *Keyring { return &Keyring{k.keys[:1:1]} }
+
+// Current tells whether a value is sealed with the newest key.
+func (k *Keyring) Current(sealed []byte) bool {
+	return len(sealed) >= sealHeader && Sealed(sealed) && [4]byte(sealed[2:]) == k.keys[0].id
+}
+
+// Equal tells whether two rings hold the same keys in the same order.
+func (k *Keyring) Equal(other *Keyring) bool {
+	if k == nil || other == nil || len(k.keys) != len(other.keys) {
+		return k == other
+	}
+	for i := range k.keys {
+		if k.keys[i].secret != other.keys[i].secret {
+			return false
+		}
+	}
+	return true
+}
+
+const keyringHead = "penstock-keyring-1 "
+
+// Marshal gives the keys away: one line of text with a checksum.
+func (k *Keyring) Marshal() []byte {
+	var b []byte
+	for _, key := range k.keys {
+		b = append(b, key.secret[:]...)
+	}
+	return []byte(keyringHead + base64.RawURLEncoding.EncodeToString(appendSum(b)) + "\n")
+}
+
+// ParseKeyring reads what Marshal gave.
+func ParseKeyring(b []byte) (*Keyring, error) {
+	text, ok := strings.CutPrefix(strings.TrimSpace(string(b)), keyringHead)
+	if !ok {
+		return nil, fmt.Errorf("%w: it does not begin with %q", ErrKeyring, keyringHead)
+	}
+	if len(text) > base64.RawURLEncoding.EncodedLen(maxKeys*32+sumSize) {
+		return nil, fmt.Errorf("%w: more than %d keys", ErrKeyring, maxKeys)
+	}
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil {
+		return nil, fmt.Errorf("%w: it was cut or changed", ErrKeyring)
+	}
+	raw, ok = cutSum(raw)
+	if !ok || len(raw) == 0 || len(raw)%32 != 0 {
+		return nil, fmt.Errorf("%w: it was cut or changed", ErrKeyring)
+	}
+	ring := &Keyring{}
+	for ; len(raw) > 0; raw = raw[32:] {
+		key, err := newSealKey([32]byte(raw))
+		if err != nil {
+			return nil, err
+		}
+		ring.keys = append(ring.keys, key)
+	}
+	return ring, nil
+}
+
+// Format hides the keys.
+func (k *Keyring) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "keyring") }
+
+// sumSize is the size of the checksum at the end of what people copy.
+const sumSize = 4
+
+func sum(b []byte) []byte {
+	s := sha256.Sum256(append([]byte("penstock checksum\x00"), b...))
+	return s[:sumSize]
+}
+
+func appendSum(b []byte) []byte { return append(b, sum(b)...) }
+
+func cutSum(b []byte) ([]byte, bool) {
+	if len(b) < sumSize {
+		return nil, false
+	}
+	body := b[:len(b)-sumSize]
+	return body, bytes.Equal(sum(body), b[len(body):])
+}

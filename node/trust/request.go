@@ -1,0 +1,78 @@
+package trust
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"net/url"
+)
+
+// ErrRequest: a request for a certificate is none, or its sender does not hold
+// the key.
+var ErrRequest = errors.New("not a request for a node's certificate")
+
+// maxRequest is in bytes.
+const maxRequest = 4 << 10
+
+// Request is what a node asks a certificate for.
+type Request struct {
+	Public *ecdsa.PublicKey
+	// KeyDigest is the SHA-256 of the public key (SubjectPublicKeyInfo): what
+	// tells a node that comes again from another one that took its ID.
+	KeyDigest [32]byte
+	NodeID    string
+	Name      string
+}
+
+// NewKey makes a private key for a node.
+func NewKey() (crypto.Signer, error) { return newKey() }
+
+// NewRequest asks for the certificate of a node (PKCS #10, DER). Its signature
+// proves that the sender holds the key; that it may have the certificate must
+// be proven otherwise.
+func NewRequest(key crypto.Signer, nodeID, name string) ([]byte, error) {
+	if err := errors.Join(checkID("node", nodeID), checkName(name)); err != nil {
+		return nil, err
+	}
+	return x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
+		Subject: pkix.Name{CommonName: name},
+		URIs:    []*url.URL{{Scheme: "penstock", Path: "/node/" + nodeID}},
+	}, key)
+}
+
+// CheckRequest reads what NewRequest made and verifies its signature.
+func CheckRequest(der []byte) (Request, error) {
+	if len(der) > maxRequest {
+		return Request{}, fmt.Errorf("%w: %d bytes, the limit is %d", ErrRequest, len(der), maxRequest)
+	}
+	parsed, err := x509.ParseCertificateRequest(der)
+	if err != nil {
+		return Request{}, fmt.Errorf("%w: %w", ErrRequest, err)
+	}
+	key, ok := parsed.PublicKey.(*ecdsa.PublicKey)
+	if !ok || key.Curve != elliptic.P256() {
+		return Request{}, fmt.Errorf("%w: a key of type %T, not one on P-256", ErrRequest, parsed.PublicKey)
+	}
+	if err := parsed.CheckSignature(); err != nil {
+		return Request{}, fmt.Errorf("%w: its signature is not by its key", ErrRequest)
+	}
+	r := Request{Public: key, KeyDigest: sha256.Sum256(parsed.RawSubjectPublicKeyInfo), Name: parsed.Subject.CommonName}
+	const prefix = "/node/"
+	if len(parsed.URIs) == 1 && len(parsed.URIs[0].Path) > len(prefix) {
+		r.NodeID = parsed.URIs[0].Path[len(prefix):]
+	}
+	want := url.URL{Scheme: "penstock", Path: prefix + r.NodeID}
+	if len(parsed.URIs) != 1 || parsed.URIs[0].String() != want.String() {
+		return Request{}, fmt.Errorf("%w: it names no node", ErrRequest)
+	}
+	if err := errors.Join(checkID("node", r.NodeID), checkName(r.Name)); err != nil {
+		return Request{}, fmt.Errorf("%w: %w", ErrRequest, err)
+	}
+	return r, nil
+}
