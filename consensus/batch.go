@@ -1,10 +1,26 @@
 package consensus
 
-// maxBatch bounds a batch, as its size says: 64 MiB.
-const maxBatch = 64 << 20
+import (
+	"encoding/binary"
+	"fmt"
+)
 
-// opOverhead is about what an operation takes in memory beside its texts and value.
-const opOverhead = 64
+const (
+	// maxBatch bounds a batch, as its size says: 64 MiB.
+	maxBatch = 64 << 20
+	// maxPacked bounds its packed form, which is less than its size but for a few bytes.
+	maxPacked = maxBatch + 1024
+	// opOverhead is about what an operation takes in memory beside its texts and value.
+	opOverhead = 64
+	// compressAbove is the size of a packed batch below which compressing it gains little.
+	compressAbove = 64 << 10
+
+	// batchFormat is the format of the batches in the log, their first byte.
+	batchFormat = 1
+	// batchCompressed is the only flag of the second byte: the packed size
+	// (uvarint) and zstd follow. Without it the batch follows, packed.
+	batchCompressed = 1
+)
 
 // size is what the batch counts against its bound, in bytes.
 func (b *Batch) size() int {
@@ -14,4 +30,98 @@ func (b *Batch) size() int {
 		n += opOverhead + len(op.Kind) + len(op.Name) + len(op.Value)
 	}
 	return n
+}
+
+// EncodeBatch is the batch as the log has it, its note cut to its bound.
+func EncodeBatch(b *Batch) ([]byte, error) {
+	size := b.size()
+	if size > maxBatch {
+		return nil, fmt.Errorf("batch: %w: %d bytes, the limit is %d", ErrTooLarge, size, maxBatch)
+	}
+	head := []byte{batchFormat, 0}
+	plain := packBatch(append(make([]byte, 0, size+128), head...), b)
+	packed := plain[len(head):]
+	if len(packed) <= compressAbove {
+		return plain, nil
+	}
+	head = binary.AppendUvarint([]byte{batchFormat, batchCompressed}, uint64(len(packed)))
+	if data, ok := compress(head, packed); ok {
+		return data, nil
+	}
+	return plain, nil
+}
+
+func packBatch(dst []byte, b *Batch) []byte {
+	dst = packArray(dst, 4)
+	dst = packBytes(dst, b.ID[:])
+	dst = packNote(dst, b.Note.bounded())
+	dst = packMaybe(dst, b.IfSequence)
+	dst = packArray(dst, len(b.Ops))
+	for i := range b.Ops {
+		op := &b.Ops[i]
+		dst = packArray(dst, 4)
+		dst = packString(dst, op.Kind)
+		dst = packString(dst, op.Name)
+		dst = packBytes(dst, op.Value)
+		dst = packMaybe(dst, op.IfVersion)
+	}
+	return dst
+}
+
+// DecodeBatch reads what EncodeBatch wrote. The values of the batch may share
+// the memory of data. What it allocates is bounded by the size of data times a
+// constant, and by maxBatch.
+func DecodeBatch(data []byte) (*Batch, error) {
+	if len(data) < 2 {
+		return nil, fmt.Errorf("batch: %w: %d bytes", ErrDamaged, len(data))
+	}
+	format, flags, packed := data[0], data[1], data[2:]
+	if format != batchFormat {
+		return nil, fmt.Errorf("batch: %w: format %d, this build knows %d", ErrFormat, format, batchFormat)
+	}
+	if flags&^batchCompressed != 0 {
+		return nil, fmt.Errorf("batch: %w: format %d with flags %#x, this build knows %#x", ErrFormat, format, flags, batchCompressed)
+	}
+	if flags&batchCompressed != 0 {
+		size, n := binary.Uvarint(packed)
+		if n <= 0 {
+			return nil, fmt.Errorf("batch: %w: no size", ErrDamaged)
+		}
+		var err error
+		if packed, err = expand(nil, packed[n:], size, maxPacked); err != nil {
+			return nil, fmt.Errorf("batch: %w", err)
+		}
+	}
+	if len(packed) > maxPacked {
+		return nil, fmt.Errorf("batch: %w: %d bytes, the limit is %d", ErrTooLarge, len(packed), maxPacked)
+	}
+	b, err := unpackBatch(packed)
+	if err != nil {
+		return nil, fmt.Errorf("batch: %w", err)
+	}
+	return b, nil
+}
+
+func unpackBatch(packed []byte) (*Batch, error) {
+	u := unpacker{b: packed}
+	u.tuple(4)
+	b := &Batch{ID: u.id(), Note: u.note(Note{}), IfSequence: u.maybe()}
+	n := u.array(5) // the least that an operation takes
+	if n > maxBatch/opOverhead {
+		return nil, fmt.Errorf("%w: %d operations, the limit is %d", ErrTooLarge, n, maxBatch/opOverhead)
+	}
+	b.Ops = make([]Op, n)
+	kind := ""
+	for i := range b.Ops {
+		u.tuple(4)
+		kind = u.like(kind)
+		b.Ops[i] = Op{Key: Key{Kind: kind, Name: string(u.text())}, Value: u.bytes(), IfVersion: u.maybe()}
+		if u.err != nil {
+			return nil, u.err
+		}
+	}
+	if len(u.b) > 0 {
+		u.fail("%d bytes after its end", len(u.b))
+	}
+	return b, u.err
 }

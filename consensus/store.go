@@ -9,6 +9,7 @@ package consensus
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -41,6 +42,10 @@ var (
 	// ErrFormat: something on disk or in the log is of a format that this
 	// build does not understand; the error names both.
 	ErrFormat = errors.New("unknown format")
+	// ErrDamaged: something on disk or in the log is not what was written.
+	ErrDamaged = errors.New("damaged")
+	// ErrChecksum: its checksum says so. It is an ErrDamaged.
+	ErrChecksum = fmt.Errorf("%w: the checksum differs", ErrDamaged)
 )
 
 // Key names an entry.
