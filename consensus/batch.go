@@ -52,10 +52,11 @@ func EncodeBatch(b *Batch) ([]byte, error) {
 }
 
 func packBatch(dst []byte, b *Batch) []byte {
-	dst = packArray(dst, 4)
+	dst = packArray(dst, 5)
 	dst = packBytes(dst, b.ID[:])
 	dst = packNote(dst, b.Note.bounded())
 	dst = packMaybe(dst, b.IfSequence)
+	dst = packUint(dst, b.Sequence)
 	dst = packArray(dst, len(b.Ops))
 	for i := range b.Ops {
 		op := &b.Ops[i]
@@ -104,8 +105,8 @@ func DecodeBatch(data []byte) (*Batch, error) {
 
 func unpackBatch(packed []byte) (*Batch, error) {
 	u := unpacker{b: packed}
-	u.tuple(4)
-	b := &Batch{ID: u.id(), Note: u.note(Note{}), IfSequence: u.maybe()}
+	u.tuple(5)
+	b := &Batch{ID: u.id(), Note: u.note(Note{}), IfSequence: u.maybe(), Sequence: u.uint()}
 	n := u.array(5) // the least that an operation takes
 	if n > maxBatch/opOverhead {
 		return nil, fmt.Errorf("%w: %d operations, the limit is %d", ErrTooLarge, n, maxBatch/opOverhead)

@@ -34,7 +34,7 @@ func oneOfEach() *Batch {
 			{Key: Key{"Flag", "empty"}, Value: []byte{}},
 		},
 		Note:       Note{Who: "ada", What: "rollback to 12", At: time.Date(2026, 11, 21, 19, 0, 0, 123456789, time.UTC)},
-		IfSequence: ref(70_000),
+		IfSequence: ref(70_000), Sequence: 1 << 60,
 	}
 }
 
@@ -52,7 +52,7 @@ func drawBatch(t *rapid.T) *Batch {
 			IfVersion: number.Draw(t, "version"),
 		}
 	})
-	b := &Batch{Ops: rapid.SliceOfN(op, 0, 30).Draw(t, "ops"), IfSequence: number.Draw(t, "sequence")}
+	b := &Batch{Ops: rapid.SliceOfN(op, 0, 30).Draw(t, "ops"), IfSequence: number.Draw(t, "sequence"), Sequence: rapid.Uint64().Draw(t, "next")}
 	copy(b.ID[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "id"))
 	b.Note = Note{
 		Who:  rapid.StringN(0, 60, 120).Draw(t, "who"),
