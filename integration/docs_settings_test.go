@@ -40,11 +40,13 @@ func TestDocsSettings(t *testing.T) {
 func TestDocsCommands(t *testing.T) {
 	root := cli.New(cli.Streams{})
 	var b strings.Builder
-	for _, cmd := range root.Commands() {
+	for _, cmd := range withSubcommands(root) {
 		if cmd.Name() == "help" || cmd.Hidden {
 			continue
 		}
-		fmt.Fprintf(&b, "## penstock %s\n\n    penstock %s\n\n%s.\n\n", cmd.Name(), cmd.Use, cmd.Short)
+		path := strings.TrimPrefix(cmd.CommandPath(), "penstock ")
+		use := strings.TrimSuffix(path, cmd.Name()) + cmd.Use
+		fmt.Fprintf(&b, "## penstock %s\n\n    penstock %s\n\n%s.\n\n", path, use, cmd.Short)
 		if cmd.Long != "" {
 			fmt.Fprintf(&b, "%s\n\n", cmd.Long)
 		}
@@ -65,6 +67,19 @@ func TestDocsCommands(t *testing.T) {
 	b.Reset()
 	flagTable(&b, root.PersistentFlags())
 	checkGenerated(t, "docs/commands.md", "all", b.String())
+}
+
+// withSubcommands lists the commands below one, each followed by its own;
+// those that make completion scripts are told by their parent.
+func withSubcommands(cmd *cobra.Command) []*cobra.Command {
+	var all []*cobra.Command
+	for _, c := range cmd.Commands() {
+		all = append(all, c)
+		if c.Name() != "completion" {
+			all = append(all, withSubcommands(c)...)
+		}
+	}
+	return all
 }
 
 // commandLine is a call of penstock in a document: in a block or as code in the text.

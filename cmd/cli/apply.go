@@ -67,67 +67,111 @@ func printWarnings(w io.Writer, warnings []resource.Fault) {
 	}
 }
 
-// sendFiles applies what -f names, or asks what that would change.
-func sendFiles(cmd *cobra.Command, t *target, paths []string, dryRun bool) (*admin.ApplyResult, error) {
-	l, err := loadFlag(cmd, paths)
+// applying is what apply and diff have in common.
+type applying struct {
+	paths    []string
+	output   string
+	prune    bool
+	selector map[string]string
+}
+
+func (a *applying) flags(cmd *cobra.Command) {
+	filesFlag(cmd, &a.paths)
+	cmd.Flags().BoolVar(&a.prune, "prune", false, "delete the resources that have the labels of -l and are not in the files")
+	selectorFlag(cmd, &a.selector, "with --prune: labels of the resources that the files are all of, k=v,...")
+	outputFlag(cmd, &a.output, "text", "json")
+}
+
+// request reads what -f names into a request.
+func (a *applying) request(cmd *cobra.Command) (*loaded, *admin.ApplyRequest, error) {
+	switch {
+	case a.prune && len(a.selector) == 0:
+		return nil, nil, usagef("--prune needs -l with the labels of what may be deleted")
+	case !a.prune && len(a.selector) > 0:
+		return nil, nil, usagef("-l says what --prune may delete; give both or none")
+	}
+	l, err := loadFlag(cmd, a.paths)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if len(l.objects) == 0 { // whoever wrote the file failed, most likely
-		return nil, fmt.Errorf("%s: holds no resource", strings.Join(paths, ", "))
+		return nil, nil, fmt.Errorf("%s: holds no resource", strings.Join(a.paths, ", "))
 	}
-	r, err := ask[admin.ApplyResult](cmd, t, admin.MethodApply, admin.ApplyRequest{Documents: l.documents(), DryRun: dryRun})
-	if err != nil {
-		return nil, l.relocate(err)
-	}
+	return l, &admin.ApplyRequest{Documents: l.documents(), Prune: a.selector}, nil
+}
+
+// heard says what the answer to a request warns of.
+func (l *loaded) heard(cmd *cobra.Command, r *admin.ApplyResult) {
 	warnings := make([]resource.Fault, len(r.Warnings))
 	for i, f := range r.Warnings {
 		warnings[i] = l.locate(f)
 	}
 	printWarnings(cmd.ErrOrStderr(), warnings)
-	return r, nil
 }
 
 func applyCommand(t *target) *cobra.Command {
-	var paths []string
-	var output string
+	var a applying
+	var w waiting
 	cmd := &cobra.Command{
-		Use:     "apply -f FILES",
-		Short:   "Create or change resources: all of them, or none",
-		Example: "  penstock apply -f penstock.yaml\n  generate | penstock apply -f -",
+		Use:   "apply -f FILES",
+		Short: "Create or change resources: all of them, or none",
+		Long: "Returns when the nodes that --wait names act on the change. A resource that says its version, as get prints it, is refused where someone changed it since.\n" +
+			"A change has an ID: when the connection breaks, apply asks again within --timeout, and the change is made once. What it could not learn by then it calls unknown, with code 3; to apply the same files again is safe.",
+		Example: "  penstock apply -f penstock.yaml\n  generate | penstock apply -f - --prune -l app=shop",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			r, err := sendFiles(cmd, t, paths, false)
+			l, req, err := a.request(cmd)
 			if err != nil {
 				return err
 			}
-			if output == "json" {
-				return printJSON(cmd.OutOrStdout(), r.Changes)
+			if req.Wait, err = w.resolve(cmd); err != nil {
+				return err
 			}
-			for _, c := range r.Changes {
-				fmt.Fprintf(cmd.OutOrStdout(), "%s/%s %s\n", c.Kind, c.Name, c.Action)
+			req.ID = newID()
+			r, err := askUntilKnown[admin.ApplyResult](cmd, t, req.Wait.For, admin.MethodApply, req)
+			if err != nil {
+				return l.relocate(err)
 			}
-			return nil
+			l.heard(cmd, r)
+			if err := printChanges(cmd.OutOrStdout(), r.Changes, a.output); err != nil {
+				return err
+			}
+			return w.report(cmd.ErrOrStderr(), r.Index, r.Reached)
 		},
 	}
-	filesFlag(cmd, &paths)
-	outputFlag(cmd, &output, "text", "json")
+	a.flags(cmd)
+	w.flags(cmd)
 	return cmd
 }
 
+func printChanges(w io.Writer, changes []admin.Change, output string) error {
+	if output == "json" {
+		return printJSON(w, changes)
+	}
+	for _, c := range changes {
+		fmt.Fprintf(w, "%s/%s %s\n", c.Kind, c.Name, c.Action)
+	}
+	return nil
+}
+
 func diffCommand(t *target) *cobra.Command {
-	var paths []string
-	var output string
+	var a applying
 	cmd := &cobra.Command{
 		Use:   "diff -f FILES",
 		Short: "Show what apply would change; secrets stay hidden",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			r, err := sendFiles(cmd, t, paths, true)
+			l, req, err := a.request(cmd)
 			if err != nil {
 				return err
 			}
-			if output == "json" {
+			req.DryRun = true
+			r, err := ask[admin.ApplyResult](cmd, t, admin.MethodApply, req)
+			if err != nil {
+				return l.relocate(err)
+			}
+			l.heard(cmd, r)
+			if a.output == "json" {
 				return printJSON(cmd.OutOrStdout(), r.Changes)
 			}
 			for _, c := range r.Changes {
@@ -136,8 +180,7 @@ func diffCommand(t *target) *cobra.Command {
 			return nil
 		},
 	}
-	filesFlag(cmd, &paths)
-	outputFlag(cmd, &output, "text", "json")
+	a.flags(cmd)
 	return cmd
 }
 
@@ -145,13 +188,18 @@ func printDiff(w io.Writer, c admin.Change) {
 	name := c.Kind + "/" + c.Name
 	switch {
 	case c.Action == admin.Unchanged:
+	case c.Action == admin.Deleted && c.Before == "":
+		fmt.Fprintf(w, "%s: deleted\n", name)
 	case c.Before == c.After:
 		fmt.Fprintf(w, "%s: a hidden value changes\n", name)
 	default:
-		before := name + " (stored)"
-		if c.Action == admin.Created {
+		before, after := name+" (stored)", name+" (given)"
+		switch c.Action {
+		case admin.Created:
 			before = "/dev/null"
+		case admin.Deleted:
+			after = "/dev/null"
 		}
-		fmt.Fprintf(w, "%s", diff.Diff(before, []byte(c.Before), name+" (given)", []byte(c.After)))
+		fmt.Fprintf(w, "%s", diff.Diff(before, []byte(c.Before), after, []byte(c.After)))
 	}
 }

@@ -10,10 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"runtime/debug"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -70,12 +67,14 @@ func New(s Streams) *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%v; see %s --help", err, cmd.CommandPath())
 	})
-	t.flags(root)
+	t.flags(root.PersistentFlags())
 	root.AddCommand(
 		startCommand(), demoCommand(), checkCommand(),
 		applyCommand(&t), diffCommand(&t), getCommand(&t), deleteCommand(&t),
+		historyCommand(&t), rollbackCommand(&t),
 		explainCommand(&t), membersCommand(&t), statusCommand(&t), topCommand(&t),
-		drainCommand(&t), versionCommand(&t),
+		drainCommand(&t), leaveCommand(&t), removeCommand(&t),
+		snapshotCommand(&t), tokenCommand(&t), rotateCommand(&t), versionCommand(&t),
 	)
 	return root
 }
@@ -86,6 +85,22 @@ func unknownCommand(root *cobra.Command, name string) error {
 		hint = ", did you mean " + near[0] + "?"
 	}
 	return usagef("unknown command %q%s; see penstock --help", name, hint)
+}
+
+// family makes a command that has only commands below it.
+func family(cmd *cobra.Command, members ...*cobra.Command) *cobra.Command {
+	names := make([]string, len(members))
+	for i, m := range members {
+		names[i] = m.Name()
+	}
+	usage := strings.Join(names, "|")
+	cmd.Use += " " + usage
+	cmd.Args = cobra.ArbitraryArgs // so that RunE says what is wrong with them
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return usagef("usage: %s %s; see %s --help", cmd.CommandPath(), usage, cmd.CommandPath())
+	}
+	cmd.AddCommand(members...)
+	return cmd
 }
 
 // usageError is an error in how a command was called.
@@ -111,9 +126,12 @@ var noArgs = argRange(0, 0, "")
 // exitCode gives the code that an error ends the process with.
 func exitCode(err error) int {
 	var usage usageError
+	var unknown *outcomeUnknown
 	switch {
 	case err == nil:
 		return exitDone
+	case errors.As(err, &unknown):
+		return exitUnreachable
 	case errors.As(err, &usage):
 		return exitUsage
 	case errors.Is(err, admin.ErrUnreachable), errors.Is(err, context.DeadlineExceeded):
@@ -133,6 +151,10 @@ func errorLines(err error) []string {
 	var faults resource.Faults
 	if errors.As(err, &faults) {
 		return strings.Split(faults.Error(), "\n")
+	}
+	var unknown *outcomeUnknown
+	if errors.As(err, &unknown) {
+		return []string{"penstock: " + unknown.Error()}
 	}
 	var refusal *admin.Error
 	if errors.As(err, &refusal) {
@@ -162,70 +184,4 @@ func faultLine(f admin.Fault) string {
 		s += " (" + f.Value + ")"
 	}
 	return s
-}
-
-// target is the node that a command asks, and how.
-type target struct {
-	addr, token string
-	timeout     time.Duration
-}
-
-const defaultAddr = "127.0.0.1:7947"
-
-func (t *target) flags(root *cobra.Command) {
-	f := root.PersistentFlags()
-	f.StringVar(&t.addr, "addr", "", "node to ask: host:port of its cluster port, or unix:PATH (PENSTOCK_ADDR; default "+defaultAddr+")")
-	f.StringVar(&t.token, "token", "", "token to show to the node (PENSTOCK_TOKEN)")
-	f.DurationVar(&t.timeout, "timeout", 30*time.Second, "how long to wait for an answer")
-}
-
-// dial connects to the node.
-func (t *target) dial(ctx context.Context) (*admin.Client, error) {
-	addr := t.addr
-	if addr == "" {
-		addr = os.Getenv("PENSTOCK_ADDR")
-	}
-	if addr == "" {
-		addr = defaultAddr
-	}
-	if t.timeout <= 0 {
-		return nil, usagef("--timeout %v: want more than 0s", t.timeout)
-	}
-	if !strings.HasPrefix(addr, "unix:") && !strings.Contains(addr, ":") {
-		return nil, usagef("--addr %s: want host:port or unix:PATH", addr)
-	}
-	return admin.Dial(ctx, addr)
-}
-
-// ask makes one request.
-func ask[Resp any](cmd *cobra.Command, t *target, method string, req any) (*Resp, error) {
-	ctx, cancel := context.WithTimeout(cmd.Context(), t.timeout)
-	defer cancel()
-	c, err := t.dial(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	return admin.Call[Resp](ctx, c, method, req)
-}
-
-// Build is this build's version: the module's, with the commit where known.
-func Build() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	version, dirty := info.Main.Version, ""
-	if version == "" || version == "(devel)" {
-		version = "devel"
-		for _, s := range info.Settings {
-			switch {
-			case s.Key == "vcs.revision" && len(s.Value) >= 12:
-				version = "devel-" + s.Value[:12]
-			case s.Key == "vcs.modified" && s.Value == "true":
-				dirty = "+changes"
-			}
-		}
-	}
-	return version + dirty
 }

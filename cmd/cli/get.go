@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,50 +16,73 @@ import (
 	"penstock/routing/resource"
 )
 
+// getting is how get was called.
+type getting struct {
+	output   string
+	watch    bool
+	stale    bool
+	selector map[string]string
+}
+
 func getCommand(t *target) *cobra.Command {
-	var output string
+	var g getting
 	cmd := &cobra.Command{
-		Use:     "get KIND [NAME]",
-		Short:   "Show resources; secrets stay hidden",
-		Example: "  penstock get services\n  penstock get listener edge -o yaml",
-		Args:    argRange(1, 2, "KIND [NAME]"),
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			var kinds []string
-			if len(args) == 0 {
-				for _, k := range node.Kinds() {
-					kinds = append(kinds, k.Plural)
-				}
-			}
-			return kinds, cobra.ShellCompDirectiveNoFileComp
-		},
+		Use:   "get KIND [NAME]",
+		Short: "Show resources; secrets stay hidden",
+		Long: "What is shown has every change that was answered before. A node that has no leader cannot know that: there, --stale shows what it has.\n" +
+			"With --watch, what is there comes first and each change when it acts on the node asked, until Ctrl-C; with -o json as one object a line, {\"index\", \"put\"} or {\"index\", \"deleted\"}.",
+		Example:           "  penstock get services\n  penstock get listener edge -o yaml\n  penstock get services -l app=shop --watch",
+		Args:              argRange(1, 2, "KIND [NAME]"),
+		ValidArgsFunction: completeResource(t),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			req := admin.GetRequest{Kind: args[0]}
+			req := admin.GetRequest{Kind: args[0], Stale: g.stale, Labels: g.selector}
 			if len(args) == 2 {
 				req.Name = args[1]
+			}
+			switch {
+			case g.watch && g.stale:
+				return usagef("--stale: --watch shows what acts on the node asked in any case; leave it out")
+			case req.Name != "" && len(g.selector) > 0:
+				return usagef("-l chooses among many; leave it out with a NAME")
+			case g.watch:
+				return watchResources(cmd, t, req, g.output)
 			}
 			r, err := ask[admin.GetResult](cmd, t, admin.MethodGet, req)
 			if err != nil {
 				return err
 			}
-			return printResources(cmd.OutOrStdout(), r, output, req.Name != "")
+			return printResources(cmd.OutOrStdout(), r, g.output, req.Name != "")
 		},
 	}
-	outputFlag(cmd, &output, "table", "yaml", "json")
+	f := cmd.Flags()
+	f.BoolVarP(&g.watch, "watch", "w", false, "show changes as they come, until Ctrl-C")
+	f.BoolVar(&g.stale, "stale", false, "take what the node asked has, which may be old")
+	selectorFlag(cmd, &g.selector, "only resources with these labels, k=v,...")
+	outputFlag(cmd, &g.output, "table", "wide", "yaml", "json")
 	return cmd
+}
+
+// restore decodes what a node sent.
+func restore(d admin.Document) (resource.Object, error) {
+	o, err := resource.Restore(d.Data, node.Kinds())
+	if err != nil {
+		err = fmt.Errorf("%s/%s: the node is of another version than this command: %w", d.Kind, d.Name, err)
+	}
+	return o, err
 }
 
 func printResources(w io.Writer, r *admin.GetResult, output string, one bool) error {
 	objects := make([]resource.Object, len(r.Documents))
 	raw := make([]json.RawMessage, len(r.Documents))
 	for i, d := range r.Documents {
-		o, err := resource.Restore(d.Data, node.Kinds())
-		if err != nil {
-			return fmt.Errorf("%s/%s: the node is of another version than this command: %w", d.Kind, d.Name, err)
+		var err error
+		if objects[i], err = restore(d); err != nil {
+			return err
 		}
-		objects[i], raw[i] = o, d.Data
+		raw[i] = d.Data
 	}
 	switch {
-	case output == "json" && one:
+	case output == "json" && one && len(raw) == 1:
 		return printJSON(w, raw[0])
 	case output == "json":
 		return printJSON(w, raw)
@@ -70,22 +95,43 @@ func printResources(w io.Writer, r *admin.GetResult, output string, one bool) er
 		}
 		return nil
 	}
-	columns := columnsOf(r.Kind)
+	columns := columnsOf(r.Kind, output == "wide")
 	rows := make([][]string, len(objects))
 	for i, o := range objects {
-		rows[i] = append([]string{o.Name}, columns.row(o)...)
+		rows[i] = columns.row(o)
 	}
-	printTable(w, append([]string{"NAME"}, columns.heading...), rows)
+	printTable(w, columns.heading, rows)
 	return nil
 }
 
-// columns are what a table tells of a kind beside the name.
+// columns are what a table tells of a kind.
 type columns struct {
 	heading []string
 	row     func(resource.Object) []string
 }
 
-func columnsOf(kind string) columns {
+func columnsOf(kind string, wide bool) columns {
+	own := ownColumns(kind)
+	if !wide {
+		return columns{append([]string{"NAME"}, own.heading...), func(o resource.Object) []string {
+			return append([]string{o.Name}, own.row(o)...)
+		}}
+	}
+	return columns{append(append([]string{"NAME"}, own.heading...), "VERSION", "LABELS"), func(o resource.Object) []string {
+		return append(append([]string{o.Name}, own.row(o)...), fmt.Sprint(o.Version), labelsText(o.Labels))
+	}}
+}
+
+func labelsText(labels map[string]string) string {
+	var parts []string
+	for _, k := range slices.Sorted(maps.Keys(labels)) {
+		parts = append(parts, k+"="+labels[k])
+	}
+	return strings.Join(parts, ",")
+}
+
+// ownColumns are those that other kinds do not have.
+func ownColumns(kind string) columns {
 	switch kind {
 	case "Listener":
 		return columns{[]string{"ADDRESS", "PROTOCOL", "TLS", "NAMES", "SERVICE"}, listenerRow}

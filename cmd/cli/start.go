@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -26,12 +27,6 @@ type settings struct {
 	budget    int
 	logFormat string
 	logLevel  string
-
-	// Of clusters, which this build does not form.
-	init   bool
-	expect int
-	join   []string
-	gossip string
 }
 
 func startCommand() *cobra.Command {
@@ -39,9 +34,12 @@ func startCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "start",
 		Short: "Run a node",
-		Long: "Runs a node until SIGTERM or SIGINT, which drains it; a second one ends it at once.\n" +
+		Long: "A new node needs to be told where it belongs: --init starts a cluster and prints the line to join it, --join and --token join one, --expect N with the same --token on all forms one of N nodes. From then on --data-dir is enough.\n" +
+			"It runs until SIGTERM or SIGINT, which drains it; a second one ends it at once.\n" +
 			"Each setting may stand in --config FILE (YAML, the same names) or in the environment (PENSTOCK_DRAIN_WAIT for --drain-wait); flags win over the environment, that over the file.",
-		Example: "  penstock start --dev --resources penstock.yaml",
+		Example: "  penstock start --dev --resources penstock.yaml\n" +
+			"  penstock start --init --data-dir /var/lib/penstock --cluster 10.0.0.1:7947 --gossip 10.0.0.1:7946\n" +
+			"  penstock start --data-dir /var/lib/penstock",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("config") {
@@ -50,7 +48,7 @@ func startCommand() *cobra.Command {
 			if err := resolveSettings(cmd, s.config); err != nil {
 				return err
 			}
-			if err := s.refuseClusters(cmd); err != nil {
+			if err := s.checkCluster(cmd); err != nil {
 				return err
 			}
 			return s.run(cmd)
@@ -64,8 +62,8 @@ func (s *settings) flags(cmd *cobra.Command) {
 	f, n := cmd.Flags(), &s.node
 	f.StringVar(&s.config, "config", "", "file with settings, in YAML (PENSTOCK_CONFIG)")
 	f.StringVar(&n.Name, "name", "", "name of the node (default the host's name)")
-	f.StringVar(&n.DataDir, "data-dir", "", "folder of the node; holds its socket penstock.sock (default with --dev: none, and no socket)")
-	f.StringVar(&n.Cluster, "cluster", "127.0.0.1:7947", "address that commands connect to")
+	f.StringVar(&n.DataDir, "data-dir", "", "folder of the node: what it knows, and its socket penstock.sock (with --dev the socket alone, and it may be left out)")
+	f.StringVar(&n.Cluster, "cluster", "127.0.0.1:7947", "address for other nodes and for commands")
 	f.StringVar(&n.HTTP, "http", "127.0.0.1:7948", "address of /healthz, /readyz, /metrics and /v1")
 	f.StringVar(&n.Bind, "bind", "127.0.0.1", "host of listeners whose address has none")
 	f.StringToStringVar(&n.Tags, "tag", nil, "tags of the node, k=v,...")
@@ -81,29 +79,9 @@ func (s *settings) flags(cmd *cobra.Command) {
 	f.StringVar(&s.logFormat, "log-format", "text", "text or json")
 	f.StringVar(&s.logLevel, "log-level", "info", "debug, info, warn or error")
 
-	f.BoolVar(&s.init, "init", false, "start a new cluster of one")
-	f.IntVar(&s.expect, "expect", 0, "wait for that many nodes and form one cluster")
-	f.StringSliceVar(&s.join, "join", nil, "cluster addresses of nodes to join")
-	f.StringVar(&s.gossip, "gossip", "127.0.0.1:7946", "address of gossip")
-	f.StringVar(&n.Advertise, "advertise", "", "host that other nodes reach this one at")
+	s.clusterFlags(cmd)
 	_ = cmd.MarkFlagDirname("data-dir")
 	_ = cmd.MarkFlagFilename("config", "yaml", "yml")
-}
-
-// refuseClusters says what this build does not do, rather than doing less.
-func (s *settings) refuseClusters(cmd *cobra.Command) error {
-	for _, name := range []string{"init", "expect", "join", "gossip", "advertise"} {
-		if cmd.Flags().Changed(name) {
-			return usagef("--%s: this build runs single nodes; leave it out and use --dev", name)
-		}
-	}
-	if cmd.Flags().Changed("token") {
-		return usagef("--token: a node with --dev knows no tokens; leave it out")
-	}
-	if !s.node.Dev {
-		return usagef("this build runs single nodes without TLS and tokens between nodes and commands: start it with --dev")
-	}
-	return nil
 }
 
 // maxBudget bounds --memory-budget, in MiB.
@@ -117,6 +95,7 @@ func (s *settings) run(cmd *cobra.Command) error {
 	}
 	s.node.Log = log
 	s.node.Version = Build()
+	s.node.Announce = func(line string) { fmt.Fprintln(cmd.OutOrStdout(), line) }
 	if s.budget < 1 || s.budget > maxBudget {
 		return usagef("--memory-budget %d: want 1 to %d", s.budget, maxBudget)
 	}
@@ -124,6 +103,9 @@ func (s *settings) run(cmd *cobra.Command) error {
 	s.node.AccessOut, s.node.AccessJSON = cmd.ErrOrStderr(), s.logFormat == "json"
 	if faults := s.node.Validate(); len(faults) > 0 {
 		return usagef("%s", strings.Join(faults, "; "))
+	}
+	if err := s.checkNew(); err != nil {
+		return err
 	}
 	if len(s.resources) > 0 {
 		l, err := load(s.resources, cmd.InOrStdin(), node.Kinds())

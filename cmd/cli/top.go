@@ -1,14 +1,10 @@
 package cli
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -49,7 +45,7 @@ func topCommand(t *target) *cobra.Command {
 				defer leave()
 				show = func(s *admin.TopSample) error { drawSample(w, s); return nil }
 			}
-			return watch(cmd.Context(), t, req, show)
+			return follow(cmd.Context(), t, admin.MethodTop, req, show)
 		},
 	}
 	cmd.Flags().BoolVar(&once, "once", false, "one sample, then end")
@@ -58,24 +54,6 @@ func topCommand(t *target) *cobra.Command {
 	cmd.Flags().IntVar(&req.Connections, "connections", 10, "list that many of the latest connections")
 	outputFlag(cmd, &output, "table", "json")
 	return cmd
-}
-
-// watch shows samples until they end or a signal comes.
-func watch(ctx context.Context, t *target, req admin.TopRequest, show func(*admin.TopSample) error) error {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	dialing, cancel := context.WithTimeout(ctx, t.timeout)
-	defer cancel()
-	c, err := t.dial(dialing)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	err = admin.Stream(ctx, c, admin.MethodTop, req, show)
-	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		return nil // Ctrl-C is how it ends
-	}
-	return err
 }
 
 func isTerminal(w io.Writer) bool {

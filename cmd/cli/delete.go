@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"penstock/node/admin"
+)
+
+// repeats is what the help of a command says about its ID.
+const repeats = "The change has an ID: when the connection breaks, the command asks again within --timeout, and the change is made once. What it could not learn by then it calls unknown, with code 3"
+
+func deleteCommand(t *target) *cobra.Command {
+	var w waiting
+	var version uint64
+	cmd := &cobra.Command{
+		Use:               "delete KIND NAME",
+		Short:             "Delete a resource; refused while another one uses it",
+		Long:              repeats + ".",
+		Example:           "  penstock delete service apps",
+		Args:              argRange(2, 2, "KIND NAME"),
+		ValidArgsFunction: completeResource(t),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			wait, err := w.resolve(cmd)
+			if err != nil {
+				return err
+			}
+			req := admin.DeleteRequest{Kind: args[0], Name: args[1], ID: newID(), Version: version, Wait: wait}
+			r, err := askUntilKnown[admin.DeleteResult](cmd, t, wait.For, admin.MethodDelete, req)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s/%s deleted\n", r.Kind, r.Name)
+			return w.report(cmd.ErrOrStderr(), r.Index, r.Reached)
+		},
+	}
+	cmd.Flags().Uint64Var(&version, "version", 0, "delete it only at that version, as get shows it (default: at any)")
+	w.flags(cmd)
+	return cmd
+}
+
+func rollbackCommand(t *target) *cobra.Command {
+	var w waiting
+	var to uint64
+	var output string
+	cmd := &cobra.Command{
+		Use:   "rollback KIND NAME",
+		Short: "Give a resource the content that it had at an earlier version",
+		Long: "That is a change like any other: it is checked, it may be refused, it has a version of its own, and history shows it.\n" +
+			repeats + "; look at `penstock history` then before you repeat it without --to.",
+		Example:           "  penstock rollback service apps\n  penstock rollback service apps --to 12",
+		Args:              argRange(2, 2, "KIND NAME"),
+		ValidArgsFunction: completeResource(t),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("to") && to == 0 {
+				return usagef("--to 0: want a version; `penstock history %s %s` lists them", args[0], args[1])
+			}
+			wait, err := w.resolve(cmd)
+			if err != nil {
+				return err
+			}
+			req := admin.RollbackRequest{ID: newID(), Kind: args[0], Name: args[1], Version: to, Wait: wait}
+			r, err := askUntilKnown[admin.ApplyResult](cmd, t, wait.For, admin.MethodRollback, req)
+			if err != nil {
+				return err
+			}
+			new(loaded).heard(cmd, r)
+			if err := printChanges(cmd.OutOrStdout(), r.Changes, output); err != nil {
+				return err
+			}
+			return w.report(cmd.ErrOrStderr(), r.Index, r.Reached)
+		},
+	}
+	cmd.Flags().Uint64Var(&to, "to", 0, "the version, as history lists it (default the one before the last change)")
+	outputFlag(cmd, &output, "text", "json")
+	w.flags(cmd)
+	return cmd
+}

@@ -1,0 +1,113 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/rogpeppe/go-internal/diff"
+	"github.com/spf13/cobra"
+
+	"penstock/node/admin"
+)
+
+func historyCommand(t *target) *cobra.Command {
+	var output string
+	var diffs bool
+	cmd := &cobra.Command{
+		Use:               "history KIND NAME",
+		Short:             "Show what became of a resource: when, by whom, and what changed",
+		Long:              "The newest change comes first. Deleted resources have a history too. Secrets stay hidden.",
+		Example:           "  penstock history service apps --diff",
+		Args:              argRange(2, 2, "KIND NAME"),
+		ValidArgsFunction: completeResource(t),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if diffs && output != "table" {
+				return usagef("--diff: not with -o %s", output)
+			}
+			r, err := ask[admin.HistoryResult](cmd, t, admin.MethodHistory, admin.HistoryRequest{Kind: args[0], Name: args[1]})
+			if err != nil {
+				return err
+			}
+			w := cmd.OutOrStdout()
+			switch {
+			case output == "json":
+				return printJSON(w, r.Revisions)
+			case output == "yaml":
+				printRevisions(w, r.Revisions)
+			case diffs:
+				printHistory(w, r)
+			default:
+				var rows [][]string
+				for _, v := range r.Revisions {
+					rows = append(rows, []string{strconv.FormatUint(v.Version, 10), timeText(v.At), harmless(v.Who), what(v)})
+				}
+				printTable(w, []string{"VERSION", "WHEN", "WHO", "WHAT"}, rows)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&diffs, "diff", false, "show what each change changed")
+	outputFlag(cmd, &output, "table", "yaml", "json")
+	return cmd
+}
+
+// what says what a revision did.
+func what(v admin.Revision) string {
+	text := harmless(v.What)
+	if v.Deleted && v.What != "delete" {
+		text += " (deleted)"
+	}
+	return text
+}
+
+// printRevisions writes each revision as the document that it was.
+func printRevisions(w io.Writer, revisions []admin.Revision) {
+	for i, v := range revisions {
+		if i > 0 {
+			fmt.Fprintln(w, "---")
+		}
+		fmt.Fprintf(w, "# %s\n%s", headline(v), v.YAML)
+	}
+}
+
+func headline(v admin.Revision) string {
+	return fmt.Sprintf("version %d, %s, %s: %s", v.Version, timeText(v.At), orElse(harmless(v.Who), "nobody"), what(v))
+}
+
+// printHistory writes each change as a diff to the revision before it.
+func printHistory(w io.Writer, r *admin.HistoryResult) {
+	name := r.Kind + "/" + r.Name
+	for i, v := range r.Revisions {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintln(w, headline(v))
+		before, old := "/dev/null", ""
+		if i+1 < len(r.Revisions) {
+			if previous := r.Revisions[i+1]; !previous.Deleted {
+				before, old = fmt.Sprintf("%s (version %d)", name, previous.Version), previous.YAML
+			}
+		} else {
+			before = "nothing older is kept"
+		}
+		after := fmt.Sprintf("%s (version %d)", name, v.Version)
+		switch {
+		case v.Deleted:
+			after = "/dev/null"
+		case v.YAML == old:
+			fmt.Fprintln(w, "a hidden value changes")
+			continue
+		}
+		fmt.Fprintf(w, "%s", diff.Diff(before, []byte(old), after, []byte(v.YAML)))
+	}
+}
+
+// timeText writes a moment for people and scripts.
+func timeText(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return at.UTC().Format(time.RFC3339)
+}

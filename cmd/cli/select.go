@@ -1,0 +1,24 @@
+package cli
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"penstock/routing/resource"
+)
+
+// selectorFlag adds -l, the labels that resources are chosen by.
+func selectorFlag(cmd *cobra.Command, into *map[string]string, meaning string) {
+	cmd.Flags().StringToStringVarP(into, "selector", "l", nil, meaning)
+	before := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		if faults := resource.LabelFaults(*into); len(faults) > 0 {
+			return usagef("-l: %s", strings.Join(faults, "; "))
+		}
+		if before != nil {
+			return before(cmd, args)
+		}
+		return nil
+	}
+}

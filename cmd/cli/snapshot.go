@@ -1,0 +1,199 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"penstock/node/admin"
+)
+
+func snapshotCommand(t *target) *cobra.Command {
+	return family(&cobra.Command{
+		Use:   "snapshot",
+		Short: "Save everything that the cluster agrees on to a file, or bring it back",
+	}, snapshotSaveCommand(t), snapshotRestoreCommand(t))
+}
+
+func snapshotSaveCommand(t *target) *cobra.Command {
+	var force bool
+	cmd := &cobra.Command{
+		Use:     "save FILE",
+		Short:   "Save everything that the cluster agrees on to a file",
+		Long:    "The file is readable by its owner alone, is there only when it is whole, and is not written over without --force. --timeout is how long the node may be silent.",
+		Example: "  penstock snapshot save penstock-$(date +%F).snap",
+		Args:    argRange(1, 1, "FILE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			size, err := t.save(cmd, args[0], force)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s saved: %d bytes\n", args[0], size)
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&force, "force", false, "write over a file that is there")
+	return cmd
+}
+
+// save streams a snapshot into a file beside its name, and then gives it that.
+func (t *target) save(cmd *cobra.Command, name string, force bool) (size int64, err error) {
+	if _, err := os.Lstat(name); err == nil && !force {
+		return 0, fmt.Errorf("%s is there already; --force writes over it", name)
+	}
+	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*") // mode 0600
+	if err != nil {
+		return 0, err
+	}
+	defer os.Remove(f.Name()) //nolint:errcheck // there is none after the rename
+	defer f.Close()
+	if size, err = t.receive(cmd.Context(), f); err != nil {
+		return 0, err
+	}
+	if size == 0 {
+		return 0, errors.New("the node sent an empty snapshot; nothing was saved")
+	}
+	if err := f.Sync(); err != nil {
+		return 0, err
+	}
+	if force {
+		err = os.Rename(f.Name(), name)
+	} else if err = os.Link(f.Name(), name); errors.Is(err, os.ErrExist) { // unlike a rename, never over another's file
+		err = fmt.Errorf("%s is there already; --force writes over it", name)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return size, syncFolder(filepath.Dir(name))
+}
+
+func syncFolder(name string) error {
+	d, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// receive writes a snapshot to w. The node may take --timeout for each part.
+func (t *target) receive(ctx context.Context, w io.Writer) (size int64, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silent := time.AfterFunc(t.timeout, func() { cancel(context.DeadlineExceeded) })
+	defer silent.Stop()
+	err = follow(ctx, t, admin.MethodSave, admin.Empty{}, func(c *admin.Chunk) error {
+		silent.Reset(t.timeout)
+		n, err := w.Write(c.Data)
+		size += int64(n)
+		return err
+	})
+	if cause := context.Cause(ctx); cause != nil {
+		return 0, cause
+	}
+	return size, err
+}
+
+// uploadPart is how many bytes of a snapshot travel at once.
+const uploadPart = 1 << 20
+
+func snapshotRestoreCommand(t *target) *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "restore FILE",
+		Short: "Replace all resources of the cluster by those of a snapshot",
+		Long: "Resources that the snapshot does not have are deleted, on all nodes at once; established connections go on. The node checks the whole file first and refuses one that is damaged or that it does not understand.\n" +
+			"Asks before it begins, on a terminal; elsewhere it needs --yes.",
+		Example: "  penstock snapshot restore penstock.snap --yes",
+		Args:    argRange(1, 1, "FILE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f, err := os.Open(args[0])
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			if !yes {
+				if err := confirm(cmd, fmt.Sprintf("This replaces all resources of the cluster by those in %s. Type yes to go on: ", args[0])); err != nil {
+					return err
+				}
+			}
+			r, err := t.upload(cmd, f)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s restored as index %d: %d resources, %d deleted\n", args[0], r.Index, r.Resources, r.Deleted)
+			w := waiting{want: admin.WaitAll}
+			return w.report(cmd.ErrOrStderr(), r.Index, r.Reached)
+		},
+	}
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return cmd
+}
+
+// upload sends a snapshot in parts; the last one acts.
+func (t *target) upload(cmd *cobra.Command, file *os.File) (*admin.RestoreResult, error) {
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() == 0 {
+		return nil, fmt.Errorf("%s: holds no snapshot", file.Name())
+	}
+	dialing, cancel := context.WithTimeout(cmd.Context(), t.timeout)
+	defer cancel()
+	c, err := t.dial(dialing)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	req := admin.UploadRequest{Upload: newID()}
+	part := make([]byte, uploadPart)
+	for !req.Last {
+		n, err := io.ReadFull(file, part)
+		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil, fmt.Errorf("%s: became shorter while it was read: %w", file.Name(), err)
+		}
+		req.Data, req.Last = part[:n], req.Offset+int64(n) >= info.Size()
+		r, err := t.sendPart(cmd.Context(), c, &req)
+		switch {
+		case err != nil && req.Last && uncertain(err):
+			return nil, &outcomeUnknown{err}
+		case err != nil || req.Last:
+			return r, err
+		}
+		req.Offset += int64(n)
+	}
+	return nil, nil // not reached: the last part returns
+}
+
+func (t *target) sendPart(ctx context.Context, c *admin.Client, req *admin.UploadRequest) (*admin.RestoreResult, error) {
+	ctx, cancel := context.WithTimeout(ctx, t.timeout)
+	defer cancel()
+	return admin.Call[admin.RestoreResult](ctx, c, admin.MethodRestore, req)
+}
+
+// confirm asks whoever sits at the terminal.
+func confirm(cmd *cobra.Command, question string) error {
+	in, ok := cmd.InOrStdin().(*os.File)
+	if !ok || !term.IsTerminal(int(in.Fd())) {
+		return usagef("%s asks before it acts, and there is no terminal to ask at; --yes goes on without", cmd.CommandPath())
+	}
+	fmt.Fprint(cmd.ErrOrStderr(), question)
+	answer, err := bufio.NewReader(io.LimitReader(in, 1024)).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if !strings.EqualFold(strings.TrimSpace(answer), "yes") {
+		return errors.New("not confirmed; nothing was changed")
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"errors"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// ofClusters are the settings that a node with --dev does not take.
+var ofClusters = []string{"init", "expect", "join", "token", "gossip", "advertise", "zone", "voters", "dead-voter-after", "forget-after"}
+
+// clusterFlags are the flags of start that say where a node belongs.
+func (s *settings) clusterFlags(cmd *cobra.Command) {
+	f, n := cmd.Flags(), &s.node
+	f.BoolVar(&n.Init, "init", false, "start a new cluster of one, and print the line to join it")
+	f.IntVar(&n.Expect, "expect", 0, "wait for that many nodes and form one cluster of them; all have the same --token")
+	f.StringSliceVar(&n.Join, "join", nil, "cluster addresses of any other nodes, host:port,...")
+	// It shadows the flag of all commands, so that it is a setting like the others.
+	f.StringVar(&n.Token, "token", "", "what lets the node in: of the line that --init printed, from token create, or for --expect from token new; in PENSTOCK_TOKEN or the file no list of processes shows it")
+	f.StringVar(&n.Gossip, "gossip", "127.0.0.1:7946", "address of gossip, TCP and UDP")
+	f.StringVar(&n.Advertise, "advertise", "", "host that other nodes reach this one at (default that of --cluster; needed where that is a wildcard)")
+	f.StringVar(&n.Zone, "zone", "", "where the node stands; voters are spread over zones (default its tag zone)")
+	f.IntVar(&n.Voters, "voters", 5, "at most that many nodes vote; the others serve all the same")
+	f.DurationVar(&n.DeadVoterAfter, "dead-voter-after", time.Minute, "a voter that is away for that long is replaced by another node")
+	f.DurationVar(&n.ForgetAfter, "forget-after", 72*time.Hour, "a node that does not vote and is away for that long is forgotten")
+	f.StringVar(&n.HTTPCert, "http-cert", "", "file with the certificate of --http, in PEM")
+	f.StringVar(&n.HTTPKey, "http-key", "", "file with its key, in PEM")
+	f.BoolVar(&n.HTTPInsecure, "http-insecure", false, "allow --http on an address that is not loopback without TLS; /v1 is not served there then")
+	_ = cmd.MarkFlagFilename("http-cert", "pem", "crt")
+	_ = cmd.MarkFlagFilename("http-key", "pem", "key")
+}
+
+// newFolder names what a new node can be.
+const newFolder = "the folder is new: give --init (a new cluster), --join ADDR --token T (into one), --expect N --join ADDR,... --token T (N nodes form one), or --dev"
+
+// checkCluster says what does not go together.
+func (s *settings) checkCluster(cmd *cobra.Command) error {
+	n := &s.node
+	if env := os.Getenv("PENSTOCK_TOKEN"); env != "" && n.Token == env && (n.Dev || n.Init) {
+		// Meant for the commands of whoever works in this shell.
+		n.Token = ""
+		cmd.Flags().Lookup("token").Changed = false
+	}
+	if n.Dev {
+		for _, name := range ofClusters {
+			if cmd.Flags().Changed(name) {
+				return usagef("--%s: a node with --dev is alone; leave it out, or leave --dev out", name)
+			}
+		}
+		n.Gossip = ""
+		return nil
+	}
+	switch {
+	case n.DataDir == "":
+		return usagef("--data-dir: is required, unless the node is one for trying things (--dev)")
+	case n.Expect < 0:
+		return usagef("--expect %d: want the number of nodes that form the cluster", n.Expect)
+	case n.Init && n.Expect > 0:
+		return usagef("--init starts a cluster at once, --expect %d waits for nodes: give one of them", n.Expect)
+	case n.Init && len(n.Join) > 0:
+		return usagef("--init starts a cluster of its own, --join joins one: give one of them")
+	case n.Init && n.Token != "":
+		return usagef("--token: --init makes the first token itself and prints it; leave it out")
+	}
+	return nil
+}
+
+// checkNew says what is missing where the node is certainly new.
+func (s *settings) checkNew() error {
+	n := &s.node
+	if n.Dev || !emptyFolder(n.DataDir) { // else the node knows what its folder needs
+		return nil
+	}
+	joins := n.Expect > 0 || len(n.Join) > 0
+	switch {
+	case !n.Init && !joins:
+		return usagef("%s: %s", n.DataDir, newFolder)
+	case joins && n.Token == "" && n.Expect > 0:
+		return usagef("--token: --expect needs one, the same on all %d nodes; `penstock token new` makes it", n.Expect)
+	case joins && n.Token == "":
+		return usagef("--token: --join needs one; `penstock token create` at a node of the cluster makes it")
+	}
+	return nil
+}
+
+// emptyFolder tells whether there is nothing at all in a folder.
+func emptyFolder(path string) bool {
+	entries, err := os.ReadDir(path)
+	return errors.Is(err, os.ErrNotExist) || err == nil && len(entries) == 0
+}

@@ -1,0 +1,127 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"penstock/node/admin"
+)
+
+func membersCommand(t *target) *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "members",
+		Short: "List the nodes",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			r, err := ask[admin.Members](cmd, t, admin.MethodMembers, admin.Empty{})
+			if err != nil {
+				return err
+			}
+			if output == "json" {
+				return printJSON(cmd.OutOrStdout(), r)
+			}
+			var rows [][]string
+			led := false
+			for _, m := range *r {
+				led = led || m.Role == "leader"
+				rows = append(rows, []string{m.Name, m.ID, m.Role, m.State, m.Address, m.Version, strconv.FormatInt(m.Connections, 10)})
+			}
+			printTable(cmd.OutOrStdout(), []string{"NAME", "ID", "ROLE", "STATE", "ADDRESS", "VERSION", "CONNECTIONS"}, rows)
+			if !led {
+				fmt.Fprintln(cmd.ErrOrStderr(), "penstock: there is no leader; `penstock status` says why")
+			}
+			return nil
+		},
+	}
+	outputFlag(cmd, &output, "table", "json")
+	return cmd
+}
+
+func statusCommand(t *target) *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show nodes, listeners, services and their health",
+		Long: "Where the node asked has no leader it says so first, shows what it knows, and the code is 0 all the same: it serves traffic.\n" +
+			"Services are as the node asked sees them. LAG is how many changes a node does not act on yet.",
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			r, err := ask[admin.Status](cmd, t, admin.MethodStatus, admin.Empty{})
+			if err != nil {
+				return err
+			}
+			if output == "json" {
+				return printJSON(cmd.OutOrStdout(), r)
+			}
+			printStatus(cmd.OutOrStdout(), r)
+			return nil
+		},
+	}
+	outputFlag(cmd, &output, "table", "json")
+	return cmd
+}
+
+func printStatus(w io.Writer, s *admin.Status) {
+	switch {
+	case s.Alone != "":
+		fmt.Fprintf(w, "ALONE: %s\n\n", s.Alone)
+	case s.Leader == "":
+		fmt.Fprintf(w, "NO LEADER: changes are refused, traffic is served\n\n")
+	}
+	var rows [][]string
+	for _, n := range s.Nodes {
+		rows = append(rows, []string{n.Name, n.Role, n.State, fmt.Sprint(n.AppliedIndex), fmt.Sprint(n.Lag), fmt.Sprint(n.Resources), fmt.Sprint(n.Connections), n.Address, n.Uptime, n.Version})
+	}
+	printTable(w, []string{"NODE", "ROLE", "STATE", "APPLIED", "LAG", "RESOURCES", "CONNECTIONS", "ADDRESS", "UPTIME", "VERSION"}, rows)
+	printListeners(w, s)
+	printServices(w, s.Services)
+}
+
+// printListeners says of which node a listener is where there is more than one.
+func printListeners(w io.Writer, s *admin.Status) {
+	if len(s.Listeners) == 0 {
+		return
+	}
+	heading := []string{"LISTENER", "ADDRESS", "STATE", "CONNECTIONS", "TOTAL", "ERROR"}
+	several := len(s.Nodes) > 1
+	if several {
+		heading = append([]string{"LISTENER", "NODE"}, heading[1:]...)
+	}
+	var rows [][]string
+	for _, l := range s.Listeners {
+		row := []string{l.Name}
+		if several {
+			row = append(row, l.Node)
+		}
+		rows = append(rows, append(row, l.Address, l.State, fmt.Sprint(l.Connections), fmt.Sprint(l.Total), strings.ReplaceAll(l.Error, "\n", "; ")))
+	}
+	fmt.Fprintln(w)
+	printTable(w, heading, rows)
+}
+
+func printServices(w io.Writer, services []admin.ServiceStatus) {
+	if len(services) == 0 {
+		return
+	}
+	var rows [][]string
+	for _, svc := range services {
+		rows = append(rows, []string{svc.Name, "", svc.State, fmt.Sprint(svc.Connections), ""})
+		for _, e := range svc.Endpoints {
+			rows = append(rows, []string{"", endpointText(e), e.Health, fmt.Sprint(e.Connections), e.Error})
+		}
+	}
+	fmt.Fprintln(w)
+	printTable(w, []string{"SERVICE", "ENDPOINT", "HEALTH", "CONNECTIONS", "ERROR"}, rows)
+}
+
+func endpointText(e admin.EndpointStatus) string {
+	if e.Resolved == "" || e.Resolved == e.Address {
+		return e.Address
+	}
+	return e.Address + " (" + e.Resolved + ")"
+}

@@ -1,0 +1,147 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"penstock/node/admin"
+)
+
+// target is the node that a command asks, and how.
+type target struct {
+	addr, token string
+	timeout     time.Duration
+}
+
+const defaultAddr = "127.0.0.1:7947"
+
+func (t *target) flags(f *pflag.FlagSet) {
+	f.StringVar(&t.addr, "addr", "", "node to ask: host:port of its cluster port, or unix:PATH (PENSTOCK_ADDR; default "+defaultAddr+")")
+	f.StringVar(&t.token, "token", "", "token to show to the node; in PENSTOCK_TOKEN no list of processes shows it")
+	f.DurationVar(&t.timeout, "timeout", 30*time.Second, "how long to wait for an answer")
+}
+
+// dial connects to the node.
+func (t *target) dial(ctx context.Context) (*admin.Client, error) {
+	addr := orElse(t.addr, orElse(os.Getenv("PENSTOCK_ADDR"), defaultAddr))
+	if t.timeout <= 0 {
+		return nil, usagef("--timeout %v: want more than 0s", t.timeout)
+	}
+	if !strings.HasPrefix(addr, "unix:") && !strings.Contains(addr, ":") {
+		return nil, usagef("--addr %s: want host:port or unix:PATH", addr)
+	}
+	return admin.Dial(ctx, addr)
+}
+
+// ask makes one request, once.
+func ask[Resp any](cmd *cobra.Command, t *target, method string, req any) (*Resp, error) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), t.timeout)
+	defer cancel()
+	c, err := t.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return admin.Call[Resp](ctx, c, method, req)
+}
+
+// newID makes the ID that lets a request be repeated and act once.
+func newID() []byte {
+	id := make([]byte, 16)
+	_, _ = rand.Read(id) // it never fails
+	return id
+}
+
+// The pauses between repetitions.
+const firstPause, longestPause = 100 * time.Millisecond, time.Second
+
+// askUntilKnown makes a request that carries an ID, and makes it again under
+// the same ID for as long as nobody knows what became of it, within the
+// --timeout and what longer the request takes by itself. A node that was
+// never reached is not tried again.
+func askUntilKnown[Resp any](cmd *cobra.Command, t *target, longer time.Duration, method string, req any) (*Resp, error) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), t.timeout+longer)
+	defer cancel()
+	var last error // why it is not known; nil: nothing was sent yet
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		r, sent, err := askOnce[Resp](ctx, t, method, req)
+		switch {
+		case err == nil:
+			return r, nil
+		case sent && uncertain(err):
+			last = err
+		case sent || last == nil: // refused, or never reached
+			return nil, err
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, &outcomeUnknown{last}
+		}
+	}
+}
+
+// askOnce makes a request, and tells whether it may have reached a node.
+func askOnce[Resp any](ctx context.Context, t *target, method string, req any) (r *Resp, sent bool, err error) {
+	c, err := t.dial(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	defer c.Close()
+	r, err = admin.Call[Resp](ctx, c, method, req)
+	return r, true, err
+}
+
+// uncertain tells whether a request that ended with err may have acted, or
+// may still.
+func uncertain(err error) bool {
+	var refusal *admin.Error
+	if errors.As(err, &refusal) {
+		return refusal.Code == "unknown_outcome" || refusal.Code == admin.Deadline
+	}
+	return errors.Is(err, admin.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// outcomeUnknown ends a command whose change may or may not act.
+type outcomeUnknown struct{ cause error }
+
+func (e *outcomeUnknown) Error() string {
+	why := e.cause.Error()
+	if errors.Is(e.cause, context.DeadlineExceeded) {
+		why = "no answer came in time"
+	}
+	return fmt.Sprintf("outcome unknown: the change may have been made, or may still be: %s; `penstock history` tells what became of a resource", why)
+}
+
+func (e *outcomeUnknown) Unwrap() error { return e.cause }
+
+// follow makes a request with many answers and shows each, until they end, or
+// Ctrl-C or SIGTERM does, which is no error.
+func follow[Item any](ctx context.Context, t *target, method string, req any, show func(*Item) error) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	dialing, cancel := context.WithTimeout(ctx, t.timeout)
+	defer cancel()
+	c, err := t.dial(dialing)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	err = admin.Stream(ctx, c, method, req, show)
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,122 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"penstock/node/admin"
+)
+
+// tokenRoles are those that a token can have.
+var tokenRoles = []string{string(admin.RoleJoin), string(admin.RoleReader), string(admin.RoleOperator), string(admin.RoleAdmin)}
+
+func tokenCommand(t *target) *cobra.Command {
+	return family(&cobra.Command{
+		Use:   "token",
+		Short: "Make and end tokens, which let nodes join and people in",
+		Long:  "A token is a secret: whoever has it may do what its role may. In PENSTOCK_TOKEN no list of processes shows it.",
+	}, tokenCreateCommand(t), tokenListCommand(t), tokenRevokeCommand(t))
+}
+
+func tokenCreateCommand(t *target) *cobra.Command {
+	var req admin.TokenCreateRequest
+	var role, output string
+	cmd := &cobra.Command{
+		Use:   "create",
+		Short: "Make a token, and print it: this is the one time that it is shown",
+		Long: "join: a node may join with it. reader: get, history, explain, status, members, top. operator: that and drain. admin: everything.\n" +
+			"It carries the digest of the cluster's CA, so it is all that a command or a node needs beside an address.",
+		Example: "  penstock token create\n  PENSTOCK_TOKEN=$(penstock token create --role reader --name dashboard --ttl 720h)",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !slices.Contains(tokenRoles, role) {
+				return usagef("--role %s: want one of %s", role, strings.Join(tokenRoles, ", "))
+			}
+			if req.TTL <= 0 {
+				return usagef("--ttl %v: want more than 0s", req.TTL)
+			}
+			req.Role = admin.Role(role)
+			r, err := ask[admin.TokenCreated](cmd, t, admin.MethodTokenNew, req)
+			if err != nil {
+				return err
+			}
+			if output == "json" {
+				return printJSON(cmd.OutOrStdout(), r)
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), r.Token)
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&req.Name, "name", "", "what history and logs call whoever shows it (default its ID)")
+	f.StringVar(&role, "role", string(admin.RoleJoin), "what it allows: "+strings.Join(tokenRoles, ", "))
+	f.DurationVar(&req.TTL, "ttl", 24*time.Hour, "how long it is valid")
+	_ = cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions(tokenRoles, cobra.ShellCompDirectiveNoFileComp))
+	outputFlag(cmd, &output, "text", "json")
+	return cmd
+}
+
+func tokenListCommand(t *target) *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List tokens, without their secrets",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			r, err := ask[admin.Tokens](cmd, t, admin.MethodTokens, admin.Empty{})
+			if err != nil {
+				return err
+			}
+			if output == "json" {
+				return printJSON(cmd.OutOrStdout(), r)
+			}
+			var rows [][]string
+			for _, k := range *r {
+				rows = append(rows, []string{k.ID, harmless(k.Name), string(k.Role), k.State, timeText(k.Expires), timeText(k.Created), harmless(k.By)})
+			}
+			printTable(cmd.OutOrStdout(), []string{"ID", "NAME", "ROLE", "STATE", "EXPIRES", "CREATED", "BY"}, rows)
+			return nil
+		},
+	}
+	outputFlag(cmd, &output, "table", "json")
+	return cmd
+}
+
+func tokenRevokeCommand(t *target) *cobra.Command {
+	return &cobra.Command{
+		Use:   "revoke ID|NAME",
+		Short: "End a token; nodes that joined with it stay",
+		Args:  argRange(1, 1, "ID|NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, err := ask[admin.Empty](cmd, t, admin.MethodRevoke, admin.TokenRevokeRequest{Token: args[0]}); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s revoked\n", args[0])
+			return nil
+		},
+	}
+}
+
+func rotateCommand(t *target) *cobra.Command {
+	what := []string{"ca", "gossip"}
+	return &cobra.Command{
+		Use:       "rotate ca|gossip",
+		Short:     "Replace the cluster's CA, or its gossip key, while everything runs",
+		Args:      argRange(1, 1, "ca|gossip"),
+		ValidArgs: what,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !slices.Contains(what, args[0]) {
+				return usagef("rotate %s: want %s", args[0], strings.Join(what, " or "))
+			}
+			if _, err := ask[admin.Empty](cmd, t, admin.MethodRotate, admin.RotateRequest{What: args[0]}); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s rotated\n", args[0])
+			return nil
+		},
+	}
+}

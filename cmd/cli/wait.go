@@ -1,0 +1,78 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"penstock/node/admin"
+)
+
+// The words of --wait.
+const (
+	waitAll  = "all"
+	waitNone = "none"
+)
+
+// waiting says how many nodes must act on a change before its command ends.
+type waiting struct {
+	nodes string // all, none or a number
+	limit time.Duration
+	// given: --wait was, so too few nodes are a failure.
+	given bool
+	want  int // admin.WaitAll, or a number of nodes; below 0: none
+}
+
+func (w *waiting) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&w.nodes, "wait", waitAll, "how many nodes must act on the change: all that are up, a number, or none but the one asked; where it is given and not reached, the code is 1")
+	cmd.Flags().DurationVar(&w.limit, "wait-timeout", 10*time.Second, "how long to wait for them")
+	_ = cmd.RegisterFlagCompletionFunc("wait", cobra.FixedCompletions([]string{waitAll, waitNone}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// resolve reads the flags.
+func (w *waiting) resolve(cmd *cobra.Command) (admin.Wait, error) {
+	w.given = cmd.Flags().Changed("wait")
+	if w.limit <= 0 {
+		return admin.Wait{}, usagef("--wait-timeout %v: want more than 0s; --wait none does not wait", w.limit)
+	}
+	switch w.nodes {
+	case waitAll:
+		w.want = admin.WaitAll
+	case waitNone:
+		w.want = -1
+	default:
+		n, err := strconv.Atoi(w.nodes)
+		if err != nil || n < 1 {
+			return admin.Wait{}, usagef("--wait %s: want all, none or a number of nodes", w.nodes)
+		}
+		w.want = n
+	}
+	return admin.Wait{Nodes: w.want, For: w.limit}, nil
+}
+
+// report tells which nodes do not act on a change in time, if that is fewer
+// than wanted: an error only where someone said how many.
+func (w *waiting) report(out io.Writer, index uint64, r admin.Reached) error {
+	switch {
+	case r.Nodes == 0 && len(r.Late) == 0: // there was nothing to wait for
+		return nil
+	case w.want < 0, w.want == admin.WaitAll && len(r.Late) == 0, w.want > 0 && r.Nodes >= w.want:
+		return nil
+	}
+	parts := []string{fmt.Sprintf("committed as index %d", index), fmt.Sprintf("%d of %d nodes act on it", r.Nodes, r.Nodes+len(r.Late))}
+	if w.want > r.Nodes+len(r.Late) {
+		parts[1] += fmt.Sprintf(", %d were asked for", w.want)
+	}
+	for _, l := range r.Late {
+		parts = append(parts, l.Node+": "+l.Why)
+	}
+	fmt.Fprintln(out, "penstock: "+strings.Join(parts, "; "))
+	if w.given {
+		return errReported
+	}
+	return nil
+}

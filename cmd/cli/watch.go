@@ -1,0 +1,140 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"penstock/node"
+	"penstock/node/admin"
+	"penstock/routing/resource"
+)
+
+// watched is one change as -o json has it, one a line.
+type watched struct {
+	Index   uint64          `json:"index"`
+	Put     json.RawMessage `json:"put,omitempty"`
+	Deleted *watchedKey     `json:"deleted,omitempty"`
+}
+
+type watchedKey struct {
+	Kind string `json:"kind"`
+	Name string `json:"name"`
+}
+
+// watchResources shows the resources that a request asks for, and then each
+// change of them, until Ctrl-C.
+func watchResources(cmd *cobra.Command, t *target, req admin.GetRequest, output string) error {
+	kind, err := resource.FindKind(node.Kinds(), req.Kind)
+	if err != nil {
+		return err
+	}
+	w := &watcher{out: cmd.OutOrStdout(), output: output, labels: req.Labels, shown: map[string]bool{}}
+	w.columns = columnsOf(kind.Name, output == "wide")
+	return follow(cmd.Context(), t, admin.MethodWatch, admin.WatchRequest{Kind: kind.Name, Name: req.Name}, w.show)
+}
+
+// watcher writes changes as they come.
+type watcher struct {
+	out     io.Writer
+	output  string
+	labels  map[string]string
+	columns columns
+
+	shown  map[string]bool // names that were written and not yet called deleted
+	begun  bool
+	widths []int // of the columns, in bytes; they only grow
+}
+
+func (w *watcher) show(item *admin.WatchItem) error {
+	var rows [][]string
+	for _, d := range item.Put {
+		o, err := restore(d)
+		if err != nil {
+			return err
+		}
+		if !o.HasLabels(w.labels) { // or not any more
+			if w.shown[d.Name] {
+				rows = w.gone(rows, item.Index, d)
+			}
+			continue
+		}
+		w.shown[d.Name] = true
+		switch w.output {
+		case "json":
+			w.line(watched{Index: item.Index, Put: d.Data})
+		case "yaml":
+			w.document(string(resource.EncodeYAML(o)))
+		default:
+			rows = append(rows, w.columns.row(o))
+		}
+	}
+	for _, d := range item.Deleted {
+		if w.shown[d.Name] {
+			rows = w.gone(rows, item.Index, d)
+		}
+	}
+	if w.output == "table" || w.output == "wide" {
+		w.table(rows)
+	}
+	return nil
+}
+
+// gone tells that a resource is not there any more.
+func (w *watcher) gone(rows [][]string, index uint64, d admin.Document) [][]string {
+	delete(w.shown, d.Name)
+	switch w.output {
+	case "json":
+		w.line(watched{Index: index, Deleted: &watchedKey{Kind: d.Kind, Name: d.Name}})
+	case "yaml":
+		w.document(fmt.Sprintf("# %s/%s deleted\n", d.Kind, d.Name))
+	default:
+		rows = append(rows, []string{d.Name, "deleted"})
+	}
+	return rows
+}
+
+func (w *watcher) line(v watched) {
+	enc := json.NewEncoder(w.out)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(v) // output to a terminal that is gone is no error of the command
+}
+
+func (w *watcher) document(text string) {
+	if w.begun {
+		fmt.Fprintln(w.out, "---")
+	}
+	w.begun = true
+	fmt.Fprint(w.out, text)
+}
+
+// table writes rows at once, in columns as wide as any before.
+func (w *watcher) table(rows [][]string) {
+	if !w.begun {
+		w.begun = true
+		rows = slices.Insert(rows, 0, w.columns.heading)
+		w.widths = make([]int, len(w.columns.heading))
+	}
+	for _, row := range rows {
+		for i := range row {
+			row[i] = orElse(row[i], "-")
+			if i < len(w.widths) {
+				w.widths[i] = max(w.widths[i], len(row[i]))
+			}
+		}
+	}
+	for _, row := range rows {
+		var b strings.Builder
+		for i, cell := range row {
+			b.WriteString(cell)
+			if i < len(row)-1 {
+				b.WriteString(strings.Repeat(" ", w.widths[i]-len(cell)+3))
+			}
+		}
+		fmt.Fprintln(w.out, b.String())
+	}
+}
