@@ -14,7 +14,7 @@ import (
 // the types of package admin.
 func newAdmin(n *Node) *admin.Server {
 	s := admin.NewServer(admin.Config{Logger: n.log})
-	admin.Handle(s, admin.MethodApply, func(ctx context.Context, r *admin.ApplyRequest) (*admin.ApplyResult, error) {
+	admin.Handle(s, admin.MethodApply, admin.RoleAdmin, func(ctx context.Context, r *admin.ApplyRequest) (*admin.ApplyResult, error) {
 		objects, err := n.catalog.Decode(r.Documents)
 		if err != nil {
 			return nil, err
@@ -25,29 +25,29 @@ func newAdmin(n *Node) *admin.Server {
 			result.Warnings = append(result.Warnings, n.deaf(result.Changes)...)
 		}
 		return result, err
-	})
-	admin.Handle(s, admin.MethodDelete, func(ctx context.Context, r *admin.DeleteRequest) (*admin.DeleteResult, error) {
+	}, admin.Changing())
+	admin.Handle(s, admin.MethodDelete, admin.RoleAdmin, func(ctx context.Context, r *admin.DeleteRequest) (*admin.DeleteResult, error) {
 		result, err := n.catalog.Delete(ctx, r.Kind, r.Name)
 		n.countChange(err, false)
 		return result, err
-	})
-	admin.Handle(s, admin.MethodGet, func(_ context.Context, r *admin.GetRequest) (*admin.GetResult, error) {
+	}, admin.Changing())
+	admin.Handle(s, admin.MethodGet, admin.RoleReader, func(_ context.Context, r *admin.GetRequest) (*admin.GetResult, error) {
 		return n.catalog.Get(r.Kind, r.Name)
 	})
-	admin.Handle(s, admin.MethodExplain, func(_ context.Context, r *admin.ExplainRequest) (*routing.Explanation, error) {
+	admin.Handle(s, admin.MethodExplain, admin.RoleReader, func(_ context.Context, r *admin.ExplainRequest) (*routing.Explanation, error) {
 		return n.explain(r)
 	})
-	admin.Handle(s, admin.MethodStatus, func(context.Context, *admin.Empty) (*admin.Status, error) {
+	admin.Handle(s, admin.MethodStatus, admin.RoleReader, func(context.Context, *admin.Empty) (*admin.Status, error) {
 		return n.status(), nil
 	})
-	admin.Handle(s, admin.MethodMembers, func(context.Context, *admin.Empty) (*admin.Members, error) {
+	admin.Handle(s, admin.MethodMembers, admin.RoleReader, func(context.Context, *admin.Empty) (*admin.Members, error) {
 		return n.members(), nil
 	})
-	admin.Handle(s, admin.MethodVersion, func(context.Context, *admin.Empty) (*admin.Version, error) {
+	admin.Handle(s, admin.MethodVersion, admin.RoleReader, func(context.Context, *admin.Empty) (*admin.Version, error) {
 		return n.version(), nil
 	})
-	admin.Handle(s, admin.MethodDrain, n.drainMethod)
-	admin.HandleStream(s, admin.MethodTop, n.top)
+	admin.Handle(s, admin.MethodDrain, admin.RoleOperator, n.drainMethod, admin.Changing())
+	admin.HandleStream(s, admin.MethodTop, admin.RoleReader, n.top)
 	return s
 }
 

@@ -246,7 +246,7 @@ func (n *Node) applyFirst() error {
 func (n *Node) serve(d doors) {
 	for _, l := range d.admin {
 		n.background.Go(func() {
-			if err := n.admin.Serve(l); err != nil {
+			if err := n.admin.Serve(l, caller(l)); err != nil {
 				n.log.Error("admin", "address", l.Addr().String(), "error", err)
 			}
 		})
@@ -256,6 +256,15 @@ func (n *Node) serve(d doors) {
 			n.log.Error("http", "error", err)
 		}
 	})
+}
+
+// caller is who asks at a listener: whoever reaches the node's own socket, or
+// a node that runs for development.
+func caller(l net.Listener) admin.Principal {
+	if l.Addr().Network() == "unix" {
+		return admin.Principal{Name: "local", Role: admin.RoleAdmin}
+	}
+	return admin.Principal{Name: "dev", Role: admin.RoleAdmin}
 }
 
 // keepTidy does what is to be done about once a second.

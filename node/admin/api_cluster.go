@@ -46,9 +46,14 @@ const (
 
 // Principal is who asks.
 type Principal struct {
-	Name string `json:"name"` // of the token, the node, or "local" at the node's own socket
-	Role Role   `json:"role"`
-	Node string `json:"node,omitempty"` // the ID, of a node
+	Name    string `json:"name"` // of the token, the node, or "local" at the node's own socket
+	Role    Role   `json:"role"`
+	Node    string `json:"node,omitempty"`    // the ID, of a node
+	TokenID string `json:"tokenID,omitempty"` // of a token; not its secret
+	// Via is the ID of the node that passed the request on for Name.
+	Via string `json:"via,omitempty"`
+	// From is the address of Name, where a node passed its request on.
+	From string `json:"from,omitempty"`
 }
 
 // AuthRequest shows a token.

@@ -3,11 +3,11 @@ package admin
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"strings"
+	"os"
 	"sync"
 	"time"
 )
@@ -18,12 +18,28 @@ type Client struct {
 	addr string
 	conn net.Conn
 
-	write sync.Mutex // held while a frame goes out
+	self Principal // whom the node took the token for
+
+	out     chan frame    // requests on their way to the writer
+	cancels chan uint64   // of requests given up
+	done    chan struct{} // closed when the connection has ended
 
 	mu     sync.Mutex
 	calls  map[uint64]*call
 	lastID uint64
-	err    error // why the connection ended
+	used   time.Time // when the last call began or ended
+	err    error     // why the connection ended
+}
+
+// newClient takes a connection whose preambles are exchanged.
+func newClient(addr string, conn net.Conn) *Client {
+	c := &Client{
+		addr: addr, conn: conn, calls: map[uint64]*call{}, used: time.Now(),
+		out: make(chan frame), cancels: make(chan uint64, 256), done: make(chan struct{}),
+	}
+	go c.read()
+	go c.writeFrames()
+	return c
 }
 
 // call is one request in flight.
@@ -32,46 +48,25 @@ type call struct {
 	gone   chan struct{} // closed when the caller does not listen any more
 }
 
-// Dial connects to a node: "host:port" of its cluster port, or "unix:PATH".
-func Dial(ctx context.Context, addr string) (*Client, error) {
-	network, address := "tcp", addr
-	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
-		network, address = "unix", path
-	}
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, network, address)
-	if err != nil {
-		return nil, fmt.Errorf("%w at %s: %w", ErrUnreachable, addr, err)
-	}
-	if err := greet(ctx, conn); err != nil {
-		conn.Close()
-		return nil, fmt.Errorf("%w at %s: %w", ErrUnreachable, addr, err)
-	}
-	c := &Client{addr: addr, conn: conn, calls: map[uint64]*call{}}
-	go c.read()
-	return c, nil
-}
-
-// greet exchanges preambles.
-func greet(ctx context.Context, conn net.Conn) error {
-	if t, ok := ctx.Deadline(); ok {
-		_ = conn.SetDeadline(t)
-	}
-	defer func() { _ = conn.SetDeadline(time.Time{}) }()
-	unhook := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	defer unhook()
-	if _, err := conn.Write(clientPreamble(minVersion, maxVersion)); err != nil {
-		return err
-	}
-	var p [preambleSize]byte
-	if _, err := io.ReadFull(conn, p[:]); err != nil {
-		return fmt.Errorf("no greeting: %w", unexpected(err))
-	}
-	return accepted(p)
-}
-
 // Close ends the connection; calls in flight fail.
 func (c *Client) Close() error { return c.conn.Close() }
+
+// Done is closed when the connection has ended.
+func (c *Client) Done() <-chan struct{} { return c.done }
+
+// Principal is whom the node took the token for; zero without a token.
+func (c *Client) Principal() Principal { return c.self }
+
+// TLS is the state of the connection; nil without TLS. Proofs are bound to it
+// by its exported keys.
+func (c *Client) TLS() *tls.ConnectionState { return tlsState(c.conn) }
+
+// idle is since when no call is in flight; ok is false while one is.
+func (c *Client) idle() (since time.Time, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.used, len(c.calls) == 0
+}
 
 // writeTimeout bounds how long a node may leave a request untaken.
 const writeTimeout = 30 * time.Second
@@ -112,26 +107,44 @@ func (c *Client) read() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.err = err
+	close(c.done)
 	for _, call := range c.calls {
 		close(call.frames)
 	}
 	clear(c.calls)
 }
 
+// writeFrames sends what there is until the connection ends. It alone writes, so
+// that a peer which takes nothing holds up no caller beyond its own deadline.
+func (c *Client) writeFrames() {
+	for {
+		var f frame
+		select {
+		case f = <-c.out:
+		case id := <-c.cancels:
+			f = frame{kind: frameCancel, id: id}
+		case <-c.done:
+			return
+		}
+		_ = c.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
+		if _, err := c.conn.Write(appendFrame(nil, f)); err != nil {
+			// The reader learns why the node hung up; of a peer that takes
+			// nothing it would learn nothing for long.
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				c.conn.Close()
+			}
+			<-c.done
+			return
+		}
+	}
+}
+
 // start sends a request. The caller must call finish.
-func (c *Client) start(ctx context.Context, method string, req any) (id uint64, cl *call, err error) {
+func (c *Client) start(ctx context.Context, e *envelope) (id uint64, cl *call, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, nil, err
 	}
-	params, err := encode(req)
-	if err != nil {
-		return 0, nil, err
-	}
-	e := envelope{Method: method, Params: params}
-	if t, ok := ctx.Deadline(); ok {
-		e.Timeout = max(1, time.Until(t).Milliseconds())
-	}
-	body, err := encode(&e)
+	body, err := encode(e)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -147,18 +160,18 @@ func (c *Client) start(ctx context.Context, method string, req any) (id uint64, 
 	c.lastID++
 	id = c.lastID
 	c.calls[id] = cl
+	c.used = time.Now()
 	c.mu.Unlock()
-	// A write that fails is no answer: the reader learns why the node hung up.
-	_ = c.send(frame{frameRequest, id, body})
-	return id, cl, nil
-}
-
-func (c *Client) send(f frame) error {
-	c.write.Lock()
-	defer c.write.Unlock()
-	_ = c.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
-	_, err := c.conn.Write(appendFrame(nil, f))
-	return err
+	select {
+	case c.out <- frame{frameRequest, id, body}:
+		return id, cl, nil
+	case <-c.done:
+		err = c.lost()
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	c.finish(id, cl, true) // the node never heard of it
+	return 0, nil, err
 }
 
 // finish forgets a call, and tells the node if that is still at work.
@@ -167,9 +180,14 @@ func (c *Client) finish(id uint64, cl *call, done bool) {
 	c.mu.Lock()
 	_, open := c.calls[id]
 	delete(c.calls, id)
+	c.used = time.Now()
 	c.mu.Unlock()
-	if open && !done {
-		_ = c.send(frame{kind: frameCancel, id: id})
+	if !open || done {
+		return
+	}
+	select {
+	case c.cancels <- id:
+	default: // the request's deadline, or the connection's end, ends it
 	}
 }
 
@@ -178,7 +196,7 @@ func (c *Client) next(ctx context.Context, cl *call) (frame, error) {
 	select {
 	case f, ok := <-cl.frames:
 		if !ok {
-			return frame{}, c.lost()
+			return frame{}, c.lostAsked()
 		}
 		if f.kind == frameError {
 			return frame{}, decodeError(f.body)
@@ -200,6 +218,15 @@ func (c *Client) lost() error {
 	return fmt.Errorf("%w at %s: connection lost: %w", ErrUnreachable, c.addr, c.err)
 }
 
+// lostAsked is lost for a call whose request was sent.
+func (c *Client) lostAsked() error {
+	err := c.lost()
+	if e := (*Error)(nil); errors.As(err, &e) {
+		return e
+	}
+	return fmt.Errorf("%w: %w", ErrLost, err)
+}
+
 func decodeError(body []byte) error {
 	e := new(Error)
 	if err := decode(body, e); err != nil {
@@ -208,28 +235,29 @@ func decodeError(body []byte) error {
 	return e
 }
 
-// Call makes a request with one answer.
-func Call[Resp any](ctx context.Context, c *Client, method string, req any) (*Resp, error) {
-	id, cl, err := c.start(ctx, method, req)
+// newEnvelope makes the envelope of a call.
+func newEnvelope(ctx context.Context, method string, req any) (*envelope, error) {
+	params, err := encode(req)
 	if err != nil {
 		return nil, err
+	}
+	return &envelope{Method: method, Timeout: left(ctx), Params: params, OnBehalf: behalf(ctx)}, nil
+}
+
+// once makes a call with one answer.
+func (c *Client) once(ctx context.Context, e *envelope) (frame, error) {
+	id, cl, err := c.start(ctx, e)
+	if err != nil {
+		return frame{}, err
 	}
 	f, err := c.next(ctx, cl)
 	c.finish(id, cl, ctx.Err() == nil)
-	if err != nil {
-		return nil, err
-	}
-	resp := new(Resp)
-	if err := decode(f.body, resp); err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", method, ErrFrame, err)
-	}
-	return resp, nil
+	return f, err
 }
 
-// Stream makes a request with many answers and calls each for every one,
-// until the stream ends, each returns an error, or ctx ends.
-func Stream[Item any](ctx context.Context, c *Client, method string, req any, each func(*Item) error) (err error) {
-	id, cl, err := c.start(ctx, method, req)
+// many makes a call with a stream of answers.
+func (c *Client) many(ctx context.Context, e *envelope, each func(frame) error) error {
+	id, cl, err := c.start(ctx, e)
 	if err != nil {
 		return err
 	}
@@ -244,12 +272,41 @@ func Stream[Item any](ctx context.Context, c *Client, method string, req any, ea
 			done = true
 			return nil
 		}
+		if err := each(f); err != nil {
+			return err
+		}
+	}
+}
+
+// Call makes a request with one answer.
+func Call[Resp any](ctx context.Context, c *Client, method string, req any) (*Resp, error) {
+	e, err := newEnvelope(ctx, method, req)
+	if err != nil {
+		return nil, err
+	}
+	f, err := c.once(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	resp := new(Resp)
+	if err := decode(f.body, resp); err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", method, ErrFrame, err)
+	}
+	return resp, nil
+}
+
+// Stream makes a request with many answers and calls each for every one,
+// until the stream ends, each returns an error, or ctx ends.
+func Stream[Item any](ctx context.Context, c *Client, method string, req any, each func(*Item) error) error {
+	e, err := newEnvelope(ctx, method, req)
+	if err != nil {
+		return err
+	}
+	return c.many(ctx, e, func(f frame) error {
 		item := new(Item)
 		if err := decode(f.body, item); err != nil {
 			return fmt.Errorf("%s: %w: %w", method, ErrFrame, err)
 		}
-		if err := each(item); err != nil {
-			return err
-		}
-	}
+		return each(item)
+	})
 }

@@ -27,6 +27,23 @@ const (
 	Deadline Code = "deadline"
 	// Internal: a fault in the node.
 	Internal Code = "internal"
+	// Forbidden: the caller's role is not enough.
+	Forbidden Code = "forbidden"
+	// Unauthenticated: the node does not know who asks: no token, or one that
+	// it does not take.
+	Unauthenticated Code = "unauthenticated"
+	// NotLeader: the request was passed on to a node that does not lead (any
+	// more). It did not act; whoever passed it on may try the next leader.
+	NotLeader Code = "not_leader"
+	// NoLeader: the cluster cannot decide now: no leader is in reach. Nothing
+	// was done.
+	NoLeader Code = "no_leader"
+	// UnknownOutcome: the change may have been made or not. The same request
+	// under the same ID is safe to send again.
+	UnknownOutcome Code = "unknown_outcome"
+	// Unavailable: a node that is needed cannot be reached, or is not ready.
+	// Nothing was done; the same request may succeed later.
+	Unavailable Code = "unavailable"
 )
 
 // Error is a node's refusal. Its text is for people and is one line; each of
@@ -45,8 +62,23 @@ func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// ErrUnreachable wraps every error of a client that could not talk to a node.
-var ErrUnreachable = errors.New("cannot reach the node")
+// Errors of clients.
+var (
+	// ErrUnreachable wraps every error of a client that could not talk to a node.
+	ErrUnreachable = errors.New("cannot reach the node")
+	// ErrLost is wrapped beside it where a request had been sent: it may have
+	// acted.
+	ErrLost = errors.New("connection lost before the answer")
+	// ErrForeign is wrapped beside it where the node is not of the cluster
+	// that the caller trusts.
+	ErrForeign = errors.New("a node of another cluster")
+	// ErrWantsTLS is wrapped beside it where a plain caller met a node that
+	// speaks TLS.
+	ErrWantsTLS = errors.New("the node speaks TLS")
+	// ErrWantsPlain is wrapped beside it where a caller with TLS met a node
+	// that speaks none.
+	ErrWantsPlain = errors.New("the node speaks no TLS")
+)
 
 // asError gives what is sent for a handler's error.
 func asError(err error) *Error {
@@ -56,6 +88,8 @@ func asError(err error) *Error {
 		return e
 	case errors.Is(err, context.DeadlineExceeded):
 		return Errorf(Deadline, "not done in the time given")
+	case errors.Is(err, ErrUnreachable):
+		return Errorf(Unavailable, "%v", err)
 	default:
 		return Errorf(Internal, "%v", err)
 	}

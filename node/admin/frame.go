@@ -28,6 +28,14 @@ const preambleSize = 8
 
 var magic = [4]byte{'A', 'P', 'S', 'K'}
 
+// helloType is the first byte of TLS: who begins so towards a node without TLS
+// is told, by a preamble of no version, what it met. alertType is how TLS
+// answers a plain preamble.
+const (
+	helloType = 0x16
+	alertType = 0x15
+)
+
 // clientPreamble offers the versions lo to hi.
 func clientPreamble(lo, hi byte) []byte {
 	return append(magic[:], lo, hi, 0, 0)

@@ -6,10 +6,14 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
+
+	"penstock/node/port"
 )
 
 // Config bounds a server. Zero fields take the defaults.
@@ -19,14 +23,30 @@ type Config struct {
 	MaxFrame    int // bytes of one request: 16 MiB
 	MaxAnswer   int // bytes of one answer: 256 MiB, what clients take
 	MaxElements int // msgpack values in one request: 1,000,000
-	MaxConns    int // connections at once, of each Serve: 128
-	MaxRequests int // requests at once, of one connection: 32
-	MaxInFlight int // bytes of all requests being read or handled: 128 MiB
+	MaxConns    int // connections at once, of each Serve and of all with a token: 128
+	MaxNodes    int // connections of other nodes at once: 1024
+	// MaxStrangers is how many connections without a token or a certificate
+	// there are at once, MaxPerSource how many of them from one address. At
+	// either bound the oldest goes: 128, 32.
+	MaxStrangers int
+	MaxPerSource int
+	MaxRequests  int // requests at once, of one connection: 32
+	MaxInFlight  int // bytes of all requests being read or handled: 128 MiB
 
 	FirstTimeout time.Duration // from accept to the first byte of the first request: 5s
 	FrameTimeout time.Duration // for a request's bytes, once the first has come: 30s
 	IdleTimeout  time.Duration // with no request in flight: 5m
 	WriteTimeout time.Duration // for one answer: 10s
+
+	// Authenticate tells whose token it is; nil: no token is taken. An Error
+	// of another code than Unauthenticated says that it cannot be known now.
+	Authenticate func(ctx context.Context, token string) (Principal, error)
+	// Check, if there, is asked before each request of a token's connection:
+	// an error says why the token is not valid any more. It must be quick.
+	Check func(Principal) error
+	// Audit, if there, is told of each call of a method that is Changing,
+	// after it. It must be quick.
+	Audit func(Event)
 }
 
 func (c Config) withDefaults() Config {
@@ -44,6 +64,9 @@ func (c Config) withDefaults() Config {
 	def(&c.MaxAnswer, maxAnswer)
 	def(&c.MaxElements, 1_000_000)
 	def(&c.MaxConns, 128)
+	def(&c.MaxNodes, 1024)
+	def(&c.MaxStrangers, 128)
+	def(&c.MaxPerSource, 32)
 	def(&c.MaxRequests, 32)
 	def(&c.MaxInFlight, 128<<20)
 	wait(&c.FirstTimeout, 5*time.Second)
@@ -70,14 +93,41 @@ type Server struct {
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}
 	conns     map[*serverConn]struct{}
+	refused   int            // connections over a limit since the last line about it
+	told      time.Time      // when that was
 	requests  sync.WaitGroup // in flight
 	serving   sync.WaitGroup // connections
+
+	// The places of connections that came by ServeConn.
+	nodes, known chan struct{}
+	strangers    *port.Strangers
+
+	failures                                          failures
+	authenticated, authFailed, authLimited, forbidden atomic.Uint64
+	overLimit                                         atomic.Uint64
 }
 
-// handler is one method, its types taken away.
-type handler struct {
-	stream bool
-	call   func(ctx context.Context, params []byte, send func(item any) error) (result any, err error)
+// Stats counts what a server met.
+type Stats struct {
+	Connections   int    // open
+	Strangers     int    // of them, without a name
+	Authenticated uint64 // connections that showed a good token
+	AuthFailed    uint64 // tokens that were not taken
+	AuthLimited   uint64 // tokens not looked at: too many from there were wrong
+	Forbidden     uint64 // requests whose caller lacked the role
+	OverLimit     uint64 // connections refused or ended because there were too many
+}
+
+// Stats counts since the server was made.
+func (s *Server) Stats() Stats {
+	s.mu.Lock()
+	conns := len(s.conns)
+	s.mu.Unlock()
+	return Stats{
+		Connections: conns, Strangers: s.strangers.Len(),
+		Authenticated: s.authenticated.Load(), AuthFailed: s.authFailed.Load(), AuthLimited: s.authLimited.Load(),
+		Forbidden: s.forbidden.Load(), OverLimit: s.overLimit.Load() + s.strangers.Evicted(),
+	}
 }
 
 // NewServer makes a server that knows no method yet.
@@ -87,43 +137,24 @@ func NewServer(cfg Config) *Server {
 		methods:   map[string]handler{},
 		listeners: map[net.Listener]struct{}{},
 		conns:     map[*serverConn]struct{}{},
+		failures:  failures{clears: map[netip.Addr]time.Time{}},
 	}
+	s.nodes = make(chan struct{}, s.cfg.MaxNodes)
+	s.known = make(chan struct{}, s.cfg.MaxConns)
+	s.strangers = port.NewStrangers(s.cfg.MaxStrangers, s.cfg.MaxPerSource)
 	s.memory = semaphore.NewWeighted(int64(s.cfg.MaxInFlight))
 	s.ctx, s.close = context.WithCancel(context.Background())
 	s.streams, s.stop = context.WithCancel(s.ctx)
 	return s
 }
 
-// Handle adds a method with one answer. It must come before Serve.
-func Handle[Req, Resp any](s *Server, method string, fn func(context.Context, *Req) (*Resp, error)) {
-	s.methods[method] = handler{call: func(ctx context.Context, params []byte, _ func(any) error) (any, error) {
-		var req Req
-		if err := decode(params, &req); err != nil {
-			return nil, Errorf(Invalid, "%s: %v", method, err)
-		}
-		return fn(ctx, &req)
-	}}
-}
-
-// HandleStream adds a method with any number of answers; its context ends
-// when the caller has gone or the server stops. It must come before Serve.
-func HandleStream[Req, Item any](s *Server, method string, fn func(ctx context.Context, req *Req, send func(*Item) error) error) {
-	s.methods[method] = handler{stream: true, call: func(ctx context.Context, params []byte, send func(any) error) (any, error) {
-		var req Req
-		if err := decode(params, &req); err != nil {
-			return nil, Errorf(Invalid, "%s: %v", method, err)
-		}
-		return nil, fn(ctx, &req, func(item *Item) error { return send(item) })
-	}}
-}
-
 // refusalsEvery is the least time between two lines about connections over
 // the limit: what a stranger does must not fill the log.
 const refusalsEvery = time.Second
 
-// Serve accepts connections until the listener fails or Shutdown is called;
-// then it returns nil.
-func (s *Server) Serve(ln net.Listener) error {
+// Serve accepts connections of the principal until the listener fails or
+// Shutdown is called; then it returns nil. A listener has places of its own.
+func (s *Server) Serve(ln net.Listener, p Principal) error {
 	s.mu.Lock()
 	if s.streams.Err() != nil {
 		s.mu.Unlock()
@@ -131,9 +162,8 @@ func (s *Server) Serve(ln net.Listener) error {
 	}
 	s.listeners[ln] = struct{}{}
 	s.mu.Unlock()
-	slots := make(chan struct{}, s.cfg.MaxConns)
+	places := make(chan struct{}, s.cfg.MaxConns)
 	pause := time.Duration(0)
-	refused, told := 0, time.Time{} // since the last line about it, and when that was
 	for {
 		conn, err := ln.Accept()
 		switch {
@@ -152,42 +182,99 @@ func (s *Server) Serve(ln net.Listener) error {
 			}
 		}
 		pause = 0
-		select {
-		case slots <- struct{}{}:
-		default:
-			refused++
-			if time.Since(told) >= refusalsEvery {
-				s.cfg.Logger.Warn("admin: too many connections", "limit", s.cfg.MaxConns, "peer", conn.RemoteAddr(), "refused", refused)
-				refused, told = 0, time.Now()
-			}
-			conn.Close()
-			continue
-		}
-		if !s.start(conn, func() { <-slots }) {
-			conn.Close()
+		if c := s.admit(conn, p, places); c != nil {
+			go s.serve(c)
 		}
 	}
 }
 
-// start serves a connection, unless the server is stopping.
-func (s *Server) start(conn net.Conn, done func()) bool {
-	c := newServerConn(s, conn)
+// ServeConn serves one connection until it ends. With a principal of RoleNone
+// it is a stranger's until it shows a token.
+func (s *Server) ServeConn(conn net.Conn, p Principal) {
+	places := s.known
+	if p.Role == RoleNode {
+		places = s.nodes
+	}
+	if c := s.admit(conn, p, places); c != nil {
+		s.serve(c)
+	}
+}
+
+// admit finds a place for a connection, or closes it.
+func (s *Server) admit(conn net.Conn, p Principal, places chan struct{}) *serverConn {
+	c := newServerConn(s, conn, p)
+	if p.Role == RoleNone {
+		c.leave = s.strangers.Add(conn.RemoteAddr(), func() { go conn.Close() }) // TLS says goodbye, which may block
+	} else if leave, ok := take(places); ok {
+		c.leave = leave
+	} else {
+		s.refuse(conn, cap(places))
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.streams.Err() != nil {
-		return false
+		c.leave()
+		conn.Close()
+		return nil
 	}
 	s.conns[c] = struct{}{}
-	s.serving.Go(func() {
-		defer done()
-		if err := c.serve(); err != nil {
-			s.cfg.Logger.Debug("admin: connection", "peer", conn.RemoteAddr(), "error", err)
+	s.serving.Add(1)
+	return c
+}
+
+// take takes one of the places.
+func take(places chan struct{}) (leave func(), ok bool) {
+	select {
+	case places <- struct{}{}:
+		return func() { <-places }, true
+	default:
+		return nil, false
+	}
+}
+
+// refuse closes a connection over the limit.
+func (s *Server) refuse(conn net.Conn, limit int) {
+	s.overLimit.Add(1)
+	s.mu.Lock()
+	s.refused++
+	refused := s.refused
+	tell := time.Since(s.told) >= refusalsEvery
+	if tell {
+		s.refused, s.told = 0, time.Now()
+	}
+	s.mu.Unlock()
+	if tell {
+		s.cfg.Logger.Warn("admin: too many connections", "limit", limit, "peer", conn.RemoteAddr(), "refused", refused)
+	}
+	conn.Close()
+}
+
+// serve serves a connection that was admitted.
+func (s *Server) serve(c *serverConn) {
+	defer s.serving.Done()
+	if err := c.serve(); err != nil {
+		s.cfg.Logger.Debug("admin: connection", "peer", c.peer, "error", err)
+	}
+	s.mu.Lock()
+	delete(s.conns, c)
+	s.mu.Unlock()
+	c.mu.Lock()
+	leave := c.leave
+	c.mu.Unlock()
+	leave()
+}
+
+// Drop closes the connections whose principal matches, such as those of a
+// token that was revoked.
+func (s *Server) Drop(match func(Principal) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		if match(c.who()) {
+			go c.conn.Close()
 		}
-		s.mu.Lock()
-		delete(s.conns, c)
-		s.mu.Unlock()
-	})
-	return true
+	}
 }
 
 // begin counts a request in, unless the server is stopping.
@@ -224,7 +311,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.close()
 	s.mu.Lock()
 	for c := range s.conns {
-		c.conn.Close()
+		go c.conn.Close() // TLS says goodbye, which may block
 	}
 	s.mu.Unlock()
 	<-idle // handlers end with their context

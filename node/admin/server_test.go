@@ -19,6 +19,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// admin is who asks in most tests.
+var admin = Principal{Name: "dev", Role: RoleAdmin}
+
 type echo struct {
 	Text string `json:"text"`
 	N    int    `json:"n"`
@@ -32,8 +35,8 @@ func newServer(t *testing.T, cfg Config, more ...func(*Server)) (*Server, string
 	for _, add := range more {
 		add(s)
 	}
-	Handle(s, "echo", func(_ context.Context, r *echo) (*echo, error) { return r, nil })
-	HandleStream(s, "count", func(_ context.Context, r *echo, send func(*echo) error) error {
+	Handle(s, "echo", RoleReader, func(_ context.Context, r *echo) (*echo, error) { return r, nil })
+	HandleStream(s, "count", RoleReader, func(_ context.Context, r *echo, send func(*echo) error) error {
 		for i := range r.N {
 			if err := send(&echo{N: i}); err != nil {
 				return err
@@ -41,22 +44,22 @@ func newServer(t *testing.T, cfg Config, more ...func(*Server)) (*Server, string
 		}
 		return nil
 	})
-	Handle(s, "block", func(ctx context.Context, _ *Empty) (*Empty, error) { <-ctx.Done(); return nil, ctx.Err() })
-	HandleStream(s, "watch", func(ctx context.Context, _ *Empty, send func(*Empty) error) error {
+	Handle(s, "block", RoleReader, func(ctx context.Context, _ *Empty) (*Empty, error) { <-ctx.Done(); return nil, ctx.Err() })
+	HandleStream(s, "watch", RoleReader, func(ctx context.Context, _ *Empty, send func(*Empty) error) error {
 		send(&Empty{})
 		<-ctx.Done()
 		return ctx.Err()
 	})
-	Handle(s, "fail", func(context.Context, *Empty) (*Empty, error) {
+	Handle(s, "fail", RoleReader, func(context.Context, *Empty) (*Empty, error) {
 		return nil, &Error{Code: Refused, Message: "in use", Details: []string{"by a", "by b"}}
 	})
-	Handle(s, "crash", func(context.Context, *Empty) (*Empty, error) { panic("oops") })
+	Handle(s, "crash", RoleReader, func(context.Context, *Empty) (*Empty, error) { panic("oops") })
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
-	go func() { done <- s.Serve(ln) }()
+	go func() { done <- s.Serve(ln, admin) }()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel() // requests of a test that failed are not waited for
@@ -176,7 +179,7 @@ func TestRefusalsKeepTheirCodeAndTheConnection(t *testing.T) {
 func TestDeadlinesTravel(t *testing.T) {
 	ended := make(chan error, 1)
 	_, addr := newServer(t, Config{}, func(s *Server) {
-		Handle(s, "until", func(ctx context.Context, _ *Empty) (*Empty, error) {
+		Handle(s, "until", RoleReader, func(ctx context.Context, _ *Empty) (*Empty, error) {
 			<-ctx.Done()
 			ended <- ctx.Err()
 			return nil, ctx.Err()
@@ -309,7 +312,7 @@ func TestIdleIsHeldAgainstConnectionsWithoutRequests(t *testing.T) {
 func TestShutdownEndsStreamsAndWaitsForRequests(t *testing.T) {
 	release, entered := make(chan struct{}), make(chan struct{})
 	s, addr := newServer(t, Config{}, func(s *Server) {
-		Handle(s, "slow", func(context.Context, *Empty) (*Empty, error) {
+		Handle(s, "slow", RoleReader, func(context.Context, *Empty) (*Empty, error) {
 			close(entered)
 			<-release
 			return &Empty{}, nil
@@ -347,7 +350,7 @@ func TestUnixSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	done := make(chan struct{})
-	go func() { s.Serve(ln); close(done) }()
+	go func() { s.Serve(ln, admin); close(done) }()
 	t.Cleanup(func() { ln.Close(); <-done })
 	c := mustDial(t, "unix:"+path)
 	if got, err := Call[echo](t.Context(), c, "echo", echo{N: 7}); err != nil || got.N != 7 {

@@ -3,32 +3,28 @@ package admin
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"runtime/debug"
 	"sync"
 	"time"
 
-	"github.com/vmihailenco/msgpack/v5"
+	"penstock/node/port"
 )
-
-// envelope is the body of a request.
-type envelope struct {
-	_msgpack struct{} `msgpack:",as_array"` //nolint:unused // read by msgpack
-
-	Method  string
-	Timeout int64 // milliseconds left to the caller when it sent this; 0: none
-	Params  msgpack.RawMessage
-}
 
 // serverConn is one connection of a server. Its reader is the goroutine of
 // serve; requests run in goroutines of their own.
 type serverConn struct {
 	s      *Server
 	conn   net.Conn
+	peer   string     // its address
+	source netip.Addr // of its address
+	tls    *tls.ConnectionState
 	ctx    context.Context // ends with the connection
 	cancel context.CancelFunc
 
@@ -36,13 +32,35 @@ type serverConn struct {
 
 	mu      sync.Mutex
 	running map[uint64]context.CancelFunc // requests in flight, by id
+	// principal is who asks; it changes once, from nobody to a token's.
+	principal Principal
+	leave     func() // gives the connection's place back
 }
 
-func newServerConn(s *Server, conn net.Conn) *serverConn {
-	c := &serverConn{s: s, conn: conn, running: map[uint64]context.CancelFunc{}}
+func newServerConn(s *Server, conn net.Conn, p Principal) *serverConn {
+	c := &serverConn{
+		s: s, conn: conn, principal: p, running: map[uint64]context.CancelFunc{},
+		peer: conn.RemoteAddr().String(), source: port.Source(conn.RemoteAddr()), tls: tlsState(conn),
+	}
 	c.ctx, c.cancel = context.WithCancel(s.ctx)
 	return c
 }
+
+// who is the connection's principal now.
+func (c *serverConn) who() Principal {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.principal
+}
+
+// What a stranger may do: a token or the request to join needs no more.
+const (
+	strangerFrame    = 64 << 10
+	strangerElements = 4 << 10
+	strangerRequests = 2
+	strangerIdle     = 30 * time.Second
+	strangerTimeout  = time.Minute // for one request
+)
 
 // serve reads requests until the connection ends.
 func (c *serverConn) serve() error {
@@ -55,7 +73,7 @@ func (c *serverConn) serve() error {
 		return err
 	}
 	version, err := negotiate(p)
-	if errors.Is(err, ErrPreamble) {
+	if errors.Is(err, ErrPreamble) && (p[0] != helloType || c.tls != nil) {
 		return err // a stranger learns nothing
 	}
 	if _, werr := c.conn.Write(serverPreamble(version)); err != nil || werr != nil {
@@ -75,6 +93,9 @@ func (c *serverConn) serve() error {
 			return err
 		}
 		wait = cfg.IdleTimeout
+		if c.who().Role == RoleNone {
+			wait = min(wait, strangerIdle)
+		}
 	}
 }
 
@@ -101,9 +122,13 @@ func (c *serverConn) inFlight() int {
 // connection; a refusal is told to the caller and does not.
 func (c *serverConn) readRequest(r io.Reader) error {
 	charged := 0
+	size, elements := c.s.cfg.MaxFrame, c.s.cfg.MaxElements
+	if c.who().Role == RoleNone {
+		size, elements = min(size, strangerFrame), min(elements, strangerElements)
+	}
 	f, err := readFrame(r, frameLimits{
-		bytes:    c.s.cfg.MaxFrame,
-		elements: c.s.cfg.MaxElements,
+		bytes:    size,
+		elements: elements,
 		charge: func(n int) bool {
 			if !c.s.memory.TryAcquire(int64(n)) {
 				return false
@@ -155,21 +180,31 @@ func (c *serverConn) refuse(err error) {
 		return
 	}
 	_ = c.conn.SetReadDeadline(time.Now().Add(time.Second))
-	_, _ = io.CopyN(io.Discard, c.conn, int64(c.s.cfg.MaxFrame))
+	most := int64(c.s.cfg.MaxFrame)
+	if c.who().Role == RoleNone {
+		most = strangerFrame
+	}
+	_, _ = io.CopyN(io.Discard, c.conn, most)
 }
 
 // startRequest runs a request beside the others; release is called when its
 // bytes are done with.
 func (c *serverConn) startRequest(id uint64, e envelope, release func()) *Error {
-	h, ok := c.s.methods[e.Method]
-	if !ok {
-		return Errorf(Unknown, "this node does not know %.40q: it may be of an older version", e.Method)
+	caller, h, refusal := c.grant(&e)
+	if refusal != nil {
+		return refusal
 	}
-	timeout := maxTimeout
+	timeout, most := maxTimeout, c.s.cfg.MaxRequests
+	if c.who().Role == RoleNone {
+		timeout, most = strangerTimeout.Milliseconds(), min(most, strangerRequests)
+	}
 	if e.Timeout > 0 {
-		timeout = min(e.Timeout, maxTimeout)
+		timeout = min(e.Timeout, timeout)
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, time.Duration(timeout)*time.Millisecond)
+	r := &request{
+		caller: caller, peer: c.peer, tls: c.tls, method: e.Method, params: e.Params, stream: h.stream, changes: h.changes,
+	}
+	ctx, cancel := context.WithTimeout(context.WithValue(c.ctx, requestKey{}, r), time.Duration(timeout)*time.Millisecond)
 	if h.stream {
 		unhook := context.AfterFunc(c.s.streams, cancel)
 		end := cancel
@@ -177,9 +212,9 @@ func (c *serverConn) startRequest(id uint64, e envelope, release func()) *Error 
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, twice := c.running[id]; twice || len(c.running) >= c.s.cfg.MaxRequests {
+	if _, twice := c.running[id]; twice || len(c.running) >= most {
 		cancel()
-		return Errorf(Busy, "at most %d requests at once on one connection, each with its own id", c.s.cfg.MaxRequests)
+		return Errorf(Busy, "at most %d requests at once on one connection, each with its own id", most)
 	}
 	if !c.s.begin() {
 		cancel()
@@ -189,26 +224,74 @@ func (c *serverConn) startRequest(id uint64, e envelope, release func()) *Error 
 	go func() {
 		defer c.s.requests.Done()
 		defer cancel()
-		c.run(ctx, id, h, e, release)
+		c.run(ctx, id, h, r, release)
 	}()
 	return nil
+}
+
+// grant finds who asks and whether the method is for them.
+func (c *serverConn) grant(e *envelope) (Principal, handler, *Error) {
+	caller, h := c.who(), handler{}
+	if e.OnBehalf != nil {
+		if caller.Role != RoleNode {
+			return caller, h, c.forbid("only nodes ask on behalf of others; %s is %s", caller, caller.Role)
+		}
+		via := caller.Node
+		caller = *e.OnBehalf
+		caller.Via = via
+	}
+	if e.Method == MethodAuth {
+		return caller, handler{call: func(ctx context.Context, params []byte, _ func(any) error) (any, error) {
+			return c.authenticate(ctx, params)
+		}}, nil
+	}
+	h, known := c.s.methods[e.Method]
+	switch {
+	case caller.Role == RoleNone && (!known || h.least != RoleNone):
+		return caller, h, Errorf(Unauthenticated, "this node wants a token: --token or PENSTOCK_TOKEN, or its own socket")
+	case !known:
+		return caller, h, Errorf(Unknown, "this node does not know %.40q: it may be of an older version", e.Method)
+	case !caller.Role.May(h.least):
+		refusal := c.forbid("%s needs role %s, %s is %s", e.Method, h.least, caller, caller.Role)
+		c.s.audit(&request{caller: caller, peer: c.peer, method: e.Method, changes: h.changes}, refusal, time.Now())
+		return caller, h, refusal
+	}
+	if caller.TokenID != "" && caller.Via == "" && c.s.cfg.Check != nil {
+		if err := c.s.cfg.Check(caller); err != nil {
+			return caller, h, Errorf(Unauthenticated, "%v", err)
+		}
+	}
+	return caller, h, nil
+}
+
+func (c *serverConn) forbid(format string, args ...any) *Error {
+	c.s.forbidden.Add(1)
+	return Errorf(Forbidden, format, args...)
 }
 
 // maxTimeout bounds a request, whatever deadline its caller has: a day, in milliseconds.
 const maxTimeout = int64(24 * time.Hour / time.Millisecond)
 
 // run calls the handler and sends its answer.
-func (c *serverConn) run(ctx context.Context, id uint64, h handler, e envelope, release func()) {
-	result, err := c.call(ctx, h, e, func(item any) error {
+func (c *serverConn) run(ctx context.Context, id uint64, h handler, r *request, release func()) {
+	r.send = func(item any) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		return c.send(frameItem, id, item)
-	})
+	}
+	at := time.Now()
+	result, err := c.call(ctx, h, r)
 	release()
 	c.mu.Lock()
 	delete(c.running, id)
 	c.mu.Unlock()
+	var passed *passedOn
+	if errors.As(err, &passed) { // the node that acted audits it
+		_ = c.send(frameResult, id, passed.result)
+		return
+	}
+	c.s.audit(r, err, at)
 	if err != nil {
 		_ = c.sendError(id, asError(err))
 		return
@@ -217,14 +300,14 @@ func (c *serverConn) run(ctx context.Context, id uint64, h handler, e envelope, 
 }
 
 // call guards the node against a fault in a handler.
-func (c *serverConn) call(ctx context.Context, h handler, e envelope, send func(any) error) (result any, err error) {
+func (c *serverConn) call(ctx context.Context, h handler, r *request) (result any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			c.s.cfg.Logger.Error("admin: fault in a method", "method", e.Method, "fault", p, "stack", string(debug.Stack()))
-			err = Errorf(Internal, "%s: a fault in the node; its log has the details", e.Method)
+			c.s.cfg.Logger.Error("admin: fault in a method", "method", r.method, "fault", p, "stack", string(debug.Stack()))
+			err = Errorf(Internal, "%s: a fault in the node; its log has the details", r.method)
 		}
 	}()
-	return h.call(ctx, e.Params, send)
+	return h.call(ctx, r.params, r.send)
 }
 
 func (c *serverConn) sendError(id uint64, e *Error) error { return c.send(frameError, id, e) }
@@ -233,9 +316,12 @@ func (c *serverConn) sendError(id uint64, e *Error) error { return c.send(frameE
 // is all that there is to do: most callers ignore the error. A peer that does not take it in time is cut off:
 // what it holds up is its own connection alone.
 func (c *serverConn) send(kind frameType, id uint64, body any) error {
-	b, err := encode(body)
-	if err != nil {
-		return c.sendError(id, Errorf(Internal, "%v", err))
+	b, isRaw := body.(raw)
+	if !isRaw {
+		var err error
+		if b, err = encode(body); err != nil {
+			return c.sendError(id, Errorf(Internal, "%v", err))
+		}
 	}
 	if len(b) > c.s.cfg.MaxAnswer {
 		if kind == frameError {

@@ -1,0 +1,106 @@
+package admin
+
+import (
+	"fmt"
+	"time"
+)
+
+// Event is one call of a method that changes something, whatever came of it.
+type Event struct {
+	Principal Principal
+	Via       string // ID of the node that passed it on
+	Method    string
+	Summary   string // what was to change; never a secret
+	Err       error  // nil: done
+	At        time.Time
+	Peer      string // address of whoever asked
+}
+
+// audit tells of a call that has ended.
+func (s *Server) audit(r *request, err error, at time.Time) {
+	if !r.changes || s.cfg.Audit == nil {
+		return
+	}
+	peer := r.peer
+	if r.caller.From != "" {
+		peer = r.caller.From
+	}
+	s.cfg.Audit(Event{
+		Principal: r.caller, Via: r.caller.Via, Method: r.method, Summary: r.summary, Err: err, At: at, Peer: peer,
+	})
+}
+
+// Summary tells how much is to change; which, only its handler knows.
+func (r *ApplyRequest) Summary() string {
+	s := fmt.Sprintf("%d resources", len(r.Documents))
+	if len(r.Prune) > 0 {
+		s += fmt.Sprintf(", pruning %q", r.Prune)
+	}
+	if r.DryRun {
+		s += ", dry run"
+	}
+	return s
+}
+
+// Summary names what is to be deleted.
+func (r *DeleteRequest) Summary() string { return r.Kind + "/" + r.Name }
+
+// Summary names what is to be rolled back.
+func (r *RollbackRequest) Summary() string {
+	return fmt.Sprintf("%s/%s to version %d", r.Kind, r.Name, r.Version)
+}
+
+// Summary names the node.
+func (r *DrainRequest) Summary() string {
+	if r.Undo {
+		return "undo, node " + orThis(r.Node)
+	}
+	return "node " + orThis(r.Node)
+}
+
+// Summary names the node.
+func (r *LeaveRequest) Summary() string { return "node " + orThis(r.Node) }
+
+// Summary names the node.
+func (r *RemoveRequest) Summary() string {
+	if r.Force {
+		return "node " + r.Node + ", by force"
+	}
+	return "node " + r.Node
+}
+
+// Summary names the token.
+func (r *TokenCreateRequest) Summary() string {
+	return fmt.Sprintf("token %q, role %s, for %v", r.Name, r.Role, r.TTL)
+}
+
+// Summary does not repeat what was sent: it may be a whole token by mistake.
+func (r *TokenRevokeRequest) Summary() string {
+	if len(r.Token) > maxName || len(r.Token) > 5 && r.Token[:5] == "pst1." {
+		return "a token"
+	}
+	return fmt.Sprintf("token %q", r.Token)
+}
+
+// Summary tells how far the upload is.
+func (r *UploadRequest) Summary() string {
+	return fmt.Sprintf("bytes %d to %d, last %v", r.Offset, r.Offset+int64(len(r.Data)), r.Last)
+}
+
+// Summary names the secret.
+func (r *RotateRequest) Summary() string { return r.What }
+
+// Summary names the node that is to lead.
+func (r *TransferRequest) Summary() string {
+	if r.To == "" {
+		return "to the best node"
+	}
+	return "to " + r.To
+}
+
+func orThis(node string) string {
+	if node == "" {
+		return "(this)"
+	}
+	return node
+}

@@ -1,0 +1,131 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	maxToken = 4 << 10 // bytes
+	// failDelay is how long a failed attempt waits for its answer.
+	failDelay = 250 * time.Millisecond
+	// failBurst failures of one source are looked at; then one each failEvery.
+	failBurst = 10
+	failEvery = 2 * time.Second
+	// maxSources bounds the sources whose failures are remembered.
+	maxSources = 1024
+)
+
+// authenticate answers MethodAuth: it makes a connection without a name the
+// token's. A connection that has a name already keeps it.
+func (c *serverConn) authenticate(ctx context.Context, params []byte) (*Principal, error) {
+	if p := c.who(); p.Role != RoleNone {
+		return &p, nil
+	}
+	var r AuthRequest
+	if err := decode(params, &r); err != nil || len(r.Token) > maxToken {
+		return nil, Errorf(Invalid, "%s: not a token", MethodAuth)
+	}
+	if c.s.cfg.Authenticate == nil {
+		return nil, Errorf(Unauthenticated, "this node takes no tokens")
+	}
+	if !c.s.failures.allow(c.source, time.Now()) {
+		c.s.authLimited.Add(1)
+		return nil, Errorf(Busy, "too many tokens from your address were wrong: try again in %v", failEvery)
+	}
+	p, err := c.s.cfg.Authenticate(ctx, r.Token)
+	if err == nil {
+		p.Via, p.From = "", ""
+		return c.become(p)
+	}
+	var e *Error
+	if !errors.As(err, &e) || strings.Contains(err.Error(), r.Token) {
+		e = Errorf(Unauthenticated, "this node does not take the token: it is unknown, expired or revoked")
+	}
+	if e.Code != Unauthenticated {
+		return nil, e // such as a node that does not know the tokens yet
+	}
+	c.s.authFailed.Add(1)
+	c.s.failures.failed(c.source, time.Now())
+	t := time.NewTimer(failDelay)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+	return nil, e
+}
+
+// become gives the connection its name and another's place: it is no stranger
+// any more.
+func (c *serverConn) become(p Principal) (*Principal, error) {
+	if p.Role == RoleNone || p.Role == RoleNode {
+		return nil, fmt.Errorf("a token of the role %q", p.Role) // a fault in Authenticate
+	}
+	leave, ok := take(c.s.known)
+	if !ok {
+		return nil, Errorf(Busy, "the node has %d connections; try again, or ask another", cap(c.s.known))
+	}
+	c.mu.Lock()
+	if c.principal.Role != RoleNone { // two at once: the first holds
+		p = c.principal
+		c.mu.Unlock()
+		leave()
+		return &p, nil
+	}
+	c.principal = p
+	old := c.leave
+	c.leave = leave
+	c.mu.Unlock()
+	old()
+	c.s.authenticated.Add(1)
+	return &p, nil
+}
+
+// failures remembers who showed wrong tokens lately, each source as the time
+// at which its failures will be forgotten.
+type failures struct {
+	mu     sync.Mutex
+	clears map[netip.Addr]time.Time
+}
+
+// allow tells whether a token of the source is looked at.
+func (f *failures) allow(source netip.Addr, now time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.clears[source].Sub(now) <= (failBurst-1)*failEvery
+}
+
+func (f *failures) failed(source netip.Addr, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	until, known := f.clears[source]
+	if !known && len(f.clears) >= maxSources {
+		f.forget(now)
+	}
+	if until.Before(now) {
+		until = now
+	}
+	f.clears[source] = until.Add(failEvery)
+}
+
+// forget makes room: of all that are over, or else of the one soonest over.
+func (f *failures) forget(now time.Time) {
+	var soonest netip.Addr
+	var at time.Time
+	for source, until := range f.clears {
+		if until.Before(now) {
+			delete(f.clears, source)
+		} else if at.IsZero() || until.Before(at) {
+			soonest, at = source, until
+		}
+	}
+	if len(f.clears) >= maxSources {
+		delete(f.clears, soonest)
+	}
+}

@@ -1,0 +1,99 @@
+package admin
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"penstock/node/port"
+)
+
+// DialConfig is how to reach a node. The zero DialConfig is for a node's own
+// socket, or one of --dev.
+type DialConfig struct {
+	// TLS, if there, comes first. It must check whose the node's certificate
+	// is: addresses say nothing in a cluster.
+	TLS *tls.Config
+	// Token, if there, is shown before anything is asked.
+	Token string
+}
+
+// Dial connects to a node, plain: "host:port" of its cluster port, or
+// "unix:PATH".
+func Dial(ctx context.Context, addr string) (*Client, error) {
+	return DialConfig{}.Dial(ctx, addr)
+}
+
+// Dial connects to a node: "host:port" of its cluster port, or "unix:PATH".
+func (d DialConfig) Dial(ctx context.Context, addr string) (*Client, error) {
+	conn, err := port.Connect(ctx, addr, d.TLS)
+	if err != nil {
+		return nil, d.explain(addr, err)
+	}
+	if err := greet(ctx, conn); err != nil {
+		conn.Close()
+		return nil, d.explain(addr, err)
+	}
+	c := newClient(addr, conn)
+	if d.Token == "" {
+		return c, nil
+	}
+	self, err := Call[Principal](ctx, c, MethodAuth, AuthRequest{Token: d.Token})
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	c.self = *self
+	return c, nil
+}
+
+// greet exchanges preambles.
+func greet(ctx context.Context, conn net.Conn) error {
+	if t, ok := ctx.Deadline(); ok {
+		_ = conn.SetDeadline(t)
+	}
+	defer func() { _ = conn.SetDeadline(time.Time{}) }()
+	unhook := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer unhook()
+	if _, err := conn.Write(clientPreamble(minVersion, maxVersion)); err != nil {
+		return err
+	}
+	var p [preambleSize]byte
+	if n, err := io.ReadFull(conn, p[:]); n >= 2 && p[0] == alertType && p[1] == 3 {
+		return ErrWantsTLS
+	} else if err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return fmt.Errorf("no greeting: %w", unexpected(err))
+	}
+	return accepted(p)
+}
+
+// explain says what an error of a dial means to who dialled.
+func (d DialConfig) explain(addr string, err error) error {
+	var record tls.RecordHeaderError
+	var network *net.OpError
+	switch {
+	case errors.Is(err, ErrWantsTLS):
+		return fmt.Errorf("%w: %w at %s: this node wants a token: --token or PENSTOCK_TOKEN, or its own socket", ErrUnreachable, err, addr)
+	case errors.Is(err, ErrPreamble):
+		return fmt.Errorf("%w: what answers at %s is no Penstock node: %w", ErrUnreachable, addr, err)
+	case !errors.Is(err, port.ErrTLS):
+	case errors.As(err, &record) && [4]byte(record.RecordHeader[:4]) == magic:
+		return fmt.Errorf("%w: %w at %s: it runs with --dev: leave --token and PENSTOCK_TOKEN away", ErrUnreachable, ErrWantsPlain, addr)
+	case errors.As(err, &record):
+		return fmt.Errorf("%w: what answers at %s is no cluster port of a Penstock node: %w", ErrUnreachable, addr, err)
+	case errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
+		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case d.Token != "":
+		return fmt.Errorf("%w: the node at %s is not of the cluster that issued this token: %w: %w", ErrUnreachable, addr, ErrForeign, err)
+	default:
+		return fmt.Errorf("%w: the node at %s is not of this cluster: %w: %w", ErrUnreachable, addr, ErrForeign, err)
+	}
+	return fmt.Errorf("%w at %s: %w", ErrUnreachable, addr, err)
+}

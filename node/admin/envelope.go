@@ -1,0 +1,76 @@
+package admin
+
+import (
+	"fmt"
+
+	"github.com/vmihailenco/msgpack/v5"
+)
+
+// envelope is the body of a request: an array of its fields. OnBehalf is only
+// there where a node passes a request on, so that nodes which do not know it
+// understand all others.
+type envelope struct {
+	Method   string
+	Timeout  int64 // milliseconds left to the caller when it sent this; 0: none
+	Params   msgpack.RawMessage
+	OnBehalf *Principal // whose request it is; of Name, Role, TokenID and From
+}
+
+const (
+	envelopeFields = 3
+	// maxMethod and maxName bound the names in an envelope, in bytes.
+	maxMethod = 64
+	maxName   = 256
+)
+
+var (
+	_ msgpack.CustomEncoder = (*envelope)(nil)
+	_ msgpack.CustomDecoder = (*envelope)(nil)
+)
+
+// EncodeMsgpack writes three elements, or four.
+func (e *envelope) EncodeMsgpack(enc *msgpack.Encoder) error {
+	n := envelopeFields
+	if e.OnBehalf != nil {
+		n++
+	}
+	if err := enc.EncodeArrayLen(n); err != nil {
+		return err
+	}
+	if err := enc.EncodeMulti(e.Method, e.Timeout, e.Params); err != nil || e.OnBehalf == nil {
+		return err
+	}
+	return enc.Encode(e.OnBehalf)
+}
+
+// DecodeMsgpack reads three elements, or four. More are refused: they may
+// restrict what this build would grant.
+func (e *envelope) DecodeMsgpack(dec *msgpack.Decoder) error {
+	n, err := dec.DecodeArrayLen()
+	if err != nil {
+		return err
+	}
+	if n < envelopeFields || n > envelopeFields+1 {
+		return fmt.Errorf("a request of %d elements: want %d or %d", n, envelopeFields, envelopeFields+1)
+	}
+	if e.Method, err = dec.DecodeString(); err != nil {
+		return err
+	}
+	if len(e.Method) > maxMethod {
+		return fmt.Errorf("a method of %d bytes: at most %d", len(e.Method), maxMethod)
+	}
+	if e.Timeout, err = dec.DecodeInt64(); err != nil {
+		return err
+	}
+	if e.Params, err = dec.DecodeRaw(); err != nil || n == envelopeFields {
+		return err
+	}
+	e.OnBehalf = new(Principal)
+	if err := dec.Decode(e.OnBehalf); err != nil {
+		return err
+	}
+	if p := e.OnBehalf; max(len(p.Name), len(p.TokenID), len(p.From)) > maxName {
+		return fmt.Errorf("a principal with a name of more than %d bytes", maxName)
+	}
+	return nil
+}

@@ -1,0 +1,103 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/vmihailenco/msgpack/v5"
+)
+
+// raw is an answer that is encoded already.
+type raw []byte
+
+// passedOn carries the answer of another node through a handler's error.
+type passedOn struct{ result raw }
+
+func (*passedOn) Error() string { return "passed on" }
+
+// Pass passes the request that a handler works on to another node, and what
+// that answers to the caller, neither of them decoded. The handler returns
+// Pass's error as its own, also where that is no failure:
+//
+//	if c := n.leader(); c != nil {
+//		return nil, admin.Pass(ctx, c)
+//	}
+//
+// A request is passed on once: a node that got it so, and cannot act on it,
+// says NotLeader, which comes back from Pass; the handler may pass it to
+// another then. Where the other node was lost before it answered, the error
+// says whether it may have acted: UnknownOutcome, or Unavailable.
+func Pass(ctx context.Context, c *Client) error {
+	r := requestOf(ctx)
+	if r == nil {
+		return errors.New("admin: nothing to pass on outside of a handler")
+	}
+	var result []byte
+	var err error
+	if r.stream {
+		err = c.ForwardStream(ctx, r.method, r.params, func(item []byte) error { return r.send(raw(item)) })
+	} else {
+		result, err = c.Forward(ctx, r.method, r.params)
+	}
+	var refusal *Error
+	switch {
+	case err == nil:
+		return &passedOn{result: result}
+	case errors.As(err, &refusal):
+		return err
+	case r.changes && (errors.Is(err, ErrLost) || ctx.Err() != nil):
+		return Errorf(UnknownOutcome, "the node that was to decide did not answer: the change may have been made; the same request may be sent again")
+	}
+	return err
+}
+
+// Forward makes a request of encoded parameters for the caller whose request
+// ctx belongs to, and returns the encoded answer. It leaves the node between
+// a moment of the caller's time to tell what came of it.
+func (c *Client) Forward(ctx context.Context, method string, params []byte) ([]byte, error) {
+	e, err := onward(ctx, method, params)
+	if err != nil {
+		return nil, err
+	}
+	f, err := c.once(ctx, e)
+	return f.body, err
+}
+
+// ForwardStream is Forward for a stream; each is called for every item.
+func (c *Client) ForwardStream(ctx context.Context, method string, params []byte, each func(item []byte) error) error {
+	e, err := onward(ctx, method, params)
+	if err != nil {
+		return err
+	}
+	return c.many(ctx, e, func(f frame) error { return each(f.body) })
+}
+
+// onward makes the envelope of a request that is passed on.
+func onward(ctx context.Context, method string, params []byte) (*envelope, error) {
+	p := behalf(ctx)
+	if r := requestOf(ctx); p == nil && r != nil {
+		if r.caller.Via != "" {
+			return nil, Errorf(NotLeader, "%s was passed on to a node that cannot act on it", method)
+		}
+		p = new(r.caller)
+		p.From = r.peer
+	}
+	e := &envelope{Method: method, Params: msgpack.RawMessage(params), OnBehalf: p, Timeout: left(ctx)}
+	if e.Timeout > 0 {
+		e.Timeout = max(1, e.Timeout-min(e.Timeout/8, maxMargin.Milliseconds()))
+	}
+	return e, nil
+}
+
+// maxMargin is how much of the caller's time the node between keeps at most.
+const maxMargin = 250 * time.Millisecond
+
+// left is the time left to a caller, in milliseconds; 0: no end.
+func left(ctx context.Context) int64 {
+	t, ok := ctx.Deadline()
+	if !ok {
+		return 0
+	}
+	return max(1, time.Until(t).Milliseconds())
+}

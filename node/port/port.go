@@ -1,0 +1,195 @@
+package port
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Config is what a port needs. Zero bounds take the defaults.
+type Config struct {
+	Listener net.Listener // closed by the port
+	// TLS is the node's own; nil runs the port plain, for admin RPC alone.
+	TLS *tls.Config
+	// Peer tells which node of the cluster has shown its certificate.
+	Peer func(tls.ConnectionState) (nodeID string, ok bool)
+	// Admin serves a connection of admin RPC until it ends; nodeID is empty
+	// where no node's certificate was shown. It must close the connection,
+	// and bound those that are not from nodes.
+	Admin func(conn net.Conn, nodeID string)
+	Log   *slog.Logger // default: none
+
+	MaxHandshakes    int           // handshakes that compute at once: 4
+	HandshakeTimeout time.Duration // from accept to the end of the handshake: 5s
+	FirstByteTimeout time.Duration // from there to the first byte: 5s
+	// MaxConns is how many connections there are at once before their first
+	// byte, MaxPerSource how many of them from one address: 512, 64. At
+	// either bound the oldest goes.
+	MaxConns     int
+	MaxPerSource int
+	MaxNodes     int // connections of nodes at once: 2048
+}
+
+func (c Config) withDefaults() Config {
+	def := func(p *int, v int) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	wait := func(p *time.Duration, v time.Duration) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	def(&c.MaxHandshakes, 4)
+	def(&c.MaxConns, 512)
+	def(&c.MaxPerSource, 64)
+	def(&c.MaxNodes, 2048)
+	wait(&c.HandshakeTimeout, 5*time.Second)
+	wait(&c.FirstByteTimeout, 5*time.Second)
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// Port serves one listener.
+type Port struct {
+	cfg        Config
+	handshakes chan struct{} // those that compute
+	pending    *Strangers
+	raft       *queue
+	told       told
+
+	ctx  context.Context // ends with the port
+	stop context.CancelFunc
+	work sync.WaitGroup
+
+	mu    sync.Mutex
+	conns map[net.Conn]kind // all that are open and the port's to close
+
+	nodes    atomic.Int64
+	accepted atomic.Uint64
+	refused  [reasons]atomic.Uint64
+}
+
+// kind is what a connection turned out to be.
+type kind uint8
+
+const (
+	kindPending kind = iota
+	kindAdmin
+	kindRaft
+)
+
+// New serves the listener from now on.
+func New(cfg Config) *Port {
+	p := &Port{cfg: cfg.withDefaults(), conns: map[net.Conn]kind{}}
+	p.handshakes = make(chan struct{}, p.cfg.MaxHandshakes)
+	p.pending = NewStrangers(p.cfg.MaxConns, p.cfg.MaxPerSource)
+	p.raft = newQueue(p.cfg.Listener.Addr())
+	p.ctx, p.stop = context.WithCancel(context.Background())
+	p.work.Go(p.accept)
+	return p
+}
+
+// Addr is the listener's.
+func (p *Port) Addr() net.Addr { return p.cfg.Listener.Addr() }
+
+// Raft gives the connections whose first byte is 'R', each of a node that has
+// shown its certificate. Closing it refuses them from then on.
+func (p *Port) Raft() net.Listener { return p.raft }
+
+// accept takes connections until the port is closed.
+func (p *Port) accept() {
+	pause := time.Duration(0)
+	for {
+		conn, err := p.cfg.Listener.Accept()
+		switch {
+		case err == nil:
+			pause = 0
+		case errors.Is(err, net.ErrClosed) || p.ctx.Err() != nil:
+			return
+		default:
+			// Out of descriptors, most likely: this passes, the node must not.
+			if p.told.due("accept", time.Now()) {
+				p.cfg.Log.Warn("cluster port: accept", "error", err)
+			}
+			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+			select {
+			case <-time.After(pause):
+			case <-p.ctx.Done():
+				return
+			}
+			continue
+		}
+		p.accepted.Add(1)
+		if !p.keep(conn) {
+			conn.Close()
+			return
+		}
+		leave := p.pending.Add(conn.RemoteAddr(), func() {
+			p.refused[byCrowd].Add(1)
+			conn.Close()
+		})
+		p.work.Go(func() {
+			defer leave()
+			if !p.serve(conn, leave) {
+				conn.Close() // the socket itself: TLS would say goodbye, which may block
+				p.forget(conn)
+			}
+		})
+	}
+}
+
+// keep notes a connection that Close must close, unless that has begun.
+func (p *Port) keep(conn net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ctx.Err() != nil {
+		return false
+	}
+	p.conns[conn] = kindPending
+	return true
+}
+
+func (p *Port) forget(conn net.Conn) {
+	p.mu.Lock()
+	delete(p.conns, conn)
+	p.mu.Unlock()
+}
+
+func (p *Port) become(conn net.Conn, k kind) {
+	p.mu.Lock()
+	if _, ok := p.conns[conn]; ok {
+		p.conns[conn] = k
+	}
+	p.mu.Unlock()
+}
+
+// Close closes the listener and every connection, those of Raft first: Raft
+// must not wait for streams that nobody reads. It returns when all of Admin's
+// calls have.
+func (p *Port) Close() error {
+	p.mu.Lock()
+	p.stop()
+	p.mu.Unlock() // from here on nothing is kept any more
+	err := p.cfg.Listener.Close()
+	p.raft.Close()
+	p.mu.Lock()
+	for _, k := range []kind{kindRaft, kindPending, kindAdmin} {
+		for conn, is := range p.conns {
+			if is == k {
+				conn.Close() // the socket itself: TLS would say goodbye, which may block
+			}
+		}
+	}
+	p.mu.Unlock()
+	p.work.Wait()
+	return err
+}
