@@ -43,7 +43,7 @@ type TokenRecord struct {
 
 	// verifier is the SHA-256 of an Admin token's secret; of the others it is
 	// Token.ProofKey, which must not be seen either. Marshal alone writes it.
-	verifier []byte
+	verifier Secret
 }
 
 // Mint makes a token and what the cluster is to keep of it.
@@ -54,7 +54,7 @@ func Mint(kind Kind, role, name, by string, ttl time.Duration, clusterID string,
 	if err := checkID("cluster", clusterID); err != nil {
 		return Token{}, TokenRecord{}, err
 	}
-	t := Token{Kind: kind, ClusterID: clusterID, CADigest: caDigest, ID: randomHex(4), Secret: Secret(randomBytes(32))}
+	t := Token{Kind: kind, ClusterID: clusterID, CADigest: caDigest, ID: randomHex(4), Secret: newSecret(randomBytes(32))}
 	r, err := t.Record(role, name, by, ttl, now)
 	if err != nil {
 		return Token{}, TokenRecord{}, err
@@ -73,10 +73,10 @@ func (t Token) Record(role, name, by string, ttl time.Duration, now time.Time) (
 	}
 	r := TokenRecord{ID: t.ID, Kind: t.Kind, Name: name, Role: role, Created: now.UTC(), By: by, Expires: now.Add(ttl).UTC()}
 	if t.Kind == Admin {
-		v := sha256.Sum256(t.Secret[:])
-		r.verifier = v[:]
+		v := sha256.Sum256(t.Secret.reveal())
+		r.verifier = newSecret(v[:])
 	} else {
-		r.verifier = t.ProofKey()
+		r.verifier = newSecret(t.ProofKey())
 	}
 	return r, nil
 }
@@ -112,9 +112,9 @@ func (r TokenRecord) Revoke(now time.Time) TokenRecord {
 }
 
 // CheckBearer tells whether that is the secret of this Admin token.
-func (r TokenRecord) CheckBearer(secret [32]byte) bool {
-	v := sha256.Sum256(secret[:])
-	return r.Kind == Admin && subtle.ConstantTimeCompare(v[:], r.verifier) == 1
+func (r TokenRecord) CheckBearer(secret Secret) bool {
+	v := sha256.Sum256(secret.reveal())
+	return r.Kind == Admin && subtle.ConstantTimeCompare(v[:], r.verifier.reveal()) == 1
 }
 
 // Authenticate takes an Admin token that was shown, or says why not.
@@ -127,7 +127,10 @@ func (r TokenRecord) Authenticate(t Token, now time.Time) error {
 
 // ProofKey is what a Join or Expect token is proven with; no key for others.
 func (r TokenRecord) ProofKey() (key []byte, ok bool) {
-	return r.verifier, r.Kind == Join || r.Kind == Expect
+	if r.Kind != Join && r.Kind != Expect {
+		return nil, false
+	}
+	return r.verifier.reveal(), true
 }
 
 // storedRecord is a record as it stands in the store.
@@ -139,7 +142,7 @@ type storedRecord struct {
 
 // Marshal gives the record for the store, with what checks the token sealed.
 func (r TokenRecord) Marshal(ring *Keyring) ([]byte, error) {
-	verifier, err := ring.Seal(r.place(), r.verifier)
+	verifier, err := ring.Seal(r.place(), r.verifier.reveal())
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +166,7 @@ func ParseTokenRecord(ring *Keyring, b []byte) (TokenRecord, error) {
 	if id, err := hex.DecodeString(r.ID); err != nil || len(id) != 4 || kindBytes[r.Kind] == 0 || len(verifier) != sha256.Size {
 		return TokenRecord{}, fmt.Errorf("%w: ID %.20q, kind %.20q", ErrRecord, r.ID, r.Kind)
 	}
-	r.verifier = verifier
+	r.verifier = newSecret(verifier)
 	return r, nil
 }
 

@@ -81,6 +81,20 @@ func ServerConfig(id func() *Identity) *tls.Config {
 	return server
 }
 
+// Explain adds to the error of a handshake who the other side claimed to be,
+// where its certificate was refused.
+func Explain(err error) error {
+	var refused *tls.CertificateVerificationError
+	if !errors.As(err, &refused) || len(refused.UnverifiedCertificates) == 0 {
+		return err
+	}
+	cluster, node, nerr := nodeOf(refused.UnverifiedCertificates[0])
+	if nerr != nil {
+		return fmt.Errorf("%w: %w", nerr, err)
+	}
+	return fmt.Errorf("%w: it shows a certificate of node %s of cluster %s: %w", ErrPeer, node, cluster, err)
+}
+
 // admit looks at who a client is whose chain and dates hold already.
 func (id *Identity) admit(cs tls.ConnectionState) error {
 	if len(cs.PeerCertificates) == 0 {

@@ -1,7 +1,6 @@
 package trust
 
 import (
-	"bytes"
 	"crypto/hkdf"
 	"crypto/sha256"
 	"encoding/base64"
@@ -11,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+	"unique"
 )
 
 // ErrToken: the text is no token.
@@ -29,8 +29,21 @@ const (
 // kindBytes are the kinds as tokens hold them.
 var kindBytes = map[Kind]byte{Join: 'j', Admin: 'a', Expect: 'e'}
 
-// Secret is what makes a token worth something. It never prints itself.
-type Secret [32]byte
+// Secret is 32 bytes that never print themselves, not even as an unexported
+// field of something else, where fmt asks no method: there it sees a pointer.
+// Equal secrets are ==.
+type Secret struct{ p unique.Handle[[32]byte] }
+
+func newSecret(b []byte) Secret { return Secret{unique.Make([32]byte(b))} }
+
+// reveal gives the bytes.
+func (s Secret) reveal() []byte {
+	if s == (Secret{}) {
+		return make([]byte, 32)
+	}
+	b := s.p.Value()
+	return b[:]
+}
 
 const hidden = "(hidden)"
 
@@ -58,19 +71,22 @@ const (
 // NewExpectToken makes a secret for nodes that are to form a cluster. It needs
 // no cluster.
 func NewExpectToken() Token {
-	t := Token{Kind: Expect, Secret: Secret(randomBytes(32))}
+	t := Token{Kind: Expect, Secret: newSecret(randomBytes(32))}
 	t.ID = t.expectID()
 	return t
 }
 
 func (t Token) expectID() string {
-	id := sha256.Sum256(append([]byte("penstock expect\x00"), t.Secret[:]...))
+	id := sha256.Sum256(append([]byte("penstock expect\x00"), t.Secret.reveal()...))
 	return hex.EncodeToString(id[:4])
 }
 
 // Reveal is the text of the token, for the one who is to have it: "pst1." and
 // base64url of the kind, what it names, the secret and a checksum.
 func (t Token) Reveal() string {
+	if t.Kind == "" {
+		return ""
+	}
 	b := []byte{kindBytes[t.Kind]}
 	if t.Kind != Expect {
 		id, _ := hex.DecodeString(t.ID)
@@ -79,7 +95,7 @@ func (t Token) Reveal() string {
 		b = append(b, t.CADigest[:]...)
 		b = append(b, id...)
 	}
-	return tokenHead + base64.RawURLEncoding.EncodeToString(appendSum(append(b, t.Secret[:]...)))
+	return tokenHead + base64.RawURLEncoding.EncodeToString(appendSum(append(b, t.Secret.reveal()...)))
 }
 
 // ParseToken reads the text of a token; spaces around it do not matter. Its
@@ -135,10 +151,10 @@ func parseToken(raw []byte) (t Token, err error) {
 			return Token{}, fmt.Errorf("%w: %w", ErrToken, err)
 		}
 	}
-	if len(rest) != len(t.Secret) {
+	if len(rest) != 32 {
 		return Token{}, fmt.Errorf("%w: a %s token with a secret of %d bytes", ErrToken, t.Kind, len(rest))
 	}
-	t.Secret = Secret(bytes.Clone(rest))
+	t.Secret = newSecret(rest)
 	if t.Kind == Expect {
 		t.ID = t.expectID()
 	}
@@ -148,7 +164,7 @@ func parseToken(raw []byte) (t Token, err error) {
 // ProofKey is what knowledge of a Join or Expect token is proven with: Prove
 // and Check.
 func (t Token) ProofKey() []byte {
-	key, err := hkdf.Key(sha256.New, t.Secret[:], nil, "penstock proof\x00"+string(t.Kind)+"\x00"+t.ClusterID, sha256.Size)
+	key, err := hkdf.Key(sha256.New, t.Secret.reveal(), nil, "penstock proof\x00"+string(t.Kind)+"\x00"+t.ClusterID, sha256.Size)
 	if err != nil {
 		panic(err) // only of lengths that are constant here
 	}

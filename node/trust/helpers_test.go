@@ -1,0 +1,99 @@
+package trust
+
+import (
+	"crypto/tls"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// must gives the value, or ends the test.
+func must[T any](v T, err error) func(t *testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func newCA(t *testing.T, clusterID string) *CA {
+	t.Helper()
+	return must(NewCA(clusterID, time.Now()))(t)
+}
+
+func newRing(t *testing.T) *Keyring {
+	t.Helper()
+	return must(NewKeyring())(t)
+}
+
+// join makes a node of the CA's cluster, whose certificate was issued then.
+func join(t *testing.T, ca *CA, name string, then time.Time) *Identity {
+	t.Helper()
+	id := must(NewIdentity(name))(t)
+	return must(id.Join(ca.ClusterID(), issue(t, ca, id, then), ca.Bundle(), newRing(t)))(t)
+}
+
+// issue signs what the node asks for.
+func issue(t *testing.T, ca *CA, id *Identity, then time.Time) []byte {
+	t.Helper()
+	r := must(CheckRequest(must(id.Request())(t)))(t)
+	return must(ca.Issue(r.Public, r.NodeID, r.Name, then))(t)
+}
+
+func always(id *Identity) func() *Identity { return func() *Identity { return id } }
+
+// end is one side of a connection after its handshake and one byte from the server.
+type end struct {
+	cs  tls.ConnectionState
+	err error
+}
+
+// meet connects the two sides over TCP. In TLS 1.3 a client learns only by
+// reading that its certificate was refused, so each side says one byte.
+func meet(t *testing.T, server, client *tls.Config) (s, c end) {
+	t.Helper()
+	a, b := wire(t)
+	srv, cli := tls.Server(a, server), tls.Client(b, client)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s = greet(srv)
+	}()
+	c = greet(cli)
+	<-done
+	return s, c
+}
+
+// greet does the handshake, and says and hears one byte.
+func greet(conn *tls.Conn) (e end) {
+	defer conn.Close()
+	if e.err = conn.Handshake(); e.err != nil {
+		return e
+	}
+	e.cs = conn.ConnectionState()
+	if _, e.err = conn.Write([]byte{1}); e.err == nil {
+		_, e.err = io.ReadFull(conn, make([]byte, 1))
+	}
+	return e
+}
+
+// wire gives the two ends of a TCP connection that ends by itself.
+func wire(t *testing.T) (accepted, dialed net.Conn) {
+	t.Helper()
+	ln := must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	defer ln.Close()
+	dialed = must(net.Dial("tcp", ln.Addr().String()))(t)
+	accepted = must(ln.Accept())(t)
+	for _, c := range []net.Conn{accepted, dialed} {
+		c.SetDeadline(time.Now().Add(20 * time.Second))
+		t.Cleanup(func() { c.Close() })
+	}
+	return accepted, dialed
+}
