@@ -99,6 +99,21 @@ func (c Config) withDefaults() Config {
 	if c.Bind == "" {
 		c.Bind = "127.0.0.1"
 	}
+	if c.Voters == 0 {
+		c.Voters = 5
+	}
+	if c.DeadVoterAfter == 0 {
+		c.DeadVoterAfter = time.Minute
+	}
+	if c.ForgetAfter == 0 {
+		c.ForgetAfter = 72 * time.Hour
+	}
+	if c.Zone == "" {
+		c.Zone = c.Tags["zone"]
+	}
+	if c.Announce == nil {
+		c.Announce = func(string) {}
+	}
 	if c.AccessLog == "" {
 		c.AccessLog = AccessOff
 	}
@@ -122,18 +137,26 @@ func (c Config) Validate() []string {
 	if _, err := netip.ParseAddr(c.Bind); err != nil {
 		fault("--bind %s: want an IP address", c.Bind)
 	}
-	for _, a := range []struct{ flag, address string }{{"--cluster", c.Cluster}, {"--http", c.HTTP}} {
+	addresses := []struct{ flag, address string }{{"--cluster", c.Cluster}, {"--http", c.HTTP}}
+	if !c.Dev {
+		addresses = append(addresses, struct{ flag, address string }{"--gossip", c.Gossip})
+	}
+	for _, a := range addresses {
 		at, err := netip.ParseAddrPort(a.address)
 		switch {
 		case err != nil:
 			fault("%s %s: want IP:port, such as 127.0.0.1:7947", a.flag, a.address)
 		case c.Dev && !at.Addr().IsLoopback():
 			fault("%s %s: with --dev there is no TLS and no token, so only a loopback address will do", a.flag, a.address)
+		case a.flag == "--http":
+			if why := c.checkHTTP(at); why != "" {
+				fault("%s", why)
+			}
+		case !c.Dev && at.Addr().IsUnspecified() && c.Advertise == "":
+			fault("%s %s: bound to all addresses, so say with --advertise which one others reach this node at", a.flag, a.address)
 		}
 	}
-	if !c.Dev && c.DataDir == "" {
-		fault("--data-dir: is required")
-	}
+	faults = append(faults, c.checkCluster()...)
 	if c.DrainWait < 0 {
 		fault("--drain-wait %v: want 0s or more", c.DrainWait)
 	}
@@ -151,6 +174,34 @@ func (c Config) Validate() []string {
 	}
 	if c.AccessLog != AccessOff && c.AccessLog != AccessClosed && c.AccessLog != AccessAll {
 		fault("--access-log %s: want off, closed or all", c.AccessLog)
+	}
+	return faults
+}
+
+// checkCluster lists what is wrong with how the node is to find its cluster.
+func (c Config) checkCluster() []string {
+	var faults []string
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+	if c.Dev {
+		if c.Init || c.Expect != 0 || len(c.Join) > 0 || c.Token != "" {
+			fault("--dev is one node by itself: leave out --init, --expect, --join and --token")
+		}
+		return faults
+	}
+	if c.DataDir == "" {
+		fault("--data-dir: is required")
+	}
+	if c.Init && (c.Expect != 0 || len(c.Join) > 0) {
+		fault("--init starts a new cluster: leave out --expect and --join")
+	}
+	if c.Expect != 0 && c.Token == "" {
+		fault("--expect wants the same --token at all nodes: `penstock token new` makes one")
+	}
+	if c.Voters < 1 || c.Voters > 99 {
+		fault("--voters %d: want 1 to 99", c.Voters)
+	}
+	if c.DeadVoterAfter < 0 || c.ForgetAfter < 0 {
+		fault("--dead-voter-after %v, --forget-after %v: want more than 0s", c.DeadVoterAfter, c.ForgetAfter)
 	}
 	return faults
 }

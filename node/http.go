@@ -1,9 +1,12 @@
 package node
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
+	"mime"
 	"net"
 	"net/http"
 	"net/http/pprof"
@@ -14,30 +17,26 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"penstock/node/admin"
+	"penstock/routing/resource"
 )
 
-// newHTTP makes the server of /healthz, /readyz, /metrics and /v1. It only
-// tells; it changes nothing.
+// newHTTP makes the server of /healthz, /readyz, /metrics and /v1.
 func newHTTP(n *Node) *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if why := n.state.notReady(); why != "" {
-			http.Error(w, why, http.StatusServiceUnavailable)
-			return
-		}
-		_, _ = w.Write([]byte("ready\n"))
-	})
+	mux.HandleFunc("GET /readyz", n.serveReady)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(n.metrics, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(n.log.Handler(), slog.LevelWarn),
 		// Scrapes that overlap would only make one another slower.
 		MaxRequestsInFlight: 4,
 	}))
-	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { reply(w, n.status(), nil) })
-	mux.HandleFunc("GET /v1/members", func(w http.ResponseWriter, _ *http.Request) { reply(w, n.members(), nil) })
-	mux.HandleFunc("GET /v1/version", func(w http.ResponseWriter, _ *http.Request) { reply(w, n.version(), nil) })
-	mux.HandleFunc("GET /v1/{kind}", n.serveResources)
-	mux.HandleFunc("GET /v1/{kind}/{name}", n.serveResources)
+	mux.HandleFunc("GET /v1/status", serveV1(n, admin.MethodStatus, nothing, whole[admin.Status]))
+	mux.HandleFunc("GET /v1/members", serveV1(n, admin.MethodMembers, nothing, whole[admin.Members]))
+	mux.HandleFunc("GET /v1/version", serveV1(n, admin.MethodVersion, nothing, whole[admin.Version]))
+	mux.HandleFunc("GET /v1/{kind}", serveV1(n, admin.MethodGet, getRequest, documents))
+	mux.HandleFunc("GET /v1/{kind}/{name}", serveV1(n, admin.MethodGet, getRequest, document))
+	mux.HandleFunc("PUT /v1/{kind}/{name}", serveV1(n, admin.MethodApply, n.putRequest, whole[admin.ApplyResult]))
+	mux.HandleFunc("DELETE /v1/{kind}/{name}", serveV1(n, admin.MethodDelete, deleteRequest, whole[admin.DeleteResult]))
 	if n.cfg.Pprof {
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 		mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
@@ -52,12 +51,27 @@ func newHTTP(n *Node) *http.Server {
 	return &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       10 * time.Second,
+		ReadTimeout:       30 * time.Second,
 		WriteTimeout:      2 * time.Minute, // profiles take their time
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(n.log.Handler(), slog.LevelDebug),
 	}
+}
+
+// serveReady tells whether the node should get traffic. One that is cut off
+// from its cluster should: it serves what it knows, and says so.
+func (n *Node) serveReady(w http.ResponseWriter, _ *http.Request) {
+	if why := n.notReady(); why != "" {
+		http.Error(w, why, http.StatusServiceUnavailable)
+		return
+	}
+	text := "ready\n"
+	if why := n.alone(); why != "" {
+		w.Header().Set("Warning", `199 penstock "`+strings.ReplaceAll(why, `"`, "'")+`"`)
+		text += "warning: " + why + "\n"
+	}
+	_, _ = w.Write([]byte(text))
 }
 
 // loopbackOnly refuses requests for other hosts than this one. A page in a
@@ -79,22 +93,131 @@ func loopbackOnly(h http.Handler) http.Handler {
 	})
 }
 
-// serveResources tells the resources of a kind, or one of them.
-func (n *Node) serveResources(w http.ResponseWriter, r *http.Request) {
-	result, err := n.catalog.Get(r.PathValue("kind"), r.PathValue("name"))
-	if err != nil {
-		reply(w, nil, err)
-		return
+// serveV1 answers by asking the node what a command would ask, in the name of
+// whoever's token the request has. So what a caller may do, and which node it
+// is passed on to, is decided in one place.
+func serveV1[Resp any](n *Node, method string, request func(*http.Request) (any, error), show func(*Resp) any) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), v1Timeout)
+		defer cancel()
+		p, err := n.bearer(ctx, r)
+		if err != nil {
+			reply(w, nil, err)
+			return
+		}
+		req, err := request(r)
+		if err != nil {
+			reply(w, nil, err)
+			return
+		}
+		near, far := net.Pipe()
+		go n.admin.ServeConn(far, p)
+		c, err := admin.Connect(ctx, "this node", near)
+		if err != nil {
+			reply(w, nil, err)
+			return
+		}
+		defer c.Close()
+		resp, err := admin.Call[Resp](ctx, c, method, req)
+		if err != nil {
+			reply(w, nil, err)
+			return
+		}
+		reply(w, show(resp), nil)
 	}
-	raw := make([]json.RawMessage, len(result.Documents))
-	for i, d := range result.Documents {
+}
+
+// v1Timeout bounds a request.
+const v1Timeout = 30 * time.Second
+
+// bearer is who asks: with --dev whoever reaches the loopback address, else
+// whoever has the token in the Authorization header (RFC 6750), which must
+// not travel in the clear.
+func (n *Node) bearer(ctx context.Context, r *http.Request) (admin.Principal, error) {
+	if n.cfg.Dev {
+		return admin.Principal{Name: "dev", Role: admin.RoleAdmin, From: r.RemoteAddr}, nil
+	}
+	if r.TLS == nil {
+		if at, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || !at.Addr().Unmap().IsLoopback() {
+			return admin.Principal{}, admin.Errorf(admin.Forbidden, "/v1 wants TLS, except from this machine: see --http-cert")
+		}
+	}
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") || token == "" {
+		return admin.Principal{}, admin.Errorf(admin.Unauthenticated, "/v1 wants a token: Authorization: Bearer pst1...")
+	}
+	p, err := n.authenticate(ctx, strings.TrimSpace(token))
+	p.From = r.RemoteAddr
+	return p, err
+}
+
+func nothing(*http.Request) (any, error) { return admin.Empty{}, nil }
+
+func whole[T any](v *T) any { return v }
+
+func getRequest(r *http.Request) (any, error) {
+	if _, err := resource.FindKind(Kinds(), r.PathValue("kind")); err != nil {
+		return nil, admin.Errorf(admin.NotFound, "%v", err)
+	}
+	return admin.GetRequest{Kind: r.PathValue("kind"), Name: r.PathValue("name"), Stale: r.URL.Query().Has("stale")}, nil
+}
+
+func deleteRequest(r *http.Request) (any, error) {
+	return admin.DeleteRequest{Kind: r.PathValue("kind"), Name: r.PathValue("name")}, nil
+}
+
+// maxBody bounds what PUT takes, in bytes.
+const maxBody = 8 << 20
+
+// putRequest reads one resource, whose kind and name must be those of the
+// path. Its media type must be given, and none that a form could have: so a
+// page in a browser cannot send one without being asked first (CORS).
+func (n *Node) putRequest(r *http.Request) (any, error) {
+	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || media != "application/json" && media != "application/yaml" {
+		return nil, admin.Errorf(admin.Invalid, "want Content-Type: application/json or application/yaml")
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > maxBody {
+		return nil, admin.Errorf(admin.TooLarge, "more than %d bytes", maxBody)
+	}
+	objects, faults := resource.Decode("", body, Kinds())
+	if len(faults) > 0 {
+		return nil, admin.Errorf(admin.Invalid, "%v", faults)
+	}
+	kind, err := resource.FindKind(Kinds(), r.PathValue("kind"))
+	if err != nil {
+		return nil, admin.Errorf(admin.NotFound, "%v", err)
+	}
+	if len(objects) != 1 || objects[0].Kind != kind.Name || objects[0].Name != r.PathValue("name") {
+		return nil, admin.Errorf(admin.Invalid, "want one %s with the name %q", kind.Name, r.PathValue("name"))
+	}
+	return admin.ApplyRequest{
+		Documents: [][]byte{resource.EncodeWithSecrets(objects[0])}, DryRun: r.URL.Query().Has("dryRun"),
+	}, nil
+}
+
+// documents shows a list of resources, document the only one.
+func documents(g *admin.GetResult) any {
+	raw := make([]json.RawMessage, len(g.Documents))
+	for i, d := range g.Documents {
 		raw[i] = d.Data
 	}
-	if r.PathValue("name") != "" {
-		reply(w, raw[0], nil)
-		return
-	}
-	reply(w, raw, nil)
+	return raw
+}
+
+func document(g *admin.GetResult) any { return json.RawMessage(g.Documents[0].Data) }
+
+// statuses are the HTTP statuses of refusals.
+var statuses = map[admin.Code]int{
+	admin.Invalid: http.StatusBadRequest, admin.NotFound: http.StatusNotFound, admin.Refused: http.StatusConflict,
+	admin.TooLarge: http.StatusRequestEntityTooLarge, admin.Busy: http.StatusTooManyRequests,
+	admin.Deadline: http.StatusGatewayTimeout, admin.UnknownOutcome: http.StatusGatewayTimeout,
+	admin.Forbidden: http.StatusForbidden, admin.Unauthenticated: http.StatusUnauthorized,
+	admin.NoLeader: http.StatusServiceUnavailable, admin.Unavailable: http.StatusServiceUnavailable,
 }
 
 // reply writes an answer, or a refusal, as JSON.
@@ -102,12 +225,22 @@ func reply(w http.ResponseWriter, answer any, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	if err != nil {
-		answer = map[string]string{"error": err.Error()}
 		status := http.StatusInternalServerError
+		refusal := map[string]any{"error": err.Error()}
 		var e *admin.Error
-		if errors.As(err, &e) && (e.Code == admin.NotFound || e.Code == admin.Invalid) {
-			status = http.StatusNotFound
+		if errors.As(err, &e) {
+			if s, ok := statuses[e.Code]; ok {
+				status = s
+			}
+			refusal["code"] = e.Code
+			if len(e.Faults) > 0 {
+				refusal["faults"] = e.Faults
+			}
 		}
+		if status == http.StatusUnauthorized {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+		}
+		answer = refusal
 		w.WriteHeader(status)
 	}
 	enc := json.NewEncoder(w)

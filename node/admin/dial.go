@@ -51,6 +51,17 @@ func (d DialConfig) Dial(ctx context.Context, addr string) (*Client, error) {
 	return c, nil
 }
 
+// Connect makes a client of a connection that somebody else has made, such as
+// one end of a pipe whose other end a Server in this process serves. It closes
+// the connection where that fails. addr is for messages.
+func Connect(ctx context.Context, addr string, conn net.Conn) (*Client, error) {
+	if err := greet(ctx, conn); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("%w at %s: %w", ErrUnreachable, addr, err)
+	}
+	return newClient(addr, conn), nil
+}
+
 // greet exchanges preambles.
 func greet(ctx context.Context, conn net.Conn) error {
 	if t, ok := ctx.Deadline(); ok {
@@ -79,6 +90,8 @@ func (d DialConfig) explain(addr string, err error) error {
 	var record tls.RecordHeaderError
 	var network *net.OpError
 	switch {
+	case errors.As(err, &network) && network.Op == "remote error": // an alert
+		return fmt.Errorf("%w: the node at %s refuses this side's TLS: %w", ErrUnreachable, addr, err)
 	case errors.Is(err, ErrWantsTLS):
 		return fmt.Errorf("%w: %w at %s: this node wants a token: --token or PENSTOCK_TOKEN, or its own socket", ErrUnreachable, err, addr)
 	case errors.Is(err, ErrPreamble):
@@ -93,7 +106,7 @@ func (d DialConfig) explain(addr string, err error) error {
 	case d.Token != "":
 		return fmt.Errorf("%w: the node at %s is not of the cluster that issued this token: %w: %w", ErrUnreachable, addr, ErrForeign, err)
 	default:
-		return fmt.Errorf("%w: the node at %s is not of this cluster: %w: %w", ErrUnreachable, addr, ErrForeign, err)
+		return fmt.Errorf("%w: what answers at %s is not the node that was wanted: %w: %w", ErrUnreachable, addr, ErrForeign, err)
 	}
 	return fmt.Errorf("%w at %s: %w", ErrUnreachable, addr, err)
 }

@@ -1,0 +1,86 @@
+package node
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// /v1 changes what commands change, and is refused as they are.
+func TestV1ChangesResources(t *testing.T) {
+	n := startNode(t, oneService(newBackend(t, "b")))
+	call := func(method, path, media, body string) (int, string) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), method, "http://"+n.HTTPAddr()+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if media != "" {
+			req.Header.Set("Content-Type", media)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(text)
+	}
+	const more = `{"kind":"Service","name":"more","spec":{"endpoints":[{"address":"127.0.0.1:9"}]}}`
+	for _, c := range []struct {
+		name, method, path, media, body string
+		status                          int
+		says                            string
+	}{
+		{"a form's media type", "PUT", "/v1/services/more", "text/plain", more, 400, "Content-Type"},
+		{"another name", "PUT", "/v1/services/other", "application/json", more, 400, "other"},
+		{"no kind", "PUT", "/v1/nonsense/more", "application/json", more, 404, "nonsense"},
+		{"not a document", "PUT", "/v1/services/more", "application/json", "{", 400, "error"},
+		{"faults", "PUT", "/v1/services/more", "application/json", strings.Replace(more, "127.0.0.1:9", "x", 1), 400, "endpoints[0].address"},
+		{"a dry run", "PUT", "/v1/services/more?dryRun", "application/json", more, 200, `"created"`},
+		{"not there yet", "GET", "/v1/services/more", "", "", 404, "more"},
+		{"a new one", "PUT", "/v1/services/more", "application/json", more, 200, `"created"`},
+		{"the same again, as YAML", "PUT", "/v1/service/more", "application/yaml", more, 200, `"unchanged"`},
+		{"what is there", "GET", "/v1/Service/more", "", "", 200, "127.0.0.1:9"},
+		{"deleting what is in use", "DELETE", "/v1/services/apps", "", "", 409, "Listener/edge"},
+		{"deleting", "DELETE", "/v1/services/more", "", "", 200, `"more"`},
+		{"twice", "DELETE", "/v1/services/more", "", "", 404, "more"},
+		{"a method that is none", "POST", "/v1/services/more", "application/json", more, 405, ""},
+	} {
+		if status, text := call(c.method, c.path, c.media, c.body); status != c.status || !strings.Contains(text, c.says) {
+			t.Errorf("%s: %d %s, want %d with %q", c.name, status, text, c.status, c.says)
+		}
+	}
+}
+
+func TestHTTPSettingsKeepOthersOut(t *testing.T) {
+	base := Config{Cluster: "127.0.0.1:1", HTTP: "127.0.0.1:2", Gossip: "127.0.0.1:3", DataDir: "d"}
+	for _, c := range []struct {
+		name   string
+		change func(*Config)
+		says   string // "": nothing is wrong
+	}{
+		{"loopback", func(*Config) {}, ""},
+		{"others in the clear", func(c *Config) { c.HTTP = "10.0.0.1:2" }, "--http-insecure"},
+		{"others in the clear, meant", func(c *Config) { c.HTTP, c.HTTPInsecure = "10.0.0.1:2", true }, ""},
+		{"others by TLS", func(c *Config) { c.HTTP, c.HTTPCert, c.HTTPKey = "10.0.0.1:2", "c", "k" }, ""},
+		{"half of TLS", func(c *Config) { c.HTTPCert = "c" }, "give both"},
+		{"all addresses", func(c *Config) { c.Cluster = "0.0.0.0:1" }, "--advertise"},
+		{"no gossip", func(c *Config) { c.Gossip = "" }, "--gossip"},
+		{"init and join", func(c *Config) { c.Init, c.Join = true, []string{"x:1"} }, "--init"},
+		{"expect without token", func(c *Config) { c.Expect = 3 }, "token"},
+		{"dev and init", func(c *Config) { c.Dev, c.Init = true, true }, "--dev"},
+		{"no folder", func(c *Config) { c.DataDir = "" }, "--data-dir"},
+	} {
+		cfg := base
+		c.change(&cfg)
+		faults := strings.Join(cfg.Validate(), "; ")
+		if (faults == "") != (c.says == "") || !strings.Contains(faults, c.says) {
+			t.Errorf("%s: %q, want %q in it", c.name, faults, c.says)
+		}
+	}
+}
