@@ -82,9 +82,9 @@ func (r *TokenRevokeRequest) Summary() string {
 	return fmt.Sprintf("token %q", r.Token)
 }
 
-// Summary tells how far the upload is.
+// Summary tells the size; the last part is audited for all.
 func (r *UploadRequest) Summary() string {
-	return fmt.Sprintf("bytes %d to %d, last %v", r.Offset, r.Offset+int64(len(r.Data)), r.Last)
+	return fmt.Sprintf("a snapshot of %d bytes", r.Offset+int64(len(r.Data)))
 }
 
 // Summary names the secret.

@@ -19,6 +19,9 @@ type Client struct {
 	conn net.Conn
 
 	self Principal // whom the node took the token for
+	// another, if there, connects to the same node for a stream alone; set by
+	// the pool before anyone else has the client.
+	another func(context.Context) (*Client, error)
 
 	out     chan frame    // requests on their way to the writer
 	cancels chan uint64   // of requests given up
@@ -244,36 +247,42 @@ func newEnvelope(ctx context.Context, method string, req any) (*envelope, error)
 	return &envelope{Method: method, Timeout: left(ctx), Params: params, OnBehalf: behalf(ctx)}, nil
 }
 
-// once makes a call with one answer.
-func (c *Client) once(ctx context.Context, e *envelope) (frame, error) {
+// once makes a call with one answer; sent tells whether the node may have it.
+func (c *Client) once(ctx context.Context, e *envelope) (f frame, sent bool, err error) {
 	id, cl, err := c.start(ctx, e)
 	if err != nil {
-		return frame{}, err
+		return frame{}, false, err
 	}
-	f, err := c.next(ctx, cl)
+	f, err = c.next(ctx, cl)
 	c.finish(id, cl, ctx.Err() == nil)
-	return f, err
+	return f, true, err
 }
 
-// many makes a call with a stream of answers.
-func (c *Client) many(ctx context.Context, e *envelope, each func(frame) error) error {
+// many makes a call with a stream of answers; sent is as once's.
+func (c *Client) many(ctx context.Context, e *envelope, each func(frame) error) (sent bool, err error) {
+	if c.another != nil {
+		if c, err = c.another(ctx); err != nil {
+			return false, err
+		}
+		defer c.Close()
+	}
 	id, cl, err := c.start(ctx, e)
 	if err != nil {
-		return err
+		return false, err
 	}
 	done := false
 	defer func() { c.finish(id, cl, done) }()
 	for {
 		f, err := c.next(ctx, cl)
 		if err != nil {
-			return err
+			return true, err
 		}
 		if f.kind == frameResult {
 			done = true
-			return nil
+			return true, nil
 		}
 		if err := each(f); err != nil {
-			return err
+			return true, err
 		}
 	}
 }
@@ -284,7 +293,7 @@ func Call[Resp any](ctx context.Context, c *Client, method string, req any) (*Re
 	if err != nil {
 		return nil, err
 	}
-	f, err := c.once(ctx, e)
+	f, _, err := c.once(ctx, e)
 	if err != nil {
 		return nil, err
 	}
@@ -302,11 +311,12 @@ func Stream[Item any](ctx context.Context, c *Client, method string, req any, ea
 	if err != nil {
 		return err
 	}
-	return c.many(ctx, e, func(f frame) error {
+	_, err = c.many(ctx, e, func(f frame) error {
 		item := new(Item)
 		if err := decode(f.body, item); err != nil {
 			return fmt.Errorf("%s: %w: %w", method, ErrFrame, err)
 		}
 		return each(item)
 	})
+	return err
 }

@@ -71,7 +71,7 @@ var (
 	ErrLost = errors.New("connection lost before the answer")
 	// ErrForeign is wrapped beside it where the node is not of the cluster
 	// that the caller trusts.
-	ErrForeign = errors.New("a node of another cluster")
+	ErrForeign = errors.New("not trusted")
 	// ErrWantsTLS is wrapped beside it where a plain caller met a node that
 	// speaks TLS.
 	ErrWantsTLS = errors.New("the node speaks TLS")

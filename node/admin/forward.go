@@ -33,24 +33,32 @@ func Pass(ctx context.Context, c *Client) error {
 	if r == nil {
 		return errors.New("admin: nothing to pass on outside of a handler")
 	}
-	var result []byte
-	var err error
+	e, err := onward(ctx, r.method, r.params)
+	if err != nil {
+		return err
+	}
+	var sent bool
+	var f frame
 	if r.stream {
-		err = c.ForwardStream(ctx, r.method, r.params, func(item []byte) error { return r.send(raw(item)) })
+		sent, err = c.many(ctx, e, func(f frame) error { return r.send(raw(f.body)) })
+		f.body = nothing
 	} else {
-		result, err = c.Forward(ctx, r.method, r.params)
+		f, sent, err = c.once(ctx, e)
 	}
 	var refusal *Error
 	switch {
 	case err == nil:
-		return &passedOn{result: result}
+		return &passedOn{result: f.body}
 	case errors.As(err, &refusal):
 		return err
-	case r.changes && (errors.Is(err, ErrLost) || ctx.Err() != nil):
+	case r.changes && sent:
 		return Errorf(UnknownOutcome, "the node that was to decide did not answer: the change may have been made; the same request may be sent again")
 	}
 	return err
 }
+
+// nothing is the result of a stream.
+var nothing = []byte{0xc0}
 
 // Forward makes a request of encoded parameters for the caller whose request
 // ctx belongs to, and returns the encoded answer. It leaves the node between
@@ -60,7 +68,7 @@ func (c *Client) Forward(ctx context.Context, method string, params []byte) ([]b
 	if err != nil {
 		return nil, err
 	}
-	f, err := c.once(ctx, e)
+	f, _, err := c.once(ctx, e)
 	return f.body, err
 }
 
@@ -70,7 +78,8 @@ func (c *Client) ForwardStream(ctx context.Context, method string, params []byte
 	if err != nil {
 		return err
 	}
-	return c.many(ctx, e, func(f frame) error { return each(f.body) })
+	_, err = c.many(ctx, e, func(f frame) error { return each(f.body) })
+	return err
 }
 
 // onward makes the envelope of a request that is passed on.

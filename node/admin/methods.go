@@ -59,6 +59,9 @@ func decodeParams(ctx context.Context, method string, params []byte, req any) er
 		if s, ok := req.(summarizer); ok {
 			r.summary = s.Summary()
 		}
+		if u, ok := req.(*UploadRequest); ok {
+			r.partial = !u.Last
+		}
 	}
 	return nil
 }

@@ -13,12 +13,13 @@ type PoolConfig struct {
 	Dial func(ctx context.Context, id string) (*Client, error)
 
 	DialTimeout time.Duration // 2s
-	Idle        time.Duration // without a call, after which a connection is closed: 4m, less than servers wait
+	Idle        time.Duration // without a call, after which a connection is closed: 2m, less than servers wait
 	Backoff     time.Duration // after a dial that failed, doubled after each: 100ms
 	MaxBackoff  time.Duration // 2s
 }
 
-// Pool keeps one connection to each node, shared by all who call it.
+// Pool keeps one connection to each node, shared by all who call it. Streams
+// get one each: a slow reader of one must not hold up what others asked.
 type Pool struct {
 	cfg  PoolConfig
 	ctx  context.Context // ends with the pool
@@ -48,7 +49,7 @@ func NewPool(cfg PoolConfig) *Pool {
 		}
 	}
 	wait(&cfg.DialTimeout, 2*time.Second)
-	wait(&cfg.Idle, 4*time.Minute)
+	wait(&cfg.Idle, 2*time.Minute)
 	wait(&cfg.Backoff, 100*time.Millisecond)
 	wait(&cfg.MaxBackoff, 2*time.Second)
 	p := &Pool{cfg: cfg, peers: map[string]*peer{}}
@@ -120,6 +121,13 @@ func (p *Pool) dial(id string, e *peer) {
 	}
 	e.client, e.err = client, err
 	if err == nil {
+		if client != nil {
+			client.another = func(ctx context.Context) (*Client, error) {
+				ctx, cancel := context.WithTimeout(ctx, p.cfg.DialTimeout)
+				defer cancel()
+				return p.cfg.Dial(ctx, id)
+			}
+		}
 		e.backoff, e.retry = 0, time.Time{}
 		return
 	}
@@ -140,11 +148,14 @@ func ended(c *Client) bool {
 // calls in flight on it fail, and the next Get dials at once.
 func (p *Pool) Drop(id string) {
 	p.mu.Lock()
-	e := p.peers[id]
+	var client *Client
+	if e := p.peers[id]; e != nil {
+		client = e.client
+	}
 	delete(p.peers, id)
 	p.mu.Unlock()
-	if e != nil && e.client != nil {
-		e.client.Close()
+	if client != nil {
+		client.Close()
 	}
 }
 

@@ -50,6 +50,7 @@ type request struct {
 	send    func(item any) error
 
 	summary string // written by the handler, read after it
+	partial bool   // one part of what is audited as a whole; as summary
 }
 
 type (

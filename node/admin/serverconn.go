@@ -25,8 +25,7 @@ type serverConn struct {
 	peer   string     // its address
 	source netip.Addr // of its address
 	tls    *tls.ConnectionState
-	ctx    context.Context // ends with the connection
-	cancel context.CancelFunc
+	ctx    context.Context // ends with the connection; made by serve
 
 	write sync.Mutex // held while a frame goes out
 
@@ -42,7 +41,6 @@ func newServerConn(s *Server, conn net.Conn, p Principal) *serverConn {
 		s: s, conn: conn, principal: p, running: map[uint64]context.CancelFunc{},
 		peer: conn.RemoteAddr().String(), source: port.Source(conn.RemoteAddr()), tls: tlsState(conn),
 	}
-	c.ctx, c.cancel = context.WithCancel(s.ctx)
 	return c
 }
 
@@ -65,7 +63,9 @@ const (
 // serve reads requests until the connection ends.
 func (c *serverConn) serve() error {
 	defer c.conn.Close()
-	defer c.cancel()
+	var cancel context.CancelFunc
+	c.ctx, cancel = context.WithCancel(c.s.ctx)
+	defer cancel()
 	cfg := &c.s.cfg
 	_ = c.conn.SetDeadline(time.Now().Add(cfg.FirstTimeout))
 	var p [preambleSize]byte
@@ -123,14 +123,15 @@ func (c *serverConn) inFlight() int {
 func (c *serverConn) readRequest(r io.Reader) error {
 	charged := 0
 	size, elements := c.s.cfg.MaxFrame, c.s.cfg.MaxElements
-	if c.who().Role == RoleNone {
+	role := c.who().Role
+	if role == RoleNone {
 		size, elements = min(size, strangerFrame), min(elements, strangerElements)
 	}
 	f, err := readFrame(r, frameLimits{
 		bytes:    size,
 		elements: elements,
 		charge: func(n int) bool {
-			if !c.s.memory.TryAcquire(int64(n)) {
+			if !c.charge(int64(n), role) {
 				return false
 			}
 			charged += n
@@ -167,6 +168,20 @@ func (c *serverConn) readRequest(r io.Reader) error {
 	return nil
 }
 
+// charge takes memory for a request. On a node's connection travel the
+// requests of many: it waits, rather than to end them all.
+func (c *serverConn) charge(n int64, role Role) bool {
+	if c.s.memory.TryAcquire(n) {
+		return true
+	}
+	if role != RoleNode {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, c.s.cfg.FrameTimeout)
+	defer cancel()
+	return c.s.memory.Acquire(ctx, n) == nil
+}
+
 // refuse tells the caller why its frame ends the connection, where that can
 // help; the id 0 concerns all requests. Closing with bytes unread would reset
 // the connection and take the answer with it, so some of them are read away.
@@ -195,8 +210,11 @@ func (c *serverConn) startRequest(id uint64, e envelope, release func()) *Error 
 		return refusal
 	}
 	timeout, most := maxTimeout, c.s.cfg.MaxRequests
-	if c.who().Role == RoleNone {
+	switch c.who().Role {
+	case RoleNone:
 		timeout, most = strangerTimeout.Milliseconds(), min(most, strangerRequests)
+	case RoleNode:
+		most *= nodeRequests
 	}
 	if e.Timeout > 0 {
 		timeout = min(e.Timeout, timeout)
@@ -269,6 +287,10 @@ func (c *serverConn) forbid(format string, args ...any) *Error {
 	return Errorf(Forbidden, format, args...)
 }
 
+// nodeRequests is how many times the requests of others a node's connection
+// carries at once: it has those of all who asked that node.
+const nodeRequests = 32
+
 // maxTimeout bounds a request, whatever deadline its caller has: a day, in milliseconds.
 const maxTimeout = int64(24 * time.Hour / time.Millisecond)
 
@@ -291,7 +313,9 @@ func (c *serverConn) run(ctx context.Context, id uint64, h handler, r *request, 
 		_ = c.send(frameResult, id, passed.result)
 		return
 	}
-	c.s.audit(r, err, at)
+	if !r.partial {
+		c.s.audit(r, err, at)
+	}
 	if err != nil {
 		_ = c.sendError(id, asError(err))
 		return
