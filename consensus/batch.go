@@ -71,7 +71,8 @@ func packBatch(dst []byte, b *Batch) []byte {
 
 // DecodeBatch reads what EncodeBatch wrote. The values of the batch may share
 // the memory of data. What it allocates is bounded by the size of data times a
-// constant, and by maxBatch.
+// constant, and by maxBatch. Its errors are an ErrFormat or an ErrDamaged: they
+// are no refusals, since other builds may understand the batch and do it.
 func DecodeBatch(data []byte) (*Batch, error) {
 	if len(data) < 2 {
 		return nil, fmt.Errorf("batch: %w: %d bytes", ErrDamaged, len(data))
@@ -94,7 +95,7 @@ func DecodeBatch(data []byte) (*Batch, error) {
 		}
 	}
 	if len(packed) > maxPacked {
-		return nil, fmt.Errorf("batch: %w: %d bytes, the limit is %d", ErrTooLarge, len(packed), maxPacked)
+		return nil, fmt.Errorf("batch: %w: %d bytes, the limit is %d", ErrDamaged, len(packed), maxPacked)
 	}
 	b, err := unpackBatch(packed)
 	if err != nil {
@@ -109,7 +110,7 @@ func unpackBatch(packed []byte) (*Batch, error) {
 	b := &Batch{ID: u.id(), Note: u.note(Note{}), IfSequence: u.maybe(), Sequence: u.uint()}
 	n := u.array(5) // the least that an operation takes
 	if n > maxBatch/opOverhead {
-		return nil, fmt.Errorf("%w: %d operations, the limit is %d", ErrTooLarge, n, maxBatch/opOverhead)
+		return nil, fmt.Errorf("%w: %d operations, the limit is %d", ErrDamaged, n, maxBatch/opOverhead)
 	}
 	b.Ops = make([]Op, n)
 	kind := ""

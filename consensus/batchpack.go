@@ -90,7 +90,13 @@ func packNote(dst []byte, n Note) []byte {
 type unpacker struct {
 	b   []byte // what is left
 	err error
+	// texts that were read, so that equal ones share memory; nil: only what
+	// is like the one before does.
+	texts map[string]string
 }
+
+// maxTexts bounds unpacker.texts.
+const maxTexts = 4096
 
 func (u *unpacker) fail(format string, args ...any) {
 	if u.err == nil {
@@ -194,12 +200,21 @@ func (u *unpacker) text() []byte {
 	}
 }
 
-// like is the next text; the memory is that of the one before when they are equal.
+// like is the next text. Its memory is that of the one before, or of another
+// that was read, when they are equal.
 func (u *unpacker) like(before string) string {
-	if t := u.text(); string(t) != before {
-		return string(t)
+	t := u.text()
+	if string(t) == before {
+		return before
 	}
-	return before
+	if known, ok := u.texts[string(t)]; ok {
+		return known
+	}
+	s := string(t)
+	if u.texts != nil && len(u.texts) < maxTexts {
+		u.texts[s] = s
+	}
+	return s
 }
 
 // bytes reads bytes, in place, or nil.

@@ -40,10 +40,10 @@ func compress(dst, raw []byte) ([]byte, bool) {
 // where it is large enough.
 func expand(buf, compressed []byte, size uint64, limit int) ([]byte, error) {
 	if size > uint64(limit) {
-		return nil, fmt.Errorf("%w: %d bytes, the limit is %d", ErrTooLarge, size, limit)
+		return nil, fmt.Errorf("%w: %d bytes, the limit is %d", ErrDamaged, size, limit)
 	}
 	if size > uint64(len(compressed))*maxRatio {
-		return nil, fmt.Errorf("%w: %d bytes out of %d, the limit is %d times", ErrTooLarge, size, len(compressed), maxRatio)
+		return nil, fmt.Errorf("%w: %d bytes out of %d, the limit is %d times", ErrDamaged, size, len(compressed), maxRatio)
 	}
 	decoder, err := zstdDecoder()
 	if err != nil {

@@ -128,14 +128,22 @@ func (b *Batch) check(l Limits) error {
 	}
 	for i := range b.Ops {
 		op := &b.Ops[i]
-		for _, s := range [...]string{op.Kind, op.Name} {
-			if s == "" || len(s) > maxKey || strings.IndexByte(s, 0) >= 0 {
-				return fmt.Errorf("%w: kind %.80q, name %.80q", ErrKey, op.Kind, op.Name)
-			}
+		if err := op.check(len(op.Value), l); err != nil {
+			return err
 		}
-		if n := len(op.Kind) + len(op.Name) + len(op.Value); n > l.Entry {
-			return fmt.Errorf("%s/%s: %w: %d bytes, the limit is %d", op.Kind, op.Name, ErrTooLarge, n, l.Entry)
+	}
+	return nil
+}
+
+// check refuses what is no key, or too large with a value of so many bytes.
+func (k Key) check(value int, l Limits) error {
+	for _, s := range [...]string{k.Kind, k.Name} {
+		if s == "" || len(s) > maxKey || strings.IndexByte(s, 0) >= 0 {
+			return fmt.Errorf("%w: kind %.80q, name %.80q", ErrKey, k.Kind, k.Name)
 		}
+	}
+	if n := len(k.Kind) + len(k.Name) + value; n > l.Entry {
+		return fmt.Errorf("%s/%s: %w: %d bytes, the limit is %d", k.Kind, k.Name, ErrTooLarge, n, l.Entry)
 	}
 	return nil
 }

@@ -106,6 +106,29 @@ func (s seen) find(id ID) (index uint64, ok bool) {
 	return 0, false
 }
 
+// remembered is an ID and the index of its batch.
+type remembered struct {
+	id    ID
+	index uint64
+}
+
+// inOrder lists the IDs that are remembered, oldest first.
+func (s seen) inOrder() []remembered {
+	ids := make([]remembered, min(s.count, maxSeen))
+	for _, part := range [...]*iradix.Tree[seenBatch]{s.newer, s.older} {
+		if part == nil {
+			continue
+		}
+		it := part.Root().Iterator()
+		for id, b, ok := it.Next(); ok; id, b, ok = it.Next() {
+			if back := s.count - b.serial; back < uint64(len(ids)) {
+				ids[uint64(len(ids))-1-back] = remembered{ID(id), b.index}
+			}
+		}
+	}
+	return ids
+}
+
 // with is these IDs and that one, which is not among them.
 func (s seen) with(id ID, index uint64) seen {
 	if id == (ID{}) {

@@ -2,6 +2,7 @@ package consensus
 
 import (
 	"encoding/binary"
+	"iter"
 
 	iradix "github.com/hashicorp/go-immutable-radix/v2"
 )
@@ -40,6 +41,30 @@ func (p past) of(path []byte) []pastRevision {
 	}
 	revisions, _ := p.revisions.Get(path)
 	return revisions
+}
+
+// all yields the past of each key by its path, ordered by it.
+func (p past) all() iter.Seq2[[]byte, []pastRevision] {
+	return func(yield func([]byte, []pastRevision) bool) {
+		if p.revisions == nil {
+			return
+		}
+		it := p.revisions.Root().Iterator()
+		for path, revisions, ok := it.Next(); ok; path, revisions, ok = it.Next() {
+			if !yield(path, revisions) {
+				return
+			}
+		}
+	}
+}
+
+// follows tells whether the revision may come after those, in a view of that index.
+func (r *pastRevision) follows(before []pastRevision, index uint64) bool {
+	if r.until > index || r.until < r.Version || (r.until == r.Version) != (r.Value == nil) {
+		return false
+	}
+	n := len(before)
+	return n == 0 || r.Version > before[n-1].Version && r.Version >= before[n-1].until
 }
 
 // pastTxn makes the next past. Where it has begun nothing, it costs nothing.
