@@ -6,7 +6,9 @@ import (
 	"strings"
 	"time"
 
+	"penstock/consensus"
 	"penstock/node/admin"
+	"penstock/node/catalog"
 	"penstock/routing"
 )
 
@@ -19,7 +21,9 @@ func newAdmin(n *Node) *admin.Server {
 		if err != nil {
 			return nil, err
 		}
-		result, err := n.catalog.Apply(ctx, objects, r.DryRun)
+		result, err := n.catalog.Apply(ctx, catalog.Change{
+			Objects: objects, Prune: r.Prune, DryRun: r.DryRun, ID: changeID(r.ID), Note: note(ctx),
+		})
 		n.countChange(err, r.DryRun)
 		if err == nil && !r.DryRun {
 			result.Warnings = append(result.Warnings, n.deaf(result.Changes)...)
@@ -27,12 +31,14 @@ func newAdmin(n *Node) *admin.Server {
 		return result, err
 	}, admin.Changing())
 	admin.Handle(s, admin.MethodDelete, admin.RoleAdmin, func(ctx context.Context, r *admin.DeleteRequest) (*admin.DeleteResult, error) {
-		result, err := n.catalog.Delete(ctx, r.Kind, r.Name)
+		result, err := n.catalog.Delete(ctx, catalog.Target{
+			Kind: r.Kind, Name: r.Name, Version: r.Version, ID: changeID(r.ID), Note: note(ctx),
+		})
 		n.countChange(err, false)
 		return result, err
 	}, admin.Changing())
 	admin.Handle(s, admin.MethodGet, admin.RoleReader, func(_ context.Context, r *admin.GetRequest) (*admin.GetResult, error) {
-		return n.catalog.Get(r.Kind, r.Name)
+		return n.catalog.Get(r)
 	})
 	admin.Handle(s, admin.MethodExplain, admin.RoleReader, func(_ context.Context, r *admin.ExplainRequest) (*routing.Explanation, error) {
 		return n.explain(r)
@@ -49,6 +55,19 @@ func newAdmin(n *Node) *admin.Server {
 	admin.Handle(s, admin.MethodDrain, admin.RoleOperator, n.drainMethod, admin.Changing())
 	admin.HandleStream(s, admin.MethodTop, admin.RoleReader, n.top)
 	return s
+}
+
+// changeID is the ID that a request has; what is not 16 bytes is none.
+func changeID(b []byte) (id consensus.ID) {
+	if len(b) == len(id) {
+		copy(id[:], b)
+	}
+	return id
+}
+
+// note says who asks for a change.
+func note(ctx context.Context) consensus.Note {
+	return consensus.Note{Who: admin.Caller(ctx).Name}
 }
 
 // deaf warns of the listeners among what was applied that do not listen here.

@@ -181,7 +181,7 @@ func (n *Node) openDoors() (d doors, err error) {
 
 // makeRooms makes the rooms and ties them together.
 func (n *Node) makeRooms() error {
-	n.catalog = catalog.New(consensus.NewMemory(consensus.Limits{}), Kinds())
+	n.catalog = catalog.New(catalog.Config{Store: consensus.NewMemory(consensus.Limits{}), Kinds: Kinds(), Log: n.log})
 	if n.cfg.AccessLog != AccessOff {
 		n.access = accesslog.New(accesslog.Config{Out: n.cfg.AccessOut, JSON: n.cfg.AccessJSON})
 	}
@@ -227,7 +227,7 @@ func (n *Node) applyFirst() error {
 	if len(n.cfg.Resources) == 0 {
 		return nil
 	}
-	_, err := n.catalog.Apply(n.alive, n.cfg.Resources, false)
+	_, err := n.catalog.Apply(n.alive, catalog.Change{Objects: n.cfg.Resources, Note: consensus.Note{Who: n.cfg.Name}})
 	n.cfg.Resources = nil // they may be many, and are kept where they are changed
 	var refusal *admin.Error
 	if errors.As(err, &refusal) {

@@ -18,7 +18,7 @@ import (
 // against what was before it.
 func TestChangeIsCheckedAgainstOneWhoseWriterHasGone(t *testing.T) {
 	store := consensus.NewMemory(consensus.Limits{})
-	c := New(store, resource.RoutingKinds())
+	c := New(Config{Store: store, Kinds: resource.RoutingKinds()})
 	gate, acting := make(chan struct{}), make(chan struct{}, 10)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -33,12 +33,12 @@ func TestChangeIsCheckedAgainstOneWhoseWriterHasGone(t *testing.T) {
 
 	impatient, leave := context.WithCancel(t.Context())
 	go func() { <-acting; leave() }()
-	if _, err := c.Apply(impatient, objects(t, base), false); !errors.Is(err, context.Canceled) {
+	if _, err := c.Apply(impatient, Change{Objects: objects(t, base)}); !errors.Is(err, context.Canceled) {
 		t.Fatalf("the writer that has gone got %v", err)
 	}
 	result := make(chan error, 1)
 	go func() {
-		_, err := c.Delete(t.Context(), "Service", "apps")
+		_, err := c.Delete(t.Context(), Target{Kind: "Service", Name: "apps"})
 		result <- err
 	}()
 	// Where it is admitted at once it gets to the store before the gate opens.
@@ -59,7 +59,7 @@ func TestChangeIsCheckedAgainstOneWhoseWriterHasGone(t *testing.T) {
 // before it was deleted, says so with its file and line, and what to do.
 func TestVersionThatDoesNotFit(t *testing.T) {
 	f := newFollowed(t, consensus.NewMemory(consensus.Limits{}))
-	if _, err := f.Apply(t.Context(), objects(t, "kind: Service\nname: apps\nspec: {}"), false); err != nil {
+	if _, err := f.Apply(t.Context(), Change{Objects: objects(t, "kind: Service\nname: apps\nspec: {}")}); err != nil {
 		t.Fatal(err)
 	}
 	for name, test := range map[string]struct{ text, want string }{
@@ -67,7 +67,7 @@ func TestVersionThatDoesNotFit(t *testing.T) {
 		"older": {"kind: Service\nname: apps\nversion: 7\nspec: {protocol: http}", "someone changed it since, it is at version 1: get it again (7)"},
 	} {
 		for _, dryRun := range []bool{false, true} {
-			_, err := f.Apply(t.Context(), objects(t, test.text), dryRun)
+			_, err := f.Apply(t.Context(), Change{Objects: objects(t, test.text), DryRun: dryRun})
 			var refusal *admin.Error
 			if !errors.As(err, &refusal) || len(refusal.Faults) != 1 {
 				t.Errorf("%s, dry run %v: %v", name, dryRun, err)
@@ -80,7 +80,7 @@ func TestVersionThatDoesNotFit(t *testing.T) {
 		}
 	}
 	same := "kind: Service\nname: apps\nversion: 7\nspec: {}"
-	if r, err := f.Apply(t.Context(), objects(t, same), false); err != nil || r.Changes[0].Action != admin.Unchanged {
+	if r, err := f.Apply(t.Context(), Change{Objects: objects(t, same)}); err != nil || r.Changes[0].Action != admin.Unchanged {
 		t.Errorf("what is there already, with another version: %v, %v", r, err)
 	}
 }

@@ -37,7 +37,7 @@ type followed struct {
 
 func newFollowed(t *testing.T, s *consensus.Memory) *followed {
 	t.Helper()
-	f := &followed{New(s, resource.RoutingKinds()), s, make(chan []resource.Key, 1000)}
+	f := &followed{New(Config{Store: s, Kinds: resource.RoutingKinds()}), s, make(chan []resource.Key, 1000)}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
@@ -71,7 +71,7 @@ func objects(t *testing.T, text string) []resource.Object {
 // apply gives what each object got, or the refusal.
 func (f *followed) apply(t *testing.T, text string) (string, error) {
 	t.Helper()
-	r, err := f.Apply(t.Context(), objects(t, text), false)
+	r, err := f.Apply(t.Context(), Change{Objects: objects(t, text)})
 	if err != nil {
 		return "", err
 	}
@@ -144,7 +144,7 @@ func TestFaultsRefuseTheWholeChange(t *testing.T) {
 func TestDryRunTellsBothSidesAndChangesNothing(t *testing.T) {
 	f := newFollowed(t, consensus.NewMemory(consensus.Limits{}))
 	f.mustApply(t, base, "Listener/edge created, Service/apps created")
-	r, err := f.Apply(t.Context(), objects(t, strings.ReplaceAll(base, "7001", "7002")), true)
+	r, err := f.Apply(t.Context(), Change{Objects: objects(t, strings.ReplaceAll(base, "7001", "7002")), DryRun: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,20 +162,20 @@ func TestDryRunTellsBothSidesAndChangesNothing(t *testing.T) {
 func TestDeleteNamesTheUsers(t *testing.T) {
 	f := newFollowed(t, consensus.NewMemory(consensus.Limits{}))
 	f.mustApply(t, base, "Listener/edge created, Service/apps created")
-	_, err := f.Delete(t.Context(), "services", "apps")
+	_, err := f.Delete(t.Context(), Target{Kind: "services", Name: "apps"})
 	if code(err) != admin.Refused || !strings.Contains(err.Error(), "Listener/edge") {
 		t.Errorf("delete of what is in use: %v", err)
 	}
-	if r, err := f.Delete(t.Context(), "LISTENER", "edge"); err != nil || r.Kind != "Listener" {
+	if r, err := f.Delete(t.Context(), Target{Kind: "LISTENER", Name: "edge"}); err != nil || r.Kind != "Listener" {
 		t.Errorf("delete: %+v, %v", r, err)
 	}
-	if _, err := f.Delete(t.Context(), "service", "apps"); err != nil {
+	if _, err := f.Delete(t.Context(), Target{Kind: "service", Name: "apps"}); err != nil {
 		t.Errorf("delete of what is not in use any more: %v", err)
 	}
-	if _, err := f.Delete(t.Context(), "service", "apps"); code(err) != admin.NotFound {
+	if _, err := f.Delete(t.Context(), Target{Kind: "service", Name: "apps"}); code(err) != admin.NotFound {
 		t.Errorf("delete of what is gone: %v", err)
 	}
-	if _, err := f.Delete(t.Context(), "servant", "apps"); code(err) != admin.Invalid || !strings.Contains(err.Error(), "Service") {
+	if _, err := f.Delete(t.Context(), Target{Kind: "servant", Name: "apps"}); code(err) != admin.Invalid || !strings.Contains(err.Error(), "Service") {
 		t.Errorf("delete of an unknown kind: %v", err)
 	}
 }
@@ -183,7 +183,7 @@ func TestDeleteNamesTheUsers(t *testing.T) {
 func TestAWriterThatMissedAChangeIsRefused(t *testing.T) {
 	f := newFollowed(t, consensus.NewMemory(consensus.Limits{}))
 	f.mustApply(t, base, "Listener/edge created, Service/apps created")
-	r, err := f.Get("service", "apps")
+	r, err := f.Get(&admin.GetRequest{Kind: "service", Name: "apps"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,13 +197,13 @@ func TestAWriterThatMissedAChangeIsRefused(t *testing.T) {
 func TestGet(t *testing.T) {
 	f := newFollowed(t, consensus.NewMemory(consensus.Limits{}))
 	f.mustApply(t, base, "Listener/edge created, Service/apps created")
-	if r, err := f.Get("Services", ""); err != nil || r.Kind != "Service" || len(r.Documents) != 1 || r.Documents[0].Name != "apps" {
+	if r, err := f.Get(&admin.GetRequest{Kind: "Services", Name: ""}); err != nil || r.Kind != "Service" || len(r.Documents) != 1 || r.Documents[0].Name != "apps" {
 		t.Errorf("all services: %+v, %v", r, err)
 	}
-	if r, err := f.Get("certificates", ""); err != nil || r.Documents == nil || len(r.Documents) != 0 {
+	if r, err := f.Get(&admin.GetRequest{Kind: "certificates", Name: ""}); err != nil || r.Documents == nil || len(r.Documents) != 0 {
 		t.Errorf("all certificates: %+v, %v", r, err)
 	}
-	if _, err := f.Get("service", "nobody"); code(err) != admin.NotFound {
+	if _, err := f.Get(&admin.GetRequest{Kind: "service", Name: "nobody"}); code(err) != admin.NotFound {
 		t.Errorf("a service that is not there: %v", err)
 	}
 }
@@ -224,10 +224,10 @@ func TestWhatWasStoredBeforeActsAtStart(t *testing.T) {
 	if changed := <-second.acted; len(changed) != 302 {
 		t.Errorf("%d objects acted at start, want 302", len(changed))
 	}
-	if err := second.await(t.Context(), s.View().Index()); err != nil {
+	if err := second.Await(t.Context(), s.View().Index()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := second.Delete(t.Context(), "service", "s7"); err != nil {
+	if _, err := second.Delete(t.Context(), Target{Kind: "service", Name: "s7"}); err != nil {
 		t.Error(err)
 	}
 	if set, _ := second.InForce(); set.Len() != 301 {
@@ -237,7 +237,7 @@ func TestWhatWasStoredBeforeActsAtStart(t *testing.T) {
 
 func TestWhatCannotBeUnderstoodStopsTheFollower(t *testing.T) {
 	s := consensus.NewMemory(consensus.Limits{})
-	c := New(s, resource.RoutingKinds())
+	c := New(Config{Store: s, Kinds: resource.RoutingKinds()})
 	if _, err := s.Commit(t.Context(), &consensus.Batch{Ops: []consensus.Op{{Key: consensus.Key{Kind: "Future", Name: "x"}, Value: []byte(`{"kind":"Future","name":"x","spec":{}}`)}}}); err != nil {
 		t.Fatal(err)
 	}
@@ -250,16 +250,16 @@ func TestWhatCannotBeUnderstoodStopsTheFollower(t *testing.T) {
 }
 
 func TestApplyGivesUpWithItsContext(t *testing.T) {
-	c := New(consensus.NewMemory(consensus.Limits{}), resource.RoutingKinds()) // nobody follows
+	c := New(Config{Store: consensus.NewMemory(consensus.Limits{}), Kinds: resource.RoutingKinds()}) // nobody follows
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if _, err := c.Apply(ctx, objects(t, base), false); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := c.Apply(ctx, Change{Objects: objects(t, base)}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Apply: %v", err)
 	}
 }
 
 func BenchmarkChangeOneOf10000(b *testing.B) {
-	c := New(consensus.NewMemory(consensus.Limits{}), resource.RoutingKinds())
+	c := New(Config{Store: consensus.NewMemory(consensus.Limits{}), Kinds: resource.RoutingKinds()})
 	ctx, cancel := context.WithCancel(b.Context())
 	done := make(chan struct{})
 	go func() {
@@ -278,11 +278,11 @@ func BenchmarkChangeOneOf10000(b *testing.B) {
 	for i := range 10_000 {
 		all = append(all, one(i, 1)...)
 	}
-	if _, err := c.Apply(ctx, all, false); err != nil {
+	if _, err := c.Apply(ctx, Change{Objects: all}); err != nil {
 		b.Fatal(err)
 	}
 	for i := 0; b.Loop(); i++ {
-		if _, err := c.Apply(ctx, one(i%10_000, 2+i%60_000), false); err != nil {
+		if _, err := c.Apply(ctx, Change{Objects: one(i%10_000, 2+i%60_000)}); err != nil {
 			b.Fatal(err)
 		}
 	}

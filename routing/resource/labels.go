@@ -101,3 +101,25 @@ func (o *Object) HasLabels(labels map[string]string) bool {
 	}
 	return true
 }
+
+// WithLabels lists the objects of a kind that have all of some labels, by kind
+// and name; those of every kind where kind is "".
+func (s *Set) WithLabels(kind string, labels map[string]string) []Object {
+	var found []*member
+	for k, group := range s.objects.All() {
+		if kind != "" && k != kind {
+			continue
+		}
+		for _, m := range group.All() {
+			if m.HasLabels(labels) {
+				found = append(found, m)
+			}
+		}
+	}
+	slices.SortFunc(found, byKey)
+	objects := make([]Object, len(found))
+	for i, m := range found {
+		objects[i] = m.Object
+	}
+	return objects
+}

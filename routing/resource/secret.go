@@ -3,6 +3,7 @@ package resource
 import (
 	"fmt"
 	"io"
+	"reflect"
 )
 
 // HiddenSecret stands for a secret wherever resources are shown.
@@ -29,6 +30,30 @@ func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String(
 
 // MarshalText hides the text.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// HasSecrets tells whether resources of the kind may hold secrets.
+func (k Kind) HasSecrets() bool {
+	return k.New != nil && holdsSecret(reflect.TypeOf(k.New()).Elem(), map[reflect.Type]bool{})
+}
+
+func holdsSecret(t reflect.Type, seen map[reflect.Type]bool) bool {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Array || t.Kind() == reflect.Map {
+		t = t.Elem()
+	}
+	if t == reflect.TypeFor[Secret]() {
+		return true
+	}
+	if t.Kind() != reflect.Struct || seen[t] {
+		return false
+	}
+	seen[t] = true
+	for i := range t.NumField() {
+		if holdsSecret(t.Field(i).Type, seen) {
+			return true
+		}
+	}
+	return false
+}
 
 // HasHidden tells whether an object holds the marker of a hidden secret, as
 // it does when what "get" printed is applied again.

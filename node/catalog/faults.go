@@ -1,0 +1,45 @@
+package catalog
+
+import (
+	"strings"
+
+	"penstock/node/admin"
+	"penstock/routing/resource"
+)
+
+// Decode reads the documents of a request.
+func (c *Catalog) Decode(docs [][]byte) ([]resource.Object, error) {
+	var objects []resource.Object
+	var faults resource.Faults
+	for _, d := range docs {
+		some, wrong := resource.Decode("", d, c.cfg.Kinds)
+		objects, faults = append(objects, some...), append(faults, wrong...)
+	}
+	if len(faults) > 0 {
+		return nil, invalid(faults)
+	}
+	return objects, nil
+}
+
+func notFound(k resource.Key) error {
+	return admin.Errorf(admin.NotFound, "there is no %s %q", k.Kind, k.Name)
+}
+
+// invalid is the refusal that lists faults.
+func invalid(faults resource.Faults) *admin.Error {
+	e := admin.Errorf(admin.Invalid, "%d faults; nothing was changed", len(faults))
+	if len(faults) == 1 {
+		e.Message = "1 fault; nothing was changed"
+	}
+	e.Faults = faultsOf(faults)
+	return e
+}
+
+func faultsOf[F ~[]resource.Fault](faults F) []admin.Fault {
+	var out []admin.Fault
+	for _, f := range faults {
+		key, path, _ := strings.Cut(f.Path, " ")
+		out = append(out, admin.Fault{Key: key, Path: path, Message: f.Message, Value: f.Value})
+	}
+	return out
+}

@@ -1,0 +1,206 @@
+package catalog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"penstock/consensus"
+	"penstock/routing/resource"
+)
+
+// reopenEvery is how often what could not be opened is tried again.
+const reopenEvery = 5 * time.Second
+
+// Follow brings each new content of the store to act, until ctx ends, whose
+// error it returns then, or until it cannot go on. act is called with what
+// changed of the resources, and not when nothing did.
+func (c *Catalog) Follow(ctx context.Context, act func(set *resource.Set, changes []resource.Change) error) error {
+	for {
+		set, old := c.InForce()
+		view, err := c.wait(ctx, old)
+		if err != nil {
+			return err
+		}
+		s, err := c.since(set, old, view)
+		if err != nil {
+			return err
+		}
+		if len(s.changes) > 0 {
+			if err := act(s.set, s.changes); err != nil {
+				return err
+			}
+		}
+		c.advance(view, s)
+	}
+}
+
+// wait waits for another view. While something could not be opened it returns
+// with the same view now and then, for another attempt.
+func (c *Catalog) wait(ctx context.Context, old consensus.View) (consensus.View, error) {
+	if len(c.Unreadable()) == 0 {
+		return c.cfg.Store.Wait(ctx, old.Index())
+	}
+	again, cancel := context.WithTimeout(ctx, c.reopen)
+	defer cancel()
+	view, err := c.cfg.Store.Wait(again, old.Index())
+	if err != nil && ctx.Err() == nil && again.Err() != nil {
+		return old, nil
+	}
+	return view, err
+}
+
+// step leads from one content to a later one.
+type step struct {
+	changes []resource.Change
+	set     *resource.Set
+	unread  map[consensus.Key]unread
+	arrived []*flight // own changes that the step has
+	// foreign: it has others as well, so what is ahead was not checked
+	// against what there is.
+	foreign bool
+}
+
+// since gives what changed from a set, that of the old view, to a view. What
+// was admitted stands, whatever is wrong with it now.
+func (c *Catalog) since(set *resource.Set, old, view consensus.View) (*step, error) {
+	c.mu.Lock()
+	s := &step{set: set, unread: c.unread}
+	for i, f := range c.flights {
+		if f.sequence == view.Sequence() {
+			s.arrived = c.flights[:i+1]
+		}
+	}
+	c.mu.Unlock()
+	keys := changed(old, view)
+	for k := range s.unread {
+		keys = append(keys, k)
+	}
+	seen := make(map[consensus.Key]bool, len(keys))
+	s.foreign = view.Sequence() != old.Sequence() && (len(s.arrived) == 0 || s.arrived[0].from != set)
+	for _, k := range keys {
+		if k.Internal() || seen[k] {
+			continue
+		}
+		seen[k] = true
+		if err := c.follow(s, set, view, k); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case !s.foreign && len(s.arrived) > 0:
+		s.set = s.arrived[len(s.arrived)-1].to
+	case len(s.changes) > 0:
+		s.set = set.Next(s.changes)
+	}
+	return s, nil
+}
+
+// follow adds to a step what became of one key.
+func (c *Catalog) follow(s *step, set *resource.Set, view consensus.View, k consensus.Key) error {
+	e, exists := view.Get(k)
+	_, had := set.Get(resource.Key(k))
+	if change, own := find(s.arrived, k, e.Value); own {
+		s.read(k)
+		if !change.Delete || had {
+			s.changes = append(s.changes, change)
+		}
+		return nil
+	}
+	before, unopened := s.unread[k]
+	if unopened && exists && before.version != e.Version {
+		unopened = false // it has changed since
+	}
+	s.foreign = s.foreign || !unopened || !exists
+	if !exists {
+		s.read(k)
+		if had {
+			s.changes = append(s.changes, resource.Delete(resource.Key(k)))
+		}
+		return nil
+	}
+	o, err := c.restore(e)
+	switch {
+	case errors.Is(err, errSealed):
+		if !unopened {
+			c.cfg.Log.Error("a resource cannot be opened: what it was before goes on", "resource", k.Kind+"/"+k.Name, "version", e.Version, "error", err)
+		}
+		s.unread = maps.Clone(s.unread)
+		if s.unread == nil {
+			s.unread = map[consensus.Key]unread{}
+		}
+		s.unread[k] = unread{e.Version, err.Error()}
+		return nil
+	case err != nil:
+		return fmt.Errorf("stored %s/%s: %w", k.Kind, k.Name, err)
+	}
+	s.read(k)
+	s.foreign = true
+	s.changes = append(s.changes, resource.Put(o))
+	return nil
+}
+
+// read notes that what a key has could be read.
+func (s *step) read(k consensus.Key) {
+	if _, ok := s.unread[k]; ok {
+		s.unread = maps.Clone(s.unread)
+		delete(s.unread, k)
+	}
+}
+
+// restore makes the object of an entry.
+func (c *Catalog) restore(e consensus.Entry) (resource.Object, error) {
+	value, err := c.open(e.Key, e.Value)
+	if err != nil {
+		return resource.Object{}, err
+	}
+	return resource.Restore(value, c.cfg.Kinds)
+}
+
+// advance puts a step in force.
+func (c *Catalog) advance(view consensus.View, s *step) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.set, c.view, c.unread = s.set, view, s.unread
+	switch n := len(s.arrived); {
+	case s.foreign:
+		c.ahead, c.flights = nil, nil
+	case n > 0 && len(c.flights) >= n && c.flights[0] == s.arrived[0]:
+		c.flights = append([]*flight(nil), c.flights[n:]...)
+	}
+	c.tell()
+}
+
+// find gives the change among flights that led to a stored value; nil: to none.
+func find(flights []*flight, k consensus.Key, value []byte) (resource.Change, bool) {
+	for i := len(flights) - 1; i >= 0; i-- {
+		x, ok := flights[i].steps[k]
+		if !ok {
+			continue
+		}
+		return x.change, (x.value == nil) == (value == nil) && bytes.Equal(x.value, value)
+	}
+	return resource.Change{}, false
+}
+
+// changed lists the keys that differ between two views, and maybe others.
+func changed(old, view consensus.View) []consensus.Key {
+	if keys, known := view.Changed(old.Index()); known {
+		return keys
+	}
+	var keys []consensus.Key
+	for e := range view.All() {
+		if was, ok := old.Get(e.Key); !ok || was.Version != e.Version {
+			keys = append(keys, e.Key)
+		}
+	}
+	for e := range old.All() {
+		if _, ok := view.Get(e.Key); !ok {
+			keys = append(keys, e.Key)
+		}
+	}
+	return keys
+}

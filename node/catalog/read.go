@@ -1,0 +1,157 @@
+package catalog
+
+import (
+	"context"
+
+	"penstock/consensus"
+	"penstock/node/admin"
+	"penstock/routing/resource"
+)
+
+// Get lists the resources of a kind that have some labels, or one of them,
+// secrets hidden, as they act here.
+func (c *Catalog) Get(r *admin.GetRequest) (*admin.GetResult, error) {
+	key, err := c.key(r.Kind, r.Name)
+	if err != nil {
+		return nil, err
+	}
+	if faults := resource.LabelFaults(r.Labels); len(faults) > 0 {
+		return nil, admin.Errorf(admin.Invalid, "%s", faults[0])
+	}
+	s := c.shot()
+	result := &admin.GetResult{Index: s.view.Index(), Kind: key.Kind, Documents: []admin.Document{}}
+	if key.Name != "" {
+		o, ok := s.set.Get(key)
+		if !ok || !o.HasLabels(r.Labels) {
+			return nil, notFound(key)
+		}
+		result.Documents = append(result.Documents, s.document(o))
+		return result, nil
+	}
+	for _, o := range s.set.WithLabels(key.Kind, r.Labels) {
+		result.Documents = append(result.Documents, s.document(o))
+	}
+	return result, nil
+}
+
+// shot is what is in force at one moment.
+type shot struct {
+	set    *resource.Set
+	view   consensus.View
+	unread map[consensus.Key]unread
+}
+
+func (c *Catalog) shot() shot {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return shot{c.set, c.view, c.unread}
+}
+
+// document shows an object. One that acts in an older state than the store
+// has shows no version, so that nobody writes over what they have not seen.
+func (s *shot) document(o resource.Object) admin.Document {
+	k := consensus.Key(o.Key)
+	if e, ok := s.view.Get(k); ok {
+		if _, old := s.unread[k]; !old {
+			o.Version = e.Version
+		}
+	}
+	return admin.Document{Kind: o.Kind, Name: o.Name, Data: resource.EncodeJSON(o)}
+}
+
+// History lists what a resource is and was, the newest first, secrets hidden.
+func (c *Catalog) History(kind, name string) (*admin.HistoryResult, error) {
+	key, err := c.key(kind, name)
+	if err != nil {
+		return nil, err
+	}
+	_, view := c.InForce()
+	result := &admin.HistoryResult{Kind: key.Kind, Name: key.Name}
+	for _, r := range view.History(consensus.Key(key)) {
+		one := admin.Revision{Version: r.Version, At: r.At, Who: r.Who, What: r.What, Deleted: r.Value == nil}
+		if r.Value != nil {
+			o, err := c.restore(consensus.Entry{Key: consensus.Key(key), Value: r.Value})
+			if err != nil {
+				one.YAML = "# this node cannot read it\n" // why may quote it
+			} else {
+				one.YAML = string(resource.EncodeYAML(o))
+			}
+		}
+		result.Revisions = append(result.Revisions, one)
+	}
+	if len(result.Revisions) == 0 {
+		return nil, admin.Errorf(admin.NotFound, "there is no %s %q, and no history of one", key.Kind, key.Name)
+	}
+	return result, nil
+}
+
+// Watch sends the resources of a kind, or one of them, as they act here, and
+// then what changes of them, until ctx ends or send fails. What changes while
+// send is busy is sent as one: a slow watcher costs no memory, and sees fewer
+// of the states in between. Secrets are hidden. A resource that does not exist
+// can be watched.
+func (c *Catalog) Watch(ctx context.Context, kind, name string, send func(*admin.WatchItem) error) error {
+	key, err := c.key(kind, name)
+	if err != nil {
+		return err
+	}
+	last := c.shot()
+	first := &admin.WatchItem{Index: last.view.Index()}
+	for _, o := range last.matching(key) {
+		first.Put = append(first.Put, last.document(o))
+	}
+	if err := send(first); err != nil {
+		return err
+	}
+	for {
+		if err := c.until(ctx, func() bool { return c.set != last.set }); err != nil {
+			return err
+		}
+		next := c.shot()
+		if item := differences(&last, &next, key); item != nil {
+			if err := send(item); err != nil {
+				return err
+			}
+		}
+		last = next
+	}
+}
+
+// matching are the objects of a kind, or one of them.
+func (s *shot) matching(key resource.Key) []resource.Object {
+	if key.Name == "" {
+		return s.set.WithLabels(key.Kind, nil)
+	}
+	if o, ok := s.set.Get(key); ok {
+		return []resource.Object{o}
+	}
+	return nil
+}
+
+// differences is what a watcher of a key is told; nil: nothing.
+func differences(last, next *shot, key resource.Key) *admin.WatchItem {
+	keys := changed(last.view, next.view)
+	for k := range last.unread { // may have been opened since
+		keys = append(keys, k)
+	}
+	item := &admin.WatchItem{Index: next.view.Index()}
+	seen := map[consensus.Key]bool{}
+	for _, k := range keys {
+		if k.Kind != key.Kind || key.Name != "" && k.Name != key.Name || seen[k] {
+			continue
+		}
+		seen[k] = true
+		before, had := last.set.Get(resource.Key(k))
+		o, has := next.set.Get(resource.Key(k))
+		switch {
+		case has && (!had || before.Spec != o.Spec):
+			item.Put = append(item.Put, next.document(o))
+		case had && !has:
+			item.Deleted = append(item.Deleted, admin.Document{Kind: k.Kind, Name: k.Name})
+		}
+	}
+	if len(item.Put)+len(item.Deleted) == 0 {
+		return nil
+	}
+	return item
+}
