@@ -1,0 +1,92 @@
+package consensus
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"slices"
+)
+
+// appliedFile remembers how far this server has applied the log, so that it
+// can serve what it served before its process ended, without asking anybody
+// what was agreed. Records go to its two slots in turn, without waiting for
+// the disk: one that is torn leaves the one before it. What a power failure
+// takes away costs nothing but that a little older content is served until
+// another server can be reached.
+type appliedFile struct {
+	f    *os.File
+	slot int64    // where the next record goes: 0 or 1
+	old  []record // what was there when it was opened, newest first
+}
+
+// record is an entry of the log that has acted here.
+type record struct{ index, term uint64 }
+
+// A record on disk: the magic, index and term (big endian), and the CRC-32C of
+// these 24 bytes.
+const (
+	appliedMagic = "PSKAPPL1"
+	appliedSize  = 8 + 8 + 8 + 4
+	// appliedSlot parts the slots, so that no disk tears both at once.
+	appliedSlot = 4096
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func openApplied(path string) (*appliedFile, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	a := &appliedFile{f: f}
+	for slot := range int64(2) {
+		var b [appliedSize]byte
+		if _, err := f.ReadAt(b[:], slot*appliedSlot); err != nil {
+			if errors.Is(err, io.EOF) {
+				continue
+			}
+			f.Close()
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		r, ok := parseRecord(b[:])
+		if !ok {
+			continue
+		}
+		if len(a.old) > 0 && r.index > a.old[0].index || len(a.old) == 0 {
+			a.slot = 1 - slot
+		}
+		a.old = append(a.old, r)
+	}
+	slices.SortFunc(a.old, func(x, y record) int { return int(int64(y.index - x.index)) })
+	return a, nil
+}
+
+func parseRecord(b []byte) (r record, ok bool) {
+	if len(b) != appliedSize || string(b[:8]) != appliedMagic ||
+		binary.BigEndian.Uint32(b[24:]) != crc32.Checksum(b[:24], castagnoli) {
+		return record{}, false
+	}
+	return record{binary.BigEndian.Uint64(b[8:]), binary.BigEndian.Uint64(b[16:])}, true
+}
+
+func appendRecord(b []byte, r record) []byte {
+	start := len(b)
+	b = append(b, appliedMagic...)
+	b = binary.BigEndian.AppendUint64(b, r.index)
+	b = binary.BigEndian.AppendUint64(b, r.term)
+	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b[start:], castagnoli))
+}
+
+// write notes an entry down. An error changes nothing but what a restart alone
+// would serve, so it is not passed on: the slot is tried again with the next.
+func (a *appliedFile) write(index, term uint64) {
+	var b [appliedSize]byte
+	if _, err := a.f.WriteAt(appendRecord(b[:0], record{index, term}), a.slot*appliedSlot); err == nil {
+		a.slot = 1 - a.slot
+	}
+}
+
+func (a *appliedFile) Close() error { return a.f.Close() }

@@ -1,0 +1,242 @@
+package consensus
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+)
+
+// logStore is Raft's log and its term and vote, in one file. It adds to the
+// file what Raft needs and the file does not do:
+//
+//   - Entries that were written lately are kept in memory, for replication.
+//   - The index of each configuration is known, which Raft does not tell.
+//   - No entry goes that the last snapshot but one needs, should the last one
+//     turn out to be damaged.
+//   - A term that cannot be written does not end the process: Raft waits.
+type logStore struct {
+	bolt      *raftboltdb.BoltStore
+	snapshots *snapshots
+	closing   <-chan struct{}
+	log       *slog.Logger
+
+	mu      sync.RWMutex
+	recent  [recentEntries]*raft.Log // by index modulo its length
+	servers []configurationAt        // the last ones, oldest first
+	fault   error                    // of the last write; nil when that was good
+}
+
+var (
+	_ raft.LogStore    = (*logStore)(nil)
+	_ raft.StableStore = (*logStore)(nil)
+)
+
+// configurationAt is a configuration and the index of its log entry.
+type configurationAt struct {
+	index         uint64
+	configuration raft.Configuration
+}
+
+const (
+	// recentEntries and recentSize bound what is kept in memory: so many
+	// entries, and none that has more bytes. 16 MiB in all.
+	recentEntries = 512
+	recentSize    = 32 << 10
+	// rememberedServers bounds the configurations that are remembered.
+	rememberedServers = 16
+	// lockTimeout bounds the wait for another process to let go of the file.
+	lockTimeout = 2 * time.Second
+	// deleteChunk is how many entries go in one transaction: writes wait for it.
+	deleteChunk = 512
+)
+
+// openLog opens the file. What is wrong with it is found out here, as far as
+// that takes no reading of all of it: a file that ends too early would end the
+// process later, for it is read as memory.
+func openLog(path string, noSync bool, s *snapshots, closing <-chan struct{}, log *slog.Logger) (_ *logStore, err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%s: %w: %v", path, ErrDamaged, p)
+		}
+	}()
+	bolt, err := raftboltdb.New(raftboltdb.Options{
+		Path:   path,
+		NoSync: noSync,
+		BoltOptions: &bbolt.Options{
+			Timeout:        lockTimeout,
+			NoFreelistSync: true, // each write would write the whole list of free pages too
+			FreelistType:   bbolt.FreelistMapType,
+		},
+		MsgpackUseNewTimeFormat: true,
+	})
+	switch {
+	case errors.Is(err, bolterrors.ErrTimeout):
+		return nil, fmt.Errorf("%s: another process has it open", path)
+	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch):
+		return nil, fmt.Errorf("%s: %w: %w", path, ErrDamaged, err)
+	case err != nil:
+		return nil, err
+	}
+	return &logStore{bolt: bolt, snapshots: s, closing: closing, log: log}, os.Chmod(path, 0o600)
+}
+
+// Close closes the file.
+func (s *logStore) Close() error { return s.bolt.Close() }
+
+// FirstIndex implements raft.LogStore.
+func (s *logStore) FirstIndex() (uint64, error) { return s.bolt.FirstIndex() }
+
+// LastIndex implements raft.LogStore.
+func (s *logStore) LastIndex() (uint64, error) { return s.bolt.LastIndex() }
+
+// GetLog implements raft.LogStore.
+func (s *logStore) GetLog(index uint64, l *raft.Log) error {
+	s.mu.RLock()
+	r := s.recent[index%recentEntries]
+	s.mu.RUnlock()
+	if r != nil && r.Index == index {
+		*l = *r
+		return nil
+	}
+	return s.bolt.GetLog(index, l)
+}
+
+// StoreLog implements raft.LogStore.
+func (s *logStore) StoreLog(l *raft.Log) error { return s.StoreLogs([]*raft.Log{l}) }
+
+// StoreLogs implements raft.LogStore.
+func (s *logStore) StoreLogs(logs []*raft.Log) error {
+	if err := s.written(s.bolt.StoreLogs(logs)); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range logs {
+		if l.Type == raft.LogConfiguration {
+			s.remember(l.Index, raft.DecodeConfiguration(l.Data))
+		}
+		if len(l.Data) <= recentSize {
+			s.recent[l.Index%recentEntries] = l
+		}
+	}
+	return nil
+}
+
+// remember notes a configuration down. The caller holds mu, or is alone.
+func (s *logStore) remember(index uint64, c raft.Configuration) {
+	s.servers = slices.DeleteFunc(s.servers, func(o configurationAt) bool { return o.index >= index })
+	s.servers = append(s.servers, configurationAt{index, c})
+	if n := len(s.servers) - rememberedServers; n > 0 {
+		s.servers = slices.Delete(s.servers, 0, n)
+	}
+}
+
+// configurationIndex is the index of that configuration, or 0.
+func (s *logStore) configurationIndex(c raft.Configuration) uint64 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, o := range slices.Backward(s.servers) {
+		if slices.Equal(o.configuration.Servers, c.Servers) {
+			return o.index
+		}
+	}
+	return 0
+}
+
+// DeleteRange implements raft.LogStore. Raft deletes the beginning of the log,
+// which snapshots have, or its end, which another leader has replaced.
+func (s *logStore) DeleteRange(from, to uint64) error {
+	last, err := s.bolt.LastIndex()
+	if err != nil {
+		return err
+	}
+	if to < last {
+		return s.compact(from, min(to, s.snapshots.spare()))
+	}
+	s.mu.Lock()
+	for i, l := range s.recent {
+		if l != nil && l.Index >= from {
+			s.recent[i] = nil
+		}
+	}
+	s.servers = slices.DeleteFunc(s.servers, func(o configurationAt) bool { return o.index >= from })
+	s.mu.Unlock()
+	return s.written(s.bolt.DeleteRange(from, to))
+}
+
+// compact deletes the beginning of the log, in steps: writes wait for each.
+func (s *logStore) compact(from, to uint64) error {
+	for from <= to {
+		end := min(to, from+deleteChunk-1)
+		if err := s.written(s.bolt.DeleteRange(from, end)); err != nil {
+			return err
+		}
+		from = end + 1
+	}
+	return nil
+}
+
+// Set implements raft.StableStore.
+func (s *logStore) Set(key, value []byte) error { return s.written(s.bolt.Set(key, value)) }
+
+// Get implements raft.StableStore.
+func (s *logStore) Get(key []byte) ([]byte, error) { return s.bolt.Get(key) }
+
+// GetUint64 implements raft.StableStore.
+func (s *logStore) GetUint64(key []byte) (uint64, error) { return s.bolt.GetUint64(key) }
+
+// SetUint64 implements raft.StableStore. Raft panics when a term cannot be
+// written, for it must not go on with one that it could forget. It can wait,
+// though, while this server serves what it has: until there is room again, or
+// the replica is closed and has no connections left to say anything by.
+func (s *logStore) SetUint64(key []byte, value uint64) error {
+	for {
+		err := s.written(s.bolt.SetUint64(key, value))
+		if err == nil || string(key) != "CurrentTerm" {
+			return err
+		}
+		retry := time.NewTimer(retryWrite)
+		select {
+		case <-retry.C:
+		case <-s.closing:
+			retry.Stop()
+			return nil
+		}
+	}
+}
+
+// retryWrite is how long a term that cannot be written waits for the next try.
+const retryWrite = 500 * time.Millisecond
+
+// written notes down how a write went, and passes its error on.
+func (s *logStore) written(err error) error {
+	s.mu.Lock()
+	before := s.fault
+	s.fault = err
+	s.mu.Unlock()
+	switch {
+	case err != nil && before == nil:
+		s.log.Error("the cluster's log cannot be written; this node goes on serving, and decides nothing", "err", err)
+	case err == nil && before != nil:
+		s.log.Info("the cluster's log can be written again")
+	}
+	return err
+}
+
+// lastFault is the error of the last write; nil when that was good.
+func (s *logStore) lastFault() error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.fault
+}

@@ -1,0 +1,185 @@
+package consensus
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/hashicorp/raft"
+)
+
+// machine is the state machine that Raft drives: one View after the other.
+type machine struct {
+	limits  Limits
+	applied *appliedFile
+	// fail is told what the machine cannot take, once; it takes nothing after that.
+	fail func(error)
+	// committed is told the last entry that has acted.
+	committed func(index, term uint64)
+	// configured is told that the servers have changed.
+	configured func()
+
+	stuck error // set by fail's caller; of Raft's goroutine alone
+	fed   uint64
+
+	mu      sync.Mutex
+	view    View
+	changed chan struct{} // closed by the next change, then replaced
+}
+
+var (
+	_ raft.BatchingFSM = (*machine)(nil)
+)
+
+func newMachine(v View, l Limits, applied *appliedFile) *machine {
+	return &machine{limits: l, applied: applied, view: v, changed: make(chan struct{})}
+}
+
+// View is the last view.
+func (m *machine) View() View {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.view
+}
+
+// now is the last view and what is closed when there is another.
+func (m *machine) now() (View, <-chan struct{}) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.view, m.changed
+}
+
+// publish makes a view the last one, unless it is older.
+func (m *machine) publish(v View) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if v.Index() > m.view.Index() {
+		m.view = v
+		close(m.changed)
+		m.changed = make(chan struct{})
+	}
+}
+
+// Apply implements raft.FSM.
+func (m *machine) Apply(l *raft.Log) any { return m.ApplyBatch([]*raft.Log{l})[0] }
+
+// ApplyBatch implements raft.BatchingFSM. A response is a Result or an error.
+//
+// After a start Raft brings entries again that rebuild has applied before;
+// nobody waits for what becomes of those.
+func (m *machine) ApplyBatch(logs []*raft.Log) []any {
+	responses := make([]any, len(logs))
+	v := m.View()
+	for i, l := range logs {
+		if m.stuck != nil {
+			responses[i] = m.stuck
+			continue
+		}
+		m.fed = l.Index
+		if l.Index <= v.Index() {
+			continue
+		}
+		next, result, refusal, err := step(v, l, m.limits)
+		switch {
+		case err != nil:
+			m.stuck = err
+			responses[i] = err
+			continue
+		case refusal != nil:
+			responses[i] = refusal
+		default:
+			responses[i] = result
+		}
+		v = next
+		if l.Type == raft.LogConfiguration {
+			m.configured()
+		}
+	}
+	if last := logs[len(logs)-1]; m.stuck == nil && last.Index == v.Index() {
+		m.applied.write(last.Index, last.Term)
+		m.committed(last.Index, last.Term)
+	}
+	m.publish(v)
+	if m.stuck != nil {
+		m.fail(m.stuck)
+	}
+	return responses
+}
+
+// step is the view after a log entry, and what became of its batch. The error
+// says that the entry cannot be understood.
+func step(v View, l *raft.Log, limits Limits) (next View, result Result, refusal, err error) {
+	if l.Type != raft.LogCommand {
+		return v.Skip(l.Index), Result{}, nil, nil
+	}
+	b, err := DecodeBatch(l.Data)
+	if err != nil {
+		return v, Result{}, nil, fmt.Errorf("log entry %d: %w", l.Index, err)
+	}
+	next, result, err = v.Apply(l.Index, b, limits)
+	for _, e := range [...]error{ErrVersion, ErrTooLarge, ErrKey, ErrStale} {
+		if errors.Is(err, e) {
+			return next, result, err, nil
+		}
+	}
+	return next, result, nil, err
+}
+
+// Snapshot implements raft.FSM. The index under which Raft keeps it is that of
+// the last entry it brought, which may be behind the view for a while after a
+// start.
+func (m *machine) Snapshot() (raft.FSMSnapshot, error) {
+	if m.stuck != nil {
+		return nil, m.stuck
+	}
+	v := m.View()
+	if m.fed < v.Index() {
+		return nil, fmt.Errorf("the log has been brought to %d again, and the content is of %d", m.fed, v.Index())
+	}
+	return viewSnapshot{v}, nil
+}
+
+// Restore implements raft.FSM. Views never go back: what is in a snapshot was
+// agreed before what a newer view has.
+func (m *machine) Restore(source io.ReadCloser) error {
+	defer source.Close()
+	if m.stuck != nil {
+		return m.stuck
+	}
+	meta, err := openedAs(source)
+	if err != nil {
+		return err
+	}
+	m.fed = max(m.fed, meta.Index)
+	if m.View().Index() >= meta.Index {
+		return nil
+	}
+	v, err := ReadView(source, m.limits)
+	if err != nil {
+		err = fmt.Errorf("snapshot %s: %w", meta.ID, err)
+		if errors.Is(err, ErrFormat) || errors.Is(err, ErrTooLarge) {
+			m.stuck = err
+			m.fail(err)
+		}
+		return err
+	}
+	m.applied.write(meta.Index, meta.Term)
+	m.publish(v.Skip(meta.Index))
+	m.configured()
+	return nil
+}
+
+// viewSnapshot writes a view down while newer ones come.
+type viewSnapshot struct{ view View }
+
+// Persist implements raft.FSMSnapshot.
+func (s viewSnapshot) Persist(sink raft.SnapshotSink) error {
+	if err := WriteView(sink, s.view); err != nil {
+		return errors.Join(err, sink.Cancel())
+	}
+	return sink.Close()
+}
+
+// Release implements raft.FSMSnapshot.
+func (viewSnapshot) Release() {}

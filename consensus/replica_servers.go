@@ -1,0 +1,203 @@
+package consensus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// Server is a server as the configuration has it.
+type Server struct {
+	ID    string
+	Addr  string // where it said that it is, for people
+	Voter bool
+}
+
+// Servers lists the servers, in the order in which they came, with the index
+// of that configuration. Both are empty before there is one.
+func (r *Replica) Servers() ([]Server, uint64) {
+	c := r.raft.GetConfiguration().Configuration()
+	all := make([]Server, 0, len(c.Servers))
+	for _, s := range c.Servers {
+		all = append(all, Server{ID: string(s.ID), Addr: addrIn(s.Address), Voter: s.Suffrage == raft.Voter})
+	}
+	return all, r.store.configurationIndex(c)
+}
+
+// addrOf is the address as the configuration has it. Raft refuses a
+// configuration in which two servers have the same one, but addresses come to
+// belong to other servers, and an old one may not be known to have gone.
+func addrOf(id, addr string) raft.ServerAddress { return raft.ServerAddress(id + "@" + addr) }
+
+func addrIn(a raft.ServerAddress) string {
+	_, addr, _ := strings.Cut(string(a), "@")
+	return addr
+}
+
+// HasState says whether this server belongs, or has belonged, to a cluster.
+func (r *Replica) HasState() (bool, error) {
+	return raft.HasExistingState(r.store, r.store, r.snapshots)
+}
+
+// Bootstrap makes this server a cluster of its own, which others can be added
+// to. It refuses, with ErrState, when there is state already.
+func (r *Replica) Bootstrap() error {
+	err := r.raft.BootstrapCluster(raft.Configuration{Servers: []raft.Server{
+		{Suffrage: raft.Voter, ID: raft.ServerID(r.cfg.ID), Address: addrOf(r.cfg.ID, r.cfg.Addr)},
+	}}).Error()
+	switch {
+	case errors.Is(err, raft.ErrCantBootstrap):
+		return fmt.Errorf("bootstrap: %w", ErrState)
+	case errors.Is(err, raft.ErrRaftShutdown):
+		return r.gone()
+	case err != nil:
+		return fmt.Errorf("bootstrap: %w", err)
+	}
+	r.hurry()
+	r.watch.poke()
+	return nil
+}
+
+// hurry has this server look for a leader at once, instead of waiting for the
+// word of one first: Raft does that when the time to wait becomes shorter.
+func (r *Replica) hurry() {
+	c := r.raft.ReloadableConfig()
+	shorter := c
+	shorter.HeartbeatTimeout -= time.Millisecond
+	for _, c := range [...]raft.ReloadableConfig{shorter, c} {
+		if err := r.raft.ReloadConfig(c); err != nil { // then it takes its time
+			r.log.Debug("cannot hurry the first election", "err", err)
+			return
+		}
+	}
+}
+
+// AddNonvoter adds a server that gets the log and has no vote, or changes the
+// address of one that is there; it takes no vote away. Like all changes of the
+// servers it acts upon the configuration with the index prev alone, else it
+// returns ErrServers, and returns the index of the next one.
+func (r *Replica) AddNonvoter(ctx context.Context, id, addr string, prev uint64) (uint64, error) {
+	return r.change(ctx, "add", id, prev, func(wait time.Duration) raft.IndexFuture {
+		return r.raft.AddNonvoter(raft.ServerID(id), addrOf(id, addr), prev, wait)
+	})
+}
+
+// AddVoter adds a server with a vote, gives one that is there a vote, or
+// changes the address of a voter.
+func (r *Replica) AddVoter(ctx context.Context, id, addr string, prev uint64) (uint64, error) {
+	return r.change(ctx, "add voter", id, prev, func(wait time.Duration) raft.IndexFuture {
+		return r.raft.AddVoter(raft.ServerID(id), addrOf(id, addr), prev, wait)
+	})
+}
+
+// Demote takes a server's vote away.
+func (r *Replica) Demote(ctx context.Context, id string, prev uint64) (uint64, error) {
+	return r.change(ctx, "demote", id, prev, func(wait time.Duration) raft.IndexFuture {
+		return r.raft.DemoteVoter(raft.ServerID(id), prev, wait)
+	})
+}
+
+// Remove takes a server out. A leader that removes itself leads until the
+// change is agreed.
+func (r *Replica) Remove(ctx context.Context, id string, prev uint64) (uint64, error) {
+	return r.change(ctx, "remove", id, prev, func(wait time.Duration) raft.IndexFuture {
+		return r.raft.RemoveServer(raft.ServerID(id), prev, wait)
+	})
+}
+
+// changeTimeout bounds how long a change of the servers waits for the one
+// before it, where the context has no end.
+const changeTimeout = 10 * time.Second
+
+// change asks Raft for a change of the servers, and waits until it is agreed.
+func (r *Replica) change(ctx context.Context, what, id string, prev uint64, ask func(time.Duration) raft.IndexFuture) (uint64, error) {
+	if prev == 0 { // to Raft, that is any
+		return 0, fmt.Errorf("%s %s: %w: it has no configuration to begin with", what, id, ErrServers)
+	}
+	if r.raft.State() != raft.Leader {
+		return 0, fmt.Errorf("%s %s: %w", what, id, r.notLeader())
+	}
+	wait := changeTimeout
+	if end, ok := ctx.Deadline(); ok {
+		wait = max(time.Until(end), time.Millisecond)
+	}
+	var index uint64
+	err := r.await(ctx, func() error {
+		f := ask(wait)
+		if err := f.Error(); err != nil {
+			return err
+		}
+		index = f.Index()
+		var entry raft.Log
+		if r.store.GetLog(index, &entry) == nil {
+			r.transport.notices.committed(entry.Index, entry.Term)
+		}
+		return nil
+	})
+	switch {
+	case err == nil:
+		r.watch.poke()
+		return index, nil
+	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress):
+		err = r.notLeader()
+	case errors.Is(err, raft.ErrLeadershipLost), errors.Is(err, raft.ErrRaftShutdown):
+		err = fmt.Errorf("%w: %w", ErrUnknown, err)
+	case strings.HasPrefix(err.Error(), "configuration changed since"):
+		err = fmt.Errorf("%w: %w", ErrServers, err)
+	}
+	return 0, fmt.Errorf("%s %s: %w", what, id, err)
+}
+
+// await waits for what Raft may take long to answer, as long as ctx allows.
+func (r *Replica) await(ctx context.Context, ask func() error) error {
+	done := make(chan error, 1)
+	r.outstanding.Add(1)
+	go func() {
+		defer r.outstanding.Add(-1)
+		done <- ask()
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", ErrUnknown, ctx.Err())
+	case <-r.closed:
+		return fmt.Errorf("%w: %w", ErrUnknown, r.gone())
+	}
+}
+
+// Transfer hands the lead to the voter with that ID, or to the one that has
+// most of the log when it is empty, and waits until this server leads no more.
+func (r *Replica) Transfer(ctx context.Context, id string) error {
+	if r.raft.State() != raft.Leader {
+		return r.notLeader()
+	}
+	if id == r.cfg.ID {
+		return nil
+	}
+	ask := func() error { return r.raft.LeadershipTransfer().Error() }
+	if id != "" {
+		voter := false
+		all, _ := r.Servers()
+		for _, s := range all {
+			voter = voter || s.ID == id && s.Voter
+		}
+		if !voter {
+			return fmt.Errorf("transfer: %w: %s is no voter", ErrServers, id)
+		}
+		ask = func() error {
+			return r.raft.LeadershipTransferToServer(raft.ServerID(id), raft.ServerAddress(id)).Error()
+		}
+	}
+	if err := r.await(ctx, ask); err != nil {
+		if errors.Is(err, raft.ErrNotLeader) {
+			return r.notLeader()
+		}
+		return fmt.Errorf("transfer: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,144 @@
+package consensus
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/hashicorp/raft"
+)
+
+// snapshots are the files that stand for the beginning of the log. It adds to
+// Raft's store that it leaves nothing behind when a disk is full, and that
+// whoever reads a snapshot can tell which.
+type snapshots struct {
+	*raft.FileSnapshotStore
+	dir string
+}
+
+// keepSnapshots is how many there are: the last one, and what to fall back to.
+const keepSnapshots = 3
+
+func openSnapshots(dir string, log *raftLogger) (*snapshots, error) {
+	path := filepath.Join(dir, "snapshots")
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, err
+	}
+	store, err := raft.NewFileSnapshotStoreWithLogger(dir, keepSnapshots, log)
+	if err != nil {
+		return nil, err
+	}
+	s := &snapshots{FileSnapshotStore: store, dir: path}
+	unfinished, err := filepath.Glob(filepath.Join(path, "*.tmp"))
+	if err != nil {
+		return nil, err
+	}
+	for _, u := range unfinished {
+		if err := os.RemoveAll(u); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// newest reads the newest snapshot that can be read; base is nil when there is none.
+func (s *snapshots) newest(l Limits, log *slog.Logger) (v View, base *raft.SnapshotMeta, err error) {
+	all, err := s.List()
+	if err != nil {
+		return View{}, nil, err
+	}
+	var errs []error
+	for _, meta := range all {
+		v, err := s.read(meta.ID, l)
+		if err == nil {
+			return v.Skip(meta.Index), meta, nil
+		}
+		err = fmt.Errorf("snapshot %s: %w", meta.ID, err)
+		if errors.Is(err, ErrFormat) || errors.Is(err, ErrTooLarge) {
+			return View{}, nil, err
+		}
+		log.Warn("a snapshot cannot be read; the one before it is tried", "err", err)
+		errs = append(errs, err)
+	}
+	if len(errs) > 0 {
+		return View{}, nil, fmt.Errorf("%w: no snapshot can be read: %w", ErrDamaged, errors.Join(errs...))
+	}
+	return View{}, nil, nil
+}
+
+func (s *snapshots) read(id string, l Limits) (View, error) {
+	_, source, err := s.FileSnapshotStore.Open(id)
+	if err != nil {
+		return View{}, err
+	}
+	defer source.Close()
+	return ReadView(source, l)
+}
+
+// spare is the index up to which the log may go, so that the last snapshot but
+// one is still of use.
+func (s *snapshots) spare() uint64 {
+	all, err := s.List()
+	if err != nil || len(all) < 2 {
+		return 0
+	}
+	return all[1].Index
+}
+
+// openSnapshot is a snapshot that is being read.
+type openSnapshot struct {
+	io.ReadCloser
+	meta *raft.SnapshotMeta
+}
+
+// Open implements raft.SnapshotStore.
+func (s *snapshots) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
+	meta, source, err := s.FileSnapshotStore.Open(id)
+	if err != nil {
+		return nil, nil, err
+	}
+	return meta, &openSnapshot{source, meta}, nil
+}
+
+// openedAs says which snapshot Raft restores: it has packed our reader.
+func openedAs(source io.Reader) (*raft.SnapshotMeta, error) {
+	for {
+		switch r := source.(type) {
+		case *openSnapshot:
+			return r.meta, nil
+		case raft.ReadCloserWrapper:
+			source = r.WrappedReadCloser()
+		default:
+			return nil, fmt.Errorf("the snapshot to restore comes as %T, and its index is unknown", r)
+		}
+	}
+}
+
+// Create implements raft.SnapshotStore.
+func (s *snapshots) Create(version raft.SnapshotVersion, index, term uint64, c raft.Configuration, ci uint64, t raft.Transport) (raft.SnapshotSink, error) {
+	sink, err := s.FileSnapshotStore.Create(version, index, term, c, ci, t)
+	if err != nil {
+		return nil, err
+	}
+	return &snapshotSink{SnapshotSink: sink, path: filepath.Join(s.dir, sink.ID()+".tmp")}, nil
+}
+
+// snapshotSink leaves nothing behind when it fails.
+type snapshotSink struct {
+	raft.SnapshotSink
+	path string // of what is not finished
+}
+
+func (s *snapshotSink) Close() error { return s.clean(s.SnapshotSink.Close()) }
+
+func (s *snapshotSink) Cancel() error { return s.clean(s.SnapshotSink.Cancel()) }
+
+func (s *snapshotSink) clean(err error) error {
+	if err == nil {
+		return nil
+	}
+	return errors.Join(err, os.RemoveAll(s.path))
+}

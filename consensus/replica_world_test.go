@@ -1,0 +1,200 @@
+package consensus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// world is a cluster under test.
+type world struct {
+	t       testing.TB
+	dir     string
+	network *network
+	tune    func(*Config)
+	servers map[string]*Replica // those that are up
+	ids     []string            // all that have ever been
+}
+
+func newWorld(t testing.TB, tune func(*Config)) *world {
+	w := &world{t: t, dir: t.TempDir(), network: newNetwork(), tune: tune, servers: map[string]*Replica{}}
+	t.Cleanup(func() {
+		for _, r := range w.servers {
+			r.Close()
+		}
+	})
+	return w
+}
+
+// config is what a server of the world is opened with: in a hurry.
+func (w *world) config(id string) Config {
+	streams, err := w.network.listen(id)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	c := Config{
+		ID: id, Dir: filepath.Join(w.dir, id), Streams: streams, Addr: streams.Addr().String(),
+		Heartbeat: 150 * time.Millisecond, Election: 150 * time.Millisecond, Lease: 100 * time.Millisecond,
+		Timeout: 2 * time.Second,
+		NoSync:  true, // no test cuts the power
+	}
+	if os.Getenv("REPLICA_LOG") != "" {
+		c.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})).With("server", id)
+	}
+	if w.tune != nil {
+		w.tune(&c)
+	}
+	return c
+}
+
+func (w *world) open(id string) *Replica {
+	w.t.Helper()
+	r, err := Open(w.config(id))
+	if err != nil {
+		w.t.Fatalf("open %s: %v", id, err)
+	}
+	w.servers[id] = r
+	if !slices.Contains(w.ids, id) {
+		w.ids = append(w.ids, id)
+	}
+	return r
+}
+
+func (w *world) close(id string) {
+	w.t.Helper()
+	if err := w.servers[id].Close(); err != nil {
+		w.t.Fatalf("close %s: %v", id, err)
+	}
+	delete(w.servers, id)
+}
+
+// cluster starts servers a, b, c ... that all vote; a leads.
+func (w *world) cluster(n int) *Replica {
+	w.t.Helper()
+	a := w.open("a")
+	if err := a.Bootstrap(); err != nil {
+		w.t.Fatal(err)
+	}
+	leader := w.leader()
+	for i := 1; i < n; i++ {
+		id := string(rune('a' + i))
+		w.open(id)
+		w.mustChange(leader, (*Replica).AddVoter, id)
+	}
+	return leader
+}
+
+// within is how long a test waits for what should come soon.
+const within = 10 * time.Second
+
+// until polls for a condition, and fails the test when it does not come.
+func until(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	end := time.Now().Add(within)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		if time.Now().After(end) {
+			t.Fatalf("waited %v for: %s", within, what)
+		}
+		<-tick.C
+	}
+}
+
+// leader waits for a leader among those that are up and, where ids are given,
+// one of these.
+func (w *world) leader(ids ...string) (leader *Replica) {
+	w.t.Helper()
+	until(w.t, "a leader", func() bool {
+		for id, r := range w.servers {
+			if s := r.Standing(); s.Role == RoleLeader && s.Ready && (len(ids) == 0 || slices.Contains(ids, id)) {
+				leader = r
+				return true
+			}
+		}
+		return false
+	})
+	return leader
+}
+
+func (w *world) mustChange(leader *Replica, change func(*Replica, context.Context, string, string, uint64) (uint64, error), id string) {
+	w.t.Helper()
+	_, at := leader.Servers()
+	if _, err := change(leader, w.t.Context(), id, "somewhere:1", at); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+var batchIDs atomic.Uint64
+
+// batch is a batch with an ID of its own.
+func batch(ops ...Op) *Batch {
+	b := &Batch{Ops: ops}
+	copy(b.ID[:], fmt.Sprintf("%016d", batchIDs.Add(1)))
+	return b
+}
+
+func (w *world) mustCommit(r *Replica, ops ...Op) uint64 {
+	w.t.Helper()
+	result, err := r.Commit(w.t.Context(), batch(ops...))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return result.Index
+}
+
+// persist commits a batch at whoever leads, again and again until it has acted.
+func (w *world) persist(b *Batch) Result {
+	w.t.Helper()
+	var result Result
+	until(w.t, "a batch to be agreed", func() bool {
+		for _, r := range w.servers {
+			ctx, cancel := context.WithTimeout(w.t.Context(), time.Second)
+			var err error
+			result, err = r.Commit(ctx, b)
+			cancel()
+			if err == nil {
+				return true
+			}
+			if !errors.Is(err, ErrNotLeader) && !errors.Is(err, ErrUnknown) && !errors.Is(err, context.DeadlineExceeded) {
+				w.t.Fatal(err)
+			}
+		}
+		return false
+	})
+	return result
+}
+
+// mustShow waits until a server shows that content.
+func (w *world) mustShow(r *Replica, want string) {
+	w.t.Helper()
+	got := ""
+	ctx, cancel := context.WithTimeout(w.t.Context(), within)
+	defer cancel()
+	for v := r.View(); ; {
+		if got = values(v); got == want {
+			return
+		}
+		var err error
+		if v, err = r.Wait(ctx, v.Index()); err != nil {
+			w.t.Fatalf("%s shows %q, not %q: %v", r.cfg.ID, got, want, err)
+		}
+	}
+}
+
+// values writes a view down as "name=value" words.
+func values(v View) string {
+	var words []string
+	for e := range v.All() {
+		words = append(words, fmt.Sprintf("%s=%s", e.Name, e.Value))
+	}
+	return strings.Join(words, " ")
+}

@@ -1,0 +1,204 @@
+package consensus
+
+import (
+	"errors"
+	"io"
+	"sync"
+
+	"github.com/hashicorp/raft"
+)
+
+// transport is Raft's network transport, with three differences. Servers are
+// known by their IDs: the address that goes about in requests, votes and
+// connections is the ID, so that nothing that was agreed about addresses is
+// ever trusted. What requests and answers say is noted down in notices. And a
+// peer that stops in the middle of a snapshot cannot stop this server with it.
+type transport struct {
+	*raft.NetworkTransport
+	id      raft.ServerID
+	streams *streams
+	notices *notices
+	rpcs    chan raft.RPC
+	done    chan struct{}
+	tasks   sync.WaitGroup
+	once    sync.Once
+}
+
+var (
+	_ raft.Transport   = (*transport)(nil)
+	_ raft.WithPreVote = (*transport)(nil)
+	_ raft.WithClose   = (*transport)(nil)
+)
+
+const (
+	// pooled is how many idle connections are kept to each server: one for
+	// heartbeats, one for entries, one for notices and votes.
+	pooled = 3
+	// snapshotRate is how many bytes of a snapshot must at least be taken in
+	// Config.Timeout; the answer to it may take as long as that makes for all of it.
+	snapshotRate = 2 << 20
+)
+
+// addresses gives each server its ID as its address.
+type addresses struct{}
+
+func (addresses) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
+	return raft.ServerAddress(id), nil
+}
+
+func newTransport(cfg Config, log *raftLogger) *transport {
+	t := &transport{
+		id:      raft.ServerID(cfg.ID),
+		streams: newStreams(cfg.Streams, cfg.Timeout),
+		rpcs:    make(chan raft.RPC),
+		done:    make(chan struct{}),
+	}
+	inFlight := 0 // Raft's default
+	if cfg.plainReplication {
+		inFlight = 1
+	}
+	t.NetworkTransport = raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+		ServerAddressProvider:   addresses{},
+		Logger:                  log,
+		Stream:                  t.streams,
+		MaxPool:                 pooled,
+		MaxRPCsInFlight:         inFlight,
+		Timeout:                 cfg.Timeout,
+		MsgpackUseNewTimeFormat: true,
+	})
+	t.TimeoutScale = snapshotRate
+	t.notices = newNotices(t.id, t.notice)
+	t.notices.off = cfg.noNotices
+	t.tasks.Go(t.receive)
+	return t
+}
+
+// LocalAddr implements raft.Transport.
+func (t *transport) LocalAddr() raft.ServerAddress { return raft.ServerAddress(t.id) }
+
+// Consumer implements raft.Transport.
+func (t *transport) Consumer() <-chan raft.RPC { return t.rpcs }
+
+// receive passes on what other servers ask.
+func (t *transport) receive() {
+	for {
+		select {
+		case rpc := <-t.NetworkTransport.Consumer():
+			if rpc.Reader != nil {
+				rpc.Reader = snapshotReader{rpc.Reader, t.streams}
+			}
+			select {
+			case t.rpcs <- rpc:
+			case <-t.done:
+				rpc.Respond(nil, raft.ErrTransportShutdown)
+				return
+			}
+		case <-t.done:
+			return
+		}
+	}
+}
+
+// snapshotReader reads a snapshot from a peer, with a deadline for each step:
+// Raft does nothing else meanwhile.
+type snapshotReader struct {
+	io.Reader
+	streams *streams
+}
+
+func (r snapshotReader) Read(b []byte) (int, error) {
+	r.streams.strict.Add(1)
+	defer r.streams.strict.Add(-1)
+	return r.Reader.Read(b)
+}
+
+// AppendEntries implements raft.Transport.
+func (t *transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, req *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	serial := t.notices.sending(id, req)
+	err := t.NetworkTransport.AppendEntries(id, target, req, resp)
+	t.notices.answered(id, serial, req, resp, err)
+	return err
+}
+
+// notice sends a request that Raft knows nothing of.
+func (t *transport) notice(id raft.ServerID, req *raft.AppendEntriesRequest, done func(error)) {
+	t.tasks.Go(func() {
+		var resp raft.AppendEntriesResponse
+		done(t.NetworkTransport.AppendEntries(id, raft.ServerAddress(id), req, &resp))
+	})
+}
+
+// AppendEntriesPipeline implements raft.Transport.
+func (t *transport) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress) (raft.AppendPipeline, error) {
+	inner, err := t.NetworkTransport.AppendEntriesPipeline(id, target)
+	if err != nil {
+		return nil, err
+	}
+	p := &pipeline{AppendPipeline: inner, id: id, notices: t.notices, answers: make(chan raft.AppendFuture), done: make(chan struct{})}
+	t.tasks.Go(p.receive)
+	return p, nil
+}
+
+// Close implements raft.WithClose.
+func (t *transport) Close() error {
+	t.once.Do(func() { close(t.done) })
+	t.notices.close()
+	err := t.streams.close()
+	t.NetworkTransport.CloseStreams()
+	return errors.Join(err, t.NetworkTransport.Close())
+}
+
+// pipeline is Raft's pipeline, whose answers are noted down.
+type pipeline struct {
+	raft.AppendPipeline
+	id      raft.ServerID
+	notices *notices
+	answers chan raft.AppendFuture
+	once    sync.Once
+	done    chan struct{}
+
+	mu      sync.Mutex
+	serials []uint64 // of what has no answer yet, in order
+}
+
+// AppendEntries implements raft.AppendPipeline.
+func (p *pipeline) AppendEntries(req *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
+	serial := p.notices.sending(p.id, req)
+	p.mu.Lock()
+	p.serials = append(p.serials, serial)
+	p.mu.Unlock()
+	f, err := p.AppendPipeline.AppendEntries(req, resp)
+	if err != nil { // then the pipeline is of no more use
+		p.notices.answered(p.id, serial, req, resp, err)
+	}
+	return f, err
+}
+
+// Consumer implements raft.AppendPipeline.
+func (p *pipeline) Consumer() <-chan raft.AppendFuture { return p.answers }
+
+// Close implements raft.AppendPipeline.
+func (p *pipeline) Close() error {
+	p.once.Do(func() { close(p.done) })
+	return p.AppendPipeline.Close()
+}
+
+func (p *pipeline) receive() {
+	for {
+		select {
+		case f := <-p.AppendPipeline.Consumer():
+			p.mu.Lock()
+			serial := p.serials[0]
+			p.serials = p.serials[1:]
+			p.mu.Unlock()
+			p.notices.answered(p.id, serial, f.Request(), f.Response(), f.Error())
+			select {
+			case p.answers <- f:
+			case <-p.done:
+				return
+			}
+		case <-p.done:
+			return
+		}
+	}
+}

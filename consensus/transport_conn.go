@@ -1,0 +1,187 @@
+package consensus
+
+import (
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// streams is a StreamLayer as Raft wants it: the address is the ID. It knows
+// all connections, so that it can close them, and watches that bytes move.
+type streams struct {
+	inner StreamLayer
+	stall time.Duration // the longest that no byte may move where somebody waits for one
+	// strict counts those who wait for the rest of something that has begun
+	// to come. While it is not 0, all connections are read with a deadline.
+	strict atomic.Int64
+
+	mu     sync.Mutex
+	closed bool
+	conns  map[*conn]struct{}
+	done   chan struct{}
+}
+
+// maxConns bounds the connections: some for each of a thousand servers.
+const maxConns = 8192
+
+var (
+	_ raft.StreamLayer = (*streams)(nil)
+
+	errTooMany = errors.New("too many connections between servers")
+)
+
+func newStreams(inner StreamLayer, stall time.Duration) *streams {
+	return &streams{inner: inner, stall: stall, conns: make(map[*conn]struct{}), done: make(chan struct{})}
+}
+
+// Accept implements net.Listener.
+func (s *streams) Accept() (net.Conn, error) {
+	for {
+		c, err := s.inner.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if c, err := s.add(c, true); err == nil {
+			return c, nil
+		} else if errors.Is(err, net.ErrClosed) {
+			return nil, err
+		}
+	}
+}
+
+// Dial implements raft.StreamLayer. It does not outlast close.
+func (s *streams) Dial(id raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	type dialled struct {
+		c   net.Conn
+		err error
+	}
+	result := make(chan dialled, 1)
+	go func() {
+		c, err := s.inner.Dial(string(id), timeout)
+		result <- dialled{c, err}
+	}()
+	select {
+	case d := <-result:
+		if d.err != nil {
+			return nil, d.err
+		}
+		return s.add(d.c, false)
+	case <-s.done:
+		go func() {
+			if d := <-result; d.err == nil {
+				d.c.Close()
+			}
+		}()
+		return nil, net.ErrClosed
+	}
+}
+
+func (s *streams) add(inner net.Conn, accepted bool) (net.Conn, error) {
+	c := &conn{Conn: inner, streams: s, accepted: accepted}
+	c.limit.Store(int64(s.stall))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		inner.Close()
+		return nil, net.ErrClosed
+	case len(s.conns) >= maxConns:
+		inner.Close()
+		return nil, errTooMany
+	}
+	s.conns[c] = struct{}{}
+	return c, nil
+}
+
+// Close implements net.Listener.
+func (s *streams) Close() error { return s.close() }
+
+// Addr implements net.Listener.
+func (s *streams) Addr() net.Addr { return s.inner.Addr() }
+
+// close closes the listener and all connections.
+func (s *streams) close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	close(s.done)
+	conns := s.conns
+	s.conns = nil
+	s.mu.Unlock()
+	err := s.inner.Close()
+	for c := range conns {
+		c.Conn.Close()
+	}
+	return err
+}
+
+// conn is one connection. Raft's deadlines are for a whole message, however
+// large; here they are for each step, so that a large message may take its
+// time as long as it moves.
+type conn struct {
+	net.Conn
+	streams  *streams
+	accepted bool
+	limit    atomic.Int64 // for a step of reading what was asked for, in nanoseconds
+}
+
+// chunk is how much is written in one step.
+const chunk = 256 << 10
+
+// Read implements net.Conn. What is accepted may lie idle, between messages.
+func (c *conn) Read(b []byte) (int, error) {
+	var end time.Time
+	switch {
+	case !c.accepted:
+		end = time.Now().Add(time.Duration(c.limit.Load()))
+	case c.streams.strict.Load() > 0:
+		end = time.Now().Add(c.streams.stall)
+	}
+	if err := c.Conn.SetReadDeadline(end); err != nil {
+		return 0, err
+	}
+	return c.Conn.Read(b)
+}
+
+// Write implements net.Conn.
+func (c *conn) Write(b []byte) (n int, err error) {
+	for {
+		step := b[n:min(len(b), n+chunk)]
+		if err := c.Conn.SetWriteDeadline(time.Now().Add(c.streams.stall)); err != nil {
+			return n, err
+		}
+		m, err := c.Conn.Write(step)
+		if n += m; err != nil || n == len(b) {
+			return n, err
+		}
+	}
+}
+
+// SetDeadline implements net.Conn.
+func (c *conn) SetDeadline(t time.Time) error { return c.SetReadDeadline(t) }
+
+// SetReadDeadline implements net.Conn: as long as that is from now, each step may take.
+func (c *conn) SetReadDeadline(t time.Time) error {
+	if !t.IsZero() {
+		c.limit.Store(int64(max(time.Until(t), time.Millisecond)))
+	}
+	return nil
+}
+
+// SetWriteDeadline implements net.Conn: steps of writing have their own.
+func (c *conn) SetWriteDeadline(time.Time) error { return nil }
+
+// Close implements net.Conn.
+func (c *conn) Close() error {
+	c.streams.mu.Lock()
+	delete(c.streams.conns, c)
+	c.streams.mu.Unlock()
+	return c.Conn.Close()
+}
