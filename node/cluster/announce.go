@@ -1,0 +1,323 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"penstock/consensus"
+	"penstock/node/admin"
+	"penstock/node/trust"
+)
+
+// spread is how many nodes are told at once, and at most in one go, by one
+// that knows of no leader.
+const (
+	spreadAtOnce = 8
+	spreadTo     = 64
+)
+
+// rpcTimeout bounds a small request between nodes.
+const rpcTimeout = 2 * time.Second
+
+// announcement is what this node says of itself.
+func (c *Cluster) announcement() Announcement {
+	id := c.id.Load()
+	c.mu.Lock()
+	trusted := c.trusted
+	c.mu.Unlock()
+	return Announcement{
+		ID: id.NodeID, Name: id.Name, Cluster: c.Address(), Gossip: c.GossipAddress(), HTTP: c.cfg.HTTP,
+		Zone: c.cfg.Zone, Version: c.cfg.Version, Last: id.Incarnation(),
+		Trust: trusted, Issuer: hex.EncodeToString(id.Leaf().AuthorityKeyId),
+	}
+}
+
+func (c *Cluster) keyDigest() string {
+	d := c.id.Load().KeyDigest()
+	return hex.EncodeToString(d[:])
+}
+
+// announce tells the leader where this node is whenever that or the leader is
+// another, and now and then. While there is no leader it tells everybody: they
+// need it to elect one.
+func (c *Cluster) announce() {
+	ticker := time.NewTicker(c.cfg.Pace.Tick)
+	defer ticker.Stop()
+	var said Announcement // what was last taken
+	var to string         // the leader that took it
+	var at time.Time
+	for {
+		a := c.announcement()
+		leader, _, self := c.Leader()
+		switch {
+		case said == a && to == leader && time.Since(at) < c.cfg.Pace.Announce:
+		case self:
+			said, to, at = a, leader, time.Now()
+			poke(c.leading) // the leader looks after its own record
+		case leader != "" && c.tell(c.ctx, leader, a) == nil:
+			said, to, at = a, leader, time.Now()
+		case said != a || time.Since(at) > 2*c.cfg.Pace.Tick:
+			said, to, at = a, "", time.Now()
+			c.spread(a)
+		}
+		select {
+		case <-ticker.C:
+		case <-c.announcing:
+		case <-c.leadership():
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}
+
+// tell announces to one node of an ID.
+func (c *Cluster) tell(ctx context.Context, id string, a Announcement) error {
+	ctx, cancel := context.WithTimeout(ctx, rpcTimeout)
+	defer cancel()
+	client, err := c.pool.Get(ctx, id)
+	if err != nil {
+		return err
+	}
+	return c.tellAt(ctx, client, a)
+}
+
+func (c *Cluster) tellAt(ctx context.Context, client *admin.Client, a Announcement) error {
+	res, err := admin.Call[AnnounceResult](ctx, client, admin.MethodAnnounce, &a)
+	if err != nil {
+		return err
+	}
+	c.learn(res, a)
+	return nil
+}
+
+// learn takes what another node says in answer to an announcement.
+func (c *Cluster) learn(res *AnnounceResult, a Announcement) {
+	switch {
+	case res.Removed:
+		if err := c.markLeft("the cluster removed it"); err != nil {
+			c.log.Warn("data folder", "error", err)
+		}
+		c.fail(fmt.Errorf("%w: to take this machine in again, start with an empty data folder and join", ErrRemoved))
+	case res.Copied != "":
+		c.fail(fmt.Errorf("%w: %s: stop one of the two; a second node needs a data folder of its own", ErrCopied, res.Copied))
+	case res.Name != "" && res.Name != a.Name:
+		c.log.Warn("another node has this name; the cluster goes on with the old one", "name", a.Name, "old", res.Name)
+		if id, err := c.id.Load().WithName(res.Name); err == nil {
+			c.replaceIdentity(func(now *trust.Identity) (*trust.Identity, error) { return now.WithName(id.Name) })
+		}
+	}
+	news := false
+	for _, p := range res.Peers[:min(len(res.Peers), maxPeers)] {
+		if p.ID != c.ID() {
+			news = c.book.hear(p) || news
+		}
+	}
+	if news {
+		poke(c.announcing)
+	}
+}
+
+// spread announces to all nodes that are known, and to the places that the
+// settings name.
+func (c *Cluster) spread(a Announcement) {
+	var all sync.WaitGroup
+	places := make(chan struct{}, spreadAtOnce)
+	each := func(to func(ctx context.Context) error) {
+		places <- struct{}{}
+		all.Go(func() {
+			defer func() { <-places }()
+			ctx, cancel := context.WithTimeout(c.ctx, rpcTimeout)
+			defer cancel()
+			if err := to(ctx); err != nil {
+				c.log.Debug("announce", "error", err)
+			}
+		})
+	}
+	known := c.known()
+	for _, p := range known[:min(len(known), spreadTo)] {
+		each(func(ctx context.Context) error { return c.tell(ctx, p.ID, a) })
+	}
+	addrs := map[string]bool{c.Address(): true}
+	for _, p := range known {
+		addrs[p.Cluster] = true
+	}
+	for _, addr := range c.cfg.Join {
+		if addrs[addr] {
+			continue
+		}
+		each(func(ctx context.Context) error {
+			client, err := admin.DialConfig{TLS: trust.ClientConfig(c.id.Load, "")}.Dial(ctx, addr)
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			return c.tellAt(ctx, client, a)
+		})
+	}
+	all.Wait()
+}
+
+// known lists the other nodes with the best address that is known of each:
+// members first, then who is only remembered.
+func (c *Cluster) known() []Peer {
+	seen := map[string]bool{c.ID(): true}
+	var list []Peer
+	for _, m := range c.Members() {
+		if seen[m.ID] {
+			continue
+		}
+		seen[m.ID] = true
+		p := Peer{ID: m.ID, Name: m.Name, Cluster: m.Cluster, Gossip: m.Gossip}
+		if at := c.addresses(m.ID); len(at) > 0 {
+			p.Cluster = at[0]
+		}
+		list = append(list, p)
+	}
+	for _, p := range c.book.all() {
+		if !seen[p.ID] && !c.departed(p.ID) {
+			seen[p.ID] = true
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// addresses lists where the node of an ID may be, the likeliest first: what
+// gossip says, what it announced, what others said, its record, what is
+// remembered.
+func (c *Cluster) addresses(id string) []string {
+	if id == c.ID() {
+		return []string{c.cfg.Listener.Addr().String()}
+	}
+	var list []string
+	add := func(a string) {
+		if a != "" && !slices.Contains(list, a) {
+			list = append(list, a)
+		}
+	}
+	g, inGossip := c.sighted()[id]
+	if inGossip && g.state == StateUp {
+		add(g.peer.Cluster)
+	}
+	for _, p := range c.book.heard(id) {
+		add(p.Cluster)
+	}
+	if c.store != nil {
+		if r, ok := record(c.store.View(), id); ok {
+			add(r.Cluster)
+		}
+	}
+	add(g.peer.Cluster)
+	return list
+}
+
+// handleAnnounce takes where another node says that it is.
+func (c *Cluster) handleAnnounce(ctx context.Context, a *Announcement) (*AnnounceResult, error) {
+	caller := admin.Caller(ctx)
+	if cs := admin.TLS(ctx); caller.Role != admin.RoleNode && cs != nil {
+		if id, ok := trust.PeerNode(*cs); ok && c.departed(id) {
+			return &AnnounceResult{Removed: true}, nil
+		}
+	}
+	switch {
+	case caller.Role != admin.RoleNode:
+		return nil, admin.Errorf(admin.Forbidden, "%s is for nodes", admin.MethodAnnounce)
+	case a.ID != caller.Node && !a.Relayed, !a.peer().valid():
+		return nil, admin.Errorf(admin.Invalid, "node %.40q announces %.40q", caller.Node, a.ID)
+	}
+	if c.book.announce(a.peer()) {
+		c.pool.Drop(a.ID) // dialled anew, where it is now
+		poke(c.announcing)
+	}
+	leader, _, self := c.Leader()
+	res := &AnnounceResult{Leader: leader}
+	switch {
+	case self:
+		if err := c.takeAnnouncement(ctx, *a, res); err != nil {
+			return nil, err
+		}
+	case leader != "" && leader != a.ID && !a.Relayed:
+		c.relay(ctx, leader, *a, res)
+	}
+	if !a.Relayed {
+		res.Peers = append(c.known(), Peer{ID: c.ID(), Name: c.Name(), Cluster: c.Address(), Gossip: c.GossipAddress()})
+		res.Peers = slices.DeleteFunc(res.Peers, func(p Peer) bool { return p.ID == a.ID || !p.valid() })
+	}
+	return res, nil
+}
+
+// relay passes an announcement on to the leader. That it fails is no matter:
+// the node will tell the leader itself when it has heard of it.
+func (c *Cluster) relay(ctx context.Context, leader string, a Announcement, res *AnnounceResult) {
+	ctx, cancel := context.WithTimeout(ctx, rpcTimeout/2)
+	defer cancel()
+	a.Relayed = true
+	client, err := c.pool.Get(ctx, leader)
+	if err != nil {
+		return
+	}
+	if said, err := admin.Call[AnnounceResult](ctx, client, admin.MethodAnnounce, &a); err == nil {
+		res.Removed, res.Copied, res.Name = said.Removed, said.Copied, said.Name
+	}
+}
+
+// takeAnnouncement brings a node's record up to date, on the leader.
+func (c *Cluster) takeAnnouncement(ctx context.Context, a Announcement, res *AnnounceResult) error {
+	c.admitting.Lock()
+	defer c.admitting.Unlock()
+	for range 3 { // the record may change meanwhile
+		view := c.store.View()
+		r, ok := record(view, a.ID)
+		switch {
+		case !ok:
+			return nil // it is being taken in
+		case !r.member():
+			res.Removed = true
+			return nil
+		}
+		if r.Last != a.Last {
+			if at := c.copied(ctx, r, a); at != "" {
+				c.log.Warn("a copy of a node's data folder was started, and is refused", "node", r.Name, "why", at)
+				res.Copied = at
+				return nil
+			}
+		}
+		next := a.onto(r)
+		next.Name = cmp.Or(a.Name, r.Name)
+		if holder, taken := holderOf(records(view), next.Name, r.ID); taken {
+			c.log.Warn("a node wants the name of another", "node", r.Name, "wants", a.Name, "holder", holder.ID)
+			next.Name = r.Name
+		}
+		res.Name = next.Name
+		if next == r {
+			return nil
+		}
+		err := c.commit(ctx, c.Name(), "announce", []consensus.Op{c.putRecord(view, next)})
+		if !errors.Is(err, consensus.ErrVersion) {
+			return err
+		}
+	}
+	return nil
+}
+
+// putRecord puts a record, on condition that it is as it was in the view.
+func (c *Cluster) putRecord(view consensus.View, r Record) consensus.Op {
+	e, _ := view.Get(keyNode(r.ID))
+	return consensus.Op{Key: keyNode(r.ID), Value: marshal(r), IfVersion: &e.Version}
+}
+
+// holderOf finds the member that has a name, other than the node of the ID.
+func holderOf(nodes []Record, name, but string) (Record, bool) {
+	for _, r := range nodes {
+		if r.member() && r.Name == name && r.ID != but {
+			return r, true
+		}
+	}
+	return Record{}, false
+}

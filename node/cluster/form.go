@@ -1,0 +1,298 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"penstock/consensus/membership"
+	"penstock/node/admin"
+	"penstock/node/trust"
+)
+
+// FormView is what a node of --expect says of itself.
+type FormView struct {
+	ID        string   `json:"id"`
+	Name      string   `json:"name"`
+	Addr      string   `json:"addr"` // of its cluster port
+	Expect    int      `json:"expect"`
+	Formed    bool     `json:"formed,omitempty"`
+	Cluster   string   `json:"cluster,omitempty"` // the ID, of one that is formed
+	PledgedTo string   `json:"pledgedTo,omitempty"`
+	Seen      []string `json:"seen,omitempty"`
+}
+
+// FormRequest asks another node of --expect for its view.
+type FormRequest struct {
+	TokenID string   `json:"tokenID"`
+	Proof   []byte   `json:"proof"`
+	View    FormView `json:"view"`
+}
+
+// FormResult is that node's view.
+type FormResult struct {
+	Proof []byte   `json:"proof"`
+	View  FormView `json:"view"`
+}
+
+// forming is a node of --expect until it has a cluster. What it does is
+// decided by membership.Form; here are the questions, the answers, and the
+// pledge, which no clock but this process's own has to do with.
+type forming struct {
+	c     *Cluster
+	token trust.Token
+	key   []byte
+	told  once // of the loop
+
+	mu        sync.Mutex
+	pledged   string    // ID of whom it is pledged to
+	pledgedAt time.Time // when that was
+	toldAt    time.Time // when that one was last answered
+	views     map[string]asked
+	formed    string // the cluster's ID
+	fatal     error
+	wake      chan struct{} // holds one
+}
+
+// asked is a view with the time of the question.
+type asked struct {
+	view FormView
+	when time.Time
+}
+
+// form finds the other nodes and founds a cluster with them, or joins theirs.
+func (c *Cluster) form(ctx context.Context) error {
+	token, err := trust.ParseToken(c.cfg.Token)
+	switch {
+	case err != nil:
+		return fmt.Errorf("--token: %w: --expect needs the same token on all nodes: penstock token new makes one", err)
+	case token.Kind != trust.Expect:
+		return fmt.Errorf("--token: %w: %s is no token for --expect: penstock token new makes one; to join a cluster that is there leave --expect out", ErrToken, token)
+	}
+	f := &forming{
+		c: c, token: token, key: token.ProofKey(), told: once{},
+		views: map[string]asked{}, wake: make(chan struct{}, 1),
+	}
+	s := admin.NewServer(admin.Config{Logger: c.log})
+	admin.Handle(s, admin.MethodForm, admin.RoleNone, f.answer)
+	defer func() {
+		c.doors.serve(nil)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = s.Shutdown(ctx) // what is still in flight is asked again
+	}()
+	for answers := false; ; {
+		// A process of this node that ended may have pledged itself. Until
+		// nobody acts on that any more, this one answers nobody.
+		if !answers && (c.fresh || time.Since(c.opened) > membership.ActWithin) {
+			answers = true
+			c.doors.serve(s)
+		}
+		f.askAll(ctx)
+		if done, err := f.decide(ctx); done || err != nil {
+			return err
+		}
+		select {
+		case <-time.After(c.cfg.Pace.Retry):
+		case <-f.wake:
+		case <-ctx.Done():
+			return fmt.Errorf("no cluster of %d nodes was formed in time: %w", c.cfg.Expect, ctx.Err())
+		}
+	}
+}
+
+// self is this node's view. The caller holds the lock.
+func (f *forming) self(now time.Time) FormView {
+	v := FormView{
+		ID: f.c.ID(), Name: f.c.Name(), Addr: f.c.Address(), Expect: f.c.cfg.Expect,
+		PledgedTo: f.pledged, Formed: f.formed != "", Cluster: f.formed,
+	}
+	for id, a := range f.views {
+		if now.Sub(a.when) <= membership.ActWithin {
+			v.Seen = append(v.Seen, id)
+		}
+	}
+	slices.Sort(v.Seen)
+	return v
+}
+
+// answer tells another node this one's view.
+func (f *forming) answer(ctx context.Context, req *FormRequest) (*FormResult, error) {
+	cs := admin.TLS(ctx)
+	if req.TokenID != f.token.ID || trust.Check(f.key, trust.Dialer, cs, req.Proof) != nil {
+		return nil, admin.Errorf(admin.Unauthenticated, "this node (%s) forms a cluster with another token: give all nodes the same", f.c.Name())
+	}
+	proof, err := trust.Prove(f.key, trust.Acceptor, cs)
+	if err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	if f.pledged != "" && f.pledged == req.View.ID {
+		f.toldAt = now
+	}
+	res := &FormResult{Proof: proof, View: f.self(now)}
+	f.compare(req.View)
+	return res, nil
+}
+
+// compare ends the forming where another node expects another number. The
+// caller holds the lock.
+func (f *forming) compare(v FormView) {
+	own := f.c.cfg.Expect
+	if v.Formed || v.Expect == own || f.fatal != nil || v.ID == f.c.ID() {
+		return
+	}
+	f.fatal = fmt.Errorf("%w: this node (%s) was started with --expect %d, %s at %s with --expect %d: start all with the same number", ErrExpect, f.c.Name(), own, v.Name, v.Addr, v.Expect)
+	poke(f.wake)
+}
+
+// askAll asks all addresses at once, each for as long as a view may be old.
+func (f *forming) askAll(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, membership.ActWithin/2)
+	defer cancel()
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	for _, addr := range f.c.cfg.Join {
+		if addr == f.c.Address() {
+			continue
+		}
+		all.Go(func() {
+			if err := f.ask(ctx, addr); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				f.told.warn(f.c.log, "no word yet from a node to form a cluster with", addr, err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// ask asks one address for its node's view.
+func (f *forming) ask(ctx context.Context, addr string) error {
+	when := time.Now()
+	client, err := admin.DialConfig{TLS: trust.JoinConfig()}.Dial(ctx, addr)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	proof, err := trust.Prove(f.key, trust.Dialer, client.TLS())
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	req := &FormRequest{TokenID: f.token.ID, Proof: proof, View: f.self(when)}
+	f.mu.Unlock()
+	res, err := admin.Call[FormResult](ctx, client, admin.MethodForm, req)
+	var refusal *admin.Error
+	if errors.As(err, &refusal) && refusal.Code == admin.Unauthenticated {
+		f.mu.Lock()
+		if f.fatal == nil {
+			f.fatal = fmt.Errorf("%w by %s: %w", ErrToken, addr, refusal)
+		}
+		f.mu.Unlock()
+	}
+	if err != nil {
+		return err
+	}
+	if err := trust.Check(f.key, trust.Acceptor, client.TLS(), res.Proof); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.views) >= maxPeers || len(res.View.Seen) > maxPeers {
+		return fmt.Errorf("too many nodes: the limit is %d", maxPeers)
+	}
+	if res.View.ID != f.c.ID() { // itself, by another name
+		f.views[res.View.ID] = asked{res.View, when}
+		f.compare(res.View)
+	}
+	return nil
+}
+
+// decide does what the views lead to; done: the node has a cluster.
+func (f *forming) decide(ctx context.Context) (done bool, err error) {
+	for {
+		f.mu.Lock()
+		d, fatal := f.decision(time.Now()), f.fatal
+		addr := f.views[d.Peer].view.Addr
+		f.mu.Unlock()
+		if fatal != nil {
+			return false, fatal
+		}
+		switch d.Do {
+		case membership.FormPledge:
+			f.mu.Lock()
+			f.pledged, f.pledgedAt = d.Peer, time.Now()
+			f.mu.Unlock()
+			continue
+		case membership.FormBootstrap:
+			f.c.log.Info("founds the cluster", "why", d.Why)
+			if err := f.c.found(ctx, f.token); err != nil {
+				return false, err
+			}
+			f.mu.Lock()
+			f.formed = f.c.ClusterID()
+			f.mu.Unlock()
+			return true, nil
+		case membership.FormJoin:
+			err := f.c.joinAt(ctx, addr, f.token)
+			if err == nil || errors.Is(err, errFinal) {
+				return err == nil, err
+			}
+			f.told.warn(f.c.log, "cannot join yet, and tries again", addr, err)
+		case membership.FormRefuse:
+			f.told.warn(f.c.log, "no cluster can be formed", "all", errors.New(d.Why))
+		default:
+			if f.told["wait"] != d.Why {
+				f.told["wait"] = d.Why
+				f.c.log.Info("waits for the other nodes", "expect", f.c.cfg.Expect, "why", d.Why)
+			}
+		}
+		return false, nil
+	}
+}
+
+// decision asks what to do. The caller holds the lock.
+func (f *forming) decision(now time.Time) membership.Decision {
+	self := asPeer(f.self(now))
+	if f.pledged != "" {
+		self.PledgedFor = now.Sub(f.pledgedAt)
+		self.Told = min(self.PledgedFor, now.Sub(f.toldAt))
+	}
+	peers := make([]membership.Peer, 0, len(f.views))
+	for _, a := range f.views {
+		p := asPeer(a.view)
+		p.Age = now.Sub(a.when)
+		peers = append(peers, p)
+	}
+	slices.SortFunc(peers, func(a, b membership.Peer) int { return cmp.Compare(a.ID, b.ID) })
+	return membership.Form(self, peers)
+}
+
+func asPeer(v FormView) membership.Peer {
+	return membership.Peer{
+		ID: v.ID, Addr: v.Addr, Expect: v.Expect, Formed: v.Formed, Cluster: v.Cluster, PledgedTo: v.PledgedTo, Seen: v.Seen,
+	}
+}
+
+// handleForm tells a node of --expect that there is a cluster already.
+func (c *Cluster) handleForm(ctx context.Context, req *FormRequest) (*FormResult, error) {
+	cs := admin.TLS(ctx)
+	key, _, err := c.proven(ctx, req.TokenID, req.Proof)
+	if err != nil {
+		return nil, err
+	}
+	proof, err := trust.Prove(key, trust.Acceptor, cs)
+	if err != nil {
+		return nil, err
+	}
+	return &FormResult{Proof: proof, View: FormView{
+		ID: c.ID(), Name: c.Name(), Addr: c.Address(), Expect: c.cfg.Expect, Formed: true, Cluster: c.ClusterID(),
+	}}, nil
+}

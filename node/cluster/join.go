@@ -1,0 +1,181 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"penstock/node/admin"
+	"penstock/node/trust"
+)
+
+// askTimeout bounds one attempt to join or to form with one node: the other
+// side may have to ask its leader.
+const askTimeout = 10 * time.Second
+
+// maxPause bounds the wait between two attempts.
+const maxPause = 10 * time.Second
+
+// errFinal marks what no further attempt can change.
+var errFinal = errors.New("")
+
+// final wraps an error that ends Open.
+func final(err error) error { return fmt.Errorf("%w%w", errFinal, err) }
+
+// joinAny joins the cluster of any of the addresses.
+func (c *Cluster) joinAny(ctx context.Context) error {
+	token, err := trust.ParseToken(c.cfg.Token)
+	if err != nil {
+		return fmt.Errorf("--token: %w", err)
+	}
+	if token.Kind == trust.Admin {
+		return fmt.Errorf("--token: %w: %s is for administering; nodes join with one of role join (penstock token create --role join)", ErrToken, token)
+	}
+	told := once{}
+	for pause := c.cfg.Pace.Retry; ; pause = min(2*pause, maxPause) {
+		if err := c.joinRound(ctx, token, told); err == nil || errors.Is(err, errFinal) {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return fmt.Errorf("no node could be joined in time: %w", ctx.Err())
+		}
+	}
+}
+
+// joinRound tries each address once. Another cluster at one of them is final
+// only where no other address may be the right one.
+func (c *Cluster) joinRound(ctx context.Context, token trust.Token, told once) error {
+	var foreign error
+	others := false
+	for _, addr := range c.cfg.Join {
+		if addr == c.Address() {
+			continue
+		}
+		err := c.joinAt(ctx, addr, token)
+		switch {
+		case err == nil || errors.Is(err, errFinal):
+			return err
+		case errors.Is(err, ErrForeign):
+			foreign = err
+		default:
+			others = true
+		}
+		told.warn(c.log, "cannot join yet, and tries again", addr, err)
+	}
+	if foreign != nil && !others {
+		return final(foreign)
+	}
+	return errors.New("none of the addresses has let this node join")
+}
+
+// joinAt joins at one address and opens the store.
+func (c *Cluster) joinAt(ctx context.Context, addr string, token trust.Token) error {
+	id := c.id.Load()
+	csr, err := id.Request()
+	if err != nil {
+		return final(err)
+	}
+	res, err := c.askToJoin(ctx, addr, token, csr)
+	if err != nil {
+		return err
+	}
+	if token.ClusterID != "" && res.Cluster != token.ClusterID {
+		return fmt.Errorf("%w: %s is of cluster %s, the token of %s", ErrForeign, addr, res.Cluster, token.ClusterID)
+	}
+	ring, err := trust.ParseKeyring(res.Keyring)
+	if err != nil {
+		return fmt.Errorf("%s: %w", addr, err)
+	}
+	joined, err := id.Join(res.Cluster, res.Certificate, res.CAs, ring)
+	if err != nil {
+		return fmt.Errorf("%s: %w", addr, err)
+	}
+	// What began a cluster of its own must not be gone on with. Then where
+	// the others are, for nothing else tells a node that starts again before
+	// it has heard from its leader; the identity last: it makes it a member.
+	if err := removeFile(filepath.Join(c.cfg.Dir, foundingFile)); err != nil {
+		return final(err)
+	}
+	if err := c.book.remember(res.Peers); err != nil {
+		return final(err)
+	}
+	if err := joined.Save(c.cfg.Dir); err != nil {
+		return final(err)
+	}
+	c.id.Store(joined)
+	c.mu.Lock()
+	c.keys = res.Gossip
+	c.mu.Unlock()
+	c.log.Info("joined", "cluster", res.Cluster, "at", addr)
+	if err := c.openStore(); err != nil {
+		return final(err)
+	}
+	if err := c.openGossip(); err != nil {
+		return final(err)
+	}
+	return nil
+}
+
+// askToJoin asks the node at an address, and takes its answer only where it
+// has proven to know the token as well.
+func (c *Cluster) askToJoin(ctx context.Context, addr string, token trust.Token, csr []byte) (*JoinResult, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	config := trust.JoinConfig()
+	if token.Kind == trust.Join {
+		config = trust.TokenConfig(token)
+	}
+	client, err := admin.DialConfig{TLS: config}.Dial(ctx, addr)
+	if errors.Is(err, trust.ErrPin) {
+		return nil, fmt.Errorf("%w: the node at %s is not of the cluster %s that the token is for, or its CA was replaced since the token was made: %w", ErrForeign, addr, token.ClusterID, trust.ErrPin)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	key := token.ProofKey()
+	proof, err := trust.Prove(key, trust.Dialer, client.TLS())
+	if err != nil {
+		return nil, err
+	}
+	res, err := admin.Call[JoinResult](ctx, client, admin.MethodJoin, &JoinRequest{TokenID: token.ID, Proof: proof, Node: c.candidate(csr)})
+	if err != nil {
+		return nil, refusedJoin(addr, err)
+	}
+	if err := trust.Check(key, trust.Acceptor, client.TLS(), res.Proof); err != nil {
+		return nil, final(fmt.Errorf("%s: %w", addr, err))
+	}
+	return res, nil
+}
+
+// refusedJoin tells the refusals that stay from those that pass.
+func refusedJoin(addr string, err error) error {
+	var refusal *admin.Error
+	if !errors.As(err, &refusal) {
+		return err
+	}
+	switch refusal.Code {
+	case admin.Unauthenticated, admin.Forbidden:
+		return final(fmt.Errorf("%w by %s: %w", ErrToken, addr, refusal))
+	case admin.Refused:
+		return final(fmt.Errorf("%w: %w", ErrNameTaken, refusal))
+	case admin.Invalid:
+		return final(refusal)
+	}
+	return fmt.Errorf("%s: %w", addr, refusal)
+}
+
+// candidate is this node as one that wants to join.
+func (c *Cluster) candidate(csr []byte) Candidate {
+	id := c.id.Load()
+	n := Candidate{
+		ID: id.NodeID, Name: id.Name, Cluster: c.Address(), HTTP: c.cfg.HTTP,
+		Zone: c.cfg.Zone, Version: c.cfg.Version, Last: id.Incarnation(), CSR: csr,
+	}
+	n.Gossip = c.plannedGossip()
+	return n
+}

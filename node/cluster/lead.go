@@ -1,0 +1,328 @@
+package cluster
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"time"
+
+	"penstock/consensus"
+	"penstock/consensus/membership"
+	"penstock/node/trust"
+)
+
+const (
+	// actTimeout bounds one thing that the leader does.
+	actTimeout = 5 * time.Second
+	// closeEnough is how many log entries a node may be behind that comes to
+	// vote.
+	closeEnough = 1000
+	// ticketsEvery is how old the newest key of session tickets gets.
+	ticketsEvery = 24 * time.Hour
+	// expiredFor is how long a token that has expired or was revoked is
+	// still listed.
+	expiredFor = 7 * 24 * time.Hour
+	// leftFor is how long the record of a node that has left stays: as long
+	// as any certificate of it may be valid.
+	leftFor = 100 * 24 * time.Hour
+)
+
+// duties are what a leader does, and what it remembers of it.
+type duties struct {
+	told once
+	// tickets is the version of the tickets that this leader has seen, and
+	// since when by its own clock.
+	tickets   uint64
+	ticketsAt time.Time
+}
+
+// lead does what the leader has to, as long as this node is it: about once a
+// second, and whenever something has changed.
+func (c *Cluster) lead() {
+	ticker := time.NewTicker(c.cfg.Pace.Tick)
+	defer ticker.Stop()
+	d := duties{told: once{}}
+	for {
+		if c.store.Standing().Ready {
+			d.perform(c)
+		} else {
+			d = duties{told: once{}}
+		}
+		select {
+		case <-ticker.C:
+		case <-c.leading:
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}
+
+// perform does one round. Whatever fails is tried again in the next one, or
+// by the next leader.
+func (d *duties) perform(c *Cluster) {
+	for _, duty := range []struct {
+		what string
+		do   func(context.Context, *Cluster) error
+	}{
+		{"announce", d.ownRecord}, {"membership", d.members}, {"gossip key", d.gossipKey},
+		{"CA", d.oldCA}, {"tickets", d.rotateTickets}, {"tidy", d.tidy},
+	} {
+		what := duty.what
+		ctx, cancel := context.WithTimeout(c.ctx, actTimeout)
+		err := duty.do(ctx, c)
+		cancel()
+		switch {
+		case err == nil:
+			delete(d.told, what)
+		case c.ctx.Err() != nil || errors.Is(err, consensus.ErrNotLeader):
+			return
+		case !errors.Is(err, consensus.ErrVersion) && !errors.Is(err, consensus.ErrServers): // those passed by someone
+			d.told.warn(c.log, "the leader could not do its work, and tries again", what, err)
+		}
+	}
+}
+
+// ownRecord keeps the leader's own record up to date.
+func (d *duties) ownRecord(ctx context.Context, c *Cluster) error {
+	a := c.announcement()
+	if r, ok := record(c.store.View(), c.ID()); ok && r.Name == a.Name && a.onto(r) == r {
+		return nil
+	}
+	var res AnnounceResult
+	if err := c.takeAnnouncement(ctx, a, &res); err != nil {
+		return err
+	}
+	c.learn(&res, a)
+	return nil
+}
+
+// members brings Raft's configuration in line with the records.
+func (d *duties) members(ctx context.Context, c *Cluster) error {
+	c.noteSight(time.Now())
+	observed, addrs, index := c.observe()
+	for _, a := range membership.Plan(observed) {
+		c.log.Info("membership", "do", string(a.Do), "node", a.ID, "why", a.Why)
+		next, err := c.perform(ctx, a, addrs[a.ID], index)
+		if err != nil {
+			return err
+		}
+		if next != 0 {
+			index = next
+		}
+	}
+	return nil
+}
+
+// perform does one action on the configuration of an index, and returns the
+// index of the next one; 0 where it is the same.
+func (c *Cluster) perform(ctx context.Context, a membership.Action, at standing, index uint64) (uint64, error) {
+	switch a.Do {
+	case membership.AddNonvoter:
+		return c.store.AddNonvoter(ctx, a.ID, at.addr, index)
+	case membership.Readdress:
+		if at.voter {
+			return c.store.AddVoter(ctx, a.ID, at.addr, index)
+		}
+		return c.store.AddNonvoter(ctx, a.ID, at.addr, index)
+	case membership.Promote:
+		return c.store.AddVoter(ctx, a.ID, at.addr, index)
+	case membership.Demote:
+		return c.store.Demote(ctx, a.ID, index)
+	case membership.Remove:
+		return c.store.Remove(ctx, a.ID, index)
+	case membership.Transfer:
+		return 0, c.store.Transfer(ctx, a.ID)
+	case membership.Forget:
+		return 0, c.depart(ctx, a.ID, "forget")
+	}
+	return 0, nil
+}
+
+// standing is where a node is and whether it votes.
+type standing struct {
+	addr  string
+	voter bool
+}
+
+// observe is what the leader sees of the members, and the index of the
+// configuration that this is about.
+func (c *Cluster) observe() (o membership.Observed, addrs map[string]standing, index uint64) {
+	view := c.store.View()
+	servers, index := c.store.Servers()
+	last := view.Index()
+	sighted := c.sighted()
+	c.mu.Lock()
+	seen := c.seen
+	c.mu.Unlock()
+	nodes := map[string]*membership.Node{}
+	for _, r := range records(view) {
+		nodes[r.ID] = &membership.Node{
+			ID: r.ID, Name: r.Name, Addr: r.Cluster, Zone: r.Zone, Joined: r.Joined, Leaving: !r.member(),
+		}
+	}
+	for _, s := range servers {
+		n := nodes[s.ID]
+		if n == nil { // of a record that was forgotten: it goes as well
+			n = &membership.Node{ID: s.ID, Name: s.ID, Addr: s.Addr}
+			nodes[s.ID] = n
+		}
+		n.Server, n.Voter, n.ConfigAddr = true, s.Voter, s.Addr
+	}
+	o = membership.Observed{Self: c.ID(), Now: time.Now(), Settings: membership.Settings{
+		Voters: c.cfg.Voters, StableAfter: c.cfg.Pace.Stable, ReplaceAfter: c.cfg.ReplaceAfter, ForgetAfter: c.cfg.ForgetAfter,
+	}}
+	addrs = make(map[string]standing, len(nodes))
+	for id, n := range nodes {
+		if n.Leaving && !n.Server {
+			continue // what is left of it is its record
+		}
+		n.Up, n.Since = seen[id].up, seen[id].since
+		n.CaughtUp = sighted[id].index+closeEnough > last
+		if id == c.ID() {
+			n.Up, n.CaughtUp = true, true
+		}
+		addrs[id] = standing{n.Addr, n.Voter}
+		o.Nodes = append(o.Nodes, *n)
+	}
+	return o, addrs, index
+}
+
+// depart notes that a node is no member any more. Raft's configuration
+// follows (members). Its record stays, so that its certificate is not taken.
+func (c *Cluster) depart(ctx context.Context, id, what string) error {
+	c.admitting.Lock()
+	defer c.admitting.Unlock()
+	view := c.store.View()
+	r, ok := record(view, id)
+	if !ok || !r.member() {
+		return nil
+	}
+	r.Left = time.Now().UTC()
+	if err := c.commit(ctx, c.Name(), what, []consensus.Op{c.putRecord(view, r)}); err != nil {
+		return err
+	}
+	c.log.Info("a node is no member any more", "node", r.Name, "id", id, "why", what)
+	c.book.forget(id)
+	c.pool.Drop(id)
+	poke(c.leading)
+	return nil
+}
+
+// gossipKey takes the next step of the gossip key's rotation when it is time.
+func (d *duties) gossipKey(ctx context.Context, c *Cluster) error {
+	view := c.store.View()
+	cur, version, ok, err := unseal[gossipSecret](c.Sealer(), view, keyGossip)
+	if err != nil || !ok {
+		return err
+	}
+	sighted := c.sighted()
+	up := func(id string) bool { return id == c.ID() || sighted[id].state == StateUp }
+	next, _, ok := nextGossip(cur, version, records(view), up)
+	if !ok {
+		return nil
+	}
+	value, err := seal(c.Sealer(), keyGossip, next)
+	if err != nil {
+		return err
+	}
+	c.log.Info("gossip key: next step", "step", next.Phase)
+	return c.commit(ctx, c.Name(), "rotate gossip", []consensus.Op{{Key: keyGossip, Value: value, IfVersion: &version}})
+}
+
+// oldCA lets the old CA go when no member's certificate is of it any more.
+func (d *duties) oldCA(ctx context.Context, c *Cluster) error {
+	view := c.store.View()
+	s, version, ok, err := unseal[caSecret](c.Sealer(), view, keyCA)
+	if err != nil || !ok {
+		return err
+	}
+	ca, err := trust.ParseCA(s.CA)
+	if err != nil || !ca.Rotating() {
+		return err
+	}
+	if late := laggards(issuerID(ca), records(view)); len(late) > 0 {
+		d.told.warn(c.log, "the old CA stays until these nodes have certificates of the new one", "CA", errors.New(some(late)))
+		return nil
+	}
+	c.log.Info("the old CA is not trusted any more")
+	return c.putCA(ctx, view, ca.Retire(), version, "retire the old CA")
+}
+
+// putCA puts a CA in force, its certificates with it.
+func (c *Cluster) putCA(ctx context.Context, view consensus.View, ca *trust.CA, version uint64, what string) error {
+	e, ok := view.Get(keyCluster)
+	if !ok {
+		return errors.New("this node does not have the cluster's record yet")
+	}
+	r, err := unmarshal[clusterRecord](keyCluster, e.Value)
+	if err != nil {
+		return err
+	}
+	r.CAs = ca.Bundle()
+	text, err := ca.Marshal()
+	if err != nil {
+		return err
+	}
+	value, err := seal(c.Sealer(), keyCA, caSecret{Format: recordFormat, CA: text})
+	if err != nil {
+		return err
+	}
+	return c.commit(ctx, c.Name(), what, []consensus.Op{
+		{Key: keyCA, Value: value, IfVersion: &version},
+		{Key: keyCluster, Value: marshal(r), IfVersion: &e.Version},
+	})
+}
+
+// issuerID is what Record.Issuer is of a certificate that the CA signed.
+func issuerID(ca *trust.CA) string { return hex.EncodeToString(ca.Certificate().SubjectKeyId) }
+
+// rotateTickets makes the next key of session tickets once a day. How long a
+// day is, is measured here as well as read from the entry: clocks jump.
+func (d *duties) rotateTickets(ctx context.Context, c *Cluster) error {
+	view := c.store.View()
+	cur, version, ok, err := unseal[ticketSecret](c.Sealer(), view, keyTickets)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	if ok && version != d.tickets {
+		d.tickets, d.ticketsAt = version, now
+	}
+	if e, _ := view.Get(keyTickets); ok {
+		age, watched := now.Sub(e.At), now.Sub(d.ticketsAt)
+		if watched < ticketsEvery && (age < ticketsEvery || watched < ticketsEvery/24) {
+			return nil
+		}
+	}
+	value, err := seal(c.Sealer(), keyTickets, nextTickets(cur))
+	if err != nil {
+		return err
+	}
+	return c.commit(ctx, c.Name(), "rotate tickets", []consensus.Op{{Key: keyTickets, Value: value, IfVersion: &version}})
+}
+
+// tidy deletes tokens that ended long ago, and records of nodes that left so
+// long ago that no certificate of theirs can be valid.
+func (d *duties) tidy(ctx context.Context, c *Cluster) error {
+	view, now := c.store.View(), time.Now()
+	var ops []consensus.Op
+	for e := range view.Kind(kindToken) {
+		t, err := trust.ParseTokenRecord(c.Sealer(), e.Value)
+		if err != nil {
+			continue
+		}
+		if now.Sub(t.Expires) > expiredFor || !t.Revoked.IsZero() && now.Sub(t.Revoked) > expiredFor {
+			ops = append(ops, consensus.Op{Key: e.Key, IfVersion: &e.Version})
+		}
+	}
+	for e := range view.Kind(kindNode) {
+		r, err := unmarshal[Record](e.Key, e.Value)
+		if err == nil && !r.member() && now.Sub(r.Left) > leftFor {
+			ops = append(ops, consensus.Op{Key: e.Key, IfVersion: &e.Version})
+		}
+	}
+	if len(ops) == 0 {
+		return nil
+	}
+	return c.commit(ctx, c.Name(), "tidy", ops)
+}

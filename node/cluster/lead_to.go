@@ -1,0 +1,164 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"penstock/consensus"
+	"penstock/node/admin"
+)
+
+// patience is how long a request waits for a cluster to have a leader. One
+// that has had none for so long says so at once.
+const patience = 10 * time.Second
+
+// OnLeader makes a handler whose work the leader does, whichever node is
+// asked. act is called on the leader; where it finds that the node leads no
+// more it returns consensus.ErrNotLeader, or an admin.Error of code NotLeader,
+// and must have done nothing. While a leader is being elected the request
+// waits; it is sent again only where it cannot have acted.
+func OnLeader[Req, Resp any](c *Cluster, act func(context.Context, *Req) (*Resp, error)) func(context.Context, *Req) (*Resp, error) {
+	return func(ctx context.Context, req *Req) (resp *Resp, err error) {
+		passed := admin.Caller(ctx).Via != ""
+		err = c.untilLed(ctx, func(leader string) error {
+			var err error
+			if leader == c.ID() {
+				resp, err = act(ctx, req)
+				return refusal(err)
+			}
+			if passed { // whoever passed it on tries the next leader
+				return errNotLeader
+			}
+			client, err := c.pool.Get(ctx, leader)
+			if err != nil {
+				return err
+			}
+			return admin.Pass(ctx, client)
+		}, passed)
+		return resp, err
+	}
+}
+
+var errNotLeader = admin.Errorf(admin.NotLeader, "this node does not lead")
+
+// Forward makes a request of the leader, for whoever ctx says; on the leader
+// itself it is a call to this node. It is sent again only where it cannot
+// have acted.
+func Forward[Resp any](ctx context.Context, c *Cluster, method string, req any) (resp *Resp, err error) {
+	err = c.untilLed(ctx, func(leader string) error {
+		client, err := c.pool.Get(ctx, leader)
+		if err != nil {
+			return err
+		}
+		resp, err = admin.Call[Resp](ctx, client, method, req)
+		return err
+	}, false)
+	return resp, err
+}
+
+// ask has the leader do what a node needs for itself: act, where it is this
+// node, or else the method.
+func ask[Req, Resp any](ctx context.Context, c *Cluster, method string, req *Req, act func(context.Context, *Req) (*Resp, error)) (resp *Resp, err error) {
+	err = c.untilLed(ctx, func(leader string) error {
+		var err error
+		if leader == c.ID() {
+			resp, err = act(ctx, req)
+			return err
+		}
+		client, err := c.pool.Get(ctx, leader)
+		if err != nil {
+			return err
+		}
+		resp, err = admin.Call[Resp](ctx, client, method, req)
+		return err
+	}, false)
+	return resp, err
+}
+
+// untilLed calls try with the ID of the leader until it has been done or
+// refused, again for each new leader; once tries one leader alone.
+func (c *Cluster) untilLed(ctx context.Context, try func(leader string) error, once bool) error {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	var last error
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 250*time.Millisecond) {
+		changed := c.leadership()
+		leader, _, self := c.Leader()
+		if leader != "" {
+			err := try(leader)
+			if once || !nothingDone(err) {
+				return err
+			}
+			last = err
+		} else if once {
+			return errNotLeader
+		} else if c.leaderlessFor() > patience {
+			return c.noLeader(last)
+		}
+		wait := time.NewTimer(pause) // a leader that cannot be reached may well be one still
+		if leader == "" && !self {
+			wait.Reset(time.Second)
+		}
+		select {
+		case <-changed:
+		case <-wait.C:
+		case <-timer.C:
+			wait.Stop()
+			return c.noLeader(last)
+		case <-ctx.Done():
+			wait.Stop()
+			return c.noLeader(errors.Join(ctx.Err(), last))
+		}
+		wait.Stop()
+	}
+}
+
+// noLeader says why nothing could be done.
+func (c *Cluster) noLeader(last error) error {
+	why := c.Alone()
+	switch {
+	case why != "":
+	case last != nil:
+		why = "the leader could not be asked: " + last.Error()
+	default:
+		why = "no leader was found in time"
+	}
+	return admin.Errorf(admin.NoLeader, "nothing was changed: %s", why)
+}
+
+// nothingDone tells whether a request that failed so has not acted, and may be
+// sent to the next leader.
+func nothingDone(err error) bool {
+	var refusal *admin.Error
+	switch {
+	case err == nil:
+		return false
+	case errors.Is(err, admin.ErrLost), errors.Is(err, consensus.ErrUnknown):
+		return false
+	case errors.As(err, &refusal):
+		return refusal.Code == admin.NotLeader || refusal.Code == admin.Unavailable
+	}
+	return errors.Is(err, admin.ErrUnreachable) || errors.Is(err, consensus.ErrNotLeader)
+}
+
+// refusal says in terms of requests what an error of the store means.
+func refusal(err error) error {
+	switch {
+	case errors.Is(err, consensus.ErrNotLeader):
+		return errNotLeader
+	case errors.Is(err, consensus.ErrUnknown):
+		return admin.Errorf(admin.UnknownOutcome, "the change may have been made: %v", err)
+	case errors.Is(err, consensus.ErrClosed), errors.Is(err, consensus.ErrBusy):
+		return admin.Errorf(admin.Unavailable, "%v", err)
+	}
+	return err
+}
+
+// refusing is a handler whose errors say what they mean to another node.
+func refusing[Req, Resp any](fn func(context.Context, *Req) (*Resp, error)) func(context.Context, *Req) (*Resp, error) {
+	return func(ctx context.Context, req *Req) (*Resp, error) {
+		resp, err := fn(ctx, req)
+		return resp, refusal(err)
+	}
+}

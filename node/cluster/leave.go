@@ -1,0 +1,242 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"penstock/consensus"
+	"penstock/node/admin"
+	"penstock/node/trust"
+)
+
+// Remove takes a node that will not come back out of the cluster. Unless it
+// is forced, it refuses where that node is up, and where the voters that
+// remain would be too few to decide anything.
+func (c *Cluster) Remove(ctx context.Context, req *admin.RemoveRequest) (*admin.Empty, error) {
+	return OnLeader(c, c.remove)(ctx, req)
+}
+
+func (c *Cluster) remove(ctx context.Context, req *admin.RemoveRequest) (*admin.Empty, error) {
+	if _, err := c.current(ctx); err != nil {
+		return nil, err
+	}
+	m, err := c.Resolve(req.Node)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case m.Self:
+		return nil, admin.Errorf(admin.Refused, "%s leads the cluster and is up: have it leave (penstock leave --node %s)", m.Name, m.Name)
+	case m.Up() && !req.Force:
+		return nil, admin.Errorf(admin.Refused, "%s is up at %s: have it leave (penstock leave), or say --force", m.Name, m.Cluster)
+	}
+	if err := quorumWithout(c.Members(), m.ID); err != nil && !req.Force {
+		return nil, err
+	}
+	if err := c.depart(ctx, m.ID, "remove"); err != nil {
+		return nil, err
+	}
+	return &admin.Empty{}, c.waitGone(ctx, m.ID)
+}
+
+// quorumWithout says whether the voters that remain without a node can decide.
+func quorumWithout(members []Member, id string) error {
+	voters, up, was := 0, 0, false
+	var down []string
+	name := id
+	for _, m := range members {
+		switch {
+		case m.ID == id:
+			was, name = m.Role != RoleNonVoter, m.Name
+		case m.Role == RoleNonVoter:
+		case m.Up():
+			voters, up = voters+1, up+1
+		default:
+			voters++
+			down = append(down, m.Name)
+		}
+	}
+	need := voters/2 + 1
+	switch {
+	case !was:
+		return nil
+	case voters == 0:
+		return admin.Errorf(admin.Refused, "%s is the only node that votes: without it there is no cluster; stop it instead", name)
+	case up < need:
+		return admin.Errorf(admin.Refused, "without %s there are %d voters, of which %d must be up to decide anything, and %d are: %s are not; bring them back or remove them first, or say --force", name, voters, need, up, some(down))
+	}
+	return nil
+}
+
+// waitGone waits until a node is in Raft's configuration no more: until then
+// its vote counts.
+func (c *Cluster) waitGone(ctx context.Context, id string) error {
+	for {
+		changes := c.store.Changes()
+		servers, _ := c.servers()
+		there := false
+		for _, s := range servers {
+			there = there || s.id == id
+		}
+		if !there {
+			return nil
+		}
+		poke(c.leading)
+		select {
+		case <-changes:
+		case <-time.After(c.cfg.Pace.Tick):
+		case <-ctx.Done():
+			return admin.Errorf(admin.Unavailable, "it is no member any more, but the voters have not agreed to go on without it yet: %v", ctx.Err())
+		}
+	}
+}
+
+// Leave takes this node out of its cluster for good and ends its part in it.
+// The folder says so afterwards, and does not start again.
+func (c *Cluster) Leave(ctx context.Context) error {
+	if err := quorumWithout(c.Members(), c.ID()); err != nil {
+		return err
+	}
+	for {
+		c.handOver(ctx)
+		err := c.askToDepart(ctx)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, errLeads) {
+			return err
+		}
+		select { // it came to lead again meanwhile
+		case <-time.After(c.cfg.Pace.Tick / 2):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	c.log.Info("left the cluster")
+	if err := c.markLeft("it left on " + time.Now().UTC().Format(time.RFC3339)); err != nil {
+		return err
+	}
+	if g := c.gossiping(); g != nil {
+		if err := g.Leave(ctx); err != nil {
+			c.log.Debug("gossip: goodbye", "error", err)
+		}
+	}
+	return c.close()
+}
+
+var errLeads = errors.New("this node leads")
+
+// askToDepart asks the leader to take this node out.
+func (c *Cluster) askToDepart(ctx context.Context) error {
+	_, err := ask(ctx, c, methodDepart, &departRequest{ID: c.ID()}, func(context.Context, *departRequest) (*admin.Empty, error) {
+		return nil, errLeads
+	})
+	return err
+}
+
+// handleDepart takes the caller out, on the leader.
+func (c *Cluster) handleDepart(ctx context.Context, req *departRequest) (*admin.Empty, error) {
+	if caller := admin.Caller(ctx); caller.Node != req.ID {
+		return nil, admin.Errorf(admin.Invalid, "node %.40q asks to take %.40q out", caller.Node, req.ID)
+	}
+	if _, err := c.current(ctx); err != nil {
+		return nil, err
+	}
+	if err := quorumWithout(c.Members(), req.ID); err != nil {
+		return nil, err
+	}
+	if err := c.depart(ctx, req.ID, "leave"); err != nil {
+		return nil, err
+	}
+	return &admin.Empty{}, c.waitGone(ctx, req.ID)
+}
+
+// Transfer hands the lead to a node, by ID or name; "": to the best.
+func (c *Cluster) Transfer(ctx context.Context, req *admin.TransferRequest) (*admin.Empty, error) {
+	return OnLeader(c, c.transfer)(ctx, req)
+}
+
+func (c *Cluster) transfer(ctx context.Context, req *admin.TransferRequest) (*admin.Empty, error) {
+	to := ""
+	if req.To != "" {
+		m, err := c.Resolve(req.To)
+		switch {
+		case err != nil:
+			return nil, err
+		case m.Role == RoleNonVoter:
+			return nil, admin.Errorf(admin.Refused, "%s does not vote, so it cannot lead", m.Name)
+		case !m.Up():
+			return nil, admin.Errorf(admin.Refused, "%s is not in reach", m.Name)
+		}
+		to = m.ID
+	}
+	if err := c.store.Transfer(ctx, to); err != nil {
+		if errors.Is(err, consensus.ErrNotLeader) {
+			return nil, err
+		}
+		return nil, admin.Errorf(admin.Refused, "%v", err)
+	}
+	return &admin.Empty{}, nil
+}
+
+// Rotate replaces the CA or the gossip key. It begins with the next one; the
+// old one goes when all nodes have it, and the leader sees to that.
+func (c *Cluster) Rotate(ctx context.Context, req *admin.RotateRequest) (*admin.Empty, error) {
+	return OnLeader(c, c.rotate)(ctx, req)
+}
+
+func (c *Cluster) rotate(ctx context.Context, req *admin.RotateRequest) (*admin.Empty, error) {
+	view, err := c.current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	switch req.What {
+	case "gossip":
+		err = c.rotateGossip(ctx, view)
+	case "ca":
+		err = c.rotateCA(ctx, view)
+	default:
+		return nil, admin.Errorf(admin.Invalid, "%.40q: want ca or gossip", req.What)
+	}
+	if errors.Is(err, errRotating) || errors.Is(err, consensus.ErrVersion) {
+		return nil, admin.Errorf(admin.Refused, "the last rotation is not over: not all nodes have the new secret yet")
+	}
+	poke(c.leading)
+	return &admin.Empty{}, err
+}
+
+func (c *Cluster) rotateGossip(ctx context.Context, view consensus.View) error {
+	cur, version, ok, err := unseal[gossipSecret](c.Sealer(), view, keyGossip)
+	if err != nil || !ok {
+		return errors.Join(err, errRotating)
+	}
+	next, err := beginGossip(cur, trust.NewGossipKey())
+	if err != nil {
+		return err
+	}
+	value, err := seal(c.Sealer(), keyGossip, next)
+	if err != nil {
+		return err
+	}
+	return c.commit(ctx, cmpName(admin.Caller(ctx).Name, c.Name()), "rotate gossip", []consensus.Op{{Key: keyGossip, Value: value, IfVersion: &version}})
+}
+
+func (c *Cluster) rotateCA(ctx context.Context, view consensus.View) error {
+	s, version, ok, err := unseal[caSecret](c.Sealer(), view, keyCA)
+	if err != nil || !ok {
+		return errors.Join(err, errRotating)
+	}
+	ca, err := trust.ParseCA(s.CA)
+	if err != nil {
+		return err
+	}
+	if ca.Rotating() {
+		return errRotating
+	}
+	next, err := ca.Next(time.Now())
+	if err != nil {
+		return err
+	}
+	return c.putCA(ctx, view, next, version, "rotate ca")
+}

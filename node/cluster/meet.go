@@ -1,0 +1,260 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	"penstock/gossip"
+)
+
+// told is what nodes tell of themselves in gossip's facts.
+type told struct {
+	Facts
+	Index uint64 `json:"i"` // of the store's view
+}
+
+// gossiping is gossip, or nil where it does not run yet.
+func (c *Cluster) gossiping() *gossip.Gossip {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.gossip
+}
+
+// plannedGossip is where gossip will be; "" where the system picks the port.
+func (c *Cluster) plannedGossip() string {
+	host, port, err := net.SplitHostPort(c.cfg.Gossip)
+	if err != nil || port == "0" {
+		return ""
+	}
+	if c.cfg.Advertise != "" {
+		host = c.cfg.Advertise
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// gossipKeys are the keys of now: those of the store, or until it has them
+// those of the join.
+func (c *Cluster) gossipKeys() ([][]byte, error) {
+	s, _, ok, err := unseal[gossipSecret](c.Sealer(), c.store.View(), keyGossip)
+	if err != nil {
+		return nil, err
+	}
+	if ok {
+		return s.ring(), nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.keys, nil
+}
+
+// meta is what everybody knows of this node.
+func (c *Cluster) meta() gossip.Meta {
+	id := c.id.Load()
+	return gossip.Meta{
+		Name: id.Name, Cluster: c.Address(), HTTP: c.cfg.HTTP, Version: c.cfg.Version, Zone: c.cfg.Zone, Instance: id.Instance,
+	}
+}
+
+// openGossip begins to gossip where the keys are known; where they are not,
+// they come with the log.
+func (c *Cluster) openGossip() error {
+	if c.gossiping() != nil {
+		return nil
+	}
+	keys, err := c.gossipKeys()
+	if err != nil || len(keys) == 0 {
+		return err
+	}
+	advertise := ""
+	if c.cfg.Advertise != "" {
+		advertise = net.JoinHostPort(c.cfg.Advertise, "0")
+	}
+	g, err := gossip.Open(gossip.Config{
+		ID: c.ID(), Meta: c.meta(), Bind: c.cfg.Gossip, Advertise: advertise, Label: c.ClusterID(), Keys: keys,
+		Log: c.log, Conflict: c.conflict,
+	})
+	if err != nil {
+		return fmt.Errorf("--gossip %s: %w", c.cfg.Gossip, err)
+	}
+	c.mu.Lock()
+	c.gossip = g
+	c.mu.Unlock()
+	poke(c.announcing)
+	return nil
+}
+
+// conflict hears of another process that runs as this node. The younger one
+// yields: the other has the connections.
+func (c *Cluster) conflict(other gossip.Member) {
+	if other.Since.After(c.opened) {
+		c.log.Error("a copy of this node's data folder runs elsewhere and has to end", "at", other.Cluster, "gossip", other.Addr)
+		return
+	}
+	c.fail(fmt.Errorf("%w: node %s runs at %s: stop one of the two; a second node needs a data folder of its own", ErrCopied, c.ID(), other.Cluster))
+}
+
+// sighted is what gossip says of the nodes.
+func (c *Cluster) sighted() map[string]seen {
+	g := c.gossiping()
+	if g == nil {
+		return nil
+	}
+	members := g.Members()
+	all := make(map[string]seen, len(members))
+	for _, m := range members {
+		s := seen{
+			peer: Peer{ID: m.ID, Name: m.Name, Cluster: m.Cluster, Gossip: m.Addr},
+			http: m.HTTP, zone: m.Zone, version: m.Version, instance: m.Instance, since: m.Since, state: StateUnreachable,
+		}
+		switch m.State {
+		case gossip.Alive:
+			s.state = StateUp
+		case gossip.Left:
+			s.state = StateLeft
+		}
+		var t told
+		if json.Unmarshal(m.Facts, &t) == nil {
+			s.facts, s.index = t.Facts, t.Index
+		}
+		all[m.ID] = s
+	}
+	return all
+}
+
+const (
+	// joinEvery is the least time between two attempts to gossip with nodes
+	// that are not seen.
+	joinEvery = 10 * time.Second
+	// joinTimeout bounds one.
+	joinTimeout = 5 * time.Second
+	// maxSeeds bounds the nodes of one.
+	maxSeeds = 16
+)
+
+// meet finds the other nodes in gossip, as long as there are any that it does
+// not see; islands meet again so.
+func (c *Cluster) meet() {
+	ticker := time.NewTicker(c.cfg.Pace.Tick)
+	defer ticker.Stop()
+	var last []string
+	var at time.Time
+	for {
+		if g := c.gossiping(); g != nil {
+			seeds := c.unseen()
+			if len(seeds) > 0 && (!slices.Equal(seeds, last) || time.Since(at) > joinEvery) {
+				last, at = seeds, time.Now()
+				ctx, cancel := context.WithTimeout(c.ctx, joinTimeout)
+				if n, err := g.Join(ctx, seeds); err != nil {
+					c.log.Debug("gossip: not all nodes answered", "asked", len(seeds), "answered", n, "error", err)
+				}
+				cancel()
+			}
+		} else if err := c.openGossip(); err != nil {
+			c.log.Warn("gossip cannot start yet", "error", err)
+		}
+		select {
+		case <-ticker.C:
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}
+
+// unseen are the gossip addresses of members that gossip does not see, those
+// of a few: one that answers tells of the others.
+func (c *Cluster) unseen() (seeds []string) {
+	sighted := c.sighted()
+	for _, p := range c.known() {
+		if sighted[p.ID].state == StateUp {
+			continue
+		}
+		at := []string{p.Gossip}
+		for _, h := range c.book.heard(p.ID) {
+			at = append(at, h.Gossip)
+		}
+		for _, a := range at {
+			if a != "" && !slices.Contains(seeds, a) && len(seeds) < maxSeeds {
+				seeds = append(seeds, a)
+			}
+		}
+	}
+	slices.Sort(seeds)
+	return seeds
+}
+
+// look does what is to be done about once a second on every node: it tells
+// the others its facts, notes who is there, remembers them, and renews the
+// certificate when that is due.
+func (c *Cluster) look() {
+	ticker := time.NewTicker(c.cfg.Pace.Tick)
+	defer ticker.Stop()
+	renewal := renewal{}
+	for {
+		var changed <-chan struct{}
+		g := c.gossiping()
+		if g != nil {
+			changed = g.Changed()
+		}
+		c.tellFacts(g)
+		c.noteSight(time.Now())
+		if err := c.book.remember(c.known()); err != nil {
+			c.log.Warn("peers cannot be remembered", "error", err)
+		}
+		renewal.keep(c)
+		select {
+		case <-changed:
+			poke(c.leading)
+			select { // gossip changes often in large clusters: not more than ten times a second
+			case <-time.After(c.cfg.Pace.Tick / 10):
+			case <-c.ctx.Done():
+				return
+			}
+		case <-ticker.C:
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}
+
+// tellFacts asks for this node's facts and gives them to gossip, where that
+// runs.
+func (c *Cluster) tellFacts(g *gossip.Gossip) {
+	f := c.cfg.Facts()
+	if len(f.Hints) > maxHints {
+		f.Hints = nil
+	}
+	c.mu.Lock()
+	c.facts = f
+	c.mu.Unlock()
+	if g == nil {
+		return
+	}
+	b, err := json.Marshal(told{f, c.store.View().Index()})
+	if err == nil {
+		err = g.SetFacts(b)
+	}
+	if err != nil {
+		c.log.Warn("facts", "error", err)
+	}
+}
+
+// noteSight notes which members are there and since when, by this node's own
+// clock, so that it knows when it comes to lead.
+func (c *Cluster) noteSight(now time.Time) {
+	members := c.Members()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	next := make(map[string]sight, len(members))
+	for _, m := range members {
+		old, known := c.seen[m.ID]
+		if !known || old.up != m.Up() {
+			old = sight{m.Up(), now}
+		}
+		next[m.ID] = old
+	}
+	c.seen = next
+}

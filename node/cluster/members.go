@@ -1,0 +1,125 @@
+package cluster
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// The roles of a member.
+const (
+	RoleLeader   = "leader"
+	RoleVoter    = "voter"
+	RoleNonVoter = "non-voter"
+)
+
+// The states of a member, as this node sees it.
+const (
+	StateUp          = "up"
+	StateLeft        = "left"        // it said that it goes for good
+	StateUnreachable = "unreachable" // gossip does not reach it
+)
+
+// Member is a node of the cluster, as this node sees it.
+type Member struct {
+	ID, Name    string
+	Role, State string
+	// Cluster, Gossip and HTTP are host:port.
+	Cluster, Gossip, HTTP string
+	Zone, Version         string
+	// Instance is random for each start of the node; "" while it is not seen.
+	Instance string
+	// Facts are what it last told of itself.
+	Facts Facts
+	// Since is when this node last saw State change, by its own clock; zero
+	// where it has seen nothing of the member since it started.
+	Since time.Time
+	// Joined is by the clock of the leader of then.
+	Joined time.Time
+	Self   bool
+}
+
+// Up tells whether gossip reaches the member.
+func (m Member) Up() bool { return m.State == StateUp }
+
+// server is a member of Raft's configuration.
+type server struct {
+	id    string
+	voter bool
+}
+
+// seen is a node in gossip.
+type seen struct {
+	peer          Peer
+	http          string
+	zone, version string
+	instance      string
+	state         string // StateUp, StateLeft or StateUnreachable
+	since         time.Time
+	facts         Facts
+	index         uint64 // of its view
+}
+
+// merge puts together what Raft, the records and gossip say. Whoever is a
+// member is said by the first two alone; gossip tells where it is and how it
+// is doing.
+func merge(self, leader string, servers []server, nodes []Record, gossip map[string]seen) []Member {
+	all := map[string]*Member{}
+	gone := map[string]bool{}
+	for _, r := range nodes {
+		if !r.member() {
+			gone[r.ID] = true
+			continue
+		}
+		all[r.ID] = &Member{
+			ID: r.ID, Name: r.Name, Role: RoleNonVoter, Cluster: r.Cluster, Gossip: r.Gossip, HTTP: r.HTTP,
+			Zone: r.Zone, Version: r.Version, Joined: r.Joined,
+		}
+	}
+	for _, s := range servers {
+		m := all[s.id]
+		if m == nil {
+			if gone[s.id] {
+				continue // about to be removed
+			}
+			m = &Member{ID: s.id, Name: s.id, Role: RoleNonVoter} // its record is on its way
+			all[s.id] = m
+		}
+		if s.voter {
+			m.Role = RoleVoter
+		}
+	}
+	list := make([]Member, 0, len(all))
+	for id, m := range all {
+		m.State = StateUnreachable
+		if g, ok := gossip[id]; ok {
+			m.State, m.Since, m.Facts, m.Instance = g.state, g.since, g.facts, g.instance
+			m.Cluster, m.Gossip, m.HTTP = cmp.Or(g.peer.Cluster, m.Cluster), cmp.Or(g.peer.Gossip, m.Gossip), cmp.Or(g.http, m.HTTP)
+			m.Version, m.Zone = cmp.Or(g.version, m.Version), cmp.Or(g.zone, m.Zone)
+		}
+		if id == self {
+			m.Self, m.State = true, StateUp
+		}
+		if id == leader {
+			m.Role = RoleLeader
+		}
+		list = append(list, *m)
+	}
+	slices.SortFunc(list, func(a, b Member) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
+	return list
+}
+
+// find looks a member up by ID or by name.
+func find(list []Member, nameOrID string) (Member, bool) {
+	for _, m := range list {
+		if m.ID == nameOrID {
+			return m, true
+		}
+	}
+	for _, m := range list {
+		if m.Name == nameOrID {
+			return m, true
+		}
+	}
+	return Member{}, false
+}

@@ -1,0 +1,179 @@
+package cluster
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"penstock/consensus"
+	"penstock/node/admin"
+	"penstock/node/port"
+	"penstock/node/trust"
+)
+
+const (
+	// raftTimeout bounds each step of a conversation of Raft.
+	raftTimeout = 10 * time.Second
+	// dialTimeout bounds the dial of one address, where there may be others.
+	dialTimeout = 2 * time.Second
+	// handOver bounds how long a node that ends waits for the next leader.
+	handOver = 3 * time.Second
+)
+
+// errNowhere: there is no address to dial.
+var errNowhere = errors.New("no address is known")
+
+// streams is how Raft's servers talk: by ID, through the cluster port.
+type streams struct {
+	net.Listener
+	c *Cluster
+}
+
+var _ consensus.StreamLayer = streams{}
+
+// Dial connects to a server, wherever it is now.
+func (s streams) Dial(id string, timeout time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(s.c.ctx, timeout)
+	defer cancel()
+	config := trust.ClientConfig(s.c.id.Load, id)
+	return dialAny(ctx, s.c.addresses(id), func(ctx context.Context, addr string) (net.Conn, error) {
+		return port.Dial(ctx, addr, config, port.Raft)
+	})
+}
+
+// dialNode connects to a member for requests.
+func (c *Cluster) dialNode(ctx context.Context, id string) (*admin.Client, error) {
+	config := admin.DialConfig{TLS: trust.ClientConfig(c.id.Load, id)}
+	client, err := dialAny(ctx, c.addresses(id), config.Dial)
+	if errors.Is(err, errNowhere) {
+		err = fmt.Errorf("%w %s: %w", admin.ErrUnreachable, id, err)
+	}
+	return client, err
+}
+
+// dialAny tries addresses in turn. Who answers is for the dial to check: what
+// is known of where a node is may be of yesterday.
+func dialAny[T any](ctx context.Context, addrs []string, dial func(ctx context.Context, addr string) (T, error)) (conn T, err error) {
+	if len(addrs) == 0 {
+		return conn, errNowhere
+	}
+	for i, addr := range addrs {
+		one, cancel := ctx, func() {}
+		if i < len(addrs)-1 {
+			share := dialTimeout
+			if end, ok := ctx.Deadline(); ok {
+				share = min(share, time.Until(end)/2)
+			}
+			one, cancel = context.WithTimeout(ctx, share)
+		}
+		var derr error
+		conn, derr = dial(one, addr)
+		cancel()
+		if derr == nil {
+			return conn, nil
+		}
+		err = errors.Join(err, derr)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return conn, err
+}
+
+// servers lists Raft's configuration, with its index.
+func (c *Cluster) servers() ([]server, uint64) {
+	all, index := c.store.Servers()
+	list := make([]server, len(all))
+	for i, s := range all {
+		list[i] = server{s.ID, s.Voter}
+	}
+	return list, index
+}
+
+// commit makes a change of the internal entries, on the leader.
+func (c *Cluster) commit(ctx context.Context, who, what string, ops []consensus.Op) error {
+	b := &consensus.Batch{Ops: ops, Note: consensus.Note{Who: who, What: what, At: time.Now().UTC()}}
+	_, _ = rand.Read(b.ID[:]) // never fails
+	_, err := c.store.Commit(ctx, b)
+	return err
+}
+
+// waitLead waits until this node leads, or ctx ends.
+func (c *Cluster) waitLead(ctx context.Context) error {
+	for {
+		changes := c.store.Changes()
+		if c.store.Standing().Ready {
+			return nil
+		}
+		select {
+		case <-changes:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.store.Failed():
+			return c.store.Err()
+		}
+	}
+}
+
+// current is a view with everything that was agreed before the call, on the
+// leader.
+func (c *Cluster) current(ctx context.Context) (consensus.View, error) {
+	index, err := c.store.ReadIndex(ctx)
+	if err != nil {
+		return consensus.View{}, err
+	}
+	return c.reach(ctx, index)
+}
+
+// reach waits for a view of at least an index.
+func (c *Cluster) reach(ctx context.Context, index uint64) (consensus.View, error) {
+	if view := c.store.View(); view.Index() >= index {
+		return view, nil
+	}
+	return c.store.Wait(ctx, index-1)
+}
+
+// watchLeader notes who leads whenever that changes.
+func (c *Cluster) watchLeader() {
+	for {
+		changes := c.store.Changes()
+		standing := c.store.Standing()
+		c.mu.Lock()
+		if standing.Leader != c.leader.id {
+			c.leader = leader{standing.Leader, time.Now()}
+			close(c.changed)
+			c.changed = make(chan struct{})
+			c.log.Info("leader", "id", standing.Leader, "self", standing.Leader == c.ID(), "term", standing.Term)
+		}
+		c.mu.Unlock()
+		poke(c.leading)
+		select {
+		case <-changes:
+		case <-c.store.Failed():
+			c.fail(c.store.Err())
+			return
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}
+
+// handOver gives the lead to another voter that is up, where there is one.
+func (c *Cluster) handOver(ctx context.Context) {
+	if c.store.Standing().Role != consensus.RoleLeader {
+		return
+	}
+	for _, m := range c.Members() {
+		if m.Self || m.Role != RoleVoter || !m.Up() {
+			continue
+		}
+		if err := c.store.Transfer(ctx, m.ID); err != nil {
+			c.log.Warn("the lead could not be handed over", "to", m.Name, "error", err)
+			continue
+		}
+		return
+	}
+}

@@ -1,0 +1,94 @@
+package cluster
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"penstock/consensus"
+)
+
+func TestARecordOfAnUnknownFormatIsNotPassedOver(t *testing.T) {
+	k := keyNode("1")
+	good := Record{Format: recordFormat, ID: "1", Name: "a"}
+	if r, err := unmarshal[Record](k, marshal(good)); err != nil || r != good {
+		t.Fatalf("got %+v, %v", r, err)
+	}
+	for _, bad := range []string{`{"format":2}`, `{}`, `[]`, ``, `{"format":1,"name":5}`} {
+		if _, err := unmarshal[Record](k, []byte(bad)); !errors.Is(err, consensus.ErrFormat) {
+			t.Errorf("%s: got %v, want ErrFormat", bad, err)
+		}
+	}
+}
+
+func TestGossipKeyRotatesInThreeSteps(t *testing.T) {
+	up := func(id string) bool { return id != "down" }
+	nodes := []Record{{ID: "1", Name: "a", Trust: 10}, {ID: "2", Name: "b", Trust: 9}, {ID: "down", Name: "c"}, {ID: "left", Left: time.Unix(1, 0)}}
+	cur := gossipSecret{Keys: [][]byte{[]byte("old")}}
+	if _, _, ok := nextGossip(cur, 10, nodes, up); ok {
+		t.Fatal("a step without a rotation")
+	}
+	cur, err := beginGossip(cur, []byte("new"))
+	if err != nil || string(cur.ring()[0]) != "old" || len(cur.ring()) != 2 {
+		t.Fatalf("add: %q, %v", cur.ring(), err)
+	}
+	if _, err := beginGossip(cur, []byte("newer")); !errors.Is(err, errRotating) {
+		t.Fatalf("begun twice: %v", err)
+	}
+	if _, waits, ok := nextGossip(cur, 10, nodes, up); ok || !slices.Equal(waits, []string{"b"}) {
+		t.Fatalf("went on without b: %v", waits)
+	}
+	nodes[1].Trust = 10
+	cur, _, ok := nextGossip(cur, 10, nodes, up)
+	if !ok || string(cur.ring()[0]) != "new" || string(cur.ring()[1]) != "old" {
+		t.Fatalf("use: %q %v", cur.ring(), ok)
+	}
+	cur, _, ok = nextGossip(cur, 10, nodes, up)
+	if !ok || len(cur.ring()) != 1 || string(cur.ring()[0]) != "new" || cur.Phase != phaseDone {
+		t.Fatalf("drop: %q %v", cur.ring(), ok)
+	}
+}
+
+func TestTheOldCAStaysForNodesThatAreDown(t *testing.T) {
+	nodes := []Record{
+		{ID: "1", Name: "a", Issuer: "new"}, {ID: "2", Name: "down", Issuer: "old"}, {ID: "3", Name: "left", Left: time.Unix(1, 0)},
+	}
+	if got := laggards("new", nodes); !slices.Equal(got, []string{"down"}) {
+		t.Fatalf("got %v", got)
+	}
+}
+
+func TestMembersAreThoseOfRaftAndTheRecords(t *testing.T) {
+	now := time.Now()
+	nodes := []Record{
+		{ID: "1", Name: "a", Cluster: "h1:1"}, {ID: "2", Name: "b", Cluster: "h2:1"}, {ID: "3", Name: "c"},
+		{ID: "4", Name: "gone", Left: now},
+	}
+	servers := []server{{"1", true}, {"2", true}, {"3", false}, {"4", false}, {"5", false}}
+	gossip := map[string]seen{
+		"2": {peer: Peer{Cluster: "h9:9"}, state: StateUp, since: now, facts: Facts{Phase: "serving"}},
+		"9": {peer: Peer{Cluster: "h8:8"}, state: StateUp}, // in gossip alone: nobody
+	}
+	got := merge("1", "2", servers, nodes, gossip)
+	type line struct{ id, name, role, state, cluster string }
+	var lines []line
+	for _, m := range got {
+		lines = append(lines, line{m.ID, m.Name, m.Role, m.State, m.Cluster})
+	}
+	want := []line{
+		{"5", "5", RoleNonVoter, StateUnreachable, ""},
+		{"1", "a", RoleVoter, StateUp, "h1:1"},
+		{"2", "b", RoleLeader, StateUp, "h9:9"},
+		{"3", "c", RoleNonVoter, StateUnreachable, ""},
+	}
+	if !slices.Equal(lines, want) {
+		t.Fatalf("got %v\nwant %v", lines, want)
+	}
+	if m, ok := find(got, "b"); !ok || m.ID != "2" || m.Facts.Phase != "serving" {
+		t.Fatalf("by name: %+v", m)
+	}
+	if m, ok := find(got, "1"); !ok || !m.Self {
+		t.Fatalf("by ID: %+v", m)
+	}
+}

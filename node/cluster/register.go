@@ -1,0 +1,44 @@
+package cluster
+
+import (
+	"context"
+
+	"penstock/node/admin"
+)
+
+// Register adds the methods of clusters to a server, for MethodAuth excepted:
+// that is Authenticate and Check, which go into the server's Config.
+func (c *Cluster) Register(s *admin.Server) {
+	// What may come without a name checks by itself who asks.
+	admin.Handle(s, admin.MethodJoin, admin.RoleNone, c.handleJoin, admin.Changing())
+	admin.Handle(s, admin.MethodForm, admin.RoleNone, c.handleForm)
+	admin.Handle(s, admin.MethodAnnounce, admin.RoleNone, refusing(c.handleAnnounce))
+
+	admin.Handle(s, methodAdmit, admin.RoleNode, refusing(c.handleAdmit))
+	admin.Handle(s, methodWhere, admin.RoleNode, c.handleWhere)
+	admin.Handle(s, methodDepart, admin.RoleNode, refusing(c.handleDepart))
+	admin.Handle(s, admin.MethodRead, admin.RoleNode, refusing(c.handleRead))
+	admin.Handle(s, admin.MethodRenew, admin.RoleNode, refusing(c.handleRenew))
+
+	admin.Handle(s, admin.MethodTransfer, admin.RoleOperator, c.Transfer, admin.Changing())
+	admin.Handle(s, admin.MethodRemove, admin.RoleAdmin, c.Remove, admin.Changing())
+	admin.Handle(s, admin.MethodRotate, admin.RoleAdmin, c.Rotate, admin.Changing())
+	admin.Handle(s, admin.MethodTokenNew, admin.RoleAdmin, c.CreateToken, admin.Changing())
+	admin.Handle(s, admin.MethodRevoke, admin.RoleAdmin, c.Revoke, admin.Changing())
+	admin.Handle(s, admin.MethodTokens, admin.RoleAdmin, OnLeader(c, func(ctx context.Context, _ *admin.Empty) (*admin.Tokens, error) {
+		if _, err := c.current(ctx); err != nil {
+			return nil, err
+		}
+		list := c.Tokens()
+		return &list, nil
+	}))
+}
+
+// handleRead tells another node where a current read stands, on the leader.
+func (c *Cluster) handleRead(ctx context.Context, _ *admin.Empty) (*admin.ReadResult, error) {
+	index, err := c.store.ReadIndex(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &admin.ReadResult{Index: index}, nil
+}

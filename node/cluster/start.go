@@ -1,0 +1,194 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"penstock/consensus"
+	"penstock/node/port"
+	"penstock/node/trust"
+)
+
+// leftFile, where it is there, says why this folder's node is no member of
+// its cluster any more, and keeps it from starting.
+const leftFile = "left"
+
+// Open brings the node to its cluster. A folder that has one opens at once,
+// whoever else is there; one that is new founds a cluster, joins one or forms
+// one with others, for as long as ctx allows. The same call after a crash at
+// any point goes on where the first one ended.
+func Open(ctx context.Context, cfg Config) (_ *Cluster, err error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.check(); err != nil {
+		cfg.Listener.Close()
+		return nil, err
+	}
+	id, fresh, err := openIdentity(cfg)
+	if err != nil {
+		cfg.Listener.Close()
+		return nil, err
+	}
+	c := newCluster(cfg, id, fresh)
+	defer func() {
+		if err != nil {
+			c.close()
+		}
+	}()
+	// The port is there before the node is anything: others that form ask it,
+	// and those that come too early wait a moment.
+	c.port = port.New(port.Config{
+		Listener: cfg.Listener, TLS: trust.ServerConfig(c.id.Load), Peer: c.peer, Admin: c.serveAdmin, Log: c.log,
+	})
+	var bookErr error
+	if c.book, bookErr = openBook(cfg.Dir); bookErr != nil {
+		c.log.Warn("the remembered peers cannot be read; they are learnt anew", "error", bookErr)
+	}
+	if err := c.begin(ctx); err != nil {
+		return nil, err
+	}
+	c.run()
+	return c, nil
+}
+
+// openIdentity reads who the node of the folder is, or makes it somebody;
+// fresh: it was nobody.
+func openIdentity(cfg Config) (id *trust.Identity, fresh bool, err error) {
+	if why, err := os.ReadFile(filepath.Join(cfg.Dir, leftFile)); err == nil {
+		return nil, false, fmt.Errorf("%w (%s): to take this machine into a cluster again, start with another --data-dir or an empty one", ErrLeft, strings.TrimSpace(string(why)))
+	} else if !errors.Is(err, os.ErrNotExist) {
+		return nil, false, err
+	}
+	id, err = trust.LoadIdentity(cfg.Dir)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		if id, err = trust.NewIdentity(cfg.Name); err != nil {
+			return nil, false, err
+		}
+		// The ID comes before everything: a node that is killed while it
+		// joins asks again as the same one.
+		return id, true, id.Save(cfg.Dir)
+	case err != nil:
+		return nil, false, err
+	}
+	for _, note := range id.Notes {
+		cfg.Log.Warn("data folder", "note", note)
+	}
+	if id.Name != cfg.Name {
+		id, err = id.WithName(cfg.Name)
+	}
+	return id, false, err
+}
+
+// begin opens the store, in a cluster.
+func (c *Cluster) begin(ctx context.Context) error {
+	switch id := c.id.Load(); {
+	case id.Joined():
+		return c.reopen(ctx)
+	case c.cfg.Init:
+		return c.found(ctx, trust.Token{})
+	case c.cfg.Expect > 0:
+		return c.form(ctx)
+	case len(c.cfg.Join) > 0 && c.cfg.Token != "":
+		return c.joinAny(ctx)
+	case len(c.cfg.Join) > 0:
+		return fmt.Errorf("%w: --join needs --token: penstock token create on a node of the cluster makes one", ErrNew)
+	}
+	return fmt.Errorf("%w: start it with --init for a new cluster, or with --join and --token (or --expect) for one with others", ErrNew)
+}
+
+// reopen opens the store of a node that has a cluster.
+func (c *Cluster) reopen(ctx context.Context) error {
+	if err := c.sameCluster(); err != nil {
+		return err
+	}
+	founding, err := loadFounding(c.cfg.Dir)
+	if err != nil {
+		return err
+	}
+	if founding != nil {
+		return c.finish(ctx, founding)
+	}
+	if err := c.elsewhere(ctx); err != nil {
+		return err
+	}
+	return c.openStore()
+}
+
+// sameCluster refuses to start a node of one cluster with a token of another.
+func (c *Cluster) sameCluster() error {
+	if c.cfg.Token == "" {
+		return nil
+	}
+	t, err := trust.ParseToken(c.cfg.Token)
+	if err != nil {
+		return fmt.Errorf("--token: %w", err)
+	}
+	if own := c.ClusterID(); t.ClusterID != "" && t.ClusterID != own {
+		return fmt.Errorf("%w: the data folder %s is of cluster %s, the token of %s: leave --token out, or start with an empty --data-dir", ErrForeign, c.cfg.Dir, own, t.ClusterID)
+	}
+	return nil
+}
+
+// openStore counts the start and opens the store: its view is there from then on.
+func (c *Cluster) openStore() error {
+	id, err := c.id.Load().Start(c.cfg.Dir)
+	if err != nil {
+		return fmt.Errorf("data folder: %w", err)
+	}
+	c.id.Store(id)
+	c.store, err = consensus.Open(consensus.Config{
+		ID: id.NodeID, Dir: filepath.Join(c.cfg.Dir, "raft"), Streams: streams{c.port.Raft(), c}, Addr: c.Address(), Log: c.log,
+		Heartbeat: c.cfg.Pace.Heartbeat, Election: c.cfg.Pace.Election, Timeout: raftTimeout,
+	})
+	return err
+}
+
+// markLeft keeps the folder's node from starting again.
+func (c *Cluster) markLeft(why string) error {
+	return writeFile(filepath.Join(c.cfg.Dir, leftFile), []byte(why+"\n"))
+}
+
+// Close hands the lead over, where this node has it, and ends everything. The
+// store's last view stays readable.
+func (c *Cluster) Close() error {
+	if c.store != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), handOver)
+		c.handOver(ctx)
+		cancel()
+	}
+	return c.close()
+}
+
+// close ends everything in the reverse order of Open: the loops first, which
+// use all the rest; then connections, for Raft must not wait for a peer.
+func (c *Cluster) close() (err error) {
+	c.closed.Do(func() {
+		c.end()
+		c.pool.Close()
+		if g := c.gossiping(); g != nil {
+			err = errors.Join(err, g.Close())
+		}
+		if c.port != nil {
+			err = errors.Join(err, c.port.Close())
+		}
+		if c.store != nil {
+			err = errors.Join(err, c.store.Close())
+		}
+		c.work.Wait()
+	})
+	return err
+}
+
+// run starts what goes on for as long as the node does.
+func (c *Cluster) run() {
+	c.work.Go(c.follow)
+	c.work.Go(c.watchLeader)
+	c.work.Go(c.look)
+	c.work.Go(c.announce)
+	c.work.Go(c.lead)
+	c.work.Go(c.meet)
+}

@@ -1,0 +1,227 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"penstock/consensus"
+	"penstock/node/admin"
+	"penstock/node/trust"
+)
+
+const (
+	// defaultTTL is how long a token lives for which nothing else was said.
+	defaultTTL = 24 * time.Hour
+	// maxTokens bounds the tokens that are kept.
+	maxTokens = 1000
+	// tokenWait bounds how long a node asks the leader about a token that it
+	// does not know.
+	tokenWait = 2 * time.Second
+)
+
+// tokenRecord finds a token by ID. One that this node does not have may be
+// new: then it asks how far the leader is, for as many callers at once as it
+// may, since any stranger can ask for any ID.
+func (c *Cluster) tokenRecord(ctx context.Context, id string) (trust.TokenRecord, bool) {
+	if len(id) > 64 || id == "" {
+		return trust.TokenRecord{}, false
+	}
+	if t, ok := c.tokenIn(c.store.View(), id); ok {
+		return t, true
+	}
+	select {
+	case c.barriers <- struct{}{}:
+		defer func() { <-c.barriers }()
+	default:
+		return trust.TokenRecord{}, false
+	}
+	ctx, cancel := context.WithTimeout(ctx, tokenWait)
+	defer cancel()
+	index, err := c.Read(ctx)
+	if err != nil {
+		return trust.TokenRecord{}, false
+	}
+	view, err := c.reach(ctx, index)
+	if err != nil {
+		return trust.TokenRecord{}, false
+	}
+	return c.tokenIn(view, id)
+}
+
+func (c *Cluster) tokenIn(view consensus.View, id string) (trust.TokenRecord, bool) {
+	e, ok := view.Get(keyToken(id))
+	if !ok {
+		return trust.TokenRecord{}, false
+	}
+	t, err := trust.ParseTokenRecord(c.Sealer(), e.Value)
+	if err != nil {
+		c.log.Warn("token", "id", id, "error", err)
+	}
+	return t, err == nil
+}
+
+// Authenticate tells whose token it is. Its errors repeat nothing of the
+// token.
+func (c *Cluster) Authenticate(ctx context.Context, text string) (admin.Principal, error) {
+	refuse := func(format string, args ...any) (admin.Principal, error) {
+		return admin.Principal{}, admin.Errorf(admin.Unauthenticated, format, args...)
+	}
+	t, err := trust.ParseToken(text)
+	switch {
+	case err != nil:
+		return refuse("%v", err)
+	case t.Kind != trust.Admin:
+		return refuse("%s is for nodes; commands take one of role reader, operator or admin: penstock token create", t)
+	case t.ClusterID != c.ClusterID():
+		return refuse("the token is of cluster %s, this is %s", t.ClusterID, c.ClusterID())
+	}
+	r, ok := c.tokenRecord(ctx, t.ID)
+	if !ok {
+		return refuse("this cluster does not know the token: it ended long ago, or this node has not heard of it yet")
+	}
+	if err := r.Authenticate(t, time.Now()); err != nil {
+		return refuse("%v: penstock token create makes another", err)
+	}
+	return admin.Principal{Name: r.Name, Role: admin.Role(r.Role), TokenID: r.ID}, nil
+}
+
+// Check tells why a token's caller is nobody any more. It asks nobody.
+func (c *Cluster) Check(p admin.Principal) error {
+	if p.TokenID == "" {
+		return nil
+	}
+	r, ok := c.tokenIn(c.store.View(), p.TokenID)
+	if !ok {
+		return admin.Errorf(admin.Unauthenticated, "the token ended")
+	}
+	if err := r.Valid(time.Now()); err != nil {
+		return admin.Errorf(admin.Unauthenticated, "%v", err)
+	}
+	return nil
+}
+
+// CreateToken makes a token, on whichever node the leader is.
+func (c *Cluster) CreateToken(ctx context.Context, req *admin.TokenCreateRequest) (*admin.TokenCreated, error) {
+	return OnLeader(c, c.createToken)(ctx, req)
+}
+
+func (c *Cluster) createToken(ctx context.Context, req *admin.TokenCreateRequest) (*admin.TokenCreated, error) {
+	kind := trust.Admin
+	switch req.Role {
+	case admin.RoleJoin:
+		kind = trust.Join
+	case admin.RoleReader, admin.RoleOperator, admin.RoleAdmin:
+	default:
+		return nil, admin.Errorf(admin.Invalid, "role %.40q: want join, reader, operator or admin", req.Role)
+	}
+	if req.TTL == 0 {
+		req.TTL = defaultTTL
+	}
+	if req.Name == "" {
+		req.Name = string(req.Role)
+	}
+	view, err := c.current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	n := 0
+	for range view.Kind(kindToken) {
+		n++
+	}
+	if n >= maxTokens {
+		return nil, admin.Errorf(admin.Refused, "%d tokens, the limit is %d: revoke some, or give them shorter lives", n, maxTokens)
+	}
+	ca, err := c.signer(view)
+	if err != nil {
+		return nil, err
+	}
+	by := cmpName(admin.Caller(ctx).Name, c.Name())
+	t, r, err := trust.Mint(kind, string(req.Role), req.Name, by, req.TTL, c.ClusterID(), ca.Digest(), time.Now())
+	if err != nil {
+		return nil, admin.Errorf(admin.Invalid, "%v", err)
+	}
+	value, err := r.Marshal(c.Sealer())
+	if err != nil {
+		return nil, err
+	}
+	var none uint64
+	if err := c.commit(ctx, by, "token create", []consensus.Op{{Key: keyToken(r.ID), Value: value, IfVersion: &none}}); err != nil {
+		return nil, err
+	}
+	return &admin.TokenCreated{ID: r.ID, Token: t.Reveal()}, nil
+}
+
+// cmpName is the first name that is one.
+func cmpName(names ...string) string {
+	for _, n := range names {
+		if n != "" {
+			return n
+		}
+	}
+	return ""
+}
+
+// Tokens lists the tokens, the newest first, as this node knows them.
+func (c *Cluster) Tokens() admin.Tokens {
+	now := time.Now()
+	list := admin.Tokens{}
+	for e := range c.store.View().Kind(kindToken) {
+		r, err := trust.ParseTokenRecord(c.Sealer(), e.Value)
+		if err != nil {
+			continue
+		}
+		list = append(list, admin.Token{
+			ID: r.ID, Name: r.Name, Role: admin.Role(r.Role), Created: r.Created, By: r.By, Expires: r.Expires, State: r.State(now),
+		})
+	}
+	slices.SortStableFunc(list, func(a, b admin.Token) int { return b.Created.Compare(a.Created) })
+	return list
+}
+
+// Revoke ends a token, by ID or name; of several of one name those that are valid.
+func (c *Cluster) Revoke(ctx context.Context, req *admin.TokenRevokeRequest) (*admin.Empty, error) {
+	return OnLeader(c, c.revoke)(ctx, req)
+}
+
+func (c *Cluster) revoke(ctx context.Context, req *admin.TokenRevokeRequest) (*admin.Empty, error) {
+	want := strings.TrimSpace(req.Token)
+	if t, err := trust.ParseToken(want); err == nil { // the whole token will do as well
+		want = t.ID
+	}
+	view, err := c.current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	var ops []consensus.Op
+	found := false
+	for e := range view.Kind(kindToken) {
+		r, err := trust.ParseTokenRecord(c.Sealer(), e.Value)
+		if err != nil || r.ID != want && r.Name != want {
+			continue
+		}
+		found = true
+		if r.Valid(now) != nil {
+			continue // it has ended already
+		}
+		value, err := r.Revoke(now).Marshal(c.Sealer())
+		if err != nil {
+			return nil, err
+		}
+		ops = append(ops, consensus.Op{Key: e.Key, Value: value, IfVersion: &e.Version})
+	}
+	switch {
+	case !found:
+		return nil, admin.Errorf(admin.NotFound, "no token of that ID or name: see penstock token list")
+	case len(ops) == 0:
+		return &admin.Empty{}, nil
+	}
+	err = c.commit(ctx, cmpName(admin.Caller(ctx).Name, c.Name()), "token revoke", ops)
+	if errors.Is(err, consensus.ErrVersion) {
+		return nil, admin.Errorf(admin.Unavailable, "the token has just changed: ask again")
+	}
+	return &admin.Empty{}, err
+}
