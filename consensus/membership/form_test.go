@@ -1,0 +1,256 @@
+package membership
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// TestFormScenarios plays the stories in testdata/form. Steps:
+//
+//	start N... expect=E       nodes start
+//	stop N                    a node dies, for good: its folder is wiped
+//	cut|link A B              they cannot reach each other, or can again
+//	at T                      the time since the beginning
+//	round                     one after the other asks everybody and decides
+//	ask A B                   A asks B, and is answered
+//	decide A                  A decides
+//	settle                    rounds, a second apart, until nobody has anything new to say
+//	clusters                  who is in which
+func TestFormScenarios(t *testing.T) { play(t, "form", newFounding, (*founding).step) }
+
+func (f *founding) step(words []string) ([]string, error) {
+	verb, args := words[0], words[1:]
+	switch {
+	case verb == "round":
+		f.now = f.now.Add(time.Second)
+		return f.round(), nil
+	case verb == "settle":
+		return f.settle()
+	case verb == "clusters":
+		return f.clusters(), nil
+	case len(args) == 0:
+		return nil, errArguments
+	case verb == "at":
+		d, err := time.ParseDuration(args[0])
+		f.now = t0.Add(d)
+		return nil, err
+	case verb == "start":
+		expect, err := strconv.Atoi(strings.TrimPrefix(args[len(args)-1], "expect="))
+		for _, id := range args[:len(args)-1] {
+			f.add(id, expect)
+		}
+		return nil, err
+	case f.find(args[0]) == nil:
+		return nil, errArguments
+	case verb == "stop":
+		f.find(args[0]).alive = false
+		return nil, nil
+	case verb == "decide":
+		d := f.decide(f.find(args[0]))
+		return []string{fmt.Sprintf("%s: %s: %s", args[0], d.Do, d.Why)}, nil
+	case len(args) == 2 && verb == "ask":
+		f.now = f.now.Add(time.Millisecond)
+		f.ask(f.find(args[0]), f.find(args[1]))
+		return nil, nil
+	case len(args) == 2 && (verb == "cut" || verb == "link"):
+		f.cut[pair(args[0], args[1])] = verb == "cut"
+		return nil, nil
+	}
+	return nil, errArguments
+}
+
+// settle tells each decision once, and ends when five rounds bring nothing new.
+func (f *founding) settle() (out []string, err error) {
+	for quiet := 0; quiet < 5; quiet++ {
+		f.now = f.now.Add(time.Second)
+		for _, line := range f.round() {
+			if !slices.Contains(out, line) {
+				out, quiet = append(out, line), 0
+			}
+		}
+		if len(out) > 200 {
+			return out, fmt.Errorf("it finds no end: %v", out)
+		}
+	}
+	return append(out, f.clusters()...), nil
+}
+
+func (f *founding) clusters() (out []string) {
+	by := map[string][]string{}
+	for _, n := range f.nodes {
+		if n.alive {
+			by[n.Cluster] = append(by[n.Cluster], n.ID)
+		}
+	}
+	for cluster, ids := range by {
+		if cluster == "" {
+			cluster = "no cluster"
+		}
+		out = append(out, cluster+": "+strings.Join(ids, " "))
+	}
+	slices.Sort(out)
+	return out
+}
+
+// N+2 nodes that reach each other or not, ask, answer and decide in any order
+// and at any pace: no node's pledge is used twice, except after it was taken
+// back from one that had been silent for long. So with three expected, or
+// more, only one cluster comes to be.
+func TestFormNeverFoundsTwoClusters(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := newFounding()
+		expect := rapid.IntRange(2, 5).Draw(t, "expect")
+		wipes := rapid.IntRange(0, 3).Draw(t, "wipes") == 0
+		for i := range expect + 2 {
+			f.add(fmt.Sprintf("n%d", i), expect)
+		}
+		for i := range rapid.IntRange(0, 400).Draw(t, "steps") {
+			f.chance(t, i, wipes)
+			f.check(t, wipes)
+		}
+		f.peace(t, expect, wipes)
+	})
+}
+
+// chance lets one thing happen.
+func (f *founding) chance(t *rapid.T, i int, wipes bool) {
+	a := f.nodes[rapid.IntRange(0, len(f.nodes)-1).Draw(t, "a")]
+	b := f.nodes[rapid.IntRange(0, len(f.nodes)-1).Draw(t, "b")]
+	switch rapid.SampledFrom([]string{"ask", "fly", "fly", "fly", "decide", "decide", "round", "cut", "link", "wait", "long", "wipe"}).Draw(t, "event") {
+	case "ask":
+		f.ask(a, b)
+	case "fly":
+		f.fly(t, a, b)
+	case "decide":
+		if a.alive && !a.Formed {
+			f.decide(a)
+		}
+	case "round":
+		f.round()
+	case "cut":
+		f.cut[pair(a.ID, b.ID)] = true
+	case "link":
+		f.cut[pair(a.ID, b.ID)] = false
+	case "wait":
+		f.now = f.now.Add(time.Duration(rapid.IntRange(1, 3000).Draw(t, "ms")) * time.Millisecond)
+	case "long":
+		f.now = f.now.Add(time.Duration(rapid.IntRange(1, 60).Draw(t, "seconds")) * time.Second)
+	case "wipe":
+		if wipes && len(f.nodes) < 10 {
+			a.alive = false
+			f.add(fmt.Sprintf("n%d-%d", rapid.IntRange(0, 9).Draw(t, "new"), i), a.Expect)
+		}
+	}
+}
+
+// fly sends a question, or brings one that is on its way a step further.
+func (f *founding) fly(t *rapid.T, a, b *starter) {
+	if len(f.flying) == 0 || len(f.flying) < 8 && rapid.Bool().Draw(t, "new") {
+		if a != b {
+			f.flying = append(f.flying, &exchange{from: a, to: b, asked: f.now})
+		}
+		return
+	}
+	i := rapid.IntRange(0, len(f.flying)-1).Draw(t, "flying")
+	x := f.flying[i]
+	if x.answer == nil && f.linked(x.from, x.to) {
+		answer := f.tell(x.to, x.from)
+		x.answer = &answer
+		return
+	}
+	f.flying = slices.Delete(f.flying, i, i+1)
+	if x.answer != nil && x.from.alive && x.from.views[x.to.ID].asked.Before(x.asked) {
+		x.from.views[x.to.ID] = view{*x.answer, x.asked}
+	}
+}
+
+func (f *founding) check(t *rapid.T, wipes bool) {
+	for i, a := range f.founded {
+		for _, b := range f.founded[i+1:] {
+			shared := ""
+			for _, id := range append(slices.Clone(a.pledgers), a.by.ID) {
+				if slices.Contains(b.pledgers, id) || id == b.by.ID {
+					if id == a.by.ID || !slices.Contains(f.find(id).lapsed, a.by.ID) {
+						shared = id
+					}
+				}
+			}
+			lapsed := slices.ContainsFunc(f.nodes, func(n *starter) bool { return len(n.lapsed) > 0 })
+			if shared != "" || a.by.Expect >= 3 && !wipes && !lapsed {
+				t.Fatalf("%s founded on the pledges of %v, %s on those of %v", a.by.ID, a.pledgers, b.by.ID, b.pledgers)
+			}
+		}
+	}
+}
+
+// peace lets everybody reach everybody: then all come to be in a cluster.
+func (f *founding) peace(t *rapid.T, expect int, wipes bool) {
+	clear(f.cut)
+	alive := 0
+	for _, n := range f.nodes {
+		if n.alive {
+			alive++
+		}
+	}
+	for range 2*int(TakeBackAfter/time.Second) + 20 {
+		f.now = f.now.Add(time.Second)
+		f.round()
+	}
+	f.check(t, wipes)
+	if len(f.founded) == 0 && alive >= expect {
+		t.Fatalf("nobody founded a cluster: %v", f.round())
+	}
+	for _, n := range f.nodes {
+		if n.alive && !n.Formed && len(f.founded) == 1 && f.founded[0].by.alive {
+			t.Fatalf("%s is in no cluster: %v", n.ID, n.decision)
+		}
+	}
+}
+
+func TestFormIgnoresWhatIsOld(t *testing.T) {
+	self := Peer{ID: "a", Expect: 2, PledgedTo: "a", PledgedFor: time.Hour}
+	peer := Peer{ID: "b", Expect: 2, PledgedTo: "a", Seen: []string{"a"}, Age: ActWithin}
+	if d := Form(self, []Peer{peer}); d.Do != FormBootstrap {
+		t.Errorf("a pledge that is fresh: %v", d)
+	}
+	late := peer
+	late.Age++
+	if d := Form(self, []Peer{late}); d.Do != FormWait {
+		t.Errorf("a view older than %v: %v", ActWithin, d)
+	}
+	young := self
+	young.PledgedFor = peer.Age
+	if d := Form(young, []Peer{peer}); d.Do != FormWait {
+		t.Errorf("a view from before the node was its own candidate: %v", d)
+	}
+	blind := peer
+	blind.Seen = nil
+	if d := Form(self, []Peer{blind}); d.Do != FormWait {
+		t.Errorf("a peer that has not seen the node: %v", d)
+	}
+}
+
+func TestFormEndsOnManyPeers(t *testing.T) {
+	self := Peer{ID: "p000", Expect: maxExpect}
+	var peers []Peer
+	for i := range 500 {
+		p := Peer{ID: fmt.Sprintf("p%03d", i+1), Expect: maxExpect, Seen: []string{"p000"}}
+		for j := range 500 { // each has seen half of the others
+			if (i+j)%2 == 0 {
+				p.Seen = append(p.Seen, fmt.Sprintf("p%03d", j+1))
+			}
+		}
+		peers = append(peers, p)
+	}
+	begun := time.Now()
+	Form(self, peers)
+	if took := time.Since(begun); took > 5*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
