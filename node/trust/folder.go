@@ -39,6 +39,8 @@ var (
 	ErrFormat = errors.New("unknown format")
 )
 
+var errMissing = errors.New("the file is missing")
+
 // folderFormat is the format of node.json, and with it of the folder.
 const folderFormat = 1
 
@@ -146,6 +148,11 @@ func atLeastOne(n int) error {
 
 // damaged says which file keeps a node from starting, and what helps.
 func damaged(name string, err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		// Never passed on: a folder that lacks a file must not pass for a new
+		// one, in which the node would come up as another.
+		err = errMissing
+	}
 	return fmt.Errorf("%w: %s: %w: bring the file back from a backup of this node, or empty the folder and let the node join anew", ErrFolder, name, err)
 }
 
@@ -235,6 +242,10 @@ func (id *Identity) Start(dir string) (*Identity, error) {
 	return &next, next.Save(dir)
 }
 
+// forgetOrder has node.json last: until it goes, it says that the others do
+// not count.
+var forgetOrder = []string{certFile, keyFile, caFile, ringFile, nodeFile}
+
 // Forget makes a folder one of no node: of a node that has left its cluster,
 // which would come back under another ID.
 func Forget(dir string) error {
@@ -242,7 +253,7 @@ func Forget(dir string) error {
 	if err := gone.write(dir); err != nil {
 		return err
 	}
-	for _, name := range []string{certFile, keyFile, caFile, ringFile, nodeFile} {
+	for _, name := range forgetOrder {
 		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}

@@ -42,7 +42,7 @@ const (
 // that is never in the store: nodes hand it over when one joins, and keep it
 // in their data folders. A Keyring does not change; Rotate gives another.
 type Keyring struct {
-	keys []sealKey // the newest first; it seals
+	keys []*sealKey // the newest first; it seals. Pointers, so that no printer follows them.
 }
 
 type sealKey struct {
@@ -57,17 +57,17 @@ func NewKeyring() (*Keyring, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Keyring{[]sealKey{key}}, nil
+	return &Keyring{[]*sealKey{key}}, nil
 }
 
-func newSealKey(secret [32]byte) (sealKey, error) {
+func newSealKey(secret [32]byte) (*sealKey, error) {
 	block, err := aes.NewCipher(secret[:])
 	if err != nil {
-		return sealKey{}, err
+		return nil, err
 	}
 	aead, err := cipher.NewGCMWithRandomNonce(block)
 	id := sha256.Sum256(append([]byte("penstock sealing key\x00"), secret[:]...))
-	return sealKey{secret, [4]byte(id[:4]), aead}, err
+	return &sealKey{secret, [4]byte(id[:4]), aead}, err
 }
 
 // Seal encrypts a value for one place, aad, such as the key of its entry: what

@@ -30,18 +30,21 @@ const (
 var kindBytes = map[Kind]byte{Join: 'j', Admin: 'a', Expect: 'e'}
 
 // Secret is 32 bytes that never print themselves, not even as an unexported
-// field of something else, where fmt asks no method: there it sees a pointer.
+// field of something else, where fmt asks no method: there it sees a pointer,
+// or, with a verb that does not fit, the pointer that this one points to.
 // Equal secrets are ==.
-type Secret struct{ p unique.Handle[[32]byte] }
+type Secret struct {
+	p unique.Handle[unique.Handle[[32]byte]]
+}
 
-func newSecret(b []byte) Secret { return Secret{unique.Make([32]byte(b))} }
+func newSecret(b []byte) Secret { return Secret{unique.Make(unique.Make([32]byte(b)))} }
 
 // reveal gives the bytes.
 func (s Secret) reveal() []byte {
 	if s == (Secret{}) {
 		return make([]byte, 32)
 	}
-	b := s.p.Value()
+	b := s.p.Value().Value()
 	return b[:]
 }
 
