@@ -1,0 +1,232 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// between is a node that passes on what it is asked to the node at to, which
+// it reaches as node n1. The leader has the methods of newCluster.
+func between(t *testing.T, to *atomic.Pointer[Client], authority *ca, cfg Config) (addr string) {
+	t.Helper()
+	cfg.Authenticate = tokens
+	s, _ := newServer(t, cfg, func(s *Server) {
+		Handle(s, "whoami", RoleReader, func(ctx context.Context, _ *Empty) (*Principal, error) {
+			return nil, Pass(ctx, to.Load())
+		})
+		Handle(s, "set", RoleAdmin, func(ctx context.Context, _ *DeleteRequest) (*Empty, error) {
+			return nil, Pass(ctx, to.Load())
+		}, Changing())
+		Handle(s, "until", RoleReader, func(ctx context.Context, _ *Empty) (*Empty, error) {
+			return nil, Pass(ctx, to.Load())
+		})
+		HandleStream(s, "many", RoleReader, func(ctx context.Context, _ *echo, _ func(*echo) error) error {
+			return Pass(ctx, to.Load())
+		})
+	})
+	return serveTLS(t, s, authority.server(t, "n1"))
+}
+
+// newPair makes a leader and a node between; it returns the latter's address.
+func newPair(t *testing.T, cfg Config, more ...func(*Server)) (authority *ca, addr string) {
+	t.Helper()
+	_, authority, leader := newCluster(t, cfg, append(more, func(s *Server) {
+		HandleStream(s, "many", RoleReader, func(_ context.Context, r *echo, send func(*echo) error) error {
+			for i := range r.N {
+				if err := send(&echo{N: i}); err != nil {
+					return err
+				}
+			}
+			return Errorf(Refused, "no more")
+		})
+	})...)
+	var to atomic.Pointer[Client]
+	to.Store(mustDialAs(t, DialConfig{TLS: authority.client(t, "n1")}, leader))
+	return authority, between(t, &to, authority, Config{})
+}
+
+// TestPassingOnKeepsTheCaller: the leader sees who asked, where from, and
+// which node stood between; it checks the role of the one, not of the other.
+func TestPassingOnKeepsTheCaller(t *testing.T) {
+	events := make(chan Event, 1)
+	authority, addr := newPair(t, Config{Audit: func(e Event) { events <- e }})
+	c := mustDialAs(t, DialConfig{TLS: authority.client(t, ""), Token: "admin-" + secret}, addr)
+	p, err := Call[Principal](t.Context(), c, "whoami", Empty{})
+	want := Principal{Name: "ci", Role: RoleAdmin, TokenID: "t1", Via: "n1", From: c.conn.LocalAddr().String()}
+	if err != nil || *p != want {
+		t.Errorf("the leader sees %+v, %v; want %+v", p, err, want)
+	}
+	if _, err := Call[Empty](t.Context(), c, "set", DeleteRequest{Kind: "Service", Name: "held"}); !isCode(err, Refused) || err.Error() != "it is held" {
+		t.Errorf("the leader's refusal: %v", err)
+	}
+	if e := <-events; e.Via != "n1" || e.Principal.Name != "ci" || e.Peer != want.From || e.Summary != "Service/held" {
+		t.Errorf("audited: %+v", e)
+	}
+	n := 0
+	err = Stream(t.Context(), c, "many", echo{N: 100}, func(e *echo) error {
+		if e.N != n {
+			t.Errorf("item %d came as number %d", e.N, n)
+		}
+		n++
+		return nil
+	})
+	if n != 100 || !isCode(err, Refused) {
+		t.Errorf("a stream: %d items, %v", n, err)
+	}
+}
+
+func TestOnlyNodesAskForOthers(t *testing.T) {
+	_, authority, addr := newCluster(t, Config{})
+	admin := Principal{Name: "ci", Role: RoleAdmin}
+	for _, token := range []string{"", "reader-" + secret, "admin-" + secret} {
+		c := mustDialAs(t, DialConfig{TLS: authority.client(t, ""), Token: token}, addr)
+		if _, err := Call[Empty](OnBehalf(t.Context(), admin), c, "for-reader", Empty{}); !isCode(err, Forbidden) {
+			t.Errorf("with %.7q: %v, want forbidden", token, err)
+		}
+	}
+	node := mustDialAs(t, DialConfig{TLS: authority.client(t, "n2")}, addr)
+	reader := OnBehalf(t.Context(), Principal{Name: "ci", Role: RoleReader, Via: "n7"})
+	if _, err := Call[Empty](reader, node, "for-admin", Empty{}); !isCode(err, Forbidden) {
+		t.Errorf("a node for a reader: %v, want forbidden", err)
+	}
+	if p, err := Call[Principal](reader, node, "whoami", Empty{}); err != nil || p.Via != "n2" || p.Name != "ci" {
+		t.Errorf("a node that names another as the one between is seen as %+v, %v", p, err)
+	}
+}
+
+// TestNothingIsPassedOnTwice: of two nodes that take each other for the
+// leader, the second says that it is not.
+func TestNothingIsPassedOnTwice(t *testing.T) {
+	authority := newCA(t)
+	var toA, toB atomic.Pointer[Client]
+	a, b := between(t, &toB, authority, Config{}), between(t, &toA, authority, Config{})
+	node := DialConfig{TLS: authority.client(t, "n1")}
+	toA.Store(mustDialAs(t, node, a))
+	toB.Store(mustDialAs(t, node, b))
+	for name, d := range map[string]DialConfig{"a token": {TLS: authority.client(t, ""), Token: "admin-" + secret}, "a node": node} {
+		c := mustDialAs(t, d, a)
+		if _, err := Call[Empty](t.Context(), c, "set", DeleteRequest{}); !isCode(err, NotLeader) {
+			t.Errorf("%s: %v, want not_leader", name, err)
+		}
+	}
+}
+
+// TestDeadlinesArePassedOnWithAMargin: the node at the end gives up first, so
+// that its answer still comes.
+func TestDeadlinesArePassedOnWithAMargin(t *testing.T) {
+	left := make(chan time.Duration, 1)
+	authority, addr := newPair(t, Config{}, func(s *Server) {
+		Handle(s, "until", RoleReader, func(ctx context.Context, _ *Empty) (*Empty, error) {
+			end, _ := ctx.Deadline()
+			left <- time.Until(end)
+			return &Empty{}, nil
+		})
+	})
+	c := mustDialAs(t, DialConfig{TLS: authority.client(t, ""), Token: "reader-" + secret}, addr)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := Call[Empty](ctx, c, "until", Empty{}); err != nil {
+		t.Fatal(err)
+	}
+	if d := <-left; d > time.Minute-maxMargin || d < 30*time.Second {
+		t.Errorf("%v are left at the end, of a minute", d)
+	}
+}
+
+// TestALostNodeLeavesTheOutcomeUnknown: of a change that was sent; what was
+// not sent, or changes nothing, can be sent again.
+func TestALostNodeLeavesTheOutcomeUnknown(t *testing.T) {
+	authority := newCA(t)
+	config := authority.server(t, "n2")
+	hangUp := make(chan struct{})
+	broken := listenTLS(t, config, func(conn net.Conn) {
+		conn.Write(serverPreamble(maxVersion))
+		io.ReadFull(conn, make([]byte, preambleSize+frameHeader))
+		<-hangUp
+	})
+	var to atomic.Pointer[Client]
+	addr := between(t, &to, authority, Config{})
+	c := mustDialAs(t, DialConfig{TLS: authority.client(t, ""), Token: "admin-" + secret}, addr)
+	ask := func(method string) chan error {
+		to.Store(mustDialAs(t, DialConfig{TLS: authority.client(t, "n1")}, broken))
+		answer := make(chan error, 1)
+		go func() {
+			_, err := Call[Empty](t.Context(), c, method, DeleteRequest{})
+			answer <- err
+		}()
+		return answer
+	}
+	set := ask("set")
+	hangUp <- struct{}{}
+	if err := <-set; !isCode(err, UnknownOutcome) {
+		t.Errorf("a change: %v, want unknown_outcome", err)
+	}
+	read := ask("whoami")
+	hangUp <- struct{}{}
+	if err := <-read; !isCode(err, Unavailable) {
+		t.Errorf("a read: %v, want unavailable", err)
+	}
+	<-to.Load().Done()
+	if _, err := Call[Empty](t.Context(), c, "set", DeleteRequest{}); !isCode(err, Unavailable) {
+		t.Errorf("a change that was not sent: %v, want unavailable", err)
+	}
+	_, err := Call[Empty](t.Context(), to.Load(), "set", DeleteRequest{})
+	if !errors.Is(err, ErrUnreachable) || errors.Is(err, ErrLost) {
+		t.Errorf("a call on a connection that has ended: %v", err)
+	}
+}
+
+// TestASlowReaderHoldsUpNobodyElse: its stream, passed on, has a connection
+// of its own.
+func TestASlowReaderHoldsUpNobodyElse(t *testing.T) {
+	_, authority, leader := newCluster(t, Config{}, func(s *Server) {
+		HandleStream(s, "many", RoleReader, func(_ context.Context, _ *echo, send func(*echo) error) error {
+			for text := strings.Repeat("x", 64<<10); ; {
+				if err := send(&echo{Text: text}); err != nil {
+					return err
+				}
+			}
+		})
+	})
+	pool := NewPool(PoolConfig{Dial: func(ctx context.Context, _ string) (*Client, error) {
+		return DialConfig{TLS: authority.client(t, "n1")}.Dial(ctx, leader)
+	}})
+	t.Cleanup(pool.Close)
+	shared, err := pool.Get(t.Context(), "n2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var to atomic.Pointer[Client]
+	to.Store(shared)
+	addr := between(t, &to, authority, Config{})
+	c := mustDialAs(t, DialConfig{TLS: authority.client(t, ""), Token: "reader-" + secret}, addr)
+	other := mustDialAs(t, DialConfig{TLS: authority.client(t, ""), Token: "reader-" + secret}, addr)
+	started, release, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		n := 0
+		Stream(t.Context(), c, "many", echo{}, func(*echo) error {
+			if n++; n == 1 {
+				close(started)
+			}
+			<-release
+			return io.EOF
+		})
+	}()
+	<-started
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	for range 10 {
+		if _, err := Call[Principal](ctx, other, "whoami", Empty{}); err != nil {
+			t.Fatalf("beside the slow reader: %v", err)
+		}
+	}
+	close(release)
+	<-ended
+}

@@ -1,0 +1,123 @@
+package admin
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"math/big"
+	"net"
+	"testing"
+	"time"
+)
+
+// ca is a cluster's.
+type ca struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	pool *x509.CertPool
+}
+
+func newCA(t *testing.T) *ca {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(cert)
+	return &ca{cert: cert, key: key, pool: pool}
+}
+
+// node makes a certificate of a node.
+func (c *ca) node(t *testing.T, id string) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: id}, DNSNames: []string{"node"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, c.cert, &key.PublicKey, c.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+func (c *ca) server(t *testing.T, id string) *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{c.node(t, id)},
+		ClientCAs: c.pool, ClientAuth: tls.VerifyClientCertIfGiven,
+	}
+}
+
+// client is for a node of an ID, or for a command where that is empty.
+func (c *ca) client(t *testing.T, id string) *tls.Config {
+	config := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: c.pool, ServerName: "node"}
+	if id != "" {
+		config.Certificates = []tls.Certificate{c.node(t, id)}
+	}
+	return config
+}
+
+// serveTLS serves a server as a node's port does: who has shown a node's
+// certificate is one.
+func serveTLS(t *testing.T, s *Server, config *tls.Config) (addr string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	go func() {
+		for {
+			raw, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				conn := tls.Server(raw, config)
+				if conn.HandshakeContext(t.Context()) != nil {
+					conn.Close()
+					return
+				}
+				p := Principal{}
+				if chains := conn.ConnectionState().VerifiedChains; len(chains) > 0 {
+					id := chains[0][0].Subject.CommonName
+					p = Principal{Name: id, Role: RoleNode, Node: id}
+				}
+				s.ServeConn(conn, p)
+			}()
+		}
+	}()
+	return ln.Addr().String()
+}
+
+// listenTLS is listen inside TLS.
+func listenTLS(t *testing.T, config *tls.Config, answer func(net.Conn)) (addr string) {
+	t.Helper()
+	return listen(t, func(raw net.Conn) {
+		conn := tls.Server(raw, config)
+		if conn.HandshakeContext(t.Context()) == nil {
+			answer(conn)
+		}
+	})
+}
