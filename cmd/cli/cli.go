@@ -134,10 +134,18 @@ func exitCode(err error) int {
 		return exitUnreachable
 	case errors.As(err, &usage):
 		return exitUsage
+	case misdirected(err): // reached, and not one that the command can talk to
+		return exitRefused
 	case errors.Is(err, admin.ErrUnreachable), errors.Is(err, context.DeadlineExceeded):
 		return exitUnreachable
 	}
 	return exitRefused
+}
+
+// misdirected tells of a node that answers, and not to this caller. To ask
+// again will not help.
+func misdirected(err error) bool {
+	return errors.Is(err, admin.ErrForeign) || errors.Is(err, admin.ErrWantsTLS) || errors.Is(err, admin.ErrWantsPlain)
 }
 
 // errReported ends a command with code 1 that has said everything already.
@@ -166,6 +174,7 @@ func errorLines(err error) []string {
 	}
 	text := err.Error()
 	switch {
+	case misdirected(err):
 	case errors.Is(err, admin.ErrUnreachable):
 		text += "; is it running? --addr or PENSTOCK_ADDR says where"
 	case errors.Is(err, context.DeadlineExceeded):

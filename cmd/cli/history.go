@@ -41,7 +41,7 @@ func historyCommand(t *target) *cobra.Command {
 			default:
 				var rows [][]string
 				for _, v := range r.Revisions {
-					rows = append(rows, []string{strconv.FormatUint(v.Version, 10), timeText(v.At), harmless(v.Who), what(v)})
+					rows = append(rows, []string{strconv.FormatUint(v.Version, 10), timeText(v.At), oneLine(v.Who), what(v)})
 				}
 				printTable(w, []string{"VERSION", "WHEN", "WHO", "WHAT"}, rows)
 			}
@@ -55,7 +55,7 @@ func historyCommand(t *target) *cobra.Command {
 
 // what says what a revision did.
 func what(v admin.Revision) string {
-	text := harmless(v.What)
+	text := oneLine(v.What)
 	if v.Deleted && v.What != "delete" {
 		text += " (deleted)"
 	}
@@ -73,7 +73,7 @@ func printRevisions(w io.Writer, revisions []admin.Revision) {
 }
 
 func headline(v admin.Revision) string {
-	return fmt.Sprintf("version %d, %s, %s: %s", v.Version, timeText(v.At), orElse(harmless(v.Who), "nobody"), what(v))
+	return fmt.Sprintf("version %d, %s, %s: %s", v.Version, timeText(v.At), orElse(oneLine(v.Who), "nobody"), what(v))
 }
 
 // printHistory writes each change as a diff to the revision before it.

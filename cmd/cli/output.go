@@ -65,6 +65,14 @@ func harmless(s string) string {
 	return s
 }
 
+// oneLine makes a text that a colleague sent fit for a terminal.
+func oneLine(s string) string {
+	if strings.IndexFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) >= 0 {
+		return strconv.QuoteToASCII(s)
+	}
+	return s
+}
+
 // bytesText writes a number of bytes for people.
 func bytesText(n float64) string {
 	units := []string{"B", "KB", "MB", "GB", "TB"}

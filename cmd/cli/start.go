@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -15,6 +16,7 @@ import (
 
 	"penstock/node"
 	"penstock/node/accesslog"
+	"penstock/node/cluster"
 	"penstock/node/heap"
 	"penstock/routing/resource"
 )
@@ -40,7 +42,7 @@ func startCommand() *cobra.Command {
 		Example: "  penstock start --dev --resources penstock.yaml\n" +
 			"  penstock start --init --data-dir /var/lib/penstock --cluster 10.0.0.1:7947 --gossip 10.0.0.1:7946\n" +
 			"  penstock start --data-dir /var/lib/penstock",
-		Args:    noArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("config") {
 				s.config = os.Getenv("PENSTOCK_CONFIG")
@@ -126,7 +128,10 @@ func (s *settings) run(cmd *cobra.Command) error {
 	defer unpace()
 	go heap.Keep(pace)
 	n, err := node.Start(s.node)
-	if err != nil {
+	switch {
+	case errors.Is(err, cluster.ErrNew):
+		return usagef("%s: %s", s.node.DataDir, newFolder)
+	case err != nil:
 		return err
 	}
 	select {

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"penstock/node/trust"
 )
 
 // ofClusters are the settings that a node with --dev does not take.
@@ -57,10 +59,6 @@ func (s *settings) checkCluster(cmd *cobra.Command) error {
 		return usagef("--data-dir: is required, unless the node is one for trying things (--dev)")
 	case n.Expect < 0:
 		return usagef("--expect %d: want the number of nodes that form the cluster", n.Expect)
-	case n.Init && n.Expect > 0:
-		return usagef("--init starts a cluster at once, --expect %d waits for nodes: give one of them", n.Expect)
-	case n.Init && len(n.Join) > 0:
-		return usagef("--init starts a cluster of its own, --join joins one: give one of them")
 	case n.Init && n.Token != "":
 		return usagef("--token: --init makes the first token itself and prints it; leave it out")
 	}
@@ -73,14 +71,20 @@ func (s *settings) checkNew() error {
 	if n.Dev || !emptyFolder(n.DataDir) { // else the node knows what its folder needs
 		return nil
 	}
-	joins := n.Expect > 0 || len(n.Join) > 0
 	switch {
-	case !n.Init && !joins:
+	case !n.Init && n.Expect == 0 && len(n.Join) == 0:
 		return usagef("%s: %s", n.DataDir, newFolder)
-	case joins && n.Token == "" && n.Expect > 0:
-		return usagef("--token: --expect needs one, the same on all %d nodes; `penstock token new` makes it", n.Expect)
-	case joins && n.Token == "":
+	case n.Init:
+		return nil
+	case n.Token == "":
 		return usagef("--token: --join needs one; `penstock token create` at a node of the cluster makes it")
+	}
+	token, err := trust.ParseToken(n.Token)
+	switch {
+	case err != nil:
+		return usagef("--token or PENSTOCK_TOKEN: %v", err)
+	case token.Kind == trust.Admin:
+		return usagef("--token or PENSTOCK_TOKEN: this one lets commands in, and no node; `penstock token create` makes another kind")
 	}
 	return nil
 }

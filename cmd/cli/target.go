@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"penstock/node/admin"
+	"penstock/node/trust"
 )
 
 // target is the node that a command asks, and how.
@@ -31,7 +32,9 @@ func (t *target) flags(f *pflag.FlagSet) {
 	f.DurationVar(&t.timeout, "timeout", 30*time.Second, "how long to wait for an answer")
 }
 
-// dial connects to the node.
+// dial connects to the node: plainly to its own socket, which lets its owner
+// do everything, and where there is no token; else with TLS to a node of the
+// token's cluster, and none other.
 func (t *target) dial(ctx context.Context) (*admin.Client, error) {
 	addr := orElse(t.addr, orElse(os.Getenv("PENSTOCK_ADDR"), defaultAddr))
 	if t.timeout <= 0 {
@@ -40,7 +43,20 @@ func (t *target) dial(ctx context.Context) (*admin.Client, error) {
 	if !strings.HasPrefix(addr, "unix:") && !strings.Contains(addr, ":") {
 		return nil, usagef("--addr %s: want host:port or unix:PATH", addr)
 	}
-	return admin.Dial(ctx, addr)
+	text := strings.TrimSpace(orElse(t.token, os.Getenv("PENSTOCK_TOKEN")))
+	if text == "" || strings.HasPrefix(addr, "unix:") {
+		return admin.Dial(ctx, addr)
+	}
+	token, err := trust.ParseToken(text)
+	switch {
+	case err != nil:
+		return nil, usagef("--token or PENSTOCK_TOKEN: %v", err)
+	case token.Kind == trust.Join:
+		return nil, usagef("--token or PENSTOCK_TOKEN: this one lets a node join, and a command nowhere; `penstock token create --role reader` makes another kind")
+	case token.Kind == trust.Expect:
+		return nil, usagef("--token or PENSTOCK_TOKEN: this one is for `penstock start --expect`, and lets a command nowhere")
+	}
+	return admin.DialConfig{TLS: trust.TokenConfig(token), Token: text}.Dial(ctx, addr)
 }
 
 // ask makes one request, once.
@@ -109,7 +125,7 @@ func askOnce[Resp any](ctx context.Context, t *target, method string, req any) (
 func uncertain(err error) bool {
 	var refusal *admin.Error
 	if errors.As(err, &refusal) {
-		return refusal.Code == "unknown_outcome" || refusal.Code == admin.Deadline
+		return refusal.Code == admin.UnknownOutcome || refusal.Code == admin.Deadline
 	}
 	return errors.Is(err, admin.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"penstock/node/admin"
+	"penstock/node/trust"
 )
 
 // tokenRoles are those that a token can have.
@@ -19,7 +20,7 @@ func tokenCommand(t *target) *cobra.Command {
 		Use:   "token",
 		Short: "Make and end tokens, which let nodes join and people in",
 		Long:  "A token is a secret: whoever has it may do what its role may. In PENSTOCK_TOKEN no list of processes shows it.",
-	}, tokenCreateCommand(t), tokenListCommand(t), tokenRevokeCommand(t))
+	}, tokenCreateCommand(t), tokenListCommand(t), tokenRevokeCommand(t), tokenNewCommand())
 }
 
 func tokenCreateCommand(t *target) *cobra.Command {
@@ -76,7 +77,7 @@ func tokenListCommand(t *target) *cobra.Command {
 			}
 			var rows [][]string
 			for _, k := range *r {
-				rows = append(rows, []string{k.ID, harmless(k.Name), string(k.Role), k.State, timeText(k.Expires), timeText(k.Created), harmless(k.By)})
+				rows = append(rows, []string{k.ID, oneLine(k.Name), string(k.Role), k.State, timeText(k.Expires), timeText(k.Created), oneLine(k.By)})
 			}
 			printTable(cmd.OutOrStdout(), []string{"ID", "NAME", "ROLE", "STATE", "EXPIRES", "CREATED", "BY"}, rows)
 			return nil
@@ -96,6 +97,20 @@ func tokenRevokeCommand(t *target) *cobra.Command {
 				return err
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s revoked\n", args[0])
+			return nil
+		},
+	}
+}
+
+func tokenNewCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "new",
+		Short:   "Make a secret for start --expect, without a node, and print it",
+		Long:    "Give the same to all nodes that are to form one cluster. It lets no command in: `penstock token create` at a node's own socket makes tokens for those.",
+		Example: "  penstock token new",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			fmt.Fprintln(cmd.OutOrStdout(), trust.NewExpectToken().Reveal())
 			return nil
 		},
 	}

@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"penstock/node/admin"
+)
+
+// answering runs a real admin server whose answers a test decides, and points
+// the commands at it.
+func answering(t *testing.T, methods func(*admin.Server)) {
+	t.Helper()
+	s := admin.NewServer(admin.Config{})
+	methods(s)
+	path := filepath.Join(t.TempDir(), "s")
+	var lc net.ListenConfig
+	ln, err := lc.Listen(context.Background(), "unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = s.Serve(ln, admin.Principal{Name: "local", Role: admin.RoleAdmin}) })
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := s.Shutdown(ctx); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+	})
+	t.Setenv("PENSTOCK_ADDR", "unix:"+path)
+	t.Setenv("PENSTOCK_TOKEN", "")
+}
+
+// said is what a command left behind.
+type said struct {
+	code     int
+	out, err string
+}
+
+func penstock(args ...string) said {
+	var out, err bytes.Buffer
+	code := Run(args, Streams{In: strings.NewReader(""), Out: &out, Err: &err})
+	return said{code, out.String(), err.String()}
+}
+
+// want fails unless a command ended so; texts that are "" may be anything.
+func (s said) want(t *testing.T, code int, out, err string) {
+	t.Helper()
+	if s.code != code || out != "" && s.out != out || err != "" && !strings.Contains(s.err, err) {
+		t.Errorf("code %d, out %q, err %q; want %d, %q, %q", s.code, s.out, s.err, code, out, err)
+	}
+}
+
+// everyone is all connections.
+func everyone(admin.Principal) bool { return true }

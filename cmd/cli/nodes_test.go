@@ -1,0 +1,74 @@
+package cli
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"penstock/node/admin"
+)
+
+// leaving answers as n1, of a cluster whose n2 has left when members was asked for the third time.
+func leaving(t *testing.T, asked *atomic.Int32) func(*admin.Server) {
+	return func(s *admin.Server) {
+		admin.Handle(s, admin.MethodLeave, admin.RoleAdmin, func(_ context.Context, r *admin.LeaveRequest) (*admin.LeaveResult, error) {
+			if r.Over == nil || *r.Over != 3*time.Second {
+				t.Errorf("over %v", r.Over)
+			}
+			if r.Node == "" {
+				go s.Drop(everyone)
+			}
+			return &admin.LeaveResult{Node: orElse(r.Node, "n1"), Connections: 5}, nil
+		}, admin.Changing())
+		admin.Handle(s, admin.MethodMembers, admin.RoleReader, func(context.Context, *admin.Empty) (*admin.Members, error) {
+			m := admin.Members{{Name: "n1", State: "serving"}}
+			if asked.Add(1) < 3 {
+				m = append(m, admin.Member{Name: "n2", State: "draining", Connections: 2})
+			}
+			return &m, nil
+		})
+		admin.HandleStream(s, admin.MethodTop, admin.RoleReader, func(_ context.Context, _ *admin.TopRequest, send func(*admin.TopSample) error) error {
+			return send(&admin.TopSample{Node: "n1"})
+		})
+	}
+}
+
+func TestLeaveEndsWhenTheNodeIsNoMemberAnyMore(t *testing.T) {
+	var asked atomic.Int32
+	answering(t, leaving(t, &asked))
+	penstock("leave", "n2", "--over", "3s").want(t, 0, "n2 left\n", "n2 leaves: 5 connections to close\nn2 is draining: 2 connections\n")
+	asked.Store(-1000)
+	penstock("leave", "n2", "--over", "3s", "--wait-timeout", "1ms").want(t, 1, "", "n2 has not left within 1ms; it goes on")
+	penstock("leave", "n2", "--over", "3s", "--wait-timeout", "0s").want(t, 0, "", "n2 leaves: 5 connections to close\n")
+}
+
+func TestStatusSaysFirstThatTheNodeIsAlone(t *testing.T) {
+	status := admin.Status{Nodes: []admin.NodeStatus{
+		{Name: "n1", Role: "voter", State: "serving", AppliedIndex: 12, Resources: 2, Address: "127.0.0.1:7947", Uptime: "1m", Version: "v1"},
+		{Name: "n2", Role: "voter", State: "unreachable", AppliedIndex: 10, Lag: 2},
+	}, Listeners: []admin.ListenerStatus{
+		{Node: "n1", Name: "edge", Address: "127.0.0.1:443", State: "listening"},
+		{Node: "n2", Name: "edge", State: "failed", Error: "address already in use"},
+	}}
+	answering(t, func(s *admin.Server) {
+		admin.Handle(s, admin.MethodStatus, admin.RoleReader, func(context.Context, *admin.Empty) (*admin.Status, error) { return &status, nil })
+		admin.Handle(s, admin.MethodMembers, admin.RoleReader, func(context.Context, *admin.Empty) (*admin.Members, error) {
+			return &admin.Members{{Name: "n1", Role: "voter"}}, nil
+		})
+	})
+	const tables = `NODE   ROLE    STATE         APPLIED   LAG   RESOURCES   CONNECTIONS   ADDRESS          UPTIME   VERSION
+n1     voter   serving       12        0     2           0             127.0.0.1:7947   1m       v1
+n2     voter   unreachable   10        2     0           0             -                -        -
+
+LISTENER   NODE   ADDRESS         STATE       CONNECTIONS   TOTAL   ERROR
+edge       n1     127.0.0.1:443   listening   0             0       -
+edge       n2     -               failed      0             0       address already in use
+`
+	penstock("status").want(t, 0, "NO LEADER: changes are refused, traffic is served\n\n"+tables, "")
+	status.Alone = "no other node can be reached"
+	penstock("status").want(t, 0, "ALONE: no other node can be reached\n\n"+tables, "")
+	status.Alone, status.Leader = "", "n2"
+	penstock("status").want(t, 0, tables, "")
+	penstock("members").want(t, 0, "", "penstock: there is no leader; `penstock status` says why\n")
+}

@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"penstock/node/admin"
+)
+
+// deletes are the requests that came, in order, and what becomes of each.
+type deletes struct {
+	server *admin.Server
+	mu     sync.Mutex
+	ids    []string
+	then   func(ctx context.Context, nth int) (*admin.DeleteResult, error)
+}
+
+func (d *deletes) methods(s *admin.Server) {
+	d.server = s
+	admin.Handle(s, admin.MethodDelete, admin.RoleAdmin, func(ctx context.Context, r *admin.DeleteRequest) (*admin.DeleteResult, error) {
+		d.mu.Lock()
+		d.ids = append(d.ids, string(r.ID))
+		nth := len(d.ids)
+		d.mu.Unlock()
+		return d.then(ctx, nth)
+	}, admin.Changing())
+}
+
+// once fails unless all requests were one, under an ID that says so.
+func (d *deletes) once(t *testing.T, least int) {
+	t.Helper()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.ids) < least {
+		t.Fatalf("%d requests came, want %d or more", len(d.ids), least)
+	}
+	for _, id := range d.ids {
+		if id != d.ids[0] || len(id) != 16 {
+			t.Errorf("requests have the IDs %x", d.ids)
+		}
+	}
+}
+
+func TestAChangeIsRepeatedUnderItsIDUntilItsOutcomeIsKnown(t *testing.T) {
+	done := &admin.DeleteResult{Index: 7, Kind: "Service", Name: "apps", Reached: admin.Reached{Nodes: 1}}
+	d := new(deletes)
+	d.then = func(ctx context.Context, nth int) (*admin.DeleteResult, error) {
+		switch nth {
+		case 1: // the connection breaks
+			go d.server.Drop(everyone)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		case 2:
+			return nil, admin.Errorf(admin.UnknownOutcome, "the leader is gone")
+		}
+		return done, nil
+	}
+	answering(t, d.methods)
+	penstock("delete", "service", "apps").want(t, 0, "Service/apps deleted\n", "")
+	d.once(t, 3)
+}
+
+func TestARefusalOfTheRepetitionIsAnAnswer(t *testing.T) {
+	d := &deletes{then: func(_ context.Context, nth int) (*admin.DeleteResult, error) {
+		if nth == 1 {
+			return nil, admin.Errorf(admin.UnknownOutcome, "the leader is gone")
+		}
+		return nil, admin.Errorf(admin.Refused, "Service/apps is in use")
+	}}
+	answering(t, d.methods)
+	penstock("delete", "service", "apps").want(t, 1, "", "penstock: Service/apps is in use\n")
+	d.once(t, 2)
+}
+
+func TestWhatNobodyCouldTellIsCalledUnknown(t *testing.T) {
+	d := &deletes{then: func(context.Context, int) (*admin.DeleteResult, error) {
+		return nil, admin.Errorf(admin.UnknownOutcome, "the leader is gone")
+	}}
+	answering(t, d.methods)
+	penstock("delete", "service", "apps", "--timeout", "1s", "--wait-timeout", "1ms").
+		want(t, 3, "", "penstock: outcome unknown: the change may have been made, or may still be: the leader is gone; `penstock history`")
+	d.once(t, 2)
+
+	d.then = func(ctx context.Context, _ int) (*admin.DeleteResult, error) { <-ctx.Done(); return nil, ctx.Err() }
+	penstock("delete", "service", "apps", "--timeout", "300ms", "--wait-timeout", "1ms").want(t, 3, "", "outcome unknown")
+}
+
+func TestARefusalIsNotRepeated(t *testing.T) {
+	d := &deletes{then: func(context.Context, int) (*admin.DeleteResult, error) {
+		return nil, admin.Errorf(admin.NoLeader, "no leader is in reach: nothing was changed")
+	}}
+	answering(t, d.methods)
+	penstock("delete", "service", "apps").want(t, 1, "", "penstock: no leader is in reach: nothing was changed\n")
+	if len(d.ids) != 1 {
+		t.Errorf("%d requests came", len(d.ids))
+	}
+}
+
+// Exit codes and words for answers that come from fewer nodes than wanted.
+func TestWaitSaysWhoIsLate(t *testing.T) {
+	var asked admin.Wait
+	var reached admin.Reached
+	answering(t, func(s *admin.Server) {
+		admin.Handle(s, admin.MethodDelete, admin.RoleAdmin, func(_ context.Context, r *admin.DeleteRequest) (*admin.DeleteResult, error) {
+			asked = r.Wait
+			return &admin.DeleteResult{Index: 12, Kind: "Service", Name: "apps", Reached: reached}, nil
+		}, admin.Changing())
+	})
+	late := admin.Reached{Nodes: 2, Late: []admin.Late{{Node: "n3", Why: "does not answer"}}}
+	const text = "penstock: committed as index 12; 2 of 3 nodes act on it; n3: does not answer\n"
+	for _, c := range []struct {
+		args    []string
+		nodes   int
+		reached admin.Reached
+		code    int
+		err     string
+	}{
+		{nil, admin.WaitAll, admin.Reached{Nodes: 3}, 0, ""},
+		{nil, admin.WaitAll, late, 0, text},
+		{[]string{"--wait", "all"}, admin.WaitAll, late, 1, text},
+		{[]string{"--wait", "2"}, 2, late, 0, ""},
+		{[]string{"--wait", "3"}, 3, late, 1, text},
+		{[]string{"--wait", "4"}, 4, late, 1, "penstock: committed as index 12; 2 of 3 nodes act on it, 4 were asked for; n3: does not answer\n"},
+		{[]string{"--wait", "none"}, -1, late, 0, ""},
+	} {
+		reached = c.reached
+		r := penstock(append([]string{"delete", "service", "apps"}, c.args...)...)
+		if r.code != c.code || r.out != "Service/apps deleted\n" || r.err != c.err || asked.Nodes != c.nodes {
+			t.Errorf("%v with %+v: code %d, out %q, err %q, asked for %d", c.args, c.reached, r.code, r.out, r.err, asked.Nodes)
+		}
+	}
+}
