@@ -59,7 +59,7 @@ func newFollowed(t *testing.T, s *consensus.Memory) *followed {
 	return f
 }
 
-func objects(t *testing.T, text string) []resource.Object {
+func objects(t testing.TB, text string) []resource.Object {
 	t.Helper()
 	list, faults := resource.Decode("test.yaml", []byte(text), resource.RoutingKinds())
 	if len(faults) > 0 {
@@ -255,35 +255,5 @@ func TestApplyGivesUpWithItsContext(t *testing.T) {
 	defer cancel()
 	if _, err := c.Apply(ctx, Change{Objects: objects(t, base)}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Apply: %v", err)
-	}
-}
-
-func BenchmarkChangeOneOf10000(b *testing.B) {
-	c := New(Config{Store: consensus.NewMemory(consensus.Limits{}), Kinds: resource.RoutingKinds()})
-	ctx, cancel := context.WithCancel(b.Context())
-	done := make(chan struct{})
-	go func() {
-		c.Follow(ctx, func(*resource.Set, []resource.Change) error { return nil })
-		close(done)
-	}()
-	defer func() { cancel(); <-done }()
-	one := func(i, port int) []resource.Object {
-		list, faults := resource.Decode("", fmt.Appendf(nil, `{"kind":"Service","name":"s%d","spec":{"endpoints":[{"address":"127.0.0.1:%d"}]}}`, i, port), resource.RoutingKinds())
-		if len(faults) > 0 {
-			b.Fatal(faults)
-		}
-		return list
-	}
-	var all []resource.Object
-	for i := range 10_000 {
-		all = append(all, one(i, 1)...)
-	}
-	if _, err := c.Apply(ctx, Change{Objects: all}); err != nil {
-		b.Fatal(err)
-	}
-	for i := 0; b.Loop(); i++ {
-		if _, err := c.Apply(ctx, Change{Objects: one(i%10_000, 2+i%60_000)}); err != nil {
-			b.Fatal(err)
-		}
 	}
 }

@@ -1,0 +1,356 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"penstock/consensus"
+	"penstock/node/admin"
+	"penstock/routing/resource"
+)
+
+// following starts a catalog's follower; do may be nil.
+func following(t testing.TB, c *Catalog, do func(set *resource.Set, changes []resource.Change)) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- c.Follow(ctx, func(set *resource.Set, changes []resource.Change) error {
+			if do != nil {
+				do(set, changes)
+			}
+			return nil
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("Follow: %v", err)
+		}
+	})
+}
+
+// timeToBeWrong is when something that must not happen would have happened.
+func timeToBeWrong(t *testing.T) <-chan time.Time {
+	t.Helper()
+	return time.After(50 * time.Millisecond)
+}
+
+// newOnRoad is a followed catalog whose changes may be held up.
+func newOnRoad(t *testing.T) (*Catalog, *road) {
+	t.Helper()
+	r := newRoad()
+	c := New(Config{Store: r, Kinds: resource.RoutingKinds()})
+	following(t, c, nil)
+	return c, r
+}
+
+func mustApply(t testing.TB, c *Catalog, text string) *admin.ApplyResult {
+	t.Helper()
+	result, err := c.Apply(t.Context(), Change{Objects: objects(t, text)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+// checkAgrees fails unless what is in force is what the store has, and valid.
+func checkAgrees(t testing.TB, c *Catalog, store Store) {
+	t.Helper()
+	if err := c.Await(t.Context(), store.View().Index()); err != nil {
+		t.Fatal(err)
+	}
+	set, view := c.InForce()
+	var stored []resource.Change
+	for e := range view.All() {
+		o, err := c.restore(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored = append(stored, resource.Put(o))
+		if got, ok := set.Get(o.Key); !ok || !resource.Equal(got, o) {
+			t.Errorf("%v is stored as\n%sand in force as\n%s", o.Key, resource.EncodeYAML(o), resource.EncodeYAML(got))
+		}
+	}
+	if set.Len() != view.Len() {
+		t.Errorf("%d objects are in force, %d stored", set.Len(), view.Len())
+	}
+	if _, faults, _ := new(resource.Set).With(stored); len(faults) > 0 {
+		t.Errorf("what is stored is not valid: %v", faults)
+	}
+}
+
+// TestOneOfTwentyFails: those after it were checked against it, are refused by
+// the store, checked anew, and come through all the same.
+func TestOneOfTwentyFails(t *testing.T) {
+	for name, failure := range map[string]error{
+		"refused":        consensus.ErrTooLarge,
+		"not the leader": consensus.ErrNotLeader,
+		"unknown":        consensus.ErrUnknown,
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, road := newOnRoad(t)
+			mustApply(t, c, base)
+			road.close()
+			results := make([]chan error, 20)
+			for i := range results {
+				results[i] = make(chan error, 1)
+				uses := i
+				if i == 10 {
+					uses = 9 // the one that fails
+				}
+				text := fmt.Sprintf("kind: Service\nname: s%d\nspec: {}\n---\nkind: Listener\nname: l%d\nspec: {address: \":%d\", service: s%d}", i, i, 10_000+i, uses)
+				list := objects(t, text)
+				go func() {
+					_, err := c.Apply(t.Context(), Change{Objects: list})
+					results[i] <- err
+				}()
+				if err := road.waiting(t.Context(), i+1); err != nil {
+					t.Fatal(err)
+				}
+			}
+			n := 0
+			road.reopen(func(*consensus.Batch) error {
+				if n++; n == 10 {
+					return failure
+				}
+				return nil
+			})
+			for i, result := range results {
+				err := <-result
+				var refusal *admin.Error
+				switch {
+				case i == 9 && err == nil:
+					t.Error("the one that failed was answered as done")
+				case i == 9 && !errors.Is(failure, consensus.ErrTooLarge) && !errors.Is(err, failure):
+					t.Errorf("the one that failed: %v", err)
+				case i == 10 && (!errors.As(err, &refusal) || len(refusal.Faults) != 1 || refusal.Faults[0].Value != "s9"):
+					t.Errorf("the one that refers to what failed: %v", err)
+				case i != 9 && i != 10 && err != nil:
+					t.Errorf("number %d: %v", i, err)
+				}
+			}
+			if n := road.View().Len(); n != 2+2*18 {
+				t.Errorf("%d entries are stored", n)
+			}
+			checkAgrees(t, c, road)
+			mustApply(t, c, strings.ReplaceAll(base, "7001", "7002"))
+			checkAgrees(t, c, road)
+		})
+	}
+}
+
+// TestNoAnswerRestsOnWhatNeverActs: a refusal, and that nothing is to be
+// done, wait for the change on which they rest, and fall with it.
+func TestNoAnswerRestsOnWhatNeverActs(t *testing.T) {
+	const uses = "kind: Listener\nname: second\nspec: {address: \":9001\", service: spare}"
+	const spare = "kind: Service\nname: spare\nspec: {}"
+	c, road := newOnRoad(t)
+	mustApply(t, c, base+"---\n"+spare)
+	road.close()
+	deleted, applied, same := make(chan error, 1), make(chan error, 1), make(chan string, 1)
+	go func() {
+		_, err := c.Delete(t.Context(), Target{Kind: "service", Name: "spare"})
+		deleted <- err
+	}()
+	if err := road.waiting(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	change := strings.ReplaceAll(base, "7001", "7002")
+	lists := [][]resource.Object{objects(t, uses), objects(t, change)}
+	go func() {
+		_, err := c.Apply(t.Context(), Change{Objects: lists[0]})
+		applied <- err
+	}()
+	go func() { _, _ = c.Apply(t.Context(), Change{Objects: lists[1]}) }()
+	if err := road.waiting(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		result, err := c.Apply(t.Context(), Change{Objects: lists[1]})
+		if err != nil {
+			same <- err.Error()
+			return
+		}
+		same <- result.Changes[1].Action
+	}()
+	select {
+	case err := <-applied:
+		t.Fatalf("answered before the delete was decided: %v", err)
+	case s := <-same:
+		t.Fatalf("answered before the change was decided: %v", s)
+	case <-timeToBeWrong(t):
+	}
+	first := true
+	road.reopen(func(*consensus.Batch) error {
+		defer func() { first = false }()
+		if first {
+			return consensus.ErrTooLarge
+		}
+		return nil
+	})
+	if err := <-deleted; code(err) != admin.TooLarge {
+		t.Errorf("delete: %v", err)
+	}
+	if err := <-applied; err != nil {
+		t.Errorf("what uses the service that was not deleted: %v", err)
+	}
+	if s := <-same; s != admin.Unchanged && s != admin.Configured {
+		t.Errorf("the same again: %v", s)
+	}
+	checkAgrees(t, c, road)
+}
+
+// TestAWriterOfOldContentIsRefused: another leader has changed the content,
+// and this one's follower has not got to see it. Its first change is stale; the
+// second, which was checked against the first, must not take the other's
+// change for it.
+func TestAWriterOfOldContentIsRefused(t *testing.T) {
+	store := newRoad()
+	var acting sync.Mutex
+	old := New(Config{Store: store, Kinds: resource.RoutingKinds()})
+	following(t, old, func(*resource.Set, []resource.Change) { acting.Lock(); defer acting.Unlock() })
+	other := New(Config{Store: store.Memory, Kinds: resource.RoutingKinds()})
+	following(t, other, nil)
+	mustApply(t, old, base+"---\nkind: Service\nname: spare\nspec: {}")
+	mustApply(t, old, strings.ReplaceAll(base, "7001", "7002")) // its pipeline stands
+
+	acting.Lock()
+	store.close()
+	if _, err := other.Delete(t.Context(), Target{Kind: "service", Name: "spare"}); err != nil {
+		t.Fatal(err)
+	}
+	results := make(chan error, 2)
+	for i, text := range []string{
+		"kind: Service\nname: harmless\nspec: {}",
+		"kind: Listener\nname: second\nspec: {address: \":9001\", service: spare}",
+	} {
+		list := objects(t, text)
+		go func() {
+			_, err := old.Apply(t.Context(), Change{Objects: list})
+			results <- err
+		}()
+		if err := store.waiting(t.Context(), i+1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	store.reopen(func(*consensus.Batch) error { return nil })
+	acting.Unlock()
+	refused := 0
+	for range 2 {
+		if err := <-results; err != nil {
+			refused++
+			if code(err) != admin.Invalid {
+				t.Error(err)
+			}
+		}
+	}
+	if refused != 1 {
+		t.Errorf("%d were refused, want the one that refers to what is gone", refused)
+	}
+	checkAgrees(t, old, store)
+	checkAgrees(t, other, store)
+}
+
+func TestOnlyTheLeaderAdmits(t *testing.T) {
+	store := consensus.NewMemory(consensus.Limits{})
+	leader := New(Config{Store: store, Kinds: resource.RoutingKinds()})
+	following(t, leader, nil)
+	mustApply(t, leader, base)
+	c := New(Config{Store: store, Kinds: resource.RoutingKinds(), Barrier: func(context.Context) error {
+		return fmt.Errorf("node n2: %w", consensus.ErrNotLeader)
+	}})
+	following(t, c, nil)
+	if err := c.Await(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]Change{
+		"a change": {Objects: objects(t, "kind: Service\nname: x\nspec: {}")},
+		"none":     {Objects: objects(t, base)},
+		"a fault":  {Objects: objects(t, "kind: Listener\nname: x\nspec: {address: \":1\", service: nobody}")},
+		"dry run":  {Objects: objects(t, base), DryRun: true},
+	} {
+		if _, err := c.Apply(t.Context(), change); !errors.Is(err, consensus.ErrNotLeader) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if v := store.View(); v.Index() != 1 {
+		t.Errorf("the store is at %d", v.Index())
+	}
+}
+
+// What was checked acts: the set and the objects are not made again, unless
+// something else came in between.
+func TestWhatComesBackAsItWentIsNotReadAgain(t *testing.T) {
+	c, road := newOnRoad(t)
+	road.close()
+	texts := []string{base, "kind: Service\nname: more\nspec: {}", strings.ReplaceAll(base, "7001", "7002")}
+	done := make(chan error, len(texts))
+	var given []resource.Object
+	for i, text := range texts {
+		list := objects(t, text)
+		given = append(given, list...)
+		go func() {
+			_, err := c.Apply(t.Context(), Change{Objects: list})
+			done <- err
+		}()
+		if err := road.waiting(t.Context(), i+1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.mu.Lock()
+	want := c.ahead.set
+	c.mu.Unlock()
+	road.reopen(func(*consensus.Batch) error { return nil })
+	for range texts {
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	set, _ := c.InForce()
+	if set != want {
+		t.Error("the set was made again")
+	}
+	for _, o := range given[2:] {
+		if got, _ := set.Get(o.Key); got.Spec != o.Spec || got.File != "" || got.Lines != nil {
+			t.Errorf("%v was read again", o.Key)
+		}
+	}
+	checkAgrees(t, c, road)
+}
+
+func TestWhatIsOnItsWayIsBounded(t *testing.T) {
+	c, road := newOnRoad(t)
+	mustApply(t, c, base)
+	road.close()
+	done := make(chan error, maxFlights+10)
+	for i := range maxFlights + 10 {
+		o := service(t, i, 1)
+		go func() {
+			_, err := c.Apply(t.Context(), Change{Objects: []resource.Object{o}})
+			done <- err
+		}()
+	}
+	if err := road.waiting(t.Context(), maxFlights); err != nil {
+		t.Fatal(err)
+	}
+	<-timeToBeWrong(t)
+	road.mu.Lock()
+	n := len(road.onRoad)
+	road.mu.Unlock()
+	if n != maxFlights {
+		t.Errorf("%d changes are on their way, the bound is %d", n, maxFlights)
+	}
+	road.reopen(func(*consensus.Batch) error { return nil })
+	for range maxFlights + 10 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	checkAgrees(t, c, road)
+}
