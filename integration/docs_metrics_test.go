@@ -97,7 +97,7 @@ func scrape(t *testing.T) string {
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
-	n, err := penstocknode.Start(penstocknode.Config{
+	n, err := penstocknode.Start(t.Context(), penstocknode.Config{
 		Dev: true, Cluster: "127.0.0.1:0", HTTP: "127.0.0.1:0", Resources: objects,
 		AccessLog: penstocknode.AccessClosed, Version: "test",
 	})

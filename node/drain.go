@@ -32,6 +32,7 @@ func (n *Node) drain(ctx context.Context, over time.Duration, final bool) error 
 		run.undone, run.undo = context.WithCancel(context.Background())
 		n.drainRun = run
 		n.state.advance(draining)
+		n.handOver()
 	}
 	run.final = run.final || final
 	n.drainMu.Unlock()
@@ -119,9 +120,9 @@ func (n *Node) runDrain(ctx context.Context, run *drainRun, over time.Duration) 
 
 // drainMethod begins a drain and tells how many connections there are, or
 // undoes one.
-func (n *Node) drainMethod(_ context.Context, r *admin.DrainRequest) (*admin.DrainResult, error) {
-	if r.Node != "" && r.Node != n.cfg.Name && r.Node != n.id {
-		return nil, admin.Errorf(admin.NotFound, "there is no node %q; this one is %q", r.Node, n.cfg.Name)
+func (n *Node) drainMethod(ctx context.Context, r *admin.DrainRequest) (*admin.DrainResult, error) {
+	if passed, err := n.elsewhere(ctx, r.Node); passed {
+		return nil, err
 	}
 	over := n.cfg.DrainTimeout
 	if r.Over != nil {

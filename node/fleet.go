@@ -1,18 +1,331 @@
 package node
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
 
+	"penstock/consensus"
 	"penstock/node/admin"
+	"penstock/node/cluster"
+	"penstock/routing"
 )
 
-// alone says why this node cannot decide anything now; "": it can.
-func (n *Node) alone() string { return "" }
+// openCluster makes the node one of a cluster; with --dev it stays by itself.
+// It returns when the node knows its cluster, which may take as long as it
+// takes to find it.
+func (n *Node) openCluster(ctx context.Context, d *doors) error {
+	if n.cfg.Dev {
+		n.store = consensus.NewMemory(consensus.Limits{})
+		return nil
+	}
+	c, err := cluster.Open(ctx, cluster.Config{
+		Dir: n.cfg.DataDir, Name: n.cfg.Name, Version: n.cfg.Version, Zone: n.cfg.Zone,
+		Listener: d.cluster, Gossip: n.cfg.Gossip, Advertise: n.cfg.Advertise, HTTP: n.httpAddr,
+		Init: n.cfg.Init, Expect: n.cfg.Expect, Join: n.cfg.Join, Token: n.cfg.Token,
+		Voters: n.cfg.Voters, ReplaceAfter: n.cfg.DeadVoterAfter, ForgetAfter: n.cfg.ForgetAfter,
+		Log: n.log, Facts: n.facts, Tickets: n.tickets.SetKeys, Stop: n.fail,
+	})
+	d.cluster = nil // it is the cluster's now
+	if err != nil {
+		return err
+	}
+	n.cluster, n.store, n.id = c, c.Store(), c.ID()
+	n.cfg.Name = c.Name() // a node keeps the name that it joined with
+	if line := c.JoinCommand(); line != "" {
+		n.cfg.Announce(line)
+	}
+	return nil
+}
+
+// facts are what this node tells all others.
+func (n *Node) facts() cluster.Facts {
+	if !n.made.Load() {
+		return cluster.Facts{Phase: n.state.String()}
+	}
+	_, view := n.catalog.InForce()
+	return cluster.Facts{
+		Phase: n.state.String(), Connections: int64(n.engine.Stats().Connections), Acted: view.Index(), Hints: n.hints(),
+	}
+}
+
+// alone says why nothing can be decided now; "": all is well.
+func (n *Node) alone() string {
+	if n.cluster == nil {
+		return ""
+	}
+	return n.cluster.Alone()
+}
+
+// authenticate finds out whose token that is.
+func (n *Node) authenticate(ctx context.Context, token string) (admin.Principal, error) {
+	if n.cluster == nil {
+		return admin.Principal{}, admin.Errorf(admin.Unauthenticated, "a node with --dev knows no tokens")
+	}
+	return n.cluster.Authenticate(ctx, token)
+}
+
+// atLeader makes do run where the cluster is led from: here, or there by
+// passing the request on.
+func atLeader[Req, Resp any](n *Node, do func(context.Context, *Req) (*Resp, error)) func(context.Context, *Req) (*Resp, error) {
+	if n.cluster == nil {
+		return do
+	}
+	return cluster.OnLeader(n.cluster, do)
+}
+
+// elsewhere passes a request on to the node that it is meant for, unless that
+// is this one.
+func (n *Node) elsewhere(ctx context.Context, node string) (passed bool, err error) {
+	if node == "" || node == n.cfg.Name || node == n.id {
+		return false, nil
+	}
+	if n.cluster == nil {
+		return true, admin.Errorf(admin.NotFound, "there is no node %q; this one is %q", node, n.cfg.Name)
+	}
+	c, err := n.cluster.Client(ctx, node)
+	if err != nil {
+		return true, err
+	}
+	return true, admin.Pass(ctx, c)
+}
+
+// current waits until this node acts on everything that was answered before,
+// wherever it was asked for.
+func (n *Node) current(ctx context.Context) error {
+	if n.cluster == nil {
+		return nil
+	}
+	index, err := n.cluster.Read(ctx)
+	if err != nil {
+		if why := n.cluster.Alone(); why != "" {
+			return admin.Errorf(admin.NoLeader, "%s; --stale shows what this node has", why)
+		}
+		return err
+	}
+	return n.catalog.Await(ctx, index)
+}
+
+// others are the members that are up, without this one.
+func (n *Node) others() []cluster.Member {
+	if n.cluster == nil {
+		return nil
+	}
+	return slices.DeleteFunc(n.cluster.Members(), func(m cluster.Member) bool { return m.Self || !m.Up() })
+}
+
+// reachPatience is how long a change waits for the nodes to act on it, if its
+// sender does not say.
+const reachPatience = 10 * time.Second
+
+// reach waits for as many nodes to act on an index as the sender wishes, and
+// gathers what they have to say about the listeners among the changes.
+func (n *Node) reach(ctx context.Context, index uint64, wait admin.Wait, changes []admin.Change) (admin.Reached, []admin.Fault) {
+	listeners := listenersOf(changes)
+	reached, warnings := admin.Reached{Nodes: 1}, n.deaf(listeners)
+	others := n.others()
+	wanted := len(others) + 1
+	if wait.Nodes > 0 {
+		wanted = wait.Nodes
+	}
+	if wait.Nodes < 0 || wanted <= 1 || index == 0 {
+		return reached, warnings
+	}
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(wait.For, reachPatience))
+	defer cancel()
+	type answer struct {
+		node   string
+		result *admin.AwaitResult
+		err    error
+	}
+	answers := make(chan answer, len(others))
+	for _, m := range others {
+		go func() {
+			a := answer{node: m.Name}
+			var c *admin.Client
+			if c, a.err = n.cluster.Client(ctx, m.ID); a.err == nil {
+				a.result, a.err = admin.Call[admin.AwaitResult](ctx, c, admin.MethodAwait, admin.AwaitRequest{Index: index, Listeners: listeners})
+			}
+			answers <- a
+		}()
+	}
+	for range others {
+		if reached.Nodes >= wanted {
+			break
+		}
+		a := <-answers
+		if a.err != nil {
+			if errors.Is(a.err, context.DeadlineExceeded) {
+				a.err = errors.New("does not act on it yet")
+			}
+			reached.Late = append(reached.Late, admin.Late{Node: a.node, Why: a.err.Error()})
+			continue
+		}
+		reached.Nodes++
+		warnings = append(warnings, a.result.Warnings...)
+	}
+	if reached.Nodes >= wanted {
+		reached.Late = nil
+	} else if wanted > len(others)+1 {
+		reached.Late = append(reached.Late, admin.Late{Why: fmt.Sprintf("%d nodes are up, %d were asked for", len(others)+1, wanted)})
+	}
+	return reached, warnings
+}
+
+func listenersOf(changes []admin.Change) (names []string) {
+	for _, c := range changes {
+		if c.Kind == "Listener" && c.Action != admin.Deleted {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
+// await tells when this node acts on an index.
+func (n *Node) await(ctx context.Context, r *admin.AwaitRequest) (*admin.AwaitResult, error) {
+	if err := n.catalog.Await(ctx, r.Index); err != nil {
+		return nil, err
+	}
+	return &admin.AwaitResult{Index: r.Index, Warnings: n.deaf(r.Listeners)}, nil
+}
+
+// report is what this node says of itself.
+func (n *Node) report() *admin.Report {
+	set, view := n.catalog.InForce()
+	totals := map[string]uint64{}
+	for _, f := range n.flows.all() {
+		totals[f.listener] += f.meter.Counts().Connections
+	}
+	r := &admin.Report{
+		Node: admin.NodeStatus{
+			Name: n.cfg.Name, ID: n.id, Role: cluster.RoleLeader, State: n.state.String(), AppliedIndex: view.Index(),
+			Resources: set.Len(), Connections: int64(n.engine.Stats().Connections), Address: n.adminAddr, HTTP: n.httpAddr,
+			Uptime: time.Since(n.started).Round(time.Second).String(), Version: n.cfg.Version,
+		},
+		Listeners: []admin.ListenerStatus{},
+		Services:  n.serviceStatus(),
+	}
+	for _, l := range n.engine.Listeners() {
+		one := admin.ListenerStatus{
+			Node: n.cfg.Name, Name: l.Name, Address: l.Address, State: "listening",
+			Connections: int64(l.Connections), Total: totals[l.Name],
+		}
+		if l.Err != nil {
+			one.State, one.Error = "failed", l.Err.Error()
+		}
+		r.Listeners = append(r.Listeners, one)
+	}
+	return r
+}
+
+// reportPatience bounds the wait for what other nodes say of themselves.
+const reportPatience = 2 * time.Second
+
+// status gathers what the nodes say of themselves. Services and listeners are
+// those of the node asked, and whatever listeners fail elsewhere.
+func (n *Node) status(ctx context.Context) *admin.Status {
+	own := n.report()
+	s := &admin.Status{Leader: n.cfg.Name, Listeners: own.Listeners, Services: own.Services}
+	if n.cluster == nil {
+		s.Nodes = []admin.NodeStatus{own.Node}
+		return s
+	}
+	_, s.Leader, _ = n.cluster.Leader()
+	s.Alone = n.cluster.Alone()
+	members := n.cluster.Members()
+	reports := make([]*admin.Report, len(members))
+	ctx, cancel := context.WithTimeout(ctx, reportPatience)
+	defer cancel()
+	var asked sync.WaitGroup
+	for i, m := range members {
+		switch {
+		case m.Self:
+			reports[i] = own
+		case m.Up():
+			asked.Go(func() {
+				if c, err := n.cluster.Client(ctx, m.ID); err == nil {
+					reports[i], _ = admin.Call[admin.Report](ctx, c, admin.MethodReport, admin.Empty{})
+				}
+			})
+		}
+	}
+	asked.Wait()
+	newest := own.Node.AppliedIndex
+	for i, m := range members {
+		one := admin.NodeStatus{
+			Name: m.Name, ID: m.ID, State: cluster.StateUnreachable, AppliedIndex: m.Facts.Acted, Address: m.Cluster, HTTP: m.HTTP, Version: m.Version,
+		}
+		if r := reports[i]; r != nil {
+			one = r.Node
+			if !m.Self {
+				s.Listeners = append(s.Listeners, failing(r.Listeners)...)
+			}
+		}
+		one.Role = m.Role
+		newest = max(newest, one.AppliedIndex)
+		s.Nodes = append(s.Nodes, one)
+	}
+	for i := range s.Nodes {
+		s.Nodes[i].Lag = newest - s.Nodes[i].AppliedIndex
+	}
+	return s
+}
+
+func failing(list []admin.ListenerStatus) []admin.ListenerStatus {
+	return slices.DeleteFunc(list, func(l admin.ListenerStatus) bool { return l.State != "failed" })
+}
+
+// members lists the nodes, by what gossip last said of the others.
+func (n *Node) members() *admin.Members {
+	if n.cluster == nil {
+		r := n.report().Node
+		return &admin.Members{{Name: r.Name, ID: r.ID, Role: r.Role, State: r.State, Address: r.Address, Version: r.Version, Connections: r.Connections}}
+	}
+	list := admin.Members{}
+	for _, m := range n.cluster.Members() {
+		one := admin.Member{
+			Name: m.Name, ID: m.ID, Role: m.Role, State: m.State, Address: m.Cluster, Version: m.Version, Connections: m.Facts.Connections,
+		}
+		if m.Up() && m.Facts.Phase != "" {
+			one.State = m.Facts.Phase
+		}
+		list = append(list, one)
+	}
+	return &list
+}
+
+// explainHere asks the table of the node that is meant how it would decide.
+func (n *Node) explainHere(ctx context.Context, r *admin.ExplainRequest) (*routing.Explanation, error) {
+	if passed, err := n.elsewhere(ctx, r.Node); passed {
+		return nil, err
+	}
+	return n.explain(r)
+}
 
 // notReady says why the node should get no traffic; "": it should.
 func (n *Node) notReady() string { return n.state.notReady() }
 
-// authenticate finds out whose token that is.
-func (n *Node) authenticate(context.Context, string) (admin.Principal, error) {
-	return admin.Principal{}, admin.Errorf(admin.Unauthenticated, "a node with --dev knows no tokens")
+// handOver lets another node lead, if this one does: it is about to get less
+// to do, or to end.
+func (n *Node) handOver() {
+	if n.cluster == nil {
+		return
+	}
+	if _, _, self := n.cluster.Leader(); !self || len(n.others()) == 0 {
+		return
+	}
+	n.background.Go(func() {
+		ctx, cancel := context.WithTimeout(n.alive, handOverPatience)
+		defer cancel()
+		if _, err := n.cluster.Transfer(ctx, &admin.TransferRequest{}); err != nil {
+			n.log.Warn("the lead could not be handed over", "error", err)
+		}
+	})
 }
+
+// handOverPatience bounds the wait for another node to lead.
+const handOverPatience = 3 * time.Second

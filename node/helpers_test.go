@@ -47,7 +47,7 @@ func startNode(t *testing.T, resources string, change ...func(*Config)) *testNod
 		c(&cfg)
 	}
 	var err error
-	if n.Node, err = Start(cfg); err != nil {
+	if n.Node, err = Start(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -12,6 +12,7 @@ import (
 	"net/http/pprof"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -20,10 +21,29 @@ import (
 	"penstock/routing/resource"
 )
 
-// newHTTP makes the server of /healthz, /readyz, /metrics and /v1.
-func newHTTP(n *Node) *http.Server {
+// front is what HTTP serves now.
+type front struct{ h atomic.Pointer[http.Handler] }
+
+func (f *front) set(h http.Handler) { f.h.Store(&h) }
+
+func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) { (*f.h.Load()).ServeHTTP(w, r) }
+
+func serveAlive(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) }
+
+// waiting is served by a node that looks for its cluster.
+var waiting = func() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
+	mux.HandleFunc("GET /healthz", serveAlive)
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "starting: not in a cluster yet", http.StatusServiceUnavailable)
+	})
+	return mux
+}()
+
+// newFront makes what a node serves: /healthz, /readyz, /metrics and /v1.
+func newFront(n *Node) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", serveAlive)
 	mux.HandleFunc("GET /readyz", n.serveReady)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(n.metrics, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(n.log.Handler(), slog.LevelWarn),
@@ -44,12 +64,16 @@ func newHTTP(n *Node) *http.Server {
 		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	}
-	var h http.Handler = mux
 	if n.cfg.Dev {
-		h = loopbackOnly(mux)
+		return loopbackOnly(mux)
 	}
+	return mux
+}
+
+// newHTTP makes the server, which serves what front has.
+func newHTTP(n *Node) *http.Server {
 	return &http.Server{
-		Handler:           h,
+		Handler:           &n.front,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       30 * time.Second,
 		WriteTimeout:      2 * time.Minute, // profiles take their time
@@ -110,9 +134,7 @@ func serveV1[Resp any](n *Node, method string, request func(*http.Request) (any,
 			reply(w, nil, err)
 			return
 		}
-		near, far := net.Pipe()
-		go n.admin.ServeConn(far, p)
-		c, err := admin.Connect(ctx, "this node", near)
+		c, err := n.ask(ctx, p)
 		if err != nil {
 			reply(w, nil, err)
 			return

@@ -2,49 +2,31 @@ package node
 
 import (
 	"context"
+	"errors"
 	"runtime"
-	"strings"
-	"time"
+	"slices"
 
 	"penstock/consensus"
 	"penstock/node/admin"
 	"penstock/node/catalog"
-	"penstock/routing"
 )
 
 // newAdmin makes the server of the admin methods. What each does is told by
 // the types of package admin.
 func newAdmin(n *Node) *admin.Server {
-	s := admin.NewServer(admin.Config{Logger: n.log})
-	admin.Handle(s, admin.MethodApply, admin.RoleAdmin, func(ctx context.Context, r *admin.ApplyRequest) (*admin.ApplyResult, error) {
-		objects, err := n.catalog.Decode(r.Documents)
-		if err != nil {
-			return nil, err
-		}
-		result, err := n.catalog.Apply(ctx, catalog.Change{
-			Objects: objects, Prune: r.Prune, DryRun: r.DryRun, ID: changeID(r.ID), Note: note(ctx),
-		})
-		n.countChange(err, r.DryRun)
-		if err == nil && !r.DryRun {
-			result.Warnings = append(result.Warnings, n.deaf(result.Changes)...)
-		}
-		return result, err
-	}, admin.Changing())
-	admin.Handle(s, admin.MethodDelete, admin.RoleAdmin, func(ctx context.Context, r *admin.DeleteRequest) (*admin.DeleteResult, error) {
-		result, err := n.catalog.Delete(ctx, catalog.Target{
-			Kind: r.Kind, Name: r.Name, Version: r.Version, ID: changeID(r.ID), Note: note(ctx),
-		})
-		n.countChange(err, false)
-		return result, err
-	}, admin.Changing())
-	admin.Handle(s, admin.MethodGet, admin.RoleReader, func(_ context.Context, r *admin.GetRequest) (*admin.GetResult, error) {
-		return n.catalog.Get(r)
-	})
-	admin.Handle(s, admin.MethodExplain, admin.RoleReader, func(_ context.Context, r *admin.ExplainRequest) (*routing.Explanation, error) {
-		return n.explain(r)
-	})
-	admin.Handle(s, admin.MethodStatus, admin.RoleReader, func(context.Context, *admin.Empty) (*admin.Status, error) {
-		return n.status(), nil
+	s := admin.NewServer(admin.Config{Logger: n.log, Authenticate: n.authenticate, Audit: n.audit})
+	// Changes: the leader checks and decides.
+	admin.Handle(s, admin.MethodApply, admin.RoleAdmin, atLeader(n, n.apply), admin.Changing())
+	admin.Handle(s, admin.MethodDelete, admin.RoleAdmin, atLeader(n, n.delete), admin.Changing())
+	admin.Handle(s, admin.MethodRollback, admin.RoleAdmin, atLeader(n, n.rollback), admin.Changing())
+	admin.Handle(s, admin.MethodRestore, admin.RoleAdmin, atLeader(n, n.restoreSnapshot), admin.Changing())
+	// Questions: the node asked answers, once it has what the leader has.
+	admin.Handle(s, admin.MethodGet, admin.RoleReader, n.get)
+	admin.HandleStream(s, admin.MethodWatch, admin.RoleReader, n.watch)
+	admin.Handle(s, admin.MethodHistory, admin.RoleReader, n.history)
+	admin.HandleStream(s, admin.MethodSave, admin.RoleAdmin, n.saveSnapshot)
+	admin.Handle(s, admin.MethodStatus, admin.RoleReader, func(ctx context.Context, _ *admin.Empty) (*admin.Status, error) {
+		return n.status(ctx), nil
 	})
 	admin.Handle(s, admin.MethodMembers, admin.RoleReader, func(context.Context, *admin.Empty) (*admin.Members, error) {
 		return n.members(), nil
@@ -52,37 +34,155 @@ func newAdmin(n *Node) *admin.Server {
 	admin.Handle(s, admin.MethodVersion, admin.RoleReader, func(context.Context, *admin.Empty) (*admin.Version, error) {
 		return n.version(), nil
 	})
-	admin.Handle(s, admin.MethodDrain, admin.RoleOperator, n.drainMethod, admin.Changing())
+	// What concerns one node: that one does it.
+	admin.Handle(s, admin.MethodExplain, admin.RoleReader, n.explainHere)
 	admin.HandleStream(s, admin.MethodTop, admin.RoleReader, n.top)
+	admin.Handle(s, admin.MethodDrain, admin.RoleOperator, n.drainMethod, admin.Changing())
+	admin.Handle(s, admin.MethodLeave, admin.RoleAdmin, n.leave, admin.Changing())
+	// What nodes ask one another.
+	admin.Handle(s, admin.MethodAwait, admin.RoleNode, n.await)
+	admin.Handle(s, admin.MethodReport, admin.RoleNode, func(context.Context, *admin.Empty) (*admin.Report, error) {
+		return n.report(), nil
+	})
+	if n.cluster != nil {
+		n.cluster.Register(s)
+	}
 	return s
 }
 
-// changeID is the ID that a request has; what is not 16 bytes is none.
-func changeID(b []byte) (id consensus.ID) {
-	if len(b) == len(id) {
-		copy(id[:], b)
+// audit logs who changed what.
+func (n *Node) audit(e admin.Event) {
+	args := []any{"who", e.Principal.Name, "role", string(e.Principal.Role), "method", e.Method, "what", e.Summary, "from", e.Peer}
+	if e.Via != "" {
+		args = append(args, "via", e.Via)
 	}
-	return id
+	if e.Err != nil {
+		args = append(args, "refused", e.Err)
+	}
+	n.log.Info("audit", args...)
 }
 
-// note says who asks for a change.
+// note says for the history who asks.
 func note(ctx context.Context) consensus.Note {
 	return consensus.Note{Who: admin.Caller(ctx).Name}
 }
 
-// deaf warns of the listeners among what was applied that do not listen here.
-func (n *Node) deaf(changes []admin.Change) (warnings []admin.Fault) {
-	applied := map[string]bool{}
-	for _, c := range changes {
-		if c.Kind == "Listener" {
-			applied[c.Name] = true
+// batchID is the ID that a request brings.
+func batchID(b []byte) (id consensus.ID, err error) {
+	if len(b) != 0 && len(b) != len(id) {
+		return id, admin.Errorf(admin.Invalid, "an ID of %d bytes, want %d or none", len(b), len(id))
+	}
+	copy(id[:], b)
+	return id, nil
+}
+
+func (n *Node) apply(ctx context.Context, r *admin.ApplyRequest) (*admin.ApplyResult, error) {
+	id, err := batchID(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	objects, err := n.catalog.Decode(r.Documents)
+	if err != nil {
+		return nil, err
+	}
+	result, err := n.catalog.Apply(ctx, catalog.Change{Objects: objects, Prune: r.Prune, DryRun: r.DryRun, ID: id, Note: note(ctx)})
+	n.countChange(err, r.DryRun)
+	if err == nil && !r.DryRun {
+		n.spread(ctx, result, r.Wait)
+	}
+	return result, err
+}
+
+// spread waits for the other nodes to act on a result, and adds what they say.
+func (n *Node) spread(ctx context.Context, result *admin.ApplyResult, wait admin.Wait) {
+	var warnings []admin.Fault
+	result.Reached, warnings = n.reach(ctx, result.Index, wait, result.Changes)
+	result.Warnings = append(result.Warnings, warnings...)
+}
+
+func (n *Node) rollback(ctx context.Context, r *admin.RollbackRequest) (*admin.ApplyResult, error) {
+	id, err := batchID(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	result, err := n.catalog.Rollback(ctx, catalog.Target{Kind: r.Kind, Name: r.Name, Version: r.Version, ID: id, Note: note(ctx)})
+	n.countChange(err, false)
+	if err == nil {
+		n.spread(ctx, result, r.Wait)
+	}
+	return result, err
+}
+
+func (n *Node) delete(ctx context.Context, r *admin.DeleteRequest) (*admin.DeleteResult, error) {
+	id, err := batchID(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	result, err := n.catalog.Delete(ctx, catalog.Target{Kind: r.Kind, Name: r.Name, Version: r.Version, ID: id, Note: note(ctx)})
+	n.countChange(err, false)
+	if err == nil {
+		result.Reached, _ = n.reach(ctx, result.Index, r.Wait, nil)
+	}
+	return result, err
+}
+
+func (n *Node) get(ctx context.Context, r *admin.GetRequest) (*admin.GetResult, error) {
+	if !r.Stale {
+		if err := n.current(ctx); err != nil {
+			return nil, err
 		}
 	}
-	if len(applied) == 0 {
+	return n.catalog.Get(r)
+}
+
+func (n *Node) history(ctx context.Context, r *admin.HistoryRequest) (*admin.HistoryResult, error) {
+	if err := n.current(ctx); err != nil {
+		return nil, err
+	}
+	return n.catalog.History(r.Kind, r.Name)
+}
+
+func (n *Node) watch(ctx context.Context, r *admin.WatchRequest, send func(*admin.WatchItem) error) error {
+	return n.catalog.Watch(ctx, r.Kind, r.Name, send)
+}
+
+// leave takes the node that is meant out of the cluster, and ends it.
+func (n *Node) leave(ctx context.Context, r *admin.LeaveRequest) (*admin.LeaveResult, error) {
+	if passed, err := n.elsewhere(ctx, r.Node); passed {
+		return nil, err
+	}
+	if n.cluster == nil {
+		return nil, admin.Errorf(admin.Refused, "this node is not in a cluster: end it with SIGTERM")
+	}
+	over := n.cfg.DrainTimeout
+	if r.Over != nil {
+		over = max(0, *r.Over)
+	}
+	result := &admin.LeaveResult{Node: n.cfg.Name, Connections: int64(n.engine.Stats().Connections)}
+	n.background.Go(func() {
+		if err := n.drain(n.alive, over, true); err != nil {
+			if !errors.Is(err, context.Canceled) {
+				n.log.Error("drain", "error", err)
+			}
+			return
+		}
+		if err := n.cluster.Leave(n.alive); err != nil {
+			n.log.Error("leaving the cluster", "error", err)
+			return
+		}
+		n.left.Store(true)
+		n.failed.Do(func() { close(n.done) })
+	})
+	return result, nil
+}
+
+// deaf warns of the listeners among some that do not listen here.
+func (n *Node) deaf(listeners []string) (warnings []admin.Fault) {
+	if len(listeners) == 0 {
 		return nil
 	}
 	for _, l := range n.engine.Listeners() {
-		if applied[l.Name] && l.Err != nil {
+		if l.Err != nil && slices.Contains(listeners, l.Name) {
 			warnings = append(warnings, admin.Fault{
 				Key: "Listener/" + l.Name, Path: "spec.address",
 				Message: "does not listen on node " + n.cfg.Name + ", and is tried again: " + l.Err.Error(),
@@ -94,127 +194,4 @@ func (n *Node) deaf(changes []admin.Change) (warnings []admin.Fault) {
 
 func (n *Node) version() *admin.Version {
 	return &admin.Version{Version: n.cfg.Version, Go: runtime.Version()}
-}
-
-func (n *Node) members() *admin.Members {
-	return &admin.Members{{
-		Name: n.cfg.Name, ID: n.id, Role: role, State: n.state.String(), Address: n.adminAddr,
-		Version: n.cfg.Version, Connections: int64(n.engine.Stats().Connections),
-	}}
-}
-
-// role is what a node without others is: it takes every decision itself.
-const role = "leader"
-
-func (n *Node) status() *admin.Status {
-	set, view := n.catalog.InForce()
-	s := &admin.Status{
-		Leader: n.cfg.Name,
-		Nodes: []admin.NodeStatus{{
-			Name: n.cfg.Name, Role: role, State: n.state.String(), AppliedIndex: view.Index(), Resources: set.Len(),
-			Connections: int64(n.engine.Stats().Connections), Address: n.adminAddr, HTTP: n.httpAddr,
-			Uptime: time.Since(n.started).Round(time.Second).String(), Version: n.cfg.Version,
-		}},
-		Listeners: []admin.ListenerStatus{},
-		Services:  n.serviceStatus(),
-	}
-	totals := map[string]uint64{}
-	for _, f := range n.flows.all() {
-		totals[f.listener] += f.meter.Counts().Connections
-	}
-	for _, l := range n.engine.Listeners() {
-		one := admin.ListenerStatus{
-			Name: l.Name, Address: l.Address, State: "listening",
-			Connections: int64(l.Connections), Total: totals[l.Name],
-		}
-		if l.Err != nil {
-			one.State, one.Error = "failed", l.Err.Error()
-		}
-		s.Listeners = append(s.Listeners, one)
-	}
-	return s
-}
-
-// minInterval is the least time between two samples of top.
-const minInterval = 100 * time.Millisecond
-
-// top sends a sample of the flows after each interval.
-func (n *Node) top(ctx context.Context, r *admin.TopRequest, send func(*admin.TopSample) error) error {
-	if r.Interval < minInterval {
-		return admin.Errorf(admin.Invalid, "an interval of %v: want %v or more", r.Interval, minInterval)
-	}
-	ticker := time.NewTicker(r.Interval)
-	defer ticker.Stop()
-	last, at := n.sample(), time.Now()
-	for i := 0; r.Count == 0 || i < r.Count; i++ {
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		next, now := n.sample(), time.Now()
-		s := n.compare(last, next, now, now.Sub(at))
-		if r.Connections > 0 {
-			s.Latest = n.latest(min(r.Connections, maxLatest))
-		}
-		if err := send(s); err != nil {
-			return err
-		}
-		last, at = next, now
-	}
-	return nil
-}
-
-// maxLatest bounds the connections that a sample lists.
-const maxLatest = 1000
-
-// latest describes the latest connections.
-func (n *Node) latest(limit int) []admin.Connection {
-	var list []admin.Connection
-	for _, c := range n.engine.Connections(limit) {
-		service, at, _ := strings.Cut(c.Label, " ")
-		one := admin.Connection{
-			ID: c.ID, Listener: c.Listener, SNI: c.ServerName, Service: service, Endpoint: at, Phase: c.Phase,
-			BytesIn: c.BytesIn, BytesOut: c.BytesOut, Age: c.Age, Idle: c.Idle,
-		}
-		if c.Client.IsValid() {
-			one.Client = c.Client.String()
-		}
-		list = append(list, one)
-	}
-	return list
-}
-
-// sample is each flow's counts now.
-func (n *Node) sample() map[*flow]admin.Flow {
-	m := map[*flow]admin.Flow{}
-	for _, f := range n.flows.all() {
-		if f.service == "" {
-			continue
-		}
-		c := f.meter.Counts()
-		m[f] = admin.Flow{
-			Listener: f.listener, Service: f.service, Connections: c.Active,
-			Total: c.Connections, BytesIn: c.BytesIn, BytesOut: c.BytesOut,
-		}
-	}
-	return m
-}
-
-// compare makes the rates between two samples.
-func (n *Node) compare(last, next map[*flow]admin.Flow, now time.Time, over time.Duration) *admin.TopSample {
-	s := &admin.TopSample{Node: n.cfg.Name, At: now, Interval: over, Connections: int64(n.engine.Stats().Connections), Flows: []admin.Flow{}}
-	for _, f := range n.flows.all() {
-		one, ok := next[f]
-		if !ok {
-			continue
-		}
-		before := last[f]
-		rate := func(a, b uint64) float64 { return float64(int64(b-a)) / over.Seconds() }
-		one.NewRate = rate(before.Total, one.Total)
-		one.InRate = rate(before.BytesIn, one.BytesIn)
-		one.OutRate = rate(before.BytesOut, one.BytesOut)
-		s.Flows = append(s.Flows, one)
-	}
-	return s
 }

@@ -70,6 +70,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	c.engine(gauge, count)
 	c.endpoints(gauge)
 	c.node(gauge, count)
+	c.cluster(gauge, count)
 }
 
 type (
@@ -140,7 +141,7 @@ func (c collector) node(gauge gaugeFunc, count countFunc) {
 		gauge(mResources, float64(set.Count(k.Name)), k.Name)
 	}
 	gauge(mIndex, float64(view.Index()))
-	gauge(mReady, truth(n.state.notReady() == ""))
+	gauge(mReady, truth(n.notReady() == ""))
 	now := n.state.String()
 	for _, phase := range phases {
 		gauge(mState, truth(phase == now), phase)

@@ -78,7 +78,7 @@ func BenchmarkServeOneNameMore(b *testing.B) {
 // benchNode is a node with a client of its admin port, until the end of b.
 func benchNode(b *testing.B, resources []resource.Object) (*Node, *admin.Client) {
 	b.Helper()
-	n, err := Start(Config{
+	n, err := Start(b.Context(), Config{
 		Name: "n1", Dev: true, Cluster: "127.0.0.1:0", HTTP: "127.0.0.1:0", Loops: 1, Resources: resources,
 	})
 	if err != nil {

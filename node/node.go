@@ -2,14 +2,16 @@
 // in order, brings changes of the configuration to each, and answers those who
 // operate it. What a connection goes through is netio's and routing's business.
 //
-//	n, err := node.Start(node.Config{Dev: true, Cluster: "127.0.0.1:7947", HTTP: "127.0.0.1:7948", ...})
+//	n, err := node.Start(ctx, node.Config{Dev: true, Cluster: "127.0.0.1:7947", HTTP: "127.0.0.1:7948", ...})
 //	...
 //	err = n.Stop(ctx) // drains
 package node
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -19,6 +21,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -30,6 +33,7 @@ import (
 	"penstock/node/accesslog"
 	"penstock/node/admin"
 	"penstock/node/catalog"
+	"penstock/node/cluster"
 	"penstock/node/tlsconfig"
 	"penstock/routing"
 	"penstock/routing/discovery"
@@ -49,7 +53,14 @@ type Node struct {
 	started time.Time
 	state   state
 
-	dir     *dataDir // nil: none
+	dir     *dataDir         // nil: none
+	cluster *cluster.Cluster // nil: with --dev
+	store   catalog.Store
+	tickets *tlsstream.Tickets
+	uploads uploads
+	made    atomic.Bool // the rooms are made
+	left    atomic.Bool // the node left its cluster for good
+	err     error       // why the node cannot go on; written before done is closed
 	access  *accesslog.Log
 	flows   *flows
 	catalog *catalog.Catalog
@@ -58,6 +69,7 @@ type Node struct {
 	engine  *netio.Engine
 	admin   *admin.Server
 	http    *http.Server
+	front   front // what HTTP serves now
 	metrics *prometheus.Registry
 	changes *prometheus.CounterVec // changes of the configuration, by result
 
@@ -73,8 +85,9 @@ type Node struct {
 	closed     sync.Once
 }
 
-// Start starts a node; it serves when Start returns.
-func Start(cfg Config) (_ *Node, err error) {
+// Start starts a node; it serves when Start returns. Finding its cluster may
+// take as long as ctx gives it; afterwards ctx is of no concern.
+func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if faults := cfg.Validate(); len(faults) > 0 {
 		return nil, fmt.Errorf("%w: %s", ErrConfig, strings.Join(faults, "; "))
 	}
@@ -99,24 +112,42 @@ func Start(cfg Config) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
-	// 3. The rooms, from the inside out: what decides, what it decides by, and
-	//    what carries bytes. They have nothing to do yet.
-	if err = n.makeRooms(); err != nil {
-		doors.close()
+	defer func() {
+		if err != nil {
+			doors.close()
+		}
+	}()
+	// 3. The cluster: who the node is and what was agreed. A node that has a
+	//    cluster finds that on its disk, and waits for nobody.
+	n.front.set(waiting)
+	n.serveHTTP(&doors)
+	if err = n.openCluster(ctx, &doors); err != nil {
 		return nil, err
 	}
-	// 4. The store's content acts, and every change of it from now on.
+	// 4. The rooms, from the inside out: what decides, what it decides by, and
+	//    what carries bytes. They have nothing to do yet.
+	if err = n.makeRooms(); err != nil {
+		return nil, err
+	}
+	// 5. The store's content acts, and every change of it from now on. The
+	//    first resources are applied as a command would do it, so the cluster
+	//    port is open from here.
 	n.background.Go(n.follow)
 	n.background.Go(n.keepTidy)
 	if n.cfg.AccessLog == AccessAll {
 		n.background.Go(n.logOngoing)
 	}
-	if err = n.applyFirst(); err != nil {
-		doors.close()
+	if err = n.catchUp(ctx); err != nil {
 		return nil, err
 	}
-	// 5. Whoever operates the node comes last: what they see is complete.
-	n.serve(doors)
+	if n.cluster != nil {
+		n.cluster.ServeConns(n.admin)
+	}
+	if err = n.applyFirst(ctx); err != nil {
+		return nil, err
+	}
+	// 6. Whoever operates the node comes last: what they see is complete.
+	n.serve(&doors)
 	n.state.advance(serving)
 	notifySystemd("READY=1")
 	n.log.Info("started", "name", n.cfg.Name, "version", n.cfg.Version, "cluster", n.adminAddr, "http", n.httpAddr, "loops", n.engine.Loops())
@@ -127,8 +158,9 @@ func newNode(cfg Config) *Node {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // never fails
 	n := &Node{
-		cfg: cfg, log: cfg.Log, id: hex.EncodeToString(id[:]), started: time.Now(),
-		done: make(chan struct{}),
+		cfg: cfg, log: cfg.Log, id: hex.EncodeToString(id[:]), started: time.Now(), tickets: tlsstream.NewTickets(),
+		uploads: uploads{dir: cfg.DataDir, open: map[string]*upload{}},
+		done:    make(chan struct{}),
 		changes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "penstock_configuration_changes_total", Help: "Changes that were asked for here: done or refused.",
 		}, []string{"result"}),
@@ -139,16 +171,16 @@ func newNode(cfg Config) *Node {
 
 // doors are the listening sockets of those who operate the node.
 type doors struct {
-	admin []net.Listener
-	http  net.Listener
+	cluster net.Listener // nil: somebody else has it
+	own     net.Listener // the node's own socket; nil: none
+	http    net.Listener
 }
 
 func (d *doors) close() {
-	for _, l := range d.admin {
-		l.Close()
-	}
-	if d.http != nil {
-		d.http.Close()
+	for _, l := range []net.Listener{d.cluster, d.own, d.http} {
+		if l != nil {
+			l.Close()
+		}
 	}
 }
 
@@ -159,34 +191,33 @@ func (n *Node) openDoors() (d doors, err error) {
 		}
 	}()
 	var config net.ListenConfig
-	cluster, err := config.Listen(n.alive, "tcp", n.cfg.Cluster)
-	if err != nil {
+	if d.cluster, err = config.Listen(n.alive, "tcp", n.cfg.Cluster); err != nil {
 		return d, fmt.Errorf("--cluster: %w", err)
 	}
-	d.admin = append(d.admin, cluster)
-	n.adminAddr = cluster.Addr().String()
+	n.adminAddr = d.cluster.Addr().String()
 	if d.http, err = config.Listen(n.alive, "tcp", n.cfg.HTTP); err != nil {
 		return d, fmt.Errorf("--http: %w", err)
 	}
 	n.httpAddr = d.http.Addr().String()
+	if d.http, err = n.cfg.httpDoor(d.http); err != nil {
+		return d, err
+	}
 	if n.dir != nil {
-		own, err := n.dir.listen()
-		if err != nil {
+		if d.own, err = n.dir.listen(); err != nil {
 			return d, fmt.Errorf("own socket: %w", err)
 		}
-		d.admin = append(d.admin, own)
 	}
 	return d, nil
 }
 
 // makeRooms makes the rooms and ties them together.
 func (n *Node) makeRooms() error {
-	n.catalog = catalog.New(catalog.Config{Store: consensus.NewMemory(consensus.Limits{}), Kinds: Kinds(), Log: n.log})
+	n.catalog = catalog.New(n.catalogConfig())
 	if n.cfg.AccessLog != AccessOff {
 		n.access = accesslog.New(accesslog.Config{Out: n.cfg.AccessOut, JSON: n.cfg.AccessJSON})
 	}
 	r := &rooms{
-		log: n.log, bind: n.cfg.Bind, certs: tlsconfig.NewStore(), tickets: tlsstream.NewTickets(),
+		log: n.log, bind: n.cfg.Bind, certs: tlsconfig.NewStore(), tickets: n.tickets,
 		listeners: map[string]netio.Listener{}, servers: map[string]server{},
 		checks: map[string][]health.Target{}, ejecting: map[string]*endpoint.Group{},
 	}
@@ -209,26 +240,94 @@ func (n *Node) makeRooms() error {
 	handler.flows, r.flows = n.flows, n.flows
 	n.metrics = newRegistry(n)
 	n.admin = newAdmin(n)
-	n.http = newHTTP(n)
+	n.made.Store(true)
+	n.front.set(newFront(n))
 	return nil
+}
+
+// catalogConfig is how resources come from the store.
+func (n *Node) catalogConfig() catalog.Config {
+	c := catalog.Config{Store: n.store, Kinds: Kinds(), Log: n.log}
+	if n.cluster == nil {
+		return c
+	}
+	c.Sealer = n.cluster.Sealer()
+	c.Barrier = func(ctx context.Context) error {
+		index, err := n.cluster.Store().ReadIndex(ctx)
+		if err != nil {
+			return err
+		}
+		_, err = n.store.Wait(ctx, index-1)
+		return err
+	}
+	return c
 }
 
 // follow brings the store's content to act. A node that cannot understand what
 // was agreed must not go on as if it had.
 func (n *Node) follow() {
 	if err := n.catalog.Follow(n.alive, n.rooms.apply); !errors.Is(err, context.Canceled) {
-		n.log.Error("the configuration cannot be followed: the node stops", "error", err)
-		n.failed.Do(func() { close(n.done) })
+		n.fail(fmt.Errorf("the configuration cannot be followed: %w", err))
 	}
 }
 
-// applyFirst applies the resources of the settings.
-func (n *Node) applyFirst() error {
-	if len(n.cfg.Resources) == 0 {
+// fail ends the node: it cannot go on.
+func (n *Node) fail(err error) {
+	n.failed.Do(func() {
+		n.log.Error("the node stops", "error", err)
+		n.err = err
+		close(n.done)
+	})
+}
+
+// Err says why the node could not go on, once Done is closed; nil: it left
+// its cluster as it was told to.
+func (n *Node) Err() error { return n.err }
+
+// catchUp waits until what the node had on its disk acts.
+func (n *Node) catchUp(ctx context.Context) error {
+	return n.catalog.Await(ctx, n.store.View().Index())
+}
+
+// applyFirst applies the resources of the settings, in a cluster that has
+// never had any. Where several nodes bring them, the first one's act.
+func (n *Node) applyFirst(ctx context.Context) error {
+	objects := n.cfg.Resources
+	n.cfg.Resources = nil // they may be many, and are kept where they are changed
+	if len(objects) == 0 {
 		return nil
 	}
-	_, err := n.catalog.Apply(n.alive, catalog.Change{Objects: n.cfg.Resources, Note: consensus.Note{Who: n.cfg.Name}})
-	n.cfg.Resources = nil // they may be many, and are kept where they are changed
+	if n.cluster == nil {
+		_, err := n.catalog.Apply(ctx, catalog.Change{Objects: objects, Note: consensus.Note{Who: "start"}})
+		return asFaults(err)
+	}
+	if !n.cfg.Init && n.cfg.Expect == 0 || n.store.View().Sequence() > 0 {
+		return nil
+	}
+	req := admin.ApplyRequest{Wait: admin.Wait{Nodes: -1}}
+	for _, o := range objects {
+		req.Documents = append(req.Documents, resource.EncodeWithSecrets(o))
+	}
+	sum := sha256.Sum256([]byte("first resources of " + n.cluster.ClusterID()))
+	req.ID = sum[:16]
+	c, err := n.ask(ctx, admin.Principal{Name: "start", Role: admin.RoleAdmin})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_, err = admin.Call[admin.ApplyResult](ctx, c, admin.MethodApply, req)
+	return asFaults(err)
+}
+
+// ask connects to the node itself, in somebody's name.
+func (n *Node) ask(ctx context.Context, p admin.Principal) (*admin.Client, error) {
+	near, far := net.Pipe()
+	go n.admin.ServeConn(far, p)
+	return admin.Connect(ctx, "this node", near)
+}
+
+// asFaults says a refusal by what is wrong with which resource.
+func asFaults(err error) error {
 	var refusal *admin.Error
 	if errors.As(err, &refusal) {
 		var faults resource.Faults
@@ -242,17 +341,29 @@ func (n *Node) applyFirst() error {
 	return err
 }
 
-// serve opens the doors.
-func (n *Node) serve(d doors) {
-	for _, l := range d.admin {
+// serve opens the doors of admin RPC.
+func (n *Node) serve(d *doors) {
+	for _, l := range []net.Listener{d.cluster, d.own} {
+		if l == nil {
+			continue
+		}
 		n.background.Go(func() {
 			if err := n.admin.Serve(l, caller(l)); err != nil {
 				n.log.Error("admin", "address", l.Addr().String(), "error", err)
 			}
 		})
 	}
+	d.cluster, d.own = nil, nil
+}
+
+// serveHTTP opens the door of HTTP, before there is much to tell: whoever
+// watches a node that looks for its cluster must see that it lives.
+func (n *Node) serveHTTP(d *doors) {
+	n.http = newHTTP(n)
+	l := d.http
+	d.http = nil
 	n.background.Go(func() {
-		if err := n.http.Serve(d.http); !errors.Is(err, http.ErrServerClosed) {
+		if err := n.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			n.log.Error("http", "error", err)
 		}
 	})
@@ -317,7 +428,7 @@ func (n *Node) Stop(ctx context.Context) error {
 	if errors.Is(err, context.Canceled) {
 		err = nil
 	}
-	return err
+	return cmp.Or(n.err, err)
 }
 
 // close ends everything in the reverse order of Start, with one exception: the
@@ -338,6 +449,9 @@ func (n *Node) close(ctx context.Context) {
 	}
 	n.end()
 	n.background.Wait()
+	if n.cluster != nil {
+		n.cluster.Close()
+	}
 	if n.rooms != nil {
 		n.rooms.checker.Close()
 		n.rooms.resolver.Close()

@@ -340,7 +340,7 @@ func TestDataDirIsForOneNodeAndItsOwner(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("socket: %v, %v; want mode 0600", info, err)
 	}
-	if _, err := Start(Config{Dev: true, Cluster: "127.0.0.1:0", HTTP: "127.0.0.1:0", DataDir: dir}); !errors.Is(err, errDataDirTaken) {
+	if _, err := Start(t.Context(), Config{Dev: true, Cluster: "127.0.0.1:0", HTTP: "127.0.0.1:0", DataDir: dir}); !errors.Is(err, errDataDirTaken) {
 		t.Errorf("a second node in the same folder: %v", err)
 	}
 	c, err := admin.Dial(t.Context(), "unix:"+filepath.Join(dir, SocketName))
@@ -390,7 +390,7 @@ func TestStartRefusesWhatCannotWork(t *testing.T) {
 	} {
 		cfg := base
 		c.change(&cfg)
-		if n, err := Start(cfg); err == nil {
+		if n, err := Start(t.Context(), cfg); err == nil {
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
 			n.Stop(ctx)

@@ -48,7 +48,7 @@ func demoCommand() *cobra.Command {
 
 // startDemoNode runs a node with the usual addresses, or free ones where
 // another node has those.
-func startDemoNode(_ context.Context, dataDir string) (demo.Node, error) {
+func startDemoNode(ctx context.Context, dataDir string) (demo.Node, error) {
 	admin, err := demo.Address("7947")
 	if err != nil {
 		return demo.Node{}, err
@@ -57,7 +57,7 @@ func startDemoNode(_ context.Context, dataDir string) (demo.Node, error) {
 	if err != nil {
 		return demo.Node{}, err
 	}
-	n, err := node.Start(node.Config{
+	n, err := node.Start(ctx, node.Config{
 		Name: "demo", Dev: true, DataDir: filepath.Join(dataDir, "node"), Cluster: admin, HTTP: http,
 		DrainTimeout: time.Second, Log: slog.New(slog.DiscardHandler), Version: Build(),
 	})

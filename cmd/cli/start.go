@@ -127,17 +127,19 @@ func (s *settings) run(cmd *cobra.Command) error {
 	pace, unpace := context.WithCancel(context.Background())
 	defer unpace()
 	go heap.Keep(pace)
-	n, err := node.Start(s.node)
+	n, interrupted, err := startNode(s.node, signals)
 	switch {
 	case errors.Is(err, cluster.ErrNew):
 		return usagef("%s: %s", s.node.DataDir, newFolder)
 	case err != nil:
 		return err
 	}
-	select {
-	case sig := <-signals:
-		log.Info("draining; a second signal ends at once", "signal", sig.String(), "wait", s.node.DrainWait, "over", s.node.DrainTimeout)
-	case <-n.Done():
+	if !interrupted {
+		select {
+		case sig := <-signals:
+			log.Info("draining; a second signal ends at once", "signal", sig.String(), "wait", s.node.DrainWait, "over", s.node.DrainTimeout)
+		case <-n.Done():
+		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -150,6 +152,28 @@ func (s *settings) run(cmd *cobra.Command) error {
 		}
 	}()
 	return n.Stop(ctx)
+}
+
+// startNode starts a node. A signal gives up a start that takes its time, as
+// that of a node which looks for its cluster.
+func startNode(cfg node.Config, signals <-chan os.Signal) (n *node.Node, interrupted bool, err error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	started := make(chan struct{})
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		select {
+		case <-signals:
+			interrupted = true
+			cancel()
+		case <-started:
+		}
+	}()
+	n, err = node.Start(ctx, cfg)
+	close(started)
+	<-watched
+	cancel()
+	return n, interrupted, err
 }
 
 func (s *settings) logger(cmd *cobra.Command) (*slog.Logger, error) {

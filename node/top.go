@@ -1,0 +1,93 @@
+package node
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"penstock/node/admin"
+)
+
+// minInterval is the least time between two samples of top.
+const minInterval = 100 * time.Millisecond
+
+// top sends a sample of the flows after each interval.
+func (n *Node) top(ctx context.Context, r *admin.TopRequest, send func(*admin.TopSample) error) error {
+	if r.Interval < minInterval {
+		return admin.Errorf(admin.Invalid, "an interval of %v: want %v or more", r.Interval, minInterval)
+	}
+	ticker := time.NewTicker(r.Interval)
+	defer ticker.Stop()
+	last, at := n.sample(), time.Now()
+	for i := 0; r.Count == 0 || i < r.Count; i++ {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		next, now := n.sample(), time.Now()
+		s := n.compare(last, next, now, now.Sub(at))
+		if r.Connections > 0 {
+			s.Latest = n.latest(min(r.Connections, maxLatest))
+		}
+		if err := send(s); err != nil {
+			return err
+		}
+		last, at = next, now
+	}
+	return nil
+}
+
+// maxLatest bounds the connections that a sample lists.
+const maxLatest = 1000
+
+// latest describes the latest connections.
+func (n *Node) latest(limit int) []admin.Connection {
+	var list []admin.Connection
+	for _, c := range n.engine.Connections(limit) {
+		service, at, _ := strings.Cut(c.Label, " ")
+		one := admin.Connection{
+			ID: c.ID, Listener: c.Listener, SNI: c.ServerName, Service: service, Endpoint: at, Phase: c.Phase,
+			BytesIn: c.BytesIn, BytesOut: c.BytesOut, Age: c.Age, Idle: c.Idle,
+		}
+		if c.Client.IsValid() {
+			one.Client = c.Client.String()
+		}
+		list = append(list, one)
+	}
+	return list
+}
+
+// sample is each flow's counts now.
+func (n *Node) sample() map[*flow]admin.Flow {
+	m := map[*flow]admin.Flow{}
+	for _, f := range n.flows.all() {
+		if f.service == "" {
+			continue
+		}
+		c := f.meter.Counts()
+		m[f] = admin.Flow{
+			Listener: f.listener, Service: f.service, Connections: c.Active,
+			Total: c.Connections, BytesIn: c.BytesIn, BytesOut: c.BytesOut,
+		}
+	}
+	return m
+}
+
+// compare makes the rates between two samples.
+func (n *Node) compare(last, next map[*flow]admin.Flow, now time.Time, over time.Duration) *admin.TopSample {
+	s := &admin.TopSample{Node: n.cfg.Name, At: now, Interval: over, Connections: int64(n.engine.Stats().Connections), Flows: []admin.Flow{}}
+	for _, f := range n.flows.all() {
+		one, ok := next[f]
+		if !ok {
+			continue
+		}
+		before := last[f]
+		rate := func(a, b uint64) float64 { return float64(int64(b-a)) / over.Seconds() }
+		one.NewRate = rate(before.Total, one.Total)
+		one.InRate = rate(before.BytesIn, one.BytesIn)
+		one.OutRate = rate(before.BytesOut, one.BytesOut)
+		s.Flows = append(s.Flows, one)
+	}
+	return s
+}
