@@ -98,7 +98,8 @@ func (v View) act(index uint64, b *Batch, l Limits) (View, error) {
 	if err := b.check(l); err != nil {
 		return v, err
 	}
-	step := stepper{view: &next, note: b.Note.bounded(), entries: rooted(v.entries).Txn(), past: v.past.txn(), limits: l}
+	next.entries = rooted(v.entries)
+	step := stepper{view: &next, note: b.Note.bounded(), entries: next.entries.Txn(), past: v.past.txn()}
 	touched := make([]Key, len(b.Ops))
 	for i := range b.Ops {
 		k, err := step.do(&b.Ops[i])
@@ -115,7 +116,7 @@ func (v View) act(index uint64, b *Batch, l Limits) (View, error) {
 		return v, fmt.Errorf("store: %w: %d bytes of internal entries, the limit is %d", ErrTooLarge, next.internal, l.Internal)
 	}
 	next.entries = step.entries.CommitOnly()
-	next.past = step.past.commit(l.Past)
+	next.past = step.past.commit(next.entries, l)
 	next.seen = v.seen.with(b.ID, index)
 	next.log = v.log.with(index, touched)
 	return next, nil
@@ -150,11 +151,10 @@ func (k Key) check(value int, l Limits) error {
 
 // stepper does the operations of one batch.
 type stepper struct {
-	view    *View // the view to be: its index, and its counts so far
+	view    *View // the view to be: its index and its counts so far, entries and all else as before
 	note    Note
 	entries *iradix.Txn[Entry]
 	past    *pastTxn
-	limits  Limits
 }
 
 // do does one operation and returns its key in memory of its own: the one it
@@ -179,11 +179,16 @@ func (s *stepper) do(op *Op) (Key, error) {
 		e := Entry{Key: k, Version: s.view.index, Value: bytes.Clone(op.Value), Note: s.note}
 		*total += e.size() - old.size()
 		s.entries.Insert(path, e)
-		s.past.put(path, old, e, s.limits.Revisions)
+		s.past.put(path, old, e)
 	case exists:
 		*total -= old.size()
 		s.entries.Delete(path)
-		s.past.delete(path, old, Revision{Version: s.view.index, Note: s.note}, s.limits.Revisions)
+		if old.Version == s.view.index { // made by this batch: did it replace another?
+			_, exists = s.view.entries.Get(path)
+		}
+		if exists {
+			s.past.delete(path, old, Revision{Version: s.view.index, Note: s.note})
+		}
 	}
 	return k, nil
 }

@@ -72,6 +72,7 @@ type pastTxn struct {
 	past
 	revisions *iradix.Txn[[]pastRevision]
 	order     *iradix.Txn[struct{}]
+	long      [][]byte // paths that may have too many revisions when the batch is done
 }
 
 func (p past) txn() *pastTxn { return &pastTxn{past: p} }
@@ -85,7 +86,7 @@ func (t *pastTxn) begin() {
 
 // put notes that the entry has become another. The old one is the zero Entry
 // where there was none.
-func (t *pastTxn) put(path []byte, old, now Entry, limit int) {
+func (t *pastTxn) put(path []byte, old, now Entry) {
 	if now.Internal() || old.Version == now.Version { // what no view has had is no history
 		return
 	}
@@ -104,24 +105,24 @@ func (t *pastTxn) put(path []byte, old, now Entry, limit int) {
 	if old.Version != 0 {
 		revisions = t.add(path, revisions, pastRevision{old.revision(), now.Version})
 	}
-	t.set(path, t.trim(path, revisions, limit-1))
+	t.set(path, revisions)
+	t.long = append(t.long, path)
 }
 
-// delete notes that the entry has ended, by the deletion.
-func (t *pastTxn) delete(path []byte, old Entry, deletion Revision, limit int) {
+// delete notes that the entry has ended, by the deletion. It must have been
+// there before the batch.
+func (t *pastTxn) delete(path []byte, old Entry, deletion Revision) {
 	if old.Internal() {
 		return
 	}
 	revisions := t.get(path)
-	if n := len(revisions); old.Version == deletion.Version && (n == 0 || revisions[n-1].until != deletion.Version) {
-		return // made by this same batch
-	}
 	t.begin()
 	if old.Version != deletion.Version {
 		revisions = t.add(path, revisions, pastRevision{old.revision(), deletion.Version})
 	}
 	revisions = t.add(path, revisions, pastRevision{deletion, deletion.Version})
-	t.set(path, t.trim(path, revisions, limit))
+	t.set(path, revisions)
+	t.long = append(t.long, path)
 }
 
 func (t *pastTxn) get(path []byte) []pastRevision {
@@ -163,12 +164,22 @@ func (t *pastTxn) trim(path []byte, revisions []pastRevision, limit int) []pastR
 	return append([]pastRevision(nil), revisions[drop:]...)
 }
 
-// commit is the past with what exceeds the bound left out.
-func (t *pastTxn) commit(limit int) past {
+// commit is the past with what exceeds the bounds left out, beside the entries
+// that are now.
+func (t *pastTxn) commit(now *iradix.Tree[Entry], l Limits) past {
 	if t.revisions == nil {
 		return t.past
 	}
-	for t.bytes > limit {
+	for _, path := range t.long {
+		revisions, limit := t.get(path), l.Revisions
+		if _, exists := now.Get(path); exists {
+			limit--
+		}
+		if len(revisions) > limit {
+			t.set(path, t.trim(path, revisions, limit))
+		}
+	}
+	for t.bytes > l.Past {
 		first, _, ok := t.order.Root().Minimum()
 		if !ok {
 			break

@@ -43,7 +43,7 @@ type viewHeader struct {
 // WriteView writes the view. It needs a few MiB of memory, whatever the size
 // of the view, and may run while later views are made.
 func WriteView(w io.Writer, v View) error {
-	b := blockWriter{w: w, sum: crc64.New(viewTable), packed: make([]byte, 0, blockSize+blockSize/4)}
+	b := blockWriter{w: w, sum: crc64.New(viewTable)}
 	ids := v.seen.inOrder()
 	h := viewHeader{v.index, v.sequence, uint64(v.Len()), 0, uint64(len(ids)), v.seen.count}
 	for _, revisions := range v.past.all() {

@@ -251,7 +251,7 @@ func (b *blockReader) revisions(v *View, n uint64, l Limits) error {
 		}
 	}
 	txn.set(path, slices.Clone(revisions))
-	v.past = txn.commit(l.Past)
+	v.past = txn.commit(v.entries, l)
 	return nil
 }
 

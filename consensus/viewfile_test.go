@@ -17,7 +17,13 @@ import (
 	"time"
 )
 
-func fileOf(t testing.TB, v View) []byte {
+// fataler is a test, or one of rapid's.
+type fataler interface {
+	Helper()
+	Fatal(args ...any)
+}
+
+func fileOf(t fataler, v View) []byte {
 	t.Helper()
 	var file bytes.Buffer
 	if err := WriteView(&file, v); err != nil {
@@ -26,7 +32,7 @@ func fileOf(t testing.TB, v View) []byte {
 	return file.Bytes()
 }
 
-func fromFile(t testing.TB, file []byte, l Limits) View {
+func fromFile(t fataler, file []byte, l Limits) View {
 	t.Helper()
 	v, err := ReadView(iotest.HalfReader(bytes.NewReader(file)), l)
 	if err != nil {
