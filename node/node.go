@@ -58,6 +58,7 @@ type Node struct {
 	store   catalog.Store
 	tickets *tlsstream.Tickets
 	uploads uploads
+	sharing *sharing    // of health checks; nil: with nobody
 	made    atomic.Bool // the rooms are made
 	left    atomic.Bool // the node left its cluster for good
 	err     error       // why the node cannot go on; written before done is closed
@@ -236,6 +237,10 @@ func (n *Node) makeRooms() error {
 		return err
 	}
 	n.engine, r.engine = engine, engine
+	if n.cluster != nil {
+		n.sharing = &sharing{self: n.id}
+		r.checker.Share(n.sharing)
+	}
 	n.flows = newFlows(engine.Loops())
 	handler.flows, r.flows = n.flows, n.flows
 	n.metrics = newRegistry(n)
@@ -386,6 +391,9 @@ func (n *Node) keepTidy() {
 		select {
 		case now := <-ticker.C:
 			n.rooms.tidy(now)
+			if n.sharing != nil {
+				n.sharing.look(n.cluster.Members())
+			}
 		case <-n.alive.Done():
 			return
 		}
