@@ -38,6 +38,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("GORACE", "atexit_sleep_ms=0") // else each command takes a second more
 			e.Setenv("PENSTOCK_ADDR", "unix:"+filepath.Join(e.WorkDir, "d", "penstock.sock"))
+			hosts(e)
 			for _, name := range []string{"A", "B"} {
 				ln, err := net.Listen("tcp", "127.0.0.1:0")
 				if err != nil {
@@ -57,6 +58,10 @@ func TestScripts(t *testing.T) {
 			"readyz":   readyz,
 			"outlasts": outlasts,
 			"sigterm":  sigterm,
+
+			"grows":      grows,
+			"eventually": eventually,
+			"secret":     secret,
 		},
 	})
 }

@@ -63,14 +63,21 @@ func (w *waiting) report(out io.Writer, index uint64, r admin.Reached) error {
 	case w.want < 0, w.want == admin.WaitAll && len(r.Late) == 0, w.want > 0 && r.Nodes >= w.want:
 		return nil
 	}
-	parts := []string{fmt.Sprintf("committed as index %d", index), fmt.Sprintf("%d of %d nodes act on it", r.Nodes, r.Nodes+len(r.Late))}
-	if w.want > r.Nodes+len(r.Late) {
-		parts[1] += fmt.Sprintf(", %d were asked for", w.want)
-	}
+	up := r.Nodes
+	var late []string
 	for _, l := range r.Late {
-		parts = append(parts, l.Node+": "+l.Why)
+		if l.Node == "" { // it is about no node in particular, such as that there are too few
+			late = append(late, l.Why)
+			continue
+		}
+		up++
+		late = append(late, l.Node+": "+l.Why)
 	}
-	fmt.Fprintln(out, "penstock: "+strings.Join(parts, "; "))
+	text := fmt.Sprintf("penstock: committed as index %d; %d of %d nodes act on it", index, r.Nodes, up)
+	if w.want > up && up == r.Nodes+len(r.Late) {
+		text += fmt.Sprintf(", %d were asked for", w.want)
+	}
+	fmt.Fprintln(out, strings.Join(append([]string{text}, late...), "; "))
 	if w.given {
 		return errReported
 	}

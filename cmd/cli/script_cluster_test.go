@@ -1,0 +1,74 @@
+package cli_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"sync/atomic"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// scripts counts them, so that each has addresses of its own.
+var scripts atomic.Uint32
+
+// hosts gives a script three loopback addresses that no other has: $IP1 to $IP3.
+func hosts(e *testscript.Env) {
+	n := uint32(os.Getpid())<<5 | scripts.Add(1)&31
+	for i := range 3 {
+		e.Setenv(fmt.Sprintf("IP%d", i+1), fmt.Sprintf("127.%d.%d.%d", 1+n>>14%250, n>>6%256, n%63*4+1+uint32(i)))
+	}
+}
+
+// poll tries until something is so, for at most half a minute.
+func poll(ts *testscript.TestScript, what string, so func() bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for !so() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			ts.Fatalf("still waiting for %s", what)
+		}
+	}
+}
+
+// grows FILE PATTERN: the file comes to hold it.
+func grows(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: grows FILE PATTERN")
+	}
+	pattern := regexp.MustCompile("(?m)" + args[1])
+	poll(ts, fmt.Sprintf("%s in %s", args[1], args[0]), func() bool {
+		data, err := os.ReadFile(ts.MkAbs(args[0]))
+		return err == nil && pattern.Match(data)
+	})
+}
+
+// eventually PATTERN COMMAND...: the command comes to succeed and print it.
+// With ! it comes to succeed without printing it.
+func eventually(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) < 2 {
+		ts.Fatalf("usage: [!] eventually PATTERN COMMAND...")
+	}
+	pattern := regexp.MustCompile("(?m)" + args[0])
+	poll(ts, fmt.Sprintf("%s of %q", args[0], args[1:]), func() bool {
+		return ts.Exec(args[1], args[2:]...) == nil && pattern.MatchString(ts.ReadFile("stdout")) != neg
+	})
+}
+
+// secret FILE NAME: the variable gets the token that stands in the file.
+func secret(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: secret FILE NAME")
+	}
+	token := regexp.MustCompile(`pst1\.[\w-]+`).FindString(ts.ReadFile(args[0]))
+	if token == "" {
+		ts.Fatalf("%s holds no token", args[0])
+	}
+	ts.Setenv(args[1], token)
+}
