@@ -13,6 +13,9 @@ import (
 	"penstock/node/trust"
 )
 
+// maxNodes bounds the records of nodes, those that have left among them.
+const maxNodes = 2000
+
 // handleJoin takes a node in that proves to know a token. Any node does it:
 // the proof is bound to the connection, and so has to be checked here; the
 // rest is the leader's.
@@ -82,6 +85,8 @@ func (c *Cluster) handleAdmit(ctx context.Context, req *admitRequest) (*admitRes
 			return nil, admin.Errorf(admin.Refused, "this node has left the cluster or was removed: start with an empty data folder, it then joins as a new one")
 		}
 		next.Joined = old.Joined
+	} else if len(records(view)) >= maxNodes {
+		return nil, admin.Errorf(admin.Refused, "the cluster knows %d nodes, those that have left among them; the limit is %d", maxNodes, maxNodes)
 	}
 	ops, err := c.freeName(ctx, view, next)
 	if err != nil {
@@ -161,7 +166,7 @@ func (c *Cluster) handleWhere(_ context.Context, req *whereRequest) (*whereResul
 		return &whereResult{Peer: own, Last: c.id.Load().Incarnation(), Up: true}, nil
 	}
 	res := &whereResult{Peer: Peer{ID: req.ID}}
-	if r, ok := record(c.store.View(), req.ID); ok {
+	if r, ok := record(c.Store().View(), req.ID); ok {
 		res.Peer, res.Last = Peer{ID: r.ID, Name: r.Name, Cluster: r.Cluster, Gossip: r.Gossip}, r.Last
 	}
 	if s, ok := c.sighted()[req.ID]; ok {

@@ -52,23 +52,25 @@ func (c *Cluster) announce() {
 	var said Announcement // what was last taken
 	var to string         // the leader that took it
 	var at time.Time
+	news := false
 	for {
 		a := c.announcement()
 		leader, _, self := c.Leader()
 		switch {
-		case said == a && to == leader && time.Since(at) < c.cfg.Pace.Announce:
+		case said == a && leader != "" && to == leader && time.Since(at) < c.cfg.Pace.Announce:
 		case self:
 			said, to, at = a, leader, time.Now()
 			poke(c.leading) // the leader looks after its own record
 		case leader != "" && c.tell(c.ctx, leader, a) == nil:
 			said, to, at = a, leader, time.Now()
-		case said != a || time.Since(at) > 2*c.cfg.Pace.Tick:
-			said, to, at = a, "", time.Now()
+		case said != a || news || time.Since(at) > 5*c.cfg.Pace.Tick:
+			said, to, at, news = a, "", time.Now(), false
 			c.spread(a)
 		}
 		select {
 		case <-ticker.C:
 		case <-c.announcing:
+			news = true
 		case <-c.leadership():
 		case <-c.ctx.Done():
 			return
@@ -108,8 +110,8 @@ func (c *Cluster) learn(res *AnnounceResult, a Announcement) {
 		c.fail(fmt.Errorf("%w: %s: stop one of the two; a second node needs a data folder of its own", ErrCopied, res.Copied))
 	case res.Name != "" && res.Name != a.Name:
 		c.log.Warn("another node has this name; the cluster goes on with the old one", "name", a.Name, "old", res.Name)
-		if id, err := c.id.Load().WithName(res.Name); err == nil {
-			c.replaceIdentity(func(now *trust.Identity) (*trust.Identity, error) { return now.WithName(id.Name) })
+		if err := c.replaceIdentity(func(id *trust.Identity) (*trust.Identity, error) { return id.WithName(res.Name) }); err != nil {
+			c.log.Warn("the name stays", "error", err)
 		}
 	}
 	news := false
@@ -208,8 +210,8 @@ func (c *Cluster) addresses(id string) []string {
 	for _, p := range c.book.heard(id) {
 		add(p.Cluster)
 	}
-	if c.store != nil {
-		if r, ok := record(c.store.View(), id); ok {
+	if c.Store() != nil {
+		if r, ok := record(c.Store().View(), id); ok {
 			add(r.Cluster)
 		}
 	}
@@ -272,7 +274,7 @@ func (c *Cluster) takeAnnouncement(ctx context.Context, a Announcement, res *Ann
 	c.admitting.Lock()
 	defer c.admitting.Unlock()
 	for range 3 { // the record may change meanwhile
-		view := c.store.View()
+		view := c.Store().View()
 		r, ok := record(view, a.ID)
 		switch {
 		case !ok:

@@ -58,7 +58,7 @@ type Cluster struct {
 	port     *port.Port
 	pool     *admin.Pool
 	doors    doors
-	store    *consensus.Replica // nil until the node is in a cluster
+	replica  atomic.Pointer[consensus.Replica] // nil until the node is in a cluster
 
 	ctx  context.Context // ends with the Cluster
 	end  context.CancelFunc
@@ -68,6 +68,8 @@ type Cluster struct {
 	leading    chan struct{} // holds one: the leader has something to look at
 	admitting  sync.Mutex    // one change of the records at a time, on the leader
 	barriers   chan struct{} // those who may ask for a barrier on a stranger's behalf
+
+	cache cache
 
 	mu      sync.Mutex
 	gossip  *gossip.Gossip // nil: not yet
@@ -122,7 +124,7 @@ func (c *Cluster) ClusterID() string { return c.id.Load().ClusterID }
 func (c *Cluster) Instance() string { return c.id.Load().Instance }
 
 // Store is what the nodes agree on.
-func (c *Cluster) Store() *consensus.Replica { return c.store }
+func (c *Cluster) Store() *consensus.Replica { return c.replica.Load() }
 
 // Sealer seals and opens values with the cluster's key.
 func (c *Cluster) Sealer() *trust.Keyring { return c.id.Load().Keyring() }
@@ -161,7 +163,7 @@ func (c *Cluster) Leader() (id, name string, self bool) {
 	if id == "" {
 		return "", "", false
 	}
-	if r, ok := record(c.store.View(), id); ok {
+	if r, ok := record(c.Store().View(), id); ok {
 		name = r.Name
 	}
 	return id, name, id == c.ID()
@@ -215,14 +217,14 @@ func (c *Cluster) Alone() string {
 
 // Members lists the nodes of the cluster by name.
 func (c *Cluster) Members() []Member {
-	if c.store == nil {
+	if c.Store() == nil {
 		return nil
 	}
 	c.mu.Lock()
 	lead, facts := c.leader.id, c.facts
 	c.mu.Unlock()
 	servers, _ := c.servers()
-	list := merge(c.ID(), lead, servers, records(c.store.View()), c.sighted())
+	list := merge(c.ID(), lead, servers, c.cache.recordsIn(c.Store().View()), c.sighted())
 	for i := range list {
 		if list[i].Self {
 			self := &list[i]
@@ -365,8 +367,8 @@ func (c *Cluster) principal(nodeID string) admin.Principal {
 		return admin.Principal{}
 	}
 	p := admin.Principal{Name: nodeID, Role: admin.RoleNode, Node: nodeID}
-	if c.store != nil {
-		if r, ok := record(c.store.View(), nodeID); ok {
+	if c.Store() != nil {
+		if r, ok := record(c.Store().View(), nodeID); ok {
 			p.Name = r.Name
 		}
 	}
@@ -375,9 +377,9 @@ func (c *Cluster) principal(nodeID string) admin.Principal {
 
 // departed tells whether a node has left or was removed.
 func (c *Cluster) departed(nodeID string) bool {
-	if c.store == nil {
+	if c.Store() == nil {
 		return false
 	}
-	r, ok := record(c.store.View(), nodeID)
+	r, ok := record(c.Store().View(), nodeID)
 	return ok && !r.member()
 }

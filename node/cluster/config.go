@@ -20,8 +20,9 @@ var (
 	ErrRemoved = errors.New("the cluster has removed this node")
 	// ErrCopied: another process runs as this node, from a copy of its folder.
 	ErrCopied = errors.New("another process runs with a copy of this data folder")
-	// ErrNameTaken: a node of this name is up.
-	ErrNameTaken = errors.New("the name is taken")
+	// ErrRefused: the cluster does not take this node, for example because a
+	// node of its name is up.
+	ErrRefused = errors.New("the cluster refuses this node")
 	// ErrForeign: the token, the address or the folder is of another cluster.
 	ErrForeign = errors.New("another cluster")
 	// ErrToken: the token is not valid, or not valid any more.
@@ -29,9 +30,6 @@ var (
 	// ErrExpect: nodes that are to form one cluster expect different numbers.
 	ErrExpect = errors.New("different --expect")
 )
-
-// ErrNoLeader: the cluster, as far as this node can reach it, has no leader.
-var ErrNoLeader = errors.New("no leader")
 
 // Config says which cluster a node belongs to and how it is reached. The
 // fields down to Token matter while the data folder is new.

@@ -11,18 +11,19 @@ import (
 	"penstock/node/trust"
 )
 
-// follow acts on what was agreed about trust: the CAs, the gossip keys, the
-// keys of session tickets.
+// follow acts on what was agreed about the cluster itself: the members, the
+// CAs, the gossip keys, the keys of session tickets.
 func (c *Cluster) follow() {
 	var at versions
-	view := c.store.View()
+	view, last := c.Store().View(), uint64(0)
 	for {
-		if err := c.act(view, &at); err != nil {
+		if err := c.act(view, last, &at); err != nil {
 			c.fail(err)
 			return
 		}
+		last = view.Index()
 		var err error
-		if view, err = c.store.Wait(c.ctx, view.Index()); err != nil {
+		if view, err = c.Store().Wait(c.ctx, last); err != nil {
 			if !errors.Is(err, context.Canceled) && !errors.Is(err, consensus.ErrClosed) {
 				c.fail(err)
 			}
@@ -34,41 +35,60 @@ func (c *Cluster) follow() {
 // versions are of the entries that act here.
 type versions struct{ cluster, gossip, tickets uint64 }
 
-// act brings this node in line with a view.
-func (c *Cluster) act(view consensus.View, at *versions) error {
-	if view.Index() == 0 {
-		return nil
-	}
-	poke(c.leading)
-	if err := c.actCAs(view, at); err != nil {
-		return err
-	}
-	gossip, version, ok, err := unseal[gossipSecret](c.Sealer(), view, keyGossip)
-	if err != nil {
-		return err
-	}
-	if ok && version != at.gossip {
-		if g := c.gossiping(); g != nil {
-			if err := g.SetKeys(gossip.ring()); err != nil {
+// act brings this node in line with a view; last is the index of the one
+// before.
+func (c *Cluster) act(view consensus.View, last uint64, at *versions) error {
+	for _, k := range touches(view, last, kindNode) {
+		if e, ok := view.Get(k); ok {
+			if _, err := unmarshal[Record](k, e.Value); err != nil {
 				return err
 			}
-		} // else it begins with those of the store
-		at.gossip = version
+		}
+		poke(c.leading)
 	}
-	tickets, version, ok, err := unseal[ticketSecret](c.Sealer(), view, keyTickets)
-	if err != nil {
-		return err
-	}
-	if ok && version != at.tickets {
-		at.tickets = version
-		c.cfg.Tickets(tickets.keys())
+	for _, act := range []func(consensus.View, *versions) error{c.actCAs, c.actGossip, c.actTickets} {
+		if err := act(view, at); err != nil {
+			return err
+		}
 	}
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if trusted := max(at.cluster, at.gossip); trusted != c.trusted {
 		c.trusted = trusted
 		poke(c.announcing)
 	}
-	c.mu.Unlock()
+	return nil
+}
+
+// actGossip takes the gossip keys that were agreed.
+func (c *Cluster) actGossip(view consensus.View, at *versions) error {
+	if e, ok := view.Get(keyGossip); !ok || e.Version == at.gossip {
+		return nil
+	}
+	s, version, _, err := unseal[gossipSecret](c.Sealer(), view, keyGossip)
+	if err != nil {
+		return err
+	}
+	if g := c.gossiping(); g != nil { // else it begins with those of the store
+		if err := g.SetKeys(s.ring()); err != nil && c.ctx.Err() == nil {
+			return err
+		}
+	}
+	at.gossip = version
+	return nil
+}
+
+// actTickets hands on the keys of session tickets that were agreed.
+func (c *Cluster) actTickets(view consensus.View, at *versions) error {
+	if e, ok := view.Get(keyTickets); !ok || e.Version == at.tickets {
+		return nil
+	}
+	s, version, _, err := unseal[ticketSecret](c.Sealer(), view, keyTickets)
+	if err != nil {
+		return err
+	}
+	at.tickets = version
+	c.cfg.Tickets(s.keys())
 	return nil
 }
 

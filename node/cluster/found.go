@@ -122,7 +122,7 @@ func (c *Cluster) finish(ctx context.Context, f *founding) error {
 	if err := c.openStore(); err != nil {
 		return err
 	}
-	if err := c.store.Bootstrap(); err != nil && !errors.Is(err, consensus.ErrState) {
+	if err := c.Store().Bootstrap(); err != nil && !errors.Is(err, consensus.ErrState) {
 		return err
 	}
 	ca, err := trust.ParseCA(f.CA)
@@ -139,7 +139,7 @@ func (c *Cluster) finish(ctx context.Context, f *founding) error {
 	if err := c.waitLead(ctx); err != nil {
 		return fmt.Errorf("the new cluster has no leader: %w", err)
 	}
-	if _, ok := c.store.View().Get(keyCluster); !ok {
+	if _, ok := c.Store().View().Get(keyCluster); !ok {
 		ops, err := c.firstEntries(f, ca, token)
 		if err != nil {
 			return err

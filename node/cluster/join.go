@@ -162,7 +162,7 @@ func refusedJoin(addr string, err error) error {
 	case admin.Unauthenticated, admin.Forbidden:
 		return final(fmt.Errorf("%w by %s: %w", ErrToken, addr, refusal))
 	case admin.Refused:
-		return final(fmt.Errorf("%w: %w", ErrNameTaken, refusal))
+		return final(fmt.Errorf("%w: %w", ErrRefused, refusal))
 	case admin.Invalid:
 		return final(refusal)
 	}

@@ -30,6 +30,9 @@ const (
 // duties are what a leader does, and what it remembers of it.
 type duties struct {
 	told once
+	// looked is when it last did what is due once a tick, tidied when what is
+	// due once a minute.
+	looked, tidied time.Time
 	// tickets is the version of the tickets that this leader has seen, and
 	// since when by its own clock.
 	tickets   uint64
@@ -43,41 +46,57 @@ func (c *Cluster) lead() {
 	defer ticker.Stop()
 	d := duties{told: once{}}
 	for {
-		if c.store.Standing().Ready {
-			d.perform(c)
+		if c.Store().Standing().Ready {
+			d.perform(c, time.Now())
 		} else {
 			d = duties{told: once{}}
 		}
 		select {
 		case <-ticker.C:
 		case <-c.leading:
+			select { // much may come at once
+			case <-time.After(c.cfg.Pace.Tick / 50):
+			case <-c.ctx.Done():
+				return
+			}
 		case <-c.ctx.Done():
 			return
 		}
 	}
 }
 
+// tidyEvery is how often the leader looks for what is too old.
+const tidyEvery = time.Minute
+
+// duty is one thing that a leader looks after.
+type duty struct {
+	what string
+	do   func(context.Context, *Cluster) error
+}
+
 // perform does one round. Whatever fails is tried again in the next one, or
 // by the next leader.
-func (d *duties) perform(c *Cluster) {
-	for _, duty := range []struct {
-		what string
-		do   func(context.Context, *Cluster) error
-	}{
-		{"announce", d.ownRecord}, {"membership", d.members}, {"gossip key", d.gossipKey},
-		{"CA", d.oldCA}, {"tickets", d.rotateTickets}, {"tidy", d.tidy},
-	} {
-		what := duty.what
+func (d *duties) perform(c *Cluster, now time.Time) {
+	due := []duty{{"announce", d.ownRecord}, {"membership", d.members}}
+	if now.Sub(d.looked) >= c.cfg.Pace.Tick {
+		d.looked = now
+		due = append(due, duty{"gossip key", d.gossipKey}, duty{"CA", d.oldCA}, duty{"tickets", d.rotateTickets})
+	}
+	if now.Sub(d.tidied) >= tidyEvery {
+		d.tidied = now
+		due = append(due, duty{"tidy", d.tidy})
+	}
+	for _, one := range due {
 		ctx, cancel := context.WithTimeout(c.ctx, actTimeout)
-		err := duty.do(ctx, c)
+		err := one.do(ctx, c)
 		cancel()
 		switch {
 		case err == nil:
-			delete(d.told, what)
+			delete(d.told, one.what)
 		case c.ctx.Err() != nil || errors.Is(err, consensus.ErrNotLeader):
 			return
 		case !errors.Is(err, consensus.ErrVersion) && !errors.Is(err, consensus.ErrServers): // those passed by someone
-			d.told.warn(c.log, "the leader could not do its work, and tries again", what, err)
+			d.told.warn(c.log, "the leader could not do its work, and tries again", one.what, err)
 		}
 	}
 }
@@ -85,7 +104,7 @@ func (d *duties) perform(c *Cluster) {
 // ownRecord keeps the leader's own record up to date.
 func (d *duties) ownRecord(ctx context.Context, c *Cluster) error {
 	a := c.announcement()
-	if r, ok := record(c.store.View(), c.ID()); ok && r.Name == a.Name && a.onto(r) == r {
+	if r, ok := record(c.Store().View(), c.ID()); ok && r.Name == a.Name && a.onto(r) == r {
 		return nil
 	}
 	var res AnnounceResult
@@ -118,20 +137,20 @@ func (d *duties) members(ctx context.Context, c *Cluster) error {
 func (c *Cluster) perform(ctx context.Context, a membership.Action, at standing, index uint64) (uint64, error) {
 	switch a.Do {
 	case membership.AddNonvoter:
-		return c.store.AddNonvoter(ctx, a.ID, at.addr, index)
+		return c.Store().AddNonvoter(ctx, a.ID, at.addr, index)
 	case membership.Readdress:
 		if at.voter {
-			return c.store.AddVoter(ctx, a.ID, at.addr, index)
+			return c.Store().AddVoter(ctx, a.ID, at.addr, index)
 		}
-		return c.store.AddNonvoter(ctx, a.ID, at.addr, index)
+		return c.Store().AddNonvoter(ctx, a.ID, at.addr, index)
 	case membership.Promote:
-		return c.store.AddVoter(ctx, a.ID, at.addr, index)
+		return c.Store().AddVoter(ctx, a.ID, at.addr, index)
 	case membership.Demote:
-		return c.store.Demote(ctx, a.ID, index)
+		return c.Store().Demote(ctx, a.ID, index)
 	case membership.Remove:
-		return c.store.Remove(ctx, a.ID, index)
+		return c.Store().Remove(ctx, a.ID, index)
 	case membership.Transfer:
-		return 0, c.store.Transfer(ctx, a.ID)
+		return 0, c.Store().Transfer(ctx, a.ID)
 	case membership.Forget:
 		return 0, c.depart(ctx, a.ID, "forget")
 	}
@@ -147,15 +166,15 @@ type standing struct {
 // observe is what the leader sees of the members, and the index of the
 // configuration that this is about.
 func (c *Cluster) observe() (o membership.Observed, addrs map[string]standing, index uint64) {
-	view := c.store.View()
-	servers, index := c.store.Servers()
+	view := c.Store().View()
+	servers, index := c.Store().Servers()
 	last := view.Index()
 	sighted := c.sighted()
 	c.mu.Lock()
 	seen := c.seen
 	c.mu.Unlock()
 	nodes := map[string]*membership.Node{}
-	for _, r := range records(view) {
+	for _, r := range c.cache.recordsIn(view) {
 		nodes[r.ID] = &membership.Node{
 			ID: r.ID, Name: r.Name, Addr: r.Cluster, Zone: r.Zone, Joined: r.Joined, Leaving: !r.member(),
 		}
@@ -192,7 +211,7 @@ func (c *Cluster) observe() (o membership.Observed, addrs map[string]standing, i
 func (c *Cluster) depart(ctx context.Context, id, what string) error {
 	c.admitting.Lock()
 	defer c.admitting.Unlock()
-	view := c.store.View()
+	view := c.Store().View()
 	r, ok := record(view, id)
 	if !ok || !r.member() {
 		return nil
@@ -210,14 +229,14 @@ func (c *Cluster) depart(ctx context.Context, id, what string) error {
 
 // gossipKey takes the next step of the gossip key's rotation when it is time.
 func (d *duties) gossipKey(ctx context.Context, c *Cluster) error {
-	view := c.store.View()
+	view := c.Store().View()
 	cur, version, ok, err := unseal[gossipSecret](c.Sealer(), view, keyGossip)
 	if err != nil || !ok {
 		return err
 	}
 	sighted := c.sighted()
 	up := func(id string) bool { return id == c.ID() || sighted[id].state == StateUp }
-	next, _, ok := nextGossip(cur, version, records(view), up)
+	next, _, ok := nextGossip(cur, version, c.cache.recordsIn(view), up)
 	if !ok {
 		return nil
 	}
@@ -231,7 +250,10 @@ func (d *duties) gossipKey(ctx context.Context, c *Cluster) error {
 
 // oldCA lets the old CA go when no member's certificate is of it any more.
 func (d *duties) oldCA(ctx context.Context, c *Cluster) error {
-	view := c.store.View()
+	if len(c.id.Load().Bundle()) == 1 {
+		return nil // there is no old one
+	}
+	view := c.Store().View()
 	s, version, ok, err := unseal[caSecret](c.Sealer(), view, keyCA)
 	if err != nil || !ok {
 		return err
@@ -240,8 +262,8 @@ func (d *duties) oldCA(ctx context.Context, c *Cluster) error {
 	if err != nil || !ca.Rotating() {
 		return err
 	}
-	if late := laggards(issuerID(ca), records(view)); len(late) > 0 {
-		d.told.warn(c.log, "the old CA stays until these nodes have certificates of the new one", "CA", errors.New(some(late)))
+	if late := laggards(issuerID(ca), c.cache.recordsIn(view)); len(late) > 0 {
+		d.told.warn(c.log, "the old CA stays until these nodes have certificates of the new one", "old CA", errors.New(some(late)))
 		return nil
 	}
 	c.log.Info("the old CA is not trusted any more")
@@ -279,7 +301,7 @@ func issuerID(ca *trust.CA) string { return hex.EncodeToString(ca.Certificate().
 // rotateTickets makes the next key of session tickets once a day. How long a
 // day is, is measured here as well as read from the entry: clocks jump.
 func (d *duties) rotateTickets(ctx context.Context, c *Cluster) error {
-	view := c.store.View()
+	view := c.Store().View()
 	cur, version, ok, err := unseal[ticketSecret](c.Sealer(), view, keyTickets)
 	if err != nil {
 		return err
@@ -304,7 +326,7 @@ func (d *duties) rotateTickets(ctx context.Context, c *Cluster) error {
 // tidy deletes tokens that ended long ago, and records of nodes that left so
 // long ago that no certificate of theirs can be valid.
 func (d *duties) tidy(ctx context.Context, c *Cluster) error {
-	view, now := c.store.View(), time.Now()
+	view, now := c.Store().View(), time.Now()
 	var ops []consensus.Op
 	for e := range view.Kind(kindToken) {
 		t, err := trust.ParseTokenRecord(c.Sealer(), e.Value)

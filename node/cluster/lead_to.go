@@ -64,7 +64,7 @@ func ask[Req, Resp any](ctx context.Context, c *Cluster, method string, req *Req
 		var err error
 		if leader == c.ID() {
 			resp, err = act(ctx, req)
-			return err
+			return refusal(err)
 		}
 		client, err := c.pool.Get(ctx, leader)
 		if err != nil {

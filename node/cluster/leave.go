@@ -14,7 +14,7 @@ import (
 // is forced, it refuses where that node is up, and where the voters that
 // remain would be too few to decide anything.
 func (c *Cluster) Remove(ctx context.Context, req *admin.RemoveRequest) (*admin.Empty, error) {
-	return OnLeader(c, c.remove)(ctx, req)
+	return ask(ctx, c, admin.MethodRemove, req, c.remove)
 }
 
 func (c *Cluster) remove(ctx context.Context, req *admin.RemoveRequest) (*admin.Empty, error) {
@@ -73,7 +73,7 @@ func quorumWithout(members []Member, id string) error {
 // its vote counts.
 func (c *Cluster) waitGone(ctx context.Context, id string) error {
 	for {
-		changes := c.store.Changes()
+		changes := c.Store().Changes()
 		servers, _ := c.servers()
 		there := false
 		for _, s := range servers {
@@ -154,7 +154,7 @@ func (c *Cluster) handleDepart(ctx context.Context, req *departRequest) (*admin.
 
 // Transfer hands the lead to a node, by ID or name; "": to the best.
 func (c *Cluster) Transfer(ctx context.Context, req *admin.TransferRequest) (*admin.Empty, error) {
-	return OnLeader(c, c.transfer)(ctx, req)
+	return ask(ctx, c, admin.MethodTransfer, req, c.transfer)
 }
 
 func (c *Cluster) transfer(ctx context.Context, req *admin.TransferRequest) (*admin.Empty, error) {
@@ -171,7 +171,7 @@ func (c *Cluster) transfer(ctx context.Context, req *admin.TransferRequest) (*ad
 		}
 		to = m.ID
 	}
-	if err := c.store.Transfer(ctx, to); err != nil {
+	if err := c.Store().Transfer(ctx, to); err != nil {
 		if errors.Is(err, consensus.ErrNotLeader) {
 			return nil, err
 		}
@@ -183,7 +183,7 @@ func (c *Cluster) transfer(ctx context.Context, req *admin.TransferRequest) (*ad
 // Rotate replaces the CA or the gossip key. It begins with the next one; the
 // old one goes when all nodes have it, and the leader sees to that.
 func (c *Cluster) Rotate(ctx context.Context, req *admin.RotateRequest) (*admin.Empty, error) {
-	return OnLeader(c, c.rotate)(ctx, req)
+	return ask(ctx, c, admin.MethodRotate, req, c.rotate)
 }
 
 func (c *Cluster) rotate(ctx context.Context, req *admin.RotateRequest) (*admin.Empty, error) {

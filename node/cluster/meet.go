@@ -1,8 +1,10 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -39,7 +41,7 @@ func (c *Cluster) plannedGossip() string {
 // gossipKeys are the keys of now: those of the store, or until it has them
 // those of the join.
 func (c *Cluster) gossipKeys() ([][]byte, error) {
-	s, _, ok, err := unseal[gossipSecret](c.Sealer(), c.store.View(), keyGossip)
+	s, _, ok, err := unseal[gossipSecret](c.Sealer(), c.Store().View(), keyGossip)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +86,11 @@ func (c *Cluster) openGossip() error {
 	c.gossip = g
 	c.mu.Unlock()
 	poke(c.announcing)
-	return nil
+	// Who follows the store may have met no gossip yet to give the next keys to.
+	if keys, err = c.gossipKeys(); err != nil {
+		return err
+	}
+	return g.SetKeys(keys)
 }
 
 // conflict hears of another process that runs as this node. The younger one
@@ -97,32 +103,23 @@ func (c *Cluster) conflict(other gossip.Member) {
 	c.fail(fmt.Errorf("%w: node %s runs at %s: stop one of the two; a second node needs a data folder of its own", ErrCopied, c.ID(), other.Cluster))
 }
 
-// sighted is what gossip says of the nodes.
-func (c *Cluster) sighted() map[string]seen {
-	g := c.gossiping()
-	if g == nil {
-		return nil
+// asSeen is a member of gossip as this package has it.
+func asSeen(m gossip.Member) seen {
+	s := seen{
+		peer: Peer{ID: m.ID, Name: m.Name, Cluster: m.Cluster, Gossip: m.Addr},
+		http: m.HTTP, zone: m.Zone, version: m.Version, instance: m.Instance, since: m.Since, state: StateUnreachable,
 	}
-	members := g.Members()
-	all := make(map[string]seen, len(members))
-	for _, m := range members {
-		s := seen{
-			peer: Peer{ID: m.ID, Name: m.Name, Cluster: m.Cluster, Gossip: m.Addr},
-			http: m.HTTP, zone: m.Zone, version: m.Version, instance: m.Instance, since: m.Since, state: StateUnreachable,
-		}
-		switch m.State {
-		case gossip.Alive:
-			s.state = StateUp
-		case gossip.Left:
-			s.state = StateLeft
-		}
-		var t told
-		if json.Unmarshal(m.Facts, &t) == nil {
-			s.facts, s.index = t.Facts, t.Index
-		}
-		all[m.ID] = s
+	switch m.State {
+	case gossip.Alive:
+		s.state = StateUp
+	case gossip.Left:
+		s.state = StateLeft
 	}
-	return all
+	var t told
+	if json.Unmarshal(m.Facts, &t) == nil {
+		s.facts, s.index = t.Facts, t.Index
+	}
+	return s
 }
 
 const (
@@ -192,14 +189,14 @@ func (c *Cluster) unseen() (seeds []string) {
 func (c *Cluster) look() {
 	ticker := time.NewTicker(c.cfg.Pace.Tick)
 	defer ticker.Stop()
-	renewal := renewal{}
+	renewal, said := renewal{}, said{}
 	for {
 		var changed <-chan struct{}
 		g := c.gossiping()
 		if g != nil {
 			changed = g.Changed()
 		}
-		c.tellFacts(g)
+		said.tell(c, g)
 		c.noteSight(time.Now())
 		if err := c.book.remember(c.known()); err != nil {
 			c.log.Warn("peers cannot be remembered", "error", err)
@@ -208,8 +205,8 @@ func (c *Cluster) look() {
 		select {
 		case <-changed:
 			poke(c.leading)
-			select { // gossip changes often in large clusters: not more than ten times a second
-			case <-time.After(c.cfg.Pace.Tick / 10):
+			select { // gossip changes often in large clusters
+			case <-time.After(c.cfg.Pace.Tick / 4):
 			case <-c.ctx.Done():
 				return
 			}
@@ -220,9 +217,14 @@ func (c *Cluster) look() {
 	}
 }
 
-// tellFacts asks for this node's facts and gives them to gossip, where that
-// runs.
-func (c *Cluster) tellFacts(g *gossip.Gossip) {
+// said is what gossip was given last.
+type said struct {
+	facts []byte
+	meta  gossip.Meta
+}
+
+// tell asks for this node's facts and gives them to gossip, where that runs.
+func (s *said) tell(c *Cluster, g *gossip.Gossip) {
 	f := c.cfg.Facts()
 	if len(f.Hints) > maxHints {
 		f.Hints = nil
@@ -233,12 +235,17 @@ func (c *Cluster) tellFacts(g *gossip.Gossip) {
 	if g == nil {
 		return
 	}
-	b, err := json.Marshal(told{f, c.store.View().Index()})
-	if err == nil {
-		err = g.SetFacts(b)
+	facts, err := json.Marshal(told{f, c.Store().View().Index()})
+	if err == nil && !bytes.Equal(facts, s.facts) {
+		s.facts = facts
+		err = g.SetFacts(facts)
 	}
-	if err != nil {
-		c.log.Warn("facts", "error", err)
+	if meta := c.meta(); meta != s.meta {
+		s.meta = meta
+		err = errors.Join(err, g.SetMeta(meta))
+	}
+	if err != nil && c.ctx.Err() == nil {
+		c.log.Warn("gossip takes no facts", "error", err)
 	}
 }
 

@@ -85,7 +85,7 @@ func dialAny[T any](ctx context.Context, addrs []string, dial func(ctx context.C
 
 // servers lists Raft's configuration, with its index.
 func (c *Cluster) servers() ([]server, uint64) {
-	all, index := c.store.Servers()
+	all, index := c.Store().Servers()
 	list := make([]server, len(all))
 	for i, s := range all {
 		list[i] = server{s.ID, s.Voter}
@@ -97,23 +97,23 @@ func (c *Cluster) servers() ([]server, uint64) {
 func (c *Cluster) commit(ctx context.Context, who, what string, ops []consensus.Op) error {
 	b := &consensus.Batch{Ops: ops, Note: consensus.Note{Who: who, What: what, At: time.Now().UTC()}}
 	_, _ = rand.Read(b.ID[:]) // never fails
-	_, err := c.store.Commit(ctx, b)
+	_, err := c.Store().Commit(ctx, b)
 	return err
 }
 
 // waitLead waits until this node leads, or ctx ends.
 func (c *Cluster) waitLead(ctx context.Context) error {
 	for {
-		changes := c.store.Changes()
-		if c.store.Standing().Ready {
+		changes := c.Store().Changes()
+		if c.Store().Standing().Ready {
 			return nil
 		}
 		select {
 		case <-changes:
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-c.store.Failed():
-			return c.store.Err()
+		case <-c.Store().Failed():
+			return c.Store().Err()
 		}
 	}
 }
@@ -121,7 +121,7 @@ func (c *Cluster) waitLead(ctx context.Context) error {
 // current is a view with everything that was agreed before the call, on the
 // leader.
 func (c *Cluster) current(ctx context.Context) (consensus.View, error) {
-	index, err := c.store.ReadIndex(ctx)
+	index, err := c.Store().ReadIndex(ctx)
 	if err != nil {
 		return consensus.View{}, err
 	}
@@ -130,17 +130,17 @@ func (c *Cluster) current(ctx context.Context) (consensus.View, error) {
 
 // reach waits for a view of at least an index.
 func (c *Cluster) reach(ctx context.Context, index uint64) (consensus.View, error) {
-	if view := c.store.View(); view.Index() >= index {
+	if view := c.Store().View(); view.Index() >= index {
 		return view, nil
 	}
-	return c.store.Wait(ctx, index-1)
+	return c.Store().Wait(ctx, index-1)
 }
 
 // watchLeader notes who leads whenever that changes.
 func (c *Cluster) watchLeader() {
 	for {
-		changes := c.store.Changes()
-		standing := c.store.Standing()
+		changes := c.Store().Changes()
+		standing := c.Store().Standing()
 		c.mu.Lock()
 		if standing.Leader != c.leader.id {
 			c.leader = leader{standing.Leader, time.Now()}
@@ -152,8 +152,8 @@ func (c *Cluster) watchLeader() {
 		poke(c.leading)
 		select {
 		case <-changes:
-		case <-c.store.Failed():
-			c.fail(c.store.Err())
+		case <-c.Store().Failed():
+			c.fail(c.Store().Err())
 			return
 		case <-c.ctx.Done():
 			return
@@ -163,14 +163,14 @@ func (c *Cluster) watchLeader() {
 
 // handOver gives the lead to another voter that is up, where there is one.
 func (c *Cluster) handOver(ctx context.Context) {
-	if c.store.Standing().Role != consensus.RoleLeader {
+	if c.Store().Standing().Role != consensus.RoleLeader {
 		return
 	}
 	for _, m := range c.Members() {
 		if m.Self || m.Role != RoleVoter || !m.Up() {
 			continue
 		}
-		if err := c.store.Transfer(ctx, m.ID); err != nil {
+		if err := c.Store().Transfer(ctx, m.ID); err != nil {
 			c.log.Warn("the lead could not be handed over", "to", m.Name, "error", err)
 			continue
 		}

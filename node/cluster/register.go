@@ -20,11 +20,11 @@ func (c *Cluster) Register(s *admin.Server) {
 	admin.Handle(s, admin.MethodRead, admin.RoleNode, refusing(c.handleRead))
 	admin.Handle(s, admin.MethodRenew, admin.RoleNode, refusing(c.handleRenew))
 
-	admin.Handle(s, admin.MethodTransfer, admin.RoleOperator, c.Transfer, admin.Changing())
-	admin.Handle(s, admin.MethodRemove, admin.RoleAdmin, c.Remove, admin.Changing())
-	admin.Handle(s, admin.MethodRotate, admin.RoleAdmin, c.Rotate, admin.Changing())
-	admin.Handle(s, admin.MethodTokenNew, admin.RoleAdmin, c.CreateToken, admin.Changing())
-	admin.Handle(s, admin.MethodRevoke, admin.RoleAdmin, c.Revoke, admin.Changing())
+	admin.Handle(s, admin.MethodTransfer, admin.RoleOperator, OnLeader(c, c.transfer), admin.Changing())
+	admin.Handle(s, admin.MethodRemove, admin.RoleAdmin, OnLeader(c, c.remove), admin.Changing())
+	admin.Handle(s, admin.MethodRotate, admin.RoleAdmin, OnLeader(c, c.rotate), admin.Changing())
+	admin.Handle(s, admin.MethodTokenNew, admin.RoleAdmin, OnLeader(c, c.createToken), admin.Changing())
+	admin.Handle(s, admin.MethodRevoke, admin.RoleAdmin, OnLeader(c, c.revoke), admin.Changing())
 	admin.Handle(s, admin.MethodTokens, admin.RoleAdmin, OnLeader(c, func(ctx context.Context, _ *admin.Empty) (*admin.Tokens, error) {
 		if _, err := c.current(ctx); err != nil {
 			return nil, err
@@ -36,7 +36,7 @@ func (c *Cluster) Register(s *admin.Server) {
 
 // handleRead tells another node where a current read stands, on the leader.
 func (c *Cluster) handleRead(ctx context.Context, _ *admin.Empty) (*admin.ReadResult, error) {
-	index, err := c.store.ReadIndex(ctx)
+	index, err := c.Store().ReadIndex(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,7 @@ func Open(ctx context.Context, cfg Config) (_ *Cluster, err error) {
 	c := newCluster(cfg, id, fresh)
 	defer func() {
 		if err != nil {
-			c.close()
+			_ = c.close() // the first error says more
 		}
 	}()
 	// The port is there before the node is anything: others that form ask it,
@@ -140,10 +140,13 @@ func (c *Cluster) openStore() error {
 		return fmt.Errorf("data folder: %w", err)
 	}
 	c.id.Store(id)
-	c.store, err = consensus.Open(consensus.Config{
+	store, err := consensus.Open(consensus.Config{
 		ID: id.NodeID, Dir: filepath.Join(c.cfg.Dir, "raft"), Streams: streams{c.port.Raft(), c}, Addr: c.Address(), Log: c.log,
 		Heartbeat: c.cfg.Pace.Heartbeat, Election: c.cfg.Pace.Election, Timeout: raftTimeout,
 	})
+	if err == nil {
+		c.replica.Store(store)
+	}
 	return err
 }
 
@@ -155,7 +158,7 @@ func (c *Cluster) markLeft(why string) error {
 // Close hands the lead over, where this node has it, and ends everything. The
 // store's last view stays readable.
 func (c *Cluster) Close() error {
-	if c.store != nil {
+	if c.Store() != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), handOver)
 		c.handOver(ctx)
 		cancel()
@@ -175,8 +178,8 @@ func (c *Cluster) close() (err error) {
 		if c.port != nil {
 			err = errors.Join(err, c.port.Close())
 		}
-		if c.store != nil {
-			err = errors.Join(err, c.store.Close())
+		if c.Store() != nil {
+			err = errors.Join(err, c.Store().Close())
 		}
 		c.work.Wait()
 	})

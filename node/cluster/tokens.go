@@ -29,7 +29,7 @@ func (c *Cluster) tokenRecord(ctx context.Context, id string) (trust.TokenRecord
 	if len(id) > 64 || id == "" {
 		return trust.TokenRecord{}, false
 	}
-	if t, ok := c.tokenIn(c.store.View(), id); ok {
+	if t, ok := c.tokenIn(c.Store().View(), id); ok {
 		return t, true
 	}
 	select {
@@ -93,7 +93,7 @@ func (c *Cluster) Check(p admin.Principal) error {
 	if p.TokenID == "" {
 		return nil
 	}
-	r, ok := c.tokenIn(c.store.View(), p.TokenID)
+	r, ok := c.tokenIn(c.Store().View(), p.TokenID)
 	if !ok {
 		return admin.Errorf(admin.Unauthenticated, "the token ended")
 	}
@@ -105,7 +105,7 @@ func (c *Cluster) Check(p admin.Principal) error {
 
 // CreateToken makes a token, on whichever node the leader is.
 func (c *Cluster) CreateToken(ctx context.Context, req *admin.TokenCreateRequest) (*admin.TokenCreated, error) {
-	return OnLeader(c, c.createToken)(ctx, req)
+	return ask(ctx, c, admin.MethodTokenNew, req, c.createToken)
 }
 
 func (c *Cluster) createToken(ctx context.Context, req *admin.TokenCreateRequest) (*admin.TokenCreated, error) {
@@ -168,7 +168,7 @@ func cmpName(names ...string) string {
 func (c *Cluster) Tokens() admin.Tokens {
 	now := time.Now()
 	list := admin.Tokens{}
-	for e := range c.store.View().Kind(kindToken) {
+	for e := range c.Store().View().Kind(kindToken) {
 		r, err := trust.ParseTokenRecord(c.Sealer(), e.Value)
 		if err != nil {
 			continue
@@ -183,7 +183,7 @@ func (c *Cluster) Tokens() admin.Tokens {
 
 // Revoke ends a token, by ID or name; of several of one name those that are valid.
 func (c *Cluster) Revoke(ctx context.Context, req *admin.TokenRevokeRequest) (*admin.Empty, error) {
-	return OnLeader(c, c.revoke)(ctx, req)
+	return ask(ctx, c, admin.MethodRevoke, req, c.revoke)
 }
 
 func (c *Cluster) revoke(ctx context.Context, req *admin.TokenRevokeRequest) (*admin.Empty, error) {

@@ -1,0 +1,468 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"penstock/node/admin"
+)
+
+func TestAllNodesMayComeBackElsewhere(t *testing.T) {
+	t.Parallel()
+	all := three(t)
+	put(t, all[1], "x", "before")
+	for _, m := range all {
+		m.kill()
+	}
+	var addrs []string
+	for i, m := range all {
+		m.listen(fmt.Sprintf("127.0.1.%d", i+1))
+		m.cfg.Init, m.cfg.Token = false, ""
+		addrs = append(addrs, m.addr())
+	}
+	for _, m := range all {
+		m.cfg.Join = addrs
+		m.start()
+		holds(t, m, "x", "before") // before anybody leads
+	}
+	voters(t, 3, all...)
+	put(t, all[2], "x", "after")
+	for _, m := range all {
+		holds(t, m, "x", "after")
+	}
+	eventually(t, "records have the new addresses", func() string {
+		for _, r := range records(all[0].c.Store().View()) {
+			if !strings.HasPrefix(r.Cluster, "127.0.1.") {
+				return r.Name + " is at " + r.Cluster
+			}
+		}
+		return ""
+	})
+}
+
+func TestANodeThatMovesIsFollowed(t *testing.T) {
+	t.Parallel()
+	all := three(t)
+	moved := others(all, leading(t, all...))[0]
+	moved.kill()
+	moved.listen("127.0.2.1")
+	moved.cfg.Join, moved.cfg.Token = nil, "" // it remembers
+	moved.start()
+	put(t, all[0], "x", "1")
+	holds(t, moved, "x", "1")
+}
+
+func TestAnotherLeadsWhenTheLeaderIsGone(t *testing.T) {
+	t.Parallel()
+	all := three(t)
+	lead := leading(t, all...)
+	rest := others(all, lead)
+	lead.kill()
+	for i, m := range rest {
+		put(t, m, fmt.Sprint(i), "without "+lead.cfg.Name)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	defer cancel()
+	for _, m := range rest {
+		index, err := m.c.Read(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.c.reach(ctx, index); err != nil {
+			t.Fatal(err)
+		}
+		holds(t, m, "1", "without "+lead.cfg.Name)
+	}
+	lead.listen("127.0.0.1")
+	lead.cfg.Init = false
+	lead.start()
+	holds(t, lead, "1", "without "+lead.cfg.Name)
+}
+
+func TestALeaderThatStopsHandsOver(t *testing.T) {
+	t.Parallel()
+	all := three(t)
+	lead := leading(t, all...)
+	rest := others(all, lead)
+	before := time.Now()
+	lead.stop()
+	next := leading(t, rest...)
+	put(t, next, "x", "1")
+	if took := time.Since(before); took > 10*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+func TestWritesAreForwardedWhileLeadersChange(t *testing.T) {
+	t.Parallel()
+	all := three(t)
+	done := make(chan error, 2)
+	ctx, cancel := context.WithCancel(context.Background())
+	written := make([]int, 2)
+	for w := range 2 {
+		go func() {
+			m := all[w]
+			for ctx.Err() == nil {
+				if err := tryPut(m, fmt.Sprint(w), fmt.Sprint(written[w])); err != nil {
+					if unknown(err) {
+						continue // said so: it may be written again
+					}
+					done <- fmt.Errorf("%s: %w", m.cfg.Name, err)
+					return
+				}
+				written[w]++
+			}
+			done <- nil
+		}()
+	}
+	for range 4 {
+		lead := leading(t, all...)
+		// The one that leads may be another by now: then there was a change.
+		_, err := lead.c.Transfer(context.Background(), &admin.TransferRequest{})
+		if err != nil {
+			t.Log(err)
+		}
+		eventually(t, "another leads", func() string {
+			if now := leading(t, all...); now == lead {
+				return lead.cfg.Name + " leads"
+			}
+			return ""
+		})
+	}
+	cancel()
+	for range 2 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	for w, n := range written {
+		if n == 0 {
+			t.Error("nothing was written")
+			continue
+		}
+		for _, m := range all {
+			holds(t, m, fmt.Sprint(w), fmt.Sprint(n-1))
+		}
+	}
+}
+
+func TestANodeAloneServesWhatItHasAndSaysWhy(t *testing.T) {
+	t.Parallel()
+	all := three(t)
+	put(t, all[0], "x", "1")
+	for _, m := range all {
+		holds(t, m, "x", "1")
+	}
+	for _, m := range all {
+		m.kill()
+	}
+	alone := all[1]
+	alone.listen("127.0.0.1")
+	alone.start()
+	holds(t, alone, "x", "1")
+	if why := alone.c.Alone(); !strings.Contains(why, "1 of 3 voters") || !strings.Contains(why, "a, c") {
+		t.Errorf("it says %q", why)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_, err := Forward[admin.Empty](ctx, alone.c, "test.put", &admin.Document{Kind: "Thing", Name: "x"})
+	var refusal *admin.Error
+	if !errors.As(err, &refusal) || refusal.Code != admin.NoLeader || !strings.Contains(refusal.Message, "1 of 3 voters") {
+		t.Errorf("a write: %v", err)
+	}
+}
+
+func TestTwoClustersNeverBlend(t *testing.T) {
+	t.Parallel()
+	a, z := founded(t, "a"), founded(t, "z")
+	b := newcomer(t, "b", a.token(), a).start()
+	// Each takes the other cluster's nodes for places to look for its own.
+	b.kill()
+	b.listen("127.0.0.1")
+	b.cfg.Token, b.cfg.Join = "", []string{z.addr(), a.addr()}
+	b.start()
+	b.c.book.hear(Peer{ID: z.c.ID(), Name: "z", Cluster: z.addr(), Gossip: z.c.GossipAddress()})
+	put(t, a, "x", "of a")
+	put(t, z, "x", "of z")
+	holds(t, b, "x", "of a")
+	for _, m := range []*machine{a, b, z} {
+		for _, o := range m.c.Members() {
+			if foreign := (m == z) != (o.Name == "z"); foreign {
+				t.Errorf("%s has %s among its members", m.cfg.Name, o.Name)
+			}
+		}
+	}
+}
+
+func TestAWipedNodeComesBackAsANewOne(t *testing.T) {
+	t.Parallel()
+	all := three(t)
+	lead := leading(t, all...)
+	wiped := others(all, lead)[0]
+	was := wiped.c.ID()
+	token, err := lead.c.createToken(context.Background(), &admin.TokenCreateRequest{Role: admin.RoleJoin})
+	if err != nil {
+		t.Fatal(err)
+	}
+	twin := newcomer(t, wiped.cfg.Name, token.Token, lead)
+	if err := twin.refused(ErrRefused); !contains(err, "is up at "+wiped.addr()) || !contains(err, "choose another --name") {
+		t.Errorf("a name that is up: %v", err)
+	}
+	wiped.kill()
+	again := newcomer(t, wiped.cfg.Name, token.Token, lead).start()
+	if again.c.ID() == was {
+		t.Fatal("it has its old ID")
+	}
+	all = append(others(all, wiped), again)
+	voters(t, 3, all...)
+	if r, ok := record(lead.c.Store().View(), was); !ok || r.member() {
+		t.Errorf("the old node is a member: %+v", r)
+	}
+	servers, _ := lead.c.servers()
+	for _, s := range servers {
+		if s.id == was {
+			t.Error("the old node is in Raft's configuration")
+		}
+	}
+}
+
+func TestACopyOfADataFolderDoesNotStart(t *testing.T) {
+	t.Parallel()
+	all := three(t)
+	original := all[1]
+	eventually(t, "it remembers peers", func() string {
+		if len(original.c.book.all()) < 2 {
+			return fmt.Sprint(original.c.book.all())
+		}
+		return ""
+	})
+	thief := newMachine(t, original.cfg.Name)
+	copyIdentity(t, original.cfg.Dir, thief.cfg.Dir)
+	if err := thief.refused(ErrCopied); !contains(err, original.addr()) {
+		t.Errorf("%v does not say where the other runs", err)
+	}
+	// A copy that knows no peers starts; the cluster tells it.
+	if err := os.Remove(filepath.Join(thief.cfg.Dir, peersFile)); err != nil {
+		t.Fatal(err)
+	}
+	thief = &machine{t: t, cfg: thief.cfg}
+	thief.listen("127.0.0.1")
+	thief.cfg.Join = []string{all[0].addr()}
+	t.Cleanup(thief.kill)
+	thief.start()
+	select {
+	case <-thief.ended:
+		thief.mu.Lock()
+		defer thief.mu.Unlock()
+		if !errors.Is(thief.stopped, ErrCopied) {
+			t.Errorf("it stopped because: %v", thief.stopped)
+		}
+	case <-time.After(enough):
+		t.Error("a copy runs beside the original")
+	}
+	select {
+	case <-original.ended:
+		t.Error("the original had to end")
+	default:
+	}
+}
+
+// copyIdentity copies the files at the top of a data folder.
+func copyIdentity(t *testing.T, from, to string) {
+	t.Helper()
+	files, err := os.ReadDir(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if f.IsDir() {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(from, f.Name()))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(to, f.Name()), data, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestANodeLeaves(t *testing.T) {
+	t.Parallel()
+	all := three(t)
+	lead := leading(t, all...) // the hardest case
+	rest := others(all, lead)
+	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	defer cancel()
+	if err := lead.c.Leave(ctx); err != nil {
+		t.Fatal(err)
+	}
+	lead.gone()
+	lead.listen("127.0.0.1")
+	if err := lead.refused(ErrLeft); !contains(err, "empty") {
+		t.Errorf("%v does not say what to do", err)
+	}
+	for _, m := range rest {
+		eventually(t, "it is no member any more", func() string {
+			if list := m.c.Members(); len(list) != 2 {
+				return fmt.Sprintf("%+v", list)
+			}
+			return ""
+		})
+	}
+	put(t, rest[0], "x", "without")
+	holds(t, rest[1], "x", "without")
+}
+
+func TestTheOnlyNodeDoesNotLeave(t *testing.T) {
+	t.Parallel()
+	a := founded(t, "a")
+	if err := a.c.Leave(context.Background()); !contains(err, "only node") {
+		t.Fatalf("got %v", err)
+	}
+	put(t, a, "x", "1")
+}
+
+func TestRemovingANode(t *testing.T) {
+	t.Parallel()
+	all := three(t)
+	lead := leading(t, all...)
+	victim := others(all, lead)[0]
+	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	defer cancel()
+	ask := func(force bool) error {
+		_, err := victim.c.Remove(ctx, &admin.RemoveRequest{Node: victim.cfg.Name, Force: force})
+		return err
+	}
+	if err := ask(false); !contains(err, "is up at") || !contains(err, "--force") {
+		t.Fatalf("a node that is up: %v", err)
+	}
+	if err := ask(true); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-victim.ended:
+		victim.mu.Lock()
+		if !errors.Is(victim.stopped, ErrRemoved) {
+			t.Errorf("it ended because: %v", victim.stopped)
+		}
+		victim.mu.Unlock()
+	case <-time.After(enough):
+		t.Fatal("the removed node goes on")
+	}
+	victim.kill()
+	victim.listen("127.0.0.1")
+	victim.refused(ErrLeft)
+	put(t, lead, "x", "1")
+}
+
+func TestQuorumIsCountedBeforeANodeGoes(t *testing.T) {
+	up := func(name, role string) Member { return Member{ID: name, Name: name, Role: role, State: StateUp} }
+	down := func(name, role string) Member {
+		return Member{ID: name, Name: name, Role: role, State: StateUnreachable}
+	}
+	for name, c := range map[string]struct {
+		members []Member
+		says    string // "": nothing against it
+	}{
+		"the dead one of three":            {[]Member{up("a", RoleLeader), up("b", RoleVoter), down("x", RoleVoter)}, ""},
+		"a live one of three, one dead":    {[]Member{up("a", RoleLeader), up("x", RoleVoter), down("c", RoleVoter)}, "c are not"},
+		"the only one":                     {[]Member{up("x", RoleLeader)}, "only node"},
+		"the only voter beside others":     {[]Member{up("x", RoleLeader), up("n", RoleNonVoter)}, "only node that votes"},
+		"one that does not vote":           {[]Member{up("a", RoleLeader), down("b", RoleVoter), up("x", RoleNonVoter)}, ""},
+		"a live one of five, two dead":     {[]Member{up("a", RoleLeader), up("b", RoleVoter), up("x", RoleVoter), down("d", RoleVoter), down("e", RoleVoter)}, "d, e are not"},
+		"a dead one of five, two dead":     {[]Member{up("a", RoleLeader), up("b", RoleVoter), up("c", RoleVoter), down("d", RoleVoter), down("x", RoleVoter)}, ""},
+		"one of two that are up":           {[]Member{up("a", RoleLeader), up("x", RoleVoter)}, ""},
+		"the dead one of two":              {[]Member{up("a", RoleLeader), down("x", RoleVoter)}, ""},
+		"a live one of two, the rest dead": {[]Member{down("a", RoleVoter), up("x", RoleLeader)}, "a are not"},
+	} {
+		err := quorumWithout(c.members, "x")
+		if (err != nil) != (c.says != "") || c.says != "" && !contains(err, c.says) {
+			t.Errorf("%s: got %v, want %q", name, err, c.says)
+		}
+	}
+}
+
+func TestSecretsRotate(t *testing.T) {
+	t.Parallel()
+	all := three(t)
+	a := all[0]
+	ctx := context.Background()
+	ca := a.c.id.Load().CADigests()[0]
+	keys, err := a.c.gossipKeys()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, what := range []string{"gossip", "ca"} {
+		if _, err := all[1].c.Rotate(ctx, &admin.RotateRequest{What: what}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, m := range all {
+		eventually(t, "new secrets on "+m.cfg.Name, func() string {
+			now, err := m.c.gossipKeys()
+			if err != nil || len(now) != 1 || string(now[0]) == string(keys[0]) {
+				return fmt.Sprintf("%d gossip keys, error %v", len(now), err)
+			}
+			if d := m.c.id.Load().CADigests(); len(d) != 1 || d[0] == ca || m.c.id.Load().NeedsRenewal(time.Now()) {
+				return fmt.Sprintf("%d CAs, of which the first is new: %v", len(d), d[0] != ca)
+			}
+			return ""
+		})
+		put(t, m, m.cfg.Name, "after")
+	}
+	// They find each other with the new ones.
+	m := others(all, leading(t, all...))[0]
+	m.kill()
+	m.listen("127.0.0.1")
+	m.start()
+	voters(t, 3, all...)
+}
+
+func TestWhoShowsATokenIsWhoItSays(t *testing.T) {
+	t.Parallel()
+	a := founded(t, "a")
+	b := newcomer(t, "b", a.token(), a).start()
+	voters(t, 1, a)
+	ctx := context.Background()
+	made, err := a.c.createToken(ctx, &admin.TokenCreateRequest{Name: "ci", Role: admin.RoleOperator, TTL: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := b.c.Authenticate(ctx, made.Token) // which may not have heard of it yet
+	if err != nil || p.Name != "ci" || p.Role != admin.RoleOperator || p.TokenID != made.ID {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	if _, err := a.c.revoke(ctx, &admin.TokenRevokeRequest{Token: "ci"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range []*machine{a, b} {
+		eventually(t, "revoked on "+m.cfg.Name, func() string {
+			if _, err := m.c.Authenticate(ctx, made.Token); !contains(err, "revoked") {
+				return fmt.Sprint(err)
+			}
+			if m.c.Check(p) == nil {
+				return "open connections live on"
+			}
+			return ""
+		})
+	}
+	for _, list := range []admin.Tokens{a.c.Tokens(), b.c.Tokens()} {
+		if len(list) != 2 || list[0].Name != "ci" || list[0].State != "revoked" || list[1].State != "valid" {
+			t.Errorf("%+v", list)
+		}
+	}
+	if _, err := a.c.Authenticate(ctx, a.token()); !contains(err, "for nodes") {
+		t.Errorf("a join token: %v", err)
+	}
+	if strings.Contains(fmt.Sprint(err), made.Token) {
+		t.Error("an error tells the token")
+	}
+}

@@ -1,0 +1,313 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"penstock/consensus"
+	"penstock/node/admin"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience of the tests: how long a condition may take.
+const enough = 30 * time.Second
+
+// quick is a pace at which tests can wait.
+var quick = Pace{
+	Tick: 50 * time.Millisecond, Announce: time.Second, Retry: 30 * time.Millisecond, Stable: 200 * time.Millisecond,
+	Heartbeat: 300 * time.Millisecond, Election: 300 * time.Millisecond,
+}
+
+// machine is where a node runs, over restarts: its folder, its settings, and
+// the node, while there is one.
+type machine struct {
+	t      *testing.T
+	cfg    Config
+	c      *Cluster
+	server *admin.Server
+
+	mu      sync.Mutex
+	stopped error         // what Config.Stop was told
+	ended   chan struct{} // closed by Config.Stop
+	tickets [][32]byte
+}
+
+// newMachine prepares a machine with a listening socket of its own.
+func newMachine(t *testing.T, name string) *machine {
+	t.Helper()
+	m := &machine{t: t, cfg: Config{Dir: t.TempDir(), Name: name, Version: "test", HTTP: "127.0.0.1:1", Pace: quick}}
+	m.listen("127.0.0.1")
+	t.Cleanup(m.kill)
+	return m
+}
+
+// listen gives the machine another address.
+func (m *machine) listen(ip string) {
+	m.t.Helper()
+	var config net.ListenConfig
+	ln, err := config.Listen(context.Background(), "tcp", ip+":0")
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.cfg.Listener, m.cfg.Gossip = ln, ip+":0"
+	m.t.Cleanup(func() { ln.Close() })
+}
+
+func (m *machine) addr() string { return m.cfg.Listener.Addr().String() }
+
+// open starts the node.
+func (m *machine) open(ctx context.Context) error {
+	cfg := m.cfg
+	cfg.Log = slog.New(slog.NewTextHandler(logTo{m.t}, &slog.HandlerOptions{Level: level()})).With("on", cfg.Name)
+	m.ended = make(chan struct{})
+	ended := m.ended
+	cfg.Stop = func(err error) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.stopped = err
+		close(ended)
+	}
+	cfg.Tickets = func(keys [][32]byte) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.tickets = keys
+	}
+	c, err := Open(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	m.c = c
+	m.server = admin.NewServer(admin.Config{Authenticate: c.Authenticate, Check: c.Check})
+	c.Register(m.server)
+	admin.Handle(m.server, "test.put", admin.RoleNode, OnLeader(c, m.put))
+	c.ServeConns(m.server)
+	return nil
+}
+
+// put is a write as users make it: what it answers to has been done.
+func (m *machine) put(ctx context.Context, req *admin.Document) (*admin.Empty, error) {
+	_, err := m.c.Store().Commit(ctx, &consensus.Batch{Ops: []consensus.Op{{Key: consensus.Key{Kind: req.Kind, Name: req.Name}, Value: req.Data}}})
+	return &admin.Empty{}, err
+}
+
+func level() slog.Level {
+	if os.Getenv("TEST_LOG") != "" {
+		return slog.LevelDebug
+	}
+	return slog.LevelWarn
+}
+
+// logTo writes to the test's log, which ends with the test.
+type logTo struct{ t *testing.T }
+
+func (l logTo) Write(b []byte) (int, error) {
+	if os.Getenv("TEST_LOG") != "" {
+		fmt.Fprintf(os.Stderr, "%s: %s", l.t.Name(), b)
+	}
+	return len(b), nil
+}
+
+// start starts the node, which must come to its cluster.
+func (m *machine) start() *machine {
+	m.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	defer cancel()
+	if err := m.open(ctx); err != nil {
+		m.t.Fatalf("%s: %v", m.cfg.Name, err)
+	}
+	return m
+}
+
+// refused starts the node, which must not come to a cluster.
+func (m *machine) refused(want error) error {
+	m.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	defer cancel()
+	err := m.open(ctx)
+	if !errors.Is(err, want) {
+		m.t.Fatalf("%s: got %v, want %v", m.cfg.Name, err, want)
+	}
+	return err
+}
+
+// stop ends the node as SIGTERM does; kill does it at once.
+func (m *machine) stop() {
+	m.t.Helper()
+	if m.c == nil {
+		return
+	}
+	if err := m.c.Close(); err != nil {
+		m.t.Errorf("%s: close: %v", m.cfg.Name, err)
+	}
+	m.gone()
+}
+
+func (m *machine) kill() {
+	if m.c != nil {
+		_ = m.c.close()
+		m.gone()
+	}
+}
+
+func (m *machine) gone() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = m.server.Shutdown(ctx)
+	m.c = nil
+}
+
+// eventually waits for a condition; why says what is not so yet.
+func eventually(t *testing.T, what string, holds func() (why string)) {
+	t.Helper()
+	deadline := time.Now().Add(enough)
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		why := holds()
+		if why == "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not after %v: %s", what, enough, why)
+		}
+		<-ticker.C
+	}
+}
+
+// founded is a cluster of one.
+func founded(t *testing.T, name string) *machine {
+	t.Helper()
+	m := newMachine(t, name)
+	m.cfg.Init = true
+	return m.start()
+}
+
+// token is the one of the join command.
+func (m *machine) token() string {
+	m.t.Helper()
+	fields := strings.Fields(m.c.JoinCommand())
+	if len(fields) == 0 {
+		m.t.Fatalf("%s has no join command", m.cfg.Name)
+	}
+	return fields[len(fields)-1]
+}
+
+// newcomer is a machine that joins at others.
+func newcomer(t *testing.T, name, token string, at ...*machine) *machine {
+	t.Helper()
+	m := newMachine(t, name)
+	m.cfg.Token = token
+	for _, a := range at {
+		m.cfg.Join = append(m.cfg.Join, a.addr())
+	}
+	return m
+}
+
+// three is a cluster of three voters.
+func three(t *testing.T) []*machine {
+	t.Helper()
+	a := founded(t, "a")
+	b := newcomer(t, "b", a.token(), a).start()
+	c := newcomer(t, "c", a.token(), a, b).start()
+	all := []*machine{a, b, c}
+	voters(t, 3, all...)
+	return all
+}
+
+// voters waits until all machines agree that there is a leader and that so
+// many vote, all of them up.
+func voters(t *testing.T, n int, all ...*machine) {
+	t.Helper()
+	for _, m := range all {
+		eventually(t, fmt.Sprintf("%d voters, seen from %s", n, m.cfg.Name), func() string {
+			count := 0
+			for _, o := range m.c.Members() {
+				if o.Role != RoleNonVoter && o.Up() {
+					count++
+				}
+			}
+			if id, _, _ := m.c.Leader(); id == "" || count != n {
+				return fmt.Sprintf("leader %q, alone %q, members %+v", id, m.c.Alone(), m.c.Members())
+			}
+			return ""
+		})
+	}
+}
+
+// put writes through a machine.
+func put(t *testing.T, m *machine, name, value string) {
+	t.Helper()
+	for {
+		err := tryPut(m, name, value)
+		if err == nil {
+			return
+		}
+		if !unknown(err) { // else it is the same whether it acted or not
+			t.Fatalf("put at %s: %v", m.cfg.Name, err)
+		}
+	}
+}
+
+// unknown tells whether what a write came to is not known.
+func unknown(err error) bool {
+	var refusal *admin.Error
+	return errors.Is(err, admin.ErrLost) || errors.As(err, &refusal) && refusal.Code == admin.UnknownOutcome
+}
+
+func tryPut(m *machine, name, value string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	defer cancel()
+	_, err := Forward[admin.Empty](ctx, m.c, "test.put", &admin.Document{Kind: "Thing", Name: name, Data: []byte(value)})
+	return err
+}
+
+// holds waits until a machine has an entry.
+func holds(t *testing.T, m *machine, name, value string) {
+	t.Helper()
+	eventually(t, "entry on "+m.cfg.Name, func() string {
+		e, _ := m.c.Store().View().Get(consensus.Key{Kind: "Thing", Name: name})
+		if string(e.Value) != value {
+			return fmt.Sprintf("it is %q", e.Value)
+		}
+		return ""
+	})
+}
+
+// leading finds the machine that leads.
+func leading(t *testing.T, all ...*machine) (lead *machine) {
+	t.Helper()
+	eventually(t, "a leader", func() string {
+		for _, m := range all {
+			if m.c == nil {
+				continue
+			}
+			if _, _, self := m.c.Leader(); self {
+				lead = m
+				return ""
+			}
+		}
+		return "none leads"
+	})
+	return lead
+}
+
+// others are all machines but one.
+func others(all []*machine, but *machine) (list []*machine) {
+	for _, m := range all {
+		if m != but {
+			list = append(list, m)
+		}
+	}
+	return list
+}
