@@ -54,7 +54,7 @@ func expand(buf, compressed []byte, size uint64, limit int) ([]byte, error) {
 	}
 	raw, err := decoder.DecodeAll(compressed, buf[:0:size])
 	if err != nil {
-		return nil, fmt.Errorf("%w: %v", ErrDamaged, err)
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	if uint64(len(raw)) != size {
 		return nil, fmt.Errorf("%w: %d bytes, not %d", ErrDamaged, len(raw), size)

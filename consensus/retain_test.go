@@ -29,42 +29,32 @@ func TestLogKeepsNoDocuments(t *testing.T) {
 
 // TestLogIsBoundedByItsKeys: batches of many keys are remembered for a shorter time.
 func TestLogIsBoundedByItsKeys(t *testing.T) {
-	m := NewMemory(Limits{})
-	ops := make([]Op, maxLogKeys/4)
-	for i := range ops {
-		ops[i] = Op{Key: Key{"Host", fmt.Sprint(i)}, Value: []byte("v")}
+	keys := make([]Key, maxLogKeys/4)
+	for i := range keys {
+		keys[i] = Key{"Host", fmt.Sprint(i)}
 	}
-	for range 12 {
-		if _, err := m.Commit(t.Context(), &Batch{Ops: ops}); err != nil {
-			t.Fatal(err)
-		}
+	var l batchLog
+	for index := range uint64(12) {
+		l = l.with(index+1, keys)
 	}
-	v := m.View()
-	keys := 0
-	for _, part := range []*loggedBatch{v.log.newer, v.log.older} {
+	total := 0
+	for _, part := range []*loggedBatch{l.newer, l.older} {
 		for b := part; b != nil; b = b.prev {
-			keys += len(b.keys)
+			total += len(b.keys)
 		}
 	}
-	if keys > maxLogKeys {
-		t.Errorf("the log has %d keys, the bound is %d", keys, maxLogKeys)
+	if total > maxLogKeys {
+		t.Errorf("the log has %d keys, the bound is %d", total, maxLogKeys)
 	}
-	if changed, known := v.Changed(v.Index() - 1); !known || len(changed) != len(ops) {
+	if changed, known := l.after(11); !known || len(changed) != len(keys) {
 		t.Errorf("the last batch: %d keys, known %v", len(changed), known)
 	}
-	if _, known := v.Changed(1); known {
+	if _, known := l.after(1); known {
 		t.Error("the log reaches back to the first batch")
 	}
 	// One batch over the bound is remembered all the same: it is what a follower needs next.
-	more := make([]Op, maxLogKeys+1)
-	for i := range more {
-		more[i] = Op{Key: Key{"Host", fmt.Sprint(i)}, Value: []byte("w")}
-	}
-	result, err := m.Commit(t.Context(), &Batch{Ops: more})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if changed, known := m.View().Changed(result.Index - 1); !known || len(changed) != len(more) {
+	more := make([]Key, maxLogKeys+1)
+	if changed, known := l.with(20, more).after(12); !known || len(changed) != len(more) {
 		t.Errorf("a large batch: %d keys, known %v", len(changed), known)
 	}
 }

@@ -90,6 +90,22 @@ type seenBatch struct {
 // maxSeen is how many batches are remembered by their ID.
 const maxSeen = 10_000
 
+// path is the ID's place in a tree, in half bytes as orderKey has it.
+func (id ID) path() []byte {
+	p := make([]byte, 0, 2*len(id))
+	for _, b := range id {
+		p = append(p, b>>4, b&0xf)
+	}
+	return p
+}
+
+func idOf(path []byte) (id ID) {
+	for i := range id {
+		id[i] = path[2*i]<<4 | path[2*i+1]
+	}
+	return id
+}
+
 // find returns the index of the batch with that ID.
 func (s seen) find(id ID) (index uint64, ok bool) {
 	if id == (ID{}) {
@@ -99,7 +115,7 @@ func (s seen) find(id ID) (index uint64, ok bool) {
 		if part == nil {
 			continue
 		}
-		if b, ok := part.Get(id[:]); ok && b.serial+maxSeen > s.count {
+		if b, ok := part.Get(id.path()); ok && b.serial+maxSeen > s.count {
 			return b.index, true
 		}
 	}
@@ -120,9 +136,9 @@ func (s seen) inOrder() []remembered {
 			continue
 		}
 		it := part.Root().Iterator()
-		for id, b, ok := it.Next(); ok; id, b, ok = it.Next() {
+		for path, b, ok := it.Next(); ok; path, b, ok = it.Next() {
 			if back := s.count - b.serial; back < uint64(len(ids)) {
-				ids[uint64(len(ids))-1-back] = remembered{ID(id), b.index}
+				ids[uint64(len(ids))-1-back] = remembered{idOf(path), b.index}
 			}
 		}
 	}
@@ -138,6 +154,6 @@ func (s seen) with(id ID, index uint64) seen {
 		s.newer, s.older = nil, s.newer
 	}
 	s.count++
-	s.newer, _, _ = rooted(s.newer).Insert(id[:], seenBatch{index, s.count})
+	s.newer, _, _ = rooted(s.newer).Insert(id.path(), seenBatch{index, s.count})
 	return s
 }

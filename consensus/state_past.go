@@ -1,7 +1,6 @@
 package consensus
 
 import (
-	"encoding/binary"
 	"iter"
 
 	iradix "github.com/hashicorp/go-immutable-radix/v2"
@@ -127,7 +126,7 @@ func (t *pastTxn) delete(path []byte, old Entry, deletion Revision) {
 
 func (t *pastTxn) get(path []byte) []pastRevision {
 	if t.revisions == nil {
-		return t.past.of(path)
+		return t.of(path)
 	}
 	revisions, _ := t.revisions.Get(path)
 	return revisions
@@ -185,7 +184,7 @@ func (t *pastTxn) commit(now *iradix.Tree[Entry], l Limits) past {
 			break
 		}
 		t.order.Delete(first)
-		until, path := binary.BigEndian.Uint64(first), first[8:]
+		until, path := orderOf(first)
 		revisions := t.get(path)
 		n := 0
 		for n < len(revisions) && revisions[n].until <= until {
@@ -196,8 +195,19 @@ func (t *pastTxn) commit(now *iradix.Tree[Entry], l Limits) past {
 	return past{t.revisions.CommitOnly(), t.order.CommitOnly(), t.bytes}
 }
 
+// orderKey puts the until first, in half bytes: a node of the tree then has at
+// most 16 edges to copy, not 256.
 func orderKey(until uint64, path []byte) []byte {
-	k := make([]byte, 8, 8+len(path))
-	binary.BigEndian.PutUint64(k, until)
+	k := make([]byte, 0, 16+len(path))
+	for shift := 60; shift >= 0; shift -= 4 {
+		k = append(k, byte(until>>shift&0xf))
+	}
 	return append(k, path...)
+}
+
+func orderOf(key []byte) (until uint64, path []byte) {
+	for _, half := range key[:16] {
+		until = until<<4 | uint64(half)
+	}
+	return until, key[16:]
 }

@@ -26,8 +26,8 @@ var (
 	ErrStale = errors.New("the content has changed since it was checked")
 )
 
-// ErrIndex: a batch came to a view that already has its index. It is no
-// refusal but a fault of whoever numbers the batches.
+// ErrIndex says that a batch came to a view that already has its index. It is
+// no refusal but a fault of whoever numbers the batches.
 var ErrIndex = errors.New("index out of order")
 
 // Errors of a replicated store that cannot take a batch.

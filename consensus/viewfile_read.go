@@ -196,7 +196,8 @@ func (b *blockReader) entries(v *View, n uint64, l Limits) error {
 	var e Entry
 	var path []byte
 	for range n {
-		before, err := path, error(nil)
+		before := path
+		var err error
 		if e, path, err = b.entry(5, e, before, v, l); err != nil {
 			return err
 		}
@@ -227,7 +228,8 @@ func (b *blockReader) revisions(v *View, n uint64, l Limits) error {
 	var path []byte
 	var revisions []pastRevision // of that path
 	for range n {
-		before, err := path, error(nil)
+		before := path
+		var err error
 		if e, path, err = b.entry(6, e, before, v, l); err != nil {
 			return err
 		}
