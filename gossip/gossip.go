@@ -18,8 +18,15 @@ package gossip
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/hashicorp/memberlist"
 )
 
 // Errors of Open and of the setters, wrapped with the offending value.
@@ -28,7 +35,7 @@ var (
 	ErrTooLarge = errors.New("too large")
 	// ErrConfig: the configuration cannot be used.
 	ErrConfig = errors.New("bad gossip configuration")
-	// ErrClosed: the room has been closed.
+	// ErrClosed: Close has been called.
 	ErrClosed = errors.New("gossip is closed")
 )
 
@@ -58,19 +65,20 @@ type Config struct {
 	// while the conflict lasts. May be nil.
 	Conflict func(other Member)
 
-	timing timing
-	reach  func(addr string) bool // tests cut links with it: false, and nothing is sent there
+	timing *timing                // nil: the defaults; tests are in a hurry
+	reach  func(addr string) bool // nil: all; tests cut links with it
 }
 
 // Meta is what everybody knows of a node, in at most 512 bytes when encoded:
 // texts without control characters.
 type Meta struct {
-	Name     string // what people call it
-	Cluster  string // address of its cluster port
-	HTTP     string // address of health and metrics
-	Version  string // of the program
-	Zone     string // what fails together with it
-	Instance string // random, new with each start of the process
+	Name    string // what people call it
+	Cluster string // address of its cluster port
+	HTTP    string // address of health and metrics
+	Version string // of the program
+	Zone    string // what fails together with it
+	// Instance is random, new with each start of the process; "": one is made.
+	Instance string
 }
 
 // State is how a member is doing.
@@ -97,45 +105,191 @@ type Member struct {
 
 // Gossip is a node's part in the gossip. All methods may be called from
 // anywhere; after Close they do nothing or return ErrClosed.
-type Gossip struct{}
+type Gossip struct {
+	id       string
+	addr     string
+	opened   time.Time
+	log      *slog.Logger
+	conflict func(Member)
+	timing   timing
 
-type timing struct{}
+	book      *book
+	list      *memberlist.Memberlist
+	transport *transport
+	keyring   *memberlist.Keyring
+	meta      atomic.Pointer[[]byte] // encoded, within its bound
+	queue     *memberlist.TransmitLimitedQueue
+	doubts    chan doubt
+	dirty     chan struct{} // holds one when this node's record has changed
+	large     *large
+	heal      *healer
+
+	setting sync.Mutex // one change of meta data, keys or state at a time
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	mu     sync.Mutex // of closed and wg.Add
+	closed bool
+	wg     sync.WaitGroup
+}
 
 // Open listens and makes the node known to whoever asks.
-func Open(c Config) (*Gossip, error) { return nil, ErrConfig }
+func Open(c Config) (*Gossip, error) {
+	s, err := c.check()
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	g := &Gossip{
+		id: c.ID, opened: now, log: s.log, conflict: c.Conflict, timing: s.timing, keyring: s.keyring,
+		doubts: make(chan doubt, 16), dirty: make(chan struct{}, 1), large: newLarge(),
+	}
+	g.meta.Store(&s.meta)
+	logger := newMemberlistLog(s.log)
+	if g.transport, err = listen(s.bind, logger, c.reach); err != nil {
+		return nil, err
+	}
+	conf := s.memberlist(c, logger, g)
+	ip, port, err := g.transport.FinalAdvertiseAddr(conf.AdvertiseAddr, conf.AdvertisePort)
+	if err != nil {
+		g.transport.end()
+		return nil, fmt.Errorf("%w: advertised address: %w", ErrConfig, err)
+	}
+	g.addr = net.JoinHostPort(ip.String(), strconv.Itoa(port))
+	g.book = newBook(Member{ID: c.ID, Addr: g.addr, Meta: c.Meta, State: Alive, Since: now},
+		// A node that comes back is newer than it was, as far as its clock is right.
+		record{ID: c.ID, Instance: c.Meta.Instance, Version: uint64(max(0, now.UnixMicro()))})
+	g.queue = &memberlist.TransmitLimitedQueue{
+		NumNodes: func() int { return int(g.book.alive.Load()) }, RetransmitMult: conf.RetransmitMult,
+	}
+	g.heal = newHealer(g)
+	conf.Delegate, conf.Events, conf.Conflict = &delegate{g}, &eventDelegate{g.book}, &conflictDelegate{g}
+	conf.Alive, conf.Merge = &gate{g.book}, &gate{g.book}
+	g.ctx, g.cancel = context.WithCancel(context.Background())
+	if g.list, err = memberlist.Create(conf); err != nil {
+		g.cancel()
+		g.transport.end()
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	for _, run := range []func(){g.follow, g.spread, g.heal.run} {
+		g.wg.Go(run)
+	}
+	return g, nil
+}
+
+// start runs f as a part of this node, unless that is closed.
+func (g *Gossip) start(f func()) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return false
+	}
+	g.wg.Go(f)
+	return true
+}
 
 // Join asks the nodes at addrs (host:port) to take this one in, and remembers
-// them as seeds to find the others again after a partition. It returns how
-// many answered; the error tells why others did not, and is nil when all did.
+// them as seeds, the latest 64, to find the others again after a partition. It
+// returns how many answered; the error tells why when none did, and nobody
+// asked is no error. When ctx ends it returns with what is known then.
 func (g *Gossip) Join(ctx context.Context, addrs []string) (reached int, err error) {
-	return 0, ErrClosed
+	g.heal.remember(addrs)
+	return g.join(ctx, addrs)
 }
 
 // Members lists this node and the others, by ID. The dead and those who left
 // are among them for 72 h, the latest 1024.
-func (g *Gossip) Members() []Member { return nil }
+func (g *Gossip) Members() []Member { return g.book.list() }
 
 // Changed returns a channel that is closed when Members has something new.
-func (g *Gossip) Changed() <-chan struct{} { return nil }
+func (g *Gossip) Changed() <-chan struct{} { return g.book.watch() }
 
 // SetMeta replaces what everybody knows of this node.
-func (g *Gossip) SetMeta(m Meta) error { return ErrClosed }
+func (g *Gossip) SetMeta(m Meta) error {
+	g.setting.Lock()
+	defer g.setting.Unlock()
+	if g.ctx.Err() != nil {
+		return ErrClosed
+	}
+	if self, _ := g.book.own(); m.Instance == "" {
+		m.Instance = self.Instance
+	}
+	b, err := encodeMeta(m)
+	if err != nil {
+		return err
+	}
+	g.meta.Store(&b)
+	// The news is queued at once. An error only says that it has not gone out
+	// within the time given here.
+	_ = g.list.UpdateNode(time.Millisecond)
+	return nil
+}
 
 // SetFacts replaces this node's blob, at most 4 KiB. It is spread at most once
-// a second; of several in between the last one is.
-func (g *Gossip) SetFacts(facts []byte) error { return ErrClosed }
+// a second; of several in between the last one is. Blobs beyond about 1 KiB do
+// not fit into packets and take streams, so they are slower.
+func (g *Gossip) SetFacts(facts []byte) error {
+	if len(facts) > maxFacts {
+		return fmt.Errorf("%w: facts of %d bytes, the limit is %d", ErrTooLarge, len(facts), maxFacts)
+	}
+	if g.ctx.Err() != nil {
+		return ErrClosed
+	}
+	if g.book.say(facts, false) {
+		g.changedOwn()
+	}
+	return nil
+}
 
 // SetKeys replaces the keys, while traffic runs. To change keys without
 // losing anybody, add the new one last everywhere, then make it the first
 // everywhere, then drop the old one.
-func (g *Gossip) SetKeys(keys [][]byte) error { return ErrClosed }
+func (g *Gossip) SetKeys(keys [][]byte) error {
+	g.setting.Lock()
+	defer g.setting.Unlock()
+	if err := checkKeys(keys); err != nil {
+		return err
+	}
+	return replaceKeys(g.keyring, keys)
+}
 
 // Addr is the ip:port at which others reach this node.
-func (g *Gossip) Addr() string { return "" }
+func (g *Gossip) Addr() string { return g.addr }
 
 // Leave says goodbye, so that the others see the node as left rather than
-// dead. Close must follow.
-func (g *Gossip) Leave(ctx context.Context) error { return ErrClosed }
+// dead. It waits until that went out or ctx ends. Close must follow.
+func (g *Gossip) Leave(ctx context.Context) error {
+	g.setting.Lock()
+	defer g.setting.Unlock()
+	if g.ctx.Err() != nil {
+		return ErrClosed
+	}
+	g.book.say(nil, true)
+	_, said := g.book.own()
+	g.pass(said)
+	wait := g.timing.leave
+	if deadline, ok := ctx.Deadline(); ok {
+		wait = min(wait, max(time.Until(deadline), time.Millisecond))
+	}
+	if err := g.list.Leave(wait); err != nil {
+		return fmt.Errorf("say goodbye: %w", err)
+	}
+	return nil
+}
 
-// Close ends everything.
-func (g *Gossip) Close() error { return nil }
+// Close ends everything: sockets, goroutines, whatever waits for the network.
+func (g *Gossip) Close() error {
+	g.mu.Lock()
+	closed := g.closed
+	g.closed = true
+	g.mu.Unlock()
+	if closed {
+		return nil
+	}
+	g.cancel()
+	g.setting.Lock() // nobody leaves while memberlist shuts down: it would panic
+	err := g.list.Shutdown()
+	g.setting.Unlock()
+	g.wg.Wait()
+	return err
+}

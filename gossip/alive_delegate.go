@@ -1,0 +1,55 @@
+package gossip
+
+import (
+	"errors"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/hashicorp/memberlist"
+)
+
+var (
+	_ memberlist.AliveDelegate = (*gate)(nil)
+	_ memberlist.MergeDelegate = (*gate)(nil)
+)
+
+var errFull = errors.New("too many members")
+
+// gate refuses members that are malformed or one too many. Those of other
+// clusters do not come so far: their packets have another label.
+type gate struct{ book *book }
+
+// NotifyAlive is asked before a node is taken for alive, under memberlist's lock.
+func (g *gate) NotifyAlive(n *memberlist.Node) error {
+	if err := check(n); err != nil {
+		return err
+	}
+	if !g.book.welcome(n.Name) {
+		return fmt.Errorf("%w: the limit is %d", errFull, maxMembers)
+	}
+	return nil
+}
+
+// NotifyMerge is asked before another node's view is merged, when one of the
+// two joins the other.
+func (g *gate) NotifyMerge(nodes []*memberlist.Node) error {
+	for _, n := range nodes {
+		if err := check(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func check(n *memberlist.Node) error {
+	if n.Name == "" || len(n.Name) > maxID || !utf8.ValidString(n.Name) {
+		return fmt.Errorf("%w: node ID %.40q", errMalformed, n.Name)
+	}
+	if (len(n.Addr) != 4 && len(n.Addr) != 16) || n.Port == 0 {
+		return fmt.Errorf("%w: address of node %s", errMalformed, n.Name)
+	}
+	if _, err := decodeMeta(n.Meta); err != nil {
+		return fmt.Errorf("node %s: %w", n.Name, err)
+	}
+	return nil
+}

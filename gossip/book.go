@@ -1,0 +1,213 @@
+package gossip
+
+import (
+	"bytes"
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// maxMembers bounds the nodes that are known, dead or alive.
+	maxMembers = 4096
+	// maxDead bounds the dead that are remembered, rememberDead for how long.
+	maxDead      = 1024
+	rememberDead = 72 * time.Hour
+)
+
+// book is what is known of the members. Its lock is taken inside memberlist's
+// callbacks, which hold memberlist's locks: nothing of memberlist may be
+// called while it is held.
+type book struct {
+	self string
+
+	mu      sync.Mutex
+	entries map[string]*entry
+	changed chan struct{} // closed by the next change, then replaced
+	alive   atomic.Int64  // members that are, this node included
+}
+
+// entry is one member.
+type entry struct {
+	Member
+	said record // the newest that it said; Facts nil while it is not alive
+}
+
+// show brings what others see in line with what is known.
+func (e *entry) show() {
+	e.Facts = nil
+	if e.State == Alive && e.said.Instance == e.Instance && !e.said.Left {
+		e.Facts = e.said.Facts
+	}
+}
+
+func newBook(self Member, said record) *book {
+	b := &book{self: self.ID, entries: map[string]*entry{}, changed: make(chan struct{})}
+	b.entries[self.ID] = &entry{Member: self, said: said}
+	b.alive.Store(1)
+	return b
+}
+
+// notify tells those who wait. The caller holds the lock.
+func (b *book) notify() {
+	alive := 0
+	for _, e := range b.entries {
+		if e.State == Alive {
+			alive++
+		}
+	}
+	b.alive.Store(int64(alive))
+	close(b.changed)
+	b.changed = make(chan struct{})
+}
+
+func (b *book) watch() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.changed
+}
+
+func (b *book) list() []Member {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.forget(time.Now())
+	members := make([]Member, 0, len(b.entries))
+	for _, e := range b.entries {
+		members = append(members, e.Member)
+	}
+	slices.SortFunc(members, func(x, y Member) int { return cmp.Compare(x.ID, y.ID) })
+	return members
+}
+
+// welcome says whether there is room for a node.
+func (b *book) welcome(id string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.entries[id] != nil || len(b.entries) < maxMembers
+}
+
+// met notes that a node is alive.
+func (b *book) met(id, addr string, meta Meta) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e := b.entries[id]
+	if e == nil {
+		e = &entry{Member: Member{ID: id}}
+		b.entries[id] = e
+	}
+	if e.State != Alive {
+		e.State, e.Since = Alive, time.Now()
+	}
+	e.Addr, e.Meta = addr, meta
+	e.show()
+	b.notify()
+}
+
+// lost notes that a node is not alive any more.
+func (b *book) lost(id string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e := b.entries[id]
+	if e == nil || e.State != Alive {
+		return
+	}
+	e.State, e.Since = Dead, time.Now()
+	if e.said.Left && e.said.Instance == e.Instance {
+		e.State = Left
+	}
+	e.said.Facts = nil
+	e.show()
+	b.forget(e.Since)
+	b.notify()
+}
+
+// forget drops the dead that are beyond the bounds. The caller holds the lock.
+func (b *book) forget(now time.Time) {
+	var dead []*entry
+	for _, e := range b.entries {
+		if e.State != Alive && e.ID != b.self {
+			dead = append(dead, e)
+		}
+	}
+	slices.SortFunc(dead, func(x, y *entry) int { return y.Since.Compare(x.Since) })
+	for i, e := range dead {
+		if i >= maxDead || now.Sub(e.Since) > rememberDead {
+			delete(b.entries, e.ID)
+		}
+	}
+}
+
+// hear takes what a node is said to have said, and returns it where it is to
+// be passed on. Of this node itself it can only be from an earlier process,
+// and then this node says something newer.
+func (b *book) hear(r record) (on record, news bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e := b.entries[r.ID]
+	if e == nil || r.Version <= e.said.Version {
+		return record{}, false
+	}
+	if r.ID == b.self {
+		e.said.Version = r.Version + 1
+		return e.said, true
+	}
+	r.Facts = bytes.Clone(r.Facts)
+	e.said = r
+	if e.State == Dead && r.Left && r.Instance == e.Instance {
+		e.State = Left
+	}
+	if e.State != Alive {
+		e.said.Facts = nil
+	}
+	e.show()
+	b.notify()
+	return r, true
+}
+
+// say changes what this node says of itself; false where that is nothing new.
+func (b *book) say(facts []byte, left bool) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e := b.entries[b.self]
+	if bytes.Equal(e.said.Facts, facts) && e.said.Left == left {
+		return false
+	}
+	e.said.Facts, e.said.Left = bytes.Clone(facts), left
+	e.said.Version++
+	e.show()
+	b.notify()
+	return true
+}
+
+// own is this node's entry and record.
+func (b *book) own() (Member, record) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e := b.entries[b.self]
+	return e.Member, e.said
+}
+
+// said is what the nodes said, this one first, of those who have said
+// anything, up to about limit bytes of facts. Which are left out is up to
+// chance, so that all get through in time.
+func (b *book) said(limit int) []record {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	records := []record{b.entries[b.self].said}
+	size := 0
+	for id := range maps.Keys(b.entries) {
+		e := b.entries[id]
+		if id == b.self || e.said.Version == 0 {
+			continue
+		}
+		size += len(e.said.Facts) + len(id) + len(e.said.Instance) + 16
+		if size > limit {
+			break
+		}
+		records = append(records, e.said)
+	}
+	return records
+}

@@ -1,0 +1,104 @@
+package gossip
+
+import (
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+var _ memberlist.ConflictDelegate = (*conflictDelegate)(nil)
+
+// conflictDelegate hears of two addresses for one ID. That is not yet two
+// processes: a node that came back at another address hears the echo of its
+// former self. So whoever hears it of its own ID asks at the other address who
+// is there. An echo does not answer; this node itself, reached by another
+// way, answers with the same instance; only another process answers with
+// another instance. The question tells it of the conflict as well.
+type conflictDelegate struct{ g *Gossip }
+
+// NotifyConflict is called under memberlist's lock.
+func (d *conflictDelegate) NotifyConflict(existing, other *memberlist.Node) {
+	if existing.Name == d.g.id {
+		d.g.doubt(doubt{ask: other.Address()})
+	}
+}
+
+// doubt is a hint that another process uses this node's ID.
+type doubt struct {
+	ask    string // gossip address to ask at; "": the claim is what was heard
+	claim  claim
+	answer bool // it was a question
+}
+
+const (
+	askEvery     = 2 * time.Second // at one address
+	warnEvery    = time.Minute     // of one other process
+	maxConflicts = 16              // addresses and processes that are remembered
+)
+
+// doubt hands a hint to the goroutine that follows it; one too many is
+// dropped, and comes again with the next packet.
+func (g *Gossip) doubt(d doubt) {
+	select {
+	case g.doubts <- d:
+	default:
+	}
+}
+
+// follow follows hints until the end.
+func (g *Gossip) follow() {
+	asked, warned := pause{every: askEvery}, pause{every: warnEvery}
+	for {
+		var d doubt
+		select {
+		case d = <-g.doubts:
+		case <-g.ctx.Done():
+			return
+		}
+		self, _ := g.book.own()
+		mine := claim{ID: g.id, Addr: g.addr, Age: time.Since(g.opened), Meta: self.Meta}
+		c := d.claim
+		switch {
+		case d.ask != "":
+			if asked.over(d.ask) {
+				g.send(d.ask, encodeClaim(formatWho, mine))
+			}
+		case c.ID != g.id || c.Meta.Instance == self.Instance:
+		default:
+			if d.answer && asked.over(c.Addr) {
+				g.send(c.Addr, encodeClaim(formatIAm, mine))
+			}
+			if warned.over(c.Meta.Instance) {
+				g.log.Error("another process uses this node's ID: was its data folder copied?", "gossip", c.Addr, "cluster", c.Meta.Cluster)
+				if g.conflict != nil {
+					g.conflict(Member{ID: c.ID, Addr: c.Addr, Meta: c.Meta, State: Alive, Since: time.Now().Add(-c.Age)})
+				}
+			}
+		}
+	}
+}
+
+// send sends one packet; it may be lost.
+func (g *Gossip) send(addr string, b []byte) {
+	if err := g.list.SendToAddress(memberlist.Address{Addr: addr}, b); err != nil {
+		g.log.Debug("gossip: a packet cannot be sent", "to", addr, "error", err)
+	}
+}
+
+// pause keeps things from being done too often, each by its key.
+type pause struct {
+	every time.Duration
+	last  map[string]time.Time
+}
+
+func (p *pause) over(key string) bool {
+	now := time.Now()
+	if last, ok := p.last[key]; ok && now.Sub(last) < p.every {
+		return false
+	}
+	if p.last == nil || len(p.last) >= maxConflicts {
+		p.last = map[string]time.Time{}
+	}
+	p.last[key] = now
+	return true
+}

@@ -1,0 +1,54 @@
+package gossip
+
+import "github.com/hashicorp/memberlist"
+
+var _ memberlist.Delegate = (*delegate)(nil)
+
+// delegate carries facts: one record in a packet, or several in a stream, and
+// all of them with each push/pull.
+type delegate struct{ g *Gossip }
+
+// NodeMeta is asked for when this node makes itself known. It is checked
+// before it is stored, so it is never beyond the limit.
+func (d *delegate) NodeMeta(int) []byte { return *d.g.meta.Load() }
+
+// NotifyMsg takes a message; memberlist uses the bytes again afterwards.
+func (d *delegate) NotifyMsg(b []byte) {
+	if len(b) == 0 {
+		return
+	}
+	switch b[0] {
+	case formatRecords:
+		d.take(b)
+	case formatWho, formatIAm:
+		c, err := decodeClaim(b)
+		if err != nil {
+			d.g.log.Debug("gossip: a claim is not understood", "error", err)
+			return
+		}
+		d.g.doubt(doubt{claim: c, answer: b[0] == formatWho})
+	}
+}
+
+// take takes records, and passes on those that are new.
+func (d *delegate) take(b []byte) {
+	err := decodeRecords(b, func(r record) {
+		if on, news := d.g.book.hear(r); news {
+			d.g.pass(on)
+		}
+	})
+	if err != nil {
+		d.g.log.Debug("gossip: facts are not understood", "error", err)
+	}
+}
+
+// GetBroadcasts fills the rest of a packet.
+func (d *delegate) GetBroadcasts(overhead, limit int) [][]byte {
+	return d.g.queue.GetBroadcasts(overhead, limit)
+}
+
+// LocalState is this node's part of a push/pull.
+func (d *delegate) LocalState(bool) []byte { return encodeRecords(d.g.book.said(maxState)...) }
+
+// MergeRemoteState is the other's part.
+func (d *delegate) MergeRemoteState(b []byte, _ bool) { d.take(b) }

@@ -1,0 +1,300 @@
+package gossip
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestMembersSeeEachOther(t *testing.T) {
+	t.Parallel()
+	all := group(t, "a", "b", "c")
+	for _, n := range all {
+		var ids []string
+		for _, m := range n.Members() {
+			ids = append(ids, m.ID)
+			if m.Name != "name of "+m.ID || m.Since.IsZero() || m.Addr == "" {
+				t.Errorf("%s sees %+v", n.id, m)
+			}
+		}
+		if !reflect.DeepEqual(ids, []string{"a", "b", "c"}) {
+			t.Errorf("%s sees %v", n.id, ids)
+		}
+	}
+	changed := all[2].Changed()
+	meta := all[0].config.Meta
+	meta.Zone = "z"
+	if err := all[0].SetMeta(meta); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-changed:
+	case <-time.After(10 * time.Second):
+		t.Fatal("a change of meta data is not told")
+	}
+	wait(t, "the zone is seen", func() bool { return all[2].see("a").Zone == "z" })
+}
+
+func TestFactsSpread(t *testing.T) {
+	t.Parallel()
+	all := group(t, "a", "b", "c", "d")
+	for _, size := range []int{1, 900, maxFacts} {
+		for i, n := range all {
+			if err := n.SetFacts(bytes.Repeat([]byte{byte('a' + i)}, size)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, n := range all {
+			for i, o := range all {
+				want := bytes.Repeat([]byte{byte('a' + i)}, size)
+				wait(t, fmt.Sprintf("%s has the %d bytes of %s", n.id, size, o.id), func() bool { return bytes.Equal(n.see(o.id).Facts, want) })
+			}
+		}
+	}
+	if err := all[0].SetFacts(make([]byte, maxFacts+1)); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("facts beyond the bound: %v", err)
+	}
+	// One who comes later gets them with the first exchange.
+	late := open(t, "late")
+	late.mustJoin(t, all[3])
+	wait(t, "the late one has the facts", func() bool { return len(late.see("b").Facts) == maxFacts })
+}
+
+// A node that restarts with a clock that was set back is heard all the same.
+func TestFactsOfARestartedNodeAreNewer(t *testing.T) {
+	t.Parallel()
+	all := group(t, "a", "b")
+	b := all[1]
+	b.book.mu.Lock()
+	b.book.entries["b"].said.Version = 1 << 60
+	b.book.mu.Unlock()
+	if err := b.SetFacts([]byte("before")); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, "a has the facts", func() bool { return string(all[0].see("b").Facts) == "before" })
+	b.Close()
+	again := open(t, "b", bindTo(b.Addr()))
+	if err := again.SetFacts([]byte("after")); err != nil {
+		t.Fatal(err)
+	}
+	again.mustJoin(t, all[0])
+	wait(t, "a has the new facts", func() bool { return string(all[0].see("b").Facts) == "after" })
+}
+
+func TestDeadAndLeft(t *testing.T) {
+	t.Parallel()
+	all := group(t, "a", "b", "c")
+	if err := all[1].SetFacts([]byte("load")); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, "a has the facts", func() bool { return string(all[0].see("b").Facts) == "load" })
+	if err := all[2].Leave(soon(t)); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range all[:2] {
+		wait(t, n.id+" sees that c left", n.sees("c", Left))
+	}
+	all[2].Close()
+	before := time.Now()
+	all[1].Close()
+	wait(t, "a sees that b is dead", all[0].sees("b", Dead))
+	if m := all[0].see("b"); m.Facts != nil || m.Since.Before(before) {
+		t.Errorf("of the dead: %+v", m)
+	}
+	for name, err := range map[string]error{
+		"SetFacts": all[1].SetFacts(nil), "SetMeta": all[1].SetMeta(Meta{}), "Leave": all[1].Leave(soon(t)), "Close": all[1].Close(),
+	} {
+		if (name == "Close") != (err == nil) || err != nil && !errors.Is(err, ErrClosed) {
+			t.Errorf("%s after the end: %v", name, err)
+		}
+	}
+}
+
+func TestRestartAtAnotherAddressIsFollowed(t *testing.T) {
+	t.Parallel()
+	all := group(t, "a", "b", "c")
+	all[2].Close()
+	told := make(chan Member, 1)
+	again := open(t, "c", bindTo("127.0.0.9:0"), func(c *Config) { c.Conflict = func(m Member) { told <- m } })
+	again.mustJoin(t, all[0])
+	for _, n := range all[:2] {
+		wait(t, n.id+" sees c at its new address", func() bool {
+			m := n.see("c")
+			return m.State == Alive && m.Addr == again.Addr()
+		})
+	}
+	select {
+	case m := <-told:
+		t.Errorf("the echo of its former self is taken for a copy: %+v", m)
+	default:
+	}
+}
+
+func TestCopiedDataFolderIsNoticed(t *testing.T) {
+	t.Parallel()
+	told := make(chan Member, 4)
+	original := open(t, "a", func(c *Config) { c.Conflict = func(m Member) { told <- m } })
+	other := open(t, "b")
+	other.mustJoin(t, original)
+	heard := make(chan Member, 4)
+	copied := open(t, "a", bindTo("127.0.0.2:0"), func(c *Config) { c.Conflict = func(m Member) { heard <- m } })
+	copied.mustJoin(t, other) // not the original: it must hear of it all the same
+	for who, c := range map[string]chan Member{"the original": told, "the copy": heard} {
+		select {
+		case m := <-c:
+			younger := m.Since.After(original.opened.Add(-time.Millisecond))
+			if m.ID != "a" || (who == "the original") != (m.Addr == copied.Addr()) || who == "the original" && !younger {
+				t.Errorf("%s is told of %+v", who, m)
+			}
+		case <-time.After(10 * time.Second):
+			t.Errorf("%s is not told", who)
+		}
+	}
+}
+
+func TestClustersNeverBlend(t *testing.T) {
+	t.Parallel()
+	ours := open(t, "a", keyed(key(1)))
+	for what, stranger := range map[string]*node{
+		"label": open(t, "b", keyed(key(1)), label("other")), "key": open(t, "b", keyed(key(2))), "no key": open(t, "b"),
+	} {
+		if n, err := stranger.Join(t.Context(), []string{ours.Addr()}); n != 0 || err == nil {
+			t.Errorf("another %s: joined, %v", what, err)
+		}
+		if n, err := ours.Join(t.Context(), []string{stranger.Addr()}); n != 0 || err == nil {
+			t.Errorf("towards another %s: joined, %v", what, err)
+		}
+		if len(ours.Members()) != 1 || len(stranger.Members()) != 1 {
+			t.Errorf("another %s: %v and %v", what, ours.Members(), stranger.Members())
+		}
+	}
+}
+
+func TestKeysRotateWhileTrafficRuns(t *testing.T) {
+	t.Parallel()
+	nodes := []*node{open(t, "a", keyed(key(1))), open(t, "b", keyed(key(1))), open(t, "c", keyed(key(1)))}
+	nodes[1].mustJoin(t, nodes[0])
+	nodes[2].mustJoin(t, nodes[0])
+	count := 0
+	for _, keys := range [][][]byte{{key(1), key(2)}, {key(2), key(1)}, {key(2)}, {key(2), key(3), key(4)}, {key(4), key(2)}, {key(4)}} {
+		for _, n := range nodes {
+			if err := n.SetKeys(keys); err != nil {
+				t.Fatal(err)
+			}
+			count++
+			text := fmt.Sprint(count)
+			if err := n.SetFacts([]byte(text)); err != nil {
+				t.Fatal(err)
+			}
+			for _, o := range nodes {
+				wait(t, o.id+" hears "+n.id+" while keys change", func() bool { return string(o.see(n.id).Facts) == text })
+			}
+		}
+	}
+	if got := nodes[0].keyring.GetKeys(); len(got) != 1 || !bytes.Equal(got[0], key(4)) {
+		t.Errorf("%d keys are left", len(got))
+	}
+	late := open(t, "late", keyed(key(1)))
+	if n, _ := late.Join(t.Context(), []string{nodes[0].Addr()}); n != 0 {
+		t.Error("a key that was dropped still opens")
+	}
+	if err := nodes[0].SetKeys([][]byte{[]byte("short")}); !errors.Is(err, ErrConfig) {
+		t.Errorf("a key of 5 bytes: %v", err)
+	}
+}
+
+func TestPartitionHeals(t *testing.T) {
+	t.Parallel()
+	all := group(t, "a", "b", "c", "d")
+	left, right := all[:2], all[2:]
+	turn := func(cut bool) {
+		for _, l := range left {
+			for _, r := range right {
+				l.cut.turn(r.Addr(), cut)
+				r.cut.turn(l.Addr(), cut)
+			}
+		}
+	}
+	turn(true)
+	for _, l := range left {
+		for _, r := range right {
+			wait(t, l.id+" loses "+r.id, l.sees(r.id, Dead))
+			wait(t, r.id+" loses "+l.id, r.sees(l.id, Dead))
+		}
+	}
+	// Until memberlist itself has forgotten them.
+	wait(t, "memberlist forgets the dead", func() bool { return all[0].list.NumMembers() == 2 && forgotten(all[0], "c") })
+	turn(false)
+	for _, n := range all {
+		for _, o := range all {
+			wait(t, n.id+" finds "+o.id+" again", n.sees(o.id, Alive))
+		}
+	}
+}
+
+// forgotten says whether memberlist no longer tries to reach a node by itself.
+func forgotten(n *node, id string) bool {
+	return n.see(id).State == Dead && time.Since(n.see(id).Since) > 2*hurry.reclaim
+}
+
+func TestFlappingNode(t *testing.T) {
+	t.Parallel()
+	all := group(t, "a", "b")
+	addr := ""
+	for i := range 12 {
+		n := open(t, "flap", bindTo(addr), func(c *Config) {
+			if addr == "" {
+				c.Bind = "127.0.0.7:0"
+			}
+		})
+		addr = n.Addr()
+		n.mustJoin(t, all[i%2])
+		n.Close()
+	}
+	if n := len(all[0].Members()); n != 3 {
+		t.Errorf("%d members", n)
+	}
+	stays := open(t, "flap", bindTo(addr))
+	stays.mustJoin(t, all[0])
+	for _, n := range all {
+		wait(t, "it is seen when it stays", func() bool {
+			m := n.see("flap")
+			return m.State == Alive && m.Instance == stays.config.Meta.Instance
+		})
+	}
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	good := Config{ID: "a", Bind: "127.0.0.1:0", Label: "c"}
+	for what, change := range map[string]func(*Config){
+		"no ID": func(c *Config) { c.ID = "" }, "no label": func(c *Config) { c.Label = "" },
+		"bind": func(c *Config) { c.Bind = "localhost:1" }, "advertise": func(c *Config) { c.Advertise = "0.0.0.0:1" },
+		"key": func(c *Config) { c.Keys = [][]byte{{1}} }, "meta": func(c *Config) { c.Meta.Name = "a\nb" },
+		"foreign address": func(c *Config) { c.Bind = "192.0.2.1:0" },
+	} {
+		c := good
+		change(&c)
+		if g, err := Open(c); err == nil {
+			g.Close()
+			t.Errorf("%s: taken", what)
+		} else if what != "foreign address" && !errors.Is(err, ErrConfig) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	long := good
+	long.Meta.Name = strings.Repeat("x", maxMeta)
+	if _, err := Open(long); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("meta data beyond the bound: %v", err)
+	}
+	n := open(t, "a", func(c *Config) { c.Advertise = "127.0.0.1:0" })
+	if err := n.SetMeta(long.Meta); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("SetMeta beyond the bound: %v", err)
+	}
+	if n.Addr() != fmt.Sprintf("127.0.0.1:%d", n.transport.port) {
+		t.Errorf("advertised: %s", n.Addr())
+	}
+}

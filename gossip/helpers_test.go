@@ -1,0 +1,172 @@
+package gossip
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	// memberlist's probes notice its end only when their own time is up.
+	if !within(10*time.Second, func() bool { return goleak.Find() == nil }) && code == 0 {
+		fmt.Fprintln(os.Stderr, goleak.Find())
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// hurry makes in a second what else takes half a minute.
+var hurry = timing{
+	probe: 150 * time.Millisecond, answer: 60 * time.Millisecond,
+	gossip: 30 * time.Millisecond, pushPull: time.Second, reclaim: 700 * time.Millisecond,
+	stream: time.Second, facts: 50 * time.Millisecond, heal: 300 * time.Millisecond, leave: time.Second,
+}
+
+// within polls until ok is true or the time is over.
+func within(limit time.Duration, ok func() bool) bool {
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	for end := time.After(limit); ; {
+		if ok() {
+			return true
+		}
+		select {
+		case <-ticker.C:
+		case <-end:
+			return ok()
+		}
+	}
+}
+
+func wait(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	if !within(15*time.Second, ok) {
+		t.Fatalf("it does not come to be that %s", what)
+	}
+}
+
+// node is one member and what its test needs to know.
+type node struct {
+	*Gossip
+	config Config
+	cut    *cuts
+}
+
+// cuts are the addresses between which nothing passes.
+type cuts struct {
+	mu  sync.Mutex
+	set map[string]bool
+}
+
+func (c *cuts) reach(addr string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.set[addr]
+}
+
+func (c *cuts) turn(addr string, cut bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.set[addr] = cut
+}
+
+var instances atomic.Int64
+
+// open starts a member, of cluster "c" unless change says otherwise.
+func open(t *testing.T, id string, change ...func(*Config)) *node {
+	t.Helper()
+	n := &node{cut: &cuts{set: map[string]bool{}}}
+	fast := hurry
+	n.config = Config{
+		ID: id, Bind: "127.0.0.1:0", Label: "c", timing: &fast, reach: n.cut.reach,
+		Meta: Meta{Name: "name of " + id, Cluster: "10.0.0.1:7001", Instance: fmt.Sprint(instances.Add(1))},
+		Log:  slog.New(slog.NewTextHandler(tee{t}, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	}
+	for _, f := range change {
+		f(&n.config)
+	}
+	g, err := Open(n.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Gossip = g
+	t.Cleanup(func() { n.Close() })
+	return n
+}
+
+// tee writes the log into the test's, as long as that takes any.
+type tee struct{ t *testing.T }
+
+func (w tee) Write(b []byte) (int, error) {
+	if w.t.Context().Err() == nil {
+		w.t.Log(strings.TrimSpace(string(b)))
+	}
+	return len(b), nil
+}
+
+func bindTo(addr string) func(*Config) { return func(c *Config) { c.Bind = addr } }
+
+func label(l string) func(*Config) { return func(c *Config) { c.Label = l } }
+
+func keyed(keys ...[]byte) func(*Config) { return func(c *Config) { c.Keys = keys } }
+
+func timed(f func(*timing)) func(*Config) { return func(c *Config) { f(c.timing) } }
+
+func key(b byte) []byte { return slices.Repeat([]byte{b}, 32) }
+
+func (n *node) mustJoin(t *testing.T, others ...*node) {
+	t.Helper()
+	for _, o := range others {
+		if reached, err := n.Join(t.Context(), []string{o.Addr()}); reached != 1 || err != nil {
+			t.Fatalf("%s joins %s: %d, %v", n.id, o.id, reached, err)
+		}
+	}
+}
+
+func (n *node) see(id string) Member {
+	for _, m := range n.Members() {
+		if m.ID == id {
+			return m
+		}
+	}
+	return Member{}
+}
+
+func (n *node) sees(id string, s State) func() bool {
+	return func() bool { return n.see(id).State == s }
+}
+
+// group starts members that know each other.
+func group(t *testing.T, ids ...string) []*node {
+	t.Helper()
+	var all []*node
+	for i, id := range ids {
+		n := open(t, id, bindTo(fmt.Sprintf("127.0.0.%d:0", i+1)))
+		if i > 0 {
+			n.mustJoin(t, all[0])
+		}
+		all = append(all, n)
+	}
+	for _, n := range all {
+		for _, id := range ids {
+			wait(t, n.id+" sees "+id, n.sees(id, Alive))
+		}
+	}
+	return all
+}
+
+func soon(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
