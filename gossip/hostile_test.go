@@ -1,0 +1,225 @@
+package gossip
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// Garbage in packets and 10 MB streams, with and without the label, cost
+// nothing that lasts, and the members go on.
+func TestGarbageOnThePort(t *testing.T) {
+	t.Parallel()
+	all := group(t, "a", "b")
+	target := all[0].Addr()
+	labelled := append([]byte{244, 1}, 'c')
+	huge := append(bytes.Clone(labelled), 10) // encrypted, and 19 MB announced
+	huge = binary.BigEndian.AppendUint32(huge, 19<<20)
+	random := make([]byte, 64<<10)
+	rng := rand.NewChaCha8([32]byte{1})
+	_, _ = rng.Read(random)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	var wg sync.WaitGroup
+	for _, head := range [][]byte{nil, labelled, huge, {244, 200}, {6, 0xff, 0xff}} {
+		for range 8 {
+			wg.Go(func() {
+				c, err := net.Dial("tcp", target)
+				if err != nil {
+					return
+				}
+				defer c.Close()
+				c.SetDeadline(time.Now().Add(5 * time.Second))
+				c.Write(head)
+				for range 10 << 20 / len(random) {
+					if _, err := c.Write(random); err != nil {
+						return // it has had enough
+					}
+				}
+			})
+		}
+	}
+	udp, err := net.Dial("udp", target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer udp.Close()
+	for i := range 500 {
+		udp.Write(random[i : i+rand.IntN(1400)])
+		udp.Write(append(bytes.Clone(labelled), random[i:i+rand.IntN(1400)]...))
+	}
+	wg.Wait()
+	wait(t, "all is given back", func() bool {
+		all[0].transport.mu.Lock()
+		defer all[0].transport.mu.Unlock()
+		return all[0].transport.unread.Load() == 0 && all[0].transport.count == 0 && len(all[0].transport.from) == 0
+	})
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 32<<20 {
+		t.Errorf("%d MB are kept", grown>>20)
+	}
+	for _, n := range all {
+		if len(n.Members()) != 2 {
+			t.Errorf("%s sees %v", n.id, n.Members())
+		}
+	}
+	if err := all[0].SetFacts([]byte("fine")); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, "b hears a", func() bool { return string(all[1].see("a").Facts) == "fine" })
+}
+
+// A stranger that knows the label cannot make a node keep more than a bound.
+func TestStreamsAreBounded(t *testing.T) {
+	t.Parallel()
+	n := open(t, "a", timed(func(s *timing) { s.stream = time.Minute }))
+	head := append([]byte{244, 1, 'c', 10}, binary.BigEndian.AppendUint32(nil, 19<<20)...)
+	c, err := net.Dial("tcp", n.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	sent, err := io.Copy(c, io.MultiReader(bytes.NewReader(head), io.LimitReader(zeros{}, 19<<20)))
+	if err == nil {
+		// The kernel may have taken the rest before the end came.
+		_, err = c.Read(make([]byte, 1<<10))
+	}
+	if err == nil || errors.Is(err, net.ErrClosed) {
+		t.Errorf("%d bytes are taken: %v", sent, err)
+	}
+	var idle []net.Conn
+	for range 2 * maxStreamsFrom {
+		c, err := net.Dial("tcp", n.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		idle = append(idle, c)
+	}
+	wait(t, "one too many is turned away", func() bool {
+		closed := 0
+		for _, c := range idle {
+			c.SetReadDeadline(time.Now().Add(time.Millisecond))
+			if _, err := c.Read(make([]byte, 1)); err == io.EOF {
+				closed++
+			}
+		}
+		return closed >= maxStreamsFrom
+	})
+	n.transport.mu.Lock()
+	if n.transport.count > maxStreamsFrom {
+		t.Errorf("%d streams of one address", n.transport.count)
+	}
+	n.transport.mu.Unlock()
+	begun := time.Now()
+	n.Close()
+	if took := time.Since(begun); took > 2*time.Second {
+		t.Errorf("with open streams the end took %v", took)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
+
+// Nothing that a dead peer holds up keeps a node from ending.
+func TestCloseIsPrompt(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	n := open(t, "a", timed(func(s *timing) { s.stream = time.Minute }))
+	done := make(chan error, 1)
+	go func() {
+		_, err := n.Join(t.Context(), []string{silent.Addr().String()})
+		done <- err
+	}()
+	wait(t, "the node asks", func() bool {
+		n.transport.mu.Lock()
+		defer n.transport.mu.Unlock()
+		return len(n.transport.open) > 0
+	})
+	begun := time.Now()
+	n.Close()
+	if err := <-done; err == nil {
+		t.Error("joined nobody")
+	}
+	if took := time.Since(begun); took > 2*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// Members that say too much are cut short: names, facts, meta data.
+func TestMembersAreBounded(t *testing.T) {
+	t.Parallel()
+	b := newBook(Member{ID: "self", State: Alive}, record{ID: "self"})
+	g := &gate{b}
+	meta, err := encodeMeta(Meta{Name: "n", Instance: "i"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(id string) *memberlist.Node {
+		return &memberlist.Node{Name: id, Addr: net.IPv4(127, 0, 0, 1).To4(), Port: 1, Meta: meta}
+	}
+	events := &eventDelegate{b}
+	for i := range maxMembers + 10 {
+		if n := at(fmt.Sprintf("n%d", i)); g.NotifyAlive(n) == nil {
+			events.NotifyJoin(n)
+		}
+	}
+	if n := len(b.list()); n != maxMembers {
+		t.Errorf("%d members", n)
+	}
+	if _, news := b.hear(record{ID: "stranger", Version: 1, Facts: []byte("x")}); news {
+		t.Error("facts of a node that is no member are kept")
+	}
+	for i := range maxMembers {
+		events.NotifyLeave(at(fmt.Sprintf("n%d", i)))
+	}
+	if n := len(b.list()); n != maxDead+1 {
+		t.Errorf("%d members after all died", n)
+	}
+	for what, n := range map[string]*memberlist.Node{
+		"no name": at(""), "a long name": at(string(make([]byte, maxID+1))),
+		"no meta data": {Name: "x", Addr: net.IPv4(1, 2, 3, 4).To4(), Port: 1},
+		"no address":   {Name: "x", Port: 1, Meta: meta},
+	} {
+		if g.NotifyAlive(n) == nil || g.NotifyMerge([]*memberlist.Node{n}) == nil {
+			t.Errorf("%s: taken", what)
+		}
+	}
+	b.mu.Lock()
+	for _, e := range b.entries {
+		e.said = record{ID: e.ID, Version: 1, Facts: make([]byte, maxFacts)}
+	}
+	b.mu.Unlock()
+	if n := len(encodeRecords(b.said(maxState)...)); n > maxState+maxFacts+1000 {
+		t.Errorf("a push/pull carries %d bytes", n)
+	}
+}
+
+func TestDeadAreForgottenInTime(t *testing.T) {
+	b := newBook(Member{ID: "self", State: Alive}, record{ID: "self"})
+	b.met("x", "127.0.0.1:1", Meta{})
+	b.lost("x")
+	b.mu.Lock()
+	b.entries["x"].Since = time.Now().Add(-rememberDead - time.Second)
+	b.mu.Unlock()
+	if n := len(b.list()); n != 1 {
+		t.Errorf("%d members", n)
+	}
+}
