@@ -62,11 +62,12 @@ func TestSecretsAreNeverPrinted(t *testing.T) {
 // findSecret looks for 8 bytes of a secret in the spellings of printers.
 func findSecret(s string, secret []byte) string {
 	part := secret[8:16]
+	list := strings.Trim(fmt.Sprintf("%v", part), "[]")
 	spellings := map[string]string{
 		"raw": string(part), "hex": hex.EncodeToString(part),
 		"base64": base64.RawStdEncoding.EncodeToString(secret)[12:20], "base64url": base64.RawURLEncoding.EncodeToString(secret)[12:20],
-		"quoted": strings.Trim(fmt.Sprintf("%q", part), `"`), "list": strings.Trim(fmt.Sprint(part), "[]"),
-		"JSON list": strings.ReplaceAll(strings.Trim(fmt.Sprint(part), "[]"), " ", ","), "Go": strings.TrimSuffix(strings.TrimPrefix(fmt.Sprintf("%#v", part), "[]byte{"), "}"),
+		"quoted": strings.Trim(fmt.Sprintf("%q", part), `"`), "list": list, "JSON list": strings.ReplaceAll(list, " ", ","),
+		"Go":     strings.TrimSuffix(strings.TrimPrefix(fmt.Sprintf("%#v", part), "[]byte{"), "}"),
 		"binary": strings.Trim(fmt.Sprintf("%08b", part), "[]"),
 	}
 	for name, spelling := range spellings {

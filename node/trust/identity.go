@@ -232,7 +232,7 @@ type Incarnation struct {
 	Instance string `json:"instance"`
 }
 
-// ErrCopied: two data folders, or two states of one, claim the same node ID.
+// ErrCopied means that two data folders, or two states of one, claim the same node ID.
 var ErrCopied = errors.New("the data folder is a copy, or was brought back from an older state")
 
 // Incarnation is this process's.

@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// ErrID: an ID is none: 1 to 63 letters, digits, '-' and '_', of which the
-// first and the last is a letter or digit.
+// ErrID means that an ID is none: 1 to 63 letters, digits, '-' and '_', of
+// which the first and the last is a letter or digit; or a name is none.
 var ErrID = errors.New("not an ID")
 
-// maxID and maxName are in bytes.
+// maxID and maxName are in bytes; a longer ID is no part of a host name.
 const (
 	maxID   = 63
 	maxName = 255

@@ -13,8 +13,8 @@ import (
 	"net/url"
 )
 
-// ErrRequest: a request for a certificate is none, or its sender does not hold
-// the key.
+// ErrRequest means that a request for a certificate is none, or that its
+// sender does not hold the key.
 var ErrRequest = errors.New("not a request for a node's certificate")
 
 // maxRequest is in bytes.

@@ -13,7 +13,7 @@ import (
 	"unique"
 )
 
-// ErrToken: the text is no token.
+// ErrToken means that a text is no token.
 var ErrToken = errors.New("not a token")
 
 // Kind says what a token is for.
