@@ -233,7 +233,7 @@ func (c *Cluster) handleAnnounce(ctx context.Context, a *Announcement) (*Announc
 	case a.ID != caller.Node && !a.Relayed, !a.peer().valid():
 		return nil, admin.Errorf(admin.Invalid, "node %.40q announces %.40q", caller.Node, a.ID)
 	}
-	if c.book.announce(a.peer()) {
+	if c.book.announce(a.peer(), a.Last.Instance) {
 		c.pool.Drop(a.ID) // dialled anew, where it is now
 		poke(c.announcing)
 	}

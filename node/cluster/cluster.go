@@ -226,8 +226,12 @@ func (c *Cluster) Members() []Member {
 	servers, _ := c.servers()
 	list := merge(c.ID(), lead, servers, c.cache.recordsIn(c.Store().View()), c.sighted())
 	for i := range list {
-		if list[i].Self {
-			self := &list[i]
+		m := &list[i]
+		if !m.Self && !m.Up() && c.book.lately(m.ID, m.Instance) {
+			m.State = StateUp
+		}
+		if m.Self {
+			self := m
 			self.Cluster, self.HTTP, self.Version, self.Zone = c.Address(), c.cfg.HTTP, c.cfg.Version, c.cfg.Zone
 			self.Instance, self.Facts, self.Since = c.Instance(), facts, c.opened
 			if a := c.GossipAddress(); a != "" {

@@ -117,11 +117,7 @@ func (c *Cluster) Leave(ctx context.Context) error {
 	if err := c.markLeft("it left on " + time.Now().UTC().Format(time.RFC3339)); err != nil {
 		return err
 	}
-	if g := c.gossiping(); g != nil {
-		if err := g.Leave(ctx); err != nil {
-			c.log.Debug("gossip: goodbye", "error", err)
-		}
-	}
+	c.goodbye(ctx)
 	return c.close()
 }
 

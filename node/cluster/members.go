@@ -16,7 +16,7 @@ const (
 // The states of a member, as this node sees it.
 const (
 	StateUp          = "up"
-	StateLeft        = "left"        // it said that it goes for good
+	StateLeft        = "left"        // it said that it goes, to come back or not
 	StateUnreachable = "unreachable" // gossip does not reach it
 )
 

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 )
 
 // Peer is where another node is.
@@ -35,6 +36,7 @@ type book struct {
 
 	mu         sync.Mutex
 	announced  map[string]Peer // by ID; at most maxPeers
+	heardOf    map[string]word // by ID, as announced
 	told       map[string]Peer // by ID: what others said of a node; at most maxPeers
 	remembered map[string]Peer // by ID; what the file holds
 }
@@ -42,7 +44,7 @@ type book struct {
 // openBook reads what was remembered. A file that cannot be read is none:
 // nothing in it is needed for more than to be quick.
 func openBook(dir string) (*book, error) {
-	b := &book{path: filepath.Join(dir, peersFile), announced: map[string]Peer{}, told: map[string]Peer{}, remembered: map[string]Peer{}}
+	b := &book{path: filepath.Join(dir, peersFile), announced: map[string]Peer{}, heardOf: map[string]word{}, told: map[string]Peer{}, remembered: map[string]Peer{}}
 	data, err := os.ReadFile(b.path)
 	if errors.Is(err, os.ErrNotExist) {
 		return b, nil
@@ -73,11 +75,35 @@ func validAddress(a string) bool {
 	return err == nil && host != "" && port != "" && port != "0" && len(a) <= 300
 }
 
+// word is when a node was last heard of directly, and which process that was.
+type word struct {
+	instance string
+	at       time.Time
+}
+
+// freshWord is how long a node's own word counts more than gossip that has
+// seen only its former process: gossip believes a node at another address
+// half a minute after it was seen to be gone.
+const freshWord = 40 * time.Second
+
 // announce notes where a node says that it is, and tells whether that is news.
-func (b *book) announce(p Peer) bool {
+func (b *book) announce(p Peer, instance string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return note(b.announced, p)
+	news := note(b.announced, p)
+	if _, known := b.announced[p.ID]; known {
+		b.heardOf[p.ID] = word{instance, time.Now()}
+	}
+	return news
+}
+
+// lately tells whether a node has given word of itself lately by another
+// process than the one that gossip knows.
+func (b *book) lately(id, instance string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	w, ok := b.heardOf[id]
+	return ok && w.instance != instance && time.Since(w.at) < freshWord
 }
 
 // hear notes where another node says that one is.
@@ -101,6 +127,7 @@ func (b *book) forget(id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.announced, id)
+	delete(b.heardOf, id)
 	delete(b.told, id)
 }
 

@@ -27,8 +27,11 @@ func TestPeersAreRemembered(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Fatalf("%v %v", info, err)
 	}
-	if !again.announce(Peer{ID: "1", Cluster: "h:7"}) || again.announce(Peer{ID: "1", Cluster: "h:7"}) {
+	if !again.announce(Peer{ID: "1", Cluster: "h:7"}, "i") || again.announce(Peer{ID: "1", Cluster: "h:7"}, "i") {
 		t.Fatal("news are what differs from the last announcement")
+	}
+	if !again.lately("1", "before") || again.lately("1", "i") || again.lately("2", "") {
+		t.Fatal("a word counts against gossip of another process")
 	}
 	if all := again.all(); len(all) != 1 || all[0].Cluster != "h:7" {
 		t.Fatalf("an announcement comes before what is remembered: %+v", all)
@@ -44,7 +47,7 @@ func TestPeersAreBounded(t *testing.T) {
 	for i := range 2 * maxPeers {
 		p := Peer{ID: fmt.Sprint(i), Cluster: "h:1"}
 		many = append(many, p)
-		b.announce(p)
+		b.announce(p, "")
 	}
 	if len(b.announced) != maxPeers {
 		t.Fatalf("%d announced", len(b.announced))

@@ -142,7 +142,7 @@ func (c *Cluster) openStore() error {
 	c.id.Store(id)
 	store, err := consensus.Open(consensus.Config{
 		ID: id.NodeID, Dir: filepath.Join(c.cfg.Dir, "raft"), Streams: streams{c.port.Raft(), c}, Addr: c.Address(), Log: c.log,
-		Heartbeat: c.cfg.Pace.Heartbeat, Election: c.cfg.Pace.Election, Timeout: raftTimeout,
+		Heartbeat: c.cfg.Pace.Heartbeat, Election: c.cfg.Pace.Election, Lease: c.cfg.Pace.Heartbeat / 2, Timeout: raftTimeout,
 	})
 	if err == nil {
 		c.replica.Store(store)
@@ -161,9 +161,20 @@ func (c *Cluster) Close() error {
 	if c.Store() != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), handOver)
 		c.handOver(ctx)
+		c.goodbye(ctx)
 		cancel()
 	}
 	return c.close()
+}
+
+// goodbye tells the others that this node goes: they need not find out, and
+// believe it at another address as soon as it is back.
+func (c *Cluster) goodbye(ctx context.Context) {
+	if g := c.gossiping(); g != nil {
+		if err := g.Leave(ctx); err != nil {
+			c.log.Debug("gossip: goodbye", "error", err)
+		}
+	}
 }
 
 // close ends everything in the reverse order of Open: the loops first, which
