@@ -3,6 +3,7 @@ package catalog
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -224,6 +225,11 @@ func usersFirst(set *resource.Set, objects []resource.Object) []resource.Object 
 
 // refuse is the refusal that lists all faults; nil: there are none.
 func (a *applying) refuse() error {
+	// That what prune deletes is missed by what stays is told once, of the former.
+	a.faults = slices.DeleteFunc(a.faults, func(f resource.Fault) bool {
+		kind, ok := strings.CutPrefix(f.Message, "there is no such ")
+		return ok && a.pruned[resource.Key{Kind: kind, Name: f.Value}]
+	})
 	inUse := len(a.faults) > 0
 	for i := range a.faults {
 		f := &a.faults[i]

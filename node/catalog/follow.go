@@ -47,7 +47,12 @@ func (c *Catalog) wait(ctx context.Context, old consensus.View) (consensus.View,
 	again, cancel := context.WithTimeout(ctx, c.reopen)
 	defer cancel()
 	view, err := c.cfg.Store.Wait(again, old.Index())
-	if err != nil && ctx.Err() == nil && again.Err() != nil {
+	switch {
+	case err == nil:
+		return view, nil
+	case ctx.Err() != nil:
+		return view, ctx.Err()
+	case again.Err() != nil:
 		return old, nil
 	}
 	return view, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -257,30 +258,40 @@ func TestAWriterOfOldContentIsRefused(t *testing.T) {
 	checkAgrees(t, other, store)
 }
 
+// TestOnlyTheLeaderAdmits: neither a node that never led nor one that led
+// until a moment ago answers by what it knows.
 func TestOnlyTheLeaderAdmits(t *testing.T) {
-	store := consensus.NewMemory(consensus.Limits{})
-	leader := New(Config{Store: store, Kinds: resource.RoutingKinds()})
-	following(t, leader, nil)
-	mustApply(t, leader, base)
-	c := New(Config{Store: store, Kinds: resource.RoutingKinds(), Barrier: func(context.Context) error {
-		return fmt.Errorf("node n2: %w", consensus.ErrNotLeader)
-	}})
-	following(t, c, nil)
-	if err := c.Await(t.Context(), 1); err != nil {
-		t.Fatal(err)
-	}
-	for name, change := range map[string]Change{
-		"a change": {Objects: objects(t, "kind: Service\nname: x\nspec: {}")},
-		"none":     {Objects: objects(t, base)},
-		"a fault":  {Objects: objects(t, "kind: Listener\nname: x\nspec: {address: \":1\", service: nobody}")},
-		"dry run":  {Objects: objects(t, base), DryRun: true},
-	} {
-		if _, err := c.Apply(t.Context(), change); !errors.Is(err, consensus.ErrNotLeader) {
-			t.Errorf("%s: %v", name, err)
+	for _, led := range []bool{false, true} {
+		store := consensus.NewMemory(consensus.Limits{})
+		leader := New(Config{Store: store, Kinds: resource.RoutingKinds()})
+		following(t, leader, nil)
+		mustApply(t, leader, base)
+		var leads atomic.Bool
+		c := New(Config{Store: store, Kinds: resource.RoutingKinds(), Barrier: func(context.Context) error {
+			if leads.Load() {
+				return nil
+			}
+			return fmt.Errorf("node n2: %w", consensus.ErrNotLeader)
+		}})
+		following(t, c, nil)
+		if leads.Store(led); led {
+			mustApply(t, c, strings.ReplaceAll(base, "7001", "7002"))
+			mustApply(t, c, base)
 		}
-	}
-	if v := store.View(); v.Index() != 1 {
-		t.Errorf("the store is at %d", v.Index())
+		leads.Store(false)
+		at := store.View().Index()
+		for name, change := range map[string]Change{
+			"none":    {Objects: objects(t, base)},
+			"a fault": {Objects: objects(t, "kind: Listener\nname: x\nspec: {address: \":1\", service: nobody}")},
+			"dry run": {Objects: objects(t, base), DryRun: true},
+		} {
+			if _, err := c.Apply(t.Context(), change); !errors.Is(err, consensus.ErrNotLeader) {
+				t.Errorf("led %v, %s: %v", led, name, err)
+			}
+		}
+		if now := store.View().Index(); now != at {
+			t.Errorf("the store went from %d to %d", at, now)
+		}
 	}
 }
 

@@ -1,0 +1,283 @@
+package catalog
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"penstock/consensus"
+	"penstock/node/admin"
+	"penstock/routing/resource"
+)
+
+// told gives what a result says about each resource.
+func told(r *admin.ApplyResult, err error) string {
+	if err != nil {
+		var e *admin.Error
+		if errors.As(err, &e) {
+			words := []string{string(e.Code)}
+			for _, f := range e.Faults {
+				words = append(words, strings.TrimSpace(f.Key+" "+f.Path)+": "+f.Message)
+			}
+			return strings.Join(words, "; ")
+		}
+		return err.Error()
+	}
+	var words []string
+	for _, c := range r.Changes {
+		words = append(words, fmt.Sprintf("%s/%s %s", c.Kind, c.Name, c.Action))
+	}
+	return strings.Join(words, ", ")
+}
+
+func wantTold(t *testing.T, what, want string, r *admin.ApplyResult, err error) {
+	t.Helper()
+	if got := told(r, err); got != want {
+		t.Errorf("%s:\n%s\nwant\n%s", what, got, want)
+	}
+}
+
+func newOnMemory(t *testing.T) (*Catalog, *consensus.Memory) {
+	t.Helper()
+	store := consensus.NewMemory(consensus.Limits{})
+	c := New(Config{Store: store, Kinds: resource.RoutingKinds()})
+	following(t, c, nil)
+	return c, store
+}
+
+const labelled = `
+kind: Listener
+name: edge
+labels: {team: a}
+spec: {address: ":9000", service: apps}
+---
+kind: Service
+name: apps
+labels: {team: a}
+spec: {}
+---
+kind: Service
+name: mine
+labels: {team: a, keep: "no"}
+spec: {}
+---
+kind: Service
+name: others
+labels: {team: b}
+spec: {}
+`
+
+func TestPruneDeletesWhatHasTheLabelsAndIsLeftOut(t *testing.T) {
+	c, store := newOnMemory(t)
+	mustApply(t, c, labelled)
+	team := map[string]string{"team": "a"}
+	edge := objects(t, labelled)[:1]
+
+	r, err := c.Apply(t.Context(), Change{Objects: edge, Prune: team})
+	wantTold(t, "what is in use", "refused; Service/apps: is in use by Listener/edge (spec.service); prune would delete it", r, err)
+	other := objects(t, "kind: Listener\nname: edge\nlabels: {team: a}\nspec: {address: \":9000\", service: nobody}")
+	r, err = c.Apply(t.Context(), Change{Objects: other, Prune: team})
+	wantTold(t, "all faults at once", "invalid; Listener/edge spec.service: there is no such Service", r, err)
+
+	moved := objects(t, "kind: Listener\nname: edge\nlabels: {team: a}\nspec: {address: \":9000\", service: others}")
+	r, err = c.Apply(t.Context(), Change{Objects: moved, Prune: team, DryRun: true})
+	wantTold(t, "dry run", "Listener/edge configured, Service/apps deleted, Service/mine deleted", r, err)
+	if err == nil && (!strings.Contains(r.Changes[1].Before, "name: apps") || r.Changes[1].After != "") {
+		t.Errorf("dry run: %+v", r.Changes[1])
+	}
+	if n := store.View().Len(); n != 4 {
+		t.Fatalf("the dry run left %d", n)
+	}
+	r, err = c.Apply(t.Context(), Change{Objects: moved, Prune: map[string]string{"team": "a", "keep": "no"}})
+	wantTold(t, "all labels count", "Listener/edge configured, Service/mine deleted", r, err)
+	r, err = c.Apply(t.Context(), Change{Objects: moved, Prune: team})
+	wantTold(t, "with the change that frees it", "Listener/edge unchanged, Service/apps deleted", r, err)
+	mustApply(t, c, labelled)
+	id := consensus.ID{1}
+	for _, what := range []string{"everything", "again"} {
+		r, err = c.Apply(t.Context(), Change{Prune: team, ID: id})
+		wantTold(t, what, "Listener/edge deleted, Service/apps deleted, Service/mine deleted", r, err)
+	}
+	unlabelled := objects(t, "kind: Service\nname: x\nspec: {}")
+	if r, err := c.Apply(t.Context(), Change{Objects: unlabelled, Prune: team}); err != nil || len(r.Warnings) != 1 || r.Warnings[0].Path != "labels" {
+		t.Errorf("a document without the labels: %+v, %v", r, err)
+	}
+	if _, err := c.Apply(t.Context(), Change{Prune: map[string]string{"a b": "c"}}); code(err) != admin.Invalid {
+		t.Errorf("no label: %v", err)
+	}
+	checkAgrees(t, c, store)
+}
+
+// TestTheSameRequestActsOnce: whatever became of the first answer, and
+// whatever has changed since.
+func TestTheSameRequestActsOnce(t *testing.T) {
+	c, store := newOnMemory(t)
+	mustApply(t, c, "kind: Service\nname: b\nspec: {}")
+	change := Change{Objects: objects(t, "kind: Service\nname: a\nspec: {}\n---\nkind: Service\nname: b\nspec: {protocol: http}\n---\nkind: Service\nname: c\nspec: {}"), ID: consensus.ID{1}}
+	const want = "Service/a created, Service/b configured, Service/c created"
+	r, err := c.Apply(t.Context(), change)
+	wantTold(t, "first", want, r, err)
+	first := r.Index
+	mustApply(t, c, "kind: Service\nname: a\nspec: {protocol: http2}")
+	gone := Target{Kind: "service", Name: "c", ID: consensus.ID{2}}
+	for range 2 {
+		if d, err := c.Delete(t.Context(), gone); err != nil || d.Index != first+2 {
+			t.Errorf("delete: %+v, %v", d, err)
+		}
+	}
+	r, err = c.Apply(t.Context(), change)
+	wantTold(t, "again", want, r, err)
+	if err == nil && r.Index != first {
+		t.Errorf("again: at %d, the first was at %d", r.Index, first)
+	}
+	back := Target{Kind: "service", Name: "a", ID: consensus.ID{3}}
+	for range 2 {
+		r, err = c.Rollback(t.Context(), back)
+		wantTold(t, "rollback", "Service/a configured", r, err)
+	}
+	if i := store.View().Index(); i != first+3 {
+		t.Errorf("the store is at %d, want %d", i, first+3)
+	}
+	// One that is still on its way is joined.
+	slow, road := newOnRoad(t)
+	road.close()
+	results := make(chan string, 2)
+	for range 2 {
+		go func() { results <- told(slow.Apply(t.Context(), change)) }()
+	}
+	if err := road.waiting(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	road.reopen(func(*consensus.Batch) error { return nil })
+	for range 2 {
+		if got := <-results; got != "Service/a created, Service/b created, Service/c created" {
+			t.Error(got)
+		}
+	}
+	if i := road.View().Index(); i != 1 {
+		t.Errorf("it acted %d times", i)
+	}
+}
+
+func TestDeleteOfAVersion(t *testing.T) {
+	c, _ := newOnMemory(t)
+	mustApply(t, c, "kind: Service\nname: a\nspec: {}")
+	mustApply(t, c, "kind: Service\nname: a\nspec: {protocol: http}")
+	if _, err := c.Delete(t.Context(), Target{Kind: "service", Name: "a", Version: 1}); code(err) != admin.Refused || !strings.Contains(err.Error(), "version 2") {
+		t.Errorf("an old version: %v", err)
+	}
+	if r, err := c.Delete(t.Context(), Target{Kind: "service", Name: "a", Version: 2}); err != nil || r.Index != 3 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+func TestHistoryAndRollback(t *testing.T) {
+	c, store := newOnMemory(t)
+	service := func(protocol string) string {
+		return "kind: Service\nname: a\nlabels: {p: " + protocol + "}\nspec: {protocol: " + protocol + "}"
+	}
+	for _, p := range []string{"tcp", "http", "http2"} {
+		if _, err := c.Apply(t.Context(), Change{Objects: objects(t, service(p)), Note: consensus.Note{Who: "ann"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rollback := func(version uint64, want string) {
+		t.Helper()
+		r, err := c.Rollback(t.Context(), Target{Kind: "services", Name: "a", Version: version, Note: consensus.Note{Who: "bob"}})
+		if got := told(r, err); got != want {
+			t.Errorf("rollback to %d: %s (%v), want %s", version, got, err, want)
+		}
+	}
+	rollback(0, "Service/a configured")
+	rollback(1, "Service/a configured")
+	rollback(1, "Service/a unchanged")
+	if _, err := c.Delete(t.Context(), Target{Kind: "service", Name: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	rollback(6, "refused")
+	rollback(99, "not_found")
+	rollback(0, "Service/a created")
+	rollback(0, "refused") // before that it was not there
+	h, err := c.History("SERVICE", "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for _, r := range h.Revisions {
+		if r.At.IsZero() {
+			t.Errorf("version %d has no time", r.Version)
+		}
+		protocol := ""
+		for _, p := range []string{"tcp", "http", "http2"} {
+			if r.YAML == service2yaml(p) {
+				protocol = p
+			}
+		}
+		lines = append(lines, fmt.Sprintf("%d %s %s %v %s", r.Version, r.Who, r.What, r.Deleted, protocol))
+	}
+	want := []string{
+		"7 bob rollback to 5 false tcp", "6  delete true ", "5 bob rollback to 1 false tcp", "4 bob rollback to 2 false http",
+		"3 ann apply false http2", "2 ann apply false http", "1 ann apply false tcp",
+	}
+	if !slices.Equal(lines, want) {
+		t.Errorf("history:\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))
+	}
+	if _, err := c.History("service", "nobody"); code(err) != admin.NotFound {
+		t.Errorf("history of nothing: %v", err)
+	}
+	if _, err := c.Rollback(t.Context(), Target{Kind: "service", Name: "nobody"}); code(err) != admin.NotFound {
+		t.Errorf("rollback of nothing: %v", err)
+	}
+	checkAgrees(t, c, store)
+}
+
+func service2yaml(protocol string) string {
+	return "kind: Service\nname: a\nlabels:\n  p: " + protocol + "\nspec:\n  protocol: " + protocol + "\n"
+}
+
+// TestARollbackIsCheckedAsAnyChange: what the old content refers to may be gone.
+func TestARollbackIsCheckedAsAnyChange(t *testing.T) {
+	c, _ := newOnMemory(t)
+	mustApply(t, c, base)
+	mustApply(t, c, "kind: Listener\nname: edge\nspec: {address: \"127.0.0.1:9000\"}")
+	if _, err := c.Delete(t.Context(), Target{Kind: "service", Name: "apps"}); err != nil {
+		t.Fatal(err)
+	}
+	r, err := c.Rollback(t.Context(), Target{Kind: "listener", Name: "edge"})
+	wantTold(t, "rollback", "invalid; Listener/edge spec.service: there is no such Service", r, err)
+	if _, err := c.Rollback(t.Context(), Target{Kind: "service", Name: "apps"}); err != nil {
+		t.Error(err)
+	}
+	r, err = c.Rollback(t.Context(), Target{Kind: "listener", Name: "edge"})
+	wantTold(t, "rollback", "Listener/edge configured", r, err)
+}
+
+// TestInternalEntriesAreNobodysBusiness: they pass by, and the index goes on.
+func TestInternalEntriesAreNobodysBusiness(t *testing.T) {
+	c, store := newOnMemory(t)
+	mustApply(t, c, base)
+	node := consensus.Key{Kind: "_node", Name: "n1"}
+	if _, err := store.Commit(t.Context(), &consensus.Batch{Ops: []consensus.Op{{Key: node, Value: []byte{0xff}}}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Await(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Get(&admin.GetRequest{Kind: "_node"}); code(err) != admin.Invalid {
+		t.Errorf("get: %v", err)
+	}
+	if _, err := c.History("_node", "n1"); code(err) != admin.Invalid {
+		t.Errorf("history: %v", err)
+	}
+	if _, err := c.Delete(t.Context(), Target{Kind: "_node", Name: "n1"}); code(err) != admin.Invalid {
+		t.Errorf("delete: %v", err)
+	}
+	if _, err := c.Replace(t.Context(), Replacement{Entries: []consensus.Entry{{Key: node, Value: []byte{1}}}}); err != nil {
+		t.Errorf("replace: %v", err)
+	}
+	if e, ok := store.View().Get(node); !ok || e.Version != 2 || store.View().Len() != 1 {
+		t.Errorf("%+v of %d entries", e, store.View().Len())
+	}
+}

@@ -1,0 +1,186 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"penstock/consensus"
+	"penstock/node/admin"
+	"penstock/routing/resource"
+)
+
+// TestTwoLeadersLetNothingInvalidIn: two nodes each believe that they lead, and
+// change what they know of the same store, several changes at once; batches
+// are lost, refused and unknown on the way, and followers fall behind. Whatever
+// comes, the content is valid, what was answered as done has acted, and both
+// nodes end with what the store has.
+func TestTwoLeadersLetNothingInvalidIn(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		store := consensus.NewMemory(consensus.Limits{})
+		nodes := [2]*lossy{{Memory: store}, {Memory: store}}
+		ctx, cancel := context.WithCancel(context.Background())
+		var followers sync.WaitGroup
+		defer followers.Wait()
+		defer cancel()
+		var catalogs [2]*Catalog
+		var acting [2]sync.Mutex
+		for i, n := range nodes {
+			c := New(Config{Store: n, Kinds: resource.RoutingKinds()})
+			catalogs[i] = c
+			followers.Go(func() {
+				err := c.Follow(ctx, func(*resource.Set, []resource.Change) error {
+					acting[i].Lock()
+					defer acting[i].Unlock()
+					return nil
+				})
+				if !errors.Is(err, context.Canceled) {
+					panic(err)
+				}
+			})
+		}
+		check := func() {
+			var stored []resource.Change
+			view := store.View()
+			for e := range view.All() {
+				o, err := resource.Restore(e.Value, resource.RoutingKinds())
+				if err != nil {
+					r.Fatal(err)
+				}
+				stored = append(stored, resource.Put(o))
+			}
+			if _, faults, _ := new(resource.Set).With(stored); len(faults) > 0 {
+				r.Fatalf("what is stored at %d is not valid: %v", view.Index(), faults)
+			}
+		}
+		for range rapid.IntRange(1, 6).Draw(r, "rounds") {
+			behind := rapid.SliceOfNDistinct(rapid.IntRange(0, 1), 0, 1, rapid.ID).Draw(r, "behind")
+			for _, i := range behind {
+				acting[i].Lock()
+			}
+			var writers sync.WaitGroup
+			ends := make(chan error, 100)
+			for range rapid.IntRange(1, 8).Draw(r, "writers") {
+				c := catalogs[rapid.IntRange(0, 1).Draw(r, "node")]
+				do := drawChange(r)
+				writers.Go(func() { ends <- do(c) })
+			}
+			for _, n := range nodes {
+				n.plan(rapid.SliceOfN(rapid.SampledFrom([]fate{acts, acts, acts, lost, unknown, refused}), 0, 8).Draw(r, "fates"))
+			}
+			for _, i := range behind {
+				acting[i].Unlock()
+			}
+			writers.Wait()
+			close(ends)
+			for err := range ends {
+				var refusal *admin.Error
+				if err != nil && !errors.As(err, &refusal) && !errors.Is(err, consensus.ErrUnknown) && !errors.Is(err, consensus.ErrNotLeader) {
+					r.Fatalf("a change ended with %v", err)
+				}
+			}
+			check()
+		}
+		for i, c := range catalogs {
+			if err := c.Await(ctx, store.View().Index()); err != nil {
+				r.Fatal(err)
+			}
+			set, view := c.InForce()
+			if set.Len() != view.Len() {
+				r.Fatalf("node %d: %d objects are in force, %d stored", i, set.Len(), view.Len())
+			}
+			for e := range view.All() {
+				got, ok := set.Get(resource.Key(e.Key))
+				if !ok || string(resource.EncodeWithSecrets(got)) != string(e.Value) {
+					r.Fatalf("node %d: %v is in force as %s, stored as %s", i, e.Key, resource.EncodeWithSecrets(got), e.Value)
+				}
+			}
+		}
+	})
+}
+
+// drawChange draws one of the changes that get in each other's way: services
+// come and go, listeners refer to them and want the same ports.
+func drawChange(r *rapid.T) func(*Catalog) error {
+	names := []string{"a", "b", "c"}
+	service := rapid.SampledFrom(names).Draw(r, "service")
+	listener := rapid.SampledFrom(names).Draw(r, "listener")
+	port := rapid.IntRange(1, 3).Draw(r, "port")
+	apply := func(prune map[string]string, docs ...string) func(*Catalog) error {
+		list, faults := resource.Decode("", []byte(strings.Join(docs, "\n---\n")), resource.RoutingKinds())
+		if len(faults) > 0 {
+			r.Fatal(faults)
+		}
+		return func(c *Catalog) error {
+			_, err := c.Apply(context.Background(), Change{Objects: list, Prune: prune})
+			return err
+		}
+	}
+	one := fmt.Sprintf("kind: Service\nname: %s\nlabels: {l: %s}\nspec: {endpoints: [{address: \"x:%d\"}]}", service, listener, port)
+	two := fmt.Sprintf("kind: Listener\nname: %s\nspec: {address: \":%d\", service: %s}", listener, port, service)
+	target := Target{Kind: "service", Name: service}
+	if rapid.Bool().Draw(r, "of the listener") {
+		target = Target{Kind: "listener", Name: listener}
+	}
+	return rapid.SampledFrom([]func(*Catalog) error{
+		apply(nil, one),
+		apply(nil, two),
+		apply(nil, one, two),
+		apply(map[string]string{"l": listener}, two),
+		func(c *Catalog) error { _, err := c.Delete(context.Background(), target); return err },
+		func(c *Catalog) error { _, err := c.Rollback(context.Background(), target); return err },
+	}).Draw(r, "change")
+}
+
+// fate is what becomes of a batch on its way.
+type fate int
+
+const (
+	acts    fate = iota
+	lost         // it does not act, and its writer knows
+	unknown      // it acts, and its writer does not know
+	refused      // the store has no room
+)
+
+// lossy is a node's way to a shared store, with planned faults.
+type lossy struct {
+	*consensus.Memory
+
+	mu    sync.Mutex
+	fates []fate
+}
+
+func (l *lossy) plan(fates []fate) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fates = slices.Clone(fates)
+}
+
+func (l *lossy) Propose(ctx context.Context, b *consensus.Batch) (consensus.Pending, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	next := acts
+	if len(l.fates) > 0 {
+		next, l.fates = l.fates[0], l.fates[1:]
+	}
+	w := &traveller{done: make(chan struct{})}
+	close(w.done)
+	switch next {
+	case lost:
+		w.err = consensus.ErrNotLeader
+	case refused:
+		w.err = consensus.ErrTooLarge
+	case unknown:
+		_, _ = l.Commit(ctx, b)
+		w.err = consensus.ErrUnknown
+	default:
+		return l.Memory.Propose(ctx, b)
+	}
+	return w, nil
+}

@@ -1,0 +1,170 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"penstock/consensus"
+	"penstock/node/admin"
+)
+
+func TestGetByLabels(t *testing.T) {
+	c, _ := newOnMemory(t)
+	mustApply(t, c, labelled)
+	for _, test := range []struct {
+		request admin.GetRequest
+		want    string
+	}{
+		{admin.GetRequest{Kind: "service"}, "apps mine others"},
+		{admin.GetRequest{Kind: "service", Labels: map[string]string{"team": "a"}}, "apps mine"},
+		{admin.GetRequest{Kind: "service", Labels: map[string]string{"team": "a", "keep": "no"}}, "mine"},
+		{admin.GetRequest{Kind: "service", Name: "mine", Labels: map[string]string{"team": "a"}}, "mine"},
+		{admin.GetRequest{Kind: "service", Name: "mine", Labels: map[string]string{"team": "b"}}, "not_found"},
+		{admin.GetRequest{Kind: "service", Labels: map[string]string{"te am": "b"}}, "invalid"},
+	} {
+		r, err := c.Get(&test.request)
+		got := string(code(err))
+		if err == nil {
+			var names []string
+			for _, d := range r.Documents {
+				names = append(names, d.Name)
+			}
+			if got = strings.Join(names, " "); r.Index != 1 {
+				t.Errorf("%+v: at %d", test.request, r.Index)
+			}
+		}
+		if got != test.want {
+			t.Errorf("%+v: %s, want %s", test.request, got, test.want)
+		}
+	}
+}
+
+// watching gives what a watcher is told, which takes an item when asked to.
+func watching(t *testing.T, c *Catalog, kind, name string) <-chan string {
+	t.Helper()
+	items := make(chan string)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- c.Watch(ctx, kind, name, func(i *admin.WatchItem) error {
+			words := []string{fmt.Sprint(i.Index)}
+			for _, d := range i.Put {
+				words = append(words, "+"+d.Name)
+				if strings.Contains(string(d.Data), "PRIVATE") {
+					t.Errorf("a secret is shown: %s", d.Data)
+				}
+			}
+			for _, d := range i.Deleted {
+				words = append(words, "-"+d.Name)
+			}
+			select {
+			case items <- strings.Join(words, " "):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("Watch: %v", err)
+		}
+	})
+	return items
+}
+
+func TestWatch(t *testing.T) {
+	c, store := newOnMemory(t)
+	mustApply(t, c, labelled)
+	all, one := watching(t, c, "services", ""), watching(t, c, "service", "new")
+	want := func(items <-chan string, want string) {
+		t.Helper()
+		if got := <-items; got != want {
+			t.Errorf("told %q, want %q", got, want)
+		}
+	}
+	want(all, "1 +apps +mine +others")
+	want(one, "1")
+	mustApply(t, c, "kind: Service\nname: new\nspec: {}")
+	want(all, "2 +new")
+	want(one, "2 +new")
+	mustApply(t, c, "kind: Listener\nname: x\nspec: {address: \":1\"}") // of another kind
+	// Nobody takes what comes now: it becomes one item, of the last state.
+	for i := range 300 {
+		mustApply(t, c, fmt.Sprintf("kind: Service\nname: new\nspec: {endpoints: [{address: \"a:%d\"}]}\n---\nkind: Service\nname: brief\nspec: {endpoints: [{address: \"a:%d\"}]}", i+1, i+1))
+	}
+	for _, name := range []string{"brief", "mine", "new"} {
+		if _, err := c.Delete(t.Context(), Target{Kind: "service", Name: name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	state := map[string]bool{"apps": true, "mine": true, "others": true, "new": true}
+	for n, index := 1, ""; index != fmt.Sprint(store.View().Index()); n++ {
+		if n > 4 {
+			t.Fatalf("%d items for a watcher that was away, at %s", n, index)
+		}
+		var changes string
+		index, changes, _ = strings.Cut(<-all, " ")
+		for _, w := range strings.Fields(changes) {
+			if state[w[1:]] = true; w[0] == '-' {
+				delete(state, w[1:])
+			}
+		}
+	}
+	if len(state) != 2 || !state["apps"] || !state["others"] {
+		t.Errorf("what it was told leads to %v", state)
+	}
+}
+
+func TestReplace(t *testing.T) {
+	c, store := newOnMemory(t)
+	sealed := newXOR(7)
+	from := newSealed(t, consensus.NewMemory(consensus.Limits{}), sealed)
+	all := append(objects(t, terminating+"---\nkind: Service\nname: same\nspec: {}"), certificate(t, "a", "a"))
+	if _, err := from.Apply(t.Context(), Change{Objects: all}); err != nil {
+		t.Fatal(err)
+	}
+	_, view := from.InForce()
+	entries := make([]consensus.Entry, 0, view.Len())
+	for e := range view.All() {
+		entries = append(entries, e)
+	}
+	mustApply(t, c, base+"---\nkind: Service\nname: same\nspec: {}")
+	before, _ := store.View().Get(consensus.Key{Kind: "Service", Name: "same"})
+
+	if _, err := c.Replace(t.Context(), Replacement{Entries: entries}); code(err) != admin.Invalid || !strings.Contains(fmt.Sprint(err.(*admin.Error).Faults), "Certificate/a") {
+		t.Errorf("without the keys: %v", err)
+	}
+	change := Replacement{Entries: entries, Open: sealed.Open, ID: consensus.ID{1}, Note: consensus.Note{Who: "ann"}}
+	for range 2 {
+		r, err := c.Replace(t.Context(), change)
+		if err != nil || r.Resources != 4 || r.Deleted != 0 || r.Index != 2 {
+			t.Errorf("%+v, %v", r, err)
+		}
+	}
+	checkAgrees(t, c, store)
+	set, _ := c.InForce()
+	if set.Len() != 4 {
+		t.Errorf("%d objects", set.Len())
+	}
+	if after, _ := store.View().Get(consensus.Key{Kind: "Service", Name: "same"}); after.Version != before.Version {
+		t.Errorf("what is the same went from version %d to %d", before.Version, after.Version)
+	}
+	if r, err := c.Replace(t.Context(), Replacement{Entries: entries[:0]}); err != nil || r.Deleted != 4 || r.Resources != 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	some := []consensus.Entry{}
+	for _, e := range entries {
+		if e.Kind == "Listener" {
+			some = append(some, e)
+		}
+	}
+	if _, err := c.Replace(t.Context(), Replacement{Entries: some, Open: sealed.Open}); code(err) != admin.Invalid {
+		t.Errorf("a snapshot that refers to nothing: %v", err)
+	}
+	checkAgrees(t, c, store)
+}
