@@ -271,7 +271,9 @@ func (n *Node) catalogConfig() catalog.Config {
 // follow brings the store's content to act. A node that cannot understand what
 // was agreed must not go on as if it had.
 func (n *Node) follow() {
-	if err := n.catalog.Follow(n.alive, n.rooms.apply); !errors.Is(err, context.Canceled) {
+	err := n.catalog.Follow(n.alive, n.rooms.apply)
+	// The store closes when the node has left its cluster, and is ending.
+	if !errors.Is(err, context.Canceled) && !errors.Is(err, consensus.ErrClosed) {
 		n.fail(fmt.Errorf("the configuration cannot be followed: %w", err))
 	}
 }
