@@ -33,7 +33,7 @@ type book struct {
 // entry is one member.
 type entry struct {
 	Member
-	said record // the newest that it said; Facts nil while it is not alive
+	said record // the newest that it said
 }
 
 // show brings what others see in line with what is known.
@@ -118,7 +118,6 @@ func (b *book) lost(id string) {
 	if e.said.Left && e.said.Instance == e.Instance {
 		e.State = Left
 	}
-	e.said.Facts = nil
 	e.show()
 	b.forget(e.Since)
 	b.notify()
@@ -159,9 +158,6 @@ func (b *book) hear(r record) (on record, news bool) {
 	if e.State == Dead && r.Left && r.Instance == e.Instance {
 		e.State = Left
 	}
-	if e.State != Alive {
-		e.said.Facts = nil
-	}
 	e.show()
 	b.notify()
 	return r, true
@@ -190,9 +186,9 @@ func (b *book) own() (Member, record) {
 	return e.Member, e.said
 }
 
-// said is what the nodes said, this one first, of those who have said
-// anything, up to about limit bytes of facts. Which are left out is up to
-// chance, so that all get through in time.
+// said is what those said who are alive or left, this node first, up to about
+// limit bytes of facts. Which are left out is up to chance, so that all get
+// through in time.
 func (b *book) said(limit int) []record {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -200,7 +196,7 @@ func (b *book) said(limit int) []record {
 	size := 0
 	for id := range maps.Keys(b.entries) {
 		e := b.entries[id]
-		if id == b.self || e.said.Version == 0 {
+		if id == b.self || e.said.Version == 0 || e.State != Alive && !e.said.Left {
 			continue
 		}
 		size += len(e.said.Facts) + len(id) + len(e.said.Instance) + 16

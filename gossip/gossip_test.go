@@ -85,6 +85,30 @@ func TestFactsOfARestartedNodeAreNewer(t *testing.T) {
 	wait(t, "a has the new facts", func() bool { return string(all[0].see("b").Facts) == "after" })
 }
 
+// A node that was taken for dead shows its facts when it is back, also those
+// that were heard meanwhile, without having to say them again.
+func TestFactsSurviveAFalseAlarm(t *testing.T) {
+	b := newBook(Member{ID: "self", State: Alive}, record{ID: "self"})
+	b.met("x", "127.0.0.1:1", Meta{Instance: "i"})
+	b.hear(record{ID: "x", Instance: "i", Version: 1, Facts: []byte("1")})
+	b.lost("x")
+	if m := b.list()[1]; m.Facts != nil || m.State != Dead {
+		t.Errorf("of the dead: %+v", m)
+	}
+	b.hear(record{ID: "x", Instance: "i", Version: 2, Facts: []byte("2")})
+	if n := len(b.said(maxState)); n != 1 {
+		t.Error("facts of the dead are passed on")
+	}
+	b.met("x", "127.0.0.1:1", Meta{Instance: "i"})
+	if m := b.list()[1]; string(m.Facts) != "2" || m.State != Alive {
+		t.Errorf("back again: %+v", m)
+	}
+	b.met("x", "127.0.0.1:1", Meta{Instance: "j"})
+	if m := b.list()[1]; m.Facts != nil {
+		t.Errorf("facts of the process before: %+v", m)
+	}
+}
+
 func TestDeadAndLeft(t *testing.T) {
 	t.Parallel()
 	all := group(t, "a", "b", "c")

@@ -80,10 +80,10 @@ func (h *healer) lost() (addrs []string) {
 	most := map[string]int{} // times the first pause
 	known := map[string]bool{}
 	for _, m := range h.g.book.list() {
-		switch {
-		case m.State == Alive:
+		switch m.State {
+		case Alive:
 			known[m.Addr] = true
-		case m.State == Dead:
+		case Dead:
 			most[m.Addr] = maxDeadPause
 		}
 	}
@@ -193,11 +193,10 @@ func (g *Gossip) joinOne(ctx context.Context, addr string) error {
 			errs = append(errs, context.Cause(ctx))
 			break
 		}
-		if _, err := g.list.Join([]string{at}); err == nil {
+		if _, err = g.list.Join([]string{at}); err == nil {
 			return nil
-		} else {
-			errs = append(errs, errors.New(strings.Join(strings.Fields(err.Error()), " ")))
 		}
+		errs = append(errs, errors.New(strings.Join(strings.Fields(err.Error()), " ")))
 	}
 	if len(errs) == 0 {
 		return fmt.Errorf("join %s: %w: it is this node's own", addr, ErrConfig)

@@ -261,7 +261,7 @@ func mutual(a, b Peer) bool {
 
 // wait says what is missing.
 func (f *former) wait() Decision {
-	why := ""
+	var why string
 	switch to := f.self.PledgedTo; {
 	case len(f.peers)+1 < f.self.Expect:
 		why = fmt.Sprintf("%d of %d nodes are there", len(f.peers)+1, f.self.Expect)

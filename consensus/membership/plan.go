@@ -332,7 +332,7 @@ func (s *situation) others(vote []Action) []Action {
 			remove = append(remove, Action{Remove, n.ID, why})
 		case !n.Server && n.Up && n.Addr != "":
 			add = append(add, Action{AddNonvoter, n.ID, "is new"})
-		case s.moved(n) && !(n.Voter && busy):
+		case s.moved(n) && (!n.Voter || !busy):
 			readdress = append(readdress, Action{Readdress, n.ID, fmt.Sprintf("moved from %s to %s", n.ConfigAddr, n.Addr)})
 			busy = busy || n.Voter
 		}

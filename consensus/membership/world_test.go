@@ -104,7 +104,7 @@ func (w *world) do(a Action) error {
 	if n == nil {
 		return fmt.Errorf("%v: there is no such node", a)
 	}
-	sense := true
+	var sense bool
 	switch a.Do {
 	case AddNonvoter:
 		sense = !n.Server && n.Up
@@ -127,8 +127,6 @@ func (w *world) do(a Action) error {
 	case Transfer:
 		sense = n.Server && n.Voter && n.Up && n.CaughtUp && n.ID != w.leader
 		w.leader = n.ID
-	default:
-		sense = false
 	}
 	if !sense {
 		return fmt.Errorf("%v makes no sense for %+v", a, *n)
