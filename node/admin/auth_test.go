@@ -169,6 +169,15 @@ func TestWrongTokensAreRefusedSlowlyAndNeverRepeated(t *testing.T) {
 	}
 }
 
+func TestTokensAreNeverRepeatedByARefusal(t *testing.T) {
+	_, authority, addr := newCluster(t, Config{Authenticate: func(_ context.Context, token string) (Principal, error) {
+		return Principal{}, Errorf(Unavailable, "cannot look up %s", token)
+	}})
+	if _, err := (DialConfig{TLS: authority.client(t, ""), Token: "pst1.x"}).Dial(t.Context(), addr); err == nil || strings.Contains(err.Error(), "pst1.x") {
+		t.Errorf("a check that repeats the token: %v", err)
+	}
+}
+
 func TestGuessingIsLimitedPerSource(t *testing.T) {
 	var looked atomic.Int64
 	s, authority, addr := newCluster(t, Config{MaxPerSource: 64, Authenticate: func(context.Context, string) (Principal, error) {
@@ -288,6 +297,9 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 		if _, err := Call[echo](t.Context(), c, "echo", echo{}); err != nil {
 			t.Error(err)
 		}
+	}
+	if st := s.Stats(); st.Strangers > 7 || st.Authenticated != 2 { // whoever has shown a token is none
+		t.Errorf("with two tokens shown: %+v", st)
 	}
 	if _, err := token.Dial(t.Context(), addr); !isCode(err, Busy) {
 		t.Errorf("a third token's connection: %v, want busy", err)

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/vmihailenco/msgpack/v5"
@@ -73,4 +74,16 @@ func (e *envelope) DecodeMsgpack(dec *msgpack.Decoder) error {
 		return fmt.Errorf("a principal with a name of more than %d bytes", maxName)
 	}
 	return nil
+}
+
+// readEnvelope reads the body of a request.
+func readEnvelope(body []byte) (e envelope, err error) {
+	err = decode(body, &e)
+	if err == nil && e.Method == "" { // nil decodes as well
+		err = errors.New("no method")
+	}
+	if err != nil {
+		return envelope{}, fmt.Errorf("%w: %w", ErrFrame, err)
+	}
+	return e, nil
 }

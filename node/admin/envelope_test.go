@@ -2,6 +2,7 @@ package admin
 
 import (
 	"bytes"
+	"errors"
 	"reflect"
 	"strings"
 	"testing"
@@ -47,13 +48,14 @@ func TestBadEnvelopesAreRefused(t *testing.T) {
 		"no principal":  []any{"get", 0, nil, 7},
 		"method 7":      []any{7, 0, nil},
 		"a string":      "get",
+		"nothing":       nil,
+		"no method":     []any{"", 0, nil},
 	} {
 		b, err := encode(v)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var e envelope
-		if err := decode(b, &e); err == nil {
+		if e, err := readEnvelope(b); !errors.Is(err, ErrFrame) {
 			t.Errorf("%s: taken as %+v", name, e)
 		}
 	}
@@ -73,16 +75,15 @@ func FuzzEnvelope(f *testing.F) {
 		if _, err := checkValue(b, 10_000); err != nil {
 			return
 		}
-		var e envelope
-		if decode(b, &e) != nil {
+		e, err := readEnvelope(b)
+		if err != nil {
 			return
 		}
 		again, err := encode(&e)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var got envelope
-		if err := decode(again, &got); err != nil || got.Method != e.Method || got.Timeout != e.Timeout ||
+		if got, err := readEnvelope(again); err != nil || got.Method != e.Method || got.Timeout != e.Timeout ||
 			!bytes.Equal(got.Params, e.Params) || !reflect.DeepEqual(got.OnBehalf, e.OnBehalf) {
 			t.Errorf("%x: %+v became %+v, %v", b, e, got, err)
 		}

@@ -184,7 +184,7 @@ func (p *Pool) closeIdle(now time.Time) {
 			if since, ok := e.client.idle(); !ok || now.Sub(since) < p.cfg.Idle {
 				continue
 			}
-			go e.client.Close() // TLS says goodbye, which may block
+			hangUp(e.client.conn)
 		}
 		delete(p.peers, id)
 	}
@@ -203,7 +203,7 @@ func (p *Pool) Close() {
 	p.mu.Unlock()
 	p.stop()
 	for _, c := range open {
-		p.work.Go(func() { c.Close() })
+		hangUp(c.conn)
 	}
 	p.work.Wait()
 }

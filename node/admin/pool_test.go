@@ -18,7 +18,7 @@ func newPool(t *testing.T, cfg PoolConfig) *Pool {
 }
 
 func TestCallersShareOneDial(t *testing.T) {
-	_, addr := newServer(t, Config{})
+	_, addr := newServer(t, Config{MaxRequests: 50})
 	var dials atomic.Int64
 	p := newPool(t, PoolConfig{Dial: func(ctx context.Context, _ string) (*Client, error) {
 		dials.Add(1)

@@ -204,7 +204,7 @@ func (s *Server) ServeConn(conn net.Conn, p Principal) {
 func (s *Server) admit(conn net.Conn, p Principal, places chan struct{}) *serverConn {
 	c := newServerConn(s, conn, p)
 	if p.Role == RoleNone {
-		c.leave = s.strangers.Add(conn.RemoteAddr(), func() { go conn.Close() }) // TLS says goodbye, which may block
+		c.leave = s.strangers.Add(conn.RemoteAddr(), func() { hangUp(conn) })
 	} else if leave, ok := take(places); ok {
 		c.leave = leave
 	} else {
@@ -272,9 +272,15 @@ func (s *Server) Drop(match func(Principal) bool) {
 	defer s.mu.Unlock()
 	for c := range s.conns {
 		if match(c.who()) {
-			go c.conn.Close()
+			hangUp(c.conn)
 		}
 	}
+}
+
+// hangUp closes a connection without waiting: TLS says goodbye, which may
+// block for seconds.
+func hangUp(conn net.Conn) {
+	go func() { _ = conn.Close() }()
 }
 
 // begin counts a request in, unless the server is stopping.
@@ -311,7 +317,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.close()
 	s.mu.Lock()
 	for c := range s.conns {
-		go c.conn.Close() // TLS says goodbye, which may block
+		hangUp(c.conn)
 	}
 	s.mu.Unlock()
 	<-idle // handlers end with their context

@@ -156,10 +156,10 @@ func (c *serverConn) readRequest(r io.Reader) error {
 		release()
 		return fmt.Errorf("%w: type %d from a client", ErrFrame, f.kind)
 	}
-	var e envelope
-	if err := decode(f.body, &e); err != nil {
+	e, err := readEnvelope(f.body)
+	if err != nil {
 		release()
-		return fmt.Errorf("%w: %w", ErrFrame, err)
+		return err
 	}
 	if err := c.startRequest(f.id, e, release); err != nil {
 		release()

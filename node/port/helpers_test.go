@@ -163,7 +163,7 @@ func newPort(t testing.TB, cfg port.Config) *testPort {
 	}
 	p.Port = port.New(cfg)
 	t.Cleanup(func() {
-		p.Port.Close()
+		p.Close()
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		p.admin.Shutdown(ctx)

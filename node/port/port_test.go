@@ -221,6 +221,31 @@ func TestNodesAreBounded(t *testing.T) {
 	p.raft(t, "n3")
 }
 
+// TestSilenceInsideEndsSoonerThanTheHandshakeMay: its time is its own.
+func TestSilenceInsideEndsSoonerThanTheHandshakeMay(t *testing.T) {
+	p := newPort(t, port.Config{HandshakeTimeout: time.Hour, FirstByteTimeout: 50 * time.Millisecond})
+	conn, err := port.Connect(t.Context(), p.addr, p.ca.client(t, "n2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	mustEnd(t, conn, "")
+}
+
+// TestStreamsThatNobodyTakesEnd: Raft is gone, the rest of the port is there.
+func TestStreamsThatNobodyTakesEnd(t *testing.T) {
+	p := newPort(t, port.Config{})
+	p.Raft().Close()
+	conn, err := port.Dial(t.Context(), p.addr, p.ca.client(t, "n2"), port.Raft)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	mustEnd(t, conn, "")
+	waitFor(t, "it to be counted", func() bool { st := p.Stats(); return st.Refused["limit"] == 1 && st.Nodes == 0 })
+	p.mustCall(t, admin.DialConfig{TLS: p.ca.client(t, "n2")})
+}
+
 // failing fails its first accepts as a process without descriptors does.
 type failing struct {
 	net.Listener
