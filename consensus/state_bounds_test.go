@@ -68,12 +68,12 @@ func TestIndexesMustRise(t *testing.T) {
 
 // TestUsersCannotFillWhatTheClusterNeeds: each bound is for its own kinds.
 func TestUsersCannotFillWhatTheClusterNeeds(t *testing.T) {
-	l := Limits{Total: 10, Internal: 10}
+	l := Limits{Total: 10, Internal: 20}
 	v, _, err := View{}.Apply(1, &Batch{Ops: []Op{put("A", "x", "12345678")}}, l)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v, _, err = v.Apply(2, &Batch{Ops: []Op{put("_n", "x", "1234567")}}, l); err != nil {
+	if v, _, err = v.Apply(2, &Batch{Ops: []Op{put("_n", "x", "12345678901234567")}}, l); err != nil {
 		t.Errorf("users have filled their part: %v", err)
 	}
 	for _, kind := range []string{"A", "_n"} {
