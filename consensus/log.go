@@ -60,9 +60,8 @@ const (
 	deleteChunk = 512
 )
 
-// openLog opens the file. What is wrong with it is found out here, as far as
-// that takes no reading of all of it: a file that ends too early would end the
-// process later, for it is read as memory.
+// openLog opens the file. What is wrong with it is found out here: a file with
+// damaged pages would end the process later.
 func openLog(path string, noSync bool, s *snapshots, closing <-chan struct{}, log *slog.Logger) (_ *logStore, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -70,6 +69,9 @@ func openLog(path string, noSync bool, s *snapshots, closing <-chan struct{}, lo
 			err = fmt.Errorf("%s: %w: %v", path, ErrDamaged, p)
 		}
 	}()
+	if err := checkBolt(path); err != nil {
+		return nil, err
+	}
 	bolt, err := raftboltdb.New(raftboltdb.Options{
 		Path:   path,
 		NoSync: noSync,
@@ -177,6 +179,13 @@ func (s *logStore) DeleteRange(from, to uint64) error {
 
 // compact deletes the beginning of the log, in steps: writes wait for each.
 func (s *logStore) compact(from, to uint64) error {
+	s.mu.Lock()
+	for i, l := range s.recent {
+		if l != nil && l.Index <= to {
+			s.recent[i] = nil
+		}
+	}
+	s.mu.Unlock()
 	for from <= to {
 		end := min(to, from+deleteChunk-1)
 		if err := s.written(s.bolt.DeleteRange(from, end)); err != nil {

@@ -155,15 +155,42 @@ func (n *notices) mark() uint64 {
 }
 
 // confirmed waits until so many of the servers have acknowledged, in that
-// term, requests that were sent after the mark.
+// term, requests that were sent after the mark. It returns ErrNotLeader when
+// lost is closed.
 func (n *notices) confirmed(ctx context.Context, servers []raft.ServerID, need int, term, mark uint64, lost <-chan struct{}) error {
-	for {
-		n.mu.Lock()
+	return n.wait(ctx, lost, func() bool {
 		have := 0
 		for _, id := range servers {
 			if p := n.peers[id]; p != nil && p.term == term && p.serial > mark {
 				have++
 			}
+		}
+		return have >= need
+	})
+}
+
+// upToDate waits until one of the servers has acknowledged, in that term, the
+// log up to the index, and returns it. It returns ErrNotLeader when lost is closed.
+func (n *notices) upToDate(ctx context.Context, servers []raft.ServerID, term, index uint64, lost <-chan struct{}) (found raft.ServerID, err error) {
+	err = n.wait(ctx, lost, func() bool {
+		for _, id := range servers {
+			if p := n.peers[id]; p != nil && p.term == term && p.match >= index {
+				found = id
+				return true
+			}
+		}
+		return false
+	})
+	return found, err
+}
+
+// wait looks again after each acknowledgement; it holds mu when it does.
+func (n *notices) wait(ctx context.Context, lost <-chan struct{}, ok func() bool) error {
+	for {
+		n.mu.Lock()
+		if ok() {
+			n.mu.Unlock()
+			return nil
 		}
 		select {
 		case <-n.acks:
@@ -172,9 +199,6 @@ func (n *notices) confirmed(ctx context.Context, servers []raft.ServerID, need i
 		}
 		acks := n.acks
 		n.mu.Unlock()
-		if have >= need {
-			return nil
-		}
 		select {
 		case <-acks:
 		case <-lost:

@@ -41,7 +41,8 @@ type Config struct {
 	// Heartbeat. 500ms.
 	Lease time.Duration
 	// CommitInterval is how often a leader that has nothing to send repeats how
-	// far the log is committed, for servers that missed it. 1s.
+	// far the log is committed, and tries anew to bring entries to servers
+	// that could not be reached. 250ms.
 	CommitInterval time.Duration
 	// Timeout bounds each step of a conversation between servers: the dialing,
 	// the answer, and each time that no byte moves. 10s.
@@ -76,7 +77,7 @@ func (c Config) withDefaults() Config {
 	set(&c.Heartbeat, time.Second)
 	set(&c.Election, max(time.Second, c.Heartbeat))
 	set(&c.Lease, min(500*time.Millisecond, c.Heartbeat))
-	set(&c.CommitInterval, time.Second)
+	set(&c.CommitInterval, 250*time.Millisecond)
 	set(&c.Timeout, 10*time.Second)
 	set(&c.SnapshotThreshold, 8192)
 	set(&c.SnapshotInterval, 2*time.Minute)
@@ -182,13 +183,13 @@ func (r *Replica) open() (err error) {
 		return err
 	}
 	hc := newRaftLogger(r.log)
+	if r.applied, err = openApplied(filepath.Join(r.cfg.Dir, "applied")); err != nil {
+		return err
+	}
 	if r.snapshots, err = openSnapshots(r.cfg.Dir, hc); err != nil {
 		return err
 	}
 	if r.store, err = openLog(filepath.Join(r.cfg.Dir, "raft.db"), r.cfg.NoSync, r.snapshots, r.closing, r.log); err != nil {
-		return err
-	}
-	if r.applied, err = openApplied(filepath.Join(r.cfg.Dir, "applied")); err != nil {
 		return err
 	}
 	if r.machine, err = rebuild(r.store, r.snapshots, r.applied, r.cfg.Limits, r.log); err != nil {

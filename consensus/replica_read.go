@@ -2,7 +2,6 @@ package consensus
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -165,22 +164,13 @@ func (r *Replica) confirm(ctx context.Context, term, mark uint64) error {
 		voters++
 	}
 	need := voters/2 + 1 - have
-	for need > 0 {
-		changes := r.Changes()
-		if r.raft.State() != raft.Leader || r.raft.CurrentTerm() != term {
-			return r.notLeader()
-		}
-		err := r.transport.notices.confirmed(ctx, others, need, term, mark, changes)
-		if !errors.Is(err, ErrNotLeader) {
-			return err
-		}
-		select {
-		case <-r.closing:
-			return r.gone()
-		default:
-		}
+	if need <= 0 {
+		return nil
 	}
-	return nil
+	_, err := r.whileLeading(term, func(lost <-chan struct{}) (raft.ServerID, error) {
+		return "", r.transport.notices.confirmed(ctx, others, need, term, mark, lost)
+	})
+	return err
 }
 
 // lastActing is the last entry at or below the index that views tell of. They

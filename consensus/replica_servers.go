@@ -170,34 +170,60 @@ func (r *Replica) await(ctx context.Context, ask func() error) error {
 	}
 }
 
-// Transfer hands the lead to the voter with that ID, or to the one that has
-// most of the log when it is empty, and waits until this server leads no more.
+// Transfer hands the lead to the voter with that ID, or to one that has all of
+// the log when it is empty, and waits until this server leads no more.
 func (r *Replica) Transfer(ctx context.Context, id string) error {
+	term := r.raft.CurrentTerm()
 	if r.raft.State() != raft.Leader {
-		return r.notLeader()
+		return fmt.Errorf("transfer: %w", r.notLeader())
 	}
 	if id == r.cfg.ID {
 		return nil
 	}
-	ask := func() error { return r.raft.LeadershipTransfer().Error() }
-	if id != "" {
-		voter := false
-		all, _ := r.Servers()
-		for _, s := range all {
-			voter = voter || s.ID == id && s.Voter
-		}
-		if !voter {
-			return fmt.Errorf("transfer: %w: %s is no voter", ErrServers, id)
-		}
-		ask = func() error {
-			return r.raft.LeadershipTransferToServer(raft.ServerID(id), raft.ServerAddress(id)).Error()
+	all, _ := r.Servers()
+	var others []raft.ServerID
+	for _, s := range all {
+		if s.Voter && s.ID != r.cfg.ID && (id == "" || id == s.ID) {
+			others = append(others, raft.ServerID(s.ID))
 		}
 	}
-	if err := r.await(ctx, ask); err != nil {
-		if errors.Is(err, raft.ErrNotLeader) {
-			return r.notLeader()
-		}
-		return fmt.Errorf("transfer: %w", err)
+	if len(others) == 0 {
+		return fmt.Errorf("transfer: %w: there is no such voter: %q", ErrServers, id)
+	}
+	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
+	defer cancel()
+	// Raft takes a server that it has heard nothing of for one that has all.
+	to, err := r.whileLeading(term, func(lost <-chan struct{}) (raft.ServerID, error) {
+		return r.transport.notices.upToDate(ctx, others, term, r.raft.LastIndex(), lost)
+	})
+	if err == nil {
+		err = r.await(ctx, r.raft.LeadershipTransferToServer(to, raft.ServerAddress(to)).Error)
+	}
+	if errors.Is(err, raft.ErrNotLeader) {
+		err = r.notLeader()
+	}
+	if err != nil {
+		return fmt.Errorf("transfer to %q: %w", id, err)
 	}
 	return nil
+}
+
+// whileLeading calls wait, again after each change, as long as this server
+// leads in that term.
+func (r *Replica) whileLeading(term uint64, wait func(lost <-chan struct{}) (raft.ServerID, error)) (raft.ServerID, error) {
+	for {
+		changes := r.Changes()
+		if r.raft.State() != raft.Leader || r.raft.CurrentTerm() != term {
+			return "", r.notLeader()
+		}
+		id, err := wait(changes)
+		if !errors.Is(err, ErrNotLeader) {
+			return id, err
+		}
+		select {
+		case <-r.closing:
+			return "", r.gone()
+		default:
+		}
+	}
 }

@@ -1,7 +1,13 @@
 package consensus
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
 )
 
 func TestServersAgree(t *testing.T) {
@@ -12,4 +18,312 @@ func TestServersAgree(t *testing.T) {
 	for _, id := range w.ids {
 		w.mustShow(w.servers[id], "y=2 z=3")
 	}
+	if _, err := a.Commit(t.Context(), batch(put("A", "y", "9").at(1))); !errors.Is(err, ErrVersion) {
+		t.Errorf("a batch for another version: %v, want %v", err, ErrVersion)
+	}
+	for id, r := range w.servers {
+		if r == a {
+			continue
+		}
+		if _, err := r.Commit(t.Context(), batch(put("A", "y", "9"))); !errors.Is(err, ErrNotLeader) {
+			t.Errorf("a batch at %s: %v, want %v", id, err, ErrNotLeader)
+		}
+	}
+}
+
+func TestProposalsActInTheirOrder(t *testing.T) {
+	w := newWorld(t, nil)
+	a := w.cluster(3)
+	var pending []Pending
+	sequence := a.View().Sequence()
+	for i := range 200 {
+		s := sequence + uint64(i)
+		p, err := a.Propose(t.Context(), &Batch{Ops: []Op{put("A", "x", fmt.Sprint(i))}, IfSequence: &s})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pending = append(pending, p)
+	}
+	for i, p := range pending {
+		if _, err := p.Wait(t.Context()); err != nil {
+			t.Errorf("batch %d: %v", i, err)
+		}
+	}
+	w.mustShow(w.servers["c"], "x=199")
+}
+
+func TestProposalsInFlightAreBounded(t *testing.T) {
+	w := newWorld(t, func(c *Config) { c.MaxInFlight, c.MaxInFlightBytes = 8, 1000 })
+	a := w.cluster(2)
+	w.network.isolate("b", true, "a") // nothing is agreed any more, until a steps down
+	for _, c := range []struct {
+		value string
+		want  int
+	}{{"small", 8}, {string(make([]byte, 600)), 1}} {
+		n, refused := 0, error(nil)
+		var pending []Pending
+		for ; refused == nil; n++ {
+			var p Pending
+			if p, refused = a.Propose(t.Context(), batch(put("A", "x", c.value))); refused == nil {
+				pending = append(pending, p)
+			}
+		}
+		if errors.Is(refused, ErrNotLeader) {
+			t.Skip("it stepped down before it was busy") // on a machine that is itself busy
+		}
+		if !errors.Is(refused, ErrBusy) || len(pending) != c.want {
+			t.Errorf("%d proposals, then %v; want %d, then %v", len(pending), refused, c.want, ErrBusy)
+		}
+		for _, p := range pending {
+			if _, err := p.Wait(t.Context()); !errors.Is(err, ErrUnknown) {
+				t.Errorf("a batch of a leader that is cut off: %v, want %v", err, ErrUnknown)
+			}
+		}
+		w.network.isolate("b", false, "a")
+		a = w.leader()
+		w.network.isolate("b", true, "a")
+	}
+}
+
+func TestTheClusterOutlivesItsLeader(t *testing.T) {
+	w := newWorld(t, nil)
+	a := w.cluster(3)
+	w.mustCommit(a, put("A", "x", "1"))
+	w.close("a")
+	next := w.leader()
+	w.mustCommit(next, put("A", "y", "2"))
+	w.mustShow(w.open("a"), "x=1 y=2")
+	if err := a.Close(); err != nil {
+		t.Errorf("closing again: %v", err)
+	}
+	if _, err := a.Commit(t.Context(), batch(put("A", "z", "3"))); !errors.Is(err, ErrClosed) {
+		t.Errorf("a batch for a server that is closed: %v, want %v", err, ErrClosed)
+	}
+	if _, err := a.Wait(t.Context(), 1<<40); !errors.Is(err, ErrClosed) {
+		t.Errorf("waiting at a server that is closed: %v, want %v", err, ErrClosed)
+	}
+	if got := values(a.View()); got != "x=1" {
+		t.Errorf("it shows %q when closed, want what it had", got)
+	}
+}
+
+func TestAllRestartAtOtherAddresses(t *testing.T) {
+	w := newWorld(t, nil)
+	w.mustCommit(w.cluster(3), put("A", "x", "1"))
+	for _, id := range w.ids {
+		w.close(id)
+	}
+	for _, id := range w.ids { // each listens at a new port
+		w.open(id)
+	}
+	w.mustCommit(w.leader(), put("A", "y", "2"))
+	for _, id := range w.ids {
+		w.mustShow(w.servers[id], "x=1 y=2")
+	}
+}
+
+func TestServersComeAndGo(t *testing.T) {
+	w := newWorld(t, nil)
+	a := w.cluster(1)
+	w.mustCommit(a, put("A", "x", "1"))
+	b := w.open("b")
+	if s := b.Standing(); s.Role != RoleNone {
+		t.Errorf("a server that nobody has added is %s", s.Role)
+	}
+	_, at := a.Servers()
+	at2, err := a.AddNonvoter(t.Context(), "b", "host:1", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.mustShow(b, "x=1")
+	if _, err := a.AddVoter(t.Context(), "b", "host:1", at); !errors.Is(err, ErrServers) {
+		t.Errorf("a change of servers that are no more: %v, want %v", err, ErrServers)
+	}
+	if _, err := a.AddVoter(t.Context(), "b", "host:1", 0); !errors.Is(err, ErrServers) {
+		t.Errorf("a change of whatever servers: %v, want %v", err, ErrServers)
+	}
+	if err := a.Transfer(t.Context(), "b"); !errors.Is(err, ErrServers) {
+		t.Errorf("the lead for a server without a vote: %v, want %v", err, ErrServers)
+	}
+	if _, err := b.AddVoter(t.Context(), "b", "host:1", at2); !errors.Is(err, ErrNotLeader) {
+		t.Errorf("a change at a follower: %v, want %v", err, ErrNotLeader)
+	}
+	mustStand := func(r *Replica, role Role, want string) {
+		t.Helper()
+		got := ""
+		until(t, fmt.Sprintf("%s as %s, %s", r.cfg.ID, role, want), func() bool {
+			all, at := r.Servers()
+			got = fmt.Sprint(all)
+			return r.Standing().Role == role && got == want && at > 0
+		})
+	}
+	mustStand(b, RoleNonvoter, fmt.Sprint([]Server{{"a", a.cfg.Addr, true}, {"b", "host:1", false}}))
+	w.mustChange(a, (*Replica).AddVoter, "b")
+	w.mustChange(a, (*Replica).AddNonvoter, "c") // at the address of b, which may have been there before
+	mustStand(b, RoleVoter, fmt.Sprint([]Server{{"a", a.cfg.Addr, true}, {"b", "somewhere:1", true}, {"c", "somewhere:1", false}}))
+	if s := b.Standing(); s.Voters != 2 || s.Leader != "a" {
+		t.Errorf("b knows %d voters and leader %q, want 2 and a", s.Voters, s.Leader)
+	}
+	drop := func(f func(*Replica, context.Context, string, uint64) (uint64, error), id string) {
+		t.Helper()
+		_, at := a.Servers()
+		if _, err := f(a, t.Context(), id, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	drop((*Replica).Demote, "b")
+	mustStand(b, RoleNonvoter, fmt.Sprint([]Server{{"a", a.cfg.Addr, true}, {"b", "somewhere:1", false}, {"c", "somewhere:1", false}}))
+	drop((*Replica).Remove, "c")
+	w.mustChange(a, (*Replica).AddVoter, "b")
+	drop((*Replica).Remove, "a")
+	w.mustCommit(w.leader("b"), put("A", "y", "2"))
+	until(t, "a server that has removed itself to lead no more", func() bool { return a.Standing().Role == RoleNone })
+}
+
+func TestBootstrapRefusesState(t *testing.T) {
+	w := newWorld(t, nil)
+	a := w.open("a")
+	if has, err := a.HasState(); has || err != nil {
+		t.Errorf("an empty folder has state: %v, %v", has, err)
+	}
+	if err := a.Bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	w.leader()
+	if err := a.Bootstrap(); !errors.Is(err, ErrState) {
+		t.Errorf("bootstrap again: %v, want %v", err, ErrState)
+	}
+	w.close("a")
+	a = w.open("a")
+	if has, err := a.HasState(); !has || err != nil {
+		t.Errorf("a folder with a cluster has state: %v, %v", has, err)
+	}
+	if err := a.Bootstrap(); !errors.Is(err, ErrState) {
+		t.Errorf("bootstrap after a restart: %v, want %v", err, ErrState)
+	}
+}
+
+func TestTheLeadIsHandedOver(t *testing.T) {
+	w := newWorld(t, nil)
+	a := w.cluster(3)
+	if err := a.Transfer(t.Context(), "c"); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.leader().cfg.ID; got != "c" {
+		t.Errorf("%s leads, want c", got)
+	}
+	if err := w.servers["c"].Transfer(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Transfer(t.Context(), ""); w.leader() != a && !errors.Is(err, ErrNotLeader) {
+		t.Errorf("a follower hands the lead over: %v", err)
+	}
+}
+
+func TestABatchOfUnknownOutcomeActsOnce(t *testing.T) {
+	w := newWorld(t, nil)
+	a := w.cluster(3)
+	lost, kept := batch(put("A", "x", "1")), batch(put("A", "y", "1"))
+	if _, err := a.Commit(t.Context(), kept); err != nil { // say, the answer was lost
+		t.Fatal(err)
+	}
+	w.network.isolate("a", true, "b", "c")
+	if _, err := a.Commit(t.Context(), lost); !errors.Is(err, ErrUnknown) {
+		t.Fatalf("a batch at a leader that is cut off: %v, want %v", err, ErrUnknown)
+	}
+	w.mustCommit(w.leader("b", "c"), put("A", "z", "1"))
+	w.network.isolate("a", false, "b", "c")
+	for _, b := range []*Batch{lost, kept, lost, kept} {
+		w.persist(b)
+	}
+	for _, id := range w.ids {
+		r := w.servers[id]
+		w.mustShow(r, "x=1 y=1 z=1")
+		for _, name := range []string{"x", "y"} {
+			if h := r.View().History(Key{"A", name}); len(h) != 1 {
+				t.Errorf("%s acted %d times at %s", name, len(h), id)
+			}
+		}
+	}
+}
+
+func TestFollowersActAtOnce(t *testing.T) {
+	w := newWorld(t, func(c *Config) { c.CommitInterval = time.Hour })
+	a := w.cluster(3)
+	for i := range 20 { // without a word from the leader these would take an hour
+		w.mustCommit(a, put("A", "x", fmt.Sprint(i)))
+		for _, id := range w.ids {
+			w.mustShow(w.servers[id], fmt.Sprint("x=", i))
+		}
+	}
+	// Also one who comes late, and when the lead changes.
+	w.network.isolate("c", true, "a", "b")
+	w.mustCommit(a, put("A", "x", "early"))
+	w.network.isolate("c", false, "a", "b")
+	w.mustCommit(a, put("A", "x", "late"))
+	w.mustShow(w.servers["c"], "x=late")
+	w.mustCommit(w.leader(), put("A", "x", "last"))
+	leader := w.leader()
+	if err := leader.Transfer(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range w.ids {
+		w.mustShow(w.servers[id], "x=last")
+	}
+}
+
+func TestChangesAreNeverMissed(t *testing.T) {
+	w := newWorld(t, nil)
+	w.cluster(3)
+	for range 3 {
+		for _, id := range w.ids {
+			r, want := w.servers[id], w.leader().cfg.ID
+			for {
+				changes := r.Changes()
+				if r.Standing().Leader == want {
+					break
+				}
+				select {
+				case <-changes:
+				case <-time.After(within):
+					t.Fatalf("%s was not told that %s leads", id, want)
+				}
+			}
+		}
+		if err := w.leader().Transfer(t.Context(), ""); err != nil {
+			t.Fatal(err)
+		}
+		w.leader()
+	}
+}
+
+func TestAnUnknownBatchStopsTheReplica(t *testing.T) {
+	w := newWorld(t, nil)
+	a := w.cluster(1)
+	w.mustCommit(a, put("A", "x", "1"))
+	future := []byte{99, 0, 1, 2, 3}
+	mustFail := func(r *Replica) {
+		t.Helper()
+		select {
+		case <-r.Failed():
+		case <-time.After(within):
+			t.Fatal("it goes on")
+		}
+		if !errors.Is(r.Err(), ErrFormat) {
+			t.Errorf("it failed of %v, want %v", r.Err(), ErrFormat)
+		}
+		r.Close()
+		if got := values(r.View()); got != "x=1" {
+			t.Errorf("it shows %q, want what came before", got)
+		}
+		if _, err := r.Commit(t.Context(), batch(put("A", "y", "2"))); !errors.Is(err, ErrFormat) || !errors.Is(err, ErrClosed) {
+			t.Errorf("a batch for it: %v", err)
+		}
+	}
+	pending := []raft.ApplyFuture{a.raft.Apply(future, 0), a.raft.Apply(future, 0)}
+	for _, p := range pending {
+		_ = p.Error()
+	}
+	mustFail(a)
+	mustFail(w.open("a")) // and after a restart again
 }

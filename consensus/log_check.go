@@ -1,0 +1,190 @@
+package consensus
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+	"os"
+)
+
+// checkBolt looks whether the pages of a bbolt file are sound, before bbolt
+// itself reads the file: it reads it as memory, so one that ends too early, or
+// a page that is none, ends the process. A file that is missing or empty is sound.
+//
+// The format is that of bbolt's internal/common: pages with a header of 16
+// bytes, of which 0 and 1 are the last two states of the file.
+func checkBolt(path string) error {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || info.Size() == 0 {
+		return err
+	}
+	w := boltWalk{f: f, size: uint64(info.Size()), seen: map[uint64]bool{}}
+	root, err := w.head()
+	if err == nil {
+		err = w.bucket(root)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w: %w", path, ErrDamaged, err)
+	}
+	return nil
+}
+
+const (
+	boltMagic    = 0xED0CDAED
+	boltVersion  = 2
+	boltHeader   = 16
+	boltBranch   = 1
+	boltLeaf     = 2
+	boltBucket   = 1  // flag of a leaf's element
+	boltMaxDepth = 32 // of a tree with at least two keys in each page
+)
+
+// boltWalk goes through all pages that are in use.
+type boltWalk struct {
+	f        *os.File
+	size     uint64 // of the file
+	pageSize uint64
+	end      uint64 // the first page that has never been used
+	seen     map[uint64]bool
+}
+
+// head reads the newer sound one of the first two pages, and returns the root.
+func (w *boltWalk) head() (root uint64, err error) {
+	newest := int64(-1)
+	sizes := []int64{int64(os.Getpagesize()), 4096, 8192, 16384, 65536}
+	for _, at := range append([]int64{0}, sizes...) { // where the second is depends on the page's size
+		var b [boltHeader + 64]byte
+		if _, err := w.f.ReadAt(b[:], at); err != nil {
+			continue
+		}
+		meta := b[boltHeader:]
+		u32 := func(i int) uint32 { return binary.NativeEndian.Uint32(meta[i:]) }
+		u64 := func(i int) uint64 { return binary.NativeEndian.Uint64(meta[i:]) }
+		sum := fnv.New64a()
+		sum.Write(meta[:56])
+		if u32(0) != boltMagic || u32(4) != boltVersion || u64(56) != sum.Sum64() || at != 0 && at != int64(u32(8)) {
+			continue
+		}
+		if tx := int64(u64(48)); tx > newest {
+			newest, root, w.end, w.pageSize = tx, u64(16), u64(40), uint64(u32(8))
+		}
+	}
+	switch {
+	case newest < 0:
+		return 0, errors.New("none of its two heads is sound")
+	case w.pageSize < 1024 || w.end > w.size/w.pageSize:
+		return 0, fmt.Errorf("it has %d bytes, and its %d pages of %d bytes take more", w.size, w.end, w.pageSize)
+	}
+	return root, nil
+}
+
+// bucket goes through the tree of a bucket.
+func (w *boltWalk) bucket(root uint64) error {
+	var last []byte
+	return w.page(root, 0, &last)
+}
+
+// page goes through a page and those below it. Keys only ever grow.
+func (w *boltWalk) page(id uint64, depth int, last *[]byte) error {
+	p, err := w.read(id)
+	if err != nil {
+		return err
+	}
+	if depth > boltMaxDepth {
+		return fmt.Errorf("page %d is %d pages deep", id, depth)
+	}
+	return w.elements(id, p, depth, last)
+}
+
+// read reads a page with what it has overflown to.
+func (w *boltWalk) read(id uint64) ([]byte, error) {
+	if id < 2 || id >= w.end {
+		return nil, fmt.Errorf("page %d is not one of its %d", id, w.end)
+	}
+	var head [boltHeader]byte
+	if _, err := w.f.ReadAt(head[:], int64(id*w.pageSize)); err != nil {
+		return nil, err
+	}
+	pages := uint64(binary.NativeEndian.Uint32(head[12:])) + 1
+	if got := binary.NativeEndian.Uint64(head[:]); got != id || id+pages > w.end {
+		return nil, fmt.Errorf("page %d says that it is %d, of %d pages", id, got, pages)
+	}
+	for i := id; i < id+pages; i++ {
+		if w.seen[i] {
+			return nil, fmt.Errorf("page %d is in two places", i)
+		}
+		w.seen[i] = true
+	}
+	p := make([]byte, pages*w.pageSize)
+	_, err := w.f.ReadAt(p, int64(id*w.pageSize))
+	return p, err
+}
+
+// elements goes through a page, or a small bucket inside one.
+func (w *boltWalk) elements(id uint64, p []byte, depth int, last *[]byte) error {
+	if len(p) < boltHeader {
+		return fmt.Errorf("page %d has a bucket of %d bytes", id, len(p))
+	}
+	flags, count := binary.NativeEndian.Uint16(p[8:]), uint64(binary.NativeEndian.Uint16(p[10:]))
+	if flags != boltBranch && flags != boltLeaf || flags == boltBranch && count == 0 {
+		return fmt.Errorf("page %d has the flags %#x and %d elements", id, flags, count)
+	}
+	if boltHeader+16*count > uint64(len(p)) {
+		return fmt.Errorf("page %d has no room for %d elements", id, count)
+	}
+	for i := range count {
+		at := boltHeader + 16*i
+		e := p[at:]
+		u32 := func(i int) uint64 { return uint64(binary.NativeEndian.Uint32(e[i:])) }
+		pos, key, value, child := u32(4), u32(8), u32(12), uint64(0)
+		if flags == boltBranch {
+			pos, key, value, child = u32(0), u32(4), 0, binary.NativeEndian.Uint64(e[8:])
+		}
+		if at+pos+key+value > uint64(len(p)) {
+			return fmt.Errorf("page %d has no room for its element %d", id, i)
+		}
+		k, v := e[pos:pos+key], e[pos+key:pos+key+value]
+		if flags == boltBranch {
+			if bytes.Compare(k, *last) < 0 {
+				return fmt.Errorf("the keys of page %d are in disorder", id)
+			}
+			if err := w.page(child, depth+1, last); err != nil {
+				return err
+			}
+			continue
+		}
+		if len(k) == 0 || bytes.Compare(k, *last) <= 0 {
+			return fmt.Errorf("the keys of page %d are in disorder", id)
+		}
+		*last = k
+		if u32(0)&boltBucket != 0 {
+			if err := w.nested(id, v); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// nested goes through a bucket that is a value: it has a root of its own, or
+// is small and follows as a page.
+func (w *boltWalk) nested(id uint64, v []byte) error {
+	if len(v) < 16 {
+		return fmt.Errorf("page %d has a bucket of %d bytes", id, len(v))
+	}
+	if root := binary.NativeEndian.Uint64(v); root != 0 {
+		return w.bucket(root)
+	}
+	var last []byte
+	return w.elements(id, v[16:], boltMaxDepth, &last)
+}

@@ -1,0 +1,185 @@
+package consensus
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+	"go.etcd.io/bbolt"
+)
+
+// clients is how many write at once in benchmarks.
+const clients = 32
+
+// together spreads b.N calls over the clients.
+func together(b *testing.B, do func(client, i int)) {
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	b.ResetTimer()
+	for client := range clients {
+		wg.Go(func() {
+			for i := int(next.Add(1)); i <= b.N; i = int(next.Add(1)) {
+				do(client, i)
+			}
+		})
+	}
+	wg.Wait()
+	b.StopTimer()
+}
+
+// value is what benchmarks store, in bytes.
+var benchValue = make([]byte, 256)
+
+func benchBatch(client, i int) *Batch {
+	return batch(Op{Key: Key{"Bench", fmt.Sprint(client, i%100)}, Value: benchValue})
+}
+
+// slow makes a world with the timeouts that servers have by default, and disks
+// that are waited for.
+func slow(c *Config) {
+	c.Heartbeat, c.Election, c.Lease, c.Timeout, c.NoSync = 0, 0, 0, 0, false
+}
+
+// BenchmarkCommit is 32 clients that write to three servers, beside Raft
+// without anything of ours.
+func BenchmarkCommit(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		tune func(*Config)
+	}{
+		{"replica", func(*Config) {}},
+		{"replica-plainReplication", func(c *Config) { c.plainReplication = true }},
+		{"replica-noNotices", func(c *Config) { c.noNotices = true }},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			w := newWorld(b, func(cfg *Config) { slow(cfg); c.tune(cfg) })
+			leader := w.cluster(3)
+			together(b, func(client, i int) {
+				if _, err := leader.Commit(b.Context(), benchBatch(client, i)); err != nil {
+					b.Error(err)
+				}
+			})
+		})
+	}
+	b.Run("plain", func(b *testing.B) {
+		leader := plainCluster(b, 3)
+		together(b, func(client, i int) {
+			data, err := EncodeBatch(benchBatch(client, i))
+			if err != nil {
+				b.Error(err)
+			}
+			if err := leader.Apply(data, 0).Error(); err != nil {
+				b.Error(err)
+			}
+		})
+	})
+}
+
+// BenchmarkVisible is how long it takes from the proposal until all three
+// servers show it, with nothing else going on.
+func BenchmarkVisible(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		tune func(*Config)
+	}{
+		{"notices", func(*Config) {}},
+		{"noNotices-50ms", func(c *Config) { c.noNotices, c.CommitInterval = true, 50*time.Millisecond }},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			w := newWorld(b, func(cfg *Config) { slow(cfg); c.tune(cfg) })
+			leader := w.cluster(3)
+			var committed, visible []time.Duration
+			for i := 0; b.Loop(); i++ {
+				start := time.Now()
+				result, err := leader.Commit(b.Context(), benchBatch(0, i))
+				if err != nil {
+					b.Fatal(err)
+				}
+				committed = append(committed, time.Since(start))
+				for _, r := range w.servers {
+					if _, err := r.Wait(b.Context(), result.Index-1); err != nil {
+						b.Fatal(err)
+					}
+				}
+				visible = append(visible, time.Since(start))
+			}
+			for name, all := range map[string][]time.Duration{"commit": committed, "visible": visible} {
+				slices.Sort(all)
+				b.ReportMetric(float64(all[len(all)/2].Microseconds()), name+"-p50-µs")
+				b.ReportMetric(float64(all[len(all)*99/100].Microseconds()), name+"-p99-µs")
+			}
+		})
+	}
+}
+
+// plainFSM is the least that a state machine can be.
+type plainFSM struct{ n int }
+
+func (f *plainFSM) Apply(*raft.Log) any                 { f.n++; return f.n }
+func (f *plainFSM) Snapshot() (raft.FSMSnapshot, error) { return f, nil }
+func (f *plainFSM) Restore(io.ReadCloser) error         { return nil }
+func (f *plainFSM) Persist(s raft.SnapshotSink) error   { return s.Close() }
+func (f *plainFSM) Release()                            {}
+
+// plainCluster is servers of Raft as its manual has them, with Config's settings.
+func plainCluster(b *testing.B, n int) *raft.Raft {
+	var c raft.Configuration
+	transports := make([]*raft.NetworkTransport, n)
+	for i := range n {
+		t, err := raft.NewTCPTransport("127.0.0.1:0", nil, 3, 10*time.Second, io.Discard)
+		if err != nil {
+			b.Fatal(err)
+		}
+		transports[i] = t
+		c.Servers = append(c.Servers, raft.Server{ID: raft.ServerID(fmt.Sprint(i)), Address: t.LocalAddr()})
+	}
+	servers := make([]*raft.Raft, n)
+	for i, t := range transports {
+		dir := b.TempDir()
+		bolt, err := raftboltdb.New(raftboltdb.Options{
+			Path:        filepath.Join(dir, "raft.db"),
+			BoltOptions: &bbolt.Options{NoFreelistSync: true, FreelistType: bbolt.FreelistMapType},
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		cache, err := raft.NewLogCache(recentEntries, bolt)
+		if err != nil {
+			b.Fatal(err)
+		}
+		snapshots, err := raft.NewFileSnapshotStore(dir, 3, io.Discard)
+		if err != nil {
+			b.Fatal(err)
+		}
+		conf := raft.DefaultConfig()
+		conf.LocalID, conf.LogOutput, conf.LogLevel = raft.ServerID(fmt.Sprint(i)), io.Discard, "ERROR"
+		conf.BatchApplyCh, conf.NoLegacyTelemetry = true, true
+		if i == 0 {
+			if err := raft.BootstrapCluster(conf, cache, bolt, snapshots, t, c); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if servers[i], err = raft.NewRaft(conf, &plainFSM{}, cache, bolt, snapshots, t); err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() {
+			t.CloseStreams()
+			servers[i].Shutdown().Error()
+			bolt.Close()
+		})
+	}
+	until(b, "a leader", func() bool { return servers[0].State() == raft.Leader })
+	ctx, cancel := context.WithTimeout(b.Context(), within)
+	defer cancel()
+	for ctx.Err() == nil && servers[0].Barrier(0).Error() != nil {
+	}
+	return servers[0]
+}

@@ -1,0 +1,273 @@
+package consensus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/hashicorp/raft"
+)
+
+func TestReadsSeeWhatWasAgreed(t *testing.T) {
+	w := newWorld(t, nil)
+	w.cluster(3)
+	read := func() string {
+		t.Helper()
+		leader := w.leader()
+		index, err := leader.ReadIndex(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, id := range w.ids { // on all servers, although the last entries are Raft's own
+			ctx, cancel := context.WithTimeout(t.Context(), within)
+			v, err := w.servers[id].Wait(ctx, index-1)
+			cancel()
+			if err != nil {
+				t.Fatalf("%s waits for index %d, and is at %d: %v", id, index, w.servers[id].View().Index(), err)
+			}
+			got = values(v)
+		}
+		return got
+	}
+	for i := range 3 {
+		w.mustCommit(w.leader(), put("A", "x", fmt.Sprint(i)))
+		for range 2 {
+			if got, want := read(), fmt.Sprint("x=", i); got != want {
+				t.Errorf("read %q, want %q", got, want)
+			}
+			if err := w.leader().Transfer(t.Context(), ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, r := range w.servers {
+		if r != w.leader() {
+			if _, err := r.ReadIndex(t.Context()); !errors.Is(err, ErrNotLeader) {
+				t.Errorf("a read at a follower: %v, want %v", err, ErrNotLeader)
+			}
+		}
+	}
+}
+
+// TestALeaderWithoutVotersReadsNothing: Raft itself takes the word of a server
+// without a vote for that of a voter.
+func TestALeaderWithoutVotersReadsNothing(t *testing.T) {
+	w := newWorld(t, func(c *Config) {
+		c.Heartbeat, c.Election, c.Lease = 2*time.Second, 2*time.Second, 2*time.Second
+	})
+	a := w.cluster(3)
+	w.open("d")
+	w.mustChange(a, (*Replica).AddNonvoter, "d")
+	w.mustCommit(a, put("A", "x", "1"))
+	w.mustShow(w.servers["d"], "x=1")
+	w.network.isolate("a", true, "b", "c")
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if err := a.verify(ctx); err != nil {
+		t.Logf("Raft counts voters only, it seems: %v", err)
+	}
+	if _, err := a.ReadIndex(ctx); err == nil {
+		t.Error("it read, and no voter has confirmed that it leads")
+	}
+}
+
+func TestAStaleLeaderReadsNothing(t *testing.T) {
+	w := newWorld(t, nil)
+	a := w.cluster(3)
+	w.mustCommit(a, put("A", "x", "1"))
+	w.network.isolate("a", true, "b", "c")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	bad := make(chan string, 1)
+	var wg sync.WaitGroup
+	agreed := make(chan uint64, 1)
+	wg.Go(func() { // reads all the time, and must never miss what b and c agree upon
+		after := uint64(0)
+		for ctx.Err() == nil {
+			select {
+			case after = <-agreed:
+			default:
+			}
+			wanted := after
+			index, err := a.ReadIndex(ctx)
+			if err == nil && index < wanted {
+				bad <- fmt.Sprintf("index %d, and %d was agreed before", index, wanted)
+				return
+			}
+		}
+	})
+	agreed <- w.mustCommit(w.leader("b", "c"), put("A", "x", "2"))
+	w.network.isolate("a", false, "b", "c")
+	w.mustShow(a, "x=2")
+	cancel()
+	wg.Wait()
+	select {
+	case b := <-bad:
+		t.Error(b)
+	default:
+	}
+}
+
+// register is a step of a client on one key.
+type register struct {
+	key   string
+	write bool
+	value string // "" where there is none
+	// unknown: the write may act at any time after it began, or never.
+	unknown bool
+}
+
+var registers = porcupine.Model{
+	Partition: func(h []porcupine.Operation) [][]porcupine.Operation {
+		parts := map[string][]porcupine.Operation{}
+		for _, o := range h {
+			key := o.Input.(register).key
+			parts[key] = append(parts[key], o)
+		}
+		var all [][]porcupine.Operation
+		for _, p := range parts {
+			all = append(all, p)
+		}
+		return all
+	},
+	Init: func() any { return "" },
+	Step: func(state, in, out any) (bool, any) {
+		if in := in.(register); in.write {
+			return true, in.value
+		}
+		return out.(register).value == state, state
+	},
+}
+
+// TestHistoriesAreLinearizable has clients put, delete and read while leaders
+// change and links break.
+func TestHistoriesAreLinearizable(t *testing.T) {
+	w := newWorld(t, nil)
+	w.cluster(3)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	start := time.Now()
+	var mu sync.Mutex
+	var history []porcupine.Operation
+	var wg sync.WaitGroup
+	servers := []*Replica{w.servers["a"], w.servers["b"], w.servers["c"]}
+	for client := range 6 {
+		wg.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				in := register{key: fmt.Sprint(rand.N(3)), write: rand.N(2) == 0}
+				if in.write && rand.N(4) > 0 {
+					in.value = fmt.Sprint(client, ".", i)
+				}
+				op := porcupine.Operation{ClientId: client, Input: in, Call: int64(time.Since(start))}
+				out, ok := act(ctx, servers, in)
+				op.Output, op.Return = out, int64(time.Since(start))
+				if out.unknown {
+					op.Return = int64(time.Hour) // it may act at any time
+				}
+				if ok || out.unknown {
+					mu.Lock()
+					history = append(history, op)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	wg.Go(func() { disturb(ctx, w, servers) })
+	wg.Wait()
+	w.network.isolate("a", false, "b", "c")
+	w.network.isolate("b", false, "c")
+	good := 0
+	for _, o := range history {
+		if !o.Output.(register).unknown {
+			good++
+		}
+	}
+	if good < 100 {
+		t.Errorf("only %d steps succeeded", good)
+	}
+	if result := porcupine.CheckOperationsTimeout(registers, history, time.Minute); result != porcupine.Ok {
+		t.Errorf("the history of %d steps is %v", len(history), result)
+	}
+}
+
+// act does a step at one server after the other. A batch that is not known to
+// have acted or failed is sent no more: it stays unknown.
+func act(ctx context.Context, servers []*Replica, in register) (out register, ok bool) {
+	b := batch(put("A", in.key, in.value))
+	if in.value == "" {
+		b = batch(del("A", in.key))
+	}
+	for _, i := range rand.Perm(len(servers)) {
+		leader := servers[i]
+		step, cancel := context.WithTimeout(ctx, 400*time.Millisecond)
+		if !in.write {
+			out, ok = read(step, leader, servers[rand.N(len(servers))], in.key)
+			cancel()
+			if ok {
+				return out, true
+			}
+			continue
+		}
+		_, err := leader.Commit(step, b)
+		cancel()
+		switch {
+		case err == nil:
+			return register{}, true
+		case !errors.Is(err, ErrNotLeader):
+			return register{unknown: true}, false
+		}
+	}
+	return register{}, false
+}
+
+// read asks the leader what must be seen, and looks at some server.
+func read(ctx context.Context, leader, at *Replica, key string) (register, bool) {
+	index, err := leader.ReadIndex(ctx)
+	if err != nil {
+		return register{}, false
+	}
+	v, err := at.Wait(ctx, index-1)
+	if err != nil {
+		return register{}, false
+	}
+	e, _ := v.Get(Key{"A", key})
+	return register{value: string(e.Value)}, true
+}
+
+// disturb has the lead change hands, and links break and heal.
+func disturb(ctx context.Context, w *world, servers []*Replica) {
+	ids := []string{"a", "b", "c"}
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		for i, r := range servers {
+			if r.raft.State() != raft.Leader {
+				continue
+			}
+			others := []string{ids[(i+1)%3], ids[(i+2)%3]}
+			if n%2 == 0 {
+				step, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+				_ = r.Transfer(step, "")
+				cancel()
+				continue
+			}
+			w.network.isolate(ids[i], true, others...)
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+			}
+			w.network.isolate(ids[i], false, others...)
+		}
+	}
+}
