@@ -170,9 +170,9 @@ func (s *settings) memberlist(c Config, logger *log.Logger, g *Gossip) *memberli
 		m.AdvertisePort = g.transport.port
 	}
 	m.ProbeInterval, m.ProbeTimeout = s.timing.probe, s.timing.answer
-	// A suspect has three probes to object, or up to four times that while
+	// A suspect has three probes to object, or up to three times that while
 	// nobody else suspects it: then it may be the accuser who is cut off.
-	m.SuspicionMult, m.SuspicionMaxTimeoutMult = 3, 4
+	m.SuspicionMult, m.SuspicionMaxTimeoutMult = 3, 3
 	m.AwarenessMaxMultiplier = 4
 	m.GossipInterval, m.GossipNodes, m.RetransmitMult = s.timing.gossip, 3, 3
 	m.GossipToTheDeadTime, m.DeadNodeReclaimTime = s.timing.reclaim, s.timing.reclaim

@@ -16,6 +16,10 @@ const (
 	maxPacketRecord = 1100
 	// streamPeers is to how many others a node streams what does not fit.
 	streamPeers = 3
+	// factsMult makes each node pass a record on factsMult*log10(members)
+	// times, less often than memberlist's own news: what gets lost comes with
+	// the next push/pull.
+	factsMult = 2
 	// maxLarge bounds what waits to be streamed, in bytes.
 	maxLarge = 256 << 10
 )

@@ -160,7 +160,7 @@ func Open(c Config) (*Gossip, error) {
 		// A node that comes back is newer than it was, as far as its clock is right.
 		record{ID: c.ID, Instance: c.Meta.Instance, Version: uint64(max(0, now.UnixMicro()))})
 	g.queue = &memberlist.TransmitLimitedQueue{
-		NumNodes: func() int { return int(g.book.alive.Load()) }, RetransmitMult: conf.RetransmitMult,
+		NumNodes: func() int { return int(g.book.alive.Load()) }, RetransmitMult: factsMult,
 	}
 	g.heal = newHealer(g)
 	conf.Delegate, conf.Events, conf.Conflict = &delegate{g}, &eventDelegate{g.book}, &conflictDelegate{g}

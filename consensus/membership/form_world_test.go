@@ -118,7 +118,7 @@ func (f *founding) decide(n *starter) Decision {
 		n.Formed, n.Cluster = true, "cluster of "+n.ID
 		made := foundation{by: n}
 		for _, p := range peers {
-			if p.PledgedTo == n.ID && p.Age < f.now.Sub(n.pledged) {
+			if p.PledgedTo == n.ID && p.Age < f.now.Sub(n.pledged) && p.Age <= ActWithin {
 				made.pledgers = append(made.pledgers, p.ID)
 			}
 		}

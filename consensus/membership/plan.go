@@ -187,7 +187,7 @@ func (s *situation) abdicate() (Action, bool) {
 		heir := slices.MinFunc(heirs, func(a, b Node) int { return cmp.Compare(s.since(b), s.since(a)) })
 		return Action{Transfer, heir.ID, "the leader leaves"}, true
 	}
-	if len(s.ready) > 0 {
+	if len(s.ready) > 0 && len(s.voting) <= s.Voters {
 		return promote(s.ready[0], "the leader leaves and no other voter could lead")
 	}
 	return no()
