@@ -134,17 +134,12 @@ func (d *duties) members(ctx context.Context, c *Cluster) error {
 
 // perform does one action on the configuration of an index, and returns the
 // index of the next one; 0 where it is the same.
-func (c *Cluster) perform(ctx context.Context, a membership.Action, at standing, index uint64) (uint64, error) {
+func (c *Cluster) perform(ctx context.Context, a membership.Action, addr string, index uint64) (uint64, error) {
 	switch a.Do {
 	case membership.AddNonvoter:
-		return c.Store().AddNonvoter(ctx, a.ID, at.addr, index)
-	case membership.Readdress:
-		if at.voter {
-			return c.Store().AddVoter(ctx, a.ID, at.addr, index)
-		}
-		return c.Store().AddNonvoter(ctx, a.ID, at.addr, index)
+		return c.Store().AddNonvoter(ctx, a.ID, addr, index)
 	case membership.Promote:
-		return c.Store().AddVoter(ctx, a.ID, at.addr, index)
+		return c.Store().AddVoter(ctx, a.ID, addr, index)
 	case membership.Demote:
 		return c.Store().Demote(ctx, a.ID, index)
 	case membership.Remove:
@@ -157,15 +152,9 @@ func (c *Cluster) perform(ctx context.Context, a membership.Action, at standing,
 	return 0, nil
 }
 
-// standing is where a node is and whether it votes.
-type standing struct {
-	addr  string
-	voter bool
-}
-
 // observe is what the leader sees of the members, and the index of the
 // configuration that this is about.
-func (c *Cluster) observe() (o membership.Observed, addrs map[string]standing, index uint64) {
+func (c *Cluster) observe() (o membership.Observed, addrs map[string]string, index uint64) {
 	view := c.Store().View()
 	servers, index := c.Store().Servers()
 	last := view.Index()
@@ -185,12 +174,14 @@ func (c *Cluster) observe() (o membership.Observed, addrs map[string]standing, i
 			n = &membership.Node{ID: s.ID, Name: s.ID, Addr: s.Addr}
 			nodes[s.ID] = n
 		}
-		n.Server, n.Voter, n.ConfigAddr = true, s.Voter, s.Addr
+		// The address in the configuration stays what it was: nobody dials by
+		// it, and Raft reads it unguarded while it changes it.
+		n.Server, n.Voter, n.ConfigAddr, n.Addr = true, s.Voter, s.Addr, s.Addr
 	}
 	o = membership.Observed{Self: c.ID(), Now: time.Now(), Settings: membership.Settings{
 		Voters: c.cfg.Voters, StableAfter: c.cfg.Pace.Stable, ReplaceAfter: c.cfg.ReplaceAfter, ForgetAfter: c.cfg.ForgetAfter,
 	}}
-	addrs = make(map[string]standing, len(nodes))
+	addrs = make(map[string]string, len(nodes))
 	for id, n := range nodes {
 		if n.Leaving && !n.Server {
 			continue // what is left of it is its record
@@ -200,7 +191,7 @@ func (c *Cluster) observe() (o membership.Observed, addrs map[string]standing, i
 		if id == c.ID() {
 			n.Up, n.CaughtUp = true, true
 		}
-		addrs[id] = standing{n.Addr, n.Voter}
+		addrs[id] = n.Addr
 		o.Nodes = append(o.Nodes, *n)
 	}
 	return o, addrs, index

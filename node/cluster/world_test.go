@@ -18,7 +18,28 @@ import (
 	"penstock/node/admin"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	code := m.Run()
+	// memberlist's probes notice their end only when their own time is up.
+	var left error
+	if code == 0 && !within(10*time.Second, func() bool { left = goleak.Find(); return left == nil }) {
+		fmt.Fprintln(os.Stderr, left)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// within looks again and again until a condition holds or the time is over.
+func within(limit time.Duration, holds func() bool) bool {
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	for end := time.Now().Add(limit); !holds(); <-ticker.C {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return true
+}
 
 // patience of the tests: how long a condition may take.
 const enough = 30 * time.Second
@@ -170,18 +191,9 @@ func (m *machine) gone() {
 // eventually waits for a condition; why says what is not so yet.
 func eventually(t *testing.T, what string, holds func() (why string)) {
 	t.Helper()
-	deadline := time.Now().Add(enough)
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		why := holds()
-		if why == "" {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not after %v: %s", what, enough, why)
-		}
-		<-ticker.C
+	var why string
+	if !within(enough, func() bool { why = holds(); return why == "" }) {
+		t.Fatalf("%s: not after %v: %s", what, enough, why)
 	}
 }
 
