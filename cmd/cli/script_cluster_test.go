@@ -26,7 +26,7 @@ func hosts(e *testscript.Env) {
 func poll(ts *testscript.TestScript, what string, so func() bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
+	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	for !so() {
 		select {
