@@ -23,11 +23,11 @@ type Config struct {
 	MaxFrame    int // bytes of one request: 16 MiB
 	MaxAnswer   int // bytes of one answer: 256 MiB, what clients take
 	MaxElements int // msgpack values in one request: 1,000,000
-	MaxConns    int // connections at once, of each Serve and of all with a token: 128
+	MaxConns    int // connections at once, of each Serve and of all with a token: 512
 	MaxNodes    int // connections of other nodes at once: 1024
 	// MaxStrangers is how many connections without a token or a certificate
 	// there are at once, MaxPerSource how many of them from one address. At
-	// either bound the oldest goes: 128, 32.
+	// either bound the oldest goes: 512, 256.
 	MaxStrangers int
 	MaxPerSource int
 	MaxRequests  int // requests at once, of one connection: 32
@@ -63,10 +63,10 @@ func (c Config) withDefaults() Config {
 	def(&c.MaxFrame, maxRequest)
 	def(&c.MaxAnswer, maxAnswer)
 	def(&c.MaxElements, 1_000_000)
-	def(&c.MaxConns, 128)
+	def(&c.MaxConns, 512)
 	def(&c.MaxNodes, 1024)
-	def(&c.MaxStrangers, 128)
-	def(&c.MaxPerSource, 32)
+	def(&c.MaxStrangers, 512)
+	def(&c.MaxPerSource, 256)
 	def(&c.MaxRequests, 32)
 	def(&c.MaxInFlight, 128<<20)
 	wait(&c.FirstTimeout, 5*time.Second)

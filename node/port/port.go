@@ -28,11 +28,12 @@ type Config struct {
 	HandshakeTimeout time.Duration // from accept to the end of the handshake: 5s
 	FirstByteTimeout time.Duration // from there to the first byte: 5s
 	// MaxConns is how many connections there are at once before their first
-	// byte, MaxPerSource how many of them from one address: 512, 64. At
+	// byte, MaxPerSource how many of them from one address: 512, 256. At
 	// either bound the oldest goes.
 	MaxConns     int
 	MaxPerSource int
 	MaxNodes     int // connections of nodes at once: 2048
+	MaxGuests    int // connections that Admin has at once without a node's certificate: 1024
 }
 
 func (c Config) withDefaults() Config {
@@ -48,8 +49,9 @@ func (c Config) withDefaults() Config {
 	}
 	def(&c.MaxHandshakes, 4)
 	def(&c.MaxConns, 512)
-	def(&c.MaxPerSource, 64)
+	def(&c.MaxPerSource, 256)
 	def(&c.MaxNodes, 2048)
+	def(&c.MaxGuests, 1024)
 	wait(&c.HandshakeTimeout, 5*time.Second)
 	wait(&c.FirstByteTimeout, 5*time.Second)
 	if c.Log == nil {
@@ -71,9 +73,10 @@ type Port struct {
 	work sync.WaitGroup
 
 	mu    sync.Mutex
-	conns map[net.Conn]kind // all that are open and the port's to close
+	conns map[net.Conn]open // all that there are, by their sockets
 
 	nodes    atomic.Int64
+	guests   atomic.Int64
 	accepted atomic.Uint64
 	refused  [reasons]atomic.Uint64
 }
@@ -87,9 +90,15 @@ const (
 	kindRaft
 )
 
+// open is what is known of a connection.
+type open struct {
+	kind kind
+	node string // ID; "": not a node's
+}
+
 // New serves the listener from now on.
 func New(cfg Config) *Port {
-	p := &Port{cfg: cfg.withDefaults(), conns: map[net.Conn]kind{}}
+	p := &Port{cfg: cfg.withDefaults(), conns: map[net.Conn]open{}}
 	p.handshakes = make(chan struct{}, p.cfg.MaxHandshakes)
 	p.pending = NewStrangers(p.cfg.MaxConns, p.cfg.MaxPerSource)
 	p.raft = newQueue(p.cfg.Listener.Addr())
@@ -154,7 +163,7 @@ func (p *Port) keep(conn net.Conn) bool {
 	if p.ctx.Err() != nil {
 		return false
 	}
-	p.conns[conn] = kindPending
+	p.conns[conn] = open{}
 	return true
 }
 
@@ -164,12 +173,24 @@ func (p *Port) forget(conn net.Conn) {
 	p.mu.Unlock()
 }
 
-func (p *Port) become(conn net.Conn, k kind) {
+func (p *Port) become(conn net.Conn, k kind, node string) {
 	p.mu.Lock()
 	if _, ok := p.conns[conn]; ok {
-		p.conns[conn] = k
+		p.conns[conn] = open{k, node}
 	}
 	p.mu.Unlock()
+}
+
+// Drop closes the connections of a node, such as one that was removed. New
+// ones are for TLS to refuse, or for those who serve them.
+func (p *Port) Drop(nodeID string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for conn, is := range p.conns {
+		if is.node == nodeID && nodeID != "" {
+			conn.Close()
+		}
+	}
 }
 
 // Close closes the listener and every connection, those of Raft first: Raft
@@ -184,7 +205,7 @@ func (p *Port) Close() error {
 	p.mu.Lock()
 	for _, k := range []kind{kindRaft, kindPending, kindAdmin} {
 		for conn, is := range p.conns {
-			if is == k {
+			if is.kind == k {
 				conn.Close() // the socket itself: TLS would say goodbye, which may block
 			}
 		}

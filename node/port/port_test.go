@@ -88,6 +88,17 @@ func TestWhatIsNotForThePortEnds(t *testing.T) {
 	}
 }
 
+// TestManyCommandsAtOnceAllGetIn: by the default bounds, from one host.
+func TestManyCommandsAtOnceAllGetIn(t *testing.T) {
+	p := newPort(t, port.Config{})
+	command := admin.DialConfig{TLS: p.ca.client(t, ""), Token: token}
+	var all sync.WaitGroup
+	for range 200 {
+		all.Go(func() { p.mustCall(t, command) })
+	}
+	all.Wait()
+}
+
 func TestAdminOfTheFutureIsToldTheVersions(t *testing.T) {
 	p := newPort(t, port.Config{})
 	conn, err := port.Dial(t.Context(), p.addr, p.ca.client(t, "n2"), port.Admin)
@@ -122,14 +133,15 @@ func TestAPlainCommandIsToldOfTLS(t *testing.T) {
 }
 
 // TestNodesAndTokensGetThroughAFlood of 1,000 strangers from four addresses,
-// their own among them: silence, garbage, 10 MB, and bytes that drip.
+// their own among them: silence, garbage, 10 MB, and bytes that drip; then
+// while as many come from other addresses, as fast as they can.
 func TestNodesAndTokensGetThroughAFlood(t *testing.T) {
 	p := newPort(t, port.Config{MaxConns: 100, MaxPerSource: 40, HandshakeTimeout: 20 * time.Second})
 	stop := make(chan struct{})
 	var drips sync.WaitGroup
-	flood := func() {
+	flood := func(first int) {
 		for i := range 1000 {
-			conn := p.dialFrom(t, fmt.Sprintf("127.0.0.%d", 1+i%4))
+			conn := p.dialFrom(t, fmt.Sprintf("127.0.0.%d", first+i%4))
 			switch i % 5 {
 			case 0: // silence
 			case 1:
@@ -143,10 +155,10 @@ func TestNodesAndTokensGetThroughAFlood(t *testing.T) {
 			}
 		}
 	}
-	flood()
+	flood(1)
 	node, command := admin.DialConfig{TLS: p.ca.client(t, "n2")}, admin.DialConfig{TLS: p.ca.client(t, ""), Token: token}
 	var again sync.WaitGroup
-	again.Go(flood)
+	again.Go(func() { flood(2) })
 	for range 5 {
 		p.mustCall(t, node)
 		p.mustCall(t, command)
@@ -160,8 +172,8 @@ func TestNodesAndTokensGetThroughAFlood(t *testing.T) {
 	if st := p.Stats(); st.Pending > 100 || st.Refused["crowd"] == 0 || st.Refused["not_tls"] == 0 {
 		t.Errorf("after the flood: %+v", st)
 	}
-	if n := strings.Count(p.log.String(), "\n"); n < 1 || n > 4 {
-		t.Errorf("%d lines for 2,000 strangers of 4 addresses", n)
+	if n := strings.Count(p.log.String(), "\n"); n < 1 || n > 5 {
+		t.Errorf("%d lines for 2,000 strangers of 5 addresses", n)
 	}
 	close(stop)
 	p.Close()
@@ -221,6 +233,25 @@ func TestNodesAreBounded(t *testing.T) {
 	p.raft(t, "n3")
 }
 
+// TestRemovedNodesAreDropped: with all of their connections, and nobody else's.
+func TestRemovedNodesAreDropped(t *testing.T) {
+	p := newPort(t, port.Config{})
+	gone, _ := p.raft(t, "n2")
+	stays, served := p.raft(t, "n3")
+	c, err := admin.DialConfig{TLS: p.ca.client(t, "n2")}.Dial(t.Context(), p.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	p.Drop("n2")
+	mustEnd(t, gone, "")
+	<-c.Done()
+	go io.WriteString(stays, "x")
+	if _, err := io.ReadFull(served, make([]byte, 1)); err != nil {
+		t.Errorf("another node's stream: %v", err)
+	}
+}
+
 // TestSilenceInsideEndsSoonerThanTheHandshakeMay: its time is its own.
 func TestSilenceInsideEndsSoonerThanTheHandshakeMay(t *testing.T) {
 	p := newPort(t, port.Config{HandshakeTimeout: time.Hour, FirstByteTimeout: 50 * time.Millisecond})
@@ -244,6 +275,28 @@ func TestStreamsThatNobodyTakesEnd(t *testing.T) {
 	mustEnd(t, conn, "")
 	waitFor(t, "it to be counted", func() bool { st := p.Stats(); return st.Refused["limit"] == 1 && st.Nodes == 0 })
 	p.mustCall(t, admin.DialConfig{TLS: p.ca.client(t, "n2")})
+}
+
+func TestGuestsOfAdminAreBounded(t *testing.T) {
+	p := newPort(t, port.Config{MaxGuests: 1})
+	command := admin.DialConfig{TLS: p.ca.client(t, ""), Token: token}
+	c, err := command.Dial(t.Context(), p.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if second, err := command.Dial(t.Context(), p.addr); err == nil {
+		second.Close()
+		t.Error("a second guest was taken")
+	}
+	p.mustCall(t, admin.DialConfig{TLS: p.ca.client(t, "n2")})
+	c.Close()
+	waitFor(t, "the place to come free", func() bool {
+		c, err := command.Dial(t.Context(), p.addr)
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	})
 }
 
 // failing fails its first accepts as a process without descriptors does.

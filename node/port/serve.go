@@ -21,7 +21,7 @@ const (
 	bySilence                   // no handshake or first byte in time
 	byFirst                     // a first byte that means nothing here
 	byCertificate               // Raft without a node's certificate
-	byLimit                     // too many connections of nodes, or streams that Raft does not take
+	byLimit                     // too many connections of nodes or of others in Admin, or streams that Raft does not take
 	reasons
 )
 
@@ -121,22 +121,33 @@ func (p *Port) servePlain(conn net.Conn, first byte, leave func()) {
 	}
 	_ = conn.SetDeadline(time.Time{})
 	leave()
-	p.become(conn, kindAdmin)
-	p.cfg.Admin(&headed{Conn: conn, head: []byte{first}}, "")
+	p.serveAdmin(conn, &headed{Conn: conn, head: []byte{first}}, "")
+}
+
+// serveAdmin hands a connection to Admin until that is done with it.
+func (p *Port) serveAdmin(conn, whole net.Conn, node string) {
+	if node == "" {
+		defer p.guests.Add(-1)
+		if p.guests.Add(1) > int64(p.cfg.MaxGuests) {
+			p.refuse(conn, byLimit, nil)
+			return
+		}
+	}
+	p.become(conn, kindAdmin, node)
+	p.cfg.Admin(whole, node)
 }
 
 // choose follows the first byte inside TLS.
 func (p *Port) choose(conn net.Conn, secure *tls.Conn, first byte, node string) (handedOver bool) {
 	switch {
 	case first == Admin:
-		p.become(conn, kindAdmin)
-		p.cfg.Admin(&adminConn{Conn: secure, head: []byte{first}}, node)
+		p.serveAdmin(conn, &adminConn{Conn: secure, head: []byte{first}}, node)
 		return false
 	case first == Raft && node == "":
 		p.refuse(conn, byCertificate, nil)
 		return false
 	case first == Raft:
-		p.become(conn, kindRaft)
+		p.become(conn, kindRaft, node)
 		stream := &RaftConn{Conn: secure, node: node, gone: sync.OnceFunc(func() {
 			p.forget(conn)
 			p.nodes.Add(-1)
