@@ -180,6 +180,24 @@ func TestCopiedDataFolderIsNoticed(t *testing.T) {
 	}
 }
 
+// A node that reaches itself by another of its addresses is no copy.
+func TestOwnEchoIsNoConflict(t *testing.T) {
+	t.Parallel()
+	told := make(chan Member, 4)
+	n := open(t, "a", func(c *Config) { c.Conflict = func(m Member) { told <- m } })
+	n.doubt(doubt{claim: claim{ID: "a", Addr: "127.0.0.1:1", Meta: n.config.Meta}})
+	n.doubt(doubt{claim: claim{ID: "other", Addr: "127.0.0.1:1", Meta: Meta{Instance: "x"}}})
+	n.doubt(doubt{claim: claim{ID: "a", Addr: "127.0.0.1:2", Meta: Meta{Instance: "y"}}}) // after the others, in the same goroutine
+	select {
+	case m := <-told:
+		if m.Addr != "127.0.0.1:2" {
+			t.Errorf("told of %+v", m)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("not told of the other process")
+	}
+}
+
 func TestClustersNeverBlend(t *testing.T) {
 	t.Parallel()
 	ours := open(t, "a", keyed(key(1)))

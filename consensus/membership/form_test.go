@@ -236,6 +236,37 @@ func TestFormIgnoresWhatIsOld(t *testing.T) {
 	}
 }
 
+// A node that is pledged to b would rather be pledged to a, which has a lower
+// ID. When may it be?
+func TestFormKeepsItsPledge(t *testing.T) {
+	all := []string{"a", "b", "c"}
+	for what, test := range map[string]struct {
+		b          Peer // as it says of itself
+		told, held time.Duration
+		free       bool
+	}{
+		"b wants to found the cluster":                                           {Peer{PledgedTo: "b", Age: time.Second}, 2 * time.Second, time.Minute, false},
+		"b gave way, and said so when asked after it was told of the pledge":     {Peer{PledgedTo: "a", Age: time.Second}, 2 * time.Second, time.Minute, true},
+		"b gave way, and may since have been told of the pledge":                 {Peer{PledgedTo: "a", Age: 2 * time.Second}, time.Second, time.Minute, false},
+		"b gave way, and was told of the pledge at the very time":                {Peer{PledgedTo: "a", Age: time.Second}, time.Second, time.Minute, false},
+		"b said so before the pledge was made":                                   {Peer{PledgedTo: "a", Age: 3 * time.Second}, 4 * time.Second, 2 * time.Second, false},
+		"b is silent, and was told lately":                                       {Peer{PledgedTo: "b", Age: time.Minute}, TakeBackAfter, time.Hour, false},
+		"b is silent, and has not been told for long":                            {Peer{PledgedTo: "b", Age: time.Minute}, TakeBackAfter + 1, time.Hour, true},
+		"b is silent; the pledge is young, whatever is said of when it was told": {Peer{PledgedTo: "b", Age: time.Minute}, time.Hour, TakeBackAfter, false},
+	} {
+		self := Peer{ID: "c", Expect: 3, PledgedTo: "b", Told: test.told, PledgedFor: test.held}
+		b := test.b
+		b.ID, b.Expect, b.Seen = "b", 3, all
+		peers := []Peer{{ID: "a", Expect: 3, PledgedTo: "a", Seen: append(all, "d")}, b}
+		if b.Age > ActWithin { // then another one makes up the number
+			peers = append(peers, Peer{ID: "d", Expect: 3, PledgedTo: "a", Seen: all})
+		}
+		if d := Form(self, peers); (d.Do == FormPledge && d.Peer == "a") != test.free {
+			t.Errorf("%s: %v", what, d)
+		}
+	}
+}
+
 func TestFormEndsOnManyPeers(t *testing.T) {
 	self := Peer{ID: "p000", Expect: maxExpect}
 	var peers []Peer
