@@ -132,6 +132,10 @@ func TestTheSameRequestActsOnce(t *testing.T) {
 	if err == nil && r.Index != first {
 		t.Errorf("again: at %d, the first was at %d", r.Index, first)
 	}
+	dry := change
+	dry.DryRun = true
+	r, err = c.Apply(t.Context(), dry)
+	wantTold(t, "a dry run under the same ID", "Service/a configured, Service/b unchanged, Service/c created", r, err)
 	back := Target{Kind: "service", Name: "a", ID: consensus.ID{3}}
 	for range 2 {
 		r, err = c.Rollback(t.Context(), back)

@@ -41,7 +41,7 @@ func (c *Catalog) Follow(ctx context.Context, act func(set *resource.Set, change
 // wait waits for another view. While something could not be opened it returns
 // with the same view now and then, for another attempt.
 func (c *Catalog) wait(ctx context.Context, old consensus.View) (consensus.View, error) {
-	if len(c.Unreadable()) == 0 {
+	if len(c.shot().unread) == 0 {
 		return c.cfg.Store.Wait(ctx, old.Index())
 	}
 	again, cancel := context.WithTimeout(ctx, c.reopen)

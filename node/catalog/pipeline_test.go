@@ -207,6 +207,44 @@ func TestNoAnswerRestsOnWhatNeverActs(t *testing.T) {
 	checkAgrees(t, c, road)
 }
 
+// TestAVersionCountsBesideWhatIsOnItsWay: whoever has seen the version in
+// force must not write over a change that is about to come, unless it fails.
+func TestAVersionCountsBesideWhatIsOnItsWay(t *testing.T) {
+	for _, failure := range []error{nil, consensus.ErrTooLarge} {
+		c, road := newOnRoad(t)
+		mustApply(t, c, base)
+		road.close()
+		lists := [][]resource.Object{
+			objects(t, "kind: Service\nname: apps\nspec: {protocol: http}"),
+			objects(t, "kind: Service\nname: apps\nversion: 1\nspec: {protocol: http2}"),
+		}
+		first, second := make(chan error, 1), make(chan error, 1)
+		go func() {
+			_, err := c.Apply(t.Context(), Change{Objects: lists[0]})
+			first <- err
+		}()
+		if err := road.waiting(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			_, err := c.Apply(t.Context(), Change{Objects: lists[1]})
+			second <- err
+		}()
+		select {
+		case err := <-second:
+			t.Errorf("answered before the other was decided: %v", err)
+		case <-timeToBeWrong(t):
+		}
+		road.reopen(func(*consensus.Batch) error { return failure })
+		if err := <-first; (err != nil) != (failure != nil) {
+			t.Error(err)
+		}
+		if err := <-second; failure == nil && code(err) != admin.Refused || failure != nil && err != nil {
+			t.Errorf("the other ended with %v: %v", failure, err)
+		}
+	}
+}
+
 // TestAWriterOfOldContentIsRefused: another leader has changed the content,
 // and this one's follower has not got to see it. Its first change is stale; the
 // second, which was checked against the first, must not take the other's
@@ -256,6 +294,25 @@ func TestAWriterOfOldContentIsRefused(t *testing.T) {
 	}
 	checkAgrees(t, old, store)
 	checkAgrees(t, other, store)
+}
+
+// TestWhatOthersChangedCounts: what a node has proposed before says nothing
+// once another has changed it.
+func TestWhatOthersChangedCounts(t *testing.T) {
+	store := consensus.NewMemory(consensus.Limits{})
+	var nodes [2]*Catalog
+	for i := range nodes {
+		nodes[i] = New(Config{Store: store, Kinds: resource.RoutingKinds()})
+		following(t, nodes[i], nil)
+	}
+	for i := range 6 {
+		r := mustApply(t, nodes[i%2], strings.ReplaceAll(base, "7001", fmt.Sprint(7001+i%2)))
+		if got := r.Changes[1].Action; got != admin.Configured && i > 0 {
+			t.Errorf("change %d: %s", i, got)
+		}
+	}
+	checkAgrees(t, nodes[0], store)
+	checkAgrees(t, nodes[1], store)
 }
 
 // TestOnlyTheLeaderAdmits: neither a node that never led nor one that led

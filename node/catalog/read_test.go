@@ -92,6 +92,9 @@ func TestWatch(t *testing.T) {
 	mustApply(t, c, "kind: Service\nname: new\nspec: {}")
 	want(all, "2 +new")
 	want(one, "2 +new")
+	mustApply(t, c, "kind: Service\nname: new\nspec: {protocol: http}")
+	want(all, "3 +new")
+	want(one, "3 +new")
 	mustApply(t, c, "kind: Listener\nname: x\nspec: {address: \":1\"}") // of another kind
 	// Nobody takes what comes now: it becomes one item, of the last state.
 	for i := range 300 {

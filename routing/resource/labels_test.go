@@ -47,3 +47,37 @@ func TestFaultsOfLabelsToChooseBy(t *testing.T) {
 		t.Error(faults)
 	}
 }
+
+func TestKindsOfSecrets(t *testing.T) {
+	for _, k := range append(RoutingKinds(), freeKinds()...) {
+		if got, want := k.HasSecrets(), k.Name == "Certificate"; got != want {
+			t.Errorf("%s: %v", k.Name, got)
+		}
+	}
+}
+
+func TestObjectsOfLabels(t *testing.T) {
+	changes := []Change{}
+	for _, o := range decode(t, "kind: Service\nname: b\nlabels: {l: x}\nspec: {}\n---\nkind: Service\nname: a\nlabels: {l: x}\nspec: {}\n---\nkind: Listener\nname: l\nlabels: {l: x}\nspec: {address: \":1\"}\n---\nkind: Service\nname: c\nspec: {}") {
+		changes = append(changes, Put(o))
+	}
+	set, _, _ := new(Set).With(changes)
+	for _, c := range []struct {
+		kind   string
+		labels map[string]string
+		want   string
+	}{
+		{"", map[string]string{"l": "x"}, "Listener/l Service/a Service/b"},
+		{"Service", map[string]string{"l": "x"}, "Service/a Service/b"},
+		{"Service", nil, "Service/a Service/b Service/c"},
+		{"", map[string]string{"l": "y"}, ""},
+	} {
+		var names []string
+		for _, o := range set.WithLabels(c.kind, c.labels) {
+			names = append(names, o.String())
+		}
+		if got := strings.Join(names, " "); got != c.want {
+			t.Errorf("%q %v: %s, want %s", c.kind, c.labels, got, c.want)
+		}
+	}
+}
