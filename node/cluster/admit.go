@@ -115,7 +115,9 @@ func (c *Cluster) handleAdmit(ctx context.Context, req *admitRequest) (*admitRes
 		return nil, err
 	}
 	c.log.Info("a node joins", "node", n.Name, "id", n.ID, "at", n.Cluster, "token", req.Token)
-	c.book.announce(Peer{ID: n.ID, Name: n.Name, Cluster: n.Cluster, Gossip: n.Gossip}, n.Last.Instance)
+	// It is there when it says so itself: until it has this answer it takes
+	// nobody's word.
+	c.book.hear(Peer{ID: n.ID, Name: n.Name, Cluster: n.Cluster, Gossip: n.Gossip})
 	c.pool.Drop(n.ID)
 	poke(c.leading)
 	return &admitResult{CAs: ca.Bundle(), Certificate: leaf, Gossip: keys, Peers: c.known()}, nil

@@ -210,7 +210,7 @@ func (c *Cluster) Alone() string {
 	case voters == 0:
 		return "no leader: this node has not heard from its cluster yet"
 	case reached < need:
-		return fmt.Sprintf("no leader: %d of %d voters are in reach and %d are needed; not reached: %s", reached, voters, need, some(missing))
+		return fmt.Sprintf("no leader: %d of %d voters in reach, %d needed; not reached: %s", reached, voters, need, some(missing))
 	}
 	return "no leader: an election is under way"
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -96,6 +97,73 @@ func TestNodesThatExpectEachOtherFormOneCluster(t *testing.T) {
 		if m.c.ClusterID() != all[0].c.ClusterID() {
 			t.Fatal("two clusters")
 		}
+	}
+}
+
+func TestNodesThatExpectEachOtherMayStartInAnyOrder(t *testing.T) {
+	t.Parallel()
+	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
+		t.Run(fmt.Sprint(order), func(t *testing.T) {
+			t.Parallel()
+			all := expecting(t, "a", "b", "c")
+			ctx, cancel := context.WithTimeout(context.Background(), enough)
+			defer cancel()
+			done := make(chan error, len(all))
+			for i, k := range order {
+				m := all[k]
+				go func() { done <- m.open(ctx) }()
+				if i < len(order)-1 {
+					eventually(t, m.cfg.Name+" waits for the others", func() string {
+						if !strings.Contains(m.log(), "waits for the other nodes") {
+							return m.log()
+						}
+						return ""
+					})
+				}
+			}
+			for range all {
+				if err := <-done; err != nil {
+					t.Fatal(err)
+				}
+			}
+			voters(t, 3, all...)
+		})
+	}
+}
+
+func TestAJoinThatWasCutShortIsFinished(t *testing.T) {
+	t.Parallel()
+	a := founded(t, "a")
+	m := newcomer(t, "b", a.token(), a)
+	// The leader has taken it in, and it was killed before it had the answer.
+	token, err := trust.ParseToken(m.cfg.Token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := m.cfg.withDefaults()
+	cfg.Log = slog.New(slog.DiscardHandler)
+	id, _, err := openIdentity(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	csr, err := id.Request()
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := newCluster(cfg, id, true)
+	_, err = first.askToJoin(context.Background(), a.addr(), token, csr)
+	first.pool.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.start()
+	if m.c.ID() != id.NodeID {
+		t.Error("it came as another node")
+	}
+	put(t, a, "x", "1")
+	holds(t, m, "x", "1")
+	if n := len(records(a.c.Store().View())); n != 2 {
+		t.Errorf("%d records", n)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/consensus"
 	"penstock/node/admin"
 )
 
@@ -256,16 +257,7 @@ func TestACopyOfADataFolderDoesNotStart(t *testing.T) {
 	thief.cfg.Join = []string{all[0].addr()}
 	t.Cleanup(thief.kill)
 	thief.start()
-	select {
-	case <-thief.ended:
-		thief.mu.Lock()
-		defer thief.mu.Unlock()
-		if !errors.Is(thief.stopped, ErrCopied) {
-			t.Errorf("it stopped because: %v", thief.stopped)
-		}
-	case <-time.After(enough):
-		t.Error("a copy runs beside the original")
-	}
+	thief.endsWith(ErrCopied)
 	select {
 	case <-original.ended:
 		t.Error("the original had to end")
@@ -347,16 +339,7 @@ func TestRemovingANode(t *testing.T) {
 	if err := ask(true); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case <-victim.ended:
-		victim.mu.Lock()
-		if !errors.Is(victim.stopped, ErrRemoved) {
-			t.Errorf("it ended because: %v", victim.stopped)
-		}
-		victim.mu.Unlock()
-	case <-time.After(enough):
-		t.Fatal("the removed node goes on")
-	}
+	victim.endsWith(ErrRemoved)
 	victim.kill()
 	victim.listen("127.0.0.1")
 	victim.refused(ErrLeft)
@@ -464,5 +447,47 @@ func TestWhoShowsATokenIsWhoItSays(t *testing.T) {
 	}
 	if strings.Contains(fmt.Sprint(err), made.Token) {
 		t.Error("an error tells the token")
+	}
+}
+
+func TestAnUnknownFormatEndsTheNode(t *testing.T) {
+	t.Parallel()
+	a := founded(t, "a")
+	b := newcomer(t, "b", a.token(), a).start()
+	eventually(t, "b has the log", func() string {
+		if len(b.c.Members()) < 2 {
+			return "it does not"
+		}
+		return ""
+	})
+	ops := []consensus.Op{{Key: keyNode("x"), Value: []byte(`{"format":99}`)}}
+	if err := a.c.commit(context.Background(), "test", "from the future", ops); err != nil {
+		t.Fatal(err)
+	}
+	a.endsWith(consensus.ErrFormat)
+	b.endsWith(consensus.ErrFormat)
+}
+
+func TestVotersAreBounded(t *testing.T) {
+	t.Parallel()
+	a := newMachine(t, "a")
+	a.cfg.Init, a.cfg.Voters = true, 3
+	a.start()
+	all := []*machine{a}
+	for _, name := range []string{"b", "c", "d", "e"} {
+		m := newcomer(t, name, a.token(), a)
+		m.cfg.Voters = 3
+		all = append(all, m.start())
+	}
+	voters(t, 3, all...)
+	put(t, all[4], "x", "1")
+	for _, m := range all {
+		holds(t, m, "x", "1")
+		eventually(t, "five members on "+m.cfg.Name, func() string {
+			if n := len(m.c.Members()); n != 5 {
+				return fmt.Sprint(n)
+			}
+			return ""
+		})
 	}
 }

@@ -58,10 +58,12 @@ type machine struct {
 	c      *Cluster
 	server *admin.Server
 
+	ended chan struct{} // closed by Config.Stop
+
 	mu      sync.Mutex
-	stopped error         // what Config.Stop was told
-	ended   chan struct{} // closed by Config.Stop
+	stopped error // what Config.Stop was told
 	tickets [][32]byte
+	logged  strings.Builder
 }
 
 // newMachine prepares a machine with a listening socket of its own.
@@ -90,7 +92,7 @@ func (m *machine) addr() string { return m.cfg.Listener.Addr().String() }
 // open starts the node.
 func (m *machine) open(ctx context.Context) error {
 	cfg := m.cfg
-	cfg.Log = slog.New(slog.NewTextHandler(logTo{m.t}, &slog.HandlerOptions{Level: level()})).With("on", cfg.Name)
+	cfg.Log = slog.New(slog.NewTextHandler(m, &slog.HandlerOptions{Level: level()})).With("on", cfg.Name)
 	m.ended = make(chan struct{})
 	ended := m.ended
 	cfg.Stop = func(err error) {
@@ -122,21 +124,44 @@ func (m *machine) put(ctx context.Context, req *admin.Document) (*admin.Empty, e
 	return &admin.Empty{}, err
 }
 
+// level is how much is logged; TEST_LOG shows it.
 func level() slog.Level {
 	if os.Getenv("TEST_LOG") != "" {
 		return slog.LevelDebug
 	}
-	return slog.LevelWarn
+	return slog.LevelInfo
 }
 
-// logTo writes to the test's log, which ends with the test.
-type logTo struct{ t *testing.T }
-
-func (l logTo) Write(b []byte) (int, error) {
+// Write keeps the node's log.
+func (m *machine) Write(b []byte) (int, error) {
 	if os.Getenv("TEST_LOG") != "" {
-		fmt.Fprintf(os.Stderr, "%s: %s", l.t.Name(), b)
+		fmt.Fprintf(os.Stderr, "%s: %s", m.t.Name(), b)
 	}
-	return len(b), nil
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.logged.Write(b)
+}
+
+// log is what the node has logged.
+func (m *machine) log() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.logged.String()
+}
+
+// endsWith waits until the node says that it must end, because of want.
+func (m *machine) endsWith(want error) {
+	m.t.Helper()
+	select {
+	case <-m.ended:
+	case <-time.After(enough):
+		m.t.Fatalf("%s goes on", m.cfg.Name)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !errors.Is(m.stopped, want) {
+		m.t.Errorf("%s ends because: %v; want %v", m.cfg.Name, m.stopped, want)
+	}
 }
 
 // start starts the node, which must come to its cluster.
