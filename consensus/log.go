@@ -55,7 +55,7 @@ const (
 	// rememberedServers bounds the configurations that are remembered.
 	rememberedServers = 16
 	// lockTimeout bounds the wait for another process to let go of the file.
-	lockTimeout = 2 * time.Second
+	lockTimeout = time.Second
 	// deleteChunk is how many entries go in one transaction: writes wait for it.
 	deleteChunk = 512
 )

@@ -45,7 +45,6 @@ type noticed struct {
 	serial           uint64 // of the last request that it acknowledged
 	busy             bool   // a notice is on its way
 	header           raft.RPCHeader
-	leader           []byte
 }
 
 func newNotices(id raft.ServerID, send func(raft.ServerID, *raft.AppendEntriesRequest, func(error))) *notices {
@@ -78,7 +77,7 @@ func (n *notices) answered(id raft.ServerID, serial uint64, req *raft.AppendEntr
 		return
 	}
 	if p == nil || p.term < req.Term {
-		p = &noticed{term: req.Term, header: req.RPCHeader, leader: req.Leader}
+		p = &noticed{term: req.Term, header: req.RPCHeader}
 		n.peers[id] = p
 	}
 	p.serial = max(p.serial, serial)
@@ -122,7 +121,6 @@ func (n *notices) tell(id raft.ServerID, p *noticed) {
 	n.send(id, &raft.AppendEntriesRequest{
 		RPCHeader:         p.header,
 		Term:              p.term,
-		Leader:            p.leader,
 		PrevLogEntry:      p.match,
 		PrevLogTerm:       p.matchTerm,
 		LeaderCommitIndex: index,

@@ -273,7 +273,7 @@ func (r *Replica) fail(err error) {
 		r.failure = err
 		close(r.failed)
 		r.log.Error("the replica cannot go on", "err", err)
-		go r.Close()
+		go func() { _ = r.Close() }() // its caller is of Raft, and Close waits for Raft
 	})
 }
 
@@ -311,7 +311,9 @@ func (r *Replica) close() {
 	close(r.closing)
 	// Reads of snapshots have no deadline: whoever waits for a peer must lose
 	// the connection first.
-	r.transport.streams.close()
+	if err := r.transport.streams.close(); err != nil {
+		r.log.Debug("closing the streams", "err", err)
+	}
 	r.drain()
 	if err := r.raft.Shutdown().Error(); err != nil {
 		r.log.Warn("raft did not end as it should", "err", err)

@@ -13,7 +13,8 @@ import (
 type reads struct {
 	// ready is the last term in which this server leads and has had an entry
 	// of its own agreed; before that it may not know all that was.
-	ready atomic.Uint64
+	ready     atomic.Uint64
+	asserting atomic.Bool // a try to become so is on its way
 
 	mu   sync.Mutex
 	next *round // what new reads join; nil when none waits
@@ -30,22 +31,25 @@ type round struct {
 
 // assert has an entry agreed in a new term of this server: with it, all that
 // was agreed before is known to be. Raft does that by itself; here it is to
-// find out when.
-func (r *Replica) assert(term uint64) {
+// find out when. Where it fails, it is asked for again at the next look.
+func (r *Replica) assert() {
+	if !r.reads.asserting.CompareAndSwap(false, true) {
+		return
+	}
 	r.outstanding.Add(1)
 	r.tasks.Go(func() {
 		defer r.outstanding.Add(-1)
+		defer r.reads.asserting.Store(false)
 		f := r.raft.Barrier(0)
 		if f.Error() != nil {
 			return
 		}
 		var entry raft.Log
-		if i, ok := f.(raft.IndexFuture); !ok || r.store.GetLog(i.Index(), &entry) != nil || entry.Term != term {
-			return
+		if i, ok := f.(raft.IndexFuture); ok && r.store.GetLog(i.Index(), &entry) == nil {
+			r.transport.notices.committed(entry.Index, entry.Term)
+			r.reads.ready.Store(entry.Term)
+			r.watch.poke()
 		}
-		r.transport.notices.committed(entry.Index, entry.Term)
-		r.reads.ready.Store(term)
-		r.watch.poke()
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 )
 
 func TestReadsSeeWhatWasAgreed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, nil)
 	w.cluster(3)
 	read := func() string {
@@ -58,8 +59,9 @@ func TestReadsSeeWhatWasAgreed(t *testing.T) {
 // TestALeaderWithoutVotersReadsNothing: Raft itself takes the word of a server
 // without a vote for that of a voter.
 func TestALeaderWithoutVotersReadsNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, func(c *Config) {
-		c.Heartbeat, c.Election, c.Lease = 2*time.Second, 2*time.Second, 2*time.Second
+		c.Heartbeat, c.Election, c.Lease = time.Second, time.Second, time.Second
 	})
 	a := w.cluster(3)
 	w.open("d")
@@ -78,6 +80,7 @@ func TestALeaderWithoutVotersReadsNothing(t *testing.T) {
 }
 
 func TestAStaleLeaderReadsNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, nil)
 	a := w.cluster(3)
 	w.mustCommit(a, put("A", "x", "1"))
@@ -148,6 +151,7 @@ var registers = porcupine.Model{
 // TestHistoriesAreLinearizable has clients put, delete and read while leaders
 // change and links break.
 func TestHistoriesAreLinearizable(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, nil)
 	w.cluster(3)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)

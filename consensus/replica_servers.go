@@ -33,6 +33,16 @@ func (r *Replica) Servers() ([]Server, uint64) {
 // belong to other servers, and an old one may not be known to have gone.
 func addrOf(id, addr string) raft.ServerAddress { return raft.ServerAddress(id + "@" + addr) }
 
+// addrOf is the address that a server has, or is to have, in the configuration.
+func (r *Replica) addrOf(id, addr string) raft.ServerAddress {
+	for _, s := range r.raft.GetConfiguration().Configuration().Servers {
+		if string(s.ID) == id {
+			return s.Address
+		}
+	}
+	return addrOf(id, addr)
+}
+
 func addrIn(a raft.ServerAddress) string {
 	_, addr, _ := strings.Cut(string(a), "@")
 	return addr
@@ -76,21 +86,23 @@ func (r *Replica) hurry() {
 	}
 }
 
-// AddNonvoter adds a server that gets the log and has no vote, or changes the
-// address of one that is there; it takes no vote away. Like all changes of the
-// servers it acts upon the configuration with the index prev alone, else it
-// returns ErrServers, and returns the index of the next one.
+// AddNonvoter adds a server that gets the log and has no vote; it takes no
+// vote away. Like all changes of the servers it acts upon the configuration
+// with the index prev alone, else it returns ErrServers, and returns the index
+// of the next one.
+//
+// The address of a server that is there stays what it was: nobody dials by it,
+// and Raft reads it unguarded while it changes it.
 func (r *Replica) AddNonvoter(ctx context.Context, id, addr string, prev uint64) (uint64, error) {
 	return r.change(ctx, "add", id, prev, func(wait time.Duration) raft.IndexFuture {
-		return r.raft.AddNonvoter(raft.ServerID(id), addrOf(id, addr), prev, wait)
+		return r.raft.AddNonvoter(raft.ServerID(id), r.addrOf(id, addr), prev, wait)
 	})
 }
 
-// AddVoter adds a server with a vote, gives one that is there a vote, or
-// changes the address of a voter.
+// AddVoter adds a server with a vote, or gives one that is there a vote.
 func (r *Replica) AddVoter(ctx context.Context, id, addr string, prev uint64) (uint64, error) {
 	return r.change(ctx, "add voter", id, prev, func(wait time.Duration) raft.IndexFuture {
-		return r.raft.AddVoter(raft.ServerID(id), addrOf(id, addr), prev, wait)
+		return r.raft.AddVoter(raft.ServerID(id), r.addrOf(id, addr), prev, wait)
 	})
 }
 

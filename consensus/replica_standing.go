@@ -143,12 +143,10 @@ func (r *Replica) follow() {
 	defer tick.Stop()
 	var last Standing
 	var servers []Server
-	asserted := uint64(0)
 	for {
 		standing := r.Standing()
-		if standing.Role == RoleLeader && asserted < standing.Term {
-			asserted = standing.Term
-			r.assert(standing.Term)
+		if standing.Role == RoleLeader && !standing.Ready {
+			r.assert()
 		}
 		now, _ := r.Servers()
 		if !standing.same(last) || !slices.Equal(now, servers) {

@@ -42,7 +42,7 @@ func (w *world) config(id string) Config {
 	}
 	c := Config{
 		ID: id, Dir: filepath.Join(w.dir, id), Streams: streams, Addr: streams.Addr().String(),
-		Heartbeat: 150 * time.Millisecond, Election: 150 * time.Millisecond, Lease: 100 * time.Millisecond,
+		Heartbeat: 400 * time.Millisecond, Election: 400 * time.Millisecond, Lease: 300 * time.Millisecond,
 		Timeout: 2 * time.Second,
 		NoSync:  true, // no test cuts the power
 	}
@@ -93,7 +93,7 @@ func (w *world) cluster(n int) *Replica {
 }
 
 // within is how long a test waits for what should come soon.
-const within = 10 * time.Second
+const within = 20 * time.Second
 
 // until polls for a condition, and fails the test when it does not come.
 func until(t testing.TB, what string, ok func() bool) {
@@ -176,11 +176,11 @@ func (w *world) persist(b *Batch) Result {
 // mustShow waits until a server shows that content.
 func (w *world) mustShow(r *Replica, want string) {
 	w.t.Helper()
-	got := ""
 	ctx, cancel := context.WithTimeout(w.t.Context(), within)
 	defer cancel()
 	for v := r.View(); ; {
-		if got = values(v); got == want {
+		got := values(v)
+		if got == want {
 			return
 		}
 		var err error

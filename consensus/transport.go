@@ -144,7 +144,7 @@ func (t *transport) Close() error {
 	t.once.Do(func() { close(t.done) })
 	t.notices.close()
 	err := t.streams.close()
-	t.NetworkTransport.CloseStreams()
+	t.CloseStreams()
 	return errors.Join(err, t.NetworkTransport.Close())
 }
 
