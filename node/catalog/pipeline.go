@@ -287,6 +287,8 @@ func refusal(err error) error {
 		return fmt.Errorf("%w: %w", errAgain, err)
 	case errors.Is(err, consensus.ErrTooLarge):
 		return admin.Errorf(admin.TooLarge, "%v", err)
+	case errors.Is(err, consensus.ErrBusy):
+		return admin.Errorf(admin.Busy, "%v: try again", err)
 	}
 	return err
 }

@@ -1,0 +1,100 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"penstock/consensus"
+	"penstock/routing/resource"
+)
+
+// loneStream is the network of a server without others.
+type loneStream struct{ net.Listener }
+
+func (loneStream) Dial(string, time.Duration) (net.Conn, error) {
+	return nil, errors.New("there are no others")
+}
+
+// TestOnTheReplicatedStore: many writers at once, each of whose changes acts
+// once, and a start from what is on disk.
+func TestOnTheReplicatedStore(t *testing.T) {
+	dir := t.TempDir()
+	open := func() *consensus.Replica {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := consensus.Open(consensus.Config{ID: "a", Dir: dir, Streams: loneStream{l}, Heartbeat: 50 * time.Millisecond, NoSync: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	run := func(replica *consensus.Replica, do func(c *Catalog)) {
+		defer func() {
+			if err := replica.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		c := New(Config{Store: replica, Kinds: resource.RoutingKinds(), Sealer: newXOR(7), Barrier: func(ctx context.Context) error {
+			index, err := replica.ReadIndex(ctx)
+			if err == nil && index > 0 {
+				_, err = replica.Wait(ctx, index-1)
+			}
+			return err
+		}})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = c.Follow(ctx, func(*resource.Set, []resource.Change) error { return nil })
+		}()
+		do(c)
+		cancel()
+		<-done
+	}
+	// lead applies until the server leads.
+	lead := func(c *Catalog) {
+		for {
+			_, err := c.Apply(t.Context(), Change{Objects: append(objects(t, terminating), certificate(t, "a", "a"))})
+			if err == nil {
+				return
+			}
+			if !errors.Is(err, consensus.ErrNotLeader) {
+				t.Fatal(err)
+			}
+		}
+	}
+	first := open()
+	if err := first.Bootstrap(); err != nil {
+		t.Fatal(err)
+	}
+	run(first, func(c *Catalog) {
+		lead(c)
+		var writers sync.WaitGroup
+		for i := range 32 {
+			writers.Go(func() {
+				for n := range 5 {
+					r, err := c.Apply(t.Context(), Change{Objects: []resource.Object{service(t, i, 1+n)}, ID: consensus.ID{byte(i), byte(n), 1}})
+					if err != nil || r.Changes[0].Action == "unchanged" {
+						t.Errorf("%+v, %v", r, err)
+					}
+				}
+			})
+		}
+		writers.Wait()
+		checkAgrees(t, c, first)
+	})
+	second := open()
+	run(second, func(c *Catalog) {
+		lead(c)
+		checkAgrees(t, c, second)
+		if set, _ := c.InForce(); set.Len() != 3+32 {
+			t.Errorf("%d objects after a restart", set.Len())
+		}
+	})
+}
