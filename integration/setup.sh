@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the peers that the integration tests and benchmarks run against,
 # from Debian's packages: HAProxy, nginx with its stream module, curl,
-# openssl, nc and socat. Does nothing where they are there already.
+# openssl, nc, socat, ip and nft. Does nothing where they are there already.
 #
 # Where it can't install (no root, no apt), it says what is missing: an error
 # where CI=true, a loud word elsewhere; the tests that need the peer then
@@ -21,6 +21,8 @@ need curl curl
 need openssl openssl
 need nc netcat-openbsd
 need socat socat
+need ip iproute2
+need nft nftables
 [ ${#missing[@]} -eq 0 ] && exit 0
 
 fail() {

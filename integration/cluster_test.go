@@ -1,0 +1,315 @@
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+
+	"penstock/node/admin"
+)
+
+// Three terminals, one line each: the first prints what the others paste.
+func TestThreeNodesFormAClusterByHand(t *testing.T) {
+	f := startFleet(t, 3)
+	backend := named(t, "b")
+	for i, m := range f.members {
+		name, port := fmt.Sprint("svc", i), fmt.Sprint(9100+i)
+		out := m.apply(serviceOnAll(name, port, backend))
+		if !strings.Contains(out, "Listener/"+name+" created") {
+			t.Errorf("apply on %s says %q", m.name, out)
+		}
+		// When apply has returned, every node acts on it.
+		for _, other := range f.members {
+			c, err := net.DialTimeout("tcp", other.ip+":"+port, patience)
+			if err != nil {
+				t.Fatalf("applied at %s, asked at %s: %v", m.name, other.name, err)
+			}
+			c.Close()
+		}
+	}
+	for _, m := range f.members {
+		s := m.status()
+		if len(s.Nodes) != 3 || s.Leader == "" || s.Alone != "" {
+			t.Errorf("%s: status %+v", m.name, s)
+		}
+		for _, n := range s.Nodes {
+			if n.Lag != 0 || n.State != "serving" || n.Resources != 6 {
+				t.Errorf("%s sees %+v", m.name, n)
+			}
+		}
+	}
+	list, _ := f.members[0].membersSeen()
+	for i, x := range list {
+		m := f.members[i]
+		if x.Name != m.name || len(x.ID) != 16 || x.Address != m.ip+":"+clusterPort {
+			t.Errorf("member %d: %+v, want %s at %s", i, x, m.name, m.ip)
+		}
+	}
+}
+
+// The same line three times, in any order: nobody is special.
+func TestNodesExpectOneAnother(t *testing.T) {
+	token := strings.TrimSpace(command(t, "", "token", "new").out)
+	f := &fleet{t: t}
+	prefix := freshNet()
+	var join []string
+	for i := range 3 {
+		f.add(fmt.Sprintf("n%d", i+1), fmt.Sprint(prefix, i+1))
+		join = append(join, fmt.Sprint(prefix, i+1, ":", clusterPort))
+	}
+	f.join = []string{"--expect", "3", "--join", strings.Join(join, ","), "--token", token}
+	for _, i := range []int{2, 0, 1} {
+		f.members[i].begin(f.join...)
+	}
+	for _, m := range f.members {
+		m.waitReady()
+	}
+	f.waitSettled(3)
+	// One who comes late with the same line joins.
+	late := f.add("n4", prefix+"4")
+	late.launch(f.join...)
+	f.waitSettled(3)
+}
+
+// After its first start a node remembers: its folder alone brings it back, at
+// whatever address.
+func TestNodesComeBackAtOtherAddresses(t *testing.T) {
+	f := startFleet(t, 3)
+	f.members[1].apply(serviceOnAll("svc", "9100", named(t, "b")))
+	for _, m := range f.members {
+		m.stop()
+	}
+	prefix := freshNet()
+	for i, m := range f.members {
+		m.at(fmt.Sprint(prefix, i+1))
+	}
+	// Where all have moved, somebody must say where one of them is.
+	f.members[0].begin()
+	f.members[1].begin("--join", prefix+"1:"+clusterPort)
+	f.members[2].begin("--join", prefix+"1:"+clusterPort)
+	for _, m := range f.members {
+		m.waitReady()
+	}
+	f.waitSettled(3)
+	f.members[2].apply(serviceOnAll("more", "9101", named(t, "b")))
+	for _, m := range f.members {
+		for _, port := range []string{"9100", "9101"} {
+			c, err := net.DialTimeout("tcp", m.ip+":"+port, patience)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Close()
+		}
+	}
+}
+
+// kill -9 of the leader, of a follower and of all, under traffic: what breaks
+// is what the killed node carried.
+func TestKilledNodesTakeNothingElseDown(t *testing.T) {
+	f := startFleet(t, 3)
+	f.members[0].apply(serviceOnAll("svc", "9100", serve(t, echo)))
+	tr := startTraffic(f, "9100", 100)
+	for _, who := range []string{"leader", "follower"} {
+		victim := f.waitLeader()
+		if who == "follower" {
+			for _, m := range f.members {
+				if m != victim {
+					victim = m
+					break
+				}
+			}
+		}
+		tr.pardon(victim)
+		victim.kill()
+		f.waitLeader()
+		f.up()[0].apply(serviceOnAll("during-"+who, map[string]string{"leader": "9101", "follower": "9102"}[who], serve(t, echo)))
+		victim.launch()
+		f.waitSettled(3)
+	}
+	tr.mustBeWhole()
+
+	for _, m := range f.members {
+		m.kill()
+	}
+	for _, m := range f.members {
+		m.begin()
+	}
+	for _, m := range f.members {
+		m.waitReady()
+	}
+	f.waitSettled(3)
+	if got := f.members[0].must("get", "listeners"); !strings.Contains(got, "during-leader") || !strings.Contains(got, "during-follower") {
+		t.Errorf("what was applied is gone:\n%s", got)
+	}
+}
+
+// A node whose peers are all gone serves from its disk, says that it is alone
+// and refuses writes with a reason.
+func TestANodeAloneServesWhatItKnows(t *testing.T) {
+	f := startFleet(t, 3)
+	f.members[0].apply(serviceOnAll("svc", "9100", serve(t, echo)))
+	for _, m := range f.members {
+		m.kill()
+	}
+	m := f.members[1]
+	m.launch()
+	c, err := net.DialTimeout("tcp", m.ip+":9100", patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := exchange(c, make([]byte, 16)); err != nil {
+		t.Fatal(err)
+	}
+	if code, body := m.fetch("/readyz"); code != 200 || !strings.Contains(body, "leader") {
+		t.Errorf("/readyz: %d %q, want ready with a warning", code, body)
+	}
+	waitFor(t, "status to say that the node is alone", func() bool { return m.status().Alone != "" })
+	r := m.pipe(serviceOnAll("more", "9101", "127.0.0.1:1"), "apply", "-f", "-", "--timeout", "3s")
+	if r.code == 0 || !strings.Contains(r.err, "leader") {
+		t.Errorf("apply without a leader: %d %q", r.code, r.err)
+	}
+	if got := m.must("get", "listeners", "--stale"); !strings.Contains(got, "svc") {
+		t.Errorf("get --stale: %q", got)
+	}
+	if m.metric("cluster_alone") != 1 {
+		t.Error("the metric does not say that the node is alone")
+	}
+}
+
+// drain, leave and remove from any node.
+func TestMembersGo(t *testing.T) {
+	f := startFleet(t, 3)
+	one, two, three := f.members[0], f.members[1], f.members[2]
+	one.must("drain", "n3", "--over", "0s")
+	waitFor(t, "n3 not to be ready", func() bool { code, _ := three.fetch("/readyz"); return code == 503 })
+	one.must("drain", "n3", "--undo")
+	waitFor(t, "n3 to be ready again", func() bool { code, _ := three.fetch("/readyz"); return code == 200 })
+
+	two.must("leave")
+	two.down = true
+	two.wantExit(0)
+	waitFor(t, "two members", func() bool {
+		list, ok := one.membersSeen()
+		return ok && len(list) == 2
+	})
+	f.waitLeader()
+	one.apply(serviceOnAll("svc", "9100", "127.0.0.1:1"))
+	r := command(t, "", two.argv()[1:]...)
+	if r.code == 0 || !strings.Contains(r.err, "left") {
+		t.Errorf("a node that left starts again: %d %q", r.code, r.err)
+	}
+}
+
+// Documents are one change, and who changes what somebody else has changed
+// meanwhile is told.
+func TestChangesAreAtomicAndVersioned(t *testing.T) {
+	f := startFleet(t, 3)
+	one, three := f.members[0], f.members[2]
+	r := one.pipe(serviceOnAll("svc", "9100", "127.0.0.1:1")+"---\nkind: Listener\nname: bad\nspec: {address: \":9101\", service: nothing}\n", "apply", "-f", "-")
+	if r.code != 1 || !strings.Contains(r.err, "nothing") {
+		t.Errorf("%d %q", r.code, r.err)
+	}
+	if got := three.must("get", "services"); strings.Contains(got, "svc") {
+		t.Errorf("a part of a refused change is there: %s", got)
+	}
+	one.apply(serviceOnAll("svc", "9100", "127.0.0.1:1"))
+	before := three.must("get", "service", "svc", "-o", "yaml")
+	three.apply(serviceOnAll("svc", "9100", "127.0.0.1:2"))
+	r = one.pipe(strings.Replace(before, "127.0.0.1:1", "127.0.0.1:3", 1), "apply", "-f", "-")
+	if r.code != 1 || !strings.Contains(r.err, "version") {
+		t.Errorf("a stale version was taken: %d %q", r.code, r.err)
+	}
+	history := one.must("history", "service", "svc")
+	if n := len(strings.Split(strings.TrimSpace(history), "\n")); n != 3 {
+		t.Errorf("history has %d lines, want a header and two revisions:\n%s", n, history)
+	}
+	one.must("rollback", "service", "svc")
+	if got := three.must("get", "service", "svc", "-o", "yaml"); !strings.Contains(got, "127.0.0.1:1") {
+		t.Errorf("after the rollback:\n%s", got)
+	}
+}
+
+// A snapshot of one cluster makes another what that one was.
+func TestSnapshotMovesToAnotherCluster(t *testing.T) {
+	a, b := startFleet(t, 1), startFleet(t, 1)
+	a.members[0].apply(serviceOnAll("svc", "9100", serve(t, echo)))
+	file := a.members[0].file("saved", "")
+	a.members[0].must("snapshot", "save", file, "--force")
+	m := b.members[0]
+	m.apply(serviceOnAll("other", "9101", "127.0.0.1:1"))
+	m.must("snapshot", "restore", file, "--yes")
+	if got := m.must("get", "services"); !strings.Contains(got, "svc") || strings.Contains(got, "other") {
+		t.Errorf("after the restore:\n%s", got)
+	}
+	c, err := net.DialTimeout("tcp", m.ip+":9100", patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := exchange(c, make([]byte, 16)); err != nil {
+		t.Error(err)
+	}
+}
+
+// A command from elsewhere shows a token: what it may do is the token's role.
+func TestTokensSayWhoMayDoWhat(t *testing.T) {
+	f := startFleet(t, 1)
+	m := f.members[0]
+	addr := m.ip + ":" + clusterPort
+	remote := func(token string, args ...string) result {
+		return command(t, serviceOnAll("svc", "9100", "127.0.0.1:1"), append(args, "--addr", addr, "--token", token)...)
+	}
+	tokens := map[string]string{}
+	for _, role := range []string{"reader", "operator", "admin"} {
+		tokens[role] = strings.TrimSpace(m.must("token", "create", "--name", "the-"+role, "--role", role))
+	}
+	apply, status := []string{"apply", "-f", "-"}, []string{"status"}
+	for _, c := range []struct {
+		token string
+		args  []string
+		code  int
+		says  string
+	}{
+		{tokens["reader"], status, 0, ""},
+		{tokens["reader"], apply, 1, "admin"},
+		{tokens["operator"], apply, 1, "admin"},
+		{tokens["operator"], []string{"token", "list"}, 1, "admin"},
+		{tokens["admin"], apply, 0, ""},
+		{"", status, 1, "token"},
+		{tokens["admin"][:len(tokens["admin"])-3], status, 2, "token"},
+	} {
+		r := remote(c.token, c.args...)
+		if r.code != c.code || !strings.Contains(r.err, c.says) {
+			t.Errorf("%v: exit code %d, want %d: %q must have %q", c.args, r.code, c.code, r.err, c.says)
+		}
+		if c.token != "" && strings.Contains(r.err+r.out, c.token) {
+			t.Errorf("%v tells the token", c.args)
+		}
+	}
+	if got := m.must("history", "service", "svc"); !strings.Contains(got, "the-admin") {
+		t.Errorf("history does not name who did it:\n%s", got)
+	}
+	m.must("token", "revoke", "the-reader")
+	if r := remote(tokens["reader"], "status"); r.code == 0 || !strings.Contains(r.err, "revoked") {
+		t.Errorf("a revoked token: %d %q", r.code, r.err)
+	}
+	other := startFleet(t, 1)
+	foreign := strings.TrimSpace(other.members[0].must("token", "create", "--name", "x", "--role", "admin"))
+	if r := remote(foreign, "status"); r.code == 0 {
+		t.Error("a token of another cluster was taken")
+	}
+	var list admin.Tokens
+	if err := json.Unmarshal([]byte(m.must("token", "list", "-o", "json")), &list); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{m.log(), m.must("token", "list")} {
+		for role, token := range tokens {
+			if strings.Contains(text, token) {
+				t.Errorf("the token of the %s is told", role)
+			}
+		}
+	}
+}

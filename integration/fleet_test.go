@@ -1,0 +1,412 @@
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"penstock/integration/process"
+	"penstock/node/admin"
+)
+
+// fleet is a cluster of real nodes, each with an address, a folder and a log of
+// its own. Every node has the same ports on its own loopback address.
+type fleet struct {
+	t       testing.TB
+	members []*member
+	// join is what a further node is started with: --join and --token.
+	join []string
+}
+
+// member is one node of a fleet.
+type member struct {
+	*node
+	name, ip string
+	flags    []string // of every start
+	inside   []string // what puts a command into the node's own network; nil: none
+	down     bool     // ended by the test
+}
+
+const (
+	clusterPort = "7947"
+	httpPort    = "7948"
+)
+
+// nets gives each fleet loopback addresses that no other test uses:
+// 127.x.y.1 and on.
+var nets atomic.Int32
+
+func freshNet() string {
+	n := nets.Add(1)
+	return fmt.Sprintf("127.%d.%d.", 16+os.Getpid()%200, n)
+}
+
+// quickCluster are settings for tests: nothing waits for people.
+var quickCluster = []string{
+	"--access-log", "off", "--log-format", "json", "--drain-wait", "0s", "--drain-timeout", "0s",
+}
+
+// startFleet starts the first node with --init and the others with the line
+// that it prints, and waits until all agree on who they are.
+func startFleet(t testing.TB, size int, flags ...string) *fleet {
+	t.Helper()
+	f := &fleet{t: t}
+	prefix := freshNet()
+	for i := range size {
+		m := f.add(fmt.Sprintf("n%d", i+1), fmt.Sprint(prefix, i+1), flags...)
+		if i == 0 {
+			m.launch("--init")
+			f.join = m.joinFlags()
+		} else {
+			m.launch(f.join...)
+		}
+	}
+	f.waitSettled(size - (size+1)%2)
+	return f
+}
+
+// add prepares a node without starting it.
+func (f *fleet) add(name, ip string, flags ...string) *member {
+	m := &member{node: newNode(f.t), name: name, ip: ip, flags: flags}
+	f.members = append(f.members, m)
+	return m
+}
+
+// at moves a node, which must be down, to another address.
+func (m *member) at(ip string) { m.ip, m.http = ip, "" }
+
+// argv is the command line of a start.
+func (m *member) argv(extra ...string) []string {
+	args := []string{program(m.t), "start", "--name", m.name, "--data-dir", m.dir, "--bind", m.ip,
+		"--gossip", m.ip + ":7946", "--cluster", m.ip + ":" + clusterPort, "--http", m.ip + ":" + httpPort}
+	args = append(append(args, quickCluster...), m.flags...)
+	return append(args, extra...)
+}
+
+// launch starts the node and waits until it is ready.
+func (m *member) launch(extra ...string) {
+	m.t.Helper()
+	m.begin(extra...)
+	m.waitReady()
+}
+
+// begin starts the process and waits for nothing.
+func (m *member) begin(extra ...string) {
+	m.t.Helper()
+	first := m.proc == nil
+	argv := append(slices.Clone(m.inside), "env", "-u", "PENSTOCK_ADDR", quickRace)
+	proc, err := process.Start("penstock-"+m.name, m.dir, append(argv, m.argv(extra...)...))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.proc, m.down, m.ended = proc, false, false
+	m.http = m.ip + ":" + httpPort
+	if first {
+		m.t.Cleanup(m.finish)
+	}
+}
+
+func (m *member) waitReady() {
+	m.t.Helper()
+	waitFor(m.t, m.name+" to be ready", func() bool {
+		m.mustLive()
+		code, _ := m.fetch("/readyz")
+		return code == http.StatusOK
+	})
+}
+
+// kill ends the node as a crash would.
+func (m *member) kill() {
+	m.t.Helper()
+	m.down, m.ended = true, true
+	m.signal(syscall.SIGKILL)
+	_ = m.proc.Wait()
+}
+
+// stop ends the node as an operator would.
+func (m *member) stop() {
+	m.t.Helper()
+	m.down = true
+	m.signal(syscall.SIGTERM)
+	m.wantExit(0)
+}
+
+// joinFlags are --join and --token of the line that --init prints.
+func (m *member) joinFlags() []string {
+	m.t.Helper()
+	var found []string
+	waitFor(m.t, "the join line of "+m.name, func() bool {
+		for line := range strings.Lines(m.log()) {
+			fields := strings.Fields(line)
+			for i, w := range fields {
+				if (w == "--join" || w == "--token") && i+1 < len(fields) {
+					found = append(found, w, strings.Trim(fields[i+1], `"'`))
+				}
+			}
+			if len(found) >= 4 {
+				found = found[:4]
+				return true
+			}
+			found = nil
+		}
+		return false
+	})
+	return found
+}
+
+// up are the nodes that run.
+func (f *fleet) up() []*member {
+	var up []*member
+	for _, m := range f.members {
+		if m.proc != nil && !m.down {
+			up = append(up, m)
+		}
+	}
+	return up
+}
+
+// membersSeen is what a node says of the nodes.
+func (m *member) membersSeen() (admin.Members, bool) {
+	r := m.run("members", "-o", "json")
+	var list admin.Members
+	return list, r.code == 0 && json.Unmarshal([]byte(r.out), &list) == nil
+}
+
+// leader is the node that every running node takes for the leader; nil: they
+// do not agree, or it is down.
+func (f *fleet) leader() *member {
+	var leader *member
+	for _, m := range f.up() {
+		list, ok := m.membersSeen()
+		if !ok {
+			return nil
+		}
+		var said *member
+		for _, x := range list {
+			if x.Role == "leader" {
+				said = f.named(x.Name)
+			}
+		}
+		if said == nil || said.down || leader != nil && said != leader {
+			return nil
+		}
+		leader = said
+	}
+	return leader
+}
+
+func (f *fleet) named(name string) *member {
+	for _, m := range f.members {
+		if m.name == name {
+			return m
+		}
+	}
+	return nil
+}
+
+func (f *fleet) waitLeader() *member {
+	f.t.Helper()
+	var leader *member
+	waitFor(f.t, "all running nodes to agree on a leader", func() bool {
+		leader = f.leader()
+		return leader != nil
+	})
+	return leader
+}
+
+// waitSettled waits until all running nodes see each other, agree on a leader,
+// and that many vote.
+func (f *fleet) waitSettled(voters int) {
+	f.t.Helper()
+	waitFor(f.t, fmt.Sprintf("%d nodes with %d voters", len(f.up()), voters), func() bool {
+		for _, m := range f.up() {
+			list, ok := m.membersSeen()
+			vote, seen := 0, 0
+			for _, x := range list {
+				if x.Role == "leader" || x.Role == "voter" {
+					vote++
+				}
+				if x.State == "serving" {
+					seen++
+				}
+			}
+			if !ok || vote != voters || seen != len(f.up()) {
+				return false
+			}
+		}
+		return f.leader() != nil
+	})
+}
+
+// sock is a node's own socket.
+func (m *member) sock() string { return "unix:" + filepath.Join(m.dir, "penstock.sock") }
+
+// serviceOnAll is a listener on every node, at that port, with one service behind.
+func serviceOnAll(name, port, backend string) string {
+	return fmt.Sprintf("kind: Listener\nname: %s\nspec: {address: %q, service: %s}\n---\nkind: Service\nname: %s\nspec: {endpoints: [{address: %q}]}\n",
+		name, ":"+port, name, name, backend)
+}
+
+// traffic is what must not notice what happens to a cluster: connections held
+// on every node, each of which speaks from time to time, and new ones all the
+// while.
+type traffic struct {
+	t    testing.TB
+	port string
+	stop chan struct{}
+	done sync.WaitGroup
+
+	mu     sync.Mutex
+	excuse map[string]bool // addresses of nodes that were ended by the test
+	broken []string
+
+	opened, exchanged atomic.Int64
+}
+
+// startTraffic holds that many connections on each running node, through a
+// listener at the port, and opens new ones on each.
+func startTraffic(f *fleet, port string, held int) *traffic {
+	f.t.Helper()
+	tr := &traffic{t: f.t, port: port, stop: make(chan struct{}), excuse: map[string]bool{}}
+	var ready sync.WaitGroup
+	for _, m := range f.up() {
+		for range held {
+			ready.Add(1)
+			tr.done.Go(func() { tr.hold(m.ip, &ready) })
+		}
+		tr.done.Go(func() { tr.open(m.ip) })
+	}
+	ready.Wait()
+	f.t.Cleanup(tr.end)
+	return tr
+}
+
+func (tr *traffic) end() {
+	select {
+	case <-tr.stop:
+	default:
+		close(tr.stop)
+	}
+	tr.done.Wait()
+}
+
+// pardon expects connections through a node to break: the test is about to end it.
+func (tr *traffic) pardon(m *member) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.excuse[m.ip] = true
+}
+
+// expect counts a node's connections again, from now on.
+func (tr *traffic) expect(m *member) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	delete(tr.excuse, m.ip)
+}
+
+func (tr *traffic) pardoned(ip string) bool {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	return tr.excuse[ip]
+}
+
+func (tr *traffic) fault(ip, what string, err error) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	select {
+	case <-tr.stop:
+		return
+	default:
+	}
+	if !tr.excuse[ip] {
+		tr.broken = append(tr.broken, fmt.Sprintf("%s: %s: %v", ip, what, err))
+	}
+}
+
+// wait sleeps as long as the traffic goes on.
+func (tr *traffic) wait(d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-tr.stop:
+		return false
+	}
+}
+
+// exchange sends a line and wants it back.
+func exchange(c net.Conn, buf []byte) error {
+	_ = c.SetDeadline(time.Now().Add(patience))
+	if _, err := c.Write([]byte("0123456789abcdef")); err != nil {
+		return err
+	}
+	for got := 0; got < 16; {
+		n, err := c.Read(buf[got:16])
+		if err != nil {
+			return err
+		}
+		got += n
+	}
+	return nil
+}
+
+func (tr *traffic) hold(ip string, ready *sync.WaitGroup) {
+	buf := make([]byte, 16)
+	c, err := net.DialTimeout("tcp", net.JoinHostPort(ip, tr.port), patience)
+	if err == nil {
+		defer c.Close()
+		err = exchange(c, buf)
+	}
+	ready.Done()
+	if err != nil {
+		tr.fault(ip, "a connection to hold", err)
+		return
+	}
+	for tr.wait(200 * time.Millisecond) {
+		if err := exchange(c, buf); err != nil {
+			tr.fault(ip, "a held connection", err)
+			return
+		}
+		tr.exchanged.Add(1)
+	}
+}
+
+func (tr *traffic) open(ip string) {
+	buf := make([]byte, 16)
+	for tr.wait(10 * time.Millisecond) {
+		if tr.pardoned(ip) {
+			continue
+		}
+		c, err := net.DialTimeout("tcp", net.JoinHostPort(ip, tr.port), patience)
+		if err == nil {
+			err = exchange(c, buf)
+			c.Close()
+		}
+		if err != nil {
+			tr.fault(ip, "a new connection", err)
+			continue
+		}
+		tr.opened.Add(1)
+	}
+}
+
+// mustBeWhole ends the traffic; nothing of it may have broken, and some of it
+// must have flowed.
+func (tr *traffic) mustBeWhole() {
+	tr.t.Helper()
+	waitFor(tr.t, "traffic to flow", func() bool { return tr.opened.Load() > 0 && tr.exchanged.Load() > 0 })
+	tr.end()
+	if len(tr.broken) > 0 {
+		tr.t.Errorf("%d connections broke, the first: %s", len(tr.broken), strings.Join(tr.broken[:min(len(tr.broken), 5)], "\n"))
+	}
+	tr.t.Logf("%d connections opened, %d exchanges on those held", tr.opened.Load(), tr.exchanged.Load())
+}
