@@ -1,0 +1,297 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"penstock/integration/process"
+	"penstock/node/admin"
+)
+
+// fleet is a cluster of real nodes.
+type fleet struct {
+	e     *env
+	nodes []*node
+	join  []string // --join and --token for further nodes
+}
+
+// node is one of them.
+type node struct {
+	e        *env
+	name, ip string
+	dir      string
+	flags    []string // of every start
+	inside   []string // what puts its command into a network of its own; nil: none
+	proc     *process.Process
+	*connected
+}
+
+// connected is a connection to the node's own socket.
+type connected struct{ client *admin.Client }
+
+var nets atomic.Int32
+
+// freshNet gives loopback addresses that nobody else uses: 127.x.y.1 and on.
+func freshNet() string { return fmt.Sprintf("127.%d.%d.", 216+os.Getpid()%32, nets.Add(1)) }
+
+// plan says how a fleet is made.
+type plan struct {
+	size   int
+	dir    string // folder of all folders; "": in memory
+	prefix string // of addresses; "": loopback ones
+	flags  []string
+	inside func(i int) []string
+	// together starts all that join at once, where otherwise one waits for the other.
+	together bool
+}
+
+// startFleet starts a cluster and waits until all nodes are ready and seen by
+// all, and as many vote as should.
+func startFleet(e *env, p plan) (*fleet, error) {
+	f := &fleet{e: e}
+	if p.dir == "" {
+		p.dir = e.base
+	}
+	if p.prefix == "" {
+		p.prefix = freshNet()
+	}
+	dir, err := os.MkdirTemp(p.dir, "f")
+	if err != nil {
+		return nil, err
+	}
+	for i := range p.size {
+		n := &node{e: e, name: fmt.Sprintf("n%d", i+1), ip: fmt.Sprint(p.prefix, i+1), flags: p.flags}
+		n.dir = filepath.Join(dir, n.name)
+		if p.inside != nil {
+			n.inside = p.inside(i)
+		}
+		f.nodes = append(f.nodes, n)
+	}
+	if err := f.start(p.together); err != nil {
+		f.stop()
+		return nil, err
+	}
+	return f, nil
+}
+
+func (f *fleet) start(together bool) error {
+	for i, n := range f.nodes {
+		if err := n.begin(f.join...); err != nil {
+			return err
+		}
+		if i == 0 {
+			if err := f.readJoin(); err != nil {
+				return err
+			}
+		}
+		if !together {
+			if err := n.waitReady(); err != nil {
+				return err
+			}
+		}
+	}
+	return f.waitSettled(60 * time.Second)
+}
+
+// begin starts the process of a node. Without flags to join, and nothing in
+// its folder, it starts a cluster.
+func (n *node) begin(join ...string) error {
+	if err := os.MkdirAll(n.dir, 0o700); err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(n.dir, "penstock.sock")); err != nil && len(join) == 0 {
+		join = []string{"--init"}
+	}
+	argv := append(slices.Clone(n.inside), "env", "-u", "PENSTOCK_ADDR", n.e.penstock, "start", "--name", n.name, "--data-dir", n.dir,
+		"--bind", n.ip, "--gossip", n.ip+":7946", "--cluster", n.ip+":7947", "--http", n.ip+":7948", "--http-insecure",
+		"--access-log", "off", "--log-format", "json", "--drain-wait", "0s", "--drain-timeout", "0s")
+	var err error
+	n.proc, err = process.Start(n.name, n.dir, append(append(argv, n.flags...), join...))
+	return err
+}
+
+// restart starts a node again that was ended.
+func (n *node) restart() error { return n.begin("--log-level", "info") }
+
+// readJoin takes --join and --token from the line that the first node prints.
+func (f *fleet) readJoin() error {
+	return until("the join line", 30*time.Second, func() error {
+		text, err := os.ReadFile(f.nodes[0].proc.Log())
+		if err != nil {
+			return err
+		}
+		var found []string
+		fields := strings.Fields(string(text))
+		for i, w := range fields {
+			if (w == "--join" || w == "--token") && i+1 < len(fields) && len(found) < 4 {
+				found = append(found, w, strings.Trim(fields[i+1], `"'`))
+			}
+		}
+		if len(found) < 4 {
+			return fmt.Errorf("not in\n%s", f.nodes[0].proc.Output())
+		}
+		f.join = found
+		return nil
+	})
+}
+
+func (n *node) waitReady() error {
+	return until(n.name+" to be ready", 60*time.Second, n.ready)
+}
+
+func (n *node) ready() error {
+	ctx, cancel := context.WithTimeout(n.e.ctx, 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.ip+":7948/readyz", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return errors.New(resp.Status)
+	}
+	return nil
+}
+
+// dial connects to a node's own socket, or gives the connection there is.
+func (n *node) dial() (*admin.Client, error) {
+	if n.connected != nil {
+		select {
+		case <-n.client.Done():
+		default:
+			return n.client, nil
+		}
+	}
+	c, err := n.connect()
+	if err != nil {
+		return nil, err
+	}
+	n.connected = &connected{c}
+	return c, nil
+}
+
+// connect makes another connection to a node's own socket.
+func (n *node) connect() (*admin.Client, error) {
+	ctx, cancel := context.WithTimeout(n.e.ctx, 5*time.Second)
+	defer cancel()
+	return admin.Dial(ctx, "unix:"+filepath.Join(n.dir, "penstock.sock"))
+}
+
+// ask makes a request of a node at its own socket.
+func ask[Resp any](n *node, limit time.Duration, method string, req any) (*Resp, error) {
+	c, err := n.dial()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(n.e.ctx, limit)
+	defer cancel()
+	return admin.Call[Resp](ctx, c, method, req)
+}
+
+// kill ends a node as a crash would.
+func (n *node) kill() error {
+	if err := n.proc.Signal(syscall.SIGKILL); err != nil {
+		return err
+	}
+	_ = n.proc.Wait() // it was killed
+	return nil
+}
+
+// stop ends all nodes, and removes their folders.
+func (f *fleet) stop() {
+	for _, n := range f.nodes {
+		if n.connected != nil {
+			n.client.Close()
+		}
+		if n.proc != nil {
+			n.proc.Kill()
+		}
+		if !f.e.keep {
+			_ = os.RemoveAll(n.dir)
+		}
+	}
+}
+
+// waitSettled waits until each node is ready and sees all others serve, all
+// know the same leader, and as many vote as should.
+func (f *fleet) waitSettled(limit time.Duration) error {
+	voters := min(len(f.nodes)-(len(f.nodes)+1)%2, 5)
+	return until(fmt.Sprintf("%d nodes to settle", len(f.nodes)), limit, func() error {
+		leaders := map[string]bool{}
+		for _, n := range f.nodes {
+			if n.proc.Descriptors() == 0 {
+				return fmt.Errorf("%s is gone:\n%s", n.name, n.proc.Output())
+			}
+			list, err := ask[admin.Members](n, 5*time.Second, admin.MethodMembers, admin.Empty{})
+			if err != nil {
+				return fmt.Errorf("%s: %w", n.name, err)
+			}
+			serving, vote := 0, 0
+			for _, m := range *list {
+				if m.State == "serving" {
+					serving++
+				}
+				if m.Role == "leader" {
+					leaders[m.Name] = true
+				}
+				if m.Role == "leader" || m.Role == "voter" {
+					vote++
+				}
+			}
+			if serving != len(f.nodes) || vote != voters || len(leaders) != 1 {
+				return fmt.Errorf("%s sees %d of %d serve, %d of %d vote, and leaders are %v", n.name, serving, len(f.nodes), vote, voters, leaders)
+			}
+		}
+		return nil
+	})
+}
+
+// leader is who leads, by the word of the first node that answers.
+func (f *fleet) leader() (*node, error) {
+	for _, n := range f.nodes {
+		list, err := ask[admin.Members](n, 5*time.Second, admin.MethodMembers, admin.Empty{})
+		if err != nil {
+			continue
+		}
+		for _, m := range *list {
+			for _, n := range f.nodes {
+				if m.Role == "leader" && m.Name == n.name {
+					return n, nil
+				}
+			}
+		}
+	}
+	return nil, errors.New("nobody leads")
+}
+
+// until waits for a condition, and says what it waited for in vain.
+func until(what string, limit time.Duration, met func() error) error {
+	return untilEvery(50*time.Millisecond, what, limit, met)
+}
+
+func untilEvery(pause time.Duration, what string, limit time.Duration, met func() error) error {
+	deadline := time.Now().Add(limit)
+	for {
+		err := met()
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s: not within %v: %w", what, limit, err)
+		}
+		time.Sleep(pause)
+	}
+}

@@ -1,0 +1,192 @@
+// Command clusterbench measures Penstock as a cluster: how soon a change acts
+// on every node, how many changes there are in a second beside plain Raft, what
+// 100,000 resources and fifty nodes cost, how long nobody leads after a crash,
+// and what a cluster costs that has nothing to do.
+//
+// Nodes are real processes of the real binary, each with a loopback address and
+// a folder of its own, in memory (tmpfs) unless a measure says that it is about
+// the disk. Everything runs on one machine, so that nodes, clients and whatever
+// they are compared with share its cores.
+//
+//	go run ./integration/clusterbench -only 'apply|writes' -v
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+)
+
+type options struct {
+	penstock string
+	memory   string // folder on tmpfs
+	disk     string // folder on a disk
+	rounds   int
+	window   time.Duration
+	clients  int
+	names    int
+	nodes    int
+	only     *regexp.Regexp
+	verbose  bool
+	keep     bool
+}
+
+func main() {
+	log.SetFlags(0)
+	log.SetPrefix("clusterbench: ")
+	if len(os.Args) > 1 && os.Args[1] == plainCommand {
+		if err := runPlain(os.Args[2:]); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
+	var o options
+	only := flag.String("only", "", "run only the measures whose name matches this expression")
+	flag.StringVar(&o.penstock, "penstock", "bin/penstock", "the binary to measure, built without -race")
+	flag.StringVar(&o.memory, "memory", "/dev/shm", "folder on tmpfs")
+	flag.StringVar(&o.disk, "disk", os.TempDir(), "folder on a disk")
+	flag.IntVar(&o.rounds, "rounds", 5, "rounds of what is measured in rounds")
+	flag.DurationVar(&o.window, "window", 3*time.Second, "how long one round of a load is")
+	flag.IntVar(&o.clients, "clients", 32, "clients that write")
+	flag.IntVar(&o.names, "names", 100_000, "resources of the large cluster")
+	flag.IntVar(&o.nodes, "nodes", 50, "nodes of the wide cluster")
+	flag.BoolVar(&o.verbose, "v", false, "tell what goes on")
+	flag.BoolVar(&o.keep, "keep", false, "leave the folders of the nodes, with their logs")
+	flag.Parse()
+	var err error
+	if o.only, err = regexp.Compile(*only); err != nil {
+		log.Fatal(err)
+	}
+	if o.penstock, err = filepath.Abs(o.penstock); err != nil {
+		log.Fatal(err)
+	}
+	if err := run(&o); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// A measure is one story about clusters, which leads to some figures.
+type measure struct {
+	name string
+	run  func(*env) error
+}
+
+func measures() []measure {
+	return []measure{
+		{"apply", measureApply},
+		{"writes", measureWrites},
+		{"large", measureLarge},
+		{"leader killed", measureFailover},
+		{"wide", measureWide},
+		{"data path", measureDataPath},
+		{"idle", measureIdle},
+	}
+}
+
+// env is what a measure works with.
+type env struct {
+	*options
+	ctx  context.Context
+	base string // folder on tmpfs
+	disk string // folder on a disk
+	rows []row
+}
+
+// row is one figure with its goal.
+type row struct {
+	name, figure, goal, verdict string
+}
+
+// add puts a figure into the table. A limit of 0 is none; the figure is given
+// in the unit of the limit.
+func (e *env) add(name, unit string, value, limit float64, atLeast bool) {
+	r := row{name: name, figure: fmt.Sprintf("%.3g %s", value, unit)}
+	if value >= 1000 {
+		r.figure = fmt.Sprintf("%.0f %s", value, unit)
+	}
+	if limit > 0 {
+		sign, met := "<=", value <= limit
+		if atLeast {
+			sign, met = ">=", value >= limit
+		}
+		r.goal, r.verdict = fmt.Sprintf("%s %.3g %s", sign, limit, unit), "met"
+		if !met {
+			r.verdict = "MISSED"
+		}
+	}
+	e.rows = append(e.rows, r)
+	e.say("%s: %s %s %s", r.name, r.figure, r.goal, r.verdict)
+}
+
+func (e *env) atMost(name, unit string, value, limit float64) { e.add(name, unit, value, limit, false) }
+func (e *env) note(name, unit string, value float64)          { e.add(name, unit, value, 0, false) }
+
+// say tells on stderr what goes on.
+func (e *env) say(format string, args ...any) {
+	if e.verbose {
+		fmt.Fprintf(os.Stderr, format+"\n", args...)
+	}
+}
+
+func run(o *options) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := raiseFiles(); err != nil {
+		return err
+	}
+	e := &env{options: o, ctx: ctx}
+	for _, f := range []struct {
+		at *string
+		in string
+	}{{&e.base, o.memory}, {&e.disk, o.disk}} {
+		var err error
+		// The path of a unix socket may be 107 bytes long.
+		if *f.at, err = os.MkdirTemp(f.in, "pscb-"); err != nil {
+			return err
+		}
+		if !o.keep {
+			defer os.RemoveAll(*f.at)
+		}
+	}
+	var errs []error
+	for _, m := range measures() {
+		if !o.only.MatchString(m.name) || ctx.Err() != nil {
+			continue
+		}
+		e.say("# %s", m.name)
+		if err := m.run(e); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", m.name, err))
+			e.rows = append(e.rows, row{m.name, "failed", "", "MISSED"})
+		}
+	}
+	e.print()
+	return errors.Join(errs...)
+}
+
+func (e *env) print() {
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 1, ' ', tabwriter.Debug)
+	for _, r := range append([]row{{"measure", "Penstock", "goal", ""}}, e.rows...) {
+		fmt.Fprintln(w, strings.Join([]string{r.name, r.figure, r.goal, r.verdict}, "\t ")+"\t")
+	}
+	w.Flush()
+}
+
+// raiseFiles lifts the limit of open files to the hard one.
+func raiseFiles() error {
+	var lim syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim); err != nil {
+		return fmt.Errorf("open files: %w", err)
+	}
+	lim.Cur = lim.Max
+	return syscall.Setrlimit(syscall.RLIMIT_NOFILE, &lim)
+}
