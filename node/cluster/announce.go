@@ -228,6 +228,8 @@ func (c *Cluster) handleAnnounce(ctx context.Context, a *Announcement) (*Announc
 		}
 	}
 	switch {
+	case c.departed(a.ID) && caller.Role == admin.RoleNode:
+		return &AnnounceResult{Removed: true}, nil
 	case caller.Role != admin.RoleNode:
 		return nil, admin.Errorf(admin.Forbidden, "%s is for nodes", admin.MethodAnnounce)
 	case a.ID != caller.Node && !a.Relayed, !a.peer().valid():

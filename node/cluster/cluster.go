@@ -28,6 +28,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"crypto/tls"
 	"fmt"
 	"log/slog"
@@ -264,11 +265,31 @@ func (c *Cluster) Client(ctx context.Context, nameOrID string) (*admin.Client, e
 // Read gives the index that a view must have reached to show every change
 // that was answered before the call, wherever it was asked for.
 func (c *Cluster) Read(ctx context.Context) (uint64, error) {
-	r, err := ask(ctx, c, admin.MethodRead, &admin.Empty{}, c.handleRead)
-	if err != nil {
-		return 0, err
+	until := time.Now().Add(patience)
+	for {
+		changed := c.leadership()
+		attempt, cancel := context.WithCancel(ctx)
+		stop := make(chan struct{})
+		go func() { // a leader that was cut off would be waited for until TCP gives it up
+			select {
+			case <-changed:
+				cancel()
+			case <-stop:
+			}
+		}()
+		r, err := ask(attempt, c, admin.MethodRead, &admin.Empty{}, c.handleRead)
+		given := attempt.Err() != nil && ctx.Err() == nil
+		close(stop)
+		cancel()
+		switch {
+		case err == nil:
+			return r.Index, nil
+		case (given || errors.Is(err, admin.ErrLost)) && ctx.Err() == nil && time.Now().Before(until):
+			// It changes nothing, so it may be asked again.
+		default:
+			return 0, err
+		}
 	}
-	return r.Index, nil
 }
 
 // ServeConns has the server answer what comes to the cluster port.
@@ -324,6 +345,16 @@ func (d *doors) serve(s *admin.Server) {
 		d.open = make(chan struct{})
 	}
 	d.server = s
+}
+
+// drop closes the connections of a node.
+func (d *doors) drop(node string) {
+	d.mu.Lock()
+	s := d.server
+	d.mu.Unlock()
+	if s != nil {
+		s.Drop(func(p admin.Principal) bool { return p.Role == admin.RoleNode && p.Node == node })
+	}
 }
 
 // get waits for a server; nil when ctx ends before.

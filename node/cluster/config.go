@@ -144,8 +144,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// maxExpect bounds Config.Expect.
-const maxExpect = 100
+// maxExpect bounds Config.Expect: more nodes join one that is there.
+const maxExpect = 16
 
 // check lists what is wrong, in terms of the command's flags.
 func (c Config) check() error {
@@ -156,6 +156,9 @@ func (c Config) check() error {
 	}
 	if _, err := netip.ParseAddrPort(c.Gossip); err != nil {
 		fault("--gossip %s: want IP:port", c.Gossip)
+	}
+	if at, err := netip.ParseAddrPort(c.Listener.Addr().String()); err == nil && at.Addr().IsUnspecified() && c.Advertise == "" {
+		fault("--cluster %s: others cannot reach a node there: say with --advertise HOST where they can", at)
 	}
 	if c.Expect < 0 || c.Expect > maxExpect {
 		fault("--expect %d: want 1 to %d", c.Expect, maxExpect)

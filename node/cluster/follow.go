@@ -40,8 +40,12 @@ type versions struct{ cluster, gossip, tickets uint64 }
 func (c *Cluster) act(view consensus.View, last uint64, at *versions) error {
 	for _, k := range touches(view, last, kindNode) {
 		if e, ok := view.Get(k); ok {
-			if _, err := unmarshal[Record](k, e.Value); err != nil {
+			r, err := unmarshal[Record](k, e.Value)
+			if err != nil {
 				return err
+			}
+			if last > 0 && !r.member() {
+				c.work.Go(func() { c.partWith(r.ID) })
 			}
 		}
 		poke(c.leading)
@@ -58,6 +62,22 @@ func (c *Cluster) act(view consensus.View, last uint64, at *versions) error {
 		poke(c.announcing)
 	}
 	return nil
+}
+
+// partingTime is what a node that leaves has to hear that it has left.
+const partingTime = 5 * time.Second
+
+// partWith ends what connects this node with one that is no member any more;
+// new connections are refused from the moment that it is none.
+func (c *Cluster) partWith(id string) {
+	select {
+	case <-time.After(partingTime):
+	case <-c.ctx.Done():
+		return
+	}
+	c.book.forget(id)
+	c.pool.Drop(id)
+	c.doors.drop(id)
 }
 
 // actGossip takes the gossip keys that were agreed.

@@ -218,19 +218,13 @@ func (f *forming) ask(ctx context.Context, addr string) error {
 // decide does what the views lead to; done: the node has a cluster.
 func (f *forming) decide(ctx context.Context) (done bool, err error) {
 	for {
-		f.mu.Lock()
-		d, fatal := f.decision(time.Now()), f.fatal
-		addr := f.views[d.Peer].view.Addr
-		f.mu.Unlock()
+		d, addr, fatal := f.next()
 		if fatal != nil {
 			return false, fatal
 		}
 		switch d.Do {
 		case membership.FormPledge:
-			f.mu.Lock()
-			f.pledged, f.pledgedAt = d.Peer, time.Now()
-			f.mu.Unlock()
-			continue
+			continue // it was made
 		case membership.FormBootstrap:
 			f.c.log.Info("founds the cluster", "why", d.Why)
 			if err := f.c.found(ctx, f.token); err != nil {
@@ -256,6 +250,19 @@ func (f *forming) decide(ctx context.Context) (done bool, err error) {
 		}
 		return false, nil
 	}
+}
+
+// next decides what to do, with the address of whom it is about, and pledges
+// at once: no answer may come between a decision and its pledge.
+func (f *forming) next() (d membership.Decision, addr string, fatal error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	d = f.decision(now)
+	if d.Do == membership.FormPledge {
+		f.pledged, f.pledgedAt = d.Peer, now
+	}
+	return d, f.views[d.Peer].view.Addr, f.fatal
 }
 
 // decision asks what to do. The caller holds the lock.

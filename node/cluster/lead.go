@@ -212,8 +212,6 @@ func (c *Cluster) depart(ctx context.Context, id, what string) error {
 		return err
 	}
 	c.log.Info("a node is no member any more", "node", r.Name, "id", id, "why", what)
-	c.book.forget(id)
-	c.pool.Drop(id)
 	poke(c.leading)
 	return nil
 }

@@ -98,16 +98,18 @@ func (c *Cluster) Leave(ctx context.Context) error {
 	if err := quorumWithout(c.Members(), c.ID()); err != nil {
 		return err
 	}
-	for {
+	for lost := false; ; {
 		c.handOver(ctx)
 		err := c.askToDepart(ctx)
-		if err == nil {
-			break
+		var refused *admin.Error
+		if err == nil || lost && errors.As(err, &refused) && refused.Code == admin.Unauthenticated {
+			break // done, now or the time before
 		}
-		if !errors.Is(err, errLeads) {
+		lost = lost || errors.Is(err, admin.ErrLost)
+		if !lost && !errors.Is(err, errLeads) {
 			return err
 		}
-		select { // it came to lead again meanwhile
+		select { // it came to lead again meanwhile, or the leader went
 		case <-time.After(c.cfg.Pace.Tick / 2):
 		case <-ctx.Done():
 			return ctx.Err()
@@ -122,6 +124,10 @@ func (c *Cluster) Leave(ctx context.Context) error {
 }
 
 var errLeads = errors.New("this node leads")
+
+// HandOver gives the lead to another voter that is up, where this node has it
+// and there is one: before a drain, for example.
+func (c *Cluster) HandOver(ctx context.Context) { c.handOver(ctx) }
 
 // askToDepart asks the leader to take this node out.
 func (c *Cluster) askToDepart(ctx context.Context) error {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -61,6 +62,25 @@ func (c *Cluster) meta() gossip.Meta {
 	}
 }
 
+// advertisedGossip is where others reach gossip, for gossip itself: it wants
+// an IP address.
+func (c *Cluster) advertisedGossip() (string, error) {
+	host := c.cfg.Advertise
+	if host == "" {
+		return "", nil
+	}
+	if _, err := netip.ParseAddr(host); err != nil {
+		ctx, cancel := context.WithTimeout(c.ctx, rpcTimeout)
+		defer cancel()
+		ips, err := net.DefaultResolver.LookupHost(ctx, host)
+		if err != nil {
+			return "", fmt.Errorf("--advertise %s: %w", host, err)
+		}
+		host = ips[0]
+	}
+	return net.JoinHostPort(host, "0"), nil
+}
+
 // openGossip begins to gossip where the keys are known; where they are not,
 // they come with the log.
 func (c *Cluster) openGossip() error {
@@ -71,9 +91,9 @@ func (c *Cluster) openGossip() error {
 	if err != nil || len(keys) == 0 {
 		return err
 	}
-	advertise := ""
-	if c.cfg.Advertise != "" {
-		advertise = net.JoinHostPort(c.cfg.Advertise, "0")
+	advertise, err := c.advertisedGossip()
+	if err != nil {
+		return err
 	}
 	g, err := gossip.Open(gossip.Config{
 		ID: c.ID(), Meta: c.meta(), Bind: c.cfg.Gossip, Advertise: advertise, Label: c.ClusterID(), Keys: keys,
@@ -139,6 +159,7 @@ func (c *Cluster) meet() {
 	defer ticker.Stop()
 	var last []string
 	var at time.Time
+	told := once{}
 	for {
 		if g := c.gossiping(); g != nil {
 			seeds := c.unseen()
@@ -151,7 +172,7 @@ func (c *Cluster) meet() {
 				cancel()
 			}
 		} else if err := c.openGossip(); err != nil {
-			c.log.Warn("gossip cannot start yet", "error", err)
+			told.warn(c.log, "gossip cannot start yet", c.Name(), err)
 		}
 		select {
 		case <-ticker.C:
@@ -189,7 +210,7 @@ func (c *Cluster) unseen() (seeds []string) {
 func (c *Cluster) look() {
 	ticker := time.NewTicker(c.cfg.Pace.Tick)
 	defer ticker.Stop()
-	renewal, said := renewal{}, said{}
+	renewal, said, told := renewal{}, said{}, once{}
 	for {
 		var changed <-chan struct{}
 		g := c.gossiping()
@@ -199,7 +220,7 @@ func (c *Cluster) look() {
 		said.tell(c, g)
 		c.noteSight(time.Now())
 		if err := c.book.remember(c.known()); err != nil {
-			c.log.Warn("peers cannot be remembered", "error", err)
+			told.warn(c.log, "peers cannot be remembered", peersFile, err)
 		}
 		renewal.keep(c)
 		select {
