@@ -136,8 +136,10 @@ func (n *Node) get(ctx context.Context, r *admin.GetRequest) (*admin.GetResult, 
 }
 
 func (n *Node) history(ctx context.Context, r *admin.HistoryRequest) (*admin.HistoryResult, error) {
-	if err := n.current(ctx); err != nil {
-		return nil, err
+	if !r.Stale {
+		if err := n.current(ctx); err != nil {
+			return nil, err
+		}
 	}
 	return n.catalog.History(r.Kind, r.Name)
 }

@@ -24,10 +24,13 @@ import (
 // chunkSize is how much of a snapshot travels at once, in bytes.
 const chunkSize = 1 << 20
 
-// saveSnapshot sends a snapshot of what this node has once that is current.
-func (n *Node) saveSnapshot(ctx context.Context, _ *admin.Empty, send func(*admin.Chunk) error) error {
-	if err := n.current(ctx); err != nil {
-		return err
+// saveSnapshot sends a snapshot of what this node has, once that is current
+// unless the request says otherwise.
+func (n *Node) saveSnapshot(ctx context.Context, r *admin.SaveRequest, send func(*admin.Chunk) error) error {
+	if !r.Stale {
+		if err := n.current(ctx); err != nil {
+			return err
+		}
 	}
 	view, err := n.exported()
 	if err != nil {

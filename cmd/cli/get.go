@@ -54,12 +54,16 @@ func getCommand(t *target) *cobra.Command {
 			return printResources(cmd.OutOrStdout(), r, g.output, req.Name != "")
 		},
 	}
-	f := cmd.Flags()
-	f.BoolVarP(&g.watch, "watch", "w", false, "show changes as they come, until Ctrl-C")
-	f.BoolVar(&g.stale, "stale", false, "take what the node asked has, which may be old")
+	cmd.Flags().BoolVarP(&g.watch, "watch", "w", false, "show changes as they come, until Ctrl-C")
+	staleFlag(cmd, &g.stale)
 	selectorFlag(cmd, &g.selector, "only resources with these labels, k=v,...")
 	outputFlag(cmd, &g.output, "table", "wide", "yaml", "json")
 	return cmd
+}
+
+// staleFlag adds --stale, for where there is no leader that knows better.
+func staleFlag(cmd *cobra.Command, into *bool) {
+	cmd.Flags().BoolVar(into, "stale", false, "take what the node asked has, which may be old")
 }
 
 // restore decodes what a node sent.

@@ -14,7 +14,7 @@ import (
 
 func historyCommand(t *target) *cobra.Command {
 	var output string
-	var diffs bool
+	var diffs, stale bool
 	cmd := &cobra.Command{
 		Use:               "history KIND NAME",
 		Short:             "Show what became of a resource: when, by whom, and what changed",
@@ -26,7 +26,7 @@ func historyCommand(t *target) *cobra.Command {
 			if diffs && output != "table" {
 				return usagef("--diff: not with -o %s", output)
 			}
-			r, err := ask[admin.HistoryResult](cmd, t, admin.MethodHistory, admin.HistoryRequest{Kind: args[0], Name: args[1]})
+			r, err := ask[admin.HistoryResult](cmd, t, admin.MethodHistory, admin.HistoryRequest{Kind: args[0], Name: args[1], Stale: stale})
 			if err != nil {
 				return err
 			}
@@ -49,6 +49,7 @@ func historyCommand(t *target) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&diffs, "diff", false, "show what each change changed")
+	staleFlag(cmd, &stale)
 	outputFlag(cmd, &output, "table", "yaml", "json")
 	return cmd
 }

@@ -130,6 +130,10 @@ func (t *target) isNamed(cmd *cobra.Command, name string) (bool, error) {
 // leavePoll is how often a command looks how far a node is.
 const leavePoll = 500 * time.Millisecond
 
+// leaveTail is how often it looks whether the node asked has ended, after it
+// was out of the cluster.
+const leaveTail = 10
+
 // awaitLeft waits until a node is no member any more or, where it is the node
 // asked, has ended.
 func (t *target) awaitLeft(cmd *cobra.Command, node string, self bool, limit time.Duration) error {
@@ -137,14 +141,18 @@ func (t *target) awaitLeft(cmd *cobra.Command, node string, self bool, limit tim
 	defer cancel()
 	ticker := time.NewTicker(leavePoll)
 	defer ticker.Stop()
-	told := ""
+	told, gone := "", 0
 	for {
 		r, err := ask[admin.Members](cmd, t, admin.MethodMembers, admin.Empty{})
 		switch {
 		case err == nil:
 			m := find(*r, node)
 			if m == nil {
-				return nil
+				// The node asked has still to end, unless another answers there now.
+				if gone++; !self || gone > leaveTail {
+					return nil
+				}
+				break
 			}
 			if now := fmt.Sprintf("%s is %s: %d connections", node, m.State, m.Connections); now != told {
 				told = now

@@ -20,20 +20,23 @@ import (
 func snapshotCommand(t *target) *cobra.Command {
 	return family(&cobra.Command{
 		Use:   "snapshot",
-		Short: "Save everything that the cluster agrees on to a file, or bring it back",
+		Short: "Save all resources to a file, or bring them back",
 	}, snapshotSaveCommand(t), snapshotRestoreCommand(t))
 }
 
 func snapshotSaveCommand(t *target) *cobra.Command {
 	var force bool
+	var req admin.SaveRequest
 	cmd := &cobra.Command{
-		Use:     "save FILE",
-		Short:   "Save everything that the cluster agrees on to a file",
-		Long:    "The file is readable by its owner alone, is there only when it is whole, and is not written over without --force. --timeout is how long the node may be silent.",
+		Use:   "save FILE",
+		Short: "Save all resources to a file",
+		Long: "The file holds private keys in the clear, so that it serves another cluster too: keep it as you keep those. Nodes, tokens and the keys of the cluster are not in it.\n" +
+			"It is readable by its owner alone, is there only when it is whole, and is not written over without --force. --timeout is how long the node may be silent.\n" +
+			"Where a majority of the voters is lost, --stale saves what the node asked has, to be restored into a new cluster.",
 		Example: "  penstock snapshot save penstock-$(date +%F).snap",
 		Args:    argRange(1, 1, "FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			size, err := t.save(cmd, args[0], force)
+			size, err := t.save(cmd, req, args[0], force)
 			if err != nil {
 				return err
 			}
@@ -42,11 +45,12 @@ func snapshotSaveCommand(t *target) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "write over a file that is there")
+	staleFlag(cmd, &req.Stale)
 	return cmd
 }
 
 // save streams a snapshot into a file beside its name, and then gives it that.
-func (t *target) save(cmd *cobra.Command, name string, force bool) (size int64, err error) {
+func (t *target) save(cmd *cobra.Command, req admin.SaveRequest, name string, force bool) (size int64, err error) {
 	if _, err := os.Lstat(name); err == nil && !force {
 		return 0, fmt.Errorf("%s is there already; --force writes over it", name)
 	}
@@ -56,7 +60,7 @@ func (t *target) save(cmd *cobra.Command, name string, force bool) (size int64, 
 	}
 	defer os.Remove(f.Name()) //nolint:errcheck // there is none after the rename
 	defer f.Close()
-	if size, err = t.receive(cmd.Context(), f); err != nil {
+	if size, err = t.receive(cmd.Context(), req, f); err != nil {
 		return 0, err
 	}
 	if size == 0 {
@@ -86,12 +90,12 @@ func syncFolder(name string) error {
 }
 
 // receive writes a snapshot to w. The node may take --timeout for each part.
-func (t *target) receive(ctx context.Context, w io.Writer) (size int64, err error) {
+func (t *target) receive(ctx context.Context, req admin.SaveRequest, w io.Writer) (size int64, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	silent := time.AfterFunc(t.timeout, func() { cancel(context.DeadlineExceeded) })
 	defer silent.Stop()
-	err = follow(ctx, t, admin.MethodSave, admin.Empty{}, func(c *admin.Chunk) error {
+	err = follow(ctx, t, admin.MethodSave, req, func(c *admin.Chunk) error {
 		silent.Reset(t.timeout)
 		n, err := w.Write(c.Data)
 		size += int64(n)

@@ -53,7 +53,7 @@ func tokenCreateCommand(t *target) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&req.Name, "name", "", "what history and logs call whoever shows it (default its ID)")
+	f.StringVar(&req.Name, "name", "", "what history and logs call whoever shows it (default its role)")
 	f.StringVar(&role, "role", string(admin.RoleJoin), "what it allows: "+strings.Join(tokenRoles, ", "))
 	f.DurationVar(&req.TTL, "ttl", 24*time.Hour, "how long it is valid")
 	_ = cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions(tokenRoles, cobra.ShellCompDirectiveNoFileComp))
@@ -121,6 +121,7 @@ func rotateCommand(t *target) *cobra.Command {
 	return &cobra.Command{
 		Use:       "rotate ca|gossip",
 		Short:     "Replace the cluster's CA, or its gossip key, while everything runs",
+		Long:      "With a new CA every node gets a new certificate, and the tokens that there are stop working, because they name the old one: make new ones afterwards, at a node's own socket.",
 		Args:      argRange(1, 1, "ca|gossip"),
 		ValidArgs: what,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -14,7 +14,7 @@ const (
 	MethodTokenNew = "token.create"   // TokenCreateRequest -> TokenCreated
 	MethodTokens   = "token.list"     // Empty -> Tokens
 	MethodRevoke   = "token.revoke"   // TokenRevokeRequest -> Empty
-	MethodSave     = "snapshot.save"  // Empty -> Chunk...
+	MethodSave     = "snapshot.save"  // SaveRequest -> Chunk...
 	MethodRestore  = "snapshot.write" // UploadRequest -> RestoreResult
 	MethodRotate   = "rotate"         // RotateRequest -> Empty: a new CA or gossip key
 )
@@ -98,8 +98,9 @@ type WatchItem struct {
 
 // HistoryRequest asks for what became of one resource.
 type HistoryRequest struct {
-	Kind string `json:"kind"`
-	Name string `json:"name"`
+	Kind  string `json:"kind"`
+	Name  string `json:"name"`
+	Stale bool   `json:"stale,omitempty"` // GetRequest.Stale's
 }
 
 // HistoryResult lists revisions, the newest first.
@@ -178,6 +179,13 @@ type Token struct {
 // TokenRevokeRequest ends a token, by ID or name.
 type TokenRevokeRequest struct {
 	Token string `json:"token"`
+}
+
+// SaveRequest asks for a snapshot of all resources.
+type SaveRequest struct {
+	// Stale takes what the node asked has: all that there is to be had where
+	// a majority of the voters is lost.
+	Stale bool `json:"stale,omitempty"`
 }
 
 // Chunk is a part of a file, in order.
