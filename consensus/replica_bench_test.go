@@ -2,6 +2,7 @@ package consensus
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
 )
 
 // clients is how many write at once in benchmarks.
@@ -69,18 +71,20 @@ func BenchmarkCommit(b *testing.B) {
 			})
 		})
 	}
-	b.Run("plain", func(b *testing.B) {
-		leader := plainCluster(b, 3)
-		together(b, func(client, i int) {
-			data, err := EncodeBatch(benchBatch(client, i))
-			if err != nil {
-				b.Error(err)
-			}
-			if err := leader.Apply(data, 0).Error(); err != nil {
-				b.Error(err)
-			}
+	for _, empty := range []bool{false, true} { // with the same content, and without any
+		b.Run(fmt.Sprint("plain-empty=", empty), func(b *testing.B) {
+			leader := plainCluster(b, 3, empty)
+			together(b, func(client, i int) {
+				data, err := EncodeBatch(benchBatch(client, i))
+				if err != nil {
+					b.Error(err)
+				}
+				if err := leader.Apply(data, 0).Error(); err != nil {
+					b.Error(err)
+				}
+			})
 		})
-	})
+	}
 }
 
 // BenchmarkVisible is how long it takes from the proposal until all three
@@ -120,17 +124,58 @@ func BenchmarkVisible(b *testing.B) {
 	}
 }
 
-// plainFSM is the least that a state machine can be.
-type plainFSM struct{ n int }
+// BenchmarkIdle is what three servers take in a second in which nothing is done.
+func BenchmarkIdle(b *testing.B) {
+	for _, interval := range []time.Duration{50 * time.Millisecond, 0, time.Second} {
+		b.Run(fmt.Sprint("CommitInterval=", interval), func(b *testing.B) {
+			w := newWorld(b, func(c *Config) { slow(c); c.CommitInterval = interval })
+			w.cluster(3)
+			cpu := func() time.Duration {
+				var u unix.Rusage
+				if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+					b.Fatal(err)
+				}
+				return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+			}
+			before, n := cpu(), 0
+			second := time.NewTicker(time.Second)
+			defer second.Stop()
+			for b.Loop() {
+				<-second.C
+				n++
+			}
+			b.ReportMetric(float64((cpu()-before).Microseconds())/float64(n), "cpu-µs/s")
+		})
+	}
+}
 
-func (f *plainFSM) Apply(*raft.Log) any                 { f.n++; return f.n }
+// plainFSM is the least that a state machine can be, or one that has the same
+// content as a replica.
+type plainFSM struct {
+	n     int
+	view  View
+	empty bool
+}
+
+func (f *plainFSM) Apply(l *raft.Log) any {
+	if f.empty {
+		f.n++
+		return f.n
+	}
+	next, result, refusal, err := step(f.view, l, Limits{})
+	if err != nil || refusal != nil {
+		return errors.Join(err, refusal)
+	}
+	f.view = next
+	return result
+}
 func (f *plainFSM) Snapshot() (raft.FSMSnapshot, error) { return f, nil }
 func (f *plainFSM) Restore(io.ReadCloser) error         { return nil }
 func (f *plainFSM) Persist(s raft.SnapshotSink) error   { return s.Close() }
 func (f *plainFSM) Release()                            {}
 
 // plainCluster is servers of Raft as its manual has them, with Config's settings.
-func plainCluster(b *testing.B, n int) *raft.Raft {
+func plainCluster(b *testing.B, n int, empty bool) *raft.Raft {
 	var c raft.Configuration
 	transports := make([]*raft.NetworkTransport, n)
 	for i := range n {
@@ -167,7 +212,7 @@ func plainCluster(b *testing.B, n int) *raft.Raft {
 				b.Fatal(err)
 			}
 		}
-		if servers[i], err = raft.NewRaft(conf, &plainFSM{}, cache, bolt, snapshots, t); err != nil {
+		if servers[i], err = raft.NewRaft(conf, &plainFSM{empty: empty}, cache, bolt, snapshots, t); err != nil {
 			b.Fatal(err)
 		}
 		b.Cleanup(func() {

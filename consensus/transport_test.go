@@ -1,0 +1,109 @@
+package consensus
+
+import (
+	"errors"
+	"net"
+	"os"
+	"testing"
+	"time"
+)
+
+// pair is the two ends of a connection between streams, the accepted one second.
+func pair(t *testing.T, stall time.Duration) (from, to *streams, dialled, accepted net.Conn) {
+	t.Helper()
+	n := newNetwork()
+	open := func(id string) *streams {
+		l, err := n.listen(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := newStreams(l, stall)
+		t.Cleanup(func() { s.close() })
+		return s
+	}
+	from, to = open("a"), open("b")
+	got := make(chan net.Conn, 1)
+	go func() {
+		c, _ := to.Accept()
+		got <- c
+	}()
+	dialled, err := from.Dial("b", time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return from, to, dialled, <-got
+}
+
+// TestAPeerThatStopsInASnapshotIsLeft: Raft reads snapshots without a deadline,
+// and does nothing else meanwhile.
+func TestAPeerThatStopsInASnapshotIsLeft(t *testing.T) {
+	_, to, dialled, accepted := pair(t, 50*time.Millisecond)
+	read := make(chan error, 1)
+	go func() { // between messages: a peer may have nothing to say
+		_, err := accepted.Read(make([]byte, 1))
+		read <- err
+	}()
+	select {
+	case err := <-read:
+		t.Fatalf("an idle connection: %v", err)
+	case <-time.After(200 * time.Millisecond):
+	}
+	if _, err := dialled.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-read; err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (snapshotReader{accepted, to}).Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("in a snapshot: %v, want %v", err, os.ErrDeadlineExceeded)
+	}
+}
+
+func TestLargeMessagesMayTakeTheirTime(t *testing.T) {
+	_, _, dialled, accepted := pair(t, 100*time.Millisecond)
+	const size = 8 << 20
+	if err := dialled.SetDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	go func() { // 8 MiB in about 300 ms
+		b := make([]byte, size/64)
+		pause := time.NewTicker(5 * time.Millisecond)
+		defer pause.Stop()
+		for {
+			if _, err := accepted.Read(b); err != nil {
+				return
+			}
+			<-pause.C
+		}
+	}()
+	if n, err := dialled.Write(make([]byte, size)); n != size || err != nil {
+		t.Errorf("wrote %d, %v", n, err)
+	}
+	if _, err := dialled.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("an answer that does not come: %v, want %v", err, os.ErrDeadlineExceeded)
+	}
+}
+
+func TestClosedStreamsHaveNoConnections(t *testing.T) {
+	from, to, dialled, accepted := pair(t, time.Minute)
+	read := make(chan error, 2)
+	for _, c := range []net.Conn{dialled, accepted} {
+		go func() {
+			_, err := c.Read(make([]byte, 1))
+			read <- err
+		}()
+	}
+	from.close()
+	for range 2 {
+		if err := <-read; err == nil {
+			t.Error("something was read")
+		}
+	}
+	if _, err := from.Dial("b", time.Second); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("dialling: %v, want %v", err, net.ErrClosed)
+	}
+	to.close()
+	if _, err := to.Accept(); err == nil {
+		t.Error("something was accepted")
+	}
+}
