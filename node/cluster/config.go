@@ -97,7 +97,10 @@ type Pace struct {
 	// Stable is how long a node must be up before it may vote: 10s, the first
 	// three a tenth of it.
 	Stable time.Duration
-	// Heartbeat and Election are Raft's: 1s each.
+	// Heartbeat and Election are Raft's: 700ms each. A voter begins to look
+	// for a new leader after one to two of them without a word, and is heard
+	// when the others have missed it as well; so they can write again within
+	// two seconds, as a rule.
 	Heartbeat, Election time.Duration
 }
 
@@ -130,8 +133,8 @@ func (c Config) withDefaults() Config {
 	wait(&c.Pace.Announce, 30*time.Second)
 	wait(&c.Pace.Retry, 500*time.Millisecond)
 	wait(&c.Pace.Stable, 10*time.Second)
-	wait(&c.Pace.Heartbeat, time.Second)
-	wait(&c.Pace.Election, time.Second)
+	wait(&c.Pace.Heartbeat, 700*time.Millisecond)
+	wait(&c.Pace.Election, c.Pace.Heartbeat)
 	if c.Facts == nil {
 		c.Facts = func() Facts { return Facts{} }
 	}

@@ -170,10 +170,10 @@ func (c *Cluster) handOver(ctx context.Context) {
 		if m.Self || m.Role != RoleVoter || !m.Up() {
 			continue
 		}
-		if err := c.Store().Transfer(ctx, m.ID); err != nil {
-			c.log.Warn("the lead could not be handed over", "to", m.Name, "error", err)
-			continue
+		err := c.Store().Transfer(ctx, m.ID)
+		if err == nil || ctx.Err() != nil || c.Store().Standing().Role != consensus.RoleLeader {
+			return
 		}
-		return
+		c.log.Info("the lead could not be handed over", "to", m.Name, "error", err)
 	}
 }
