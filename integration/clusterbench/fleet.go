@@ -84,6 +84,7 @@ func startFleet(e *env, p plan) (*fleet, error) {
 }
 
 func (f *fleet) start(together bool) error {
+	f.join = []string{"--init"}
 	for i, n := range f.nodes {
 		if err := n.begin(f.join...); err != nil {
 			return err
@@ -102,14 +103,11 @@ func (f *fleet) start(together bool) error {
 	return f.waitSettled(60 * time.Second)
 }
 
-// begin starts the process of a node. Without flags to join, and nothing in
-// its folder, it starts a cluster.
+// begin starts the process of a node. One that was in a cluster before needs
+// no flags for that.
 func (n *node) begin(join ...string) error {
 	if err := os.MkdirAll(n.dir, 0o700); err != nil {
 		return err
-	}
-	if _, err := os.Stat(filepath.Join(n.dir, "penstock.sock")); err != nil && len(join) == 0 {
-		join = []string{"--init"}
 	}
 	argv := append(slices.Clone(n.inside), "env", "-u", "PENSTOCK_ADDR", n.e.penstock, "start", "--name", n.name, "--data-dir", n.dir,
 		"--bind", n.ip, "--gossip", n.ip+":7946", "--cluster", n.ip+":7947", "--http", n.ip+":7948", "--http-insecure",
@@ -118,9 +116,6 @@ func (n *node) begin(join ...string) error {
 	n.proc, err = process.Start(n.name, n.dir, append(append(argv, n.flags...), join...))
 	return err
 }
-
-// restart starts a node again that was ended.
-func (n *node) restart() error { return n.begin("--log-level", "info") }
 
 // readJoin takes --join and --token from the line that the first node prints.
 func (f *fleet) readJoin() error {
@@ -198,7 +193,11 @@ func ask[Resp any](n *node, limit time.Duration, method string, req any) (*Resp,
 	}
 	ctx, cancel := context.WithTimeout(n.e.ctx, limit)
 	defer cancel()
-	return admin.Call[Resp](ctx, c, method, req)
+	r, err := admin.Call[Resp](ctx, c, method, req)
+	if refused := (*admin.Error)(nil); errors.As(err, &refused) && len(refused.Faults) > 0 {
+		err = fmt.Errorf("%w: %+v", err, refused.Faults[0])
+	}
+	return r, err
 }
 
 // kill ends a node as a crash would.
