@@ -1,22 +1,152 @@
-package cli
+package cli_test
 
 import (
+	"bufio"
 	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
-// The demo counts for itself whether each of its connections was answered, an
-// endpoint's death and two changes of the split included.
-func TestDemoAnswersEveryConnection(t *testing.T) {
-	var out, errs bytes.Buffer
-	code := Run([]string{"demo", "--for", "5s", "--no-screen"}, Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
-	if code != 0 {
-		t.Fatalf("exit code %d: %s\n%s", code, errs.String(), out.String())
+// demoCommand is the demo as a process of its own, whose folders are in dir.
+func demoCommand(t *testing.T, dir string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command("penstock", append([]string{"demo", "--no-screen"}, args...)...)
+	cmd.Env = append(os.Environ(), "TMPDIR="+dir, "GORACE=atexit_sleep_ms=0",
+		"PENSTOCK_TOKEN=of another cluster", "PENSTOCK_CONFIG=/nowhere") // for a user's other nodes
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return cmd
+}
+
+// demoFolder is a folder with a short name: sockets' names are bounded.
+func demoFolder(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "demo")
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, want := range []string{"endpoint flaky-b dies", "is ejected", "canary moves", "25 long-lived connections", " 0 broken"} {
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// The demo counts for itself whether each of its connections was answered, the
+// death of the leader, that of an endpoint and changes of the split included.
+func TestDemoAnswersEveryConnection(t *testing.T) {
+	dir := demoFolder(t)
+	cmd := demoCommand(t, dir, "--for", "5s")
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v: %s\n%s", err, errs.String(), out.String())
+	}
+	for _, want := range []string{
+		"endpoint flaky-b dies", "is ejected", "canary moves", "25 long-lived connections", ", 0 broken otherwise",
+		"the leader, is killed", "leads now", "is started again, with its folder alone", "is back after",
+	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the demo did not say %q:\n%s", want, out.String())
+		}
+	}
+	nothingLeft(t, dir, pids(out.String()))
+}
+
+// However the demo ends, it leaves no process and no file.
+func TestDemoLeavesNothing(t *testing.T) {
+	for name, end := range map[string]struct {
+		signal syscall.Signal
+		code   int
+	}{
+		"by Ctrl-C":  {syscall.SIGINT, 0},
+		"by SIGKILL": {syscall.SIGKILL, -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := demoFolder(t)
+			cmd := demoCommand(t, dir)
+			var errs bytes.Buffer
+			cmd.Stderr = &errs
+			pipe, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			var said strings.Builder
+			sent := false
+			for lines := bufio.NewScanner(pipe); lines.Scan(); {
+				said.WriteString(lines.Text() + "\n")
+				if !sent && strings.Contains(lines.Text(), "answered 1") { // there is traffic
+					sent = true
+					cmd.Process.Signal(end.signal)
+				}
+			}
+			cmd.Wait()
+			if code := cmd.ProcessState.ExitCode(); code != end.code {
+				t.Errorf("the code is %d, want %d: %s\n%s", code, end.code, errs.String(), said.String())
+			}
+			if n := len(pids(said.String())); n < 3 {
+				t.Errorf("%d nodes were started, want 3 or more:\n%s", n, said.String())
+			}
+			nothingLeft(t, dir, pids(said.String()))
+		})
+	}
+}
+
+// A node that does not start is shown with its log.
+func TestDemoShowsWhyANodeFails(t *testing.T) {
+	dir := filepath.Join(demoFolder(t), strings.Repeat("long", 25)) // too long for a node's socket
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	out, err := demoCommand(t, dir, "--for", "1s").CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "node n1: exit status 1; the end of its log") || !strings.Contains(string(out), "own socket") {
+		t.Errorf("the demo ended with %v and said:\n%s", err, out)
+	}
+	nothingLeft(t, dir, nil)
+}
+
+var processNumber = regexp.MustCompile(`\(process (\d+)\)`)
+
+// pids are the nodes' processes, by what the demo said.
+func pids(said string) (all []int) {
+	for _, m := range processNumber.FindAllStringSubmatch(said, -1) {
+		pid, _ := strconv.Atoi(m[1])
+		all = append(all, pid)
+	}
+	return all
+}
+
+// nothingLeft waits until the demo's folder is empty and its nodes have ended.
+func nothingLeft(t *testing.T, dir string, pids []int) {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		left, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		alive := 0
+		for _, pid := range pids {
+			// A number may be another program's by now.
+			if line, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline"); err == nil && bytes.Contains(line, []byte(dir)) {
+				alive++
+			}
+		}
+		if len(left) == 0 && alive == 0 {
+			return
+		}
+		select {
+		case <-deadline:
+			t.Fatalf("%d files and %d processes are left: %v", len(left), alive, left)
+		case <-tick.C:
 		}
 	}
 }

@@ -1,10 +1,15 @@
-// Package demo shows what Penstock does on one machine: it starts a node and
-// real services behind it, sends real client traffic through, lets one
-// endpoint die and come back, moves a split while connections run, and counts
-// whether every connection was answered.
+// Package demo shows what Penstock does on one machine: it starts three nodes
+// as processes of their own, a balancer in front of them and real services
+// behind them, sends real client traffic through, and counts whether every
+// connection was answered. Meanwhile it kills nodes with SIGKILL, the leader
+// first, and brings them back; it moves a split by way of one node or another,
+// and lets an endpoint die and come back.
 //
 // Nothing on its screen is made up: the split is what the clients were
-// answered, everything else is what the node says of itself.
+// answered, what broke is what the clients met, what a killed node carried is
+// what the balancer had given to it, and everything else is what the nodes say
+// of themselves. The one thing that it forgives is a connection that a killed
+// node itself carried.
 package demo
 
 import (
@@ -15,118 +20,138 @@ import (
 	"os"
 	"sync"
 	"time"
-
-	"penstock/node/admin"
 )
 
-// ErrUnanswered is returned when a client's connection was not answered.
+// ErrUnanswered is returned when a client's connection was not answered,
+// although no killed node carried it.
 var ErrUnanswered = errors.New("not every connection was answered")
+
+var errInterrupted = errors.New("interrupted before there was any traffic")
 
 // Options say how the demo runs.
 type Options struct {
-	// For ends the demo after that time; 0: when the context ends.
+	// For ends the demo after that time with traffic, but not before a leader
+	// was killed, another leads and the killed one is back; 0: when the
+	// context ends.
 	For time.Duration
 	// Screen draws a live screen with terminal codes; otherwise plain lines.
 	Screen bool
 	Out    io.Writer
-	// StartNode runs a node with a data folder and returns the address of
-	// its admin RPC, its cluster and HTTP addresses, and what stops it.
-	StartNode func(ctx context.Context, dataDir string) (Node, error)
+	// Executable is the file of this program, which is started again for each
+	// node.
+	Executable string
 }
 
-// Node is a node that the demo has started.
-type Node struct {
-	Admin string // for admin.Dial
-	HTTP  string
-	Stop  func() error
-}
-
-// Run runs the demo. It returns nil when every connection was answered,
-// ErrUnanswered when not, and any other error when it could not run.
-func Run(ctx context.Context, o Options) error {
-	if o.For > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, o.For)
-		defer cancel()
-	}
-	dir, err := os.MkdirTemp("", "penstock-demo-")
+// Run runs the demo. It returns nil when every connection was answered but
+// those that a killed node carried, ErrUnanswered when not, and any other
+// error when it could not run.
+func Run(ctx context.Context, o Options) (err error) {
+	dir, err := os.MkdirTemp("", folderPrefix)
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-
-	// 1. The services, and what they are called from outside.
+	// 1. Somebody who cleans up, whatever becomes of this process.
+	s, err := newSweeper(o.Executable, dir)
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(dir))
+	}
+	defer s.sweep()
+	// 2. The services, and addresses for all others.
 	w, err := newWorld(dir)
 	if err != nil {
 		return err
 	}
 	defer w.close()
-	// 2. The node, with its resources applied as a user would.
-	node, err := o.StartNode(ctx, dir)
+	f, err := newFleet(ctx, o.Executable, dir)
 	if err != nil {
 		return err
 	}
-	err = play(ctx, &o, w, node)
-	// 5. Clients first, then the node, then the services: whoever is asked
-	// last must still be there.
-	return errors.Join(err, node.Stop())
+	defer f.close()
+	// 3. What asks the nodes how they are, the balancer first of all.
+	asking, stopAsking := context.WithCancel(context.Background())
+	var asked sync.WaitGroup
+	defer asked.Wait()
+	defer stopAsking()
+	for i, n := range f.nodes {
+		asked.Go(func() { n.follow(asking) })
+		asked.Go(func() { f.balancer.probe(asking, i, "http://"+n.http+"/readyz") })
+	}
+	// 4. The nodes.
+	began := time.Now()
+	if err := f.form(ctx); err != nil {
+		if ctx.Err() != nil {
+			return errInterrupted
+		}
+		return err
+	}
+	v := &view{out: o.Out, screen: o.Screen, world: w, fleet: f, program: program(o.Executable), began: began, health: map[string]string{}}
+	err = play(ctx, &o, v)
+	// 6. Clients have ended; then the nodes, then the services: whoever is
+	// asked last must still be there.
+	if err := errors.Join(err, f.stop()); err != nil {
+		return err
+	}
+	return v.verdict()
 }
 
-func play(ctx context.Context, o *Options, w *world, node Node) error {
-	c, err := admin.Dial(ctx, node.Admin)
+// play is what happens from the first resource to the end of the last client.
+func play(ctx context.Context, o *Options, v *view) error {
+	s := newStory(v.world, v.fleet, v.event)
+	n, _, _, err := s.apply(ctx, v.world.resources(v.fleet.ports, 100-firstV2))
 	if err != nil {
-		return err
+		if ctx.Err() != nil {
+			return errInterrupted
+		}
+		return fmt.Errorf("node %s: %w", n.name, err)
 	}
-	defer c.Close()
-	if err := w.apply(ctx, c, w.resources(90)); err != nil {
-		return err
+	for i, n := range v.fleet.nodes {
+		if err := v.fleet.await(ctx, n, "does not listen", n.listens); err != nil {
+			return err
+		}
+		v.event("%s serves at %s (process %d), /readyz says %t", n.name, n.host, n.pid(), v.fleet.balancer.counts(i).up)
 	}
-	// 3. Clients.
-	t := newTraffic(w)
+	// 5. Clients, events and the screen, until the time is over.
+	t := newTraffic(v.world, v.fleet)
+	v.traffic, v.story = t, s
+	v.event("traffic begins, %s after the first node was started", seconds(time.Since(v.began)))
 	stop := t.start()
-	// 4. Events and the screen, until the time is over.
-	v := &view{
-		out: o.Out, screen: o.Screen, world: w, traffic: t, client: c, node: node,
-		began: time.Now(), health: map[string]string{},
-	}
+	show, end := context.WithCancel(ctx)
+	defer end()
 	var wg sync.WaitGroup
-	wg.Go(func() { w.script(ctx, c, v) })
-	wg.Go(func() { v.watchEndpoints(ctx) })
-	v.run(ctx)
+	var failed error
+	wg.Go(func() {
+		failed = s.run(show)
+		end()
+	})
+	wg.Go(func() { v.watchEndpoints(show) })
+	if o.For > 0 {
+		wg.Go(func() {
+			pause(show, o.For)
+			select {
+			case <-s.once:
+			case <-show.Done():
+			}
+			end()
+		})
+	}
+	v.run(show)
 	wg.Wait()
 	stop()
-	return v.summary()
+	v.summary()
+	return failed
 }
 
-// script is what happens while the traffic runs, over and over.
-func (w *world) script(ctx context.Context, c *admin.Client, v *view) {
-	const beat = 2 * time.Second
-	steps := []struct {
-		say string
-		do  func() error
-	}{
-		{"endpoint flaky-b dies", w.flakyB.die},
-		{"canary moves from 10 % to 50 % v2", func() error { return w.apply(ctx, c, w.route(50)) }},
-		{"endpoint flaky-b comes back", w.flakyB.live},
-		{"canary moves back to 10 % v2", func() error { return w.apply(ctx, c, w.route(90)) }},
-		{"", nil},
+// listens tells whether the node listens wherever it should.
+func (n *node) listens() bool {
+	r := n.says()
+	if r == nil {
+		return false
 	}
-	tick := time.NewTicker(beat)
-	defer tick.Stop()
-	for i := 0; ; i++ {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		s := steps[i%len(steps)]
-		if s.do == nil {
-			continue
-		}
-		if err := s.do(); err != nil && ctx.Err() == nil {
-			v.event(fmt.Sprintf("%s: %v", s.say, err))
-		} else if err == nil {
-			v.event(s.say)
+	on := 0
+	for _, l := range r.listeners {
+		if l.State == "listening" {
+			on++
 		}
 	}
+	return on == 3
 }

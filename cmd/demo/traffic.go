@@ -5,7 +5,9 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -20,31 +22,34 @@ const (
 // traffic is the clients and what they saw.
 type traffic struct {
 	world *world
+	fleet *fleet
 
 	mu       sync.Mutex
 	opened   int
 	answered int
+	spared   int // not answered: their node was killed
 	// answers counts by the name of the service that answered.
 	answers map[string]int
 	recent  []string // names of the shop's last answers, at most recentMax
 	faults  []string // the first few connections that were not answered
 	long    int      // long-lived connections that live
-	broken  int      // and that were broken
+	killed  int      // those whose node was killed
+	broken  int      // and those that broke otherwise
 	pings   int      // exchanges on them
 }
 
-const recentMax = 200
+const recentMax = 100
 
-func newTraffic(w *world) *traffic {
-	return &traffic{world: w, answers: map[string]int{}}
+func newTraffic(w *world, f *fleet) *traffic {
+	return &traffic{world: w, fleet: f, answers: map[string]int{}}
 }
 
 // start runs the clients; stop ends them, each after its exchange.
 func (t *traffic) start() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	wg.Go(func() { t.shortLived(ctx, "shop ", t.plain(t.world.shop)) })
-	wg.Go(func() { t.shortLived(ctx, "flaky ", t.plain(t.world.flaky)) })
+	wg.Go(func() { t.shortLived(ctx, "shop ", t.plain(t.fleet.shop)) })
+	wg.Go(func() { t.shortLived(ctx, "flaky ", t.plain(t.fleet.flaky)) })
 	wg.Go(func() { t.shortLived(ctx, "secure", t.secure) })
 	for range longLived {
 		wg.Go(func() { t.stay(ctx) })
@@ -64,14 +69,13 @@ func (t *traffic) plain(addr string) func() (net.Conn, error) {
 	}
 }
 
+// secure connects; the handshake is part of the exchange.
 func (t *traffic) secure() (net.Conn, error) {
-	d := tls.Dialer{
-		NetDialer: &net.Dialer{Timeout: patience},
-		Config:    &tls.Config{RootCAs: t.world.roots, ServerName: secureName},
+	c, err := t.plain(t.fleet.edge)()
+	if err != nil {
+		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	return d.DialContext(ctx, "tcp", t.world.edge)
+	return tls.Client(c, &tls.Config{RootCAs: t.world.roots, ServerName: secureName}), nil
 }
 
 // shortLived opens connections at a steady rate, each for one exchange.
@@ -86,24 +90,32 @@ func (t *traffic) shortLived(ctx context.Context, want string, dial func() (net.
 			return
 		case <-tick.C:
 			wg.Go(func() {
-				name, err := ask(dial, fmt.Sprintf("hello %d", i))
+				name, excused, err := t.ask(dial, fmt.Sprintf("hello %d", i))
 				if err == nil && !strings.HasPrefix(name, want) {
 					err = fmt.Errorf("%q answered for %q", name, want)
 				}
-				t.count(name, err)
+				t.count(name, excused, err)
 			})
 		}
 	}
 }
 
-// ask opens a connection for one exchange and returns who answered.
-func ask(dial func() (net.Conn, error), text string) (string, error) {
+// ask opens a connection for one exchange and returns who answered, or whether
+// it was not answered because its node was killed.
+func (t *traffic) ask(dial func() (net.Conn, error), text string) (name string, excused bool, err error) {
 	c, err := dial()
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	defer c.Close()
-	return exchange(c, bufio.NewReader(c), text)
+	name, err = exchange(c, bufio.NewReader(c), text)
+	return name, err != nil && t.excused(c), err
+}
+
+// excused tells whether a connection that is still open here broke because its
+// node was killed.
+func (t *traffic) excused(c net.Conn) bool {
+	return t.fleet.balancer.excused(client{c.LocalAddr().String(), c.RemoteAddr().String()})
 }
 
 func exchange(c net.Conn, r *bufio.Reader, text string) (string, error) {
@@ -124,10 +136,14 @@ func exchange(c net.Conn, r *bufio.Reader, text string) (string, error) {
 	return name, nil
 }
 
-func (t *traffic) count(name string, err error) {
+func (t *traffic) count(name string, excused bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.opened++
+	if excused {
+		t.spared++
+		return
+	}
 	if err != nil {
 		if len(t.faults) < 10 {
 			t.faults = append(t.faults, err.Error())
@@ -144,59 +160,70 @@ func (t *traffic) count(name string, err error) {
 	}
 }
 
-// stay keeps one connection for the whole demo and uses it five times a second.
+// stay keeps a connection for the whole demo and uses it five times a second.
+// Once it is broken it makes another.
 func (t *traffic) stay(ctx context.Context) {
-	c, err := t.plain(t.world.shop)()
-	if err != nil {
-		t.count("", err)
-		return
+	for ctx.Err() == nil {
+		c, err := t.plain(t.fleet.shop)()
+		if err != nil {
+			t.count("", false, err)
+			pause(ctx, time.Second)
+			continue
+		}
+		t.use(ctx, c)
+		c.Close()
 	}
-	defer c.Close()
+}
+
+// use uses a connection until it breaks.
+func (t *traffic) use(ctx context.Context, c net.Conn) {
 	t.mu.Lock()
 	t.long++
 	t.mu.Unlock()
 	r := bufio.NewReader(c)
-	tick := time.NewTicker(200 * time.Millisecond)
-	defer tick.Stop()
 	for {
-		select {
-		case <-ctx.Done():
+		if pause(ctx, 200*time.Millisecond); ctx.Err() != nil {
 			return
-		case <-tick.C:
 		}
 		_, err := exchange(c, r, "still there?")
+		excused := err != nil && t.excused(c)
 		t.mu.Lock()
-		if err != nil {
+		switch {
+		case err == nil:
+			t.pings++
+		case excused:
+			t.long--
+			t.killed++
+		default:
 			t.long--
 			t.broken++
 			if len(t.faults) < 10 {
 				t.faults = append(t.faults, "long-lived: "+err.Error())
 			}
-			t.mu.Unlock()
+		}
+		t.mu.Unlock()
+		if err != nil {
 			return
 		}
-		t.pings++
-		t.mu.Unlock()
 	}
 }
 
 // seen is a copy of what the clients saw so far.
 type seen struct {
-	opened, answered, long, broken, pings int
-	answers                               map[string]int
-	v1, v2                                int // of the shop's last answers
-	faults                                []string
+	opened, answered, spared, long, killed, broken, pings int
+
+	answers map[string]int
+	v1, v2  int // of the shop's last answers
+	faults  []string
 }
 
 func (t *traffic) seen() seen {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := seen{
-		opened: t.opened, answered: t.answered, long: t.long, broken: t.broken, pings: t.pings,
-		answers: map[string]int{}, faults: append([]string(nil), t.faults...),
-	}
-	for k, v := range t.answers {
-		s.answers[k] = v
+		opened: t.opened, answered: t.answered, spared: t.spared,
+		long: t.long, killed: t.killed, broken: t.broken, pings: t.pings,
+		answers: maps.Clone(t.answers), faults: slices.Clone(t.faults),
 	}
 	for _, name := range t.recent {
 		if name == "shop v1" {

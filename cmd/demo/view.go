@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -13,31 +15,32 @@ import (
 	"penstock/node/admin"
 )
 
-// view shows what goes on, once a second, from two sources: the clients and
-// the node's own status.
+// view shows what goes on, once a second, from three sources: the clients, the
+// balancer and what the nodes say of themselves.
 type view struct {
 	out     io.Writer
 	screen  bool
 	world   *world
+	fleet   *fleet
 	traffic *traffic
-	client  *admin.Client
-	node    Node
+	story   *story
+	program string // how a user runs this program
 
 	began   time.Time
 	mu      sync.Mutex        // guards what follows, and what is written to out
 	events  []string          // the last ones
-	health  map[string]string // of each endpoint, as last seen
+	health  map[string]string // of each endpoint by node, as last seen
 	ejected int               // ejections seen
 	back    int               // and returns
 }
 
-const maxEvents = 8
+const maxEvents = 12
 
 // event notes something that happened.
-func (v *view) event(text string) {
+func (v *view) event(format string, args ...any) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	line := fmt.Sprintf("%5.1fs  %s", time.Since(v.began).Seconds(), text)
+	line := fmt.Sprintf("%5.1fs  %s", time.Since(v.began).Seconds(), fmt.Sprintf(format, args...))
 	v.events = append(v.events, line)
 	if len(v.events) > maxEvents {
 		v.events = v.events[1:]
@@ -52,60 +55,92 @@ func (v *view) run(ctx context.Context) {
 		fmt.Fprint(v.out, "\x1b[?25l\x1b[2J")
 		defer fmt.Fprint(v.out, "\x1b[?25h\n")
 	} else {
-		fmt.Fprintln(v.out, v.commands())
+		v.print(v.commands())
 	}
-	_ = admin.Stream(ctx, v.client, admin.MethodTop, admin.TopRequest{Interval: time.Second}, func(s *admin.TopSample) error {
-		if v.screen {
-			v.draw(s)
-		} else {
-			v.line(s)
-		}
-		return nil
-	})
-	<-ctx.Done()
-}
-
-// watchEndpoints turns changes of the endpoints' state into events.
-func (v *view) watchEndpoints(ctx context.Context) {
-	tick := time.NewTicker(100 * time.Millisecond)
+	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
+		if v.screen {
+			v.draw()
+		} else {
+			v.line()
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		status, err := admin.Call[admin.Status](ctx, v.client, admin.MethodStatus, admin.Empty{})
-		if err != nil {
+	}
+}
+
+func (v *view) print(text string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	fmt.Fprintln(v.out, text)
+}
+
+// watchEndpoints turns changes of the endpoints' state into events.
+func (v *view) watchEndpoints(ctx context.Context) {
+	for ctx.Err() == nil {
+		for _, n := range v.fleet.nodes {
+			r := n.says()
+			if r == nil {
+				continue
+			}
+			for _, s := range r.services {
+				for _, e := range s.Endpoints {
+					v.noteHealth(n, e.Address, e.Health)
+				}
+			}
+		}
+		pause(ctx, askEvery)
+	}
+}
+
+func (v *view) noteHealth(n *node, address, health string) {
+	key := n.name + " " + address
+	v.mu.Lock()
+	before, known := v.health[key]
+	v.health[key] = health
+	changed := known && before != health
+	if changed && health == "ejected" {
+		v.ejected++
+	} else if changed && before == "ejected" {
+		v.back++
+	}
+	v.mu.Unlock()
+	if changed {
+		v.event("%s says: %s is %s (was %s)", n.name, v.world.nameOf(address), health, before)
+	}
+}
+
+// worst is how an endpoint does in the eyes of the node that thinks least of
+// it, of those that run.
+func (v *view) worst(address string) string {
+	order := []string{"", "healthy", "unchecked", "unresolved", "unhealthy", "ejected"}
+	worst := ""
+	for _, n := range v.fleet.nodes {
+		r := n.says()
+		if r == nil {
 			continue
 		}
-		for _, s := range status.Services {
+		for _, s := range r.services {
 			for _, e := range s.Endpoints {
-				v.noteHealth(e.Address, e.Health)
+				if e.Address == address && slices.Index(order, e.Health) > slices.Index(order, worst) {
+					worst = e.Health
+				}
 			}
 		}
 	}
+	return worst
 }
 
-func (v *view) noteHealth(address, health string) {
-	v.mu.Lock()
-	before, known := v.health[address]
-	v.health[address] = health
-	if known && before != health {
-		if health == "ejected" {
-			v.ejected++
-		} else if before == "ejected" {
-			v.back++
-		}
-	}
-	v.mu.Unlock()
-	if known && before != health {
-		v.event(fmt.Sprintf("the node says: %s is %s (was %s)", v.world.nameOf(address), health, before))
-	}
+func (w *world) all() []*service {
+	return []*service{w.shopV1, w.shopV2, w.secure, w.flakyA, w.flakyB}
 }
 
 func (w *world) nameOf(address string) string {
-	for _, s := range []*service{w.shopV1, w.shopV2, w.secure, w.flakyA, w.flakyB} {
+	for _, s := range w.all() {
 		if s.addr == address {
 			return s.name + " (" + address + ")"
 		}
@@ -113,57 +148,118 @@ func (w *world) nameOf(address string) string {
 	return address
 }
 
-// commands are what a user can try from a second terminal.
+// program is how a user runs the file: one that `go run` made is not for them.
+func program(executable string) string {
+	if strings.HasPrefix(executable, filepath.Join(os.TempDir(), "go-build")) {
+		return "go run ./cmd/penstock"
+	}
+	return executable
+}
+
+// commands are what a user can try from a second terminal. The addresses are
+// those of nodes' own sockets, which want no token.
 func (v *view) commands() string {
-	w, addr := v.world, v.node.Admin
-	edge := w.edge
+	f := v.fleet
+	a, b := f.nodes[1], f.nodes[2]
 	return strings.Join([]string{
-		"Try it from a second terminal, in this folder:",
-		"  echo hello | nc -q1 " + strings.Replace(w.shop, ":", " ", 1),
-		"  echo hello | openssl s_client -quiet -connect " + edge + " -servername " + secureName + " -CAfile " + w.caFile,
-		"  go run ./cmd/penstock status --addr " + addr,
-		"  go run ./cmd/penstock explain --listener shop --addr " + addr,
-		"  go run ./cmd/penstock explain --listener edge --sni " + secureName + " --addr " + addr,
-		"  go run ./cmd/penstock get meshtcproutes -o yaml --addr " + addr,
-		"  curl http://" + v.node.HTTP + "/metrics",
+		"Try it from a second terminal, in this folder (the nodes die in turn; then ask another one):",
+		"  echo hello | nc -q1 " + strings.Replace(f.shop, ":", " ", 1),
+		"  echo hello | openssl s_client -quiet -connect " + f.edge + " -servername " + secureName + " -CAfile " + v.world.caFile,
+		"  " + v.program + " status --addr " + a.socket,
+		"  " + v.program + " explain --listener shop --addr " + b.socket,
+		"  " + v.program + " get meshtcproutes -o yaml --addr " + b.socket,
+		"  " + v.program + " history meshtcproute canary --addr " + a.socket,
+		"  curl http://" + a.http + "/readyz http://" + b.http + "/metrics",
+		"  tail -f " + filepath.Join(filepath.Dir(a.log), "*.log"),
 		"",
 	}, "\n")
 }
 
+// sum adds up what the nodes said of their last second, by listener.
+func (v *view) sum() (flows []admin.Flow, all admin.Flow) {
+	by := map[string]*admin.Flow{}
+	for _, n := range v.fleet.nodes {
+		r := n.says()
+		if r == nil {
+			continue
+		}
+		for _, f := range r.top.Flows {
+			one := by[f.Listener]
+			if one == nil {
+				one = &admin.Flow{Listener: f.Listener, Service: f.Service}
+				by[f.Listener] = one
+			}
+			add(one, f)
+			add(&all, f)
+		}
+	}
+	for _, f := range by {
+		flows = append(flows, *f)
+	}
+	slices.SortFunc(flows, func(a, b admin.Flow) int { return strings.Compare(a.Listener, b.Listener) })
+	return flows, all
+}
+
+func add(to *admin.Flow, f admin.Flow) {
+	to.Connections += f.Connections
+	to.NewRate += f.NewRate
+	to.InRate += f.InRate
+	to.OutRate += f.OutRate
+}
+
+// role is what a node is now.
+func (v *view) role(i int) string {
+	n := v.fleet.nodes[i]
+	r := n.says()
+	switch {
+	case n.running() == nil:
+		return "dead"
+	case r == nil:
+		return "starting"
+	case n.leads():
+		return "leader"
+	case r.alone != "":
+		return "alone"
+	}
+	return r.self.Role
+}
+
 // line is one second as a plain line.
-func (v *view) line(s *admin.TopSample) {
+func (v *view) line() {
 	seen := v.traffic.seen()
-	var in, out, fresh float64
-	for _, f := range s.Flows {
-		in, out, fresh = in+f.InRate, out+f.OutRate, fresh+f.NewRate
+	_, all := v.sum()
+	var nodes strings.Builder
+	for i, n := range v.fleet.nodes {
+		fmt.Fprintf(&nodes, "  %s %s %d", n.name, v.role(i), v.fleet.balancer.counts(i).open)
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	fmt.Fprintf(v.out, "%5.1fs  open %d  new/s %.0f  in %s/s  out %s/s  shop v1:v2 = %d:%d of the last %d  answered %d of %d  long-lived %d, broken %d\n",
-		time.Since(v.began).Seconds(), s.Connections, fresh, size(in), size(out),
-		seen.v1, seen.v2, seen.v1+seen.v2, seen.answered, seen.opened, seen.long, seen.broken)
+	fmt.Fprintf(v.out, "%5.1fs%s  new/s %.0f  in %s/s  out %s/s  shop v1:v2 = %d:%d of the last %d  answered %d of %d, %d died with their node  long-lived %d, broken %d\n",
+		time.Since(v.began).Seconds(), nodes.String(), all.NewRate, size(all.InRate), size(all.OutRate),
+		seen.v1, seen.v2, seen.v1+seen.v2, seen.answered, seen.opened, seen.spared+seen.killed, seen.long, seen.broken)
 }
 
 // draw is the live screen.
-func (v *view) draw(s *admin.TopSample) {
-	seen := v.traffic.seen()
+func (v *view) draw() {
+	seen, told := v.traffic.seen(), v.story.told()
 	var b bytes.Buffer
 	line := func(format string, a ...any) { fmt.Fprintf(&b, format+"\x1b[K\n", a...) }
 	line("\x1b[H\x1b[1mPenstock demo\x1b[0m  %s  (Ctrl-C ends it)", time.Since(v.began).Round(time.Second))
 	line("")
-	line("split of the shop, as its clients were answered (last %d):", seen.v1+seen.v2)
+	v.drawNodes(line)
+	line("")
+	line("split of the shop (v2 is to get %d %%), as its clients were answered (last %d):", told.v2, seen.v1+seen.v2)
 	bar(line, "v1", seen.v1, seen.v1+seen.v2)
 	bar(line, "v2", seen.v2, seen.v1+seen.v2)
 	line("")
-	line("%-10s %-10s %6s %8s %10s %10s %10s", "LISTENER", "SERVICE", "OPEN", "NEW/S", "IN/S", "OUT/S", "TOTAL")
-	slices.SortFunc(s.Flows, func(a, b admin.Flow) int { return strings.Compare(a.Listener, b.Listener) })
-	for _, f := range s.Flows {
-		line("%-10s %-10s %6d %8.0f %10s %10s %10d", f.Listener, f.Service, f.Connections, f.NewRate, size(f.InRate), size(f.OutRate), f.Total)
+	line("%-10s %-10s %6s %8s %10s %10s   (all nodes)", "LISTENER", "SERVICE", "OPEN", "NEW/S", "IN/S", "OUT/S")
+	flows, _ := v.sum()
+	for _, f := range flows {
+		line("%-10s %-10s %6d %8.0f %10s %10s", f.Listener, f.Service, f.Connections, f.NewRate, size(f.InRate), size(f.OutRate))
 	}
 	line("")
-	v.mu.Lock()
-	for _, w := range []*service{v.world.shopV1, v.world.shopV2, v.world.secure, v.world.flakyA, v.world.flakyB} {
-		state := v.health[w.addr]
+	for _, w := range v.world.all() {
+		state := v.worst(w.addr)
 		color := "32"
 		if state == "ejected" || state == "unhealthy" {
 			color = "31"
@@ -171,21 +267,41 @@ func (v *view) draw(s *admin.TopSample) {
 		line("  %-9s %-16s \x1b[%sm%-10s\x1b[0m %6d answers", w.name, w.addr, color, state, seen.answers[w.name])
 	}
 	line("")
-	line("answered %d of %d connections; %d long-lived ones, %d exchanges on them, %d broken", seen.answered, seen.opened, seen.long, seen.pings, seen.broken)
+	line("answered %d of %d connections, %d died with their node; %d long-lived ones, %d exchanges on them, %d died with their node, %d broke",
+		seen.answered, seen.opened, seen.spared, seen.long, seen.pings, seen.killed, seen.broken)
+	line("%d nodes killed, %d came back, the lead moved %d times (at most %s later); %d changes, the slowest after %s",
+		told.kills, told.returns, told.moves, seconds(told.leading), told.changes, seconds(told.slowest))
 	line("")
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	for _, e := range v.events {
 		line("%s", e)
 	}
 	for range maxEvents - len(v.events) {
 		line("")
 	}
-	v.mu.Unlock()
 	line("")
 	for l := range strings.Lines(v.commands()) {
 		line("%s", strings.TrimSuffix(l, "\n"))
 	}
 	b.WriteString("\x1b[J")
 	_, _ = v.out.Write(b.Bytes())
+}
+
+func (v *view) drawNodes(line func(string, ...any)) {
+	line("%-5s %-14s %8s %-10s %8s %5s | balancer: %-6s %6s %8s %8s", "NODE", "ADDRESS", "PROCESS", "ROLE", "APPLIED", "LAG", "READY", "OPEN", "TOTAL", "RETRIED")
+	for i, n := range v.fleet.nodes {
+		c, role := v.fleet.balancer.counts(i), v.role(i)
+		color := map[string]string{"leader": "1;32", "voter": "32", "dead": "1;31"}[role]
+		if color == "" {
+			color = "33"
+		}
+		var self admin.NodeStatus
+		if r := n.says(); r != nil {
+			self = r.self
+		}
+		line("%-5s %-14s %8d \x1b[%sm%-10s\x1b[0m %8d %5d |           %-6t %6d %8d %8d", n.name, n.host, n.pid(), color, role, self.AppliedIndex, self.Lag, c.up, c.open, c.total, c.refused)
+	}
 }
 
 func bar(line func(string, ...any), name string, n, of int) {
@@ -205,20 +321,4 @@ func size(n float64) string {
 		n /= 1000
 	}
 	return ""
-}
-
-// summary is the last word, and the demo's verdict.
-func (v *view) summary() error {
-	s := v.traffic.seen()
-	fmt.Fprintf(v.out, "\n%d connections opened, %d answered (shop v1 %d, shop v2 %d, secure %d, flaky a %d, flaky b %d)\n",
-		s.opened, s.answered, s.answers["shop v1"], s.answers["shop v2"], s.answers["secure"], s.answers["flaky a"], s.answers["flaky b"])
-	fmt.Fprintf(v.out, "%d long-lived connections, %d exchanges on them, %d broken; %d ejections and %d returns seen\n",
-		s.long+s.broken, s.pings, s.broken, v.ejected, v.back)
-	for _, f := range s.faults {
-		fmt.Fprintln(v.out, "not answered:", f)
-	}
-	if s.opened == 0 || s.answered != s.opened || s.broken > 0 {
-		return fmt.Errorf("%w: %d of %d, %d long-lived ones broken", ErrUnanswered, s.opened-s.answered, s.opened, s.broken)
-	}
-	return nil
 }

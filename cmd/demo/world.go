@@ -2,7 +2,6 @@ package demo
 
 import (
 	"bytes"
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -11,24 +10,18 @@ import (
 	"encoding/pem"
 	"fmt"
 	"math/big"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
-
-	"penstock/node/admin"
-	"penstock/routing/resource"
 )
 
 // secureName is the server name of the TLS service.
 const secureName = "secure.demo.internal"
 
-// world is what stands around the node: services, addresses, a certificate.
+// world is what stands around the nodes: services and a certificate.
 type world struct {
 	shopV1, shopV2, secure, flakyA, flakyB *service
-
-	shop, edge, flaky string // where the node listens
 
 	certPEM, keyPEM []byte
 	caFile          string
@@ -47,17 +40,6 @@ func newWorld(dir string) (*world, error) {
 			return nil, err
 		}
 	}
-	for _, l := range []struct {
-		at   *string
-		port string
-	}{{&w.shop, "9000"}, {&w.flaky, "9001"}, {&w.edge, "9443"}} {
-		addr, err := Address(l.port)
-		if err != nil {
-			w.close()
-			return nil, err
-		}
-		*l.at = addr
-	}
 	if err := w.makeCertificate(dir); err != nil {
 		w.close()
 		return nil, err
@@ -71,18 +53,6 @@ func (w *world) close() {
 			s.close()
 		}
 	}
-}
-
-// Address is the port on 127.0.0.1, or a free one where that is taken.
-func Address(port string) (string, error) {
-	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port)) //nolint:noctx // closed at once
-	if err != nil {
-		if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil { //nolint:noctx // closed at once
-			return "", err
-		}
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
 }
 
 // makeCertificate makes the TLS service's certificate, signed by itself, and
@@ -130,20 +100,20 @@ spec:
 `, v1, 100-v1)
 }
 
-// resources is everything that the node is to do.
-func (w *world) resources(v1 int) string {
+// resources is everything that the nodes are to do, each at its own address.
+func (w *world) resources(p ports, v1 int) string {
 	return fmt.Sprintf(`kind: Listener
 name: shop
-spec: {address: "%s", service: shop}
+spec: {address: ":%d", service: shop}
 ---
 kind: Listener
 name: flaky
-spec: {address: "%s", service: flaky}
+spec: {address: ":%d", service: flaky}
 ---
 kind: Listener
 name: edge
 spec:
-  address: "%s"
+  address: ":%d"
   protocol: tls
   tls: {mode: terminate, certificateRefs: [demo]}
   hosts:
@@ -174,7 +144,7 @@ spec:
   cert: |
 %s  key: |
 %s---
-%s`, w.shop, w.flaky, w.edge, secureName, w.shopV1.addr, w.shopV2.addr, w.secure.addr, w.flakyA.addr, w.flakyB.addr,
+%s`, p.shop, p.flaky, p.edge, secureName, w.shopV1.addr, w.shopV2.addr, w.secure.addr, w.flakyA.addr, w.flakyB.addr,
 		indent(w.certPEM), indent(w.keyPEM), w.route(v1))
 }
 
@@ -185,18 +155,4 @@ func indent(text []byte) string {
 		b.Write(line)
 	}
 	return b.String()
-}
-
-// apply sends documents to the node, as `penstock apply` does.
-func (w *world) apply(ctx context.Context, c *admin.Client, text string) error {
-	objects, faults := resource.Decode("demo.yaml", []byte(text), resource.RoutingKinds())
-	if len(faults) > 0 {
-		return faults
-	}
-	var req admin.ApplyRequest
-	for _, o := range objects {
-		req.Documents = append(req.Documents, resource.EncodeWithSecrets(o))
-	}
-	_, err := admin.Call[admin.ApplyResult](ctx, c, admin.MethodApply, req)
-	return err
 }

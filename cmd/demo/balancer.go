@@ -1,0 +1,293 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+const (
+	connectPatience = 2 * time.Second
+	// rounds is how often each node is tried for one connection.
+	rounds = 3
+	// allRefused is the pause before they are tried again.
+	allRefused = 100 * time.Millisecond
+)
+
+// balancer stands in front of the nodes, as HAProxy or a cloud's balancer
+// would: each new connection goes to the next node in turn that is ready. One
+// that no connection can be made to is passed over for another; from then on a
+// connection is its node's, for better or worse.
+type balancer struct {
+	mu       sync.Mutex
+	fronts   []*front
+	backends []*backend
+	next     int // whose turn it is
+	closed   bool
+	carried  map[client]*flow
+	doomed   int // connections that killed nodes carried
+	// lost are connections that ended after the node that carried them was
+	// killed. A client that opens or asks takes its own out, so there are no
+	// more of them than a client has ports.
+	lost map[client]struct{}
+
+	wg sync.WaitGroup
+}
+
+// front is one address of the balancer.
+type front struct {
+	listener net.Listener
+	targets  []string // what it leads to, one address for each backend
+}
+
+// backend is a node, as the balancer sees it. The balancer's lock guards it.
+type backend struct {
+	up      bool
+	life    *life // of its process now, or the last one
+	open    int
+	total   uint64 // connections that it was given
+	refused uint64 // those that could not be made and went to another
+}
+
+// life is one process of a node. The balancer's lock guards it.
+type life struct {
+	killed  bool // or about to be
+	carried int  // connections, when it was killed
+}
+
+// client tells connections apart.
+type client struct{ from, to string }
+
+// flow is one connection on its way through.
+type flow struct {
+	client  client
+	backend int
+	life    *life
+	in      *net.TCPConn
+	out     *net.TCPConn // nil until it is made
+}
+
+func newBalancer(backends int) *balancer {
+	b := &balancer{carried: map[client]*flow{}, lost: map[client]struct{}{}}
+	for range backends {
+		b.backends = append(b.backends, &backend{life: &life{}})
+	}
+	return b
+}
+
+// open serves a listener until close.
+func (b *balancer) open(l net.Listener, targets []string) {
+	f := &front{listener: l, targets: targets}
+	b.mu.Lock()
+	b.fronts = append(b.fronts, f)
+	b.mu.Unlock()
+	b.wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if err != nil {
+				time.Sleep(10 * time.Millisecond) // out of descriptors: others will end
+				continue
+			}
+			if in, ok := c.(*net.TCPConn); ok {
+				b.wg.Go(func() { b.serve(f, in) })
+			}
+		}
+	})
+}
+
+// close ends everything.
+func (b *balancer) close() {
+	b.mu.Lock()
+	b.closed = true
+	for _, f := range b.fronts {
+		f.listener.Close()
+	}
+	for _, f := range b.carried {
+		f.end()
+	}
+	b.mu.Unlock()
+	b.wg.Wait()
+}
+
+// end closes both sides; the balancer's lock is held.
+func (f *flow) end() {
+	f.in.Close()
+	if f.out != nil {
+		f.out.Close()
+	}
+}
+
+// set tells whether a node takes connections.
+func (b *balancer) set(backend int, up bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.backends[backend].up = up
+}
+
+// kills is told before a node is killed. What it carries is excused from now on.
+func (b *balancer) kills(backend int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	l := b.backends[backend].life
+	l.killed = true
+	for _, f := range b.carried {
+		if f.life == l && f.out != nil {
+			l.carried++
+			b.doomed++
+		}
+	}
+}
+
+// starts is told before a node is started anew.
+func (b *balancer) starts(backend int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.backends[backend].life = &life{}
+}
+
+// excused tells whether a client's connection broke because the node that
+// carried it was killed.
+func (b *balancer) excused(c client) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if f := b.carried[c]; f != nil {
+		return f.life.killed
+	}
+	_, lost := b.lost[c]
+	delete(b.lost, c)
+	return lost
+}
+
+// counts is what the balancer counted of a node.
+type counts struct {
+	up             bool
+	open           int
+	total, refused uint64
+	doomed         int // that it carried when it was killed last
+}
+
+func (b *balancer) counts(backend int) counts {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	one := b.backends[backend]
+	return counts{one.up, one.open, one.total, one.refused, one.life.carried}
+}
+
+// died is how many connections killed nodes carried.
+func (b *balancer) died() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.doomed
+}
+
+// serve carries one connection.
+func (b *balancer) serve(to *front, in *net.TCPConn) {
+	defer in.Close()
+	f := &flow{client: client{in.RemoteAddr().String(), in.LocalAddr().String()}, in: in}
+	b.mu.Lock()
+	delete(b.lost, f.client)
+	b.mu.Unlock()
+	tried := map[int]bool{}
+	for range rounds * len(b.backends) {
+		if !b.assign(f, tried) {
+			return
+		}
+		d := net.Dialer{Timeout: connectPatience}
+		c, err := d.DialContext(context.Background(), "tcp", to.targets[f.backend])
+		out, ok := c.(*net.TCPConn)
+		if err != nil || !ok {
+			b.release(f, true)
+			if tried[f.backend] = true; len(tried) == len(b.backends) {
+				time.Sleep(allRefused)
+				clear(tried)
+			}
+			continue
+		}
+		b.mu.Lock()
+		f.out = out
+		if f.life.killed { // it took this one in its last moment
+			f.life.carried++
+			b.doomed++
+		}
+		if b.closed {
+			f.end()
+		}
+		b.mu.Unlock()
+		relay(in, out)
+		b.release(f, false)
+		return
+	}
+}
+
+// assign gives a connection to the next node in turn that is ready and was
+// not tried yet. Where there is none it may be any other that was not tried.
+func (b *balancer) assign(f *flow, tried map[int]bool) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return false
+	}
+	at := -1
+	for i := range b.backends {
+		i = (b.next + i) % len(b.backends)
+		if tried[i] || at >= 0 && !b.backends[i].up {
+			continue
+		}
+		at = i
+		if b.backends[i].up {
+			break
+		}
+	}
+	b.next = at + 1
+	f.backend, f.life = at, b.backends[at].life
+	b.backends[at].open++
+	b.carried[f.client] = f
+	return true
+}
+
+// release ends what assign began. A connection that was not made is none of
+// the node's.
+func (b *balancer) release(f *flow, refused bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	one := b.backends[f.backend]
+	one.open--
+	delete(b.carried, f.client)
+	if refused {
+		one.refused++
+		return
+	}
+	one.total++
+	if f.life.killed {
+		b.lost[f.client] = struct{}{}
+	}
+}
+
+// relay copies both ways until both have ended. An end is passed on as one,
+// while the other way goes on; a reset or any other failure ends both.
+func relay(a, b *net.TCPConn) {
+	var wg sync.WaitGroup
+	one := func(to, from *net.TCPConn) {
+		_, err := io.Copy(to, from)
+		if err == nil {
+			err = to.CloseWrite()
+		}
+		if err != nil {
+			for _, c := range []*net.TCPConn{a, b} {
+				_ = c.SetLinger(0) // it may be closed already
+				c.Close()
+			}
+		}
+	}
+	wg.Go(func() { one(a, b) })
+	wg.Go(func() { one(b, a) })
+	wg.Wait()
+	a.Close()
+	b.Close()
+}

@@ -1,0 +1,241 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"time"
+
+	"penstock/node/admin"
+)
+
+// The usual ports.
+const (
+	shopPort, flakyPort, edgePort       = 9000, 9001, 9443
+	clusterPort, gossipPort, statusPort = 7947, 7946, 7948
+)
+
+// ports are what each node listens at, on its own address.
+type ports struct{ cluster, gossip, http, shop, flaky, edge int }
+
+// fleet is the nodes and the balancer in front of them.
+type fleet struct {
+	nodes    []*node
+	ports    ports
+	balancer *balancer
+	spawn    *spawner
+	// Where clients connect to.
+	shop, flaky, edge string
+}
+
+// conditionPatience is how long anything that the demo waits for may take on
+// a machine that is busy with other things.
+const conditionPatience = time.Minute
+
+// newFleet takes addresses, and starts nothing yet.
+func newFleet(ctx context.Context, exe, dir string) (*fleet, error) {
+	f := &fleet{balancer: newBalancer(nodeCount), spawn: newSpawner()}
+	var fronts []net.Listener
+	for _, port := range []int{shopPort, flakyPort, edgePort} {
+		l, err := listen(ctx, port)
+		if err != nil {
+			for _, l := range fronts {
+				l.Close()
+			}
+			f.close()
+			return nil, err
+		}
+		fronts = append(fronts, l)
+	}
+	hosts := hosts(portOf(fronts[0]))
+	for _, p := range []struct {
+		at    *int
+		usual int
+	}{
+		{&f.ports.cluster, clusterPort}, {&f.ports.gossip, gossipPort}, {&f.ports.http, statusPort},
+		{&f.ports.shop, shopPort}, {&f.ports.flaky, flakyPort}, {&f.ports.edge, edgePort},
+	} {
+		var err error
+		if *p.at, err = freePort(ctx, hosts, p.usual); err != nil {
+			for _, l := range fronts {
+				l.Close()
+			}
+			f.close()
+			return nil, err
+		}
+	}
+	for i, host := range hosts {
+		f.nodes = append(f.nodes, newNode(exe, dir, fmt.Sprintf("n%d", i+1), host, f.ports, f.spawn))
+	}
+	for i, port := range []int{f.ports.shop, f.ports.flaky, f.ports.edge} {
+		var targets []string
+		for _, host := range hosts {
+			targets = append(targets, at(host, port))
+		}
+		f.balancer.open(fronts[i], targets)
+	}
+	f.shop, f.flaky, f.edge = fronts[0].Addr().String(), fronts[1].Addr().String(), fronts[2].Addr().String()
+	return f, nil
+}
+
+// form starts the nodes and waits until they are one cluster. The first makes
+// it and lets the others in.
+func (f *fleet) form(ctx context.Context) error {
+	first := f.nodes[0]
+	if err := first.start("", "--init"); err != nil {
+		return err
+	}
+	var token string
+	if err := f.await(ctx, first, "lets nobody in", func() bool {
+		r, err := request[admin.TokenCreated](ctx, first, admin.MethodTokenNew, admin.TokenCreateRequest{Name: "demo", Role: admin.RoleJoin, TTL: time.Hour})
+		if err == nil {
+			token = r.Token
+		}
+		return err == nil
+	}); err != nil {
+		return err
+	}
+	for _, n := range f.nodes[1:] {
+		if err := n.start(token, "--join", at(first.host, f.ports.cluster)); err != nil {
+			return err
+		}
+	}
+	for i, n := range f.nodes {
+		if err := f.await(ctx, n, "is not ready", func() bool {
+			return n.says() != nil && f.balancer.counts(i).up
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// await waits until something is true of a node. what says what is not, if it
+// does not become so.
+func (f *fleet) await(ctx context.Context, about *node, what string, is func() bool) error {
+	deadline := time.Now().Add(conditionPatience)
+	for !is() {
+		if err := f.died(); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if time.Now().After(deadline) {
+			return about.failure(fmt.Errorf("%s after %v", what, conditionPatience))
+		}
+		pause(ctx, 20*time.Millisecond)
+	}
+	return nil
+}
+
+// died is an error when a node has ended that was not to.
+func (f *fleet) died() error {
+	for _, n := range f.nodes {
+		if err := n.died(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leader is the node that leads, by its own word and that of all others that
+// run; nil while there is none.
+func (f *fleet) leader() *node {
+	var leader *node
+	for _, n := range f.nodes {
+		if n.leads() {
+			leader = n
+		}
+	}
+	if leader == nil {
+		return nil
+	}
+	for _, n := range f.nodes {
+		if r := n.says(); n.running() != nil && (r == nil || r.leader != leader.name) {
+			return nil
+		}
+	}
+	return leader
+}
+
+// whole tells whether all nodes vote and follow the same leader.
+func (f *fleet) whole() bool {
+	for _, n := range f.nodes {
+		if r := n.says(); r == nil || r.self.State != "serving" || r.self.Role != "leader" && r.self.Role != "voter" {
+			return false
+		}
+	}
+	return f.leader() != nil
+}
+
+// some is a node that runs, by chance.
+func (f *fleet) some() *node {
+	for _, i := range rand.Perm(len(f.nodes)) { //nolint:gosec // no secret
+		if f.nodes[i].says() != nil {
+			return f.nodes[i]
+		}
+	}
+	return f.nodes[0]
+}
+
+// index is the number of a node.
+func (f *fleet) index(n *node) int {
+	for i := range f.nodes {
+		if f.nodes[i] == n {
+			return i
+		}
+	}
+	return -1
+}
+
+// kill ends a node with SIGKILL, and tells how many connections it carried.
+func (f *fleet) kill(n *node) (carried int) {
+	p := n.gone()
+	f.balancer.kills(f.index(n))
+	p.kill()
+	return f.balancer.counts(f.index(n)).doomed
+}
+
+// restart brings a node back, with its folder alone.
+func (f *fleet) restart(n *node) error {
+	f.balancer.starts(f.index(n))
+	return n.start("")
+}
+
+const stopPatience = 15 * time.Second
+
+// stop ends the nodes one after the other, the leader last: nobody needs to
+// elect another.
+func (f *fleet) stop() error {
+	var errs []error
+	leader := f.leader()
+	for _, last := range []bool{false, true} {
+		for _, n := range f.nodes {
+			if (n == leader) != last {
+				continue
+			}
+			err := n.died()
+			if p := n.gone(); err == nil && p != nil {
+				if err = p.stop(stopPatience); err != nil {
+					err = n.failure(err)
+				}
+			}
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// close ends what is left.
+func (f *fleet) close() {
+	f.balancer.close()
+	for _, n := range f.nodes {
+		if p := n.gone(); p != nil {
+			p.kill()
+		}
+	}
+	f.spawn.close()
+}

@@ -1,0 +1,84 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+)
+
+// nodeCount is how many nodes there are; the first begins the cluster.
+const nodeCount = 3
+
+// listen takes a port of 127.0.0.1, or a free one where that is taken.
+func listen(ctx context.Context, port int) (net.Listener, error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", at("127.0.0.1", port))
+	if err != nil {
+		return lc.Listen(ctx, "tcp", at("127.0.0.1", 0))
+	}
+	return l, nil
+}
+
+func at(host string, port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
+
+func portOf(l net.Listener) int {
+	if a, ok := l.Addr().(*net.TCPAddr); ok {
+		return a.Port
+	}
+	return 0
+}
+
+// hosts are the nodes' own loopback addresses: 127.0.0.11 and the next ones
+// where the balancer has its usual port, which no other demo has then; else
+// some that follow from the port that it has instead.
+func hosts(port int) []string {
+	network := "127.0.0"
+	if port != shopPort {
+		network = fmt.Sprintf("127.%d.%d", port>>8, port&255)
+	}
+	var all []string
+	for i := range nodeCount {
+		all = append(all, fmt.Sprintf("%s.%d", network, 11+i))
+	}
+	return all
+}
+
+// freePort is a port that is free at all hosts, for TCP and UDP: the usual
+// one, or another where something listens at all addresses.
+func freePort(ctx context.Context, hosts []string, usual int) (int, error) {
+	if free(ctx, hosts, usual) {
+		return usual, nil
+	}
+	for range 100 {
+		var lc net.ListenConfig
+		l, err := lc.Listen(ctx, "tcp", at(hosts[0], 0))
+		if err != nil {
+			return 0, err
+		}
+		port := portOf(l)
+		l.Close()
+		if free(ctx, hosts, port) {
+			return port, nil
+		}
+	}
+	return 0, errors.New("found no port that is free at " + fmt.Sprint(hosts))
+}
+
+func free(ctx context.Context, hosts []string, port int) bool {
+	var lc net.ListenConfig
+	for _, h := range hosts {
+		l, err := lc.Listen(ctx, "tcp", at(h, port))
+		if err != nil {
+			return false
+		}
+		defer l.Close()
+		p, err := lc.ListenPacket(ctx, "udp", at(h, port))
+		if err != nil {
+			return false
+		}
+		defer p.Close()
+	}
+	return true
+}

@@ -1,0 +1,295 @@
+package demo
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	mrand "math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"penstock/node/admin"
+	"penstock/routing/resource"
+)
+
+// story is what happens while the traffic runs, over and over.
+type story struct {
+	world *world
+	fleet *fleet
+	event func(format string, args ...any)
+
+	// once is closed when a leader was killed, another leads, and the killed
+	// one is back.
+	once chan struct{}
+
+	mu      sync.Mutex
+	kills   int
+	moves   int           // of the lead, after kills
+	returns int           // of killed nodes
+	leading time.Duration // the longest time from a kill to the next leader
+	changes int           // that were made
+	again   int           // of those, how many were asked for more than once
+	slowest time.Duration // of them, from the first time of asking
+	last    time.Time     // when the last one was made
+	v2      int           // percent, by the last one
+}
+
+func newStory(w *world, f *fleet, event func(string, ...any)) *story {
+	return &story{world: w, fleet: f, event: event, once: make(chan struct{}), v2: firstV2}
+}
+
+// told is what happened so far.
+type told struct {
+	kills, moves, returns, changes, again, v2 int
+	leading, slowest                                   time.Duration
+}
+
+func (s *story) told() told {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return told{s.kills, s.moves, s.returns, s.changes, s.again, s.v2, s.leading, s.slowest}
+}
+
+func (s *story) note(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+// run goes on until the context ends, or something is not as it must be.
+func (s *story) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	wg.Go(func() { s.flaky(ctx) })
+	wg.Go(func() { s.change(ctx) })
+	for round := 0; ; round++ {
+		err := s.kill(ctx, round)
+		if err == nil && round == 0 {
+			close(s.once)
+		}
+		if err == nil {
+			err = s.calm(ctx, 4*time.Second)
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// calm lets a time pass in which no node may end. The end of the context is an
+// error: what was to come after the calm does not.
+func (s *story) calm(ctx context.Context, d time.Duration) error {
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		if err := s.fleet.died(); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		pause(ctx, 100*time.Millisecond)
+	}
+	return ctx.Err()
+}
+
+// kill kills a node and brings it back: a leader, then one that does not
+// lead, in turn.
+func (s *story) kill(ctx context.Context, round int) error {
+	f := s.fleet
+	if err := f.await(ctx, f.nodes[0], "the cluster does not have three nodes that vote", f.whole); err != nil {
+		return err
+	}
+	if err := s.calm(ctx, 1500*time.Millisecond); err != nil {
+		return err
+	}
+	var victim *node
+	if err := f.await(ctx, f.nodes[0], "there is no leader", func() bool {
+		victim = f.leader()
+		return victim != nil
+	}); err != nil {
+		return err
+	}
+	leads := round%2 == 0
+	if !leads {
+		victim = f.nodes[(f.index(victim)+1+mrand.IntN(nodeCount-1))%nodeCount] //nolint:gosec // no secret
+	}
+	role := map[bool]string{true: "the leader", false: "a follower"}[leads]
+	pid, began := victim.pid(), time.Now()
+	carried := f.kill(victim)
+	s.note(func() { s.kills++ })
+	s.event("%s, %s, is killed (SIGKILL to process %d); it carried %d connections", victim.name, role, pid, carried)
+	if leads {
+		if err := s.succession(ctx, victim, began); err != nil {
+			return err
+		}
+	}
+	if err := s.calm(ctx, time.Second); err != nil {
+		return err
+	}
+	return s.comeback(ctx, victim)
+}
+
+// succession waits for another leader, and for a change that it made.
+func (s *story) succession(ctx context.Context, victim *node, began time.Time) error {
+	f := s.fleet
+	if err := f.await(ctx, f.some(), "no other leader", func() bool { return f.leader() != nil }); err != nil {
+		return err
+	}
+	took := time.Since(began)
+	s.note(func() { s.moves++; s.leading = max(s.leading, took) })
+	s.event("%s leads now, %s after %s was killed", f.leader().nameOr("another"), seconds(took), victim.name)
+	return f.await(ctx, f.some(), "no change is made", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.last.After(began.Add(took))
+	})
+}
+
+// nameOr is the node's name, or other where there is no node.
+func (n *node) nameOr(other string) string {
+	if n == nil {
+		return other
+	}
+	return n.name
+}
+
+// comeback starts a killed node with its folder alone, and waits until it acts
+// on everything that happened meanwhile and carries connections again.
+func (s *story) comeback(ctx context.Context, n *node) error {
+	f := s.fleet
+	var index uint64
+	for _, one := range f.nodes {
+		if r := one.says(); r != nil {
+			index = max(index, r.self.AppliedIndex)
+		}
+	}
+	i := f.index(n)
+	before, began := f.balancer.counts(i).total, time.Now()
+	if err := f.restart(n); err != nil {
+		return err
+	}
+	s.event("%s is started again, with its folder alone (process %d)", n.name, n.pid())
+	if err := f.await(ctx, n, "is not back", func() bool {
+		r := n.says()
+		return r != nil && r.alone == "" && r.leader != "" && r.self.AppliedIndex >= index && f.balancer.counts(i).total > before
+	}); err != nil {
+		return err
+	}
+	s.note(func() { s.returns++ })
+	s.event("%s is back after %s: it acts on all changes (index %d) and carries connections", n.name, seconds(time.Since(began)), n.index())
+	return nil
+}
+
+// index is what the node last said that it acts on.
+func (n *node) index() uint64 {
+	if r := n.says(); r != nil {
+		return r.self.AppliedIndex
+	}
+	return 0
+}
+
+// flaky lets an endpoint die and come back.
+func (s *story) flaky(ctx context.Context) {
+	for {
+		if pause(ctx, time.Second); ctx.Err() != nil {
+			return
+		}
+		s.tell("endpoint flaky-b dies", s.world.flakyB.die())
+		if pause(ctx, 3*time.Second); ctx.Err() != nil {
+			return
+		}
+		s.tell("endpoint flaky-b comes back", s.world.flakyB.live())
+		pause(ctx, 3*time.Second)
+	}
+}
+
+func (s *story) tell(what string, err error) {
+	if err != nil {
+		s.event("%s: %v", what, err)
+		return
+	}
+	s.event("%s", what)
+}
+
+// firstV2 is the share of v2 at first, in percent.
+const firstV2 = 10
+
+// change moves the split, each time by way of another node.
+func (s *story) change(ctx context.Context) {
+	at := firstV2
+	for i := 0; ; i++ {
+		if pause(ctx, 1500*time.Millisecond); ctx.Err() != nil {
+			return
+		}
+		to := []int{50, 90, 50, firstV2}[i%4]
+		began := time.Now()
+		n, times, r, err := s.apply(ctx, s.world.route(100-to))
+		if ctx.Err() != nil {
+			return
+		}
+		took := time.Since(began)
+		if err != nil {
+			s.event("%s refuses to move the canary: %v", n.name, err)
+			continue
+		}
+		s.note(func() {
+			s.changes++
+			if times > 1 {
+				s.again++
+			}
+			s.slowest = max(s.slowest, took)
+			s.last, s.v2 = time.Now(), to
+		})
+		text := fmt.Sprintf("canary moves from %d %% to %d %% v2, by %s: %d nodes act on it after %s", at, to, n.name, r.Reached.Nodes, seconds(took))
+		if times > 1 {
+			text += fmt.Sprintf(" (asked %d times until there was a leader)", times)
+		}
+		s.event("%s", text)
+		at = to
+	}
+}
+
+// apply makes a change by way of a node that runs, as `penstock apply` does.
+// While there is no leader it asks another one, under the same ID, so that the
+// change is made once whatever became of the requests before.
+func (s *story) apply(ctx context.Context, text string) (n *node, times int, r *admin.ApplyResult, err error) {
+	objects, faults := resource.Decode("demo.yaml", []byte(text), resource.RoutingKinds())
+	if len(faults) > 0 {
+		return s.fleet.nodes[0], 0, nil, faults
+	}
+	// Whether a node that was just killed acts on it is not worth a long wait.
+	req := admin.ApplyRequest{ID: make([]byte, 16), Wait: admin.Wait{For: time.Second}}
+	_, _ = rand.Read(req.ID) // it never fails
+	for _, o := range objects {
+		req.Documents = append(req.Documents, resource.EncodeWithSecrets(o))
+	}
+	for deadline := time.Now().Add(conditionPatience); ; {
+		n = s.fleet.some()
+		times++
+		r, err = request[admin.ApplyResult](ctx, n, admin.MethodApply, req)
+		if err == nil || ctx.Err() != nil || time.Now().After(deadline) || refused(err) {
+			return n, times, r, err
+		}
+		pause(ctx, 100*time.Millisecond)
+	}
+}
+
+// refused tells whether to ask again would be no use.
+func refused(err error) bool {
+	var e *admin.Error
+	return errors.As(err, &e) && slices.Contains([]admin.Code{admin.Invalid, admin.Refused, admin.TooLarge, admin.Forbidden}, e.Code)
+}
+
+func seconds(d time.Duration) string {
+	if d < time.Second {
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	}
+	return fmt.Sprintf("%.1f s", d.Seconds())
+}

@@ -1,0 +1,38 @@
+package demo
+
+import "fmt"
+
+// summary is the last word on what was seen.
+func (v *view) summary() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	s, t := v.traffic.seen(), v.story.told()
+	say := func(format string, args ...any) { fmt.Fprintf(v.out, format+"\n", args...) }
+	say("")
+	say("%d connections opened, %d answered (shop v1 %d, shop v2 %d, secure %d, flaky a %d, flaky b %d), %d died with the killed node that carried them",
+		s.opened, s.answered, s.answers["shop v1"], s.answers["shop v2"], s.answers["secure"], s.answers["flaky a"], s.answers["flaky b"], s.spared)
+	say("%d long-lived connections, %d exchanges on them, %d died with the killed node that carried them, %d broken otherwise", longLived, s.pings, s.killed, s.broken)
+	say("%d kills, %d returns, the lead moved %d times (at most %s after the kill); killed nodes carried %d connections, of which %d broke",
+		t.kills, t.returns, t.moves, seconds(t.leading), v.fleet.balancer.died(), s.spared+s.killed)
+	say("%d changes, %d of them asked for more than once, the slowest took %s; %d ejections and %d returns of endpoints seen", t.changes, t.again, seconds(t.slowest), v.ejected, v.back)
+	for i, n := range v.fleet.nodes {
+		c := v.fleet.balancer.counts(i)
+		say("%s carried %d connections; %d more did not reach it and went to another node", n.name, c.total, c.refused)
+	}
+	for _, f := range s.faults {
+		say("not answered: %s", f)
+	}
+}
+
+// verdict is nil when every connection was answered but those that a killed
+// node carried.
+func (v *view) verdict() error {
+	s := v.traffic.seen()
+	if s.opened == 0 || s.answered+s.spared != s.opened || s.broken > 0 {
+		return fmt.Errorf("%w: %d of %d, %d long-lived ones broken", ErrUnanswered, s.opened-s.answered-s.spared, s.opened, s.broken)
+	}
+	if broke, carried := s.spared+s.killed, v.fleet.balancer.died(); broke > carried {
+		return fmt.Errorf("%w: killed nodes carried %d connections, and %d broke", ErrUnanswered, carried, broke)
+	}
+	return nil
+}
