@@ -202,6 +202,26 @@ func TestNodesThatExpectDifferentNumbersSayBoth(t *testing.T) {
 	}
 }
 
+func TestNodesWithDifferentTokensFormNoCluster(t *testing.T) {
+	t.Parallel()
+	all := expecting(t, "a", "b")
+	all[1].cfg.Token = trust.NewExpectToken().Reveal()
+	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	defer cancel()
+	done := make(chan error, 2)
+	for _, m := range all {
+		go func() { done <- m.open(ctx) }()
+	}
+	// One of the two is told, and ends; then the other has nobody to ask.
+	if err := <-done; !errors.Is(err, ErrToken) || !contains(err, "another token") {
+		t.Errorf("got %v", err)
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, ErrToken) && !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestFormingEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	m := expecting(t, "a", "b")[0]
@@ -287,11 +307,17 @@ func TestTokensThatDoNotLetIn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	guessed, err := trust.ParseToken(create(admin.RoleJoin, time.Hour).Token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	guessed.Secret = trust.NewExpectToken().Secret
 	for name, c := range map[string]struct {
 		token string
 		want  error
 		says  string
 	}{
+		"guessed": {guessed.Reveal(), ErrToken, "does not know"},
 		"expired": {expired, ErrToken, "expired"},
 		"revoked": {revoked.Token, ErrToken, "revoked"},
 		"foreign": {other.Token, ErrForeign, foreign.c.ClusterID()},

@@ -346,6 +346,24 @@ func TestRemovingANode(t *testing.T) {
 	put(t, lead, "x", "1")
 }
 
+func TestANodeThatWasRemovedWhileItWasDownIsTold(t *testing.T) {
+	t.Parallel()
+	all := three(t)
+	lead := leading(t, all...)
+	victim := others(all, lead)[0]
+	victim.kill()
+	if _, err := lead.c.Remove(context.Background(), &admin.RemoveRequest{Node: victim.cfg.Name, Force: true}); err != nil {
+		t.Fatal(err)
+	}
+	victim.listen("127.0.0.1")
+	victim.start()
+	victim.endsWith(ErrRemoved)
+	put(t, lead, "x", "1")
+	if e, ok := victim.c.Store().View().Get(consensus.Key{Kind: "Thing", Name: "x"}); ok {
+		t.Errorf("it has what was written after it was removed: %q", e.Value)
+	}
+}
+
 func TestQuorumIsCountedBeforeANodeGoes(t *testing.T) {
 	up := func(name, role string) Member { return Member{ID: name, Name: name, Role: role, State: StateUp} }
 	down := func(name, role string) Member {
