@@ -21,7 +21,7 @@ const patience = 10 * time.Second
 func OnLeader[Req, Resp any](c *Cluster, act func(context.Context, *Req) (*Resp, error)) func(context.Context, *Req) (*Resp, error) {
 	return func(ctx context.Context, req *Req) (resp *Resp, err error) {
 		passed := admin.Caller(ctx).Via != ""
-		err = c.untilLed(ctx, func(leader string) error {
+		err = c.untilLed(ctx, func(ctx context.Context, leader string) error {
 			var err error
 			if leader == c.ID() {
 				resp, err = act(ctx, req)
@@ -46,7 +46,7 @@ var errNotLeader = admin.Errorf(admin.NotLeader, "this node does not lead")
 // itself it is a call to this node. It is sent again only where it cannot
 // have acted.
 func Forward[Resp any](ctx context.Context, c *Cluster, method string, req any) (resp *Resp, err error) {
-	err = c.untilLed(ctx, func(leader string) error {
+	err = c.untilLed(ctx, func(ctx context.Context, leader string) error {
 		client, err := c.pool.Get(ctx, leader)
 		if err != nil {
 			return err
@@ -60,7 +60,7 @@ func Forward[Resp any](ctx context.Context, c *Cluster, method string, req any) 
 // ask has the leader do what a node needs for itself: act, where it is this
 // node, or else the method.
 func ask[Req, Resp any](ctx context.Context, c *Cluster, method string, req *Req, act func(context.Context, *Req) (*Resp, error)) (resp *Resp, err error) {
-	err = c.untilLed(ctx, func(leader string) error {
+	err = c.untilLed(ctx, func(ctx context.Context, leader string) error {
 		var err error
 		if leader == c.ID() {
 			resp, err = act(ctx, req)
@@ -78,7 +78,7 @@ func ask[Req, Resp any](ctx context.Context, c *Cluster, method string, req *Req
 
 // untilLed calls try with the ID of the leader until it has been done or
 // refused, again for each new leader; once tries one leader alone.
-func (c *Cluster) untilLed(ctx context.Context, try func(leader string) error, once bool) error {
+func (c *Cluster) untilLed(ctx context.Context, try func(ctx context.Context, leader string) error, once bool) error {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	var last error
@@ -86,7 +86,7 @@ func (c *Cluster) untilLed(ctx context.Context, try func(leader string) error, o
 		changed := c.leadership()
 		leader, _, self := c.Leader()
 		if leader != "" {
-			err := try(leader)
+			err := c.whileLed(ctx, leader, try)
 			if once || !nothingDone(err) {
 				return err
 			}
@@ -112,6 +112,44 @@ func (c *Cluster) untilLed(ctx context.Context, try func(leader string) error, o
 		}
 		wait.Stop()
 	}
+}
+
+// lateAnswer is how long a request waits for the answer of a leader that is
+// none any more. One that was cut off will not answer; what it did with the
+// request nobody knows until then.
+const lateAnswer = time.Second
+
+// whileLed calls try as long as that leader leads, and a moment longer.
+func (c *Cluster) whileLed(ctx context.Context, leader string, try func(ctx context.Context, leader string) error) error {
+	if leader == c.ID() {
+		return try(ctx, leader) // the store says what becomes of it
+	}
+	attempt, give := context.WithCancel(ctx)
+	defer give()
+	go func() {
+		for {
+			changed := c.leadership()
+			if now, _, _ := c.Leader(); now != "" && now != leader {
+				break
+			}
+			select {
+			case <-changed:
+			case <-attempt.Done():
+				return
+			}
+		}
+		select {
+		case <-time.After(lateAnswer):
+			give()
+		case <-attempt.Done():
+		}
+	}()
+	err := try(attempt, leader)
+	var refused *admin.Error
+	if err != nil && attempt.Err() != nil && ctx.Err() == nil && !errors.As(err, &refused) {
+		return admin.Errorf(admin.UnknownOutcome, "the leader was lost before it answered: the change may have been made; the same request may be sent again")
+	}
+	return err
 }
 
 // noLeader says why nothing could be done.
