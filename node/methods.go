@@ -14,7 +14,11 @@ import (
 // newAdmin makes the server of the admin methods. What each does is told by
 // the types of package admin.
 func newAdmin(n *Node) *admin.Server {
-	s := admin.NewServer(admin.Config{Logger: n.log, Authenticate: n.authenticate, Audit: n.audit})
+	cfg := admin.Config{Logger: n.log, Authenticate: n.authenticate, Audit: n.audit}
+	if n.cluster != nil {
+		cfg.Check = n.cluster.Check
+	}
+	s := admin.NewServer(cfg)
 	// Changes: the leader checks and decides.
 	admin.Handle(s, admin.MethodApply, admin.RoleAdmin, atLeader(n, n.apply), admin.Changing())
 	admin.Handle(s, admin.MethodDelete, admin.RoleAdmin, atLeader(n, n.delete), admin.Changing())
@@ -53,6 +57,9 @@ func newAdmin(n *Node) *admin.Server {
 // audit logs who changed what.
 func (n *Node) audit(e admin.Event) {
 	args := []any{"who", e.Principal.Name, "role", string(e.Principal.Role), "method", e.Method, "what", e.Summary, "from", e.Peer}
+	if e.Principal.TokenID != "" {
+		args = append(args, "token", e.Principal.TokenID) // names are not unique
+	}
 	if e.Via != "" {
 		args = append(args, "via", e.Via)
 	}

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -76,7 +77,7 @@ func (r *TokenCreateRequest) Summary() string {
 
 // Summary does not repeat what was sent: it may be a whole token by mistake.
 func (r *TokenRevokeRequest) Summary() string {
-	if len(r.Token) > maxName || len(r.Token) > 5 && r.Token[:5] == "pst1." {
+	if len(r.Token) > maxName || strings.Contains(r.Token, "pst1.") {
 		return "a token"
 	}
 	return fmt.Sprintf("token %q", r.Token)

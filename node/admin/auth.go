@@ -34,10 +34,6 @@ func (c *serverConn) authenticate(ctx context.Context, params []byte) (*Principa
 	if c.s.cfg.Authenticate == nil {
 		return nil, Errorf(Unauthenticated, "this node takes no tokens")
 	}
-	if !c.s.failures.allow(c.source, time.Now()) {
-		c.s.authLimited.Add(1)
-		return nil, Errorf(Busy, "too many tokens from your address were wrong: try again in %v", failEvery)
-	}
 	p, err := c.s.cfg.Authenticate(ctx, r.Token)
 	if err == nil {
 		p.Via, p.From = "", ""
@@ -47,8 +43,25 @@ func (c *serverConn) authenticate(ctx context.Context, params []byte) (*Principa
 	if !errors.As(err, &e) || strings.Contains(err.Error(), r.Token) {
 		e = Errorf(Unauthenticated, "this node does not take the token: it is unknown, expired or revoked")
 	}
-	if e.Code != Unauthenticated {
-		return nil, e // such as a node that does not know the tokens yet
+	return nil, e
+}
+
+// limited refuses a stranger whose address has failed too often: whatever
+// they ask for begins with a token, shown or proven.
+func (c *serverConn) limited(caller Principal) *Error {
+	if caller.Role != RoleNone || c.s.failures.allow(c.source, time.Now()) {
+		return nil
+	}
+	c.s.authLimited.Add(1)
+	return Errorf(Busy, "too many tokens from your address were wrong: try again in %v", failEvery)
+}
+
+// punish counts a stranger's token that was not taken, and lets the answer
+// wait. That a node cannot know the token yet is no failure.
+func (c *serverConn) punish(ctx context.Context, err error) {
+	var e *Error
+	if !errors.As(err, &e) || e.Code != Unauthenticated {
+		return
 	}
 	c.s.authFailed.Add(1)
 	c.s.failures.failed(c.source, time.Now())
@@ -58,7 +71,31 @@ func (c *serverConn) authenticate(ctx context.Context, params []byte) (*Principa
 	case <-t.C:
 	case <-ctx.Done():
 	}
-	return nil, e
+}
+
+// ended says why the caller of a token's connection is nobody any more; nil:
+// it is somebody. Whoever passes a request on has asked this already.
+func (s *Server) ended(p Principal) *Error {
+	if p.TokenID == "" || p.Via != "" || s.cfg.Check == nil {
+		return nil
+	}
+	if err := s.cfg.Check(p); err != nil {
+		return Errorf(Unauthenticated, "%v", err)
+	}
+	return nil
+}
+
+// Recheck ends the connections of tokens that Check does not take any more,
+// streams among them, and tells their callers why. It does not wait for them.
+func (s *Server) Recheck() {
+	for _, c := range s.connections() {
+		if why := s.ended(c.who()); why != nil {
+			go func() {
+				_ = c.sendError(0, why) // bounded by its timeout
+				_ = c.conn.Close()
+			}()
+		}
+	}
 }
 
 // become gives the connection its name and another's place: it is no stranger

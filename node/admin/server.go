@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -268,13 +270,19 @@ func (s *Server) serve(c *serverConn) {
 // Drop closes the connections whose principal matches, such as those of a
 // token that was revoked.
 func (s *Server) Drop(match func(Principal) bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for c := range s.conns {
+	for _, c := range s.connections() {
 		if match(c.who()) {
 			hangUp(c.conn)
 		}
 	}
+}
+
+// connections lists those of now. A connection that begins a request holds its
+// own lock when it takes the server's, so theirs must not be taken under that.
+func (s *Server) connections() []*serverConn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.conns))
 }
 
 // hangUp closes a connection without waiting: TLS says goodbye, which may

@@ -261,7 +261,7 @@ func (c *serverConn) grant(e *envelope) (Principal, handler, *Error) {
 	if e.Method == MethodAuth {
 		return caller, handler{call: func(ctx context.Context, params []byte, _ func(any) error) (any, error) {
 			return c.authenticate(ctx, params)
-		}}, nil
+		}}, c.limited(caller)
 	}
 	h, known := c.s.methods[e.Method]
 	switch {
@@ -274,12 +274,10 @@ func (c *serverConn) grant(e *envelope) (Principal, handler, *Error) {
 		c.s.audit(&request{caller: caller, peer: c.peer, method: e.Method, changes: h.changes}, refusal, time.Now())
 		return caller, h, refusal
 	}
-	if caller.TokenID != "" && caller.Via == "" && c.s.cfg.Check != nil {
-		if err := c.s.cfg.Check(caller); err != nil {
-			return caller, h, Errorf(Unauthenticated, "%v", err)
-		}
+	if refusal := c.limited(caller); refusal != nil {
+		return caller, h, refusal
 	}
-	return caller, h, nil
+	return caller, h, c.s.ended(caller)
 }
 
 func (c *serverConn) forbid(format string, args ...any) *Error {
@@ -300,10 +298,16 @@ func (c *serverConn) run(ctx context.Context, id uint64, h handler, r *request, 
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+		if why := c.s.ended(r.caller); why != nil {
+			return why
+		}
 		return c.send(frameItem, id, item)
 	}
 	at := time.Now()
 	result, err := c.call(ctx, h, r)
+	if r.caller.Role == RoleNone {
+		c.punish(ctx, err)
+	}
 	release()
 	c.mu.Lock()
 	delete(c.running, id)

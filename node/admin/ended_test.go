@@ -1,0 +1,122 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// TestProofsAreLimitedLikeTokens: what strangers prove is looked at as seldom
+// as what they show, and the audit log is not theirs to fill.
+func TestProofsAreLimitedLikeTokens(t *testing.T) {
+	var looked, audited atomic.Int64
+	s, authority, addr := newCluster(t, Config{Audit: func(Event) { audited.Add(1) }}, func(s *Server) {
+		Handle(s, "prove", RoleNone, func(context.Context, *Empty) (*Empty, error) {
+			looked.Add(1)
+			return nil, Errorf(Unauthenticated, "no such token")
+		}, Changing())
+	})
+	c := mustDialAs(t, DialConfig{TLS: authority.client(t, "")}, addr)
+	var wg sync.WaitGroup
+	for range strangerRequests { // as many at once as one connection may have
+		wg.Go(func() {
+			for range failBurst {
+				_, _ = Call[Empty](t.Context(), c, "prove", Empty{})
+			}
+		})
+	}
+	wg.Wait()
+	if _, err := Call[Empty](t.Context(), c, "prove", Empty{}); !isCode(err, Busy) {
+		t.Errorf("after so many wrong proofs: %v", err)
+	}
+	const most = failBurst + strangerRequests + 2 // and some that time forgave
+	if n := looked.Load(); n < failBurst || n > most || audited.Load() != n || s.Stats().AuthFailed != uint64(n) {
+		t.Errorf("%d were looked at, %d audited: want %d to %d; %+v", n, audited.Load(), failBurst, most, s.Stats())
+	}
+	// A node's word is not one of a stranger.
+	if _, err := Call[Empty](t.Context(), mustDialAs(t, DialConfig{TLS: authority.client(t, "n2")}, addr), "prove", Empty{}); !isCode(err, Unauthenticated) {
+		t.Errorf("a node from the same address: %v", err)
+	}
+}
+
+// TestStreamsEndWithTheirToken: at the next item, and those that have none when
+// the server is told to look.
+func TestStreamsEndWithTheirToken(t *testing.T) {
+	var revoked atomic.Bool
+	more := make(chan struct{})
+	s, authority, addr := newCluster(t, Config{Check: func(Principal) error {
+		if revoked.Load() {
+			return errors.New("the token was revoked")
+		}
+		return nil
+	}}, func(s *Server) {
+		HandleStream(s, "ticks", RoleReader, func(ctx context.Context, _ *Empty, send func(*echo) error) error {
+			for {
+				if err := send(&echo{}); err != nil {
+					return err
+				}
+				select {
+				case <-more:
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+		})
+	})
+	d := DialConfig{TLS: authority.client(t, ""), Token: "reader-" + secret}
+	stream := func() (began chan struct{}, ended chan error) {
+		began, ended = make(chan struct{}, 8), make(chan error, 1)
+		c := mustDialAs(t, d, addr)
+		go func() {
+			ended <- Stream(t.Context(), c, "ticks", Empty{}, func(*echo) error {
+				began <- struct{}{}
+				return nil
+			})
+		}()
+		<-began
+		return began, ended
+	}
+	for name, end := range map[string]func(){"the next item": func() { more <- struct{}{} }, "a look": s.Recheck} {
+		revoked.Store(false)
+		began, ended := stream()
+		revoked.Store(true)
+		end()
+		if err := <-ended; !isCode(err, Unauthenticated) || err.Error() != "the token was revoked" {
+			t.Errorf("%s: %v", name, err)
+		}
+		if len(began) > 0 {
+			t.Errorf("%s: an item came after the token had ended", name)
+		}
+	}
+}
+
+// TestDroppingDoesNotWaitForRequests: both take the locks of the server and of
+// connections.
+func TestDroppingDoesNotWaitForRequests(t *testing.T) {
+	s, authority, addr := newCluster(t, Config{})
+	c := mustDialAs(t, DialConfig{TLS: authority.client(t, "n2")}, addr)
+	over := make(chan struct{})
+	var dropping sync.WaitGroup
+	for range 2 {
+		dropping.Go(func() {
+			for {
+				select {
+				case <-over:
+					return
+				default:
+					s.Drop(func(Principal) bool { return false })
+					s.Recheck()
+				}
+			}
+		})
+	}
+	for range 2000 {
+		if _, err := Call[Empty](t.Context(), c, "for-node", Empty{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(over)
+	dropping.Wait()
+}
