@@ -174,6 +174,8 @@ func errorLines(err error) []string {
 	}
 	text := err.Error()
 	switch {
+	case errors.Is(err, admin.ErrWantsTLS):
+		text += ", which is --addr unix:DATA-DIR/penstock.sock"
 	case misdirected(err):
 	case errors.Is(err, admin.ErrUnreachable):
 		text += "; is it running? --addr or PENSTOCK_ADDR says where"

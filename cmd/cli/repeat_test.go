@@ -2,6 +2,8 @@ package cli
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -109,6 +111,7 @@ func TestWaitSaysWhoIsLate(t *testing.T) {
 	})
 	late := admin.Reached{Nodes: 2, Late: []admin.Late{{Node: "n3", Why: "does not answer"}}}
 	const text = "penstock: committed as index 12; 2 of 3 nodes act on it; n3: does not answer\n"
+	many := slices.Repeat([]admin.Late{{Node: "n", Why: "is slow"}}, 12)
 	for _, c := range []struct {
 		args    []string
 		nodes   int
@@ -123,6 +126,7 @@ func TestWaitSaysWhoIsLate(t *testing.T) {
 		{[]string{"--wait", "3"}, 3, late, 1, text},
 		{[]string{"--wait", "4"}, 4, late, 1, "penstock: committed as index 12; 2 of 3 nodes act on it, 4 were asked for; n3: does not answer\n"},
 		{[]string{"--wait", "none"}, -1, late, 0, ""},
+		{nil, admin.WaitAll, admin.Reached{Nodes: 1, Late: many}, 0, "penstock: committed as index 12; 1 of 13 nodes act on it; " + strings.Repeat("n: is slow; ", 10) + "and 2 more\n"},
 	} {
 		reached = c.reached
 		r := penstock(append([]string{"delete", "service", "apps"}, c.args...)...)

@@ -76,6 +76,8 @@ func (s *settings) checkNew() error {
 		return usagef("%s: %s", n.DataDir, newFolder)
 	case n.Init:
 		return nil
+	case n.Token == "" && n.Expect != 0:
+		return usagef("--expect wants the same --token at all nodes: `penstock token new` makes one")
 	case n.Token == "":
 		return usagef("--token: --join needs one; `penstock token create` at a node of the cluster makes it")
 	}

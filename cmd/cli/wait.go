@@ -54,6 +54,9 @@ func (w *waiting) resolve(cmd *cobra.Command) (admin.Wait, error) {
 	return admin.Wait{Nodes: w.want, For: w.limit}, nil
 }
 
+// mostLate bounds the nodes that a report names.
+const mostLate = 10
+
 // report tells which nodes do not act on a change in time, if that is fewer
 // than wanted: an error only where someone said how many.
 func (w *waiting) report(out io.Writer, index uint64, r admin.Reached) error {
@@ -76,6 +79,9 @@ func (w *waiting) report(out io.Writer, index uint64, r admin.Reached) error {
 	text := fmt.Sprintf("penstock: committed as index %d; %d of %d nodes act on it", index, r.Nodes, up)
 	if w.want > up && up == r.Nodes+len(r.Late) {
 		text += fmt.Sprintf(", %d were asked for", w.want)
+	}
+	if more := len(late) - mostLate; more > 0 {
+		late = append(late[:mostLate], fmt.Sprintf("and %d more", more))
 	}
 	fmt.Fprintln(out, strings.Join(append([]string{text}, late...), "; "))
 	if w.given {
