@@ -5,10 +5,11 @@ FUZZTIME      ?= 500000x
 ROUNDS        ?= 5
 SOAK          ?= 10m
 
-.PHONY: help build test lint vet fuzz bench bench-smoke setup soak
+.PHONY: help build test test-long lint vet fuzz bench bench-smoke setup soak
 help:
 	@echo 'make build        bin/penstock'
 	@echo 'make test         every test, with the race detector'
+	@echo 'make test-long    histories and partitions of clusters, for about half an hour'
 	@echo 'make lint         golangci-lint, as .golangci.yml says'
 	@echo 'make fuzz         each fuzz target FUZZTIME times (default 500000x)'
 	@echo 'make bench        against HAProxy and nginx, ROUNDS rounds (default 5)'
@@ -20,7 +21,11 @@ build:
 	CGO_ENABLED=0 $(GO) build -o bin/penstock ./cmd/penstock
 
 test: setup
-	$(GO) test -race ./...
+	$(GO) test -race -timeout 30m ./...
+
+# 100 histories of reads and changes, five nodes in partitions of every shape.
+test-long: setup
+	PENSTOCK_LONG=1 $(GO) test -count=1 -timeout 4h -run 'Histories|Partitions' -v ./integration
 
 vet:
 	$(GO) vet ./...
