@@ -211,6 +211,7 @@ func (b *balancer) serve(to *front, in *net.TCPConn) {
 		}
 		b.mu.Lock()
 		f.out = out
+		b.backends[f.backend].total++
 		if f.life.killed { // it took this one in its last moment
 			f.life.carried++
 			b.doomed++
@@ -263,7 +264,6 @@ func (b *balancer) release(f *flow, refused bool) {
 		one.refused++
 		return
 	}
-	one.total++
 	if f.life.killed {
 		b.lost[f.client] = struct{}{}
 	}

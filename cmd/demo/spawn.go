@@ -73,10 +73,10 @@ func (p *process) stop(limit time.Duration) error {
 	}
 	// One that had only just begun to run may not listen to signals yet.
 	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
-	if !p.cmd.ProcessState.Success() && !(ok && status.Signal() == syscall.SIGTERM) {
-		return errors.New(p.cmd.ProcessState.String())
+	if p.cmd.ProcessState.Success() || ok && status.Signal() == syscall.SIGTERM {
+		return nil
 	}
-	return nil
+	return errors.New(p.cmd.ProcessState.String())
 }
 
 // kill ends the process with SIGKILL and waits for it.

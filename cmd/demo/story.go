@@ -43,7 +43,7 @@ func newStory(w *world, f *fleet, event func(string, ...any)) *story {
 // told is what happened so far.
 type told struct {
 	kills, moves, returns, changes, again, v2 int
-	leading, slowest                                   time.Duration
+	leading, slowest                          time.Duration
 }
 
 func (s *story) told() told {

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"penstock/node/admin"
 )
 
@@ -52,8 +54,9 @@ func (v *view) event(format string, args ...any) {
 
 func (v *view) run(ctx context.Context) {
 	if v.screen {
-		fmt.Fprint(v.out, "\x1b[?25l\x1b[2J")
-		defer fmt.Fprint(v.out, "\x1b[?25h\n")
+		// No cursor, and no second row for a line that is too long.
+		fmt.Fprint(v.out, "\x1b[?25l\x1b[?7l\x1b[2J")
+		defer fmt.Fprint(v.out, "\x1b[?25h\x1b[?7h\n")
 	} else {
 		v.print(v.commands())
 	}
@@ -239,12 +242,28 @@ func (v *view) line() {
 		seen.v1, seen.v2, seen.v1+seen.v2, seen.answered, seen.opened, seen.spared+seen.killed, seen.long, seen.broken)
 }
 
+// rows is how many rows the terminal has, many where that is not known.
+func (v *view) rows() int {
+	if f, ok := v.out.(*os.File); ok {
+		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Row > 0 {
+			return int(size.Row)
+		}
+	}
+	return 100
+}
+
 // draw is the live screen.
 func (v *view) draw() {
 	seen, told := v.traffic.seen(), v.story.told()
 	var b bytes.Buffer
-	line := func(format string, a ...any) { fmt.Fprintf(&b, format+"\x1b[K\n", a...) }
-	line("\x1b[H\x1b[1mPenstock demo\x1b[0m  %s  (Ctrl-C ends it)", time.Since(v.began).Round(time.Second))
+	left := v.rows() - 1
+	line := func(format string, a ...any) {
+		if left--; left >= 0 {
+			fmt.Fprintf(&b, format+"\x1b[K\n", a...)
+		}
+	}
+	b.WriteString("\x1b[H")
+	line("\x1b[1mPenstock demo\x1b[0m  %s  (Ctrl-C ends it)", time.Since(v.began).Round(time.Second))
 	line("")
 	v.drawNodes(line)
 	line("")
@@ -274,15 +293,24 @@ func (v *view) draw() {
 	line("")
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for _, e := range v.events {
+	// What does not fit is left away: the commands, then the older events.
+	commands := strings.Split(v.commands(), "\n")
+	events := min(maxEvents, left-len(commands)-1)
+	if events < 4 {
+		events, commands = max(0, min(maxEvents, left)), nil
+	}
+	shown := v.events[max(0, len(v.events)-events):]
+	for _, e := range shown {
 		line("%s", e)
 	}
-	for range maxEvents - len(v.events) {
+	for range events - len(shown) {
 		line("")
 	}
-	line("")
-	for l := range strings.Lines(v.commands()) {
-		line("%s", strings.TrimSuffix(l, "\n"))
+	for i, l := range commands {
+		if i == 0 {
+			line("")
+		}
+		line("%s", l)
 	}
 	b.WriteString("\x1b[J")
 	_, _ = v.out.Write(b.Bytes())

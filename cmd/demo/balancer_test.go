@@ -1,0 +1,364 @@
+package demo
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// peer is what a balancer leads to: it does with each connection as serve says.
+type peer struct {
+	l     net.Listener
+	addr  string
+	count atomic.Int64 // connections so far
+}
+
+func newPeer(t *testing.T, serve func(*net.TCPConn)) *peer {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &peer{l: l, addr: l.Addr().String()}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var open []net.Conn
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			p.count.Add(1)
+			mu.Lock()
+			open = append(open, c)
+			mu.Unlock()
+			wg.Go(func() {
+				defer c.Close()
+				serve(c.(*net.TCPConn))
+			})
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		mu.Lock()
+		for _, c := range open {
+			c.Close()
+		}
+		mu.Unlock()
+		wg.Wait()
+	})
+	return p
+}
+
+func echo(c *net.TCPConn) {
+	io.Copy(c, c)
+	c.CloseWrite()
+}
+
+// name answers with a word and ends.
+func name(word string) func(*net.TCPConn) {
+	return func(c *net.TCPConn) { io.WriteString(c, word) }
+}
+
+// balance makes a balancer in front of peers, all of them up, and gives its
+// address.
+func balance(t *testing.T, peers ...*peer) (*balancer, string) {
+	t.Helper()
+	b := newBalancer(len(peers))
+	var targets []string
+	for i, p := range peers {
+		targets = append(targets, p.addr)
+		b.set(i, true)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.open(l, targets)
+	t.Cleanup(b.close)
+	return b, l.Addr().String()
+}
+
+func dial(t *testing.T, addr string) *net.TCPConn {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	return c.(*net.TCPConn)
+}
+
+// hears is everything that comes on a new connection.
+func hears(t *testing.T, addr string) string {
+	t.Helper()
+	c := dial(t, addr)
+	defer c.Close()
+	text, err := io.ReadAll(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// eventually waits until something is true.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !is() {
+		select {
+		case <-deadline:
+			t.Fatal("never: " + what)
+		case <-tick.C:
+		}
+	}
+}
+
+// ends are what the balancer knows a connection by.
+func ends(conn net.Conn) client {
+	return client{conn.LocalAddr().String(), conn.RemoteAddr().String()}
+}
+
+func TestBalancerTakesTurns(t *testing.T) {
+	_, addr := balance(t, newPeer(t, name("a")), newPeer(t, name("b")), newPeer(t, name("c")))
+	got := ""
+	for range 6 {
+		got += hears(t, addr)
+	}
+	if got != "abcabc" {
+		t.Errorf("the turns were %q", got)
+	}
+}
+
+func TestBalancerRetriesWhatCannotConnect(t *testing.T) {
+	dead := newPeer(t, name("dead"))
+	dead.l.Close()
+	b, addr := balance(t, dead, newPeer(t, name("a")))
+	for range 4 {
+		if got := hears(t, addr); got != "a" {
+			t.Errorf("answered by %q", got)
+		}
+	}
+	if c := b.counts(0); c.refused == 0 || c.total != 0 || c.open != 0 {
+		t.Errorf("the dead one has %+v", c)
+	}
+	if c := b.counts(1); c.refused != 0 || c.total != 4 {
+		t.Errorf("the other one has %+v", c)
+	}
+}
+
+// A connection that was made is not made again elsewhere: nobody knows what
+// the node did with it.
+func TestBalancerDoesNotRetryWhatWasConnected(t *testing.T) {
+	breaks := newPeer(t, func(c *net.TCPConn) {
+		c.SetLinger(0)
+		c.Close()
+	})
+	other := newPeer(t, name("b"))
+	_, addr := balance(t, breaks, other)
+	if text, err := io.ReadAll(dial(t, addr)); err == nil || len(text) > 0 {
+		t.Errorf("heard %q, %v; want a reset", text, err)
+	}
+	if other.count.Load() != 0 {
+		t.Error("the other node got the connection")
+	}
+}
+
+func TestBalancerWithNobodyCloses(t *testing.T) {
+	dead := newPeer(t, echo)
+	dead.l.Close()
+	_, addr := balance(t, dead, dead)
+	if got := hears(t, addr); got != "" {
+		t.Errorf("heard %q", got)
+	}
+}
+
+// A node that drains keeps what it has and gets nothing new.
+func TestBalancerLeavesADrainingNodeAlone(t *testing.T) {
+	drains, other := newPeer(t, echo), newPeer(t, echo)
+	b, addr := balance(t, drains, other)
+	b.set(0, false)
+	var draining atomic.Bool
+	ready := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if draining.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	defer ready.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	wg.Go(func() { b.probe(ctx, 0, ready.URL) })
+	eventually(t, "the node is up", func() bool { return b.counts(0).up })
+	var kept net.Conn
+	for drains.count.Load() == 0 {
+		kept = dial(t, addr)
+		say(t, kept, "x")
+	}
+	draining.Store(true)
+	eventually(t, "the node is out", func() bool { return !b.counts(0).up })
+	before := drains.count.Load()
+	for range 4 {
+		say(t, dial(t, addr), "x")
+	}
+	if got := drains.count.Load() - before; got != 0 {
+		t.Errorf("it got %d connections while it drained", got)
+	}
+	say(t, kept, "still there")
+	draining.Store(false)
+	eventually(t, "the node is up again", func() bool { return b.counts(0).up })
+	ready.CloseClientConnections()
+	ready.Listener.Close()
+	eventually(t, "the node is found dead", func() bool { return !b.counts(0).up })
+}
+
+// say sends a text to an echo and wants it back.
+func say(t *testing.T, c net.Conn, text string) {
+	t.Helper()
+	if _, err := io.WriteString(c, text); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, len(text))
+	if _, err := io.ReadFull(c, got); err != nil || string(got) != text {
+		t.Fatalf("said %q, heard %q, %v", text, got, err)
+	}
+}
+
+func TestBalancerCopiesEveryByte(t *testing.T) {
+	_, addr := balance(t, newPeer(t, echo))
+	sent := make([]byte, 5<<20+17)
+	rand.Read(sent)
+	var wg sync.WaitGroup
+	for range 4 {
+		c := dial(t, addr)
+		wg.Go(func() {
+			c.Write(sent)
+			c.CloseWrite()
+		})
+		wg.Go(func() {
+			got, err := io.ReadAll(c)
+			if err != nil || !bytes.Equal(got, sent) {
+				t.Errorf("%d bytes came back of %d, the same: %t, %v", len(got), len(sent), bytes.Equal(got, sent), err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// One side may end while the other goes on, either way.
+func TestBalancerPassesHalfClosesOn(t *testing.T) {
+	asked := make(chan string, 1)
+	answers := newPeer(t, func(c *net.TCPConn) {
+		io.WriteString(c, "greeting")
+		c.CloseWrite()
+		text, _ := io.ReadAll(c)
+		asked <- string(text)
+	})
+	_, addr := balance(t, answers)
+	c := dial(t, addr)
+	if text, err := io.ReadAll(c); err != nil || string(text) != "greeting" {
+		t.Fatalf("heard %q, %v", text, err)
+	}
+	io.WriteString(c, "after the end of the other side")
+	c.CloseWrite()
+	if got := <-asked; got != "after the end of the other side" {
+		t.Errorf("the peer heard %q", got)
+	}
+}
+
+func TestBalancerPassesResetsOn(t *testing.T) {
+	met := make(chan error, 1)
+	_, addr := balance(t, newPeer(t, func(c *net.TCPConn) {
+		io.WriteString(c, "x")
+		_, err := io.ReadAll(c)
+		met <- err
+	}))
+	c := dial(t, addr)
+	io.ReadFull(c, make([]byte, 1))
+	c.SetLinger(0)
+	c.Close()
+	if err := <-met; !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the peer met %v, want a reset", err)
+	}
+}
+
+// Only what a killed node carried is excused, and only that process of it.
+func TestBalancerExcusesWhatAKilledNodeCarried(t *testing.T) {
+	var victims sync.Map // connections of the killed node
+	killed := newPeer(t, func(c *net.TCPConn) {
+		victims.Store(c, nil)
+		echo(c)
+	})
+	b, addr := balance(t, killed, newPeer(t, echo))
+	die := func() { // what the kernel does with a killed process's connections
+		victims.Range(func(c, _ any) bool {
+			c.(net.Conn).Close()
+			return true
+		})
+	}
+	on := []net.Conn{dial(t, addr), dial(t, addr), dial(t, addr), dial(t, addr)}
+	for _, c := range on {
+		say(t, c, "x") // so that each has its node
+	}
+	if c := b.counts(0); c.open != 2 {
+		t.Fatalf("the node carries %d connections, want 2", c.open)
+	}
+	if b.excused(ends(on[0])) {
+		t.Error("excused before the kill")
+	}
+	b.kills(0)
+	die()
+	excused := 0
+	for _, c := range on {
+		io.WriteString(c, "y")
+		_, err := io.ReadFull(c, make([]byte, 1))
+		is := b.excused(ends(c))
+		if broken := err != nil; is != broken {
+			t.Errorf("broken: %t, excused: %t", broken, is)
+		}
+		if is {
+			excused++
+		}
+	}
+	if excused != 2 || b.died() != 2 {
+		t.Errorf("%d connections are excused, the node carried %d; want 2 of 2", excused, b.died())
+	}
+	b.starts(0)
+	on = []net.Conn{dial(t, addr), dial(t, addr)}
+	for _, c := range on {
+		say(t, c, "x")
+	}
+	die() // nobody killed this one
+	broken := 0
+	for _, c := range on {
+		io.WriteString(c, "y")
+		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+			broken++
+		}
+		if b.excused(ends(c)) {
+			t.Error("what broke on the node's next process is excused")
+		}
+	}
+	if broken != 1 {
+		t.Errorf("%d of 2 connections broke, want the one on the node", broken)
+	}
+}

@@ -1,0 +1,80 @@
+package demo
+
+import (
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestSweepRemovesADemosFolderAndNoOther(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	dir, err := os.MkdirTemp("", folderPrefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, w := io.Pipe()
+	swept := make(chan error)
+	go func() { swept <- Sweep(r, dir) }()
+	if _, err := w.Write([]byte("the demo runs")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(dir); err != nil {
+		t.Errorf("the folder of a demo that runs: %v", err)
+	}
+	w.Close()
+	if err := <-swept; err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(dir); err == nil {
+		t.Error("the folder is still there")
+	}
+	for _, other := range []string{os.TempDir(), filepath.Join(os.TempDir(), "other"), filepath.Join(dir, "..", ".."), "/" + folderPrefix + "1"} {
+		if err := Sweep(strings.NewReader(""), other); err == nil {
+			t.Errorf("%s was taken for a folder of a demo", other)
+		}
+	}
+}
+
+// A user's own nodes may have the usual ports: then others are taken.
+func TestTakenPortsArePassedOver(t *testing.T) {
+	mine, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mine.Close()
+	l, err := listen(t.Context(), portOf(mine))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	all := hosts(portOf(l))
+	if slices.Equal(all, hosts(shopPort)) || len(slices.Compact(slices.Sorted(slices.Values(all)))) != nodeCount {
+		t.Errorf("the hosts are %v", all)
+	}
+	taken, err := net.Listen("tcp", all[2]+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	port, err := freePort(t.Context(), all, portOf(taken))
+	if err != nil || port == portOf(taken) || !free(t.Context(), all, port) {
+		t.Errorf("got port %d where %d is taken, %v", port, portOf(taken), err)
+	}
+}
+
+// Settings for a user's other nodes are none for these.
+func TestNodesDoNotInheritSettings(t *testing.T) {
+	t.Setenv("PENSTOCK_TOKEN", "secret")
+	t.Setenv("OTHER", "kept")
+	env := environment()
+	if slices.ContainsFunc(env, func(e string) bool { return strings.HasPrefix(e, "PENSTOCK_") }) || !slices.Contains(env, "OTHER=kept") {
+		t.Errorf("the environment is %v", env)
+	}
+}
