@@ -33,12 +33,13 @@ type Config struct {
 	Log *slog.Logger
 
 	// Heartbeat is how long a server goes without a word of its leader before
-	// it looks for another; leaders send a word ten times as often. 1s.
+	// it looks for another; leaders send a word after less than half of it. 1s.
 	Heartbeat time.Duration
 	// Election is how long a candidate waits for votes; at least Heartbeat. 1s.
 	Election time.Duration
 	// Lease is how long a leader goes on that hears of too few voters; at most
-	// Heartbeat. 500ms.
+	// Heartbeat. The longer it is, the fewer words there need to be. Three
+	// quarters of Heartbeat.
 	Lease time.Duration
 	// CommitInterval is how often a leader that has nothing to send repeats how
 	// far the log is committed, and tries anew to bring entries to servers
@@ -76,8 +77,8 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	set(&c.Heartbeat, time.Second)
 	set(&c.Election, max(time.Second, c.Heartbeat))
-	set(&c.Lease, min(500*time.Millisecond, c.Heartbeat))
-	set(&c.CommitInterval, 250*time.Millisecond)
+	set(&c.Lease, c.Heartbeat*3/4)
+	set(&c.CommitInterval, time.Second)
 	set(&c.Timeout, 10*time.Second)
 	set(&c.SnapshotThreshold, 8192)
 	set(&c.SnapshotInterval, 2*time.Minute)

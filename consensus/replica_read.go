@@ -144,6 +144,7 @@ func (r *Replica) verifyRounds() {
 			return
 		}
 		q.mu.Unlock()
+		r.transport.pace.hurry() // what Raft asks them for is heartbeats
 		if err := r.raft.VerifyLeader().Error(); err != nil {
 			now.err = fmt.Errorf("%w: %w", r.notLeader(), err)
 		}

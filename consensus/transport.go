@@ -8,16 +8,18 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// transport is Raft's network transport, with three differences. Servers are
+// transport is Raft's network transport, with four differences. Servers are
 // known by their IDs: the address that goes about in requests, votes and
 // connections is the ID, so that nothing that was agreed about addresses is
-// ever trusted. What requests and answers say is noted down in notices. And a
-// peer that stops in the middle of a snapshot cannot stop this server with it.
+// ever trusted. What requests and answers say is noted down in notices, and
+// heartbeats are kept apart by pace. And a peer that stops in the middle of a
+// snapshot cannot stop this server with it.
 type transport struct {
 	*raft.NetworkTransport
 	id      raft.ServerID
 	streams *streams
 	notices *notices
+	pace    *pace
 	rpcs    chan raft.RPC
 	done    chan struct{}
 	tasks   sync.WaitGroup
@@ -50,6 +52,7 @@ func newTransport(cfg Config, log *raftLogger) *transport {
 	t := &transport{
 		id:      raft.ServerID(cfg.ID),
 		streams: newStreams(cfg.Streams, cfg.Timeout),
+		pace:    newPace(cfg.Heartbeat, cfg.Lease),
 		rpcs:    make(chan raft.RPC),
 		done:    make(chan struct{}),
 	}
@@ -114,6 +117,9 @@ func (r snapshotReader) Read(b []byte) (int, error) {
 
 // AppendEntries implements raft.Transport.
 func (t *transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, req *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	if isHeartbeat(req) {
+		t.pace.wait()
+	}
 	serial := t.notices.sending(id, req)
 	err := t.NetworkTransport.AppendEntries(id, target, req, resp)
 	t.notices.answered(id, serial, req, resp, err)

@@ -142,7 +142,7 @@ func (c *Cluster) openStore() error {
 	c.id.Store(id)
 	store, err := consensus.Open(consensus.Config{
 		ID: id.NodeID, Dir: filepath.Join(c.cfg.Dir, "raft"), Streams: streams{c.port.Raft(), c}, Addr: c.Address(), Log: c.log,
-		Heartbeat: c.cfg.Pace.Heartbeat, Election: c.cfg.Pace.Election, Lease: c.cfg.Pace.Heartbeat / 2, Timeout: raftTimeout,
+		Heartbeat: c.cfg.Pace.Heartbeat, Election: c.cfg.Pace.Election, Timeout: raftTimeout,
 	})
 	if err == nil {
 		c.replica.Store(store)
