@@ -158,9 +158,7 @@ func (c *Cluster) JoinCommand() string {
 // Leader is the node that leads; id is "" where none is known. self tells
 // whether that is this one.
 func (c *Cluster) Leader() (id, name string, self bool) {
-	c.mu.Lock()
-	id = c.leader.id
-	c.mu.Unlock()
+	id = c.leads()
 	if id == "" {
 		return "", "", false
 	}
@@ -168,6 +166,14 @@ func (c *Cluster) Leader() (id, name string, self bool) {
 		name = r.Name
 	}
 	return id, name, id == c.ID()
+}
+
+// leads is the ID of the node that leads; "" where none is known. Each request
+// asks for that, so it costs nothing.
+func (c *Cluster) leads() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.leader.id
 }
 
 // leadership is closed when the leader is another, or none, than now.

@@ -84,7 +84,7 @@ func (c *Cluster) untilLed(ctx context.Context, try func(ctx context.Context, le
 	var last error
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 250*time.Millisecond) {
 		changed := c.leadership()
-		leader, _, self := c.Leader()
+		leader := c.leads()
 		if leader != "" {
 			err := c.whileLed(ctx, leader, try)
 			if once || !nothingDone(err) {
@@ -97,7 +97,7 @@ func (c *Cluster) untilLed(ctx context.Context, try func(ctx context.Context, le
 			return c.noLeader(last)
 		}
 		wait := time.NewTimer(pause) // a leader that cannot be reached may well be one still
-		if leader == "" && !self {
+		if leader == "" {
 			wait.Reset(time.Second)
 		}
 		select {
