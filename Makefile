@@ -5,7 +5,7 @@ FUZZTIME      ?= 500000x
 ROUNDS        ?= 5
 SOAK          ?= 10m
 
-.PHONY: help build test test-long lint vet fuzz bench bench-smoke setup soak
+.PHONY: help build test test-long lint vet fuzz bench bench-cluster bench-smoke setup soak
 help:
 	@echo 'make build        bin/penstock'
 	@echo 'make test         every test, with the race detector'
@@ -13,6 +13,7 @@ help:
 	@echo 'make lint         golangci-lint, as .golangci.yml says'
 	@echo 'make fuzz         each fuzz target FUZZTIME times (default 500000x)'
 	@echo 'make bench        against HAProxy and nginx, ROUNDS rounds (default 5)'
+	@echo 'make bench-cluster clusters of 3, 5 and 50 nodes, beside plain Raft; needs root'
 	@echo 'make bench-smoke  each Go benchmark once'
 	@echo 'make soak         2,000 connections and a change a second for SOAK (default 10m)'
 	@echo 'make setup        install the peers that integration tests and benchmarks use'
@@ -39,6 +40,9 @@ fuzz:
 bench: setup build
 	$(GO) run ./integration/bench -rounds $(ROUNDS)
 	$(GO) run ./integration/bench -rounds $(ROUNDS) -workers 2 -only "round trip|bulk|connection"
+
+bench-cluster: build
+	$(GO) run ./integration/clusterbench -rounds $(ROUNDS) -v
 
 bench-smoke:
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./...

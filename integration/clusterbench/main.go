@@ -56,7 +56,7 @@ func main() {
 	flag.StringVar(&o.memory, "memory", "/dev/shm", "folder on tmpfs")
 	flag.StringVar(&o.disk, "disk", os.TempDir(), "folder on a disk")
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds of what is measured in rounds")
-	flag.DurationVar(&o.window, "window", 3*time.Second, "how long one round of a load is")
+	flag.DurationVar(&o.window, "window", 2*time.Second, "how long one round of a load is")
 	flag.IntVar(&o.clients, "clients", 32, "clients that write")
 	flag.IntVar(&o.names, "names", 100_000, "resources of the large cluster")
 	flag.IntVar(&o.nodes, "nodes", 50, "nodes of the wide cluster")
