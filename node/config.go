@@ -194,9 +194,6 @@ func (c Config) checkCluster() []string {
 	if c.Init && (c.Expect != 0 || len(c.Join) > 0) {
 		fault("--init starts a new cluster: leave out --expect and --join")
 	}
-	if c.Expect != 0 && c.Token == "" {
-		fault("--expect wants the same --token at all nodes: `penstock token new` makes one")
-	}
 	if c.Voters < 1 || c.Voters > 99 {
 		fault("--voters %d: want 1 to 99", c.Voters)
 	}
