@@ -114,6 +114,8 @@ var (
 	ErrState = errors.New("the server has state already")
 	// ErrServers: the servers are not, or no longer, as the change expects.
 	ErrServers = errors.New("the servers have changed")
+	// ErrQuorum: those who would vote then could not decide anything.
+	ErrQuorum = errors.New("too few of the voters that would remain answer")
 )
 
 // Replica is a store that servers share through Raft. Views are what this

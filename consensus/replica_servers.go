@@ -106,19 +106,71 @@ func (r *Replica) AddVoter(ctx context.Context, id, addr string, prev uint64) (u
 	})
 }
 
-// Demote takes a server's vote away.
+// Demote takes a server's vote away. It refuses, with ErrQuorum, where too few
+// of the voters that would remain answer: such a change could not be agreed,
+// and nothing could after it.
 func (r *Replica) Demote(ctx context.Context, id string, prev uint64) (uint64, error) {
+	if err := r.Without(ctx, id); err != nil {
+		return 0, fmt.Errorf("demote %s: %w", id, err)
+	}
 	return r.change(ctx, "demote", id, prev, func(wait time.Duration) raft.IndexFuture {
 		return r.raft.DemoteVoter(raft.ServerID(id), prev, wait)
 	})
 }
 
 // Remove takes a server out. A leader that removes itself leads until the
-// change is agreed.
+// change is agreed. With a voter's vote it is as with Demote.
 func (r *Replica) Remove(ctx context.Context, id string, prev uint64) (uint64, error) {
+	if err := r.Without(ctx, id); err != nil {
+		return 0, fmt.Errorf("remove %s: %w", id, err)
+	}
 	return r.change(ctx, "remove", id, prev, func(wait time.Duration) raft.IndexFuture {
 		return r.raft.RemoveServer(raft.ServerID(id), prev, wait)
 	})
+}
+
+// Without asks the voters whether those that would remain without a server
+// could decide: it returns ErrQuorum unless most of them answer now. Others may
+// have died a moment ago, and nobody have noticed yet. It must be called at
+// the leader; a server that does not vote is not missed.
+func (r *Replica) Without(ctx context.Context, id string) error {
+	term, err := r.leading(ctx)
+	if err != nil {
+		return err
+	}
+	var others []raft.ServerID
+	voters, have, votes := 0, 0, false
+	for _, s := range r.raft.GetConfiguration().Configuration().Servers {
+		switch {
+		case s.Suffrage != raft.Voter:
+			continue
+		case string(s.ID) == id:
+			votes = true
+			continue
+		case string(s.ID) == r.cfg.ID:
+			have = 1
+		default:
+			others = append(others, s.ID)
+		}
+		voters++
+	}
+	need := voters/2 + 1 - have
+	if !votes || need <= 0 {
+		return nil
+	}
+	mark := r.transport.notices.mark()
+	if err := r.verify(ctx); err != nil {
+		return err
+	}
+	soon, cancel := context.WithTimeout(ctx, r.cfg.Heartbeat)
+	defer cancel()
+	_, err = r.whileLeading(term, func(lost <-chan struct{}) (raft.ServerID, error) {
+		return "", r.transport.notices.confirmed(soon, others, need, term, mark, lost)
+	})
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return fmt.Errorf("%w: %d would, %d are needed", ErrQuorum, voters, voters/2+1)
+	}
+	return err
 }
 
 // changeTimeout bounds how long a change of the servers waits for the one

@@ -342,3 +342,27 @@ func TestAnUnknownBatchStopsTheReplica(t *testing.T) {
 	mustFail(a)
 	mustFail(w.open("a")) // and after a restart again
 }
+
+func TestAVoterIsNotMissedWhileOthersAreDown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	leader := w.cluster(3)
+	down, up := "b", "c"
+	if leader.cfg.ID != "a" {
+		t.Fatalf("%s leads", leader.cfg.ID)
+	}
+	w.close(down)
+	_, at := leader.Servers()
+	for what, change := range map[string]func(*Replica, context.Context, string, uint64) (uint64, error){
+		"demote": (*Replica).Demote, "remove": (*Replica).Remove,
+	} {
+		if _, err := change(leader, t.Context(), up, at); !errors.Is(err, ErrQuorum) {
+			t.Errorf("%s one of the two that are up: %v, want %v", what, err, ErrQuorum)
+		}
+	}
+	w.mustCommit(leader, put("A", "x", "1"))
+	if _, err := leader.Demote(t.Context(), down, at); err != nil {
+		t.Errorf("the one that is down: %v", err)
+	}
+	w.mustCommit(leader, put("A", "x", "2"))
+}
