@@ -24,6 +24,9 @@ type FormView struct {
 	Cluster   string   `json:"cluster,omitempty"` // the ID, of one that is formed
 	PledgedTo string   `json:"pledgedTo,omitempty"`
 	Seen      []string `json:"seen,omitempty"`
+	// Addrs are where the nodes are that it has had a proof of, so that join
+	// lists need not name all.
+	Addrs []string `json:"addrs,omitempty"`
 }
 
 // FormRequest asks another node of --expect for its view.
@@ -53,7 +56,8 @@ type forming struct {
 	pledgedAt time.Time // when that was
 	toldAt    time.Time // when that one was last answered
 	views     map[string]asked
-	formed    string // the cluster's ID
+	addrs     []string // to ask, besides those of the settings; at most maxPeers
+	formed    string   // the cluster's ID
 	fatal     error
 	wake      chan struct{} // holds one
 }
@@ -114,6 +118,7 @@ func (f *forming) self(now time.Time) FormView {
 	for id, a := range f.views {
 		if now.Sub(a.when) <= membership.ActWithin {
 			v.Seen = append(v.Seen, id)
+			v.Addrs = append(v.Addrs, a.view.Addr)
 		}
 	}
 	slices.Sort(v.Seen)
@@ -138,7 +143,19 @@ func (f *forming) answer(ctx context.Context, req *FormRequest) (*FormResult, er
 	}
 	res := &FormResult{Proof: proof, View: f.self(now)}
 	f.compare(req.View)
+	f.hear(req.View)
 	return res, nil
+}
+
+// hear notes where further nodes are. The caller holds the lock.
+func (f *forming) hear(v FormView) {
+	for _, a := range append([]string{v.Addr}, v.Addrs...) {
+		known := slices.Contains(f.addrs, a) || slices.Contains(f.c.cfg.Join, a) || a == f.c.Address()
+		if !known && validAddress(a) && len(f.addrs) < maxPeers {
+			f.addrs = append(f.addrs, a)
+			poke(f.wake)
+		}
+	}
 }
 
 // compare ends the forming where another node expects another number. The
@@ -158,7 +175,10 @@ func (f *forming) askAll(ctx context.Context) {
 	defer cancel()
 	var all sync.WaitGroup
 	var mu sync.Mutex
-	for _, addr := range f.c.cfg.Join {
+	f.mu.Lock()
+	addrs := slices.Concat(f.c.cfg.Join, f.addrs)
+	f.mu.Unlock()
+	for _, addr := range addrs {
 		if addr == f.c.Address() {
 			continue
 		}
@@ -211,6 +231,7 @@ func (f *forming) ask(ctx context.Context, addr string) error {
 	if res.View.ID != f.c.ID() { // itself, by another name
 		f.views[res.View.ID] = asked{res.View, when}
 		f.compare(res.View)
+		f.hear(res.View)
 	}
 	return nil
 }

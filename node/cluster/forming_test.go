@@ -100,6 +100,19 @@ func TestNodesThatExpectEachOtherFormOneCluster(t *testing.T) {
 	}
 }
 
+// TestJoinListsNeedOnlyOverlap: two nodes that both know a third one find each
+// other, and so do those of which only one knows the other.
+func TestJoinListsNeedOnlyOverlap(t *testing.T) {
+	t.Parallel()
+	all := expecting(t, "a", "b", "c")
+	middle := all[1].addr()
+	for _, m := range all {
+		m.cfg.Join = []string{middle}
+	}
+	startAll(t, all)
+	voters(t, 3, all...)
+}
+
 func TestNodesThatExpectEachOtherMayStartInAnyOrder(t *testing.T) {
 	t.Parallel()
 	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
