@@ -14,7 +14,7 @@ type drainRun struct {
 	done   chan struct{}      // closed when it has ended
 	undo   context.CancelFunc
 	undone context.Context // ends when it is undone
-	final  bool            // the node stops after it; guarded by drainMu
+	final  int             // how many end the node after it; guarded by drainMu
 }
 
 // drain takes the node out of service: it is not ready from now on, goes on
@@ -34,7 +34,9 @@ func (n *Node) drain(ctx context.Context, over time.Duration, final bool) error 
 		n.state.advance(draining)
 		n.handOver()
 	}
-	run.final = run.final || final
+	if final {
+		run.final++
+	}
 	n.drainMu.Unlock()
 	if begin {
 		defer close(run.done)
@@ -57,6 +59,14 @@ func (n *Node) drain(ctx context.Context, over time.Duration, final bool) error 
 	}
 }
 
+// stay lets the drain be undone after all: whoever wanted to end the node does
+// not any more.
+func (n *Node) stay() {
+	n.drainMu.Lock()
+	defer n.drainMu.Unlock()
+	n.drainRun.final--
+}
+
 // undrain puts the node back into service. Connections that were closed stay
 // closed.
 func (n *Node) undrain() error {
@@ -66,7 +76,7 @@ func (n *Node) undrain() error {
 	switch {
 	case run == nil:
 		return admin.Errorf(admin.Refused, "node %s is not draining", n.cfg.Name)
-	case run.final:
+	case run.final > 0:
 		return admin.Errorf(admin.Refused, "node %s is stopping", n.cfg.Name)
 	}
 	run.undo()

@@ -167,6 +167,9 @@ func (n *Node) leave(ctx context.Context, r *admin.LeaveRequest) (*admin.LeaveRe
 	if r.Over != nil {
 		over = max(0, *r.Over)
 	}
+	if err := n.cluster.MayLeave(); err != nil {
+		return nil, err // before it is drained for nothing
+	}
 	result := &admin.LeaveResult{Node: n.cfg.Name, Connections: int64(n.engine.Stats().Connections)}
 	n.background.Go(func() {
 		if err := n.drain(n.alive, over, true); err != nil {
@@ -176,7 +179,8 @@ func (n *Node) leave(ctx context.Context, r *admin.LeaveRequest) (*admin.LeaveRe
 			return
 		}
 		if err := n.cluster.Leave(n.alive); err != nil {
-			n.log.Error("leaving the cluster", "error", err)
+			n.log.Error("leaving the cluster; the node stays in it, drained: penstock drain --undo puts it back into service", "error", err)
+			n.stay()
 			return
 		}
 		n.left.Store(true)

@@ -101,6 +101,7 @@ func (c *Cluster) tellAt(ctx context.Context, client *admin.Client, a Announceme
 // learn takes what another node says in answer to an announcement.
 func (c *Cluster) learn(res *AnnounceResult, a Announcement) {
 	switch {
+	case res.Removed && c.leaving.Load(): // as it wants
 	case res.Removed:
 		if err := c.markLeft("the cluster removed it"); err != nil {
 			c.log.Warn("data folder", "error", err)
@@ -282,7 +283,7 @@ func (c *Cluster) takeAnnouncement(ctx context.Context, a Announcement, res *Ann
 		case !ok:
 			return nil // it is being taken in
 		case !r.member():
-			res.Removed = true
+			res.Removed = c.departed(a.ID)
 			return nil
 		}
 		if r.Last != a.Last {

@@ -33,6 +33,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -82,7 +83,8 @@ type Cluster struct {
 	join    string // JoinCommand
 	facts   Facts  // own, of the last tick
 
-	stopped sync.Once // Config.Stop
+	leaving atomic.Bool // Leave is under way
+	stopped sync.Once   // Config.Stop
 	closed  sync.Once
 }
 
@@ -416,11 +418,18 @@ func (c *Cluster) principal(nodeID string) admin.Principal {
 	return p
 }
 
-// departed tells whether a node has left or was removed.
+// departed tells whether a node has left or was removed. As long as it votes
+// it is needed: those who remain may have to agree with it on going on without.
 func (c *Cluster) departed(nodeID string) bool {
 	if c.Store() == nil {
 		return false
 	}
 	r, ok := record(c.Store().View(), nodeID)
-	return ok && !r.member()
+	return ok && !r.member() && !c.votes(nodeID)
+}
+
+// votes tells whether a node votes in Raft's configuration.
+func (c *Cluster) votes(nodeID string) bool {
+	servers, _ := c.servers()
+	return slices.ContainsFunc(servers, func(s server) bool { return s.id == nodeID && s.voter })
 }

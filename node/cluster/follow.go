@@ -70,10 +70,12 @@ const partingTime = 5 * time.Second
 // partWith ends what connects this node with one that is no member any more;
 // new connections are refused from the moment that it is none.
 func (c *Cluster) partWith(id string) {
-	select {
-	case <-time.After(partingTime):
-	case <-c.ctx.Done():
-		return
+	for first := true; first || c.votes(id); first = false {
+		select {
+		case <-time.After(partingTime):
+		case <-c.ctx.Done():
+			return
+		}
 	}
 	c.book.forget(id)
 	c.pool.Drop(id)

@@ -190,6 +190,7 @@ func (c *Cluster) observe() (o membership.Observed, addrs map[string]string, ind
 		n.CaughtUp = sighted[id].index+closeEnough > last
 		if id == c.ID() {
 			n.Up, n.CaughtUp = true, true
+			n.Leaving = n.Leaving || c.leaving.Load()
 		}
 		addrs[id] = n.Addr
 		o.Nodes = append(o.Nodes, *n)

@@ -31,7 +31,7 @@ func (c *Cluster) remove(ctx context.Context, req *admin.RemoveRequest) (*admin.
 	case m.Up() && !req.Force:
 		return nil, admin.Errorf(admin.Refused, "%s is up at %s: have it leave (penstock leave), or say --force", m.Name, m.Cluster)
 	}
-	if err := quorumWithout(c.Members(), m.ID); err != nil && !req.Force {
+	if err := c.spared(ctx, m.ID); err != nil && !req.Force {
 		return nil, err
 	}
 	if err := c.depart(ctx, m.ID, "remove"); err != nil {
@@ -69,6 +69,19 @@ func quorumWithout(members []Member, id string) error {
 	return nil
 }
 
+// spared says, on the leader, whether the others can decide without a node: by
+// what is known of them, and by who answers now.
+func (c *Cluster) spared(ctx context.Context, id string) error {
+	if err := quorumWithout(c.Members(), id); err != nil {
+		return err
+	}
+	err := c.Store().Without(ctx, id)
+	if errors.Is(err, consensus.ErrQuorum) {
+		return admin.Errorf(admin.Refused, "%v: bring the others back or remove them first", err)
+	}
+	return err
+}
+
 // waitGone waits until a node is in Raft's configuration no more: until then
 // its vote counts.
 func (c *Cluster) waitGone(ctx context.Context, id string) error {
@@ -94,11 +107,22 @@ func (c *Cluster) waitGone(ctx context.Context, id string) error {
 
 // Leave takes this node out of its cluster for good and ends its part in it.
 // The folder says so afterwards, and does not start again.
-func (c *Cluster) Leave(ctx context.Context) error {
-	if err := quorumWithout(c.Members(), c.ID()); err != nil {
-		return err
-	}
+//
+// One that leads hands the lead over first. Where no other node votes, one is
+// made to, which takes a moment; then it leads.
+func (c *Cluster) Leave(ctx context.Context) (err error) {
+	c.leaving.Store(true)
+	defer func() {
+		if err != nil {
+			c.leaving.Store(false)
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, leavePatience)
+	defer cancel()
 	for lost := false; ; {
+		if err := c.MayLeave(); err != nil && !lost {
+			return err
+		}
 		c.handOver(ctx)
 		err := c.askToDepart(ctx)
 		var refused *admin.Error
@@ -125,6 +149,24 @@ func (c *Cluster) Leave(ctx context.Context) error {
 
 var errLeads = errors.New("this node leads")
 
+// leavePatience bounds the wait of a node that leaves for the others to go on
+// without it.
+const leavePatience = time.Minute
+
+// MayLeave says why this node cannot leave now; nil: it may try.
+func (c *Cluster) MayLeave() error {
+	members := c.Members()
+	alone, heir := true, false
+	for _, m := range members {
+		alone = alone && (m.Self || m.Role == RoleNonVoter)
+		heir = heir || !m.Self && m.Up()
+	}
+	if alone && heir {
+		return nil // it comes to vote first
+	}
+	return quorumWithout(members, c.ID())
+}
+
 // HandOver gives the lead to another voter that is up, where this node has it
 // and there is one: before a drain, for example.
 func (c *Cluster) HandOver(ctx context.Context) { c.handOver(ctx) }
@@ -145,7 +187,7 @@ func (c *Cluster) handleDepart(ctx context.Context, req *departRequest) (*admin.
 	if _, err := c.current(ctx); err != nil {
 		return nil, err
 	}
-	if err := quorumWithout(c.Members(), req.ID); err != nil {
+	if err := c.spared(ctx, req.ID); err != nil {
 		return nil, err
 	}
 	if err := c.depart(ctx, req.ID, "leave"); err != nil {

@@ -273,16 +273,24 @@ func (s *said) tell(c *Cluster, g *gossip.Gossip) {
 // noteSight notes which members are there and since when, by this node's own
 // clock, so that it knows when it comes to lead.
 func (c *Cluster) noteSight(now time.Time) {
-	members := c.Members()
+	up := map[string]bool{}
+	sighted := c.sighted()
+	servers, _ := c.servers()
+	for _, s := range servers { // those that leave are no members, and are there all the same
+		up[s.id] = sighted[s.id].state == StateUp
+	}
+	for _, m := range c.Members() {
+		up[m.ID] = m.Up()
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	next := make(map[string]sight, len(members))
-	for _, m := range members {
-		old, known := c.seen[m.ID]
-		if !known || old.up != m.Up() {
-			old = sight{m.Up(), now}
+	next := make(map[string]sight, len(up))
+	for id, up := range up {
+		old, known := c.seen[id]
+		if !known || old.up != up {
+			old = sight{up, now}
 		}
-		next[m.ID] = old
+		next[id] = old
 	}
 	c.seen = next
 }

@@ -1,0 +1,92 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"penstock/consensus"
+	"penstock/node/admin"
+)
+
+// TestANodeDoesNotLeaveOnOneThatHasJustDied: whoever died a moment ago counts
+// as up with everybody for a while; a voter that left meanwhile would leave
+// one of two behind, which can decide nothing.
+func TestANodeDoesNotLeaveOnOneThatHasJustDied(t *testing.T) {
+	t.Parallel()
+	all := three(t)
+	lead := leading(t, all...)
+	rest := others(all, lead)
+	rest[0].kill()
+	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	defer cancel()
+	var refused *admin.Error
+	if err := rest[1].c.Leave(ctx); !errors.As(err, &refused) || refused.Code != admin.Refused {
+		t.Errorf("the second of three voters leaves while the third is dead: %v", err)
+	}
+	put(t, lead, "x", "two of three")
+	holds(t, rest[1], "x", "two of three")
+	if err := lead.c.Store().Without(ctx, rest[1].c.ID()); !errors.Is(err, consensus.ErrQuorum) {
+		t.Errorf("the leader goes on without it: %v", err)
+	}
+	rest[0].listen("127.0.0.1")
+	rest[0].start()
+	voters(t, 3, all...)
+	if err := rest[1].c.Leave(ctx); err != nil {
+		t.Errorf("when all are there: %v", err)
+	}
+	put(t, rest[0], "x", "two")
+}
+
+// TestTheOnlyVoterLeavesWhereAnotherNodeCanVote: of two nodes one votes, and
+// it must be possible to do without that one.
+func TestTheOnlyVoterLeavesWhereAnotherNodeCanVote(t *testing.T) {
+	t.Parallel()
+	a := founded(t, "a")
+	b := newcomer(t, "b", a.token(), a).start()
+	voters(t, 1, a, b)
+	put(t, b, "x", "before")
+	if err := a.c.MayLeave(); err != nil {
+		t.Errorf("a may not leave: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	defer cancel()
+	if err := a.c.Leave(ctx); err != nil {
+		t.Fatal(err)
+	}
+	put(t, b, "y", "after")
+	holds(t, b, "x", "before")
+	voters(t, 1, b)
+	if err := b.c.Leave(ctx); err == nil {
+		t.Error("the last node left")
+	}
+	put(t, b, "y", "still there")
+}
+
+// TestMostNodesMayLeaveAtOnce: each leaves when those that stay can decide
+// without it, also when they are fewer than those that leave.
+func TestMostNodesMayLeaveAtOnce(t *testing.T) {
+	t.Parallel()
+	all := three(t)
+	for _, name := range []string{"d", "e"} {
+		all = append(all, newcomer(t, name, all[0].token(), all[0]).start())
+	}
+	voters(t, 5, all...)
+	lead := leading(t, all...)
+	stays := others(all, lead)[0]
+	leaves := slices.DeleteFunc(slices.Clone(all), func(m *machine) bool { return m == stays })
+	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	defer cancel()
+	done := make(chan error, len(leaves))
+	for _, m := range leaves {
+		go func() { done <- m.c.Leave(ctx) }()
+	}
+	for range leaves {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	put(t, stays, "x", "alone")
+	voters(t, 1, stays)
+}
