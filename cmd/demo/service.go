@@ -16,7 +16,7 @@ import (
 // come back at the same address.
 type service struct {
 	name string
-	addr string
+	addr string // the same from newService on
 
 	mu   sync.Mutex
 	l    *net.TCPListener // nil while dead
@@ -26,7 +26,11 @@ type service struct {
 
 func newService(name string) (*service, error) {
 	s := &service{name: name, addr: "127.0.0.1:0", open: map[net.Conn]struct{}{}}
-	return s, s.live()
+	if err := s.live(); err != nil {
+		return nil, err
+	}
+	s.addr = s.l.Addr().String()
+	return s, nil
 }
 
 // live begins to listen.
@@ -46,7 +50,7 @@ func (s *service) live() error {
 	if !ok {
 		return errors.New("not a TCP listener")
 	}
-	s.l, s.addr = l, l.Addr().String()
+	s.l = l
 	s.wg.Go(func() { s.accept(l) })
 	return nil
 }
