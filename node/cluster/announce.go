@@ -281,7 +281,13 @@ func (c *Cluster) takeAnnouncement(ctx context.Context, a Announcement, res *Ann
 		r, ok := record(view, a.ID)
 		switch {
 		case !ok:
-			return nil // it is being taken in
+			// Whoever is taken in has a record before a certificate. This one
+			// left so long ago that its record is gone.
+			if view, err := c.current(ctx); err == nil {
+				_, known := record(view, a.ID)
+				res.Removed = !known
+			}
+			return nil
 		case !r.member():
 			res.Removed = c.departed(a.ID)
 			return nil

@@ -355,13 +355,13 @@ func (d *doors) serve(s *admin.Server) {
 	d.server = s
 }
 
-// drop closes the connections of a node.
-func (d *doors) drop(node string) {
+// recheck ends the connections of tokens that are not valid any more.
+func (d *doors) recheck() {
 	d.mu.Lock()
 	s := d.server
 	d.mu.Unlock()
 	if s != nil {
-		s.Drop(func(p admin.Principal) bool { return p.Role == admin.RoleNode && p.Node == node })
+		s.Recheck()
 	}
 }
 

@@ -50,6 +50,9 @@ func (c *Cluster) act(view consensus.View, last uint64, at *versions) error {
 		}
 		poke(c.leading)
 	}
+	if last > 0 && len(touches(view, last, kindToken)) > 0 {
+		c.doors.recheck()
+	}
 	for _, act := range []func(consensus.View, *versions) error{c.actCAs, c.actGossip, c.actTickets} {
 		if err := act(view, at); err != nil {
 			return err
@@ -79,7 +82,7 @@ func (c *Cluster) partWith(id string) {
 	}
 	c.book.forget(id)
 	c.pool.Drop(id)
-	c.doors.drop(id)
+	c.port.Drop(id)
 }
 
 // actGossip takes the gossip keys that were agreed.
@@ -128,7 +131,13 @@ func (c *Cluster) actCAs(view consensus.View, at *versions) error {
 		return fmt.Errorf("%w: the log is of cluster %s, the data folder of %s", ErrForeign, r.ID, c.ClusterID())
 	}
 	err = c.replaceIdentity(func(id *trust.Identity) (*trust.Identity, error) { return id.WithBundle(r.CAs) })
-	if errors.Is(err, trust.ErrCertificate) {
+	switch {
+	case errors.Is(err, trust.ErrCertificate) && c.id.Load().NewerThan(r.CAs):
+		// A power cut took the last entries that acted here, not the
+		// certificate that came of them. They come again.
+		c.log.Warn("the log on this disk is older than this node's certificate; it waits for the rest")
+		err = nil
+	case errors.Is(err, trust.ErrCertificate):
 		// Its own certificate does not hold under them: it comes from a CA
 		// that was retired while this node was away.
 		return fmt.Errorf("the CA was replaced while this node was away, and its certificate is worth nothing any more: remove the node and let it join anew with an empty data folder: %w", err)
@@ -187,11 +196,21 @@ func (r *renewal) keep(c *Cluster) {
 	c.log.Info("certificate renewed", "expires", c.id.Load().Expires())
 }
 
-// renew gets the next certificate from the leader.
+// renew gets the next certificate from the leader. With one that does not hold
+// now nobody would listen, and where all nodes were off for long there would
+// never be a leader: so this node, which can open the CA as all can, signs it.
 func (c *Cluster) renew(ctx context.Context) error {
-	csr, err := c.id.Load().Request()
+	id := c.id.Load()
+	csr, err := id.Request()
 	if err != nil {
 		return err
+	}
+	if !id.Holds(time.Now()) {
+		res, err := c.sign(c.Store().View(), c.ID(), csr)
+		if err != nil {
+			return err
+		}
+		return c.renewed(res)
 	}
 	res, err := ask(ctx, c, admin.MethodRenew, &RenewRequest{CSR: csr}, func(ctx context.Context, r *RenewRequest) (*RenewResult, error) {
 		return c.issue(ctx, c.ID(), r.CSR)
@@ -199,6 +218,10 @@ func (c *Cluster) renew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	return c.renewed(res)
+}
+
+func (c *Cluster) renewed(res *RenewResult) error {
 	return c.replaceIdentity(func(id *trust.Identity) (*trust.Identity, error) {
 		return id.Renewed(nil, res.Certificate, res.CAs)
 	})
@@ -209,12 +232,17 @@ func (c *Cluster) handleRenew(ctx context.Context, req *RenewRequest) (*RenewRes
 	return c.issue(ctx, admin.Caller(ctx).Node, req.CSR)
 }
 
-// issue signs a certificate for a member.
+// issue signs a certificate for a member, on the leader.
 func (c *Cluster) issue(ctx context.Context, id string, csr []byte) (*RenewResult, error) {
 	view, err := c.current(ctx)
 	if err != nil {
 		return nil, err
 	}
+	return c.sign(view, id, csr)
+}
+
+// sign signs a certificate for a member of a view.
+func (c *Cluster) sign(view consensus.View, id string, csr []byte) (*RenewResult, error) {
 	r, ok := record(view, id)
 	if !ok || !r.member() {
 		return nil, admin.Errorf(admin.Forbidden, "node %.40q is no member of this cluster", id)

@@ -144,7 +144,8 @@ func (c *Cluster) Leave(ctx context.Context) (err error) {
 		return err
 	}
 	c.goodbye(ctx)
-	return c.close()
+	// Its keys open the cluster's secrets, and are of no use here any more.
+	return errors.Join(c.close(), trust.Forget(c.cfg.Dir))
 }
 
 var errLeads = errors.New("this node leads")

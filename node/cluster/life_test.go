@@ -301,6 +301,11 @@ func TestANodeLeaves(t *testing.T) {
 	if err := lead.refused(ErrLeft); !contains(err, "empty") {
 		t.Errorf("%v does not say what to do", err)
 	}
+	for _, name := range []string{"node.key", "cluster.key", "node.crt"} {
+		if _, err := os.Stat(filepath.Join(lead.cfg.Dir, name)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s stays in the folder: %v", name, err)
+		}
+	}
 	for _, m := range rest {
 		eventually(t, "it is no member any more", func() string {
 			if list := m.c.Members(); len(list) != 2 {

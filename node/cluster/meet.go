@@ -114,8 +114,13 @@ func (c *Cluster) openGossip() error {
 }
 
 // conflict hears of another process that runs as this node. The younger one
-// yields: the other has the connections.
+// yields: the other has the connections. Gossip's word alone would let whoever
+// has its key end nodes, so the other must show this node's certificate.
 func (c *Cluster) conflict(other gossip.Member) {
+	if res, err := c.where(c.ctx, c.ID(), []string{other.Cluster}); err != nil || res.Last.Instance == c.Instance() {
+		c.log.Warn("gossip tells of a copy of this node, which does not answer there", "at", other.Cluster, "gossip", other.Addr)
+		return
+	}
 	if other.Since.After(c.opened) {
 		c.log.Error("a copy of this node's data folder runs elsewhere and has to end", "at", other.Cluster, "gossip", other.Addr)
 		return

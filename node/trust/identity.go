@@ -216,14 +216,36 @@ func (id *Identity) Expires() time.Time {
 	return id.leaf.NotAfter
 }
 
-// NeedsRenewal tells whether it is time for another certificate: a third of
-// its life is left, or the CA that signed it is not the newest any more.
+// Holds tells whether others whose clocks are right take the node's
+// certificate, as far as dates go.
+func (id *Identity) Holds(now time.Time) bool {
+	return id.Joined() && !now.Before(id.leaf.NotBefore) && !now.After(id.leaf.NotAfter)
+}
+
+// NewerThan tells whether the CA that the node trusts follows the ones of a
+// bundle: it is none of them.
+func (id *Identity) NewerThan(bundle [][]byte) bool {
+	cas, err := parseCerts(bundle)
+	if err != nil || len(cas) == 0 || !id.Joined() {
+		return false
+	}
+	for _, ca := range cas {
+		if ca.Equal(id.cas[0]) {
+			return false
+		}
+	}
+	return !id.cas[0].NotBefore.Before(cas[0].NotBefore)
+}
+
+// NeedsRenewal tells whether it is time for another certificate: it does not
+// hold now, a third of its life is left, or the CA that signed it is not the
+// newest any more.
 func (id *Identity) NeedsRenewal(now time.Time) bool {
 	if !id.Joined() {
 		return false
 	}
 	life := id.leaf.NotAfter.Sub(id.leaf.NotBefore)
-	return now.After(id.leaf.NotAfter.Add(-life/3)) || !bytes.Equal(id.leaf.AuthorityKeyId, id.cas[0].SubjectKeyId)
+	return !id.Holds(now) || now.After(id.leaf.NotAfter.Add(-life/3)) || !bytes.Equal(id.leaf.AuthorityKeyId, id.cas[0].SubjectKeyId)
 }
 
 // Incarnation is which life of a data folder a process leads.

@@ -1,0 +1,242 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"penstock/gossip"
+	"penstock/node/admin"
+	"penstock/node/port"
+	"penstock/node/trust"
+)
+
+// signedAt gives a node of a cluster a certificate that was signed at a time.
+func signedAt(t *testing.T, by *Cluster, id *trust.Identity, at time.Time) *trust.Identity {
+	t.Helper()
+	ca, err := by.signer(by.Store().View())
+	if err != nil {
+		t.Fatal(err)
+	}
+	csr, err := id.Request()
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := trust.CheckRequest(csr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := ca.Issue(req.Public, id.NodeID, id.Name, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signed, err := id.Join(by.ClusterID(), leaf, ca.Bundle(), by.Sealer())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return signed
+}
+
+// TestNodesThatWereOffForLongComeBack: nobody takes an expired certificate, so
+// no leader could renew one, and there would be no leader.
+func TestNodesThatWereOffForLongComeBack(t *testing.T) {
+	t.Parallel()
+	for name, at := range map[string]time.Duration{"expired": -200 * 24 * time.Hour, "of the future": 200 * 24 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			all := three(t)
+			for _, m := range all {
+				old := signedAt(t, m.c, m.c.Identity(), time.Now().Add(at))
+				m.stop()
+				if err := old.Save(m.cfg.Dir); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, m := range all {
+				m.listen("127.0.0.1")
+			}
+			for _, m := range all {
+				m.cfg.Join = []string{all[0].addr(), all[1].addr(), all[2].addr()}
+				m.start()
+			}
+			voters(t, 3, all...)
+			put(t, all[1], "x", "late")
+			holds(t, all[2], "x", "late")
+		})
+	}
+}
+
+// TestAPowerCutAfterARotationIsSurvived: what remembers how far the log was
+// applied is not synced to the disk, the certificate is.
+func TestAPowerCutAfterARotationIsSurvived(t *testing.T) {
+	t.Parallel()
+	a := founded(t, "a")
+	applied := filepath.Join(a.cfg.Dir, "raft", "applied")
+	before, err := os.ReadFile(applied)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.c.Rotate(context.Background(), &admin.RotateRequest{What: "ca"}); err != nil {
+		t.Fatal(err)
+	}
+	first := a.c.Identity().CADigests()[0]
+	rotated := func() string {
+		if d := a.c.Identity().CADigests(); len(d) != 1 || d[0] == first {
+			return fmt.Sprintf("%d CAs", len(d))
+		}
+		return ""
+	}
+	eventually(t, "the old CA has gone", rotated)
+	first = [32]byte{}
+	a.kill()
+	if err := os.WriteFile(applied, before, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a.listen("127.0.0.1")
+	a.start()
+	eventually(t, "the new CA is the only one", rotated)
+	put(t, a, "x", "after")
+	select {
+	case <-a.ended:
+		t.Error("the node ended")
+	default:
+	}
+}
+
+// TestGossipAloneEndsNoNode: whoever has its key could say that a copy runs.
+func TestGossipAloneEndsNoNode(t *testing.T) {
+	t.Parallel()
+	a := founded(t, "a")
+	b := newcomer(t, "b", a.token(), a).start()
+	for _, at := range []string{a.addr(), b.addr(), "127.0.0.1:1"} {
+		a.c.conflict(gossip.Member{ID: a.c.ID(), Meta: gossip.Meta{Cluster: at, Instance: "another"}, Since: time.Now().Add(-time.Hour)})
+	}
+	if text := a.log(); strings.Contains(text, "must end") {
+		t.Error(text)
+	}
+}
+
+// TestARemovedNodeLosesWhatItHasOpen: streams of Raft among it.
+func TestARemovedNodeLosesWhatItHasOpen(t *testing.T) {
+	t.Parallel()
+	all := three(t)
+	lead := leading(t, all...)
+	rest := others(all, lead)
+	victim, witness := rest[0], rest[1]
+	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	defer cancel()
+	victim.kill()
+	id, err := trust.LoadIdentity(victim.cfg.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := trust.ClientConfig(func() *trust.Identity { return id }, "")
+	conn, err := port.Dial(ctx, witness.addr(), config, port.Raft)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	node, err := admin.DialConfig{TLS: config}.Dial(ctx, witness.addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer node.Close()
+	if _, err := admin.Call[whereResult](ctx, node, methodWhere, &whereRequest{}); err != nil {
+		t.Fatalf("a member: %v", err)
+	}
+	if _, err := lead.c.Remove(ctx, &admin.RemoveRequest{Node: victim.cfg.Name, Force: true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(enough)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("its stream of Raft: %v", err)
+	}
+	<-node.Done()
+	// With the same certificate it is nobody, and told so.
+	if conn, err := port.Dial(ctx, witness.addr(), config, port.Raft); err == nil {
+		defer conn.Close()
+		if _, err := conn.Read(make([]byte, 1)); err == nil {
+			t.Error("a new stream of Raft is read")
+		}
+	}
+	again, err := admin.DialConfig{TLS: config}.Dial(ctx, witness.addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	for _, method := range []string{methodWhere, methodAdmit, methodDepart, admin.MethodRenew, admin.MethodReport, admin.MethodTokens} {
+		var refusal *admin.Error
+		if _, err := admin.Call[admin.Empty](ctx, again, method, admin.Empty{}); !errors.As(err, &refusal) || refusal.Code != admin.Unauthenticated {
+			t.Errorf("%s by a removed node: %v", method, err)
+		}
+	}
+	if res, err := admin.Call[AnnounceResult](ctx, again, admin.MethodAnnounce, &Announcement{ID: id.NodeID}); err != nil || !res.Removed || len(res.Peers) > 0 {
+		t.Errorf("its announcement: %+v, %v", res, err)
+	}
+}
+
+// TestANodeThatNobodyKnowsIsTold: its record is kept for long, not for ever,
+// and it can sign itself certificates.
+func TestANodeThatNobodyKnowsIsTold(t *testing.T) {
+	t.Parallel()
+	a := founded(t, "a")
+	id, err := trust.NewIdentity("forgotten")
+	if err != nil {
+		t.Fatal(err)
+	}
+	id = signedAt(t, a.c, id, time.Now())
+	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	defer cancel()
+	client, err := admin.DialConfig{TLS: trust.ClientConfig(func() *trust.Identity { return id }, a.c.ID())}.Dial(ctx, a.addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	res, err := admin.Call[AnnounceResult](ctx, client, admin.MethodAnnounce, &Announcement{ID: id.NodeID, Name: id.Name, Cluster: "127.0.0.1:1"})
+	if err != nil || !res.Removed {
+		t.Errorf("got %+v, %v", res, err)
+	}
+}
+
+// TestARevokedTokenLosesItsConnections: on every node.
+func TestARevokedTokenLosesItsConnections(t *testing.T) {
+	t.Parallel()
+	a := founded(t, "a")
+	b := newcomer(t, "b", a.token(), a).start()
+	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	defer cancel()
+	made, err := a.c.createToken(ctx, &admin.TokenCreateRequest{Name: "ci", Role: admin.RoleReader, TTL: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := trust.ParseToken(made.Token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var open []*admin.Client
+	for _, m := range []*machine{a, b} {
+		c, err := admin.DialConfig{TLS: trust.TokenConfig(token), Token: made.Token}.Dial(ctx, m.addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		open = append(open, c)
+	}
+	if _, err := a.c.revoke(ctx, &admin.TokenRevokeRequest{Token: made.ID}); err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range open {
+		select {
+		case <-c.Done():
+		case <-ctx.Done():
+			t.Errorf("the connection to node %d stays", i)
+		}
+	}
+}
