@@ -315,15 +315,10 @@ func (n *Node) handOver() {
 	if n.cluster == nil {
 		return
 	}
-	if _, _, self := n.cluster.Leader(); !self || len(n.others()) == 0 {
-		return
-	}
 	n.background.Go(func() {
 		ctx, cancel := context.WithTimeout(n.alive, handOverPatience)
 		defer cancel()
-		if _, err := n.cluster.Transfer(ctx, &admin.TransferRequest{}); err != nil {
-			n.log.Warn("the lead could not be handed over", "error", err)
-		}
+		n.cluster.HandOver(ctx)
 	})
 }
 

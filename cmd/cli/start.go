@@ -91,6 +91,10 @@ const maxBudget = 1 << 20
 
 // run starts the node and waits for its end.
 func (s *settings) run(cmd *cobra.Command) error {
+	// Signals that come while the node starts are kept until it listens to them.
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
 	log, err := s.logger(cmd)
 	if err != nil {
 		return err
@@ -120,10 +124,6 @@ func (s *settings) run(cmd *cobra.Command) error {
 		}
 		s.node.Resources = l.objects
 	}
-	// Signals that come while the node starts are kept until it listens to them.
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	defer signal.Stop(signals)
 	pace, unpace := context.WithCancel(context.Background())
 	defer unpace()
 	go heap.Keep(pace)
