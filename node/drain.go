@@ -59,12 +59,13 @@ func (n *Node) drain(ctx context.Context, over time.Duration, final bool) error 
 	}
 }
 
-// stay lets the drain be undone after all: whoever wanted to end the node does
-// not any more.
-func (n *Node) stay() {
+// stay is for who wanted to end the node and does not any more: it is back in
+// service, unless others want its end.
+func (n *Node) stay() error {
 	n.drainMu.Lock()
-	defer n.drainMu.Unlock()
 	n.drainRun.final--
+	n.drainMu.Unlock()
+	return n.undrain()
 }
 
 // undrain puts the node back into service. Connections that were closed stay

@@ -179,8 +179,10 @@ func (n *Node) leave(ctx context.Context, r *admin.LeaveRequest) (*admin.LeaveRe
 			return
 		}
 		if err := n.cluster.Leave(n.alive); err != nil {
-			n.log.Error("leaving the cluster; the node stays in it, drained: penstock drain --undo puts it back into service", "error", err)
-			n.stay()
+			n.log.Error("the node could not leave the cluster, and serves again", "error", err)
+			if err := n.stay(); err != nil {
+				n.log.Warn("back into service", "error", err)
+			}
 			return
 		}
 		n.left.Store(true)
