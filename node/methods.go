@@ -30,6 +30,9 @@ func newAdmin(n *Node) *admin.Server {
 	admin.Handle(s, admin.MethodHistory, admin.RoleReader, n.history)
 	admin.HandleStream(s, admin.MethodSave, admin.RoleAdmin, n.saveSnapshot)
 	admin.Handle(s, admin.MethodStatus, admin.RoleReader, func(ctx context.Context, _ *admin.Empty) (*admin.Status, error) {
+		if err := admin.Large(ctx); err != nil {
+			return nil, err
+		}
 		return n.status(ctx), nil
 	})
 	admin.Handle(s, admin.MethodMembers, admin.RoleReader, func(context.Context, *admin.Empty) (*admin.Members, error) {
@@ -139,6 +142,9 @@ func (n *Node) get(ctx context.Context, r *admin.GetRequest) (*admin.GetResult, 
 			return nil, err
 		}
 	}
+	if err := admin.Large(ctx); err != nil {
+		return nil, err
+	}
 	return n.catalog.Get(r)
 }
 
@@ -148,10 +154,16 @@ func (n *Node) history(ctx context.Context, r *admin.HistoryRequest) (*admin.His
 			return nil, err
 		}
 	}
+	if err := admin.Large(ctx); err != nil {
+		return nil, err
+	}
 	return n.catalog.History(r.Kind, r.Name)
 }
 
 func (n *Node) watch(ctx context.Context, r *admin.WatchRequest, send func(*admin.WatchItem) error) error {
+	if err := admin.Large(ctx); err != nil {
+		return err
+	}
 	return n.catalog.Watch(ctx, r.Kind, r.Name, send)
 }
 

@@ -49,6 +49,9 @@ type request struct {
 	changes bool
 	send    func(item any) error
 
+	share *share // what bounds a large answer
+	made  func() // ends the turn to make one; set by Large, called by sendLarge and in the end
+
 	summary string // written by the handler, read after it
 	partial bool   // one part of what is audited as a whole; as summary
 }

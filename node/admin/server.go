@@ -86,6 +86,8 @@ type Server struct {
 	cfg     Config
 	methods map[string]handler
 	memory  *semaphore.Weighted // bytes of requests in flight
+	// What bounds large answers to admins and nodes, and to all others.
+	admins, others *share
 
 	ctx     context.Context // ends when the server is closed
 	close   context.CancelFunc
@@ -145,6 +147,7 @@ func NewServer(cfg Config) *Server {
 	s.known = make(chan struct{}, s.cfg.MaxConns)
 	s.strangers = port.NewStrangers(s.cfg.MaxStrangers, s.cfg.MaxPerSource)
 	s.memory = semaphore.NewWeighted(int64(s.cfg.MaxInFlight))
+	s.admins, s.others = newShare(), newShare()
 	s.ctx, s.close = context.WithCancel(context.Background())
 	s.streams, s.stop = context.WithCancel(s.ctx)
 	return s

@@ -31,6 +31,7 @@ type serverConn struct {
 
 	mu      sync.Mutex
 	running map[uint64]context.CancelFunc // requests in flight, by id
+	untaken int                           // those, and answers that the peer has not taken
 	// principal is who asks; it changes once, from nobody to a token's.
 	principal Principal
 	leave     func() // gives the connection's place back
@@ -221,6 +222,10 @@ func (c *serverConn) startRequest(id uint64, e envelope, release func()) *Error 
 	}
 	r := &request{
 		caller: caller, peer: c.peer, tls: c.tls, method: e.Method, params: e.Params, stream: h.stream, changes: h.changes,
+		share: c.s.others,
+	}
+	if caller.Role.May(RoleAdmin) {
+		r.share = c.s.admins
 	}
 	ctx, cancel := context.WithTimeout(context.WithValue(c.ctx, requestKey{}, r), time.Duration(timeout)*time.Millisecond)
 	if h.stream {
@@ -230,7 +235,9 @@ func (c *serverConn) startRequest(id uint64, e envelope, release func()) *Error 
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, twice := c.running[id]; twice || len(c.running) >= most {
+	// Twice as many answers: who has one sends the next request before this
+	// side has noted that it is through.
+	if _, twice := c.running[id]; twice || len(c.running) >= most || c.untaken >= 2*most {
 		cancel()
 		return Errorf(Busy, "at most %d requests at once on one connection, each with its own id", most)
 	}
@@ -239,10 +246,14 @@ func (c *serverConn) startRequest(id uint64, e envelope, release func()) *Error 
 		return Errorf(Busy, "the node is stopping; ask another")
 	}
 	c.running[id] = cancel
+	c.untaken++
 	go func() {
 		defer c.s.requests.Done()
 		defer cancel()
 		c.run(ctx, id, h, r, release)
+		c.mu.Lock()
+		c.untaken--
+		c.mu.Unlock()
 	}()
 	return nil
 }
@@ -301,10 +312,16 @@ func (c *serverConn) run(ctx context.Context, id uint64, h handler, r *request, 
 		if why := c.s.ended(r.caller); why != nil {
 			return why
 		}
+		if r.made != nil {
+			return c.sendLarge(ctx, r, frameItem, id, item)
+		}
 		return c.send(frameItem, id, item)
 	}
 	at := time.Now()
 	result, err := c.call(ctx, h, r)
+	if r.made != nil {
+		defer r.made()
+	}
 	if r.caller.Role == RoleNone {
 		c.punish(ctx, err)
 	}
@@ -322,6 +339,10 @@ func (c *serverConn) run(ctx context.Context, id uint64, h handler, r *request, 
 	}
 	if err != nil {
 		_ = c.sendError(id, asError(err))
+		return
+	}
+	if r.made != nil {
+		_ = c.sendLarge(ctx, r, frameResult, id, result)
 		return
 	}
 	_ = c.send(frameResult, id, result)

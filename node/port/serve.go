@@ -217,7 +217,11 @@ func (p *Port) refuse(conn net.Conn, why reason, err error) {
 	if !p.told.due(source, time.Now()) {
 		return
 	}
-	p.cfg.Log.Warn("cluster port: connection refused", "peer", conn.RemoteAddr().String(), "reason", reasonNames[why], "error", err)
+	args := []any{"peer", conn.RemoteAddr().String(), "reason", reasonNames[why]}
+	if err != nil {
+		args = append(args, "error", err)
+	}
+	p.cfg.Log.Warn("cluster port: connection refused", args...)
 }
 
 // told remembers what the log was told of lately.
