@@ -1,9 +1,13 @@
 package integration
 
 import (
+	"fmt"
+	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // A node that cannot be done without does not leave, and loses nothing by the
@@ -37,5 +41,52 @@ func TestANodeThatCannotLeaveServesOn(t *testing.T) {
 	}
 	if code, body := single.fetch("/readyz"); code != http.StatusOK {
 		t.Errorf("the only node, which could not leave, is not ready: %d %s", code, body)
+	}
+}
+
+// Whoever applies waits for the nodes that are up, and one that hangs is not
+// for long.
+func TestAnApplyWaitsForNoNodeThatHangs(t *testing.T) {
+	f := startFleet(t, 3)
+	lead := f.waitLeader()
+	var hung *member
+	for _, m := range f.members {
+		if m != lead {
+			hung = m
+		}
+	}
+	lead.apply("kind: Service\nname: before\nspec: {}\n") // so that the two are connected
+	hung.signal(syscall.SIGSTOP)
+	defer hung.signal(syscall.SIGCONT)
+	before := time.Now()
+	r := lead.pipe("kind: Service\nname: s\nspec: {}\n", "apply", "-f", "-", "--wait-timeout", "25s")
+	if r.code != 0 || !strings.Contains(r.err, "2 of 3 nodes") || !strings.Contains(r.err, hung.name+": is not in reach any more") {
+		t.Errorf("apply: %+v", r)
+	}
+	if took := time.Since(before); took > 20*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// A node that joins is ready when it acts on what there is, not before: a
+// balancer would send it connections that it has no listener for.
+func TestANodeThatJoinsIsReadyWithItsListeners(t *testing.T) {
+	f := startFleet(t, 1)
+	f.members[0].apply(serviceOnAll("edge", "9102", named(t, "b")))
+	prefix := freshNet()
+	for i := range 3 {
+		m := f.add(fmt.Sprint("j", i), fmt.Sprint(prefix, i+1))
+		m.begin(f.join...)
+		waitFor(t, m.name+" to be ready", func() bool {
+			m.mustLive()
+			code, _ := m.fetch("/readyz")
+			return code == http.StatusOK
+		})
+		c, err := net.DialTimeout("tcp", m.ip+":9102", patience)
+		if err != nil {
+			t.Errorf("%s is ready: %v", m.name, err)
+			continue
+		}
+		c.Close()
 	}
 }

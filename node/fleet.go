@@ -42,6 +42,29 @@ func (n *Node) openCluster(ctx context.Context, d *doors) error {
 	return nil
 }
 
+// receive waits, on a node that is new to its cluster, until it acts on what
+// was agreed before: it has no older content to serve traffic by, and must not
+// say that it is ready without any.
+func (n *Node) receive(ctx context.Context) error {
+	if !n.cluster.New() {
+		return nil
+	}
+	for told := false; ; told = true {
+		err := n.current(ctx)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		if !told {
+			n.log.Warn("the cluster's content is not there yet; this node waits for it", "error", err)
+		}
+		select { // the error has taken its time as well
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
 // facts are what this node tells all others.
 func (n *Node) facts() cluster.Facts {
 	if !n.made.Load() {
@@ -137,30 +160,18 @@ func (n *Node) reach(ctx context.Context, index uint64, wait admin.Wait, changes
 	}
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(wait.For, reachPatience))
 	defer cancel()
-	type answer struct {
-		node   string
-		result *admin.AwaitResult
-		err    error
-	}
-	answers := make(chan answer, len(others))
-	for _, m := range others {
-		go func() {
-			a := answer{node: m.Name}
-			var c *admin.Client
-			if c, a.err = n.cluster.Client(ctx, m.ID); a.err == nil {
-				a.result, a.err = admin.Call[admin.AwaitResult](ctx, c, admin.MethodAwait, admin.AwaitRequest{Index: index, Listeners: listeners})
-			}
-			answers <- a
-		}()
-	}
+	answers := n.askAll(ctx, others, &admin.AwaitRequest{Index: index, Listeners: listeners})
 	for range others {
 		if reached.Nodes >= wanted {
 			break
 		}
 		a := <-answers
 		if a.err != nil {
-			if errors.Is(a.err, context.DeadlineExceeded) {
+			switch {
+			case errors.Is(a.err, context.DeadlineExceeded):
 				a.err = errors.New("does not act on it yet")
+			case errors.Is(a.err, context.Canceled) && ctx.Err() == nil:
+				a.err = errors.New("is not in reach any more")
 			}
 			reached.Late = append(reached.Late, admin.Late{Node: a.node, Why: a.err.Error()})
 			continue
@@ -174,6 +185,55 @@ func (n *Node) reach(ctx context.Context, index uint64, wait admin.Wait, changes
 		reached.Late = append(reached.Late, admin.Late{Why: fmt.Sprintf("%d nodes are up, %d were asked for", len(others)+1, wanted)})
 	}
 	return reached, warnings
+}
+
+// reachedBy is what one node answers to whether it acts on something.
+type reachedBy struct {
+	node   string
+	result *admin.AwaitResult
+	err    error
+}
+
+// askAll asks nodes to answer when they act on an index. One that hangs or is
+// cut off is waited for as long as it is known to be up: context.Canceled is
+// what it answers then.
+func (n *Node) askAll(ctx context.Context, nodes []cluster.Member, r *admin.AwaitRequest) <-chan reachedBy {
+	answers := make(chan reachedBy, len(nodes))
+	for _, m := range nodes {
+		go func() {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			go n.whileUp(ctx, m.ID, cancel)
+			a := reachedBy{node: m.Name}
+			var c *admin.Client
+			if c, a.err = n.cluster.Client(ctx, m.ID); a.err == nil {
+				a.result, a.err = admin.Call[admin.AwaitResult](ctx, c, admin.MethodAwait, r)
+			}
+			answers <- a
+		}()
+	}
+	return answers
+}
+
+// lookAgain is how often it is looked whether a node is still up.
+const lookAgain = 500 * time.Millisecond
+
+// whileUp calls down when a node is not up any more, and returns then, or when
+// ctx ends.
+func (n *Node) whileUp(ctx context.Context, id string, down func()) {
+	tick := time.NewTicker(lookAgain)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			if !slices.ContainsFunc(n.others(), func(m cluster.Member) bool { return m.ID == id }) {
+				down()
+				return
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 func listenersOf(changes []admin.Change) (names []string) {

@@ -143,6 +143,9 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	}
 	if n.cluster != nil {
 		n.cluster.ServeConns(n.admin)
+		if err = n.receive(ctx); err != nil {
+			return nil, err
+		}
 	}
 	if err = n.applyFirst(ctx); err != nil {
 		return nil, err

@@ -126,6 +126,13 @@ func (c *Cluster) ClusterID() string { return c.id.Load().ClusterID }
 // Instance is random for each start of the node.
 func (c *Cluster) Instance() string { return c.id.Load().Instance }
 
+// New tells whether the node came to its cluster by this start, or has heard
+// nothing of what was agreed since it did.
+func (c *Cluster) New() bool {
+	_, heard := c.Store().View().Get(keyCluster)
+	return c.fresh || !heard
+}
+
 // Store is what the nodes agree on.
 func (c *Cluster) Store() *consensus.Replica { return c.replica.Load() }
 
