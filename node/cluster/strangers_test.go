@@ -81,10 +81,10 @@ func TestAPowerCutAfterARotationIsSurvived(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	first := a.c.Identity().CADigests()[0]
 	if _, err := a.c.Rotate(context.Background(), &admin.RotateRequest{What: "ca"}); err != nil {
 		t.Fatal(err)
 	}
-	first := a.c.Identity().CADigests()[0]
 	rotated := func() string {
 		if d := a.c.Identity().CADigests(); len(d) != 1 || d[0] == first {
 			return fmt.Sprintf("%d CAs", len(d))
