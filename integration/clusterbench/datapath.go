@@ -175,7 +175,7 @@ func dialTrip(n *node) (func() error, func(), error) {
 			return errors.New("the echo differs from what was sent")
 		}
 		return nil
-	}, func() { c.Close() }, nil
+	}, func() { _ = c.Close() }, nil
 }
 
 // echo serves until the listener closes.

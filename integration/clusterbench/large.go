@@ -30,7 +30,7 @@ func measureLarge(e *env) error {
 	e.atMost("the same, RSS of the largest node", "MiB", f.mostRSS(), 400)
 
 	file := filepath.Join(e.base, "large.snap")
-	defer os.Remove(file)
+	defer func() { _ = os.Remove(file) }()
 	took, err := command(e, f.nodes[0], "snapshot", "save", file)
 	if err != nil {
 		return err

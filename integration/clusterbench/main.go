@@ -45,10 +45,7 @@ func main() {
 	log.SetFlags(0)
 	log.SetPrefix("clusterbench: ")
 	if len(os.Args) > 1 && os.Args[1] == plainCommand {
-		if err := runPlain(os.Args[2:]); err != nil {
-			log.Fatal(err)
-		}
-		return
+		log.Fatal(runPlain(os.Args[2:])) // it serves until it is killed
 	}
 	var o options
 	only := flag.String("only", "", "run only the measures whose name matches this expression")

@@ -104,7 +104,7 @@ func servePlain(r *raft.Raft, c net.Conn) {
 			return
 		}
 		future := r.Apply(line, 10*time.Second)
-		answer := ""
+		var answer string
 		if err := future.Error(); err != nil {
 			answer = fmt.Sprintf("no %v\n", err)
 		} else {

@@ -103,7 +103,7 @@ func (f *fleet) writes(d time.Duration) (float64, error) {
 				Documents: [][]byte{service(name, int(turns.Add(1)))}, Wait: admin.Wait{Nodes: -1},
 			})
 			return err
-		}, func() { c.Close() }, nil
+		}, func() { _ = c.Close() }, nil
 	})
 }
 
@@ -242,5 +242,5 @@ func dialPlain(ctx context.Context, at, name string) (write func() error, end fu
 			err = fmt.Errorf("plain raft at %s: %q", at, answer)
 		}
 		return err
-	}, func() { c.Close() }, nil
+	}, func() { _ = c.Close() }, nil
 }
