@@ -97,8 +97,9 @@ func scrape(t *testing.T) string {
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
+	dir := t.TempDir()
 	n, err := penstocknode.Start(t.Context(), penstocknode.Config{
-		Dev: true, Cluster: "127.0.0.1:0", HTTP: "127.0.0.1:0", Resources: objects,
+		Init: true, DataDir: dir, Cluster: "127.0.0.1:0", Gossip: "127.0.0.1:0", HTTP: "127.0.0.1:0", Resources: objects,
 		AccessLog: penstocknode.AccessClosed, Version: "test",
 	})
 	if err != nil {
@@ -109,7 +110,7 @@ func scrape(t *testing.T) string {
 	defer n.Stop(ctx)
 	// What is counted by a request for a change.
 	var out strings.Builder
-	if code := cli.Run([]string{"apply", "-f", "-", "--addr", n.AdminAddr()}, cli.Streams{In: strings.NewReader(text), Out: &out, Err: &out}); code != 0 {
+	if code := cli.Run([]string{"apply", "-f", "-", "--addr", "unix:" + filepath.Join(dir, "penstock.sock")}, cli.Streams{In: strings.NewReader(text), Out: &out, Err: &out}); code != 0 {
 		t.Fatal(out.String())
 	}
 	exchangeOnce(t, strings.TrimPrefix(front, "unix:"))
