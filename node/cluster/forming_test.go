@@ -304,7 +304,7 @@ func TestTokensThatDoNotLetIn(t *testing.T) {
 	ctx := context.Background()
 	create := func(role admin.Role, ttl time.Duration) *admin.TokenCreated {
 		t.Helper()
-		made, err := a.c.createToken(ctx, &admin.TokenCreateRequest{Name: "t", Role: role, TTL: ttl})
+		made, err := a.c.createToken(ctx, &admin.TokenCreateRequest{Name: fmt.Sprint("t", role, ttl), Role: role, TTL: ttl})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -365,5 +365,34 @@ func TestAFolderDoesNotStartWithATokenOfAnotherCluster(t *testing.T) {
 	err := a.refused(ErrForeign)
 	if !contains(err, z.c.ClusterID()) {
 		t.Errorf("%v does not name the other cluster", err)
+	}
+}
+
+// History and logs tell tokens apart by name.
+func TestTokensHaveNamesOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	a := founded(t, "a")
+	create := func(name string) error {
+		_, err := a.c.createToken(context.Background(), &admin.TokenCreateRequest{Name: name, Role: admin.RoleReader})
+		return err
+	}
+	for range 2 {
+		if err := create(""); err != nil {
+			t.Errorf("a token without a name: %v", err)
+		}
+	}
+	if err := create("ci"); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"ci", "with space", "line\nbreak", strings.Repeat("x", 65)} {
+		if err := create(name); err == nil {
+			t.Errorf("%q was taken", name)
+		}
+	}
+	if _, err := a.c.revoke(context.Background(), &admin.TokenRevokeRequest{Token: "ci"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := create("ci"); err != nil {
+		t.Errorf("the name of a token that ended: %v", err)
 	}
 }

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -108,6 +109,26 @@ func (c *Cluster) CreateToken(ctx context.Context, req *admin.TokenCreateRequest
 	return ask(ctx, c, admin.MethodTokenNew, req, c.createToken)
 }
 
+// tokenName is what a token may be called; "": its role and a number.
+var tokenName = regexp.MustCompile(`^[A-Za-z0-9._-]{0,64}$`)
+
+// freeTokenName makes sure that history and logs can tell tokens apart by name, and
+// that there are not too many of them.
+func (c *Cluster) freeTokenName(view consensus.View, name string) error {
+	n := 0
+	for e := range view.Kind(kindToken) {
+		n++
+		r, err := trust.ParseTokenRecord(c.Sealer(), e.Value)
+		if err == nil && name != "" && r.Name == name && r.Valid(time.Now()) == nil {
+			return admin.Errorf(admin.Refused, "there is a token %q already: revoke it, or take another name", name)
+		}
+	}
+	if n >= maxTokens {
+		return admin.Errorf(admin.Refused, "%d tokens, the limit is %d: revoke some, or give them shorter lives", n, maxTokens)
+	}
+	return nil
+}
+
 func (c *Cluster) createToken(ctx context.Context, req *admin.TokenCreateRequest) (*admin.TokenCreated, error) {
 	kind := trust.Admin
 	switch req.Role {
@@ -120,19 +141,18 @@ func (c *Cluster) createToken(ctx context.Context, req *admin.TokenCreateRequest
 	if req.TTL == 0 {
 		req.TTL = defaultTTL
 	}
+	if !tokenName.MatchString(req.Name) {
+		return nil, admin.Errorf(admin.Invalid, "name %.80q: want up to 64 letters, digits and . _ -", req.Name)
+	}
 	if req.Name == "" {
-		req.Name = string(req.Role)
+		req.Name = string(req.Role) + "-" + trust.NewNodeID()[:4]
 	}
 	view, err := c.current(ctx)
 	if err != nil {
 		return nil, err
 	}
-	n := 0
-	for range view.Kind(kindToken) {
-		n++
-	}
-	if n >= maxTokens {
-		return nil, admin.Errorf(admin.Refused, "%d tokens, the limit is %d: revoke some, or give them shorter lives", n, maxTokens)
+	if err := c.freeTokenName(view, req.Name); err != nil {
+		return nil, err
 	}
 	ca, err := c.signer(view)
 	if err != nil {
