@@ -56,7 +56,8 @@ func runPlain(args []string) error {
 	}
 }
 
-// openPlain has the settings that package consensus has.
+// openPlain has the settings of package consensus, with the timeouts that
+// package cluster gives it.
 func openPlain(id, dir string, peers []string) (*raft.Raft, error) {
 	store, err := raftboltdb.New(raftboltdb.Options{
 		Path:                    filepath.Join(dir, "raft.db"),
@@ -81,8 +82,8 @@ func openPlain(id, dir string, peers []string) (*raft.Raft, error) {
 	}
 	c := raft.DefaultConfig()
 	c.LocalID, c.Logger = raft.ServerID(id), log
-	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = time.Second, time.Second, 500*time.Millisecond
-	c.CommitTimeout = 250 * time.Millisecond
+	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = 700*time.Millisecond, 700*time.Millisecond, 525*time.Millisecond
+	c.CommitTimeout = time.Second
 	c.SnapshotThreshold, c.TrailingLogs, c.SnapshotInterval = 8192, 10240, 2*time.Minute
 	c.BatchApplyCh, c.NoLegacyTelemetry = true, true
 	r, err := raft.NewRaft(c, &plainMachine{values: map[string][]byte{}}, store, store, snapshots, transport)
