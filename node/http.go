@@ -12,12 +12,14 @@ import (
 	"net/http/pprof"
 	"net/netip"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"penstock/node/admin"
+	"penstock/node/port"
 	"penstock/routing/resource"
 )
 
@@ -79,7 +81,34 @@ func newHTTP(n *Node) *http.Server {
 		WriteTimeout:      2 * time.Minute, // profiles take their time
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
+		ConnState:         crowd(port.NewStrangers(maxHTTP, maxHTTPSource)),
 		ErrorLog:          slog.NewLogLogger(n.log.Handler(), slog.LevelDebug),
+	}
+}
+
+// maxHTTP bounds the connections of HTTP, maxHTTPSource those from one
+// address. At either bound the oldest goes: what idles there must not take
+// the descriptors that traffic needs, nor keep a balancer's probe out.
+const maxHTTP, maxHTTPSource = 1024, 512
+
+// crowd keeps the connections of a server within bounds.
+func crowd(all *port.Strangers) func(net.Conn, http.ConnState) {
+	var mu sync.Mutex
+	leave := map[net.Conn]func(){}
+	return func(conn net.Conn, state http.ConnState) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch state {
+		case http.StateNew:
+			leave[conn] = all.Add(conn.RemoteAddr(), func() {
+				go conn.Close() //nolint:errcheck // TLS says goodbye, which may take a while
+			})
+		case http.StateClosed, http.StateHijacked:
+			if leave[conn] != nil {
+				leave[conn]()
+				delete(leave, conn)
+			}
+		}
 	}
 }
 

@@ -396,6 +396,7 @@ func (n *Node) keepTidy() {
 		select {
 		case now := <-ticker.C:
 			n.rooms.tidy(now)
+			n.uploads.sweep(now)
 			if n.sharing != nil {
 				n.sharing.look(n.cluster.Members())
 			}

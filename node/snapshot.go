@@ -99,12 +99,6 @@ type upload struct {
 func (u *uploads) take(r *admin.UploadRequest) (*upload, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for id, one := range u.open {
-		if !one.busy && time.Since(one.last) > uploadIdle {
-			one.file.Close()
-			delete(u.open, id)
-		}
-	}
 	one := u.open[string(r.Upload)]
 	if one == nil {
 		switch {
@@ -131,6 +125,25 @@ func (u *uploads) take(r *admin.UploadRequest) (*upload, error) {
 	}
 	one.busy = true
 	return one, nil
+}
+
+// give hands an upload back, n bytes longer, until its next part.
+func (u *uploads) give(one *upload, n int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	one.size, one.last, one.busy = one.size+int64(n), time.Now(), false
+}
+
+// sweep gives up what stands still: it holds disk, and a place.
+func (u *uploads) sweep(now time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for id, one := range u.open {
+		if !one.busy && now.Sub(one.last) > uploadIdle {
+			one.file.Close()
+			delete(u.open, id)
+		}
+	}
 }
 
 // drop ends an upload.
@@ -161,12 +174,12 @@ func (n *Node) restoreSnapshot(ctx context.Context, r *admin.UploadRequest) (*ad
 	if err != nil {
 		return nil, fmt.Errorf("keeping the snapshot: %w", err)
 	}
-	one.size, one.last = one.size+int64(len(r.Data)), time.Now()
 	if !r.Last {
-		one.busy = false
+		n.uploads.give(one, len(r.Data))
 		return &admin.RestoreResult{}, nil
 	}
-	view, err := consensus.ReadView(bufio.NewReaderSize(io.NewSectionReader(one.file, 0, one.size), chunkSize), consensus.Limits{})
+	whole := io.NewSectionReader(one.file, 0, one.size+int64(len(r.Data)))
+	view, err := consensus.ReadView(bufio.NewReaderSize(whole, chunkSize), consensus.Limits{})
 	if err != nil {
 		if errors.Is(err, consensus.ErrFormat) || errors.Is(err, consensus.ErrDamaged) {
 			return nil, admin.Errorf(admin.Invalid, "not a snapshot that can be restored: %v", err)

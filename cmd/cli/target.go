@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"os/signal"
 	"strings"
@@ -44,7 +46,12 @@ func (t *target) dial(ctx context.Context) (*admin.Client, error) {
 		return nil, usagef("--addr %s: want host:port or unix:PATH", addr)
 	}
 	text := strings.TrimSpace(orElse(t.token, os.Getenv("PENSTOCK_TOKEN")))
-	if text == "" || strings.HasPrefix(addr, "unix:") {
+	switch {
+	case strings.HasPrefix(addr, "unix:"):
+		return admin.Dial(ctx, addr)
+	case text == "" && !onThisMachine(addr):
+		return nil, usagef("--addr %s: a node on another machine wants a token: --token or PENSTOCK_TOKEN; without one, anybody there could read what is sent", addr)
+	case text == "":
 		return admin.Dial(ctx, addr)
 	}
 	token, err := trust.ParseToken(text)
@@ -57,6 +64,14 @@ func (t *target) dial(ctx context.Context) (*admin.Client, error) {
 		return nil, usagef("--token or PENSTOCK_TOKEN: this one is for `penstock start --expect`, and lets a command nowhere")
 	}
 	return admin.DialConfig{TLS: trust.TokenConfig(token), Token: text}.Dial(ctx, addr)
+}
+
+// onThisMachine tells whether what is sent to an address stays here. Nodes
+// that run plain listen nowhere else.
+func onThisMachine(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	ip, perr := netip.ParseAddr(host)
+	return err != nil || host == "" || host == "localhost" || perr == nil && ip.Unmap().IsLoopback()
 }
 
 // ask makes one request, once.

@@ -1,0 +1,73 @@
+package node
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"penstock/node/admin"
+)
+
+// Connections that idle at HTTP are bounded; who comes last is served.
+func TestTheOldestOfTooManyAtHTTPGoes(t *testing.T) {
+	n := startNode(t, "")
+	var all []net.Conn
+	for range maxHTTPSource + 1 {
+		conn, err := net.Dial("tcp", n.HTTPAddr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		all = append(all, conn)
+	}
+	// The server itself ends what says nothing, but later than this.
+	if err := all[0].SetReadDeadline(time.Now().Add(2 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := all[0].Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the oldest stays: %v", err)
+	}
+	if status, text := n.get(t, "/readyz"); status != 200 {
+		t.Errorf("the newest: %d %s", status, text)
+	}
+}
+
+// Snapshots on their way here may come beside one another, and give their
+// place and their disk back when nothing comes any more.
+func TestUploadsThatStandStillAreGivenUp(t *testing.T) {
+	n := &Node{uploads: uploads{dir: t.TempDir(), open: map[string]*upload{}}}
+	part := func(name byte, i int64) error {
+		_, err := n.restoreSnapshot(t.Context(), &admin.UploadRequest{Upload: bytes.Repeat([]byte{name}, 16), Offset: i * 4, Data: []byte("part")})
+		return err
+	}
+	var sending sync.WaitGroup
+	for name := range byte(maxUploads) {
+		sending.Go(func() {
+			for i := range int64(100) {
+				if err := part(name, i); err != nil {
+					t.Errorf("upload %d, part %d: %v", name, i, err)
+				}
+			}
+		})
+	}
+	for range 100 {
+		n.uploads.sweep(time.Now())
+	}
+	sending.Wait()
+	file := n.uploads.open[string(make([]byte, 16))].file
+	if err := part(9, 0); err == nil {
+		t.Error("one too many is taken")
+	}
+	n.uploads.sweep(time.Now().Add(2 * uploadIdle))
+	if _, err := file.Stat(); !errors.Is(err, os.ErrClosed) || len(n.uploads.open) > 0 {
+		t.Errorf("%d are kept; the file: %v", len(n.uploads.open), err)
+	}
+	if err := part(9, 0); err != nil {
+		t.Errorf("another one: %v", err)
+	}
+	n.uploads.drop(bytes.Repeat([]byte{9}, 16))
+}
