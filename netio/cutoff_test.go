@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -86,26 +87,94 @@ func TestClientResetIsToldToAnEndpointThatNeverReads(t *testing.T) {
 // though no byte passes through the relay any more.
 func TestSlowReaderIsNotCutOffByTheHalfClosedTimeout(t *testing.T) {
 	const limit, size = 300 * time.Millisecond, 1 << 20
-	r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) { _, _ = c.Write(make([]byte, size)) }),
-		Profile{HalfClosedTimeout: limit})
-	d := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
+	p := Profile{HalfClosedTimeout: limit}
+	t.Run("client", func(t *testing.T) {
+		r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) { _, _ = c.Write(make([]byte, size)) }), p)
+		if n := readSlowly(t, dialNarrow(t, r.serve(t, Listener{}))); n != size {
+			t.Errorf("%d bytes of %d", n, size)
+		}
+	})
+	t.Run("endpoint", func(t *testing.T) {
+		got := make(chan int64, 1)
+		r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) {
+			_ = c.SetReadBuffer(32 << 10)
+			got <- readSlowly(t, c)
+		}), p)
+		c := dial(t, r.serve(t, Listener{}))
+		if _, err := c.Write(make([]byte, size)); err != nil {
+			t.Fatal(err)
+		}
+		c.CloseWrite()
+		if n := <-got; n != size {
+			t.Errorf("%d bytes of %d", n, size)
+		}
+	})
+}
+
+// rule 19: a connection whose reader stalls has something under way, so a
+// drain leaves it to the end of its window, idle as it is.
+func TestDrainLeavesAStalledReaderToTheEnd(t *testing.T) {
+	var floods atomic.Bool
+	floods.Store(true)
+	r := newRig(t, Config{Loops: 1}, endpoint(t, func(c *net.TCPConn) {
+		if floods.CompareAndSwap(true, false) {
+			flood(c)
+		} else {
+			echo(c)
+		}
+	}), Profile{})
+	addr := r.serve(t, Listener{})
+	stalled := dial(t, addr)
+	if _, err := io.CopyN(io.Discard, stalled, 4<<20); err != nil {
+		t.Fatal(err)
+	}
+	still := func() bool {
+		for _, c := range r.Connections(2) {
+			if c.Idle < 2*quietTime {
+				return false
+			}
+		}
+		return true
+	}
+	waitFor(t, "the relay to stand still", still)
+	other := dial(t, addr)
+	roundTrip(t, other, "x")
+	waitFor(t, "the other one to be idle too", still)
+	if err := r.Drain(t.Context(), 400*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	mustEnd(t, other, "")
+	if ends := r.waitEndings(t, 2); ends[0].in != 1 {
+		t.Errorf("the stalled one was closed first: %+v", ends)
+	}
+}
+
+// dialNarrow connects with a receive buffer that holds little.
+func dialNarrow(t *testing.T, addr string) net.Conn {
+	t.Helper()
+	d := net.Dialer{Timeout: patience, Control: func(_, _ string, raw syscall.RawConn) error {
 		return raw.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 32<<10) })
 	}}
-	c, err := d.Dial("tcp", r.serve(t, Listener{}))
+	c, err := d.Dial("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// readSlowly reads a little at a time until the end, which must be a clean one.
+func readSlowly(t *testing.T, c net.Conn) (got int64) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	got := int64(0)
-	for err == nil {
+	for {
 		<-tick.C
-		var n int64
-		n, err = io.CopyN(io.Discard, c, 4<<10)
-		got += n
-	}
-	if got != size || !errors.Is(err, io.EOF) {
-		t.Errorf("%d bytes of %d, then %v", got, size, err)
+		n, err := io.CopyN(io.Discard, c, 4<<10)
+		if got += n; err != nil {
+			if !errors.Is(err, io.EOF) {
+				t.Errorf("ended with %v", err)
+			}
+			return got
+		}
 	}
 }

@@ -184,6 +184,20 @@ func (r *rig) address(t testing.TB, name string) string {
 	return ""
 }
 
+// onConns calls do for each connection, on its loop, one loop after another.
+func (r *rig) onConns(do func(c *Conn)) {
+	var mu sync.Mutex
+	r.onLoops(func(l *loop) {
+		mu.Lock()
+		defer mu.Unlock()
+		var next *Conn
+		for c := l.conns.head; c != nil; c = next {
+			next = c.next
+			do(c)
+		}
+	})
+}
+
 // testWriter sends a log to the test's.
 type testWriter struct{ t testing.TB }
 

@@ -1,10 +1,14 @@
 package netio
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
+	"os"
+	"os/exec"
 	"sync"
 	"syscall"
 	"testing"
@@ -115,7 +119,9 @@ func TestLimits(t *testing.T) {
 				roundTrip(t, c, "let in")
 				open = append(open, c)
 			}
-			if served(addr, test.first) {
+			if test.first == "" {
+				mustBeTurnedAway(t, addr)
+			} else if served(addr, test.first) {
 				t.Error("one too many was served")
 			}
 			if e := r.wantEnd(t, test.why); e.routed || e.listener != "l" || !e.client.IsValid() {
@@ -129,6 +135,9 @@ func TestLimits(t *testing.T) {
 				c.Close()
 			}
 			r.waitEndings(t, 3)
+			if n := r.Listeners()[0].Connections; n != 0 {
+				t.Errorf("the listener counts %d when all are gone", n)
+			}
 			waitFor(t, "a place to be free", func() bool {
 				return served(addr, test.first)
 			})
@@ -184,6 +193,9 @@ func TestConnectionsAreSpread(t *testing.T) {
 // rule 10: out of descriptors, accepting rests; clients wait and are served
 // when there are some again.
 func TestAcceptingRestsWithoutDescriptors(t *testing.T) {
+	if !alone(t) {
+		return
+	}
 	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
 	addr := r.serve(t, Listener{})
 	roundTrip(t, dial(t, addr), "x")
@@ -199,8 +211,8 @@ func TestAcceptingRestsWithoutDescriptors(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitFor(t, "accepting to rest", func() bool { return r.Stats().AcceptRests > 1 })
-	if n := len(r.endings()); n != 0 {
-		t.Errorf("%d connections ended", n)
+	if ends := r.endings(); len(ends) != 0 {
+		t.Errorf("connections ended: %+v", ends)
 	}
 	free()
 	if _, err := unix.Write(fd, []byte("x")); err != nil {
@@ -209,6 +221,68 @@ func TestAcceptingRestsWithoutDescriptors(t *testing.T) {
 	if n, err := unix.Read(fd, make([]byte, 1)); n != 1 || err != nil {
 		t.Errorf("read %d, %v", n, err)
 	}
+}
+
+// rule 10: a connection for whose two sides there are no descriptors waits
+// until another one has ended.
+func TestAcceptingRestsWithoutRoom(t *testing.T) {
+	r := newRig(t, Config{Log: quiet}, endpoint(t, echo), Profile{})
+	r.files = 2 // nobody listens yet, so nobody reads it
+	addr := r.serve(t, Listener{})
+	first, second, third := dial(t, addr), dial(t, addr), dial(t, addr)
+	roundTrip(t, first, "x")
+	roundTrip(t, second, "x")
+	mustWrite(t, third, "y")
+	waitFor(t, "accepting to rest", func() bool { return r.Stats().AcceptRests > 1 })
+	if n := r.Stats().Connections; n != 2 {
+		t.Errorf("%d connections where there is room for 2", n)
+	}
+	first.Close()
+	mustRead(t, third, "y")
+}
+
+// There is room for half as many connections as there are descriptors to
+// spare, as each takes two.
+func TestRoomIsForBothSides(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	used := len(openFiles())
+	low := unix.Rlimit{Cur: 1000, Max: 1000}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &low); err != nil {
+		t.Skip(err)
+	}
+	if n := roomFor(); n > int64(1000-used-16)/2 || n < 350 {
+		t.Errorf("room for %d connections with 1000 descriptors, %d in use", n, used)
+	}
+}
+
+const aloneEnv = "NETIO_TEST_ALONE"
+
+// alone has the test run in a process of its own, and tells whether this is
+// that one: descriptors that other tests left to the collector would come back
+// while this one has used up all there are.
+func alone(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(aloneEnv) != "" {
+		return true
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), aloneEnv+"=1")
+	if out, err := cmd.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("--- PASS: "+t.Name())) {
+		t.Errorf("%v\n%s", err, out)
+	}
+	return false
+}
+
+// openFiles lists the process's descriptors and what they are.
+func openFiles() (list []string) {
+	for fd := range 1 << 10 {
+		if to, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); err == nil {
+			list = append(list, fmt.Sprintf("%d %s", fd, to))
+		}
+	}
+	return list
 }
 
 // useUpDescriptors leaves none to the process, until the result is called.
@@ -238,6 +312,9 @@ func useUpDescriptors(t *testing.T) (free func()) {
 		}
 	})
 	free = sync.OnceFunc(func() {
+		if t.Failed() {
+			t.Logf("descriptors, %d of them to use them up: %q", len(files), openFiles())
+		}
 		for _, f := range files {
 			unix.Close(f)
 		}
@@ -252,6 +329,9 @@ func useUpDescriptors(t *testing.T) (free func()) {
 // A connection for whose endpoint there is no descriptor is told so, and
 // counted.
 func TestDiallingWithoutDescriptors(t *testing.T) {
+	if !alone(t) {
+		return
+	}
 	r := newRig(t, Config{Loops: 1}, unusedAddress(t), Profile{})
 	route := r.route
 	var free func()

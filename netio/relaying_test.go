@@ -215,6 +215,10 @@ func TestHalfClosedTimeout(t *testing.T) {
 	t.Cleanup(func() { close(silent) })
 	c := dial(t, r.serve(t, Listener{}))
 	mustWrite(t, c, "question")
+	waitFor(t, "more than that timeout to pass before it", func() bool {
+		list := r.Connections(1)
+		return len(list) == 0 || list[0].Idle > 200*time.Millisecond
+	})
 	c.CloseWrite()
 	mustBeReset(t, c)
 	r.wantEnd(t, HalfClosedTimeout)
@@ -223,7 +227,7 @@ func TestHalfClosedTimeout(t *testing.T) {
 // rule 9: a maximum age, reached up to a tenth earlier.
 func TestMaxAge(t *testing.T) {
 	const age = 400 * time.Millisecond
-	r := newRig(t, Config{}, endpoint(t, echo), Profile{MaxAge: age})
+	r := newRig(t, Config{}, endpoint(t, echo), Profile{MaxAge: age, IdleTimeout: time.Hour})
 	addr := r.serve(t, Listener{})
 	t.Run("of a quiet connection", func(t *testing.T) {
 		begun := time.Now()
@@ -247,13 +251,51 @@ func TestMaxAge(t *testing.T) {
 		if errors.Is(err, io.EOF) {
 			t.Errorf("a busy connection ended with %v, which looks clean", err)
 		}
-		if d := time.Since(begun); d < age-10*time.Millisecond {
+		if d := time.Since(begun); d < age-10*time.Millisecond || d > patience/2 {
 			t.Errorf("ended after %v", d)
 		}
 		if e := r.waitEndings(t, 2)[1]; e.why != MaxAge {
 			t.Errorf("ended with %q", e.why)
 		}
 	})
+}
+
+// Connections of one moment do not all reach their maximum age in one moment.
+func TestMaxAgesDiffer(t *testing.T) {
+	const n, age = 10, 100 * time.Second
+	r := newRig(t, Config{}, endpoint(t, echo), Profile{MaxAge: age})
+	addr := r.serve(t, Listener{})
+	for range n {
+		roundTrip(t, dial(t, addr), "x")
+	}
+	ages := map[time.Duration]bool{}
+	r.onConns(func(c *Conn) {
+		d := c.expiry - c.born
+		ages[d] = true
+		if d < age*9/10 || d > age {
+			t.Errorf("closed from %v on", d)
+		}
+	})
+	if len(ages) < n/2 {
+		t.Errorf("%d connections have the ages %v", n, ages)
+	}
+}
+
+// rule 9: near its maximum age a busy connection is not cut, and is closed in
+// its first quiet moment.
+func TestMaxAgeWaitsForAQuietMoment(t *testing.T) {
+	r := newRig(t, Config{}, endpoint(t, echo), Profile{MaxAge: time.Hour, IdleTimeout: time.Hour})
+	c := dial(t, r.serve(t, Listener{}))
+	roundTrip(t, c, "x")
+	r.onConns(func(c *Conn) {
+		c.expiry, c.active = c.loop.Now(), c.loop.Now()
+		c.checkTimers()
+		if c.phase != phaseRelaying {
+			t.Error("a connection was closed in the middle of its work")
+		}
+	})
+	mustEnd(t, c, "")
+	r.wantEnd(t, MaxAge)
 }
 
 func TestRoundTripsAllocateNothing(t *testing.T) {
@@ -278,7 +320,7 @@ func TestRoundTripsAllocateNothing(t *testing.T) {
 // sides; towards the endpoint once a connection has lived for a while.
 func TestSocketOptions(t *testing.T) {
 	to := endpoint(t, echo)
-	r := newRig(t, Config{KeepAlive: time.Second}, to, Profile{})
+	r := newRig(t, Config{KeepAlive: time.Second}, to, Profile{IdleTimeout: time.Hour})
 	addr := r.serve(t, Listener{})
 	c := dial(t, addr)
 	roundTrip(t, c, "x")
