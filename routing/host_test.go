@@ -57,3 +57,25 @@ func TestAHostChangesNoListener(t *testing.T) {
 		t.Errorf("%d names are left", l.Names())
 	}
 }
+
+// Two tables that were made of the same one do not write into each other.
+func TestTargetsOfOneTableAreApart(t *testing.T) {
+	with := func(from *target, protocol string) *target {
+		t.Helper()
+		next, err := from.with(&resource.HostRule{Service: protocol, ALPN: []string{protocol}}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return next
+	}
+	base := (*target)(nil)
+	for _, protocol := range []string{"a", "b", "c"} {
+		base = with(base, protocol)
+	}
+	base.limited = append(make([]limited, 0, 8), base.limited...)
+	first := with(base, "first")
+	with(base, "second")
+	if got := first.limited[3].service; got != "first" {
+		t.Errorf("the first table has the rule of %q", got)
+	}
+}

@@ -99,3 +99,62 @@ func TestEventsReachTheObserverWithoutTheLock(t *testing.T) {
 		t.Errorf("got %v, want %v", seen, want)
 	}
 }
+
+// Only one that was out begins slowly: a first check that passes finds an
+// endpoint that has its full share already.
+func TestAFirstCheckBeginsNoSlowStart(t *testing.T) {
+	e := NewGroup("apps", nil).Update(specs(1), t0)[0]
+	e.SetHealth(Healthy, t0.Add(time.Second))
+	if since := e.UsableSince(); !since.IsZero() {
+		t.Errorf("slow start from %v", since)
+	}
+}
+
+// Of an ejection that goes on and a check that passes, the later one counts.
+func TestSlowStartBeginsWithTheEndOfTheEjection(t *testing.T) {
+	g := NewGroup("apps", nil)
+	g.Configure(&Ejection{Failures: 1, Window: time.Minute, Duration: time.Minute, MaxShare: 100}, t0)
+	e := g.Update(specs(1), t0)[0]
+	e.SetHealth(Unhealthy, t0)
+	g.Failed(e, EarlyReset, t0)
+	e.SetHealth(Healthy, t0.Add(time.Second))
+	if want := t0.Add(time.Minute); !e.UsableSince().Equal(want) {
+		t.Errorf("usable since %v, ejected until %v", e.UsableSince(), want)
+	}
+}
+
+// Failures that were counted under other terms are forgotten, and no setting
+// makes an endpoint's memory of them large.
+func TestOtherTermsBeginAnew(t *testing.T) {
+	terms := Ejection{Failures: 2, Window: time.Hour, Duration: time.Minute, MaxShare: 100}
+	g := NewGroup("apps", nil)
+	g.Configure(&terms, t0)
+	e := g.Update(specs(1), t0)[0]
+	g.Failed(e, EarlyReset, t0)
+	terms.Window = 2 * time.Hour
+	g.Configure(&terms, t0)
+	g.Failed(e, EarlyReset, t0)
+	if e.Ejected(t0) {
+		t.Error("a failure under other terms counts")
+	}
+	terms.Failures = 1 << 30
+	g.Configure(&terms, t0)
+	g.Failed(e, EarlyReset, t0)
+	if n := len(e.state().record.marks); n > maxFailures {
+		t.Errorf("room for %d failures", n)
+	}
+}
+
+// An ejection that is over is told with the next connection, though nobody
+// sweeps.
+func TestAReturnIsToldWithTheNextConnection(t *testing.T) {
+	var told []Change
+	g := NewGroup("apps", func(ev Event) { told = append(told, ev.Change) })
+	g.Configure(&Ejection{Failures: 1, Window: time.Minute, Duration: time.Minute, MaxShare: 100}, t0)
+	e := g.Update(specs(1), t0)[0]
+	g.Failed(e, EarlyReset, t0)
+	g.Connected(e, t0.Add(time.Hour))
+	if len(told) != 2 || told[1] != EventReturned {
+		t.Errorf("told %v", told)
+	}
+}

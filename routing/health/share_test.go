@@ -2,6 +2,7 @@ package health
 
 import (
 	"crypto/tls"
+	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
@@ -81,6 +82,34 @@ func TestOthersWordIsTakenWhileThereIsOne(t *testing.T) {
 	})
 }
 
+// What a node is to ask it asks, whatever the others say.
+func TestWhatIsAskedHereIsNotTakenFromOthers(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.net.set("10.0.0.0:80", "down")
+		g := w.group("apps", 1)
+		check := plain()
+		target := targets(check, g)
+		w.c.Share(&others{says: map[ID]bool{idOf(keyOf(target[0], check.key()), check): true}})
+		w.c.Set(target)
+		w.after(10 * time.Second)
+		w.wantHealth(g, unhealthy)
+	})
+}
+
+// What has no answer yet, or an old one, says nothing to others.
+func TestNoVerdictBeforeTheAnswer(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.net.set("10.0.0.0:80", "hung")
+		g := w.group("apps", 1)
+		w.c.Set(targets(plain(), g))
+		w.after(time.Millisecond)
+		w.wantHealth(g, endpoint.Unchecked)
+		if list := w.c.Verdicts(10); len(list) != 0 {
+			w.Errorf("verdicts %x before there is an answer", list)
+		}
+	})
+}
+
 func TestOwnVerdictsAreThoseAskedLately(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.net.set("10.0.0.1:80", "down")
@@ -116,6 +145,20 @@ func TestIDsAreForWhatAllNodesSeeAlike(t *testing.T) {
 	}
 	if a, b := of("10.0.0.1:80", nil), of("10.0.0.1:80", nil); a != b || a == 0 || a&1 != 0 {
 		t.Errorf("%x and %x, want one ID whose lowest bit is free", a, b)
+	}
+	for port := range 100 {
+		if id := of(fmt.Sprintf("10.0.0.1:%d", port+1), nil); id&1 != 0 {
+			t.Fatalf("the lowest bit of %x is not free", id)
+		}
+	}
+	named := func(name string) ID {
+		check := plain()
+		check.Type = HTTP
+		a := netip.MustParseAddrPort("10.0.0.1:80")
+		return idOf(keyOf(Target{Endpoint: &endpoint.Endpoint{Address: name, Addr: a}, Check: check}, check.key()), check)
+	}
+	if named("a.example:80") == named("b.example:80") {
+		t.Error("checks that ask for different hosts have the same ID")
 	}
 	if of("10.0.0.1:80", nil) == of("10.0.0.2:80", nil) || of("10.0.0.1:80", nil) == of("10.0.0.1:80", func(c *Check) { c.Interval *= 2 }) {
 		t.Error("another address or another check has the same ID")
