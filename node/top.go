@@ -25,6 +25,9 @@ func (n *Node) top(ctx context.Context, r *admin.TopRequest, send func(*admin.To
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+		if err := admin.Large(ctx); err != nil {
+			return err
+		}
 		next, now := n.sample(), time.Now()
 		s := n.compare(last, next, now, now.Sub(at))
 		if r.Connections > 0 {

@@ -31,7 +31,8 @@ func newShare() *share {
 }
 
 // Large waits for its turn to make an answer that may be large. A handler calls
-// it before it begins to, and after whatever it has to wait for.
+// it before it begins to, and after whatever it has to wait for; that of a
+// stream before each item that is.
 func Large(ctx context.Context) error {
 	r := requestOf(ctx)
 	if r == nil || r.share == nil || r.made != nil {
@@ -59,5 +60,6 @@ func (c *serverConn) sendLarge(ctx context.Context, r *request, kind frameType, 
 	}
 	defer r.share.untaken.Release(n)
 	r.made()
+	r.made = nil
 	return c.send(kind, id, raw(b))
 }

@@ -53,12 +53,23 @@ func TestLargeAnswersThatNobodyTakesAreFew(t *testing.T) {
 			made.Add(1)
 			return &echo{Text: text}, nil
 		})
+		HandleStream(s, "more", RoleReader, func(ctx context.Context, _ *Empty, send func(*echo) error) error {
+			for {
+				if err := Large(ctx); err != nil {
+					return err
+				}
+				made.Add(1)
+				if err := send(&echo{Text: text}); err != nil {
+					return err
+				}
+			}
+		})
 	})
 	reader := DialConfig{TLS: authority.client(t, ""), Token: "reader-" + secret}
 	var silent []*Client
-	for range 2 {
+	for _, method := range []string{"all", "more"} {
 		c := mute(t, reader, addr)
-		pipeline(t, c, "all", 30)
+		pipeline(t, c, method, 30)
 		silent = append(silent, c)
 	}
 	const most = maxUntaken/size + largeAtOnce + 2 // of each connection, one is in the sockets' buffers

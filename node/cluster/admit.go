@@ -67,7 +67,7 @@ func (c *Cluster) handleAdmit(ctx context.Context, req *admitRequest) (*admitRes
 	if err != nil || csr.NodeID != n.ID || csr.Name != n.Name {
 		return nil, admin.Errorf(admin.Invalid, "the node's request for a certificate is not its own: %v", err)
 	}
-	if p := (Peer{ID: n.ID, Name: n.Name, Cluster: n.Cluster, Gossip: n.Gossip}); !p.valid() || n.Name == "" {
+	if p := (Peer{ID: n.ID, Name: n.Name, Cluster: n.Cluster, Gossip: n.Gossip}); !p.valid() || n.Name == "" || !short(n.HTTP, n.Zone, n.Version, n.Last.Instance) {
 		return nil, admin.Errorf(admin.Invalid, "node %.40q, name %.80q, at %.80q: this is no node that can be reached: see --cluster and --advertise", n.ID, n.Name, n.Cluster)
 	}
 	c.admitting.Lock()

@@ -233,7 +233,7 @@ func (c *Cluster) handleAnnounce(ctx context.Context, a *Announcement) (*Announc
 		return &AnnounceResult{Removed: true}, nil
 	case caller.Role != admin.RoleNode:
 		return nil, admin.Errorf(admin.Forbidden, "%s is for nodes", admin.MethodAnnounce)
-	case a.ID != caller.Node && !a.Relayed, !a.peer().valid():
+	case a.ID != caller.Node && !a.Relayed, !a.peer().valid(), !short(a.HTTP, a.Zone, a.Version, a.Issuer, a.Last.Instance):
 		return nil, admin.Errorf(admin.Invalid, "node %.40q announces %.40q", caller.Node, a.ID)
 	}
 	if c.book.announce(a.peer(), a.Last.Instance) {
@@ -255,6 +255,14 @@ func (c *Cluster) handleAnnounce(ctx context.Context, a *Announcement) (*Announc
 		res.Peers = slices.DeleteFunc(res.Peers, func(p Peer) bool { return p.ID == a.ID || !p.valid() })
 	}
 	return res, nil
+}
+
+// maxWord bounds what else a node says of itself, in bytes: it is kept in the
+// node's record.
+const maxWord = 300
+
+func short(words ...string) bool {
+	return !slices.ContainsFunc(words, func(w string) bool { return len(w) > maxWord })
 }
 
 // relay passes an announcement on to the leader. That it fails is no matter:

@@ -205,6 +205,36 @@ func TestANodeThatNobodyKnowsIsTold(t *testing.T) {
 	}
 }
 
+// TestWhatANodeSaysOfItselfIsBounded: all of it is kept in its record.
+func TestWhatANodeSaysOfItselfIsBounded(t *testing.T) {
+	t.Parallel()
+	a := founded(t, "a")
+	long := strings.Repeat("x", maxWord+1)
+	b := newcomer(t, "b", a.token(), a)
+	b.cfg.Zone = long
+	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	defer cancel()
+	if err := b.open(ctx); !contains(err, "no node that can be reached") {
+		t.Errorf("a newcomer: %v", err)
+	}
+	for _, said := range []Announcement{{HTTP: long}, {Zone: long}, {Version: long}, {Issuer: long}, {Last: trust.Incarnation{Instance: long}}} {
+		said.ID, said.Cluster, said.Relayed = a.c.ID(), a.addr(), true
+		if _, err := nodeSays(ctx, t, a, &said); !contains(err, "announces") {
+			t.Errorf("%.60v: %v", said, err)
+		}
+	}
+}
+
+// nodeSays announces to a node, as itself.
+func nodeSays(ctx context.Context, t *testing.T, m *machine, said *Announcement) (*AnnounceResult, error) {
+	t.Helper()
+	client, err := m.c.Client(ctx, m.c.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return admin.Call[AnnounceResult](ctx, client, admin.MethodAnnounce, said)
+}
+
 // TestARevokedTokenLosesItsConnections: on every node.
 func TestARevokedTokenLosesItsConnections(t *testing.T) {
 	t.Parallel()
