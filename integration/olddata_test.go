@@ -1,0 +1,76 @@
+package integration
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// oldFolders are data folders as earlier versions left them, one for each
+// format there has been. They stay, and open with every later version.
+const oldFolders = "testdata/datafolder-*.tgz"
+
+// What a node of an earlier version left on its disk is what a node of this
+// one goes on with. (PENSTOCK_REWRITE=N writes the folder of format N anew;
+// that is for a new format alone.)
+func TestOldDataFoldersOpen(t *testing.T) {
+	ca := newAuthority(t, "ca")
+	if format := os.Getenv("PENSTOCK_REWRITE"); format != "" {
+		leaveFolder(t, ca.issueUntil(20*365*24*time.Hour, "old.example.com"), "testdata/datafolder-"+format+".tgz")
+	}
+	files, err := filepath.Glob(oldFolders)
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no old data folder: %v", err)
+	}
+	for _, file := range files {
+		f := &fleet{t: t}
+		m := f.add("old", freshNet()+"1")
+		if out, err := exec.Command("tar", "-C", m.dir, "-xzf", file).CombinedOutput(); err != nil {
+			t.Fatalf("%v %s", err, out)
+		}
+		m.launch()
+		for _, c := range []struct{ command, want string }{
+			{"get listeners", "edge"},
+			{"get service apps -o yaml", "127.0.0.1:2"},
+			{"get certificates", "cert"},
+			{"history service apps", "apply"},
+			{"token list", "an-old-one"},
+			{"members", "leader"},
+		} {
+			if out := m.must(strings.Fields(c.command)...); !strings.Contains(out, c.want) {
+				t.Errorf("%s: %s has no %q:\n%s", file, c.command, c.want, out)
+			}
+		}
+		if lines := strings.Count(m.must("history", "service", "apps"), "\n"); lines != 3 {
+			t.Errorf("%s: the history has %d lines, want a header and two revisions", file, lines)
+		}
+		// It decides, and its private key is of use.
+		m.apply(listener("new", "service: apps"))
+		if a := m.addr("tls"); a == "" {
+			t.Errorf("%s: the listener that ends TLS is not there", file)
+		}
+	}
+}
+
+// leaveFolder makes a data folder as this version leaves it.
+func leaveFolder(t *testing.T, p pair, file string) {
+	t.Helper()
+	f := &fleet{t: t}
+	m := f.add("old", freshNet()+"1")
+	m.launch("--init")
+	m.apply("kind: Service\nname: apps\nspec: {endpoints: [{address: \"127.0.0.1:1\"}]}\n---\nkind: Listener\nname: edge\nspec: {address: \":9100\", service: apps}\n")
+	m.apply("kind: Service\nname: apps\nspec: {endpoints: [{address: \"127.0.0.1:2\"}]}\n")
+	m.apply(certificate("cert", p) + "---\nkind: Listener\nname: tls\nspec: {address: \":9443\", protocol: tls, service: apps, tls: {mode: terminate, certificateRefs: [cert]}}\n")
+	m.must("token", "create", "--name", "an-old-one", "--role", "reader", "--ttl", "8000h")
+	m.stop()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("tar", "-C", m.dir, "--exclude", "*.log", "--exclude", "penstock.sock", "--exclude", "lock", "-czf", file, ".").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+}
