@@ -27,6 +27,8 @@ var (
 	ErrForeign = errors.New("another cluster")
 	// ErrToken: the token is not valid, or not valid any more.
 	ErrToken = errors.New("token refused")
+	// ErrNoLog: the node's log, which it had, is not there any more.
+	ErrNoLog = errors.New("the log is gone")
 	// ErrExpect: nodes that are to form one cluster expect different numbers.
 	ErrExpect = errors.New("different --expect")
 )

@@ -290,7 +290,7 @@ func cut(t *testing.T, m *machine, after string) {
 		}
 	}
 	if after == "secrets" || after == "identity" {
-		if err := os.RemoveAll(filepath.Join(m.cfg.Dir, "raft")); err != nil {
+		if err := errors.Join(os.RemoveAll(filepath.Join(m.cfg.Dir, raftDir)), os.Remove(filepath.Join(m.cfg.Dir, logFile))); err != nil {
 			t.Fatal(err)
 		}
 	}

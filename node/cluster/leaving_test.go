@@ -3,7 +3,10 @@ package cluster
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"penstock/consensus"
@@ -89,4 +92,26 @@ func TestMostNodesMayLeaveAtOnce(t *testing.T) {
 	}
 	put(t, stays, "x", "alone")
 	voters(t, 1, stays)
+}
+
+// TestANodeWithoutItsLogDoesNotVote: the others would take it for the voter
+// that it was, and it would agree to what it had promised not to.
+func TestANodeWithoutItsLogDoesNotVote(t *testing.T) {
+	t.Parallel()
+	all := three(t)
+	victim := others(all, leading(t, all...))[0]
+	victim.kill()
+	log := filepath.Join(victim.cfg.Dir, "raft", "raft.db")
+	for i, lose := range []func() error{
+		func() error { return os.Truncate(log, 0) },
+		func() error { return os.RemoveAll(filepath.Dir(log)) },
+	} {
+		if err := lose(); err != nil {
+			t.Fatal(err)
+		}
+		victim.listen("127.0.0.1")
+		if err := victim.refused(ErrNoLog); !strings.Contains(err.Error(), "penstock remove") {
+			t.Errorf("%d: %v", i, err)
+		}
+	}
 }

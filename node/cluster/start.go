@@ -17,6 +17,13 @@ import (
 // its cluster any more, and keeps it from starting.
 const leftFile = "left"
 
+const (
+	// raftDir is the folder of the log.
+	raftDir = "raft"
+	// logFile, where it is there, says that there was a log.
+	logFile = "log-begun"
+)
+
 // Open brings the node to its cluster. A folder that has one opens at once,
 // whoever else is there; one that is new founds a cluster, joins one or forms
 // one with others, for as long as ctx allows. The same call after a crash at
@@ -140,14 +147,44 @@ func (c *Cluster) openStore() error {
 		return fmt.Errorf("data folder: %w", err)
 	}
 	c.id.Store(id)
+	dir := filepath.Join(c.cfg.Dir, raftDir)
+	if err := sameLog(c.cfg.Dir); err != nil {
+		return err
+	}
 	store, err := consensus.Open(consensus.Config{
-		ID: id.NodeID, Dir: filepath.Join(c.cfg.Dir, "raft"), Streams: streams{c.port.Raft(), c}, Addr: c.Address(), Log: c.log,
+		ID: id.NodeID, Dir: dir, Streams: streams{c.port.Raft(), c}, Addr: c.Address(), Log: c.log,
 		Heartbeat: c.cfg.Pace.Heartbeat, Election: c.cfg.Pace.Election, Timeout: raftTimeout,
 	})
-	if err == nil {
-		c.replica.Store(store)
+	if err != nil {
+		return err
 	}
-	return err
+	c.replica.Store(store)
+	if err := noteLog(c.cfg.Dir); err != nil {
+		return fmt.Errorf("data folder: %w", err)
+	}
+	return nil
+}
+
+// sameLog refuses to begin another log where the node had one: it would vote
+// with what it forgot, and what was agreed with its vote could be lost.
+func sameLog(dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, logFile)); err != nil {
+		return nil //nolint:nilerr // there was none, as far as is known
+	}
+	log := filepath.Join(dir, raftDir, "raft.db")
+	if info, err := os.Stat(log); errors.Is(err, os.ErrNotExist) || err == nil && info.Size() == 0 {
+		return fmt.Errorf("%w: %s: this node may have voted by it: remove it from the cluster (penstock remove), and let it join as a new one with an empty data folder", ErrNoLog, log)
+	}
+	return nil
+}
+
+// noteLog notes down that there is a log.
+func noteLog(dir string) error {
+	path := filepath.Join(dir, logFile)
+	if _, err := os.Stat(path); err == nil {
+		return nil
+	}
+	return writeFile(path, []byte("The log in "+raftDir+" has begun. Without it this node must not start.\n"))
 }
 
 // markLeft keeps the folder's node from starting again.
