@@ -350,8 +350,11 @@ func (n *Node) members() *admin.Members {
 		one := admin.Member{
 			Name: m.Name, ID: m.ID, Role: m.Role, State: m.State, Address: m.Cluster, Version: m.Version, Connections: m.Facts.Connections,
 		}
-		if m.Up() && m.Facts.Phase != "" {
+		switch {
+		case m.Up() && m.Facts.Phase != "":
 			one.State = m.Facts.Phase
+		case m.State == cluster.StateLeft: // its process; it is a member
+			one.State = "stopped"
 		}
 		list = append(list, one)
 	}

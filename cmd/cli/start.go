@@ -101,7 +101,11 @@ func (s *settings) run(cmd *cobra.Command) error {
 	}
 	s.node.Log = log
 	s.node.Version = Build()
-	s.node.Announce = func(line string) { fmt.Fprintln(cmd.OutOrStdout(), line) }
+	s.node.Announce = func(line string) {
+		for _, l := range joinLines(line, s.node) {
+			fmt.Fprintln(cmd.OutOrStdout(), l)
+		}
+	}
 	if s.budget < 1 || s.budget > maxBudget {
 		return usagef("--memory-budget %d: want 1 to %d", s.budget, maxBudget)
 	}

@@ -2,11 +2,17 @@ package cli
 
 import (
 	"errors"
+	"fmt"
+	"net/netip"
 	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"penstock/node"
 	"penstock/node/trust"
 )
 
@@ -95,4 +101,37 @@ func (s *settings) checkNew() error {
 func emptyFolder(path string) bool {
 	entries, err := os.ReadDir(path)
 	return errors.Is(err, os.ErrNotExist) || err == nil && len(entries) == 0
+}
+
+// joinLines are what other nodes are started with: the line that the cluster
+// gives, with the addresses that each of them needs. Where the first node is
+// at a loopback address the others can only be on this machine, so two whole
+// lines are there to be pasted; else only their hosts know their addresses.
+func joinLines(line string, first node.Config) []string {
+	const folder = "--data-dir DIR"
+	cluster, err1 := netip.ParseAddrPort(first.Cluster)
+	gossip, err2 := netip.ParseAddrPort(first.Gossip)
+	http, err3 := netip.ParseAddrPort(first.HTTP)
+	if errors.Join(err1, err2, err3) != nil {
+		return []string{line}
+	}
+	if !cluster.Addr().IsLoopback() || !cluster.Addr().Is4() {
+		return []string{strings.Replace(line, folder, fmt.Sprintf("--data-dir DIR --cluster HOST:%d --gossip HOST:%d", cluster.Port(), gossip.Port()), 1)}
+	}
+	base, number := strings.TrimRight(first.Name, "0123456789"), 1
+	if n, err := strconv.Atoi(first.Name[len(base):]); err == nil {
+		number = n
+	} else {
+		base += "-"
+	}
+	var lines []string
+	at := cluster.Addr()
+	for i := 1; i <= 2; i++ {
+		at = at.Next()
+		name := fmt.Sprint(base, number+i)
+		own := fmt.Sprintf("--name %s --data-dir %s --cluster %s:%d --gossip %s:%d --http %s:%d --bind %s",
+			name, filepath.Join(filepath.Dir(first.DataDir), name), at, cluster.Port(), at, gossip.Port(), at, http.Port(), at)
+		lines = append(lines, strings.Replace(line, folder, own, 1))
+	}
+	return lines
 }

@@ -179,6 +179,16 @@ func (c Config) check() error {
 			fault("--join %s: want HOST:PORT", a)
 		}
 	}
+	if c.Listener != nil {
+		if own, err := netip.ParseAddrPort(advertised(c.Listener.Addr(), c.Advertise)); err == nil && own.Addr().IsLoopback() {
+			for _, a := range c.Join {
+				if other, err := netip.ParseAddrPort(a); err == nil && !other.Addr().IsLoopback() {
+					fault("--join %s: that node cannot reach this one at %s: give --cluster and --gossip an address that it can reach", a, own)
+					break
+				}
+			}
+		}
+	}
 	if len(c.Join) > maxPeers {
 		fault("--join: %d addresses, the limit is %d", len(c.Join), maxPeers)
 	}

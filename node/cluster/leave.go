@@ -27,7 +27,7 @@ func (c *Cluster) remove(ctx context.Context, req *admin.RemoveRequest) (*admin.
 	}
 	switch {
 	case m.Self:
-		return nil, admin.Errorf(admin.Refused, "%s leads the cluster and is up: have it leave (penstock leave --node %s)", m.Name, m.Name)
+		return nil, admin.Errorf(admin.Refused, "%s leads the cluster and is up: have it leave (penstock leave %s)", m.Name, m.Name)
 	case m.Up() && !req.Force:
 		return nil, admin.Errorf(admin.Refused, "%s is up at %s: have it leave (penstock leave), or say --force", m.Name, m.Cluster)
 	}
