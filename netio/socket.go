@@ -3,6 +3,7 @@ package netio
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"strings"
@@ -108,7 +109,8 @@ func (s *socket) bindUnix(path string) (err error) {
 		return err
 	}
 	if errors.Is(err, syscall.EADDRINUSE) && isStale(path) {
-		if err := os.Remove(path); err != nil {
+		// One that is gone by now was removed by the socket that it belonged to.
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		s.fd, err = reactor.ListenUnix(path)
