@@ -198,6 +198,11 @@ func TestResumedEngineServesAgain(t *testing.T) {
 			}
 			cancel()
 			r.Resume()
+			r.onLoops(func(l *loop) {
+				if l.draining != nil {
+					t.Error("a loop still drains")
+				}
+			})
 			again := dial(t, r.serve(t, Listener{}))
 			roundTrip(t, again, "y")
 			if over > 0 {
@@ -208,5 +213,18 @@ func TestResumedEngineServesAgain(t *testing.T) {
 			}
 			roundTrip(t, again, "w")
 		})
+	}
+}
+
+// An engine that was closed stays so.
+func TestClosedEngineIsNotResumed(t *testing.T) {
+	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	r.Close()
+	r.Resume()
+	r.SetListeners([]Listener{{Name: "l", Network: "tcp", Address: "127.0.0.1:0"}})
+	for _, s := range r.Listeners() {
+		if s.Err == nil {
+			t.Errorf("it listens on %s", s.Address)
+		}
 	}
 }

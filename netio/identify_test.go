@@ -269,6 +269,44 @@ func TestMemoryBudgetHoldsReadingBack(t *testing.T) {
 	}
 }
 
+// While the budget is spent nobody who holds nothing is read, those that came
+// before that included, and their deadlines rest.
+func TestSpentBudgetStopsReadingAndDeadlines(t *testing.T) {
+	const budget = 1 << 20
+	r := newRig(t, Config{Loops: 1, MemoryBudget: budget}, endpoint(t, echo), Profile{})
+	addr := r.serve(t, Listener{Mode: ModeHello, HelloTimeout: time.Hour})
+	hello := clientHello(t, "api.example.com")
+	const enough = budget/maxIdentity + 1
+	early := dial(t, addr)
+	waitFor(t, "it to be accepted", func() bool { return r.Stats().Connections == 1 })
+	for range enough {
+		mustWrite(t, dial(t, addr), string(hello[:10]))
+	}
+	waitFor(t, "the budget to be spent", func() bool { return r.Stats().BudgetUsed > budget })
+	late := dial(t, addr)
+	for _, c := range []net.Conn{early, late} {
+		mustWrite(t, c, string(hello))
+	}
+	waitFor(t, "all to be accepted", func() bool { return r.Stats().Connections == enough+2 })
+	for range 20 { // turns in which what is read would be told
+		r.onConns(func(*Conn) {})
+	}
+	silent := 0
+	r.onConns(func(c *Conn) {
+		if c.phase != phaseHello {
+			t.Errorf("one was read: %+v", c.info())
+		} else if c.ident.silent {
+			silent++
+			if c.timer.Armed() {
+				t.Error("its deadline runs though it is not read")
+			}
+		}
+	})
+	if silent != 2 {
+		t.Errorf("%d connections hold nothing, want 2", silent)
+	}
+}
+
 // Who has waited longest for memory is read first: those who come later and
 // never finish cannot keep the memory from everyone before them.
 func TestMemoryGoesToWhoWaitedLongest(t *testing.T) {
