@@ -105,3 +105,49 @@ func TestWhatMostSayIsHeard(t *testing.T) {
 		t.Error("three nodes ask everything")
 	}
 }
+
+// Words for and against are counted, whoever of the members is looked at
+// first; where they are even, an endpoint is used.
+func TestWordsAreCountedInAnyOrder(t *testing.T) {
+	members := membersUp(6)
+	s := &sharing{self: members[0].ID}
+	say := func(unwell int) (ids []health.ID) {
+		for i := range members {
+			members[i].Facts.Hints = nil
+		}
+		for n := range 64 {
+			id := health.ID(n * 2)
+			ids = append(ids, id)
+			for i := range 4 {
+				m := &members[1+(n+i)%5]
+				m.Facts.Hints = binary.BigEndian.AppendUint32(m.Facts.Hints, id.Verdict(i >= unwell))
+			}
+		}
+		s.look(members)
+		return ids
+	}
+	for unwell, want := range []bool{true, true, true, false, false} {
+		for _, id := range say(unwell) {
+			if well, known := s.Heard(id); well != want || !known {
+				t.Fatalf("%d of 4 say that %d is not well: heard %v, %v", unwell, id, well, known)
+			}
+		}
+	}
+}
+
+// Three nodes ask everything themselves, so they need not tell; four do.
+func TestThreeNodesShareNothing(t *testing.T) {
+	members := membersUp(4)
+	s := &sharing{self: members[0].ID}
+	if !s.alone() {
+		t.Error("a node that has not looked around has somebody to tell")
+	}
+	s.look(members[:3])
+	if !s.alone() {
+		t.Error("three nodes share")
+	}
+	s.look(members)
+	if s.alone() {
+		t.Error("four nodes do not share")
+	}
+}

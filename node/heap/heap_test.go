@@ -103,6 +103,32 @@ func TestKeepPutsThePaceBack(t *testing.T) {
 	}
 }
 
+// A large heap is collected at Go's own pace, a small one later.
+func TestKeepFollowsTheHeap(t *testing.T) {
+	t.Setenv("GOGC", "")
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); Keep(ctx) }()
+	defer func() { cancel(); <-done }()
+	wait := func(want int) {
+		t.Helper()
+		poll := time.NewTicker(10 * time.Millisecond)
+		defer poll.Stop()
+		for deadline := time.Now().Add(10 * time.Second); gcPercent() != want; <-poll.C {
+			if time.Now().After(deadline) {
+				t.Fatalf("percent %d, want %d, with %+v", gcPercent(), want, read())
+			}
+		}
+	}
+	wait(maxPercent)
+	large := make([]byte, 4*room)
+	runtime.GC()
+	wait(minPercent)
+	runtime.KeepAlive(large)
+	runtime.GC()
+	wait(maxPercent)
+}
+
 func TestWhoSetsGOGCIsLeftAlone(t *testing.T) {
 	t.Setenv("GOGC", "77")
 	before := gcPercent()
