@@ -27,7 +27,7 @@ func TestFailureIsTheConnectionsOwn(t *testing.T) {
 	addr := r.serve(t, Listener{})
 	for i, test := range []struct {
 		name, to string
-		client   func(c *net.TCPConn)
+		client   func(c *net.TCPConn) // nil: it is turned away
 		why      Reason
 		failure  error
 	}{
@@ -35,11 +35,15 @@ func TestFailureIsTheConnectionsOwn(t *testing.T) {
 		{"clean end", echoes, func(c *net.TCPConn) { roundTrip(t, c, "x"); c.CloseWrite() }, ClientFIN, nil},
 		{"client resets", echoes, func(c *net.TCPConn) { roundTrip(t, c, "x"); reset(t, c) }, ClientReset, stream.ErrReset},
 		{"clean end again", echoes, func(c *net.TCPConn) { roundTrip(t, c, "x"); c.CloseWrite() }, ClientFIN, nil},
-		{"nobody there", refuses, func(*net.TCPConn) {}, ConnectRefused, syscall.ECONNREFUSED},
+		{"nobody there", refuses, nil, ConnectRefused, syscall.ECONNREFUSED},
 		{"clean end after that", echoes, func(c *net.TCPConn) { roundTrip(t, c, "x"); c.CloseWrite() }, ClientFIN, nil},
 	} {
 		r.onLoops(func(*loop) { to(test.to) })
-		test.client(dial(t, addr))
+		if test.client == nil {
+			mustBeTurnedAway(t, addr)
+		} else {
+			test.client(dial(t, addr))
+		}
 		e := r.waitEndings(t, i+1)[i]
 		if e.why != test.why || !errors.Is(e.failure, test.failure) || (e.failure == nil) != (test.failure == nil) {
 			t.Errorf("%s: %q, %v, want %q, %v", test.name, e.why, e.failure, test.why, test.failure)
