@@ -61,6 +61,7 @@ func TestAllBytesCountAsActivity(t *testing.T) {
 				_, _ = io.CopyN(io.Discard, c, int64(size))
 				<-said
 				_, _ = c.Write(make([]byte, size))
+				_, _ = io.Copy(io.Discard, c) // its end would be activity, too
 			}), Profile{})
 			c := dial(t, r.serve(t, Listener{}))
 			idleFor := func(d time.Duration) {
