@@ -93,7 +93,7 @@ func (w *world) cluster(n int) *Replica {
 }
 
 // within is how long a test waits for what should come soon.
-const within = 60 * time.Second
+const within = 20 * time.Second
 
 // until polls for a condition, and fails the test when it does not come.
 func until(t testing.TB, what string, ok func() bool) {

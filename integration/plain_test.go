@@ -184,11 +184,7 @@ func TestResetStaysReset(t *testing.T) {
 // do not read what 200 servers would send for ever.
 func TestReadersThatNeverRead(t *testing.T) {
 	t.Parallel()
-	const readers = 200
-	bound := int64(48 << 20)
-	if raceEnabled {
-		bound += 16 << 20 // what the race detector keeps beside it
-	}
+	const readers, bound = 200, 48 << 20
 	chunk := make([]byte, 64<<10)
 	source := serve(t, func(c *net.TCPConn) {
 		for {
