@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"runtime"
 	"slices"
 
@@ -46,6 +45,7 @@ func newAdmin(n *Node) *admin.Server {
 	admin.HandleStream(s, admin.MethodTop, admin.RoleReader, n.top)
 	admin.Handle(s, admin.MethodDrain, admin.RoleOperator, n.drainMethod, admin.Changing())
 	admin.Handle(s, admin.MethodLeave, admin.RoleAdmin, n.leave, admin.Changing())
+	admin.Handle(s, admin.MethodLeaving, admin.RoleAdmin, n.leaving)
 	// What nodes ask one another.
 	admin.Handle(s, admin.MethodAwait, admin.RoleNode, n.await)
 	admin.Handle(s, admin.MethodReport, admin.RoleNode, func(context.Context, *admin.Empty) (*admin.Report, error) {
@@ -165,42 +165,6 @@ func (n *Node) watch(ctx context.Context, r *admin.WatchRequest, send func(*admi
 		return err
 	}
 	return n.catalog.Watch(ctx, r.Kind, r.Name, send)
-}
-
-// leave takes the node that is meant out of the cluster, and ends it.
-func (n *Node) leave(ctx context.Context, r *admin.LeaveRequest) (*admin.LeaveResult, error) {
-	if passed, err := n.elsewhere(ctx, r.Node); passed {
-		return nil, err
-	}
-	if n.cluster == nil {
-		return nil, admin.Errorf(admin.Refused, "this node is not in a cluster: end it with SIGTERM")
-	}
-	over := n.cfg.DrainTimeout
-	if r.Over != nil {
-		over = max(0, *r.Over)
-	}
-	if err := n.cluster.MayLeave(); err != nil {
-		return nil, err // before it is drained for nothing
-	}
-	result := &admin.LeaveResult{Node: n.cfg.Name, Connections: int64(n.engine.Stats().Connections)}
-	n.background.Go(func() {
-		if err := n.drain(n.alive, over, true); err != nil {
-			if !errors.Is(err, context.Canceled) {
-				n.log.Error("drain", "error", err)
-			}
-			return
-		}
-		if err := n.cluster.Leave(n.alive); err != nil {
-			n.log.Error("the node could not leave the cluster, and serves again", "error", err)
-			if err := n.stay(); err != nil {
-				n.log.Warn("back into service", "error", err)
-			}
-			return
-		}
-		n.left.Store(true)
-		n.failed.Do(func() { close(n.done) })
-	})
-	return result, nil
 }
 
 // deaf warns of the listeners among some that do not listen here.

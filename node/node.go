@@ -53,26 +53,27 @@ type Node struct {
 	started time.Time
 	state   state
 
-	dir     *dataDir         // nil: none
-	cluster *cluster.Cluster // nil: with --dev
-	store   catalog.Store
-	tickets *tlsstream.Tickets
-	uploads uploads
-	sharing *sharing    // of health checks; nil: with nobody
-	made    atomic.Bool // the rooms are made
-	left    atomic.Bool // the node left its cluster for good
-	err     error       // why the node cannot go on; written before done is closed
-	access  *accesslog.Log
-	flows   *flows
-	catalog *catalog.Catalog
-	rooms   *rooms
-	router  *routing.Router
-	engine  *netio.Engine
-	admin   *admin.Server
-	http    *http.Server
-	front   front // what HTTP serves now
-	metrics *prometheus.Registry
-	changes *prometheus.CounterVec // changes of the configuration, by result
+	dir        *dataDir         // nil: none
+	cluster    *cluster.Cluster // nil: with --dev
+	store      catalog.Store
+	tickets    *tlsstream.Tickets
+	uploads    uploads
+	sharing    *sharing    // of health checks; nil: with nobody
+	made       atomic.Bool // the rooms are made
+	left       atomic.Bool // the node left its cluster for good
+	departures departures
+	err        error // why the node cannot go on; written before done is closed
+	access     *accesslog.Log
+	flows      *flows
+	catalog    *catalog.Catalog
+	rooms      *rooms
+	router     *routing.Router
+	engine     *netio.Engine
+	admin      *admin.Server
+	http       *http.Server
+	front      front // what HTTP serves now
+	metrics    *prometheus.Registry
+	changes    *prometheus.CounterVec // changes of the configuration, by result
 
 	adminAddr, httpAddr string
 

@@ -1,8 +1,10 @@
 // Package cli is the command line: it reads flags, files and terminals, asks a
 // node, and writes what it heard. What a command means is the node's business.
 //
-// Every command ends with one of four codes: 0 done, 1 refused or invalid,
-// 2 wrong usage, 3 cannot reach a node. Errors go to stderr, one line each.
+// Every command ends with one of five codes: 0 done, 1 refused or invalid,
+// 2 wrong usage, 3 cannot reach a node; 4, of start alone, for a node that is
+// no member of its cluster any more, and need not be started again. Errors go
+// to stderr, one line each.
 package cli
 
 import (
@@ -15,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"penstock/node/admin"
+	"penstock/node/cluster"
 	"penstock/routing/resource"
 )
 
@@ -30,6 +33,7 @@ const (
 	exitRefused     = 1
 	exitUsage       = 2
 	exitUnreachable = 3
+	exitGone        = 4
 )
 
 // Run executes the command line and returns its exit code.
@@ -134,6 +138,8 @@ func exitCode(err error) int {
 		return exitUnreachable
 	case errors.As(err, &usage):
 		return exitUsage
+	case errors.Is(err, cluster.ErrRemoved), errors.Is(err, cluster.ErrLeft):
+		return exitGone
 	case misdirected(err): // reached, and not one that the command can talk to
 		return exitRefused
 	case errors.Is(err, admin.ErrUnreachable), errors.Is(err, context.DeadlineExceeded):

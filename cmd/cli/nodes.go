@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -63,112 +61,6 @@ func drainCommand(t *target) *cobra.Command {
 	overFlag(cmd, &over)
 	cmd.Flags().BoolVar(&undo, "undo", false, "put it back into service")
 	return cmd
-}
-
-func leaveCommand(t *target) *cobra.Command {
-	var over, limit time.Duration
-	cmd := &cobra.Command{
-		Use:   "leave [NODE]",
-		Short: "Drain a node, take it out of the cluster and end its process",
-		Long: "The node is the one asked, or the one named. The command says how far it is and ends when the node has left; Ctrl-C ends the command, not the leaving.\n" +
-			"A node that left does not come back by itself: it joins anew, with a token and an empty data folder. For a restart, SIGTERM is enough.",
-		Example:           "  penstock leave n3",
-		Args:              argRange(0, 1, "[NODE]"),
-		ValidArgsFunction: completeMember(t),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if limit < 0 {
-				return usagef("--wait-timeout %v: want 0s (do not wait) or more", limit)
-			}
-			req := admin.LeaveRequest{Node: strings.Join(args, "")}
-			var err error
-			if req.Over, err = given(cmd, over); err != nil {
-				return err
-			}
-			self := true
-			if req.Node != "" {
-				if self, err = t.isNamed(cmd, req.Node); err != nil {
-					return err
-				}
-			}
-			r, err := ask[admin.LeaveResult](cmd, t, admin.MethodLeave, req)
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s leaves: %d connections to close\n", r.Node, r.Connections)
-			if limit == 0 {
-				return nil
-			}
-			if err := t.awaitLeft(cmd, r.Node, self, limit); err != nil {
-				return err
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s left\n", r.Node)
-			return nil
-		},
-	}
-	overFlag(cmd, &over)
-	cmd.Flags().DurationVar(&limit, "wait-timeout", 10*time.Minute, "how long to wait until it has left; 0s: do not wait")
-	return cmd
-}
-
-// isNamed tells whether the node asked has that name or ID.
-func (t *target) isNamed(cmd *cobra.Command, name string) (bool, error) {
-	members, err := ask[admin.Members](cmd, t, admin.MethodMembers, admin.Empty{})
-	if err != nil {
-		return false, err
-	}
-	m := find(*members, name)
-	if m == nil {
-		return false, nil // the node asked will say so
-	}
-	asked := ""
-	// A sample of top is by the node asked, and says its name.
-	req := admin.TopRequest{Interval: 100 * time.Millisecond, Count: 1}
-	err = follow(cmd.Context(), t, admin.MethodTop, req, func(s *admin.TopSample) error { asked = s.Node; return nil })
-	return m.Name == asked, err
-}
-
-// leavePoll is how often a command looks how far a node is.
-const leavePoll = 500 * time.Millisecond
-
-// leaveTail is how often it looks whether the node asked has ended, after it
-// was out of the cluster.
-const leaveTail = 10
-
-// awaitLeft waits until a node is no member any more or, where it is the node
-// asked, has ended.
-func (t *target) awaitLeft(cmd *cobra.Command, node string, self bool, limit time.Duration) error {
-	ctx, cancel := context.WithTimeout(cmd.Context(), limit)
-	defer cancel()
-	ticker := time.NewTicker(leavePoll)
-	defer ticker.Stop()
-	told, gone := "", 0
-	for {
-		r, err := ask[admin.Members](cmd, t, admin.MethodMembers, admin.Empty{})
-		switch {
-		case err == nil:
-			m := find(*r, node)
-			if m == nil {
-				// The node asked has still to end, unless another answers there now.
-				if gone++; !self || gone > leaveTail {
-					return nil
-				}
-				break
-			}
-			if now := fmt.Sprintf("%s is %s: %d connections", node, m.State, m.Connections); now != told {
-				told = now
-				fmt.Fprintln(cmd.ErrOrStderr(), now)
-			}
-		case self && errors.Is(err, admin.ErrUnreachable):
-			return nil
-		case !errors.Is(err, admin.ErrUnreachable):
-			return err
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return fmt.Errorf("%s has not left within %v; it goes on, and `penstock members` shows how far it is", node, limit)
-		}
-	}
 }
 
 // find gives the member of that name or ID, nil where there is none.

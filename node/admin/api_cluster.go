@@ -10,6 +10,7 @@ const (
 	MethodHistory  = "history"        // HistoryRequest -> HistoryResult
 	MethodRollback = "rollback"       // RollbackRequest -> ApplyResult
 	MethodLeave    = "leave"          // LeaveRequest -> LeaveResult
+	MethodLeaving  = "leave.state"    // LeavingRequest -> Leaving
 	MethodRemove   = "remove"         // RemoveRequest -> Empty
 	MethodTokenNew = "token.create"   // TokenCreateRequest -> TokenCreated
 	MethodTokens   = "token.list"     // Empty -> Tokens
@@ -139,6 +140,31 @@ type LeaveRequest struct {
 type LeaveResult struct {
 	Node        string `json:"node"`
 	Connections int64  `json:"connections"`
+	// ID names the attempt in LeavingRequest; "": of a node of an older build.
+	ID string `json:"id,omitempty"`
+}
+
+// LeavingRequest asks a node what came of an attempt to leave.
+type LeavingRequest struct {
+	Node string `json:"node,omitempty"` // name or ID; "": the one asked
+	ID   string `json:"id"`             // LeaveResult.ID
+}
+
+// How far an attempt to leave is. After LeaveFailed the node serves again, and
+// Leaving.Why says why it did not leave.
+const (
+	LeaveDraining = "draining"
+	LeaveLeaving  = "leaving" // drained; the others agree to go on without it
+	LeaveLeft     = "left"    // the process is about to end
+	LeaveFailed   = "failed"
+	LeaveUnknown  = "unknown" // no such attempt: the node was started anew since
+)
+
+// Leaving is how far an attempt to leave is.
+type Leaving struct {
+	State       string `json:"state"`
+	Connections int64  `json:"connections"`
+	Why         *Error `json:"why,omitempty"`
 }
 
 // RemoveRequest takes a node that will not come back out of the cluster.

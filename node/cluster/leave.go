@@ -131,12 +131,12 @@ func (c *Cluster) Leave(ctx context.Context) (err error) {
 		}
 		lost = lost || errors.Is(err, admin.ErrLost)
 		if !lost && !errors.Is(err, errLeads) {
-			return err
+			return c.notLeft(nil, err)
 		}
 		select { // it came to lead again meanwhile, or the leader went
 		case <-time.After(c.cfg.Pace.Tick / 2):
 		case <-ctx.Done():
-			return ctx.Err()
+			return c.notLeft(ctx.Err(), err)
 		}
 	}
 	c.log.Info("left the cluster")
@@ -148,7 +148,27 @@ func (c *Cluster) Leave(ctx context.Context) (err error) {
 	return errors.Join(c.close(), trust.Forget(c.cfg.Dir))
 }
 
-var errLeads = errors.New("this node leads")
+// notLeft says why this node could not leave: over is why it tries no more,
+// last what the last attempt ended with.
+func (c *Cluster) notLeft(over, last error) error {
+	if r, ok := record(c.Store().View(), c.ID()); ok && !r.member() {
+		return admin.Errorf(admin.Unavailable, "it is no member any more, but the voters have not agreed yet to go on without its vote (%v); it serves until they have, and ends then", last)
+	}
+	var refused *admin.Error
+	switch {
+	case errors.Is(over, context.Canceled):
+		return admin.Errorf(admin.Refused, "its process was ended before the others let it go: it is a member still, and comes back with its folder")
+	case over != nil:
+		return admin.Errorf(admin.Unavailable, "the others did not let it go within %v: %v", leavePatience, last)
+	case errors.As(last, &refused):
+		return last
+	case errors.Is(last, context.DeadlineExceeded):
+		return admin.Errorf(admin.Unavailable, "the leader did not answer within %v", leavePatience)
+	}
+	return last
+}
+
+var errLeads = errors.New("this node leads, and found nobody to take the lead")
 
 // leavePatience bounds the wait of a node that leaves for the others to go on
 // without it.

@@ -1,0 +1,69 @@
+package integration
+
+import (
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// Whoever waits for a node to leave hears why it did not, though that is known
+// only after its drain.
+func TestLeaveSaysWhyTheNodeStaysAfterAll(t *testing.T) {
+	f := startFleet(t, 3)
+	lead := f.waitLeader()
+	var rest []*member
+	for _, m := range f.members {
+		if m != lead {
+			rest = append(rest, m)
+		}
+	}
+	rest[0].kill() // and nobody has noticed yet
+	m := rest[1]
+	r := m.run("leave")
+	if r.code != 1 || !strings.Contains(r.err, m.name+" has not left, and serves on: ") || strings.Contains(r.out, "left") {
+		t.Errorf("leave of a node that is needed: %+v", r)
+	}
+	if !strings.Contains(r.err, "voters") {
+		t.Errorf("it does not say what is missing: %s", r.err)
+	}
+	if code, body := m.fetch("/readyz"); code != http.StatusOK {
+		t.Errorf("the node that stayed is not ready: %d %s", code, body)
+	}
+	rest[0].launch()
+	f.waitSettled(3)
+	if r := lead.run("leave", m.name); r.code != 0 || strings.TrimSpace(r.out) != m.name+" left" {
+		t.Errorf("leave when all are there: %+v", r)
+	}
+	m.wantExit(0)
+	m.down = true
+	// Its folder is spent, and a supervisor learns that it need not try again.
+	m.begin()
+	m.wantExit(4)
+	m.down = true
+}
+
+// A node that was removed ends with a code of its own, once and again, and the
+// units know it.
+func TestARemovedNodeEndsForGood(t *testing.T) {
+	f := startFleet(t, 3)
+	lead := f.waitLeader()
+	var m *member
+	for _, x := range f.members {
+		if x != lead {
+			m = x
+		}
+	}
+	if r := lead.run("remove", m.name, "--force"); r.code != 0 {
+		t.Fatalf("remove: %+v", r)
+	}
+	m.wantExit(4)
+	m.begin()
+	m.wantExit(4)
+	m.down = true
+	for _, unit := range []string{"deploy/penstock.service", "deploy/penstock@.service"} {
+		if !regexp.MustCompile(`(?m)^RestartPreventExitStatus=4$`).MatchString(readDocument(t, unit)) {
+			t.Errorf("%s starts a removed node again and again", unit)
+		}
+	}
+}
