@@ -1,0 +1,94 @@
+package filter
+
+import (
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Message is the body of a request or response that is seen whole, without
+// its header. All filters of a chain get the same one, one after the other.
+type Message struct {
+	Direction    Direction
+	Key, Version int16
+
+	body    []byte        // as received, or as SetBody gave it; nil: value is newer
+	request kmsg.Request  // decoded; nil: not yet
+	answer  kmsg.Response // the same for a response
+	changed bool
+}
+
+// NewMessage is for whoever runs a chain. body is kept.
+func NewMessage(d Direction, key, version int16, body []byte) Message {
+	return Message{Direction: d, Key: key, Version: version, body: body}
+}
+
+// NewAnswer makes a response of a decoded value.
+func NewAnswer(key, version int16, resp kmsg.Response) Message {
+	return Message{Direction: Response, Key: key, Version: version, answer: resp, changed: true}
+}
+
+// Changed tells whether anything was changed since NewMessage.
+func (m *Message) Changed() bool { return m.changed }
+
+// Body is the message as bytes, encoded anew where it was changed as a value.
+// It is valid until the message is changed, and must not be written to.
+func (m *Message) Body() []byte {
+	if m.body == nil {
+		switch {
+		case m.request != nil:
+			m.body = m.request.AppendTo(nil)
+		case m.answer != nil:
+			m.body = m.answer.AppendTo(nil)
+		}
+	}
+	return m.body
+}
+
+// SetBody replaces the message by other bytes, which it keeps.
+func (m *Message) SetBody(body []byte) {
+	m.body, m.request, m.answer, m.changed = body, nil, nil, true
+}
+
+// DecodeRequest gives the request as a value, the same for all filters. Whoever
+// changes it says so by Touch.
+func (m *Message) DecodeRequest() (kmsg.Request, error) {
+	if m.request != nil {
+		return m.request, nil
+	}
+	r := kmsg.RequestForKey(m.Key)
+	if r == nil || m.Direction != Request {
+		return nil, fmt.Errorf("%w: api key %d is no known request", ErrMalformed, m.Key)
+	}
+	r.SetVersion(m.Version)
+	if err := r.ReadFrom(m.body); err != nil {
+		return nil, fmt.Errorf("%w: %s v%d: %w", ErrMalformed, kmsg.NameForKey(m.Key), m.Version, err)
+	}
+	m.request = r
+	return r, nil
+}
+
+// DecodeResponse is the same for a response.
+func (m *Message) DecodeResponse() (kmsg.Response, error) {
+	if m.answer != nil {
+		return m.answer, nil
+	}
+	r := kmsg.ResponseForKey(m.Key)
+	if r == nil || m.Direction != Response {
+		return nil, fmt.Errorf("%w: api key %d is no known response", ErrMalformed, m.Key)
+	}
+	r.SetVersion(m.Version)
+	if err := r.ReadFrom(m.body); err != nil {
+		return nil, fmt.Errorf("%w: response to %s v%d: %w", ErrMalformed, kmsg.NameForKey(m.Key), m.Version, err)
+	}
+	m.answer = r
+	return r, nil
+}
+
+// Touch tells that the decoded value was changed.
+func (m *Message) Touch() {
+	m.changed = true
+	if m.request != nil || m.answer != nil {
+		m.body = nil
+	}
+}
