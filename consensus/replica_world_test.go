@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,11 +20,15 @@ type world struct {
 	tune    func(*Config)
 	servers map[string]*Replica // those that are up
 	ids     []string            // all that have ever been
+	journal journal
 }
 
 func newWorld(t testing.TB, tune func(*Config)) *world {
 	w := &world{t: t, dir: t.TempDir(), network: newNetwork(), tune: tune, servers: map[string]*Replica{}}
 	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("what the servers said last:\n%s", w.journal.all())
+		}
 		for _, r := range w.servers {
 			r.Close()
 		}
@@ -45,9 +47,7 @@ func (w *world) config(id string) Config {
 		Heartbeat: 400 * time.Millisecond, Election: 400 * time.Millisecond, Lease: 300 * time.Millisecond,
 		Timeout: 2 * time.Second,
 		NoSync:  true, // no test cuts the power
-	}
-	if os.Getenv("REPLICA_LOG") != "" {
-		c.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})).With("server", id)
+		Log:     w.logOf(id),
 	}
 	if w.tune != nil {
 		w.tune(&c)

@@ -8,12 +8,13 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// transport is Raft's network transport, with four differences. Servers are
+// transport is Raft's network transport, with five differences. Servers are
 // known by their IDs: the address that goes about in requests, votes and
 // connections is the ID, so that nothing that was agreed about addresses is
 // ever trusted. What requests and answers say is noted down in notices, and
-// heartbeats are kept apart by pace. And a peer that stops in the middle of a
-// snapshot cannot stop this server with it.
+// heartbeats are kept apart by pace. Candidates that this server does not know
+// get an answer too. And a peer that stops in the middle of a snapshot cannot
+// stop this server with it.
 type transport struct {
 	*raft.NetworkTransport
 	id      raft.ServerID
@@ -72,8 +73,13 @@ func newTransport(cfg Config, log *raftLogger) *transport {
 	t.TimeoutScale = snapshotRate
 	t.notices = newNotices(t.id, t.notice)
 	t.notices.off = cfg.noNotices
-	t.tasks.Go(t.receive)
 	return t
+}
+
+// start begins to pass on what other servers ask; now is the configuration
+// that Raft acts by.
+func (t *transport) start(now func() raft.Configuration) {
+	t.tasks.Go(func() { t.receive(now) })
 }
 
 // LocalAddr implements raft.Transport.
@@ -83,13 +89,14 @@ func (t *transport) LocalAddr() raft.ServerAddress { return raft.ServerAddress(t
 func (t *transport) Consumer() <-chan raft.RPC { return t.rpcs }
 
 // receive passes on what other servers ask.
-func (t *transport) receive() {
+func (t *transport) receive(now func() raft.Configuration) {
 	for {
 		select {
 		case rpc := <-t.NetworkTransport.Consumer():
 			if rpc.Reader != nil {
 				rpc.Reader = snapshotReader{rpc.Reader, t.streams}
 			}
+			anyone(rpc.Command, now)
 			select {
 			case t.rpcs <- rpc:
 			case <-t.done:
