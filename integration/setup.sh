@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
-# Installs the peers that the integration tests and benchmarks run against,
-# from Debian's packages: HAProxy, nginx with its stream module, curl,
-# openssl, nc, socat, ip and nft. Does nothing where they are there already.
+# Installs the peers that the integration tests and benchmarks run against:
+#  - from Debian's packages HAProxy, nginx with its stream module, curl,
+#    openssl, nc, socat, ip, nft, kcat, Java, Maven, Node.js and npm;
+#  - from Maven Apache Kafka (broker and tools), from npm kafkajs, both into
+#    PENSTOCK_PEERS (default: penstock-peers in the user's cache folder).
+# Does nothing where they are there already.
 #
 # Where it can't install (no root, no apt), it says what is missing: an error
 # where CI=true, a loud word elsewhere; the tests that need the peer then
@@ -23,27 +26,95 @@ need nc netcat-openbsd
 need socat socat
 need ip iproute2
 need nft nftables
-[ ${#missing[@]} -eq 0 ] && exit 0
+need kcat kcat
+need java default-jre-headless
+need mvn maven
+need node nodejs
+need npm npm
 
-fail() {
-	echo "integration: missing: ${missing[*]}: $1" >&2
+fail() { # what reason
+	echo "integration: missing: $1: $2" >&2
 	[ "${CI:-}" = true ] && exit 1
-	exit 0
+	return 0
 }
-command -v apt-get >/dev/null || fail "this system has no apt-get; install them by hand"
-run=()
-if [ "$(id -u)" != 0 ]; then
-	sudo -n true 2>/dev/null || fail "not root; run: sudo apt-get install ${missing[*]}"
-	run=(sudo -n)
-fi
 
-# A package's own service must not start: nothing listens unasked.
-policy=/usr/sbin/policy-rc.d
-if [ ! -e $policy ]; then
-	printf '#!/bin/sh\nexit 101\n' | "${run[@]}" tee $policy >/dev/null && "${run[@]}" chmod +x $policy
-	trap '"${run[@]}" rm -f $policy' EXIT
-fi
-install() { "${run[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"; }
-log=$(mktemp)
-{ "${run[@]}" apt-get update && install; } >"$log" 2>&1 || { tail -5 "$log" >&2; fail "apt-get failed"; }
-rm -f "$log"
+policy="" work="" run=()
+cleanup() {
+	[ -z "$policy" ] || "${run[@]}" rm -f "$policy"
+	[ -z "$work" ] || rm -rf "$work"
+}
+trap cleanup EXIT
+
+debian() {
+	[ ${#missing[@]} -eq 0 ] && return
+	command -v apt-get >/dev/null || { fail "${missing[*]}" "this system has no apt-get; install them by hand"; return; }
+	if [ "$(id -u)" != 0 ]; then
+		sudo -n true 2>/dev/null || { fail "${missing[*]}" "not root; run: sudo apt-get install ${missing[*]}"; return; }
+		run=(sudo -n)
+	fi
+	# A package's own service must not start: nothing listens unasked.
+	if [ ! -e /usr/sbin/policy-rc.d ]; then
+		policy=/usr/sbin/policy-rc.d
+		printf '#!/bin/sh\nexit 101\n' | "${run[@]}" tee $policy >/dev/null && "${run[@]}" chmod +x $policy
+	fi
+	local log
+	log=$(mktemp)
+	{ "${run[@]}" apt-get update &&
+		"${run[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1 ||
+		{ tail -5 "$log" >&2; fail "${missing[*]}" "apt-get failed"; }
+	rm -f "$log"
+}
+
+# The Go side (integration/realkafka) looks in the same places.
+kafka=4.3.1 log4j=2.25.4 kafkajs=2.2.4
+cache=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}
+peers=${PENSTOCK_PEERS:-${cache:-${TMPDIR:-/tmp}/$(id -u)}/penstock-peers}
+
+# Folders appear under their own names when they are complete.
+installed() { # name command...
+	local name=$1
+	shift
+	[ -e "$peers/$name" ] && return
+	local log="$work/log"
+	mkdir -p "$work/$name"
+	if "$@" "$work/$name" >"$log" 2>&1; then
+		mv -T "$work/$name" "$peers/$name"
+	else
+		tail -5 "$log" >&2
+		fail "$name" "it could not be installed into $peers"
+	fi
+}
+
+maven() { # folder
+	local dependency='<dependency><groupId>%s</groupId><artifactId>%s</artifactId><version>%s</version></dependency>'
+	{
+		printf '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+		printf '<groupId>penstock</groupId><artifactId>peers</artifactId><version>1</version><dependencies>'
+		# shellcheck disable=SC2059
+		printf "$dependency" org.apache.kafka kafka_2.13 $kafka org.apache.kafka kafka-tools $kafka \
+			org.apache.logging.log4j log4j-slf4j-impl $log4j
+		printf '</dependencies></project>'
+	} >"$work/pom.xml"
+	mvn -q -B -C -f "$work/pom.xml" -Dmaven.repo.local="$work/m2" dependency:copy-dependencies -DoutputDirectory="$1"
+}
+
+node_modules() { # folder
+	printf '{"name": "peers", "private": true}' >"$1/package.json"
+	npm install --prefix "$1" --cache "$work/npm" --no-audit --no-fund --ignore-scripts --save-exact kafkajs@$kafkajs
+}
+
+registries() {
+	[ -e "$peers/kafka-$kafka" ] && [ -e "$peers/kafkajs-$kafkajs" ] && return
+	umask 077
+	mkdir -p "$peers" && [ -O "$peers" ] || { fail "Apache Kafka, kafkajs" "$peers can't be made or is another user's"; return; }
+	exec 9>"$peers/lock"
+	flock 9
+	rm -rf "$peers"/new.* # of a run that was cut short
+	work=$(mktemp -d "$peers/new.XXXXXX")
+	installed kafka-$kafka maven
+	installed kafkajs-$kafkajs node_modules
+}
+
+debian
+registries
+exit 0
