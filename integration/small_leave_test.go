@@ -67,3 +67,27 @@ func TestARemovedNodeEndsForGood(t *testing.T) {
 		}
 	}
 }
+
+// A node that was killed is not said to serve, however soon someone asks.
+func TestAKilledNodeIsNotSaidToServe(t *testing.T) {
+	f := startFleet(t, 3)
+	lead := f.waitLeader()
+	var m *member
+	for _, x := range f.members {
+		if x != lead {
+			m = x
+		}
+	}
+	m.kill()
+	waitFor(t, "a look at the members that was not made before", func() bool {
+		list, ok := lead.membersSeen()
+		for _, x := range list {
+			if x.Name == m.name {
+				ok = ok && (x.State == "suspect" || x.State == "unreachable")
+			} else if x.State != "serving" {
+				t.Errorf("%s is %s", x.Name, x.State)
+			}
+		}
+		return ok
+	})
+}

@@ -339,18 +339,26 @@ func failing(list []admin.ListenerStatus) []admin.ListenerStatus {
 	return slices.DeleteFunc(list, func(l admin.ListenerStatus) bool { return l.State != "failed" })
 }
 
-// members lists the nodes, by what gossip last said of the others.
-func (n *Node) members() *admin.Members {
+// stateSuspect is a node that gossip has not given up, and that does not answer.
+const stateSuspect = "suspect"
+
+// members lists the nodes, by what gossip last said of the others, and whether
+// they answer.
+func (n *Node) members(ctx context.Context) *admin.Members {
 	if n.cluster == nil {
 		r := n.report().Node
 		return &admin.Members{{Name: r.Name, ID: r.ID, Role: r.Role, State: r.State, Address: r.Address, Version: r.Version, Connections: r.Connections}}
 	}
 	list := admin.Members{}
+	n.cluster.Feel(ctx)
+	silent := n.cluster.Silent()
 	for _, m := range n.cluster.Members() {
 		one := admin.Member{
 			Name: m.Name, ID: m.ID, Role: m.Role, State: m.State, Address: m.Cluster, Version: m.Version, Connections: m.Facts.Connections,
 		}
 		switch {
+		case m.Up() && silent[m.ID]:
+			one.State = stateSuspect
 		case m.Up() && m.Facts.Phase != "":
 			one.State = m.Facts.Phase
 		case m.State == cluster.StateLeft: // its process; it is a member

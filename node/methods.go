@@ -34,8 +34,8 @@ func newAdmin(n *Node) *admin.Server {
 		}
 		return n.status(ctx), nil
 	})
-	admin.Handle(s, admin.MethodMembers, admin.RoleReader, func(context.Context, *admin.Empty) (*admin.Members, error) {
-		return n.members(), nil
+	admin.Handle(s, admin.MethodMembers, admin.RoleReader, func(ctx context.Context, _ *admin.Empty) (*admin.Members, error) {
+		return n.members(ctx), nil
 	})
 	admin.Handle(s, admin.MethodVersion, admin.RoleReader, func(context.Context, *admin.Empty) (*admin.Version, error) {
 		return n.version(), nil

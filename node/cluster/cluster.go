@@ -71,7 +71,8 @@ type Cluster struct {
 	admitting  sync.Mutex    // one change of the records at a time, on the leader
 	barriers   chan struct{} // those who may ask for a barrier on a stranger's behalf
 
-	cache cache
+	cache  cache
+	pulses pulses
 
 	mu      sync.Mutex
 	gossip  *gossip.Gossip // nil: not yet
@@ -200,35 +201,6 @@ func (c *Cluster) leaderlessFor() time.Duration {
 		return 0
 	}
 	return time.Since(c.leader.since)
-}
-
-// Alone says why nothing can be decided now, as far as this node knows; "":
-// all is well.
-func (c *Cluster) Alone() string {
-	if id, _, _ := c.Leader(); id != "" {
-		return ""
-	}
-	voters, reached := 0, 0
-	var missing []string
-	for _, m := range c.Members() {
-		if m.Role != RoleVoter {
-			continue
-		}
-		voters++
-		if m.Up() {
-			reached++
-		} else {
-			missing = append(missing, m.Name)
-		}
-	}
-	need := voters/2 + 1
-	switch {
-	case voters == 0:
-		return "no leader: this node has not heard from its cluster yet"
-	case reached < need:
-		return fmt.Sprintf("no leader: %d of %d voters in reach, %d needed; not reached: %s", reached, voters, need, some(missing))
-	}
-	return "no leader: an election is under way"
 }
 
 // Members lists the nodes of the cluster by name.

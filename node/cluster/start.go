@@ -242,4 +242,5 @@ func (c *Cluster) run() {
 	c.work.Go(c.announce)
 	c.work.Go(c.lead)
 	c.work.Go(c.meet)
+	c.work.Go(c.feel)
 }

@@ -1,0 +1,114 @@
+package cluster
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestANodeSaysWhichVotersItLacks: by what it finds out for itself, for gossip
+// takes seconds to give a node up.
+func TestANodeSaysWhichVotersItLacks(t *testing.T) {
+	t.Parallel()
+	all := three(t)
+	last := all[2]
+	for _, m := range all[:2] {
+		m.kill()
+	}
+	lost := "1 of 3 voters in reach, 2 needed; not reached: a (for "
+	early := ""
+	eventually(t, "a reason", func() string {
+		switch why := last.c.Alone(); {
+		case strings.Contains(why, lost):
+			early = why
+			return ""
+		case strings.Contains(why, "an election is under way"):
+			t.Fatalf("it says %q, and nobody is there to elect", why)
+			return ""
+		default:
+			return why
+		}
+	})
+	gone := 0
+	for _, m := range last.c.Members() {
+		if !m.Self && !m.Up() {
+			gone++
+		}
+	}
+	t.Logf("%q, while gossip has given up %d nodes", early, gone)
+	eventually(t, "advice", func() string {
+		if why := last.c.Alone(); !strings.Contains(why, "the majority is lost until one of them is back") {
+			return why
+		}
+		return ""
+	})
+}
+
+// TestAMemberThatDoesNotAnswerIsKnownAtOnce: gossip still has it as there.
+func TestAMemberThatDoesNotAnswerIsKnownAtOnce(t *testing.T) {
+	t.Parallel()
+	all := three(t)
+	asked, dead := all[0], all[1]
+	id := dead.c.ID()
+	asked.c.Feel(context.Background())
+	if asked.c.Silent()[id] {
+		t.Error("a node that is there is called silent")
+	}
+	dead.kill()
+	eventually(t, "silence", func() string {
+		asked.c.Feel(context.Background())
+		if !asked.c.Silent()[id] {
+			return "it is said to answer"
+		}
+		return ""
+	})
+	if asked.c.Silent()[all[2].c.ID()] {
+		t.Error("the third node is called silent as well")
+	}
+	dead.listen("127.0.0.1")
+	dead.start()
+	eventually(t, "its return", func() string {
+		asked.c.Feel(context.Background())
+		if asked.c.Silent()[id] {
+			return "it is said to be silent"
+		}
+		return ""
+	})
+}
+
+func TestAloneBecause(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_000_000, 0)
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	three := func(b, c string) []Member {
+		return []Member{
+			{ID: "1", Name: "a", Role: RoleVoter, State: StateUp, Self: true},
+			{ID: "2", Name: "b", Role: RoleVoter, State: b, Since: ago(9 * time.Second)},
+			{ID: "3", Name: "c", Role: RoleVoter, State: c, Since: ago(9 * time.Second)},
+			{ID: "4", Name: "d", Role: RoleNonVoter, State: StateUp},
+		}
+	}
+	answered, silent := beat{answers: true, since: ago(time.Minute)}, beat{since: ago(2 * time.Second)}
+	const soon, late = time.Second, time.Minute
+	for _, c := range []struct {
+		name    string
+		members []Member
+		felt    map[string]beat
+		without time.Duration
+		want    string
+	}{
+		{"nobody is known", nil, nil, soon, "no leader: this node has not heard from its cluster yet"},
+		{"nobody was asked yet", three(StateUp, StateUp), nil, soon, "no leader: the voters elect one, or too few of them are left: they are being asked"},
+		{"most answer", three(StateUp, StateUp), map[string]beat{"2": answered, "3": silent}, soon, "no leader: an election is under way"},
+		{"most answer, for long", three(StateUp, StateUp), map[string]beat{"2": answered, "3": silent}, late, "no leader for 1m0s, although 2 of 3 voters answer: their logs say why none is elected"},
+		{"most are silent", three(StateUp, StateUp), map[string]beat{"2": silent, "3": silent}, soon, "no leader: 1 of 3 voters in reach, 2 needed; not reached: b (for 2s), c (for 2s)"},
+		{"gossip knew it earlier", three(StateUnreachable, StateUp), map[string]beat{"2": silent, "3": silent}, soon, "no leader: 1 of 3 voters in reach, 2 needed; not reached: b (for 9s), c (for 2s)"},
+		{"an answer counts more than gossip", three(StateUnreachable, StateUnreachable), map[string]beat{"2": answered, "3": silent}, soon, "no leader: an election is under way"},
+		{"only gossip says so", three(StateUnreachable, StateLeft), nil, late, "no leader: 1 of 3 voters in reach, 2 needed; not reached: b (for 9s), c (for 9s); the majority is lost until one of them is back: start it again, or mend the link to it"},
+	} {
+		if got := aloneBecause(c.members, c.felt, c.without, 3*time.Second, now); got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
