@@ -1,0 +1,282 @@
+// Package realkafka runs Apache Kafka for tests and measurements: brokers in
+// KRaft's combined mode on loopback addresses of their own, each process
+// bounded in heap and ended with the one that started it. setup.sh installs
+// what it runs.
+//
+//	cluster, err := realkafka.Start(ctx, realkafka.Config{Dir: dir, Brokers: 3})
+//	defer cluster.Stop()
+//	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.Bootstrap(realkafka.Plain)...))
+//
+// Every broker has the same ports on an address that no other test uses, so
+// that one which was killed finds its ports free again.
+package realkafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"golang.org/x/sync/errgroup"
+
+	"penstock/integration/process"
+)
+
+// Listener is one of the ways into every broker.
+type Listener string
+
+const (
+	// Plain speaks in the clear and advertises the broker itself.
+	Plain Listener = "PLAINTEXT"
+	// Via speaks in the clear too, but advertises Broker.Proxy, where a test
+	// puts a proxy that rewrites nothing.
+	Via Listener = "VIA"
+	// TLS shows a certificate of Cluster.CA for the broker's address.
+	TLS Listener = "TLS"
+	// SASL speaks in the clear, to the users of Users: PLAIN (which must
+	// authenticate again every few seconds), SCRAM-SHA-256 and OAUTHBEARER
+	// with unsigned tokens.
+	SASL Listener = "SASL"
+
+	controller Listener = "CONTROLLER"
+)
+
+var ports = map[Listener]int{controller: 9090, Plain: 9092, Via: 9093, TLS: 9094, SASL: 9095}
+
+// Users are the names and passwords that SASL takes. admin is a super user,
+// and so is whoever comes without SASL.
+var Users = map[string]string{"admin": "admin-password", "alice": "alice-password", "bob": "bob-password"}
+
+// Config says what to start.
+type Config struct {
+	Dir     string // for data, configuration and logs; it must exist
+	Data    string // for data alone, where it should be elsewhere, as on a tmpfs
+	Brokers int    // default 1
+	HeapMB  int    // default 512, of each broker
+	// Quick starts sooner and costs less CPU: the first compiler alone, the
+	// serial collector, few threads. For tests, not for measurements.
+	Quick bool
+	// Properties are added to every broker's, and win.
+	Properties map[string]string
+}
+
+// Cluster is a set of running brokers.
+type Cluster struct {
+	ID      string
+	CA      Authority
+	Brokers []*Broker // node ids are their places
+
+	config    Config
+	java      string
+	classpath string
+}
+
+// Broker is one of them.
+type Broker struct {
+	ID    int32
+	IP    string
+	Proxy string // what Via advertises: a host without a port, which is Via's
+
+	cluster *Cluster
+	dir     string
+	data    string
+	proc    *process.Process // nil while it is down
+}
+
+// nets counts the networks given out by this process.
+var nets atomic.Int32
+
+// Start starts the brokers and waits until each names all.
+func Start(ctx context.Context, config Config) (*Cluster, error) {
+	config.Brokers, config.HeapMB = max(config.Brokers, 1), max(config.HeapMB, 128)
+	if config.HeapMB == 128 {
+		config.HeapMB = 512
+	}
+	if config.Data == "" {
+		config.Data = config.Dir
+	}
+	classpath, err := Classpath()
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{ID: randomID(), config: config, java: "java", classpath: classpath}
+	network := fmt.Sprintf("127.%d.%d.", 20+os.Getpid()%200, 1+(os.Getpid()/200+int(nets.Add(1)))%250)
+	for i := range config.Brokers {
+		c.Brokers = append(c.Brokers, &Broker{
+			ID: int32(i), IP: fmt.Sprint(network, i+1), Proxy: fmt.Sprint(network, i+101), cluster: c,
+			dir: filepath.Join(config.Dir, fmt.Sprint("broker-", i)), data: filepath.Join(config.Data, fmt.Sprint("data-", i)),
+		})
+	}
+	if c.CA, err = newAuthority(config.Dir); err != nil {
+		return nil, err
+	}
+	if err := c.format(ctx); err != nil {
+		return nil, err
+	}
+	for _, b := range c.Brokers {
+		if err := b.Start(); err != nil {
+			c.Stop()
+			return nil, err
+		}
+	}
+	if err := c.WaitReady(ctx, len(c.Brokers)); err != nil {
+		err = fmt.Errorf("%w\n%s", err, c.Logs())
+		c.Stop()
+		return nil, err
+	}
+	return c, nil
+}
+
+// format writes each broker's files and prepares its data folder.
+func (c *Cluster) format(ctx context.Context) error {
+	var voters []string
+	for _, b := range c.Brokers {
+		voters = append(voters, fmt.Sprintf("%d@%s:%s", b.ID, b.Addr(controller), randomID()))
+	}
+	var all errgroup.Group
+	for _, b := range c.Brokers {
+		all.Go(func() error {
+			file, err := b.write()
+			if err != nil {
+				return err
+			}
+			args := []string{"format", "-t", c.ID, "-c", file, "--initial-controllers", strings.Join(voters, ",")}
+			for user, password := range Users {
+				args = append(args, "--add-scram", fmt.Sprintf("SCRAM-SHA-256=[name=%s,password=%s]", user, password))
+			}
+			_, err = Tool(ctx, "", "kafka.tools.StorageTool", args...)
+			return err
+		})
+	}
+	return all.Wait()
+}
+
+// Addr is the broker's address at a listener.
+func (b *Broker) Addr(l Listener) string { return fmt.Sprintf("%s:%d", b.IP, ports[l]) }
+
+// ProxyAddr is what Via advertises.
+func (b *Broker) ProxyAddr() string { return fmt.Sprintf("%s:%d", b.Proxy, ports[Via]) }
+
+// Bootstrap are the addresses of all brokers at a listener; those of Via are
+// the proxies'.
+func (c *Cluster) Bootstrap(l Listener) []string {
+	var all []string
+	for _, b := range c.Brokers {
+		if l == Via {
+			all = append(all, b.ProxyAddr())
+		} else {
+			all = append(all, b.Addr(l))
+		}
+	}
+	return all
+}
+
+// Start starts the broker, which must be down, and waits for nothing.
+func (b *Broker) Start() error {
+	if b.proc != nil {
+		return fmt.Errorf("broker %d runs already", b.ID)
+	}
+	heap := fmt.Sprintf("-Xmx%dm", b.cluster.config.HeapMB)
+	argv := []string{b.cluster.java, "-Xms256m", heap}
+	if b.cluster.config.Quick {
+		argv = append(argv, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+	} else {
+		argv[1] = strings.Replace(heap, "mx", "ms", 1)
+	}
+	argv = append(argv, "-Dlog4j2.configurationFile="+filepath.Join(b.dir, "log4j2.properties"), "-Djava.awt.headless=true",
+		"-cp", b.cluster.classpath, "kafka.Kafka", filepath.Join(b.dir, "server.properties"))
+	proc, err := process.Start("kafka", b.dir, argv)
+	if err != nil {
+		return err
+	}
+	b.proc = proc
+	return nil
+}
+
+// Kill ends the broker as a crash would.
+func (b *Broker) Kill() {
+	if b.proc != nil {
+		b.proc.Kill()
+		b.proc = nil
+	}
+}
+
+// Shutdown ends the broker in order: it gives its leaderships away first.
+func (b *Broker) Shutdown(limit time.Duration) error {
+	if b.proc == nil {
+		return nil
+	}
+	if err := b.proc.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	_, err := b.proc.ExitCode(limit)
+	b.proc = nil
+	return err
+}
+
+// Process is the running broker; nil while it is down.
+func (b *Broker) Process() *process.Process { return b.proc }
+
+// Stop kills all brokers. Their data is of no use afterwards.
+func (c *Cluster) Stop() {
+	for _, b := range c.Brokers {
+		b.Kill()
+	}
+}
+
+// Logs is the end of what the brokers printed.
+func (c *Cluster) Logs() string {
+	var text strings.Builder
+	for _, b := range c.Brokers {
+		if b.proc != nil {
+			fmt.Fprintf(&text, "broker %d:\n%s\n", b.ID, b.proc.Output())
+		}
+	}
+	return text.String()
+}
+
+// WaitReady waits until every running broker says that the cluster has that
+// many. (An open port is not a ready cluster.)
+func (c *Cluster) WaitReady(ctx context.Context, brokers int) error {
+	for _, b := range c.Brokers {
+		if b.proc == nil {
+			continue
+		}
+		if err := b.waitNames(ctx, brokers); err != nil {
+			return fmt.Errorf("broker %d: %w", b.ID, err)
+		}
+	}
+	return nil
+}
+
+func (b *Broker) waitNames(ctx context.Context, brokers int) error {
+	client, err := kgo.NewClient(kgo.SeedBrokers(b.Addr(Plain)), kgo.DialTimeout(time.Second), kgo.RequestRetries(0))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	for {
+		attempt, cancel := context.WithTimeout(ctx, 2*time.Second)
+		var named int
+		resp, err := kmsg.NewPtrDescribeClusterRequest().RequestWith(attempt, client)
+		cancel()
+		if err == nil {
+			if named = len(resp.Brokers); named == brokers {
+				return nil
+			}
+			err = fmt.Errorf("it names %d brokers, not %d", named, brokers)
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), err)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}

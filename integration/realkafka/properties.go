@@ -1,0 +1,142 @@
+package realkafka
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// randomID is an identifier of 16 bytes as Kafka prints it. It begins with a
+// letter: a dash in front would be taken for an option.
+func randomID() string {
+	var id [16]byte
+	_, _ = rand.Read(id[:])
+	id[0] &= 0x3f
+	return base64.RawURLEncoding.EncodeToString(id[:])
+}
+
+// quiet shows warnings on standard output; Kafka's own default shows nothing.
+const quiet = `status = error
+appender.out.type = Console
+appender.out.name = out
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %d{HH:mm:ss,SSS} %p %m (%c)%n%throwable{short}
+rootLogger.level = WARN
+rootLogger.appenderRef.out.ref = out
+`
+
+// write makes the broker's folder and gives the path of its configuration.
+func (b *Broker) write() (string, error) {
+	if err := os.MkdirAll(b.dir, 0o700); err != nil {
+		return "", err
+	}
+	keystore, err := b.cluster.CA.issue(b.dir, b.IP)
+	if err != nil {
+		return "", err
+	}
+	all := b.properties(keystore)
+	maps.Copy(all, b.cluster.config.Properties)
+	var text strings.Builder
+	for _, k := range slices.Sorted(maps.Keys(all)) {
+		fmt.Fprintf(&text, "%s=%s\n", k, all[k])
+	}
+	if err := os.WriteFile(filepath.Join(b.dir, "log4j2.properties"), []byte(quiet), 0o600); err != nil {
+		return "", err
+	}
+	file := filepath.Join(b.dir, "server.properties")
+	return file, os.WriteFile(file, []byte(text.String()), 0o600)
+}
+
+// properties is a small broker: internal topics with few partitions, nothing
+// waits for people, every feature on that a client can ask for.
+func (b *Broker) properties(keystore string) map[string]string {
+	replicas := fmt.Sprint(min(3, len(b.cluster.Brokers)))
+	var controllers []string
+	for _, other := range b.cluster.Brokers {
+		controllers = append(controllers, other.Addr(controller))
+	}
+	all := map[string]string{
+		"node.id":                             fmt.Sprint(b.ID),
+		"process.roles":                       "broker,controller",
+		"controller.quorum.bootstrap.servers": strings.Join(controllers, ","),
+		"controller.listener.names":           string(controller),
+		"inter.broker.listener.name":          string(Plain),
+		"listener.security.protocol.map":      "PLAINTEXT:PLAINTEXT,VIA:PLAINTEXT,TLS:SSL,SASL:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+		"listeners":                           b.listeners(func(l Listener) string { return b.Addr(l) }, controller, Plain, Via, TLS, SASL),
+		"advertised.listeners": b.listeners(func(l Listener) string {
+			if l == Via {
+				return b.ProxyAddr()
+			}
+			return b.Addr(l)
+		}, Plain, Via, TLS, SASL),
+		"log.dirs":                       b.data,
+		"auto.create.topics.enable":      "false",
+		"log.cleaner.dedupe.buffer.size": "8388608",
+		// A deleted log goes soon.
+		"log.segment.delete.delay.ms": "1000",
+
+		"ssl.keystore.type":       "PEM",
+		"ssl.keystore.location":   keystore,
+		"ssl.truststore.type":     "PEM",
+		"ssl.truststore.location": b.cluster.CA.File,
+
+		"offsets.topic.num.partitions":                     "3",
+		"offsets.topic.replication.factor":                 replicas,
+		"transaction.state.log.num.partitions":             "3",
+		"transaction.state.log.replication.factor":         replicas,
+		"transaction.state.log.min.isr":                    "1",
+		"share.coordinator.state.topic.num.partitions":     "3",
+		"share.coordinator.state.topic.replication.factor": replicas,
+		"share.coordinator.state.topic.min.isr":            "1",
+
+		"group.initial.rebalance.delay.ms":                            "0",
+		"group.min.session.timeout.ms":                                "500",
+		"group.consumer.min.heartbeat.interval.ms":                    "300",
+		"group.consumer.heartbeat.interval.ms":                        "300",
+		"group.consumer.min.session.timeout.ms":                       "1000",
+		"group.share.min.heartbeat.interval.ms":                       "300",
+		"group.share.heartbeat.interval.ms":                           "300",
+		"group.share.min.session.timeout.ms":                          "1000",
+		"broker.heartbeat.interval.ms":                                "500",
+		"broker.session.timeout.ms":                                   "3000",
+		"transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+
+		"authorizer.class.name":          "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+		"super.users":                    "User:ANONYMOUS;User:admin",
+		"allow.everyone.if.no.acl.found": "true",
+		"delegation.token.secret.key":    "a secret of the tests",
+		"sasl.enabled.mechanisms":        "PLAIN,SCRAM-SHA-256,OAUTHBEARER",
+	}
+	maps.Copy(all, saslProperties())
+	if b.cluster.config.Quick {
+		maps.Copy(all, map[string]string{"num.network.threads": "2", "num.io.threads": "3", "num.replica.fetchers": "1"})
+	}
+	return all
+}
+
+func (b *Broker) listeners(at func(Listener) string, which ...Listener) string {
+	var all []string
+	for _, l := range which {
+		all = append(all, fmt.Sprintf("%s://%s", l, at(l)))
+	}
+	return strings.Join(all, ",")
+}
+
+func saslProperties() map[string]string {
+	plain := "org.apache.kafka.common.security.plain.PlainLoginModule required"
+	for _, user := range slices.Sorted(maps.Keys(Users)) {
+		plain += fmt.Sprintf(` user_%s="%s"`, user, Users[user])
+	}
+	const bearer = "org.apache.kafka.common.security.oauthbearer"
+	return map[string]string{
+		"listener.name.sasl.plain.sasl.jaas.config":          plain + ";",
+		"listener.name.sasl.plain.connections.max.reauth.ms": "3000",
+		"listener.name.sasl.scram-sha-256.sasl.jaas.config":  "org.apache.kafka.common.security.scram.ScramLoginModule required;",
+		"listener.name.sasl.oauthbearer.sasl.jaas.config":    bearer + `.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="admin";`,
+	}
+}

@@ -1,0 +1,71 @@
+package realkafka
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// The versions that setup.sh installs.
+const (
+	kafkaVersion   = "4.3.1"
+	kafkajsVersion = "2.2.4"
+)
+
+// ErrMissing is the error of whatever setup.sh should have installed.
+var ErrMissing = errors.New("missing: run make setup")
+
+// peers is the folder into which setup.sh installs.
+func peers() string {
+	if dir := os.Getenv("PENSTOCK_PEERS"); dir != "" {
+		return dir
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = filepath.Join(os.TempDir(), fmt.Sprint(os.Getuid()))
+	}
+	return filepath.Join(cache, "penstock-peers")
+}
+
+// Classpath is what Java needs for the broker and the tools.
+func Classpath() (string, error) {
+	if _, err := exec.LookPath("java"); err != nil {
+		return "", fmt.Errorf("java: %w", ErrMissing)
+	}
+	dir := filepath.Join(peers(), "kafka-"+kafkaVersion)
+	if _, err := os.Stat(dir); err != nil {
+		return "", fmt.Errorf("%s: %w", dir, ErrMissing)
+	}
+	return filepath.Join(dir, "*"), nil
+}
+
+// NodeModules is the folder that holds kafkajs, for NODE_PATH.
+func NodeModules() (string, error) {
+	dir := filepath.Join(peers(), "kafkajs-"+kafkajsVersion, "node_modules")
+	if _, err := os.Stat(dir); err != nil {
+		return "", fmt.Errorf("%s: %w", dir, ErrMissing)
+	}
+	return dir, nil
+}
+
+// Tool runs a Java class of Kafka's to its end, and gives what it printed on
+// standard output. Where it fails, the error holds what it printed on either.
+func Tool(ctx context.Context, in, class string, args ...string) (string, error) {
+	classpath, err := Classpath()
+	if err != nil {
+		return "", err
+	}
+	argv := append([]string{"-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", classpath, class}, args...)
+	cmd := exec.CommandContext(ctx, "java", argv...)
+	var out, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(in), &out, &errs
+	if err := cmd.Run(); err != nil {
+		return out.String(), fmt.Errorf("%s %s: %w\n%s%s", class, strings.Join(args, " "), err, &out, &errs)
+	}
+	return out.String(), nil
+}
