@@ -197,7 +197,11 @@ func (n *Node) bearer(ctx context.Context, r *http.Request) (admin.Principal, er
 	if !strings.EqualFold(scheme, "Bearer") || token == "" {
 		return admin.Principal{}, admin.Errorf(admin.Unauthenticated, "/v1 wants a token: Authorization: Bearer pst1...")
 	}
-	p, err := n.authenticate(ctx, strings.TrimSpace(token))
+	var from net.Addr
+	if at, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
+		from = net.TCPAddrFromAddrPort(at)
+	}
+	p, err := n.admin.Vouch(ctx, from, strings.TrimSpace(token))
 	p.From = r.RemoteAddr
 	return p, err
 }
@@ -288,8 +292,11 @@ func reply(w http.ResponseWriter, answer any, err error) {
 				refusal["faults"] = e.Faults
 			}
 		}
-		if status == http.StatusUnauthorized {
+		switch status {
+		case http.StatusUnauthorized:
 			w.Header().Set("WWW-Authenticate", "Bearer")
+		case http.StatusTooManyRequests:
+			w.Header().Set("Retry-After", "2")
 		}
 		answer = refusal
 		w.WriteHeader(status)

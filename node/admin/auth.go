@@ -39,11 +39,22 @@ func (c *serverConn) authenticate(ctx context.Context, params []byte) (*Principa
 		p.Via, p.From = "", ""
 		return c.become(p)
 	}
+	return nil, tokenRefusal(err, r.Token)
+}
+
+// tokenRefusal is what is said of a token that was not taken; never the token.
+func tokenRefusal(err error, token string) *Error {
 	var e *Error
-	if !errors.As(err, &e) || strings.Contains(err.Error(), r.Token) {
+	if !errors.As(err, &e) || strings.Contains(err.Error(), token) {
 		e = Errorf(Unauthenticated, "this node does not take the token: it is unknown, expired or revoked")
 	}
-	return nil, e
+	return e
+}
+
+// isWrong tells a token that is wrong from one that cannot be known now.
+func isWrong(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Code == Unauthenticated
 }
 
 // limited refuses a stranger whose address has failed too often: whatever
@@ -53,18 +64,26 @@ func (c *serverConn) limited(caller Principal) *Error {
 		return nil
 	}
 	c.s.authLimited.Add(1)
+	return c.s.tooManyWrong()
+}
+
+func (*Server) tooManyWrong() *Error {
 	return Errorf(Busy, "too many tokens from your address were wrong: try again in %v", failEvery)
 }
 
 // punish counts a stranger's token that was not taken, and lets the answer
 // wait. That a node cannot know the token yet is no failure.
 func (c *serverConn) punish(ctx context.Context, err error) {
-	var e *Error
-	if !errors.As(err, &e) || e.Code != Unauthenticated {
+	if !isWrong(err) {
 		return
 	}
 	c.s.authFailed.Add(1)
 	c.s.failures.failed(c.source, time.Now())
+	linger(ctx)
+}
+
+// linger is how long the answer to a wrong token waits.
+func linger(ctx context.Context) {
 	t := time.NewTimer(failDelay)
 	defer t.Stop()
 	select {

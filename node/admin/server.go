@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -107,6 +108,8 @@ type Server struct {
 	strangers    *port.Strangers
 
 	failures                                          failures
+	vouched                                           vouched
+	looks                                             chan struct{} // places of tokens that are looked at for Vouch
 	authenticated, authFailed, authLimited, forbidden atomic.Uint64
 	overLimit                                         atomic.Uint64
 }
@@ -142,6 +145,8 @@ func NewServer(cfg Config) *Server {
 		listeners: map[net.Listener]struct{}{},
 		conns:     map[*serverConn]struct{}{},
 		failures:  failures{clears: map[netip.Addr]time.Time{}},
+		vouched:   vouched{at: map[[sha256.Size]byte]time.Time{}},
+		looks:     make(chan struct{}, maxLooks),
 	}
 	s.nodes = make(chan struct{}, s.cfg.MaxNodes)
 	s.known = make(chan struct{}, s.cfg.MaxConns)
