@@ -1,15 +1,23 @@
 package wire
 
-// Edits change a message while it streams through a Walker. Each may be nil.
+// Edits change a message while it streams through a Walker, or whole, by
+// Rewrite. Each may be nil.
 type Edits struct {
 	// Topic appends the name to be sent in place of one. All names of a
 	// message grow by TopicGrowth bytes exactly, or shrink where it is
 	// negative; an error ends the connection.
 	Topic       func(dst, name []byte) ([]byte, error)
 	TopicGrowth int
+	// TransactionalID appends the id to be sent in place of that of a Produce
+	// request. It may grow as it likes, since it comes first.
+	TransactionalID func(dst, id []byte) ([]byte, error)
 	// TopicID may replace an id where it stands.
 	TopicID func(id *[16]byte) error
 	// Node gives the address to be shown for a broker (KIP-951). ok false
 	// leaves the node out.
-	Node func(id int32, host string, port int32) (vhost string, vport int32, ok bool, err error)
+	Node NodeFunc
 }
+
+// NodeFunc maps a broker's address as the broker tells it to what clients are
+// to see. ok false: clients are not to see it. An error ends the connection.
+type NodeFunc func(id int32, host string, port int32) (vhost string, vport int32, ok bool, err error)

@@ -1,0 +1,68 @@
+package wire
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// AppendInt8 appends one byte.
+func AppendInt8(dst []byte, v int8) []byte { return append(dst, byte(v)) }
+
+// AppendInt16 appends two bytes.
+func AppendInt16(dst []byte, v int16) []byte { return binary.BigEndian.AppendUint16(dst, uint16(v)) }
+
+// AppendInt32 appends four bytes.
+func AppendInt32(dst []byte, v int32) []byte { return binary.BigEndian.AppendUint32(dst, uint32(v)) }
+
+// AppendInt64 appends eight bytes.
+func AppendInt64(dst []byte, v int64) []byte { return binary.BigEndian.AppendUint64(dst, uint64(v)) }
+
+// AppendUvarint appends an unsigned varint in as few bytes as it takes.
+func AppendUvarint(dst []byte, u uint32) []byte { return binary.AppendUvarint(dst, uint64(u)) }
+
+// UvarintLen is how many bytes AppendUvarint takes: 1 to 5.
+func UvarintLen(u uint32) int { return (bits.Len32(u|1) + 6) / 7 }
+
+// AppendUvarintSize appends an unsigned varint in exactly size bytes, at least
+// UvarintLen and at most 5: what is too much is filled with continuation bytes,
+// which all readers of the protocol take.
+func AppendUvarintSize(dst []byte, u uint32, size int) []byte {
+	for range size - 1 {
+		dst = append(dst, byte(u)|0x80)
+		u >>= 7
+	}
+	return append(dst, byte(u))
+}
+
+// AppendString appends a string, compact where flexible.
+func AppendString[S []byte | string](dst []byte, s S, flexible bool) []byte {
+	if flexible {
+		dst = AppendUvarint(dst, uint32(len(s))+1)
+	} else {
+		dst = AppendInt16(dst, int16(len(s)))
+	}
+	return append(dst, s...)
+}
+
+// AppendNull appends the null of a string or, where flexible, of anything.
+func AppendNull(dst []byte, flexible bool) []byte {
+	if flexible {
+		return append(dst, 0)
+	}
+	return append(dst, 0xff, 0xff)
+}
+
+// AppendArray appends the length of an array; -1 is null.
+func AppendArray(dst []byte, n int, flexible bool) []byte {
+	if flexible {
+		return AppendUvarint(dst, uint32(n+1))
+	}
+	return AppendInt32(dst, int32(n))
+}
+
+// AppendTag appends one tagged field; the count of tags is the caller's.
+func AppendTag(dst []byte, id uint32, value []byte) []byte {
+	dst = AppendUvarint(dst, id)
+	dst = AppendUvarint(dst, uint32(len(value)))
+	return append(dst, value...)
+}

@@ -1,0 +1,240 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+)
+
+// MaxHeader is the most that the header of a message may take, in bytes, its
+// size included. Client ids are at most 32,767 bytes long.
+const MaxHeader = 64 << 10
+
+// RequestHeader is what begins a request.
+type RequestHeader struct {
+	// Size is the frame's length without its own four bytes, as sent.
+	Size         int32
+	Key, Version int16
+	Correlation  int32
+	// ClientID is a view, nil where the client gives none.
+	ClientID []byte
+	// HeaderLen is where the body begins, counted from the size's first byte.
+	HeaderLen int
+}
+
+// BodyLen is the number of bytes behind the header.
+func (h *RequestHeader) BodyLen() int { return 4 + int(h.Size) - h.HeaderLen }
+
+// FrameLen is the length of the whole frame, its size included.
+func (h *RequestHeader) FrameLen() int { return 4 + int(h.Size) }
+
+// PeekRequest reads the header of the request that begins p, its size first.
+// need > len(p) wants that many bytes before it can tell; Size is set as soon as
+// it is known (-1 before), so that the caller's cap comes before the wait, and
+// the rest only if need is 0. Sizes that no request can have are an error.
+//
+// The client id of a flexible header is not compact, and ControlledShutdown v0
+// has none (facts, rule 7). Tags of a header are passed over, not read.
+func PeekRequest(p []byte) (h RequestHeader, need int, err error) {
+	h.Size = -1
+	if len(p) < 4 {
+		return h, 4, nil
+	}
+	size := int32(binary.BigEndian.Uint32(p))
+	if size < 8 {
+		return h, 0, fmt.Errorf("%w: request of %d bytes, the smallest has 8", ErrMalformed, size)
+	}
+	h.Size = size
+	if len(p) < 12 {
+		return h, 12, nil
+	}
+	h.Key = int16(binary.BigEndian.Uint16(p[4:]))
+	h.Version = int16(binary.BigEndian.Uint16(p[6:]))
+	h.Correlation = int32(binary.BigEndian.Uint32(p[8:]))
+	h.HeaderLen = 12
+	if h.Key == keyControlledShutdown && h.Version == 0 {
+		return h, 0, nil
+	}
+	frame := h.FrameLen()
+	if frame < 14 {
+		return h, 0, fmt.Errorf("%w: request of %d bytes without a client id", ErrMalformed, size)
+	}
+	if len(p) < 14 {
+		return h, 14, nil
+	}
+	n := int(int16(binary.BigEndian.Uint16(p[12:])))
+	h.HeaderLen = 14 + max(n, 0)
+	switch {
+	case n < -1 || h.HeaderLen > frame:
+		return h, 0, fmt.Errorf("%w: client id of %d bytes in a request of %d", ErrMalformed, n, size)
+	case len(p) < h.HeaderLen:
+		return h, h.HeaderLen, nil
+	case n >= 0:
+		h.ClientID = p[14:h.HeaderLen:h.HeaderLen]
+	}
+	if !Flexible(h.Key, h.Version) {
+		return h, 0, nil
+	}
+	h.HeaderLen, need, err = skipTags(p, h.HeaderLen, frame)
+	return h, need, err
+}
+
+// PeekResponse reads what begins every response: its size and the correlation
+// id. need is as in PeekRequest; size is -1 until it is known.
+func PeekResponse(p []byte) (size, correlation int32, need int, err error) {
+	if len(p) < 4 {
+		return -1, 0, 4, nil
+	}
+	size = int32(binary.BigEndian.Uint32(p))
+	if size < 4 {
+		return -1, 0, 0, fmt.Errorf("%w: response of %d bytes, the smallest has 4", ErrMalformed, size)
+	}
+	if len(p) < 8 {
+		return size, 0, 8, nil
+	}
+	return size, int32(binary.BigEndian.Uint32(p[4:])), 0, nil
+}
+
+// ResponseHeaderLen is where the body of the response that begins p starts,
+// counted from the size's first byte. need is as in PeekRequest. That of
+// ApiVersions never has tags, whatever its version (facts, rule 5).
+func ResponseHeaderLen(p []byte, key, version int16) (n, need int, err error) {
+	if !ResponseTags(key, version) {
+		return 8, 0, nil
+	}
+	if len(p) < 8 {
+		return 0, 8, nil
+	}
+	return skipTags(p, 8, 4+int(int32(binary.BigEndian.Uint32(p))))
+}
+
+// ResponseTags tells whether the header of a response has tags.
+func ResponseTags(key, version int16) bool {
+	return key != keyApiVersions && Flexible(key, version)
+}
+
+// AppendResponseHeader appends the size and the header of a response that has
+// body bytes behind it, with no tags in it.
+func AppendResponseHeader(dst []byte, key, version int16, correlation int32, body int) []byte {
+	tags := ResponseTags(key, version)
+	size := 4 + body
+	if tags {
+		size++
+	}
+	dst = AppendInt32(dst, int32(size))
+	dst = AppendInt32(dst, correlation)
+	if tags {
+		dst = append(dst, 0)
+	}
+	return dst
+}
+
+// AppendRequestHeader appends the size and the header of a request that has
+// body bytes behind it, with no tags in it. It is for requests that the proxy
+// itself sends.
+func AppendRequestHeader(dst []byte, key, version int16, correlation int32, clientID string, body int) []byte {
+	tags := Flexible(key, version)
+	size := 10 + len(clientID) + body
+	if tags {
+		size++
+	}
+	dst = AppendInt32(dst, int32(size))
+	dst = AppendInt16(dst, key)
+	dst = AppendInt16(dst, version)
+	dst = AppendInt32(dst, correlation)
+	dst = AppendString(dst, clientID, false)
+	if tags {
+		dst = append(dst, 0)
+	}
+	return dst
+}
+
+// skipTags passes over the tags at p[at:]; none of it may lie behind end.
+func skipTags(p []byte, at, end int) (next, need int, err error) {
+	read := func() (uint32, bool) {
+		u, n, fault := uvarint(p[at:min(len(p), end)])
+		if fault != nil {
+			err = fault
+		} else if n == 0 {
+			need = len(p) + 1
+		}
+		at += n
+		return u, n > 0
+	}
+	count, ok := read()
+	for ; ok && count > 0; count-- {
+		if _, ok = read(); !ok {
+			break
+		}
+		var size uint32
+		if size, ok = read(); !ok {
+			break
+		}
+		if int64(size) > int64(end-at) {
+			return at, 0, fmt.Errorf("%w: tag of %d bytes in a header, %d left", ErrMalformed, size, end-at)
+		}
+		if at += int(size); at > len(p) {
+			need, ok = at, false
+		}
+	}
+	switch {
+	case err != nil:
+		return at, 0, err
+	case need > end:
+		return at, 0, fmt.Errorf("%w: header longer than its message of %d bytes", ErrMalformed, end-4)
+	case max(at, need) > MaxHeader:
+		return at, 0, fmt.Errorf("header %w: the limit is %d bytes", ErrTooLarge, MaxHeader)
+	}
+	return at, need, nil
+}
+
+// Guess tells what bytes look like that are no Kafka request: "http", "tls",
+// "ssh", or "" where it does not know. It is for the log.
+func Guess(p []byte) string {
+	if len(p) >= 3 && p[0] >= 0x14 && p[0] <= 0x17 && p[1] == 3 && p[2] <= 4 {
+		return "tls"
+	}
+	for _, method := range []string{"GET ", "POST", "PUT ", "HEAD", "DELE", "OPTI", "PATC", "CONN", "TRAC", "PRI "} {
+		if bytes.HasPrefix(p, []byte(method)) {
+			return "http"
+		}
+	}
+	if bytes.HasPrefix(p, []byte("SSH-")) {
+		return "ssh"
+	}
+	return ""
+}
+
+// ProduceAcks reads the acks of a Produce request from the beginning of its
+// body. need is as in PeekRequest: how much of the body it takes. 0 means that
+// the broker will not answer (facts, rule 3).
+func ProduceAcks(version int16, body []byte) (acks int16, need int, err error) {
+	at := 0
+	switch {
+	case version >= 9: // a compact transactional id comes first
+		u, n, err := uvarint(body)
+		if err != nil {
+			return 0, 0, err
+		}
+		if n == 0 {
+			return 0, len(body) + 1, nil
+		}
+		if u > MaxHeader {
+			return 0, 0, fmt.Errorf("transactional id of %d bytes: %w", u-1, ErrTooLarge)
+		}
+		at = n + max(int(u)-1, 0)
+	case version >= 3:
+		if len(body) < 2 {
+			return 0, 2, nil
+		}
+		n := int16(binary.BigEndian.Uint16(body))
+		if n < -1 {
+			return 0, 0, fmt.Errorf("%w: transactional id of %d bytes", ErrMalformed, n)
+		}
+		at = 2 + max(int(n), 0)
+	}
+	if len(body) < at+2 {
+		return 0, at + 2, nil
+	}
+	return int16(binary.BigEndian.Uint16(body[at:])), 0, nil
+}

@@ -1,0 +1,177 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Reader reads a message piece by piece. Its first error stays; from then on
+// it reads zeroes. What it gives as bytes are views into the message.
+type Reader struct {
+	// Flexible picks the compact encodings of strings, bytes and arrays, and
+	// says that structures end with tags.
+	Flexible bool
+
+	b   []byte
+	at  int
+	err error
+}
+
+// NewReader reads b.
+func NewReader(b []byte, flexible bool) Reader { return Reader{Flexible: flexible, b: b} }
+
+// Err is the first error.
+func (r *Reader) Err() error { return r.err }
+
+// At is the offset of what is read next.
+func (r *Reader) At() int { return r.at }
+
+// Rest is what was not read yet.
+func (r *Reader) Rest() []byte { return r.b[r.at:] }
+
+// Fail makes the reader fail, if nothing has before.
+func (r *Reader) Fail(err error) {
+	if r.err == nil {
+		r.err, r.at = err, len(r.b)
+	}
+}
+
+// Span reads n bytes.
+func (r *Reader) Span(n int) []byte {
+	if n < 0 || n > len(r.b)-r.at {
+		r.Fail(fmt.Errorf("%w: %d bytes wanted at offset %d, %d left", ErrMalformed, n, r.at, len(r.b)-r.at))
+		return nil
+	}
+	p := r.b[r.at : r.at+n : r.at+n]
+	r.at += n
+	return p
+}
+
+// Bool reads one byte: false is 0.
+func (r *Reader) Bool() bool { return r.Int8() != 0 }
+
+// Int8 reads one byte.
+func (r *Reader) Int8() int8 {
+	if p := r.Span(1); p != nil {
+		return int8(p[0])
+	}
+	return 0
+}
+
+// Int16 reads two bytes.
+func (r *Reader) Int16() int16 {
+	if p := r.Span(2); p != nil {
+		return int16(binary.BigEndian.Uint16(p))
+	}
+	return 0
+}
+
+// Int32 reads four bytes.
+func (r *Reader) Int32() int32 {
+	if p := r.Span(4); p != nil {
+		return int32(binary.BigEndian.Uint32(p))
+	}
+	return 0
+}
+
+// Int64 reads eight bytes.
+func (r *Reader) Int64() int64 {
+	if p := r.Span(8); p != nil {
+		return int64(binary.BigEndian.Uint64(p))
+	}
+	return 0
+}
+
+// Uvarint reads an unsigned varint of at most five bytes, minimal or not.
+func (r *Reader) Uvarint() uint32 {
+	u, n, err := uvarint(r.b[r.at:])
+	if err == nil && n == 0 {
+		err = fmt.Errorf("%w: varint without an end at offset %d", ErrMalformed, r.at)
+	}
+	if err != nil {
+		r.Fail(err)
+		return 0
+	}
+	r.at += n
+	return u
+}
+
+// String reads a string; null tells that there is none.
+func (r *Reader) String() (s []byte, null bool) {
+	n := 0
+	if r.Flexible {
+		n = int(r.Uvarint()) - 1
+	} else {
+		n = int(r.Int16())
+	}
+	return r.sized(n)
+}
+
+// Bytes reads bytes, records among them; null tells that there are none.
+func (r *Reader) Bytes() (b []byte, null bool) {
+	n := 0
+	if r.Flexible {
+		n = int(r.Uvarint()) - 1
+	} else {
+		n = int(r.Int32())
+	}
+	return r.sized(n)
+}
+
+func (r *Reader) sized(n int) ([]byte, bool) {
+	if r.err != nil || n == -1 {
+		return nil, true
+	}
+	return r.Span(n), false
+}
+
+// Array reads the length of an array; -1 is that of null. It never is more
+// than the bytes that are left.
+func (r *Reader) Array() int {
+	n := 0
+	if r.Flexible {
+		n = int(r.Uvarint()) - 1
+	} else {
+		n = int(r.Int32())
+	}
+	if r.err != nil {
+		return 0
+	}
+	if n < -1 || n > len(r.b)-r.at {
+		r.Fail(fmt.Errorf("%w: array of %d at offset %d, %d bytes left", ErrMalformed, n, r.at, len(r.b)-r.at))
+		return 0
+	}
+	return n
+}
+
+// Tags reads over the tags of a flexible structure, and gives them with their
+// count as they stand; nothing where it is not flexible.
+func (r *Reader) Tags() []byte {
+	if !r.Flexible {
+		return nil
+	}
+	from := r.at
+	for n := r.Uvarint(); n > 0 && r.err == nil; n-- {
+		r.Uvarint()
+		r.Span(int(r.Uvarint()))
+	}
+	if r.err != nil {
+		return nil
+	}
+	return r.b[from:r.at:r.at]
+}
+
+// uvarint reads an unsigned varint of 32 bits. n is 0 if p ends before it.
+func uvarint(p []byte) (u uint32, n int, err error) {
+	for i := 0; i < len(p) && i < 5; i++ {
+		c := p[i]
+		if i == 4 && c > 0x0f {
+			return 0, 0, fmt.Errorf("%w: varint of more than 32 bits", ErrMalformed)
+		}
+		u |= uint32(c&0x7f) << (7 * i)
+		if c < 0x80 {
+			return u, i + 1, nil
+		}
+	}
+	return 0, 0, nil
+}

@@ -1,0 +1,132 @@
+package wire
+
+import (
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// The keys that this package knows by name.
+const (
+	keyProduce            = int16(kmsg.Produce)
+	keyFetch              = int16(kmsg.Fetch)
+	keyMetadata           = int16(kmsg.Metadata)
+	keyControlledShutdown = int16(kmsg.ControlledShutdown)
+	keyFindCoordinator    = int16(kmsg.FindCoordinator)
+	keySASLHandshake      = int16(kmsg.SASLHandshake)
+	keyApiVersions        = int16(kmsg.ApiVersions)
+	keyDescribeConfigs    = int16(kmsg.DescribeConfigs)
+	keyDescribeQuorum     = int16(kmsg.DescribeQuorum)
+	keyDescribeCluster    = int16(kmsg.DescribeCluster)
+	keyShareFetch         = int16(kmsg.ShareFetch)
+	keyShareAcknowledge   = int16(kmsg.ShareAcknowledge)
+)
+
+// MaxKey is the highest key that is known.
+const MaxKey = kmsg.MaxKey
+
+// withheld are the APIs that no client of a broker uses, with the reason.
+// Whatever is not known at all is withheld as well.
+var withheld = map[kmsg.Key]string{
+	kmsg.LeaderAndISR:       "from the controller to brokers",
+	kmsg.StopReplica:        "from the controller to brokers",
+	kmsg.UpdateMetadata:     "from the controller to brokers",
+	kmsg.ControlledShutdown: "from brokers to the controller",
+	kmsg.AlterPartition:     "from brokers to the controller",
+	kmsg.Envelope:           "forwards requests from brokers to the controller",
+
+	kmsg.BrokerRegistration:     "from brokers to the controller",
+	kmsg.BrokerHeartbeat:        "from brokers to the controller",
+	kmsg.AllocateProducerIDs:    "from brokers to the controller",
+	kmsg.AssignReplicasToDirs:   "from brokers to the controller",
+	kmsg.ControllerRegistration: "between controllers",
+
+	kmsg.Vote:                 "between members of the metadata quorum",
+	kmsg.BeginQuorumEpoch:     "between members of the metadata quorum",
+	kmsg.EndQuorumEpoch:       "between members of the metadata quorum",
+	kmsg.FetchSnapshot:        "between members of the metadata quorum",
+	kmsg.UpdateRaftVoter:      "between members of the metadata quorum",
+	kmsg.AddRaftVoter:         "changes the metadata quorum, and carries controllers' addresses",
+	kmsg.RemoveRaftVoter:      "changes the metadata quorum",
+	kmsg.UnregisterController: "changes the metadata quorum",
+
+	kmsg.InitializeShareGroupState:  "between brokers: the state of share groups",
+	kmsg.ReadShareGroupState:        "between brokers: the state of share groups",
+	kmsg.WriteShareGroupState:       "between brokers: the state of share groups",
+	kmsg.DeleteShareGroupState:      "between brokers: the state of share groups",
+	kmsg.ReadShareGroupStateSummary: "between brokers: the state of share groups",
+}
+
+// WriteTxnMarkers is not withheld though brokers use it: an administrator ends
+// hanging transactions by it (KIP-664), and the broker asks for the right to.
+
+// api is what is known of one API.
+type api struct {
+	name     string // empty: unknown
+	max      int16  // the newest version that kmsg has
+	flexible int16  // the first flexible version; maxVersion: none
+	withheld string // why no client may use it
+}
+
+const maxVersion = 1<<15 - 1
+
+var table = buildTable()
+
+// kafkaName turns the names of kmsg into Kafka's own.
+var kafkaName = strings.NewReplacer("SASL", "Sasl", "SCRAM", "Scram", "ACL", "Acl", "ISR", "Isr", "ID", "Id", "PartitionAssignments", "PartitionReassignments")
+
+func buildTable() (t [MaxKey + 1]api) {
+	for key := range t {
+		r := kmsg.RequestForKey(int16(key))
+		if r == nil {
+			continue
+		}
+		a := api{name: kafkaName.Replace(kmsg.NameForKey(int16(key))), max: r.MaxVersion(), flexible: maxVersion}
+		for v := r.MaxVersion(); v >= 0; v-- {
+			if r.SetVersion(v); r.IsFlexible() {
+				a.flexible = v
+			}
+		}
+		a.withheld = withheld[kmsg.Key(key)]
+		t[key] = a
+	}
+	return t
+}
+
+// Known gives the versions of an API that the proxy can carry for a client, of
+// 0 to the newest that is known. ok false: the API is unknown, or none that a
+// client of a broker uses; it is neither offered nor carried.
+//
+// SaslHandshake begins at v1: what follows v0 are tokens without frames
+// (facts, rule 8).
+func Known(key int16) (lowest, highest int16, ok bool) {
+	if key < 0 || key > MaxKey || table[key].name == "" || table[key].withheld != "" {
+		return 0, -1, false
+	}
+	if key == keySASLHandshake {
+		lowest = 1
+	}
+	return lowest, table[key].max, true
+}
+
+// Withheld tells why an API that is known is not for clients; "" if it is.
+func Withheld(key int16) string {
+	if key < 0 || key > MaxKey {
+		return ""
+	}
+	return table[key].withheld
+}
+
+// Name is the name of an API, "Unknown" where it is none.
+func Name(key int16) string {
+	if key < 0 || key > MaxKey || table[key].name == "" {
+		return "Unknown"
+	}
+	return table[key].name
+}
+
+// Flexible tells whether a version of an API is flexible: compact, with tags.
+// Versions newer than what is known are what the newest one is.
+func Flexible(key, version int16) bool {
+	return key >= 0 && key <= MaxKey && table[key].name != "" && version >= table[key].flexible
+}
