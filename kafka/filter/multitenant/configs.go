@@ -1,0 +1,122 @@
+package multitenant
+
+import (
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// clusterAuthorizationFailed is the protocol's error for what concerns the
+// whole cluster.
+const clusterAuthorizationFailed = 31
+
+// notForTenants is what is said with it.
+func notForTenants() *string { s := "This is not for tenants of the cluster."; return &s }
+
+// named tells whether resources of a type have names of tenants.
+func named(t kmsg.ConfigResourceType) bool {
+	return t == kmsg.ConfigResourceTypeTopic || t == kmsg.ConfigResourceTypeGroupConfig
+}
+
+// describeConfigsRequest: brokers may be described, as clients do to learn
+// what the cluster takes (their addresses are BrokerAddress's to hide); what
+// clients send as metrics, and what brokers log, may not.
+func (c *call) describeConfigsRequest(r *kmsg.DescribeConfigsRequest) error {
+	var refused []kmsg.DescribeConfigsResponseResource
+	r.Resources = keep(r.Resources, func(x *kmsg.DescribeConfigsRequestResource) bool {
+		switch {
+		case named(x.ResourceType):
+			c.in(&x.ResourceName)
+		case x.ResourceType != kmsg.ConfigResourceTypeBroker:
+			refused = append(refused, kmsg.DescribeConfigsResponseResource{
+				ErrorCode: clusterAuthorizationFailed, ErrorMessage: notForTenants(),
+				ResourceType: x.ResourceType, ResourceName: x.ResourceName,
+			})
+			return false
+		}
+		return true
+	})
+	c.x.State = refused
+	return nil
+}
+
+func (c *call) describeConfigsResponse(r *kmsg.DescribeConfigsResponse) error {
+	err := each(r.Resources, func(x *kmsg.DescribeConfigsResponseResource) error {
+		c.message(x.ErrorMessage)
+		if named(x.ResourceType) {
+			return c.out(&x.ResourceName)
+		}
+		return nil
+	})
+	refused, _ := c.x.State.([]kmsg.DescribeConfigsResponseResource)
+	r.Resources = append(r.Resources, refused...)
+	return err
+}
+
+func (c *call) alterConfigsRequest(r *kmsg.AlterConfigsRequest) error {
+	var refused []kmsg.AlterConfigsResponseResource
+	r.Resources = keep(r.Resources, func(x *kmsg.AlterConfigsRequestResource) bool {
+		if named(x.ResourceType) {
+			c.in(&x.ResourceName)
+			return true
+		}
+		refused = append(refused, kmsg.AlterConfigsResponseResource{
+			ErrorCode: clusterAuthorizationFailed, ErrorMessage: notForTenants(),
+			ResourceType: x.ResourceType, ResourceName: x.ResourceName,
+		})
+		return false
+	})
+	c.x.State = refused
+	return nil
+}
+
+func (c *call) alterConfigsResponse(r *kmsg.AlterConfigsResponse) error {
+	err := each(r.Resources, func(x *kmsg.AlterConfigsResponseResource) error {
+		c.message(x.ErrorMessage)
+		return c.out(&x.ResourceName)
+	})
+	refused, _ := c.x.State.([]kmsg.AlterConfigsResponseResource)
+	r.Resources = append(r.Resources, refused...)
+	return err
+}
+
+func (c *call) incrementalConfigsRequest(r *kmsg.IncrementalAlterConfigsRequest) error {
+	var refused []kmsg.IncrementalAlterConfigsResponseResource
+	r.Resources = keep(r.Resources, func(x *kmsg.IncrementalAlterConfigsRequestResource) bool {
+		if named(x.ResourceType) {
+			c.in(&x.ResourceName)
+			return true
+		}
+		refused = append(refused, kmsg.IncrementalAlterConfigsResponseResource{
+			ErrorCode: clusterAuthorizationFailed, ErrorMessage: notForTenants(),
+			ResourceType: x.ResourceType, ResourceName: x.ResourceName,
+		})
+		return false
+	})
+	c.x.State = refused
+	return nil
+}
+
+func (c *call) incrementalConfigsResponse(r *kmsg.IncrementalAlterConfigsResponse) error {
+	err := each(r.Resources, func(x *kmsg.IncrementalAlterConfigsResponseResource) error {
+		c.message(x.ErrorMessage)
+		return c.out(&x.ResourceName)
+	})
+	refused, _ := c.x.State.([]kmsg.IncrementalAlterConfigsResponseResource)
+	r.Resources = append(r.Resources, refused...)
+	return err
+}
+
+// listConfigsResponse keeps the tenant's topics and groups, and the brokers,
+// which every client sees in Metadata.
+func (c *call) listConfigsResponse(r *kmsg.ListConfigResourcesResponse) error {
+	r.ConfigResources = keep(r.ConfigResources, func(x *kmsg.ListConfigResourcesResponseConfigResource) bool {
+		switch t := kmsg.ConfigResourceType(x.Type); {
+		case r.Version == 0:
+			return false // of metrics clients send: v0 lists nothing else
+		case named(t):
+			return c.mine(&x.Name)
+		default:
+			return t == kmsg.ConfigResourceTypeBroker
+		}
+	})
+	return nil
+}

@@ -1,0 +1,187 @@
+package multitenant
+
+import (
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+func (c *call) findCoordinatorRequest(r *kmsg.FindCoordinatorRequest) error {
+	// Groups, transactional ids, and of share groups "group:topic id:partition":
+	// the prefix stands first in each.
+	if r.Version < 4 {
+		c.in(&r.CoordinatorKey)
+	}
+	c.inAll(r.CoordinatorKeys)
+	return nil
+}
+
+func (c *call) findCoordinatorResponse(r *kmsg.FindCoordinatorResponse) error {
+	c.message(r.ErrorMessage)
+	return each(r.Coordinators, func(k *kmsg.FindCoordinatorResponseCoordinator) error {
+		c.message(k.ErrorMessage)
+		return c.out(&k.Key)
+	})
+}
+
+func (c *call) offsetCommitRequest(r *kmsg.OffsetCommitRequest) error {
+	c.inOffsets(&r.Group)
+	var list []id
+	for i := range r.Topics {
+		c.in(&r.Topics[i].Topic)
+		list = append(list, r.Topics[i].TopicID)
+	}
+	return c.known(list, func() error {
+		return each(r.Topics, func(t *kmsg.OffsetCommitRequestTopic) error { return c.idIn(&t.TopicID) })
+	})
+}
+
+func (c *call) offsetCommitResponse(r *kmsg.OffsetCommitResponse) error {
+	return each(r.Topics, func(t *kmsg.OffsetCommitResponseTopic) error {
+		if r.Version < 10 {
+			return c.out(&t.Topic)
+		}
+		return c.idOut(&t.TopicID)
+	})
+}
+
+func (c *call) offsetFetchRequest(r *kmsg.OffsetFetchRequest) error {
+	if r.Version < 8 {
+		c.inOffsets(&r.Group)
+	}
+	for i := range r.Topics {
+		c.in(&r.Topics[i].Topic)
+	}
+	var list []id
+	for i := range r.Groups {
+		g := &r.Groups[i]
+		c.inOffsets(&g.Group)
+		for j := range g.Topics {
+			c.in(&g.Topics[j].Topic)
+			list = append(list, g.Topics[j].TopicID)
+		}
+	}
+	return c.known(list, func() error {
+		return each(r.Groups, func(g *kmsg.OffsetFetchRequestGroup) error {
+			return each(g.Topics, func(t *kmsg.OffsetFetchRequestGroupTopic) error { return c.idIn(&t.TopicID) })
+		})
+	})
+}
+
+// offsetFetchResponse: a group that is the tenant's has offsets of the
+// tenant's topics only, so ids not seen before are learned.
+func (c *call) offsetFetchResponse(r *kmsg.OffsetFetchResponse) error {
+	if err := each(r.Topics, func(t *kmsg.OffsetFetchResponseTopic) error { return c.out(&t.Topic) }); err != nil {
+		return err
+	}
+	return each(r.Groups, func(g *kmsg.OffsetFetchResponseGroup) error {
+		if err := c.out(&g.Group); err != nil {
+			return err
+		}
+		return each(g.Topics, func(t *kmsg.OffsetFetchResponseGroupTopic) error {
+			if r.Version < 10 {
+				return c.out(&t.Topic)
+			}
+			if _, faked := c.fakes[t.TopicID]; !faked {
+				c.ids.learn(t.TopicID)
+			}
+			return c.idOut(&t.TopicID)
+		})
+	})
+}
+
+func (c *call) offsetDeleteRequest(r *kmsg.OffsetDeleteRequest) error {
+	c.inOffsets(&r.Group)
+	for i := range r.Topics {
+		c.in(&r.Topics[i].Topic)
+	}
+	return nil
+}
+
+func (c *call) offsetDeleteResponse(r *kmsg.OffsetDeleteResponse) error {
+	return each(r.Topics, func(t *kmsg.OffsetDeleteResponseTopic) error { return c.out(&t.Topic) })
+}
+
+func (c *call) describeGroupsRequest(r *kmsg.DescribeGroupsRequest) error {
+	for i := range r.Groups {
+		c.inOffsets(&r.Groups[i])
+	}
+	return nil
+}
+
+func (c *call) describeGroupsResponse(r *kmsg.DescribeGroupsResponse) error {
+	return each(r.Groups, func(g *kmsg.DescribeGroupsResponseGroup) error {
+		c.message(g.ErrorMessage)
+		return c.out(&g.Group)
+	})
+}
+
+func (c *call) listGroupsResponse(r *kmsg.ListGroupsResponse) error {
+	r.Groups = keep(r.Groups, func(g *kmsg.ListGroupsResponseGroup) bool { return c.mine(&g.Group) })
+	return nil
+}
+
+func (c *call) deleteGroupsRequest(r *kmsg.DeleteGroupsRequest) error {
+	for i := range r.Groups {
+		c.inOffsets(&r.Groups[i])
+	}
+	return nil
+}
+
+func (c *call) deleteGroupsResponse(r *kmsg.DeleteGroupsResponse) error {
+	return each(r.Groups, func(g *kmsg.DeleteGroupsResponseGroup) error {
+		c.message(g.ErrorMessage)
+		return c.out(&g.Group)
+	})
+}
+
+func (c *call) heartbeatRequest(r *kmsg.ConsumerGroupHeartbeatRequest) error {
+	c.in(&r.Group)
+	c.inAll(r.SubscribedTopicNames)
+	var list []id
+	for i := range r.Topics {
+		list = append(list, r.Topics[i].TopicID)
+	}
+	return c.known(list, func() error {
+		return each(r.Topics, func(t *kmsg.ConsumerGroupHeartbeatRequestTopic) error { return c.idIn(&t.TopicID) })
+	})
+}
+
+// heartbeatResponse learns what is assigned: a group of the tenant subscribes
+// to names under its prefix, and to nothing else.
+func (c *call) heartbeatResponse(r *kmsg.ConsumerGroupHeartbeatResponse) error {
+	c.message(r.ErrorMessage)
+	if r.Assignment != nil {
+		for i := range r.Assignment.Topics {
+			c.ids.learn(r.Assignment.Topics[i].TopicID)
+		}
+	}
+	return nil
+}
+
+func (c *call) groupDescribeRequest(r *kmsg.ConsumerGroupDescribeRequest) error {
+	for i := range r.Groups {
+		c.inOffsets(&r.Groups[i])
+	}
+	return nil
+}
+
+func (c *call) groupDescribeResponse(r *kmsg.ConsumerGroupDescribeResponse) error {
+	assigned := func(a *kmsg.Assignment) {
+		a.TopicPartitions = keep(a.TopicPartitions, func(t *kmsg.AssignmentTopicPartition) bool {
+			ok := c.mine(&t.Topic)
+			if ok {
+				c.ids.learn(t.TopicID)
+			}
+			return ok
+		})
+	}
+	return each(r.Groups, func(g *kmsg.ConsumerGroupDescribeResponseGroup) error {
+		c.message(g.ErrorMessage)
+		for i := range g.Members {
+			m := &g.Members[i]
+			m.SubscribedTopics = keep(m.SubscribedTopics, c.mine)
+			assigned(&m.Assignment)
+			assigned(&m.TargetAssignment)
+		}
+		return c.out(&g.Group)
+	})
+}

@@ -1,0 +1,195 @@
+// Package multitenant gives each tenant a part of a physical cluster that
+// looks like a whole one: topics, groups, transactional ids, share groups, and
+// the ACLs and configurations of these are kept under the tenant's prefix.
+// What is not under it is neither seen nor counted, and the answer about it is
+// the broker's own about something that nobody has.
+//
+//	filters:
+//	- {type: MultiTenant, config: {tenantKey: z4de}}    # "orders" is "z4de-orders"
+//
+// The rules:
+//
+//   - Names get the prefix on the way to the broker and lose it on the way
+//     back (names.go). A name without it in an answer is left out of a list;
+//     where it should be the one that was asked for, the connection ends.
+//   - Topic ids are passed on when the topic is known to be the tenant's
+//     (ids.go). Any other id is exchanged for one that nobody has, and put
+//     back in the answer.
+//   - What the broker would evaluate itself is not offered: regular expressions
+//     over names (ConsumerGroupHeartbeat v1, ListTransactions v2) and the
+//     streams group APIs. An API that this package does not know is not
+//     offered either (table.go).
+//   - What concerns the whole cluster is not offered, or refused in the
+//     protocol's own words: quotas, SCRAM users, delegation tokens, features,
+//     the configuration of brokers.
+package multitenant
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"penstock/kafka/filter"
+)
+
+// Type is the filter's type.
+var Type = filter.Type{
+	Name:    "MultiTenant",
+	Aliases: []string{"MultiTenantFilter"},
+	Config:  func() filter.Config { return new(Config) },
+}
+
+// Config is what users write.
+type Config struct {
+	// TenantKey is the tenant's name in the physical cluster: letters and
+	// digits, up to 64. The prefix is the key and "-". One of tenantKey and
+	// prefix is required.
+	TenantKey string `yaml:"tenantKey"`
+	// Prefix is the whole prefix, for names that exist already: up to 100 of
+	// letters, digits, ".", "_" and "-". No prefix on a physical cluster may
+	// begin with another.
+	Prefix string `yaml:"prefix"`
+	// Principals says what happens to the names in ACLs of the form
+	// "User:name": keep, or prefix them as everything else, for brokers that
+	// know each tenant's users under the prefix. Default keep.
+	Principals string `yaml:"principals" default:"keep" oneof:"keep prefix"`
+}
+
+const (
+	maxKey    = 64
+	maxPrefix = 100
+	separator = "-"
+)
+
+const (
+	letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+	legal   = letters + "._-"
+)
+
+// Validate implements filter.Config.
+func (c *Config) Validate(report func(path, message string, value any)) {
+	switch {
+	case c.TenantKey == "" && c.Prefix == "":
+		report("tenantKey", "is required (or prefix)", nil)
+	case c.TenantKey != "" && c.Prefix != "":
+		report("prefix", "stands beside tenantKey: only one of them", c.Prefix)
+	case c.TenantKey != "" && (len(c.TenantKey) > maxKey || strings.Trim(c.TenantKey, letters) != ""):
+		report("tenantKey", fmt.Sprintf("must be 1 to %d letters and digits; use prefix for anything else", maxKey), c.TenantKey)
+	case c.Prefix != "" && (len(c.Prefix) > maxPrefix || strings.Trim(c.Prefix, legal) != ""):
+		report("prefix", fmt.Sprintf("must be 1 to %d of letters, digits, '.', '_' and '-'", maxPrefix), c.Prefix)
+	}
+	if p := c.Principals; p != "" && p != "keep" && p != "prefix" {
+		report("principals", "must be keep or prefix", p)
+	}
+}
+
+// NamePrefix is what all names of the tenant begin with. Whoever has several
+// tenants on one physical cluster sees to it that none begins with another.
+func (c *Config) NamePrefix() string {
+	if c.Prefix != "" {
+		return c.Prefix
+	}
+	return c.TenantKey + separator
+}
+
+// Takes implements filter.Config: connections see one tenant for all their life.
+func (c *Config) Takes(older filter.Config) bool {
+	o, ok := older.(*Config)
+	return ok && o.NamePrefix() == c.NamePrefix() && (o.Principals == "prefix") == (c.Principals == "prefix")
+}
+
+// Provision implements filter.Config.
+func (c *Config) Provision(env filter.Env) (filter.Filter, error) {
+	t := &tenant{prefix: c.NamePrefix(), principals: c.Principals == "prefix", log: env.Log}
+	t.ids.init()
+	return t, nil
+}
+
+// tenant is the filter: what all connections of a virtual cluster share.
+type tenant struct {
+	prefix     string
+	principals bool
+	ids        ids
+	log        *slog.Logger
+}
+
+var _ filter.Filter = (*tenant)(nil)
+
+// Versions implements filter.Filter.
+func (t *tenant) Versions(key int16, have filter.Range) filter.Range {
+	a := find(key)
+	if a == nil {
+		return filter.Hidden
+	}
+	if a.limited {
+		have.Min, have.Max = max(have.Min, a.min), min(have.Max, a.max)
+	}
+	return have
+}
+
+// Wants implements filter.Filter.
+func (t *tenant) Wants(d filter.Direction, key, version int16) filter.Interest {
+	a := find(key)
+	switch {
+	case a == nil:
+		return filter.Nothing // hidden: it never comes
+	case a.walked(d, version):
+		return filter.Walk
+	case d == filter.Request && a.request != nil, d == filter.Response && a.response != nil:
+		return filter.Whole
+	}
+	return filter.Nothing
+}
+
+// Open implements filter.Filter.
+func (t *tenant) Open(info filter.Info) filter.Conn {
+	return &conn{tenant: t}
+}
+
+// Close implements filter.Filter.
+func (t *tenant) Close() {}
+
+// conn is a connection of the tenant.
+type conn struct {
+	*tenant
+	// fakes are the ids that nobody has, by what the client asked for.
+	fakes map[id]id
+}
+
+// Close implements filter.Conn.
+func (c *conn) Close() {}
+
+// call is one message on its way through the filter.
+type call struct {
+	*conn
+	x *filter.Exchange
+	m *filter.Message
+}
+
+// Request implements filter.Conn.
+func (c *conn) Request(x *filter.Exchange, m *filter.Message) error {
+	a := find(x.Key)
+	if a == nil {
+		return fmt.Errorf("%w: api key %d is not for tenants", filter.ErrDenied, x.Key)
+	}
+	r, err := m.DecodeRequest()
+	if err != nil {
+		return err
+	}
+	m.Touch()
+	return a.request(&call{c, x, m}, r)
+}
+
+// Response implements filter.Conn.
+func (c *conn) Response(x *filter.Exchange, m *filter.Message) error {
+	a := find(x.Key)
+	if a == nil {
+		return fmt.Errorf("%w: api key %d is not for tenants", filter.ErrDenied, x.Key)
+	}
+	r, err := m.DecodeResponse()
+	if err != nil {
+		return err
+	}
+	m.Touch()
+	return a.response(&call{c, x, m}, r)
+}

@@ -1,0 +1,109 @@
+package multitenant
+
+import (
+	"fmt"
+	"strings"
+
+	"penstock/kafka/filter"
+)
+
+// in gives a name its prefix. Names that no broker takes ("", ".", "..") are
+// left as they are, because with a prefix they would become good ones.
+func (t *tenant) in(name *string) {
+	if *name != "" && *name != "." && *name != ".." {
+		*name = t.prefix + *name
+	}
+}
+
+// inOffsets is in for group ids of committed offsets, where the broker takes
+// the empty one; it must not be everybody's.
+func (t *tenant) inOffsets(group *string) { *group = t.prefix + *group }
+
+func (t *tenant) inOptional(name *string) *string {
+	if name == nil {
+		return nil
+	}
+	s := *name
+	t.in(&s)
+	return &s
+}
+
+func (t *tenant) inAll(names []string) {
+	for i := range names {
+		t.in(&names[i])
+	}
+}
+
+// mine takes the prefix off a name of a list; false: it is somebody else's.
+func (t *tenant) mine(name *string) bool {
+	s, ok := strings.CutPrefix(*name, t.prefix)
+	if ok {
+		*name = s
+	}
+	return ok
+}
+
+// out takes the prefix off a name that repeats what was asked for.
+func (t *tenant) out(name *string) error {
+	if t.mine(name) {
+		return nil
+	}
+	switch *name {
+	case "", ".", "..":
+		return nil // see in
+	}
+	return fmt.Errorf("%w: the broker's answer has a name without the tenant's prefix", filter.ErrDenied)
+}
+
+func (t *tenant) outOptional(name *string) error {
+	if name == nil {
+		return nil
+	}
+	return t.out(name)
+}
+
+// message takes the prefix out of what a broker says to people.
+func (t *tenant) message(text *string) {
+	if text != nil {
+		*text = strings.ReplaceAll(*text, t.prefix, "")
+	}
+}
+
+const user = "User:"
+
+// principal gives the name of a principal its prefix, where that is wanted.
+// The wildcard stays one.
+func (t *tenant) principal(p *string) {
+	if name, ok := strings.CutPrefix(*p, user); ok && t.principals && name != "*" && name != "" {
+		*p = user + t.prefix + name
+	}
+}
+
+func (t *tenant) principalOut(p *string) {
+	if name, ok := strings.CutPrefix(*p, user); ok && t.principals {
+		*p = user + strings.TrimPrefix(name, t.prefix)
+	}
+}
+
+// keep gives the elements that ok is true of, in place.
+func keep[T any](list []T, ok func(*T) bool) []T {
+	n := 0
+	for i := range list {
+		if ok(&list[i]) {
+			list[n] = list[i]
+			n++
+		}
+	}
+	clear(list[n:])
+	return list[:n]
+}
+
+// each calls do with the elements until one fails.
+func each[T any](list []T, do func(*T) error) error {
+	for i := range list {
+		if err := do(&list[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,153 @@
+package multitenant
+
+import (
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+func (c *call) shareHeartbeatRequest(r *kmsg.ShareGroupHeartbeatRequest) error {
+	c.in(&r.GroupID)
+	c.inAll(r.SubscribedTopicNames)
+	return nil
+}
+
+// shareHeartbeatResponse learns what is assigned, as heartbeatResponse does.
+func (c *call) shareHeartbeatResponse(r *kmsg.ShareGroupHeartbeatResponse) error {
+	c.message(r.ErrorMessage)
+	if r.Assignment != nil {
+		for i := range r.Assignment.TopicPartitions {
+			c.ids.learn(r.Assignment.TopicPartitions[i].TopicID)
+		}
+	}
+	return nil
+}
+
+func (c *call) shareDescribeRequest(r *kmsg.ShareGroupDescribeRequest) error {
+	for i := range r.GroupIDs {
+		c.inOffsets(&r.GroupIDs[i])
+	}
+	return nil
+}
+
+func (c *call) shareDescribeResponse(r *kmsg.ShareGroupDescribeResponse) error {
+	return each(r.Groups, func(g *kmsg.ShareGroupDescribeResponseGroup) error {
+		c.message(g.ErrorMessage)
+		for i := range g.Members {
+			m := &g.Members[i]
+			m.SubscribedTopicNames = keep(m.SubscribedTopicNames, c.mine)
+			m.Assignment.TopicPartitions = keep(m.Assignment.TopicPartitions,
+				func(t *kmsg.ShareGroupDescribeResponseGroupMemberAssignmentTopicPartition) bool {
+					return c.mine(&t.Topic)
+				})
+		}
+		return c.out(&g.GroupID)
+	})
+}
+
+func (c *call) shareFetchRequest(r *kmsg.ShareFetchRequest) error {
+	r.GroupID = c.inOptional(r.GroupID)
+	var list []id
+	for i := range r.Topics {
+		list = append(list, r.Topics[i].TopicID)
+	}
+	for i := range r.ForgottenTopicsData {
+		list = append(list, r.ForgottenTopicsData[i].TopicID)
+	}
+	return c.known(list, func() error {
+		if err := each(r.Topics, func(t *kmsg.ShareFetchRequestTopic) error { return c.idIn(&t.TopicID) }); err != nil {
+			return err
+		}
+		return each(r.ForgottenTopicsData, func(t *kmsg.ShareFetchRequestForgottenTopicsData) error { return c.idIn(&t.TopicID) })
+	})
+}
+
+func (c *call) shareFetchResponse(r *kmsg.ShareFetchResponse) error {
+	c.message(r.ErrorMessage)
+	return each(r.Topics, func(t *kmsg.ShareFetchResponseTopic) error {
+		for i := range t.Partitions {
+			c.message(t.Partitions[i].ErrorMessage)
+			c.message(t.Partitions[i].AcknowledgeErrorMessage)
+		}
+		return c.idOut(&t.TopicID)
+	})
+}
+
+func (c *call) shareAckRequest(r *kmsg.ShareAcknowledgeRequest) error {
+	r.GroupID = c.inOptional(r.GroupID)
+	var list []id
+	for i := range r.Topics {
+		list = append(list, r.Topics[i].TopicID)
+	}
+	return c.known(list, func() error {
+		return each(r.Topics, func(t *kmsg.ShareAcknowledgeRequestTopic) error { return c.idIn(&t.TopicID) })
+	})
+}
+
+func (c *call) shareAckResponse(r *kmsg.ShareAcknowledgeResponse) error {
+	c.message(r.ErrorMessage)
+	return each(r.Topics, func(t *kmsg.ShareAcknowledgeResponseTopic) error {
+		for i := range t.Partitions {
+			c.message(t.Partitions[i].ErrorMessage)
+		}
+		return c.idOut(&t.TopicID)
+	})
+}
+
+func (c *call) shareOffsetsRequest(r *kmsg.DescribeShareGroupOffsetsRequest) error {
+	for i := range r.Groups {
+		g := &r.Groups[i]
+		c.inOffsets(&g.GroupID)
+		for j := range g.Topics {
+			c.in(&g.Topics[j].Topic)
+		}
+	}
+	return nil
+}
+
+func (c *call) shareOffsetsResponse(r *kmsg.DescribeShareGroupOffsetsResponse) error {
+	return each(r.Groups, func(g *kmsg.DescribeShareGroupOffsetsResponseGroup) error {
+		c.message(g.ErrorMessage)
+		if err := c.out(&g.GroupID); err != nil {
+			return err
+		}
+		return each(g.Topics, func(t *kmsg.DescribeShareGroupOffsetsResponseGroupTopic) error {
+			for i := range t.Partitions {
+				c.message(t.Partitions[i].ErrorMessage)
+			}
+			return c.out(&t.Topic)
+		})
+	})
+}
+
+func (c *call) alterShareOffsetsRequest(r *kmsg.AlterShareGroupOffsetsRequest) error {
+	c.inOffsets(&r.GroupID)
+	for i := range r.Topics {
+		c.in(&r.Topics[i].Topic)
+	}
+	return nil
+}
+
+func (c *call) alterShareOffsetsResponse(r *kmsg.AlterShareGroupOffsetsResponse) error {
+	c.message(r.ErrorMessage)
+	return each(r.Topics, func(t *kmsg.AlterShareGroupOffsetsResponseTopic) error {
+		for i := range t.Partitions {
+			c.message(t.Partitions[i].ErrorMessage)
+		}
+		return c.out(&t.Topic)
+	})
+}
+
+func (c *call) deleteShareOffsetsRequest(r *kmsg.DeleteShareGroupOffsetsRequest) error {
+	c.inOffsets(&r.GroupID)
+	for i := range r.Topics {
+		c.in(&r.Topics[i].Topic)
+	}
+	return nil
+}
+
+func (c *call) deleteShareOffsetsResponse(r *kmsg.DeleteShareGroupOffsetsResponse) error {
+	c.message(r.ErrorMessage)
+	return each(r.Topics, func(t *kmsg.DeleteShareGroupOffsetsResponseTopic) error {
+		c.message(t.ErrorMessage)
+		return c.out(&t.Topic)
+	})
+}

@@ -1,0 +1,302 @@
+package multitenant
+
+import (
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/kafka/filter"
+)
+
+func (c *call) metadataRequest(r *kmsg.MetadataRequest) error {
+	asked := map[id]bool{}
+	for i := range r.Topics {
+		t := &r.Topics[i]
+		t.Topic = c.inOptional(t.Topic)
+		if t.TopicID != (id{}) {
+			asked[t.TopicID] = true
+		}
+	}
+	if len(asked) > 0 {
+		c.x.State = asked
+	}
+	return nil
+}
+
+// metadataResponse leaves out what is not the tenant's. Where ids were asked
+// for, a topic of others looks like none: the broker names it, which the
+// answer about an id that nobody has does not.
+func (c *call) metadataResponse(r *kmsg.MetadataResponse) error {
+	const unknownTopicID = 100
+	r.Topics = keep(r.Topics, func(t *kmsg.MetadataResponseTopic) bool {
+		switch {
+		case t.Topic == nil:
+			return true // an id that nobody has
+		case c.mine(t.Topic):
+			c.ids.learn(t.TopicID)
+			return true
+		case c.out(t.Topic) == nil:
+			return true // an impossible name, as it was asked for
+		case !c.askedID(t.TopicID):
+			return false
+		}
+		none := kmsg.NewMetadataResponseTopic() // with operations not asked for
+		none.ErrorCode, none.TopicID = unknownTopicID, t.TopicID
+		if r.Version < 12 {
+			none.Topic = new(string)
+		}
+		*t = none
+		return true
+	})
+	return nil
+}
+
+// askedID tells whether the client has named an id in its request.
+func (c *call) askedID(t id) bool {
+	asked, _ := c.x.State.(map[id]bool)
+	return asked[t]
+}
+
+func (c *call) listOffsetsRequest(r *kmsg.ListOffsetsRequest) error {
+	for i := range r.Topics {
+		c.in(&r.Topics[i].Topic)
+	}
+	return nil
+}
+
+func (c *call) listOffsetsResponse(r *kmsg.ListOffsetsResponse) error {
+	return each(r.Topics, func(t *kmsg.ListOffsetsResponseTopic) error { return c.out(&t.Topic) })
+}
+
+func (c *call) epochRequest(r *kmsg.OffsetForLeaderEpochRequest) error {
+	for i := range r.Topics {
+		c.in(&r.Topics[i].Topic)
+	}
+	return nil
+}
+
+func (c *call) epochResponse(r *kmsg.OffsetForLeaderEpochResponse) error {
+	return each(r.Topics, func(t *kmsg.OffsetForLeaderEpochResponseTopic) error { return c.out(&t.Topic) })
+}
+
+func (c *call) createTopicsRequest(r *kmsg.CreateTopicsRequest) error {
+	for i := range r.Topics {
+		c.in(&r.Topics[i].Topic)
+	}
+	return nil
+}
+
+func (c *call) createTopicsResponse(r *kmsg.CreateTopicsResponse) error {
+	return each(r.Topics, func(t *kmsg.CreateTopicsResponseTopic) error {
+		c.message(t.ErrorMessage)
+		if t.ErrorCode == 0 {
+			c.ids.learn(t.TopicID)
+		}
+		return c.out(&t.Topic)
+	})
+}
+
+func (c *call) deleteTopicsRequest(r *kmsg.DeleteTopicsRequest) error {
+	c.inAll(r.TopicNames)
+	var list []id
+	for i := range r.Topics {
+		t := &r.Topics[i]
+		t.Topic = c.inOptional(t.Topic)
+		list = append(list, t.TopicID)
+	}
+	return c.known(list, func() error {
+		return each(r.Topics, func(t *kmsg.DeleteTopicsRequestTopic) error { return c.idIn(&t.TopicID) })
+	})
+}
+
+func (c *call) deleteTopicsResponse(r *kmsg.DeleteTopicsResponse) error {
+	return each(r.Topics, func(t *kmsg.DeleteTopicsResponseTopic) error {
+		c.message(t.ErrorMessage)
+		if t.Topic != nil && strings.HasPrefix(*t.Topic, c.prefix) {
+			c.ids.learn(t.TopicID) // by name, of one not seen before
+		}
+		if err := c.outOptional(t.Topic); err != nil {
+			return err
+		}
+		return c.idOut(&t.TopicID)
+	})
+}
+
+func (c *call) deleteRecordsRequest(r *kmsg.DeleteRecordsRequest) error {
+	for i := range r.Topics {
+		c.in(&r.Topics[i].Topic)
+	}
+	return nil
+}
+
+func (c *call) deleteRecordsResponse(r *kmsg.DeleteRecordsResponse) error {
+	return each(r.Topics, func(t *kmsg.DeleteRecordsResponseTopic) error { return c.out(&t.Topic) })
+}
+
+func (c *call) createPartitionsRequest(r *kmsg.CreatePartitionsRequest) error {
+	for i := range r.Topics {
+		c.in(&r.Topics[i].Topic)
+	}
+	return nil
+}
+
+func (c *call) createPartitionsResponse(r *kmsg.CreatePartitionsResponse) error {
+	return each(r.Topics, func(t *kmsg.CreatePartitionsResponseTopic) error {
+		c.message(t.ErrorMessage)
+		return c.out(&t.Topic)
+	})
+}
+
+// electLeadersRequest turns "all partitions" into all of the tenant's.
+func (c *call) electLeadersRequest(r *kmsg.ElectLeadersRequest) error {
+	if r.Topics != nil {
+		for i := range r.Topics {
+			c.in(&r.Topics[i].Topic)
+		}
+		return nil
+	}
+	all := kmsg.NewPtrMetadataRequest()
+	all.Version = 4
+	c.x.Ask(all, func(resp kmsg.Response, err error) error {
+		if err != nil {
+			return err
+		}
+		r.Topics = []kmsg.ElectLeadersRequestTopic{}
+		m, _ := resp.(*kmsg.MetadataResponse)
+		for i := range m.Topics {
+			if t := &m.Topics[i]; t.Topic != nil && strings.HasPrefix(*t.Topic, c.prefix) {
+				elect := kmsg.ElectLeadersRequestTopic{Topic: *t.Topic}
+				for j := range t.Partitions {
+					elect.Partitions = append(elect.Partitions, t.Partitions[j].Partition)
+				}
+				r.Topics = append(r.Topics, elect)
+			}
+		}
+		return nil
+	})
+	return nil
+}
+
+func (c *call) electLeadersResponse(r *kmsg.ElectLeadersResponse) error {
+	return each(r.Topics, func(t *kmsg.ElectLeadersResponseTopic) error {
+		for i := range t.Partitions {
+			c.message(t.Partitions[i].ErrorMessage)
+		}
+		return c.out(&t.Topic)
+	})
+}
+
+func (c *call) alterAssignmentsRequest(r *kmsg.AlterPartitionAssignmentsRequest) error {
+	for i := range r.Topics {
+		c.in(&r.Topics[i].Topic)
+	}
+	return nil
+}
+
+func (c *call) alterAssignmentsResponse(r *kmsg.AlterPartitionAssignmentsResponse) error {
+	c.message(r.ErrorMessage)
+	return each(r.Topics, func(t *kmsg.AlterPartitionAssignmentsResponseTopic) error {
+		for i := range t.Partitions {
+			c.message(t.Partitions[i].ErrorMessage)
+		}
+		return c.out(&t.Topic)
+	})
+}
+
+func (c *call) listReassignmentsRequest(r *kmsg.ListPartitionReassignmentsRequest) error {
+	for i := range r.Topics {
+		c.in(&r.Topics[i].Topic)
+	}
+	return nil
+}
+
+func (c *call) listReassignmentsResponse(r *kmsg.ListPartitionReassignmentsResponse) error {
+	c.message(r.ErrorMessage)
+	r.Topics = keep(r.Topics, func(t *kmsg.ListPartitionReassignmentsResponseTopic) bool { return c.mine(&t.Topic) })
+	return nil
+}
+
+func (c *call) alterLogDirsRequest(r *kmsg.AlterReplicaLogDirsRequest) error {
+	for i := range r.Dirs {
+		for j := range r.Dirs[i].Topics {
+			c.in(&r.Dirs[i].Topics[j].Topic)
+		}
+	}
+	return nil
+}
+
+func (c *call) alterLogDirsResponse(r *kmsg.AlterReplicaLogDirsResponse) error {
+	return each(r.Topics, func(t *kmsg.AlterReplicaLogDirsResponseTopic) error { return c.out(&t.Topic) })
+}
+
+func (c *call) describeLogDirsRequest(r *kmsg.DescribeLogDirsRequest) error {
+	for i := range r.Topics {
+		c.in(&r.Topics[i].Topic)
+	}
+	return nil
+}
+
+// describeLogDirsResponse leaves out other tenants' topics, and the size of
+// the volumes, by which their growth could be watched.
+func (c *call) describeLogDirsResponse(r *kmsg.DescribeLogDirsResponse) error {
+	for i := range r.Dirs {
+		d := &r.Dirs[i]
+		d.TotalBytes, d.UsableBytes = -1, -1
+		d.Topics = keep(d.Topics, func(t *kmsg.DescribeLogDirsResponseDirTopic) bool { return c.mine(&t.Topic) })
+	}
+	return nil
+}
+
+func (c *call) describeProducersRequest(r *kmsg.DescribeProducersRequest) error {
+	for i := range r.Topics {
+		c.in(&r.Topics[i].Topic)
+	}
+	return nil
+}
+
+func (c *call) describeProducersResponse(r *kmsg.DescribeProducersResponse) error {
+	return each(r.Topics, func(t *kmsg.DescribeProducersResponseTopic) error {
+		for i := range t.Partitions {
+			c.message(t.Partitions[i].ErrorMessage)
+		}
+		return c.out(&t.Topic)
+	})
+}
+
+// describePartitionsRequest begins a list of all topics at the tenant's own:
+// they stand together, as the broker sorts them by name.
+func (c *call) describePartitionsRequest(r *kmsg.DescribeTopicPartitionsRequest) error {
+	for i := range r.Topics {
+		c.in(&r.Topics[i].Topic)
+	}
+	switch {
+	case r.Cursor != nil:
+		r.Cursor.Topic = c.prefix + r.Cursor.Topic
+	case len(r.Topics) == 0:
+		r.Cursor = &kmsg.DescribeTopicPartitionsRequestCursor{Topic: c.prefix}
+	}
+	return nil
+}
+
+func (c *call) describePartitionsResponse(r *kmsg.DescribeTopicPartitionsResponse) error {
+	r.Topics = keep(r.Topics, func(t *kmsg.DescribeTopicPartitionsResponseTopic) bool {
+		if t.Topic == nil {
+			return true
+		}
+		if c.mine(t.Topic) {
+			c.ids.learn(t.TopicID)
+			return true
+		}
+		return c.out(t.Topic) == nil
+	})
+	if r.NextCursor != nil && !c.mine(&r.NextCursor.Topic) {
+		r.NextCursor = nil // the rest is others'
+	}
+	return nil
+}
+
+// walkProduce: names between record batches need no collecting, nor do ids.
+func walkProduce(d filter.Direction, version int16) bool { return d == filter.Request && version >= 3 }
+
+// walkFetch: the same on the way back. Names have come to an end with v12.
+func walkFetch(d filter.Direction, version int16) bool { return d == filter.Response && version >= 4 }
