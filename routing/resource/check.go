@@ -16,6 +16,7 @@ type checker struct {
 	warnings Warnings
 	covers   map[Key]bool // listeners and Hosts that checkCoverage has seen
 	pending  map[Key]bool // what is yet to be checked
+	joined   map[Key]bool // Joints that checkJoint has seen
 	told     map[Key]bool // listeners of which a fault says that they cannot have Hosts
 	known    map[Key]bool // what knowsCertificates said of listeners
 	// places has the paths of names, by object, where they were needed.
@@ -24,7 +25,7 @@ type checker struct {
 
 func newChecker() *checker {
 	return &checker{
-		covers: map[Key]bool{}, pending: map[Key]bool{}, told: map[Key]bool{}, known: map[Key]bool{},
+		covers: map[Key]bool{}, pending: map[Key]bool{}, joined: map[Key]bool{}, told: map[Key]bool{}, known: map[Key]bool{},
 		places: map[Key]map[string]string{},
 	}
 }
@@ -70,7 +71,10 @@ func (c *checker) check(change *Change) {
 				c.checkCoverage(user, l)
 			}
 		})
+	case Joint:
+		c.checkJoint(m, spec)
 	}
+	c.checkJoints(m.Key)
 }
 
 func (c *checker) checkDelete(o *Object) {
@@ -89,13 +93,11 @@ func (c *checker) checkDelete(o *Object) {
 }
 
 func (c *checker) checkListener(m *member, l *Listener) {
-	if at, ok := addressOf(m); ok {
-		c.set.rivals(at, func(rival *member) {
-			if rival.Key != m.Key && !apart(l.Nodes, rival.Spec.(*Listener).Nodes) {
-				c.fault(&m.Object, "spec.address", "overlaps with the address of "+rival.String(), l.Address)
-			}
-		})
-	}
+	c.set.rivals(m.listens[0], func(rival *member) {
+		if other, ok := rival.Spec.(*Listener); rival.Key != m.Key && (!ok || !apart(l.Nodes, other.Nodes)) {
+			c.fault(&m.Object, "spec.address", "overlaps with the address of "+rival.String(), l.Address)
+		}
+	})
 	hosts := c.set.hasUser(m.Key, "Host")
 	if hosts {
 		c.checkHostsOf(m, l)
@@ -210,10 +212,11 @@ func Admit(objects []Object, now time.Time) Faults {
 				c.fault(o, f.Path, "was not read: it is for the client that applies", f.Name)
 			}
 		}
+		for _, path := range hiddenPaths(o.Spec) {
+			what := path[strings.LastIndexByte(path, '.')+1:]
+			c.fault(o, path, fmt.Sprintf("is hidden, and nothing stored can stand for it: give the %s in place of %s", what, HiddenSecret), nil)
+		}
 		if cert, ok := o.Spec.(*Certificate); ok {
-			if cert.Key == HiddenSecret {
-				c.fault(o, "spec.key", fmt.Sprintf("is hidden, and nothing stored can stand for it: give the key in place of %s", HiddenSecret), nil)
-			}
 			if message := cert.expired(now); message != "" {
 				c.fault(o, "spec.cert", message, nil)
 			}

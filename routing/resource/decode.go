@@ -80,6 +80,7 @@ type decoder struct {
 	path    []byte // the value at hand: "spec.endpoints[2]"
 	lines   map[string]int
 	failed  map[string]bool // paths with a fault
+	spec    Spec            // being decoded
 }
 
 // full tells whether a further fault would not be listed.
@@ -347,7 +348,7 @@ func (d *decoder) object(n *yaml.Node) {
 		d.child("version", func() { d.scalar(version, reflect.ValueOf(&o.Version).Elem()) })
 	}
 	d.frameLabels(labels, &o)
-	d.spec(n, spec, kind, &o)
+	d.content(n, spec, kind, &o)
 	if len(d.faults) > before {
 		return
 	}
@@ -424,8 +425,8 @@ func frameHint(key string, kind Kind) string {
 	return didYouMean(key, []string{"kind", "name", "labels", "spec", "version"})
 }
 
-// spec decodes and validates what stands under spec.
-func (d *decoder) spec(object, n *yaml.Node, kind Kind, o *Object) {
+// content decodes and validates what stands under spec.
+func (d *decoder) content(object, n *yaml.Node, kind Kind, o *Object) {
 	switch {
 	case n == nil:
 		d.at(object, "spec is missing", nil)
@@ -434,6 +435,7 @@ func (d *decoder) spec(object, n *yaml.Node, kind Kind, o *Object) {
 		return
 	}
 	o.Spec = kind.New()
+	d.spec = o.Spec
 	d.child("spec", func() { d.value(n, reflect.ValueOf(o.Spec).Elem(), nil) })
 	if d.trusted || n.Kind != yaml.MappingNode {
 		return

@@ -60,10 +60,18 @@ func (r *MeshTCPRoute) WithDefaults() *MeshTCPRoute {
 	return &out
 }
 
+// FillDefaults fills in every default of a spec of another package. What it
+// changes behind pointers and in lists of structs it copies first, so it may be
+// given a plain copy.
+func FillDefaults(spec any) { fill(reflect.ValueOf(spec).Elem()) }
+
 // fill sets what is left out in a struct to the default of its field tag.
-// What it changes behind pointers and in lists of structs it copies first.
 func fill(v reflect.Value) {
-	for _, f := range planOf(v.Type()).fields {
+	p := planOf(v.Type())
+	if p.list >= 0 {
+		fillList(v.Field(p.list))
+	}
+	for _, f := range p.fields {
 		fv := v.Field(f.index)
 		switch {
 		case f.def != "" && fv.IsZero():
@@ -76,15 +84,22 @@ func fill(v reflect.Value) {
 			inner.Elem().Set(fv.Elem())
 			fill(inner.Elem())
 			fv.Set(inner)
-		case fv.Kind() == reflect.Slice && fv.Type().Elem().Kind() == reflect.Struct && hasDefaults(fv.Type().Elem()):
-			list := reflect.MakeSlice(fv.Type(), fv.Len(), fv.Len())
-			reflect.Copy(list, fv)
-			for i := range list.Len() {
-				fill(list.Index(i))
-			}
-			fv.Set(list)
+		case fv.Kind() == reflect.Slice:
+			fillList(fv)
 		}
 	}
+}
+
+func fillList(v reflect.Value) {
+	if v.Len() == 0 || v.Type().Elem().Kind() != reflect.Struct || !hasDefaults(v.Type().Elem()) {
+		return
+	}
+	list := reflect.MakeSlice(v.Type(), v.Len(), v.Len())
+	reflect.Copy(list, v)
+	for i := range list.Len() {
+		fill(list.Index(i))
+	}
+	v.Set(list)
 }
 
 // hasDefaults tells whether fill has something to do in a struct.

@@ -84,7 +84,11 @@ func sameValue(a, b reflect.Value) bool {
 		if isLeaf(a) {
 			return reflect.DeepEqual(a.Interface(), b.Interface())
 		}
-		for _, f := range planOf(a.Type()).fields {
+		p := planOf(a.Type())
+		if p.list >= 0 && !sameValue(a.Field(p.list), b.Field(p.list)) {
+			return false
+		}
+		for _, f := range p.fields {
 			if !sameValue(a.Field(f.index), b.Field(f.index)) {
 				return false
 			}
@@ -110,9 +114,19 @@ func isEmpty(v reflect.Value) bool {
 				return false
 			}
 		}
-		return true
+		_, list := listForm(v)
+		return !list
 	}
 	return v.IsZero()
+}
+
+// listForm gives the list that a struct is written as, if it is.
+func listForm(v reflect.Value) (reflect.Value, bool) {
+	p := planOf(v.Type())
+	if p.list < 0 || v.Field(p.list).Len() == 0 {
+		return reflect.Value{}, false
+	}
+	return v.Field(p.list), true
 }
 
 // leafText gives the text of a value that is written as one, such as a

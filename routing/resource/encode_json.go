@@ -30,6 +30,9 @@ func (e jsonEncoder) value(dst []byte, v reflect.Value) []byte {
 	case reflect.Pointer, reflect.Interface:
 		return e.value(dst, v.Elem())
 	case reflect.Struct:
+		if list, ok := listForm(v); ok {
+			return e.list(dst, list)
+		}
 		return e.structure(dst, v)
 	case reflect.Slice:
 		return e.list(dst, v)

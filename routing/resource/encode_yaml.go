@@ -36,6 +36,9 @@ func yamlValue(v reflect.Value) *yaml.Node {
 	case reflect.Pointer, reflect.Interface:
 		return yamlValue(v.Elem())
 	case reflect.Struct:
+		if list, ok := listForm(v); ok {
+			return yamlValue(list)
+		}
 		n := &yaml.Node{Kind: yaml.MappingNode}
 		for _, f := range planOf(v.Type()).fields {
 			if fv := v.Field(f.index); !isEmpty(fv) {

@@ -8,10 +8,13 @@ type Listener struct {
 	// "unix:PATH" (a path of at most 107 bytes). With port 0 the system
 	// picks a free one. Required.
 	Address string `yaml:"address"`
-	// Protocol is tcp, tls or kafka. Default tcp. Kafka listeners need
-	// virtual clusters.
+	// Protocol is tcp, tls or kafka. Default tcp. What comes at a kafka
+	// listener goes to the virtual brokers that name it.
 	Protocol string `yaml:"protocol" default:"tcp" oneof:"tcp tls kafka"`
-	// TLS says what a tls listener does with TLS. Default: passthrough.
+	// TLS says what a tls listener does with TLS. Default: passthrough. On a
+	// kafka listener {}: the server name picks the virtual broker, and the
+	// certificates are those of the virtual clusters. Left out there: in the
+	// clear.
 	TLS *ListenerTLS `yaml:"tls"`
 	// Hosts maps server names to destinations.
 	Hosts []HostRule `yaml:"hosts"`

@@ -15,6 +15,10 @@ import (
 //	default:"5s"       what a field is when it is left out
 //	range:"3s..1h"     the least and the most, for numbers and durations
 //	oneof:"tcp tls"    the allowed words
+//	form:"list"        the struct may be written as this list instead; the
+//	                   field has no key of its own
+//	variant:"type"     the field, an interface, is what the word in the field
+//	                   of that key stands for; see Varied
 //
 // A field that has a default and is no pointer cannot be written as 0 or "".
 
@@ -23,6 +27,7 @@ type plan struct {
 	fields []field
 	byName map[string]int // yaml key -> place in fields
 	names  []string       // yaml keys, in order
+	list   int            // index of the field of form:"list"; -1: none
 }
 
 // field is one field of a struct.
@@ -36,6 +41,7 @@ type field struct {
 	bounded bool
 	span    string // "3s..1h"
 	inner   bool   // it holds structs, which have checks and defaults themselves
+	variant string // yaml key of the field whose word says what this one holds
 }
 
 // plans remembers planOf for each type: a pure function of it.
@@ -45,9 +51,13 @@ func planOf(t reflect.Type) *plan {
 	if p, ok := plans.Load(t); ok {
 		return p.(*plan)
 	}
-	p := &plan{byName: map[string]int{}}
+	p := &plan{byName: map[string]int{}, list: -1}
 	for i := range t.NumField() {
 		sf := t.Field(i)
+		if sf.Tag.Get("form") == "list" {
+			p.list = i
+			continue
+		}
 		name, _, _ := strings.Cut(sf.Tag.Get("yaml"), ",")
 		if !sf.IsExported() || name == "" || name == "-" {
 			continue
@@ -60,6 +70,7 @@ func planOf(t reflect.Type) *plan {
 			oneOf:   strings.Fields(sf.Tag.Get("oneof")),
 			span:    sf.Tag.Get("range"),
 			inner:   holdsStruct(sf.Type),
+			variant: sf.Tag.Get("variant"),
 		}
 		if lo, hi, ok := strings.Cut(f.span, ".."); ok {
 			f.lo, f.hi, f.bounded = number(lo), number(hi), true
@@ -79,11 +90,12 @@ func holdsStruct(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct && !reflect.PointerTo(t).Implements(textType)
 }
 
-// number reads a bound or default of a tag: a whole number, or a duration in
-// nanoseconds. Tags are part of the program, and a test reads all of them.
+// number reads a bound or default of a tag: a whole number, a size in bytes or
+// a duration in nanoseconds. Tags are part of the program, and a test reads all
+// of them.
 func number(s string) int64 {
-	if i, err := strconv.ParseInt(s, 10, 64); err == nil {
-		return i
+	if size, err := ParseSize(s); err == nil {
+		return int64(size)
 	}
 	d, _ := ParseDuration(s)
 	return int64(d)
@@ -96,8 +108,12 @@ func CheckFields(spec any, report func(path, message string, value any)) {
 }
 
 func checkStruct(v reflect.Value, path []byte, report func(path, message string, value any)) {
-	for i := range planOf(v.Type()).fields {
-		f := &planOf(v.Type()).fields[i]
+	p := planOf(v.Type())
+	if p.list >= 0 {
+		checkInner(v.Field(p.list), path, report)
+	}
+	for i := range p.fields {
+		f := &p.fields[i]
 		fv := v.Field(f.index)
 		if !f.inner && !f.bounded && len(f.oneOf) == 0 || fv.IsZero() {
 			continue

@@ -92,16 +92,19 @@ type Kind struct {
 	Name   string // "Service"
 	Plural string // "services"
 	New    func() Spec
+	// Secrets tells that there may be secrets where the types do not show it,
+	// behind an interface.
+	Secrets bool
 }
 
 // RoutingKinds are the kinds of this package.
 func RoutingKinds() []Kind {
 	return []Kind{
-		{"Listener", "listeners", func() Spec { return new(Listener) }},
-		{"Service", "services", func() Spec { return new(Service) }},
-		{"MeshTCPRoute", "meshtcproutes", func() Spec { return new(MeshTCPRoute) }},
-		{"Certificate", "certificates", func() Spec { return new(Certificate) }},
-		{"Host", "hosts", func() Spec { return new(Host) }},
+		{Name: "Listener", Plural: "listeners", New: func() Spec { return new(Listener) }},
+		{Name: "Service", Plural: "services", New: func() Spec { return new(Service) }},
+		{Name: "MeshTCPRoute", Plural: "meshtcproutes", New: func() Spec { return new(MeshTCPRoute) }},
+		{Name: "Certificate", Plural: "certificates", New: func() Spec { return new(Certificate) }},
+		{Name: "Host", Plural: "hosts", New: func() Spec { return new(Host) }},
 	}
 }
 

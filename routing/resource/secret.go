@@ -33,8 +33,12 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // HasSecrets tells whether resources of the kind may hold secrets.
 func (k Kind) HasSecrets() bool {
-	return k.New != nil && holdsSecret(reflect.TypeOf(k.New()).Elem(), map[reflect.Type]bool{})
+	return k.Secrets || k.New != nil && HoldsSecret(reflect.TypeOf(k.New()))
 }
+
+// HoldsSecret tells whether values of a type may hold a Secret. What stands
+// behind interfaces is not seen.
+func HoldsSecret(t reflect.Type) bool { return holdsSecret(t, map[reflect.Type]bool{}) }
 
 func holdsSecret(t reflect.Type, seen map[reflect.Type]bool) bool {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Array || t.Kind() == reflect.Map {
@@ -57,18 +61,154 @@ func holdsSecret(t reflect.Type, seen map[reflect.Type]bool) bool {
 
 // HasHidden tells whether an object holds the marker of a hidden secret, as
 // it does when what "get" printed is applied again.
-func HasHidden(o Object) bool {
-	c, ok := o.Spec.(*Certificate)
-	return ok && c.Key == HiddenSecret
+func HasHidden(o Object) bool { return o.Spec != nil && len(hiddenPaths(o.Spec)) > 0 }
+
+// hiddenPaths lists where a spec holds the marker of a hidden secret.
+func hiddenPaths(spec Spec) (paths []string) {
+	if c, ok := spec.(*Certificate); ok {
+		if c.Key == HiddenSecret {
+			return []string{"spec.key"}
+		}
+		return nil
+	}
+	eachSecret(reflect.ValueOf(spec), []byte("spec"), func(path []byte, v reflect.Value, _ reflect.Value) {
+		if v.String() == HiddenSecret {
+			paths = append(paths, string(path))
+		}
+	})
+	return paths
 }
 
-// FillHidden gives o with its hidden secret filled in from what is stored
-// under the same key. It refuses when there is none, or when the certificate
-// is another one, which the stored key cannot be meant for.
+// eachSecret calls do with every Secret of a value, and the struct it is in.
+func eachSecret(v reflect.Value, path []byte, do func(path []byte, v, in reflect.Value)) {
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		if !v.IsNil() {
+			eachSecret(v.Elem(), path, do)
+		}
+	case reflect.Slice:
+		if !mayHoldSecret(v.Type().Elem()) {
+			return
+		}
+		for i := range v.Len() {
+			eachSecret(v.Index(i), []byte(item(string(path), i)), do)
+		}
+	case reflect.Struct:
+		if isLeaf(v) {
+			return
+		}
+		p := planOf(v.Type())
+		if p.list >= 0 {
+			eachSecret(v.Field(p.list), path, do)
+		}
+		for _, f := range p.fields {
+			at := appendStep(path[:len(path):len(path)], f.name)
+			if fv := v.Field(f.index); fv.Type() == reflect.TypeFor[Secret]() {
+				do(at, fv, v)
+			} else {
+				eachSecret(fv, at, do)
+			}
+		}
+	}
+}
+
+func mayHoldSecret(t reflect.Type) bool {
+	return t.Kind() == reflect.Interface || t.Kind() == reflect.Struct || t.Kind() == reflect.Pointer
+}
+
+// FillHidden gives o with its hidden secrets filled in from what is stored
+// under the same key. It refuses when there is none, or when what stands
+// beside the secret is other than is stored, so that the stored one cannot be
+// meant for it.
 func FillHidden(o, stored Object) (Object, Faults) {
 	if !HasHidden(o) {
 		return o, nil
 	}
+	if _, ok := o.Spec.(*Certificate); ok {
+		return fillKey(o, stored)
+	}
+	known := map[string][2]reflect.Value{}
+	if stored.Spec != nil && stored.Key == o.Key {
+		eachSecret(reflect.ValueOf(stored.Spec), []byte("spec"), func(path []byte, v, in reflect.Value) {
+			known[string(path)] = [2]reflect.Value{v, in}
+		})
+	}
+	// What is filled in must not change what the caller has.
+	filled, faults := cloneSpec(o.Spec), Faults(nil)
+	eachSecret(reflect.ValueOf(filled), []byte("spec"), func(path []byte, v, in reflect.Value) {
+		if v.String() != HiddenSecret {
+			return
+		}
+		old, ok := known[string(path)]
+		switch {
+		case !ok:
+			faults = append(faults, o.Fault(string(path), "is hidden, and none is stored yet: give it", nil))
+		case !sameBeside(in, old[1]):
+			faults = append(faults, o.Fault(string(path), "is hidden, and what stands beside it is other than is stored: give it", nil))
+		default:
+			v.SetString(old[0].String())
+		}
+	})
+	o.Spec = filled
+	return o, faults
+}
+
+// sameBeside tells whether two structs differ in nothing but their secrets.
+func sameBeside(a, b reflect.Value) bool {
+	if a.Type() != b.Type() {
+		return false
+	}
+	for _, f := range planOf(a.Type()).fields {
+		if v := a.Field(f.index); v.Type() != reflect.TypeFor[Secret]() && !sameValue(v, b.Field(f.index)) {
+			return false
+		}
+	}
+	return true
+}
+
+// cloneSpec copies a spec wherever it may hold a secret.
+func cloneSpec(spec Spec) Spec { return cloneDeep(reflect.ValueOf(spec)).Interface().(Spec) }
+
+func cloneDeep(v reflect.Value) reflect.Value {
+	switch v.Kind() {
+	case reflect.Interface:
+		if v.IsNil() {
+			return v
+		}
+		out := reflect.New(v.Type()).Elem()
+		out.Set(cloneDeep(v.Elem()))
+		return out
+	case reflect.Pointer:
+		if v.IsNil() || v.Elem().Kind() != reflect.Struct {
+			return v
+		}
+		out := reflect.New(v.Type().Elem())
+		out.Elem().Set(cloneDeep(v.Elem()))
+		return out
+	case reflect.Slice:
+		if v.IsNil() || !mayHoldSecret(v.Type().Elem()) {
+			return v
+		}
+		out := reflect.MakeSlice(v.Type(), v.Len(), v.Len())
+		for i := range v.Len() {
+			out.Index(i).Set(cloneDeep(v.Index(i)))
+		}
+		return out
+	case reflect.Struct:
+		out := reflect.New(v.Type()).Elem()
+		out.Set(v)
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				out.Field(i).Set(cloneDeep(v.Field(i)))
+			}
+		}
+		return out
+	}
+	return v
+}
+
+// fillKey fills in the key of a certificate.
+func fillKey(o, stored Object) (Object, Faults) {
 	c := *o.Spec.(*Certificate)
 	old, ok := stored.Spec.(*Certificate)
 	switch {

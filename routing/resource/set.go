@@ -22,20 +22,27 @@ type Set struct {
 	objects persist.Groups[*member] // by kind and name
 	// users has, for each reference, the user's treeKey under the target's.
 	users persist.Groups[struct{}]
-	// ports has "port\x00host\x00listener", or "unix:PATH\x00\x00listener".
+	// ports has "port\x00host\x00kind\x00name" of who listens there, or
+	// "unix:PATH\x00\x00kind\x00name".
 	ports *iradix.Tree[struct{}]
 	// names has the claims to each server name of a listener, in normal form,
 	// under the listener's name, whether or not there is such a listener.
 	names persist.Groups[*claim]
 	// covers has the Certificates that are for a name, in lower case.
 	covers persist.Groups[struct{}]
+	// claims has the names that Joints have of listeners; see nameClaim.
+	claims *iradix.Tree[*nameClaim]
+	// joints is users of the users that are Joints.
+	joints persist.Groups[struct{}]
 }
 
 // member is an object of a set with what is derived from it once.
 type member struct {
 	Object
-	refs  []Ref    // nil: few, and made when asked for
-	names []string // of a certificate's leaf, in lower case
+	refs    []Ref           // nil: few, and made when asked for
+	names   []string        // of a certificate's leaf, in lower case
+	claims  []Claim         // of a Joint
+	listens []listenAddress // where it wants to be alone; of a Joint as many as it lists
 }
 
 // byKey orders members by kind and name.
@@ -215,7 +222,10 @@ func (s *Set) With(changes []Change) (*Set, Faults, Warnings) {
 // Next makes the changes, one after another, without checking anything: for
 // who repeats what was decided.
 func (s *Set) Next(changes []Change) *Set {
-	e := &setEdit{s.objects.Edit(), s.users.Edit(), tree(s.ports).Txn(), s.names.Edit(), s.covers.Edit()}
+	e := &setEdit{
+		s.objects.Edit(), s.users.Edit(), tree(s.ports).Txn(), s.names.Edit(), s.covers.Edit(),
+		tree(s.claims).Txn(), s.joints.Edit(),
+	}
 	for i := range changes {
 		change := &changes[i]
 		var next *member
@@ -227,13 +237,17 @@ func (s *Set) Next(changes []Change) *Set {
 		updatePorts(e.ports, old, next)
 		e.updateNames(change.Key, old, next)
 		e.updateCovers(change.Name, old, next)
+		e.updateJoint(old, next)
 		if next == nil {
 			e.objects.Delete(change.Kind, change.Name)
 		} else {
 			e.objects.Set(change.Kind, change.Name, next)
 		}
 	}
-	return &Set{e.objects.Groups(), e.users.Groups(), e.ports.CommitOnly(), e.names.Groups(), e.covers.Groups()}
+	return &Set{
+		e.objects.Groups(), e.users.Groups(), e.ports.CommitOnly(), e.names.Groups(), e.covers.Groups(),
+		e.claims.CommitOnly(), e.joints.Groups(),
+	}
 }
 
 // setEdit is a set in the making.
@@ -243,6 +257,8 @@ type setEdit struct {
 	ports   *iradix.Txn[struct{}]
 	names   *persist.GroupsEdit[*claim]
 	covers  *persist.GroupsEdit[struct{}]
+	claims  *iradix.Txn[*nameClaim]
+	joints  *persist.GroupsEdit[struct{}]
 }
 
 func newMember(o Object) *member {
@@ -255,10 +271,30 @@ func newMember(o Object) *member {
 				m.names = append(m.names, strings.ToLower(name))
 			}
 		}
+	case *Listener:
+		m.refs = spec.Refs()
+		m.listens = []listenAddress{addressOf(spec.Address)}
+	case Joint:
+		m.refs = spec.Refs()
+		for i, c := range spec.Claims() {
+			c.order = i
+			m.claims = append(m.claims, c)
+		}
+		for _, l := range spec.Listens() {
+			m.listens = append(m.listens, addressOf(l.Address))
+		}
 	default:
 		m.refs = spec.Refs()
 	}
 	return m
+}
+
+func isJoint(m *member) bool {
+	if m == nil {
+		return false
+	}
+	_, ok := m.Spec.(Joint)
+	return ok
 }
 
 // updateUsers adds and removes the entries of one user.
@@ -276,12 +312,18 @@ func (e *setEdit) updateUsers(user Key, old, next *member) {
 				wanted[r.Key] = false // it is there already
 			} else {
 				e.users.Delete(treeKey(r.Key), key)
+				if isJoint(old) {
+					e.joints.Delete(treeKey(r.Key), key)
+				}
 			}
 		}
 	}
 	for target, missing := range wanted {
 		if missing {
 			e.users.Set(treeKey(target), key, struct{}{})
+			if isJoint(next) {
+				e.joints.Set(treeKey(target), key, struct{}{})
+			}
 		}
 	}
 }
@@ -300,58 +342,68 @@ func (e *setEdit) updateCovers(certificate string, old, next *member) {
 	}
 }
 
-// listenAddress is a listener's address as the set finds it: port first,
-// because a wildcard host meets all others of its port.
+// listenAddress is an address as the set finds it: port first, because a
+// wildcard host meets all others of its port. The zero one is none that others
+// could want.
 type listenAddress struct{ port, host string }
 
-// addressOf gives the address of an object, if it is a listener with one that
-// others could want: with port 0 the system picks a free one.
-func addressOf(m *member) (a listenAddress, ok bool) {
-	if m == nil {
-		return a, false
+// addressOf reads an address. With port 0 the system picks a free one.
+func addressOf(s string) listenAddress {
+	if strings.HasPrefix(s, "unix:") {
+		return listenAddress{port: s}
 	}
-	l, is := m.Spec.(*Listener)
-	if !is {
-		return a, false
+	host, port, ok := splitAddress(s)
+	if !ok || port == "0" {
+		return listenAddress{}
 	}
-	if strings.HasPrefix(l.Address, "unix:") {
-		return listenAddress{port: l.Address}, true
-	}
-	host, port, ok := splitAddress(l.Address)
 	if ip, err := netip.ParseAddr(host); err == nil {
 		host = ip.Unmap().String()
 	}
-	return listenAddress{port, host}, ok && port != "0"
+	return listenAddress{port, host}
 }
 
-// key finds a listener of that name at the address; all of them for "".
-func (a listenAddress) key(name string) []byte {
-	return []byte(a.port + "\x00" + a.host + "\x00" + name)
+// key finds an object at the address; all of them for the zero Key.
+func (a listenAddress) key(owner Key) []byte {
+	key := a.port + "\x00" + a.host + "\x00"
+	if owner != (Key{}) {
+		key += owner.Kind + "\x00" + owner.Name
+	}
+	return []byte(key)
 }
 
 func updatePorts(ports *iradix.Txn[struct{}], old, next *member) {
-	before, had := addressOf(old)
-	after, has := addressOf(next)
-	if had && has && before == after {
+	var before, after []listenAddress
+	if old != nil {
+		before = old.listens
+	}
+	if next != nil {
+		after = next.listens
+	}
+	if slices.Equal(before, after) {
 		return
 	}
-	if had {
-		ports.Delete(before.key(old.Name))
+	for _, a := range before {
+		ports.Delete(a.key(old.Key))
 	}
-	if has {
-		ports.Insert(after.key(next.Name), struct{}{})
+	for _, a := range after {
+		if a != (listenAddress{}) {
+			ports.Insert(a.key(next.Key), struct{}{})
+		}
 	}
 }
 
-// rivals calls do with the listeners whose addresses overlap with a: those of
-// the same host and of the wildcards, for a wildcard all of the port. ""
-// is the node's own --bind: it meets itself and the wildcards, and what else
-// it meets depends on the node.
+// rivals calls do with those who listen at addresses that overlap with a:
+// those of the same host and of the wildcards, for a wildcard all of the port.
+// "" is the node's own --bind: it meets itself and the wildcards, and what
+// else it meets depends on the node.
 func (s *Set) rivals(a listenAddress, do func(*member)) {
+	if a == (listenAddress{}) {
+		return
+	}
 	found := func(key []byte, _ struct{}) bool {
 		_, rest, _ := strings.Cut(string(key), "\x00")
-		host, name, _ := strings.Cut(rest, "\x00")
-		if m := s.member(Key{"Listener", name}); m != nil && overlap(a.host, host) {
+		host, owner, _ := strings.Cut(rest, "\x00")
+		if m := s.member(userKey(owner)); m != nil && overlap(a.host, host) {
 			do(m)
 		}
 		return false
@@ -362,7 +414,7 @@ func (s *Set) rivals(a listenAddress, do func(*member)) {
 		return
 	}
 	for _, host := range []string{a.host, wildcard4, wildcard6} {
-		root.WalkPrefix(listenAddress{a.port, host}.key(""), found)
+		root.WalkPrefix(listenAddress{a.port, host}.key(Key{}), found)
 	}
 }
 

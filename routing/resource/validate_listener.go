@@ -15,7 +15,7 @@ func (l *Listener) Validate(fault func(path, message string, value any)) {
 	}
 	switch l.Protocol {
 	case "kafka":
-		fault("protocol", "kafka listeners need virtual clusters, which this version does not have yet", l.Protocol)
+		l.validateKafka(fault)
 	case "tcp", "":
 		l.refuseTLS(fault)
 	case "tls":
@@ -49,6 +49,24 @@ func (l *Listener) refuseTLS(fault report) {
 	}
 	if l.NoServerName != "" {
 		fault("noServerName", why, l.NoServerName)
+	}
+}
+
+// validateKafka reports what a kafka listener cannot have: where its
+// connections go, and what they are shown, is for the virtual clusters to say.
+func (l *Listener) validateKafka(fault report) {
+	const why = "is not for listeners with protocol: kafka; virtual clusters name the listener"
+	if l.Service != "" {
+		fault("service", why, l.Service)
+	}
+	if len(l.Hosts) > 0 {
+		fault("hosts", why, nil)
+	}
+	if l.NoServerName != "" {
+		fault("noServerName", "is not for listeners with protocol: kafka: without a name nothing is served", l.NoServerName)
+	}
+	if t := l.TLS; t != nil && (t.Mode != "" || len(t.CertificateRefs) > 0 || len(t.ALPN) > 0 || t.MinVersion != "" || t.ClientAuth != nil) {
+		fault("tls", "must be {} on listeners with protocol: kafka; certificates and clientAuth stand in the tls of virtual clusters", nil)
 	}
 }
 

@@ -107,11 +107,19 @@ func isLeaf(v reflect.Value) bool {
 }
 
 func (d *decoder) structure(n *yaml.Node, v reflect.Value) {
-	if n.Kind != yaml.MappingNode {
+	p := planOf(v.Type())
+	switch {
+	case n.Kind == yaml.MappingNode:
+	case p.list < 0:
 		d.at(n, "must be a mapping, not "+nodeWord(n), nil)
 		return
+	case n.Kind != yaml.SequenceNode:
+		d.at(n, "must be a list or a mapping, not "+nodeWord(n), nil)
+		return
+	default:
+		d.slice(n, v.Field(p.list))
+		return
 	}
-	p := planOf(v.Type())
 	seen := make([]bool, len(p.fields))
 	var unknown map[string]bool
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -134,10 +142,50 @@ func (d *decoder) structure(n *yaml.Node, v reflect.Value) {
 				d.at(key, "stands here twice", nil)
 				return
 			}
+			if f.variant != "" {
+				d.variant(n, n.Content[i+1], v.Field(f.index), f)
+				return
+			}
 			d.value(n.Content[i+1], v.Field(f.index), f)
 		})
 		seen[at] = true
 	}
+}
+
+// Varied is a spec with fields whose type depends on a word beside them.
+type Varied interface {
+	// Variant gives an empty value for the word, a pointer to a struct; nil
+	// where it stands for nothing, which Validate tells.
+	Variant(word string) any
+}
+
+// variant decodes a field whose type a word in the same mapping says.
+func (d *decoder) variant(parent, n *yaml.Node, v reflect.Value, f *field) {
+	varied, ok := d.spec.(Varied)
+	word := childOf(parent, f.variant)
+	if !ok || word == nil || word.Kind != yaml.ScalarNode {
+		return // told where the word is
+	}
+	made := varied.Variant(word.Value)
+	if made == nil {
+		return
+	}
+	if n.Kind != yaml.MappingNode {
+		d.value(n, reflect.ValueOf(made).Elem(), f)
+		return
+	}
+	v.Set(reflect.ValueOf(made))
+	d.value(n, reflect.ValueOf(made).Elem(), f)
+}
+
+// childOf finds the value of a key in a mapping; nil: it is not there.
+func childOf(n *yaml.Node, key string) *yaml.Node {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return n.Content[i+1]
+		}
+	}
+	return nil
 }
 
 // unknown reports a field that the struct does not have. The value is not
@@ -322,8 +370,11 @@ func typeWord(v reflect.Value) string {
 	case reflect.Float32, reflect.Float64:
 		return "a number"
 	case reflect.Int64:
-		if v.Type() == reflect.TypeFor[Duration]() {
+		switch v.Type() {
+		case reflect.TypeFor[Duration]():
 			return "a duration"
+		case reflect.TypeFor[Size]():
+			return "a size"
 		}
 		return "a whole number"
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32:
@@ -367,11 +418,7 @@ func locate(spec *yaml.Node, path string) *yaml.Node {
 				next = at.Content[i]
 			}
 		case yaml.MappingNode:
-			for i := 0; i+1 < len(at.Content) && next == nil; i += 2 {
-				if at.Content[i].Value == step {
-					next = at.Content[i+1]
-				}
-			}
+			next = childOf(at, step)
 		}
 		if next == nil {
 			return at

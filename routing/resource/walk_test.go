@@ -25,7 +25,9 @@ type part struct {
 func (f *free) Validate(fault func(path, message string, value any)) { CheckFields(f, fault) }
 func (f *free) Refs() []Ref                                          { return nil }
 
-func freeKinds() []Kind { return []Kind{{"Free", "frees", func() Spec { return new(free) }}} }
+func freeKinds() []Kind {
+	return []Kind{{Name: "Free", Plural: "frees", New: func() Spec { return new(free) }}}
+}
 
 func TestKindsOfOtherRoomsMayHoldMore(t *testing.T) {
 	objects, faults := Decode("x.yaml", []byte(`

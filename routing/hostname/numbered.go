@@ -1,0 +1,156 @@
+package hostname
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Hole stands for the number in a Numbered name as users write it.
+const Hole = "$(nodeId)"
+
+// Errors of ParseNumbered.
+var (
+	ErrHole      = errors.New("must have " + Hole + " once, in the first label")
+	ErrHoleDigit = errors.New("must not have a digit next to " + Hole + ": nobody could tell where the number ends")
+)
+
+// Numbered is the names that differ in one decimal number in their first
+// label: "broker-$(nodeId).example.com" is broker-0.example.com and all others
+// up to 2147483647, without leading zeros. No digit stands next to the number,
+// so a name has at most one for each run of digits in its first label.
+type Numbered struct {
+	// Before and After are what the first label has around the number.
+	Before, After string
+	// Domain is the rest of the name, without the dot before it.
+	Domain string
+}
+
+// ParseNumbered gives the normal form of such names.
+func ParseNumbered(s string) (Numbered, error) {
+	label, domain, _ := strings.Cut(s, ".")
+	before, after, ok := strings.Cut(label, Hole)
+	switch {
+	case !ok || strings.Contains(after, Hole) || strings.Contains(domain, Hole):
+		return Numbered{}, ErrHole
+	case domain == "":
+		return Numbered{}, fmt.Errorf("%w, with a domain behind it", ErrHole)
+	case endsInDigit(before) || beginsWithDigit(after):
+		return Numbered{}, ErrHoleDigit
+	}
+	before, after = strings.ToLower(before), strings.ToLower(after)
+	// The longest number must fit; a name with it is checked like all others.
+	name, err := ParseName(before + strconv.Itoa(math.MaxInt32) + after + "." + domain)
+	if err != nil {
+		return Numbered{}, err
+	}
+	_, domain, _ = strings.Cut(name, ".")
+	if !strings.HasPrefix(name, before) { // letters beyond ASCII in the first label
+		return Numbered{}, ErrIDN
+	}
+	return Numbered{before, after, domain}, nil
+}
+
+func isDigit(b byte) bool { return b >= '0' && b <= '9' }
+
+func endsInDigit(s string) bool { return s != "" && isDigit(s[len(s)-1]) }
+
+func beginsWithDigit(s string) bool { return s != "" && isDigit(s[0]) }
+
+// String gives the form that ParseNumbered takes.
+func (p Numbered) String() string { return p.Before + Hole + p.After + "." + p.Domain }
+
+// Name gives the name with a number.
+func (p Numbered) Name(n int32) string {
+	return p.Before + strconv.FormatInt(int64(n), 10) + p.After + "." + p.Domain
+}
+
+// Match gives the number of a name in normal form that is one of these.
+func (p Numbered) Match(name string) (int32, bool) {
+	rest, ok := strings.CutPrefix(name, p.Before)
+	if !ok {
+		return 0, false
+	}
+	rest, ok = strings.CutSuffix(rest, p.Domain)
+	if !ok {
+		return 0, false
+	}
+	rest, ok = strings.CutSuffix(rest, p.After+".")
+	if !ok {
+		return 0, false
+	}
+	return number(rest)
+}
+
+// number reads a whole text as a number without leading zeros.
+func number(s string) (int32, bool) {
+	if s == "" || len(s) > 10 || s[0] == '0' && len(s) > 1 {
+		return 0, false
+	}
+	for i := range len(s) {
+		if !isDigit(s[i]) {
+			return 0, false
+		}
+	}
+	n, err := strconv.ParseInt(s, 10, 32)
+	return int32(n), err == nil
+}
+
+// Meets tells whether a name can be one of both.
+func (p Numbered) Meets(q Numbered) bool {
+	if p.Domain != q.Domain {
+		return false
+	}
+	if len(p.Before) > len(q.Before) {
+		p, q = q, p
+	}
+	if len(p.Before) == len(q.Before) {
+		return p.Before == q.Before && p.After == q.After
+	}
+	// p's number comes first: q has it in Before, and p has q's in After.
+	rest, ok := strings.CutPrefix(q.Before, p.Before)
+	if !ok {
+		return false
+	}
+	digits := runOfDigits(rest)
+	if _, ok := number(rest[:digits]); !ok {
+		return false
+	}
+	rest, ok = strings.CutPrefix(p.After, rest[digits:])
+	if !ok {
+		return false
+	}
+	digits = runOfDigits(rest)
+	_, ok = number(rest[:digits])
+	return ok && rest[digits:] == q.After
+}
+
+func runOfDigits(s string) int {
+	n := 0
+	for n < len(s) && isDigit(s[n]) {
+		n++
+	}
+	return n
+}
+
+// EachNumbered calls do with the Numbered that a name in normal form could be
+// one of, and its number there, until do returns false.
+func EachNumbered(name string, do func(p Numbered, n int32) bool) {
+	label, domain, ok := strings.Cut(name, ".")
+	if !ok {
+		return
+	}
+	for i := 0; i < len(label); {
+		digits := runOfDigits(label[i:])
+		if digits == 0 {
+			i++
+			continue
+		}
+		if n, ok := number(label[i : i+digits]); ok && !do(Numbered{label[:i], label[i+digits:], domain}, n) {
+			return
+		}
+		i += digits
+	}
+}
