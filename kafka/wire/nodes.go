@@ -1,0 +1,243 @@
+package wire
+
+import "fmt"
+
+// Node endpoints stand at the end of a message whose length was sent before
+// its first byte (facts, rule 10). So what they become takes exactly as many
+// bytes as they took: endpoints that no longer fit are left out, and what is
+// free is filled, with the first of these that does:
+//
+//   - the varint of their count, which may be up to four bytes longer;
+//   - an unknown tag on the last endpoint;
+//   - where none is left, an unknown tag in place of theirs, or among those of
+//     the message.
+//
+// A client that misses an endpoint asks for Metadata, as if there were no
+// KIP-951.
+
+// padTag is a tag that Kafka has not given a meaning, of one byte.
+const padTag = 127
+
+// node is one endpoint, as it stands in an array.
+type node struct {
+	id   int32
+	host []byte
+	port int32
+	rack []byte // nullable string with its length
+	tags []byte // with their count
+}
+
+func readNode(r *Reader) (n node) {
+	n.id = r.Int32()
+	n.host, _ = r.String()
+	n.port = r.Int32()
+	from := r.at
+	r.String()
+	n.rack = r.b[from:r.at]
+	n.tags = r.Tags()
+	return n
+}
+
+func (n *node) size() int {
+	return 4 + UvarintLen(uint32(len(n.host)+1)) + len(n.host) + 4 + len(n.rack) + len(n.tags)
+}
+
+func (n *node) append(dst []byte) []byte {
+	dst = AppendInt32(dst, n.id)
+	dst = AppendString(dst, n.host, true)
+	dst = AppendInt32(dst, n.port)
+	dst = append(dst, n.rack...)
+	return append(dst, n.tags...)
+}
+
+// fill adds an unknown tag of size bytes, 5 at least.
+func (n *node) fill(size int) bool {
+	count, k, err := uvarint(n.tags)
+	if k == 0 || err != nil || UvarintLen(count+1) > k {
+		return false
+	}
+	tags := AppendUvarintSize(make([]byte, 0, len(n.tags)+size), count+1, k)
+	tags = append(tags, n.tags[k:]...)
+	n.tags = appendPadTag(tags, padTag, size)
+	return true
+}
+
+// appendPadTag appends a tag of zeroes that takes size bytes, 5 at least.
+func appendPadTag(dst []byte, id uint32, size int) []byte {
+	k := 1
+	if size > 2+127 {
+		k = 4 // as much as MaxHeld and more
+	}
+	dst = AppendUvarint(dst, id)
+	dst = AppendUvarintSize(dst, uint32(size-1-k), k)
+	return append(dst, make([]byte, size-1-k)...)
+}
+
+// measureNodes finds the end of an array of endpoints.
+func measureNodes(b []byte) (measured, error) {
+	r := walked{b: b}
+	count := r.uvarint()
+	for n := count; n > 1 && r.ok(); n-- {
+		r.skip(4)
+		r.skip(max(int(r.uvarint())-1, 0))
+		r.skip(4)
+		r.skip(max(int(r.uvarint())-1, 0))
+		for t := r.uvarint(); t > 0 && r.ok(); t-- {
+			r.uvarint()
+			r.skip(int(r.uvarint()))
+		}
+	}
+	if !r.ok() {
+		return measured{need: max(r.at, len(b)+1)}, r.err
+	}
+	return measured{used: r.at, edit: count > 1}, nil
+}
+
+// walked finds how far a structure goes whose end may not be there yet.
+type walked struct {
+	b   []byte
+	at  int // beyond len(b): so much is needed
+	err error
+}
+
+func (r *walked) ok() bool { return r.at <= len(r.b) && r.err == nil }
+
+func (r *walked) skip(n int) {
+	if r.ok() {
+		r.at += n
+	}
+}
+
+func (r *walked) uvarint() uint32 {
+	if !r.ok() {
+		return 0
+	}
+	u, n, err := uvarint(r.b[r.at:])
+	if n == 0 {
+		r.err, r.at = err, len(r.b)+1
+	}
+	r.at += n
+	return u
+}
+
+// editNodes edits an array of endpoints.
+func (w *Walker) editNodes(out, b []byte) ([]byte, error) {
+	nodes, err := mapNodes(b, w.edits.Node)
+	if err != nil {
+		return nil, err
+	}
+	if w.free {
+		return appendNodes(out, nodes, 1), nil
+	}
+	if nodes, size := fitNodes(nodes, len(b)); len(nodes) > 0 {
+		return appendNodes(out, nodes, size), nil
+	}
+	size := min(5, len(b))
+	w.pad = len(b) - size
+	return AppendUvarintSize(out, 1, size), nil
+}
+
+// editNodesTag edits the tag that has the endpoints, b.
+func (w *Walker) editNodesTag(out, b []byte) ([]byte, error) {
+	r := NewReader(b, true)
+	r.Uvarint()
+	r.Uvarint()
+	head, body := b[:r.at], r.Rest()
+	nodes, err := mapNodes(body, w.edits.Node)
+	if err != nil {
+		return nil, err
+	}
+	if w.free {
+		return AppendTag(out, 0, appendNodes(nil, nodes, 1)), nil
+	}
+	if nodes, size := fitNodes(nodes, len(body)); len(nodes) > 0 {
+		return appendNodes(append(out, head...), nodes, size), nil
+	}
+	_, k, err := uvarint(head) // the tag's own varint need not be minimal
+	if err != nil {
+		return nil, err
+	}
+	out = AppendUvarintSize(out, padTag, k)
+	out = append(out, head[k:]...)
+	return append(out, make([]byte, len(body))...), nil
+}
+
+// fillTags fills what endpoints fell short by: b is the count of the message's tags.
+func (w *Walker) fillTags(out, b []byte) ([]byte, error) {
+	count, k, err := uvarint(b)
+	if err != nil {
+		return nil, err
+	}
+	pad := w.pad
+	w.pad = 0
+	if k+pad <= 5 {
+		return AppendUvarintSize(out, count, k+pad), nil
+	}
+	if pad < 5 { // k > 1: it is not minimal, so there is room
+		return nil, fmt.Errorf("%w: a count of tags in %d bytes", ErrMalformed, k)
+	}
+	if UvarintLen(count+1) > k {
+		return nil, fmt.Errorf("%d tags: %w", count, ErrTooLarge)
+	}
+	out = AppendUvarintSize(out, count+1, k)
+	return appendPadTag(out, padTag, pad), nil
+}
+
+// mapNodes reads an array of endpoints, and gives those that clients may see
+// with the addresses that they are to see.
+func mapNodes(b []byte, to NodeFunc) ([]node, error) {
+	r := NewReader(b, true)
+	var nodes []node
+	for range r.Array() {
+		n := readNode(&r)
+		if r.err != nil {
+			break
+		}
+		host, port, ok, err := to(n.id, string(n.host), n.port)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			n.host, n.port = []byte(host), port
+			nodes = append(nodes, n)
+		}
+	}
+	if r.err == nil && len(r.Rest()) > 0 {
+		r.Fail(fmt.Errorf("%w: %d bytes behind node endpoints", ErrMalformed, len(r.Rest())))
+	}
+	return nodes, r.err
+}
+
+// fitNodes gives as many endpoints as fit, filled so that they take room bytes
+// together with the size of the varint of their count, which comes first.
+func fitNodes(nodes []node, room int) (fit []node, size int) {
+	total := 0
+	for i := range nodes {
+		if k := nodes[i].size(); UvarintLen(uint32(len(fit)+2))+total+k <= room {
+			fit = append(fit, nodes[i])
+			total += k
+		}
+	}
+	if len(fit) == 0 {
+		return nil, 0
+	}
+	size = UvarintLen(uint32(len(fit) + 1))
+	gap := room - size - total
+	if size+gap <= 5 {
+		return fit, size + gap
+	}
+	if gap >= 5 && fit[len(fit)-1].fill(gap) {
+		return fit, size
+	}
+	return nil, 0
+}
+
+// appendNodes appends endpoints, their count in a varint of size bytes at least.
+func appendNodes(dst []byte, nodes []node, size int) []byte {
+	count := uint32(len(nodes) + 1)
+	dst = AppendUvarintSize(dst, count, max(size, UvarintLen(count)))
+	for i := range nodes {
+		dst = nodes[i].append(dst)
+	}
+	return dst
+}

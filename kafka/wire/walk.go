@@ -1,0 +1,304 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// measured is what an op was found to be.
+type measured struct {
+	used int  // bytes that it has itself
+	val  int  // what they say: bytes that pass behind it, elements, or tags
+	need int  // > 0: so many bytes are wanted first, counted from the op
+	edit bool // those used bytes change
+}
+
+// measure looks at the op that b begins with. It changes nothing.
+func (w *Walker) measure(b []byte) (m measured, err error) {
+	if w.known {
+		m, err = w.measureOp(w.s.ops[w.pc], b)
+	} else {
+		m, err = w.measureHead(b)
+	}
+	switch {
+	case err != nil:
+	case m.need > w.left:
+		err = fmt.Errorf("%w: %d bytes wanted, %d left", ErrMalformed, m.need, w.left)
+	case m.need > MaxHeld && !w.free:
+		err = fmt.Errorf("%d bytes of structure: %w, the limit is %d", m.need, ErrTooLarge, MaxHeld)
+	case m.need == 0 && m.val > w.left-m.used:
+		err = fmt.Errorf("%w: length %d with %d bytes left", ErrMalformed, m.val, w.left-m.used)
+	}
+	return m, err
+}
+
+func (w *Walker) measureOp(o op, b []byte) (m measured, err error) {
+	switch o.do {
+	case opFixed:
+		return measured{val: o.n}, nil
+	case opID:
+		if w.edits.TopicID == nil {
+			return measured{val: o.n}, nil
+		}
+		return wholly(measured{used: o.n}, b), nil
+	case opString:
+		return w.length(b, 2)
+	case opTxnID, opName:
+		edit := w.edits.Topic
+		if o.do == opTxnID {
+			edit = w.edits.TransactionalID
+		}
+		if m, err = w.length(b, 2); edit == nil || m.need > 0 || err != nil {
+			return m, err
+		}
+		if m.val >= 0 {
+			return wholly(m, b), nil
+		}
+		if o.do == opName {
+			err = fmt.Errorf("%w: a topic without a name", ErrMalformed)
+		}
+		return m, err
+	case opTags, opEnd:
+		return w.measureTags(o, b)
+	case opNodes:
+		if w.edits.Node == nil {
+			return measured{}, nil
+		}
+		return measureNodes(b)
+	default: // opBytes, opArray, opTopics
+		return w.length(b, 4)
+	}
+}
+
+// wholly takes what an op says that follows it as a part of it, to be edited.
+func wholly(m measured, b []byte) measured {
+	m.used += max(m.val, 0)
+	m.val, m.edit = 0, true
+	if m.used > len(b) {
+		m.need = m.used
+	}
+	return m
+}
+
+// measureHead takes everything up to the count of topics as one op.
+func (w *Walker) measureHead(b []byte) (measured, error) {
+	at := 0
+	for _, o := range w.s.ops {
+		if o.do == opFixed {
+			at += o.n
+			continue
+		}
+		if at > len(b) {
+			return measured{need: at}, nil
+		}
+		size := 2
+		if o.do == opTopics {
+			size = 4
+		}
+		m, err := w.length(b[at:], size)
+		if m.need > 0 || err != nil {
+			m.need += at
+			return m, err
+		}
+		if at += m.used; o.do == opTopics {
+			return measured{used: at, val: m.val, edit: w.s.ops[0].do == opTxnID && w.edits.TransactionalID != nil}, nil
+		}
+		at += max(m.val, 0)
+	}
+	return measured{}, nil // every shape that is named has topics
+}
+
+// measureTags looks at the count of tags, or at the next one.
+func (w *Walker) measureTags(o op, b []byte) (measured, error) {
+	u, n, err := uvarint(b)
+	if n == 0 || err != nil {
+		return measured{need: len(b) + 1}, err
+	}
+	if !w.inTags {
+		return measured{used: n, val: int(u), edit: o.do == opEnd && w.pad > 0}, nil
+	}
+	size, k, err := uvarint(b[n:])
+	if k == 0 || err != nil {
+		return measured{need: len(b) + 1}, err
+	}
+	m := measured{used: n + k, val: int(size)}
+	if u == 0 && o.n == 1 && w.edits.Node != nil {
+		if m.val > w.left-m.used {
+			return m, nil // told by measure
+		}
+		m = wholly(m, b)
+	}
+	return m, nil
+}
+
+// length reads a length: a varint of it plus one, or size bytes; -1 is null.
+func (w *Walker) length(b []byte, size int) (m measured, err error) {
+	if w.s.flexible {
+		u, n, err := uvarint(b)
+		if n == 0 {
+			m.need = len(b) + 1
+		}
+		m.used, m.val = n, int(u)-1
+		return m, err
+	}
+	if len(b) < size {
+		return measured{need: size}, nil
+	}
+	if m.used = size; size == 2 {
+		m.val = int(int16(binary.BigEndian.Uint16(b)))
+	} else {
+		m.val = int(int32(binary.BigEndian.Uint32(b)))
+	}
+	if m.val < -1 {
+		err = fmt.Errorf("%w: length %d", ErrMalformed, m.val)
+	}
+	return m, err
+}
+
+// take goes behind the op that was measured.
+func (w *Walker) take(m measured) {
+	w.left -= m.used
+	o := w.s.ops[w.pc]
+	if !w.known {
+		for w.s.ops[w.pc].do != opTopics {
+			w.pc++
+		}
+		o = w.s.ops[w.pc]
+		w.growth += w.per * max(m.val, 0)
+		w.known = true
+	}
+	switch o.do {
+	case opArray, opTopics:
+		if m.val <= 0 {
+			w.pc = o.n
+		} else {
+			w.counts[w.depth] = uint32(m.val)
+			w.depth++
+			w.pc++
+		}
+	case opTags, opEnd:
+		if !w.inTags {
+			w.inTags, w.tags = true, uint32(m.val)
+		} else {
+			w.tags--
+			w.skip = m.val
+		}
+		if w.tags == 0 {
+			w.inTags = false
+			w.pc++
+		}
+	case opNodes:
+		if w.pc++; m.used > 0 {
+			w.pc = o.n
+		}
+	default:
+		w.skip = max(m.val, 0)
+		w.pc++
+	}
+	for w.pc < len(w.s.ops) && w.s.ops[w.pc].do == opNext {
+		if w.counts[w.depth-1]--; w.counts[w.depth-1] > 0 {
+			w.pc = w.s.ops[w.pc].n
+			break
+		}
+		w.depth--
+		w.pc++
+	}
+}
+
+// edit appends what the op b becomes.
+func (w *Walker) edit(out, b []byte) ([]byte, error) {
+	o := w.s.ops[w.pc]
+	if !w.known {
+		return w.editHead(out, b)
+	}
+	switch o.do {
+	case opTxnID:
+		return w.editFree(out, b, w.edits.TransactionalID)
+	case opName:
+		if w.free {
+			return w.editFree(out, b, w.edits.Topic)
+		}
+		return w.editName(out, b)
+	case opID:
+		out = append(out, b...)
+		err := w.edits.TopicID((*[16]byte)(out[len(out)-16:]))
+		return out, err
+	case opNodes:
+		return w.editNodes(out, b)
+	default: // opEnd
+		if !w.inTags {
+			return w.fillTags(out, b)
+		}
+		return w.editNodesTag(out, b)
+	}
+}
+
+// editHead edits the transactional id, and leaves what follows it as it is.
+func (w *Walker) editHead(out, b []byte) ([]byte, error) {
+	m, err := w.length(b, 2)
+	if err != nil {
+		return nil, err
+	}
+	n := m.used + max(m.val, 0)
+	if m.val >= 0 {
+		before := len(out)
+		if out, err = w.editFree(out, b[:n], w.edits.TransactionalID); err != nil {
+			return nil, err
+		}
+		w.growth += len(out) - before - n
+	} else {
+		out = append(out, b[:n]...)
+	}
+	return append(out, b[n:]...), nil
+}
+
+// editFree replaces a string by one of any length.
+func (w *Walker) editFree(out, b []byte, edit func(dst, s []byte) ([]byte, error)) ([]byte, error) {
+	m, err := w.length(b, 2)
+	if err != nil {
+		return nil, err
+	}
+	s, err := edit(nil, b[m.used:])
+	if err != nil {
+		return nil, err
+	}
+	if len(s) > maxVersion {
+		return nil, fmt.Errorf("string of %d bytes: %w", len(s), ErrTooLarge)
+	}
+	return AppendString(out, s, w.s.flexible), nil
+}
+
+// editName replaces a name so that it grows by what was told, however long it
+// is: the varint of its length takes one byte more where names grow, and as
+// many as before where they shrink.
+func (w *Walker) editName(out, b []byte) ([]byte, error) {
+	m, err := w.length(b, 2)
+	if err != nil {
+		return nil, err
+	}
+	name := b[m.used:]
+	size := m.used
+	if w.per > 0 {
+		size += w.per - w.edits.TopicGrowth
+	}
+	at := len(out)
+	out = append(out, 0, 0, 0, 0, 0, 0)[:at+size]
+	if out, err = w.edits.Topic(out, name); err != nil {
+		return nil, err
+	}
+	n := len(out) - at - size
+	switch {
+	case n != len(name)+w.edits.TopicGrowth:
+		return nil, fmt.Errorf("a name of %d bytes became %d, told was a growth of %d", len(name), n, w.edits.TopicGrowth)
+	case n > maxVersion || size > 5:
+		return nil, fmt.Errorf("name of %d bytes: %w", n, ErrTooLarge)
+	case w.s.flexible:
+		if UvarintLen(uint32(n+1)) > size {
+			return nil, fmt.Errorf("name of %d bytes: %w", n, ErrTooLarge)
+		}
+		AppendUvarintSize(out[:at], uint32(n+1), size)
+	default:
+		binary.BigEndian.PutUint16(out[at:], uint16(n))
+	}
+	return out, nil
+}

@@ -1,0 +1,192 @@
+package wire
+
+const (
+	// MaxHeld is the most that a Walker waits for before it goes on: one
+	// name, or all node endpoints of a message; more is an error.
+	MaxHeld = 64 << 10
+	// copyLimit is up to where bytes between two edits are copied; more are
+	// given as a view, at the price of another call.
+	copyLimit = 16 << 10
+)
+
+// A Walker rewrites the body of one message while it streams. It looks at the
+// structure alone: records pass unseen, and are neither held nor copied but
+// in small pieces beside something that changes.
+//
+//	w.Init(Response, key, version, bodySize, &edits)
+//	for {
+//		out, view, n, pass, err := w.Next(scratch[:0], p)
+//		// send out, then view, and forget p[:n]; then pass bytes that follow
+//		// p[:n] go over as they are, without being shown. Then again, with
+//		// what is behind them, until Done.
+//	}
+//
+// Nothing is given out before Growth is known, so that the frame's new length
+// can be sent first: scratch may begin with it. Names and ids are edited where
+// they stand. Node endpoints stand behind everything, so they are made to take
+// as many bytes as they took: see nodes.go.
+type Walker struct {
+	s     *shape
+	edits *Edits
+	free  bool // whole: lengths need not be kept
+
+	pc     int       // the next op
+	counts [4]uint32 // elements left, by depth of arrays
+	depth  int       // in counts; 0: outside
+	inTags bool      // the count of the tags at pc was read
+	tags   uint32    // tags left, if inTags
+
+	left   int // bytes of the body behind what is done, held ones included
+	skip   int // of them, those that pass now
+	pad    int // bytes that node endpoints fell short by, to be filled in the message's tags
+	growth int
+	per    int // growth of each name on the wire
+	known  bool
+	held   []byte // the beginning of an op whose end has not come
+}
+
+// Init begins with a message whose body has size bytes. It must be Walkable.
+// edits is kept until the message is done.
+func (w *Walker) Init(d Direction, key, version int16, size int, edits *Edits) {
+	held := w.held
+	if cap(held) > copyLimit {
+		held = nil
+	}
+	*w = Walker{s: shapeOf(d, key, version), edits: edits, left: size, held: held[:0]}
+	w.known = true
+	if w.s.named && edits.Topic != nil && edits.TopicGrowth != 0 {
+		w.known = false
+		if w.per = edits.TopicGrowth; w.per > 0 && w.s.flexible {
+			w.per++ // the length's varint may grow, so each does
+		}
+	}
+	if w.s.ops[0].do == opTxnID && edits.TransactionalID != nil {
+		w.known = false
+	}
+}
+
+// Growth is how much longer the body becomes; negative: shorter. It is known
+// from the first byte that is given out.
+func (w *Walker) Growth() (bytes int, known bool) { return w.growth, w.known }
+
+// Done tells that the message is over.
+func (w *Walker) Done() bool { return w.left == 0 && w.pc == len(w.s.ops) }
+
+// Next goes on with p, which begins where the last call (or what it let pass)
+// ended. Bytes behind the message are left alone. What is edited is appended to
+// dst; out is dst with it, view a part of p that follows it. n bytes of p are
+// done with, and pass more, which come behind p[:n], are to be passed by the
+// caller. Next is to be called once with no bytes for a message without any.
+func (w *Walker) Next(dst, p []byte) (out, view []byte, n, pass int, err error) {
+	p = p[:min(len(p), w.left-len(w.held))]
+	out = dst
+	at := 0 // done up to here
+	if len(w.held) > 0 {
+		if out, at, err = w.finishHeld(dst, p); err != nil || len(w.held) > 0 {
+			return dst, nil, at, 0, err
+		}
+	}
+	from := at // p[from:at] passes as it is
+	for {
+		if w.skip > 0 {
+			k := min(w.skip, len(p)-at)
+			at += k
+			w.left -= k
+			if w.skip -= k; w.skip > 0 {
+				pass, w.skip = w.skip, 0
+				w.left -= pass
+				break
+			}
+		}
+		if w.pc == len(w.s.ops) {
+			if w.left == 0 {
+				break
+			}
+			w.skip = w.left // what is behind a message is read by nobody
+			continue
+		}
+		if at == len(p) && w.left > 0 {
+			break
+		}
+		m, err := w.measure(p[at:])
+		if err != nil {
+			return dst, nil, at, 0, err
+		}
+		if m.need > 0 {
+			w.held = append(w.held, p[at:]...)
+			out, view = merge(out, p[from:at])
+			return out, view, len(p), 0, nil
+		}
+		if m.edit {
+			if at-from > copyLimit {
+				return out, p[from:at], at, 0, nil
+			}
+			out = append(out, p[from:at]...)
+			if out, err = w.edit(out, p[at:at+m.used]); err != nil {
+				return dst, nil, at, 0, err
+			}
+			from = at + m.used
+		}
+		at += m.used
+		w.take(m)
+	}
+	out, view = merge(out, p[from:at])
+	return out, view, at, pass, nil
+}
+
+// merge appends a piece that passes where that saves the caller a call.
+func merge(out, piece []byte) (merged, view []byte) {
+	if len(out) > 0 && len(piece) <= copyLimit {
+		return append(out, piece...), nil
+	}
+	return out, piece
+}
+
+// finishHeld adds bytes of p to what is held until it is a whole op.
+func (w *Walker) finishHeld(dst, p []byte) (out []byte, at int, err error) {
+	for {
+		m, err := w.measure(w.held)
+		if err != nil {
+			return dst, at, err
+		}
+		if m.need == 0 {
+			if m.edit {
+				out, err = w.edit(dst, w.held)
+			} else {
+				out = append(dst, w.held...)
+			}
+			w.take(m)
+			w.held = w.held[:0]
+			return out, at, err
+		}
+		if at == len(p) {
+			return dst, at, nil
+		}
+		k := min(m.need-len(w.held), len(p)-at)
+		w.held = append(w.held, p[at:at+k]...)
+		at += k
+	}
+}
+
+// Rewrite edits the body of a message that is there as a whole. It must be
+// Walkable. Lengths need not be kept: names and addresses may have any. The
+// result is body itself where nothing was changed, or dst with what it became.
+func Rewrite(dst []byte, d Direction, key, version int16, body []byte, edits *Edits) ([]byte, error) {
+	var w Walker
+	w.Init(d, key, version, len(body), edits)
+	w.free, w.known = true, true
+	start, p := len(dst), body
+	for {
+		out, view, n, _, err := w.Next(dst, p)
+		if err != nil {
+			return nil, err
+		}
+		if len(out) == start && len(view) == len(body) {
+			return body, nil
+		}
+		dst = append(out, view...)
+		if p = p[n:]; w.Done() {
+			return dst, nil
+		}
+	}
+}
