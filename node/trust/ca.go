@@ -30,8 +30,9 @@ var (
 const (
 	caLife   = 10 * 365 * 24 * time.Hour
 	nodeLife = 90 * 24 * time.Hour
-	// clockSkew is how far back validity begins: clocks may be an hour apart.
-	clockSkew = 2 * time.Hour
+	// clockSkew is how far back validity begins: clocks may be apart by as much
+	// as one that was set to a wrong time zone.
+	clockSkew = 26 * time.Hour
 )
 
 // Bounds of what is parsed: bytes of one certificate and of a CA with its

@@ -80,7 +80,7 @@ func strangers(t *testing.T, ca *CA, id *Identity) map[string]tls.Certificate {
 		"another cluster":            join(t, newCA(t, "c2"), "x", time.Now()).made,
 		"another CA, same ID":        join(t, namesake, "x", time.Now()).made,
 		"expired":                    join(t, ca, "x", time.Now().Add(-91*day)).made,
-		"not valid yet":              join(t, ca, "x", time.Now().Add(3*time.Hour)).made,
+		"not valid yet":              join(t, ca, "x", time.Now().Add(clockSkew+time.Hour)).made,
 		"right CA, other cluster ID": forged(t, ca, id, uris("penstock://c2/node/"+id.NodeID)),
 		"no URI":                     forged(t, ca, id, uris()),
 		"two URIs":                   forged(t, ca, id, uris("penstock://c1/node/aa", "penstock://c1/node/bb")),
