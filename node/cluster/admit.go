@@ -52,7 +52,7 @@ func (c *Cluster) proven(ctx context.Context, tokenID string, proof []byte) (key
 	if !ok || trust.Check(key, trust.Dialer, admin.TLS(ctx), proof) != nil {
 		return nil, t, unknown
 	}
-	if err := t.Valid(time.Now()); err != nil {
+	if err := t.Valid(c.now()); err != nil {
 		return nil, t, admin.Errorf(admin.Unauthenticated, "%v: penstock token create --role join makes another", err)
 	}
 	return key, t, nil

@@ -90,10 +90,12 @@ func (c *Cluster) tell(ctx context.Context, id string, a Announcement) error {
 }
 
 func (c *Cluster) tellAt(ctx context.Context, client *admin.Client, a Announcement) error {
+	asked := time.Now()
 	res, err := admin.Call[AnnounceResult](ctx, client, admin.MethodAnnounce, &a)
 	if err != nil {
 		return err
 	}
+	c.hearClock(res.Clock, asked)
 	c.learn(res, a)
 	return nil
 }
@@ -247,6 +249,7 @@ func (c *Cluster) handleAnnounce(ctx context.Context, a *Announcement) (*Announc
 		if err := c.takeAnnouncement(ctx, *a, res); err != nil {
 			return nil, err
 		}
+		res.Clock = time.Now().UnixMilli()
 	case leader != "" && leader != a.ID && !a.Relayed:
 		c.relay(ctx, leader, *a, res)
 	}

@@ -113,6 +113,9 @@ type AnnounceResult struct {
 	Name string `json:"name,omitempty"`
 	// Leader is the ID of the leader, "" where it is not known.
 	Leader string `json:"leader,omitempty"`
+	// Clock is the leader's, in milliseconds since 1970; 0: it is not the
+	// leader that answers, or one of a version that does not say.
+	Clock int64 `json:"clock,omitempty"`
 	Peers  []Peer `json:"peers"`
 }
 

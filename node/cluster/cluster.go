@@ -84,6 +84,7 @@ type Cluster struct {
 	join    string // JoinCommand
 	facts   Facts  // own, of the last tick
 
+	clocks  clocks
 	leaving atomic.Bool // Leave is under way
 	stopped sync.Once   // Config.Stop
 	closed  sync.Once

@@ -83,7 +83,7 @@ func (c *Cluster) Authenticate(ctx context.Context, text string) (admin.Principa
 	if !ok {
 		return refuse("this cluster does not know the token: it ended long ago, or this node has not heard of it yet")
 	}
-	if err := r.Authenticate(t, time.Now()); err != nil {
+	if err := r.Authenticate(t, c.now()); err != nil {
 		return refuse("%v: penstock token create makes another", err)
 	}
 	return admin.Principal{Name: r.Name, Role: admin.Role(r.Role), TokenID: r.ID}, nil
@@ -98,7 +98,7 @@ func (c *Cluster) Check(p admin.Principal) error {
 	if !ok {
 		return admin.Errorf(admin.Unauthenticated, "the token ended")
 	}
-	if err := r.Valid(time.Now()); err != nil {
+	if err := r.Valid(c.now()); err != nil {
 		return admin.Errorf(admin.Unauthenticated, "%v", err)
 	}
 	return nil
@@ -186,7 +186,7 @@ func cmpName(names ...string) string {
 
 // Tokens lists the tokens, the newest first, as this node knows them.
 func (c *Cluster) Tokens() admin.Tokens {
-	now := time.Now()
+	now := c.now()
 	list := admin.Tokens{}
 	for e := range c.Store().View().Kind(kindToken) {
 		r, err := trust.ParseTokenRecord(c.Sealer(), e.Value)
