@@ -34,6 +34,7 @@ type member struct {
 	name, ip string
 	flags    []string // of every start
 	inside   []string // what puts a command into the node's own network; nil: none
+	bin      string   // the program of its starts; "": this version's
 	down     bool     // ended by the test
 }
 
@@ -87,7 +88,11 @@ func (m *member) at(ip string) { m.ip, m.http = ip, "" }
 
 // argv is the command line of a start.
 func (m *member) argv(extra ...string) []string {
-	args := []string{program(m.t), "start", "--name", m.name, "--data-dir", m.dir, "--bind", m.ip,
+	bin := m.bin
+	if bin == "" {
+		bin = program(m.t)
+	}
+	args := []string{bin, "start", "--name", m.name, "--data-dir", m.dir, "--bind", m.ip,
 		"--gossip", m.ip + ":7946", "--cluster", m.ip + ":" + clusterPort, "--http", m.ip + ":" + httpPort}
 	args = append(append(args, quickCluster...), m.flags...)
 	return append(args, extra...)

@@ -210,8 +210,16 @@ const quickRace = "GORACE=atexit_sleep_ms=0"
 // command runs the command line.
 func command(t testing.TB, in string, args ...string) result {
 	t.Helper()
-	cmd := exec.Command(program(t), args...)
+	return commandOf(t, program(t), nil, in, args...)
+}
+
+// commandOf runs that of another program than this version's, with more in its
+// environment.
+func commandOf(t testing.TB, bin string, env []string, in string, args ...string) result {
+	t.Helper()
+	cmd := exec.Command(bin, args...)
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "PENSTOCK_") }), quickRace)
+	cmd.Env = append(cmd.Env, env...)
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(in), &out, &errs
 	err := cmd.Run()

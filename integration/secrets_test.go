@@ -69,7 +69,13 @@ func TestPrivateKeysAreNotInTheClear(t *testing.T) {
 
 // A client that has a session with one node resumes it with any other.
 func TestSessionsResumeOnAnyNode(t *testing.T) {
-	f := startFleet(t, 3)
+	startFleet(t, 3).mustResumeAnywhere()
+}
+
+// mustResumeAnywhere has a client resume one session on three nodes.
+func (f *fleet) mustResumeAnywhere() {
+	t := f.t
+	t.Helper()
 	ca := newAuthority(t, "ca")
 	p := ca.issue("any.example.com")
 	f.members[0].apply(tlsService(p, "any.example.com", "9443", named(t, "b")))

@@ -1,0 +1,178 @@
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// startClocks starts three nodes whose clocks are an hour ahead, an hour
+// behind and right, in one of the two ways in which clusters form.
+func startClocks(t *testing.T, expect bool) *fleet {
+	t.Helper()
+	f := &fleet{t: t}
+	prefix := freshNet()
+	var join []string
+	for i, hours := range []int{1, -1, 0} {
+		m := f.add(fmt.Sprintf("n%d", i+1), fmt.Sprint(prefix, i+1))
+		m.clock(hours)
+		join = append(join, m.ip+":"+clusterPort)
+	}
+	if expect {
+		token := strings.TrimSpace(command(t, "", "token", "new").out)
+		f.join = []string{"--expect", "3", "--join", strings.Join(join, ","), "--token", token}
+		for _, m := range f.members {
+			m.begin(f.join...)
+		}
+		for _, m := range f.members {
+			m.waitReady()
+		}
+	} else {
+		f.members[0].launch("--init")
+		f.join = f.members[0].joinFlags()
+		f.members[1].launch(f.join...)
+		f.members[2].launch(f.join...)
+	}
+	f.waitSettled(3)
+	for i, hours := range []int{1, -1, 0} {
+		f.members[i].mustBeWrongBy(time.Duration(hours) * time.Hour)
+	}
+	return f
+}
+
+// clock gives a node that has not started yet a clock that is wrong.
+func (m *member) clock(hours int) {
+	m.t.Helper()
+	m.bin, m.inside = wrongClock.program(m.t), []string{"env", fmt.Sprint("PENSTOCK_TEST_CLOCK=", hours*3600)}
+}
+
+// hours is how wrong it is.
+func (m *member) hours() string { return m.inside[1] }
+
+// mustBeWrongBy looks at what time a node writes into its log: a test of clocks
+// that are right would say nothing.
+func (m *member) mustBeWrongBy(want time.Duration) {
+	m.t.Helper()
+	var last struct{ Time time.Time }
+	for line := range strings.Lines(m.log()) {
+		var one struct{ Time time.Time }
+		if json.Unmarshal([]byte(line), &one) == nil && !one.Time.IsZero() {
+			last = one
+		}
+	}
+	if off := time.Until(last.Time) - want; off.Abs() > 10*time.Minute {
+		m.t.Fatalf("the clock of %s says %v, want it wrong by %v", m.name, last.Time, want)
+	}
+}
+
+// token makes a token at a node.
+func (m *member) token(args ...string) string {
+	m.t.Helper()
+	return strings.TrimSpace(m.must(append([]string{"token", "create"}, args...)...))
+}
+
+// remote runs a command from elsewhere, with a token.
+func (m *member) remote(token, in string, args ...string) result {
+	m.t.Helper()
+	return command(m.t, in, append(args, "--addr", m.ip+":"+clusterPort, "--token", token)...)
+}
+
+// Clocks that are two hours apart: a cluster forms, decides, renews its
+// certificates and elects leaders as if they were right.
+func TestClocksApartChangeNothing(t *testing.T) {
+	f := startClocks(t, false)
+	f.members[0].apply(serviceOnAll("svc", "9100", serve(t, echo)))
+	tr := startTraffic(f, "9100", 100)
+	for i, m := range f.members {
+		m.apply(serviceOnAll(fmt.Sprint("at-", m.name), fmt.Sprint(9101+i), "127.0.0.1:1"))
+		list, ok := m.membersSeen()
+		if s := m.status(); !ok || len(list) != 3 || len(s.Nodes) != 3 || s.Leader == "" || s.Alone != "" {
+			t.Errorf("%s: members %+v, status %+v", m.name, list, s)
+		}
+	}
+	f.mustResumeAnywhere()
+	// New certificates for all, from whoever leads.
+	lead := f.waitLeader()
+	lead.must("rotate", "ca")
+	waitFor(t, "every node to have a certificate of the new CA", func() bool {
+		return strings.Contains(lead.log(), "the old CA is not trusted any more")
+	})
+	lead.must("rotate", "gossip")
+	// Each of them leads once, at most: the one that does is killed.
+	for i := range 2 {
+		victim := f.waitLeader()
+		tr.pardon(victim)
+		victim.kill()
+		now := f.waitLeader()
+		now.apply(serviceOnAll("svc", "9100", serve(t, echo)))
+		f.up()[0].apply(serviceOnAll(fmt.Sprint("after-", i), fmt.Sprint(9110+i), "127.0.0.1:1"))
+		victim.launch()
+		f.waitSettled(3)
+	}
+	tr.mustBeWhole()
+	// What happened stands in the order in which it happened.
+	past := f.members[1].must("history", "service", "svc")
+	if n := strings.Count(past, "\n"); n != 4 {
+		t.Errorf("the history has %d lines, want a header and 3 revisions:\n%s", n, past)
+	}
+	t.Logf("the history:\n%s", past)
+	f.members[2].must("rollback", "service", "svc")
+	f.mustAgree()
+}
+
+// A token ends when it ends, whichever node is asked: the leader's clock says
+// so, and not each node's own. The nodes' clocks are two hours apart.
+func TestTokensEndByOneClock(t *testing.T) {
+	f := startClocks(t, true)
+	nodes := f.members[:3:3]
+	day := nodes[0].token("--name", "day", "--role", "admin", "--ttl", "24h")
+	for n, m := range nodes {
+		reader := m.token("--name", "minutes-"+m.name, "--role", "reader", "--ttl", "10m")
+		brief := m.token("--name", "brief-"+m.name, "--role", "reader", "--ttl", "2s")
+		for _, at := range nodes {
+			for _, token := range []string{day, reader} {
+				if r := at.remote(token, "", "members"); r.code != 0 {
+					t.Errorf("a token made at %s, shown to %s: %d %q", m.name, at.name, r.code, r.err)
+				}
+			}
+			change := fmt.Sprintf("kind: Service\nname: %s-%s\nspec: {}\n", m.name, at.name)
+			if r := at.remote(day, change, "apply", "-f", "-"); r.code != 0 {
+				t.Errorf("apply at %s: %+v", at.name, r)
+			}
+			waitFor(t, fmt.Sprintf("a token of 2 s, made at %s, to have ended at %s", m.name, at.name), func() bool {
+				r := at.remote(brief, "", "members")
+				return r.code != 0 && strings.Contains(r.err, "expired")
+			})
+			if list := at.must("token", "list"); strings.Count(list, "expired") != n+1 {
+				t.Errorf("%s lists, after %d have expired:\n%s", at.name, n+1, list)
+			}
+		}
+	}
+	// Who joins shows a token to one node alone, whose clock may be any.
+	join := nodes[2].token("--name", "minutes", "--role", "join", "--ttl", "10m")
+	for i, at := range nodes {
+		late := f.add(fmt.Sprint("late", i), freshNet()+"1")
+		late.clock([]int{0, 1, -1}[i])
+		late.begin("--join", at.ip+":"+clusterPort, "--token", join)
+		late.waitReady()
+	}
+	f.waitSettled(5)
+	far, said := 0, 0
+	lead := f.waitLeader()
+	for i, m := range f.members {
+		if m.hours() != lead.hours() {
+			far++
+		}
+		if strings.Contains(m.log(), "clock and the leader's are apart") {
+			said++
+		}
+		if log := m.log(); strings.Contains(log, day) || strings.Contains(log, join) {
+			t.Errorf("the log of %s has a token", f.members[i].name)
+		}
+	}
+	if said < far {
+		t.Errorf("%d nodes have another clock than the leader, %d say so", far, said)
+	}
+}
