@@ -382,7 +382,9 @@ func typeWord(v reflect.Value) string {
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
 		return "a whole number, 0 or more"
 	case reflect.Struct:
-		return "a network like 10.0.0.0/8"
+		if v.Type() == reflect.TypeFor[netip.Prefix]() {
+			return "a network like 10.0.0.0/8"
+		}
 	}
 	return "a text"
 }

@@ -1,0 +1,158 @@
+package model
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"strings"
+
+	"penstock/routing/hostname"
+	"penstock/routing/resource"
+)
+
+// maxPorts bounds the ports of one cluster.
+const maxPorts = 1000
+
+// Validate reports the faults of a virtual cluster alone.
+func (c *VirtualCluster) Validate(fault func(path, message string, value any)) {
+	resource.CheckFields(c, fault)
+	resource.CheckRef("physicalClusterRef", c.PhysicalClusterRef, fault)
+	if c.TLS != nil {
+		c.TLS.validate(fault)
+	}
+	c.types.validate("filters", c.Filters, fault)
+	d := c.WithDefaults()
+	if d.MaxFrameBeforeAuth > d.MaxFrame && d.MaxFrameBeforeAuth <= 1<<30 {
+		fault("maxFrameBeforeAuth", fmt.Sprintf("must not be more than maxFrame, %s", d.MaxFrame), d.MaxFrameBeforeAuth)
+	}
+	switch b := &c.Brokers; {
+	case len(b.List) == 0 && b.Discover == nil:
+		fault("brokers", "is required: a list of brokers, or discover", nil)
+	case b.Discover != nil:
+		c.validateDiscover(b.Discover, fault)
+	default:
+		c.validateList(fault)
+	}
+}
+
+func (t *VirtualTLS) validate(fault func(path, message string, value any)) {
+	if t.CertificateRef != "" {
+		resource.CheckRef("tls.certificateRef", t.CertificateRef, fault)
+	}
+	if a := t.ClientAuth; a != nil && a.Mode != "none" {
+		if a.CA == "" {
+			fault("tls.clientAuth.ca", "is required: the certificates that clients' own are verified by", nil)
+		} else {
+			resource.CheckCA("tls.clientAuth.ca", a.CA, fault)
+		}
+	}
+}
+
+func (c *VirtualCluster) validateList(fault func(path, message string, value any)) {
+	checkCount("brokers", len(c.Brokers.List), fault)
+	names, physical, advertised := map[string]string{}, map[string]string{}, map[string]string{}
+	for i := range c.Brokers.List {
+		b, at := &c.Brokers.List[i], resource.Item("brokers", i)
+		resource.CheckRef(at+".name", b.Name, fault)
+		checkTwice(names, at+".name", b.Name, b.Name, fault)
+		resource.CheckRef(at+".endpointRef", b.EndpointRef, fault)
+		resource.CheckRef(at+".physicalBrokerRef", b.PhysicalBrokerRef, fault)
+		if first, twice := physical[b.PhysicalBrokerRef]; twice && b.PhysicalBrokerRef != "" {
+			fault(at+".physicalBrokerRef", "stands twice, before at spec."+first+": each virtual broker is for a physical one of its own", b.PhysicalBrokerRef)
+		} else {
+			physical[b.PhysicalBrokerRef] = at + ".physicalBrokerRef"
+		}
+		if b.SNIMatchAddress != "" {
+			if pattern, err := hostname.ParsePattern(b.SNIMatchAddress); err != nil {
+				fault(at+".sniMatchAddress", err.Error(), b.SNIMatchAddress)
+			} else if strings.HasPrefix(pattern, "*.") && b.Advertise == "" {
+				fault(at+".advertise", "is required beside a wildcard: the one host:port that clients are told", nil)
+			}
+		}
+		if b.Advertise != "" {
+			if message := checkBroker(b.Advertise); message != "" {
+				fault(at+".advertise", message, b.Advertise)
+			}
+			checkTwice(advertised, at+".advertise", strings.ToLower(b.Advertise), b.Advertise, fault)
+		}
+		if b.TLS != nil {
+			resource.CheckRef(at+".tls.certificateRef", b.TLS.CertificateRef, fault)
+		}
+	}
+}
+
+// byName tells the two forms of discovery apart by the first field that only
+// one of them has.
+func (d *Discover) byName() bool {
+	return d.EndpointRef != "" || d.SNIPattern != "" || d.Bootstrap != "" || d.AdvertisePort != 0
+}
+
+func (d *Discover) byPort() bool {
+	return d.BootstrapPort != 0 || d.BrokerPorts.Len() > 0 || d.Address != "" || d.Advertise != "" || d.FirstNodeID != 0
+}
+
+func (c *VirtualCluster) validateDiscover(d *Discover, fault func(path, message string, value any)) {
+	const at = "brokers.discover"
+	switch {
+	case d.byName() && d.byPort():
+		fault(at, "has fields of both forms: by name there are endpointRef, bootstrap, sniPattern and advertisePort, by port address, bootstrapPort, brokerPorts, advertise and firstNodeId", nil)
+	case d.byName():
+		d.validateNames(at, fault)
+	case d.byPort():
+		d.validatePorts(at, fault)
+		if c.TLS != nil && c.TLS.CertificateRef == "" {
+			fault("tls.certificateRef", "is required: its ports have TLS, and brokers that are discovered have no certificates of their own", nil)
+		}
+	default:
+		fault(at, "is empty: by name it needs endpointRef, bootstrap and sniPattern, by port bootstrapPort and brokerPorts", nil)
+	}
+}
+
+func (d *Discover) validateNames(at string, fault func(path, message string, value any)) {
+	resource.CheckRef(at+".endpointRef", d.EndpointRef, fault)
+	bootstrap, err := hostname.ParseName(d.Bootstrap)
+	switch {
+	case d.Bootstrap == "":
+		fault(at+".bootstrap", "is required: the server name for clients that know no broker yet", nil)
+	case err != nil:
+		fault(at+".bootstrap", err.Error(), d.Bootstrap)
+	}
+	if d.SNIPattern == "" {
+		fault(at+".sniPattern", "is required: the server name of each broker, with "+hostname.Hole, nil)
+		return
+	}
+	pattern, err := hostname.ParseNumbered(d.SNIPattern)
+	if err != nil {
+		fault(at+".sniPattern", err.Error(), d.SNIPattern)
+	} else if n, taken := pattern.Match(bootstrap); taken {
+		fault(at+".bootstrap", fmt.Sprintf("is the name of broker %d by sniPattern", n), d.Bootstrap)
+	}
+}
+
+func (d *Discover) validatePorts(at string, fault func(path, message string, value any)) {
+	if d.Address != "" {
+		if _, err := netip.ParseAddr(d.Address); err != nil {
+			fault(at+".address", "must be an IP address", d.Address)
+		}
+	}
+	if d.Advertise != "" {
+		if message := resource.CheckHost(d.Advertise); message != "" {
+			fault(at+".advertise", message, d.Advertise)
+		}
+	} else if d.Address != "" && resource.AnyHost(d.Address) {
+		fault(at+".advertise", "is required: no client could connect to the address", d.Address)
+	}
+	if d.BootstrapPort == 0 {
+		fault(at+".bootstrapPort", "is required: the port for clients that know no broker yet", nil)
+	}
+	switch ports := d.BrokerPorts; {
+	case ports.Len() == 0:
+		fault(at+".brokerPorts", "is required: a port for each broker, like 9193-9199", nil)
+	case ports.Len() > maxPorts:
+		fault(at+".brokerPorts", fmt.Sprintf("has %d ports, more than %d", ports.Len(), maxPorts), ports)
+	case ports.Has(d.BootstrapPort):
+		fault(at+".brokerPorts", fmt.Sprintf("has bootstrapPort, %d, among them", d.BootstrapPort), ports)
+	case d.FirstNodeID > math.MaxInt32-ports.Len()+1:
+		fault(at+".firstNodeId", "is too large for so many ports", d.FirstNodeID)
+	}
+}
