@@ -1,0 +1,301 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// virtual is an address map of tests: it hides hosts that are empty and every
+// third node.
+func virtual(id int32, host string, port int32) (string, int32, bool, error) {
+	return fmt.Sprintf("broker-%d.t1.example", id), port + 1, host != "" && id%3 != 0, nil
+}
+
+// mapDecoded does to a decoded response what MapAddresses does to its bytes.
+func mapDecoded(m message, to NodeFunc) {
+	switch m := m.(type) {
+	case *kmsg.DescribeQuorumResponse:
+		for i := range m.Nodes {
+			m.Nodes[i].Listeners = nil
+		}
+	case *kmsg.DescribeConfigsResponse:
+		maskDecoded(m)
+	case *kmsg.FindCoordinatorResponse:
+		one := func(id *int32, host *string, port *int32, code *int16) {
+			if *id == -1 && *host == "" {
+				return
+			}
+			vhost, vport, ok, _ := to(*id, *host, *port)
+			if *host, *port = vhost, vport; !ok {
+				*id, *host, *port = -1, "", -1
+				if *code == 0 {
+					*code = errCoordinatorNotAvailable
+				}
+			}
+		}
+		if m.Version <= 3 {
+			one(&m.NodeID, &m.Host, &m.Port, &m.ErrorCode)
+		}
+		for i := range m.Coordinators {
+			c := &m.Coordinators[i]
+			one(&c.NodeID, &c.Host, &c.Port, &c.ErrorCode)
+		}
+	case *kmsg.DescribeClusterResponse:
+		if m.Version >= 1 && m.EndpointType != 1 {
+			m.Brokers = nil
+		}
+		mapSlice(reflect.ValueOf(m).Elem().FieldByName("Brokers"), to)
+	default:
+		v := reflect.ValueOf(m).Elem().FieldByName("Brokers")
+		if !v.IsValid() {
+			v = reflect.ValueOf(m).Elem().FieldByName("NodeEndpoints")
+		}
+		mapSlice(v, to)
+	}
+}
+
+// mapSlice maps a slice of structs with NodeID, Host and Port.
+func mapSlice(v reflect.Value, to NodeFunc) {
+	kept := reflect.MakeSlice(v.Type(), 0, v.Len())
+	for i := range v.Len() {
+		n := v.Index(i)
+		host, port, ok, _ := to(int32(n.FieldByName("NodeID").Int()), n.FieldByName("Host").String(), int32(n.FieldByName("Port").Int()))
+		if ok {
+			n.FieldByName("Host").SetString(host)
+			n.FieldByName("Port").SetInt(int64(port))
+			kept = reflect.Append(kept, n)
+		}
+	}
+	v.Set(kept)
+}
+
+func maskDecoded(m *kmsg.DescribeConfigsResponse) {
+	for i := range m.Resources {
+		r := &m.Resources[i]
+		if r.ResourceType != kmsg.ConfigResourceTypeBroker {
+			continue
+		}
+		for j := range r.Configs {
+			c := &r.Configs[j]
+			mask := tellsAddress([]byte(c.Name))
+			if mask {
+				c.Value, c.IsSensitive = nil, true
+			}
+			for k := range c.ConfigSynonyms {
+				if s := &c.ConfigSynonyms[k]; mask || tellsAddress([]byte(s.Name)) {
+					s.Value = nil
+				}
+			}
+		}
+	}
+}
+
+// carriers are all responses that carry addresses.
+func carriers(do func(key, version int16)) {
+	for key := range int16(MaxKey + 1) {
+		_, highest, ok := Known(key)
+		for v := int16(0); ok && v <= highest; v++ {
+			if CarriesAddress(key, v) {
+				do(key, v)
+			}
+		}
+	}
+}
+
+func mapAddresses(key, version int16, body []byte, to NodeFunc) ([]byte, error) {
+	out, tail, _, err := MapAddresses([]byte("dst"), key, version, body, to)
+	if err != nil {
+		return nil, err
+	}
+	return append(out[len("dst"):], tail...), nil
+}
+
+// checkMapped compares a response edited, then decoded with one decoded, then edited.
+func checkMapped(t *testing.T, key, version int16, body []byte, to NodeFunc) {
+	t.Helper()
+	before := string(body)
+	got, err := mapAddresses(key, version, body, to)
+	if err != nil {
+		t.Fatalf("%s v%d: %v", Name(key), version, err)
+	}
+	if before != string(body) {
+		t.Fatalf("%s v%d: the body was written to", Name(key), version)
+	}
+	want := newMessage(t, Response, key, version)
+	if err := want.ReadFrom(body); err != nil {
+		t.Fatalf("%s v%d: edited, but kmsg cannot read it: %v", Name(key), version, err)
+	}
+	mapDecoded(want, to)
+	plain(reflect.ValueOf(want).Elem())
+	if m := decode(t, Response, key, version, got); !reflect.DeepEqual(m, want) {
+		t.Fatalf("%s v%d\ngot  %+v\nwant %+v", Name(key), version, m, want)
+	}
+}
+
+// What carries addresses is edited in every version as its decoded value would be.
+func TestMappedResponsesAreThoseThatWereMappedDecoded(t *testing.T) {
+	n := 0
+	carriers(func(key, version int16) {
+		n++
+		t.Run(fmt.Sprint(Name(key), version), func(t *testing.T) {
+			for seed := range uint64(150) {
+				m, body := randomMessage(t, rand.New(rand.NewPCG(seed, 2)), Response, key, version)
+				if c, ok := m.(*kmsg.DescribeConfigsResponse); ok {
+					body = withAddressSettings(c, seed).AppendTo(nil)
+				}
+				if c, ok := m.(*kmsg.DescribeClusterResponse); ok && seed%2 == 0 {
+					c.EndpointType = 1
+					body = c.AppendTo(nil)
+				}
+				checkMapped(t, key, version, body, virtual)
+			}
+		})
+	})
+	if n != 14+7+3+4+3+3+3+1+5 {
+		t.Errorf("%d versions of responses carry addresses", n)
+	}
+}
+
+func withAddressSettings(m *kmsg.DescribeConfigsResponse, seed uint64) *kmsg.DescribeConfigsResponse {
+	names := []string{"advertised.listeners", "log.dirs", "controller.quorum.voters", "rlmm.common.client.bootstrap.servers", "x.port"}
+	for i := range m.Resources {
+		m.Resources[i].ResourceType = kmsg.ConfigResourceType(4 - (seed+uint64(i))%3)
+		for j := range m.Resources[i].Configs {
+			c := &m.Resources[i].Configs[j]
+			c.Name = names[(seed+uint64(j))%uint64(len(names))]
+			for k := range c.ConfigSynonyms {
+				c.ConfigSynonyms[k].Name = names[(seed+uint64(k))%uint64(len(names))]
+			}
+		}
+	}
+	return m
+}
+
+// No byte of a hidden host is left in what a client gets, tags and padding included.
+func TestHiddenHostsLeaveNoByte(t *testing.T) {
+	const secret = "beefy.internal.svc"
+	carriers(func(key, version int16) {
+		for seed := range uint64(60) {
+			m, _ := randomMessage(t, rand.New(rand.NewPCG(seed, 3)), Response, key, version)
+			replaceHosts(reflect.ValueOf(m).Elem(), secret)
+			if c, ok := m.(*kmsg.DescribeConfigsResponse); ok {
+				for i := range c.Resources {
+					c.Resources[i].ResourceType = 4
+					for j := range c.Resources[i].Configs {
+						s := &c.Resources[i].Configs[j]
+						s.Name, s.Value = "listeners", kmsg.StringPtr("PLAIN://"+secret+":9092")
+						for k := range s.ConfigSynonyms {
+							s.ConfigSynonyms[k].Value = s.Value
+						}
+					}
+				}
+			}
+			body := m.AppendTo(nil)
+			hide := func(int32, string, int32) (string, int32, bool, error) { return "", 0, false, nil }
+			out, err := mapAddresses(key, version, body, hide)
+			if err != nil || strings.Contains(string(out), secret) {
+				t.Fatalf("%s v%d: %v, %q", Name(key), version, err, out)
+			}
+			if Walkable(Response, key, version) {
+				out, err := walk(t, rand.New(rand.NewPCG(seed, 4)), Response, key, version, body, &Edits{Node: hide}, 1000)
+				if err != nil || strings.Contains(string(out), secret) {
+					t.Fatalf("%s v%d, walked: %v, %q", Name(key), version, err, out)
+				}
+			}
+		}
+	})
+}
+
+// replaceHosts sets every field that is named Host.
+func replaceHosts(v reflect.Value, host string) {
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if name := v.Type().Field(i).Name; name == "Host" {
+				v.Field(i).SetString(host)
+			} else if v.Type().Field(i).IsExported() {
+				replaceHosts(v.Field(i), host)
+			}
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			replaceHosts(v.Index(i), host)
+		}
+	}
+}
+
+// FindCoordinator leaves node -1 and the errors with it alone.
+func TestErrorsWithoutACoordinatorStay(t *testing.T) {
+	for version := int16(0); version <= 6; version++ {
+		m := kmsg.NewPtrFindCoordinatorResponse()
+		m.Version, m.NodeID, m.Port, m.ErrorCode = version, -1, -1, 15
+		c := kmsg.NewFindCoordinatorResponseCoordinator()
+		c.Key, c.NodeID, c.Port, c.ErrorCode = "g", -1, -1, 15
+		m.Coordinators = append(m.Coordinators, c)
+		body := m.AppendTo(nil)
+		_, tail, hidden, err := MapAddresses(nil, keyFindCoordinator, version, body, func(int32, string, int32) (string, int32, bool, error) {
+			return "", 0, false, errors.New("asked")
+		})
+		if err != nil || len(tail) != len(body) || hidden != 0 {
+			t.Errorf("v%d: %v, %d hidden, %d of %d bytes untouched", version, err, hidden, len(tail), len(body))
+		}
+	}
+}
+
+// The controllers' listeners are shown to nobody, mapped or not.
+func TestControllersAreNeverShown(t *testing.T) {
+	show := func(_ int32, host string, port int32) (string, int32, bool, error) { return host, port, true, nil }
+	d := kmsg.NewPtrDescribeClusterResponse()
+	d.Version, d.EndpointType = 2, 2
+	b := kmsg.NewDescribeClusterResponseBroker()
+	b.Host = "controller.internal"
+	d.Brokers = append(d.Brokers, b)
+	q := kmsg.NewPtrDescribeQuorumResponse()
+	q.Version = 2
+	n := kmsg.NewDescribeQuorumResponseNode()
+	l := kmsg.NewDescribeQuorumResponseNodeListener()
+	l.Name, l.Host = "CONTROLLER", "controller.internal"
+	n.Listeners = append(n.Listeners, l)
+	q.Nodes = append(q.Nodes, n)
+	for key, body := range map[int16][]byte{keyDescribeCluster: d.AppendTo(nil), keyDescribeQuorum: q.AppendTo(nil)} {
+		out, tail, hidden, err := MapAddresses(nil, key, 2, body, show)
+		if err != nil || hidden != 1 || strings.Contains(string(out)+string(tail), "controller.internal") {
+			t.Errorf("%s: %v, %d hidden, %q", Name(key), err, hidden, append(out, tail...))
+		}
+	}
+}
+
+func TestErrorsOfAnAddressMapEndTheEdit(t *testing.T) {
+	fail := func(int32, string, int32) (string, int32, bool, error) { return "", 0, false, errForeign }
+	carriers(func(key, version int16) {
+		if key == keyDescribeConfigs || key == keyDescribeQuorum {
+			return
+		}
+		rnd, asked := rand.New(rand.NewPCG(uint64(key), 5)), false
+		for range 50 {
+			m, body := randomMessage(t, rnd, Response, key, version)
+			if c, ok := m.(*kmsg.DescribeClusterResponse); ok {
+				c.EndpointType = 1
+				body = c.AppendTo(nil)
+			}
+			called := false
+			_, err := mapAddresses(key, version, body, func(id int32, host string, port int32) (string, int32, bool, error) {
+				called = true
+				return fail(id, host, port)
+			})
+			if called != errors.Is(err, errForeign) || !called && err != nil {
+				t.Fatalf("%s v%d: called %v, error %v", Name(key), version, called, err)
+			}
+			asked = asked || called
+		}
+		if !asked {
+			t.Errorf("%s v%d: the map was never asked", Name(key), version)
+		}
+	})
+}

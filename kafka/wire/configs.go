@@ -1,0 +1,97 @@
+package wire
+
+// Settings of a broker that tell addresses, of it or of others. Any that ends
+// like one of suffixes counts as well: listeners may have settings of their own.
+var addressSettings = map[string]bool{
+	"listeners":                           true,
+	"advertised.listeners":                true,
+	"controller.quorum.voters":            true,
+	"controller.quorum.bootstrap.servers": true,
+	"host.name":                           true,
+	"advertised.host.name":                true,
+	"port":                                true,
+	"advertised.port":                     true,
+	"zookeeper.connect":                   true,
+}
+
+var addressSuffixes = []string{"bootstrap.servers", "advertised.listeners", "host.name"}
+
+const resourceBroker = 4 // the type of resource that is a broker
+
+// tellsAddress tells whether the value of a broker's setting is an address.
+func tellsAddress(name []byte) bool {
+	if addressSettings[string(name)] {
+		return true
+	}
+	for _, s := range addressSuffixes {
+		if n := len(name) - len(s); n > 0 && name[n-1] == '.' && string(name[n:]) == s {
+			return true
+		}
+	}
+	return false
+}
+
+// configs: settings of brokers that tell addresses become sensitive.
+func (e *addressEditor) configs() {
+	e.r.Int32() // throttle
+	for range e.r.Array() {
+		e.r.Int16() // error
+		e.r.String()
+		kind := e.r.Int8()
+		e.r.String() // name
+		for range e.r.Array() {
+			if e.config(kind == resourceBroker); e.r.err != nil {
+				return
+			}
+		}
+		e.r.Tags()
+	}
+}
+
+// config is one setting: name, value, read-only, default (v0) or source,
+// sensitive, synonyms from v1 on, type and documentation from v3 on.
+func (e *addressEditor) config(broker bool) {
+	name, _ := e.r.String()
+	mask := broker && tellsAddress(name)
+	e.masked(mask)
+	e.r.Span(2)
+	e.sensitive(mask)
+	if e.v >= 1 {
+		for range e.r.Array() {
+			synonym, _ := e.r.String()
+			e.masked(mask || broker && tellsAddress(synonym))
+			e.r.Int8() // source
+			e.r.Tags()
+		}
+	}
+	if e.v >= 3 {
+		e.r.Int8()
+		e.r.String()
+	}
+	e.r.Tags()
+}
+
+// masked reads a value, and makes it null.
+func (e *addressEditor) masked(mask bool) {
+	from := e.r.at
+	_, null := e.r.String()
+	if mask && !null && e.r.err == nil {
+		e.keep(from)
+		e.out = AppendNull(e.out, e.r.Flexible)
+		e.done = e.r.at
+	}
+}
+
+// sensitive reads whether a setting is, and makes it so.
+func (e *addressEditor) sensitive(mask bool) {
+	from := e.r.at
+	was := e.r.Bool()
+	if mask && e.r.err == nil {
+		e.hidden++
+		if !was {
+			e.keep(from)
+			e.out = append(e.out, 1)
+			e.done = e.r.at
+		}
+	}
+}

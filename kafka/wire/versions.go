@@ -1,0 +1,88 @@
+package wire
+
+import "fmt"
+
+const (
+	errUnsupportedVersion      = 35
+	errCoordinatorNotAvailable = 15
+)
+
+// NarrowApiVersions rewrites the body of an ApiVersions response to what both
+// the broker offers and ranges allows: APIs that have nothing in common leave,
+// everything else stays byte for byte: throttle, unknown tags, features. version
+// is that of the request. The result is body itself if nothing was changed, or
+// dst with what it became.
+//
+// Two rules are odd (facts, rules 5 and 6). A broker that does not know the
+// version answers with error 35 in the layout of v0; that is taken for any
+// version, and narrowed as well. And Produce is offered from v0 if the broker
+// does so, whatever ranges has as its lowest: librdkafka takes a higher one for
+// a broker that cannot compress (KAFKA-18659), and sends the newest anyway.
+// Whoever carries the requests refuses those below the range.
+func NarrowApiVersions(dst []byte, version int16, body []byte, ranges func(key int16) (lowest, highest int16)) ([]byte, error) {
+	r := NewReader(body, version >= 3)
+	if code := r.Int16(); code == errUnsupportedVersion && isV0(body) {
+		r.Flexible = false
+	}
+	n := r.Array()
+	start := len(dst)
+	dst = append(dst, body[:min(2, len(body))]...)
+	dst = AppendArray(dst, n, r.Flexible) // too many: corrected below
+	first, kept, changed := len(dst), 0, false
+	for range n {
+		from := r.At()
+		key, lo, hi := r.Int16(), r.Int16(), r.Int16()
+		tags := r.Tags()
+		lowest, highest := ranges(key)
+		if r.Err() != nil {
+			break
+		}
+		if lowest = max(lo, lowest); lowest > min(hi, highest) {
+			changed = true
+			continue
+		}
+		highest = min(hi, highest)
+		if key == keyProduce {
+			lowest = lo
+		}
+		kept++
+		if lowest == lo && highest == hi {
+			dst = append(dst, body[from:r.At()]...)
+			continue
+		}
+		changed = true
+		dst = AppendInt16(AppendInt16(AppendInt16(dst, key), lowest), highest)
+		dst = append(dst, tags...)
+	}
+	if err := r.Err(); err != nil {
+		return nil, fmt.Errorf("ApiVersions response v%d: %w", version, err)
+	}
+	if !changed {
+		return body, nil
+	}
+	if r.Flexible { // as long as it was: no more than what was there
+		AppendUvarintSize(dst[:start+2], uint32(kept+1), first-start-2)
+	} else {
+		AppendInt32(dst[:start+2], int32(kept))
+	}
+	return append(dst, r.Rest()...), nil
+}
+
+// isV0 tells whether a body has the layout of ApiVersions v0 exactly.
+func isV0(body []byte) bool {
+	r := NewReader(body, false)
+	r.Int16()
+	r.Span(6 * max(r.Array(), 0))
+	return r.Err() == nil && len(r.Rest()) == 0
+}
+
+// AppendUnsupportedApiVersions appends the body that answers an ApiVersions
+// request of a version that is not known: error 35 in the layout of v0, with
+// the versions of ApiVersions that are (facts, rule 5). Its header has no tags.
+func AppendUnsupportedApiVersions(dst []byte, lowest, highest int16) []byte {
+	dst = AppendInt16(dst, errUnsupportedVersion)
+	dst = AppendInt32(dst, 1)
+	dst = AppendInt16(dst, keyApiVersions)
+	dst = AppendInt16(dst, lowest)
+	return AppendInt16(dst, highest)
+}
