@@ -28,7 +28,7 @@ func (n *Node) openCluster(ctx context.Context, d *doors) error {
 		Listener: d.cluster, Gossip: n.cfg.Gossip, Advertise: n.cfg.Advertise, HTTP: n.httpAddr,
 		Init: n.cfg.Init, Expect: n.cfg.Expect, Join: n.cfg.Join, Token: n.cfg.Token,
 		Voters: n.cfg.Voters, ReplaceAfter: n.cfg.DeadVoterAfter, ForgetAfter: n.cfg.ForgetAfter,
-		Log: n.log, Facts: n.facts, Tickets: n.tickets.SetKeys, Stop: n.fail,
+		Log: n.log, Facts: n.facts, Tickets: n.tickets.SetKeys, Stop: n.fail, Waits: n.wait,
 	})
 	d.cluster = nil // it is the cluster's now
 	if err != nil {
@@ -57,6 +57,7 @@ func (n *Node) receive(ctx context.Context) error {
 		if !told {
 			n.log.Warn("the cluster's content is not there yet; this node waits for it", "error", err)
 		}
+		n.wait(cluster.Waiting{ID: n.id, Name: n.cfg.Name, State: n.state.String(), Why: fmt.Sprintf("waiting for the cluster's content: %v", err)})
 		select { // the error has taken its time as well
 		case <-time.After(time.Second):
 		case <-ctx.Done():

@@ -32,16 +32,6 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) { (*f.h.Load()
 
 func serveAlive(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) }
 
-// waiting is served by a node that looks for its cluster.
-var waiting = func() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", serveAlive)
-	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "starting: not in a cluster yet", http.StatusServiceUnavailable)
-	})
-	return mux
-}()
-
 // newFront makes what a node serves: /healthz, /readyz, /metrics and /v1.
 func newFront(n *Node) http.Handler {
 	mux := http.NewServeMux()

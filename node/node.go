@@ -62,7 +62,9 @@ type Node struct {
 	made       atomic.Bool // the rooms are made
 	left       atomic.Bool // the node left its cluster for good
 	departures departures
-	err        error // why the node cannot go on; written before done is closed
+	waiting    waiting
+	own        net.Listener // the node's own socket; nil: none
+	err        error        // why the node cannot go on; written before done is closed
 	access     *accesslog.Log
 	flows      *flows
 	catalog    *catalog.Catalog
@@ -121,7 +123,8 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	}()
 	// 3. The cluster: who the node is and what was agreed. A node that has a
 	//    cluster finds that on its disk, and waits for nobody.
-	n.front.set(waiting)
+	n.front.set(n.waitingFront())
+	n.own = doors.own
 	n.serveHTTP(&doors)
 	if err = n.openCluster(ctx, &doors); err != nil {
 		return nil, err
@@ -354,6 +357,7 @@ func asFaults(err error) error {
 
 // serve opens the doors of admin RPC.
 func (n *Node) serve(d *doors) {
+	n.waited()
 	for _, l := range []net.Listener{d.cluster, d.own} {
 		if l == nil {
 			continue
@@ -456,6 +460,7 @@ func (n *Node) close(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
+	n.waited() // where it did not get further
 	if n.admin != nil {
 		_ = n.admin.Shutdown(ctx) // what is still in flight is cut off
 	}

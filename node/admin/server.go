@@ -47,6 +47,9 @@ type Config struct {
 	// Check, if there, is asked before each request of a token's connection:
 	// an error says why the token is not valid any more. It must be quick.
 	Check func(Principal) error
+	// Otherwise, if there, is what callers with a name hear who ask for a
+	// method that the server does not have.
+	Otherwise func(method string) *Error
 	// Audit, if there, is told of each call of a method that is Changing,
 	// after it. It must be quick.
 	Audit func(Event)

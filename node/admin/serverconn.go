@@ -278,6 +278,8 @@ func (c *serverConn) grant(e *envelope) (Principal, handler, *Error) {
 	switch {
 	case caller.Role == RoleNone && (!known || h.least != RoleNone):
 		return caller, h, Errorf(Unauthenticated, "this node wants a token: --token or PENSTOCK_TOKEN, or its own socket")
+	case !known && c.s.cfg.Otherwise != nil:
+		return caller, h, c.s.cfg.Otherwise(e.Method)
 	case !known:
 		return caller, h, Errorf(Unknown, "this node does not know %.40q: it may be of an older version", e.Method)
 	case !caller.Role.May(h.least):

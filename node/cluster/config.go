@@ -77,6 +77,9 @@ type Config struct {
 	// the newest first, whenever they change; nil: nobody needs them. It is
 	// called from one goroutine.
 	Tickets func(keys [][32]byte)
+	// Waits is called with what Open waits for, again and again while it does;
+	// nil: nobody wants to know. It is called by Open's goroutine.
+	Waits func(Waiting)
 	// Stop is called once, from a goroutine of its own, when the node must
 	// end: ErrCopied, ErrRemoved, or an unknown format in the log.
 	Stop func(error)
@@ -142,6 +145,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Tickets == nil {
 		c.Tickets = func([][32]byte) {}
+	}
+	if c.Waits == nil {
+		c.Waits = func(Waiting) {}
 	}
 	if c.Stop == nil {
 		c.Stop = func(error) {}

@@ -89,6 +89,7 @@ func (c *Cluster) form(ctx context.Context) error {
 		defer cancel()
 		_ = s.Shutdown(ctx) // what is still in flight is asked again
 	}()
+	f.tell()
 	for answers := false; ; {
 		// A process of this node that ended may have pledged itself. Until
 		// nobody acts on that any more, this one answers nobody.
@@ -100,6 +101,7 @@ func (c *Cluster) form(ctx context.Context) error {
 		if done, err := f.decide(ctx); done || err != nil {
 			return err
 		}
+		f.tell()
 		select {
 		case <-time.After(c.cfg.Pace.Retry):
 		case <-f.wake:

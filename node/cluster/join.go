@@ -35,9 +35,11 @@ func (c *Cluster) joinAny(ctx context.Context) error {
 	}
 	told := once{}
 	for pause := c.cfg.Pace.Retry; ; pause = min(2*pause, maxPause) {
-		if err := c.joinRound(ctx, token, told); err == nil || errors.Is(err, errFinal) {
+		err := c.joinRound(ctx, token, told)
+		if err == nil || errors.Is(err, errFinal) {
 			return err
 		}
+		c.waits(StateJoining, fmt.Sprintf("joining a cluster: no node at %s has let this one in yet: %v", some(c.cfg.Join), err), nil)
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -49,7 +51,7 @@ func (c *Cluster) joinAny(ctx context.Context) error {
 // joinRound tries each address once. Another cluster at one of them is final
 // only where no other address may be the right one.
 func (c *Cluster) joinRound(ctx context.Context, token trust.Token, told once) error {
-	var foreign error
+	var foreign, last error
 	others := false
 	for _, addr := range c.cfg.Join {
 		if addr == c.Address() {
@@ -65,11 +67,15 @@ func (c *Cluster) joinRound(ctx context.Context, token trust.Token, told once) e
 			others = true
 		}
 		told.warn(c.log, "cannot join yet, and tries again", addr, err)
+		last = err
 	}
 	if foreign != nil && !others {
 		return final(foreign)
 	}
-	return errors.New("none of the addresses has let this node join")
+	if last == nil {
+		return errors.New("no address but this node's own is given: --join wants that of another node")
+	}
+	return last
 }
 
 // joinAt joins at one address and opens the store.

@@ -1,0 +1,66 @@
+package integration
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// A node that waits for others answers its owner at once: for whom it waits,
+// and whom it has seen.
+func TestANodeThatFormsSaysForWhomItWaits(t *testing.T) {
+	token := strings.TrimSpace(command(t, "", "token", "new").out)
+	f, prefix := &fleet{t: t}, freshNet()
+	flags := []string{"--expect", "3", "--token", token, "--join", prefix + "1:7947," + prefix + "2:7947," + prefix + "3:7947"}
+	var all []*member
+	for i, name := range []string{"n1", "n2", "n3"} {
+		all = append(all, f.add(name, prefix+string(rune('1'+i)), flags...))
+	}
+	all[0].begin()
+	all[1].begin()
+	const want = "forming a cluster: waiting for 1 of 3 nodes; seen: n1, n2"
+	waitFor(t, "n1 to have seen n2", func() bool {
+		all[0].mustLive()
+		return strings.Contains(all[0].run("status", "--timeout", "5s").out, "ALONE: "+want+"\n")
+	})
+	r := all[0].run("members", "--timeout", "5s")
+	for _, m := range all[:2] {
+		found := false
+		for line := range strings.Lines(r.out) {
+			fields := strings.Fields(line)
+			found = found || len(fields) > 3 && fields[0] == m.name && strings.Contains(line, " forming ") && strings.Contains(line, m.ip+":7947")
+		}
+		if r.code != 0 || !found {
+			t.Errorf("members: %+v, want %s in it, which is forming", r, m.name)
+		}
+	}
+	if code, body := all[0].fetch("/readyz"); code != http.StatusServiceUnavailable || body != "starting: "+want+"\n" {
+		t.Errorf("/readyz: %d %q", code, body)
+	}
+	if r := all[0].pipe("kind: Service\nname: s\nspec: {}\n", "apply", "-f", "-", "--timeout", "5s"); r.code != 1 || !strings.Contains(r.err, want) {
+		t.Errorf("apply: %+v", r)
+	}
+	all[2].begin()
+	for _, m := range all {
+		m.waitReady()
+	}
+	f.waitSettled(3)
+	all[0].apply("kind: Service\nname: s\nspec: {}\n")
+}
+
+// So does one that waits to be let in.
+func TestANodeThatJoinsSaysWhoDoesNotLetItIn(t *testing.T) {
+	f := startFleet(t, 1)
+	first := f.members[0]
+	first.kill()
+	m := f.add("n2", freshNet()+"1", f.join...)
+	m.begin()
+	waitFor(t, "n2 to say what it waits for", func() bool {
+		m.mustLive()
+		r := m.run("status", "--timeout", "5s")
+		return strings.Contains(r.out, "ALONE: joining a cluster: no node at "+first.ip+":7947 has let this one in yet") && strings.Contains(r.out, "refused")
+	})
+	first.launch()
+	m.waitReady()
+	f.waitSettled(1)
+}

@@ -1,0 +1,135 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"penstock/node/admin"
+	"penstock/node/cluster"
+)
+
+// waiting is the node's own socket while the node looks for its cluster: who
+// asks there hears at once what it waits for. It opens with the first thing
+// that the node has to wait for; one that needs to wait for nothing answers a
+// moment later as what it is.
+type waiting struct {
+	now    atomic.Pointer[cluster.Waiting] // nil: for nothing
+	server *admin.Server                   // nil: not opened; used by Start's goroutine alone
+}
+
+// wait notes what the node waits for. It is called by the goroutine of Start.
+func (n *Node) wait(w cluster.Waiting) {
+	n.waiting.now.Store(&w)
+	if n.waiting.server != nil || n.own == nil {
+		return
+	}
+	s := newWaitingAdmin(n)
+	n.waiting.server = s
+	door := pausable{n.own}
+	n.background.Go(func() {
+		if err := s.Serve(door, caller(door)); err != nil {
+			n.log.Error("admin", "address", door.Addr().String(), "error", err)
+		}
+	})
+}
+
+// waited closes what wait opened. The socket stays: who comes meanwhile is
+// answered by the server that takes its place.
+func (n *Node) waited() {
+	n.waiting.now.Store(nil)
+	if n.waiting.server == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = n.waiting.server.Shutdown(ctx) // what is cut off is asked again
+	n.waiting.server = nil
+	if l, ok := n.own.(*net.UnixListener); ok {
+		_ = l.SetDeadline(time.Time{})
+	}
+}
+
+// pausable is a listener that can be closed and used again.
+type pausable struct{ net.Listener }
+
+// Accept is net.Listener's.
+func (p pausable) Accept() (net.Conn, error) {
+	conn, err := p.Listener.Accept()
+	var timeout net.Error
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		err = net.ErrClosed
+	}
+	return conn, err
+}
+
+// Close ends Accept.
+func (p pausable) Close() error {
+	if l, ok := p.Listener.(*net.UnixListener); ok {
+		return l.SetDeadline(time.Unix(1, 0))
+	}
+	return p.Listener.Close()
+}
+
+// newWaitingAdmin makes the server of a node that is in no cluster yet.
+func newWaitingAdmin(n *Node) *admin.Server {
+	s := admin.NewServer(admin.Config{Logger: n.log, Otherwise: func(string) *admin.Error {
+		return admin.Errorf(admin.Unavailable, "this node is not ready for that: %s", n.waitsFor())
+	}})
+	admin.Handle(s, admin.MethodStatus, admin.RoleReader, func(context.Context, *admin.Empty) (*admin.Status, error) {
+		st := &admin.Status{Alone: n.waitsFor(), Listeners: []admin.ListenerStatus{}, Services: []admin.ServiceStatus{}}
+		for _, m := range n.waitingMembers() {
+			st.Nodes = append(st.Nodes, admin.NodeStatus{Name: m.Name, ID: m.ID, State: m.State, Address: m.Address, Version: m.Version})
+		}
+		st.Nodes[0].HTTP, st.Nodes[0].Uptime = n.httpAddr, time.Since(n.started).Round(time.Second).String()
+		return st, nil
+	})
+	admin.Handle(s, admin.MethodMembers, admin.RoleReader, func(context.Context, *admin.Empty) (*admin.Members, error) {
+		list := n.waitingMembers()
+		return &list, nil
+	})
+	admin.Handle(s, admin.MethodVersion, admin.RoleReader, func(context.Context, *admin.Empty) (*admin.Version, error) {
+		return n.version(), nil
+	})
+	return s
+}
+
+// waitingMembers are this node and those that it has seen.
+func (n *Node) waitingMembers() admin.Members {
+	own := admin.Member{Name: n.cfg.Name, State: n.state.String(), Address: n.adminAddr, Version: n.cfg.Version}
+	w := n.waiting.now.Load()
+	if w == nil {
+		return admin.Members{own}
+	}
+	own.Name, own.ID, own.State = w.Name, w.ID, w.State
+	list := admin.Members{own}
+	for _, p := range w.Seen {
+		list = append(list, admin.Member{Name: p.Name, ID: p.ID, State: w.State, Address: p.Cluster})
+	}
+	return list
+}
+
+// waitsFor says why the node is not in its cluster yet.
+func (n *Node) waitsFor() string {
+	if w := n.waiting.now.Load(); w != nil {
+		return w.Why
+	}
+	return "it starts"
+}
+
+// waitingFront is what HTTP serves while the node looks for its cluster.
+func (n *Node) waitingFront() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", serveAlive)
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		text := "starting: not in a cluster yet"
+		if now := n.waiting.now.Load(); now != nil {
+			text = "starting: " + now.Why
+		}
+		http.Error(w, text, http.StatusServiceUnavailable)
+	})
+	return mux
+}
