@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,7 +39,10 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-var started bool
+var (
+	started bool
+	ids     atomic.Uint32
+)
 
 // shared is the one cluster, started by the first who asks.
 var shared = sync.OnceValues(func() (*realkafka.Cluster, error) {

@@ -28,6 +28,9 @@ appender.out.layout.type = PatternLayout
 appender.out.layout.pattern = %d{HH:mm:ss,SSS} %p %m (%c)%n%throwable{short}
 rootLogger.level = WARN
 rootLogger.appenderRef.out.ref = out
+# The brokers come up one after the other.
+logger.network.name = org.apache.kafka.clients.NetworkClient
+logger.network.level = ERROR
 `
 
 // write makes the broker's folder and gives the path of its configuration.

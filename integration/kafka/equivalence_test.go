@@ -1,0 +1,11 @@
+package kafka
+
+import "testing"
+
+// TestEquivalence holds what clients in this process see through proxies
+// against what they see without.
+func TestEquivalence(t *testing.T) {
+	c := cluster(t)
+	targets := []target{direct(c), directTLS(c), viaTCP(t, c)}
+	compare(t, producePrograms(), targets...)
+}

@@ -1,0 +1,131 @@
+package kafka
+
+import (
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// volatile are the fields of answers that differ from one run to the next on
+// the same broker: shown as "*" where they have any value. Addresses are
+// among them, and are looked at by tests of their own.
+var volatile = map[string]bool{
+	"ThrottleMillis": true, "CorrelationID": true,
+	"Host": true, "Port": true, "NodeID": true, "Rack": true, "Coordinator": true,
+	"ControllerID": true, "LeaderID": true, "Leader": true, "LeaderEpoch": true, "CurrentLeaderEpoch": true, "PartitionLeaderEpoch": true,
+	"Replicas": true, "ISR": true, "OfflineReplicas": true, "PreferredReadReplica": true, "CurrentLeader": true,
+	"EligibleLeaderReplicas": true, "LastKnownELR": true, "AddingReplicas": true, "RemovingReplicas": true,
+	"TopicID": true, "MemberID": true, "ProducerID": true, "TransactionalProducerID": true, "TransactionCoordinator": true,
+	"LogAppendTime": true, "StartTimestamp": true, "TxnStartTimestamp": true, "LastTimestamp": true, "Timestamp": true,
+	"CoordinatorEpoch": true, "CurrentTxnStartOffset": true,
+	"Size": true, "OffsetLag": true, "TotalBytes": true, "UsableBytes": true,
+	"HighWatermark": true, "LastFetchTimestamp": true, "LastCaughtUpTimestamp": true, "LogEndOffset": true,
+	"SessionID": true, "ClientHost": true, "ClientInstanceID": true,
+	"IssueTimestampMillis": true, "ExpiryTimestampMillis": true, "MaxTimestampMillis": true, "TokenID": true, "HMAC": true,
+	"DirectoryID": true, "ReplicaDirectoryID": true, "FinalizedFeaturesEpoch": true, "BrokerEpoch": true, "FencedBrokers": true,
+	"AcquisitionLockTimeoutMillis": true,
+}
+
+// text shows a decoded message in one line: fields that have a value, lists of
+// structures in an order of their own.
+func text(v any) string {
+	var b strings.Builder
+	write(&b, reflect.ValueOf(v), "")
+	return b.String()
+}
+
+func write(b *strings.Builder, v reflect.Value, field string) {
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		if v.IsNil() {
+			b.WriteString("null")
+			return
+		}
+		write(b, v.Elem(), field)
+	case reflect.Struct:
+		writeStruct(b, v)
+	case reflect.Array:
+		fmt.Fprintf(b, "%x", v.Interface())
+	case reflect.Slice:
+		writeSlice(b, v)
+	case reflect.String:
+		fmt.Fprintf(b, "%q", unaddressed(v.String()))
+	default:
+		fmt.Fprint(b, v.Interface())
+	}
+}
+
+func writeStruct(b *strings.Builder, v reflect.Value) {
+	b.WriteByte('{')
+	first := true
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		// Version is the request's own; a version's unknown tags are private.
+		if !f.IsExported() || f.Name == "Version" || f.Name == "UnknownTags" || v.Field(i).IsZero() {
+			continue
+		}
+		if !first {
+			b.WriteByte(' ')
+		}
+		first = false
+		b.WriteString(f.Name)
+		b.WriteByte(':')
+		if volatile[f.Name] {
+			b.WriteByte('*')
+			continue
+		}
+		write(b, v.Field(i), f.Name)
+	}
+	b.WriteByte('}')
+}
+
+func writeSlice(b *strings.Builder, v reflect.Value) {
+	if v.Type().Elem().Kind() == reflect.Uint8 {
+		fmt.Fprintf(b, "(%d bytes)", v.Len())
+		return
+	}
+	var all []string
+	for i := range v.Len() {
+		var one strings.Builder
+		write(&one, v.Index(i), "")
+		all = append(all, one.String())
+	}
+	if v.Type().Elem().Kind() == reflect.Struct {
+		slices.Sort(all)
+	}
+	fmt.Fprintf(b, "[%s]", strings.Join(all, " "))
+}
+
+var (
+	addresses  = regexp.MustCompile(`\b127\.\d+\.\d+\.\d+(:\d+)?|\blocalhost:\d+|[a-z0-9-]+(\.[a-z0-9-]+)+:\d{4,5}`)
+	identities = regexp.MustCompile(`\b[A-Za-z0-9_-]{22}\b|\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b`)
+)
+
+// unaddressed leaves addresses and random identities out of a text.
+func unaddressed(s string) string {
+	return identities.ReplaceAllString(addresses.ReplaceAllString(s, "ADDRESS"), "UUID")
+}
+
+func TestMaskedText(t *testing.T) {
+	type inner struct {
+		Name string
+		Port int32
+		Err  int16
+	}
+	got := text(&struct {
+		Version        int16
+		ThrottleMillis int32
+		Message        *string
+		Many           []inner
+		None           []inner
+		Raw            []byte
+		ID             [2]byte
+	}{4, 7, new("not at 127.9.8.7:9092 now"), []inner{{"b", 1, 0}, {"a", 0, 3}}, nil, []byte{1, 2}, [2]byte{1, 255}})
+	want := `{ThrottleMillis:* Message:"not at ADDRESS now" Many:[{Name:"a" Err:3} {Name:"b" Port:*}] Raw:(2 bytes) ID:01ff}`
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}

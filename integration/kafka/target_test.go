@@ -1,0 +1,220 @@
+package kafka
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl"
+
+	"penstock/integration/realkafka"
+)
+
+// target is one way to a cluster: direct, through a proxy, as a tenant.
+type target struct {
+	name      string
+	bootstrap []string
+	tls       *tls.Config // nil: in the clear
+	caFile    string      // what tls trusts, for clients that take a file
+	// hosts maps names to addresses, where bootstrap and brokers have names
+	// that no resolver knows; nil: none do.
+	hosts func(name string) string
+	// sasl is how franz-go authenticates; user and password are for the other
+	// clients. Empty: not at all.
+	sasl           []sasl.Mechanism
+	user, password string
+	// unlike names what this target may answer otherwise than the first one,
+	// as program or API names; each with its reason.
+	unlike map[string]string
+}
+
+func direct(c *realkafka.Cluster) target {
+	return target{name: "direct", bootstrap: c.Bootstrap(realkafka.Plain)}
+}
+
+func directTLS(c *realkafka.Cluster) target {
+	return target{
+		name: "direct by TLS", bootstrap: c.Bootstrap(realkafka.TLS),
+		tls: &tls.Config{RootCAs: c.CA.Pool}, caFile: c.CA.File,
+	}
+}
+
+// dial opens a connection as every client in this process does.
+func (g target) dial(ctx context.Context, address string) (net.Conn, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	at := host
+	if g.hosts != nil {
+		at = g.hosts(host)
+	}
+	d := net.Dialer{Timeout: 5 * time.Second}
+	c, err := d.DialContext(ctx, "tcp", net.JoinHostPort(at, port))
+	if err != nil || g.tls == nil {
+		return c, err
+	}
+	config := g.tls.Clone()
+	config.ServerName = host
+	secured := tls.Client(c, config)
+	if err := secured.HandshakeContext(ctx); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return secured, nil
+}
+
+// options are what any franz-go client of this target needs.
+func (g target) options(more ...kgo.Opt) []kgo.Opt {
+	all := []kgo.Opt{
+		kgo.SeedBrokers(g.bootstrap...),
+		kgo.Dialer(func(ctx context.Context, _, address string) (net.Conn, error) { return g.dial(ctx, address) }),
+		kgo.MetadataMinAge(100 * time.Millisecond), kgo.MetadataMaxAge(5 * time.Second),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+	}
+	if g.sasl != nil {
+		all = append(all, kgo.SASL(g.sasl...))
+	}
+	return append(all, more...)
+}
+
+// run is one program's run on one target, and the transcript it writes.
+type run struct {
+	t   testing.TB
+	ctx context.Context
+	target
+	id    string // part of every name that the program makes; same length in all runs
+	lines []string
+}
+
+func newRun(t testing.TB, g target) *run {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	t.Cleanup(cancel)
+	return &run{t: t, ctx: ctx, target: g, id: freshID()}
+}
+
+// freshID is part of names: six letters and digits that no other run has.
+func freshID() string {
+	return fmt.Sprintf("z%05x", ids.Add(1)&0xfffff)
+}
+
+// called is a name of this run's own.
+func (r *run) called(name string) string { return name + "-" + r.id }
+
+// say writes a line of the transcript.
+func (r *run) say(format string, args ...any) {
+	r.lines = append(r.lines, strings.ReplaceAll(fmt.Sprintf(format, args...), r.id, "ID"))
+}
+
+// sayAll writes lines whose order means nothing.
+func (r *run) sayAll(lines []string) {
+	slices.Sort(lines)
+	for _, l := range lines {
+		r.say("%s", l)
+	}
+}
+
+// transcript is everything said.
+func (r *run) transcript() string { return strings.Join(r.lines, "\n") + "\n" }
+
+// client is a franz-go client that ends with the test.
+func (r *run) client(more ...kgo.Opt) *kgo.Client {
+	r.t.Helper()
+	c, err := kgo.NewClient(r.options(more...)...)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(c.Close)
+	return c
+}
+
+func (r *run) admin() *kadm.Client { return kadm.NewClient(r.client()) }
+
+// topic makes one with as many partitions and three replicas.
+func (r *run) topic(name string, partitions int32, configs ...string) string {
+	r.t.Helper()
+	all := map[string]*string{}
+	for i := 0; i+1 < len(configs); i += 2 {
+		all[configs[i]] = &configs[i+1]
+	}
+	topic := r.called(name)
+	replicas := int16(min(3, len(r.bootstrap)))
+	resp, err := r.admin().CreateTopic(r.ctx, partitions, replicas, all, topic)
+	if err != nil || resp.Err != nil {
+		r.t.Fatalf("%s: topic %s: %v, %v", r.name, topic, err, resp.Err)
+	}
+	return topic
+}
+
+// A program is a client's work whose transcript is the same on every target
+// that is any good.
+type program struct {
+	name string
+	run  func(r *run)
+}
+
+// compare runs the programs on each target and holds the transcripts against
+// the first one's.
+func compare(t *testing.T, programs []program, targets ...target) {
+	for _, p := range programs {
+		t.Run(p.name, func(t *testing.T) {
+			var want string
+			for i, g := range targets {
+				r := newRun(t, g)
+				before := t.Failed()
+				began := time.Now()
+				p.run(r)
+				if t.Failed() && !before {
+					t.Fatalf("%s failed", g.name)
+				}
+				t.Logf("%s: %d lines in %v", g.name, len(r.lines), time.Since(began).Round(time.Millisecond))
+				if len(r.lines) == 0 {
+					t.Fatalf("%s: the program says nothing", g.name)
+				}
+				switch got := r.transcript(); {
+				case i == 0:
+					want = got
+				case g.unlike[p.name] != "":
+					t.Logf("%s may differ: %s", g.name, g.unlike[p.name])
+				case got != want:
+					t.Errorf("%s differs from %s:\n%s", g.name, targets[0].name, difference(want, got))
+				}
+			}
+		})
+	}
+}
+
+// difference shows the lines in which two texts differ.
+func difference(want, got string) string {
+	a, b := strings.Split(want, "\n"), strings.Split(got, "\n")
+	// The longest common beginning and end are left out.
+	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
+		a, b = a[1:], b[1:]
+	}
+	for len(a) > 0 && len(b) > 0 && a[len(a)-1] == b[len(b)-1] {
+		a, b = a[:len(a)-1], b[:len(b)-1]
+	}
+	const most = 60
+	var out strings.Builder
+	for _, l := range a[:min(len(a), most)] {
+		fmt.Fprintf(&out, "- %s\n", clip(l))
+	}
+	for _, l := range b[:min(len(b), most)] {
+		fmt.Fprintf(&out, "+ %s\n", clip(l))
+	}
+	return out.String()
+}
+
+func clip(s string) string {
+	if len(s) > 600 {
+		return s[:600] + "..."
+	}
+	return s
+}

@@ -1,0 +1,76 @@
+package kafka
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"penstock/integration/process"
+	"penstock/integration/realkafka"
+)
+
+// built is Penstock, built once, with the race detector when the tests are.
+var built = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(scratch, "penstock")
+	args := []string{"build", "-o", path}
+	if raceEnabled {
+		args = append(args, "-race")
+	}
+	out, err := exec.Command("go", append(args, "penstock/cmd/penstock")...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+// startPenstock runs a node with these resources until the test ends.
+func startPenstock(t testing.TB, resources string, ports ...int) *process.Process {
+	t.Helper()
+	path, err := built()
+	must(t, err)
+	// The path of a unix socket may be 107 bytes long.
+	dir, err := os.MkdirTemp("", "pk")
+	must(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	file := filepath.Join(dir, "resources.yaml")
+	must(t, os.WriteFile(file, []byte(resources), 0o600))
+	own, err := process.FreePorts(2)
+	must(t, err)
+	p, err := process.Start("penstock", dir, []string{path, "start", "--dev", "--data-dir", dir, "--resources", file,
+		"--access-log", "off", "--drain-wait", "0s", "--drain-timeout", "0s",
+		"--cluster", process.Loopback(own[0]), "--http", process.Loopback(own[1])}, append(ports, own...)...)
+	must(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("penstock:\n%s", p.Output())
+		}
+		p.Kill()
+	})
+	return p
+}
+
+// viaTCP puts plain TCP listeners of Penstock where the brokers' listener Via
+// says that it is: a proxy that understands nothing.
+func viaTCP(t testing.TB, c *realkafka.Cluster) target {
+	t.Helper()
+	var text strings.Builder
+	for i, b := range c.Brokers {
+		fmt.Fprintf(&text, "---\nkind: Listener\nname: b%d\nspec: {address: %q, service: b%d}\n", i, b.ProxyAddr(), i)
+		fmt.Fprintf(&text, "---\nkind: Service\nname: b%d\nspec: {endpoints: [{address: %q}]}\n", i, b.Addr(realkafka.Via))
+	}
+	startPenstock(t, text.String())
+	for _, at := range c.Bootstrap(realkafka.Via) {
+		waitFor(t, "a listener at "+at, func() bool {
+			conn, err := target{}.dial(t.Context(), at)
+			if err == nil {
+				conn.Close()
+			}
+			return err == nil
+		})
+	}
+	return target{name: "Penstock's TCP listener", bootstrap: c.Bootstrap(realkafka.Via)}
+}
