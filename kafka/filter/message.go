@@ -12,7 +12,9 @@ type Message struct {
 	Direction    Direction
 	Key, Version int16
 
-	body    []byte        // as received, or as SetBody gave it; nil: value is newer
+	body    []byte        // as received, or as SetBody gave it; nil: value or parts are newer
+	head    []byte        // with tail: as SetParts gave it, not joined yet
+	tail    []byte
 	request kmsg.Request  // decoded; nil: not yet
 	answer  kmsg.Response // the same for a response
 	changed bool
@@ -36,6 +38,8 @@ func (m *Message) Changed() bool { return m.changed }
 func (m *Message) Body() []byte {
 	if m.body == nil {
 		switch {
+		case m.head != nil || m.tail != nil:
+			m.body = append(append(make([]byte, 0, len(m.head)+len(m.tail)), m.head...), m.tail...)
 		case m.request != nil:
 			m.body = m.request.AppendTo(nil)
 		case m.answer != nil:
@@ -48,6 +52,22 @@ func (m *Message) Body() []byte {
 // SetBody replaces the message by other bytes, which it keeps.
 func (m *Message) SetBody(body []byte) {
 	m.body, m.request, m.answer, m.changed = body, nil, nil, true
+	m.head, m.tail = nil, nil
+}
+
+// SetParts is SetBody of head with tail behind it, which may be a view of the
+// old body. They are joined only if somebody behind wants them in one.
+func (m *Message) SetParts(head, tail []byte) {
+	m.SetBody(nil)
+	m.head, m.tail = head, tail
+}
+
+// Parts is Body, in two pieces where it is there in two: for whoever sends it.
+func (m *Message) Parts() (head, tail []byte) {
+	if m.body == nil && (m.head != nil || m.tail != nil) {
+		return m.head, m.tail
+	}
+	return m.Body(), nil
 }
 
 // DecodeRequest gives the request as a value, the same for all filters. Whoever
@@ -61,7 +81,7 @@ func (m *Message) DecodeRequest() (kmsg.Request, error) {
 		return nil, fmt.Errorf("%w: api key %d is no known request", ErrMalformed, m.Key)
 	}
 	r.SetVersion(m.Version)
-	if err := r.ReadFrom(m.body); err != nil {
+	if err := r.ReadFrom(m.Body()); err != nil {
 		return nil, fmt.Errorf("%w: %s v%d: %w", ErrMalformed, kmsg.NameForKey(m.Key), m.Version, err)
 	}
 	m.request = r
@@ -78,7 +98,7 @@ func (m *Message) DecodeResponse() (kmsg.Response, error) {
 		return nil, fmt.Errorf("%w: api key %d is no known response", ErrMalformed, m.Key)
 	}
 	r.SetVersion(m.Version)
-	if err := r.ReadFrom(m.body); err != nil {
+	if err := r.ReadFrom(m.Body()); err != nil {
 		return nil, fmt.Errorf("%w: response to %s v%d: %w", ErrMalformed, kmsg.NameForKey(m.Key), m.Version, err)
 	}
 	m.answer = r
@@ -89,6 +109,6 @@ func (m *Message) DecodeResponse() (kmsg.Response, error) {
 func (m *Message) Touch() {
 	m.changed = true
 	if m.request != nil || m.answer != nil {
-		m.body = nil
+		m.body, m.head, m.tail = nil, nil, nil
 	}
 }
