@@ -1,0 +1,274 @@
+// Package discover finds out which brokers a physical cluster has, and goes on
+// doing so: it asks any broker that answers, from time to time and when
+// somebody has met a broker that is not known yet.
+//
+//	w := discover.Start(discover.Config{Bootstrap: []string{"kafka:9092"}, Update: brokers.Set})
+//	w.Refresh()
+//	w.Close()
+//
+// It opens connections of its own, apart from those that clients use, and
+// needs a right to describe the cluster on brokers that authenticate. Where it
+// has none, brokers become known by what sessions see in passing.
+package discover
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
+)
+
+// Broker is one broker as it advertises itself.
+type Broker struct {
+	NodeID int32
+	Host   string
+	Port   int32
+	Rack   string
+}
+
+// SASL is how Penstock itself logs in to learn about brokers.
+type SASL struct {
+	// Mechanism is PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
+	Mechanism          string
+	Username, Password string
+}
+
+// Config is for Start.
+type Config struct {
+	// Name is the physical cluster's, for the log.
+	Name string
+	// Bootstrap are the addresses to begin with.
+	Bootstrap []string
+	// TLS towards the brokers; nil: plain.
+	TLS *tls.Config
+	// SASL is nil where brokers let anybody in.
+	SASL *SASL
+	// Interval between two looks while all is well. Default 30s.
+	Interval time.Duration
+	// Update is told of the brokers, by node ID, when they are others than
+	// before. It must not block.
+	Update func([]Broker)
+	Log    *slog.Logger
+}
+
+// Bounds. An answer with more brokers is not believed.
+const (
+	MaxBrokers      = 10_000
+	defaultInterval = 30 * time.Second
+	timeout         = 10 * time.Second
+	maxAnswer       = 8 << 20
+	maxIdle         = 10 * time.Minute
+	// firstPause and the pauses after it, each twice as long up to the
+	// interval, are between looks that failed.
+	firstPause = 250 * time.Millisecond
+	// minPause is between two looks that were asked for.
+	minPause = 100 * time.Millisecond
+)
+
+// Status is how the looking goes.
+type Status struct {
+	// At is when the brokers were last learned; zero: never.
+	At time.Time
+	// Err says why the last look failed; nil: it did not.
+	Err     error
+	Brokers []Broker
+}
+
+// Watch looks after one physical cluster. Its methods may be called from
+// anywhere.
+type Watch struct {
+	cfg    Config
+	client *kgo.Client
+	cancel context.CancelFunc
+	done   chan struct{}
+	wanted chan struct{} // holds one: a look is asked for
+
+	mu     sync.Mutex
+	status Status
+}
+
+// Start begins to look.
+func Start(cfg Config) (*Watch, error) {
+	if cfg.Interval <= 0 {
+		cfg.Interval = defaultInterval
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	opts := []kgo.Opt{
+		kgo.SeedBrokers(cfg.Bootstrap...), kgo.ClientID("penstock"), kgo.DisableClientMetrics(),
+		kgo.BrokerMaxReadBytes(maxAnswer), kgo.FetchMaxBytes(maxAnswer), kgo.FetchMaxPartitionBytes(maxAnswer), kgo.DialTimeout(timeout / 2), kgo.RequestRetries(0),
+		kgo.RetryTimeout(timeout), kgo.ConnIdleTimeout(min(2*cfg.Interval, maxIdle)), kgo.WithLogger(logger{cfg.Log}),
+	}
+	if cfg.TLS != nil {
+		opts = append(opts, kgo.DialTLSConfig(cfg.TLS))
+	}
+	if cfg.SASL != nil {
+		m, err := cfg.SASL.mechanism()
+		if err != nil {
+			return nil, err
+		}
+		opts = append(opts, kgo.SASL(m))
+	}
+	client, err := kgo.NewClient(opts...)
+	if err != nil {
+		return nil, fmt.Errorf("discover %s: %w", cfg.Name, err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &Watch{cfg: cfg, client: client, cancel: cancel, done: make(chan struct{}), wanted: make(chan struct{}, 1)}
+	go w.run(ctx)
+	return w, nil
+}
+
+func (s *SASL) mechanism() (sasl.Mechanism, error) {
+	switch s.Mechanism {
+	case "PLAIN":
+		return plain.Auth{User: s.Username, Pass: s.Password}.AsMechanism(), nil
+	case "SCRAM-SHA-256":
+		return scram.Auth{User: s.Username, Pass: s.Password}.AsSha256Mechanism(), nil
+	case "SCRAM-SHA-512":
+		return scram.Auth{User: s.Username, Pass: s.Password}.AsSha512Mechanism(), nil
+	}
+	return nil, fmt.Errorf("discover: sasl mechanism %q: neither PLAIN, SCRAM-SHA-256 nor SCRAM-SHA-512", s.Mechanism)
+}
+
+// Refresh asks for a look soon.
+func (w *Watch) Refresh() {
+	select {
+	case w.wanted <- struct{}{}:
+	default:
+	}
+}
+
+// Status tells how it goes.
+func (w *Watch) Status() Status {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.status
+	s.Brokers = slices.Clone(s.Brokers)
+	return s
+}
+
+// Close ends it and waits until nothing of it runs.
+func (w *Watch) Close() {
+	w.cancel()
+	<-w.done
+	w.client.Close()
+}
+
+// run looks, and waits.
+func (w *Watch) run(ctx context.Context) {
+	defer close(w.done)
+	pause := firstPause
+	for {
+		next := w.cfg.Interval
+		if err := w.look(ctx); err != nil && ctx.Err() == nil {
+			next = min(pause, w.cfg.Interval)
+			pause *= 2
+		} else {
+			pause = firstPause
+		}
+		if !w.rest(ctx, next) {
+			return
+		}
+	}
+}
+
+// rest waits for the time, or for a wish after the least one. It returns false
+// at the end.
+func (w *Watch) rest(ctx context.Context, pause time.Duration) bool {
+	least := time.NewTimer(min(minPause, pause))
+	defer least.Stop()
+	select {
+	case <-least.C:
+	case <-ctx.Done():
+		return false
+	}
+	rest := time.NewTimer(pause - min(minPause, pause))
+	defer rest.Stop()
+	select {
+	case <-rest.C:
+	case <-w.wanted:
+	case <-ctx.Done():
+		return false
+	}
+	return true
+}
+
+var errMany = errors.New("more brokers than any cluster has")
+
+// look asks once.
+func (w *Watch) look(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	brokers, err := w.ask(ctx)
+	w.mu.Lock()
+	was := w.status
+	w.status.Err = err
+	if err == nil {
+		w.status.At, w.status.Brokers = time.Now(), brokers
+	}
+	w.mu.Unlock()
+	switch {
+	case err != nil && was.Err == nil:
+		w.cfg.Log.Warn("brokers cannot be looked up; those that are known are kept", "physicalCluster", w.cfg.Name, "error", err)
+	case err == nil && was.Err != nil:
+		w.cfg.Log.Info("brokers can be looked up again", "physicalCluster", w.cfg.Name)
+	}
+	if err == nil && !slices.Equal(was.Brokers, brokers) {
+		w.cfg.Update(slices.Clone(brokers))
+	}
+	return err
+}
+
+// ask sends a Metadata request without topics to any broker.
+func (w *Watch) ask(ctx context.Context) ([]Broker, error) {
+	r := kmsg.NewPtrMetadataRequest()
+	r.Topics = []kmsg.MetadataRequestTopic{}
+	answer, err := w.client.Request(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	m, ok := answer.(*kmsg.MetadataResponse)
+	if !ok {
+		return nil, fmt.Errorf("a %T where metadata was expected", answer)
+	}
+	if len(m.Brokers) > MaxBrokers {
+		return nil, fmt.Errorf("%w: %d, over %d", errMany, len(m.Brokers), MaxBrokers)
+	}
+	brokers := make([]Broker, 0, len(m.Brokers))
+	for _, b := range m.Brokers {
+		found := Broker{NodeID: b.NodeID, Host: b.Host, Port: b.Port}
+		if b.Rack != nil {
+			found.Rack = *b.Rack
+		}
+		brokers = append(brokers, found)
+	}
+	slices.SortFunc(brokers, func(a, b Broker) int { return int(a.NodeID - b.NodeID) })
+	return brokers, nil
+}
+
+// logger passes on what the client library says, for debugging only: what
+// matters is said by look.
+type logger struct{ log *slog.Logger }
+
+// Level implements kgo.Logger.
+func (l logger) Level() kgo.LogLevel {
+	if l.log.Enabled(context.Background(), slog.LevelDebug) {
+		return kgo.LogLevelInfo
+	}
+	return kgo.LogLevelNone
+}
+
+// Log implements kgo.Logger.
+func (l logger) Log(_ kgo.LogLevel, msg string, keyvals ...any) { l.log.Debug(msg, keyvals...) }
