@@ -12,8 +12,8 @@ type Message struct {
 	Direction    Direction
 	Key, Version int16
 
-	body    []byte        // as received, or as SetBody gave it; nil: value or parts are newer
-	head    []byte        // with tail: as SetParts gave it, not joined yet
+	body    []byte // as received, or as SetBody gave it; nil: value or parts are newer
+	head    []byte // with tail: as SetParts gave it, not joined yet
 	tail    []byte
 	request kmsg.Request  // decoded; nil: not yet
 	answer  kmsg.Response // the same for a response
