@@ -153,7 +153,9 @@ func (r PortRange) Len() int {
 }
 
 // Has tells whether a port is one of them.
-func (r PortRange) Has(port int) bool { return r.First != 0 && int(r.First) <= port && port <= int(r.Last) }
+func (r PortRange) Has(port int) bool {
+	return r.First != 0 && int(r.First) <= port && port <= int(r.Last)
+}
 
 // String gives "9193-9199" or "9193".
 func (r PortRange) String() string {
@@ -175,11 +177,11 @@ func (r *PortRange) UnmarshalText(text []byte) error {
 	if !isRange {
 		last = first
 	}
-	a, err := port(first)
+	a, err := parsePort(first)
 	if err != nil {
 		return err
 	}
-	b, err := port(last)
+	b, err := parsePort(last)
 	if err != nil {
 		return err
 	}
@@ -190,7 +192,7 @@ func (r *PortRange) UnmarshalText(text []byte) error {
 	return nil
 }
 
-func port(s string) (uint16, error) {
+func parsePort(s string) (uint16, error) {
 	n, err := strconv.ParseUint(s, 10, 16)
 	if err != nil || n == 0 || strconv.FormatUint(n, 10) != s {
 		return 0, errPorts

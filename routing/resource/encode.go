@@ -46,6 +46,16 @@ func Equal(a, b Object) bool {
 	return a.Key == b.Key && maps.Equal(a.Labels, b.Labels) && va.IsValid() && vb.IsValid() && va.Type() == vb.Type() && sameValue(va, vb)
 }
 
+// Same tells whether two values of a spec, such as the configurations of two
+// filters, say the same. Nil is what is left out.
+func Same(a, b any) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
+	}
+	va, vb := reflect.ValueOf(a), reflect.ValueOf(b)
+	return va.Type() == vb.Type() && sameValue(va, vb)
+}
+
 // sameValue compares values of one type. An empty list or map is one that is
 // left out; a pointer that is left out is not one to an empty struct.
 func sameValue(a, b reflect.Value) bool {

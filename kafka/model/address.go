@@ -1,0 +1,120 @@
+package model
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"penstock/kafka/filter"
+	"penstock/routing/hostname"
+	"penstock/routing/resource"
+)
+
+// addressKey is one form for all ways to write an address.
+func addressKey(host, port string) string {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return ip.Unmap().String() + "|" + port
+	}
+	return strings.ToLower(strings.TrimSuffix(host, ".")) + "|" + port
+}
+
+// hostPort is an address that clients are told.
+type hostPort struct {
+	host string
+	port int32
+}
+
+// addresses say what clients are told in place of a broker's own address.
+type addresses struct {
+	// Of brokers that are listed, by addressKey of what they are upstream.
+	listed map[string]hostPort
+	// Of brokers that are discovered by name.
+	pattern *hostname.Numbered
+	port    int32
+	// Of brokers that are discovered by port.
+	host  string
+	ports PortRange
+	first int32 // node id at the first port
+}
+
+// has tells whether there is an address for a node id.
+func (a *addresses) has(node int32) bool {
+	_, ok := a.of(node)
+	return ok
+}
+
+// of gives the address for a node id.
+func (a *addresses) of(node int32) (hostPort, bool) {
+	switch {
+	case node < 0:
+	case a.pattern != nil:
+		return hostPort{a.pattern.Name(node), a.port}, a.port != 0
+	case a.ports.Len() > 0 && a.host != "":
+		if i := int64(node) - int64(a.first); i >= 0 && i < int64(a.ports.Len()) {
+			return hostPort{a.host, int32(a.ports.First) + int32(i)}, true
+		}
+	}
+	return hostPort{}, false
+}
+
+// Address gives what clients are told of a broker that the physical cluster
+// names; not ok: it has no virtual broker. A node id of NoNode is looked up by
+// the address.
+func (v *Virtual) Address(node int32, host string, port int32) (filter.Broker, bool) {
+	var at hostPort
+	var ok bool
+	if v.addresses.listed != nil {
+		at, ok = v.addresses.listed[addressKey(host, portText(port))]
+	} else {
+		known := node
+		if node < 0 {
+			if known, ok = v.physical.life.nodeAt(host, portText(port)); !ok {
+				return filter.Broker{}, false
+			}
+		}
+		at, ok = v.addresses.of(known)
+	}
+	return filter.Broker{NodeID: node, Host: at.host, Port: at.port}, ok
+}
+
+// Advertised gives the host:port that clients are told of a virtual broker;
+// "": none.
+func (v *Virtual) Advertised(b *Broker) string {
+	var at hostPort
+	switch {
+	case b.physical != nil:
+		host, port, _ := resource.SplitAddress(b.physical.upstream())
+		at = v.addresses.listed[addressKey(host, port)]
+	case !b.Bootstrap():
+		at, _ = v.addresses.of(b.node)
+	case v.addresses.pattern != nil:
+		at = hostPort{v.raw.Brokers.Discover.Bootstrap, v.addresses.port}
+	default:
+		at = hostPort{v.addresses.host, int32(v.raw.Brokers.Discover.BootstrapPort)}
+	}
+	if at.host == "" {
+		return ""
+	}
+	return joinHostPort(at.host, int(at.port))
+}
+
+// Address is Virtual.Address of the version in force, or of the last one that
+// was: filters keep it.
+func (l *Life) Address(node int32, host string, port int32) (filter.Broker, bool) {
+	v := l.last.Load()
+	if v == nil {
+		return filter.Broker{}, false
+	}
+	return v.Address(node, host, port)
+}
+
+// shown makes the address of text "host:port", at the host of bind where it has
+// none; not ok: nobody could connect there.
+func shown(text, bind string) (hostPort, bool) {
+	host, port, ok := resource.SplitAddress(text)
+	if host == "" {
+		host = bind
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	return hostPort{host, int32(n)}, ok && err == nil && n != 0 && !resource.AnyHost(host)
+}
