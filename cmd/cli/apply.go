@@ -136,7 +136,7 @@ func applyCommand(t *target) *cobra.Command {
 			if err := printChanges(cmd.OutOrStdout(), r.Changes, a.output); err != nil {
 				return err
 			}
-			return w.report(cmd.ErrOrStderr(), r.Index, r.Reached)
+			return w.report(cmd.ErrOrStderr(), committedAny(r.Index, r.Changes), r.Reached)
 		},
 	}
 	a.flags(cmd)

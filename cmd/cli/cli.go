@@ -142,7 +142,7 @@ func exitCode(err error) int {
 		return exitGone
 	case misdirected(err): // reached, and not one that the command can talk to
 		return exitRefused
-	case errors.Is(err, admin.ErrUnreachable), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, admin.ErrUnreachable), tooLate(err):
 		return exitUnreachable
 	}
 	return exitRefused
@@ -152,6 +152,13 @@ func exitCode(err error) int {
 // again will not help.
 func misdirected(err error) bool {
 	return errors.Is(err, admin.ErrForeign) || errors.Is(err, admin.ErrWantsTLS) || errors.Is(err, admin.ErrWantsPlain)
+}
+
+// tooLate tells that the time which the command gave was over, by its own
+// clock or by the node's.
+func tooLate(err error) bool {
+	var refusal *admin.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &refusal) && refusal.Code == admin.Deadline
 }
 
 // errReported ends a command with code 1 that has said everything already.
@@ -171,7 +178,7 @@ func errorLines(err error) []string {
 		return []string{"penstock: " + unknown.Error()}
 	}
 	var refusal *admin.Error
-	if errors.As(err, &refusal) {
+	if errors.As(err, &refusal) && !tooLate(err) {
 		lines := []string{"penstock: " + refusal.Message}
 		for _, f := range refusal.Faults {
 			lines = append(lines, faultLine(f))
@@ -185,7 +192,7 @@ func errorLines(err error) []string {
 	case misdirected(err):
 	case errors.Is(err, admin.ErrUnreachable):
 		text += "; is it running? --addr or PENSTOCK_ADDR says where"
-	case errors.Is(err, context.DeadlineExceeded):
+	case tooLate(err):
 		text = "the node did not answer in time; --timeout gives it longer"
 	}
 	lines := strings.Split(text, "\n") // of errors that were joined

@@ -32,7 +32,7 @@ func deleteCommand(t *target) *cobra.Command {
 				return err
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s/%s deleted\n", r.Kind, r.Name)
-			return w.report(cmd.ErrOrStderr(), r.Index, r.Reached)
+			return w.report(cmd.ErrOrStderr(), committed(r.Index), r.Reached)
 		},
 	}
 	cmd.Flags().Uint64Var(&version, "version", 0, "delete it only at that version, as get shows it (default: at any)")
@@ -69,7 +69,7 @@ func rollbackCommand(t *target) *cobra.Command {
 			if err := printChanges(cmd.OutOrStdout(), r.Changes, output); err != nil {
 				return err
 			}
-			return w.report(cmd.ErrOrStderr(), r.Index, r.Reached)
+			return w.report(cmd.ErrOrStderr(), committedAny(r.Index, r.Changes), r.Reached)
 		},
 	}
 	cmd.Flags().Uint64Var(&to, "to", 0, "the version, as history lists it (default the one before the last change)")

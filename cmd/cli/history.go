@@ -91,7 +91,7 @@ func printHistory(w io.Writer, r *admin.HistoryResult) {
 				before, old = fmt.Sprintf("%s (version %d)", name, previous.Version), previous.YAML
 			}
 		} else {
-			before = "nothing older is kept"
+			fmt.Fprintln(w, "the oldest version that is kept, whole")
 		}
 		after := fmt.Sprintf("%s (version %d)", name, v.Version)
 		switch {

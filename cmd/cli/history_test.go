@@ -51,8 +51,9 @@ diff Service/apps (version 3) Service/apps (version 7)
 +b: 3
 
 version 3, 2026-11-21T10:00:00Z, local: apply
-diff nothing older is kept Service/apps (version 3)
---- nothing older is kept
+the oldest version that is kept, whole
+diff /dev/null Service/apps (version 3)
+--- /dev/null
 +++ Service/apps (version 3)
 @@ -0,0 +1,2 @@
 +a: 1

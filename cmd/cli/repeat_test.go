@@ -75,6 +75,32 @@ func TestARefusalOfTheRepetitionIsAnAnswer(t *testing.T) {
 	d.once(t, 2)
 }
 
+// That the repetition did not act says nothing of the first attempt.
+func TestARepetitionThatDoesNotActIsNoAnswer(t *testing.T) {
+	d := &deletes{then: func(_ context.Context, nth int) (*admin.DeleteResult, error) {
+		if nth == 1 {
+			return nil, admin.Errorf(admin.UnknownOutcome, "the leader is gone")
+		}
+		return nil, admin.Errorf(admin.NoLeader, "nothing was changed: no leader")
+	}}
+	answering(t, d.methods)
+	penstock("delete", "service", "apps", "--timeout", "1s", "--wait-timeout", "1ms").
+		want(t, 3, "", "penstock: outcome unknown: the change may have been made, or may still be: the leader is gone; `penstock history`")
+	d.once(t, 2)
+}
+
+// A question that the node gave up in time is one that was not answered in
+// time.
+func TestTheNodesDeadlineIsTheCommands(t *testing.T) {
+	answering(t, func(s *admin.Server) {
+		admin.Handle(s, admin.MethodGet, admin.RoleReader, func(ctx context.Context, _ *admin.GetRequest) (*admin.GetResult, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+	})
+	penstock("get", "services", "--timeout", "500ms").want(t, 3, "", "penstock: the node did not answer in time; --timeout gives it longer\n")
+}
+
 func TestWhatNobodyCouldTellIsCalledUnknown(t *testing.T) {
 	d := &deletes{then: func(context.Context, int) (*admin.DeleteResult, error) {
 		return nil, admin.Errorf(admin.UnknownOutcome, "the leader is gone")

@@ -136,7 +136,7 @@ func snapshotRestoreCommand(t *target) *cobra.Command {
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s restored as index %d: %d resources, %d deleted\n", args[0], r.Index, r.Resources, r.Deleted)
 			w := waiting{want: admin.WaitAll}
-			return w.report(cmd.ErrOrStderr(), r.Index, r.Reached)
+			return w.report(cmd.ErrOrStderr(), committed(r.Index), r.Reached)
 		},
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")

@@ -111,6 +111,7 @@ func askUntilKnown[Resp any](cmd *cobra.Command, t *target, longer time.Duration
 			return r, nil
 		case sent && uncertain(err):
 			last = err
+		case last != nil && undecided(err): // of this attempt; what became of the first nobody knows
 		case sent || last == nil: // refused, or never reached
 			return nil, err
 		}
@@ -143,6 +144,13 @@ func uncertain(err error) bool {
 		return refusal.Code == admin.UnknownOutcome || refusal.Code == admin.Deadline
 	}
 	return errors.Is(err, admin.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// undecided tells of a request that did not act, and says nothing of an
+// earlier one under its ID.
+func undecided(err error) bool {
+	var refusal *admin.Error
+	return errors.As(err, &refusal) && (refusal.Code == admin.NoLeader || refusal.Code == admin.Unavailable || refusal.Code == admin.Busy)
 }
 
 // outcomeUnknown ends a command whose change may or may not act.

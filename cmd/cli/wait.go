@@ -57,9 +57,22 @@ func (w *waiting) resolve(cmd *cobra.Command) (admin.Wait, error) {
 // mostLate bounds the nodes that a report names.
 const mostLate = 10
 
+// committed says in a few words what became of a change, for report.
+func committed(index uint64) string { return fmt.Sprintf("committed as index %d", index) }
+
+// committedAny is committed for changes of which all may have been made before.
+func committedAny(index uint64, changes []admin.Change) string {
+	for _, c := range changes {
+		if c.Action != admin.Unchanged {
+			return committed(index)
+		}
+	}
+	return fmt.Sprintf("nothing had to be changed at index %d", index)
+}
+
 // report tells which nodes do not act on a change in time, if that is fewer
 // than wanted: an error only where someone said how many.
-func (w *waiting) report(out io.Writer, index uint64, r admin.Reached) error {
+func (w *waiting) report(out io.Writer, outcome string, r admin.Reached) error {
 	switch {
 	case r.Nodes == 0 && len(r.Late) == 0: // there was nothing to wait for
 		return nil
@@ -76,7 +89,7 @@ func (w *waiting) report(out io.Writer, index uint64, r admin.Reached) error {
 		up++
 		late = append(late, l.Node+": "+l.Why)
 	}
-	text := fmt.Sprintf("penstock: committed as index %d; %d of %d nodes act on it", index, r.Nodes, up)
+	text := fmt.Sprintf("penstock: %s; %d of %d nodes act on it", outcome, r.Nodes, up)
 	if w.want > up && up == r.Nodes+len(r.Late) {
 		text += fmt.Sprintf(", %d were asked for", w.want)
 	}

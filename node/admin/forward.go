@@ -92,21 +92,21 @@ func onward(ctx context.Context, method string, params []byte) (*envelope, error
 		p = new(r.caller)
 		p.From = r.peer
 	}
-	e := &envelope{Method: method, Params: msgpack.RawMessage(params), OnBehalf: p, Timeout: left(ctx)}
-	if e.Timeout > 0 {
-		e.Timeout = max(1, e.Timeout-min(e.Timeout/8, maxMargin.Milliseconds()))
-	}
-	return e, nil
+	return &envelope{Method: method, Params: msgpack.RawMessage(params), OnBehalf: p, Timeout: left(ctx)}, nil
 }
 
-// maxMargin is how much of the caller's time the node between keeps at most.
+// maxMargin is how much of its time a caller keeps at most.
 const maxMargin = 250 * time.Millisecond
 
-// left is the time left to a caller, in milliseconds; 0: no end.
+// left is the time that a caller has left and gives to the node that it asks,
+// in milliseconds; 0: no end. It keeps an eighth, at most maxMargin, for the
+// answer's way: a node that could not do what was asked in time says why, and
+// that is worth more than that the time was over.
 func left(ctx context.Context) int64 {
 	t, ok := ctx.Deadline()
 	if !ok {
 		return 0
 	}
-	return max(1, time.Until(t).Milliseconds())
+	all := time.Until(t).Milliseconds()
+	return max(1, all-min(all/8, maxMargin.Milliseconds()))
 }

@@ -115,8 +115,8 @@ type AnnounceResult struct {
 	Leader string `json:"leader,omitempty"`
 	// Clock is the leader's, in milliseconds since 1970; 0: it is not the
 	// leader that answers, or one of a version that does not say.
-	Clock int64 `json:"clock,omitempty"`
-	Peers  []Peer `json:"peers"`
+	Clock int64  `json:"clock,omitempty"`
+	Peers []Peer `json:"peers"`
 }
 
 // RenewRequest asks the leader for the caller's next certificate.

@@ -1,0 +1,32 @@
+package admin
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// TestTheReasonComesBeforeTheDeadline: what a node finds out when the time is
+// over reaches the caller, who would otherwise hear of the time alone.
+func TestTheReasonComesBeforeTheDeadline(t *testing.T) {
+	_, addr := newServer(t, Config{}, func(s *Server) {
+		Handle(s, "decide", RoleReader, func(ctx context.Context, _ *Empty) (*Empty, error) {
+			<-ctx.Done()
+			return nil, Errorf(NoLeader, "no leader")
+		})
+	})
+	for _, all := range []time.Duration{800 * time.Millisecond, 3 * time.Second} {
+		c := mustDial(t, addr)
+		ctx, cancel := context.WithTimeout(t.Context(), all)
+		before := time.Now()
+		_, err := Call[Empty](ctx, c, "decide", Empty{})
+		took := time.Since(before)
+		cancel()
+		if code(err) != NoLeader {
+			t.Errorf("%v were given, after %v: %v", all, took, err)
+		}
+		if least := all - maxMargin - 50*time.Millisecond; took < least {
+			t.Errorf("%v were given, and the node took only %v of it", all, took)
+		}
+	}
+}
