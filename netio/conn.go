@@ -63,10 +63,11 @@ const (
 	phaseRouting                 // inside a call to the handler or the plan
 	phaseConnecting              // to the endpoint, TLS with it included
 	phaseRelaying
+	phaseRefusing // no endpoint took it; the client is told after a while
 	phaseClosed
 )
 
-var phaseNames = [...]string{"proxy_header", "hello", "handshake", "routing", "connecting", "relaying", "closed"}
+var phaseNames = [...]string{"proxy_header", "hello", "handshake", "routing", "connecting", "relaying", "refusing", "closed"}
 
 type connFlags uint8
 
@@ -76,6 +77,8 @@ const (
 	alertable                           // a TLS client that can be told why it is closed
 	routedCounted                       // in meter.accepted
 	probing                             // keepalive probes go to the endpoint
+	sessioned                           // plan is a Session and has the streams
+	leaving                             // a session that ends at its next quiet moment
 )
 
 // ID is unique within the process.
@@ -192,13 +195,13 @@ func (s *clientSide) Received(p []byte) {
 		return
 	}
 	c.meter.fromPeer.Add(uint64(len(p)))
-	c.relay.Received(relay.Client, p)
+	c.received(relay.Client, p)
 }
 
 func (s *clientSide) Moved(n int) {
 	s.active = s.loop.Now()
 	s.meter.fromPeer.Add(uint64(n))
-	s.relay.Moved(relay.Client, n)
+	(*Conn)(s).moved(relay.Client, n)
 }
 
 func (s *clientSide) Sent() { (*Conn)(s).sent(relay.Client) }
@@ -218,6 +221,8 @@ func (s *clientSide) Failed(err error) {
 	switch {
 	case c.phase == phaseRelaying:
 		c.failed(relay.Client, err)
+	case c.phase == phaseRefusing:
+		c.abort(c.ident.why)
 	case errors.Is(err, reactor.ErrPanic):
 		c.abort(Internal)
 	case errors.Is(err, tlsstream.ErrBusy):
@@ -235,13 +240,13 @@ func (s *upstreamSide) Connected() { (*Conn)(s).connected() }
 func (s *upstreamSide) Received(p []byte) {
 	s.active = s.loop.Now()
 	s.meter.fromUpstr.Add(uint64(len(p)))
-	s.relay.Received(relay.Upstream, p)
+	(*Conn)(s).received(relay.Upstream, p)
 }
 
 func (s *upstreamSide) Moved(n int) {
 	s.active = s.loop.Now()
 	s.meter.fromUpstr.Add(uint64(n))
-	s.relay.Moved(relay.Upstream, n)
+	(*Conn)(s).moved(relay.Upstream, n)
 }
 
 func (s *upstreamSide) Sent() { (*Conn)(s).sent(relay.Upstream) }
@@ -284,6 +289,7 @@ func (c *Conn) finish(why Reason) {
 		c.listener.sources.remove(c.Client().Addr())
 	}
 	defer c.forget() // what the handler may still ask for
+	c.closeSession(why)
 	l.engine.handler.Closed(c, why)
 	l.failure = nil
 	if l.draining != nil {

@@ -55,8 +55,8 @@ func (c *Conn) connect(err error) {
 		return why
 	})
 	c.loop.failure = nil
-	if c.phase == phaseClosed {
-		return
+	if c.phase != phaseRouting {
+		return // refused, now or later
 	}
 	c.phase = phaseConnecting
 	c.setProfile(to.Profile)
@@ -136,7 +136,12 @@ func (c *Conn) connected() {
 		c.plan.Connected(c, c.loop.Now()-c.active)
 		return OK
 	})
-	if c.phase != phaseClosed {
+	if c.phase != phaseRouting {
+		return
+	}
+	if s, ok := c.plan.(Session); ok {
+		c.beginSession(s)
+	} else {
 		c.beginRelay()
 	}
 }

@@ -39,6 +39,9 @@ func (e *Engine) Resume() {
 		if l.draining != nil {
 			l.draining.finish()
 			l.draining = nil
+			for c := l.conns.head; c != nil; c = c.next {
+				c.flags &^= leaving
+			}
 		}
 	})
 	e.mu.Lock()
@@ -137,6 +140,7 @@ func (d *drain) Expired(*reactor.Timer) {
 		case c.active == next.active && c.isQuiet():
 			c.stop(Drained, true)
 		default:
+			c.leaveSoon()
 			d.queue = append(d.queue, drained{c, c.active})
 		}
 	}

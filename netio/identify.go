@@ -3,6 +3,7 @@ package netio
 import (
 	"crypto/tls"
 	"errors"
+	"time"
 
 	"penstock/netio/clienthello"
 	"penstock/netio/proxyproto"
@@ -20,6 +21,9 @@ type ident struct {
 	charge int64  // to the memory budget
 	header *proxyproto.Header
 	hello  clienthello.Hello
+
+	why     Reason // phaseRefusing: what the connection ends with
+	failure error  // the same: Conn.Failure then
 }
 
 // maxIdentity is the most that can be held of a connection whose identity is
@@ -265,6 +269,28 @@ var (
 // turnAway ends a connection for which there is no way to go.
 func (c *Conn) turnAway(why Reason) {
 	c.loop.engine.refused.count(why) // where it is a limit's
+	if p, ok := c.plan.(Patient); ok {
+		if d := p.Patience(why); d > 0 {
+			c.refuseLater(why, d)
+			return
+		}
+	}
+	c.dismiss(why)
+}
+
+// refuseLater keeps the client waiting for its refusal, unheard.
+func (c *Conn) refuseLater(why Reason, after time.Duration) {
+	c.upstreamStream().Abort()
+	if c.ident == nil {
+		c.remember()
+	}
+	c.ident.why, c.ident.failure = why, c.loop.failure
+	c.phase = phaseRefusing
+	c.loop.Arm(&c.timer, after)
+}
+
+// dismiss ends the connection of a client for which there is no way.
+func (c *Conn) dismiss(why Reason) {
 	if c.flags&alertable == 0 {
 		c.abort(why)
 		return
@@ -302,7 +328,7 @@ func (c *Conn) route() {
 		}
 		return why
 	})
-	if c.phase != phaseClosed {
+	if c.phase == phaseRouting {
 		c.connect(nil)
 	}
 }

@@ -22,6 +22,8 @@ type loop struct {
 	ids      uint64               // given so far
 	silent   identList            // those that wait for the first bytes of their client
 	starving atomic.Bool          // the memory budget is spent: silent ones are not read
+	hungry   map[*Conn]struct{}   // sessions that Reserve refused
+	waiting  atomic.Bool          // there are some
 	draining *drain
 	closed   bool
 	spare    []*ident // to be used again
@@ -100,7 +102,7 @@ func (l *loop) refund(n int64) {
 		return
 	}
 	for _, other := range l.engine.loops {
-		if other.starving.Load() {
+		if other.starving.Load() || other.waiting.Load() {
 			other.Post(other.feed)
 		}
 	}
@@ -108,7 +110,13 @@ func (l *loop) refund(n int64) {
 
 // feed goes on reading, who has waited longest first.
 func (l *loop) feed() {
-	if !l.starving.Load() || !l.engine.budget.low() {
+	if !l.engine.budget.low() {
+		return
+	}
+	if l.waiting.Load() {
+		l.feedHungry()
+	}
+	if !l.starving.Load() {
 		return
 	}
 	l.starving.Store(false)

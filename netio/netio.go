@@ -69,6 +69,13 @@ type Plan interface {
 	Connected(c *Conn, took time.Duration)
 }
 
+// A Patient plan keeps a client for a while when no endpoint could be reached,
+// before it is closed: some clients connect again at once, for ever.
+type Patient interface {
+	// Patience is for how long; 0: not at all.
+	Patience(why Reason) time.Duration
+}
+
 // Target is an endpoint that a connection is to be carried to.
 type Target struct {
 	// Addr is the endpoint's address; invalid when Unix is set.

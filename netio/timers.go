@@ -29,6 +29,9 @@ func (c *Conn) Expired(*reactor.Timer) {
 		c.abort(HandshakeTimeout)
 	case phaseConnecting:
 		c.connectTimedOut()
+	case phaseRefusing:
+		c.loop.failure = c.ident.failure
+		c.dismiss(c.ident.why)
 	case phaseRelaying:
 		c.keepAlive()
 		c.checkTimers()
@@ -79,6 +82,7 @@ func (c *Conn) checkTimers() {
 				c.stop(MaxAge, c.isQuiet())
 				return
 			}
+			c.leaveSoon()
 			left = min(left, quietPoll)
 		}
 		if next == 0 || left < next {
@@ -111,8 +115,19 @@ func (c *Conn) idleLimit() (time.Duration, Reason) {
 	return c.profile.IdleTimeout, IdleTimeout
 }
 
+// leaveSoon has a session end as soon as it is quiet. A relay is looked at
+// again and again: it cannot know.
+func (c *Conn) leaveSoon() {
+	if c.flags&sessioned != 0 {
+		c.flags |= leaving
+	}
+}
+
 // isQuiet tells that nothing is under way as far as can be known.
 func (c *Conn) isQuiet() bool {
+	if c.flags&sessioned != 0 {
+		return c.phase == phaseRelaying && c.settled() && c.session().Quiet()
+	}
 	return c.phase == phaseRelaying && c.relay.Quiet() && c.settled() && c.loop.Now()-c.active >= quietTime
 }
 
@@ -126,6 +141,10 @@ func (c *Conn) stop(why Reason, clean bool) {
 		c.abort(why)
 		return
 	}
+	if c.flags&sessioned != 0 {
+		c.End(why, clean && c.isQuiet())
+		return
+	}
 	c.relay.Stop(clean && c.settled())
 	c.finish(why)
 }
@@ -133,13 +152,23 @@ func (c *Conn) stop(why Reason, clean bool) {
 func (c *Conn) sent(s relay.Side) {
 	if c.phase == phaseRelaying {
 		c.active = c.loop.Now()
-		c.relay.Sent(s)
+		if c.flags&sessioned == 0 {
+			c.relay.Sent(s)
+			return
+		}
+		c.session().Sent(s)
+		c.leaveIfQuiet()
 	}
 }
 
 func (c *Conn) ended(s relay.Side) {
 	c.active = c.loop.Now()
-	if o := c.relay.Ended(s); o != relay.Open {
+	if c.flags&sessioned != 0 {
+		c.relay.NoteEnded(s)
+		if c.session().Ended(s); c.phase != phaseRelaying {
+			return
+		}
+	} else if o := c.relay.Ended(s); o != relay.Open {
 		c.finish(Reason(o.String()))
 		return
 	}
@@ -148,11 +177,20 @@ func (c *Conn) ended(s relay.Side) {
 
 // failed ends a relay of which one side died.
 func (c *Conn) failed(s relay.Side, err error) {
-	why := Reason(c.relay.Failed(s).String())
-	if errors.Is(err, reactor.ErrPanic) {
-		why = Internal
+	why := UpstreamReset
+	if s == relay.Client {
+		why = ClientReset
 	}
-	c.finish(why)
+	if errors.Is(err, reactor.ErrPanic) {
+		c.abort(Internal)
+		return
+	}
+	if c.flags&sessioned != 0 {
+		if c.session().Failed(s, err); c.phase != phaseRelaying {
+			return
+		}
+	}
+	c.abort(why)
 }
 
 // jitter is a chance part of a maximum age, up to a tenth: connections that

@@ -6,8 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bulkAfter is how many full reads in a row move a direction to splice(2).
-const bulkAfter = 3
+const (
+	// bulkAfter is how many full reads in a row move a direction to splice(2).
+	bulkAfter = 3
+	// bulkFrom is how many read buffers must be announced to do so at once.
+	bulkFrom = 4
+)
 
 // pipe carries bytes from one socket to another inside the kernel. It belongs
 // to a socket only while it holds bytes.
@@ -94,7 +98,7 @@ func (s *Socket) pipeThrough(budget int) (moved int) {
 				return moved
 			}
 		}
-		if moved >= budget || s.flags&readMask != readNow || d.errno != 0 || !d.takes() {
+		if moved >= budget || !s.pipes() || s.flags&readMask != readNow || d.errno != 0 || !d.takes() {
 			break
 		}
 		if !s.fillPipe() {
@@ -140,9 +144,16 @@ func (s *Socket) drainPipe() (moved int) {
 // when there are none for now, and leaves it to a read to tell an end from an
 // error.
 func (s *Socket) fillPipe() bool {
-	n, e := splice(s.fd, s.pipe.w, s.loop.pipes.size)
+	size := s.loop.pipes.size
+	if s.flags&bounded != 0 {
+		size = min(size, int(s.room))
+	}
+	n, e := splice(s.fd, s.pipe.w, size)
 	s.pipe.n = n
 	if n > 0 {
+		if s.flags&bounded != 0 {
+			s.room -= uint32(n)
+		}
 		return true
 	}
 	switch {

@@ -222,3 +222,45 @@ func TestPipeToRefusesWhatItCannot(t *testing.T) {
 		}
 	})
 }
+
+// TestAnAllowanceIsKeptTo lets a number of bytes go by unseen, of which those
+// that are read count as well, and not one more.
+func TestAnAllowanceIsKeptTo(t *testing.T) {
+	const size, more = 3<<20 + 123, 1000
+	for name, c := range map[string]Config{"spliced": {}, "small pipes": {PipeSize: 4 << 10, ReadBuffer: 4 << 10}, "without pipes": {MaxPipes: -1}} {
+		t.Run(name, func(t *testing.T) {
+			l := runLoop(t, c)
+			client, server, r := relayed(t, l)
+			exchange(t, client, server, 1)
+			tail := &counted{end: &r.client}
+			do(t, l, func() {
+				r.client.SetOwner(tail)
+				if !r.client.PipeUpTo(&r.upstream.Socket, size) {
+					t.Error("refused")
+				}
+			})
+			exchange(t, client, server, size)
+			exchange(t, client, server, more)
+			do(t, l, func() {
+				if tail.moved > size || tail.moved+tail.seen != size+more || c.MaxPipes >= 0 && tail.moved < size/2 {
+					t.Errorf("%d bytes moved, %d seen", tail.moved, tail.seen)
+				}
+				if r.client.room != 0 || r.client.pipe != nil || r.client.pipes() {
+					t.Errorf("room for %d more", r.client.room)
+				}
+			})
+		})
+	}
+}
+
+// counted counts what it is told.
+type counted struct {
+	*end
+	moved, seen int
+}
+
+func (c *counted) Moved(n int) { c.moved += n }
+func (c *counted) Received(p []byte) {
+	c.seen += len(p)
+	c.end.Received(p)
+}

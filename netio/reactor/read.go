@@ -1,6 +1,7 @@
 package reactor
 
 import (
+	"math"
 	"syscall"
 
 	"penstock/netio/stream"
@@ -27,7 +28,7 @@ func (s *Socket) SetReading(on bool) {
 func (s *Socket) pump() {
 	l, gen := s.loop, s.gen
 	for budget := l.cfg.Budget; ; {
-		if s.pipe != nil || s.bulk >= bulkAfter && s.flags&readMask == readNow {
+		if s.pipe != nil || s.bulk >= bulkAfter && s.pipes() && s.flags&readMask == readNow {
 			n := s.pipeThrough(budget)
 			budget -= n
 			if n > 0 {
@@ -36,7 +37,7 @@ func (s *Socket) pump() {
 				}
 			}
 		}
-		if s.flags&readMask != readNow || s.dst != nil && !s.dst.takes() {
+		if s.pipe != nil || s.flags&readMask != readNow || s.pipes() && !s.dst.takes() {
 			return // dst queues this socket when it takes more
 		}
 		if budget <= 0 {
@@ -56,6 +57,9 @@ func (s *Socket) pump() {
 			if s.flags&hungUp == 0 {
 				s.flags &^= readable
 			}
+		}
+		if s.flags&bounded != 0 {
+			s.room -= min(s.room, uint32(n))
 		}
 		if s.owner.Received(l.buf[:n]); s.gen != gen {
 			return
@@ -109,5 +113,34 @@ func (s *Socket) PipeTo(dst stream.Stream) bool {
 	}
 	s.unpipeTo()
 	s.dst, d.src = d, s
+	s.flags &^= bounded
 	return true
+}
+
+// PipeUpTo is PipeTo for the next n bytes at most, of those that the owner has
+// not been told of yet; what is told by Received counts as well. After them
+// the socket goes on with Received alone. Each call replaces what is left of
+// the one before; with 0 nothing more goes unseen but what is on its way.
+func (s *Socket) PipeUpTo(dst *Socket, n int) bool {
+	if n == 0 && s.dst == nil {
+		return true
+	}
+	if s.dst != dst && !s.PipeTo(dst) {
+		return false
+	}
+	gated := s.pipes()
+	s.flags |= bounded
+	s.room = uint32(min(max(n, 0), math.MaxUint32))
+	if n >= bulkFrom*len(s.loop.buf) {
+		s.bulk = bulkAfter // so much is worth a pipe from the first byte on
+	}
+	if gated && !s.pipes() && s.flags&readMask == readNow {
+		s.loop.enqueue(s) // it may wait for dst, which is no reason now
+	}
+	return true
+}
+
+// pipes tells whether bytes may go to dst unseen now.
+func (s *Socket) pipes() bool {
+	return s.dst != nil && (s.flags&bounded == 0 || s.room > 0)
 }

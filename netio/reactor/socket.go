@@ -36,6 +36,7 @@ type Socket struct {
 	errno  uint16 // what killed the socket, not told yet as something is still readable
 	bulk   uint8  // full reads in a row
 	queued bool   // in the loop's queue
+	room   uint32 // with bounded: bytes that may yet go to dst unseen
 }
 
 var _ stream.Stream = (*Socket)(nil)
@@ -56,6 +57,7 @@ const (
 	closeWrite                   // the owner ends its direction
 	shut                         // and the kernel was told
 	dying                        // there is an errno, and a wake
+	bounded                      // room counts
 )
 
 // readNow is what makes reading possible, of readMask.

@@ -103,7 +103,7 @@ func (r *Relay) Received(from Side, p []byte) {
 	}
 }
 
-// Moved counts bytes that a stream has passed on by itself.
+// Moved counts bytes that a stream, or its owner, has passed on by itself.
 func (r *Relay) Moved(from Side, n int) { r.ends[from].bytes += uint64(n) }
 
 // Sent goes on reading the other side of one that has taken all that was
@@ -155,6 +155,10 @@ func (r *Relay) Abort() {
 	r.ends[Client].stream.Abort()
 	r.ends[Upstream].stream.Abort()
 }
+
+// NoteEnded is for an owner that passes on by itself (see netio.Session): a
+// side has sent its end of stream.
+func (r *Relay) NoteEnded(from Side) { r.ends[from].ended = true }
 
 // Quiet is true while neither side has bytes pending.
 func (r *Relay) Quiet() bool { return !r.ends[Client].full && !r.ends[Upstream].full }
