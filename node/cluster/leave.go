@@ -123,7 +123,7 @@ func (c *Cluster) Leave(ctx context.Context) (err error) {
 		if err := c.MayLeave(); err != nil && !lost {
 			return err
 		}
-		c.handOver(ctx)
+		c.handOver(ctx, false)
 		err := c.askToDepart(ctx)
 		var refused *admin.Error
 		if err == nil || lost && errors.As(err, &refused) && refused.Code == admin.Unauthenticated {
@@ -188,9 +188,9 @@ func (c *Cluster) MayLeave() error {
 	return quorumWithout(members, c.ID())
 }
 
-// HandOver gives the lead to another voter that is up, where this node has it
-// and there is one: before a drain, for example.
-func (c *Cluster) HandOver(ctx context.Context) { c.handOver(ctx) }
+// HandOver gives the lead to another voter that is up and stays in service,
+// where this node has it and there is one: before a drain, for example.
+func (c *Cluster) HandOver(ctx context.Context) { c.handOver(ctx, true) }
 
 // askToDepart asks the leader to take this node out.
 func (c *Cluster) askToDepart(ctx context.Context) error {
@@ -235,6 +235,8 @@ func (c *Cluster) transfer(ctx context.Context, req *admin.TransferRequest) (*ad
 			return nil, admin.Errorf(admin.Refused, "%s is not in reach", m.Name)
 		}
 		to = m.ID
+	} else if heirs := c.heirs(); len(heirs) > 0 {
+		to = heirs[0].ID
 	}
 	if err := c.Store().Transfer(ctx, to); err != nil {
 		if errors.Is(err, consensus.ErrNotLeader) {

@@ -115,3 +115,63 @@ func TestANodeWithoutItsLogDoesNotVote(t *testing.T) {
 		}
 	}
 }
+
+// TestTheLeadGoesToANodeThatServes: one that drains would hand it on at once,
+// and every change would wait twice.
+func TestTheLeadGoesToANodeThatServes(t *testing.T) {
+	t.Parallel()
+	in := func(m *machine, phase string) *machine {
+		m.cfg.Facts = func() Facts { return Facts{Phase: phase} }
+		return m
+	}
+	a := newMachine(t, "a")
+	a.cfg.Init = true
+	in(a, "serving").start()
+	b := in(newcomer(t, "b", a.token(), a), "draining").start()
+	c := in(newcomer(t, "c", a.token(), a), "serving").start()
+	all := []*machine{a, b, c}
+	voters(t, 3, all...)
+	known := func(m *machine) {
+		t.Helper()
+		eventually(t, "the phases at "+m.cfg.Name, func() string {
+			for _, x := range m.c.Members() {
+				if x.Facts.Phase == "" {
+					return x.Name + " has told none"
+				}
+			}
+			return ""
+		})
+	}
+	known(a)
+	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	defer cancel()
+	if leading(t, all...) != a {
+		t.Skip("another node leads already") // nobody made it
+	}
+	a.c.HandOver(ctx)
+	if leading(t, all...) != c {
+		t.Fatalf("%s leads", leading(t, all...).cfg.Name)
+	}
+	// Where only those are left that drain, one that drains itself keeps it,
+	// and one that ends does not.
+	id := a.c.ID()
+	a.kill()
+	known(c)
+	eventually(t, "a to be silent", func() string {
+		if c.c.Feel(ctx); !c.c.Silent()[id] {
+			return "it is said to answer"
+		}
+		return ""
+	})
+	c.c.HandOver(ctx)
+	if leading(t, b, c) != c {
+		t.Error("the lead went to a node that drains")
+	}
+	c.stop()
+	eventually(t, "b to have led", func() string {
+		if log := b.log(); !strings.Contains(log, "self=true") {
+			return log
+		}
+		return ""
+	})
+}

@@ -1,11 +1,13 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	"penstock/consensus"
@@ -161,14 +163,15 @@ func (c *Cluster) watchLeader() {
 	}
 }
 
-// handOver gives the lead to another voter that is up, where there is one.
-func (c *Cluster) handOver(ctx context.Context) {
+// handOver gives the lead to another voter that is up, where there is one;
+// only to one that stays in service, where willing is asked for.
+func (c *Cluster) handOver(ctx context.Context, willing bool) {
 	if c.Store().Standing().Role != consensus.RoleLeader {
 		return
 	}
-	for _, m := range c.Members() {
-		if m.Self || m.Role != RoleVoter || !m.Up() {
-			continue
+	for _, m := range c.heirs() {
+		if willing && fitness(m) == fitnessLeaving {
+			return // nor is any of those after it
 		}
 		err := c.Store().Transfer(ctx, m.ID)
 		if err == nil || ctx.Err() != nil || c.Store().Standing().Role != consensus.RoleLeader {
@@ -176,4 +179,37 @@ func (c *Cluster) handOver(ctx context.Context) {
 		}
 		c.log.Info("the lead could not be handed over", "to", m.Name, "error", err)
 	}
+}
+
+// heirs are the other voters that are up, the fittest to lead first: those
+// that serve, then the rest; of these who has come furthest.
+func (c *Cluster) heirs() []Member {
+	silent, sighted := c.Silent(), c.sighted()
+	list := slices.DeleteFunc(c.Members(), func(m Member) bool {
+		return m.Self || m.Role != RoleVoter || !m.Up() || silent[m.ID]
+	})
+	slices.SortStableFunc(list, func(a, b Member) int {
+		return cmp.Or(cmp.Compare(fitness(a), fitness(b)), cmp.Compare(sighted[b.ID].index, sighted[a.ID].index))
+	})
+	return list
+}
+
+// How fit to lead a node is, by its phase.
+const (
+	fitnessServing = iota
+	fitnessUnknown // it has not said yet, or says what this build does not know
+	fitnessStarting
+	fitnessLeaving // it drains, or is about to end
+)
+
+func fitness(m Member) int {
+	switch m.Facts.Phase {
+	case "serving":
+		return fitnessServing
+	case "starting":
+		return fitnessStarting
+	case "draining", "drained", "stopping":
+		return fitnessLeaving
+	}
+	return fitnessUnknown
 }

@@ -197,7 +197,7 @@ func (c *Cluster) markLeft(why string) error {
 func (c *Cluster) Close() error {
 	if c.Store() != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), handOver)
-		c.handOver(ctx)
+		c.handOver(ctx, false)
 		c.goodbye(ctx)
 		cancel()
 	}
