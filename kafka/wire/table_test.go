@@ -1,0 +1,73 @@
+package wire
+
+import (
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+func TestTheTableIsThatOfKmsg(t *testing.T) {
+	for key := range int16(MaxKey + 1) {
+		r := kmsg.RequestForKey(key)
+		lo, hi, ok := Known(key)
+		if r == nil || Withheld(key) != "" {
+			if ok {
+				t.Errorf("%s is offered", Name(key))
+			}
+			continue
+		}
+		if !ok || hi != r.MaxVersion() || lo != 0 && key != keySASLHandshake {
+			t.Errorf("%s: %d to %d, %v; kmsg has up to %d", Name(key), lo, hi, ok, r.MaxVersion())
+		}
+		for v := int16(0); v <= hi; v++ {
+			resp := r.ResponseKind()
+			r.SetVersion(v)
+			resp.SetVersion(v)
+			if Flexible(key, v) != r.IsFlexible() || resp.IsFlexible() != r.IsFlexible() {
+				t.Errorf("%s v%d: flexible is %v", Name(key), v, Flexible(key, v))
+			}
+		}
+	}
+}
+
+// What is not known is neither offered nor read as flexible.
+func TestUnknownKeysAreNothing(t *testing.T) {
+	for _, key := range []int16{-32768, -1, MaxKey + 1, 32767} {
+		if _, _, ok := Known(key); ok || Flexible(key, 9) || Name(key) != "Unknown" || Withheld(key) != "" || CarriesAddress(key, 0) || Walkable(Request, key, 0) {
+			t.Errorf("key %d is known", key)
+		}
+	}
+	if Walkable(Request, keyProduce, -1) || Walkable(Request, keyProduce, 99) || Walkable(2, keyProduce, 9) {
+		t.Error("versions that nobody knows can be walked")
+	}
+}
+
+// The raft-only APIs, and those between brokers, are never offered.
+func TestAPIsThatAreNotForClientsAreWithheld(t *testing.T) {
+	for _, name := range []string{
+		"Vote", "BeginQuorumEpoch", "EndQuorumEpoch", "FetchSnapshot", "AddRaftVoter", "RemoveRaftVoter", "UpdateRaftVoter",
+		"BrokerRegistration", "BrokerHeartbeat", "LeaderAndIsr", "StopReplica", "UpdateMetadata", "ControlledShutdown",
+		"AlterPartition", "AllocateProducerIds", "Envelope", "ControllerRegistration", "AssignReplicasToDirs",
+		"ReadShareGroupState", "UnregisterController",
+	} {
+		found := false
+		for key := range int16(MaxKey + 1) {
+			if Name(key) == name {
+				found = Withheld(key) != ""
+			}
+		}
+		if !found {
+			t.Errorf("%s is not withheld", name)
+		}
+	}
+	for _, key := range []int16{keyProduce, keyDescribeQuorum, 27, 64} {
+		if _, _, ok := Known(key); !ok {
+			t.Errorf("%s is not offered", Name(key))
+		}
+	}
+	for key := range withheld {
+		if Name(int16(key)) == "Unknown" {
+			t.Errorf("key %d is withheld, but not known", key)
+		}
+	}
+}
