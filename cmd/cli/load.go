@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"penstock/kafka/model"
 	"penstock/node/admin"
 	"penstock/routing/resource"
 )
@@ -60,7 +61,7 @@ func load(paths []string, stdin io.Reader, kinds []resource.Kind) (*loaded, erro
 
 // add decodes one file and reads the files that it names.
 func (l *loaded) add(name, dir string, data []byte, kinds []resource.Kind) {
-	objects, faults := resource.Decode(name, data, kinds)
+	objects, faults := resource.DecodeForeign(name, data, kinds, model.Foreign())
 	l.faults = append(l.faults, faults...)
 	for i := range objects {
 		l.faults = append(l.faults, resource.LoadFiles(&objects[i], dir, readFile)...)

@@ -23,6 +23,9 @@ func (l *Life) Name() string { return l.name }
 // Current is the version in force; nil: the cluster was removed.
 func (l *Life) Current() *Virtual { return l.current.Load() }
 
+// Last is the version in force, or the last one that was.
+func (l *Life) Last() *Virtual { return l.last.Load() }
+
 // Removed tells that the cluster is gone for good: one that comes later under
 // its name is another.
 func (l *Life) Removed() bool { return l.current.Load() == nil && l.last.Load() != nil }

@@ -34,7 +34,10 @@ const maxName = 253
 // name only serves the faults, and tells JSON (".json") from YAML; without it,
 // what begins with {" or [ is taken for JSON if it is.
 func Decode(file string, data []byte, kinds []Kind) ([]Object, Faults) {
-	d := &decoder{file: file, kinds: kinds, seen: map[Key]int{}}
+	return decodeAll(&decoder{file: file, kinds: kinds, seen: map[Key]int{}}, data)
+}
+
+func decodeAll(d *decoder, data []byte) ([]Object, Faults) {
 	switch {
 	case len(data) > MaxFileSize:
 		d.fail(1, "", fmt.Sprintf("is larger than %d MiB: split it", MaxFileSize>>20), fmt.Sprintf("%d bytes", len(data)))
@@ -68,10 +71,12 @@ type decoder struct {
 	file    string
 	kinds   []Kind
 	trusted bool // no validation
+	foreign []Foreign
 
 	objects []Object
 	faults  Faults
 	seen    map[Key]int // line of the first object of that key
+	broken  []Object    // with faults of their own; kept where it is not nil
 
 	// Of the document at hand.
 	docs    int
@@ -290,7 +295,7 @@ func (d *decoder) document(n *yaml.Node) {
 		}
 		return
 	}
-	if n.Kind != yaml.ScalarNode || n.Tag != "!!null" {
+	if (n.Kind != yaml.ScalarNode || n.Tag != "!!null") && !d.convert(n) {
 		d.object(n)
 	}
 }
@@ -350,6 +355,9 @@ func (d *decoder) object(n *yaml.Node) {
 	d.frameLabels(labels, &o)
 	d.content(n, spec, kind, &o)
 	if len(d.faults) > before {
+		if d.broken != nil && o.Spec != nil && o.Name != "" {
+			d.broken = append(d.broken, o)
+		}
 		return
 	}
 	if line, ok := d.seen[o.Key]; ok {

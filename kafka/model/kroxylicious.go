@@ -1,0 +1,318 @@
+package model
+
+import (
+	"slices"
+	"strings"
+
+	yaml "go.yaml.in/yaml/v3"
+
+	"penstock/routing/resource"
+)
+
+// Foreign are the formats of others that are taken as they are: Kroxylicious'
+// document of endpoints, virtualClusters and physicalClusters, as the proposal
+// for them describes it. It becomes
+//
+//	endpoints[]          Listener, with protocol kafka
+//	virtualClusters[]    VirtualCluster
+//	physicalClusters[]   PhysicalCluster
+//	tls {key, cert}      Certificate, named for the cluster, CLUSTER.BROKER for
+//	                     a broker, and with .client behind for physical ones
+//
+// Keys and certificates are PEM or the files that hold it. What it does not
+// know it leaves where it is, so that decoding tells of it.
+func Foreign() []resource.Foreign {
+	return []resource.Foreign{{Is: isKroxylicious, Convert: func(root *yaml.Node, fault func(n *yaml.Node, path, message string, value any)) []*yaml.Node {
+		k := &kroxylicious{fault: fault}
+		k.document(root)
+		return slices.Concat(k.listeners, k.certificates, k.physical, k.virtual)
+	}}}
+}
+
+func isKroxylicious(root *yaml.Node) bool {
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		switch root.Content[i].Value {
+		case "endpoints", "virtualClusters", "physicalClusters":
+			return true
+		}
+	}
+	return false
+}
+
+// kroxylicious converts one document.
+type kroxylicious struct {
+	fault func(n *yaml.Node, path, message string, value any)
+
+	listeners, certificates, physical, virtual []*yaml.Node
+}
+
+func (k *kroxylicious) document(root *yaml.Node) {
+	seen := map[string]bool{}
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		key, value := root.Content[i], root.Content[i+1]
+		var each func(n *yaml.Node, path string)
+		switch key.Value {
+		case "endpoints":
+			each = k.endpoint
+		case "virtualClusters":
+			each = k.virtualCluster
+		case "physicalClusters":
+			each = k.physicalCluster
+		default:
+			k.fault(key, key.Value, "unknown field; known are endpoints, virtualClusters, physicalClusters", nil)
+			continue
+		}
+		if seen[key.Value] {
+			k.fault(key, key.Value, "stands here twice", nil)
+			continue
+		}
+		seen[key.Value] = true
+		k.list(value, key.Value, each)
+	}
+}
+
+// list calls each with the mappings of a list.
+func (k *kroxylicious) list(n *yaml.Node, path string, each func(n *yaml.Node, path string)) {
+	if n.Kind != yaml.SequenceNode {
+		k.fault(n, path, "must be a list", nil)
+		return
+	}
+	for i, item := range n.Content {
+		at := resource.Item(path, i)
+		if item.Kind != yaml.MappingNode {
+			k.fault(item, at, "must be a mapping", nil)
+			continue
+		}
+		each(item, at)
+	}
+}
+
+// out is a mapping in the making.
+type out struct{ n *yaml.Node }
+
+func newOut(from *yaml.Node) out {
+	return out{&yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: from.Line}}
+}
+
+func (o out) put(key *yaml.Node, name string, value *yaml.Node) {
+	o.n.Content = append(o.n.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: name, Line: key.Line}, value)
+}
+
+func textAt(from *yaml.Node, s string) *yaml.Node {
+	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s, Line: from.Line}
+}
+
+// object is a resource in the making; the name is the document's own, if it has
+// one.
+func object(from *yaml.Node, kind string, name *yaml.Node, spec out) *yaml.Node {
+	o := newOut(from)
+	o.put(from, "kind", textAt(from, kind))
+	if name != nil {
+		o.put(name, "name", name)
+	}
+	o.put(from, "spec", spec.n)
+	return o.n
+}
+
+// child finds the value of a key.
+func child(n *yaml.Node, key string) *yaml.Node {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return n.Content[i+1]
+		}
+	}
+	return nil
+}
+
+// pairs calls each with the pairs of a mapping but for the name.
+func pairs(n *yaml.Node, each func(key, value *yaml.Node)) {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value != "name" {
+			each(n.Content[i], n.Content[i+1])
+		}
+	}
+}
+
+// nameOf is the name of a mapping as a text.
+func nameOf(n *yaml.Node) string {
+	if name := child(n, "name"); name != nil {
+		return name.Value
+	}
+	return ""
+}
+
+func (k *kroxylicious) endpoint(n *yaml.Node, path string) {
+	spec := newOut(n)
+	spec.put(n, "protocol", textAt(n, "kafka"))
+	typed := false
+	pairs(n, func(key, value *yaml.Node) {
+		switch key.Value {
+		case "bindAddress":
+			spec.put(key, "address", value)
+		case "type":
+			typed = true
+			switch value.Value {
+			case "TLS":
+				spec.put(key, "tls", newOut(value).n)
+			case "PLAIN":
+			default:
+				k.fault(value, path+".type", "must be PLAIN or TLS", value.Value)
+			}
+		default:
+			spec.put(key, key.Value, value)
+		}
+	})
+	if !typed {
+		k.fault(n, path+".type", "is required: PLAIN or TLS", nil)
+	}
+	k.listeners = append(k.listeners, object(n, kindListener, child(n, "name"), spec))
+}
+
+func (k *kroxylicious) virtualCluster(n *yaml.Node, path string) {
+	spec, name := newOut(n), nameOf(n)
+	pairs(n, func(key, value *yaml.Node) {
+		switch {
+		case key.Value == "upstreamClusterRef":
+			spec.put(key, "physicalClusterRef", value)
+		case key.Value == "tls":
+			spec.put(key, "tls", k.shownTLS(value, name))
+		case key.Value == "brokers" && value.Kind == yaml.SequenceNode:
+			list := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq", Line: value.Line}
+			k.list(value, path+".brokers", func(n *yaml.Node, _ string) {
+				list.Content = append(list.Content, k.virtualBroker(n, name))
+			})
+			spec.put(key, "brokers", list)
+		default:
+			spec.put(key, key.Value, value)
+		}
+	})
+	k.virtual = append(k.virtual, object(n, KindVirtual, child(n, "name"), spec))
+}
+
+func (k *kroxylicious) virtualBroker(n *yaml.Node, cluster string) *yaml.Node {
+	b := newOut(n)
+	if name := child(n, "name"); name != nil {
+		b.put(name, "name", name)
+	}
+	pairs(n, func(key, value *yaml.Node) {
+		switch key.Value {
+		case "upstreamBrokerRef":
+			b.put(key, "physicalBrokerRef", value)
+		case "tls":
+			b.put(key, "tls", k.shownTLS(value, cluster+"."+nameOf(n)))
+		default:
+			b.put(key, key.Value, value)
+		}
+	})
+	return b.n
+}
+
+// shownTLS converts the key and certificate that clients are shown.
+func (k *kroxylicious) shownTLS(n *yaml.Node, name string) *yaml.Node {
+	if n.Kind != yaml.MappingNode {
+		return n // told when it is decoded
+	}
+	tls := newOut(n)
+	k.certificate(n, tls, name)
+	return tls.n
+}
+
+// certificate makes a Certificate of a key and certificate, and refers to it in
+// tls, with what else stands beside them.
+func (k *kroxylicious) certificate(n *yaml.Node, tls out, name string) {
+	spec := newOut(n)
+	tls.put(n, "certificateRef", textAt(n, name))
+	pairs(n, func(key, value *yaml.Node) {
+		switch field := key.Value; {
+		case field != "key" && field != "cert":
+			tls.put(key, field, value)
+		case value.Kind == yaml.ScalarNode && value.Tag != "!!null" && !resource.IsPEM(value.Value):
+			spec.put(key, field+"File", value)
+		default:
+			spec.put(key, field, value)
+		}
+	})
+	k.certificates = append(k.certificates, object(n, kindCertificate, textAt(n, name), spec))
+}
+
+func (k *kroxylicious) physicalCluster(n *yaml.Node, path string) {
+	spec, name := newOut(n), nameOf(n)
+	pairs(n, func(key, value *yaml.Node) {
+		switch {
+		case key.Value == "tls" && isFalse(value):
+		case key.Value == "tls":
+			spec.put(key, "tls", k.trust(value, path+".tls", name+".client"))
+		case key.Value == "brokers" && value.Kind == yaml.SequenceNode:
+			list := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq", Line: value.Line}
+			k.list(value, path+".brokers", func(n *yaml.Node, at string) {
+				b := newOut(n)
+				for i := 0; i+1 < len(n.Content); i += 2 {
+					key, value := n.Content[i], n.Content[i+1]
+					if key.Value == "tls" && isFalse(value) {
+						continue
+					}
+					if key.Value == "tls" {
+						value = k.trust(value, at+".tls", name+"."+nameOf(n)+".client")
+					}
+					b.put(key, key.Value, value)
+				}
+				list.Content = append(list.Content, b.n)
+			})
+			spec.put(key, "brokers", list)
+		default:
+			spec.put(key, key.Value, value)
+		}
+	})
+	k.physical = append(k.physical, object(n, KindPhysical, child(n, "name"), spec))
+}
+
+// isFalse tells "tls: false", which is what it is when it is left out.
+func isFalse(n *yaml.Node) bool {
+	return n.Kind == yaml.ScalarNode && n.Tag == "!!bool" && strings.EqualFold(n.Value, "false")
+}
+
+// trust converts TLS towards brokers: trust is PEM, the file that holds it, or
+// a mapping {storeFile, storeType: PEM} or {insecure: true}.
+func (k *kroxylicious) trust(n *yaml.Node, path, name string) *yaml.Node {
+	if n.Kind == yaml.ScalarNode && n.Tag == "!!bool" && strings.EqualFold(n.Value, "true") {
+		return newOut(n).n
+	}
+	if n.Kind != yaml.MappingNode {
+		return n // told when it is decoded
+	}
+	tls := newOut(n)
+	var own []*yaml.Node
+	pairs(n, func(key, value *yaml.Node) {
+		switch {
+		case key.Value == "key" || key.Value == "cert":
+			own = append(own, key, value)
+		case key.Value != "trust":
+			tls.put(key, key.Value, value)
+		case value.Kind != yaml.MappingNode:
+			tls.put(key, "ca", value)
+		default:
+			k.store(value, path+".trust", tls)
+		}
+	})
+	if len(own) > 0 {
+		k.certificate(&yaml.Node{Kind: yaml.MappingNode, Line: n.Line, Content: own}, tls, name)
+	}
+	return tls.n
+}
+
+func (k *kroxylicious) store(n *yaml.Node, path string, tls out) {
+	pairs(n, func(key, value *yaml.Node) {
+		switch key.Value {
+		case "storeFile", "ca":
+			tls.put(key, "ca", value)
+		case "insecure":
+			tls.put(key, "insecureSkipVerify", value)
+		case "storeType":
+			if value.Value != "PEM" {
+				k.fault(value, path+".storeType", "must be PEM: convert the store (keytool, openssl)", value.Value)
+			}
+		default:
+			k.fault(key, path+"."+key.Value, "unknown field; known are storeFile, storeType, insecure", nil)
+		}
+	})
+}

@@ -1,0 +1,74 @@
+package model
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"penstock/routing/resource"
+)
+
+// decodeForeign reads a document as apply and check do.
+func decodeForeign(t *testing.T, file string) ([]resource.Object, resource.Faults) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects, faults := resource.DecodeForeign(filepath.Base(file), data, testKinds(), Foreign())
+	for i := range objects {
+		faults = append(faults, resource.LoadFiles(&objects[i], filepath.Dir(file), func(name string, _ int) ([]byte, error) { return os.ReadFile(name) })...)
+	}
+	return objects, faults
+}
+
+// The two examples of the reference document as they are printed: all that is
+// wrong with each is told at once, and nothing else.
+func TestTheReferenceExamplesHaveExactlyTheirErrors(t *testing.T) {
+	for _, name := range []string{"one-to-one", "many-to-one", "mixed"} {
+		file := "testdata/kroxylicious/" + name + ".yaml"
+		_, faults := decodeForeign(t, file)
+		golden(t, file+".txt", faults.Error()+"\n")
+	}
+}
+
+// With their blanks filled they are resources, and lead where they say.
+func TestTheReferenceExamplesRunOnceTheirBlanksAreFilled(t *testing.T) {
+	for _, x := range []struct{ name, sni, want string }{
+		{"one-to-one", "broker-B.myvanitydomain.com", "my-public-cluster broker-2 with my-public-cluster -> broker-2.azB.internal.svc:19080 in the clear"},
+		{"many-to-one", "broker-3.my-tenant2.kafka.com", "my-tenant2 broker-3 with my-tenant2 -> stocky:9092 in the clear"},
+	} {
+		file := "testdata/kroxylicious/" + x.name + "-filled.yaml"
+		objects, faults := decodeForeign(t, file)
+		if len(faults) > 0 {
+			t.Fatalf("%s:\n%v", file, faults)
+		}
+		var text strings.Builder
+		for i, o := range objects {
+			if i > 0 {
+				text.WriteString("---\n")
+			}
+			text.Write(resource.EncodeYAML(o))
+		}
+		golden(t, file+".txt", text.String())
+		w := newWorld(t)
+		w.change(puts(objects))
+		if got := w.connect("my-tls-endpoint", x.sni); got != x.want {
+			t.Errorf("%s: %s, want %s", x.name, got, x.want)
+		}
+	}
+}
+
+// What does not look like such a document is told as what it is.
+func TestOtherDocumentsAreNotTakenForForeignOnes(t *testing.T) {
+	_, faults := resource.DecodeForeign("x.yaml", []byte("listeners: []\n---\nkind: Service\nname: a\nendpoints: []\nspec: {}\n"), testKinds(), Foreign())
+	want := "x.yaml:1: document 1: kind is missing"
+	if len(faults) == 0 || faults[0].Error() != want || !strings.Contains(faults.Error(), "x.yaml:5: Service/a: unknown field, it belongs under spec") {
+		t.Errorf("%v", faults)
+	}
+	objects, faults := resource.DecodeForeign("x.yaml", []byte("endpoints:\n- {name: a, type: PLAIN, address: ':1'}\n---\nkind: Service\nname: a\nspec: {}\n"), testKinds(), Foreign())
+	if len(faults) > 0 || len(objects) != 2 {
+		t.Errorf("%d objects, %v", len(objects), faults)
+	}
+}
