@@ -30,27 +30,50 @@ var volatile = map[string]bool{
 }
 
 // text shows a decoded message in one line: fields that have a value, lists of
-// structures in an order of their own.
-func text(v any) string {
-	var b strings.Builder
-	write(&b, reflect.ValueOf(v), "")
-	return b.String()
+// structures in an order of their own. What lists have of other runs is left
+// out.
+func text(v any, id string) string {
+	w := writer{id: id}
+	return w.text(reflect.ValueOf(v))
 }
 
-func write(b *strings.Builder, v reflect.Value, field string) {
+type writer struct {
+	strings.Builder
+	id string // of this run; those of others are left out
+}
+
+func (b *writer) text(v reflect.Value) string {
+	one := writer{id: b.id}
+	one.write(v)
+	return one.String()
+}
+
+// foreign tells a name that another run has made.
+func (b *writer) foreign(s string) bool {
+	for _, m := range runs.FindAllString(s, -1) {
+		if m[1:] != b.id {
+			return true
+		}
+	}
+	return false
+}
+
+var runs = regexp.MustCompile(`-z[0-9a-f]{5}\b`)
+
+func (b *writer) write(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Interface:
 		if v.IsNil() {
 			b.WriteString("null")
 			return
 		}
-		write(b, v.Elem(), field)
+		b.write(v.Elem())
 	case reflect.Struct:
-		writeStruct(b, v)
+		b.writeStruct(v)
 	case reflect.Array:
 		fmt.Fprintf(b, "%x", v.Interface())
 	case reflect.Slice:
-		writeSlice(b, v)
+		b.writeSlice(v)
 	case reflect.String:
 		fmt.Fprintf(b, "%q", unaddressed(v.String()))
 	default:
@@ -58,13 +81,17 @@ func write(b *strings.Builder, v reflect.Value, field string) {
 	}
 }
 
-func writeStruct(b *strings.Builder, v reflect.Value) {
+func (b *writer) writeStruct(v reflect.Value) {
 	b.WriteByte('{')
 	first := true
 	for i := range v.NumField() {
 		f := v.Type().Field(i)
 		// Version is the request's own; a version's unknown tags are private.
-		if !f.IsExported() || f.Name == "Version" || f.Name == "UnknownTags" || v.Field(i).IsZero() {
+		if !f.IsExported() || f.Name == "Version" || f.Name == "UnknownTags" || v.Field(i).IsZero() && !volatile[f.Name] {
+			continue
+		}
+		// Whether there is an address or an identity can be compared.
+		if k := v.Field(i).Kind(); volatile[f.Name] && (k == reflect.String || k == reflect.Array) && v.Field(i).IsZero() {
 			continue
 		}
 		if !first {
@@ -77,21 +104,21 @@ func writeStruct(b *strings.Builder, v reflect.Value) {
 			b.WriteByte('*')
 			continue
 		}
-		write(b, v.Field(i), f.Name)
+		b.write(v.Field(i))
 	}
 	b.WriteByte('}')
 }
 
-func writeSlice(b *strings.Builder, v reflect.Value) {
+func (b *writer) writeSlice(v reflect.Value) {
 	if v.Type().Elem().Kind() == reflect.Uint8 {
 		fmt.Fprintf(b, "(%d bytes)", v.Len())
 		return
 	}
 	var all []string
 	for i := range v.Len() {
-		var one strings.Builder
-		write(&one, v.Index(i), "")
-		all = append(all, one.String())
+		if one := b.text(v.Index(i)); !b.foreign(one) {
+			all = append(all, one)
+		}
 	}
 	if v.Type().Elem().Kind() == reflect.Struct {
 		slices.Sort(all)
@@ -123,8 +150,8 @@ func TestMaskedText(t *testing.T) {
 		None           []inner
 		Raw            []byte
 		ID             [2]byte
-	}{4, 7, new("not at 127.9.8.7:9092 now"), []inner{{"b", 1, 0}, {"a", 0, 3}}, nil, []byte{1, 2}, [2]byte{1, 255}})
-	want := `{ThrottleMillis:* Message:"not at ADDRESS now" Many:[{Name:"a" Err:3} {Name:"b" Port:*}] Raw:(2 bytes) ID:01ff}`
+	}{4, 7, new("not at 127.9.8.7:9092 now"), []inner{{"b-z00001", 1, 0}, {"a", 0, 3}, {"c-z00002", 0, 0}}, nil, []byte{1, 2}, [2]byte{1, 255}}, "z00001")
+	want := `{ThrottleMillis:* Message:"not at ADDRESS now" Many:[{Name:"a" Port:* Err:3} {Name:"b-z00001" Port:*}] Raw:(2 bytes) ID:01ff}`
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

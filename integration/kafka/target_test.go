@@ -191,23 +191,30 @@ func compare(t *testing.T, programs []program, targets ...target) {
 	}
 }
 
-// difference shows the lines in which two texts differ.
+// difference shows the lines that only one of two texts has, or their order
+// where it differs in nothing else.
 func difference(want, got string) string {
 	a, b := strings.Split(want, "\n"), strings.Split(got, "\n")
-	// The longest common beginning and end are left out.
-	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
-		a, b = a[1:], b[1:]
-	}
-	for len(a) > 0 && len(b) > 0 && a[len(a)-1] == b[len(b)-1] {
-		a, b = a[:len(a)-1], b[:len(b)-1]
-	}
-	const most = 60
 	var out strings.Builder
-	for _, l := range a[:min(len(a), most)] {
-		fmt.Fprintf(&out, "- %s\n", clip(l))
+	only := func(sign string, these, others []string) {
+		const most = 12
+		n := 0
+		for _, l := range these {
+			if slices.Contains(others, l) {
+				continue
+			}
+			if n++; n <= most {
+				fmt.Fprintf(&out, "%s %s\n", sign, clip(l))
+			}
+		}
+		if n > most {
+			fmt.Fprintf(&out, "%s ... %d lines in all\n", sign, n)
+		}
 	}
-	for _, l := range b[:min(len(b), most)] {
-		fmt.Fprintf(&out, "+ %s\n", clip(l))
+	only("-", a, b)
+	only("+", b, a)
+	if out.Len() == 0 {
+		return "the same lines in another order"
 	}
 	return out.String()
 }

@@ -13,8 +13,12 @@ import (
 	"penstock/integration/realkafka"
 )
 
-// built is Penstock, built once, with the race detector when the tests are.
+// built is Penstock, built once, with the race detector when the tests are;
+// PENSTOCK_BINARY names one that is there already.
 var built = sync.OnceValues(func() (string, error) {
+	if path := os.Getenv("PENSTOCK_BINARY"); path != "" {
+		return path, nil
+	}
 	path := filepath.Join(scratch, "penstock")
 	args := []string{"build", "-o", path}
 	if raceEnabled {

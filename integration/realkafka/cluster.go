@@ -56,8 +56,7 @@ var Users = map[string]string{"admin": "admin-password", "alice": "alice-passwor
 
 // Config says what to start.
 type Config struct {
-	Dir     string // for data, configuration and logs; it must exist
-	Data    string // for data alone, where it should be elsewhere, as on a tmpfs
+	Dir     string // for configuration and logs; it must exist
 	Brokers int    // default 1
 	HeapMB  int    // default 512, of each broker
 	// Quick starts sooner and costs less CPU: the first compiler alone, the
@@ -75,6 +74,7 @@ type Cluster struct {
 
 	config    Config
 	java      string
+	data      string // of all brokers; removed at the end
 	classpath string
 }
 
@@ -99,19 +99,20 @@ func Start(ctx context.Context, config Config) (*Cluster, error) {
 	if config.HeapMB == 128 {
 		config.HeapMB = 512
 	}
-	if config.Data == "" {
-		config.Data = config.Dir
+	data, err := dataFolder(config.Dir)
+	if err != nil {
+		return nil, err
 	}
 	classpath, err := Classpath()
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{ID: randomID(), config: config, java: "java", classpath: classpath}
+	c := &Cluster{ID: randomID(), config: config, java: "java", classpath: classpath, data: data}
 	network := fmt.Sprintf("127.%d.%d.", 20+os.Getpid()%200, 1+(os.Getpid()/200+int(nets.Add(1)))%250)
 	for i := range config.Brokers {
 		c.Brokers = append(c.Brokers, &Broker{
 			ID: int32(i), IP: fmt.Sprint(network, i+1), Proxy: fmt.Sprint(network, i+101), cluster: c,
-			dir: filepath.Join(config.Dir, fmt.Sprint("broker-", i)), data: filepath.Join(config.Data, fmt.Sprint("data-", i)),
+			dir: filepath.Join(config.Dir, fmt.Sprint("broker-", i)), data: filepath.Join(data, fmt.Sprint("data-", i)),
 		})
 	}
 	if c.CA, err = newAuthority(config.Dir); err != nil {
@@ -224,11 +225,25 @@ func (b *Broker) Shutdown(limit time.Duration) error {
 // Process is the running broker; nil while it is down.
 func (b *Broker) Process() *process.Process { return b.proc }
 
-// Stop kills all brokers. Their data is of no use afterwards.
+// Stop kills all brokers and removes their data.
 func (c *Cluster) Stop() {
 	for _, b := range c.Brokers {
 		b.Kill()
 	}
+	os.RemoveAll(c.data)
+}
+
+// dataFolder makes a folder in memory where there is room, else in dir: the
+// brokers' time must not be that of whatever else writes to the disk.
+func dataFolder(dir string) (string, error) {
+	const memory, room = "/dev/shm", 4 << 30
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(memory, &fs); err == nil && int64(fs.Bavail)*fs.Bsize >= room {
+		if made, err := os.MkdirTemp(memory, "penstock-kafka-"); err == nil {
+			return made, nil
+		}
+	}
+	return os.MkdirTemp(dir, "data-")
 }
 
 // Logs is the end of what the brokers printed.

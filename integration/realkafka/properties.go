@@ -31,6 +31,11 @@ rootLogger.appenderRef.out.ref = out
 # The brokers come up one after the other.
 logger.network.name = org.apache.kafka.clients.NetworkClient
 logger.network.level = ERROR
+# Requests that are wrong on purpose are many.
+logger.wrong.name = kafka.network.Processor
+logger.wrong.level = FATAL
+logger.wronger.name = kafka.server.KafkaApis
+logger.wronger.level = FATAL
 `
 
 // write makes the broker's folder and gives the path of its configuration.
@@ -88,12 +93,13 @@ func (b *Broker) properties(keystore string) map[string]string {
 		"ssl.truststore.type":     "PEM",
 		"ssl.truststore.location": b.cluster.CA.File,
 
-		"offsets.topic.num.partitions":                     "3",
+		// One coordinator, so that a name's hash never matters.
+		"offsets.topic.num.partitions":                     "1",
 		"offsets.topic.replication.factor":                 replicas,
-		"transaction.state.log.num.partitions":             "3",
+		"transaction.state.log.num.partitions":             "1",
 		"transaction.state.log.replication.factor":         replicas,
 		"transaction.state.log.min.isr":                    "1",
-		"share.coordinator.state.topic.num.partitions":     "3",
+		"share.coordinator.state.topic.num.partitions":     "1",
 		"share.coordinator.state.topic.replication.factor": replicas,
 		"share.coordinator.state.topic.min.isr":            "1",
 
@@ -106,7 +112,8 @@ func (b *Broker) properties(keystore string) map[string]string {
 		"group.share.heartbeat.interval.ms":                           "300",
 		"group.share.min.session.timeout.ms":                          "1000",
 		"broker.heartbeat.interval.ms":                                "500",
-		"broker.session.timeout.ms":                                   "3000",
+		"broker.session.timeout.ms":                                   "6000",
+		"controller.quorum.fetch.timeout.ms":                          "4000",
 		"transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
 
 		"authorizer.class.name":          "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

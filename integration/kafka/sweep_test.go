@@ -1,0 +1,283 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// TestEquivalenceOfEveryAPI asks each API that the broker offers at each of
+// its versions, with every field at its default, with every field set and
+// naming what is there, and with every field set and naming what is not. The
+// answers of all targets must be equal.
+func TestEquivalenceOfEveryAPI(t *testing.T) {
+	c := cluster(t)
+	compareSweeps(t, direct(c), directTLS(c), viaTCP(t, c))
+}
+
+func compareSweeps(t *testing.T, targets ...target) {
+	t.Helper()
+	var first *sweep
+	for _, g := range targets {
+		began := time.Now()
+		r := newRun(t, g)
+		r.ctx = t.Context() // as long as it takes
+		s := newSweep(r)
+		s.everything()
+		t.Logf("%s: %d requests in %v", g.name, s.requests, time.Since(began).Round(time.Millisecond))
+		if first == nil {
+			first = s
+			continue
+		}
+		t.Run(g.name, func(t *testing.T) { first.compare(t, s) })
+	}
+}
+
+// unswept are the APIs that a sweep leaves alone, by reason.
+var unswept = map[int16]string{
+	17: "SaslHandshake: programs of their own", 36: "SaslAuthenticate: programs of their own",
+	80: "AddRaftVoter: would change the quorum", 81: "RemoveRaftVoter: would change the quorum",
+	18: "ApiVersions: what is offered is compared by itself",
+}
+
+type sweep struct {
+	*run
+	present, absent things
+	offered         map[int16][2]int16 // by key: oldest and newest version
+	at              map[string]string  // addresses by role
+	conns           map[string]*rawConn
+	requests        int
+	answers         map[int16][]string
+}
+
+func newSweep(r *run) *sweep {
+	s := &sweep{run: r, at: map[string]string{}, conns: map[string]*rawConn{}, answers: map[int16][]string{}}
+	r.t.Cleanup(func() {
+		for _, c := range s.conns {
+			c.Close()
+		}
+	})
+	// Not there, and of the same length as what is.
+	s.absent = things{topic: r.called("nopic"), group: r.called("nroup"), share: r.called("nhare"), txn: r.called("nxn"),
+		user: r.called("nser"), topicID: [16]byte{0xfe, 15: 1}}
+	s.present = things{topic: r.topic("topic", 1), group: r.called("group"), share: r.called("share"), txn: r.called("txn"), user: r.called("user")}
+	s.prepare()
+	return s
+}
+
+// prepare makes what is present, and finds who leads it.
+func (s *sweep) prepare() {
+	r := s.run
+	cl := r.client(kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err := cl.ProduceSync(r.ctx, records(s.present.topic, 10, 1)...).FirstErr(); err != nil {
+		r.t.Fatalf("%s: %v", r.name, err)
+	}
+	meta, err := kmsg.NewPtrMetadataRequest().RequestWith(r.ctx, cl)
+	if err != nil {
+		r.t.Fatalf("%s: %v", r.name, err)
+	}
+	brokers := map[int32]string{}
+	for _, b := range meta.Brokers {
+		brokers[b.NodeID] = net.JoinHostPort(b.Host, fmt.Sprint(b.Port))
+	}
+	for _, topic := range meta.Topics {
+		if *topic.Topic == s.present.topic {
+			s.present.topicID, s.at["leader"] = topic.TopicID, brokers[topic.Partitions[0].Leader]
+		}
+	}
+	for role, key := range map[string]string{"group": s.present.group, "txn": s.present.txn, "share": s.present.share} {
+		find := kmsg.NewPtrFindCoordinatorRequest()
+		find.CoordinatorKeys = []string{key}
+		if role == "txn" {
+			find.CoordinatorType = 1
+		}
+		waitFor(r.t, "a coordinator of "+key, func() bool {
+			resp, err := find.RequestWith(r.ctx, cl)
+			if err != nil || len(resp.Coordinators) != 1 || resp.Coordinators[0].ErrorCode != 0 {
+				return false
+			}
+			s.at[role] = net.JoinHostPort(resp.Coordinators[0].Host, fmt.Sprint(resp.Coordinators[0].Port))
+			return true
+		})
+	}
+	s.at["any"] = r.bootstrap[0]
+	versions := request(18, 0)
+	resp, err := s.ask("any", versions)
+	if err != nil {
+		r.t.Fatalf("%s: ApiVersions: %v", r.name, err)
+	}
+	s.offered = map[int16][2]int16{}
+	for _, k := range resp.(*kmsg.ApiVersionsResponse).ApiKeys {
+		s.offered[k.ApiKey] = [2]int16{k.MinVersion, k.MaxVersion}
+	}
+}
+
+// role names who answers for an API.
+func role(key int16) string {
+	switch key {
+	case 0, 1, 2, 21, 23, 27, 61, 78, 79:
+		return "leader"
+	case 8, 9, 11, 12, 13, 14, 15, 28, 42, 47, 68, 69, 88, 89:
+		return "group"
+	case 22, 24, 25, 26, 65:
+		return "txn"
+	case 76, 77, 90, 91, 92:
+		return "share"
+	}
+	return "any"
+}
+
+func (s *sweep) everything() {
+	for _, key := range slices.Sorted(maps.Keys(s.offered)) {
+		if unswept[key] != "" || key > kmsg.MaxKey {
+			continue
+		}
+		for version := s.offered[key][0]; version <= min(s.offered[key][1], kmsg.RequestForKey(key).MaxVersion()); version++ {
+			if key != 64 { // UnregisterBroker: its default is broker 0
+				s.one(key, version, "defaults", request(key, version))
+			}
+			s.one(key, version, "present", s.present.fill(request(key, version)))
+			s.one(key, version, "absent", s.absent.fill(request(key, version)))
+			for i, req := range s.special(key, version) {
+				s.one(key, version, fmt.Sprint("special ", i), req)
+			}
+		}
+	}
+}
+
+func (s *sweep) one(key, version int16, what string, req kmsg.Request) {
+	if p, ok := req.(*kmsg.AddPartitionsToTxnRequest); ok && version >= 4 && len(p.Transactions) == 0 {
+		return // the broker never answers
+	}
+	req.SetVersion(version)
+	began := time.Now()
+	resp, err := s.ask(role(key), req)
+	line := ""
+	if err != nil {
+		line = failure(err)
+	} else {
+		line = text(resp, s.id)
+		if resp.Key() == 18 && key != 18 {
+			line = "no answer is right"
+		}
+	}
+	if took := time.Since(began); took > time.Second {
+		s.t.Logf("%s v%d, %s, took %v", kmsg.NameForKey(key), version, what, took.Round(time.Millisecond))
+	}
+	s.requests++
+	s.answers[key] = append(s.answers[key], fmt.Sprintf("v%d, %s: %s", version, what, strings.ReplaceAll(line, s.id, "ID")))
+}
+
+// failure says how a connection ended, in words that are the same for all
+// ways in which it can.
+func failure(err error) string {
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, io.ErrUnexpectedEOF):
+		return "closed"
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return "no answer"
+	}
+	return "error: " + err.Error()
+}
+
+// ask sends a request to who answers for it; a connection that failed is
+// opened anew for the next.
+func (s *sweep) ask(role string, req kmsg.Request) (kmsg.Response, error) {
+	at := s.at[role]
+	c := s.conns[at]
+	if c == nil {
+		ctx, cancel := context.WithTimeout(s.ctx, patience)
+		defer cancel()
+		var err error
+		if c, err = s.raw(ctx, at); err != nil {
+			return nil, err
+		}
+		c.limit = 5 * time.Second
+		s.conns[at] = c
+	}
+	if p, ok := req.(*kmsg.ProduceRequest); ok && p.Acks == 0 && p.Version >= 3 {
+		// It has no answer; that of the next request comes first.
+		if _, err := c.Write(rawFormat.AppendRequest(nil, req, -1)); err != nil {
+			return nil, err
+		}
+		req = request(18, 0)
+	}
+	resp, _, err := c.ask(req)
+	if err != nil {
+		c.Close()
+		delete(s.conns, at)
+	}
+	return resp, err
+}
+
+// compare holds another sweep against this one.
+func (s *sweep) compare(t *testing.T, other *sweep) {
+	for key, versions := range s.offered {
+		if got, name := other.offered[key], kmsg.NameForKey(key); got != versions {
+			if why := other.unlike[name]; why != "" {
+				t.Logf("%s: %v, not %v: %s", name, got, versions, why)
+			} else {
+				t.Errorf("%s is offered as %v, by %s as %v", name, got, s.name, versions)
+			}
+		}
+	}
+	for key := range other.offered {
+		if _, ok := s.offered[key]; !ok {
+			t.Errorf("%s is offered, but not by %s", kmsg.NameForKey(key), s.name)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.answers)) {
+		t.Run(kmsg.NameForKey(key), func(t *testing.T) {
+			if why := other.unlike[kmsg.NameForKey(key)]; why != "" {
+				t.Skip(why)
+			}
+			want, got := strings.Join(s.answers[key], "\n"), strings.Join(other.answers[key], "\n")
+			if want != got {
+				t.Errorf("%s differs from %s:\n%s", other.name, s.name, difference(want, got))
+			}
+		})
+	}
+}
+
+// special are requests that no rule makes and that clients do send.
+func (s *sweep) special(key, version int16) []kmsg.Request {
+	switch req := request(key, version).(type) {
+	case *kmsg.DeleteTopicsRequest:
+		// One that is there, for each version.
+		name := s.topic(fmt.Sprint("doomed", version), 1)
+		req.TopicNames = []string{name, s.absent.topic}
+		for _, n := range req.TopicNames {
+			one := kmsg.NewDeleteTopicsRequestTopic()
+			one.Topic = &n
+			req.Topics = append(req.Topics, one)
+		}
+		return []kmsg.Request{req}
+	case *kmsg.ListOffsetsRequest:
+		var all []kmsg.Request
+		for _, at := range []int64{-2, -3, -4, -5, epoch.UnixMilli() + 3} {
+			one := s.present.fill(request(key, version)).(*kmsg.ListOffsetsRequest)
+			one.Topics[0].Partitions[0].Timestamp = at
+			all = append(all, one)
+		}
+		return all
+	case *kmsg.FindCoordinatorRequest:
+		req.CoordinatorType, req.CoordinatorKey, req.CoordinatorKeys = 1, s.present.txn, []string{s.present.txn, s.absent.txn}
+		return []kmsg.Request{req}
+	case *kmsg.ApiVersionsRequest:
+		req.ClientSoftwareName, req.ClientSoftwareVersion = "sweep", "1"
+		return []kmsg.Request{req}
+	}
+	return nil
+}
