@@ -110,7 +110,10 @@ type Env struct {
 	// discovered brokers included, so the answer may change). ok false: it
 	// has no virtual broker.
 	Address func(nodeID int32, host string, port int32) (Broker, bool)
-	Log     *slog.Logger
+	// HideUnmapped leaves brokers without a virtual address out of answers,
+	// where false ends the connection (unmappedBrokers of the virtual cluster).
+	HideUnmapped bool
+	Log          *slog.Logger
 }
 
 // Config is the configuration of one filter as users write it: a pointer to a
