@@ -1,0 +1,220 @@
+package filter
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+
+	"penstock/kafka/wire"
+)
+
+// MaxFilters is how many filters a chain may have.
+const MaxFilters = 64
+
+// ErrChain says that a chain cannot be made of those filters.
+var ErrChain = errors.New("filter chain")
+
+// A Chain is the filters of a virtual cluster, compiled: for each API and
+// version who wants to see what, and what clients are offered. It is immutable
+// and shared by connections.
+type Chain struct {
+	filters []Filter
+	offered [wire.MaxKey + 1]Range
+	// rows has where the wishes for each key begin in index, by version; they
+	// are few, and the same for most.
+	rows   [wire.MaxKey + 1]uint16
+	index  []uint8
+	wishes []wish
+}
+
+// wish is which filters want to see a message, by direction: a bit each.
+type wish struct {
+	whole, walk [2]uint64
+}
+
+func (w *wish) any() uint64 { return w.whole[0] | w.whole[1] | w.walk[0] | w.walk[1] }
+
+// NewChain compiles filters, in the order in which requests see them.
+func NewChain(filters []Filter) (*Chain, error) {
+	if len(filters) > MaxFilters {
+		return nil, fmt.Errorf("%w: %d filters, at most %d", ErrChain, len(filters), MaxFilters)
+	}
+	c := &Chain{filters: filters}
+	known := map[wish]uint8{}
+	for key := range c.offered {
+		lowest, highest, ok := wire.Known(int16(key))
+		c.rows[key] = uint16(len(c.index))
+		if !ok {
+			c.offered[key] = Hidden
+			continue
+		}
+		c.offered[key] = c.offer(int16(key), Range{lowest, highest})
+		for version := int16(0); version <= highest; version++ {
+			w := c.wish(int16(key), version)
+			at, ok := known[w]
+			if !ok {
+				if len(c.wishes) > 255 {
+					return nil, fmt.Errorf("%w: filters want more than 256 different things", ErrChain)
+				}
+				at = uint8(len(c.wishes))
+				known[w] = at
+				c.wishes = append(c.wishes, w)
+			}
+			c.index = append(c.index, at)
+		}
+	}
+	return c, nil
+}
+
+// offer has all filters narrow a range.
+func (c *Chain) offer(key int16, have Range) Range {
+	for _, f := range c.filters {
+		r := f.Versions(key, have)
+		have = Range{max(have.Min, r.Min), min(have.Max, r.Max)}
+		if have.Min > have.Max {
+			return Hidden
+		}
+	}
+	return have
+}
+
+func (c *Chain) wish(key, version int16) (w wish) {
+	for i, f := range c.filters {
+		for _, d := range [...]Direction{Request, Response} {
+			switch want := f.Wants(d, key, version); {
+			case want == Whole, want == Walk && !wire.Walkable(wire.Direction(d), key, version):
+				w.whole[d] |= 1 << i
+			case want == Walk:
+				w.walk[d] |= 1 << i
+			}
+		}
+	}
+	return w
+}
+
+var noWish wish
+
+func (c *Chain) find(key, version int16) *wish {
+	if key < 0 || int(key) >= len(c.rows) || version < 0 {
+		return &noWish
+	}
+	at, end := int(c.rows[key])+int(version), len(c.index)
+	if int(key)+1 < len(c.rows) {
+		end = int(c.rows[key+1])
+	}
+	if at >= end {
+		return &noWish
+	}
+	return &c.wishes[c.index[at]]
+}
+
+// Len is the number of filters.
+func (c *Chain) Len() int { return len(c.filters) }
+
+// Offered is what clients may use of an API, Hidden for nothing.
+func (c *Chain) Offered(key int16) Range {
+	if key < 0 || int(key) >= len(c.offered) {
+		return Hidden
+	}
+	return c.offered[key]
+}
+
+// Offers tells whether clients may send that request.
+func (c *Chain) Offers(key, version int16) bool {
+	r := c.Offered(key)
+	return version >= r.Min && version <= r.Max
+}
+
+// Interest is the highest of all filters. Messages of which some filters want
+// to Walk and others to see the Whole are Whole.
+func (c *Chain) Interest(d Direction, key, version int16) Interest {
+	w := c.find(key, version)
+	switch {
+	case w.whole[d] != 0:
+		return Whole
+	case w.walk[d] != 0:
+		return Walk
+	}
+	return Nothing
+}
+
+// Concerns tells whether any filter wants to see the request or its response.
+func (c *Chain) Concerns(key, version int16) bool { return c.find(key, version).any() != 0 }
+
+// Open opens the filters for one connection.
+func (c *Chain) Open(info Info, ends Ends) *Conns {
+	s := &Conns{chain: c, ends: ends}
+	if len(c.filters) > 0 {
+		s.conns = make([]Conn, len(c.filters))
+		for i, f := range c.filters {
+			s.conns[i] = f.Open(info)
+		}
+	}
+	return s
+}
+
+// Ends are where the messages of a chain leave it: the session.
+type Ends interface {
+	// ToBroker sends a request that has passed the filters: the client's, or
+	// a filter's own (c.Own). Its response is brought by c.Respond.
+	ToBroker(c *Call) error
+	// ToClient takes the response to a request of the client's, the broker's
+	// or a filter's. c is to be Done.
+	ToClient(c *Call) error
+	// Dropped tells that a request disappeared. c is to be Done.
+	Dropped(c *Call) error
+}
+
+// Conns is an open chain: the part of one connection in each filter. It is for
+// that connection's loop alone.
+type Conns struct {
+	chain *Chain
+	conns []Conn
+	ends  Ends
+	calls int    // that are not done
+	gone  func() // what Retire was given; nil: in use
+}
+
+// Chain is what was opened.
+func (s *Conns) Chain() *Chain { return s.chain }
+
+// Retire closes the filters once no call is left, and then calls done. Nothing
+// new is begun after it.
+func (s *Conns) Retire(done func()) {
+	s.gone = done
+	s.closeIdle()
+}
+
+func (s *Conns) closeIdle() {
+	if s.gone == nil || s.calls > 0 {
+		return
+	}
+	for _, c := range s.conns {
+		c.Close()
+	}
+	done := s.gone
+	s.conns, s.gone, s.calls = nil, nil, 1<<30 // never again
+	done()
+}
+
+// Begin begins a request that the chain Concerns.
+func (s *Conns) Begin(key, version int16, clientID string, noResponse bool) *Call {
+	return s.begin(key, version, clientID, noResponse, 0)
+}
+
+// begin leaves out the filters before from.
+func (s *Conns) begin(key, version int16, clientID string, noResponse bool, from int) *Call {
+	s.calls++
+	c := &Call{conns: s, key: key, version: version, clientID: clientID, noResponse: noResponse, wish: s.chain.find(key, version)}
+	who := c.wish.any() >> from << from
+	c.parts = c.inline[:0]
+	if n := bits.OnesCount64(who); n > len(c.inline) {
+		c.parts = make([]part, 0, n)
+	}
+	for ; who != 0; who &= who - 1 {
+		x := NewExchange(key, version, clientID, c)
+		x.NoResponse = noResponse
+		c.parts = append(c.parts, part{bits.TrailingZeros64(who), x})
+	}
+	return c
+}

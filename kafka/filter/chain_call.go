@@ -1,0 +1,328 @@
+package filter
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/kafka/wire"
+)
+
+// Errors of running a chain.
+var (
+	// ErrMisuse says that a filter did what its interface forbids.
+	ErrMisuse = errors.New("a filter broke the rules")
+	// ErrEnded is what Ask brings when the connection ended before the answer.
+	ErrEnded = errors.New("the connection ended")
+)
+
+// maxAsks is how often one message may be made to wait.
+const maxAsks = 1000
+
+// A Call is one request on its way through a chain, and its response on the
+// way back. Either is given whole, by Request and Respond, or streams, with the
+// changes that Edits gives; what no filter wants to see needs neither.
+type Call struct {
+	conns        *Conns
+	key, version int16
+	clientID     string
+	noResponse   bool
+	wish         *wish
+	parts        []part // the filters concerned, in the order of requests
+	at           int    // whose turn it is
+	msg          Message
+
+	// What the filter whose turn it is has done.
+	answer  kmsg.Response
+	dropped bool
+	question
+	running bool // inside the filter
+	asks    int
+	fault   error // of what it did
+
+	parent *Call // whose filter asks by this one; nil: the client's
+	inline [2]part
+}
+
+type part struct {
+	filter int
+	x      Exchange
+}
+
+// question is what a filter asks.
+type question struct {
+	request kmsg.Request
+	then    func(kmsg.Response, error) error
+}
+
+// Key and Version are those of the request.
+func (c *Call) Key() int16     { return c.key }
+func (c *Call) Version() int16 { return c.version }
+
+// Own tells that it is a filter's own request, of which the client knows nothing.
+func (c *Call) Own() bool { return c.parent != nil }
+
+// Waiting tells that a filter has asked, and the message waits.
+func (c *Call) Waiting() bool { return c.then != nil }
+
+// Message is what has come out of the chain: at ToBroker the request, at
+// ToClient the response.
+func (c *Call) Message() *Message { return &c.msg }
+
+// NoResponse tells that the client expects none.
+func (c *Call) NoResponse() bool { return c.noResponse }
+
+// ClientID is that of the request.
+func (c *Call) ClientID() string { return c.clientID }
+
+// Done lets go of the call.
+func (c *Call) Done() {
+	if c.conns != nil {
+		s := c.conns
+		c.conns = nil
+		s.calls--
+		s.closeIdle()
+	}
+}
+
+// Abandon is Done for a call whose response will not come: who asked hears it.
+func (c *Call) Abandon() {
+	if p := c.parent; p != nil && p.then != nil {
+		then := p.then
+		p.question = question{}
+		_ = then(nil, ErrEnded) // there is nothing more to end
+		p.Done()
+	}
+	c.Done()
+}
+
+// Request runs the filters over a request that is there as a whole. What comes
+// of it is told to Ends, or the call is Waiting. body is kept.
+func (c *Call) Request(body []byte) error {
+	c.msg = NewMessage(Request, c.key, c.version, body)
+	c.at = 0
+	return c.forward()
+}
+
+// Respond does the same for the response.
+func (c *Call) Respond(body []byte) error {
+	c.msg = NewMessage(Response, c.key, c.version, body)
+	c.at = len(c.parts) - 1
+	return c.back()
+}
+
+// Edits gives what the filters change in a message that streams, in one; nil:
+// nothing. It is asked once for each message.
+func (c *Call) Edits(d Direction) *Edits {
+	var all []*Edits
+	for i := range c.parts {
+		p := &c.parts[i]
+		if d == Response {
+			p = &c.parts[len(c.parts)-1-i]
+		}
+		if c.wish.walk[d]>>p.filter&1 == 0 {
+			continue
+		}
+		if e := c.conns.conns[p.filter].Edits(d, &p.x); e != nil {
+			all = append(all, e)
+		}
+	}
+	return mergeEdits(all)
+}
+
+// forward goes on with the filter whose turn it is.
+func (c *Call) forward() error {
+	for c.at < len(c.parts) {
+		if on, err := c.settle(c.show()); err != nil || !on {
+			return err
+		}
+		c.at++
+	}
+	return c.conns.ends.ToBroker(c)
+}
+
+// back does the same for a response.
+func (c *Call) back() error {
+	for c.at >= 0 {
+		if on, err := c.settle(c.show()); err != nil || !on {
+			return err
+		}
+		c.at--
+	}
+	if c.parent != nil {
+		return c.tellParent()
+	}
+	if c.key == int16(kmsg.ApiVersions) {
+		if err := c.narrow(); err != nil {
+			return err
+		}
+	}
+	return c.conns.ends.ToClient(c)
+}
+
+// show has one filter see the message, if it wants to.
+func (c *Call) show() (err error) {
+	p := &c.parts[c.at]
+	d, bit := c.msg.Direction, uint64(1)<<p.filter
+	conn := c.conns.conns[p.filter]
+	c.running = true
+	switch {
+	case c.wish.whole[d]&bit != 0 && d == Request:
+		err = conn.Request(&p.x, &c.msg)
+	case c.wish.whole[d]&bit != 0:
+		err = conn.Response(&p.x, &c.msg)
+	case c.wish.walk[d]&bit != 0:
+		if e := conn.Edits(d, &p.x); e != nil {
+			err = c.rewrite(e)
+		}
+	}
+	c.running = false
+	return err
+}
+
+// rewrite edits a message that another filter wants whole.
+func (c *Call) rewrite(e *Edits) error {
+	old := c.msg.Body()
+	body, err := wire.Rewrite(nil, wire.Direction(c.msg.Direction), c.key, c.version, old, e)
+	if err != nil {
+		return fmt.Errorf("%s v%d: %w", wire.Name(c.key), c.version, err)
+	}
+	if len(body) != len(old) || len(body) > 0 && &body[0] != &old[0] {
+		c.msg.SetBody(body)
+	}
+	return nil
+}
+
+// settle does what a filter has asked for. on: the next one's turn.
+func (c *Call) settle(err error) (on bool, _ error) {
+	if err == nil {
+		err = c.fault
+	}
+	if err != nil {
+		return false, fmt.Errorf("filter %d, %s v%d: %w", c.parts[c.at].filter+1, wire.Name(c.key), c.version, err)
+	}
+	switch {
+	case c.then != nil:
+		return false, c.ask()
+	case c.dropped:
+		return false, c.conns.ends.Dropped(c)
+	case c.answer != nil:
+		return c.answered()
+	}
+	return true, nil
+}
+
+// answered turns a request back, or replaces a response.
+func (c *Call) answered() (on bool, _ error) {
+	back := c.msg.Direction == Response
+	c.msg, c.answer = NewAnswer(c.key, c.version, c.answer), nil
+	if c.msg.answer.GetVersion() != c.version || c.msg.answer.Key() != c.key {
+		return false, fmt.Errorf("%w: filter %d answered %s v%d by %s v%d", ErrMisuse, c.parts[c.at].filter+1,
+			wire.Name(c.key), c.version, wire.Name(c.msg.answer.Key()), c.msg.answer.GetVersion())
+	}
+	if back {
+		return true, nil
+	}
+	if c.noResponse {
+		return false, c.conns.ends.Dropped(c)
+	}
+	c.at--
+	return false, c.back()
+}
+
+// ask sends the question on its way. The answer may be there when it returns.
+func (c *Call) ask() error {
+	if c.asks++; c.asks > maxAsks {
+		return fmt.Errorf("%w: more than %d questions about one message", ErrMisuse, maxAsks)
+	}
+	p := &c.parts[c.at]
+	req := c.request
+	q := c.conns.begin(req.Key(), req.GetVersion(), p.x.ClientID, false, p.filter+1)
+	q.parent = c
+	return q.Request(req.AppendTo(nil))
+}
+
+// tellParent brings the answer to who asked, and goes on with that message.
+func (c *Call) tellParent() error {
+	p := c.parent
+	resp, err := c.msg.DecodeResponse()
+	if err != nil {
+		return err
+	}
+	c.parent = nil
+	c.Done()
+	then := p.then
+	p.question = question{}
+	p.running = true
+	err = then(resp, nil)
+	p.running = false
+	on, err := p.settle(err)
+	if err != nil || !on {
+		return err
+	}
+	if p.msg.Direction == Request {
+		p.at++
+		return p.forward()
+	}
+	p.at--
+	return p.back()
+}
+
+// narrow leaves of an ApiVersions response what the chain offers.
+func (c *Call) narrow() error {
+	body, err := c.conns.chain.Narrow(c.version, c.msg.Body())
+	if err == nil {
+		c.msg.SetBody(body)
+	}
+	return err
+}
+
+// Narrow leaves of the body of an ApiVersions response what is offered.
+func (c *Chain) Narrow(version int16, body []byte) ([]byte, error) {
+	return wire.NarrowApiVersions(nil, version, body, func(key int16) (int16, int16) {
+		r := c.Offered(key)
+		return r.Min, r.Max
+	})
+}
+
+// acts checks that it is the turn of who acts.
+func (c *Call) acts(x *Exchange) bool {
+	if c.running && c.at >= 0 && c.at < len(c.parts) && x == &c.parts[c.at].x && c.fault == nil {
+		return true
+	}
+	c.fault = fmt.Errorf("%w: it acts when it is not its turn", ErrMisuse)
+	return false
+}
+
+// Answer implements Actions.
+func (c *Call) Answer(x *Exchange, resp kmsg.Response) {
+	if c.acts(x) {
+		c.answer = resp
+		if resp == nil {
+			c.fault = fmt.Errorf("%w: an answer that is none", ErrMisuse)
+		}
+	}
+}
+
+// Drop implements Actions.
+func (c *Call) Drop(x *Exchange) {
+	if !c.acts(x) {
+		return
+	}
+	c.dropped = true
+	if !x.NoResponse || c.msg.Direction == Response {
+		c.fault = fmt.Errorf("%w: it drops what the client expects an answer to", ErrMisuse)
+	}
+}
+
+// Ask implements Actions.
+func (c *Call) Ask(x *Exchange, req kmsg.Request, then func(kmsg.Response, error) error) {
+	switch {
+	case !c.acts(x):
+	case c.then != nil || req == nil || then == nil:
+		c.fault = fmt.Errorf("%w: two questions at once, or none", ErrMisuse)
+	default:
+		c.question = question{req, then}
+	}
+}
