@@ -1,6 +1,9 @@
 package wire
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // CarriesAddress tells whether a response has addresses of brokers or
 // controllers in it, or settings that tell them. These are all of them:
@@ -28,6 +31,10 @@ func CarriesAddress(key, version int16) bool {
 	return false
 }
 
+// Streams tells whether the responses of an API have records in them: they may
+// be as large as a frame can be, and are walked rather than collected.
+func Streams(key int16) bool { return key == keyFetch || key == keyShareFetch }
+
 // MapAddresses puts other addresses into the body of a response that
 // CarriesAddress. What to gives no address for is left out of lists, or becomes
 // a coordinator that is not available. Addresses of controllers are nobody's
@@ -38,10 +45,12 @@ func CarriesAddress(key, version int16) bool {
 // the last change, tail a view of the rest of body: all of it if nothing
 // changed. hidden counts what was left out or masked.
 func MapAddresses(dst []byte, key, version int16, body []byte, to NodeFunc) (out, tail []byte, hidden int, err error) {
-	e := addressEditor{r: NewReader(body, Flexible(key, version)), v: version, out: dst, to: to}
 	switch key {
 	case keyProduce, keyFetch, keyShareFetch, keyShareAcknowledge:
-		return e.endpoints(key, body)
+		return mapEndpoints(dst, key, version, body, to)
+	}
+	e := addressEditor{r: NewReader(body, Flexible(key, version)), v: version, out: dst, to: to}
+	switch key {
 	case keyMetadata:
 		e.metadata()
 	case keyFindCoordinator:
@@ -100,6 +109,7 @@ func (e *addressEditor) mapped(id int32, host []byte, port int32) (vhost string,
 func (e *addressEditor) array() (n, at int) {
 	from := e.r.at
 	n = e.r.Array()
+	e.out = slices.Grow(e.out, from-e.done+64*min(max(n, 0), 1000))
 	e.keep(from)
 	at = len(e.out)
 	if size := e.r.at - from; e.r.Flexible {
@@ -301,22 +311,18 @@ func (e *addressEditor) quorum() {
 	}
 }
 
-// endpoints of Produce, Fetch and the share APIs, whole.
-func (e *addressEditor) endpoints(key int16, body []byte) (out, tail []byte, hidden int, err error) {
-	start := len(e.out)
-	edits := Edits{Node: func(id int32, host string, port int32) (string, int32, bool, error) {
-		vhost, vport, ok, err := e.to(id, host, port)
-		if !ok {
-			hidden++
-		}
-		return vhost, vport, ok, err
-	}}
-	out, err = Rewrite(e.out, Response, key, e.v, body, &edits)
+// mapEndpoints edits Produce, Fetch and the share APIs, whole.
+func mapEndpoints(dst []byte, key, version int16, body []byte, to NodeFunc) (out, tail []byte, hidden int, err error) {
+	w := struct {
+		Walker
+		edits Edits
+	}{edits: Edits{Node: to}}
+	out, err = w.rewrite(dst, Response, key, version, body, &w.edits)
 	if err != nil {
-		return nil, nil, 0, fmt.Errorf("response to %s v%d: %w", Name(key), e.v, err)
+		return nil, nil, 0, fmt.Errorf("response to %s v%d: %w", Name(key), version, err)
 	}
 	if len(out) == len(body) && len(body) > 0 && &out[0] == &body[0] {
-		return e.out[:start], body, 0, nil
+		return dst, body, w.hidden, nil
 	}
-	return out, nil, hidden, nil
+	return out, nil, w.hidden, nil
 }

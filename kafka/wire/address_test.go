@@ -299,3 +299,46 @@ func TestErrorsOfAnAddressMapEndTheEdit(t *testing.T) {
 		}
 	})
 }
+
+// Every field of every response that could be an address is one that is edited,
+// or is known to be none of a broker: what a newer kmsg adds has to be looked at.
+func TestNoFieldWithAnAddressIsForgotten(t *testing.T) {
+	none := map[string]bool{
+		"StreamsGroupHeartbeat.PartitionsByUserEndpoint.UserEndpoint.Host": true, // the clients' own
+		"StreamsGroupDescribe.Groups.Members.UserEndpoint.Host":            true,
+		"DescribeGroups.Groups.Members.ClientHost":                         true, // where a client comes from
+		"ConsumerGroupDescribe.Groups.Members.ClientHost":                  true,
+		"ShareGroupDescribe.Groups.Members.ClientHost":                     true,
+		"StreamsGroupDescribe.Groups.Members.ClientHost":                   true,
+	}
+	for key := range int16(MaxKey + 1) {
+		_, highest, ok := Known(key)
+		if !ok {
+			continue
+		}
+		eachField(reflect.TypeOf(kmsg.ResponseForKey(key)).Elem(), Name(key), func(path, name string) {
+			if suspicious := strings.Contains(name, "Host") || strings.Contains(name, "Endpoint") && name != "EndpointType" ||
+				strings.Contains(name, "Listener") || strings.Contains(name, "Address"); !suspicious {
+				return
+			}
+			if !CarriesAddress(key, highest) && !none[path] && !none[path+".Host"] && !strings.HasPrefix("StreamsGroupHeartbeat.PartitionsByUserEndpoint.UserEndpoint", path) {
+				t.Errorf("%s may be an address, and is not edited", path)
+			}
+		})
+	}
+}
+
+func eachField(of reflect.Type, path string, do func(path, name string)) {
+	for of.Kind() == reflect.Slice || of.Kind() == reflect.Pointer {
+		of = of.Elem()
+	}
+	if of.Kind() != reflect.Struct {
+		return
+	}
+	for i := range of.NumField() {
+		if f := of.Field(i); f.IsExported() {
+			do(path+"."+f.Name, f.Name)
+			eachField(f.Type, path+"."+f.Name, do)
+		}
+	}
+}

@@ -122,7 +122,7 @@ func (r *walked) uvarint() uint32 {
 
 // editNodes edits an array of endpoints.
 func (w *Walker) editNodes(out, b []byte) ([]byte, error) {
-	nodes, err := mapNodes(b, w.edits.Node)
+	nodes, err := w.mapNodes(b)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func (w *Walker) editNodesTag(out, b []byte) ([]byte, error) {
 	r.Uvarint()
 	r.Uvarint()
 	head, body := b[:r.at], r.Rest()
-	nodes, err := mapNodes(body, w.edits.Node)
+	nodes, err := w.mapNodes(body)
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +185,7 @@ func (w *Walker) fillTags(out, b []byte) ([]byte, error) {
 
 // mapNodes reads an array of endpoints, and gives those that clients may see
 // with the addresses that they are to see.
-func mapNodes(b []byte, to NodeFunc) ([]node, error) {
+func (w *Walker) mapNodes(b []byte) ([]node, error) {
 	r := NewReader(b, true)
 	var nodes []node
 	for range r.Array() {
@@ -193,13 +193,15 @@ func mapNodes(b []byte, to NodeFunc) ([]node, error) {
 		if r.err != nil {
 			break
 		}
-		host, port, ok, err := to(n.id, string(n.host), n.port)
+		host, port, ok, err := w.edits.Node(n.id, string(n.host), n.port)
 		if err != nil {
 			return nil, err
 		}
 		if ok {
 			n.host, n.port = []byte(host), port
 			nodes = append(nodes, n)
+		} else {
+			w.hidden++
 		}
 	}
 	if r.err == nil && len(r.Rest()) > 0 {

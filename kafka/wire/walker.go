@@ -42,6 +42,7 @@ type Walker struct {
 	growth int
 	per    int // growth of each name on the wire
 	known  bool
+	hidden int    // nodes that the edits gave no address for
 	held   []byte // the beginning of an op whose end has not come
 }
 
@@ -172,7 +173,10 @@ func (w *Walker) finishHeld(dst, p []byte) (out []byte, at int, err error) {
 // Walkable. Lengths need not be kept: names and addresses may have any. The
 // result is body itself where nothing was changed, or dst with what it became.
 func Rewrite(dst []byte, d Direction, key, version int16, body []byte, edits *Edits) ([]byte, error) {
-	var w Walker
+	return new(Walker).rewrite(dst, d, key, version, body, edits)
+}
+
+func (w *Walker) rewrite(dst []byte, d Direction, key, version int16, body []byte, edits *Edits) ([]byte, error) {
 	w.Init(d, key, version, len(body), edits)
 	w.free, w.known = true, true
 	start, p := len(dst), body

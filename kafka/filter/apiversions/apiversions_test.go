@@ -1,0 +1,128 @@
+package apiversions
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/kafka/filter"
+	"penstock/kafka/wire"
+)
+
+// offer is what a broker answers, in the layout of a version.
+func offer(version int16, keys map[int16]filter.Range) []byte {
+	m := kmsg.NewPtrApiVersionsResponse()
+	m.Version = version
+	for key := range int16(200) {
+		if r, ok := keys[key]; ok {
+			k := kmsg.NewApiVersionsResponseApiKey()
+			k.ApiKey, k.MinVersion, k.MaxVersion = key, r.Min, r.Max
+			m.ApiKeys = append(m.ApiKeys, k)
+		}
+	}
+	return m.AppendTo(nil)
+}
+
+func read(t *testing.T, version int16, body []byte) (code int16, keys map[int16]filter.Range) {
+	t.Helper()
+	m := kmsg.NewPtrApiVersionsResponse()
+	m.Version = version
+	if err := m.ReadFrom(body); err != nil {
+		t.Fatal(err)
+	}
+	keys = map[int16]filter.Range{}
+	for _, k := range m.ApiKeys {
+		keys[k.ApiKey] = filter.Range{Min: k.MinVersion, Max: k.MaxVersion}
+	}
+	return m.ErrorCode, keys
+}
+
+// A broker of Kafka 4 and of the future, as clients see it through a proxy
+// with a filter that carries Fetch to v12 and hides regex subscriptions.
+func TestRule5ClientsSeeWhatAllCanCarry(t *testing.T) {
+	chain := func(key int16) filter.Range {
+		switch r := Known(key); key {
+		case 1:
+			return filter.Range{Min: r.Min, Max: 12}
+		case 88:
+			return filter.Hidden
+		default:
+			return r
+		}
+	}
+	body := offer(4, map[int16]filter.Range{
+		0:  {Min: 0, Max: 13}, // Produce
+		1:  {Min: 4, Max: 18}, // Fetch
+		3:  {Min: 0, Max: 99}, // Metadata of the future
+		17: {Min: 0, Max: 1},  // SaslHandshake
+		18: {Min: 0, Max: 4},  // ApiVersions
+		52: {Min: 0, Max: 2},  // Vote
+		80: {Min: 0, Max: 1},  // AddRaftVoter
+		88: {Min: 0, Max: 1},  // StreamsGroupHeartbeat
+		99: {Min: 0, Max: 0},  // nobody knows it yet
+	})
+	out, err := Narrow(nil, 4, body, chain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[int16]filter.Range{
+		0:  {Min: 0, Max: 13},
+		1:  {Min: 4, Max: 12},
+		3:  {Min: 0, Max: Known(3).Max},
+		17: {Min: 1, Max: 1},
+		18: {Min: 0, Max: 4},
+	}
+	if _, got := read(t, 4, out); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// Rule 5: a version that the proxy does not know is answered in the layout of
+// v0 with error 35 and its own range, under a header without tags.
+func TestRule5AnUnknownVersionIsAnsweredByTheProxy(t *testing.T) {
+	body := Refuse(nil, Known(18))
+	code, keys := read(t, 0, body)
+	if code != 35 || !reflect.DeepEqual(keys, map[int16]filter.Range{18: Known(18)}) {
+		t.Errorf("error %d, %v", code, keys)
+	}
+	if wire.ResponseTags(18, 99) {
+		t.Error("its header has tags")
+	}
+	// The header of such a request can be read, so that the answer has its id.
+	frame := kmsg.NewRequestFormatter(kmsg.FormatterClientID("c")).AppendRequest(nil, &kmsg.ApiVersionsRequest{Version: 5}, 77)
+	frame[7] = 99
+	if h, need, err := wire.PeekRequest(frame); err != nil || need != 0 || h.Version != 99 || h.Correlation != 77 {
+		t.Errorf("read as %+v, need %d, %v", h, need, err)
+	}
+}
+
+// Rule 15: what KIP-1242 adds to requests is the broker's to judge.
+func TestRule15VersionFiveIsCarried(t *testing.T) {
+	if r := Known(18); r.Max < 5 {
+		t.Errorf("ApiVersions is carried up to v%d", r.Max)
+	}
+}
+
+func TestTheFilterWantsNothing(t *testing.T) {
+	config := Type().Config()
+	config.Validate(func(path, message string, value any) { t.Error(path, message, value) })
+	f, err := config.Provision(filter.Env{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key := range int16(wire.MaxKey + 1) {
+		r := Known(key)
+		for _, d := range []filter.Direction{filter.Request, filter.Response} {
+			if f.Wants(d, key, r.Max) != filter.Nothing {
+				t.Errorf("it wants %s", wire.Name(key))
+			}
+		}
+		if f.Versions(key, r) != r {
+			t.Errorf("it narrows %s", wire.Name(key))
+		}
+	}
+	if !config.Takes(config) {
+		t.Error("connections do not go on with it")
+	}
+}

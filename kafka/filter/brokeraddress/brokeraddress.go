@@ -1,0 +1,141 @@
+// Package brokeraddress is the filter BrokerAddress: clients are told the
+// addresses of virtual brokers wherever a physical cluster tells those of its
+// own, so that they come back through the proxy.
+//
+//   - type: BrokerAddress
+//     config:
+//     brokerAddressMapping:
+//     broker-1.azA.internal.svc:19080: broker-A.example.com:9092
+//
+// What is not mapped by hand is looked up in the model, so the filter needs no
+// configuration; it is in virtual clusters by default. A broker that neither
+// knows ends the connection, or is hidden; its address is shown in no case. Nor
+// are those of controllers, which clients have no business with.
+//
+// Which responses carry addresses stands at wire.CarriesAddress. They are
+// edited in place: what is around an address is not decoded. Fetch and ShareFetch
+// stream; a hint about a leader whose virtual address is longer than the real
+// one may be left out of them, and the client asks for Metadata.
+//
+// Settings of brokers that tell addresses (listeners, the quorum) become
+// sensitive ones without a value. User endpoints of streams groups are the
+// clients' own and are not touched.
+package brokeraddress
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"penstock/kafka/filter"
+	"penstock/kafka/wire"
+)
+
+// Type is the filter.
+func Type() filter.Type {
+	return filter.Type{Name: "BrokerAddress", Config: func() filter.Config { return new(Config) }}
+}
+
+// Filter puts virtual addresses in the place of real ones.
+type Filter struct {
+	mapping map[endpoint]endpoint // by what canonical makes of the key
+	address func(nodeID int32, host string, port int32) (filter.Broker, bool)
+	hide    bool
+	whole   wire.NodeFunc // node, where the caller counts what is hidden
+	edits   filter.Edits
+	hidden  atomic.Uint64
+}
+
+// Hidden counts addresses that were kept from clients: brokers without a
+// virtual address that were left out, listeners of controllers and settings
+// that tell addresses. It is for metrics and may be called from anywhere.
+func (f *Filter) Hidden() uint64 { return f.hidden.Load() }
+
+// Versions implements filter.Filter: every version that is known is carried.
+func (f *Filter) Versions(_ int16, have filter.Range) filter.Range { return have }
+
+// Wants implements filter.Filter. What is large and has records in it streams.
+func (f *Filter) Wants(d filter.Direction, key, version int16) filter.Interest {
+	switch {
+	case d != filter.Response || !wire.CarriesAddress(key, version):
+		return filter.Nothing
+	case wire.Streams(key):
+		return filter.Walk
+	}
+	return filter.Whole
+}
+
+// Open implements filter.Filter. A connection has no state.
+func (f *Filter) Open(filter.Info) filter.Conn { return conn{f} }
+
+// Close implements filter.Filter.
+func (f *Filter) Close() {}
+
+type conn struct{ f *Filter }
+
+// Request implements filter.Conn; no request is wanted.
+func (conn) Request(*filter.Exchange, *filter.Message) error { return nil }
+
+// Response implements filter.Conn.
+func (c conn) Response(_ *filter.Exchange, m *filter.Message) error {
+	head, tail, hidden, err := wire.MapAddresses(nil, m.Key, m.Version, m.Body(), c.f.whole)
+	if hidden > 0 {
+		c.f.hidden.Add(uint64(hidden))
+	}
+	switch {
+	case err != nil && errors.Is(err, filter.ErrUnmapped):
+		return err
+	case err != nil:
+		return fmt.Errorf("%w: %w", filter.ErrMalformed, err)
+	case len(head) > 0:
+		m.SetParts(head, tail)
+	}
+	return nil
+}
+
+// Edits implements filter.Conn.
+func (c conn) Edits(d filter.Direction, _ *filter.Exchange) *filter.Edits {
+	if d != filter.Response {
+		return nil
+	}
+	return &c.f.edits
+}
+
+// Close implements filter.Conn.
+func (conn) Close() {}
+
+// node is a wire.NodeFunc.
+func (f *Filter) node(id int32, host string, port int32) (vhost string, vport int32, ok bool, err error) {
+	if to, mapped := f.mapped(host, port); mapped {
+		return to.host, to.port, true, nil
+	}
+	if f.address != nil {
+		if b, ok := f.address(id, host, port); ok {
+			return b.Host, b.Port, true, nil
+		}
+	}
+	if f.hide {
+		return "", 0, false, nil
+	}
+	return "", 0, false, fmt.Errorf("%w: node %d at %s:%d; list it in the virtual cluster or in brokerAddressMapping", filter.ErrUnmapped, id, host, port)
+}
+
+// streamed is node where the caller does not count.
+func (f *Filter) streamed(id int32, host string, port int32) (vhost string, vport int32, ok bool, err error) {
+	vhost, vport, ok, err = f.node(id, host, port)
+	if !ok && err == nil {
+		f.hidden.Add(1)
+	}
+	return vhost, vport, ok, err
+}
+
+func (f *Filter) mapped(host string, port int32) (endpoint, bool) {
+	if len(f.mapping) == 0 {
+		return endpoint{}, false
+	}
+	to, ok := f.mapping[endpoint{host, port}]
+	if !ok {
+		to, ok = f.mapping[canonical(host, port)]
+	}
+	return to, ok
+}

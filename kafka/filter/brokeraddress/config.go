@@ -1,0 +1,110 @@
+package brokeraddress
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"penstock/kafka/filter"
+	"penstock/routing/resource"
+)
+
+// maxMapping bounds the brokers that are mapped by hand.
+const maxMapping = 10_000
+
+// Config is the filter's configuration.
+type Config struct {
+	// BrokerAddressMapping maps host:port of a physical broker, as it tells it
+	// itself, to what clients are told in its place. The case of letters and a
+	// dot at a host's end make no difference. Brokers that are not in it are
+	// looked up in the virtual cluster.
+	BrokerAddressMapping map[string]string `yaml:"brokerAddressMapping"`
+	// Unmapped says what becomes of an answer with a broker that has no virtual
+	// address: fail (the connection is closed) or hide (the broker is left out
+	// of the answer). Left out: as unmappedBrokers of the virtual cluster says.
+	Unmapped string `yaml:"unmapped" oneof:"fail hide"`
+}
+
+// endpoint is an address of a broker.
+type endpoint struct {
+	host string
+	port int32
+}
+
+// canonical is one form for all ways to write an address.
+func canonical(host string, port int32) endpoint {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return endpoint{ip.Unmap().String(), port}
+	}
+	return endpoint{strings.ToLower(strings.TrimSuffix(host, ".")), port}
+}
+
+// parse reads host:port. Resource.CheckAddress has said that it is one.
+func parse(address string) endpoint {
+	host, text, _ := resource.SplitAddress(address)
+	port, _ := strconv.ParseUint(text, 10, 16)
+	return endpoint{host, int32(port)}
+}
+
+// Validate implements filter.Config.
+func (c *Config) Validate(report func(path, message string, value any)) {
+	resource.CheckFields(c, report)
+	if n := len(c.BrokerAddressMapping); n > maxMapping {
+		report("brokerAddressMapping", "must have at most "+strconv.Itoa(maxMapping)+" brokers", n)
+		return
+	}
+	keys, values := map[endpoint]string{}, map[endpoint]string{}
+	for _, from := range slices.Sorted(maps.Keys(c.BrokerAddressMapping)) {
+		to := c.BrokerAddressMapping[from]
+		path := "brokerAddressMapping[" + strconv.Quote(from) + "]"
+		if message := check(from); message != "" {
+			report(path, "the broker's address "+message, from)
+		} else if first, twice := keys[parsed(from)]; twice {
+			report(path, "is the same broker as "+first, from)
+		} else {
+			keys[parsed(from)] = from
+		}
+		if message := check(to); message != "" {
+			report(path, message, to)
+		} else if first, twice := values[parsed(to)]; twice {
+			report(path, "sends two brokers to one address, before "+first, to)
+		} else {
+			values[parsed(to)] = from
+		}
+	}
+}
+
+func parsed(address string) endpoint {
+	e := parse(address)
+	return canonical(e.host, e.port)
+}
+
+// check says what is wrong with an address; a broker has no path.
+func check(address string) string {
+	if strings.HasPrefix(address, "unix:") {
+		return "must be host:port or [v6]:port"
+	}
+	return strings.Replace(resource.CheckAddress(address), ", [v6]:port or unix:PATH", " or [v6]:port", 1)
+}
+
+// Provision implements filter.Config.
+func (c *Config) Provision(env filter.Env) (filter.Filter, error) {
+	f := &Filter{
+		mapping: make(map[endpoint]endpoint, len(c.BrokerAddressMapping)),
+		address: env.Address,
+		hide:    c.Unmapped == "hide" || c.Unmapped == "" && env.HideUnmapped,
+	}
+	for from, to := range c.BrokerAddressMapping {
+		f.mapping[parsed(from)] = parse(to)
+	}
+	f.whole, f.edits.Node = f.node, f.streamed
+	return f, nil
+}
+
+// Takes implements filter.Config: another mapping shows in the next Metadata.
+func (c *Config) Takes(older filter.Config) bool {
+	_, ok := older.(*Config)
+	return ok
+}
