@@ -1,11 +1,14 @@
 package kafka
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 // TestEquivalence holds what clients in this process see through proxies
 // against what they see without.
 func TestEquivalence(t *testing.T) {
 	c := cluster(t)
 	targets := []target{direct(c), directTLS(c), viaTCP(t, c)}
-	compare(t, producePrograms(), targets...)
+	compare(t, slices.Concat(producePrograms(), groupPrograms()), targets...)
 }
