@@ -19,6 +19,7 @@ import (
 type waiting struct {
 	now    atomic.Pointer[cluster.Waiting] // nil: for nothing
 	server *admin.Server                   // nil: not opened; used by Start's goroutine alone
+	served chan struct{}                   // closed when server accepts no more
 }
 
 // wait notes what the node waits for. It is called by the goroutine of Start.
@@ -28,9 +29,11 @@ func (n *Node) wait(w cluster.Waiting) {
 		return
 	}
 	s := newWaitingAdmin(n)
-	n.waiting.server = s
+	served := make(chan struct{})
+	n.waiting.server, n.waiting.served = s, served
 	door := pausable{n.own}
 	n.background.Go(func() {
+		defer close(served)
 		if err := s.Serve(door, caller(door)); err != nil {
 			n.log.Error("admin", "address", door.Addr().String(), "error", err)
 		}
@@ -48,6 +51,10 @@ func (n *Node) waited() {
 	defer cancel()
 	_ = n.waiting.server.Shutdown(ctx) // what is cut off is asked again
 	n.waiting.server = nil
+	// An accept that the deadline has ended, and that has not run since, takes
+	// a deadline that was taken back for none at all: it would go on beside
+	// the next server, and close whom it gets.
+	<-n.waiting.served
 	if l, ok := n.own.(*net.UnixListener); ok {
 		_ = l.SetDeadline(time.Time{})
 	}
