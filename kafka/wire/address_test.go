@@ -306,6 +306,9 @@ func TestNoFieldWithAnAddressIsForgotten(t *testing.T) {
 	none := map[string]bool{
 		"StreamsGroupHeartbeat.PartitionsByUserEndpoint.UserEndpoint.Host": true, // the clients' own
 		"StreamsGroupDescribe.Groups.Members.UserEndpoint.Host":            true,
+		"StreamsGroupHeartbeat.EndpointInformationEpoch":                   true,
+		"DescribeAcls.Resources.ACLs.Host":                                 true, // whom an ACL is for
+		"DeleteAcls.Results.MatchingACLs.Host":                             true,
 		"DescribeGroups.Groups.Members.ClientHost":                         true, // where a client comes from
 		"ConsumerGroupDescribe.Groups.Members.ClientHost":                  true,
 		"ShareGroupDescribe.Groups.Members.ClientHost":                     true,
