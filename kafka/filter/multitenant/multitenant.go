@@ -29,6 +29,8 @@ import (
 	"log/slog"
 	"strings"
 
+	"github.com/twmb/franz-go/pkg/kmsg"
+
 	"penstock/kafka/filter"
 )
 
@@ -185,6 +187,13 @@ func (c *conn) Response(x *filter.Exchange, m *filter.Message) error {
 	a := find(x.Key)
 	if a == nil {
 		return fmt.Errorf("%w: api key %d is not for tenants", filter.ErrDenied, x.Key)
+	}
+	if x.Key == int16(kmsg.Metadata) {
+		body, err := (&call{c, x, m}).metadataBody(m.Body())
+		if err == nil {
+			m.SetBody(body)
+		}
+		return err
 	}
 	r, err := m.DecodeResponse()
 	if err != nil {

@@ -23,34 +23,6 @@ func (c *call) metadataRequest(r *kmsg.MetadataRequest) error {
 	return nil
 }
 
-// metadataResponse leaves out what is not the tenant's. Where ids were asked
-// for, a topic of others looks like none: the broker names it, which the
-// answer about an id that nobody has does not.
-func (c *call) metadataResponse(r *kmsg.MetadataResponse) error {
-	const unknownTopicID = 100
-	r.Topics = keep(r.Topics, func(t *kmsg.MetadataResponseTopic) bool {
-		switch {
-		case t.Topic == nil:
-			return true // an id that nobody has
-		case c.mine(t.Topic):
-			c.ids.learn(t.TopicID)
-			return true
-		case c.out(t.Topic) == nil:
-			return true // an impossible name, as it was asked for
-		case !c.askedID(t.TopicID):
-			return false
-		}
-		none := kmsg.NewMetadataResponseTopic() // with operations not asked for
-		none.ErrorCode, none.TopicID = unknownTopicID, t.TopicID
-		if r.Version < 12 {
-			none.Topic = new(string)
-		}
-		*t = none
-		return true
-	})
-	return nil
-}
-
 // askedID tells whether the client has named an id in its request.
 func (c *call) askedID(t id) bool {
 	asked, _ := c.x.State.(map[id]bool)
