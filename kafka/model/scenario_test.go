@@ -54,7 +54,10 @@ func runScenario(t *testing.T, file string) {
 			t.Fatalf("%s:%d: a command without ----", file, at+1)
 		}
 		got := w.do(strings.Fields(lines[at]), strings.Join(lines[at+1:i], "\n"))
-		out.WriteString(strings.Join(lines[at:i+1], "\n") + "\n" + strings.TrimRight(got, "\n") + "\n")
+		out.WriteString(strings.Join(lines[at:i+1], "\n") + "\n")
+		if got = strings.TrimRight(got, "\n"); got != "" {
+			out.WriteString(got + "\n")
+		}
 		for i < len(lines) && lines[i] != "" {
 			i++
 		}

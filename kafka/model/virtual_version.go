@@ -1,6 +1,7 @@
 package model
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -65,6 +66,21 @@ func (v *Virtual) Physical() *Physical { return v.physical }
 // Brokers lists the brokers that can be known without asking the physical
 // cluster: those that are listed, or the bootstrap of those that are discovered.
 func (v *Virtual) Brokers() []*Broker { return v.brokers }
+
+// Known is Brokers with those that were discovered, by node id, as far as they
+// have a name or port here.
+func (v *Virtual) Known() []*Broker {
+	if !v.Discovered() {
+		return v.brokers
+	}
+	all := slices.Clone(v.brokers)
+	for _, n := range slices.Sorted(maps.Keys(v.physical.life.Brokers())) {
+		if v.addresses.has(n) {
+			all = append(all, v.node(n))
+		}
+	}
+	return all
+}
 
 // Discovered tells that its brokers are those that the physical cluster has.
 func (v *Virtual) Discovered() bool { return v.raw.Brokers.Discover != nil }

@@ -1,0 +1,173 @@
+package resource
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"penstock/routing/hostname"
+)
+
+// wanting is a Joint that wants names and addresses, and reports its rivals.
+type wanting struct {
+	names, addresses []string
+	rivals           *[]string
+}
+
+func (w *wanting) Validate(func(path, message string, value any)) {}
+func (w *wanting) Refs() []Ref                                    { return []Ref{{Key: Key{"Listener", "edge"}, Path: "spec.at"}} }
+
+func (w *wanting) Claims() (all []Claim) {
+	for i, name := range w.names {
+		all = append(all, Claim{Listener: "edge", Name: name, Path: item("spec.names", i)})
+	}
+	return all
+}
+
+func (w *wanting) Listens() (all []Listen) {
+	for _, a := range w.addresses {
+		all = append(all, Listen{Address: a, Path: "spec.addresses"})
+	}
+	return all
+}
+
+func (w *wanting) CheckIn(v *View) {
+	for _, c := range v.Own() {
+		if r, ok := v.Rival(c); ok {
+			v.Fault(c.Path, "meets "+r.String(), c.Name)
+		}
+	}
+	if w.rivals != nil {
+		*w.rivals = append(*w.rivals, v.Key().Name)
+	}
+}
+
+func want(name string, w *wanting) Change { return Put(Object{Key: Key{"Wanting", name}, Spec: w}) }
+
+// takes tells, name by name, whether a claim has a name.
+func takes(claim, name string) bool {
+	if suffix, ok := strings.CutPrefix(claim, "*"); ok {
+		return strings.HasSuffix(name, suffix) && len(name) > len(suffix)
+	}
+	if p, err := hostname.ParseNumbered(claim); err == nil {
+		_, ok := p.Match(name)
+		return ok
+	}
+	return claim == name
+}
+
+// Two claims are rivals where some name is of both, whoever came first.
+func TestClaimsMeetWhereANameIsOfBoth(t *testing.T) {
+	pool := []string{
+		"a.x.y", "b.a.x.y", "a-1.x.y", "a-2.x.y", "a-01.x.y", "1-a-2.x.y", "*.x.y", "*.a.x.y", "*.y", "x.y", "a-1.z.y",
+		"a-$(nodeId).x.y", "$(nodeId)-a-2.x.y", "1-a-$(nodeId).x.y", "a-$(nodeId).z.y", "a-$(nodeId).a.x.y", "$(nodeId).x.y", "7.x.y",
+	}
+	var universe []string
+	for _, domain := range []string{".x.y", ".a.x.y", ".z.y", ".b.a.x.y"} {
+		for _, label := range []string{"a", "b", "a-1", "a-2", "a-01", "1-a-2", "1-a-1", "2-a-2", "7", "q"} {
+			universe = append(universe, label+domain)
+		}
+	}
+	universe = append(universe, "x.y", "a.x.y", "y", "z.y")
+	meet := func(a, b string) bool {
+		return slices.ContainsFunc(universe, func(n string) bool { return takes(a, n) && takes(b, n) })
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		s, have := new(Set), map[string]string{}
+		for i := range rapid.IntRange(1, 8).Draw(t, "steps") {
+			name := fmt.Sprint("w", rapid.IntRange(0, 4).Draw(t, "who"))
+			if rapid.IntRange(0, 4).Draw(t, "delete") == 0 {
+				s = s.Next([]Change{Delete(Key{"Wanting", name})})
+				delete(have, name)
+				continue
+			}
+			claim := rapid.SampledFrom(pool).Draw(t, "claim")
+			next, faults, _ := s.With([]Change{want(name, &wanting{names: []string{claim}})})
+			wrong := 0
+			for other, theirs := range have {
+				if other != name && meet(claim, theirs) {
+					wrong = 1
+				}
+			}
+			met := slices.ContainsFunc(faults, func(f Fault) bool { return strings.Contains(f.Message, "meets") })
+			if met != (wrong > 0) {
+				t.Fatalf("step %d: %s wants %s, others have %v: %v", i, name, claim, have, faults)
+			}
+			s = next
+			have[name] = claim
+		}
+		for name := range have {
+			s = s.Next([]Change{Delete(Key{"Wanting", name})})
+		}
+		if left := tree(s.claims).Len() + tree(s.ports).Len() + s.joints.Len() + s.users.Len(); left > 0 {
+			t.Fatalf("%d entries that nobody stands for", left)
+		}
+	})
+}
+
+func TestOfTwoClaimsTheLaterIsTold(t *testing.T) {
+	edge := Put(Object{Key: Key{"Listener", "edge"}, Spec: &Listener{Protocol: "kafka", Address: ":1"}})
+	// Within one object, and between two that come together.
+	_, faults, _ := new(Set).With([]Change{edge, want("b", &wanting{names: []string{"a.x", "a.x"}}), want("a", &wanting{names: []string{"a.x"}})})
+	wantFaults(t, faults, "Wanting/b spec.names[1]: meets Wanting/b spec.names[0]", "Wanting/a spec.names[0]: meets Wanting/b spec.names[0]")
+	// A name that goes over from one to the other is free.
+	s := mustWith(t, new(Set), edge, want("a", &wanting{names: []string{"a.x"}}))
+	mustWith(t, s, want("b", &wanting{names: []string{"a.x"}}), want("a", &wanting{}))
+}
+
+// Who refers to what changes is asked again, once, and nobody else is.
+func TestUsersOfWhatChangesAreAsked(t *testing.T) {
+	var asked []string
+	s := mustWith(t, new(Set), Put(Object{Key: Key{"Listener", "edge"}, Spec: &Listener{Protocol: "kafka", Address: ":1"}}),
+		want("a", &wanting{rivals: &asked}), want("b", &wanting{rivals: &asked}))
+	asked = nil
+	s = mustWith(t, s, want("a", &wanting{rivals: &asked}))
+	if !slices.Equal(asked, []string{"a"}) {
+		t.Errorf("asked %v, want a alone", asked)
+	}
+	asked = nil
+	s = mustWith(t, s, want("b", &wanting{rivals: &asked}), Put(Object{Key: Key{"Listener", "edge"}, Spec: &Listener{Protocol: "kafka", Address: ":2"}}))
+	slices.Sort(asked)
+	if !slices.Equal(asked, []string{"a", "b"}) {
+		t.Errorf("asked %v, want a and b once", asked)
+	}
+	asked = nil
+	mustWith(t, s, Put(Object{Key: Key{"Listener", "other"}, Spec: &Listener{Protocol: "kafka", Address: ":3"}}))
+	if len(asked) > 0 {
+		t.Errorf("asked %v about a listener that nobody has", asked)
+	}
+}
+
+func TestAddressesOfOtherKindsMeetListeners(t *testing.T) {
+	edge := Put(Object{Key: Key{"Listener", "edge"}, Spec: &Listener{Protocol: "kafka", Address: ":1"}})
+	s := mustWith(t, new(Set), edge, want("a", &wanting{addresses: []string{":90", ":91", "127.0.0.1:92"}}))
+	_, faults, _ := s.With([]Change{Put(Object{Key: Key{"Listener", "other"}, Spec: &Listener{Address: "0.0.0.0:91"}})})
+	wantFaults(t, faults, "Listener/other spec.address: overlaps with the address of Wanting/a")
+	_, faults, _ = s.With([]Change{want("b", &wanting{addresses: []string{"127.0.0.1:93", "[::]:90", "[::]:91"}})})
+	wantFaults(t, faults, "Wanting/b spec.addresses: overlaps with the address of Wanting/a ([::]:90)")
+	s = mustWith(t, s, want("a", &wanting{}))
+	mustWith(t, s, want("b", &wanting{addresses: []string{"[::]:90", "[::]:91"}}))
+}
+
+func TestSizesAreReadAndWrittenExactly(t *testing.T) {
+	for text, want := range map[string]Size{"0": 0, "1": 1, "64KiB": 64 << 10, "100MiB": 100 << 20, "1GiB": 1 << 30, "1024": 1024} {
+		got, err := ParseSize(text)
+		if err != nil || got != want {
+			t.Errorf("%s: %d, %v", text, got, err)
+		}
+		if again, err := ParseSize(got.String()); err != nil || again != got {
+			t.Errorf("%s is written as %s", text, got)
+		}
+	}
+	if s := Size(1536).String() + Size(2048).String(); s != "15362KiB" {
+		t.Error(s)
+	}
+	for _, text := range []string{"", "KiB", "-1", "1.5MiB", "1K", "1MB", "01", "+1", "9999999999GiB", "1 KiB"} {
+		if got, err := ParseSize(text); err == nil {
+			t.Errorf("%q is taken for %d", text, got)
+		}
+	}
+}
