@@ -46,6 +46,14 @@ func TestANodeThatFormsSaysForWhomItWaits(t *testing.T) {
 	}
 	f.waitSettled(3)
 	all[0].apply("kind: Service\nname: s\nspec: {}\n")
+	if r := all[0].run("token", "list"); !strings.Contains(r.out, " expect ") || strings.Contains(r.out, "init") {
+		t.Errorf("the token that all were given is listed as another: %s", r.out)
+	}
+	// Who was let in by which token is in the log of the node that did it.
+	logs := all[0].log() + all[1].log() + all[2].log()
+	if n := strings.Count(logs, `"msg":"audit","who":"expect","role":"join","method":"join"`); n != 2 {
+		t.Errorf("%d nodes joined by the token, as the logs have it:\n%s", n, logs)
+	}
 }
 
 // So does one that waits to be let in.

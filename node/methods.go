@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"runtime"
 	"slices"
@@ -59,7 +60,7 @@ func newAdmin(n *Node) *admin.Server {
 
 // audit logs who changed what.
 func (n *Node) audit(e admin.Event) {
-	args := []any{"who", e.Principal.Name, "role", string(e.Principal.Role), "method", e.Method, "what", e.Summary, "from", e.Peer}
+	args := []any{"who", cmp.Or(e.Principal.Name, "unknown"), "role", cmp.Or(string(e.Principal.Role), "none"), "method", e.Method, "what", e.Summary, "from", e.Peer}
 	if e.Principal.TokenID != "" {
 		args = append(args, "token", e.Principal.TokenID) // names are not unique
 	}

@@ -35,12 +35,17 @@ import (
 	"penstock/node/catalog"
 	"penstock/node/cluster"
 	"penstock/node/tlsconfig"
+	"penstock/node/trust"
 	"penstock/routing"
 	"penstock/routing/discovery"
 	"penstock/routing/endpoint"
 	"penstock/routing/health"
 	"penstock/routing/resource"
 )
+
+// errOfCluster keeps a node for trying things from looking like the node of a
+// cluster whose folder it was given by mistake.
+var errOfCluster = errors.New("it is that of a node of a cluster, of which --dev uses nothing: leave --dev out to start that node, or give another folder or none")
 
 // ErrConfig wraps what Validate finds.
 var ErrConfig = errors.New("settings")
@@ -104,6 +109,9 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	// 1. What the process needs: descriptors, and the folder for itself alone.
 	if limit, err := reactor.RaiseFileLimit(); err != nil {
 		n.log.Warn("the limit of open files stays", "limit", limit, "error", err)
+	}
+	if n.cfg.Dev && trust.Holds(n.cfg.DataDir) {
+		return nil, fmt.Errorf("data folder %s: %w", n.cfg.DataDir, errOfCluster)
 	}
 	if n.cfg.DataDir != "" {
 		if n.dir, err = openDataDir(n.cfg.DataDir); err != nil {

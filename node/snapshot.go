@@ -192,8 +192,17 @@ func (n *Node) restoreSnapshot(ctx context.Context, r *admin.UploadRequest) (*ad
 		Open: func(_, value []byte) ([]byte, error) { return value, nil },
 	})
 	if err != nil {
-		return nil, err
+		return nil, tooMuch(err)
 	}
 	result.Reached, _ = n.reach(ctx, result.Index, admin.Wait{}, nil)
 	return result, nil
+}
+
+// tooMuch says of a restore that is too large what that is measured by.
+func tooMuch(err error) error {
+	var refusal *admin.Error
+	if !errors.As(err, &refusal) || refusal.Code != admin.TooLarge {
+		return err
+	}
+	return admin.Errorf(admin.TooLarge, "a restore is one change, and what the snapshot changes here is too much for one (%s): nothing was changed; apply the greater part of the resources from files first (penstock apply -f), and restore then: what is the same by then does not count", refusal.Message)
 }

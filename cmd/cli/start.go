@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -105,6 +106,8 @@ func (s *settings) run(cmd *cobra.Command) error {
 		for _, l := range joinLines(line, s.node) {
 			fmt.Fprintln(cmd.OutOrStdout(), l)
 		}
+		log.Info("a new cluster: what stdout says starts further nodes, with a token that is good for 24 hours",
+			"commands", "penstock status --addr unix:"+filepath.Join(s.node.DataDir, node.SocketName))
 	}
 	if s.budget < 1 || s.budget > maxBudget {
 		return usagef("--memory-budget %d: want 1 to %d", s.budget, maxBudget)

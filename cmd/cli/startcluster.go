@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -118,8 +119,14 @@ func joinLines(line string, first node.Config) []string {
 	if !cluster.Addr().IsLoopback() || !cluster.Addr().Is4() {
 		return []string{strings.Replace(line, folder, fmt.Sprintf("--data-dir DIR --cluster HOST:%d --gossip HOST:%d", cluster.Port(), gossip.Port()), 1)}
 	}
-	base, number := strings.TrimRight(first.Name, "0123456789"), 1
-	if n, err := strconv.Atoi(first.Name[len(base):]); err == nil {
+	name := first.Name
+	if name == "" { // then it has that of its host, as the others would
+		name, _ = os.Hostname()
+		name = strings.TrimRight(name, "0123456789.-")
+	}
+	name = cmp.Or(name, "node")
+	base, number := strings.TrimRight(name, "0123456789"), 1
+	if n, err := strconv.Atoi(name[len(base):]); err == nil {
 		number = n
 	} else {
 		base += "-"

@@ -12,7 +12,7 @@ func (v *view) summary() {
 	say("%d connections opened, %d answered (shop v1 %d, shop v2 %d, secure %d, flaky a %d, flaky b %d), %d died with the killed node that carried them",
 		s.opened, s.answered, s.answers["shop v1"], s.answers["shop v2"], s.answers["secure"], s.answers["flaky a"], s.answers["flaky b"], s.spared)
 	say("%d long-lived connections, %d exchanges on them, %d died with the killed node that carried them, %d broken otherwise", longLived, s.pings, s.killed, s.broken)
-	say("%d kills, %d returns, the lead moved %d times (at most %s after the kill); killed nodes carried %d connections, of which %d broke",
+	say("kills: %d, returns: %d, moves of the lead: %d (at most %s after the kill); killed nodes carried %d connections, of which %d broke",
 		t.kills, t.returns, t.moves, seconds(t.leading), v.fleet.balancer.died(), s.spared+s.killed)
 	say("%d changes, %d of them asked for more than once, the slowest took %s; %d ejections and %d returns of endpoints seen", t.changes, t.again, seconds(t.slowest), v.ejected, v.back)
 	for i, n := range v.fleet.nodes {

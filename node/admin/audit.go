@@ -8,8 +8,8 @@ import (
 
 // Event is one call of a method that changes something, whatever came of it.
 type Event struct {
-	Principal Principal
-	Via       string // ID of the node that passed it on
+	Principal Principal // zero: of nobody who is known
+	Via       string    // ID of the node that passed it on
 	Method    string
 	Summary   string // what was to change; never a secret
 	Err       error  // nil: done
@@ -26,8 +26,12 @@ func (s *Server) audit(r *request, err error, at time.Time) {
 	if r.caller.From != "" {
 		peer = r.caller.From
 	}
+	who := r.caller
+	if who.Role == RoleNone {
+		who = r.shown
+	}
 	s.cfg.Audit(Event{
-		Principal: r.caller, Via: r.caller.Via, Method: r.method, Summary: r.summary, Err: err, At: at, Peer: peer,
+		Principal: who, Via: r.caller.Via, Method: r.method, Summary: r.summary, Err: err, At: at, Peer: peer,
 	})
 }
 

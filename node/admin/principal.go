@@ -52,8 +52,9 @@ type request struct {
 	share *share // what bounds a large answer
 	made  func() // ends the turn to make one; set by Large, called by sendLarge and in the end
 
-	summary string // written by the handler, read after it
-	partial bool   // one part of what is audited as a whole; as summary
+	summary string    // written by the handler, read after it
+	shown   Principal // whose proof the handler took from a caller without a name; as summary
+	partial bool      // one part of what is audited as a whole; as summary
 }
 
 type (
@@ -102,6 +103,14 @@ func Peer(ctx context.Context) string {
 func Summarize(ctx context.Context, format string, args ...any) {
 	if r := requestOf(ctx); r != nil {
 		r.summary = fmt.Sprintf(format, args...)
+	}
+}
+
+// Showed says for the audit log whom a caller without a name has shown to be,
+// where that is the handler's business. It is as Summarize.
+func Showed(ctx context.Context, p Principal) {
+	if r := requestOf(ctx); r != nil {
+		r.shown = p
 	}
 }
 

@@ -24,6 +24,7 @@ func (c *Cluster) handleJoin(ctx context.Context, req *JoinRequest) (*JoinResult
 	if err != nil {
 		return nil, err
 	}
+	admin.Showed(ctx, admin.Principal{Name: token.Name, Role: admin.RoleJoin, TokenID: token.ID})
 	admin.Summarize(ctx, "node %q (%.40s) at %s, with the token %q", req.Node.Name, req.Node.ID, req.Node.Cluster, token.Name)
 	proof, err := trust.Prove(key, trust.Acceptor, admin.TLS(ctx))
 	if err != nil {

@@ -238,6 +238,7 @@ func (c *Cluster) handleAnnounce(ctx context.Context, a *Announcement) (*Announc
 	case a.ID != caller.Node && !a.Relayed, !a.peer().valid(), !short(a.HTTP, a.Zone, a.Version, a.Issuer, a.Last.Instance):
 		return nil, admin.Errorf(admin.Invalid, "node %.40q announces %.40q", caller.Node, a.ID)
 	}
+	c.met.Store(true)
 	if c.book.announce(a.peer(), a.Last.Instance) {
 		c.pool.Drop(a.ID) // dialled anew, where it is now
 		poke(c.announcing)

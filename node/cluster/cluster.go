@@ -86,6 +86,7 @@ type Cluster struct {
 
 	clocks  clocks
 	leaving atomic.Bool // Leave is under way
+	met     atomic.Bool // another node was heard since this one was opened
 	stopped sync.Once   // Config.Stop
 	closed  sync.Once
 }

@@ -179,7 +179,11 @@ func (c *Cluster) firstEntries(f *founding, ca *trust.CA, token trust.Token) ([]
 	if err != nil {
 		return nil, err
 	}
-	r, err := token.Record(string(admin.RoleJoin), "first", "init", firstTTL, now)
+	name, by := "first", "init"
+	if token.Kind != trust.Join { // made without a node, and given to all
+		name, by = "expect", c.Name()
+	}
+	r, err := token.Record(string(admin.RoleJoin), name, by, firstTTL, now)
 	if err != nil {
 		return nil, err
 	}

@@ -291,6 +291,9 @@ func (c *Cluster) noteSight(now time.Time) {
 	defer c.mu.Unlock()
 	next := make(map[string]sight, len(up))
 	for id, up := range up {
+		if up && id != c.ID() {
+			c.met.Store(true)
+		}
 		old, known := c.seen[id]
 		if !known || old.up != up {
 			old = sight{up, now}

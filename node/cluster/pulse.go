@@ -66,6 +66,9 @@ func (c *Cluster) Feel(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for id, b := range next {
+		if b.answers {
+			c.met.Store(true)
+		}
 		if old, ok := p.beats[id]; ok && old.answers == b.answers {
 			b.since = old.since
 			next[id] = b
@@ -140,11 +143,15 @@ func (c *Cluster) Silent() map[string]bool {
 // feel asks the others again and again while there is no leader, so that this
 // node can say why.
 func (c *Cluster) feel() {
-	for {
+	for told := false; ; {
 		changed := c.leadership()
 		var again <-chan time.Time
 		if c.leads() == "" {
 			c.Feel(c.ctx)
+			if c.lost() && !told {
+				told = true
+				c.log.Warn("no other node was reached since this one was started; "+lostAdvice, "why", c.Alone())
+			}
 			again = time.After(c.cfg.Pace.Tick)
 		}
 		select {
@@ -163,7 +170,27 @@ func (c *Cluster) Alone() string {
 	if without == 0 {
 		return ""
 	}
-	return aloneBecause(c.Members(), c.felt(), without, c.electionTime(), time.Now())
+	why := aloneBecause(c.Members(), c.felt(), without, c.electionTime(), time.Now())
+	if c.lost() {
+		why += "; " + lostAdvice
+	}
+	return why
+}
+
+// lostAdvice is for a node that has reached nobody since it was started.
+const lostAdvice = "if all nodes have other addresses now, start each with --join and the new address of at least one of them"
+
+// lostAfter is how many ticks a node looks for the others before it says what
+// may be the matter.
+const lostAfter = 15
+
+// lost tells whether this node has looked for the others in vain since it was
+// started: they may be where it does not look.
+func (c *Cluster) lost() bool {
+	if c.met.Load() || c.leaderlessFor() < lostAfter*c.cfg.Pace.Tick {
+		return false
+	}
+	return slices.ContainsFunc(c.Members(), func(m Member) bool { return !m.Self })
 }
 
 // electionTime is how long an election takes at most where most of the voters

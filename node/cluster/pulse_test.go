@@ -112,3 +112,39 @@ func TestAloneBecause(t *testing.T) {
 		}
 	}
 }
+
+// TestANodeThatFindsNobodySaysWhatMayBeTheMatter: after a move of all nodes
+// each would wait for the others where they were.
+func TestANodeThatFindsNobodySaysWhatMayBeTheMatter(t *testing.T) {
+	t.Parallel()
+	all := three(t)
+	for _, m := range all {
+		m.kill()
+	}
+	one := all[1]
+	one.listen("127.0.0.2")
+	one.start()
+	eventually(t, "advice", func() string {
+		if why := one.c.Alone(); !strings.Contains(why, "1 of 3 voters in reach") || !strings.Contains(why, "--join and the new address") {
+			return why
+		}
+		return ""
+	})
+	eventually(t, "advice in the log", func() string {
+		if log := one.log(); !strings.Contains(log, "--join and the new address") {
+			return log
+		}
+		return ""
+	})
+	// One that has met the others needs no such advice.
+	two := all[2]
+	two.cfg.Join = []string{one.addr()}
+	two.listen("127.0.0.3")
+	two.start()
+	eventually(t, "silence about it", func() string {
+		if why := one.c.Alone(); strings.Contains(why, "--join") {
+			return why
+		}
+		return ""
+	})
+}

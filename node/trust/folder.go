@@ -56,6 +56,16 @@ type about struct {
 	Starts    uint64 `json:"starts,omitempty"`
 }
 
+// Holds tells whether a folder is that of a node, also of one whose files
+// cannot be read.
+func Holds(dir string) bool {
+	if dir == "" {
+		return false
+	}
+	a, err := readAbout(dir)
+	return err == nil && a.NodeID != "" || err != nil && !errors.Is(err, os.ErrNotExist)
+}
+
 func (a about) marshal() []byte {
 	b, err := json.MarshalIndent(a, "", "  ")
 	if err != nil {
