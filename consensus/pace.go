@@ -7,24 +7,29 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// pace keeps a leader's heartbeats apart. Raft sends one to each server ten
-// times in Config.Heartbeat, twice as often as anybody looks, and nearly all
-// that an idle cluster does and sends is that. Here each waits a while more
-// before it goes, but for when somebody waits for its answer: reads do.
+// pace keeps a leader's heartbeats apart, and brings those to all servers
+// together. Raft sends one to each ten times in Config.Heartbeat, each when its
+// own time has come. That is more often than anybody looks, and nearly all
+// that an idle cluster does; and what costs is to wake up for each, more than
+// to send it. Here each waits until it is time for all, but for when somebody
+// waits for its answer: reads do.
 type pace struct {
-	gap time.Duration
+	period time.Duration
+	began  time.Time // a period begins then, and after each period
 
 	mu      sync.Mutex
-	until   time.Time     // heartbeats do not wait before that
-	hurried chan struct{} // closed when those that wait shall go
+	last    map[raft.ServerID]time.Time // when a server's last heartbeat went
+	until   time.Time                   // heartbeats do not wait before that
+	hurried chan struct{}               // closed when those that wait shall go
 }
 
-// newPace takes the times of Raft. A heartbeat goes out after a tenth to a
-// fifth of heartbeat and the gap; that is three fifths of the lease at most,
-// so that a leader keeps its lease, and the others their leader, when one is
-// late.
-func newPace(heartbeat, lease time.Duration) *pace {
-	return &pace{gap: max(0, lease*3/5-heartbeat/5), hurried: make(chan struct{})}
+// newPace takes the lease. A server's heartbeats go out half of it apart, so
+// that a leader keeps its lease, and the others their leader, when one is late.
+func newPace(lease time.Duration) *pace {
+	return &pace{
+		period: lease / 2, began: time.Now(),
+		last: make(map[raft.ServerID]time.Time), hurried: make(chan struct{}),
+	}
 }
 
 // isHeartbeat tells heartbeats as Raft's own transport does.
@@ -33,23 +38,57 @@ func isHeartbeat(req *raft.AppendEntriesRequest) bool {
 }
 
 // wait lets a heartbeat wait for its time.
-func (p *pace) wait() {
+func (p *pace) wait(id raft.ServerID) {
 	p.mu.Lock()
-	hurry, hurried := time.Now().Before(p.until), p.hurried
+	now := time.Now()
+	wait := p.due(p.last[id], now)
+	if now.Before(p.until) {
+		wait = 0
+	}
+	p.note(id, now.Add(wait))
+	hurried := p.hurried
 	p.mu.Unlock()
-	if hurry || p.gap == 0 {
+	if wait == 0 {
 		return
 	}
-	timer := time.NewTimer(p.gap)
+	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 	case <-hurried:
+		p.mu.Lock()
+		p.note(id, time.Now())
+		p.mu.Unlock()
 	}
 }
 
+// due is how long a heartbeat waits: until the next period begins, unless the
+// one before would be longer ago than a period then.
+func (p *pace) due(last, now time.Time) time.Duration {
+	if p.period <= 0 {
+		return 0
+	}
+	wait := p.period - now.Sub(p.began)%p.period
+	if now.Add(wait).After(last.Add(p.period + p.period/100)) { // timers are late
+		return 0
+	}
+	return wait
+}
+
+// note notes down when a heartbeat goes. The caller holds mu.
+func (p *pace) note(id raft.ServerID, at time.Time) {
+	if _, ok := p.last[id]; !ok {
+		for id, last := range p.last { // servers that are not led any more
+			if at.Sub(last) > beatForget {
+				delete(p.last, id)
+			}
+		}
+	}
+	p.last[id] = at
+}
+
 // hurry lets the heartbeats go that wait, and those that come next.
-func (p *pace) hurry() { p.hurryFor(p.gap) }
+func (p *pace) hurry() { p.hurryFor(p.period / 2) }
 
 // end lets all heartbeats go: Raft, when it ends, waits for them.
 func (p *pace) end() { p.hurryFor(time.Hour) }

@@ -4,17 +4,18 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/raft"
 )
 
 func TestHeartbeatsWaitUnlessSomebodyIsInAHurry(t *testing.T) {
 	t.Parallel()
-	p := newPace(time.Hour, time.Hour)
-	if want := 24 * time.Minute; p.gap != want {
-		t.Fatalf("the gap is %v, want %v", p.gap, want)
-	}
+	p := newPace(2 * time.Hour)
+	p.wait("b") // the first does not
+	p.note("b", p.began)
 	went := make(chan struct{})
 	go func() {
-		p.wait()
+		p.wait("b")
 		close(went)
 	}()
 	select {
@@ -24,13 +25,44 @@ func TestHeartbeatsWaitUnlessSomebodyIsInAHurry(t *testing.T) {
 	}
 	p.hurry() // of those that wait, and that come next
 	<-went
-	p.wait()
+	p.wait("b")
 
-	p = newPace(time.Hour, time.Hour)
+	p = newPace(2 * time.Hour)
+	p.note("b", p.began)
 	p.end()
-	p.wait()
-	if gap := newPace(time.Second, 100*time.Millisecond).gap; gap != 0 {
-		t.Errorf("a short lease leaves a gap of %v", gap)
+	p.wait("b")
+}
+
+func TestHeartbeatsGoTogether(t *testing.T) {
+	t.Parallel()
+	p := newPace(20 * time.Second)
+	at := func(seconds float64) time.Time { return p.began.Add(time.Duration(seconds * float64(time.Second))) }
+	for _, c := range []struct {
+		last, now, goes float64
+		why             string
+	}{
+		{10, 12, 20, "in time"},
+		{10, 19.9, 20, "in time, just so"},
+		{10, 20, 20, "when it is time"},
+		{10.05, 12, 20, "the one before was late"},
+		{13, 15, 20, "the one before was in a hurry"},
+		{10, 20.5, 20.5, "too late for it: the next would be too late"},
+		{10, 31, 31, "far too late"},
+		{-1e6, 7, 7, "the first"},
+	} {
+		if got := at(c.now).Add(p.due(at(c.last), at(c.now))); got.Sub(at(c.goes)).Abs() > time.Microsecond {
+			t.Errorf("%s: after one at %v, a heartbeat of %v goes at %v, want %v", c.why, c.last, c.now, got.Sub(p.began), c.goes)
+		}
+	}
+	if wait := newPace(0).due(time.Time{}, time.Now()); wait != 0 {
+		t.Errorf("without a lease a heartbeat waits %v", wait)
+	}
+	for i := range 100 {
+		p.note(raft.ServerID(fmt.Sprint(i)), at(0))
+	}
+	p.note("new", at(3600))
+	if len(p.last) != 1 {
+		t.Errorf("%d servers are remembered that are not led", len(p.last)-1)
 	}
 }
 

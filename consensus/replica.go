@@ -33,17 +33,18 @@ type Config struct {
 	Log *slog.Logger
 
 	// Heartbeat is how long a server goes without a word of its leader before
-	// it looks for another; leaders send a word after less than half of it. 1s.
+	// it looks for another. 1s.
 	Heartbeat time.Duration
 	// Election is how long a candidate waits for votes; at least Heartbeat. 1s.
 	Election time.Duration
 	// Lease is how long a leader goes on that hears of too few voters; at most
-	// Heartbeat. The longer it is, the fewer words there need to be. Three
-	// quarters of Heartbeat.
+	// Heartbeat. Leaders send a word after half of it: the longer it is, the
+	// fewer there need to be. Nothing that a leader says is taken for granted
+	// for as long as it has its lease. As long as Heartbeat.
 	Lease time.Duration
 	// CommitInterval is how often a leader that has nothing to send repeats how
 	// far the log is committed, and tries anew to bring entries to servers
-	// that could not be reached. 250ms.
+	// that could not be reached. 2s.
 	CommitInterval time.Duration
 	// Timeout bounds each step of a conversation between servers: the dialing,
 	// the answer, and each time that no byte moves. 10s.
@@ -77,8 +78,8 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	set(&c.Heartbeat, time.Second)
 	set(&c.Election, max(time.Second, c.Heartbeat))
-	set(&c.Lease, c.Heartbeat*3/4)
-	set(&c.CommitInterval, time.Second)
+	set(&c.Lease, c.Heartbeat)
+	set(&c.CommitInterval, 2*time.Second)
 	set(&c.Timeout, 10*time.Second)
 	set(&c.SnapshotThreshold, 8192)
 	set(&c.SnapshotInterval, 2*time.Minute)
@@ -319,6 +320,7 @@ func (r *Replica) close() {
 		r.log.Debug("closing the streams", "err", err)
 	}
 	r.drain()
+	r.transport.pace.end()
 	if err := r.raft.Shutdown().Error(); err != nil {
 		r.log.Warn("raft did not end as it should", "err", err)
 	}

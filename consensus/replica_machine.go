@@ -22,6 +22,7 @@ type machine struct {
 
 	stuck error // set by fail's caller; of Raft's goroutine alone
 	fed   uint64
+	base  uint64 // of the snapshot that Raft restored last
 
 	mu      sync.Mutex
 	view    View
@@ -134,6 +135,12 @@ func (m *machine) Snapshot() (raft.FSMSnapshot, error) {
 		return nil, m.stuck
 	}
 	v := m.View()
+	// A server that took a leader's snapshot keeps a log that ended before it.
+	// Raft counts from there to the snapshot, backwards, and would take one
+	// after the other of the same content.
+	if m.base > 0 && m.fed == m.base {
+		return nil, raft.ErrNothingNewToSnapshot
+	}
 	if m.fed < v.Index() {
 		return nil, fmt.Errorf("the log has been brought to %d again, and the content is of %d", m.fed, v.Index())
 	}
@@ -151,7 +158,7 @@ func (m *machine) Restore(source io.ReadCloser) error {
 	if err != nil {
 		return err
 	}
-	m.fed = max(m.fed, meta.Index)
+	m.fed, m.base = max(m.fed, meta.Index), meta.Index
 	if m.View().Index() >= meta.Index {
 		return nil
 	}

@@ -44,7 +44,7 @@ func (w *world) config(id string) Config {
 	}
 	c := Config{
 		ID: id, Dir: filepath.Join(w.dir, id), Streams: streams, Addr: streams.Addr().String(),
-		Heartbeat: 400 * time.Millisecond, Election: 400 * time.Millisecond, Lease: 300 * time.Millisecond,
+		Heartbeat: 400 * time.Millisecond, Election: 400 * time.Millisecond,
 		Timeout: 2 * time.Second,
 		NoSync:  true, // no test cuts the power
 		Log:     w.logOf(id),

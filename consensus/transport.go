@@ -3,16 +3,17 @@ package consensus
 import (
 	"errors"
 	"io"
+	"net"
 	"sync"
 
 	"github.com/hashicorp/raft"
 )
 
-// transport is Raft's network transport, with five differences. Servers are
+// transport is Raft's network transport, with these differences. Servers are
 // known by their IDs: the address that goes about in requests, votes and
 // connections is the ID, so that nothing that was agreed about addresses is
 // ever trusted. What requests and answers say is noted down in notices, and
-// heartbeats are kept apart by pace. Candidates that this server does not know
+// heartbeats go by pace, as beats. Candidates that this server does not know
 // get an answer too. And a peer that stops in the middle of a snapshot cannot
 // stop this server with it.
 type transport struct {
@@ -21,6 +22,7 @@ type transport struct {
 	streams *streams
 	notices *notices
 	pace    *pace
+	beats   *beats
 	rpcs    chan raft.RPC
 	done    chan struct{}
 	tasks   sync.WaitGroup
@@ -35,8 +37,8 @@ var (
 
 const (
 	// pooled is how many idle connections are kept to each server: one for
-	// heartbeats, one for entries, one for notices and votes.
-	pooled = 3
+	// entries, one for notices and votes. Heartbeats have their own.
+	pooled = 2
 	// snapshotRate is how many bytes of a snapshot must at least be taken in
 	// Config.Timeout; the answer to it may take as long as that makes for all of it.
 	snapshotRate = 2 << 20
@@ -53,7 +55,7 @@ func newTransport(cfg Config, log *raftLogger) *transport {
 	t := &transport{
 		id:      raft.ServerID(cfg.ID),
 		streams: newStreams(cfg.Streams, cfg.Timeout),
-		pace:    newPace(cfg.Heartbeat, cfg.Lease),
+		pace:    newPace(cfg.Lease),
 		rpcs:    make(chan raft.RPC),
 		done:    make(chan struct{}),
 	}
@@ -71,6 +73,9 @@ func newTransport(cfg Config, log *raftLogger) *transport {
 		MsgpackUseNewTimeFormat: true,
 	})
 	t.TimeoutScale = snapshotRate
+	t.beats = newBeats(t.id, func(id raft.ServerID) (net.Conn, error) {
+		return t.streams.Dial(raft.ServerAddress(id), cfg.Timeout)
+	})
 	t.notices = newNotices(t.id, t.notice)
 	t.notices.off = cfg.noNotices
 	return t
@@ -80,6 +85,12 @@ func newTransport(cfg Config, log *raftLogger) *transport {
 // that Raft acts by.
 func (t *transport) start(now func() raft.Configuration) {
 	t.tasks.Go(func() { t.receive(now) })
+}
+
+// SetHeartbeatHandler implements raft.Transport.
+func (t *transport) SetHeartbeatHandler(handle func(raft.RPC)) {
+	t.streams.heard.raft.Store(&handle)
+	t.NetworkTransport.SetHeartbeatHandler(handle)
 }
 
 // LocalAddr implements raft.Transport.
@@ -124,11 +135,13 @@ func (r snapshotReader) Read(b []byte) (int, error) {
 
 // AppendEntries implements raft.Transport.
 func (t *transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, req *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	send := func() error { return t.NetworkTransport.AppendEntries(id, target, req, resp) }
 	if isHeartbeat(req) {
-		t.pace.wait()
+		t.pace.wait(id)
+		send = func() error { return t.beats.send(id, req, resp) }
 	}
 	serial := t.notices.sending(id, req)
-	err := t.NetworkTransport.AppendEntries(id, target, req, resp)
+	err := send()
 	t.notices.answered(id, serial, req, resp, err)
 	return err
 }

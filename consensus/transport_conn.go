@@ -1,7 +1,9 @@
 package consensus
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -18,6 +20,7 @@ type streams struct {
 	// strict counts those who wait for the rest of something that has begun
 	// to come. While it is not 0, all connections are read with a deadline.
 	strict atomic.Int64
+	heard  *heard // answers heartbeats
 
 	mu     sync.Mutex
 	closed bool
@@ -35,7 +38,9 @@ var (
 )
 
 func newStreams(inner StreamLayer, stall time.Duration) *streams {
-	return &streams{inner: inner, stall: stall, conns: make(map[*conn]struct{}), done: make(chan struct{})}
+	s := &streams{inner: inner, stall: stall, conns: make(map[*conn]struct{}), done: make(chan struct{})}
+	s.heard = &heard{done: s.done}
+	return s
 }
 
 // Accept implements net.Listener.
@@ -129,14 +134,35 @@ type conn struct {
 	net.Conn
 	streams  *streams
 	accepted bool
+	begun    bool         // something was read; of the reader alone
 	limit    atomic.Int64 // for a step of reading what was asked for, in nanoseconds
 }
 
 // chunk is how much is written in one step.
 const chunk = 256 << 10
 
-// Read implements net.Conn. What is accepted may lie idle, between messages.
+// Read implements net.Conn. An accepted connection that turns out to be for
+// heartbeats is answered here until it ends; Raft sees nothing of it.
 func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.read(b)
+	if c.begun || n == 0 {
+		return n, err
+	}
+	c.begun = true
+	if !c.accepted || b[0] != beatMark {
+		return n, err
+	}
+	// Whoever sends heartbeats finds out by itself, and begins another.
+	_ = c.streams.heard.serve(io.MultiReader(bytes.NewReader(bytes.Clone(b[:n])), readFunc(c.read)), c)
+	return 0, io.EOF
+}
+
+type readFunc func([]byte) (int, error)
+
+func (f readFunc) Read(b []byte) (int, error) { return f(b) }
+
+// read reads a step. What is accepted may lie idle, between messages.
+func (c *conn) read(b []byte) (int, error) {
 	var end time.Time
 	switch {
 	case !c.accepted:

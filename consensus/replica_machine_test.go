@@ -1,0 +1,40 @@
+package consensus
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"path/filepath"
+	"testing"
+
+	"github.com/hashicorp/raft"
+)
+
+// A server that was brought a snapshot makes none of its own before something
+// new has come: Raft asks for one again and again, its log being behind.
+func TestASnapshotThatWasBroughtIsNotTakenAgain(t *testing.T) {
+	var file bytes.Buffer
+	if err := WriteView(&file, View{}.Skip(100)); err != nil {
+		t.Fatal(err)
+	}
+	applied, err := openApplied(filepath.Join(t.TempDir(), "applied"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer applied.Close()
+	m := newMachine(View{}, Limits{}, applied)
+	m.committed, m.configured = func(uint64, uint64) {}, func() {}
+	if err := m.Restore(&openSnapshot{io.NopCloser(&file), &raft.SnapshotMeta{Index: 100, Term: 2}}); err != nil {
+		t.Fatal(err)
+	}
+	if m.View().Index() != 100 {
+		t.Fatalf("after the snapshot the view has index %d", m.View().Index())
+	}
+	if _, err := m.Snapshot(); !errors.Is(err, raft.ErrNothingNewToSnapshot) {
+		t.Errorf("a snapshot of what one was brought of: %v, want %v", err, raft.ErrNothingNewToSnapshot)
+	}
+	m.Apply(&raft.Log{Index: 101, Term: 2, Type: raft.LogNoop})
+	if _, err := m.Snapshot(); err != nil {
+		t.Errorf("a snapshot after another entry: %v", err)
+	}
+}
