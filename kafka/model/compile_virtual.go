@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"reflect"
+	"slices"
 	"strconv"
 
 	"penstock/kafka/filter"
@@ -276,7 +277,14 @@ func (c *compiler) buildChain(v, old *Virtual) error {
 		s.refs.Add(1)
 		v.chain = append(v.chain, s)
 	}
-	return nil
+	if old != nil && slices.Equal(old.chain, v.chain) {
+		v.compiled = old.compiled
+		return nil
+	}
+	if v.compiled, err = filter.NewChain(v.Filters()); err != nil {
+		v.Release()
+	}
+	return err
 }
 
 // sameFilter finds a filter of the older version that is what is wanted.
@@ -286,7 +294,7 @@ func sameFilter(old, v *Virtual, w wanted, used map[*shared]bool) *shared {
 	}
 	for _, s := range old.chain {
 		if !used[s] && s.Type == w.typ.Name && s.Physical == w.physical && s.Implied == w.implied &&
-			s.physical == v.physical.life && resource.Same(s.config, w.config) {
+			s.physical == v.physical.life && s.hide == v.hides() && resource.Same(s.config, w.config) {
 			return s
 		}
 	}
@@ -301,13 +309,13 @@ func (c *compiler) provision(v *Virtual, w wanted) (*shared, error) {
 	resource.FillDefaults(config)
 	f, err := config.Provision(filter.Env{
 		VirtualCluster: v.Name(), PhysicalCluster: v.physical.Name(), Address: v.life.Address,
-		Log: c.cfg.Log.With("virtual_cluster", v.Name(), "filter", w.typ.Name),
+		HideUnmapped: v.hides(), Log: c.cfg.Log.With("virtual_cluster", v.Name(), "filter", w.typ.Name),
 	})
 	if err != nil {
 		return nil, err
 	}
 	return &shared{
 		Link:   Link{Type: w.typ.Name, Config: config, Filter: f, Physical: w.physical, Implied: w.implied},
-		config: w.config, physical: v.physical.life,
+		config: w.config, physical: v.physical.life, hide: v.hides(),
 	}, nil
 }

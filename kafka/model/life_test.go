@@ -139,8 +139,13 @@ func TestConnectionsGoOnWhereTheFiltersTakeThem(t *testing.T) {
 	first := w.virtual("a")
 	w.mustApply(strings.Replace(tenantText("a", "x"), "brokers:", "maxInFlight: 7\n  brokers:", 1))
 	second := w.virtual("a")
-	if second == first || !second.Takes(first) {
+	if second == first || !second.Takes(first) || second.Compiled() != first.Compiled() || second.Compiled() == nil {
 		t.Error("a setting changed: connections can go on")
+	}
+	w.mustApply(strings.Replace(tenantText("a", "x"), "brokers:", "unmappedBrokers: hide\n  brokers:", 1))
+	hiding := w.virtual("a")
+	if !hiding.Takes(second) || !chainOf(hiding)["BrokerAddress"].env.HideUnmapped || chainOf(second)["BrokerAddress"].env.HideUnmapped || hiding.Compiled() == second.Compiled() {
+		t.Error("filters do not know what becomes of unmapped brokers now")
 	}
 	w.mustApply(tenantText("a", "y"))
 	if w.virtual("a").Takes(second) {

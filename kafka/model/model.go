@@ -18,6 +18,7 @@
 package model
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -44,6 +45,10 @@ func Kinds(types []filter.Type) []resource.Kind {
 		{Name: KindVirtual, Plural: "virtualclusters", New: func() resource.Spec { return &VirtualCluster{types: known} }, Secrets: secrets},
 	}
 }
+
+// maxFilters bounds the filters of one cluster: those of both and the implied
+// ones fit into one chain.
+const maxFilters = (filter.MaxFilters - 4) / 2
 
 // filterTypes finds types of filters by their names.
 type filterTypes struct {
@@ -81,6 +86,9 @@ func (k *filterTypes) variant(name string) any {
 
 // validate reports what is wrong with a chain of filters.
 func (k *filterTypes) validate(path string, filters []Filter, fault func(path, message string, value any)) {
+	if len(filters) > maxFilters {
+		fault(path, fmt.Sprintf("has more filters than a cluster may have, %d", maxFilters), len(filters))
+	}
 	for i := range filters {
 		f, at := &filters[i], resource.Item(path, i)
 		t := k.find(f.Type)

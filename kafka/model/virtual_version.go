@@ -40,6 +40,7 @@ type Virtual struct {
 	brokers   []*Broker
 	addresses addresses
 	chain     []*shared
+	compiled  *filter.Chain
 	places    []place // where it is led to
 
 	// refs counts the table, as long as it has this version, and whoever has
@@ -147,6 +148,13 @@ func (v *Virtual) Chain() []Link {
 	return links
 }
 
+// Compiled is the chain as connections run it; the same pointer for versions
+// with the same filters. It is valid while the version is acquired.
+func (v *Virtual) Compiled() *filter.Chain { return v.compiled }
+
+// hides tells whether brokers without a virtual address are left out.
+func (v *Virtual) hides() bool { return v.spec.UnmappedBrokers == "hide" }
+
 // Filters is Chain without what stands around.
 func (v *Virtual) Filters() []filter.Filter {
 	filters := make([]filter.Filter, len(v.chain))
@@ -174,6 +182,7 @@ type shared struct {
 	Link
 	config   any // as written; nil: left out
 	physical *PhysicalLife
+	hide     bool // see hides
 	refs     atomic.Int64
 }
 
