@@ -24,6 +24,7 @@ import (
 type fleet struct {
 	t       testing.TB
 	members []*member
+	bin     string // what member.bin of its nodes will be
 	// join is what a further node is started with: --join and --token.
 	join []string
 }
@@ -61,7 +62,13 @@ var quickCluster = []string{
 // that it prints, and waits until all agree on who they are.
 func startFleet(t testing.TB, size int, flags ...string) *fleet {
 	t.Helper()
-	f := &fleet{t: t}
+	return startFleetOf(t, "", size, flags...)
+}
+
+// startFleetOf does so with another program than this version's.
+func startFleetOf(t testing.TB, bin string, size int, flags ...string) *fleet {
+	t.Helper()
+	f := &fleet{t: t, bin: bin}
 	prefix := freshNet()
 	for i := range size {
 		m := f.add(fmt.Sprintf("n%d", i+1), fmt.Sprint(prefix, i+1), flags...)
@@ -78,7 +85,7 @@ func startFleet(t testing.TB, size int, flags ...string) *fleet {
 
 // add prepares a node without starting it.
 func (f *fleet) add(name, ip string, flags ...string) *member {
-	m := &member{node: newNode(f.t), name: name, ip: ip, flags: flags}
+	m := &member{node: newNode(f.t), name: name, ip: ip, flags: flags, bin: f.bin}
 	f.members = append(f.members, m)
 	return m
 }

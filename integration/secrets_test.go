@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // tlsService ends TLS on every node, at that port.
@@ -77,7 +78,7 @@ func (f *fleet) mustResumeAnywhere() {
 	t := f.t
 	t.Helper()
 	ca := newAuthority(t, "ca")
-	p := ca.issue("any.example.com")
+	p := ca.issueUntil(48*time.Hour, "any.example.com")
 	f.members[0].apply(tlsService(p, "any.example.com", "9443", named(t, "b")))
 	config := ca.client("any.example.com")
 	config.ClientSessionCache = tls.NewLRUClientSessionCache(8)

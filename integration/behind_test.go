@@ -1,0 +1,225 @@
+package integration
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"penstock/node/admin"
+)
+
+// ages are states that follow one another, each of which is one change of two
+// services: "left" has connections end at a backend that tells the epoch, both
+// carry the age as a tag. A node whose content is not that of one moment shows
+// by tags that differ, one that goes back by an age that was before.
+type ages struct {
+	t        testing.TB
+	backends []string // by epoch
+	age      int
+}
+
+var ageTag = regexp.MustCompile(`"?age"?: *"?(\d+)`)
+
+// next is one change more, at a node that can pass it on. An epoch is a new
+// backend.
+func (a *ages) next(m *member, epoch bool) {
+	a.t.Helper()
+	if epoch {
+		a.backends = append(a.backends, named(a.t, strconv.Itoa(len(a.backends))))
+	}
+	a.age++
+	doc := func(name, backend string) []byte {
+		return fmt.Appendf(nil, `{"kind":"Service","name":%q,"spec":{"endpoints":[{"address":%q,"tags":{"age":"%d"}}]}}`, name, backend, a.age)
+	}
+	documents := [][]byte{doc("left", a.backends[len(a.backends)-1]), doc("right", "127.0.0.1:1")}
+	waitFor(a.t, "a change of age "+strconv.Itoa(a.age), func() bool {
+		ctx, cancel := context.WithTimeout(a.t.Context(), patience)
+		defer cancel()
+		c, err := admin.DialConfig{}.Dial(ctx, m.sock())
+		if err != nil {
+			return false
+		}
+		defer c.Close()
+		_, err = admin.Call[admin.ApplyResult](ctx, c, admin.MethodApply, admin.ApplyRequest{Documents: documents, Wait: admin.Wait{Nodes: -1}})
+		return err == nil
+	})
+}
+
+// watchAges looks all the while at what a node has and at what its traffic
+// gets: never two ages at once, never an earlier one than before. It gives how
+// often it has looked at traffic.
+func (tr *traffic) watchAges(m *member, port string) (looked *atomic.Int64) {
+	looked = new(atomic.Int64)
+	tr.done.Go(func() {
+		last := 0
+		for tr.wait(10 * time.Millisecond) {
+			left, right, err := agesAt(tr.t.Context(), m)
+			switch {
+			case err != nil:
+				tr.fault(m.ip, "what the node has", err)
+			case left != right || left < last || left == 0:
+				tr.fault(m.ip, "what the node has", fmt.Errorf("ages %d and %d, after %d", left, right, last))
+			default:
+				last = left
+			}
+		}
+	})
+	tr.done.Go(func() {
+		last := 0
+		for tr.wait(5 * time.Millisecond) {
+			if tr.pardoned(m.ip) {
+				continue
+			}
+			epoch, err := epochAt(net.JoinHostPort(m.ip, port))
+			if err == nil && epoch < last {
+				err = fmt.Errorf("epoch %d, after %d", epoch, last)
+			}
+			if err != nil {
+				tr.fault(m.ip, "a connection of an epoch", err)
+				continue
+			}
+			last = epoch
+			looked.Add(1)
+		}
+	})
+	return looked
+}
+
+// agesAt is what a node has, whether or not it is new.
+func agesAt(ctx context.Context, m *member) (left, right int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	c, err := admin.DialConfig{}.Dial(ctx, m.sock())
+	if err != nil {
+		return 0, 0, err
+	}
+	defer c.Close()
+	r, err := admin.Call[admin.GetResult](ctx, c, admin.MethodGet, admin.GetRequest{Kind: "Service", Stale: true})
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, d := range r.Documents {
+		if found := ageTag.FindSubmatch(d.Data); found != nil {
+			age, _ := strconv.Atoi(string(found[1]))
+			if d.Name == "left" {
+				left = age
+			} else {
+				right = age
+			}
+		}
+	}
+	return left, right, nil
+}
+
+// epochAt is which epoch's backend a new connection gets.
+func epochAt(address string) (int, error) {
+	c, err := net.DialTimeout("tcp", address, patience)
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	line, err := bufio.NewReader(c).ReadString('\n')
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(line))
+}
+
+// logBegins is up to where a node's log is surely gone: it keeps what comes
+// after its last snapshot but one, and a little before.
+func (m *member) logBegins() (index int) {
+	m.t.Helper()
+	entries, err := os.ReadDir(filepath.Join(m.dir, "raft", "snapshots"))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	newest := 0
+	for _, e := range entries { // term-index-time
+		parts := strings.Split(e.Name(), "-")
+		at, err := strconv.Atoi(parts[min(1, len(parts)-1)])
+		switch {
+		case err != nil || strings.HasSuffix(e.Name(), ".tmp"):
+		case at > newest:
+			newest, index = at, newest
+		case at > index:
+			index = at
+		}
+	}
+	return index - 32
+}
+
+// A node that was away for so long that the others have let go of what it
+// lacks takes a snapshot of theirs, and serves all the while: what it had, and
+// then what there is.
+func TestANodeFarBehindTakesASnapshot(t *testing.T) {
+	f := startFleetOf(t, shortLog.program(t), 3, "--log-level", "debug")
+	one := f.members[0]
+	a := &ages{t: t}
+	one.apply(serviceOnAll("svc", "9100", serve(t, echo)))
+	a.next(one, true)
+	one.apply("kind: Listener\nname: left\nspec: {address: \":9101\", service: left}\n")
+	f.mustAgree()
+	tr := startTraffic(f, "9100", 100)
+	lead := f.waitLeader()
+	behind := f.members[0]
+	if behind == lead {
+		behind = f.members[1]
+	}
+	looked := tr.watchAges(behind, "9101")
+	tr.watchAges(lead, "9101")
+	for _, how := range []string{"stopped", "killed"} {
+		at := int(behind.metric("raft_last_index"))
+		installed := strings.Count(behind.log(), "Installed remote snapshot")
+		if how == "stopped" {
+			behind.signal(syscall.SIGSTOP)
+		} else {
+			tr.pardon(behind)
+			behind.kill()
+			installed = 0 // a process has a log of its own
+		}
+		waitFor(t, "the others' logs to begin after what it has", func() bool {
+			for i := range 64 {
+				a.next(lead, i == 0)
+			}
+			for _, m := range f.members {
+				if m != behind && m.logBegins() <= at {
+					return false
+				}
+			}
+			return true
+		})
+		before, began := looked.Load(), time.Now()
+		if how == "stopped" {
+			behind.signal(syscall.SIGCONT)
+		} else {
+			behind.launch()
+			t.Logf("killed: ready after %v, with change %v", time.Since(began).Round(time.Millisecond), behind.metric("configuration_index"))
+			tr.expect(behind)
+		}
+		waitFor(t, "the node to act on what there is", func() bool {
+			left, _, err := agesAt(t.Context(), behind)
+			epoch, eerr := epochAt(behind.ip + ":9101")
+			return err == nil && eerr == nil && left == a.age && epoch == len(a.backends)-1
+		})
+		t.Logf("%s: the log here ended at %d, %d changes ago; caught up after %v", how, at, a.age, time.Since(began).Round(time.Millisecond))
+		if strings.Count(behind.log(), "Installed remote snapshot") <= installed {
+			t.Errorf("%s: it came without a snapshot", how)
+		}
+		waitFor(t, "traffic through it", func() bool { return looked.Load() > before+20 })
+		a.next(behind, true)
+		f.waitSettled(3)
+	}
+	tr.mustBeWhole()
+	f.mustAgree()
+}
