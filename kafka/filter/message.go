@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/kafka/wire"
 )
 
 // Message is the body of a request or response that is seen whole, without
@@ -81,6 +83,9 @@ func (m *Message) DecodeRequest() (kmsg.Request, error) {
 		return nil, fmt.Errorf("%w: api key %d is no known request", ErrMalformed, m.Key)
 	}
 	r.SetVersion(m.Version)
+	if err := wire.Check(wire.Request, m.Key, m.Version, m.Body()); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
 	if err := r.ReadFrom(m.Body()); err != nil {
 		return nil, fmt.Errorf("%w: %s v%d: %w", ErrMalformed, kmsg.NameForKey(m.Key), m.Version, err)
 	}
@@ -98,6 +103,9 @@ func (m *Message) DecodeResponse() (kmsg.Response, error) {
 		return nil, fmt.Errorf("%w: api key %d is no known response", ErrMalformed, m.Key)
 	}
 	r.SetVersion(m.Version)
+	if err := wire.Check(wire.Response, m.Key, m.Version, m.Body()); err != nil {
+		return nil, fmt.Errorf("%w: response to %w", ErrMalformed, err)
+	}
 	if err := r.ReadFrom(m.Body()); err != nil {
 		return nil, fmt.Errorf("%w: response to %s v%d: %w", ErrMalformed, kmsg.NameForKey(m.Key), m.Version, err)
 	}

@@ -42,7 +42,7 @@ func FuzzWalker(f *testing.F) {
 			t.Fatalf("walked, but not rewritten whole: %v", errWhole)
 		}
 		want := newMessage(t, Direction(d), key, version)
-		if want.ReadFrom(body) != nil {
+		if Check(Direction(d), key, version, body) != nil || want.ReadFrom(body) != nil {
 			return
 		}
 		normal(want)
@@ -93,7 +93,7 @@ func FuzzMapAddresses(f *testing.F) {
 		}
 		got, err := mapAddresses(key, version, body, to)
 		want := newMessage(t, Response, key, version)
-		if err != nil || want.ReadFrom(body) != nil {
+		if err != nil || Check(Response, key, version, body) != nil || want.ReadFrom(body) != nil {
 			return
 		}
 		mapDecoded(want, to)

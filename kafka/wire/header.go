@@ -110,7 +110,7 @@ func ResponseHeaderLen(p []byte, key, version int16) (n, need int, err error) {
 
 // ResponseTags tells whether the header of a response has tags.
 func ResponseTags(key, version int16) bool {
-	return key != keyApiVersions && Flexible(key, version)
+	return key != keyAPIVersions && Flexible(key, version)
 }
 
 // AppendResponseHeader appends the size and the header of a response that has

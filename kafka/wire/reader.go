@@ -98,7 +98,7 @@ func (r *Reader) Uvarint() uint32 {
 
 // String reads a string; null tells that there is none.
 func (r *Reader) String() (s []byte, null bool) {
-	n := 0
+	var n int
 	if r.Flexible {
 		n = int(r.Uvarint()) - 1
 	} else {
@@ -109,7 +109,7 @@ func (r *Reader) String() (s []byte, null bool) {
 
 // Bytes reads bytes, records among them; null tells that there are none.
 func (r *Reader) Bytes() (b []byte, null bool) {
-	n := 0
+	var n int
 	if r.Flexible {
 		n = int(r.Uvarint()) - 1
 	} else {
@@ -128,7 +128,7 @@ func (r *Reader) sized(n int) ([]byte, bool) {
 // Array reads the length of an array; -1 is that of null. It never is more
 // than the bytes that are left.
 func (r *Reader) Array() int {
-	n := 0
+	var n int
 	if r.Flexible {
 		n = int(r.Uvarint()) - 1
 	} else {

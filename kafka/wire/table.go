@@ -14,7 +14,7 @@ const (
 	keyControlledShutdown = int16(kmsg.ControlledShutdown)
 	keyFindCoordinator    = int16(kmsg.FindCoordinator)
 	keySASLHandshake      = int16(kmsg.SASLHandshake)
-	keyApiVersions        = int16(kmsg.ApiVersions)
+	keyAPIVersions        = int16(kmsg.ApiVersions)
 	keyDescribeConfigs    = int16(kmsg.DescribeConfigs)
 	keyDescribeQuorum     = int16(kmsg.DescribeQuorum)
 	keyDescribeCluster    = int16(kmsg.DescribeCluster)

@@ -19,7 +19,7 @@ const (
 // does so, whatever ranges has as its lowest: librdkafka takes a higher one for
 // a broker that cannot compress (KAFKA-18659), and sends the newest anyway.
 // Whoever carries the requests refuses those below the range.
-func NarrowApiVersions(dst []byte, version int16, body []byte, ranges func(key int16) (lowest, highest int16)) ([]byte, error) {
+func NarrowApiVersions(dst []byte, version int16, body []byte, ranges func(key int16) (lowest, highest int16)) ([]byte, error) { //nolint:revive // Kafka's own name
 	r := NewReader(body, version >= 3)
 	if code := r.Int16(); code == errUnsupportedVersion && isV0(body) {
 		r.Flexible = false
@@ -79,10 +79,10 @@ func isV0(body []byte) bool {
 // AppendUnsupportedApiVersions appends the body that answers an ApiVersions
 // request of a version that is not known: error 35 in the layout of v0, with
 // the versions of ApiVersions that are (facts, rule 5). Its header has no tags.
-func AppendUnsupportedApiVersions(dst []byte, lowest, highest int16) []byte {
+func AppendUnsupportedApiVersions(dst []byte, lowest, highest int16) []byte { //nolint:revive // Kafka's own name
 	dst = AppendInt16(dst, errUnsupportedVersion)
 	dst = AppendInt32(dst, 1)
-	dst = AppendInt16(dst, keyApiVersions)
+	dst = AppendInt16(dst, keyAPIVersions)
 	dst = AppendInt16(dst, lowest)
 	return AppendInt16(dst, highest)
 }
