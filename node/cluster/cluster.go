@@ -80,6 +80,7 @@ type Cluster struct {
 	trusted uint64         // index of the last change of CAs or gossip keys that acts here
 	leader  leader
 	changed chan struct{} // closed when leader changes, then replaced
+	tenure  tenure        // of the last one who led
 	seen    map[string]sight
 	join    string // JoinCommand
 	facts   Facts  // own, of the last tick

@@ -126,30 +126,47 @@ func (c *Cluster) whileLed(ctx context.Context, leader string, try func(ctx cont
 	}
 	attempt, give := context.WithCancel(ctx)
 	defer give()
-	go func() {
-		for {
-			changed := c.leadership()
-			if now, _, _ := c.Leader(); now != "" && now != leader {
-				break
-			}
-			select {
-			case <-changed:
-			case <-attempt.Done():
-				return
-			}
-		}
-		select {
-		case <-time.After(lateAnswer):
-			give()
-		case <-attempt.Done():
-		}
-	}()
+	defer c.whenReplaced(leader, give)()
 	err := try(attempt, leader)
 	var refused *admin.Error
 	if err != nil && attempt.Err() != nil && ctx.Err() == nil && !errors.As(err, &refused) {
 		return admin.Errorf(admin.UnknownOutcome, "the leader was lost before it answered: the change may have been made; the same request may be sent again")
 	}
 	return err
+}
+
+// tenure is the time of one leader. It ends lateAnswer after another node has
+// come to lead; that nobody does for a while is no end.
+type tenure struct {
+	leader string // "": there has been none
+	over   context.Context
+	end    context.CancelFunc
+}
+
+// succeed begins the tenure of a leader. Its caller holds c.mu.
+func (c *Cluster) succeed(leader string) {
+	if leader == "" || leader == c.tenure.leader {
+		return
+	}
+	if end := c.tenure.end; end != nil {
+		time.AfterFunc(lateAnswer, end)
+	}
+	over, end := context.WithCancel(context.Background())
+	c.tenure = tenure{leader, over, end}
+}
+
+// whenReplaced calls give when that leader's tenure is over, unless stop is
+// called before. Each request that is passed on asks for it.
+func (c *Cluster) whenReplaced(leader string, give func()) (stop func()) {
+	c.mu.Lock()
+	t := c.tenure
+	c.mu.Unlock()
+	if t.leader != leader { // replaced a moment ago
+		timer := time.AfterFunc(lateAnswer, give)
+		return func() { timer.Stop() }
+	}
+	unhook := context.AfterFunc(t.over, give)
+	return func() { unhook() }
 }
 
 // noLeader says why nothing could be done.

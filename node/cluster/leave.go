@@ -32,6 +32,10 @@ func (c *Cluster) remove(ctx context.Context, req *admin.RemoveRequest) (*admin.
 		return nil, admin.Errorf(admin.Refused, "%s is up at %s: have it leave (penstock leave), or say --force", m.Name, m.Cluster)
 	}
 	if err := c.spared(ctx, m.ID); err != nil && !req.Force {
+		var refused *admin.Error
+		if errors.As(err, &refused) && refused.Code == admin.Refused {
+			return nil, admin.Errorf(admin.Refused, "%s; or say --force", refused.Message)
+		}
 		return nil, err
 	}
 	if err := c.depart(ctx, m.ID, "remove"); err != nil {
@@ -64,7 +68,7 @@ func quorumWithout(members []Member, id string) error {
 	case voters == 0:
 		return admin.Errorf(admin.Refused, "%s is the only node that votes: without it there is no cluster; stop it instead", name)
 	case up < need:
-		return admin.Errorf(admin.Refused, "without %s there are %d voters, of which %d must be up to decide anything, and %d are: %s are not; bring them back or remove them first, or say --force", name, voters, need, up, some(down))
+		return admin.Errorf(admin.Refused, "without %s there are %d voters; %d must be up to decide anything, and %d are; not in reach: %s; bring back who is missing, or remove it first", name, voters, need, up, some(down))
 	}
 	return nil
 }
@@ -77,7 +81,7 @@ func (c *Cluster) spared(ctx context.Context, id string) error {
 	}
 	err := c.Store().Without(ctx, id)
 	if errors.Is(err, consensus.ErrQuorum) {
-		return admin.Errorf(admin.Refused, "%v: bring the others back or remove them first", err)
+		return admin.Errorf(admin.Refused, "%v: bring the others back, or remove them first", err)
 	}
 	return err
 }

@@ -25,7 +25,7 @@ func TestANodeDoesNotLeaveOnOneThatHasJustDied(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), enough)
 	defer cancel()
 	var refused *admin.Error
-	if err := rest[1].c.Leave(ctx); !errors.As(err, &refused) || refused.Code != admin.Refused {
+	if err := rest[1].c.Leave(ctx); !errors.As(err, &refused) || refused.Code != admin.Refused || strings.Contains(err.Error(), "--force") {
 		t.Errorf("the second of three voters leaves while the third is dead: %v", err)
 	}
 	put(t, lead, "x", "two of three")

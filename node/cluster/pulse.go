@@ -20,8 +20,8 @@ const (
 	// pulseTimeout bounds the wait for one node's answer.
 	pulseTimeout = time.Second
 	// pulseFresh is how long answers are good for who asks next: many who ask
-	// at once cost the others no more than one.
-	pulseFresh = time.Second
+	// at once cost the others little more than one.
+	pulseFresh = 200 * time.Millisecond
 	// pulseKnown is how long an answer, or its want, says something at all.
 	pulseKnown = 5 * time.Second
 	// maxPulse bounds the nodes that are asked, voters first; of the others

@@ -146,6 +146,7 @@ func (c *Cluster) watchLeader() {
 		c.mu.Lock()
 		if standing.Leader != c.leader.id {
 			c.leader = leader{standing.Leader, time.Now()}
+			c.succeed(standing.Leader)
 			close(c.changed)
 			c.changed = make(chan struct{})
 			c.log.Info("leader", "id", standing.Leader, "self", standing.Leader == c.ID(), "term", standing.Term)
