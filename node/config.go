@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"penstock/kafka"
 	"penstock/routing/resource"
 )
 
@@ -204,4 +205,4 @@ func (c Config) checkCluster() []string {
 }
 
 // Kinds are the kinds of resources that this build understands.
-func Kinds() []resource.Kind { return resource.RoutingKinds() }
+func Kinds() []resource.Kind { return append(resource.RoutingKinds(), kafka.Kinds()...) }

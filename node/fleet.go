@@ -151,12 +151,15 @@ const reachPatience = 10 * time.Second
 func (n *Node) reach(ctx context.Context, index uint64, wait admin.Wait, changes []admin.Change) (admin.Reached, []admin.Fault) {
 	listeners := listenersOf(changes)
 	reached, warnings := admin.Reached{Nodes: 1}, n.deaf(listeners)
+	if wait.Nodes < 0 {
+		return reached, warnings
+	}
 	others := n.others()
 	wanted := len(others) + 1
 	if wait.Nodes > 0 {
 		wanted = wait.Nodes
 	}
-	if wait.Nodes < 0 || wanted <= 1 || index == 0 {
+	if wanted <= 1 || index == 0 {
 		return reached, warnings
 	}
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(wait.For, reachPatience))
@@ -269,6 +272,8 @@ func (n *Node) report() *admin.Report {
 		},
 		Listeners: []admin.ListenerStatus{},
 		Services:  n.serviceStatus(),
+
+		VirtualClusters: n.virtualClusters(),
 	}
 	for _, l := range n.engine.Listeners() {
 		one := admin.ListenerStatus{
@@ -290,7 +295,7 @@ const reportPatience = 2 * time.Second
 // those of the node asked, and whatever listeners fail elsewhere.
 func (n *Node) status(ctx context.Context) *admin.Status {
 	own := n.report()
-	s := &admin.Status{Leader: n.cfg.Name, Listeners: own.Listeners, Services: own.Services}
+	s := &admin.Status{Leader: n.cfg.Name, Listeners: own.Listeners, Services: own.Services, VirtualClusters: own.VirtualClusters}
 	if n.cluster == nil {
 		s.Nodes = []admin.NodeStatus{own.Node}
 		return s

@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"penstock/kafka/session"
 	"penstock/netio"
 	"penstock/routing"
 	"penstock/routing/persist"
@@ -15,7 +16,7 @@ import (
 
 // reasons are all the reasons that a connection can end for: the index of each
 // is its place in a flow's counters.
-var reasons = [...]netio.Reason{
+var reasons = append([]netio.Reason{
 	netio.ClientFIN, netio.UpstreamFIN, netio.ClientReset, netio.UpstreamReset,
 	netio.ConnectRefused, netio.ConnectTimeout, netio.ConnectError, netio.UpstreamTLS,
 	netio.IdleTimeout, netio.HalfClosedTimeout, netio.MaxAge,
@@ -28,7 +29,10 @@ var reasons = [...]netio.Reason{
 	netio.Reason(routing.NoListener), netio.Reason(routing.NoServerName), netio.Reason(routing.BadServerName),
 	netio.Reason(routing.NoCertificate), netio.Reason(routing.NoRoute), netio.Reason(routing.NoBackend),
 	netio.Reason(routing.NoEndpoint), netio.Reason(routing.NoHealthyEndpoint), netio.Reason(routing.RetriesExhausted),
-}
+}, session.Reasons...)
+
+// maxReasons is room for all of them in an array.
+const maxReasons = 64
 
 // reasonIndex finds a reason's counter.
 var reasonIndex = func() map[netio.Reason]int {
@@ -45,7 +49,7 @@ type flow struct {
 	listener, service string // service is "" for connections that came to none
 	meter             *netio.Meter
 	connect           prometheus.Observer // time until an endpoint took a connection, of the service
-	ended             [len(reasons)]atomic.Uint64
+	ended             [maxReasons]atomic.Uint64
 	// path is how connections are carried, for the last version of the
 	// service that was seen here.
 	path atomic.Pointer[path]

@@ -71,6 +71,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	c.endpoints(gauge)
 	c.node(gauge, count)
 	c.cluster(gauge, count)
+	c.kafka(ch, gauge, count)
 }
 
 type (
@@ -87,7 +88,7 @@ func (c collector) flows(gauge gaugeFunc, count countFunc) {
 			count(mBytesTotal, counts.BytesIn, f.listener, f.service, "in")
 			count(mBytesTotal, counts.BytesOut, f.listener, f.service, "out")
 		}
-		for i := range f.ended {
+		for i := range reasons {
 			if v := f.ended[i].Load(); v > 0 {
 				count(mConnectionsTotal, v, f.listener, f.service, string(reasons[i]))
 			}

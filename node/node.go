@@ -258,6 +258,8 @@ func (n *Node) makeRooms() error {
 	}
 	n.flows = newFlows(engine.Loops())
 	handler.flows, r.flows = n.flows, n.flows
+	r.makeKafka(engine.Loops())
+	handler.kafka = r.kafka
 	n.metrics = newRegistry(n)
 	n.admin = newAdmin(n)
 	n.made.Store(true)
@@ -482,6 +484,9 @@ func (n *Node) close(ctx context.Context) {
 	}
 	if n.rooms != nil {
 		n.rooms.checker.Close()
+		if n.rooms.kafka != nil {
+			n.rooms.kafka.Close()
+		}
 		n.rooms.resolver.Close()
 	}
 	if n.access != nil {

@@ -3,6 +3,7 @@ package node
 import (
 	"cmp"
 	"crypto/tls"
+	"errors"
 	"log/slog"
 	"maps"
 	"net"
@@ -11,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"penstock/kafka"
+	"penstock/kafka/model"
 	"penstock/netio"
 	"penstock/netio/clienthello"
 	"penstock/netio/proxyproto"
@@ -38,10 +41,13 @@ type rooms struct {
 	clients  *clients
 	flows    *flows
 	gone     gone
+	kafka    *kafka.Room
+	kafkaTLS *kafkaTLS
 
 	mu        sync.Mutex
 	listeners map[string]netio.Listener
 	servers   map[string]server // of terminating listeners
+	ports     map[string]bool   // of listeners: those that virtual clusters have by themselves
 	checks    map[string][]health.Target
 	ejecting  map[string]*endpoint.Group // services that eject endpoints
 	prune     bool                       // flows may be gone
@@ -79,10 +85,18 @@ func (r *rooms) apply(set *resource.Set, changes []resource.Change) error {
 	}
 	r.gone.remember(removed, r.router.Table(), time.Now())
 	done, err := r.router.Apply(changes, time.Now())
-	if err != nil {
+	ports, kafkaErr := r.kafka.Apply(changes)
+	if err = errors.Join(err, kafkaErr); err != nil {
 		r.log.Error("a part of the configuration does not act", "error", err)
 	}
-	r.follow(done, rekeyed)
+	r.kafkaTLS.forget()
+	if ports {
+		r.followPorts()
+	}
+	if slices.ContainsFunc(changes, func(ch resource.Change) bool { return ch.Kind == model.KindPhysical }) {
+		done.Hosts = true
+	}
+	r.follow(done, rekeyed, ports)
 	return nil
 }
 
@@ -90,7 +104,7 @@ func (r *rooms) apply(set *resource.Set, changes []resource.Change) error {
 func (r *rooms) resolved(hosts []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.follow(r.router.Resolved(hosts, time.Now()), nil)
+	r.follow(r.router.Resolved(hosts, time.Now()), nil, false)
 }
 
 func (r *rooms) putCertificate(ch *resource.Change) {
@@ -103,14 +117,11 @@ func (r *rooms) putCertificate(ch *resource.Change) {
 	}
 }
 
-// follow tells the other rooms what a new table means to them.
-func (r *rooms) follow(done routing.Applied, rekeyed []string) {
+// follow tells the other rooms what a new table means to them. relisten: the
+// list of listeners is another already.
+func (r *rooms) follow(done routing.Applied, rekeyed []string, relisten bool) {
 	if done.Hosts {
-		var names []discovery.Name
-		for host, every := range done.Table.Hosts() {
-			names = append(names, discovery.Name{Host: host, Every: every})
-		}
-		r.resolver.Set(names)
+		r.followHosts(done.Table)
 	}
 	rechecked := false
 	for _, name := range slices.Concat(done.Services, rekeyed) {
@@ -138,14 +149,14 @@ func (r *rooms) follow(done routing.Applied, rekeyed []string) {
 	}
 	for _, name := range done.Listeners {
 		l, ok := done.Table.Listener(name)
-		if !ok || !l.Here() || l.Spec().Protocol == "kafka" {
+		if !ok || !l.Here() {
 			delete(r.listeners, name)
 			delete(r.servers, name)
 			continue
 		}
 		r.listeners[name] = r.listener(l)
 	}
-	if len(done.Listeners) > 0 {
+	if len(done.Listeners) > 0 || relisten {
 		r.setListeners()
 	}
 }
@@ -173,8 +184,12 @@ func (r *rooms) tidy(now time.Time) {
 	table := r.router.Table()
 	if r.prune {
 		r.prune = r.flows.prune(
-			func(name string) bool { _, ok := table.Listener(name); return ok },
-			func(name string) bool { _, ok := table.Service(name); return ok })
+			func(name string) bool { _, ok := table.Listener(name); return ok || r.ports[name] },
+			func(name string) bool {
+				_, isService := table.Service(name)
+				_, isCluster := r.kafka.Table().Virtual(name)
+				return isService || isCluster
+			})
 	}
 }
 
@@ -199,6 +214,8 @@ func (r *rooms) listener(l *routing.Listener) netio.Listener {
 		out.ProxyFrom = spec.ProxyProtocol.Accept
 	}
 	switch {
+	case spec.Protocol == "kafka":
+		return r.kafkaListener(out, spec.TLS != nil)
 	case spec.Protocol != "tls":
 		out.Mode = netio.ModePlain
 	case spec.TLS == nil || spec.TLS.Mode != "terminate":

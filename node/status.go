@@ -90,6 +90,10 @@ func (n *Node) explain(r *admin.ExplainRequest) (*routing.Explanation, error) {
 		in.Client = addr
 	}
 	table := n.router.Table()
+	if n.rooms.kafka.Table().Serves(r.Listener) {
+		e := n.rooms.kafka.Explain(r.Listener, in.ServerName, in.HasServerName)
+		return &e, nil
+	}
 	if _, ok := table.Listener(r.Listener); !ok {
 		return nil, admin.Errorf(admin.NotFound, "there is no Listener %q", r.Listener)
 	}

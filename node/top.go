@@ -19,6 +19,7 @@ func (n *Node) top(ctx context.Context, r *admin.TopRequest, send func(*admin.To
 	ticker := time.NewTicker(r.Interval)
 	defer ticker.Stop()
 	last, at := n.sample(), time.Now()
+	clusters := n.clusterTotals()
 	for i := 0; r.Count == 0 || i < r.Count; i++ {
 		select {
 		case <-ticker.C:
@@ -30,6 +31,9 @@ func (n *Node) top(ctx context.Context, r *admin.TopRequest, send func(*admin.To
 		}
 		next, now := n.sample(), time.Now()
 		s := n.compare(last, next, now, now.Sub(at))
+		totals := n.clusterTotals()
+		s.VirtualClusters = clusterRates(clusters, totals, now.Sub(at))
+		clusters = totals
 		if r.Connections > 0 {
 			s.Latest = n.latest(min(r.Connections, maxLatest))
 		}

@@ -3,6 +3,7 @@ package node
 import (
 	"time"
 
+	"penstock/kafka"
 	"penstock/netio"
 	"penstock/node/accesslog"
 	"penstock/node/tlsconfig"
@@ -18,6 +19,7 @@ type traffic struct {
 	router *routing.Router
 	gone   *gone
 	flows  *flows
+	kafka  *kafka.Room
 	// client gives the TLS towards a service's endpoints; nil: plain.
 	client func(service string, spec *resource.Service) *tlsconfig.Client
 
@@ -39,6 +41,11 @@ func (t *traffic) Route(c *netio.Conn) (netio.Plan, netio.Reason) {
 		table = last
 		d, reason = table.Decide(&in)
 	}
+	if reason == routing.NoRoute || reason == routing.NoListener {
+		if t.kafka.Table().Serves(in.Listener) {
+			return t.kafka.Route(c)
+		}
+	}
 	if reason != routing.OK {
 		return nil, netio.Reason(reason)
 	}
@@ -57,6 +64,10 @@ func (t *traffic) Route(c *netio.Conn) (netio.Plan, netio.Reason) {
 
 // Closed implements netio.Handler.
 func (t *traffic) Closed(c *netio.Conn, why netio.Reason) {
+	if p, ok := kafka.Of(c.Plan()); ok {
+		t.closedKafka(c, p, why)
+		return
+	}
 	p, _ := c.Plan().(*plan)
 	if p == nil {
 		t.flows.get(c.Listener(), "").end(why)

@@ -80,6 +80,22 @@ func printStatus(w io.Writer, s *admin.Status) {
 	printTable(w, []string{"NODE", "ROLE", "STATE", "APPLIED", "LAG", "RESOURCES", "CONNECTIONS", "ADDRESS", "UPTIME", "VERSION"}, rows)
 	printListeners(w, s)
 	printServices(w, s.Services)
+	printVirtualClusters(w, s.VirtualClusters)
+}
+
+func printVirtualClusters(w io.Writer, clusters []admin.VirtualClusterStatus) {
+	if len(clusters) == 0 {
+		return
+	}
+	var rows [][]string
+	for _, c := range clusters {
+		rows = append(rows, []string{c.Name, "", "", c.PhysicalCluster, "", c.Error})
+		for _, b := range c.Brokers {
+			rows = append(rows, []string{"", b.Name, b.Endpoint, b.Address, fmt.Sprint(b.Connections), b.Error})
+		}
+	}
+	fmt.Fprintln(w)
+	printTable(w, []string{"VIRTUAL CLUSTER", "BROKER", "ENDPOINT", "PHYSICAL", "CONNECTIONS", "ERROR"}, rows)
 }
 
 // printListeners says of which node a listener is where there is more than one.

@@ -95,6 +95,14 @@ func printSample(w io.Writer, s *admin.TopSample) {
 		})
 	}
 	printTable(w, []string{"LISTENER", "SERVICE", "CONNECTIONS", "NEW/S", "IN", "OUT", "TOTAL", "BYTES IN", "BYTES OUT"}, rows)
+	if len(s.VirtualClusters) > 0 {
+		rows = nil
+		for _, c := range s.VirtualClusters {
+			rows = append(rows, []string{c.Name, fmt.Sprintf("%.1f", c.Requests), fmt.Sprintf("%.1f", c.Errors), fmt.Sprintf("%.1f", c.Throttled)})
+		}
+		fmt.Fprintln(w)
+		printTable(w, []string{"VIRTUAL CLUSTER", "REQUESTS/S", "ERRORS/S", "THROTTLED/S"}, rows)
+	}
 	if len(s.Latest) == 0 {
 		return
 	}

@@ -47,6 +47,8 @@ type Record struct {
 	Duration time.Duration
 	Connect  time.Duration // until the endpoint took it
 	Attempts int           // to connect
+	// Of Kafka's clients: what they call themselves, and who they logged in as.
+	ClientID, Software, Principal string
 }
 
 // Config is how a log is made. Zero values take the defaults.
@@ -177,6 +179,9 @@ func (l *Log) write(h slog.Handler, out *bufio.Writer, r Record) {
 	text("sni", r.SNI[:min(len(r.SNI), maxSNI)])
 	text("service", r.Service)
 	text("endpoint", r.Endpoint)
+	text("clientID", r.ClientID)
+	text("software", r.Software)
+	text("principal", r.Principal)
 	text("reason", r.Reason)
 	if r.Error != nil {
 		why := r.Error.Error()

@@ -134,6 +134,8 @@ type Status struct {
 	Nodes     []NodeStatus     `json:"nodes"`
 	Listeners []ListenerStatus `json:"listeners"`
 	Services  []ServiceStatus  `json:"services"`
+	// VirtualClusters are as the node asked has them; none: left out.
+	VirtualClusters []VirtualClusterStatus `json:"virtualClusters,omitempty"`
 }
 
 // NodeStatus is how one node is doing.
@@ -180,6 +182,24 @@ type EndpointStatus struct {
 	Error       string `json:"error,omitempty"`
 }
 
+// VirtualClusterStatus is how one virtual cluster is doing on the node asked.
+type VirtualClusterStatus struct {
+	Name            string                `json:"name"`
+	PhysicalCluster string                `json:"physicalCluster"`
+	Filters         []string              `json:"filters"` // types, in the order of requests
+	Error           string                `json:"error,omitempty"`
+	Brokers         []VirtualBrokerStatus `json:"brokers"`
+}
+
+// VirtualBrokerStatus is how one virtual broker is doing.
+type VirtualBrokerStatus struct {
+	Name        string `json:"name"`
+	Endpoint    string `json:"endpoint"` // host:port that clients are told
+	Address     string `json:"address"`  // of the physical broker; "": not known
+	Connections int64  `json:"connections"`
+	Error       string `json:"error,omitempty"` // why it is down
+}
+
 // TopRequest asks for samples of what is going on.
 type TopRequest struct {
 	Interval time.Duration `json:"interval"` // at least 100ms
@@ -196,6 +216,16 @@ type TopSample struct {
 	Connections int64         `json:"connections"` // open now
 	Flows       []Flow        `json:"flows"`
 	Latest      []Connection  `json:"latest,omitempty"`
+	// VirtualClusters are those with requests since the node's start.
+	VirtualClusters []ClusterRate `json:"virtualClusters,omitempty"`
+}
+
+// ClusterRate is what went on in one virtual cluster, per second.
+type ClusterRate struct {
+	Name      string  `json:"name"`
+	Requests  float64 `json:"requests"`
+	Errors    float64 `json:"errors"`    // responses with an error code
+	Throttled float64 `json:"throttled"` // responses that slow the client down
 }
 
 // Connection is one open connection.

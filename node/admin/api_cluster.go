@@ -268,4 +268,6 @@ type Report struct {
 	Node      NodeStatus       `json:"node"`
 	Listeners []ListenerStatus `json:"listeners"`
 	Services  []ServiceStatus  `json:"services"`
+
+	VirtualClusters []VirtualClusterStatus `json:"virtualClusters,omitempty"`
 }

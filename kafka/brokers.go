@@ -1,0 +1,119 @@
+package kafka
+
+import (
+	"crypto/tls"
+	"log/slog"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+
+	"penstock/kafka/discover"
+	"penstock/kafka/model"
+)
+
+// watches look after the physical clusters whose brokers somebody wants to
+// know: those with a virtual cluster whose brokers are discovered. One change
+// comes at a time.
+type watches struct {
+	log   *slog.Logger
+	tls   func(cluster, host string, t *model.PhysicalTLS) *tls.Config
+	moved func(cluster string) // its brokers are others than before
+
+	mu sync.Mutex
+	m  map[string]watch
+}
+
+// watch looks after one version of a physical cluster.
+type watch struct {
+	spec *model.PhysicalCluster
+	*discover.Watch
+}
+
+// follow starts, restarts and ends what a change of a cluster asks for. p is
+// nil where it is gone.
+func (w *watches) follow(name string, p *model.Physical, wanted bool) {
+	w.mu.Lock()
+	old, ok := w.m[name]
+	if ok && p != nil && wanted && old.spec == p.Spec() {
+		w.mu.Unlock()
+		return
+	}
+	delete(w.m, name)
+	if p != nil && wanted {
+		if started := w.start(p); started != nil {
+			w.m[name] = watch{p.Spec(), started}
+		}
+	}
+	w.mu.Unlock()
+	if ok {
+		old.Close()
+	}
+}
+
+func (w *watches) start(p *model.Physical) *discover.Watch {
+	spec, life := p.Spec(), p.Life()
+	cfg := discover.Config{
+		Name: p.Name(), Interval: spec.Discovery.Interval.D(), Log: w.log,
+		Update: func(brokers []discover.Broker) {
+			known := make(map[int32]string, len(brokers))
+			for _, b := range brokers {
+				known[b.NodeID] = net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))
+			}
+			life.SetBrokers(known)
+			w.moved(life.Name())
+		},
+	}
+	for _, seed := range p.Seeds() {
+		cfg.Bootstrap = append(cfg.Bootstrap, seed.Address)
+	}
+	if spec.TLS != nil {
+		// The server name is that of each broker dialed, unless one is given.
+		cfg.TLS = w.tls(p.Name(), spec.TLS.ServerName, spec.TLS)
+	}
+	if s := spec.Discovery.SASL; s != nil {
+		cfg.SASL = &discover.SASL{Mechanism: s.Mechanism, Username: s.Username, Password: string(s.Password)}
+	}
+	started, err := discover.Start(cfg)
+	if err != nil {
+		w.log.Error("the brokers of a cluster cannot be looked up", "physicalCluster", p.Name(), "error", err)
+		return nil
+	}
+	return started
+}
+
+// refresh asks for a look at a cluster, because a broker is not known.
+func (w *watches) refresh(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if found, ok := w.m[name]; ok {
+		found.Refresh()
+	}
+}
+
+// status tells how the looking at a cluster goes; false: nobody looks.
+func (w *watches) status(name string) (discover.Status, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	found, ok := w.m[name]
+	if !ok {
+		return discover.Status{}, false
+	}
+	return found.Status(), true
+}
+
+func (w *watches) close() {
+	w.mu.Lock()
+	all := w.m
+	w.m = map[string]watch{}
+	w.mu.Unlock()
+	for _, one := range all {
+		one.Close()
+	}
+}
+
+// wantsBrokers tells whether a virtual cluster of a physical one has its
+// brokers discovered.
+func wantsBrokers(t *model.Table, physical string) bool {
+	return slices.ContainsFunc(slices.Collect(t.UsersOf(physical)), (*model.Virtual).Discovered)
+}

@@ -1,0 +1,189 @@
+package kafka
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"penstock/kafka/filter"
+	"penstock/kafka/model"
+	"penstock/kafka/session"
+	"penstock/netio"
+	"penstock/routing"
+)
+
+// maxAttempts bounds the addresses that are tried for one connection.
+const maxAttempts = 5
+
+// Connection is what the room knows of one connection: one virtual broker, one
+// upstream connection. Its methods are called on the connection's loop.
+type Connection struct {
+	room     *Room
+	session  *session.Session
+	life     *model.Life
+	physical *model.PhysicalLife
+	stats    *stats
+	counted  *brokerTally
+	listener string
+	broker   string
+
+	serving *serving       // for the next request; nil: closed
+	older   []*serving     // with requests that are not answered yet
+	refused *model.Virtual // a version that it cannot take
+
+	conn     *netio.Conn // nil until connected
+	loop     int
+	targets  []target // nil once connected
+	tried    int
+	upstream string // the address of the last attempt
+	took     time.Duration
+}
+
+var _ session.Home = (*Connection)(nil)
+
+// Of gives the connection of a plan that Route gave.
+func Of(p netio.Plan) (*Connection, bool) {
+	s, ok := p.(*session.Session)
+	if !ok {
+		return nil, false
+	}
+	c, ok := s.Home().(*Connection)
+	return c, ok
+}
+
+// Route finds the virtual broker for a connection.
+func (r *Room) Route(c *netio.Conn) (netio.Plan, netio.Reason) {
+	name, has := "", false
+	if h := c.Hello(); h != nil {
+		name, has = h.ServerName, h.HasServerName
+	}
+	for {
+		route, reason := r.model.Table().Resolve(c.Listener(), name, has)
+		if reason != routing.OK {
+			return nil, netio.Reason(reason)
+		}
+		if clientAuth(route.Cluster) == "require" {
+			// What was asked of the client in its handshake may have been
+			// said by another version.
+			if state := c.TLS(); state == nil || len(state.VerifiedChains) == 0 {
+				return nil, netio.HandshakeFailed
+			}
+		}
+		stats := r.clusters.of(route.Cluster.Life())
+		s, ok, err := stats.latest.acquire(route.Cluster)
+		if err != nil {
+			r.cfg.Log.Error("a virtual cluster cannot be served", "error", err)
+			return nil, netio.Internal
+		}
+		if ok {
+			return r.begin(c, route, s, stats)
+		}
+		// A newer version has come in between.
+	}
+}
+
+// begin makes the connection.
+func (r *Room) begin(c *netio.Conn, route model.Route, s *serving, stats *stats) (netio.Plan, netio.Reason) {
+	v, b := route.Cluster, route.Broker
+	if most := v.Spec().Limits.Connections; most > 0 && stats.open.Load() >= int64(most) {
+		v.Release()
+		return nil, netio.LimitConnections
+	}
+	targets, reason := r.upstreams.targets(route, rand.IntN(1<<16), maxAttempts)
+	if reason != routing.OK {
+		r.watches.refresh(v.Physical().Name())
+		v.Release()
+		return nil, netio.Reason(reason)
+	}
+	p := &Connection{
+		room: r, life: v.Life(), physical: v.Physical().Life(), stats: stats, counted: stats.brokers.of(b.Name()), listener: c.Listener(),
+		broker: b.Name(), serving: s, loop: c.Loop(), targets: targets,
+	}
+	p.session = session.New(session.Options{
+		Home: p, Settings: s.settings,
+		Info: filter.Info{VirtualCluster: v.Name(), PhysicalCluster: v.Physical().Name(), Broker: b.Name(), Log: r.cfg.Log},
+	})
+	p.counted.active.Add(1)
+	stats.open.Add(1)
+	return p.session, netio.OK
+}
+
+func clientAuth(v *model.Virtual) string {
+	if t := v.Spec().TLS; t != nil && t.ClientAuth != nil {
+		return t.ClientAuth.Mode
+	}
+	return ""
+}
+
+// Next implements netio.Plan.
+func (p *Connection) Next(_ *netio.Conn, err error) (netio.Target, netio.Reason) {
+	physical := p.serving.virtual.Physical().Name()
+	if err != nil {
+		p.counted.failure.Store(&failure{err, time.Now()})
+		if why := netio.ConnectReason(err); why == netio.LimitFiles || why == netio.LimitHandshakes || p.tried >= len(p.targets) {
+			p.room.watches.refresh(physical) // it may have moved
+			return netio.Target{}, why
+		}
+	}
+	t := &p.targets[p.tried]
+	p.tried++
+	p.upstream = t.addr.String()
+	return netio.Target{Addr: t.addr, Profile: p.room.upstreams.profile(p.listener, p.serving.virtual, t)}, netio.OK
+}
+
+// Connected implements netio.Plan.
+func (p *Connection) Connected(c *netio.Conn, took time.Duration) {
+	p.took, p.targets, p.conn = max(took, 1), nil, c
+	p.counted.failure.Store(nil)
+	p.stats.add(p)
+}
+
+// Exchanged implements session.Home.
+func (p *Connection) Exchanged(e session.Exchange) {
+	if e.Own {
+		return
+	}
+	a := p.stats.api(p.loop, e.Key)
+	if a == nil {
+		return
+	}
+	a.requests.Add(1)
+	a.in.Add(uint64(e.Request))
+	a.out.Add(uint64(e.Response))
+	a.broker.observe(e.Broker)
+	a.proxy.observe(max(e.Total-e.Broker, 0))
+}
+
+// Label implements netio.Labeler.
+func (p *Connection) Label() string { return p.Cluster() + " " + p.Upstream() }
+
+// Cluster is the virtual cluster's name.
+func (p *Connection) Cluster() string { return p.life.Name() }
+
+// Broker is the virtual broker's name.
+func (p *Connection) Broker() string { return p.broker }
+
+// Upstream is the broker's address as of the last attempt; "": none.
+func (p *Connection) Upstream() string { return p.upstream }
+
+// Attempts is how many addresses were tried.
+func (p *Connection) Attempts() int { return p.tried }
+
+// Took is how long connecting took; 0: not connected.
+func (p *Connection) Took() time.Duration { return p.took }
+
+// Client is what is known of the client.
+func (p *Connection) Client() session.Peer { return p.session.Peer() }
+
+// Closed ends the connection, after the session.
+func (p *Connection) Closed(why netio.Reason) {
+	if why == session.Denied {
+		p.stats.denied.Add(1)
+	}
+	if p.serving != nil { // never connected
+		p.serving.virtual.Release()
+		p.serving = nil
+	}
+	p.counted.active.Add(-1)
+	p.stats.open.Add(-1)
+	p.stats.remove(p)
+}

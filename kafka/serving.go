@@ -1,0 +1,92 @@
+package kafka
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"penstock/kafka/filter"
+	"penstock/kafka/model"
+	"penstock/kafka/session"
+)
+
+// serving is one version of a virtual cluster, ready for sessions. Who has it
+// has acquired the version.
+type serving struct {
+	virtual  *model.Virtual
+	chain    *filter.Chain
+	settings *session.Settings
+}
+
+// latest keeps the last serving that was made of a cluster, so that its chain is
+// compiled once.
+type latest struct{ p atomic.Pointer[serving] }
+
+// acquire gives a version ready to serve; ok is false where it is over, and the
+// table has a newer one or none.
+func (l *latest) acquire(v *model.Virtual) (s *serving, ok bool, err error) {
+	if !v.Acquire() {
+		return nil, false, nil
+	}
+	if s := l.p.Load(); s != nil && s.virtual == v {
+		return s, true, nil
+	}
+	chain, err := filter.NewChain(v.Filters())
+	if err != nil {
+		v.Release()
+		return nil, false, fmt.Errorf("virtual cluster %s: %w", v.Name(), err)
+	}
+	spec := v.Spec()
+	s = &serving{virtual: v, chain: chain, settings: session.NewSettings(session.Limits{
+		MaxFrame: int(spec.MaxFrame), MaxFrameAuth: int(spec.MaxFrameBeforeAuth),
+		MaxInFlight: spec.MaxInFlight, FrameTimeout: spec.FrameTimeout.D(),
+	})}
+	l.p.Store(s)
+	return s, true, nil
+}
+
+// Chain implements session.Home: the newest version that the connection can
+// take, from this request on.
+func (p *Connection) Chain(have *filter.Chain) *filter.Chain {
+	if have == nil {
+		return p.serving.chain
+	}
+	now := p.life.Current()
+	if now == nil || now == p.serving.virtual || now == p.refused {
+		return have
+	}
+	if !now.Takes(p.serving.virtual) {
+		p.refused = now // keeps what it began with
+		return have
+	}
+	s, ok, err := p.stats.latest.acquire(now)
+	if err != nil {
+		p.room.cfg.Log.Error("a change does not act on connections", "virtualCluster", p.life.Name(), "error", err)
+		p.refused = now
+	}
+	if !ok {
+		return have
+	}
+	if s.chain == have {
+		s.virtual.Release()
+		return have
+	}
+	p.older = append(p.older, p.serving)
+	p.serving = s
+	return s.chain
+}
+
+// Release implements session.Home.
+func (p *Connection) Release(c *filter.Chain) {
+	if p.serving != nil && p.serving.chain == c {
+		p.serving.virtual.Release()
+		p.serving = nil
+		return
+	}
+	for i, s := range p.older {
+		if s.chain == c {
+			s.virtual.Release()
+			p.older = append(p.older[:i], p.older[i+1:]...)
+			return
+		}
+	}
+}

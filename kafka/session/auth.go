@@ -1,0 +1,191 @@
+package session
+
+import (
+	"bytes"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/kafka/wire"
+)
+
+const (
+	keyProduce         = int16(kmsg.Produce)
+	keySASLHandshake   = int16(kmsg.SASLHandshake)
+	keySASLAuth        = int16(kmsg.SASLAuthenticate)
+	keyApiVersions     = int16(kmsg.ApiVersions)
+	keyAddPartitions   = int16(kmsg.AddPartitionsToTxn)
+	keyAddOffsets      = int16(kmsg.AddOffsetsToTxn)
+	keyTxnOffsetCommit = int16(kmsg.TxnOffsetCommit)
+	keyEndTxn          = int16(kmsg.EndTxn)
+)
+
+const (
+	// maxText bounds what is kept of a text that a client gives.
+	maxText = 64
+	// transactionRest is how long after a transactional Produce a connection
+	// that sees no EndTxn (which goes to the coordinator) counts as being
+	// inside the transaction.
+	transactionRest = 10 * time.Second
+)
+
+// Peer is what a session has learned of its client, for the log. Texts are cut
+// to 64 bytes, and are the client's own: not to be trusted.
+type Peer struct {
+	ClientID, Software, SoftwareVersion string
+	// Mechanism and Principal are those of the last SASL exchange that
+	// succeeded. Principal is the user name of PLAIN and SCRAM, empty for
+	// others.
+	Mechanism, Principal string
+	// Lifetime is how long the broker lets that stand; 0: for ever.
+	Lifetime time.Duration
+	// Requests is how many the client has sent.
+	Requests uint64
+}
+
+// Peer is what is known now.
+func (s *Session) Peer() Peer {
+	p := &s.peer
+	return Peer{p.clientID, p.software, p.softwareVersion, p.mechanism, p.principal, p.lifetime, s.requests}
+}
+
+// peer is the state of that.
+type peer struct {
+	clientID, software, softwareVersion string
+	mechanism, principal                string
+	offered, candidate                  string // of the SASL exchange under way
+	lifetime                            time.Duration
+	authenticating                      bool // from SaslHandshake until SaslAuthenticate succeeded
+	trusted                             bool // the broker has answered more than ApiVersions
+	transaction                         bool
+	produced                            time.Duration // the last transactional Produce; 0: none
+}
+
+// inspects tells which messages the session itself wants to see.
+func inspects(key int16) bool {
+	return key == keyApiVersions || key == keySASLHandshake || key == keySASLAuth
+}
+
+// capped tells whether a request of the key has the lowest cap now.
+func (p *peer) capped(key int16) bool { return p.authenticating || inspects(key) }
+
+// client notes the client id; it hardly ever changes.
+func (p *peer) client(id []byte) {
+	id = id[:min(len(id), maxText)]
+	if string(id) != p.clientID {
+		p.clientID = string(id)
+	}
+}
+
+func text(b []byte) string {
+	return strings.ToValidUTF8(string(b[:min(len(b), maxText)]), "?")
+}
+
+// inspectRequest looks into a request that inspects names.
+func (p *peer) inspectRequest(key, version int16, body []byte) error {
+	r := wire.NewReader(body, wire.Flexible(key, version))
+	switch key {
+	case keyApiVersions:
+		if version >= 3 {
+			name, _ := r.String()
+			v, _ := r.String()
+			if r.Err() == nil {
+				p.software, p.softwareVersion = text(name), text(v)
+			}
+		}
+	case keySASLHandshake:
+		mechanism, _ := r.String()
+		p.offered, p.candidate = text(mechanism), ""
+		p.authenticating = true
+	case keySASLAuth:
+		token, _ := r.Bytes()
+		if name := userName(p.offered, token); name != "" {
+			p.candidate = name
+		}
+	}
+	return r.Err()
+}
+
+// userName finds the name in a client's token, and nothing else.
+func userName(mechanism string, token []byte) string {
+	switch {
+	case mechanism == "PLAIN": // authorization id, name, password, with NULs between
+		if parts := bytes.SplitN(token, []byte{0}, 3); len(parts) == 3 {
+			return text(parts[1])
+		}
+	case strings.HasPrefix(mechanism, "SCRAM-"): // n,,n=name,r=nonce (RFC 5802)
+		parts := bytes.SplitN(token, []byte(","), 4)
+		if len(parts) == 4 && bytes.HasPrefix(parts[2], []byte("n=")) {
+			return strings.NewReplacer("=2C", ",", "=3D", "=").Replace(text(parts[2][2:]))
+		}
+	}
+	return ""
+}
+
+// inspectResponse does the same for a response.
+func (p *peer) inspectResponse(key, version int16, body []byte) error {
+	if key != keySASLAuth {
+		return nil
+	}
+	r := wire.NewReader(body, wire.Flexible(key, version))
+	code := r.Int16()
+	r.String()
+	token, _ := r.Bytes()
+	lifetime := int64(0)
+	if version >= 1 {
+		lifetime = r.Int64()
+	}
+	if r.Err() != nil || code != 0 || !finished(p.offered, token) {
+		return r.Err()
+	}
+	p.authenticating, p.trusted = false, true
+	p.mechanism, p.principal = p.offered, p.candidate
+	p.lifetime = time.Duration(max(lifetime, 0)) * time.Millisecond
+	return nil
+}
+
+// finished tells whether the broker's token ends the exchange. Of mechanisms
+// that are not known every success counts.
+func finished(mechanism string, token []byte) bool {
+	switch {
+	case strings.HasPrefix(mechanism, "SCRAM-"):
+		return bytes.HasPrefix(token, []byte("v="))
+	case mechanism == "OAUTHBEARER":
+		return len(token) == 0
+	}
+	return true
+}
+
+// answered notes that the broker has answered a request.
+func (p *peer) answered(key int16) {
+	if !inspects(key) {
+		p.trusted = true
+	}
+	if key == keyEndTxn {
+		p.transaction, p.produced = false, 0
+	}
+}
+
+// asks notes that a request is on its way to the broker.
+func (p *peer) asks(key int16) {
+	switch key {
+	case keyAddPartitions, keyAddOffsets, keyTxnOffsetCommit:
+		p.transaction = true
+	}
+}
+
+// produces looks whether a Produce is transactional.
+func (p *peer) produces(version int16, body []byte, now time.Duration) {
+	switch {
+	case version >= 9 && len(body) > 0 && body[0] > 1,
+		version >= 3 && version < 9 && len(body) > 1 && body[0] < 0x80 && body[0]|body[1] != 0:
+		p.produced = now
+	}
+}
+
+// inTransaction tells whether to end the connection now would be in the middle
+// of a transaction.
+func (p *peer) inTransaction(now time.Duration) bool {
+	return p.transaction || p.produced != 0 && now-p.produced < transactionRest
+}

@@ -1,0 +1,192 @@
+package session
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/kafka/filter"
+	"penstock/kafka/wire"
+	"penstock/netio/relay"
+)
+
+const (
+	clientSide   = relay.Client
+	upstreamSide = relay.Upstream
+)
+
+// reply is the response that is on its way to the client, or whole.
+type reply struct {
+	flight
+	active bool
+	broker time.Duration // that it took to begin
+}
+
+// responseHeader takes the beginning of a response, and finds out to what.
+func (s *Session) responseHeader(p []byte) int {
+	l := &s.upstream
+	data, n := l.gather(p)
+	if len(data) < l.need {
+		return n
+	}
+	size, correlation, need, err := wire.PeekResponse(data)
+	if err != nil {
+		s.fail(BadFrame, err)
+		return n
+	}
+	if need > 0 {
+		return l.keep(p, n, need)
+	}
+	if err := s.turn(0, correlation); err != nil {
+		s.fail(Correlation, err)
+		return n
+	}
+	f := s.flights.first()
+	head, need, err := wire.ResponseHeaderLen(data, f.key, f.version)
+	if err != nil {
+		s.fail(BadFrame, fmt.Errorf("response to %s v%d: %w", wire.Name(f.key), f.version, err))
+		return n
+	}
+	if need > 0 {
+		return l.keep(p, n, need)
+	}
+	return n + s.beginResponse(4+int(size), head, data)
+}
+
+// turn checks that a response is that of the i-th request.
+func (s *Session) turn(i int, correlation int32) error {
+	if s.flights.len() <= i || s.flights.at(i).answered {
+		return fmt.Errorf("%w: correlation id %d, and nothing was asked", errCorrelation, correlation)
+	}
+	switch f := s.flights.at(i); {
+	case f.sent == 0:
+		return fmt.Errorf("%w: %s v%d is answered before it was sent", errCorrelation, wire.Name(f.key), f.version)
+	case f.correlation != correlation:
+		return fmt.Errorf("%w: correlation id %d, want %d of %s v%d", errCorrelation, correlation, f.correlation, wire.Name(f.key), f.version)
+	}
+	return nil
+}
+
+// beginResponse decides what becomes of a response whose header is there; what
+// it returns is as in beginRequest.
+func (s *Session) beginResponse(size, head int, data []byte) int {
+	l, r := &s.upstream, &s.reply
+	*r = reply{flight: s.flights.pop(), active: true}
+	r.broker = s.now() - r.sent
+	interest := filter.Nothing
+	var edits *filter.Edits
+	if r.call != nil {
+		interest = r.call.Interest(filter.Response)
+	}
+	switch {
+	case inspects(r.key) || r.call != nil && r.call.Own():
+		interest = filter.Whole
+	case interest == filter.Walk:
+		if edits = r.call.Edits(filter.Response); edits == nil {
+			interest = filter.Nothing
+		}
+	}
+	switch interest {
+	case filter.Whole:
+		if limit := s.set.Limits.MaxFrame; size-4 > limit {
+			s.fail(FrameTooLarge, fmt.Errorf("%w: a response to %s of %d bytes, at most %d", errTooLarge, wire.Name(r.key), size-4, limit))
+			return 0
+		}
+		l.startCollecting(size, head)
+		if l.left == 0 {
+			s.whole(l)
+		}
+		return 0
+	case filter.Walk:
+		return s.startWalk(l, size, head, data, edits)
+	default:
+		s.stream(l, size)
+		return 0
+	}
+}
+
+// responseSent is the end of a response that has streamed.
+func (s *Session) responseSent() { s.endReply(s.upstream.size) }
+
+// endReply is the end of an exchange: size bytes went to the client.
+func (s *Session) endReply(size int) {
+	r := s.reply
+	s.reply = reply{}
+	s.upstream.next(s.conn)
+	if r.call != nil {
+		r.call.Done()
+	}
+	s.peer.answered(r.key)
+	s.home.Exchanged(Exchange{
+		Key: r.key, Version: r.version, Request: int(r.size), Response: size, Total: s.now() - r.start, Broker: r.broker,
+	})
+	s.client.block &^= forReply
+	s.endDetour()
+	s.flush(&s.upstream)
+	s.flushAnswers()
+}
+
+// responseWhole goes on with a response that was collected.
+func (s *Session) responseWhole() {
+	l, r := &s.upstream, &s.reply
+	frame := l.buf.b
+	body := frame[l.head:]
+	s.flush(l)
+	if r.call != nil && r.call.Own() {
+		own := r.flight
+		size := l.size
+		l.buf = nil // it may be looked at for longer than the answer lives here
+		s.reply = reply{}
+		l.next(s.conn)
+		s.respondOwn(own, size, body)
+		return
+	}
+	if err := s.peer.inspectResponse(r.key, r.version, body); err != nil {
+		s.fail(BadFrame, err)
+		return
+	}
+	if r.call == nil || r.call.Interest(filter.Response) == filter.Nothing {
+		s.passWhole(frame, body)
+		return
+	}
+	if err := r.call.Respond(body); err != nil {
+		s.filterFailed(err)
+		return
+	}
+	if r.active && r.call != nil && r.call.Waiting() {
+		s.startDetour()
+	}
+}
+
+// passWhole sends a response that only the session itself wanted to see. What
+// it offers stands in those to ApiVersions (rule 5).
+func (s *Session) passWhole(frame, body []byte) {
+	l := &s.upstream
+	if s.reply.key != int16(kmsg.ApiVersions) {
+		s.send(clientSide, frame)
+		s.endReply(len(frame))
+		return
+	}
+	narrowed, err := s.conns.Chain().Narrow(s.reply.version, body)
+	if err != nil {
+		s.fail(BadFrame, err)
+		return
+	}
+	s.sendFrame(clientSide, frame[:l.head], narrowed, nil)
+	s.endReply(l.size)
+}
+
+// respondOwn brings the answer to a filter's question.
+func (s *Session) respondOwn(f flight, size int, body []byte) {
+	s.home.Exchanged(Exchange{
+		Key: f.key, Version: f.version, Own: true, Request: int(f.size), Response: size, Total: s.now() - f.start, Broker: s.now() - f.sent,
+	})
+	if err := f.call.Respond(body); err != nil {
+		s.filterFailed(err)
+		f.call.Abandon()
+	}
+}
+
+// filterFailed ends the connection: what a filter was to see never goes on.
+func (s *Session) filterFailed(err error) { s.fail(reasonOf(err), err) }

@@ -1,0 +1,245 @@
+package session
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/kafka/filter"
+	"penstock/kafka/wire"
+	"penstock/netio"
+)
+
+// request is the client's request that is on its way to the broker, or whole.
+type request struct {
+	active       bool
+	call         *filter.Call // nil: no filter is concerned
+	key, version int16
+	correlation  int32
+	noResponse   bool
+	flown        bool // it is the last in flights
+	refused      bool // an ApiVersions of a version that is answered here
+	start        time.Duration
+}
+
+// requestHeader takes the beginning of a request.
+func (s *Session) requestHeader(p []byte) int {
+	l := &s.client
+	if l.buf == nil {
+		s.renew()
+	}
+	data, n := l.gather(p)
+	if len(data) < l.need {
+		return n
+	}
+	h, need, err := wire.PeekRequest(data)
+	if why, fault := s.check(&h, data, err); fault != nil {
+		s.fail(why, fault)
+		return n
+	}
+	acks := int16(-1)
+	if need == 0 && h.Key == int16(kmsg.Produce) {
+		end := min(len(data), h.FrameLen())
+		if acks, need, err = wire.ProduceAcks(h.Version, data[h.HeaderLen:end]); err == nil && need > h.BodyLen() {
+			err = fmt.Errorf("%w: Produce of %d bytes", wire.ErrMalformed, h.Size)
+		}
+		if err != nil {
+			s.fail(BadFrame, err)
+			return n
+		}
+		if need > 0 {
+			need += h.HeaderLen
+		} else {
+			s.peer.produces(h.Version, data[h.HeaderLen:end], s.now())
+		}
+	}
+	if need > 0 {
+		return l.keep(p, n, need)
+	}
+	return n + s.beginRequest(&h, data, acks == 0)
+}
+
+// check looks at as much of a header as there is.
+func (s *Session) check(h *wire.RequestHeader, data []byte, err error) (netio.Reason, error) {
+	if s.requests == 0 && len(data) >= 4 {
+		if guess := wire.Guess(data); guess != "" {
+			return NotKafka, fmt.Errorf("%w: it looks like %s", errOther, guess)
+		}
+	}
+	if err != nil {
+		return BadFrame, err
+	}
+	if h.Size < 0 {
+		return netio.OK, nil
+	}
+	if limit := s.set.Limits.MaxFrame; int64(h.Size) > int64(limit) {
+		return FrameTooLarge, fmt.Errorf("%w: a request of %d bytes, at most %d", errTooLarge, h.Size, limit)
+	}
+	if len(data) < 12 {
+		return netio.OK, nil
+	}
+	if limit := s.set.Limits.MaxFrameAuth; int64(h.Size) > int64(limit) && s.peer.capped(h.Key) {
+		return FrameTooLarge, fmt.Errorf("%w: %s of %d bytes before the client has authenticated, at most %d",
+			errTooLarge, wire.Name(h.Key), h.Size, limit)
+	}
+	chain := s.conns.Chain()
+	switch offered := chain.Offered(h.Key); {
+	case chain.Offers(h.Key, h.Version), h.Key == int16(kmsg.ApiVersions):
+		return netio.OK, nil
+	case offered == filter.Hidden:
+		return UnknownAPI, fmt.Errorf("%s (key %d) is %w", wire.Name(h.Key), h.Key, errNotOffered)
+	default:
+		return UnsupportedVersion, fmt.Errorf("%s v%d is %w: v%d to v%d are", wire.Name(h.Key), h.Version, errNotOffered, offered.Min, offered.Max)
+	}
+}
+
+// beginRequest decides what becomes of a request whose header is there. It
+// returns how many bytes it took of data, where that is not in the lane's buf.
+func (s *Session) beginRequest(h *wire.RequestHeader, data []byte, noResponse bool) int {
+	l, chain := &s.client, s.conns.Chain()
+	s.requests++
+	s.peer.client(h.ClientID)
+	s.request = request{
+		active: true, key: h.Key, version: h.Version, correlation: h.Correlation, noResponse: noResponse, start: s.now(),
+		refused: !chain.Offers(h.Key, h.Version),
+	}
+	interest := chain.Interest(filter.Request, h.Key, h.Version)
+	if chain.Concerns(h.Key, h.Version) && !s.request.refused {
+		s.request.call = s.conns.Begin(h.Key, h.Version, s.peer.clientID, noResponse)
+	}
+	if inspects(h.Key) || s.request.refused {
+		interest = filter.Whole
+	}
+	var edits *filter.Edits
+	if interest == filter.Walk {
+		if edits = s.request.call.Edits(filter.Request); edits == nil {
+			interest = filter.Nothing
+		}
+	}
+	if interest == filter.Whole {
+		if limit := s.set.Limits.MaxFrameEarly; !s.peer.trusted && int64(h.Size) > int64(limit) {
+			s.fail(FrameTooLarge, fmt.Errorf("%w: %s of %d bytes before the broker has answered anything, at most %d",
+				errTooLarge, wire.Name(h.Key), h.Size, limit))
+			return 0
+		}
+		l.startCollecting(h.FrameLen(), h.HeaderLen)
+		if l.left == 0 {
+			s.whole(l)
+		}
+		return 0
+	}
+	s.fly(h.FrameLen())
+	if interest == filter.Walk {
+		return s.startWalk(l, h.FrameLen(), h.HeaderLen, data, edits)
+	}
+	s.stream(l, h.FrameLen())
+	return 0
+}
+
+// fly notes that the request will be answered.
+func (s *Session) fly(size int) {
+	r := &s.request
+	s.peer.asks(r.key)
+	if r.noResponse {
+		return
+	}
+	r.flown = true
+	s.flights.push(flight{
+		call: r.call, start: r.start, correlation: r.correlation, size: int32(size), key: r.key, version: r.version,
+	})
+}
+
+// requestSent is the end of a request on its way to the broker.
+func (s *Session) requestSent() {
+	now, r := s.now(), &s.request
+	if r.flown {
+		s.flights.last().sent = now
+	} else {
+		s.home.Exchanged(Exchange{Key: r.key, Version: r.version, Request: s.client.size, Total: now - r.start})
+		if r.call != nil {
+			r.call.Done()
+		}
+	}
+	s.endRequest()
+}
+
+// endRequest makes room for the next one.
+func (s *Session) endRequest() {
+	s.request = request{}
+	s.client.next(s.conn)
+	s.client.block &^= forAsk
+	if s.flights.len() >= s.set.Limits.MaxInFlight || s.answers >= maxAnswers {
+		s.client.block |= forFlights
+	}
+	for len(s.own) > 0 && !s.closed {
+		c := s.own[0]
+		s.own = s.own[1:]
+		s.sendOwn(c)
+	}
+	s.own = nil
+}
+
+// requestWhole goes on with a request that was collected.
+func (s *Session) requestWhole() {
+	l, r := &s.client, &s.request
+	frame := l.buf.b
+	body := frame[l.head:]
+	s.flush(l)
+	if r.refused {
+		chain := s.conns.Chain().Offered(r.key)
+		s.answer(wire.AppendUnsupportedApiVersions(nil, chain.Min, chain.Max), nil)
+		return
+	}
+	if err := s.peer.inspectRequest(r.key, r.version, body); err != nil {
+		s.fail(BadFrame, err)
+		return
+	}
+	if r.call == nil || r.call.Interest(filter.Request) == filter.Nothing {
+		s.fly(len(frame))
+		s.send(l.from.Other(), frame)
+		s.requestSent()
+		return
+	}
+	if err := r.call.Request(body); err != nil {
+		s.filterFailed(err)
+		return
+	}
+	if r.active && r.call != nil && r.call.Waiting() {
+		l.block |= forAsk
+	}
+}
+
+// answer has the client's request answered here, in its turn (rule 1).
+func (s *Session) answer(head, tail []byte) {
+	r := &s.request
+	frame := wire.AppendResponseHeader(make([]byte, 0, 16+len(head)+len(tail)), r.key, r.version, r.correlation, len(head)+len(tail))
+	frame = append(append(frame, head...), tail...)
+	s.answers += len(frame)
+	s.flights.push(flight{
+		answer: frame, answered: true, start: r.start, correlation: r.correlation,
+		size: int32(s.client.size), key: r.key, version: r.version,
+	})
+	s.endRequest()
+	s.flushAnswers()
+}
+
+// flushAnswers sends the answers whose turn it is.
+func (s *Session) flushAnswers() {
+	for !s.closed && s.upstream.state == heading && !s.reply.active && s.flights.len() > 0 && s.flights.first().answered {
+		f := s.flights.pop()
+		s.answers -= len(f.answer)
+		s.send(clientSide, f.answer)
+		s.home.Exchanged(Exchange{
+			Key: f.key, Version: f.version, Answered: true, Request: int(f.size), Response: len(f.answer), Total: s.now() - f.start,
+		})
+	}
+}
+
+// sized is a header with the size of a frame that has body bytes behind it.
+func sized(dst, header []byte, body int) []byte {
+	dst = append(dst, header...)
+	binary.BigEndian.PutUint32(dst[len(dst)-len(header):], uint32(len(header)-4+body))
+	return dst
+}

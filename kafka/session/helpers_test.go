@@ -1,0 +1,236 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/goleak"
+
+	"penstock/kafka/filter"
+	"penstock/netio"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience is how long a test waits for what must happen.
+const patience = 10 * time.Second
+
+func waitFor(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(patience); !cond(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited %v for %s", patience, what)
+		}
+	}
+}
+
+// room is the room of tests: an engine whose connections are sessions to one
+// broker for each listener.
+type room struct {
+	*netio.Engine
+	settings *Settings
+	meter    *netio.Meter
+
+	mu        sync.Mutex
+	chain     *filter.Chain
+	refs      map[*filter.Chain]int
+	targets   map[string]string // listener -> broker
+	exchanges []Exchange
+	ends      []ending
+	homes     []*home
+	listeners []netio.Listener
+}
+
+type ending struct {
+	why  netio.Reason
+	err  error
+	peer Peer
+}
+
+// home is the room for one session.
+type home struct {
+	r       *room
+	to      string
+	tried   bool
+	session *Session
+	conn    *netio.Conn
+}
+
+func (h *home) Next(_ *netio.Conn, err error) (netio.Target, netio.Reason) {
+	if h.tried {
+		return netio.Target{}, netio.ConnectReason(err)
+	}
+	h.tried = true
+	return netio.Target{Addr: netip.MustParseAddrPort(h.to), Profile: &netio.Profile{Meter: h.r.meter}}, netio.OK
+}
+
+func (h *home) Connected(*netio.Conn, time.Duration) {}
+
+func (h *home) Chain(have *filter.Chain) *filter.Chain {
+	h.r.mu.Lock()
+	defer h.r.mu.Unlock()
+	if h.r.chain != have {
+		h.r.refs[h.r.chain]++
+	}
+	return h.r.chain
+}
+
+func (h *home) Release(c *filter.Chain) {
+	h.r.mu.Lock()
+	defer h.r.mu.Unlock()
+	h.r.refs[c]--
+}
+
+func (h *home) Exchanged(e Exchange) {
+	h.r.mu.Lock()
+	defer h.r.mu.Unlock()
+	if len(h.r.exchanges) < 10000 {
+		h.r.exchanges = append(h.r.exchanges, e)
+	}
+}
+
+func (r *room) Route(c *netio.Conn) (netio.Plan, netio.Reason) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := &home{r: r, to: r.targets[c.Listener()], conn: c}
+	h.session = New(Options{Home: h, Settings: r.settings})
+	r.homes = append(r.homes, h)
+	return h.session, netio.OK
+}
+
+func (r *room) Closed(c *netio.Conn, why netio.Reason) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := ending{why: why, err: c.Failure()}
+	if s, ok := c.Plan().(*Session); ok {
+		e.peer = s.Peer()
+	}
+	r.ends = append(r.ends, e)
+}
+
+// endings waits for n of them.
+func (r *room) endings(t testing.TB, n int) []ending {
+	t.Helper()
+	waitFor(t, "connections to end", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return len(r.ends) >= n
+	})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]ending(nil), r.ends...)
+}
+
+// setChain changes the chain for requests to come.
+func (r *room) setChain(t testing.TB, filters ...filter.Filter) {
+	t.Helper()
+	c, err := filter.NewChain(filters)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.chain = c
+}
+
+// newRoom starts an engine. At the test's end all of it must have been given
+// back: chains, memory.
+func newRoom(t testing.TB, limits Limits, filters ...filter.Filter) *room {
+	t.Helper()
+	r := &room{settings: NewSettings(limits), meter: netio.NewMeter("l", "s", 2), refs: map[*filter.Chain]int{}, targets: map[string]string{}}
+	r.setChain(t, filters...)
+	e, err := netio.New(netio.Config{Handler: r, Log: slog.New(slog.NewTextHandler(logWriter{t}, &slog.HandlerOptions{Level: slog.LevelWarn})), Loops: 2, MemoryBudget: 256 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Engine = e
+	t.Cleanup(func() {
+		e.SetListeners(nil)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = e.Drain(ctx, time.Millisecond)
+		if s := e.Stats(); s.BudgetUsed != 0 && s.Connections == 0 {
+			t.Errorf("%d bytes of memory are still charged", s.BudgetUsed)
+		}
+		e.Close()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for c, n := range r.refs {
+			if n != 0 {
+				t.Errorf("chain %p is held %d times", c, n)
+			}
+		}
+	})
+	return r
+}
+
+// serve gives an address that leads to a broker.
+func (r *room) serve(t testing.TB, name, to string) string {
+	t.Helper()
+	r.mu.Lock()
+	r.targets[name] = to
+	r.listeners = append(r.listeners, netio.Listener{Name: name, Network: "tcp", Address: "127.0.0.1:0"})
+	list := append([]netio.Listener(nil), r.listeners...)
+	r.mu.Unlock()
+	r.SetListeners(list)
+	for _, s := range r.Listeners() {
+		if s.Name == name && s.Err == nil {
+			return s.Address
+		}
+	}
+	t.Fatalf("%s does not listen", name)
+	return ""
+}
+
+type logWriter struct{ t testing.TB }
+
+func (w logWriter) Write(p []byte) (int, error) {
+	w.t.Logf("%s", bytes.TrimSpace(p))
+	return len(p), nil
+}
+
+// cluster is an embedded Kafka behind a room: what the client dials leads to
+// the proxy, whatever address it was told.
+type cluster struct {
+	*kfake.Cluster
+	room  *room
+	front map[string]string // broker -> proxy
+}
+
+func newCluster(t testing.TB, limits Limits, filters []filter.Filter, opts ...kfake.Opt) *cluster {
+	t.Helper()
+	k, err := kfake.NewCluster(opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(k.Close)
+	c := &cluster{Cluster: k, room: newRoom(t, limits, filters...), front: map[string]string{}}
+	for _, addr := range k.ListenAddrs() {
+		c.front[addr] = c.room.serve(t, addr, addr)
+	}
+	return c
+}
+
+func (c *cluster) client(t testing.TB, opts ...kgo.Opt) *kgo.Client {
+	t.Helper()
+	dial := func(ctx context.Context, network, host string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, network, c.front[host])
+	}
+	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(c.ListenAddrs()...), kgo.Dialer(dial)}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cl.Close)
+	return cl
+}

@@ -1,0 +1,169 @@
+package session
+
+import (
+	"fmt"
+	"time"
+
+	"penstock/netio"
+	"penstock/netio/reactor"
+	"penstock/netio/relay"
+)
+
+// leave is the wish that the session end.
+type leave struct {
+	wanted bool
+	why    netio.Reason
+	within time.Duration // until Start; then
+	at     time.Duration // the moment
+}
+
+// Leave has the connection end with a reason at its next quiet moment: between
+// two requests and outside of a transaction; or within that time, between two
+// responses if there is such a moment. It is for the connection's loop.
+func (s *Session) Leave(why netio.Reason, within time.Duration) {
+	if s.closed {
+		return
+	}
+	s.leave = leave{wanted: true, why: why, within: within}
+	if s.conn != nil {
+		s.startLeaving()
+	}
+}
+
+func (s *Session) startLeaving() {
+	s.leave.at = s.now() + s.leave.within
+	s.arm(s.leave.within)
+	if !s.running {
+		s.leaveIfQuiet()
+	}
+}
+
+func (s *Session) leaveIfQuiet() {
+	if s.leave.wanted && s.Quiet() {
+		s.conn.End(s.leave.why, true)
+	}
+}
+
+// Quiet implements netio.Session.
+func (s *Session) Quiet() bool {
+	return s.idle() && s.client.state == heading && s.client.buf == nil &&
+		!s.pending[relay.Client] && !s.pending[relay.Upstream] && !s.peer.inTransaction(s.now())
+}
+
+// idle tells that nothing is owed to the client.
+func (s *Session) idle() bool {
+	return s.flights.len() == 0 && !s.reply.active && !s.request.active && len(s.client.held) == 0 && len(s.upstream.held) == 0
+}
+
+// Ended implements netio.Session.
+func (s *Session) Ended(from relay.Side) {
+	s.running = true
+	s.lane(from).ended = true
+	if from == relay.Upstream {
+		// What came has been sent; a response that is cut off must not look
+		// complete (rule 16).
+		s.conn.End(netio.UpstreamFIN, !s.upstream.inFrame())
+	} else if l := &s.client; l.inFrame() {
+		// Its last request will never be whole. What is owed for those
+		// before is still to come.
+		if s.request.flown {
+			s.flights.dropLast()
+		}
+		if c := s.request.call; c != nil {
+			c.Done()
+		}
+		s.request = request{}
+	}
+	s.settle()
+}
+
+// concludeClient ends the connection of a client that has sent its end once it
+// has got what it is owed. The broker is not told before: it would drop the
+// rest of its answers.
+func (s *Session) concludeClient() {
+	if !s.client.ended || s.client.block != 0 || len(s.client.held) > 0 {
+		return
+	}
+	if s.flights.len() == 0 && !s.reply.active && (!s.request.active || s.client.left > 0) {
+		s.conn.End(netio.ClientFIN, true)
+	}
+}
+
+// Failed implements netio.Session. Of a broker that is gone the client gets
+// what has come, if that is whole.
+func (s *Session) Failed(from relay.Side, err error) {
+	s.flushAll()
+	if from == relay.Upstream {
+		s.conn.Fail(netio.UpstreamReset, err, !s.upstream.inFrame())
+	}
+}
+
+// watch keeps the time of frames that are not whole.
+func (s *Session) watch() {
+	for _, l := range [...]*lane{&s.client, &s.upstream} {
+		switch {
+		case !l.unfinished():
+			l.since = 0
+		case l.since == 0:
+			l.since = s.now()
+			s.arm(s.set.Limits.FrameTimeout)
+		}
+	}
+}
+
+// unfinished tells that a frame has begun and has to be whole to go on.
+func (l *lane) unfinished() bool {
+	return l.state == heading && l.buf != nil || l.state == collecting && l.left > 0
+}
+
+// arm makes sure that the timer is due after d at the latest.
+func (s *Session) arm(d time.Duration) {
+	if due := s.now() + d; s.due == 0 || due < s.due {
+		s.due = due
+		s.conn.Arm(&s.timer, d)
+	}
+}
+
+// Expired implements reactor.Expirer.
+func (s *Session) Expired(*reactor.Timer) { s.conn.Guard(s.expired) }
+
+func (s *Session) expired() {
+	s.due = 0
+	now := s.now()
+	for _, l := range [...]*lane{&s.client, &s.upstream} {
+		if l.since == 0 {
+			continue
+		}
+		left := l.since + s.set.Limits.FrameTimeout - now
+		switch {
+		case left > 0:
+		case l.block&forMemory != 0:
+			s.fail(netio.LimitMemory, fmt.Errorf("%w of %d bytes", errMemory, l.size))
+			return
+		case !l.reading: // the other side's fault
+			l.since, left = now, s.set.Limits.FrameTimeout
+		default:
+			s.fail(FrameTimeout, fmt.Errorf("%w: %d of %d bytes from the %s in %v", errTimeout, len(l.have()), max(l.size, l.need), l.from, s.set.Limits.FrameTimeout))
+			return
+		}
+		s.arm(left)
+	}
+	if s.leave.wanted {
+		if now >= s.leave.at {
+			s.flushAll()
+			s.conn.End(s.leave.why, !s.upstream.inFrame())
+			return
+		}
+		s.arm(s.leave.at - now)
+	}
+}
+
+// epoch is the origin of the sessions' clock.
+var epoch = time.Now()
+
+func (s *Session) now() time.Duration {
+	if s.set.clock != nil {
+		return s.set.clock()
+	}
+	return time.Since(epoch)
+}

@@ -1,0 +1,360 @@
+// Package session carries one client's connection to one broker: frames in,
+// frames out, in order. It peeks at headers; what no filter wants to see
+// streams through and is never collected.
+//
+//	client ──> lane ──> header ──> pass | walk | whole ──> broker
+//	       <── lane <── header <── pass | walk | whole <──
+//	                      │
+//	              queue of requests in flight
+//
+// A Session is a netio.Session: told of completed work on two streams, on one
+// loop. All of it but the few methods of Conn is without I/O, so everything
+// can be told as a story (testdata).
+//
+//	client.go   requests: caps, versions, acks, what becomes of them
+//	broker.go   responses: whose they are, answers in their turn
+//	lane.go     bytes of one direction: pieces, memory, back-pressure
+//	flight.go   the requests that will be answered
+//	ends.go     what comes out of the chain of filters, and what waits behind it
+//	auth.go     what is learned from ApiVersions and SASL
+//	leave.go    quiet moments, and ends
+//
+// It refuses what it cannot follow: a frame or a message that is not what it
+// says, an API or version that was not offered, a response out of turn. Then
+// the connection ends with a reason, and nothing of that frame goes on.
+package session
+
+import (
+	"time"
+
+	"penstock/kafka/filter"
+	"penstock/netio"
+	"penstock/netio/reactor"
+	"penstock/netio/relay"
+	"penstock/netio/stream"
+)
+
+// Limits bound what clients and brokers can make a session hold.
+type Limits struct {
+	// MaxFrame is the largest frame, in bytes without its own length, of a
+	// client, and of a broker where it must be collected. Default 100 MiB.
+	MaxFrame int
+	// MaxFrameAuth is the largest frame of ApiVersions and of SASL at any
+	// time, of all APIs from SaslHandshake until SaslAuthenticate
+	// succeeded, and of the first frame. Default 64 KiB.
+	MaxFrameAuth int
+	// MaxFrameEarly is the largest frame that has to be collected before
+	// the broker has answered anything but ApiVersions. A producer may
+	// begin with a megabyte, so it is not MaxFrameAuth; and what streams
+	// through costs no memory, so it is not bounded by this. Default 2 MiB.
+	MaxFrameEarly int
+	// MaxInFlight is how many requests may wait for their responses before
+	// the client is not read. Default 1000.
+	MaxInFlight int
+	// FrameTimeout bounds the time from the first byte of a frame until it
+	// is whole, where it must be collected. Default 30s.
+	FrameTimeout time.Duration
+	// ConnectDelay is how long a client is kept when its broker could not
+	// be reached: some connect again at once. Default 100ms; negative: none.
+	ConnectDelay time.Duration
+}
+
+func (l Limits) withDefaults() Limits {
+	set := func(v *int, d int) {
+		if *v <= 0 {
+			*v = d
+		}
+	}
+	set(&l.MaxFrame, 100<<20)
+	set(&l.MaxFrameAuth, 64<<10)
+	set(&l.MaxFrameEarly, 2<<20)
+	set(&l.MaxInFlight, 1000)
+	if l.FrameTimeout <= 0 {
+		l.FrameTimeout = 30 * time.Second
+	}
+	if l.ConnectDelay == 0 {
+		l.ConnectDelay = 100 * time.Millisecond
+	}
+	return l
+}
+
+// Settings are shared by the sessions of a virtual cluster. They are immutable.
+type Settings struct {
+	Limits Limits
+
+	clock func() time.Duration // of tests; nil: the real one
+}
+
+// NewSettings fills in the defaults.
+func NewSettings(l Limits) *Settings { return &Settings{Limits: l.withDefaults()} }
+
+// Home is what the room does for one session. Its methods are called on the
+// connection's loop and must not block.
+type Home interface {
+	// Plan finds the broker: Next and Connected.
+	netio.Plan
+	// Chain gives the chain for the next request; have is the one in use,
+	// nil at first, when there must be one. To give have keeps it. Whatever
+	// else is given is the session's until Release.
+	Chain(have *filter.Chain) *filter.Chain
+	// Release is called once for each chain that was given, when the last
+	// of its calls is done.
+	Release(c *filter.Chain)
+	// Exchanged tells of each request that was answered, or needs no answer.
+	Exchanged(e Exchange)
+}
+
+// Exchange is a request with its response, for statistics.
+type Exchange struct {
+	Key, Version int16
+	// Own: a filter asked. Answered: by a filter, or by the session itself.
+	Own, Answered bool
+	// Request and Response are bytes, as the broker's side has them;
+	// Response is 0 where there is none (acks=0).
+	Request, Response int
+	// Total is from the request's header to its last byte on the way to the
+	// client; Broker from its last byte to the broker until its response
+	// begins. The rest is what the proxy, and streaming, took.
+	Total, Broker time.Duration
+}
+
+// Options is how a session is made.
+type Options struct {
+	Home     Home
+	Settings *Settings
+	Info     filter.Info // for the filters
+}
+
+// Conn is what a session needs of a netio.Conn.
+type Conn interface {
+	Fail(why netio.Reason, err error, clean bool)
+	End(why netio.Reason, clean bool)
+	MayMove(from relay.Side, n int) bool
+	Reserve(n int64) bool
+	Release(n int64)
+	Budget() int64
+	Arm(t *reactor.Timer, d time.Duration)
+	Disarm(t *reactor.Timer)
+	Post(fn func())
+	Guard(fn func())
+}
+
+// Session is one connection. Its methods are for the loop of it, but for Leave.
+type Session struct {
+	home     Home
+	set      *Settings
+	info     filter.Info
+	conn     Conn
+	streams  [2]stream.Stream
+	conns    *filter.Conns // the open chain for new requests
+	client   lane
+	upstream lane
+	flights  flights
+	request  request // the client's that is whole, or waits in the chain
+	reply    reply   // the response that is whole, or waits
+	own      []*filter.Call
+	detour   *detour
+	peer     peer
+	timer    reactor.Timer
+	due      time.Duration // when the timer is due; 0: not armed
+	leave    leave
+	pending  [2]bool // a side has not taken all that was sent to it
+	running  bool    // inside an event: settle follows
+	closed   bool
+	ownID    int32
+	requests uint64
+	answers  int // bytes of answers that wait for their turn
+}
+
+var (
+	_ netio.Session = (*Session)(nil)
+	_ netio.Patient = (*Session)(nil)
+	_ Conn          = (*netio.Conn)(nil)
+	_ filter.Ends   = (*Session)(nil)
+)
+
+// New makes the plan of a connection.
+func New(o Options) *Session {
+	s := &Session{home: o.Home, set: o.Settings, info: o.Info}
+	if s.set == nil {
+		s.set = NewSettings(Limits{})
+	}
+	s.client.from, s.upstream.from = relay.Client, relay.Upstream
+	s.timer.Init(s)
+	return s
+}
+
+// Next implements netio.Plan.
+func (s *Session) Next(c *netio.Conn, err error) (netio.Target, netio.Reason) {
+	return s.home.Next(c, err)
+}
+
+// Connected implements netio.Plan.
+func (s *Session) Connected(c *netio.Conn, took time.Duration) { s.home.Connected(c, took) }
+
+// Patience implements netio.Patient (rule 16).
+func (s *Session) Patience(netio.Reason) time.Duration { return max(s.set.Limits.ConnectDelay, 0) }
+
+// Label implements netio.Labeler where the home does.
+func (s *Session) Label() string {
+	if l, ok := s.home.(netio.Labeler); ok {
+		return l.Label()
+	}
+	return ""
+}
+
+// Home is what the session was made with.
+func (s *Session) Home() Home { return s.home }
+
+// Start implements netio.Session.
+func (s *Session) Start(c *netio.Conn, client, upstream stream.Stream) {
+	s.start(c, client, upstream)
+}
+
+func (s *Session) start(c Conn, client, upstream stream.Stream) {
+	s.conn, s.streams = c, [2]stream.Stream{client, upstream}
+	s.conns = s.home.Chain(nil).Open(s.info, s)
+	client.SetReading(true)
+	upstream.SetReading(true)
+	s.client.reading, s.upstream.reading = true, true
+	if s.leave.wanted {
+		s.startLeaving()
+	}
+}
+
+// lane is that of a side.
+func (s *Session) lane(from relay.Side) *lane {
+	if from == relay.Client {
+		return &s.client
+	}
+	return &s.upstream
+}
+
+// Received implements netio.Session.
+func (s *Session) Received(from relay.Side, p []byte) {
+	s.running = true
+	s.feed(s.lane(from), p)
+	s.settle()
+}
+
+// Moved implements netio.Session.
+func (s *Session) Moved(from relay.Side, n int) {
+	s.running = true
+	l := s.lane(from)
+	if l.state == walking {
+		l.pass -= n
+	} else {
+		l.left -= n
+	}
+	s.streamed(l)
+	s.settle()
+}
+
+// Sent implements netio.Session.
+func (s *Session) Sent(to relay.Side) {
+	s.running = true
+	s.pending[to] = false
+	s.settle()
+}
+
+// Fed implements netio.Session: there may be memory again.
+func (s *Session) Fed() {
+	s.running = true
+	s.client.block &^= forMemory
+	s.upstream.block &^= forMemory
+	s.settle()
+}
+
+// settle ends every event: it goes on with what may go on, and has the sides
+// read or held back as things are now.
+func (s *Session) settle() {
+	for !s.closed && (s.resume(&s.upstream) || s.resume(&s.client)) { //nolint:revive // the conditions do the work
+	}
+	s.running = false
+	if s.closed {
+		return
+	}
+	s.concludeClient()
+	if s.closed {
+		return
+	}
+	s.hold(&s.upstream, s.upstream.stands() || len(s.upstream.held) > 0 || s.pending[relay.Client])
+	s.hold(&s.client, s.client.stands() || len(s.client.held) > 0 || s.pending[relay.Upstream] || s.pending[relay.Client])
+	s.watch()
+	s.leaveIfQuiet()
+}
+
+// resume goes on with bytes that have waited, if they need not any more.
+func (s *Session) resume(l *lane) bool {
+	if l == &s.client && s.flights.len() < s.set.Limits.MaxInFlight && s.answers < maxAnswers {
+		l.block &^= forFlights
+	}
+	if l.stands() || len(l.held) == 0 {
+		return false
+	}
+	p := l.held
+	l.held = nil
+	s.feed(l, p)
+	return s.closed || len(l.held) < len(p)
+}
+
+// hold has a side read or not.
+func (s *Session) hold(l *lane, still bool) {
+	if l.reading == still {
+		l.reading = !still
+		s.streams[l.from].SetReading(!still)
+	}
+}
+
+// fail ends the connection with a reason of its own. Where the client is in
+// the middle of a response it is reset: a cut-off one must not look complete.
+func (s *Session) fail(why netio.Reason, err error) {
+	if s.closed {
+		return
+	}
+	s.flushAll()
+	s.conn.Fail(why, err, !s.upstream.inFrame())
+}
+
+// Closed implements netio.Session.
+func (s *Session) Closed(netio.Reason) {
+	s.closed = true
+	s.conn.Disarm(&s.timer)
+	for s.flights.len() > 0 {
+		if f := s.flights.pop(); f.call != nil {
+			f.call.Abandon()
+		}
+	}
+	for _, c := range s.own {
+		c.Abandon()
+	}
+	s.own = nil
+	for _, c := range [...]*filter.Call{s.request.call, s.reply.call} {
+		if c != nil {
+			c.Done()
+		}
+	}
+	s.request, s.reply = request{}, reply{}
+	s.dropDetour()
+	s.client.drop(s.conn)
+	s.upstream.drop(s.conn)
+	s.retire()
+}
+
+// retire lets the open chain go.
+func (s *Session) retire() {
+	if s.conns != nil {
+		c := s.conns.Chain()
+		s.conns.Retire(func() { s.home.Release(c) })
+		s.conns = nil
+	}
+}
+
+// renew takes the chain in force, between two requests.
+func (s *Session) renew() {
+	have := s.conns.Chain()
+	if c := s.home.Chain(have); c != nil && c != have {
+		s.retire()
+		s.conns = c.Open(s.info, s)
+	}
+}

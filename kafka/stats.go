@@ -1,0 +1,242 @@
+package kafka
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"penstock/kafka/filter/brokeraddress"
+	"penstock/kafka/model"
+	"penstock/kafka/wire"
+)
+
+// Buckets are the upper bounds of the histograms of latency, in seconds; one
+// more bucket has what is above all of them.
+var Buckets = [...]float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}
+
+var bucketBounds = func() (bounds [len(Buckets)]time.Duration) {
+	for i, s := range Buckets {
+		bounds[i] = time.Duration(s * float64(time.Second))
+	}
+	return bounds
+}()
+
+// Histogram counts latencies, by bucket, with their sum.
+type Histogram struct {
+	Counts [len(Buckets) + 1]uint64
+	Sum    time.Duration
+}
+
+type histogram struct {
+	counts [len(Buckets) + 1]atomic.Uint64
+	sum    atomic.Int64
+}
+
+func (h *histogram) observe(d time.Duration) {
+	i := 0
+	for i < len(bucketBounds) && d > bucketBounds[i] {
+		i++
+	}
+	h.counts[i].Add(1)
+	h.sum.Add(int64(d))
+}
+
+func (h *histogram) add(to *Histogram) {
+	for i := range h.counts {
+		to.Counts[i] += h.counts[i].Load()
+	}
+	to.Sum += time.Duration(h.sum.Load())
+}
+
+// apiStats is what one loop counts of one API of one virtual cluster.
+type apiStats struct {
+	requests, errors, in, out atomic.Uint64
+	broker, proxy             histogram
+}
+
+// maxAPI bounds the API keys that are counted; there is none beyond.
+const maxAPI = 128
+
+// stats counts the exchanges of one virtual cluster, over all its versions, on
+// each loop by itself.
+type stats struct {
+	name    string
+	shards  []shard
+	brokers tally
+	open    atomic.Int64 // connections, those being made included
+	latest  latest
+
+	mu    sync.Mutex
+	conns map[*Connection]struct{} // that are connected
+	over  bool                     // the cluster is gone: forgotten with its last connection
+	// What ends connections or is hidden, rather than answered; written by
+	// any loop.
+	throttled, denied atomic.Uint64
+}
+
+type shard struct {
+	apis [maxAPI]atomic.Pointer[apiStats]
+	_    [64]byte
+}
+
+func newStats(name string, loops int) *stats {
+	return &stats{name: name, shards: make([]shard, max(loops, 1)), conns: map[*Connection]struct{}{}}
+}
+
+// add and remove note who is connected.
+func (s *stats) add(c *Connection) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conns[c] = struct{}{}
+}
+
+func (s *stats) remove(c *Connection) {
+	s.mu.Lock()
+	delete(s.conns, c)
+	over := s.over && len(s.conns) == 0
+	s.mu.Unlock()
+	if over {
+		c.room.clusters.forget(c.life)
+	}
+}
+
+// list gives the connections of which a condition is true.
+func (s *stats) list(is func(*Connection) bool) []*Connection {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var some []*Connection
+	for c := range s.conns {
+		if is(c) {
+			some = append(some, c)
+		}
+	}
+	return some
+}
+
+// api gives a loop's counters for an API.
+func (s *stats) api(loop int, key int16) *apiStats {
+	if key < 0 || key >= maxAPI {
+		return nil
+	}
+	p := &s.shards[loop%len(s.shards)].apis[key]
+	a := p.Load()
+	if a == nil {
+		a = new(apiStats)
+		if !p.CompareAndSwap(nil, a) {
+			a = p.Load()
+		}
+	}
+	return a
+}
+
+// APICounts are the sums for one API of one virtual cluster, since start.
+type APICounts struct {
+	Key                       int16
+	API                       string
+	Requests, Errors, In, Out uint64
+	Broker, Proxy             Histogram
+}
+
+// Counts are the sums of a virtual cluster.
+type Counts struct {
+	Cluster string
+	APIs    []APICounts // those that were used
+	// Hidden counts brokers that were left out of answers or ended a
+	// connection for want of an address that may be shown; Throttled the
+	// answers by which the broker asked a client to slow down; Denied what
+	// filters refused.
+	Hidden, Throttled, Denied uint64
+}
+
+func (s *stats) counts() Counts {
+	c := Counts{Cluster: s.name, Hidden: s.hidden(), Throttled: s.throttled.Load(), Denied: s.denied.Load()}
+	for key := range int16(maxAPI) {
+		one := APICounts{Key: key, API: wire.Name(key)}
+		for i := range s.shards {
+			if a := s.shards[i].apis[key].Load(); a != nil {
+				one.Requests += a.requests.Load()
+				one.Errors += a.errors.Load()
+				one.In += a.in.Load()
+				one.Out += a.out.Load()
+				a.broker.add(&one.Broker)
+				a.proxy.add(&one.Proxy)
+			}
+		}
+		if one.Requests > 0 {
+			c.APIs = append(c.APIs, one)
+		}
+	}
+	return c
+}
+
+// hidden counts what the filters of the version in use have kept from clients.
+func (s *stats) hidden() (n uint64) {
+	if v := s.latest.p.Load(); v != nil {
+		for _, f := range v.virtual.Filters() {
+			if f, ok := f.(*brokeraddress.Filter); ok {
+				n += f.Hidden()
+			}
+		}
+	}
+	return n
+}
+
+// clusters are the counters of virtual clusters. Those of one that is removed
+// are let go once it has no connection left; the configuration bounds their number.
+type clusters struct {
+	loops int
+	mu    sync.RWMutex
+	m     map[*model.Life]*stats
+}
+
+func (c *clusters) init(loops int) { c.loops, c.m = loops, map[*model.Life]*stats{} }
+
+// of gives the counters of a cluster.
+func (c *clusters) of(life *model.Life) *stats {
+	c.mu.RLock()
+	s, ok := c.m[life]
+	c.mu.RUnlock()
+	if ok {
+		return s
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s, ok = c.m[life]; !ok {
+		s = newStats(life.Name(), c.loops)
+		c.m[life] = s
+	}
+	return s
+}
+
+// Counts are the sums of all virtual clusters, in no order.
+func (r *Room) Counts() []Counts { return r.clusters.all() }
+
+// retire notes that a cluster is gone.
+func (c *clusters) retire(life *model.Life) {
+	s := c.of(life)
+	s.mu.Lock()
+	s.over = true
+	idle := len(s.conns) == 0
+	s.mu.Unlock()
+	if idle {
+		c.forget(life)
+	}
+}
+
+// forget lets go of a removed cluster's.
+func (c *clusters) forget(life *model.Life) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.m, life)
+}
+
+// all gives the sums of all clusters.
+func (c *clusters) all() []Counts {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	list := make([]Counts, 0, len(c.m))
+	for _, s := range c.m {
+		list = append(list, s.counts())
+	}
+	return list
+}

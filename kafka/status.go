@@ -1,0 +1,161 @@
+package kafka
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"penstock/kafka/model"
+	"penstock/routing"
+)
+
+// ClusterStatus is how a virtual cluster does on this node.
+type ClusterStatus struct {
+	Name, Physical string
+	// Filters are the types of its chain, in the order of requests.
+	Filters []string
+	Brokers []BrokerStatus
+	// Err says why its brokers cannot be looked up; "": they can, or need not.
+	Err string
+}
+
+// BrokerStatus is how a virtual broker does on this node.
+type BrokerStatus struct {
+	Name string
+	// Advertised is what clients are told, Address where it leads; several
+	// addresses have a blank between them. "": not known.
+	Advertised, Address string
+	Connections         int64
+	// Err is how the last attempt to connect failed; "": it did not.
+	Err string
+}
+
+// tally counts the connections of the virtual brokers of one virtual cluster.
+// The names are the configuration's, or node ids of its range.
+type tally struct{ m sync.Map } // broker -> *brokerTally
+
+type brokerTally struct {
+	active  atomic.Int64
+	failure atomic.Pointer[failure]
+}
+
+type failure struct {
+	err error
+	at  time.Time
+}
+
+func (t *tally) of(broker string) *brokerTally {
+	if b, ok := t.m.Load(broker); ok {
+		return b.(*brokerTally)
+	}
+	b, _ := t.m.LoadOrStore(broker, new(brokerTally))
+	return b.(*brokerTally)
+}
+
+// Status tells how the virtual clusters do, by name.
+func (r *Room) Status() []ClusterStatus {
+	var list []ClusterStatus
+	for v := range r.model.Table().Virtuals() {
+		list = append(list, r.status(v))
+	}
+	slices.SortFunc(list, func(a, b ClusterStatus) int { return cmp.Compare(a.Name, b.Name) })
+	return list
+}
+
+func (r *Room) status(v *model.Virtual) ClusterStatus {
+	s := ClusterStatus{Name: v.Name(), Physical: v.Physical().Name()}
+	for _, link := range v.Chain() {
+		s.Filters = append(s.Filters, link.Type)
+	}
+	if v.Discovered() {
+		if looked, ok := r.watches.status(v.Physical().Name()); ok && looked.Err != nil {
+			s.Err = looked.Err.Error()
+		}
+	}
+	tally := &r.clusters.of(v.Life()).brokers
+	for _, b := range v.Known() {
+		one := BrokerStatus{Name: b.Name(), Advertised: v.Advertised(b)}
+		targets, reason := v.Targets(b)
+		var addresses []string
+		for _, t := range targets {
+			addresses = append(addresses, t.Address)
+		}
+		one.Address = strings.Join(addresses, " ")
+		t := tally.of(b.Name())
+		one.Connections = t.active.Load()
+		if f := t.failure.Load(); f != nil {
+			one.Err = fmt.Sprintf("%v (%s ago)", f.err, time.Since(f.at).Round(time.Second))
+		}
+		if reason != routing.OK {
+			one.Err = string(reason)
+		}
+		s.Brokers = append(s.Brokers, one)
+	}
+	return s
+}
+
+// Explain tells how a connection would be decided about now: down to the
+// physical broker and the filters.
+func (r *Room) Explain(listener, serverName string, has bool) routing.Explanation {
+	var e routing.Explanation
+	step := func(name, looked, result string) {
+		e.Steps = append(e.Steps, routing.Step{Name: name, Looked: looked, Result: result})
+	}
+	end := func(reason routing.Reason) routing.Explanation {
+		e.Reason = reason
+		result := "connects to " + e.Endpoint
+		if reason != routing.OK {
+			result = "is closed: " + string(reason)
+		}
+		step("outcome", "the connection", result)
+		return e
+	}
+	looked := listener
+	if has {
+		looked += ", server name " + serverName
+	}
+	route, reason := r.model.Table().Resolve(listener, serverName, has)
+	if reason != routing.OK {
+		step("broker", looked, "no virtual broker")
+		return end(reason)
+	}
+	v, b := route.Cluster, route.Broker
+	e.Destination, e.Service = v.Name(), v.Name()
+	step("broker", looked, fmt.Sprintf("virtual cluster %s, broker %s", v.Name(), b.Name()))
+	if at := v.Advertised(b); at != "" {
+		step("advertised", "broker "+b.Name(), "clients are told "+at)
+	}
+	if name := b.Certificate(); name != "" && has {
+		step("certificate", "server name "+serverName, "Certificate "+name)
+	}
+	for _, link := range v.Chain() {
+		where := "virtual cluster " + v.Name()
+		if link.Physical {
+			where = "physical cluster " + v.Physical().Name()
+		}
+		if link.Implied {
+			where = "by default"
+		}
+		step("filter", where, link.Type)
+	}
+	targets, reason := v.Targets(b)
+	if reason != routing.OK {
+		step("physical", v.Physical().Name(), "the broker is not known")
+		return end(reason)
+	}
+	for i, t := range targets {
+		how := "in the clear"
+		if t.TLS != nil {
+			how = "with TLS"
+		}
+		if i == 0 {
+			e.Endpoint = t.Address
+		}
+		step("physical", v.Physical().Name(), t.Address+" "+how)
+	}
+	return end(routing.OK)
+}

@@ -1,0 +1,58 @@
+package node
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"penstock/kafka"
+)
+
+// Kafka's metrics. Their labels are the names of virtual clusters and of APIs:
+// both come from fixed lists.
+var (
+	mKafkaRequests  = desc("kafka_requests_total", "Requests that were answered, or needed no answer.", "virtual_cluster", "api")
+	mKafkaErrors    = desc("kafka_errors_total", "Responses with an error code, where the proxy sees it.", "virtual_cluster", "api")
+	mKafkaBytes     = desc("kafka_bytes_total", "Bytes of frames: in are requests, out are responses, as clients have them.", "virtual_cluster", "api", "direction")
+	mKafkaBroker    = desc("kafka_broker_duration_seconds", "Time from a request sent to the broker until its response begins.", "virtual_cluster", "api")
+	mKafkaProxy     = desc("kafka_proxy_duration_seconds", "Time that the proxy adds to a request and its response.", "virtual_cluster", "api")
+	mKafkaHidden    = desc("kafka_addresses_hidden_total", "Brokers that were not shown to clients for want of a virtual address.", "virtual_cluster")
+	mKafkaThrottled = desc("kafka_throttled_total", "Responses by which the broker slows a client down.", "virtual_cluster")
+	mKafkaDenied    = desc("kafka_denied_total", "Connections that a filter ended.", "virtual_cluster")
+	mKafkaKnown     = desc("kafka_brokers", "Brokers that are known of a physical cluster.", "physical_cluster")
+	mKafkaLookup    = desc("kafka_lookup_failing", "1 where the brokers of a physical cluster could not be looked up last time.", "physical_cluster")
+)
+
+func (c collector) kafka(ch chan<- prometheus.Metric, gauge gaugeFunc, count countFunc) {
+	room := c.n.rooms.kafka
+	for _, s := range room.Counts() {
+		for i := range s.APIs {
+			a := &s.APIs[i]
+			count(mKafkaRequests, a.Requests, s.Cluster, a.API)
+			count(mKafkaErrors, a.Errors, s.Cluster, a.API)
+			count(mKafkaBytes, a.In, s.Cluster, a.API, "in")
+			count(mKafkaBytes, a.Out, s.Cluster, a.API, "out")
+			ch <- latency(mKafkaBroker, &a.Broker, s.Cluster, a.API)
+			ch <- latency(mKafkaProxy, &a.Proxy, s.Cluster, a.API)
+		}
+		count(mKafkaHidden, s.Hidden, s.Cluster)
+		count(mKafkaThrottled, s.Throttled, s.Cluster)
+		count(mKafkaDenied, s.Denied, s.Cluster)
+	}
+	for p := range room.Table().Physicals() {
+		if s, ok := room.Watched(p.Name()); ok {
+			gauge(mKafkaKnown, float64(len(s.Brokers)), p.Name())
+			gauge(mKafkaLookup, truth(s.Err != nil), p.Name())
+		}
+	}
+}
+
+// latency makes a histogram of what was counted.
+func latency(d *prometheus.Desc, h *kafka.Histogram, labels ...string) prometheus.Metric {
+	buckets := make(map[float64]uint64, len(kafka.Buckets))
+	total := uint64(0)
+	for i, bound := range kafka.Buckets {
+		total += h.Counts[i]
+		buckets[bound] = total
+	}
+	total += h.Counts[len(kafka.Buckets)]
+	return prometheus.MustNewConstHistogram(d, total, h.Sum.Seconds(), buckets, labels...)
+}
