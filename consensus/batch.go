@@ -17,9 +17,11 @@ const (
 
 	// batchFormat is the format of the batches in the log, their first byte.
 	batchFormat = 1
-	// batchCompressed is the only flag of the second byte: the packed size
-	// (uvarint) and zstd follow. Without it the batch follows, packed.
+	// The second byte has the flags, one at most. Without one the batch
+	// follows, packed; with batchCompressed its packed size (uvarint) and
+	// zstd; with batchGrouped an array of packed batches, see batchgroup.go.
 	batchCompressed = 1
+	batchGrouped    = 2
 )
 
 // size is what the batch counts against its bound, in bytes.
@@ -106,11 +108,21 @@ func DecodeBatch(data []byte) (*Batch, error) {
 
 func unpackBatch(packed []byte) (*Batch, error) {
 	u := unpacker{b: packed}
+	b := unpackOne(&u)
+	if len(u.b) > 0 {
+		u.fail("%d bytes after its end", len(u.b))
+	}
+	return b, u.err
+}
+
+// unpackOne reads the next batch; u.err says whether it is one.
+func unpackOne(u *unpacker) *Batch {
 	u.tuple(5)
 	b := &Batch{ID: u.id(), Note: u.note(Note{}), IfSequence: u.maybe(), Sequence: u.uint()}
 	n := u.array(5) // the least that an operation takes
 	if n > maxBatch/opOverhead {
-		return nil, fmt.Errorf("%w: %d operations, the limit is %d", ErrDamaged, n, maxBatch/opOverhead)
+		u.fail("%d operations, the limit is %d", n, maxBatch/opOverhead)
+		return b
 	}
 	b.Ops = make([]Op, n)
 	kind := ""
@@ -119,11 +131,8 @@ func unpackBatch(packed []byte) (*Batch, error) {
 		kind = u.like(kind)
 		b.Ops[i] = Op{Key: Key{Kind: kind, Name: string(u.text())}, Value: u.bytes(), IfVersion: u.maybe()}
 		if u.err != nil {
-			return nil, u.err
+			break
 		}
 	}
-	if len(u.b) > 0 {
-		u.fail("%d bytes after its end", len(u.b))
-	}
-	return b, u.err
+	return b
 }

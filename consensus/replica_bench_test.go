@@ -162,12 +162,13 @@ func (f *plainFSM) Apply(l *raft.Log) any {
 		f.n++
 		return f.n
 	}
-	next, result, refusal, err := step(f.view, l, Limits{})
-	if err != nil || refusal != nil {
-		return errors.Join(err, refusal)
+	a := newApplier(f.view, Limits{})
+	replies, err := a.step(l)
+	if err != nil || replies[0].err != nil {
+		return errors.Join(err, replies[0].err)
 	}
-	f.view = next
-	return result
+	f.view = a.commit()
+	return replies[0].Result
 }
 func (f *plainFSM) Snapshot() (raft.FSMSnapshot, error) { return f, nil }
 func (f *plainFSM) Restore(io.ReadCloser) error         { return nil }

@@ -65,38 +65,41 @@ func (m *machine) publish(v View) {
 // Apply implements raft.FSM.
 func (m *machine) Apply(l *raft.Log) any { return m.ApplyBatch([]*raft.Log{l})[0] }
 
-// ApplyBatch implements raft.BatchingFSM. A response is a Result or an error.
+// ApplyBatch implements raft.BatchingFSM. A response is a Result or an error,
+// of a group a []reply.
 //
 // After a start Raft brings entries again that rebuild has applied before;
 // nobody waits for what becomes of those.
 func (m *machine) ApplyBatch(logs []*raft.Log) []any {
 	responses := make([]any, len(logs))
-	v := m.View()
+	a := newApplier(m.View(), m.limits)
 	for i, l := range logs {
 		if m.stuck != nil {
 			responses[i] = m.stuck
 			continue
 		}
 		m.fed = l.Index
-		if l.Index <= v.Index() {
+		if l.Index <= a.view.Index() {
 			continue
 		}
-		next, result, refusal, err := step(v, l, m.limits)
+		replies, err := a.step(l)
 		switch {
 		case err != nil:
 			m.stuck = err
 			responses[i] = err
 			continue
-		case refusal != nil:
-			responses[i] = refusal
+		case len(replies) > 1:
+			responses[i] = replies
+		case replies[0].err != nil:
+			responses[i] = replies[0].err
 		default:
-			responses[i] = result
+			responses[i] = replies[0].Result
 		}
-		v = next
 		if l.Type == raft.LogConfiguration {
 			m.configured()
 		}
 	}
+	v := a.commit()
 	if last := logs[len(logs)-1]; m.stuck == nil && last.Index == v.Index() {
 		m.applied.write(last.Index, last.Term)
 		m.committed(last.Index, last.Term)
@@ -106,25 +109,6 @@ func (m *machine) ApplyBatch(logs []*raft.Log) []any {
 		m.fail(m.stuck)
 	}
 	return responses
-}
-
-// step is the view after a log entry, and what became of its batch. The error
-// says that the entry cannot be understood.
-func step(v View, l *raft.Log, limits Limits) (next View, result Result, refusal, err error) {
-	if l.Type != raft.LogCommand {
-		return v.Skip(l.Index), Result{}, nil, nil
-	}
-	b, err := DecodeBatch(l.Data)
-	if err != nil {
-		return v, Result{}, nil, fmt.Errorf("log entry %d: %w", l.Index, err)
-	}
-	next, result, err = v.Apply(l.Index, b, limits)
-	for _, e := range [...]error{ErrVersion, ErrTooLarge, ErrKey, ErrStale} {
-		if errors.Is(err, e) {
-			return next, result, err, nil
-		}
-	}
-	return next, result, nil, err
 }
 
 // Snapshot implements raft.FSM. The index under which Raft keeps it is that of

@@ -10,22 +10,39 @@ import (
 )
 
 // proposals are the batches on their way: queued in their order for Raft,
-// then with Raft, in the same order, until they have acted or failed.
+// then with Raft, in the same order, until they have acted or failed. What is
+// queued while maxGroups groups are with Raft goes as one group: the busier
+// Raft is, the more it gets at once.
 type proposals struct {
 	mu      sync.Mutex
 	stopped bool
 	count   int // in flight
 	bytes   int
 	// Both channels have room for all that may be in flight: sending never blocks.
-	queue, sent chan *proposal
+	queue chan *proposal
+	sent  chan *entry
+	// groups has one for each group that is with Raft; a small batch alone is one.
+	groups chan struct{}
 
 	maxCount, maxBytes int
+}
+
+// maxGroups is how many groups Raft has at once. With one, it would have
+// nothing to do while the next is made; with more, groups are smaller.
+const maxGroups = 2
+
+// entry is an entry of Raft's log on its way.
+type entry struct {
+	batches []*proposal
+	future  raft.ApplyFuture
+	grouped bool // has one of proposals.groups
 }
 
 func (p *proposals) init(cfg Config) {
 	p.maxCount, p.maxBytes = cfg.MaxInFlight, cfg.MaxInFlightBytes
 	p.queue = make(chan *proposal, p.maxCount)
-	p.sent = make(chan *proposal, p.maxCount)
+	p.sent = make(chan *entry, p.maxCount)
+	p.groups = make(chan struct{}, maxGroups)
 }
 
 // add queues a batch behind all that were added before.
@@ -66,8 +83,8 @@ func (p *proposals) stop() {
 // proposal is one batch on its way.
 type proposal struct {
 	replica *Replica
-	data    []byte // the encoded batch; nil once Raft has it
-	future  raft.ApplyFuture
+	data    []byte        // the encoded batch
+	ops     []Op          // those of a batch that may be in a group, for their keys; nil of others
 	done    chan struct{} // closed when result and err are set
 	result  Result
 	err     error
@@ -92,6 +109,9 @@ func (r *Replica) Propose(ctx context.Context, b *Batch) (Pending, error) {
 		return nil, err
 	}
 	p := &proposal{replica: r, data: data, done: make(chan struct{})}
+	if b.groupable(data) {
+		p.ops = b.Ops
+	}
 	r.outstanding.Add(1)
 	if err := r.proposals.add(p); err != nil {
 		r.outstanding.Add(-1)
@@ -133,33 +153,113 @@ func (p *proposal) Wait(ctx context.Context) (Result, error) {
 
 // enqueue hands proposals to Raft, which may be writing to the disk meanwhile.
 func (r *Replica) enqueue() {
-	defer close(r.proposals.sent)
-	for p := range r.proposals.queue {
-		p.future = r.raft.Apply(p.data, 0)
-		r.proposals.sent <- p
+	q := &r.proposals
+	defer close(q.sent)
+	for p, ok := <-q.queue; ok; {
+		e := &entry{batches: []*proposal{p}}
+		var next *proposal
+		if p.ops != nil {
+			select {
+			case q.groups <- struct{}{}:
+				e.grouped = true
+			case <-r.closing:
+			}
+			next = q.gather(e)
+		}
+		e.future = r.raft.Apply(e.data(), 0)
+		q.sent <- e
+		if p = next; p == nil {
+			p, ok = <-q.queue
+		}
 	}
+}
+
+// gather adds to an entry of one batch those that are queued behind it, and
+// returns the first that must not be in the same group; nil: there is none.
+func (p *proposals) gather(e *entry) (next *proposal) {
+	keys := map[Key]struct{}{}
+	join := func(q *proposal) bool {
+		for i := range q.ops {
+			if _, taken := keys[q.ops[i].Key]; taken {
+				return false
+			}
+		}
+		for i := range q.ops {
+			keys[q.ops[i].Key] = struct{}{}
+		}
+		return true
+	}
+	for len(e.batches) < maxGroup {
+		select {
+		case q, ok := <-p.queue:
+			switch {
+			case !ok:
+				return nil
+			case q.ops == nil:
+				return q
+			case len(e.batches) == 1:
+				join(e.batches[0])
+			}
+			if !join(q) {
+				return q
+			}
+			e.batches = append(e.batches, q)
+		default:
+			return nil
+		}
+	}
+	return nil
+}
+
+// data is the entry as the log has it.
+func (e *entry) data() []byte {
+	if len(e.batches) == 1 {
+		return e.batches[0].data
+	}
+	all := make([][]byte, len(e.batches))
+	for i, p := range e.batches {
+		all[i] = p.data
+	}
+	return encodeGroup(all)
 }
 
 // settle takes what became of the proposals from Raft.
 func (r *Replica) settle() {
-	for p := range r.proposals.sent {
-		if err := p.future.Error(); err != nil {
-			p.err = r.fate(err)
-		} else {
-			switch response := p.future.Response().(type) {
-			case Result:
-				p.result = response
-			case error:
-				p.err = response
-			default:
-				p.err = fmt.Errorf("%w: the store's answer is %T", ErrUnknown, response)
-			}
+	for e := range r.proposals.sent {
+		replies, err := r.outcome(e)
+		if e.grouped {
+			<-r.proposals.groups
 		}
-		r.proposals.remove(len(p.data))
-		p.data = nil
-		close(p.done)
-		r.outstanding.Add(-1)
+		for i, p := range e.batches {
+			if p.err = err; err == nil {
+				p.result, p.err = replies[i].Result, replies[i].err
+			}
+			r.proposals.remove(len(p.data))
+			p.data, p.ops = nil, nil
+			close(p.done)
+			r.outstanding.Add(-1)
+		}
 	}
+}
+
+// outcome is what became of each batch of an entry, or why of none anything did.
+func (r *Replica) outcome(e *entry) ([]reply, error) {
+	if err := e.future.Error(); err != nil {
+		return nil, r.fate(err)
+	}
+	switch response := e.future.Response().(type) {
+	case Result:
+		if len(e.batches) == 1 {
+			return []reply{{Result: response}}, nil
+		}
+	case []reply:
+		if len(e.batches) == len(response) {
+			return response, nil
+		}
+	case error:
+		return nil, response
+	}
+	return nil, fmt.Errorf("%w: the store's answer is %T", ErrUnknown, e.future.Response())
 }
 
 // fate says what Raft's error about a proposal means.

@@ -28,6 +28,7 @@ func rebuild(s *logStore, snapshots *snapshots, applied *appliedFile, l Limits, 
 		from = base.Index + 1
 	}
 	upTo := agreed(s, applied.old, last)
+	a := newApplier(v, l)
 	for index := from; index <= last; index++ {
 		var entry raft.Log
 		if err := s.GetLog(index, &entry); err != nil {
@@ -39,14 +40,14 @@ func rebuild(s *logStore, snapshots *snapshots, applied *appliedFile, l Limits, 
 		if entry.Type == raft.LogConfiguration {
 			s.remember(index, raft.DecodeConfiguration(entry.Data))
 		}
-		if index > upTo || index <= v.Index() || entry.Type != raft.LogCommand && entry.Type != raft.LogConfiguration {
+		if index > upTo || index <= a.view.Index() || entry.Type != raft.LogCommand && entry.Type != raft.LogConfiguration {
 			continue
 		}
-		if v, _, _, err = step(v, &entry, l); err != nil {
+		if _, err = a.step(&entry); err != nil {
 			return nil, err
 		}
 	}
-	return newMachine(v, l, applied), nil
+	return newMachine(a.commit(), l, applied), nil
 }
 
 // agreed is the newest record whose entry the log has, term and all: then all

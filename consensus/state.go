@@ -65,6 +65,12 @@ func (v View) Apply(index uint64, b *Batch, l Limits) (View, Result, error) {
 	if index <= v.index {
 		return v, Result{}, fmt.Errorf("%w: batch %d came to a view of index %d", ErrIndex, index, v.index)
 	}
+	return v.apply(index, b, l)
+}
+
+// apply is Apply, also for the later batches of a group: the view may have the
+// index already.
+func (v View) apply(index uint64, b *Batch, l Limits) (View, Result, error) {
 	if first, ok := v.seen.find(b.ID); ok {
 		return v.Skip(index), Result{Index: first, Repeated: true}, nil
 	}
@@ -86,14 +92,9 @@ func (v View) Skip(index uint64) View {
 // it has begun is kept.
 func (v View) act(index uint64, b *Batch, l Limits) (View, error) {
 	next := v.Skip(index)
-	if b.IfSequence != nil {
-		if *b.IfSequence != v.sequence {
-			return v, fmt.Errorf("%w: it was checked for sequence %d, the store is at %d", ErrStale, *b.IfSequence, v.sequence)
-		}
-		next.sequence = b.Sequence
-		if b.Sequence == 0 {
-			next.sequence = v.sequence + 1
-		}
+	var err error
+	if next.sequence, err = v.follows(b); err != nil {
+		return v, err
 	}
 	if err := b.check(l); err != nil {
 		return v, err
@@ -115,11 +116,25 @@ func (v View) act(index uint64, b *Batch, l Limits) (View, error) {
 	if next.internal > l.Internal && next.internal > v.internal {
 		return v, fmt.Errorf("store: %w: %d bytes of internal entries, the limit is %d", ErrTooLarge, next.internal, l.Internal)
 	}
-	next.entries = step.entries.CommitOnly()
-	next.past = step.past.commit(next.entries, l)
+	step.past.trimAll(step.entries, l)
+	next.entries, next.past = step.entries.CommitOnly(), step.past.commit()
 	next.seen = v.seen.with(b.ID, index)
 	next.log = v.log.with(index, touched)
 	return next, nil
+}
+
+// follows is the view's sequence after the batch, or the error that it was not
+// made for this one.
+func (v View) follows(b *Batch) (sequence uint64, err error) {
+	switch {
+	case b.IfSequence == nil:
+		return v.sequence, nil
+	case *b.IfSequence != v.sequence:
+		return 0, fmt.Errorf("%w: it was checked for sequence %d, the store is at %d", ErrStale, *b.IfSequence, v.sequence)
+	case b.Sequence == 0:
+		return v.sequence + 1, nil
+	}
+	return b.Sequence, nil
 }
 
 // check refuses what no store could take, whatever its content.

@@ -72,6 +72,9 @@ type pastTxn struct {
 	revisions *iradix.Txn[[]pastRevision]
 	order     *iradix.Txn[struct{}]
 	long      [][]byte // paths that may have too many revisions when the batch is done
+	// keep is how many past revisions there may be of a key that is there when
+	// the batch is done; only set, above 0, where all that it touches will be.
+	keep int
 }
 
 func (p past) txn() *pastTxn { return &pastTxn{past: p} }
@@ -132,11 +135,17 @@ func (t *pastTxn) get(path []byte) []pastRevision {
 	return revisions
 }
 
-// add is a new slice that ends with the revision.
+// add is a new slice that ends with the revision, and has no more than keep.
 func (t *pastTxn) add(path []byte, revisions []pastRevision, r pastRevision) []pastRevision {
 	t.bytes += r.size(path)
 	t.order.Insert(orderKey(r.until, path), struct{}{})
-	return append(revisions[:len(revisions):len(revisions)], r)
+	if drop := len(revisions) + 1 - t.keep; t.keep > 0 && drop > 0 {
+		t.forget(path, revisions, drop)
+		revisions = revisions[drop:]
+	}
+	next := make([]pastRevision, len(revisions)+1)
+	next[copy(next, revisions)] = r
+	return next
 }
 
 func (t *pastTxn) set(path []byte, revisions []pastRevision) {
@@ -153,6 +162,12 @@ func (t *pastTxn) trim(path []byte, revisions []pastRevision, limit int) []pastR
 	if drop <= 0 {
 		return revisions
 	}
+	t.forget(path, revisions, drop)
+	return append([]pastRevision(nil), revisions[drop:]...)
+}
+
+// forget takes the oldest revisions out of what is counted.
+func (t *pastTxn) forget(path []byte, revisions []pastRevision, drop int) {
 	for i := range revisions[:drop] {
 		r := &revisions[i]
 		t.bytes -= r.size(path)
@@ -160,14 +175,18 @@ func (t *pastTxn) trim(path []byte, revisions []pastRevision, limit int) []pastR
 			t.order.Delete(orderKey(r.until, path))
 		}
 	}
-	return append([]pastRevision(nil), revisions[drop:]...)
 }
 
-// commit is the past with what exceeds the bounds left out, beside the entries
-// that are now.
-func (t *pastTxn) commit(now *iradix.Tree[Entry], l Limits) past {
+// entryGetter is the entries that are now.
+type entryGetter interface {
+	Get(path []byte) (Entry, bool)
+}
+
+// trimAll drops what exceeds the bounds, beside the entries that are now. It
+// comes after each batch.
+func (t *pastTxn) trimAll(now entryGetter, l Limits) {
 	if t.revisions == nil {
-		return t.past
+		return
 	}
 	for _, path := range t.long {
 		revisions, limit := t.get(path), l.Revisions
@@ -178,6 +197,7 @@ func (t *pastTxn) commit(now *iradix.Tree[Entry], l Limits) past {
 			t.set(path, t.trim(path, revisions, limit))
 		}
 	}
+	t.long = t.long[:0]
 	for t.bytes > l.Past {
 		first, _, ok := t.order.Root().Minimum()
 		if !ok {
@@ -191,6 +211,13 @@ func (t *pastTxn) commit(now *iradix.Tree[Entry], l Limits) past {
 			n++
 		}
 		t.set(path, t.trim(path, revisions, len(revisions)-n))
+	}
+}
+
+// commit is the past that was made.
+func (t *pastTxn) commit() past {
+	if t.revisions == nil {
+		return t.past
 	}
 	return past{t.revisions.CommitOnly(), t.order.CommitOnly(), t.bytes}
 }

@@ -253,7 +253,8 @@ func (b *blockReader) revisions(v *View, n uint64, l Limits) error {
 		}
 	}
 	txn.set(path, slices.Clone(revisions))
-	v.past = txn.commit(v.entries, l)
+	txn.trimAll(v.entries, l)
+	v.past = txn.commit()
 	return nil
 }
 
@@ -267,7 +268,7 @@ func (b *blockReader) ids(v *View, h viewHeader) error {
 		u := &b.rest
 		u.tuple(2)
 		id, index := u.id(), u.uint()
-		if _, twice := v.seen.find(id); u.err == nil && (twice || id == ID{} || index <= last || index > h.index) {
+		if _, twice := v.seen.find(id); u.err == nil && (twice || id == ID{} || index < last || index == 0 || index > h.index) {
 			u.fail("ID %x of index %d after %d", id, index, last)
 		}
 		if u.err != nil {

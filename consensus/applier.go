@@ -1,0 +1,138 @@
+package consensus
+
+import (
+	"errors"
+	"fmt"
+
+	iradix "github.com/hashicorp/go-immutable-radix/v2"
+	"github.com/hashicorp/raft"
+)
+
+// applier applies log entries one after the other. Those that come together
+// share what they write: nodes of the trees are copied once for all of them,
+// not for each. What comes of it is what View.Apply makes of each by itself,
+// however the entries are parted among appliers.
+type applier struct {
+	limits Limits
+	// view is right but for its entries and its past, where these are not nil.
+	view    View
+	entries *iradix.Txn[Entry]
+	past    *pastTxn
+}
+
+func newApplier(v View, l Limits) *applier { return &applier{limits: l.withDefaults(), view: v} }
+
+// reply is what became of one batch of an entry.
+type reply struct {
+	Result
+	err error // it was refused
+}
+
+// step applies a log entry. It returns an error where the entry cannot be
+// understood, and has done nothing of it then.
+func (a *applier) step(l *raft.Log) ([]reply, error) {
+	if l.Type != raft.LogCommand {
+		a.view = a.view.Skip(l.Index)
+		return []reply{{}}, nil
+	}
+	batches, err := decodeEntry(l.Data)
+	if err != nil {
+		return nil, fmt.Errorf("log entry %d: %w", l.Index, err)
+	}
+	if l.Index <= a.view.index {
+		return nil, fmt.Errorf("log entry %d: %w: it came to a view of index %d", l.Index, ErrIndex, a.view.index)
+	}
+	replies := make([]reply, len(batches))
+	var touched []Key
+	for i, b := range batches {
+		r := &replies[i]
+		if a.quick(b) {
+			r.Result, touched, r.err = a.put(l.Index, b, touched)
+		} else {
+			touched = a.touched(l.Index, touched)
+			r.Result, r.err = a.whole(l.Index, b)
+		}
+		if r.err != nil && !isRefusal(r.err) {
+			return nil, fmt.Errorf("log entry %d: %w", l.Index, r.err)
+		}
+	}
+	a.touched(l.Index, touched)
+	return replies, nil
+}
+
+// isRefusal tells the errors of batches that were understood and not done.
+func isRefusal(err error) bool {
+	for _, e := range [...]error{ErrVersion, ErrTooLarge, ErrKey, ErrStale} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// quick tells whether nothing can be wrong with a batch that is not wrong from
+// the beginning, so that nothing has to be taken back.
+func (a *applier) quick(b *Batch) bool {
+	for i := range b.Ops {
+		if op := &b.Ops[i]; op.Value == nil || op.IfVersion != nil {
+			return false
+		}
+	}
+	n := b.size()
+	return a.view.bytes+n <= a.limits.Total && a.view.internal+n <= a.limits.Internal
+}
+
+// whole applies a batch to the view as a whole.
+func (a *applier) whole(index uint64, b *Batch) (result Result, err error) {
+	a.view, result, err = a.commit().apply(index, b, a.limits)
+	return result, err
+}
+
+// put applies a quick batch, and adds the keys that it touches to others.
+func (a *applier) put(index uint64, b *Batch, touched []Key) (Result, []Key, error) {
+	v := &a.view
+	v.index = max(v.index, index)
+	if first, ok := v.seen.find(b.ID); ok {
+		return Result{Index: first, Repeated: true}, touched, nil
+	}
+	sequence, err := v.follows(b)
+	if err == nil {
+		err = b.check(a.limits)
+	}
+	if err != nil {
+		return Result{}, touched, err
+	}
+	v.sequence = sequence
+	if a.entries == nil {
+		a.entries, a.past = rooted(v.entries).Txn(), v.past.txn()
+	}
+	a.past.keep = a.limits.Revisions - 1
+	step := stepper{view: v, note: b.Note.bounded(), entries: a.entries, past: a.past}
+	for i := range b.Ops {
+		k, err := step.do(&b.Ops[i])
+		if err != nil { // quick has seen to it that there is none
+			return Result{}, touched, err
+		}
+		touched = append(touched, k)
+	}
+	a.past.trimAll(a.entries, a.limits)
+	v.seen = v.seen.with(b.ID, index)
+	return Result{Index: index}, touched, nil
+}
+
+// touched notes the keys that an entry has touched so far.
+func (a *applier) touched(index uint64, keys []Key) (none []Key) {
+	if len(keys) > 0 {
+		a.view.log = a.view.log.with(index, keys)
+	}
+	return nil
+}
+
+// commit is the view after all that was applied.
+func (a *applier) commit() View {
+	if a.entries != nil {
+		a.view.entries, a.view.past = a.entries.CommitOnly(), a.past.commit()
+		a.entries, a.past = nil, nil
+	}
+	return a.view
+}

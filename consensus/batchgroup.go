@@ -1,0 +1,79 @@
+package consensus
+
+import (
+	"fmt"
+)
+
+// Batches that wait for Raft at the same time go as one entry of the log, a
+// group, which costs Raft and the disk as much as one of them. All of a group
+// have the entry's index; each acts or is refused by itself, in their order.
+//
+// Only small batches that put entries of users are grouped, and no two of a
+// group touch the same key: a version then still tells one state of an entry,
+// and what was deleted at an index was deleted by one batch.
+const (
+	// maxGroup bounds the batches of a group.
+	maxGroup = 64
+	// groupBelow is the encoded size below which a batch may be in a group.
+	groupBelow = 4 << 10
+	// leastBatch is the least that a packed batch takes, in bytes.
+	leastBatch = 35
+)
+
+// groupable tells whether the batch, encoded as data, may be in a group.
+func (b *Batch) groupable(data []byte) bool {
+	if len(data) > groupBelow || data[1] != 0 {
+		return false
+	}
+	for i := range b.Ops {
+		if op := &b.Ops[i]; op.Value == nil || op.Internal() {
+			return false
+		}
+	}
+	return true
+}
+
+// encodeGroup is the log entry of batches that EncodeBatch has encoded, none
+// of them compressed.
+func encodeGroup(batches [][]byte) []byte {
+	size := 2 + 5
+	for _, b := range batches {
+		size += len(b) - 2
+	}
+	data := packArray(append(make([]byte, 0, size), batchFormat, batchGrouped), len(batches))
+	for _, b := range batches {
+		data = append(data, b[2:]...)
+	}
+	return data
+}
+
+// decodeEntry reads the batches of a log entry: one, or those of a group. Its
+// errors and its bounds are DecodeBatch's.
+func decodeEntry(data []byte) ([]*Batch, error) {
+	if len(data) < 2 || data[0] != batchFormat || data[1]&batchGrouped == 0 {
+		b, err := DecodeBatch(data)
+		if err != nil {
+			return nil, err
+		}
+		return []*Batch{b}, nil
+	}
+	if data[1] != batchGrouped {
+		return nil, fmt.Errorf("group: %w: format %d with flags %#x, this build knows %#x", ErrFormat, data[0], data[1], batchGrouped)
+	}
+	u := unpacker{b: data[2:]}
+	n := u.array(leastBatch)
+	if u.err == nil && (n == 0 || n > maxGroup) {
+		u.fail("%d batches, the limit is %d", n, maxGroup)
+	}
+	batches := make([]*Batch, 0, n)
+	for u.err == nil && len(batches) < n {
+		batches = append(batches, unpackOne(&u))
+	}
+	if u.err == nil && len(u.b) > 0 {
+		u.fail("%d bytes after its end", len(u.b))
+	}
+	if u.err != nil {
+		return nil, fmt.Errorf("group: %w", u.err)
+	}
+	return batches, nil
+}
