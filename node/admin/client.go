@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -120,17 +121,19 @@ func (c *Client) read() {
 // writeFrames sends what there is until the connection ends. It alone writes, so
 // that a peer which takes nothing holds up no caller beyond its own deadline.
 func (c *Client) writeFrames() {
+	var buf []byte
 	for {
-		var f frame
 		select {
-		case f = <-c.out:
+		case f := <-c.out:
+			buf = appendFrame(buf[:0], f)
 		case id := <-c.cancels:
-			f = frame{kind: frameCancel, id: id}
+			buf = appendFrame(buf[:0], frame{kind: frameCancel, id: id})
 		case <-c.done:
 			return
 		}
+		buf = c.gather(buf)
 		_ = c.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
-		if _, err := c.conn.Write(appendFrame(nil, f)); err != nil {
+		if _, err := c.conn.Write(buf); err != nil {
 			// The reader learns why the node hung up; of a peer that takes
 			// nothing it would learn nothing for long.
 			if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -139,7 +142,30 @@ func (c *Client) writeFrames() {
 			<-c.done
 			return
 		}
+		if cap(buf) > writeTogether {
+			buf = nil
+		}
 	}
+}
+
+// writeTogether is about how many bytes of frames go out in one write, with
+// all that it costs; a frame that is larger goes by itself.
+const writeTogether = 64 << 10
+
+// gather adds the frames of those who are about to send as well.
+func (c *Client) gather(buf []byte) []byte {
+	runtime.Gosched() // they come a moment later where many were woken at once
+	for len(buf) < writeTogether {
+		select {
+		case f := <-c.out:
+			buf = appendFrame(buf, f)
+		case id := <-c.cancels:
+			buf = appendFrame(buf, frame{kind: frameCancel, id: id})
+		default:
+			return buf
+		}
+	}
+	return buf
 }
 
 // start sends a request. The caller must call finish.

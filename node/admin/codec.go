@@ -9,9 +9,14 @@ import (
 // The types that travel carry json tags, and msgpack follows them: what a
 // command prints with -o json has the names of what it was sent.
 
+// poolable bounds what is decoded by a decoder that is used again.
+const poolable = 16 << 10
+
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
-	enc := msgpack.NewEncoder(&b)
+	enc := msgpack.GetEncoder()
+	defer msgpack.PutEncoder(enc)
+	enc.Reset(&b)
 	enc.SetCustomStructTag("json")
 	enc.UseCompactInts(true)
 	err := enc.Encode(v)
@@ -19,7 +24,11 @@ func encode(v any) ([]byte, error) {
 }
 
 func decode(b []byte, v any) error {
-	dec := msgpack.NewDecoder(bytes.NewReader(b))
+	dec := msgpack.GetDecoder()
+	if len(b) <= poolable { // it keeps a buffer of what it has read
+		defer msgpack.PutDecoder(dec)
+	}
+	dec.Reset(bytes.NewReader(b))
 	dec.SetCustomStructTag("json")
 	return dec.Decode(v)
 }

@@ -98,6 +98,8 @@ type Server struct {
 	streams context.Context // ends earlier, when Shutdown begins
 	stop    context.CancelFunc
 
+	workers *workers // that run requests
+
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}
 	conns     map[*serverConn]struct{}
@@ -158,6 +160,7 @@ func NewServer(cfg Config) *Server {
 	s.admins, s.others = newShare(), newShare()
 	s.ctx, s.close = context.WithCancel(context.Background())
 	s.streams, s.stop = context.WithCancel(s.ctx)
+	s.workers = newWorkers(s.ctx)
 	return s
 }
 
@@ -341,5 +344,6 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Unlock()
 	<-idle // handlers end with their context
 	s.serving.Wait()
+	s.workers.all.Wait()
 	return err
 }

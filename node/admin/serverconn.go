@@ -27,7 +27,7 @@ type serverConn struct {
 	tls    *tls.ConnectionState
 	ctx    context.Context // ends with the connection; made by serve
 
-	write sync.Mutex // held while a frame goes out
+	out outbox
 
 	mu      sync.Mutex
 	running map[uint64]context.CancelFunc // requests in flight, by id
@@ -247,14 +247,11 @@ func (c *serverConn) startRequest(id uint64, e envelope, release func()) *Error 
 	}
 	c.running[id] = cancel
 	c.untaken++
-	go func() {
+	c.s.workers.run(func() {
 		defer c.s.requests.Done()
 		defer cancel()
 		c.run(ctx, id, h, r, release)
-		c.mu.Lock()
-		c.untaken--
-		c.mu.Unlock()
-	}()
+	})
 	return nil
 }
 
@@ -333,21 +330,28 @@ func (c *serverConn) run(ctx context.Context, id uint64, h handler, r *request, 
 	c.mu.Unlock()
 	var passed *passedOn
 	if errors.As(err, &passed) { // the node that acted audits it
-		_ = c.send(frameResult, id, passed.result)
+		c.answer(frameResult, id, passed.result)
 		return
 	}
 	if !r.partial {
 		c.s.audit(r, err, at)
 	}
-	if err != nil {
-		_ = c.sendError(id, asError(err))
-		return
-	}
-	if r.made != nil {
+	switch {
+	case err != nil:
+		c.answer(frameError, id, asError(err))
+	case r.made != nil:
 		_ = c.sendLarge(ctx, r, frameResult, id, result)
-		return
+		c.taken(1)
+	default:
+		c.answer(frameResult, id, result)
 	}
-	_ = c.send(frameResult, id, result)
+}
+
+// taken notes that answers are through, or will never be.
+func (c *serverConn) taken(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.untaken -= n
 }
 
 // call guards the node against a fault in a handler.
@@ -362,30 +366,3 @@ func (c *serverConn) call(ctx context.Context, h handler, r *request) (result an
 }
 
 func (c *serverConn) sendError(id uint64, e *Error) error { return c.send(frameError, id, e) }
-
-// send writes one frame. Where that fails it has closed the connection, which
-// is all that there is to do: most callers ignore the error. A peer that does not take it in time is cut off:
-// what it holds up is its own connection alone.
-func (c *serverConn) send(kind frameType, id uint64, body any) error {
-	b, isRaw := body.(raw)
-	if !isRaw {
-		var err error
-		if b, err = encode(body); err != nil {
-			return c.sendError(id, Errorf(Internal, "%v", err))
-		}
-	}
-	if len(b) > c.s.cfg.MaxAnswer {
-		if kind == frameError {
-			return ErrFrameSize
-		}
-		return c.sendError(id, Errorf(TooLarge, "the answer has %d bytes, the limit is %d: ask for less", len(b), c.s.cfg.MaxAnswer))
-	}
-	c.write.Lock()
-	defer c.write.Unlock()
-	_ = c.conn.SetWriteDeadline(time.Now().Add(c.s.cfg.WriteTimeout))
-	if _, err := c.conn.Write(appendFrame(nil, frame{kind, id, b})); err != nil {
-		c.conn.Close()
-		return err
-	}
-	return nil
-}
