@@ -79,6 +79,9 @@ type Catalog struct {
 	// flights are the changes between set and ahead, in order. The slice is
 	// replaced or appended to, never changed.
 	flights []*flight
+	// undecided are the flights that were proposed and have no result, in
+	// order; unsettled those that will act, and do not yet.
+	undecided, unsettled []*flight
 }
 
 // New makes a catalog with nothing in force. Until Follow runs, changes wait.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"penstock/consensus"
@@ -85,13 +86,20 @@ func (c *Catalog) since(set *resource.Set, old, view consensus.View) (*step, err
 		keys = append(keys, k)
 	}
 	seen := make(map[consensus.Key]bool, len(keys))
-	s.foreign = view.Sequence() != old.Sequence() && (len(s.arrived) == 0 || s.arrived[0].from != set)
-	for _, k := range keys {
-		if k.Internal() || seen[k] {
-			continue
-		}
+	keys = slices.DeleteFunc(keys, func(k consensus.Key) bool {
+		gone := k.Internal() || seen[k]
 		seen[k] = true
-		if err := c.follow(s, set, view, k); err != nil {
+		return gone
+	})
+	s.foreign = view.Sequence() != old.Sequence() && (len(s.arrived) == 0 || s.arrived[0].from != set)
+	news := make([]news, len(keys))
+	inParallel(len(keys), func(from, to int) {
+		for i := from; i < to; i++ {
+			news[i] = c.read(s.arrived, view, keys[i])
+		}
+	})
+	for i := range news {
+		if err := c.follow(s, set, &news[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -104,47 +112,67 @@ func (c *Catalog) since(set *resource.Set, old, view consensus.View) (*step, err
 	return s, nil
 }
 
+// news is what became of one key.
+type news struct {
+	key    consensus.Key
+	entry  consensus.Entry
+	exists bool
+	own    bool // change is what a flight did
+	change resource.Change
+	err    error // why the entry cannot be read
+}
+
+// read reads what a view has of a key.
+func (c *Catalog) read(arrived []*flight, view consensus.View, k consensus.Key) news {
+	n := news{key: k}
+	n.entry, n.exists = view.Get(k)
+	if n.change, n.own = find(arrived, k, n.entry.Value); n.own || !n.exists {
+		return n
+	}
+	o, err := c.restore(n.entry)
+	n.change, n.err = resource.Put(o), err
+	return n
+}
+
 // follow adds to a step what became of one key.
-func (c *Catalog) follow(s *step, set *resource.Set, view consensus.View, k consensus.Key) error {
-	e, exists := view.Get(k)
+func (c *Catalog) follow(s *step, set *resource.Set, n *news) error {
+	k := n.key
 	_, had := set.Get(resource.Key(k))
-	if change, own := find(s.arrived, k, e.Value); own {
+	if n.own {
 		s.read(k)
-		if !change.Delete || had {
-			s.changes = append(s.changes, change)
+		if !n.change.Delete || had {
+			s.changes = append(s.changes, n.change)
 		}
 		return nil
 	}
 	before, unopened := s.unread[k]
-	if unopened && exists && before.version != e.Version {
+	if unopened && n.exists && before.version != n.entry.Version {
 		unopened = false // it has changed since
 	}
-	s.foreign = s.foreign || !unopened || !exists
-	if !exists {
+	s.foreign = s.foreign || !unopened || !n.exists
+	switch {
+	case !n.exists:
 		s.read(k)
 		if had {
 			s.changes = append(s.changes, resource.Delete(resource.Key(k)))
 		}
 		return nil
-	}
-	o, err := c.restore(e)
-	switch {
-	case errors.Is(err, errSealed):
+	case errors.Is(n.err, errSealed):
 		if !unopened {
-			c.cfg.Log.Error("a resource cannot be opened: what it was before goes on", "resource", k.Kind+"/"+k.Name, "version", e.Version, "error", err)
+			c.cfg.Log.Error("a resource cannot be opened: what it was before goes on", "resource", k.Kind+"/"+k.Name, "version", n.entry.Version, "error", n.err)
 		}
 		s.unread = maps.Clone(s.unread)
 		if s.unread == nil {
 			s.unread = map[consensus.Key]unread{}
 		}
-		s.unread[k] = unread{e.Version, err.Error()}
+		s.unread[k] = unread{n.entry.Version, n.err.Error()}
 		return nil
-	case err != nil:
-		return fmt.Errorf("stored %s/%s: %w", k.Kind, k.Name, err)
+	case n.err != nil:
+		return fmt.Errorf("stored %s/%s: %w", k.Kind, k.Name, n.err)
 	}
 	s.read(k)
 	s.foreign = true
-	s.changes = append(s.changes, resource.Put(o))
+	s.changes = append(s.changes, n.change)
 	return nil
 }
 
@@ -175,7 +203,11 @@ func (c *Catalog) advance(view consensus.View, s *step) {
 		c.ahead, c.flights = nil, nil
 	case n > 0 && len(c.flights) >= n && c.flights[0] == s.arrived[0]:
 		c.flights = append([]*flight(nil), c.flights[n:]...)
+		if len(c.flights) == 0 && c.ahead != nil && c.ahead.set == c.set {
+			c.ahead.tail = nil // it acts, and holds much that is past
+		}
 	}
+	c.settleAll()
 	c.tell()
 }
 

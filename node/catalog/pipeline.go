@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"penstock/consensus"
@@ -40,14 +41,18 @@ type ahead struct {
 // and the set that were checked act, and nothing is read or made again.
 type flight struct {
 	id       consensus.ID
+	epoch    *ahead
 	sequence uint64 // of the store when it has acted
 	from, to *resource.Set
 	steps    map[consensus.Key]flightStep
 	size     int // bytes of values
 
+	pending consensus.Pending
 	decided chan struct{} // closed when the rest is known
 	result  consensus.Result
 	err     error
+	// settled is closed after decided, when it acts here or never will.
+	settled chan struct{}
 }
 
 // flightStep is what a flight does to one key.
@@ -222,7 +227,7 @@ func (c *Catalog) propose(ctx context.Context, now *content, p *plan, b *consens
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	f := &flight{id: b.ID, to: p.next, steps: make(map[consensus.Key]flightStep, len(p.ops)), decided: make(chan struct{})}
+	f := &flight{id: b.ID, to: p.next, steps: make(map[consensus.Key]flightStep, len(p.ops)), decided: make(chan struct{}), settled: make(chan struct{})}
 	for i, op := range p.ops {
 		f.steps[op.Key] = flightStep{p.changes[i], op.Value}
 		f.size += len(op.Value)
@@ -235,49 +240,87 @@ func (c *Catalog) propose(ctx context.Context, now *content, p *plan, b *consens
 	}
 	sequence := a.sequence
 	b.IfSequence, b.Sequence = &sequence, a.next
-	f.from, f.sequence = a.set, a.next
+	f.epoch, f.from, f.sequence = a, a.set, a.next
 	a.set, a.sequence, a.next, a.tail = f.to, f.sequence, a.next+1, f
 	c.flights = append(c.flights, f) // before it can come back
 	c.mu.Unlock()
-	pending, err := c.cfg.Store.Propose(ctx, b)
-	if err != nil {
-		c.decide(a, f, consensus.Result{}, err)
+	var err error
+	if f.pending, err = c.cfg.Store.Propose(ctx, b); err != nil {
+		c.decide(f, consensus.Result{}, err)
 		return nil, refusal(err)
 	}
-	go func() { // whoever waits for it may lose patience, and others rest on it
-		result, err := pending.Wait(context.WithoutCancel(ctx))
-		c.decide(a, f, result, err)
-	}()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.undecided = append(c.undecided, f); len(c.undecided) == 1 {
+		go c.decideAll() // whoever waits for it may lose patience, and others rest on it
+	}
 	return f, nil
+}
+
+// decideAll waits for what becomes of the flights, in their order, until there
+// are none.
+func (c *Catalog) decideAll() {
+	for {
+		c.mu.Lock()
+		f := c.undecided[0]
+		c.mu.Unlock()
+		result, err := f.pending.Wait(context.Background())
+		c.decide(f, result, err)
+		c.mu.Lock()
+		c.undecided[0] = nil
+		c.undecided = c.undecided[1:]
+		if len(c.undecided) == 0 {
+			c.undecided = nil
+			c.mu.Unlock()
+			return
+		}
+		c.mu.Unlock()
+	}
 }
 
 // decide notes what became of a flight. When it did not act as it was
 // proposed, nothing that was checked after it can.
-func (c *Catalog) decide(a *ahead, f *flight, result consensus.Result, err error) {
+func (c *Catalog) decide(f *flight, result consensus.Result, err error) {
 	f.result, f.err = result, err
 	close(f.decided)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil && result.Index > c.view.Index() {
+		c.unsettled = append(c.unsettled, f)
+	} else {
+		close(f.settled)
+	}
 	if err == nil && !result.Repeated {
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.ahead == a {
+	if c.ahead != nil && c.ahead == f.epoch {
 		c.ahead, c.flights = nil, nil
 		c.tell()
 	}
 }
 
+// settleAll tells the writers of what acts now. Its caller holds c.mu.
+func (c *Catalog) settleAll() {
+	c.unsettled = slices.DeleteFunc(c.unsettled, func(f *flight) bool {
+		acts := f.result.Index <= c.view.Index()
+		if acts {
+			close(f.settled)
+		}
+		return acts
+	})
+}
+
 // settle waits until a flight acts here.
 func (c *Catalog) settle(ctx context.Context, f *flight) (outcome, error) {
 	select {
-	case <-f.decided:
+	case <-f.settled:
 	case <-ctx.Done():
 		return outcome{}, ctx.Err()
 	}
 	if f.err != nil {
 		return outcome{}, refusal(f.err)
 	}
-	return outcome{f.result.Index, f.result.Repeated}, c.Await(ctx, f.result.Index)
+	return outcome{f.result.Index, f.result.Repeated}, nil
 }
 
 // refusal is the error of a writer whose batch did not act.

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"slices"
 
 	"penstock/consensus"
 	"penstock/node/admin"
@@ -23,21 +24,22 @@ type Replacement struct {
 // together as any are; but what matters only when something is applied for the
 // first time, such as when a certificate expires, is not. Its errors are Apply's.
 func (c *Catalog) Replace(ctx context.Context, r Replacement) (*admin.RestoreResult, error) {
-	objects, err := c.reopened(r)
+	all, err := c.reopened(r)
 	if err != nil {
 		return nil, err
 	}
-	result := &admin.RestoreResult{Resources: len(objects)}
+	result := &admin.RestoreResult{Resources: len(all)}
 	out, err := c.change(ctx, r.ID, noted(r.Note, "restore"), func(now *content) (*plan, error) {
 		result.Deleted = 0
 		p := new(plan)
-		kept := make(map[resource.Key]bool, len(objects))
-		for _, o := range objects {
+		kept := make(map[resource.Key]bool, len(all))
+		for i := range all {
+			o := all[i].object
 			kept[o.Key] = true
 			if stored, exists, known := now.get(o.Key); exists && known && resource.Equal(o, stored) {
 				continue
 			}
-			value, err := c.seal(consensus.Key(o.Key), resource.EncodeWithSecrets(o))
+			value, err := c.seal(consensus.Key(o.Key), all[i].plain)
 			if err != nil {
 				return nil, err
 			}
@@ -79,36 +81,30 @@ func (c *Catalog) Replace(ctx context.Context, r Replacement) (*admin.RestoreRes
 	return result, nil
 }
 
-// reopened are the objects of a replacement.
-func (c *Catalog) reopened(r Replacement) ([]resource.Object, error) {
+// reopened is a resource of a snapshot.
+type reopened struct {
+	object resource.Object
+	plain  []byte // what it was read from
+	fault  string // why it cannot be restored; "": it can
+}
+
+// reopened are the resources of a replacement.
+func (c *Catalog) reopened(r Replacement) ([]reopened, error) {
 	open := r.Open
 	if open == nil && c.cfg.Sealer != nil {
 		open = c.cfg.Sealer.Open
 	}
-	objects := make([]resource.Object, 0, len(r.Entries))
+	entries := slices.DeleteFunc(slices.Clone(r.Entries), func(e consensus.Entry) bool { return e.Internal() })
+	all := make([]reopened, len(entries))
+	inParallel(len(entries), func(from, to int) {
+		for i := from; i < to; i++ {
+			all[i] = c.readEntry(open, entries[i])
+		}
+	})
 	var faults []admin.Fault
-	fault := func(k consensus.Key, message string) {
-		if len(faults) < resource.MaxFaults {
-			faults = append(faults, admin.Fault{Key: k.Kind + "/" + k.Name, Message: message})
-		}
-	}
-	for _, e := range r.Entries {
-		if e.Internal() {
-			continue
-		}
-		value, err := openWith(open, e.Key, e.Value)
-		if err != nil {
-			fault(e.Key, err.Error())
-			continue
-		}
-		o, err := resource.Restore(value, c.cfg.Kinds)
-		switch {
-		case err != nil:
-			fault(e.Key, err.Error())
-		case o.Key != resource.Key(e.Key):
-			fault(e.Key, "holds "+o.String())
-		default:
-			objects = append(objects, o)
+	for i := range all {
+		if why := all[i].fault; why != "" && len(faults) < resource.MaxFaults {
+			faults = append(faults, admin.Fault{Key: entries[i].Kind + "/" + entries[i].Name, Message: why})
 		}
 	}
 	if len(faults) > 0 {
@@ -116,5 +112,19 @@ func (c *Catalog) reopened(r Replacement) ([]resource.Object, error) {
 		e.Faults = faults
 		return nil, e
 	}
-	return objects, nil
+	return all, nil
+}
+
+func (c *Catalog) readEntry(open func(aad, sealed []byte) ([]byte, error), e consensus.Entry) (r reopened) {
+	var err error
+	if r.plain, err = openWith(open, e.Key, e.Value); err == nil {
+		r.object, err = resource.Restore(r.plain, c.cfg.Kinds)
+	}
+	switch {
+	case err != nil:
+		r.fault = err.Error()
+	case r.object.Key != resource.Key(e.Key):
+		r.fault = "holds " + r.object.String()
+	}
+	return r
 }

@@ -1,0 +1,24 @@
+package catalog
+
+import (
+	"runtime"
+	"sync"
+)
+
+// alone is how many resources one core has read before another has begun.
+const alone = 256
+
+// inParallel calls do for the parts of 0 to n-1, on all cores where there is
+// enough to do.
+func inParallel(n int, do func(from, to int)) {
+	parts := min(runtime.GOMAXPROCS(0), n/alone)
+	if parts < 2 {
+		do(0, n)
+		return
+	}
+	var wg sync.WaitGroup
+	for i := range parts {
+		wg.Go(func() { do(i*n/parts, (i+1)*n/parts) })
+	}
+	wg.Wait()
+}
