@@ -7,7 +7,7 @@
 // Go's own rule is to collect when the heap has doubled, but from 4 MB on.
 // Handshakes allocate 50 KB each, so a small node would collect after every
 // hundred of them: a twentieth of its time. Here the heap may always grow by
-// 16 MB before it is collected. Only small heaps are concerned; from 16 MB on
+// 32 MB before it is collected. Only small heaps are concerned; from 32 MB on
 // the rule is Go's.
 //
 // In return, memory goes back to the system when the work is over. Go's own
@@ -31,8 +31,8 @@ import (
 const (
 	// room is by how much the heap may grow between two collections, at
 	// least; Go's minimum of 4 MB becomes the same at maxPercent.
-	room       = 16 << 20
-	maxPercent = 400
+	room       = 32 << 20
+	maxPercent = 800
 	minPercent = 100 // Go's default
 
 	// tick is how often the work is looked at; a tick is calm with
@@ -134,10 +134,10 @@ func watch(ctx context.Context, collected chan<- struct{}) {
 		if ctx.Err() != nil {
 			return
 		}
+		watch(ctx, collected) // first: whoever is told may collect at once
 		select {
 		case collected <- struct{}{}:
 		default:
 		}
-		watch(ctx, collected)
 	}, struct{}{})
 }
