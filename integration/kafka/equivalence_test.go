@@ -10,5 +10,5 @@ import (
 func TestEquivalence(t *testing.T) {
 	c := cluster(t)
 	targets := []target{direct(c), directTLS(c), viaTCP(t, c)}
-	compare(t, slices.Concat(producePrograms(), groupPrograms()), targets...)
+	compare(t, slices.Concat(producePrograms(), groupPrograms(), adminPrograms()), targets...)
 }

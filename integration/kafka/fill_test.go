@@ -12,8 +12,10 @@ import (
 // things are the objects that a request's fields name.
 type things struct {
 	topic, group, share, txn, user string
+	consumer                       string // a group of KIP-848; empty: group
 	topicID                        [16]byte
-	names                          map[string]string // of fields, for one request
+	names                          map[string]string // of fields, by name
+	numbers                        map[string]int64
 }
 
 // request makes the newest kind of a request at a version, each field at the
@@ -61,7 +63,10 @@ func (o things) fillField(v reflect.Value, name, api string) {
 	case reflect.Bool:
 		v.SetBool(true)
 	case reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		n, ok := numbers[api+"."+name]
+		n, ok := o.numbers[name]
+		if !ok {
+			n, ok = numbers[api+"."+name]
+		}
 		if !ok {
 			n, ok = numbers[name]
 		}
@@ -133,6 +138,9 @@ func (o things) text(name, api string) string {
 	case "Group", "Groups", "GroupID", "GroupIDs", "CoordinatorKey", "CoordinatorKeys":
 		if strings.Contains(api, "Share") {
 			return o.share
+		}
+		if strings.HasPrefix(api, "ConsumerGroup") && o.consumer != "" {
+			return o.consumer
 		}
 		return o.group
 	case "TransactionalID", "TransactionalIDs":

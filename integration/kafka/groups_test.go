@@ -112,7 +112,7 @@ func (r *run) assigned(group string, members int, partitions int) {
 
 // group lets members come and go, and commits between.
 func group(r *run, opts ...kgo.Opt) {
-	topic, name := r.topic("grouped", 6), r.called("group")
+	topic, name := r.newTopic("grouped", 6), r.called("group")
 	r.produce(r.client(), records(topic, 60, 6)...)
 	one := r.join(name, topic, opts...)
 	r.assigned(name, 1, 6)
@@ -173,7 +173,7 @@ func (r *run) committed(group string) {
 
 // groupOffsets commits, reads, deletes and describes without any member.
 func groupOffsets(r *run) {
-	topic, name, adm := r.topic("kept", 3), r.called("kept"), r.admin()
+	topic, name, adm := r.newTopic("kept", 3), r.called("kept"), r.admin()
 	r.produce(r.client(), records(topic, 30, 3)...)
 	all := kadm.Offsets{}
 	for p := range int32(3) {
@@ -208,7 +208,7 @@ func groupOffsets(r *run) {
 
 // shareGroup accepts, releases and rejects records as two members.
 func shareGroup(r *run) {
-	topic, name := r.topic("shared", 2), r.called("shared")
+	topic, name := r.newTopic("shared", 2), r.called("shared")
 	cl := r.client()
 	set := kmsg.NewPtrIncrementalAlterConfigsRequest()
 	res := kmsg.NewIncrementalAlterConfigsRequestResource()

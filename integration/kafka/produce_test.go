@@ -101,14 +101,14 @@ func (r *run) poll(c *kgo.Client, n int) []*kgo.Record {
 }
 
 func compressed(r *run, codec kgo.CompressionCodec) {
-	topic := r.topic("compressed", 3)
+	topic := r.newTopic("compressed", 3)
 	c := r.client(kgo.ProducerBatchCompression(codec))
 	r.produce(c, records(topic, 150, 3)...)
 	r.consume(topic, 3, 150)
 }
 
 func fewerAcks(r *run) {
-	topic := r.topic("acks", 2)
+	topic := r.newTopic("acks", 2)
 	for i, acks := range []kgo.Acks{kgo.NoAck(), kgo.LeaderAck()} {
 		c := r.client(kgo.RequiredAcks(acks), kgo.DisableIdempotentWrite())
 		for _, rec := range records(topic, 40, 2) {
@@ -124,7 +124,7 @@ func fewerAcks(r *run) {
 }
 
 func largeRecords(r *run) {
-	topic := r.topic("large", 1, "max.message.bytes", "12000000")
+	topic := r.newTopic("large", 1, "max.message.bytes", "12000000")
 	c := r.client(kgo.ProducerBatchMaxBytes(11_000_000), kgo.ProducerBatchCompression(kgo.NoCompression()))
 	var all []*kgo.Record
 	for i := range 3 {
@@ -143,7 +143,7 @@ func largeRecords(r *run) {
 // idempotent sends many small batches in flight at once; sequence numbers
 // keep them in order.
 func idempotent(r *run) {
-	topic := r.topic("idempotent", 1)
+	topic := r.newTopic("idempotent", 1)
 	c := r.client(kgo.ProducerLinger(0), kgo.MaxBufferedRecords(10_000))
 	errs := make(chan error, 500)
 	for i := range cap(errs) {
@@ -159,7 +159,7 @@ func idempotent(r *run) {
 
 // transactions commits, aborts, fences, and reads both ways.
 func transactions(r *run) {
-	topic, id := r.topic("txn", 2), r.called("txn")
+	topic, id := r.newTopic("txn", 2), r.called("txn")
 	c := r.client(kgo.TransactionalID(id), kgo.TransactionTimeout(time.Minute))
 	write := func(what string, how kgo.TransactionEndTry) {
 		if err := c.BeginTransaction(); err != nil {
@@ -200,7 +200,7 @@ func transactions(r *run) {
 
 // exactlyOnce moves records between topics, offsets in the transaction.
 func exactlyOnce(r *run) {
-	from, to, group := r.topic("eos-from", 2), r.topic("eos-to", 1), r.called("eos")
+	from, to, group := r.newTopic("eos-from", 2), r.newTopic("eos-to", 1), r.called("eos")
 	r.produce(r.client(), records(from, 60, 2)...)
 	s, err := kgo.NewGroupTransactSession(r.options(kgo.TransactionalID(group), kgo.ConsumerGroup(group), kgo.ConsumeTopics(from),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.RequireStableFetchOffsets())...)
@@ -247,7 +247,7 @@ func exactlyOnce(r *run) {
 }
 
 func offsets(r *run) {
-	topic, adm := r.topic("offsets", 2), r.admin()
+	topic, adm := r.newTopic("offsets", 2), r.admin()
 	r.produce(r.client(), records(topic, 100, 2)...)
 	list := func(what string, got kadm.ListedOffsets, err error) {
 		if err = errors.Join(err, got.Error()); err != nil {

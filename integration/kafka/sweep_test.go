@@ -72,7 +72,7 @@ func newSweep(r *run) *sweep {
 	// Not there, and of the same length as what is.
 	s.absent = things{topic: r.called("nopic"), group: r.called("nroup"), share: r.called("nhare"), txn: r.called("nxn"),
 		user: r.called("nser"), topicID: [16]byte{0xfe, 15: 1}}
-	s.present = things{topic: r.topic("topic", 1), group: r.called("group"), share: r.called("share"), txn: r.called("txn"), user: r.called("user")}
+	s.present = things{topic: r.newTopic("topic", 1), group: r.called("group"), share: r.called("share"), txn: r.called("txn"), user: r.called("user")}
 	s.prepare()
 	return s
 }
@@ -112,11 +112,15 @@ func (s *sweep) prepare() {
 			return true
 		})
 	}
-	s.at["any"] = r.bootstrap[0]
-	versions := request(18, 0)
-	resp, err := s.ask("any", versions)
+	s.askOffered()
+}
+
+// askOffered asks which APIs there are.
+func (s *sweep) askOffered() {
+	s.at["any"] = s.bootstrap[0]
+	resp, err := s.ask("any", request(18, 0))
 	if err != nil {
-		r.t.Fatalf("%s: ApiVersions: %v", r.name, err)
+		s.t.Fatalf("%s: ApiVersions: %v", s.name, err)
 	}
 	s.offered = map[int16][2]int16{}
 	for _, k := range resp.(*kmsg.ApiVersionsResponse).ApiKeys {
@@ -195,14 +199,18 @@ func failure(err error) string {
 // ask sends a request to who answers for it; a connection that failed is
 // opened anew for the next.
 func (s *sweep) ask(role string, req kmsg.Request) (kmsg.Response, error) {
-	at := s.at[role]
+	resp, _, err := s.askAt(s.at[role], req)
+	return resp, err
+}
+
+func (s *sweep) askAt(at string, req kmsg.Request) (kmsg.Response, []byte, error) {
 	c := s.conns[at]
 	if c == nil {
 		ctx, cancel := context.WithTimeout(s.ctx, patience)
 		defer cancel()
 		var err error
 		if c, err = s.raw(ctx, at); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		c.limit = 5 * time.Second
 		s.conns[at] = c
@@ -210,16 +218,16 @@ func (s *sweep) ask(role string, req kmsg.Request) (kmsg.Response, error) {
 	if p, ok := req.(*kmsg.ProduceRequest); ok && p.Acks == 0 && p.Version >= 3 {
 		// It has no answer; that of the next request comes first.
 		if _, err := c.Write(rawFormat.AppendRequest(nil, req, -1)); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		req = request(18, 0)
 	}
-	resp, _, err := c.ask(req)
+	resp, frame, err := c.ask(req)
 	if err != nil {
 		c.Close()
 		delete(s.conns, at)
 	}
-	return resp, err
+	return resp, frame, err
 }
 
 // compare holds another sweep against this one.
@@ -256,7 +264,7 @@ func (s *sweep) special(key, version int16) []kmsg.Request {
 	switch req := request(key, version).(type) {
 	case *kmsg.DeleteTopicsRequest:
 		// One that is there, for each version.
-		name := s.topic(fmt.Sprint("doomed", version), 1)
+		name := s.newTopic(fmt.Sprint("doomed", version), 1)
 		req.TopicNames = []string{name, s.absent.topic}
 		for _, n := range req.TopicNames {
 			one := kmsg.NewDeleteTopicsRequestTopic()

@@ -137,8 +137,8 @@ func (r *run) client(more ...kgo.Opt) *kgo.Client {
 
 func (r *run) admin() *kadm.Client { return kadm.NewClient(r.client()) }
 
-// topic makes one with as many partitions and three replicas.
-func (r *run) topic(name string, partitions int32, configs ...string) string {
+// newTopic makes one with as many partitions and three replicas.
+func (r *run) newTopic(name string, partitions int32, configs ...string) string {
 	r.t.Helper()
 	all := map[string]*string{}
 	for i := 0; i+1 < len(configs); i += 2 {

@@ -1,0 +1,170 @@
+package kafka
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/integration/realkafka"
+)
+
+// tenancy is two tenants of one physical cluster.
+type tenancy struct {
+	victim, attacker target
+	// physical is the cluster itself, which knows the tenants' things by
+	// names of its own; addresses are what no tenant may be shown.
+	physical  target
+	addresses []string
+}
+
+// TestIsolationFindsWhatIsOpen runs the probes where there are no tenants at
+// all: each of these must be found open, or the probes prove nothing.
+func TestIsolationFindsWhatIsOpen(t *testing.T) {
+	c := cluster(t)
+	d := direct(c)
+	found := isolation(t, tenancy{victim: d, attacker: d, physical: d})
+	for _, api := range []string{
+		"Produce", "Fetch", "ListOffsets", "Metadata", "OffsetCommit", "OffsetFetch", "Heartbeat", "LeaveGroup", "SyncGroup",
+		"DescribeGroups", "ListGroups", "DeleteTopics", "DeleteRecords", "InitProducerID", "OffsetForLeaderEpoch", "AddPartitionsToTxn",
+		"AddOffsetsToTxn", "EndTxn", "DescribeACLs", "DeleteACLs", "DescribeConfigs", "AlterConfigs", "DescribeLogDirs", "DeleteGroups",
+		"IncrementalAlterConfigs", "OffsetDelete", "DescribeProducers", "DescribeTransactions", "ListTransactions",
+		"ConsumerGroupHeartbeat", "ConsumerGroupDescribe", "DescribeTopicPartitions", "CreatePartitions", "CreateTopics",
+		"DescribeClientQuotas", "ShareGroupDescribe", "DescribeShareGroupOffsets",
+	} {
+		if len(found[api]) == 0 {
+			t.Errorf("%s: nothing was found, with no wall at all", api)
+		}
+	}
+	if len(found["the victim's things"]) == 0 {
+		t.Error("nothing of the victim's was changed, with no wall at all")
+	}
+}
+
+// TestIsolationOfOtherClusters runs the probes against tenants that share
+// nothing: none may find anything.
+func TestIsolationOfOtherClusters(t *testing.T) {
+	if testing.Short() {
+		t.Skip("NOT TESTED: -short starts no brokers")
+	}
+	c := cluster(t)
+	other, err := realkafka.Start(t.Context(), realkafka.Config{Dir: t.TempDir(), Brokers: 1, Quick: true})
+	must(t, err)
+	t.Cleanup(other.Stop)
+	wantIsolated(t, tenancy{victim: direct(c), attacker: direct(other), physical: direct(c)})
+}
+
+func wantIsolated(t *testing.T, w tenancy) {
+	t.Helper()
+	found := isolation(t, w)
+	for _, api := range slices.Sorted(maps.Keys(found)) {
+		t.Errorf("%s: %d answers tell of another tenant, as\n%s", api, len(found[api]), strings.Join(found[api][:min(3, len(found[api]))], "\n"))
+	}
+}
+
+// findings are what an attacker learned or changed, by API.
+type findings map[string][]string
+
+func (f findings) add(api, format string, args ...any) {
+	f[api] = append(f[api], clip(fmt.Sprintf(format, args...)))
+}
+
+// isolation asks every API at every version, as the attacker, for what is the
+// victim's: by the victim's names, by the broker's own, by identities. Each
+// answer must be the one for names that nobody has. What lists everything must
+// hold nothing of the victim's. At the end the victim's things are as before.
+func isolation(t *testing.T, w tenancy) findings {
+	t.Helper()
+	found := findings{}
+	v := newVictim(t, w)
+	before := v.state()
+	a := newAttacker(t, w, v)
+	// Lists come before the attacker has anything of the same names, and what
+	// destroys comes last, so that there is something to find until then.
+	a.each(nil, func(key, version int16) { a.list(found, key, version) })
+	a.subscribe(found)
+	destroys := []int16{21, 31, 47, 13, 92, 42, 20}
+	a.each(func(key int16) bool { return !slices.Contains(destroys, key) }, func(key, version int16) { a.probe(found, key, version) })
+	for _, key := range destroys {
+		a.each(func(k int16) bool { return k == key }, func(key, version int16) { a.probe(found, key, version) })
+	}
+	if after := v.state(); after != before {
+		found.add("the victim's things", "have changed:\n%s", difference(before, after))
+	}
+	t.Logf("%d requests as the attacker", a.requests)
+	return found
+}
+
+// each visits the APIs and versions that are offered and concern tenants.
+func (a *attacker) each(want func(key int16) bool, visit func(key, version int16)) {
+	for _, key := range slices.Sorted(maps.Keys(a.offered)) {
+		// The broker's own state is not a tenant's: see unswept, and
+		// UnregisterBroker and UpdateFeatures.
+		if unswept[key] != "" || key > kmsg.MaxKey || key == 64 || key == 57 || want != nil && !want(key) {
+			continue
+		}
+		for version := a.offered[key][0]; version <= min(a.offered[key][1], kmsg.RequestForKey(key).MaxVersion()); version++ {
+			visit(key, version)
+		}
+	}
+}
+
+// victim has one of each.
+type victim struct {
+	*run
+	things
+	cl     *kgo.Client // of the victim's own
+	prefix string      // of the broker's names for the victim's things
+}
+
+const secret, nobody = "secret", "nobody"
+
+func newVictim(t *testing.T, w tenancy) *victim {
+	t.Helper()
+	r := newRun(t, w.victim)
+	r.ctx = t.Context()
+	v := &victim{run: r, cl: r.client()}
+	v.topic, v.topicID, _ = r.together(secret, 1)
+	v.group, v.txn, v.user = v.topic, v.topic, v.topic
+	v.share, v.consumer = r.called(secret+"s"), r.called(secret+"c")
+	v.numbers, v.names = map[string]int64{}, map[string]string{}
+	r.produce(v.cl, records(v.topic, 20, 1)...)
+	// A group with a member and what it has committed.
+	m := r.join(v.group, v.topic, kgo.Balancers(kgo.RangeBalancer()), kgo.SessionTimeout(2*time.Minute))
+	r.take(20, m)
+	if err := m.CommitUncommittedOffsets(r.ctx); err != nil {
+		t.Fatalf("%s: commit: %v", r.name, err)
+	}
+	id, generation := m.GroupMetadata()
+	v.names["MemberID"], v.numbers["Generation"] = id, int64(generation)
+	r.take(20, r.join(v.consumer, v.topic, kgo.ServerSideBalancer()))
+	v.shared()
+	// An open transaction.
+	p := r.client(kgo.TransactionalID(v.txn), kgo.TransactionTimeout(10*time.Minute))
+	if err := p.BeginTransaction(); err != nil {
+		t.Fatal(err)
+	}
+	r.produce(p, &kgo.Record{Topic: v.topic, Timestamp: epoch, Value: []byte("open")})
+	producer, _, err := p.ProducerID(r.ctx)
+	if err != nil {
+		t.Fatalf("%s: %v", r.name, err)
+	}
+	v.numbers["ProducerID"] = producer
+	v.guarded()
+	direct := newRun(t, w.physical)
+	all, err := direct.admin().ListTopics(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range all.Names() {
+		if prefix, ok := strings.CutSuffix(name, v.topic); ok {
+			v.prefix = prefix
+		}
+	}
+	return v
+}

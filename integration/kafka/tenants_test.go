@@ -1,0 +1,270 @@
+package kafka
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// must asks as the victim and wants no error of the connection.
+func (v *victim) must(req kmsg.Request) kmsg.Response {
+	v.t.Helper()
+	ctx, cancel := context.WithTimeout(v.ctx, patience)
+	defer cancel()
+	resp, err := v.cl.Request(ctx, req)
+	if err != nil {
+		v.t.Fatalf("%s: %s: %v", v.name, kmsg.NameForKey(req.Key()), err)
+	}
+	return resp
+}
+
+// shared gives the victim a share group with a member.
+func (v *victim) shared() {
+	v.t.Helper()
+	c := v.client(kgo.ShareGroup(v.share), kgo.ConsumeTopics(v.topic))
+	go func() {
+		for v.ctx.Err() == nil && !c.PollFetches(v.ctx).IsClientClosed() {
+			continue
+		}
+	}()
+	waitFor(v.t, "the share group to have a member", func() bool {
+		req := kmsg.NewPtrShareGroupDescribeRequest()
+		req.GroupIDs = []string{v.share}
+		resp, err := v.cl.Request(v.ctx, req)
+		if err != nil {
+			return false
+		}
+		groups := resp.(*kmsg.ShareGroupDescribeResponse).Groups
+		return len(groups) == 1 && len(groups[0].Members) == 1
+	})
+}
+
+// guarded gives the victim an ACL, a quota and a configuration.
+func (v *victim) guarded() {
+	v.t.Helper()
+	acl := kmsg.NewPtrCreateACLsRequest()
+	one := kmsg.NewCreateACLsRequestCreation()
+	one.ResourceType, one.ResourceName, one.Principal, one.Host = kmsg.ACLResourceTypeTopic, v.topic, "User:"+v.user, "*"
+	one.ResourcePatternType, one.Operation, one.PermissionType = kmsg.ACLResourcePatternTypeLiteral, kmsg.ACLOperationRead, kmsg.ACLPermissionTypeAllow
+	acl.Creations = append(acl.Creations, one)
+	v.must(acl)
+	quota := kmsg.NewPtrAlterClientQuotasRequest()
+	entry := kmsg.NewAlterClientQuotasRequestEntry()
+	entity := kmsg.NewAlterClientQuotasRequestEntryEntity()
+	entity.Type, entity.Name = "user", &v.user
+	entry.Entity = append(entry.Entity, entity)
+	op := kmsg.NewAlterClientQuotasRequestEntryOp()
+	op.Key, op.Value = "producer_byte_rate", 1e9
+	entry.Ops = append(entry.Ops, op)
+	quota.Entries = append(quota.Entries, entry)
+	v.must(quota)
+}
+
+// state is everything of the victim's that another could have changed.
+func (v *victim) state() string {
+	v.t.Helper()
+	v.lines = nil
+	ask := func(req kmsg.Request) kmsg.Response {
+		ctx, cancel := context.WithTimeout(v.ctx, 5*time.Second)
+		defer cancel()
+		resp, err := v.cl.Request(ctx, req)
+		if err != nil {
+			v.say("%s: %v", kmsg.NameForKey(req.Key()), err)
+			return req.ResponseKind()
+		}
+		v.say("%s: %s", kmsg.NameForKey(req.Key()), text(resp, v.id))
+		return resp
+	}
+	meta := kmsg.NewPtrMetadataRequest()
+	mt := kmsg.NewMetadataRequestTopic()
+	mt.Topic = &v.topic
+	meta.Topics = append(meta.Topics, mt)
+	for _, t := range ask(meta).(*kmsg.MetadataResponse).Topics {
+		v.say("identity as at first: %v", t.TopicID == v.topicID)
+	}
+	for _, at := range []int64{-2, -1} {
+		list := kmsg.NewPtrListOffsetsRequest()
+		list.ReplicaID = -1
+		lt := kmsg.NewListOffsetsRequestTopic()
+		lt.Topic = v.topic
+		p := kmsg.NewListOffsetsRequestTopicPartition()
+		p.Timestamp = at
+		lt.Partitions = append(lt.Partitions, p)
+		list.Topics = append(list.Topics, lt)
+		ask(list)
+	}
+	fetch := kmsg.NewPtrOffsetFetchRequest()
+	fetch.Group, fetch.Groups = v.group, []kmsg.OffsetFetchRequestGroup{{Group: v.group, MemberEpoch: -1}}
+	ask(fetch)
+	groups := kmsg.NewPtrDescribeGroupsRequest()
+	groups.Groups = []string{v.group}
+	described := ask(groups).(*kmsg.DescribeGroupsResponse)
+	for i := range described.Groups {
+		for j := range described.Groups[i].Members {
+			v.say("member as at first: %v", described.Groups[i].Members[j].MemberID == v.names["MemberID"])
+		}
+	}
+	consumers := kmsg.NewPtrConsumerGroupDescribeRequest()
+	consumers.Groups = []string{v.consumer}
+	ask(consumers)
+	txn := kmsg.NewPtrDescribeTransactionsRequest()
+	txn.TransactionalIDs = []string{v.txn}
+	ask(txn)
+	acls := kmsg.NewPtrDescribeACLsRequest()
+	acls.ResourceType, acls.ResourcePatternType, acls.Operation, acls.PermissionType = 1, 1, 1, 1
+	acls.ResourceName = &v.topic
+	ask(acls)
+	configs := kmsg.NewPtrDescribeConfigsRequest()
+	configs.Resources = []kmsg.DescribeConfigsRequestResource{{ResourceType: 2, ResourceName: v.topic}}
+	ask(configs)
+	return v.transcript()
+}
+
+// attacker asks for what is the victim's, and for what is nobody's.
+type attacker struct {
+	all []string // the addresses of all brokers
+	*sweep
+
+	v         *victim
+	forbidden map[string][]byte
+}
+
+// renamed gives the things under other names.
+func (o things) renamed(rename func(string) string) things {
+	o.topic, o.group, o.share, o.consumer = rename(o.topic), rename(o.group), rename(o.share), rename(o.consumer)
+	o.txn, o.user = rename(o.txn), rename(o.user)
+	return o
+}
+
+func newAttacker(t *testing.T, w tenancy, v *victim) *attacker {
+	t.Helper()
+	r := newRun(t, w.attacker)
+	r.ctx = t.Context()
+	s := &sweep{run: r, at: map[string]string{}, conns: map[string]*rawConn{}}
+	t.Cleanup(func() {
+		for _, c := range s.conns {
+			c.Close()
+		}
+	})
+	s.askOffered()
+	own, _, leader := r.together("own", 1)
+	s.at["leader"] = leader
+	cl := r.client()
+	meta, err := kmsg.NewPtrMetadataRequest().RequestWith(r.ctx, cl)
+	if err != nil {
+		t.Fatalf("%s: %v", r.name, err)
+	}
+	var all []string
+	for _, b := range meta.Brokers {
+		all = append(all, net.JoinHostPort(b.Host, fmt.Sprint(b.Port)))
+	}
+	for role, kind := range map[string]int8{"group": 0, "share": 0, "txn": 1} {
+		find := kmsg.NewPtrFindCoordinatorRequest()
+		find.CoordinatorType, find.CoordinatorKey, find.CoordinatorKeys = kind, own, []string{own}
+		waitFor(t, "a coordinator", func() bool {
+			resp, err := find.RequestWith(r.ctx, cl)
+			if err != nil || len(resp.Coordinators) != 1 || resp.Coordinators[0].ErrorCode != 0 {
+				return false
+			}
+			s.at[role] = net.JoinHostPort(resp.Coordinators[0].Host, fmt.Sprint(resp.Coordinators[0].Port))
+			return true
+		})
+	}
+	a := &attacker{sweep: s, all: all, v: v, forbidden: map[string][]byte{
+		"a name": []byte(secret + "-" + v.id), "a group's name": []byte(v.share), "the other group's name": []byte(v.consumer),
+		"a topic's identity": v.topicID[:], "a member": []byte(v.names["MemberID"]),
+	}}
+	// The coordinator is there when it gives a producer.
+	waitFor(t, "a coordinator that coordinates", func() bool {
+		req := request(22, 2).(*kmsg.InitProducerIDRequest)
+		req.TransactionalID, req.TransactionTimeoutMillis = &own, 10_000
+		resp, err := a.ask("txn", req)
+		return err == nil && resp.(*kmsg.InitProducerIDResponse).ErrorCode == 0
+	})
+	for _, at := range w.addresses {
+		a.forbidden["the address "+at] = []byte(at)
+	}
+	return a
+}
+
+// probe asks one API at one version in three ways, and each of them for what
+// is there and for what nobody has.
+func (a *attacker) probe(found findings, key, version int16) {
+	api := kmsg.NameForKey(key)
+	none := [16]byte{0xfe, 1, 2, 3, 15: 9}
+	theirs := a.v.things
+	unnamed := func(s string) string { return strings.Replace(s, secret, nobody, 1) }
+	prefixed := func(s string) string { return a.v.prefix + s }
+	for _, way := range []struct {
+		what           string
+		there, nowhere things
+	}{
+		{"by the victim's names", theirs, theirs.renamed(unnamed)},
+		{"by the broker's names", theirs.renamed(prefixed), theirs.renamed(unnamed).renamed(prefixed)},
+	} {
+		if way.what != "by the victim's names" && a.v.prefix == "" {
+			continue
+		}
+		way.nowhere.topicID = none
+		if version == 0 || key != 64 {
+			nowhere := a.answer(key, way.nowhere.fill(request(key, version)))
+			there := a.answer(key, way.there.fill(request(key, version)))
+			if there != nowhere {
+				found.add(api, "v%d %s: %s\n  nobody's: %s", version, way.what, there, nowhere)
+			}
+		}
+		for i, pair := range a.narrow(way.there, way.nowhere, key, version) {
+			there, nowhere := a.answer(key, pair[0]), a.answer(key, pair[1])
+			if there != nowhere {
+				found.add(api, "v%d %s, special %d: %s\n  nobody's: %s", version, way.what, i, there, nowhere)
+			}
+		}
+	}
+}
+
+// list asks every broker for everything.
+func (a *attacker) list(found findings, key, version int16) {
+	for i, req := range a.broad(key, version) {
+		for _, at := range a.all {
+			a.listing(found, fmt.Sprintf("v%d, broad %d", version, i), at, req)
+		}
+	}
+}
+
+// answer is the masked answer, without the names asked for.
+func (a *attacker) answer(key int16, req kmsg.Request) string {
+	a.requests++
+	began := time.Now()
+	resp, err := a.ask(role(key), req)
+	if took := time.Since(began); took > time.Second {
+		a.t.Logf("%s v%d took %v", kmsg.NameForKey(key), req.GetVersion(), took.Round(time.Millisecond))
+	}
+	if err != nil {
+		return failure(err)
+	}
+	one := text(resp, a.v.id)
+	return strings.NewReplacer(secret, "NAME", nobody, "NAME").Replace(one)
+}
+
+// listing asks for everything: nothing of the victim's may be in it.
+func (a *attacker) listing(found findings, what, at string, req kmsg.Request) {
+	a.requests++
+	_, frame, err := a.askAt(at, req)
+	if err != nil {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(a.forbidden)) {
+		if b := a.forbidden[name]; len(b) > 0 && bytes.Contains(frame, b) {
+			found.add(kmsg.NameForKey(req.Key()), "%s shows %s of the victim's", what, name)
+		}
+	}
+}
