@@ -7,30 +7,44 @@ import (
 	"net/netip"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
 
+	"penstock/kafka/filter"
+	"penstock/kafka/filter/apiversions"
+	"penstock/kafka/filter/brokeraddress"
+	"penstock/kafka/filter/multitenant"
+	"penstock/kafka/model"
 	"penstock/routing/resource"
 )
 
-// The comments of the structs in routing/resource are the manual of resources.
+// allKinds are the kinds of resources that the documents speak of.
+func allKinds() []resource.Kind {
+	types := []filter.Type{apiversions.Type(), brokeraddress.Type(), multitenant.Type}
+	return append(resource.RoutingKinds(), model.Kinds(types)...)
+}
+
+// The comments of the structs in routing/resource and kafka/model are the
+// manual of resources.
 func TestDocsResources(t *testing.T) {
-	m := manual{comments: structComments(t, "routing/resource/")}
-	for _, kind := range resource.RoutingKinds() {
+	m := manual{comments: structComments(t, "routing/resource", "kafka/model")}
+	for _, kind := range allKinds() {
 		var b strings.Builder
 		m.table(t, &b, kind.Name, "spec", reflect.TypeOf(kind.New()).Elem())
 		checkGenerated(t, "docs/resources.md", kind.Name, b.String())
 	}
 }
 
-// structComments maps "Type" and "Type.Field" to their comments, for the
-// structs of a folder.
-func structComments(t *testing.T, folder string) map[string]string {
+// structComments maps "folder.Type" and "folder.Type.Field" to their comments,
+// for the structs of some folders.
+func structComments(t *testing.T, folders ...string) map[string]string {
 	t.Helper()
 	comments := map[string]string{}
 	forEachGoFile(t, func(path string, file *ast.File, _ *token.FileSet) {
-		if !strings.HasPrefix(path, folder) || strings.HasSuffix(path, "_test.go") {
+		folder := path[:max(strings.LastIndexByte(path, '/'), 0)]
+		if !slices.Contains(folders, folder) || strings.HasSuffix(path, "_test.go") {
 			return
 		}
 		for _, d := range file.Decls {
@@ -43,14 +57,14 @@ func structComments(t *testing.T, folder string) map[string]string {
 				if !ok {
 					continue
 				}
-				comments[typ.Name.Name] = oneLine(gen.Doc.Text())
+				comments[folder+"."+typ.Name.Name] = oneLine(gen.Doc.Text())
 				s, ok := typ.Type.(*ast.StructType)
 				if !ok {
 					continue
 				}
 				for _, f := range s.Fields.List {
 					for _, name := range f.Names {
-						comments[typ.Name.Name+"."+name.Name] = oneLine(f.Doc.Text())
+						comments[folder+"."+typ.Name.Name+"."+name.Name] = oneLine(f.Doc.Text())
 					}
 				}
 			}
@@ -64,50 +78,93 @@ func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 // manual writes tables of fields.
 type manual struct{ comments map[string]string }
 
+// of gives the comment of a struct, or of one of its fields.
+func (m *manual) of(s reflect.Type, field string) string {
+	key := strings.TrimPrefix(s.PkgPath(), module+"/") + "." + s.Name()
+	if field != "" {
+		key += "." + field
+	}
+	return m.comments[key]
+}
+
+// inner is a struct in a field of another.
+type inner struct {
+	path, title string // title: where it differs from the path
+	typ         reflect.Type
+}
+
 // table writes a struct's fields, and then those of the structs inside it.
 func (m *manual) table(t *testing.T, b *strings.Builder, kind, path string, s reflect.Type) {
 	t.Helper()
-	fmt.Fprintf(b, "### %s: %s\n\n", kind, path)
+	m.tableOf(t, b, kind, inner{path, path, s})
+}
+
+func (m *manual) tableOf(t *testing.T, b *strings.Builder, kind string, at inner) {
+	t.Helper()
+	path, s := at.path, at.typ
+	fmt.Fprintf(b, "### %s: %s\n\n", kind, at.title)
 	if path != "spec" {
 		last := path[strings.LastIndexByte(path, '.')+1:]
-		fmt.Fprintf(b, "%s\n\n", strings.Replace(m.comments[s.Name()], s.Name(), "`"+last+"`", 1))
+		fmt.Fprintf(b, "%s\n\n", strings.Replace(m.of(s, ""), s.Name(), "`"+last+"`", 1))
 	}
 	b.WriteString("| field | type | default | bounds | meaning |\n|---|---|---|---|---|\n")
-	type inner struct {
-		path string
-		typ  reflect.Type
-	}
 	var below []inner
 	for i := range s.NumField() {
 		f := s.Field(i)
-		comment := m.comments[s.Name()+"."+f.Name]
+		if !f.IsExported() || f.Tag.Get("form") != "" {
+			continue
+		}
+		comment := m.of(s, f.Name)
 		if comment == "" {
 			t.Errorf("%s.%s has no comment", s.Name(), f.Name)
 			continue
 		}
-		at := path + "." + f.Tag.Get("yaml")
-		typ, list := typeWord(f.Type)
-		if typ == "object" {
-			inside := f.Type
-			for inside.Kind() == reflect.Pointer || inside.Kind() == reflect.Slice {
-				inside = inside.Elem()
-			}
-			if list {
-				at += "[]"
-			}
-			below = append(below, inner{at, inside})
-			typ = fmt.Sprintf("[object](#%s)", anchor(kind+": "+at))
-		}
-		if list {
-			typ = "list of " + typ + "s"
-		}
+		typ, inside := m.typeOf(kind, path+"."+f.Tag.Get("yaml"), f.Type)
+		below = append(below, inside...)
 		def, meaning := m.explain(s, f, comment)
 		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s |\n", f.Tag.Get("yaml"), typ, def, bounds(f), strings.ReplaceAll(meaning, "|", `\|`))
 	}
 	for _, in := range below {
 		b.WriteString("\n")
-		m.table(t, b, kind, in.path, in.typ)
+		m.tableOf(t, b, kind, in)
 	}
+}
+
+// typeOf says what is to be written for a field, and which structs that leads to.
+func (m *manual) typeOf(kind, at string, t reflect.Type) (word string, below []inner) {
+	word, list := typeWord(t)
+	if word == "object" {
+		for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+			t = t.Elem()
+		}
+		title := at
+		if list {
+			at += "[]"
+			title = at
+		} else if form, ok := listForm(t); ok {
+			// Written as a list, or else as what has the rest of the fields.
+			title = at + " without a list"
+			below = append(below, inner{at + "[]", at + "[]", form})
+			word = fmt.Sprintf("list of [object](#%s)s, or [object](#%s)", anchor(kind+": "+at+"[]"), anchor(kind+": "+title))
+			return word, append(below, inner{at, title, t})
+		}
+		below = append(below, inner{at, title, t})
+		word = fmt.Sprintf("[object](#%s)", anchor(kind+": "+title))
+	}
+	if list {
+		word = "list of " + word + "s"
+	}
+	return word, below
+}
+
+// listForm gives the items of a struct that may be written as a list.
+func listForm(t reflect.Type) (reflect.Type, bool) {
+	for i := range t.NumField() {
+		if f := t.Field(i); f.Tag.Get("form") == "list" {
+			return f.Type.Elem(), true
+		}
+	}
+	return nil, false
 }
 
 // typeWord says what is to be written, for one value, and whether it is a list.
@@ -126,6 +183,12 @@ func typeWord(t reflect.Type) (word string, list bool) {
 		return "text, hidden", false
 	case t == reflect.TypeFor[netip.Prefix]():
 		return "network", false
+	case t == reflect.TypeFor[resource.Size]():
+		return "size", false
+	case t == reflect.TypeFor[model.PortRange]():
+		return "text", false
+	case t.Kind() == reflect.Interface:
+		return "mapping", false
 	case t.Kind() == reflect.Struct:
 		return "object", false
 	case t.Kind() == reflect.Map:
@@ -179,7 +242,7 @@ func (m *manual) explain(s reflect.Type, f reflect.StructField, comment string) 
 			kept = append(kept, sentence)
 		}
 	}
-	if def == "" {
+	if lo, _, _ := strings.Cut(f.Tag.Get("range"), ".."); def == "" && (lo == "" || lo == "0") {
 		switch f.Type.Kind() {
 		case reflect.Int:
 			def = "`0`"

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"unicode"
 
+	"penstock/kafka/model"
 	"penstock/routing/resource"
 )
 
@@ -232,7 +233,7 @@ func TestDocsExamplesAreValid(t *testing.T) {
 
 func checkResources(t *testing.T, where, block string, part bool) {
 	t.Helper()
-	objects, faults := resource.Decode("", []byte(block), resource.RoutingKinds())
+	objects, faults := resource.DecodeForeign("", []byte(block), allKinds(), model.Foreign())
 	if len(faults) == 0 && !part {
 		var warnings resource.Warnings
 		faults, warnings = resource.ValidateSet(objects)

@@ -99,8 +99,8 @@ type BrokerTLS struct {
 
 // Discover follows the brokers of the physical cluster, each under a name or at
 // a port that its node id alone decides: the same at every node of Penstock,
-// and known before the broker is. By name it needs EndpointRef, Bootstrap and
-// SNIPattern; by port BootstrapPort and BrokerPorts.
+// and known before the broker is. By name it needs endpointRef, bootstrap and
+// sniPattern; by port bootstrapPort and brokerPorts.
 type Discover struct {
 	// EndpointRef names the kafka Listener with TLS where clients come.
 	EndpointRef string `yaml:"endpointRef"`
@@ -110,7 +110,7 @@ type Discover struct {
 	// first label ("broker-$(nodeId).t1.example.com").
 	SNIPattern string `yaml:"sniPattern"`
 	// AdvertisePort is the port that clients are told. Default the port of the
-	// endpoint; 1..65535.
+	// endpoint, 1..65535.
 	AdvertisePort int `yaml:"advertisePort" range:"1..65535"`
 	// Address is the IP address where the ports are. Default the node's --bind.
 	Address string `yaml:"address"`
