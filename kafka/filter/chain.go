@@ -34,6 +34,16 @@ type wish struct {
 
 func (w *wish) any() uint64 { return w.whole[0] | w.whole[1] | w.walk[0] | w.walk[1] }
 
+func (w *wish) interest(d Direction) Interest {
+	switch {
+	case w.whole[d] != 0:
+		return Whole
+	case w.walk[d] != 0:
+		return Walk
+	}
+	return Nothing
+}
+
 // NewChain compiles filters, in the order in which requests see them.
 func NewChain(filters []Filter) (*Chain, error) {
 	if len(filters) > MaxFilters {
@@ -128,14 +138,7 @@ func (c *Chain) Offers(key, version int16) bool {
 // Interest is the highest of all filters. Messages of which some filters want
 // to Walk and others to see the Whole are Whole.
 func (c *Chain) Interest(d Direction, key, version int16) Interest {
-	w := c.find(key, version)
-	switch {
-	case w.whole[d] != 0:
-		return Whole
-	case w.walk[d] != 0:
-		return Walk
-	}
-	return Nothing
+	return c.find(key, version).interest(d)
 }
 
 // Concerns tells whether any filter wants to see the request or its response.

@@ -56,9 +56,14 @@ type question struct {
 	then    func(kmsg.Response, error) error
 }
 
-// Key and Version are those of the request.
-func (c *Call) Key() int16     { return c.key }
+// Key is that of the request.
+func (c *Call) Key() int16 { return c.key }
+
+// Version is that of the request.
 func (c *Call) Version() int16 { return c.version }
+
+// Interest is the highest of the filters in the request or the response.
+func (c *Call) Interest(d Direction) Interest { return c.wish.interest(d) }
 
 // Own tells that it is a filter's own request, of which the client knows nothing.
 func (c *Call) Own() bool { return c.parent != nil }
