@@ -1,0 +1,189 @@
+package integration
+
+import (
+	"bytes"
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// snapshots are the folders of a node's snapshots, the newest last.
+func (m *member) snapshots() []string {
+	m.t.Helper()
+	list, err := filepath.Glob(filepath.Join(m.dir, "raft", "snapshots", "*-*-*[0-9]"))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	slices.SortFunc(list, func(a, b string) int { // by term, index, time, which have no leading zeros
+		return strings.Compare(pad(filepath.Base(a)), pad(filepath.Base(b)))
+	})
+	return list
+}
+
+func pad(name string) (s string) {
+	for _, part := range strings.Split(name, "-") {
+		s += strings.Repeat("0", 20-len(part)) + part
+	}
+	return s
+}
+
+// tearLast makes of a log what a power failure in the middle of its last write
+// leaves: the head of that write (bbolt keeps two, at the first two pages) is
+// no head, and the one before it counts.
+func tearLast(t *testing.T, path string) {
+	t.Helper()
+	const page, meta, txid = 4096, 16, 48
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	newest, at := uint64(0), int64(0)
+	for i := range int64(2) {
+		var b [8]byte
+		if _, err := f.ReadAt(b[:], i*page+meta+txid); err != nil {
+			t.Fatal(err)
+		}
+		if n := binary.NativeEndian.Uint64(b[:]); n > newest {
+			newest, at = n, i*page+meta
+		}
+	}
+	if _, err := f.WriteAt(bytes.Repeat([]byte{0xff}, 40), at); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What a crash or a bad disk leaves in the folder of a node's log: what can be
+// made good is, with the help of the others; what cannot is said, and such a
+// node does not decide anything. No other node's traffic notices.
+func TestDamagedLogsAndSnapshots(t *testing.T) {
+	f := startFleetOf(t, shortLog.program(t), 3)
+	one := f.members[0]
+	a := &ages{t: t}
+	one.apply(serviceOnAll("svc", "9100", serve(t, echo)))
+	a.next(one, true)
+	f.mustAgree()
+	tr := startTraffic(f, "9100", 100)
+	victim := f.members[2]
+	if victim == f.waitLeader() {
+		victim = f.members[1]
+	}
+	tr.pardon(victim)
+	raft := filepath.Join(victim.dir, "raft")
+	aside := func(name string) (back func()) {
+		t.Helper()
+		if err := os.Rename(filepath.Join(raft, name), filepath.Join(victim.dir, name)); err != nil {
+			t.Fatal(err)
+		}
+		return func() {
+			_ = os.RemoveAll(filepath.Join(raft, name))
+			if err := os.Rename(filepath.Join(victim.dir, name), filepath.Join(raft, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	has := func(what string) {
+		t.Helper()
+		a.next(f.waitLeader(), false)
+		waitFor(t, what+": the node to have everything", func() bool {
+			left, right, err := agesAt(t.Context(), victim)
+			return err == nil && left == a.age && right == a.age
+		})
+	}
+	waitFor(t, "snapshots", func() bool {
+		for range 64 {
+			a.next(f.waitLeader(), false)
+		}
+		return len(victim.snapshots()) >= 2 && victim.logBegins() > 0
+	})
+
+	victim.kill()
+	tearLast(t, filepath.Join(raft, "raft.db"))
+	victim.launch()
+	has("a torn last record")
+
+	victim.kill()
+	last := victim.snapshots()[len(victim.snapshots())-1]
+	if err := os.WriteFile(filepath.Join(last, "state.bin"), []byte("no state"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	victim.launch()
+	if !strings.Contains(victim.log(), "the one before it is tried") {
+		t.Error("nothing is said of a snapshot that cannot be read")
+	}
+	has("a damaged snapshot")
+
+	victim.kill()
+	back := aside("snapshots")
+	victim.mustNotStart([]string{"damaged", "no entry"})
+	back()
+	back = aside("raft.db")
+	victim.mustNotStart([]string{"the log is gone", "penstock remove"})
+	if err := os.WriteFile(filepath.Join(raft, "raft.db"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	victim.mustNotStart([]string{"the log is gone"})
+	back()
+	victim.launch()
+	has("everything put back")
+	f.waitSettled(3)
+	tr.mustBeWhole()
+}
+
+// Of a node's log nothing is left but snapshots. It must not vote, not even
+// where the others need its vote; what was agreed stays, and it comes back as
+// the message says.
+func TestANodeWithoutItsLogDoesNotVote(t *testing.T) {
+	f := startFleetOf(t, shortLog.program(t), 3)
+	a := &ages{t: t}
+	f.members[0].apply(serviceOnAll("svc", "9100", serve(t, echo)))
+	a.next(f.members[0], true)
+	tr := startTraffic(f, "9100", 100)
+	lead := f.waitLeader()
+	rest := slices.DeleteFunc(slices.Clone(f.members), func(m *member) bool { return m == lead })
+	lost, other := rest[0], rest[1]
+	waitFor(t, "a snapshot", func() bool {
+		for range 64 {
+			a.next(lead, false)
+		}
+		return len(lost.snapshots()) > 0
+	})
+	tr.pardon(lost)
+	lost.kill()
+	a.next(lead, true) // which only the two others know
+	if err := os.Remove(filepath.Join(lost.dir, "raft", "raft.db")); err != nil {
+		t.Fatal(err)
+	}
+	lost.mustNotStart([]string{"the log is gone", "penstock remove"})
+
+	tr.pardon(other)
+	other.kill()
+	waitFor(t, "the last one to be alone", func() bool { return lead.status().Alone != "" })
+	lost.mustNotStart([]string{"the log is gone"})
+	if r := lead.pipe(serviceOnAll("never", "9300", "127.0.0.1:1"), "apply", "-f", "-", "--timeout", "1s"); r.code == 0 {
+		t.Error("a change was taken with one voter of three")
+	}
+	other.launch()
+	tr.expect(other)
+	f.waitLeader()
+	waitFor(t, "the node to be removed", func() bool { return other.run("remove", lost.name).code == 0 })
+	if err := os.RemoveAll(lost.dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(lost.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	lost.launch(f.join...)
+	tr.expect(lost)
+	f.waitSettled(3)
+	for _, m := range f.members {
+		waitFor(t, m.name+" to have what was agreed", func() bool {
+			left, right, err := agesAt(t.Context(), m)
+			return err == nil && left == a.age && right == a.age
+		})
+	}
+	tr.mustBeWhole()
+}
