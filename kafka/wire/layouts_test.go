@@ -299,7 +299,8 @@ func BenchmarkCheckMetadata(b *testing.B) {
 	}
 }
 
-// What is accepted kmsg reads at once, and accepts as well.
+// What is accepted kmsg reads at once. It may still refuse it: Check does not
+// know which strings must not be null.
 func FuzzCheck(f *testing.F) {
 	everyMessage(func(d Direction, key, version int16) {
 		if version == table[key].max {
@@ -312,11 +313,9 @@ func FuzzCheck(f *testing.F) {
 			return
 		}
 		started := time.Now()
-		if err := newMessage(t, Direction(d), key, version).ReadFrom(body); err != nil {
-			t.Fatalf("%s v%d: accepted, but kmsg says %v: %x", Name(key), version, err, body)
-		}
-		if took := time.Since(started); took > 5*time.Second {
-			t.Fatalf("kmsg took %v", took)
+		err := newMessage(t, Direction(d), key, version).ReadFrom(body)
+		if took := time.Since(started); took > time.Second {
+			t.Fatalf("%s v%d: kmsg took %v for %x, and said %v", Name(key), version, took, body, err)
 		}
 	})
 }
