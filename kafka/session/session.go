@@ -40,13 +40,13 @@ type Limits struct {
 	// client, and of a broker where it must be collected. Default 100 MiB.
 	MaxFrame int
 	// MaxFrameAuth is the largest frame of ApiVersions and of SASL at any
-	// time, of all APIs from SaslHandshake until SaslAuthenticate
-	// succeeded, and of the first frame. Default 64 KiB.
+	// time, and of all APIs from SaslHandshake until SaslAuthenticate
+	// succeeded. Default 64 KiB.
 	MaxFrameAuth int
 	// MaxFrameEarly is the largest frame that has to be collected before
 	// the broker has answered anything but ApiVersions. A producer may
-	// begin with a megabyte, so it is not MaxFrameAuth; and what streams
-	// through costs no memory, so it is not bounded by this. Default 2 MiB.
+	// begin with megabytes, so it is not MaxFrameAuth; and what streams
+	// through costs no memory, so it is not bounded by this. Default 16 MiB.
 	MaxFrameEarly int
 	// MaxInFlight is how many requests may wait for their responses before
 	// the client is not read. Default 1000.
@@ -67,7 +67,7 @@ func (l Limits) withDefaults() Limits {
 	}
 	set(&l.MaxFrame, 100<<20)
 	set(&l.MaxFrameAuth, 64<<10)
-	set(&l.MaxFrameEarly, 2<<20)
+	set(&l.MaxFrameEarly, 16<<20)
 	set(&l.MaxInFlight, 1000)
 	if l.FrameTimeout <= 0 {
 		l.FrameTimeout = 30 * time.Second
