@@ -69,7 +69,7 @@ func (n *Node) leave(ctx context.Context, r *admin.LeaveRequest) (*admin.LeaveRe
 		return nil, err // before it is drained for nothing
 	}
 	result := &admin.LeaveResult{Node: n.cfg.Name, Connections: int64(n.engine.Stats().Connections)}
-	begun := false
+	var begun bool
 	if result.ID, begun = n.departures.begin(); !begun {
 		return result, nil
 	}

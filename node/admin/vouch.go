@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// maxLooks is how many tokens of requests are looked at at once.
+	// maxLooks bounds the tokens of requests that are being looked at.
 	maxLooks = 16
 	// vouchedFor is how long a token that was good is looked at from where it
 	// was shown, whatever others there do.
