@@ -86,3 +86,14 @@ func TestReadsDoNotWaitForHeartbeats(t *testing.T) {
 		t.Errorf("%d reads took %v: they waited for heartbeats", reads, took)
 	}
 }
+
+// TestAServerAloneDoesNotWaitForALeader: there is no other to hear of.
+func TestAServerAloneDoesNotWaitForALeader(t *testing.T) {
+	t.Parallel()
+	const slow = time.Hour // as long it would wait
+	w := newWorld(t, func(c *Config) { c.Heartbeat, c.Election, c.Lease = slow, slow, 0 })
+	w.cluster(1)
+	w.close("a")
+	w.open("a")
+	w.leader("a")
+}

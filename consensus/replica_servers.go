@@ -76,9 +76,10 @@ func (r *Replica) Bootstrap() error {
 // word of one first: Raft does that when the time to wait becomes shorter.
 func (r *Replica) hurry() {
 	c := r.raft.ReloadableConfig()
-	shorter := c
-	shorter.HeartbeatTimeout -= time.Millisecond
-	for _, c := range [...]raft.ReloadableConfig{shorter, c} {
+	longer := c
+	longer.HeartbeatTimeout += time.Millisecond
+	longer.ElectionTimeout += time.Millisecond
+	for _, c := range [...]raft.ReloadableConfig{longer, c} {
 		if err := r.raft.ReloadConfig(c); err != nil { // then it takes its time
 			r.log.Debug("cannot hurry the first election", "err", err)
 			return

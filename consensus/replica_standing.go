@@ -106,7 +106,7 @@ type watch struct {
 
 // lookInterval is how often standing and servers are looked at without a
 // reason: Raft does not tell of all that changes.
-const lookInterval = 500 * time.Millisecond
+const lookInterval = time.Second
 
 func (w *watch) init() {
 	w.observed = make(chan raft.Observation, 1)
