@@ -93,6 +93,8 @@ func scrape(t *testing.T) string {
 	}()
 	front := "unix:" + filepath.Join(t.TempDir(), "front")
 	text := fmt.Sprintf("kind: Listener\nname: front\nspec: {address: %q, service: echo}\n---\nkind: Service\nname: echo\nspec: {endpoints: [{address: %q}]}\n", front, echo.Addr())
+	kafkaText, bootstrap := kafkaExample(t)
+	text += kafkaText
 	objects, faults := resource.Decode("", []byte(text), penstocknode.Kinds())
 	if len(faults) > 0 {
 		t.Fatal(faults)
@@ -114,6 +116,7 @@ func scrape(t *testing.T) string {
 		t.Fatal(out.String())
 	}
 	exchangeOnce(t, strings.TrimPrefix(front, "unix:"))
+	kafkaOnce(ctx, t, bootstrap)
 	for {
 		got := scrapeOnce(t, "http://"+n.HTTPAddr()+"/metrics")
 		if strings.Contains(got, "penstock_connections_total{") {

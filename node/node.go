@@ -110,13 +110,8 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if limit, err := reactor.RaiseFileLimit(); err != nil {
 		n.log.Warn("the limit of open files stays", "limit", limit, "error", err)
 	}
-	if n.cfg.Dev && trust.Holds(n.cfg.DataDir) {
-		return nil, fmt.Errorf("data folder %s: %w", n.cfg.DataDir, errOfCluster)
-	}
-	if n.cfg.DataDir != "" {
-		if n.dir, err = openDataDir(n.cfg.DataDir); err != nil {
-			return nil, err
-		}
+	if err = n.openFolder(); err != nil {
+		return nil, err
 	}
 	// 2. The ports that commands and metrics come to are taken before any
 	//    traffic flows: a node that cannot be operated should not start.
@@ -224,6 +219,17 @@ func (n *Node) openDoors() (d doors, err error) {
 		}
 	}
 	return d, nil
+}
+
+// openFolder takes the data folder, where there is one, for this process alone.
+func (n *Node) openFolder() (err error) {
+	if n.cfg.Dev && trust.Holds(n.cfg.DataDir) {
+		return fmt.Errorf("data folder %s: %w", n.cfg.DataDir, errOfCluster)
+	}
+	if n.cfg.DataDir != "" {
+		n.dir, err = openDataDir(n.cfg.DataDir)
+	}
+	return err
 }
 
 // makeRooms makes the rooms and ties them together.

@@ -1,0 +1,64 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// kafkaExample gives resources of a virtual cluster with a broker behind it,
+// and where it is for clients.
+func kafkaExample(t *testing.T) (text, bootstrap string) {
+	t.Helper()
+	fake, err := kfake.NewCluster(kfake.NumBrokers(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(fake.Close)
+	ports := freePortsOnce(t, 2)
+	text = fmt.Sprintf(`---
+kind: PhysicalCluster
+name: big
+spec: {bootstrap: [%q]}
+---
+kind: VirtualCluster
+name: tenant
+spec:
+  physicalClusterRef: big
+  brokers: {discover: {address: 127.0.0.1, bootstrapPort: %d, brokerPorts: "%d-%d"}}
+`, fake.ListenAddrs()[0], ports[0], ports[1], ports[1])
+	return text, fmt.Sprintf("127.0.0.1:%d", ports[0])
+}
+
+// freePortsOnce gives ports that nobody listens at now.
+func freePortsOnce(t *testing.T, n int) (ports []int) {
+	t.Helper()
+	for range n {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ln.Close()
+		ports = append(ports, ln.Addr().(*net.TCPAddr).Port)
+	}
+	return ports
+}
+
+// kafkaOnce asks a cluster for its brokers until it answers.
+func kafkaOnce(ctx context.Context, t *testing.T, bootstrap string) {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(bootstrap))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for client.Ping(ctx) != nil {
+		if ctx.Err() != nil {
+			t.Fatalf("the virtual cluster at %s did not answer in 30 s", bootstrap)
+		}
+	}
+}
