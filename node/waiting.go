@@ -43,7 +43,7 @@ func (n *Node) wait(w cluster.Waiting) {
 // waited closes what wait opened. The socket stays: who comes meanwhile is
 // answered by the server that takes its place.
 func (n *Node) waited() {
-	n.waiting.now.Store(nil)
+	defer n.waiting.now.Store(nil)
 	if n.waiting.server == nil {
 		return
 	}
@@ -104,15 +104,11 @@ func newWaitingAdmin(n *Node) *admin.Server {
 	return s
 }
 
-// waitingMembers are this node and those that it has seen.
+// waitingMembers are this node, by the name that it has now, and those that it
+// has seen.
 func (n *Node) waitingMembers() admin.Members {
-	own := admin.Member{Name: n.cfg.Name, State: n.state.String(), Address: n.adminAddr, Version: n.cfg.Version}
-	w := n.waiting.now.Load()
-	if w == nil {
-		return admin.Members{own}
-	}
-	own.Name, own.ID, own.State = w.Name, w.ID, w.State
-	list := admin.Members{own}
+	w := n.waiting.now.Load() // there is one for as long as the server is
+	list := admin.Members{{Name: w.Name, ID: w.ID, State: w.State, Address: n.adminAddr, Version: n.cfg.Version}}
 	for _, p := range w.Seen {
 		list = append(list, admin.Member{Name: p.Name, ID: p.ID, State: w.State, Address: p.Cluster})
 	}
