@@ -148,7 +148,7 @@ func ownColumns(kind string) columns {
 	case "Host":
 		return columns{[]string{"LISTENER", "NAMES", "ALPN", "SERVICE"}, hostRow}
 	}
-	return columns{nil, func(resource.Object) []string { return nil }}
+	return kafkaColumns(kind)
 }
 
 func listenerRow(o resource.Object) []string {

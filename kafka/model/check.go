@@ -74,7 +74,23 @@ func (c *VirtualCluster) CheckIn(v *resource.View) {
 		if rival, ok := v.Rival(own); ok {
 			v.Fault(own.Path, meets(own.Name, rival.Name)+" "+rival.String(), own.Name)
 		}
+		if certificate := c.certificateOf(own.Path); own.Name != "" && !v.Covers(certificate, strings.Replace(own.Name, hostname.Hole, "0", 1)) {
+			v.Warn(own.Path, "the Certificate "+certificate+" is not for this name: clients that look will refuse it", own.Name)
+		}
 	}
+}
+
+// certificateOf names the certificate that is shown for the claim of a path.
+func (c *VirtualCluster) certificateOf(path string) string {
+	for i := range c.Brokers.List {
+		if b := &c.Brokers.List[i]; b.TLS != nil && strings.HasPrefix(path, resource.Item("spec.brokers", i)+".") {
+			return b.TLS.CertificateRef
+		}
+	}
+	if c.TLS == nil {
+		return ""
+	}
+	return c.TLS.CertificateRef
 }
 
 // meets says how a name meets another on the same listener.

@@ -72,3 +72,40 @@ func TestOtherDocumentsAreNotTakenForForeignOnes(t *testing.T) {
 		t.Errorf("%d objects, %v", len(objects), faults)
 	}
 }
+
+// A name that the certificate is not for is warned of, with what it is for.
+func TestNamesThatTheCertificateIsNotForAreWarnedOf(t *testing.T) {
+	pem, err := os.ReadFile("testdata/kroxylicious/a.crt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// It is for a.example.com and *.a.example.com.
+	objects := append(decode(t, `
+kind: Listener
+name: edge
+spec: {address: ":9092", protocol: kafka, tls: {}}
+---
+kind: PhysicalCluster
+name: found
+spec: {bootstrap: ["beefy:9092"]}
+---
+kind: VirtualCluster
+name: right
+spec:
+  physicalClusterRef: found
+  tls: {certificateRef: t1}
+  brokers: {discover: {endpointRef: edge, bootstrap: a.example.com, sniPattern: "b-$(nodeId).a.example.com"}}
+---
+kind: VirtualCluster
+name: wrong
+spec:
+  physicalClusterRef: found
+  tls: {certificateRef: t1}
+  brokers: {discover: {endpointRef: edge, bootstrap: b.a.example.com, sniPattern: "$(nodeId).b.a.example.com"}}
+`), resource.Object{Key: resource.Key{Kind: kindCertificate, Name: "t1"}, Spec: &resource.Certificate{Cert: string(pem)}})
+	faults, warnings := resource.ValidateSet(objects)
+	want := "test.yaml:17: VirtualCluster/wrong spec.brokers.discover.sniPattern: the Certificate t1 is not for this name: clients that look will refuse it ($(nodeId).b.a.example.com)"
+	if len(faults) > 0 || len(warnings) != 1 || !strings.HasSuffix(warnings[0].Error(), strings.TrimPrefix(want, "test.yaml:17: ")) {
+		t.Errorf("faults %v, warnings %v", faults, warnings)
+	}
+}

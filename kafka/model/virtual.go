@@ -28,18 +28,19 @@ type VirtualCluster struct {
 	// virtual address: fail (the connection is closed) or hide (the broker is
 	// left out of the answer). Its real address is shown in no case. Default fail.
 	UnmappedBrokers string `yaml:"unmappedBrokers" default:"fail" oneof:"fail hide"`
-	// MaxFrame is the size of the largest request or response. Default
-	// 100MiB, 1KiB to 1GiB.
+	// MaxFrame is the size of the largest request, and of the largest response
+	// that a filter must see whole. Default 100MiB, 1KiB to 1GiB.
 	MaxFrame resource.Size `yaml:"maxFrame" default:"100MiB" range:"1KiB..1GiB"`
-	// MaxFrameBeforeAuth is the same until a client has logged in, where it
-	// does so. Default 64KiB, 1KiB to 1GiB.
+	// MaxFrameBeforeAuth is the same for the first frame, for what logs a client
+	// in, and for everything until that has succeeded. Default 64KiB, 1KiB to
+	// 1GiB.
 	MaxFrameBeforeAuth resource.Size `yaml:"maxFrameBeforeAuth" default:"64KiB" range:"1KiB..1GiB"`
 	// MaxInFlight is how many requests of one connection may wait for their
 	// responses; further ones are not read until then. Default 1000, 1..100000.
 	MaxInFlight int `yaml:"maxInFlight" default:"1000" range:"1..100000"`
-	// FrameTimeout ends a connection that has begun a request, or whose broker
-	// has begun a response, and sends nothing more of it for that long while
-	// it could. Default 30s, 1s to 1h.
+	// FrameTimeout is the time in which a frame must be whole that a filter must
+	// see whole. What streams through is bounded by IdleTimeout alone. Default
+	// 30s, 1s to 1h.
 	FrameTimeout resource.Duration `yaml:"frameTimeout" default:"30s" range:"1s..1h"`
 	// IdleTimeout ends a connection without a byte in either direction.
 	// Default 1h, up to 720h; 0 is none.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"iter"
 	"slices"
+	"strings"
 )
 
 // Joint is a spec of another package that can be wrong beside other objects:
@@ -91,6 +92,22 @@ func (v *View) counts(own *Claim, x *nameClaim) bool {
 // compare orders claims by owner and place.
 func (x *nameClaim) compare(other *Rival) int {
 	return cmp.Or(x.owner.compare(other.Owner), cmp.Compare(x.order, other.order))
+}
+
+// Covers tells whether a Certificate is for a server name, exact or a
+// wildcard; true where there is none or it was not read yet, which is told
+// elsewhere.
+func (v *View) Covers(certificate, name string) bool {
+	m := v.c.set.member(Key{"Certificate", certificate})
+	if m == nil || len(m.names) == 0 {
+		return true
+	}
+	covered := func(name string) bool {
+		_, ok := v.c.set.covers.Get(name, certificate)
+		return ok
+	}
+	_, parent, ok := strings.Cut(name, ".")
+	return covered(name) || ok && covered("*."+parent)
 }
 
 // Own lists the object's claims, in its order.
