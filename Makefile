@@ -5,15 +5,16 @@ FUZZTIME      ?= 500000x
 ROUNDS        ?= 5
 SOAK          ?= 10m
 
-.PHONY: help build test test-long lint vet fuzz bench bench-cluster bench-smoke setup soak
+.PHONY: help build test test-long lint vet fuzz bench bench-cluster bench-kafka bench-smoke setup soak
 help:
 	@echo 'make build        bin/penstock'
 	@echo 'make test         every test, with the race detector'
-	@echo 'make test-long    histories and partitions of clusters, for about half an hour'
+	@echo 'make test-long    histories and partitions of clusters, Kafka at length, for about 45 minutes'
 	@echo 'make lint         golangci-lint, as .golangci.yml says'
 	@echo 'make fuzz         each fuzz target FUZZTIME times (default 500000x)'
 	@echo 'make bench        against HAProxy and nginx, ROUNDS rounds (default 5)'
 	@echo 'make bench-cluster clusters of 3, 5 and 50 nodes, beside plain Raft; needs root'
+	@echo 'make bench-kafka  a real Kafka broker direct, behind HAProxy and behind Penstock'
 	@echo 'make bench-smoke  each Go benchmark once'
 	@echo 'make soak         2,000 connections and a change a second for SOAK (default 10m)'
 	@echo 'make setup        install the peers that integration tests and benchmarks use'
@@ -29,6 +30,7 @@ test: setup
 # 100 histories of reads and changes, five nodes in partitions of every shape.
 test-long: setup
 	PENSTOCK_LONG=1 $(GO) test -count=1 -timeout 4h -run 'Histories|Partitions' -v ./integration
+	PENSTOCK_LONG=1 $(GO) test -count=1 -timeout 1h -v ./integration/kafka
 
 vet:
 	$(GO) vet ./...
@@ -46,8 +48,12 @@ bench: setup build
 bench-cluster: build
 	$(GO) run ./integration/clusterbench -rounds $(ROUNDS) -v
 
-bench-smoke:
+bench-kafka: setup build
+	$(GO) run ./integration/kafkabench -rounds $(ROUNDS) -v
+
+bench-smoke: setup build
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./...
+	$(GO) run ./integration/kafkabench -short
 
 setup:
 	bash integration/setup.sh

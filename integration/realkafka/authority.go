@@ -48,7 +48,7 @@ func newAuthority(dir string) (Authority, error) {
 
 // issue writes a key and its certificate for an address into one file.
 func (a *Authority) issue(dir, ip string) (string, error) {
-	text, err := a.Issue("broker", net.ParseIP(ip))
+	text, err := a.Issue(net.ParseIP(ip), "broker")
 	if err != nil {
 		return "", err
 	}
@@ -59,23 +59,23 @@ func (a *Authority) issue(dir, ip string) (string, error) {
 // Pair is a key and its certificate, PEM.
 type Pair struct{ Key, Cert []byte }
 
-// Issue makes a certificate for a name, an address, or both.
-func (a *Authority) Issue(name string, ip net.IP) (Pair, error) {
+// Issue makes a certificate for an address (nil: none) and names.
+func (a *Authority) Issue(ip net.IP, names ...string) (Pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return Pair{}, err
 	}
 	tmpl := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: names[0]},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, DNSNames: []string{name},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, DNSNames: names,
 	}
 	if ip != nil {
 		tmpl.IPAddresses = []net.IP{ip}
 	}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, a.cert, &key.PublicKey, a.key)
 	if err != nil {
-		return Pair{}, fmt.Errorf("certificate of %s: %w", name, err)
+		return Pair{}, fmt.Errorf("certificate of %s: %w", names[0], err)
 	}
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {

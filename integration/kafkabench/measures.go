@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// sample is what one proxy did in one window.
+type sample struct {
+	value float64 // throughput, latency or rate
+	cpu   float64 // nanoseconds of the proxy for each unit
+}
+
+// A measure is a load. Its value is compared with direct's of the same round,
+// its CPU is charged by unit.
+type measure struct {
+	name    string
+	unit    string // of CPU: "s/GB" or "us each"
+	cold    bool   // measured without warming the proxy up: from the first one
+	workers int
+	// load works until the time is over, and gives the value and how many
+	// units were done.
+	load func(e *env, p *proxy, workers int, d time.Duration) (value, units float64, err error)
+}
+
+func measures() []measure {
+	bulk := func(work func(*proxy, func() bool) (float64, error)) func(*env, *proxy, int, time.Duration) (float64, float64, error) {
+		return func(e *env, p *proxy, workers int, d time.Duration) (float64, float64, error) {
+			began := time.Now()
+			gb, err := e.each(workers, d, func(over func() bool) (float64, error) { return work(p, over) })
+			return gb / time.Since(began).Seconds(), gb, err
+		}
+	}
+	latency := func(work func(*proxy, func() bool) (times, error)) func(*env, *proxy, int, time.Duration) (float64, float64, error) {
+		return func(e *env, p *proxy, _ int, d time.Duration) (float64, float64, error) {
+			var all times
+			_, err := e.each(1, d, func(over func() bool) (n float64, err error) {
+				all, err = work(p, over)
+				return float64(len(all)), err
+			})
+			return all.median(), float64(len(all)), err
+		}
+	}
+	rate := func(e *env, p *proxy, workers int, d time.Duration) (float64, float64, error) {
+		began := time.Now()
+		n, err := e.each(workers, d, func(over func() bool) (float64, error) {
+			all, err := connections(p, over)
+			return float64(len(all)), err
+		})
+		return n / time.Since(began).Seconds(), n, err
+	}
+	return []measure{
+		{"new connection, p50", "us each", true, 1, latency(connections)},
+		{"new connections, 8 at once, rate", "us each", false, 8, rate},
+		{"one synchronous 1 KB produce, p50", "us each", false, 1, latency(oneByOne)},
+		{"produce throughput", "s/GB", false, 2, bulk(produce)},
+		{"consume throughput", "s/GB", false, 2, bulk(consume)},
+	}
+}
+
+// runMeasures prints a table for each measure.
+func runMeasures(ctx context.Context, e *env) error {
+	for _, m := range measures() {
+		if !e.o.only.MatchString(m.name) {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		got := map[string][]sample{}
+		first := 0
+		if !m.cold {
+			first = -1 // warms up
+		}
+		for round := first; round < e.o.rounds; round++ {
+			for i := range e.proxies {
+				p := e.proxies[(i+max(round, 0))%len(e.proxies)]
+				d := e.o.window
+				if round < 0 {
+					d /= 4
+				}
+				s, err := m.sample(e, p, d)
+				if err != nil {
+					return fmt.Errorf("%s, %s: %w", m.name, p.name, err)
+				}
+				if round >= 0 {
+					got[p.name] = append(got[p.name], s)
+				}
+				if e.o.verbose {
+					fmt.Fprintf(os.Stderr, "%s\tround %d\t%s\t%.4g\tCPU %.3g\n", m.name, round+1, p.name, s.value, m.scale(s.cpu))
+				}
+			}
+		}
+		m.print(e, got)
+	}
+	return nil
+}
+
+func (m *measure) sample(e *env, p *proxy, d time.Duration) (sample, error) {
+	var before time.Duration
+	if p.proc != nil {
+		before = p.proc.CPU()
+	}
+	value, units, err := m.load(e, p, m.workers, d)
+	if err == nil && units == 0 {
+		err = fmt.Errorf("no work was done")
+	}
+	s := sample{value: value}
+	if p.proc != nil && err == nil {
+		s.cpu = float64(p.proc.CPU()-before) / units
+	}
+	return s, err
+}
+
+func (m *measure) scale(ns float64) float64 {
+	if m.unit == "s/GB" {
+		return ns / 1e9
+	}
+	return ns / 1e3
+}
+
+// absolute shows a value with its unit.
+func (m *measure) absolute(v float64) string {
+	switch {
+	case m.unit == "s/GB":
+		return fmt.Sprintf("%.2f GB/s", v)
+	case strings.Contains(m.name, "rate"):
+		return fmt.Sprintf("%.0f/s", v)
+	}
+	return fmt.Sprintf("%.0f us", v/1e3)
+}
+
+func (m *measure) print(e *env, got map[string][]sample) {
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 1, ' ', tabwriter.AlignRight|tabwriter.Debug)
+	fmt.Fprintf(w, "%s\tabsolute\ttimes direct\tCPU, %s\t\n", m.name, m.unit)
+	direct := got["direct"]
+	for _, p := range e.proxies {
+		var values, ratios, cpu []float64
+		for i, s := range got[p.name] {
+			values, ratios, cpu = append(values, s.value), append(ratios, s.value/direct[i].value), append(cpu, m.scale(s.cpu))
+		}
+		charge := "-"
+		if p.proc != nil {
+			charge = fmt.Sprintf("%.3g", median(cpu))
+		}
+		fmt.Fprintf(w, "%s\t%s\t%.2f\t%s\t\n", p.name, m.absolute(median(values)), median(ratios), charge)
+	}
+	w.Flush()
+	fmt.Println()
+}
+
+func median(v []float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
+	s := slices.Clone(v)
+	slices.Sort(s)
+	if n := len(s); n%2 == 0 {
+		return (s[n/2-1] + s[n/2]) / 2
+	}
+	return s[len(s)/2]
+}
