@@ -113,6 +113,36 @@ func TestEveryGapIsFilled(t *testing.T) {
 	})
 }
 
+// A small message that is there as a whole when its walk begins has its length
+// told afterwards: addresses of any length are shown. Most with such endpoints are.
+func TestEndpointsOfASmallMessageMayGrow(t *testing.T) {
+	to := func(id int32, host string, port int32) (string, int32, bool, error) {
+		return host + ".of.a.much.longer.name.example", port, true, nil
+	}
+	eachEndpointed(func(key, version int16) {
+		for seed := range uint64(50) {
+			m, body := randomMessage(t, rand.New(rand.NewPCG(seed, 10)), Response, key, version)
+			if len(body) > MaxHeld {
+				continue
+			}
+			var w Walker
+			w.Init(Response, key, version, len(body), &Edits{Node: to})
+			out, view, n, pass, err := w.Next(nil, append(body, "next"...))
+			if err != nil || n != len(body) || pass != 0 || !w.Done() {
+				t.Fatalf("%d of %d bytes, %d pass, %v", n, len(body), pass, err)
+			}
+			if g, known := w.Growth(); !known || len(out)+len(view) != len(body)+g {
+				t.Fatalf("%d bytes became %d, told was a growth of %d", len(body), len(out)+len(view), g)
+			}
+			mapSlice(endpointsOf(m), to)
+			plain(reflect.ValueOf(m).Elem())
+			if got := decode(t, Response, key, version, append(out, view...)); !reflect.DeepEqual(got, m) {
+				t.Fatalf("%s v%d:\ngot  %+v\nwant %+v", Name(key), version, got, m)
+			}
+		}
+	})
+}
+
 // A client that is told of a broker under a name too long to fit is told
 // nothing of it, and neither of the one that the name stood for.
 func TestAnEndpointThatDoesNotFitIsLeftOut(t *testing.T) {

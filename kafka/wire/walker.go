@@ -24,7 +24,8 @@ const (
 // Nothing is given out before Growth is known, so that the frame's new length
 // can be sent first: scratch may begin with it. Names and ids are edited where
 // they stand. Node endpoints stand behind everything, so they are made to take
-// as many bytes as they took: see nodes.go.
+// as many bytes as they took (see nodes.go), unless the first bytes that Next
+// is given are the whole of a message of up to MaxHeld.
 type Walker struct {
 	s     *shape
 	edits *Edits
@@ -42,6 +43,7 @@ type Walker struct {
 	growth int
 	per    int // growth of each name on the wire
 	known  bool
+	begun  bool
 	hidden int    // nodes that the edits gave no address for
 	held   []byte // the beginning of an op whose end has not come
 }
@@ -80,6 +82,11 @@ func (w *Walker) Done() bool { return w.left == 0 && w.pc == len(w.s.ops) }
 // caller. Next is to be called once with no bytes for a message without any.
 func (w *Walker) Next(dst, p []byte) (out, view []byte, n, pass int, err error) {
 	p = p[:min(len(p), w.left-len(w.held))]
+	if !w.begun {
+		if w.begun = true; w.edits.Node != nil && len(p) == w.left && len(p) <= MaxHeld {
+			return w.atOnce(dst, p)
+		}
+	}
 	out = dst
 	at := 0 // done up to here
 	if len(w.held) > 0 {
@@ -178,7 +185,26 @@ func Rewrite(dst []byte, d Direction, key, version int16, body []byte, edits *Ed
 
 func (w *Walker) rewrite(dst []byte, d Direction, key, version int16, body []byte, edits *Edits) ([]byte, error) {
 	w.Init(d, key, version, len(body), edits)
-	w.free, w.known = true, true
+	return w.all(dst, body)
+}
+
+// atOnce is Next for a small message that came as a whole: its length can still
+// be anything, so endpoints are not left out because they are longer.
+func (w *Walker) atOnce(dst, body []byte) (out, view []byte, n, pass int, err error) {
+	out, err = w.all(dst, body)
+	switch {
+	case err != nil:
+		return dst, nil, 0, 0, err
+	case len(out) == len(body) && len(body) > 0 && &out[0] == &body[0]:
+		return dst, body, len(body), 0, nil
+	}
+	w.growth = len(out) - len(dst) - len(body)
+	return out, nil, len(body), 0, nil
+}
+
+// all edits a whole body, of any length.
+func (w *Walker) all(dst, body []byte) ([]byte, error) {
+	w.free, w.known, w.begun = true, true, true
 	start, p := len(dst), body
 	for {
 		out, view, n, _, err := w.Next(dst, p)

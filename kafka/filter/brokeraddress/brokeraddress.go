@@ -14,8 +14,9 @@
 //
 // Which responses carry addresses stands at wire.CarriesAddress. They are
 // edited in place: what is around an address is not decoded. Fetch and ShareFetch
-// stream; a hint about a leader whose virtual address is longer than the real
-// one may be left out of them, and the client asks for Metadata.
+// stream: where one does not come at once, a hint about a leader may be left out
+// whose virtual address is longer than the real one, and the client asks for
+// Metadata.
 //
 // Settings of brokers that tell addresses (listeners, the quorum) become
 // sensitive ones without a value. User endpoints of streams groups are the
