@@ -75,9 +75,11 @@ func (e *env) start() error {
 	if err != nil {
 		return err
 	}
-	both := filepath.Join(e.dir, "bench.pem")
-	if err := os.WriteFile(both, slices.Concat(pair.Cert, pair.Key), 0o600); err != nil {
-		return err
+	files := filepath.Join(e.dir, "bench")
+	for suffix, text := range map[string][]byte{".crt": pair.Cert, ".key": pair.Key, ".pem": slices.Concat(pair.Cert, pair.Key)} {
+		if err := os.WriteFile(files+suffix, text, 0o600); err != nil {
+			return err
+		}
 	}
 	client := &tls.Config{
 		RootCAs: e.cluster.CA.Pool, ServerName: "broker-0." + serverName, MinVersion: tls.VersionTLS13,
@@ -86,7 +88,7 @@ func (e *env) start() error {
 	for _, c := range []struct {
 		name  string
 		tls   *tls.Config
-		start func(dir string, port int, pem string) (*process.Process, string, error)
+		start func(dir string, port int, pair string) (*process.Process, string, error)
 	}{
 		{"haproxy", nil, e.haproxy(false)},
 		{"penstock", nil, e.penstock("", false)},
@@ -106,7 +108,7 @@ func (e *env) start() error {
 		if err != nil {
 			return err
 		}
-		proc, at, err := c.start(dir, ports[0], both)
+		proc, at, err := c.start(dir, ports[0], files)
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
@@ -116,10 +118,10 @@ func (e *env) start() error {
 }
 
 func (e *env) haproxy(secured bool) func(string, int, string) (*process.Process, string, error) {
-	return func(dir string, port int, pem string) (*process.Process, string, error) {
+	return func(dir string, port int, pair string) (*process.Process, string, error) {
 		bind := fmt.Sprintf("127.0.0.1:%d", port)
 		if secured {
-			bind += " ssl crt " + pem
+			bind += " ssl crt " + pair + ".pem"
 		}
 		text := fmt.Sprintf(`global
   maxconn 7000
@@ -149,14 +151,14 @@ listen kafka
 // penstock puts the broker behind a virtual cluster: by port, or by server
 // name with TLS.
 func (e *env) penstock(filters string, secured bool) func(string, int, string) (*process.Process, string, error) {
-	return func(dir string, port int, pem string) (*process.Process, string, error) {
+	return func(dir string, port int, pair string) (*process.Process, string, error) {
 		text := fmt.Sprintf("kind: PhysicalCluster\nname: big\nspec: {bootstrap: [%q]}\n", e.broker())
 		at := port
 		if secured {
 			text += fmt.Sprintf(`---
 kind: Certificate
 name: bench
-spec: {certFile: %s, keyFile: %s}
+spec: {certFile: %s.crt, keyFile: %s.key}
 ---
 kind: Listener
 name: kafka
@@ -168,7 +170,7 @@ spec:
   physicalClusterRef: big
   tls: {certificateRef: bench}
 %s  brokers: {discover: {endpointRef: kafka, bootstrap: "bootstrap.%s", sniPattern: "broker-$(nodeId).%s"}}
-`, pem, pem, port, filters, serverName, serverName)
+`, pair, pair, port, filters, serverName, serverName)
 		} else {
 			// Two ports: for clients that know no broker, and for the broker.
 			ports, err := process.FreePorts(1)

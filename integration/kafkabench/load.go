@@ -72,7 +72,7 @@ func produceTo(p *proxy, topic string, over func() bool) (float64, error) {
 		}
 	}()
 	var correlation uint32
-	for err == nil && !over() {
+	for err == nil && (!over() || correlation == 0) { // once at least
 		select {
 		case room <- struct{}{}:
 		case <-ended:
@@ -116,7 +116,7 @@ func consume(p *proxy, over func() bool) (float64, error) {
 	var out []byte
 	got := 0.0
 	resp := kmsg.NewPtrFetchResponse()
-	for !over() {
+	for got == 0 || !over() {
 		out = format.AppendRequest(out[:0], req, 1)
 		if _, err := c.Write(out); err != nil {
 			return got, err

@@ -47,6 +47,11 @@ func (e *env) prepare(ctx context.Context) error {
 		}
 	}
 	d := &proxy{name: "direct", address: e.broker()}
+	for _, topic := range []string{writeTopic, readTopic, tenantPrefix + writeTopic, tenantPrefix + readTopic} {
+		if err := e.waitLed(d, topic); err != nil {
+			return fmt.Errorf("topic %s: %w", topic, err)
+		}
+	}
 	if err := e.fill(d, writeTopic, e.o.warm); err != nil {
 		return fmt.Errorf("warming up: %w", err)
 	}
@@ -57,6 +62,19 @@ func (e *env) prepare(ctx context.Context) error {
 	}
 	// Reading is warmed up as well.
 	_, err = e.each(2, time.Duration(min(e.o.warm, 2500))*time.Millisecond, func(over func() bool) (float64, error) { return consume(d, over) })
+	return err
+}
+
+// waitLed produces until the topic's partitions have a leader, which is soon
+// after the topic is made.
+func (e *env) waitLed(p *proxy, topic string) error {
+	var err error
+	for range 100 {
+		if err = e.fill(p, topic, 1); err == nil {
+			return nil
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
 	return err
 }
 
