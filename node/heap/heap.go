@@ -110,15 +110,25 @@ func read() usage {
 
 // pace decides when memory is given back.
 type pace struct {
-	last usage     // a tick ago
-	next time.Time // no trim before
+	last  usage     // a tick ago
+	next  time.Time // no trim before
+	since uint64    // allocated when the last trim was decided
 }
 
-// trims tells whether now is the moment, a tick after the last time.
+// trims tells whether now is the moment, a tick after the last time: there is
+// much that is not in use, or may be. What the last collection found alive in
+// the middle of the work may have ended with it, and nothing is allocated
+// that would lead to another.
 func (p *pace) trims(u usage, now time.Time) bool {
 	isCalm := u.allocated-p.last.allocated < calm
 	p.last = u
-	return isCalm && !now.Before(p.next) && u.resident > u.live+max(worthwhile, u.live/8)
+	unused := u.resident > u.live+max(worthwhile, u.live/8)
+	worked := u.allocated-p.since > max(room, u.live/2)
+	if !isCalm || now.Before(p.next) || !unused && !worked {
+		return false
+	}
+	p.since = u.allocated
+	return true
 }
 
 // trimmed notes that one began then and took that long.

@@ -28,7 +28,7 @@ func TestSmallHeapsGetRoom(t *testing.T) {
 func TestMemoryIsGivenBackWhenCalm(t *testing.T) {
 	const mb = 1 << 20
 	now := time.Unix(1000, 0)
-	p := pace{last: usage{allocated: 100 * mb}, next: now}
+	p := pace{last: usage{allocated: 100 * mb}, next: now, since: 100 * mb}
 	for i, s := range []struct {
 		name                      string
 		live, resident, allocated uint64
@@ -42,6 +42,9 @@ func TestMemoryIsGivenBackWhenCalm(t *testing.T) {
 		{"little to give", 4 * mb, 4*mb + 500<<10, 120*mb + 1000, false},
 		{"little for its size", 80 * mb, 90 * mb, 120*mb + 1000, false},
 		{"much for its size", 80 * mb, 91 * mb, 120*mb + 1000, true},
+		{"busy for long", 300 * mb, 310 * mb, 700 * mb, false},
+		{"calm, and what is alive may be less", 300 * mb, 310 * mb, 700 * mb, true},
+		{"calm as before", 150 * mb, 160 * mb, 700*mb + 1000, false},
 	} {
 		now = now.Add(tick)
 		if got := p.trims(usage{s.live, s.resident, s.allocated}, now); got != s.want {
@@ -49,7 +52,7 @@ func TestMemoryIsGivenBackWhenCalm(t *testing.T) {
 		} else if got {
 			p.trimmed(now, 12*time.Millisecond)
 		}
-		if s.name == "later" {
+		if s.name == "later" || i >= 8 { // time enough has gone
 			p.next = now
 		}
 	}
