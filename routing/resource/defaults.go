@@ -3,6 +3,7 @@ package resource
 import (
 	"reflect"
 	"strconv"
+	"sync"
 )
 
 // WithDefaults gives a copy of a listener in which every default is filled in.
@@ -102,8 +103,20 @@ func fillList(v reflect.Value) {
 	v.Set(list)
 }
 
+// withDefaults remembers hasDefaults for each type: a pure function of it.
+var withDefaults sync.Map
+
 // hasDefaults tells whether fill has something to do in a struct.
 func hasDefaults(t reflect.Type) bool {
+	if has, ok := withDefaults.Load(t); ok {
+		return has.(bool)
+	}
+	has := findDefaults(t)
+	withDefaults.Store(t, has)
+	return has
+}
+
+func findDefaults(t reflect.Type) bool {
 	for _, f := range planOf(t).fields {
 		inner := t.Field(f.index).Type
 		for inner.Kind() == reflect.Pointer || inner.Kind() == reflect.Slice {

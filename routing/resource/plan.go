@@ -2,11 +2,13 @@ package resource
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // Field tags beside yaml, so that defaults and simple bounds stand once, next
@@ -44,13 +46,32 @@ type field struct {
 	variant string // yaml key of the field whose word says what this one holds
 }
 
-// plans remembers planOf for each type: a pure function of it.
-var plans sync.Map
+// plans remembers planOf for each type: a pure function of it. The map is
+// replaced, never changed: each value that is compared, checked or filled in
+// looks things up here.
+var (
+	plans   atomic.Pointer[map[reflect.Type]*plan]
+	plansMu sync.Mutex // of those who replace it
+)
 
 func planOf(t reflect.Type) *plan {
-	if p, ok := plans.Load(t); ok {
-		return p.(*plan)
+	if known := plans.Load(); known != nil {
+		if p, ok := (*known)[t]; ok {
+			return p
+		}
 	}
+	p := makePlan(t)
+	plansMu.Lock()
+	defer plansMu.Unlock()
+	next := map[reflect.Type]*plan{t: p}
+	if known := plans.Load(); known != nil {
+		maps.Copy(next, *known)
+	}
+	plans.Store(&next)
+	return p
+}
+
+func makePlan(t reflect.Type) *plan {
 	p := &plan{byName: map[string]int{}, list: -1}
 	for i := range t.NumField() {
 		sf := t.Field(i)
@@ -79,7 +100,6 @@ func planOf(t reflect.Type) *plan {
 		p.fields = append(p.fields, f)
 		p.names = append(p.names, name)
 	}
-	plans.Store(t, p)
 	return p
 }
 
