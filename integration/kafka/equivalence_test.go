@@ -10,5 +10,8 @@ import (
 func TestEquivalence(t *testing.T) {
 	c := cluster(t)
 	targets := []target{direct(c), directTLS(c), viaTCP(t, c)}
-	compare(t, slices.Concat(producePrograms(), groupPrograms(), adminPrograms()), targets...)
+	compare(t, programs(), targets...)
 }
+
+// programs are all that run in this process.
+func programs() []program { return slices.Concat(producePrograms(), groupPrograms(), adminPrograms()) }

@@ -113,6 +113,7 @@ func (s *sweep) prepare() {
 		})
 	}
 	s.askOffered()
+	s.at["any"] = brokers[0]
 }
 
 // askOffered asks which APIs there are.
@@ -233,11 +234,12 @@ func (s *sweep) askAt(at string, req kmsg.Request) (kmsg.Response, []byte, error
 // compare holds another sweep against this one.
 func (s *sweep) compare(t *testing.T, other *sweep) {
 	for key, versions := range s.offered {
-		if got, name := other.offered[key], kmsg.NameForKey(key); got != versions {
+		if got, ok := other.offered[key]; !ok || got != versions {
+			name := kmsg.NameForKey(key)
 			if why := other.unlike[name]; why != "" {
 				t.Logf("%s: %v, not %v: %s", name, got, versions, why)
 			} else {
-				t.Errorf("%s is offered as %v, by %s as %v", name, got, s.name, versions)
+				t.Errorf("%s is offered: %v, as %v; by %s as %v", name, ok, got, s.name, versions)
 			}
 		}
 	}

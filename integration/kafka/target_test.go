@@ -145,8 +145,7 @@ func (r *run) newTopic(name string, partitions int32, configs ...string) string 
 		all[configs[i]] = &configs[i+1]
 	}
 	topic := r.called(name)
-	replicas := int16(min(3, len(r.bootstrap)))
-	resp, err := r.admin().CreateTopic(r.ctx, partitions, replicas, all, topic)
+	resp, err := r.admin().CreateTopic(r.ctx, partitions, -1, all, topic)
 	if err != nil || resp.Err != nil {
 		r.t.Fatalf("%s: topic %s: %v, %v", r.name, topic, err, resp.Err)
 	}

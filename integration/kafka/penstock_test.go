@@ -1,0 +1,135 @@
+package kafka
+
+import (
+	"crypto/tls"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"penstock/integration/process"
+	"penstock/integration/realkafka"
+)
+
+// TestEquivalenceThroughPenstock runs every program on virtual clusters
+// without filters of their own: in the clear by port, with TLS on both sides
+// by server name, and as a tenant.
+func TestEquivalenceThroughPenstock(t *testing.T) {
+	c := cluster(t)
+	compare(t, programs(), append([]target{direct(c)}, startVirtual(t, c).all()...)...)
+}
+
+func TestEquivalenceOfEveryAPIThroughPenstock(t *testing.T) {
+	c := cluster(t)
+	compareSweeps(t, append([]target{direct(c)}, startVirtual(t, c).all()...)...)
+}
+
+// TestIsolationOfTenants runs the probes from one tenant on another.
+func TestIsolationOfTenants(t *testing.T) {
+	c := cluster(t)
+	v := startVirtual(t, c)
+	wantIsolated(t, tenancy{victim: v.red, attacker: v.blue, physical: direct(c), addresses: v.real})
+}
+
+// virtual are the virtual clusters of one node, all of the same brokers.
+type virtual struct {
+	plain, tls, red, blue target
+	real                  []string // addresses that no client may see
+}
+
+func (v virtual) all() []target { return []target{v.plain, v.tls, v.red} }
+
+const domain = "kafka.example.com"
+
+// startVirtual runs a node in front of the brokers.
+func startVirtual(t testing.TB, c *realkafka.Cluster) virtual {
+	t.Helper()
+	dir := t.TempDir()
+	pair, err := c.CA.Issue(nil, "*."+domain)
+	must(t, err)
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	must(t, os.WriteFile(cert, pair.Cert, 0o600))
+	must(t, os.WriteFile(key, pair.Key, 0o600))
+	secured, err := process.FreePorts(1)
+	must(t, err)
+	var text strings.Builder
+	fmt.Fprintf(&text, "kind: PhysicalCluster\nname: big\nspec: {bootstrap: [%s]}\n", quoted(c.Bootstrap(realkafka.Plain)))
+	fmt.Fprintf(&text, "---\nkind: PhysicalCluster\nname: big-tls\nspec: {bootstrap: [%s], tls: {ca: %q}}\n", quoted(c.Bootstrap(realkafka.TLS)), c.CA.File)
+	fmt.Fprintf(&text, "---\nkind: Certificate\nname: kafka\nspec: {certFile: %q, keyFile: %q}\n", cert, key)
+	fmt.Fprintf(&text, "---\nkind: Listener\nname: kafka\nspec: {address: \"127.0.0.1:%d\", protocol: kafka, tls: {}}\n", secured[0])
+	fmt.Fprintf(&text, `---
+kind: VirtualCluster
+name: tls
+spec:
+  physicalClusterRef: big-tls
+  tls: {certificateRef: kafka}
+  brokers: {discover: {endpointRef: kafka, bootstrap: bootstrap.%s, sniPattern: "broker-$(nodeId).%s"}}
+`, domain, domain)
+	v := virtual{tls: target{
+		name: "Penstock by server name, TLS", bootstrap: []string{fmt.Sprintf("bootstrap.%s:%d", domain, secured[0])},
+		tls: &tls.Config{RootCAs: c.CA.Pool}, caFile: c.CA.File, hosts: func(string) string { return "127.0.0.1" },
+	}}
+	for i, one := range []struct {
+		at      *target
+		name    string
+		filters string
+	}{
+		{&v.plain, "plain", ""},
+		{&v.red, "red", "  filters: [{type: MultiTenant, config: {tenantKey: red}}]\n"},
+		{&v.blue, "blue", "  filters: [{type: MultiTenant, config: {tenantKey: blue}}]\n"},
+	} {
+		// Each has a loopback address of its own, so that ports in a row are free.
+		at := fmt.Sprintf("127.%d.%d.%d", 20+os.Getpid()%200, 251, 1+i)
+		fmt.Fprintf(&text, "---\nkind: VirtualCluster\nname: %s\nspec:\n  physicalClusterRef: big\n%s"+
+			"  brokers: {discover: {address: %s, bootstrapPort: 9092, brokerPorts: 9093-9099}}\n", one.name, one.filters, at)
+		*one.at = target{name: "Penstock, " + one.name, bootstrap: []string{at + ":9092"}}
+	}
+	v.plain.unlike, v.tls.unlike = proxyUnlike, proxyUnlike
+	v.red.unlike, v.blue.unlike = tenantsUnlike, tenantsUnlike
+	for _, b := range c.Brokers {
+		v.real = append(v.real, b.IP)
+	}
+	startPenstock(t, text.String())
+	for _, g := range []target{v.plain, v.tls, v.red, v.blue} {
+		waitFor(t, g.name+" to answer", func() bool {
+			raw, err := g.raw(t.Context(), g.bootstrap[0])
+			if err != nil {
+				return false
+			}
+			defer raw.Close()
+			_, _, err = raw.ask(request(18, 0))
+			return err == nil
+		})
+	}
+	return v
+}
+
+func quoted(all []string) string {
+	var q []string
+	for _, a := range all {
+		q = append(q, fmt.Sprintf("%q", a))
+	}
+	return strings.Join(q, ", ")
+}
+
+// proxyUnlike is what nobody sees through Penstock as he does without.
+var proxyUnlike = map[string]string{
+	"SASLHandshake":              "v0 is followed by tokens without frames: not offered",
+	"AddRaftVoter":               "of controllers: not offered",
+	"RemoveRaftVoter":            "of controllers: not offered",
+	"InitializeShareGroupState":  "between brokers: not offered",
+	"ReadShareGroupState":        "between brokers: not offered",
+	"WriteShareGroupState":       "between brokers: not offered",
+	"DeleteShareGroupState":      "between brokers: not offered",
+	"ReadShareGroupStateSummary": "between brokers: not offered",
+}
+
+// tenantsUnlike is what a tenant sees otherwise than who has the cluster for
+// himself.
+var tenantsUnlike = func() map[string]string {
+	all := maps.Clone(proxyUnlike)
+	maps.Copy(all, map[string]string{})
+	return all
+}()
