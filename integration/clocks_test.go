@@ -83,7 +83,7 @@ func (m *member) remote(token, in string, args ...string) result {
 // certificates and elects leaders as if they were right.
 func TestClocksApartChangeNothing(t *testing.T) {
 	f := startClocks(t, false)
-	f.members[0].apply(serviceOnAll("svc", "9100", serve(t, echo)))
+	f.members[0].apply(serviceOnAll("plain", "9100", serve(t, echo)))
 	tr := startTraffic(f, "9100", 100)
 	for i, m := range f.members {
 		m.apply(serviceOnAll(fmt.Sprint("at-", m.name), fmt.Sprint(9101+i), "127.0.0.1:1"))
@@ -106,19 +106,19 @@ func TestClocksApartChangeNothing(t *testing.T) {
 		tr.pardon(victim)
 		victim.kill()
 		now := f.waitLeader()
-		now.apply(serviceOnAll("svc", "9100", serve(t, echo)))
+		now.apply(serviceOnAll("plain", "9100", serve(t, echo)))
 		f.up()[0].apply(serviceOnAll(fmt.Sprint("after-", i), fmt.Sprint(9110+i), "127.0.0.1:1"))
 		victim.launch()
 		f.waitSettled(3)
 	}
 	tr.mustBeWhole()
 	// What happened stands in the order in which it happened.
-	past := f.members[1].must("history", "service", "svc")
+	past := f.members[1].must("history", "service", "plain")
 	if n := strings.Count(past, "\n"); n != 4 {
 		t.Errorf("the history has %d lines, want a header and 3 revisions:\n%s", n, past)
 	}
 	t.Logf("the history:\n%s", past)
-	f.members[2].must("rollback", "service", "svc")
+	f.members[2].must("rollback", "service", "plain")
 	f.mustAgree()
 }
 

@@ -1,0 +1,144 @@
+package integration
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// previous is the commit of the release before: the clusters that run it are
+// upgraded to this one.
+const previous = "a9f5ec0"
+
+// previousProgram builds it from the repository's history. Where that is not
+// there, as in a copy without it, nothing can be said, and that is.
+func previousProgram(t *testing.T) string {
+	t.Helper()
+	git, err := exec.LookPath("git")
+	if err != nil {
+		t.Skip("NOT TESTED: no upgrade from the previous release: git is missing")
+	}
+	top := root(t)
+	if out, err := exec.Command(git, "-C", top, "cat-file", "-e", previous+"^{commit}").CombinedOutput(); err != nil {
+		t.Skipf("NOT TESTED: no upgrade from the previous release: its commit %s is not in the history of this copy: %v %s", previous, err, out)
+	}
+	program(t) // which makes the folder of all
+	dir := filepath.Join(built, "previous")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	archive := filepath.Join(built, "previous.tar")
+	build := []string{"build", "-o", filepath.Join(built, "penstock-previous")}
+	if raceEnabled {
+		build = append(build, "-race")
+	}
+	for _, argv := range [][]string{
+		{git, "-C", top, "archive", "-o", archive, previous},
+		{"tar", "-C", dir, "-xf", archive},
+		append(append([]string{"go"}, build...), "./cmd/penstock"),
+	} {
+		cmd := exec.Command(argv[0], argv[1:]...)
+		if argv[0] == "go" {
+			cmd.Dir = dir
+		}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", argv, err, out)
+		}
+	}
+	return filepath.Join(built, "penstock-previous")
+}
+
+// by runs a command of either release against a node.
+func (m *member) by(bin, in string, args ...string) result {
+	m.t.Helper()
+	return commandOf(m.t, bin, nil, in, append(args, "--addr", m.sock())...)
+}
+
+// A cluster of the previous release becomes one of this, node by node, under
+// traffic: both kinds of nodes decide together, take each other's requests,
+// and the commands of either speak to both. Then one node goes back, and comes
+// again. What breaks is what the stopped node carried.
+func TestUpgradeNodeByNode(t *testing.T) {
+	old := previousProgram(t)
+	f := startFleetOf(t, old, 3)
+	f.members[0].apply(serviceOnAll("plain", "9100", serve(t, echo)))
+	ca := newAuthority(t, "ca")
+	f.members[0].apply(tlsService(ca.issue("a.example.com"), "a.example.com", "9443", named(t, "b")))
+	secret := f.members[0].token("--name", "old", "--role", "admin")
+	tr := startTraffic(f, "9100", 100)
+	changes := 0
+	// works changes something at every node by the commands of the other
+	// release, and asks one of them for everything.
+	works := func(when string, asked *member) {
+		t.Helper()
+		for _, m := range f.up() {
+			bin := old
+			if m.bin == old {
+				bin = program(t)
+			}
+			changes++
+			doc := fmt.Sprintf("kind: Service\nname: c%d\nspec: {endpoints: [{address: \"127.0.0.1:%d\"}]}\n", changes, changes)
+			if r := m.by(bin, doc, "apply", "-f", "-"); r.code != 0 || r.err != "" {
+				t.Errorf("%s: apply at %s: %+v", when, m.name, r)
+			}
+			c := dialTLS(t, m.ip+":9443", ca.client("a.example.com"))
+			mustRead(t, c, "b\n")
+			c.Close()
+			if m != asked {
+				continue
+			}
+			for _, args := range [][]string{{"get", "services"}, {"members"}, {"status"}, {"history", "service", "plain"}, {"token", "list"}} {
+				if r := m.by(bin, "", args...); r.code != 0 {
+					t.Errorf("%s: %v at %s: %+v", when, args, m.name, r)
+				}
+			}
+			if r := m.remote(secret, "", "status"); r.code != 0 {
+				t.Errorf("%s: a token at %s: %+v", when, m.name, r)
+			}
+		}
+		waitFor(t, when+": all nodes to have all changes", func() bool {
+			for _, m := range f.up() {
+				if strings.Count(m.run("get", "services", "--stale").out, "\n") != changes+3 { // a header, and the two
+					return false
+				}
+			}
+			return true
+		})
+	}
+	restart := func(m *member, bin string) {
+		t.Helper()
+		tr.pardon(m)
+		m.stop()
+		m.bin = bin
+		m.launch()
+		f.waitSettled(3)
+		tr.expect(m)
+	}
+	works("all of the previous release", f.members[0])
+	for i, m := range f.members {
+		restart(m, "")
+		works(fmt.Sprint(i+1, " of 3 upgraded"), m)
+	}
+	restart(f.members[1], old)
+	works("one went back", f.members[1])
+	restart(f.members[1], "")
+	tr.mustBeWhole()
+
+	// Nodes of either release join through either.
+	late := f.add("late", freshNet()+"1")
+	late.bin = old
+	late.launch("--join", f.members[0].ip+":"+clusterPort, "--token", f.members[0].token("--role", "join"))
+	next := f.add("next", freshNet()+"1")
+	next.launch("--join", late.ip+":"+clusterPort, "--token", late.token("--role", "join"))
+	f.waitSettled(5)
+	works("five nodes, one of them old", late)
+	if c, err := net.Dial("tcp", next.ip+":9100"); err != nil {
+		t.Error(err)
+	} else {
+		c.Close()
+	}
+}
