@@ -14,7 +14,7 @@ const (
 	keyProduce         = int16(kmsg.Produce)
 	keySASLHandshake   = int16(kmsg.SASLHandshake)
 	keySASLAuth        = int16(kmsg.SASLAuthenticate)
-	keyApiVersions     = int16(kmsg.ApiVersions)
+	keyAPIVersions     = int16(kmsg.ApiVersions)
 	keyAddPartitions   = int16(kmsg.AddPartitionsToTxn)
 	keyAddOffsets      = int16(kmsg.AddOffsetsToTxn)
 	keyTxnOffsetCommit = int16(kmsg.TxnOffsetCommit)
@@ -64,7 +64,7 @@ type peer struct {
 
 // inspects tells which messages the session itself wants to see.
 func inspects(key int16) bool {
-	return key == keyApiVersions || key == keySASLHandshake || key == keySASLAuth
+	return key == keyAPIVersions || key == keySASLHandshake || key == keySASLAuth
 }
 
 // capped tells whether a request of the key has the lowest cap now.
@@ -86,7 +86,7 @@ func text(b []byte) string {
 func (p *peer) inspectRequest(key, version int16, body []byte) error {
 	r := wire.NewReader(body, wire.Flexible(key, version))
 	switch key {
-	case keyApiVersions:
+	case keyAPIVersions:
 		if version >= 3 {
 			name, _ := r.String()
 			v, _ := r.String()

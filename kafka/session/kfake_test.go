@@ -58,7 +58,7 @@ func TestClientsDoNotNoticeASession(t *testing.T) {
 					}
 				})
 			}
-	if err := producer.Flush(ctx); err != nil || t.Failed() {
+			if err := producer.Flush(ctx); err != nil || t.Failed() {
 				t.Fatal(err)
 			}
 			consumer := c.client(t, kgo.ConsumeTopics("t"), kgo.ConsumerGroup("g"), kgo.FetchMaxWait(100*time.Millisecond))

@@ -98,7 +98,7 @@ func (s *Session) step(l *lane, p []byte) (n int) {
 		s.flush(l)
 		return s.collect(l, p)
 	}
-	s.flush(l)
+	// No flush: a frame that passes may follow another.
 	if l.from == relay.Client {
 		return s.requestHeader(p)
 	}
@@ -262,6 +262,7 @@ func (s *Session) stream(l *lane, size int) {
 // startWalk begins to change a frame while it streams. data is its beginning,
 // of which it takes n bytes where that is not in buf.
 func (s *Session) startWalk(l *lane, size, head int, data []byte, edits *filter.Edits) (n int) {
+	s.flush(l)
 	l.state, l.size, l.head = walking, size, head
 	d := wire.Request
 	key, version := s.request.key, s.request.version
