@@ -114,7 +114,8 @@ func (c *checker) tags(f *field) {
 }
 
 // parsedLayouts reads layouts when first needed.
-var parsedLayouts = sync.OnceValue(func() (parsed [MaxKey + 1][2][]field) {
+var parsedLayouts = sync.OnceValue(func() *[MaxKey + 1][2][]field {
+	parsed := new([MaxKey + 1][2][]field)
 	for key, both := range layouts {
 		for d, text := range both {
 			p := layoutParser(strings.Fields(text))

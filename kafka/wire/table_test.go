@@ -30,7 +30,8 @@ func TestTheTableIsThatOfKmsg(t *testing.T) {
 	}
 }
 
-// What is not known is neither offered nor read as flexible.
+// Rule 14: what is not known is neither offered nor carried, so no filter has to
+// know an API that it never saw.
 func TestUnknownKeysAreNothing(t *testing.T) {
 	for _, key := range []int16{-32768, -1, MaxKey + 1, 32767} {
 		if _, _, ok := Known(key); ok || Flexible(key, 9) || Name(key) != "Unknown" || Withheld(key) != "" || CarriesAddress(key, 0) || Walkable(Request, key, 0) {
