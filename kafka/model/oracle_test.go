@@ -381,6 +381,19 @@ func BenchmarkResolve(b *testing.B) {
 	}
 }
 
+// What all tenants have in common changes: each is looked at, and keeps its
+// filters.
+func BenchmarkChangePhysicalOf1000(b *testing.B) {
+	w, _ := tenants(b, 1000)
+	o, _ := w.set.Get(resource.Key{Kind: KindPhysical, Name: "big"})
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := w.model.Apply([]resource.Change{resource.Put(o)}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 func BenchmarkLoad1000(b *testing.B) {
 	for b.Loop() {
 		tenants(b, 1000)

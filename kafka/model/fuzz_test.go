@@ -1,0 +1,64 @@
+package model
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"penstock/routing/resource"
+)
+
+// Whatever is decoded comes back as it was, and whatever is admitted compiles.
+func FuzzResources(f *testing.F) {
+	for _, pattern := range []string{"testdata/bad/*.yaml", "testdata/good/*.yaml", "testdata/kroxylicious/*.yaml"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			f.Fatalf("no files %s: %v", pattern, err)
+		}
+		for _, file := range files {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Add(data)
+		}
+	}
+	kinds := testKinds()
+	f.Fuzz(func(t *testing.T, data []byte) {
+		objects, _ := resource.DecodeForeign("x.yaml", data, kinds, Foreign())
+		changes := puts(certificates())
+		for _, o := range objects {
+			again, err := resource.Restore(resource.EncodeWithSecrets(o), kinds)
+			if err != nil || !resource.Equal(o, again) {
+				t.Fatalf("%v is another when it is restored: %v\n%s", o.Key, err, resource.EncodeWithSecrets(o))
+			}
+			if _, faults := resource.Decode("", resource.EncodeYAML(o), kinds); len(faults) > 0 && !resource.HasHidden(again) && o.Kind != kindCertificate {
+				t.Fatalf("what is shown is not taken: %v\n%s", faults, resource.EncodeYAML(o))
+			}
+			changes = append(changes, resource.Put(o))
+		}
+		set, faults, _ := new(resource.Set).With(changes)
+		if len(faults) > 0 {
+			return
+		}
+		m := New(Config{Bind: "127.0.0.1", Types: testTypes()})
+		if _, err := m.Apply(changes); err != nil {
+			t.Fatalf("admitted, and does not compile: %v", err)
+		}
+		for v := range m.Table().Virtuals() {
+			for _, b := range v.Known() {
+				v.Advertised(b)
+				if _, reason := v.Targets(b); reason != "" && !v.Discovered() {
+					t.Fatalf("%s %s leads nowhere: %s", v.Name(), b.Name(), reason)
+				}
+			}
+		}
+		var rest []resource.Change
+		for o := range set.All("") {
+			rest = append(rest, resource.Delete(o.Key))
+		}
+		if _, err := m.Apply(rest); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
