@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -97,7 +98,12 @@ func Run(ctx context.Context, o Options) (err error) {
 // play is what happens from the first resource to the end of the last client.
 func play(ctx context.Context, o *Options, v *view) error {
 	s := newStory(v.world, v.fleet, v.event)
-	n, _, _, err := s.apply(ctx, v.world.resources(v.fleet.ports, 100-firstV2))
+	front, _ := strconv.Atoi(portText(v.fleet.kafka))
+	kafka, err := v.world.kafkaResources(v.fleet.ports, front)
+	if err != nil {
+		return err
+	}
+	n, _, _, err := s.apply(ctx, v.world.resources(v.fleet.ports, 100-firstV2)+"---\n"+kafka)
 	if err != nil {
 		if ctx.Err() != nil {
 			return errInterrupted
@@ -112,7 +118,16 @@ func play(ctx context.Context, o *Options, v *view) error {
 	}
 	// 5. Clients, events and the screen, until the time is over.
 	t := newTraffic(v.world, v.fleet)
-	v.traffic, v.story = t, s
+	k := &kafkaTraffic{world: v.world, fleet: v.fleet}
+	stopKafka, err := k.start(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return errInterrupted
+		}
+		return fmt.Errorf("kafka: %w", err)
+	}
+	defer stopKafka()
+	v.traffic, v.story, v.kafka = t, s, k
 	v.event("traffic begins, %s after the first node was started", seconds(time.Since(v.began)))
 	stop := t.start()
 	show, end := context.WithCancel(ctx)
@@ -124,6 +139,7 @@ func play(ctx context.Context, o *Options, v *view) error {
 		end()
 	})
 	wg.Go(func() { v.watchEndpoints(show) })
+	wg.Go(func() { s.tenancy(show, k) })
 	if o.For > 0 {
 		wg.Go(func() {
 			pause(show, o.For)
@@ -137,6 +153,7 @@ func play(ctx context.Context, o *Options, v *view) error {
 	v.run(show)
 	wg.Wait()
 	stop()
+	stopKafka()
 	v.summary()
 	return failed
 }
@@ -153,5 +170,5 @@ func (n *node) listens() bool {
 			on++
 		}
 	}
-	return on == 3
+	return on == listeners
 }

@@ -14,11 +14,17 @@ import (
 // The usual ports.
 const (
 	shopPort, flakyPort, edgePort       = 9000, 9001, 9443
+	kafkaPort, plainPort                = 9092, 9192
 	clusterPort, gossipPort, statusPort = 7947, 7946, 7948
 )
 
 // ports are what each node listens at, on its own address.
-type ports struct{ cluster, gossip, http, shop, flaky, edge int }
+//
+// plain is the first of a row of ports; see plainPorts.
+type ports struct{ cluster, gossip, http, shop, flaky, edge, kafka, plain int }
+
+// listeners is how many of them each node opens for clients.
+const listeners = 4 + 1 + kafkaBrokers
 
 // fleet is the nodes and the balancer in front of them.
 type fleet struct {
@@ -27,7 +33,7 @@ type fleet struct {
 	balancer *balancer
 	spawn    *spawner
 	// Where clients connect to.
-	shop, flaky, edge string
+	shop, flaky, edge, kafka, plain string
 }
 
 // conditionPatience is how long anything that the demo waits for may take on
@@ -55,7 +61,7 @@ func newFleet(ctx context.Context, exe, dir string) (*fleet, error) {
 		usual int
 	}{
 		{&f.ports.cluster, clusterPort}, {&f.ports.gossip, gossipPort}, {&f.ports.http, statusPort},
-		{&f.ports.shop, shopPort}, {&f.ports.flaky, flakyPort}, {&f.ports.edge, edgePort},
+		{&f.ports.shop, shopPort}, {&f.ports.flaky, flakyPort}, {&f.ports.edge, edgePort}, {&f.ports.kafka, kafkaPort},
 	} {
 		var err error
 		if *p.at, err = freePort(ctx, hosts, p.usual); err != nil {
@@ -66,15 +72,22 @@ func newFleet(ctx context.Context, exe, dir string) (*fleet, error) {
 			return nil, err
 		}
 	}
+	var err error
+	if f.ports.plain, err = plainPorts(ctx, hosts); err == nil {
+		err = f.openKafka(ctx, hosts)
+	}
+	if err != nil {
+		for _, l := range fronts {
+			l.Close()
+		}
+		f.close()
+		return nil, err
+	}
 	for i, host := range hosts {
 		f.nodes = append(f.nodes, newNode(exe, dir, fmt.Sprintf("n%d", i+1), host, f.ports, f.spawn))
 	}
 	for i, port := range []int{f.ports.shop, f.ports.flaky, f.ports.edge} {
-		var targets []string
-		for _, host := range hosts {
-			targets = append(targets, at(host, port))
-		}
-		f.balancer.open(fronts[i], targets)
+		f.balancer.open(fronts[i], targets(hosts, port))
 	}
 	f.shop, f.flaky, f.edge = fronts[0].Addr().String(), fronts[1].Addr().String(), fronts[2].Addr().String()
 	return f, nil

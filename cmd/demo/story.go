@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	penstocknode "penstock/node"
 	"penstock/node/admin"
 	"penstock/routing/resource"
 )
@@ -32,6 +33,7 @@ type story struct {
 	changes int           // that were made
 	again   int           // of those, how many were asked for more than once
 	slowest time.Duration // of them, from the first time of asking
+	tenants int           // that were added
 	last    time.Time     // when the last one was made
 	v2      int           // percent, by the last one
 }
@@ -42,14 +44,14 @@ func newStory(w *world, f *fleet, event func(string, ...any)) *story {
 
 // told is what happened so far.
 type told struct {
-	kills, moves, returns, changes, again, v2 int
-	leading, slowest                          time.Duration
+	kills, moves, returns, changes, again, v2, tenants int
+	leading, slowest                                   time.Duration
 }
 
 func (s *story) told() told {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return told{s.kills, s.moves, s.returns, s.changes, s.again, s.v2, s.leading, s.slowest}
+	return told{s.kills, s.moves, s.returns, s.changes, s.again, s.v2, s.tenants, s.leading, s.slowest}
 }
 
 func (s *story) note(change func()) {
@@ -260,7 +262,7 @@ func (s *story) change(ctx context.Context) {
 // While there is no leader it asks another one, under the same ID, so that the
 // change is made once whatever became of the requests before.
 func (s *story) apply(ctx context.Context, text string) (n *node, times int, r *admin.ApplyResult, err error) {
-	objects, faults := resource.Decode("demo.yaml", []byte(text), resource.RoutingKinds())
+	objects, faults := resource.Decode("demo.yaml", []byte(text), penstocknode.Kinds())
 	if len(faults) > 0 {
 		return s.fleet.nodes[0], 0, nil, faults
 	}

@@ -15,12 +15,16 @@ func (v *view) summary() {
 	say("kills: %d, returns: %d, moves of the lead: %d (at most %s after the kill); killed nodes carried %d connections, of which %d broke",
 		t.kills, t.returns, t.moves, seconds(t.leading), v.fleet.balancer.died(), s.spared+s.killed)
 	say("%d changes, %d of them asked for more than once, the slowest took %s; %d ejections and %d returns of endpoints seen", t.changes, t.again, seconds(t.slowest), v.ejected, v.back)
+	say("%s; tenants added and removed: %d", v.kafka.line(), t.tenants)
 	for i, n := range v.fleet.nodes {
 		c := v.fleet.balancer.counts(i)
 		say("%s carried %d connections; %d more did not reach it and went to another node", n.name, c.total, c.refused)
 	}
 	for _, f := range s.faults {
 		say("not answered: %s", f)
+	}
+	for _, f := range v.kafka.faults {
+		say("kafka: %s", f)
 	}
 }
 
@@ -30,6 +34,12 @@ func (v *view) verdict() error {
 	s := v.traffic.seen()
 	if s.opened == 0 || s.answered+s.spared != s.opened || s.broken > 0 {
 		return fmt.Errorf("%w: %d of %d, %d long-lived ones broken", ErrUnanswered, s.opened-s.answered-s.spared, s.opened, s.broken)
+	}
+	if v.kafka.consumed.Load() == 0 {
+		return fmt.Errorf("%w: no record came back from Kafka", ErrUnanswered)
+	}
+	if wrong, broken := v.kafka.wrong.Load(), v.kafka.broken.Load(); wrong > 0 || broken > 0 {
+		return fmt.Errorf("%w: of Kafka's records %d are out of place, and %d connections broke", ErrUnanswered, wrong, broken)
 	}
 	if broke, carried := s.spared+s.killed, v.fleet.balancer.died(); broke > carried {
 		return fmt.Errorf("%w: killed nodes carried %d connections, and %d broke", ErrUnanswered, carried, broke)

@@ -25,6 +25,7 @@ type view struct {
 	world   *world
 	fleet   *fleet
 	traffic *traffic
+	kafka   *kafkaTraffic
 	story   *story
 	program string // how a user runs this program
 
@@ -168,6 +169,10 @@ func (v *view) commands() string {
 		"Try it from a second terminal, in this folder (the nodes die in turn; then ask another one):",
 		"  echo hello | nc -q1 " + strings.Replace(f.shop, ":", " ", 1),
 		"  echo hello | openssl s_client -quiet -connect " + f.edge + " -servername " + secureName + " -CAfile " + v.world.caFile,
+		"  kcat -b " + f.plain + " -L                          (tenant blue, in the clear)",
+		"  echo hello | kcat -b " + f.plain + " -t mine -P; kcat -b " + f.plain + " -t mine -C -e",
+		"  kcat -b bootstrap" + suffix("red") + ":" + portText(f.kafka) + " -X security.protocol=ssl -X ssl.ca.location=" + v.world.caFile + " -L",
+		"    (where names under .localhost do not resolve: echo 127.0.0.1 {bootstrap,broker-0,broker-1,broker-2}" + suffix("red") + " >> /etc/hosts)",
 		"  " + v.program + " status --addr " + a.socket,
 		"  " + v.program + " explain --listener shop --addr " + b.socket,
 		"  " + v.program + " get meshtcproutes -o yaml --addr " + b.socket,
@@ -240,6 +245,7 @@ func (v *view) line() {
 	fmt.Fprintf(v.out, "%5.1fs%s  new/s %.0f  in %s/s  out %s/s  shop v1:v2 = %d:%d of the last %d  answered %d of %d, %d died with their node  long-lived %d, broken %d\n",
 		time.Since(v.began).Seconds(), nodes.String(), all.NewRate, size(all.InRate), size(all.OutRate),
 		seen.v1, seen.v2, seen.v1+seen.v2, seen.answered, seen.opened, seen.spared+seen.killed, seen.long, seen.broken)
+	fmt.Fprintf(v.out, "        %s\n", v.kafka.line())
 }
 
 // rows is how many rows the terminal has, many where that is not known.
@@ -290,6 +296,7 @@ func (v *view) draw() {
 		seen.answered, seen.opened, seen.spared, seen.long, seen.pings, seen.killed, seen.broken)
 	line("%d nodes killed, %d came back, the lead moved %d times (at most %s later); %d changes, the slowest after %s",
 		told.kills, told.returns, told.moves, seconds(told.leading), told.changes, seconds(told.slowest))
+	line("%s; tenants added and removed: %d", v.kafka.line(), told.tenants)
 	line("")
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -8,12 +8,15 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
 )
 
 // secureName is the server name of the TLS service.
@@ -23,6 +26,10 @@ const secureName = "secure.demo.internal"
 type world struct {
 	shopV1, shopV2, secure, flakyA, flakyB *service
 
+	kafka *kfake.Cluster // nil: not started
+
+	caCert          *x509.Certificate
+	caKey           *ecdsa.PrivateKey
 	certPEM, keyPEM []byte
 	caFile          string
 	roots           *x509.CertPool
@@ -40,7 +47,7 @@ func newWorld(dir string) (*world, error) {
 			return nil, err
 		}
 	}
-	if err := w.makeCertificate(dir); err != nil {
+	if err := errors.Join(w.makeCertificate(dir), w.startKafka()); err != nil {
 		w.close()
 		return nil, err
 	}
@@ -52,6 +59,9 @@ func (w *world) close() {
 		if s != nil {
 			s.close()
 		}
+	}
+	if w.kafka != nil {
+		w.kafka.Close()
 	}
 }
 
@@ -70,6 +80,10 @@ func (w *world) makeCertificate(dir string) error {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
 	if err != nil {
+		return err
+	}
+	w.caKey = key
+	if w.caCert, err = x509.ParseCertificate(der); err != nil {
 		return err
 	}
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)

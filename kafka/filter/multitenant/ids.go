@@ -135,9 +135,6 @@ func (c *conn) idOut(t *id) error {
 	return fmt.Errorf("%w: the broker's answer has a topic id that is none of the tenant's", filter.ErrDenied)
 }
 
-// idMine is idOut for lists.
-func (c *conn) idMine(t *id) bool { return c.idOut(t) == nil }
-
 // known finds out about ids before then goes on.
 func (c *call) known(list []id, then func() error) error {
 	now := time.Now()

@@ -1,0 +1,80 @@
+package demo
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"strconv"
+	"time"
+
+	"penstock/node/admin"
+	"penstock/routing/resource"
+)
+
+// tenancy adds a tenant, uses it, changes another one, and removes the first
+// again, over and over.
+func (s *story) tenancy(ctx context.Context, k *kafkaTraffic) {
+	front, _ := strconv.Atoi(portText(s.fleet.kafka))
+	for round := 1; ; round++ {
+		if pause(ctx, 2*time.Second); ctx.Err() != nil {
+			return
+		}
+		began := time.Now()
+		if err := s.addTenant(ctx, k, front, round); err != nil {
+			s.failTenant(ctx, "tenant "+extraTenant, err)
+			continue
+		}
+		s.note(func() { s.tenants++ })
+		s.event("tenant %s is added, gets a topic and a record, and gives it back: %s", extraTenant, seconds(time.Since(began)))
+		if pause(ctx, time.Second); ctx.Err() != nil {
+			return
+		}
+		if _, _, _, err := s.apply(ctx, tenant("red", front, round)); err != nil {
+			s.failTenant(ctx, "tenant red", err)
+			continue
+		}
+		s.event("tenant red is changed: its maxFrame is %d MiB now", 16+round%16)
+		if err := s.remove(ctx, resource.Key{Kind: "VirtualCluster", Name: extraTenant}); err != nil {
+			s.failTenant(ctx, "tenant "+extraTenant, err)
+			continue
+		}
+		s.event("tenant %s is removed", extraTenant)
+	}
+}
+
+func (s *story) failTenant(ctx context.Context, what string, err error) {
+	if ctx.Err() == nil {
+		s.event("%s: %v", what, err)
+	}
+}
+
+func (s *story) addTenant(ctx context.Context, k *kafkaTraffic, front, round int) error {
+	cert, err := s.world.issue("*" + suffix(extraTenant))
+	if err != nil {
+		return err
+	}
+	if _, _, _, err := s.apply(ctx, cert.resource(extraTenant+"-tls")+"---\n"+tenant(extraTenant, front, round)); err != nil {
+		return err
+	}
+	return k.visit(ctx, extraTenant)
+}
+
+// remove deletes a resource by way of a node that runs, asking again while
+// there is no leader.
+func (s *story) remove(ctx context.Context, key resource.Key) error {
+	req := admin.DeleteRequest{ID: make([]byte, 16), Kind: key.Kind, Name: key.Name, Wait: admin.Wait{For: time.Second}}
+	_, _ = rand.Read(req.ID) // it never fails
+	for deadline := time.Now().Add(conditionPatience); ; {
+		_, err := request[admin.DeleteResult](ctx, s.fleet.some(), admin.MethodDelete, req)
+		if err == nil || ctx.Err() != nil || time.Now().After(deadline) || refused(err) {
+			return err
+		}
+		pause(ctx, 100*time.Millisecond)
+	}
+}
+
+// kafkaLine is what Kafka's clients saw, for people.
+func (k *kafkaTraffic) line() string {
+	return fmt.Sprintf("kafka: %d records produced, %d consumed, %d out of place; connections: %d died with their node, %d broken",
+		k.produced.Load(), k.consumed.Load(), k.wrong.Load(), k.spared.Load(), k.broken.Load())
+}
