@@ -93,6 +93,29 @@ func openLog(path string, noSync bool, s *snapshots, closing <-chan struct{}, lo
 	return &logStore{bolt: bolt, snapshots: s, closing: closing, log: log}, os.Chmod(path, 0o600)
 }
 
+// lost finds out that there was another log: a server has a term before it has
+// anything else. It may have voted by that log, and must not vote again for
+// what it had voted against.
+func (s *logStore) lost(applied *appliedFile) error {
+	term, err := s.GetUint64([]byte(raftTerm))
+	if err == nil && term > 0 || err != nil && !errors.Is(err, raftboltdb.ErrKeyNotFound) {
+		return err
+	}
+	all, err := s.snapshots.List()
+	switch {
+	case err != nil:
+		return err
+	case len(all) > 0:
+		return fmt.Errorf("%w: there is a snapshot of entry %d, and the log has never had any", ErrNoLog, all[0].Index)
+	case len(applied.old) > 0:
+		return fmt.Errorf("%w: entry %d has acted, and the log has never had any", ErrNoLog, applied.old[0].index)
+	}
+	return nil
+}
+
+// raftTerm is Raft's name for its term, in the file.
+const raftTerm = "CurrentTerm"
+
 // Close closes the file.
 func (s *logStore) Close() error { return s.bolt.Close() }
 
@@ -212,7 +235,7 @@ func (s *logStore) GetUint64(key []byte) (uint64, error) { return s.bolt.GetUint
 func (s *logStore) SetUint64(key []byte, value uint64) error {
 	for {
 		err := s.written(s.bolt.SetUint64(key, value))
-		if err == nil || string(key) != "CurrentTerm" {
+		if err == nil || string(key) != raftTerm {
 			return err
 		}
 		retry := time.NewTimer(retryWrite)

@@ -113,6 +113,9 @@ var (
 	ErrBusy = errors.New("too many proposals in flight")
 	// ErrState: there is a cluster's state already.
 	ErrState = errors.New("the server has state already")
+	// ErrNoLog: the server's log, by which it may have voted, is not there any
+	// more. It must not be the same server without it.
+	ErrNoLog = errors.New("the log is gone")
 	// ErrServers: the servers are not, or no longer, as the change expects.
 	ErrServers = errors.New("the servers have changed")
 	// ErrQuorum: those who would vote then could not decide anything.
@@ -194,6 +197,9 @@ func (r *Replica) open() (err error) {
 		return err
 	}
 	if r.store, err = openLog(filepath.Join(r.cfg.Dir, "raft.db"), r.cfg.NoSync, r.snapshots, r.closing, r.log); err != nil {
+		return err
+	}
+	if err := r.store.lost(r.applied); err != nil {
 		return err
 	}
 	if r.machine, err = rebuild(r.store, r.snapshots, r.applied, r.cfg.Limits, r.log); err != nil {

@@ -1,0 +1,135 @@
+package consensus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/hashicorp/raft"
+)
+
+// TestAServerFarBehindCatchesUp: the log that a server lacks has gone, at all
+// others, so it gets a snapshot; and all the while the others write, and take
+// snapshots, so that what it lacks then goes as well.
+func TestAServerFarBehindCatchesUp(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *Config) { c.TrailingLogs = 1 })
+	a := w.cluster(3)
+	w.mustCommit(a, put("A", "x", "0"))
+	c := w.servers["c"]
+	w.mustShow(c, "x=0")
+	w.close("c")
+	missed := c.View().Index()
+	n := 0
+	write := func(leader *Replica) {
+		t.Helper()
+		for range 20 {
+			n++
+			w.mustCommit(leader, put("A", "x", fmt.Sprint(n)), put("A", fmt.Sprintf("y%02d", n%50), fmt.Sprint(n)))
+		}
+		for _, id := range []string{"a", "b"} {
+			if r := w.servers[id]; r.Standing().Applied > 0 {
+				_ = r.raft.Snapshot().Error() // there may be nothing new yet
+			}
+		}
+	}
+	for first := uint64(0); first <= missed+1; { // until the leader could not send it
+		write(w.leader("a", "b"))
+		var err error
+		if first, err = w.leader("a", "b").store.FirstIndex(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c = w.open("c")
+	if v := c.View(); values(v) != "x=0" {
+		t.Fatalf("it begins with %q", values(v))
+	}
+	back := make(chan string, 1)
+	ctx, stop := context.WithCancel(t.Context())
+	go func() {
+		defer close(back)
+		for v := c.View(); ; {
+			next, err := c.Wait(ctx, v.Index())
+			switch {
+			case err != nil:
+				return
+			case next.Index() < v.Index() || next.Sequence() < v.Sequence() || next.Len() < v.Len():
+				back <- fmt.Sprintf("index %d, sequence %d after %d, %d", next.Index(), next.Sequence(), v.Index(), v.Sequence())
+				return
+			}
+			v = next
+		}
+	}()
+	until(t, "a snapshot to arrive while others write", func() bool {
+		write(w.leader("a", "b", "c"))
+		all, err := c.snapshots.List()
+		return err == nil && len(all) > 0 && c.View().Index() > missed
+	})
+	write(w.leader())
+	want := values(w.leader().View())
+	w.mustShow(c, want)
+	stop()
+	if s, ok := <-back; ok {
+		t.Errorf("its views went back: %s", s)
+	}
+	var entry raft.Log
+	if err := c.store.GetLog(missed+1, &entry); !errors.Is(err, raft.ErrLogNotFound) {
+		t.Errorf("the first entry that it lacked: %v, want %v: it got the log", err, raft.ErrLogNotFound)
+	}
+	// What it has now is a log like any other: it leads on it, and alone it serves it.
+	if err := w.leader().Transfer(t.Context(), "c"); err != nil {
+		t.Log(err) // it may have lost the lead by itself
+	}
+	w.persist(batch(put("A", "x", "last")))
+	want = values(w.leader().View())
+	w.mustShow(c, want)
+	for _, id := range w.ids {
+		w.close(id)
+	}
+	if got := values(w.open("c").View()); got != want {
+		t.Errorf("alone it serves %q, want %q", got, want)
+	}
+}
+
+// TestAServerThatLostItsLogDoesNotStart: it may have voted by it.
+func TestAServerThatLostItsLogDoesNotStart(t *testing.T) {
+	t.Parallel()
+	empty := func(path string) error { // a log that was never written
+		s, err := openLog(path, true, nil, nil, nil)
+		return errors.Join(err, s.Close())
+	}
+	for name, lose := range map[string]func(path string) error{
+		"gone":        os.Remove,
+		"of no bytes": func(path string) error { return os.Truncate(path, 0) },
+		"another":     func(path string) error { return errors.Join(os.Remove(path), empty(path)) },
+	} {
+		for _, snapshot := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, snapshot=%v", name, snapshot), func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t, nil)
+				a := w.cluster(3)
+				w.mustCommit(a, put("A", "x", "1"))
+				b := w.servers["b"]
+				w.mustShow(b, "x=1")
+				if snapshot {
+					w.mustSnapshot(b)
+				}
+				w.close("b")
+				if err := lose(filepath.Join(w.dir, "b", "raft.db")); err != nil {
+					t.Fatal(err)
+				}
+				for range 2 { // also not at the second try, which finds what the first one left
+					if r, err := Open(w.config("b")); !errors.Is(err, ErrNoLog) {
+						t.Errorf("it starts: %v, want %v", err, ErrNoLog)
+						if err == nil {
+							r.Close()
+						}
+					}
+				}
+			})
+		}
+	}
+}
