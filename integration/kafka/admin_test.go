@@ -28,7 +28,7 @@ func (r *run) ask(cl *kgo.Client, req kmsg.Request) kmsg.Response {
 	if err != nil {
 		r.t.Fatalf("%s: %s: %v", r.name, kmsg.NameForKey(req.Key()), err)
 	}
-	r.say("%s: %s", kmsg.NameForKey(req.Key()), text(resp, r.id))
+	r.say("%s: %s", kmsg.NameForKey(req.Key()), r.text(resp))
 	return resp
 }
 

@@ -37,19 +37,30 @@ func text(v any, id string) string {
 	return w.text(reflect.ValueOf(v))
 }
 
+// text is the function text, without the brokers' own topics where the target
+// is compared with one that has none.
+func (r *run) text(v any) string {
+	w := writer{id: r.id, ownTopics: r.withoutInternal}
+	return w.text(reflect.ValueOf(v))
+}
+
 type writer struct {
 	strings.Builder
-	id string // of this run; those of others are left out
+	id        string // of this run; those of others are left out
+	ownTopics bool   // as are these
 }
 
 func (b *writer) text(v reflect.Value) string {
-	one := writer{id: b.id}
+	one := writer{id: b.id, ownTopics: b.ownTopics}
 	one.write(v)
 	return one.String()
 }
 
 // foreign tells a name that another run has made.
 func (b *writer) foreign(s string) bool {
+	if b.ownTopics && (strings.Contains(s, `Topic:"__`) || strings.Contains(s, `{Name:"__`)) {
+		return true
+	}
 	for _, m := range runs.FindAllString(s, -1) {
 		if m[1:] != b.id {
 			return true
@@ -92,6 +103,10 @@ func (b *writer) writeStruct(v reflect.Value) {
 		}
 		// Whether there is an address or an identity can be compared.
 		if k := v.Field(i).Kind(); volatile[f.Name] && (k == reflect.String || k == reflect.Array) && v.Field(i).IsZero() {
+			continue
+		}
+		// A list of which everything is left out is like none.
+		if b.ownTopics && v.Field(i).Kind() == reflect.Slice && b.text(v.Field(i)) == "[]" {
 			continue
 		}
 		if !first {

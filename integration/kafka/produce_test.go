@@ -178,20 +178,18 @@ func transactions(r *run) {
 	r.consume(topic, 2, 4, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 	r.consume(topic, 2, 6, kgo.FetchIsolationLevel(kgo.ReadUncommitted()))
 
-	described, err := r.admin().DescribeTransactions(r.ctx, id)
-	if err != nil {
-		r.t.Fatalf("%s: describe: %v", r.name, err)
-	}
-	for _, d := range described {
-		r.say("%s is %s, %d ms, error %v", d.TxnID, d.State, d.TimeoutMillis, d.Err)
-	}
+	adm := r.admin()
+	waitFor(r.t, "the transaction to be complete", func() bool {
+		all, err := adm.DescribeTransactions(r.ctx, id)
+		return err == nil && all[id].Err == nil && all[id].State == "CompleteCommit" && all[id].TimeoutMillis == 60_000
+	})
 	// Another producer of the same id fences the first.
 	other := r.client(kgo.TransactionalID(id))
 	if _, _, err := other.ProducerID(r.ctx); err != nil {
 		r.t.Fatalf("%s: %v", r.name, err)
 	}
 	_ = c.BeginTransaction()
-	err = c.ProduceSync(r.ctx, &kgo.Record{Topic: topic, Value: []byte("fenced")}).FirstErr()
+	err := c.ProduceSync(r.ctx, &kgo.Record{Topic: topic, Value: []byte("fenced")}).FirstErr()
 	if err == nil {
 		err = c.EndTransaction(r.ctx, kgo.TryCommit)
 	}
@@ -231,13 +229,14 @@ func exactlyOnce(r *run) {
 			moved += n
 		}
 	}
-	committed, err := r.admin().FetchOffsets(r.ctx, group)
-	if err != nil {
-		r.t.Fatalf("%s: %v", r.name, err)
-	}
-	for _, o := range committed.Sorted() {
-		r.say("committed %s/%d@%d", o.Topic, o.Partition, o.At)
-	}
+	adm := r.admin()
+	waitFor(r.t, "the last transaction's offsets", func() bool {
+		committed, err := adm.FetchOffsets(r.ctx, group)
+		sum := int64(0)
+		committed.Each(func(o kadm.OffsetResponse) { sum += o.At })
+		return err == nil && sum == 60
+	})
+	r.committed(group)
 	reader := r.client(kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeTopics(to))
 	var values []string
 	for _, rec := range r.poll(reader, 60) {

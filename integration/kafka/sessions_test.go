@@ -27,7 +27,7 @@ func (r *run) together(name string, partitions int32) (topic string, id [16]byte
 	req.Topics = append(req.Topics, one)
 	resp, err := req.RequestWith(r.ctx, cl)
 	if err != nil || resp.Topics[0].ErrorCode != 0 {
-		r.t.Fatalf("%s: topic %s: %v, %s", r.name, topic, err, text(resp, r.id))
+		r.t.Fatalf("%s: topic %s: %v, %s", r.name, topic, err, r.text(resp))
 	}
 	waitFor(r.t, topic+" to be led", func() bool {
 		meta := kmsg.NewPtrMetadataRequest()
@@ -68,7 +68,7 @@ func (r *run) tell(c *rawConn, what string, req kmsg.Request) kmsg.Response {
 		r.say("%s: %s", what, failure(err))
 		return nil
 	}
-	r.say("%s: %s", what, text(resp, r.id))
+	r.say("%s: %s", what, r.text(resp))
 	return resp
 }
 

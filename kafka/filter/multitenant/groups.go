@@ -89,7 +89,7 @@ func (c *call) offsetFetchResponse(r *kmsg.OffsetFetchResponse) error {
 }
 
 func (c *call) offsetDeleteRequest(r *kmsg.OffsetDeleteRequest) error {
-	c.inOffsets(&r.Group)
+	c.in(&r.Group)
 	for i := range r.Topics {
 		c.in(&r.Topics[i].Topic)
 	}

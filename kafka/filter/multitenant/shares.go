@@ -119,7 +119,7 @@ func (c *call) shareOffsetsResponse(r *kmsg.DescribeShareGroupOffsetsResponse) e
 }
 
 func (c *call) alterShareOffsetsRequest(r *kmsg.AlterShareGroupOffsetsRequest) error {
-	c.inOffsets(&r.GroupID)
+	c.in(&r.GroupID)
 	for i := range r.Topics {
 		c.in(&r.Topics[i].Topic)
 	}
@@ -137,7 +137,7 @@ func (c *call) alterShareOffsetsResponse(r *kmsg.AlterShareGroupOffsetsResponse)
 }
 
 func (c *call) deleteShareOffsetsRequest(r *kmsg.DeleteShareGroupOffsetsRequest) error {
-	c.inOffsets(&r.GroupID)
+	c.in(&r.GroupID)
 	for i := range r.Topics {
 		c.in(&r.Topics[i].Topic)
 	}

@@ -27,9 +27,9 @@ func (c *conn) Edits(d filter.Direction, x *filter.Exchange) *filter.Edits {
 func (c *conn) produceEdits(x *filter.Exchange) *filter.Edits {
 	const firstWithID = 13
 	if x.Version < firstWithID {
-		return &filter.Edits{Topic: c.appendIn, TopicGrowth: len(c.prefix)}
+		return &filter.Edits{Topic: c.appendIn, TopicGrowth: len(c.prefix), TransactionalID: c.appendTxn}
 	}
-	return &filter.Edits{TopicID: func(t *id) error {
+	return &filter.Edits{TransactionalID: c.appendTxn, TopicID: func(t *id) error {
 		if c.ids.ask(*t, time.Now()) {
 			list, _ := x.State.([]id)
 			x.State = append(list, *t)
@@ -45,6 +45,14 @@ func (c *conn) appendIn(dst, name []byte) ([]byte, error) {
 		return nil, fmt.Errorf("%w: %q is no name of a topic", filter.ErrMalformed, s)
 	}
 	return append(append(dst, c.prefix...), name...), nil
+}
+
+// appendTxn is in for the transactional id of Produce, by which the broker
+// verifies that a transaction is open (KIP-890).
+func (c *conn) appendTxn(dst, id []byte) ([]byte, error) {
+	s := string(id)
+	c.in(&s)
+	return append(dst, s...), nil
 }
 
 func (c *conn) appendOut(dst, name []byte) ([]byte, error) {
