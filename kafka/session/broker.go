@@ -21,6 +21,7 @@ type reply struct {
 	flight
 	active bool
 	broker time.Duration // that it took to begin
+	failed int16         // its error code
 }
 
 // responseHeader takes the beginning of a response, and finds out to what.
@@ -99,8 +100,10 @@ func (s *Session) beginResponse(size, head int, data []byte) int {
 		}
 		return 0
 	case filter.Walk:
+		r.failed = errorCode(r.key, r.version, data[head:min(size, len(data))])
 		return s.startWalk(l, size, head, data, edits)
 	default:
+		r.failed = errorCode(r.key, r.version, data[head:min(size, len(data))])
 		s.stream(l, size)
 		return 0
 	}
@@ -119,7 +122,7 @@ func (s *Session) endReply(size int) {
 	}
 	s.peer.answered(r.key)
 	s.home.Exchanged(Exchange{
-		Key: r.key, Version: r.version, Request: int(r.size), Response: size, Total: s.now() - r.start, Broker: r.broker,
+		Key: r.key, Version: r.version, Error: r.failed, Request: int(r.size), Response: size, Total: s.now() - r.start, Broker: r.broker,
 	})
 	s.client.block &^= forReply
 	s.endDetour()
@@ -142,6 +145,7 @@ func (s *Session) responseWhole() {
 		s.respondOwn(own, size, body)
 		return
 	}
+	r.failed = errorCode(r.key, r.version, body)
 	if err := s.peer.inspectResponse(r.key, r.version, body); err != nil {
 		s.fail(BadFrame, err)
 		return

@@ -218,7 +218,7 @@ func (s *Session) answer(head, tail []byte) {
 	frame = append(append(frame, head...), tail...)
 	s.answers += len(frame)
 	s.flights.push(flight{
-		answer: frame, answered: true, start: r.start, correlation: r.correlation,
+		answer: frame, answered: true, code: errorCode(r.key, r.version, frame[len(frame)-len(head)-len(tail):]), start: r.start, correlation: r.correlation,
 		size: int32(s.client.size), key: r.key, version: r.version,
 	})
 	s.endRequest()
@@ -232,7 +232,7 @@ func (s *Session) flushAnswers() {
 		s.answers -= len(f.answer)
 		s.send(clientSide, f.answer)
 		s.home.Exchanged(Exchange{
-			Key: f.key, Version: f.version, Answered: true, Request: int(f.size), Response: len(f.answer), Total: s.now() - f.start,
+			Key: f.key, Version: f.version, Answered: true, Error: f.code, Request: int(f.size), Response: len(f.answer), Total: s.now() - f.start,
 		})
 	}
 }

@@ -16,6 +16,7 @@ type flight struct {
 	correlation  int32
 	size         int32 // of the request's frame, as the broker has it
 	key, version int16
+	code         int16 // answered: its error
 	answered     bool
 }
 

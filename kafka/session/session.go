@@ -109,6 +109,10 @@ type Exchange struct {
 	Key, Version int16
 	// Own: a filter asked. Answered: by a filter, or by the session itself.
 	Own, Answered bool
+	// Error is the error code of the response, as the broker gave it: the one
+	// for all of it, or of Produce the first of a partition. 0: none, or not
+	// looked for.
+	Error int16
 	// Request and Response are bytes, as the broker's side has them;
 	// Response is 0 where there is none (acks=0).
 	Request, Response int

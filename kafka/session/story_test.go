@@ -149,7 +149,9 @@ func (s *story) happen(line string) {
 	case "ends":
 		s.Ended(side)
 	case "fails":
-		s.Failed(side, errScripted)
+		if s.Failed(side, errScripted); s.over == 0 { // as netio does
+			(*worldConn)(s.world).End("client_reset", false)
+		}
 	case "stalls":
 		s.sides[side].stalled = true
 	case "takes":

@@ -1,0 +1,70 @@
+package session
+
+import (
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/kafka/wire"
+)
+
+// TestErrorsAreFound where the schemas have them, whole or with the beginning
+// of a response only; Produce has them by partition.
+func TestErrorsAreFound(t *testing.T) {
+	for version := int16(0); version <= 13; version++ {
+		r := kmsg.NewPtrProduceResponse()
+		r.Version = version
+		for i := range 3 {
+			topic := kmsg.NewProduceResponseTopic()
+			topic.Topic = "topic"
+			for j := range 2 {
+				p := kmsg.NewProduceResponseTopicPartition()
+				if i == 2 && j == 1 {
+					p.ErrorCode = 19
+				}
+				if version >= 8 {
+					p.ErrorRecords = append(p.ErrorRecords, kmsg.NewProduceResponseTopicPartitionErrorRecord())
+				}
+				topic.Partitions = append(topic.Partitions, p)
+			}
+			r.Topics = append(r.Topics, topic)
+		}
+		body := r.AppendTo(nil)
+		if code := errorCode(keyProduce, version, body); code != 19 {
+			t.Errorf("Produce v%d: %d", version, code)
+		}
+		for n := range body {
+			if code := errorCode(keyProduce, version, body[:n]); code != 0 && code != 19 {
+				t.Errorf("Produce v%d, %d bytes: %d", version, n, code)
+			}
+		}
+	}
+	found := 0
+	for key := range int16(wire.MaxKey + 1) {
+		_, highest, ok := wire.Known(key)
+		for v := int16(0); ok && v <= highest; v++ {
+			if errorOffsets()[key][v] > 0 {
+				found++
+			}
+		}
+	}
+	if found < 130 {
+		t.Errorf("%d versions of responses have an error", found)
+	}
+	for _, test := range []struct {
+		resp kmsg.Response
+		v    int16
+	}{
+		{&kmsg.FetchResponse{ErrorCode: 70}, 7}, {&kmsg.HeartbeatResponse{ErrorCode: 70}, 0},
+		{&kmsg.HeartbeatResponse{ErrorCode: 70}, 4}, {&kmsg.SASLAuthenticateResponse{ErrorCode: 70}, 2},
+	} {
+		test.resp.SetVersion(test.v)
+		body := test.resp.AppendTo(nil)
+		if code := errorCode(test.resp.Key(), test.v, body); code != 70 {
+			t.Errorf("%T v%d: %d", test.resp, test.v, code)
+		}
+		if code := errorCode(test.resp.Key(), test.v, body[:1]); code != 0 {
+			t.Errorf("%T v%d, a byte of it: %d", test.resp, test.v, code)
+		}
+	}
+}
