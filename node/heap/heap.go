@@ -43,8 +43,10 @@ const (
 	// the live heap.
 	worthwhile = 512 << 10
 	// rest is how long the next trim waits, times what the last one took:
-	// they take up to one percent of the time.
-	rest = 100
+	// they take up to four percent of the time of a process that is busy and
+	// calm by turns.
+	rest    = 25
+	maxRest = 10 * time.Second
 )
 
 // Keep sets the pace until ctx ends.
@@ -111,6 +113,7 @@ func read() usage {
 // pace decides when memory is given back.
 type pace struct {
 	last  usage     // a tick ago
+	calm  int       // ticks in a row that were
 	next  time.Time // no trim before
 	since uint64    // allocated when the last trim was decided
 }
@@ -118,13 +121,17 @@ type pace struct {
 // trims tells whether now is the moment, a tick after the last time: there is
 // much that is not in use, or may be. What the last collection found alive in
 // the middle of the work may have ended with it, and nothing is allocated
-// that would lead to another.
+// that would lead to another. One calm tick alone may be that of a process that
+// waits for a busy machine.
 func (p *pace) trims(u usage, now time.Time) bool {
-	isCalm := u.allocated-p.last.allocated < calm
+	p.calm++
+	if u.allocated-p.last.allocated >= calm {
+		p.calm = 0
+	}
 	p.last = u
 	unused := u.resident > u.live+max(worthwhile, u.live/8)
-	worked := u.allocated-p.since > max(room, u.live/2)
-	if !isCalm || now.Before(p.next) || !unused && !worked {
+	worked := u.allocated-p.since > max(room/2, u.live/16)
+	if p.calm < 2 || now.Before(p.next) || !unused && !worked {
 		return false
 	}
 	p.since = u.allocated
@@ -133,7 +140,7 @@ func (p *pace) trims(u usage, now time.Time) bool {
 
 // trimmed notes that one began then and took that long.
 func (p *pace) trimmed(began time.Time, took time.Duration) {
-	p.next = began.Add(rest * took)
+	p.next = began.Add(min(rest*took, maxRest))
 }
 
 // watch tells of each collection, until ctx ends: an object that nobody holds

@@ -35,6 +35,7 @@ func TestMemoryIsGivenBackWhenCalm(t *testing.T) {
 		want                      bool
 	}{
 		{"busy", 4 * mb, 20 * mb, 120 * mb, false},
+		{"calm, or held up", 4 * mb, 20 * mb, 120*mb + 1000, false},
 		{"calm", 4 * mb, 20 * mb, 120*mb + 1000, true},
 		{"too soon", 4 * mb, 20 * mb, 120*mb + 1000, false},
 		{"still too soon", 4 * mb, 20 * mb, 120*mb + 1000, false},
@@ -43,6 +44,7 @@ func TestMemoryIsGivenBackWhenCalm(t *testing.T) {
 		{"little for its size", 80 * mb, 90 * mb, 120*mb + 1000, false},
 		{"much for its size", 80 * mb, 91 * mb, 120*mb + 1000, true},
 		{"busy for long", 300 * mb, 310 * mb, 700 * mb, false},
+		{"calm after that, or held up", 300 * mb, 310 * mb, 700 * mb, false},
 		{"calm, and what is alive may be less", 300 * mb, 310 * mb, 700 * mb, true},
 		{"calm as before", 150 * mb, 160 * mb, 700*mb + 1000, false},
 	} {
@@ -50,9 +52,9 @@ func TestMemoryIsGivenBackWhenCalm(t *testing.T) {
 		if got := p.trims(usage{s.live, s.resident, s.allocated}, now); got != s.want {
 			t.Errorf("%d, %s: %v", i, s.name, got)
 		} else if got {
-			p.trimmed(now, 12*time.Millisecond)
+			p.trimmed(now, 48*time.Millisecond)
 		}
-		if s.name == "later" || i >= 8 { // time enough has gone
+		if s.name == "later" || i >= 9 { // time enough has gone
 			p.next = now
 		}
 	}
