@@ -3,7 +3,13 @@ package session
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"log/slog"
+	"math/big"
 	"net"
 	"net/netip"
 	"sync"
@@ -16,6 +22,7 @@ import (
 
 	"penstock/kafka/filter"
 	"penstock/netio"
+	"penstock/netio/clienthello"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -49,6 +56,7 @@ type room struct {
 	ends      []ending
 	homes     []*home
 	listeners []netio.Listener
+	tls       *tls.Config // of both sides; nil: in the clear
 }
 
 type ending struct {
@@ -71,7 +79,7 @@ func (h *home) Next(_ *netio.Conn, err error) (netio.Target, netio.Reason) {
 		return netio.Target{}, netio.ConnectReason(err)
 	}
 	h.tried = true
-	return netio.Target{Addr: netip.MustParseAddrPort(h.to), Profile: &netio.Profile{Meter: h.r.meter}}, netio.OK
+	return netio.Target{Addr: netip.MustParseAddrPort(h.to), Profile: &netio.Profile{Meter: h.r.meter, TLS: h.r.tls}}, netio.OK
 }
 
 func (h *home) Connected(*netio.Conn, time.Duration) {}
@@ -179,7 +187,12 @@ func (r *room) serve(t testing.TB, name, to string) string {
 	t.Helper()
 	r.mu.Lock()
 	r.targets[name] = to
-	r.listeners = append(r.listeners, netio.Listener{Name: name, Network: "tcp", Address: "127.0.0.1:0"})
+	spec := netio.Listener{Name: name, Network: "tcp", Address: "127.0.0.1:0"}
+	if config := r.tls; config != nil {
+		spec.Mode = netio.ModeTerminate
+		spec.TLSConfig = func(*clienthello.Hello) (*tls.Config, netio.Reason) { return config, netio.OK }
+	}
+	r.listeners = append(r.listeners, spec)
 	list := append([]netio.Listener(nil), r.listeners...)
 	r.mu.Unlock()
 	r.SetListeners(list)
@@ -209,12 +222,19 @@ type cluster struct {
 
 func newCluster(t testing.TB, limits Limits, filters []filter.Filter, opts ...kfake.Opt) *cluster {
 	t.Helper()
+	return newClusterTLS(t, nil, limits, filters, opts...)
+}
+
+// newClusterTLS is one that is behind TLS, and in front of which there is TLS.
+func newClusterTLS(t testing.TB, config *tls.Config, limits Limits, filters []filter.Filter, opts ...kfake.Opt) *cluster {
+	t.Helper()
 	k, err := kfake.NewCluster(opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(k.Close)
 	c := &cluster{Cluster: k, room: newRoom(t, limits, filters...), front: map[string]string{}}
+	c.room.tls = config
 	for _, addr := range k.ListenAddrs() {
 		c.front[addr] = c.room.serve(t, addr, addr)
 	}
@@ -225,6 +245,9 @@ func (c *cluster) client(t testing.TB, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
 	dial := func(ctx context.Context, network, host string) (net.Conn, error) {
 		var d net.Dialer
+		if c.room.tls != nil {
+			return (&tls.Dialer{Config: c.room.tls}).DialContext(ctx, network, c.front[host])
+		}
 		return d.DialContext(ctx, network, c.front[host])
 	}
 	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(c.ListenAddrs()...), kgo.Dialer(dial)}, opts...)...)
@@ -233,4 +256,31 @@ func (c *cluster) client(t testing.TB, opts ...kgo.Opt) *kgo.Client {
 	}
 	t.Cleanup(cl.Close)
 	return cl
+}
+
+// tlsConfig has a certificate for the loopback address, and trusts it.
+func tlsConfig(t testing.TB) *tls.Config {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(leaf)
+	return &tls.Config{
+		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}},
+		RootCAs:      pool, ServerName: "localhost", MinVersion: tls.VersionTLS12,
+	}
 }

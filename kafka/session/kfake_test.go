@@ -3,7 +3,9 @@ package session
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,10 +37,17 @@ func (e eager) Edits(filter.Direction, *filter.Exchange) *filter.Edits {
 func TestClientsDoNotNoticeASession(t *testing.T) {
 	for name, filters := range map[string][]filter.Filter{
 		"unseen": nil, "walked": {eager{filter.Walk}}, "whole": {eager{filter.Whole}},
+		"tls, unseen": nil, "tls, walked": {eager{filter.Walk}},
 		"mixed": {eager{filter.Walk}, eager{filter.Nothing}, eager{filter.Whole}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, Limits{}, filters, kfake.NumBrokers(3), kfake.SeedTopics(6, "t"))
+			opts := []kfake.Opt{kfake.NumBrokers(3), kfake.SeedTopics(6, "t")}
+			var config *tls.Config
+			if strings.HasPrefix(name, "tls") {
+				config = tlsConfig(t)
+				opts = append(opts, kfake.TLS(config))
+			}
+			c := newClusterTLS(t, config, Limits{}, filters, opts...)
 			ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
 			defer cancel()
 			producer := c.client(t, kgo.DefaultProduceTopic("t"), kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.MaxBufferedRecords(20000))

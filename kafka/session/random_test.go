@@ -36,13 +36,12 @@ func (prefixing) Edits(filter.Direction, *filter.Exchange) *filter.Edits { retur
 // come, in which pieces, when the broker answers, who stalls.
 type drama struct {
 	*world
-	t      *testing.T
-	rnd    *rand.Rand
-	asked  map[int32]sent // by id; ids are not used twice here
-	input  [2][]byte      // that is to come from each side
-	broker []byte         // what the broker has not looked at
-	want   [2][]byte      // what each side should get in all
-	own    int
+	t     *testing.T
+	rnd   *rand.Rand
+	asked map[int32]sent // by id; ids are not used twice here
+	input [2][]byte      // that is to come from each side
+	want  [2][]byte      // what each side should get in all
+	own   int
 }
 
 const (

@@ -408,7 +408,7 @@ func BenchmarkExchange(b *testing.B) {
 	for name, chain := range map[string][]filter.Filter{"unseen": nil, "walked": {eager{filter.Walk}}, "whole": {eager{filter.Whole}}} {
 		b.Run(name, func(b *testing.B) {
 			w := newWorld(Limits{}, chain...)
-			w.Session.set.clock = nil
+			w.set.clock = nil
 			r := kmsg.NewPtrProduceRequest()
 			r.Version, r.Acks = 9, 1
 			topic, part := kmsg.NewProduceRequestTopic(), kmsg.NewProduceRequestTopicPartition()
