@@ -178,7 +178,7 @@ func (c *call) learnMetadata(resp kmsg.Response) {
 	}
 	for i := range m.Topics {
 		t := &m.Topics[i]
-		if t.Topic != nil && strings.HasPrefix(*t.Topic, c.prefix) {
+		if t.ErrorCode == 0 && t.Topic != nil && strings.HasPrefix(*t.Topic, c.prefix) {
 			c.ids.learn(t.TopicID)
 		}
 	}

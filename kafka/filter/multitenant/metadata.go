@@ -41,7 +41,9 @@ func (c *call) metadataBody(body []byte) ([]byte, error) {
 		case t.null, c.impossible(name):
 			out = append(out, body[from:r.At()]...)
 		case c.mine(&name):
-			c.ids.learn(t.id)
+			if t.err == 0 { // else the id is what the client said (v10, v11)
+				c.ids.learn(t.id)
+			}
 			out = append(out, body[from:t.nameAt]...)
 			out = wire.AppendString(out, name, flexible)
 			out = append(out, body[t.afterName:r.At()]...)
@@ -85,6 +87,7 @@ func skipHead(r *wire.Reader, v int16) {
 
 // topicAt is a topic of a Metadata response, where it stands.
 type topicAt struct {
+	err               int16
 	name              []byte
 	null              bool
 	nameAt, afterName int
@@ -92,7 +95,7 @@ type topicAt struct {
 }
 
 func readTopic(r *wire.Reader, v int16) (t topicAt) {
-	r.Int16() // error
+	t.err = r.Int16()
 	t.nameAt = r.At()
 	t.name, t.null = r.String()
 	t.afterName = r.At()

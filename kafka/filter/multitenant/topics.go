@@ -84,7 +84,8 @@ func (c *call) deleteTopicsRequest(r *kmsg.DeleteTopicsRequest) error {
 func (c *call) deleteTopicsResponse(r *kmsg.DeleteTopicsResponse) error {
 	return each(r.Topics, func(t *kmsg.DeleteTopicsResponseTopic) error {
 		c.message(t.ErrorMessage)
-		if t.Topic != nil && strings.HasPrefix(*t.Topic, c.prefix) {
+		// In an error name and id are as the client said.
+		if t.ErrorCode == 0 && t.Topic != nil && strings.HasPrefix(*t.Topic, c.prefix) {
 			c.ids.learn(t.TopicID) // by name, of one not seen before
 		}
 		if err := c.outOptional(t.Topic); err != nil {
