@@ -34,7 +34,14 @@ func TestNothingIsLeftBehind(t *testing.T) {
 			return nil, "no_route"
 		}
 		first, second := endpoints[c.ID()%5], endpoints[c.ID()/5%5]
-		return &plan{targets: []Target{{Addr: mustAddr(first), Profile: profile}, {Addr: mustAddr(second), Profile: profile}}}, OK
+		p := plan{targets: []Target{{Addr: mustAddr(first), Profile: profile}, {Addr: mustAddr(second), Profile: profile}}}
+		switch c.ID() % 3 {
+		case 0:
+			return &framed{plan: p, tame: true, started: make(chan struct{})}, OK
+		case 1:
+			return &patient{plan: p, d: 20 * time.Millisecond}, OK
+		}
+		return &p, OK
 	}
 	addrs := []string{unusedAddress(t), unusedAddress(t), unusedAddress(t)}
 	specs := func(shift int) []Listener {
