@@ -57,6 +57,7 @@ type room struct {
 	homes     []*home
 	listeners []netio.Listener
 	tls       *tls.Config // of both sides; nil: in the clear
+	plain     bool        // connections are no sessions
 }
 
 type ending struct {
@@ -111,6 +112,9 @@ func (r *room) Route(c *netio.Conn) (netio.Plan, netio.Reason) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := &home{r: r, to: r.targets[c.Listener()], conn: c}
+	if r.plain {
+		return &relayed{h}, netio.OK
+	}
 	h.session = New(Options{Home: h, Settings: r.settings})
 	r.homes = append(r.homes, h)
 	return h.session, netio.OK
@@ -125,6 +129,14 @@ func (r *room) Closed(c *netio.Conn, why netio.Reason) {
 	}
 	r.ends = append(r.ends, e)
 }
+
+// relayed is a plan that is no session.
+type relayed struct{ h *home }
+
+func (p *relayed) Next(c *netio.Conn, err error) (netio.Target, netio.Reason) {
+	return p.h.Next(c, err)
+}
+func (p *relayed) Connected(*netio.Conn, time.Duration) {}
 
 // endings waits for n of them.
 func (r *room) endings(t testing.TB, n int) []ending {

@@ -431,3 +431,32 @@ func BenchmarkExchange(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkRoundTrip is a synchronous produce of 1 KB over sockets, by a relay
+// that understands nothing and by sessions. Client and broker are in this
+// process and count, too: compare the lines.
+func BenchmarkRoundTrip(b *testing.B) {
+	to := broker(b, echoBroker)
+	body := append([]byte{0, 0, 1, 0, 0, 0, 0}, make([]byte, 1<<10)...)
+	request := sent{keyProduce, 9, 1, body}.request()
+	run := func(b *testing.B, addr string) {
+		c := dialRoom(b, addr)
+		answer := make([]byte, len(sent{keyProduce, 9, 1, body}.response()))
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := c.Write(request); err != nil {
+				b.Fatal(err)
+			}
+			if _, err := io.ReadFull(c, answer); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	b.Run("direct", func(b *testing.B) { run(b, to) })
+	b.Run("relay", func(b *testing.B) {
+		r := newRoom(b, Limits{})
+		r.plain = true
+		run(b, r.serve(b, "l", to))
+	})
+	b.Run("session", func(b *testing.B) { run(b, newRoom(b, Limits{}).serve(b, "l", to)) })
+}
