@@ -147,6 +147,9 @@ func (p *Connection) Exchanged(e session.Exchange) {
 		return
 	}
 	a.requests.Add(1)
+	if e.Error != 0 {
+		a.errors.Add(1)
+	}
 	a.in.Add(uint64(e.Request))
 	a.out.Add(uint64(e.Response))
 	a.broker.observe(e.Broker)
