@@ -379,15 +379,15 @@ func TestQuorumIsCountedBeforeANodeGoes(t *testing.T) {
 		says    string // "": nothing against it
 	}{
 		"the dead one of three":            {[]Member{up("a", RoleLeader), up("b", RoleVoter), down("x", RoleVoter)}, ""},
-		"a live one of three, one dead":    {[]Member{up("a", RoleLeader), up("x", RoleVoter), down("c", RoleVoter)}, "c are not"},
+		"a live one of three, one dead":    {[]Member{up("a", RoleLeader), up("x", RoleVoter), down("c", RoleVoter)}, "not in reach: c;"},
 		"the only one":                     {[]Member{up("x", RoleLeader)}, "only node"},
 		"the only voter beside others":     {[]Member{up("x", RoleLeader), up("n", RoleNonVoter)}, "only node that votes"},
 		"one that does not vote":           {[]Member{up("a", RoleLeader), down("b", RoleVoter), up("x", RoleNonVoter)}, ""},
-		"a live one of five, two dead":     {[]Member{up("a", RoleLeader), up("b", RoleVoter), up("x", RoleVoter), down("d", RoleVoter), down("e", RoleVoter)}, "d, e are not"},
+		"a live one of five, two dead":     {[]Member{up("a", RoleLeader), up("b", RoleVoter), up("x", RoleVoter), down("d", RoleVoter), down("e", RoleVoter)}, "not in reach: d, e;"},
 		"a dead one of five, two dead":     {[]Member{up("a", RoleLeader), up("b", RoleVoter), up("c", RoleVoter), down("d", RoleVoter), down("x", RoleVoter)}, ""},
 		"one of two that are up":           {[]Member{up("a", RoleLeader), up("x", RoleVoter)}, ""},
 		"the dead one of two":              {[]Member{up("a", RoleLeader), down("x", RoleVoter)}, ""},
-		"a live one of two, the rest dead": {[]Member{down("a", RoleVoter), up("x", RoleLeader)}, "a are not"},
+		"a live one of two, the rest dead": {[]Member{down("a", RoleVoter), up("x", RoleLeader)}, "not in reach: a;"},
 	} {
 		err := quorumWithout(c.members, "x")
 		if (err != nil) != (c.says != "") || c.says != "" && !contains(err, c.says) {
