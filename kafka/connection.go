@@ -150,6 +150,9 @@ func (p *Connection) Exchanged(e session.Exchange) {
 	if e.Error != 0 {
 		a.errors.Add(1)
 	}
+	if e.Throttled {
+		p.stats.throttled.Add(1)
+	}
 	a.in.Add(uint64(e.Request))
 	a.out.Add(uint64(e.Response))
 	a.broker.observe(e.Broker)

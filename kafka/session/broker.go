@@ -19,9 +19,10 @@ const (
 // reply is the response that is on its way to the client, or whole.
 type reply struct {
 	flight
-	active bool
-	broker time.Duration // that it took to begin
-	failed int16         // its error code
+	active    bool
+	broker    time.Duration // that it took to begin
+	failed    int16         // its error code
+	throttled bool          // it slows the client down
 }
 
 // responseHeader takes the beginning of a response, and finds out to what.
@@ -100,10 +101,10 @@ func (s *Session) beginResponse(size, head int, data []byte) int {
 		}
 		return 0
 	case filter.Walk:
-		r.failed = errorCode(r.key, r.version, data[head:min(size, len(data))])
+		r.tell(data[head:min(size, len(data))])
 		return s.startWalk(l, size, head, data, edits)
 	default:
-		r.failed = errorCode(r.key, r.version, data[head:min(size, len(data))])
+		r.tell(data[head:min(size, len(data))])
 		s.stream(l, size)
 		return 0
 	}
@@ -122,7 +123,7 @@ func (s *Session) endReply(size int) {
 	}
 	s.peer.answered(r.key)
 	s.home.Exchanged(Exchange{
-		Key: r.key, Version: r.version, Error: r.failed, Request: int(r.size), Response: size, Total: s.now() - r.start, Broker: r.broker,
+		Key: r.key, Version: r.version, Error: r.failed, Throttled: r.throttled, Request: int(r.size), Response: size, Total: s.now() - r.start, Broker: r.broker,
 	})
 	s.client.block &^= forReply
 	s.endDetour()
@@ -145,7 +146,7 @@ func (s *Session) responseWhole() {
 		s.respondOwn(own, size, body)
 		return
 	}
-	r.failed = errorCode(r.key, r.version, body)
+	r.tell(body)
 	if err := s.peer.inspectResponse(r.key, r.version, body); err != nil {
 		s.fail(BadFrame, err)
 		return
@@ -194,3 +195,8 @@ func (s *Session) respondOwn(f flight, size int, body []byte) {
 
 // filterFailed ends the connection: what a filter was to see never goes on.
 func (s *Session) filterFailed(err error) { s.fail(reasonOf(err), err) }
+
+// tell notes what is told of the response, of which body is the beginning.
+func (r *reply) tell(body []byte) {
+	r.failed, r.throttled = errorCode(r.key, r.version, body), throttled(r.key, r.version, body)
+}

@@ -113,6 +113,9 @@ type Exchange struct {
 	// for all of it, or of Produce the first of a partition. 0: none, or not
 	// looked for.
 	Error int16
+	// Throttled: the broker slows the client down by it, as far as what was
+	// seen of it tells.
+	Throttled bool
 	// Request and Response are bytes, as the broker's side has them;
 	// Response is 0 where there is none (acks=0).
 	Request, Response int
