@@ -106,7 +106,7 @@ func (b *writer) writeStruct(v reflect.Value) {
 			continue
 		}
 		// A list of which everything is left out is like none.
-		if b.ownTopics && v.Field(i).Kind() == reflect.Slice && b.text(v.Field(i)) == "[]" {
+		if f := v.Field(i); f.Kind() == reflect.Slice && (b.ownTopics || f.Len() > 0) && b.text(f) == "[]" {
 			continue
 		}
 		if !first {

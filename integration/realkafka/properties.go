@@ -85,6 +85,7 @@ func (b *Broker) properties(keystore string) map[string]string {
 		"log.dirs":                       b.data,
 		"auto.create.topics.enable":      "false",
 		"log.cleaner.dedupe.buffer.size": "8388608",
+		"default.replication.factor":     replicas,
 		// Records keep the times that tests give them, however old.
 		"log.retention.ms": "-1",
 		// A deleted log goes soon.
