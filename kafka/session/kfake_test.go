@@ -52,7 +52,7 @@ func TestClientsDoNotNoticeASession(t *testing.T) {
 			defer cancel()
 			producer := c.client(t, kgo.DefaultProduceTopic("t"), kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.MaxBufferedRecords(20000))
 			want := map[string]int{}
-			const records = 600
+			const records = 200
 			for i := range records {
 				size := 100
 				if i%20 == 0 {

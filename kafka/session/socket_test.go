@@ -198,10 +198,10 @@ func dialRoom(t testing.TB, addr string) net.Conn {
 	return c
 }
 
-// TestASlowConsumerCostsNoMemory: a fetch of 64 MB stays in the kernel, and
+// TestASlowConsumerCostsNoMemory: a fetch of 32 MB stays in the kernel, and
 // comes out exact.
 func TestASlowConsumerCostsNoMemory(t *testing.T) {
-	body := make([]byte, 64<<20)
+	body := make([]byte, 32<<20)
 	for i := range body {
 		body[i] = byte(i >> 12)
 	}
