@@ -54,6 +54,8 @@ type Room struct {
 	upstreams upstreams
 	clusters  clusters
 	leaving   leaving
+	moved     chan struct{} // holds one: some brokers are others than before
+	done      chan struct{} // closed when nobody listens to that any more
 }
 
 // New makes a room with no clusters.
@@ -71,8 +73,26 @@ func New(cfg Config) *Room {
 	}
 	r.clusters.init(cfg.Loops)
 	r.leaving.init()
-	r.watches = watches{log: cfg.Log, tls: cfg.ClientTLS, m: map[string]watch{}, moved: func(string) { cfg.Follow() }}
+	r.moved, r.done = make(chan struct{}, 1), make(chan struct{})
+	r.watches = watches{log: cfg.Log, tls: cfg.ClientTLS, m: map[string]watch{}, moved: func(string) { r.note() }}
+	go r.tell()
 	return r
+}
+
+// note notes that brokers are others than before; it never waits.
+func (r *Room) note() {
+	select {
+	case r.moved <- struct{}{}:
+	default:
+	}
+}
+
+// tell tells of it, apart from those who find out: these may be loops.
+func (r *Room) tell() {
+	defer close(r.done)
+	for range r.moved {
+		r.cfg.Follow()
+	}
 }
 
 // Close ends what runs: the looks at physical clusters. Connections are the
@@ -80,6 +100,8 @@ func New(cfg Config) *Room {
 func (r *Room) Close() {
 	r.leaving.close()
 	r.watches.close()
+	close(r.moved)
+	<-r.done
 }
 
 // Table is the one in force.
@@ -105,6 +127,9 @@ func (r *Room) Apply(changes []resource.Change) (ports bool, err error) {
 	}
 	for name := range touched {
 		p, _ := done.Table.Physical(name)
+		if p != nil {
+			p.Life().OnMeet(r.note)
+		}
 		r.watches.follow(name, p, p != nil && wantsBrokers(done.Table, name))
 	}
 	r.sendAway(done)

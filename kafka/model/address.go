@@ -105,6 +105,9 @@ func (l *Life) Address(node int32, host string, port int32) (filter.Broker, bool
 	if v == nil {
 		return filter.Broker{}, false
 	}
+	if v.addresses.listed == nil {
+		v.physical.life.Meet(node, host, port)
+	}
 	return v.Address(node, host, port)
 }
 

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 
 	"penstock/routing"
@@ -17,6 +18,8 @@ type PhysicalLife struct {
 	name    string
 	current atomic.Pointer[Physical]
 	brokers atomic.Pointer[discovered]
+	meeting sync.Mutex             // held by whoever adds one that was met
+	met     atomic.Pointer[func()] // told of that
 }
 
 // discovered is one version of the brokers of a cluster.
@@ -40,6 +43,45 @@ func (l *PhysicalLife) SetBrokers(brokers map[int32]string) {
 		d.byAddress[addressKey(host, port)] = n
 	}
 	l.brokers.Store(d)
+}
+
+// OnMeet has a function called when Meet has learned something. It is called on
+// a connection's loop and must not block.
+func (l *PhysicalLife) OnMeet(told func()) { l.met.Store(&told) }
+
+// maxMet bounds the brokers that are learned by Meet.
+const maxMet = 10_000
+
+// Meet learns a broker's address from an answer of the cluster that passes by.
+// It may be called from anywhere, and costs nothing where it is known.
+func (l *PhysicalLife) Meet(node int32, host string, port int32) {
+	if node < 0 || host == "" || l.knows(node, host, port) {
+		return
+	}
+	l.meeting.Lock()
+	defer l.meeting.Unlock()
+	known := maps.Clone(l.Brokers())
+	if l.knows(node, host, port) || len(known) >= maxMet {
+		return
+	}
+	if known == nil {
+		known = map[int32]string{}
+	}
+	known[node] = joinHostPort(host, int(port))
+	l.SetBrokers(known)
+	if told := l.met.Load(); told != nil {
+		(*told)()
+	}
+}
+
+func (l *PhysicalLife) knows(node int32, host string, port int32) bool {
+	known, ok := l.Brokers()[node]
+	if !ok {
+		return false
+	}
+	h, p, _ := resource.SplitAddress(known)
+	n, err := strconv.ParseUint(p, 10, 16)
+	return h == host && err == nil && int32(n) == port
 }
 
 // Brokers gives the brokers that SetBrokers told of, by node id. It must not be

@@ -1,0 +1,65 @@
+package model_test
+
+import (
+	"testing"
+
+	"penstock/kafka/filter"
+	"penstock/kafka/filter/apiversions"
+	"penstock/kafka/filter/brokeraddress"
+	"penstock/kafka/model"
+	"penstock/routing"
+	"penstock/routing/resource"
+)
+
+// A broker that cannot be looked up (the cluster wants a login that the proxy
+// does not have) becomes known by the first answer that names it.
+func TestABrokerIsLearnedInPassing(t *testing.T) {
+	types := []filter.Type{apiversions.Type(), brokeraddress.Type()}
+	objects, faults := resource.Decode("k.yaml", []byte(`kind: PhysicalCluster
+name: big
+spec: {bootstrap: ["kafka:9092"]}
+---
+kind: VirtualCluster
+name: t1
+spec:
+  physicalClusterRef: big
+  brokers: {discover: {address: 127.0.0.1, bootstrapPort: 9192, brokerPorts: 9193-9199}}
+`), append(resource.RoutingKinds(), model.Kinds(types)...))
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	m := model.New(model.Config{Bind: "127.0.0.1", Types: types})
+	var changes []resource.Change
+	for _, o := range objects {
+		changes = append(changes, resource.Put(o))
+	}
+	if _, err := m.Apply(changes); err != nil {
+		t.Fatal(err)
+	}
+	v, _ := m.Table().Virtual("t1")
+	told := 0
+	v.Physical().Life().OnMeet(func() { told++ })
+	broker, ok := v.Broker("5")
+	if !ok {
+		t.Fatal("there is no broker 5, which has a port")
+	}
+	if _, reason := v.Targets(broker); reason != routing.NoEndpoint {
+		t.Errorf("a broker that nobody has seen leads to %q", reason)
+	}
+	for range 3 {
+		if b, ok := v.Life().Address(5, "kafka5.internal", 9092); !ok || b.Host != "127.0.0.1" || b.Port != 9198 {
+			t.Errorf("clients are told %+v, %t", b, ok)
+		}
+	}
+	targets, reason := v.Targets(broker)
+	if reason != routing.OK || len(targets) != 1 || targets[0].Address != "kafka5.internal:9092" {
+		t.Errorf("the broker leads to %v, %q", targets, reason)
+	}
+	if told != 1 {
+		t.Errorf("told %d times, want once", told)
+	}
+	v.Life().Address(5, "kafka5.moved", 9092)
+	if targets, _ := v.Targets(broker); targets[0].Address != "kafka5.moved:9092" {
+		t.Errorf("a broker that moved is still at %v", targets)
+	}
+}
