@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -160,6 +161,27 @@ func TestWorkersAreKeptForTheNextRequest(t *testing.T) {
 	ran := make(chan struct{})
 	w.run(func() { close(ran) })
 	<-ran
+	// Those that rest hold nothing of what they have done.
+	gone := make(chan struct{})
+	fresh := newWorkers(s.ctx)
+	fresh.run(holding(gone))
+	waitFor(t, "what a request held to be let go", func() bool {
+		runtime.GC()
+		select {
+		case <-gone:
+			return true
+		default:
+			return false
+		}
+	})
 	s.close()
 	w.all.Wait()
+	fresh.all.Wait()
+}
+
+// holding is a request that holds much; gone is closed when nothing holds it.
+func holding(gone chan struct{}) func() {
+	large := new([1 << 20]byte)
+	runtime.AddCleanup(large, func(gone chan struct{}) { close(gone) }, gone)
+	return func() { large[0] = 1 }
 }

@@ -34,7 +34,6 @@ func (w *workers) run(request func()) {
 func (w *workers) work(request func()) {
 	for {
 		request()
-		request = nil // which may hold much
 		select {
 		case w.rest <- struct{}{}:
 		default:

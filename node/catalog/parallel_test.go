@@ -1,0 +1,76 @@
+package catalog
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"penstock/consensus"
+	"penstock/node/admin"
+	"penstock/routing/resource"
+)
+
+func TestEachPartIsDoneOnce(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(3))
+	for _, n := range []int{0, 1, 2*alone - 1, 2 * alone, 10*alone + 7} {
+		done := make([]atomic.Int32, n)
+		inParallel(n, func(from, to int) {
+			for i := from; i < to; i++ {
+				done[i].Add(1)
+			}
+		})
+		for i := range done {
+			if got := done[i].Load(); got != 1 {
+				t.Errorf("%d of %d was done %d times", i, n, got)
+			}
+		}
+	}
+}
+
+// TestManyResourcesAreReadAsFew restores so many that all cores read them, here
+// and where they come as another node's; what is wrong is told in their order.
+func TestManyResourcesAreReadAsFew(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
+	c, store := newOnMemory(t)
+	other := New(Config{Store: store, Kinds: c.cfg.Kinds})
+	following(t, other, func(*resource.Set, []resource.Change) {})
+	var entries []consensus.Entry
+	for i := range 5 * alone {
+		o := service(t, i, 80)
+		entries = append(entries, consensus.Entry{Key: consensus.Key(o.Key), Value: resource.EncodeWithSecrets(o)})
+	}
+	wrong := slices.Clone(entries)
+	var want []string
+	for i := 100; i < len(wrong); i += 3 * alone / 2 {
+		wrong[i].Value = []byte("{")
+		want = append(want, wrong[i].Kind+"/"+wrong[i].Name)
+	}
+	_, err := c.Replace(t.Context(), Replacement{Entries: wrong})
+	if code(err) != admin.Invalid {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range err.(*admin.Error).Faults {
+		got = append(got, f.Key)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("faults of %v, want %v", got, want)
+	}
+	r, err := c.Replace(t.Context(), Replacement{Entries: entries})
+	if err != nil || r.Resources != len(entries) {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if err := other.Await(t.Context(), r.Index); err != nil {
+		t.Fatal(err)
+	}
+	checkAgrees(t, c, store)
+	checkAgrees(t, other, store)
+	// What is restored is stored as it came.
+	for _, e := range entries {
+		if now, _ := store.View().Get(e.Key); fmt.Sprintf("%s", now.Value) != string(e.Value) {
+			t.Fatalf("%v is stored as %s", e.Key, now.Value)
+		}
+	}
+}
