@@ -11,7 +11,8 @@ type Edits struct {
 	// TransactionalID appends the id to be sent in place of that of a Produce
 	// request. It may grow as it likes, since it comes first.
 	TransactionalID func(dst, id []byte) ([]byte, error)
-	// TopicID may replace an id where it stands.
+	// TopicID may replace an id where it stands. It may be asked twice about
+	// the same one.
 	TopicID func(id *[16]byte) error
 	// Node gives the address to be shown for a broker (KIP-951). ok false
 	// leaves the node out.

@@ -40,7 +40,7 @@ func (w *Walker) measureOp(o op, b []byte) (m measured, err error) {
 		if w.edits.TopicID == nil {
 			return measured{val: o.n}, nil
 		}
-		return wholly(measured{used: o.n}, b), nil
+		return w.measureID(wholly(measured{used: o.n}, b), b)
 	case opString:
 		return w.length(b, 2)
 	case opTxnID, opName:
@@ -68,6 +68,18 @@ func (w *Walker) measureOp(o op, b []byte) (m measured, err error) {
 	default: // opBytes, opArray, opTopics
 		return w.length(b, 4)
 	}
+}
+
+// measureID asks about an id before it is edited: one that stays as it is does
+// not keep what is around it from passing in one piece.
+func (w *Walker) measureID(m measured, b []byte) (measured, error) {
+	if m.need > 0 {
+		return m, nil
+	}
+	id := [16]byte(b)
+	err := w.edits.TopicID(&id)
+	m.edit = id != [16]byte(b)
+	return m, err
 }
 
 // wholly takes what an op says that follows it as a part of it, to be edited.
