@@ -39,6 +39,8 @@ const (
 	maxAnswers = 1 << 20
 	// collectStep is what is got for a frame of which little is there.
 	collectStep = 8 << 10
+	// trustedStep is up to which size a broker's frame gets its room at once.
+	trustedStep = 1 << 20
 )
 
 // lane is one direction: what comes from one side, and goes to the other.
@@ -344,7 +346,11 @@ func (s *Session) collect(l *lane, p []byte) (n int) {
 	n = min(l.left, len(p))
 	have := len(l.have())
 	if room := have + n; l.buf == nil || room > cap(l.buf.b) {
-		if n < l.left { // more for what is to come, as it comes
+		switch {
+		case n == l.left:
+		case l.from == relay.Upstream && l.size <= trustedStep:
+			room = l.size
+		default: // more for what is to come, as it comes
 			room = min(l.size, max(2*have, room, collectStep))
 		}
 		if !s.reserve(l, room) {

@@ -111,9 +111,10 @@ func (s *Session) watch() {
 	}
 }
 
-// unfinished tells that a frame has begun and has to be whole to go on.
+// unfinished tells that a frame has begun and has to be whole to go on, or that
+// there is no memory for what comes.
 func (l *lane) unfinished() bool {
-	return l.state == heading && l.buf != nil || l.state == collecting && l.left > 0
+	return l.state == heading && l.buf != nil || l.state == collecting && l.left > 0 || l.block&forMemory != 0
 }
 
 // arm makes sure that the timer is due after d at the latest.

@@ -134,6 +134,40 @@ func TestAFrameWaitsForMemory(t *testing.T) {
 	w.finish()
 }
 
+// What is kept while a response waits is charged as well, and waits for memory.
+func TestADetourWaitsForMemory(t *testing.T) {
+	w := newWorld(Limits{}, filters("askback Metadata")...)
+	w.budget = 100 << 10
+	for id := range int32(3) {
+		w.receive(relay.Client, sent{key: keyOf("Metadata"), version: 1, id: id + 1}.request(), false)
+	}
+	w.receive(relay.Upstream, sent{keyOf("Metadata"), 1, 1, []byte("A")}.response(), false)
+	w.used = 99 << 10
+	big := sent{keyOf("Metadata"), 1, 2, make([]byte, 20<<10)}.response()
+	w.receive(relay.Upstream, big, false)
+	if w.over > 0 || w.sides[relay.Upstream].reading {
+		t.Fatalf("ended by %q, reading %v", w.why, w.sides[relay.Upstream].reading)
+	}
+	w.used = 0
+	w.Fed()
+	if !w.sides[relay.Upstream].reading {
+		t.Fatal("the broker is not read again")
+	}
+	groups := kmsg.NewPtrListGroupsResponse().AppendTo(nil)
+	w.receive(relay.Upstream, sent{keyOf("Metadata"), 1, 3, []byte("C")}.response(), false)
+	for id := range int32(3) {
+		w.receive(relay.Upstream, sent{keyOf("ListGroups"), 0, -1 - id, groups}.response(), false)
+	}
+	want := append(sent{keyOf("Metadata"), 1, 1, []byte("asked A")}.response(), sent{keyOf("Metadata"), 1, 2, append([]byte("asked "), make([]byte, 20<<10)...)}.response()...)
+	want = append(want, sent{keyOf("Metadata"), 1, 3, []byte("asked C")}.response()...)
+	if got := w.sides[relay.Client].out; !bytes.Equal(got, want) {
+		t.Errorf("the client got %d bytes, want %d; ended by %q, %v", len(got), len(want), w.why, w.err)
+	}
+	for _, fault := range w.finish() {
+		t.Error(fault)
+	}
+}
+
 // broker is a scripted one: each connection is served by a function.
 func broker(t testing.TB, serve func(net.Conn)) string {
 	t.Helper()
