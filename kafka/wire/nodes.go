@@ -73,11 +73,18 @@ func appendPadTag(dst []byte, id uint32, size int) []byte {
 	return append(dst, make([]byte, size-1-k)...)
 }
 
-// measureNodes finds the end of an array of endpoints.
-func measureNodes(b []byte) (measured, error) {
-	r := walked{b: b}
-	count := r.uvarint()
-	for n := count; n > 1 && r.ok(); n-- {
+// measureNodes finds the end of an array of endpoints. It begins where it came
+// to before, so that an array in many pieces is not read anew with each.
+func (w *Walker) measureNodes(b []byte) (measured, error) {
+	r := walked{b: b, at: w.nodesAt}
+	if r.at == 0 {
+		if w.nodes = r.uvarint(); !r.ok() {
+			return measured{need: len(b) + 1}, r.err
+		}
+		w.manyNodes = w.nodes > 1
+		w.nodesAt = r.at
+	}
+	for ; w.nodes > 1; w.nodes-- {
 		r.skip(4)
 		r.skip(max(int(r.uvarint())-1, 0))
 		r.skip(4)
@@ -86,11 +93,12 @@ func measureNodes(b []byte) (measured, error) {
 			r.uvarint()
 			r.skip(int(r.uvarint()))
 		}
+		if !r.ok() {
+			return measured{need: max(r.at, len(b)+1)}, r.err
+		}
+		w.nodesAt = r.at
 	}
-	if !r.ok() {
-		return measured{need: max(r.at, len(b)+1)}, r.err
-	}
-	return measured{used: r.at, edit: count > 1}, nil
+	return measured{used: r.at, edit: w.manyNodes}, nil
 }
 
 // walked finds how far a structure goes whose end may not be there yet.

@@ -13,7 +13,8 @@ type measured struct {
 	edit bool // those used bytes change
 }
 
-// measure looks at the op that b begins with. It changes nothing.
+// measure looks at the op that b begins with. It may be asked again, with more
+// of the same.
 func (w *Walker) measure(b []byte) (m measured, err error) {
 	if w.known {
 		m, err = w.measureOp(w.s.ops[w.pc], b)
@@ -64,7 +65,7 @@ func (w *Walker) measureOp(o op, b []byte) (m measured, err error) {
 		if w.edits.Node == nil {
 			return measured{}, nil
 		}
-		return measureNodes(b)
+		return w.measureNodes(b)
 	default: // opBytes, opArray, opTopics
 		return w.length(b, 4)
 	}
@@ -201,7 +202,7 @@ func (w *Walker) take(m measured) {
 		}
 	case opNodes:
 		if w.pc++; m.used > 0 {
-			w.pc = o.n
+			w.pc, w.nodesAt = o.n, 0
 		}
 	default:
 		w.skip = max(m.val, 0)

@@ -44,8 +44,13 @@ type Walker struct {
 	per    int // growth of each name on the wire
 	known  bool
 	begun  bool
-	hidden int    // nodes that the edits gave no address for
-	held   []byte // the beginning of an op whose end has not come
+	hidden int // nodes that the edits gave no address for
+
+	nodes     uint32 // of an array of endpoints whose end was not found yet: how many are left, plus one
+	nodesAt   int    // where the next one of them begins
+	manyNodes bool   // there is one at all
+
+	held []byte // the beginning of an op whose end has not come
 }
 
 // Init begins with a message whose body has size bytes. It must be Walkable.
