@@ -56,11 +56,17 @@ func NodeModules() (string, error) {
 // Tool runs a Java class of Kafka's to its end, and gives what it printed on
 // standard output. Where it fails, the error holds what it printed on either.
 func Tool(ctx context.Context, in, class string, args ...string) (string, error) {
+	return ToolWith(ctx, nil, in, class, args...)
+}
+
+// ToolWith is Tool with flags of the Java machine's own.
+func ToolWith(ctx context.Context, machine []string, in, class string, args ...string) (string, error) {
 	classpath, err := Classpath()
 	if err != nil {
 		return "", err
 	}
-	argv := append([]string{"-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", classpath, class}, args...)
+	argv := append([]string{"-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"}, machine...)
+	argv = append(append(argv, "-cp", classpath, class), args...)
 	cmd := exec.CommandContext(ctx, "java", argv...)
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(in), &out, &errs

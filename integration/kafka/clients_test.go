@@ -1,0 +1,229 @@
+package kafka
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"penstock/integration/realkafka"
+)
+
+// TestOtherClients runs the programs of librdkafka, Java and kafkajs.
+func TestOtherClients(t *testing.T) {
+	c := cluster(t)
+	v := startVirtual(t, c)
+	own := direct(c)
+	own.withoutInternal = true
+	compare(t, []program{{"kcat", kcat}}, own, v.plain, v.red)
+	compare(t, []program{{"kafkajs", kafkajs}}, own, v.tls, v.red)
+	compare(t, []program{{"Java's tools", javaTools}}, own, v.tls, v.red)
+}
+
+// runProgram runs one to its end and gives what it printed.
+func (r *run) runProgram(in string, environment []string, name string, args ...string) string {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.ctx, patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, requirePeer(r.t, name), args...)
+	var out, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(in), &out, &errs
+	cmd.Env = append(os.Environ(), environment...)
+	if err := cmd.Run(); err != nil {
+		r.t.Fatalf("%s: %s %s: %v\n%s%s", r.name, name, strings.Join(args, " "), err, &out, &errs)
+	}
+	return out.String()
+}
+
+// sayLines says each line of an output, in order of their own.
+func (r *run) sayLines(what, text string) {
+	var lines []string
+	for l := range strings.Lines(text) {
+		if l = strings.TrimSpace(l); l != "" {
+			lines = append(lines, what+": "+unaddressed(l))
+		}
+	}
+	r.sayAll(lines)
+}
+
+// numbered are n lines "key 7:value 7".
+func numbered(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "key %d:value %d\n", i, i)
+	}
+	return b.String()
+}
+
+// kcat is librdkafka: each codec, a group, metadata.
+func kcat(r *run) {
+	at := strings.Join(r.bootstrap, ",")
+	topic := r.newTopic("kcat", 2)
+	for _, codec := range []string{"none", "gzip", "snappy", "lz4", "zstd"} {
+		r.runProgram(numbered(20), nil, "kcat", "-P", "-b", at, "-t", topic, "-K:", "-z", codec, "-X", "enable.idempotence=true")
+	}
+	r.sayLines("read", r.runProgram("", nil, "kcat", "-C", "-b", at, "-t", topic, "-e", "-q", "-o", "beginning", "-f", "%k %s\n"))
+	group := r.called("kcat")
+	r.sayLines("in a group", r.runProgram("", nil, "kcat", "-b", at, "-q", "-e", "-o", "beginning", "-f", "%k %s\n",
+		"-X", "auto.offset.reset=earliest", "-X", "session.timeout.ms=6000", "-G", group, topic))
+	r.committed(group)
+	listed := r.runProgram("", nil, "kcat", "-L", "-b", at, "-t", topic)
+	for l := range strings.Lines(listed) {
+		if strings.Contains(l, "topic \"") || strings.Contains(l, "brokers:") {
+			r.say("listed: %s", strings.TrimSpace(l))
+		}
+	}
+}
+
+// javaConfig writes the properties of a client, and gives the flags of the
+// machine that resolves names which nobody else knows.
+func (r *run) javaConfig(extra ...string) (file string, machine []string) {
+	r.t.Helper()
+	dir := r.t.TempDir()
+	lines := append([]string{"request.timeout.ms=20000", "default.api.timeout.ms=30000"}, extra...)
+	if r.tls != nil {
+		lines = append(lines, "security.protocol=SSL", "ssl.truststore.type=PEM", "ssl.truststore.location="+r.caFile)
+	}
+	if r.hosts != nil {
+		hosts := filepath.Join(dir, "hosts")
+		text := fmt.Sprintf("127.0.0.1 bootstrap.%s broker-0.%s broker-1.%s broker-2.%s\n", domain, domain, domain, domain)
+		must(r.t, os.WriteFile(hosts, []byte(text), 0o600))
+		machine = append(machine, "-Djdk.net.hosts.file="+hosts)
+	}
+	file = filepath.Join(dir, "client.properties")
+	must(r.t, os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600))
+	return file, machine
+}
+
+var (
+	figures = regexp.MustCompile(`[0-9]+(\.[0-9]+)?`)
+	spaces  = regexp.MustCompile(`\s+`)
+)
+
+// javaTools are the console and performance tools, transactions and share
+// groups included.
+func javaTools(r *run) {
+	at := strings.Join(r.bootstrap, ",")
+	file, machine := r.javaConfig()
+	ctx, cancel := context.WithTimeout(r.t.Context(), 5*patience)
+	defer cancel()
+	r.ctx = ctx
+	tool := func(in, class string, args ...string) string {
+		r.t.Helper()
+		if !strings.HasPrefix(class, "kafka.") {
+			class = "org.apache.kafka.tools." + class
+		}
+		began := time.Now()
+		out, err := realkafka.ToolWith(ctx, machine, in, class, args...)
+		if took := time.Since(began); took > 10*time.Second {
+			r.t.Logf("%s: %s took %v", r.name, class, took.Round(time.Millisecond))
+		}
+		if err != nil {
+			r.t.Fatalf("%s: %v", r.name, err)
+		}
+		return out
+	}
+	topic := r.called("java")
+	tool("", "TopicCommand", "--bootstrap-server", at, "--command-config", file, "--create", "--topic", topic, "--partitions", "2")
+	described := tool("", "TopicCommand", "--bootstrap-server", at, "--command-config", file, "--describe", "--topic", topic)
+	r.say("described in %d lines", strings.Count(described, topic))
+	tool(numbered(30), "ConsoleProducer", "--bootstrap-server", at, "--command-config", file, "--topic", topic,
+		"--property", "parse.key=true", "--property", "key.separator=:", "--compression-codec", "zstd")
+	group := r.called("java")
+	r.sayLines("consumed", tool("", "consumer.ConsoleConsumer", "--bootstrap-server", at, "--command-config", file, "--topic", topic,
+		"--from-beginning", "--max-messages", "30", "--timeout-ms", "30000", "--group", group,
+		"--command-property", "group.protocol=consumer", "--property", "print.key=true"))
+	perf := tool("", "ProducerPerformance", "--bootstrap-server", at, "--command-config", file, "--topic", topic, "--num-records", "3000",
+		"--record-size", "1024", "--throughput", "-1", "--transactional-id", r.called("java"), "--transaction-duration-ms", "200")
+	r.say("transactions: %s", figures.ReplaceAllString(strings.SplitN(perf, "records sent", 2)[0], "N"))
+	tool("", "ConsumerPerformance", "--bootstrap-server", at, "--command-config", file, "--topic", topic, "--num-records", "3000",
+		"--timeout", "30000", "--hide-header")
+	shared := r.called("java-s")
+	tool("", "kafka.admin.ConfigCommand", "--bootstrap-server", at, "--command-config", file, "--alter", "--entity-type", "groups",
+		"--entity-name", shared, "--add-config", "share.auto.offset.reset=earliest")
+	few := r.newTopic("java-few", 1)
+	tool(numbered(10), "ConsoleProducer", "--bootstrap-server", at, "--command-config", file, "--topic", few)
+	r.sayLines("shared", tool("", "consumer.ConsoleShareConsumer", "--bootstrap-server", at, "--command-config", file, "--topic", few,
+		"--max-messages", "10", "--timeout-ms", "30000", "--group", shared))
+	groups := tool("", "consumer.group.ConsumerGroupCommand", "--bootstrap-server", at, "--command-config", file, "--describe", "--group", group, "--offsets")
+	for l := range strings.Lines(groups) {
+		if f := strings.Fields(l); len(f) > 5 && f[0] == group {
+			r.say("group: %s", strings.Join(f[:3], " "))
+		}
+	}
+}
+
+// kafkajs is a third implementation of the protocol.
+func kafkajs(r *run) {
+	modules, err := realkafka.NodeModules()
+	must(r.t, err)
+	topic, group := r.newTopic("kafkajs", 2), r.called("kafkajs")
+	file := filepath.Join(r.t.TempDir(), "client.js")
+	must(r.t, os.WriteFile(file, []byte(kafkajsProgram), 0o600))
+	began := time.Now()
+	out := r.runProgram("", []string{
+		"NODE_PATH=" + modules, "BROKERS=" + strings.Join(r.bootstrap, ","), "TOPIC=" + topic, "GROUP=" + group, "CA=" + r.caFile,
+		"KAFKAJS_NO_PARTITIONER_WARNING=1",
+	}, "node", file)
+	r.t.Logf("kafkajs took %v", time.Since(began).Round(time.Millisecond))
+	r.sayLines("kafkajs", spaces.ReplaceAllString(out, "\n"))
+}
+
+// kafkajsProgram produces, one batch in a transaction that is committed and
+// one that is aborted, and consumes in a group.
+const kafkajsProgram = `
+const { Kafka, logLevel, CompressionTypes } = require('kafkajs');
+const fs = require('fs'), net = require('net'), tls = require('tls');
+const ca = process.env.CA ? [fs.readFileSync(process.env.CA, 'utf8')] : undefined;
+const lookup = (host, options, done) => {
+  if (options.all) return done(null, [{ address: '127.0.0.1', family: 4 }]);
+  done(null, '127.0.0.1', 4);
+};
+const kafka = new Kafka({
+  clientId: 'kafkajs', brokers: process.env.BROKERS.split(','), logLevel: logLevel.NOTHING,
+  socketFactory: ({ host, port, onConnect }) => {
+    const socket = ca ? tls.connect({ host, port, servername: net.isIP(host) ? '' : host, ca, lookup: net.isIP(host) ? undefined : lookup }, onConnect)
+      : net.connect({ host, port }, onConnect);
+    socket.setKeepAlive(true, 60000);
+    return socket;
+  },
+  ssl: ca ? { ca } : false,
+});
+const topic = process.env.TOPIC, out = [];
+const message = (s, i) => ({ key: 'k' + i, value: s + i, partition: i % 2, timestamp: '1700000000000' });
+(async () => {
+  const producer = kafka.producer({ idempotent: true, maxInFlightRequests: 1 });
+  await producer.connect();
+  const some = (s) => Array.from({ length: 20 }, (_, i) => message(s, i));
+  await producer.send({ topic, messages: some('plain'), acks: -1 });
+  await producer.send({ topic, messages: some('gzip'), compression: CompressionTypes.GZIP, acks: -1 });
+  const transactional = kafka.producer({ transactionalId: process.env.GROUP, maxInFlightRequests: 1, idempotent: true });
+  await transactional.connect();
+  for (const end of ['commit', 'abort']) {
+    const t = await transactional.transaction();
+    await t.send({ topic, messages: some(end) });
+    await t[end]();
+  }
+  const consumer = kafka.consumer({ groupId: process.env.GROUP, readUncommitted: false });
+  await consumer.connect();
+  await consumer.subscribe({ topic, fromBeginning: true });
+  await new Promise((resolve, reject) => {
+    setTimeout(() => reject(new Error('only ' + out.length + ' came')), 45000).unref();
+    consumer.run({ eachMessage: async ({ partition, message: m }) => {
+      out.push(partition + '/' + m.offset + ':' + m.key + '=' + m.value);
+      if (out.length === 60) resolve();
+    } });
+  });
+  const admin = kafka.admin();
+  await admin.connect();
+  for (const p of await admin.fetchTopicOffsets(topic)) out.push('end:' + p.partition + '@' + p.high);
+  await Promise.all([consumer.disconnect(), producer.disconnect(), transactional.disconnect(), admin.disconnect()]);
+  console.log(out.join('\n'));
+})().catch((e) => { console.error(e); process.exit(1); });
+`
