@@ -77,9 +77,9 @@ func (w *Walker) measureID(m measured, b []byte) (measured, error) {
 	if m.need > 0 {
 		return m, nil
 	}
-	id := [16]byte(b)
-	err := w.edits.TopicID(&id)
-	m.edit = id != [16]byte(b)
+	w.id = [16]byte(b) // its own would cost an allocation
+	err := w.edits.TopicID(&w.id)
+	m.edit = w.id != [16]byte(b)
 	return m, err
 }
 
@@ -233,9 +233,7 @@ func (w *Walker) edit(out, b []byte) ([]byte, error) {
 		}
 		return w.editName(out, b)
 	case opID:
-		out = append(out, b...)
-		err := w.edits.TopicID((*[16]byte)(out[len(out)-16:]))
-		return out, err
+		return append(out, w.id[:]...), nil // as measureID was told
 	case opNodes:
 		return w.editNodes(out, b)
 	default: // opEnd

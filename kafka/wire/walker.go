@@ -46,9 +46,10 @@ type Walker struct {
 	begun  bool
 	hidden int // nodes that the edits gave no address for
 
-	nodes     uint32 // of an array of endpoints whose end was not found yet: how many are left, plus one
-	nodesAt   int    // where the next one of them begins
-	manyNodes bool   // there is one at all
+	id        [16]byte // what the id that was measured last becomes
+	nodes     uint32   // of an array of endpoints whose end was not found yet: how many are left, plus one
+	nodesAt   int      // where the next one of them begins
+	manyNodes bool     // there is one at all
 
 	held []byte // the beginning of an op whose end has not come
 }
