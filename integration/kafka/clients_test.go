@@ -23,7 +23,11 @@ func TestOtherClients(t *testing.T) {
 	own.withoutInternal = true
 	compare(t, []program{{"kcat", kcat}}, own, v.plain, v.red)
 	compare(t, []program{{"kafkajs", kafkajs}}, own, v.tls, v.red)
-	compare(t, []program{{"Java's tools", javaTools}}, own, v.tls, v.red)
+	java := []target{own, v.red}
+	if atLength() {
+		java = append(java, v.plain, v.tls)
+	}
+	compare(t, []program{{"Java's tools", javaTools}}, java...)
 }
 
 // runProgram runs one to its end and gives what it printed.

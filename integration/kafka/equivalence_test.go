@@ -8,6 +8,7 @@ import (
 // TestEquivalence holds what clients in this process see through proxies
 // against what they see without.
 func TestEquivalence(t *testing.T) {
+	long(t)
 	c := cluster(t)
 	targets := []target{direct(c), directTLS(c), viaTCP(t, c)}
 	compare(t, programs(), targets...)

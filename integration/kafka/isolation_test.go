@@ -49,9 +49,7 @@ func TestIsolationFindsWhatIsOpen(t *testing.T) {
 // TestIsolationOfOtherClusters runs the probes against tenants that share
 // nothing: none may find anything.
 func TestIsolationOfOtherClusters(t *testing.T) {
-	if testing.Short() {
-		t.Skip("NOT TESTED: -short starts no brokers")
-	}
+	long(t)
 	c := cluster(t)
 	other, err := realkafka.Start(t.Context(), realkafka.Config{Dir: t.TempDir(), Brokers: 1, Quick: true})
 	must(t, err)

@@ -23,7 +23,11 @@ func TestBrokerLossThroughPenstock(t *testing.T) {
 	must(t, err)
 	t.Cleanup(c.Stop)
 	v := startVirtual(t, c)
-	for _, g := range []target{v.tls, v.red} {
+	targets := []target{v.red}
+	if atLength() {
+		targets = append(targets, v.plain, v.tls)
+	}
+	for _, g := range targets {
 		t.Run(g.name, func(t *testing.T) { survive(newRun(t, g), c) })
 	}
 }

@@ -74,6 +74,17 @@ func cluster(t testing.TB) *realkafka.Cluster {
 	return c
 }
 
+// atLength tells whether there is time for everything (make test-long).
+func atLength() bool { return os.Getenv("PENSTOCK_LONG") != "" }
+
+// long leaves a test out where there is no such time.
+func long(t testing.TB) {
+	t.Helper()
+	if !atLength() {
+		t.Skip("make test-long runs it")
+	}
+}
+
 // must ends the test on an error: as a skip where something is not installed,
 // unless this is CI.
 func must(t testing.TB, err error) {

@@ -23,6 +23,7 @@ import (
 // naming what is there, and with every field set and naming what is not. The
 // answers of all targets must be equal.
 func TestEquivalenceOfEveryAPI(t *testing.T) {
+	long(t)
 	c := cluster(t)
 	compareSweeps(t, direct(c), directTLS(c), viaTCP(t, c))
 }
