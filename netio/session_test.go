@@ -400,7 +400,7 @@ type patient struct {
 
 func (p *patient) Patience(Reason) time.Duration { return p.d }
 
-// rule 16: clients that reconnect at once are kept for a while.
+// Clients that connect again at once, as those of Kafka, are kept for a while.
 func TestAPatientPlanDelaysTheRefusal(t *testing.T) {
 	r := newRig(t, Config{}, "", Profile{})
 	r.route = func(*Conn) (Plan, Reason) {
