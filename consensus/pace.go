@@ -13,9 +13,13 @@ import (
 // that an idle cluster does; and what costs is to wake up for each, more than
 // to send it. Here each waits until it is time for all, but for when somebody
 // waits for its answer: reads do.
+//
+// They come here at once when they have their answers, and not by a timer of
+// Raft for each: see drum.
 type pace struct {
 	period time.Duration
-	began  time.Time // a period begins then, and after each period
+	began  time.Time     // a period begins then, and after each period
+	beat   chan struct{} // has room for one: heartbeats go out
 
 	mu      sync.Mutex
 	last    map[raft.ServerID]time.Time // when a server's last heartbeat went
@@ -27,7 +31,7 @@ type pace struct {
 // that a leader keeps its lease, and the others their leader, when one is late.
 func newPace(lease time.Duration) *pace {
 	return &pace{
-		period: lease / 2, began: time.Now(),
+		period: lease / 2, began: time.Now(), beat: make(chan struct{}, 1),
 		last: make(map[raft.ServerID]time.Time), hurried: make(chan struct{}),
 	}
 }
@@ -42,23 +46,34 @@ func (p *pace) wait(id raft.ServerID) {
 	p.mu.Lock()
 	now := time.Now()
 	wait := p.due(p.last[id], now)
-	if now.Before(p.until) {
+	hurry, hurried := now.Before(p.until), p.hurried
+	if hurry {
 		wait = 0
 	}
 	p.note(id, now.Add(wait))
-	hurried := p.hurried
 	p.mu.Unlock()
 	if wait == 0 {
+		if !hurry {
+			p.tell()
+		}
 		return
 	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
+		p.tell()
 	case <-hurried:
 		p.mu.Lock()
 		p.note(id, time.Now())
 		p.mu.Unlock()
+	}
+}
+
+func (p *pace) tell() {
+	select {
+	case p.beat <- struct{}{}:
+	default:
 	}
 }
 

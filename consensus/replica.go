@@ -250,6 +250,7 @@ func (r *Replica) start() {
 	r.tasks.Go(r.enqueue)
 	r.tasks.Go(r.settle)
 	r.tasks.Go(r.follow)
+	r.tasks.Go(r.drum)
 	if c := r.raft.GetConfiguration().Configuration(); len(c.Servers) == 1 && string(c.Servers[0].ID) == r.cfg.ID {
 		r.hurry() // there is no other leader to wait for
 	}

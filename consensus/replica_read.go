@@ -100,6 +100,24 @@ func (r *Replica) leading(ctx context.Context) (uint64, error) {
 	}
 }
 
+// drum has Raft ask for the next heartbeats while the last ones are on their
+// way, as if there were a read: each comes to wait in pace when it has its
+// answer. Else Raft would wake up for each after a tenth or a fifth of
+// Config.Heartbeat, only to have it wait again. What the answers say of the
+// lead, Raft goes by: it gives it up at once when one is of a later term.
+func (r *Replica) drum() {
+	for {
+		select {
+		case <-r.transport.pace.beat:
+		case <-r.closing:
+			return
+		}
+		r.outstanding.Add(1) // it may wait for Raft, which may wait for a disk
+		_ = r.raft.VerifyLeader()
+		r.outstanding.Add(-1)
+	}
+}
+
 // verify has Raft ask all servers whether this one leads. Reads that come
 // while they are asked share the next time.
 func (r *Replica) verify(ctx context.Context) error {
