@@ -69,12 +69,7 @@ func (r *Room) Route(c *netio.Conn) (netio.Plan, netio.Reason) {
 			}
 		}
 		stats := r.clusters.of(route.Cluster.Life())
-		s, ok, err := stats.latest.acquire(route.Cluster)
-		if err != nil {
-			r.cfg.Log.Error("a virtual cluster cannot be served", "error", err)
-			return nil, netio.Internal
-		}
-		if ok {
+		if s, ok := stats.latest.acquire(route.Cluster); ok {
 			return r.begin(c, route, s, stats)
 		}
 		// A newer version has come in between.

@@ -1,7 +1,6 @@
 package kafka
 
 import (
-	"fmt"
 	"sync/atomic"
 
 	"penstock/kafka/filter"
@@ -23,25 +22,20 @@ type latest struct{ p atomic.Pointer[serving] }
 
 // acquire gives a version ready to serve; ok is false where it is over, and the
 // table has a newer one or none.
-func (l *latest) acquire(v *model.Virtual) (s *serving, ok bool, err error) {
+func (l *latest) acquire(v *model.Virtual) (*serving, bool) {
 	if !v.Acquire() {
-		return nil, false, nil
+		return nil, false
 	}
 	if s := l.p.Load(); s != nil && s.virtual == v {
-		return s, true, nil
-	}
-	chain, err := filter.NewChain(v.Filters())
-	if err != nil {
-		v.Release()
-		return nil, false, fmt.Errorf("virtual cluster %s: %w", v.Name(), err)
+		return s, true
 	}
 	spec := v.Spec()
-	s = &serving{virtual: v, chain: chain, settings: session.NewSettings(session.Limits{
+	s := &serving{virtual: v, chain: v.Compiled(), settings: session.NewSettings(session.Limits{
 		MaxFrame: int(spec.MaxFrame), MaxFrameAuth: int(spec.MaxFrameBeforeAuth),
 		MaxInFlight: spec.MaxInFlight, FrameTimeout: spec.FrameTimeout.D(),
 	})}
 	l.p.Store(s)
-	return s, true, nil
+	return s, true
 }
 
 // Chain implements session.Home: the newest version that the connection can
@@ -58,16 +52,13 @@ func (p *Connection) Chain(have *filter.Chain) *filter.Chain {
 		p.refused = now // keeps what it began with
 		return have
 	}
-	s, ok, err := p.stats.latest.acquire(now)
-	if err != nil {
-		p.room.cfg.Log.Error("a change does not act on connections", "virtualCluster", p.life.Name(), "error", err)
-		p.refused = now
-	}
+	s, ok := p.stats.latest.acquire(now)
 	if !ok {
 		return have
 	}
-	if s.chain == have {
-		s.virtual.Release()
+	if s.chain == have { // other settings, the same filters
+		p.serving.virtual.Release()
+		p.serving = s
 		return have
 	}
 	p.older = append(p.older, p.serving)

@@ -101,61 +101,8 @@ func (r *Room) status(v *model.Virtual) ClusterStatus {
 // Explain tells how a connection would be decided about now: down to the
 // physical broker and the filters.
 func (r *Room) Explain(listener, serverName string, has bool) routing.Explanation {
-	var e routing.Explanation
-	step := func(name, looked, result string) {
-		e.Steps = append(e.Steps, routing.Step{Name: name, Looked: looked, Result: result})
+	e := r.model.Table().Explain(listener, serverName, has)
+	return routing.Explanation{
+		Steps: e.Steps, Destination: e.Cluster, Service: e.Cluster, Endpoint: e.Address, Reason: e.Reason,
 	}
-	end := func(reason routing.Reason) routing.Explanation {
-		e.Reason = reason
-		result := "connects to " + e.Endpoint
-		if reason != routing.OK {
-			result = "is closed: " + string(reason)
-		}
-		step("outcome", "the connection", result)
-		return e
-	}
-	looked := listener
-	if has {
-		looked += ", server name " + serverName
-	}
-	route, reason := r.model.Table().Resolve(listener, serverName, has)
-	if reason != routing.OK {
-		step("broker", looked, "no virtual broker")
-		return end(reason)
-	}
-	v, b := route.Cluster, route.Broker
-	e.Destination, e.Service = v.Name(), v.Name()
-	step("broker", looked, fmt.Sprintf("virtual cluster %s, broker %s", v.Name(), b.Name()))
-	if at := v.Advertised(b); at != "" {
-		step("advertised", "broker "+b.Name(), "clients are told "+at)
-	}
-	if name := b.Certificate(); name != "" && has {
-		step("certificate", "server name "+serverName, "Certificate "+name)
-	}
-	for _, link := range v.Chain() {
-		where := "virtual cluster " + v.Name()
-		if link.Physical {
-			where = "physical cluster " + v.Physical().Name()
-		}
-		if link.Implied {
-			where = "by default"
-		}
-		step("filter", where, link.Type)
-	}
-	targets, reason := v.Targets(b)
-	if reason != routing.OK {
-		step("physical", v.Physical().Name(), "the broker is not known")
-		return end(reason)
-	}
-	for i, t := range targets {
-		how := "in the clear"
-		if t.TLS != nil {
-			how = "with TLS"
-		}
-		if i == 0 {
-			e.Endpoint = t.Address
-		}
-		step("physical", v.Physical().Name(), t.Address+" "+how)
-	}
-	return end(routing.OK)
 }

@@ -90,7 +90,7 @@ func (n *Node) explain(r *admin.ExplainRequest) (*routing.Explanation, error) {
 		in.Client = addr
 	}
 	table := n.router.Table()
-	if n.rooms.kafka.Table().Serves(r.Listener) {
+	if n.rooms.kafka.Table().Has(r.Listener) {
 		e := n.rooms.kafka.Explain(r.Listener, in.ServerName, in.HasServerName)
 		return &e, nil
 	}

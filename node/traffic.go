@@ -42,7 +42,7 @@ func (t *traffic) Route(c *netio.Conn) (netio.Plan, netio.Reason) {
 		d, reason = table.Decide(&in)
 	}
 	if reason == routing.NoRoute || reason == routing.NoListener {
-		if t.kafka.Table().Serves(in.Listener) {
+		if t.kafka.Table().Has(in.Listener) {
 			return t.kafka.Route(c)
 		}
 	}

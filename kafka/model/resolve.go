@@ -11,15 +11,6 @@ type Route struct {
 	Broker  *Broker
 }
 
-// Serves tells whether a listener leads to virtual brokers.
-func (t *Table) Serves(listener string) bool {
-	if _, ok := t.ports.Get(listener); ok {
-		return true
-	}
-	_, ok := t.listeners.Get(listener)
-	return ok
-}
-
 // Resolve finds the virtual broker for a connection at a listener, a Listener
 // resource or a port of a cluster's own: exactly one, or the reason why there
 // is none. serverName is as the client sent it; has tells none from "".
