@@ -47,7 +47,7 @@ type Peer struct {
 // Peer is what is known now.
 func (s *Session) Peer() Peer {
 	p := &s.peer
-	return Peer{p.clientID, p.software, p.softwareVersion, p.mechanism, p.principal, p.lifetime, s.requests}
+	return Peer{strings.ToValidUTF8(p.clientID, "?"), p.software, p.softwareVersion, p.mechanism, p.principal, p.lifetime, s.requests}
 }
 
 // peer is the state of that.
