@@ -207,6 +207,9 @@ func (w *Walker) take(m measured) {
 	default:
 		w.skip = max(m.val, 0)
 		w.pc++
+		if (o.do == opName || o.do == opID) && w.depth == 1 && w.counts[0] == 1 && w.edits.Node == nil {
+			w.pc, w.depth = len(w.s.ops), 0 // nothing behind the last topic's name is changed
+		}
 	}
 	for w.pc < len(w.s.ops) && w.s.ops[w.pc].do == opNext {
 		if w.counts[w.depth-1]--; w.counts[w.depth-1] > 0 {

@@ -10,8 +10,9 @@ const (
 )
 
 // A Walker rewrites the body of one message while it streams. It looks at the
-// structure alone: records pass unseen, and are neither held nor copied but
-// in small pieces beside something that changes.
+// structure alone, and only as far as something may change: records pass
+// unseen, and are neither held nor copied but in small pieces beside something
+// that changes.
 //
 //	w.Init(Response, key, version, bodySize, &edits)
 //	for {
