@@ -118,7 +118,7 @@ func wrongLogins(r *run) {
 		"PLAIN": plain.Auth{User: "alice", Pass: "wrong"}.AsMechanism(),
 		"SCRAM": scram.Auth{User: "alice", Pass: "wrong"}.AsSha256Mechanism(),
 	} {
-		r.target.sasl = []sasl.Mechanism{mechanism}
+		r.sasl = []sasl.Mechanism{mechanism}
 		c := r.client(kgo.RequestRetries(0))
 		ctx, cancel := context.WithTimeout(r.ctx, 10*time.Second)
 		err := c.Ping(ctx)

@@ -170,7 +170,7 @@ func (s *sweep) one(key, version int16, what string, req kmsg.Request) {
 	req.SetVersion(version)
 	began := time.Now()
 	resp, err := s.ask(role(key), req)
-	line := ""
+	var line string
 	if err != nil {
 		line = failure(err)
 	} else {

@@ -230,7 +230,7 @@ func (c *Cluster) Stop() {
 	for _, b := range c.Brokers {
 		b.Kill()
 	}
-	os.RemoveAll(c.data)
+	_ = os.RemoveAll(c.data) // what is left is in memory, or in the caller's folder
 }
 
 // dataFolder makes a folder in memory where there is room, else in dir: the
