@@ -106,17 +106,23 @@ spec:
 	}
 	startPenstock(t, text.String())
 	for _, g := range []target{v.plain, v.tls, v.red, v.blue} {
-		waitFor(t, g.name+" to answer", func() bool {
-			raw, err := g.raw(t.Context(), g.bootstrap[0])
-			if err != nil {
-				return false
-			}
-			defer raw.Close()
-			_, _, err = raw.ask(request(18, 0))
-			return err == nil
-		})
+		waitAnswers(t, g)
 	}
 	return v
+}
+
+// waitAnswers waits until a broker answers by way of the target.
+func waitAnswers(t testing.TB, g target) {
+	t.Helper()
+	waitFor(t, g.name+" to answer", func() bool {
+		raw, err := g.raw(t.Context(), g.bootstrap[0])
+		if err != nil {
+			return false
+		}
+		defer raw.Close()
+		_, _, err = raw.ask(request(18, 0))
+		return err == nil
+	})
 }
 
 func quoted(all []string) string {
