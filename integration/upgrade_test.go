@@ -2,7 +2,6 @@ package integration
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -133,12 +132,28 @@ func TestUpgradeNodeByNode(t *testing.T) {
 	late.bin = old
 	late.launch("--join", f.members[0].ip+":"+clusterPort, "--token", f.members[0].token("--role", "join"))
 	next := f.add("next", freshNet()+"1")
+	next.bin = ""
 	next.launch("--join", late.ip+":"+clusterPort, "--token", late.token("--role", "join"))
 	f.waitSettled(5)
-	works("five nodes, one of them old", late)
-	if c, err := net.Dial("tcp", next.ip+":9100"); err != nil {
-		t.Error(err)
-	} else {
-		c.Close()
+	// What the release before does not know is taken by nobody, as long as one
+	// of its nodes is there: it would have to end.
+	const unknown = "kind: PhysicalCluster\nname: p\nspec: {bootstrap: [\"127.0.0.1:9092\"]}\n"
+	tr = startTraffic(f, "9100", 20)
+	for _, m := range f.up() {
+		if r := m.pipe(unknown, "apply", "-f", "-"); r.code != 1 || !strings.Contains(r.err, "late") && !strings.Contains(r.err, "unknown kind") {
+			t.Errorf("a new kind beside an old node, at %s: %+v", m.name, r)
+		}
 	}
+	works("five nodes, one of them old", late)
+	tr.pardon(late)
+	late.stop()
+	late.bin = ""
+	late.launch()
+	tr.expect(late)
+	f.waitSettled(5)
+	waitFor(t, "the new kind to be taken", func() bool {
+		return late.pipe(unknown, "apply", "-f", "-").code == 0
+	})
+	works("all upgraded", next)
+	tr.mustBeWhole()
 }

@@ -280,6 +280,7 @@ func (n *Node) catalogConfig() catalog.Config {
 		return c
 	}
 	c.Sealer = n.cluster.Sealer()
+	c.Admit = n.understood
 	c.Barrier = func(ctx context.Context) error {
 		index, err := n.cluster.Store().ReadIndex(ctx)
 		if err != nil {

@@ -101,6 +101,14 @@ func (a *applying) check() (*plan, error) {
 	return &a.plan, nil
 }
 
+// admits asks who else has a say in what may be there.
+func (c *Catalog) admits(o resource.Object) error {
+	if c.cfg.Admit == nil {
+		return nil
+	}
+	return c.cfg.Admit(o)
+}
+
 // put checks one object and gives it as it will be kept.
 func (a *applying) put(given *resource.Object) (resource.Object, error) {
 	stored, exists, known := a.now.get(given.Key)
@@ -118,6 +126,9 @@ func (a *applying) put(given *resource.Object) (resource.Object, error) {
 	change := resource.Put(o)
 	a.all = append(a.all, change)
 	if done.Action != admin.Unchanged {
+		if err := a.catalog.admits(o); err != nil {
+			return o, err
+		}
 		if err := a.checkVersion(&o, given.Version); err != nil {
 			return o, err
 		}

@@ -53,7 +53,10 @@ type Config struct {
 	// always has. It is called before a change is refused, or answered
 	// without having been proposed, and when a pipeline starts.
 	Barrier func(ctx context.Context) error
-	Log     *slog.Logger // nil: none
+	// Admit may refuse an object that is to be created or changed, such as
+	// one that not every node understands; nil: all are admitted.
+	Admit func(resource.Object) error
+	Log   *slog.Logger // nil: none
 }
 
 // Catalog is what is in force: the store's content as objects. Its methods may

@@ -39,6 +39,9 @@ func (c *Catalog) Replace(ctx context.Context, r Replacement) (*admin.RestoreRes
 			if stored, exists, known := now.get(o.Key); exists && known && resource.Equal(o, stored) {
 				continue
 			}
+			if err := c.admits(o); err != nil {
+				return nil, err
+			}
 			value, err := c.seal(consensus.Key(o.Key), all[i].plain)
 			if err != nil {
 				return nil, err

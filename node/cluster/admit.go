@@ -106,7 +106,7 @@ func (c *Cluster) handleAdmit(ctx context.Context, req *admitRequest) (*admitRes
 		return nil, err
 	}
 	next = Announcement{
-		Cluster: n.Cluster, Gossip: n.Gossip, HTTP: n.HTTP, Zone: n.Zone, Version: n.Version, Last: n.Last, Issuer: issuerID(ca),
+		Cluster: n.Cluster, Gossip: n.Gossip, HTTP: n.HTTP, Zone: n.Zone, Version: n.Version, Level: n.Level, Last: n.Last, Issuer: issuerID(ca),
 	}.onto(next)
 	ops = append(ops, c.putRecord(view, next))
 	if err := c.commit(ctx, c.Name(), "join with "+req.Token, ops); err != nil {

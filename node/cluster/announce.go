@@ -33,7 +33,7 @@ func (c *Cluster) announcement() Announcement {
 	c.mu.Unlock()
 	return Announcement{
 		ID: id.NodeID, Name: id.Name, Cluster: c.Address(), Gossip: c.GossipAddress(), HTTP: c.cfg.HTTP,
-		Zone: c.cfg.Zone, Version: c.cfg.Version, Last: id.Incarnation(),
+		Zone: c.cfg.Zone, Version: c.cfg.Version, Level: ownLevel, Last: id.Incarnation(),
 		Trust: trusted, Issuer: hex.EncodeToString(id.Leaf().AuthorityKeyId),
 	}
 }
@@ -310,6 +310,9 @@ func (c *Cluster) takeAnnouncement(ctx context.Context, a Announcement, res *Ann
 				res.Copied = at
 				return nil
 			}
+		}
+		if a.Relayed {
+			a.Level = max(a.Level, r.Level) // a node of the first release passes none on
 		}
 		next := a.onto(r)
 		next.Name = cmp.Or(a.Name, r.Name)

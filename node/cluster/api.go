@@ -25,6 +25,7 @@ type Candidate struct {
 	HTTP    string `json:"http"`
 	Zone    string `json:"zone,omitempty"`
 	Version string `json:"version"`
+	Level   int    `json:"level,omitempty"` // Record's
 	// Last is the life of the data folder that asks.
 	Last trust.Incarnation `json:"last"`
 	// CSR asks for the node's certificate (PKCS #10, DER).
@@ -79,6 +80,7 @@ type Announcement struct {
 	HTTP    string `json:"http"`
 	Zone    string `json:"zone,omitempty"`
 	Version string `json:"version"`
+	Level   int    `json:"level,omitempty"` // Record's
 	// Last is the life of the data folder.
 	Last trust.Incarnation `json:"last"`
 	// Trust and Issuer are Record's.
@@ -98,7 +100,7 @@ func (a Announcement) onto(r Record) Record {
 	if a.Gossip != "" {
 		r.Gossip = a.Gossip
 	}
-	r.Trust, r.Issuer, r.Last = a.Trust, a.Issuer, a.Last
+	r.Level, r.Trust, r.Issuer, r.Last = a.Level, a.Trust, a.Issuer, a.Last
 	return r
 }
 

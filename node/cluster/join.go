@@ -180,7 +180,7 @@ func (c *Cluster) candidate(csr []byte) Candidate {
 	id := c.id.Load()
 	n := Candidate{
 		ID: id.NodeID, Name: id.Name, Cluster: c.Address(), HTTP: c.cfg.HTTP,
-		Zone: c.cfg.Zone, Version: c.cfg.Version, Last: id.Incarnation(), CSR: csr,
+		Zone: c.cfg.Zone, Version: c.cfg.Version, Level: ownLevel, Last: id.Incarnation(), CSR: csr,
 	}
 	n.Gossip = c.plannedGossip()
 	return n

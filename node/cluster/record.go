@@ -66,6 +66,8 @@ type Record struct {
 	HTTP    string `json:"http"`
 	Zone    string `json:"zone,omitempty"`
 	Version string `json:"version"`
+	// Level is what resources the node understands; 0 where it does not say.
+	Level int `json:"level,omitempty"`
 	// Joined and Left are by the clock of the leader of then. Left is zero
 	// while the node is a member.
 	Joined time.Time `json:"joined"`

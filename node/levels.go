@@ -1,0 +1,32 @@
+package node
+
+import (
+	"strings"
+
+	"penstock/kafka/model"
+	"penstock/node/admin"
+	"penstock/node/cluster"
+	"penstock/routing/resource"
+)
+
+// levelOf is what a node must understand to act on a resource.
+func levelOf(o resource.Object) int {
+	l, isListener := o.Spec.(*resource.Listener)
+	if o.Kind == model.KindPhysical || o.Kind == model.KindVirtual || isListener && l.Protocol == "kafka" {
+		return cluster.LevelKafka
+	}
+	return 0
+}
+
+// understood refuses a resource that a member would have to end at: in the
+// middle of an upgrade, nodes of the release before are still there.
+func (n *Node) understood(o resource.Object) error {
+	l := levelOf(o)
+	if l == 0 {
+		return nil
+	}
+	if lacking := n.cluster.Lacking(l); len(lacking) > 0 {
+		return admin.Errorf(admin.Refused, "%v: these nodes run a version that does not know it: %s; upgrade them first, or remove those that are gone", o.Key, strings.Join(lacking[:min(len(lacking), 8)], ", "))
+	}
+	return nil
+}
