@@ -130,9 +130,11 @@ func (c *call) createACLsResponse(r *kmsg.CreateACLsResponse) error {
 	return nil
 }
 
-// exact tells whether a filter can only match bindings of one pattern.
+// exact tells whether a filter can only match bindings of one pattern, which is
+// the tenant's. Of all types it could match what is not about tenants: with the
+// prefix "kafka-" the name "cluster" is that of the cluster itself.
 func (f *aclFilter) exact() bool {
-	return f.name != nil && (f.pattern == kmsg.ACLResourcePatternTypeLiteral || f.pattern == kmsg.ACLResourcePatternTypePrefixed)
+	return f.kind != kmsg.ACLResourceTypeAny && f.name != nil && (f.pattern == kmsg.ACLResourcePatternTypeLiteral || f.pattern == kmsg.ACLResourcePatternTypePrefixed)
 }
 
 // deletion is what became of the filters of a DeleteACLs: how many exact ones

@@ -16,6 +16,15 @@ func named(t kmsg.ConfigResourceType) bool {
 	return t == kmsg.ConfigResourceTypeTopic || t == kmsg.ConfigResourceTypeGroupConfig
 }
 
+// inResource gives the name of such a resource its prefix.
+func (t *tenant) inResource(kind kmsg.ConfigResourceType, name *string) {
+	if kind == kmsg.ConfigResourceTypeTopic {
+		t.in(name)
+	} else {
+		t.inID(name)
+	}
+}
+
 // describeConfigsRequest: brokers may be described, as clients do to learn
 // what the cluster takes (their addresses are BrokerAddress's to hide); what
 // clients send as metrics, and what brokers log, may not.
@@ -24,7 +33,7 @@ func (c *call) describeConfigsRequest(r *kmsg.DescribeConfigsRequest) error {
 	r.Resources = keep(r.Resources, func(x *kmsg.DescribeConfigsRequestResource) bool {
 		switch {
 		case named(x.ResourceType):
-			c.in(&x.ResourceName)
+			c.inResource(x.ResourceType, &x.ResourceName)
 		case x.ResourceType != kmsg.ConfigResourceTypeBroker:
 			refused = append(refused, kmsg.DescribeConfigsResponseResource{
 				ErrorCode: clusterAuthorizationFailed, ErrorMessage: notForTenants(),
@@ -55,7 +64,7 @@ func (c *call) alterConfigsRequest(r *kmsg.AlterConfigsRequest) error {
 	var refused []kmsg.AlterConfigsResponseResource
 	r.Resources = keep(r.Resources, func(x *kmsg.AlterConfigsRequestResource) bool {
 		if named(x.ResourceType) {
-			c.in(&x.ResourceName)
+			c.inResource(x.ResourceType, &x.ResourceName)
 			return true
 		}
 		refused = append(refused, kmsg.AlterConfigsResponseResource{
@@ -82,7 +91,7 @@ func (c *call) incrementalConfigsRequest(r *kmsg.IncrementalAlterConfigsRequest)
 	var refused []kmsg.IncrementalAlterConfigsResponseResource
 	r.Resources = keep(r.Resources, func(x *kmsg.IncrementalAlterConfigsRequestResource) bool {
 		if named(x.ResourceType) {
-			c.in(&x.ResourceName)
+			c.inResource(x.ResourceType, &x.ResourceName)
 			return true
 		}
 		refused = append(refused, kmsg.IncrementalAlterConfigsResponseResource{

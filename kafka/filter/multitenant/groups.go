@@ -8,9 +8,9 @@ func (c *call) findCoordinatorRequest(r *kmsg.FindCoordinatorRequest) error {
 	// Groups, transactional ids, and of share groups "group:topic id:partition":
 	// the prefix stands first in each.
 	if r.Version < 4 {
-		c.in(&r.CoordinatorKey)
+		c.inID(&r.CoordinatorKey)
 	}
-	c.inAll(r.CoordinatorKeys)
+	c.inAllIDs(r.CoordinatorKeys)
 	return nil
 }
 
@@ -89,7 +89,7 @@ func (c *call) offsetFetchResponse(r *kmsg.OffsetFetchResponse) error {
 }
 
 func (c *call) offsetDeleteRequest(r *kmsg.OffsetDeleteRequest) error {
-	c.in(&r.Group)
+	c.inID(&r.Group)
 	for i := range r.Topics {
 		c.in(&r.Topics[i].Topic)
 	}
@@ -134,7 +134,7 @@ func (c *call) deleteGroupsResponse(r *kmsg.DeleteGroupsResponse) error {
 }
 
 func (c *call) heartbeatRequest(r *kmsg.ConsumerGroupHeartbeatRequest) error {
-	c.in(&r.Group)
+	c.inID(&r.Group)
 	c.inAll(r.SubscribedTopicNames)
 	var list []id
 	for i := range r.Topics {
@@ -145,16 +145,28 @@ func (c *call) heartbeatRequest(r *kmsg.ConsumerGroupHeartbeatRequest) error {
 	})
 }
 
-// heartbeatResponse learns what is assigned: a group of the tenant subscribes
-// to names under its prefix, and to nothing else.
+// heartbeatResponse finds out about what is assigned. It is not simply the
+// tenant's: a member may have come by JoinGroup, with a subscription that only
+// the broker reads, and without the prefix.
 func (c *call) heartbeatResponse(r *kmsg.ConsumerGroupHeartbeatResponse) error {
 	c.message(r.ErrorMessage)
-	if r.Assignment != nil {
-		for i := range r.Assignment.Topics {
-			c.ids.learn(r.Assignment.Topics[i].TopicID)
+	if r.Assignment == nil {
+		return nil
+	}
+	// An assignment is told once, so what was found out lately elsewhere,
+	// perhaps before the topic was known there, does not do.
+	var list []id
+	for i := range r.Assignment.Topics {
+		if t := r.Assignment.Topics[i].TopicID; !c.ids.owns(t) {
+			list = append(list, t)
 		}
 	}
-	return nil
+	return c.find(list, func() error {
+		r.Assignment.Topics = keep(r.Assignment.Topics, func(t *kmsg.ConsumerGroupHeartbeatResponseAssignmentTopic) bool {
+			return c.ids.owns(t.TopicID)
+		})
+		return nil
+	})
 }
 
 func (c *call) groupDescribeRequest(r *kmsg.ConsumerGroupDescribeRequest) error {

@@ -144,6 +144,11 @@ func (c *call) known(list []id, then func() error) error {
 			unknown = append(unknown, t)
 		}
 	}
+	return c.find(unknown, then)
+}
+
+// find asks the broker whose the ids are before then goes on.
+func (c *call) find(unknown []id, then func() error) error {
 	if len(unknown) == 0 {
 		return then()
 	}

@@ -7,11 +7,34 @@ import (
 	"penstock/kafka/filter"
 )
 
-// in gives a name its prefix. Names that no broker takes ("", ".", "..") are
-// left as they are, because with a prefix they would become good ones.
+// in gives the name of a topic its prefix. Names that no broker takes ("", ".",
+// "..") are left as they are, because with a prefix they would become good ones.
 func (t *tenant) in(name *string) {
 	if *name != "" && *name != "." && *name != ".." {
 		*name = t.prefix + *name
+	}
+}
+
+// inID is in for groups and transactional ids, for which only the empty one is
+// not taken: "." would be everybody's.
+func (t *tenant) inID(name *string) {
+	if *name != "" {
+		*name = t.prefix + *name
+	}
+}
+
+func (t *tenant) inOptionalID(name *string) *string {
+	if name == nil {
+		return nil
+	}
+	s := *name
+	t.inID(&s)
+	return &s
+}
+
+func (t *tenant) inAllIDs(names []string) {
+	for i := range names {
+		t.inID(&names[i])
 	}
 }
 

@@ -5,7 +5,7 @@ import (
 )
 
 func (c *call) shareHeartbeatRequest(r *kmsg.ShareGroupHeartbeatRequest) error {
-	c.in(&r.GroupID)
+	c.inID(&r.GroupID)
 	c.inAll(r.SubscribedTopicNames)
 	return nil
 }
@@ -44,7 +44,7 @@ func (c *call) shareDescribeResponse(r *kmsg.ShareGroupDescribeResponse) error {
 }
 
 func (c *call) shareFetchRequest(r *kmsg.ShareFetchRequest) error {
-	r.GroupID = c.inOptional(r.GroupID)
+	r.GroupID = c.inOptionalID(r.GroupID)
 	var list []id
 	for i := range r.Topics {
 		list = append(list, r.Topics[i].TopicID)
@@ -72,7 +72,7 @@ func (c *call) shareFetchResponse(r *kmsg.ShareFetchResponse) error {
 }
 
 func (c *call) shareAckRequest(r *kmsg.ShareAcknowledgeRequest) error {
-	r.GroupID = c.inOptional(r.GroupID)
+	r.GroupID = c.inOptionalID(r.GroupID)
 	var list []id
 	for i := range r.Topics {
 		list = append(list, r.Topics[i].TopicID)
@@ -119,7 +119,7 @@ func (c *call) shareOffsetsResponse(r *kmsg.DescribeShareGroupOffsetsResponse) e
 }
 
 func (c *call) alterShareOffsetsRequest(r *kmsg.AlterShareGroupOffsetsRequest) error {
-	c.in(&r.GroupID)
+	c.inID(&r.GroupID)
 	for i := range r.Topics {
 		c.in(&r.Topics[i].Topic)
 	}
@@ -137,7 +137,7 @@ func (c *call) alterShareOffsetsResponse(r *kmsg.AlterShareGroupOffsetsResponse)
 }
 
 func (c *call) deleteShareOffsetsRequest(r *kmsg.DeleteShareGroupOffsetsRequest) error {
-	c.in(&r.GroupID)
+	c.inID(&r.GroupID)
 	for i := range r.Topics {
 		c.in(&r.Topics[i].Topic)
 	}

@@ -51,7 +51,7 @@ func (c *conn) appendIn(dst, name []byte) ([]byte, error) {
 // verifies that a transaction is open (KIP-890).
 func (c *conn) appendTxn(dst, id []byte) ([]byte, error) {
 	s := string(id)
-	c.in(&s)
+	c.inID(&s)
 	return append(dst, s...), nil
 }
 
@@ -65,18 +65,17 @@ func (c *conn) appendOut(dst, name []byte) ([]byte, error) {
 
 func (c *conn) fetchEdits(x *filter.Exchange) *filter.Edits {
 	const firstWithID = 13
-	switch {
-	case x.Version < firstWithID:
+	if x.Version < firstWithID {
 		return &filter.Edits{Topic: c.appendOut, TopicGrowth: -len(c.prefix)}
-	case len(c.fakes) > 0:
-		return &filter.Edits{TopicID: c.idOut}
 	}
-	return nil // what this connection fetches are ids that were looked at in its requests
+	// What a request names was looked at; but a fetch session is known by a
+	// number alone, and who guesses another tenant's need name nothing.
+	return &filter.Edits{TopicID: c.idOut}
 }
 
 // produceRequest is for the versions that are not walked.
 func (c *call) produceRequest(r *kmsg.ProduceRequest) error {
-	r.TransactionID = c.inOptional(r.TransactionID)
+	r.TransactionID = c.inOptionalID(r.TransactionID)
 	return each(r.Topics, func(t *kmsg.ProduceRequestTopic) error {
 		c.in(&t.Topic)
 		return c.idIn(&t.TopicID)

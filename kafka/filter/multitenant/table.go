@@ -83,10 +83,10 @@ var apis = func() (table [128]*api) {
 		8:  on((*call).offsetCommitRequest, (*call).offsetCommitResponse),
 		9:  on((*call).offsetFetchRequest, (*call).offsetFetchResponse),
 		10: on((*call).findCoordinatorRequest, (*call).findCoordinatorResponse),
-		11: on(func(c *call, r *kmsg.JoinGroupRequest) error { c.in(&r.Group); return nil }, none),
-		12: on(func(c *call, r *kmsg.HeartbeatRequest) error { c.in(&r.Group); return nil }, none),
-		13: on(func(c *call, r *kmsg.LeaveGroupRequest) error { c.in(&r.Group); return nil }, none),
-		14: on(func(c *call, r *kmsg.SyncGroupRequest) error { c.in(&r.Group); return nil }, none),
+		11: on(func(c *call, r *kmsg.JoinGroupRequest) error { c.inID(&r.Group); return nil }, none),
+		12: on(func(c *call, r *kmsg.HeartbeatRequest) error { c.inID(&r.Group); return nil }, none),
+		13: on(func(c *call, r *kmsg.LeaveGroupRequest) error { c.inID(&r.Group); return nil }, none),
+		14: on(func(c *call, r *kmsg.SyncGroupRequest) error { c.inID(&r.Group); return nil }, none),
 		15: on((*call).describeGroupsRequest, (*call).describeGroupsResponse),
 		16: on(nothing, (*call).listGroupsResponse),
 		17: passes, // SaslHandshake
@@ -98,7 +98,7 @@ var apis = func() (table [128]*api) {
 		23: on((*call).epochRequest, (*call).epochResponse),
 		24: on((*call).addPartitionsRequest, (*call).addPartitionsResponse),
 		25: on((*call).addOffsetsRequest, none),
-		26: on(func(c *call, r *kmsg.EndTxnRequest) error { c.in(&r.TransactionalID); return nil }, none),
+		26: on(func(c *call, r *kmsg.EndTxnRequest) error { c.inID(&r.TransactionalID); return nil }, none),
 		28: on((*call).txnOffsetCommitRequest, (*call).txnOffsetCommitResponse),
 		// ACLs before v1 have no pattern types, so a wildcard could not be
 		// kept within the prefix.

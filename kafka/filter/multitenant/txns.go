@@ -5,18 +5,18 @@ import (
 )
 
 func (c *call) initProducerIDRequest(r *kmsg.InitProducerIDRequest) error {
-	r.TransactionalID = c.inOptional(r.TransactionalID)
+	r.TransactionalID = c.inOptionalID(r.TransactionalID)
 	return nil
 }
 
 func (c *call) addPartitionsRequest(r *kmsg.AddPartitionsToTxnRequest) error {
-	c.in(&r.TransactionalID)
+	c.inID(&r.TransactionalID)
 	for i := range r.Topics {
 		c.in(&r.Topics[i].Topic)
 	}
 	for i := range r.Transactions {
 		t := &r.Transactions[i]
-		c.in(&t.TransactionalID)
+		c.inID(&t.TransactionalID)
 		for j := range t.Topics {
 			c.in(&t.Topics[j].Topic)
 		}
@@ -37,13 +37,13 @@ func (c *call) addPartitionsResponse(r *kmsg.AddPartitionsToTxnResponse) error {
 }
 
 func (c *call) addOffsetsRequest(r *kmsg.AddOffsetsToTxnRequest) error {
-	c.in(&r.TransactionalID)
+	c.inID(&r.TransactionalID)
 	c.inOffsets(&r.Group)
 	return nil
 }
 
 func (c *call) txnOffsetCommitRequest(r *kmsg.TxnOffsetCommitRequest) error {
-	c.in(&r.TransactionalID)
+	c.inID(&r.TransactionalID)
 	c.inOffsets(&r.Group)
 	var list []id
 	for i := range r.Topics {
@@ -65,7 +65,7 @@ func (c *call) txnOffsetCommitResponse(r *kmsg.TxnOffsetCommitResponse) error {
 }
 
 func (c *call) describeTxnsRequest(r *kmsg.DescribeTransactionsRequest) error {
-	c.inAll(r.TransactionalIDs)
+	c.inAllIDs(r.TransactionalIDs)
 	return nil
 }
 

@@ -1,0 +1,165 @@
+package multitenant
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/kafka/filter"
+	"penstock/kafka/wire"
+)
+
+// asks keeps what a filter asks for, to be answered by hand.
+type asks struct {
+	request kmsg.Request
+	then    func(kmsg.Response, error) error
+}
+
+func (*asks) Answer(*filter.Exchange, kmsg.Response) {}
+func (*asks) Drop(*filter.Exchange)                  {}
+func (a *asks) Ask(_ *filter.Exchange, r kmsg.Request, then func(kmsg.Response, error) error) {
+	a.request, a.then = r, then
+}
+
+// Groups and transactional ids may be called "." and "..", which topics may
+// not: without the prefix they would be shared by all tenants.
+func TestGroupsOfOddNamesAreTheTenantsOwn(t *testing.T) {
+	ten := newTenant(t, "z4de")
+	ten.ids.learn(someID)
+	ids := []string{"Group", "GroupID", "Groups", "GroupIDs", "TransactionalID", "TransactionalIDs", "TransactionID", "CoordinatorKey", "CoordinatorKeys"}
+	for _, name := range []string{".", ".."} {
+		everyVersion(t, ten, func(key, version int16) {
+			if ten.Wants(filter.Request, key, version) != filter.Whole {
+				return
+			}
+			r := kmsg.RequestForKey(key)
+			fill(reflect.ValueOf(r).Elem(), "", name, someID)
+			r.SetVersion(version)
+			m := filter.NewMessage(filter.Request, key, version, r.AppendTo(nil))
+			x := filter.NewExchange(key, version, "", quiet{t})
+			if err := ten.Open(filter.Info{}).Request(&x, &m); err != nil {
+				t.Errorf("%s v%d: %v", wire.Name(key), version, err)
+				return
+			}
+			got := kmsg.RequestForKey(key)
+			got.SetVersion(version)
+			if err := got.ReadFrom(m.Body()); err != nil {
+				t.Fatal(err)
+			}
+			found := map[string]string{}
+			texts(reflect.ValueOf(got), "", "", found)
+			for path, value := range found {
+				field := path[lastDot(path)+1:]
+				if slices.Contains(ids, field) && value != "" && value != "z4de-"+name {
+					t.Errorf("%s v%d: %s is %q", wire.Name(key), version, path, value)
+				}
+			}
+		})
+	}
+	c := ten.Open(filter.Info{}).(*conn)
+	if got, _ := c.appendTxn(nil, []byte(".")); string(got) != "z4de-." {
+		t.Errorf("Produce names the transactional id %q", got)
+	}
+}
+
+func lastDot(path string) int {
+	for i := len(path) - 1; i >= 0; i-- {
+		if path[i] == '.' {
+			return i
+		}
+	}
+	return -1
+}
+
+// A filter for all types of resources is not passed on even if it names one
+// exactly: the name may be that of something that is for the whole cluster.
+func TestDeletingACLsOfAllTypesSparesTheCluster(t *testing.T) {
+	ten := newTenant(t, "kafka") // so "cluster" becomes "kafka-cluster"
+	r := kmsg.NewPtrDeleteACLsRequest()
+	r.Version = 3
+	f := kmsg.NewDeleteACLsRequestFilter()
+	name := "cluster"
+	f.ResourceType, f.ResourceName, f.ResourcePatternType = kmsg.ACLResourceTypeAny, &name, kmsg.ACLResourcePatternTypeLiteral
+	f.Operation, f.PermissionType = kmsg.ACLOperationAny, kmsg.ACLPermissionTypeAny
+	r.Filters = append(r.Filters, f)
+	a := &asks{}
+	x := filter.NewExchange(int16(kmsg.DeleteACLs), 3, "", a)
+	m := filter.NewMessage(filter.Request, int16(kmsg.DeleteACLs), 3, r.AppendTo(nil))
+	if err := ten.Open(filter.Info{}).Request(&x, &m); err != nil {
+		t.Fatal(err)
+	}
+	if a.then == nil {
+		t.Fatal("the filter went to the broker without a look at what it matches")
+	}
+	d := kmsg.NewPtrDescribeACLsResponse()
+	resource := kmsg.NewDescribeACLsResponseResource()
+	resource.ResourceType, resource.ResourceName, resource.ResourcePatternType = kmsg.ACLResourceTypeCluster, "kafka-cluster", kmsg.ACLResourcePatternTypeLiteral
+	resource.ACLs = []kmsg.DescribeACLsResponseResourceACL{{Principal: "User:admin", Host: "*"}}
+	d.Resources = append(d.Resources, resource)
+	if err := a.then(d, nil); err != nil {
+		t.Fatal(err)
+	}
+	got, _ := m.DecodeRequest()
+	for _, f := range got.(*kmsg.DeleteACLsRequest).Filters {
+		if f.ResourceType != kmsg.ACLResourceTypeTopic || *f.ResourceName == "kafka-cluster" {
+			t.Errorf("the broker is to delete %v %q", f.ResourceType, *f.ResourceName)
+		}
+	}
+}
+
+// Fetch sessions are numbers that can be guessed, and a request that goes on
+// with one need not name anything: the answer is looked at by itself.
+func TestAFetchOfAnotherTenantsSessionShowsNothing(t *testing.T) {
+	ten := newTenant(t, "z4de")
+	c := ten.Open(filter.Info{})
+	x := filter.NewExchange(int16(kmsg.Fetch), 13, "", quiet{t})
+	e := c.Edits(filter.Response, &x)
+	if e == nil || e.TopicID == nil {
+		t.Fatal("ids in what is fetched are not looked at")
+	}
+	foreign := id{7}
+	if err := e.TopicID(&foreign); !errors.Is(err, filter.ErrDenied) {
+		t.Errorf("a topic of nobody's asking: %v", err)
+	}
+	ten.ids.learn(foreign)
+	if err := e.TopicID(&foreign); err != nil {
+		t.Errorf("the tenant's own: %v", err)
+	}
+}
+
+// A member that came by JoinGroup has a subscription that was not looked at, so
+// what the broker assigns in such a group may be anybody's.
+func TestWhatIsAssignedIsFoundOutFirst(t *testing.T) {
+	ten := newTenant(t, "z4de")
+	own, foreign := id{1}, id{2}
+	r := kmsg.NewPtrConsumerGroupHeartbeatResponse()
+	r.Assignment = &kmsg.ConsumerGroupHeartbeatResponseAssignment{
+		Topics: []kmsg.ConsumerGroupHeartbeatResponseAssignmentTopic{{TopicID: foreign}, {TopicID: own}},
+	}
+	a := &asks{}
+	x := filter.NewExchange(int16(kmsg.ConsumerGroupHeartbeat), 0, "", a)
+	m := filter.NewMessage(filter.Response, int16(kmsg.ConsumerGroupHeartbeat), 0, r.AppendTo(nil))
+	if err := ten.Open(filter.Info{}).Response(&x, &m); err != nil {
+		t.Fatal(err)
+	}
+	if ten.ids.owns(foreign) || a.then == nil {
+		t.Fatal("what is assigned is taken for the tenant's without a look")
+	}
+	found := kmsg.NewPtrMetadataResponse()
+	for t, name := range map[id]string{own: "z4de-orders", foreign: "other-orders"} {
+		topic := kmsg.NewMetadataResponseTopic()
+		topic.TopicID, topic.Topic = t, &name
+		found.Topics = append(found.Topics, topic)
+	}
+	if err := a.then(found, nil); err != nil {
+		t.Fatal(err)
+	}
+	got, _ := m.DecodeResponse()
+	topics := got.(*kmsg.ConsumerGroupHeartbeatResponse).Assignment.Topics
+	if len(topics) != 1 || topics[0].TopicID != own || ten.ids.owns(foreign) {
+		t.Errorf("assigned are %v", topics)
+	}
+}
