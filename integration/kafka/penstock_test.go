@@ -104,6 +104,9 @@ spec:
 	for _, b := range c.Brokers {
 		v.real = append(v.real, b.IP)
 	}
+	for _, g := range []*target{&v.plain, &v.tls, &v.red, &v.blue} {
+		g.hidden = v.real
+	}
 	startPenstock(t, text.String())
 	for _, g := range []target{v.plain, v.tls, v.red, v.blue} {
 		waitAnswers(t, g)

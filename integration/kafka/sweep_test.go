@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -156,6 +157,10 @@ func (s *sweep) everything() {
 			}
 			s.one(key, version, "present", s.present.fill(request(key, version)))
 			s.one(key, version, "absent", s.absent.fill(request(key, version)))
+			for _, req := range s.addressed(key, version) {
+				s.requests++
+				_, _ = s.ask("any", req) // looks for addresses
+			}
 			for i, req := range s.special(key, version) {
 				s.one(key, version, fmt.Sprint("special ", i), req)
 			}
@@ -225,6 +230,11 @@ func (s *sweep) askAt(at string, req kmsg.Request) (kmsg.Response, []byte, error
 		req = request(18, 0)
 	}
 	resp, frame, err := c.ask(req)
+	for _, address := range s.hidden {
+		if bytes.Contains(frame, []byte(address)) {
+			s.t.Errorf("%s: an answer to %s v%d holds the real address %s", s.name, kmsg.NameForKey(req.Key()), req.GetVersion(), address)
+		}
+	}
 	if err != nil {
 		c.Close()
 		delete(s.conns, at)
@@ -289,6 +299,9 @@ func (s *sweep) special(key, version int16) []kmsg.Request {
 			req.Topics = append(req.Topics, one)
 		}
 		return []kmsg.Request{req}
+	case *kmsg.DescribeClusterRequest:
+		req.EndpointType = 2 // controllers
+		return []kmsg.Request{req}
 	case *kmsg.ListOffsetsRequest:
 		var all []kmsg.Request
 		for _, at := range []int64{-2, -3, -4, -5, epoch.UnixMilli() + 3} {
@@ -302,6 +315,29 @@ func (s *sweep) special(key, version int16) []kmsg.Request {
 		return []kmsg.Request{req}
 	case *kmsg.ApiVersionsRequest:
 		req.ClientSoftwareName, req.ClientSoftwareVersion = "sweep", "1"
+		return []kmsg.Request{req}
+	}
+	return nil
+}
+
+// addressed are requests whose answers hold addresses that a proxy has to take
+// out, so that they are unlike without one.
+func (s *sweep) addressed(key, version int16) []kmsg.Request {
+	switch req := request(key, version).(type) {
+	case *kmsg.DescribeConfigsRequest:
+		// Listeners and voters stand in the brokers' configurations.
+		for _, broker := range []string{"0", "1"} {
+			one := kmsg.NewDescribeConfigsRequestResource()
+			one.ResourceType, one.ResourceName = kmsg.ConfigResourceTypeBroker, broker
+			req.Resources = append(req.Resources, one)
+		}
+		req.IncludeSynonyms = true
+		return []kmsg.Request{req}
+	case *kmsg.DescribeQuorumRequest:
+		t := kmsg.NewDescribeQuorumRequestTopic()
+		t.Topic = "__cluster_metadata"
+		t.Partitions = append(t.Partitions, kmsg.NewDescribeQuorumRequestTopicPartition())
+		req.Topics = append(req.Topics, t)
 		return []kmsg.Request{req}
 	}
 	return nil

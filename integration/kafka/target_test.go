@@ -30,6 +30,8 @@ type target struct {
 	// clients. Empty: not at all.
 	sasl           []sasl.Mechanism
 	user, password string
+	// hidden are addresses that no answer may hold.
+	hidden []string
 	// withoutInternal leaves the brokers' own topics out of what is said.
 	withoutInternal bool
 	// unlike names what this target may answer otherwise than the first one,

@@ -15,6 +15,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log"
@@ -22,6 +23,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"time"
+
+	"penstock/integration/realkafka"
 )
 
 type options struct {
@@ -76,6 +79,10 @@ func run(o *options) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 	defer cancel()
 	e, err := newEnv(ctx, o, dir)
+	if errors.Is(err, realkafka.ErrMissing) && os.Getenv("CI") != "true" {
+		log.Print("NOT MEASURED: ", err)
+		return nil
+	}
 	if err != nil {
 		return err
 	}
