@@ -46,7 +46,40 @@ func (r *run) together(name string, partitions int32) (topic string, id [16]byte
 		}
 		return resp.Topics[0].Partitions[0].ErrorCode == 0
 	})
+	// The leader itself may learn of it later than others.
+	c, err := r.raw(r.ctx, at)
+	if err != nil {
+		r.t.Fatalf("%s: %v", r.name, err)
+	}
+	defer c.Close()
+	waitFor(r.t, topic+" to be served", func() bool {
+		resp, _, err := c.ask(ends(topic, partitions))
+		if err != nil {
+			r.t.Fatalf("%s: %v", r.name, err)
+		}
+		for _, p := range resp.(*kmsg.ListOffsetsResponse).Topics[0].Partitions {
+			if p.ErrorCode != 0 {
+				return false
+			}
+		}
+		return true
+	})
 	return topic, id, at
+}
+
+// ends asks where partitions end.
+func ends(topic string, partitions int32) *kmsg.ListOffsetsRequest {
+	req := kmsg.NewPtrListOffsetsRequest()
+	req.Version, req.ReplicaID = 7, -1
+	t := kmsg.NewListOffsetsRequestTopic()
+	t.Topic = topic
+	for p := range partitions {
+		one := kmsg.NewListOffsetsRequestTopicPartition()
+		one.Partition, one.Timestamp = p, -1
+		t.Partitions = append(t.Partitions, one)
+	}
+	req.Topics = append(req.Topics, t)
+	return req
 }
 
 // connect opens a raw connection that ends with the test.
@@ -94,7 +127,7 @@ func fetchSessions(r *run) {
 			}
 			return req
 		}
-		whole, err := kadmEnd(r, cl, topic)
+		whole, err := endOf(r, cl, topic)
 		if err != nil {
 			r.t.Fatalf("%s: %v", r.name, err)
 		}
@@ -119,17 +152,9 @@ func fetchSessions(r *run) {
 	}
 }
 
-// kadmEnd is the end of partition 0; all have the same.
-func kadmEnd(r *run, cl *kgo.Client, topic string) (int64, error) {
-	req := kmsg.NewPtrListOffsetsRequest()
-	req.ReplicaID = -1
-	t := kmsg.NewListOffsetsRequestTopic()
-	t.Topic = topic
-	p := kmsg.NewListOffsetsRequestTopicPartition()
-	p.Timestamp = -1
-	t.Partitions = append(t.Partitions, p)
-	req.Topics = append(req.Topics, t)
-	resp, err := req.RequestWith(r.ctx, cl)
+// endOf is the end of partition 0; all have the same.
+func endOf(r *run, cl *kgo.Client, topic string) (int64, error) {
+	resp, err := ends(topic, 1).RequestWith(r.ctx, cl)
 	if err != nil {
 		return 0, err
 	}
