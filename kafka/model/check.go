@@ -66,6 +66,7 @@ func (d *Discover) listenAt(port int) string { return net.JoinHostPort(d.Address
 func (c *VirtualCluster) CheckIn(v *resource.View) {
 	c.checkPhysical(v)
 	c.checkEndpoints(v)
+	c.checkPrefix(v)
 	for _, own := range v.Own() {
 		listener := listenerOf(v, own.Listener)
 		if listener == nil || listener.TLS == nil {

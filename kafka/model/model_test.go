@@ -60,6 +60,8 @@ func (c *tenant) Validate(fault func(path, message string, value any)) {
 	}
 }
 
+func (c *tenant) NamePrefix() string { return c.TenantKey + "-" }
+
 func (c *noConfig) Provision(env filter.Env) (filter.Filter, error) { return provision("none", env) }
 func (c *login) Provision(env filter.Env) (filter.Filter, error)    { return provision("login", env) }
 func (c *mapping) Provision(env filter.Env) (filter.Filter, error)  { return provision("mapping", env) }

@@ -17,6 +17,7 @@ type checker struct {
 	covers   map[Key]bool // listeners and Hosts that checkCoverage has seen
 	pending  map[Key]bool // what is yet to be checked
 	joined   map[Key]bool // Joints that checkJoint has seen
+	once     map[any]any  // see View.Once
 	told     map[Key]bool // listeners of which a fault says that they cannot have Hosts
 	known    map[Key]bool // what knowsCertificates said of listeners
 	// places has the paths of names, by object, where they were needed.

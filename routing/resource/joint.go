@@ -42,6 +42,31 @@ func (v *View) Key() Key { return v.m.Key }
 // Get finds an object. What its Spec points to must not be changed.
 func (v *View) Get(k Key) (Object, bool) { return v.c.set.Get(k) }
 
+// Users iterates over the objects that refer to one, by kind and name. What
+// their Specs point to must not be changed.
+func (v *View) Users(k Key) iter.Seq[Object] {
+	return func(yield func(Object) bool) {
+		done := false
+		v.c.set.eachUser(k, func(user *member) {
+			done = done || !yield(user.Object)
+		})
+	}
+}
+
+// Once gives what make gives, which is called once for all that is checked
+// together: for what is costly to find out and the same for many.
+func (v *View) Once(key any, make func() any) any {
+	made, ok := v.c.once[key]
+	if !ok {
+		made = make()
+		if v.c.once == nil {
+			v.c.once = map[any]any{}
+		}
+		v.c.once[key] = made
+	}
+	return made
+}
+
 // Fault reports what must not be. The path begins with "spec".
 func (v *View) Fault(path, message string, value any) { v.c.fault(&v.m.Object, path, message, value) }
 
