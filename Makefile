@@ -29,7 +29,7 @@ test: setup
 
 # 100 histories of reads and changes, five nodes in partitions of every shape.
 test-long: setup
-	PENSTOCK_LONG=1 $(GO) test -count=1 -timeout 4h -run 'Histories|Partitions' -v ./integration
+	PENSTOCK_LONG=1 $(GO) test -count=1 -timeout 4h -run 'Histories|Partitions|TenantsChange' -v ./integration
 	PENSTOCK_LONG=1 $(GO) test -count=1 -timeout 1h -v ./integration/kafka
 
 vet:

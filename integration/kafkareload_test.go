@@ -185,7 +185,10 @@ func TestTenantsChangeWhileTheirClientsRun(t *testing.T) {
 	w := newTenants(t, f)
 	names := []string{"red", "green", "blue"}
 	streams := 6
-	if raceEnabled {
+	switch {
+	case long():
+		streams = 34 // 204 clients
+	case raceEnabled:
 		streams = 3
 	}
 	for _, name := range names {

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -180,7 +181,7 @@ func (t *traffic) closedKafka(c *netio.Conn, p *kafka.Connection, why netio.Reas
 		r := t.record(c, nil, accesslog.Closed, why)
 		who := p.Client()
 		r.Service, r.Endpoint, r.Attempts, r.Connect = p.Cluster(), p.Upstream(), p.Attempts(), p.Took()
-		r.ClientID, r.Software, r.Principal = who.ClientID, who.Software, who.Principal
+		r.ClientID, r.Software, r.Principal = who.ClientID, strings.TrimSpace(who.Software+" "+who.SoftwareVersion), who.Principal
 		t.access.Write(r)
 	}
 	p.Closed(why)

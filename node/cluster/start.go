@@ -155,6 +155,9 @@ func (c *Cluster) openStore() error {
 		ID: id.NodeID, Dir: dir, Streams: streams{c.port.Raft(), c}, Addr: c.Address(), Log: c.log,
 		Heartbeat: c.cfg.Pace.Heartbeat, Election: c.cfg.Pace.Election, Timeout: raftTimeout,
 	})
+	if errors.Is(err, consensus.ErrNoLog) {
+		return fmt.Errorf("%w: %s (%w): %s", ErrNoLog, dir, err, lostLogAdvice)
+	}
 	if err != nil {
 		return err
 	}
@@ -165,6 +168,8 @@ func (c *Cluster) openStore() error {
 	return nil
 }
 
+const lostLogAdvice = "this node may have voted by it: remove it from the cluster (penstock remove), and let it join as a new one with an empty data folder"
+
 // sameLog refuses to begin another log where the node had one: it would vote
 // with what it forgot, and what was agreed with its vote could be lost.
 func sameLog(dir string) error {
@@ -173,7 +178,7 @@ func sameLog(dir string) error {
 	}
 	log := filepath.Join(dir, raftDir, "raft.db")
 	if info, err := os.Stat(log); errors.Is(err, os.ErrNotExist) || err == nil && info.Size() == 0 {
-		return fmt.Errorf("%w: %s: this node may have voted by it: remove it from the cluster (penstock remove), and let it join as a new one with an empty data folder", ErrNoLog, log)
+		return fmt.Errorf("%w: %s: %s", ErrNoLog, log, lostLogAdvice)
 	}
 	return nil
 }
