@@ -130,6 +130,22 @@ func (p *Connection) Connected(c *netio.Conn, took time.Duration) {
 	p.took, p.targets, p.conn = max(took, 1), nil, c
 	p.counted.failure.Store(nil)
 	p.stats.add(p)
+	// Whoever sends away sees those that are connected; a change that came
+	// while this one was connecting is seen here.
+	if d, gone := p.astray(); gone {
+		p.session.Leave(netio.Drained, d.TransactionDeadline.D())
+	}
+}
+
+// astray tells that the connection is for a broker that is there no more, and
+// how it is to end.
+func (p *Connection) astray() (model.Drain, bool) {
+	now := p.life.Current()
+	if now == nil {
+		return p.life.Last().Spec().Drain, true
+	}
+	_, there := now.Broker(p.broker)
+	return now.Spec().Drain, !there || p.physical != now.Physical().Life()
 }
 
 // Exchanged implements session.Home.

@@ -60,8 +60,8 @@ func (r *Room) sendAway(done model.Applied) {
 			continue
 		}
 		gone := func(c *Connection) bool {
-			_, there := v.Broker(c.broker)
-			return !there || c.physical != v.Physical().Life()
+			_, is := c.astray()
+			return is
 		}
 		r.leaving.away(r.clusters.of(v.Life()).list(gone), v.Spec().Drain)
 	}

@@ -1,0 +1,80 @@
+package kafka
+
+import (
+	"fmt"
+	"testing"
+
+	"penstock/kafka/session"
+	"penstock/routing/resource"
+)
+
+// A connection that is being made while its cluster goes is among nobody's who
+// are sent away: it finds out by itself once it is connected.
+func TestWhoConnectsWhileItsBrokerGoesIsSentAway(t *testing.T) {
+	kinds := append(resource.RoutingKinds(), Kinds()...)
+	room := New(Config{Bind: "127.0.0.1", Loops: 1})
+	defer room.Close()
+	apply := func(text string) {
+		t.Helper()
+		objects, faults := resource.Decode("k.yaml", []byte(text), kinds)
+		if len(faults) > 0 {
+			t.Fatal(faults)
+		}
+		var changes []resource.Change
+		for _, o := range objects {
+			changes = append(changes, resource.Put(o))
+		}
+		if _, err := room.Apply(changes); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const physical = `kind: PhysicalCluster
+name: big
+spec: {brokers: [{name: a, address: "127.0.0.1:1"}, {name: b, address: "127.0.0.1:2"}]}
+---
+kind: Listener
+name: one
+spec: {address: "127.0.0.1:0", protocol: kafka}
+---
+kind: Listener
+name: two
+spec: {address: "127.0.0.1:0", protocol: kafka}
+---
+`
+	const virtual = `kind: VirtualCluster
+name: t1
+spec:
+  physicalClusterRef: big
+  brokers:
+  - {name: %s, endpointRef: one, physicalBrokerRef: a, advertise: "x:1"}
+  - {name: b, endpointRef: two, physicalBrokerRef: b, advertise: "x:2"}
+`
+	with := func(name string) string {
+		return physical + fmt.Sprintf(virtual, name)
+	}
+	apply(with("a"))
+	v, _ := room.Table().Virtual("t1")
+	connecting := func(broker string) *Connection {
+		stats := room.clusters.of(v.Life())
+		c := &Connection{room: room, life: v.Life(), physical: v.Physical().Life(), stats: stats, counted: stats.brokers.of(broker), broker: broker}
+		c.session = session.New(session.Options{Home: c})
+		return c
+	}
+	a, b, stays := connecting("a"), connecting("b"), connecting("b")
+	if _, gone := stays.astray(); gone {
+		t.Error("a connection whose broker is there is sent away")
+	}
+	apply(with("c"))
+	if _, gone := a.astray(); !gone {
+		t.Error("the connection of a broker that is gone stays")
+	}
+	if _, gone := b.astray(); gone {
+		t.Error("the connection of another broker is sent away")
+	}
+	if _, err := room.Apply([]resource.Change{{Object: resource.Object{Key: resource.Key{Kind: "VirtualCluster", Name: "t1"}}, Delete: true}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, gone := b.astray(); !gone {
+		t.Error("the connection of a cluster that is gone stays")
+	}
+}
