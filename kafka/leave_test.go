@@ -78,3 +78,10 @@ spec:
 		t.Error("the connection of a cluster that is gone stays")
 	}
 }
+
+// A filter may meet a broker on a connection's last breath.
+func TestNotingAfterTheEndIsHarmless(t *testing.T) {
+	room := New(Config{Loops: 1})
+	room.Close()
+	room.note()
+}

@@ -55,7 +55,8 @@ type Room struct {
 	clusters  clusters
 	leaving   leaving
 	moved     chan struct{} // holds one: some brokers are others than before
-	done      chan struct{} // closed when nobody listens to that any more
+	over      chan struct{} // closed by Close
+	done      chan struct{} // closed when nobody listens to moved any more
 }
 
 // New makes a room with no clusters.
@@ -73,7 +74,7 @@ func New(cfg Config) *Room {
 	}
 	r.clusters.init(cfg.Loops)
 	r.leaving.init()
-	r.moved, r.done = make(chan struct{}, 1), make(chan struct{})
+	r.moved, r.over, r.done = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
 	r.watches = watches{log: cfg.Log, tls: cfg.ClientTLS, m: map[string]watch{}, moved: func(string) { r.note() }}
 	go r.tell()
 	return r
@@ -90,8 +91,13 @@ func (r *Room) note() {
 // tell tells of it, apart from those who find out: these may be loops.
 func (r *Room) tell() {
 	defer close(r.done)
-	for range r.moved {
-		r.cfg.Follow()
+	for {
+		select {
+		case <-r.moved:
+			r.cfg.Follow()
+		case <-r.over:
+			return
+		}
 	}
 }
 
@@ -100,7 +106,7 @@ func (r *Room) tell() {
 func (r *Room) Close() {
 	r.leaving.close()
 	r.watches.close()
-	close(r.moved)
+	close(r.over)
 	<-r.done
 }
 
