@@ -85,11 +85,11 @@ func (r *rooms) apply(set *resource.Set, changes []resource.Change) error {
 	}
 	r.gone.remember(removed, r.router.Table(), time.Now())
 	done, err := r.router.Apply(changes, time.Now())
+	r.kafkaTLS.forget() // before the room makes anew what it is made into
 	ports, kafkaErr := r.kafka.Apply(changes)
 	if err = errors.Join(err, kafkaErr); err != nil {
 		r.log.Error("a part of the configuration does not act", "error", err)
 	}
-	r.kafkaTLS.forget()
 	if ports {
 		r.followPorts()
 	}
