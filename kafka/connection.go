@@ -61,12 +61,10 @@ func (r *Room) Route(c *netio.Conn) (netio.Plan, netio.Reason) {
 		if reason != routing.OK {
 			return nil, netio.Reason(reason)
 		}
-		if clientAuth(route.Cluster) == "require" {
-			// What was asked of the client in its handshake may have been
-			// said by another version.
-			if state := c.TLS(); state == nil || len(state.VerifiedChains) == 0 {
-				return nil, netio.HandshakeFailed
-			}
+		// What was asked of the client in its handshake may have been said by
+		// another version.
+		if state := c.TLS(); r.cfg.LetsIn != nil && state != nil && !r.cfg.LetsIn(route.Cluster, state) {
+			return nil, netio.HandshakeFailed
 		}
 		stats := r.clusters.of(route.Cluster.Life())
 		if s, ok := stats.latest.acquire(route.Cluster); ok {
@@ -100,13 +98,6 @@ func (r *Room) begin(c *netio.Conn, route model.Route, s *serving, stats *stats)
 	p.counted.active.Add(1)
 	stats.open.Add(1)
 	return p.session, netio.OK
-}
-
-func clientAuth(v *model.Virtual) string {
-	if t := v.Spec().TLS; t != nil && t.ClientAuth != nil {
-		return t.ClientAuth.Mode
-	}
-	return ""
 }
 
 // Next implements netio.Plan.

@@ -38,6 +38,9 @@ type Config struct {
 	// ClientTLS is TLS towards a broker at a host. It verifies the host
 	// unless t says another name; "": whatever the dialer says.
 	ClientTLS func(physicalCluster, host string, t *model.PhysicalTLS) *tls.Config
+	// LetsIn tells whether a client that has done its handshake is one that
+	// the virtual cluster lets in; nil: all of them.
+	LetsIn func(v *model.Virtual, state *tls.ConnectionState) bool
 	// Follow tells that the hosts to resolve may be others than before.
 	Follow func()
 	// Loops is the number of the engine's loops, for counters.

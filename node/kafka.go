@@ -166,6 +166,7 @@ func (r *rooms) makeKafka(loops int) {
 	r.kafka = kafka.New(kafka.Config{
 		Bind: r.bind, Hosts: r.resolver, Loops: loops, Log: r.log,
 		Meter:     func(listener, cluster string) *netio.Meter { return r.flows.get(listener, cluster).meter },
+		LetsIn:    func(v *model.Virtual, state *tls.ConnectionState) bool { return r.kafkaTLS.server(v).LetsIn(state) },
 		ClientTLS: r.kafkaTLS.client, Follow: r.brokersMoved,
 	})
 }

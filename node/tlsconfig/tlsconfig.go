@@ -14,6 +14,7 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"slices"
@@ -109,6 +110,22 @@ type Server struct {
 	tickets  *tlsstream.Tickets
 	scope    string // of sessions
 	configs  configs
+	roots    map[string]bool // the CA's certificates (DER), where clients are asked for one
+}
+
+// LetsIn tells whether a client that has done its handshake, maybe under
+// another version of the settings, is one that these let in: with a chain to a
+// certificate of the CA where one is required, or where one was shown.
+func (s *Server) LetsIn(state *tls.ConnectionState) bool {
+	switch {
+	case s.template.ClientAuth == tls.NoClientCert:
+		return true
+	case len(state.PeerCertificates) == 0:
+		return s.template.ClientAuth == tls.VerifyClientCertIfGiven
+	}
+	return slices.ContainsFunc(state.VerifiedChains, func(chain []*x509.Certificate) bool {
+		return len(chain) > 0 && s.roots[string(chain[len(chain)-1].Raw)]
+	})
 }
 
 // NewServer makes them. Defaults must be filled in. With an error the result
@@ -127,6 +144,7 @@ func NewServer(listener string, t *resource.ListenerTLS, store *Store, tickets *
 	s.scope += fmt.Sprintf("\x00%d %x", s.template.ClientAuth, sha256.Sum256([]byte(t.ClientAuth.CA)))
 	var err error
 	s.template.ClientCAs, err = pool(t.ClientAuth.CA)
+	s.roots = roots(t.ClientAuth.CA)
 	return s, err
 }
 
@@ -200,6 +218,17 @@ func minVersion(s string) uint16 {
 		return tls.VersionTLS13
 	}
 	return tls.VersionTLS12
+}
+
+// roots lists the certificates of a bundle that pool takes, by their DER.
+func roots(ca string) map[string]bool {
+	all := map[string]bool{}
+	for block, rest := pem.Decode([]byte(ca)); block != nil; block, rest = pem.Decode(rest) {
+		if c, err := x509.ParseCertificate(block.Bytes); err == nil && block.Type == "CERTIFICATE" {
+			all[string(c.Raw)] = true
+		}
+	}
+	return all
 }
 
 func pool(ca string) (*x509.CertPool, error) {

@@ -193,3 +193,38 @@ func TestClientsShowTheCertificateThatIsInForce(t *testing.T) {
 		t.Error("with a new certificate sessions of the old one must not be resumed")
 	}
 }
+
+// A client's handshake may have been under other settings than those that it
+// is led by afterwards: only what is verified by these counts.
+func TestWhoIsLetInIsVerifiedByTheseSettings(t *testing.T) {
+	parse := func(c *resource.Certificate) *x509.Certificate {
+		block, _ := pem.Decode([]byte(c.Cert))
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cert
+	}
+	ours, theirs := selfSigned(t, "ours.example.com"), selfSigned(t, "theirs.example.com")
+	state := func(c *x509.Certificate) *tls.ConnectionState {
+		return &tls.ConnectionState{PeerCertificates: []*x509.Certificate{c}, VerifiedChains: [][]*x509.Certificate{{c}}}
+	}
+	for _, test := range []struct {
+		mode               string
+		none, ours, theirs bool
+	}{{"none", true, true, true}, {"request", true, true, false}, {"require", false, true, false}} {
+		s, err := NewServer("edge", &resource.ListenerTLS{MinVersion: "1.2", ClientAuth: &resource.ClientAuth{Mode: test.mode, CA: ours.Cert}}, NewStore(), tlsstream.NewTickets())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.LetsIn(&tls.ConnectionState{}); got != test.none {
+			t.Errorf("%s: a client without a certificate: %t", test.mode, got)
+		}
+		if got := s.LetsIn(state(parse(ours))); got != test.ours {
+			t.Errorf("%s: a client of ours: %t", test.mode, got)
+		}
+		if got := s.LetsIn(state(parse(theirs))); got != test.theirs {
+			t.Errorf("%s: a client of others: %t", test.mode, got)
+		}
+	}
+}
