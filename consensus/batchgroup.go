@@ -20,6 +20,10 @@ const (
 	leastBatch = 35
 )
 
+// Singly has each batch go as an entry of its own, from now on: for as long as
+// a server does not know groups, at which it would have to end.
+func (r *Replica) Singly(on bool) { r.singly.Store(on) }
+
 // groupable tells whether the batch, encoded as data, may be in a group.
 func (b *Batch) groupable(data []byte) bool {
 	if len(data) > groupBelow || data[1] != 0 {

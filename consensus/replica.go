@@ -133,6 +133,7 @@ var (
 // What is on disk is served from the moment that Open returns, also when no
 // other server can be reached.
 type Replica struct {
+	singly    atomic.Bool // no groups: see Singly
 	cfg       Config
 	log       *slog.Logger
 	store     *logStore

@@ -109,7 +109,7 @@ func (r *Replica) Propose(ctx context.Context, b *Batch) (Pending, error) {
 		return nil, err
 	}
 	p := &proposal{replica: r, data: data, done: make(chan struct{})}
-	if b.groupable(data) {
+	if !r.singly.Load() && b.groupable(data) {
 		p.ops = b.Ops
 	}
 	r.outstanding.Add(1)

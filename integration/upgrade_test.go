@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -90,6 +91,18 @@ func TestUpgradeNodeByNode(t *testing.T) {
 			if m != asked {
 				continue
 			}
+			// Many at once, which a leader may put into one entry of the log.
+			var wg sync.WaitGroup
+			for range 12 {
+				changes++
+				doc := fmt.Sprintf("kind: Service\nname: c%d\nspec: {endpoints: [{address: \"127.0.0.1:%d\"}]}\n", changes, changes)
+				wg.Go(func() {
+					if r := m.by(bin, doc, "apply", "-f", "-"); r.code != 0 || r.err != "" {
+						t.Errorf("%s: apply at %s: %+v", when, m.name, r)
+					}
+				})
+			}
+			wg.Wait()
 			for _, args := range [][]string{{"get", "services"}, {"members"}, {"status"}, {"history", "service", "plain"}, {"token", "list"}} {
 				if r := m.by(bin, "", args...); r.code != 0 {
 					t.Errorf("%s: %v at %s: %+v", when, args, m.name, r)

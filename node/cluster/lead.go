@@ -77,7 +77,7 @@ type duty struct {
 // perform does one round. Whatever fails is tried again in the next one, or
 // by the next leader.
 func (d *duties) perform(c *Cluster, now time.Time) {
-	due := []duty{{"announce", d.ownRecord}, {"membership", d.members}}
+	due := []duty{{"announce", d.ownRecord}, {"membership", d.members}, {"log", grouping}}
 	if now.Sub(d.looked) >= c.cfg.Pace.Tick {
 		d.looked = now
 		due = append(due, duty{"gossip key", d.gossipKey}, duty{"CA", d.oldCA}, duty{"tickets", d.rotateTickets})
@@ -99,6 +99,13 @@ func (d *duties) perform(c *Cluster, now time.Time) {
 			d.told.warn(c.log, "the leader could not do its work, and tries again", one.what, err)
 		}
 	}
+}
+
+// grouping lets changes go together in the log once every member knows such
+// entries; those of the release before would have to end at one.
+func grouping(_ context.Context, c *Cluster) error {
+	c.Store().Singly(len(c.Lacking(LevelGroups)) > 0)
+	return nil
 }
 
 // ownRecord keeps the leader's own record up to date.

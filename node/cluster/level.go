@@ -12,6 +12,8 @@ import (
 const (
 	// LevelKafka has the kinds of Kafka, and listeners for it.
 	LevelKafka = 1
+	// LevelGroups has several batches in one entry of the log.
+	LevelGroups = 1
 	// ownLevel is this version's. Whoever brings a kind, a field or a value that
 	// the release before refuses adds a level.
 	ownLevel = LevelKafka

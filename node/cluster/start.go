@@ -161,6 +161,7 @@ func (c *Cluster) openStore() error {
 	if err != nil {
 		return err
 	}
+	store.Singly(true) // until a leader knows that all members know better
 	c.replica.Store(store)
 	if err := noteLog(c.cfg.Dir); err != nil {
 		return fmt.Errorf("data folder: %w", err)
