@@ -69,14 +69,16 @@ func TestLimitsOfAListener(t *testing.T) {
 	if served < 5 || int(limited) != 30-served || limited == 0 {
 		t.Errorf("of 30 connections at once %d were served and %v refused, with 5 per second", served, limited)
 	}
-	waitFor(t, "the next second", func() bool {
+	waitFor(t, "the next second, in which somebody is served again", func() bool {
 		c, err := net.Dial("tcp", rate)
 		if err != nil {
 			return false
 		}
 		defer c.Close()
-		_, err = c.Read(make([]byte, 1))
-		return errors.Is(err, syscall.ECONNRESET)
+		_ = c.SetDeadline(time.Now().Add(patience))
+		_, _ = io.WriteString(c, "x")
+		_, err = io.ReadFull(c, make([]byte, 1))
+		return err == nil
 	})
 }
 
