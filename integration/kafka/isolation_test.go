@@ -28,18 +28,27 @@ type tenancy struct {
 func TestIsolationFindsWhatIsOpen(t *testing.T) {
 	c := cluster(t)
 	d := direct(c)
-	found := isolation(t, tenancy{victim: d, attacker: d, physical: d})
-	for _, api := range []string{
+	apis := []string{
 		"Produce", "Fetch", "ListOffsets", "Metadata", "OffsetCommit", "OffsetFetch", "Heartbeat", "LeaveGroup", "SyncGroup",
 		"DescribeGroups", "ListGroups", "DeleteTopics", "DeleteRecords", "InitProducerID", "OffsetForLeaderEpoch", "AddPartitionsToTxn",
 		"AddOffsetsToTxn", "EndTxn", "DescribeACLs", "DeleteACLs", "DescribeConfigs", "AlterConfigs", "DescribeLogDirs", "DeleteGroups",
 		"IncrementalAlterConfigs", "OffsetDelete", "DescribeProducers", "DescribeTransactions", "ListTransactions",
 		"ConsumerGroupHeartbeat", "ConsumerGroupDescribe", "DescribeTopicPartitions", "CreatePartitions", "CreateTopics",
 		"DescribeClientQuotas", "ShareGroupDescribe", "DescribeShareGroupOffsets",
-	} {
-		if len(found[api]) == 0 {
-			t.Errorf("%s: nothing was found, with no wall at all", api)
+	}
+	missing := func(found findings) []string {
+		return slices.DeleteFunc(slices.Clone(apis), func(api string) bool { return len(found[api]) > 0 })
+	}
+	found := isolation(t, tenancy{victim: d, attacker: d, physical: d})
+	if len(missing(found)) > 0 {
+		// Which broker coordinates what is chance, and one that has just begun
+		// to says the same of everything: others of the same kind are asked for.
+		for api, more := range isolation(t, tenancy{victim: d, attacker: d, physical: d}) {
+			found[api] = append(found[api], more...)
 		}
+	}
+	for _, api := range missing(found) {
+		t.Errorf("%s: nothing was found, with no wall at all", api)
 	}
 	if len(found["the victim's things"]) == 0 {
 		t.Error("nothing of the victim's was changed, with no wall at all")
