@@ -103,8 +103,14 @@ func (c *Cluster) openGossip() error {
 		return fmt.Errorf("--gossip %s: %w", c.cfg.Gossip, err)
 	}
 	c.mu.Lock()
-	c.gossip = g
+	over := c.ctx.Err() != nil // close looked for gossip before there was any
+	if !over {
+		c.gossip = g
+	}
 	c.mu.Unlock()
+	if over {
+		return errors.Join(g.Close(), c.ctx.Err())
+	}
 	poke(c.announcing)
 	// Who follows the store may have met no gossip yet to give the next keys to.
 	if keys, err = c.gossipKeys(); err != nil {
