@@ -158,6 +158,14 @@ func TestTokensEndByOneClock(t *testing.T) {
 		late.begin("--join", at.ip+":"+clusterPort, "--token", join)
 		late.waitReady()
 	}
+	waitFor(t, "all six to see each other", func() bool {
+		for _, m := range f.up() {
+			if list, ok := m.membersSeen(); !ok || len(list) != 6 {
+				return false
+			}
+		}
+		return true
+	})
 	f.waitSettled(5)
 	far, said := 0, 0
 	lead := f.waitLeader()

@@ -58,6 +58,19 @@ func (m *member) by(bin, in string, args ...string) result {
 	return commandOf(m.t, bin, nil, in, append(args, "--addr", m.sock())...)
 }
 
+// mixed is 1 while nodes of both releases run, else 0.
+func (f *fleet) mixed() int {
+	old, new := 0, 0
+	for _, m := range f.up() {
+		if m.bin == "" {
+			new = 1
+		} else {
+			old = 1
+		}
+	}
+	return old * new
+}
+
 // A cluster of the previous release becomes one of this, node by node, under
 // traffic: both kinds of nodes decide together, take each other's requests,
 // and the commands of either speak to both. Then one node goes back, and comes
@@ -91,9 +104,10 @@ func TestUpgradeNodeByNode(t *testing.T) {
 			if m != asked {
 				continue
 			}
-			// Many at once, which a leader may put into one entry of the log.
+			// Many at once, which a leader may put into one entry of the log;
+			// not while a node of the other release is there.
 			var wg sync.WaitGroup
-			for range 12 {
+			for range 12 * f.mixed() {
 				changes++
 				doc := fmt.Sprintf("kind: Service\nname: c%d\nspec: {endpoints: [{address: \"127.0.0.1:%d\"}]}\n", changes, changes)
 				wg.Go(func() {
