@@ -175,10 +175,30 @@ func (c *Cluster) handOver(ctx context.Context, willing bool) {
 			return // nor is any of those after it
 		}
 		err := c.Store().Transfer(ctx, m.ID)
-		if err == nil || ctx.Err() != nil || c.Store().Standing().Role != consensus.RoleLeader {
+		if err == nil {
+			c.awaitSuccessor(ctx)
+			return
+		}
+		if ctx.Err() != nil || c.Store().Standing().Role != consensus.RoleLeader {
 			return
 		}
 		c.log.Info("the lead could not be handed over", "to", m.Name, "error", err)
+	}
+}
+
+// awaitSuccessor waits until another node leads. That one may need this node's
+// vote, which a node that ended at once would take with it.
+func (c *Cluster) awaitSuccessor(ctx context.Context) {
+	for {
+		changes := c.Store().Changes()
+		if leader := c.Store().Standing().Leader; leader != "" && leader != c.ID() {
+			return
+		}
+		select {
+		case <-changes:
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
