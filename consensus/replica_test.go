@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"testing"
 	"time"
-
-	"github.com/hashicorp/raft"
 )
 
 func TestServersAgree(t *testing.T) {
@@ -342,10 +340,9 @@ func TestAnUnknownBatchStopsTheReplica(t *testing.T) {
 			t.Errorf("a batch for it: %v", err)
 		}
 	}
-	pending := []raft.ApplyFuture{a.raft.Apply(future, 0), a.raft.Apply(future, 0)}
-	for _, p := range pending {
-		_ = p.Error()
-	}
+	// Raft may forget what it is asked while it ends: nobody waits for these.
+	a.raft.Apply(future, 0)
+	a.raft.Apply(future, 0)
 	mustFail(a)
 	mustFail(w.open("a")) // and after a restart again
 }
