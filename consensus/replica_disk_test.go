@@ -111,7 +111,7 @@ func TestWhatWasNeverAgreedIsNotServed(t *testing.T) {
 // childDir is set in the environment of the process that is killed.
 const childDir = "CONSENSUS_TEST_CHILD"
 
-// writeUntilKilled is that process: it tells each index that it promised.
+// writeUntilKilled is that process: it tells each index and value that it promised.
 func writeUntilKilled(dir string) {
 	streams, err := newNetwork().listen("a")
 	if err != nil {
@@ -130,7 +130,10 @@ func writeUntilKilled(dir string) {
 	if err != nil {
 		panic(err)
 	}
-	for i := 0; ; i++ {
+	e, _ := r.View().Get(Key{"A", "x"})
+	before := 0
+	fmt.Sscan(string(e.Value), &before)
+	for i := before + 1; ; i++ { // across all rounds a greater value is a newer one
 		result, err := r.Commit(context.Background(), batch(put("A", "x", fmt.Sprint(i))))
 		if err == nil {
 			fmt.Println(result.Index, i)
@@ -143,8 +146,10 @@ func writeUntilKilled(dir string) {
 func TestAKilledServerServesWhatItPromised(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
+	var index uint64
+	var value int
 	for round := range 4 {
-		cmd := exec.Command(os.Args[0])
+		cmd := exec.CommandContext(t.Context(), os.Args[0])
 		cmd.Env = append(os.Environ(), childDir+"="+filepath.Join(w.dir, "a"))
 		cmd.Stderr = os.Stderr
 		out, err := cmd.StdoutPipe()
@@ -154,11 +159,13 @@ func TestAKilledServerServesWhatItPromised(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		var index uint64
-		var value, n int
+		var n int
 		lines := bufio.NewScanner(out)
 		for lines.Scan() {
-			fmt.Sscan(lines.Text(), &index, &value)
+			before := index
+			if _, err := fmt.Sscan(lines.Text(), &index, &value); err != nil || index <= before {
+				t.Fatalf("%q after index %d: %v", lines.Text(), before, err)
+			}
 			if n++; n == 100+30*round {
 				cmd.Process.Kill()
 			}

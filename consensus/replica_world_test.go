@@ -2,6 +2,8 @@ package consensus
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -135,10 +137,13 @@ func (w *world) mustChange(leader *Replica, change func(*Replica, context.Contex
 
 var batchIDs atomic.Uint64
 
-// batch is a batch with an ID of its own.
+// batch is a batch with an ID of its own, also among those of other processes
+// that write to the same folder: one that had an ID of theirs would be taken
+// for theirs, come a second time.
 func batch(ops ...Op) *Batch {
 	b := &Batch{Ops: ops}
-	copy(b.ID[:], fmt.Sprintf("%016d", batchIDs.Add(1)))
+	rand.Read(b.ID[:8])
+	binary.BigEndian.PutUint64(b.ID[8:], batchIDs.Add(1))
 	return b
 }
 
