@@ -34,7 +34,7 @@ const maxName = 253
 // name only serves the faults, and tells JSON (".json") from YAML; without it,
 // what begins with {" or [ is taken for JSON if it is.
 func Decode(file string, data []byte, kinds []Kind) ([]Object, Faults) {
-	return decodeAll(&decoder{file: file, kinds: kinds, seen: map[Key]int{}}, data)
+	return decodeAll(&decoder{file: file, kinds: kinds, seen: map[Key]seenAt{}}, data)
 }
 
 func decodeAll(d *decoder, data []byte) ([]Object, Faults) {
@@ -53,7 +53,7 @@ func decodeAll(d *decoder, data []byte) ([]Object, Faults) {
 // Restore reads one object as EncodeWithSecrets wrote it. It does not
 // validate: what was admitted once is taken by later versions too.
 func Restore(data []byte, kinds []Kind) (Object, error) {
-	d := &decoder{kinds: kinds, seen: map[Key]int{}, trusted: true}
+	d := &decoder{kinds: kinds, seen: map[Key]seenAt{}, trusted: true}
 	err := d.json(string(data))
 	switch {
 	case err != nil:
@@ -75,8 +75,8 @@ type decoder struct {
 
 	objects []Object
 	faults  Faults
-	seen    map[Key]int // line of the first object of that key
-	broken  []Object    // with faults of their own; kept where it is not nil
+	seen    map[Key]seenAt // the first object of that key
+	broken  []Object       // with faults of their own; kept where it is not nil
 
 	// Of the document at hand.
 	docs    int
@@ -86,6 +86,13 @@ type decoder struct {
 	lines   map[string]int
 	failed  map[string]bool // paths with a fault
 	spec    Spec            // being decoded
+	from    origin          // of a document of another format
+}
+
+// seenAt is where an object stood, and in whose format.
+type seenAt struct {
+	line   int
+	format string
 }
 
 // full tells whether a further fault would not be listed.
@@ -100,7 +107,7 @@ func (d *decoder) fail(line int, path, message string, value any) {
 	case path != "" && d.failed != nil:
 		d.failed[path] = true
 	}
-	where := strings.TrimSpace(d.subject + " " + path)
+	where := strings.TrimSpace(d.subject + " " + d.from.path(path))
 	if where == "" {
 		where = "file"
 	}
@@ -291,11 +298,18 @@ func (d *decoder) plain(n *yaml.Node, depth int) bool {
 func (d *decoder) document(n *yaml.Node) {
 	if n.Kind == yaml.SequenceNode {
 		for _, item := range n.Content {
-			d.object(item)
+			d.one(item, false)
 		}
 		return
 	}
-	if (n.Kind != yaml.ScalarNode || n.Tag != "!!null") && !d.convert(n) {
+	if n.Kind != yaml.ScalarNode || n.Tag != "!!null" {
+		d.one(n, false)
+	}
+}
+
+// one decodes a resource, or what a document of another format stands for.
+func (d *decoder) one(n *yaml.Node, listed bool) {
+	if !d.convert(n, listed) {
 		d.object(n)
 	}
 }
@@ -354,17 +368,21 @@ func (d *decoder) object(n *yaml.Node) {
 	}
 	d.frameLabels(labels, &o)
 	d.content(n, spec, kind, &o)
-	if len(d.faults) > before {
+	if len(d.faults) > before || len(d.from.of(d.subject)) > 0 {
 		if d.broken != nil && o.Spec != nil && o.Name != "" {
 			d.broken = append(d.broken, o)
 		}
 		return
 	}
-	if line, ok := d.seen[o.Key]; ok {
-		d.fail(o.Line, "", fmt.Sprintf("stands here twice, first in line %d", line), nil)
+	if first, ok := d.seen[o.Key]; ok {
+		message := fmt.Sprintf("stands here twice, first in line %d", first.line)
+		if first.format != d.from.format {
+			message += ", as " + cmp.Or(first.format, ownFormat)
+		}
+		d.fail(o.Line, "", message, nil)
 		return
 	}
-	d.seen[o.Key] = o.Line
+	d.seen[o.Key] = seenAt{o.Line, d.from.format}
 	d.objects = append(d.objects, o)
 }
 
@@ -391,14 +409,14 @@ func (d *decoder) name(object, n *yaml.Node, kind string) string {
 		d.subject = kind
 	}
 	if n == nil {
-		d.at(object, "name is missing", nil)
+		d.at(object, d.from.path("name")+" is missing", nil)
 		return ""
 	}
 	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
 		d.fail(d.offset+n.Line, "name", "must be a text, not "+nodeWord(n), nil)
 		return ""
 	}
-	if message := nameFault(n.Value); message != "" {
+	if message := nameFaultOf(kind, n.Value); message != "" {
 		d.fail(d.offset+n.Line, "name", message, n.Value)
 		return ""
 	}
@@ -412,15 +430,36 @@ func (d *decoder) name(object, n *yaml.Node, kind string) string {
 // are those of RFC 1123 hosts in lower case, so that they fit in a file name,
 // a metric's label and a host name alike.
 func nameFault(s string) string {
-	edge := func(c byte) bool { return c >= 'a' && c <= 'z' || c >= '0' && c <= '9' }
-	ok := s != "" && len(s) <= maxName && edge(s[0]) && edge(s[len(s)-1])
-	for i := 0; ok && i < len(s); i++ {
-		ok = edge(s[i]) || s[i] == '-' || s[i] == '.'
-	}
-	if ok {
+	if isName(s, "-.") {
 		return ""
 	}
 	return fmt.Sprintf("must be lower-case letters, digits, '-' and '.', with a letter or digit first and last, at most %d in all", maxName)
+}
+
+// serviceNameFault is nameFault for Services, whose names may have '_' inside:
+// those that Kuma gives to Kubernetes' do, like backend_kuma-demo_svc_3001.
+func serviceNameFault(s string) string {
+	if isName(s, "-._") {
+		return ""
+	}
+	return fmt.Sprintf("must be lower-case letters, digits, '-', '_' and '.', with a letter or digit first and last, at most %d in all", maxName)
+}
+
+func nameFaultOf(kind, name string) string {
+	if kind == "Service" {
+		return serviceNameFault(name)
+	}
+	return nameFault(name)
+}
+
+// isName tells a name that has letters and digits, and some marks inside.
+func isName(s, marks string) bool {
+	edge := func(c byte) bool { return c >= 'a' && c <= 'z' || c >= '0' && c <= '9' }
+	ok := s != "" && len(s) <= maxName && edge(s[0]) && edge(s[len(s)-1])
+	for i := 0; ok && i < len(s); i++ {
+		ok = edge(s[i]) || strings.IndexByte(marks, s[i]) >= 0
+	}
+	return ok
 }
 
 // frameHint helps with a key that stands beside kind, name and spec.
@@ -453,7 +492,7 @@ func (d *decoder) content(object, n *yaml.Node, kind Kind, o *Object) {
 			d.lines[ref.Path] = d.offset + locate(n, ref.Path).Line
 		}
 	}
-	decoded := make([]string, 0, len(d.failed))
+	decoded := append(make([]string, 0, len(d.failed)), d.from.of(d.subject)...)
 	for path := range d.failed {
 		decoded = append(decoded, path)
 	}

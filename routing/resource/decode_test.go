@@ -96,3 +96,27 @@ func TestKindsAreFoundInAnyCaseAndNumber(t *testing.T) {
 		t.Errorf("%v, want %s", err, want)
 	}
 }
+
+// Services have the names that Kuma gives to those of Kubernetes; others not.
+func TestNamesOfServicesMayHaveUnderscores(t *testing.T) {
+	decode(t, `
+kind: Service
+name: backend_kuma-demo_svc_3001
+spec: {endpoints: [{address: "127.0.0.1:1"}]}
+---
+kind: MeshTCPRoute
+name: a
+spec: {to: [{targetRef: {kind: MeshService, name: backend_kuma-demo_svc_3001}, rules: [{}]}]}
+---
+kind: Listener
+name: a
+spec: {address: ":1", protocol: tls, service: a_b, hosts: [{names: [a.example.com], service: a_b}]}
+---
+kind: Host
+name: a
+spec: {listener: a, names: [b.example.com], service: a_b}
+`)
+	for _, text := range []string{"kind: Host\nname: a_b\nspec: {listener: a, names: [b.example.com], service: a}", "kind: Service\nname: _a\nspec: {}", "kind: Service\nname: a_\nspec: {}"} {
+		faultsOf(t, text)
+	}
+}

@@ -17,9 +17,11 @@ func yamlObject(o Object) *yaml.Node {
 	if len(o.Labels) > 0 {
 		n.Content = append(n.Content, textNode("labels"), yamlValue(reflect.ValueOf(o.Labels)))
 	}
-	n.Content = append(n.Content, textNode("spec"), yamlValue(reflect.ValueOf(o.Spec).Elem()))
+	n.Content = append(n.Content, textNode("spec"), specNode(o.Spec))
 	return n
 }
+
+func specNode(s Spec) *yaml.Node { return yamlValue(reflect.ValueOf(s).Elem()) }
 
 func textNode(s string) *yaml.Node { return plainNode("!!str", s) }
 

@@ -10,50 +10,111 @@ import (
 // each is converted to resources, which are then decoded as strictly as all
 // others, with the lines that they have in the document.
 type Foreign struct {
-	// Is tells a document of the format by its root.
+	// Name is the format as faults call it: "Kuma".
+	Name string
+	// Is tells a document of the format by its root, a mapping.
 	Is func(root *yaml.Node) bool
 	// Convert gives the resources that a document stands for, each a mapping
 	// of kind, name and spec. What it takes over are the document's own nodes;
 	// what it makes has the line of what it was made from. fault reports what
-	// cannot be converted; the path is the document's.
-	Convert func(root *yaml.Node, fault func(n *yaml.Node, path, message string, value any)) []*yaml.Node
+	// cannot be converted; the path is the document's. Where that begins with
+	// a resource's kind and name ("MeshTCPRoute/a spec.to"), the resource counts
+	// as broken, and nothing more is told of what is there.
+	Convert func(root *yaml.Node, fault ForeignFault) []*yaml.Node
+	// Items, in place of Convert, gives the documents that a list holds. Each
+	// is taken as if it stood alone, but for lists, which lists do not hold.
+	Items func(root *yaml.Node, fault ForeignFault) []*yaml.Node
+	// Path gives the document's path for that of a converted resource. Nil:
+	// they are the same.
+	Path func(path string) string
 }
 
-// DecodeForeign is Decode that also takes documents of other formats. Such a
-// document holds all that belongs together, so when something is wrong with one
-// of its resources alone, what is wrong with them together is told as well.
+// ForeignFault reports what cannot be taken of a document.
+type ForeignFault = func(n *yaml.Node, path, message string, value any)
+
+// ownFormat is how faults call documents that are not converted.
+const ownFormat = "Penstock"
+
+// DecodeForeign is Decode that also takes documents of other formats, each by
+// the first that knows it. Such a document holds all that belongs together, so
+// when something is wrong with one of its resources alone, what is wrong with
+// them together is told as well.
 func DecodeForeign(file string, data []byte, kinds []Kind, foreign []Foreign) ([]Object, Faults) {
-	return decodeAll(&decoder{file: file, kinds: kinds, foreign: foreign, seen: map[Key]int{}}, data)
+	return decodeAll(&decoder{file: file, kinds: kinds, foreign: foreign, seen: map[Key]seenAt{}}, data)
+}
+
+// origin is the format of the document at hand; of Penstock's own it is empty.
+type origin struct {
+	format string
+	rename func(path string) string
+	failed map[string]bool // "KIND/NAME PATH" that could not be converted
+}
+
+func (o *origin) path(path string) string {
+	if o.rename == nil || path == "" {
+		return path
+	}
+	return o.rename(path)
+}
+
+// of lists the paths of a resource that could not be converted.
+func (o *origin) of(subject string) (paths []string) {
+	for at := range o.failed {
+		if path, ok := strings.CutPrefix(at, subject+" "); ok {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+// ownDocument tells a document of Penstock's by its root: it has a kind, and
+// nothing of a Kubernetes object or list.
+func ownDocument(root *yaml.Node) bool {
+	return childOf(root, "kind") != nil && childOf(root, "apiVersion") == nil && childOf(root, "items") == nil
 }
 
 // convert decodes a document if it is one of another format.
-func (d *decoder) convert(root *yaml.Node) bool {
-	if root.Kind != yaml.MappingNode || childOf(root, "kind") != nil {
+func (d *decoder) convert(root *yaml.Node, listed bool) bool {
+	if root.Kind != yaml.MappingNode || len(d.foreign) == 0 || ownDocument(root) {
 		return false
 	}
 	for _, f := range d.foreign {
-		if f.Is(root) {
+		switch {
+		case !f.Is(root):
+			continue
+		case f.Items == nil:
 			d.together(f, root)
-			return true
+		case listed:
+			d.subject, d.failed = "", nil
+			d.fail(d.offset+root.Line, "items", "a list within a list is not taken: put its items into the list around it", nil)
+		default:
+			d.subject, d.failed = "", nil
+			for _, item := range f.Items(root, d.unconverted) {
+				d.one(item, true)
+			}
 		}
+		return true
 	}
 	return false
+}
+
+func (d *decoder) unconverted(n *yaml.Node, path, message string, value any) {
+	d.fail(d.offset+n.Line, path, message, value)
 }
 
 // together decodes the resources of one document of another format.
 func (d *decoder) together(f Foreign, root *yaml.Node) {
 	first, faults := len(d.objects), len(d.faults)
 	d.broken, d.subject, d.failed = []Object{}, "", map[string]bool{}
-	nodes := f.Convert(root, func(n *yaml.Node, path, message string, value any) {
-		d.fail(d.offset+n.Line, path, message, value)
-	})
+	nodes := f.Convert(root, d.unconverted)
+	d.from = origin{f.Name, f.Path, d.failed}
 	told := map[string]map[string]bool{}
 	for _, n := range nodes {
 		d.object(n)
 		told[d.subject] = d.failed
 	}
 	broken := d.broken
-	d.broken = nil
+	d.broken, d.from = nil, origin{}
 	if len(d.faults) == faults {
 		return // whoever checks them with others tells it
 	}
@@ -69,3 +130,10 @@ func (d *decoder) together(f Foreign, root *yaml.Node) {
 		}
 	}
 }
+
+// NameOK tells whether a text can be the name of a resource.
+func NameOK(s string) bool { return nameFault(s) == "" }
+
+// SpecNode gives the tree of a spec, secrets hidden, for documents of other
+// formats.
+func SpecNode(s Spec) *yaml.Node { return specNode(s) }

@@ -31,7 +31,7 @@ func (h *Host) Rule() *HostRule { return &HostRule{Names: h.Names, Service: h.Se
 func (h *Host) Validate(fault func(path, message string, value any)) {
 	CheckFields(h, fault)
 	checkRef("listener", h.Listener, fault)
-	checkRef("service", h.Service, fault)
+	checkServiceRef("service", h.Service, fault)
 	checkALPN("alpn", h.ALPN, fault)
 	if len(h.Names) == 0 {
 		fault("names", "is required: the server names that the listener gets", nil)

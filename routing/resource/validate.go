@@ -154,6 +154,14 @@ func checkRef(path, name string, fault report) {
 	}
 }
 
+func checkServiceRef(path, name string, fault report) {
+	if name == "" {
+		fault(path, "is required", nil)
+	} else if message := serviceNameFault(name); message != "" {
+		fault(path, message, name)
+	}
+}
+
 // item gives "path[i]".
 func item(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
 

@@ -27,7 +27,7 @@ func (l *Listener) Validate(fault func(path, message string, value any)) {
 		fault("noServerName", "needs service, where such connections go", l.NoServerName)
 	}
 	if l.Service != "" {
-		checkRef("service", l.Service, fault)
+		checkServiceRef("service", l.Service, fault)
 	}
 	l.validateHosts(fault)
 	if l.ProxyProtocol != nil && len(l.ProxyProtocol.Accept) == 0 {
@@ -115,7 +115,7 @@ func (l *Listener) validateHosts(fault report) {
 		if len(rule.Names) == 0 {
 			fault(path+".names", "is required: the server names that the rule is for", nil)
 		}
-		checkRef(path+".service", rule.Service, fault)
+		checkServiceRef(path+".service", rule.Service, fault)
 		checkALPN(path+".alpn", rule.ALPN, fault)
 		for j, name := range rule.Names {
 			canonical, err := hostname.ParsePattern(name)

@@ -203,7 +203,7 @@ func (t *TargetRef) validate(path string, fault report) {
 	}
 	switch {
 	case named:
-		checkRef(path+".name", t.Name, fault)
+		checkServiceRef(path+".name", t.Name, fault)
 	case t.Name != "":
 		fault(path+".name", "is not for kind "+t.Kind, t.Name)
 	}
