@@ -23,7 +23,7 @@ func (t *tenant) pattern(name string, p kmsg.ACLResourcePatternType) (string, km
 	if name == "" {
 		return name, p // refused by the broker, as it should be
 	}
-	return t.prefix + name, p
+	return t.prefixed(name), p
 }
 
 // patternOut takes it off again; false: the pattern is not the tenant's.

@@ -1,6 +1,8 @@
 package multitenant
 
 import (
+	"cmp"
+
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -10,7 +12,7 @@ func (c *call) findCoordinatorRequest(r *kmsg.FindCoordinatorRequest) error {
 	if r.Version < 4 {
 		c.inID(&r.CoordinatorKey)
 	}
-	c.inAllIDs(r.CoordinatorKeys)
+	inAll(r.CoordinatorKeys, c.inID)
 	return nil
 }
 
@@ -101,17 +103,18 @@ func (c *call) offsetDeleteResponse(r *kmsg.OffsetDeleteResponse) error {
 }
 
 func (c *call) describeGroupsRequest(r *kmsg.DescribeGroupsRequest) error {
-	for i := range r.Groups {
-		c.inOffsets(&r.Groups[i])
-	}
+	inAll(r.Groups, c.inOffsets)
 	return nil
 }
 
 func (c *call) describeGroupsResponse(r *kmsg.DescribeGroupsResponse) error {
-	return each(r.Groups, func(g *kmsg.DescribeGroupsResponseGroup) error {
+	names := c.memberNamesOut()
+	err := each(r.Groups, func(g *kmsg.DescribeGroupsResponseGroup) error {
 		c.message(g.ErrorMessage)
+		c.describedMembers(g, names)
 		return c.out(&g.Group)
 	})
+	return cmp.Or(err, names.err())
 }
 
 func (c *call) listGroupsResponse(r *kmsg.ListGroupsResponse) error {
@@ -120,9 +123,7 @@ func (c *call) listGroupsResponse(r *kmsg.ListGroupsResponse) error {
 }
 
 func (c *call) deleteGroupsRequest(r *kmsg.DeleteGroupsRequest) error {
-	for i := range r.Groups {
-		c.inOffsets(&r.Groups[i])
-	}
+	inAll(r.Groups, c.inOffsets)
 	return nil
 }
 
@@ -135,7 +136,7 @@ func (c *call) deleteGroupsResponse(r *kmsg.DeleteGroupsResponse) error {
 
 func (c *call) heartbeatRequest(r *kmsg.ConsumerGroupHeartbeatRequest) error {
 	c.inID(&r.Group)
-	c.inAll(r.SubscribedTopicNames)
+	inAll(r.SubscribedTopicNames, c.in)
 	var list []id
 	for i := range r.Topics {
 		list = append(list, r.Topics[i].TopicID)
@@ -145,9 +146,9 @@ func (c *call) heartbeatRequest(r *kmsg.ConsumerGroupHeartbeatRequest) error {
 	})
 }
 
-// heartbeatResponse finds out about what is assigned. It is not simply the
-// tenant's: a member may have come by JoinGroup, with a subscription that only
-// the broker reads, and without the prefix.
+// heartbeatResponse finds out about what is assigned. It is not simply taken for
+// the tenant's: members may have come past the proxy, or by JoinGroup, with a
+// subscription that only they and the broker read.
 func (c *call) heartbeatResponse(r *kmsg.ConsumerGroupHeartbeatResponse) error {
 	c.message(r.ErrorMessage)
 	if r.Assignment == nil {
@@ -170,9 +171,7 @@ func (c *call) heartbeatResponse(r *kmsg.ConsumerGroupHeartbeatResponse) error {
 }
 
 func (c *call) groupDescribeRequest(r *kmsg.ConsumerGroupDescribeRequest) error {
-	for i := range r.Groups {
-		c.inOffsets(&r.Groups[i])
-	}
+	inAll(r.Groups, c.inOffsets)
 	return nil
 }
 

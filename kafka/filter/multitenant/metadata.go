@@ -149,6 +149,3 @@ func appendUnknown(dst []byte, v int16, t id) []byte {
 	readTopic(&r, v)
 	return append(dst, body[from:r.At()]...)
 }
-
-// impossible tells of the names that no broker takes; see in.
-func (t *tenant) impossible(name string) bool { return name == "" || name == "." || name == ".." }

@@ -7,53 +7,57 @@ import (
 	"penstock/kafka/filter"
 )
 
+// maxString is how long a string of the protocol may be.
+const maxString = 1<<15 - 1
+
+// prefixed puts the prefix before a name. One that no string of the protocol
+// can hold with it is cut: nothing of such a length is named after topics, and
+// its length must not turn into one that says something else.
+func (t *tenant) prefixed(name string) string {
+	return t.prefix + name[:min(len(name), maxString-len(t.prefix))]
+}
+
+// topicIn is in, as a value.
+func (t *tenant) topicIn(name string) string {
+	if t.impossible(name) {
+		return name
+	}
+	return t.prefixed(name)
+}
+
+// impossible tells of the names that no broker takes for a topic.
+func (t *tenant) impossible(name string) bool { return name == "" || name == "." || name == ".." }
+
 // in gives the name of a topic its prefix. Names that no broker takes ("", ".",
 // "..") are left as they are, because with a prefix they would become good ones.
-func (t *tenant) in(name *string) {
-	if *name != "" && *name != "." && *name != ".." {
-		*name = t.prefix + *name
-	}
-}
+func (t *tenant) in(name *string) { *name = t.topicIn(*name) }
 
 // inID is in for groups and transactional ids, for which only the empty one is
 // not taken: "." would be everybody's.
 func (t *tenant) inID(name *string) {
 	if *name != "" {
-		*name = t.prefix + *name
-	}
-}
-
-func (t *tenant) inOptionalID(name *string) *string {
-	if name == nil {
-		return nil
-	}
-	s := *name
-	t.inID(&s)
-	return &s
-}
-
-func (t *tenant) inAllIDs(names []string) {
-	for i := range names {
-		t.inID(&names[i])
+		*name = t.prefixed(*name)
 	}
 }
 
 // inOffsets is in for group ids of committed offsets, where the broker takes
 // the empty one; it must not be everybody's.
-func (t *tenant) inOffsets(group *string) { *group = t.prefix + *group }
+func (t *tenant) inOffsets(group *string) { *group = t.prefixed(*group) }
 
-func (t *tenant) inOptional(name *string) *string {
+// optional does what in or inID do, where there is a name.
+func optional(name *string, in func(*string)) *string {
 	if name == nil {
 		return nil
 	}
-	s := *name
-	t.in(&s)
+	s := *name // others may look at what it was
+	in(&s)
 	return &s
 }
 
-func (t *tenant) inAll(names []string) {
+// inAll does what in, inID or inOffsets do with all names of a list.
+func inAll(names []string, in func(*string)) {
 	for i := range names {
-		t.in(&names[i])
+		in(&names[i])
 	}
 }
 
@@ -71,8 +75,7 @@ func (t *tenant) out(name *string) error {
 	if t.mine(name) {
 		return nil
 	}
-	switch *name {
-	case "", ".", "..":
+	if t.impossible(*name) {
 		return nil // see in
 	}
 	return fmt.Errorf("%w: the broker's answer has a name without the tenant's prefix", filter.ErrDenied)
@@ -98,7 +101,7 @@ const user = "User:"
 // The wildcard stays one.
 func (t *tenant) principal(p *string) {
 	if name, ok := strings.CutPrefix(*p, user); ok && t.principals && name != "*" && name != "" {
-		*p = user + t.prefix + name
+		*p = user + t.prefixed(name[:min(len(name), maxString-len(t.prefix)-len(user))])
 	}
 }
 

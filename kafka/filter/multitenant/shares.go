@@ -6,7 +6,7 @@ import (
 
 func (c *call) shareHeartbeatRequest(r *kmsg.ShareGroupHeartbeatRequest) error {
 	c.inID(&r.GroupID)
-	c.inAll(r.SubscribedTopicNames)
+	inAll(r.SubscribedTopicNames, c.in)
 	return nil
 }
 
@@ -22,9 +22,7 @@ func (c *call) shareHeartbeatResponse(r *kmsg.ShareGroupHeartbeatResponse) error
 }
 
 func (c *call) shareDescribeRequest(r *kmsg.ShareGroupDescribeRequest) error {
-	for i := range r.GroupIDs {
-		c.inOffsets(&r.GroupIDs[i])
-	}
+	inAll(r.GroupIDs, c.inOffsets)
 	return nil
 }
 
@@ -44,7 +42,7 @@ func (c *call) shareDescribeResponse(r *kmsg.ShareGroupDescribeResponse) error {
 }
 
 func (c *call) shareFetchRequest(r *kmsg.ShareFetchRequest) error {
-	r.GroupID = c.inOptionalID(r.GroupID)
+	r.GroupID = optional(r.GroupID, c.inID)
 	var list []id
 	for i := range r.Topics {
 		list = append(list, r.Topics[i].TopicID)
@@ -72,7 +70,7 @@ func (c *call) shareFetchResponse(r *kmsg.ShareFetchResponse) error {
 }
 
 func (c *call) shareAckRequest(r *kmsg.ShareAcknowledgeRequest) error {
-	r.GroupID = c.inOptionalID(r.GroupID)
+	r.GroupID = optional(r.GroupID, c.inID)
 	var list []id
 	for i := range r.Topics {
 		list = append(list, r.Topics[i].TopicID)

@@ -75,7 +75,7 @@ func (c *conn) fetchEdits(x *filter.Exchange) *filter.Edits {
 
 // produceRequest is for the versions that are not walked.
 func (c *call) produceRequest(r *kmsg.ProduceRequest) error {
-	r.TransactionID = c.inOptionalID(r.TransactionID)
+	r.TransactionID = optional(r.TransactionID, c.inID)
 	return each(r.Topics, func(t *kmsg.ProduceRequestTopic) error {
 		c.in(&t.Topic)
 		return c.idIn(&t.TopicID)

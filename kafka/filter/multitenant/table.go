@@ -83,10 +83,10 @@ var apis = func() (table [128]*api) {
 		8:  on((*call).offsetCommitRequest, (*call).offsetCommitResponse),
 		9:  on((*call).offsetFetchRequest, (*call).offsetFetchResponse),
 		10: on((*call).findCoordinatorRequest, (*call).findCoordinatorResponse),
-		11: on(func(c *call, r *kmsg.JoinGroupRequest) error { c.inID(&r.Group); return nil }, none),
+		11: on((*call).joinGroupRequest, (*call).joinGroupResponse),
 		12: on(func(c *call, r *kmsg.HeartbeatRequest) error { c.inID(&r.Group); return nil }, none),
 		13: on(func(c *call, r *kmsg.LeaveGroupRequest) error { c.inID(&r.Group); return nil }, none),
-		14: on(func(c *call, r *kmsg.SyncGroupRequest) error { c.inID(&r.Group); return nil }, none),
+		14: on((*call).syncGroupRequest, (*call).syncGroupResponse),
 		15: on((*call).describeGroupsRequest, (*call).describeGroupsResponse),
 		16: on(nothing, (*call).listGroupsResponse),
 		17: passes, // SaslHandshake

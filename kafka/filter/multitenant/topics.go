@@ -12,7 +12,7 @@ func (c *call) metadataRequest(r *kmsg.MetadataRequest) error {
 	asked := map[id]bool{}
 	for i := range r.Topics {
 		t := &r.Topics[i]
-		t.Topic = c.inOptional(t.Topic)
+		t.Topic = optional(t.Topic, c.in)
 		if t.TopicID != (id{}) {
 			asked[t.TopicID] = true
 		}
@@ -69,11 +69,11 @@ func (c *call) createTopicsResponse(r *kmsg.CreateTopicsResponse) error {
 }
 
 func (c *call) deleteTopicsRequest(r *kmsg.DeleteTopicsRequest) error {
-	c.inAll(r.TopicNames)
+	inAll(r.TopicNames, c.in)
 	var list []id
 	for i := range r.Topics {
 		t := &r.Topics[i]
-		t.Topic = c.inOptional(t.Topic)
+		t.Topic = optional(t.Topic, c.in)
 		list = append(list, t.TopicID)
 	}
 	return c.known(list, func() error {
@@ -244,7 +244,7 @@ func (c *call) describePartitionsRequest(r *kmsg.DescribeTopicPartitionsRequest)
 	}
 	switch {
 	case r.Cursor != nil:
-		r.Cursor.Topic = c.prefix + r.Cursor.Topic
+		r.Cursor.Topic = c.prefixed(r.Cursor.Topic)
 	case len(r.Topics) == 0:
 		r.Cursor = &kmsg.DescribeTopicPartitionsRequestCursor{Topic: c.prefix}
 	}

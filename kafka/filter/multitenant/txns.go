@@ -5,7 +5,7 @@ import (
 )
 
 func (c *call) initProducerIDRequest(r *kmsg.InitProducerIDRequest) error {
-	r.TransactionalID = c.inOptionalID(r.TransactionalID)
+	r.TransactionalID = optional(r.TransactionalID, c.inID)
 	return nil
 }
 
@@ -65,7 +65,7 @@ func (c *call) txnOffsetCommitResponse(r *kmsg.TxnOffsetCommitResponse) error {
 }
 
 func (c *call) describeTxnsRequest(r *kmsg.DescribeTransactionsRequest) error {
-	c.inAllIDs(r.TransactionalIDs)
+	inAll(r.TransactionalIDs, c.inID)
 	return nil
 }
 
