@@ -221,6 +221,12 @@ func (r *Replica) change(ctx context.Context, what, id string, prev uint64, ask 
 func (r *Replica) await(ctx context.Context, ask func() error) error {
 	done := make(chan error, 1)
 	r.outstanding.Add(1)
+	select {
+	case <-r.closing: // Close may wait no more for what is asked now, and Raft forget it
+		r.outstanding.Add(-1)
+		return r.gone()
+	default:
+	}
 	go func() {
 		defer r.outstanding.Add(-1)
 		done <- ask()
@@ -262,7 +268,7 @@ func (r *Replica) Transfer(ctx context.Context, id string) error {
 		return r.transport.notices.upToDate(ctx, others, term, r.raft.LastIndex(), lost)
 	})
 	if err == nil {
-		err = r.await(ctx, r.raft.LeadershipTransferToServer(to, raft.ServerAddress(to)).Error)
+		err = r.await(ctx, func() error { return r.raft.LeadershipTransferToServer(to, raft.ServerAddress(to)).Error() })
 	}
 	if errors.Is(err, raft.ErrNotLeader) {
 		err = r.notLeader()
