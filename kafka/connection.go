@@ -124,7 +124,7 @@ func (p *Connection) Connected(c *netio.Conn, took time.Duration) {
 	// Whoever sends away sees those that are connected; a change that came
 	// while this one was connecting is seen here.
 	if d, gone := p.astray(); gone {
-		p.session.Leave(netio.Drained, d.TransactionDeadline.D())
+		p.session.Leave(netio.Drained, 0, d.TransactionDeadline.D())
 	}
 }
 

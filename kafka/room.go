@@ -56,7 +56,6 @@ type Room struct {
 	watches   watches
 	upstreams upstreams
 	clusters  clusters
-	leaving   leaving
 	moved     chan struct{} // holds one: some brokers are others than before
 	over      chan struct{} // closed by Close
 	done      chan struct{} // closed when nobody listens to moved any more
@@ -76,7 +75,6 @@ func New(cfg Config) *Room {
 		upstreams: upstreams{hosts: cfg.Hosts, tls: cfg.ClientTLS, meter: cfg.Meter, profiles: map[profileKey]*netio.Profile{}},
 	}
 	r.clusters.init(cfg.Loops)
-	r.leaving.init()
 	r.moved, r.over, r.done = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
 	r.watches = watches{log: cfg.Log, tls: cfg.ClientTLS, m: map[string]watch{}, moved: func(string) { r.note() }}
 	go r.tell()
@@ -107,7 +105,6 @@ func (r *Room) tell() {
 // Close ends what runs: the looks at physical clusters. Connections are the
 // engine's to end.
 func (r *Room) Close() {
-	r.leaving.close()
 	r.watches.close()
 	close(r.over)
 	<-r.done

@@ -12,6 +12,7 @@ import (
 
 const (
 	keyProduce         = int16(kmsg.Produce)
+	keyMetadata        = int16(kmsg.Metadata)
 	keySASLHandshake   = int16(kmsg.SASLHandshake)
 	keySASLAuth        = int16(kmsg.SASLAuthenticate)
 	keyAPIVersions     = int16(kmsg.ApiVersions)

@@ -20,7 +20,7 @@ type request struct {
 	correlation  int32
 	noResponse   bool
 	flown        bool // it is the last in flights
-	refused      bool // an ApiVersions of a version that is answered here
+	here         bool // the session itself answers it: see answerHere
 	start        time.Duration
 }
 
@@ -103,13 +103,13 @@ func (s *Session) beginRequest(h *wire.RequestHeader, data []byte, noResponse bo
 	s.peer.client(h.ClientID)
 	s.request = request{
 		active: true, key: h.Key, version: h.Version, correlation: h.Correlation, noResponse: noResponse, start: s.now(),
-		refused: !chain.Offers(h.Key, h.Version),
+		here: !chain.Offers(h.Key, h.Version) || s.steers(h.Key, h.Version),
 	}
 	interest := chain.Interest(filter.Request, h.Key, h.Version)
-	if chain.Concerns(h.Key, h.Version) && !s.request.refused {
+	if chain.Concerns(h.Key, h.Version) && !s.request.here {
 		s.request.call = s.conns.Begin(h.Key, h.Version, s.peer.clientID, noResponse)
 	}
-	if inspects(h.Key) || s.request.refused {
+	if inspects(h.Key) || s.request.here {
 		interest = filter.Whole
 	}
 	var edits *filter.Edits
@@ -187,9 +187,8 @@ func (s *Session) requestWhole() {
 	frame := l.buf.b
 	body := frame[l.head:]
 	s.flush(l)
-	if r.refused {
-		chain := s.conns.Chain().Offered(r.key)
-		s.answer(wire.AppendUnsupportedApiVersions(nil, chain.Min, chain.Max), nil)
+	if r.here {
+		s.answer(s.answerHere(r.key), nil)
 		return
 	}
 	if err := s.peer.inspectRequest(r.key, r.version, body); err != nil {
@@ -209,6 +208,17 @@ func (s *Session) requestWhole() {
 	if r.active && r.call != nil && r.call.Waiting() {
 		l.block |= forAsk
 	}
+}
+
+// answerHere is the body of an answer that needs neither broker nor filters: to
+// ApiVersions of a version that is not offered (rule 5), or to a client that is
+// to bootstrap again (rule 15).
+func (s *Session) answerHere(key int16) []byte {
+	if key == keyMetadata {
+		return s.steer()
+	}
+	offered := s.conns.Chain().Offered(key)
+	return wire.AppendUnsupportedApiVersions(nil, offered.Min, offered.Max)
 }
 
 // answer has the client's request answered here, in its turn (rule 1).

@@ -13,33 +13,61 @@ import (
 type leave struct {
 	wanted bool
 	why    netio.Reason
-	within time.Duration // until Start; then
-	at     time.Duration // the moment
+	// from is when it may end, at when it must: from Start on moments of the
+	// session's clock, before it times from then.
+	from, at time.Duration
 }
 
-// Leave has the connection end with a reason at its next quiet moment: between
-// two requests and outside of a transaction; or within that time, between two
-// responses if there is such a moment. It is for the connection's loop.
-func (s *Session) Leave(why netio.Reason, within time.Duration) {
+// Leave has the connection end with a reason: after some time at its next quiet
+// moment, between two requests and outside of a transaction; within another
+// time from then between two responses if there is such a moment. Until it ends
+// a client that asks for Metadata is told to bootstrap again (steers). A second
+// wish can only hasten. It is for the connection's loop.
+func (s *Session) Leave(why netio.Reason, after, within time.Duration) {
 	if s.closed {
 		return
 	}
-	s.leave = leave{wanted: true, why: why, within: within}
+	now := time.Duration(0)
 	if s.conn != nil {
-		s.startLeaving()
+		now = s.now()
+	}
+	l := leave{wanted: true, why: why, from: now + after, at: now + after + within}
+	if s.leave.wanted {
+		l.why, l.from, l.at = s.leave.why, min(l.from, s.leave.from), min(l.at, s.leave.at)
+	}
+	s.leave = l
+	if s.conn != nil {
+		s.leaveInTime()
 	}
 }
 
+// startLeaving begins to count the times of a wish that was there before Start.
 func (s *Session) startLeaving() {
-	s.leave.at = s.now() + s.leave.within
-	s.arm(s.leave.within)
-	if !s.running {
-		s.leaveIfQuiet()
+	now := s.now()
+	s.leave.from += now
+	s.leave.at += now
+	s.leaveInTime()
+}
+
+// leaveInTime ends the session, or sees that it is looked at again.
+func (s *Session) leaveInTime() {
+	switch now := s.now(); {
+	case !s.leave.wanted || s.closed:
+	case now < s.leave.from:
+		s.arm(s.leave.from - now)
+	case now < s.leave.at:
+		s.arm(s.leave.at - now)
+		if !s.running {
+			s.leaveIfQuiet()
+		}
+	default:
+		s.flushAll()
+		s.conn.End(s.leave.why, !s.upstream.inFrame())
 	}
 }
 
 func (s *Session) leaveIfQuiet() {
-	if s.leave.wanted && s.Quiet() {
+	if s.leave.wanted && s.now() >= s.leave.from && s.Quiet() {
 		s.conn.End(s.leave.why, true)
 	}
 }
@@ -149,14 +177,7 @@ func (s *Session) expired() {
 		}
 		s.arm(left)
 	}
-	if s.leave.wanted {
-		if now >= s.leave.at {
-			s.flushAll()
-			s.conn.End(s.leave.why, !s.upstream.inFrame())
-			return
-		}
-		s.arm(s.leave.at - now)
-	}
+	s.leaveInTime()
 }
 
 // epoch is the origin of the sessions' clock.

@@ -18,6 +18,7 @@
 //	ends.go     what comes out of the chain of filters, and what waits behind it
 //	auth.go     what is learned from ApiVersions and SASL
 //	leave.go    quiet moments, and ends
+//	steer.go    clients of a session that is to end are sent away by Metadata
 //
 // It refuses what it cannot follow: a frame or a message that is not what it
 // says, an API or version that was not offered, a response out of turn. Then
@@ -146,7 +147,7 @@ type Conn interface {
 	Guard(fn func())
 }
 
-// Session is one connection. Its methods are for the loop of it, but for Leave.
+// Session is one connection. Its methods are for the loop of it.
 type Session struct {
 	home     Home
 	set      *Settings

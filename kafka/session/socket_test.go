@@ -368,7 +368,7 @@ func TestConnectionsLeaveUnnoticed(t *testing.T) {
 			homes := append([]*home(nil), c.room.homes...)
 			c.room.mu.Unlock()
 			for _, h := range homes {
-				h.conn.Post(func() { h.session.Leave("room_reason", time.Minute) })
+				h.conn.Post(func() { h.session.Leave("room_reason", 0, time.Minute) })
 			}
 		}
 	}

@@ -31,7 +31,7 @@ var rewrite = flag.Bool("rewrite", false, "write the stories in testdata anew")
 //	client|broker rest
 //	client|broker ends|fails|stalls|takes
 //	pass 5s                       time goes by
-//	leave WITHIN                  the room wants the connection to end
+//	leave AFTER WITHIN            the room wants the connection to end
 //
 // What comes of it is indented below: what each side gets, what is not read,
 // how it ends.
@@ -137,7 +137,11 @@ func (s *story) happen(line string) {
 		if f[0] == "pass" {
 			s.pass(d)
 		} else {
-			s.Leave("room_reason", d)
+			within, err := time.ParseDuration(f[2])
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			s.Leave("room_reason", d, within)
 		}
 		return
 	}

@@ -1,0 +1,49 @@
+package session
+
+import (
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// A session that is to leave steers its client away first (rule 15, KIP-1102):
+// whoever asks for Metadata is answered REBOOTSTRAP_REQUIRED, lets go of all
+// that it knew of the cluster and begins with its bootstrap addresses again, at
+// a time of its own choice. What each client makes of it:
+//
+//   - Java from 4.0 closes its connections and bootstraps, unless it has
+//     metadata.recovery.strategy=none: then it takes the answer for one of a
+//     broker that has just started, and asks again later.
+//   - librdkafka from 2.11 does the same, by the same setting.
+//   - franz-go forgets the brokers, since the answer has none, and asks a seed;
+//     with OnRebootstrapRequired it may be given other seeds before.
+//
+// The answer leaves in its turn, so requests before it get theirs. Then the
+// session ends at its next quiet moment: a client that bootstraps may take the
+// connections that it has for good ones, franz-go those to its seeds, and would
+// be told the same again and again. In a transaction nothing is answered like
+// this: the client would cut off what it has under way. Clients that speak no
+// v13, or never ask, find out by their connection's end.
+
+// steersFrom is the first version of Metadata that has an error for all of it.
+const steersFrom = 13
+
+// steers tells whether a request is answered so.
+func (s *Session) steers(key, version int16) bool {
+	return s.leave.wanted && key == keyMetadata && version >= steersFrom && !s.peer.inTransaction(s.now())
+}
+
+// steer is the body of that answer.
+func (s *Session) steer() []byte {
+	s.leave.from = min(s.leave.from, s.now())
+	return bootstrapAgain()
+}
+
+// bootstrapAgain is no brokers, no topics, and the error. It must not be written to.
+var bootstrapAgain = sync.OnceValue(func() []byte {
+	r := kmsg.NewPtrMetadataResponse()
+	r.Version = steersFrom
+	r.ErrorCode = kerr.RebootstrapRequired.Code
+	return r.AppendTo(nil)
+})
