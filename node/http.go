@@ -45,6 +45,7 @@ func newFront(n *Node) http.Handler {
 	mux.HandleFunc("GET /v1/status", serveV1(n, admin.MethodStatus, nothing, whole[admin.Status]))
 	mux.HandleFunc("GET /v1/members", serveV1(n, admin.MethodMembers, nothing, whole[admin.Members]))
 	mux.HandleFunc("GET /v1/version", serveV1(n, admin.MethodVersion, nothing, whole[admin.Version]))
+	mux.HandleFunc("GET /v1/effective-routes", serveV1(n, admin.MethodEffective, effectiveRequest, whole[admin.EffectiveResult]))
 	mux.HandleFunc("GET /v1/{kind}", serveV1(n, admin.MethodGet, getRequest, documents))
 	mux.HandleFunc("GET /v1/{kind}/{name}", serveV1(n, admin.MethodGet, getRequest, document))
 	mux.HandleFunc("PUT /v1/{kind}/{name}", serveV1(n, admin.MethodApply, n.putRequest, whole[admin.ApplyResult]))

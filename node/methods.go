@@ -41,6 +41,7 @@ func newAdmin(n *Node) *admin.Server {
 	admin.Handle(s, admin.MethodVersion, admin.RoleReader, func(context.Context, *admin.Empty) (*admin.Version, error) {
 		return n.version(), nil
 	})
+	n.registerPolicies(s)
 	// What concerns one node: that one does it.
 	admin.Handle(s, admin.MethodExplain, admin.RoleReader, n.explainHere)
 	admin.HandleStream(s, admin.MethodTop, admin.RoleReader, n.top)

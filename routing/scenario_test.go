@@ -117,6 +117,12 @@ func (w *world) do(command, input string) string {
 	case "delete":
 		kind, name, _ := strings.Cut(args[0], "/")
 		return w.change([]resource.Change{resource.Delete(resource.Key{Kind: kind, Name: name})})
+	case "policies":
+		return w.policies(input)
+	case "effective":
+		return w.effective(args)
+	case "source":
+		return w.source(args)
 	case "connect":
 		return w.connect(args)
 	case "explain":
@@ -169,6 +175,76 @@ func (w *world) apply(input string) string {
 		changes = append(changes, resource.Put(o))
 	}
 	return w.change(changes)
+}
+
+// policies makes these MeshTCPRoutes all there are, so that a scenario need not
+// know those before it.
+func (w *world) policies(input string) string {
+	var changes []resource.Change
+	for name := range w.router.Table().routes.All() {
+		changes = append(changes, resource.Delete(resource.Key{Kind: "MeshTCPRoute", Name: name}))
+	}
+	objects, faults := resource.Decode("input", []byte(input), resource.RoutingKinds())
+	if len(faults) == 0 {
+		faults, _ = resource.ValidateSet(objects)
+	}
+	if len(faults) > 0 {
+		return faults.Error()
+	}
+	for _, o := range objects {
+		if o.Kind != "MeshTCPRoute" {
+			w.t.Fatalf("policies: %v is none", o.Key)
+		}
+		changes = append(changes, resource.Put(o))
+	}
+	if _, err := w.router.Apply(changes, w.now); err != nil {
+		return err.Error()
+	}
+	return "ok"
+}
+
+// effective tells which policies decide for which sources; "all" also of
+// services that no policy is for.
+func (w *world) effective(args []string) string {
+	q := EffectiveQuery{All: slices.Contains(args, "all")}
+	if len(args) > 0 && !q.All {
+		q.Destination = args[0]
+	}
+	list, _ := w.router.Table().Effective(&q)
+	var b strings.Builder
+	for _, e := range list {
+		if e.Missing {
+			fmt.Fprintf(&b, "%s: there is no such service\n", e.Destination)
+		}
+		for _, s := range e.Sources {
+			fmt.Fprintf(&b, "%s from %s: %s\n", e.Destination, s.Source, cmp.Or(s.Policy, s.Never, "the destination itself"))
+			if s.Reason != OK {
+				fmt.Fprintf(&b, "  closed: %s\n", s.Reason)
+			}
+			for _, x := range s.Backends {
+				line := BackendState{Service: x.Service, Tags: tagList(x.Tags), Weight: x.Weight, Share: x.Share, Skipped: x.Skipped}
+				fmt.Fprintf(&b, "  %s\n", line.text())
+			}
+			for _, l := range s.Losers {
+				fmt.Fprintf(&b, "  not %s for %s: %s\n", l.Policy, l.Source, l.Why)
+			}
+			for _, x := range s.Except {
+				fmt.Fprintf(&b, "  but %s for those that are %s\n", x.Policy, x.Source)
+			}
+		}
+	}
+	return cmp.Or(b.String(), "none")
+}
+
+// source tells the tags of a connection and where each comes from.
+func (w *world) source(args []string) string {
+	in := parseInput(w.t, args)
+	src := w.router.Table().source(in)
+	var lines []string
+	for _, t := range src.all() {
+		lines = append(lines, fmt.Sprintf("%s=%s (%s)", t.Name, t.Value, t.From))
+	}
+	return cmp.Or(strings.Join(lines, "\n"), "no tags")
 }
 
 func (w *world) change(changes []resource.Change) string {

@@ -22,6 +22,8 @@ type getting struct {
 	watch    bool
 	stale    bool
 	selector map[string]string
+
+	effective effectiveFlags
 }
 
 func getCommand(t *target) *cobra.Command {
@@ -30,8 +32,9 @@ func getCommand(t *target) *cobra.Command {
 		Use:   "get KIND [NAME]",
 		Short: "Show resources; secrets stay hidden",
 		Long: "What is shown has every change that was answered before. A node that has no leader cannot know that: there, --stale shows what it has.\n" +
-			"With --watch, what is there comes first and each change when it acts on the node asked, until Ctrl-C; with -o json as one object a line, {\"index\", \"put\"} or {\"index\", \"deleted\"}.",
-		Example:           "  penstock get services\n  penstock get listener edge -o yaml\n  penstock get services -l app=shop --watch",
+			"With --watch, what is there comes first and each change when it acts on the node asked, until Ctrl-C; with -o json as one object a line, {\"index\", \"put\"} or {\"index\", \"deleted\"}.\n" +
+				"With --effective, `get routes` shows what the routes come to: for each destination and source the one that decides, its shares, what it skips and why, and the routes that do not decide and why; -o wide lists all of those.",
+		Example:           "  penstock get services\n  penstock get routes --effective\n  penstock get listener edge -o yaml\n  penstock get services -l app=shop --watch",
 		Args:              argRange(1, 2, "KIND [NAME]"),
 		ValidArgsFunction: completeResource(t),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -40,6 +43,8 @@ func getCommand(t *target) *cobra.Command {
 				req.Name = args[1]
 			}
 			switch {
+			case g.effective.on || g.effective.all:
+				return getEffective(cmd, t, args, &g)
 			case g.watch && g.stale:
 				return usagef("--stale: --watch shows what acts on the node asked in any case; leave it out")
 			case req.Name != "" && len(g.selector) > 0:
@@ -57,6 +62,7 @@ func getCommand(t *target) *cobra.Command {
 	cmd.Flags().BoolVarP(&g.watch, "watch", "w", false, "show changes as they come, until Ctrl-C")
 	staleFlag(cmd, &g.stale)
 	selectorFlag(cmd, &g.selector, "only resources with these labels, k=v,...")
+	g.effective.flags(cmd)
 	outputFlag(cmd, &g.output, "table", "wide", "yaml", "json")
 	return cmd
 }

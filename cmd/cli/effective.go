@@ -1,0 +1,147 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+
+	"penstock/node"
+	"penstock/node/admin"
+	"penstock/routing"
+	"penstock/routing/resource"
+)
+
+// effectiveFlags are those of get for what policies come to.
+type effectiveFlags struct{ on, all bool }
+
+func (e *effectiveFlags) flags(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&e.on, "effective", false, "of routes: for each destination, or the one that NAME is, which of them decides for which source, and why the others do not")
+	cmd.Flags().BoolVar(&e.all, "all", false, "with --effective: also the services that no route is for")
+}
+
+// getEffective shows what routes come to on the node asked.
+func getEffective(cmd *cobra.Command, t *target, args []string, g *getting) error {
+	kind, err := resource.FindKind(node.Kinds(), args[0])
+	switch {
+	case !g.effective.on:
+		return usagef("--all goes with --effective")
+	case !strings.EqualFold(args[0], "routes") && !strings.EqualFold(args[0], "route") && (err != nil || kind.Name != "MeshTCPRoute"):
+		return usagef("--effective is for routes: penstock get routes --effective [DESTINATION]")
+	case g.watch || len(g.selector) > 0:
+		return usagef("--effective tells of all routes, once; leave --watch and -l out")
+	}
+	req := admin.EffectiveRequest{All: g.effective.all, Stale: g.stale}
+	if len(args) == 2 {
+		req.Destination = args[1]
+	}
+	list, err := askEffective(cmd, t, req)
+	if err != nil {
+		return err
+	}
+	return printEffective(cmd.OutOrStdout(), list, g.output)
+}
+
+// askEffective asks until all is told.
+func askEffective(cmd *cobra.Command, t *target, req admin.EffectiveRequest) ([]routing.Effective, error) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), t.timeout)
+	defer cancel()
+	c, err := t.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	list := []routing.Effective{}
+	for {
+		r, err := admin.Call[admin.EffectiveResult](ctx, c, admin.MethodEffective, req)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range r.Destinations {
+			if last := len(list) - 1; last >= 0 && list[last].Destination == e.Destination { // the answer before had others of its sources
+				list[last].Sources = append(list[last].Sources, e.Sources...)
+				continue
+			}
+			list = append(list, e)
+		}
+		if r.More == nil {
+			return list, nil
+		}
+		req.After, req.Stale = *r.More, true // it has waited once
+	}
+}
+
+func printEffective(w io.Writer, list []routing.Effective, output string) error {
+	switch output {
+	case "json":
+		return printJSON(w, list)
+	case "yaml":
+		enc := yaml.NewEncoder(w)
+		enc.SetIndent(2)
+		return enc.Encode(list)
+	}
+	listed := 3
+	if output == "wide" {
+		listed = -1
+	}
+	var rows [][]string
+	for _, e := range list {
+		if e.Missing {
+			rows = append(rows, []string{e.Destination, "", "", "there is no such service", fmt.Sprintf("%d routes", e.Policies)})
+		}
+		for i := range e.Sources {
+			s := &e.Sources[i]
+			rows = append(rows, []string{e.Destination, s.Source, s.Policy, effectiveBackends(s), losers(s, listed)})
+		}
+	}
+	printTable(w, []string{"DESTINATION", "SOURCE", "ROUTE", "BACKENDS", "OTHERS"}, rows)
+	return nil
+}
+
+// effectiveBackends writes where the connections of a source go.
+func effectiveBackends(s *routing.EffectiveSource) string {
+	if s.Never != "" {
+		return "never: " + s.Never
+	}
+	var parts []string
+	for i := range s.Backends {
+		b := &s.Backends[i]
+		name := b.Service
+		if len(b.Tags) > 0 {
+			name += "{" + labelsText(b.Tags) + "}"
+		}
+		if b.Skipped != "" {
+			parts = append(parts, fmt.Sprintf("not %s (%s)", name, b.Skipped))
+			continue
+		}
+		parts = append(parts, fmt.Sprintf("%s %.4g %%", name, b.Share*100))
+	}
+	if s.Reason != routing.OK {
+		parts = slices.Insert(parts, 0, fmt.Sprintf("closed (%s)", s.Reason))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// losers writes why other routes do not decide, and which do for a part of the
+// sources. listed bounds how many; -1: all that were sent.
+func losers(s *routing.EffectiveSource, listed int) string {
+	var parts []string
+	for _, l := range s.Losers {
+		parts = append(parts, l.Policy+": "+l.Why)
+	}
+	for _, p := range s.Except {
+		parts = append(parts, fmt.Sprintf("%s: decides where the source is also %s", p.Policy, p.Source))
+	}
+	all := len(parts) + s.MoreLosers + s.MoreExcept
+	if listed >= 0 && len(parts) > listed {
+		parts = parts[:listed]
+	}
+	if more := all - len(parts); more > 0 {
+		parts = append(parts, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(parts, "; ")
+}

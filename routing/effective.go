@@ -1,0 +1,300 @@
+package routing
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"penstock/routing/resource"
+)
+
+// Effective is what the policies for one destination come to: which one
+// decides for which source, and why the others do not.
+type Effective struct {
+	Destination string `json:"destination" yaml:"destination"`
+	// Missing: there is no such service, so the policies do nothing.
+	Missing bool `json:"missing,omitempty" yaml:"missing,omitempty"`
+	// Policies is how many are for the destination.
+	Policies int `json:"policies" yaml:"policies"`
+	// Sources are in order of precedence: a connection is decided by the first
+	// that it is among.
+	Sources []EffectiveSource `json:"sources" yaml:"sources"`
+}
+
+// EffectiveSource is what happens to connections from one set of sources: those
+// that one targetRef, of one policy or of several, picks.
+type EffectiveSource struct {
+	Source string `json:"source" yaml:"source"` // as "MeshService web"; OtherSources: those that no policy picks
+	// Policy decides for whoever is this and nothing more; "": none does, and
+	// the destination itself gets the connection.
+	Policy   string             `json:"policy,omitempty" yaml:"policy,omitempty"`
+	Backends []EffectiveBackend `json:"backends" yaml:"backends"`
+	// Reason is why all these connections are closed; "": they are not.
+	Reason Reason `json:"reason,omitempty" yaml:"reason,omitempty"`
+	// Never says why no connection can come from here.
+	Never string `json:"never,omitempty" yaml:"never,omitempty"`
+	// Losers match too and come later, in order; MoreLosers are not listed.
+	Losers     []EffectiveLoser `json:"losers,omitempty" yaml:"losers,omitempty"`
+	MoreLosers int              `json:"moreLosers,omitempty" yaml:"moreLosers,omitempty"`
+	// Except are policies that decide for some of these sources instead: for
+	// those that are more than this. MoreExcept are not listed.
+	Except     []EffectivePolicy `json:"except,omitempty" yaml:"except,omitempty"`
+	MoreExcept int               `json:"moreExcept,omitempty" yaml:"moreExcept,omitempty"`
+}
+
+// OtherSources is EffectiveSource.Source of those that no policy is for.
+const OtherSources = "any other"
+
+// EffectiveBackend is one backendRef of the policy that decides.
+type EffectiveBackend struct {
+	Service string            `json:"service" yaml:"service"`
+	Tags    map[string]string `json:"tags,omitempty" yaml:"tags,omitempty"`
+	Weight  int               `json:"weight" yaml:"weight"`
+	Share   float64           `json:"share" yaml:"share"`                         // of the connections, 0 to 1
+	Skipped string            `json:"skipped,omitempty" yaml:"skipped,omitempty"` // why it gets nothing
+}
+
+// EffectivePolicy is a policy with the sources that it picks.
+type EffectivePolicy struct {
+	Policy string `json:"policy" yaml:"policy"`
+	Source string `json:"source" yaml:"source"`
+}
+
+// EffectiveLoser is one that does not decide.
+type EffectiveLoser struct {
+	Policy string `json:"policy" yaml:"policy"`
+	Source string `json:"source" yaml:"source"`
+	Why    string `json:"why" yaml:"why"`
+}
+
+// EffectiveQuery asks for a part of all there is.
+type EffectiveQuery struct {
+	// Destination is the one to tell of; "": all that policies are for.
+	Destination string
+	// All are the services that no policy is for as well.
+	All bool
+	// After is where the answer before ended.
+	After EffectiveCursor
+	// Limit bounds the sources and policies that are listed; at least one
+	// source is. 0: no bound.
+	Limit int
+}
+
+// EffectiveCursor is a place among all that is effective: behind so many
+// sources of a destination, whatever comes before it included.
+type EffectiveCursor struct {
+	Destination string `json:"destination,omitempty" yaml:"destination,omitempty"`
+	Sources     int    `json:"sources,omitempty" yaml:"sources,omitempty"`
+}
+
+// maxListed bounds the losers, and the exceptions, that are listed of a source.
+const maxListed = 100
+
+// Effective tells what acts, by destination. more is where to go on; nil: that
+// was all. A destination may be told of in several answers, each with other
+// sources of it.
+func (t *Table) Effective(q *EffectiveQuery) (list []Effective, more *EffectiveCursor) {
+	left := q.Limit
+	for _, name := range t.destinations(q) {
+		skip := 0
+		if name == q.After.Destination {
+			skip = q.After.Sources
+		}
+		if q.Limit > 0 && left <= 0 {
+			return list, &EffectiveCursor{Destination: name, Sources: skip}
+		}
+		e, next := t.effective(name, skip, &left)
+		list = append(list, e)
+		if next > 0 {
+			return list, &EffectiveCursor{Destination: name, Sources: next}
+		}
+	}
+	return list, nil
+}
+
+// destinations are those that a query asks for, by name.
+func (t *Table) destinations(q *EffectiveQuery) []string {
+	var names []string
+	add := func(name string) {
+		if name >= q.After.Destination && (q.Destination == "" || name == q.Destination) {
+			names = append(names, name)
+		}
+	}
+	for name := range t.routesTo.All() {
+		add(name)
+	}
+	if q.All || q.Destination != "" {
+		for name := range t.services.All() {
+			add(name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// effective tells of one destination, from its skip-th source on. next is the
+// source to go on with where left, unless it began at 0, is used up before the
+// end.
+func (t *Table) effective(name string, skip int, left *int) (e Effective, next int) {
+	routes, _ := t.routesTo.Get(name)
+	e = Effective{Destination: name, Policies: len(routes), Sources: []EffectiveSource{}}
+	s, ok := t.services.Get(name)
+	if !ok {
+		e.Missing = true
+		*left--
+		return e, 0
+	}
+	bounded := *left > 0
+	classes := s.classes()
+	for i := skip; i < len(classes); i++ {
+		if bounded && *left <= 0 {
+			return e, i
+		}
+		one := s.effectiveFor(&classes[i])
+		*left -= 1 + len(one.Losers) + len(one.Except)
+		e.Sources = append(e.Sources, one)
+	}
+	return e, 0
+}
+
+// class is a set of sources: those that a targetRef picks. nil stands for
+// those that none does.
+type class struct {
+	ref  *resource.TargetRef
+	like source // the simplest source that it has
+}
+
+// classes are the distinct sources of the policies for a service, in order of
+// precedence, and at the end those that no policy is for, if there are such.
+func (s *Service) classes() []class {
+	var all []class
+	seen := map[string]bool{}
+	for _, p := range s.policies {
+		if text := refText(&p.source); !seen[text] {
+			seen[text] = true
+			all = append(all, class{&p.source, simplest(&p.source)})
+		}
+	}
+	if anyone := (&source{}); s.first(anyone) == nil {
+		all = append(all, class{})
+	}
+	return all
+}
+
+// simplest is the source that has what the targetRef wants and nothing else.
+func simplest(r *resource.TargetRef) source {
+	tags := map[string]string{}
+	switch r.Kind {
+	case kindMeshService, kindMeshServiceSubset:
+		tags[serviceTags[0]] = r.Name
+		fallthrough
+	case kindMeshSubset:
+		maps.Copy(tags, r.Tags)
+	}
+	return source{layers: [4]map[string]string{0: tags}}
+}
+
+// first is the policy that decides for a source; nil: none.
+func (s *Service) first(src *source) *policy {
+	for _, p := range s.policies {
+		if src.matches(&p.source) {
+			return p
+		}
+	}
+	return nil
+}
+
+// effectiveFor tells what happens to one class of sources.
+func (s *Service) effectiveFor(c *class) EffectiveSource {
+	if c.ref == nil {
+		return EffectiveSource{Source: OtherSources, Backends: []EffectiveBackend{{Service: s.name, Weight: 1, Share: 1}}}
+	}
+	e := EffectiveSource{Source: refText(c.ref), Backends: []EffectiveBackend{}}
+	if !c.like.matches(c.ref) {
+		e.Never = "a source with these tags is of another service"
+		return e
+	}
+	var winner *policy
+	for _, p := range s.policies {
+		switch {
+		case c.like.matches(&p.source) && winner == nil:
+			winner = p
+			e.Policy, e.Backends, e.Reason = p.route, p.effectiveBackends(), p.reason()
+		case c.like.matches(&p.source):
+			if len(e.Losers) == maxListed {
+				e.MoreLosers++
+				continue
+			}
+			e.Losers = append(e.Losers, EffectiveLoser{Policy: p.route, Source: refText(&p.source), Why: p.losesTo(winner)})
+		case winner == nil && overlap(c.ref, &p.source):
+			if len(e.Except) == maxListed {
+				e.MoreExcept++
+				continue
+			}
+			e.Except = append(e.Except, EffectivePolicy{Policy: p.route, Source: refText(&p.source)})
+		}
+	}
+	return e
+}
+
+// overlap tells whether there are sources that both pick.
+func overlap(a, b *resource.TargetRef) bool {
+	if a.Kind == kindMesh || b.Kind == kindMesh {
+		return true
+	}
+	if a.Name != "" && b.Name != "" && a.Name != b.Name {
+		return false
+	}
+	for k, v := range a.Tags {
+		if w, both := b.Tags[k]; both && v != w {
+			return false
+		}
+	}
+	// What the service's own tag says must not be another service.
+	service := cmp.Or(a.Name, b.Name)
+	for _, tags := range []map[string]string{a.Tags, b.Tags} {
+		if v, ok := tags[serviceTags[0]]; ok && service != "" && v != service {
+			return false
+		}
+	}
+	return true
+}
+
+// losesTo says why a policy comes after the one that wins.
+func (p *policy) losesTo(winner *policy) string {
+	if rank, best := slices.Index(precedence, p.source.Kind), slices.Index(precedence, winner.source.Kind); rank < best {
+		return fmt.Sprintf("less specific than %s", winner.source.Kind)
+	}
+	switch {
+	case len(p.source.Tags) < len(winner.source.Tags):
+		return fmt.Sprintf("fewer tags: %d, not %d", len(p.source.Tags), len(winner.source.Tags))
+	case refText(&p.source) == refText(&winner.source):
+		return "same source, its name comes later"
+	}
+	return "as specific, its name comes later"
+}
+
+// reason is why the policy closes connections; OK: it does not.
+func (p *policy) reason() Reason {
+	if len(p.live) == 0 {
+		return NoBackend
+	}
+	return OK
+}
+
+func (p *policy) effectiveBackends() []EffectiveBackend {
+	sum := 0
+	for _, w := range p.weight {
+		sum += w
+	}
+	list := make([]EffectiveBackend, len(p.refs))
+	for i := range p.refs {
+		r := &p.refs[i]
+		list[i] = EffectiveBackend{Service: r.Name, Tags: r.Tags, Weight: *r.Weight, Skipped: r.skipped}
+		if r.skipped == "" {
+			list[i].Share = float64(*r.Weight) / float64(sum)
+		}
+	}
+	return list
+}
