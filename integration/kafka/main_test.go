@@ -53,7 +53,11 @@ var shared = sync.OnceValues(func() (*realkafka.Cluster, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
-	return realkafka.Start(ctx, realkafka.Config{Dir: dir, Brokers: 3, Quick: true})
+	// Its brokers live as long as the run: on a busy machine none is given up,
+	// and no leader moves while a test is asking it.
+	return realkafka.Start(ctx, realkafka.Config{Dir: dir, Brokers: 3, Quick: true, Properties: map[string]string{
+		"broker.session.timeout.ms": "60000", "auto.leader.rebalance.enable": "false",
+	}})
 })
 
 // cluster gives the shared one; what its brokers said is shown when the test

@@ -169,10 +169,10 @@ func (s *sweep) everything() {
 }
 
 func (s *sweep) one(key, version int16, what string, req kmsg.Request) {
-	if p, ok := req.(*kmsg.AddPartitionsToTxnRequest); ok && version >= 4 && len(p.Transactions) == 0 {
-		return // the broker never answers
-	}
 	req.SetVersion(version)
+	if neverAnswered(req) {
+		return
+	}
 	began := time.Now()
 	resp, err := s.ask(role(key), req)
 	var line string
@@ -189,6 +189,12 @@ func (s *sweep) one(key, version int16, what string, req kmsg.Request) {
 	}
 	s.requests++
 	s.answers[key] = append(s.answers[key], fmt.Sprintf("v%d, %s: %s", version, what, strings.ReplaceAll(line, s.id, "ID")))
+}
+
+// neverAnswered tells the one request that brokers have no answer to.
+func neverAnswered(req kmsg.Request) bool {
+	p, ok := req.(*kmsg.AddPartitionsToTxnRequest)
+	return ok && p.Version >= 4 && len(p.Transactions) == 0
 }
 
 // failure says how a connection ended, in words that are the same for all

@@ -66,7 +66,85 @@ func (v *victim) guarded() {
 	op.Key, op.Value = "producer_byte_rate", 1e9
 	entry.Ops = append(entry.Ops, op)
 	quota.Entries = append(quota.Entries, entry)
-	_, _ = v.cl.Request(v.ctx, quota) // tenants may not be offered any
+	_, err := v.cl.Request(v.ctx, quota)
+	v.hasQuota = err == nil // tenants may not be offered any
+}
+
+// settled waits until every broker says of the victim's things what it will go
+// on to say: coordinators and what is agreed come to each in its own time.
+func (v *victim) settled() {
+	v.t.Helper()
+	v.eventually("the transaction to be open", v.cl, transactionRequest(v.txn), func(resp kmsg.Response) bool {
+		all := resp.(*kmsg.DescribeTransactionsResponse).TransactionStates
+		return len(all) == 1 && all[0].State == "Ongoing" && len(all[0].Topics) == 1
+	})
+	classic := kmsg.NewPtrDescribeGroupsRequest()
+	classic.Groups = []string{v.group}
+	v.eventually("the group to be stable", v.cl, classic, func(resp kmsg.Response) bool {
+		all := resp.(*kmsg.DescribeGroupsResponse).Groups
+		return len(all) == 1 && all[0].State == "Stable" && len(all[0].Members) == 1 && all[0].Members[0].MemberID == v.names["MemberID"]
+	})
+	consumer := kmsg.NewPtrConsumerGroupDescribeRequest()
+	consumer.Groups = []string{v.consumer}
+	v.eventually("the other group to be stable", v.cl, consumer, func(resp kmsg.Response) bool {
+		all := resp.(*kmsg.ConsumerGroupDescribeResponse).Groups
+		return len(all) == 1 && all[0].State == "Stable" && len(all[0].Members) == 1
+	})
+	for id := range 3 {
+		broker := v.cl.Broker(id)
+		v.eventually(fmt.Sprint("broker ", id, " to know the topic"), broker, metadataRequest(v.topic), func(resp kmsg.Response) bool {
+			all := resp.(*kmsg.MetadataResponse).Topics
+			return len(all) == 1 && all[0].ErrorCode == 0 && all[0].TopicID == v.topicID && len(all[0].Partitions) == 1
+		})
+		v.eventually(fmt.Sprint("broker ", id, " to know the ACL"), broker, aclRequest(v.topic), func(resp kmsg.Response) bool {
+			return len(resp.(*kmsg.DescribeACLsResponse).Resources) == 1
+		})
+		if !v.hasQuota {
+			continue
+		}
+		quota := kmsg.NewPtrDescribeClientQuotasRequest()
+		component := kmsg.NewDescribeClientQuotasRequestComponent()
+		component.EntityType, component.MatchType, component.Match = "user", kmsg.QuotasMatchTypeExact, &v.user
+		quota.Components = append(quota.Components, component)
+		v.eventually(fmt.Sprint("broker ", id, " to know the quota"), broker, quota, func(resp kmsg.Response) bool {
+			return len(resp.(*kmsg.DescribeClientQuotasResponse).Entries) == 1
+		})
+	}
+}
+
+// eventually asks until the answer is as it should be.
+func (v *victim) eventually(what string, of interface {
+	Request(context.Context, kmsg.Request) (kmsg.Response, error)
+}, req kmsg.Request, holds func(kmsg.Response) bool) {
+	v.t.Helper()
+	waitFor(v.t, what, func() bool {
+		ctx, cancel := context.WithTimeout(v.ctx, 5*time.Second)
+		defer cancel()
+		resp, err := of.Request(ctx, req)
+		return err == nil && holds(resp)
+	})
+}
+
+func transactionRequest(id string) kmsg.Request {
+	req := kmsg.NewPtrDescribeTransactionsRequest()
+	req.TransactionalIDs = []string{id}
+	return req
+}
+
+func metadataRequest(topic string) kmsg.Request {
+	req := kmsg.NewPtrMetadataRequest()
+	t := kmsg.NewMetadataRequestTopic()
+	t.Topic = &topic
+	req.Topics = append(req.Topics, t)
+	return req
+}
+
+// aclRequest asks for all ACLs of a name.
+func aclRequest(name string) kmsg.Request {
+	req := kmsg.NewPtrDescribeACLsRequest()
+	req.ResourceType, req.ResourcePatternType, req.Operation, req.PermissionType = 1, 1, 1, 1
+	req.ResourceName = &name
+	return req
 }
 
 // state is everything of the victim's that another could have changed.
@@ -84,11 +162,7 @@ func (v *victim) state() string {
 		v.say("%s: %s", kmsg.NameForKey(req.Key()), text(resp, v.id))
 		return resp
 	}
-	meta := kmsg.NewPtrMetadataRequest()
-	mt := kmsg.NewMetadataRequestTopic()
-	mt.Topic = &v.topic
-	meta.Topics = append(meta.Topics, mt)
-	for _, t := range ask(meta).(*kmsg.MetadataResponse).Topics {
+	for _, t := range ask(metadataRequest(v.topic)).(*kmsg.MetadataResponse).Topics {
 		v.say("identity as at first: %v", t.TopicID == v.topicID)
 	}
 	for _, at := range []int64{-2, -1} {
@@ -116,13 +190,8 @@ func (v *victim) state() string {
 	consumers := kmsg.NewPtrConsumerGroupDescribeRequest()
 	consumers.Groups = []string{v.consumer}
 	ask(consumers)
-	txn := kmsg.NewPtrDescribeTransactionsRequest()
-	txn.TransactionalIDs = []string{v.txn}
-	ask(txn)
-	acls := kmsg.NewPtrDescribeACLsRequest()
-	acls.ResourceType, acls.ResourcePatternType, acls.Operation, acls.PermissionType = 1, 1, 1, 1
-	acls.ResourceName = &v.topic
-	ask(acls)
+	ask(transactionRequest(v.txn))
+	ask(aclRequest(v.topic))
 	configs := kmsg.NewPtrDescribeConfigsRequest()
 	configs.Resources = []kmsg.DescribeConfigsRequestResource{{ResourceType: 2, ResourceName: v.topic}}
 	ask(configs)
@@ -234,6 +303,9 @@ func (a *attacker) probe(found findings, key, version int16) {
 // list asks every broker for everything.
 func (a *attacker) list(found findings, key, version int16) {
 	for i, req := range a.broad(key, version) {
+		if neverAnswered(req) {
+			continue
+		}
 		for _, at := range a.all {
 			a.listing(found, fmt.Sprintf("v%d, broad %d", version, i), at, req)
 		}
