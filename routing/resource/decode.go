@@ -377,7 +377,7 @@ func (d *decoder) object(n *yaml.Node) {
 	if first, ok := d.seen[o.Key]; ok {
 		message := fmt.Sprintf("stands here twice, first in line %d", first.line)
 		if first.format != d.from.format {
-			message += ", as " + cmp.Or(first.format, ownFormat)
+			message += ": there as " + cmp.Or(first.format, ownFormat) + ", here as " + cmp.Or(d.from.format, ownFormat)
 		}
 		d.fail(o.Line, "", message, nil)
 		return

@@ -134,6 +134,9 @@ func (d *decoder) together(f Foreign, root *yaml.Node) {
 // NameOK tells whether a text can be the name of a resource.
 func NameOK(s string) bool { return nameFault(s) == "" }
 
+// Step gives the path of a key of a mapping, shortened and quoted as needed.
+func Step(path, key string) string { return string(appendStep([]byte(path), key)) }
+
 // SpecNode gives the tree of a spec, secrets hidden, for documents of other
 // formats.
 func SpecNode(s Spec) *yaml.Node { return specNode(s) }

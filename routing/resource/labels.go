@@ -38,7 +38,7 @@ func (d *decoder) frameLabels(n *yaml.Node, o *Object) {
 				return
 			}
 			d.child(key, func() {
-				d.fail(d.offset+locate(n, string(appendStep(nil, key))).Line, string(d.path), message, value)
+				d.fail(d.offset+locate(n, string(appendStep([]byte("spec"), key))).Line, string(d.path), message, value)
 			})
 		})
 	})

@@ -1,0 +1,238 @@
+// Package document knows what the documents of Kubernetes' users have in
+// common: apiVersion, kind and metadata around a spec. It reads that frame and
+// builds resources from it, out of YAML nodes, so that lines stay:
+//
+//	f := document.Open(root, "MeshTCPRoute", name, fault)
+//	meta := f.Metadata(document.Child(root, "metadata"))
+//	return f.Resource("MeshTCPRoute", meta.Name, labels, spec)
+//
+// It refuses what it does not know, and passes over what servers add to what
+// users wrote; see Noise.
+package document
+
+import (
+	"strings"
+
+	yaml "go.yaml.in/yaml/v3"
+
+	"penstock/routing/resource"
+)
+
+// Labels that keep what resources of Penstock have no place for. They are
+// Penstock's own: no document may give them.
+const (
+	LabelFormat    = "penstock/format"    // the format that a resource came in
+	LabelNamespace = "penstock/namespace" // of formats without a label for it
+)
+
+// Noise is what servers add under metadata. It says nothing of what the user
+// wants, so it is passed over; annotations are notes for other programs.
+var Noise = map[string]bool{
+	"annotations": true, "creationTimestamp": true, "finalizers": true, "generation": true, "managedFields": true,
+	"ownerReferences": true, "resourceVersion": true, "selfLink": true, "uid": true,
+}
+
+// Child finds the value of a key in a mapping; nil: it is not there.
+func Child(n *yaml.Node, key string) *yaml.Node {
+	if n == nil || n.Kind != yaml.MappingNode {
+		return nil
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return n.Content[i+1]
+		}
+	}
+	return nil
+}
+
+// TextOf gives the text of the key of a mapping; "": it has none.
+func TextOf(n *yaml.Node, key string) string {
+	if c := Child(n, key); c != nil && c.Kind == yaml.ScalarNode && c.Tag != "!!null" {
+		return c.Value
+	}
+	return ""
+}
+
+// Text makes a text in the line of a node.
+func Text(from *yaml.Node, s string) *yaml.Node {
+	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s, Line: from.Line}
+}
+
+// Mapping is a mapping in the making.
+type Mapping struct{ Node *yaml.Node }
+
+// NewMapping begins a mapping in the line of a node.
+func NewMapping(from *yaml.Node) Mapping {
+	return Mapping{&yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: from.Line}}
+}
+
+// Put adds a pair; its key is in the line of from.
+func (m Mapping) Put(from *yaml.Node, key string, value *yaml.Node) {
+	m.Node.Content = append(m.Node.Content, Text(from, key), value)
+}
+
+// List makes a list in the line of a node.
+func List(from *yaml.Node, items ...*yaml.Node) *yaml.Node {
+	return &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq", Line: from.Line, Content: items}
+}
+
+// Frame is a document being read.
+type Frame struct {
+	Root *yaml.Node
+	// Subject is the kind and name that faults begin with: "MeshTCPRoute/a".
+	Subject string
+
+	fault resource.ForeignFault
+}
+
+// Open begins with a document. The subject of its faults is the kind, with the
+// name, as far as these can be shown.
+func Open(root *yaml.Node, kind string, name *yaml.Node, fault resource.ForeignFault) *Frame {
+	f := &Frame{Root: root, Subject: "document", fault: fault}
+	if showable(kind) {
+		f.Subject = kind
+	}
+	if name != nil && name.Kind == yaml.ScalarNode && name.Tag != "!!null" && resource.NameOK(name.Value) {
+		f.Subject += "/" + name.Value
+	}
+	return f
+}
+
+// showable tells a word that can be a kind.
+func showable(word string) bool {
+	const longest = 63
+	return word != "" && len(word) <= longest && strings.IndexFunc(word, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9')
+	}) < 0
+}
+
+// Fault reports what is wrong at a path of the document.
+func (f *Frame) Fault(n *yaml.Node, path, message string, value any) {
+	f.fault(n, strings.TrimSpace(f.Subject+" "+path), message, value)
+}
+
+// Fields reads a mapping: what is passed over, what is in known, and what is
+// neither or stands twice, which are faults. Nil values are faults too. The
+// values are those of known keys.
+func (f *Frame) Fields(n *yaml.Node, path string, noise map[string]bool, known ...string) map[string]*yaml.Node {
+	values := map[string]*yaml.Node{}
+	if n.Kind != yaml.MappingNode {
+		f.Fault(n, path, "must be a mapping", nil)
+		return values
+	}
+	seen := map[string]bool{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		if key.Kind != yaml.ScalarNode {
+			f.Fault(key, path, "a key must be a text", nil)
+			continue
+		}
+		at := resource.Step(path, key.Value)
+		switch {
+		case seen[key.Value]:
+			f.Fault(key, at, "stands here twice", nil)
+		case noise[key.Value]:
+		case contains(known, key.Value):
+			values[key.Value] = value
+		default:
+			hint := resource.DidYouMean(key.Value, known)
+			if hint == "" {
+				hint = "; known are " + strings.Join(known, ", ")
+			}
+			f.Fault(key, at, "unknown field"+hint, nil)
+		}
+		seen[key.Value] = true
+	}
+	return values
+}
+
+func contains(words []string, word string) bool {
+	for _, w := range words {
+		if w == word {
+			return true
+		}
+	}
+	return false
+}
+
+// Meta is the metadata of a Kubernetes object. A field that is not there is nil.
+type Meta struct {
+	Name, Namespace, Labels *yaml.Node
+}
+
+// Metadata reads the metadata of a Kubernetes object.
+func (f *Frame) Metadata(n *yaml.Node) Meta {
+	if n == nil {
+		return Meta{}
+	}
+	v := f.Fields(n, "metadata", Noise, "name", "namespace", "labels", "deletionTimestamp")
+	if at := v["deletionTimestamp"]; at != nil {
+		f.Fault(at, "metadata.deletionTimestamp", "is being deleted where it comes from: take it out", nil)
+	}
+	return Meta{v["name"], v["namespace"], v["labels"]}
+}
+
+// MetadataPath gives the path of a Kubernetes object for that of the resource
+// made of it.
+func MetadataPath(path string) string {
+	if path == "name" || path == "labels" || strings.HasPrefix(path, "labels.") || strings.HasPrefix(path, "labels[") {
+		return "metadata." + path
+	}
+	return path
+}
+
+// Labels makes the labels of a resource: those of the document, then what is
+// kept as labels.
+func (f *Frame) Labels(n *yaml.Node, path string, kept ...Label) *yaml.Node {
+	if n != nil && n.Kind != yaml.MappingNode {
+		return n // told when it is decoded
+	}
+	out := NewMapping(f.Root)
+	if n != nil {
+		out = NewMapping(n)
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			key, value := n.Content[i], n.Content[i+1]
+			if key.Value == LabelFormat || key.Value == LabelNamespace {
+				f.Fault(key, path, "the label is Penstock's own: leave it out", key.Value)
+				continue
+			}
+			out.Node.Content = append(out.Node.Content, key, value)
+		}
+	}
+	for _, l := range kept {
+		if l.Value == nil {
+			continue
+		}
+		given := Child(out.Node, l.Key)
+		switch {
+		case given == nil:
+			out.Put(l.Value, l.Key, l.Value)
+		case given.Value != l.Value.Value:
+			f.Fault(l.Value, l.Path, "differs from the label "+l.Key, l.Value.Value)
+		}
+	}
+	return out.Node
+}
+
+// Label is what a document says elsewhere and a resource keeps as a label.
+type Label struct {
+	Key   string
+	Value *yaml.Node // nil: not said
+	Path  string     // where the document says it
+}
+
+// Resource makes the mapping that stands for a resource. What is nil is left
+// out.
+func (f *Frame) Resource(kind string, name, labels, spec *yaml.Node) *yaml.Node {
+	out := NewMapping(f.Root)
+	out.Put(f.Root, "kind", Text(f.Root, kind))
+	for _, field := range []struct {
+		key   string
+		value *yaml.Node
+	}{{"name", name}, {"labels", labels}, {"spec", spec}} {
+		if field.value != nil {
+			out.Put(field.value, field.key, field.value)
+		}
+	}
+	return out.Node
+}

@@ -1,0 +1,92 @@
+// Package formats takes the documents of other meshes as they are and turns
+// them into Penstock's resources, with the lines that they have; and it gives
+// resources back in those formats.
+//
+//	objects, faults := resource.DecodeForeign(file, data, kinds, formats.All())
+//	text, err := formats.Encode("kuma", objects[0])
+//
+// Each format is a package below. This one lists them, unfolds the lists of
+// Kubernetes (kind: List) and of Kuma's API (items), and refuses what has an
+// apiVersion that nobody here knows, by naming the known ones.
+package formats
+
+import (
+	"strings"
+
+	yaml "go.yaml.in/yaml/v3"
+
+	"penstock/routing/formats/document"
+	"penstock/routing/formats/kuma"
+	"penstock/routing/formats/smi"
+	"penstock/routing/resource"
+)
+
+// All are the formats that are taken. They stand before those that tell their
+// documents by other things than apiVersion.
+func All() []resource.Foreign {
+	all := []resource.Foreign{{Name: "a list", Is: isList, Items: items}}
+	all = append(all, kuma.Foreign()...)
+	all = append(all, smi.Foreign()...)
+	return append(all, resource.Foreign{Name: "another system", Is: isVersioned, Convert: unknown})
+}
+
+// listVersion is the apiVersion of Kubernetes' List.
+const listVersion = "v1"
+
+// isList tells a List of Kubernetes, in which each item says what it is, or
+// what Kuma's API gives for "all of a kind".
+func isList(root *yaml.Node) bool {
+	kind := document.Child(root, "kind")
+	if kind == nil {
+		return document.Child(root, "items") != nil && document.Child(root, "apiVersion") == nil
+	}
+	return kind.Value == "List" && (document.TextOf(root, "apiVersion") == listVersion || document.Child(root, "apiVersion") == nil)
+}
+
+// items gives the documents of a list. Their number is bounded by that of the
+// values of a document.
+func items(root *yaml.Node, fault resource.ForeignFault) []*yaml.Node {
+	f := document.Open(root, "List", nil, fault)
+	noise := map[string]bool{"metadata": true} // resourceVersion and the like
+	known := []string{"apiVersion", "kind", "items"}
+	if document.Child(root, "kind") == nil {
+		noise, known = map[string]bool{"total": true, "next": true}, []string{"items"}
+	}
+	list := f.Fields(root, "", noise, known...)["items"]
+	switch {
+	case list == nil:
+		f.Fault(root, "items", "is required", nil)
+		return nil
+	case list.Kind != yaml.SequenceNode:
+		f.Fault(list, "items", "must be a list", nil)
+		return nil
+	}
+	return list.Content
+}
+
+func isVersioned(root *yaml.Node) bool { return document.Child(root, "apiVersion") != nil }
+
+// Versions are the known values of apiVersion.
+func Versions() []string {
+	return append([]string{kuma.APIVersion}, smi.APIVersions()...)
+}
+
+// unknown refuses an object of Kubernetes that no format is for.
+func unknown(root *yaml.Node, fault resource.ForeignFault) []*yaml.Node {
+	n, version := document.Child(root, "apiVersion"), document.TextOf(root, "apiVersion")
+	name := document.Child(document.Child(root, "metadata"), "name")
+	if name == nil {
+		name = document.Child(root, "name")
+	}
+	f := document.Open(root, document.TextOf(root, "kind"), name, fault)
+	known := "; known are " + strings.Join(Versions(), ", ") + ", and " + listVersion + " for kind: List"
+	switch {
+	case version == "":
+		f.Fault(n, "apiVersion", "must be a text"+known, nil)
+	case document.Child(root, "spec") != nil && document.Child(root, "name") != nil:
+		f.Fault(n, "apiVersion", "is not known, and Penstock's own resources have none"+known, version)
+	default:
+		f.Fault(n, "apiVersion", "is not known"+known, version)
+	}
+	return nil
+}

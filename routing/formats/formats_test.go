@@ -1,0 +1,120 @@
+package formats
+
+import (
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"penstock/routing/formats/kuma"
+	"penstock/routing/resource"
+)
+
+var update = flag.Bool("update", false, "rewrite the expected texts in testdata")
+
+// decode reads a text as check and apply do.
+func decode(file, text string) ([]resource.Object, resource.Faults) {
+	return resource.DecodeForeign(file, []byte(text), resource.RoutingKinds(), All())
+}
+
+// eachFile calls do with the files of testdata that a pattern is for.
+func eachFile(t *testing.T, pattern string, do func(t *testing.T, file, text string)) {
+	t.Helper()
+	files, err := filepath.Glob("testdata/" + pattern)
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no files %s: %v", pattern, err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimPrefix(file, "testdata/"), func(t *testing.T) {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			do(t, file, string(data))
+		})
+	}
+}
+
+// golden compares a text with what stands beside a file (go test -update
+// writes it).
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("got:\n%swant:\n%s", got, want)
+	}
+}
+
+// Each file in testdata/*/bad breaks one rule; what users are told stands
+// beside it.
+func TestBadDocumentsGetTheFaultsThatStandBesideThem(t *testing.T) {
+	eachFile(t, "*/bad/*.yaml", func(t *testing.T, file, text string) {
+		objects, faults := decode(filepath.Base(file), text)
+		if len(faults) == 0 {
+			more, _ := Check(objects)
+			faults = more
+		}
+		if len(faults) == 0 {
+			t.Errorf("taken without a fault: %d objects", len(objects))
+		}
+		golden(t, file+".txt", faults.Error()+"\n")
+	})
+}
+
+// What the good ones become stands beside them.
+func TestGoodDocumentsBecomeTheResourcesThatStandBesideThem(t *testing.T) {
+	eachFile(t, "*/good/*.yaml", func(t *testing.T, file, text string) {
+		objects, faults := decode(filepath.Base(file), text)
+		if len(faults) > 0 || len(objects) == 0 {
+			t.Fatalf("%d objects, faults:\n%v", len(objects), faults)
+		}
+		var out strings.Builder
+		for i, o := range objects {
+			if i > 0 {
+				out.WriteString("---\n")
+			}
+			out.Write(resource.EncodeYAML(o))
+		}
+		golden(t, file+".txt", out.String())
+		for _, o := range objects {
+			checkGivenBack(t, o)
+		}
+	})
+}
+
+// checkGivenBack holds that a resource comes back from each format as it was.
+func checkGivenBack(t interface {
+	Helper()
+	Fatalf(string, ...any)
+}, o resource.Object) {
+	t.Helper()
+	for _, format := range Names() {
+		text, err := Encode(format, o)
+		if err != nil {
+			if o.Kind == "MeshTCPRoute" || !errors.Is(err, kuma.ErrKind) {
+				t.Fatalf("%s as %s: %v", o.Key, format, err)
+			}
+			continue
+		}
+		again, faults := decode("again.yaml", string(text))
+		if len(faults) > 0 || len(again) != 1 {
+			t.Fatalf("%s as %s: %v\n%s", o.Key, format, faults, text)
+		}
+		if format != Own && Of(&o) != "Kuma" { // it is Kuma's from now on
+			again[0].Labels = o.Labels
+		}
+		if !resource.Equal(o, again[0]) {
+			t.Fatalf("%s as %s is another when it is taken again:\n%s\n%s", o.Key, format, text, resource.EncodeYAML(again[0]))
+		}
+	}
+}

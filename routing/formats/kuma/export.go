@@ -1,0 +1,67 @@
+package kuma
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	yaml "go.yaml.in/yaml/v3"
+
+	"penstock/routing/formats/document"
+	"penstock/routing/resource"
+)
+
+// ErrKind says that Kuma has nothing like a kind of resource.
+var ErrKind = errors.New("cannot be written as Kuma's")
+
+// Export gives a resource as Kuma's document: in the form of Kubernetes if it
+// came in that, else in the universal form. Taken again, it gives the same
+// resource; what was none of Kuma's before is in the mesh "default" then.
+func Export(o resource.Object) (*yaml.Node, error) {
+	if o.Kind != kind {
+		return nil, fmt.Errorf("%s %w: %s can", o.Key, ErrKind, kind)
+	}
+	labels := maps.Clone(o.Labels)
+	form := labels[document.LabelFormat]
+	delete(labels, document.LabelFormat)
+	delete(labels, document.LabelNamespace)
+	root := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
+	out := document.Mapping{Node: root}
+	text := func(s string) *yaml.Node { return document.Text(root, s) }
+	if form == FormKubernetes {
+		out.Put(root, "apiVersion", text(APIVersion))
+		out.Put(root, "kind", text(kind))
+		meta := document.NewMapping(root)
+		meta.Put(root, "name", text(o.Name))
+		if namespace, ok := labels[labelNamespace]; ok {
+			meta.Put(root, "namespace", text(namespace))
+			delete(labels, labelNamespace)
+		}
+		putLabels(meta, root, labels)
+		out.Put(root, "metadata", meta.Node)
+	} else {
+		mesh, ok := labels[labelMesh]
+		if !ok {
+			mesh = defaultMesh
+		}
+		delete(labels, labelMesh)
+		out.Put(root, "type", text(kind))
+		out.Put(root, "mesh", text(mesh))
+		out.Put(root, "name", text(o.Name))
+		putLabels(out, root, labels)
+	}
+	out.Put(root, "spec", resource.SpecNode(o.Spec))
+	return root, nil
+}
+
+func putLabels(into document.Mapping, root *yaml.Node, labels map[string]string) {
+	if len(labels) == 0 {
+		return
+	}
+	m := document.NewMapping(root)
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		m.Put(root, key, document.Text(root, labels[key]))
+	}
+	into.Put(root, "labels", m.Node)
+}

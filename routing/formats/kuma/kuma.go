@@ -1,0 +1,145 @@
+// Package kuma takes Kuma's MeshTCPRoute as people have it, and gives it back.
+// The universal form and that of Kubernetes,
+//
+//	type: MeshTCPRoute            apiVersion: kuma.io/v1alpha1
+//	mesh: default                 kind: MeshTCPRoute
+//	name: route-1                 metadata: {name: route-1, namespace: demo}
+//	spec: ...                     spec: ...
+//
+// become Penstock's resource of the same kind and name, with the same spec.
+// The mesh and the namespace are kept as Kuma's own labels, kuma.io/mesh and
+// k8s.kuma.io/namespace, and the form as penstock/format; nothing that is done
+// with connections depends on them.
+//
+// Passed over on purpose is what Kuma's servers add: creationTime,
+// modificationTime, kri and status of the universal form, status and what
+// document.Noise lists of Kubernetes'.
+//
+// Refused by name is what Penstock could not do as Kuma does: other kinds,
+// targets that are no services, tags or meshes, and the fields of a target
+// that choose by what Penstock does not have (see refused).
+package kuma
+
+import (
+	"strings"
+
+	yaml "go.yaml.in/yaml/v3"
+
+	"penstock/routing/formats/document"
+	"penstock/routing/resource"
+)
+
+// The group and version of Kuma's objects in Kubernetes.
+const (
+	Group      = "kuma.io"
+	APIVersion = "kuma.io/v1alpha1"
+)
+
+// Values of document.LabelFormat.
+const (
+	FormUniversal  = "kuma"
+	FormKubernetes = "kuma-kubernetes"
+)
+
+const (
+	labelMesh      = "kuma.io/mesh"
+	labelNamespace = "k8s.kuma.io/namespace"
+	defaultMesh    = "default"
+)
+
+const kind = "MeshTCPRoute"
+
+// Foreign are Kuma's two forms.
+func Foreign() []resource.Foreign {
+	return []resource.Foreign{
+		{Name: "Kuma", Is: isUniversal, Convert: universal, Path: universalPath},
+		{Name: "Kuma", Is: isKubernetes, Convert: kubernetes, Path: kubernetesPath},
+	}
+}
+
+// isUniversal tells Kuma's universal form, which alone has a type.
+func isUniversal(root *yaml.Node) bool {
+	return document.Child(root, "type") != nil && document.Child(root, "kind") == nil && document.Child(root, "apiVersion") == nil
+}
+
+func isKubernetes(root *yaml.Node) bool {
+	group, _, _ := strings.Cut(document.TextOf(root, "apiVersion"), "/")
+	return group == Group
+}
+
+// universalNoise is what Kuma's server adds to the universal form.
+var universalNoise = map[string]bool{"creationTime": true, "modificationTime": true, "kri": true, "status": true}
+
+func universal(root *yaml.Node, fault resource.ForeignFault) []*yaml.Node {
+	f := document.Open(root, document.TextOf(root, "type"), document.Child(root, "name"), fault)
+	if !taken(f, "type") {
+		return nil
+	}
+	v := f.Fields(root, "", universalNoise, "type", "mesh", "name", "labels", "spec")
+	mesh := v["mesh"]
+	if given := document.Child(v["labels"], labelMesh); mesh == nil && given == nil {
+		mesh = document.Text(root, defaultMesh)
+	}
+	labels := f.Labels(v["labels"], "labels",
+		document.Label{Key: labelMesh, Value: mesh, Path: "mesh"},
+		document.Label{Key: document.LabelFormat, Value: document.Text(root, FormUniversal)})
+	return []*yaml.Node{f.Resource(kind, v["name"], labels, spec(f, v["spec"]))}
+}
+
+func universalPath(path string) string {
+	if path == `labels["`+labelMesh+`"]` {
+		return "mesh"
+	}
+	return path
+}
+
+func kubernetes(root *yaml.Node, fault resource.ForeignFault) []*yaml.Node {
+	f := document.Open(root, document.TextOf(root, "kind"), document.Child(document.Child(root, "metadata"), "name"), fault)
+	known := taken(f, "kind")
+	if version := document.TextOf(root, "apiVersion"); version != APIVersion {
+		f.Fault(document.Child(root, "apiVersion"), "apiVersion", "this version of Kuma's objects is not taken; known is "+APIVersion, version)
+		return nil // nobody knows what the rest means
+	}
+	if !known {
+		return nil
+	}
+	v := f.Fields(root, "", map[string]bool{"status": true}, "apiVersion", "kind", "metadata", "spec")
+	meta := f.Metadata(v["metadata"])
+	var mesh *yaml.Node
+	if document.Child(meta.Labels, labelMesh) == nil {
+		mesh = document.Text(root, defaultMesh)
+	}
+	labels := f.Labels(meta.Labels, "metadata.labels",
+		document.Label{Key: labelMesh, Value: mesh},
+		document.Label{Key: labelNamespace, Value: meta.Namespace, Path: "metadata.namespace"},
+		document.Label{Key: document.LabelFormat, Value: document.Text(root, FormKubernetes)})
+	return []*yaml.Node{f.Resource(kind, meta.Name, labels, spec(f, v["spec"]))}
+}
+
+func kubernetesPath(path string) string {
+	if path == `labels["`+labelNamespace+`"]` {
+		return "metadata.namespace"
+	}
+	return document.MetadataPath(path)
+}
+
+// taken tells whether the kind, in the field of that name, is one that is
+// taken; others are faults.
+func taken(f *document.Frame, field string) bool {
+	n, word := document.Child(f.Root, field), document.TextOf(f.Root, field)
+	if word == kind {
+		return true
+	}
+	if n == nil {
+		n = f.Root
+	}
+	switch {
+	case word == "":
+		f.Fault(n, field, "must be "+kind+", which is what is taken of Kuma", nil)
+	case word == "MeshHTTPRoute":
+		f.Fault(n, field, "MeshHTTPRoute is not taken by this version yet; of Kuma's kinds "+kind+" is", nil)
+	default:
+		f.Fault(n, field, "is not taken; of Kuma's kinds "+kind+" is"+resource.DidYouMean(word, []string{kind}), word)
+	}
+	return false
+}

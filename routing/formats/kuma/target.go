@@ -1,0 +1,113 @@
+package kuma
+
+import (
+	yaml "go.yaml.in/yaml/v3"
+
+	"penstock/routing/formats/document"
+	"penstock/routing/resource"
+)
+
+// refused are the fields of Kuma's targets that Penstock cannot honour, each
+// with why, and with what to do. To leave them out would route other
+// connections than Kuma does.
+var refused = map[string]string{
+	"mesh":        "is not taken: Penstock is one mesh",
+	"namespace":   "is not taken: services have no namespaces here, give the name of the Service whole",
+	"sectionName": "is not taken: a Service here has no ports to choose from, make it a Service of its own",
+	"port":        "is not taken: a Service here has no ports to choose from, make it a Service of its own",
+	"labels":      "is not taken: labels do not choose here, give a name, or tags",
+	"proxyTypes":  "is not taken: all sources are of one type here",
+}
+
+// kinds are those of Kuma's targets that Penstock does not have.
+var kinds = map[string]string{
+	"Dataplane":            "Dataplane is not taken: choose sources by tags, with MeshSubset",
+	"MeshGateway":          "MeshGateway is not taken: a gateway here is a Listener, and MeshSubset chooses sources by its tags",
+	"MeshExternalService":  "MeshExternalService is not taken: make it a Service, and name that with MeshService",
+	"MeshMultiZoneService": "MeshMultiZoneService is not taken: make it a Service, and name that with MeshService",
+	"MeshHTTPRoute":        "MeshHTTPRoute is not taken as a target: a route here is for sources and services",
+}
+
+// spec gives the spec without what is refused in it. All else is left as it
+// is, for decoding to tell of it.
+func spec(f *document.Frame, n *yaml.Node) *yaml.Node {
+	return within(n, "targetRef", func(n *yaml.Node) *yaml.Node {
+		return target(f, n, "spec.targetRef")
+	}, "to", func(n *yaml.Node) *yaml.Node {
+		return each(n, "spec.to", func(n *yaml.Node, path string) *yaml.Node {
+			return destination(f, n, path)
+		})
+	})
+}
+
+func destination(f *document.Frame, n *yaml.Node, path string) *yaml.Node {
+	return within(n, "targetRef", func(n *yaml.Node) *yaml.Node {
+		return target(f, n, path+".targetRef")
+	}, "rules", func(n *yaml.Node) *yaml.Node {
+		return each(n, path+".rules", func(n *yaml.Node, path string) *yaml.Node {
+			return within(n, "default", func(n *yaml.Node) *yaml.Node {
+				return within(n, "backendRefs", func(n *yaml.Node) *yaml.Node {
+					return each(n, path+".default.backendRefs", func(n *yaml.Node, path string) *yaml.Node {
+						return target(f, n, path)
+					})
+				}, "", nil)
+			}, "", nil)
+		})
+	})
+}
+
+// within gives a mapping in which the values of two keys are replaced. What is
+// no mapping stays as it is.
+func within(n *yaml.Node, key string, replace func(*yaml.Node) *yaml.Node, other string, replaceOther func(*yaml.Node) *yaml.Node) *yaml.Node {
+	if n == nil || n.Kind != yaml.MappingNode {
+		return n
+	}
+	out := *n
+	out.Content = append([]*yaml.Node(nil), n.Content...)
+	for i := 0; i+1 < len(out.Content); i += 2 {
+		switch out.Content[i].Value {
+		case key:
+			out.Content[i+1] = replace(out.Content[i+1])
+		case other:
+			if replaceOther != nil {
+				out.Content[i+1] = replaceOther(out.Content[i+1])
+			}
+		}
+	}
+	return &out
+}
+
+// each gives a list whose items are replaced.
+func each(n *yaml.Node, path string, replace func(n *yaml.Node, path string) *yaml.Node) *yaml.Node {
+	if n.Kind != yaml.SequenceNode {
+		return n
+	}
+	out := *n
+	out.Content = make([]*yaml.Node, len(n.Content))
+	for i, c := range n.Content {
+		out.Content[i] = replace(c, resource.Item(path, i))
+	}
+	return &out
+}
+
+// target tells of what is refused in a targetRef or backendRef, and gives it
+// without that.
+func target(f *document.Frame, n *yaml.Node, path string) *yaml.Node {
+	if n.Kind != yaml.MappingNode {
+		return n
+	}
+	out := *n
+	out.Content = make([]*yaml.Node, 0, len(n.Content))
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		if why, no := refused[key.Value]; no {
+			f.Fault(key, path+"."+key.Value, why, nil)
+			continue
+		}
+		if why, no := kinds[value.Value]; no && key.Value == "kind" {
+			f.Fault(value, path+".kind", why, nil)
+		}
+		out.Content = append(out.Content, key, value)
+	}
+	return &out
+}

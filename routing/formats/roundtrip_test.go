@@ -1,0 +1,112 @@
+package formats
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"penstock/routing/resource"
+)
+
+// drawRoute makes any valid route.
+func drawRoute(t *rapid.T) *resource.MeshTCPRoute {
+	name := rapid.StringMatching(`[a-z0-9]([-a-z0-9._]{0,20}[a-z0-9])?`)
+	tags := rapid.MapOfN(rapid.StringMatching(`[!-+\--<>-~]{1,9}`).Filter(noQuote), rapid.StringMatching(`[!-+\--<>-~]{1,9}`).Filter(noQuote), 1, 3)
+	target := func(kind string) resource.TargetRef {
+		ref := resource.TargetRef{Kind: kind}
+		if kind == "MeshService" || kind == "MeshServiceSubset" {
+			ref.Name = name.Draw(t, "name")
+		}
+		if kind == "MeshSubset" || kind == "MeshServiceSubset" {
+			ref.Tags = tags.Draw(t, "tags")
+		}
+		return ref
+	}
+	r := &resource.MeshTCPRoute{}
+	if rapid.Bool().Draw(t, "has a source") {
+		ref := target(rapid.SampledFrom([]string{"Mesh", "MeshSubset", "MeshService", "MeshServiceSubset"}).Draw(t, "source"))
+		r.TargetRef = &ref
+	}
+	for i := range rapid.IntRange(1, 3).Draw(t, "destinations") {
+		to := resource.RouteTo{TargetRef: target("MeshService"), Rules: []resource.RouteRule{{}}}
+		to.TargetRef.Name += fmt.Sprint(i) // no two the same
+		for range rapid.IntRange(0, 3).Draw(t, "backends") {
+			ref := target(rapid.SampledFrom([]string{"MeshService", "MeshServiceSubset"}).Draw(t, "backend"))
+			b := resource.BackendRef{Kind: ref.Kind, Name: ref.Name, Tags: ref.Tags}
+			if rapid.Bool().Draw(t, "has a weight") {
+				weight := rapid.IntRange(0, 1_000_000).Draw(t, "weight")
+				b.Weight = &weight
+			}
+			to.Rules[0].Default.BackendRefs = append(to.Rules[0].Default.BackendRefs, b)
+		}
+		r.To = append(r.To, to)
+	}
+	return r
+}
+
+func noQuote(s string) bool {
+	for _, r := range s {
+		if r == '"' || r == ',' || r == '=' {
+			return false
+		}
+	}
+	return true
+}
+
+// Any route comes back from any format as it was, whatever form and labels it
+// came with.
+func TestRoutesComeBackFromEachFormat(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		o := resource.Object{Key: resource.Key{Kind: "MeshTCPRoute", Name: rapid.StringMatching(`[a-z0-9]([-a-z0-9.]{0,20}[a-z0-9])?`).Draw(t, "route")}, Spec: drawRoute(t)}
+		word := rapid.StringMatching(`[A-Za-z0-9]([-A-Za-z0-9._]{0,9}[A-Za-z0-9])?`)
+		o.Labels = rapid.MapOfN(word, rapid.OneOf(rapid.Just(""), word, rapid.SampledFrom([]string{"true", "null", "1.0", "0x1f", "2001-01-01", "1e3"})), 0, 3).Draw(t, "labels")
+		switch form := rapid.SampledFrom([]string{"", "smi", "kuma", "kuma-kubernetes"}).Draw(t, "form"); form {
+		case "":
+		case "smi":
+			o.Labels["penstock/format"] = form
+			if rapid.Bool().Draw(t, "has a namespace") {
+				o.Labels["penstock/namespace"] = word.Draw(t, "namespace")
+			}
+		default:
+			o.Labels["penstock/format"] = form
+			o.Labels["kuma.io/mesh"] = word.Draw(t, "mesh")
+			if rapid.Bool().Draw(t, "has a namespace") {
+				o.Labels["k8s.kuma.io/namespace"] = word.Draw(t, "namespace")
+			}
+		}
+		if len(o.Labels) == 0 {
+			o.Labels = nil
+		}
+		checkGivenBack(t, o)
+	})
+}
+
+// Whatever a file holds: faults, or resources that are valid and come back.
+func FuzzDocuments(f *testing.F) {
+	files, err := filepath.Glob("testdata/*/*/*.yaml")
+	if err != nil || len(files) == 0 {
+		f.Fatalf("no files: %v", err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		objects, _ := decode("x.yaml", string(data))
+		Check(objects)
+		for _, o := range objects {
+			o.Spec.Validate(func(path, message string, value any) {
+				t.Fatalf("%s is not valid: %s %s (%v)", o.Key, path, message, value)
+			})
+			if o.Kind == "MeshTCPRoute" {
+				checkGivenBack(t, o)
+			}
+		}
+	})
+}

@@ -1,0 +1,64 @@
+package smi
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	yaml "go.yaml.in/yaml/v3"
+
+	"penstock/routing/formats/document"
+	"penstock/routing/resource"
+)
+
+// Whatever SMI's documents hold: faults, or routes that are valid and have the
+// shape of a split.
+func FuzzDocuments(f *testing.F) {
+	files, err := filepath.Glob("../testdata/smi/*/*.yaml")
+	if err != nil || len(files) == 0 {
+		f.Fatalf("no files: %v", err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	kinds := resource.RoutingKinds()
+	foreign := Foreign()
+	foreign[0].Convert = func(root *yaml.Node, fault resource.ForeignFault) []*yaml.Node {
+		nodes := convert(root, fault)
+		for _, n := range nodes {
+			for _, label := range document.Child(n, "labels").Content {
+				if label.Value == Form {
+					label.Value = converted
+				}
+			}
+		}
+		return nodes
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		objects, _ := resource.DecodeForeign("x.yaml", data, kinds, foreign)
+		for i := range objects {
+			o := &objects[i]
+			o.Spec.Validate(func(path, message string, value any) {
+				t.Fatalf("%s is not valid: %s %s (%v)", o.Key, path, message, value)
+			})
+			if o.Labels[document.LabelFormat] != converted {
+				continue
+			}
+			o.Labels[document.LabelFormat] = Form
+			s, ok := splitOf(o)
+			if !ok || s.root == "" || len(s.backends) == 0 || slices.Contains(s.backends, s.root) {
+				t.Fatalf("no split:\n%s", resource.EncodeYAML(*o))
+			}
+		}
+		Check(objects)
+	})
+}
+
+// converted tells routes that came as a TrafficSplit from those of Penstock's
+// that say so.
+const converted = "c4f1d6a2b85e9037"

@@ -1,0 +1,170 @@
+// Package smi takes the TrafficSplit of the Service Mesh Interface:
+//
+//	apiVersion: split.smi-spec.io/v1alpha2
+//	kind: TrafficSplit
+//	metadata: {name: canary}
+//	spec:
+//	  service: website
+//	  backends:
+//	  - {service: website-v1, weight: 90}
+//	  - {service: website-v2, weight: 10}
+//
+// It becomes a MeshTCPRoute of the same name, for all sources, from the root
+// service to the backends. Weights are relative whole numbers. Of v1alpha4 and
+// v1alpha3, which say the same, all is taken but matches: these are for
+// requests of HTTP, and to split everything instead would be another split.
+// v1alpha1 is refused, whose weights were quantities ("500m").
+//
+// SMI's splits are neither hierarchical nor self-referential (all versions say
+// so). A root among its own backends is refused, because that service is the
+// superset of which the split chooses; who means its own endpoints writes a
+// MeshTCPRoute, which may. Splits that lead to one another are looked at
+// together by Check.
+package smi
+
+import (
+	"strings"
+
+	yaml "go.yaml.in/yaml/v3"
+
+	"penstock/routing/formats/document"
+	"penstock/routing/resource"
+)
+
+// Group is that of TrafficSplit.
+const Group = "split.smi-spec.io"
+
+// APIVersions are those that are taken.
+func APIVersions() []string {
+	return []string{Group + "/v1alpha2", Group + "/v1alpha3", Group + "/v1alpha4"}
+}
+
+// Form is the value of document.LabelFormat.
+const Form = "smi"
+
+const kind = "TrafficSplit"
+
+// Foreign is SMI's format.
+func Foreign() []resource.Foreign {
+	return []resource.Foreign{{Name: "SMI", Is: is, Convert: convert, Path: path}}
+}
+
+// is tells an object of any of SMI's groups.
+func is(root *yaml.Node) bool {
+	group, _, _ := strings.Cut(document.TextOf(root, "apiVersion"), "/")
+	return strings.HasSuffix(group, ".smi-spec.io")
+}
+
+func convert(root *yaml.Node, fault resource.ForeignFault) []*yaml.Node {
+	version, word := document.TextOf(root, "apiVersion"), document.TextOf(root, "kind")
+	f := document.Open(root, word, document.Child(document.Child(root, "metadata"), "name"), fault)
+	group, _, _ := strings.Cut(version, "/")
+	at := document.Child(root, "kind")
+	if at == nil {
+		at = root
+	}
+	switch {
+	case group != Group || word != kind:
+		f.Fault(at, "kind", "is not taken; of SMI's kinds "+kind+" of "+Group+" is"+resource.DidYouMean(word, []string{kind}), word)
+		return nil
+	case !known(version):
+		f.Fault(document.Child(root, "apiVersion"), "apiVersion", "this version of "+kind+" is not taken; known are "+strings.Join(APIVersions(), ", "), version)
+		return nil
+	}
+	// What is wrong with the split is told of the route that it becomes.
+	f.Subject = strings.Replace(f.Subject, kind, "MeshTCPRoute", 1)
+	v := f.Fields(root, "", map[string]bool{"status": true}, "apiVersion", "kind", "metadata", "spec")
+	meta := f.Metadata(v["metadata"])
+	labels := f.Labels(meta.Labels, "metadata.labels",
+		document.Label{Key: document.LabelNamespace, Value: meta.Namespace, Path: "metadata.namespace"},
+		document.Label{Key: document.LabelFormat, Value: document.Text(root, Form)})
+	return []*yaml.Node{f.Resource("MeshTCPRoute", meta.Name, labels, spec(f, v["spec"]))}
+}
+
+func known(version string) bool {
+	for _, v := range APIVersions() {
+		if v == version {
+			return true
+		}
+	}
+	return false
+}
+
+// spec makes the spec of the route.
+func spec(f *document.Frame, n *yaml.Node) *yaml.Node {
+	if n == nil || n.Kind != yaml.MappingNode {
+		return n // told when it is decoded
+	}
+	v := f.Fields(n, "spec", nil, "service", "backends", "matches")
+	if at := v["matches"]; at != nil {
+		f.Fault(at, "spec.matches", "is not taken: it chooses requests of HTTP, and a split here is of connections; leave it out to split all of them", nil)
+	}
+	target := document.NewMapping(n)
+	target.Put(n, "kind", document.Text(n, "MeshService"))
+	if root := v["service"]; root != nil {
+		target.Put(root, "name", root)
+	}
+	content := document.NewMapping(n)
+	switch backends := v["backends"]; {
+	case backends == nil:
+		f.Fault(n, "spec.backends", "is required", nil)
+	case backends.Kind != yaml.SequenceNode:
+		f.Fault(backends, "spec.backends", "must be a list", nil)
+	case len(backends.Content) == 0:
+		f.Fault(backends, "spec.backends", "must not be empty", nil)
+	default:
+		refs := document.List(backends)
+		for i, b := range backends.Content {
+			refs.Content = append(refs.Content, backend(f, b, resource.Item("spec.backends", i), document.TextOf(n, "service")))
+		}
+		content.Put(backends, "backendRefs", refs)
+	}
+	rule := document.NewMapping(n)
+	rule.Put(n, "default", content.Node)
+	to := document.NewMapping(n)
+	to.Put(n, "targetRef", target.Node)
+	to.Put(n, "rules", document.List(n, rule.Node))
+	out := document.NewMapping(n)
+	out.Put(n, "to", document.List(n, to.Node))
+	return out.Node
+}
+
+func backend(f *document.Frame, n *yaml.Node, path, root string) *yaml.Node {
+	if n.Kind != yaml.MappingNode {
+		return n // told when it is decoded
+	}
+	v := f.Fields(n, path, nil, "service", "weight")
+	out := document.NewMapping(n)
+	out.Put(n, "kind", document.Text(n, "MeshService"))
+	if service := v["service"]; service != nil {
+		out.Put(service, "name", service)
+		if service.Value == root && root != "" {
+			f.Fault(service, path+".service", "is the root of the split itself, which SMI does not allow: name a Service that has the endpoints that stay, or write a MeshTCPRoute", root)
+		}
+	}
+	if weight := v["weight"]; weight != nil {
+		out.Put(weight, "weight", weight)
+	} else {
+		f.Fault(n, path+".weight", "is required", nil)
+	}
+	return out.Node
+}
+
+// path gives the split's path for that of the route.
+func path(path string) string {
+	const to, refs = "spec.to[0].targetRef.name", "spec.to[0].rules[0].default.backendRefs"
+	if path == to {
+		return "spec.service"
+	}
+	if path == "labels."+document.LabelNamespace {
+		return "metadata.namespace"
+	}
+	rest, ok := strings.CutPrefix(path, refs)
+	if !ok {
+		return document.MetadataPath(path)
+	}
+	if item, ok := strings.CutSuffix(rest, ".name"); ok {
+		rest = item + ".service"
+	}
+	return "spec.backends" + rest
+}
