@@ -32,17 +32,17 @@ type Conn struct {
 	spec       *Listener // as it was when the connection came; nil once relaying
 	next, prev *Conn     // on the loop
 
-	id          uint64
-	at          *socket // that accepted it
-	peer        netip.AddrPort
-	source      *netip.AddrPort // by the PROXY header; nil: peer
-	serverName  string
-	plan        Plan
-	profile     *Profile    // of the last target
-	meter       *meterShard // nil until there is a target
-	ident       *ident      // nil while there is nothing to remember
-	tls         *tlsstream.Stream
-	upstreamTLS *tlsstream.Stream
+	id         uint64
+	at         *socket // that accepted it
+	peer       netip.AddrPort
+	source     *netip.AddrPort // by the PROXY header; nil: peer
+	serverName string
+	plan       Plan
+	profile    *Profile    // of the last target
+	meter      *meterShard // nil until there is a target
+	ident      *ident      // nil while there is nothing to remember
+	tls        *tlsstream.Stream
+	above      stream.Stream // TLS on upstream, or a duct instead of it; nil: upstream itself
 
 	born   time.Duration
 	active time.Duration // the last byte; while connecting: the attempt's begin
@@ -61,13 +61,14 @@ const (
 	phaseHello                   // waits for the ClientHello
 	phaseHandshake               // TLS with the client
 	phaseRouting                 // inside a call to the handler or the plan
+	phaseWaiting                 // for an endpoint to be known
 	phaseConnecting              // to the endpoint, TLS with it included
 	phaseRelaying
 	phaseRefusing // no endpoint took it; the client is told after a while
 	phaseClosed
 )
 
-var phaseNames = [...]string{"proxy_header", "hello", "handshake", "routing", "connecting", "relaying", "refusing", "closed"}
+var phaseNames = [...]string{"proxy_header", "hello", "handshake", "routing", "waiting", "connecting", "relaying", "refusing", "closed"}
 
 type connFlags uint8
 
@@ -167,8 +168,8 @@ func (c *Conn) clientStream() stream.Stream {
 }
 
 func (c *Conn) upstreamStream() stream.Stream {
-	if c.upstreamTLS != nil {
-		return c.upstreamTLS
+	if c.above != nil {
+		return c.above
 	}
 	return &c.upstream
 }

@@ -4,9 +4,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
 	"syscall"
 	"time"
 
+	"penstock/netio/duct"
 	"penstock/netio/proxyproto"
 	"penstock/netio/reactor"
 	"penstock/netio/tlsstream"
@@ -49,7 +51,7 @@ func (c *Conn) connect(err error) {
 	c.loop.failure = err
 	c.guarded(func() (why Reason) {
 		to, why = c.plan.Next(c, err)
-		if why == OK && to.Profile == nil {
+		if why == OK && to.Profile == nil && to.Wait <= 0 {
 			why = Internal
 		}
 		return why
@@ -58,22 +60,42 @@ func (c *Conn) connect(err error) {
 	if c.phase != phaseRouting {
 		return // refused, now or later
 	}
+	l := c.loop
+	if to.Wait > 0 {
+		c.phase = phaseWaiting
+		l.Arm(&c.timer, to.Wait)
+		return
+	}
 	c.phase = phaseConnecting
 	c.setProfile(to.Profile)
-	l := c.loop
 	timeout := to.Profile.ConnectTimeout
 	if timeout <= 0 {
 		timeout = defaultConnectTimeout
 	}
 	c.active = l.Now()
 	l.Arm(&c.timer, timeout)
-	c.upstreamTLS = nil
+	c.above = nil
 	c.upstream.Init(l.Loop, (*upstreamSide)(c))
-	if to.Unix != "" {
+	switch {
+	case to.Serve != nil:
+		c.serveInside(to.Serve)
+	case to.Unix != "":
 		c.upstream.DialUnix(to.Unix)
-	} else {
+	default:
 		c.upstream.Dial(to.Addr, reactor.TCPOptions{}) // see keepAlive
 	}
+}
+
+// serveInside joins the client to this process instead of to an endpoint.
+func (c *Conn) serveInside(serve func(*duct.Conn)) {
+	local, remote := net.TCPAddrFromAddrPort(c.Local()), net.TCPAddrFromAddrPort(c.Client())
+	end, other := duct.New(c.loop.Loop, (*upstreamSide)(c), local, remote)
+	c.above = end
+	c.connected()
+	if c.phase != phaseRelaying {
+		end.Abort()
+	}
+	serve(other)
 }
 
 // setProfile counts the connection as active where it belongs now.
@@ -102,7 +124,7 @@ func (c *Conn) countRouted() {
 // connectFailed is the end of an attempt.
 func (c *Conn) connectFailed(err error) {
 	c.loop.Disarm(&c.timer)
-	if c.upstreamTLS != nil {
+	if c.above != nil {
 		err = fmt.Errorf("%w: %w", ErrUpstreamTLS, err)
 	}
 	c.connect(err)
@@ -112,7 +134,7 @@ func (c *Conn) connectFailed(err error) {
 func (c *Conn) connectTimedOut() {
 	c.upstreamStream().Abort()
 	err := ErrConnectTimeout
-	if c.upstreamTLS != nil {
+	if c.above != nil {
 		err = fmt.Errorf("%w: %w", ErrUpstreamTLS, err)
 	}
 	c.connect(err)
@@ -121,15 +143,16 @@ func (c *Conn) connectTimedOut() {
 // connected is called when the endpoint's socket is connected, and again when
 // TLS on it stands, if the profile wants that.
 func (c *Conn) connected() {
-	if c.profile.TLS != nil && c.upstreamTLS == nil {
+	if c.profile.TLS != nil && c.above == nil {
 		// A PROXY header goes before TLS, in the clear.
 		if header := c.appendProxyHeader(c.loop.scratch[:0]); len(header) > 0 {
 			c.upstream.Send(header)
 			c.loop.scratch = header
 		}
-		c.upstreamTLS = c.loop.local.Client(&c.upstream, c.profile.TLS, (*upstreamSide)(c))
-		c.upstream.SetOwner(c.upstreamTLS)
-		c.upstreamTLS.Connected()
+		over := c.loop.local.Client(&c.upstream, c.profile.TLS, (*upstreamSide)(c))
+		c.above = over
+		c.upstream.SetOwner(over)
+		over.Connected()
 		return
 	}
 	c.guarded(func() Reason {
@@ -151,7 +174,7 @@ func (c *Conn) connected() {
 func (c *Conn) beginRelay() {
 	l := c.loop
 	first := l.scratch[:0]
-	if c.upstreamTLS == nil {
+	if c.above == nil {
 		first = c.appendProxyHeader(first)
 	}
 	fromClient := 0

@@ -46,6 +46,57 @@ func TestConnectIsRetriedOnAnotherEndpoint(t *testing.T) {
 	}
 }
 
+// late is a plan that knows its endpoint after some looks.
+type late struct {
+	plan
+	looks int
+}
+
+func (p *late) Next(c *Conn, err error) (Target, Reason) {
+	if p.looks--; p.looks >= 0 {
+		if err != nil {
+			return Target{}, Internal
+		}
+		return Target{Wait: time.Millisecond}, OK
+	}
+	return p.plan.Next(c, err)
+}
+
+// Where no endpoint is known yet the plan is asked again, and nothing that the
+// client says meanwhile is lost.
+func TestAClientWaitsForItsEndpointToBeKnown(t *testing.T) {
+	r := newRig(t, Config{}, "", Profile{})
+	p := &late{looks: 20, plan: plan{targets: []Target{
+		{Addr: mustAddr(unusedAddress(t)), Profile: &Profile{Meter: r.meter}},
+		{Addr: mustAddr(endpoint(t, echo)), Profile: &Profile{Meter: r.meter}},
+	}}}
+	r.route = func(*Conn) (Plan, Reason) { return p, OK }
+	c := dial(t, r.serve(t, Listener{}))
+	roundTrip(t, c, "hello")
+	c.CloseWrite()
+	mustEnd(t, c, "")
+	r.wantEnd(t, ClientFIN)
+	if p.looks != -2 || len(p.errs) != 1 {
+		t.Errorf("%d looks too many, errors %v", -p.looks-2, p.errs)
+	}
+	if got := r.meter.Counts(); got.Connections != 1 || got.Active != 0 {
+		t.Errorf("meter %+v: who waits counts once", got)
+	}
+}
+
+// One who never gets to know it is there until the engine ends.
+func TestAClientThatWaitsEndsWithTheEngine(t *testing.T) {
+	r := newRig(t, Config{}, "", Profile{})
+	r.route = func(*Conn) (Plan, Reason) { return &late{looks: 1 << 30}, OK }
+	dial(t, r.serve(t, Listener{}))
+	waitFor(t, "the client to wait", func() bool {
+		list := r.Connections(1)
+		return len(list) == 1 && list[0].Phase == "waiting"
+	})
+	r.Close()
+	r.wantEnd(t, Shutdown)
+}
+
 // A connection counts under the service that took it, and once.
 func TestRetryOnAnotherService(t *testing.T) {
 	r := newRig(t, Config{}, "", Profile{})

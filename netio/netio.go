@@ -39,6 +39,7 @@ import (
 	"time"
 
 	"penstock/netio/clienthello"
+	"penstock/netio/duct"
 	"penstock/netio/proxyproto"
 )
 
@@ -60,8 +61,9 @@ type Handler interface {
 // connection and is called on its loop alone.
 type Plan interface {
 	// Next names the endpoint to try. The first call has a nil err, each
-	// later one the error of the attempt before. It returns the target, or
-	// the reason to give up, for which there is ConnectReason(err).
+	// later one the error of the attempt before, or nil after a wait. It
+	// returns the target, or the reason to give up, for which there is
+	// ConnectReason(err).
 	Next(c *Conn, err error) (Target, Reason)
 	// Connected tells that the endpoint of the last Next took the
 	// connection (TLS towards it included), after that time. Nothing is
@@ -82,8 +84,17 @@ type Target struct {
 	Addr netip.AddrPort
 	// Unix is the path of a unix socket ("@name" is an abstract one).
 	Unix string
+	// Serve, where set, takes the connection in this process instead: it is
+	// given the other end of what the client is joined to, with the client's
+	// addresses. It is called on the loop, so it must hand the end to a
+	// goroutine; whoever has it must close it. The profile's TLS and PROXY
+	// header do not concern it.
+	Serve func(*duct.Conn)
 	// Profile is shared by all connections of a service.
 	Profile *Profile
+	// Wait says that no endpoint is known yet, and after what time Next is
+	// to be called again; the rest is of no matter then. 0: there is one.
+	Wait time.Duration
 }
 
 // Profile is how connections of one service are treated. It is immutable.

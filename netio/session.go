@@ -57,7 +57,7 @@ func (c *Conn) beginSession(s Session) {
 	l := c.loop
 	c.flags |= sessioned
 	c.relay = relay.Relay{}
-	if c.upstreamTLS == nil {
+	if c.above == nil {
 		if header := c.appendProxyHeader(l.scratch[:0]); len(header) > 0 {
 			l.scratch = header
 			c.upstream.Send(header)
@@ -159,7 +159,7 @@ func (c *Conn) Fail(why Reason, err error, clean bool) {
 // While there is an allowance the side is read only when the other one takes
 // what comes. What is sent to the other side goes behind what has moved.
 func (c *Conn) MayMove(from relay.Side, n int) bool {
-	if c.tls != nil || c.upstreamTLS != nil || c.phase != phaseRelaying {
+	if c.tls != nil || c.above != nil || c.phase != phaseRelaying {
 		return false
 	}
 	if from == relay.Client {

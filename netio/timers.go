@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"penstock/netio/duct"
 	"penstock/netio/reactor"
 	"penstock/netio/relay"
 )
@@ -27,6 +28,8 @@ func (c *Conn) Expired(*reactor.Timer) {
 		c.abort(HelloTimeout)
 	case phaseHandshake:
 		c.abort(HandshakeTimeout)
+	case phaseWaiting:
+		c.connect(nil)
 	case phaseConnecting:
 		c.connectTimedOut()
 	case phaseRefusing:
@@ -133,7 +136,12 @@ func (c *Conn) isQuiet() bool {
 
 // settled tells the same of what the sockets move by themselves, of which the
 // relay hears afterwards.
-func (c *Conn) settled() bool { return c.client.Settled() && c.upstream.Settled() }
+func (c *Conn) settled() bool {
+	if d, ok := c.above.(*duct.Duct); ok && !d.Settled() {
+		return false
+	}
+	return c.client.Settled() && c.upstream.Settled()
+}
 
 // stop ends the connection from here; clean as in relay.Stop.
 func (c *Conn) stop(why Reason, clean bool) {
