@@ -184,6 +184,8 @@ func (w *world) policies(input string) string {
 	for name := range w.router.Table().routes.All() {
 		changes = append(changes, resource.Delete(resource.Key{Kind: "MeshTCPRoute", Name: name}))
 	}
+	w.change(changes) // by itself, so that no split goes on where another one was
+	changes = nil
 	objects, faults := resource.Decode("input", []byte(input), resource.RoutingKinds())
 	if len(faults) == 0 {
 		faults, _ = resource.ValidateSet(objects)

@@ -41,11 +41,18 @@ func (s *source) get(tag string) (value string, layer int) {
 	return "", -1
 }
 
-// service is the service that the client belongs to, or "".
+// service is the service that the client belongs to, or "". A layer that names
+// it by either tag beats those below: what a client has proven to be is not
+// overruled by what its network is said to be.
 func (s *source) service() string {
-	for _, tag := range serviceTags {
-		if v, layer := s.get(tag); layer >= 0 {
-			return v
+	for _, tags := range s.layers {
+		if len(tags) == 0 {
+			continue
+		}
+		for _, tag := range serviceTags {
+			if v, ok := tags[tag]; ok {
+				return v
+			}
 		}
 	}
 	return ""

@@ -19,6 +19,7 @@ import (
 // getting is how get was called.
 type getting struct {
 	output   string
+	as       string
 	watch    bool
 	stale    bool
 	selector map[string]string
@@ -33,14 +34,17 @@ func getCommand(t *target) *cobra.Command {
 		Short: "Show resources; secrets stay hidden",
 		Long: "What is shown has every change that was answered before. A node that has no leader cannot know that: there, --stale shows what it has.\n" +
 			"With --watch, what is there comes first and each change when it acts on the node asked, until Ctrl-C; with -o json as one object a line, {\"index\", \"put\"} or {\"index\", \"deleted\"}.\n" +
-				"With --effective, `get routes` shows what the routes come to: for each destination and source the one that decides, its shares, what it skips and why, and the routes that do not decide and why; -o wide lists all of those.",
-		Example:           "  penstock get services\n  penstock get routes --effective\n  penstock get listener edge -o yaml\n  penstock get services -l app=shop --watch",
+			"With --effective, `get routes` shows what the routes come to: for each destination and source the one that decides, its shares, what it skips and why, and the routes that do not decide and why; -o wide lists all of those.",
+		Example:           "  penstock get services\n  penstock get routes --effective\n  penstock get listener edge -o yaml\n  penstock get routes -o yaml --as kuma\n  penstock get services -l app=shop --watch",
 		Args:              argRange(1, 2, "KIND [NAME]"),
 		ValidArgsFunction: completeResource(t),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req := admin.GetRequest{Kind: args[0], Stale: g.stale, Labels: g.selector}
 			if len(args) == 2 {
 				req.Name = args[1]
+			}
+			if err := g.checkAs(); err != nil {
+				return err
 			}
 			switch {
 			case g.effective.on || g.effective.all:
@@ -56,6 +60,9 @@ func getCommand(t *target) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if g.as != "" {
+				return printAs(cmd.OutOrStdout(), r, g.as)
+			}
 			return printResources(cmd.OutOrStdout(), r, g.output, req.Name != "")
 		},
 	}
@@ -63,6 +70,7 @@ func getCommand(t *target) *cobra.Command {
 	staleFlag(cmd, &g.stale)
 	selectorFlag(cmd, &g.selector, "only resources with these labels, k=v,...")
 	g.effective.flags(cmd)
+	asFlag(cmd, &g.as)
 	outputFlag(cmd, &g.output, "table", "wide", "yaml", "json")
 	return cmd
 }
