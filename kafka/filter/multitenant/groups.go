@@ -26,46 +26,32 @@ func (c *call) findCoordinatorResponse(r *kmsg.FindCoordinatorResponse) error {
 
 func (c *call) offsetCommitRequest(r *kmsg.OffsetCommitRequest) error {
 	c.inOffsets(&r.Group)
-	var list []id
-	for i := range r.Topics {
-		c.in(&r.Topics[i].Topic)
-		list = append(list, r.Topics[i].TopicID)
-	}
-	return c.known(list, func() error {
-		return each(r.Topics, func(t *kmsg.OffsetCommitRequestTopic) error { return c.idIn(&t.TopicID) })
-	})
+	c.inEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
+	return c.idsIn(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
 }
 
 func (c *call) offsetCommitResponse(r *kmsg.OffsetCommitResponse) error {
-	return each(r.Topics, func(t *kmsg.OffsetCommitResponseTopic) error {
-		if r.Version < 10 {
-			return c.out(&t.Topic)
-		}
-		return c.idOut(&t.TopicID)
-	})
+	if r.Version < 10 {
+		return c.outEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
+	}
+	return c.idsOut(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
 }
 
 func (c *call) offsetFetchRequest(r *kmsg.OffsetFetchRequest) error {
 	if r.Version < 8 {
 		c.inOffsets(&r.Group)
 	}
-	for i := range r.Topics {
-		c.in(&r.Topics[i].Topic)
-	}
-	var list []id
+	c.inEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
+	var list []*id
 	for i := range r.Groups {
 		g := &r.Groups[i]
 		c.inOffsets(&g.Group)
 		for j := range g.Topics {
 			c.in(&g.Topics[j].Topic)
-			list = append(list, g.Topics[j].TopicID)
+			list = append(list, &g.Topics[j].TopicID)
 		}
 	}
-	return c.known(list, func() error {
-		return each(r.Groups, func(g *kmsg.OffsetFetchRequestGroup) error {
-			return each(g.Topics, func(t *kmsg.OffsetFetchRequestGroupTopic) error { return c.idIn(&t.TopicID) })
-		})
-	})
+	return c.idsIn(len(list), func(i int) *id { return list[i] })
 }
 
 // offsetFetchResponse: a group that is the tenant's has offsets of the
@@ -82,7 +68,7 @@ func (c *call) offsetFetchResponse(r *kmsg.OffsetFetchResponse) error {
 			if r.Version < 10 {
 				return c.out(&t.Topic)
 			}
-			if _, faked := c.fakes[t.TopicID]; !faked {
+			if _, faked := c.fakes.get(t.TopicID); !faked {
 				c.ids.learn(t.TopicID)
 			}
 			return c.idOut(&t.TopicID)
@@ -92,14 +78,12 @@ func (c *call) offsetFetchResponse(r *kmsg.OffsetFetchResponse) error {
 
 func (c *call) offsetDeleteRequest(r *kmsg.OffsetDeleteRequest) error {
 	c.inID(&r.Group)
-	for i := range r.Topics {
-		c.in(&r.Topics[i].Topic)
-	}
+	c.inEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 	return nil
 }
 
 func (c *call) offsetDeleteResponse(r *kmsg.OffsetDeleteResponse) error {
-	return each(r.Topics, func(t *kmsg.OffsetDeleteResponseTopic) error { return c.out(&t.Topic) })
+	return c.outEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 }
 
 func (c *call) describeGroupsRequest(r *kmsg.DescribeGroupsRequest) error {
@@ -137,13 +121,7 @@ func (c *call) deleteGroupsResponse(r *kmsg.DeleteGroupsResponse) error {
 func (c *call) heartbeatRequest(r *kmsg.ConsumerGroupHeartbeatRequest) error {
 	c.inID(&r.Group)
 	inAll(r.SubscribedTopicNames, c.in)
-	var list []id
-	for i := range r.Topics {
-		list = append(list, r.Topics[i].TopicID)
-	}
-	return c.known(list, func() error {
-		return each(r.Topics, func(t *kmsg.ConsumerGroupHeartbeatRequestTopic) error { return c.idIn(&t.TopicID) })
-	})
+	return c.idsIn(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
 }
 
 // heartbeatResponse finds out about what is assigned. It is not simply taken for

@@ -15,17 +15,17 @@ import (
 
 type id = [16]byte
 
-// Bounds of what is remembered of ids.
+// Bounds of what is remembered of ids, each twice (see recent). What was
+// forgotten is asked for again.
 const (
-	// maxOwned is for the ids of a tenant's topics. Beyond it some are
-	// forgotten, and asked for again.
+	// maxOwned is for the ids of a tenant's topics.
 	maxOwned = 100_000
 	// maxForeign is for ids that turned out not to be the tenant's, for the
 	// time of foreignFor: a client that names such a one again and again
 	// does not make the broker be asked each time.
-	maxForeign = 1000
+	maxForeign = 5000
 	foreignFor = 5 * time.Second
-	// maxFakes is for the foreign ids that one connection may have named.
+	// maxFakes is for the foreign ids that are named on one connection.
 	maxFakes = 1000
 )
 
@@ -35,36 +35,45 @@ const (
 type ids struct {
 	secret  [16]byte // so that nobody can make an id that fakes another
 	mu      sync.RWMutex
-	owned   map[id]struct{}
-	foreign map[id]time.Time // when it was found so
+	owned   recent[struct{}]
+	foreign recent[time.Time] // when it was found so
 }
 
 func (s *ids) init() {
 	_, _ = rand.Read(s.secret[:]) // never fails
-	s.owned, s.foreign = map[id]struct{}{}, map[id]time.Time{}
+	s.owned.most, s.foreign.most = maxOwned, maxForeign
 }
 
-// learn notes a topic of the tenant.
-func (s *ids) learn(t id) {
-	if t == (id{}) || s.owns(t) {
+// learn notes topics of the tenant.
+func (s *ids) learn(list ...id) {
+	s.mu.RLock()
+	for len(list) > 0 && (s.owned.newest(list[0]) || list[0] == id{}) {
+		list = list[1:]
+	}
+	s.mu.RUnlock()
+	if len(list) == 0 {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.owned) >= maxOwned {
-		for some := range s.owned {
-			delete(s.owned, some)
-			break
+	for _, t := range list {
+		if t != (id{}) {
+			s.owned.put(t, struct{}{})
+			s.foreign.drop(t)
 		}
 	}
-	s.owned[t] = struct{}{}
-	delete(s.foreign, t)
 }
 
 func (s *ids) owns(t id) bool {
 	s.mu.RLock()
-	defer s.mu.RUnlock()
-	_, ok := s.owned[t]
+	ok := s.owned.newest(t)
+	s.mu.RUnlock()
+	if ok {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok = s.owned.get(t)
 	return ok
 }
 
@@ -73,9 +82,9 @@ func (s *ids) ask(t id, now time.Time) bool {
 	if t == (id{}) || s.owns(t) {
 		return false
 	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	at, ok := s.foreign[t]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at, ok := s.foreign.get(t)
 	return !ok || now.Sub(at) > foreignFor
 }
 
@@ -84,14 +93,67 @@ func (s *ids) unknown(list []id, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range list {
-		if _, ok := s.owned[t]; ok {
-			continue
+		if _, ok := s.owned.get(t); !ok {
+			s.foreign.put(t, now)
 		}
-		if len(s.foreign) >= maxForeign {
-			clear(s.foreign) // then some are asked about a little earlier
-		}
-		s.foreign[t] = now
 	}
+}
+
+// learning learns many ids without taking the lock for each.
+type learning struct {
+	*ids
+	n   int
+	few [64]id
+}
+
+func (l *learning) add(t id) {
+	l.few[l.n] = t
+	if l.n++; l.n == len(l.few) {
+		l.end()
+	}
+}
+
+func (l *learning) end() {
+	l.learn(l.few[:l.n]...)
+	l.n = 0
+}
+
+// recent remembers something of ids: of those that were put or asked for last
+// at least most, and at most twice as many.
+type recent[V any] struct {
+	most        int
+	now, before map[id]V
+}
+
+// newest tells of most of what is remembered, and changes nothing.
+func (r *recent[V]) newest(t id) bool {
+	_, ok := r.now[t]
+	return ok
+}
+
+func (r *recent[V]) get(t id) (v V, ok bool) {
+	if v, ok = r.now[t]; ok {
+		return v, true
+	}
+	if v, ok = r.before[t]; ok {
+		r.put(t, v)
+	}
+	return v, ok
+}
+
+func (r *recent[V]) put(t id, v V) {
+	if _, ok := r.now[t]; !ok && len(r.now) >= r.most {
+		r.now, r.before = nil, r.now
+	}
+	if r.now == nil {
+		r.now = map[id]V{}
+	}
+	r.now[t] = v
+}
+
+func (r *recent[V]) drop(t id) {
+	delete(r.now, t)
+	delete(r.before, t)
 }
 
 // fake gives the id that stands for a foreign one towards the broker.
@@ -104,28 +166,19 @@ func (s *ids) fake(t id) (f id) {
 
 // idIn replaces an id that is not known to be the tenant's. The zero id names
 // no topic, and stays.
-func (c *conn) idIn(t *id) error {
+func (c *conn) idIn(t *id) {
 	if *t == (id{}) || c.ids.owns(*t) {
-		return nil
+		return
 	}
 	f := c.ids.fake(*t)
-	if _, ok := c.fakes[f]; !ok {
-		if len(c.fakes) >= maxFakes {
-			return fmt.Errorf("%w: more than %d topic ids that are none of the tenant's", filter.ErrDenied, maxFakes)
-		}
-		if c.fakes == nil {
-			c.fakes = map[id]id{}
-		}
-		c.fakes[f] = *t
-	}
+	c.fakes.put(f, *t)
 	*t = f
-	return nil
 }
 
 // idOut puts back what idIn replaced. An id that is neither known nor was
 // replaced is somebody else's.
 func (c *conn) idOut(t *id) error {
-	if original, ok := c.fakes[*t]; ok {
+	if original, ok := c.fakes.get(*t); ok {
 		*t = original
 		return nil
 	}
@@ -135,16 +188,47 @@ func (c *conn) idOut(t *id) error {
 	return fmt.Errorf("%w: the broker's answer has a topic id that is none of the tenant's", filter.ErrDenied)
 }
 
-// known finds out about ids before then goes on.
-func (c *call) known(list []id, then func() error) error {
+// idsIn finds out about n ids of a request, and does idIn with each. To leave
+// out those that are none of the tenant's would change what the others mean,
+// and what the answer is.
+func (c *call) idsIn(n int, at func(i int) *id) error {
+	return c.find(c.unknown(n, at), func() error {
+		for i := range n {
+			c.idIn(at(i))
+		}
+		return nil
+	})
+}
+
+// unknown gives those of n ids about which the broker should be asked.
+func (c *call) unknown(n int, at func(i int) *id) (list []id) {
 	now := time.Now()
+	for i := range n {
+		if t := *at(i); c.ids.ask(t, now) {
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
+// idsOut does idOut with n ids of a response. One that was forgotten since the
+// request was seen is asked for again.
+func (c *call) idsOut(n int, at func(i int) *id) error {
 	var unknown []id
-	for _, t := range list {
-		if c.ids.ask(t, now) {
+	for i := range n {
+		t := *at(i)
+		if c.idOut(&t) != nil {
 			unknown = append(unknown, t)
 		}
 	}
-	return c.find(unknown, then)
+	return c.find(unknown, func() error {
+		for i := range n {
+			if err := c.idOut(at(i)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // find asks the broker whose the ids are before then goes on.

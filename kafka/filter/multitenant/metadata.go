@@ -1,21 +1,16 @@
 package multitenant
 
 import (
+	"bytes"
 	"fmt"
-
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"penstock/kafka/filter"
 	"penstock/kafka/wire"
 )
 
-const unknownTopicID = 100 // the protocol's error
-
-// metadataBody is what metadataResponse would make of a response, byte by byte:
-// a cluster may have thousands of partitions, of which nothing changes but the
-// names of their topics. What is not the tenant's is left out. Where ids were
-// asked for, a topic of others looks like none: the broker names it, which the
-// answer about an id that nobody has does not.
+// metadataBody changes a response byte by byte: a cluster may have thousands of
+// partitions, of which nothing changes but the names of their topics. What is
+// not the tenant's is left out; what was asked for by an id has one, see idIn.
 func (c *call) metadataBody(body []byte) ([]byte, error) {
 	v := c.m.Version
 	flexible := v >= 9
@@ -27,34 +22,45 @@ func (c *call) metadataBody(body []byte) ([]byte, error) {
 	if r.Err() != nil || n < 0 {
 		return body, r.Err()
 	}
-	out := make([]byte, r.At(), len(body))
-	copy(out, body)
-	kept := 0
+	var (
+		out     = make([]byte, 0, len(body)) // names become shorter
+		done    int                          // of body
+		kept    int
+		learned learning
+	)
+	learned.ids = &c.ids
 	for range n {
 		from := r.At()
 		t := readTopic(&r, v)
 		if r.Err() != nil {
 			return nil, fmt.Errorf("%w: response to Metadata v%d: %w", filter.ErrMalformed, v, r.Err())
 		}
-		name, before := string(t.name), out
+		kept++
 		switch {
-		case t.null, c.impossible(name):
-			out = append(out, body[from:r.At()]...)
-		case c.mine(&name):
-			if t.err == 0 { // else the id is what the client said (v10, v11)
-				c.ids.learn(t.id)
+		case t.null || len(t.name) <= 2 && c.impossible(string(t.name)):
+			was := t.id
+			if err := c.idOut(&t.id); err != nil {
+				return nil, err
 			}
-			out = append(out, body[from:t.nameAt]...)
-			out = wire.AppendString(out, name, flexible)
-			out = append(out, body[t.afterName:r.At()]...)
-		case c.askedID(t.id):
-			out = appendUnknown(out, v, t.id)
-		}
-		if len(out) > len(before) {
-			kept++
+			if t.id != was {
+				out = append(append(out, body[done:t.idAt]...), t.id[:]...)
+				done = t.idAt + len(t.id)
+			}
+		case bytes.HasPrefix(t.name, []byte(c.prefix)):
+			if t.err == 0 { // else the id is what the client said (v10, v11)
+				learned.add(t.id)
+			}
+			out = append(out, body[done:t.nameAt]...)
+			out = wire.AppendString(out, t.name[len(c.prefix):], flexible)
+			done = t.afterName
+		default:
+			out = append(out, body[done:from]...)
+			done = r.At()
+			kept--
 		}
 	}
-	out = append(out, r.Rest()...)
+	learned.end()
+	out = append(out, body[done:]...)
 	if flexible {
 		wire.AppendUvarintSize(out[:at], uint32(kept+1), size)
 	} else {
@@ -87,25 +93,29 @@ func skipHead(r *wire.Reader, v int16) {
 
 // topicAt is a topic of a Metadata response, where it stands.
 type topicAt struct {
-	err               int16
-	name              []byte
-	null              bool
-	nameAt, afterName int
-	id                id
+	err                     int16
+	name                    []byte
+	null                    bool
+	nameAt, afterName, idAt int
+	id                      id
 }
 
 func readTopic(r *wire.Reader, v int16) (t topicAt) {
 	t.err = r.Int16()
 	t.nameAt = r.At()
 	t.name, t.null = r.String()
-	t.afterName = r.At()
+	t.afterName, t.idAt = r.At(), r.At()
 	if v >= 10 {
 		copy(t.id[:], r.Span(len(t.id)))
 	}
 	if v >= 1 {
 		r.Bool() // internal
 	}
-	for range r.Array() {
+	n := r.Array()
+	if r.Flexible {
+		n = skipUsual(r, n)
+	}
+	for range n {
 		r.Span(2 + 4 + 4) // error, index, leader
 		if v >= 7 {
 			r.Int32() // epoch
@@ -124,28 +134,31 @@ func readTopic(r *wire.Reader, v int16) (t topicAt) {
 	return t
 }
 
+// skipUsual reads over partitions of a flexible version as long as they are as
+// usual: no list of more than 126, no tags. It gives how many of n are left.
+func skipUsual(r *wire.Reader, n int) int {
+	b := r.Rest()
+	at := 0
+	for ; n > 0; n-- {
+		to := at + 2 + 4 + 4 + 4 // error, index, leader, epoch
+		for range 3 {
+			if to >= len(b) || b[to] > 0x7f {
+				r.Span(at)
+				return n
+			}
+			to += 1 + 4*int(max(b[to], 1)-1)
+		}
+		if to >= len(b) || b[to] != 0 {
+			break
+		}
+		at = to + 1
+	}
+	r.Span(at)
+	return n
+}
+
 func skipInts(r *wire.Reader) {
 	if n := r.Array(); n > 0 {
 		r.Span(4 * n)
 	}
-}
-
-// appendUnknown appends the topic that the broker answers with about an id that
-// nobody has.
-func appendUnknown(dst []byte, v int16, t id) []byte {
-	none := kmsg.NewMetadataResponse()
-	none.Version = v
-	topic := kmsg.NewMetadataResponseTopic()
-	topic.ErrorCode, topic.TopicID = unknownTopicID, t
-	if v < 12 {
-		topic.Topic = new(string)
-	}
-	none.Topics = []kmsg.MetadataResponseTopic{topic}
-	body := none.AppendTo(nil)
-	r := wire.NewReader(body, v >= 9)
-	skipHead(&r, v)
-	r.Array()
-	from := r.At()
-	readTopic(&r, v)
-	return append(dst, body[from:r.At()]...)
 }

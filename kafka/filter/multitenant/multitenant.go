@@ -145,7 +145,7 @@ func (t *tenant) Wants(d filter.Direction, key, version int16) filter.Interest {
 
 // Open implements filter.Filter.
 func (t *tenant) Open(info filter.Info) filter.Conn {
-	return &conn{tenant: t}
+	return &conn{tenant: t, fakes: recent[id]{most: maxFakes}}
 }
 
 // Close implements filter.Filter.
@@ -154,8 +154,11 @@ func (t *tenant) Close() {}
 // conn is a connection of the tenant.
 type conn struct {
 	*tenant
-	// fakes are the ids that nobody has, by what the client asked for.
-	fakes map[id]id
+	// fakes are the ids that nobody has, with what the client asked for.
+	fakes recent[id]
+	// fetches and shares are the sessions of Fetch and of ShareFetch.
+	fetches, shares session
+	edits           edits
 }
 
 // Close implements filter.Conn.

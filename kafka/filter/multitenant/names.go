@@ -61,6 +61,13 @@ func inAll(names []string, in func(*string)) {
 	}
 }
 
+// inEach does in with the names of n topics.
+func (t *tenant) inEach(n int, name func(i int) *string) {
+	for i := range n {
+		t.in(name(i))
+	}
+}
+
 // mine takes the prefix off a name of a list; false: it is somebody else's.
 func (t *tenant) mine(name *string) bool {
 	s, ok := strings.CutPrefix(*name, t.prefix)
@@ -81,11 +88,14 @@ func (t *tenant) out(name *string) error {
 	return fmt.Errorf("%w: the broker's answer has a name without the tenant's prefix", filter.ErrDenied)
 }
 
-func (t *tenant) outOptional(name *string) error {
-	if name == nil {
-		return nil
+// outEach does out with the names of n topics.
+func (t *tenant) outEach(n int, name func(i int) *string) error {
+	for i := range n {
+		if err := t.out(name(i)); err != nil {
+			return err
+		}
 	}
-	return t.out(name)
+	return nil
 }
 
 // message takes the prefix out of what a broker says to people.

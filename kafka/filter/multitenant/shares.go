@@ -43,60 +43,52 @@ func (c *call) shareDescribeResponse(r *kmsg.ShareGroupDescribeResponse) error {
 
 func (c *call) shareFetchRequest(r *kmsg.ShareFetchRequest) error {
 	r.GroupID = optional(r.GroupID, c.inID)
-	var list []id
+	var list []*id
 	for i := range r.Topics {
-		list = append(list, r.Topics[i].TopicID)
+		list = append(list, &r.Topics[i].TopicID)
 	}
 	for i := range r.ForgottenTopicsData {
-		list = append(list, r.ForgottenTopicsData[i].TopicID)
+		list = append(list, &r.ForgottenTopicsData[i].TopicID)
 	}
-	return c.known(list, func() error {
-		if err := each(r.Topics, func(t *kmsg.ShareFetchRequestTopic) error { return c.idIn(&t.TopicID) }); err != nil {
-			return err
-		}
-		return each(r.ForgottenTopicsData, func(t *kmsg.ShareFetchRequestForgottenTopicsData) error { return c.idIn(&t.TopicID) })
+	return c.fetch(&c.shares, r.ShareSessionEpoch, list, func() kmsg.Response {
+		const shareSessionNotFound = 122
+		again := kmsg.NewPtrShareFetchResponse()
+		again.ErrorCode = shareSessionNotFound
+		return again
 	})
 }
 
 func (c *call) shareFetchResponse(r *kmsg.ShareFetchResponse) error {
 	c.message(r.ErrorMessage)
-	return each(r.Topics, func(t *kmsg.ShareFetchResponseTopic) error {
-		for i := range t.Partitions {
-			c.message(t.Partitions[i].ErrorMessage)
-			c.message(t.Partitions[i].AcknowledgeErrorMessage)
+	for i := range r.Topics {
+		for j := range r.Topics[i].Partitions {
+			c.message(r.Topics[i].Partitions[j].ErrorMessage)
+			c.message(r.Topics[i].Partitions[j].AcknowledgeErrorMessage)
 		}
-		return c.idOut(&t.TopicID)
-	})
+	}
+	return c.idsOut(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
 }
 
 func (c *call) shareAckRequest(r *kmsg.ShareAcknowledgeRequest) error {
 	r.GroupID = optional(r.GroupID, c.inID)
-	var list []id
-	for i := range r.Topics {
-		list = append(list, r.Topics[i].TopicID)
-	}
-	return c.known(list, func() error {
-		return each(r.Topics, func(t *kmsg.ShareAcknowledgeRequestTopic) error { return c.idIn(&t.TopicID) })
-	})
+	return c.idsIn(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
 }
 
 func (c *call) shareAckResponse(r *kmsg.ShareAcknowledgeResponse) error {
 	c.message(r.ErrorMessage)
-	return each(r.Topics, func(t *kmsg.ShareAcknowledgeResponseTopic) error {
-		for i := range t.Partitions {
-			c.message(t.Partitions[i].ErrorMessage)
+	for i := range r.Topics {
+		for j := range r.Topics[i].Partitions {
+			c.message(r.Topics[i].Partitions[j].ErrorMessage)
 		}
-		return c.idOut(&t.TopicID)
-	})
+	}
+	return c.idsOut(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
 }
 
 func (c *call) shareOffsetsRequest(r *kmsg.DescribeShareGroupOffsetsRequest) error {
 	for i := range r.Groups {
 		g := &r.Groups[i]
 		c.inOffsets(&g.GroupID)
-		for j := range g.Topics {
-			c.in(&g.Topics[j].Topic)
-		}
+		c.inEach(len(g.Topics), func(j int) *string { return &g.Topics[j].Topic })
 	}
 	return nil
 }
@@ -118,9 +110,7 @@ func (c *call) shareOffsetsResponse(r *kmsg.DescribeShareGroupOffsetsResponse) e
 
 func (c *call) alterShareOffsetsRequest(r *kmsg.AlterShareGroupOffsetsRequest) error {
 	c.inID(&r.GroupID)
-	for i := range r.Topics {
-		c.in(&r.Topics[i].Topic)
-	}
+	c.inEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 	return nil
 }
 
@@ -136,9 +126,7 @@ func (c *call) alterShareOffsetsResponse(r *kmsg.AlterShareGroupOffsetsResponse)
 
 func (c *call) deleteShareOffsetsRequest(r *kmsg.DeleteShareGroupOffsetsRequest) error {
 	c.inID(&r.GroupID)
-	for i := range r.Topics {
-		c.in(&r.Topics[i].Topic)
-	}
+	c.inEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 	return nil
 }
 

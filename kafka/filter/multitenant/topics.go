@@ -8,53 +8,35 @@ import (
 	"penstock/kafka/filter"
 )
 
+// metadataRequest lets the broker say itself what it says of an id that nobody
+// has: it may stand elsewhere in the answer than one of others does.
 func (c *call) metadataRequest(r *kmsg.MetadataRequest) error {
-	asked := map[id]bool{}
 	for i := range r.Topics {
-		t := &r.Topics[i]
-		t.Topic = optional(t.Topic, c.in)
-		if t.TopicID != (id{}) {
-			asked[t.TopicID] = true
-		}
+		r.Topics[i].Topic = optional(r.Topics[i].Topic, c.in)
 	}
-	if len(asked) > 0 {
-		c.x.State = asked
-	}
-	return nil
-}
-
-// askedID tells whether the client has named an id in its request.
-func (c *call) askedID(t id) bool {
-	asked, _ := c.x.State.(map[id]bool)
-	return asked[t]
+	return c.idsIn(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
 }
 
 func (c *call) listOffsetsRequest(r *kmsg.ListOffsetsRequest) error {
-	for i := range r.Topics {
-		c.in(&r.Topics[i].Topic)
-	}
+	c.inEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 	return nil
 }
 
 func (c *call) listOffsetsResponse(r *kmsg.ListOffsetsResponse) error {
-	return each(r.Topics, func(t *kmsg.ListOffsetsResponseTopic) error { return c.out(&t.Topic) })
+	return c.outEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 }
 
 func (c *call) epochRequest(r *kmsg.OffsetForLeaderEpochRequest) error {
-	for i := range r.Topics {
-		c.in(&r.Topics[i].Topic)
-	}
+	c.inEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 	return nil
 }
 
 func (c *call) epochResponse(r *kmsg.OffsetForLeaderEpochResponse) error {
-	return each(r.Topics, func(t *kmsg.OffsetForLeaderEpochResponseTopic) error { return c.out(&t.Topic) })
+	return c.outEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 }
 
 func (c *call) createTopicsRequest(r *kmsg.CreateTopicsRequest) error {
-	for i := range r.Topics {
-		c.in(&r.Topics[i].Topic)
-	}
+	c.inEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 	return nil
 }
 
@@ -70,46 +52,41 @@ func (c *call) createTopicsResponse(r *kmsg.CreateTopicsResponse) error {
 
 func (c *call) deleteTopicsRequest(r *kmsg.DeleteTopicsRequest) error {
 	inAll(r.TopicNames, c.in)
-	var list []id
 	for i := range r.Topics {
-		t := &r.Topics[i]
-		t.Topic = optional(t.Topic, c.in)
-		list = append(list, t.TopicID)
+		r.Topics[i].Topic = optional(r.Topics[i].Topic, c.in)
 	}
-	return c.known(list, func() error {
-		return each(r.Topics, func(t *kmsg.DeleteTopicsRequestTopic) error { return c.idIn(&t.TopicID) })
-	})
+	return c.idsIn(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
 }
 
 func (c *call) deleteTopicsResponse(r *kmsg.DeleteTopicsResponse) error {
-	return each(r.Topics, func(t *kmsg.DeleteTopicsResponseTopic) error {
+	for i := range r.Topics {
+		t := &r.Topics[i]
 		c.message(t.ErrorMessage)
 		// In an error name and id are as the client said.
 		if t.ErrorCode == 0 && t.Topic != nil && strings.HasPrefix(*t.Topic, c.prefix) {
 			c.ids.learn(t.TopicID) // by name, of one not seen before
 		}
-		if err := c.outOptional(t.Topic); err != nil {
+		if t.Topic == nil {
+			continue
+		}
+		if err := c.out(t.Topic); err != nil {
 			return err
 		}
-		return c.idOut(&t.TopicID)
-	})
+	}
+	return c.idsOut(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
 }
 
 func (c *call) deleteRecordsRequest(r *kmsg.DeleteRecordsRequest) error {
-	for i := range r.Topics {
-		c.in(&r.Topics[i].Topic)
-	}
+	c.inEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 	return nil
 }
 
 func (c *call) deleteRecordsResponse(r *kmsg.DeleteRecordsResponse) error {
-	return each(r.Topics, func(t *kmsg.DeleteRecordsResponseTopic) error { return c.out(&t.Topic) })
+	return c.outEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 }
 
 func (c *call) createPartitionsRequest(r *kmsg.CreatePartitionsRequest) error {
-	for i := range r.Topics {
-		c.in(&r.Topics[i].Topic)
-	}
+	c.inEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 	return nil
 }
 
@@ -123,9 +100,7 @@ func (c *call) createPartitionsResponse(r *kmsg.CreatePartitionsResponse) error 
 // electLeadersRequest turns "all partitions" into all of the tenant's.
 func (c *call) electLeadersRequest(r *kmsg.ElectLeadersRequest) error {
 	if r.Topics != nil {
-		for i := range r.Topics {
-			c.in(&r.Topics[i].Topic)
-		}
+		c.inEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 		return nil
 	}
 	all := kmsg.NewPtrMetadataRequest()
@@ -160,9 +135,7 @@ func (c *call) electLeadersResponse(r *kmsg.ElectLeadersResponse) error {
 }
 
 func (c *call) alterAssignmentsRequest(r *kmsg.AlterPartitionAssignmentsRequest) error {
-	for i := range r.Topics {
-		c.in(&r.Topics[i].Topic)
-	}
+	c.inEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 	return nil
 }
 
@@ -177,9 +150,7 @@ func (c *call) alterAssignmentsResponse(r *kmsg.AlterPartitionAssignmentsRespons
 }
 
 func (c *call) listReassignmentsRequest(r *kmsg.ListPartitionReassignmentsRequest) error {
-	for i := range r.Topics {
-		c.in(&r.Topics[i].Topic)
-	}
+	c.inEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 	return nil
 }
 
@@ -191,21 +162,17 @@ func (c *call) listReassignmentsResponse(r *kmsg.ListPartitionReassignmentsRespo
 
 func (c *call) alterLogDirsRequest(r *kmsg.AlterReplicaLogDirsRequest) error {
 	for i := range r.Dirs {
-		for j := range r.Dirs[i].Topics {
-			c.in(&r.Dirs[i].Topics[j].Topic)
-		}
+		c.inEach(len(r.Dirs[i].Topics), func(j int) *string { return &r.Dirs[i].Topics[j].Topic })
 	}
 	return nil
 }
 
 func (c *call) alterLogDirsResponse(r *kmsg.AlterReplicaLogDirsResponse) error {
-	return each(r.Topics, func(t *kmsg.AlterReplicaLogDirsResponseTopic) error { return c.out(&t.Topic) })
+	return c.outEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 }
 
 func (c *call) describeLogDirsRequest(r *kmsg.DescribeLogDirsRequest) error {
-	for i := range r.Topics {
-		c.in(&r.Topics[i].Topic)
-	}
+	c.inEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 	return nil
 }
 
@@ -221,9 +188,7 @@ func (c *call) describeLogDirsResponse(r *kmsg.DescribeLogDirsResponse) error {
 }
 
 func (c *call) describeProducersRequest(r *kmsg.DescribeProducersRequest) error {
-	for i := range r.Topics {
-		c.in(&r.Topics[i].Topic)
-	}
+	c.inEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 	return nil
 }
 
@@ -239,9 +204,7 @@ func (c *call) describeProducersResponse(r *kmsg.DescribeProducersResponse) erro
 // describePartitionsRequest begins a list of all topics at the tenant's own:
 // they stand together, as the broker sorts them by name.
 func (c *call) describePartitionsRequest(r *kmsg.DescribeTopicPartitionsRequest) error {
-	for i := range r.Topics {
-		c.in(&r.Topics[i].Topic)
-	}
+	c.inEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 	switch {
 	case r.Cursor != nil:
 		r.Cursor.Topic = c.prefixed(r.Cursor.Topic)

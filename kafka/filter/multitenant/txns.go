@@ -11,15 +11,11 @@ func (c *call) initProducerIDRequest(r *kmsg.InitProducerIDRequest) error {
 
 func (c *call) addPartitionsRequest(r *kmsg.AddPartitionsToTxnRequest) error {
 	c.inID(&r.TransactionalID)
-	for i := range r.Topics {
-		c.in(&r.Topics[i].Topic)
-	}
+	c.inEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 	for i := range r.Transactions {
 		t := &r.Transactions[i]
 		c.inID(&t.TransactionalID)
-		for j := range t.Topics {
-			c.in(&t.Topics[j].Topic)
-		}
+		c.inEach(len(t.Topics), func(j int) *string { return &t.Topics[j].Topic })
 	}
 	return nil
 }
@@ -32,7 +28,7 @@ func (c *call) addPartitionsResponse(r *kmsg.AddPartitionsToTxnResponse) error {
 		if err := c.out(&x.TransactionalID); err != nil {
 			return err
 		}
-		return each(x.Topics, func(t *kmsg.AddPartitionsToTxnResponseTransactionTopic) error { return c.out(&t.Topic) })
+		return c.outEach(len(x.Topics), func(i int) *string { return &x.Topics[i].Topic })
 	})
 }
 
@@ -45,23 +41,15 @@ func (c *call) addOffsetsRequest(r *kmsg.AddOffsetsToTxnRequest) error {
 func (c *call) txnOffsetCommitRequest(r *kmsg.TxnOffsetCommitRequest) error {
 	c.inID(&r.TransactionalID)
 	c.inOffsets(&r.Group)
-	var list []id
-	for i := range r.Topics {
-		c.in(&r.Topics[i].Topic)
-		list = append(list, r.Topics[i].TopicID)
-	}
-	return c.known(list, func() error {
-		return each(r.Topics, func(t *kmsg.TxnOffsetCommitRequestTopic) error { return c.idIn(&t.TopicID) })
-	})
+	c.inEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
+	return c.idsIn(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
 }
 
 func (c *call) txnOffsetCommitResponse(r *kmsg.TxnOffsetCommitResponse) error {
-	return each(r.Topics, func(t *kmsg.TxnOffsetCommitResponseTopic) error {
-		if r.Version < 6 {
-			return c.out(&t.Topic)
-		}
-		return c.idOut(&t.TopicID)
-	})
+	if r.Version < 6 {
+		return c.outEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
+	}
+	return c.idsOut(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
 }
 
 func (c *call) describeTxnsRequest(r *kmsg.DescribeTransactionsRequest) error {
@@ -74,7 +62,7 @@ func (c *call) describeTxnsResponse(r *kmsg.DescribeTransactionsResponse) error 
 		if err := c.out(&s.TransactionalID); err != nil {
 			return err
 		}
-		return each(s.Topics, func(t *kmsg.DescribeTransactionsResponseTransactionStateTopic) error { return c.out(&t.Topic) })
+		return c.outEach(len(s.Topics), func(i int) *string { return &s.Topics[i].Topic })
 	})
 }
 

@@ -1,0 +1,313 @@
+package multitenant
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/kafka/filter"
+)
+
+// cluster answers what a filter asks for: topics by their ids.
+type cluster struct {
+	t      *testing.T
+	topics map[id]string
+	asked  []kmsg.Request
+	answer kmsg.Response // given in place of the broker
+	err    error         // of what went on with the last answer
+}
+
+func (k *cluster) Answer(_ *filter.Exchange, resp kmsg.Response) { k.answer = resp }
+func (k *cluster) Drop(*filter.Exchange)                         { k.t.Error("dropped") }
+func (k *cluster) Ask(_ *filter.Exchange, r kmsg.Request, then func(kmsg.Response, error) error) {
+	k.asked = append(k.asked, r)
+	resp := kmsg.NewPtrMetadataResponse()
+	for _, asked := range r.(*kmsg.MetadataRequest).Topics {
+		topic := kmsg.NewMetadataResponseTopic()
+		topic.TopicID, topic.ErrorCode = asked.TopicID, 100
+		if name, ok := k.topics[asked.TopicID]; ok {
+			topic.Topic, topic.ErrorCode = &name, 0
+		}
+		resp.Topics = append(resp.Topics, topic)
+	}
+	k.err = then(resp, nil)
+}
+
+// request gives what the broker gets of a request.
+func (k *cluster) request(c filter.Conn, r kmsg.Request) (kmsg.Request, *filter.Exchange) {
+	k.t.Helper()
+	k.answer = nil
+	x := filter.NewExchange(r.Key(), r.GetVersion(), "", k)
+	m := filter.NewMessage(filter.Request, r.Key(), r.GetVersion(), r.AppendTo(nil))
+	if err := cmp.Or(c.Request(&x, &m), k.err); err != nil {
+		k.t.Fatal(err)
+	}
+	got, err := m.DecodeRequest()
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return got, &x
+}
+
+// fetching is a request that goes on with a session, or begins one with epoch 0.
+func fetching(epoch int32, topics ...id) *kmsg.FetchRequest {
+	r := kmsg.NewPtrFetchRequest()
+	r.Version, r.SessionID, r.SessionEpoch = 17, 1, epoch
+	for _, t := range topics {
+		topic := kmsg.NewFetchRequestTopic()
+		topic.TopicID, topic.Partitions = t, []kmsg.FetchRequestTopicPartition{kmsg.NewFetchRequestTopicPartition()}
+		r.Topics = append(r.Topics, topic)
+	}
+	return r
+}
+
+func forgetting(epoch int32, topics ...id) *kmsg.FetchRequest {
+	r := fetching(epoch)
+	for _, t := range topics {
+		r.ForgottenTopics = append(r.ForgottenTopics, kmsg.FetchRequestForgottenTopic{TopicID: t, Partitions: []int32{0}})
+	}
+	return r
+}
+
+// What stands for an id in a session is what leaves it when the client forgets
+// the id.
+func TestAFetchSessionForgetsWhatItWasGiven(t *testing.T) {
+	ten := newTenant(t, "z4de")
+	k := &cluster{t: t, topics: map[id]string{{1}: "z4de-a", {2}: "other-b"}}
+	c := ten.Open(filter.Info{})
+	q, _ := k.request(c, fetching(0, id{1}, id{2}, id{3}))
+	first := q.(*kmsg.FetchRequest).Topics
+	if first[0].TopicID != (id{1}) || first[1].TopicID == (id{2}) || first[2].TopicID == (id{3}) {
+		t.Fatalf("the session begins with %x", first)
+	}
+	q, _ = k.request(c, forgetting(1, id{1}, id{2}, id{3}))
+	for i, forgotten := range q.(*kmsg.FetchRequest).ForgottenTopics {
+		if forgotten.TopicID != first[i].TopicID {
+			t.Errorf("forgotten is %x, not %x", forgotten.TopicID, first[i].TopicID)
+		}
+	}
+	if k.answer != nil {
+		t.Errorf("answered: %v", k.answer)
+	}
+}
+
+// A topic that was not known yet when the session began would stay unknown in
+// it, and what the client forgets would not be what stands in it.
+func TestAFetchSessionBeginsAnewWhenATopicBecomesKnown(t *testing.T) {
+	const topicIDError, noSession = 106, 122
+	for name, add := range map[string]func(epoch int32, forget bool, topics ...id) kmsg.Request{
+		"Fetch": func(epoch int32, forget bool, topics ...id) kmsg.Request {
+			if forget {
+				return forgetting(epoch, topics...)
+			}
+			return fetching(epoch, topics...)
+		},
+		"ShareFetch": func(epoch int32, forget bool, topics ...id) kmsg.Request {
+			r := kmsg.NewPtrShareFetchRequest()
+			r.Version, r.ShareSessionEpoch = 1, epoch
+			for _, t := range topics {
+				if forget {
+					r.ForgottenTopicsData = append(r.ForgottenTopicsData, kmsg.ShareFetchRequestForgottenTopicsData{TopicID: t})
+				} else {
+					r.Topics = append(r.Topics, kmsg.ShareFetchRequestTopic{TopicID: t})
+				}
+			}
+			return r
+		},
+	} {
+		for how, learn := range map[string]func(*tenant, *cluster){
+			"told elsewhere": func(ten *tenant, _ *cluster) { ten.ids.learn(id{2}) },
+			"asked again": func(ten *tenant, k *cluster) {
+				k.topics[id{2}] = "z4de-late"
+				ten.ids.unknown([]id{{2}}, time.Now().Add(-2*foreignFor)) // it was long ago
+			},
+		} {
+			t.Run(name+", "+how, func(t *testing.T) {
+				ten := newTenant(t, "z4de")
+				k := &cluster{t: t, topics: map[id]string{{1}: "z4de-a"}}
+				c := ten.Open(filter.Info{})
+				k.request(c, add(0, false, id{1}, id{2}))
+				k.request(c, add(1, false))
+				if k.answer != nil {
+					t.Fatalf("answered before anything changed: %v", k.answer)
+				}
+				learn(ten, k)
+				k.request(c, add(2, true, id{2}))
+				var code int16
+				switch a := k.answer.(type) {
+				case *kmsg.FetchResponse:
+					code = a.ErrorCode
+				case *kmsg.ShareFetchResponse:
+					code = a.ErrorCode
+				}
+				if code != topicIDError && code != noSession || k.answer.GetVersion() != add(0, false).GetVersion() {
+					t.Fatalf("answered: %+v", k.answer)
+				}
+				// The client begins a new session, which goes on undisturbed.
+				q, _ := k.request(c, add(0, false, id{1}, id{2}))
+				switch q := q.(type) {
+				case *kmsg.FetchRequest:
+					if q.Topics[1].TopicID != (id{2}) {
+						t.Errorf("the new session has %x", q.Topics[1].TopicID)
+					}
+				case *kmsg.ShareFetchRequest:
+					if q.Topics[1].TopicID != (id{2}) {
+						t.Errorf("the new session has %x", q.Topics[1].TopicID)
+					}
+				}
+				if k.request(c, add(1, true, id{2})); k.answer != nil {
+					t.Errorf("answered: %v", k.answer)
+				}
+			})
+		}
+	}
+}
+
+// Ids that were forgotten here meanwhile are still good in a session that named
+// them, of whose answers nothing can be asked.
+func TestAFetchSessionKeepsItsTopics(t *testing.T) {
+	ten := newTenant(t, "z4de")
+	ten.ids.owned.most = 2
+	k := &cluster{t: t, topics: map[id]string{{1}: "z4de-a"}}
+	c := ten.Open(filter.Info{})
+	_, x := k.request(c, fetching(0, id{1}, id{9}))
+	for i := range byte(10) {
+		ten.ids.learn(id{100 + i})
+	}
+	if ten.ids.owns(id{1}) {
+		t.Fatal("nothing was forgotten")
+	}
+	e := c.Edits(filter.Response, x)
+	one, foreign, fake := id{1}, id{2}, ten.ids.fake(id{9})
+	if err := e.TopicID(&one); err != nil || one != (id{1}) {
+		t.Errorf("a topic of the session: %v", err)
+	}
+	if err := e.TopicID(&foreign); !errors.Is(err, filter.ErrDenied) {
+		t.Errorf("a topic of another's session: %v", err)
+	}
+	if err := e.TopicID(&fake); err != nil || fake != (id{9}) {
+		t.Errorf("what nobody has: %x, %v", fake, err)
+	}
+	if k.request(c, fetching(0)); e.TopicID(&one) == nil {
+		t.Error("a topic of the session before is taken for one of this")
+	}
+}
+
+// More topics than are remembered: some are forgotten, and asked for again when
+// somebody names them, also in the midst of an exchange.
+func TestMoreTopicsThanAreRememberedWork(t *testing.T) {
+	ten := newTenant(t, "z4de")
+	const most = 100
+	ten.ids.owned.most = most
+	k := &cluster{t: t, topics: map[id]string{}}
+	var all []id
+	for i := range 10 * most {
+		one := id{1, byte(i >> 8), byte(i)}
+		k.topics[one] = "z4de-a"
+		all = append(all, one)
+		ten.ids.learn(one)
+	}
+	if n := len(ten.ids.owned.now) + len(ten.ids.owned.before); n > 2*most {
+		t.Errorf("%d ids are remembered, %d may be", n, 2*most)
+	}
+	if !ten.ids.owns(all[len(all)-most]) {
+		t.Error("one of those that were learned last was forgotten")
+	}
+	if ten.ids.owns(all[0]) {
+		t.Fatal("nothing was forgotten")
+	}
+	c := ten.Open(filter.Info{})
+	q := kmsg.NewPtrOffsetCommitRequest()
+	q.Version, q.Group, q.Topics = 10, "g", []kmsg.OffsetCommitRequestTopic{{TopicID: all[0]}}
+	got, x := k.request(c, q)
+	if got := got.(*kmsg.OffsetCommitRequest).Topics[0].TopicID; got != all[0] {
+		t.Errorf("the broker is told %x", got)
+	}
+	for _, other := range all[1:] {
+		ten.ids.learn(other)
+	}
+	r := kmsg.NewPtrOffsetCommitResponse()
+	r.Version, r.Topics = 10, []kmsg.OffsetCommitResponseTopic{{TopicID: all[0]}}
+	m := filter.NewMessage(filter.Response, x.Key, x.Version, r.AppendTo(nil))
+	if err := cmp.Or(c.Response(x, &m), k.err); err != nil {
+		t.Errorf("an id was forgotten before the answer came: %v", err)
+	}
+	r.Topics[0].TopicID = id{66}
+	m = filter.NewMessage(filter.Response, x.Key, x.Version, r.AppendTo(nil))
+	if err := cmp.Or(c.Response(x, &m), k.err); !errors.Is(err, filter.ErrDenied) {
+		t.Errorf("an id of another's: %v", err)
+	}
+}
+
+// Who asks about an id of another tenant's gets what the broker says of one
+// that nobody has, in the order in which it says it: so the broker must see the
+// same in both cases.
+func TestMetadataOfAForeignIDIsThatOfNone(t *testing.T) {
+	ids := []id{{1}, {2}, {3}, {4}, {5}, {6}, {7}}
+	var secret [16]byte
+	var before kmsg.Request
+	for _, others := range [][]id{nil, {{3}}, {{3}, {5}, {6}}} {
+		ten := newTenant(t, "z4de")
+		secret[0] = 1
+		ten.ids.secret = secret // else what stands for them is other each time
+		k := &cluster{t: t, topics: map[id]string{{1}: "z4de-a", {2}: "z4de-b"}}
+		for _, other := range others {
+			k.topics[other] = "other-c"
+		}
+		r := kmsg.NewPtrMetadataRequest()
+		r.Version = 13
+		for _, one := range ids {
+			topic := kmsg.NewMetadataRequestTopic()
+			topic.TopicID = one
+			r.Topics = append(r.Topics, topic)
+		}
+		c := ten.Open(filter.Info{})
+		q, x := k.request(c, r)
+		if before != nil && string(q.AppendTo(nil)) != string(before.AppendTo(nil)) {
+			t.Fatalf("the broker is asked otherwise if %x are others'", others)
+		}
+		before = q
+		// The broker has those that it does not know first.
+		answer := kmsg.NewPtrMetadataResponse()
+		answer.Version = 13
+		for _, asked := range slices.Backward(q.(*kmsg.MetadataRequest).Topics) {
+			topic := kmsg.NewMetadataResponseTopic()
+			topic.TopicID, topic.ErrorCode = asked.TopicID, 100
+			if name, ok := k.topics[asked.TopicID]; ok {
+				topic.Topic, topic.ErrorCode = &name, 0
+			}
+			answer.Topics = append(answer.Topics, topic)
+		}
+		got := received(t, c, x, answer).(*kmsg.MetadataResponse).Topics
+		var order []id
+		for _, topic := range got {
+			order = append(order, topic.TopicID)
+			if known := topic.TopicID[0] <= 2; known != (topic.Topic != nil) || known != (topic.ErrorCode == 0) {
+				t.Errorf("%x: %v", topic.TopicID, topic)
+			}
+		}
+		if slices.Reverse(order); !slices.Equal(order, ids) {
+			t.Errorf("told are %x", order)
+		}
+	}
+}
+
+// A broker that does not let the client see a topic says so, with the id and
+// without the name: of another tenant's that must not be told from none.
+func TestMetadataDoesNotTellOfForbiddenTopics(t *testing.T) {
+	ten := newTenant(t, "z4de")
+	k := &cluster{t: t, topics: map[id]string{}} // as Ask has no name either
+	r := kmsg.NewPtrMetadataRequest()
+	r.Version = 12
+	topic := kmsg.NewMetadataRequestTopic()
+	topic.TopicID = id{3}
+	r.Topics = append(r.Topics, topic)
+	c := ten.Open(filter.Info{})
+	if q, _ := k.request(c, r); q.(*kmsg.MetadataRequest).Topics[0].TopicID == (id{3}) {
+		t.Error("the broker is asked about it")
+	}
+}
