@@ -58,15 +58,23 @@ func TestDataThatArrivesWhileConnecting(t *testing.T) {
 	r.wantEnd(t, ClientFIN)
 }
 
-// unusedAddress is one where nobody listens.
+// unusedAddress is one where nobody listens until the test ends: its port is
+// taken, so that no listener of the test gets it.
 func unusedAddress(t testing.TB) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ln.Close()
-	return ln.Addr().String()
+	t.Cleanup(func() { unix.Close(fd) })
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	sa, err := unix.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("127.0.0.1:%d", sa.(*unix.SockaddrInet4).Port)
 }
 
 // rule 7: an end is passed on and the other direction goes on, whoever ends.
