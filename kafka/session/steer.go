@@ -16,8 +16,11 @@ import (
 //     metadata.recovery.strategy=none: then it takes the answer for one of a
 //     broker that has just started, and asks again later.
 //   - librdkafka from 2.11 does the same, by the same setting.
-//   - franz-go forgets the brokers, since the answer has none, and asks a seed;
-//     with OnRebootstrapRequired it may be given other seeds before.
+//   - franz-go that has OnRebootstrapRequired asks that for seeds, and goes on
+//     with them. Without it, it forgets the brokers as well, but may tell the
+//     application of the error in place of producing what it has buffered. Nobody
+//     can see from here which of the two it is, so what calls itself by
+//     franz-go's name is left alone.
 //
 // The answer leaves in its turn, so requests before it get theirs. Then the
 // session ends at its next quiet moment: a client that bootstraps may take the
@@ -29,9 +32,12 @@ import (
 // steersFrom is the first version of Metadata that has an error for all of it.
 const steersFrom = 13
 
+// unsteered is the name by which franz-go introduces itself (KIP-511).
+const unsteered = "kgo"
+
 // steers tells whether a request is answered so.
 func (s *Session) steers(key, version int16) bool {
-	return s.leave.wanted && key == keyMetadata && version >= steersFrom && !s.peer.inTransaction(s.now())
+	return s.leave.wanted && key == keyMetadata && version >= steersFrom && s.peer.software != unsteered && !s.peer.inTransaction(s.now())
 }
 
 // steer is the body of that answer.

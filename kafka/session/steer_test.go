@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,62 +11,84 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"penstock/netio"
 	"penstock/netio/relay"
 )
+
+// told has all sessions that there are leave, in an hour.
+func (c *cluster) told(t *testing.T) int {
+	t.Helper()
+	c.room.mu.Lock()
+	defer c.room.mu.Unlock()
+	for _, h := range c.room.homes {
+		h.conn.Post(func() { h.session.Leave("room_reason", time.Hour, time.Hour) })
+	}
+	return len(c.room.homes)
+}
+
+// steered is a real client that produces to a cluster of two brokers, and has
+// asked both of them for Metadata.
+func steered(ctx context.Context, t *testing.T, opts ...kgo.Opt) (c *cluster, cl *kgo.Client, produce func(n int)) {
+	t.Helper()
+	c = newCluster(t, Limits{}, nil, kfake.NumBrokers(2), kfake.SeedTopics(4, "t"))
+	opts = append(opts, kgo.DefaultProduceTopic("t"), kgo.ProducerLinger(0), kgo.MetadataMinAge(20*time.Millisecond),
+		kgo.OnRebootstrapRequired(func() ([]string, error) { return c.ListenAddrs(), nil }))
+	cl = c.client(t, opts...)
+	produce = func(n int) {
+		t.Helper()
+		for i := range n {
+			if err := cl.ProduceSync(ctx, kgo.StringRecord(fmt.Sprint(i))).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	produce(20)
+	for _, b := range cl.DiscoveredBrokers() {
+		if _, err := b.Request(ctx, kmsg.NewPtrMetadataRequest()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c, cl, produce
+}
 
 // Rule 15: a real client that is told to bootstrap again goes by itself, long
 // before its connections would be ended, and loses nothing.
 func TestAClientThatIsSteeredAwayBootstrapsAgain(t *testing.T) {
-	for _, ownSeeds := range []bool{false, true} {
-		t.Run(fmt.Sprintf("own seeds %v", ownSeeds), func(t *testing.T) {
-			c := newCluster(t, Limits{}, nil, kfake.NumBrokers(2), kfake.SeedTopics(4, "t"))
-			ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
-			defer cancel()
-			var asked atomic.Int32
-			opts := []kgo.Opt{kgo.DefaultProduceTopic("t"), kgo.ProducerLinger(0), kgo.MetadataMinAge(20 * time.Millisecond)}
-			if ownSeeds {
-				opts = append(opts, kgo.OnRebootstrapRequired(func() ([]string, error) {
-					asked.Add(1)
-					return c.ListenAddrs(), nil
-				}))
-			}
-			cl := c.client(t, opts...)
-			produce := func(n int) {
-				t.Helper()
-				for i := range n {
-					if err := cl.ProduceSync(ctx, kgo.StringRecord(fmt.Sprint(i))).FirstErr(); err != nil {
-						t.Fatal(err)
-					}
-				}
-			}
-			produce(20)
-			for _, b := range cl.DiscoveredBrokers() { // those that Metadata is asked on
-				if _, err := b.Request(ctx, kmsg.NewPtrMetadataRequest()); err != nil {
-					t.Fatal(err)
-				}
-			}
-			c.room.mu.Lock()
-			before := append([]*home(nil), c.room.homes...)
-			c.room.mu.Unlock()
-			t.Logf("%d connections are told to go", len(before))
-			for _, h := range before {
-				h.conn.Post(func() { h.session.Leave("room_reason", time.Hour, time.Hour) })
-			}
-			waitFor(t, "all that were told to have ended", func() bool {
-				cl.ForceMetadataRefresh() // it asks whom it likes, seeds as well
-				produce(1)
-				return len(c.room.endings(t, 0)) >= len(before)
-			})
-			for _, e := range c.room.endings(t, 0) {
-				if e.err != nil {
-					t.Errorf("ended by %s, %v", e.why, e.err)
-				}
-			}
-			produce(20)
-			if ownSeeds && asked.Load() == 0 {
-				t.Error("the client did not ask for seeds")
-			}
-		})
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	defer cancel()
+	c, cl, produce := steered(ctx, t, kgo.SoftwareNameAndVersion("tester", "1"))
+	n := c.told(t)
+	waitFor(t, "all that were told to have ended", func() bool {
+		cl.ForceMetadataRefresh() // it asks whom it likes, seeds as well
+		produce(1)
+		return len(c.room.endings(t, 0)) >= n
+	})
+	produce(20)
+	for _, e := range c.room.endings(t, 0) {
+		if e.why != "room_reason" && e.why != netio.ClientFIN && e.why != netio.ClientReset {
+			t.Errorf("ended by %s, %v", e.why, e.err)
+		}
+	}
+}
+
+// Franz-go under its own name is told nothing, and its connections end in time.
+func TestFranzGoIsNotSteered(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	defer cancel()
+	c, cl, produce := steered(ctx, t)
+	c.told(t)
+	for _, b := range cl.DiscoveredBrokers() {
+		resp, err := b.Request(ctx, kmsg.NewPtrMetadataRequest())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m := resp.(*kmsg.MetadataResponse); m.ErrorCode != 0 || len(m.Brokers) != 2 {
+			t.Errorf("error %d, %d brokers", m.ErrorCode, len(m.Brokers))
+		}
+	}
+	produce(5)
+	if e := c.room.endings(t, 0); len(e) > 0 {
+		t.Errorf("ended: %+v", e)
 	}
 }
 
