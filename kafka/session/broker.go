@@ -95,10 +95,7 @@ func (s *Session) beginResponse(size, head int, data []byte) int {
 			s.fail(FrameTooLarge, fmt.Errorf("%w: a response to %s of %d bytes, at most %d", errTooLarge, wire.Name(r.key), size-4, limit))
 			return 0
 		}
-		l.startCollecting(size, head)
-		if l.left == 0 {
-			s.whole(l)
-		}
+		s.startCollecting(l, size, head)
 		return 0
 	case filter.Walk:
 		r.tell(data[head:min(size, len(data))])

@@ -124,10 +124,7 @@ func (s *Session) beginRequest(h *wire.RequestHeader, data []byte, noResponse bo
 				errTooLarge, wire.Name(h.Key), h.Size, limit))
 			return 0
 		}
-		l.startCollecting(h.FrameLen(), h.HeaderLen)
-		if l.left == 0 {
-			s.whole(l)
-		}
+		s.startCollecting(l, h.FrameLen(), h.HeaderLen)
 		return 0
 	}
 	s.fly(h.FrameLen())

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -107,13 +108,7 @@ func (s *Session) startDetour() {
 func (s *Session) detourFeed(p []byte) {
 	d := s.detour
 	d.raw = append(d.raw, p...)
-	if size := int64(cap(d.raw)); size > freeBuffer && size > d.charged {
-		if s.conn.Reserve(size - d.charged) {
-			d.charged = size
-		} else {
-			s.upstream.block |= forMemory
-		}
-	}
+	s.chargeDetour()
 	for s.detour == d && !s.closed {
 		data := d.raw[d.at:]
 		size, correlation, need, err := wire.PeekResponse(data)
@@ -123,7 +118,10 @@ func (s *Session) detourFeed(p []byte) {
 		}
 		frame := 4 + int(size)
 		if need == 0 && frame-4 > s.set.Limits.MaxFrame {
-			s.fail(FrameTooLarge, errTooLarge)
+			s.fail(FrameTooLarge, fmt.Errorf("%w: a response of %d bytes while another waits, at most %d", errTooLarge, size, s.set.Limits.MaxFrame))
+			return
+		}
+		if need == 0 && !s.fits(frame) {
 			return
 		}
 		if need > 0 || len(data) < frame {
@@ -142,6 +140,18 @@ func (s *Session) detourFeed(p []byte) {
 			continue
 		}
 		s.detourOwn(data[:frame])
+	}
+}
+
+// chargeDetour charges what is kept, or has the broker wait until it can be.
+func (s *Session) chargeDetour() {
+	d := s.detour
+	if size := int64(cap(d.raw)); size > freeBuffer && size > d.charged {
+		if s.conn.Reserve(size - d.charged) {
+			d.charged = size
+		} else {
+			s.upstream.block |= forMemory
+		}
 	}
 }
 

@@ -336,9 +336,24 @@ func (l *lane) announce(header []byte) error {
 }
 
 // startCollecting begins to keep a frame.
-func (l *lane) startCollecting(size, head int) {
+func (s *Session) startCollecting(l *lane, size, head int) {
+	if !s.fits(size) {
+		return
+	}
 	l.state, l.size, l.head = collecting, size, head
-	l.left = size - len(l.have())
+	if l.left = size - len(l.have()); l.left == 0 {
+		s.whole(l)
+	}
+}
+
+// fits refuses a frame for which there could never be memory, however long it
+// waited.
+func (s *Session) fits(size int) bool {
+	if budget := s.conn.Budget(); size > freeBuffer && int64(bufferSize(size)) > budget {
+		s.fail(netio.LimitMemory, fmt.Errorf("%w of %d bytes: the node's budget is %d", errMemory, size, budget))
+		return false
+	}
+	return true
 }
 
 // collect takes bytes of a frame that is to be whole.
@@ -372,9 +387,6 @@ func (s *Session) reserve(l *lane, n int) bool {
 	switch {
 	case size <= freeBuffer || size <= l.charged:
 		return true
-	case size > s.conn.Budget():
-		s.fail(netio.LimitMemory, fmt.Errorf("%w of %d bytes: the node's budget is %d", errMemory, n, s.conn.Budget()))
-		return false
 	case !s.conn.Reserve(size - l.charged):
 		l.block |= forMemory
 		return false

@@ -270,6 +270,9 @@ func (s *Session) Fed() {
 	s.running = true
 	s.client.block &^= forMemory
 	s.upstream.block &^= forMemory
+	if s.detour != nil {
+		s.chargeDetour()
+	}
 	s.settle()
 }
 

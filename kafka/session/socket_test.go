@@ -124,14 +124,48 @@ func TestAFrameWaitsForMemory(t *testing.T) {
 	for _, fault := range w.finish() {
 		t.Error(fault)
 	}
-	// What can never be is refused at once.
-	w = newWorld(Limits{}, eager{filter.Whole})
-	w.budget = 50 << 10
-	w.receive(relay.Client, b, false)
-	if w.why != netio.LimitMemory {
-		t.Errorf("ended by %q", w.why)
+}
+
+// A frame that is larger than all the memory there may be is refused when its
+// header is there: it would wait for ever.
+func TestAFrameBeyondTheBudgetIsRefusedAtOnce(t *testing.T) {
+	ask := sent{key: keyMetadata, version: 1, id: 1, body: []byte{0, 0, 0, 0}}.request()
+	big := sent{key: keyMetadata, version: 1, id: 1, body: make([]byte, 100<<10)}
+	for name, test := range map[string]struct {
+		chain []filter.Filter
+		does  func(w *world)
+	}{
+		"a request": {[]filter.Filter{eager{filter.Whole}}, func(w *world) { w.receive(relay.Client, big.request()[:40], false) }},
+		"a response": {[]filter.Filter{eager{filter.Whole}}, func(w *world) {
+			w.receive(relay.Client, ask, false)
+			w.receive(relay.Upstream, big.response()[:9], false)
+		}},
+		"a response behind one that waits": {filters("askback Metadata"), func(w *world) {
+			w.receive(relay.Client, ask, false)
+			w.receive(relay.Client, sent{key: keyMetadata, version: 1, id: 2, body: []byte{0, 0, 0, 0}}.request(), false)
+			w.receive(relay.Upstream, sent{keyMetadata, 1, 1, []byte("A")}.response(), false)
+			big.id = 2
+			w.receive(relay.Upstream, big.response()[:9], false)
+		}},
+	} {
+		w := newWorld(Limits{}, test.chain...)
+		w.budget = 50 << 10
+		test.does(w)
+		if w.why != netio.LimitMemory || w.err == nil || !strings.Contains(w.err.Error(), "budget is 51200") {
+			t.Errorf("%s: ended by %q, %v", name, w.why, w.err)
+		}
+		for _, fault := range w.finish() {
+			t.Errorf("%s: %s", name, fault)
+		}
+		// As much as that passes where nobody has to see it.
+		w = newWorld(Limits{})
+		w.budget = 50 << 10
+		w.receive(relay.Client, big.request(), false)
+		if w.over > 0 || len(w.sides[relay.Upstream].out) != len(big.request()) {
+			t.Errorf("%s: a frame that streams ended by %q", name, w.why)
+		}
+		w.finish()
 	}
-	w.finish()
 }
 
 // What is kept while a response waits is charged as well, and waits for memory.
