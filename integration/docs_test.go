@@ -12,6 +12,7 @@ import (
 	"unicode"
 
 	"penstock/kafka/model"
+	"penstock/routing/formats"
 	"penstock/routing/resource"
 )
 
@@ -233,7 +234,7 @@ func TestDocsExamplesAreValid(t *testing.T) {
 
 func checkResources(t *testing.T, where, block string, part bool) {
 	t.Helper()
-	objects, faults := resource.DecodeForeign("", []byte(block), allKinds(), model.Foreign())
+	objects, faults := resource.DecodeForeign("", []byte(block), allKinds(), append(formats.All(), model.Foreign()...))
 	if len(faults) == 0 && !part {
 		var warnings resource.Warnings
 		faults, warnings = resource.ValidateSet(objects)

@@ -12,14 +12,16 @@ import (
 
 	"penstock/kafka/model"
 	"penstock/node/admin"
+	"penstock/routing/formats"
 	"penstock/routing/resource"
 )
 
 // loaded is what a command was given with -f.
 type loaded struct {
-	objects []resource.Object
-	byKey   map[string]*resource.Object // of objects, by "Kind/name"
-	faults  resource.Faults
+	objects  []resource.Object
+	byKey    map[string]*resource.Object // of objects, by "Kind/name"
+	faults   resource.Faults
+	warnings resource.Warnings // of what formats of others mean together
 }
 
 // load reads files, folders and "-" and reports every fault of each. The error
@@ -51,23 +53,29 @@ func load(paths []string, stdin io.Reader, kinds []resource.Kind) (*loaded, erro
 		o := &l.objects[i]
 		key := o.Key.String() //nolint:staticcheck // o.String() would not say that it is the key
 		if first, twice := l.byKey[key]; twice {
-			l.faults = append(l.faults, o.Fault("", fmt.Sprintf("stands here twice, first at %s:%d", first.File, first.Line), nil))
+			l.faults = append(l.faults, formats.Twice(first, o))
 			continue
 		}
 		l.byKey[key] = o
 	}
+	faults, warnings := formats.Check(l.objects)
+	l.faults, l.warnings = append(l.faults, faults...), warnings
 	return l, nil
 }
 
 // add decodes one file and reads the files that it names.
 func (l *loaded) add(name, dir string, data []byte, kinds []resource.Kind) {
-	objects, faults := resource.DecodeForeign(name, data, kinds, model.Foreign())
+	objects, faults := resource.DecodeForeign(name, data, kinds, foreign())
 	l.faults = append(l.faults, faults...)
 	for i := range objects {
 		l.faults = append(l.faults, resource.LoadFiles(&objects[i], dir, readFile)...)
 	}
 	l.objects = append(l.objects, objects...)
 }
+
+// foreign are the formats of others that are taken, in the order in which they
+// are asked: what has an apiVersion is not told by other things.
+func foreign() []resource.Foreign { return append(formats.All(), model.Foreign()...) }
 
 // expand lists the resource files of a path: itself, or what a folder holds at any depth, sorted.
 func expand(path string) ([]string, error) {

@@ -1,0 +1,53 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"penstock/node/admin"
+	"penstock/routing/formats"
+)
+
+// asFlag adds --as, for resources in the formats of others.
+func asFlag(cmd *cobra.Command, into *string) {
+	names := formats.Names()
+	cmd.Flags().StringVar(into, "as", "", "with -o yaml: the format to write resources in: "+strings.Join(names, ", "))
+	_ = cmd.RegisterFlagCompletionFunc("as", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
+}
+
+func (g *getting) checkAs() error {
+	switch {
+	case g.as == "":
+		return nil
+	case !slices.Contains(formats.Names(), g.as):
+		return usagef("--as %s: want one of %s", g.as, strings.Join(formats.Names(), ", "))
+	case g.output != "yaml" || g.watch || g.effective.on || g.effective.all:
+		return usagef("--as goes with -o yaml alone")
+	}
+	return nil
+}
+
+// printAs writes resources in a format, all of them or none.
+func printAs(w io.Writer, r *admin.GetResult, format string) error {
+	var out strings.Builder
+	for i, d := range r.Documents {
+		o, err := restore(d)
+		if err != nil {
+			return err
+		}
+		text, err := formats.Encode(format, o)
+		if err != nil {
+			return err
+		}
+		if i > 0 {
+			out.WriteString("---\n")
+		}
+		out.Write(text)
+	}
+	_, err := fmt.Fprint(w, out.String())
+	return err
+}
