@@ -1,6 +1,9 @@
 package multitenant
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -25,9 +28,47 @@ func (t *tenant) inResource(kind kmsg.ConfigResourceType, name *string) {
 	}
 }
 
+// othersSettings are those of a broker that name principals, or addresses of
+// clients and of what stands beside the cluster. A listener may have its own of
+// each, whose name ends in the same way. Passwords are not told by the broker.
+var othersSettings = []string{
+	"super.users",
+	"ssl.principal.mapping.rules",
+	"sasl.kerberos.principal.to.local.rules",
+	"max.connections.per.ip.overrides",
+	"sasl.oauthbearer.jwks.endpoint.url",
+	"sasl.oauthbearer.token.endpoint.url",
+	"sasl.oauthbearer.expected.issuer",
+	"sasl.oauthbearer.expected.audience",
+}
+
+// ofOthers tells whether a setting is one of them.
+func ofOthers(setting string) bool {
+	return slices.ContainsFunc(othersSettings, func(s string) bool {
+		before, ok := strings.CutSuffix(setting, s)
+		return ok && (before == "" || strings.HasSuffix(before, "."))
+	})
+}
+
+// hide makes such settings of a broker sensitive ones, which have no value.
+func hide(list []kmsg.DescribeConfigsResponseResourceConfig) {
+	for i := range list {
+		s := &list[i]
+		hidden := ofOthers(s.Name)
+		if hidden {
+			s.Value, s.IsSensitive = nil, true
+		}
+		for j := range s.ConfigSynonyms {
+			if synonym := &s.ConfigSynonyms[j]; hidden || ofOthers(synonym.Name) {
+				synonym.Value = nil
+			}
+		}
+	}
+}
+
 // describeConfigsRequest: brokers may be described, as clients do to learn
-// what the cluster takes (their addresses are BrokerAddress's to hide); what
-// clients send as metrics, and what brokers log, may not.
+// what the cluster takes, but for what is others' (othersSettings; addresses of
+// brokers are BrokerAddress's to hide); what clients send as metrics, and what brokers log, may not.
 func (c *call) describeConfigsRequest(r *kmsg.DescribeConfigsRequest) error {
 	var refused []kmsg.DescribeConfigsResponseResource
 	r.Resources = keep(r.Resources, func(x *kmsg.DescribeConfigsRequestResource) bool {
@@ -53,6 +94,7 @@ func (c *call) describeConfigsResponse(r *kmsg.DescribeConfigsResponse) error {
 		if named(x.ResourceType) {
 			return c.out(&x.ResourceName)
 		}
+		hide(x.Configs)
 		return nil
 	})
 	refused, _ := c.x.State.([]kmsg.DescribeConfigsResponseResource)
