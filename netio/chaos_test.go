@@ -22,7 +22,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		endpoint(t, func(c *net.TCPConn) { _, _ = c.Write([]byte("x")); _ = c.SetLinger(0) }),
 		endpoint(t, func(c *net.TCPConn) { c.CloseWrite(); _, _ = io.Copy(io.Discard, c) }),
 		endpoint(t, func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c) }),
-		unusedAddress(t),
+		refusingAddress(t),
 	}
 	r := newRig(t, Config{Log: quiet, CloseTimeout: 300 * time.Millisecond, BindRetry: time.Millisecond, BindRetryMax: time.Millisecond}, endpoints[0], Profile{})
 	profile := &Profile{

@@ -21,7 +21,7 @@ func TestConnectIsRetriedOnAnotherEndpoint(t *testing.T) {
 	r := newRig(t, Config{}, "", Profile{})
 	profile := &Profile{Meter: r.meter}
 	p := &plan{targets: []Target{
-		{Addr: mustAddr(unusedAddress(t)), Profile: profile},
+		{Addr: mustAddr(refusingAddress(t)), Profile: profile},
 		{Unix: filepath.Join(t.TempDir(), "nobody"), Profile: profile},
 		{Addr: netip.AddrPort{}, Profile: profile},
 		{Addr: mustAddr(endpoint(t, echo)), Profile: profile},
@@ -67,7 +67,7 @@ func (p *late) Next(c *Conn, err error) (Target, Reason) {
 func TestAClientWaitsForItsEndpointToBeKnown(t *testing.T) {
 	r := newRig(t, Config{}, "", Profile{})
 	p := &late{looks: 20, plan: plan{targets: []Target{
-		{Addr: mustAddr(unusedAddress(t)), Profile: &Profile{Meter: r.meter}},
+		{Addr: mustAddr(refusingAddress(t)), Profile: &Profile{Meter: r.meter}},
 		{Addr: mustAddr(endpoint(t, echo)), Profile: &Profile{Meter: r.meter}},
 	}}}
 	r.route = func(*Conn) (Plan, Reason) { return p, OK }
@@ -103,7 +103,7 @@ func TestRetryOnAnotherService(t *testing.T) {
 	other := NewMeter("l", "other", r.Loops())
 	r.route = func(*Conn) (Plan, Reason) {
 		return &plan{targets: []Target{
-			{Addr: mustAddr(unusedAddress(t)), Profile: &Profile{Meter: other}},
+			{Addr: mustAddr(refusingAddress(t)), Profile: &Profile{Meter: other}},
 			{Addr: mustAddr(endpoint(t, echo)), Profile: &Profile{Meter: r.meter}},
 		}}, OK
 	}
@@ -124,7 +124,7 @@ func TestConnectGivesUp(t *testing.T) {
 		tls    bool
 		why    Reason
 	}{
-		"refused": {target: func(t *testing.T) Target { return Target{Addr: mustAddr(unusedAddress(t))} }, why: ConnectRefused},
+		"refused": {target: func(t *testing.T) Target { return Target{Addr: mustAddr(refusingAddress(t))} }, why: ConnectRefused},
 		"timeout": {target: func(t *testing.T) Target { return Target{Addr: deafAddress(t)} }, why: ConnectTimeout},
 		"timeout in the TLS handshake": {
 			target: func(t *testing.T) Target {

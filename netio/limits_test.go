@@ -332,7 +332,7 @@ func TestDiallingWithoutDescriptors(t *testing.T) {
 	if !alone(t) {
 		return
 	}
-	r := newRig(t, Config{Loops: 1}, unusedAddress(t), Profile{})
+	r := newRig(t, Config{Loops: 1}, refusingAddress(t), Profile{})
 	route := r.route
 	var free func()
 	r.route = func(c *Conn) (Plan, Reason) {

@@ -45,7 +45,7 @@ func TestServerSpeaksFirst(t *testing.T) {
 func TestDataThatArrivesWhileConnecting(t *testing.T) {
 	r := newRig(t, Config{}, "", Profile{})
 	to := mustAddr(endpoint(t, echo))
-	refused := mustAddr(unusedAddress(t))
+	refused := mustAddr(refusingAddress(t))
 	profile := &Profile{Meter: r.meter}
 	r.route = func(*Conn) (Plan, Reason) {
 		// The first attempt fails, so the client is well ahead.
@@ -58,9 +58,20 @@ func TestDataThatArrivesWhileConnecting(t *testing.T) {
 	r.wantEnd(t, ClientFIN)
 }
 
-// unusedAddress is one where nobody listens until the test ends: its port is
-// taken, so that no listener of the test gets it.
+// unusedAddress is one where nobody listens now, and somebody may.
 func unusedAddress(t testing.TB) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+// refusingAddress is one where nobody listens until the test ends: its port is
+// taken, so that no listener of the test gets it.
+func refusingAddress(t testing.TB) string {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

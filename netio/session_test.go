@@ -404,7 +404,7 @@ func (p *patient) Patience(Reason) time.Duration { return p.d }
 func TestAPatientPlanDelaysTheRefusal(t *testing.T) {
 	r := newRig(t, Config{}, "", Profile{})
 	r.route = func(*Conn) (Plan, Reason) {
-		return &patient{plan: plan{targets: []Target{{Addr: mustAddr(unusedAddress(t)), Profile: &Profile{Meter: r.meter}}}}, d: 150 * time.Millisecond}, OK
+		return &patient{plan: plan{targets: []Target{{Addr: mustAddr(refusingAddress(t)), Profile: &Profile{Meter: r.meter}}}}, d: 150 * time.Millisecond}, OK
 	}
 	addr := r.serve(t, Listener{})
 	c, begin := dial(t, addr), time.Now()
