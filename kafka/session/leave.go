@@ -1,11 +1,9 @@
 package session
 
 import (
-	"fmt"
 	"time"
 
 	"penstock/netio"
-	"penstock/netio/reactor"
 	"penstock/netio/relay"
 )
 
@@ -124,68 +122,4 @@ func (s *Session) Failed(from relay.Side, err error) {
 	if from == relay.Upstream {
 		s.conn.Fail(netio.UpstreamReset, err, !s.upstream.inFrame())
 	}
-}
-
-// watch keeps the time of frames that are not whole.
-func (s *Session) watch() {
-	for _, l := range [...]*lane{&s.client, &s.upstream} {
-		switch {
-		case !l.unfinished():
-			l.since = 0
-		case l.since == 0:
-			l.since = s.now()
-			s.arm(s.set.Limits.FrameTimeout)
-		}
-	}
-}
-
-// unfinished tells that a frame has begun and has to be whole to go on, or that
-// there is no memory for what comes.
-func (l *lane) unfinished() bool {
-	return l.state == heading && l.buf != nil || l.state == collecting && l.left > 0 || l.block&forMemory != 0
-}
-
-// arm makes sure that the timer is due after d at the latest.
-func (s *Session) arm(d time.Duration) {
-	if due := s.now() + d; s.due == 0 || due < s.due {
-		s.due = due
-		s.conn.Arm(&s.timer, d)
-	}
-}
-
-// Expired implements reactor.Expirer.
-func (s *Session) Expired(*reactor.Timer) { s.conn.Guard(s.expired) }
-
-func (s *Session) expired() {
-	s.due = 0
-	now := s.now()
-	for _, l := range [...]*lane{&s.client, &s.upstream} {
-		if l.since == 0 {
-			continue
-		}
-		left := l.since + s.set.Limits.FrameTimeout - now
-		switch {
-		case left > 0:
-		case l.block&forMemory != 0:
-			s.fail(netio.LimitMemory, fmt.Errorf("%w of %d bytes", errMemory, l.size))
-			return
-		case !l.reading: // the other side's fault
-			l.since, left = now, s.set.Limits.FrameTimeout
-		default:
-			s.fail(FrameTimeout, fmt.Errorf("%w: %d of %d bytes from the %s in %v", errTimeout, len(l.have()), max(l.size, l.need), l.from, s.set.Limits.FrameTimeout))
-			return
-		}
-		s.arm(left)
-	}
-	s.leaveInTime()
-}
-
-// epoch is the origin of the sessions' clock.
-var epoch = time.Now()
-
-func (s *Session) now() time.Duration {
-	if s.set.clock != nil {
-		return s.set.clock()
-	}
-	return time.Since(epoch)
 }

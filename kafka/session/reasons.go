@@ -22,6 +22,9 @@ const (
 	FrameTooLarge netio.Reason = "kafka_frame_too_large"
 	// FrameTimeout: a frame that has begun did not come whole in time.
 	FrameTimeout netio.Reason = "kafka_frame_timeout"
+	// AskTimeout: the broker did not answer in time what a filter asked it,
+	// for which a message of the client's or of its own waits.
+	AskTimeout netio.Reason = "kafka_ask_timeout"
 	// UnknownAPI: a request with a key that is not known, or of an API that
 	// is none for clients, or that a filter hides.
 	UnknownAPI netio.Reason = "kafka_unknown_api"
@@ -43,7 +46,7 @@ const (
 
 // Reasons lists them, for those who count by reason.
 var Reasons = []netio.Reason{
-	NotKafka, BadFrame, FrameTooLarge, FrameTimeout, UnknownAPI, UnsupportedVersion,
+	NotKafka, BadFrame, FrameTooLarge, FrameTimeout, AskTimeout, UnknownAPI, UnsupportedVersion,
 	Correlation, UnmappedBroker, Denied, FilterFailed,
 }
 
@@ -51,6 +54,7 @@ var Reasons = []netio.Reason{
 var (
 	errTooLarge    = errors.New("frame larger than allowed")
 	errTimeout     = errors.New("frame not whole in time")
+	errUnanswered  = errors.New("the broker has not answered a filter's question")
 	errNotOffered  = errors.New("not offered")
 	errCorrelation = errors.New("response out of turn")
 	errOther       = errors.New("no Kafka request")

@@ -18,6 +18,7 @@
 //	ends.go     what comes out of the chain of filters, and what waits behind it
 //	auth.go     what is learned from ApiVersions and SASL
 //	leave.go    quiet moments, and ends
+//	times.go    what must not take too long
 //	steer.go    clients of a session that is to end are sent away by Metadata
 //
 // It refuses what it cannot follow: a frame or a message that is not what it
@@ -55,6 +56,11 @@ type Limits struct {
 	// FrameTimeout bounds the time from the first byte of a frame until it
 	// is whole, where it must be collected. Default 30s.
 	FrameTimeout time.Duration
+	// AskTimeout bounds the time in which the broker answers what a filter
+	// asks of its own, from when nothing else is to be answered before it.
+	// Default 30s, which is how long clients wait if they are not told
+	// (request.timeout.ms).
+	AskTimeout time.Duration
 	// ConnectDelay is how long a client is kept when its broker could not
 	// be reached: some connect again at once. Default 100ms; negative: none.
 	ConnectDelay time.Duration
@@ -72,6 +78,9 @@ func (l Limits) withDefaults() Limits {
 	set(&l.MaxInFlight, 1000)
 	if l.FrameTimeout <= 0 {
 		l.FrameTimeout = 30 * time.Second
+	}
+	if l.AskTimeout <= 0 {
+		l.AskTimeout = 30 * time.Second
 	}
 	if l.ConnectDelay == 0 {
 		l.ConnectDelay = 100 * time.Millisecond
@@ -166,6 +175,7 @@ type Session struct {
 	timer    reactor.Timer
 	due      time.Duration // when the timer is due; 0: not armed
 	leave    leave
+	asked    asked
 	pending  [2]bool // a side has not taken all that was sent to it
 	running  bool    // inside an event: settle follows
 	closed   bool

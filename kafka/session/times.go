@@ -1,0 +1,136 @@
+package session
+
+import (
+	"fmt"
+	"time"
+
+	"penstock/kafka/wire"
+	"penstock/netio"
+	"penstock/netio/reactor"
+)
+
+// watch keeps the time of frames that are not whole, and of the question that
+// the broker is to answer next.
+func (s *Session) watch() {
+	for _, l := range [...]*lane{&s.client, &s.upstream} {
+		switch {
+		case !l.unfinished():
+			l.since = 0
+		case l.since == 0:
+			l.since = s.now()
+			s.arm(s.set.Limits.FrameTimeout)
+		}
+	}
+	switch q := s.question(); {
+	case q == nil:
+		s.asked = asked{}
+	case s.asked.id != q.correlation:
+		s.asked = asked{q.correlation, s.now()}
+		s.arm(s.set.Limits.AskTimeout)
+	}
+}
+
+// unfinished tells that a frame has begun and has to be whole to go on, or that
+// there is no memory for what comes.
+func (l *lane) unfinished() bool {
+	return l.state == heading && l.buf != nil || l.state == collecting && l.left > 0 || l.block&forMemory != 0
+}
+
+// asked is the question whose answer is due, and since when.
+type asked struct {
+	id    int32 // its correlation id, which is negative; 0: there is none
+	since time.Duration
+}
+
+// question is the filter's own request that the broker is to answer next. nil:
+// there is none, or its answer cannot come yet, as another is still due or the
+// client does not take what comes before it.
+func (s *Session) question() *flight {
+	i := 0
+	switch {
+	case s.flights.len() == 0 || !s.upstream.reading:
+		return nil
+	case s.detour != nil:
+		i = s.detour.skipped
+	case s.reply.active:
+		return nil
+	}
+	for ; i < s.flights.len(); i++ {
+		if f := s.flights.at(i); !f.answered {
+			if f.call == nil || !f.call.Own() {
+				return nil
+			}
+			return f
+		}
+	}
+	return nil
+}
+
+// arm makes sure that the timer is due after d at the latest.
+func (s *Session) arm(d time.Duration) {
+	if due := s.now() + d; s.due == 0 || due < s.due {
+		s.due = due
+		s.conn.Arm(&s.timer, d)
+	}
+}
+
+// Expired implements reactor.Expirer.
+func (s *Session) Expired(*reactor.Timer) { s.conn.Guard(s.expired) }
+
+func (s *Session) expired() {
+	s.due = 0
+	if s.lateFrame() || s.lateAnswer() {
+		return
+	}
+	s.leaveInTime()
+}
+
+// lateFrame ends the connection over a frame that takes too long.
+func (s *Session) lateFrame() bool {
+	now := s.now()
+	for _, l := range [...]*lane{&s.client, &s.upstream} {
+		if l.since == 0 {
+			continue
+		}
+		left := l.since + s.set.Limits.FrameTimeout - now
+		switch {
+		case left > 0:
+		case l.block&forMemory != 0:
+			s.fail(netio.LimitMemory, fmt.Errorf("%w of %d bytes", errMemory, l.size))
+			return true
+		case !l.reading: // the other side's fault
+			l.since, left = now, s.set.Limits.FrameTimeout
+		default:
+			s.fail(FrameTimeout, fmt.Errorf("%w: %d of %d bytes from the %s in %v", errTimeout, len(l.have()), max(l.size, l.need), l.from, s.set.Limits.FrameTimeout))
+			return true
+		}
+		s.arm(left)
+	}
+	return false
+}
+
+// lateAnswer does the same over a question of a filter's. What clients ask they
+// give up by themselves; nobody else would give up this, and what waits for it.
+func (s *Session) lateAnswer() bool {
+	q := s.question()
+	if q == nil || q.correlation != s.asked.id {
+		return false
+	}
+	limit := s.set.Limits.AskTimeout
+	if left := s.asked.since + limit - s.now(); left > 0 {
+		s.arm(left)
+		return false
+	}
+	s.fail(AskTimeout, fmt.Errorf("%w: %s v%d, in %v", errUnanswered, wire.Name(q.key), q.version, limit))
+	return true
+}
+
+// epoch is the origin of the sessions' clock.
+var epoch = time.Now()
+
+func (s *Session) now() time.Duration {
+	if s.set.clock != nil {
+		return s.set.clock()
+	}
+	return time.Since(epoch)
+}
