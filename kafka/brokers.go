@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"penstock/kafka/discover"
 	"penstock/kafka/model"
@@ -82,13 +83,25 @@ func (w *watches) start(p *model.Physical) *discover.Watch {
 	return started
 }
 
-// refresh asks for a look at a cluster, because a broker is not known.
-func (w *watches) refresh(name string) {
+// refresh asks for a look at a cluster, because a broker is not known. It tells
+// whether there will be one.
+func (w *watches) refresh(name string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if found, ok := w.m[name]; ok {
+	found, ok := w.m[name]
+	if ok {
 		found.Refresh()
 	}
+	return ok
+}
+
+// lookedSince tells that a look at a cluster has begun and succeeded since, or
+// that nobody looks any more.
+func (w *watches) lookedSince(name string, since time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	found, ok := w.m[name]
+	return !ok || found.LookedSince(since)
 }
 
 // status tells how the looking at a cluster goes; false: nobody looks.

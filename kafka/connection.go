@@ -1,7 +1,6 @@
 package kafka
 
 import (
-	"math/rand/v2"
 	"time"
 
 	"penstock/kafka/filter"
@@ -11,9 +10,6 @@ import (
 	"penstock/routing"
 )
 
-// maxAttempts bounds the addresses that are tried for one connection.
-const maxAttempts = 5
-
 // Connection is what the room knows of one connection: one virtual broker, one
 // upstream connection. Its methods are called on the connection's loop.
 type Connection struct {
@@ -22,7 +18,7 @@ type Connection struct {
 	life     *model.Life
 	physical *model.PhysicalLife
 	stats    *stats
-	counted  *brokerTally
+	counted  *brokerTally // nil until there is an address of the broker
 	listener string
 	broker   string
 
@@ -32,7 +28,7 @@ type Connection struct {
 
 	conn     *netio.Conn // nil until connected
 	loop     int
-	targets  []target // nil once connected
+	search   *search // nil once connected
 	tried    int
 	upstream string // the address of the last attempt
 	took     time.Duration
@@ -77,48 +73,45 @@ func (r *Room) Route(c *netio.Conn) (netio.Plan, netio.Reason) {
 // begin makes the connection.
 func (r *Room) begin(c *netio.Conn, route model.Route, s *serving, stats *stats) (netio.Plan, netio.Reason) {
 	v, b := route.Cluster, route.Broker
-	if most := v.Spec().Limits.Connections; most > 0 && stats.open.Load() >= int64(most) {
+	if !stats.enter(v.Spec().Limits.Connections) {
 		v.Release()
 		return nil, netio.LimitConnections
 	}
-	targets, reason := r.upstreams.targets(route, rand.IntN(1<<16), maxAttempts)
-	if reason != routing.OK {
-		r.watches.refresh(v.Physical().Name())
-		v.Release()
-		return nil, netio.Reason(reason)
-	}
 	p := &Connection{
-		room: r, life: v.Life(), physical: v.Physical().Life(), stats: stats, counted: stats.brokers.of(b.Name()), listener: c.Listener(),
-		broker: b.Name(), serving: s, loop: c.Loop(), targets: targets,
+		room: r, life: v.Life(), physical: v.Physical().Life(), stats: stats, listener: c.Listener(),
+		broker: b.Name(), serving: s, loop: c.Loop(), search: &search{broker: b},
 	}
 	p.session = session.New(session.Options{
 		Home: p, Settings: s.settings,
 		Info: filter.Info{VirtualCluster: v.Name(), PhysicalCluster: v.Physical().Name(), Broker: b.Name(), Log: r.cfg.Log},
 	})
-	p.counted.active.Add(1)
-	stats.open.Add(1)
 	return p.session, netio.OK
 }
 
 // Next implements netio.Plan.
 func (p *Connection) Next(_ *netio.Conn, err error) (netio.Target, netio.Reason) {
-	physical := p.serving.virtual.Physical().Name()
+	v := p.serving.virtual
+	if len(p.search.targets) == 0 {
+		if wait, why := p.find(); wait > 0 || why != netio.OK {
+			return netio.Target{Wait: wait}, why
+		}
+	}
 	if err != nil {
 		p.counted.failure.Store(&failure{err, time.Now()})
-		if why := netio.ConnectReason(err); why == netio.LimitFiles || why == netio.LimitHandshakes || p.tried >= len(p.targets) {
-			p.room.watches.refresh(physical) // it may have moved
+		if why := netio.ConnectReason(err); why == netio.LimitFiles || why == netio.LimitHandshakes || p.tried >= len(p.search.targets) {
+			p.room.watches.refresh(v.Physical().Name()) // it may have moved
 			return netio.Target{}, why
 		}
 	}
-	t := &p.targets[p.tried]
+	t := &p.search.targets[p.tried]
 	p.tried++
 	p.upstream = t.addr.String()
-	return netio.Target{Addr: t.addr, Profile: p.room.upstreams.profile(p.listener, p.serving.virtual, t)}, netio.OK
+	return netio.Target{Addr: t.addr, Profile: p.room.upstreams.profile(p.listener, v, t)}, netio.OK
 }
 
 // Connected implements netio.Plan.
 func (p *Connection) Connected(c *netio.Conn, took time.Duration) {
-	p.took, p.targets, p.conn = max(took, 1), nil, c
+	p.took, p.search, p.conn = max(took, 1), nil, c
 	p.counted.failure.Store(nil)
 	p.stats.add(p)
 	// Whoever sends away sees those that are connected; a change that came
@@ -191,7 +184,9 @@ func (p *Connection) Closed(why netio.Reason) {
 		p.serving.virtual.Release()
 		p.serving = nil
 	}
-	p.counted.active.Add(-1)
+	if p.counted != nil {
+		p.counted.active.Add(-1)
+	}
 	p.stats.open.Add(-1)
 	p.stats.remove(p)
 }

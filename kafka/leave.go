@@ -21,6 +21,9 @@ func away(conns []*Connection, d model.Drain) {
 // sendAway finds whom a change leaves without a broker.
 func (r *Room) sendAway(done model.Applied) {
 	for _, life := range done.Removed {
+		if life.Last() == nil {
+			continue // it could not be served, so nobody has come
+		}
 		away(r.clusters.of(life).list(func(*Connection) bool { return true }), life.Last().Spec().Drain)
 		r.clusters.retire(life)
 	}

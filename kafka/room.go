@@ -129,7 +129,9 @@ func (r *Room) Apply(changes []resource.Change) (ports bool, err error) {
 		}
 	}
 	for _, life := range done.Removed {
-		touched[life.Last().Physical().Name()] = true
+		if last := life.Last(); last != nil { // nil: it could never be served
+			touched[last.Physical().Name()] = true
+		}
 	}
 	for name := range touched {
 		p, _ := done.Table.Physical(name)

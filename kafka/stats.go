@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -81,6 +82,16 @@ type shard struct {
 
 func newStats(name string, loops int) *stats {
 	return &stats{name: name, shards: make([]shard, max(loops, 1)), conns: map[*Connection]struct{}{}}
+}
+
+// enter counts a connection that begins, unless there are as many as there may
+// be; 0: any number.
+func (s *stats) enter(most int) bool {
+	if n := s.open.Add(1); most > 0 && n > int64(most) {
+		s.open.Add(-1)
+		return false
+	}
+	return true
 }
 
 // add and remove note who is connected.
@@ -191,7 +202,9 @@ type clusters struct {
 
 func (c *clusters) init(loops int) { c.loops, c.m = loops, map[*model.Life]*stats{} }
 
-// of gives the counters of a cluster.
+// of gives the counters of a cluster. One that is removed may still be asked
+// for, by who looked at an older table: it gets counters that nobody reads, and
+// does not come back here, where nobody would forget it.
 func (c *clusters) of(life *model.Life) *stats {
 	c.mu.RLock()
 	s, ok := c.m[life]
@@ -203,7 +216,11 @@ func (c *clusters) of(life *model.Life) *stats {
 	defer c.mu.Unlock()
 	if s, ok = c.m[life]; !ok {
 		s = newStats(life.Name(), c.loops)
-		c.m[life] = s
+		// It is retired after its removal shows here, so either it is seen
+		// to be removed or it is found by who retires it.
+		if !life.Removed() {
+			c.m[life] = s
+		}
 	}
 	return s
 }
@@ -230,13 +247,52 @@ func (c *clusters) forget(life *model.Life) {
 	delete(c.m, life)
 }
 
-// all gives the sums of all clusters.
+// all gives the sums of all clusters. One that was removed and came again is
+// counted once, with what is left of the one before.
 func (c *clusters) all() []Counts {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	list := make([]Counts, 0, len(c.m))
+	at := make(map[string]int, len(c.m))
 	for _, s := range c.m {
+		if i, twice := at[s.name]; twice {
+			list[i].add(s.counts())
+			continue
+		}
+		at[s.name] = len(list)
 		list = append(list, s.counts())
 	}
 	return list
+}
+
+// add adds the counts of another cluster of the same name.
+func (c *Counts) add(other Counts) {
+	c.Hidden += other.Hidden
+	c.Throttled += other.Throttled
+	c.Denied += other.Denied
+	for i := range other.APIs {
+		a := &other.APIs[i]
+		at := slices.IndexFunc(c.APIs, func(have APICounts) bool { return have.Key == a.Key })
+		if at < 0 {
+			c.APIs = append(c.APIs, *a)
+			continue
+		}
+		c.APIs[at].add(a)
+	}
+}
+
+func (a *APICounts) add(other *APICounts) {
+	a.Requests += other.Requests
+	a.Errors += other.Errors
+	a.In += other.In
+	a.Out += other.Out
+	a.Broker.add(&other.Broker)
+	a.Proxy.add(&other.Proxy)
+}
+
+func (h *Histogram) add(other *Histogram) {
+	for i := range h.Counts {
+		h.Counts[i] += other.Counts[i]
+	}
+	h.Sum += other.Sum
 }

@@ -70,6 +70,15 @@ func (u *upstreams) targets(route model.Route, start, most int) ([]target, routi
 	return all, routing.OK
 }
 
+// resolves tells that a broker has a name of which the addresses may come.
+func (u *upstreams) resolves(v *model.Virtual, b *model.Broker) bool {
+	if u.hosts == nil {
+		return false
+	}
+	list, _ := v.Targets(b)
+	return len(list) > 0
+}
+
 // profile gives how a connection to a target is treated.
 func (u *upstreams) profile(listener string, v *model.Virtual, t *target) *netio.Profile {
 	key := profileKey{listener: listener, virtual: v.Spec(), physical: v.Physical().Spec(), tls: t.tls}

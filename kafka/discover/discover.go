@@ -95,6 +95,7 @@ type Watch struct {
 
 	mu     sync.Mutex
 	status Status
+	begun  time.Time // of the last look that succeeded
 }
 
 // Start begins to look.
@@ -159,6 +160,14 @@ func (w *Watch) Status() Status {
 	return s
 }
 
+// LookedSince tells that a look which began after that moment has succeeded: a
+// broker that is not among what it brought was not there then.
+func (w *Watch) LookedSince(t time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.begun.After(t)
+}
+
 // Close ends it and waits until nothing of it runs.
 func (w *Watch) Close() {
 	w.cancel()
@@ -211,6 +220,7 @@ var errMany = errors.New("more brokers than any cluster has")
 func (w *Watch) look(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	begun := time.Now()
 	brokers, err := w.ask(ctx)
 	w.mu.Lock()
 	was := w.status
@@ -219,6 +229,13 @@ func (w *Watch) look(ctx context.Context) error {
 		w.status.At, w.status.Brokers = time.Now(), brokers
 	}
 	w.mu.Unlock()
+	defer func() {
+		if err == nil { // told by then
+			w.mu.Lock()
+			w.begun = begun
+			w.mu.Unlock()
+		}
+	}()
 	switch {
 	case err != nil && was.Err == nil:
 		w.cfg.Log.Warn("brokers cannot be looked up; those that are known are kept", "physicalCluster", w.cfg.Name, "error", err)

@@ -1,0 +1,93 @@
+package kafka
+
+import (
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"penstock/routing/resource"
+)
+
+// Counters of a cluster that is removed go with its last connection, and do
+// not come back with whoever looked at the table before.
+func TestCountersOfARemovedClusterAreLetGo(t *testing.T) {
+	k := fake(t, kfake.NumBrokers(1))
+	s := newStage(t, Config{})
+	s.apply(oneBroker(k.ListenAddrs()[0], "  drain: {window: 1h}"))
+	v := s.virtual("t1")
+	address := s.listen(nil, "one")["one"]
+	idle, busy := dial(t, address), dial(t, address)
+	idle.metadata("none")
+	busy.metadata("none")
+	s.remove("VirtualCluster", "t1")
+	if n := len(s.room.Counts()); n != 1 {
+		t.Errorf("%d clusters are counted while one has a connection, want it", n)
+	}
+	idle.Close()
+	busy.Close()
+	eventually(t, "its counters are let go", func() bool { return len(s.room.Counts()) == 0 })
+	s.room.clusters.of(v.Life()).open.Add(1) // as a connection by an older table
+	if n := len(s.room.Counts()); n != 0 {
+		t.Errorf("%d clusters are counted, want none: it is gone", n)
+	}
+}
+
+// A cluster that is removed while connections have it, and comes again, is one
+// cluster to who counts.
+func TestAClusterThatComesAgainIsCountedOnce(t *testing.T) {
+	k := fake(t, kfake.NumBrokers(1))
+	s := newStage(t, Config{})
+	text := oneBroker(k.ListenAddrs()[0], "  drain: {window: 1h}")
+	s.apply(text)
+	address := s.listen(nil, "one")["one"]
+	// The first one leaves at once, the other is to in half an hour.
+	for range 2 {
+		dial(t, address).metadata("none")
+	}
+	s.remove("VirtualCluster", "t1")
+	s.apply(text)
+	after := dial(t, address)
+	after.metadata("none")
+	if err := after.versions(); err != nil {
+		t.Fatal(err)
+	}
+	requests := func() map[string]uint64 {
+		counts := s.room.Counts()
+		if len(counts) != 1 {
+			t.Fatalf("%d clusters are counted, want one", len(counts))
+		}
+		by := map[string]uint64{}
+		for _, a := range counts[0].APIs {
+			if _, twice := by[a.API]; twice {
+				t.Errorf("%s is counted twice", a.API)
+			}
+			by[a.API] = a.Requests
+			n := uint64(0)
+			for _, bucket := range a.Broker.Counts {
+				n += bucket
+			}
+			if n != a.Requests {
+				t.Errorf("%s: %d latencies of %d requests", a.API, n, a.Requests)
+			}
+		}
+		return by
+	}
+	eventually(t, "all are counted", func() bool {
+		by := requests()
+		return by["Metadata"] == 3 && by["ApiVersions"] == 1
+	})
+}
+
+// A virtual cluster that could never be served can be removed.
+func TestAClusterThatWasNeverServedIsRemoved(t *testing.T) {
+	s := newStage(t, Config{})
+	objects, faults := resource.Decode("k.yaml", []byte(oneBroker("127.0.0.1:1", "")), append(resource.RoutingKinds(), Kinds()...))
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	virtual := objects[len(objects)-1]
+	if _, err := s.room.Apply([]resource.Change{resource.Put(virtual)}); err == nil {
+		t.Fatal("a virtual cluster without a physical one is served")
+	}
+	s.remove("VirtualCluster", "t1")
+}
