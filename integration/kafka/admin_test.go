@@ -243,18 +243,22 @@ func brokersAndFolders(r *run) {
 	t := kmsg.NewDescribeLogDirsRequestTopic()
 	t.Topic, t.Partitions = topic, []int32{0, 1}
 	folders.Topics = append(folders.Topics, t)
-	for id := range int32(3) {
-		resp, err := cl.Broker(int(id)).Request(r.ctx, folders)
+	kept := func(id int) (n int) {
+		resp, err := cl.Broker(id).Request(r.ctx, folders)
 		if err != nil {
 			r.t.Fatalf("%s: log folders of %d: %v", r.name, id, err)
 		}
-		n := 0
 		for _, d := range resp.(*kmsg.DescribeLogDirsResponse).Dirs {
 			for _, t := range d.Topics {
 				n += len(t.Partitions)
 			}
 		}
-		r.say("broker %d keeps %d partitions", id, n)
+		return n
+	}
+	for id := range 3 {
+		// Each broker makes its replicas in its own time.
+		waitFor(r.t, fmt.Sprintf("broker %d to keep both partitions (%s)", id, r.name), func() bool { return kept(id) == 2 })
+		r.say("broker %d keeps %d partitions", id, kept(id))
 	}
 }
 

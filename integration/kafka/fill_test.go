@@ -115,7 +115,8 @@ var numbers = map[string]int64{
 	"IsolationLevel": 1, "Acks": -1, "ReplicationFactor": -1, "NumPartitions": -1,
 	"ListOffsets.Timestamp": -1, "OffsetForLeaderEpoch.LeaderEpoch": 0,
 	"Generation": 1, "MemberEpoch": 0, "ProducerEpoch": 0, "ShareSessionEpoch": 0,
-	"BrokerID": 99, "NodeID": 99, "VoterID": 99,
+	"ProducerID": 1 << 40, // brokers give out small ones
+	"BrokerID":   99, "NodeID": 99, "VoterID": 99,
 	// Topics, and for ACLs: topics, literal, any host, allowed to read.
 	"ResourceType": 2, "ResourcePatternType": 3, "Operation": 3, "PermissionType": 3,
 	"DescribeACLs.ResourcePatternType": 1, "DescribeACLs.Operation": 1, "DescribeACLs.PermissionType": 1,

@@ -144,7 +144,8 @@ func largeRecords(r *run) {
 // keep them in order.
 func idempotent(r *run) {
 	topic := r.newTopic("idempotent", 1)
-	c := r.client(kgo.ProducerLinger(0), kgo.MaxBufferedRecords(10_000))
+	// Whether compression pays depends on how many records a batch gets.
+	c := r.client(kgo.ProducerLinger(0), kgo.MaxBufferedRecords(10_000), kgo.ProducerBatchCompression(kgo.NoCompression()))
 	errs := make(chan error, 500)
 	for i := range cap(errs) {
 		c.Produce(r.ctx, &kgo.Record{Topic: topic, Timestamp: epoch, Value: fmt.Append(nil, i)}, func(_ *kgo.Record, err error) { errs <- err })
@@ -154,7 +155,7 @@ func idempotent(r *run) {
 			r.t.Fatalf("%s: %v", r.name, err)
 		}
 	}
-	r.consume(topic, 1, cap(errs), kgo.ProducerBatchCompression())
+	r.consume(topic, 1, cap(errs))
 }
 
 // transactions commits, aborts, fences, and reads both ways.
