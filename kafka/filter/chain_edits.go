@@ -14,6 +14,7 @@ func mergeEdits(all []*Edits) *Edits {
 		merged.TopicGrowth += e.TopicGrowth
 		merged.TransactionalID = chainNames(merged.TransactionalID, e.TransactionalID)
 		merged.TopicID = chainIDs(merged.TopicID, e.TopicID)
+		merged.FetchSession = chainSessions(merged.FetchSession, e.FetchSession)
 		merged.Node = chainNodes(merged.Node, e.Node)
 	}
 	return &merged
@@ -51,6 +52,19 @@ func chainIDs(first, second func(*[16]byte) error) func(*[16]byte) error {
 			return err
 		}
 		return second(id)
+	}
+}
+
+func chainSessions(first, second func(int32)) func(int32) {
+	switch {
+	case first == nil:
+		return second
+	case second == nil:
+		return first
+	}
+	return func(number int32) {
+		first(number)
+		second(number)
 	}
 }
 

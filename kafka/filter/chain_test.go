@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -453,6 +454,12 @@ func TestEditsOfSeveralFiltersAreOne(t *testing.T) {
 	}
 	if host, _, ok, _ := mergeEdits([]*Edits{name("no"), name("b")}).Node(1, "h", 1); ok || host != "" {
 		t.Errorf("a hidden node is shown as %q", host)
+	}
+	var told []int32
+	tell := func(number int32) { told = append(told, number) }
+	mergeEdits([]*Edits{{FetchSession: tell}, {}, {FetchSession: tell}}).FetchSession(7)
+	if !slices.Equal(told, []int32{7, 7}) {
+		t.Errorf("told were the sessions %v", told)
 	}
 	if mergeEdits(nil) != nil {
 		t.Error("edits out of nothing")

@@ -14,6 +14,9 @@ type Edits struct {
 	// TopicID may replace an id where it stands. It may be asked twice about
 	// the same one.
 	TopicID func(id *[16]byte) error
+	// FetchSession is told the number of the session in a response to Fetch
+	// (KIP-227), 0 for none; it stays as it is. It may be told twice.
+	FetchSession func(number int32)
 	// Node gives the address to be shown for a broker (KIP-951). ok false
 	// leaves the node out.
 	Node NodeFunc

@@ -33,6 +33,7 @@ func FuzzWalker(f *testing.F) {
 		}
 		rnd := rand.New(rand.NewPCG(seed, 8))
 		edits := tolerant()
+		told, _ := sessionOf(edits, newMessage(t, Direction(d), key, version))
 		sent, err := walk(t, rnd, Direction(d), key, version, body, edits, 1+int(seed%300))
 		whole, errWhole := Rewrite(nil, Direction(d), key, version, body, edits)
 		if err != nil {
@@ -44,6 +45,9 @@ func FuzzWalker(f *testing.F) {
 		want := newMessage(t, Direction(d), key, version)
 		if Check(Direction(d), key, version, body) != nil || want.ReadFrom(body) != nil {
 			return
+		}
+		if _, session := sessionOf(new(Edits), want); !told(session) {
+			t.Fatalf("%s v%d: told were other sessions than %d", Name(key), version, session)
 		}
 		normal(want)
 		editTopics(t, want, edits)

@@ -10,7 +10,7 @@ type shape struct {
 
 type op struct {
 	do opcode
-	// n is: the length of opFixed and opID; where opArray goes on if it is
+	// n is: the length of opFixed, opID and opSession; where opArray goes on if it is
 	// empty, and opNodes if it was edited; where opNext goes back to; 1 where
 	// tag 0 of opEnd is node endpoints.
 	n int
@@ -19,18 +19,19 @@ type op struct {
 type opcode uint8
 
 const (
-	opFixed  opcode = iota // bytes of no interest
-	opString               // a string, or null, of no interest
-	opBytes                // records, or null: never looked at
-	opTxnID                // the transactional id of a Produce request
-	opTopics               // the array of topics: its count tells how much the message grows
-	opArray                // another array
-	opNext                 // the end of an array's element
-	opName                 // a topic's name
-	opID                   // a topic's id
-	opTags                 // the tags of a structure
-	opNodes                // an array of node endpoints; as an opArray it follows
-	opEnd                  // the tags of the message
+	opFixed   opcode = iota // bytes of no interest
+	opSession               // the number of a fetch session
+	opString                // a string, or null, of no interest
+	opBytes                 // records, or null: never looked at
+	opTxnID                 // the transactional id of a Produce request
+	opTopics                // the array of topics: its count tells how much the message grows
+	opArray                 // another array
+	opNext                  // the end of an array's element
+	opName                  // a topic's name
+	opID                    // a topic's id
+	opTags                  // the tags of a structure
+	opNodes                 // an array of node endpoints; as an opArray it follows
+	opEnd                   // the tags of the message
 )
 
 // shapes are the messages that can be walked, by direction, key and version.
@@ -175,8 +176,11 @@ func layoutProduceResponse(b *builder, v int16) {
 }
 
 func layoutFetchResponse(b *builder, v int16) {
-	b.fixed(4, v >= 1)   // throttle
-	b.fixed(2+4, v >= 7) // error, session
+	b.fixed(4, v >= 1) // throttle
+	if v >= 7 {
+		b.fixed(2, true) // error
+		b.add(opSession, 4)
+	}
 	b.topics(v <= 12, func() {
 		b.fixed(4+2+8, true) // partition, error, high watermark
 		b.fixed(8, v >= 4)   // last stable offset

@@ -37,6 +37,11 @@ func (w *Walker) measureOp(o op, b []byte) (m measured, err error) {
 	switch o.do {
 	case opFixed:
 		return measured{val: o.n}, nil
+	case opSession:
+		if w.edits.FetchSession == nil {
+			return measured{val: o.n}, nil
+		}
+		return w.measureSession(b), nil
 	case opID:
 		if w.edits.TopicID == nil {
 			return measured{val: o.n}, nil
@@ -71,6 +76,16 @@ func (w *Walker) measureOp(o op, b []byte) (m measured, err error) {
 	}
 }
 
+// measureSession tells of a session once its number is there.
+func (w *Walker) measureSession(b []byte) measured {
+	const size = 4
+	if len(b) < size {
+		return measured{need: size}
+	}
+	w.edits.FetchSession(int32(binary.BigEndian.Uint32(b)))
+	return measured{used: size}
+}
+
 // measureID asks about an id before it is edited: one that stays as it is does
 // not keep what is around it from passing in one piece.
 func (w *Walker) measureID(m measured, b []byte) (measured, error) {
@@ -95,9 +110,12 @@ func wholly(m measured, b []byte) measured {
 
 // measureHead takes everything up to the count of topics as one op.
 func (w *Walker) measureHead(b []byte) (measured, error) {
-	at := 0
+	at, session := 0, -1
 	for _, o := range w.s.ops {
-		if o.do == opFixed {
+		if o.do == opSession {
+			session = at
+		}
+		if o.do == opFixed || o.do == opSession {
 			at += o.n
 			continue
 		}
@@ -114,6 +132,9 @@ func (w *Walker) measureHead(b []byte) (measured, error) {
 			return m, err
 		}
 		if at += m.used; o.do == opTopics {
+			if session >= 0 && w.edits.FetchSession != nil {
+				w.measureSession(b[session:])
+			}
 			return measured{used: at, val: m.val, edit: w.s.ops[0].do == opTxnID && w.edits.TransactionalID != nil}, nil
 		}
 		at += max(m.val, 0)

@@ -128,6 +128,26 @@ func editTopics(t testing.TB, m message, edits *Edits) {
 	}
 }
 
+// sessionOf is the fetch session of a message, -1 for none, and tells whether
+// edits have been told of that one, and of no other, since it was asked last.
+func sessionOf(edits *Edits, m message) (told func(want int32) bool, session int32) {
+	session = -1
+	if r, ok := m.(*kmsg.FetchResponse); ok && r.Version >= 7 {
+		session = r.SessionID
+	}
+	seen, other := false, false
+	last := int32(-1)
+	edits.FetchSession = func(number int32) {
+		other = other || seen && number != last
+		seen, last = true, number
+	}
+	return func(want int32) bool {
+		is := last == want && !other
+		seen, other, last = false, false, -1
+		return is
+	}, session
+}
+
 func directionOf(m message) Direction {
 	if _, ok := m.(kmsg.Request); ok {
 		return Request
@@ -161,6 +181,7 @@ func TestWalkedMessagesAreThoseThatWereEditedDecoded(t *testing.T) {
 				want := decode(t, d, key, version, body)
 				edits := prefixing(d, prefix)
 				editTopics(t, want, edits)
+				told, session := sessionOf(edits, want)
 				for _, most := range []int{1, 7, 100, 1 << 20} {
 					got, err := walk(t, rnd, d, key, version, body, edits, most)
 					if err != nil {
@@ -169,6 +190,9 @@ func TestWalkedMessagesAreThoseThatWereEditedDecoded(t *testing.T) {
 					if m := decode(t, d, key, version, got); !reflect.DeepEqual(m, want) {
 						t.Fatalf("seed %d, up to %d bytes at once:\ngot  %+v\nwant %+v", seed, most, m, want)
 					}
+					if !told(session) {
+						t.Errorf("seed %d, up to %d bytes at once: told were other sessions than %d", seed, most, session)
+					}
 				}
 				got, err := Rewrite(nil, d, key, version, body, edits)
 				if err != nil {
@@ -176,6 +200,9 @@ func TestWalkedMessagesAreThoseThatWereEditedDecoded(t *testing.T) {
 				}
 				if m := decode(t, d, key, version, got); !reflect.DeepEqual(m, want) {
 					t.Fatalf("seed %d, whole:\ngot  %+v\nwant %+v", seed, m, want)
+				}
+				if !told(session) {
+					t.Errorf("seed %d, whole: told were other sessions than %d", seed, session)
 				}
 			}
 		})
