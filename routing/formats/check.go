@@ -11,12 +11,14 @@ import (
 )
 
 // Check looks at the resources of one input together: policies are of one
-// mesh, and splits do not lead in circles. What is wrong with resources
+// mesh, and splits do not lead in circles. It tells of resource.MaxFaults at
+// most. What is wrong with resources
 // whatever they came as is for resource.ValidateSet.
 func Check(objects []resource.Object) (resource.Faults, resource.Warnings) {
 	faults := kuma.Check(objects)
 	more, warnings := smi.Check(objects)
-	return append(faults, more...), warnings
+	faults = append(faults, more...)
+	return faults[:min(len(faults), resource.MaxFaults)], warnings[:min(len(warnings), resource.MaxFaults)]
 }
 
 // Twice tells of two resources of one kind and name, with both places, and

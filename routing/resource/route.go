@@ -25,7 +25,8 @@ type RouteRule struct {
 
 // RouteDefault lists the backends; left out, the destination itself.
 type RouteDefault struct {
-	// BackendRefs share the connections by weight. Not empty when given.
+	// BackendRefs share the connections by weight. Not empty when given, at
+	// most 1,000.
 	BackendRefs []BackendRef `yaml:"backendRefs"`
 }
 

@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -138,6 +139,10 @@ func (s *Service) Refs() []Ref {
 	return []Ref{{Key: Key{"Certificate", s.TLS.CertificateRef}, Path: "spec.tls.certificateRef"}}
 }
 
+// maxBackends bounds those of one destination: each choice is made among all
+// of them, and their turns are kept.
+const maxBackends = 1000
+
 // Validate reports the faults of a route alone.
 func (r *MeshTCPRoute) Validate(fault func(path, message string, value any)) {
 	CheckFields(r, fault)
@@ -174,6 +179,10 @@ func (to *RouteTo) validate(path string, fault report) {
 		at, refs := item(path+".rules", i)+".default.backendRefs", to.Rules[i].Default.BackendRefs
 		if refs != nil && len(refs) == 0 {
 			fault(at, "must not be empty: leave it out for the destination itself", nil)
+		}
+		if len(refs) > maxBackends {
+			fault(at, fmt.Sprintf("must hold at most %d backends", maxBackends), len(refs))
+			continue
 		}
 		for j := range refs {
 			b := &refs[j]

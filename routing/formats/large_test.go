@@ -1,0 +1,60 @@
+package formats
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"penstock/routing/resource"
+)
+
+// Policies of 10 MB, each large in another way, are refused in one line, and
+// what is refused is not looked at in every part.
+func TestLargePoliciesAreRefused(t *testing.T) {
+	const size = 10 << 20 // bytes
+	fill := func(line string) string { return strings.Repeat(line, size/len(line)) }
+	frame := func(refs string) string {
+		return "type: MeshTCPRoute\nname: a\nspec:\n  to:\n  - targetRef: {kind: MeshService, name: b}\n    rules:\n    - default:\n        backendRefs:\n" + refs
+	}
+	name := strings.Repeat("a", 200)
+	for what, x := range map[string]struct{ text, want string }{
+		"many values":       {frame(fill("        - {kind: MeshService, name: a}\n")), "x.yaml:1: file: the document has more than 1000000 values: split it"},
+		"many backends":     {frame(fill("        - {kind: MeshService, name: " + name + "}\n")), "x.yaml:9: MeshTCPRoute/a spec.to[0].rules[0].default.backendRefs: must hold at most 1000 backends (44057)"},
+		"many splits":       {"kind: List\nitems:\n" + fill("- {apiVersion: split.smi-spec.io/v1alpha2}\n"), "x.yaml:1002: file: more than 1000 faults; the others are not listed"},
+		"a long name":       {frame("        - {kind: MeshService, name: " + fill("a") + "}\n"), "x.yaml:9: MeshTCPRoute/a spec.to[0].rules[0].default.backendRefs[0].name: must be lower-case letters, digits, '-', '_' and '.', with a letter or digit first and last, at most 253 in all (" + strings.Repeat("a", 80) + "... 10485760 bytes)"},
+		"a long kind":       {"apiVersion: kuma.io/v1alpha1\nkind: " + fill("a") + "\n", "x.yaml:2: document kind: is not taken; of Kuma's kinds MeshTCPRoute is (" + strings.Repeat("a", 80) + "... 10485760 bytes)"},
+		"deep":              {`{"type": "MeshTCPRoute", "name": "a", "spec": ` + fill("["), "x.yaml:1: file: the document has more than 1000000 values: split it"},
+	} {
+		_, faults := decode("x.yaml", x.text)
+		if len(faults) == 0 || len(faults) > resource.MaxFaults+1 {
+			t.Errorf("%s: %d faults", what, len(faults))
+			continue
+		}
+		last := faults[len(faults)-1].Error()
+		if last != x.want {
+			t.Errorf("%s: %s\nwant: %s", what, last[:min(len(last), 500)], x.want)
+		}
+	}
+}
+
+// A circle of many splits is found at once: as many steps as there are.
+func TestLongCirclesAreFound(t *testing.T) {
+	const n = resource.MaxFaults * 20
+	var objects []resource.Object
+	for i := range n {
+		objects = append(objects, resource.Object{
+			Key:    resource.Key{Kind: "MeshTCPRoute", Name: fmt.Sprint(i)},
+			Labels: map[string]string{"penstock/format": "smi"},
+			Spec: &resource.MeshTCPRoute{To: []resource.RouteTo{{
+				TargetRef: resource.TargetRef{Kind: "MeshService", Name: fmt.Sprint(i)},
+				Rules:     []resource.RouteRule{{Default: resource.RouteDefault{BackendRefs: []resource.BackendRef{{Kind: "MeshService", Name: fmt.Sprint((i + 1) % n)}}}}},
+			}}},
+		})
+	}
+	if faults, warnings := Check(objects); len(faults) != resource.MaxFaults || len(warnings) != 0 {
+		t.Errorf("%d faults, %d warnings", len(faults), len(warnings))
+	}
+	if faults, warnings := Check(objects[1:]); len(faults) != 0 || len(warnings) != resource.MaxFaults {
+		t.Errorf("a chain: %d faults, %d warnings", len(faults), len(warnings))
+	}
+}
