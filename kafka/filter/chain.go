@@ -217,7 +217,7 @@ func (s *Conns) begin(key, version int16, clientID string, noResponse bool, from
 	for ; who != 0; who &= who - 1 {
 		x := NewExchange(key, version, clientID, c)
 		x.NoResponse = noResponse
-		c.parts = append(c.parts, part{bits.TrailingZeros64(who), x})
+		c.parts = append(c.parts, part{filter: bits.TrailingZeros64(who), x: x})
 	}
 	return c
 }

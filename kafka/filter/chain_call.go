@@ -47,6 +47,7 @@ type Call struct {
 
 type part struct {
 	filter int
+	whole  bool // it hesitates: it wants the request whole that it would walk
 	x      Exchange
 }
 
@@ -67,6 +68,21 @@ func (c *Call) Interest(d Direction) Interest { return c.wish.interest(d) }
 
 // Own tells that it is a filter's own request, of which the client knows nothing.
 func (c *Call) Own() bool { return c.parent != nil }
+
+// Hesitates tells whether a filter wants to see the request whole, if that is
+// possible, though Interest says that walking it would do.
+func (c *Call) Hesitates() (some bool) {
+	for i := range c.parts {
+		p := &c.parts[i]
+		if c.wish.walk[Request]>>p.filter&1 == 0 {
+			continue
+		}
+		h, ok := c.conns.conns[p.filter].(Hesitant)
+		p.whole = ok && h.Hesitates(&p.x)
+		some = some || p.whole
+	}
+	return some
+}
 
 // Waiting tells that a filter has asked, and the message waits.
 func (c *Call) Waiting() bool { return c.then != nil }
@@ -107,6 +123,7 @@ func (c *Call) Abandon() {
 func (c *Call) Request(body []byte) error {
 	c.msg = NewMessage(Request, c.key, c.version, body)
 	c.at = 0
+	c.Hesitates()
 	return c.forward()
 }
 
@@ -173,7 +190,7 @@ func (c *Call) show() (err error) {
 	conn := c.conns.conns[p.filter]
 	c.running = true
 	switch {
-	case c.wish.whole[d]&bit != 0 && d == Request:
+	case d == Request && (c.wish.whole[d]&bit != 0 || p.whole):
 		err = conn.Request(&p.x, &c.msg)
 	case c.wish.whole[d]&bit != 0:
 		err = conn.Response(&p.x, &c.msg)

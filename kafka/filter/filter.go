@@ -86,6 +86,15 @@ type Conn interface {
 	Close()
 }
 
+// Hesitant is a Conn that may want a request whole that its filter wants to
+// Walk: what is in it may make it ask the broker before any of it goes on.
+type Hesitant interface {
+	Conn
+	// Hesitates is asked before a request goes on. True gives it to Request,
+	// if it is not too large for that; Edits may have to do in any case.
+	Hesitates(x *Exchange) bool
+}
+
 // Edits are what a filter changes in a message that streams.
 type Edits = wire.Edits
 

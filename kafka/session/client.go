@@ -113,6 +113,9 @@ func (s *Session) beginRequest(h *wire.RequestHeader, data []byte, noResponse bo
 		interest = filter.Whole
 	}
 	var edits *filter.Edits
+	if interest == filter.Walk && s.collectable(h.FrameLen()) && s.request.call.Hesitates() {
+		interest = filter.Whole
+	}
 	if interest == filter.Walk {
 		if edits = s.request.call.Edits(filter.Request); edits == nil {
 			interest = filter.Nothing

@@ -356,6 +356,11 @@ func (s *Session) fits(size int) bool {
 	return true
 }
 
+// collectable tells whether a request that need not be whole may be collected.
+func (s *Session) collectable(size int) bool {
+	return size <= s.set.Limits.MaxFrameEarly && (size <= freeBuffer || int64(bufferSize(size)) <= s.conn.Budget())
+}
+
 // collect takes bytes of a frame that is to be whole.
 func (s *Session) collect(l *lane, p []byte) (n int) {
 	n = min(l.left, len(p))
