@@ -159,7 +159,11 @@ type conn struct {
 	// fetches and shares are the sessions of Fetch and of ShareFetch.
 	fetches, shares session
 	edits           edits
+	// settled: the ids of the last request to Produce were known.
+	settled bool
 }
+
+var _ filter.Hesitant = (*conn)(nil)
 
 // Close implements filter.Conn.
 func (c *conn) Close() {}
@@ -176,6 +180,9 @@ func (c *conn) Request(x *filter.Exchange, m *filter.Message) error {
 	a := find(x.Key)
 	if a == nil {
 		return fmt.Errorf("%w: api key %d is not for tenants", filter.ErrDenied, x.Key)
+	}
+	if x.Key == int16(kmsg.Produce) && x.Version >= firstProduceWithID {
+		return (&call{c, x, m}).produceHeld()
 	}
 	r, err := m.DecodeRequest()
 	if err != nil {

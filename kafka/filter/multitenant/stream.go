@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"penstock/kafka/filter"
+	"penstock/kafka/wire"
 )
 
 // From these versions on there are ids in place of names.
@@ -51,10 +52,50 @@ func (c *conn) Edits(d filter.Direction, x *filter.Exchange) *filter.Edits {
 	return nil
 }
 
-// producedTo looks at an id in a request that streams. The broker cannot be
-// asked in the middle of it; so an id that is not known here goes as one that
-// nobody has, the answer asks to look again, and before that is passed on the
-// id is found out (produceResponse). The client's next try succeeds.
+// Hesitates implements filter.Hesitant. In the midst of a request that streams
+// the broker cannot be asked about an id that is not known. So a connection's
+// first requests with ids are looked at before they go on, until all of one are
+// known, and always those that have no answer, which would be lost.
+func (c *conn) Hesitates(x *filter.Exchange) bool {
+	return x.Key == int16(kmsg.Produce) && x.Version >= firstProduceWithID && (x.NoResponse || !c.settled)
+}
+
+// produceHeld finds out about the ids of a request that is there as a whole.
+func (c *call) produceHeld() error {
+	var unknown []id
+	now := time.Now()
+	look := filter.Edits{TopicID: func(t *id) error {
+		if c.ids.ask(*t, now) {
+			unknown = append(unknown, *t)
+		}
+		return nil
+	}}
+	if _, err := c.rewrite(&look); err != nil {
+		return err
+	}
+	return c.find(unknown, func() error {
+		c.settled = true
+		body, err := c.rewrite(c.Edits(filter.Request, c.x))
+		if old := c.m.Body(); err == nil && (len(body) != len(old) || len(body) > 0 && &body[0] != &old[0]) {
+			c.m.SetBody(body)
+		}
+		return err
+	})
+}
+
+// rewrite gives what becomes of a request that could stream.
+func (c *call) rewrite(e *filter.Edits) ([]byte, error) {
+	body, err := wire.Rewrite(nil, wire.Request, c.x.Key, c.x.Version, c.m.Body(), e)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s v%d: %w", filter.ErrMalformed, wire.Name(c.x.Key), c.x.Version, err)
+	}
+	return body, nil
+}
+
+// producedTo looks at an id in a request that may stream. One that is not known
+// goes as one that nobody has; the answer asks to look again, and before that is
+// passed on the id is found out (produceResponse). The client's next try
+// succeeds.
 func (c *conn) producedTo(t *id) error {
 	if *t == (id{}) || c.ids.owns(*t) {
 		return nil
@@ -62,6 +103,7 @@ func (c *conn) producedTo(t *id) error {
 	if x := c.edits.produce; c.ids.ask(*t, time.Now()) {
 		list, _ := x.State.([]id)
 		x.State = append(list, *t)
+		c.settled = false
 	}
 	c.idIn(t)
 	return nil
