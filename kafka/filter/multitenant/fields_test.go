@@ -98,6 +98,13 @@ func newTenant(t *testing.T, key string) *tenant {
 	return f.(*tenant)
 }
 
+// opened is a connection that was given the session that fill names.
+func opened(ten *tenant) filter.Conn {
+	c := ten.Open(filter.Info{})
+	c.(*conn).handedOut(2)
+	return c
+}
+
 var someID = id{1, 2, 3}
 
 // everyVersion calls do for each API and version that tenants are offered.
@@ -135,7 +142,7 @@ func TestEveryNameInARequestGetsThePrefix(t *testing.T) {
 		m := filter.NewMessage(filter.Request, key, version, r.AppendTo(nil))
 		if ten.Wants(filter.Request, key, version) == filter.Whole {
 			x := filter.NewExchange(key, version, "", quiet{t})
-			if err := ten.Open(filter.Info{}).Request(&x, &m); err != nil {
+			if err := opened(ten).Request(&x, &m); err != nil {
 				t.Errorf("%s v%d: %v", wire.Name(key), version, err)
 				return
 			}

@@ -104,6 +104,7 @@ func (c *Config) Takes(older filter.Config) bool {
 func (c *Config) Provision(env filter.Env) (filter.Filter, error) {
 	t := &tenant{prefix: c.NamePrefix(), principals: c.Principals == "prefix", log: env.Log}
 	t.ids.init()
+	t.handed.recent.most = maxHanded
 	return t, nil
 }
 
@@ -112,6 +113,7 @@ type tenant struct {
 	prefix     string
 	principals bool
 	ids        ids
+	handed     handed
 	log        *slog.Logger
 }
 
@@ -145,7 +147,9 @@ func (t *tenant) Wants(d filter.Direction, key, version int16) filter.Interest {
 
 // Open implements filter.Filter.
 func (t *tenant) Open(info filter.Info) filter.Conn {
-	return &conn{tenant: t, fakes: recent[id]{most: maxFakes}}
+	c := &conn{tenant: t, fakes: recent[id]{most: maxFakes}}
+	c.numbers.init(info.Broker)
+	return c
 }
 
 // Close implements filter.Filter.
@@ -158,6 +162,7 @@ type conn struct {
 	fakes recent[id]
 	// fetches and shares are the sessions of Fetch and of ShareFetch.
 	fetches, shares session
+	numbers         numbers // of sessions of Fetch
 	edits           edits
 	// settled: the ids of the last request to Produce were known.
 	settled bool

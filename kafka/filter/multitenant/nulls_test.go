@@ -39,7 +39,7 @@ func passing(t *testing.T, ten *tenant, d filter.Direction, key, version int16, 
 	if ten.Wants(d, key, version) != filter.Whole {
 		return nil
 	}
-	c := ten.Open(filter.Info{})
+	c := opened(ten)
 	if d == filter.Request {
 		r := kmsg.RequestForKey(key)
 		r.SetVersion(version)

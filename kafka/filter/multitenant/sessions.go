@@ -73,6 +73,9 @@ func (c *call) fetch(s *session, epoch int32, list []*id, again func() kmsg.Resp
 }
 
 func (c *call) fetchRequest(r *kmsg.FetchRequest) error {
+	if !c.sessionIn(r) {
+		return nil
+	}
 	var list []*id
 	for i := range r.Topics {
 		c.in(&r.Topics[i].Topic)

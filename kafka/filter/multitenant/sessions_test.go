@@ -50,13 +50,22 @@ func (k *cluster) request(c filter.Conn, r kmsg.Request) (kmsg.Request, *filter.
 	if err != nil {
 		k.t.Fatal(err)
 	}
+	if q, ok := r.(*kmsg.FetchRequest); ok && q.SessionEpoch == 0 {
+		c.(*conn).handedOut(aSession)
+	}
 	return got, &x
 }
+
+// aSession is what a broker gives to who begins one.
+const aSession = 77
 
 // fetching is a request that goes on with a session, or begins one with epoch 0.
 func fetching(epoch int32, topics ...id) *kmsg.FetchRequest {
 	r := kmsg.NewPtrFetchRequest()
-	r.Version, r.SessionID, r.SessionEpoch = 17, 1, epoch
+	r.Version, r.SessionEpoch = 17, epoch
+	if epoch > 0 {
+		r.SessionID = aSession
+	}
 	for _, t := range topics {
 		topic := kmsg.NewFetchRequestTopic()
 		topic.TopicID, topic.Partitions = t, []kmsg.FetchRequestTopicPartition{kmsg.NewFetchRequestTopicPartition()}

@@ -40,12 +40,12 @@ func (c *conn) Edits(d filter.Direction, x *filter.Exchange) *filter.Edits {
 		return e.produceIDs
 	case x.Key == int16(kmsg.Fetch) && d == filter.Response && x.Version < firstFetchWithID:
 		if e.fetchNames == nil {
-			e.fetchNames = &filter.Edits{Topic: c.appendOut, TopicGrowth: -len(c.prefix)}
+			e.fetchNames = &filter.Edits{Topic: c.appendOut, TopicGrowth: -len(c.prefix), FetchSession: c.handedOut}
 		}
 		return e.fetchNames
 	case x.Key == int16(kmsg.Fetch) && d == filter.Response:
 		if e.fetchIDs == nil {
-			e.fetchIDs = &filter.Edits{TopicID: c.fetchedFrom}
+			e.fetchIDs = &filter.Edits{TopicID: c.fetchedFrom, FetchSession: c.handedOut}
 		}
 		return e.fetchIDs
 	}

@@ -40,7 +40,7 @@ func TestGroupsOfOddNamesAreTheTenantsOwn(t *testing.T) {
 			r.SetVersion(version)
 			m := filter.NewMessage(filter.Request, key, version, r.AppendTo(nil))
 			x := filter.NewExchange(key, version, "", quiet{t})
-			if err := ten.Open(filter.Info{}).Request(&x, &m); err != nil {
+			if err := opened(ten).Request(&x, &m); err != nil {
 				t.Errorf("%s v%d: %v", wire.Name(key), version, err)
 				return
 			}

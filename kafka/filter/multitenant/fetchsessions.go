@@ -1,0 +1,104 @@
+package multitenant
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"slices"
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// A fetch session is a number (KIP-227), good on its broker for whoever says it.
+// A tenant may say only those that were handed to it; any other is treated as
+// the broker treats one that it does not know, or has forgotten:
+//
+//   - A request that goes on with it, or a connection's that got another, is
+//     answered FETCH_SESSION_ID_NOT_FOUND. Every client begins a new one then.
+//     Clients go on only where they began: after a reconnect they begin anew.
+//   - A request that ends it and begins another, or none, does the latter only.
+//     That may come on any connection: it is how Java begins after a reconnect.
+//
+// What a node has not seen handed out is unknown to it, so a session that is
+// ended through another node stays at the broker until that makes room.
+
+const (
+	// maxHanded is how many sessions of a tenant may be ended, at least. A
+	// broker has room for 1000 of all its clients by default.
+	maxHanded = 10_000
+	// maxOwnSessions is how many may be gone on with on one connection.
+	// Clients have one.
+	maxOwnSessions = 8
+	// fetchSessionIDNotFound is the error.
+	fetchSessionIDNotFound = 70
+)
+
+// handed are the sessions that brokers have given to a tenant, on this node.
+type handed struct {
+	mu     sync.Mutex
+	recent recent[struct{}]
+}
+
+func (h *handed) put(key id) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.recent.put(key, struct{}{})
+}
+
+// take forgets one, and tells whether it was the tenant's.
+func (h *handed) take(key id) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, ok := h.recent.get(key)
+	h.recent.drop(key)
+	return ok
+}
+
+// numbers are the sessions of one connection.
+type numbers struct {
+	broker [sha256.Size]byte // of the name of the virtual broker
+	own    [maxOwnSessions]int32
+	next   int // where the next one goes
+}
+
+func (n *numbers) init(broker string) { n.broker = sha256.Sum256([]byte(broker)) }
+
+// key is a session among all of a tenant's.
+func (n *numbers) key(number int32) (key id) {
+	binary.BigEndian.PutUint32(key[:], uint32(number))
+	copy(key[4:], n.broker[:])
+	return key
+}
+
+// handedOut is told the session of a response.
+func (c *conn) handedOut(number int32) {
+	n := &c.numbers
+	if number == 0 || slices.Contains(n.own[:], number) {
+		return
+	}
+	n.own[n.next] = number
+	n.next = (n.next + 1) % len(n.own)
+	c.handed.put(n.key(number))
+}
+
+// sessionIn looks at the session that a request names. ok false: it is answered.
+func (c *call) sessionIn(r *kmsg.FetchRequest) (ok bool) {
+	const begins, ends = 0, -1
+	n := &c.numbers
+	at := slices.Index(n.own[:], r.SessionID)
+	switch {
+	case r.SessionID == 0:
+	case r.SessionEpoch == begins, r.SessionEpoch == ends:
+		if !c.handed.take(n.key(r.SessionID)) {
+			r.SessionID = 0
+		} else if at >= 0 {
+			n.own[at] = 0
+		}
+	case at < 0:
+		none := kmsg.NewPtrFetchResponse()
+		none.Version, none.ErrorCode = r.Version, fetchSessionIDNotFound
+		c.x.Answer(none)
+		return false
+	}
+	return true
+}
