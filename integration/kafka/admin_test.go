@@ -34,14 +34,8 @@ func (r *run) ask(cl *kgo.Client, req kmsg.Request) kmsg.Response {
 
 func (r *run) metadata(cl *kgo.Client, topics ...string) *kmsg.MetadataResponse {
 	r.t.Helper()
-	req := kmsg.NewPtrMetadataRequest()
+	req := metadataRequest(topics...)
 	req.IncludeTopicAuthorizedOperations = true
-	req.Topics = []kmsg.MetadataRequestTopic{}
-	for _, t := range topics {
-		one := kmsg.NewMetadataRequestTopic()
-		one.Topic = kmsg.StringPtr(t)
-		req.Topics = append(req.Topics, one)
-	}
 	return r.ask(cl, req).(*kmsg.MetadataResponse)
 }
 
@@ -65,10 +59,8 @@ func topics(r *run) {
 	r.ask(cl, createRequest(true, one, two))
 	r.ask(cl, createRequest(false, one, two))
 	r.ask(cl, createRequest(false, two, "not/valid"))
-	waitFor(r.t, "both topics to be known", func() bool {
-		d, err := kadm.NewClient(cl).ListTopics(r.ctx, one, two)
-		return err == nil && d.Error() == nil && len(d) == 2
-	})
+	r.known(cl, one, 1)
+	r.known(cl, two, 2)
 	r.metadata(cl, one, two, r.called("none"))
 	more := kmsg.NewPtrCreatePartitionsRequest()
 	more.TimeoutMillis = 10_000
@@ -85,10 +77,7 @@ func topics(r *run) {
 		t.Topic = name
 		paged.Topics = append(paged.Topics, t)
 	}
-	waitFor(r.t, "four partitions", func() bool {
-		d, err := kadm.NewClient(cl).ListTopics(r.ctx, one)
-		return err == nil && len(d[one].Partitions) == 4
-	})
+	r.known(cl, one, 4)
 	if next := r.ask(cl, paged).(*kmsg.DescribeTopicPartitionsResponse).NextCursor; next != nil {
 		cursor := kmsg.NewDescribeTopicPartitionsRequestCursor()
 		cursor.Topic, cursor.Partition = next.Topic, next.Partition
@@ -132,17 +121,11 @@ func configurations(r *run) {
 		alter.Resources = append(alter.Resources, res)
 	}
 	r.ask(cl, alter)
-	waitFor(r.t, "the new retention", func() bool {
-		got, err := kadm.NewClient(cl).DescribeTopicConfigs(r.ctx, topic)
-		if err != nil || len(got) != 1 {
-			return false
-		}
-		for _, c := range got[0].Configs {
-			if c.Key == "retention.ms" {
-				return c.MaybeValue() == "7200000"
-			}
-		}
-		return false
+	one := kmsg.NewPtrDescribeConfigsRequest()
+	one.Resources = []kmsg.DescribeConfigsRequestResource{{ResourceType: 2, ResourceName: topic, ConfigNames: []string{"retention.ms"}}}
+	r.everywhere("the new retention", cl, one, func(resp kmsg.Response) bool {
+		all := resp.(*kmsg.DescribeConfigsResponse).Resources
+		return len(all) == 1 && len(all[0].Configs) == 1 && *all[0].Configs[0].Value == "7200000"
 	})
 	describe(kmsg.ConfigResourceTypeTopic, topic, "retention.ms", "cleanup.policy")
 	list := kmsg.NewPtrListConfigResourcesRequest()
@@ -169,9 +152,8 @@ func accessLists(r *run) {
 	describe.ResourceType, describe.ResourcePatternType = kmsg.ACLResourceTypeAny, kmsg.ACLResourcePatternTypeAny
 	describe.Operation, describe.PermissionType = kmsg.ACLOperationAny, kmsg.ACLPermissionTypeAny
 	describe.Principal = kmsg.StringPtr("User:" + user)
-	waitFor(r.t, "the new entries", func() bool {
-		resp, err := describe.RequestWith(r.ctx, cl)
-		return err == nil && len(resp.Resources) == 4
+	r.everywhere("the new entries", cl, describe, func(resp kmsg.Response) bool {
+		return len(resp.(*kmsg.DescribeACLsResponse).Resources) == 4
 	})
 	r.ask(cl, describe)
 	describe.ResourceType, describe.ResourceName = kmsg.ACLResourceTypeTopic, kmsg.StringPtr(topic+"-and-more")
@@ -200,13 +182,9 @@ func quotas(r *run) {
 	entry.Ops = append(entry.Ops, op)
 	alter.Entries = append(alter.Entries, entry)
 	r.ask(cl, alter)
-	describe := kmsg.NewPtrDescribeClientQuotasRequest()
-	component := kmsg.NewDescribeClientQuotasRequestComponent()
-	component.EntityType, component.MatchType, component.Match = "user", kmsg.QuotasMatchTypeExact, &user
-	describe.Components = append(describe.Components, component)
-	waitFor(r.t, "the quota", func() bool {
-		resp, err := describe.RequestWith(r.ctx, cl)
-		return err == nil && len(resp.Entries) == 1
+	describe := quotaRequest(user)
+	r.everywhere("the quota", cl, describe, func(resp kmsg.Response) bool {
+		return len(resp.(*kmsg.DescribeClientQuotasResponse).Entries) == 1
 	})
 	r.ask(cl, describe)
 	alter.Entries[0].Ops[0].Remove = true
@@ -227,9 +205,9 @@ func scramUsers(r *run) {
 		describe.Users = append(describe.Users, u)
 	}
 	// Of the two, one is not found (91).
-	waitFor(r.t, "the user", func() bool {
-		resp, err := describe.RequestWith(r.ctx, cl)
-		return err == nil && len(resp.Results) == 2 && resp.Results[0].ErrorCode+resp.Results[1].ErrorCode == 91
+	r.everywhere("the user", cl, describe, func(resp kmsg.Response) bool {
+		all := resp.(*kmsg.DescribeUserSCRAMCredentialsResponse).Results
+		return len(all) == 2 && all[0].ErrorCode+all[1].ErrorCode == 91
 	})
 	r.ask(cl, describe)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/sasl"
 
 	"penstock/integration/realkafka"
@@ -148,12 +149,76 @@ func (r *run) newTopic(name string, partitions int32, configs ...string) string 
 	for i := 0; i+1 < len(configs); i += 2 {
 		all[configs[i]] = &configs[i+1]
 	}
-	topic := r.called(name)
-	resp, err := r.admin().CreateTopic(r.ctx, partitions, -1, all, topic)
+	topic, cl := r.called(name), r.client()
+	resp, err := kadm.NewClient(cl).CreateTopic(r.ctx, partitions, -1, all, topic)
 	if err != nil || resp.Err != nil {
 		r.t.Fatalf("%s: topic %s: %v, %v", r.name, topic, err, resp.Err)
 	}
+	r.known(cl, topic, int(partitions))
 	return topic
+}
+
+// known waits until every broker knows a topic with as many partitions.
+func (r *run) known(cl *kgo.Client, topic string, partitions int) {
+	r.t.Helper()
+	r.everywhere(fmt.Sprint(topic, " to have ", partitions, " partitions"), cl, metadataRequest(topic), func(resp kmsg.Response) bool {
+		all := resp.(*kmsg.MetadataResponse).Topics
+		return len(all) == 1 && all[0].ErrorCode == 0 && len(all[0].Partitions) == partitions &&
+			!slices.ContainsFunc(all[0].Partitions, func(p kmsg.MetadataResponseTopicPartition) bool { return p.ErrorCode != 0 })
+	})
+}
+
+// everywhere waits until each broker's answer is as it should be: what is
+// agreed comes to each in its own time, and clients ask any.
+func (r *run) everywhere(what string, cl *kgo.Client, req kmsg.Request, holds func(kmsg.Response) bool) {
+	r.t.Helper()
+	var brokers []int
+	r.eventually("the brokers", cl, metadataRequest(), func(resp kmsg.Response) bool {
+		brokers = nil
+		for _, b := range resp.(*kmsg.MetadataResponse).Brokers {
+			brokers = append(brokers, int(b.NodeID))
+		}
+		return len(brokers) > 0
+	})
+	for _, id := range brokers {
+		r.eventually(fmt.Sprint("broker ", id, ": ", what), cl.Broker(id), req, holds)
+	}
+}
+
+// eventually asks until the answer is as it should be.
+func (r *run) eventually(what string, of interface {
+	Request(context.Context, kmsg.Request) (kmsg.Response, error)
+}, req kmsg.Request, holds func(kmsg.Response) bool) {
+	r.t.Helper()
+	last, done := "no answer", false
+	defer func() {
+		if !done {
+			r.t.Logf("the last answer: %s", last)
+		}
+	}()
+	waitFor(r.t, what+" ("+r.name+")", func() bool {
+		ctx, cancel := context.WithTimeout(r.ctx, 5*time.Second)
+		defer cancel()
+		resp, err := of.Request(ctx, req)
+		if err != nil {
+			last = err.Error()
+			return false
+		}
+		last, done = text(resp, r.id), holds(resp)
+		return done
+	})
+}
+
+// metadataRequest asks for these topics; without any, for the brokers alone.
+func metadataRequest(topics ...string) *kmsg.MetadataRequest {
+	req := kmsg.NewPtrMetadataRequest()
+	req.Topics = []kmsg.MetadataRequestTopic{}
+	for _, topic := range topics {
+		t := kmsg.NewMetadataRequestTopic()
+		t.Topic = kmsg.StringPtr(topic)
+		req.Topics = append(req.Topics, t)
+	}
+	return req
 }
 
 // A program is a client's work whose transcript is the same on every target

@@ -98,50 +98,15 @@ func (v *victim) settled() {
 	if classicToo {
 		classic(v.consumer)
 	}
-	for id := range 3 {
-		broker := v.cl.Broker(id)
-		v.eventually(fmt.Sprint("broker ", id, " to know the topic"), broker, metadataRequest(v.topic), func(resp kmsg.Response) bool {
-			all := resp.(*kmsg.MetadataResponse).Topics
-			return len(all) == 1 && all[0].ErrorCode == 0 && all[0].TopicID == v.topicID && len(all[0].Partitions) == 1
-		})
-		v.eventually(fmt.Sprint("broker ", id, " to know the ACL"), broker, aclRequest(v.topic), func(resp kmsg.Response) bool {
-			return len(resp.(*kmsg.DescribeACLsResponse).Resources) == 1
-		})
-		if !v.hasQuota {
-			continue
-		}
-		quota := kmsg.NewPtrDescribeClientQuotasRequest()
-		component := kmsg.NewDescribeClientQuotasRequestComponent()
-		component.EntityType, component.MatchType, component.Match = "user", kmsg.QuotasMatchTypeExact, &v.user
-		quota.Components = append(quota.Components, component)
-		v.eventually(fmt.Sprint("broker ", id, " to know the quota"), broker, quota, func(resp kmsg.Response) bool {
+	v.known(v.cl, v.topic, 1)
+	v.everywhere("the ACL", v.cl, aclRequest(v.topic), func(resp kmsg.Response) bool {
+		return len(resp.(*kmsg.DescribeACLsResponse).Resources) == 1
+	})
+	if v.hasQuota {
+		v.everywhere("the quota", v.cl, quotaRequest(v.user), func(resp kmsg.Response) bool {
 			return len(resp.(*kmsg.DescribeClientQuotasResponse).Entries) == 1
 		})
 	}
-}
-
-// eventually asks until the answer is as it should be.
-func (v *victim) eventually(what string, of interface {
-	Request(context.Context, kmsg.Request) (kmsg.Response, error)
-}, req kmsg.Request, holds func(kmsg.Response) bool) {
-	v.t.Helper()
-	last := "no answer"
-	defer func() {
-		if v.t.Failed() {
-			v.t.Logf("the last answer: %s", last)
-		}
-	}()
-	waitFor(v.t, what, func() bool {
-		ctx, cancel := context.WithTimeout(v.ctx, 5*time.Second)
-		defer cancel()
-		resp, err := of.Request(ctx, req)
-		if err != nil {
-			last = err.Error()
-			return false
-		}
-		last = text(resp, v.id)
-		return holds(resp)
-	})
 }
 
 func transactionRequest(id string) kmsg.Request {
@@ -150,11 +115,12 @@ func transactionRequest(id string) kmsg.Request {
 	return req
 }
 
-func metadataRequest(topic string) kmsg.Request {
-	req := kmsg.NewPtrMetadataRequest()
-	t := kmsg.NewMetadataRequestTopic()
-	t.Topic = &topic
-	req.Topics = append(req.Topics, t)
+// quotaRequest asks for a user's.
+func quotaRequest(user string) kmsg.Request {
+	req := kmsg.NewPtrDescribeClientQuotasRequest()
+	component := kmsg.NewDescribeClientQuotasRequestComponent()
+	component.EntityType, component.MatchType, component.Match = "user", kmsg.QuotasMatchTypeExact, &user
+	req.Components = append(req.Components, component)
 	return req
 }
 
