@@ -135,7 +135,7 @@ func TestHTTPServedInside(t *testing.T) {
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = server.Serve(conns) })
 	t.Cleanup(func() { _ = server.Close(); serving.Wait() })
-	r := newInside(t, conns.Hand, Profile{})
+	r := newInside(t, func(c *duct.Conn) { conns.Hand(c) }, Profile{})
 	addr := r.serve(t, Listener{})
 	client := &http.Client{Transport: &http.Transport{}, Timeout: patience}
 	defer client.CloseIdleConnections()

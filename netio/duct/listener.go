@@ -5,25 +5,31 @@ import (
 	"sync"
 )
 
+// An Accepted is a Conn, or something around one.
+type Accepted interface {
+	net.Conn
+	Abort()
+}
+
 // Listener is a net.Listener of Conns, for servers that accept: what Hand is
 // given, Accept returns. The zero value is ready.
 type Listener struct {
 	mu     sync.Mutex
 	come   sync.Cond
-	queue  []*Conn
+	queue  []Accepted
 	closed bool
 }
 
 // Hand gives a Conn to the next Accept. It never blocks, as whoever serves
 // accepts at once and limits stand before it; a Conn that comes after Close is
 // aborted.
-func (l *Listener) Hand(c *Conn) {
+func (l *Listener) Hand(c Accepted) {
 	if !l.put(c) {
 		c.Abort()
 	}
 }
 
-func (l *Listener) put(c *Conn) bool {
+func (l *Listener) put(c Accepted) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.init()
