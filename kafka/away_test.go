@@ -8,6 +8,8 @@ import (
 	"crypto/x509"
 	"fmt"
 	"math/big"
+	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -191,6 +193,7 @@ func TestWhoIsNotLetInIsNotLedOn(t *testing.T) {
 	if err := (&client{Conn: c, t: t}).versions(); err != nil {
 		t.Fatalf("who is let in: %v", err)
 	}
+	eventually(t, "it is asked", func() bool { return len(asked) == 1 })
 	if got := <-asked; got != "t1" {
 		t.Errorf("asked for %s", got)
 	}
@@ -228,4 +231,34 @@ func selfSigned(t *testing.T) *tls.Config {
 		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}},
 		RootCAs:      pool, MinVersion: tls.VersionTLS12,
 	}
+}
+
+// A connection that was being made when its cluster went is among nobody's who
+// are sent away: it leaves when it is connected.
+func TestWhoConnectsToAClusterThatIsGoneLeaves(t *testing.T) {
+	config := selfSigned(t)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	s := newStage(t, Config{ClientTLS: func(string, string, *model.PhysicalTLS) *tls.Config {
+		return &tls.Config{RootCAs: config.RootCAs, ServerName: "localhost"}
+	}})
+	s.apply(strings.Replace(oneBroker(ln.Addr().String(), "  drain: "+atOnce), "}]}", "}], tls: {}}", 1))
+	c := dial(t, s.listen(nil, "one")["one"])
+	broker, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer broker.Close()
+	s.remove("VirtualCluster", "t1")
+	// Only now does the broker take the connection.
+	if err := tls.Server(broker, config).Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	if !c.closed() {
+		t.Error("the connection was reset, want an end in order")
+	}
+	eventually(t, "it has left", func() bool { return s.ends(netio.Drained) == 1 })
 }

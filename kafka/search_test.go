@@ -1,0 +1,140 @@
+package kafka
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"penstock/netio"
+	"penstock/routing"
+)
+
+// discovered is a virtual cluster that follows the brokers of a physical one,
+// and looks at it once an hour.
+func discovered(bootstrap string) string {
+	return fmt.Sprintf(`kind: PhysicalCluster
+name: big
+spec: {bootstrap: [%q], discovery: {interval: 1h}}
+---
+kind: VirtualCluster
+name: t1
+spec:
+  physicalClusterRef: big
+  brokers: {discover: {address: 127.0.0.1, bootstrapPort: 9192, brokerPorts: 9193-9199}}
+`, bootstrap)
+}
+
+// at is the listener of a port, by the name that the room knows it by.
+func (s *stage) at(port int) string {
+	name := fmt.Sprintf("virtualcluster/t1:%d", port)
+	return s.listen(nil, name)[name]
+}
+
+// looked waits for the first look at a cluster.
+func (s *stage) looked(brokers int) {
+	s.t.Helper()
+	eventually(s.t, "the brokers are looked up", func() bool {
+		w, ok := s.room.Watched("big")
+		return ok && len(w.Brokers) == brokers
+	})
+}
+
+// A broker that came after the last look is known to clients before it is
+// known here, by another node: they wait for a look, and are led to it.
+func TestWhoComesBeforeItsBrokerIsKnownWaits(t *testing.T) {
+	k := fake(t, kfake.NumBrokers(2))
+	s := newStage(t, Config{})
+	s.apply(discovered(k.ListenAddrs()[0]))
+	s.looked(2)
+	id, _, err := k.AddNode(-1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := dial(t, s.at(9193+int(id)))
+	if err := c.versions(); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.virtual("t1"); len(n.Known()) != 4 {
+		t.Errorf("%d brokers are known, want 3 and the bootstrap", len(n.Known()))
+	}
+}
+
+// One that does not exist is waited for until a look has not found it.
+func TestWhoComesForNoBrokerIsTurnedAway(t *testing.T) {
+	k := fake(t, kfake.NumBrokers(1))
+	s := newStage(t, Config{})
+	s.apply(discovered(k.ListenAddrs()[0]))
+	s.looked(1)
+	before, _ := s.room.Watched("big")
+	begun := time.Now()
+	refused(t, s.at(9199))
+	if took := time.Since(begun); took >= maxSearch {
+		t.Errorf("it took %v, want no longer than a look", took)
+	}
+	eventually(t, "the connection has ended", func() bool { return s.ends(netio.Reason(routing.NoEndpoint)) == 1 })
+	if after, _ := s.room.Watched("big"); !after.At.After(before.At) {
+		t.Error("nobody has looked")
+	}
+	for _, b := range s.room.Status()[0].Brokers {
+		if b.Connections != 0 {
+			t.Errorf("broker %s has %d connections", b.Name, b.Connections)
+		}
+	}
+}
+
+// Where the cluster does not answer the wait has an end all the same.
+func TestWhoComesForABrokerOfADeafClusterIsTurnedAwayInTime(t *testing.T) {
+	k := fake(t, kfake.NumBrokers(1))
+	s := newStage(t, Config{})
+	s.apply(discovered(k.ListenAddrs()[0]))
+	s.looked(1)
+	k.Close()
+	begun := time.Now()
+	refused(t, s.at(9199))
+	if took := time.Since(begun); took < maxSearch {
+		t.Errorf("it was turned away after %v, want %v for a look to succeed", took, maxSearch)
+	}
+}
+
+// hosts resolves names as it is told.
+type hosts struct{ m sync.Map }
+
+func (h *hosts) Lookup(host string) ([]netip.Addr, bool) {
+	if a, ok := h.m.Load(host); ok {
+		return []netip.Addr{a.(netip.Addr)}, true
+	}
+	return nil, false
+}
+
+// A broker given by name is waited for until the name has an address.
+func TestWhoComesBeforeANameHasAnAddressWaits(t *testing.T) {
+	k := fake(t, kfake.NumBrokers(1))
+	_, port, err := net.SplitHostPort(k.ListenAddrs()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := new(hosts)
+	s := newStage(t, Config{Hosts: names})
+	s.apply(oneBroker("kafka.test:"+port, ""))
+	address := s.listen(nil, "one")["one"]
+	c := dial(t, address)
+	eventually(t, "the client waits", func() bool {
+		list := s.engine.Connections(1)
+		return len(list) == 1 && list[0].Phase == "waiting"
+	})
+	names.m.Store("kafka.test", netip.MustParseAddr("127.0.0.1"))
+	if err := c.versions(); err != nil {
+		t.Fatal(err)
+	}
+	names.m.Delete("kafka.test")
+	begun := time.Now()
+	refused(t, address)
+	if took := time.Since(begun); took < maxLookup || took > maxSearch {
+		t.Errorf("a name without an address was waited for during %v, want %v", took, maxLookup)
+	}
+}
