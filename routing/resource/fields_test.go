@@ -29,7 +29,7 @@ func eachStruct(t reflect.Type, seen map[reflect.Type]bool, do func(reflect.Type
 
 func eachSpecStruct(do func(reflect.Type)) {
 	seen := map[reflect.Type]bool{}
-	for _, k := range RoutingKinds() {
+	for _, k := range append(RoutingKinds(), MeshHTTPRouteKind()) {
 		eachStruct(reflect.TypeOf(k.New()), seen, do)
 	}
 }
@@ -137,12 +137,12 @@ func TestTagsOfFieldsCanBeRead(t *testing.T) {
 // Every key that the model has is used in one of the good files.
 func TestEveryKeyIsReached(t *testing.T) {
 	var text strings.Builder
-	for _, file := range glob(t, "testdata/good/*.yaml") {
+	for _, file := range append(glob(t, "testdata/good/*.yaml"), glob(t, "testdata/http/good/*.yaml")...) {
 		data, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		objects, _ := Decode("", data, RoutingKinds())
+		objects, _ := Decode("", data, append(RoutingKinds(), MeshHTTPRouteKind()))
 		for _, o := range objects {
 			text.Write(EncodeWithSecrets(o))
 		}

@@ -166,29 +166,37 @@ func (r *MeshTCPRoute) Validate(fault func(path, message string, value any)) {
 }
 
 func (to *RouteTo) validate(path string, fault report) {
-	switch to.TargetRef.Kind {
-	case "MeshService", "":
-		to.TargetRef.validate(path+".targetRef", fault)
-	case "Mesh", "MeshSubset", "MeshServiceSubset":
-		fault(path+".targetRef.kind", "must be MeshService here: a destination is one service", to.TargetRef.Kind)
-	}
+	to.TargetRef.checkDestination(path+".targetRef", fault)
 	if len(to.Rules) != 1 {
 		fault(path+".rules", "must hold exactly one rule", len(to.Rules))
 	}
 	for i := range to.Rules {
-		at, refs := item(path+".rules", i)+".default.backendRefs", to.Rules[i].Default.BackendRefs
-		if refs != nil && len(refs) == 0 {
-			fault(at, "must not be empty: leave it out for the destination itself", nil)
-		}
-		if len(refs) > maxBackends {
-			fault(at, fmt.Sprintf("must hold at most %d backends", maxBackends), len(refs))
-			continue
-		}
-		for j := range refs {
-			b := &refs[j]
-			t := TargetRef{Kind: b.Kind, Name: b.Name, Tags: b.Tags}
-			t.validate(item(at, j), fault)
-		}
+		checkBackends(item(path+".rules", i)+".default.backendRefs", to.Rules[i].Default.BackendRefs, fault)
+	}
+}
+
+func checkBackends(path string, refs []BackendRef, fault report) {
+	if refs != nil && len(refs) == 0 {
+		fault(path, "must not be empty: leave it out for the destination itself", nil)
+	}
+	if len(refs) > maxBackends {
+		fault(path, fmt.Sprintf("must hold at most %d backends", maxBackends), len(refs))
+		return
+	}
+	for i := range refs {
+		b := &refs[i]
+		t := TargetRef{Kind: b.Kind, Name: b.Name, Tags: b.Tags}
+		t.validate(item(path, i), fault)
+	}
+}
+
+// checkDestination checks a target that connections or requests go to.
+func (t *TargetRef) checkDestination(path string, fault report) {
+	switch t.Kind {
+	case "MeshService", "":
+		t.validate(path, fault)
+	case "Mesh", "MeshSubset", "MeshServiceSubset":
+		fault(path+".kind", "must be MeshService here: a destination is one service", t.Kind)
 	}
 }
 
@@ -228,22 +236,30 @@ func (t *TargetRef) validate(path string, fault report) {
 // Refs lists the services that a route speaks of. All may be missing: what
 // leads nowhere is skipped, and its share goes to the others.
 func (r *MeshTCPRoute) Refs() []Ref {
-	var refs []Ref
-	add := func(name, path string) {
-		if name != "" {
-			refs = append(refs, Ref{Key: Key{"Service", name}, Path: "spec." + path, Optional: true})
-		}
-	}
-	if r.TargetRef != nil {
-		add(r.TargetRef.Name, "targetRef.name")
-	}
+	refs := targetRefs(nil, r.TargetRef, "targetRef")
 	for i := range r.To {
 		to, path := &r.To[i], item("to", i)
-		add(to.TargetRef.Name, path+".targetRef.name")
+		refs = targetRefs(refs, &to.TargetRef, path+".targetRef")
 		for j := range to.Rules {
-			for k, b := range to.Rules[j].Default.BackendRefs {
-				add(b.Name, item(item(path+".rules", j)+".default.backendRefs", k)+".name")
-			}
+			refs = backendRefs(refs, to.Rules[j].Default.BackendRefs, item(path+".rules", j))
+		}
+	}
+	return refs
+}
+
+// targetRefs adds the service that a target names, if it does.
+func targetRefs(refs []Ref, t *TargetRef, path string) []Ref {
+	if t == nil || t.Name == "" {
+		return refs
+	}
+	return append(refs, Ref{Key: Key{"Service", t.Name}, Path: "spec." + path + ".name", Optional: true})
+}
+
+// backendRefs adds the services that a rule leads to.
+func backendRefs(refs []Ref, backends []BackendRef, rule string) []Ref {
+	for i, b := range backends {
+		if b.Name != "" {
+			refs = append(refs, Ref{Key: Key{"Service", b.Name}, Path: "spec." + item(rule+".default.backendRefs", i) + ".name", Optional: true})
 		}
 	}
 	return refs

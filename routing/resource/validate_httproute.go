@@ -1,0 +1,400 @@
+package resource
+
+import (
+	"fmt"
+	"net/netip"
+	"reflect"
+	"regexp/syntax"
+	"slices"
+	"strings"
+
+	"penstock/routing/hostname"
+)
+
+// Bounds of a MeshHTTPRoute, all of which cost time for each request.
+const (
+	maxRules        = 1000 // of one destination
+	maxMatches      = 64   // of one rule
+	maxConditions   = 16   // on headers, or on parameters, of one match
+	maxChanges      = 16   // of headers by one filter, of each sort
+	maxPath         = 1024 // bytes
+	maxHeaderName   = 256  // bytes
+	maxHeaderValue  = 4096 // bytes
+	maxRegexp       = 1024 // bytes
+	maxRegexpStates = 1000 // of the program that one becomes
+)
+
+// Validate reports the faults of a route alone, in the order of its fields.
+func (r *MeshHTTPRoute) Validate(fault func(path, message string, value any)) {
+	CheckFields(r, fault)
+	if r.TargetRef != nil {
+		r.TargetRef.validate("targetRef", fault)
+	}
+	if len(r.To) == 0 {
+		fault("to", "is required: the destinations that the route is for", nil)
+	}
+	seen := make(map[string]int, len(r.To))
+	for i := range r.To {
+		to, path := &r.To[i], item("to", i)
+		to.TargetRef.checkDestination(path+".targetRef", fault)
+		to.validate(path+".rules", fault)
+		if name := to.TargetRef.Name; name != "" {
+			if before, ok := seen[name]; ok {
+				fault(path+".targetRef.name", "stands twice, before at spec."+item("to", before), name)
+			}
+			seen[name] = i
+		}
+	}
+}
+
+func (to *HTTPRouteTo) validate(path string, fault report) {
+	if len(to.Rules) == 0 || len(to.Rules) > maxRules {
+		fault(path, fmt.Sprintf("must hold 1 to %d rules", maxRules), len(to.Rules))
+		return
+	}
+	seen := map[string]int{}
+	for i := range to.Rules {
+		rule, at := &to.Rules[i], item(path, i)
+		if len(rule.Matches) == 0 || len(rule.Matches) > maxMatches {
+			fault(at+".matches", fmt.Sprintf("must hold 1 to %d matches: {path: {type: PathPrefix, value: /}} is for all requests", maxMatches), len(rule.Matches))
+			continue
+		}
+		for j := range rule.Matches {
+			rule.Matches[j].validate(item(at+".matches", j), fault)
+		}
+		same := string(jsonEncoder{}.value(nil, reflect.ValueOf(rule.Matches)))
+		if before, ok := seen[same]; ok {
+			fault(at+".matches", "are those of spec."+item(path, before)+": one of the rules would never decide", nil)
+		}
+		seen[same] = i
+		rule.Default.validate(at+".default", rule.Matches, fault)
+	}
+}
+
+func (m *HTTPMatch) validate(path string, fault report) {
+	if m.Path != nil {
+		m.Path.validate(path+".path", fault)
+	}
+	checkCount(path+".queryParams", len(m.QueryParams), maxConditions, fault)
+	names := make([]string, 0, len(m.QueryParams))
+	for i := range m.QueryParams {
+		q, at := &m.QueryParams[i], item(path+".queryParams", i)
+		checkGiven(at+".type", q.Type, fault)
+		checkGiven(at+".name", q.Name, fault)
+		checkValue(at+".value", q.Type, q.Value, fault)
+		if q.Name != "" && slices.Contains(names, q.Name) {
+			fault(at+".name", "stands here twice", q.Name)
+		}
+		names = append(names, q.Name)
+	}
+	checkCount(path+".headers", len(m.Headers), maxConditions, fault)
+	var seen []HeaderMatch
+	for i := range m.Headers {
+		h, at := m.Headers[i], item(path+".headers", i)
+		h.Type = orExact(h.Type)
+		checkHeaderName(at+".name", h.Name, fault)
+		switch {
+		case h.Type != "Present" && h.Type != "Absent":
+			checkValue(at+".value", h.Type, h.Value, fault)
+		case h.Value != "":
+			fault(at+".value", "is not for type "+h.Type, nil)
+		}
+		if slices.ContainsFunc(seen, func(other HeaderMatch) bool { return h.Name != "" && other.contradicts(h) }) {
+			fault(at+".name", "stands here before, and both cannot be true or say the same", h.Name)
+		}
+		seen = append(seen, h)
+	}
+}
+
+func orExact(s string) string {
+	if s == "" {
+		return "Exact"
+	}
+	return s
+}
+
+// contradicts tells of two conditions on one header that leave nothing for the
+// second to say: exact ones, equal ones, and a header that is to be absent.
+func (h HeaderMatch) contradicts(other HeaderMatch) bool {
+	return h.Name == other.Name && (h == other || h.Type == "Absent" || other.Type == "Absent" || h.Type == "Exact" && other.Type == "Exact")
+}
+
+func (p *PathMatch) validate(path string, fault report) {
+	checkGiven(path+".type", p.Type, fault)
+	if !checkGiven(path+".value", p.Value, fault) {
+		return
+	}
+	switch p.Type {
+	case "RegularExpression":
+		checkRegexp(path+".value", p.Value, fault)
+	case "Exact", "PathPrefix":
+		checkPath(path+".value", p.Value, fault)
+		if p.Type == "PathPrefix" && len(p.Value) > 1 && strings.HasSuffix(p.Value, "/") {
+			fault(path+".value", "must not end with /: a prefix fits whole segments anyway", p.Value)
+		}
+	}
+}
+
+// checkPath reports a path that no request has: requests are compared in
+// normal form.
+func checkPath(path, value string, fault report) {
+	odd := func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '?' || r == '#' }
+	switch {
+	case len(value) > maxPath:
+		fault(path, fmt.Sprintf("must have at most %d bytes", maxPath), value)
+	case !strings.HasPrefix(value, "/"):
+		fault(path, "must be an absolute path: begin with /", value)
+	case strings.ContainsFunc(value, odd):
+		fault(path, "must be printable ASCII without blank, ? and #", value)
+	case slices.ContainsFunc(strings.Split(value, "/"), func(s string) bool { return s == "." || s == ".." }):
+		fault(path, "must not have the segments . and ..", value)
+	}
+}
+
+// checkValue reports a value to compare with that is missing or, as a regular
+// expression, none.
+func checkValue(path, kind, value string, fault report) {
+	switch {
+	case !checkGiven(path, value, fault):
+	case kind == "RegularExpression":
+		checkRegexp(path, value, fault)
+	case len(value) > maxHeaderValue:
+		fault(path, fmt.Sprintf("must have at most %d bytes", maxHeaderValue), len(value))
+	}
+}
+
+// checkRegexp reports what is no regular expression of RE2, and one that would
+// become too large. The size is counted before anything of it is built:
+// ((a{100}){100}){100} is a short text.
+func checkRegexp(path, text string, fault report) {
+	if len(text) > maxRegexp {
+		fault(path, fmt.Sprintf("a regular expression must have at most %d bytes", maxRegexp), fmt.Sprintf("%d bytes", len(text)))
+		return
+	}
+	re, err := syntax.Parse(text, syntax.Perl)
+	if err != nil {
+		message := strings.TrimPrefix(err.Error(), "error parsing regexp: ")
+		fault(path, "is no regular expression of RE2: "+message, text)
+		return
+	}
+	if states(re) > maxRegexpStates {
+		fault(path, fmt.Sprintf("the regular expression becomes more than %d states: use smaller repeats", maxRegexpStates), text)
+	}
+}
+
+// states counts what a regular expression becomes when its repeats are
+// unfolded, up to just above the bound.
+func states(re *syntax.Regexp) int {
+	n := 1
+	switch re.Op {
+	case syntax.OpLiteral:
+		n = len(re.Rune)
+	case syntax.OpCharClass:
+		n = 1 + len(re.Rune)/8
+	}
+	for _, sub := range re.Sub {
+		if n += states(sub); n > maxRegexpStates {
+			return maxRegexpStates + 1
+		}
+	}
+	if re.Op == syntax.OpRepeat {
+		n *= max(re.Min, re.Max, 1)
+	}
+	return min(n, maxRegexpStates+1)
+}
+
+func (d *HTTPDefault) validate(path string, matches []HTTPMatch, fault report) {
+	seen := map[string]bool{}
+	for i := range d.Filters {
+		f, at := &d.Filters[i], item(path+".filters", i)
+		f.validate(at, matches, fault)
+		if f.Type != "" && seen[f.Type] {
+			fault(at+".type", "stands here twice", f.Type)
+		}
+		seen[f.Type] = true
+	}
+	if seen["RequestRedirect"] && seen["URLRewrite"] {
+		fault(path+".filters", "RequestRedirect and URLRewrite do not go together: what is redirected goes to no backend", nil)
+	}
+	if seen["RequestRedirect"] && len(d.BackendRefs) > 0 {
+		fault(path+".backendRefs", "is not for a rule that redirects: no request gets there", nil)
+	}
+	checkBackends(path+".backendRefs", d.BackendRefs, fault)
+}
+
+// filterTypes are those that are known.
+var filterTypes = []string{"RequestHeaderModifier", "ResponseHeaderModifier", "RequestRedirect", "URLRewrite"}
+
+func (f *HTTPFilter) validate(path string, matches []HTTPMatch, fault report) {
+	switch {
+	case f.Type == "RequestMirror":
+		fault(path+".type", "RequestMirror is not taken: requests are not copied", nil)
+	case f.Type == "":
+		fault(path+".type", "is required", nil)
+	case !slices.Contains(filterTypes, f.Type):
+		fault(path+".type", "must be "+orList(filterTypes)+didYouMean(f.Type, filterTypes), f.Type)
+	}
+	for _, field := range []struct {
+		kind, name string
+		given      bool
+		validate   func(path string)
+	}{
+		{"RequestHeaderModifier", "requestHeaderModifier", f.RequestHeaderModifier != nil, func(at string) { f.RequestHeaderModifier.validate(at, fault) }},
+		{"ResponseHeaderModifier", "responseHeaderModifier", f.ResponseHeaderModifier != nil, func(at string) { f.ResponseHeaderModifier.validate(at, fault) }},
+		{"RequestRedirect", "requestRedirect", f.RequestRedirect != nil, func(at string) { f.RequestRedirect.validate(at, matches, fault) }},
+		{"URLRewrite", "urlRewrite", f.URLRewrite != nil, func(at string) { f.URLRewrite.validate(at, matches, fault) }},
+	} {
+		at := path + "." + field.name
+		switch {
+		case field.given && field.kind == f.Type:
+			field.validate(at)
+		case field.given && slices.Contains(filterTypes, f.Type):
+			fault(at, "is not for type "+f.Type, nil)
+		case field.kind == f.Type:
+			fault(at, "is required for type "+f.Type, nil)
+		}
+	}
+}
+
+func (m *HeaderModifier) validate(path string, fault report) {
+	if len(m.Set)+len(m.Add)+len(m.Remove) == 0 {
+		fault(path, "must have set, add or remove", nil)
+	}
+	seen := map[string]bool{}
+	name := func(at, header string) {
+		if !checkHeaderName(at, header, fault) {
+			return
+		}
+		switch {
+		case header == "host":
+			fault(at, "must be changed with URLRewrite", header)
+		case slices.Contains(unchangeable, header):
+			fault(at, "is for the connection alone, and cannot be changed", header)
+		case seen[header]:
+			fault(at, "stands here twice: a header is changed in one way", header)
+		}
+		seen[header] = true
+	}
+	for _, list := range []struct {
+		field   string
+		headers []HeaderValue
+	}{{"set", m.Set}, {"add", m.Add}} {
+		checkCount(path+"."+list.field, len(list.headers), maxChanges, fault)
+		for i, h := range list.headers {
+			at := item(path+"."+list.field, i)
+			name(at+".name", h.Name)
+			checkHeaderValue(at+".value", h.Value, fault)
+		}
+	}
+	checkCount(path+".remove", len(m.Remove), maxChanges, fault)
+	for i, header := range m.Remove {
+		name(item(path+".remove", i), header)
+	}
+}
+
+// unchangeable are headers that frame a message or belong to one connection
+// (RFC 9110, 7.6.1): who changes these can smuggle requests.
+var unchangeable = []string{"connection", "content-length", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"}
+
+// checkHeaderName reports what is no name of a header in lower case (RFC 9110,
+// 5.1), and tells whether it is one.
+func checkHeaderName(path, name string, fault report) bool {
+	if !checkGiven(path, name, fault) {
+		return false
+	}
+	token := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || strings.ContainsRune("!#$%&'*+-.^_`|~", r)
+	}
+	if len(name) <= maxHeaderName && strings.IndexFunc(name, func(r rune) bool { return !token(r) }) < 0 {
+		return true
+	}
+	fault(path, fmt.Sprintf("must be the name of a header in lower case, at most %d bytes", maxHeaderName), name)
+	return false
+}
+
+// checkHeaderValue reports what cannot be sent. The value is not told: it may
+// be a secret.
+func checkHeaderValue(path, value string, fault report) {
+	switch {
+	case !checkGiven(path, value, fault):
+	case len(value) > maxHeaderValue:
+		fault(path, fmt.Sprintf("must have at most %d bytes", maxHeaderValue), len(value))
+	case strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r >= 0x7f }) || strings.TrimSpace(value) != value:
+		fault(path, "must be printable ASCII, without blanks around it", nil)
+	}
+}
+
+func (r *RequestRedirect) validate(path string, matches []HTTPMatch, fault report) {
+	if r.Scheme == "" && r.Hostname == "" && r.Path == nil && r.Port == nil {
+		fault(path, "must have scheme, hostname, path or port, or it leads back to where it comes from", nil)
+	}
+	checkHostname(path+".hostname", r.Hostname, fault)
+	if r.Path != nil {
+		r.Path.validate(path+".path", matches, fault)
+	}
+	if r.StatusCode != nil && !slices.Contains([]int{301, 302, 303, 307, 308}, *r.StatusCode) {
+		fault(path+".statusCode", "must be 301, 302, 303, 307 or 308", *r.StatusCode)
+	}
+}
+
+func (u *URLRewrite) validate(path string, matches []HTTPMatch, fault report) {
+	if u.Hostname == "" && u.Path == nil {
+		fault(path, "must have hostname or path", nil)
+	}
+	checkHostname(path+".hostname", u.Hostname, fault)
+	if u.Path != nil {
+		u.Path.validate(path+".path", matches, fault)
+	}
+}
+
+func (p *PathRewrite) validate(path string, matches []HTTPMatch, fault report) {
+	if p.Type == "" {
+		fault(path+".type", "is required", nil)
+		return
+	}
+	for _, field := range []struct {
+		kind, name string
+		value      *string
+	}{{"ReplaceFullPath", "replaceFullPath", p.ReplaceFullPath}, {"ReplacePrefixMatch", "replacePrefixMatch", p.ReplacePrefixMatch}} {
+		at := path + "." + field.name
+		switch {
+		case field.kind == p.Type && field.value == nil:
+			fault(at, "is required for type "+p.Type, nil)
+		case field.kind == p.Type:
+			checkPath(at, *field.value, fault)
+		case field.value != nil:
+			fault(at, "is not for type "+p.Type, *field.value)
+		}
+	}
+	withoutPrefix := func(m HTTPMatch) bool { return m.Path == nil || m.Path.Type != "PathPrefix" }
+	if p.Type == "ReplacePrefixMatch" && slices.ContainsFunc(matches, withoutPrefix) {
+		fault(path+".type", "needs matches of which each has a path of type PathPrefix", p.Type)
+	}
+}
+
+func checkHostname(path, name string, fault report) {
+	if name == "" {
+		return
+	}
+	if _, err := netip.ParseAddr(name); err == nil {
+		fault(path, "must be a host name, not an address", name)
+	} else if canonical, err := hostname.ParseName(name); err != nil {
+		fault(path, err.Error(), name)
+	} else if canonical != name {
+		fault(path, "must be written "+canonical, name)
+	}
+}
+
+// checkGiven reports a text that is missing, and tells whether it is there.
+func checkGiven(path, value string, fault report) bool {
+	if value == "" {
+		fault(path, "is required", nil)
+	}
+	return value != ""
+}
+
+func checkCount(path string, n, most int, fault report) {
+	if n > most {
+		fault(path, fmt.Sprintf("must hold at most %d", most), n)
+	}
+}
