@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -137,34 +138,42 @@ func quoted(all []string) string {
 }
 
 // proxyUnlike is what nobody sees through Penstock as he does without.
-var proxyUnlike = map[string]string{
-	"SASLHandshake":              "v0 is followed by tokens without frames: not offered",
-	"AddRaftVoter":               "of controllers: not offered",
-	"RemoveRaftVoter":            "of controllers: not offered",
-	"InitializeShareGroupState":  "between brokers: not offered",
-	"ReadShareGroupState":        "between brokers: not offered",
-	"WriteShareGroupState":       "between brokers: not offered",
-	"DeleteShareGroupState":      "between brokers: not offered",
-	"ReadShareGroupStateSummary": "between brokers: not offered",
-}
+var proxyUnlike = func() map[string]deviation {
+	all := map[string]deviation{"SASLHandshake": {why: "v0 is followed by tokens without frames", offered: &[2]int16{1, 1}}}
+	for _, api := range []string{"AddRaftVoter", "RemoveRaftVoter"} {
+		all[api] = deviation{why: "of controllers"}
+	}
+	for _, api := range []string{
+		"InitializeShareGroupState", "ReadShareGroupState", "WriteShareGroupState", "DeleteShareGroupState", "ReadShareGroupStateSummary",
+	} {
+		all[api] = deviation{why: "between brokers"}
+	}
+	return all
+}()
 
 // tenantsUnlike is what a tenant sees otherwise than who has the cluster for
 // himself.
-var tenantsUnlike = func() map[string]string {
+var tenantsUnlike = func() map[string]deviation {
 	all := maps.Clone(proxyUnlike)
 	for _, api := range []string{
 		"WriteTxnMarkers", "CreateDelegationToken", "RenewDelegationToken", "ExpireDelegationToken", "DescribeDelegationToken",
 		"DescribeClientQuotas", "AlterClientQuotas", "DescribeUserSCRAMCredentials", "AlterUserSCRAMCredentials",
 		"DescribeQuorum", "UpdateFeatures", "UnregisterBroker", "StreamsGroupHeartbeat", "StreamsGroupDescribe",
 	} {
-		all[api] = "of the whole cluster, or cannot be told apart by tenant: not offered"
+		all[api] = deviation{why: "of the whole cluster, or cannot be told apart by tenant"}
 	}
-	maps.Copy(all, map[string]string{
-		"quotas":                 "of the whole cluster: not offered",
-		"users":                  "of the whole cluster: not offered",
-		"ConsumerGroupHeartbeat": "v1 has expressions, which the broker evaluates",
-		"ListConfigResources":    "differs: the brokers' loggers are not a tenant's",
-		"ListTransactions":       "v2 has expressions, which the broker evaluates",
+	maps.Copy(all, map[string]deviation{
+		"quotas":                 {why: "of the whole cluster", lacks: []int16{48, 49}},
+		"users":                  {why: "of the whole cluster", lacks: []int16{50, 51}},
+		"ConsumerGroupHeartbeat": {why: "v1 has expressions, which the broker evaluates", offered: &[2]int16{0, 0}},
+		"ListConfigResources":    {why: "the brokers' loggers are not a tenant's", offered: &[2]int16{0, 1}, differs: withoutLoggers},
+		"ListTransactions":       {why: "v2 has expressions, which the broker evaluates", offered: &[2]int16{0, 1}},
 	})
 	return all
 }()
+
+// withoutLoggers is an answer of ListConfigResources without what tenants are
+// not shown.
+func withoutLoggers(line string) string { return loggers.ReplaceAllString(line, "") }
+
+var loggers = regexp.MustCompile(` ?\{Name:"[0-9]+" Type:8\}`)

@@ -121,14 +121,28 @@ func (s *sweep) prepare() {
 // askOffered asks which APIs there are.
 func (s *sweep) askOffered() {
 	s.at["any"] = s.bootstrap[0]
-	resp, err := s.ask("any", request(18, 0))
-	if err != nil {
+	var err error
+	if s.offered, err = s.target.offered(s.ctx); err != nil {
 		s.t.Fatalf("%s: ApiVersions: %v", s.name, err)
 	}
-	s.offered = map[int16][2]int16{}
-	for _, k := range resp.(*kmsg.ApiVersionsResponse).ApiKeys {
-		s.offered[k.ApiKey] = [2]int16{k.MinVersion, k.MaxVersion}
+}
+
+// offered are the APIs that there are: by key, oldest and newest version.
+func (g target) offered(ctx context.Context) (map[int16][2]int16, error) {
+	c, err := g.raw(ctx, g.bootstrap[0])
+	if err != nil {
+		return nil, err
 	}
+	defer c.Close()
+	resp, _, err := c.ask(request(18, 0))
+	if err != nil {
+		return nil, err
+	}
+	all := map[int16][2]int16{}
+	for _, k := range resp.(*kmsg.ApiVersionsResponse).ApiKeys {
+		all[k.ApiKey] = [2]int16{k.MinVersion, k.MaxVersion}
+	}
+	return all, nil
 }
 
 // role names who answers for an API.
@@ -248,17 +262,11 @@ func (s *sweep) askAt(at string, req kmsg.Request) (kmsg.Response, []byte, error
 	return resp, frame, err
 }
 
-// compare holds another sweep against this one.
+// compare holds another sweep against this one. What is unlike must be so in
+// the way in which it is said to be.
 func (s *sweep) compare(t *testing.T, other *sweep) {
-	for key, versions := range s.offered {
-		if got, ok := other.offered[key]; !ok || got != versions {
-			name := kmsg.NameForKey(key)
-			if why := other.unlike[name]; why != "" {
-				t.Logf("%s: %v, not %v: %s", name, got, versions, why)
-			} else {
-				t.Errorf("%s is offered: %v, as %v; by %s as %v", name, ok, got, s.name, versions)
-			}
-		}
+	for _, key := range slices.Sorted(maps.Keys(s.offered)) {
+		s.compareOffered(t, other, key)
 	}
 	for key := range other.offered {
 		if _, ok := s.offered[key]; !ok {
@@ -268,15 +276,56 @@ func (s *sweep) compare(t *testing.T, other *sweep) {
 	for _, key := range slices.Sorted(maps.Keys(s.answers)) {
 		t.Run(kmsg.NameForKey(key), func(t *testing.T) {
 			offered, ok := other.offered[key]
-			if why := other.unlike[kmsg.NameForKey(key)]; why != "" && (!ok || strings.HasPrefix(why, "differs: ")) {
-				t.Skip(why)
+			if !ok {
+				other.wantRefused(t, key, s.offered[key])
+				return
 			}
 			// Of versions that only one of them has, compare has spoken above.
 			want, got := s.transcriptOf(key, offered), other.transcriptOf(key, offered)
+			if d := other.unlike[kmsg.NameForKey(key)]; d.differs != nil {
+				if want == got {
+					t.Errorf("%s is said to be unlike, and is not: %s", other.name, d.why)
+				}
+				want = d.differs(want)
+			}
 			if want != got {
 				t.Errorf("%s differs from %s:\n%s", other.name, s.name, difference(want, got))
 			}
 		})
+	}
+}
+
+// compareOffered sees that an API has the versions that the first target has,
+// or those that it is said to have.
+func (s *sweep) compareOffered(t *testing.T, other *sweep, key int16) {
+	t.Helper()
+	name := kmsg.NameForKey(key)
+	got, has := other.offered[key]
+	d, unlike := other.unlike[name]
+	switch {
+	case !unlike:
+		if !has || got != s.offered[key] {
+			t.Errorf("%s is offered: %v, as %v; by %s as %v", name, has, got, s.name, s.offered[key])
+		}
+	case d.offered == nil && has:
+		t.Errorf("%s is offered as %v, and was not to be: %s", name, got, d.why)
+	case d.offered != nil && got != *d.offered:
+		t.Errorf("%s is offered: %v, as %v, not as %v: %s", name, has, got, *d.offered, d.why)
+	case has && got == s.offered[key] && d.differs == nil:
+		t.Errorf("%s is offered as by %s, and is said not to be: %s", name, s.name, d.why)
+	}
+}
+
+// wantRefused asks for an API that is not offered: nothing answers.
+func (s *sweep) wantRefused(t *testing.T, key int16, versions [2]int16) {
+	t.Helper()
+	if _, ok := s.unlike[kmsg.NameForKey(key)]; !ok {
+		return // compareOffered has spoken
+	}
+	for version := versions[0]; version <= min(versions[1], kmsg.RequestForKey(key).MaxVersion()); version++ {
+		if _, frame, err := s.askAt(s.at["any"], request(key, version)); err == nil || failure(err) != "closed" {
+			t.Errorf("%s: %s v%d is not offered, and is answered by %d bytes, %v", s.name, kmsg.NameForKey(key), version, len(frame), err)
+		}
 	}
 }
 

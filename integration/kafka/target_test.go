@@ -35,9 +35,21 @@ type target struct {
 	hidden []string
 	// withoutInternal leaves the brokers' own topics out of what is said.
 	withoutInternal bool
-	// unlike names what this target may answer otherwise than the first one,
-	// as program or API names; each with its reason.
-	unlike map[string]string
+	// unlike names what this target does otherwise than the first one, as
+	// program or API names. Each must be there, or it is stale.
+	unlike map[string]deviation
+}
+
+// deviation is one thing that a target does otherwise on purpose.
+type deviation struct {
+	why string
+	// offered are the versions of the API that it has; nil: none.
+	offered *[2]int16
+	// differs turns the first target's answers into this one's, where they are
+	// unlike at versions that both have.
+	differs func(line string) string
+	// lacks are the APIs without which a program cannot run.
+	lacks []int16
 }
 
 func direct(c *realkafka.Cluster) target {
@@ -235,8 +247,8 @@ func compare(t *testing.T, programs []program, targets ...target) {
 		t.Run(p.name, func(t *testing.T) {
 			var want string
 			for i, g := range targets {
-				if why := g.unlike[p.name]; why != "" {
-					t.Logf("%s is left out: %s", g.name, why)
+				if d, ok := g.unlike[p.name]; ok {
+					wantLacking(t, g, d)
 					continue
 				}
 				r := newRun(t, g)
@@ -258,6 +270,23 @@ func compare(t *testing.T, programs []program, targets ...target) {
 				}
 			}
 		})
+	}
+}
+
+// wantLacking sees that a program is left out for the reason that is given.
+func wantLacking(t *testing.T, g target, d deviation) {
+	t.Helper()
+	offered, err := g.offered(t.Context())
+	if err != nil {
+		t.Fatalf("%s: %v", g.name, err)
+	}
+	if len(d.lacks) == 0 {
+		t.Errorf("%s is left out, and lacks nothing", g.name)
+	}
+	for _, key := range d.lacks {
+		if versions, ok := offered[key]; ok {
+			t.Errorf("%s offers %s as %v, and is left out as if it did not: %s", g.name, kmsg.NameForKey(key), versions, d.why)
+		}
 	}
 }
 
