@@ -19,8 +19,12 @@ type Message struct {
 	tail    []byte
 	request kmsg.Request  // decoded; nil: not yet
 	answer  kmsg.Response // the same for a response
+	room    int           // what the decoded value may take as bytes: a guess
 	changed bool
 }
+
+// more is by how much a message is expected to grow.
+const more = 64
 
 // NewMessage is for whoever runs a chain. body is kept.
 func NewMessage(d Direction, key, version int16, body []byte) Message {
@@ -43,9 +47,9 @@ func (m *Message) Body() []byte {
 		case m.head != nil || m.tail != nil:
 			m.body = append(append(make([]byte, 0, len(m.head)+len(m.tail)), m.head...), m.tail...)
 		case m.request != nil:
-			m.body = m.request.AppendTo(nil)
+			m.body = m.request.AppendTo(make([]byte, 0, m.room))
 		case m.answer != nil:
-			m.body = m.answer.AppendTo(nil)
+			m.body = m.answer.AppendTo(make([]byte, 0, m.room))
 		}
 	}
 	return m.body
@@ -89,7 +93,7 @@ func (m *Message) DecodeRequest() (kmsg.Request, error) {
 	if err := r.ReadFrom(m.Body()); err != nil {
 		return nil, fmt.Errorf("%w: %s v%d: %w", ErrMalformed, kmsg.NameForKey(m.Key), m.Version, err)
 	}
-	m.request = r
+	m.request, m.room = r, len(m.Body())+more
 	return r, nil
 }
 
@@ -109,7 +113,7 @@ func (m *Message) DecodeResponse() (kmsg.Response, error) {
 	if err := r.ReadFrom(m.Body()); err != nil {
 		return nil, fmt.Errorf("%w: response to %s v%d: %w", ErrMalformed, kmsg.NameForKey(m.Key), m.Version, err)
 	}
-	m.answer = r
+	m.answer, m.room = r, len(m.Body())+more
 	return r, nil
 }
 

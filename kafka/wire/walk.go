@@ -227,8 +227,11 @@ func (w *Walker) take(m measured) {
 		}
 	default:
 		w.skip = max(m.val, 0)
+		if o.do == opBytes && w.edits.Records != nil {
+			w.edits.Records(w.skip)
+		}
 		w.pc++
-		if (o.do == opName || o.do == opID) && w.depth == 1 && w.counts[0] == 1 && w.edits.Node == nil {
+		if (o.do == opName || o.do == opID) && w.depth == 1 && w.counts[0] == 1 && w.edits.Node == nil && w.edits.Records == nil {
 			w.pc, w.depth = len(w.s.ops), 0 // nothing behind the last topic's name is changed
 		}
 	}
@@ -293,13 +296,14 @@ func (w *Walker) editFree(out, b []byte, edit func(dst, s []byte) ([]byte, error
 	if err != nil {
 		return nil, err
 	}
-	s, err := edit(nil, b[m.used:])
+	s, err := edit(w.word[:0], b[m.used:])
 	if err != nil {
 		return nil, err
 	}
 	if len(s) > maxVersion {
 		return nil, fmt.Errorf("string of %d bytes: %w", len(s), ErrTooLarge)
 	}
+	w.word = s[:0]
 	return AppendString(out, s, w.s.flexible), nil
 }
 

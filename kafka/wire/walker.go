@@ -53,16 +53,17 @@ type Walker struct {
 	manyNodes bool     // there is one at all
 
 	held []byte // the beginning of an op whose end has not come
+	word []byte // what the string that was edited last became
 }
 
 // Init begins with a message whose body has size bytes. It must be Walkable.
 // edits is kept until the message is done.
 func (w *Walker) Init(d Direction, key, version int16, size int, edits *Edits) {
-	held := w.held
+	held, word := w.held, w.word
 	if cap(held) > copyLimit {
 		held = nil
 	}
-	*w = Walker{s: shapeOf(d, key, version), edits: edits, left: size, held: held[:0]}
+	*w = Walker{s: shapeOf(d, key, version), edits: edits, left: size, held: held[:0], word: word[:0]}
 	w.known = true
 	if w.s.named && edits.Topic != nil && edits.TopicGrowth != 0 {
 		w.known = false

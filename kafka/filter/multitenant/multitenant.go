@@ -210,6 +210,9 @@ func (c *conn) Response(x *filter.Exchange, m *filter.Message) error {
 		}
 		return err
 	}
+	if x.Key == int16(kmsg.Produce) && c.producedPlainly(x, m) {
+		return nil
+	}
 	r, err := m.DecodeResponse()
 	if err != nil {
 		return err

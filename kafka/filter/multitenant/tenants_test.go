@@ -4,6 +4,7 @@ import (
 	"errors"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -161,5 +162,54 @@ func TestWhatIsAssignedIsFoundOutFirst(t *testing.T) {
 	topics := got.(*kmsg.ConsumerGroupHeartbeatResponse).Assignment.Topics
 	if len(topics) != 1 || topics[0].TopicID != own || ten.ids.owns(foreign) {
 		t.Errorf("assigned are %v", topics)
+	}
+}
+
+// A response is changed as bytes where that does, and no otherwise than if it
+// were decoded.
+func TestWhatIsProducedIsAnsweredAsIfItWereDecoded(t *testing.T) {
+	own, foreign := id{1}, id{2}
+	texts := []string{"", "no", "topic z4de-a is gone"}
+	for _, version := range []int16{3, 8, 9, 12, 13} {
+		for _, text := range texts {
+			for _, names := range [][]string{{}, {"z4de-a"}, {"z4de-a", "z4de-z4de-b"}, {"z4de-a", ""}} {
+				plain, decoded := newTenant(t, "z4de"), newTenant(t, "z4de")
+				decoded.ids.secret = plain.ids.secret
+				r := kmsg.NewPtrProduceResponse()
+				r.Version, r.ThrottleMillis = version, 7
+				for i, name := range names {
+					topic := kmsg.NewProduceResponseTopic()
+					topic.Topic, topic.TopicID = name, own
+					if i > 0 {
+						topic.TopicID = plain.ids.fake(foreign)
+					}
+					p := kmsg.NewProduceResponseTopicPartition()
+					if text != "" {
+						p.ErrorMessage = &text
+						p.ErrorRecords = []kmsg.ProduceResponseTopicPartitionErrorRecord{{ErrorMessage: &text}}
+					}
+					topic.Partitions = append(topic.Partitions, p)
+					r.Topics = append(r.Topics, topic)
+				}
+				answered := func(ten *tenant, slowly bool) string {
+					ten.ids.learn(own)
+					c := ten.Open(filter.Info{}).(*conn)
+					faked := foreign
+					c.idIn(&faked)
+					x := filter.NewExchange(r.Key(), version, "", quiet{t})
+					if slowly {
+						x.State = []id{}
+					}
+					m := filter.NewMessage(filter.Response, r.Key(), version, r.AppendTo(nil))
+					if err := c.Response(&x, &m); err != nil {
+						t.Fatal(err)
+					}
+					return string(m.Body())
+				}
+				if got, want := answered(plain, false), answered(decoded, true); got != want || text != "" && strings.Contains(got, "z4de-a") {
+					t.Errorf("v%d, %q, %q:\n got %q\nwant %q", version, text, names, got, want)
+				}
+			}
+		}
 	}
 }
