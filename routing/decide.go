@@ -33,11 +33,11 @@ const minRetries = 10
 // Decide resolves and routes a connection. It takes the connection's turn in a
 // split, so it is called once for each.
 func (t *Table) Decide(in *Input) (Decision, Reason) {
-	s, reason := t.resolve(in, nil)
+	s, l, reason := t.resolve(in, nil)
 	if reason != OK {
 		return Decision{}, reason
 	}
-	b, reason := t.route(in, s, nil)
+	b, reason := t.route(in, l, s, nil)
 	if reason != OK {
 		return Decision{destination: s.life}, reason
 	}
@@ -142,27 +142,28 @@ func (d *Decision) release() {
 	}
 }
 
-// resolve finds the destination. tr is nil on the data path.
-func (t *Table) resolve(in *Input, tr *trace) (*Service, Reason) {
+// resolve finds the destination, and the listener that names it. tr is nil on
+// the data path.
+func (t *Table) resolve(in *Input, tr *trace) (*Service, *Listener, Reason) {
 	l, ok := t.listeners.Get(in.Listener)
 	if tr != nil {
 		tr.listener(in, l)
 	}
 	if !ok {
-		return nil, NoListener
+		return nil, nil, NoListener
 	}
 	name, reason := l.destination(in, tr)
 	if reason != OK {
-		return nil, reason
+		return nil, nil, reason
 	}
 	s, ok := t.services.Get(name)
 	if tr != nil {
 		tr.destination(name, s)
 	}
 	if !ok {
-		return nil, NoBackend
+		return nil, nil, NoBackend
 	}
-	return s, OK
+	return s, l, OK
 }
 
 // destination names the service that a listener has for a connection. Only a
@@ -215,24 +216,21 @@ func (l *Listener) otherwise(tr *trace, why string) (string, Reason) {
 
 // route finds the backend by the policy that matches best. tr is nil on the
 // data path; with it the split stays where it is.
-func (t *Table) route(in *Input, s *Service, tr *trace) (*backend, Reason) {
+func (t *Table) route(in *Input, l *Listener, s *Service, tr *trace) (*backend, Reason) {
 	if len(s.policies) == 0 {
 		if tr != nil {
 			tr.noPolicy(s)
 		}
 		return s.whole, OK
 	}
-	src := t.source(in)
+	var src source
+	if !s.chooser.blind || tr != nil {
+		src = t.source(in, l)
+	}
 	if tr != nil {
 		tr.source(&src)
 	}
-	var chosen *policy
-	for _, p := range s.policies {
-		if src.matches(&p.source) {
-			chosen = p
-			break
-		}
-	}
+	chosen := s.chooser.choose(&src)
 	if tr != nil {
 		tr.policies(s, &src, chosen)
 	}

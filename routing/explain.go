@@ -81,14 +81,14 @@ type EndpointState struct {
 func (t *Table) Explain(in *Input, now time.Time) Explanation {
 	tr := &trace{}
 	e := &tr.explanation
-	s, reason := t.resolve(in, tr)
+	s, l, reason := t.resolve(in, tr)
 	if t.handshake(in, tr) == NoCertificate {
 		reason = NoCertificate
 	}
 	if reason == OK {
 		e.Destination = s.name
 		var b *backend
-		if b, reason = t.route(in, s, tr); reason == OK {
+		if b, reason = t.route(in, l, s, tr); reason == OK {
 			e.Service = b.name
 			i := b.pool.Pick(&balance.Query{Now: now, Hash: b.hash(in), Peek: true})
 			if i == balance.None {

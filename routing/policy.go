@@ -18,7 +18,10 @@ import (
 // a backend is a cluster and no further hop. So routes cannot go in circles.
 type policy struct {
 	route  string
+	from   *resource.MeshTCPRoute // what it was made of, defaults filled in
 	source resource.TargetRef
+	rank   int   // of the kind of source, in precedence
+	wants  []tag // of the source
 	refs   []ref
 	live   []*backend   // of the refs that lead somewhere, and have a weight
 	weight []int        // of each of them
@@ -28,6 +31,7 @@ type policy struct {
 // ref is one backend reference, with why it gets nothing where that is so.
 type ref struct {
 	*resource.BackendRef
+	whole   *backend // of the service as it was found; nil: there was none
 	backend *backend
 	skipped string
 }
@@ -48,7 +52,7 @@ var precedence = []string{kindMesh, kindMeshSubset, kindMeshService, kindMeshSer
 // the name that comes first.
 func (p *policy) compare(q *policy) int {
 	return cmp.Or(
-		cmp.Compare(slices.Index(precedence, q.source.Kind), slices.Index(precedence, p.source.Kind)),
+		cmp.Compare(q.rank, p.rank),
 		cmp.Compare(len(q.source.Tags), len(p.source.Tags)),
 		cmp.Compare(p.route, q.route),
 	)
@@ -88,21 +92,43 @@ func (c *compiler) makePolicies(destination string) bool {
 	if !ok {
 		return false
 	}
+	before := make(map[string]*policy, len(s.policies))
+	for _, p := range s.policies {
+		before[p.route] = p
+	}
 	var policies []*policy
 	for _, name := range list(c.routesTo, destination) {
 		r, _ := c.routes.Get(name)
-		i := slices.IndexFunc(r.To, func(to resource.RouteTo) bool { return to.TargetRef.Name == destination })
-		var old *policy
-		if j := slices.IndexFunc(s.policies, func(p *policy) bool { return p.route == name }); j >= 0 {
-			old = s.policies[j]
+		old := before[name]
+		if old == nil || !c.upToDate(old, r) {
+			i := slices.IndexFunc(r.To, func(to resource.RouteTo) bool { return to.TargetRef.Name == destination })
+			old = c.makePolicy(name, r, &r.To[i], old)
 		}
-		policies = append(policies, c.makePolicy(name, r, &r.To[i], old))
+		policies = append(policies, old)
 	}
 	slices.SortFunc(policies, (*policy).compare)
 	link(c.backendOf, destination, backendNames(s.policies), backendNames(policies))
 	next := *s
-	next.policies = policies
+	next.policies, next.chooser = policies, newChooser(policies)
 	c.services.Set(destination, &next)
+	return true
+}
+
+// upToDate tells whether a policy is what would be made of the route now. One
+// of a thousand for a destination changes without the others being made anew.
+func (c *compiler) upToDate(p *policy, r *resource.MeshTCPRoute) bool {
+	if p.from != r {
+		return false
+	}
+	for i := range p.refs {
+		var whole *backend
+		if s, ok := c.services.Get(p.refs[i].Name); ok {
+			whole = s.whole
+		}
+		if whole != p.refs[i].whole {
+			return false
+		}
+	}
 	return true
 }
 
@@ -112,24 +138,26 @@ func (c *compiler) unlinkPolicies(s *Service) {
 }
 
 func backendNames(policies []*policy) []string {
-	var names []string
+	names := map[string]bool{}
 	for _, p := range policies {
 		for i := range p.refs {
-			names = append(names, p.refs[i].Name)
+			names[p.refs[i].Name] = true
 		}
 	}
-	slices.Sort(names)
-	return slices.Compact(names)
+	return slices.Sorted(maps.Keys(names))
 }
 
 func (c *compiler) makePolicy(name string, r *resource.MeshTCPRoute, to *resource.RouteTo, old *policy) *policy {
-	p := &policy{route: name, source: *r.TargetRef}
+	p := &policy{route: name, from: r, source: *r.TargetRef, rank: slices.Index(precedence, r.TargetRef.Kind), wants: wants(r.TargetRef)}
 	if old == nil {
 		old = &policy{}
 	}
 	refs := to.Rules[0].Default.BackendRefs
 	for i := range refs {
 		x := ref{BackendRef: &refs[i]}
+		if s, ok := c.services.Get(x.Name); ok {
+			x.whole = s.whole
+		}
 		x.backend, x.skipped = c.resolveRef(x.BackendRef, old)
 		if x.skipped == "" {
 			p.live = append(p.live, x.backend)

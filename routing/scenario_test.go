@@ -241,7 +241,11 @@ func (w *world) effective(args []string) string {
 // source tells the tags of a connection and where each comes from.
 func (w *world) source(args []string) string {
 	in := parseInput(w.t, args)
-	src := w.router.Table().source(in)
+	l, ok := w.router.Table().Listener(in.Listener)
+	if !ok {
+		w.t.Fatalf("no listener %q", in.Listener)
+	}
+	src := w.router.Table().source(in, l)
 	var lines []string
 	for _, t := range src.all() {
 		lines = append(lines, fmt.Sprintf("%s=%s (%s)", t.Name, t.Value, t.From))

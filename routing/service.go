@@ -89,7 +89,7 @@ func (c *compiler) makeService(name string, spec *resource.Service) {
 	var before *resource.Service
 	var pool *balance.Pool
 	if known {
-		s.life, s.policies = old.life, old.policies
+		s.life, s.policies, s.chooser = old.life, old.policies, old.chooser
 		before, pool = old.spec, old.whole.pool
 	} else {
 		s.life = &life{name: name, group: endpoint.NewGroup(name, c.cfg.Observe)}

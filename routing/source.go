@@ -22,12 +22,10 @@ var layerNames = [4]string{"client", "network", "listener", "node"}
 // serviceTags name the service that a client belongs to: ours, and Kuma's.
 var serviceTags = [...]string{"service", "kuma.io/service"}
 
-func (t *Table) source(in *Input) source {
-	s := source{layers: [4]map[string]string{0: in.Tags, 3: t.node}}
-	if l, ok := t.listeners.Get(in.Listener); ok {
-		s.layers[1], s.network = l.sources.find(in.Client)
-		s.layers[2] = l.spec.Tags
-	}
+// source is that of a connection to a listener.
+func (t *Table) source(in *Input, l *Listener) source {
+	s := source{layers: [4]map[string]string{0: in.Tags, 2: l.spec.Tags, 3: t.node}}
+	s.layers[1], s.network = l.sources.find(in.Client)
 	return s
 }
 

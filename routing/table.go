@@ -33,6 +33,7 @@ type Service struct {
 	spec     *resource.Service // defaults filled in
 	whole    *backend
 	policies []*policy // for which it is the destination; the one that wins first
+	chooser  chooser   // among them
 }
 
 // life is what of a service outlives its versions.
