@@ -179,7 +179,7 @@ func FuzzDecodeEntry(f *testing.F) {
 // agree. Each batch acts or is refused by itself.
 func TestBatchesThatWaitTogetherAreOneEntry(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newWorld(t, steady)
 	a := w.cluster(3)
 	w.mustCommit(a, put("A", "once", "1"))
 	before := a.Standing().Last

@@ -33,12 +33,12 @@ func TestAVoterThatIsBehindVotesForNewOnes(t *testing.T) {
 			if known {
 				add("ce", (*Replica).AddNonvoter)
 			}
-			w.mustCommit(w.leader("a", "d"), put("A", "x", "1"))
+			w.persist(batch(put("A", "x", "1")))
 			w.mustShow(w.servers["b"], "x=1")
 			_, before := w.servers["b"].Servers()
 			w.network.isolate("b", true, "a", "c", "d", "e")
 			add("ce", (*Replica).AddVoter)
-			w.mustCommit(w.leader("a", "d"), put("A", "x", "2"))
+			w.persist(batch(put("A", "x", "2")))
 			for _, id := range []string{"c", "e"} {
 				w.mustShow(w.servers[id], "x=2")
 			}
@@ -48,8 +48,8 @@ func TestAVoterThatIsBehindVotesForNewOnes(t *testing.T) {
 			w.close("a")
 			w.close("d")
 			w.network.isolate("b", false, "c", "e")
-			leader := w.leader("c", "e")
-			w.mustCommit(leader, put("A", "x", "3"))
+			w.leader("c", "e")
+			w.persist(batch(put("A", "x", "3")))
 			w.mustShow(w.servers["b"], "x=3")
 		})
 	}
@@ -80,7 +80,7 @@ func TestWhoIsRemovedDoesNotLead(t *testing.T) {
 	if next.cfg.ID == "d" {
 		t.Fatal("the one that was removed leads")
 	}
-	w.mustCommit(next, put("A", "x", "3"))
+	w.persist(batch(put("A", "x", "3")))
 }
 
 func TestCandidates(t *testing.T) {

@@ -89,7 +89,7 @@ func TestHeartbeatsSayWhatRaftSays(t *testing.T) {
 // Raft does with its log.
 func TestHeartbeatsHaveAConnectionOfTheirOwn(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newWorld(t, steady)
 	a := w.cluster(3)
 	w.mustCommit(a, put("A", "x", "1"))
 	until(t, "heartbeats to both others", func() bool {

@@ -68,7 +68,7 @@ func TestAServerAloneServesWhatItServed(t *testing.T) {
 				}
 			}()
 			w.open("a")
-			w.mustCommit(w.leader(), put("A", "z", "4"))
+			w.persist(batch(put("A", "z", "4")))
 			w.mustShow(b, "x=1 y=2 z=4")
 			w.mustSnapshot(b) // it has been brought all again by now
 			stop()

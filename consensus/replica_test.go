@@ -10,7 +10,7 @@ import (
 
 func TestServersAgree(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newWorld(t, steady)
 	a := w.cluster(3)
 	w.mustCommit(a, put("A", "x", "1"), put("A", "y", "2"))
 	w.mustCommit(a, del("A", "x"), put("A", "z", "3"))
@@ -32,7 +32,7 @@ func TestServersAgree(t *testing.T) {
 
 func TestProposalsActInTheirOrder(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newWorld(t, steady)
 	a := w.cluster(3)
 	var pending []Pending
 	sequence := a.View().Sequence()
@@ -103,8 +103,7 @@ func TestTheClusterOutlivesItsLeader(t *testing.T) {
 	a := w.cluster(3)
 	w.mustCommit(a, put("A", "x", "1"))
 	w.close("a")
-	next := w.leader()
-	w.mustCommit(next, put("A", "y", "2"))
+	w.persist(batch(put("A", "y", "2")))
 	w.mustShow(w.open("a"), "x=1 y=2")
 	if err := a.Close(); err != nil {
 		t.Errorf("closing again: %v", err)
@@ -130,7 +129,7 @@ func TestAllRestartAtOtherAddresses(t *testing.T) {
 	for _, id := range w.ids { // each listens at a new port
 		w.open(id)
 	}
-	w.mustCommit(w.leader(), put("A", "y", "2"))
+	w.persist(batch(put("A", "y", "2")))
 	for _, id := range w.ids {
 		w.mustShow(w.servers[id], "x=1 y=2")
 	}
@@ -138,7 +137,7 @@ func TestAllRestartAtOtherAddresses(t *testing.T) {
 
 func TestServersComeAndGo(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newWorld(t, steady)
 	a := w.cluster(1)
 	w.mustCommit(a, put("A", "x", "1"))
 	b := w.open("b")
@@ -193,7 +192,7 @@ func TestServersComeAndGo(t *testing.T) {
 	drop((*Replica).Remove, "d")
 	w.mustChange(a, (*Replica).AddVoter, "b")
 	drop((*Replica).Remove, "a")
-	w.mustCommit(w.leader("b"), put("A", "y", "2"))
+	w.persist(batch(put("A", "y", "2")))
 	until(t, "a server that has removed itself to lead no more", func() bool { return a.Standing().Role == RoleNone })
 }
 
@@ -223,7 +222,7 @@ func TestBootstrapRefusesState(t *testing.T) {
 
 func TestTheLeadIsHandedOver(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newWorld(t, steady)
 	a := w.cluster(3)
 	if err := a.Transfer(t.Context(), "c"); err != nil {
 		t.Fatal(err)
@@ -257,7 +256,7 @@ func TestABatchOfUnknownOutcomeActsOnce(t *testing.T) {
 	if _, err := a.Commit(t.Context(), lost); !errors.Is(err, ErrUnknown) {
 		t.Fatalf("a batch at a leader that is cut off: %v, want %v", err, ErrUnknown)
 	}
-	w.mustCommit(w.leader("b", "c"), put("A", "z", "1"))
+	w.persist(batch(put("A", "z", "1")))
 	w.network.isolate("a", false, "b", "c")
 	for _, b := range []*Batch{lost, kept, lost, kept} {
 		w.persist(b)
@@ -275,7 +274,10 @@ func TestABatchOfUnknownOutcomeActsOnce(t *testing.T) {
 
 func TestFollowersActAtOnce(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(c *Config) { c.CommitInterval = time.Hour })
+	w := newWorld(t, func(c *Config) {
+		steady(c)
+		c.CommitInterval = time.Hour
+	})
 	a := w.cluster(3)
 	for i := range 20 { // without a word from the leader these would take an hour
 		w.mustCommit(a, put("A", "x", fmt.Sprint(i)))
@@ -303,7 +305,7 @@ func TestFollowersActAtOnce(t *testing.T) {
 
 func TestChangesAreNeverMissed(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newWorld(t, steady)
 	w.cluster(3)
 	for range 3 {
 		for _, id := range w.ids {
@@ -359,7 +361,7 @@ func TestAnUnknownBatchStopsTheReplica(t *testing.T) {
 
 func TestAVoterIsNotMissedWhileOthersAreDown(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newWorld(t, steady)
 	leader := w.cluster(3)
 	down, up := "b", "c"
 	if leader.cfg.ID != "a" {
