@@ -239,7 +239,7 @@ func (c *Cluster) transfer(ctx context.Context, req *admin.TransferRequest) (*ad
 			return nil, admin.Errorf(admin.Refused, "%s is not in reach", m.Name)
 		}
 		to = m.ID
-	} else if heirs := c.heirs(); len(heirs) > 0 {
+	} else if heirs := c.heirs(c.Silent()); len(heirs) > 0 {
 		to = heirs[0].ID
 	}
 	if err := c.Store().Transfer(ctx, to); err != nil {

@@ -165,52 +165,60 @@ func (c *Cluster) watchLeader() {
 }
 
 // handOver gives the lead to another voter that is up, where there is one;
-// only to one that stays in service, where willing is asked for.
+// only to one that answers and stays in service, where willing is asked for.
+// It returns when another node leads: that one may need this node's vote,
+// which a node that ended at once would take with it.
 func (c *Cluster) handOver(ctx context.Context, willing bool) {
 	if c.Store().Standing().Role != consensus.RoleLeader {
 		return
 	}
-	for _, m := range c.heirs() {
-		if willing && fitness(m) == fitnessLeaving {
-			return // nor is any of those after it
+	silent := c.Silent()
+	for _, m := range c.heirs(silent) {
+		if willing && (silent[m.ID] || fitness(m) == fitnessLeaving) {
+			continue
 		}
 		err := c.Store().Transfer(ctx, m.ID)
-		if err == nil {
-			c.awaitSuccessor(ctx)
-			return
-		}
-		if ctx.Err() != nil || c.Store().Standing().Role != consensus.RoleLeader {
+		if c.awaitLeader(ctx) != c.ID() {
 			return
 		}
 		c.log.Info("the lead could not be handed over", "to", m.Name, "error", err)
 	}
 }
 
-// awaitSuccessor waits until another node leads. That one may need this node's
-// vote, which a node that ended at once would take with it.
-func (c *Cluster) awaitSuccessor(ctx context.Context) {
+// awaitLeader waits until there is a leader, and returns its ID; "" where there
+// is none before ctx ends.
+func (c *Cluster) awaitLeader(ctx context.Context) string {
 	for {
 		changes := c.Store().Changes()
-		if leader := c.Store().Standing().Leader; leader != "" && leader != c.ID() {
-			return
+		if leader := c.Store().Standing().Leader; leader != "" {
+			return leader
 		}
 		select {
 		case <-changes:
 		case <-ctx.Done():
-			return
+			return ""
+		case <-c.Store().Failed():
+			return ""
 		}
 	}
 }
 
 // heirs are the other voters that are up, the fittest to lead first: those
-// that serve, then the rest; of these who has come furthest.
-func (c *Cluster) heirs() []Member {
-	silent, sighted := c.Silent(), c.sighted()
+// that answer, of these those that serve, of these who has come furthest. One
+// that is silent may only have been busy for a moment.
+func (c *Cluster) heirs(silent map[string]bool) []Member {
+	sighted := c.sighted()
 	list := slices.DeleteFunc(c.Members(), func(m Member) bool {
-		return m.Self || m.Role != RoleVoter || !m.Up() || silent[m.ID]
+		return m.Self || m.Role != RoleVoter || !m.Up()
 	})
+	last := func(m Member) int {
+		if silent[m.ID] {
+			return 1
+		}
+		return 0
+	}
 	slices.SortStableFunc(list, func(a, b Member) int {
-		return cmp.Or(cmp.Compare(fitness(a), fitness(b)), cmp.Compare(sighted[b.ID].index, sighted[a.ID].index))
+		return cmp.Or(cmp.Compare(last(a), last(b)), cmp.Compare(fitness(a), fitness(b)), cmp.Compare(sighted[b.ID].index, sighted[a.ID].index))
 	})
 	return list
 }

@@ -89,6 +89,13 @@ func (m *machine) listen(ip string) {
 
 func (m *machine) addr() string { return m.cfg.Listener.Addr().String() }
 
+// steady has a machine wait longer than others for the word of its leader: the
+// lead is to go by no other way than the test's, also on a busy machine.
+func steady(m *machine) *machine {
+	m.cfg.Pace.Heartbeat, m.cfg.Pace.Election = 2*time.Second, 2*time.Second
+	return m
+}
+
 // open starts the node.
 func (m *machine) open(ctx context.Context) error {
 	cfg := m.cfg
