@@ -1,0 +1,135 @@
+package httprule
+
+import (
+	"net"
+	"strconv"
+	"strings"
+
+	"penstock/routing/resource"
+)
+
+// Headers is what header filters change: net/http's Header is one.
+type Headers interface {
+	Set(name, value string)
+	Add(name, value string)
+	Del(name string)
+}
+
+// Origin is the place that a client has asked for.
+type Origin struct {
+	Scheme string // http or https
+	Host   string // with its port, as the client wrote it
+}
+
+// Redirect gives the status and the Location of a rule that redirects.
+func (r *Rules) Redirect(m Match, from Origin, path, query string) (status int, location string, ok bool) {
+	f := r.filter(m, "RequestRedirect")
+	if f == nil {
+		return 0, "", false
+	}
+	to := f.RequestRedirect
+	scheme := from.Scheme
+	if to.Scheme != "" {
+		scheme = to.Scheme
+	}
+	host, port := splitPort(from.Host)
+	if to.Hostname != "" {
+		host = to.Hostname
+	}
+	switch {
+	case to.Port != nil:
+		port = strconv.Itoa(*to.Port)
+	case to.Scheme != "":
+		port = ""
+	}
+	if scheme == "http" && port == "80" || scheme == "https" && port == "443" {
+		port = ""
+	}
+	if port != "" {
+		host = net.JoinHostPort(strings.Trim(host, "[]"), port)
+	}
+	location = scheme + "://" + host + rewritten(to.Path, path, m.Prefix)
+	if query != "" {
+		location += "?" + query
+	}
+	return *to.StatusCode, location, true
+}
+
+// splitPort takes the port off a host; "" where it has none. An IPv6 address
+// keeps its brackets.
+func splitPort(hostport string) (host, port string) {
+	i := strings.LastIndexByte(hostport, ':')
+	if i < 0 || strings.HasSuffix(hostport, "]") {
+		return hostport, ""
+	}
+	return hostport[:i], hostport[i+1:]
+}
+
+// Rewrite gives the host and the path that the backend sees; "" where the
+// client's stays.
+func (r *Rules) Rewrite(m Match, path string) (host, newPath string) {
+	f := r.filter(m, "URLRewrite")
+	if f == nil {
+		return "", ""
+	}
+	if f.URLRewrite.Path != nil {
+		newPath = rewritten(f.URLRewrite.Path, path, m.Prefix)
+	}
+	return f.URLRewrite.Hostname, newPath
+}
+
+// RequestHeaders changes the headers that the backend gets.
+func (r *Rules) RequestHeaders(m Match, h Headers) {
+	if f := r.filter(m, "RequestHeaderModifier"); f != nil {
+		change(f.RequestHeaderModifier, h)
+	}
+}
+
+// ResponseHeaders changes the headers that the client gets.
+func (r *Rules) ResponseHeaders(m Match, h Headers) {
+	if f := r.filter(m, "ResponseHeaderModifier"); f != nil {
+		change(f.ResponseHeaderModifier, h)
+	}
+}
+
+func change(c *resource.HeaderModifier, h Headers) {
+	for _, v := range c.Set {
+		h.Set(v.Name, v.Value)
+	}
+	for _, v := range c.Add {
+		h.Add(v.Name, v.Value)
+	}
+	for _, name := range c.Remove {
+		h.Del(name)
+	}
+}
+
+// rewritten is what becomes of a path of which that prefix has matched. A new
+// prefix replaces whole segments, so no slash is lost or doubled.
+func rewritten(to *resource.PathRewrite, path, prefix string) string {
+	switch {
+	case to == nil:
+		return path
+	case to.ReplaceFullPath != nil:
+		return *to.ReplaceFullPath
+	}
+	rest := strings.TrimPrefix(path, strings.TrimSuffix(prefix, "/"))
+	start := strings.TrimSuffix(*to.ReplacePrefixMatch, "/")
+	switch {
+	case start == "" && rest == "":
+		return "/"
+	case prefix == "/" && rest == "/": // all of it was the prefix
+		return start
+	}
+	return start + rest
+}
+
+func (r *Rules) filter(m Match, kind string) *resource.HTTPFilter {
+	filters := r.rules[m.Rule].Default.Filters
+	for i := range filters {
+		if filters[i].Type == kind {
+			return &filters[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,212 @@
+// Package httprule decides which rule of a MeshHTTPRoute a request is for, and
+// what its filters make of it. It is pure: requests come as values, and nothing
+// is sent.
+//
+//	rules, err := httprule.Compile(to.Rules)
+//	path, ok := httprule.Normal(r.URL.EscapedPath()) // !ok: answer 400
+//	m, ok := rules.Match(&httprule.Request{Method: "GET", Path: path, ...})
+//	backends := to.Rules[m.Rule].Default.BackendRefs
+//
+// Of the matches that fit a request the most specific one decides, whatever the
+// order of the rules, as in the Gateway API: an exact path comes before a
+// regular expression, that before a prefix, and a longer one of these before a
+// shorter; then one with a method, then the one with more headers, then with
+// more parameters, and last the one that stands first. Regular expressions
+// come before prefixes because a rule for / would leave them nothing.
+package httprule
+
+import (
+	"cmp"
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"penstock/routing/resource"
+)
+
+// Request is what rules look at.
+type Request struct {
+	Method string
+	// Path is in normal form: see Normal.
+	Path string
+	// Query is as the client sent it, without the question mark.
+	Query string
+	// Header gives a header by its name in lower case; several values are one
+	// with commas. present false: there is none.
+	Header func(name string) (value string, present bool)
+}
+
+// Rules are those of one destination of a route, ready for requests. They are
+// immutable.
+type Rules struct {
+	rules []resource.HTTPRule
+	exact map[string][]*match // by path
+	other []*match            // with other paths, or any; the more specific first
+	query bool                // some look at parameters
+}
+
+// Match says which rule a request is for.
+type Match struct {
+	Rule int
+	// Prefix is what of the path has matched; of use where a prefix is replaced.
+	Prefix string
+}
+
+// match is one HTTPMatch.
+type match struct {
+	rule, order int
+	path        resource.PathMatch // with the value in normal form
+	re          *regexp.Regexp     // of the path
+	method      string
+	headers     []condition
+	params      []condition
+}
+
+// condition is on one header or parameter.
+type condition struct {
+	name, kind, value string
+	re                *regexp.Regexp
+}
+
+// Compile makes rules that have been validated and have their defaults. An
+// error names the value that validation would have refused.
+func Compile(rules []resource.HTTPRule) (*Rules, error) {
+	out := &Rules{rules: rules, exact: map[string][]*match{}}
+	var all []*match
+	for i := range rules {
+		for j := range rules[i].Matches {
+			m, err := compile(&rules[i].Matches[j])
+			if err != nil {
+				return nil, fmt.Errorf("rules[%d].matches[%d]: %w", i, j, err)
+			}
+			m.rule, m.order = i, len(all)
+			all = append(all, m)
+		}
+	}
+	slices.SortFunc(all, (*match).compare)
+	for _, m := range all {
+		out.query = out.query || len(m.params) > 0
+		if m.path.Type == "Exact" {
+			out.exact[m.path.Value] = append(out.exact[m.path.Value], m)
+		} else {
+			out.other = append(out.other, m)
+		}
+	}
+	return out, nil
+}
+
+func compile(h *resource.HTTPMatch) (*match, error) {
+	m := &match{path: resource.PathMatch{Type: "PathPrefix", Value: "/"}, method: h.Method}
+	if h.Path != nil {
+		m.path = *h.Path
+	}
+	var err error
+	if m.path.Type == "RegularExpression" {
+		m.re, err = whole(m.path.Value)
+	} else {
+		var ok bool
+		if m.path.Value, ok = Normal(m.path.Value); !ok {
+			err = fmt.Errorf("path %q is in no normal form", h.Path.Value)
+		}
+	}
+	for i := range h.Headers {
+		c := &h.Headers[i]
+		err = cmp.Or(err, add(&m.headers, c.Name, c.Type, c.Value))
+	}
+	for i := range h.QueryParams {
+		c := &h.QueryParams[i]
+		err = cmp.Or(err, add(&m.params, c.Name, c.Type, c.Value))
+	}
+	return m, err
+}
+
+func add(to *[]condition, name, kind, value string) (err error) {
+	c := condition{name: name, kind: kind, value: value}
+	if kind == "RegularExpression" {
+		c.re, err = whole(value)
+	}
+	*to = append(*to, c)
+	return err
+}
+
+// whole compiles an expression that has to fit all of a value.
+func whole(text string) (*regexp.Regexp, error) { return regexp.Compile(`\A(?:` + text + `)\z`) }
+
+// kinds orders the kinds of path; the earlier decides first.
+var kinds = []string{"Exact", "RegularExpression", "PathPrefix"}
+
+// compare orders matches: the one that decides first.
+func (m *match) compare(n *match) int {
+	return cmp.Or(
+		cmp.Compare(slices.Index(kinds, m.path.Type), slices.Index(kinds, n.path.Type)),
+		cmp.Compare(len(n.path.Value), len(m.path.Value)),
+		cmp.Compare(min(len(n.method), 1), min(len(m.method), 1)),
+		cmp.Compare(len(n.headers), len(m.headers)),
+		cmp.Compare(len(n.params), len(m.params)),
+		cmp.Compare(m.order, n.order),
+	)
+}
+
+// Match finds the rule for a request; false: none is.
+func (r *Rules) Match(q *Request) (Match, bool) {
+	var params url.Values
+	if r.query && q.Query != "" {
+		// What cannot be read is left out, as servers do.
+		params, _ = url.ParseQuery(q.Query)
+	}
+	for _, m := range r.exact[q.Path] {
+		if m.fits(q, params) {
+			return Match{Rule: m.rule, Prefix: q.Path}, true
+		}
+	}
+	for _, m := range r.other {
+		if m.fitsPath(q.Path) && m.fits(q, params) {
+			return Match{Rule: m.rule, Prefix: m.path.Value}, true
+		}
+	}
+	return Match{}, false
+}
+
+func (m *match) fitsPath(path string) bool {
+	if m.re != nil {
+		return m.re.MatchString(path)
+	}
+	rest, ok := strings.CutPrefix(path, m.path.Value)
+	return ok && (rest == "" || rest[0] == '/' || m.path.Value == "/")
+}
+
+// fits looks at all but the path.
+func (m *match) fits(q *Request, params url.Values) bool {
+	if m.method != "" && m.method != q.Method {
+		return false
+	}
+	for i := range m.headers {
+		value, present := q.Header(m.headers[i].name)
+		if !m.headers[i].fits(value, present) {
+			return false
+		}
+	}
+	for i := range m.params {
+		values, present := params[m.params[i].name]
+		if !present || !m.params[i].fits(values[0], true) { // the first counts
+			return false
+		}
+	}
+	return true
+}
+
+func (c *condition) fits(value string, present bool) bool {
+	switch c.kind {
+	case "Absent":
+		return !present
+	case "Present":
+		return present
+	case "RegularExpression":
+		return present && c.re.MatchString(value)
+	case "Prefix":
+		return present && strings.HasPrefix(value, c.value)
+	}
+	return present && value == c.value // Exact
+}

@@ -1,0 +1,257 @@
+package httprule
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"penstock/routing/resource"
+)
+
+// route decodes the rules of a route, as a user writes them.
+func route(t testing.TB, text string) *Rules {
+	t.Helper()
+	doc := "kind: MeshHTTPRoute\nname: r\nspec:\n  to:\n  - targetRef: {kind: MeshService, name: shop}\n    rules:\n" + text
+	objects, faults := resource.Decode("r.yaml", []byte(doc), []resource.Kind{resource.MeshHTTPRouteKind()})
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	r, err := Compile(objects[0].Spec.(*resource.MeshHTTPRoute).WithDefaults().To[0].Rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// ask makes a request of a line such as "GET /a?b=c header: value".
+func ask(t testing.TB, line string) *Request {
+	t.Helper()
+	method, rest, _ := strings.Cut(line, " ")
+	target, header, _ := strings.Cut(rest, " ")
+	path, query, _ := strings.Cut(target, "?")
+	path, ok := Normal(path)
+	if !ok {
+		t.Fatalf("%q has no normal form", target)
+	}
+	h := http.Header{}
+	if name, value, ok := strings.Cut(header, ": "); ok {
+		h.Set(name, value)
+	}
+	return &Request{Method: method, Path: path, Query: query, Header: func(name string) (string, bool) {
+		values := h.Values(name)
+		return strings.Join(values, ","), len(values) > 0
+	}}
+}
+
+// Of the rules that fit, the most specific one decides, wherever it stands.
+func TestTheMostSpecificRuleDecides(t *testing.T) {
+	r := route(t, `
+    - {matches: [{path: {type: PathPrefix, value: /}}]}
+    - {matches: [{path: {type: PathPrefix, value: /shop}}]}
+    - {matches: [{path: {type: PathPrefix, value: /shop/cart}}]}
+    - {matches: [{path: {type: RegularExpression, value: "/shop/item/[0-9]+"}}]}
+    - {matches: [{path: {type: Exact, value: /shop/item/7}}]}
+    - {matches: [{path: {type: PathPrefix, value: /shop/cart}, method: POST}]}
+    - {matches: [{path: {type: PathPrefix, value: /shop/cart}, headers: [{name: x-beta, value: "yes"}]}]}
+    - {matches: [{path: {type: PathPrefix, value: /shop/cart}, queryParams: [{type: Exact, name: v, value: "2"}]}]}
+    - {matches: [{path: {type: PathPrefix, value: /old}}, {path: {type: Exact, value: /older}}]}
+    - {matches: [{path: {type: Exact, value: "/caf%c3%a9"}}]}
+`)
+	for line, want := range map[string]int{
+		"GET /":                          0,
+		"GET /shopping":                  0,
+		"GET /shop":                      1,
+		"GET /shop/":                     1,
+		"GET /shop/item/x":               1,
+		"GET /shop/item/12":              3,
+		"GET /shop/item/12/":             1,
+		"GET /shop/item/7":               4,
+		"GET /shop/cart":                 2,
+		"GET /shop/cart/a/b":             2,
+		"POST /shop/cart/a":              5,
+		"POST /shop/cart x-beta: yes":    5, // a method comes before headers
+		"GET /shop/cart x-beta: yes":     6,
+		"GET /shop/cart X-BETA: yes":     6,
+		"GET /shop/cart x-beta: Yes":     2,
+		"GET /shop/cart?v=2":             7,
+		"GET /shop/cart?v=2 x-beta: yes": 6, // headers before parameters
+		"GET /shop/cart?v=1&v=2":         2, // the first counts
+		"GET /shop/cart?v=%32":           7,
+		"GET /old/x":                     8,
+		"GET /older":                     8,
+		"GET /older/x":                   0,
+		"GET /sh%6Fp":                    1, // normal forms are equal
+		"GET /shop%2Fcart":               0, // an escaped slash is none
+		"GET /caf%C3%A9":                 9,
+	} {
+		if m, ok := r.Match(ask(t, line)); !ok || m.Rule != want {
+			t.Errorf("%s: rule %d, %v, want %d", line, m.Rule, ok, want)
+		}
+	}
+}
+
+func TestConditions(t *testing.T) {
+	for text, lines := range map[string]map[string]bool{
+		`headers: [{name: a, type: Present}]`:                         {"GET / a: ": true, "GET / a: x": true, "GET / b: x": false},
+		`headers: [{name: a, type: Absent}]`:                          {"GET / a: ": false, "GET / b: x": true},
+		`headers: [{name: a, type: Prefix, value: x}]`:                {"GET / a: xy": true, "GET / a: yx": false, "GET /": false},
+		`headers: [{name: a, type: RegularExpression, value: "x|y"}]`: {"GET / a: y": true, "GET / a: xy": false, "GET /": false},
+		`queryParams: [{type: RegularExpression, name: p, value: "[0-9]*"}]`: {
+			"GET /?p=12": true, "GET /?p=": true, "GET /?p": true, "GET /?p=x": false, "GET /": false, "GET /?q=1": false, "GET /?p=1;q=2": false},
+		`method: PUT`: {"PUT /": true, "GET /": false, "put /": false},
+	} {
+		r := route(t, "    - {matches: [{"+text+"}]}\n")
+		for line, want := range lines {
+			if _, ok := r.Match(ask(t, line)); ok != want {
+				t.Errorf("%s, %s: %v", text, line, ok)
+			}
+		}
+	}
+}
+
+func TestNormalForm(t *testing.T) {
+	for path, want := range map[string]string{
+		"/":                 "/",
+		"/a/b":              "/a/b",
+		"/a//b":             "/a//b",
+		"/%61%2d%7E":        "/a-~",
+		"/%2f%3a%c3%a9":     "/%2F%3A%C3%A9",
+		"/a b\"<>é":         "/a%20b%22%3C%3E%C3%A9",
+		"/$&'()*+,;=:@!._-": "/$&'()*+,;=:@!._-",
+		"/...":              "/...",
+		"/a.":               "/a.",
+		"/%25":              "/%25",
+	} {
+		got, ok := Normal(path)
+		if again, _ := Normal(got); !ok || got != want || again != got {
+			t.Errorf("%s: %q, %v, want %q; again %q", path, got, ok, want, again)
+		}
+	}
+	for _, path := range []string{"", "a", "*", "/%", "/%4", "/%zz", "/%00", "/.", "/..", "/a/../b", "/a/./", "/%2e%2E/b", "/a/%2e"} {
+		if got, ok := Normal(path); ok {
+			t.Errorf("%q is taken as %q", path, got)
+		}
+	}
+}
+
+func FuzzNormal(f *testing.F) {
+	for _, s := range []string{"/a%2Fb/../%c3", "/%2e", "//", "/a%"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, path string) {
+		got, ok := Normal(path)
+		if !ok {
+			return
+		}
+		if again, ok := Normal(got); !ok || again != got {
+			t.Fatalf("%q becomes %q, and that %q", path, got, again)
+		}
+		was, err := url.PathUnescape(path)
+		is, err2 := url.PathUnescape(got)
+		if err != nil || err2 != nil || was != is {
+			t.Fatalf("%q means %q (%v), and %q means %q (%v)", path, was, err, got, is, err2)
+		}
+	})
+}
+
+func TestRedirects(t *testing.T) {
+	for filter, want := range map[string]string{
+		`{scheme: https}`: "302 https://shop.example.com/a/b?c",
+		`{hostname: other.example.com, statusCode: 301}`:                      "301 http://other.example.com:8080/a/b?c",
+		`{scheme: https, port: 8443}`:                                         "302 https://shop.example.com:8443/a/b?c",
+		`{scheme: https, port: 443}`:                                          "302 https://shop.example.com/a/b?c",
+		`{path: {type: ReplaceFullPath, replaceFullPath: /new}}`:              "302 http://shop.example.com:8080/new?c",
+		`{path: {type: ReplacePrefixMatch, replacePrefixMatch: /x/y/}}`:       "302 http://shop.example.com:8080/x/y/b?c",
+		`{port: 80, path: {type: ReplacePrefixMatch, replacePrefixMatch: /}}`: "302 http://shop.example.com/b?c",
+	} {
+		r := route(t, "    - {matches: [{path: {type: PathPrefix, value: /a}}], default: {filters: [{type: RequestRedirect, requestRedirect: "+filter+"}]}}\n")
+		m, _ := r.Match(ask(t, "GET /a/b"))
+		status, location, ok := r.Redirect(m, Origin{"http", "shop.example.com:8080"}, "/a/b", "c")
+		if got := fmt.Sprint(status, " ", location); !ok || got != want {
+			t.Errorf("%s: %s, want %s", filter, got, want)
+		}
+	}
+	r := route(t, "    - {matches: [{path: {type: PathPrefix, value: /}}], default: {filters: [{type: RequestRedirect, requestRedirect: {port: 9}}]}}\n")
+	if _, location, _ := r.Redirect(Match{Prefix: "/"}, Origin{"http", "[::1]:8080"}, "/", ""); location != "http://[::1]:9/" {
+		t.Errorf("IPv6: %s", location)
+	}
+}
+
+func TestPrefixesAreReplacedBySegments(t *testing.T) {
+	for _, c := range []struct{ prefix, with, path, want string }{
+		{"/a", "/b", "/a", "/b"},
+		{"/a", "/b", "/a/", "/b/"},
+		{"/a", "/b", "/a/c", "/b/c"},
+		{"/a", "/b/", "/a/c", "/b/c"},
+		{"/a", "/", "/a", "/"},
+		{"/a", "/", "/a/", "/"},
+		{"/a", "/", "/a/c", "/c"},
+		{"/", "/b", "/", "/b"},
+		{"/", "/b", "/c", "/b/c"},
+		{"/", "/", "/c", "/c"},
+	} {
+		to := &resource.PathRewrite{Type: "ReplacePrefixMatch", ReplacePrefixMatch: &c.with}
+		if got := rewritten(to, c.path, c.prefix); got != c.want {
+			t.Errorf("%s with %s for %s: %s, want %s", c.path, c.with, c.prefix, got, c.want)
+		}
+	}
+}
+
+func TestHeadersAndRewrites(t *testing.T) {
+	r := route(t, `
+    - matches: [{path: {type: PathPrefix, value: /api}}]
+      default:
+        filters:
+        - {type: RequestHeaderModifier, requestHeaderModifier: {set: [{name: a, value: "1"}], add: [{name: b, value: "2"}], remove: [c]}}
+        - {type: ResponseHeaderModifier, responseHeaderModifier: {set: [{name: d, value: "4"}]}}
+        - {type: URLRewrite, urlRewrite: {hostname: inner.example.com, path: {type: ReplacePrefixMatch, replacePrefixMatch: /v2}}}
+    - {matches: [{path: {type: PathPrefix, value: /}}]}
+`)
+	m, _ := r.Match(ask(t, "GET /api/x"))
+	h := http.Header{"A": {"x", "y"}, "B": {"1"}, "C": {"3"}}
+	r.RequestHeaders(m, h)
+	if got := fmt.Sprint(h); got != "map[A:[1] B:[1 2]]" {
+		t.Error(got)
+	}
+	h = http.Header{}
+	r.ResponseHeaders(m, h)
+	if got := fmt.Sprint(h); got != "map[D:[4]]" {
+		t.Error(got)
+	}
+	if host, path := r.Rewrite(m, "/api/x"); host != "inner.example.com" || path != "/v2/x" {
+		t.Error(host, path)
+	}
+	m, _ = r.Match(ask(t, "GET /"))
+	h = http.Header{}
+	r.RequestHeaders(m, h)
+	r.ResponseHeaders(m, h)
+	if host, path := r.Rewrite(m, "/"); len(h) > 0 || host+path != "" {
+		t.Error("a rule without filters changes something:", h, host, path)
+	}
+	if _, _, ok := r.Redirect(m, Origin{"http", "x"}, "/", ""); ok {
+		t.Error("a rule without filters redirects")
+	}
+}
+
+func TestNoRuleIsForIt(t *testing.T) {
+	r := route(t, "    - {matches: [{path: {type: PathPrefix, value: /a}}]}\n")
+	if m, ok := r.Match(ask(t, "GET /b")); ok {
+		t.Error(m)
+	}
+}
+
+func BenchmarkMatch(b *testing.B) {
+	var rules strings.Builder
+	for i := range 50 {
+		fmt.Fprintf(&rules, "    - {matches: [{path: {type: PathPrefix, value: /service/%d}}]}\n", i)
+	}
+	r, q := route(b, rules.String()), ask(b, "GET /service/25/a/b")
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, ok := r.Match(q); !ok {
+			b.Fatal("no rule")
+		}
+	}
+}

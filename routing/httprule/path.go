@@ -1,0 +1,100 @@
+package httprule
+
+import "strings"
+
+// Normal brings an escaped path into normal form (RFC 3986, section 6.2.2):
+// characters that need no escape have none, and those that do have one in
+// capitals. So what is compared is one text whatever a client writes; %2F stays
+// apart from /.
+//
+// It returns false for what means one thing to one server and another to the
+// next: a path that does not begin with /, broken escapes, an escaped NUL, and
+// the segments . and .. in any form.
+func Normal(path string) (string, bool) {
+	if !strings.HasPrefix(path, "/") {
+		return "", false
+	}
+	if !isNormal(path) {
+		var ok bool
+		if path, ok = normalize(path); !ok {
+			return "", false
+		}
+	}
+	return path, !hasDots(path)
+}
+
+// isNormal tells that there is nothing to change: of nearly every path.
+func isNormal(path string) bool {
+	for i := range len(path) {
+		if c := path[i]; c == '%' || needsEscape(c) {
+			return false
+		}
+	}
+	return true
+}
+
+func normalize(path string) (string, bool) {
+	var b strings.Builder
+	for i := 0; i < len(path); i++ {
+		c, escaped := path[i], false
+		if c == '%' {
+			if i+2 >= len(path) || !isHex(path[i+1]) || !isHex(path[i+2]) {
+				return "", false
+			}
+			c, escaped = unhex(path[i+1])<<4|unhex(path[i+2]), true
+			i += 2
+			if c == 0 {
+				return "", false
+			}
+		}
+		if needsEscape(c) || escaped && !isUnreserved(c) {
+			const digits = "0123456789ABCDEF"
+			b.WriteByte('%')
+			b.WriteByte(digits[c>>4])
+			b.WriteByte(digits[c&15])
+			continue
+		}
+		b.WriteByte(c)
+	}
+	return b.String(), true
+}
+
+// needsEscape tells of characters that a path cannot have as they are: RFC
+// 3986's pchar, and the slash, are all that it can.
+func needsEscape(c byte) bool {
+	return !isUnreserved(c) && !strings.ContainsRune("/!$&'()*+,;=:@", rune(c)) || c >= 0x80
+}
+
+func isUnreserved(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("-._~", c) >= 0
+}
+
+func isHex(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
+}
+
+func unhex(c byte) byte {
+	if c <= '9' {
+		return c - '0'
+	}
+	return c&^0x20 - 'A' + 10
+}
+
+// hasDots tells of the segments . and .., which no two servers resolve alike.
+func hasDots(path string) bool {
+	for rest := path; rest != ""; {
+		segment := rest[1:] // behind a slash
+		next := strings.IndexByte(segment, '/')
+		if next >= 0 {
+			segment = segment[:next]
+		}
+		if segment == "." || segment == ".." {
+			return true
+		}
+		if next < 0 {
+			return false
+		}
+		rest = rest[1+next:]
+	}
+	return false
+}
