@@ -15,6 +15,7 @@ func mergeEdits(all []*Edits) *Edits {
 		merged.TransactionalID = chainNames(merged.TransactionalID, e.TransactionalID)
 		merged.TopicID = chainIDs(merged.TopicID, e.TopicID)
 		merged.FetchSession = chainSessions(merged.FetchSession, e.FetchSession)
+		merged.Records = chainRecords(merged.Records, e.Records)
 		merged.Node = chainNodes(merged.Node, e.Node)
 	}
 	return &merged
@@ -66,6 +67,16 @@ func chainSessions(first, second func(int32)) func(int32) {
 		first(number)
 		second(number)
 	}
+}
+
+func chainRecords(first, second func(int)) func(int) {
+	switch {
+	case first == nil:
+		return second
+	case second == nil:
+		return first
+	}
+	return func(bytes int) { first(bytes); second(bytes) }
 }
 
 type nodeFunc = func(id int32, host string, port int32) (string, int32, bool, error)

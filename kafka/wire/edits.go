@@ -17,6 +17,9 @@ type Edits struct {
 	// FetchSession is told the number of the session in a response to Fetch
 	// (KIP-227), 0 for none; it stays as it is. It may be told twice.
 	FetchSession func(number int32)
+	// Records is told how many bytes of records follow in the topic that was
+	// named last, once for each partition. They stay as they are.
+	Records func(bytes int)
 	// Node gives the address to be shown for a broker (KIP-951). ok false
 	// leaves the node out.
 	Node NodeFunc
