@@ -129,7 +129,7 @@ func TestNormalForm(t *testing.T) {
 			t.Errorf("%s: %q, %v, want %q; again %q", path, got, ok, want, again)
 		}
 	}
-	for _, path := range []string{"", "a", "*", "/%", "/%4", "/%zz", "/%00", "/.", "/..", "/a/../b", "/a/./", "/%2e%2E/b", "/a/%2e"} {
+	for _, path := range []string{"", "a", "*", "/%", "/%4", "/%zz", "/%00", "/\x00", "/.", "/..", "/a/../b", "/a/./", "/%2e%2E/b", "/a/%2e"} {
 		if got, ok := Normal(path); ok {
 			t.Errorf("%q is taken as %q", path, got)
 		}

@@ -8,7 +8,7 @@ import "strings"
 // apart from /.
 //
 // It returns false for what means one thing to one server and another to the
-// next: a path that does not begin with /, broken escapes, an escaped NUL, and
+// next: a path that does not begin with /, broken escapes, a NUL, and
 // the segments . and .. in any form.
 func Normal(path string) (string, bool) {
 	if !strings.HasPrefix(path, "/") {
@@ -43,9 +43,9 @@ func normalize(path string) (string, bool) {
 			}
 			c, escaped = unhex(path[i+1])<<4|unhex(path[i+2]), true
 			i += 2
-			if c == 0 {
-				return "", false
-			}
+		}
+		if c == 0 {
+			return "", false
 		}
 		if needsEscape(c) || escaped && !isUnreserved(c) {
 			const digits = "0123456789ABCDEF"
