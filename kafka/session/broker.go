@@ -195,5 +195,5 @@ func (s *Session) filterFailed(err error) { s.fail(reasonOf(err), err) }
 
 // tell notes what is told of the response, of which body is the beginning.
 func (r *reply) tell(body []byte) {
-	r.failed, r.throttled = errorCode(r.key, r.version, body), throttled(r.key, r.version, body)
+	r.failed, r.throttled = outcome(r.key, r.version, body)
 }

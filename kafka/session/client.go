@@ -89,6 +89,9 @@ func (s *Session) check(h *wire.RequestHeader, data []byte, err error) (netio.Re
 	case chain.Offers(h.Key, h.Version), h.Key == int16(kmsg.ApiVersions):
 		return netio.OK, nil
 	case offered == filter.Hidden:
+		if why := wire.Withheld(h.Key); why != "" {
+			return UnknownAPI, fmt.Errorf("%s (key %d) is %w: %s", wire.Name(h.Key), h.Key, errNotOffered, why)
+		}
 		return UnknownAPI, fmt.Errorf("%s (key %d) is %w", wire.Name(h.Key), h.Key, errNotOffered)
 	default:
 		return UnsupportedVersion, fmt.Errorf("%s v%d is %w: v%d to v%d are", wire.Name(h.Key), h.Version, errNotOffered, offered.Min, offered.Max)
@@ -227,8 +230,9 @@ func (s *Session) answer(head, tail []byte) {
 	frame := wire.AppendResponseHeader(make([]byte, 0, 16+len(head)+len(tail)), r.key, r.version, r.correlation, len(head)+len(tail))
 	frame = append(append(frame, head...), tail...)
 	s.answers += len(frame)
+	code, _ := outcome(r.key, r.version, frame[len(frame)-len(head)-len(tail):])
 	s.flights.push(flight{
-		answer: frame, answered: true, code: errorCode(r.key, r.version, frame[len(frame)-len(head)-len(tail):]), start: r.start, correlation: r.correlation,
+		answer: frame, answered: true, code: code, start: r.start, correlation: r.correlation,
 		size: int32(s.client.size), key: r.key, version: r.version,
 	})
 	s.endRequest()

@@ -5,17 +5,11 @@ import (
 	"math/bits"
 )
 
-// AppendInt8 appends one byte.
-func AppendInt8(dst []byte, v int8) []byte { return append(dst, byte(v)) }
-
 // AppendInt16 appends two bytes.
 func AppendInt16(dst []byte, v int16) []byte { return binary.BigEndian.AppendUint16(dst, uint16(v)) }
 
 // AppendInt32 appends four bytes.
 func AppendInt32(dst []byte, v int32) []byte { return binary.BigEndian.AppendUint32(dst, uint32(v)) }
-
-// AppendInt64 appends eight bytes.
-func AppendInt64(dst []byte, v int64) []byte { return binary.BigEndian.AppendUint64(dst, uint64(v)) }
 
 // AppendUvarint appends an unsigned varint in as few bytes as it takes.
 func AppendUvarint(dst []byte, u uint32) []byte { return binary.AppendUvarint(dst, uint64(u)) }

@@ -6,17 +6,17 @@
 // an offer that was not narrowed would be of requests that the proxy cannot
 // carry. It is in virtual clusters by default.
 //
-//	body, err = apiversions.Narrow(nil, version, body, chain.Versions)   // what the broker answered
-//	body = apiversions.Refuse(nil, chain.Versions(18))                  // asked for in a version above that
+//	body, err = chain.Narrow(version, body)                                // what the broker answered
+//	body = wire.AppendUnsupportedApiVersions(nil, offered.Min, offered.Max) // asked for in a version above that
 //
 // # The odd rules
 //
 // The header of a response to ApiVersions never has tags, so that clients can
 // read it whatever they asked for. A version that the proxy does not know is
-// answered by the proxy (Refuse): error 35 in the layout of v0, with the
+// answered by the proxy: error 35 in the layout of v0, with the
 // versions of ApiVersions that it does know; the client asks again. A version
-// that the broker does not know is answered by the broker in the same way, and
-// Narrow takes that too.
+// that the broker does not know is answered by the broker in the same way, which
+// is narrowed too.
 //
 // Produce is offered from v0 if the broker does, whatever the filters carry,
 // since librdkafka takes a higher minimum for a broker that cannot compress.
@@ -37,10 +37,7 @@
 // see wire.Withheld.
 package apiversions
 
-import (
-	"penstock/kafka/filter"
-	"penstock/kafka/wire"
-)
+import "penstock/kafka/filter"
 
 // Type is the filter.
 func Type() filter.Type {
@@ -69,29 +66,3 @@ func (pass) Request(*filter.Exchange, *filter.Message) error        { return nil
 func (pass) Response(*filter.Exchange, *filter.Message) error       { return nil }
 func (pass) Edits(filter.Direction, *filter.Exchange) *filter.Edits { return nil }
 func (pass) Close()                                                 {}
-
-// Known is what the proxy itself can carry for a client: where a chain begins
-// to narrow. Keys that are no client's business are hidden.
-func Known(key int16) filter.Range {
-	lowest, highest, ok := wire.Known(key)
-	if !ok {
-		return filter.Hidden
-	}
-	return filter.Range{Min: lowest, Max: highest}
-}
-
-// Narrow rewrites the body of a broker's answer to what ranges allows; version is
-// that of the request. The result is body itself where nothing has to change, or
-// dst with what it became.
-func Narrow(dst []byte, version int16, body []byte, ranges func(key int16) filter.Range) ([]byte, error) {
-	return wire.NarrowApiVersions(dst, version, body, func(key int16) (lowest, highest int16) {
-		r := ranges(key)
-		return r.Min, r.Max
-	})
-}
-
-// Refuse appends the body of the proxy's own answer to a request for ApiVersions
-// in a version outside of have. It has the layout of v0 whatever was asked for.
-func Refuse(dst []byte, have filter.Range) []byte {
-	return wire.AppendUnsupportedApiVersions(dst, have.Min, have.Max)
-}

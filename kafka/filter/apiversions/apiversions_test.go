@@ -38,19 +38,37 @@ func read(t *testing.T, version int16, body []byte) (code int16, keys map[int16]
 	return m.ErrorCode, keys
 }
 
+// narrowing is a filter that carries less of some APIs.
+type narrowing map[int16]filter.Range
+
+func (n narrowing) Versions(key int16, have filter.Range) filter.Range {
+	if r, ok := n[key]; ok {
+		return r
+	}
+	return have
+}
+func (narrowing) Wants(filter.Direction, int16, int16) filter.Interest { return filter.Nothing }
+func (narrowing) Open(filter.Info) filter.Conn                         { return nil }
+func (narrowing) Close()                                               {}
+
+// chain has the filter in front of others.
+func chain(t *testing.T, others ...filter.Filter) *filter.Chain {
+	t.Helper()
+	f, err := Type().Config().Provision(filter.Env{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := filter.NewChain(append([]filter.Filter{f}, others...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 // A broker of Kafka 4 and of the future, as clients see it through a proxy
 // with a filter that carries Fetch to v12 and hides regex subscriptions.
 func TestRule5ClientsSeeWhatAllCanCarry(t *testing.T) {
-	chain := func(key int16) filter.Range {
-		switch r := Known(key); key {
-		case 1:
-			return filter.Range{Min: r.Min, Max: 12}
-		case 88:
-			return filter.Hidden
-		default:
-			return r
-		}
-	}
+	chain := chain(t, narrowing{1: {Min: 0, Max: 12}, 88: filter.Hidden})
 	body := offer(4, map[int16]filter.Range{
 		0:  {Min: 0, Max: 13}, // Produce
 		1:  {Min: 4, Max: 18}, // Fetch
@@ -62,14 +80,14 @@ func TestRule5ClientsSeeWhatAllCanCarry(t *testing.T) {
 		88: {Min: 0, Max: 1},  // StreamsGroupHeartbeat
 		99: {Min: 0, Max: 0},  // nobody knows it yet
 	})
-	out, err := Narrow(nil, 4, body, chain)
+	out, err := chain.Narrow(4, body)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := map[int16]filter.Range{
 		0:  {Min: 0, Max: 13},
 		1:  {Min: 4, Max: 12},
-		3:  {Min: 0, Max: Known(3).Max},
+		3:  {Min: 0, Max: chain.Offered(3).Max},
 		17: {Min: 1, Max: 1},
 		18: {Min: 0, Max: 4},
 	}
@@ -81,9 +99,10 @@ func TestRule5ClientsSeeWhatAllCanCarry(t *testing.T) {
 // Rule 5: a version that the proxy does not know is answered in the layout of
 // v0 with error 35 and its own range, under a header without tags.
 func TestRule5AnUnknownVersionIsAnsweredByTheProxy(t *testing.T) {
-	body := Refuse(nil, Known(18))
+	offered := chain(t).Offered(18)
+	body := wire.AppendUnsupportedApiVersions(nil, offered.Min, offered.Max)
 	code, keys := read(t, 0, body)
-	if code != 35 || !reflect.DeepEqual(keys, map[int16]filter.Range{18: Known(18)}) {
+	if code != 35 || !reflect.DeepEqual(keys, map[int16]filter.Range{18: offered}) {
 		t.Errorf("error %d, %v", code, keys)
 	}
 	if wire.ResponseTags(18, 99) {
@@ -99,7 +118,7 @@ func TestRule5AnUnknownVersionIsAnsweredByTheProxy(t *testing.T) {
 
 // Rule 15: what KIP-1242 adds to requests is the broker's to judge.
 func TestRule15VersionFiveIsCarried(t *testing.T) {
-	if r := Known(18); r.Max < 5 {
+	if r := chain(t).Offered(18); r.Max < 5 {
 		t.Errorf("ApiVersions is carried up to v%d", r.Max)
 	}
 }
@@ -111,8 +130,12 @@ func TestTheFilterWantsNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	bare, err := filter.NewChain(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for key := range int16(wire.MaxKey + 1) {
-		r := Known(key)
+		r := bare.Offered(key)
 		for _, d := range []filter.Direction{filter.Request, filter.Response} {
 			if f.Wants(d, key, r.Max) != filter.Nothing {
 				t.Errorf("it wants %s", wire.Name(key))

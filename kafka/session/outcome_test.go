@@ -30,11 +30,11 @@ func TestErrorsAreFound(t *testing.T) {
 			r.Topics = append(r.Topics, topic)
 		}
 		body := r.AppendTo(nil)
-		if code := errorCode(keyProduce, version, body); code != 19 {
+		if code, _ := outcome(keyProduce, version, body); code != 19 {
 			t.Errorf("Produce v%d: %d", version, code)
 		}
 		for n := range body {
-			if code := errorCode(keyProduce, version, body[:n]); code != 0 && code != 19 {
+			if code, _ := outcome(keyProduce, version, body[:n]); code != 0 && code != 19 {
 				t.Errorf("Produce v%d, %d bytes: %d", version, n, code)
 			}
 		}
@@ -43,7 +43,7 @@ func TestErrorsAreFound(t *testing.T) {
 	for key := range int16(wire.MaxKey + 1) {
 		_, highest, ok := wire.Known(key)
 		for v := int16(0); ok && v <= highest; v++ {
-			if errorOffsets()[key][v] > 0 {
+			if places().failed[key][v] > 0 {
 				found++
 			}
 		}
@@ -60,11 +60,56 @@ func TestErrorsAreFound(t *testing.T) {
 	} {
 		test.resp.SetVersion(test.v)
 		body := test.resp.AppendTo(nil)
-		if code := errorCode(test.resp.Key(), test.v, body); code != 70 {
+		if code, _ := outcome(test.resp.Key(), test.v, body); code != 70 {
 			t.Errorf("%T v%d: %d", test.resp, test.v, code)
 		}
-		if code := errorCode(test.resp.Key(), test.v, body[:1]); code != 0 {
+		if code, _ := outcome(test.resp.Key(), test.v, body[:1]); code != 0 {
 			t.Errorf("%T v%d, a byte of it: %d", test.resp, test.v, code)
 		}
+	}
+}
+
+// Rule 16: a broker that slows a client down says for how long, and that is
+// found in every response that can say so.
+func TestAThrottledResponseIsKnown(t *testing.T) {
+	name := "orders"
+	produce := func(v int16) kmsg.Response {
+		r := kmsg.NewPtrProduceResponse()
+		topic := kmsg.NewProduceResponseTopic()
+		topic.Topic = name
+		topic.Partitions = append(topic.Partitions, kmsg.NewProduceResponseTopicPartition())
+		r.Topics = append(r.Topics, topic)
+		r.ThrottleMillis = 7
+		r.SetVersion(v)
+		return r
+	}
+	fetch := func(v int16) kmsg.Response {
+		r := kmsg.NewPtrFetchResponse()
+		r.ThrottleMillis = 7
+		r.SetVersion(v)
+		return r
+	}
+	metadata := func(v int16) kmsg.Response {
+		r := kmsg.NewPtrMetadataResponse()
+		r.ThrottleMillis = 7
+		r.SetVersion(v)
+		return r
+	}
+	for _, test := range []struct {
+		key, from, to int16
+		make          func(int16) kmsg.Response
+	}{{0, 1, 13, produce}, {1, 1, 18, fetch}, {3, 3, 13, metadata}} {
+		for v := range test.to + 1 {
+			body := test.make(v).AppendTo(nil)
+			if _, got := outcome(test.key, v, body); got != (v >= test.from) {
+				t.Errorf("api %d v%d throttled: %t", test.key, v, got)
+			}
+			for n := range body { // cut anywhere
+				outcome(test.key, v, body[:n])
+			}
+		}
+	}
+	if _, got := outcome(1, 11, kmsg.NewPtrFetchResponse().AppendTo(nil)); got {
+		t.Error("a response without a time is throttled")
 	}
 }
