@@ -35,12 +35,21 @@ type tag struct{ name, value string }
 // none is no policy's place: it comes after all.
 const none = 1<<31 - 1
 
+// few policies are walked: to look at each costs less than to find one.
+const few = 4
+
 // newChooser indexes policies that are in order.
 func newChooser(policies []*policy) chooser {
-	c := chooser{policies: policies, next: make([]int32, len(policies)), others: tagged{plain: none}, blind: true}
-	wanted := map[string]map[tag]int{} // by service: how many policies want a tag
+	c := chooser{policies: policies, blind: true}
 	for _, p := range policies {
 		c.blind = c.blind && p.source.Kind == kindMesh
+	}
+	if len(policies) <= few {
+		return c
+	}
+	c.next, c.others = make([]int32, len(policies)), tagged{plain: none}
+	wanted := map[string]map[tag]int{} // by service: how many policies want a tag
+	for _, p := range policies {
 		if wanted[p.source.Name] == nil {
 			wanted[p.source.Name] = map[tag]int{}
 		}
@@ -50,23 +59,23 @@ func newChooser(policies []*policy) chooser {
 	}
 	// Backwards, so that each becomes the first with its anchor.
 	for i, p := range slices.Backward(policies) {
-		c.group(&p.source).add(&c, int32(i), p, wanted[p.source.Name])
+		c.group(p).add(&c, int32(i), p, wanted[p.source.Name])
 	}
 	return c
 }
 
-// group is where policies for that source are.
-func (c *chooser) group(r *resource.TargetRef) *tagged {
-	if r.Kind == kindMesh || r.Kind == kindMeshSubset {
+// group is where a policy is.
+func (c *chooser) group(p *policy) *tagged {
+	if !p.ofService() {
 		return &c.others
 	}
 	if c.byService == nil {
 		c.byService = map[string]*tagged{}
 	}
-	g := c.byService[r.Name]
+	g := c.byService[p.source.Name]
 	if g == nil {
 		g = &tagged{plain: none}
-		c.byService[r.Name] = g
+		c.byService[p.source.Name] = g
 	}
 	return g
 }
@@ -95,8 +104,33 @@ func (g *tagged) add(c *chooser, place int32, p *policy, wanted map[tag]int) {
 	c.next[place], g.anchor[anchor] = after, place
 }
 
+// walk looks at one policy after the other.
+func (c *chooser) walk(src *source) *policy {
+	service, known := "", false
+	for _, p := range c.policies {
+		if p.ofService() {
+			if !known {
+				service, known = src.service(), true
+			}
+			if p.source.Name != service {
+				continue
+			}
+		}
+		if src.has(p.wants) {
+			return p
+		}
+	}
+	return nil
+}
+
+// ofService tells whether the policy is for sources of one service.
+func (p *policy) ofService() bool { return p.rank >= rankOfService }
+
 // choose is the policy for a source; nil: none.
 func (c *chooser) choose(src *source) *policy {
+	if len(c.policies) <= few {
+		return c.walk(src)
+	}
 	best := int32(none)
 	if c.byService != nil {
 		if g := c.byService[src.service()]; g != nil {

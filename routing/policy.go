@@ -47,6 +47,9 @@ const (
 // precedence orders the kinds of source; the later is the more specific.
 var precedence = []string{kindMesh, kindMeshSubset, kindMeshService, kindMeshServiceSubset}
 
+// rankOfService is the place in precedence from which on kinds name a service.
+const rankOfService = 2
+
 // compare orders policies for one destination: the one that wins first. The
 // more specific source wins, among subsets the one with more tags, and then
 // the name that comes first.
