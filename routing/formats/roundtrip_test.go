@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -98,8 +100,13 @@ func FuzzDocuments(f *testing.F) {
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		objects, _ := decode("x.yaml", string(data))
-		Check(objects)
+		objects, faults := decode("x.yaml", string(data))
+		more, warnings := Check(objects)
+		for _, fault := range slices.Concat(faults, more, resource.Faults(warnings)) {
+			if strings.ContainsAny(fault.Error(), "\n\r\x00\x1b\x7f\u009b") {
+				t.Fatalf("a fault that is not one line of text: %q", fault.Error())
+			}
+		}
 		for _, o := range objects {
 			o.Spec.Validate(func(path, message string, value any) {
 				t.Fatalf("%s is not valid: %s %s (%v)", o.Key, path, message, value)

@@ -209,7 +209,7 @@ func TestFilesAreReadWhereTheResourceStands(t *testing.T) {
 // Whatever comes in, the decoder ends soon, and what it takes keeps its
 // meaning in every written form.
 func FuzzDecode(f *testing.F) {
-	for _, pattern := range []string{"testdata/good/*.yaml", "testdata/good/*.json", "testdata/bad/*.yaml", "testdata/bad/*.json"} {
+	for _, pattern := range []string{"testdata/good/*.yaml", "testdata/good/*.json", "testdata/bad/*.yaml", "testdata/bad/*.json", "testdata/http/good/*.yaml", "testdata/http/bad/*.yaml"} {
 		for _, file := range glob(f, pattern) {
 			f.Add(readFile(f, file))
 		}
@@ -220,12 +220,12 @@ func FuzzDecode(f *testing.F) {
 		}
 		started := time.Now()
 		for _, file := range []string{"", "x.json"} {
-			objects, faults := Decode(file, data, RoutingKinds())
+			objects, faults := Decode(file, data, httpKinds())
 			if took := time.Since(started); took > 10*time.Second {
 				t.Fatalf("it took %v", took)
 			}
 			for _, fault := range faults {
-				if strings.ContainsAny(fault.Error(), "\n\r\x00") {
+				if strings.ContainsAny(fault.Error(), "\n\r\x00\x1b\x7f\u009b") {
 					t.Fatalf("a fault of several lines: %q", fault.Error())
 				}
 			}

@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"reflect"
@@ -173,8 +174,11 @@ func checkRegexp(path, text string, fault report) {
 	}
 	re, err := syntax.Parse(text, syntax.Perl)
 	if err != nil {
-		message := strings.TrimPrefix(err.Error(), "error parsing regexp: ")
-		fault(path, "is no regular expression of RE2: "+message, text)
+		reason := "" // without the text, which is shown as all values are
+		if parsing := (*syntax.Error)(nil); errors.As(err, &parsing) {
+			reason = ": " + parsing.Code.String()
+		}
+		fault(path, "is no regular expression of RE2"+reason, text)
 		return
 	}
 	if states(re) > maxRegexpStates {

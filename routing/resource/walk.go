@@ -27,13 +27,28 @@ func appendStep(path []byte, name string) []byte {
 	if len(name) > maxShown {
 		name = name[:maxShown] + "..."
 	}
-	if name == "" || strings.ContainsAny(name, ".[]\"\\ \t\n") {
+	if !plainStep(name) {
 		return append(strconv.AppendQuote(append(path, '['), name), ']')
 	}
 	if len(path) > 0 {
 		path = append(path, '.')
 	}
 	return append(path, name...)
+}
+
+// plainStep tells a name that reads well in a path, and does nothing to a
+// terminal.
+func plainStep(name string) bool {
+	for _, r := range name {
+		switch r {
+		case '.', '[', ']', '"', '\\', ' ':
+			return false
+		}
+		if !strconv.IsPrint(r) {
+			return false
+		}
+	}
+	return name != ""
 }
 
 // item does something with the list item of that number at hand.

@@ -133,10 +133,10 @@ func taken(f *document.Frame, field string) bool {
 	if n == nil {
 		n = f.Root
 	}
-	switch {
-	case word == "":
+	switch word {
+	case "":
 		f.Fault(n, field, "must be "+kind+", which is what is taken of Kuma", nil)
-	case word == "MeshHTTPRoute":
+	case "MeshHTTPRoute":
 		f.Fault(n, field, "MeshHTTPRoute is not taken by this version yet; of Kuma's kinds "+kind+" is", nil)
 	default:
 		f.Fault(n, field, "is not taken; of Kuma's kinds "+kind+" is"+resource.DidYouMean(word, []string{kind}), word)

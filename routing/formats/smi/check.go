@@ -33,7 +33,7 @@ func Check(objects []resource.Object) (faults resource.Faults, warnings resource
 			path, other := resource.Item("spec.to[0].rules[0].default.backendRefs", j)+".name", next[0].object
 			where := fmt.Sprintf("is the root of the split %s at %s:%d", other.Key, other.File, other.Line)
 			fault := s.object.Fault(path, "", name)
-			fault.Path = s.object.Key.String() + " " + resource.Item("spec.backends", j) + ".service"
+			fault.Path = s.object.String() + " " + resource.Item("spec.backends", j) + ".service"
 			if g.circle[name] == g.circle[s.root] {
 				fault.Message = where + ", which leads back to " + s.root + ": splits must not go in circles"
 				faults = append(faults, fault)
