@@ -204,17 +204,22 @@ const message = (s, i) => ({ key: 'k' + i, value: s + i, partition: i % 2, times
 (async () => {
   const producer = kafka.producer({ idempotent: true, maxInFlightRequests: 1 });
   await producer.connect();
-  const some = (s) => Array.from({ length: 20 }, (_, i) => message(s, i));
-  await producer.send({ topic, messages: some('plain'), acks: -1 });
-  await producer.send({ topic, messages: some('gzip'), compression: CompressionTypes.GZIP, acks: -1 });
+  // One broker at a time: of two at once, it sends again to the one that has
+  // not answered yet when the other says "later", and both batches are written.
+  const send = async (to, s, more) => {
+    const all = Array.from({ length: 20 }, (_, i) => message(s, i));
+    for (const p of [0, 1]) await to.send({ topic, messages: all.filter((m) => m.partition === p), acks: -1, ...more });
+  };
+  await send(producer, 'plain');
+  await send(producer, 'gzip', { compression: CompressionTypes.GZIP });
   const transactional = kafka.producer({ transactionalId: process.env.GROUP, maxInFlightRequests: 1, idempotent: true });
   await transactional.connect();
   for (const end of ['commit', 'abort']) {
     const t = await transactional.transaction();
-    await t.send({ topic, messages: some(end) });
+    await send(t, end);
     await t[end]();
   }
-  const consumer = kafka.consumer({ groupId: process.env.GROUP, readUncommitted: false });
+  const consumer = kafka.consumer({ groupId: process.env.GROUP, readUncommitted: false, maxWaitTimeInMs: 200 });
   await consumer.connect();
   await consumer.subscribe({ topic, fromBeginning: true });
   await new Promise((resolve, reject) => {
