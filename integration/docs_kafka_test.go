@@ -14,7 +14,7 @@ import (
 // and where it is for clients.
 func kafkaExample(t *testing.T) (text, bootstrap string) {
 	t.Helper()
-	fake, err := kfake.NewCluster(kfake.NumBrokers(1))
+	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,6 +29,7 @@ kind: VirtualCluster
 name: tenant
 spec:
   physicalClusterRef: big
+  filters: [{type: TopicMetrics}]
   brokers: {discover: {address: 127.0.0.1, bootstrapPort: %d, brokerPorts: "%d-%d"}}
 `, fake.ListenAddrs()[0], ports[0], ports[1], ports[1])
 	return text, fmt.Sprintf("127.0.0.1:%d", ports[0])
@@ -48,7 +49,8 @@ func freePortsOnce(t *testing.T, n int) (ports []int) {
 	return ports
 }
 
-// kafkaOnce asks a cluster for its brokers until it answers.
+// kafkaOnce asks a cluster for its brokers until it answers, and produces a
+// record.
 func kafkaOnce(ctx context.Context, t *testing.T, bootstrap string) {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(bootstrap))
@@ -60,5 +62,8 @@ func kafkaOnce(ctx context.Context, t *testing.T, bootstrap string) {
 		if ctx.Err() != nil {
 			t.Fatalf("the virtual cluster at %s did not answer in 30 s", bootstrap)
 		}
+	}
+	if err := client.ProduceSync(ctx, &kgo.Record{Topic: "orders", Value: []byte("one")}).FirstErr(); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -12,17 +12,14 @@ import (
 	"testing"
 	"unicode"
 
-	"penstock/kafka/filter"
-	"penstock/kafka/filter/apiversions"
-	"penstock/kafka/filter/brokeraddress"
-	"penstock/kafka/filter/multitenant"
+	"penstock/kafka"
 	"penstock/kafka/model"
 	"penstock/routing/resource"
 )
 
 // allKinds are the kinds of resources that the documents speak of.
 func allKinds() []resource.Kind {
-	types := []filter.Type{apiversions.Type(), brokeraddress.Type(), multitenant.Type}
+	types := kafka.Types()
 	return append(resource.RoutingKinds(), model.Kinds(types)...)
 }
 

@@ -12,6 +12,7 @@ import (
 	"penstock/kafka/filter/apiversions"
 	"penstock/kafka/filter/brokeraddress"
 	"penstock/kafka/filter/multitenant"
+	"penstock/kafka/filter/topicmetrics"
 	"penstock/kafka/model"
 	"penstock/netio"
 	"penstock/routing"
@@ -20,7 +21,7 @@ import (
 
 // Types are the filters that this build has.
 func Types() []filter.Type {
-	return []filter.Type{apiversions.Type(), brokeraddress.Type(), multitenant.Type}
+	return []filter.Type{apiversions.Type(), brokeraddress.Type(), multitenant.Type, topicmetrics.Type()}
 }
 
 // Kinds are the kinds of resources that this room adds.

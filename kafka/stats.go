@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"penstock/kafka/filter/brokeraddress"
+	"penstock/kafka/filter/topicmetrics"
 	"penstock/kafka/model"
 	"penstock/kafka/wire"
 )
@@ -157,10 +158,13 @@ type Counts struct {
 	// answers by which the broker asked a client to slow down; Denied what
 	// filters refused.
 	Hidden, Throttled, Denied uint64
+	// Topics are what the filter TopicMetrics has counted, where there is one.
+	Topics []topicmetrics.Count
 }
 
 func (s *stats) counts() Counts {
-	c := Counts{Cluster: s.name, Hidden: s.hidden(), Throttled: s.throttled.Load(), Denied: s.denied.Load()}
+	c := Counts{Cluster: s.name, Throttled: s.throttled.Load(), Denied: s.denied.Load()}
+	s.filters(&c)
 	for key := range int16(maxAPI) {
 		one := APICounts{Key: key, API: wire.Name(key)}
 		for i := range s.shards {
@@ -180,16 +184,37 @@ func (s *stats) counts() Counts {
 	return c
 }
 
-// hidden counts what the filters of the version in use have kept from clients.
-func (s *stats) hidden() (n uint64) {
-	if v := s.latest.p.Load(); v != nil {
-		for _, f := range v.virtual.Filters() {
-			if f, ok := f.(*brokeraddress.Filter); ok {
-				n += f.Hidden()
-			}
+// filters adds what the filters of the version in use have counted.
+func (s *stats) filters(c *Counts) {
+	v := s.latest.p.Load()
+	if v == nil {
+		return
+	}
+	for _, f := range v.virtual.Filters() {
+		switch f := f.(type) {
+		case *brokeraddress.Filter:
+			c.Hidden += f.Hidden()
+		case *topicmetrics.Filter:
+			c.addTopics(f.Counts())
 		}
 	}
-	return n
+}
+
+// addTopics adds counts of topics, of which some may be there already.
+func (c *Counts) addTopics(list []topicmetrics.Count) {
+	type key struct{ topic, api string }
+	at := make(map[key]int, len(c.Topics))
+	for i, t := range c.Topics {
+		at[key{t.Topic, t.API}] = i
+	}
+	for _, t := range list {
+		if i, twice := at[key{t.Topic, t.API}]; twice {
+			c.Topics[i].Messages += t.Messages
+			c.Topics[i].Bytes += t.Bytes
+			continue
+		}
+		c.Topics = append(c.Topics, t)
+	}
 }
 
 // clusters are the counters of virtual clusters. Those of one that is removed
@@ -270,6 +295,7 @@ func (c *Counts) add(other Counts) {
 	c.Hidden += other.Hidden
 	c.Throttled += other.Throttled
 	c.Denied += other.Denied
+	c.addTopics(other.Topics)
 	for i := range other.APIs {
 		a := &other.APIs[i]
 		at := slices.IndexFunc(c.APIs, func(have APICounts) bool { return have.Key == a.Key })

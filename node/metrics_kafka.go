@@ -6,8 +6,9 @@ import (
 	"penstock/kafka"
 )
 
-// Kafka's metrics. Their labels are the names of virtual clusters and of APIs:
-// both come from fixed lists.
+// Kafka's metrics. Their labels are the names of virtual clusters and of APIs,
+// which come from fixed lists, and where it is configured of topics, as many as
+// are asked for, that the brokers have said to have.
 var (
 	mKafkaRequests  = desc("kafka_requests_total", "Requests that were answered, or needed no answer.", "virtual_cluster", "api")
 	mKafkaErrors    = desc("kafka_errors_total", "Responses with an error code, where the proxy sees it.", "virtual_cluster", "api")
@@ -17,6 +18,8 @@ var (
 	mKafkaHidden    = desc("kafka_addresses_hidden_total", "Brokers that were not shown to clients for want of a virtual address.", "virtual_cluster")
 	mKafkaThrottled = desc("kafka_throttled_total", "Responses by which the broker slows a client down.", "virtual_cluster")
 	mKafkaDenied    = desc("kafka_denied_total", "Connections that a filter ended.", "virtual_cluster")
+	mKafkaTopics    = desc("kafka_topic_messages_total", "Produce requests and responses to Fetch by topic, where the filter TopicMetrics is.", "virtual_cluster", "topic", "api")
+	mKafkaRecords   = desc("kafka_topic_record_bytes_total", "Bytes of records in them.", "virtual_cluster", "topic", "api")
 	mKafkaKnown     = desc("kafka_brokers", "Brokers that are known of a physical cluster.", "physical_cluster")
 	mKafkaLookup    = desc("kafka_lookup_failing", "1 where the brokers of a physical cluster could not be looked up last time.", "physical_cluster")
 )
@@ -32,6 +35,10 @@ func (c collector) kafka(ch chan<- prometheus.Metric, gauge gaugeFunc, count cou
 			count(mKafkaBytes, a.Out, s.Cluster, a.API, "out")
 			ch <- latency(mKafkaBroker, &a.Broker, s.Cluster, a.API)
 			ch <- latency(mKafkaProxy, &a.Proxy, s.Cluster, a.API)
+		}
+		for _, t := range s.Topics {
+			count(mKafkaTopics, t.Messages, s.Cluster, t.Topic, t.API)
+			count(mKafkaRecords, t.Bytes, s.Cluster, t.Topic, t.API)
 		}
 		count(mKafkaHidden, s.Hidden, s.Cluster)
 		count(mKafkaThrottled, s.Throttled, s.Cluster)

@@ -1,0 +1,141 @@
+package topicmetrics
+
+import (
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/kafka/filter"
+	"penstock/kafka/wire"
+)
+
+// conn counts for one connection. Of each API one message streams at a time.
+type conn struct {
+	f      *Filter
+	meters [apis]meter
+}
+
+// meter counts the messages of one API.
+type meter struct {
+	f     *Filter
+	api   int
+	edits filter.Edits
+	now   *counts // of the topic that the message is at; nil: of none yet
+	last  id      // by which now was found
+}
+
+func (m *meter) init(f *Filter, api int) {
+	m.f, m.api = f, api
+	m.edits = filter.Edits{Topic: m.topic, TopicID: m.topicID, Records: m.records}
+}
+
+// begin begins a message.
+func (m *meter) begin() *filter.Edits {
+	m.now, m.last = nil, id{}
+	return &m.edits
+}
+
+// topic is told a name, which it leaves as it is.
+func (m *meter) topic(dst, name []byte) ([]byte, error) {
+	m.count(m.f.named(name))
+	return append(dst, name...), nil
+}
+
+// topicID is told an id, once or twice.
+func (m *meter) topicID(t *id) error {
+	if m.now == nil || *t != m.last {
+		m.last = *t
+		m.count(m.f.identified(*t))
+	}
+	return nil
+}
+
+func (m *meter) count(c *counts) {
+	m.now = c
+	c[m.api].messages.Add(1)
+}
+
+// records is told how many bytes of records follow.
+func (m *meter) records(n int) {
+	if m.now != nil {
+		m.now[m.api].bytes.Add(uint64(n))
+	}
+}
+
+// Request implements filter.Conn; no request is wanted whole.
+func (c *conn) Request(*filter.Exchange, *filter.Message) error { return nil }
+
+// Response implements filter.Conn: it is one to Metadata.
+func (c *conn) Response(_ *filter.Exchange, m *filter.Message) error {
+	if m.Key != int16(kmsg.Metadata) {
+		return nil
+	}
+	if err := eachTopic(m.Version, m.Body(), c.f.learn); err != nil {
+		return fmt.Errorf("%w: response to Metadata v%d: %w", filter.ErrMalformed, m.Version, err)
+	}
+	return nil
+}
+
+// Edits implements filter.Conn.
+func (c *conn) Edits(_ filter.Direction, x *filter.Exchange) *filter.Edits {
+	for api, key := range keys {
+		if x.Key == key {
+			return c.meters[api].begin()
+		}
+	}
+	return nil
+}
+
+// Close implements filter.Conn.
+func (c *conn) Close() {}
+
+// eachTopic tells of the topics in the body of a response to Metadata, but for
+// those that have an error. Nothing that is around them is decoded.
+func eachTopic(v int16, body []byte, told func(name []byte, t id)) error {
+	const firstFlexible = 9
+	r := wire.NewReader(body, v >= firstFlexible)
+	skip := func(n int, from int16) {
+		if v >= from {
+			r.Span(n)
+		}
+	}
+	skip(4, 3) // throttle
+	for range r.Array() {
+		r.Span(4)
+		r.String()
+		r.Span(4)
+		if v >= 1 {
+			r.String() // rack
+		}
+		r.Tags()
+	}
+	if v >= 2 {
+		r.String() // cluster id
+	}
+	skip(4, 1) // controller
+	for range r.Array() {
+		code := r.Int16()
+		name, null := r.String()
+		var t id
+		if v >= 10 {
+			copy(t[:], r.Span(len(t)))
+		}
+		skip(1, 1) // internal
+		for range r.Array() {
+			r.Span(2 + 4 + 4) // error, partition, leader
+			skip(4, 7)        // epoch
+			r.Span(4 * max(r.Array(), 0))
+			r.Span(4 * max(r.Array(), 0))
+			if v >= 5 {
+				r.Span(4 * max(r.Array(), 0)) // offline
+			}
+			r.Tags()
+		}
+		skip(4, 8) // operations
+		r.Tags()
+		if code == 0 && !null && r.Err() == nil {
+			told(name, t)
+		}
+	}
+	return r.Err()
+}
