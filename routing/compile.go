@@ -15,9 +15,10 @@ import (
 // then makes anew what they touch: services, after them the policies with a
 // way to these services, and listeners.
 type compiler struct {
-	cfg *Config
-	now time.Time
-	old *Table
+	cfg  *Config
+	now  time.Time
+	old  *Table
+	like *Table // of a fork: where the state of services that are new is from
 
 	listeners    *persist.Edit[*Listener]
 	hosts        *persist.Edit[*resource.Host]

@@ -230,9 +230,14 @@ func (t *Table) route(in *Input, l *Listener, s *Service, tr *trace) (*backend, 
 	if tr != nil {
 		tr.source(&src)
 	}
-	chosen := s.chooser.choose(&src)
+	return s.send(&src, tr)
+}
+
+// send finds the backend for connections from a source.
+func (s *Service) send(src *source, tr *trace) (*backend, Reason) {
+	chosen := s.chooser.choose(src)
 	if tr != nil {
-		tr.policies(s, &src, chosen)
+		tr.policies(s, src, chosen)
 	}
 	if chosen == nil {
 		return s.whole, OK

@@ -85,6 +85,7 @@ func (c *compiler) makeService(name string, spec *resource.Service) {
 		return // dropped
 	}
 	old, known := c.services.Get(name)
+	twin := c.twin(name)
 	s := &Service{spec: spec}
 	var before *resource.Service
 	var pool *balance.Pool
@@ -93,6 +94,9 @@ func (c *compiler) makeService(name string, spec *resource.Service) {
 		before, pool = old.spec, old.whole.pool
 	} else {
 		s.life = &life{name: name, group: endpoint.NewGroup(name, c.cfg.Observe)}
+		if twin != nil {
+			s.policies, pool = twin.policies, twin.whole.pool // to go on where those are
+		}
 	}
 	if before != spec {
 		c.linkHosts(name, before, spec)
@@ -103,8 +107,20 @@ func (c *compiler) makeService(name string, spec *resource.Service) {
 	for i, e := range s.group.Update(set, c.now) {
 		members[i] = balance.Member{Endpoint: e, Weight: weights[i]}
 	}
+	if twin != nil {
+		s.group.Mirror(twin.group)
+	}
 	s.whole = &backend{life: s.life, spec: spec, pool: balance.New(c.balancing(spec), members, pool)}
 	c.services.Set(name, s)
+}
+
+// twin is the service that a new one stands in for; nil: none.
+func (c *compiler) twin(name string) *Service {
+	if c.like == nil {
+		return nil
+	}
+	s, _ := c.like.services.Get(name)
+	return s
 }
 
 func ejection(e *resource.Ejection) *endpoint.Ejection {
