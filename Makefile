@@ -50,6 +50,7 @@ bench-cluster: build
 
 bench-kafka: setup build
 	$(GO) run ./integration/kafkabench -rounds $(ROUNDS) -v
+	$(GO) run ./integration/clusterbench -rounds $(ROUNDS) -only "virtual clusters"
 
 bench-smoke: setup build
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./...

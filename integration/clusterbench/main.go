@@ -81,6 +81,7 @@ type measure struct {
 func measures() []measure {
 	return []measure{
 		{"apply", measureApply},
+		{"virtual clusters", measureVirtual},
 		{"writes", measureWrites},
 		{"large", measureLarge},
 		{"leader killed", measureFailover},

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"strings"
+	"time"
+
+	"penstock/node/admin"
+)
+
+const (
+	virtualClusters = 1000
+	virtualBrokers  = 6
+)
+
+// measureVirtual fills three nodes with virtual Kafka clusters and changes one
+// after the other: from sending the change until all three nodes act on it.
+// That they do is proved by a new connection to each, with a server name that
+// only the change has brought.
+func measureVirtual(e *env) error {
+	f, err := startFleet(e, plan{size: 3})
+	if err != nil {
+		return err
+	}
+	defer f.stop()
+	docs, err := virtualBasis()
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	for i := range virtualClusters {
+		if docs = append(docs, virtualCluster(i, "first")); len(docs) < 100 && i < virtualClusters-1 {
+			continue
+		}
+		if _, err := ask[admin.ApplyResult](f.nodes[0], 60*time.Second, admin.MethodApply, admin.ApplyRequest{Documents: docs}); err != nil {
+			return err
+		}
+		docs = nil
+	}
+	e.note(fmt.Sprintf("%d virtual clusters of %d brokers, applied by 100 to 3 nodes", virtualClusters, virtualBrokers), "s", time.Since(began).Seconds())
+	const warm = 60
+	var times []time.Duration
+	for i := range warm + 100*e.rounds {
+		n, which, turn := f.nodes[i%len(f.nodes)], i*7919%virtualClusters, fmt.Sprintf("turn%d", i)
+		began := time.Now()
+		r, err := ask[admin.ApplyResult](n, 30*time.Second, admin.MethodApply, admin.ApplyRequest{Documents: [][]byte{virtualCluster(which, turn)}})
+		if err != nil {
+			return err
+		}
+		took := time.Since(began)
+		if r.Reached.Nodes != 3 || len(r.Reached.Late) > 0 {
+			return fmt.Errorf("change %d reached %d nodes: %v", i, r.Reached.Nodes, r.Reached.Late)
+		}
+		if i >= warm {
+			times = append(times, took)
+		}
+		for _, n := range f.nodes {
+			if err := n.serves(virtualName(which, turn)); err != nil {
+				return fmt.Errorf("change %d, %s: %w", i, n.name, err)
+			}
+		}
+	}
+	name := fmt.Sprintf("change 1 of %d virtual clusters -> active on 3 nodes", virtualClusters)
+	e.atMost(name+", p50", "ms", ms(percentile(times, 50)), 10)
+	e.note(name+", p99", "ms", ms(percentile(times, 99)))
+	e.note(name+", most", "ms", ms(percentile(times, 100)))
+	e.note("the same, RSS of the largest node", "MiB", f.mostRSS())
+	return nil
+}
+
+// virtualBasis is what the virtual clusters stand on: one physical one, one TLS
+// port, one certificate for all names.
+func virtualBasis() ([][]byte, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), DNSNames: []string{"*.kafka.test"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, err
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, err
+	}
+	var brokers []string
+	for b := range virtualBrokers {
+		brokers = append(brokers, fmt.Sprintf(`{"name":"b%d","address":"127.0.0.1:%d"}`, b, 1+b))
+	}
+	certificate, err := json.Marshal(map[string]any{"kind": "Certificate", "name": "all", "spec": map[string]string{
+		"cert": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
+		"key":  string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})),
+	}})
+	return [][]byte{
+		certificate,
+		[]byte(`{"kind":"Listener","name":"kafka","spec":{"address":":7443","protocol":"kafka","tls":{}}}`),
+		fmt.Appendf(nil, `{"kind":"PhysicalCluster","name":"big","spec":{"brokers":[%s]}}`, strings.Join(brokers, ",")),
+	}, err
+}
+
+func virtualName(i int, turn string) string { return fmt.Sprintf("%s-%d.kafka.test", turn, i) }
+
+// virtualCluster is a tenant; turn is in the name of its first broker.
+func virtualCluster(i int, turn string) []byte {
+	var brokers []string
+	for b := range virtualBrokers {
+		name := virtualName(i, turn)
+		if b > 0 {
+			name = fmt.Sprintf("b%d-%d.kafka.test", b, i)
+		}
+		brokers = append(brokers, fmt.Sprintf(`{"name":"b%d","endpointRef":"kafka","sniMatchAddress":%q,"physicalBrokerRef":"b%[1]d"}`, b, name))
+	}
+	return fmt.Appendf(nil, `{"kind":"VirtualCluster","name":"tenant-%d","spec":{"physicalClusterRef":"big","tls":{"certificateRef":"all"},`+
+		`"filters":[{"type":"MultiTenant","config":{"tenantKey":"t%[1]d"}}],"brokers":[%s]}}`, i, strings.Join(brokers, ","))
+}
+
+// serves makes a TLS connection to a node's Kafka port by a name.
+func (n *node) serves(name string) error {
+	ctx, cancel := context.WithTimeout(n.e.ctx, 5*time.Second)
+	defer cancel()
+	d := tls.Dialer{NetDialer: new(net.Dialer), Config: &tls.Config{ServerName: name, InsecureSkipVerify: true}} //nolint:gosec // whose it is does not matter
+	c, err := d.DialContext(ctx, "tcp", n.ip+":7443")
+	if err != nil {
+		return err
+	}
+	return c.Close()
+}
