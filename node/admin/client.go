@@ -270,7 +270,7 @@ func newEnvelope(ctx context.Context, method string, req any) (*envelope, error)
 	if err != nil {
 		return nil, err
 	}
-	return &envelope{Method: method, Timeout: left(ctx), Params: params, OnBehalf: behalf(ctx)}, nil
+	return &envelope{Method: method, Timeout: left(ctx), Params: params}, nil
 }
 
 // once makes a call with one answer; sent tells whether the node may have it.

@@ -84,8 +84,8 @@ func (c *Client) ForwardStream(ctx context.Context, method string, params []byte
 
 // onward makes the envelope of a request that is passed on.
 func onward(ctx context.Context, method string, params []byte) (*envelope, error) {
-	p := behalf(ctx)
-	if r := requestOf(ctx); p == nil && r != nil {
+	var p *Principal
+	if r := requestOf(ctx); r != nil {
 		if r.caller.Via != "" {
 			return nil, Errorf(NotLeader, "%s was passed on to a node that cannot act on it", method)
 		}

@@ -83,19 +83,33 @@ func TestPassingOnKeepsTheCaller(t *testing.T) {
 
 func TestOnlyNodesAskForOthers(t *testing.T) {
 	_, authority, addr := newCluster(t, Config{})
+	on := func(c *Client, p Principal, method string) (f frame, err error) {
+		e, err := newEnvelope(t.Context(), method, Empty{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.OnBehalf = &p
+		f, _, err = c.once(t.Context(), e)
+		return f, err
+	}
 	admin := Principal{Name: "ci", Role: RoleAdmin}
 	for _, token := range []string{"", "reader-" + secret, "admin-" + secret} {
 		c := mustDialAs(t, DialConfig{TLS: authority.client(t, ""), Token: token}, addr)
-		if _, err := Call[Empty](OnBehalf(t.Context(), admin), c, "for-reader", Empty{}); !isCode(err, Forbidden) {
+		if _, err := on(c, admin, "for-reader"); !isCode(err, Forbidden) {
 			t.Errorf("with %.7q: %v, want forbidden", token, err)
 		}
 	}
 	node := mustDialAs(t, DialConfig{TLS: authority.client(t, "n2")}, addr)
-	reader := OnBehalf(t.Context(), Principal{Name: "ci", Role: RoleReader, Via: "n7"})
-	if _, err := Call[Empty](reader, node, "for-admin", Empty{}); !isCode(err, Forbidden) {
+	reader := Principal{Name: "ci", Role: RoleReader, Via: "n7"}
+	if _, err := on(node, reader, "for-admin"); !isCode(err, Forbidden) {
 		t.Errorf("a node for a reader: %v, want forbidden", err)
 	}
-	if p, err := Call[Principal](reader, node, "whoami", Empty{}); err != nil || p.Via != "n2" || p.Name != "ci" {
+	f, err := on(node, reader, "whoami")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p Principal
+	if err := decode(f.body, &p); err != nil || p.Via != "n2" || p.Name != "ci" {
 		t.Errorf("a node that names another as the one between is seen as %+v, %v", p, err)
 	}
 }

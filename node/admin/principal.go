@@ -57,10 +57,7 @@ type request struct {
 	partial bool      // one part of what is audited as a whole; as summary
 }
 
-type (
-	requestKey  struct{}
-	onBehalfKey struct{}
-)
+type requestKey struct{}
 
 func requestOf(ctx context.Context) *request {
 	r, _ := ctx.Value(requestKey{}).(*request)
@@ -84,19 +81,6 @@ func TLS(ctx context.Context) *tls.ConnectionState {
 	return nil
 }
 
-// Peer is the address that a handler's request came from; of a request that
-// was passed on, that of its first caller.
-func Peer(ctx context.Context) string {
-	r := requestOf(ctx)
-	if r == nil {
-		return ""
-	}
-	if r.caller.From != "" {
-		return r.caller.From
-	}
-	return r.peer
-}
-
 // Summarize says for the audit log what a handler's request comes to, in
 // place of what its parameters tell. It must come from the handler's own
 // goroutine, and hold no secret.
@@ -112,22 +96,6 @@ func Showed(ctx context.Context, p Principal) {
 	if r := requestOf(ctx); r != nil {
 		r.shown = p
 	}
-}
-
-// OnBehalf gives a context whose calls are made for p rather than for the
-// node that makes them. Only other nodes honour it.
-func OnBehalf(ctx context.Context, p Principal) context.Context {
-	return context.WithValue(ctx, onBehalfKey{}, p)
-}
-
-// behalf is for whom a call is made; nil: for the caller itself.
-func behalf(ctx context.Context) *Principal {
-	p, ok := ctx.Value(onBehalfKey{}).(Principal)
-	if !ok {
-		return nil
-	}
-	p.Via = "" // that is for the other side to say
-	return &p
 }
 
 // secured is a connection that knows its TLS.

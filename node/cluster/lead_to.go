@@ -42,21 +42,6 @@ func OnLeader[Req, Resp any](c *Cluster, act func(context.Context, *Req) (*Resp,
 
 var errNotLeader = admin.Errorf(admin.NotLeader, "this node does not lead")
 
-// Forward makes a request of the leader, for whoever ctx says; on the leader
-// itself it is a call to this node. It is sent again only where it cannot
-// have acted.
-func Forward[Resp any](ctx context.Context, c *Cluster, method string, req any) (resp *Resp, err error) {
-	err = c.untilLed(ctx, func(ctx context.Context, leader string) error {
-		client, err := c.pool.Get(ctx, leader)
-		if err != nil {
-			return err
-		}
-		resp, err = admin.Call[Resp](ctx, client, method, req)
-		return err
-	}, false)
-	return resp, err
-}
-
 // ask has the leader do what a node needs for itself: act, where it is this
 // node, or else the method.
 func ask[Req, Resp any](ctx context.Context, c *Cluster, method string, req *Req, act func(context.Context, *Req) (*Resp, error)) (resp *Resp, err error) {

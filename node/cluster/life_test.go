@@ -172,7 +172,7 @@ func TestANodeAloneServesWhatItHasAndSaysWhy(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_, err := Forward[admin.Empty](ctx, alone.c, "test.put", &admin.Document{Kind: "Thing", Name: "x"})
+	_, err := forward[admin.Empty](ctx, alone.c, "test.put", &admin.Document{Kind: "Thing", Name: "x"})
 	var refusal *admin.Error
 	if !errors.As(err, &refusal) || refusal.Code != admin.NoLeader || !strings.Contains(refusal.Message, "1 of 3 voters") {
 		t.Errorf("a write: %v", err)

@@ -41,9 +41,10 @@ func (s streams) Dial(id string, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(s.c.ctx, timeout)
 	defer cancel()
 	config := trust.ClientConfig(s.c.id.Load, id)
-	return dialAny(ctx, s.c.addresses(id), func(ctx context.Context, addr string) (net.Conn, error) {
+	conn, err := dialAny(ctx, s.c.addresses(id), func(ctx context.Context, addr string) (net.Conn, error) {
 		return port.Dial(ctx, addr, config, port.Raft)
 	})
+	return conn, trust.Explain(err)
 }
 
 // dialNode connects to a member for requests.
@@ -53,7 +54,7 @@ func (c *Cluster) dialNode(ctx context.Context, id string) (*admin.Client, error
 	if errors.Is(err, errNowhere) {
 		err = fmt.Errorf("%w %s: %w", admin.ErrUnreachable, id, err)
 	}
-	return client, err
+	return client, trust.Explain(err)
 }
 
 // dialAny tries addresses in turn. Who answers is for the dial to check: what

@@ -312,8 +312,23 @@ func unknown(err error) bool {
 func tryPut(m *machine, name, value string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), enough)
 	defer cancel()
-	_, err := Forward[admin.Empty](ctx, m.c, "test.put", &admin.Document{Kind: "Thing", Name: name, Data: []byte(value)})
+	_, err := forward[admin.Empty](ctx, m.c, "test.put", &admin.Document{Kind: "Thing", Name: name, Data: []byte(value)})
 	return err
+}
+
+// forward makes a request of the leader, for whoever ctx says; on the leader
+// itself it is a call to this node. It is sent again only where it cannot
+// have acted.
+func forward[Resp any](ctx context.Context, c *Cluster, method string, req any) (resp *Resp, err error) {
+	err = c.untilLed(ctx, func(ctx context.Context, leader string) error {
+		client, err := c.pool.Get(ctx, leader)
+		if err != nil {
+			return err
+		}
+		resp, err = admin.Call[Resp](ctx, client, method, req)
+		return err
+	}, false)
+	return resp, err
 }
 
 // holds waits until a machine has an entry.

@@ -88,7 +88,7 @@ func changes(t *testing.T) map[string][2]*Identity {
 	alone := must(NewIdentity("a"))(t)
 	joined := must(alone.Join("c1", issue(t, one, alone, now), one.Bundle(), newRing(t)))(t)
 	two := must(one.Next(now))(t)
-	key := must(NewKey())(t)
+	key := must(newKey())(t)
 	r := must(CheckRequest(must(NewRequest(key, joined.NodeID, "a"))(t)))(t)
 	leaf := must(two.Issue(r.Public, r.NodeID, r.Name, now))(t)
 	third := two

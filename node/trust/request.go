@@ -30,9 +30,6 @@ type Request struct {
 	Name      string
 }
 
-// NewKey makes a private key for a node.
-func NewKey() (crypto.Signer, error) { return newKey() }
-
 // NewRequest asks for the certificate of a node (PKCS #10, DER). Its signature
 // proves that the sender holds the key; that it may have the certificate must
 // be proven otherwise.

@@ -334,7 +334,7 @@ func TestRenewalActsWithoutRestart(t *testing.T) {
 	if _, c := meet(t, server, client); !errors.Is(c.err, ErrPeer) {
 		t.Fatalf("an expired certificate: %v, want ErrPeer", c.err)
 	}
-	key := must(NewKey())(t)
+	key := must(newKey())(t)
 	r := must(CheckRequest(must(NewRequest(key, a.NodeID, a.Name))(t)))(t)
 	leaf := must(ca.Issue(r.Public, r.NodeID, r.Name, time.Now()))(t)
 	current.Store(must(a.Renewed(key, leaf, ca.Bundle()))(t))

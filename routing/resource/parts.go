@@ -6,10 +6,6 @@ import "net/netip"
 // in the same words everywhere. Each reports a fault or gives what is wrong as
 // a text, "" where nothing is.
 
-// CheckListen says what is wrong with an address to listen at: host:port,
-// [v6]:port or :port.
-func CheckListen(s string) string { return checkAddress(s, true) }
-
 // CheckAddress says what is wrong with the address of a peer.
 func CheckAddress(s string) string { return checkAddress(s, false) }
 
@@ -20,9 +16,6 @@ func CheckHost(s string) string { return checkHost(s) }
 func CheckRef(path, name string, fault func(path, message string, value any)) {
 	checkRef(path, name, fault)
 }
-
-// CheckName says what is wrong with a name within a resource.
-func CheckName(s string) string { return nameFault(s) }
 
 // CheckCA reports a bundle of certificates that cannot be read. A text without
 // PEM is the name of a file.

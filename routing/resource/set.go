@@ -181,19 +181,6 @@ func ValidateSet(objects []Object) (Faults, Warnings) {
 	return faults, warnings
 }
 
-// Users lists who of the objects refers to that of the key.
-func Users(objects []Object, k Key) []Ref {
-	var out []Ref
-	for _, o := range objects {
-		for _, r := range o.Spec.Refs() {
-			if r.Key == k {
-				out = append(out, Ref{Key: o.Key, Path: r.Path, Optional: r.Optional})
-			}
-		}
-	}
-	return out
-}
-
 // With makes the changes at once and checks what they concern, and nothing
 // else. The next set is complete in any case, apart from second changes of one
 // key, which are faults.
