@@ -138,3 +138,43 @@ func TestWhoComesBeforeANameHasAnAddressWaits(t *testing.T) {
 		t.Errorf("a name without an address was waited for during %v, want %v", took, maxLookup)
 	}
 }
+
+// A broker that moves takes its new connections along. Those that are there go
+// on for as long as the old place serves them, and end with it.
+func TestWhoIsConnectedToABrokerThatMovesGoesOn(t *testing.T) {
+	before, after := fake(t, kfake.NumBrokers(1), kfake.ClusterID("before")), fake(t, kfake.NumBrokers(1), kfake.ClusterID("after"))
+	s := newStage(t, Config{})
+	s.apply(discovered(before.ListenAddrs()[0]))
+	s.looked(1)
+	id := 0
+	for n := range s.virtual("t1").Physical().Life().Brokers() {
+		id = int(n)
+	}
+	address := s.at(9193 + id)
+	where := func(c *client) string {
+		t.Helper()
+		m := c.metadata("none")
+		if m.ClusterID == nil {
+			t.Fatal("the cluster has no name")
+		}
+		return *m.ClusterID
+	}
+	old := dial(t, address)
+	if got := where(old); got != "before" {
+		t.Fatalf("connected to %s", got)
+	}
+	s.virtual("t1").Physical().Life().SetBrokers(map[int32]string{int32(id): after.ListenAddrs()[0]})
+	if got := where(dial(t, address)); got != "after" {
+		t.Errorf("a new connection goes to the place %s", got)
+	}
+	if got := where(old); got != "before" {
+		t.Errorf("the old connection goes to the place %s", got)
+	}
+	before.Close()
+	if !old.closed() {
+		t.Error("the old connection was reset, want the end that its broker made")
+	}
+	if n := s.ends(netio.Drained); n > 0 {
+		t.Errorf("%d connections were sent away", n)
+	}
+}
