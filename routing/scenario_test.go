@@ -123,6 +123,10 @@ func (w *world) do(command, input string) string {
 		return w.effective(args)
 	case "source":
 		return w.source(args)
+	case "words":
+		return w.words(input)
+	case "simulate":
+		return w.simulate(args, input)
 	case "connect":
 		return w.connect(args)
 	case "explain":

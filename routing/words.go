@@ -1,0 +1,280 @@
+package routing
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// maxWords bounds the sentences about one change.
+const maxWords = 100
+
+// Held tells how many established connections a service has at an endpoint
+// elsewhere, beside those of the table's own node.
+type Held func(service, address string) int64
+
+// Words says what the change does to traffic, a sentence each: which part of
+// the new connections goes elsewhere, by which policy, and how many that are
+// established stay. held may be nil.
+func (tr *Trial) Words(held Held) []string {
+	if held == nil {
+		held = func(string, string) int64 { return 0 }
+	}
+	var words []string
+	for _, name := range tr.touched {
+		words = append(words, tr.policyWords(name, held)...)
+	}
+	words = append(words, tr.nameWords()...)
+	if more := len(words) - maxWords; more > 0 {
+		words = append(words[:maxWords], fmt.Sprintf("and %d changes more", more))
+	}
+	return words
+}
+
+// part is a backend's part of the connections from a source.
+type part struct {
+	backend *backend
+	share   float64
+}
+
+// parts tells how connections from a source to a destination are shared, and
+// by which policy; or why they are closed.
+func (t *Table) parts(destination string, src *source) (list []part, by string, reason Reason) {
+	s, ok := t.services.Get(destination)
+	if !ok {
+		return nil, "", NoBackend
+	}
+	p := s.chooser.choose(src)
+	switch {
+	case p == nil && s.whole.pool.Empty():
+		return nil, "", NoEndpoint
+	case p == nil:
+		return []part{{s.whole, 1}}, "", OK
+	case len(p.live) == 0:
+		return nil, p.route, NoBackend
+	}
+	sum := 0
+	for _, w := range p.weight {
+		sum += w
+	}
+	for i, b := range p.live {
+		share := float64(p.weight[i]) / float64(sum)
+		if j := slices.IndexFunc(list, func(x part) bool { return x.backend.is(b.name, b.tags) }); j >= 0 {
+			list[j].share += share
+			continue
+		}
+		list = append(list, part{b, share})
+	}
+	return list, p.route, OK
+}
+
+// policyWords are the sentences about connections to one destination.
+func (tr *Trial) policyWords(destination string, held Held) (words []string) {
+	_, was := tr.table.services.Get(destination)
+	_, is := tr.after.services.Get(destination)
+	if !was || !is {
+		return nil // nobody is led there yet, or any more
+	}
+	classes := tr.classesOf(destination)
+	var bodies []string
+	sources := map[string][]string{}
+	for i := range classes {
+		c := &classes[i]
+		body := tr.sentence(destination, &c.like, held)
+		if body == "" {
+			continue
+		}
+		if sources[body] == nil {
+			bodies = append(bodies, body)
+		}
+		sources[body] = append(sources[body], c.name())
+	}
+	for _, body := range bodies {
+		from := ""
+		if list := sources[body]; len(list) < len(classes) {
+			for i, name := range list {
+				if name == kindMesh || name == OtherSources {
+					list[i] = "other sources"
+				}
+			}
+			from = " from " + strings.Join(list, ", ")
+		}
+		words = append(words, strings.Replace(body, fromHere, from, 1))
+	}
+	return words
+}
+
+// fromHere is where a sentence says from which sources.
+const fromHere = "\x00"
+
+// sentence tells what changes for connections from a source to a destination,
+// or nothing.
+func (tr *Trial) sentence(destination string, src *source, held Held) string {
+	before, by, closedBefore := tr.table.parts(destination, src)
+	after, name, closedAfter := tr.after.parts(destination, src)
+	if name == "" {
+		name = by
+	}
+	if name == "" {
+		name = destination
+	}
+	label := labels(destination, before, after)
+	what := "new connections to " + destination + fromHere
+	losers, gainers := differences(before, after), differences(after, before)
+	stay := tr.established(losers, held)
+	switch {
+	case closedBefore != OK && closedAfter != OK, len(losers)+len(gainers) == 0:
+		return ""
+	case closedAfter != OK:
+		return fmt.Sprintf("%s: all %s are closed (%s)%s", name, what, closedAfter, stay)
+	case closedBefore != OK:
+		return fmt.Sprintf("%s: %s go to %s; until now they are closed (%s)", name, what, sharesText(after, label), closedBefore)
+	case overlapping(losers, gainers):
+		return fmt.Sprintf("%s: %s go to %s, no longer to %s%s", name, what, sharesText(after, label), sharesText(before, label), stay)
+	case len(losers) == 1 || len(gainers) == 1:
+		var moves []string
+		for _, l := range losers {
+			for _, g := range gainers {
+				moves = append(moves, fmt.Sprintf("from %s to %s", label(l.backend), label(g.backend)))
+				if len(losers)+len(gainers) > 2 {
+					moves[len(moves)-1] = percent(min(l.share, g.share)) + " " + moves[len(moves)-1]
+				}
+			}
+		}
+		sum := 0.0
+		for _, l := range losers {
+			sum += l.share
+		}
+		if len(moves) > 1 {
+			moves[0] = ": " + moves[0]
+		} else {
+			moves[0] = " " + moves[0]
+		}
+		share := percent(sum) + " of"
+		if sum > 1-1e-9 {
+			share = "all"
+		}
+		return fmt.Sprintf("%s: %s %s move%s%s", name, share, what, strings.Join(moves, ", "), stay)
+	}
+	return fmt.Sprintf("%s: %s are shared by %s, no longer by %s%s", name, what, sharesText(after, label), sharesText(before, label), stay)
+}
+
+// differences are the parts that are larger in a than in b, by how much.
+func differences(a, b []part) (list []part) {
+	for _, x := range a {
+		if i := slices.IndexFunc(b, func(y part) bool { return y.backend.is(x.backend.name, x.backend.tags) }); i >= 0 {
+			x.share -= b[i].share
+		}
+		if x.share > 1e-9 {
+			list = append(list, x)
+		}
+	}
+	return list
+}
+
+// overlapping tells whether a whole service loses or gains and a part of it
+// does the other: then it cannot be said how much moves.
+func overlapping(losers, gainers []part) bool {
+	for _, l := range losers {
+		for _, g := range gainers {
+			if l.backend.name == g.backend.name && (len(l.backend.tags) == 0 || len(g.backend.tags) == 0) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// established says how many connections stay where new ones become fewer.
+func (tr *Trial) established(losers []part, held Held) string {
+	n := int64(0)
+	for _, l := range losers {
+		for _, m := range l.backend.pool.Members() {
+			at := m.Address
+			if m.Addr.IsValid() {
+				at = m.Addr.String()
+			}
+			n += m.Active() + held(l.backend.name, at)
+		}
+	}
+	switch n {
+	case 0:
+		return ""
+	case 1:
+		return "; 1 established connection stays"
+	}
+	return fmt.Sprintf("; %d established connections stay", n)
+}
+
+// labels names backends as short as they can be told apart: parts of the
+// destination by the value of their only tag.
+func labels(destination string, lists ...[]part) func(*backend) string {
+	key, short := "", true
+	for _, list := range lists {
+		for _, x := range list {
+			for k := range x.backend.tags {
+				short = short && len(x.backend.tags) == 1 && (key == "" || key == k)
+				key = k
+			}
+		}
+	}
+	return func(b *backend) string {
+		tags := tagList(b.tags)
+		if short && key != "" {
+			tags = b.tags[key]
+		}
+		switch {
+		case len(b.tags) == 0 && b.name == destination:
+			return "all of " + destination
+		case len(b.tags) == 0:
+			return b.name
+		case b.name == destination:
+			return tags
+		}
+		return b.name + " " + tags
+	}
+}
+
+func percent(share float64) string { return fmt.Sprintf("%.4g %%", math.Round(share*1e8)/1e6) }
+
+// sharesText lists parts, as "v1 (90 %) and v2 (10 %)".
+func sharesText(list []part, label func(*backend) string) string {
+	var texts []string
+	for _, x := range list {
+		text := label(x.backend)
+		if len(list) > 1 {
+			text += " (" + percent(x.share) + ")"
+		}
+		texts = append(texts, text)
+	}
+	if len(texts) < 2 {
+		return strings.Join(texts, "")
+	}
+	return strings.Join(texts[:len(texts)-1], ", ") + " and " + texts[len(texts)-1]
+}
+
+// nameWords are the sentences about names that lead elsewhere.
+func (tr *Trial) nameWords() (words []string) {
+	for _, m := range tr.moves() {
+		what := "new connections without a server name"
+		if l, _ := tr.after.listeners.Get(m.listener); l.spec.Protocol != "tls" {
+			what = "new connections"
+		}
+		if m.hello.name != "" {
+			what = "new connections for " + strings.Replace(m.hello.name, anyLabel, "*", 1)
+		}
+		if m.hello.alpn != "" {
+			what += " with ALPN " + m.hello.alpn
+		}
+		switch {
+		case m.after == "":
+			words = append(words, fmt.Sprintf("%s: %s are closed (%s), no longer led to %s", m.listener, what, m.closed, m.before))
+		case m.before == "":
+			words = append(words, fmt.Sprintf("%s: %s go to %s; until now they are closed (%s)", m.listener, what, m.after, m.closed))
+		default:
+			words = append(words, fmt.Sprintf("%s: %s go to %s, no longer to %s", m.listener, what, m.after, m.before))
+		}
+	}
+	return words
+}
