@@ -131,6 +131,7 @@ func (l *loaded) locate(f admin.Fault) resource.Fault {
 	out := resource.Fault{Path: strings.TrimSpace(f.Key + " " + f.Path), Message: f.Message, Value: f.Value}
 	if o := l.byKey[f.Key]; o != nil {
 		out.File, out.Line = o.File, o.LineOf(f.Path)
+		out.Path = strings.TrimSpace(f.Key + " " + o.PathOf(f.Path))
 	}
 	return out
 }

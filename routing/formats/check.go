@@ -1,10 +1,8 @@
 package formats
 
 import (
-	"cmp"
 	"fmt"
 
-	"penstock/routing/formats/document"
 	"penstock/routing/formats/kuma"
 	"penstock/routing/formats/smi"
 	"penstock/routing/resource"
@@ -18,21 +16,15 @@ func Check(objects []resource.Object) (resource.Faults, resource.Warnings) {
 	faults := kuma.Check(objects)
 	more, warnings := smi.Check(objects)
 	faults = append(faults, more...)
-	return faults[:min(len(faults), resource.MaxFaults)], warnings[:min(len(warnings), resource.MaxFaults)]
+	return faults[:min(len(faults), resource.MaxFaults)], warnings
 }
 
 // Twice tells of two resources of one kind and name, with both places, and
 // with the formats where they differ.
 func Twice(first, again *resource.Object) resource.Fault {
 	message := fmt.Sprintf("stands here twice, first at %s:%d", first.File, first.Line)
-	if a, b := Of(first), Of(again); a != b {
+	if a, b := first.Format(), again.Format(); a != b {
 		message += fmt.Sprintf(": there as %s, here as %s", a, b)
 	}
 	return again.Fault("", message, nil)
-}
-
-// Of names the format that a resource came in, as people call it.
-func Of(o *resource.Object) string {
-	names := map[string]string{kuma.FormUniversal: "Kuma", kuma.FormKubernetes: "Kuma", smi.Form: "SMI"}
-	return cmp.Or(names[o.Labels[document.LabelFormat]], "Penstock")
 }

@@ -110,7 +110,7 @@ func checkGivenBack(t interface {
 		if len(faults) > 0 || len(again) != 1 {
 			t.Fatalf("%s as %s: %v\n%s", o.Key, format, faults, text)
 		}
-		if format != Own && Of(&o) != "Kuma" { // it is Kuma's from now on
+		if format != Own && !strings.HasPrefix(o.Labels["penstock/format"], "kuma") { // it is Kuma's from now on
 			again[0].Labels = o.Labels
 		}
 		if !resource.Equal(o, again[0]) {

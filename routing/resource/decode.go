@@ -325,7 +325,7 @@ func (d *decoder) object(n *yaml.Node) {
 		d.at(n, "must be a resource with kind, name and spec, not "+nodeWord(n), nil)
 		return
 	}
-	o := Object{File: d.file, Line: d.offset + n.Line}
+	o := Object{File: d.file, Line: d.offset + n.Line, from: origin{format: d.from.format, rename: d.from.rename}}
 	if d.lines = nil; d.file != "" {
 		o.Lines = map[string]int{}
 		d.lines = o.Lines
@@ -377,7 +377,7 @@ func (d *decoder) object(n *yaml.Node) {
 	if first, ok := d.seen[o.Key]; ok {
 		message := fmt.Sprintf("stands here twice, first in line %d", first.line)
 		if first.format != d.from.format {
-			message += ": there as " + cmp.Or(first.format, ownFormat) + ", here as " + cmp.Or(d.from.format, ownFormat)
+			message += ": there as " + cmp.Or(first.format, ownFormat) + ", here as " + o.Format()
 		}
 		d.fail(o.Line, "", message, nil)
 		return

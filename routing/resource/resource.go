@@ -27,6 +27,7 @@
 package resource
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -69,6 +70,8 @@ type Object struct {
 	// Lines maps paths to lines, for faults that only show later. Lists of
 	// plain values have one entry, for the list; see LineOf.
 	Lines map[string]int
+
+	from origin // the format of the document, where it was another's
 }
 
 // LineOf gives the line of a path, or of the nearest thing around it.
@@ -84,8 +87,15 @@ func (o *Object) LineOf(path string) int {
 
 // Fault makes a fault of this object. The path begins with "spec".
 func (o *Object) Fault(path, message string, value any) Fault {
-	return Fault{File: o.File, Line: o.LineOf(path), Path: strings.TrimSpace(o.String() + " " + path), Message: message, Value: show(value)}
+	return Fault{File: o.File, Line: o.LineOf(path), Path: strings.TrimSpace(o.String() + " " + o.PathOf(path)), Message: message, Value: show(value)}
 }
+
+// PathOf gives the path that a path of the resource has in the document that
+// it was read from.
+func (o *Object) PathOf(path string) string { return o.from.path(path) }
+
+// Format is that of the document that it was read from, as faults call it.
+func (o *Object) Format() string { return cmp.Or(o.from.format, ownFormat) }
 
 // Kind describes one kind of resource to the decoder.
 type Kind struct {

@@ -20,9 +20,7 @@ func Check(objects []resource.Object) (faults resource.Faults) {
 			first = o
 		}
 		if mesh, other := o.Labels[labelMesh], first.Labels[labelMesh]; mesh != other {
-			fault := o.Fault("mesh", fmt.Sprintf("differs from the mesh %s of %s at %s:%d, and Penstock is one mesh: apply the policies of one, or rename their mesh", other, first.Key, first.File, first.Line), mesh)
-			fault.Line = o.LineOf("labels")
-			faults = append(faults, fault)
+			faults = append(faults, o.Fault(`labels["`+labelMesh+`"]`, fmt.Sprintf("differs from the mesh %s of %s at %s:%d, and Penstock is one mesh: apply the policies of one, or rename their mesh", other, first.Key, first.File, first.Line), mesh))
 		}
 	}
 	return faults

@@ -26,14 +26,13 @@ func Check(objects []resource.Object) (faults resource.Faults, warnings resource
 		g.visit(s.root)
 		for j, name := range s.backends {
 			next := g.splits[name]
-			if len(next) == 0 || name == s.root {
+			if len(next) == 0 || name == s.root || len(faults) >= resource.MaxFaults || len(warnings) >= resource.MaxFaults {
 				continue
 			}
 			g.visit(name)
 			path, other := resource.Item("spec.to[0].rules[0].default.backendRefs", j)+".name", next[0].object
 			where := fmt.Sprintf("is the root of the split %s at %s:%d", other.Key, other.File, other.Line)
 			fault := s.object.Fault(path, "", name)
-			fault.Path = s.object.String() + " " + resource.Item("spec.backends", j) + ".service"
 			if g.circle[name] == g.circle[s.root] {
 				fault.Message = where + ", which leads back to " + s.root + ": splits must not go in circles"
 				faults = append(faults, fault)
