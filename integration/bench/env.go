@@ -8,13 +8,11 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"fmt"
 	"math/big"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"time"
 
 	"penstock/integration/process"
@@ -41,7 +39,7 @@ func newEnv(o *options, dir string) (*env, error) {
 		return nil, err
 	}
 	o.penstock = abs
-	if err := raiseFiles(); err != nil {
+	if err := process.RaiseFiles(); err != nil {
 		return nil, err
 	}
 	if err := e.makeCertificate(); err != nil {
@@ -132,14 +130,4 @@ func (e *env) launch(p peer, names int) (*process.Process, places, string, error
 	at := places{ports[0], ports[1], ports[2], ports[3], ports[4], names}
 	proc, err := p.start(e, dir, at)
 	return proc, at, dir, err
-}
-
-// raiseFiles lifts the limit of open files to the hard one.
-func raiseFiles() error {
-	var lim syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim); err != nil {
-		return fmt.Errorf("open files: %w", err)
-	}
-	lim.Cur = lim.Max
-	return syscall.Setrlimit(syscall.RLIMIT_NOFILE, &lim)
 }

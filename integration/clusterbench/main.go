@@ -25,6 +25,8 @@ import (
 	"syscall"
 	"text/tabwriter"
 	"time"
+
+	"penstock/integration/process"
 )
 
 type options struct {
@@ -139,7 +141,7 @@ func (e *env) say(format string, args ...any) {
 func run(o *options) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if err := raiseFiles(); err != nil {
+	if err := process.RaiseFiles(); err != nil {
 		return err
 	}
 	e := &env{options: o, ctx: ctx}
@@ -177,14 +179,4 @@ func (e *env) print() {
 		fmt.Fprintln(w, strings.Join([]string{r.name, r.figure, r.goal, r.verdict}, "\t ")+"\t")
 	}
 	w.Flush()
-}
-
-// raiseFiles lifts the limit of open files to the hard one.
-func raiseFiles() error {
-	var lim syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim); err != nil {
-		return fmt.Errorf("open files: %w", err)
-	}
-	lim.Cur = lim.Max
-	return syscall.Setrlimit(syscall.RLIMIT_NOFILE, &lim)
 }

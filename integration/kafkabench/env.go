@@ -24,6 +24,7 @@ type env struct {
 	dir     string
 	cluster *realkafka.Cluster
 	proxies []*proxy
+	goals   [][]string // figures with their goals, by row
 }
 
 // proxy is one way to the broker.
@@ -32,7 +33,8 @@ type proxy struct {
 	address string
 	tls     *tls.Config // nil: in the clear
 	proc    *process.Process
-	idle    int64 // bytes, before the first connection
+	begin   func() (*process.Process, string, error) // another one like it
+	idle    int64                                    // bytes, before the first connection
 }
 
 const (
@@ -100,19 +102,22 @@ func (e *env) start() error {
 		if !e.o.who.MatchString(c.name) {
 			continue
 		}
-		dir, err := os.MkdirTemp(e.dir, "p")
-		if err != nil {
-			return err
+		begin := func() (*process.Process, string, error) {
+			dir, err := os.MkdirTemp(e.dir, "p")
+			if err != nil {
+				return nil, "", err
+			}
+			ports, err := process.FreePorts(1)
+			if err != nil {
+				return nil, "", err
+			}
+			return c.start(dir, ports[0], files)
 		}
-		ports, err := process.FreePorts(1)
-		if err != nil {
-			return err
-		}
-		proc, at, err := c.start(dir, ports[0], files)
+		proc, at, err := begin()
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
-		e.proxies = append(e.proxies, &proxy{name: c.name, address: at, tls: c.tls, proc: proc})
+		e.proxies = append(e.proxies, &proxy{name: c.name, address: at, tls: c.tls, proc: proc, begin: begin})
 	}
 	return nil
 }

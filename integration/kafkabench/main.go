@@ -24,6 +24,7 @@ import (
 	"regexp"
 	"time"
 
+	"penstock/integration/process"
 	"penstock/integration/realkafka"
 )
 
@@ -71,6 +72,10 @@ func main() {
 }
 
 func run(o *options) error {
+	began := time.Now()
+	if err := process.RaiseFiles(); err != nil {
+		return err
+	}
 	dir, err := os.MkdirTemp("", "pkb")
 	if err != nil {
 		return err
@@ -100,5 +105,10 @@ func run(o *options) error {
 	if err := runMeasures(ctx, e); err != nil {
 		return err
 	}
-	return runMemory(e)
+	if err := runMemory(e); err != nil {
+		return err
+	}
+	e.printGoals()
+	fmt.Printf("in all: %v\n", time.Since(began).Round(time.Second))
+	return nil
 }

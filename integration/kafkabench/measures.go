@@ -6,7 +6,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 )
 
@@ -20,13 +19,21 @@ type sample struct {
 // its CPU is charged by unit.
 type measure struct {
 	name    string
-	unit    string // of CPU: "s/GB" or "us each"
-	cold    bool   // measured without warming the proxy up: from the first one
+	unit    string // of CPU: perGB or "us each"
+	cold    bool   // measured without warming the proxies up: from the first one
 	workers int
 	// load works until the time is over, and gives the value and how many
 	// units were done.
 	load func(e *env, p *proxy, workers int, d time.Duration) (value, units float64, err error)
+	// sign and goal are for Penstock's value, as a part of direct's; cpu is
+	// the most CPU for a unit, tenant what MultiTenant may add to that: a part
+	// of it where the unit is perGB. 0: no goal.
+	sign              sign
+	goal, cpu, tenant float64
 }
+
+// perGB is the unit of CPU where bytes are what is done.
+const perGB = "s/GB"
 
 func measures() []measure {
 	bulk := func(work func(*proxy, func() bool) (float64, error)) func(*env, *proxy, int, time.Duration) (float64, float64, error) {
@@ -55,11 +62,11 @@ func measures() []measure {
 		return n / time.Since(began).Seconds(), n, err
 	}
 	return []measure{
-		{"new connection, p50", "us each", true, 1, latency(connections)},
-		{"new connections, 8 at once, rate", "us each", false, 8, rate},
-		{"one synchronous 1 KB produce, p50", "us each", false, 1, latency(oneByOne)},
-		{"produce throughput", "s/GB", false, 2, bulk(produce)},
-		{"consume throughput", "s/GB", false, 2, bulk(consume)},
+		{name: "new connection, p50", unit: "us each", cold: true, workers: 1, load: latency(connections), sign: atMost, goal: 1.7, cpu: 150},
+		{name: "new connections, 8 at once, rate", unit: "us each", workers: 8, load: rate, sign: atLeast, goal: 0.65},
+		{name: "one synchronous 1 KB produce, p50", unit: "us each", workers: 1, load: latency(oneByOne), sign: atMost, goal: 1.3, cpu: 20, tenant: 8},
+		{name: "produce throughput", unit: perGB, workers: 2, load: bulk(produce), sign: atLeast, goal: 0.95, cpu: 0.3, tenant: 0.05},
+		{name: "consume throughput", unit: perGB, workers: 2, load: bulk(consume), sign: atLeast, goal: 0.92, cpu: 0.3, tenant: 0.05},
 	}
 }
 
@@ -76,6 +83,8 @@ func runMeasures(ctx context.Context, e *env) error {
 		first := 0
 		if !m.cold {
 			first = -1 // warms up
+		} else if _, err := m.sample(e, e.proxies[0], e.o.window); err != nil { // only the broker
+			return fmt.Errorf("%s, warming up: %w", m.name, err)
 		}
 		for round := first; round < e.o.rounds; round++ {
 			for i := range e.proxies {
@@ -97,6 +106,7 @@ func runMeasures(ctx context.Context, e *env) error {
 			}
 		}
 		m.print(e, got)
+		m.goals(e, got)
 	}
 	return nil
 }
@@ -118,7 +128,7 @@ func (m *measure) sample(e *env, p *proxy, d time.Duration) (sample, error) {
 }
 
 func (m *measure) scale(ns float64) float64 {
-	if m.unit == "s/GB" {
+	if m.unit == perGB {
 		return ns / 1e9
 	}
 	return ns / 1e3
@@ -127,7 +137,7 @@ func (m *measure) scale(ns float64) float64 {
 // absolute shows a value with its unit.
 func (m *measure) absolute(v float64) string {
 	switch {
-	case m.unit == "s/GB":
+	case m.unit == perGB:
 		return fmt.Sprintf("%.2f GB/s", v)
 	case strings.Contains(m.name, "rate"):
 		return fmt.Sprintf("%.0f/s", v)
@@ -136,8 +146,7 @@ func (m *measure) absolute(v float64) string {
 }
 
 func (m *measure) print(e *env, got map[string][]sample) {
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 1, ' ', tabwriter.AlignRight|tabwriter.Debug)
-	fmt.Fprintf(w, "%s\tabsolute\ttimes direct\tCPU, %s\t\n", m.name, m.unit)
+	t := newTable(m.name, "absolute", "times direct", "CPU, "+m.unit)
 	direct := got["direct"]
 	for _, p := range e.proxies {
 		var values, ratios, cpu []float64
@@ -148,10 +157,9 @@ func (m *measure) print(e *env, got map[string][]sample) {
 		if p.proc != nil {
 			charge = fmt.Sprintf("%.3g", median(cpu))
 		}
-		fmt.Fprintf(w, "%s\t%s\t%.2f\t%s\t\n", p.name, m.absolute(median(values)), median(ratios), charge)
+		t.cells(p.name, m.absolute(median(values)), fmt.Sprintf("%.2f", median(ratios)), charge)
 	}
-	w.Flush()
-	fmt.Println()
+	t.print()
 }
 
 func median(v []float64) float64 {

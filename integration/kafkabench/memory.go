@@ -3,10 +3,6 @@ package main
 import (
 	"fmt"
 	"net"
-	"os"
-	"syscall"
-	"text/tabwriter"
-	"time"
 )
 
 // runMemory prints what each proxy has in memory: before anything, after the
@@ -15,62 +11,70 @@ func runMemory(e *env) error {
 	if !e.o.only.MatchString("memory") {
 		return nil
 	}
-	if err := raiseFiles(); err != nil {
-		return err
-	}
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 1, ' ', tabwriter.AlignRight|tabwriter.Debug)
-	fmt.Fprintf(w, "memory, MB resident\tidle\tafter the load\twith %d idle sessions\tKB each\t\n", e.o.sessions)
+	t := newTable("memory, MiB resident", "idle", "after the load", fmt.Sprintf("with %d idle sessions", e.o.sessions), "KiB each")
 	for _, p := range e.proxies {
 		if p.proc == nil {
 			continue
 		}
 		after := p.proc.SettledRSS()
-		full, err := p.crowded(e.o.sessions)
+		full, each, err := p.crowded(e.o.sessions)
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
-		fmt.Fprintf(w, "%s\t%.1f\t%.1f\t%.1f\t%.2f\t\n", p.name, mb(p.idle), mb(after), mb(full), float64(full-after)/1024/float64(e.o.sessions))
+		t.row(p.name, "%.1f", mib(p.idle), mib(after), mib(full), each/1024)
+		if p.name == "penstock" {
+			e.goal("RSS idle", mib(p.idle), atMost, 30, "MiB")
+			e.goal("RSS after all of this", mib(after), atMost, 64, "MiB")
+			e.goal("memory of an idle session", each/1024, atMost, 4, "KiB")
+			e.goal(fmt.Sprintf("RSS with %d of them", e.o.sessions), mib(full), atMost, 60, "MiB")
+		}
 	}
-	w.Flush()
-	fmt.Println()
+	t.print()
 	return nil
 }
 
-func mb(b int64) float64 { return float64(b) / (1 << 20) }
+func mib(b int64) float64 { return float64(b) / (1 << 20) }
 
-// crowded opens sessions that ask once and then say nothing, and gives the
-// resident memory while they are there.
-func (p *proxy) crowded(sessions int) (int64, error) {
-	var open []net.Conn
+// crowded opens sessions that ask once and then say nothing, in a process that
+// has carried nothing before: one that has may have room from what is over. It
+// gives the resident memory while they are there, and what each adds; a first
+// tenth of them is for what is made once.
+func (p *proxy) crowded(sessions int) (full int64, each float64, err error) {
+	fresh := *p
+	if fresh.proc, fresh.address, err = p.begin(); err != nil {
+		return 0, 0, err
+	}
+	defer fresh.proc.Kill()
+	var held []net.Conn
 	defer func() {
-		for _, c := range open {
+		for _, c := range held {
 			c.Close()
 		}
 	}()
-	for range sessions {
-		c, err := p.dial()
-		if err != nil {
-			return 0, fmt.Errorf("session %d: %w", len(open), err)
+	open := func(n int) error {
+		for range n {
+			c, err := fresh.dial()
+			if err != nil {
+				return fmt.Errorf("session %d: %w", len(held), err)
+			}
+			held = append(held, c)
+			if _, err := c.Write(greeting); err != nil {
+				return err
+			}
+			f := &frames{Conn: c}
+			if _, err := f.next(); err != nil {
+				return fmt.Errorf("session %d: %w", len(held), err)
+			}
 		}
-		open = append(open, c)
-		if _, err := c.Write(greeting); err != nil {
-			return 0, err
-		}
-		f := &frames{Conn: c}
-		if _, err := f.next(); err != nil {
-			return 0, fmt.Errorf("session %d: %w", len(open), err)
-		}
+		return nil
 	}
-	time.Sleep(2 * time.Second)
-	return p.proc.SettledRSS(), nil
-}
-
-// raiseFiles lifts the limit of open files to the hard one.
-func raiseFiles() error {
-	var lim syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim); err != nil {
-		return fmt.Errorf("open files: %w", err)
+	if err := open(sessions / 10); err != nil {
+		return 0, 0, err
 	}
-	lim.Cur = lim.Max
-	return syscall.Setrlimit(syscall.RLIMIT_NOFILE, &lim)
+	before := fresh.proc.SettledRSS()
+	if err := open(sessions - sessions/10); err != nil {
+		return 0, 0, err
+	}
+	full = fresh.proc.SettledRSS()
+	return full, float64(full-before) / float64(sessions-sessions/10), nil
 }
