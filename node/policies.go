@@ -12,6 +12,7 @@ import (
 // registerPolicies adds the methods about what policies come to.
 func (n *Node) registerPolicies(s *admin.Server) {
 	admin.Handle(s, admin.MethodEffective, admin.RoleReader, n.effective)
+	admin.Handle(s, admin.MethodSimulate, admin.RoleReader, n.simulate)
 }
 
 // effective tells which policies decide for which sources here.

@@ -76,8 +76,8 @@ func (n *Node) endpointStatus(g *endpoint.Group, e *endpoint.Endpoint, now time.
 	return s
 }
 
-// explain asks the table how it would decide.
-func (n *Node) explain(r *admin.ExplainRequest) (*routing.Explanation, error) {
+// inputOf is the connection that a request describes.
+func inputOf(r *admin.ExplainRequest) (routing.Input, error) {
 	in := routing.Input{Listener: r.Listener, ALPN: r.ALPN, Tags: r.Tags}
 	if r.SNI != nil {
 		in.ServerName, in.HasServerName = *r.SNI, true
@@ -85,9 +85,18 @@ func (n *Node) explain(r *admin.ExplainRequest) (*routing.Explanation, error) {
 	if r.Client != "" {
 		addr, err := netip.ParseAddr(r.Client)
 		if err != nil {
-			return nil, admin.Errorf(admin.Invalid, "client %q: want an IP address", r.Client)
+			return in, admin.Errorf(admin.Invalid, "client %q: want an IP address", r.Client)
 		}
 		in.Client = addr
+	}
+	return in, nil
+}
+
+// explain asks the table how it would decide.
+func (n *Node) explain(r *admin.ExplainRequest) (*routing.Explanation, error) {
+	in, err := inputOf(r)
+	if err != nil {
+		return nil, err
 	}
 	table := n.router.Table()
 	if n.rooms.kafka.Table().Has(r.Listener) {

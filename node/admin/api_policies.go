@@ -5,6 +5,7 @@ import "penstock/routing"
 // The methods about what policies come to.
 const (
 	MethodEffective = "effective" // EffectiveRequest -> EffectiveResult
+	MethodSimulate  = "simulate"  // SimulateRequest -> SimulateResult
 )
 
 // EffectiveRequest asks which policies decide for which sources. Where there
@@ -32,4 +33,33 @@ type EffectiveResult struct {
 	Destinations []routing.Effective `json:"destinations"`
 	// More is where the next answer begins; nil: that was all.
 	More *routing.EffectiveCursor `json:"more,omitempty"`
+}
+
+// SimulateRequest asks what a change would do to traffic. Nothing is changed.
+type SimulateRequest struct {
+	Node string `json:"node,omitempty"` // name or ID; "": the one asked
+	// Documents and Prune are ApplyRequest's.
+	Documents [][]byte          `json:"documents"`
+	Prune     map[string]string `json:"prune,omitempty"`
+	Stale     bool              `json:"stale,omitempty"` // GetRequest.Stale's
+	// Connections is how many to play of each kind, at most routing.MaxPlayed;
+	// 0: none, the answer has words alone.
+	Connections int `json:"connections,omitempty"`
+	// Connection is what to play; nil: connections to Destination.
+	Connection *ExplainRequest `json:"connection,omitempty"`
+	// Destination is a service; "": whatever the change may lead elsewhere.
+	Destination string `json:"destination,omitempty"`
+	// Tags are the source of connections to a destination; nil: one play for
+	// each source that policies tell apart.
+	Tags map[string]string `json:"tags,omitempty"`
+}
+
+// SimulateResult is what the change would do, on the node asked.
+type SimulateResult struct {
+	Node string `json:"node"`
+	// Words has a sentence for each change; established connections are those
+	// of all nodes that answered.
+	Words []string `json:"words"`
+	// Simulation is what was played; nil: nothing.
+	Simulation *routing.Simulation `json:"simulation,omitempty"`
 }

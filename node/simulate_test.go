@@ -1,0 +1,88 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"testing"
+
+	"penstock/node/admin"
+	"penstock/routing"
+	"penstock/routing/resource"
+)
+
+// A simulation tells what a change would do and does nothing: neither to the
+// configuration nor to the connections there are.
+func TestSimulationTellsAndDoesNothing(t *testing.T) {
+	a, b := newBackend(t, "a"), newBackend(t, "b")
+	n := startNode(t, oneService(a)+fmt.Sprintf("---\nkind: Service\nname: other\nspec: {endpoints: [{address: %q}]}\n", b.at()))
+	conn, err := net.Dial("tcp", n.at(t, "edge"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	ask := func(doc string, change ...func(*admin.SimulateRequest)) (*admin.SimulateResult, error) {
+		r := admin.SimulateRequest{Connections: 100}
+		for _, o := range objects(t, doc) {
+			r.Documents = append(r.Documents, resource.EncodeWithSecrets(o))
+		}
+		for _, c := range change {
+			c(&r)
+		}
+		return admin.Call[admin.SimulateResult](ctx, n.client, admin.MethodSimulate, r)
+	}
+	const canary = `
+kind: MeshTCPRoute
+name: canary
+spec:
+  to: [{targetRef: {kind: MeshService, name: apps}, rules: [{default: {backendRefs: [{kind: MeshService, name: apps, weight: 9}, {kind: MeshService, name: other}]}}]}]
+`
+	r, err := ask(canary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"canary: 10 % of new connections to apps move from all of apps to other; 1 established connection stays"}; !slices.Equal(r.Words, want) {
+		t.Errorf("words %q, want %q", r.Words, want)
+	}
+	if got := r.Simulation.Plays; len(got) != 1 || got[0].Destination != "apps" || len(got[0].Outcomes) != 2 ||
+		got[0].Outcomes[0].Before != 100 || got[0].Outcomes[0].After != 90 || got[0].Outcomes[1].Service != "other" || got[0].Outcomes[1].After != 10 {
+		t.Errorf("played %+v", got)
+	}
+	r, err = ask(canary, func(r *admin.SimulateRequest) { r.Connection = &admin.ExplainRequest{Listener: "edge", Client: "10.0.0.1"} })
+	if err != nil || r.Simulation.Plays[0].Listener != "edge" || r.Simulation.Plays[0].Outcomes[0].After != 90 {
+		t.Errorf("through a listener: %+v, %v", r, err)
+	}
+	if r, err = ask(canary, func(r *admin.SimulateRequest) { r.Connections = 0 }); err != nil || r.Simulation != nil || len(r.Words) != 1 {
+		t.Errorf("words alone: %+v, %v", r, err)
+	}
+	if r, err = ask(oneService(a)); err != nil || len(r.Words) != 0 || len(r.Simulation.Plays) != 0 {
+		t.Errorf("what is there already: %+v, %v", r, err)
+	}
+	for name, c := range map[string]struct {
+		doc    string
+		change func(*admin.SimulateRequest)
+		code   admin.Code
+	}{
+		"a fault":              {"kind: Listener\nname: edge\nspec: {address: \"127.0.0.1:0\", service: nobody}\n", func(*admin.SimulateRequest) {}, admin.Invalid},
+		"too many connections": {canary, func(r *admin.SimulateRequest) { r.Connections = routing.MaxPlayed + 1 }, admin.Invalid},
+		"no address":           {canary, func(r *admin.SimulateRequest) { r.Connection = &admin.ExplainRequest{Client: "me"} }, admin.Invalid},
+		"no such node":         {canary, func(r *admin.SimulateRequest) { r.Node = "nobody" }, admin.NotFound},
+	} {
+		var refusal *admin.Error
+		if _, err := ask(c.doc, c.change); !errors.As(err, &refusal) || refusal.Code != c.code {
+			t.Errorf("%s: %v, want %s", name, err, c.code)
+		}
+	}
+	if got, err := admin.Call[admin.GetResult](ctx, n.client, admin.MethodGet, admin.GetRequest{Kind: "MeshTCPRoute"}); err != nil || len(got.Documents) != 0 {
+		t.Errorf("after it there are %d routes, %v", len(got.Documents), err)
+	}
+	if s, _ := n.router.Table().Service("apps"); s.Members()[0].Active() != 1 {
+		t.Errorf("the endpoint counts %d connections, there is 1", s.Members()[0].Active())
+	}
+}
