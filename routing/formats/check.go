@@ -3,20 +3,15 @@ package formats
 import (
 	"fmt"
 
-	"penstock/routing/formats/kuma"
 	"penstock/routing/formats/smi"
 	"penstock/routing/resource"
 )
 
-// Check looks at the resources of one input together: policies are of one
-// mesh, and splits do not lead in circles. It tells of resource.MaxFaults at
-// most. What is wrong with resources
+// Check looks at the resources of one input together: splits do not lead in
+// circles. It tells of resource.MaxFaults at most. What is wrong with resources
 // whatever they came as is for resource.ValidateSet.
 func Check(objects []resource.Object) (resource.Faults, resource.Warnings) {
-	faults := kuma.Check(objects)
-	more, warnings := smi.Check(objects)
-	faults = append(faults, more...)
-	return faults[:min(len(faults), resource.MaxFaults)], warnings
+	return smi.Check(objects)
 }
 
 // Twice tells of two resources of one kind and name, with both places, and

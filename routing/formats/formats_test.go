@@ -62,7 +62,8 @@ func TestBadDocumentsGetTheFaultsThatStandBesideThem(t *testing.T) {
 		objects, faults := decode(filepath.Base(file), text)
 		if len(faults) == 0 {
 			more, _ := Check(objects)
-			faults = more
+			together, _ := resource.ValidateSet(objects)
+			faults = append(more, together...)
 		}
 		if len(faults) == 0 {
 			t.Errorf("taken without a fault: %d objects", len(objects))

@@ -22,6 +22,7 @@ type checker struct {
 	known    map[Key]bool // what knowsCertificates said of listeners
 	// places has the paths of names, by object, where they were needed.
 	places map[Key]map[string]string
+	meshes []*member // the first policy of each mesh; nil: not looked for yet
 }
 
 func newChecker() *checker {
@@ -66,6 +67,7 @@ func (c *checker) check(change *Change) {
 		c.checkHost(m, spec)
 	case *MeshTCPRoute:
 		c.checkWeights(m, spec)
+		c.checkMesh(m)
 	case *Certificate:
 		c.set.eachUser(m.Key, func(user *member) {
 			if l, ok := user.Spec.(*Listener); ok {

@@ -34,6 +34,8 @@ type Set struct {
 	claims *iradix.Tree[*nameClaim]
 	// joints is users of the users that are Joints.
 	joints persist.Groups[struct{}]
+	// meshes has the policies of each of Kuma's meshes.
+	meshes persist.Groups[struct{}]
 }
 
 // member is an object of a set with what is derived from it once.
@@ -211,7 +213,7 @@ func (s *Set) With(changes []Change) (*Set, Faults, Warnings) {
 func (s *Set) Next(changes []Change) *Set {
 	e := &setEdit{
 		s.objects.Edit(), s.users.Edit(), tree(s.ports).Txn(), s.names.Edit(), s.covers.Edit(),
-		tree(s.claims).Txn(), s.joints.Edit(),
+		tree(s.claims).Txn(), s.joints.Edit(), s.meshes.Edit(),
 	}
 	for i := range changes {
 		change := &changes[i]
@@ -225,6 +227,7 @@ func (s *Set) Next(changes []Change) *Set {
 		e.updateNames(change.Key, old, next)
 		e.updateCovers(change.Name, old, next)
 		e.updateJoint(old, next)
+		e.updateMesh(change.Key, old, next)
 		if next == nil {
 			e.objects.Delete(change.Kind, change.Name)
 		} else {
@@ -233,7 +236,7 @@ func (s *Set) Next(changes []Change) *Set {
 	}
 	return &Set{
 		e.objects.Groups(), e.users.Groups(), e.ports.CommitOnly(), e.names.Groups(), e.covers.Groups(),
-		e.claims.CommitOnly(), e.joints.Groups(),
+		e.claims.CommitOnly(), e.joints.Groups(), e.meshes.Groups(),
 	}
 }
 
@@ -246,6 +249,7 @@ type setEdit struct {
 	covers  *persist.GroupsEdit[struct{}]
 	claims  *iradix.Txn[*nameClaim]
 	joints  *persist.GroupsEdit[struct{}]
+	meshes  *persist.GroupsEdit[struct{}]
 }
 
 func newMember(o Object) *member {

@@ -18,12 +18,9 @@ import (
 	"penstock/routing/resource"
 )
 
-// Labels that keep what resources of Penstock have no place for. They are
-// Penstock's own: no document may give them.
-const (
-	LabelFormat    = "penstock/format"    // the format that a resource came in
-	LabelNamespace = "penstock/namespace" // of formats without a label for it
-)
+// LabelNamespace keeps the namespace of formats that have no label for it. It
+// and resource.LabelFormat are Penstock's own: no document may give them.
+const LabelNamespace = "penstock/namespace"
 
 // Noise is what servers add under metadata. It says nothing of what the user
 // wants, so it is passed over; annotations are notes for other programs.
@@ -192,7 +189,7 @@ func (f *Frame) Labels(n *yaml.Node, path string, kept ...Label) *yaml.Node {
 		out = NewMapping(n)
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			key, value := n.Content[i], n.Content[i+1]
-			if key.Value == LabelFormat || key.Value == LabelNamespace {
+			if key.Value == resource.LabelFormat || key.Value == LabelNamespace {
 				f.Fault(key, path, "the label is Penstock's own: leave it out", key.Value)
 				continue
 			}

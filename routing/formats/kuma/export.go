@@ -23,13 +23,13 @@ func Export(o resource.Object) (*yaml.Node, error) {
 		return nil, fmt.Errorf("%s %w: %s can", o.Key, ErrKind, kind)
 	}
 	labels := maps.Clone(o.Labels)
-	form := labels[document.LabelFormat]
-	delete(labels, document.LabelFormat)
+	form := labels[resource.LabelFormat]
+	delete(labels, resource.LabelFormat)
 	delete(labels, document.LabelNamespace)
 	root := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
 	out := document.Mapping{Node: root}
 	text := func(s string) *yaml.Node { return document.Text(root, s) }
-	if form == FormKubernetes {
+	if form == resource.FormatKumaKubernetes {
 		out.Put(root, "apiVersion", text(APIVersion))
 		out.Put(root, "kind", text(kind))
 		meta := document.NewMapping(root)
@@ -41,11 +41,11 @@ func Export(o resource.Object) (*yaml.Node, error) {
 		putLabels(meta, root, labels)
 		out.Put(root, "metadata", meta.Node)
 	} else {
-		mesh, ok := labels[labelMesh]
+		mesh, ok := labels[resource.LabelMesh]
 		if !ok {
 			mesh = defaultMesh
 		}
-		delete(labels, labelMesh)
+		delete(labels, resource.LabelMesh)
 		out.Put(root, "type", text(kind))
 		out.Put(root, "mesh", text(mesh))
 		out.Put(root, "name", text(o.Name))

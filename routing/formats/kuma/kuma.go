@@ -35,14 +35,7 @@ const (
 	APIVersion = "kuma.io/v1alpha1"
 )
 
-// Values of document.LabelFormat.
 const (
-	FormUniversal  = "kuma"
-	FormKubernetes = "kuma-kubernetes"
-)
-
-const (
-	labelMesh      = "kuma.io/mesh"
 	labelNamespace = "k8s.kuma.io/namespace"
 	defaultMesh    = "default"
 )
@@ -77,17 +70,17 @@ func universal(root *yaml.Node, fault resource.ForeignFault) []*yaml.Node {
 	}
 	v := f.Fields(root, "", universalNoise, "type", "mesh", "name", "labels", "spec")
 	mesh := v["mesh"]
-	if given := document.Child(v["labels"], labelMesh); mesh == nil && given == nil {
+	if given := document.Child(v["labels"], resource.LabelMesh); mesh == nil && given == nil {
 		mesh = document.Text(root, defaultMesh)
 	}
 	labels := f.Labels(v["labels"], "labels",
-		document.Label{Key: labelMesh, Value: mesh, Path: "mesh"},
-		document.Label{Key: document.LabelFormat, Value: document.Text(root, FormUniversal)})
+		document.Label{Key: resource.LabelMesh, Value: mesh, Path: "mesh"},
+		document.Label{Key: resource.LabelFormat, Value: document.Text(root, resource.FormatKuma)})
 	return []*yaml.Node{f.Resource(kind, v["name"], labels, spec(f, v["spec"]))}
 }
 
 func universalPath(path string) string {
-	if path == `labels["`+labelMesh+`"]` {
+	if path == `labels["`+resource.LabelMesh+`"]` {
 		return "mesh"
 	}
 	return path
@@ -106,13 +99,13 @@ func kubernetes(root *yaml.Node, fault resource.ForeignFault) []*yaml.Node {
 	v := f.Fields(root, "", map[string]bool{"status": true}, "apiVersion", "kind", "metadata", "spec")
 	meta := f.Metadata(v["metadata"])
 	var mesh *yaml.Node
-	if document.Child(meta.Labels, labelMesh) == nil {
+	if document.Child(meta.Labels, resource.LabelMesh) == nil {
 		mesh = document.Text(root, defaultMesh)
 	}
 	labels := f.Labels(meta.Labels, "metadata.labels",
-		document.Label{Key: labelMesh, Value: mesh},
+		document.Label{Key: resource.LabelMesh, Value: mesh},
 		document.Label{Key: labelNamespace, Value: meta.Namespace, Path: "metadata.namespace"},
-		document.Label{Key: document.LabelFormat, Value: document.Text(root, FormKubernetes)})
+		document.Label{Key: resource.LabelFormat, Value: document.Text(root, resource.FormatKumaKubernetes)})
 	return []*yaml.Node{f.Resource(kind, meta.Name, labels, spec(f, v["spec"]))}
 }
 

@@ -3,7 +3,6 @@ package smi
 import (
 	"fmt"
 
-	"penstock/routing/formats/document"
 	"penstock/routing/resource"
 )
 
@@ -54,7 +53,7 @@ type split struct {
 
 func splitOf(o *resource.Object) (split, bool) {
 	r, ok := o.Spec.(*resource.MeshTCPRoute)
-	if !ok || o.Labels[document.LabelFormat] != Form || len(r.To) != 1 || len(r.To[0].Rules) != 1 {
+	if !ok || o.Labels[resource.LabelFormat] != resource.FormatSMI || len(r.To) != 1 || len(r.To[0].Rules) != 1 {
 		return split{}, false
 	}
 	s := split{object: o, root: r.To[0].TargetRef.Name}

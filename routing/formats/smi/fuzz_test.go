@@ -32,7 +32,7 @@ func FuzzDocuments(f *testing.F) {
 		nodes := convert(root, fault)
 		for _, n := range nodes {
 			for _, label := range document.Child(n, "labels").Content {
-				if label.Value == Form {
+				if label.Value == resource.FormatSMI {
 					label.Value = converted
 				}
 			}
@@ -46,10 +46,10 @@ func FuzzDocuments(f *testing.F) {
 			o.Spec.Validate(func(path, message string, value any) {
 				t.Fatalf("%s is not valid: %s %s (%v)", o.Key, path, message, value)
 			})
-			if o.Labels[document.LabelFormat] != converted {
+			if o.Labels[resource.LabelFormat] != converted {
 				continue
 			}
-			o.Labels[document.LabelFormat] = Form
+			o.Labels[resource.LabelFormat] = resource.FormatSMI
 			s, ok := splitOf(o)
 			if !ok || s.root == "" || len(s.backends) == 0 || slices.Contains(s.backends, s.root) {
 				t.Fatalf("no split:\n%s", resource.EncodeYAML(*o))

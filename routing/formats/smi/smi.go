@@ -39,9 +39,6 @@ func APIVersions() []string {
 	return []string{Group + "/v1alpha2", Group + "/v1alpha3", Group + "/v1alpha4"}
 }
 
-// Form is the value of document.LabelFormat.
-const Form = "smi"
-
 const kind = "TrafficSplit"
 
 // Foreign is SMI's format.
@@ -77,7 +74,7 @@ func convert(root *yaml.Node, fault resource.ForeignFault) []*yaml.Node {
 	meta := f.Metadata(v["metadata"])
 	labels := f.Labels(meta.Labels, "metadata.labels",
 		document.Label{Key: document.LabelNamespace, Value: meta.Namespace, Path: "metadata.namespace"},
-		document.Label{Key: document.LabelFormat, Value: document.Text(root, Form)})
+		document.Label{Key: resource.LabelFormat, Value: document.Text(root, resource.FormatSMI)})
 	return []*yaml.Node{f.Resource("MeshTCPRoute", meta.Name, labels, spec(f, v["spec"]))}
 }
 
