@@ -228,3 +228,39 @@ func TestBatchesThatWaitTogetherAreOneEntry(t *testing.T) {
 		return true
 	})
 }
+
+// TestBatchesGoSinglyWhereAServerDoesNotKnowGroups: such a server would have
+// to end at one.
+func TestBatchesGoSinglyWhereAServerDoesNotKnowGroups(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	a := w.cluster(1)
+	w.mustCommit(a, put("A", "x", "1"))
+	const n = 200
+	entries := func() uint64 {
+		t.Helper()
+		before := a.Standing().Last
+		var pending []Pending
+		for i := range n {
+			p, err := a.Propose(t.Context(), batch(put("A", fmt.Sprint(i), "1")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			pending = append(pending, p)
+		}
+		for _, p := range pending {
+			if _, err := p.Wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return a.Standing().Last - before
+	}
+	a.Singly(true)
+	if got := entries(); got != n {
+		t.Errorf("%d batches took %d entries of the log", n, got)
+	}
+	a.Singly(false)
+	if got := entries(); got > n/2 {
+		t.Errorf("%d batches took %d entries of the log when all know groups", n, got)
+	}
+}

@@ -117,6 +117,21 @@ func TestAStaleLeaderReadsNothing(t *testing.T) {
 	}
 }
 
+// TestANewLeaderReadsWhatWasAgreedBeforeIt: until an entry of its own term is
+// agreed it may not know all that was.
+func TestANewLeaderReadsWhatWasAgreedBeforeIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	a := w.cluster(1)
+	a.reads.ready.Store(0) // as if it had just been elected
+	if _, err := a.ReadIndex(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := a.reads.ready.Load(), a.Standing().Term; got != want {
+		t.Errorf("it read when it was ready in term %d, and leads in %d", got, want)
+	}
+}
+
 // register is a step of a client on one key.
 type register struct {
 	key   string

@@ -60,24 +60,30 @@ func TestAPeerThatStopsInASnapshotIsLeft(t *testing.T) {
 }
 
 func TestLargeMessagesMayTakeTheirTime(t *testing.T) {
-	_, _, dialled, accepted := pair(t, 100*time.Millisecond)
+	// Longer than a busy machine lets a reader wait, and shorter than it all takes.
+	const timeout, reads, pause = time.Second, 64, 50 * time.Millisecond
+	_, _, dialled, accepted := pair(t, timeout)
 	const size = 8 << 20
-	if err := dialled.SetDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+	if err := dialled.SetDeadline(time.Now().Add(timeout / 2)); err != nil {
 		t.Fatal(err)
 	}
-	go func() { // 8 MiB in about 300 ms
-		b := make([]byte, size/64)
-		pause := time.NewTicker(5 * time.Millisecond)
-		defer pause.Stop()
+	go func() { // 8 MiB in more than a second
+		b := make([]byte, size/reads)
+		next := time.NewTicker(pause)
+		defer next.Stop()
 		for {
 			if _, err := accepted.Read(b); err != nil {
 				return
 			}
-			<-pause.C
+			<-next.C
 		}
 	}()
+	began := time.Now()
 	if n, err := dialled.Write(make([]byte, size)); n != size || err != nil {
 		t.Errorf("wrote %d, %v", n, err)
+	}
+	if took := time.Since(began); took < timeout/2 {
+		t.Errorf("it took %v, less than the deadline of %v, so nothing was shown", took, timeout/2)
 	}
 	if _, err := dialled.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("an answer that does not come: %v, want %v", err, os.ErrDeadlineExceeded)
