@@ -54,7 +54,9 @@ spec:
 		got[0].Outcomes[0].Before != 100 || got[0].Outcomes[0].After != 90 || got[0].Outcomes[1].Service != "other" || got[0].Outcomes[1].After != 10 {
 		t.Errorf("played %+v", got)
 	}
-	r, err = ask(canary, func(r *admin.SimulateRequest) { r.Connection = &admin.ExplainRequest{Listener: "edge", Client: "10.0.0.1"} })
+	r, err = ask(canary, func(r *admin.SimulateRequest) {
+		r.Connection = &admin.ExplainRequest{Listener: "edge", Client: "10.0.0.1"}
+	})
 	if err != nil || r.Simulation.Plays[0].Listener != "edge" || r.Simulation.Plays[0].Outcomes[0].After != 90 {
 		t.Errorf("through a listener: %+v, %v", r, err)
 	}

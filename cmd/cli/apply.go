@@ -160,6 +160,7 @@ func diffCommand(t *target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff -f FILES",
 		Short: "Show what apply would change; secrets stay hidden",
+		Long:  "Below the differences stands what they do to traffic, a line each: which part of the new connections goes elsewhere, and how many that are established stay. Those are counted over all nodes that answer.",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, req, err := a.request(cmd)
@@ -175,10 +176,20 @@ func diffCommand(t *target) *cobra.Command {
 			if a.output == "json" {
 				return printJSON(cmd.OutOrStdout(), r.Changes)
 			}
+			w := cmd.OutOrStdout()
+			changed := false
 			for _, c := range r.Changes {
-				printDiff(cmd.OutOrStdout(), c)
+				printDiff(w, c)
+				changed = changed || c.Action != admin.Unchanged
 			}
-			return nil
+			if !changed {
+				return nil
+			}
+			words, err := traffic(cmd, t, req)
+			for _, line := range words {
+				fmt.Fprintln(w, line)
+			}
+			return err
 		},
 	}
 	a.flags(cmd)

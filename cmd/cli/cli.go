@@ -74,7 +74,7 @@ func New(s Streams) *cobra.Command {
 	t.flags(root.PersistentFlags())
 	root.AddCommand(
 		startCommand(), demoCommand(), checkCommand(),
-		applyCommand(&t), diffCommand(&t), getCommand(&t), deleteCommand(&t),
+		applyCommand(&t), diffCommand(&t), simulateCommand(&t), getCommand(&t), deleteCommand(&t),
 		historyCommand(&t), rollbackCommand(&t),
 		explainCommand(&t), membersCommand(&t), statusCommand(&t), topCommand(&t),
 		drainCommand(&t), leaveCommand(&t), removeCommand(&t),

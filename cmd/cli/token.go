@@ -29,7 +29,7 @@ func tokenCreateCommand(t *target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create",
 		Short: "Make a token, and print it: this is the one time that it is shown",
-		Long: "join: a node may join with it. reader: get, history, explain, status, members, top. operator: that and drain. admin: everything.\n" +
+		Long: "join: a node may join with it. reader: get, history, explain, simulate, status, members, top. operator: that and drain. admin: everything.\n" +
 			"It carries the digest of the cluster's CA, so it is all that a command or a node needs beside an address.",
 		Example: "  penstock token create\n  PENSTOCK_TOKEN=$(penstock token create --role reader --name dashboard --ttl 720h)",
 		Args:    noArgs,

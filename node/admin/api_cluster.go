@@ -39,7 +39,7 @@ type Role string
 const (
 	RoleNone     Role = ""
 	RoleJoin     Role = "join"
-	RoleReader   Role = "reader"   // get, explain, status, members, top, watch, history
+	RoleReader   Role = "reader"   // get, explain, simulate, status, members, top, watch, history
 	RoleOperator Role = "operator" // drain, transfer
 	RoleAdmin    Role = "admin"    // everything users do
 	RoleNode     Role = "node"     // another node of the cluster, shown by its certificate
