@@ -34,6 +34,18 @@ var built = sync.OnceValues(func() (string, error) {
 // startPenstock runs a node with these resources until the test ends.
 func startPenstock(t testing.TB, resources string, ports ...int) *process.Process {
 	t.Helper()
+	return startNode(t, "off", resources, ports...).Process
+}
+
+// node is a running one.
+type node struct {
+	*process.Process
+	http string // where it tells its metrics
+}
+
+// startNode runs a node that logs connections in a way of --access-log.
+func startNode(t testing.TB, accessLog, resources string, ports ...int) node {
+	t.Helper()
 	path, err := built()
 	must(t, err)
 	// The path of a unix socket may be 107 bytes long.
@@ -45,7 +57,7 @@ func startPenstock(t testing.TB, resources string, ports ...int) *process.Proces
 	own, err := process.FreePorts(2)
 	must(t, err)
 	p, err := process.Start("penstock", dir, []string{path, "start", "--dev", "--data-dir", dir, "--resources", file,
-		"--access-log", "off", "--drain-wait", "0s", "--drain-timeout", "0s",
+		"--access-log", accessLog, "--drain-wait", "0s", "--drain-timeout", "0s",
 		"--cluster", process.Loopback(own[0]), "--http", process.Loopback(own[1])}, append(ports, own...)...)
 	must(t, err)
 	t.Cleanup(func() {
@@ -54,7 +66,7 @@ func startPenstock(t testing.TB, resources string, ports ...int) *process.Proces
 		}
 		p.Kill()
 	})
-	return p
+	return node{Process: p, http: process.Loopback(own[1])}
 }
 
 // viaTCP puts plain TCP listeners of Penstock where the brokers' listener Via

@@ -1,0 +1,496 @@
+package kafka
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/integration/process"
+	"penstock/integration/realkafka"
+)
+
+// wrongWorld is a node before real brokers, whose clients do what none should.
+type wrongWorld struct {
+	node
+	ca                         *realkafka.Authority
+	plain, tenant, sasl, byTLS target
+	neighbours                 []*rawConn
+	counted                    map[string]int // connections that were to end, by reason
+}
+
+func newWrongWorld(t *testing.T) *wrongWorld {
+	t.Helper()
+	c := cluster(t)
+	dir := t.TempDir()
+	pair, err := c.CA.Issue(nil, "*."+domain)
+	must(t, err)
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	must(t, os.WriteFile(cert, pair.Cert, 0o600))
+	must(t, os.WriteFile(key, pair.Key, 0o600))
+	ports, err := process.FreePorts(2)
+	must(t, err)
+	at := func(n int) string { return fmt.Sprintf("127.%d.253.%d", 20+os.Getpid()%200, n) }
+	text := fmt.Sprintf(`kind: PhysicalCluster
+name: big
+spec: {bootstrap: [%s]}
+---
+kind: PhysicalCluster
+name: guarded
+spec: {brokers: [{name: b0, address: %q}]}
+---
+kind: Certificate
+name: kafka
+spec: {certFile: %q, keyFile: %q}
+---
+kind: Listener
+name: secured
+spec: {address: "127.0.0.1:%d", protocol: kafka, tls: {}}
+---
+kind: Listener
+name: login
+spec: {address: "127.0.0.1:%d", protocol: kafka}
+---
+kind: VirtualCluster
+name: plain
+spec:
+  physicalClusterRef: big
+  brokers: {discover: {address: %s, bootstrapPort: 9092, brokerPorts: 9093-9099}}
+---
+kind: VirtualCluster
+name: tenant
+spec:
+  physicalClusterRef: big
+  filters: [{type: MultiTenant, config: {tenantKey: wrong}}]
+  brokers: {discover: {address: %s, bootstrapPort: 9092, brokerPorts: 9093-9099}}
+---
+kind: VirtualCluster
+name: sasl
+spec:
+  physicalClusterRef: guarded
+  brokers: [{name: v0, endpointRef: login, physicalBrokerRef: b0}]
+---
+kind: VirtualCluster
+name: tls
+spec:
+  physicalClusterRef: big
+  tls: {certificateRef: kafka}
+  brokers: {discover: {endpointRef: secured, bootstrap: bootstrap.%s, sniPattern: "broker-$(nodeId).%s"}}
+`, quoted(c.Bootstrap(realkafka.Plain)), c.Brokers[0].Addr(realkafka.SASL), cert, key, ports[0], ports[1], at(1), at(2), domain, domain)
+	w := &wrongWorld{
+		node: startNode(t, "closed", text, ports...), ca: &c.CA, counted: map[string]int{},
+		plain:  target{name: "plain", bootstrap: []string{at(1) + ":9092"}},
+		tenant: target{name: "tenant", bootstrap: []string{at(2) + ":9092"}},
+		sasl:   target{name: "sasl", bootstrap: []string{process.Loopback(ports[1])}},
+		byTLS: target{
+			name: "tls", bootstrap: []string{fmt.Sprintf("bootstrap.%s:%d", domain, ports[0])},
+			tls: &tls.Config{RootCAs: c.CA.Pool}, hosts: func(string) string { return "127.0.0.1" },
+		},
+	}
+	for _, g := range []target{w.plain, w.tenant, w.sasl, w.byTLS} {
+		waitAnswers(t, g)
+		if g.name == "sasl" {
+			continue // only who logs in may go on asking
+		}
+		neighbour, err := g.raw(t.Context(), g.bootstrap[0])
+		must(t, err)
+		t.Cleanup(func() { neighbour.Close() })
+		w.neighbours = append(w.neighbours, neighbour)
+	}
+	return w
+}
+
+// address is where connections to a target go.
+func (g target) address() string {
+	host, port, _ := net.SplitHostPort(g.bootstrap[0])
+	if g.hosts != nil {
+		host = g.hosts(host)
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// wantEnd sees that the node has ended a connection for one of the reasons,
+// and that its neighbours have not noticed.
+func (w *wrongWorld) wantEnd(t *testing.T, c net.Conn, reasons ...string) {
+	t.Helper()
+	must(t, c.SetReadDeadline(time.Now().Add(15*time.Second)))
+	if _, err := io.Copy(io.Discard, c); err != nil && failure(err) != "closed" {
+		t.Errorf("not closed: %v", err)
+	}
+	local := c.LocalAddr().String()
+	c.Close()
+	var line string
+	waitFor(t, "the line of the access log", func() bool {
+		line = w.logLine(t, local)
+		return line != ""
+	})
+	reason := reasonOf.FindStringSubmatch(line)
+	if reason == nil || !slices.Contains(reasons, reason[1]) {
+		t.Errorf("ended as none of %v:\n%s", reasons, line)
+	} else {
+		w.counted[reason[1]]++
+	}
+	w.wantNeighbours(t)
+}
+
+var reasonOf = regexp.MustCompile(` reason=(\w+)`)
+
+// logLine is the line of the access log about the end of a client's connection.
+func (w *wrongWorld) logLine(t *testing.T, client string) string {
+	t.Helper()
+	text, err := os.ReadFile(w.Log())
+	must(t, err)
+	for l := range strings.Lines(string(text)) {
+		if strings.Contains(l, "connection closed") && strings.Contains(l, "client="+client+" ") {
+			return l
+		}
+	}
+	return ""
+}
+
+// wantNeighbours works on the connections that were there before.
+func (w *wrongWorld) wantNeighbours(t *testing.T) {
+	t.Helper()
+	for _, n := range w.neighbours {
+		req := request(18, 3).(*kmsg.ApiVersionsRequest)
+		req.ClientSoftwareName, req.ClientSoftwareVersion = "neighbour", "1"
+		resp, _, err := n.ask(req)
+		if err != nil {
+			t.Fatalf("a neighbour: %v", err)
+		}
+		if code := resp.(*kmsg.ApiVersionsResponse).ErrorCode; code != 0 {
+			t.Fatalf("a neighbour: error %d", code)
+		}
+	}
+}
+
+// connect opens a TCP connection to a target, without TLS.
+func (w *wrongWorld) connect(t *testing.T, g target) net.Conn {
+	t.Helper()
+	d := net.Dialer{Timeout: 5 * time.Second}
+	c, err := d.DialContext(t.Context(), "tcp", g.address())
+	must(t, err)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// greeted is a connection that has had an answer to a request other than
+// ApiVersions.
+func (w *wrongWorld) greeted(t *testing.T, g target) *rawConn {
+	t.Helper()
+	c, err := g.raw(t.Context(), g.bootstrap[0])
+	must(t, err)
+	t.Cleanup(func() { c.Close() })
+	_, _, err = c.ask(request(60, 0))
+	must(t, err)
+	return c
+}
+
+// announced is a frame's length without the frame.
+func announced(n int32) []byte { return binary.BigEndian.AppendUint32(nil, uint32(n)) }
+
+// framed gives bytes their length.
+func framed(b []byte) []byte { return append(announced(int32(len(b))), b...) }
+
+// head is a request's header, with a client id and without tags.
+func head(key, version int16, correlation int32) []byte {
+	b := binary.BigEndian.AppendUint16(nil, uint16(key))
+	b = binary.BigEndian.AppendUint16(b, uint16(version))
+	b = binary.BigEndian.AppendUint32(b, uint32(correlation))
+	b = append(b, 0, 1, 'x')
+	if req := kmsg.RequestForKey(key); req != nil {
+		if req.SetVersion(version); req.IsFlexible() {
+			b = append(b, 0)
+		}
+	}
+	return b
+}
+
+// TestWrongInputEndsAlone sends what no client should: each connection ends
+// with its reason, and those beside it go on.
+func TestWrongInputEndsAlone(t *testing.T) {
+	w := newWrongWorld(t)
+	hello := "\x16\x03\x01\x00\xa5\x01\x00\x00\xa1\x03\x03" + strings.Repeat("r", 32)
+	for _, one := range []struct {
+		what   string
+		at     target
+		send   []byte
+		reason string
+	}{
+		{"a frame of no bytes", w.plain, announced(0), "kafka_bad_frame"},
+		{"a frame of one byte", w.plain, framed([]byte{0}), "kafka_bad_frame"},
+		{"a frame without a correlation id", w.plain, framed([]byte{0, 18, 0, 0, 0, 0, 0}), "kafka_bad_frame"},
+		{"a client id longer than the frame", w.plain, framed([]byte{0, 3, 0, 9, 0, 0, 0, 1, 0x7f, 0xff}), "kafka_bad_frame"},
+		{"a negative length", w.plain, announced(-1), "kafka_bad_frame"},
+		{"the most negative length", w.tenant, announced(math.MinInt32), "kafka_bad_frame"},
+		{"a greeting over the bound", w.plain, append(announced(64<<10+1), head(18, 3, 1)...), "kafka_frame_too_large"},
+		{"the largest length", w.tenant, append(announced(math.MaxInt32), head(3, 9, 1)...), "kafka_frame_too_large"},
+		{"an API that nobody has", w.plain, framed(head(999, 0, 1)), "kafka_unknown_api"},
+		{"a negative API", w.plain, framed(head(-1, 0, 1)), "kafka_unknown_api"},
+		{"an API between controllers", w.plain, framed(head(52, 0, 1)), "kafka_unknown_api"},
+		{"an API between brokers", w.tenant, framed(head(4, 1, 1)), "kafka_unknown_api"},
+		{"an API that tenants have not", w.tenant, framed(head(48, 0, 1)), "kafka_unknown_api"},
+		{"a version of tomorrow", w.plain, framed(head(3, 99, 1)), "kafka_unsupported_version"},
+		{"a negative version", w.plain, framed(head(3, -1, 1)), "kafka_unsupported_version"},
+		{"SaslHandshake v0", w.sasl, framed(append(head(17, 0, 1), 0, 5, 'P', 'L', 'A', 'I', 'N')), "kafka_unsupported_version"},
+		{"TLS in the clear", w.plain, []byte(hello), "kafka_not_kafka"},
+		{"HTTP", w.tenant, []byte("GET / HTTP/1.1\r\nHost: kafka\r\n\r\n"), "kafka_not_kafka"},
+		{"SSH", w.plain, []byte("SSH-2.0-OpenSSH_9.2\r\n"), "kafka_not_kafka"},
+		{"Kafka where TLS is due", w.byTLS, framed(head(18, 0, 1)), "bad_hello"},
+		{"HTTP where TLS is due", w.byTLS, []byte("GET / HTTP/1.1\r\nHost: kafka\r\n\r\n"), "bad_hello"},
+	} {
+		t.Run(one.what, func(t *testing.T) {
+			c := w.connect(t, one.at)
+			_, err := c.Write(one.send)
+			must(t, err)
+			w.wantEnd(t, c, one.reason)
+		})
+	}
+	t.Run("frames at the bounds", w.bounds)
+	t.Run("tokens", w.tokens)
+	t.Run("cut short", w.cutShort)
+	t.Run("server names", w.serverNames)
+	t.Run("correlation ids", w.correlations)
+	t.Run("ApiVersions of tomorrow", w.newerHello)
+	w.wantCounted(t)
+}
+
+// bounds sends frames of just the largest size, and of one byte more.
+func (w *wrongWorld) bounds(t *testing.T) {
+	const greeting, most = 64 << 10, 100 << 20
+	send := func(c *rawConn, b []byte) {
+		t.Helper()
+		must(t, c.SetDeadline(time.Now().Add(patience)))
+		_, err := c.Write(b)
+		must(t, err)
+	}
+	answered := func(c *rawConn, b []byte) {
+		t.Helper()
+		send(c, b)
+		frame, err := c.readFrame()
+		if err != nil || binary.BigEndian.Uint32(frame) != 1 {
+			t.Fatalf("an answer of %d bytes, %v", len(frame), err)
+		}
+	}
+	for _, g := range []target{w.plain, w.tenant, w.sasl} {
+		// What greets is small, at the largest so.
+		b := append(head(18, 3, 1), 2, 'n', 2, '1', 1, 77) // a name, a version, and one tag that nobody knows
+		tag := greeting - len(b) - 3
+		b = append(binary.AppendUvarint(b, uint64(tag)), make([]byte, tag)...)
+		b = framed(b)
+		if len(b) != greeting+4 {
+			t.Fatalf("%d bytes", len(b))
+		}
+		c := &rawConn{Conn: w.connect(t, g)}
+		answered(c, b)
+		c.Close()
+		if g.name == "sasl" {
+			continue
+		}
+		// Others may be large at once: names of topics that nobody has.
+		const names = 1000
+		b = binary.BigEndian.AppendUint32(head(3, 1, 1), names)
+		for range names {
+			b = append(append(b, 0, 200), strings.Repeat("x", 200)...)
+		}
+		c = &rawConn{Conn: w.connect(t, g)}
+		answered(c, framed(b))
+		send(c, append(announced(most+1), head(3, 9, 1)...))
+		w.wantEnd(t, c, "kafka_frame_too_large")
+		// One that may be sent, and ends in its middle.
+		c = w.greeted(t, g)
+		send(c, append(announced(most/4), head(3, 9, 1)...))
+		must(t, c.Conn.(*net.TCPConn).CloseWrite())
+		w.wantEnd(t, c, "client_gone", "client_fin", "client_reset", "kafka_bad_frame", "upstream_fin")
+	}
+}
+
+// tokens announces logins that are too large.
+func (w *wrongWorld) tokens(t *testing.T) {
+	handshake := func() *rawConn {
+		c := &rawConn{Conn: w.connect(t, w.sasl), limit: patience}
+		req := kmsg.NewPtrSASLHandshakeRequest()
+		req.Mechanism, req.Version = "PLAIN", 1
+		resp, _, err := c.ask(req)
+		if err != nil || resp.(*kmsg.SASLHandshakeResponse).ErrorCode != 0 {
+			t.Fatalf("%v, %v", resp, err)
+		}
+		return c
+	}
+	resident := w.RSS()
+	const token = 100 << 20
+	c := handshake()
+	_, err := c.Write(append(announced(token+20), append(head(36, 1, 2), announced(token)...)...))
+	must(t, err)
+	w.wantEnd(t, c, "kafka_frame_too_large")
+	// Nothing else may be large before the login either.
+	c = handshake()
+	_, err = c.Write(append(announced(64<<10+1), head(3, 9, 2)...))
+	must(t, err)
+	w.wantEnd(t, c, "kafka_frame_too_large")
+	// The token alone says so, in a frame that does not.
+	c = handshake()
+	_, err = c.Write(framed(append(head(36, 1, 2), announced(token)...)))
+	must(t, err)
+	w.wantEnd(t, c, "kafka_bad_frame", "upstream_fin", "upstream_reset")
+	if grown := w.RSS() - resident; grown > token/2 {
+		t.Errorf("%d MB more are resident after tokens that never came", grown>>20)
+	}
+}
+
+// cutShort sends messages that end before their end.
+func (w *wrongWorld) cutShort(t *testing.T) {
+	o := things{topic: "cut", group: "cut", share: "cut", txn: "cut", user: "cut", numbers: map[string]int64{"Acks": 1}}
+	for _, one := range []struct{ key, version int16 }{
+		{0, 9}, {1, 12}, {2, 7}, {3, 12}, {8, 8}, {9, 8}, {10, 4}, {11, 5}, {14, 5}, {19, 7}, {20, 6}, {24, 3}, {32, 4}, {61, 0}, {68, 0},
+	} {
+		req := o.fill(request(one.key, one.version))
+		whole := rawFormat.AppendRequest(nil, req, 1)[4:]
+		for _, g := range []target{w.plain, w.tenant} {
+			t.Run(fmt.Sprint(kmsg.NameForKey(one.key), ", ", g.name), func(t *testing.T) {
+				c := w.greeted(t, g)
+				_, err := c.Write(framed(whole[:len(whole)-len(whole)/4]))
+				must(t, err)
+				if g.name == "tenant" && one.key != 0 {
+					w.wantEnd(t, c, "kafka_bad_frame")
+				} else { // no filter reads it, or it streams: the broker ends it
+					w.wantEnd(t, c, "kafka_bad_frame", "upstream_fin", "upstream_reset")
+				}
+			})
+		}
+	}
+}
+
+// serverNames asks for names that lead nowhere, and does not trust the
+// certificate of one that does.
+func (w *wrongWorld) serverNames(t *testing.T) {
+	for _, one := range []struct {
+		name   string
+		config *tls.Config
+		reason string
+	}{
+		{"another domain's", &tls.Config{ServerName: "kafka.example.org", RootCAs: w.ca.Pool}, "no_route"},
+		{"none", &tls.Config{InsecureSkipVerify: true}, "no_sni"}, //nolint:gosec // the server ends it
+		{"one that is not trusted", &tls.Config{ServerName: "bootstrap." + domain}, "handshake_failed"},
+	} {
+		t.Run(one.name, func(t *testing.T) {
+			c := w.connect(t, w.byTLS)
+			ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+			defer cancel()
+			if err := tls.Client(c, one.config).HandshakeContext(ctx); err == nil {
+				t.Error("the handshake succeeds")
+			}
+			must(t, c.(*net.TCPConn).CloseWrite())
+			w.wantEnd(t, c, one.reason)
+		})
+	}
+}
+
+// correlations pipelines requests whose ids are all the same, and ids that
+// wrap: the answers come in order, with the ids as they were sent.
+func (w *wrongWorld) correlations(t *testing.T) {
+	for _, ids := range [][]int32{
+		{7, 7, 7, 7, 7, 7, 7, 7}, {math.MaxInt32 - 1, math.MaxInt32, math.MinInt32, math.MinInt32 + 1, -1, 0, 1}, {0, 0, -1, -1, math.MinInt32, 0},
+	} {
+		for _, g := range []target{w.plain, w.tenant} {
+			c := w.greeted(t, g)
+			var all []byte
+			for i, id := range ids {
+				// One that filters see whole, and one that none wants.
+				req := []kmsg.Request{request(3, 12), request(18, 0), request(22, 4)}[i%3]
+				all = append(all, rawFormat.AppendRequest(nil, req, id)...)
+			}
+			must(t, c.SetDeadline(time.Now().Add(patience)))
+			_, err := c.Write(all)
+			must(t, err)
+			for i, id := range ids {
+				frame, err := c.readFrame()
+				if err != nil {
+					t.Fatalf("%s: answer %d of %v: %v", g.name, i, ids, err)
+				}
+				if got := int32(binary.BigEndian.Uint32(frame)); got != id {
+					t.Fatalf("%s: answer %d of %v has the id %d", g.name, i, ids, got)
+				}
+			}
+			c.Close()
+		}
+	}
+	w.wantNeighbours(t)
+}
+
+// newerHello asks for ApiVersions at a version that nobody has: the answer is
+// of version 0 and says so, and the connection goes on.
+func (w *wrongWorld) newerHello(t *testing.T) {
+	for _, g := range []target{w.plain, w.tenant, w.sasl} {
+		c := &rawConn{Conn: w.connect(t, g), limit: patience}
+		must(t, c.SetDeadline(time.Now().Add(patience)))
+		_, err := c.Write(framed(head(18, 99, 5)))
+		must(t, err)
+		frame, err := c.readFrame()
+		must(t, err)
+		resp, err := decode(request(18, 0), frame)
+		must(t, err)
+		if code := resp.(*kmsg.ApiVersionsResponse).ErrorCode; code != 35 {
+			t.Errorf("%s: error %d, not UNSUPPORTED_VERSION", g.name, code)
+		}
+		if _, _, err := c.ask(request(18, 0)); err != nil {
+			t.Errorf("%s: afterwards: %v", g.name, err)
+		}
+		c.Close()
+	}
+}
+
+// wantCounted holds the metrics against what has ended here.
+func (w *wrongWorld) wantCounted(t *testing.T) {
+	t.Helper()
+	got := map[string]int{}
+	// A connection is counted at about the time at which it is logged.
+	waitFor(t, "the metrics to have all", func() bool {
+		clear(got)
+		for _, m := range endedCount.FindAllStringSubmatch(w.metrics(t), -1) {
+			var n int
+			_, err := fmt.Sscan(m[2], &n)
+			must(t, err)
+			got[m[1]] += n
+		}
+		for reason, n := range w.counted {
+			if strings.HasPrefix(reason, "kafka_") && got[reason] != n {
+				return got[reason] > n // wrong for good
+			}
+		}
+		return true
+	})
+	for reason, n := range w.counted {
+		if strings.HasPrefix(reason, "kafka_") && got[reason] != n {
+			t.Errorf("%s: %d connections in the metrics, %d here", reason, got[reason], n)
+		}
+	}
+	t.Logf("ended: %v", w.counted)
+}
+
+var endedCount = regexp.MustCompile(`(?m)^penstock_connections_total\{.*result="(\w+)".*\} (\d+)$`)
+
+func (w *wrongWorld) metrics(t *testing.T) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+w.http+"/metrics", nil)
+	must(t, err)
+	resp, err := http.DefaultClient.Do(req)
+	must(t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	must(t, err)
+	return string(text)
+}
