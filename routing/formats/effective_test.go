@@ -1,0 +1,82 @@
+package formats
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"penstock/routing"
+	"penstock/routing/resource"
+)
+
+// What the good ones do stands beside them: for each destination and source
+// the route that decides, and the shares. There are endpoints for each subset
+// that they speak of, and for all services but those that are called after it.
+func TestGoodDocumentsDoWhatStandsBesideThem(t *testing.T) {
+	eachFile(t, "*/good/*.yaml", func(t *testing.T, file, text string) {
+		objects, faults := decode(filepath.Base(file), text)
+		if len(faults) > 0 {
+			t.Fatal(faults)
+		}
+		services := map[string]bool{}
+		var changes []resource.Change
+		for _, o := range objects {
+			if o.Kind != "MeshTCPRoute" {
+				continue
+			}
+			changes = append(changes, resource.Put(o))
+			for _, ref := range o.Spec.Refs() {
+				services[ref.Name] = ref.Name != "nobody" && !strings.HasPrefix(ref.Name, "not-yet")
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(services)) {
+			if !services[name] {
+				continue
+			}
+			s := &resource.Service{}
+			for i, version := range []string{"v0", "v1", "v2", "1.0"} {
+				s.Endpoints = append(s.Endpoints, resource.Endpoint{Address: fmt.Sprintf("127.0.0.1:%d", 7000+i), Tags: map[string]string{"version": version}})
+			}
+			changes = append(changes, resource.Put(resource.Object{Key: resource.Key{Kind: "Service", Name: name}, Spec: s}))
+		}
+		router := routing.NewRouter(routing.Config{})
+		if _, err := router.Apply(changes, time.Unix(0, 0)); err != nil {
+			t.Fatal(err)
+		}
+		list, _ := router.Table().Effective(&routing.EffectiveQuery{})
+		var out strings.Builder
+		for _, e := range list {
+			for _, s := range e.Sources {
+				fmt.Fprintf(&out, "%s from %s:", e.Destination, s.Source)
+				if s.Policy == "" {
+					out.WriteString(" no route, so")
+				} else {
+					fmt.Fprintf(&out, " %s,", s.Policy)
+				}
+				for _, b := range s.Backends {
+					fmt.Fprintf(&out, " %s%s %.4g%%", b.Service, tagsText(b.Tags), b.Share*100)
+					if b.Skipped != "" {
+						fmt.Fprintf(&out, " (%s)", b.Skipped)
+					}
+				}
+				out.WriteString("\n")
+			}
+		}
+		golden(t, file+".effective.txt", out.String())
+	})
+}
+
+func tagsText(tags map[string]string) string {
+	var parts []string
+	for _, k := range slices.Sorted(maps.Keys(tags)) {
+		parts = append(parts, k+"="+tags[k])
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "{" + strings.Join(parts, ",") + "}"
+}
