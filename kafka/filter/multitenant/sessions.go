@@ -1,6 +1,8 @@
 package multitenant
 
 import (
+	"slices"
+
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -46,6 +48,8 @@ func (c *call) fetch(s *session, epoch int32, list []*id, again func() kmsg.Resp
 		clear(s.topics)
 		s.faked = 0
 	}
+	// What is in it as the tenant's is that for as long as it lasts.
+	list = slices.DeleteFunc(list, func(t *id) bool { return s.owns(*t) })
 	ask := list
 	if s.faked > 0 {
 		for t, faked := range s.topics {

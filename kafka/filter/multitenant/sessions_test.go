@@ -190,6 +190,10 @@ func TestAFetchSessionKeepsItsTopics(t *testing.T) {
 	if ten.ids.owns(id{1}) {
 		t.Fatal("nothing was forgotten")
 	}
+	q, _ := k.request(c, forgetting(1, id{1}))
+	if got := q.(*kmsg.FetchRequest).ForgottenTopics[0].TopicID; got != (id{1}) || len(k.asked) > 1 {
+		t.Errorf("forgotten is %x, after %d questions", got, len(k.asked))
+	}
 	e := c.Edits(filter.Response, x)
 	one, foreign, fake := id{1}, id{2}, ten.ids.fake(id{9})
 	if err := e.TopicID(&one); err != nil || one != (id{1}) {
