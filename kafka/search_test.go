@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -59,9 +60,17 @@ func TestWhoComesBeforeItsBrokerIsKnownWaits(t *testing.T) {
 	if err := c.versions(); err != nil {
 		t.Fatal(err)
 	}
-	if n := s.virtual("t1"); len(n.Known()) != 4 {
-		t.Errorf("%d brokers are known, want 3 and the bootstrap", len(n.Known()))
+	connections := func() (n []int64) {
+		for _, b := range s.room.Status()[0].Brokers {
+			n = append(n, b.Connections)
+		}
+		return n
 	}
+	if got := connections(); !slices.Equal(got, []int64{0, 0, 0, 1}) {
+		t.Errorf("the bootstrap and the brokers have %v connections, want one at the last of three", got)
+	}
+	c.Close()
+	eventually(t, "it is counted no more", func() bool { return !slices.Contains(connections(), 1) })
 }
 
 // One that does not exist is waited for until a look has not found it.

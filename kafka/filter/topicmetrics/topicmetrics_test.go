@@ -157,9 +157,11 @@ func TestEveryVersionIsCountedByTopic(t *testing.T) {
 			for range 3 {
 				stream(t, c, test.d, test.key, v, test.body(v, []string{"orders", "bills"}))
 			}
-			stream(t, c, test.d, test.key, v, test.body(v, []string{"orders"}))
+			for range 2 {
+				stream(t, c, test.d, test.key, v, test.body(v, []string{"orders"}))
+			}
 			api := wire.Name(test.key)
-			want := []Count{{"orders", api, 4, 4 * 2100}, {"bills", api, 3, 3 * 2100}}
+			want := []Count{{"orders", api, 5, 5 * 2100}, {"bills", api, 3, 3 * 2100}}
 			if got := f.Counts(); !slices.Equal(got, want) {
 				t.Errorf("%s v%d: counted %v, want %v", api, v, got, want)
 			}
@@ -219,6 +221,23 @@ func TestATopicThatIsMadeAgainGoesOn(t *testing.T) {
 		f.identified(idOf(n))[fetch].messages.Add(1)
 	}
 	if got, want := f.Counts(), []Count{{"orders", "Fetch", 3, 0}}; !slices.Equal(got, want) {
+		t.Errorf("counted %v, want %v", got, want)
+	}
+}
+
+// An id that is asked about twice is one topic of the message.
+func TestAnIDThatIsAskedAboutTwiceCountsOnce(t *testing.T) {
+	f := newFilter(t, 2)
+	f.learn([]byte("orders"), idOf(1))
+	c := f.Open(filter.Info{})
+	x := filter.NewExchange(int16(kmsg.Produce), 13, "", nil)
+	for range 2 {
+		edits, one, zero := c.Edits(filter.Request, &x), idOf(1), id{}
+		for _, t := range []*id{&zero, &zero, &one, &one} {
+			_ = edits.TopicID(t)
+		}
+	}
+	if got, want := f.Counts(), []Count{{Rest, "Produce", 2, 0}, {"orders", "Produce", 2, 0}}; !slices.Equal(got, want) {
 		t.Errorf("counted %v, want %v", got, want)
 	}
 }
