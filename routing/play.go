@@ -20,6 +20,8 @@ const (
 	// maxPlays bounds the plays of one simulation, maxPlayedInAll their
 	// connections together.
 	maxPlays, maxPlayedInAll = 50, 10_000_000
+	// maxOutcomes bounds the outcomes of a play that are listed.
+	maxOutcomes = 1000
 )
 
 // ErrPlayed is for a number of connections that cannot be played.
@@ -57,6 +59,8 @@ type Play struct {
 	Destination string        `json:"destination,omitempty"`
 	Source      string        `json:"source,omitempty"` // as in EffectiveSource, or tags
 	Outcomes    []PlayOutcome `json:"outcomes"`
+	// MoreOutcomes are not listed; fewer connections came to each of them.
+	MoreOutcomes int `json:"moreOutcomes,omitempty"`
 }
 
 // PlayOutcome is one end of connections, and how many came to it.
@@ -90,36 +94,48 @@ func (tr *Trial) Play(ctx context.Context, r *PlayRequest, now time.Time) (*Simu
 	}
 	before, after := tr.again()
 	for i := range games {
-		g := &games[i]
-		rows := map[PlayOutcome]*PlayOutcome{}
-		for _, side := range []struct {
-			table *Table
-			count func(*PlayOutcome) *int
-		}{
-			{before.Table(), func(o *PlayOutcome) *int { return &o.Before }},
-			{after.Table(), func(o *PlayOutcome) *int { return &o.After }},
-		} {
-			ends, err := g.take(ctx, side.table, r.Connections, now)
-			if err != nil {
-				return nil, err
-			}
-			for e, n := range ends {
-				key := e.outcome()
-				if rows[key] == nil {
-					row := key
-					rows[key] = &row
-				}
-				*side.count(rows[key]) += n
-			}
+		if err := games[i].compare(ctx, before.Table(), after.Table(), r.Connections, now); err != nil {
+			return nil, err
 		}
-		g.play.Outcomes = make([]PlayOutcome, 0, len(rows))
-		for _, row := range rows {
-			g.play.Outcomes = append(g.play.Outcomes, *row)
-		}
-		slices.SortFunc(g.play.Outcomes, PlayOutcome.compare)
-		sim.Plays = append(sim.Plays, g.play)
+		sim.Plays = append(sim.Plays, games[i].play)
 	}
 	return sim, nil
+}
+
+// compare plays n connections on both tables and lists the outcomes.
+func (g *game) compare(ctx context.Context, before, after *Table, n int, now time.Time) error {
+	rows := map[PlayOutcome]*PlayOutcome{}
+	for i, table := range []*Table{before, after} {
+		ends, err := g.take(ctx, table, n, now)
+		if err != nil {
+			return err
+		}
+		for e, count := range ends {
+			key := e.outcome()
+			if rows[key] == nil {
+				row := key
+				rows[key] = &row
+			}
+			if i == 0 {
+				rows[key].Before += count
+			} else {
+				rows[key].After += count
+			}
+		}
+	}
+	list := make([]PlayOutcome, 0, len(rows))
+	for _, row := range rows {
+		list = append(list, *row)
+	}
+	if more := len(list) - maxOutcomes; more > 0 {
+		slices.SortFunc(list, func(a, b PlayOutcome) int {
+			return cmp.Or(cmp.Compare(max(b.Before, b.After), max(a.Before, a.After)), a.compare(b))
+		})
+		list, g.play.MoreOutcomes = list[:maxOutcomes], more
+	}
+	slices.SortFunc(list, PlayOutcome.compare)
+	g.play.Outcomes = list
+	return nil
 }
 
 // compare orders outcomes: what is served first, then by name.

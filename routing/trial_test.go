@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -145,9 +146,17 @@ func TestPlaysAreBounded(t *testing.T) {
 			t.Errorf("%d connections: %v", n, err)
 		}
 	}
+	mustApply(t, r, put("Service", "apps", service(maxOutcomes+7)))
+	if trial, err = r.Table().Try(nil, nil, t0); err != nil {
+		t.Fatal(err)
+	}
+	sim, err = trial.Play(t.Context(), &PlayRequest{Connections: maxOutcomes + 10, Destination: "apps"}, t0)
+	if p := sim.Plays[0]; err != nil || len(p.Outcomes) != maxOutcomes || p.MoreOutcomes != 7 || !slices.ContainsFunc(p.Outcomes, func(o PlayOutcome) bool { return o.Before == 2 }) {
+		t.Errorf("%d outcomes, %d more, %v", len(p.Outcomes), p.MoreOutcomes, err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := trial.Play(ctx, &PlayRequest{Connections: MaxPlayed}, t0); !errors.Is(err, context.Canceled) {
+	if _, err := trial.Play(ctx, &PlayRequest{Connections: MaxPlayed, Destination: "apps"}, t0); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 }

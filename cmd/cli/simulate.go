@@ -119,6 +119,9 @@ func printSimulation(w io.Writer, r *admin.SimulateResult) {
 			rows = append(rows, []string{service, o.Subset, o.Endpoint, fmt.Sprint(o.Before), fmt.Sprint(o.After)})
 		}
 		printTable(w, []string{"SERVICE", "SUBSET", "ENDPOINT", "BEFORE", "AFTER"}, rows)
+		if p.MoreOutcomes > 0 {
+			fmt.Fprintf(w, "and %d endpoints more, with fewer connections each\n", p.MoreOutcomes)
+		}
 	}
 	if sim.MorePlays > 0 {
 		fmt.Fprintf(w, "\nand %d more; --to or --listener plays one of them\n", sim.MorePlays)
