@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"penstock/routing/formats/document"
 	"penstock/routing/formats/kuma"
 	"penstock/routing/resource"
 )
@@ -111,11 +112,20 @@ func checkGivenBack(t interface {
 		if len(faults) > 0 || len(again) != 1 {
 			t.Fatalf("%s as %s: %v\n%s", o.Key, format, faults, text)
 		}
-		if format != Own && !strings.HasPrefix(o.Labels["penstock/format"], "kuma") { // it is Kuma's from now on
+		if format != Own && !asKumas(o.Labels) { // it is Kuma's from now on
 			again[0].Labels = o.Labels
 		}
 		if !resource.Equal(o, again[0]) {
 			t.Fatalf("%s as %s is another when it is taken again:\n%s\n%s", o.Key, format, text, resource.EncodeYAML(again[0]))
 		}
 	}
+}
+
+// asKumas tells the labels that Kuma's documents get from those that somebody
+// wrote by hand.
+func asKumas(labels map[string]string) bool {
+	_, mesh := labels[resource.LabelMesh]
+	_, namespace := labels[document.LabelNamespace]
+	form := labels[resource.LabelFormat]
+	return mesh && !namespace && (form == resource.FormatKuma || form == resource.FormatKumaKubernetes)
 }

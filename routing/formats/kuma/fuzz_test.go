@@ -46,7 +46,7 @@ func FuzzDocuments(f *testing.F) {
 			if len(faults) > 0 || len(again) != 1 {
 				t.Fatalf("what is given back is not taken: %v\n%s", faults, text)
 			}
-			if o.Labels["penstock/format"] == "" {
+			if o.Format() != "Kuma" { // its labels were written by hand
 				again[0].Labels = o.Labels
 			}
 			if !resource.Equal(o, again[0]) {
