@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // tenants are virtual clusters on a fleet behind one TLS port, all on one fake
@@ -282,4 +283,48 @@ func TestAClusterThatIsRemovedSendsItsClientsAway(t *testing.T) {
 	}
 	stop()
 	wg.Wait()
+}
+
+// A broker that comes is found by every node as soon as somebody wants to be
+// led to it, however long its next look would have taken: a client may have
+// heard of the broker by way of another node.
+func TestANewBrokerIsReachedThroughEveryNodeAtOnce(t *testing.T) {
+	f := startFleet(t, 3)
+	w := newTenants(t, f)
+	f.members[0].apply(fmt.Sprintf("kind: PhysicalCluster\nname: big\nspec: {bootstrap: [%q], discovery: {interval: 1h}}\n---\n", w.fake.ListenAddrs()[0]) +
+		w.certificate("red") + w.resources("red", ""))
+	greet := func(m *member, broker int32) error {
+		t.Helper()
+		config := &tls.Config{ServerName: fmt.Sprintf("broker-%d.red.test", broker), RootCAs: w.roots}
+		c, err := (&tls.Dialer{Config: config}).DialContext(t.Context(), "tcp", net.JoinHostPort(m.ip, kafkaPort))
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+			return err
+		}
+		req := kmsg.NewPtrApiVersionsRequest()
+		if _, err := c.Write(kmsg.NewRequestFormatter().AppendRequest(nil, req, 1)); err != nil {
+			return err
+		}
+		_, err = c.Read(make([]byte, 4))
+		return err
+	}
+	for _, m := range f.members {
+		for broker := range int32(3) {
+			if err := greet(m, broker); err != nil {
+				t.Fatalf("%s, broker %d: %v", m.name, broker, err)
+			}
+		}
+	}
+	id, _, err := w.fake.AddNode(-1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range f.members {
+		if err := greet(m, id); err != nil {
+			t.Errorf("%s, the new broker %d: %v", m.name, id, err)
+		}
+	}
 }
