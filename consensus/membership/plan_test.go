@@ -190,3 +190,24 @@ func (w *world) describe() string {
 	}
 	return fmt.Sprintf("%s leads the voters %s", w.leader, strings.Join(ids, " "))
 }
+
+// TestAMinorityPlansNothing: whoever leads without a majority of the voters
+// leads no more, and does not know it yet.
+func TestAMinorityPlansNothing(t *testing.T) {
+	now := time.Now()
+	long := now.Add(-100 * time.Hour)
+	voter := func(id string, up bool) Node {
+		return Node{ID: id, Name: id, Server: true, Voter: true, Up: up, CaughtUp: up, Since: long, Joined: long}
+	}
+	o := Observed{Self: "n1", Now: now, Nodes: []Node{
+		voter("n1", true), voter("n2", false), voter("n3", false),
+		{ID: "n4", Name: "n4", Server: true, Up: true, CaughtUp: true, Since: long, Joined: long},
+	}}
+	if got := Plan(o); len(got) > 0 {
+		t.Errorf("one of three voters plans %+v", got)
+	}
+	o.Nodes[1] = voter("n2", true)
+	if got := Plan(o); len(got) == 0 {
+		t.Error("two of three plan nothing")
+	}
+}

@@ -2,6 +2,9 @@ package cluster
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -269,4 +272,61 @@ func TestARevokedTokenLosesItsConnections(t *testing.T) {
 			t.Errorf("the connection to node %d stays", i)
 		}
 	}
+}
+
+// TestAnIDBelongsToItsKey: whoever knows a join token could otherwise have a
+// certificate for a node that is there.
+func TestAnIDBelongsToItsKey(t *testing.T) {
+	t.Parallel()
+	a := founded(t, "a")
+	put(t, a, "x", "1")
+	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	defer cancel()
+	ask := func(key *ecdsa.PrivateKey, id, name string) error {
+		t.Helper()
+		csr, err := trust.NewRequest(key, id, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = a.c.handleAdmit(ctx, &admitRequest{Token: "test", Node: Candidate{
+			ID: id, Name: name, Cluster: "127.0.0.1:1", Gossip: "127.0.0.1:1", HTTP: "127.0.0.1:1", Version: "test", CSR: csr,
+		}})
+		return err
+	}
+	newKey := func() *ecdsa.PrivateKey {
+		t.Helper()
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return key
+	}
+	const id = "00000000000000000000000000000b0b"
+	own := newKey()
+	if err := ask(own, id, "b"); err != nil {
+		t.Fatal(err)
+	}
+	if err := ask(own, id, "b"); err != nil {
+		t.Errorf("the same node again: %v", err)
+	}
+	for what, err := range map[string]error{
+		"of a member":     ask(newKey(), id, "b"),
+		"of this node":    ask(newKey(), a.c.ID(), "a"),
+		"by another name": ask(newKey(), id, "c"),
+	} {
+		if !refusedAs(err, admin.Refused) || !contains(err, "another node has the ID") {
+			t.Errorf("another key for the ID %s: %v", what, err)
+		}
+	}
+	if err := a.c.depart(ctx, id, "test"); err != nil {
+		t.Fatal(err)
+	}
+	if err := ask(own, id, "b"); !refusedAs(err, admin.Refused) || !contains(err, "has left the cluster or was removed") {
+		t.Errorf("a node that is no member any more: %v", err)
+	}
+}
+
+func refusedAs(err error, code admin.Code) bool {
+	var refusal *admin.Error
+	return errors.As(err, &refusal) && refusal.Code == code
 }

@@ -1,8 +1,13 @@
 package cluster
 
 import (
+	"context"
+	"fmt"
 	"testing"
 	"time"
+
+	"penstock/consensus"
+	"penstock/node/admin"
 )
 
 func TestRequestsAreGivenUpAWhileAfterAnotherLeads(t *testing.T) {
@@ -28,5 +33,31 @@ func TestRequestsAreGivenUpAWhileAfterAnotherLeads(t *testing.T) {
 	case who := <-given:
 		t.Errorf("given up: %s", who)
 	default:
+	}
+}
+
+// TestARequestIsSentAgainOnlyWhereItCannotHaveActed: what may have been done
+// must not be done twice.
+func TestARequestIsSentAgainOnlyWhereItCannotHaveActed(t *testing.T) {
+	lost := fmt.Errorf("%w: %w", admin.ErrLost, admin.ErrUnreachable)
+	for _, c := range []struct {
+		err   error
+		again bool
+	}{
+		{nil, false},
+		{lost, false},
+		{fmt.Errorf("%w: %w", consensus.ErrUnknown, consensus.ErrNotLeader), false},
+		{refusal(consensus.ErrUnknown), false},
+		{admin.Errorf(admin.Refused, "no"), false},
+		{context.DeadlineExceeded, false},
+		{fmt.Errorf("%w: refused", admin.ErrUnreachable), true},
+		{consensus.ErrNotLeader, true},
+		{refusal(consensus.ErrNotLeader), true},
+		{refusal(consensus.ErrBusy), true},
+		{refusal(consensus.ErrClosed), true},
+	} {
+		if got := nothingDone(c.err); got != c.again {
+			t.Errorf("%v: it is sent again: %v, want %v", c.err, got, c.again)
+		}
 	}
 }

@@ -1,0 +1,131 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"penstock/consensus"
+	"penstock/node/admin"
+)
+
+// TestALevelIsWhatEveryMemberUnderstands: also a member that is down comes
+// back with the version that it announced last; one that has left does not.
+func TestALevelIsWhatEveryMemberUnderstands(t *testing.T) {
+	t.Parallel()
+	a := founded(t, "a")
+	put(t, a, "x", "1")
+	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	defer cancel()
+	note := func(r Record) {
+		t.Helper()
+		r.Format, r.Cluster, r.Gossip = recordFormat, "127.0.0.1:1", "127.0.0.1:1"
+		eventually(t, "the record of "+r.Name, func() string {
+			if err := a.c.commit(ctx, "test", "test", []consensus.Op{a.c.putRecord(a.c.Store().View(), r)}); err != nil {
+				return err.Error()
+			}
+			return ""
+		})
+	}
+	old := Record{ID: "00000000000000000000000000000001", Name: "old", Version: "v1", Level: LevelGroups - 1}
+	note(old)
+	note(Record{ID: "00000000000000000000000000000002", Name: "new", Version: "v2", Level: LevelGroups})
+	note(Record{ID: "00000000000000000000000000000003", Name: "gone", Version: "v1", Left: time.Now()})
+	for level, want := range map[int][]string{0: nil, LevelKafka: {"old (v1)"}, LevelGroups + 1: {"new (v2)", "old (v1)"}} {
+		if got := a.c.Lacking(level); !slices.Equal(got, want) {
+			t.Errorf("level %d is lacking on %q, want %q", level, got, want)
+		}
+	}
+	const n = 100
+	entries := func() uint64 { // that as many changes take which come at once
+		t.Helper()
+		before := a.c.Store().Standing().Last
+		var pending []consensus.Pending
+		for i := range n {
+			p, err := a.c.Store().Propose(ctx, &consensus.Batch{Ops: []consensus.Op{{Key: consensus.Key{Kind: "Thing", Name: fmt.Sprint(i)}, Value: []byte("1")}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			pending = append(pending, p)
+		}
+		for _, p := range pending {
+			if _, err := p.Wait(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return a.c.Store().Standing().Last - before
+	}
+	eventually(t, "changes to go one by one while there is a member that knows no groups", func() string {
+		if got := entries(); got < n {
+			return fmt.Sprintf("%d took %d entries", n, got)
+		}
+		return ""
+	})
+	old.Level = LevelGroups
+	note(old)
+	eventually(t, "changes to go together when all know groups", func() string {
+		if got := entries(); got >= n {
+			return fmt.Sprintf("%d took %d entries", n, got)
+		}
+		return ""
+	})
+}
+
+// TestTokensEndByTheLeadersClock: by each node's own, one would have ended
+// here and live on there.
+func TestTokensEndByTheLeadersClock(t *testing.T) {
+	t.Parallel()
+	a := founded(t, "a")
+	b := newcomer(t, "b", a.token(), a).start()
+	voters(t, 1, a, b)
+	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	defer cancel()
+	made, err := a.c.createToken(ctx, &admin.TokenCreateRequest{Name: "ci", Role: admin.RoleReader, TTL: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := b.c.Authenticate(ctx, made.Token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := func(m *machine) { m.c.hearClock(time.Now().Add(2*time.Hour).UnixMilli(), time.Now()) }
+	late(a) // which leads, and goes by its own
+	if _, err := a.c.Authenticate(ctx, made.Token); err != nil || a.c.Check(p) != nil {
+		t.Errorf("on the leader: %v, %v", err, a.c.Check(p))
+	}
+	eventually(t, "the token to have ended on a node whose leader is two hours ahead", func() string {
+		late(b) // it hears of its leader's real clock all the while
+		if _, err := b.c.Authenticate(ctx, made.Token); !contains(err, "expired") {
+			return fmt.Sprint(err)
+		}
+		late(b)
+		if b.c.Check(p) == nil {
+			return "open connections live on"
+		}
+		return ""
+	})
+}
+
+// TestANodeTakesOutNobodyButItself: what a node may ask for is its own leave.
+func TestANodeTakesOutNobodyButItself(t *testing.T) {
+	t.Parallel()
+	all := three(t)
+	lead := leading(t, all...)
+	rest := others(all, lead)
+	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	defer cancel()
+	client, err := rest[0].c.pool.Get(ctx, lead.c.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refusal *admin.Error
+	if _, err := admin.Call[admin.Empty](ctx, client, methodDepart, &departRequest{ID: rest[1].c.ID()}); !errors.As(err, &refusal) || refusal.Code != admin.Invalid {
+		t.Errorf("a node asks to take another one out: %v", err)
+	}
+	if r, ok := record(lead.c.Store().View(), rest[1].c.ID()); !ok || !r.member() {
+		t.Errorf("the other one is out: %+v", r)
+	}
+}
