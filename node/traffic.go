@@ -31,7 +31,7 @@ var _ netio.Handler = (*traffic)(nil)
 
 // Route implements netio.Handler.
 func (t *traffic) Route(c *netio.Conn) (netio.Plan, netio.Reason) {
-	in := routing.Input{Listener: c.Listener(), Client: c.Client().Addr()}
+	in := routing.Input{Listener: c.Listener(), Client: c.Client().Addr(), Tags: identity(c.TLS())}
 	if h := c.Hello(); h != nil {
 		in.ServerName, in.HasServerName, in.ALPN = h.ServerName, h.HasServerName, h.ALPN
 	}
