@@ -78,19 +78,26 @@ func typicalMesh(t testing.TB) (*Router, *Input) {
 func equalRank(t testing.TB, n int, spread bool, source func(int) resource.TargetRef) *Router {
 	r := NewRouter(Config{NodeTags: map[string]string{"zone": "a"}})
 	web := map[string]string{"service": fmt.Sprint("web-", n-1), fmt.Sprint("tag-", n-1): "yes"}
-	batch := []resource.Change{put("Listener", "edge", &resource.Listener{Service: fmt.Sprint("service-", map[bool]int{true: n - 1}[spread]),
+	services := []resource.Change{put("Listener", "edge", &resource.Listener{Service: fmt.Sprint("service-", map[bool]int{true: n - 1}[spread]),
 		Sources: []resource.SourceRule{{From: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}, Tags: web}}})}
+	for i := range n {
+		services = append(services, put("Service", fmt.Sprint("service-", i), service(2)))
+	}
+	mustApply(t, r, services...)
+	mustApply(t, r, policiesOn(n, spread, source)...)
+	return r
+}
+
+func policiesOn(n int, spread bool, source func(int) resource.TargetRef) (policies []resource.Change) {
 	for i := range n {
 		destination := "service-0"
 		if spread {
 			destination = fmt.Sprint("service-", i)
 		}
-		batch = append(batch, put("Service", fmt.Sprint("service-", i), service(2)),
-			put("MeshTCPRoute", fmt.Sprintf("route-%04d", i), routeFor(source(i), destination,
-				resource.BackendRef{Kind: kindMeshService, Name: "service-0", Weight: new(9)}, resource.BackendRef{Kind: kindMeshService, Name: "service-1"})))
+		policies = append(policies, put("MeshTCPRoute", fmt.Sprintf("route-%04d", i), routeFor(source(i), destination,
+			resource.BackendRef{Kind: kindMeshService, Name: "service-0", Weight: new(9)}, resource.BackendRef{Kind: kindMeshService, Name: "service-1"})))
 	}
-	mustApply(t, r, batch...)
-	return r
+	return policies
 }
 
 // BenchmarkPolicies is a decision, resolved and routed: at most 200 ns in a
@@ -119,22 +126,66 @@ func TestPoliciesAllocateNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkPolicyMemory tells what a policy of two backends costs, its
-// resource included.
+// BenchmarkPolicyMemory tells what a policy of two backends costs in a table,
+// its resource included.
 func BenchmarkPolicyMemory(b *testing.B) {
-	for _, m := range meshes[1:4] {
-		b.Run(m.name, func(b *testing.B) {
+	for name, spread := range map[string]bool{"one on each of 1000 services": true, "1000 on one": false} {
+		b.Run(name, func(b *testing.B) {
 			const policies = 1000
-			var before, after runtime.MemStats
+			var bytes uint64
 			for b.Loop() {
-				runtime.GC()
-				runtime.ReadMemStats(&before)
-				r, in := m.make(b)
-				runtime.GC()
-				runtime.ReadMemStats(&after)
-				r.Decide(in)
+				r := equalRank(b, policies, spread, func(i int) resource.TargetRef {
+					return resource.TargetRef{Kind: kindMeshService, Name: fmt.Sprint("web-", i)}
+				})
+				with := heap()
+				var gone []resource.Change
+				for i := range policies {
+					gone = append(gone, resource.Delete(key("MeshTCPRoute", fmt.Sprintf("route-%04d", i))))
+				}
+				mustApply(b, r, gone...)
+				bytes = with - min(with, heap())
+				runtime.KeepAlive(r)
 			}
-			b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/policies, "bytes/policy+service")
+			b.ReportMetric(float64(bytes)/policies, "bytes/policy")
+		})
+	}
+}
+
+// heap is how much of it is in use.
+func heap() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// BenchmarkBeforehand is what users ask for before a change of one policy among
+// 1000 on 1000 services: what acts, what would change, and 1000 connections.
+func BenchmarkBeforehand(b *testing.B) {
+	r, in := meshes[1].make(b)
+	change := []resource.Change{put("MeshTCPRoute", "route-0999", routeFor(resource.TargetRef{Kind: kindMesh}, "service-999"))}
+	for name, do := range map[string]func() error{
+		"effective": func() error { r.Table().Effective(&EffectiveQuery{}); return nil },
+		"words": func() error {
+			trial, err := r.Table().Try(change, nil, t0)
+			trial.Words(nil)
+			return err
+		},
+		"play 1000": func() error {
+			trial, err := r.Table().Try(change, nil, t0)
+			if err == nil {
+				_, err = trial.Play(b.Context(), &PlayRequest{Connections: 1000, Input: in}, t0)
+			}
+			return err
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if err := do(); err != nil {
+					b.Fatal(err)
+				}
+			}
 		})
 	}
 }
