@@ -19,7 +19,7 @@ var (
 	mKafkaThrottled = desc("kafka_throttled_total", "Responses by which the broker slows a client down.", "virtual_cluster")
 	mKafkaDenied    = desc("kafka_denied_total", "Connections that a filter ended.", "virtual_cluster")
 	mKafkaTopics    = desc("kafka_topic_messages_total", "Produce requests and responses to Fetch by topic, where the filter TopicMetrics is.", "virtual_cluster", "topic", "api")
-	mKafkaRecords   = desc("kafka_topic_record_bytes_total", "Bytes of records in them.", "virtual_cluster", "topic", "api")
+	mKafkaRecords   = desc("kafka_topic_bytes_total", "Bytes of them that are the topic's: records, and what stands around them.", "virtual_cluster", "topic", "api")
 	mKafkaKnown     = desc("kafka_brokers", "Brokers that are known of a physical cluster.", "physical_cluster")
 	mKafkaLookup    = desc("kafka_lookup_failing", "1 where the brokers of a physical cluster could not be looked up last time.", "physical_cluster")
 )

@@ -15,7 +15,7 @@ func mergeEdits(all []*Edits) *Edits {
 		merged.TransactionalID = chainNames(merged.TransactionalID, e.TransactionalID)
 		merged.TopicID = chainIDs(merged.TopicID, e.TopicID)
 		merged.FetchSession = chainSessions(merged.FetchSession, e.FetchSession)
-		merged.Records = chainRecords(merged.Records, e.Records)
+		merged.TopicSize = chainSizes(merged.TopicSize, e.TopicSize)
 		merged.Node = chainNodes(merged.Node, e.Node)
 	}
 	return &merged
@@ -69,7 +69,7 @@ func chainSessions(first, second func(int32)) func(int32) {
 	}
 }
 
-func chainRecords(first, second func(int)) func(int) {
+func chainSizes(first, second func(int)) func(int) {
 	switch {
 	case first == nil:
 		return second

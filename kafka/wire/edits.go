@@ -17,9 +17,11 @@ type Edits struct {
 	// FetchSession is told the number of the session in a response to Fetch
 	// (KIP-227), 0 for none; it stays as it is. It may be told twice.
 	FetchSession func(number int32)
-	// Records is told how many bytes of records follow in the topic that was
-	// named last, once for each partition. They stay as they are.
-	Records func(bytes int)
+	// TopicSize is told how many bytes of the message follow the name or id of
+	// a topic as its part: partitions with their records. Of the last topic
+	// it is told at once, the end of the message included, of others when
+	// they are over.
+	TopicSize func(bytes int)
 	// Node gives the address to be shown for a broker (KIP-951). ok false
 	// leaves the node out.
 	Node NodeFunc

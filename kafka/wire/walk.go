@@ -227,21 +227,36 @@ func (w *Walker) take(m measured) {
 		}
 	default:
 		w.skip = max(m.val, 0)
-		if o.do == opBytes && w.edits.Records != nil {
-			w.edits.Records(w.skip)
-		}
 		w.pc++
-		if (o.do == opName || o.do == opID) && w.depth == 1 && w.counts[0] == 1 && w.edits.Node == nil && w.edits.Records == nil {
-			w.pc, w.depth = len(w.s.ops), 0 // nothing behind the last topic's name is changed
+		if (o.do == opName || o.do == opID) && w.depth == 1 {
+			w.takeTopic()
 		}
 	}
 	for w.pc < len(w.s.ops) && w.s.ops[w.pc].do == opNext {
 		if w.counts[w.depth-1]--; w.counts[w.depth-1] > 0 {
 			w.pc = w.s.ops[w.pc].n
+			if w.depth == 1 && w.topicLeft > 0 {
+				w.edits.TopicSize(w.topicLeft - (w.left - w.skip))
+			}
 			break
 		}
 		w.depth--
 		w.pc++
+	}
+}
+
+// takeTopic goes behind the name or id of a topic.
+func (w *Walker) takeTopic() {
+	last, left := w.counts[0] == 1, w.left-w.skip
+	if w.topicLeft = 0; w.edits.TopicSize != nil {
+		if last {
+			w.edits.TopicSize(left)
+		} else {
+			w.topicLeft = left
+		}
+	}
+	if last && w.edits.Node == nil {
+		w.pc, w.depth = len(w.s.ops), 0 // nothing behind it is changed
 	}
 }
 

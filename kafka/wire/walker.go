@@ -50,6 +50,7 @@ type Walker struct {
 	id        [16]byte // what the id that was measured last becomes
 	nodes     uint32   // of an array of endpoints whose end was not found yet: how many are left, plus one
 	nodesAt   int      // where the next one of them begins
+	topicLeft int      // left behind the name of a topic that is not the last; 0: nobody wants to know
 	manyNodes bool     // there is one at all
 
 	held []byte // the beginning of an op whose end has not come

@@ -26,7 +26,7 @@ type meter struct {
 
 func (m *meter) init(f *Filter, api int) {
 	m.f, m.api = f, api
-	m.edits = filter.Edits{Topic: m.topic, TopicID: m.topicID, Records: m.records}
+	m.edits = filter.Edits{Topic: m.topic, TopicID: m.topicID, TopicSize: m.size}
 }
 
 // begin begins a message.
@@ -55,8 +55,8 @@ func (m *meter) count(c *counts) {
 	c[m.api].messages.Add(1)
 }
 
-// records is told how many bytes of records follow.
-func (m *meter) records(n int) {
+// size is told how much of the message is the topic's.
+func (m *meter) size(n int) {
 	if m.now != nil {
 		m.now[m.api].bytes.Add(uint64(n))
 	}

@@ -12,8 +12,9 @@
 // same answers tell which topics the ids of newer versions are.
 //
 // It sees Produce, Fetch and ShareFetch as they stream: names or ids, and how
-// many bytes of records there are, never the records. Where it is not in a
-// chain nothing of this is done.
+// many bytes are a topic's, never the records; behind the last name of a Produce
+// request nothing is looked at. Where it is not in a chain nothing of this is
+// done.
 package topicmetrics
 
 import (
@@ -102,7 +103,8 @@ type Filter struct {
 type Count struct {
 	Topic, API string
 	// Messages are requests of Produce and responses to Fetch that name the
-	// topic, Bytes those of the records in them, as they are compressed.
+	// topic, Bytes what of them is the topic's: records as they are, and what
+	// stands around them.
 	Messages, Bytes uint64
 }
 

@@ -23,7 +23,7 @@ func newFilter(t testing.TB, topics int) *Filter {
 	return f.(*Filter)
 }
 
-func idOf(n int) (t id) { t[0], t[15] = 1, byte(n); return t }
+func idOf(n int) id { return [16]byte([]byte(fmt.Sprintf("topic number %3d", n))) }
 
 // metadata is an answer with topics, and one that is not there.
 func metadata(version int16, names ...string) *kmsg.MetadataResponse {
@@ -87,6 +87,26 @@ func stream(t testing.TB, c filter.Conn, d filter.Direction, key, version int16,
 }
 
 var records = []int{100, 2000} // bytes, of the two partitions of each topic
+
+// parts gives how many bytes of a body are for each of its topics, by where
+// their names or ids stand.
+func parts(key, version int16, body []byte, names []string) (sizes []uint64) {
+	byID := version >= 13 || key == int16(kmsg.ShareFetch)
+	end := len(body)
+	for i, name := range slices.Backward(names) {
+		word, length := []byte(name), 2
+		if t := idOf(i); byID {
+			word, length = t[:], 0
+		} else if wire.Flexible(key, version) {
+			length = wire.UvarintLen(uint32(len(name) + 1))
+		}
+		at := bytes.LastIndex(body[:end], word)
+		sizes = append(sizes, uint64(end-at-len(word)))
+		end = at - length
+	}
+	slices.Reverse(sizes)
+	return sizes
+}
 
 func produced(version int16, names []string) []byte {
 	m := kmsg.NewPtrProduceRequest()
@@ -154,14 +174,19 @@ func TestEveryVersionIsCountedByTopic(t *testing.T) {
 			}
 			c := f.Open(filter.Info{})
 			see(t, c, metadata(12, "orders", "bills"))
+			both, one := []string{"orders", "bills"}, []string{"orders"}
 			for range 3 {
-				stream(t, c, test.d, test.key, v, test.body(v, []string{"orders", "bills"}))
+				stream(t, c, test.d, test.key, v, test.body(v, both))
 			}
 			for range 2 {
-				stream(t, c, test.d, test.key, v, test.body(v, []string{"orders"}))
+				stream(t, c, test.d, test.key, v, test.body(v, one))
 			}
 			api := wire.Name(test.key)
-			want := []Count{{"orders", api, 5, 5 * 2100}, {"bills", api, 3, 3 * 2100}}
+			of, alone := parts(test.key, v, test.body(v, both), both), parts(test.key, v, test.body(v, one), one)
+			want := []Count{{"orders", api, 5, 3*of[0] + 2*alone[0]}, {"bills", api, 3, 3 * of[1]}}
+			if of[0] < 2100 || of[0] > 2300 || of[1] < 2100 || of[1] > 2300 {
+				t.Fatalf("%s v%d: parts of %d bytes, with 2,100 of records", api, v, of)
+			}
 			if got := f.Counts(); !slices.Equal(got, want) {
 				t.Errorf("%s v%d: counted %v, want %v", api, v, got, want)
 			}
@@ -177,8 +202,11 @@ func TestOnlyTopicsThatAreThereAreNamed(t *testing.T) {
 		f := newFilter(t, 10)
 		c := f.Open(filter.Info{})
 		see(t, c, metadata(v, "orders", "no\xfftopic", strings.Repeat("x", 300), ""))
-		stream(t, c, filter.Request, int16(kmsg.Produce), 9, produced(9, []string{"orders", "no\xfftopic", strings.Repeat("x", 300), "", "absent", "guessed"}))
-		want := []Count{{Rest, "Produce", 5, 5 * 2100}, {"orders", "Produce", 1, 2100}}
+		names := []string{"orders", "no\xfftopic", strings.Repeat("x", 300), "absent", "guessed"}
+		body := produced(9, names)
+		stream(t, c, filter.Request, int16(kmsg.Produce), 9, body)
+		of := parts(int16(kmsg.Produce), 9, body, names)
+		want := []Count{{Rest, "Produce", 4, of[1] + of[2] + of[3] + of[4]}, {"orders", "Produce", 1, of[0]}}
 		if got := f.Counts(); !slices.Equal(got, want) {
 			t.Errorf("Metadata v%d: counted %v, want %v", v, got, want)
 		}
@@ -201,7 +229,7 @@ func TestNoMoreNamesThanItSays(t *testing.T) {
 		m.Topics = append(m.Topics, one)
 		stream(t, c, filter.Response, int16(kmsg.Fetch), 16, m.AppendTo(nil))
 	}
-	want := []Count{{Rest, "Fetch", 3, 0}, {"d", "Fetch", 2, 0}, {"b", "Fetch", 1, 0}}
+	want := []Count{{Rest, "Fetch", 3, 9}, {"d", "Fetch", 2, 6}, {"b", "Fetch", 1, 3}} // no partitions, and two ends
 	if got := f.Counts(); !slices.Equal(got, want) {
 		t.Errorf("counted %v, want %v", got, want)
 	}
