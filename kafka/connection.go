@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"net/netip"
 	"time"
 
 	"penstock/kafka/filter"
@@ -30,7 +31,7 @@ type Connection struct {
 	loop     int
 	search   *search // nil once connected
 	tried    int
-	upstream string // the address of the last attempt
+	upstream netip.AddrPort // the address of the last attempt
 	took     time.Duration
 }
 
@@ -105,7 +106,7 @@ func (p *Connection) Next(_ *netio.Conn, err error) (netio.Target, netio.Reason)
 	}
 	t := &p.search.targets[p.tried]
 	p.tried++
-	p.upstream = t.addr.String()
+	p.upstream = t.addr
 	return netio.Target{Addr: t.addr, Profile: p.room.upstreams.profile(p.listener, v, t)}, netio.OK
 }
 
@@ -164,7 +165,12 @@ func (p *Connection) Cluster() string { return p.life.Name() }
 func (p *Connection) Broker() string { return p.broker }
 
 // Upstream is the broker's address as of the last attempt; "": none.
-func (p *Connection) Upstream() string { return p.upstream }
+func (p *Connection) Upstream() string {
+	if !p.upstream.IsValid() {
+		return ""
+	}
+	return p.upstream.String()
+}
 
 // Attempts is how many addresses were tried.
 func (p *Connection) Attempts() int { return p.tried }

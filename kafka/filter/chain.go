@@ -148,9 +148,11 @@ func (c *Chain) Concerns(key, version int16) bool { return c.find(key, version).
 func (c *Chain) Open(info Info, ends Ends) *Conns {
 	s := &Conns{chain: c, ends: ends}
 	if len(c.filters) > 0 {
-		s.conns = make([]Conn, len(c.filters))
-		for i, f := range c.filters {
-			s.conns[i] = f.Open(info)
+		if s.conns = s.few[:0]; len(c.filters) > len(s.few) {
+			s.conns = make([]Conn, 0, len(c.filters))
+		}
+		for _, f := range c.filters {
+			s.conns = append(s.conns, f.Open(info))
 		}
 	}
 	return s
@@ -174,8 +176,9 @@ type Conns struct {
 	chain *Chain
 	conns []Conn
 	ends  Ends
-	calls int    // that are not done
-	gone  func() // what Retire was given; nil: in use
+	few   [3]Conn // conns, where they are not more
+	calls int     // that are not done
+	gone  func()  // what Retire was given; nil: in use
 }
 
 // Chain is what was opened.

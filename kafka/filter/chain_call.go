@@ -293,16 +293,18 @@ func (c *Call) tellParent() error {
 
 // narrow leaves of an ApiVersions response what the chain offers.
 func (c *Call) narrow() error {
-	body, err := c.conns.chain.Narrow(c.version, c.msg.Body())
+	old := c.msg.Body()
+	body, err := c.conns.chain.Narrow(make([]byte, 0, len(old)), c.version, old)
 	if err == nil {
 		c.msg.SetBody(body)
 	}
 	return err
 }
 
-// Narrow leaves of the body of an ApiVersions response what is offered.
-func (c *Chain) Narrow(version int16, body []byte) ([]byte, error) {
-	return wire.NarrowApiVersions(nil, version, body, func(key int16) (int16, int16) {
+// Narrow leaves of the body of an ApiVersions response what is offered. The
+// result is body, or dst with what it became.
+func (c *Chain) Narrow(dst []byte, version int16, body []byte) ([]byte, error) {
+	return wire.NarrowApiVersions(dst, version, body, func(key int16) (int16, int16) {
 		r := c.Offered(key)
 		return r.Min, r.Max
 	})

@@ -10,12 +10,18 @@ import (
 	"penstock/routing/resource"
 )
 
-// addressKey is one form for all ways to write an address.
-func addressKey(host, port string) string {
+// address is one form for all ways to write one.
+type address struct {
+	ip         netip.Addr // of a host that is one
+	host, port string     // host is empty for an ip
+}
+
+// addressKey gives that form.
+func addressKey(host, port string) address {
 	if ip, err := netip.ParseAddr(host); err == nil {
-		return ip.Unmap().String() + "|" + port
+		return address{ip: ip.Unmap(), port: port}
 	}
-	return strings.ToLower(strings.TrimSuffix(host, ".")) + "|" + port
+	return address{host: strings.ToLower(strings.TrimSuffix(host, ".")), port: port}
 }
 
 // hostPort is an address that clients are told.
@@ -27,7 +33,7 @@ type hostPort struct {
 // addresses say what clients are told in place of a broker's own address.
 type addresses struct {
 	// Of brokers that are listed, by addressKey of what they are upstream.
-	listed map[string]hostPort
+	listed map[address]hostPort
 	// Of brokers that are discovered by name.
 	pattern *hostname.Numbered
 	port    int32

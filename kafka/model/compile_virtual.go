@@ -103,7 +103,7 @@ func (c *compiler) build(v, old *Virtual) error {
 }
 
 func (c *compiler) buildList(v *Virtual) error {
-	v.addresses.listed = make(map[string]hostPort, len(v.spec.Brokers.List))
+	v.addresses.listed = make(map[address]hostPort, len(v.spec.Brokers.List))
 	for i := range v.spec.Brokers.List {
 		b := &v.spec.Brokers.List[i]
 		physical, ok := v.physical.byName[b.PhysicalBrokerRef]

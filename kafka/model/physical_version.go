@@ -25,7 +25,7 @@ type PhysicalLife struct {
 // discovered is one version of the brokers of a cluster.
 type discovered struct {
 	byNode    map[int32]string // host:port as the cluster says
-	byAddress map[string]int32
+	byAddress map[address]int32
 }
 
 // Name is the resource's name.
@@ -37,7 +37,7 @@ func (l *PhysicalLife) Current() *Physical { return l.current.Load() }
 // SetBrokers tells which brokers the cluster has: host:port by node id, as the
 // cluster itself says. It may be called from anywhere; the map is copied.
 func (l *PhysicalLife) SetBrokers(brokers map[int32]string) {
-	d := &discovered{maps.Clone(brokers), make(map[string]int32, len(brokers))}
+	d := &discovered{maps.Clone(brokers), make(map[address]int32, len(brokers))}
 	for _, n := range slices.Sorted(maps.Keys(brokers)) {
 		host, port, _ := resource.SplitAddress(brokers[n])
 		d.byAddress[addressKey(host, port)] = n

@@ -170,7 +170,9 @@ func (s *Session) passWhole(frame, body []byte) {
 		s.endReply(len(frame))
 		return
 	}
-	narrowed, err := s.conns.Chain().Narrow(s.reply.version, body)
+	scratch := newBuffer(len(body))
+	defer scratch.give()
+	narrowed, err := s.conns.Chain().Narrow(scratch.b, s.reply.version, body)
 	if err != nil {
 		s.fail(BadFrame, err)
 		return

@@ -6,7 +6,7 @@
 // an offer that was not narrowed would be of requests that the proxy cannot
 // carry. It is in virtual clusters by default.
 //
-//	body, err = chain.Narrow(version, body)                                // what the broker answered
+//	body, err = chain.Narrow(nil, version, body)                           // what the broker answered
 //	body = wire.AppendUnsupportedApiVersions(nil, offered.Min, offered.Max) // asked for in a version above that
 //
 // # The odd rules
