@@ -24,6 +24,7 @@ type target struct {
 	bootstrap []string
 	tls       *tls.Config // nil: in the clear
 	caFile    string      // what tls trusts, for clients that take a file
+	keystore  string      // key and certificate of the client, as a file; empty: none
 	// hosts maps names to addresses, where bootstrap and brokers have names
 	// that no resolver knows; nil: none do.
 	hosts func(name string) string

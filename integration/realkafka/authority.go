@@ -24,7 +24,9 @@ type Authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-func newAuthority(dir string) (Authority, error) {
+// NewAuthority makes one whose certificate is a file of dir. Other ones than
+// the cluster's are for clients that trust the wrong one.
+func NewAuthority(dir string) (Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return Authority{}, err

@@ -44,11 +44,13 @@ const (
 	// authenticate again every few seconds), SCRAM-SHA-256 and OAUTHBEARER
 	// with unsigned tokens.
 	SASL Listener = "SASL"
+	// Mutual is TLS, and wants clients to show a certificate of Cluster.CA.
+	Mutual Listener = "MUTUAL"
 
 	controller Listener = "CONTROLLER"
 )
 
-var ports = map[Listener]int{controller: 9090, Plain: 9092, Via: 9093, TLS: 9094, SASL: 9095}
+var ports = map[Listener]int{controller: 9090, Plain: 9092, Via: 9093, TLS: 9094, SASL: 9095, Mutual: 9096}
 
 // Users are the names and passwords that SASL takes. admin is a super user,
 // and so is whoever comes without SASL.
@@ -115,7 +117,7 @@ func Start(ctx context.Context, config Config) (*Cluster, error) {
 			dir: filepath.Join(config.Dir, fmt.Sprint("broker-", i)), data: filepath.Join(data, fmt.Sprint("data-", i)),
 		})
 	}
-	if c.CA, err = newAuthority(config.Dir); err != nil {
+	if c.CA, err = NewAuthority(config.Dir); err != nil {
 		return nil, err
 	}
 	if err := c.format(ctx); err != nil {

@@ -74,14 +74,14 @@ func (b *Broker) properties(keystore string) map[string]string {
 		"controller.quorum.bootstrap.servers": strings.Join(controllers, ","),
 		"controller.listener.names":           string(controller),
 		"inter.broker.listener.name":          string(Plain),
-		"listener.security.protocol.map":      "PLAINTEXT:PLAINTEXT,VIA:PLAINTEXT,TLS:SSL,SASL:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
-		"listeners":                           b.listeners(func(l Listener) string { return b.Addr(l) }, controller, Plain, Via, TLS, SASL),
+		"listener.security.protocol.map":      "PLAINTEXT:PLAINTEXT,VIA:PLAINTEXT,TLS:SSL,SASL:SASL_PLAINTEXT,MUTUAL:SSL,CONTROLLER:PLAINTEXT",
+		"listeners":                           b.listeners(func(l Listener) string { return b.Addr(l) }, controller, Plain, Via, TLS, SASL, Mutual),
 		"advertised.listeners": b.listeners(func(l Listener) string {
 			if l == Via {
 				return b.ProxyAddr()
 			}
 			return b.Addr(l)
-		}, Plain, Via, TLS, SASL),
+		}, Plain, Via, TLS, SASL, Mutual),
 		"log.dirs":                       b.data,
 		"auto.create.topics.enable":      "false",
 		"log.cleaner.dedupe.buffer.size": "8388608",
@@ -95,6 +95,8 @@ func (b *Broker) properties(keystore string) map[string]string {
 		"ssl.keystore.location":   keystore,
 		"ssl.truststore.type":     "PEM",
 		"ssl.truststore.location": b.cluster.CA.File,
+
+		"listener.name.mutual.ssl.client.auth": "required",
 
 		// One coordinator, so that a name's hash never matters.
 		"offsets.topic.num.partitions":                     "1",

@@ -1,0 +1,226 @@
+package kafka
+
+import (
+	"crypto/tls"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/integration/process"
+	"penstock/integration/realkafka"
+)
+
+// issued writes a certificate and its key: one file each, and both together.
+func issued(t testing.TB, by *realkafka.Authority, names ...string) (cert, key, both string) {
+	t.Helper()
+	pair, err := by.Issue(nil, names...)
+	must(t, err)
+	dir := t.TempDir()
+	cert, key, both = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "both.pem")
+	must(t, os.WriteFile(cert, pair.Cert, 0o600))
+	must(t, os.WriteFile(key, pair.Key, 0o600))
+	must(t, os.WriteFile(both, slices.Concat(pair.Key, pair.Cert), 0o600))
+	return cert, key, both
+}
+
+// startLocalhost puts a virtual cluster with TLS at the one name that every
+// machine knows, each broker at a port of its own. Who sends no server name
+// does not get in.
+func startLocalhost(t testing.TB, c *realkafka.Cluster) target {
+	t.Helper()
+	cert, key, _ := issued(t, &c.CA, "localhost")
+	ports, err := process.FreePorts(len(c.Brokers))
+	must(t, err)
+	var listeners strings.Builder
+	var physical, brokers, at []string
+	for i, b := range c.Brokers {
+		fmt.Fprintf(&listeners, "---\nkind: Listener\nname: e%d\nspec: {address: \"127.0.0.1:%d\", protocol: kafka, tls: {}}\n", i, ports[i])
+		physical = append(physical, fmt.Sprintf("{name: b%d, address: %q}", i, b.Addr(realkafka.TLS)))
+		brokers = append(brokers, fmt.Sprintf("{name: v%d, endpointRef: e%d, sniMatchAddress: localhost, physicalBrokerRef: b%d}", i, i, i))
+		at = append(at, fmt.Sprint("localhost:", ports[i]))
+	}
+	startPenstock(t, fmt.Sprintf("kind: PhysicalCluster\nname: big\nspec:\n  tls: {ca: %q}\n  brokers: [%s]\n"+
+		"---\nkind: Certificate\nname: localhost\nspec: {certFile: %q, keyFile: %q}\n%s"+
+		"---\nkind: VirtualCluster\nname: local\nspec:\n  physicalClusterRef: big\n  tls: {certificateRef: localhost}\n  brokers: [%s]\n",
+		c.CA.File, strings.Join(physical, ", "), cert, key, &listeners, strings.Join(brokers, ", ")), ports...)
+	g := target{name: "Penstock at localhost, TLS", bootstrap: at, tls: &tls.Config{RootCAs: c.CA.Pool}, caFile: c.CA.File}
+	waitAnswers(t, g)
+	return g
+}
+
+// mutual is a node whose clients and brokers all want certificates.
+type mutual struct {
+	node
+	good        target // with a certificate that is trusted
+	bare, wrong target // without one, and with another authority's
+	// uncertain are virtual clusters, in the clear, whose physical ones want a
+	// certificate that the node has not.
+	uncertain []target
+	foreign   realkafka.Authority
+}
+
+func startMutual(t *testing.T, c *realkafka.Cluster) mutual {
+	t.Helper()
+	var m mutual
+	var err error
+	m.foreign, err = realkafka.NewAuthority(t.TempDir())
+	must(t, err)
+	serverCert, serverKey, _ := issued(t, &c.CA, "*."+domain)
+	nodeCert, nodeKey, _ := issued(t, &c.CA, "penstock")
+	otherCert, otherKey, _ := issued(t, &m.foreign, "penstock")
+	ports, err := process.FreePorts(1)
+	must(t, err)
+	at := func(n int) string { return fmt.Sprintf("127.%d.254.%d", 20+os.Getpid()%200, n) }
+	brokers := quoted(c.Bootstrap(realkafka.Mutual))
+	m.node = startNode(t, "closed", fmt.Sprintf(`kind: Certificate
+name: server
+spec: {certFile: %q, keyFile: %q}
+---
+kind: Certificate
+name: node
+spec: {certFile: %q, keyFile: %q}
+---
+kind: Certificate
+name: other
+spec: {certFile: %q, keyFile: %q}
+---
+kind: PhysicalCluster
+name: mutual
+spec: {bootstrap: [%[7]s], tls: {ca: %[8]q, certificateRef: node}}
+---
+kind: PhysicalCluster
+name: bare
+spec: {bootstrap: [%[7]s], tls: {ca: %[8]q}}
+---
+kind: PhysicalCluster
+name: foreign
+spec: {bootstrap: [%[7]s], tls: {ca: %[8]q, certificateRef: other}}
+---
+kind: Listener
+name: kafka
+spec: {address: "127.0.0.1:%[9]d", protocol: kafka, tls: {}}
+---
+kind: VirtualCluster
+name: mutual
+spec:
+  physicalClusterRef: mutual
+  tls: {certificateRef: server, clientAuth: {mode: require, ca: %[8]q}}
+  brokers: {discover: {endpointRef: kafka, bootstrap: bootstrap.%[10]s, sniPattern: "broker-$(nodeId).%[10]s"}}
+---
+kind: VirtualCluster
+name: bare
+spec:
+  physicalClusterRef: bare
+  brokers: {discover: {address: %[11]s, bootstrapPort: 9092, brokerPorts: 9093-9099}}
+---
+kind: VirtualCluster
+name: foreign
+spec:
+  physicalClusterRef: foreign
+  brokers: {discover: {address: %[12]s, bootstrapPort: 9092, brokerPorts: 9093-9099}}
+`, serverCert, serverKey, nodeCert, nodeKey, otherCert, otherKey, brokers, c.CA.File, ports[0], domain, at(1), at(2)), ports...)
+	client := func(name string, by *realkafka.Authority) target {
+		g := target{
+			name: name, bootstrap: []string{fmt.Sprintf("bootstrap.%s:%d", domain, ports[0])},
+			tls: &tls.Config{RootCAs: c.CA.Pool}, caFile: c.CA.File, hosts: func(string) string { return "127.0.0.1" },
+		}
+		if by != nil {
+			cert, key, both := issued(t, by, "client")
+			pair, err := tls.LoadX509KeyPair(cert, key)
+			must(t, err)
+			g.tls.Certificates, g.keystore = []tls.Certificate{pair}, both
+		}
+		return g
+	}
+	m.good, m.bare, m.wrong = client("trusted", &c.CA), client("bare", nil), client("foreign", &m.foreign)
+	m.uncertain = []target{{name: "bare", bootstrap: []string{at(1) + ":9092"}}, {name: "foreign", bootstrap: []string{at(2) + ":9092"}}}
+	waitAnswers(t, m.good)
+	return m
+}
+
+// TestMutualTLS shows certificates on both sides: clients to Penstock, and
+// Penstock to brokers. Without them nobody gets through.
+func TestMutualTLS(t *testing.T) {
+	c := cluster(t)
+	m := startMutual(t, c)
+	compare(t, slices.DeleteFunc(producePrograms(), func(p program) bool {
+		return p.name != "compression zstd" && p.name != "transactions"
+	}), direct(c), m.good)
+	t.Run("client, bare", func(t *testing.T) {
+		m.wantNoWay(t, m.bare, "listener=kafka ", "handshake_failed", "didn't provide a certificate")
+	})
+	t.Run("client, foreign", func(t *testing.T) {
+		m.wantNoWay(t, m.wrong, "listener=kafka ", "handshake_failed", "unknown authority")
+	})
+	for _, g := range m.uncertain {
+		// In TLS 1.3 a broker refuses after the handshake, by an alert.
+		t.Run("node, "+g.name, func(t *testing.T) {
+			m.wantNoWay(t, g, "listener=virtualcluster/"+g.name+":", "upstream_reset", "certificate")
+		})
+	}
+}
+
+// wantNoWay sees that nobody answers, and that the log says why.
+func (m *mutual) wantNoWay(t *testing.T, g target, listener, reason, says string) {
+	t.Helper()
+	raw, err := g.raw(t.Context(), g.bootstrap[0])
+	if err == nil { // TLS 1.3 tells a client of its certificate after the handshake
+		defer raw.Close()
+		var resp kmsg.Response
+		if resp, _, err = raw.ask(request(18, 0)); err == nil {
+			t.Fatalf("it is answered: %s", text(resp, ""))
+		}
+	}
+	t.Logf("the client sees: %v", err)
+	var told string
+	waitFor(t, "a line with "+reason, func() bool {
+		log, err := os.ReadFile(m.Log())
+		must(t, err)
+		for l := range strings.Lines(string(log)) {
+			if strings.Contains(l, "connection closed") && strings.Contains(l, listener) &&
+				strings.Contains(l, " reason="+reason+" ") && strings.Contains(l, says) {
+				told = l
+			}
+		}
+		return told != ""
+	})
+	t.Logf("the log says: %s", told)
+}
+
+// TestJavaWithCertificates runs one of Java's tools with what it needs, and
+// with what it must not do with: it fails then, and says why.
+func TestJavaWithCertificates(t *testing.T) {
+	c := cluster(t)
+	m := startMutual(t, c)
+	distrusting := m.good
+	distrusting.name, distrusting.caFile = "trusting another authority", m.foreign.File
+	for _, one := range []struct {
+		target
+		says string // empty: it works
+	}{
+		{m.good, ""},
+		{distrusting, "SSL handshake failed"},
+		{m.bare, "SSL"},
+		{m.wrong, "SSL"},
+	} {
+		t.Run(one.name, func(t *testing.T) {
+			r := newRun(t, one.target)
+			file, machine := r.javaConfig()
+			out, err := realkafka.ToolWith(r.ctx, machine, "", "org.apache.kafka.tools.TopicCommand",
+				"--bootstrap-server", strings.Join(r.bootstrap, ","), "--command-config", file, "--list")
+			switch {
+			case one.says == "" && err != nil:
+				t.Fatal(err)
+			case one.says != "" && err == nil:
+				t.Fatalf("it works:\n%s", out)
+			case err != nil && !strings.Contains(err.Error(), one.says):
+				t.Errorf("it does not say %q:\n%v", one.says, err)
+			}
+		})
+	}
+}
