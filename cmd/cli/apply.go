@@ -32,7 +32,6 @@ func loadFlag(cmd *cobra.Command, paths []string) (*loaded, error) {
 	if len(l.faults) > 0 {
 		return nil, l.faults
 	}
-	printWarnings(cmd.ErrOrStderr(), l.warnings)
 	return l, nil
 }
 

@@ -18,10 +18,9 @@ import (
 
 // loaded is what a command was given with -f.
 type loaded struct {
-	objects  []resource.Object
-	byKey    map[string]*resource.Object // of objects, by "Kind/name"
-	faults   resource.Faults
-	warnings resource.Warnings // of what formats of others mean together
+	objects []resource.Object
+	byKey   map[string]*resource.Object // of objects, by "Kind/name"
+	faults  resource.Faults
 }
 
 // load reads files, folders and "-" and reports every fault of each. The error
@@ -58,8 +57,6 @@ func load(paths []string, stdin io.Reader, kinds []resource.Kind) (*loaded, erro
 		}
 		l.byKey[key] = o
 	}
-	faults, warnings := formats.Check(l.objects)
-	l.faults, l.warnings = append(l.faults, faults...), warnings
 	return l, nil
 }
 

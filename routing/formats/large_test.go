@@ -1,7 +1,6 @@
 package formats
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -36,27 +35,5 @@ func TestLargePoliciesAreRefused(t *testing.T) {
 		if last != x.want {
 			t.Errorf("%s: %s\nwant: %s", what, last[:min(len(last), 500)], x.want)
 		}
-	}
-}
-
-// A circle of many splits is found at once: as many steps as there are.
-func TestLongCirclesAreFound(t *testing.T) {
-	const n = resource.MaxFaults * 5
-	var objects []resource.Object
-	for i := range n {
-		objects = append(objects, resource.Object{
-			Key:    resource.Key{Kind: "MeshTCPRoute", Name: fmt.Sprint(i)},
-			Labels: map[string]string{"penstock/format": "smi"},
-			Spec: &resource.MeshTCPRoute{To: []resource.RouteTo{{
-				TargetRef: resource.TargetRef{Kind: "MeshService", Name: fmt.Sprint(i)},
-				Rules:     []resource.RouteRule{{Default: resource.RouteDefault{BackendRefs: []resource.BackendRef{{Kind: "MeshService", Name: fmt.Sprint((i + 1) % n)}}}}},
-			}}},
-		})
-	}
-	if faults, warnings := Check(objects); len(faults) != resource.MaxFaults || len(warnings) != 0 {
-		t.Errorf("%d faults, %d warnings", len(faults), len(warnings))
-	}
-	if faults, warnings := Check(objects[1:]); len(faults) != 0 || len(warnings) != resource.MaxFaults {
-		t.Errorf("a chain: %d faults, %d warnings", len(faults), len(warnings))
 	}
 }

@@ -101,7 +101,7 @@ func FuzzDocuments(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		objects, faults := decode("x.yaml", string(data))
-		more, warnings := Check(objects)
+		more, warnings := resource.ValidateSet(objects)
 		for _, fault := range slices.Concat(faults, more, resource.Faults(warnings)) {
 			if strings.ContainsAny(fault.Error(), "\n\r\x00\x1b\x7f\u009b") {
 				t.Fatalf("a fault that is not one line of text: %q", fault.Error())

@@ -23,6 +23,7 @@ type checker struct {
 	// places has the paths of names, by object, where they were needed.
 	places map[Key]map[string]string
 	meshes []*member // the first policy of each mesh; nil: not looked for yet
+	splits *splits   // nil: not looked for yet
 }
 
 func newChecker() *checker {
@@ -68,6 +69,7 @@ func (c *checker) check(change *Change) {
 	case *MeshTCPRoute:
 		c.checkWeights(m, spec)
 		c.checkMesh(m)
+		c.checkSplit(m, spec)
 	case *Certificate:
 		c.set.eachUser(m.Key, func(user *member) {
 			if l, ok := user.Spec.(*Listener); ok {

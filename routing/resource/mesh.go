@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"penstock/routing/persist"
 )
 
-// Labels of policies that came in Kuma's format.
+// Labels of policies that came in another format.
 const (
 	LabelFormat = "penstock/format" // the format that a resource came in
 	LabelMesh   = "kuma.io/mesh"    // the mesh that it was for
@@ -30,18 +32,33 @@ func meshOf(m *member) string {
 	return m.Labels[LabelMesh]
 }
 
-// updateMesh moves a policy from one mesh to another.
-func (e *setEdit) updateMesh(k Key, old, next *member) {
-	was, is := meshOf(old), meshOf(next)
-	if was == is {
-		return
+// updateForeign adds and removes a policy where those of other formats are
+// looked at together.
+func (e *setEdit) updateForeign(k Key, old, next *member) {
+	move := func(groups *persist.GroupsEdit[struct{}], was, is string) {
+		if was == is {
+			return
+		}
+		if was != "" {
+			groups.Delete(was, treeKey(k))
+		}
+		if is != "" {
+			groups.Set(is, treeKey(k), struct{}{})
+		}
 	}
-	if was != "" {
-		e.meshes.Delete(was, treeKey(k))
+	move(e.meshes, meshOf(old), meshOf(next))
+	move(e.splits, rootOf(old), rootOf(next))
+}
+
+// first gives the first object of a group, by name; nil: it has none.
+func (s *Set) first(group persist.Map[struct{}]) *member {
+	first := ""
+	for key := range group.All() {
+		if first == "" || key < first {
+			first = key
+		}
 	}
-	if is != "" {
-		e.meshes.Set(is, treeKey(k), struct{}{})
-	}
+	return s.member(userKey(first))
 }
 
 // checkMesh refuses policies of several meshes: Kuma's do not act on one
@@ -57,28 +74,32 @@ func (c *checker) checkMesh(m *member) {
 	}
 	for _, first := range c.meshes {
 		if other := meshOf(first); other != mesh {
-			where := ""
-			if first.File != "" {
-				where = " " + place(&first.Object)
-			}
-			c.fault(&m.Object, `labels["`+LabelMesh+`"]`, fmt.Sprintf("differs from the mesh %s of %s%s, and Penstock is one mesh", other, first.Key, where), mesh)
+			c.fault(&m.Object, `labels["`+LabelMesh+`"]`, fmt.Sprintf("differs from the mesh %s of %s, and Penstock is one mesh", other, withPlace(first)), mesh)
 			return
 		}
 	}
 }
 
-// firstOfMeshes gives the first policy of each mesh, by name.
+// firstOfMeshes gives the first policy of each mesh, where there are several.
 func (s *Set) firstOfMeshes() []*member {
-	firsts := []*member{}
+	n, firsts := 0, []*member{}
+	for range s.meshes.All() {
+		n++
+	}
+	if n < 2 {
+		return firsts
+	}
 	for _, group := range s.meshes.All() {
-		var first string
-		for key := range group.All() {
-			if first == "" || key < first {
-				first = key
-			}
-		}
-		firsts = append(firsts, s.member(userKey(first)))
+		firsts = append(firsts, s.first(group))
 	}
 	slices.SortFunc(firsts, func(a, b *member) int { return strings.Compare(meshOf(a), meshOf(b)) })
 	return firsts
+}
+
+// withPlace names an object, with where it stands if that is known.
+func withPlace(m *member) string {
+	if m.File == "" {
+		return m.String()
+	}
+	return m.String() + " " + place(&m.Object)
 }

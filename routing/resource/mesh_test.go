@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -33,5 +34,55 @@ func TestPoliciesAreOfOneMesh(t *testing.T) {
 		if got := faults.Error(); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %q, want %q", c.what, got, c.want)
 		}
+	}
+}
+
+// splitChange is a split of SMI.
+func splitChange(name, root string, backends ...string) Change {
+	r := &MeshTCPRoute{To: []RouteTo{{TargetRef: TargetRef{Kind: "MeshService", Name: root}, Rules: []RouteRule{{}}}}}
+	for _, b := range backends {
+		r.To[0].Rules[0].Default.BackendRefs = append(r.To[0].Rules[0].Default.BackendRefs, BackendRef{Kind: "MeshService", Name: b})
+	}
+	return Put(Object{Key: Key{"MeshTCPRoute", name}, Labels: map[string]string{LabelFormat: FormatSMI}, Spec: r})
+}
+
+// A circle closes over what is stored, and opens where one of it goes.
+func TestSplitsDoNotGoInCircles(t *testing.T) {
+	set, faults, warnings := new(Set).With([]Change{splitChange("first", "a", "b", "leaf"), splitChange("second", "b", "c"), splitChange("beside", "x", "a")})
+	if len(faults) > 0 || !strings.Contains(Faults(warnings).Error(), "MeshTCPRoute/beside spec.to[0].rules[0].default.backendRefs[0].name: is the root of the split MeshTCPRoute/first, by which these connections are not split again (a)") {
+		t.Fatal(faults, Faults(warnings))
+	}
+	plain := splitChange("third", "c", "a")
+	plain.Labels = nil
+	for _, c := range []struct {
+		what    string
+		changes []Change
+		want    string
+	}{
+		{"one that closes it", []Change{splitChange("third", "c", "a")}, "MeshTCPRoute/third spec.to[0].rules[0].default.backendRefs[0].name: is the root of the split MeshTCPRoute/first, which leads back to c: splits must not go in circles (a)"},
+		{"one that leads into one", []Change{splitChange("third", "d", "a")}, ""},
+		{"one that opens another", []Change{splitChange("third", "c", "a"), splitChange("second", "b", "leaf")}, ""},
+		{"one that takes part of it away", []Change{splitChange("third", "c", "a"), Delete(Key{"MeshTCPRoute", "first"})}, ""},
+		{"a route that was no split", []Change{plain}, ""},
+	} {
+		_, faults, _ := set.With(c.changes)
+		if got := faults.Error(); got != c.want {
+			t.Errorf("%s: %q, want %q", c.what, got, c.want)
+		}
+	}
+}
+
+// A circle of many splits is found at once: as many steps as there are.
+func TestLongCirclesAreFound(t *testing.T) {
+	const n = MaxFaults * 5
+	var changes []Change
+	for i := range n {
+		changes = append(changes, splitChange(fmt.Sprint(i), fmt.Sprint(i), fmt.Sprint((i+1)%n)))
+	}
+	if _, faults, _ := new(Set).With(changes); len(faults) != MaxFaults {
+		t.Errorf("%d faults", len(faults))
+	}
+	if _, faults, _ := new(Set).With(changes[1:]); len(faults) != 0 {
+		t.Errorf("a chain has %d faults: %v", len(faults), faults[0])
 	}
 }

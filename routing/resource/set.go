@@ -34,8 +34,9 @@ type Set struct {
 	claims *iradix.Tree[*nameClaim]
 	// joints is users of the users that are Joints.
 	joints persist.Groups[struct{}]
-	// meshes has the policies of each of Kuma's meshes.
-	meshes persist.Groups[struct{}]
+	// meshes has the policies of each of Kuma's meshes, splits those that split
+	// a root service of SMI.
+	meshes, splits persist.Groups[struct{}]
 }
 
 // member is an object of a set with what is derived from it once.
@@ -213,7 +214,7 @@ func (s *Set) With(changes []Change) (*Set, Faults, Warnings) {
 func (s *Set) Next(changes []Change) *Set {
 	e := &setEdit{
 		s.objects.Edit(), s.users.Edit(), tree(s.ports).Txn(), s.names.Edit(), s.covers.Edit(),
-		tree(s.claims).Txn(), s.joints.Edit(), s.meshes.Edit(),
+		tree(s.claims).Txn(), s.joints.Edit(), s.meshes.Edit(), s.splits.Edit(),
 	}
 	for i := range changes {
 		change := &changes[i]
@@ -227,7 +228,7 @@ func (s *Set) Next(changes []Change) *Set {
 		e.updateNames(change.Key, old, next)
 		e.updateCovers(change.Name, old, next)
 		e.updateJoint(old, next)
-		e.updateMesh(change.Key, old, next)
+		e.updateForeign(change.Key, old, next)
 		if next == nil {
 			e.objects.Delete(change.Kind, change.Name)
 		} else {
@@ -236,7 +237,7 @@ func (s *Set) Next(changes []Change) *Set {
 	}
 	return &Set{
 		e.objects.Groups(), e.users.Groups(), e.ports.CommitOnly(), e.names.Groups(), e.covers.Groups(),
-		e.claims.CommitOnly(), e.joints.Groups(), e.meshes.Groups(),
+		e.claims.CommitOnly(), e.joints.Groups(), e.meshes.Groups(), e.splits.Groups(),
 	}
 }
 
@@ -250,6 +251,7 @@ type setEdit struct {
 	claims  *iradix.Txn[*nameClaim]
 	joints  *persist.GroupsEdit[struct{}]
 	meshes  *persist.GroupsEdit[struct{}]
+	splits  *persist.GroupsEdit[struct{}]
 }
 
 func newMember(o Object) *member {

@@ -50,12 +50,13 @@ func FuzzDocuments(f *testing.F) {
 				continue
 			}
 			o.Labels[resource.LabelFormat] = resource.FormatSMI
-			s, ok := splitOf(o)
-			if !ok || s.root == "" || len(s.backends) == 0 || slices.Contains(s.backends, s.root) {
+			to := o.Spec.(*resource.MeshTCPRoute).To[0]
+			refs := to.Rules[0].Default.BackendRefs
+			if len(refs) == 0 || slices.ContainsFunc(refs, func(b resource.BackendRef) bool { return b.Name == to.TargetRef.Name || b.Weight == nil }) {
 				t.Fatalf("no split:\n%s", resource.EncodeYAML(*o))
 			}
 		}
-		Check(objects)
+		resource.ValidateSet(objects)
 	})
 }
 

@@ -18,8 +18,8 @@
 // SMI's splits are neither hierarchical nor self-referential (all versions say
 // so). A root among its own backends is refused, because that service is the
 // superset of which the split chooses; who means its own endpoints writes a
-// MeshTCPRoute, which may. Splits that lead to one another are looked at
-// together by Check.
+// MeshTCPRoute, which may. Splits that lead to one another are looked at where
+// resources are checked together (resource.Set).
 package smi
 
 import (
