@@ -34,7 +34,26 @@ func request(key, version int16) kmsg.Request {
 func (o things) fill(req kmsg.Request) kmsg.Request {
 	v := reflect.ValueOf(req).Elem()
 	o.fillStruct(v, strings.TrimSuffix(v.Type().Name(), "Request"))
+	if f, ok := req.(*kmsg.FetchRequest); ok {
+		for i := range f.Topics {
+			for j := range f.Topics[i].Partitions {
+				onlyItsTags(&f.Topics[i].Partitions[j], f.Version)
+			}
+		}
+	}
 	return req
+}
+
+// onlyItsTags takes out what kmsg would write at any version: a broker closes
+// on a tag that it knows of later ones.
+func onlyItsTags(p *kmsg.FetchRequestTopicPartition, version int16) {
+	plain := kmsg.NewFetchRequestTopicPartition()
+	if version < 17 {
+		p.ReplicaDirectoryID = plain.ReplicaDirectoryID
+	}
+	if version < 18 {
+		p.HighWatermark = plain.HighWatermark
+	}
 }
 
 func (o things) fillStruct(v reflect.Value, api string) {
