@@ -77,7 +77,29 @@ func startMutual(t *testing.T, c *realkafka.Cluster) mutual {
 	must(t, err)
 	at := func(n int) string { return fmt.Sprintf("127.%d.254.%d", 20+os.Getpid()%200, n) }
 	brokers := quoted(c.Bootstrap(realkafka.Mutual))
-	m.node = startNode(t, "closed", fmt.Sprintf(`kind: Certificate
+	m.node = startNode(t, "closed", fmt.Sprintf(mutualResources, serverCert, serverKey, nodeCert, nodeKey, otherCert, otherKey, brokers, c.CA.File, ports[0], domain, at(1), at(2)), ports...)
+	client := func(name string, by *realkafka.Authority) target {
+		g := target{
+			name: name, bootstrap: []string{fmt.Sprintf("bootstrap.%s:%d", domain, ports[0])},
+			tls: &tls.Config{RootCAs: c.CA.Pool}, caFile: c.CA.File, hosts: func(string) string { return "127.0.0.1" },
+		}
+		if by != nil {
+			cert, key, both := issued(t, by, "client")
+			pair, err := tls.LoadX509KeyPair(cert, key)
+			must(t, err)
+			g.tls.Certificates, g.keystore = []tls.Certificate{pair}, both
+		}
+		return g
+	}
+	m.good, m.bare, m.wrong = client("trusted", &c.CA), client("bare", nil), client("foreign", &m.foreign)
+	m.uncertain = []target{{name: "bare", bootstrap: []string{at(1) + ":9092"}}, {name: "foreign", bootstrap: []string{at(2) + ":9092"}}}
+	waitAnswers(t, m.good)
+	return m
+}
+
+// mutualResources want three certificates with their keys, the brokers, what
+// they are trusted by, a port, a domain, and two addresses.
+const mutualResources = `kind: Certificate
 name: server
 spec: {certFile: %q, keyFile: %q}
 ---
@@ -123,25 +145,7 @@ name: foreign
 spec:
   physicalClusterRef: foreign
   brokers: {discover: {address: %[12]s, bootstrapPort: 9092, brokerPorts: 9093-9099}}
-`, serverCert, serverKey, nodeCert, nodeKey, otherCert, otherKey, brokers, c.CA.File, ports[0], domain, at(1), at(2)), ports...)
-	client := func(name string, by *realkafka.Authority) target {
-		g := target{
-			name: name, bootstrap: []string{fmt.Sprintf("bootstrap.%s:%d", domain, ports[0])},
-			tls: &tls.Config{RootCAs: c.CA.Pool}, caFile: c.CA.File, hosts: func(string) string { return "127.0.0.1" },
-		}
-		if by != nil {
-			cert, key, both := issued(t, by, "client")
-			pair, err := tls.LoadX509KeyPair(cert, key)
-			must(t, err)
-			g.tls.Certificates, g.keystore = []tls.Certificate{pair}, both
-		}
-		return g
-	}
-	m.good, m.bare, m.wrong = client("trusted", &c.CA), client("bare", nil), client("foreign", &m.foreign)
-	m.uncertain = []target{{name: "bare", bootstrap: []string{at(1) + ":9092"}}, {name: "foreign", bootstrap: []string{at(2) + ":9092"}}}
-	waitAnswers(t, m.good)
-	return m
-}
+`
 
 // TestMutualTLS shows certificates on both sides: clients to Penstock, and
 // Penstock to brokers. Without them nobody gets through.
