@@ -35,19 +35,36 @@ func meshOf(m *member) string {
 // updateForeign adds and removes a policy where those of other formats are
 // looked at together.
 func (e *setEdit) updateForeign(k Key, old, next *member) {
-	move := func(groups *persist.GroupsEdit[struct{}], was, is string) {
+	move := func(edit **persist.GroupsEdit[struct{}], before persist.Groups[struct{}], was, is string) {
 		if was == is {
 			return
 		}
+		if *edit == nil {
+			*edit = before.Edit()
+		}
 		if was != "" {
-			groups.Delete(was, treeKey(k))
+			(*edit).Delete(was, treeKey(k))
 		}
 		if is != "" {
-			groups.Set(is, treeKey(k), struct{}{})
+			(*edit).Set(is, treeKey(k), struct{}{})
 		}
 	}
-	move(e.meshes, meshOf(old), meshOf(next))
-	move(e.splits, rootOf(old), rootOf(next))
+	move(&e.meshes, e.before.meshes, meshOf(old), meshOf(next))
+	move(&e.splits, e.before.splits, rootOf(old), rootOf(next))
+}
+
+func (e *setEdit) meshesAfter() persist.Groups[struct{}] {
+	if e.meshes == nil {
+		return e.before.meshes
+	}
+	return e.meshes.Groups()
+}
+
+func (e *setEdit) splitsAfter() persist.Groups[struct{}] {
+	if e.splits == nil {
+		return e.before.splits
+	}
+	return e.splits.Groups()
 }
 
 // first gives the first object of a group, by name; nil: it has none.

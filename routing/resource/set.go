@@ -214,7 +214,7 @@ func (s *Set) With(changes []Change) (*Set, Faults, Warnings) {
 func (s *Set) Next(changes []Change) *Set {
 	e := &setEdit{
 		s.objects.Edit(), s.users.Edit(), tree(s.ports).Txn(), s.names.Edit(), s.covers.Edit(),
-		tree(s.claims).Txn(), s.joints.Edit(), s.meshes.Edit(), s.splits.Edit(),
+		tree(s.claims).Txn(), s.joints.Edit(), s, nil, nil,
 	}
 	for i := range changes {
 		change := &changes[i]
@@ -237,7 +237,7 @@ func (s *Set) Next(changes []Change) *Set {
 	}
 	return &Set{
 		e.objects.Groups(), e.users.Groups(), e.ports.CommitOnly(), e.names.Groups(), e.covers.Groups(),
-		e.claims.CommitOnly(), e.joints.Groups(), e.meshes.Groups(), e.splits.Groups(),
+		e.claims.CommitOnly(), e.joints.Groups(), e.meshesAfter(), e.splitsAfter(),
 	}
 }
 
@@ -250,8 +250,9 @@ type setEdit struct {
 	covers  *persist.GroupsEdit[struct{}]
 	claims  *iradix.Txn[*nameClaim]
 	joints  *persist.GroupsEdit[struct{}]
-	meshes  *persist.GroupsEdit[struct{}]
-	splits  *persist.GroupsEdit[struct{}]
+	before  *Set
+	meshes  *persist.GroupsEdit[struct{}] // nil: as before
+	splits  *persist.GroupsEdit[struct{}] // nil: as before
 }
 
 func newMember(o Object) *member {
