@@ -84,6 +84,15 @@ func TestEffectiveIsToldInParts(t *testing.T) {
 	}
 }
 
+// A thousand losers are counted, and a part of them listed.
+func TestLosersAreBounded(t *testing.T) {
+	r := equalRank(t, 150, false, func(int) resource.TargetRef { return resource.TargetRef{Kind: kindMesh} })
+	list, _ := r.Table().Effective(&EffectiveQuery{Destination: "service-0"})
+	if s := list[0].Sources; len(s) != 1 || s[0].Policy != "route-0000" || len(s[0].Losers) != maxListed || s[0].MoreLosers != 149-maxListed || s[0].Losers[0].Policy != "route-0001" {
+		t.Errorf("%d sources, %+v", len(s), s)
+	}
+}
+
 // What is called the winner decides, for the simplest source of its kind and
 // for every other but those that the exceptions are for; and every policy that
 // could have is told of.

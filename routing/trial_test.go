@@ -109,6 +109,32 @@ func TestPlayedConnectionsCountWhereTheyAre(t *testing.T) {
 	}
 }
 
+// Each play begins with what there was: the connections of the one before are
+// closed.
+func TestPlaysDoNotAddUp(t *testing.T) {
+	r := NewRouter(Config{})
+	s := service(2)
+	s.Balancing.Policy = "leastConnections"
+	mustApply(t, r, put("Service", "apps", s), put("MeshTCPRoute", "web", routeFor(resource.TargetRef{Kind: kindMeshService, Name: "web"}, "apps")))
+	apps, _ := r.Table().Service("apps")
+	for range 10 {
+		apps.Members()[0].Acquire()
+	}
+	trial, err := r.Table().Try(nil, nil, t0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim, err := trial.Play(t.Context(), &PlayRequest{Connections: 10, Destination: "apps"}, t0)
+	if err != nil || len(sim.Plays) != 2 {
+		t.Fatalf("%+v, %v", sim, err)
+	}
+	for _, p := range sim.Plays {
+		if len(p.Outcomes) != 1 || p.Outcomes[0].Before != 10 {
+			t.Errorf("from %s: %+v, want all at the endpoint that has none", p.Source, p.Outcomes)
+		}
+	}
+}
+
 // Without an address clients are many, or Maglev would send all to one place.
 func TestPlayedClientsAreMany(t *testing.T) {
 	r := NewRouter(Config{})

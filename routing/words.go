@@ -268,6 +268,7 @@ func (tr *Trial) nameWords() (words []string) {
 			what += " with ALPN " + m.hello.alpn
 		}
 		switch {
+		case m.after == "" && m.before == "": // closed for another reason
 		case m.after == "":
 			words = append(words, fmt.Sprintf("%s: %s are closed (%s), no longer led to %s", m.listener, what, m.closed, m.before))
 		case m.before == "":
