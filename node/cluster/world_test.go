@@ -42,7 +42,7 @@ func within(limit time.Duration, holds func() bool) bool {
 }
 
 // patience of the tests: how long a condition may take.
-const enough = 30 * time.Second
+const enough = time.Minute
 
 // quick is a pace at which tests can wait.
 var quick = Pace{
