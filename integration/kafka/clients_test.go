@@ -194,7 +194,7 @@ func javaTools(r *run) {
 		"--record-size", "1024", "--throughput", "-1", "--transactional-id", r.called("java"), "--transaction-duration-ms", "200")
 	r.say("transactions: %s", figures.ReplaceAllString(strings.SplitN(perf, "records sent", 2)[0], "N"))
 	tool("", "ConsumerPerformance", "--bootstrap-server", at, "--command-config", file, "--topic", topic, "--num-records", "3000",
-		"--timeout", "30000", "--hide-header")
+		"--timeout", "30000", "--hide-header", "--group", r.called("java-perf"))
 	shared := r.called("java-s")
 	tool("", "kafka.admin.ConfigCommand", "--bootstrap-server", at, "--command-config", file, "--alter", "--entity-type", "groups",
 		"--entity-name", shared, "--add-config", "share.auto.offset.reset=earliest")
