@@ -108,30 +108,34 @@ func (b *Broker) properties(keystore string) map[string]string {
 		"share.coordinator.state.topic.replication.factor": replicas,
 		"share.coordinator.state.topic.min.isr":            "1",
 
-		"group.initial.rebalance.delay.ms":                            "0",
-		"group.min.session.timeout.ms":                                "500",
-		"group.consumer.min.heartbeat.interval.ms":                    "300",
-		"group.consumer.heartbeat.interval.ms":                        "300",
-		"group.consumer.min.session.timeout.ms":                       "1000",
-		"group.share.min.heartbeat.interval.ms":                       "300",
-		"group.share.heartbeat.interval.ms":                           "300",
-		"group.share.min.session.timeout.ms":                          "1000",
-		"broker.heartbeat.interval.ms":                                "500",
-		"broker.session.timeout.ms":                                   "6000",
-		"controller.quorum.fetch.timeout.ms":                          "4000",
-		"transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
-
 		"authorizer.class.name":          "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
 		"super.users":                    "User:ANONYMOUS;User:admin",
 		"allow.everyone.if.no.acl.found": "true",
 		"delegation.token.secret.key":    "a secret of the tests",
 		"sasl.enabled.mechanisms":        "PLAIN,SCRAM-SHA-256,OAUTHBEARER",
 	}
+	maps.Copy(all, quickProperties)
 	maps.Copy(all, saslProperties())
 	if b.cluster.config.Quick {
 		maps.Copy(all, map[string]string{"num.network.threads": "2", "num.io.threads": "3", "num.replica.fetchers": "1"})
 	}
 	return all
+}
+
+// quickProperties are times that tests can wait for.
+var quickProperties = map[string]string{
+	"group.initial.rebalance.delay.ms":                            "0",
+	"group.min.session.timeout.ms":                                "500",
+	"group.consumer.min.heartbeat.interval.ms":                    "300",
+	"group.consumer.heartbeat.interval.ms":                        "300",
+	"group.consumer.min.session.timeout.ms":                       "1000",
+	"group.share.min.heartbeat.interval.ms":                       "300",
+	"group.share.heartbeat.interval.ms":                           "300",
+	"group.share.min.session.timeout.ms":                          "1000",
+	"broker.heartbeat.interval.ms":                                "500",
+	"broker.session.timeout.ms":                                   "6000",
+	"controller.quorum.fetch.timeout.ms":                          "4000",
+	"transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
 }
 
 func (b *Broker) listeners(at func(Listener) string, which ...Listener) string {

@@ -162,7 +162,13 @@ func refusing(t testing.TB) string {
 	return l.Addr().String()
 }
 
-func (r *rig) do(method, path, body string) (*http.Response, string) {
+// reply is a response whose body has been read.
+type reply struct {
+	status          int
+	header, trailer http.Header
+}
+
+func (r *rig) do(method, path, body string) (reply, string) {
 	r.t.Helper()
 	req, err := http.NewRequest(method, "http://"+r.addr+path, strings.NewReader(body))
 	if err != nil {
@@ -182,7 +188,7 @@ func (r *rig) do(method, path, body string) (*http.Response, string) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return resp, string(all)
+	return reply{resp.StatusCode, resp.Header, resp.Trailer}, string(all)
 }
 
 func describe(w http.ResponseWriter, q *http.Request) {
@@ -202,11 +208,11 @@ func TestRequestsGoOn(t *testing.T) {
 				for i := range 5 {
 					resp, got := r.do("POST", "/a/b?c=d", strings.Repeat("x", i<<18))
 					want := fmt.Sprintf("POST /a/b?c=d host shop.example.com for 127.0.0.1 proto http body %d", i<<18)
-					if resp.StatusCode != 200 || got != want {
-						t.Errorf("%d %q, want %q", resp.StatusCode, got, want)
+					if resp.status != http.StatusOK || got != want {
+						t.Errorf("%d %q, want %q", resp.status, got, want)
 					}
-					if resp.Trailer.Get("Grpc-Status") != "0" {
-						t.Errorf("trailer %v", resp.Trailer)
+					if resp.trailer.Get("Grpc-Status") != "0" {
+						t.Errorf("trailer %v", resp.trailer)
 					}
 				}
 			})
@@ -227,8 +233,8 @@ func TestPlansChangeRequestsAndResponses(t *testing.T) {
 		return p
 	})
 	resp, got := r.do("GET", "/a", "")
-	if want := "GET /rewritten host inner.example.com for 127.0.0.1 proto http body 0"; got != want || resp.Header.Get("X-By") != "penstock" {
-		t.Errorf("%q %v, want %q", got, resp.Header, want)
+	if want := "GET /rewritten host inner.example.com for 127.0.0.1 proto http body 0"; got != want || resp.header.Get("X-By") != "penstock" {
+		t.Errorf("%q %v, want %q", got, resp.header, want)
 	}
 }
 
@@ -237,8 +243,8 @@ func TestAnswersFromHere(t *testing.T) {
 	r.plan(func(*http.Request) web.Plan {
 		return web.Plan{Answer: &web.Answer{Status: 302, Header: http.Header{"Location": {"https://else.example.com/"}}}}
 	})
-	if resp, _ := r.do("GET", "/", ""); resp.StatusCode != 302 || resp.Header.Get("Location") != "https://else.example.com/" {
-		t.Errorf("%d %v", resp.StatusCode, resp.Header)
+	if resp, _ := r.do("GET", "/", ""); resp.status != http.StatusFound || resp.header.Get("Location") != "https://else.example.com/" {
+		t.Errorf("%d %v", resp.status, resp.header)
 	}
 }
 
@@ -271,8 +277,8 @@ func TestOtherEndpointsAreTried(t *testing.T) {
 			return web.Plan{Way: w, Attempts: 2}
 		})
 		resp, _ := r.do(c.method, "/", c.body)
-		if resp.StatusCode != c.status || int(hits.Load()) != c.hits {
-			t.Errorf("%s: %d with %d hits, want %d with %d; %v", c.method, resp.StatusCode, hits.Load(), c.status, c.hits, errs)
+		if resp.status != c.status || int(hits.Load()) != c.hits {
+			t.Errorf("%s: %d with %d hits, want %d with %d; %v", c.method, resp.status, hits.Load(), c.status, c.hits, errs)
 		}
 	}
 }
@@ -309,8 +315,8 @@ func TestRequestsThatFail(t *testing.T) {
 			})
 			resp, _ := r.do("GET", "/", "")
 			got := <-done
-			if resp.StatusCode != c.status || got.status != c.status || got.err == nil || c.err != nil && !errors.Is(got.err, c.err) {
-				t.Errorf("%d, told %d %v; want %d %v", resp.StatusCode, got.status, got.err, c.status, c.err)
+			if resp.status != c.status || got.status != c.status || got.err == nil || c.err != nil && !errors.Is(got.err, c.err) {
+				t.Errorf("%d, told %d %v; want %d %v", resp.status, got.status, got.err, c.status, c.err)
 			}
 		})
 	}
@@ -366,7 +372,7 @@ func TestAClientThatGoesAwayEndsItsRequest(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-reached; cancel() }()
-	req, _ := http.NewRequestWithContext(ctx, "GET", "http://"+r.addr, nil)
+	req, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.addr, nil)
 	if _, err := r.client.Do(req); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
@@ -380,7 +386,7 @@ func TestAClientThatGoesAwayEndsItsRequest(t *testing.T) {
 func TestUpgrade(t *testing.T) {
 	to := upstream(t, func(w http.ResponseWriter, q *http.Request) {
 		if q.Header.Get("Upgrade") != "echo" {
-			http.Error(w, "no", 400)
+			http.Error(w, "no", http.StatusBadRequest)
 			return
 		}
 		c, rw, err := http.NewResponseController(w).Hijack()
@@ -397,7 +403,7 @@ func TestUpgrade(t *testing.T) {
 	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
 	in := bufio.NewReader(c)
 	resp, err := http.ReadResponse(in, nil)
-	if err != nil || resp.StatusCode != 101 {
+	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
 		t.Fatalf("%v %v", resp, err)
 	}
 	want := bytes.Repeat([]byte("message "), 40_000)
@@ -442,8 +448,8 @@ func TestAnEndpointAtAUnixSocket(t *testing.T) {
 	go func() { defer close(ended); _ = s.Serve(l) }()
 	t.Cleanup(func() { _ = s.Close(); <-ended })
 	r := newRig(t, &web.Profile{}, "unix:"+path)
-	if resp, got := r.do("GET", "/u", ""); resp.StatusCode != 200 || !strings.HasPrefix(got, "GET /u host shop.example.com") {
-		t.Errorf("%d %q", resp.StatusCode, got)
+	if resp, got := r.do("GET", "/u", ""); resp.status != http.StatusOK || !strings.HasPrefix(got, "GET /u host shop.example.com") {
+		t.Errorf("%d %q", resp.status, got)
 	}
 }
 
