@@ -373,8 +373,12 @@ func TestAClientThatGoesAwayEndsItsRequest(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-reached; cancel() }()
 	req, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.addr, nil)
-	if _, err := r.client.Do(req); !errors.Is(err, context.Canceled) {
+	resp, err := r.client.Do(req)
+	if !errors.Is(err, context.Canceled) {
 		t.Error(err)
+	}
+	if err == nil {
+		_ = resp.Body.Close()
 	}
 	<-over
 	if status := <-done; status != 0 {
@@ -406,6 +410,7 @@ func TestUpgrade(t *testing.T) {
 	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
 		t.Fatalf("%v %v", resp, err)
 	}
+	defer resp.Body.Close()
 	want := bytes.Repeat([]byte("message "), 40_000)
 	var sending sync.WaitGroup
 	sending.Go(func() { _, _ = c.Write(want) })
