@@ -31,9 +31,9 @@ type VirtualCluster struct {
 	// MaxFrame is the size of the largest request, and of the largest response
 	// that a filter must see whole. Default 100MiB, 1KiB to 1GiB.
 	MaxFrame resource.Size `yaml:"maxFrame" default:"100MiB" range:"1KiB..1GiB"`
-	// MaxFrameBeforeAuth is the same for the first frame, for what logs a client
-	// in, and for everything until that has succeeded. Default 64KiB, 1KiB to
-	// 1GiB.
+	// MaxFrameBeforeAuth is the same for ApiVersions and for what logs a client
+	// in, and for everything from SaslHandshake until the login has succeeded.
+	// Default 64KiB, 1KiB to 1GiB.
 	MaxFrameBeforeAuth resource.Size `yaml:"maxFrameBeforeAuth" default:"64KiB" range:"1KiB..1GiB"`
 	// MaxInFlight is how many requests of one connection may wait for their
 	// responses; further ones are not read until then. Default 1000, 1..100000.
