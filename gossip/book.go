@@ -16,6 +16,8 @@ const (
 	// maxDead bounds the dead that are remembered, rememberDead for how long.
 	maxDead      = 1024
 	rememberDead = 72 * time.Hour
+	// maxStrays bounds what is remembered of nodes that are not known yet.
+	maxStrays = 64
 )
 
 // book is what is known of the members. Its lock is taken inside memberlist's
@@ -26,8 +28,9 @@ type book struct {
 
 	mu      sync.Mutex
 	entries map[string]*entry
-	changed chan struct{} // closed by the next change, then replaced
-	alive   atomic.Int64  // members that are, this node included
+	strays  map[string]record // of those who are not among entries: what they said overtook the news of them
+	changed chan struct{}     // closed by the next change, then replaced
+	alive   atomic.Int64      // members that are, this node included
 }
 
 // entry is one member.
@@ -45,7 +48,7 @@ func (e *entry) show() {
 }
 
 func newBook(self Member, said record) *book {
-	b := &book{self: self.ID, entries: map[string]*entry{}, changed: make(chan struct{})}
+	b := &book{self: self.ID, entries: map[string]*entry{}, strays: map[string]record{}, changed: make(chan struct{})}
 	b.entries[self.ID] = &entry{Member: self, said: said}
 	b.alive.Store(1)
 	return b
@@ -95,8 +98,9 @@ func (b *book) met(id, addr string, meta Meta) {
 	defer b.mu.Unlock()
 	e := b.entries[id]
 	if e == nil {
-		e = &entry{Member: Member{ID: id}}
+		e = &entry{Member: Member{ID: id}, said: b.strays[id]}
 		b.entries[id] = e
+		delete(b.strays, id)
 	}
 	if e.State != Alive {
 		e.State, e.Since = Alive, time.Now()
@@ -146,7 +150,11 @@ func (b *book) hear(r record) (on record, news bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e := b.entries[r.ID]
-	if e == nil || r.Version <= e.said.Version {
+	if e == nil {
+		b.stray(r)
+		return record{}, false
+	}
+	if r.Version <= e.said.Version {
 		return record{}, false
 	}
 	if r.ID == b.self {
@@ -161,6 +169,21 @@ func (b *book) hear(r record) (on record, news bool) {
 	e.show()
 	b.notify()
 	return r, true
+}
+
+// stray keeps what a node said that is not known yet. The caller holds the lock.
+func (b *book) stray(r record) {
+	if r.Version <= b.strays[r.ID].Version {
+		return
+	}
+	for id := range b.strays { // any will do: most come to be known within moments
+		if len(b.strays) < maxStrays {
+			break
+		}
+		delete(b.strays, id)
+	}
+	r.Facts = bytes.Clone(r.Facts)
+	b.strays[r.ID] = r
 }
 
 // say changes what this node says of itself; false where that is nothing new.

@@ -16,6 +16,8 @@ const (
 	maxPacketRecord = 1100
 	// streamPeers is to how many others a node streams what does not fit.
 	streamPeers = 3
+	// everyonePeers is to how many at most a node streams what all are to hear.
+	everyonePeers = 64
 	// factsMult makes each node pass a record on factsMult*log10(members)
 	// times, less often than memberlist's own news: what gets lost comes with
 	// the next push/pull.
@@ -67,11 +69,14 @@ func (g *Gossip) spread() {
 		case <-g.dirty:
 			_, said := g.book.own()
 			g.pass(said)
+			if g.everyone.Swap(false) {
+				g.stream([]record{said}, everyonePeers)
+			}
 		case <-g.large.some:
 		case <-g.ctx.Done():
 			return
 		}
-		g.stream(g.large.take())
+		g.stream(g.large.take(), streamPeers)
 		select {
 		case <-time.After(g.timing.facts):
 		case <-g.ctx.Done():
@@ -80,8 +85,8 @@ func (g *Gossip) spread() {
 	}
 }
 
-// stream sends records to a few others.
-func (g *Gossip) stream(records []record) {
+// stream sends records to others, as many as that at most.
+func (g *Gossip) stream(records []record, most int) {
 	if len(records) == 0 {
 		return
 	}
@@ -94,7 +99,7 @@ func (g *Gossip) stream(records []record) {
 	rand.Shuffle(len(peers), func(i, j int) { peers[i], peers[j] = peers[j], peers[i] })
 	msg := encodeRecords(records...)
 	var wg sync.WaitGroup
-	for _, m := range peers[:min(streamPeers, len(peers))] {
+	for _, m := range peers[:min(most, len(peers))] {
 		host, text, _ := net.SplitHostPort(m.Addr)
 		port, err := strconv.ParseUint(text, 10, 16)
 		if err != nil {

@@ -121,6 +121,7 @@ type Gossip struct {
 	queue     *memberlist.TransmitLimitedQueue
 	doubts    chan doubt
 	dirty     chan struct{} // holds one when this node's record has changed
+	everyone  atomic.Bool   // and all are to hear of it
 	large     *large
 	heal      *healer
 
@@ -228,7 +229,11 @@ func (g *Gossip) SetMeta(m Meta) error {
 // SetFacts replaces this node's blob, at most 4 KiB. It is spread at most once
 // a second; of several in between the last one is. Blobs beyond about 1 KiB do
 // not fit into packets and take streams, so they are slower.
-func (g *Gossip) SetFacts(facts []byte) error {
+//
+// A packet more or less is up to chance, and then others hear of it with their
+// next exchange, half a minute later. What everyone is to hear at once is
+// streamed to all.
+func (g *Gossip) SetFacts(facts []byte, everyone bool) error {
 	if len(facts) > maxFacts {
 		return fmt.Errorf("%w: facts of %d bytes, the limit is %d", ErrTooLarge, len(facts), maxFacts)
 	}
@@ -236,6 +241,9 @@ func (g *Gossip) SetFacts(facts []byte) error {
 		return ErrClosed
 	}
 	if g.book.say(facts, false) {
+		if everyone {
+			g.everyone.Store(true)
+		}
 		g.changedOwn()
 	}
 	return nil

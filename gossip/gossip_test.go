@@ -44,7 +44,7 @@ func TestFactsSpread(t *testing.T) {
 	all := group(t, "a", "b", "c", "d")
 	for _, size := range []int{1, 900, maxFacts} {
 		for i, n := range all {
-			if err := n.SetFacts(bytes.Repeat([]byte{byte('a' + i)}, size)); err != nil {
+			if err := n.SetFacts(bytes.Repeat([]byte{byte('a' + i)}, size), false); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -55,13 +55,59 @@ func TestFactsSpread(t *testing.T) {
 			}
 		}
 	}
-	if err := all[0].SetFacts(make([]byte, maxFacts+1)); !errors.Is(err, ErrTooLarge) {
+	if err := all[0].SetFacts(make([]byte, maxFacts+1), false); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("facts beyond the bound: %v", err)
 	}
 	// One who comes later gets them with the first exchange.
 	late := open(t, "late")
 	late.mustJoin(t, all[3])
 	wait(t, "the late one has the facts", func() bool { return len(late.see("b").Facts) == maxFacts })
+}
+
+// What everyone is to hear reaches all without a packet.
+func TestEveryoneHearsAtOnce(t *testing.T) {
+	t.Parallel()
+	all := group(t, "a", "b", "c", "d")
+	mute := func(c *Config) { c.timing.gossip, c.timing.pushPull = time.Hour, time.Hour }
+	e := open(t, "e", mute)
+	e.mustJoin(t, all[0])
+	for _, n := range all {
+		wait(t, n.id+" knows e", func() bool { return n.see("e").State == Alive })
+	}
+	for _, text := range []string{"serving", "draining", "serving again"} {
+		if err := e.SetFacts([]byte(text), true); err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range all {
+			wait(t, n.id+" has heard "+text, func() bool { return string(n.see("e").Facts) == text })
+		}
+	}
+}
+
+// What a node says may overtake the news that it is there.
+func TestFactsOfANodeThatIsNotKnownYet(t *testing.T) {
+	b := newBook(Member{ID: "self", State: Alive}, record{ID: "self"})
+	for i := range 3 * maxStrays {
+		b.hear(record{ID: fmt.Sprint("nobody", i), Version: 1, Facts: []byte("x")})
+	}
+	if n := len(b.strays); n != maxStrays {
+		t.Errorf("%d are remembered, the bound is %d", n, maxStrays)
+	}
+	b.hear(record{ID: "x", Instance: "i", Version: 2, Facts: []byte("2")})
+	b.hear(record{ID: "x", Instance: "i", Version: 1, Facts: []byte("1")})
+	if n := len(b.list()); n != 1 {
+		t.Errorf("%d members: who is only spoken of is none", n)
+	}
+	b.met("x", "127.0.0.1:1", Meta{Instance: "i"})
+	if m := b.list()[1]; string(m.Facts) != "2" {
+		t.Errorf("%+v", m)
+	}
+	b.lost("x")
+	b.hear(record{ID: "x", Instance: "i", Version: 3, Facts: []byte("3")})
+	b.met("x", "127.0.0.1:1", Meta{Instance: "i"})
+	if m := b.list()[1]; string(m.Facts) != "3" || len(b.strays) >= maxStrays {
+		t.Errorf("%+v, %d strays", m, len(b.strays))
+	}
 }
 
 // A node that restarts with a clock that was set back is heard all the same.
@@ -72,13 +118,13 @@ func TestFactsOfARestartedNodeAreNewer(t *testing.T) {
 	b.book.mu.Lock()
 	b.book.entries["b"].said.Version = 1 << 60
 	b.book.mu.Unlock()
-	if err := b.SetFacts([]byte("before")); err != nil {
+	if err := b.SetFacts([]byte("before"), false); err != nil {
 		t.Fatal(err)
 	}
 	wait(t, "a has the facts", func() bool { return string(all[0].see("b").Facts) == "before" })
 	b.Close()
 	again := open(t, "b", bindTo(b.Addr()))
-	if err := again.SetFacts([]byte("after")); err != nil {
+	if err := again.SetFacts([]byte("after"), false); err != nil {
 		t.Fatal(err)
 	}
 	again.mustJoin(t, all[0])
@@ -112,7 +158,7 @@ func TestFactsSurviveAFalseAlarm(t *testing.T) {
 func TestDeadAndLeft(t *testing.T) {
 	t.Parallel()
 	all := group(t, "a", "b", "c")
-	if err := all[1].SetFacts([]byte("load")); err != nil {
+	if err := all[1].SetFacts([]byte("load"), false); err != nil {
 		t.Fatal(err)
 	}
 	wait(t, "a has the facts", func() bool { return string(all[0].see("b").Facts) == "load" })
@@ -130,7 +176,7 @@ func TestDeadAndLeft(t *testing.T) {
 		t.Errorf("of the dead: %+v", m)
 	}
 	for name, err := range map[string]error{
-		"SetFacts": all[1].SetFacts(nil), "SetMeta": all[1].SetMeta(Meta{}), "Leave": all[1].Leave(soon(t)), "Close": all[1].Close(),
+		"SetFacts": all[1].SetFacts(nil, false), "SetMeta": all[1].SetMeta(Meta{}), "Leave": all[1].Leave(soon(t)), "Close": all[1].Close(),
 	} {
 		if (name == "Close") != (err == nil) || err != nil && !errors.Is(err, ErrClosed) {
 			t.Errorf("%s after the end: %v", name, err)
@@ -229,7 +275,7 @@ func TestKeysRotateWhileTrafficRuns(t *testing.T) {
 			}
 			count++
 			text := fmt.Sprint(count)
-			if err := n.SetFacts([]byte(text)); err != nil {
+			if err := n.SetFacts([]byte(text), false); err != nil {
 				t.Fatal(err)
 			}
 			for _, o := range nodes {

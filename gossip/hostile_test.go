@@ -74,7 +74,7 @@ func TestGarbageOnThePort(t *testing.T) {
 			t.Errorf("%s sees %v", n.id, n.Members())
 		}
 	}
-	if err := all[0].SetFacts([]byte("fine")); err != nil {
+	if err := all[0].SetFacts([]byte("fine"), false); err != nil {
 		t.Fatal(err)
 	}
 	wait(t, "b hears a", func() bool { return string(all[1].see("a").Facts) == "fine" })

@@ -30,7 +30,7 @@ func BenchmarkIdle(b *testing.B) {
 				b.Fatal(err)
 			}
 		}
-		if err := g.SetFacts(make([]byte, 300)); err != nil {
+		if err := g.SetFacts(make([]byte, 300), false); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -48,7 +48,7 @@ func BenchmarkIdle(b *testing.B) {
 			defer close(done)
 			for i := byte(1); ; i++ {
 				for _, g := range all {
-					_ = g.SetFacts(append(make([]byte, 299), i))
+					_ = g.SetFacts(append(make([]byte, 299), i), false)
 				}
 				select {
 				case <-time.After(time.Second):

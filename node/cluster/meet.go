@@ -252,6 +252,7 @@ func (c *Cluster) look() {
 // said is what gossip was given last.
 type said struct {
 	facts []byte
+	phase string
 	meta  gossip.Meta
 }
 
@@ -269,8 +270,8 @@ func (s *said) tell(c *Cluster, g *gossip.Gossip) {
 	}
 	facts, err := json.Marshal(told{f, c.Store().View().Index()})
 	if err == nil && !bytes.Equal(facts, s.facts) {
-		s.facts = facts
-		err = g.SetFacts(facts)
+		err = g.SetFacts(facts, f.Phase != s.phase)
+		s.facts, s.phase = facts, f.Phase
 	}
 	if meta := c.meta(); meta != s.meta {
 		s.meta = meta
