@@ -308,6 +308,29 @@ func (n *node) fetch(path string) (code int, body string) {
 	return resp.StatusCode, string(text)
 }
 
+// settledMemory is what the node has of the machine's memory once that has
+// settled. The race detector keeps memory of its own for each byte that was
+// ever in use, up to ten times as much, and never gives it back: under it the
+// runtime says what it has.
+func (n *node) settledMemory() int64 {
+	resident := n.proc.SettledRSS()
+	if !raceEnabled {
+		return resident
+	}
+	_, body := n.fetch("/metrics")
+	memory := map[string]float64{}
+	for line := range strings.Lines(body) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
+			memory[name], _ = strconv.ParseFloat(value, 64)
+		}
+	}
+	all, released := memory["go_memstats_sys_bytes"], memory["go_memstats_heap_released_bytes"]
+	if all == 0 || released == 0 {
+		n.t.Fatal("the node does not say what memory it has")
+	}
+	return int64(all - released)
+}
+
 // metric is the sum of the series of a metric whose labels hold all of these,
 // like `listener="edge"`.
 func (n *node) metric(name string, labels ...string) float64 {

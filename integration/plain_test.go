@@ -194,7 +194,7 @@ func TestReadersThatNeverRead(t *testing.T) {
 		}
 	})
 	n := startNode(t, service("source", []string{source})+listener("plain", "service: source"))
-	before := n.proc.SettledRSS()
+	before := n.settledMemory()
 	addr := n.addr("plain")
 	for range readers {
 		c := dial(t, addr)
@@ -210,7 +210,7 @@ func TestReadersThatNeverRead(t *testing.T) {
 		}
 		return still > 20
 	})
-	if grown := n.proc.SettledRSS() - before; grown > bound {
+	if grown := n.settledMemory() - before; grown > bound {
 		t.Errorf("%d readers cost %d MiB of memory, more than %d", readers, grown>>20, bound>>20)
 	}
 	// pending_bytes is at most what one read brought for each.
