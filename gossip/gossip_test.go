@@ -64,22 +64,28 @@ func TestFactsSpread(t *testing.T) {
 	wait(t, "the late one has the facts", func() bool { return len(late.see("b").Facts) == maxFacts })
 }
 
-// What everyone is to hear reaches all without a packet.
+// What everyone is to hear reaches all without a packet: here nobody gossips,
+// probes or exchanges anything but with whom it joins.
 func TestEveryoneHearsAtOnce(t *testing.T) {
 	t.Parallel()
-	all := group(t, "a", "b", "c", "d")
-	mute := func(c *Config) { c.timing.gossip, c.timing.pushPull = time.Hour, time.Hour }
-	e := open(t, "e", mute)
-	e.mustJoin(t, all[0])
-	for _, n := range all {
-		wait(t, n.id+" knows e", func() bool { return n.see("e").State == Alive })
+	mute := func(c *Config) {
+		c.timing.gossip, c.timing.pushPull, c.timing.probe, c.timing.heal = time.Hour, time.Hour, time.Hour, time.Hour
 	}
+	var all []*node
+	for _, id := range []string{"a", "b", "c", "d", "e", "f"} {
+		n := open(t, id, mute)
+		for _, o := range all {
+			n.mustJoin(t, o)
+		}
+		all = append(all, n)
+	}
+	teller := all[5]
 	for _, text := range []string{"serving", "draining", "serving again"} {
-		if err := e.SetFacts([]byte(text), true); err != nil {
+		if err := teller.SetFacts([]byte(text), true); err != nil {
 			t.Fatal(err)
 		}
 		for _, n := range all {
-			wait(t, n.id+" has heard "+text, func() bool { return string(n.see("e").Facts) == text })
+			wait(t, n.id+" has heard "+text, func() bool { return string(n.see(teller.id).Facts) == text })
 		}
 	}
 }
