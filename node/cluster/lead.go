@@ -207,21 +207,32 @@ func (c *Cluster) observe() (o membership.Observed, addrs map[string]string, ind
 
 // depart notes that a node is no member any more. Raft's configuration
 // follows (members). Its record stays, so that its certificate is not taken.
+//
+// Its record may change while this is agreed on: the last announcement of a
+// node that has just died is in the log though nobody waits for it any more.
 func (c *Cluster) depart(ctx context.Context, id, what string) error {
 	c.admitting.Lock()
 	defer c.admitting.Unlock()
 	view := c.Store().View()
-	r, ok := record(view, id)
-	if !ok || !r.member() {
-		return nil
+	for {
+		r, ok := record(view, id)
+		if !ok || !r.member() {
+			return nil
+		}
+		r.Left = time.Now().UTC()
+		err := c.commit(ctx, c.Name(), what, []consensus.Op{c.putRecord(view, r)})
+		if err == nil {
+			c.log.Info("a node is no member any more", "node", r.Name, "id", id, "why", what)
+			poke(c.leading)
+			return nil
+		}
+		if !errors.Is(err, consensus.ErrVersion) {
+			return err
+		}
+		if view, err = c.current(ctx); err != nil {
+			return err
+		}
 	}
-	r.Left = time.Now().UTC()
-	if err := c.commit(ctx, c.Name(), what, []consensus.Op{c.putRecord(view, r)}); err != nil {
-		return err
-	}
-	c.log.Info("a node is no member any more", "node", r.Name, "id", id, "why", what)
-	poke(c.leading)
-	return nil
 }
 
 // gossipKey takes the next step of the gossip key's rotation when it is time.

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/consensus"
 	"penstock/gossip"
 	"penstock/node/admin"
 	"penstock/node/port"
@@ -323,6 +324,50 @@ func TestAnIDBelongsToItsKey(t *testing.T) {
 	}
 	if err := ask(own, id, "b"); !refusedAs(err, admin.Refused) || !contains(err, "has left the cluster or was removed") {
 		t.Errorf("a node that is no member any more: %v", err)
+	}
+}
+
+// What a node said last may be in the log already when it is removed.
+func TestANodeIsRemovedWhileItsRecordChanges(t *testing.T) {
+	t.Parallel()
+	a := founded(t, "a")
+	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	defer cancel()
+	for i := range 16 {
+		r := Record{Format: recordFormat, ID: fmt.Sprintf("%032x", i), Name: fmt.Sprintf("n%d", i), Joined: time.Now().UTC()}
+		put := func(ctx context.Context, r Record) error {
+			return a.c.commit(ctx, "test", "test", []consensus.Op{{Key: keyNode(r.ID), Value: marshal(r)}})
+		}
+		if err := put(ctx, r); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		changing, stop := context.WithCancel(ctx)
+		go func() {
+			for n := 0; changing.Err() == nil; n++ {
+				// As announcements do it: never where the node has left.
+				view := a.c.Store().View()
+				now, _ := record(view, r.ID)
+				if !now.member() {
+					break
+				}
+				now.Version = fmt.Sprintf("1.0.%d", n)
+				err := a.c.commit(ctx, "test", "test", []consensus.Op{a.c.putRecord(view, now)})
+				if err != nil && !errors.Is(err, consensus.ErrVersion) {
+					done <- err
+					return
+				}
+			}
+			done <- nil
+		}()
+		err := a.c.depart(ctx, r.ID, "test")
+		stop()
+		if err := errors.Join(err, <-done); err != nil {
+			t.Fatal(err)
+		}
+		if now, ok := record(a.c.Store().View(), r.ID); !ok || now.member() {
+			t.Fatalf("after it was removed: %+v", now)
+		}
 	}
 }
 
