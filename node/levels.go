@@ -15,6 +15,9 @@ func levelOf(o resource.Object) int {
 	if o.Kind == model.KindPhysical || o.Kind == model.KindVirtual || isListener && l.Protocol == "kafka" {
 		return cluster.LevelKafka
 	}
+	if o.Kind == "MeshHTTPRoute" {
+		return cluster.LevelPolicies
+	}
 	return 0
 }
 

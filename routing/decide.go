@@ -22,6 +22,7 @@ type Decision struct {
 	hash        uint64
 	tried       [maxAttempts - 1]int32
 	attempts    uint8
+	http        bool // see HTTP
 }
 
 // maxAttempts bounds Connect.Attempts.
@@ -36,6 +37,9 @@ func (t *Table) Decide(in *Input) (Decision, Reason) {
 	s, l, reason := t.resolve(in, nil)
 	if reason != OK {
 		return Decision{}, reason
+	}
+	if s.requests != nil && t.routesRequests(in, l, s) {
+		return Decision{destination: s.life, http: true}, OK
 	}
 	b, reason := t.route(in, l, s, nil)
 	if reason != OK {
@@ -244,7 +248,7 @@ func (s *Service) send(src *source, tr *trace) (*backend, Reason) {
 	}
 	turn := chosen.turn(tr != nil)
 	if tr != nil {
-		tr.split(chosen, turn)
+		tr.split(chosen.route, &chosen.shares, turn)
 	}
 	if turn == nowhere {
 		return nil, NoBackend

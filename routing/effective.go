@@ -275,22 +275,22 @@ func (p *policy) losesTo(winner *policy) string {
 	return "as specific, its name comes later"
 }
 
-// reason is why the policy closes connections; OK: it does not.
-func (p *policy) reason() Reason {
-	if len(p.live) == 0 {
+// reason is why the shares lead nowhere; OK: they do.
+func (sh *shares) reason() Reason {
+	if len(sh.live) == 0 {
 		return NoBackend
 	}
 	return OK
 }
 
-func (p *policy) effectiveBackends() []EffectiveBackend {
+func (sh *shares) effectiveBackends() []EffectiveBackend {
 	sum := 0
-	for _, w := range p.weight {
+	for _, w := range sh.weight {
 		sum += w
 	}
-	list := make([]EffectiveBackend, len(p.refs))
-	for i := range p.refs {
-		r := &p.refs[i]
+	list := make([]EffectiveBackend, len(sh.refs))
+	for i := range sh.refs {
+		r := &sh.refs[i]
 		list[i] = EffectiveBackend{Service: r.Name, Tags: r.Tags, Weight: *r.Weight, Skipped: r.skipped}
 		if r.skipped == "" {
 			list[i].Share = float64(*r.Weight) / float64(sum)

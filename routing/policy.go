@@ -12,16 +12,22 @@ import (
 	"penstock/routing/split"
 )
 
-// policy is what one MeshTCPRoute says about one destination. A connection
-// that it sends to another service is balanced there at once: the routes that
-// have that service as their destination do not apply to it, as in Kuma, where
-// a backend is a cluster and no further hop. So routes cannot go in circles.
+// policy is what one route says about one destination. What it sends to another
+// service is balanced there at once: the routes that have that service as
+// their destination do not apply to it, as in Kuma, where a backend is a
+// cluster and no further hop. So routes cannot go in circles.
 type policy struct {
 	route  string
-	from   *resource.MeshTCPRoute // what it was made of, defaults filled in
 	source resource.TargetRef
-	rank   int   // of the kind of source, in precedence
-	wants  []tag // of the source
+	rank   int                    // of the kind of source, in precedence
+	wants  []tag                  // of the source
+	from   *resource.MeshTCPRoute // what it was made of, defaults filled in; nil: http is
+	shares                        // of a MeshTCPRoute
+	http   *httpPolicy            // of a MeshHTTPRoute; nil: it is none
+}
+
+// shares divides what a rule is for among its backends.
+type shares struct {
 	refs   []ref
 	live   []*backend   // of the refs that lead somewhere, and have a weight
 	weight []int        // of each of them
@@ -95,10 +101,7 @@ func (c *compiler) makePolicies(destination string) bool {
 	if !ok {
 		return false
 	}
-	before := make(map[string]*policy, len(s.policies))
-	for _, p := range s.policies {
-		before[p.route] = p
-	}
+	before := byRoute(s.policies)
 	var policies []*policy
 	for _, name := range list(c.routesTo, destination) {
 		r, _ := c.routes.Get(name)
@@ -110,11 +113,20 @@ func (c *compiler) makePolicies(destination string) bool {
 		policies = append(policies, old)
 	}
 	slices.SortFunc(policies, (*policy).compare)
-	link(c.backendOf, destination, backendNames(s.policies), backendNames(policies))
 	next := *s
 	next.policies, next.chooser = policies, newChooser(policies)
+	next.requests = c.makeRequests(destination, s.requests)
+	link(c.backendOf, destination, s.backendNames(), next.backendNames())
 	c.services.Set(destination, &next)
 	return true
+}
+
+func byRoute(policies []*policy) map[string]*policy {
+	m := make(map[string]*policy, len(policies))
+	for _, p := range policies {
+		m[p.route] = p
+	}
+	return m
 }
 
 // upToDate tells whether a policy is what would be made of the route now. One
@@ -123,12 +135,17 @@ func (c *compiler) upToDate(p *policy, r *resource.MeshTCPRoute) bool {
 	if p.from != r {
 		return false
 	}
-	for i := range p.refs {
+	return p.shares.upToDate(c)
+}
+
+// upToDate tells whether the services that the shares lead to are what they were.
+func (sh *shares) upToDate(c *compiler) bool {
+	for i := range sh.refs {
 		var whole *backend
-		if s, ok := c.services.Get(p.refs[i].Name); ok {
+		if s, ok := c.services.Get(sh.refs[i].Name); ok {
 			whole = s.whole
 		}
-		if whole != p.refs[i].whole {
+		if whole != sh.refs[i].whole {
 			return false
 		}
 	}
@@ -137,25 +154,51 @@ func (c *compiler) upToDate(p *policy, r *resource.MeshTCPRoute) bool {
 
 // unlinkPolicies forgets that a destination that goes has routes.
 func (c *compiler) unlinkPolicies(s *Service) {
-	link(c.backendOf, s.name, backendNames(s.policies), nil)
+	link(c.backendOf, s.name, s.backendNames(), nil)
 }
 
-func backendNames(policies []*policy) []string {
+// backendNames are the services that the policies of a destination lead to.
+func (s *Service) backendNames() []string {
 	names := map[string]bool{}
-	for _, p := range policies {
-		for i := range p.refs {
-			names[p.refs[i].Name] = true
+	add := func(sh *shares) {
+		for i := range sh.refs {
+			names[sh.refs[i].Name] = true
+		}
+	}
+	for _, p := range s.policies {
+		add(&p.shares)
+	}
+	if s.requests != nil {
+		for _, p := range s.requests.policies {
+			for i := range p.http.shares {
+				add(&p.http.shares[i])
+			}
 		}
 	}
 	return slices.Sorted(maps.Keys(names))
 }
 
+func newPolicy(route string, source *resource.TargetRef) *policy {
+	return &policy{route: route, source: *source, rank: slices.Index(precedence, source.Kind), wants: wants(source)}
+}
+
 func (c *compiler) makePolicy(name string, r *resource.MeshTCPRoute, to *resource.RouteTo, old *policy) *policy {
-	p := &policy{route: name, from: r, source: *r.TargetRef, rank: slices.Index(precedence, r.TargetRef.Kind), wants: wants(r.TargetRef)}
-	if old == nil {
-		old = &policy{}
+	p := newPolicy(name, r.TargetRef)
+	p.from = r
+	var before *shares
+	if old != nil {
+		before = &old.shares
 	}
-	refs := to.Rules[0].Default.BackendRefs
+	p.shares = c.makeShares(to.Rules[0].Default.BackendRefs, before)
+	return p
+}
+
+// makeShares makes the shares of backends, which go on where the old ones are;
+// nil: there are none.
+func (c *compiler) makeShares(refs []resource.BackendRef, old *shares) (sh shares) {
+	if old == nil {
+		old = &shares{}
+	}
 	for i := range refs {
 		x := ref{BackendRef: &refs[i]}
 		if s, ok := c.services.Get(x.Name); ok {
@@ -163,21 +206,21 @@ func (c *compiler) makePolicy(name string, r *resource.MeshTCPRoute, to *resourc
 		}
 		x.backend, x.skipped = c.resolveRef(x.BackendRef, old)
 		if x.skipped == "" {
-			p.live = append(p.live, x.backend)
-			p.weight = append(p.weight, *x.Weight)
+			sh.live = append(sh.live, x.backend)
+			sh.weight = append(sh.weight, *x.Weight)
 		}
-		p.refs = append(p.refs, x)
+		sh.refs = append(sh.refs, x)
 	}
-	if len(p.live) > 1 {
-		p.split = p.splitAfter(old)
+	if len(sh.live) > 1 {
+		sh.split = sh.splitAfter(old)
 	}
-	return p
+	return sh
 }
 
 // resolveRef finds the backend of a ref, or why it gets nothing. What has no
 // endpoint leads nowhere; one whose endpoints are all unhealthy does not, and
 // keeps its share: who sends a tenth to a broken version is to see it.
-func (c *compiler) resolveRef(r *resource.BackendRef, old *policy) (*backend, string) {
+func (c *compiler) resolveRef(r *resource.BackendRef, old *shares) (*backend, string) {
 	s, ok := c.services.Get(r.Name)
 	if !ok {
 		return nil, fmt.Sprintf("there is no service %q", r.Name)
@@ -200,31 +243,31 @@ func (c *compiler) resolveRef(r *resource.BackendRef, old *policy) (*backend, st
 	return b, ""
 }
 
-// splitAfter takes the old policy's split over where parts and weights are the
+// splitAfter takes the old split over where parts and weights are the
 // same, and otherwise goes on where it was.
-func (p *policy) splitAfter(old *policy) *split.Split {
+func (sh *shares) splitAfter(old *shares) *split.Split {
 	if old.split == nil {
-		return split.New(p.weight, 0)
+		return split.New(sh.weight, 0)
 	}
 	same := func(a, b *backend) bool { return a.life == b.life && maps.Equal(a.tags, b.tags) }
-	if slices.Equal(p.weight, old.weight) && slices.EqualFunc(p.live, old.live, same) {
+	if slices.Equal(sh.weight, old.weight) && slices.EqualFunc(sh.live, old.live, same) {
 		return old.split
 	}
-	return split.New(p.weight, old.split.Phase())
+	return split.New(sh.weight, old.split.Phase())
 }
 
-// nowhere is the turn of a policy that leads nowhere.
+// nowhere is the turn of shares that lead nowhere.
 const nowhere = -1
 
 // turn gives the place in live of the next turn. To peek leaves it there.
-func (p *policy) turn(peek bool) int {
+func (sh *shares) turn(peek bool) int {
 	switch {
-	case p.split == nil:
-		return len(p.live) - 1 // the only one, or nowhere
+	case sh.split == nil:
+		return len(sh.live) - 1 // the only one, or nowhere
 	case peek:
-		return p.split.Peek()
+		return sh.split.Peek()
 	}
-	return p.split.Next()
+	return sh.split.Next()
 }
 
 // hash is what Maglev goes by for a connection to the backend. Where there is

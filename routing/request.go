@@ -14,17 +14,21 @@ type Request struct {
 // of which its Decision names one after the other. It belongs to the request.
 type Answered struct {
 	Decision
-	// Route decided, by its rule of that index; "": none did, and the request
-	// goes where connections go.
+	// Route is the MeshHTTPRoute that decided, by its rule of that index, or by
+	// NoRule. "": none did, and the request goes where connections go.
 	Route string
 	Rule  int
 	// Status, when not 0, and Location are the answer: the rule redirects.
 	Status   int
 	Location string
 
-	rules *httprule.Rules
+	rules *httprule.Rules // nil: no rule is for the request
 	match httprule.Match
 }
+
+// NoRule is Answered.Rule where none of the rules fits: the request goes to the
+// destination itself, as by the rule that Kuma appends to all others.
+const NoRule = -1
 
 // RequestHeaders changes the headers that the backend gets.
 func (a *Answered) RequestHeaders(h httprule.Headers) {
@@ -50,14 +54,21 @@ func (a *Answered) Rewrite(path string) (host, newPath string) {
 }
 
 // HTTP tells that the connection's requests are to be routed one by one, by
-// Table.Request: it and its destination speak HTTP, and a MeshHTTPRoute is for
-// it. Such a Decision has a Destination and no endpoints.
-func (d *Decision) HTTP() bool { return false }
+// Table.Request: it can be read, it and its destination speak HTTP, and a
+// MeshHTTPRoute is for it. Such a Decision has a Destination and no endpoints.
+func (d *Decision) HTTP() bool { return d.http }
 
 // Request decides about one request of a connection to a destination, on this
 // table, which may be a later one than the connection's. It takes the request's
-// turn in a split, so it is called once for each.
+// turn in a split, so it is called once for each. Where requests are no longer
+// routed one by one it goes where a connection would.
+//
+// The reason says why there is no way; Route and Rule are set all the same.
 func (t *Table) Request(in *Input, destination string, q *Request) (Answered, Reason) {
+	return t.request(in, destination, q, nil)
+}
+
+func (t *Table) request(in *Input, destination string, q *Request, tr *trace) (Answered, Reason) {
 	s, ok := t.services.Get(destination)
 	if !ok {
 		return Answered{}, NoBackend
@@ -66,9 +77,37 @@ func (t *Table) Request(in *Input, destination string, q *Request) (Answered, Re
 	if !ok {
 		return Answered{}, NoListener
 	}
-	b, reason := t.route(in, l, s, nil)
-	if reason != OK {
-		return Answered{Decision: Decision{destination: s.life}}, reason
+	a := Answered{Decision: Decision{destination: s.life}}
+	src := t.source(in, l)
+	var b *backend
+	var reason Reason
+	if p := t.requestPolicy(s, &src); p != nil {
+		b, reason = p.answer(&a, s, q, tr)
+	} else {
+		b, reason = s.send(&src, tr)
 	}
-	return Answered{Decision: Decision{destination: s.life, service: b.life, backend: b, hash: b.hash(in)}}, OK
+	if b != nil {
+		a.service, a.backend, a.hash = b.life, b, b.hash(in)
+	}
+	return a, reason
+}
+
+// answer decides about a request by the rules of a MeshHTTPRoute. There is no
+// backend where it is answered from here.
+func (p *policy) answer(a *Answered, s *Service, q *Request, tr *trace) (*backend, Reason) {
+	a.Route, a.Rule = p.route, NoRule
+	m, ok := p.http.rules.Match(&q.Request)
+	if !ok {
+		return s.whole, OK
+	}
+	a.Rule, a.rules, a.match = m.Rule, p.http.rules, m
+	if a.Status, a.Location, ok = p.http.rules.Redirect(m, q.Origin, q.Path, q.Query); ok {
+		return nil, OK
+	}
+	sh := &p.http.shares[m.Rule]
+	turn := sh.turn(tr != nil)
+	if turn == nowhere {
+		return nil, NoBackend
+	}
+	return sh.live[turn], OK
 }

@@ -90,12 +90,12 @@ func (c *compiler) makeService(name string, spec *resource.Service) {
 	var before *resource.Service
 	var pool *balance.Pool
 	if known {
-		s.life, s.policies, s.chooser = old.life, old.policies, old.chooser
+		s.life, s.policies, s.chooser, s.requests = old.life, old.policies, old.chooser, old.requests
 		before, pool = old.spec, old.whole.pool
 	} else {
 		s.life = &life{name: name, group: endpoint.NewGroup(name, c.cfg.Observe)}
 		if twin != nil {
-			s.policies, pool = twin.policies, twin.whole.pool // to go on where those are
+			s.policies, s.requests, pool = twin.policies, twin.requests, twin.whole.pool // to go on where those are
 		}
 	}
 	if before != spec {

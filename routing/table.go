@@ -19,12 +19,14 @@ type Table struct {
 	hosts        persist.Map[*resource.Host]
 	services     persist.Map[*Service]
 	routes       persist.Map[*resource.MeshTCPRoute] // defaults filled in
-	certificates persist.Map[[]string]               // the names that each is for
+	httpRoutes   persist.Map[*httpRoute]
+	certificates persist.Map[[]string] // the names that each is for
 
 	// Who has to be looked at when something changes.
-	routesTo  persist.Map[[]string] // destination -> routes that speak of it
-	backendOf persist.Map[[]string] // service -> destinations with a route to it
-	atHost    persist.Map[[]string] // host name -> services with an endpoint there
+	routesTo     persist.Map[[]string] // destination -> MeshTCPRoutes that speak of it
+	httpRoutesTo persist.Map[[]string] // destination -> MeshHTTPRoutes that speak of it
+	backendOf    persist.Map[[]string] // service -> destinations with a route to it
+	atHost       persist.Map[[]string] // host name -> services with an endpoint there
 }
 
 // Service is one version of a service.
@@ -32,8 +34,9 @@ type Service struct {
 	*life
 	spec     *resource.Service // defaults filled in
 	whole    *backend
-	policies []*policy // for which it is the destination; the one that wins first
+	policies []*policy // MeshTCPRoutes for which it is the destination; the one that wins first
 	chooser  chooser   // among them
+	requests *requests // by MeshHTTPRoutes; nil: there is none for it
 }
 
 // life is what of a service outlives its versions.

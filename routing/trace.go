@@ -150,13 +150,13 @@ func refText(r *resource.TargetRef) string {
 	return s
 }
 
-func (tr *trace) split(p *policy, turn int) {
-	step := Step{Name: "backend", Looked: "backends of " + p.route}
+func (tr *trace) split(of string, sh *shares, turn int) {
+	step := Step{Name: "backend", Looked: "backends of " + of}
 	sum, live := 0, 0
-	for _, w := range p.weight {
+	for _, w := range sh.weight {
 		sum += w
 	}
-	for _, r := range p.refs {
+	for _, r := range sh.refs {
 		x := BackendState{Service: r.Name, Tags: tagList(r.Tags), Weight: *r.Weight, Skipped: r.skipped}
 		if r.skipped == "" {
 			x.Share = float64(*r.Weight) / float64(sum)
@@ -168,7 +168,7 @@ func (tr *trace) split(p *policy, turn int) {
 	if turn == nowhere {
 		step.Result = fmt.Sprintf("none leads anywhere: closed (%s)", NoBackend)
 	} else {
-		step.Result = p.live[turn].text()
+		step.Result = sh.live[turn].text()
 	}
 	tr.add(step)
 }

@@ -14,9 +14,11 @@ const (
 	LevelKafka = 1
 	// LevelGroups has several batches in one entry of the log.
 	LevelGroups = 1
+	// LevelPolicies has MeshHTTPRoutes, and whatever else came with them.
+	LevelPolicies = 2
 	// ownLevel is this version's. Whoever brings a kind, a field or a value that
 	// the release before refuses adds a level.
-	ownLevel = LevelKafka
+	ownLevel = LevelPolicies
 )
 
 // Lacking names the members that do not understand a level, with the versions

@@ -14,7 +14,7 @@ import (
 func route(t testing.TB, text string) *Rules {
 	t.Helper()
 	doc := "kind: MeshHTTPRoute\nname: r\nspec:\n  to:\n  - targetRef: {kind: MeshService, name: shop}\n    rules:\n" + text
-	objects, faults := resource.Decode("r.yaml", []byte(doc), []resource.Kind{resource.MeshHTTPRouteKind()})
+	objects, faults := resource.Decode("r.yaml", []byte(doc), resource.RoutingKinds())
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}

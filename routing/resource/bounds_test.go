@@ -233,7 +233,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		started := time.Now()
 		for _, file := range []string{"", "x.json"} {
-			objects, faults := Decode(file, data, httpKinds())
+			objects, faults := Decode(file, data, RoutingKinds())
 			if took := time.Since(started); took > 10*time.Second {
 				t.Fatalf("it took %v", took)
 			}

@@ -70,6 +70,9 @@ func (c *checker) check(change *Change) {
 		c.checkWeights(m, spec)
 		c.checkMesh(m)
 		c.checkSplit(m, spec)
+	case *MeshHTTPRoute:
+		c.checkHTTPWeights(m, spec)
+		c.checkMesh(m)
 	case *Certificate:
 		c.set.eachUser(m.Key, func(user *member) {
 			if l, ok := user.Spec.(*Listener); ok {
@@ -126,19 +129,31 @@ func apart(a, b map[string]string) bool {
 func (c *checker) checkWeights(m *member, r *MeshTCPRoute) {
 	for i := range r.To {
 		for j := range r.To[i].Rules {
-			sum, refs := 0, r.To[i].Rules[j].Default.BackendRefs
-			for _, b := range refs {
-				if b.Weight == nil {
-					sum++
-				} else {
-					sum += *b.Weight
-				}
-			}
-			if len(refs) > 0 && sum == 0 {
-				path := item(item("spec.to", i)+".rules", j) + ".default.backendRefs"
-				c.warn(&m.Object, path, "all weights are 0: every connection is closed", nil)
-			}
+			c.checkSum(m, item(item("spec.to", i)+".rules", j), r.To[i].Rules[j].Default.BackendRefs, "every connection is closed")
 		}
+	}
+}
+
+func (c *checker) checkHTTPWeights(m *member, r *MeshHTTPRoute) {
+	for i := range r.To {
+		for j := range r.To[i].Rules {
+			c.checkSum(m, item(item("spec.to", i)+".rules", j), r.To[i].Rules[j].Default.BackendRefs, "every request is answered 503")
+		}
+	}
+}
+
+// checkSum warns of a rule whose weights are all 0.
+func (c *checker) checkSum(m *member, rule string, refs []BackendRef, so string) {
+	sum := 0
+	for _, b := range refs {
+		if b.Weight == nil {
+			sum++
+		} else {
+			sum += *b.Weight
+		}
+	}
+	if len(refs) > 0 && sum == 0 {
+		c.warn(&m.Object, rule+".default.backendRefs", "all weights are 0: "+so, nil)
 	}
 }
 

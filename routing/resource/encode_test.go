@@ -29,7 +29,7 @@ func sameObject(t testing.TB, how string, a, b Object) {
 func checkRoundTrip(t testing.TB, o Object) {
 	t.Helper()
 	stored := EncodeWithSecrets(o)
-	back, err := Restore(stored, httpKinds())
+	back, err := Restore(stored, RoutingKinds())
 	if err != nil {
 		t.Fatalf("%v: %v\n%s", o.Key, err, stored)
 	}
@@ -38,7 +38,7 @@ func checkRoundTrip(t testing.TB, o Object) {
 		t.Errorf("two forms of one content:\n%s\n%s", stored, again)
 	}
 	for name, data := range map[string][]byte{"x.yaml": EncodeYAML(o), "x.json": EncodeJSON(o)} {
-		objects, faults := Decode(name, data, httpKinds())
+		objects, faults := Decode(name, data, RoutingKinds())
 		if len(faults) > 0 || len(objects) != 1 {
 			t.Fatalf("%s of %v: %d objects, %v\n%s", name, o.Key, len(objects), faults, data)
 		}

@@ -29,7 +29,7 @@ func eachStruct(t reflect.Type, seen map[reflect.Type]bool, do func(reflect.Type
 
 func eachSpecStruct(do func(reflect.Type)) {
 	seen := map[reflect.Type]bool{}
-	for _, k := range append(RoutingKinds(), MeshHTTPRouteKind()) {
+	for _, k := range RoutingKinds() {
 		eachStruct(reflect.TypeOf(k.New()), seen, do)
 	}
 }
@@ -142,7 +142,7 @@ func TestEveryKeyIsReached(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		objects, _ := Decode("", data, append(RoutingKinds(), MeshHTTPRouteKind()))
+		objects, _ := Decode("", data, RoutingKinds())
 		for _, o := range objects {
 			text.Write(EncodeWithSecrets(o))
 		}

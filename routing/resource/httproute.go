@@ -149,13 +149,6 @@ type PathRewrite struct {
 	ReplacePrefixMatch *string `yaml:"replacePrefixMatch"`
 }
 
-// MeshHTTPRouteKind is the kind of MeshHTTPRoute. It is none of RoutingKinds
-// while nothing acts on it: a policy that is taken and does nothing would
-// mislead.
-func MeshHTTPRouteKind() Kind {
-	return Kind{Name: "MeshHTTPRoute", Plural: "meshhttproutes", New: func() Spec { return new(MeshHTTPRoute) }}
-}
-
 // Refs lists the services that a route speaks of. All may be missing, as those
 // of MeshTCPRoute.
 func (r *MeshHTTPRoute) Refs() []Ref {

@@ -5,11 +5,8 @@ import (
 	"path/filepath"
 	"regexp/syntax"
 	"slices"
-	"strings"
 	"testing"
 )
-
-func httpKinds() []Kind { return append(RoutingKinds(), MeshHTTPRouteKind()) }
 
 // Each file in testdata/http/bad breaks the rules of one part.
 func TestBadHTTPRoutesGetTheFaultsThatStandBesideThem(t *testing.T) {
@@ -19,7 +16,7 @@ func TestBadHTTPRoutesGetTheFaultsThatStandBesideThem(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, faults := Decode(filepath.Base(file), data, httpKinds())
+			_, faults := Decode(filepath.Base(file), data, RoutingKinds())
 			got := faults.Error() + "\n"
 			if *update {
 				if err := os.WriteFile(file+".txt", []byte(got), 0o644); err != nil {
@@ -43,7 +40,7 @@ func httpRoute(t *testing.T, file string) Object {
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects, faults := Decode(file, data, httpKinds())
+	objects, faults := Decode(file, data, RoutingKinds())
 	if len(faults) > 0 || len(objects) != 1 {
 		t.Fatalf("%d objects, faults:\n%v", len(objects), faults)
 	}
@@ -52,11 +49,11 @@ func httpRoute(t *testing.T, file string) Object {
 
 func TestHTTPRoutesComeBackAsTheyWere(t *testing.T) {
 	o := httpRoute(t, "testdata/http/good/every-field.yaml")
-	again, err := Restore(EncodeWithSecrets(o), httpKinds())
+	again, err := Restore(EncodeWithSecrets(o), RoutingKinds())
 	if err != nil || !Equal(o, again) {
 		t.Errorf("%v\n%s", err, EncodeWithSecrets(o))
 	}
-	if shown, faults := Decode("", EncodeYAML(o), httpKinds()); len(faults) > 0 || !Equal(o, shown[0]) {
+	if shown, faults := Decode("", EncodeYAML(o), RoutingKinds()); len(faults) > 0 || !Equal(o, shown[0]) {
 		t.Errorf("%v\n%s", faults, EncodeYAML(o))
 	}
 	var paths []string
@@ -74,14 +71,6 @@ func TestHTTPRoutesComeBackAsTheyWere(t *testing.T) {
 	}
 	if !slices.Equal(paths, want) {
 		t.Errorf("%q", paths)
-	}
-}
-
-// Nothing acts on it in this version, so nobody may believe that it does.
-func TestHTTPRoutesAreNoKindOfThisVersion(t *testing.T) {
-	text := faultsOf(t, "kind: MeshHTTPRoute\nname: a\nspec: {}\n")
-	if !strings.Contains(text, "unknown kind") {
-		t.Error(text)
 	}
 }
 

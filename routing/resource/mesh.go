@@ -23,7 +23,7 @@ const (
 
 // meshOf is the mesh of a policy of Kuma's; "": it is none.
 func meshOf(m *member) string {
-	if m == nil || m.Kind != "MeshTCPRoute" {
+	if m == nil || m.Kind != "MeshTCPRoute" && m.Kind != "MeshHTTPRoute" {
 		return ""
 	}
 	if form := m.Labels[LabelFormat]; form != FormatKuma && form != FormatKumaKubernetes {

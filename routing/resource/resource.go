@@ -113,6 +113,7 @@ func RoutingKinds() []Kind {
 		{Name: "Listener", Plural: "listeners", New: func() Spec { return new(Listener) }},
 		{Name: "Service", Plural: "services", New: func() Spec { return new(Service) }},
 		{Name: "MeshTCPRoute", Plural: "meshtcproutes", New: func() Spec { return new(MeshTCPRoute) }},
+		{Name: "MeshHTTPRoute", Plural: "meshhttproutes", New: func() Spec { return new(MeshHTTPRoute) }},
 		{Name: "Certificate", Plural: "certificates", New: func() Spec { return new(Certificate) }},
 		{Name: "Host", Plural: "hosts", New: func() Spec { return new(Host) }},
 	}

@@ -63,13 +63,18 @@ func (to *HTTPRouteTo) validate(path string, fault report) {
 		for j := range rule.Matches {
 			rule.Matches[j].validate(item(at+".matches", j), fault)
 		}
-		same := string(jsonEncoder{}.value(nil, reflect.ValueOf(rule.Matches)))
+		same := MatchesKey(rule.Matches)
 		if before, ok := seen[same]; ok {
 			fault(at+".matches", "are those of spec."+item(path, before)+": one of the rules would never decide", nil)
 		}
 		seen[same] = i
 		rule.Default.validate(at+".default", rule.Matches, fault)
 	}
+}
+
+// MatchesKey is one text for equal matches.
+func MatchesKey(matches []HTTPMatch) string {
+	return string(jsonEncoder{}.value(nil, reflect.ValueOf(matches)))
 }
 
 func (m *HTTPMatch) validate(path string, fault report) {
