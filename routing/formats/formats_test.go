@@ -127,3 +127,27 @@ func asKumas(labels map[string]string) bool {
 	form := labels[resource.LabelFormat]
 	return mesh && !namespace && (form == resource.FormatKuma || form == resource.FormatKumaKubernetes)
 }
+
+// A rollout is Penstock's own: a route that has one is not given as Kuma's,
+// where it would be another route.
+func TestARouteWithARolloutIsPenstocksAlone(t *testing.T) {
+	objects, faults := decode("x.yaml", `
+kind: MeshTCPRoute
+name: canary
+spec:
+  to:
+  - targetRef: {kind: MeshService, name: apps}
+    rules:
+    - default: {backendRefs: [{kind: MeshService, name: apps}, {kind: MeshService, name: new}]}
+  rollout: {backend: {name: new}, steps: [{weight: 100}]}
+`)
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	for _, format := range Names() {
+		text, err := Encode(format, objects[0])
+		if (err == nil) != (format == Own) || err != nil && (!errors.Is(err, kuma.ErrKind) || !strings.Contains(err.Error(), "rollout")) {
+			t.Errorf("as %s: %v\n%s", format, err, text)
+		}
+	}
+}

@@ -360,7 +360,13 @@ func (d *decoder) object(n *yaml.Node) {
 	}
 	o.Kind = kind.Name
 	o.Name = d.name(n, name, kind.Name)
+	if kind.Kept != "" && !d.trusted {
+		d.at(n, kind.Kept, nil)
+	}
 	for _, key := range unknown {
+		if kind.Status && key.Value == "status" {
+			continue
+		}
 		d.at(key, "unknown field"+frameHint(key.Value, kind), key.Value)
 	}
 	if version != nil {
@@ -393,7 +399,7 @@ func (d *decoder) kind(n *yaml.Node) Kind {
 		}
 	}
 	d.path = append(d.path[:0], "kind"...)
-	names := kindNames(d.kinds)
+	names := kindNames(slices.DeleteFunc(slices.Clone(d.kinds), func(k Kind) bool { return k.Kept != "" }))
 	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
 		d.at(n, "must be one of "+strings.Join(names, ", "), nil)
 	} else {

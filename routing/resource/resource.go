@@ -105,6 +105,9 @@ type Kind struct {
 	// Secrets tells that there may be secrets where the types do not show it,
 	// behind an interface.
 	Secrets bool
+	// Kept says why nobody may apply it, where a node writes it itself; "":
+	// users may.
+	Kept string
 }
 
 // RoutingKinds are the kinds of this package.

@@ -7,6 +7,9 @@ type MeshTCPRoute struct {
 	TargetRef *TargetRef `yaml:"targetRef"`
 	// To has one entry for each destination, at least one.
 	To []RouteTo `yaml:"to"`
+	// Rollout moves weight to one of the backends over time; it needs a route
+	// with one destination. Left out, the weights are as they stand.
+	Rollout *RouteRollout `yaml:"rollout"`
 }
 
 // RouteTo is what happens to connections to one destination.

@@ -163,6 +163,7 @@ func (r *MeshTCPRoute) Validate(fault func(path, message string, value any)) {
 			seen[name] = i
 		}
 	}
+	r.validateRollout(fault)
 }
 
 func (to *RouteTo) validate(path string, fault report) {

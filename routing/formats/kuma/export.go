@@ -22,6 +22,9 @@ func Export(o resource.Object) (*yaml.Node, error) {
 	if o.Kind != kind {
 		return nil, fmt.Errorf("%s %w: %s can", o.Key, ErrKind, kind)
 	}
+	if r, ok := o.Spec.(*resource.MeshTCPRoute); ok && r.Rollout != nil {
+		return nil, fmt.Errorf("%s %w: it has a rollout, which Kuma's does not have", o.Key, ErrKind)
+	}
 	labels := maps.Clone(o.Labels)
 	form := labels[resource.LabelFormat]
 	delete(labels, resource.LabelFormat)

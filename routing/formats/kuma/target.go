@@ -31,6 +31,9 @@ var kinds = map[string]string{
 // spec gives the spec without what is refused in it. All else is left as it
 // is, for decoding to tell of it.
 func spec(f *document.Frame, n *yaml.Node) *yaml.Node {
+	if own := document.Child(n, "rollout"); own != nil {
+		f.Fault(own, "spec.rollout", "is Penstock's alone, and not taken of Kuma's documents: write the route as Penstock's, with kind, name and spec", nil)
+	}
 	return within(n, "targetRef", func(n *yaml.Node) *yaml.Node {
 		return target(f, n, "spec.targetRef")
 	}, "to", func(n *yaml.Node) *yaml.Node {

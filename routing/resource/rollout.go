@@ -1,0 +1,340 @@
+package resource
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// RouteRollout gives one backend of a route, the new one, more and more of the
+// connections: in steps, each for a time. The cluster's leader takes the steps.
+type RouteRollout struct {
+	// Backend is the new one: one of the route's backendRefs. Required.
+	Backend RolloutBackend `yaml:"backend"`
+	// Steps are taken one after the other. Required, 1 to 100, each of a
+	// higher weight than the one before it.
+	Steps []RolloutStep `yaml:"steps"`
+	// Abort says what ends the rollout early: the new backend then gets
+	// nothing, until someone starts it anew.
+	Abort RolloutAbort `yaml:"abort"`
+}
+
+// RolloutBackend names a backendRef by what it leads to.
+type RolloutBackend struct {
+	// Name is the service. Required.
+	Name string `yaml:"name"`
+	// Tags are those of a MeshServiceSubset; left out, the backendRef is a
+	// MeshService.
+	Tags map[string]string `yaml:"tags"`
+}
+
+// RolloutStep is what the new backend gets, and for how long.
+type RolloutStep struct {
+	// Weight is the percentage of the destination's connections that the new
+	// backend gets. Required, 1..100. The other backends share the rest in
+	// proportion to their own weights.
+	Weight int `yaml:"weight" range:"1..100"`
+	// For is how long the step lasts before the next one, 1s..720h. Required,
+	// but for the last step: that is watched for so long, and left out for
+	// abort's window, before the rollout is done.
+	For *Duration `yaml:"for" range:"1s..720h"`
+}
+
+// RolloutAbort says what a new backend may do without its rollout being
+// aborted. What all nodes see counts together.
+type RolloutAbort struct {
+	// Failures is the percentage of the connects to the new backend that may
+	// fail within the window; endpoints that reset before their first byte,
+	// and connections that find no healthy endpoint, count as failures.
+	// Default 5, 0..100; 100 never aborts.
+	Failures *int `yaml:"failures" default:"5" range:"0..100"`
+	// Ejections is the percentage of the new backend's endpoints that may be
+	// ejected at once. Default 50, 0..100; 100 never aborts.
+	Ejections *int `yaml:"ejections" default:"50" range:"0..100"`
+	// Window is the time that failures are looked at. Default 1m, 1s..1h.
+	Window Duration `yaml:"window" default:"1m" range:"1s..1h"`
+	// Connections is how many connects there must be within the window before
+	// failures are judged. Default 20, 1..1,000,000.
+	Connections int `yaml:"connections" default:"20" range:"1..1000000"`
+}
+
+// KindRollout is the kind of Rollout.
+const KindRollout = "Rollout"
+
+// Rollout is how far the rollout of the MeshTCPRoute of its name has come. The
+// leader alone writes it, so that history and watches tell of each step.
+type Rollout struct {
+	// Of is the route's RolloutOf when this was written: a rollout that was
+	// changed since begins anew.
+	Of string `yaml:"of"`
+	// Phase is running, paused, done, aborted or rolledBack.
+	Phase string `yaml:"phase" oneof:"running paused done aborted rolledBack"`
+	// Step is the one that was reached, from 1.
+	Step int `yaml:"step"`
+	// Weight is what the new backend gets, in percent; 0 where the rollout
+	// was aborted or rolled back.
+	Weight int `yaml:"weight" range:"0..100"`
+	// Since is when this came about, by the clock of the leader of then. It is
+	// for people: no step is timed by it.
+	Since time.Time `yaml:"since"`
+	// Spent is how much of the step's time was over before that, such as
+	// before a pause.
+	Spent Duration `yaml:"spent"`
+	// Reason is why it came about.
+	Reason string `yaml:"reason"`
+}
+
+// Values of Rollout.Phase. Under way are running and paused; the others are
+// final until the rollout is started anew, by command or by another route.
+const (
+	RolloutRunning    = "running"
+	RolloutPaused     = "paused"
+	RolloutDone       = "done"
+	RolloutAborted    = "aborted"
+	RolloutRolledBack = "rolledBack"
+)
+
+// RolloutKind is the kind of how far rollouts have come. It is not among
+// RoutingKinds, since nobody applies it.
+func RolloutKind() Kind {
+	return Kind{
+		Name: KindRollout, Plural: "rollouts", New: func() Spec { return new(Rollout) },
+		Kept: "is written by the cluster's leader alone: change spec.rollout of the MeshTCPRoute of this name, or use penstock rollout",
+	}
+}
+
+// UnderWay tells whether the rollout may still move by itself or be resumed.
+func (s *Rollout) UnderWay() bool { return s.Phase == RolloutRunning || s.Phase == RolloutPaused }
+
+// Same tells whether two say the same, their times included.
+func (s *Rollout) Same(o *Rollout) bool {
+	if s == nil || o == nil {
+		return s == o
+	}
+	a, b := *s, *o
+	a.Since, b.Since = time.Time{}, time.Time{}
+	return a == b && s.Since.Equal(o.Since)
+}
+
+// Validate reports the faults of what a leader wrote.
+func (s *Rollout) Validate(fault func(path, message string, value any)) { CheckFields(s, fault) }
+
+// Refs is nothing: a route may go at any time, and the leader clears up.
+func (s *Rollout) Refs() []Ref { return nil }
+
+// WithDefaults gives a copy in which every default is filled in: of abort, and
+// how long the last step is watched.
+func (r *RouteRollout) WithDefaults() *RouteRollout {
+	out := *r
+	FillDefaults(&out)
+	if last := len(out.Steps) - 1; last >= 0 && out.Steps[last].For == nil {
+		out.Steps = slices.Clone(out.Steps)
+		out.Steps[last].For = &out.Abort.Window
+	}
+	return &out
+}
+
+// is tells whether a backendRef is the new backend.
+func (b *RolloutBackend) is(ref *BackendRef) bool {
+	return ref.Name == b.Name && maps.Equal(ref.Tags, b.Tags)
+}
+
+// String names the backend, as "apps {version=v2}".
+func (b *RolloutBackend) String() string {
+	if len(b.Tags) == 0 {
+		return b.Name
+	}
+	parts := make([]string, 0, len(b.Tags))
+	for _, k := range slices.Sorted(maps.Keys(b.Tags)) {
+		parts = append(parts, k+"="+b.Tags[k])
+	}
+	return b.Name + " {" + strings.Join(parts, ",") + "}"
+}
+
+// RolloutOf identifies what a route's rollout moves and how: another
+// destination, backend or step makes it another rollout. The bounds of abort
+// and the other backends' weights do not: they may be changed while it is
+// under way. "" where there is none.
+func (r *MeshTCPRoute) RolloutOf() string {
+	if r.Rollout == nil || len(r.To) != 1 {
+		return ""
+	}
+	type step struct {
+		Weight int
+		For    *Duration `json:",omitempty"`
+	}
+	steps := make([]step, len(r.Rollout.Steps))
+	for i, s := range r.Rollout.Steps {
+		steps[i] = step{s.Weight, s.For}
+	}
+	// Plain values in one order: this cannot fail.
+	text, _ := json.Marshal([]any{r.To[0].TargetRef.Name, r.Rollout.Backend.Name, r.Rollout.Backend.Tags, steps})
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8])
+}
+
+// RolloutRef is the place of the new backend among the route's backendRefs;
+// -1: there is none.
+func (r *MeshTCPRoute) RolloutRef() int {
+	if r.Rollout == nil || len(r.To) != 1 || len(r.To[0].Rules) != 1 {
+		return -1
+	}
+	refs := r.To[0].Rules[0].Default.BackendRefs
+	return slices.IndexFunc(refs, func(b BackendRef) bool { return r.Rollout.Backend.is(&b) })
+}
+
+// RolloutWeights are the weights of the route's backendRefs where the new
+// backend gets that percentage; nil where it is none of them. They sum up to
+// 100 times the weights of the others in lowest terms.
+func (r *MeshTCPRoute) RolloutWeights(percent int) []int {
+	at := r.RolloutRef()
+	if at < 0 {
+		return nil
+	}
+	refs := r.To[0].Rules[0].Default.BackendRefs
+	weights := make([]int, len(refs))
+	sum, divisor := 0, 0
+	for i := range refs {
+		if i != at {
+			weights[i] = weightOf(&refs[i])
+			sum += weights[i]
+			divisor = gcd(weights[i], divisor)
+		}
+	}
+	if sum == 0 { // validation lets none such through
+		weights[at] = percent
+		return weights
+	}
+	for i := range weights {
+		weights[i] = weights[i] / divisor * (100 - percent)
+	}
+	weights[at] = sum / divisor * percent
+	return weights
+}
+
+func weightOf(b *BackendRef) int {
+	if b.Weight == nil {
+		return 1
+	}
+	return *b.Weight
+}
+
+func gcd(a, b int) int {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// RolloutText says in words what the route's rollout does.
+func (r *MeshTCPRoute) RolloutText() string {
+	if r.Rollout == nil || len(r.To) != 1 {
+		return ""
+	}
+	full := r.Rollout.WithDefaults()
+	var steps []string
+	for i, s := range full.Steps {
+		text := fmt.Sprintf("%d %%", s.Weight)
+		switch {
+		case i == 0:
+			text += fmt.Sprintf(" of new connections to %s go to %s", r.To[0].TargetRef.Name, &full.Backend)
+		case i == len(full.Steps)-1:
+			text = "at last " + text
+		default:
+			text = "then " + text
+		}
+		if i < len(full.Steps)-1 {
+			text += " for " + s.For.String()
+		} else {
+			text += ", watched for " + s.For.String()
+		}
+		steps = append(steps, text)
+	}
+	var bounds []string
+	if p := *full.Abort.Failures; p < 100 {
+		bounds = append(bounds, fmt.Sprintf("more than %d %% of at least %d connects within %s fail", p, full.Abort.Connections, full.Abort.Window))
+	}
+	if p := *full.Abort.Ejections; p < 100 {
+		bounds = append(bounds, fmt.Sprintf("more than %d %% of its endpoints are ejected", p))
+	}
+	text := strings.Join(steps, ", ")
+	if len(bounds) > 0 {
+		text += "; back to 0 % when " + strings.Join(bounds, " or ")
+	}
+	return text
+}
+
+// maxSteps bounds a rollout.
+const maxSteps = 100
+
+// validateRollout reports the faults of a route's rollout.
+func (r *MeshTCPRoute) validateRollout(fault report) {
+	if r.Rollout == nil {
+		return
+	}
+	if len(r.To) > 1 {
+		fault("rollout", "needs a route with one destination: make a route for each", len(r.To))
+	}
+	if r.Rollout.Backend.Name == "" {
+		fault("rollout.backend.name", "is required", nil)
+	} else {
+		checkServiceRef("rollout.backend.name", r.Rollout.Backend.Name, fault)
+	}
+	checkTags("rollout.backend.tags", r.Rollout.Backend.Tags, fault)
+	r.checkRolloutRefs(fault)
+	checkSteps(r.Rollout.Steps, fault)
+}
+
+// checkRolloutRefs looks for the new backend among the backendRefs.
+func (r *MeshTCPRoute) checkRolloutRefs(fault report) {
+	b := &r.Rollout.Backend
+	if len(r.To) != 1 || len(r.To[0].Rules) != 1 || b.Name == "" {
+		return // told elsewhere
+	}
+	refs := r.To[0].Rules[0].Default.BackendRefs
+	const path = "to[0].rules[0].default.backendRefs"
+	first, rest := -1, 0
+	for i := range refs {
+		switch {
+		case !b.is(&refs[i]):
+			rest += weightOf(&refs[i])
+		case first >= 0:
+			fault(item(path, i), "is the rollout's backend a second time, first at spec."+item(path, first), b.String())
+		default:
+			first = i
+		}
+	}
+	switch {
+	case first < 0:
+		fault("rollout.backend", "is none of the backendRefs: the new one must stand there, by the same name and tags", b.String())
+	case rest == 0:
+		fault("rollout.backend", "has no other backend with a weight above 0 beside it, which gets what it does not get", b.String())
+	}
+}
+
+func checkSteps(steps []RolloutStep, fault report) {
+	switch {
+	case len(steps) == 0:
+		fault("rollout.steps", "is required: the weights that the backend gets one after the other", nil)
+	case len(steps) > maxSteps:
+		fault("rollout.steps", fmt.Sprintf("must hold at most %d steps", maxSteps), len(steps))
+		return
+	}
+	for i := range steps {
+		path := item("rollout.steps", i)
+		switch {
+		case steps[i].Weight == 0:
+			fault(path+".weight", "is required, from 1 to 100", nil)
+		case i > 0 && steps[i].Weight <= steps[i-1].Weight:
+			fault(path+".weight", fmt.Sprintf("must be above that of the step before it, %d", steps[i-1].Weight), steps[i].Weight)
+		}
+		if steps[i].For == nil && i < len(steps)-1 {
+			fault(path+".for", "is required: how long the step lasts; only the last one may leave it out", nil)
+		}
+	}
+}
