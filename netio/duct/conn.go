@@ -146,6 +146,20 @@ func (c *Conn) Abort() {
 	_ = c.Close()
 }
 
+// Hold says that something is under way though nothing moves, such as a request
+// that waits for its answer: a clean end would come too early. Release, once
+// for each Hold, says that it is over.
+func (c *Conn) Hold() { c.hold(1) }
+
+// Release takes a Hold back.
+func (c *Conn) Release() { c.hold(-1) }
+
+func (c *Conn) hold(n int) {
+	c.duct.mu.Lock()
+	defer c.duct.mu.Unlock()
+	c.duct.holds += n
+}
+
 // LocalAddr is the address that the client connected to.
 func (c *Conn) LocalAddr() net.Addr { return c.local }
 

@@ -51,6 +51,7 @@ type Duct struct {
 
 	reading bool  // the owner wants to be told of bytes
 	posted  bool  // run is on its way
+	holds   int   // of the Conn's user, who is in the middle of something
 	silent  bool  // the owner hears nothing more
 	deaf    bool  // the Conn is closed: nobody reads in
 	failure error // to tell the owner
@@ -135,7 +136,7 @@ func (d *Duct) Abort() {
 func (d *Duct) Settled() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.read == len(d.in) && len(d.out) == 0
+	return d.read == len(d.in) && len(d.out) == 0 && d.holds == 0
 }
 
 // kill ends the Conn's directions, for the first reason that there was. What

@@ -78,6 +78,16 @@ func (l *Listener) Close() error {
 	return nil
 }
 
+// Finish ends Accept once all that wait have been accepted; nobody else is
+// taken.
+func (l *Listener) Finish() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.init()
+	l.closed = true
+	l.come.Broadcast()
+}
+
 // Addr says that it has no address.
 func (l *Listener) Addr() net.Addr { return noAddr{} }
 

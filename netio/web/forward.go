@@ -2,7 +2,6 @@ package web
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -10,9 +9,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"strings"
-	"sync"
 	"sync/atomic"
-	"time"
 )
 
 // Target is an endpoint that a request is to be sent to.
@@ -21,83 +18,10 @@ type Target struct {
 	Address string
 	// Profile is shared by all requests to a service.
 	Profile *Profile
+	// Preface, where not empty, is sent first on a connection that the request
+	// then has for itself, before TLS: a PROXY header.
+	Preface []byte
 }
-
-// Profile is how endpoints of one service are spoken to. Its connections are
-// kept for later requests; whoever made it must Close it. It must not be copied
-// or changed once in use.
-type Profile struct {
-	// ConnectTimeout bounds one attempt to connect, TLS included; 0: 1s.
-	ConnectTimeout time.Duration
-	// HeaderTimeout bounds the time to the header of an answer; 0: none.
-	HeaderTimeout time.Duration
-	// IdleTimeout is how long a connection without requests is kept; 0: 1m.
-	IdleTimeout time.Duration
-	// MaxIdle bounds the connections to one endpoint that are kept; 0: 64.
-	MaxIdle int
-	// HTTP2 speaks HTTP/2, without TLS by prior knowledge.
-	HTTP2 bool
-	// TLS towards the endpoint; nil: plain. Its ServerName is asked for and
-	// verified; "": the endpoint's own.
-	TLS *tls.Config
-
-	once      sync.Once
-	transport *http.Transport
-}
-
-// Close lets go of the connections that are idle. Requests under way go on.
-func (p *Profile) Close() { p.open().CloseIdleConnections() }
-
-func (p *Profile) open() *http.Transport {
-	p.once.Do(func() {
-		protocols := &http.Protocols{}
-		switch {
-		case !p.HTTP2:
-			protocols.SetHTTP1(true)
-		case p.TLS != nil:
-			protocols.SetHTTP2(true)
-		default:
-			protocols.SetUnencryptedHTTP2(true)
-		}
-		p.transport = &http.Transport{
-			DialContext:            p.dial,
-			TLSClientConfig:        p.TLS,
-			TLSHandshakeTimeout:    orDefault(p.ConnectTimeout, time.Second),
-			ResponseHeaderTimeout:  p.HeaderTimeout,
-			IdleConnTimeout:        orDefault(p.IdleTimeout, time.Minute),
-			MaxIdleConnsPerHost:    orDefault(p.MaxIdle, 64),
-			MaxResponseHeaderBytes: defaultMaxHeader,
-			DisableCompression:     true, // what the client has not asked for
-			Protocols:              protocols,
-		}
-	})
-	return p.transport
-}
-
-func orDefault[T comparable](v, def T) T {
-	var zero T
-	if v == zero {
-		return def
-	}
-	return v
-}
-
-// errDial marks that a request cannot have reached the endpoint.
-var errDial = errors.New("cannot connect")
-
-func (p *Profile) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	if path, ok := ctx.Value(unixKey{}).(string); ok {
-		network, address = "unix", path
-	}
-	d := net.Dialer{Timeout: orDefault(p.ConnectTimeout, time.Second)}
-	c, err := d.DialContext(ctx, network, address)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errDial, err)
-	}
-	return c, nil
-}
-
-type unixKey struct{}
 
 // forwarder sends a request to the endpoints of its way, until one answers.
 type forwarder struct{}
@@ -112,10 +36,11 @@ func (forwarder) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		var resp *http.Response
 		sent := new(atomic.Bool)
-		if resp, err = t.send(r, sent); err == nil {
+		if resp, err = t.send(q, r, sent); err == nil {
+			q.plan.Way.Answered()
 			return resp, nil
 		}
-		if sent.Load() && !repeatable(r) || r.Context().Err() != nil {
+		if sent.Load() && (!repeatable(r) || errors.Is(err, ErrHeaderTimeout)) || r.Context().Err() != nil {
 			return nil, err
 		}
 	}
@@ -126,7 +51,7 @@ func (forwarder) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // send makes one attempt, and tells whether the endpoint may have got any of it.
-func (t Target) send(r *http.Request, sent *atomic.Bool) (*http.Response, error) {
+func (t Target) send(q *request, r *http.Request, sent *atomic.Bool) (*http.Response, error) {
 	ctx := httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
 		GotConn: func(httptrace.GotConnInfo) { sent.Store(true) },
 	})
@@ -144,11 +69,34 @@ func (t Target) send(r *http.Request, sent *atomic.Bool) (*http.Response, error)
 	if r.Body != nil && r.Body != http.NoBody {
 		out.Body = &body{r.Body, sent}
 	}
-	resp, err := t.Profile.open().RoundTrip(out)
-	if resp != nil {
-		resp.Request = r
+	profile := t.Profile
+	if len(t.Preface) > 0 {
+		profile = profile.single(t.Preface)
 	}
-	return resp, err
+	transport := profile.take()
+	q.used = append(q.used, profile)
+	resp, err := transport.RoundTrip(out)
+	if err != nil {
+		return nil, t.failed(err, sent.Load())
+	}
+	resp.Request = r
+	return resp, nil
+}
+
+// failed says what kind of failure an attempt's is.
+func (t Target) failed(err error, sent bool) error {
+	var timeout net.Error
+	switch {
+	case errors.Is(err, ErrConnect):
+		return err
+	case !sent && t.Profile.TLS != nil:
+		return fmt.Errorf("%w: %w", ErrTLS, err)
+	case !sent:
+		return fmt.Errorf("%w: %w", ErrConnect, err)
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return fmt.Errorf("%w: %w", ErrHeaderTimeout, err)
+	}
+	return fmt.Errorf("%w: %w", ErrNoAnswer, err)
 }
 
 // body is a request's for one attempt: a transport closes it when it cannot

@@ -4,81 +4,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"sync"
-
-	"penstock/netio/duct"
+	"sync/atomic"
+	"time"
 )
-
-// served is a client's connection with what is known of it.
-type served struct {
-	*duct.Conn
-	known  any
-	secure bool
-}
-
-type connKey struct{}
-
-// Serve serves a connection until its end. known is handed to the Handler with
-// each of its requests; secure says that the client came by TLS. It does not
-// block.
-func (s *Server) Serve(c *duct.Conn, known any, secure bool) {
-	s.accept.Hand(&served{c, known, secure})
-}
-
-// Close ends all connections at once, and waits until those who serve them have
-// noticed.
-func (s *Server) Close() {
-	_ = s.http.Close()
-	_ = s.accept.Close()
-	<-s.ended
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closed = true
-	for s.active > 0 {
-		s.idle.Wait()
-	}
-}
-
-// count counts connections.
-func (s *Server) count(_ net.Conn, state http.ConnState) {
-	switch state {
-	case http.StateNew:
-		s.begin()
-	case http.StateClosed, http.StateHijacked:
-		s.end()
-	}
-}
-
-// begin counts a request in; false: it comes too late.
-func (s *Server) begin() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.closed {
-		s.active++
-	}
-	return !s.closed
-}
-
-func (s *Server) end() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.active--; s.active == 0 {
-		s.idle.Broadcast()
-	}
-}
-
-// Quiesce has each connection end after the request that it is at.
-func (s *Server) Quiesce() { s.http.SetKeepAlivesEnabled(false) }
 
 // request is a request on its way.
 type request struct {
+	server *Server
 	conn   *served
 	plan   Plan
-	status int
-	err    error
+	held   bool // the connection is
+	timer  *time.Timer
+	used   []*Profile // let go of at the end
+
+	status   int
+	err      error
+	in, out  atomic.Int64
+	bodyFail atomic.Pointer[error] // the client's body could not be read
 }
 
 type requestKey struct{}
@@ -91,26 +38,75 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	defer s.end()
 	conn := r.Context().Value(connKey{}).(*served)
-	q := &request{conn: conn, plan: s.cfg.Handler.Route(conn.known, r)}
+	q := &request{server: s, conn: conn, held: true}
+	conn.Hold()
+	defer q.release()
+	q.plan = s.cfg.Handler.Route(conn.known, r)
+	if r.ProtoMajor == 1 && r.ProtoMinor == 0 {
+		// What HTTP/1.0 means by a Transfer-Encoding is anyone's guess: nothing
+		// that comes behind the request is looked at.
+		q.plan.Last = true
+	}
+	defer q.done()
 	if q.plan.Answer != nil {
-		q.plan.Answer.write(w)
+		q.answer(w, q.plan.Answer)
 		return
 	}
-	ctx := context.WithValue(r.Context(), requestKey{}, q)
+	q.forward(w, r)
+}
+
+// forward sends the request on.
+func (q *request) forward(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithCancelCause(context.WithValue(r.Context(), requestKey{}, q))
+	defer cancel(nil)
 	if q.plan.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, q.plan.Timeout, ErrTimeout)
-		defer cancel()
+		q.timer = time.AfterFunc(q.plan.Timeout, func() { cancel(ErrTimeout) })
+		defer q.timer.Stop()
 	}
 	whole := false
 	defer func() {
 		if !whole {
 			q.cutOff(ctx, r)
 		}
-		q.plan.Way.Done(q.status, q.err)
+		for _, p := range q.used {
+			p.letGo()
+		}
 	}()
-	s.proxy.ServeHTTP(w, r.WithContext(ctx))
+	out := r.WithContext(ctx)
+	if r.Body != nil && r.Body != http.NoBody {
+		out.Body = &clientBody{r.Body, q}
+	}
+	q.server.proxy.ServeHTTP(w, out)
 	whole = true
+}
+
+func (q *request) done() {
+	if q.plan.Done != nil {
+		q.plan.Done(Outcome{q.status, q.err, q.in.Load(), q.out.Load()})
+	}
+}
+
+// release says that the connection may be ended, as far as this request goes.
+func (q *request) release() {
+	if q.held {
+		q.held = false
+		q.conn.Release()
+	}
+}
+
+// clientBody is the request's body as it comes from the client.
+type clientBody struct {
+	io.ReadCloser
+	request *request
+}
+
+func (b *clientBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.request.in.Add(int64(n))
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, http.ErrBodyReadAfterClose) {
+		b.request.bodyFail.CompareAndSwap(nil, &err)
+	}
+	return n, err
 }
 
 // cutOff is for an answer that has begun and does not come to its end. HTTP/2
@@ -120,7 +116,7 @@ func (q *request) cutOff(ctx context.Context, r *http.Request) {
 	if q.err == nil {
 		q.err = ErrCutOff
 		if cause := context.Cause(ctx); cause != nil {
-			q.err = fmt.Errorf("%w: %w", ErrCutOff, cause)
+			q.err = fmt.Errorf("%w: %w", ErrCutOff, q.why(cause))
 		}
 	}
 	if r.ProtoMajor == 1 {
@@ -128,23 +124,48 @@ func (q *request) cutOff(ctx context.Context, r *http.Request) {
 	}
 }
 
-func (a *Answer) write(w http.ResponseWriter) {
+// why names the end of a request's context.
+func (q *request) why(cause error) error {
+	if errors.Is(cause, ErrTimeout) {
+		return cause
+	}
+	return ErrClientGone
+}
+
+// last tells the client to go where it is to.
+func (q *request) last(h http.Header) {
+	if q.plan.Last || q.server.quiet.Load() {
+		h.Set("Connection", "close") // in HTTP/2, net/http makes it a GOAWAY
+	}
+}
+
+// answer gives an answer from here.
+func (q *request) answer(w http.ResponseWriter, a *Answer) {
+	h := w.Header()
 	for k, v := range a.Header {
-		w.Header()[k] = v
+		h[k] = v
 	}
-	if a.Body != "" && w.Header().Get("Content-Type") == "" {
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	if a.Body != "" && h.Get("Content-Type") == "" {
+		h.Set("Content-Type", "text/plain; charset=utf-8")
+		h.Set("X-Content-Type-Options", "nosniff")
 	}
+	q.last(h)
+	q.status = a.Status
 	w.WriteHeader(a.Status)
-	_, _ = w.Write([]byte(a.Body)) // a client that is gone has no use for it
+	n, _ := io.WriteString(w, a.Body) // a client that is gone has no use for it
+	q.out.Store(int64(n))
 }
 
 // rewrite makes the request that is sent on: the client's own words about who
 // it is are replaced by what is known.
 func rewrite(p *httputil.ProxyRequest) {
 	p.SetXForwarded()
+	if host, _, _ := net.SplitHostPort(p.In.RemoteAddr); host == "" {
+		p.Out.Header.Del("X-Forwarded-For") // came by a unix socket
+	}
 	p.Out.Host = p.In.Host
 	p.Out.URL.Scheme = "http" // the target's profile knows better
+	p.Out.URL.User = nil
 	q := requestOf(p.In)
 	if q.conn.secure {
 		p.Out.Header.Set("X-Forwarded-Proto", "https")
@@ -154,7 +175,7 @@ func rewrite(p *httputil.ProxyRequest) {
 	}
 }
 
-func modify(r *http.Response) error {
+func (s *Server) modify(r *http.Response) error {
 	q := requestOf(r.Request)
 	q.status = r.StatusCode
 	if len(r.Trailer) > 0 && r.Request.ProtoMajor == 1 { // HTTP/1 has trailers behind chunks alone
@@ -164,40 +185,77 @@ func modify(r *http.Response) error {
 	if edit := q.plan.Response; edit != nil {
 		edit(r.Header)
 	}
+	if r.StatusCode == http.StatusSwitchingProtocols {
+		if q.timer != nil {
+			q.timer.Stop()
+		}
+		q.release() // from here on only the bytes tell whether it is quiet
+		return nil
+	}
+	q.last(r.Header)
+	r.Body = &answerBody{r.Body, q}
 	return nil
+}
+
+// answerBody is the answer's body as it comes from the endpoint.
+type answerBody struct {
+	io.ReadCloser
+	request *request
+}
+
+func (b *answerBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.request.out.Add(int64(n))
+	return n, err
 }
 
 // Errors that a request may end with, possibly wrapped.
 var (
+	// ErrConnect says that an endpoint could not be reached: it has got nothing
+	// of the request. The system's error is wrapped with it.
+	ErrConnect = errors.New("cannot connect")
+	// ErrTLS says the same of TLS with it.
+	ErrTLS = errors.New("tls with the endpoint")
+	// ErrNoAnswer says that the endpoint had the request and did not answer,
+	// or not in HTTP.
+	ErrNoAnswer = errors.New("no answer")
+	// ErrHeaderTimeout says that its answer did not begin in time.
+	ErrHeaderTimeout = errors.New("no answer in time")
 	// ErrTimeout says that the plan's Timeout was over.
 	ErrTimeout = errors.New("request timeout")
 	// ErrCutOff says that an answer had begun and did not come to its end.
 	ErrCutOff = errors.New("the answer was cut off")
 	// ErrNowhere says that the way led to no endpoint.
 	ErrNowhere = errors.New("no endpoint")
+	// ErrClientGone says that the client did not wait for the answer.
+	ErrClientGone = errors.New("the client is gone")
+	// ErrBody says that the client's body is not what its header promised.
+	ErrBody = errors.New("the body of the request")
 )
 
 // failed answers a request that no endpoint has answered.
 func (s *Server) failed(w http.ResponseWriter, r *http.Request, err error) {
 	q := requestOf(r)
 	q.err = err
-	if cause := context.Cause(r.Context()); errors.Is(cause, ErrTimeout) {
-		q.err = cause
+	if r.Context().Err() != nil {
+		if q.err = q.why(context.Cause(r.Context())); errors.Is(q.err, ErrClientGone) {
+			q.status = 0 // nobody gets it
+			panic(http.ErrAbortHandler)
+		}
+	} else if fail := q.bodyFail.Load(); fail != nil {
+		q.err = fmt.Errorf("%w: %w", ErrBody, *fail)
 	}
-	var timeout net.Error
+	status := http.StatusBadGateway
 	switch {
-	case r.Context().Err() != nil && !errors.Is(q.err, ErrTimeout):
-		q.status = 0 // the client is gone: nobody gets it
-		panic(http.ErrAbortHandler)
+	case errors.Is(q.err, ErrBody):
+		status = http.StatusBadRequest
 	case errors.Is(q.err, ErrNowhere):
-		q.status = http.StatusServiceUnavailable
-	case errors.Is(q.err, ErrTimeout), errors.As(err, &timeout) && timeout.Timeout():
-		q.status = http.StatusGatewayTimeout
-	default:
-		q.status = http.StatusBadGateway
+		status = http.StatusServiceUnavailable
+	case errors.Is(q.err, ErrTimeout), errors.Is(q.err, ErrHeaderTimeout):
+		status = http.StatusGatewayTimeout
 	}
-	s.cfg.Log.Debug("a request was not answered", "method", r.Method, "status", q.status, "error", q.err)
-	http.Error(w, http.StatusText(q.status), q.status)
+	s.cfg.Log.Debug("a request was not answered", "method", r.Method, "status", status, "error", q.err)
+	q.answer(w, &Answer{Status: status, Body: q.plan.Way.Refusal(q.err) + "\n"})
 }
 
 // buffers are what bodies are copied through.

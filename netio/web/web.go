@@ -4,28 +4,27 @@
 //
 //	server := web.New(web.Config{Handler: h, Log: log})
 //	target.Serve = func(c *duct.Conn) { server.Serve(c, whatIsKnownOfIt, withTLS) }
+//	server.Quiesce()   // clients are told to go; Resume takes that back
 //	server.Close()
 //
 // HTTP is not what Penstock exists for, so it stands on net/http and its
 // reverse proxy: HTTP/1.1 and HTTP/2 on either side, the latter with TLS that
 // netio has ended or in the clear with prior knowledge; upgrades such as
 // WebSocket; trailers, and with them gRPC. What net/http refuses to parse is
-// answered 400 and the connection closed.
+// answered 400 and the connection closed. What it lets pass is written anew for
+// the endpoint, so that no two readings of one request are possible there.
 //
 // Bodies stream in both directions and are never collected, so only requests
 // whose body is empty can be sent a second time.
 package web
 
 import (
-	"context"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httputil"
 	"sync"
+	"sync/atomic"
 	"time"
-
-	"penstock/netio/duct"
 )
 
 // A Handler decides about requests. Its methods are called on the request's own
@@ -38,9 +37,9 @@ type Handler interface {
 
 // A Plan is what becomes of one request: an answer from here, or a way.
 type Plan struct {
-	// Answer, where set, is given at once; nothing else of the plan counts.
+	// Answer, where set, is given at once.
 	Answer *Answer
-	// Way leads to endpoints.
+	// Way leads to endpoints; of no matter with an Answer.
 	Way Way
 	// Request changes what is sent on, after what belongs to the connection to
 	// the client has been taken off; nil: nothing more. It may set Host, the
@@ -48,10 +47,30 @@ type Plan struct {
 	Request func(out *http.Request)
 	// Response changes the header of the answer; nil: nothing.
 	Response func(h http.Header)
-	// Timeout bounds the request from here to the end of its answer; 0: none.
+	// Timeout bounds the request from here to the end of its answer, or to the
+	// switch to another protocol; 0: none.
 	Timeout time.Duration
 	// Attempts bounds how many endpoints are tried; 0: one.
 	Attempts int
+	// Last tells the client to go: the connection ends after the requests that
+	// are under way on it.
+	Last bool
+	// Done, where set, is told how the request ended. Called once, on the
+	// request's goroutine.
+	Done func(Outcome)
+}
+
+// Outcome is how a request ended.
+type Outcome struct {
+	// Status is what the client got; 0: nothing, it is gone.
+	Status int
+	// Err is why no whole answer of an endpoint came; nil: one did, or the
+	// Plan's own.
+	Err error
+	// In and Out are the bytes of the bodies: of the request as far as it was
+	// read, and of the answer. What moves after a switch of protocols is not
+	// among them.
+	In, Out int64
 }
 
 // A Way leads to one endpoint after the other. It belongs to one request and is
@@ -60,9 +79,12 @@ type Way interface {
 	// Next names the endpoint to try. The first call has a nil err, each later
 	// one the error of the attempt before. ok false: there is none.
 	Next(err error) (t Target, ok bool)
-	// Done tells how the request ended: the status that the client got, and
-	// the error where no endpoint's answer came. Called once.
-	Done(status int, err error)
+	// Answered tells that the endpoint of the last Next has begun its answer.
+	// There is no Next after it.
+	Answered()
+	// Refusal is what the client reads of a request that no endpoint has
+	// answered: one word or a few.
+	Refusal(err error) string
 }
 
 // Answer is an answer that needs no endpoint.
@@ -86,67 +108,50 @@ type Config struct {
 	MaxStreams int
 }
 
+// What Config's zero values stand for.
 const (
-	defaultHeaderTimeout = 10 * time.Second
-	defaultMaxHeader     = 64 << 10
-	defaultMaxStreams    = 250
+	DefaultHeaderTimeout = 10 * time.Second
+	DefaultMaxHeader     = 64 << 10
+	DefaultMaxStreams    = 250
 )
 
 // Server serves HTTP to clients.
 type Server struct {
-	cfg    Config
-	accept duct.Listener
-	http   http.Server
-	proxy  httputil.ReverseProxy
-	ended  chan struct{} // Serve has returned
+	cfg   Config
+	proxy httputil.ReverseProxy
+	one   *front      // HTTP/1
+	quiet atomic.Bool // clients are told to go
 
 	mu     sync.Mutex
-	idle   sync.Cond // active is 0
-	active int       // connections, and requests, which may outlive them
+	two    *front // HTTP/2, until Quiesce
+	idle   sync.Cond
+	conns  map[*served]struct{}
+	active int // connections, their goroutines, and requests, which may outlive them
 	closed bool
 }
 
 // New starts a server that nobody has joined yet.
 func New(cfg Config) *Server {
 	if cfg.HeaderTimeout == 0 {
-		cfg.HeaderTimeout = defaultHeaderTimeout
+		cfg.HeaderTimeout = DefaultHeaderTimeout
 	}
 	if cfg.MaxHeader == 0 {
-		cfg.MaxHeader = defaultMaxHeader
+		cfg.MaxHeader = DefaultMaxHeader
 	}
 	if cfg.MaxStreams == 0 {
-		cfg.MaxStreams = defaultMaxStreams
+		cfg.MaxStreams = DefaultMaxStreams
 	}
-	s := &Server{cfg: cfg, ended: make(chan struct{})}
+	s := &Server{cfg: cfg, conns: map[*served]struct{}{}}
 	s.idle.L = &s.mu
-	logged := slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug) // what clients get wrong
 	s.proxy = httputil.ReverseProxy{
 		Rewrite:        rewrite,
 		Transport:      forwarder{},
-		ModifyResponse: modify,
+		ModifyResponse: s.modify,
 		ErrorHandler:   s.failed,
-		ErrorLog:       logged,
+		ErrorLog:       s.mutter(),
 		FlushInterval:  -1, // what an endpoint has said is not kept back
 		BufferPool:     &buffers{},
 	}
-	protocols := &http.Protocols{}
-	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true) // TLS has ended before the duct
-	s.http = http.Server{
-		Handler:           http.HandlerFunc(s.serve),
-		ReadHeaderTimeout: cfg.HeaderTimeout,
-		MaxHeaderBytes:    cfg.MaxHeader,
-		ErrorLog:          logged,
-		Protocols:         protocols,
-		ConnState:         s.count,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: cfg.MaxStreams},
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, connKey{}, c)
-		},
-	}
-	go func() {
-		defer close(s.ended)
-		_ = s.http.Serve(&s.accept) // until Close
-	}()
+	s.one, s.two = s.newFront(false), s.newFront(true)
 	return s
 }

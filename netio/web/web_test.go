@@ -80,7 +80,7 @@ func newRig(t testing.TB, profile *web.Profile, addresses ...string) *rig {
 	t.Helper()
 	r := &rig{t: t, profile: profile, ends: make(chan netio.Reason, 100)}
 	r.plan(func(*http.Request) web.Plan {
-		return web.Plan{Way: &way{profile: profile, addresses: addresses}, Attempts: len(addresses)}
+		return (&way{profile: profile, addresses: addresses}).plan()
 	})
 	log := slog.New(slog.DiscardHandler)
 	r.server = web.New(web.Config{Handler: r, Log: log, HeaderTimeout: 300 * time.Millisecond, MaxHeader: 8 << 10})
@@ -119,7 +119,17 @@ type way struct {
 	addresses []string
 	next      int
 	errs      []error
+	answered  int
+	preface   []byte
 	done      func(status int, err error)
+}
+
+func (w *way) plan() web.Plan {
+	p := web.Plan{Way: w, Attempts: len(w.addresses)}
+	if w.done != nil {
+		p.Done = func(o web.Outcome) { w.done(o.Status, o.Err) }
+	}
+	return p
 }
 
 func (w *way) Next(err error) (web.Target, bool) {
@@ -130,14 +140,12 @@ func (w *way) Next(err error) (web.Target, bool) {
 		return web.Target{}, false
 	}
 	w.next++
-	return web.Target{Address: w.addresses[w.next-1], Profile: w.profile}, true
+	return web.Target{Address: w.addresses[w.next-1], Profile: w.profile, Preface: w.preface}, true
 }
 
-func (w *way) Done(status int, err error) {
-	if w.done != nil {
-		w.done(status, err)
-	}
-}
+func (w *way) Answered() { w.answered++ }
+
+func (w *way) Refusal(err error) string { return "refused: " + err.Error() }
 
 // upstream serves HTTP/1 and HTTP/2 without TLS.
 func upstream(t testing.TB, h http.HandlerFunc) string {
@@ -274,7 +282,7 @@ func TestOtherEndpointsAreTried(t *testing.T) {
 		r.plan(func(*http.Request) web.Plan {
 			w := &way{profile: r.profile, addresses: []string{c.first, works}}
 			w.done = func(int, error) { errs = w.errs }
-			return web.Plan{Way: w, Attempts: 2}
+			return w.plan()
 		})
 		resp, _ := r.do(c.method, "/", c.body)
 		if resp.status != c.status || int(hits.Load()) != c.hits {
@@ -309,9 +317,9 @@ func TestRequestsThatFail(t *testing.T) {
 			}
 			done := make(chan outcome, 1)
 			r.plan(func(*http.Request) web.Plan {
-				return web.Plan{Timeout: 100 * time.Millisecond, Way: &way{
-					profile: r.profile, addresses: c.addresses, done: func(s int, err error) { done <- outcome{s, err} },
-				}}
+				p := (&way{profile: r.profile, addresses: c.addresses, done: func(s int, err error) { done <- outcome{s, err} }}).plan()
+				p.Timeout = 100 * time.Millisecond
+				return p
 			})
 			resp, _ := r.do("GET", "/", "")
 			got := <-done
@@ -333,7 +341,7 @@ func TestAnAnswerThatIsCutOff(t *testing.T) {
 	r := newRig(t, &web.Profile{}, half)
 	done := make(chan error, 1)
 	r.plan(func(*http.Request) web.Plan {
-		return web.Plan{Way: &way{profile: r.profile, addresses: []string{half}, done: func(_ int, err error) { done <- err }}}
+		return (&way{profile: r.profile, addresses: []string{half}, done: func(_ int, err error) { done <- err }}).plan()
 	})
 	c := r.dial()
 	_, _ = io.WriteString(c, "GET / HTTP/1.0\r\n\r\n")
@@ -368,7 +376,7 @@ func TestAClientThatGoesAwayEndsItsRequest(t *testing.T) {
 	r := newRig(t, &web.Profile{})
 	done := make(chan int, 1)
 	r.plan(func(*http.Request) web.Plan {
-		return web.Plan{Way: &way{profile: r.profile, addresses: []string{to}, done: func(s int, _ error) { done <- s }}}
+		return (&way{profile: r.profile, addresses: []string{to}, done: func(s int, _ error) { done <- s }}).plan()
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-reached; cancel() }()
@@ -455,20 +463,5 @@ func TestAnEndpointAtAUnixSocket(t *testing.T) {
 	r := newRig(t, &web.Profile{}, "unix:"+path)
 	if resp, got := r.do("GET", "/u", ""); resp.status != http.StatusOK || !strings.HasPrefix(got, "GET /u host shop.example.com") {
 		t.Errorf("%d %q", resp.status, got)
-	}
-}
-
-// Quiesce lets requests end, and then their connections.
-func TestConnectionsEndBetweenRequests(t *testing.T) {
-	r := newRig(t, &web.Profile{}, upstream(t, describe))
-	_, _ = r.do("GET", "/", "")
-	r.server.Quiesce()
-	select {
-	case why := <-r.ends:
-		if why != netio.UpstreamFIN && why != netio.ClientFIN {
-			t.Errorf("ended with %q", why)
-		}
-	case <-time.After(patience):
-		t.Error("an idle connection stays")
 	}
 }

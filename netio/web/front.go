@@ -1,0 +1,244 @@
+package web
+
+import (
+	"context"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"penstock/netio/duct"
+)
+
+// front is a server of net/http for one version of HTTP. There are two, because
+// only those who speak HTTP/2 can be told to go while nothing is asked: to do
+// that net/http has to end the server, and HTTP/1's would then close
+// connections under requests that are just being sent.
+type front struct {
+	accept duct.Listener
+	http   http.Server
+	ended  chan struct{} // Serve has returned
+}
+
+// finishing lets a server of net/http that shuts down take those that wait.
+type finishing struct{ *duct.Listener }
+
+func (f finishing) Close() error { f.Finish(); return nil }
+
+func (s *Server) newFront(http2 bool) *front {
+	protocols := &http.Protocols{}
+	protocols.SetHTTP1(!http2)
+	protocols.SetUnencryptedHTTP2(http2) // TLS has ended before the duct
+	f := &front{ended: make(chan struct{}), http: http.Server{
+		Handler:           http.HandlerFunc(s.serve),
+		ReadHeaderTimeout: s.cfg.HeaderTimeout,
+		MaxHeaderBytes:    s.cfg.MaxHeader,
+		ErrorLog:          s.mutter(),
+		Protocols:         protocols,
+		ConnState:         s.count,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: s.cfg.MaxStreams},
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, connKey{}, c)
+		},
+	}}
+	go func() {
+		defer close(f.ended)
+		_ = f.http.Serve(finishing{&f.accept}) // until it is shut down
+	}()
+	return f
+}
+
+// count counts the goroutines of connections.
+func (s *Server) count(_ net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		s.mu.Lock()
+		s.active++
+		s.mu.Unlock()
+	case http.StateClosed, http.StateHijacked:
+		s.end()
+	}
+}
+
+// shutdown has clients told to go, and returns when nobody is taken any more.
+func (f *front) shutdown() {
+	now, cancel := context.WithCancel(context.Background())
+	cancel() // nobody waits for the connections
+	_ = f.http.Shutdown(now)
+	<-f.ended
+}
+
+// mutter is where net/http says what clients get wrong.
+func (s *Server) mutter() *log.Logger {
+	return slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug)
+}
+
+// served is a client's connection with what is known of it.
+type served struct {
+	*duct.Conn
+	server *Server
+	known  any
+	secure bool
+
+	first []byte // read already
+	once  sync.Once
+}
+
+type connKey struct{}
+
+// Serve serves a connection until its end. known is handed to the Handler with
+// each of its requests; secure says that the client came by TLS. It does not
+// block.
+func (s *Server) Serve(conn *duct.Conn, known any, secure bool) {
+	c := &served{Conn: conn, server: s, known: known, secure: secure}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		conn.Abort()
+		return
+	}
+	s.conns[c] = struct{}{}
+	s.active++
+	go s.meet(c)
+}
+
+// preface is how connections of HTTP/2 begin; no request of HTTP/1 does.
+const preface = "PRI"
+
+// meet finds out which HTTP a client speaks.
+func (s *Server) meet(c *served) {
+	_ = c.SetReadDeadline(time.Now().Add(s.cfg.HeaderTimeout))
+	buf := make([]byte, len(preface))
+	n := 0
+	for n < len(buf) && string(buf[:n]) == preface[:n] {
+		k, err := c.Conn.Read(buf[n:])
+		if n += k; err != nil && n == 0 {
+			_ = c.Close() // it said nothing
+			return
+		} else if err != nil {
+			break
+		}
+	}
+	_ = c.SetReadDeadline(time.Time{})
+	c.first = buf[:n]
+	if !s.pass(c) {
+		c.Abort()
+	}
+}
+
+// pass hands a connection to the server of its version; false: all is over.
+func (s *Server) pass(c *served) bool {
+	to := s.one
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if string(c.first) == preface {
+		to = s.two
+	}
+	if !s.closed { // so to is open
+		to.accept.Hand(c)
+	}
+	return !s.closed
+}
+
+// Read implements net.Conn.
+func (c *served) Read(p []byte) (int, error) {
+	if len(c.first) > 0 && len(p) > 0 {
+		n := copy(p, c.first)
+		c.first = c.first[n:]
+		return n, nil
+	}
+	return c.Conn.Read(p)
+}
+
+// Close implements net.Conn.
+func (c *served) Close() error {
+	err := c.Conn.Close()
+	c.forget()
+	return err
+}
+
+// Abort ends the connection by a reset.
+func (c *served) Abort() {
+	c.Conn.Abort()
+	c.forget()
+}
+
+// forget counts the connection out, once.
+func (c *served) forget() {
+	c.once.Do(func() {
+		s := c.server
+		s.mu.Lock()
+		delete(s.conns, c)
+		s.mu.Unlock()
+		s.end()
+	})
+}
+
+var (
+	_ io.ReadWriteCloser = (*served)(nil)
+	_ duct.Accepted      = (*served)(nil)
+)
+
+// Quiesce tells clients to go: HTTP/1 ends each connection after the answer
+// that is next on it, HTTP/2 gets a GOAWAY at once. No request fails for it, and
+// none is refused.
+func (s *Server) Quiesce() {
+	s.quiet.Store(true)
+	fresh := s.newFront(true)
+	s.mu.Lock()
+	old := s.two
+	if s.closed {
+		old = fresh
+	} else {
+		s.two = fresh
+	}
+	s.mu.Unlock()
+	old.shutdown()
+}
+
+// Resume takes a Quiesce back, for whoever comes or asks from now on.
+func (s *Server) Resume() { s.quiet.Store(false) }
+
+// Close ends all connections at once, and waits until those who serve them have
+// noticed.
+func (s *Server) Close() {
+	s.mu.Lock()
+	s.closed = true
+	var all []*served
+	for c := range s.conns {
+		all = append(all, c)
+	}
+	two := s.two
+	s.mu.Unlock()
+	for _, c := range all {
+		c.Abort()
+	}
+	s.one.shutdown()
+	two.shutdown()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.active > 0 {
+		s.idle.Wait()
+	}
+}
+
+// begin counts a request in; false: it comes too late.
+func (s *Server) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.active++
+	}
+	return !s.closed
+}
+
+func (s *Server) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.active--; s.active == 0 {
+		s.idle.Broadcast()
+	}
+}

@@ -1,0 +1,222 @@
+package web_test
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"penstock/netio"
+	"penstock/netio/web"
+)
+
+// exchange makes a request of HTTP/1.1 on a connection.
+func exchange(t *testing.T, c net.Conn, in *bufio.Reader) *http.Response {
+	t.Helper()
+	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	resp, err := http.ReadResponse(in, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	_ = resp.Body.Close()
+	return resp
+}
+
+// A client of HTTP/1 is told to go by the next answer, and none of its requests
+// fails; after Resume connections are kept again.
+func TestClientsAreToldToGo(t *testing.T) {
+	r := newRig(t, &web.Profile{}, upstream(t, describe))
+	c := r.dial()
+	in := bufio.NewReader(c)
+	if resp := exchange(t, c, in); resp.Close {
+		t.Error("told to go before")
+	}
+	r.server.Quiesce()
+	if resp := exchange(t, c, in); !resp.Close || resp.StatusCode != http.StatusOK {
+		t.Errorf("%d, close %v", resp.StatusCode, resp.Close)
+	}
+	if n, err := in.ReadByte(); err != io.EOF {
+		t.Errorf("after the last answer came %d, %v", n, err)
+	}
+	r.server.Resume()
+	c = r.dial()
+	in = bufio.NewReader(c)
+	for range 2 {
+		if resp := exchange(t, c, in); resp.Close {
+			t.Error("told to go after Resume")
+		}
+	}
+}
+
+// A client of HTTP/2 is told at once, though it asks nothing; a request that is
+// under way goes on.
+func TestHTTP2ClientsAreToldAtOnce(t *testing.T) {
+	begun, end := make(chan struct{}), make(chan struct{})
+	r := newRig(t, &web.Profile{}, upstream(t, func(w http.ResponseWriter, q *http.Request) {
+		if q.URL.Path == "/long" {
+			_ = http.NewResponseController(w).Flush()
+			close(begun)
+			<-end
+		}
+		_, _ = io.WriteString(w, "all of it")
+	}))
+	r.client = newClient(true)
+	got := make(chan string)
+	go func() {
+		_, body := r.do("GET", "/long", "")
+		got <- body
+	}()
+	<-begun
+	idle := r.client
+	r.client = newClient(true)
+	_, _ = r.do("GET", "/", "")
+	r.server.Quiesce()
+	select {
+	case why := <-r.ends:
+		if why != netio.UpstreamFIN && why != netio.ClientFIN {
+			t.Errorf("ended with %q", why)
+		}
+	case <-time.After(patience):
+		t.Error("an idle connection stays")
+	}
+	close(end)
+	if body := <-got; body != "all of it" {
+		t.Errorf("the request that was under way got %q", body)
+	}
+	idle.CloseIdleConnections()
+	for range 3 {
+		if resp, _ := r.do("GET", "/", ""); resp.status != http.StatusOK {
+			t.Errorf("%d", resp.status)
+		}
+	}
+	r.client.CloseIdleConnections()
+}
+
+// A drain does not take a connection for quiet on which a request waits for its
+// answer, though no byte moves.
+func TestARequestThatWaitsIsUnderWay(t *testing.T) {
+	end := make(chan struct{})
+	begun := make(chan struct{})
+	r := newRig(t, &web.Profile{}, upstream(t, func(w http.ResponseWriter, _ *http.Request) {
+		close(begun)
+		<-end
+		_, _ = io.WriteString(w, "late")
+	}))
+	got := make(chan string)
+	go func() {
+		_, body := r.do("GET", "/", "")
+		got <- body
+	}()
+	<-begun
+	drained := make(chan error)
+	go func() { drained <- r.engine.Drain(t.Context(), 2*time.Second) }()
+	time.AfterFunc(time.Second, func() { close(end) })
+	if body := <-got; body != "late" {
+		t.Errorf("got %q", body)
+	}
+	if err := <-drained; err != nil {
+		t.Error(err)
+	}
+}
+
+// The last answer of a plan ends its connection.
+func TestAPlanEndsItsConnection(t *testing.T) {
+	to := upstream(t, describe)
+	r := newRig(t, &web.Profile{}, to)
+	r.plan(func(*http.Request) web.Plan {
+		p := (&way{profile: r.profile, addresses: []string{to}}).plan()
+		p.Last = true
+		return p
+	})
+	c := r.dial()
+	if resp := exchange(t, c, bufio.NewReader(c)); !resp.Close {
+		t.Error("the connection is kept")
+	}
+}
+
+// Where a header goes before the request, each request has a connection of its
+// own, which ends with it.
+func TestAPrefaceIsSentOnAConnectionOfItsOwn(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	seen := make(chan string, 10)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			in := bufio.NewReader(c)
+			line, _ := in.ReadString('\n')
+			if _, err := http.ReadRequest(in); err == nil {
+				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+			}
+			_, _ = io.Copy(io.Discard, in) // until the other end closes
+			_ = c.Close()
+			seen <- strings.TrimSpace(line)
+		}
+	}()
+	r := newRig(t, &web.Profile{}, "")
+	r.plan(func(*http.Request) web.Plan {
+		return (&way{profile: r.profile, addresses: []string{l.Addr().String()}, preface: []byte("PROXY TCP4 1.2.3.4 5.6.7.8 9 10\r\n")}).plan()
+	})
+	for range 3 {
+		if resp, body := r.do("GET", "/", ""); resp.status != http.StatusOK || body != "ok" {
+			t.Errorf("%d %q", resp.status, body)
+		}
+		if line := <-seen; line != "PROXY TCP4 1.2.3.4 5.6.7.8 9 10" {
+			t.Errorf("the endpoint read %q first", line)
+		}
+	}
+}
+
+// A profile that is closed leaves no connection behind, those of requests that
+// were under way included.
+func TestAClosedProfileKeepsNothing(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		begun, end := make(chan struct{}, 1), make(chan struct{})
+		to := upstream(t, func(w http.ResponseWriter, q *http.Request) {
+			if q.URL.Path == "/long" {
+				begun <- struct{}{}
+				<-end
+			}
+			_, _ = io.WriteString(w, "ok")
+		})
+		p := &web.Profile{HTTP2: http2}
+		r := newRig(t, p, to)
+		_, _ = r.do("GET", "/", "")
+		got := make(chan string)
+		go func() {
+			_, body := r.do("GET", "/long", "")
+			got <- body
+		}()
+		<-begun
+		if p.Conns() == 0 {
+			t.Fatal("no connection is counted")
+		}
+		p.Close()
+		close(end)
+		if body := <-got; body != "ok" {
+			t.Errorf("the request that was under way got %q", body)
+		}
+		deadline := time.After(patience)
+		for tick := time.Tick(time.Millisecond); p.Conns() > 0; {
+			select {
+			case <-tick:
+			case <-deadline:
+				t.Fatalf("%d connections are left", p.Conns())
+			}
+		}
+		// A request that has just taken the profile goes on all the same.
+		if _, body := r.do("GET", "/", ""); body != "ok" {
+			t.Errorf("afterwards: %q", body)
+		}
+	}
+}

@@ -1,0 +1,200 @@
+package web
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Profile is how endpoints of one service are spoken to. Its connections are
+// kept for later requests; whoever made it must Close it. It must not be copied
+// or changed once in use.
+type Profile struct {
+	// ConnectTimeout bounds one attempt to connect, and then TLS; 0: 1s.
+	ConnectTimeout time.Duration
+	// HeaderTimeout bounds the time from the end of a request to the header of
+	// its answer; 0: none.
+	HeaderTimeout time.Duration
+	// IdleTimeout is how long a connection without requests is kept; 0: 1m.
+	IdleTimeout time.Duration
+	// MaxIdle bounds the connections to one endpoint that are kept; 0: 64,
+	// negative: none is.
+	MaxIdle int
+	// HTTP2 speaks HTTP/2, without TLS by prior knowledge.
+	HTTP2 bool
+	// TLS towards the endpoint; nil: plain. Its ServerName is asked for and
+	// verified; "": the endpoint's own.
+	TLS *tls.Config
+
+	preface []byte // sent first on each connection
+	alone   bool   // for one request: to be closed after it
+
+	mu        sync.Mutex
+	transport *http.Transport // made by the first request
+	conns     map[*upstream]struct{}
+	users     int // requests
+	closed    bool
+}
+
+// maxAnswerHeader bounds the header of an answer, in bytes.
+const maxAnswerHeader = 64 << 10
+
+// errClosed is for connections that nobody has a use for any more.
+var errClosed = errors.New("the profile is closed")
+
+// Close ends the connections: those of requests under way when these are over.
+// A request that is still sent has its connection for itself.
+func (p *Profile) Close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.sweep()
+}
+
+// take counts a request in.
+func (p *Profile) take() *http.Transport {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.users++
+	if p.transport == nil {
+		p.transport = p.open()
+	}
+	return p.transport
+}
+
+// letGo counts it out, when it is over.
+func (p *Profile) letGo() {
+	p.mu.Lock()
+	p.users--
+	p.closed = p.closed || p.alone
+	p.mu.Unlock()
+	p.sweep()
+}
+
+// sweep closes what is left of a profile that nobody uses.
+func (p *Profile) sweep() {
+	p.mu.Lock()
+	var all []*upstream
+	transport := p.transport
+	if !p.closed {
+		transport = nil
+	} else if p.users == 0 {
+		for c := range p.conns {
+			all = append(all, c)
+		}
+	}
+	p.mu.Unlock()
+	if transport != nil {
+		transport.CloseIdleConnections()
+	}
+	for _, c := range all {
+		_ = c.Close()
+	}
+}
+
+// single is the profile for one request on a connection of its own.
+func (p *Profile) single(preface []byte) *Profile {
+	return &Profile{
+		ConnectTimeout: p.ConnectTimeout, HeaderTimeout: p.HeaderTimeout, IdleTimeout: p.IdleTimeout,
+		MaxIdle: -1, HTTP2: p.HTTP2, TLS: p.TLS, preface: preface, alone: true,
+	}
+}
+
+func (p *Profile) open() *http.Transport {
+	protocols := &http.Protocols{}
+	switch {
+	case !p.HTTP2:
+		protocols.SetHTTP1(true)
+	case p.TLS != nil:
+		protocols.SetHTTP2(true)
+	default:
+		protocols.SetUnencryptedHTTP2(true)
+	}
+	p.conns = map[*upstream]struct{}{}
+	return &http.Transport{
+		DialContext:            p.dial,
+		TLSClientConfig:        p.TLS,
+		TLSHandshakeTimeout:    orDefault(p.ConnectTimeout, time.Second),
+		ResponseHeaderTimeout:  p.HeaderTimeout,
+		IdleConnTimeout:        orDefault(p.IdleTimeout, time.Minute),
+		MaxIdleConnsPerHost:    orDefault(p.MaxIdle, 64),
+		MaxResponseHeaderBytes: maxAnswerHeader,
+		DisableCompression:     true, // what the client has not asked for
+		Protocols:              protocols,
+	}
+}
+
+func orDefault[T comparable](v, def T) T {
+	var zero T
+	if v == zero {
+		return def
+	}
+	return v
+}
+
+type unixKey struct{}
+
+func (p *Profile) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if path, ok := ctx.Value(unixKey{}).(string); ok {
+		network, address = "unix", path
+	}
+	timeout := orDefault(p.ConnectTimeout, time.Second)
+	d := net.Dialer{Timeout: timeout}
+	c, err := d.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConnect, err)
+	}
+	u := &upstream{Conn: c, profile: p}
+	if !p.note(u) {
+		_ = c.Close()
+		return nil, fmt.Errorf("%w: %w", ErrConnect, errClosed)
+	}
+	if len(p.preface) == 0 {
+		return u, nil
+	}
+	_ = c.SetWriteDeadline(time.Now().Add(timeout))
+	if _, err := c.Write(p.preface); err != nil {
+		_ = u.Close()
+		return nil, fmt.Errorf("%w: %w", ErrConnect, err)
+	}
+	_ = c.SetWriteDeadline(time.Time{})
+	return u, nil
+}
+
+// note takes a connection down, unless nobody waits for it any more.
+func (p *Profile) note(c *upstream) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed && p.users == 0 {
+		return false
+	}
+	p.conns[c] = struct{}{}
+	return true
+}
+
+// upstream is a connection to an endpoint.
+type upstream struct {
+	net.Conn
+	profile *Profile
+}
+
+// Close implements net.Conn.
+func (c *upstream) Close() error {
+	p := c.profile
+	p.mu.Lock()
+	delete(p.conns, c)
+	p.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// Conns is how many connections there are.
+func (p *Profile) Conns() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.conns)
+}
