@@ -101,7 +101,7 @@ func checkGivenBack(t interface {
 	for _, format := range Names() {
 		text, err := Encode(format, o)
 		if err != nil {
-			if o.Kind == "MeshTCPRoute" || !errors.Is(err, kuma.ErrKind) {
+			if o.Kind == "MeshTCPRoute" || o.Kind == "MeshHTTPRoute" || !errors.Is(err, kuma.ErrKind) {
 				t.Fatalf("%s as %s: %v", o.Key, format, err)
 			}
 			continue

@@ -111,7 +111,7 @@ func FuzzDocuments(f *testing.F) {
 			o.Spec.Validate(func(path, message string, value any) {
 				t.Fatalf("%s is not valid: %s %s (%v)", o.Key, path, message, value)
 			})
-			if o.Kind == "MeshTCPRoute" {
+			if o.Kind == "MeshTCPRoute" || o.Kind == "MeshHTTPRoute" {
 				checkGivenBack(t, o)
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	yaml "go.yaml.in/yaml/v3"
 
@@ -19,8 +20,8 @@ var ErrKind = errors.New("cannot be written as Kuma's")
 // came in that, else in the universal form. Taken again, it gives the same
 // resource; what was none of Kuma's before is in the mesh "default" then.
 func Export(o resource.Object) (*yaml.Node, error) {
-	if o.Kind != kind {
-		return nil, fmt.Errorf("%s %w: %s can", o.Key, ErrKind, kind)
+	if !slices.Contains(taken, o.Kind) {
+		return nil, fmt.Errorf("%s %w: %s can", o.Key, ErrKind, strings.Join(taken, " and "))
 	}
 	if r, ok := o.Spec.(*resource.MeshTCPRoute); ok && r.Rollout != nil {
 		return nil, fmt.Errorf("%s %w: it has a rollout, which Kuma's does not have", o.Key, ErrKind)
@@ -34,7 +35,7 @@ func Export(o resource.Object) (*yaml.Node, error) {
 	text := func(s string) *yaml.Node { return document.Text(root, s) }
 	if form == resource.FormatKumaKubernetes {
 		out.Put(root, "apiVersion", text(APIVersion))
-		out.Put(root, "kind", text(kind))
+		out.Put(root, "kind", text(o.Kind))
 		meta := document.NewMapping(root)
 		meta.Put(root, "name", text(o.Name))
 		if namespace, ok := labels[labelNamespace]; ok {
@@ -49,7 +50,7 @@ func Export(o resource.Object) (*yaml.Node, error) {
 			mesh = defaultMesh
 		}
 		delete(labels, resource.LabelMesh)
-		out.Put(root, "type", text(kind))
+		out.Put(root, "type", text(o.Kind))
 		out.Put(root, "mesh", text(mesh))
 		out.Put(root, "name", text(o.Name))
 		putLabels(out, root, labels)

@@ -1,5 +1,5 @@
-// Package kuma takes Kuma's MeshTCPRoute as people have it, and gives it back.
-// The universal form and that of Kubernetes,
+// Package kuma takes Kuma's MeshTCPRoute and MeshHTTPRoute as people have them,
+// and gives them back. The universal form and that of Kubernetes,
 //
 //	type: MeshTCPRoute            apiVersion: kuma.io/v1alpha1
 //	mesh: default                 kind: MeshTCPRoute
@@ -21,6 +21,7 @@
 package kuma
 
 import (
+	"slices"
 	"strings"
 
 	yaml "go.yaml.in/yaml/v3"
@@ -40,7 +41,8 @@ const (
 	defaultMesh    = "default"
 )
 
-const kind = "MeshTCPRoute"
+// taken are the kinds that become resources of the same kind.
+var taken = []string{"MeshTCPRoute", "MeshHTTPRoute"}
 
 // Foreign are Kuma's two forms.
 func Foreign() []resource.Foreign {
@@ -64,8 +66,9 @@ func isKubernetes(root *yaml.Node) bool {
 var universalNoise = map[string]bool{"creationTime": true, "modificationTime": true, "kri": true, "status": true}
 
 func universal(root *yaml.Node, fault resource.ForeignFault) []*yaml.Node {
-	f := document.Open(root, document.TextOf(root, "type"), document.Child(root, "name"), fault)
-	if !taken(f, "type") {
+	kind := document.TextOf(root, "type")
+	f := document.Open(root, kind, document.Child(root, "name"), fault)
+	if !isTaken(f, "type") {
 		return nil
 	}
 	v := f.Fields(root, "", universalNoise, "type", "mesh", "name", "labels", "spec")
@@ -87,8 +90,9 @@ func universalPath(path string) string {
 }
 
 func kubernetes(root *yaml.Node, fault resource.ForeignFault) []*yaml.Node {
-	f := document.Open(root, document.TextOf(root, "kind"), document.Child(document.Child(root, "metadata"), "name"), fault)
-	known := taken(f, "kind")
+	kind := document.TextOf(root, "kind")
+	f := document.Open(root, kind, document.Child(document.Child(root, "metadata"), "name"), fault)
+	known := isTaken(f, "kind")
 	if version := document.TextOf(root, "apiVersion"); version != APIVersion {
 		f.Fault(document.Child(root, "apiVersion"), "apiVersion", "this version of Kuma's objects is not taken; known is "+APIVersion, version)
 		return nil // nobody knows what the rest means
@@ -116,23 +120,20 @@ func kubernetesPath(path string) string {
 	return document.MetadataPath(path)
 }
 
-// taken tells whether the kind, in the field of that name, is one that is
+// isTaken tells whether the kind, in the field of that name, is one that is
 // taken; others are faults.
-func taken(f *document.Frame, field string) bool {
+func isTaken(f *document.Frame, field string) bool {
 	n, word := document.Child(f.Root, field), document.TextOf(f.Root, field)
-	if word == kind {
+	if slices.Contains(taken, word) {
 		return true
 	}
 	if n == nil {
 		n = f.Root
 	}
-	switch word {
-	case "":
-		f.Fault(n, field, "must be "+kind+", which is what is taken of Kuma", nil)
-	case "MeshHTTPRoute":
-		f.Fault(n, field, "MeshHTTPRoute is not taken by this version yet; of Kuma's kinds "+kind+" is", nil)
-	default:
-		f.Fault(n, field, "is not taken; of Kuma's kinds "+kind+" is"+resource.DidYouMean(word, []string{kind}), word)
+	if word == "" {
+		f.Fault(n, field, "must be "+strings.Join(taken, " or ")+", which are what is taken of Kuma", nil)
+		return false
 	}
+	f.Fault(n, field, "is not taken; of Kuma's kinds "+strings.Join(taken, " and ")+" are"+resource.DidYouMean(word, taken), word)
 	return false
 }

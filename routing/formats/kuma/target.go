@@ -43,7 +43,13 @@ func spec(f *document.Frame, n *yaml.Node) *yaml.Node {
 	})
 }
 
+// refusedTo are fields of a destination that have no counterpart.
+var refusedTo = map[string]string{
+	"hostnames": "is not taken: it is for MeshGateway; here the names that lead to a service stand in the Listener",
+}
+
 func destination(f *document.Frame, n *yaml.Node, path string) *yaml.Node {
+	n = without(f, n, path, refusedTo)
 	return within(n, "targetRef", func(n *yaml.Node) *yaml.Node {
 		return target(f, n, path+".targetRef")
 	}, "rules", func(n *yaml.Node) *yaml.Node {
@@ -96,6 +102,17 @@ func each(n *yaml.Node, path string, replace func(n *yaml.Node, path string) *ya
 // target tells of what is refused in a targetRef or backendRef, and gives it
 // without that.
 func target(f *document.Frame, n *yaml.Node, path string) *yaml.Node {
+	if kind := document.Child(n, "kind"); kind != nil {
+		if why, no := kinds[kind.Value]; no {
+			f.Fault(kind, path+".kind", why, nil)
+		}
+	}
+	return without(f, n, path, refused)
+}
+
+// without tells of the fields of a mapping that are refused, each with why, and
+// gives it without them.
+func without(f *document.Frame, n *yaml.Node, path string, refused map[string]string) *yaml.Node {
 	if n.Kind != yaml.MappingNode {
 		return n
 	}
@@ -106,9 +123,6 @@ func target(f *document.Frame, n *yaml.Node, path string) *yaml.Node {
 		if why, no := refused[key.Value]; no {
 			f.Fault(key, path+"."+key.Value, why, nil)
 			continue
-		}
-		if why, no := kinds[value.Value]; no && key.Value == "kind" {
-			f.Fault(value, path+".kind", why, nil)
 		}
 		out.Content = append(out.Content, key, value)
 	}
