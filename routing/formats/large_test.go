@@ -23,7 +23,7 @@ func TestLargePoliciesAreRefused(t *testing.T) {
 		"many backends": {frame(fill(`{"kind": "MeshService", "name": "` + name + `"},` + "\n")), "x.yaml:1: MeshTCPRoute/a spec.to[0].rules[0].default.backendRefs: must hold at most 1000 backends (44244)"},
 		"many splits":   {"kind: List\nitems:\n" + some("- {apiVersion: split.smi-spec.io/v1alpha2}\n"), "x.yaml:1002: file: more than 1000 faults; the others are not listed"},
 		"a long name":   {frame(`{"kind": "MeshService", "name": "` + fill("a") + `"},`), "x.yaml:2: MeshTCPRoute/a spec.to[0].rules[0].default.backendRefs[0].name: must be lower-case letters, digits, '-', '_' and '.', with a letter or digit first and last, at most 253 in all (" + strings.Repeat("a", 80) + "... 10485760 bytes)"},
-		"a long kind":   {"apiVersion: kuma.io/v1alpha1\nkind: " + some("a") + "\n", "x.yaml:2: document kind: is not taken; of Kuma's kinds MeshTCPRoute is (" + strings.Repeat("a", 80) + "... 2000 bytes)"},
+		"a long kind":   {"apiVersion: kuma.io/v1alpha1\nkind: " + some("a") + "\n", "x.yaml:2: document kind: is not taken; of Kuma's kinds MeshTCPRoute and MeshHTTPRoute are (" + strings.Repeat("a", 80) + "... 2000 bytes)"},
 		"deep":          {`{"type": "MeshTCPRoute", "name": "a", "spec": ` + fill("["), "x.yaml:1: file: the document has more than 1000000 values: split it"},
 	} {
 		_, faults := decode("x.yaml", x.text)
