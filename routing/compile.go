@@ -25,6 +25,7 @@ type compiler struct {
 	services     *persist.Edit[*Service]
 	routes       *persist.Edit[*resource.MeshTCPRoute]
 	httpRoutes   *persist.Edit[*httpRoute]
+	rollouts     *persist.Edit[*resource.Rollout]
 	certificates *persist.Edit[[]string]
 	routesTo     *persist.Edit[[]string]
 	httpRoutesTo *persist.Edit[[]string]
@@ -45,7 +46,7 @@ func newCompiler(cfg *Config, old *Table, now time.Time) *compiler {
 	return &compiler{
 		cfg: cfg, now: now, old: old,
 		listeners: old.listeners.Edit(), hosts: old.hosts.Edit(), services: old.services.Edit(),
-		routes: old.routes.Edit(), httpRoutes: old.httpRoutes.Edit(), certificates: old.certificates.Edit(),
+		routes: old.routes.Edit(), httpRoutes: old.httpRoutes.Edit(), rollouts: old.rollouts.Edit(), certificates: old.certificates.Edit(),
 		routesTo: old.routesTo.Edit(), httpRoutesTo: old.httpRoutesTo.Edit(), backendOf: old.backendOf.Edit(), atHost: old.atHost.Edit(),
 		dirtyServices: map[string]*resource.Service{}, dirtyPolicies: map[string]bool{},
 		dirtyListeners: map[string]*resource.Listener{}, dirtyHosts: map[string]*resource.Host{}, dirtyCertificates: map[string]bool{},
@@ -66,6 +67,8 @@ func (c *compiler) change(ch *resource.Change) {
 		c.putRoute(ch.Name, spec)
 	case "MeshHTTPRoute":
 		err = c.putHTTPRoute(ch.Name, spec)
+	case resource.KindRollout:
+		c.putRollout(ch.Name, spec)
 	case "Certificate":
 		err = c.putCertificate(ch.Name, spec)
 	case "Listener":
@@ -114,7 +117,7 @@ func (c *compiler) finish() (Applied, error) {
 	done.Table = &Table{
 		node:      c.cfg.NodeTags,
 		listeners: c.listeners.Map(), hosts: c.hosts.Map(), services: c.services.Map(),
-		routes: c.routes.Map(), httpRoutes: c.httpRoutes.Map(), certificates: c.certificates.Map(),
+		routes: c.routes.Map(), httpRoutes: c.httpRoutes.Map(), rollouts: c.rollouts.Map(), certificates: c.certificates.Map(),
 		routesTo: c.routesTo.Map(), httpRoutesTo: c.httpRoutesTo.Map(), backendOf: c.backendOf.Map(), atHost: c.atHost.Map(),
 	}
 	return done, errors.Join(c.faults...)

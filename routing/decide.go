@@ -19,6 +19,7 @@ type Decision struct {
 	service     *life
 	backend     *backend           // nil once connected
 	endpoint    *endpoint.Endpoint // where this connection counts; nil: nowhere
+	tally       *Tally             // where what becomes of it counts as well; nil: nowhere
 	hash        uint64
 	tried       [maxAttempts - 1]int32
 	attempts    uint8
@@ -45,7 +46,7 @@ func (t *Table) Decide(in *Input) (Decision, Reason) {
 	if reason != OK {
 		return Decision{destination: s.life}, reason
 	}
-	return Decision{destination: s.life, service: b.life, backend: b, hash: b.hash(in)}, OK
+	return Decision{destination: s.life, service: b.life, backend: b, tally: b.tally, hash: b.hash(in)}, OK
 }
 
 // Destination is the service that the listener names for the connection; ""
@@ -89,6 +90,9 @@ func (d *Decision) Next(now time.Time) (*endpoint.Endpoint, Reason) {
 	}
 	i := d.backend.pool.Pick(&balance.Query{Now: now, Hash: d.hash, Tried: d.tried[:d.attempts]})
 	if i == balance.None {
+		if d.attempts == 0 {
+			d.tally.failure()
+		}
 		return nil, d.backend.none()
 	}
 	if int(d.attempts) < len(d.tried) {
@@ -113,6 +117,7 @@ func (b *backend) none() Reason {
 func (d *Decision) Failed(now time.Time) {
 	if d.endpoint != nil && d.backend != nil {
 		d.service.group.Failed(d.endpoint, endpoint.ConnectFailed, now)
+		d.tally.failure()
 		d.release()
 	}
 }
@@ -122,6 +127,7 @@ func (d *Decision) Connected(now time.Time) {
 	if d.endpoint != nil && d.backend != nil {
 		d.backend = nil // nothing of this version of the table is kept alive
 		d.service.group.Connected(d.endpoint, now)
+		d.tally.connected()
 	}
 }
 
@@ -129,6 +135,7 @@ func (d *Decision) Connected(now time.Time) {
 func (d *Decision) EarlyReset(now time.Time) {
 	if d.endpoint != nil && d.backend == nil {
 		d.service.group.Failed(d.endpoint, endpoint.EarlyReset, now)
+		d.tally.reset()
 	}
 }
 
@@ -249,6 +256,7 @@ func (s *Service) send(src *source, tr *trace) (*backend, Reason) {
 	turn := chosen.turn(tr != nil)
 	if tr != nil {
 		tr.split(chosen.route, &chosen.shares, turn)
+		tr.rollout(chosen.rollout)
 	}
 	if turn == nowhere {
 		return nil, NoBackend

@@ -30,6 +30,9 @@ type EffectiveSource struct {
 	// the destination itself gets the connection.
 	Policy   string             `json:"policy,omitempty" yaml:"policy,omitempty"`
 	Backends []EffectiveBackend `json:"backends" yaml:"backends"`
+	// Rollout is where the policy's rollout is, whose weights these are; nil:
+	// it has none.
+	Rollout *RolloutPlace `json:"rollout,omitempty" yaml:"rollout,omitempty"`
 	// Reason is why all these connections are closed; "": they are not.
 	Reason Reason `json:"reason,omitempty" yaml:"reason,omitempty"`
 	// Never says why no connection can come from here.
@@ -220,7 +223,7 @@ func (s *Service) effectiveFor(c *class) EffectiveSource {
 		switch {
 		case c.like.matches(&p.source) && winner == nil:
 			winner = p
-			e.Policy, e.Backends, e.Reason = p.route, p.effectiveBackends(), p.reason()
+			e.Policy, e.Backends, e.Rollout, e.Reason = p.route, p.effectiveBackends(), p.rollout.where(), p.reason()
 		case c.like.matches(&p.source):
 			if len(e.Losers) == maxListed {
 				e.MoreLosers++

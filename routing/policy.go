@@ -17,13 +17,14 @@ import (
 // their destination do not apply to it, as in Kuma, where a backend is a
 // cluster and no further hop. So routes cannot go in circles.
 type policy struct {
-	route  string
-	source resource.TargetRef
-	rank   int                    // of the kind of source, in precedence
-	wants  []tag                  // of the source
-	from   *resource.MeshTCPRoute // what it was made of, defaults filled in; nil: http is
-	shares                        // of a MeshTCPRoute
-	http   *httpPolicy            // of a MeshHTTPRoute; nil: it is none
+	route   string
+	source  resource.TargetRef
+	rank    int                    // of the kind of source, in precedence
+	wants   []tag                  // of the source
+	from    *resource.MeshTCPRoute // what it was made of, defaults filled in; nil: http is
+	shares                         // of a MeshTCPRoute
+	rollout *rollout               // that gives the shares their weights; nil: none
+	http    *httpPolicy            // of a MeshHTTPRoute; nil: it is none
 }
 
 // shares divides what a rule is for among its backends.
@@ -132,7 +133,7 @@ func byRoute(policies []*policy) map[string]*policy {
 // upToDate tells whether a policy is what would be made of the route now. One
 // of a thousand for a destination changes without the others being made anew.
 func (c *compiler) upToDate(p *policy, r *resource.MeshTCPRoute) bool {
-	if p.from != r {
+	if p.from != r || !p.rollout.upToDate(c) {
 		return false
 	}
 	return p.shares.upToDate(c)
@@ -189,7 +190,9 @@ func (c *compiler) makePolicy(name string, r *resource.MeshTCPRoute, to *resourc
 	if old != nil {
 		before = &old.shares
 	}
-	p.shares = c.makeShares(to.Rules[0].Default.BackendRefs, before)
+	p.rollout = c.rolloutOf(name, r, old)
+	p.shares = c.makeShares(p.rollout.backendRefs(to.Rules[0].Default.BackendRefs), before)
+	p.rollout.count(&p.shares)
 	return p
 }
 

@@ -87,7 +87,7 @@ func (t *Table) request(in *Input, destination string, q *Request, tr *trace) (A
 		b, reason = s.send(&src, tr)
 	}
 	if b != nil {
-		a.service, a.backend, a.hash = b.life, b, b.hash(in)
+		a.service, a.backend, a.tally, a.hash = b.life, b, b.tally, b.hash(in)
 	}
 	return a, reason
 }

@@ -119,6 +119,8 @@ func (w *world) do(command, input string) string {
 		return w.change([]resource.Change{resource.Delete(resource.Key{Kind: kind, Name: name})})
 	case "policies":
 		return w.policies(input)
+	case "rollout":
+		return w.rollout(args)
 	case "effective":
 		return w.effective(args)
 	case "source":
@@ -230,6 +232,9 @@ func (w *world) effective(args []string) string {
 			for _, x := range s.Backends {
 				line := BackendState{Service: x.Service, Tags: tagList(x.Tags), Weight: x.Weight, Share: x.Share, Skipped: x.Skipped}
 				fmt.Fprintf(&b, "  %s\n", line.text())
+			}
+			if s.Rollout != nil {
+				fmt.Fprintf(&b, "  %s\n", s.Rollout)
 			}
 			for _, l := range s.Losers {
 				fmt.Fprintf(&b, "  not %s for %s: %s\n", l.Policy, l.Source, l.Why)

@@ -20,7 +20,8 @@ type Table struct {
 	services     persist.Map[*Service]
 	routes       persist.Map[*resource.MeshTCPRoute] // defaults filled in
 	httpRoutes   persist.Map[*httpRoute]
-	certificates persist.Map[[]string] // the names that each is for
+	rollouts     persist.Map[*resource.Rollout] // by the route
+	certificates persist.Map[[]string]          // the names that each is for
 
 	// Who has to be looked at when something changes.
 	routesTo     persist.Map[[]string] // destination -> MeshTCPRoutes that speak of it

@@ -173,6 +173,14 @@ func (tr *trace) split(of string, sh *shares, turn int) {
 	tr.add(step)
 }
 
+// rollout says whose weights those of the step at hand are.
+func (tr *trace) rollout(o *rollout) {
+	if place := o.where(); place != nil {
+		step := &tr.explanation.Steps[len(tr.explanation.Steps)-1]
+		step.Looked += ", with the " + place.String()
+	}
+}
+
 // text names a backend.
 func (b *backend) text() string {
 	if len(b.tags) == 0 {

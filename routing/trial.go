@@ -19,6 +19,7 @@ type Trial struct {
 	after   *Table // of a fork
 	again   func() (before, after *Router)
 	touched []string // services that would be others, or decide otherwise, by name
+	routes  []string // MeshTCPRoutes that would, as they come
 	// listeners of which names may lead elsewhere, by name; and the names.
 	names map[string][]sentHello
 }
@@ -41,6 +42,9 @@ func (t *Table) Try(changes []resource.Change, hosts Hosts, now time.Time) (*Tri
 	}
 	for i := range changes {
 		tr.noteNames(&changes[i])
+		if changes[i].Kind == "MeshTCPRoute" {
+			tr.routes = append(tr.routes, changes[i].Name)
+		}
 	}
 	return tr, err
 }

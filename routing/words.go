@@ -25,6 +25,7 @@ func (tr *Trial) Words(held Held) []string {
 	for _, name := range tr.touched {
 		words = append(words, tr.policyWords(name, held)...)
 	}
+	words = append(words, tr.rolloutWords()...)
 	words = append(words, tr.nameWords()...)
 	if more := len(words) - maxWords; more > 0 {
 		words = append(words[:maxWords], fmt.Sprintf("and %d changes more", more))

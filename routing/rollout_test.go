@@ -1,0 +1,163 @@
+package routing
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+
+	"penstock/routing/resource"
+
+	"pgregory.net/rapid"
+)
+
+// rollout notes how far a route's rollout has come, as the leader does: its
+// phase, step and weight. With "other" the note is of another rollout. Without
+// a phase it tells what was counted.
+func (w *world) rollout(args []string) string {
+	name := args[0]
+	if len(args) == 1 {
+		c, ok := w.router.Table().RolloutCounts(name, w.now)
+		if !ok {
+			return "none"
+		}
+		return fmt.Sprintf("%d connects, %d failed, %d resets; %d endpoints, %d ejected", c.Connects, c.Failed, c.Resets, c.Endpoints, c.Ejected)
+	}
+	r, ok := w.router.Table().routes.Get(name)
+	if !ok {
+		w.t.Fatalf("no route %q", name)
+	}
+	s := &resource.Rollout{Of: r.RolloutOf(), Phase: args[1]}
+	s.Step, _ = strconv.Atoi(args[2])
+	s.Weight, _ = strconv.Atoi(args[3])
+	if len(args) > 4 {
+		s.Of = args[4]
+	}
+	return w.change([]resource.Change{put(resource.KindRollout, name, s)})
+}
+
+func rolloutRoute(weights []int, at int, steps ...int) *resource.MeshTCPRoute {
+	r := splitBy(weights)
+	r.Rollout = &resource.RouteRollout{Backend: resource.RolloutBackend{Name: fmt.Sprint("part-", at)}}
+	for _, w := range steps {
+		r.Rollout.Steps = append(r.Rollout.Steps, resource.RolloutStep{Weight: w, For: new(resource.Duration(1))})
+	}
+	return r
+}
+
+// Of any hundred connections the new backend has exactly what its step says,
+// from the first one after a step on, and connections that come by another
+// route are not counted.
+func TestEachStepsShareIsExact(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		steps := rapid.SliceOfNDistinct(rapid.IntRange(1, 100), 1, 4, rapid.ID).Draw(t, "steps")
+		route := rolloutRoute([]int{1, rapid.IntRange(0, 5).Draw(t, "own")}, 1, steps...)
+		r := NewRouter(Config{})
+		if _, err := r.Apply([]resource.Change{
+			put("Service", "apps", service(1)), put("Service", "part-0", service(1)), put("Service", "part-1", service(1)),
+			put("Listener", "front", &resource.Listener{Service: "apps"}), put("Listener", "direct", &resource.Listener{Service: "part-1"}),
+			put("MeshTCPRoute", "split", route),
+		}, t0); err != nil {
+			t.Fatal(err)
+		}
+		total := uint64(0)
+		for i, want := range steps {
+			if i > 0 || rapid.Bool().Draw(t, "noted") { // the first step acts before it is noted
+				note := &resource.Rollout{Of: route.RolloutOf(), Phase: "running", Step: i + 1, Weight: want}
+				if _, err := r.Apply([]resource.Change{put(resource.KindRollout, "split", note)}, t0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, hundreds := 0, rapid.IntRange(1, 3).Draw(t, "hundreds")
+			for range 100 * hundreds {
+				d, reason := r.Decide(&Input{Listener: "front"})
+				if reason != OK {
+					t.Fatal(reason)
+				}
+				if d.Service() == "part-1" {
+					got++
+				}
+				if _, reason := d.Next(t0); reason != OK {
+					t.Fatal(reason)
+				}
+				d.Connected(t0)
+				d.Closed()
+				total += map[bool]uint64{true: 1}[d.Service() == "part-1"]
+				other, _ := r.Decide(&Input{Listener: "direct"})
+				_, _ = other.Next(t0)
+				other.Connected(t0)
+				other.Closed()
+			}
+			c, ok := r.Table().RolloutCounts("split", t0)
+			if !ok || c.Connects != total || c.Failed+c.Resets != 0 {
+				t.Fatalf("step %d: counted %+v, want %d connects", i+1, c, total)
+			}
+			if got != want*hundreds {
+				t.Fatalf("step %d: %d connections of %d hundreds came, want %d of each", i+1, got, hundreds, want)
+			}
+		}
+	})
+}
+
+// A connection that is there keeps its endpoint, whatever its rollout comes to.
+func TestARolloutDoesNotTouchWhatIsEstablished(t *testing.T) {
+	route := rolloutRoute([]int{1, 1}, 1, 50, 100)
+	r := NewRouter(Config{})
+	if _, err := r.Apply([]resource.Change{
+		put("Service", "apps", service(1)), put("Service", "part-0", service(1)), put("Service", "part-1", service(1)),
+		put("Listener", "front", &resource.Listener{Service: "apps"}), put("MeshTCPRoute", "split", route),
+	}, t0); err != nil {
+		t.Fatal(err)
+	}
+	held := map[string]*Decision{}
+	for range 2 {
+		d, _ := r.Decide(&Input{Listener: "front"})
+		if _, reason := d.Next(t0); reason != OK {
+			t.Fatal(reason)
+		}
+		d.Connected(t0)
+		held[d.Service()] = &d
+	}
+	for _, note := range []resource.Rollout{{Phase: "running", Step: 2, Weight: 100}, {Phase: "aborted", Step: 2}} {
+		note.Of = route.RolloutOf()
+		if _, err := r.Apply([]resource.Change{put(resource.KindRollout, "split", &note)}, t0); err != nil {
+			t.Fatal(err)
+		}
+		for name, d := range held {
+			s, _ := r.Table().Service(name)
+			if d.Endpoint() == nil || d.Endpoint().Active() != 1 || s.Members()[0].Endpoint != d.Endpoint() {
+				t.Errorf("%s: the connection to %s is not where it was", note.Phase, name)
+			}
+		}
+	}
+	// A reset of the early one is told where it was counted, and no other table kept alive.
+	held["part-1"].EarlyReset(t0)
+	if c, _ := r.Table().RolloutCounts("split", t0); c.Connects != 1 || c.Resets != 1 {
+		t.Errorf("counted %+v, want one connect and one reset", c)
+	}
+}
+
+// What is only played is not counted.
+func TestPlayedConnectionsAreNoMeasureOfARollout(t *testing.T) {
+	route := rolloutRoute([]int{1, 1}, 1, 50, 100)
+	r := NewRouter(Config{})
+	if _, err := r.Apply([]resource.Change{
+		put("Service", "apps", service(1)), put("Service", "part-0", service(1)), put("Service", "part-1", service(1)),
+		put("Listener", "front", &resource.Listener{Service: "apps"}), put("MeshTCPRoute", "split", route),
+	}, t0); err != nil {
+		t.Fatal(err)
+	}
+	trial, err := r.Table().Try([]resource.Change{put("Service", "part-0", service(2))}, nil, t0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := trial.Play(t.Context(), &PlayRequest{Connections: 100, Destination: "apps"}, t0); err != nil {
+		t.Fatal(err)
+	}
+	if c, ok := r.Table().RolloutCounts("split", t0); !ok || c.Connects != 0 {
+		t.Errorf("counted %+v, %v", c, ok)
+	}
+	fork := r.Table().fork(nil, t0)
+	if c, ok := fork.Table().RolloutCounts("split", t0); !ok || c.Endpoints != 1 {
+		t.Errorf("the fork has %+v, %v", c, ok)
+	}
+}
