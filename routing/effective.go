@@ -20,6 +20,11 @@ type Effective struct {
 	// Sources are in order of precedence: a connection is decided by the first
 	// that it is among.
 	Sources []EffectiveSource `json:"sources" yaml:"sources"`
+	// Requests are the sources whose requests are routed one by one, in order
+	// of precedence: as far as they speak HTTP, on listeners that read what they
+	// carry, and as long as NoRequests does not say why none are.
+	Requests   []EffectiveSource `json:"requests,omitempty" yaml:"requests,omitempty"`
+	NoRequests string            `json:"noRequests,omitempty" yaml:"noRequests,omitempty"`
 }
 
 // EffectiveSource is what happens to connections from one set of sources: those
@@ -30,6 +35,10 @@ type EffectiveSource struct {
 	// the destination itself gets the connection.
 	Policy   string             `json:"policy,omitempty" yaml:"policy,omitempty"`
 	Backends []EffectiveBackend `json:"backends" yaml:"backends"`
+	// Rules are those of a MeshHTTPRoute, in place of Backends. MoreRules are
+	// not listed.
+	Rules     []EffectiveRule `json:"rules,omitempty" yaml:"rules,omitempty"`
+	MoreRules int             `json:"moreRules,omitempty" yaml:"moreRules,omitempty"`
 	// Rollout is where the policy's rollout is, whose weights these are; nil:
 	// it has none.
 	Rollout *RolloutPlace `json:"rollout,omitempty" yaml:"rollout,omitempty"`
@@ -127,6 +136,9 @@ func (t *Table) destinations(q *EffectiveQuery) []string {
 	for name := range t.routesTo.All() {
 		add(name)
 	}
+	for name := range t.httpRoutesTo.All() {
+		add(name)
+	}
 	if q.All || q.Destination != "" {
 		for name := range t.services.All() {
 			add(name)
@@ -136,12 +148,13 @@ func (t *Table) destinations(q *EffectiveQuery) []string {
 	return slices.Compact(names)
 }
 
-// effective tells of one destination, from its skip-th source on. next is the
-// source to go on with where left, unless it began at 0, is used up before the
-// end.
+// effective tells of one destination, from its skip-th source on, those of
+// requests after those of connections. next is the source to go on with where
+// left, unless it began at 0, is used up before the end.
 func (t *Table) effective(name string, skip int, left *int) (e Effective, next int) {
 	routes, _ := t.routesTo.Get(name)
-	e = Effective{Destination: name, Policies: len(routes), Sources: []EffectiveSource{}}
+	http, _ := t.httpRoutesTo.Get(name)
+	e = Effective{Destination: name, Policies: len(routes) + len(http), Sources: []EffectiveSource{}}
 	s, ok := t.services.Get(name)
 	if !ok {
 		e.Missing = true
@@ -149,10 +162,19 @@ func (t *Table) effective(name string, skip int, left *int) (e Effective, next i
 		return e, 0
 	}
 	bounded := *left > 0
-	classes := s.classes()
-	for i := skip; i < len(classes); i++ {
+	classes, requests := s.classes(), s.requestClasses()
+	if len(requests) > 0 && !isHTTP(s.spec.Protocol) {
+		e.NoRequests = "the service speaks " + s.spec.Protocol + ", neither http nor http2"
+	}
+	for i := skip; i < len(classes)+len(requests); i++ {
 		if bounded && *left <= 0 {
 			return e, i
+		}
+		if i >= len(classes) {
+			one := effectiveAmong(&requests[i-len(classes)], s.requests.policies)
+			*left -= 1 + len(one.Losers) + len(one.Except) + len(one.Rules)
+			e.Requests = append(e.Requests, one)
+			continue
 		}
 		one := s.effectiveFor(&classes[i])
 		*left -= 1 + len(one.Losers) + len(one.Except)
@@ -171,16 +193,30 @@ type class struct {
 // classes are the distinct sources of the policies for a service, in order of
 // precedence, and at the end those that no policy is for, if there are such.
 func (s *Service) classes() []class {
-	var all []class
+	all := classesOf(s.policies)
+	if anyone := (&source{}); s.first(anyone) == nil {
+		all = append(all, class{})
+	}
+	return all
+}
+
+// requestClasses are those of its MeshHTTPRoutes; whoever is in none of them is
+// routed by connection.
+func (s *Service) requestClasses() []class {
+	if s.requests == nil {
+		return nil
+	}
+	return classesOf(s.requests.policies)
+}
+
+// classesOf are the distinct sources of policies.
+func classesOf(policies []*policy) (all []class) {
 	seen := map[string]bool{}
-	for _, p := range s.policies {
+	for _, p := range policies {
 		if text := refText(&p.source); !seen[text] {
 			seen[text] = true
 			all = append(all, class{&p.source, simplest(&p.source)})
 		}
-	}
-	if anyone := (&source{}); s.first(anyone) == nil {
-		all = append(all, class{})
 	}
 	return all
 }
@@ -213,16 +249,26 @@ func (s *Service) effectiveFor(c *class) EffectiveSource {
 	if c.ref == nil {
 		return EffectiveSource{Source: OtherSources, Backends: []EffectiveBackend{{Service: s.name, Weight: 1, Share: 1}}}
 	}
+	return effectiveAmong(c, s.policies)
+}
+
+// effectiveAmong tells which of the policies decides for a class.
+func effectiveAmong(c *class, policies []*policy) EffectiveSource {
 	e := EffectiveSource{Source: refText(c.ref), Backends: []EffectiveBackend{}}
 	if !c.like.matches(c.ref) {
 		e.Never = "a source with these tags is of another service"
 		return e
 	}
 	var winner *policy
-	for _, p := range s.policies {
+	for _, p := range policies {
 		switch {
 		case c.like.matches(&p.source) && winner == nil:
 			winner = p
+			if p.http != nil {
+				e.Policy, e.Rules = p.route, p.http.effectiveRules(maxListed)
+				e.MoreRules = len(p.http.spec) - len(e.Rules)
+				continue
+			}
 			e.Policy, e.Backends, e.Rollout, e.Reason = p.route, p.effectiveBackends(), p.rollout.where(), p.reason()
 		case c.like.matches(&p.source):
 			if len(e.Losers) == maxListed {

@@ -22,16 +22,28 @@ type Explanation struct {
 	Endpoint    string `json:"endpoint,omitempty"`
 	// Reason is "" where there is a way.
 	Reason Reason `json:"reason,omitempty"`
+	// Route is the MeshHTTPRoute by which requests are routed one by one; "":
+	// connections are. Where one request was asked about, Rule is the rule that
+	// decides, if one fits; Status and Location are what it is answered with
+	// without asking a backend.
+	Route    string `json:"route,omitempty"`
+	Rule     *int   `json:"rule,omitempty"`
+	Status   int    `json:"status,omitempty"`
+	Location string `json:"location,omitempty"`
 }
 
 // Step is one step of a decision.
 type Step struct {
-	Name   string `json:"name"`   // listener, certificate, name, destination, source, policy, backend, endpoint or outcome
+	// Name is listener, certificate, name, destination, source, protocol,
+	// policy, rules, rule, redirect, rewrite, headers, backend, endpoint or
+	// outcome.
+	Name   string `json:"name"`
 	Looked string `json:"looked"` // what was looked at
 	Result string `json:"result"` // what that led to
 
 	Tags      []Tag           `json:"tags,omitempty"`      // of the source
 	Policies  []PolicyState   `json:"policies,omitempty"`  // for the destination, in order of precedence
+	Rules     []EffectiveRule `json:"rules,omitempty"`     // of a MeshHTTPRoute
 	Backends  []BackendState  `json:"backends,omitempty"`  // of the policy that wins
 	Endpoints []EndpointState `json:"endpoints,omitempty"` // of the backend
 }
@@ -49,6 +61,7 @@ type PolicyState struct {
 	Source  string `json:"source"` // what it is for
 	Matches bool   `json:"matches"`
 	Wins    bool   `json:"wins"`
+	Why     string `json:"why,omitempty"` // it matches and does not win
 }
 
 // BackendState is one backendRef.
@@ -78,7 +91,10 @@ type EndpointState struct {
 }
 
 // Explain tells how a connection would be decided about now.
-func (t *Table) Explain(in *Input, now time.Time) Explanation {
+func (t *Table) Explain(in *Input, now time.Time) Explanation { return t.explain(in, nil, now) }
+
+// explain tells of a connection, and of one of its requests where q is given.
+func (t *Table) explain(in *Input, q *Request, now time.Time) Explanation {
 	tr := &trace{}
 	e := &tr.explanation
 	s, l, reason := t.resolve(in, tr)
@@ -87,6 +103,13 @@ func (t *Table) Explain(in *Input, now time.Time) Explanation {
 	}
 	if reason == OK {
 		e.Destination = s.name
+		if s.requests != nil {
+			src := t.source(in, l)
+			if p := tr.requests(t, l, s, &src); p != nil {
+				t.explainRequests(p, in, l, s, q, now, tr)
+				return *e
+			}
+		}
 		var b *backend
 		if b, reason = t.route(in, l, s, tr); reason == OK {
 			e.Service = b.name
@@ -98,6 +121,9 @@ func (t *Table) Explain(in *Input, now time.Time) Explanation {
 		}
 	}
 	tr.outcome(reason)
+	if q != nil {
+		tr.result("%s; no request is looked at", e.Steps[len(e.Steps)-1].Result)
+	}
 	return *e
 }
 
@@ -128,6 +154,9 @@ func (e *Explanation) Text() string {
 		for _, p := range s.Policies {
 			fmt.Fprintf(&b, "  %s\n", p.text())
 		}
+		for i, r := range s.Rules {
+			fmt.Fprintf(&b, "  rules[%d] %s\n", i, r.text())
+		}
 		for _, x := range s.Backends {
 			fmt.Fprintf(&b, "  %s\n", x.text())
 		}
@@ -142,6 +171,8 @@ func (p *PolicyState) text() string {
 	switch {
 	case p.Wins:
 		return fmt.Sprintf("%s for %s: wins", p.Name, p.Source)
+	case p.Why != "":
+		return fmt.Sprintf("%s for %s: matches, comes later: %s", p.Name, p.Source, p.Why)
 	case p.Matches:
 		return fmt.Sprintf("%s for %s: matches, comes later", p.Name, p.Source)
 	}

@@ -1,6 +1,8 @@
 package routing
 
 import (
+	"fmt"
+
 	"penstock/routing/httprule"
 )
 
@@ -96,16 +98,27 @@ func (t *Table) request(in *Input, destination string, q *Request, tr *trace) (A
 // backend where it is answered from here.
 func (p *policy) answer(a *Answered, s *Service, q *Request, tr *trace) (*backend, Reason) {
 	a.Route, a.Rule = p.route, NoRule
-	m, ok := p.http.rules.Match(&q.Request)
-	if !ok {
+	m, fits := p.http.rules.Match(&q.Request)
+	if tr != nil {
+		tr.rule(p, q, m, fits)
+	}
+	if !fits {
 		return s.whole, OK
 	}
 	a.Rule, a.rules, a.match = m.Rule, p.http.rules, m
-	if a.Status, a.Location, ok = p.http.rules.Redirect(m, q.Origin, q.Path, q.Query); ok {
+	var redirects bool
+	if a.Status, a.Location, redirects = p.http.rules.Redirect(m, q.Origin, q.Path, q.Query); redirects {
+		if tr != nil {
+			tr.redirect(a)
+		}
 		return nil, OK
 	}
 	sh := &p.http.shares[m.Rule]
 	turn := sh.turn(tr != nil)
+	if tr != nil {
+		tr.filters(&p.http.spec[m.Rule], a, q)
+		tr.split(fmt.Sprintf("rules[%d] of %s", m.Rule, p.route), sh, turn)
+	}
 	if turn == nowhere {
 		return nil, NoBackend
 	}

@@ -118,6 +118,10 @@ func (tr *trace) noPolicy(s *Service) {
 }
 
 func (tr *trace) source(s *source) {
+	told := func(s Step) bool { return s.Name == "source" }
+	if slices.ContainsFunc(tr.explanation.Steps, told) {
+		return // for MeshHTTPRoutes
+	}
 	all := s.all()
 	result := "no tags"
 	if len(all) > 0 {

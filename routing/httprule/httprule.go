@@ -49,14 +49,16 @@ type Rules struct {
 
 // Match says which rule a request is for.
 type Match struct {
-	Rule int
+	Rule  int
+	Index int // of the match within the rule
 	// Prefix is what of the path has matched; of use where a prefix is replaced.
 	Prefix string
 }
 
 // match is one HTTPMatch.
 type match struct {
-	rule, order int
+	rule, index int
+	order       int                // among all matches
 	path        resource.PathMatch // with the value in normal form
 	re          *regexp.Regexp     // of the path
 	method      string
@@ -81,7 +83,7 @@ func Compile(rules []resource.HTTPRule) (*Rules, error) {
 			if err != nil {
 				return nil, fmt.Errorf("rules[%d].matches[%d]: %w", i, j, err)
 			}
-			m.rule, m.order = i, len(all)
+			m.rule, m.index, m.order = i, j, len(all)
 			all = append(all, m)
 		}
 	}
@@ -158,12 +160,12 @@ func (r *Rules) Match(q *Request) (Match, bool) {
 	}
 	for _, m := range r.exact[q.Path] {
 		if m.fits(q, params) {
-			return Match{Rule: m.rule, Prefix: q.Path}, true
+			return Match{Rule: m.rule, Index: m.index, Prefix: q.Path}, true
 		}
 	}
 	for _, m := range r.other {
 		if m.fitsPath(q.Path) && m.fits(q, params) {
-			return Match{Rule: m.rule, Prefix: m.path.Value}, true
+			return Match{Rule: m.rule, Index: m.index, Prefix: m.path.Value}, true
 		}
 	}
 	return Match{}, false

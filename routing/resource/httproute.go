@@ -1,5 +1,7 @@
 package resource
 
+import "strings"
+
 // MeshHTTPRoute sends requests of HTTP from sources to a destination on to
 // weighted backends, changed on the way (Kuma's policy of that name).
 type MeshHTTPRoute struct {
@@ -194,4 +196,24 @@ func (d *HTTPDefault) filter(kind string) *HTTPFilter {
 		}
 	}
 	return nil
+}
+
+// Text says which headers are changed; their values may be secrets.
+func (m *HeaderModifier) Text() string {
+	names := func(list []HeaderValue) (all []string) {
+		for i := range list {
+			all = append(all, list[i].Name)
+		}
+		return all
+	}
+	var parts []string
+	for _, x := range []struct {
+		verb  string
+		names []string
+	}{{"sets", names(m.Set)}, {"adds", names(m.Add)}, {"removes", m.Remove}} {
+		if len(x.names) > 0 {
+			parts = append(parts, x.verb+" "+strings.Join(x.names, ", "))
+		}
+	}
+	return strings.Join(parts, ", ")
 }

@@ -1,0 +1,229 @@
+package routing
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"penstock/routing/balance"
+	"penstock/routing/httprule"
+	"penstock/routing/resource"
+)
+
+// NewRequest is a request as somebody describes it: the target is a path, with
+// a query where there is a question mark. Headers have their names in any case.
+func NewRequest(method, target, host string, headers map[string]string) *Request {
+	q := &Request{Request: httprule.Request{Method: method}, Origin: httprule.Origin{Host: host}}
+	q.Path, q.Query, _ = strings.Cut(target, "?")
+	lower := make(map[string]string, len(headers))
+	for name, value := range headers {
+		lower[strings.ToLower(name)] = value
+	}
+	q.Header = func(name string) (value string, present bool) {
+		value, present = lower[name]
+		return value, present
+	}
+	return q
+}
+
+// described fills in what the one who describes a request has left out, and
+// brings its path into normal form; false: it has none.
+func (q *Request) described(in *Input, l *Listener) (Request, bool) {
+	full := *q
+	if full.Method == "" {
+		full.Method = "GET"
+	}
+	if full.Scheme == "" {
+		if full.Scheme = "http"; l.spec.Protocol == "tls" {
+			full.Scheme = "https"
+		}
+	}
+	if full.Host == "" {
+		if full.Host = in.ServerName; full.Host == "" {
+			full.Host = "localhost"
+		}
+	}
+	if full.Path == "" {
+		full.Path = "/"
+	}
+	if full.Header == nil {
+		full.Header = func(string) (string, bool) { return "", false }
+	}
+	var ok bool
+	full.Path, ok = httprule.Normal(full.Path)
+	return full, ok
+}
+
+// ExplainRequest tells how one request of a connection would be decided about
+// now. Its path may be in any form.
+func (t *Table) ExplainRequest(in *Input, q *Request, now time.Time) Explanation {
+	return t.explain(in, q, now)
+}
+
+// explainRequests goes on where a connection's requests are routed by p. q is
+// nil where nobody has asked about one of them.
+func (t *Table) explainRequests(p *policy, in *Input, l *Listener, s *Service, q *Request, now time.Time, tr *trace) {
+	e := &tr.explanation
+	e.Route = p.route
+	if q == nil {
+		tr.rules(p)
+		tr.add(Step{Name: "outcome", Looked: "decision", Result: "its requests are routed one by one, by MeshHTTPRoute " + p.route})
+		return
+	}
+	full, ok := q.described(in, l)
+	if !ok {
+		e.Status = statusBadRequest
+		tr.add(Step{Name: "outcome", Looked: "request", Result: fmt.Sprintf("answered %d: the path %q has no normal form", e.Status, q.Path)})
+		return
+	}
+	var a Answered
+	b, reason := p.answer(&a, s, &full, tr)
+	if a.Rule != NoRule {
+		e.Rule = &a.Rule
+	}
+	e.Status, e.Location = a.Status, a.Location
+	if b != nil {
+		e.Service = b.name
+		i := b.pool.Pick(&balance.Query{Now: now, Hash: b.hash(in), Peek: true})
+		if i == balance.None {
+			reason = b.none()
+		}
+		tr.endpoints(b, i, now)
+	}
+	e.Reason = reason
+	step := Step{Name: "outcome", Looked: "request", Result: "sent to " + e.Endpoint}
+	switch {
+	case a.Status != 0:
+		step.Result = fmt.Sprintf("answered %d, to %s", a.Status, a.Location)
+	case reason != OK:
+		e.Status = statusUnavailable
+		step.Result = fmt.Sprintf("answered %d (%s)", e.Status, reason)
+	}
+	tr.add(step)
+}
+
+// What requests are answered with from here.
+const (
+	statusBadRequest  = 400
+	statusUnavailable = 503
+)
+
+// requests tells whether a connection's requests are routed one by one: the
+// MeshHTTPRoute by which they are; nil: none, and connections are routed.
+func (tr *trace) requests(t *Table, l *Listener, s *Service, src *source) *policy {
+	tr.source(src)
+	step := Step{Name: "protocol", Looked: "what can be read, and what both sides speak"}
+	client := t.protocol(src)
+	step.Result = fmt.Sprintf("the source %s, the destination %s", client.text(), orTCP(s.spec.Protocol))
+	var lacking []string
+	if !l.readable() {
+		lacking = append(lacking, "the listener passes TLS through, so that nothing can be read")
+	}
+	if !isHTTP(client.protocol) {
+		lacking = append(lacking, "the source does not speak http or http2")
+	}
+	if !isHTTP(s.spec.Protocol) {
+		lacking = append(lacking, "the destination does not speak http or http2")
+	}
+	acts := len(lacking) == 0
+	if acts {
+		step.Result += ": MeshHTTPRoutes act"
+	} else {
+		step.Result += ": MeshTCPRoutes decide, because " + strings.Join(lacking, ", and ")
+	}
+	tr.add(step)
+	var chosen *policy
+	if acts {
+		chosen = t.requestPolicy(s, src)
+	}
+	tr.httpPolicies(s, src, chosen, acts)
+	return chosen
+}
+
+// text says what a client speaks, and who says so.
+func (p spoken) text() string {
+	switch {
+	case p.tag != "":
+		return fmt.Sprintf("%s (%s of the %s)", p.protocol, p.tag, layerNames[p.layer])
+	case p.service != "":
+		return fmt.Sprintf("%s (as Service %s)", p.protocol, p.service)
+	}
+	return "tcp (nobody says what it speaks)"
+}
+
+func orTCP(protocol string) string {
+	if protocol == "" {
+		return "tcp"
+	}
+	return protocol
+}
+
+func (tr *trace) httpPolicies(s *Service, src *source, chosen *policy, acts bool) {
+	step := Step{Name: "policy", Looked: "MeshHTTPRoutes to " + s.name}
+	switch {
+	case chosen != nil:
+		step.Result = "MeshHTTPRoute " + chosen.route
+	case acts:
+		step.Result = "none is for this source: MeshTCPRoutes decide"
+	default:
+		step.Result = "they do not act"
+	}
+	for _, p := range s.requests.policies {
+		state := PolicyState{Name: p.route, Source: refText(&p.source), Matches: src.matches(&p.source), Wins: p == chosen}
+		if state.Matches && !state.Wins && chosen != nil {
+			state.Why = p.losesTo(chosen)
+		}
+		step.Policies = append(step.Policies, state)
+	}
+	tr.add(step)
+}
+
+// maxRulesTold bounds the rules that are listed of one route.
+const maxRulesTold = 100
+
+// rules lists what a route does with which requests.
+func (tr *trace) rules(p *policy) {
+	step := Step{Name: "rules", Looked: "rules of " + p.route, Result: fmt.Sprintf("%d; what none fits goes to the destination itself", len(p.http.spec))}
+	step.Rules = p.http.effectiveRules(maxRulesTold)
+	tr.add(step)
+}
+
+// rule says which rule a request is for.
+func (tr *trace) rule(p *policy, q *Request, m httprule.Match, fits bool) {
+	step := Step{Name: "rule", Looked: fmt.Sprintf("%s %s in MeshHTTPRoute %s", q.Method, q.Path, p.route)}
+	if !fits {
+		step.Result = "no rule fits: the destination itself"
+	} else {
+		match := &p.http.spec[m.Rule].Matches[m.Index]
+		step.Result = fmt.Sprintf("rules[%d].matches[%d]: %s", m.Rule, m.Index, matchText(match))
+	}
+	tr.add(step)
+}
+
+func (tr *trace) redirect(a *Answered) {
+	tr.add(Step{Name: "redirect", Looked: "RequestRedirect", Result: fmt.Sprintf("%d %s", a.Status, a.Location)})
+}
+
+// filters says what a rule changes: names of headers, whose values may be
+// secrets.
+func (tr *trace) filters(rule *resource.HTTPRule, a *Answered, q *Request) {
+	for i := range rule.Default.Filters {
+		f := &rule.Default.Filters[i]
+		switch f.Type {
+		case "URLRewrite":
+			host, path := a.Rewrite(q.Path)
+			var to []string
+			if host != "" {
+				to = append(to, "host "+host)
+			}
+			if path != "" {
+				to = append(to, "path "+path)
+			}
+			tr.add(Step{Name: "rewrite", Looked: f.Type, Result: strings.Join(to, ", ")})
+		case "RequestHeaderModifier":
+			tr.add(Step{Name: "headers", Looked: f.Type, Result: f.RequestHeaderModifier.Text()})
+		case "ResponseHeaderModifier":
+			tr.add(Step{Name: "headers", Looked: f.Type, Result: f.ResponseHeaderModifier.Text()})
+		}
+	}
+}
