@@ -8,6 +8,7 @@ import (
 
 	yaml "go.yaml.in/yaml/v3"
 
+	"penstock/routing/formats/gateway"
 	"penstock/routing/formats/kuma"
 	"penstock/routing/resource"
 )
@@ -17,7 +18,8 @@ const Own = "penstock"
 
 // exports are the other formats that resources are given back in.
 var exports = map[string]func(resource.Object) (*yaml.Node, error){
-	"kuma": kuma.Export,
+	"gateway": gateway.Export,
+	"kuma":    kuma.Export,
 }
 
 // Names are the formats that Encode knows, Penstock's own first.

@@ -11,11 +11,13 @@
 package formats
 
 import (
+	"slices"
 	"strings"
 
 	yaml "go.yaml.in/yaml/v3"
 
 	"penstock/routing/formats/document"
+	"penstock/routing/formats/gateway"
 	"penstock/routing/formats/kuma"
 	"penstock/routing/formats/smi"
 	"penstock/routing/resource"
@@ -27,6 +29,7 @@ func All() []resource.Foreign {
 	all := []resource.Foreign{{Name: "a list", Is: isList, Items: items}}
 	all = append(all, kuma.Foreign()...)
 	all = append(all, smi.Foreign()...)
+	all = append(all, gateway.Foreign()...)
 	return append(all, resource.Foreign{Name: "another system", Is: isVersioned, Convert: unknown})
 }
 
@@ -68,7 +71,7 @@ func isVersioned(root *yaml.Node) bool { return document.Child(root, "apiVersion
 
 // Versions are the known values of apiVersion.
 func Versions() []string {
-	return append([]string{kuma.APIVersion}, smi.APIVersions()...)
+	return slices.Concat([]string{kuma.APIVersion}, smi.APIVersions(), gateway.APIVersions())
 }
 
 // unknown refuses an object of Kubernetes that no format is for.

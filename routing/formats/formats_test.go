@@ -9,7 +9,9 @@ import (
 	"testing"
 
 	"penstock/routing/formats/document"
+	format "penstock/routing/formats/gateway"
 	"penstock/routing/formats/kuma"
+	"penstock/routing/gateway"
 	"penstock/routing/resource"
 )
 
@@ -17,7 +19,7 @@ var update = flag.Bool("update", false, "rewrite the expected texts in testdata"
 
 // decode reads a text as check and apply do.
 func decode(file, text string) ([]resource.Object, resource.Faults) {
-	return resource.DecodeForeign(file, []byte(text), resource.RoutingKinds(), All())
+	return resource.DecodeForeign(file, []byte(text), append(resource.RoutingKinds(), gateway.Kinds()...), All())
 }
 
 // eachFile calls do with the files of testdata that a pattern is for.
@@ -101,7 +103,7 @@ func checkGivenBack(t interface {
 	for _, format := range Names() {
 		text, err := Encode(format, o)
 		if err != nil {
-			if o.Kind == "MeshTCPRoute" || o.Kind == "MeshHTTPRoute" || !errors.Is(err, kuma.ErrKind) {
+			if has(format, o.Kind) || !foreignKind(err) {
 				t.Fatalf("%s as %s: %v", o.Key, format, err)
 			}
 			continue
@@ -118,6 +120,20 @@ func checkGivenBack(t interface {
 		}
 	}
 }
+
+// has tells whether a format must have a kind.
+func has(format, kind string) bool {
+	switch format {
+	case "kuma":
+		return kind == "MeshTCPRoute" || kind == "MeshHTTPRoute"
+	case "gateway":
+		return gateway.IsKind(kind)
+	}
+	return true
+}
+
+// foreignKind tells the error of a format that has nothing like a kind.
+func foreignKind(err error) bool { return errors.Is(err, kuma.ErrKind) || errors.Is(err, format.ErrKind) }
 
 // asKumas tells the labels that Kuma's documents get from those that somebody
 // wrote by hand.
@@ -146,6 +162,9 @@ spec:
 	}
 	for _, format := range Names() {
 		text, err := Encode(format, objects[0])
+		if format == "gateway" {
+			continue // it has no such kind at all
+		}
 		if (err == nil) != (format == Own) || err != nil && (!errors.Is(err, kuma.ErrKind) || !strings.Contains(err.Error(), "rollout")) {
 			t.Errorf("as %s: %v\n%s", format, err, text)
 		}

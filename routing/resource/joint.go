@@ -42,6 +42,10 @@ func (v *View) Key() Key { return v.m.Key }
 // Get finds an object. What its Spec points to must not be changed.
 func (v *View) Get(k Key) (Object, bool) { return v.c.set.Get(k) }
 
+// All gives the objects of a kind by name. What their Specs point to must not
+// be changed.
+func (v *View) All(kind string) iter.Seq[Object] { return v.c.set.All(kind) }
+
 // Users iterates over the objects that refer to one, by kind and name. What
 // their Specs point to must not be changed.
 func (v *View) Users(k Key) iter.Seq[Object] {

@@ -108,6 +108,9 @@ type Kind struct {
 	// Kept says why nobody may apply it, where a node writes it itself; "":
 	// users may.
 	Kept string
+	// Status tells that a status is shown beside the spec. It is made when it
+	// is asked for, and passed over when it comes back.
+	Status bool
 }
 
 // RoutingKinds are the kinds of this package.

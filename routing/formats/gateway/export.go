@@ -1,0 +1,56 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	yaml "go.yaml.in/yaml/v3"
+
+	"penstock/routing/formats/document"
+	"penstock/routing/gateway"
+	"penstock/routing/resource"
+)
+
+// ErrKind says that the Gateway API has nothing like a kind of resource.
+var ErrKind = errors.New("cannot be written as the Gateway API's")
+
+// Export gives a resource as the Gateway API's object, in the version that it
+// came in. Taken again, it gives the same resource.
+func Export(o resource.Object) (*yaml.Node, error) {
+	origin := gateway.OriginOf(o.Spec)
+	if origin == nil {
+		return nil, fmt.Errorf("%s %w: Gateway, TLSRoute, TCPRoute and ReferenceGrant can", o.Key, ErrKind)
+	}
+	root := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
+	text := func(s string) *yaml.Node { return document.Text(root, s) }
+	out := document.Mapping{Node: root}
+	out.Put(root, "apiVersion", text(Group+"/"+origin.Version()))
+	out.Put(root, "kind", text(o.Kind))
+	meta := document.NewMapping(root)
+	meta.Put(root, "name", text(origin.OwnName(o.Name)))
+	if origin.Namespace != "" {
+		meta.Put(root, "namespace", text(origin.Namespace))
+	}
+	if len(o.Labels) > 0 {
+		labels := document.NewMapping(root)
+		for _, key := range slices.Sorted(maps.Keys(o.Labels)) {
+			labels.Put(root, key, text(o.Labels[key]))
+		}
+		meta.Put(root, "labels", labels.Node)
+	}
+	if origin.CreationTimestamp != "" {
+		meta.Put(root, "creationTimestamp", text(origin.CreationTimestamp))
+	}
+	out.Put(root, "metadata", meta.Node)
+	spec := resource.SpecNode(o.Spec)
+	for i := 0; i+1 < len(spec.Content); i += 2 {
+		if spec.Content[i].Value == "origin" {
+			spec.Content = slices.Delete(spec.Content, i, i+2)
+			break
+		}
+	}
+	out.Put(root, "spec", spec)
+	return root, nil
+}

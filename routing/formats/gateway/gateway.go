@@ -1,0 +1,221 @@
+// Package gateway takes the objects of the Kubernetes Gateway API as people have
+// them, and gives them back:
+//
+//	apiVersion: gateway.networking.k8s.io/v1
+//	kind: TLSRoute
+//	metadata: {name: apps, namespace: shop}
+//	spec: ...
+//
+// becomes Penstock's resource of that kind, called shop.apps, with the same
+// spec; what stands beside the spec and matters (version, namespace, age) is
+// its spec.origin. Package penstock/routing/gateway says what they do.
+//
+// Taken are Gateway, TCPRoute, TLSRoute and ReferenceGrant. Passed over is what
+// servers add: status, and what document.Noise lists. Refused by name are the
+// other kinds of the group, versions that are not known, and the fields of which
+// Penstock could not do what they say; see refused.
+package gateway
+
+import (
+	"slices"
+	"strings"
+
+	yaml "go.yaml.in/yaml/v3"
+
+	"penstock/routing/formats/document"
+	"penstock/routing/gateway"
+	"penstock/routing/resource"
+)
+
+// Group is that of the Gateway API.
+const Group = gateway.Group
+
+// versions are those that are taken of each kind, the newest first.
+var versions = map[string][]string{
+	gateway.KindGateway:  {"v1", "v1beta1"},
+	gateway.KindTLSRoute: {"v1", "v1alpha3", "v1alpha2"},
+	gateway.KindTCPRoute: {"v1", "v1alpha2"},
+	gateway.KindGrant:    {"v1", "v1beta1"},
+}
+
+// kinds are those that are taken, as they are listed.
+var kinds = []string{gateway.KindGateway, gateway.KindTLSRoute, gateway.KindTCPRoute, gateway.KindGrant}
+
+// others are kinds of the group that are not taken, with what to do.
+var others = map[string]string{
+	"GatewayClass":     "a GatewayClass is not taken: whatever Gateway is applied here is Penstock's, leave the class out",
+	"HTTPRoute":        "an HTTPRoute is not taken: write a TLSRoute or a TCPRoute, or a MeshHTTPRoute for requests of HTTP",
+	"GRPCRoute":        "a GRPCRoute is not taken: write a TLSRoute or a TCPRoute, or a MeshHTTPRoute for requests of gRPC",
+	"UDPRoute":         "a UDPRoute is not taken: Penstock is for TCP",
+	"BackendTLSPolicy": "a BackendTLSPolicy is not taken: the TLS towards endpoints is the Service's spec.tls",
+	"ListenerSet":      "a ListenerSet is not taken: write the listeners into the Gateway",
+}
+
+// theirs is why a field of Penstock's own is none of the Gateway API's.
+const theirs = "unknown field: it is made of apiVersion and metadata"
+
+// refused are fields that are not taken, by kind and path without numbers, with
+// what to do.
+var refused = map[string]string{
+	"Gateway spec.origin":                           theirs,
+	"TLSRoute spec.origin":                          theirs,
+	"TCPRoute spec.origin":                          theirs,
+	"ReferenceGrant spec.origin":                    theirs,
+	"Gateway spec.infrastructure":                   "is not taken: Penstock makes no infrastructure for a Gateway",
+	"Gateway spec.allowedListeners":                 "is not taken: a Gateway has its own listeners alone",
+	"Gateway spec.tls":                              "is not taken: the TLS towards endpoints is a Service's spec.tls, and client certificates are asked for by a Listener's tls.clientAuth",
+	"Gateway spec.backendTLS":                       "is not taken: the TLS towards endpoints is a Service's spec.tls",
+	"Gateway spec.defaultScope":                     "is not taken: routes name their Gateway in parentRefs",
+	"Gateway spec.listeners.tls.options":            "is not taken: no option is known here",
+	"Gateway spec.listeners.tls.frontendValidation": "is not taken: client certificates are asked for by a Listener's tls.clientAuth",
+	"TLSRoute spec.useDefaultGateways":              "is not taken: name the Gateway in parentRefs",
+	"TCPRoute spec.useDefaultGateways":              "is not taken: name the Gateway in parentRefs",
+	"TLSRoute spec.rules.filters":                   "is not taken: connections have no filters",
+	"TCPRoute spec.rules.filters":                   "is not taken: connections have no filters",
+	"TLSRoute spec.rules.backendRefs.filters":       "is not taken: connections have no filters",
+	"TCPRoute spec.rules.backendRefs.filters":       "is not taken: connections have no filters",
+}
+
+// APIVersions are those that are taken, of one kind at least.
+func APIVersions() []string {
+	var list []string
+	for _, kind := range kinds {
+		for _, v := range versions[kind] {
+			if v = Group + "/" + v; !slices.Contains(list, v) {
+				list = append(list, v)
+			}
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// Foreign is the format of the Gateway API.
+func Foreign() []resource.Foreign {
+	return []resource.Foreign{{Name: "the Gateway API", Is: is, Convert: convert, Path: path}}
+}
+
+func is(root *yaml.Node) bool {
+	group, _, _ := strings.Cut(document.TextOf(root, "apiVersion"), "/")
+	return group == Group
+}
+
+func convert(root *yaml.Node, fault resource.ForeignFault) []*yaml.Node {
+	kind := document.TextOf(root, "kind")
+	name := document.Child(document.Child(root, "metadata"), "name")
+	f := document.Open(root, kind, name, fault)
+	if !taken(f, kind) {
+		return nil
+	}
+	v := f.Fields(root, "", map[string]bool{"status": true}, "apiVersion", "kind", "metadata", "spec")
+	meta := f.Metadata(v["metadata"])
+	if namespace := text(meta.Namespace); namespace != "" && name != nil && name.Kind == yaml.ScalarNode {
+		// What is wrong with the resource is told under the name that it has.
+		name = &yaml.Node{Kind: yaml.ScalarNode, Tag: name.Tag, Value: gateway.NameOf(namespace, name.Value), Line: name.Line}
+		f.Subject = document.Open(root, kind, name, fault).Subject
+	}
+	return []*yaml.Node{f.Resource(kind, name, f.Labels(meta.Labels, "metadata.labels"), spec(f, kind, v["spec"], origin(root, meta)))}
+}
+
+func text(n *yaml.Node) string {
+	if n == nil || n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
+		return ""
+	}
+	return n.Value
+}
+
+// taken tells whether the kind and its version are taken; others are faults.
+func taken(f *document.Frame, kind string) bool {
+	at := document.Child(f.Root, "kind")
+	if at == nil {
+		at = f.Root
+	}
+	known, ok := versions[kind]
+	if !ok {
+		message := "is not taken; of the Gateway API's kinds " + strings.Join(kinds, ", ") + " are" + resource.DidYouMean(kind, kinds)
+		if why, ok := others[kind]; ok {
+			message = why
+		}
+		f.Fault(at, "kind", message, kind)
+		return false
+	}
+	group, version, _ := strings.Cut(document.TextOf(f.Root, "apiVersion"), "/")
+	if !slices.Contains(known, version) {
+		words := make([]string, len(known))
+		for i, v := range known {
+			words[i] = group + "/" + v
+		}
+		f.Fault(document.Child(f.Root, "apiVersion"), "apiVersion", "this version of "+kind+" is not taken; known are "+strings.Join(words, ", "), group+"/"+version)
+		return false
+	}
+	return true
+}
+
+// origin is what stands beside the spec and matters; nil: nothing does.
+func origin(root *yaml.Node, meta document.Meta) *yaml.Node {
+	out := document.NewMapping(root)
+	at := document.Child(root, "apiVersion")
+	if _, version, _ := strings.Cut(at.Value, "/"); version != "v1" {
+		out.Put(at, "apiVersion", document.Text(at, version))
+	}
+	if meta.Namespace != nil {
+		out.Put(meta.Namespace, "namespace", meta.Namespace)
+	}
+	if at := document.Child(document.Child(root, "metadata"), "creationTimestamp"); text(at) != "" {
+		out.Put(at, "creationTimestamp", document.Text(at, at.Value))
+	}
+	if len(out.Node.Content) == 0 {
+		return nil
+	}
+	return out.Node
+}
+
+// spec gives the spec with the origin, and without what is refused.
+func spec(f *document.Frame, kind string, n, origin *yaml.Node) *yaml.Node {
+	if n == nil || n.Kind != yaml.MappingNode {
+		return n // told when it is decoded
+	}
+	out := without(f, kind, n, "spec", "spec")
+	if origin != nil {
+		out.Content = append([]*yaml.Node{document.Text(origin, "origin"), origin}, out.Content...)
+	}
+	return out
+}
+
+// without gives a value without the fields that are refused in it. path is
+// where it stands, plain the same without numbers.
+func without(f *document.Frame, kind string, n *yaml.Node, path, plain string) *yaml.Node {
+	out := *n
+	switch n.Kind {
+	case yaml.MappingNode:
+		out.Content = make([]*yaml.Node, 0, len(n.Content))
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			key, value := n.Content[i], n.Content[i+1]
+			at := plain + "." + key.Value
+			if why, no := refused[kind+" "+at]; no {
+				f.Fault(key, path+"."+key.Value, why, nil)
+				continue
+			}
+			out.Content = append(out.Content, key, without(f, kind, value, path+"."+key.Value, at))
+		}
+	case yaml.SequenceNode:
+		out.Content = make([]*yaml.Node, len(n.Content))
+		for i, c := range n.Content {
+			out.Content[i] = without(f, kind, c, resource.Item(path, i), plain)
+		}
+	}
+	return &out
+}
+
+// path gives the document's path for that of the resource.
+func path(path string) string {
+	switch path {
+	case "spec.origin.namespace":
+		return "metadata.namespace"
+	case "spec.origin.creationTimestamp":
+		return "metadata.creationTimestamp"
+	case "spec.origin.apiVersion":
+		return "apiVersion"
+	}
+	return document.MetadataPath(path)
+}

@@ -1,0 +1,380 @@
+package gateway
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"penstock/routing/hostname"
+	"penstock/routing/resource"
+)
+
+// Condition reasons of the Gateway API.
+const (
+	reasonAccepted            = "Accepted"
+	reasonResolvedRefs        = "ResolvedRefs"
+	reasonProgrammed          = "Programmed"
+	reasonInvalid             = "Invalid"
+	reasonNoConflicts         = "NoConflicts"
+	reasonHostnameConflict    = "HostnameConflict"
+	reasonProtocolConflict    = "ProtocolConflict"
+	reasonUnsupportedProtocol = "UnsupportedProtocol"
+	reasonUnsupportedValue    = "UnsupportedValue"
+	reasonInvalidRouteKinds   = "InvalidRouteKinds"
+	reasonInvalidCertificate  = "InvalidCertificateRef"
+	reasonListenersNotValid   = "ListenersNotValid"
+	reasonUnsupportedAddress  = "UnsupportedAddress"
+	reasonAddressNotUsable    = "AddressNotUsable"
+	reasonNoMatchingParent    = "NoMatchingParent"
+	reasonNotAllowed          = "NotAllowedByListeners"
+	reasonNoHostname          = "NoMatchingListenerHostname"
+	reasonBackendNotFound     = "BackendNotFound"
+	reasonInvalidKind         = "InvalidKind"
+	reasonRefNotPermitted     = "RefNotPermitted"
+	// reasonConflicted is Penstock's own, for a route of whose server names
+	// each belongs to an older route: the Gateway API has no word for it.
+	reasonConflicted = "Conflicted"
+)
+
+// verdict is a condition's reason with its words; without a reason all is well.
+type verdict struct{ reason, message string }
+
+func (v verdict) ok() bool { return v.reason == "" }
+
+// route is a TCPRoute or a TLSRoute, made ready.
+type route struct {
+	key       resource.Key
+	origin    *Origin
+	created   time.Time
+	parents   []ParentRef
+	hostnames []string // in normal form; nil: every name
+	backends  []BackendRef
+}
+
+// newRoute gives the route of an object; nil: it is none.
+func newRoute(o *resource.Object) *route {
+	r := &route{key: o.Key}
+	switch s := o.Spec.(type) {
+	case *TLSRoute:
+		r.origin, r.parents = &s.Origin, s.ParentRefs
+		if len(s.Rules) > 0 {
+			r.backends = s.Rules[0].BackendRefs
+		}
+		for _, name := range s.Hostnames {
+			if pattern, err := hostname.ParsePattern(name); err == nil {
+				r.hostnames = append(r.hostnames, pattern)
+			}
+		}
+	case *TCPRoute:
+		r.origin, r.parents = &s.Origin, s.ParentRefs
+		if len(s.Rules) > 0 {
+			r.backends = s.Rules[0].BackendRefs
+		}
+	default:
+		return nil
+	}
+	r.created = r.origin.created()
+	return r
+}
+
+// Destination is what the route is called where connections are led to it. No
+// Service has a '/' in its name.
+func (r *route) destination() string { return r.key.Kind + "/" + r.key.Name }
+
+// compare orders routes by precedence: the oldest first, those that do not say
+// how old they are last, and then by namespace and name.
+func (r *route) compare(q *route) int {
+	if a, b := r.created, q.created; !a.Equal(b) {
+		switch {
+		case a.IsZero():
+			return 1
+		case b.IsZero():
+			return -1
+		}
+		return a.Compare(b)
+	}
+	return cmp.Or(
+		cmp.Compare(r.origin.namespace(), q.origin.namespace()),
+		cmp.Compare(r.key.Name, q.key.Name),
+		cmp.Compare(r.key.Kind, q.key.Kind),
+	)
+}
+
+// listening is a listener of a Gateway in the making.
+type listening struct {
+	*Listener
+	protocol string // in upper case
+	hostname string // in normal form; "": every name
+	kinds    []string
+	wrong    []string // kinds of routes that it allows and that never attach
+	accepted verdict
+	conflict verdict
+	names    map[string]*route // who has a server name; "": every other
+	order    []string          // of names
+	attached int
+}
+
+func (l *listening) valid() bool { return l.accepted.ok() && l.conflict.ok() }
+
+// attachment is what becomes of one parentRef of a route.
+type attachment struct {
+	accepted verdict
+	lost     []string // names that are an older route's, at some listener
+	by       *route   // whose the first of them is
+}
+
+// attached is a Gateway with the routes that attach to it.
+type attached struct {
+	key       resource.Key
+	spec      *Gateway
+	listeners []*listening
+	// routes has, by kind and name, what became of each parentRef; nil: it is
+	// for another parent.
+	routes map[resource.Key][]*attachment
+}
+
+// attach attaches routes, which are in order of precedence, to a Gateway.
+func attach(name string, g *Gateway, routes []*route) *attached {
+	a := &attached{key: resource.Key{Kind: KindGateway, Name: name}, spec: g, routes: make(map[resource.Key][]*attachment, len(routes))}
+	a.listeners = listenersOf(g)
+	for _, r := range routes {
+		list := make([]*attachment, len(r.parents))
+		counted := map[*listening]bool{}
+		for i := range r.parents {
+			p := &r.parents[i]
+			if p.isGateway() && NameOf(orOwn(p.Namespace, r.origin), p.Name) == name {
+				list[i] = a.attach(r, p, counted)
+			}
+		}
+		a.routes[r.key] = list
+	}
+	return a
+}
+
+// listenersOf makes the listeners of a Gateway ready, conflicts told.
+func listenersOf(g *Gateway) []*listening {
+	list := make([]*listening, len(g.Listeners))
+	for i := range g.Listeners {
+		l := &listening{Listener: &g.Listeners[i], protocol: strings.ToUpper(g.Listeners[i].Protocol), names: map[string]*route{}}
+		l.hostname, _ = hostname.ParsePattern(l.Listener.Hostname)
+		l.kinds, l.wrong = l.supported()
+		if l.protocol != "TCP" && l.protocol != "TLS" {
+			l.accepted = verdict{reasonUnsupportedProtocol, fmt.Sprintf("protocol %s is not taken: TLS and TCP are", l.Protocol)}
+		}
+		list[i] = l
+	}
+	for i, l := range list {
+		for _, other := range list[:i] {
+			if other.Port == l.Port {
+				l.meet(other)
+			}
+		}
+	}
+	return list
+}
+
+// meet tells two listeners of one port of a conflict. None of them wins.
+func (l *listening) meet(other *listening) {
+	both := func(reason, why string) {
+		for _, x := range [][2]*listening{{l, other}, {other, l}} {
+			if x[0].conflict.ok() {
+				x[0].conflict = verdict{reason, fmt.Sprintf("%s as listener %s of port %d", why, x[1].Name, l.Port)}
+			}
+		}
+	}
+	switch {
+	case l.protocol == "UDP" || other.protocol == "UDP":
+	case (l.protocol == "TCP") != (other.protocol == "TCP"):
+		both(reasonProtocolConflict, "not the same protocol")
+	case l.protocol != other.protocol:
+	case l.hostname == other.hostname:
+		both(reasonHostnameConflict, "the same hostname")
+	case l.protocol == "TLS" && l.terminates() != other.terminates():
+		both(reasonProtocolConflict, "not the same tls.mode")
+	}
+}
+
+func (l *listening) terminates() bool { return l.TLS != nil && l.TLS.terminates() }
+
+// attach attaches a route by one of its parentRefs.
+func (a *attached) attach(r *route, p *ParentRef, counted map[*listening]bool) *attachment {
+	var found []*listening
+	for _, l := range a.listeners {
+		if (p.SectionName == "" || p.SectionName == l.Name) && (p.Port == 0 || p.Port == l.Port) {
+			found = append(found, l)
+		}
+	}
+	done := &attachment{}
+	refuse := func(reason, format string, args ...any) *attachment {
+		done.accepted = verdict{reason, fmt.Sprintf(format, args...)}
+		return done
+	}
+	if len(found) == 0 {
+		return refuse(reasonNoMatchingParent, "%s has no listener %s", a.key, p.text())
+	}
+	allowed, notAllowed := a.allowing(r, found)
+	if len(allowed) == 0 {
+		done.accepted = notAllowed
+		return done
+	}
+	named, taken, invalid := false, false, verdict{}
+	for _, l := range allowed {
+		names := intersection(l.hostname, r.hostnames)
+		if len(names) == 0 {
+			continue
+		}
+		named = true
+		if !counted[l] {
+			counted[l] = true
+			l.attached++
+		}
+		if !l.valid() {
+			invalid = l.accepted
+			if invalid.ok() {
+				invalid = l.conflict
+			}
+			invalid.message = "listener " + l.Name + " is not accepted: " + invalid.message
+			continue
+		}
+		taken = l.claim(r, names, done) || taken
+	}
+	switch {
+	case !named:
+		return refuse(reasonNoHostname, "no listener has a hostname in common with %s", strings.Join(r.hostnames, ", "))
+	case taken:
+	case done.by == nil:
+		return refuse(reasonNoMatchingParent, "%s", invalid.message)
+	default:
+		return refuse(reasonConflicted, "%s, which is older or comes before it by name", done.conflict())
+	}
+	return done
+}
+
+// conflict says whose names the route has lost.
+func (d *attachment) conflict() string {
+	if d.lost[0] == "" {
+		return "all connections belong to " + d.by.key.String()
+	}
+	return strings.Join(d.lost, ", ") + " belongs to " + d.by.key.String()
+}
+
+// claim gives a route those of the names of a listener that are nobody's yet,
+// and tells whether there were any.
+func (l *listening) claim(r *route, names []string, done *attachment) (taken bool) {
+	for _, name := range names {
+		switch owner := l.names[name]; owner {
+		case nil:
+			l.names[name] = r
+			l.order = append(l.order, name)
+			taken = true
+		case r: // by another of its parentRefs
+			taken = true
+		default:
+			if done.by == nil {
+				done.by = owner
+			}
+			if !slices.Contains(done.lost, name) {
+				done.lost = append(done.lost, name)
+			}
+		}
+	}
+	return taken
+}
+
+// text says which listeners a parentRef wants.
+func (p *ParentRef) text() string {
+	s := p.SectionName
+	if p.Port != 0 {
+		s = strings.TrimSpace(fmt.Sprintf("%s of port %d", s, p.Port))
+	}
+	return s
+}
+
+// allowing are those listeners that a route may attach to; or why there is none.
+func (a *attached) allowing(r *route, found []*listening) (allowed []*listening, why verdict) {
+	fits := false
+	for _, l := range found {
+		fits = fits || slices.Contains(l.kindsOf(), r.key.Kind)
+		if slices.Contains(l.kinds, r.key.Kind) && l.allows(r.origin.namespace(), a.spec.Origin.namespace()) {
+			allowed = append(allowed, l)
+		}
+	}
+	switch {
+	case len(allowed) > 0:
+		return allowed, verdict{}
+	case !fits && r.key.Kind == KindTLSRoute:
+		return nil, verdict{reasonUnsupportedValue, "a TLSRoute needs a listener with protocol TLS"}
+	case !fits:
+		return nil, verdict{reasonNotAllowed, "a TCPRoute needs a listener with protocol TCP, or with protocol TLS and mode Terminate"}
+	}
+	return nil, verdict{reasonNotAllowed, fmt.Sprintf("allowedRoutes of no listener takes a %s of namespace %s", r.key.Kind, r.origin.namespace())}
+}
+
+// allows tells whether routes of a namespace may attach.
+func (l *listening) allows(namespace, own string) bool {
+	if l.AllowedRoutes == nil || l.AllowedRoutes.Namespaces == nil {
+		return namespace == own
+	}
+	switch n := l.AllowedRoutes.Namespaces; n.From {
+	case "All":
+		return true
+	case "None":
+		return false
+	case "Selector":
+		return n.Selector != nil && n.Selector.picks(map[string]string{"kubernetes.io/metadata.name": namespace})
+	}
+	return namespace == own
+}
+
+// picks tells whether something with these labels is picked.
+func (s *Selector) picks(labels map[string]string) bool {
+	for k, v := range s.MatchLabels {
+		if got, ok := labels[k]; !ok || got != v {
+			return false
+		}
+	}
+	for _, e := range s.MatchExpressions {
+		v, ok := labels[e.Key]
+		listed := ok && slices.Contains(e.Values, v)
+		if e.Operator == "In" && !listed || e.Operator == "NotIn" && listed || e.Operator == "Exists" && !ok || e.Operator == "DoesNotExist" && ok {
+			return false
+		}
+	}
+	return true
+}
+
+// intersection are the names that a route has at a listener: those of its own
+// that the listener's hostname covers, and the listener's where that is the
+// narrower one. "" is every name.
+func intersection(listener string, hostnames []string) (names []string) {
+	if hostnames == nil {
+		return []string{listener}
+	}
+	for _, name := range hostnames {
+		switch {
+		case covers(listener, name):
+			names = append(names, name)
+		case covers(name, listener) && !slices.Contains(names, listener):
+			names = append(names, listener)
+		}
+	}
+	return names
+}
+
+// covers tells whether all names of a pattern are also of another, the wider
+// one. "" is the pattern of every name.
+func covers(wider, pattern string) bool {
+	if wider == "" || wider == pattern {
+		return true
+	}
+	suffix, wild := strings.CutPrefix(wider, "*")
+	if !wild {
+		return false
+	}
+	if inner, isWild := strings.CutPrefix(pattern, "*"); isWild {
+		return strings.HasSuffix(inner, suffix)
+	}
+	return pattern != "" && strings.HasSuffix(pattern, suffix) && len(pattern) > len(suffix)
+}

@@ -1,0 +1,219 @@
+package gateway
+
+import (
+	"iter"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	"penstock/routing/resource"
+)
+
+// What is wrong with these objects beside others. What the Gateway API tells as
+// a condition is a warning here: the object is kept, and acts as far as it can.
+
+var (
+	_ resource.Joint = (*Gateway)(nil)
+	_ resource.Joint = (*TCPRoute)(nil)
+	_ resource.Joint = (*TLSRoute)(nil)
+	_ resource.Joint = (*ReferenceGrant)(nil)
+)
+
+// Claims implements resource.Joint: none of other listeners' names.
+func (g *Gateway) Claims() []resource.Claim { return nil }
+
+// Claims implements resource.Joint: none of other listeners' names.
+func (r *TCPRoute) Claims() []resource.Claim { return nil }
+
+// Claims implements resource.Joint: none of other listeners' names.
+func (r *TLSRoute) Claims() []resource.Claim { return nil }
+
+// Claims implements resource.Joint: none of other listeners' names.
+func (g *ReferenceGrant) Claims() []resource.Claim { return nil }
+
+// Listens implements resource.Joint: the ports of the listeners, each once.
+func (g *Gateway) Listens() []resource.Listen {
+	var list []resource.Listen
+	seen := map[int]bool{}
+	for i, l := range listenersOf(g) {
+		if !l.valid() || seen[l.Port] {
+			continue
+		}
+		seen[l.Port] = true
+		path, port := resource.Item("spec.listeners", i)+".port", strconv.Itoa(l.Port)
+		if len(g.Addresses) == 0 {
+			list = append(list, resource.Listen{Address: ":" + port, Path: path})
+		}
+		for j := range g.Addresses {
+			if a := &g.Addresses[j]; a.isIP() {
+				list = append(list, resource.Listen{Address: net.JoinHostPort(a.Value, port), Path: path})
+			}
+		}
+	}
+	return list
+}
+
+// Listens implements resource.Joint: nowhere.
+func (r *TCPRoute) Listens() []resource.Listen { return nil }
+
+// Listens implements resource.Joint: nowhere.
+func (r *TLSRoute) Listens() []resource.Listen { return nil }
+
+// Listens implements resource.Joint: nowhere.
+func (g *ReferenceGrant) Listens() []resource.Listen { return nil }
+
+// CheckIn implements resource.Joint.
+func (g *Gateway) CheckIn(v *resource.View) {
+	g.Origin.checkName(v)
+	a := viewed{v}.attached(v.Key())
+	if a == nil {
+		return
+	}
+	for i := range g.Addresses {
+		if x := &g.Addresses[i]; !x.isIP() {
+			v.Warn(resource.Item("spec.addresses", i)+".type", "is not taken, so the Gateway listens nowhere ("+reasonUnsupportedAddress+"): IPAddress is", x.Type)
+		}
+	}
+	for i, l := range a.listeners {
+		at := resource.Item("spec.listeners", i)
+		switch {
+		case !l.accepted.ok():
+			v.Warn(at+".protocol", "is not accepted ("+l.accepted.reason+"): "+l.accepted.message, nil)
+		case !l.conflict.ok():
+			v.Warn(at, "is not accepted ("+l.conflict.reason+"): "+l.conflict.message+"; none of them listens", nil)
+		}
+		if len(l.wrong) > 0 {
+			v.Warn(at+".allowedRoutes.kinds", "has kinds that never attach ("+reasonInvalidRouteKinds+")", strings.Join(l.wrong, ", "))
+		}
+		l.checkCertificates(v, at, &g.Origin)
+	}
+}
+
+func (l *listening) checkCertificates(v *resource.View, at string, own *Origin) {
+	if !l.terminates() {
+		return
+	}
+	for i := range l.TLS.CertificateRefs {
+		r := &l.TLS.CertificateRefs[i]
+		if bad := r.resolve(own, viewed{v}.grants); !bad.ok() {
+			v.Warn(resource.Item(at+".tls.certificateRefs", i), bad.message+" ("+bad.reason+")", nil)
+		}
+	}
+}
+
+// resolve says what is wrong with a reference to a certificate, apart from one
+// that is missing.
+func (r *CertificateRef) resolve(own *Origin, list func() grants) verdict {
+	from, to := own.namespace(), orOwn(r.Namespace, own)
+	switch {
+	case !r.isSecret():
+		return verdict{reasonInvalidCertificate, "certificateRef " + r.Name + " is a " + kindText(r.Group, r.Kind) + ": a Secret is taken, which is a Certificate here"}
+	case from != to && !list().permit(KindGateway, from, kindSecret, to, r.Name):
+		return verdict{reasonRefNotPermitted, "no ReferenceGrant in namespace " + to + " lets a Gateway of namespace " + from + " refer to the Secret " + r.Name}
+	}
+	return verdict{}
+}
+
+// CheckIn implements resource.Joint.
+func (r *TCPRoute) CheckIn(v *resource.View) { checkRoute(v, r) }
+
+// CheckIn implements resource.Joint.
+func (r *TLSRoute) CheckIn(v *resource.View) { checkRoute(v, r) }
+
+// CheckIn implements resource.Joint.
+func (g *ReferenceGrant) CheckIn(v *resource.View) { g.Origin.checkName(v) }
+
+func checkRoute(v *resource.View, spec resource.Spec) {
+	r := newRoute(&resource.Object{Key: v.Key(), Spec: spec})
+	r.origin.checkName(v)
+	if len(r.parents) == 0 {
+		v.Warn("spec.parentRefs", "is empty: the route acts nowhere", nil)
+	}
+	for i := range r.parents {
+		p, at := &r.parents[i], resource.Item("spec.parentRefs", i)
+		if !p.isGateway() {
+			group := Group
+			if p.Group != nil {
+				group = *p.Group
+			}
+			v.Warn(at+".kind", "is not taken ("+reasonInvalidKind+"): a route attaches to a Gateway", kindText(group, p.Kind))
+			continue
+		}
+		a := viewed{v}.attached(resource.Key{Kind: KindGateway, Name: NameOf(orOwn(p.Namespace, r.origin), p.Name)})
+		if a == nil || a.routes[r.key] == nil {
+			continue // told as a reference to nothing
+		}
+		switch done := a.routes[r.key][i]; {
+		case !done.accepted.ok():
+			v.Warn(at, "is not accepted by "+a.key.String()+" ("+done.accepted.reason+"): "+done.accepted.message, nil)
+		case done.by != nil:
+			v.Warn(at, "at "+a.key.String()+" "+done.conflict()+", which is older or comes before it by name", nil)
+		}
+	}
+	sum := 0
+	for i := range r.backends {
+		b := &r.backends[i]
+		sum += b.weight()
+		if bad := b.resolve(r, viewed{v}.grants); !bad.ok() {
+			v.Warn(resource.Item("spec.rules[0].backendRefs", i), bad.message+" ("+bad.reason+"); its share of connections is closed", nil)
+		}
+	}
+	if len(r.backends) > 0 && sum == 0 {
+		v.Warn("spec.rules[0].backendRefs", "all weights are 0: every connection is closed", nil)
+	}
+}
+
+// checkName reports a name that does not begin with its namespace.
+func (o *Origin) checkName(v *resource.View) {
+	if ns := o.namespace(); ns != defaultNamespace && !strings.HasPrefix(v.Key().Name, ns+".") {
+		v.Fault("spec.origin.namespace", "the name of what is in this namespace begins with "+ns+".", v.Key().Name)
+	}
+}
+
+// viewed finds what attaches to Gateways in a set that is checked.
+type viewed struct{ *resource.View }
+
+func (v viewed) attached(gateway resource.Key) *attached {
+	a, _ := v.Once(gateway, func() any { return attachIn(v, gateway) }).(*attached)
+	return a
+}
+
+func (v viewed) grants() grants {
+	list, _ := v.Once(KindGrant, func() any { return grantsIn(v) }).(grants)
+	return list
+}
+
+// objects are what these functions need of a set.
+type objects interface {
+	Get(k resource.Key) (resource.Object, bool)
+	All(kind string) iter.Seq[resource.Object]
+	Users(k resource.Key) iter.Seq[resource.Object]
+}
+
+// attachIn attaches the routes of a set to a Gateway; nil: there is none.
+func attachIn(in objects, gateway resource.Key) *attached {
+	o, _ := in.Get(gateway)
+	g, ok := o.Spec.(*Gateway)
+	if !ok {
+		return nil
+	}
+	var routes []*route
+	for user := range in.Users(gateway) {
+		if r := newRoute(&user); r != nil {
+			routes = append(routes, r)
+		}
+	}
+	slices.SortFunc(routes, (*route).compare)
+	return attach(gateway.Name, g, routes)
+}
+
+func grantsIn(in objects) grants {
+	list := grants{}
+	for o := range in.All(KindGrant) {
+		if g, ok := o.Spec.(*ReferenceGrant); ok {
+			list = append(list, g)
+		}
+	}
+	return list
+}

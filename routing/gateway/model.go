@@ -1,0 +1,410 @@
+package gateway
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	"penstock/routing/persist"
+	"penstock/routing/resource"
+)
+
+// Model is all that there is of these kinds, with the listeners that come of
+// it. It is immutable; the next one costs what a change touches: a Gateway with
+// its routes. The zero Model is empty.
+type Model struct {
+	gateways persist.Map[*made]
+	routes   persist.Map[*route] // by destination
+	of       persist.Groups[*route]
+	grants   persist.Map[*ReferenceGrant]
+}
+
+// made is a Gateway with what came of it.
+type made struct {
+	spec      *Gateway
+	listeners map[string]*resource.Listener
+}
+
+// Changed is what a change has led to.
+type Changed struct {
+	// Listeners are those that are new or other than before, by name, which is
+	// GATEWAY/PORT or GATEWAY/ADDRESS:PORT; nil: it is gone.
+	Listeners map[string]*resource.Listener
+	// Destinations are what their hosts and services name: KIND/NAME of a route.
+	// Nil: it is gone.
+	Destinations map[string]*Destination
+}
+
+// Destination shares the connections that a route gets.
+type Destination struct {
+	Name     string
+	Backends []Backend
+}
+
+// Backend is one part of a destination.
+type Backend struct {
+	Service string
+	Weight  int
+	// Closed says why connections for it are closed whether or not there is
+	// such a Service; "": they are not.
+	Closed string
+}
+
+// IsListener tells the names of these listeners from those that users write.
+func IsListener(name string) bool { return strings.Contains(name, "/") }
+
+// With gives the model after some changes, of which it takes those of its kinds.
+func (m *Model) With(changes []resource.Change) (*Model, Changed) {
+	if !slices.ContainsFunc(changes, func(c resource.Change) bool { return IsKind(c.Kind) }) {
+		return m, Changed{}
+	}
+	e := &edit{
+		gateways: m.gateways.Edit(), routes: m.routes.Edit(), of: m.of.Edit(), grants: m.grants.Edit(),
+		touched: map[string]bool{}, rerouted: map[string]bool{},
+	}
+	for i := range changes {
+		e.change(&changes[i])
+	}
+	next := &Model{grants: e.grants.Map(), routes: e.routes.Map(), of: e.of.Groups()}
+	if e.granted {
+		for name := range m.gateways.All() {
+			e.touched[name] = true
+		}
+		for name := range next.routes.All() {
+			e.rerouted[name] = true
+		}
+	}
+	done := Changed{Listeners: map[string]*resource.Listener{}, Destinations: map[string]*Destination{}}
+	for name := range e.rerouted {
+		done.Destinations[name] = nil
+		if r, ok := next.routes.Get(name); ok {
+			done.Destinations[name] = r.shares(next)
+		}
+	}
+	for name := range e.touched {
+		next.remake(e.gateways, name, done.Listeners)
+	}
+	next.gateways = e.gateways.Map()
+	return next, done
+}
+
+// Again gives all that With gave so far.
+func (m *Model) Again() Changed {
+	done := Changed{Listeners: map[string]*resource.Listener{}, Destinations: map[string]*Destination{}}
+	for _, g := range m.gateways.All() {
+		maps.Copy(done.Listeners, g.listeners)
+	}
+	for name, r := range m.routes.All() {
+		done.Destinations[name] = r.shares(m)
+	}
+	return done
+}
+
+// edit is a model in the making.
+type edit struct {
+	gateways *persist.Edit[*made]
+	routes   *persist.Edit[*route]
+	of       *persist.GroupsEdit[*route]
+	grants   *persist.Edit[*ReferenceGrant]
+	touched  map[string]bool // Gateways
+	rerouted map[string]bool // destinations
+	granted  bool            // grants are others
+}
+
+func (e *edit) change(ch *resource.Change) {
+	spec := ch.Spec
+	if ch.Delete {
+		spec = nil
+	}
+	switch ch.Kind {
+	case KindGateway:
+		e.touched[ch.Name] = true
+		old, _ := e.gateways.Get(ch.Name)
+		next := &made{}
+		if old != nil {
+			next.listeners = old.listeners
+		}
+		next.spec, _ = spec.(*Gateway)
+		e.gateways.Set(ch.Name, next)
+	case KindGrant:
+		e.granted = true
+		if g, ok := spec.(*ReferenceGrant); ok {
+			e.grants.Set(ch.Name, g)
+		} else {
+			e.grants.Delete(ch.Name)
+		}
+	case KindTCPRoute, KindTLSRoute:
+		e.changeRoute(resource.Object{Key: ch.Key, Spec: spec})
+	}
+}
+
+func (e *edit) changeRoute(o resource.Object) {
+	name := o.Kind + "/" + o.Name
+	e.rerouted[name] = true
+	if old, ok := e.routes.Get(name); ok {
+		for _, g := range old.gateways() {
+			e.of.Delete(g, name)
+			e.touched[g] = true
+		}
+	}
+	next := newRoute(&o)
+	if next == nil {
+		e.routes.Delete(name)
+		return
+	}
+	e.routes.Set(name, next)
+	for _, g := range next.gateways() {
+		e.of.Set(g, name, next)
+		e.touched[g] = true
+	}
+}
+
+// gateways are the names of those that a route wants to attach to, each once.
+func (r *route) gateways() (names []string) {
+	for i := range r.parents {
+		if p := &r.parents[i]; p.isGateway() {
+			if name := NameOf(orOwn(p.Namespace, r.origin), p.Name); !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// remake makes the listeners of a Gateway anew and tells which are others.
+func (m *Model) remake(gateways *persist.Edit[*made], name string, changed map[string]*resource.Listener) {
+	g, ok := gateways.Get(name)
+	if !ok {
+		return // a route waits for it
+	}
+	next := &made{spec: g.spec}
+	if g.spec == nil {
+		gateways.Delete(name)
+	} else {
+		group := m.of.Group(name)
+		routes := make([]*route, 0, group.Len())
+		for _, r := range group.All() {
+			routes = append(routes, r)
+		}
+		slices.SortFunc(routes, (*route).compare)
+		next.listeners = attach(name, g.spec, routes).compile(m.grantsOf())
+		gateways.Set(name, next)
+	}
+	for at := range g.listeners {
+		if next.listeners[at] == nil {
+			changed[at] = nil
+		}
+	}
+	for at, l := range next.listeners {
+		if old := g.listeners[at]; old == nil || !same(old, l) {
+			changed[at] = l
+		}
+	}
+}
+
+// same tells whether two listeners that were made here are the same.
+func same(a, b *resource.Listener) bool {
+	if a.Address != b.Address || a.Protocol != b.Protocol || a.Service != b.Service || a.NoServerName != b.NoServerName || (a.TLS == nil) != (b.TLS == nil) {
+		return false
+	}
+	if a.TLS != nil && (a.TLS.Mode != b.TLS.Mode || !slices.Equal(a.TLS.CertificateRefs, b.TLS.CertificateRefs)) {
+		return false
+	}
+	return slices.EqualFunc(a.Hosts, b.Hosts, func(x, y resource.HostRule) bool { return x.Service == y.Service && slices.Equal(x.Names, y.Names) })
+}
+
+func (m *Model) grantsOf() grants {
+	var list grants
+	for _, g := range m.grants.All() {
+		list = append(list, g)
+	}
+	return list
+}
+
+// grants are all ReferenceGrants.
+type grants []*ReferenceGrant
+
+// permit tells whether an object may refer to another.
+func (list grants) permit(kind, from string, to, namespace, name string) bool {
+	if from == namespace {
+		return true
+	}
+	for _, g := range list {
+		if g.Origin.namespace() != namespace {
+			continue
+		}
+		trusts := slices.ContainsFunc(g.From, func(f GrantFrom) bool { return f.Group == Group && f.Kind == kind && f.Namespace == from })
+		gives := slices.ContainsFunc(g.To, func(t GrantTo) bool { return t.Group == "" && t.Kind == to && (t.Name == "" || t.Name == name) })
+		if trusts && gives {
+			return true
+		}
+	}
+	return false
+}
+
+// shares makes the destination of a route.
+func (r *route) shares(m *Model) *Destination {
+	d := &Destination{Name: r.destination()}
+	for i := range r.backends {
+		b := &r.backends[i]
+		out := Backend{Service: NameOf(orOwn(b.Namespace, r.origin), b.Name), Weight: b.weight()}
+		if v := b.resolve(r, m.grantsOf); !v.ok() {
+			out.Closed = v.message
+		}
+		d.Backends = append(d.Backends, out)
+	}
+	return d
+}
+
+func (r *BackendRef) weight() int {
+	if r.Weight == nil {
+		return 1
+	}
+	return *r.Weight
+}
+
+// resolve says what is wrong with a backendRef, apart from a Service that is
+// missing. list is only called for a reference into another namespace.
+func (r *BackendRef) resolve(by *route, list func() grants) verdict {
+	from := by.origin.namespace()
+	to := orOwn(r.Namespace, by.origin)
+	switch {
+	case !r.isService():
+		return verdict{reasonInvalidKind, fmt.Sprintf("backendRef %s is a %s: a Service is taken", r.Name, kindText(r.Group, r.Kind))}
+	case from != to && !list().permit(by.key.Kind, from, kindService, to, r.Name):
+		return verdict{reasonRefNotPermitted, fmt.Sprintf("no ReferenceGrant in namespace %s lets a %s of namespace %s refer to the Service %s", to, by.key.Kind, from, r.Name)}
+	}
+	return verdict{}
+}
+
+func kindText(group, kind string) string {
+	if group == "" {
+		return kind
+	}
+	return group + "/" + kind
+}
+
+// compile makes the listeners of a Gateway, one for each port that something
+// listens at, and address.
+func (a *attached) compile(list grants) map[string]*resource.Listener {
+	out := map[string]*resource.Listener{}
+	if a.unsupportedAddress() != "" {
+		return out
+	}
+	ports := map[int][]*listening{}
+	for _, l := range a.listeners {
+		if l.valid() {
+			ports[l.Port] = append(ports[l.Port], l)
+		}
+	}
+	for port, listeners := range ports {
+		l := a.compilePort(listeners, list)
+		for name, address := range a.spec.at(port) {
+			one := *l
+			one.Address = address
+			out[a.key.Name+"/"+name] = &one
+		}
+	}
+	return out
+}
+
+// at are the addresses of a port, by the names that they give to listeners.
+func (g *Gateway) at(port int) map[string]string {
+	text := strconv.Itoa(port)
+	if len(g.Addresses) == 0 {
+		return map[string]string{text: ":" + text}
+	}
+	out := map[string]string{}
+	for _, a := range g.Addresses {
+		at := net.JoinHostPort(a.Value, text)
+		out[at] = at
+	}
+	return out
+}
+
+// unsupportedAddress is the first address that is none to listen at; "": none is.
+func (a *attached) unsupportedAddress() string {
+	for i := range a.spec.Addresses {
+		if x := &a.spec.Addresses[i]; !x.isIP() {
+			return x.Type + " " + x.Value
+		}
+	}
+	return ""
+}
+
+// compilePort makes one listener of those of a port, which are of one protocol.
+// A name that a listener is for and no route has is closed, so that it does not
+// fall through to a wider listener beside it.
+func (a *attached) compilePort(listeners []*listening, list grants) *resource.Listener {
+	first := listeners[0]
+	if first.protocol == "TCP" {
+		l := &resource.Listener{Protocol: "tcp"}
+		if r := first.names[""]; r != nil {
+			l.Service = r.destination()
+		}
+		return l
+	}
+	l := &resource.Listener{Protocol: "tls", TLS: &resource.ListenerTLS{Mode: strings.ToLower(first.mode())}}
+	rules := map[string]int{}
+	add := func(name, destination string) {
+		i, ok := rules[destination]
+		if !ok {
+			i = len(l.Hosts)
+			rules[destination] = i
+			l.Hosts = append(l.Hosts, resource.HostRule{Service: destination})
+		}
+		l.Hosts[i].Names = append(l.Hosts[i].Names, name)
+	}
+	for _, x := range listeners {
+		for _, name := range x.order {
+			switch r := x.names[name]; {
+			case name == "":
+				l.Service, l.NoServerName = r.destination(), "service"
+			case !isolated(listeners, x, name):
+				add(name, r.destination())
+			}
+		}
+		if x.hostname != "" && x.names[x.hostname] == nil {
+			add(x.hostname, "")
+		}
+		if x.terminates() {
+			a.addCertificates(l.TLS, x, list)
+		}
+	}
+	return l
+}
+
+func (l *listening) mode() string {
+	if l.terminates() {
+		return "Terminate"
+	}
+	return "Passthrough"
+}
+
+// isolated tells whether a name of a listener belongs to a narrower one beside
+// it: a connection is for the listener whose hostname fits it best, and for the
+// routes of that one alone.
+func isolated(listeners []*listening, own *listening, name string) bool {
+	for _, x := range listeners {
+		if x != own && x.hostname != "" && covers(own.hostname, x.hostname) && covers(x.hostname, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// addCertificates adds the Certificates of a listener that it may refer to.
+func (a *attached) addCertificates(t *resource.ListenerTLS, x *listening, list grants) {
+	own := a.spec.Origin.namespace()
+	for i := range x.TLS.CertificateRefs {
+		r := &x.TLS.CertificateRefs[i]
+		to := orOwn(r.Namespace, &a.spec.Origin)
+		name := NameOf(to, r.Name)
+		if r.isSecret() && list.permit(KindGateway, own, kindSecret, to, r.Name) && !slices.Contains(t.CertificateRefs, name) {
+			t.CertificateRefs = append(t.CertificateRefs, name)
+		}
+	}
+}

@@ -1,0 +1,373 @@
+package gateway
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"penstock/routing/resource"
+)
+
+// Controller is how the status of routes names who gave it.
+const Controller = "penstock.internal/gateway"
+
+// Condition is one of the Gateway API's.
+type Condition struct {
+	Type               string `json:"type"`
+	Status             string `json:"status"` // True or False
+	ObservedGeneration uint64 `json:"observedGeneration"`
+	LastTransitionTime string `json:"lastTransitionTime"`
+	Reason             string `json:"reason"`
+	Message            string `json:"message"`
+}
+
+// GatewayStatus is the status of a Gateway.
+type GatewayStatus struct {
+	Addresses  []StatusAddress  `json:"addresses,omitempty"`
+	Conditions []Condition      `json:"conditions"`
+	Listeners  []ListenerStatus `json:"listeners"`
+}
+
+// StatusAddress is an address that a Gateway has.
+type StatusAddress struct {
+	Type  string `json:"type"`
+	Value string `json:"value"`
+}
+
+// ListenerStatus is the status of one listener.
+type ListenerStatus struct {
+	Name           string       `json:"name"`
+	SupportedKinds []StatusKind `json:"supportedKinds"`
+	AttachedRoutes int          `json:"attachedRoutes"`
+	Conditions     []Condition  `json:"conditions"`
+}
+
+// StatusKind is a kind of route.
+type StatusKind struct {
+	Group string `json:"group"`
+	Kind  string `json:"kind"`
+}
+
+// RouteStatus is the status of a route.
+type RouteStatus struct {
+	Parents []ParentStatus `json:"parents"`
+}
+
+// ParentStatus is what became of one parentRef.
+type ParentStatus struct {
+	ParentRef      StatusParent `json:"parentRef"`
+	ControllerName string       `json:"controllerName"`
+	Conditions     []Condition  `json:"conditions"`
+}
+
+// StatusParent is a parentRef as the route has it.
+type StatusParent struct {
+	Group       string `json:"group"`
+	Kind        string `json:"kind"`
+	Namespace   string `json:"namespace,omitempty"`
+	Name        string `json:"name"`
+	SectionName string `json:"sectionName,omitempty"`
+	Port        int    `json:"port,omitempty"`
+}
+
+// Failed says why a listener of a node cannot listen, by its name as Changed
+// has it; "": it listens, or nobody knows.
+type Failed func(listener string) string
+
+// Statuses tells the status of objects of a set. It is for one use by one
+// goroutine; what it finds out it keeps.
+type Statuses struct {
+	set    *resource.Set
+	failed Failed
+	made   map[resource.Key]*attached
+	grants grants
+	looked bool // for grants
+}
+
+// NewStatuses tells the status of the objects of a set. failed may be nil.
+func NewStatuses(set *resource.Set, failed Failed) *Statuses {
+	if failed == nil {
+		failed = func(string) string { return "" }
+	}
+	return &Statuses{set: set, failed: failed, made: map[resource.Key]*attached{}}
+}
+
+// Of gives the status of an object, a *GatewayStatus or a *RouteStatus; nil: it
+// has none. The version is what its conditions are about, and since when they
+// may hold; a condition is not followed by itself.
+func (s *Statuses) Of(o *resource.Object, version uint64, since time.Time) any {
+	c := conditions{version, since.UTC().Format(time.RFC3339)}
+	if o.Kind == KindGateway {
+		if a := s.attached(o.Key); a != nil {
+			return s.gateway(a, c)
+		}
+		return nil
+	}
+	if r := newRoute(o); r != nil {
+		return s.route(r, c)
+	}
+	return nil
+}
+
+// inSet finds objects in a set.
+type inSet struct{ *resource.Set }
+
+// Users implements objects.
+func (s inSet) Users(k resource.Key) iter.Seq[resource.Object] {
+	return func(yield func(resource.Object) bool) {
+		var last resource.Key
+		for _, u := range s.Set.Users(k) {
+			if o, ok := s.Get(u.Key); ok && u.Key != last && !yield(o) {
+				return
+			}
+			last = u.Key
+		}
+	}
+}
+
+func (s *Statuses) attached(gateway resource.Key) *attached {
+	a, ok := s.made[gateway]
+	if !ok {
+		a = attachIn(inSet{s.set}, gateway)
+		s.made[gateway] = a
+	}
+	return a
+}
+
+func (s *Statuses) grantList() grants {
+	if !s.looked {
+		s.grants, s.looked = grantsIn(inSet{s.set}), true
+	}
+	return s.grants
+}
+
+func (s *Statuses) has(kind, name string) bool {
+	_, ok := s.set.Get(resource.Key{Kind: kind, Name: name})
+	return ok
+}
+
+// conditions makes conditions of one object.
+type conditions struct {
+	version uint64
+	since   string
+}
+
+// is is a condition that holds where v is well, for the reason and message then.
+func (c conditions) is(what string, v verdict, reason, message string) Condition {
+	status := "True"
+	if !v.ok() {
+		status, reason, message = "False", v.reason, v.message
+	}
+	return Condition{what, status, c.version, c.since, reason, message}
+}
+
+// not is a condition that holds where v is not well.
+func (c conditions) not(what string, v verdict, reason string) Condition {
+	if v.ok() {
+		return Condition{what, "False", c.version, c.since, reason, ""}
+	}
+	return Condition{what, "True", c.version, c.since, v.reason, v.message}
+}
+
+func (s *Statuses) gateway(a *attached, c conditions) *GatewayStatus {
+	out := &GatewayStatus{Listeners: []ListenerStatus{}}
+	for i := range a.spec.Addresses {
+		if x := &a.spec.Addresses[i]; x.isIP() {
+			out.Addresses = append(out.Addresses, StatusAddress{"IPAddress", x.Value})
+		}
+	}
+	accepted := verdict{}
+	if bad := a.unsupportedAddress(); bad != "" {
+		accepted = verdict{reasonUnsupportedAddress, bad + " is not taken: IPAddress is"}
+	}
+	var invalid, idle []string
+	valid, failed := 0, ""
+	for _, l := range a.listeners {
+		why := s.down(a, l)
+		refs := s.resolve(a, l)
+		switch {
+		case !l.valid():
+			invalid = append(invalid, l.Name)
+		case accepted.ok() && why == "" && refs.ok():
+			valid++
+		default:
+			valid++
+			idle = append(idle, l.Name)
+			if why != "" && failed == "" {
+				failed = why
+			}
+		}
+		out.Listeners = append(out.Listeners, l.status(accepted, refs, why, c))
+	}
+	if accepted.ok() && valid == 0 {
+		accepted = verdict{reasonListenersNotValid, "no listener is accepted: " + strings.Join(invalid, ", ")}
+	}
+	programmed := verdict{}
+	switch {
+	case !accepted.ok():
+		programmed = verdict{reasonInvalid, "the Gateway is not accepted"}
+	case failed != "":
+		programmed = verdict{reasonAddressNotUsable, failed}
+	case len(idle) == valid:
+		programmed = verdict{reasonInvalid, "no listener takes connections: " + strings.Join(idle, ", ")}
+	}
+	reason, message := reasonAccepted, ""
+	if len(invalid) > 0 {
+		reason, message = reasonListenersNotValid, "not accepted are the listeners "+strings.Join(invalid, ", ")
+	}
+	out.Conditions = []Condition{c.is("Accepted", accepted, reason, message), c.is("Programmed", programmed, reasonProgrammed, "")}
+	return out
+}
+
+// down says why the node does not listen for a listener; "": it does.
+func (s *Statuses) down(a *attached, l *listening) string {
+	if !l.valid() {
+		return ""
+	}
+	for name := range a.spec.at(l.Port) {
+		if why := s.failed(a.key.Name + "/" + name); why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+// resolve tells whether what a listener refers to can be used.
+func (s *Statuses) resolve(a *attached, l *listening) verdict {
+	if len(l.wrong) > 0 {
+		return verdict{reasonInvalidRouteKinds, "never attach: " + strings.Join(l.wrong, ", ")}
+	}
+	if !l.terminates() {
+		return verdict{}
+	}
+	for i := range l.TLS.CertificateRefs {
+		r := &l.TLS.CertificateRefs[i]
+		if v := r.resolve(&a.spec.Origin, s.grantList); !v.ok() {
+			return v
+		}
+		if name := NameOf(orOwn(r.Namespace, &a.spec.Origin), r.Name); !s.has(kindCertificate, name) {
+			return verdict{reasonInvalidCertificate, "there is no Certificate " + name}
+		}
+	}
+	return verdict{}
+}
+
+func (l *listening) status(gateway, refs verdict, down string, c conditions) ListenerStatus {
+	out := ListenerStatus{Name: l.Name, SupportedKinds: []StatusKind{}, AttachedRoutes: l.attached}
+	for _, k := range l.kinds {
+		out.SupportedKinds = append(out.SupportedKinds, StatusKind{Group, k})
+	}
+	accepted := l.accepted
+	if accepted.ok() {
+		accepted = l.conflict
+	}
+	programmed := verdict{}
+	switch {
+	case !accepted.ok() || !gateway.ok():
+		programmed = verdict{reasonInvalid, "it is not accepted"}
+	case down != "":
+		programmed = verdict{reasonAddressNotUsable, down}
+	case !refs.ok() && (refs.reason != reasonInvalidRouteKinds || len(l.kinds) == 0):
+		programmed = verdict{reasonInvalid, refs.message}
+	}
+	out.Conditions = []Condition{
+		c.is("Accepted", accepted, reasonAccepted, ""),
+		c.is("Programmed", programmed, reasonProgrammed, ""),
+		c.is("ResolvedRefs", refs, reasonResolvedRefs, ""),
+		c.not("Conflicted", l.conflict, reasonNoConflicts),
+	}
+	return out
+}
+
+func (s *Statuses) route(r *route, c conditions) *RouteStatus {
+	out := &RouteStatus{Parents: []ParentStatus{}}
+	refs := s.resolveBackends(r)
+	for i := range r.parents {
+		p := &r.parents[i]
+		at := StatusParent{Group: Group, Kind: KindGateway, Namespace: p.Namespace, Name: p.Name, SectionName: p.SectionName, Port: p.Port}
+		if p.Group != nil {
+			at.Group = *p.Group
+		}
+		if p.Kind != "" {
+			at.Kind = p.Kind
+		}
+		accepted, message := s.parent(r, i)
+		out.Parents = append(out.Parents, ParentStatus{at, Controller, []Condition{
+			c.is("Accepted", accepted, reasonAccepted, message),
+			c.is("ResolvedRefs", refs, reasonResolvedRefs, ""),
+		}})
+	}
+	return out
+}
+
+// parent tells what became of a parentRef; the message is of one that is
+// accepted.
+func (s *Statuses) parent(r *route, i int) (accepted verdict, message string) {
+	p := &r.parents[i]
+	if !p.isGateway() {
+		return verdict{reasonInvalidKind, "a route attaches to a Gateway"}, ""
+	}
+	name := NameOf(orOwn(p.Namespace, r.origin), p.Name)
+	a := s.attached(resource.Key{Kind: KindGateway, Name: name})
+	if a == nil || a.routes[r.key] == nil {
+		return verdict{reasonNoMatchingParent, "there is no Gateway " + name}, ""
+	}
+	done := a.routes[r.key][i]
+	if done.accepted.ok() && done.by != nil {
+		message = done.conflict()
+	}
+	return done.accepted, message
+}
+
+// resolveBackends tells whether the Services of a route can be used.
+func (s *Statuses) resolveBackends(r *route) verdict {
+	for i := range r.backends {
+		b := &r.backends[i]
+		if v := b.resolve(r, s.grantList); !v.ok() {
+			return v
+		}
+		if name := NameOf(orOwn(b.Namespace, r.origin), b.Name); !s.has(kindService, name) {
+			return verdict{reasonBackendNotFound, fmt.Sprintf("there is no Service %s", name)}
+		}
+	}
+	return verdict{}
+}
+
+// Summary gives what a table shows of a status: whether the object is accepted,
+// whether its references are resolved, and of a Gateway whether it is
+// programmed, each with the reason where it is not so. "" is what it has not.
+func Summary(status any) (accepted, resolved, programmed string) {
+	switch s := status.(type) {
+	case *GatewayStatus:
+		accepted, programmed = textOf(s.Conditions, "Accepted"), textOf(s.Conditions, "Programmed")
+		for _, l := range s.Listeners {
+			resolved = worse(resolved, textOf(l.Conditions, "ResolvedRefs"))
+		}
+	case *RouteStatus:
+		for _, p := range s.Parents {
+			accepted = worse(accepted, textOf(p.Conditions, "Accepted"))
+			resolved = worse(resolved, textOf(p.Conditions, "ResolvedRefs"))
+		}
+	}
+	return accepted, resolved, programmed
+}
+
+func textOf(list []Condition, what string) string {
+	i := slices.IndexFunc(list, func(c Condition) bool { return c.Type == what })
+	switch {
+	case i < 0:
+		return ""
+	case list[i].Status == "True" && list[i].Reason == what:
+		return "True"
+	}
+	return list[i].Status + " (" + list[i].Reason + ")"
+}
+
+func worse(a, b string) string {
+	if a == "" || a == "True" {
+		return b
+	}
+	return a
+}
