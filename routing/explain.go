@@ -71,6 +71,7 @@ type BackendState struct {
 	Weight  int     `json:"weight"`
 	Share   float64 `json:"share"`             // of the connections, 0 to 1
 	Skipped string  `json:"skipped,omitempty"` // why it gets nothing
+	Closed  string  `json:"closed,omitempty"`  // why connections for it are closed; it keeps its share
 	Next    bool    `json:"next"`              // it is the next connection's
 }
 
@@ -172,7 +173,7 @@ func (p *PolicyState) text() string {
 	case p.Wins:
 		return fmt.Sprintf("%s for %s: wins", p.Name, p.Source)
 	case p.Why != "":
-		return fmt.Sprintf("%s for %s: matches, comes later: %s", p.Name, p.Source, p.Why)
+		return fmt.Sprintf("%s for %s: matches, %s", p.Name, p.Source, p.Why)
 	case p.Matches:
 		return fmt.Sprintf("%s for %s: matches, comes later", p.Name, p.Source)
 	}
@@ -187,6 +188,9 @@ func (x *BackendState) text() string {
 	s += fmt.Sprintf(" weight %d, share %.4g %%", x.Weight, x.Share*100)
 	if x.Skipped != "" {
 		s += ": skipped, " + x.Skipped
+	}
+	if x.Closed != "" {
+		s += ": closed, " + x.Closed
 	}
 	if x.Next {
 		s += ": has the next turn"

@@ -89,6 +89,9 @@ func (t *Table) explainRequests(p *policy, in *Input, l *Listener, s *Service, q
 			reason = b.none()
 		}
 		tr.endpoints(b, i, now)
+		if reason != OK {
+			tr.result("none of %d may be used: answered %d (%s)", len(b.pool.Members()), statusUnavailable, reason)
+		}
 	}
 	e.Reason = reason
 	step := Step{Name: "outcome", Looked: "request", Result: "sent to " + e.Endpoint}
@@ -170,8 +173,12 @@ func (tr *trace) httpPolicies(s *Service, src *source, chosen *policy, acts bool
 	}
 	for _, p := range s.requests.policies {
 		state := PolicyState{Name: p.route, Source: refText(&p.source), Matches: src.matches(&p.source), Wins: p == chosen}
-		if state.Matches && !state.Wins && chosen != nil {
-			state.Why = p.losesTo(chosen)
+		switch {
+		case !state.Matches || state.Wins:
+		case chosen != nil:
+			state.Why = "comes later, " + p.losesTo(chosen)
+		default:
+			state.Why = "does not act"
 		}
 		step.Policies = append(step.Policies, state)
 	}

@@ -120,6 +120,9 @@ func (p *policy) answer(a *Answered, s *Service, q *Request, tr *trace) (*backen
 		tr.split(fmt.Sprintf("rules[%d] of %s", m.Rule, p.route), sh, turn)
 	}
 	if turn == nowhere {
+		if tr != nil {
+			tr.result("none leads anywhere: answered %d (%s)", statusUnavailable, NoBackend)
+		}
 		return nil, NoBackend
 	}
 	return sh.live[turn], OK

@@ -131,8 +131,10 @@ func (w *world) do(command, input string) string {
 		return w.simulate(args, input)
 	case "connect":
 		return w.connect(args)
+	case "request":
+		return w.request(args)
 	case "explain":
-		e := w.router.Explain(parseInput(w.t, args), w.now)
+		e := w.explain(args)
 		return e.Text()
 	case "close":
 		for _, d := range w.held {
@@ -183,12 +185,15 @@ func (w *world) apply(input string) string {
 	return w.change(changes)
 }
 
-// policies makes these MeshTCPRoutes all there are, so that a scenario need not
+// policies makes these routes all there are, so that a scenario need not
 // know those before it.
 func (w *world) policies(input string) string {
 	var changes []resource.Change
 	for name := range w.router.Table().routes.All() {
 		changes = append(changes, resource.Delete(resource.Key{Kind: "MeshTCPRoute", Name: name}))
+	}
+	for name := range w.router.Table().httpRoutes.All() {
+		changes = append(changes, resource.Delete(resource.Key{Kind: "MeshHTTPRoute", Name: name}))
 	}
 	w.change(changes) // by itself, so that no split goes on where another one was
 	changes = nil
@@ -200,7 +205,7 @@ func (w *world) policies(input string) string {
 		return faults.Error()
 	}
 	for _, o := range objects {
-		if o.Kind != "MeshTCPRoute" {
+		if o.Kind != "MeshTCPRoute" && o.Kind != "MeshHTTPRoute" {
 			w.t.Fatalf("policies: %v is none", o.Key)
 		}
 		changes = append(changes, resource.Put(o))
@@ -224,27 +229,40 @@ func (w *world) effective(args []string) string {
 		if e.Missing {
 			fmt.Fprintf(&b, "%s: there is no such service\n", e.Destination)
 		}
-		for _, s := range e.Sources {
-			fmt.Fprintf(&b, "%s from %s: %s\n", e.Destination, s.Source, cmp.Or(s.Policy, s.Never, "the destination itself"))
-			if s.Reason != OK {
-				fmt.Fprintf(&b, "  closed: %s\n", s.Reason)
-			}
-			for _, x := range s.Backends {
-				line := BackendState{Service: x.Service, Tags: tagList(x.Tags), Weight: x.Weight, Share: x.Share, Skipped: x.Skipped}
-				fmt.Fprintf(&b, "  %s\n", line.text())
-			}
-			if s.Rollout != nil {
-				fmt.Fprintf(&b, "  %s\n", s.Rollout)
-			}
-			for _, l := range s.Losers {
-				fmt.Fprintf(&b, "  not %s for %s: %s\n", l.Policy, l.Source, l.Why)
-			}
-			for _, x := range s.Except {
-				fmt.Fprintf(&b, "  but %s for those that are %s\n", x.Policy, x.Source)
-			}
+		for i := range e.Sources {
+			effectiveSource(&b, e.Destination, &e.Sources[i])
+		}
+		if e.NoRequests != "" {
+			fmt.Fprintf(&b, "no request to %s is routed by itself: %s\n", e.Destination, e.NoRequests)
+		}
+		for i := range e.Requests {
+			effectiveSource(&b, "requests to "+e.Destination, &e.Requests[i])
 		}
 	}
 	return cmp.Or(b.String(), "none")
+}
+
+func effectiveSource(b *strings.Builder, destination string, s *EffectiveSource) {
+	fmt.Fprintf(b, "%s from %s: %s\n", destination, s.Source, cmp.Or(s.Policy, s.Never, "the destination itself"))
+	if s.Reason != OK {
+		fmt.Fprintf(b, "  closed: %s\n", s.Reason)
+	}
+	for i := range s.Rules {
+		fmt.Fprintf(b, "  rules[%d] %s\n", i, s.Rules[i].text())
+	}
+	for _, x := range s.Backends {
+		line := BackendState{Service: x.Service, Tags: tagList(x.Tags), Weight: x.Weight, Share: x.Share, Skipped: x.Skipped}
+		fmt.Fprintf(b, "  %s\n", line.text())
+	}
+	if s.Rollout != nil {
+		fmt.Fprintf(b, "  %s\n", s.Rollout)
+	}
+	for _, l := range s.Losers {
+		fmt.Fprintf(b, "  not %s for %s: %s\n", l.Policy, l.Source, l.Why)
+	}
+	for _, x := range s.Except {
+		fmt.Fprintf(b, "  but %s for those that are %s\n", x.Policy, x.Source)
+	}
 }
 
 // source tells the tags of a connection and where each comes from.
@@ -359,6 +377,9 @@ func (w *world) connectOnce(in *Input, failing []string, hold bool) string {
 		return "closed: " + string(reason)
 	}
 	said := d.Destination()
+	if d.HTTP() {
+		return said + ": its requests are routed one by one"
+	}
 	if d.Service() != d.Destination() {
 		said += ", by policy " + d.Service()
 	}
@@ -404,7 +425,7 @@ func parseInput(t *testing.T, args []string) *Input {
 			in.Client = netip.MustParseAddr(v)
 		case "tags":
 			in.Tags = parseTags(v)
-		case "times", "failing", "hold", "order":
+		case "times", "failing", "hold", "order", "method", "path", "host", "headers", "to":
 		default:
 			t.Fatalf("unknown argument %q", a)
 		}
