@@ -360,9 +360,6 @@ func (d *decoder) object(n *yaml.Node) {
 	}
 	o.Kind = kind.Name
 	o.Name = d.name(n, name, kind.Name)
-	if kind.Kept != "" && !d.trusted {
-		d.at(n, kind.Kept, nil)
-	}
 	for _, key := range unknown {
 		if kind.Status && key.Value == "status" {
 			continue
@@ -485,6 +482,9 @@ func (d *decoder) content(object, n *yaml.Node, kind Kind, o *Object) {
 		d.at(object, "spec is missing", nil)
 		return
 	case kind.New == nil:
+		return
+	case kind.Kept != "" && !d.trusted:
+		d.at(n, kind.Kept, nil)
 		return
 	}
 	o.Spec = kind.New()

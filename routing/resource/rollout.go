@@ -170,7 +170,7 @@ func (r *MeshTCPRoute) RolloutOf() string {
 	}
 	steps := make([]step, len(r.Rollout.Steps))
 	for i, s := range r.Rollout.Steps {
-		steps[i] = step{s.Weight, s.For}
+		steps[i] = step(s)
 	}
 	// Plain values in one order: this cannot fail.
 	text, _ := json.Marshal([]any{r.To[0].TargetRef.Name, r.Rollout.Backend.Name, r.Rollout.Backend.Tags, steps})

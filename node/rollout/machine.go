@@ -1,0 +1,151 @@
+package rollout
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"penstock/routing/resource"
+)
+
+// State is how far a rollout has come.
+type State = resource.Rollout
+
+// Seen is what is known of a rollout when it is looked at.
+type Seen struct {
+	// Now is for State.Since, which nothing is timed by.
+	Now time.Time
+	// Watched is how long the state has been in force, at least.
+	Watched time.Duration
+	// Counts are what became of connections to the new backend within the
+	// window of abort, on all nodes that answered.
+	Counts
+	// Endpoints of the new backend, and how many of them are ejected: the sums
+	// over the nodes that answered.
+	Endpoints, Ejected int
+}
+
+// Counts are what became of connections.
+type Counts struct {
+	Connects, Failed, Resets uint64
+}
+
+// Next tells what a route's rollout comes to; nil: it stays where it is. s is
+// nil where it has not begun. A state of another rollout than the route's is
+// begun anew.
+func Next(r *resource.MeshTCPRoute, s *State, seen *Seen) *State {
+	spec := r.Rollout.WithDefaults()
+	switch {
+	case s == nil:
+		return begin(r, seen, "the route was applied")
+	case s.Of != r.RolloutOf():
+		return begin(r, seen, "the route has another rollout")
+	case !s.UnderWay():
+		return nil
+	}
+	if why := fault(&spec.Abort, seen); why != "" {
+		return &State{Of: s.Of, Phase: resource.RolloutAborted, Step: s.Step, Since: seen.Now, Reason: why}
+	}
+	if s.Phase == resource.RolloutPaused || Left(spec, s, seen) > 0 || Held(seen) != "" {
+		return nil
+	}
+	next := *s
+	next.Since, next.Spent, next.Reason = seen.Now, 0, "the step before is over"
+	if s.Step >= len(spec.Steps) {
+		next.Phase, next.Reason = resource.RolloutDone, "the last step is over"
+		return &next
+	}
+	next.Step++
+	next.Weight = spec.Steps[next.Step-1].Weight
+	return &next
+}
+
+func begin(r *resource.MeshTCPRoute, seen *Seen, why string) *State {
+	return &State{Of: r.RolloutOf(), Phase: resource.RolloutRunning, Step: 1, Weight: r.Rollout.Steps[0].Weight, Since: seen.Now, Reason: why}
+}
+
+// Left is how much of the step's time is left, as far as is known; spec has
+// its defaults filled in.
+func Left(spec *resource.RouteRollout, s *State, seen *Seen) time.Duration {
+	if s.Step < 1 || s.Step > len(spec.Steps) {
+		return 0
+	}
+	spent := s.Spent.D()
+	if s.Phase == resource.RolloutRunning {
+		spent += seen.Watched
+	}
+	return max(0, spec.Steps[s.Step-1].For.D()-spent)
+}
+
+// Held says why a step that is over is not followed by the next one; "": it is.
+func Held(seen *Seen) string {
+	if seen.Endpoints == 0 {
+		return "the new backend has no endpoint"
+	}
+	return ""
+}
+
+// fault says why a rollout must be aborted; "": it need not.
+func fault(bounds *resource.RolloutAbort, seen *Seen) string {
+	failed, connects := seen.Failed+seen.Resets, seen.Connects
+	// A reset may be counted in a later window than its connect.
+	connects = max(connects, failed)
+	if percent := *bounds.Failures; connects >= uint64(bounds.Connections) && failed*100 > uint64(percent)*connects {
+		return fmt.Sprintf("%d of %d connects within %s failed or were reset, more than %d %%", failed, connects, bounds.Window, percent)
+	}
+	if percent := *bounds.Ejections; seen.Ejected*100 > percent*seen.Endpoints {
+		return fmt.Sprintf("%d of %d endpoints, those of each node counted, are ejected, more than %d %%", seen.Ejected, seen.Endpoints, percent)
+	}
+	return ""
+}
+
+// The commands.
+const (
+	Pause    = "pause"
+	Resume   = "resume"
+	Rollback = "rollback"
+	Restart  = "restart"
+)
+
+// Commands are what may be done with a rollout.
+var Commands = []string{Pause, Resume, Rollback, Restart}
+
+// ErrRefused wraps why a command cannot be done now.
+var ErrRefused = errors.New("refused")
+
+// Do tells what a command makes of a route's rollout. The error wraps
+// ErrRefused.
+func Do(command string, r *resource.MeshTCPRoute, s *State, seen *Seen, by string) (*State, error) {
+	if s == nil || s.Of != r.RolloutOf() {
+		s = begin(r, seen, "")
+	}
+	next := *s
+	next.Since, next.Reason = seen.Now, command+" by "+by
+	switch {
+	case command == Restart:
+		return begin(r, seen, next.Reason), nil
+	case command == Pause && s.Phase == resource.RolloutRunning:
+		next.Phase = resource.RolloutPaused
+		next.Spent += resource.Duration(seen.Watched)
+	case command == Resume && s.Phase == resource.RolloutPaused:
+		next.Phase = resource.RolloutRunning
+	case command == Rollback && (s.UnderWay() || s.Phase == resource.RolloutDone):
+		next.Phase, next.Weight, next.Spent = resource.RolloutRolledBack, 0, 0
+	default:
+		return nil, fmt.Errorf("%w: it is %s, and cannot %s; restart begins it anew", ErrRefused, PhaseText(s.Phase), command)
+	}
+	return &next, nil
+}
+
+// PhaseText is a phase in words.
+func PhaseText(phase string) string {
+	if phase == resource.RolloutRolledBack {
+		return "rolled back"
+	}
+	return phase
+}
+
+// Text says in a few words what a state is, for histories and logs.
+func Text(r *resource.MeshTCPRoute, s *State) string {
+	return fmt.Sprintf("rollout %s: step %d of %d, %d %%", PhaseText(s.Phase), s.Step, len(r.Rollout.Steps), s.Weight)
+}

@@ -1,0 +1,341 @@
+package rollout
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"penstock/routing/resource"
+
+	"pgregory.net/rapid"
+)
+
+var t0 = time.Unix(1_700_000_000, 0)
+
+// step is a step of a route under test.
+type step struct {
+	weight int
+	lasts  time.Duration
+}
+
+// routeOf makes a route with a rollout.
+func routeOf(abort resource.RolloutAbort, steps ...step) *resource.MeshTCPRoute {
+	r := &resource.MeshTCPRoute{
+		To: []resource.RouteTo{{
+			TargetRef: resource.TargetRef{Kind: "MeshService", Name: "apps"},
+			Rules: []resource.RouteRule{{Default: resource.RouteDefault{BackendRefs: []resource.BackendRef{
+				{Kind: "MeshService", Name: "old"}, {Kind: "MeshService", Name: "new"},
+			}}}},
+		}},
+		Rollout: &resource.RouteRollout{Backend: resource.RolloutBackend{Name: "new"}, Abort: abort},
+	}
+	for _, s := range steps {
+		one := resource.RolloutStep{Weight: s.weight}
+		if s.lasts > 0 {
+			one.For = new(resource.Duration(s.lasts))
+		}
+		r.Rollout.Steps = append(r.Rollout.Steps, one)
+	}
+	return r
+}
+
+// well is a look at a backend that has been watched for so long and is well.
+func well(watched time.Duration) *Seen { return &Seen{Now: t0, Watched: watched, Endpoints: 1} }
+
+// A rollout as it is meant, from the beginning to the end.
+func TestStepsFollowOneAnother(t *testing.T) {
+	r := routeOf(resource.RolloutAbort{Window: resource.Duration(time.Minute)}, step{5, 10 * time.Minute}, step{50, time.Hour}, step{100, 0})
+	var s *State
+	for i, want := range []struct {
+		watched time.Duration
+		state   string
+	}{
+		{0, "running 1 5"},
+		{10*time.Minute - 1, ""},
+		{10 * time.Minute, "running 2 50"},
+		{time.Hour - 1, ""},
+		{time.Hour, "running 3 100"},
+		{time.Minute - 1, ""}, // the last step is watched for the window
+		{time.Minute, "done 3 100"},
+		{1000 * time.Hour, ""},
+	} {
+		next := Next(r, s, well(want.watched))
+		got := ""
+		if next != nil {
+			got = fmt.Sprintf("%s %d %d", next.Phase, next.Step, next.Weight)
+			s = next
+		}
+		if got != want.state {
+			t.Fatalf("look %d, watched for %v: %q, want %q", i, want.watched, got, want.state)
+		}
+	}
+}
+
+func TestWhatABackendMayDo(t *testing.T) {
+	percent := func(p int) *int { return &p }
+	for what, x := range map[string]struct {
+		abort resource.RolloutAbort
+		seen  Seen
+		want  string // "": it goes on
+	}{
+		"too few to judge": {resource.RolloutAbort{}, Seen{Counts: Counts{19, 19, 0}}, ""},
+		"at the bound":     {resource.RolloutAbort{}, Seen{Counts: Counts{100, 5, 0}}, ""},
+		"over the bound":   {resource.RolloutAbort{}, Seen{Counts: Counts{100, 6, 0}}, "6 of 100 connects within 1m failed or were reset, more than 5 %"},
+		"resets count":     {resource.RolloutAbort{}, Seen{Counts: Counts{100, 3, 3}}, "6 of 100 connects within 1m failed or were reset, more than 5 %"},
+		"resets alone":     {resource.RolloutAbort{}, Seen{Counts: Counts{0, 0, 20}}, "20 of 20 connects within 1m failed or were reset, more than 5 %"},
+		"none at all":      {resource.RolloutAbort{Failures: percent(0), Connections: 1}, Seen{Counts: Counts{1000, 1, 0}}, "1 of 1000 connects within 1m failed or were reset, more than 0 %"},
+		"never":            {resource.RolloutAbort{Failures: percent(100), Ejections: percent(100)}, Seen{Counts: Counts{100, 100, 0}, Endpoints: 3, Ejected: 3}, ""},
+		"half is ejected":  {resource.RolloutAbort{}, Seen{Endpoints: 4, Ejected: 2}, ""},
+		"more is ejected":  {resource.RolloutAbort{}, Seen{Endpoints: 4, Ejected: 3}, "3 of 4 endpoints, those of each node counted, are ejected, more than 50 %"},
+	} {
+		r := routeOf(x.abort, step{5, time.Hour}, step{100, 0})
+		for _, phase := range []string{resource.RolloutRunning, resource.RolloutPaused} {
+			s := Next(r, nil, well(0))
+			s.Phase = phase
+			next := Next(r, s, &x.seen)
+			switch {
+			case x.want == "" && next != nil:
+				t.Errorf("%s, %s: %+v", what, phase, next)
+			case x.want != "" && (next == nil || next.Phase != resource.RolloutAborted || next.Weight != 0 || next.Step != 1 || next.Reason != x.want):
+				t.Errorf("%s, %s: %+v, want aborted since %s", what, phase, next, x.want)
+			case next != nil && Next(r, next, &x.seen) != nil:
+				t.Errorf("%s: what was aborted goes on", what)
+			}
+		}
+	}
+}
+
+// A backend without an endpoint gets no larger part.
+func TestAStepWaitsForEndpoints(t *testing.T) {
+	r := routeOf(resource.RolloutAbort{}, step{5, time.Second}, step{100, 0})
+	s := Next(r, nil, well(0))
+	if next := Next(r, s, &Seen{Watched: time.Hour}); next != nil {
+		t.Errorf("it goes on to %+v", next)
+	}
+	if next := Next(r, s, &Seen{Watched: time.Hour, Endpoints: 1}); next == nil || next.Step != 2 {
+		t.Errorf("with an endpoint it does not go on: %+v", next)
+	}
+}
+
+func TestCommands(t *testing.T) {
+	r := routeOf(resource.RolloutAbort{}, step{5, time.Hour}, step{50, time.Hour}, step{100, 0})
+	of := r.RolloutOf()
+	at := func(phase string) *State {
+		return &State{Of: of, Phase: phase, Step: 2, Weight: 50, Spent: resource.Duration(time.Minute)}
+	}
+	for _, phase := range []string{"running", "paused", "done", "aborted", "rolledBack"} {
+		for _, command := range Commands {
+			next, err := Do(command, r, at(phase), well(2*time.Minute), "alice")
+			got := "refused"
+			if err == nil {
+				got = fmt.Sprintf("%s %d %d %v", next.Phase, next.Step, next.Weight, next.Spent)
+			}
+			want := map[string]string{
+				"running pause": "paused 2 50 3m", "paused resume": "running 2 50 1m",
+				"running rollback": "rolledBack 2 0 0s", "paused rollback": "rolledBack 2 0 0s", "done rollback": "rolledBack 2 0 0s",
+			}[phase+" "+command]
+			if command == Restart {
+				want = "running 1 5 0s"
+			}
+			if want == "" {
+				want = "refused"
+			}
+			if got != want {
+				t.Errorf("%s when %s: %s, want %s", command, phase, got, want)
+			}
+			if err == nil && next.Reason != command+" by alice" {
+				t.Errorf("%s: the reason is %q", command, next.Reason)
+			}
+			if err != nil && (!errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), PhaseText(phase))) {
+				t.Errorf("%s when %s: %v", command, phase, err)
+			}
+		}
+	}
+	// What is of another rollout is as if it had never been.
+	old := at("aborted")
+	old.Of = "another"
+	if next, err := Do(Pause, r, old, well(0), "bob"); err != nil || next.Step != 1 || next.Of != of {
+		t.Errorf("pause of a changed rollout: %+v, %v", next, err)
+	}
+}
+
+// life is a cluster in the small: nodes that each watch what is agreed on, of
+// which any may lead at any moment, with clocks that say anything.
+type life struct {
+	t     *rapid.T
+	now   time.Time // the true time, which nobody reads but the nodes' own watches
+	nodes []*Book
+	down  map[int]bool
+	route *resource.MeshTCPRoute
+	state *State
+	// What truly happened to the rollout that the route has.
+	inForce time.Time     // since when the state is
+	ran     time.Duration // in this step, pauses left out, up to inForce
+	windows map[int]*window
+}
+
+func (l *life) key() resource.Key { return resource.Key{Kind: resource.KindRollout, Name: "canary"} }
+
+// agree makes a state that which all nodes have, each when it hears of it.
+func (l *life) agree(s *State) {
+	l.state = s
+	l.inForce = l.now
+	for i, b := range l.nodes {
+		if !l.down[i] {
+			b.Apply([]resource.Change{resource.Put(resource.Object{Key: l.key(), Spec: s})}, l.now)
+		}
+	}
+}
+
+func (l *life) put(r *resource.MeshTCPRoute) {
+	l.route = r
+	for i, b := range l.nodes {
+		if !l.down[i] {
+			b.Apply([]resource.Change{resource.Put(resource.Object{Key: resource.Key{Kind: kindRoute, Name: "canary"}, Spec: r})}, l.now)
+		}
+	}
+}
+
+// look is what a leader sees: the longest time that a node which answers has
+// watched the state.
+func (l *life) look(leader int, answering []int, counts Counts) (*Seen, Item) {
+	own, _ := l.nodes[leader].Get("canary", l.now)
+	wall := l.now.Add(time.Duration(rapid.Int64Range(-1e15, 1e15).Draw(l.t, "the leader's clock is off by")))
+	seen := &Seen{Now: wall, Counts: counts, Endpoints: 1, Watched: own.Watched}
+	for _, i := range answering {
+		if item, ok := l.nodes[i].Get("canary", l.now); ok && !l.down[i] && Mark(item.State) == Mark(own.State) {
+			seen.Watched = max(seen.Watched, item.Watched)
+		}
+	}
+	return seen, own
+}
+
+// Leaders change at any moment, clocks jump, answers come late or never, nodes
+// end and begin anew, the route changes midway, people give commands: steps
+// come in their order, none is left out, none is shorter than it is said to be,
+// and what is aborted or rolled back stays so until someone begins it anew.
+func TestARolloutInAnUnreliableWorld(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := &life{t: t, now: t0, down: map[int]bool{}}
+		for range rapid.IntRange(1, 4).Draw(t, "nodes") {
+			l.nodes = append(l.nodes, new(Book))
+		}
+		draw := func() *resource.MeshTCPRoute {
+			weights := rapid.SliceOfNDistinct(rapid.IntRange(1, 100), 1, 4, rapid.ID).Draw(t, "weights")
+			slices.Sort(weights)
+			var steps []step
+			for _, w := range weights {
+				steps = append(steps, step{w, time.Duration(rapid.IntRange(1, 100).Draw(t, "seconds")) * time.Second})
+			}
+			return routeOf(resource.RolloutAbort{Connections: 10}, steps...)
+		}
+		l.put(draw())
+		for range rapid.IntRange(1, 60).Draw(t, "events") {
+			l.event(draw)
+		}
+	})
+}
+
+// event lets one thing happen.
+func (l *life) event(draw func() *resource.MeshTCPRoute) {
+	t := l.t
+	node := rapid.IntRange(0, len(l.nodes)-1)
+	switch rapid.SampledFrom([]string{"time", "time", "look", "look", "look", "look", "command", "route", "same route", "restart", "down"}).Draw(t, "event") {
+	case "time":
+		l.now = l.now.Add(time.Duration(rapid.IntRange(1, 60).Draw(t, "seconds")) * time.Second)
+	case "look":
+		leader := node.Draw(t, "leader")
+		if l.down[leader] {
+			return
+		}
+		counts := Counts{Connects: 100}
+		if rapid.IntRange(0, 9).Draw(t, "luck") == 0 {
+			counts.Failed = 50
+		}
+		seen, own := l.look(leader, rapid.SliceOfDistinct(node, rapid.ID).Draw(t, "answering"), counts)
+		if !own.State.Same(l.state) || own.Route != l.route {
+			return // the store refuses what was found against other content
+		}
+		if next := Next(own.Route, own.State, seen); next != nil {
+			l.check(next, counts.Failed > 0)
+			l.agree(next)
+		}
+	case "command":
+		leader := node.Draw(t, "leader")
+		if l.down[leader] || l.state == nil {
+			return
+		}
+		seen, own := l.look(leader, nil, Counts{})
+		command := rapid.SampledFrom(Commands).Draw(t, "command")
+		next, err := Do(command, l.route, own.State, seen, "someone")
+		if err != nil || !own.State.Same(l.state) {
+			return
+		}
+		if command == Pause && l.state.Of == next.Of {
+			if truly := l.ran + l.now.Sub(l.inForce); next.Spent.D() > truly {
+				t.Fatalf("paused after %v, and %v are said to be over", truly, next.Spent)
+			}
+			l.ran = next.Spent.D()
+		}
+		if next.Step != 1 && next.Step != l.state.Step {
+			t.Fatalf("%s leads from step %d to %d", command, l.state.Step, next.Step)
+		}
+		if command == Restart || l.state.Of != next.Of {
+			l.ran = 0
+		}
+		l.agree(next)
+	case "route":
+		l.put(draw())
+	case "same route":
+		again := *l.route
+		l.put(&again)
+	case "restart": // a node forgets what it has watched
+		i := node.Draw(t, "node")
+		l.nodes[i], l.down[i] = new(Book), false
+		l.nodes[i].Apply([]resource.Change{resource.Put(resource.Object{Key: resource.Key{Kind: kindRoute, Name: "canary"}, Spec: l.route})}, l.now)
+		if l.state != nil {
+			l.nodes[i].Apply([]resource.Change{resource.Put(resource.Object{Key: l.key(), Spec: l.state})}, l.now)
+		}
+	case "down":
+		l.down[node.Draw(t, "node")] = true
+	}
+}
+
+// check holds what a leader comes to against what truly happened.
+func (l *life) check(next *State, failing bool) {
+	t, was := l.t, l.state
+	if was == nil || was.Of != l.route.RolloutOf() {
+		if next.Step != 1 || next.Phase != resource.RolloutRunning || next.Weight != l.route.Rollout.Steps[0].Weight {
+			t.Fatalf("it begins as %+v", next)
+		}
+		l.ran = 0
+		return
+	}
+	if !was.UnderWay() {
+		t.Fatalf("what was %s becomes %+v by itself", was.Phase, next)
+	}
+	if next.Phase == resource.RolloutAborted {
+		if !failing || next.Weight != 0 {
+			t.Fatalf("aborted, failing %v: %+v", failing, next)
+		}
+		return
+	}
+	if failing || was.Phase != resource.RolloutRunning {
+		t.Fatalf("%s, failing %v: goes on to %+v", was.Phase, failing, next)
+	}
+	steps := l.route.Rollout.Steps
+	truly := l.now.Sub(l.inForce) + l.ran
+	if truly < steps[was.Step-1].For.D() {
+		t.Fatalf("step %d lasted %v, and is said to last %v", was.Step, truly, steps[was.Step-1].For)
+	}
+	switch {
+	case next.Phase == resource.RolloutDone && was.Step == len(steps) && next.Step == was.Step && next.Weight == was.Weight:
+	case next.Phase == resource.RolloutRunning && next.Step == was.Step+1 && next.Weight == steps[next.Step-1].Weight:
+	default:
+		t.Fatalf("after step %d of %d comes %+v", was.Step, len(steps), next)
+	}
+	l.ran = 0
+}
