@@ -202,6 +202,12 @@ func (c *Conn) appendProxyHeader(dst []byte) []byte {
 	if c.profile.SendProxy == proxyproto.None {
 		return dst
 	}
+	return proxyproto.Append(dst, c.profile.SendProxy, c.Describe())
+}
+
+// Describe is what a PROXY header to an endpoint says of the connection, for
+// those who send one themselves. It is for Handler.Route and Plan.Next.
+func (c *Conn) Describe() proxyproto.Header {
 	h := proxyproto.Header{Source: c.Client(), Destination: c.Local(), Authority: c.serverName}
 	if c.ident != nil && c.ident.header != nil {
 		in := c.ident.header
@@ -223,5 +229,5 @@ func (c *Conn) appendProxyHeader(dst []byte) []byte {
 		h.ALPN = state.NegotiatedProtocol
 		h.SSL = describeTLS(state)
 	}
-	return proxyproto.Append(dst, c.profile.SendProxy, h)
+	return h
 }

@@ -74,6 +74,9 @@ type Config struct {
 	Loops         int
 	MemoryBudget  int64
 	MaxHandshakes int
+	// MaxRequests bounds the requests of HTTP at once that are routed one by
+	// one.
+	MaxRequests int
 
 	// AccessLog is AccessOff, AccessClosed or AccessAll; lines go to
 	// AccessOut, as JSON where AccessJSON is set.
@@ -102,6 +105,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Voters == 0 {
 		c.Voters = 5
+	}
+	if c.MaxRequests == 0 {
+		c.MaxRequests = 16384
 	}
 	if c.DeadVoterAfter == 0 {
 		c.DeadVoterAfter = time.Minute
@@ -172,6 +178,9 @@ func (c Config) Validate() []string {
 	}
 	if c.MaxHandshakes < 0 {
 		fault("--max-handshakes %d: want 1 or more", c.MaxHandshakes)
+	}
+	if c.MaxRequests < 1 {
+		fault("--max-requests %d: want 1 or more", c.MaxRequests)
 	}
 	if c.AccessLog != AccessOff && c.AccessLog != AccessClosed && c.AccessLog != AccessAll {
 		fault("--access-log %s: want off, closed or all", c.AccessLog)

@@ -33,6 +33,7 @@ func (n *Node) drain(ctx context.Context, over time.Duration, final bool) error 
 		n.drainRun = run
 		n.state.advance(draining)
 		n.handOver()
+		n.requests.server.Quiesce()
 	}
 	if final {
 		run.final++
@@ -83,6 +84,7 @@ func (n *Node) undrain() error {
 	run.undo()
 	<-run.done
 	n.engine.Resume()
+	n.requests.server.Resume()
 	n.rooms.listen()
 	n.drainRun = nil
 	n.state.resume()

@@ -50,6 +50,9 @@ type flow struct {
 	meter             *netio.Meter
 	connect           prometheus.Observer // time until an endpoint took a connection, of the service
 	ended             [maxReasons]atomic.Uint64
+	requests          requestCounts       // that were routed one by one
+	once              sync.Once           // sets took
+	took              prometheus.Observer // time that requests took, of the service
 	// path is how connections are carried, for the last version of the
 	// service that was seen here.
 	path atomic.Pointer[path]
@@ -68,6 +71,7 @@ func (f *flow) end(why netio.Reason) {
 type flows struct {
 	loops   int
 	connect *prometheus.HistogramVec // by service
+	took    *prometheus.HistogramVec // requests, by service
 
 	m  atomic.Pointer[persist.Map[*listenerFlows]]
 	mu sync.Mutex // held by whoever changes what m leads to
@@ -83,6 +87,10 @@ func newFlows(loops int) *flows {
 		Name:    "penstock_connect_duration_seconds",
 		Help:    "Time that the endpoint which took a connection needed for it, TLS included.",
 		Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+	}, []string{"service"}), took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "penstock_http_request_duration_seconds",
+		Help:    "Time from a request's header to the end of its answer.",
+		Buckets: requestBuckets,
 	}, []string{"service"})}
 	fs.m.Store(new(persist.Map[*listenerFlows]))
 	return fs
@@ -153,7 +161,7 @@ func (fs *flows) prune(listenerExists, serviceExists func(name string) bool) (ag
 			switch {
 			case listenerExists(listener) && (service == "" || serviceExists(service)):
 				left++
-			case f.meter.Counts().Active > 0:
+			case f.meter.Counts().Active > 0 || f.requests.active.Load() > 0:
 				left++
 				again = true
 				gone[service] = false
@@ -175,6 +183,7 @@ func (fs *flows) prune(listenerExists, serviceExists func(name string) bool) (ag
 	for service, is := range gone {
 		if is {
 			fs.connect.DeleteLabelValues(service)
+			fs.took.DeleteLabelValues(service)
 		}
 	}
 	return again

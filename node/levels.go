@@ -15,7 +15,8 @@ func levelOf(o resource.Object) int {
 	if o.Kind == model.KindPhysical || o.Kind == model.KindVirtual || isListener && l.Protocol == "kafka" {
 		return cluster.LevelKafka
 	}
-	if o.Kind == "MeshHTTPRoute" {
+	s, isService := o.Spec.(*resource.Service)
+	if o.Kind == "MeshHTTPRoute" || isService && s.HTTP != (resource.ServiceHTTP{}) {
 		return cluster.LevelPolicies
 	}
 	return 0

@@ -51,7 +51,7 @@ type collector struct{ n *Node }
 // newRegistry has everything that /metrics tells.
 func newRegistry(n *Node) *prometheus.Registry {
 	r := prometheus.NewRegistry()
-	r.MustRegister(collector{n}, n.flows.connect, n.changes,
+	r.MustRegister(collector{n}, n.flows.connect, n.flows.took, n.changes,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return r
 }
@@ -67,6 +67,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
 	c.flows(gauge, count)
+	c.refusals(count)
 	c.engine(gauge, count)
 	c.endpoints(gauge)
 	c.node(gauge, count)
@@ -88,6 +89,7 @@ func (c collector) flows(gauge gaugeFunc, count countFunc) {
 			count(mBytesTotal, counts.BytesIn, f.listener, f.service, "in")
 			count(mBytesTotal, counts.BytesOut, f.listener, f.service, "out")
 		}
+		c.requests(f, gauge, count)
 		for i := range reasons {
 			if v := f.ended[i].Load(); v > 0 {
 				count(mConnectionsTotal, v, f.listener, f.service, string(reasons[i]))

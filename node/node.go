@@ -63,7 +63,8 @@ type Node struct {
 	store      catalog.Store
 	tickets    *tlsstream.Tickets
 	uploads    uploads
-	sharing    *sharing    // of health checks; nil: with nobody
+	sharing    *sharing // of health checks; nil: with nobody
+	requests   *requests
 	made       atomic.Bool // the rooms are made
 	left       atomic.Bool // the node left its cluster for good
 	departures departures
@@ -264,6 +265,8 @@ func (n *Node) makeRooms() error {
 	}
 	n.flows = newFlows(engine.Loops())
 	handler.flows, r.flows = n.flows, n.flows
+	n.requests = newRequests(n)
+	handler.requests, r.requests = n.requests, n.requests
 	r.makeKafka(engine.Loops())
 	handler.kafka = r.kafka
 	n.metrics = newRegistry(n)
@@ -474,6 +477,9 @@ func (n *Node) close(ctx context.Context) {
 	n.state.advance(stopping)
 	if n.engine != nil {
 		n.engine.Close()
+	}
+	if n.requests != nil {
+		n.requests.close()
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

@@ -41,6 +41,7 @@ type rooms struct {
 	clients  *clients
 	flows    *flows
 	gone     gone
+	requests *requests
 	kafka    *kafka.Room
 	kafkaTLS *kafkaTLS
 
@@ -84,7 +85,9 @@ func (r *rooms) apply(set *resource.Set, changes []resource.Change) error {
 		}
 	}
 	r.gone.remember(removed, r.router.Table(), time.Now())
+	before := r.router.Table()
 	done, err := r.router.Apply(changes, time.Now())
+	r.requests.leave(removed, before)
 	r.kafkaTLS.forget() // before the room makes anew what it is made into
 	ports, kafkaErr := r.kafka.Apply(changes)
 	if err = errors.Join(err, kafkaErr); err != nil {
@@ -120,6 +123,7 @@ func (r *rooms) putCertificate(ch *resource.Change) {
 // follow tells the other rooms what a new table means to them. relisten: the
 // list of listeners is another already.
 func (r *rooms) follow(done routing.Applied, rekeyed []string, relisten bool) {
+	r.requests.profiles.forget(rekeyed)
 	if done.Hosts {
 		r.followHosts(done.Table)
 	}
@@ -127,6 +131,7 @@ func (r *rooms) follow(done routing.Applied, rekeyed []string, relisten bool) {
 	for _, name := range slices.Concat(done.Services, rekeyed) {
 		s, ok := done.Table.Service(name)
 		var targets []health.Target
+		r.requests.profiles.follow(name, s)
 		if ok {
 			r.clients.of(name, s.Spec()) // made here rather than on a loop
 			targets = r.targets(s)

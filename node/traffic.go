@@ -20,6 +20,8 @@ type traffic struct {
 	gone   *gone
 	flows  *flows
 	kafka  *kafka.Room
+	// requests take the connections whose requests are routed one by one.
+	requests *requests
 	// client gives the TLS towards a service's endpoints; nil: plain.
 	client func(service string, spec *resource.Service) *tlsconfig.Client
 
@@ -49,7 +51,11 @@ func (t *traffic) Route(c *netio.Conn) (netio.Plan, netio.Reason) {
 	if reason != routing.OK {
 		return nil, netio.Reason(reason)
 	}
-	s, ok := table.Service(d.Service())
+	service := d.Service()
+	if d.HTTP() {
+		service = d.Destination()
+	}
+	s, ok := table.Service(service)
 	if !ok {
 		return nil, netio.Reason(routing.NoBackend)
 	}
@@ -59,6 +65,9 @@ func (t *traffic) Route(c *netio.Conn) (netio.Plan, netio.Reason) {
 		p = newPath(f, s.Spec(), t.client(s.Name(), s.Spec()))
 		f.path.Store(p)
 	}
+	if d.HTTP() {
+		return t.requests.plan(c, &in, f, p, table), netio.OK
+	}
 	return &plan{traffic: t, flow: f, path: p, decision: d}, netio.OK
 }
 
@@ -66,6 +75,10 @@ func (t *traffic) Route(c *netio.Conn) (netio.Plan, netio.Reason) {
 func (t *traffic) Closed(c *netio.Conn, why netio.Reason) {
 	if p, ok := kafka.Of(c.Plan()); ok {
 		t.closedKafka(c, p, why)
+		return
+	}
+	if p, ok := c.Plan().(*httpPlan); ok {
+		t.closedHTTP(c, p, why)
 		return
 	}
 	p, _ := c.Plan().(*plan)
@@ -86,6 +99,17 @@ func (t *traffic) Closed(c *netio.Conn, why netio.Reason) {
 		}
 	}
 	p.decision.Closed()
+}
+
+// closedHTTP is Closed for connections whose requests were routed one by one.
+func (t *traffic) closedHTTP(c *netio.Conn, p *httpPlan, why netio.Reason) {
+	p.flow.end(why)
+	p.requests.forget(p.client)
+	if t.access != nil {
+		r := t.record(c, nil, accesslog.Closed, why)
+		r.Service, r.Requests = p.flow.service, p.client.count.Load()
+		t.access.Write(r)
+	}
 }
 
 // record is a line of the access log.

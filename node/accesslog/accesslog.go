@@ -1,4 +1,5 @@
-// Package accesslog writes one line for each proxied connection. Whoever
+// Package accesslog writes one line for each proxied connection, and for each
+// request where these are routed one by one. Whoever
 // brings a line never waits: lines are queued, a goroutine writes them, and
 // what the queue cannot take is counted.
 //
@@ -25,10 +26,11 @@ const (
 	Connected Event = iota // "connection opened": its endpoint took it
 	Ongoing                // "connection open": from time to time
 	Closed                 // "connection closed"
+	Requested              // "request": it has been answered, or given up
 )
 
 func (e Event) String() string {
-	return [...]string{"connection opened", "connection open", "connection closed"}[e]
+	return [...]string{"connection opened", "connection open", "connection closed", "request"}[e]
 }
 
 // Record is one line. Empty fields are left out of it.
@@ -49,6 +51,20 @@ type Record struct {
 	Attempts int           // to connect
 	// Of Kafka's clients: what they call themselves, and who they logged in as.
 	ClientID, Software, Principal string
+	// Requests is how many came by a connection whose requests are routed one
+	// by one; Request is of a Requested line alone.
+	Requests int64
+	Request  *Request
+}
+
+// Request is what a line tells of a request of HTTP. What clients say may be
+// anything: a line has the beginning of it.
+type Request struct {
+	Method, Host string
+	Path         string // without the query, which may hold secrets
+	Status       int    // 0: the client did not wait for one
+	Route        string // that decided; "": none
+	Rule         int    // of it; -1: none fitted
 }
 
 // Config is how a log is made. Zero values take the defaults.
@@ -147,6 +163,9 @@ func (l *Log) finish(h slog.Handler, out *bufio.Writer) {
 // longest that can be valid has 253 bytes.
 const maxSNI = 256
 
+// maxMethod and maxPath bound the same of a request.
+const maxMethod, maxPath = 32, 1024
+
 // maxError bounds what it tells of an error, which may quote the peer.
 const maxError = 512
 
@@ -177,6 +196,15 @@ func (l *Log) write(h slog.Handler, out *bufio.Writer, r Record) {
 		}
 	}
 	text("sni", r.SNI[:min(len(r.SNI), maxSNI)])
+	if q := r.Request; q != nil {
+		text("method", q.Method[:min(len(q.Method), maxMethod)])
+		text("host", q.Host[:min(len(q.Host), maxSNI)])
+		text("path", q.Path[:min(len(q.Path), maxPath)])
+		line.AddAttrs(slog.Int("status", q.Status))
+		if q.Route != "" {
+			line.AddAttrs(slog.String("route", q.Route), slog.Int("rule", q.Rule))
+		}
+	}
 	text("service", r.Service)
 	text("endpoint", r.Endpoint)
 	text("clientID", r.ClientID)
@@ -190,7 +218,13 @@ func (l *Log) write(h slog.Handler, out *bufio.Writer, r Record) {
 	if r.Event != Connected {
 		line.AddAttrs(slog.Uint64("in", r.In), slog.Uint64("out", r.Out), slog.Duration("duration", r.Duration))
 	}
-	if r.Attempts > 0 {
+	if r.Requests > 0 {
+		line.AddAttrs(slog.Int64("requests", r.Requests))
+	}
+	switch {
+	case r.Attempts > 0 && r.Request != nil: // of a connection that may be an earlier one's
+		line.AddAttrs(slog.Int("attempts", r.Attempts))
+	case r.Attempts > 0:
 		line.AddAttrs(slog.Duration("connect", r.Connect), slog.Int("attempts", r.Attempts))
 	}
 	_ = h.Handle(context.Background(), line) // lossy gives no error

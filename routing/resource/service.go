@@ -8,6 +8,8 @@ type Service struct {
 	Balancing Balancing `yaml:"balancing"`
 	// Connect bounds how an endpoint is reached.
 	Connect Connect `yaml:"connect"`
+	// HTTP is how requests are carried that a MeshHTTPRoute routes one by one.
+	HTTP ServiceHTTP `yaml:"http"`
 	// HealthCheck asks endpoints actively. Left out: none.
 	HealthCheck *HealthCheck `yaml:"healthCheck"`
 	// Ejection takes endpoints out that fail in use. Left out: none.
@@ -63,6 +65,23 @@ type Connect struct {
 	// connections of the last 10 seconds (10 are always allowed). Default 20,
 	// 0..100.
 	RetryBudget *int `yaml:"retryBudget" default:"20" range:"0..100"`
+}
+
+// ServiceHTTP is how requests are carried that are routed one by one.
+type ServiceHTTP struct {
+	// Timeout of a request, from its header to the end of its answer; one that
+	// switches to another protocol, such as WebSocket, is out of it from there
+	// on. Default 0, none; up to 24h.
+	Timeout *Duration `yaml:"timeout" default:"0" range:"0..24h"`
+	// ResponseTimeout is for the time from the end of a request until its answer begins.
+	// Default 1m, up to 24h; 0 is none.
+	ResponseTimeout *Duration `yaml:"responseTimeout" default:"1m" range:"0..24h"`
+	// MaxIdle is how many connections without a request are kept at each endpoint.
+	// Default 64, 0..10,000.
+	MaxIdle *int `yaml:"maxIdle" default:"64" range:"0..10000"`
+	// KeepIdle is how long they are kept. It should be shorter than what the
+	// endpoints themselves allow. Default 1m, 1s to 1h.
+	KeepIdle Duration `yaml:"keepIdle" default:"1m" range:"1s..1h"`
 }
 
 // HealthCheck asks endpoints actively.

@@ -1,0 +1,182 @@
+package node
+
+import (
+	"net/http"
+	"net/url"
+	"time"
+
+	"penstock/netio"
+	"penstock/netio/proxyproto"
+	"penstock/netio/web"
+	"penstock/node/accesslog"
+	"penstock/routing"
+	"penstock/routing/resource"
+)
+
+// asked is one request, from its header to the end of its answer. It is web's
+// Way to the endpoints that its Decision names.
+type asked struct {
+	requests           *requests
+	client             *httpClient
+	method, host, path string // as the client wrote them
+	begun              time.Time
+
+	answered routing.Answered
+	spec     *resource.Service // of where it goes; nil: nowhere
+	flow     *flow             // that it counts in; nil: none yet
+	endpoint string            // the last one that was tried
+	replied  bool              // an endpoint has begun its answer
+	why      netio.Reason      // it is answered from here
+}
+
+var _ web.Way = (*asked)(nil)
+
+// maxTries bounds the endpoints that are tried; the service's own bound is
+// Decision.Next's to keep.
+const maxTries = 10
+
+// enter counts the request in, where it is known where it goes. A service that
+// is gone gets no flow anew: nobody would forget it.
+func (q *asked) enter(table *routing.Table) {
+	if s, ok := table.Service(q.answered.Service()); ok {
+		q.spec = s.Spec()
+	}
+	service := q.answered.Service()
+	if service == "" {
+		service = q.answered.Destination()
+	}
+	if _, ok := q.requests.router.Table().Service(service); !ok {
+		service = ""
+	}
+	q.flow = q.requests.flows.get(q.client.in.Listener, service)
+	q.flow.requests.active.Add(1)
+}
+
+// refuse answers from here, with the reason.
+func (q *asked) refuse(plan web.Plan, status int, why netio.Reason) web.Plan {
+	q.why = why
+	plan.Answer = &web.Answer{Status: status, Body: reasonText(why) + "\n"}
+	return plan
+}
+
+// forward completes the plan of a request that goes to endpoints.
+func (q *asked) forward(plan web.Plan, path string) web.Plan {
+	a := &q.answered
+	plan.Way, plan.Attempts, plan.Timeout = q, maxTries, q.spec.HTTP.Timeout.D()
+	plan.Request = func(out *http.Request) {
+		host, newPath := a.Rewrite(path)
+		if host != "" {
+			out.Host = host
+		}
+		if newPath != "" {
+			setPath(out.URL, newPath)
+		}
+		a.RequestHeaders(out.Header)
+	}
+	plan.Response = func(h http.Header) { a.ResponseHeaders(h) }
+	// The connection would be cut at its age: rather let the client go before.
+	if age := q.maxAge(); age > 0 && time.Since(q.client.born) > age-age/5 {
+		plan.Last = true
+	}
+	return plan
+}
+
+// maxAge is that of the client's connection.
+func (q *asked) maxAge() time.Duration {
+	if s, ok := q.requests.router.Table().Service(q.client.destination); ok {
+		return s.Spec().MaxAge.D()
+	}
+	return 0
+}
+
+// setPath sets a path in normal form.
+func setPath(u *url.URL, path string) {
+	if plain, err := url.PathUnescape(path); err == nil {
+		u.Path, u.RawPath = plain, path
+	}
+}
+
+// Next implements web.Way. What fails for want of something on this node is
+// not held against the endpoint, nor tried again.
+func (q *asked) Next(err error) (web.Target, bool) {
+	if err != nil && requestReason(err) == netio.LimitFiles {
+		return web.Target{}, false
+	}
+	e, reason := q.answered.Next(time.Now())
+	if reason != routing.OK {
+		spent := reason == routing.RetriesExhausted && q.answered.Attempts() < q.spec.Connect.Attempts
+		if err == nil || spent {
+			q.why = netio.Reason(reason)
+		}
+		return web.Target{}, false
+	}
+	q.endpoint = endpointName(e)
+	t := web.Target{Address: e.Addr.String(), Profile: q.requests.profiles.of(q.answered.Service(), q.spec, hostOf(e))}
+	if e.Unix != "" {
+		t.Address = "unix:" + e.Unix
+	}
+	if v := proxyVersion(q.spec); v != proxyproto.None {
+		t.Preface = proxyproto.Append(nil, v, q.client.proxy)
+	}
+	return t, true
+}
+
+// Answered implements web.Way.
+func (q *asked) Answered() {
+	q.replied = true
+	q.answered.Connected(time.Now())
+}
+
+// Refusal implements web.Way.
+func (q *asked) Refusal(err error) string {
+	if q.why == netio.OK {
+		q.why = requestReason(err)
+	}
+	return reasonText(q.why)
+}
+
+// done is told how the request ended.
+func (q *asked) done(o web.Outcome) {
+	h, now := q.requests, time.Now()
+	h.active.Add(-1)
+	if q.why == netio.OK {
+		q.why = requestReason(o.Err)
+	}
+	if !q.replied && blames(q.why) {
+		q.answered.Failed(now)
+	}
+	q.answered.Closed()
+	if q.flow == nil {
+		q.flow = h.flows.get(q.client.in.Listener, "")
+		q.flow.requests.active.Add(1)
+	}
+	took := now.Sub(q.begun)
+	q.flow.requests.end(q.flow.requestTime(h.flows), o.Status, took)
+	if o.Status == 0 || q.why != netio.OK {
+		h.refused.count(q.why)
+	}
+	if h.access != nil {
+		h.access.Write(q.record(o, now, took))
+	}
+}
+
+// blames tells whether a failure is the endpoint's.
+func blames(why netio.Reason) bool {
+	switch why {
+	case netio.ConnectRefused, netio.ConnectTimeout, netio.ConnectError, netio.UpstreamTLS, NoAnswer:
+		return true
+	}
+	return false
+}
+
+// record is the request's line of the access log.
+func (q *asked) record(o web.Outcome, now time.Time, took time.Duration) accesslog.Record {
+	return accesslog.Record{
+		Event: accesslog.Requested, At: now, ID: q.client.id, Listener: q.client.in.Listener, Client: q.client.addr,
+		Service: q.flow.service, Endpoint: q.endpoint, Reason: string(q.why), Error: o.Err,
+		In: uint64(o.In), Out: uint64(o.Out), Duration: took, Attempts: q.answered.Attempts(),
+		Request: &accesslog.Request{
+			Method: q.method, Host: q.host, Path: q.path, Status: o.Status, Route: q.answered.Route, Rule: q.answered.Rule,
+		},
+	}
+}
