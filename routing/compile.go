@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"penstock/routing/gateway"
 	"penstock/routing/persist"
 	"penstock/routing/resource"
 )
@@ -31,6 +32,8 @@ type compiler struct {
 	httpRoutesTo *persist.Edit[[]string]
 	backendOf    *persist.Edit[[]string]
 	atHost       *persist.Edit[[]string]
+	bound        *persist.Edit[*gateway.Destination]
+	gateways     *gateway.Model // nil: there is nothing of it
 
 	dirtyServices     map[string]*resource.Service  // new resource, or nil: addresses only
 	dirtyPolicies     map[string]bool               // by destination
@@ -38,6 +41,7 @@ type compiler struct {
 	dirtyHosts        map[string]*resource.Host     // what was in force; nil: nothing
 	hostOrder         []string                      // of dirtyHosts, in the order of the changes
 	dirtyCertificates map[string]bool
+	gatewayChanges    []resource.Change
 	resolves          bool // other host names than before, or at other times
 	faults            []error
 }
@@ -48,6 +52,7 @@ func newCompiler(cfg *Config, old *Table, now time.Time) *compiler {
 		listeners: old.listeners.Edit(), hosts: old.hosts.Edit(), services: old.services.Edit(),
 		routes: old.routes.Edit(), httpRoutes: old.httpRoutes.Edit(), rollouts: old.rollouts.Edit(), certificates: old.certificates.Edit(),
 		routesTo: old.routesTo.Edit(), httpRoutesTo: old.httpRoutesTo.Edit(), backendOf: old.backendOf.Edit(), atHost: old.atHost.Edit(),
+		bound: old.bound.Edit(), gateways: old.gateways,
 		dirtyServices: map[string]*resource.Service{}, dirtyPolicies: map[string]bool{},
 		dirtyListeners: map[string]*resource.Listener{}, dirtyHosts: map[string]*resource.Host{}, dirtyCertificates: map[string]bool{},
 	}
@@ -75,6 +80,8 @@ func (c *compiler) change(ch *resource.Change) {
 		err = c.putListener(ch.Name, spec)
 	case "Host":
 		err = c.putHost(ch.Name, spec)
+	case gateway.KindGateway, gateway.KindTCPRoute, gateway.KindTLSRoute, gateway.KindGrant:
+		c.gatewayChanges = append(c.gatewayChanges, *ch)
 	}
 	if err != nil {
 		c.leaveOut(ch.Key, err)
@@ -89,6 +96,7 @@ func (c *compiler) leaveOut(k resource.Key, err error) {
 // finish makes what is touched and gives the table.
 func (c *compiler) finish() (Applied, error) {
 	var done Applied
+	c.bindGateways()
 	for name, spec := range c.dirtyServices {
 		c.makeService(name, spec)
 		c.dirtyPolicies[name] = true
@@ -119,6 +127,7 @@ func (c *compiler) finish() (Applied, error) {
 		listeners: c.listeners.Map(), hosts: c.hosts.Map(), services: c.services.Map(),
 		routes: c.routes.Map(), httpRoutes: c.httpRoutes.Map(), rollouts: c.rollouts.Map(), certificates: c.certificates.Map(),
 		routesTo: c.routesTo.Map(), httpRoutesTo: c.httpRoutesTo.Map(), backendOf: c.backendOf.Map(), atHost: c.atHost.Map(),
+		bound: c.bound.Map(), gateways: c.gateways,
 	}
 	return done, errors.Join(c.faults...)
 }

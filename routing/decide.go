@@ -261,7 +261,10 @@ func (s *Service) send(src *source, tr *trace) (*backend, Reason) {
 	if turn == nowhere {
 		return nil, NoBackend
 	}
-	return chosen.live[turn], OK
+	if b := chosen.live[turn]; b.closed == "" {
+		return b, OK
+	}
+	return nil, NoBackend
 }
 
 func hashAddr(a netip.Addr) uint64 {

@@ -65,6 +65,7 @@ type EffectiveBackend struct {
 	Weight  int               `json:"weight" yaml:"weight"`
 	Share   float64           `json:"share" yaml:"share"`                         // of the connections, 0 to 1
 	Skipped string            `json:"skipped,omitempty" yaml:"skipped,omitempty"` // why it gets nothing
+	Closed  string            `json:"closed,omitempty" yaml:"closed,omitempty"`   // why connections for it are closed; it keeps its share
 }
 
 // EffectivePolicy is a policy with the sources that it picks.
@@ -139,6 +140,9 @@ func (t *Table) destinations(q *EffectiveQuery) []string {
 	for name := range t.httpRoutesTo.All() {
 		add(name)
 	}
+	for name := range t.bound.All() {
+		add(name)
+	}
 	if q.All || q.Destination != "" {
 		for name := range t.services.All() {
 			add(name)
@@ -160,6 +164,9 @@ func (t *Table) effective(name string, skip int, left *int) (e Effective, next i
 		e.Missing = true
 		*left--
 		return e, 0
+	}
+	if isBound(name) {
+		e.Policies = len(s.policies)
 	}
 	bounded := *left > 0
 	classes, requests := s.classes(), s.requestClasses()
@@ -340,7 +347,7 @@ func (sh *shares) effectiveBackends() []EffectiveBackend {
 	list := make([]EffectiveBackend, len(sh.refs))
 	for i := range sh.refs {
 		r := &sh.refs[i]
-		list[i] = EffectiveBackend{Service: r.Name, Tags: r.Tags, Weight: *r.Weight, Skipped: r.skipped}
+		list[i] = EffectiveBackend{Service: r.Name, Tags: r.Tags, Weight: *r.Weight, Skipped: r.skipped, Closed: r.closed}
 		if r.skipped == "" {
 			list[i].Share = float64(*r.Weight) / float64(sum)
 		}

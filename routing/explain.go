@@ -156,7 +156,7 @@ func (e *Explanation) Text() string {
 			fmt.Fprintf(&b, "  %s\n", p.text())
 		}
 		for i, r := range s.Rules {
-			fmt.Fprintf(&b, "  rules[%d] %s\n", i, r.text())
+			fmt.Fprintf(&b, "  rules[%d] %s\n", i, r.Text())
 		}
 		for _, x := range s.Backends {
 			fmt.Fprintf(&b, "  %s\n", x.text())

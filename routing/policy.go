@@ -41,6 +41,7 @@ type ref struct {
 	whole   *backend // of the service as it was found; nil: there was none
 	backend *backend
 	skipped string
+	closed  string // why connections for it are closed; it keeps its share
 }
 
 // The kinds of targetRefs.
@@ -101,6 +102,10 @@ func (c *compiler) makePolicies(destination string) bool {
 	s, ok := c.services.Get(destination)
 	if !ok {
 		return false
+	}
+	if d, ok := c.bound.Get(destination); ok {
+		c.makeBound(s, d)
+		return true
 	}
 	before := byRoute(s.policies)
 	var policies []*policy

@@ -86,6 +86,7 @@ type world struct {
 	hosts  map[string][]netip.Addr
 	events []string
 	held   []*Decision
+	set    *resource.Set // of what gateway has applied
 }
 
 func newWorld(t *testing.T) *world {
@@ -119,6 +120,10 @@ func (w *world) do(command, input string) string {
 		return w.change([]resource.Change{resource.Delete(resource.Key{Kind: kind, Name: name})})
 	case "policies":
 		return w.policies(input)
+	case "gateway":
+		return w.gateway(args, input)
+	case "status":
+		return w.status(args[0])
 	case "rollout":
 		return w.rollout(args)
 	case "effective":
@@ -174,7 +179,7 @@ func (w *world) took() string {
 }
 
 func (w *world) apply(input string) string {
-	objects, faults := resource.Decode("input", []byte(input), resource.RoutingKinds())
+	objects, faults := decodeInput(input)
 	if len(faults) > 0 {
 		return faults.Error()
 	}
@@ -197,7 +202,7 @@ func (w *world) policies(input string) string {
 	}
 	w.change(changes) // by itself, so that no split goes on where another one was
 	changes = nil
-	objects, faults := resource.Decode("input", []byte(input), resource.RoutingKinds())
+	objects, faults := decodeInput(input)
 	if len(faults) == 0 {
 		faults, _ = resource.ValidateSet(objects)
 	}
@@ -248,10 +253,10 @@ func effectiveSource(b *strings.Builder, destination string, s *EffectiveSource)
 		fmt.Fprintf(b, "  closed: %s\n", s.Reason)
 	}
 	for i := range s.Rules {
-		fmt.Fprintf(b, "  rules[%d] %s\n", i, s.Rules[i].text())
+		fmt.Fprintf(b, "  rules[%d] %s\n", i, s.Rules[i].Text())
 	}
 	for _, x := range s.Backends {
-		line := BackendState{Service: x.Service, Tags: tagList(x.Tags), Weight: x.Weight, Share: x.Share, Skipped: x.Skipped}
+		line := BackendState{Service: x.Service, Tags: tagList(x.Tags), Weight: x.Weight, Share: x.Share, Skipped: x.Skipped, Closed: x.Closed}
 		fmt.Fprintf(b, "  %s\n", line.text())
 	}
 	if s.Rollout != nil {

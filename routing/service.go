@@ -21,6 +21,8 @@ type backend struct {
 	tags map[string]string // nil: all endpoints
 	spec *resource.Service // how its endpoints are used
 	pool *balance.Pool
+	// closed is why connections for it are closed; "": they are not.
+	closed string
 	// tally counts connections, where the backend is the new one of a rollout.
 	tally *Tally
 }

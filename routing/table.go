@@ -6,6 +6,7 @@ import (
 
 	"penstock/routing/balance"
 	"penstock/routing/endpoint"
+	"penstock/routing/gateway"
 	"penstock/routing/persist"
 	"penstock/routing/resource"
 )
@@ -27,7 +28,11 @@ type Table struct {
 	routesTo     persist.Map[[]string] // destination -> MeshTCPRoutes that speak of it
 	httpRoutesTo persist.Map[[]string] // destination -> MeshHTTPRoutes that speak of it
 	backendOf    persist.Map[[]string] // service -> destinations with a route to it
-	atHost       persist.Map[[]string] // host name -> services with an endpoint there
+	// What comes of the Gateway API.
+	gateways *gateway.Model // nil: nothing
+	bound    persist.Map[*gateway.Destination]
+
+	atHost persist.Map[[]string] // host name -> services with an endpoint there
 }
 
 // Service is one version of a service.
@@ -67,8 +72,17 @@ func (s *Service) Retries(now time.Time) (connections, retries int64) { return s
 // Service finds a service.
 func (t *Table) Service(name string) (*Service, bool) { return t.services.Get(name) }
 
-// Services iterates over all services, in no order.
-func (t *Table) Services() iter.Seq[*Service] { return values(&t.services) }
+// Services iterates over all services, in no order; routes of the Gateway API
+// are none.
+func (t *Table) Services() iter.Seq[*Service] {
+	return func(yield func(*Service) bool) {
+		for name, s := range t.services.All() {
+			if !isBound(name) && !yield(s) {
+				return
+			}
+		}
+	}
+}
 
 // Listener finds a listener, of this node or of others.
 func (t *Table) Listener(name string) (*Listener, bool) { return t.listeners.Get(name) }

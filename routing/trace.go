@@ -86,6 +86,8 @@ func (tr *trace) match(name string, m hostname.Match[*target], service, protocol
 		how += " of Host " + host
 	}
 	switch {
+	case service == "" && len(m.Value.limited) == 0:
+		tr.result("%s, which no route has: closed (%s)", how, NoRoute)
 	case service == "":
 		tr.result("%s, which has rules for other protocols only (%s): closed (%s)", how, protocolsOf(m.Value), NoRoute)
 	case protocol != "":
@@ -105,9 +107,12 @@ func protocolsOf(t *target) string {
 
 func (tr *trace) destination(name string, s *Service) {
 	step := Step{Name: "destination", Looked: name}
-	if s == nil {
+	switch {
+	case s == nil:
 		step.Result = fmt.Sprintf("there is no such service: closed (%s)", NoBackend)
-	} else {
+	case isBound(name):
+		step.Result = "a route of the Gateway API"
+	default:
 		step.Result = fmt.Sprintf("%s service with %d endpoints", s.spec.Protocol, len(s.Members()))
 	}
 	tr.add(step)
@@ -133,7 +138,7 @@ func (tr *trace) source(s *source) {
 func (tr *trace) policies(s *Service, src *source, chosen *policy) {
 	step := Step{Name: "policy", Looked: "routes to " + s.name, Result: "none is for this source: the destination itself"}
 	if chosen != nil {
-		step.Result = "MeshTCPRoute " + chosen.route
+		step.Result = policyText(chosen.route)
 	}
 	for _, p := range s.policies {
 		step.Policies = append(step.Policies, PolicyState{
@@ -141,6 +146,14 @@ func (tr *trace) policies(s *Service, src *source, chosen *policy) {
 		})
 	}
 	tr.add(step)
+}
+
+// policyText names the policy of a route.
+func policyText(route string) string {
+	if isBound(route) {
+		return route
+	}
+	return "MeshTCPRoute " + route
 }
 
 func refText(r *resource.TargetRef) string {
@@ -161,7 +174,7 @@ func (tr *trace) split(of string, sh *shares, turn int) {
 		sum += w
 	}
 	for _, r := range sh.refs {
-		x := BackendState{Service: r.Name, Tags: tagList(r.Tags), Weight: *r.Weight, Skipped: r.skipped}
+		x := BackendState{Service: r.Name, Tags: tagList(r.Tags), Weight: *r.Weight, Skipped: r.skipped, Closed: r.closed}
 		if r.skipped == "" {
 			x.Share = float64(*r.Weight) / float64(sum)
 			x.Next = live == turn
@@ -173,6 +186,9 @@ func (tr *trace) split(of string, sh *shares, turn int) {
 		step.Result = fmt.Sprintf("none leads anywhere: closed (%s)", NoBackend)
 	} else {
 		step.Result = sh.live[turn].text()
+		if why := sh.live[turn].closed; why != "" {
+			step.Result += fmt.Sprintf(": %s: closed (%s)", why, NoBackend)
+		}
 	}
 	tr.add(step)
 }

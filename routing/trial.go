@@ -40,6 +40,11 @@ func (t *Table) Try(changes []resource.Change, hosts Hosts, now time.Time) (*Tri
 		_, _ = after.Apply(changes, now) // its faults are known
 		return before, after
 	}
+	for _, name := range done.Listeners {
+		if isBound(name) {
+			tr.noteNames(&resource.Change{Object: resource.Object{Key: resource.Key{Kind: "Listener", Name: name}}})
+		}
+	}
 	for i := range changes {
 		tr.noteNames(&changes[i])
 		if changes[i].Kind == "MeshTCPRoute" {

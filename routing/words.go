@@ -226,6 +226,8 @@ func labels(destination string, lists ...[]part) func(*backend) string {
 			tags = b.tags[key]
 		}
 		switch {
+		case b.closed != "":
+			return "no backend (" + b.closed + ")"
 		case len(b.tags) == 0 && b.name == destination:
 			return "all of " + destination
 		case len(b.tags) == 0:

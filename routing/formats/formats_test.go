@@ -133,7 +133,9 @@ func has(format, kind string) bool {
 }
 
 // foreignKind tells the error of a format that has nothing like a kind.
-func foreignKind(err error) bool { return errors.Is(err, kuma.ErrKind) || errors.Is(err, format.ErrKind) }
+func foreignKind(err error) bool {
+	return errors.Is(err, kuma.ErrKind) || errors.Is(err, format.ErrKind)
+}
 
 // asKumas tells the labels that Kuma's documents get from those that somebody
 // wrote by hand.

@@ -340,7 +340,9 @@ func (p *ParentRef) isGateway() bool {
 	return (p.Group == nil || *p.Group == Group) && (p.Kind == "" || p.Kind == KindGateway)
 }
 
-func (r *BackendRef) isService() bool { return r.Group == "" && (r.Kind == "" || r.Kind == kindService) }
+func (r *BackendRef) isService() bool {
+	return r.Group == "" && (r.Kind == "" || r.Kind == kindService)
+}
 
 // Refs of a ReferenceGrant: it names whom it trusts, not what it needs.
 func (g *ReferenceGrant) Refs() []resource.Ref { return nil }

@@ -1,0 +1,317 @@
+package routing
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"penstock/routing/formats"
+	"penstock/routing/gateway"
+	"penstock/routing/resource"
+)
+
+// decodeInput reads what a scenario applies, in any format.
+func decodeInput(input string) ([]resource.Object, resource.Faults) {
+	return resource.DecodeForeign("input", []byte(input), append(resource.RoutingKinds(), gateway.Kinds()...), formats.All())
+}
+
+// gateway applies objects as users do: checked together with those before, and
+// with the warnings told. With an argument it deletes one.
+func (w *world) gateway(args []string, input string) string {
+	var changes []resource.Change
+	if len(args) > 0 {
+		kind, name, _ := strings.Cut(args[0], "/")
+		changes = append(changes, resource.Delete(resource.Key{Kind: kind, Name: name}))
+	}
+	objects, faults := decodeInput(input)
+	for _, o := range objects {
+		changes = append(changes, resource.Put(o))
+	}
+	if w.set == nil {
+		w.set = new(resource.Set)
+	}
+	next, wrong, warnings := w.set.With(changes)
+	if faults = append(faults, wrong...); len(faults) > 0 {
+		return faults.Error()
+	}
+	w.set = next
+	var b strings.Builder
+	for _, x := range warnings {
+		fmt.Fprintf(&b, "warning: %v\n", x)
+	}
+	return b.String() + w.change(changes)
+}
+
+// status tells the conditions of an object of the Gateway API, one a line.
+func (w *world) status(key string) string {
+	kind, name, _ := strings.Cut(key, "/")
+	o, ok := w.set.Get(resource.Key{Kind: kind, Name: name})
+	if !ok {
+		return "there is no such object"
+	}
+	var b strings.Builder
+	line := func(of string, list []gateway.Condition) {
+		for _, c := range list {
+			fmt.Fprintf(&b, "%s%s %s %s", of, c.Type, c.Status, c.Reason)
+			if c.Message != "" {
+				b.WriteString(": " + c.Message)
+			}
+			b.WriteString("\n")
+		}
+	}
+	switch s := gateway.NewStatuses(w.set, nil).Of(&o, 1, w.now).(type) {
+	case *gateway.GatewayStatus:
+		line("", s.Conditions)
+		for _, l := range s.Listeners {
+			var kinds []string
+			for _, k := range l.SupportedKinds {
+				kinds = append(kinds, k.Kind)
+			}
+			fmt.Fprintf(&b, "%s: %s, %d attached\n", l.Name, cmp.Or(strings.Join(kinds, " "), "no kinds"), l.AttachedRoutes)
+			line("  ", l.Conditions)
+		}
+	case *gateway.RouteStatus:
+		for _, p := range s.Parents {
+			fmt.Fprintf(&b, "%s\n", strings.TrimSpace(p.ParentRef.Name+" "+p.ParentRef.SectionName))
+			line("  ", p.Conditions)
+		}
+	}
+	return b.String()
+}
+
+// gatewayRouter makes a router of documents.
+func gatewayRouter(t testing.TB, text string) *Router {
+	t.Helper()
+	objects, faults := decodeInput(text)
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	r := NewRouter(Config{})
+	if _, err := r.Apply(puts(objects), t0); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func puts(objects []resource.Object) []resource.Change {
+	changes := make([]resource.Change, len(objects))
+	for i, o := range objects {
+		changes[i] = resource.Put(o)
+	}
+	return changes
+}
+
+// whither counts where n connections for a name go.
+func whither(r *Router, listener, name string, n int) map[string]int {
+	count := map[string]int{}
+	for range n {
+		d, reason := r.Decide(&Input{Listener: listener, ServerName: name, HasServerName: name != ""})
+		where := string(reason)
+		if reason == OK {
+			where = d.Service()
+			if _, reason := d.Next(t0); reason != OK {
+				where = string(reason)
+			}
+			d.Closed()
+		}
+		count[where]++
+	}
+	return count
+}
+
+const twoServices = `
+kind: Service
+name: one
+spec: {endpoints: [{address: "127.0.0.1:1"}]}
+---
+kind: Service
+name: two
+spec: {endpoints: [{address: "127.0.0.1:2"}]}
+---
+kind: Service
+name: empty
+spec: {endpoints: []}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: edge}
+spec:
+  gatewayClassName: any
+  listeners: [{name: tls, port: 443, protocol: TLS, tls: {mode: Passthrough}}]
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: TLSRoute
+metadata: {name: apps}
+spec:
+  parentRefs: [{name: edge}]
+  hostnames: [apps.example.com]
+  rules: [{backendRefs: [%s]}]
+`
+
+// The shares of the Gateway API's conformance suite, and what an invalid
+// backend has: it keeps its share, whose connections are closed.
+func TestRoutesOfTheGatewayAPIShareExactly(t *testing.T) {
+	for refs, want := range map[string]map[string]int{
+		"{name: one, weight: 70}, {name: two, weight: 30}":                  {"one": 700, "two": 300},
+		"{name: one}, {name: two}":                                          {"one": 500, "two": 500},
+		"{name: one, weight: 999}, {name: two, weight: 1}":                  {"one": 999, "two": 1},
+		"{name: one, weight: 1000000}, {name: two, weight: 0}":              {"one": 1000},
+		"{name: one, weight: 20}, {name: missing, weight: 80}":              {"one": 200, "no_backend": 800},
+		"{name: one, weight: 20}, {name: empty, weight: 80}":                {"one": 200, "no_endpoint": 800},
+		"{name: one, weight: 20}, {kind: Pod, name: two, weight: 80}":       {"one": 200, "no_backend": 800},
+		"{name: one, weight: 20}, {namespace: shop, name: two, weight: 80}": {"one": 200, "no_backend": 800},
+		"{name: missing}":                         {"no_backend": 1000},
+		"{name: empty}":                           {"no_endpoint": 1000},
+		"{name: one, weight: 0}":                  {"no_backend": 1000},
+		"{name: one}, {name: one}":                {"one": 1000},
+		"{name: missing, weight: 0}, {name: two}": {"two": 1000},
+	} {
+		r := gatewayRouter(t, fmt.Sprintf(twoServices, refs))
+		got := whither(r, "edge/443", "apps.example.com", 1000)
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s: %v, want %v", refs, got, want)
+		}
+		for i := range 10 { // exact in any 1,000 in a row
+			whither(r, "edge/443", "apps.example.com", 37+i)
+			if got := whither(r, "edge/443", "apps.example.com", 1000); fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("%s: %v in the middle, want %v", refs, got, want)
+			}
+		}
+	}
+}
+
+// A backend that comes, or gets its first endpoint, takes its share at once.
+func TestAMissingBackendTakesItsShareWhenItComes(t *testing.T) {
+	r := gatewayRouter(t, fmt.Sprintf(twoServices, "{name: one, weight: 1}, {name: late, weight: 4}"))
+	apply := func(text string) {
+		t.Helper()
+		objects, faults := decodeInput(text)
+		if len(faults) > 0 {
+			t.Fatal(faults)
+		}
+		if _, err := r.Apply(puts(objects), t0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(want map[string]int) {
+		t.Helper()
+		if got := whither(r, "edge/443", "apps.example.com", 1000); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+	}
+	want(map[string]int{"one": 200, "no_backend": 800})
+	apply("kind: Service\nname: late\nspec: {endpoints: []}\n")
+	want(map[string]int{"one": 200, "no_endpoint": 800})
+	apply("kind: Service\nname: late\nspec: {endpoints: [{address: \"127.0.0.1:9\"}]}\n")
+	want(map[string]int{"one": 200, "late": 800})
+	if _, err := r.Apply([]resource.Change{resource.Delete(resource.Key{Kind: "Service", Name: "late"})}, t0); err != nil {
+		t.Fatal(err)
+	}
+	want(map[string]int{"one": 200, "no_backend": 800})
+}
+
+// Whoever opens sockets is told of a listener of a Gateway when it comes, is
+// another or goes; and the services of the table are those of users.
+func TestAGatewaysListenersAreListeners(t *testing.T) {
+	r := gatewayRouter(t, fmt.Sprintf(twoServices, "{name: one}"))
+	l, ok := r.Table().Listener("edge/443")
+	if !ok || !l.Here() || l.Spec().Address != ":443" || l.Spec().TLS.Mode != "passthrough" {
+		t.Fatalf("%v %+v", ok, l)
+	}
+	for s := range r.Table().Services() {
+		if strings.Contains(s.Name(), "/") {
+			t.Errorf("%s is among the services", s.Name())
+		}
+	}
+	objects, _ := decodeInput("kind: Service\nname: one\nspec: {endpoints: []}\n")
+	done, err := r.Apply(puts(objects), t0)
+	if err != nil || len(done.Listeners) > 0 {
+		t.Errorf("listeners %v are others after a change of a service: %v", done.Listeners, err)
+	}
+	done, err = r.Apply([]resource.Change{resource.Delete(resource.Key{Kind: "Gateway", Name: "edge"})}, t0)
+	if _, there := done.Table.Listener("edge/443"); err != nil || there || fmt.Sprint(done.Listeners) != "[edge/443]" {
+		t.Errorf("after its Gateway went: %v %v %v", there, done.Listeners, err)
+	}
+}
+
+// manyRoutes are n TLSRoutes at one Gateway.
+func manyRoutes(t testing.TB, n int) []resource.Object {
+	t.Helper()
+	var b strings.Builder
+	fmt.Fprintf(&b, twoServices, "{name: one}")
+	for i := range n {
+		fmt.Fprintf(&b, "---\napiVersion: gateway.networking.k8s.io/v1\nkind: TLSRoute\nmetadata: {name: r%d}\nspec:\n  parentRefs: [{name: edge}]\n  hostnames: [r%d.example.com]\n  rules: [{backendRefs: [{name: one, weight: 1}, {name: two, weight: 1}]}]\n", i, i)
+	}
+	objects, faults := decodeInput(b.String())
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	return objects
+}
+
+// One of a thousand TLSRoutes of a Gateway changes.
+func BenchmarkChangeOneOf1000TLSRoutes(b *testing.B) {
+	objects := manyRoutes(b, 1000)
+	r := NewRouter(Config{})
+	if _, err := r.Apply(puts(objects), t0); err != nil {
+		b.Fatal(err)
+	}
+	one := objects[len(objects)-500]
+	var specs [2]*gateway.TLSRoute
+	for i := range specs {
+		s := *one.Spec.(*gateway.TLSRoute)
+		s.Hostnames = []string{fmt.Sprintf("other%d.example.com", i)}
+		specs[i] = &s
+	}
+	for i := 0; b.Loop(); i++ {
+		one.Spec = specs[i%2]
+		if _, err := r.Apply([]resource.Change{resource.Put(one)}, t0); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// All of a thousand TLSRoutes come at once.
+func BenchmarkApply1000TLSRoutes(b *testing.B) {
+	changes := puts(manyRoutes(b, 1000))
+	for b.Loop() {
+		if _, err := NewRouter(Config{}).Apply(changes, t0); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// A connection is decided through a TLSRoute as fast as through a policy.
+func BenchmarkDecideTLSRoute(b *testing.B) {
+	r := NewRouter(Config{})
+	if _, err := r.Apply(puts(manyRoutes(b, 1000)), t0); err != nil {
+		b.Fatal(err)
+	}
+	in := Input{Listener: "edge/443", ServerName: "r500.example.com", HasServerName: true}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, reason := r.Decide(&in); reason != OK {
+			b.Fatal(reason)
+		}
+	}
+}
+
+// A status is JSON in the Gateway API's own words.
+func TestAStatusIsTheGatewayAPIs(t *testing.T) {
+	objects, _ := decodeInput(fmt.Sprintf(twoServices, "{name: one}"))
+	set, faults, _ := new(resource.Set).With(puts(objects))
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	o, _ := set.Get(resource.Key{Kind: "TLSRoute", Name: "apps"})
+	text, err := json.Marshal(gateway.NewStatuses(set, nil).Of(&o, 7, time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)))
+	want := `{"parents":[{"parentRef":{"group":"gateway.networking.k8s.io","kind":"Gateway","name":"edge"},"controllerName":"penstock.internal/gateway","conditions":[` +
+		`{"type":"Accepted","status":"True","observedGeneration":7,"lastTransitionTime":"2026-01-31T12:00:00Z","reason":"Accepted","message":""},` +
+		`{"type":"ResolvedRefs","status":"True","observedGeneration":7,"lastTransitionTime":"2026-01-31T12:00:00Z","reason":"ResolvedRefs","message":""}]}]}`
+	if err != nil || string(text) != want {
+		t.Errorf("%v\n%s\nwant\n%s", err, text, want)
+	}
+}
