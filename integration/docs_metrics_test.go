@@ -72,7 +72,7 @@ func parseMetrics(text string) (types map[string]string, labels map[string][]str
 	return types, labels
 }
 
-// scrape starts a node, lets it carry one connection and apply nothing that is
+// scrape starts a node, lets it carry a connection of each kind and apply nothing that is
 // wrong, and gives what /metrics says afterwards.
 func scrape(t *testing.T) string {
 	t.Helper()
@@ -94,7 +94,8 @@ func scrape(t *testing.T) string {
 	front := "unix:" + filepath.Join(t.TempDir(), "front")
 	text := fmt.Sprintf("kind: Listener\nname: front\nspec: {address: %q, service: echo}\n---\nkind: Service\nname: echo\nspec: {endpoints: [{address: %q}]}\n", front, echo.Addr())
 	kafkaText, bootstrap := kafkaExample(t)
-	text += kafkaText
+	httpText, web := httpExample(t)
+	text += kafkaText + httpText
 	objects, faults := resource.Decode("", []byte(text), penstocknode.Kinds())
 	if len(faults) > 0 {
 		t.Fatal(faults)
@@ -117,9 +118,10 @@ func scrape(t *testing.T) string {
 	}
 	exchangeOnce(t, strings.TrimPrefix(front, "unix:"))
 	kafkaOnce(ctx, t, bootstrap)
+	httpOnce(t, web)
 	for {
 		got := scrapeOnce(t, "http://"+n.HTTPAddr()+"/metrics")
-		if strings.Contains(got, "penstock_connections_total{") {
+		if strings.Contains(got, "penstock_connections_total{") && strings.Contains(got, "penstock_http_refused_total{") {
 			return got
 		}
 		if ctx.Err() != nil {
