@@ -129,8 +129,8 @@ func pathText(p *resource.PathRewrite) string {
 	return " with prefix " + *p.ReplacePrefixMatch
 }
 
-// text renders a rule for people, in one line.
-func (r *EffectiveRule) text() string {
+// Text renders a rule for people, in one line.
+func (r *EffectiveRule) Text() string {
 	parts := append([]string(nil), r.Does...)
 	if r.Reason != OK {
 		parts = append(parts, fmt.Sprintf("answered %d (%s)", statusUnavailable, r.Reason))
