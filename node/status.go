@@ -106,8 +106,20 @@ func (n *Node) explain(r *admin.ExplainRequest) (*routing.Explanation, error) {
 	if _, ok := table.Listener(r.Listener); !ok {
 		return nil, admin.Errorf(admin.NotFound, "there is no Listener %q", r.Listener)
 	}
+	if q := requestOf(r.Request); q != nil {
+		e := table.ExplainRequest(&in, q, time.Now())
+		return &e, nil
+	}
 	e := table.Explain(&in, time.Now())
 	return &e, nil
+}
+
+// requestOf is the request that is asked about; nil: none is.
+func requestOf(r *admin.HTTPRequest) *routing.Request {
+	if r == nil {
+		return nil
+	}
+	return routing.NewRequest(r.Method, r.Path, r.Host, r.Headers)
 }
 
 const (

@@ -123,6 +123,18 @@ type ExplainRequest struct {
 	ALPN   []string          `json:"alpn,omitempty"`
 	Client string            `json:"client,omitempty"` // IP address
 	Tags   map[string]string `json:"tags,omitempty"`
+	// Request is one of the connection's that is asked about; nil: none is.
+	Request *HTTPRequest `json:"request,omitempty"`
+}
+
+// HTTPRequest describes a request of HTTP.
+type HTTPRequest struct {
+	Method string `json:"method,omitempty"` // "": GET
+	// Path is as a client sends it, with a query where there is one; "": /.
+	Path string `json:"path,omitempty"`
+	// Host is what is asked for; "": the server name, else localhost.
+	Host    string            `json:"host,omitempty"`
+	Headers map[string]string `json:"headers,omitempty"`
 }
 
 // Status is one screen about the cluster.
