@@ -84,9 +84,10 @@ func TestAServerAloneServesWhatItServed(t *testing.T) {
 
 func TestWhatWasNeverAgreedIsNotServed(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newWorld(t, steady)
 	a := w.cluster(3)
 	w.mustCommit(a, put("A", "x", "1"))
+	w.lead("a")
 	w.network.isolate("a", true, "b", "c")
 	if _, err := a.Commit(t.Context(), batch(put("A", "x", "2"))); !errors.Is(err, ErrUnknown) {
 		t.Fatalf("a batch at a leader that is cut off: %v", err)
@@ -371,13 +372,14 @@ func TestALeaderWithAFullDiskStepsDown(t *testing.T) {
 		}
 	}
 	full()
-	var err error
-	for err == nil { // until the pages that it has are used up
-		_, err = a.Commit(t.Context(), batch(put("A", "big", randomText(100_000))))
-	}
-	if !errors.Is(err, ErrUnknown) || !errors.Is(err, unix.ENOSPC) {
-		t.Errorf("a batch for a full disk: %v, want %v of %v", err, ErrUnknown, unix.ENOSPC)
-	}
+	until(t, "the pages that it has to be used up", func() bool {
+		_, err := w.lead("a").Commit(t.Context(), batch(put("A", "big", randomText(100_000))))
+		used := errors.Is(err, unix.ENOSPC)
+		if used && !errors.Is(err, ErrUnknown) {
+			t.Errorf("a batch for a full disk: %v, want %v", err, ErrUnknown)
+		}
+		return used
+	})
 	var leader *Replica
 	until(t, "another leader", func() bool { // it may win once or twice more, until it is behind
 		_, _ = w.leader().Commit(t.Context(), batch(put("A", "big", randomText(100_000))))
@@ -412,11 +414,11 @@ func TestAReadOnlyFolderIsSaidToBe(t *testing.T) {
 
 func TestAnEndOfTheLogMayBeReplaced(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newWorld(t, steady)
 	a := w.cluster(3)
 	_, before := a.Servers()
 	w.network.isolate("a", true, "b", "c")
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
 	if _, err := a.AddNonvoter(ctx, "d", "host:1", before); !errors.Is(err, ErrUnknown) {
 		t.Errorf("a server added by a leader that is cut off: %v, want %v", err, ErrUnknown)

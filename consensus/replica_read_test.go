@@ -68,6 +68,7 @@ func TestALeaderWithoutVotersReadsNothing(t *testing.T) {
 	w.mustChange(a, (*Replica).AddNonvoter, "d")
 	w.mustCommit(a, put("A", "x", "1"))
 	w.mustShow(w.servers["d"], "x=1")
+	w.lead("a")
 	w.network.isolate("a", true, "b", "c")
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()

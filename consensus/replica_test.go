@@ -246,12 +246,13 @@ func TestTheLeadIsHandedOver(t *testing.T) {
 
 func TestABatchOfUnknownOutcomeActsOnce(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
+	w := newWorld(t, steady)
 	a := w.cluster(3)
 	lost, kept := batch(put("A", "x", "1")), batch(put("A", "y", "1"))
 	if _, err := a.Commit(t.Context(), kept); err != nil { // say, the answer was lost
 		t.Fatal(err)
 	}
+	w.lead("a")
 	w.network.isolate("a", true, "b", "c")
 	if _, err := a.Commit(t.Context(), lost); !errors.Is(err, ErrUnknown) {
 		t.Fatalf("a batch at a leader that is cut off: %v, want %v", err, ErrUnknown)

@@ -95,7 +95,24 @@ func (w *world) cluster(n int) *Replica {
 		w.open(id)
 		w.mustChange(leader, (*Replica).AddVoter, id)
 	}
-	return leader
+	return w.lead("a")
+}
+
+// lead has a server lead. On a busy machine the lead may go by itself, at any
+// time: a test that needs it somewhere brings it there, and is steady.
+func (w *world) lead(id string) *Replica {
+	w.t.Helper()
+	r := w.servers[id]
+	until(w.t, id+" to lead", func() bool {
+		if s := r.Standing(); s.Role == RoleLeader && s.Ready {
+			return true
+		}
+		ctx, cancel := context.WithTimeout(w.t.Context(), time.Second)
+		defer cancel()
+		_ = w.leader().Transfer(ctx, id)
+		return false
+	})
+	return r
 }
 
 // within is how long a test waits for what should come soon.
@@ -131,12 +148,21 @@ func (w *world) leader(ids ...string) (leader *Replica) {
 	return leader
 }
 
+// mustChange changes the servers, at that leader or, where the lead has gone
+// by itself, at the next.
 func (w *world) mustChange(leader *Replica, change func(*Replica, context.Context, string, string, uint64) (uint64, error), id string) {
 	w.t.Helper()
-	_, at := leader.Servers()
-	if _, err := change(leader, w.t.Context(), id, "somewhere:1", at); err != nil {
-		w.t.Fatal(err)
-	}
+	until(w.t, "a change of the servers", func() bool {
+		_, at := leader.Servers()
+		_, err := change(leader, w.t.Context(), id, "somewhere:1", at)
+		if err != nil && !errors.Is(err, ErrNotLeader) && !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrServers) {
+			w.t.Fatal(err)
+		}
+		if err != nil {
+			leader = w.leader()
+		}
+		return err == nil
+	})
 }
 
 var batchIDs atomic.Uint64
@@ -151,10 +177,16 @@ func batch(ops ...Op) *Batch {
 	return b
 }
 
+// mustCommit commits a batch, at that leader or, where the lead has gone by
+// itself, at the next.
 func (w *world) mustCommit(r *Replica, ops ...Op) uint64 {
 	w.t.Helper()
-	result, err := r.Commit(w.t.Context(), batch(ops...))
-	if err != nil {
+	b := batch(ops...)
+	result, err := r.Commit(w.t.Context(), b)
+	switch {
+	case errors.Is(err, ErrNotLeader), errors.Is(err, ErrUnknown):
+		return w.persist(b).Index
+	case err != nil:
 		w.t.Fatal(err)
 	}
 	return result.Index
