@@ -288,8 +288,8 @@ func (c *Cluster) relay(ctx context.Context, leader string, a Announcement, res 
 func (c *Cluster) takeAnnouncement(ctx context.Context, a Announcement, res *AnnounceResult) error {
 	c.admitting.Lock()
 	defer c.admitting.Unlock()
-	for range 3 { // the record may change meanwhile
-		view := c.Store().View()
+	view := c.Store().View()
+	for {
 		r, ok := record(view, a.ID)
 		switch {
 		case !ok:
@@ -328,8 +328,10 @@ func (c *Cluster) takeAnnouncement(ctx context.Context, a Announcement, res *Ann
 		if !errors.Is(err, consensus.ErrVersion) {
 			return err
 		}
+		if view, err = c.current(ctx); err != nil { // it has changed meanwhile
+			return err
+		}
 	}
-	return nil
 }
 
 // putRecord puts a record, on condition that it is as it was in the view.

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"penstock/consensus"
@@ -166,6 +167,46 @@ func (c *Cluster) noLeader(last error) error {
 	}
 	return admin.Errorf(admin.NoLeader, "nothing was changed: %s", why)
 }
+
+// unknownOutcome tells whether a request that failed so may have acted.
+func unknownOutcome(err error) bool {
+	var refused *admin.Error
+	return errors.Is(err, admin.ErrLost) || errors.As(err, &refused) && refused.Code == admin.UnknownOutcome
+}
+
+// untilKnown has a handler try again where the leader was lost before it
+// answered: for what is the same whether it is done once or twice. done are
+// the refusals that say of a repetition that the attempt before has acted.
+func untilKnown[Req, Resp any](act func(context.Context, *Req) (*Resp, error), done ...admin.Code) func(context.Context, *Req) (*Resp, error) {
+	return func(ctx context.Context, req *Req) (*Resp, error) {
+		resp, err := act(ctx, req)
+		if admin.Caller(ctx).Via != "" { // whoever passed it on tries again
+			return resp, err
+		}
+		first, end := err, time.Now().Add(patience)
+		for unknownOutcome(err) && time.Now().Before(end) {
+			select {
+			case <-time.After(unknownPause):
+			case <-ctx.Done():
+				return nil, first
+			}
+			resp, err = act(ctx, req)
+			var refused *admin.Error
+			switch {
+			case !errors.As(err, &refused):
+			case slices.Contains(done, refused.Code):
+				return new(Resp), nil
+			case refused.Code == admin.NoLeader, refused.Code == admin.Unavailable:
+				return nil, first // which may still have acted
+			}
+		}
+		return resp, err
+	}
+}
+
+// unknownPause is the wait before a request is made again of which nobody
+// knows what became of it.
+const unknownPause = 50 * time.Millisecond
 
 // nothingDone tells whether a request that failed so has not acted, and may be
 // sent to the next leader.

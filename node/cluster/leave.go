@@ -14,7 +14,9 @@ import (
 // is forced, it refuses where that node is up, and where the voters that
 // remain would be too few to decide anything.
 func (c *Cluster) Remove(ctx context.Context, req *admin.RemoveRequest) (*admin.Empty, error) {
-	return ask(ctx, c, admin.MethodRemove, req, c.remove)
+	return untilKnown(func(ctx context.Context, req *admin.RemoveRequest) (*admin.Empty, error) {
+		return ask(ctx, c, admin.MethodRemove, req, c.remove)
+	}, admin.NotFound)(ctx, req)
 }
 
 func (c *Cluster) remove(ctx context.Context, req *admin.RemoveRequest) (*admin.Empty, error) {
@@ -133,7 +135,7 @@ func (c *Cluster) Leave(ctx context.Context) (err error) {
 		if err == nil || lost && errors.As(err, &refused) && refused.Code == admin.Unauthenticated {
 			break // done, now or the time before
 		}
-		lost = lost || errors.Is(err, admin.ErrLost)
+		lost = lost || unknownOutcome(err)
 		if !lost && !errors.Is(err, errLeads) {
 			return c.notLeft(nil, err)
 		}

@@ -170,7 +170,10 @@ func (c *Cluster) Alone() string {
 	if without == 0 {
 		return ""
 	}
-	why := aloneBecause(c.Members(), c.felt(), without, c.electionTime(), time.Now())
+	felt := c.felt()
+	// Who answered while there was a leader may be what it was lost with.
+	maps.DeleteFunc(felt, func(_ string, b beat) bool { return time.Since(b.at) > without })
+	why := aloneBecause(c.Members(), felt, without, c.electionTime(), time.Now())
 	if c.lost() {
 		why += "; " + lostAdvice
 	}

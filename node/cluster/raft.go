@@ -174,11 +174,17 @@ func (c *Cluster) handOver(ctx context.Context, willing bool) {
 		return
 	}
 	silent := c.Silent()
-	for _, m := range c.heirs(silent) {
+	heirs := c.heirs(silent)
+	for i, m := range heirs {
 		if willing && (silent[m.ID] || fitness(m) == fitnessLeaving) {
 			continue
 		}
-		err := c.Store().Transfer(ctx, m.ID)
+		one, cancel := ctx, func() {}
+		if end, ok := ctx.Deadline(); ok { // one that has died leaves time for the others
+			one, cancel = context.WithTimeout(ctx, time.Until(end)/time.Duration(len(heirs)-i))
+		}
+		err := c.Store().Transfer(one, m.ID)
+		cancel()
 		if c.awaitLeader(ctx) != c.ID() {
 			return
 		}

@@ -21,10 +21,10 @@ func (c *Cluster) Register(s *admin.Server) {
 	admin.Handle(s, admin.MethodRenew, admin.RoleNode, refusing(c.handleRenew))
 
 	admin.Handle(s, admin.MethodTransfer, admin.RoleOperator, OnLeader(c, c.transfer), admin.Changing())
-	admin.Handle(s, admin.MethodRemove, admin.RoleAdmin, OnLeader(c, c.remove), admin.Changing())
+	admin.Handle(s, admin.MethodRemove, admin.RoleAdmin, untilKnown(OnLeader(c, c.remove), admin.NotFound), admin.Changing())
 	admin.Handle(s, admin.MethodRotate, admin.RoleAdmin, OnLeader(c, c.rotate), admin.Changing())
 	admin.Handle(s, admin.MethodTokenNew, admin.RoleAdmin, OnLeader(c, c.createToken), admin.Changing())
-	admin.Handle(s, admin.MethodRevoke, admin.RoleAdmin, OnLeader(c, c.revoke), admin.Changing())
+	admin.Handle(s, admin.MethodRevoke, admin.RoleAdmin, untilKnown(OnLeader(c, c.revoke)), admin.Changing())
 	admin.Handle(s, admin.MethodTokens, admin.RoleAdmin, OnLeader(c, func(ctx context.Context, _ *admin.Empty) (*admin.Tokens, error) {
 		if _, err := c.current(ctx); err != nil {
 			return nil, err

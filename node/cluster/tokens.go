@@ -203,7 +203,9 @@ func (c *Cluster) Tokens() admin.Tokens {
 
 // Revoke ends a token, by ID or name; of several of one name those that are valid.
 func (c *Cluster) Revoke(ctx context.Context, req *admin.TokenRevokeRequest) (*admin.Empty, error) {
-	return ask(ctx, c, admin.MethodRevoke, req, c.revoke)
+	return untilKnown(func(ctx context.Context, req *admin.TokenRevokeRequest) (*admin.Empty, error) {
+		return ask(ctx, c, admin.MethodRevoke, req, c.revoke)
+	})(ctx, req)
 }
 
 func (c *Cluster) revoke(ctx context.Context, req *admin.TokenRevokeRequest) (*admin.Empty, error) {

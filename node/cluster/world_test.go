@@ -258,13 +258,33 @@ func newcomer(t *testing.T, name, token string, at ...*machine) *machine {
 	return m
 }
 
-// three is a cluster of three voters.
+// three is a cluster of three voters that keep their leader.
 func three(t *testing.T) []*machine {
 	t.Helper()
-	a := founded(t, "a")
-	b := newcomer(t, "b", a.token(), a).start()
-	c := newcomer(t, "c", a.token(), a, b).start()
-	all := []*machine{a, b, c}
+	return threeOf(t, func(_ int, m *machine) { steady(m) })
+}
+
+// hastyThree is one that finds out soon that its leader is gone, and on a busy
+// machine may take it for gone.
+func hastyThree(t *testing.T) []*machine {
+	t.Helper()
+	return threeOf(t, func(int, *machine) {})
+}
+
+// threeOf is one of machines that are prepared before they start.
+func threeOf(t *testing.T, prepare func(i int, m *machine)) (all []*machine) {
+	t.Helper()
+	for i, name := range []string{"a", "b", "c"} {
+		m := newMachine(t, name)
+		if m.cfg.Init = i == 0; !m.cfg.Init {
+			m.cfg.Token = all[0].token()
+		}
+		for _, o := range all {
+			m.cfg.Join = append(m.cfg.Join, o.addr())
+		}
+		prepare(i, m)
+		all = append(all, m.start())
+	}
 	voters(t, 3, all...)
 	return all
 }
