@@ -16,6 +16,7 @@ func groupPrograms() []program {
 		{"classic group, eager", func(r *run) { group(r, kgo.Balancers(kgo.RangeBalancer())) }},
 		{"classic group, cooperative", func(r *run) { group(r, kgo.Balancers(kgo.CooperativeStickyBalancer())) }},
 		{"consumer group (KIP-848)", func(r *run) { group(r, kgo.ServerSideBalancer()) }},
+		{"consumer group by expression (KIP-848)", groupByExpression},
 		{"group of static members", func(r *run) {
 			group(r, kgo.Balancers(kgo.RangeBalancer()), kgo.InstanceID("instance"))
 		}},
@@ -141,6 +142,43 @@ func group(r *run, opts ...kgo.Opt) {
 	r.produce(r.client(), records(topic, 12, 6)...)
 	r.read("left", r.take(12, two))
 	r.committed(name)
+}
+
+// groupByExpression subscribes to what matches an expression, which the broker
+// evaluates; and tries some that are none.
+func groupByExpression(r *run) {
+	one, two, name := r.newTopic("wanted.a", 2), r.newTopic("wanted.b", 3), r.called("by-expression")
+	for _, topic := range []string{one, two, r.newTopic("unwanted.a", 1)} {
+		r.produce(r.client(), records(topic, 12, 1)...)
+	}
+	expression := `^wanted\.(a|[^ac])-` + r.id + `$|(?i:WANTED)/no`
+	m := r.join(name, expression, kgo.ServerSideBalancer(), kgo.ConsumeRegex())
+	r.assigned(name, 1, 5)
+	r.read("by expression", r.take(24, m))
+	describe := kmsg.NewPtrConsumerGroupDescribeRequest()
+	describe.Groups = []string{name}
+	described, err := describe.RequestWith(r.ctx, m.Client)
+	must(r.t, err)
+	for _, g := range described.Groups {
+		for _, m := range g.Members {
+			r.say("subscribed to %q, %s", m.SubscribedTopics, deref(m.SubscribedTopicRegex))
+		}
+	}
+	for _, bad := range []string{"[", "a)|(b", "*a", "a{2,1}", `a\E`, "(?=a)", "\xff"} {
+		beat := kmsg.NewPtrConsumerGroupHeartbeatRequest()
+		beat.Group, beat.MemberID, beat.RebalanceTimeoutMillis, beat.SubscribedTopicRegex = name, "other", 5000, &bad
+		beat.SubscribedTopicNames, beat.Topics = []string{}, []kmsg.ConsumerGroupHeartbeatRequestTopic{}
+		resp, err := beat.RequestWith(r.ctx, m.Client)
+		must(r.t, err)
+		r.say("%q: error %d, %s", bad, resp.ErrorCode, deref(resp.ErrorMessage))
+	}
+}
+
+func deref(s *string) string {
+	if s == nil {
+		return "null"
+	}
+	return *s
 }
 
 func (r *run) read(what string, all []*kgo.Record) {

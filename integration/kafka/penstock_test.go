@@ -163,11 +163,10 @@ var tenantsUnlike = func() map[string]deviation {
 		all[api] = deviation{why: "of the whole cluster, or cannot be told apart by tenant"}
 	}
 	maps.Copy(all, map[string]deviation{
-		"quotas":                 {why: "of the whole cluster", lacks: []int16{48, 49}},
-		"users":                  {why: "of the whole cluster", lacks: []int16{50, 51}},
-		"ConsumerGroupHeartbeat": {why: "v1 has expressions, which the broker evaluates", offered: &[2]int16{0, 0}},
-		"ListConfigResources":    {why: "the brokers' loggers are not a tenant's", offered: &[2]int16{0, 1}, differs: withoutLoggers},
-		"ListTransactions":       {why: "v2 has expressions, which the broker evaluates", offered: &[2]int16{0, 1}},
+		"quotas":              {why: "of the whole cluster", lacks: []int16{48, 49}},
+		"users":               {why: "of the whole cluster", lacks: []int16{50, 51}},
+		"ListConfigResources": {why: "the brokers' loggers are not a tenant's", offered: &[2]int16{0, 1}, differs: withoutLoggers},
+		"ListTransactions":    {why: "v2 has expressions, which the broker evaluates", offered: &[2]int16{0, 1}},
 	})
 	return all
 }()

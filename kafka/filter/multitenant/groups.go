@@ -121,6 +121,7 @@ func (c *call) deleteGroupsResponse(r *kmsg.DeleteGroupsResponse) error {
 func (c *call) heartbeatRequest(r *kmsg.ConsumerGroupHeartbeatRequest) error {
 	c.inID(&r.Group)
 	inAll(r.SubscribedTopicNames, c.in)
+	c.subscribe(r)
 	return c.idsIn(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
 }
 
@@ -128,7 +129,9 @@ func (c *call) heartbeatRequest(r *kmsg.ConsumerGroupHeartbeatRequest) error {
 // the tenant's: members may have come past the proxy, or by JoinGroup, with a
 // subscription that only they and the broker read.
 func (c *call) heartbeatResponse(r *kmsg.ConsumerGroupHeartbeatResponse) error {
-	c.message(r.ErrorMessage)
+	if !c.subscribed(r) {
+		c.message(r.ErrorMessage)
+	}
 	if r.Assignment == nil {
 		return nil
 	}
@@ -168,6 +171,7 @@ func (c *call) groupDescribeResponse(r *kmsg.ConsumerGroupDescribeResponse) erro
 		for i := range g.Members {
 			m := &g.Members[i]
 			m.SubscribedTopics = keep(m.SubscribedTopics, c.mine)
+			m.SubscribedTopicRegex = c.subscribedTo(m.SubscribedTopicRegex)
 			assigned(&m.Assignment)
 			assigned(&m.TargetAssignment)
 		}

@@ -15,9 +15,10 @@
 //   - Topic ids are passed on when the topic is known to be the tenant's
 //     (ids.go). Any other id is exchanged for one that nobody has, and put
 //     back in the answer.
-//   - What the broker would evaluate itself is not offered: regular expressions
-//     over names (ConsumerGroupHeartbeat v1, ListTransactions v2) and the
-//     streams group APIs. An API that this package does not know is not
+//   - No regular expression of a client's reaches the broker: subscriptions
+//     (ConsumerGroupHeartbeat v1) are written anew (expressions.go), and what
+//     else the broker would evaluate itself is not offered (ListTransactions
+//     v2, the streams group APIs). An API that this package does not know is not
 //     offered either (table.go).
 //   - What concerns the whole cluster is not offered, or refused in the
 //     protocol's own words: quotas, SCRAM users, delegation tokens, features,

@@ -122,8 +122,8 @@ var apis = func() (table [128]*api) {
 		65: on((*call).describeTxnsRequest, (*call).describeTxnsResponse),
 		// v2 has a regular expression over transactional ids.
 		66: on(nothing, (*call).listTxnsResponse).limit(0, 1),
-		// v1 has a regular expression over topics (rule 13).
-		68: on((*call).heartbeatRequest, (*call).heartbeatResponse).limit(0, 0),
+		// v1 has a regular expression over topics (rule 13): see expressions.go.
+		68: on((*call).heartbeatRequest, (*call).heartbeatResponse).limit(0, 1),
 		69: on((*call).groupDescribeRequest, (*call).groupDescribeResponse),
 		71: passes, // GetTelemetrySubscriptions: about the client itself
 		72: passes, // PushTelemetry

@@ -1,0 +1,156 @@
+package multitenant
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"regexp"
+	"regexp/syntax"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Members of a consumer group may subscribe to what matches an expression
+// (ConsumerGroupHeartbeat v1), which the broker evaluates over the topics of all
+// tenants: it must match the whole name (RE2/J, Pattern.matches). To put the
+// prefix before it would be unsound: "a)|(b", "\Qa" or a "#" in some mode would
+// make something else of what stands around it. So none of what the client wrote
+// reaches the broker. It is parsed here, by the library that RE2/J is a port of,
+// and written anew in a few words of its language:
+//
+//	^prefix(?:E)$    E = E|E, EE, (?:E)*, (?:E)+, (?:E)?, (?:E){n,m}, a name's
+//	                 character, ".", a class of a name's characters, "/"
+//
+// Whatever E is, all of it is between the parentheses: there are no backslashes
+// in it but before a dot, no flags, no anchors, and no brackets but those of
+// classes. So nothing matches that does not begin with the prefix; and since
+// names have the characters of legal only, behind it the same matches as the
+// client's own expression did ("/" stands for what never does).
+//
+// An expression that cannot be written so is refused by the broker, in its own
+// words and its own order, as one that is no expression at all: in its place
+// goes one of invalid. These are the ones that have \b or \B, or "^" or "$" in what is
+// repeated a number of times.
+//
+// What the client wrote is kept in the expression, where it never matches, for
+// ConsumerGroupDescribe to give back: ^prefix(?:E|/base64)$.
+
+const (
+	never      = "/" // in no name
+	behindOurs = ")$"
+	// invalidExpression is the broker's error.
+	invalidExpression = 128
+	// maxExpression bounds what is sent, in bytes.
+	maxExpression = maxString
+)
+
+// subscribing is the State of a request with an expression.
+type subscribing struct {
+	expression string // the client's
+	ours       string // that the broker got
+	fault      error  // why it is refused, where the broker cannot say so
+}
+
+func (t *tenant) beforeOurs() string { return "^" + regexp.QuoteMeta(t.prefix) + "(?:" }
+
+// expressionIn gives what stands for a client's expression at the broker.
+func (t *tenant) expressionIn(expression string) (string, error) {
+	if len(expression) > maxExpression {
+		return "", &syntax.Error{Code: syntax.ErrLarge, Expr: expression}
+	}
+	parsed, err := syntax.Parse(expression, syntax.Perl)
+	if err != nil {
+		return "", err
+	}
+	var w expressionWriter
+	if err := w.write(parsed); err != nil {
+		return "", err
+	}
+	inside := w.String()
+	if inside != expression || strings.Contains(inside, never) {
+		inside += "|" + never + base64.RawURLEncoding.EncodeToString([]byte(expression))
+	}
+	ours := t.beforeOurs() + inside + behindOurs
+	if len(ours) > maxExpression {
+		return "", &syntax.Error{Code: syntax.ErrLarge, Expr: expression}
+	}
+	return ours, nil
+}
+
+// expressionOut gives the client's expression back. ok false: it is not one that
+// expressionIn gave.
+func (t *tenant) expressionOut(ours string) (expression string, ok bool) {
+	inside, ok := strings.CutPrefix(ours, t.beforeOurs())
+	if !ok {
+		return "", false
+	}
+	if inside, ok = strings.CutSuffix(inside, behindOurs); !ok {
+		return "", false
+	}
+	if at := strings.LastIndex(inside, never); at >= 0 {
+		b, err := base64.RawURLEncoding.DecodeString(inside[at+len(never):])
+		inside, ok = string(b), err == nil
+	}
+	return inside, ok
+}
+
+// invalid are expressions that no broker takes, by what is wrong with them.
+var invalid = map[syntax.ErrorCode]string{
+	syntax.ErrMissingParen: "(", syntax.ErrUnexpectedParen: ")", syntax.ErrMissingBracket: "[", syntax.ErrInvalidEscape: `\E`,
+	syntax.ErrMissingRepeatArgument: "*", syntax.ErrInvalidRepeatOp: "a**", syntax.ErrInvalidRepeatSize: "a{2,1}",
+	syntax.ErrInvalidCharRange: "[b-a]", syntax.ErrInvalidPerlOp: "(?#", syntax.ErrInvalidNamedCapture: "(?P<>a)", syntax.ErrTrailingBackslash: `\`,
+}
+
+// subscribe puts what stands for a member's expression into its request. Empty
+// ones end a subscription.
+func (c *call) subscribe(r *kmsg.ConsumerGroupHeartbeatRequest) {
+	if r.SubscribedTopicRegex == nil || *r.SubscribedTopicRegex == "" {
+		return
+	}
+	s := &subscribing{expression: strings.ToValidUTF8(*r.SubscribedTopicRegex, "\uFFFD")} // as brokers read it
+	if s.ours, s.fault = c.expressionIn(s.expression); s.fault != nil {
+		s.ours = invalid[syntax.ErrMissingBracket]
+		var parse *syntax.Error
+		if errors.As(s.fault, &parse) && invalid[parse.Code] != "" {
+			s.ours, s.fault = invalid[parse.Code], nil // the broker says why
+		}
+	}
+	c.x.State = s
+	r.SubscribedTopicRegex = &s.ours
+}
+
+// subscribed puts the client's own words back into what the broker says about its
+// expression, which is "SubscribedTopicRegex `...` is not a valid ...: why.".
+// false: it says nothing about that.
+func (c *call) subscribed(r *kmsg.ConsumerGroupHeartbeatResponse) bool {
+	s, ok := c.x.State.(*subscribing)
+	if !ok || r.ErrorCode != invalidExpression || r.ErrorMessage == nil {
+		return false
+	}
+	before, behind, ok := strings.Cut(*r.ErrorMessage, "`"+s.ours+"`")
+	if !ok {
+		return false
+	}
+	c.message(&before)
+	c.message(&behind)
+	if s.fault != nil {
+		behind = fmt.Sprintf(" is not a valid regular expression: %v.", s.fault)
+	}
+	text := before + "`" + s.expression + "`" + behind
+	r.ErrorMessage = &text
+	return true
+}
+
+// subscribedTo gives what a client wrote. An expression that did not come this
+// way says nothing about the tenant's topics by their names, and is not shown.
+func (c *call) subscribedTo(ours *string) *string {
+	if ours == nil || *ours == "" {
+		return ours
+	}
+	expression, ok := c.expressionOut(*ours)
+	if !ok {
+		return nil
+	}
+	return &expression
+}
