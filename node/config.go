@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -214,4 +215,6 @@ func (c Config) checkCluster() []string {
 }
 
 // Kinds are the kinds of resources that this build understands.
-func Kinds() []resource.Kind { return append(resource.RoutingKinds(), kafka.Kinds()...) }
+func Kinds() []resource.Kind {
+	return slices.Concat(resource.RoutingKinds(), kafka.Kinds(), []resource.Kind{resource.RolloutKind()})
+}

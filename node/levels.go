@@ -15,6 +15,9 @@ func levelOf(o resource.Object) int {
 	if o.Kind == model.KindPhysical || o.Kind == model.KindVirtual || isListener && l.Protocol == "kafka" {
 		return cluster.LevelKafka
 	}
+	if r, ok := o.Spec.(*resource.MeshTCPRoute); o.Kind == resource.KindRollout || ok && r.Rollout != nil {
+		return cluster.LevelPolicies
+	}
 	s, isService := o.Spec.(*resource.Service)
 	if o.Kind == "MeshHTTPRoute" || isService && s.HTTP != (resource.ServiceHTTP{}) {
 		return cluster.LevelPolicies

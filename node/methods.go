@@ -42,6 +42,7 @@ func newAdmin(n *Node) *admin.Server {
 		return n.version(), nil
 	})
 	n.registerPolicies(s)
+	n.registerRollouts(s)
 	// What concerns one node: that one does it.
 	admin.Handle(s, admin.MethodExplain, admin.RoleReader, n.explainHere)
 	admin.HandleStream(s, admin.MethodTop, admin.RoleReader, n.top)
@@ -113,6 +114,9 @@ func (n *Node) spread(ctx context.Context, result *admin.ApplyResult, wait admin
 }
 
 func (n *Node) rollback(ctx context.Context, r *admin.RollbackRequest) (*admin.ApplyResult, error) {
+	if err := ownByLeader(r.Kind); err != nil {
+		return nil, err
+	}
 	id, err := batchID(r.ID)
 	if err != nil {
 		return nil, err
@@ -126,6 +130,9 @@ func (n *Node) rollback(ctx context.Context, r *admin.RollbackRequest) (*admin.A
 }
 
 func (n *Node) delete(ctx context.Context, r *admin.DeleteRequest) (*admin.DeleteResult, error) {
+	if err := ownByLeader(r.Kind); err != nil {
+		return nil, err
+	}
 	id, err := batchID(r.ID)
 	if err != nil {
 		return nil, err

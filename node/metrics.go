@@ -73,6 +73,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	c.node(gauge, count)
 	c.cluster(gauge, count)
 	c.kafka(ch, gauge, count)
+	c.rollouts(gauge, count)
 }
 
 type (

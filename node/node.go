@@ -34,6 +34,7 @@ import (
 	"penstock/node/admin"
 	"penstock/node/catalog"
 	"penstock/node/cluster"
+	"penstock/node/rollout"
 	"penstock/node/tlsconfig"
 	"penstock/node/trust"
 	"penstock/routing"
@@ -75,6 +76,7 @@ type Node struct {
 	flows      *flows
 	catalog    *catalog.Catalog
 	rooms      *rooms
+	rollouts   *rollout.Driver
 	router     *routing.Router
 	engine     *netio.Engine
 	admin      *admin.Server
@@ -143,6 +145,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	//    port is open from here.
 	n.background.Go(n.follow)
 	n.background.Go(n.keepTidy)
+	n.background.Go(func() { n.rollouts.Run(n.alive) })
 	if n.cfg.AccessLog == AccessAll {
 		n.background.Go(n.logOngoing)
 	}
@@ -243,12 +246,14 @@ func (n *Node) makeRooms() error {
 		log: n.log, bind: n.cfg.Bind, certs: tlsconfig.NewStore(), tickets: n.tickets,
 		listeners: map[string]netio.Listener{}, servers: map[string]server{},
 		checks: map[string][]health.Target{}, ejecting: map[string]*endpoint.Group{},
+		rollouts: new(rollout.Book),
 	}
 	r.clients = &clients{log: n.log, certs: r.certs, m: map[string]client{}}
 	r.resolver = discovery.New(discovery.Config{Changed: r.resolved, Log: n.log})
 	r.router = routing.NewRouter(routing.Config{NodeTags: n.cfg.Tags, Hosts: r.resolver, Observe: n.observe})
 	r.checker = health.New(health.Config{})
 	n.rooms, n.router = r, r.router
+	n.rollouts = n.newRollouts()
 
 	handler := &traffic{router: r.router, gone: &r.gone, client: r.clients.of, access: n.access, accessAll: n.cfg.AccessLog == AccessAll}
 	engine, err := netio.New(netio.Config{

@@ -18,6 +18,7 @@ import (
 	"penstock/netio/clienthello"
 	"penstock/netio/proxyproto"
 	"penstock/netio/tlsstream"
+	"penstock/node/rollout"
 	"penstock/node/tlsconfig"
 	"penstock/routing"
 	"penstock/routing/discovery"
@@ -43,6 +44,7 @@ type rooms struct {
 	gone     gone
 	requests *requests
 	kafka    *kafka.Room
+	rollouts *rollout.Book
 	kafkaTLS *kafkaTLS
 
 	mu        sync.Mutex
@@ -100,6 +102,7 @@ func (r *rooms) apply(set *resource.Set, changes []resource.Change) error {
 		done.Hosts = true
 	}
 	r.follow(done, rekeyed, ports)
+	r.rollouts.Apply(changes, time.Now()) // a step lasts from the moment that it acts
 	return nil
 }
 

@@ -49,9 +49,12 @@ func redirects(rule *resource.HTTPRule) bool {
 	return false
 }
 
+// AllRequests is EffectiveRule.Requests of a match that fits every request.
+const AllRequests = "/*"
+
 // matchText says which requests a match fits: "GET /cart* with header a=b".
 func matchText(m *resource.HTTPMatch) string {
-	path := "/*"
+	path := AllRequests
 	if m.Path != nil {
 		switch path = m.Path.Value; m.Path.Type {
 		case "PathPrefix":

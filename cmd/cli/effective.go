@@ -30,7 +30,7 @@ func getEffective(cmd *cobra.Command, t *target, args []string, g *getting) erro
 	switch {
 	case !g.effective.on:
 		return usagef("--all goes with --effective")
-	case !strings.EqualFold(args[0], "routes") && !strings.EqualFold(args[0], "route") && (err != nil || kind.Name != "MeshTCPRoute"):
+	case !strings.EqualFold(args[0], "routes") && !strings.EqualFold(args[0], "route") && (err != nil || kind.Name != "MeshTCPRoute" && kind.Name != "MeshHTTPRoute"):
 		return usagef("--effective is for routes: penstock get routes --effective [DESTINATION]")
 	case g.watch || len(g.selector) > 0:
 		return usagef("--effective tells of all routes, once; leave --watch and -l out")
@@ -64,6 +64,7 @@ func askEffective(cmd *cobra.Command, t *target, req admin.EffectiveRequest) ([]
 		for _, e := range r.Destinations {
 			if last := len(list) - 1; last >= 0 && list[last].Destination == e.Destination { // the answer before had others of its sources
 				list[last].Sources = append(list[last].Sources, e.Sources...)
+				list[last].Requests = append(list[last].Requests, e.Requests...)
 				continue
 			}
 			list = append(list, e)
@@ -97,9 +98,45 @@ func printEffective(w io.Writer, list []routing.Effective, output string) error 
 			s := &e.Sources[i]
 			rows = append(rows, []string{e.Destination, s.Source, s.Policy, effectiveBackends(s), losers(s, listed)})
 		}
+		for i := range e.Requests {
+			rows = append(rows, requestRows(&e, &e.Requests[i], listed)...)
+		}
 	}
 	printTable(w, []string{"DESTINATION", "SOURCE", "ROUTE", "BACKENDS", "OTHERS"}, rows)
 	return nil
+}
+
+// requestRows has a row for each rule by which the requests of a source are
+// routed; what is the same in all of them stands in the first.
+func requestRows(e *routing.Effective, s *routing.EffectiveSource, listed int) (rows [][]string) {
+	source := s.Source + ", http"
+	row := func(text string) {
+		others := ""
+		if len(rows) == 0 {
+			others = losers(s, listed)
+		}
+		rows = append(rows, []string{e.Destination, source, s.Policy, text, others})
+	}
+	switch {
+	case e.NoRequests != "":
+		row("does not act: " + e.NoRequests)
+		return rows
+	case s.Never != "":
+		row("never: " + s.Never)
+		return rows
+	}
+	rest := true // requests that no rule fits
+	for i := range s.Rules {
+		row(s.Rules[i].Text())
+		rest = rest && !slices.Contains(s.Rules[i].Requests, routing.AllRequests)
+	}
+	if s.MoreRules > 0 {
+		row(fmt.Sprintf("and %d rules more", s.MoreRules))
+	}
+	if rest {
+		row(fmt.Sprintf("all else: %s 100 %%", e.Destination))
+	}
+	return rows
 }
 
 // effectiveBackends writes where the connections of a source go.

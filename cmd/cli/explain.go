@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -11,13 +12,14 @@ import (
 
 func explainCommand(t *target) *cobra.Command {
 	var req admin.ExplainRequest
+	var request admin.HTTPRequest
 	var sni, output string
 	cmd := &cobra.Command{
 		Use:   "explain --listener L",
 		Short: "Show the decision for a connection, step by step",
 		Long: "Walks the very steps that a connection takes (listener, destination, policy, weights, endpoints) and says what each one saw.\n" +
-			"Without --sni the hello has no server name.",
-		Example: "  penstock explain --listener edge --sni api.example.com",
+			"Without --sni the hello has no server name. With --path the decision is about one request of HTTP: its rule, match, backend and endpoint, or the answer.",
+		Example: "  penstock explain --listener edge --sni api.example.com\n  penstock explain --listener web --method GET --path /cart?page=2 --header x-beta=yes",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if req.Listener == "" {
@@ -25,6 +27,9 @@ func explainCommand(t *target) *cobra.Command {
 			}
 			if cmd.Flags().Changed("sni") {
 				req.SNI = &sni
+			}
+			if requestGiven(cmd) {
+				req.Request = &request
 			}
 			r, err := ask[routing.Explanation](cmd, t, admin.MethodExplain, req)
 			if err != nil {
@@ -43,10 +48,25 @@ func explainCommand(t *target) *cobra.Command {
 	f.StringSliceVar(&req.ALPN, "alpn", nil, "protocols that it offers")
 	f.StringVar(&req.Client, "client", "", "IP address that it comes from")
 	f.StringToStringVar(&req.Tags, "source", nil, "further tags of its source, k=v,...")
+	requestFlags(cmd, &request, "")
 	f.StringVar(&req.Node, "node", "", "the node that it comes to, by name or ID; default the one asked")
 	_ = cmd.RegisterFlagCompletionFunc("node", func(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		return t.members(cmd, prefix), cobra.ShellCompDirectiveNoFileComp
 	})
 	outputFlag(cmd, &output, "text", "json")
 	return cmd
+}
+
+// requestFlags are those that describe a request; when says where they go.
+func requestFlags(cmd *cobra.Command, r *admin.HTTPRequest, when string) {
+	f := cmd.Flags()
+	f.StringVar(&r.Path, "path", "", when+"of a request of HTTP: its path, with a query where there is one (default /)")
+	f.StringVar(&r.Method, "method", "", when+"of a request of HTTP: its method (default GET)")
+	f.StringVar(&r.Host, "host", "", when+"of a request of HTTP: the host that it asks for (default the server name)")
+	f.StringToStringVar(&r.Headers, "header", nil, when+"of a request of HTTP: its headers, k=v,...")
+}
+
+// requestGiven tells whether a request is described.
+func requestGiven(cmd *cobra.Command) bool {
+	return slices.ContainsFunc([]string{"path", "method", "host", "header"}, cmd.Flags().Changed)
 }

@@ -157,6 +157,8 @@ func ownColumns(kind string) columns {
 		return columns{[]string{"PROTOCOL", "BALANCING", "ENDPOINTS", "CHECK"}, serviceRow}
 	case "MeshTCPRoute":
 		return columns{[]string{"TO", "BACKENDS"}, routeRow}
+	case "MeshHTTPRoute":
+		return columns{[]string{"TO", "RULES", "BACKENDS"}, httpRouteRow}
 	case "Certificate":
 		return columns{[]string{"NAMES", "EXPIRES"}, certificateRow}
 	case "Host":

@@ -148,6 +148,8 @@ type Status struct {
 	Services  []ServiceStatus  `json:"services"`
 	// VirtualClusters are as the node asked has them; none: left out.
 	VirtualClusters []VirtualClusterStatus `json:"virtualClusters,omitempty"`
+	// Rollouts are those that are not done, as the node asked knows them.
+	Rollouts []Rollout `json:"rollouts,omitempty"`
 }
 
 // NodeStatus is how one node is doing.

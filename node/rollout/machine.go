@@ -111,7 +111,7 @@ const (
 var Commands = []string{Pause, Resume, Rollback, Restart}
 
 // ErrRefused wraps why a command cannot be done now.
-var ErrRefused = errors.New("refused")
+var ErrRefused = errors.New("cannot be done now")
 
 // Do tells what a command makes of a route's rollout. The error wraps
 // ErrRefused.
@@ -132,7 +132,7 @@ func Do(command string, r *resource.MeshTCPRoute, s *State, seen *Seen, by strin
 	case command == Rollback && (s.UnderWay() || s.Phase == resource.RolloutDone):
 		next.Phase, next.Weight, next.Spent = resource.RolloutRolledBack, 0, 0
 	default:
-		return nil, fmt.Errorf("%w: it is %s, and cannot %s; restart begins it anew", ErrRefused, PhaseText(s.Phase), command)
+		return nil, fmt.Errorf("%s %w: it is %s; restart begins it anew", command, ErrRefused, PhaseText(s.Phase))
 	}
 	return &next, nil
 }

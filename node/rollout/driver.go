@@ -1,0 +1,327 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"penstock/consensus"
+	"penstock/node/catalog"
+	"penstock/routing/resource"
+)
+
+// ErrNone says that there is no such rollout.
+var ErrNone = errors.New("there is no such rollout")
+
+const (
+	// defaultPace is how often the leader looks at rollouts that are under way.
+	defaultPace = time.Second
+	// askPatience bounds the wait for what nodes see. One that hangs is left
+	// out, and the others are not kept waiting for it.
+	askPatience = time.Second
+	// keepPatience bounds one change.
+	keepPatience = 5 * time.Second
+	// maxAgain is how often a command looks anew when something else came first.
+	maxAgain = 4
+)
+
+// Keeper makes changes that nobody can come between; catalog.Catalog is one.
+type Keeper interface {
+	Keep(ctx context.Context, k catalog.Keeping) (index uint64, err error)
+}
+
+// Config is what a Driver works with.
+type Config struct {
+	// Book is this node's, which has all that the store has where it leads.
+	Book *Book
+	// Keeper takes what a rollout comes to.
+	Keeper Keeper
+	// Leads tells whether this node decides now, and knows all that was
+	// decided before.
+	Leads func() bool
+	// Ask asks all nodes what they see of some routes' rollouts, this node
+	// among them. It gives one report for each, in the time that ctx leaves.
+	Ask func(ctx context.Context, routes []string) []Report
+	// Name is this node's, for the history.
+	Name string
+	// Pace is how often rollouts are looked at. Default 1s.
+	Pace time.Duration
+	Log  *slog.Logger // nil: none
+}
+
+// Report is what one node sees of rollouts, by the route; or why it does not
+// say.
+type Report struct {
+	Node    string
+	Answers map[string]Answer
+	Err     error
+}
+
+// Look is what is known of a rollout at one moment.
+type Look struct {
+	Item
+	Seen   Seen
+	Nodes  int      // that answered
+	Silent []string // nodes that did not, with why
+}
+
+// Driver does what the leader has to do about rollouts. Its methods may be
+// called from anywhere; on nodes that do not lead it does nothing.
+type Driver struct {
+	cfg Config
+
+	mu      sync.Mutex
+	windows map[string]*window // by the route
+	told    map[string]string  // what was last wrong with a route's rollout
+	moves   map[string]uint64  // changes made, by the phase that they led to
+}
+
+// New makes a driver.
+func New(cfg Config) *Driver {
+	if cfg.Pace <= 0 {
+		cfg.Pace = defaultPace
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Driver{cfg: cfg, windows: map[string]*window{}, told: map[string]string{}, moves: map[string]uint64{}}
+}
+
+// Run looks after rollouts until ctx ends.
+func (d *Driver) Run(ctx context.Context) {
+	ticker := time.NewTicker(d.cfg.Pace)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			d.Round(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Round looks at all rollouts once, and does what is due.
+func (d *Driver) Round(ctx context.Context) {
+	if !d.cfg.Leads() {
+		d.forget(nil)
+		return
+	}
+	var due, watched []string
+	for _, item := range d.cfg.Book.All(time.Now()) {
+		switch {
+		case !item.UnderWay():
+		case item.Begun():
+			watched = append(watched, item.Name)
+		default:
+			due = append(due, item.Name)
+		}
+	}
+	d.forget(watched)
+	for _, name := range due {
+		item, _ := d.cfg.Book.Get(name, time.Now())
+		d.move(ctx, &Look{Item: item, Seen: Seen{Now: time.Now()}})
+	}
+	if len(watched) == 0 {
+		return
+	}
+	for _, look := range d.Look(ctx, watched) {
+		if look.Begun() && Next(look.Route, look.State, &look.Seen) != nil {
+			d.move(ctx, look)
+		}
+	}
+}
+
+// forget drops what is known of rollouts but those of some routes.
+func (d *Driver) forget(kept []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for name := range d.windows {
+		if !slices.Contains(kept, name) {
+			delete(d.windows, name)
+		}
+	}
+}
+
+// move makes the next state of a rollout what is agreed on, unless it is
+// another already than the one that was looked at.
+func (d *Driver) move(ctx context.Context, look *Look) {
+	ctx, cancel := context.WithTimeout(ctx, keepPatience)
+	defer cancel()
+	_, err := d.keep(ctx, look.Name, consensus.ID{}, d.cfg.Name, func(r *resource.MeshTCPRoute, s *State) (*State, error) {
+		if !s.Same(look.State) {
+			return nil, nil
+		}
+		return Next(r, s, &look.Seen), nil
+	})
+	d.tell(look.Name, err)
+}
+
+// tell logs what is wrong, once.
+func (d *Driver) tell(route string, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case err == nil, errors.Is(err, consensus.ErrNotLeader), errors.Is(err, context.Canceled):
+		delete(d.told, route)
+	case d.told[route] != err.Error():
+		d.told[route] = err.Error()
+		d.cfg.Log.Warn("a rollout cannot go on, and is tried again", "route", route, "error", err)
+	}
+}
+
+// keep makes what of a route's rollout what next makes of it.
+func (d *Driver) keep(ctx context.Context, route string, id consensus.ID, who string, next func(*resource.MeshTCPRoute, *State) (*State, error)) (uint64, error) {
+	key := resource.Key{Kind: resource.KindRollout, Name: route}
+	var r *resource.MeshTCPRoute
+	var was, is *State
+	index, err := d.cfg.Keeper.Keep(ctx, catalog.Keeping{
+		ID: id, Note: consensus.Note{Who: who},
+		Make: func(get func(resource.Key) (resource.Object, bool)) (changes []resource.Change, what string, err error) {
+			r, was, is = nil, nil, nil
+			if o, ok := get(resource.Key{Kind: kindRoute, Name: route}); ok {
+				r, _ = o.Spec.(*resource.MeshTCPRoute)
+			}
+			if o, ok := get(key); ok {
+				was, _ = o.Spec.(*State)
+			}
+			if r == nil || r.Rollout == nil {
+				if was == nil {
+					return nil, "", fmt.Errorf("%w: route %s", ErrNone, route)
+				}
+				return []resource.Change{resource.Delete(key)}, "the route has no rollout any more", nil
+			}
+			if is, err = next(r, was); err != nil || is == nil {
+				return nil, "", err
+			}
+			is.Since = is.Since.UTC().Round(0) // as it will be read again
+			return []resource.Change{resource.Put(resource.Object{Key: key, Spec: is})}, Text(r, is), nil
+		},
+	})
+	if err == nil && is != nil {
+		d.moved(route, r, was, is)
+	}
+	return index, err
+}
+
+// moved notes a change that was made.
+func (d *Driver) moved(route string, r *resource.MeshTCPRoute, was, is *State) {
+	d.mu.Lock()
+	d.moves[is.Phase]++
+	if was == nil || was.Of != is.Of || !was.UnderWay() || is.Step < was.Step {
+		delete(d.windows, route) // what was before it began is not held against it
+	}
+	d.mu.Unlock()
+	level := slog.LevelInfo
+	if is.Phase == resource.RolloutAborted {
+		level = slog.LevelWarn
+	}
+	d.cfg.Log.Log(context.Background(), level, "rollout "+PhaseText(is.Phase), "route", route, "step", is.Step, "steps", len(r.Rollout.Steps), "weight", is.Weight, "why", is.Reason)
+}
+
+// Moves counts the changes that this node has made since it began, by the
+// phase that they led to.
+func (d *Driver) Moves() map[string]uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	moves := map[string]uint64{}
+	for _, phase := range Phases {
+		moves[phase] = d.moves[phase]
+	}
+	return moves
+}
+
+// Phases are all that a rollout may be in.
+var Phases = []string{resource.RolloutRunning, resource.RolloutPaused, resource.RolloutDone, resource.RolloutAborted, resource.RolloutRolledBack}
+
+// Look asks all nodes about the rollouts of some routes, and gives those that
+// the book has.
+func (d *Driver) Look(ctx context.Context, routes []string) []*Look {
+	ctx, cancel := context.WithTimeout(ctx, askPatience)
+	defer cancel()
+	reports := d.cfg.Ask(ctx, routes)
+	now := time.Now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var looks []*Look
+	for _, name := range routes {
+		item, ok := d.cfg.Book.Get(name, now)
+		if !ok {
+			continue
+		}
+		look := &Look{Item: item, Seen: Seen{Now: now, Watched: item.Watched}}
+		d.gather(look, reports)
+		looks = append(looks, look)
+	}
+	return looks
+}
+
+// gather adds up what the nodes say. Its caller holds d.mu.
+func (d *Driver) gather(look *Look, reports []Report) {
+	mark, length := Mark(look.State), time.Minute
+	var w *window
+	if look.Route != nil {
+		length = look.Route.Rollout.WithDefaults().Abort.Window.D()
+		of := look.Route.RolloutOf()
+		if w = d.windows[look.Name]; w == nil || w.of != of {
+			w = &window{of: of}
+			d.windows[look.Name] = w
+		}
+	}
+	for _, report := range reports {
+		a, ok := report.Answers[look.Name]
+		switch {
+		case report.Err != nil:
+			look.Silent = append(look.Silent, fmt.Sprintf("%s: %v", report.Node, report.Err))
+			continue
+		case !ok:
+			look.Silent = append(look.Silent, report.Node+": does not have it yet")
+			continue
+		}
+		look.Nodes++
+		if a.Mark == mark {
+			look.Seen.Watched = max(look.Seen.Watched, a.Watched)
+		}
+		look.Seen.Endpoints += a.Endpoints
+		look.Seen.Ejected += a.Ejected
+		if w != nil {
+			w.add(report.Node, look.Seen.Now, a.Counts, length)
+		}
+	}
+	if w != nil {
+		look.Seen.Counts = w.since(look.Seen.Now, length)
+	}
+}
+
+// Do does what a command says with a route's rollout, for someone, and returns
+// the index at which it acts. Errors wrap ErrNone and ErrRefused, or are those
+// of catalog.Apply.
+func (d *Driver) Do(ctx context.Context, command, route, by string, id consensus.ID) (index uint64, err error) {
+	for range maxAgain {
+		item, ok := d.cfg.Book.Get(route, time.Now())
+		if !ok || item.Route == nil {
+			return 0, fmt.Errorf("%w: route %s", ErrNone, route)
+		}
+		look := &Look{Item: item, Seen: Seen{Now: time.Now(), Watched: item.Watched}}
+		if command == Pause { // others may have watched it for longer
+			if all := d.Look(ctx, []string{route}); len(all) == 1 {
+				look = all[0]
+			}
+		}
+		stale := false
+		index, err = d.keep(ctx, route, id, by, func(r *resource.MeshTCPRoute, s *State) (*State, error) {
+			if stale = !s.Same(look.State); stale {
+				return nil, nil
+			}
+			return Do(command, r, s, &look.Seen, by)
+		})
+		if err != nil || !stale {
+			return index, err
+		}
+	}
+	return 0, fmt.Errorf("%w: it has changed %d times meanwhile: try again", ErrRefused, maxAgain)
+}

@@ -1,0 +1,289 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"penstock/node/admin"
+	"penstock/node/rollout"
+	"penstock/routing/resource"
+)
+
+// registerRollouts adds the methods about rollouts.
+func (n *Node) registerRollouts(s *admin.Server) {
+	led := atLeader(n, n.listRollouts)
+	admin.Handle(s, admin.MethodRollouts, admin.RoleReader, func(ctx context.Context, r *admin.RolloutsRequest) (*admin.Rollouts, error) {
+		if r.Stale {
+			return n.knownRollouts(r)
+		}
+		return led(ctx, r)
+	})
+	admin.Handle(s, admin.MethodRollout, admin.RoleOperator, atLeader(n, n.doRollout), admin.Changing())
+	admin.Handle(s, admin.MethodRolloutSeen, admin.RoleNode, func(_ context.Context, r *admin.RolloutSeenRequest) (*admin.RolloutSeen, error) {
+		return n.rolloutSeen(r)
+	})
+}
+
+// newRollouts makes what looks after rollouts where this node leads.
+func (n *Node) newRollouts() *rollout.Driver {
+	return rollout.New(rollout.Config{
+		Book: n.rooms.rollouts, Keeper: n.catalog, Leads: n.leads, Ask: n.askRollouts, Name: n.cfg.Name, Log: n.log,
+	})
+}
+
+// leads tells whether this node decides now.
+func (n *Node) leads() bool {
+	return n.cluster == nil || n.cluster.Store().Standing().Ready
+}
+
+// rolloutSeen tells what this node sees of some rollouts.
+func (n *Node) rolloutSeen(r *admin.RolloutSeenRequest) (*admin.RolloutSeen, error) {
+	if len(r.Routes) > admin.MaxRollouts {
+		return nil, admin.Errorf(admin.TooLarge, "%d routes in one question, at most %d", len(r.Routes), admin.MaxRollouts)
+	}
+	now, table := time.Now(), n.router.Table()
+	seen := &admin.RolloutSeen{Rollouts: map[string]admin.RolloutSight{}}
+	for _, name := range r.Routes {
+		item, ok := n.rooms.rollouts.Get(name, now)
+		if !ok {
+			continue
+		}
+		sight := admin.RolloutSight{Mark: rollout.Mark(item.State), Watched: item.Watched}
+		if c, ok := table.RolloutCounts(name, now); ok {
+			sight.Connects, sight.Failed, sight.Resets = c.Connects, c.Failed, c.Resets
+			sight.Endpoints, sight.Ejected = c.Endpoints, c.Ejected
+		}
+		seen.Rollouts[name] = sight
+	}
+	return seen, nil
+}
+
+// askRollouts asks all members what they see of some rollouts. Those that are
+// not up are not waited for.
+func (n *Node) askRollouts(ctx context.Context, routes []string) []rollout.Report {
+	routes = routes[:min(len(routes), admin.MaxRollouts)]
+	r := &admin.RolloutSeenRequest{Routes: routes}
+	own, err := n.rolloutSeen(r)
+	reports := []rollout.Report{report(n.cfg.Name, own, err)}
+	if n.cluster == nil {
+		return reports
+	}
+	var mu sync.Mutex
+	var asked sync.WaitGroup
+	add := func(one rollout.Report) {
+		mu.Lock()
+		defer mu.Unlock()
+		reports = append(reports, one)
+	}
+	for _, m := range n.cluster.Members() {
+		switch {
+		case m.Self:
+		case !m.Up():
+			add(rollout.Report{Node: m.Name, Err: errors.New("is not in reach")})
+		default:
+			asked.Go(func() {
+				c, err := n.cluster.Client(ctx, m.ID)
+				var seen *admin.RolloutSeen
+				if err == nil {
+					seen, err = admin.Call[admin.RolloutSeen](ctx, c, admin.MethodRolloutSeen, r)
+				}
+				if errors.Is(err, context.DeadlineExceeded) {
+					err = errors.New("does not answer")
+				}
+				add(report(m.Name, seen, err))
+			})
+		}
+	}
+	asked.Wait()
+	return reports
+}
+
+// report is what a node answers.
+func report(node string, seen *admin.RolloutSeen, err error) rollout.Report {
+	one := rollout.Report{Node: node, Err: err}
+	if err != nil {
+		return one
+	}
+	one.Answers = map[string]rollout.Answer{}
+	for name, s := range seen.Rollouts {
+		one.Answers[name] = rollout.Answer{
+			Mark: s.Mark, Watched: s.Watched, Endpoints: s.Endpoints, Ejected: s.Ejected,
+			Counts: rollout.Counts{Connects: s.Connects, Failed: s.Failed, Resets: s.Resets},
+		}
+	}
+	return one
+}
+
+// listRollouts tells how far rollouts have come, by what all nodes see.
+func (n *Node) listRollouts(ctx context.Context, r *admin.RolloutsRequest) (*admin.Rollouts, error) {
+	if err := n.current(ctx); err != nil {
+		return nil, err
+	}
+	items, err := n.rolloutItems(r.Route)
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, len(items))
+	for i := range items {
+		names[i] = items[i].Name
+	}
+	list := admin.Rollouts{}
+	for _, look := range n.rollouts.Look(ctx, names) {
+		if look.Route != nil {
+			list = append(list, rolloutText(&look.Item, &look.Seen, look))
+		}
+	}
+	return &list, nil
+}
+
+// knownRollouts tells what this node knows of rollouts by itself.
+func (n *Node) knownRollouts(r *admin.RolloutsRequest) (*admin.Rollouts, error) {
+	items, err := n.rolloutItems(r.Route)
+	if err != nil {
+		return nil, err
+	}
+	list := admin.Rollouts{}
+	for i := range items {
+		list = append(list, rolloutText(&items[i], &rollout.Seen{Watched: items[i].Watched}, nil))
+	}
+	return &list, nil
+}
+
+// rolloutItems are the routes with a rollout; all, or one.
+func (n *Node) rolloutItems(route string) ([]rollout.Item, error) {
+	items := slices.DeleteFunc(n.rooms.rollouts.All(time.Now()), func(i rollout.Item) bool {
+		return i.Route == nil || route != "" && i.Name != route
+	})
+	if route == "" || len(items) > 0 {
+		return items, nil
+	}
+	if set, _ := n.catalog.InForce(); set != nil {
+		if _, ok := set.Get(resource.Key{Kind: "MeshTCPRoute", Name: route}); ok {
+			return nil, admin.Errorf(admin.NotFound, "MeshTCPRoute %q has no rollout", route)
+		}
+	}
+	return nil, admin.Errorf(admin.NotFound, "there is no MeshTCPRoute %q", route)
+}
+
+// rolloutText tells of one rollout; look is nil where nobody was asked.
+func rolloutText(item *rollout.Item, seen *rollout.Seen, look *rollout.Look) admin.Rollout {
+	spec := item.Route.Rollout.WithDefaults()
+	s := item.State
+	if !item.Begun() { // it acts, and is yet to be noted
+		s = &rollout.State{Phase: resource.RolloutRunning, Step: 1, Weight: spec.Steps[0].Weight}
+		seen.Watched = 0
+	}
+	out := admin.Rollout{
+		Route: item.Name, Destination: item.Route.To[0].TargetRef.Name, Backend: spec.Backend.String(),
+		Phase: s.Phase, Step: s.Step, Steps: len(spec.Steps), Weight: s.Weight, Since: s.Since, Reason: s.Reason,
+		Window: spec.Abort.Window.D(),
+	}
+	if s.UnderWay() {
+		out.Left = rollout.Left(spec, s, seen)
+	}
+	if look == nil {
+		return out
+	}
+	out.Connects, out.Failed, out.Resets = seen.Connects, seen.Failed, seen.Resets
+	out.Endpoints, out.Ejected = seen.Endpoints, seen.Ejected
+	out.Nodes, out.Silent = look.Nodes, look.Silent
+	slices.Sort(out.Silent)
+	if s.Phase == resource.RolloutRunning && out.Left == 0 {
+		out.Held = rollout.Held(seen)
+	}
+	return out
+}
+
+// doRollout pauses, resumes, rolls back or restarts a rollout.
+func (n *Node) doRollout(ctx context.Context, r *admin.RolloutRequest) (*admin.RolloutResult, error) {
+	id, err := batchID(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Contains(rollout.Commands, r.Do) {
+		return nil, admin.Errorf(admin.Invalid, "a rollout cannot %q: want one of %s", r.Do, strings.Join(rollout.Commands, ", "))
+	}
+	if err := n.current(ctx); err != nil {
+		return nil, err
+	}
+	if _, err := n.rolloutItems(r.Route); err != nil {
+		return nil, err
+	}
+	result := new(admin.RolloutResult)
+	result.Index, err = n.rollouts.Do(ctx, r.Do, r.Route, admin.Caller(ctx).Name, id)
+	switch {
+	case errors.Is(err, rollout.ErrNone):
+		return nil, admin.Errorf(admin.NotFound, "%v", err)
+	case errors.Is(err, rollout.ErrRefused):
+		return nil, admin.Errorf(admin.Refused, "rollout of %s: %v", r.Route, err)
+	case err != nil:
+		return nil, err
+	}
+	list, err := n.knownRollouts(&admin.RolloutsRequest{Route: r.Route})
+	if err != nil {
+		return nil, err // it has gone in the meantime
+	}
+	result.Rollout = (*list)[0]
+	result.Reached, _ = n.reach(ctx, result.Index, r.Wait, nil)
+	return result, nil
+}
+
+// statusRollouts are those that status tells of: all but those that are done.
+func (n *Node) statusRollouts() []admin.Rollout {
+	var out []admin.Rollout
+	list, err := n.knownRollouts(&admin.RolloutsRequest{})
+	if err != nil {
+		return nil
+	}
+	for _, r := range *list {
+		if r.Phase != resource.RolloutDone {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// ownByLeader refuses a kind that users do not write.
+func ownByLeader(kind string) error {
+	k, err := resource.FindKind(Kinds(), kind)
+	if err == nil && k.Kept != "" {
+		return admin.Errorf(admin.Refused, "%s %s", k.Name, k.Kept)
+	}
+	return nil
+}
+
+// The metrics of rollouts.
+var (
+	mRollouts       = desc("rollouts", "Rollouts, by the phase that they are in.", "phase")
+	mRolloutWeight  = desc("rollout_weight_percent", "What the new backend of a route's rollout gets now, in percent.", "route")
+	mRolloutTally   = desc("rollout_connects_total", "Connects to the new backend of a route's rollout from this node, by what became of them; a reset one is ok as well.", "route", "result")
+	mRolloutChanges = desc("rollout_changes_total", "Changes of rollouts that this node has made as the leader, by the phase that they led to.", "phase")
+)
+
+// rollouts tells how far rollouts have come.
+func (c collector) rollouts(gauge gaugeFunc, count countFunc) {
+	now, table := time.Now(), c.n.router.Table()
+	phases := map[string]int{}
+	for _, item := range c.n.rooms.rollouts.All(now) {
+		if item.Route == nil {
+			continue
+		}
+		r := rolloutText(&item, &rollout.Seen{}, nil)
+		phases[r.Phase]++
+		gauge(mRolloutWeight, float64(r.Weight), r.Route)
+		if t, ok := table.RolloutCounts(r.Route, now); ok {
+			count(mRolloutTally, t.Connects-min(t.Connects, t.Failed), r.Route, "ok")
+			count(mRolloutTally, t.Failed, r.Route, "failed")
+			count(mRolloutTally, t.Resets, r.Route, "reset")
+		}
+	}
+	moves := c.n.rollouts.Moves()
+	for _, phase := range rollout.Phases {
+		gauge(mRollouts, float64(phases[phase]), phase)
+		count(mRolloutChanges, moves[phase], phase)
+	}
+}

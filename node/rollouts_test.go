@@ -1,0 +1,208 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"penstock/node/admin"
+	"penstock/routing/resource"
+)
+
+// twoVersions is a listener, a service of two versions, and a canary of it.
+func twoVersions(v1, v2, steps string) string {
+	return fmt.Sprintf(`
+kind: Listener
+name: edge
+spec: {address: "127.0.0.1:0", service: apps}
+---
+kind: Service
+name: apps
+spec:
+  connect: {attempts: 1, timeout: 500ms}
+  endpoints: [{address: %q, tags: {version: v1}}, {address: %q, tags: {version: v2}}]
+---
+`, v1, v2) + canary(steps)
+}
+
+func canary(steps string) string {
+	return `
+kind: MeshTCPRoute
+name: canary
+spec:
+  to:
+  - targetRef: {kind: MeshService, name: apps}
+    rules:
+    - default: {backendRefs: [{kind: MeshServiceSubset, name: apps, tags: {version: v1}}, {kind: MeshServiceSubset, name: apps, tags: {version: v2}}]}
+  rollout:
+    backend: {name: apps, tags: {version: v2}}
+    abort: {connections: 5, window: 30s}
+    steps: ` + steps + "\n"
+}
+
+func (n *testNode) rollout(t *testing.T) admin.Rollout {
+	t.Helper()
+	list, err := admin.Call[admin.Rollouts](t.Context(), n.client, admin.MethodRollouts, admin.RolloutsRequest{Route: "canary"})
+	if err != nil || len(*list) != 1 {
+		t.Fatalf("rollouts: %+v, %v", list, err)
+	}
+	return (*list)[0]
+}
+
+func (n *testNode) command(what string) (*admin.RolloutResult, error) {
+	return admin.Call[admin.RolloutResult](context.Background(), n.client, admin.MethodRollout, admin.RolloutRequest{Do: what, Route: "canary"})
+}
+
+func (n *testNode) mustCommand(t *testing.T, what, phase string, step, weight int) {
+	t.Helper()
+	r, err := n.command(what)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := r.Rollout; got.Phase != phase || got.Step != step || got.Weight != weight || got.Reason != what+" by dev" {
+		t.Fatalf("%s leads to %+v", what, got)
+	}
+}
+
+// shares counts who answers so many new connections.
+func (n *testNode) shares(t *testing.T, count int) map[string]int {
+	t.Helper()
+	at, got := n.at(t, "edge"), map[string]int{}
+	for range count {
+		got[attempt(at)]++
+	}
+	return got
+}
+
+func TestARolloutGoesItsWay(t *testing.T) {
+	n := startNode(t, twoVersions(newBackend(t, "v1").at(), newBackend(t, "v2").at(), "[{weight: 20, for: 1s}, {weight: 60, for: 720h}, {weight: 100, for: 1s}]"))
+	held, name := dial(t, n.at(t, "edge"))
+	waitFor(t, "the second step", func() bool { return n.rollout(t).Step == 2 })
+	if got := n.shares(t, 100); got["v1"] != 40 || got["v2"] != 60 {
+		t.Errorf("at 60 %% the shares are %v", got)
+	}
+	n.mustCommand(t, "pause", resource.RolloutPaused, 2, 60)
+	if s := n.mustStatus(t).Rollouts; len(s) != 1 || s[0].Phase != resource.RolloutPaused || s[0].Backend != "apps {version=v2}" {
+		t.Errorf("status has %+v", s)
+	}
+	if got := n.metric(t, `penstock_rollouts{phase="paused"}`); got != "1" {
+		t.Errorf("the metric of what is paused is %q", got)
+	}
+	if _, err := n.command("pause"); err == nil || !strings.Contains(err.Error(), "rollout of canary: pause cannot be done now: it is paused") {
+		t.Errorf("a second pause: %v", err)
+	}
+	n.mustCommand(t, "resume", resource.RolloutRunning, 2, 60)
+	if r := n.rollout(t); r.Left <= 0 || r.Left > 720*time.Hour || r.Nodes != 1 || r.Connects < 60 || r.Endpoints != 1 {
+		t.Errorf("it is at %+v", r)
+	}
+	// The same file again changes nothing; another rollout begins anew.
+	n.mustApply(t, canary("[{weight: 20, for: 1s}, {weight: 60, for: 720h}, {weight: 100, for: 1s}]"))
+	if r := n.rollout(t); r.Step != 2 {
+		t.Errorf("after the same file it is at %+v", r)
+	}
+	n.mustApply(t, canary("[{weight: 50, for: 720h}, {weight: 90}]"))
+	if r := n.rollout(t); r.Step != 1 || r.Weight != 50 || r.Steps != 2 {
+		t.Errorf("the changed rollout is at %+v", r)
+	}
+	waitFor(t, "the changed rollout to be noted", func() bool { return !n.rollout(t).Since.IsZero() })
+	n.mustCommand(t, "rollback", resource.RolloutRolledBack, 1, 0)
+	if got := n.shares(t, 20); got["v1"] != 20 {
+		t.Errorf("rolled back, the shares are %v", got)
+	}
+	if _, err := n.command("resume"); err == nil {
+		t.Error("what was rolled back is resumed")
+	}
+	n.mustCommand(t, "restart", resource.RolloutRunning, 1, 50)
+	echo(t, held) // whichever it is at
+	if name != "v1" && name != "v2" {
+		t.Errorf("the first connection is at %q", name)
+	}
+	n.historyTells(t)
+}
+
+// historyTells wants the history to say who did what.
+func (n *testNode) historyTells(t *testing.T) {
+	t.Helper()
+	h, err := admin.Call[admin.HistoryResult](t.Context(), n.client, admin.MethodHistory, admin.HistoryRequest{Kind: "rollout", Name: "canary"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for _, r := range h.Revisions {
+		lines = append(lines, r.Who+": "+r.What)
+	}
+	all := strings.Join(lines, "\n")
+	for _, want := range []string{"dev: rollout running: step 1 of 2, 50 %", "dev: rollout rolled back: step 1 of 2, 0 %", "n1: rollout running: step 1 of 2, 50 %", "dev: rollout paused: step 2 of 3, 60 %"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("the history does not have %q:\n%s", want, all)
+		}
+	}
+}
+
+// A backend that refuses connections loses its share, until someone says so.
+func TestARolloutOfABrokenBackendIsAborted(t *testing.T) {
+	gone := newBackend(t, "v2")
+	at := gone.at()
+	gone.Close()
+	n := startNode(t, twoVersions(newBackend(t, "v1").at(), at, "[{weight: 50, for: 1s}, {weight: 100}]"))
+	waitFor(t, "the rollout to be noted", func() bool { return !n.rollout(t).Since.IsZero() })
+	waitFor(t, "the abort", func() bool {
+		n.shares(t, 10)
+		return n.rollout(t).Phase == resource.RolloutAborted
+	})
+	r := n.rollout(t)
+	if r.Weight != 0 || !strings.Contains(r.Reason, "failed or were reset, more than 5 %") {
+		t.Errorf("aborted: %+v", r)
+	}
+	if got := n.shares(t, 20); got["v1"] != 20 {
+		t.Errorf("after the abort the shares are %v", got)
+	}
+	if got := n.metric(t, `penstock_rollout_changes_total{phase="aborted"}`); got != "1" {
+		t.Errorf("the metric of aborts is %q", got)
+	}
+	// Once more: what was before is not held against it.
+	n.mustCommand(t, "restart", resource.RolloutRunning, 1, 50)
+	if r := n.rollout(t); r.Failed != 0 {
+		t.Errorf("begun anew it has %+v", r)
+	}
+}
+
+// How far a rollout has come is nobody's to write.
+func TestWhatTheLeaderKeepsCannotBeChangedByHand(t *testing.T) {
+	n := startNode(t, twoVersions(newBackend(t, "v1").at(), newBackend(t, "v2").at(), "[{weight: 50, for: 1h}, {weight: 100}]"))
+	waitFor(t, "the rollout to be noted", func() bool { return !n.rollout(t).Since.IsZero() })
+	got, err := admin.Call[admin.GetResult](t.Context(), n.client, admin.MethodGet, admin.GetRequest{Kind: "rollouts", Name: "canary"})
+	if err != nil || len(got.Documents) != 1 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	_, applied := admin.Call[admin.ApplyResult](t.Context(), n.client, admin.MethodApply, admin.ApplyRequest{Documents: [][]byte{got.Documents[0].Data}})
+	_, deleted := admin.Call[admin.DeleteResult](t.Context(), n.client, admin.MethodDelete, admin.DeleteRequest{Kind: "rollout", Name: "canary"})
+	_, back := admin.Call[admin.ApplyResult](t.Context(), n.client, admin.MethodRollback, admin.RollbackRequest{Kind: "Rollout", Name: "canary"})
+	for what, err := range map[string]error{"apply": applied, "delete": deleted, "rollback": back} {
+		var refusal *admin.Error
+		if !errors.As(err, &refusal) {
+			t.Errorf("%s: %v", what, err)
+			continue
+		}
+		text := refusal.Message
+		for _, f := range refusal.Faults {
+			text += " " + f.Message
+		}
+		if !strings.Contains(text, "is written by the cluster's leader alone") {
+			t.Errorf("%s: %s", what, text)
+		}
+	}
+	// The route goes, and with it what was noted of it.
+	n.mustDelete(t, "meshtcproute", "canary")
+	waitFor(t, "the note to be gone", func() bool {
+		_, err := admin.Call[admin.GetResult](t.Context(), n.client, admin.MethodGet, admin.GetRequest{Kind: "rollouts", Name: "canary"})
+		var refusal *admin.Error
+		return errors.As(err, &refusal) && refusal.Code == admin.NotFound
+	})
+	if _, err := n.command("pause"); err == nil || !strings.Contains(err.Error(), `there is no MeshTCPRoute "canary"`) {
+		t.Errorf("a command about no route: %v", err)
+	}
+}
