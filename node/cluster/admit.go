@@ -45,7 +45,10 @@ func (c *Cluster) handleJoin(ctx context.Context, req *JoinRequest) (*JoinResult
 // proven checks that the caller knows a token, of those that nodes join with.
 func (c *Cluster) proven(ctx context.Context, tokenID string, proof []byte) (key []byte, t trust.TokenRecord, err error) {
 	unknown := admin.Errorf(admin.Unauthenticated, "this cluster does not know the token: it is of another cluster, or ended long ago; penstock token create --role join makes one")
-	t, ok := c.tokenRecord(ctx, tokenID)
+	t, ok, err := c.tokenRecord(ctx, tokenID)
+	if err != nil {
+		return nil, t, err
+	}
 	if !ok {
 		return nil, t, unknown
 	}

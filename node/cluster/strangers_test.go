@@ -275,6 +275,38 @@ func TestARevokedTokenLosesItsConnections(t *testing.T) {
 	}
 }
 
+// TestATokenThatCannotBeKnownNowIsNotWrong: whoever has just made it would
+// take it for lost, and a node that joins with it would give up.
+func TestATokenThatCannotBeKnownNowIsNotWrong(t *testing.T) {
+	t.Parallel()
+	a := founded(t, "a")
+	b := newcomer(t, "b", a.token(), a).start()
+	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	defer cancel()
+	made, err := a.c.createToken(ctx, &admin.TokenCreateRequest{Name: "ci", Role: admin.RoleReader})
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := trust.ParseToken(made.Token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token.ID = strings.Repeat("0", len(token.ID)) // which b has not heard of
+	eventually(t, "the leader says that there is no such token", func() string {
+		if _, err := b.c.Authenticate(ctx, token.Reveal()); !refusedAs(err, admin.Unauthenticated) {
+			return fmt.Sprint(err)
+		}
+		return ""
+	})
+	a.kill()
+	if _, err := b.c.Authenticate(ctx, token.Reveal()); !refusedAs(err, admin.Unavailable) {
+		t.Errorf("without a leader to ask: %v", err)
+	}
+	if _, _, err := b.c.proven(ctx, token.ID, nil); !refusedAs(err, admin.Unavailable) {
+		t.Errorf("of a node that joins, without a leader to ask: %v", err)
+	}
+}
+
 // TestAnIDBelongsToItsKey: whoever knows a join token could otherwise have a
 // certificate for a node that is there.
 func TestAnIDBelongsToItsKey(t *testing.T) {

@@ -25,31 +25,34 @@ const (
 
 // tokenRecord finds a token by ID. One that this node does not have may be
 // new: then it asks how far the leader is, for as many callers at once as it
-// may, since any stranger can ask for any ID.
-func (c *Cluster) tokenRecord(ctx context.Context, id string) (trust.TokenRecord, bool) {
+// may, since any stranger can ask for any ID. An error says that it could not
+// find out: then the token may be good.
+func (c *Cluster) tokenRecord(ctx context.Context, id string) (t trust.TokenRecord, ok bool, err error) {
 	if len(id) > 64 || id == "" {
-		return trust.TokenRecord{}, false
+		return t, false, nil
 	}
-	if t, ok := c.tokenIn(c.Store().View(), id); ok {
-		return t, true
+	if t, ok = c.tokenIn(c.Store().View(), id); ok {
+		return t, true, nil
 	}
 	select {
 	case c.barriers <- struct{}{}:
 		defer func() { <-c.barriers }()
 	default:
-		return trust.TokenRecord{}, false
+		return t, false, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, tokenWait)
 	defer cancel()
 	index, err := c.Read(ctx)
-	if err != nil {
-		return trust.TokenRecord{}, false
+	view := consensus.View{}
+	if err == nil {
+		view, err = c.reach(ctx, index)
 	}
-	view, err := c.reach(ctx, index)
 	if err != nil {
-		return trust.TokenRecord{}, false
+		c.log.Debug("token", "id", id, "error", err)
+		return t, false, admin.Errorf(admin.Unavailable, "this node does not know the token, and cannot ask its leader about it now: try again, or ask another node")
 	}
-	return c.tokenIn(view, id)
+	t, ok = c.tokenIn(view, id)
+	return t, ok, nil
 }
 
 func (c *Cluster) tokenIn(view consensus.View, id string) (trust.TokenRecord, bool) {
@@ -79,7 +82,10 @@ func (c *Cluster) Authenticate(ctx context.Context, text string) (admin.Principa
 	case t.ClusterID != c.ClusterID():
 		return refuse("the token is of cluster %s, this is %s", t.ClusterID, c.ClusterID())
 	}
-	r, ok := c.tokenRecord(ctx, t.ID)
+	r, ok, err := c.tokenRecord(ctx, t.ID)
+	if err != nil {
+		return admin.Principal{}, err
+	}
 	if !ok {
 		return refuse("this cluster does not know the token: it ended long ago, or this node has not heard of it yet")
 	}
