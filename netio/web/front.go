@@ -115,11 +115,9 @@ func (s *Server) meet(c *served) {
 	n := 0
 	for n < len(buf) && string(buf[:n]) == preface[:n] {
 		k, err := c.Conn.Read(buf[n:])
-		if n += k; err != nil && n == 0 {
-			_ = c.Close() // it said nothing
+		if n += k; err != nil {
+			_ = c.Close() // it said next to nothing
 			return
-		} else if err != nil {
-			break
 		}
 	}
 	_ = c.SetReadDeadline(time.Time{})

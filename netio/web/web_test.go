@@ -438,6 +438,10 @@ func TestClientsThatMisbehave(t *testing.T) {
 		"two lengths":           {"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", "HTTP/1.1 400 "},
 		"a coding nobody knows": {"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: xyz\r\n\r\n", "HTTP/1.1 501 "},
 		"a header in no time":   {"GET / HT", "HTTP/1.1 400 "},
+		"nothing":               {"", ""},
+		"next to nothing":       {"P", ""},
+		"half a preface":        {"PRI * HTTP/2.0\r\n", ""},
+		"a whole preface alone": {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "\x00\x00"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn := r.dial()
