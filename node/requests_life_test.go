@@ -1,0 +1,477 @@
+package node
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"penstock/node/admin"
+)
+
+// A drain moves clients without a failed request: in HTTP/1.1 by the next
+// answer, in HTTP/2 by a GOAWAY. Undone, connections are kept again.
+func TestDrainMovesClientsOfHTTP(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		t.Run(fmt.Sprint("http2 ", http2), func(t *testing.T) {
+			resources := webListener + webService("shop", "", namedServer(t, "shop")) + webRoute(rule("/", ""))
+			settings := func(c *Config) { c.DrainWait, c.DrainTimeout = 300*time.Millisecond, 2*time.Second }
+			nodes := []*testNode{startNode(t, resources, settings), startNode(t, resources, settings)}
+			addrs := []string{nodes[0].at(t, "web"), nodes[1].at(t, "web")}
+			p := &http.Protocols{}
+			p.SetHTTP1(!http2)
+			p.SetUnencryptedHTTP2(http2)
+			c := clientOf(t, "http://shop.example", &http.Transport{Protocols: p, DialContext: func(ctx context.Context, network, _ string) (conn net.Conn, err error) {
+				for _, addr := range addrs { // the first that listens, as a balancer does
+					if conn, err = new(net.Dialer).DialContext(ctx, network, addr); err == nil {
+						return conn, nil
+					}
+				}
+				return nil, err
+			}})
+			var stop atomic.Bool
+			var asking sync.WaitGroup
+			var requests atomic.Int64
+			for range 8 {
+				asking.Go(func() {
+					for !stop.Load() {
+						if got, err := c.try("POST", "/", "body"); err != nil || got.StatusCode != 200 {
+							t.Errorf("a request failed: %v", err)
+							return
+						}
+						requests.Add(1)
+					}
+				})
+			}
+			waitFor(t, "requests", func() bool { return requests.Load() > 100 })
+			if _, err := admin.Call[admin.DrainResult](t.Context(), nodes[0].client, admin.MethodDrain, admin.DrainRequest{}); err != nil {
+				t.Fatal(err)
+			}
+			waitFor(t, "the drain to end", func() bool { return nodes[0].state.notReady() == "drained" })
+			at := requests.Load()
+			waitFor(t, "requests at the other node", func() bool { return requests.Load() > at+100 })
+			if _, err := admin.Call[admin.DrainResult](t.Context(), nodes[0].client, admin.MethodDrain, admin.DrainRequest{Undo: true}); err != nil {
+				t.Fatal(err)
+			}
+			stop.Store(true)
+			asking.Wait()
+			again := newWebClient(t, nodes[0].at(t, "web"), http2)
+			total := func() string {
+				return nodes[0].metric(t, `penstock_routed_connections_total{listener="web",service="shop"}`)
+			}
+			again.do("GET", "/", "")
+			before := total()
+			for range 5 {
+				again.do("GET", "/", "")
+			}
+			if after := total(); after != before {
+				t.Errorf("%s connections after %s: they are not kept", after, before)
+			}
+		})
+	}
+}
+
+// A listener that is removed serves who is connected as before, once, and
+// tells them to go.
+func TestClientsOfARemovedListenerAreServed(t *testing.T) {
+	n := startNode(t, webListener+webService("shop", "", namedServer(t, "shop"))+webService("cart", "", namedServer(t, "cart"))+webRoute(rule("/cart", to("cart"))))
+	c, err := net.Dial("tcp", n.at(t, "web"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	in := bufio.NewReader(c)
+	ask := func() *http.Response {
+		_, _ = io.WriteString(c, "GET /cart HTTP/1.1\r\nHost: x\r\n\r\n")
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+		return resp
+	}
+	if resp := ask(); resp.Close {
+		t.Error("told to go before")
+	}
+	n.mustDelete(t, "listener", "web")
+	n.rooms.tidy(time.Now().Add(time.Minute)) // the listener is forgotten
+	if resp := ask(); resp.StatusCode != 200 || !resp.Close || resp.Header.Get("X-Served-By") != "cart" {
+		t.Errorf("%d, close %v, by %s", resp.StatusCode, resp.Close, resp.Header.Get("X-Served-By"))
+	}
+	if _, err := in.ReadByte(); err != io.EOF {
+		t.Errorf("after the last answer: %v", err)
+	}
+	c.Close()
+	waitFor(t, "the client to be forgotten", func() bool {
+		n.requests.mu.Lock()
+		defer n.requests.mu.Unlock()
+		return len(n.requests.clients) == 0
+	})
+}
+
+// flaky fails one request of so many after it has read it.
+func flaky(t *testing.T, every int64, hits *atomic.Int64) string {
+	return webServer(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		if hits.Add(1)%every == 0 {
+			panic(http.ErrAbortHandler)
+		}
+	})
+}
+
+// Requests that do no harm are tried elsewhere when an endpoint fails; one with
+// a body, or that may act twice, never.
+func TestRequestsAreRetriedWhereThatDoesNoHarm(t *testing.T) {
+	var one, two atomic.Int64
+	n := startNode(t, webListener+webService("shop", ", connect: {retryBudget: 100}", flaky(t, 100, &one), flaky(t, 100, &two))+webRoute(rule("/", "")))
+	c := newWebClient(t, n.at(t, "web"), false)
+	for i := range 1000 {
+		if got := c.do("GET", "/", ""); got.StatusCode != 200 {
+			t.Fatalf("request %d: %d %s", i, got.StatusCode, got.body)
+		}
+	}
+	if hits := one.Load() + two.Load(); hits < 1010 {
+		t.Errorf("%d tries for 1000 requests, of which at least 10 fail", hits)
+	}
+	for _, method := range []string{"POST", "PUT"} {
+		one.Store(0)
+		two.Store(0)
+		failed := 0
+		for range 400 {
+			if got := c.do(method, "/", "body"); got.StatusCode == 502 && got.body == "penstock: no_answer\n" {
+				failed++
+			}
+		}
+		if hits := one.Load() + two.Load(); hits != 400 || failed < 3 {
+			t.Errorf("%s: %d tries for 400 requests, %d failed", method, hits, failed)
+		}
+	}
+}
+
+// Endpoints that fail are ejected, and counts go back to nothing.
+func TestEndpointsThatFailRequestsAreEjected(t *testing.T) {
+	var bad atomic.Int64
+	broken := flaky(t, 1, &bad)
+	n := startNode(t, webListener+webService("shop", ", ejection: {failures: 3, duration: 1m}", broken, namedServer(t, "shop"))+webRoute(rule("/", "")))
+	c := newWebClient(t, n.at(t, "web"), true)
+	for range 100 {
+		if got := c.do("GET", "/", ""); got.StatusCode != 200 {
+			t.Fatalf("%d %s", got.StatusCode, got.body)
+		}
+	}
+	if hits := bad.Load(); hits > 3 {
+		t.Errorf("%d requests at an endpoint that fails all, want 3", hits)
+	}
+	s, _ := n.router.Table().Service("shop")
+	for _, m := range s.Members() {
+		if m.Active() != 0 {
+			t.Errorf("%d requests are left at %s", m.Active(), m.Address)
+		}
+	}
+	if v := n.metric(t, `penstock_http_requests{listener="web",service="shop"}`); v != "0" {
+		t.Errorf("%s requests under way", v)
+	}
+}
+
+// An endpoint that is gone costs no request where there is another.
+func TestRequestsPassOverEndpointsThatRefuse(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	n := startNode(t, webListener+webService("shop", "", l.Addr().String(), namedServer(t, "shop"))+webRoute(rule("/", "")))
+	c := newWebClient(t, n.at(t, "web"), false)
+	for i := range 10 {
+		if got := c.do("POST", "/", "body"); got.StatusCode != 200 {
+			t.Errorf("request %d: %d %s", i, got.StatusCode, got.body)
+		}
+	}
+}
+
+// WebSocket, or whatever a connection is switched to, goes on over a change of
+// routes and over the service's timeout.
+func TestASwitchedConnectionOutlivesItsRoute(t *testing.T) {
+	echo := webServer(t, func(w http.ResponseWriter, _ *http.Request) {
+		c, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		_, _ = io.Copy(c, rw)
+	})
+	n := startNode(t, webListener+webService("shop", "", namedServer(t, "shop"))+webService("talk", ", http: {timeout: 300ms}", echo)+webRoute(rule("/talk", to("talk"))))
+	c, err := net.Dial("tcp", n.at(t, "web"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_, _ = io.WriteString(c, "GET /talk HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	in := bufio.NewReader(c)
+	resp, err := http.ReadResponse(in, nil)
+	if err != nil || resp.StatusCode != 101 {
+		t.Fatalf("%v %v", resp, err)
+	}
+	defer resp.Body.Close()
+	begun := time.Now()
+	say := func(text string) {
+		t.Helper()
+		_, _ = io.WriteString(c, text+"\n")
+		if got, err := in.ReadString('\n'); err != nil || got != text+"\n" {
+			t.Fatalf("%q, %v", got, err)
+		}
+	}
+	say("before")
+	n.mustApply(t, webRoute(rule("/talk", to("shop 0")))[5:])
+	say("after the change")
+	n.mustDelete(t, "meshhttproute", "shop")
+	n.mustDelete(t, "service", "talk")
+	waitFor(t, "the timeout to be over", func() bool { return time.Since(begun) > 500*time.Millisecond })
+	say("at last")
+	c.Close()
+	waitFor(t, "its end", func() bool { return n.requests.active.Load() == 0 })
+	if v := n.metric(t, `penstock_http_requests_total{code="1xx",listener="web",service=""}`); v != "" {
+		t.Errorf("counted where there is no service: %s", v)
+	}
+}
+
+// A large upload streams: what the node holds of it is bounded however slow the
+// endpoint reads.
+func TestUploadsAreNotCollected(t *testing.T) {
+	const size = 50 << 20
+	begin := make(chan struct{})
+	sum := make(chan [32]byte, 1)
+	end := webServer(t, func(w http.ResponseWriter, r *http.Request) {
+		<-begin
+		h := sha256.New()
+		if _, err := io.Copy(h, r.Body); err != nil {
+			t.Error(err)
+		}
+		sum <- [32]byte(h.Sum(nil))
+	})
+	for _, http2 := range []bool{false, true} {
+		n := startNode(t, webListener+webService("shop", "", end)+webRoute(rule("/", "")))
+		c := newWebClient(t, n.at(t, "web"), http2)
+		var sent atomic.Int64
+		want := sha256.New()
+		pr, pw := io.Pipe()
+		var uploading sync.WaitGroup
+		uploading.Go(func() {
+			chunk := bytes.Repeat([]byte("0123456789abcdef"), 4<<10)
+			for sent.Load() < size {
+				_, _ = want.Write(chunk)
+				if _, err := pw.Write(chunk); err != nil {
+					t.Error(err)
+					return
+				}
+				sent.Add(int64(len(chunk)))
+			}
+			pw.Close()
+		})
+		uploading.Go(func() {
+			req, _ := http.NewRequest(http.MethodPost, c.base+"/", pr) // no length: chunks
+			resp, err := c.http.Do(req)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			resp.Body.Close()
+		})
+		// The endpoint reads nothing: the client must come to a stand.
+		waitFor(t, "the upload to stand still", func() bool {
+			at := sent.Load()
+			deadline := time.Now().Add(300 * time.Millisecond)
+			waitFor(t, "a while", func() bool { return time.Now().After(deadline) })
+			return at > 0 && sent.Load() == at
+		})
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		if at := sent.Load(); at > 24<<20 || m.HeapInuse > 64<<20 {
+			t.Errorf("http2 %v: %d MiB sent to an endpoint that reads nothing, %d MiB of memory in use", http2, at>>20, m.HeapInuse>>20)
+		}
+		begin <- struct{}{}
+		uploading.Wait()
+		if got := <-sum; got != [32]byte(want.Sum(nil)) {
+			t.Error("what arrived is not what was sent")
+		}
+	}
+}
+
+// More requests than the node takes are refused, and those that are under way
+// go on.
+func TestRequestsAreBounded(t *testing.T) {
+	end, reached := make(chan struct{}), make(chan struct{}, 2)
+	slow := webServer(t, func(http.ResponseWriter, *http.Request) { reached <- struct{}{}; <-end })
+	n := startNode(t, webListener+webService("shop", "", slow)+webRoute(rule("/", "")), func(c *Config) { c.MaxRequests = 2 })
+	c := newWebClient(t, n.at(t, "web"), false)
+	var waiting sync.WaitGroup
+	for range 2 {
+		waiting.Go(func() {
+			if got, err := c.try("GET", "/", ""); err != nil || got.StatusCode != 200 {
+				t.Errorf("%v", err)
+			}
+		})
+		<-reached
+	}
+	if got := c.do("GET", "/", ""); got.StatusCode != 503 || got.body != "penstock: limit_requests\n" {
+		t.Errorf("%d %q", got.StatusCode, got.body)
+	}
+	close(end)
+	waiting.Wait()
+}
+
+// A service with proxyProtocol gets the header of each request's own client.
+func TestRequestsWithAPROXYHeader(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := make(chan string, 10)
+	s := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), ReadHeaderTimeout: time.Second}
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = s.Serve(proxyLines{l, seen}) }()
+	t.Cleanup(func() { s.Close(); <-ended })
+	n := startNode(t, webListener+webService("shop", ", proxyProtocol: {send: v1}", l.Addr().String())+webRoute(rule("/", "")))
+	for range 2 {
+		var mine string
+		c := newWebClient(t, n.at(t, "web"), false)
+		c.http.Transport.(*http.Transport).DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+			if err == nil {
+				mine = conn.LocalAddr().String()
+			}
+			return conn, err
+		}
+		for range 2 {
+			if got := c.do("GET", "/", ""); got.StatusCode != 200 {
+				t.Fatalf("%d %s", got.StatusCode, got.body)
+			}
+			host, port, _ := net.SplitHostPort(mine)
+			if line := <-seen; !strings.HasPrefix(line, "PROXY TCP4 "+host+" 127.0.0.1 "+port+" ") {
+				t.Errorf("the endpoint read %q, the client is %s", line, mine)
+			}
+		}
+	}
+}
+
+// proxyLines reads a header of PROXY, v1, off each connection.
+type proxyLines struct {
+	net.Listener
+	seen chan string
+}
+
+func (p proxyLines) Accept() (net.Conn, error) {
+	c, err := p.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	var line []byte
+	for b := make([]byte, 1); ; line = append(line, b[0]) {
+		if _, err := c.Read(b); err != nil {
+			return nil, err
+		}
+		if b[0] == '\n' {
+			break
+		}
+	}
+	p.seen <- string(line)
+	return c, nil
+}
+
+// Connections to endpoints end with the version of their service, and with the
+// service.
+func TestConnectionsToEndpointsEndWithTheirService(t *testing.T) {
+	var open atomic.Int64
+	end := namedServer(t, "shop")
+	front, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { front.Close() })
+	var serving sync.WaitGroup
+	t.Cleanup(serving.Wait)
+	go func() {
+		for {
+			c, err := front.Accept()
+			if err != nil {
+				return
+			}
+			open.Add(1)
+			serving.Go(func() {
+				defer open.Add(-1)
+				defer c.Close()
+				to, err := net.Dial("tcp", end)
+				if err != nil {
+					return
+				}
+				defer to.Close()
+				go func() { _, _ = io.Copy(c, to) }()
+				_, _ = io.Copy(to, c)
+			})
+		}
+	}()
+	n := startNode(t, webListener+webService("shop", "", front.Addr().String())+webRoute(rule("/", "")))
+	c := newWebClient(t, n.at(t, "web"), false)
+	for i := range 3 {
+		c.do("GET", "/", "")
+		if open.Load() == 0 {
+			t.Error("no connection is kept")
+		}
+		n.mustApply(t, webService("shop", fmt.Sprintf(", resolve: %ds", i+20), front.Addr().String())[5:])
+		waitFor(t, "the connections of the version before to end", func() bool { return open.Load() == 0 })
+	}
+	c.do("GET", "/", "")
+	n.mustDelete(t, "meshhttproute", "shop")
+	n.mustDelete(t, "listener", "web")
+	n.mustDelete(t, "service", "shop")
+	waitFor(t, "the connections of the service to end", func() bool { return open.Load() == 0 })
+	c.http.CloseIdleConnections()
+	waitFor(t, "its series to go", func() bool {
+		n.rooms.tidy(time.Now().Add(time.Minute))
+		_, body := n.get(t, "/metrics")
+		return !strings.Contains(body, `service="shop"`)
+	})
+}
+
+// The access log tells of each request, and of what it came by.
+func TestAccessLogOfRequests(t *testing.T) {
+	n := startNode(t, webListener+webService("shop", "", namedServer(t, "shop"))+webRoute(rule("/cart", "")))
+	c := newWebClient(t, n.at(t, "web"), false)
+	c.do("POST", "/cart/7?secret=1", "body")
+	c.do("GET", "/", "")
+	if _, err := c.try("GET", "/a/../b", ""); err != nil && !errors.Is(err, io.EOF) {
+		t.Error(err)
+	}
+	c.http.CloseIdleConnections()
+	waitFor(t, "the lines", func() bool { return strings.Contains(n.lines.String(), "connection closed") })
+	got := n.lines.String()
+	for _, want := range []string{
+		"method=POST host=" + strings.TrimPrefix(c.base, "http://") + " path=/cart/7 status=200 route=shop rule=0 service=shop endpoint=127.0.0.1:",
+		" in=4 out=", "attempts=1", "path=/ status=200 route=shop rule=-1 service=shop",
+		"path=/a/../b status=400 reason=bad_path", "requests=3",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the log has no %q:\n%s", want, got)
+		}
+	}
+	if strings.Contains(got, "secret") {
+		t.Error("the query is in the log")
+	}
+}
