@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"penstock/kafka"
+	"penstock/routing/gateway"
 	"penstock/routing/resource"
 )
 
@@ -216,5 +217,5 @@ func (c Config) checkCluster() []string {
 
 // Kinds are the kinds of resources that this build understands.
 func Kinds() []resource.Kind {
-	return slices.Concat(resource.RoutingKinds(), kafka.Kinds(), []resource.Kind{resource.RolloutKind()})
+	return slices.Concat(resource.RoutingKinds(), gateway.Kinds(), kafka.Kinds(), []resource.Kind{resource.RolloutKind()})
 }

@@ -6,6 +6,7 @@ import (
 	"penstock/kafka/model"
 	"penstock/node/admin"
 	"penstock/node/cluster"
+	"penstock/routing/gateway"
 	"penstock/routing/resource"
 )
 
@@ -19,7 +20,7 @@ func levelOf(o resource.Object) int {
 		return cluster.LevelPolicies
 	}
 	s, isService := o.Spec.(*resource.Service)
-	if o.Kind == "MeshHTTPRoute" || isService && s.HTTP != (resource.ServiceHTTP{}) {
+	if gateway.IsKind(o.Kind) || o.Kind == "MeshHTTPRoute" || isService && s.HTTP != (resource.ServiceHTTP{}) {
 		return cluster.LevelPolicies
 	}
 	return 0

@@ -283,7 +283,7 @@ func (n *Node) makeRooms() error {
 
 // catalogConfig is how resources come from the store.
 func (n *Node) catalogConfig() catalog.Config {
-	c := catalog.Config{Store: n.store, Kinds: Kinds(), Log: n.log}
+	c := catalog.Config{Store: n.store, Kinds: Kinds(), Log: n.log, Status: n.gatewayStatus}
 	if n.cluster == nil {
 		return c
 	}

@@ -86,6 +86,7 @@ func (r *rooms) apply(set *resource.Set, changes []resource.Change) error {
 			}
 		}
 	}
+	removed = append(removed, r.router.Table().Leaving(changes)...)
 	r.gone.remember(removed, r.router.Table(), time.Now())
 	before := r.router.Table()
 	done, err := r.router.Apply(changes, time.Now())

@@ -42,6 +42,27 @@ func (c *compiler) bindGateways() {
 	}
 }
 
+// Leaving names the listeners of Gateways that would not be there after some
+// changes.
+func (t *Table) Leaving(changes []resource.Change) (names []string) {
+	var of []resource.Change
+	for i := range changes {
+		if changes[i].Kind == gateway.KindGateway {
+			of = append(of, changes[i])
+		}
+	}
+	if t.gateways == nil || len(of) == 0 {
+		return nil
+	}
+	_, changed := t.gateways.With(of)
+	for name, l := range changed.Listeners {
+		if l == nil {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // isBound tells the names of what comes of the Gateway API.
 func isBound(name string) bool { return gateway.IsListener(name) }
 

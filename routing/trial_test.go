@@ -20,7 +20,7 @@ func (w *world) try(input string) *Trial {
 		kind, name, _ := strings.Cut(strings.TrimSpace(rest), "/")
 		changes, input = append(changes, resource.Delete(resource.Key{Kind: kind, Name: name})), ""
 	}
-	objects, faults := resource.Decode("input", []byte(input), resource.RoutingKinds())
+	objects, faults := decodeInput(input)
 	if len(faults) > 0 && input != "" {
 		w.t.Fatal(faults)
 	}

@@ -47,6 +47,9 @@ func printAs(w io.Writer, r *admin.GetResult, format string) error {
 			out.WriteString("---\n")
 		}
 		out.Write(text)
+		if format == "gateway" {
+			out.WriteString(statusYAML(d))
+		}
 	}
 	_, err := fmt.Fprint(w, out.String())
 	return err

@@ -16,7 +16,7 @@ func kafkaColumns(kind string) columns {
 	case model.KindVirtual:
 		return columns{[]string{"PHYSICAL", "BROKERS", "ENDPOINTS", "CERTIFICATE", "FILTERS"}, virtualRow}
 	}
-	return columns{nil, func(resource.Object) []string { return nil }}
+	return gatewayColumns(kind)
 }
 
 func physicalRow(o resource.Object) []string {

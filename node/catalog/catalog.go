@@ -56,7 +56,11 @@ type Config struct {
 	// Admit may refuse an object that is to be created or changed, such as
 	// one that not every node understands; nil: all are admitted.
 	Admit func(resource.Object) error
-	Log   *slog.Logger // nil: none
+	// Status makes what tells the status of objects of a set, as JSON, for the
+	// kinds that have one; since is when an object was last changed. Nil: none
+	// has.
+	Status func(*resource.Set) func(o *resource.Object, since time.Time) []byte
+	Log    *slog.Logger // nil: none
 }
 
 // Catalog is what is in force: the store's content as objects. Its methods may

@@ -1,7 +1,10 @@
 package catalog
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"slices"
 
 	"penstock/consensus"
 	"penstock/node/admin"
@@ -20,16 +23,17 @@ func (c *Catalog) Get(r *admin.GetRequest) (*admin.GetResult, error) {
 	}
 	s := c.shot()
 	result := &admin.GetResult{Index: s.view.Index(), Kind: key.Kind, Documents: []admin.Document{}}
+	status := c.statusOf(&s, key.Kind)
 	if key.Name != "" {
 		o, ok := s.set.Get(key)
 		if !ok || !o.HasLabels(r.Labels) {
 			return nil, notFound(key)
 		}
-		result.Documents = append(result.Documents, s.document(o))
+		result.Documents = append(result.Documents, status(o))
 		return result, nil
 	}
 	for _, o := range s.set.WithLabels(key.Kind, r.Labels) {
-		result.Documents = append(result.Documents, s.document(o))
+		result.Documents = append(result.Documents, status(o))
 	}
 	return result, nil
 }
@@ -57,6 +61,32 @@ func (s *shot) document(o resource.Object) admin.Document {
 		}
 	}
 	return admin.Document{Kind: o.Kind, Name: o.Name, Data: resource.EncodeJSON(o)}
+}
+
+// statusOf is document that shows the status as well, for kinds that have one.
+func (c *Catalog) statusOf(s *shot, kind string) func(resource.Object) admin.Document {
+	if c.cfg.Status == nil || !slices.ContainsFunc(c.cfg.Kinds, func(k resource.Kind) bool { return k.Name == kind && k.Status }) {
+		return s.document
+	}
+	status := c.cfg.Status(s.set)
+	return func(o resource.Object) admin.Document {
+		d := s.document(o)
+		e, _ := s.view.Get(consensus.Key(o.Key))
+		o.Version = e.Version
+		text := status(&o, e.At)
+		whole, isObject := bytes.CutSuffix(bytes.TrimSpace(d.Data), []byte("}"))
+		if text == nil || !isObject {
+			return d
+		}
+		var out bytes.Buffer
+		out.Write(bytes.TrimRight(whole, " \n"))
+		out.WriteString(",\n  \"status\": ")
+		// The status is JSON, which is all that Indent asks for.
+		_ = json.Indent(&out, text, "  ", "  ")
+		out.WriteString("\n}\n")
+		d.Data = out.Bytes()
+		return d
+	}
 }
 
 // History lists what a resource is and was, the newest first, secrets hidden.

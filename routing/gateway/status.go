@@ -183,23 +183,22 @@ func (s *Statuses) gateway(a *attached, c conditions) *GatewayStatus {
 		accepted = verdict{reasonUnsupportedAddress, bad + " is not taken: IPAddress is"}
 	}
 	var invalid, idle []string
-	valid, failed := 0, ""
+	valid, failed := 0, verdict{}
 	for _, l := range a.listeners {
-		why := s.down(a, l)
-		refs := s.resolve(a, l)
-		switch {
-		case !l.valid():
-			invalid = append(invalid, l.Name)
-		case accepted.ok() && why == "" && refs.ok():
-			valid++
-		default:
-			valid++
-			idle = append(idle, l.Name)
-			if why != "" && failed == "" {
-				failed = why
-			}
+		refs, programmed := s.resolve(a, l)
+		switch why := s.down(a, l); {
+		case !l.valid() || !accepted.ok():
+			programmed = verdict{reasonInvalid, "it is not accepted"}
+		case why != "":
+			programmed = verdict{reasonAddressNotUsable, why}
+			failed = programmed
 		}
-		out.Listeners = append(out.Listeners, l.status(accepted, refs, why, c))
+		if !l.valid() {
+			invalid = append(invalid, l.Name)
+		} else if valid++; !programmed.ok() {
+			idle = append(idle, l.Name)
+		}
+		out.Listeners = append(out.Listeners, l.status(refs, programmed, c))
 	}
 	if accepted.ok() && valid == 0 {
 		accepted = verdict{reasonListenersNotValid, "no listener is accepted: " + strings.Join(invalid, ", ")}
@@ -208,8 +207,8 @@ func (s *Statuses) gateway(a *attached, c conditions) *GatewayStatus {
 	switch {
 	case !accepted.ok():
 		programmed = verdict{reasonInvalid, "the Gateway is not accepted"}
-	case failed != "":
-		programmed = verdict{reasonAddressNotUsable, failed}
+	case !failed.ok():
+		programmed = failed
 	case len(idle) == valid:
 		programmed = verdict{reasonInvalid, "no listener takes connections: " + strings.Join(idle, ", ")}
 	}
@@ -234,27 +233,37 @@ func (s *Statuses) down(a *attached, l *listening) string {
 	return ""
 }
 
-// resolve tells whether what a listener refers to can be used.
-func (s *Statuses) resolve(a *attached, l *listening) verdict {
+// resolve tells whether what a listener refers to can be used, and whether
+// enough of it for connections to be taken.
+func (s *Statuses) resolve(a *attached, l *listening) (refs, programmed verdict) {
+	usable := 0
+	if l.terminates() {
+		for i := range l.TLS.CertificateRefs {
+			r := &l.TLS.CertificateRefs[i]
+			v := r.resolve(&a.spec.Origin, s.grantList)
+			if name := NameOf(orOwn(r.Namespace, &a.spec.Origin), r.Name); v.ok() && !s.has(kindCertificate, name) {
+				v = verdict{reasonInvalidCertificate, "there is no Certificate " + name}
+			}
+			if v.ok() {
+				usable++
+			} else if refs.ok() {
+				refs = v
+			}
+		}
+		if usable == 0 {
+			programmed = verdict{reasonInvalid, refs.message}
+		}
+	}
 	if len(l.wrong) > 0 {
-		return verdict{reasonInvalidRouteKinds, "never attach: " + strings.Join(l.wrong, ", ")}
-	}
-	if !l.terminates() {
-		return verdict{}
-	}
-	for i := range l.TLS.CertificateRefs {
-		r := &l.TLS.CertificateRefs[i]
-		if v := r.resolve(&a.spec.Origin, s.grantList); !v.ok() {
-			return v
-		}
-		if name := NameOf(orOwn(r.Namespace, &a.spec.Origin), r.Name); !s.has(kindCertificate, name) {
-			return verdict{reasonInvalidCertificate, "there is no Certificate " + name}
+		refs = verdict{reasonInvalidRouteKinds, "never attach: " + strings.Join(l.wrong, ", ")}
+		if len(l.kinds) == 0 {
+			programmed = verdict{reasonInvalid, refs.message}
 		}
 	}
-	return verdict{}
+	return refs, programmed
 }
 
-func (l *listening) status(gateway, refs verdict, down string, c conditions) ListenerStatus {
+func (l *listening) status(refs, programmed verdict, c conditions) ListenerStatus {
 	out := ListenerStatus{Name: l.Name, SupportedKinds: []StatusKind{}, AttachedRoutes: l.attached}
 	for _, k := range l.kinds {
 		out.SupportedKinds = append(out.SupportedKinds, StatusKind{Group, k})
@@ -262,15 +271,6 @@ func (l *listening) status(gateway, refs verdict, down string, c conditions) Lis
 	accepted := l.accepted
 	if accepted.ok() {
 		accepted = l.conflict
-	}
-	programmed := verdict{}
-	switch {
-	case !accepted.ok() || !gateway.ok():
-		programmed = verdict{reasonInvalid, "it is not accepted"}
-	case down != "":
-		programmed = verdict{reasonAddressNotUsable, down}
-	case !refs.ok() && (refs.reason != reasonInvalidRouteKinds || len(l.kinds) == 0):
-		programmed = verdict{reasonInvalid, refs.message}
 	}
 	out.Conditions = []Condition{
 		c.is("Accepted", accepted, reasonAccepted, ""),

@@ -1,0 +1,149 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	yaml "go.yaml.in/yaml/v3"
+
+	"penstock/node/admin"
+	"penstock/routing/gateway"
+	"penstock/routing/resource"
+)
+
+// gatewayColumns are those of the kinds of the Gateway API.
+func gatewayColumns(kind string) columns {
+	switch kind {
+	case gateway.KindGateway:
+		return columns{[]string{"CLASS", "LISTENERS"}, gatewayRow}
+	case gateway.KindTLSRoute:
+		return columns{[]string{"PARENTS", "HOSTNAMES", "BACKENDS"}, tlsRouteRow}
+	case gateway.KindTCPRoute:
+		return columns{[]string{"PARENTS", "BACKENDS"}, tcpRouteRow}
+	case gateway.KindGrant:
+		return columns{[]string{"FROM", "TO"}, grantRow}
+	}
+	return columns{nil, func(resource.Object) []string { return nil }}
+}
+
+func gatewayRow(o resource.Object) []string {
+	g := o.Spec.(*gateway.Gateway)
+	var listeners []string
+	for i := range g.Listeners {
+		l := &g.Listeners[i]
+		listeners = append(listeners, fmt.Sprintf("%s:%s:%d", l.Name, l.Protocol, l.Port))
+	}
+	return []string{g.GatewayClassName, strings.Join(listeners, " ")}
+}
+
+func tlsRouteRow(o resource.Object) []string {
+	r := o.Spec.(*gateway.TLSRoute)
+	return []string{parentTexts(r.ParentRefs), strings.Join(r.Hostnames, ","), gatewayBackends(r.Rules)}
+}
+
+func tcpRouteRow(o resource.Object) []string {
+	r := o.Spec.(*gateway.TCPRoute)
+	return []string{parentTexts(r.ParentRefs), gatewayBackends(r.Rules)}
+}
+
+func grantRow(o resource.Object) []string {
+	g := o.Spec.(*gateway.ReferenceGrant)
+	var from, to []string
+	for _, f := range g.From {
+		from = append(from, f.Namespace+"/"+f.Kind)
+	}
+	for _, t := range g.To {
+		to = append(to, strings.TrimSuffix(t.Kind+"/"+t.Name, "/"))
+	}
+	return []string{strings.Join(from, ","), strings.Join(to, ",")}
+}
+
+func parentTexts(parents []gateway.ParentRef) string {
+	texts := make([]string, len(parents))
+	for i, p := range parents {
+		texts[i] = strings.Trim(gateway.NameOf(p.Namespace, p.Name)+"/"+p.SectionName, "/")
+	}
+	return strings.Join(texts, ",")
+}
+
+func gatewayBackends(rules []gateway.Rule) string {
+	var texts []string
+	for i := range rules {
+		for _, b := range rules[i].BackendRefs {
+			weight := 1
+			if b.Weight != nil {
+				weight = *b.Weight
+			}
+			texts = append(texts, fmt.Sprintf("%s:%d", gateway.NameOf(b.Namespace, b.Name), weight))
+		}
+	}
+	return strings.Join(texts, " ")
+}
+
+// withStatus adds what the status says to the columns of kinds that have one.
+func (c columns) withStatus(r *admin.GetResult) columns {
+	var into func() any
+	heading := []string{"ACCEPTED", "RESOLVEDREFS"}
+	switch r.Kind {
+	case gateway.KindGateway:
+		into, heading = func() any { return new(gateway.GatewayStatus) }, append(heading, "PROGRAMMED")
+	case gateway.KindTLSRoute, gateway.KindTCPRoute:
+		into = func() any { return new(gateway.RouteStatus) }
+	default:
+		return c
+	}
+	said := make(map[string][]string, len(r.Documents))
+	for _, d := range r.Documents {
+		status := into()
+		if text := statusOf(d); text == nil || json.Unmarshal(text, status) != nil {
+			continue // the node is of another version
+		}
+		accepted, resolved, programmed := gateway.Summary(status)
+		said[d.Name] = []string{accepted, resolved, programmed}[:len(heading)]
+	}
+	return columns{append(c.heading, heading...), func(o resource.Object) []string {
+		cells := said[o.Name]
+		if cells == nil {
+			cells = make([]string, len(heading))
+		}
+		return append(c.row(o), cells...)
+	}}
+}
+
+// statusOf is the status that a node sent with a resource; nil: none.
+func statusOf(d admin.Document) json.RawMessage {
+	var with struct {
+		Status json.RawMessage `json:"status"`
+	}
+	if err := json.Unmarshal(d.Data, &with); err != nil {
+		return nil
+	}
+	return with.Status
+}
+
+// statusYAML is the same as YAML, to stand behind the resource's; "": none.
+func statusYAML(d admin.Document) string {
+	text := statusOf(d)
+	var root yaml.Node
+	if text == nil || yaml.Unmarshal(text, &root) != nil || len(root.Content) != 1 {
+		return ""
+	}
+	plain(&root)
+	var out bytes.Buffer
+	e := yaml.NewEncoder(&out)
+	e.SetIndent(2)
+	// Neither the tree, which is well-formed, nor the buffer gives an error.
+	_ = e.Encode(map[string]*yaml.Node{"status": root.Content[0]})
+	_ = e.Close()
+	return out.String()
+}
+
+// plain has a tree that was read as JSON written as people write YAML.
+func plain(n *yaml.Node) {
+	n.Style = 0
+	for _, c := range n.Content {
+		plain(c)
+	}
+}
