@@ -148,7 +148,10 @@ func TestConnectGivesUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, Config{}, "", Profile{})
-			profile := &Profile{Meter: r.meter, ConnectTimeout: 100 * time.Millisecond}
+			profile := &Profile{Meter: r.meter, ConnectTimeout: patience}
+			if test.why == ConnectTimeout {
+				profile.ConnectTimeout = 100 * time.Millisecond
+			}
 			if test.tls {
 				profile.TLS = &tls.Config{ServerName: "db.example.com"}
 			}
@@ -186,7 +189,7 @@ func deafAddress(t *testing.T) netip.AddrPort {
 	}
 	addr := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(name.(*syscall.SockaddrInet4).Port))
 	for { // until it is full
-		c, err := net.DialTimeout("tcp", addr.String(), 50*time.Millisecond)
+		c, err := net.DialTimeout("tcp", addr.String(), 500*time.Millisecond)
 		if err != nil {
 			return addr
 		}

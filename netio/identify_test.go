@@ -96,7 +96,11 @@ func TestNoHello(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, Config{}, endpoint(t, echo), Profile{})
 			routed := r.watch()
-			c := dial(t, r.serve(t, Listener{Mode: ModeHello, HelloTimeout: 150 * time.Millisecond}))
+			spec := Listener{Mode: ModeHello, HelloTimeout: patience}
+			if test.why == HelloTimeout {
+				spec.HelloTimeout = 150 * time.Millisecond
+			}
+			c := dial(t, r.serve(t, spec))
 			_, _ = c.Write(test.sent)
 			if test.end != nil {
 				test.end(c)
@@ -217,7 +221,9 @@ func TestNoProxyHeader(t *testing.T) {
 			if spec.ProxyTimeout != 3*time.Second {
 				t.Errorf("%v to send a header, at least 3s is due", spec.ProxyTimeout)
 			}
-			spec.ProxyTimeout = 100 * time.Millisecond
+			if spec.ProxyTimeout = patience; test.why == ProxyTimeout {
+				spec.ProxyTimeout = 100 * time.Millisecond
+			}
 			r.listeners["l"].spec.Store(&spec)
 			c := dial(t, addr)
 			_, _ = c.Write(test.sent)
