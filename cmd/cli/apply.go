@@ -53,6 +53,7 @@ func checkCommand() *cobra.Command {
 			if len(faults) > 0 {
 				return faults
 			}
+			tellRollouts(cmd.OutOrStdout(), l.objects)
 			fmt.Fprintf(cmd.OutOrStdout(), "%d resources, no faults\n", len(l.objects))
 			return nil
 		},

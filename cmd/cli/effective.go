@@ -155,12 +155,18 @@ func effectiveBackends(s *routing.EffectiveSource) string {
 			parts = append(parts, fmt.Sprintf("not %s (%s)", name, b.Skipped))
 			continue
 		}
-		parts = append(parts, fmt.Sprintf("%s %.4g %%", name, b.Share*100))
+		if parts = append(parts, fmt.Sprintf("%s %.4g %%", name, b.Share*100)); b.Closed != "" {
+			parts[len(parts)-1] += " closed (" + b.Closed + ")"
+		}
 	}
 	if s.Reason != routing.OK {
 		parts = slices.Insert(parts, 0, fmt.Sprintf("closed (%s)", s.Reason))
 	}
-	return strings.Join(parts, ", ")
+	text := strings.Join(parts, ", ")
+	if s.Rollout != nil {
+		text += byRollout(s.Rollout)
+	}
+	return text
 }
 
 // losers writes why other routes do not decide, and which do for a part of the

@@ -80,6 +80,10 @@ func printStatus(w io.Writer, s *admin.Status) {
 	printTable(w, []string{"NODE", "ROLE", "STATE", "APPLIED", "LAG", "RESOURCES", "CONNECTIONS", "ADDRESS", "UPTIME", "VERSION"}, rows)
 	printListeners(w, s)
 	printServices(w, s.Services)
+	if len(s.Rollouts) > 0 {
+		fmt.Fprintln(w)
+		printRollouts(w, s.Rollouts)
+	}
 	printVirtualClusters(w, s.VirtualClusters)
 }
 

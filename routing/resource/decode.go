@@ -484,7 +484,7 @@ func (d *decoder) content(object, n *yaml.Node, kind Kind, o *Object) {
 	case kind.New == nil:
 		return
 	case kind.Kept != "" && !d.trusted:
-		d.at(n, kind.Kept, nil)
+		d.at(object, kind.Kept, nil)
 		return
 	}
 	o.Spec = kind.New()
