@@ -21,6 +21,7 @@ type oracle struct {
 	listener *resource.Listener
 	services map[string]*resource.Service
 	routes   map[string]*resource.MeshTCPRoute
+	http     map[string]*resource.MeshHTTPRoute
 }
 
 // verdict is what must become of connections of one kind.
@@ -133,6 +134,12 @@ func (o *oracle) decide(in *Input) verdict {
 	if v.policy == "" || len(refs) == 0 {
 		refs = []resource.BackendRef{{Kind: "MeshService", Name: destination}}
 	}
+	o.divide(&v, refs)
+	return v
+}
+
+// divide says what each backend of a policy, or of a rule, gets.
+func (o *oracle) divide(v *verdict, refs []resource.BackendRef) {
 	weights := map[string]int{}
 	for _, ref := range refs {
 		weight := 1
@@ -169,7 +176,6 @@ func (o *oracle) decide(in *Input) verdict {
 		v.shares[name] = w / divisor
 	}
 	v.closed = len(v.shares) == 0
-	return v
 }
 
 func backendText(service string, tags map[string]string) string {
