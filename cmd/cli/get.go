@@ -110,10 +110,11 @@ func printResources(w io.Writer, r *admin.GetResult, output string, one bool) er
 				fmt.Fprintln(w, "---")
 			}
 			fmt.Fprintf(w, "%s", resource.EncodeYAML(o))
+			fmt.Fprintf(w, "%s", statusYAML(r.Documents[i]))
 		}
 		return nil
 	}
-	columns := columnsOf(r.Kind, output == "wide")
+	columns := columnsOf(r.Kind, output == "wide").withStatus(r)
 	rows := make([][]string, len(objects))
 	for i, o := range objects {
 		rows[i] = columns.row(o)
@@ -161,6 +162,8 @@ func ownColumns(kind string) columns {
 		return columns{[]string{"TO", "RULES", "BACKENDS"}, httpRouteRow}
 	case "Certificate":
 		return columns{[]string{"NAMES", "EXPIRES"}, certificateRow}
+	case resource.KindRollout:
+		return columns{[]string{"PHASE", "STEP", "WEIGHT", "SINCE", "WHY"}, rolloutRow}
 	case "Host":
 		return columns{[]string{"LISTENER", "NAMES", "ALPN", "SERVICE"}, hostRow}
 	}
