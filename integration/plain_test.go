@@ -25,6 +25,8 @@ func TestNetcatThroughAPlainListener(t *testing.T) {
 	if r := peer(t, text, "nc", "-N", host, port); r.out != text {
 		t.Errorf("nc got %d bytes, want %d: %s", len(r.out), len(text), r.err)
 	}
+	// The node counts what it has sent, which nc may have read already.
+	waitFor(t, "the bytes to be counted", func() bool { return n.metric("bytes_total", `service="echo"`) >= float64(2*len(text)) })
 	for _, a := range n.accesses() {
 		if a.Msg == "connection closed" && (a.Reason != "client_fin" || a.In != uint64(len(text)) || a.Out != uint64(len(text))) {
 			t.Errorf("access log: %+v", a)
@@ -182,9 +184,12 @@ func TestResetStaysReset(t *testing.T) {
 
 // rule 8: a slow reader costs the node a fixed number of bytes. 200 clients
 // do not read what 200 servers would send for ever.
+//
+// It is alone: the kernel's buffers of so many come near to all that it gives
+// to TCP, and short of that it resets connections that were closed behind
+// their last bytes, which another test would miss.
 func TestReadersThatNeverRead(t *testing.T) {
-	t.Parallel()
-	const readers, bound = 200, 48 << 20
+	const readers, bound = 200, 200*(64<<10) + 8<<20 // one read of each, and what a runtime moves by itself
 	chunk := make([]byte, 64<<10)
 	source := serve(t, func(c *net.TCPConn) {
 		for {
@@ -210,7 +215,9 @@ func TestReadersThatNeverRead(t *testing.T) {
 		}
 		return still > 20
 	})
-	if grown := n.settledMemory() - before; grown > bound {
+	grown := n.settledMemory() - before
+	t.Logf("%d readers cost %d KiB of memory", readers, grown>>10)
+	if grown > bound {
 		t.Errorf("%d readers cost %d MiB of memory, more than %d", readers, grown>>20, bound>>20)
 	}
 	// pending_bytes is at most what one read brought for each.
