@@ -1,0 +1,67 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"penstock/consensus"
+	"penstock/node/admin"
+	"penstock/node/cluster"
+)
+
+// A member of the release before would end at a policy that it does not know,
+// so none is taken while there is one.
+func TestPoliciesAreNotForMembersOfAnOlderRelease(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	n, err := Start(ctx, Config{
+		Name: "n1", Init: true, DataDir: t.TempDir(), Cluster: "127.0.0.1:0", Gossip: "127.0.0.1:0", HTTP: "127.0.0.1:0", Loops: 1, Version: "v3",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		n.Stop(ctx)
+	})
+	waitFor(t, "the node to lead", func() bool { return n.cluster.Store() != nil && n.cluster.Store().Standing().Ready })
+	const id = "00000000000000000000000000000001"
+	note := func(level int) {
+		t.Helper()
+		r, err := json.Marshal(cluster.Record{Format: 1, ID: id, Name: "old", Version: "v2", Level: level, Cluster: "127.0.0.1:1", Gossip: "127.0.0.1:1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := n.cluster.Store().Propose(ctx, &consensus.Batch{Ops: []consensus.Op{{Key: consensus.Key{Kind: "_node", Name: id}, Value: r}}})
+		if err == nil {
+			_, err = p.Wait(ctx)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	apply := func(text string) error {
+		_, err := n.apply(ctx, &admin.ApplyRequest{Documents: [][]byte{[]byte(text)}})
+		return err
+	}
+	const tcp = "kind: MeshTCPRoute\nname: a\nspec: {to: [{targetRef: {kind: MeshService, name: a}, rules: [{default: {backendRefs: [{kind: MeshService, name: b}]}}]}]}\n"
+	for name, text := range map[string]string{
+		"MeshHTTPRoute/a": "kind: MeshHTTPRoute\nname: a\nspec: {to: [{targetRef: {kind: MeshService, name: a}, rules: [{matches: [{path: {type: PathPrefix, value: /}}], default: {}}]}]}\n",
+	} {
+		note(cluster.LevelPolicies - 1)
+		if err := apply(tcp); err != nil {
+			t.Errorf("what the older release knows: %v", err)
+		}
+		if err := apply(text); err == nil || !strings.Contains(err.Error(), name+": these nodes run a version that does not know it: old (v2)") {
+			t.Errorf("%s: %v", name, err)
+		}
+		note(cluster.LevelPolicies)
+		if err := apply(text); err != nil {
+			t.Errorf("%s when all know it: %v", name, err)
+		}
+	}
+}
