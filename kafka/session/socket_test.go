@@ -144,8 +144,9 @@ func TestAFrameBeyondTheBudgetIsRefusedAtOnce(t *testing.T) {
 			w.receive(relay.Client, ask, false)
 			w.receive(relay.Client, sent{key: keyMetadata, version: 1, id: 2, body: []byte{0, 0, 0, 0}}.request(), false)
 			w.receive(relay.Upstream, sent{keyMetadata, 1, 1, []byte("A")}.response(), false)
-			big.id = 2
-			w.receive(relay.Upstream, big.response()[:9], false)
+			second := big
+			second.id = 2
+			w.receive(relay.Upstream, second.response()[:9], false)
 		}},
 	} {
 		w := newWorld(Limits{}, test.chain...)
