@@ -1,0 +1,319 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/net/websocket"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// web is a cluster whose nodes route requests of HTTP: in the clear at 9100,
+// with TLS at 9443.
+type web struct {
+	*fleet
+	ca *authority
+}
+
+// startWeb starts three nodes. /talk is a WebSocket server, /test.Talker a
+// server of gRPC; all else goes to v1 at first.
+func startWeb(t *testing.T) *web {
+	t.Helper()
+	w := &web{startFleet(t, 3, "--drain-wait", "500ms", "--drain-timeout", "3s"), newAuthority(t, "ca")}
+	endpoint := func(name, protocol, address string) string {
+		return fmt.Sprintf("---\nkind: Service\nname: %s\nspec: {protocol: %s, endpoints: [{address: %q}]}\n", name, protocol, address)
+	}
+	text := certificate("web", w.ca.issue("web.example.com")) + `---
+kind: Listener
+name: web
+spec: {address: ":9100", service: shop, tags: {protocol: http}}
+---
+kind: Listener
+name: secure
+spec:
+  address: ":9443"
+  protocol: tls
+  tls: {mode: terminate, certificateRefs: [web], alpn: [h2, http/1.1]}
+  service: shop
+  tags: {protocol: http}
+`
+	for _, name := range []string{"shop", "v1", "v2"} {
+		text += endpoint(name, "http", webNamed(t, name))
+	}
+	talk := httptest.NewServer(websocket.Handler(func(c *websocket.Conn) { _, _ = io.Copy(c, c) }))
+	t.Cleanup(talk.Close)
+	text += endpoint("talk", "http", talk.Listener.Addr().String()) + endpoint("say", "http2", grpcEcho(t))
+	w.members[0].apply(text + w.route("v1"))
+	return w
+}
+
+// route sends what has no rule of its own to a service.
+func (w *web) route(service string) string {
+	var rules []string
+	for prefix, to := range map[string]string{"/": service, "/talk": "talk", "/test.Talker": "say"} {
+		rules = append(rules, fmt.Sprintf("    - {matches: [{path: {type: PathPrefix, value: %s}}], default: {backendRefs: [{kind: MeshService, name: %s}]}}\n", prefix, to))
+	}
+	return "---\nkind: MeshHTTPRoute\nname: shop\nspec:\n  to:\n  - targetRef: {kind: MeshService, name: shop}\n    rules:\n" + strings.Join(rules, "")
+}
+
+// dialer connects to the first of the nodes that listens, as a balancer does.
+func (w *web) dialer(port string, order ...int) func(ctx context.Context) (net.Conn, error) {
+	return func(ctx context.Context) (c net.Conn, err error) {
+		for _, i := range order {
+			if c, err = new(net.Dialer).DialContext(ctx, "tcp", w.members[i].ip+":"+port); err == nil {
+				return c, nil
+			}
+		}
+		return nil, err
+	}
+}
+
+// webNamed says its name and the path, in HTTP/1.1 and HTTP/2.
+func webNamed(t *testing.T, name string) string {
+	t.Helper()
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		fmt.Fprintf(w, "%s %s\n", name, r.URL.Path)
+	}))
+	s.Start()
+	t.Cleanup(s.Close)
+	return s.Listener.Addr().String()
+}
+
+// talker is a gRPC service that says everything back.
+var talker = grpc.ServiceDesc{
+	ServiceName: "test.Talker", HandlerType: (*any)(nil),
+	Methods: []grpc.MethodDesc{{MethodName: "Say", Handler: func(_ any, _ context.Context, dec func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+		in := new(wrapperspb.StringValue)
+		return in, dec(in)
+	}}},
+	Streams: []grpc.StreamDesc{{StreamName: "Talk", ServerStreams: true, ClientStreams: true, Handler: func(_ any, s grpc.ServerStream) error {
+		for in := new(wrapperspb.StringValue); ; {
+			if err := s.RecvMsg(in); err == io.EOF {
+				return nil
+			} else if err != nil {
+				return err
+			}
+			if err := s.SendMsg(in); err != nil {
+				return err
+			}
+		}
+	}}},
+}
+
+func grpcEcho(t *testing.T) string {
+	t.Helper()
+	l := listen(t, "tcp", "127.0.0.1:0")
+	s := grpc.NewServer()
+	s.RegisterService(&talker, nil)
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(s.Stop)
+	return l.Addr().String()
+}
+
+// curl, in each version of HTTP, at each node.
+func TestCurlSpeaksHTTPToACluster(t *testing.T) {
+	w := startWeb(t)
+	upload := filepath.Join(t.TempDir(), "upload")
+	if err := os.WriteFile(upload, make([]byte, 3<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range w.members {
+		for _, c := range []struct {
+			url, version string
+			args         []string
+		}{
+			{"http://web.example.com:9100", "1.1", nil},
+			{"http://web.example.com:9100", "2", []string{"--http2-prior-knowledge"}},
+			{"https://web.example.com:9443", "1.1", []string{"--http1.1"}},
+			{"https://web.example.com:9443", "2", []string{"--http2"}},
+		} {
+			args := append(c.args, "-sS", "--fail", "--cacert", w.ca.file, "-w", "%{http_version} %{num_connects}\n",
+				"--resolve", "web.example.com:9100:"+m.ip, "--resolve", "web.example.com:9443:"+m.ip)
+			want, urls := "v1 /one\n"+c.version+" 1\n", []string{c.url + "/one"}
+			if c.args == nil || c.args[0] != "--http2-prior-knowledge" { // with that, curl 7 fails at its second request, to any server
+				want, urls = want+"v1 /two\n"+c.version+" 0\n", append(urls, c.url+"/two")
+			}
+			if r := peer(t, "", "curl", append(args, urls...)...); r.code != 0 || r.out != want {
+				t.Errorf("%s: curl %v: exit code %d, %q, want %q\n%s", m.name, c.args, r.code, r.out, want, r.err)
+			}
+			if r := peer(t, "", "curl", append(args, "-T", upload, c.url+"/up")...); r.code != 0 || !strings.HasPrefix(r.out, "v1 /up\n") {
+				t.Errorf("%s: curl %v -T: exit code %d, %q\n%s", m.name, c.args, r.code, r.out, r.err)
+			}
+		}
+	}
+	r := peer(t, "", "curl", "-sS", "--path-as-is", "-w", "%{http_code}", "http://"+w.members[0].ip+":9100/a/../b")
+	if r.out != "penstock: bad_path\n400" {
+		t.Errorf("%q", r.out)
+	}
+}
+
+// Routes change by apply and a node is drained, and no request fails, no
+// WebSocket and no stream of gRPC at the other nodes breaks.
+func TestNothingOfHTTPBreaks(t *testing.T) {
+	w := startWeb(t)
+	p := &askers{t: t}
+	for _, http2 := range []bool{false, true} {
+		for range 4 {
+			p.ask(w, http2)
+		}
+	}
+	p.call(w)
+	p.talk(w)
+	p.stream(w)
+	progress := func(what string) {
+		t.Helper()
+		at := p.done.Load()
+		waitFor(t, what, func() bool { return p.done.Load() > at+500 })
+	}
+	progress("traffic")
+	for i := range 6 {
+		to := []string{"v2", "v1"}[i%2]
+		w.members[i%3].apply(w.route(to))
+		for _, m := range w.members {
+			if r := peer(t, "", "curl", "-sS", "http://"+m.ip+":9100/x"); r.out != to+" /x\n" {
+				t.Errorf("%s: after the change: %q", m.name, r.out)
+			}
+		}
+	}
+	w.members[0].must("drain", "n3")
+	waitFor(t, "n3 to be drained", func() bool {
+		for _, n := range w.members[0].status().Nodes {
+			if n.Name == "n3" {
+				return n.State == "drained"
+			}
+		}
+		return false
+	})
+	progress("traffic at the other nodes")
+	w.members[0].must("drain", "n3", "--undo")
+	w.members[1].apply(w.route("v2"))
+	progress("traffic after the drain")
+	p.end()
+	if p.old.Load() == 0 || p.new.Load() == 0 {
+		t.Errorf("%d answers of v1, %d of v2", p.old.Load(), p.new.Load())
+	}
+}
+
+// askers are clients that notice whatever breaks.
+type askers struct {
+	t        testing.TB
+	stop     atomic.Bool
+	wg       sync.WaitGroup
+	done     atomic.Int64
+	old, new atomic.Int64
+}
+
+func (p *askers) end() {
+	p.stop.Store(true)
+	p.wg.Wait()
+}
+
+// run repeats what must not fail.
+func (p *askers) run(what string, once func() error, atEnd func()) {
+	p.wg.Go(func() {
+		defer atEnd()
+		for !p.stop.Load() {
+			if err := once(); err != nil {
+				p.t.Errorf("%s: %v", what, err)
+				return
+			}
+			p.done.Add(1)
+		}
+	})
+	p.t.Cleanup(func() { p.stop.Store(true) })
+}
+
+// ask makes requests, first at the node that is drained.
+func (p *askers) ask(w *web, http2 bool) {
+	protocols := &http.Protocols{}
+	protocols.SetHTTP1(!http2)
+	protocols.SetUnencryptedHTTP2(http2)
+	dial := w.dialer("9100", 2, 0, 1)
+	transport := &http.Transport{Protocols: protocols, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }}
+	client := &http.Client{Transport: transport, Timeout: patience}
+	p.run(fmt.Sprint("requests, http2 ", http2), func() error {
+		resp, err := client.Post("http://web.example.com/x", "text/plain", strings.NewReader("body"))
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		switch string(body) {
+		case "v1 /x\n":
+			p.old.Add(1)
+		case "v2 /x\n":
+			p.new.Add(1)
+		default:
+			return fmt.Errorf("%s %q %w", resp.Status, body, err)
+		}
+		return err
+	}, transport.CloseIdleConnections)
+}
+
+func (p *askers) dialGRPC(w *web, order ...int) *grpc.ClientConn {
+	dial := w.dialer("9100", order...)
+	conn, err := grpc.NewClient("passthrough:///web.example.com", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) }))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// call makes calls of gRPC, first at the node that is drained.
+func (p *askers) call(w *web) {
+	conn := p.dialGRPC(w, 2, 0, 1)
+	p.run("calls", func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		out := new(wrapperspb.StringValue)
+		if err := conn.Invoke(ctx, "/test.Talker/Say", wrapperspb.String("hello"), out); err != nil || out.Value != "hello" {
+			return fmt.Errorf("%q: %w", out.Value, err)
+		}
+		return nil
+	}, func() {})
+}
+
+// talk keeps a WebSocket at the first node.
+func (p *askers) talk(w *web) {
+	c, err := websocket.Dial("ws://"+w.members[0].ip+":9100/talk", "", "http://web.example.com")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.run("websocket", func() error {
+		var got string
+		if err := websocket.Message.Send(c, "hello"); err != nil {
+			return err
+		}
+		return websocket.Message.Receive(c, &got)
+	}, func() { _ = c.Close() })
+}
+
+// stream keeps a stream of gRPC at the first node.
+func (p *askers) stream(w *web) {
+	ctx, cancel := context.WithCancel(context.Background())
+	s, err := p.dialGRPC(w, 0).NewStream(ctx, &talker.Streams[0], "/test.Talker/Talk")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.run("stream", func() error {
+		if err := s.SendMsg(wrapperspb.String("hello")); err != nil {
+			return err
+		}
+		return s.RecvMsg(new(wrapperspb.StringValue))
+	}, cancel)
+}
