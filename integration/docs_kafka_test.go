@@ -3,11 +3,12 @@ package integration
 import (
 	"context"
 	"fmt"
-	"net"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"penstock/integration/process"
 )
 
 // kafkaExample gives resources of a virtual cluster with a broker behind it,
@@ -19,7 +20,10 @@ func kafkaExample(t *testing.T) (text, bootstrap string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(fake.Close)
-	ports := freePortsOnce(t, 2)
+	ports, err := process.FreePorts(2)
+	if err != nil {
+		t.Fatal(err)
+	}
 	text = fmt.Sprintf(`---
 kind: PhysicalCluster
 name: big
@@ -33,20 +37,6 @@ spec:
   brokers: {discover: {address: 127.0.0.1, bootstrapPort: %d, brokerPorts: "%d-%d"}}
 `, fake.ListenAddrs()[0], ports[0], ports[1], ports[1])
 	return text, fmt.Sprintf("127.0.0.1:%d", ports[0])
-}
-
-// freePortsOnce gives ports that nobody listens at now.
-func freePortsOnce(t *testing.T, n int) (ports []int) {
-	t.Helper()
-	for range n {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer ln.Close()
-		ports = append(ports, ln.Addr().(*net.TCPAddr).Port)
-	}
-	return ports
 }
 
 // kafkaOnce asks a cluster for its brokers until it answers, and produces a

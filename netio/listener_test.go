@@ -228,7 +228,12 @@ func TestChangeOfAddress(t *testing.T) {
 // From one address to all of them, and back: the two cannot be open together.
 func TestChangeBetweenWildcardAndAddress(t *testing.T) {
 	r := newRig(t, Config{BindRetry: time.Hour}, endpoint(t, echo), Profile{})
-	_, port, _ := net.SplitHostPort(unusedAddress(t))
+	everywhere, err := net.Listen("tcp", "0.0.0.0:0") // where it is to be free
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(everywhere.Addr().String())
+	everywhere.Close()
 	for _, host := range []string{"127.0.0.1", "0.0.0.0", "127.0.0.2"} {
 		r.SetListeners([]Listener{tcp("l", host+":"+port)})
 		if s := r.Listeners()[0]; s.Err != nil {

@@ -58,10 +58,11 @@ func TestDataThatArrivesWhileConnecting(t *testing.T) {
 	r.wantEnd(t, ClientFIN)
 }
 
-// unusedAddress is one where nobody listens now, and somebody may.
+// unusedAddress is one where nobody listens now, and somebody may. No other
+// test has anything at this IP, so that the port stays free.
 func unusedAddress(t testing.TB) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := net.Listen("tcp", "127.77.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

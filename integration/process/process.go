@@ -6,6 +6,7 @@ package process
 import (
 	"bytes"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -192,8 +193,11 @@ func (p *Process) Descriptors() int {
 // Loopback is the port on 127.0.0.1.
 func Loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// FreePorts finds n ports that nobody listens on.
+// FreePorts finds n ports that nobody listens on. They are none of those that
+// the kernel gives to connections and to listeners that ask for any: one that
+// was free would not stay so until it is used.
 func FreePorts(n int) ([]int, error) {
+	const lowest, highest, tries = 12000, 32000, 1000
 	var ports []int
 	var held []net.Listener
 	defer func() {
@@ -201,13 +205,22 @@ func FreePorts(n int) ([]int, error) {
 			l.Close()
 		}
 	}()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // closed below
+	var last error
+	for range tries {
+		if len(ports) == n {
+			break
+		}
+		port := lowest + rand.IntN(highest-lowest)
+		l, err := net.Listen("tcp", Loopback(port)) //nolint:noctx // closed below
 		if err != nil {
-			return nil, err
+			last = err
+			continue
 		}
 		held = append(held, l)
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		ports = append(ports, port)
+	}
+	if len(ports) < n {
+		return nil, fmt.Errorf("%d of %d ports are free: %w", len(ports), n, last)
 	}
 	return ports, nil
 }
