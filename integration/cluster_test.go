@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 
@@ -30,15 +31,12 @@ func TestThreeNodesFormAClusterByHand(t *testing.T) {
 		}
 	}
 	for _, m := range f.members {
-		s := m.status()
-		if len(s.Nodes) != 3 || s.Leader == "" || s.Alone != "" {
-			t.Errorf("%s: status %+v", m.name, s)
-		}
-		for _, n := range s.Nodes {
-			if n.Lag != 0 || n.State != "serving" || n.Resources != 6 {
-				t.Errorf("%s sees %+v", m.name, n)
-			}
-		}
+		waitFor(t, m.name+" to see all of them, each with everything", func() bool { // what nodes note of each other is on its way still
+			s := m.status()
+			return len(s.Nodes) == 3 && s.Leader != "" && s.Alone == "" && !slices.ContainsFunc(s.Nodes, func(n admin.NodeStatus) bool {
+				return n.Lag != 0 || n.State != "serving" || n.Resources != 6
+			})
+		})
 	}
 	list, _ := f.members[0].membersSeen()
 	for i, x := range list {

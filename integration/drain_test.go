@@ -17,7 +17,7 @@ import (
 func TestDrainSpreadsTheEnd(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, service("echo", []string{serve(t, echo)})+listener("plain", "service: echo"),
-		"--drain-wait", "1s", "--drain-timeout", "2s", "--loops", "1")
+		"--drain-wait", "3s", "--drain-timeout", "4s", "--loops", "1")
 	addr := n.addr("plain")
 	busy := dial(t, addr)
 	var idle []*net.TCPConn

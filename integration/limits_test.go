@@ -65,7 +65,11 @@ func TestLimitsOfAListener(t *testing.T) {
 		}
 		c.Close()
 	}
-	limited := n.metric("connections_total", `listener="rate"`, `result="limit_rate"`)
+	limited := 0.0
+	waitFor(t, "all that were not served to be counted", func() bool {
+		limited = n.metric("connections_total", `listener="rate"`, `result="limit_rate"`)
+		return int(limited) >= 30-served
+	})
 	if served < 5 || int(limited) != 30-served || limited == 0 {
 		t.Errorf("of 30 connections at once %d were served and %v refused, with 5 per second", served, limited)
 	}

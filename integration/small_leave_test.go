@@ -84,8 +84,8 @@ func TestAKilledNodeIsNotSaidToServe(t *testing.T) {
 		for _, x := range list {
 			if x.Name == m.name {
 				ok = ok && (x.State == "suspect" || x.State == "unreachable")
-			} else if x.State != "serving" {
-				t.Errorf("%s is %s", x.Name, x.State)
+			} else { // which may be too busy for an answer now and then
+				ok = ok && x.State == "serving"
 			}
 		}
 		return ok

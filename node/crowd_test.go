@@ -25,7 +25,7 @@ func TestTheOldestOfTooManyAtHTTPGoes(t *testing.T) {
 		all = append(all, conn)
 	}
 	// The server itself ends what says nothing, but later than this.
-	if err := all[0].SetReadDeadline(time.Now().Add(2 * time.Second)); err != nil {
+	if err := all[0].SetReadDeadline(time.Now().Add(4 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := all[0].Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
