@@ -131,16 +131,22 @@ func (old *httpPolicy) sameRules(rules []resource.HTTPRule) func(i int) *shares 
 			return &old.shares[i]
 		}
 		if byMatches == nil {
-			byMatches = make(map[string]int, len(old.spec))
-			for j := range old.spec {
-				byMatches[resource.MatchesKey(old.spec[j].Matches)] = j
-			}
+			byMatches = old.byMatches()
 		}
 		if j, ok := byMatches[resource.MatchesKey(matches)]; ok {
 			return &old.shares[j]
 		}
 		return nil
 	}
+}
+
+// byMatches finds rules by the requests that they are for.
+func (h *httpPolicy) byMatches() map[string]int {
+	m := make(map[string]int, len(h.spec))
+	for i := range h.spec {
+		m[resource.MatchesKey(h.spec[i].Matches)] = i
+	}
+	return m
 }
 
 // protocolTags say what a client speaks: ours, and Kuma's.

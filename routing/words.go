@@ -24,6 +24,7 @@ func (tr *Trial) Words(held Held) []string {
 	var words []string
 	for _, name := range tr.touched {
 		words = append(words, tr.policyWords(name, held)...)
+		words = append(words, tr.requestWords(name)...)
 	}
 	words = append(words, tr.rolloutWords()...)
 	words = append(words, tr.nameWords()...)
@@ -55,19 +56,24 @@ func (t *Table) parts(destination string, src *source) (list []part, by string, 
 	case len(p.live) == 0:
 		return nil, p.route, NoBackend
 	}
+	return p.parts(), p.route, OK
+}
+
+// parts lists the backends that get something, each once.
+func (sh *shares) parts() (list []part) {
 	sum := 0
-	for _, w := range p.weight {
+	for _, w := range sh.weight {
 		sum += w
 	}
-	for i, b := range p.live {
-		share := float64(p.weight[i]) / float64(sum)
+	for i, b := range sh.live {
+		share := float64(sh.weight[i]) / float64(sum)
 		if j := slices.IndexFunc(list, func(x part) bool { return x.backend.is(b.name, b.tags) }); j >= 0 {
 			list[j].share += share
 			continue
 		}
 		list = append(list, part{b, share})
 	}
-	return list, p.route, OK
+	return list
 }
 
 // policyWords are the sentences about connections to one destination.
@@ -77,19 +83,27 @@ func (tr *Trial) policyWords(destination string, held Held) (words []string) {
 	if !was || !is {
 		return nil // nobody is led there yet, or any more
 	}
-	classes := tr.classesOf(destination)
+	return bySource(tr.classesOf(destination), func(src *source) []string {
+		return []string{tr.sentence(destination, src, held)}
+	})
+}
+
+// bySource says each sentence once, with the classes of sources that it is for,
+// where it is not for all. Empty ones are left out.
+func bySource(classes []class, sentences func(*source) []string) (words []string) {
 	var bodies []string
 	sources := map[string][]string{}
 	for i := range classes {
 		c := &classes[i]
-		body := tr.sentence(destination, &c.like, held)
-		if body == "" {
-			continue
+		for _, body := range sentences(&c.like) {
+			if body == "" {
+				continue
+			}
+			if sources[body] == nil {
+				bodies = append(bodies, body)
+			}
+			sources[body] = append(sources[body], c.name())
 		}
-		if sources[body] == nil {
-			bodies = append(bodies, body)
-		}
-		sources[body] = append(sources[body], c.name())
 	}
 	for _, body := range bodies {
 		from := ""
@@ -120,19 +134,37 @@ func (tr *Trial) sentence(destination string, src *source, held Held) string {
 	if name == "" {
 		name = destination
 	}
-	label := labels(destination, before, after)
-	what := "new connections to " + destination + fromHere
+	m := movement{
+		name: name, destination: destination, what: "new connections to " + destination + fromHere, refused: "are closed",
+		before: before, after: after, closedBefore: closedBefore, closedAfter: closedAfter,
+	}
+	m.stay = tr.established(differences(before, after), held)
+	return m.text()
+}
+
+// movement is what changes for connections, or requests, of one kind.
+type movement struct {
+	name, destination, what   string
+	refused                   string // what becomes of those that lead nowhere
+	before, after             []part
+	closedBefore, closedAfter Reason
+	stay                      string
+}
+
+// text tells of the movement in one sentence; "": there is none.
+func (m *movement) text() string {
+	before, after, what, stay := m.before, m.after, m.what, m.stay
+	label := labels(m.destination, before, after)
 	losers, gainers := differences(before, after), differences(after, before)
-	stay := tr.established(losers, held)
 	switch {
-	case closedBefore != OK && closedAfter != OK, len(losers)+len(gainers) == 0:
+	case m.closedBefore != OK && m.closedAfter != OK, len(losers)+len(gainers) == 0:
 		return ""
-	case closedAfter != OK:
-		return fmt.Sprintf("%s: all %s are closed (%s)%s", name, what, closedAfter, stay)
-	case closedBefore != OK:
-		return fmt.Sprintf("%s: %s go to %s; until now they are closed (%s)", name, what, sharesText(after, label), closedBefore)
+	case m.closedAfter != OK:
+		return fmt.Sprintf("%s: all %s %s (%s)%s", m.name, what, m.refused, m.closedAfter, stay)
+	case m.closedBefore != OK:
+		return fmt.Sprintf("%s: %s go to %s; until now they %s (%s)", m.name, what, sharesText(after, label), m.refused, m.closedBefore)
 	case overlapping(losers, gainers):
-		return fmt.Sprintf("%s: %s go to %s, no longer to %s%s", name, what, sharesText(after, label), sharesText(before, label), stay)
+		return fmt.Sprintf("%s: %s go to %s, no longer to %s%s", m.name, what, sharesText(after, label), sharesText(before, label), stay)
 	case len(losers) == 1 || len(gainers) == 1:
 		var moves []string
 		for _, l := range losers {
@@ -156,9 +188,9 @@ func (tr *Trial) sentence(destination string, src *source, held Held) string {
 		if sum > 1-1e-9 {
 			share = "all"
 		}
-		return fmt.Sprintf("%s: %s %s move%s%s", name, share, what, strings.Join(moves, ", "), stay)
+		return fmt.Sprintf("%s: %s %s move%s%s", m.name, share, what, strings.Join(moves, ", "), stay)
 	}
-	return fmt.Sprintf("%s: %s are shared by %s, no longer by %s%s", name, what, sharesText(after, label), sharesText(before, label), stay)
+	return fmt.Sprintf("%s: %s are shared by %s, no longer by %s%s", m.name, what, sharesText(after, label), sharesText(before, label), stay)
 }
 
 // differences are the parts that are larger in a than in b, by how much.
