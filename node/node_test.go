@@ -270,7 +270,7 @@ spec: {address: ":0", service: apps, nodes: {zone: a}}
 
 func TestDrain(t *testing.T) {
 	b := newBackend(t, "b")
-	n := startNode(t, oneService(b), func(c *Config) { c.DrainWait, c.DrainTimeout = 300*time.Millisecond, 200*time.Millisecond })
+	n := startNode(t, oneService(b), func(c *Config) { c.DrainWait, c.DrainTimeout = 3*time.Second, 200*time.Millisecond })
 	edge := n.at(t, "edge")
 	conn, _ := dial(t, edge)
 	if code, body := n.get(t, "/readyz"); code != 200 {
