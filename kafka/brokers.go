@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"log/slog"
 	"net"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -123,10 +122,4 @@ func (w *watches) close() {
 	for _, one := range all {
 		one.Close()
 	}
-}
-
-// wantsBrokers tells whether a virtual cluster of a physical one has its
-// brokers discovered.
-func wantsBrokers(t *model.Table, physical string) bool {
-	return slices.ContainsFunc(slices.Collect(t.UsersOf(physical)), (*model.Virtual).Discovered)
 }

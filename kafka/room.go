@@ -139,7 +139,7 @@ func (r *Room) Apply(changes []resource.Change) (ports bool, err error) {
 		if p != nil {
 			p.Life().OnMeet(r.note)
 		}
-		r.watches.follow(name, p, p != nil && wantsBrokers(done.Table, name))
+		r.watches.follow(name, p, p != nil && done.Table.Discovers(name))
 	}
 	r.sendAway(done)
 	return len(done.Opened)+len(done.Closed) > 0, err

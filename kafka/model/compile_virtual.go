@@ -73,8 +73,11 @@ func (c *VirtualCluster) needs() []string {
 	for i := range c.Brokers.List {
 		needs = append(needs, userOf(kindListener, c.Brokers.List[i].EndpointRef))
 	}
-	if d := c.Brokers.Discover; d != nil && d.EndpointRef != "" {
-		needs = append(needs, userOf(kindListener, d.EndpointRef))
+	if d := c.Brokers.Discover; d != nil {
+		needs = append(needs, userOf(discovers, c.PhysicalClusterRef))
+		if d.EndpointRef != "" {
+			needs = append(needs, userOf(kindListener, d.EndpointRef))
+		}
 	}
 	return needs
 }

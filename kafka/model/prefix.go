@@ -20,9 +20,12 @@ type prefixed interface {
 // the nearest to the broker. The path is that of the first filter that has one.
 func (c *VirtualCluster) namePrefix() (prefix, path string) {
 	for i := range c.Filters {
-		if p, ok := c.Filters[i].Config.(prefixed); ok && p.NamePrefix() != "" {
-			prefix = p.NamePrefix() + prefix
-			if path == "" {
+		p, ok := c.Filters[i].Config.(prefixed)
+		if !ok {
+			continue
+		}
+		if own := p.NamePrefix(); own != "" {
+			if prefix = own + prefix; path == "" {
 				path = resource.Item("spec.filters", i) + ".config"
 			}
 		}

@@ -60,8 +60,12 @@ type Table struct {
 	physical  persist.Map[*Physical]
 	lives     persist.Map[*Life] // of virtual clusters, those that cannot be served included
 
-	users persist.Groups[struct{}] // listener or physical cluster -> virtual clusters
+	// users leads from a listener or a physical cluster to virtual clusters, and
+	// by discovers to those that have the brokers of a physical one discovered.
+	users persist.Groups[struct{}]
 }
+
+const discovers = "discovers"
 
 // Virtual finds a virtual cluster.
 func (t *Table) Virtual(name string) (*Virtual, bool) { return t.virtual.Get(name) }
@@ -75,16 +79,16 @@ func (t *Table) Physical(name string) (*Physical, bool) { return t.physical.Get(
 // Physicals iterates over the physical clusters, in no order.
 func (t *Table) Physicals() iter.Seq[*Physical] { return values(&t.physical) }
 
-// UsersOf gives the virtual clusters of a physical one, in no order.
-func (t *Table) UsersOf(physical string) iter.Seq[*Virtual] {
-	return func(yield func(*Virtual) bool) {
-		group := t.users.Group(userOf(KindPhysical, physical))
-		for name := range group.All() {
-			if v, ok := t.virtual.Get(name); ok && !yield(v) {
-				return
-			}
+// Discovers tells whether a virtual cluster of a physical one has its brokers
+// discovered.
+func (t *Table) Discovers(physical string) bool {
+	group := t.users.Group(userOf(discovers, physical))
+	for name := range group.All() {
+		if _, ok := t.virtual.Get(name); ok {
+			return true
 		}
 	}
+	return false
 }
 
 // Port is a port that a virtual cluster has by itself, without a Listener.

@@ -188,6 +188,21 @@ func (s *Session) send(to relay.Side, p []byte) {
 	s.give(to, p)
 }
 
+// sendBoth sends what was put together and the view that follows it, in one
+// where the side can do that.
+func (s *Session) sendBoth(to relay.Side, out, view []byte) {
+	if m, ok := s.streams[to].(moreSender); ok && len(out) > 0 && len(view) > 0 {
+		s.flush(s.lane(to.Other()))
+		m.SendMore(out) // Send tells what is pending of both
+	} else {
+		s.send(to, out)
+	}
+	s.send(to, view)
+}
+
+// moreSender is a stream that can be told that more follows at once.
+type moreSender interface{ SendMore(p []byte) (pending int) }
+
 func (s *Session) give(to relay.Side, p []byte) {
 	if len(p) > 0 && s.streams[to].Send(p) > 0 {
 		s.pending[to] = true
@@ -315,8 +330,7 @@ func (s *Session) walk(l *lane, p []byte) (n int) {
 		return n
 	}
 	if l.given {
-		s.send(l.from.Other(), out)
-		s.send(l.from.Other(), view)
+		s.sendBoth(l.from.Other(), out, view)
 	}
 	l.pass = pass
 	s.streamed(l)

@@ -1,5 +1,7 @@
 package wire
 
+import "sync"
+
 const (
 	// MaxHeld is the most that a Walker waits for before it goes on: one
 	// name, or all node endpoints of a message; more is an error.
@@ -189,8 +191,15 @@ func (w *Walker) finishHeld(dst, p []byte) (out []byte, at int, err error) {
 // Walkable. Lengths need not be kept: names and addresses may have any. The
 // result is body itself where nothing was changed, or dst with what it became.
 func Rewrite(dst []byte, d Direction, key, version int16, body []byte, edits *Edits) ([]byte, error) {
-	return new(Walker).rewrite(dst, d, key, version, body, edits)
+	w, _ := rewriters.Get().(*Walker)
+	defer rewriters.Put(w)
+	out, err := w.rewrite(dst, d, key, version, body, edits)
+	w.edits = nil
+	return out, err
 }
+
+// rewriters are used again: small messages are rewritten in great numbers.
+var rewriters = sync.Pool{New: func() any { return new(Walker) }}
 
 func (w *Walker) rewrite(dst []byte, d Direction, key, version int16, body []byte, edits *Edits) ([]byte, error) {
 	w.Init(d, key, version, len(body), edits)

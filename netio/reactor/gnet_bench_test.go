@@ -130,7 +130,7 @@ func startGnet(b *testing.B, fds []int) func() {
 		done <- p.Polling(func(fd int, ev netpoll.IOEvent, _ netpoll.IOFlags) error {
 			if ev&syscall.EPOLLIN != 0 {
 				if n, e := recv(int32(fd), buf, 0); e == 0 && n > 0 {
-					send(int32(fd), buf[:n])
+					send(int32(fd), buf[:n], 0)
 				}
 			}
 			return nil

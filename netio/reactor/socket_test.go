@@ -59,6 +59,34 @@ func TestAPeerThatNeverReadsHoldsTheProducerBack(t *testing.T) {
 	until(t, l, "Sent", func() bool { return p.sent == 1 && l.Pending() == 0 && p.out == nil })
 }
 
+// What more follows at once does not go out before it: the peer would wake up
+// twice.
+func TestSendMoreWaitsForWhatFollows(t *testing.T) {
+	l := runLoop(t, Config{})
+	p, c := pair(t, l)
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		do(t, l, func() {
+			if n := p.SendMore([]byte("head")); n != 0 {
+				t.Errorf("%d bytes are kept", n)
+			}
+			_ = raw.Control(func(fd uintptr) {
+				if n := unread(int32(fd)); n != 0 {
+					t.Errorf("%d bytes went alone", n)
+				}
+			})
+			p.Send([]byte("body"))
+		})
+		got := make([]byte, 8)
+		if _, err := io.ReadFull(c, got); err != nil || string(got) != "headbody" {
+			t.Fatalf("%q, %v", got, err)
+		}
+	}
+}
+
 func TestPausedReadingHoldsThePeerBack(t *testing.T) {
 	l := runLoop(t, Config{})
 	p, c := pair(t, l)

@@ -28,10 +28,10 @@ func recv(fd int32, p []byte, flags uintptr) (int, syscall.Errno) {
 
 // send asks for no SIGPIPE: the runtime would swallow the signal, but not for
 // nothing.
-func send(fd int32, p []byte) (int, syscall.Errno) {
+func send(fd int32, p []byte, flags uintptr) (int, syscall.Errno) {
 	for {
 		n, _, e := syscall.RawSyscall6(syscall.SYS_SENDTO, uintptr(fd),
-			uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), unix.MSG_NOSIGNAL, 0, 0)
+			uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), unix.MSG_NOSIGNAL|flags, 0, 0)
 		if e == 0 {
 			return int(n), 0
 		}

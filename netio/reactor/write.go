@@ -1,15 +1,26 @@
 package reactor
 
-import "syscall"
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
 
 // Send implements stream.Stream.
-func (s *Socket) Send(p []byte) (pending int) {
+func (s *Socket) Send(p []byte) (pending int) { return s.send(p, 0) }
+
+// SendMore is Send for a few bytes that others follow at once, by Send in the
+// same callback: the kernel waits for those, so that all go out as one segment
+// and the peer wakes up once.
+func (s *Socket) SendMore(p []byte) (pending int) { return s.send(p, unix.MSG_MORE) }
+
+func (s *Socket) send(p []byte, flags uintptr) (pending int) {
 	if len(p) == 0 || s.flags&(open|shut|closeWrite) != open || s.errno != 0 {
 		return s.kept // of a dead one nothing: the owner will hear
 	}
 	s.flags |= spoke
 	if s.flags&writable != 0 && s.out == nil && (s.src == nil || s.src.pipe == nil) {
-		n, e := send(s.fd, p)
+		n, e := send(s.fd, p, flags)
 		if n == len(p) {
 			return 0
 		}
@@ -35,7 +46,7 @@ func (s *Socket) flush() {
 	for s.out != nil {
 		c := s.out.next
 		p := c.b[c.off:]
-		n, e := send(s.fd, p)
+		n, e := send(s.fd, p, 0)
 		if e != 0 && e != syscall.EAGAIN {
 			s.broken(e)
 			return

@@ -59,7 +59,7 @@ func oursOnly(t *testing.T, ten *tenant, ours string) {
 
 // sameNames checks an expression against names: what stands for it matches the
 // tenant's names that it matches itself, and no others.
-func sameNames(t *testing.T, expression string, names []string) {
+func sameNames(t *testing.T, expression string, names []string, prefixes ...string) {
 	t.Helper()
 	whole, err := regexp.Compile(`^(?:` + expression + `)$`)
 	if err != nil {
@@ -104,7 +104,7 @@ func TestExpressionsMatchTheTenantsNamesOnly(t *testing.T) {
 		if _, err := (&tenant{prefix: "z4de-"}).expressionIn(expression); err != nil {
 			t.Errorf("%q is refused: %v", expression, err)
 		}
-		sameNames(t, expression, names)
+		sameNames(t, expression, names, prefixes...)
 	}
 }
 
@@ -183,15 +183,15 @@ func TestAnyExpressionMatchesTheTenantsNamesOnly(t *testing.T) {
 		}
 	}
 	let := 0
-	for range 3000 {
+	for i := range 1500 {
 		e := expression(1 + rnd.IntN(5))
 		if _, err := (&tenant{prefix: "p-"}).expressionIn(e); err == nil {
 			let++
 		}
-		sameNames(t, e, names[:60])
+		sameNames(t, e, names[:60], prefixes[i%len(prefixes)])
 	}
-	if let < 1500 {
-		t.Errorf("only %d of 3000 expressions are let through", let)
+	if let < 800 {
+		t.Errorf("only %d of 1500 expressions are let through", let)
 	}
 }
 
@@ -228,7 +228,7 @@ func FuzzExpression(f *testing.F) {
 		if strings.Contains(expression, `\Q`) { // may swallow what sameNames puts behind it
 			expression = strings.ReplaceAll(expression, `\Q`, "")
 		}
-		sameNames(t, expression, []string{legalName(name), legalName(foreign)})
+		sameNames(t, expression, []string{legalName(name), legalName(foreign)}, prefixes...)
 	})
 }
 

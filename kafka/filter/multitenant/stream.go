@@ -17,6 +17,9 @@ const (
 	firstFetchWithID   = 13
 )
 
+// maxAnswer is how much of an answer's room a connection keeps for the next one.
+const maxAnswer = 512
+
 // edits are those of a connection, made when they are first wanted: bulk comes
 // in many messages, of which only one streams at a time in each direction.
 type edits struct {
@@ -24,6 +27,7 @@ type edits struct {
 	produce                                        *filter.Exchange // the one that streams
 	answer                                         *filter.Edits    // of Produce
 	names                                          int              // that answer has seen
+	body                                           []byte           // of the last one that answer has changed, where it is small
 }
 
 // Edits implements filter.Conn.
@@ -169,16 +173,19 @@ func (c *conn) producedPlainly(x *filter.Exchange, m *filter.Message) bool {
 	}
 	e.names = 0
 	body := m.Body()
-	var dst []byte
-	if x.Version < firstProduceWithID {
+	dst := e.body // an answer is on its way before the next one is looked at
+	if x.Version < firstProduceWithID && cap(dst) < len(body) {
 		dst = make([]byte, 0, len(body)) // names become shorter
 	}
-	changed, err := wire.Rewrite(dst, wire.Response, x.Key, x.Version, body, e.answer)
+	changed, err := wire.Rewrite(dst[:0], wire.Response, x.Key, x.Version, body, e.answer)
 	if err != nil || bytes.Count(body, []byte(c.prefix)) != e.names {
 		return false
 	}
 	if len(changed) != len(body) || len(body) > 0 && &changed[0] != &body[0] {
 		m.SetBody(changed)
+		if cap(changed) <= maxAnswer {
+			e.body = changed[:0]
+		}
 	}
 	return true
 }
