@@ -37,3 +37,30 @@ func TestApplyWarnsOfAListenerThatCannotListen(t *testing.T) {
 		}
 	}
 }
+
+// TestApplyWarnsOfFramesLargerThanMemory: what is asked for can never be. A dry
+// run tells as well.
+func TestApplyWarnsOfFramesLargerThanMemory(t *testing.T) {
+	n := startNode(t, "kind: PhysicalCluster\nname: big\nspec: {bootstrap: [\"127.0.0.1:1\"]}")
+	for _, size := range []string{"", "maxFrame: 64MiB, ", "maxFrame: 65MiB, "} {
+		for _, dry := range []bool{true, false} {
+			text := "kind: VirtualCluster\nname: v\nspec: {physicalClusterRef: big, " + size +
+				"brokers: {discover: {address: 127.0.0.1, bootstrapPort: 19090, brokerPorts: 19091-19092}}}"
+			docs := [][]byte{resource.EncodeWithSecrets(objects(t, text)[0])}
+			r, err := admin.Call[admin.ApplyResult](t.Context(), n.client, admin.MethodApply, admin.ApplyRequest{Documents: docs, DryRun: dry})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var told []string
+			for _, w := range r.Warnings {
+				if w.Path == "spec.maxFrame" {
+					told = append(told, w.Key+" "+w.Value+" "+w.Message)
+				}
+			}
+			if warned := len(told) == 1 && strings.HasPrefix(told[0], "VirtualCluster/v 65MiB is more than the memory budget of node ") &&
+				strings.Contains(told[0], ", 64MiB: "); warned != strings.Contains(size, "65") || len(told) > 1 {
+				t.Errorf("%q: warnings: %q", size, told)
+			}
+		}
+	}
+}

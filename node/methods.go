@@ -100,6 +100,9 @@ func (n *Node) apply(ctx context.Context, r *admin.ApplyRequest) (*admin.ApplyRe
 	}
 	result, err := n.catalog.Apply(ctx, catalog.Change{Objects: objects, Prune: r.Prune, DryRun: r.DryRun, ID: id, Note: note(ctx)})
 	n.countChange(err, r.DryRun)
+	if err == nil {
+		result.Warnings = append(result.Warnings, n.crowding(objects)...)
+	}
 	if err == nil && !r.DryRun {
 		n.spread(ctx, result, r.Wait)
 	}
