@@ -11,6 +11,7 @@ import (
 
 	"penstock/routing/balance"
 	"penstock/routing/endpoint"
+	"penstock/routing/resource"
 )
 
 // The bounds of what is played.
@@ -39,6 +40,9 @@ type PlayRequest struct {
 	// Source are the tags of connections to a destination; nil: one play for
 	// each source that policies tell apart.
 	Source map[string]string
+	// Request is what each of the connections asks for; nil: where requests
+	// are routed one by one, what rules are for is played.
+	Request *Request
 }
 
 // Simulation is where connections would go before a change and after it.
@@ -57,7 +61,8 @@ type Play struct {
 	ALPN       string `json:"alpn,omitempty"`
 	// Destination is the service that they are for; "": what the listener says.
 	Destination string        `json:"destination,omitempty"`
-	Source      string        `json:"source,omitempty"` // as in EffectiveSource, or tags
+	Source      string        `json:"source,omitempty"`  // as in EffectiveSource, or tags
+	Request     string        `json:"request,omitempty"` // as "GET /cart"; "": connections are played
 	Outcomes    []PlayOutcome `json:"outcomes"`
 	// MoreOutcomes are not listed; fewer connections came to each of them.
 	MoreOutcomes int `json:"moreOutcomes,omitempty"`
@@ -70,15 +75,22 @@ type PlayOutcome struct {
 	Subset      string `json:"subset,omitempty"` // "k=v,..."; "": the whole service
 	Endpoint    string `json:"endpoint,omitempty"`
 	Reason      Reason `json:"reason,omitempty"` // why they are closed; "": they are not
-	Before      int    `json:"before"`
-	After       int    `json:"after"`
+	// Route is the MeshHTTPRoute by which each request of these connections is
+	// routed by itself; "": they are routed as a whole, or requests were played.
+	Route string `json:"route,omitempty"`
+	// Status and Location are what requests are answered with by a rule.
+	Status   int    `json:"status,omitempty"`
+	Location string `json:"location,omitempty"`
+	Before   int    `json:"before"`
+	After    int    `json:"after"`
 }
 
 // game is one play, to be taken on any table.
 type game struct {
 	play Play
 	in   Input
-	src  *source // of a play by destination
+	src  *source  // of a play by destination
+	q    *Request // nil: connections are played
 }
 
 // Play plays connections against copies of both tables.
@@ -143,6 +155,7 @@ func (o PlayOutcome) compare(p PlayOutcome) int {
 	return cmp.Or(
 		strings.Compare(string(o.Reason), string(p.Reason)), strings.Compare(o.Destination, p.Destination),
 		strings.Compare(o.Service, p.Service), strings.Compare(o.Subset, p.Subset), strings.Compare(o.Endpoint, p.Endpoint),
+		strings.Compare(o.Route, p.Route), cmp.Compare(o.Status, p.Status), strings.Compare(o.Location, p.Location),
 	)
 }
 
@@ -152,12 +165,19 @@ func (tr *Trial) games(r *PlayRequest) (games []game) {
 	case r.Input != nil:
 		g := game{in: *r.Input, play: Play{Listener: r.Input.Listener, ServerName: r.Input.ServerName, Source: tagList(r.Input.Tags)}}
 		g.play.ALPN = strings.Join(r.Input.ALPN, ",")
-		return []game{g}
+		return asking([]game{g}, r.Request)
+	case r.Destination != "" && r.Request != nil:
+		classes := tr.requestClassesOf(r.Destination)
+		if len(classes) == 0 {
+			classes = tr.classesOf(r.Destination)
+		}
+		return asking(tr.gamesTo(r.Destination, r.Source, classes), r.Request)
 	case r.Destination != "":
-		return tr.gamesTo(r.Destination, r.Source)
+		return append(tr.gamesTo(r.Destination, r.Source, tr.classesOf(r.Destination)), tr.requestGames(r.Destination, r.Source)...)
 	}
 	for _, name := range tr.touched {
-		games = append(games, tr.gamesTo(name, r.Source)...)
+		games = append(games, tr.gamesTo(name, r.Source, tr.classesOf(name))...)
+		games = append(games, tr.requestGames(name, r.Source)...)
 	}
 	for _, m := range tr.moves() {
 		in := m.input()
@@ -168,13 +188,13 @@ func (tr *Trial) games(r *PlayRequest) (games []game) {
 }
 
 // gamesTo are the plays of one destination: from one source, or from each that
-// policies tell apart.
-func (tr *Trial) gamesTo(destination string, tags map[string]string) (games []game) {
+// classes is.
+func (tr *Trial) gamesTo(destination string, tags map[string]string, classes []class) (games []game) {
 	if tags != nil {
 		src := &source{layers: [4]map[string]string{0: tags, 3: tr.table.node}}
 		return []game{{src: src, in: Input{Tags: tags}, play: Play{Destination: destination, Source: tagList(tags)}}}
 	}
-	for _, c := range tr.classesOf(destination) {
+	for _, c := range classes {
 		src := c.like
 		games = append(games, game{src: &src, play: Play{Destination: destination, Source: c.name()}})
 	}
@@ -187,6 +207,9 @@ type end struct {
 	backend     *backend
 	endpoint    *endpoint.Endpoint
 	reason      Reason
+	route       string // by which requests are routed; "": not known of requests
+	status      int
+	location    string
 }
 
 // take plays n connections on a table and tells how many come to which end. All
@@ -199,8 +222,11 @@ func (g *game) take(ctx context.Context, t *Table, n int, now time.Time) (map[en
 			return nil, ctx.Err()
 		}
 		d, reason := g.decide(t)
-		e := end{destination: d.Destination(), backend: d.backend, reason: reason}
-		if reason == OK {
+		e := end{destination: d.Destination(), backend: d.backend, reason: reason, status: d.Status, location: d.Location}
+		if d.http {
+			e.route = d.Route
+		}
+		if reason == OK && d.backend != nil {
 			if !g.in.Client.IsValid() { // of many clients, whom Maglev tells apart
 				d.hash = balance.Mix(uint64(i) + 1)
 			}
@@ -218,24 +244,55 @@ func (g *game) take(ctx context.Context, t *Table, n int, now time.Time) (map[en
 	return ends, nil
 }
 
-func (g *game) decide(t *Table) (Decision, Reason) {
+// decide takes one decision: about a connection, or about a request on one.
+func (g *game) decide(t *Table) (a Answered, reason Reason) {
 	if g.src == nil {
-		return t.Decide(&g.in)
+		return g.decideAt(t)
 	}
 	s, ok := t.services.Get(g.play.Destination)
 	if !ok {
-		return Decision{}, NoBackend
+		return Answered{}, NoBackend
 	}
-	b, reason := s.send(g.src, nil)
-	if reason != OK {
-		return Decision{destination: s.life}, reason
+	a.destination = s.life
+	var b *backend
+	if p := t.acting(s.name, g.src); g.q != nil && p != nil {
+		full, ok := g.q.described(&g.in, &Listener{spec: &resource.Listener{}})
+		if !ok {
+			a.Status = statusBadRequest
+			return a, OK
+		}
+		b, reason = p.answer(&a, s, &full, nil)
+	} else {
+		b, reason = s.send(g.src, nil)
 	}
-	return Decision{destination: s.life, service: b.life, backend: b, hash: b.hash(&g.in)}, OK
+	if b != nil {
+		a.service, a.backend, a.hash = b.life, b, b.hash(&g.in)
+	}
+	return a, reason
+}
+
+// decideAt is decide for what comes to a listener.
+func (g *game) decideAt(t *Table) (a Answered, reason Reason) {
+	a.Decision, reason = t.Decide(&g.in)
+	if reason != OK || !a.http {
+		return a, reason
+	}
+	l, _ := t.listeners.Get(g.in.Listener)
+	if g.q == nil {
+		src := t.source(&g.in, l)
+		a.Route = t.acting(a.Destination(), &src).route
+		return a, OK
+	}
+	full, ok := g.q.described(&g.in, l)
+	if !ok {
+		return Answered{Decision: Decision{destination: a.destination}, Status: statusBadRequest}, OK
+	}
+	return t.Request(&g.in, a.Destination(), &full)
 }
 
 // outcome names an end, without a count.
 func (e *end) outcome() PlayOutcome {
-	o := PlayOutcome{Destination: e.destination, Reason: e.reason}
+	o := PlayOutcome{Destination: e.destination, Reason: e.reason, Route: e.route, Status: e.status, Location: e.location}
 	if e.backend != nil {
 		o.Service, o.Subset = e.backend.name, tagList(e.backend.tags)
 	}

@@ -46,7 +46,7 @@ func (w *world) simulate(args []string, input string) string {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	r := &PlayRequest{Connections: n}
+	r := &PlayRequest{Connections: n, Request: requestOf(args)}
 	if len(args) > 1 {
 		if to, ok := strings.CutPrefix(args[1], "to="); ok {
 			r.Destination = to
@@ -60,6 +60,9 @@ func (w *world) simulate(args []string, input string) string {
 	}
 	var b strings.Builder
 	for _, p := range sim.Plays {
+		if p.Request != "" {
+			fmt.Fprintf(&b, "%s: ", p.Request)
+		}
 		fmt.Fprintf(&b, "%s%s from %s\n", p.Destination, strings.TrimSpace(p.Listener+" "+p.ServerName), cmp.Or(p.Source, "anyone"))
 		for _, o := range p.Outcomes {
 			to := o.Service
@@ -68,6 +71,12 @@ func (w *world) simulate(args []string, input string) string {
 			}
 			if o.Endpoint != "" {
 				to += " " + o.Endpoint
+			}
+			if o.Route != "" {
+				to = "request by request, by " + o.Route
+			}
+			if o.Status != 0 {
+				to = fmt.Sprintf("answered %d %s", o.Status, o.Location)
 			}
 			if o.Reason != OK {
 				to = strings.TrimSpace(to + " closed: " + string(o.Reason))
