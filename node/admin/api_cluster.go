@@ -40,7 +40,7 @@ const (
 	RoleNone     Role = ""
 	RoleJoin     Role = "join"
 	RoleReader   Role = "reader"   // get, explain, simulate, status, members, top, watch, history
-	RoleOperator Role = "operator" // drain, transfer
+	RoleOperator Role = "operator" // drain, transfer, rollouts
 	RoleAdmin    Role = "admin"    // everything users do
 	RoleNode     Role = "node"     // another node of the cluster, shown by its certificate
 )

@@ -1,0 +1,271 @@
+package integration
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"penstock/node/admin"
+)
+
+// canaryOf is a listener on every node at port 9100, a service of two versions,
+// and a rollout from the one to the other.
+func canaryOf(v1, v2, abort, steps string) string {
+	return fmt.Sprintf(`kind: Listener
+name: front
+spec: {address: ":9100", service: apps}
+---
+kind: Service
+name: apps
+spec:
+  connect: {attempts: 1, timeout: 2s}
+  endpoints: [{address: %q, tags: {version: v1}}, {address: %q, tags: {version: v2}}]
+---
+kind: MeshTCPRoute
+name: canary
+spec:
+  to:
+  - targetRef: {kind: MeshService, name: apps}
+    rules:
+    - default: {backendRefs: [{kind: MeshServiceSubset, name: apps, tags: {version: v1}}, {kind: MeshServiceSubset, name: apps, tags: {version: v2}}]}
+  rollout:
+    backend: {name: apps, tags: {version: v2}}
+    abort: %s
+    steps: %s
+`, v1, v2, abort, steps)
+}
+
+// rollout is what a node says of the rollout.
+func (m *member) rollout() admin.Rollout {
+	m.t.Helper()
+	var r admin.Rollout
+	if err := json.Unmarshal([]byte(m.must("rollout", "status", "canary", "-o", "json")), &r); err != nil {
+		m.t.Fatal(err)
+	}
+	return r
+}
+
+// waitRollout waits until the rollout is in a phase and at a step.
+func (m *member) waitRollout(phase string, step int) {
+	m.t.Helper()
+	waitFor(m.t, fmt.Sprintf("step %d, %s", step, phase), func() bool {
+		var r admin.Rollout
+		out := m.run("rollout", "status", "canary", "-o", "json", "--stale")
+		return out.code == 0 && json.Unmarshal([]byte(out.out), &r) == nil && r.Phase == phase && r.Step == step && !r.Since.IsZero()
+	})
+}
+
+// greeted is a connection and the name that its endpoint said.
+type greeted struct {
+	net.Conn
+	*bufio.Reader
+	name string
+}
+
+// nobody is a connection that is closed.
+type nobody struct{ net.Conn }
+
+func (nobody) Close() error { return nil }
+
+func (g *greeted) Read(p []byte) (int, error) { return g.Reader.Read(p) }
+
+// greet opens a connection through a node; name is "" where it is closed,
+// maybe before the test has noticed that it is there.
+func (m *member) greet() *greeted {
+	m.t.Helper()
+	c, err := net.DialTimeout("tcp", m.ip+":9100", patience)
+	if errors.Is(err, syscall.ECONNRESET) {
+		return &greeted{Conn: nobody{}}
+	}
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(patience))
+	g := &greeted{Conn: c, Reader: bufio.NewReader(c)}
+	line, _ := g.ReadString('\n')
+	g.name = strings.TrimSpace(line)
+	return g
+}
+
+// shares counts which versions so many new connections through a node come to.
+func (m *member) shares(n int) map[string]int {
+	m.t.Helper()
+	got := map[string]int{}
+	for range n {
+		g := m.greet()
+		got[g.name]++
+		g.Close()
+	}
+	return got
+}
+
+// wantShares wants exactly that many of a hundred new connections at v2, of
+// every node that runs.
+func (f *fleet) wantShares(v2 int) {
+	f.t.Helper()
+	for _, m := range f.up() {
+		if got := m.shares(100); got["v2"] != v2 || got["v1"] != 100-v2 {
+			f.t.Errorf("%s: of 100 connections %v, want %d at v2", m.name, got, v2)
+		}
+	}
+}
+
+// hold keeps a few connections through every node, at either version.
+func (f *fleet) hold() (held []*greeted) {
+	f.t.Helper()
+	for _, m := range f.up() {
+		for range 10 {
+			held = append(held, m.greet())
+		}
+	}
+	return held
+}
+
+// mustGoOn wants connections to be where they were.
+func mustGoOn(t *testing.T, held []*greeted, after string) {
+	t.Helper()
+	buf := make([]byte, 16)
+	for i, g := range held {
+		if err := exchange(g, buf); err != nil {
+			t.Errorf("after %s: connection %d, at %s: %v", after, i, g.name, err)
+		}
+	}
+}
+
+// course is what the history tells, the oldest first: step, phase and weight,
+// and when.
+func (m *member) course() (what []string, at []time.Time) {
+	m.t.Helper()
+	var all []admin.Revision
+	if err := json.Unmarshal([]byte(m.must("history", "rollout", "canary", "-o", "json")), &all); err != nil {
+		m.t.Fatal(err)
+	}
+	slices.Reverse(all)
+	for _, r := range all {
+		what, at = append(what, r.What), append(at, r.At)
+	}
+	return what, at
+}
+
+// The leader is killed in the middle of a step, and the next one goes on: no
+// step is left out, none begins again, none is shorter than it is said to be.
+// It is paused and resumed from any node. Connections that are there stay.
+func TestARolloutSurvivesItsLeader(t *testing.T) {
+	f := startFleet(t, 3)
+	first := f.waitLeader()
+	follower := f.up()[0]
+	if follower == first {
+		follower = f.up()[1]
+	}
+	const inFirst, inSecond = 6 * time.Second, 4 * time.Second
+	out := follower.apply(canaryOf(named(t, "v1"), named(t, "v2"), "{window: 1s}", fmt.Sprintf("[{weight: 20, for: %v}, {weight: 60, for: %v}, {weight: 100}]", inFirst, inSecond)))
+	if !strings.Contains(out, "MeshTCPRoute/canary created") {
+		t.Errorf("apply says %q", out)
+	}
+	f.wantShares(20)
+	follower.waitRollout("running", 1)
+	var held []*greeted
+	for _, g := range f.hold() {
+		if !strings.HasPrefix(g.RemoteAddr().String(), first.ip+":") {
+			held = append(held, g) // those through the leader go with it
+		}
+	}
+	first.kill()
+	waitFor(t, "another leader", func() bool { l := f.leader(); return l != nil && l != first })
+	if r := follower.rollout(); r.Step != 1 || r.Phase != "running" || len(r.Silent) != 1 || !strings.HasPrefix(r.Silent[0], first.name+": ") {
+		t.Errorf("without its leader it is at %+v", r)
+	}
+	follower.waitRollout("running", 2)
+	for _, m := range f.up() {
+		if out := m.must("rollout", "pause", "canary"); m == f.up()[0] && !strings.Contains(out, "paused at step 2 of 3, apps {version=v2} gets 60 %") {
+			t.Errorf("pause says %q", out)
+		}
+		f.wantShares(60)
+		if s := m.status().Rollouts; len(s) != 1 || s[0].Phase != "paused" || s[0].Weight != 60 {
+			t.Errorf("status of %s has %+v", m.name, s)
+		}
+		m.must("rollout", "resume", "canary")
+	}
+	mustGoOn(t, held, "the second step")
+	if r := follower.run("rollout", "status", "canary", "--wait"); r.code != 0 {
+		t.Errorf("waiting for the end gives code %d: %s%s", r.code, r.out, r.err)
+	}
+	f.wantShares(100)
+	mustGoOn(t, held, "the last step")
+	what, at := follower.course()
+	want := []string{
+		"rollout running: step 1 of 3, 20 %", "rollout running: step 2 of 3, 60 %",
+		"rollout paused: step 2 of 3, 60 %", "rollout running: step 2 of 3, 60 %", "rollout paused: step 2 of 3, 60 %", "rollout running: step 2 of 3, 60 %",
+		"rollout running: step 3 of 3, 100 %", "rollout done: step 3 of 3, 100 %",
+	}
+	if !slices.Equal(what, want) {
+		t.Fatalf("what happened:\n%s\nwant:\n%s", strings.Join(what, "\n"), strings.Join(want, "\n"))
+	}
+	if lasted := at[1].Sub(at[0]); lasted < inFirst {
+		t.Errorf("the first step lasted %v, want %v at least", lasted, inFirst)
+	}
+	if lasted := at[2].Sub(at[1]) + at[4].Sub(at[3]) + at[6].Sub(at[5]); lasted < inSecond {
+		t.Errorf("the second step lasted %v without its pauses, want %v at least", lasted, inSecond)
+	}
+	// Who was away learns where it is.
+	first.launch()
+	first.waitRollout("done", 3)
+	f.wantShares(100)
+}
+
+// A new version that takes no connections loses its share on all nodes, by what
+// all of them see together; and what was rolled back keeps its connections.
+func TestARolloutOfARefusingBackendIsAborted(t *testing.T) {
+	f := startFleet(t, 3)
+	m := f.up()[1]
+	v1, v2 := named(t, "v1"), named(t, "v2")
+	m.apply(canaryOf(v1, closedPort(t), "{connections: 30, window: 1m}", "[{weight: 50, for: 1h}, {weight: 100}]"))
+	m.waitRollout("running", 1)
+	// No node sees as many as it takes: 20 of the 60 that fail.
+	for range 20 {
+		for _, m := range f.up() {
+			_ = m.shares(2)
+		}
+	}
+	m.waitRollout("aborted", 1)
+	for _, m := range f.up() {
+		m.waitRollout("aborted", 1)
+	}
+	f.wantShares(0)
+	r := m.rollout()
+	if !strings.Contains(r.Reason, "connects within 1m failed or were reset, more than 5 %") || r.Weight != 0 {
+		t.Errorf("aborted: %+v", r)
+	}
+	if out := m.must("status"); !strings.Contains(out, "aborted") || !strings.Contains(out, "failed or were reset") {
+		t.Errorf("status does not tell:\n%s", out)
+	}
+	if out := m.run("rollout", "status", "canary", "--wait"); out.code != 1 {
+		t.Errorf("waiting for its end gives code %d", out.code)
+	}
+	if out := m.run("rollout", "resume", "canary"); out.code != 1 || !strings.Contains(out.err, "restart begins it anew") {
+		t.Errorf("it is resumed: %d %s%s", out.code, out.out, out.err)
+	}
+	// Applied again it stays aborted; repaired and restarted it goes on.
+	m.apply(canaryOf(v1, v2, "{connections: 30, window: 1m}", "[{weight: 50, for: 1h}, {weight: 100}]"))
+	f.wantShares(0)
+	m.must("rollout", "restart", "canary")
+	f.wantShares(50)
+	if r := m.rollout(); r.Phase != "running" || r.Failed != 0 || r.Nodes != 3 || r.Endpoints != 3 {
+		t.Errorf("restarted it is at %+v", r)
+	}
+	held := f.hold()
+	m.must("rollout", "rollback", "canary")
+	f.wantShares(0)
+	mustGoOn(t, held, "the rollback")
+	if !slices.ContainsFunc(held, func(g *greeted) bool { return g.name == "v2" }) {
+		t.Error("no connection was at v2 when it was rolled back")
+	}
+}
