@@ -14,19 +14,20 @@ import (
 
 	"penstock/kafka"
 	"penstock/kafka/model"
+	"penstock/routing/gateway"
 	"penstock/routing/resource"
 )
 
 // allKinds are the kinds of resources that the documents speak of.
 func allKinds() []resource.Kind {
 	types := kafka.Types()
-	return append(resource.RoutingKinds(), model.Kinds(types)...)
+	return slices.Concat(resource.RoutingKinds(), gateway.Kinds(), model.Kinds(types))
 }
 
-// The comments of the structs in routing/resource and kafka/model are the
-// manual of resources.
+// The comments of the structs in routing/resource, routing/gateway and
+// kafka/model are the manual of resources.
 func TestDocsResources(t *testing.T) {
-	m := manual{comments: structComments(t, "routing/resource", "kafka/model")}
+	m := manual{comments: structComments(t, "routing/resource", "routing/gateway", "kafka/model")}
 	for _, kind := range allKinds() {
 		var b strings.Builder
 		m.table(t, &b, kind.Name, "spec", reflect.TypeOf(kind.New()).Elem())

@@ -196,7 +196,7 @@ func (l *listening) meet(other *listening) {
 	}
 }
 
-func (l *listening) terminates() bool { return l.TLS != nil && l.TLS.terminates() }
+func (l *listening) terminates() bool { return l.Security != nil && l.Security.terminates() }
 
 // attach attaches a route by one of its parentRefs.
 func (a *attached) attach(r *route, p *ParentRef, counted map[*listening]bool) *attachment {
@@ -323,7 +323,7 @@ func (l *listening) allows(namespace, own string) bool {
 	case "None":
 		return false
 	case "Selector":
-		return n.Selector != nil && n.Selector.picks(map[string]string{"kubernetes.io/metadata.name": namespace})
+		return n.Labels != nil && n.Labels.picks(map[string]string{"kubernetes.io/metadata.name": namespace})
 	}
 	return namespace == own
 }
@@ -376,5 +376,5 @@ func covers(wider, pattern string) bool {
 	if inner, isWild := strings.CutPrefix(pattern, "*"); isWild {
 		return strings.HasSuffix(inner, suffix)
 	}
-	return pattern != "" && strings.HasSuffix(pattern, suffix) && len(pattern) > len(suffix)
+	return strings.HasSuffix(pattern, suffix)
 }

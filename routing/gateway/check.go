@@ -94,8 +94,8 @@ func (l *listening) checkCertificates(v *resource.View, at string, own *Origin) 
 	if !l.terminates() {
 		return
 	}
-	for i := range l.TLS.CertificateRefs {
-		r := &l.TLS.CertificateRefs[i]
+	for i := range l.Security.CertificateRefs {
+		r := &l.Security.CertificateRefs[i]
 		if bad := r.resolve(own, viewed{v}.grants); !bad.ok() {
 			v.Warn(resource.Item(at+".tls.certificateRefs", i), bad.message+" ("+bad.reason+")", nil)
 		}

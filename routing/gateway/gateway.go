@@ -107,8 +107,8 @@ type Listener struct {
 	// Protocol is TLS or TCP; what has another one is kept, is not accepted and
 	// listens nowhere. Required.
 	Protocol string `yaml:"protocol"`
-	// TLS says what is done with TLS. Required for protocol TLS.
-	TLS *TLS `yaml:"tls"`
+	// Security says what is done with TLS. Required for protocol TLS.
+	Security *TLS `yaml:"tls"`
 	// AllowedRoutes says which routes may attach. Default: those of its own
 	// namespace.
 	AllowedRoutes *AllowedRoutes `yaml:"allowedRoutes"`
@@ -148,10 +148,9 @@ type AllowedRoutes struct {
 type RouteNamespaces struct {
 	// From is All, Same, Selector or None. Default Same.
 	From string `yaml:"from" default:"Same" oneof:"All Same Selector None"`
-	// Selector picks namespaces by their labels. A namespace has no other
-	// label here than kubernetes.io/metadata.name, its name. Required for
-	// Selector.
-	Selector *Selector `yaml:"selector"`
+	// Labels picks namespaces by their labels. A namespace has no other label
+	// here than kubernetes.io/metadata.name, its name. Required for Selector.
+	Labels *Selector `yaml:"selector"`
 }
 
 // Selector picks what has all of these labels.

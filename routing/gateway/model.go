@@ -399,8 +399,8 @@ func isolated(listeners []*listening, own *listening, name string) bool {
 // addCertificates adds the Certificates of a listener that it may refer to.
 func (a *attached) addCertificates(t *resource.ListenerTLS, x *listening, list grants) {
 	own := a.spec.Origin.namespace()
-	for i := range x.TLS.CertificateRefs {
-		r := &x.TLS.CertificateRefs[i]
+	for i := range x.Security.CertificateRefs {
+		r := &x.Security.CertificateRefs[i]
 		to := orOwn(r.Namespace, &a.spec.Origin)
 		name := NameOf(to, r.Name)
 		if r.isSecret() && list.permit(KindGateway, own, kindSecret, to, r.Name) && !slices.Contains(t.CertificateRefs, name) {

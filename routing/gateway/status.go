@@ -238,8 +238,8 @@ func (s *Statuses) down(a *attached, l *listening) string {
 func (s *Statuses) resolve(a *attached, l *listening) (refs, programmed verdict) {
 	usable := 0
 	if l.terminates() {
-		for i := range l.TLS.CertificateRefs {
-			r := &l.TLS.CertificateRefs[i]
+		for i := range l.Security.CertificateRefs {
+			r := &l.Security.CertificateRefs[i]
 			v := r.resolve(&a.spec.Origin, s.grantList)
 			if name := NameOf(orOwn(r.Namespace, &a.spec.Origin), r.Name); v.ok() && !s.has(kindCertificate, name) {
 				v = verdict{reasonInvalidCertificate, "there is no Certificate " + name}

@@ -75,18 +75,18 @@ func (l *Listener) validate(at string, fault report) {
 		fault(at+".protocol", "is required: TLS or TCP", nil)
 	case len(l.Protocol) > maxProtocol:
 		fault(at+".protocol", fmt.Sprintf("must have at most %d bytes", maxProtocol), l.Protocol)
-	case protocol == "TLS" && l.TLS == nil:
+	case protocol == "TLS" && l.Security == nil:
 		fault(at+".tls", "is required for protocol TLS", nil)
 	}
 	plain := protocol == "TCP" || protocol == "UDP"
 	if l.Hostname != "" && plain {
 		fault(at+".hostname", "must not be given for protocol "+protocol+", which has no server names", l.Hostname)
 	}
-	if l.TLS != nil {
+	if l.Security != nil {
 		if plain || protocol == "HTTP" {
 			fault(at+".tls", "must not be given for protocol "+protocol, nil)
 		}
-		l.TLS.validate(at+".tls", fault)
+		l.Security.validate(at+".tls", fault)
 	}
 	if l.AllowedRoutes != nil {
 		l.AllowedRoutes.validate(at+".allowedRoutes", fault)
@@ -117,10 +117,10 @@ func (a *AllowedRoutes) validate(at string, fault report) {
 	if n := a.Namespaces; n != nil {
 		at += ".namespaces.selector"
 		switch {
-		case n.From == "Selector" && n.Selector == nil:
+		case n.From == "Selector" && n.Labels == nil:
 			fault(at, "is required for Selector", nil)
-		case n.Selector != nil:
-			n.Selector.validate(at, fault)
+		case n.Labels != nil:
+			n.Labels.validate(at, fault)
 		}
 	}
 }
@@ -282,7 +282,7 @@ func count(path string, n, least, most int, fault report) {
 func (g *Gateway) Refs() []resource.Ref {
 	var refs []resource.Ref
 	for i := range g.Listeners {
-		t := g.Listeners[i].TLS
+		t := g.Listeners[i].Security
 		if t == nil || !t.terminates() {
 			continue
 		}
@@ -353,7 +353,7 @@ func (l *Listener) kindsOf() []string {
 	case "TCP":
 		return []string{KindTCPRoute}
 	case "TLS":
-		if l.TLS != nil && l.TLS.terminates() {
+		if l.Security != nil && l.Security.terminates() {
 			return []string{KindTLSRoute, KindTCPRoute}
 		}
 		return []string{KindTLSRoute}
