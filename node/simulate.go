@@ -64,7 +64,7 @@ func (n *Node) playRequest(r *admin.SimulateRequest, table *routing.Table) (*rou
 	if r.Connections == 0 {
 		return nil, nil
 	}
-	play := &routing.PlayRequest{Connections: r.Connections, Destination: r.Destination, Source: r.Tags}
+	play := &routing.PlayRequest{Connections: r.Connections, Destination: r.Destination, Source: r.Tags, Request: requestOf(r.Request)}
 	if r.Connection == nil {
 		return play, nil
 	}

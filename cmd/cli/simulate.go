@@ -22,6 +22,7 @@ type simulating struct {
 	sni, from   string
 	alpn        []string
 	source      map[string]string
+	request     admin.HTTPRequest
 }
 
 func simulateCommand(t *target) *cobra.Command {
@@ -30,12 +31,12 @@ func simulateCommand(t *target) *cobra.Command {
 		Use:   "simulate -f FILES",
 		Short: "Show where connections would go before a change and after it",
 		Long: "Connections are played against a copy of what is in force on the node asked, and against the same with the files applied. Nothing is changed: neither splits and balancers, which the copies continue where they are, nor connections there are.\n" +
-			"Without --listener and --to, whatever the files may lead elsewhere is played: each service that they touch, from each source that routes tell apart, and each name of a listener that would lead to another service.\n" +
+			"Without --listener and --to, whatever the files may lead elsewhere is played: each service that they touch, from each source that routes tell apart, and each name of a listener that would lead to another service. Where requests of HTTP are routed one by one, one for each rule is played as well; --path and its like play a certain one.\n" +
 			"All connections of a play stay open until it ends, so that balancers which go by connections see them; every endpoint takes what it gets. A host name that the node has not looked up yet has no endpoint.",
-		Example: "  penstock simulate -f canary.yaml --connections 10000\n  penstock simulate -f canary.yaml --listener edge --sni api.example.com --source service=web",
+		Example: "  penstock simulate -f canary.yaml --connections 10000\n  penstock simulate -f canary.yaml --listener edge --sni api.example.com --source service=web\n  penstock simulate -f shop.yaml --listener web --path /cart --header x-beta=yes",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			l, req, err := s.request(cmd)
+			l, req, err := s.read(cmd)
 			if err != nil {
 				return err
 			}
@@ -59,6 +60,7 @@ func simulateCommand(t *target) *cobra.Command {
 	f.StringSliceVar(&s.alpn, "alpn", nil, "with --listener: protocols that they offer")
 	f.StringVar(&s.from, "from", "", "with --listener: IP address that they come from (default many)")
 	f.StringToStringVar(&s.source, "source", nil, "tags of their source, k=v,...")
+	requestFlags(cmd, &s.request, "with --listener or --to: ")
 	f.StringVar(&s.node, "node", "", "the node that they come to, by name or ID; default the one asked")
 	_ = cmd.RegisterFlagCompletionFunc("node", func(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		return t.members(cmd, prefix), cobra.ShellCompDirectiveNoFileComp
@@ -67,7 +69,7 @@ func simulateCommand(t *target) *cobra.Command {
 	return cmd
 }
 
-func (s *simulating) request(cmd *cobra.Command) (*loaded, *admin.SimulateRequest, error) {
+func (s *simulating) read(cmd *cobra.Command) (*loaded, *admin.SimulateRequest, error) {
 	switch given := cmd.Flags().Changed; {
 	case s.connections < 1 || s.connections > routing.MaxPlayed:
 		return nil, nil, usagef("--connections %d: want 1 to %d", s.connections, routing.MaxPlayed)
@@ -75,6 +77,8 @@ func (s *simulating) request(cmd *cobra.Command) (*loaded, *admin.SimulateReques
 		return nil, nil, usagef("--listener plays what comes to a listener, --to what is for a service; give one of them")
 	case s.listener == "" && (given("sni") || given("alpn") || given("from")):
 		return nil, nil, usagef("--sni, --alpn and --from go with --listener")
+	case s.listener == "" && s.to == "" && requestGiven(cmd):
+		return nil, nil, usagef("--path, --method, --host and --header go with --listener or --to")
 	}
 	l, err := loadFlag(cmd, s.paths)
 	if err != nil {
@@ -84,6 +88,9 @@ func (s *simulating) request(cmd *cobra.Command) (*loaded, *admin.SimulateReques
 		return nil, nil, fmt.Errorf("%s: holds no resource", strings.Join(s.paths, ", "))
 	}
 	req := &admin.SimulateRequest{Node: s.node, Documents: l.documents(), Connections: s.connections, Destination: s.to, Tags: s.source}
+	if requestGiven(cmd) {
+		req.Request = &s.request
+	}
 	if s.listener != "" {
 		req.Connection = &admin.ExplainRequest{Listener: s.listener, ALPN: s.alpn, Client: s.from, Tags: s.source}
 		if cmd.Flags().Changed("sni") {
@@ -109,10 +116,16 @@ func printSimulation(w io.Writer, r *admin.SimulateResult) {
 		if i > 0 || len(r.Words) > 0 {
 			fmt.Fprintln(w)
 		}
-		fmt.Fprintf(w, "%d connections %s\n", sim.Connections, playedText(p))
+		fmt.Fprintf(w, "%d %s\n", sim.Connections, playedText(p))
 		var rows [][]string
 		for _, o := range p.Outcomes {
 			service := o.Service
+			switch {
+			case o.Route != "":
+				service = "request by request, by " + o.Route
+			case o.Status != 0:
+				service = strings.TrimSpace(fmt.Sprintf("answered %d %s", o.Status, o.Location))
+			}
 			if o.Reason != routing.OK {
 				service = strings.TrimSpace(service + " closed (" + string(o.Reason) + ")")
 			}
@@ -128,9 +141,12 @@ func printSimulation(w io.Writer, r *admin.SimulateResult) {
 	}
 }
 
-// playedText says what was played: "to apps from MeshService web".
+// playedText says what was played: "connections to apps from MeshService web".
 func playedText(p *routing.Play) string {
-	var parts []string
+	parts := []string{"connections"}
+	if p.Request != "" {
+		parts = []string{"requests", p.Request}
+	}
 	if p.Destination != "" {
 		parts = append(parts, "to "+p.Destination)
 	}

@@ -52,6 +52,9 @@ type SimulateRequest struct {
 	// Tags are the source of connections to a destination; nil: one play for
 	// each source that policies tell apart.
 	Tags map[string]string `json:"tags,omitempty"`
+	// Request is what each connection asks for; nil: connections are played,
+	// and of destinations requests for each of their rules.
+	Request *HTTPRequest `json:"request,omitempty"`
 }
 
 // SimulateResult is what the change would do, on the node asked.
