@@ -111,26 +111,18 @@ func (d *Driver) Round(ctx context.Context) {
 		d.forget(nil)
 		return
 	}
-	var due, watched []string
+	var watched []string
 	for _, item := range d.cfg.Book.All(time.Now()) {
-		switch {
-		case !item.UnderWay():
-		case item.Begun():
+		if item.UnderWay() {
 			watched = append(watched, item.Name)
-		default:
-			due = append(due, item.Name)
 		}
 	}
 	d.forget(watched)
-	for _, name := range due {
-		item, _ := d.cfg.Book.Get(name, time.Now())
-		d.move(ctx, &Look{Item: item, Seen: Seen{Now: time.Now()}})
-	}
 	if len(watched) == 0 {
 		return
 	}
 	for _, look := range d.Look(ctx, watched) {
-		if look.Begun() && Next(look.Route, look.State, &look.Seen) != nil {
+		if !look.Begun() || Next(look.Route, look.State, &look.Seen) != nil {
 			d.move(ctx, look)
 		}
 	}
@@ -212,8 +204,11 @@ func (d *Driver) keep(ctx context.Context, route string, id consensus.ID, who st
 func (d *Driver) moved(route string, r *resource.MeshTCPRoute, was, is *State) {
 	d.mu.Lock()
 	d.moves[is.Phase]++
-	if was == nil || was.Of != is.Of || !was.UnderWay() || is.Step < was.Step {
-		delete(d.windows, route) // what was before it began is not held against it
+	switch {
+	case was == nil: // all that the nodes have counted is of this rollout
+		d.windows[route] = &window{of: is.Of, whole: true}
+	case was.Of != is.Of || !was.UnderWay():
+		d.windows[route].cut() // what was before it began is not held against it
 	}
 	d.mu.Unlock()
 	level := slog.LevelInfo
@@ -307,7 +302,7 @@ func (d *Driver) Do(ctx context.Context, command, route, by string, id consensus
 			return 0, fmt.Errorf("%w: route %s", ErrNone, route)
 		}
 		look := &Look{Item: item, Seen: Seen{Now: time.Now(), Watched: item.Watched}}
-		if command == Pause { // others may have watched it for longer
+		if command == Pause || command == Restart { // what others know counts
 			if all := d.Look(ctx, []string{route}); len(all) == 1 {
 				look = all[0]
 			}
@@ -319,6 +314,11 @@ func (d *Driver) Do(ctx context.Context, command, route, by string, id consensus
 			}
 			return Do(command, r, s, &look.Seen, by)
 		})
+		if err == nil && command == Restart && !stale {
+			d.mu.Lock()
+			d.windows[route].cut()
+			d.mu.Unlock()
+		}
 		if err != nil || !stale {
 			return index, err
 		}

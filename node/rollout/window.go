@@ -16,6 +16,7 @@ type Answer struct {
 // is not judged.
 type window struct {
 	of    string // of the rollout that it is about
+	whole bool   // all that a node has ever counted is of this rollout
 	nodes map[string]*series
 }
 
@@ -43,6 +44,9 @@ func (w *window) add(node string, at time.Time, c Counts, length time.Duration) 
 	s := w.nodes[node]
 	m := mark{at, c}
 	switch {
+	case s == nil && w.whole:
+		w.nodes[node] = &series{marks: []mark{{at: at}}, last: m}
+		return
 	case s == nil:
 		w.nodes[node] = &series{marks: []mark{m}, last: m}
 		return
@@ -54,6 +58,17 @@ func (w *window) add(node string, at time.Time, c Counts, length time.Duration) 
 	}
 	s.last = m
 	s.trim(at.Add(-length))
+}
+
+// cut forgets what was counted so far; w may be nil.
+func (w *window) cut() {
+	if w == nil {
+		return
+	}
+	w.whole = false
+	for _, s := range w.nodes {
+		s.marks = []mark{s.last}
+	}
 }
 
 // trim forgets what lies before the last mark at or before a time.
@@ -72,6 +87,7 @@ func (w *window) since(now time.Time, length time.Duration) (sum Counts) {
 	for node, s := range w.nodes {
 		if s.last.at.Before(from) {
 			delete(w.nodes, node)
+			w.whole = false // it may come back with what was long ago
 			continue
 		}
 		s.trim(from)
