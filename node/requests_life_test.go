@@ -46,7 +46,7 @@ func TestDrainMovesClientsOfHTTP(t *testing.T) {
 			for range 8 {
 				asking.Go(func() {
 					for !stop.Load() {
-						if got, err := c.try("POST", "/", "body"); err != nil || got.StatusCode != 200 {
+						if got, err := c.try("POST", "/", "body"); err != nil || got.StatusCode != http.StatusOK {
 							t.Errorf("a request failed: %v", err)
 							return
 						}
@@ -93,23 +93,23 @@ func TestClientsOfARemovedListenerAreServed(t *testing.T) {
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
 	in := bufio.NewReader(c)
-	ask := func() *http.Response {
+	ask := func() (status int, last bool, by string) {
 		_, _ = io.WriteString(c, "GET /cart HTTP/1.1\r\nHost: x\r\n\r\n")
 		resp, err := http.ReadResponse(in, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer resp.Body.Close()
 		_, _ = io.Copy(io.Discard, resp.Body)
-		_ = resp.Body.Close()
-		return resp
+		return resp.StatusCode, resp.Close, resp.Header.Get("X-Served-By")
 	}
-	if resp := ask(); resp.Close {
+	if _, last, _ := ask(); last {
 		t.Error("told to go before")
 	}
 	n.mustDelete(t, "listener", "web")
 	n.rooms.tidy(time.Now().Add(time.Minute)) // the listener is forgotten
-	if resp := ask(); resp.StatusCode != 200 || !resp.Close || resp.Header.Get("X-Served-By") != "cart" {
-		t.Errorf("%d, close %v, by %s", resp.StatusCode, resp.Close, resp.Header.Get("X-Served-By"))
+	if status, last, by := ask(); status != http.StatusOK || !last || by != "cart" {
+		t.Errorf("%d, last %v, by %s", status, last, by)
 	}
 	if _, err := in.ReadByte(); err != io.EOF {
 		t.Errorf("after the last answer: %v", err)
@@ -139,7 +139,7 @@ func TestRequestsAreRetriedWhereThatDoesNoHarm(t *testing.T) {
 	n := startNode(t, webListener+webService("shop", ", connect: {retryBudget: 100}", flaky(t, 100, &one), flaky(t, 100, &two))+webRoute(rule("/", "")))
 	c := newWebClient(t, n.at(t, "web"), false)
 	for i := range 1000 {
-		if got := c.do("GET", "/", ""); got.StatusCode != 200 {
+		if got := c.do("GET", "/", ""); got.StatusCode != http.StatusOK {
 			t.Fatalf("request %d: %d %s", i, got.StatusCode, got.body)
 		}
 	}
@@ -151,7 +151,7 @@ func TestRequestsAreRetriedWhereThatDoesNoHarm(t *testing.T) {
 		two.Store(0)
 		failed := 0
 		for range 400 {
-			if got := c.do(method, "/", "body"); got.StatusCode == 502 && got.body == "penstock: no_answer\n" {
+			if got := c.do(method, "/", "body"); got.StatusCode == http.StatusBadGateway && got.body == "penstock: no_answer\n" {
 				failed++
 			}
 		}
@@ -168,7 +168,7 @@ func TestEndpointsThatFailRequestsAreEjected(t *testing.T) {
 	n := startNode(t, webListener+webService("shop", ", ejection: {failures: 3, duration: 1m}", broken, namedServer(t, "shop"))+webRoute(rule("/", "")))
 	c := newWebClient(t, n.at(t, "web"), true)
 	for range 100 {
-		if got := c.do("GET", "/", ""); got.StatusCode != 200 {
+		if got := c.do("GET", "/", ""); got.StatusCode != http.StatusOK {
 			t.Fatalf("%d %s", got.StatusCode, got.body)
 		}
 	}
@@ -196,7 +196,7 @@ func TestRequestsPassOverEndpointsThatRefuse(t *testing.T) {
 	n := startNode(t, webListener+webService("shop", "", l.Addr().String(), namedServer(t, "shop"))+webRoute(rule("/", "")))
 	c := newWebClient(t, n.at(t, "web"), false)
 	for i := range 10 {
-		if got := c.do("POST", "/", "body"); got.StatusCode != 200 {
+		if got := c.do("POST", "/", "body"); got.StatusCode != http.StatusOK {
 			t.Errorf("request %d: %d %s", i, got.StatusCode, got.body)
 		}
 	}
@@ -225,7 +225,7 @@ func TestASwitchedConnectionOutlivesItsRoute(t *testing.T) {
 	_, _ = io.WriteString(c, "GET /talk HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 	in := bufio.NewReader(c)
 	resp, err := http.ReadResponse(in, nil)
-	if err != nil || resp.StatusCode != 101 {
+	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
 		t.Fatalf("%v %v", resp, err)
 	}
 	defer resp.Body.Close()
@@ -324,13 +324,13 @@ func TestRequestsAreBounded(t *testing.T) {
 	var waiting sync.WaitGroup
 	for range 2 {
 		waiting.Go(func() {
-			if got, err := c.try("GET", "/", ""); err != nil || got.StatusCode != 200 {
+			if got, err := c.try("GET", "/", ""); err != nil || got.StatusCode != http.StatusOK {
 				t.Errorf("%v", err)
 			}
 		})
 		<-reached
 	}
-	if got := c.do("GET", "/", ""); got.StatusCode != 503 || got.body != "penstock: limit_requests\n" {
+	if got := c.do("GET", "/", ""); got.StatusCode != http.StatusServiceUnavailable || got.body != "penstock: limit_requests\n" {
 		t.Errorf("%d %q", got.StatusCode, got.body)
 	}
 	close(end)
@@ -360,7 +360,7 @@ func TestRequestsWithAPROXYHeader(t *testing.T) {
 			return conn, err
 		}
 		for range 2 {
-			if got := c.do("GET", "/", ""); got.StatusCode != 200 {
+			if got := c.do("GET", "/", ""); got.StatusCode != http.StatusOK {
 				t.Fatalf("%d %s", got.StatusCode, got.body)
 			}
 			host, port, _ := net.SplitHostPort(mine)

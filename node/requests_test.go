@@ -156,7 +156,7 @@ func TestRequestsAreRoutedOneByOne(t *testing.T) {
 						want = "cart GET "
 					}
 					want += proto + " " + host + path
-					if got := c.do("GET", path, ""); got.body != want || got.StatusCode != 200 {
+					if got := c.do("GET", path, ""); got.body != want || got.StatusCode != http.StatusOK {
 						t.Errorf("%s: %d %q, want %q", path, got.StatusCode, got.body, want)
 					}
 				}
@@ -203,7 +203,7 @@ func TestFiltersOfRules(t *testing.T) {
 		t.Errorf("the client got %v", got.Header)
 	}
 	redirect := c.do("GET", "/gone/a%2fb?q=1", "")
-	if redirect.StatusCode != 308 || redirect.Header.Get("Location") != "https://www.example.com/gone/a%2Fb?q=1" {
+	if redirect.StatusCode != http.StatusPermanentRedirect || redirect.Header.Get("Location") != "https://www.example.com/gone/a%2Fb?q=1" {
 		t.Errorf("%d %v", redirect.StatusCode, redirect.Header)
 	}
 }
@@ -244,7 +244,7 @@ func TestRefusalsNameTheirReason(t *testing.T) {
 			return v != "" && v != "0"
 		})
 	}
-	if got := c.do("GET", "/", ""); got.StatusCode != 200 {
+	if got := c.do("GET", "/", ""); got.StatusCode != http.StatusOK {
 		t.Errorf("afterwards: %d", got.StatusCode)
 	}
 }

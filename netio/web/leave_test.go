@@ -14,16 +14,16 @@ import (
 )
 
 // exchange makes a request of HTTP/1.1 on a connection.
-func exchange(t *testing.T, c net.Conn, in *bufio.Reader) *http.Response {
+func exchange(t *testing.T, c net.Conn, in *bufio.Reader) (status int, last bool) {
 	t.Helper()
 	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 	resp, err := http.ReadResponse(in, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer resp.Body.Close()
 	_, _ = io.Copy(io.Discard, resp.Body)
-	_ = resp.Body.Close()
-	return resp
+	return resp.StatusCode, resp.Close
 }
 
 // A client of HTTP/1 is told to go by the next answer, and none of its requests
@@ -32,12 +32,12 @@ func TestClientsAreToldToGo(t *testing.T) {
 	r := newRig(t, &web.Profile{}, upstream(t, describe))
 	c := r.dial()
 	in := bufio.NewReader(c)
-	if resp := exchange(t, c, in); resp.Close {
+	if _, last := exchange(t, c, in); last {
 		t.Error("told to go before")
 	}
 	r.server.Quiesce()
-	if resp := exchange(t, c, in); !resp.Close || resp.StatusCode != http.StatusOK {
-		t.Errorf("%d, close %v", resp.StatusCode, resp.Close)
+	if status, last := exchange(t, c, in); !last || status != http.StatusOK {
+		t.Errorf("%d, last %v", status, last)
 	}
 	if n, err := in.ReadByte(); err != io.EOF {
 		t.Errorf("after the last answer came %d, %v", n, err)
@@ -46,7 +46,7 @@ func TestClientsAreToldToGo(t *testing.T) {
 	c = r.dial()
 	in = bufio.NewReader(c)
 	for range 2 {
-		if resp := exchange(t, c, in); resp.Close {
+		if _, last := exchange(t, c, in); last {
 			t.Error("told to go after Resume")
 		}
 	}
@@ -133,7 +133,7 @@ func TestAPlanEndsItsConnection(t *testing.T) {
 		return p
 	})
 	c := r.dial()
-	if resp := exchange(t, c, bufio.NewReader(c)); !resp.Close {
+	if _, last := exchange(t, c, bufio.NewReader(c)); !last {
 		t.Error("the connection is kept")
 	}
 }
