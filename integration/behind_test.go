@@ -55,6 +55,25 @@ func (a *ages) next(m *member, epoch bool) {
 	})
 }
 
+// until makes changes until a condition holds, 64 at a time, each time with a
+// new epoch where these are wanted: so many as should do, however long they
+// take on a busy machine.
+func (a *ages) until(what string, m *member, epochs bool, holds func() bool) {
+	a.t.Helper()
+	const enough = 1000
+	begun := time.Now()
+	for n := 0; n < enough || time.Since(begun) < patience; {
+		for i := range 64 {
+			a.next(m, epochs && i == 0)
+			n++
+		}
+		if holds() {
+			return
+		}
+	}
+	a.t.Fatalf("waited %v and %d changes for %s", time.Since(begun), enough, what)
+}
+
 // watchAges looks all the while at what a node has and at what its traffic
 // gets: never two ages at once, never an earlier one than before. It gives how
 // often it has looked at traffic.
@@ -188,10 +207,7 @@ func TestANodeFarBehindTakesASnapshot(t *testing.T) {
 			behind.kill()
 			installed = 0 // a process has a log of its own
 		}
-		waitFor(t, "the others' logs to begin after what it has", func() bool {
-			for i := range 64 {
-				a.next(lead, i == 0)
-			}
+		a.until("the others' logs to begin after what it has", lead, true, func() bool {
 			for _, m := range f.members {
 				if m != behind && m.logBegins() <= at {
 					return false

@@ -93,10 +93,7 @@ func TestDamagedLogsAndSnapshots(t *testing.T) {
 			return err == nil && left == a.age && right == a.age
 		})
 	}
-	waitFor(t, "snapshots", func() bool {
-		for range 64 {
-			a.next(f.waitLeader(), false)
-		}
+	a.until("snapshots", f.waitLeader(), false, func() bool {
 		return len(victim.snapshots()) >= 2 && victim.logBegins() > 0
 	})
 
@@ -145,12 +142,7 @@ func TestANodeWithoutItsLogDoesNotVote(t *testing.T) {
 	lead := f.waitLeader()
 	rest := slices.DeleteFunc(slices.Clone(f.members), func(m *member) bool { return m == lead })
 	lost, other := rest[0], rest[1]
-	waitFor(t, "a snapshot", func() bool {
-		for range 64 {
-			a.next(lead, false)
-		}
-		return len(lost.snapshots()) > 0
-	})
+	a.until("a snapshot", lead, false, func() bool { return len(lost.snapshots()) > 0 })
 	tr.pardon(lost)
 	lost.kill()
 	a.next(lead, true) // which only the two others know

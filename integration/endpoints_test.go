@@ -15,10 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// closedPort is an address where nobody listens.
+// closedPort is an address where nobody listens. Its IP is of these alone: a
+// port of 127.0.0.1 would soon be given to the listener of another test.
 func closedPort(t *testing.T) string {
 	t.Helper()
-	l := listen(t, "tcp", "127.0.0.1:0")
+	l := listen(t, "tcp", "127.15.0.1:0")
 	l.Close()
 	return l.Addr().String()
 }
