@@ -107,12 +107,12 @@ func ruleWords(destination string, old *httpPolicy, p *policy) (words []string) 
 	return words
 }
 
-// change tells how the rule j of old differs from the rule i that takes its
+// change tells how the rule j differs from the rule i that takes its
 // place.
-func (old *httpPolicy) change(j int, p *policy, i int, destination, what string) (words []string) {
-	was, is := &old.spec[j], &p.http.spec[i]
+func (h *httpPolicy) change(j int, p *policy, i int, destination, what string) (words []string) {
+	was, is := &h.spec[j], &p.http.spec[i]
 	if !reflect.DeepEqual(was.Default.Filters, is.Default.Filters) {
-		next, until := p.http.does(destination, i), old.does(destination, j)
+		next, until := p.http.does(destination, i), h.does(destination, j)
 		if next == until {
 			next, until = "other values of headers", "those that were"
 		}
@@ -123,8 +123,8 @@ func (old *httpPolicy) change(j int, p *policy, i int, destination, what string)
 	}
 	m := movement{
 		name: p.route, destination: destination, what: what, refused: fmt.Sprintf("are answered %d", statusUnavailable),
-		before: old.shares[j].parts(), after: p.http.shares[i].parts(),
-		closedBefore: old.shares[j].reason(), closedAfter: p.http.shares[i].reason(),
+		before: h.shares[j].parts(), after: p.http.shares[i].parts(),
+		closedBefore: h.shares[j].reason(), closedAfter: p.http.shares[i].reason(),
 	}
 	return []string{m.text()}
 }

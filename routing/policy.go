@@ -141,7 +141,7 @@ func (c *compiler) upToDate(p *policy, r *resource.MeshTCPRoute) bool {
 	if p.from != r || !p.rollout.upToDate(c) {
 		return false
 	}
-	return p.shares.upToDate(c)
+	return p.upToDate(c)
 }
 
 // upToDate tells whether the services that the shares lead to are what they were.

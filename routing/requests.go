@@ -118,23 +118,23 @@ func (c *compiler) makeHTTPPolicy(name, destination string, r *httpRoute, old *p
 	return p
 }
 
-// sameRules finds the shares of the old rule that was for the same requests as
-// one of the new ones, wherever it stood; nil: there was none.
-func (old *httpPolicy) sameRules(rules []resource.HTTPRule) func(i int) *shares {
-	if old == nil {
+// sameRules finds the shares of the rule that is for the same requests as one of
+// the next version's, wherever it stands; nil: there is none, or no policy.
+func (h *httpPolicy) sameRules(rules []resource.HTTPRule) func(i int) *shares {
+	if h == nil {
 		return func(int) *shares { return nil }
 	}
 	var byMatches map[string]int // made when the first rule stands elsewhere
 	return func(i int) *shares {
 		matches := rules[i].Matches
-		if i < len(old.spec) && reflect.DeepEqual(matches, old.spec[i].Matches) {
-			return &old.shares[i]
+		if i < len(h.spec) && reflect.DeepEqual(matches, h.spec[i].Matches) {
+			return &h.shares[i]
 		}
 		if byMatches == nil {
-			byMatches = old.byMatches()
+			byMatches = h.byMatches()
 		}
 		if j, ok := byMatches[resource.MatchesKey(matches)]; ok {
-			return &old.shares[j]
+			return &h.shares[j]
 		}
 		return nil
 	}
