@@ -242,7 +242,7 @@ spec: {gatewayClassName: x, listeners: [{name: tcp, port: %d, protocol: TCP}]}
 `, port)
 	n.apply(text)
 	var got struct {
-		Status gateway.GatewayStatus
+		Status gateway.Status
 	}
 	if err := json.Unmarshal([]byte(n.must("get", "gateway", "edge", "-o", "json")), &got); err != nil {
 		t.Fatal(err)

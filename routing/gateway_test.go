@@ -63,7 +63,7 @@ func (w *world) status(key string) string {
 		}
 	}
 	switch s := gateway.NewStatuses(w.set, nil).Of(&o, 1, w.now).(type) {
-	case *gateway.GatewayStatus:
+	case *gateway.Status:
 		line("", s.Conditions)
 		for _, l := range s.Listeners {
 			var kinds []string

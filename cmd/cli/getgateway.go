@@ -88,7 +88,7 @@ func (c columns) withStatus(r *admin.GetResult) columns {
 	heading := []string{"ACCEPTED", "RESOLVEDREFS"}
 	switch r.Kind {
 	case gateway.KindGateway:
-		into, heading = func() any { return new(gateway.GatewayStatus) }, append(heading, "PROGRAMMED")
+		into, heading = func() any { return new(gateway.Status) }, append(heading, "PROGRAMMED")
 	case gateway.KindTLSRoute, gateway.KindTCPRoute:
 		into = func() any { return new(gateway.RouteStatus) }
 	default:

@@ -158,7 +158,7 @@ func listenersOf(g *Gateway) []*listening {
 	list := make([]*listening, len(g.Listeners))
 	for i := range g.Listeners {
 		l := &listening{Listener: &g.Listeners[i], protocol: strings.ToUpper(g.Listeners[i].Protocol), names: map[string]*route{}}
-		l.hostname, _ = hostname.ParsePattern(l.Listener.Hostname)
+		l.hostname, _ = hostname.ParsePattern(l.Hostname)
 		l.kinds, l.wrong = l.supported()
 		if l.protocol != "TCP" && l.protocol != "TLS" {
 			l.accepted = verdict{reasonUnsupportedProtocol, fmt.Sprintf("protocol %s is not taken: TLS and TCP are", l.Protocol)}

@@ -23,8 +23,8 @@ type Condition struct {
 	Message            string `json:"message"`
 }
 
-// GatewayStatus is the status of a Gateway.
-type GatewayStatus struct {
+// Status is the status of a Gateway.
+type Status struct {
 	Addresses  []StatusAddress  `json:"addresses,omitempty"`
 	Conditions []Condition      `json:"conditions"`
 	Listeners  []ListenerStatus `json:"listeners"`
@@ -94,7 +94,7 @@ func NewStatuses(set *resource.Set, failed Failed) *Statuses {
 	return &Statuses{set: set, failed: failed, made: map[resource.Key]*attached{}}
 }
 
-// Of gives the status of an object, a *GatewayStatus or a *RouteStatus; nil: it
+// Of gives the status of an object, a *Status or a *RouteStatus; nil: it
 // has none. The version is what its conditions are about, and since when they
 // may hold; a condition is not followed by itself.
 func (s *Statuses) Of(o *resource.Object, version uint64, since time.Time) any {
@@ -154,7 +154,7 @@ type conditions struct {
 	since   string
 }
 
-// is is a condition that holds where v is well, for the reason and message then.
+// is makes a condition that holds where v is well, for the reason and message then.
 func (c conditions) is(what string, v verdict, reason, message string) Condition {
 	status := "True"
 	if !v.ok() {
@@ -163,7 +163,7 @@ func (c conditions) is(what string, v verdict, reason, message string) Condition
 	return Condition{what, status, c.version, c.since, reason, message}
 }
 
-// not is a condition that holds where v is not well.
+// not makes a condition that holds where v is not well.
 func (c conditions) not(what string, v verdict, reason string) Condition {
 	if v.ok() {
 		return Condition{what, "False", c.version, c.since, reason, ""}
@@ -171,8 +171,8 @@ func (c conditions) not(what string, v verdict, reason string) Condition {
 	return Condition{what, "True", c.version, c.since, v.reason, v.message}
 }
 
-func (s *Statuses) gateway(a *attached, c conditions) *GatewayStatus {
-	out := &GatewayStatus{Listeners: []ListenerStatus{}}
+func (s *Statuses) gateway(a *attached, c conditions) *Status {
+	out := &Status{Listeners: []ListenerStatus{}}
 	for i := range a.spec.Addresses {
 		if x := &a.spec.Addresses[i]; x.isIP() {
 			out.Addresses = append(out.Addresses, StatusAddress{"IPAddress", x.Value})
@@ -340,7 +340,7 @@ func (s *Statuses) resolveBackends(r *route) verdict {
 // programmed, each with the reason where it is not so. "" is what it has not.
 func Summary(status any) (accepted, resolved, programmed string) {
 	switch s := status.(type) {
-	case *GatewayStatus:
+	case *Status:
 		accepted, programmed = textOf(s.Conditions, "Accepted"), textOf(s.Conditions, "Programmed")
 		for _, l := range s.Listeners {
 			resolved = worse(resolved, textOf(l.Conditions, "ResolvedRefs"))
