@@ -130,7 +130,7 @@ func (n *node) mustJoin(t *testing.T, others ...*node) {
 		var err error
 		// One that is busy may not answer within the time that a stream has.
 		if !within(15*time.Second, func() bool {
-			reached := 0
+			var reached int
 			reached, err = n.Join(t.Context(), []string{o.Addr()})
 			return reached == 1 && err == nil
 		}) {
