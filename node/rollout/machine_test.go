@@ -174,7 +174,6 @@ type life struct {
 	// What truly happened to the rollout that the route has.
 	inForce time.Time     // since when the state is
 	ran     time.Duration // in this step, pauses left out, up to inForce
-	windows map[int]*window
 }
 
 func (l *life) key() resource.Key { return resource.Key{Kind: resource.KindRollout, Name: "canary"} }

@@ -361,10 +361,9 @@ func (d *decoder) object(n *yaml.Node) {
 	o.Kind = kind.Name
 	o.Name = d.name(n, name, kind.Name)
 	for _, key := range unknown {
-		if kind.Status && key.Value == "status" {
-			continue
+		if !kind.Status || key.Value != "status" {
+			d.at(key, "unknown field"+frameHint(key.Value, kind), key.Value)
 		}
-		d.at(key, "unknown field"+frameHint(key.Value, kind), key.Value)
 	}
 	if version != nil {
 		d.child("version", func() { d.scalar(version, reflect.ValueOf(&o.Version).Elem()) })

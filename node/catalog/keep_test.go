@@ -1,0 +1,78 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	"penstock/consensus"
+	"penstock/routing/resource"
+)
+
+// Many change the same resource by what it is at that moment: nothing is lost,
+// whoever comes between.
+func TestWhatIsKeptIsChangedByWhatItIs(t *testing.T) {
+	c := New(Config{Store: consensus.NewMemory(consensus.Limits{}), Kinds: append(resource.RoutingKinds(), resource.RolloutKind())})
+	ctx, stop := context.WithCancel(t.Context())
+	var following sync.WaitGroup
+	following.Go(func() {
+		if err := c.Follow(ctx, func(*resource.Set, []resource.Change) error { return nil }); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+	defer following.Wait()
+	defer stop()
+	key := resource.Key{Kind: resource.KindRollout, Name: "canary"}
+	more := func(get func(resource.Key) (resource.Object, bool)) ([]resource.Change, string, error) {
+		s := resource.Rollout{Phase: resource.RolloutRunning}
+		if o, ok := get(key); ok {
+			s = *o.Spec.(*resource.Rollout)
+		}
+		s.Step++
+		return []resource.Change{resource.Put(resource.Object{Key: key, Spec: &s})}, "one more", nil
+	}
+	const writers, each = 8, 10
+	var all sync.WaitGroup
+	for range writers {
+		all.Go(func() {
+			for range each {
+				if _, err := c.Keep(ctx, Keeping{Make: more, Note: consensus.Note{Who: "someone"}}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	set, view := c.InForce()
+	if o, ok := set.Get(key); !ok || o.Spec.(*resource.Rollout).Step != writers*each {
+		t.Errorf("after %d changes it is %+v", writers*each, o.Spec)
+	}
+	if r := view.History(consensus.Key(key)); len(r) == 0 || r[0].Who != "someone" || r[0].What != "one more" {
+		t.Errorf("the history has %+v", r)
+	}
+	// The same request again acts once; nothing to do changes nothing; what is refused is.
+	id := consensus.ID{1}
+	for range 2 {
+		if _, err := c.Keep(ctx, Keeping{Make: more, ID: id}); err != nil {
+			t.Error(err)
+		}
+	}
+	before := c.shot().view.Sequence()
+	nothing := func(func(resource.Key) (resource.Object, bool)) ([]resource.Change, string, error) {
+		return nil, "", nil
+	}
+	if _, err := c.Keep(ctx, Keeping{Make: nothing}); err != nil {
+		t.Error(err)
+	}
+	wrong := errors.New("not so")
+	if _, err := c.Keep(ctx, Keeping{Make: func(func(resource.Key) (resource.Object, bool)) ([]resource.Change, string, error) {
+		return nil, "", wrong
+	}}); !errors.Is(err, wrong) {
+		t.Errorf("got %v", err)
+	}
+	set, view = c.InForce()
+	if o, _ := set.Get(key); o.Spec.(*resource.Rollout).Step != writers*each+1 || view.Sequence() != before {
+		t.Errorf("in the end it is %+v", o.Spec)
+	}
+}
