@@ -22,10 +22,14 @@ func TestGoodDocumentsDoWhatStandsBesideThem(t *testing.T) {
 		if len(faults) > 0 {
 			t.Fatal(faults)
 		}
-		services := map[string]bool{}
+		services, protocol := map[string]bool{}, "tcp"
 		var changes []resource.Change
 		for _, o := range objects {
-			if o.Kind != "MeshTCPRoute" {
+			switch o.Kind {
+			case "MeshTCPRoute":
+			case "MeshHTTPRoute":
+				protocol = "http"
+			default:
 				continue
 			}
 			changes = append(changes, resource.Put(o))
@@ -37,7 +41,7 @@ func TestGoodDocumentsDoWhatStandsBesideThem(t *testing.T) {
 			if !services[name] {
 				continue
 			}
-			s := &resource.Service{}
+			s := &resource.Service{Protocol: protocol}
 			for i, version := range []string{"v0", "v1", "v2", "1.0"} {
 				s.Endpoints = append(s.Endpoints, resource.Endpoint{Address: fmt.Sprintf("127.0.0.1:%d", 7000+i), Tags: map[string]string{"version": version}})
 			}
@@ -64,6 +68,12 @@ func TestGoodDocumentsDoWhatStandsBesideThem(t *testing.T) {
 					}
 				}
 				out.WriteString("\n")
+			}
+			for _, s := range e.Requests {
+				fmt.Fprintf(&out, "requests to %s from %s: %s\n", e.Destination, s.Source, s.Policy)
+				for i := range s.Rules {
+					fmt.Fprintf(&out, "  %s\n", s.Rules[i].Text())
+				}
 			}
 		}
 		golden(t, file+".effective.txt", out.String())
