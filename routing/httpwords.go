@@ -2,7 +2,9 @@ package routing
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 
 	"penstock/routing/resource"
@@ -157,4 +159,60 @@ func requestsText(matches []resource.HTTPMatch) string {
 		texts = append(texts, fmt.Sprintf("%d matches more", more))
 	}
 	return strings.Join(texts, " or ")
+}
+
+// listenerWords are the sentences about listeners whose connections are routed
+// request by request from now on, or no longer, for what the listener itself
+// says of its connections; what routes change is told with the destination.
+func (tr *Trial) listenerWords() (words []string) {
+	seen := map[string]bool{}
+	for _, listener := range slices.Sorted(maps.Keys(tr.names)) {
+		for _, hello := range tr.names[listener] {
+			m := moved{listener: listener, hello: hello}
+			if text := tr.listenerSentence(m.input()); text != "" && !seen[text] {
+				seen[text] = true
+				words = append(words, text)
+			}
+		}
+	}
+	return words
+}
+
+// listenerSentence compares what becomes of one connection's requests.
+func (tr *Trial) listenerSentence(in *Input) string {
+	before, to := tr.table.byRequest(in)
+	after, next := tr.after.byRequest(in)
+	if to == nil || next == nil || to.name != next.name || before == after {
+		return ""
+	}
+	table, l := tr.table, in.Listener
+	if after == "" {
+		table = tr.after
+	}
+	of, _ := table.listeners.Get(l)
+	src := table.source(in, of)
+	if after == "" {
+		if tr.after.acting(next.name, &src) == nil {
+			return ""
+		}
+		return fmt.Sprintf("%s: requests to %s are no longer routed one by one, by %s; connections are, %s", l, next.name, before, table.whereTo(next.name, &src))
+	}
+	if before != "" || tr.table.acting(to.name, &src) == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s: requests to %s are routed one by one, by %s; until now connections are, %s", l, next.name, after, table.whereTo(to.name, &src))
+}
+
+// byRequest names the MeshHTTPRoute by which the requests of a connection are
+// routed, "" where it is routed as a whole, and its destination; nil: none.
+func (t *Table) byRequest(in *Input) (route string, s *Service) {
+	s, l, reason := t.resolve(in, nil)
+	if reason != OK {
+		return "", nil
+	}
+	src := t.source(in, l)
+	if p := t.requestPolicy(s, &src); p != nil && l.readable() {
+		route = p.route
+	}
+	return route, s
 }

@@ -28,6 +28,7 @@ func (tr *Trial) Words(held Held) []string {
 	}
 	words = append(words, tr.rolloutWords()...)
 	words = append(words, tr.nameWords()...)
+	words = append(words, tr.listenerWords()...)
 	if more := len(words) - maxWords; more > 0 {
 		words = append(words[:maxWords], fmt.Sprintf("and %d changes more", more))
 	}
