@@ -161,28 +161,31 @@ func TestRequestsAreRetriedWhereThatDoesNoHarm(t *testing.T) {
 	}
 }
 
-// Endpoints that fail are ejected, and counts go back to nothing.
+// Endpoints that fail are ejected, whether the request could be tried elsewhere
+// or not, and counts go back to nothing.
 func TestEndpointsThatFailRequestsAreEjected(t *testing.T) {
-	var bad atomic.Int64
-	broken := flaky(t, 1, &bad)
-	n := startNode(t, webListener+webService("shop", ", ejection: {failures: 3, duration: 1m}", broken, namedServer(t, "shop"))+webRoute(rule("/", "")))
-	c := newWebClient(t, n.at(t, "web"), true)
-	for range 100 {
-		if got := c.do("GET", "/", ""); got.StatusCode != http.StatusOK {
-			t.Fatalf("%d %s", got.StatusCode, got.body)
+	for method, lost := range map[string]int{"GET": 0, "POST": 3} {
+		var bad atomic.Int64
+		broken := flaky(t, 1, &bad)
+		n := startNode(t, webListener+webService("shop", ", ejection: {failures: 3, duration: 1m}", broken, namedServer(t, "shop"))+webRoute(rule("/", "")))
+		c := newWebClient(t, n.at(t, "web"), true)
+		for range 100 {
+			if got := c.do(method, "/", ""); got.StatusCode != http.StatusOK {
+				lost--
+			}
 		}
-	}
-	if hits := bad.Load(); hits > 3 {
-		t.Errorf("%d requests at an endpoint that fails all, want 3", hits)
-	}
-	s, _ := n.router.Table().Service("shop")
-	for _, m := range s.Members() {
-		if m.Active() != 0 {
-			t.Errorf("%d requests are left at %s", m.Active(), m.Address)
+		if hits := bad.Load(); hits != 3 || lost != 0 {
+			t.Errorf("%s: %d requests at an endpoint that fails all, want 3; %d more were to fail", method, hits, lost)
 		}
-	}
-	if v := n.metric(t, `penstock_http_requests{listener="web",service="shop"}`); v != "0" {
-		t.Errorf("%s requests under way", v)
+		s, _ := n.router.Table().Service("shop")
+		for _, m := range s.Members() {
+			if m.Active() != 0 {
+				t.Errorf("%d requests are left at %s", m.Active(), m.Address)
+			}
+		}
+		if v := n.metric(t, `penstock_http_requests{listener="web",service="shop"}`); v != "0" {
+			t.Errorf("%s requests under way", v)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -99,25 +100,33 @@ func TestHTTP2ClientsAreToldAtOnce(t *testing.T) {
 // A drain does not take a connection for quiet on which a request waits for its
 // answer, though no byte moves.
 func TestARequestThatWaitsIsUnderWay(t *testing.T) {
+	const clients = 10
 	end := make(chan struct{})
-	begun := make(chan struct{})
+	begun := make(chan struct{}, clients)
 	r := newRig(t, &web.Profile{}, upstream(t, func(w http.ResponseWriter, _ *http.Request) {
-		close(begun)
+		begun <- struct{}{}
 		<-end
 		_, _ = io.WriteString(w, "late")
 	}))
-	got := make(chan string)
-	go func() {
-		_, body := r.do("GET", "/", "")
-		got <- body
-	}()
-	<-begun
+	var waiting sync.WaitGroup
+	for range clients {
+		waiting.Go(func() {
+			resp, err := r.client.Get("http://" + r.addr)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer resp.Body.Close()
+			if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "late" {
+				t.Errorf("%q, %v", body, err)
+			}
+		})
+		<-begun
+	}
 	drained := make(chan error)
 	go func() { drained <- r.engine.Drain(t.Context(), 2*time.Second) }()
-	time.AfterFunc(time.Second, func() { close(end) })
-	if body := <-got; body != "late" {
-		t.Errorf("got %q", body)
-	}
+	time.AfterFunc(time.Second, func() { close(end) }) // half of them are due by then
+	waiting.Wait()
 	if err := <-drained; err != nil {
 		t.Error(err)
 	}
