@@ -137,6 +137,9 @@ func TestGatewayAPIFilesServeClientsAndComeBack(t *testing.T) {
 		t.Error("the port of a Gateway that is gone is open")
 	}
 	roundTrip(t, held, "still there")
+	if text := n.must("status"); !strings.Contains(text, "TLSRoute/apps: at edge/passthrough it is not Accepted (NoMatchingParent): there is no Gateway edge") {
+		t.Errorf("status:\n%s", text)
+	}
 	if table := n.must("get", "tlsroutes"); !strings.Contains(table, "False (NoMatchingParent)") {
 		t.Errorf("get tlsroutes:\n%s", table)
 	}

@@ -295,7 +295,7 @@ const reportPatience = 2 * time.Second
 // those of the node asked, and whatever listeners fail elsewhere.
 func (n *Node) status(ctx context.Context) *admin.Status {
 	own := n.report()
-	s := &admin.Status{Leader: n.cfg.Name, Listeners: own.Listeners, Services: own.Services, VirtualClusters: own.VirtualClusters, Rollouts: n.statusRollouts()}
+	s := &admin.Status{Leader: n.cfg.Name, Listeners: own.Listeners, Services: own.Services, VirtualClusters: own.VirtualClusters, Rollouts: n.statusRollouts(), NotAccepted: n.gatewayProblems()}
 	if n.cluster == nil {
 		s.Nodes = []admin.NodeStatus{own.Node}
 		return s

@@ -85,6 +85,12 @@ func printStatus(w io.Writer, s *admin.Status) {
 		printRollouts(w, s.Rollouts)
 	}
 	printVirtualClusters(w, s.VirtualClusters)
+	if len(s.NotAccepted) > 0 {
+		fmt.Fprintln(w)
+	}
+	for _, text := range s.NotAccepted {
+		fmt.Fprintln(w, text)
+	}
 }
 
 func printVirtualClusters(w io.Writer, clusters []admin.VirtualClusterStatus) {

@@ -150,6 +150,8 @@ type Status struct {
 	VirtualClusters []VirtualClusterStatus `json:"virtualClusters,omitempty"`
 	// Rollouts are those that are not done, as the node asked knows them.
 	Rollouts []Rollout `json:"rollouts,omitempty"`
+	// NotAccepted says what of the Gateway API's objects does not act, in words.
+	NotAccepted []string `json:"notAccepted,omitempty"`
 }
 
 // NodeStatus is how one node is doing.

@@ -335,6 +335,29 @@ func (s *Statuses) resolveBackends(r *route) verdict {
 	return verdict{}
 }
 
+// Problems says in words what of a status does not hold.
+func Problems(status any) (words []string) {
+	note := func(what string, list []Condition) {
+		for _, c := range list {
+			if c.Status == "False" && (c.Type == "Accepted" || c.Type == "ResolvedRefs" || c.Type == "Programmed" && c.Reason != reasonInvalid) {
+				words = append(words, fmt.Sprintf("%s is not %s (%s): %s", what, c.Type, c.Reason, c.Message))
+			}
+		}
+	}
+	switch s := status.(type) {
+	case *Status:
+		note("it", s.Conditions)
+		for _, l := range s.Listeners {
+			note("listener "+l.Name, l.Conditions)
+		}
+	case *RouteStatus:
+		for _, p := range s.Parents {
+			note(strings.TrimSuffix("at "+p.ParentRef.Name+"/"+p.ParentRef.SectionName, "/")+" it", p.Conditions)
+		}
+	}
+	return words
+}
+
 // Summary gives what a table shows of a status: whether the object is accepted,
 // whether its references are resolved, and of a Gateway whether it is
 // programmed, each with the reason where it is not so. "" is what it has not.
