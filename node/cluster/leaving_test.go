@@ -79,7 +79,7 @@ func TestMostNodesMayLeaveAtOnce(t *testing.T) {
 	t.Parallel()
 	all := three(t)
 	for _, name := range []string{"d", "e"} {
-		all = append(all, steady(newcomer(t, name, all[0].token(), all[0])).start())
+		all = append(all, newcomer(t, name, all[0].token(), all[0]).start())
 	}
 	voters(t, 5, all...)
 	lead := leading(t, all...)
@@ -193,10 +193,10 @@ func TestAnHeirThatIsDeadLeavesTimeForTheNext(t *testing.T) {
 	}
 }
 
-// threeIn is a cluster of three voters that keep their leader, in phases.
+// threeIn is a cluster of three voters, in phases.
 func threeIn(t *testing.T, phases ...string) []*machine {
 	t.Helper()
-	return threeOf(t, func(i int, m *machine) { steady(m).cfg.Facts = func() Facts { return Facts{Phase: phases[i]} } })
+	return threeOf(t, func(i int, m *machine) { m.cfg.Facts = func() Facts { return Facts{Phase: phases[i]} } })
 }
 
 // phasesKnown waits until a node knows the phases of all.

@@ -47,7 +47,8 @@ const enough = time.Minute
 // quick is a pace at which tests can wait.
 var quick = Pace{
 	Tick: 50 * time.Millisecond, Announce: time.Second, Retry: 30 * time.Millisecond, Stable: 200 * time.Millisecond,
-	Heartbeat: 300 * time.Millisecond, Election: 300 * time.Millisecond,
+	// The lead is to go by no other way than the test's, also on a busy machine.
+	Heartbeat: 2 * time.Second, Election: 2 * time.Second,
 }
 
 // machine is where a node runs, over restarts: its folder, its settings, and
@@ -88,13 +89,6 @@ func (m *machine) listen(ip string) {
 }
 
 func (m *machine) addr() string { return m.cfg.Listener.Addr().String() }
-
-// steady has a machine wait longer than others for the word of its leader: the
-// lead is to go by no other way than the test's, also on a busy machine.
-func steady(m *machine) *machine {
-	m.cfg.Pace.Heartbeat, m.cfg.Pace.Election = 2*time.Second, 2*time.Second
-	return m
-}
 
 // open starts the node.
 func (m *machine) open(ctx context.Context) error {
@@ -258,17 +252,18 @@ func newcomer(t *testing.T, name, token string, at ...*machine) *machine {
 	return m
 }
 
-// three is a cluster of three voters that keep their leader.
+// three is a cluster of three voters.
 func three(t *testing.T) []*machine {
 	t.Helper()
-	return threeOf(t, func(_ int, m *machine) { steady(m) })
+	return threeOf(t, func(int, *machine) {})
 }
 
 // hastyThree is one that finds out soon that its leader is gone, and on a busy
 // machine may take it for gone.
 func hastyThree(t *testing.T) []*machine {
 	t.Helper()
-	return threeOf(t, func(int, *machine) {})
+	const soon = 300 * time.Millisecond
+	return threeOf(t, func(_ int, m *machine) { m.cfg.Pace.Heartbeat, m.cfg.Pace.Election = soon, soon })
 }
 
 // threeOf is one of machines that are prepared before they start.
