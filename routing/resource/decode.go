@@ -376,6 +376,11 @@ func (d *decoder) object(n *yaml.Node) {
 		}
 		return
 	}
+	d.add(o)
+}
+
+// add keeps a resource, once.
+func (d *decoder) add(o Object) {
 	if first, ok := d.seen[o.Key]; ok {
 		message := fmt.Sprintf("stands here twice, first in line %d", first.line)
 		if first.format != d.from.format {
