@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"penstock/node/admin"
+	"penstock/node/cluster"
 	"penstock/routing/resource"
 )
 
@@ -204,5 +205,26 @@ func TestWhatTheLeaderKeepsCannotBeChangedByHand(t *testing.T) {
 	})
 	if _, err := n.command("pause"); err == nil || !strings.Contains(err.Error(), `there is no MeshTCPRoute "canary"`) {
 		t.Errorf("a command about no route: %v", err)
+	}
+}
+
+// Nodes of the release before would have to end at a rollout.
+func TestARolloutWantsNodesThatKnowIt(t *testing.T) {
+	for _, o := range objects(t, twoVersions("127.0.0.1:1", "127.0.0.1:2", "[{weight: 100}]")) {
+		want := 0
+		if r, ok := o.Spec.(*resource.MeshTCPRoute); ok {
+			want = cluster.LevelPolicies
+			without := *r
+			without.Rollout = nil
+			if got := levelOf(resource.Object{Key: o.Key, Spec: &without}); got != 0 {
+				t.Errorf("a route without one is of level %d", got)
+			}
+		}
+		if got := levelOf(o); got != want {
+			t.Errorf("%v is of level %d, want %d", o.Key, got, want)
+		}
+	}
+	if got := levelOf(resource.Object{Key: resource.Key{Kind: resource.KindRollout}, Spec: new(resource.Rollout)}); got != cluster.LevelPolicies {
+		t.Errorf("how far one has come is of level %d", got)
 	}
 }
