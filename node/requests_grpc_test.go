@@ -97,6 +97,11 @@ func TestGRPC(t *testing.T) {
 	if got, by, err := say("hello"); got != "v1 hello" || by != "[v1]" || err != nil {
 		t.Errorf("%q by %s, %v", got, by, err)
 	}
+	for range 300 { // an answer that is all in its header must come as one
+		if _, _, err := say("fail"); status.Code(err) != codes.ResourceExhausted {
+			t.Fatal(err)
+		}
+	}
 	if _, by, err := say("fail"); status.Code(err) != codes.ResourceExhausted || status.Convert(err).Message() != "no more of it: é" || by != "[v1]" {
 		t.Errorf("by %s: %v", by, err)
 	}

@@ -19,6 +19,7 @@ type request struct {
 	conn   *served
 	plan   Plan
 	held   bool // the connection is
+	empty  bool // the answer is its header alone
 	timer  *time.Timer
 	used   []*Profile // let go of at the end
 
@@ -76,9 +77,28 @@ func (q *request) forward(w http.ResponseWriter, r *http.Request) {
 	if r.Body != nil && r.Body != http.NoBody {
 		out.Body = &clientBody{r.Body, q}
 	}
-	q.server.proxy.ServeHTTP(w, out)
+	q.server.proxy.ServeHTTP(writer{w, q}, out)
 	whole = true
 }
+
+// writer keeps the header of an answer without a body together with its end.
+// gRPC tells errors in such answers, and to its clients a header that goes ahead
+// is one whose trailers are missing.
+type writer struct {
+	http.ResponseWriter
+	request *request
+}
+
+// FlushError is what http.ResponseController calls.
+func (w writer) FlushError() error {
+	if w.request.empty {
+		return nil
+	}
+	return http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+// Unwrap is for http.ResponseController.
+func (w writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (q *request) done() {
 	if q.plan.Done != nil {
@@ -194,6 +214,7 @@ func (s *Server) modify(r *http.Response) error {
 		return nil
 	}
 	q.last(r.Header)
+	q.empty = r.ContentLength == 0 && len(r.Trailer) == 0
 	r.Body = &answerBody{r.Body, q}
 	return nil
 }
