@@ -17,11 +17,35 @@ import (
 // sameObject fails unless b is a, apart from where it was read.
 func sameObject(t testing.TB, how string, a, b Object) {
 	t.Helper()
+	leaveOutEmpty(reflect.ValueOf(a.Spec))
+	leaveOutEmpty(reflect.ValueOf(b.Spec))
 	if a.Key != b.Key || a.Version != b.Version || !maps.Equal(a.Labels, b.Labels) || !reflect.DeepEqual(a.Spec, b.Spec) {
 		t.Errorf("%s: %v is not the same afterwards:\n%+v\n%+v", how, a.Key, a.Spec, b.Spec)
 	}
 	if !Equal(a, b) {
 		t.Errorf("%s: %v is the same and not Equal", how, a.Key)
+	}
+}
+
+// leaveOutEmpty makes empty lists and maps such as are left out: no written form
+// tells them apart.
+func leaveOutEmpty(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		if !v.IsNil() {
+			leaveOutEmpty(v.Elem())
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			leaveOutEmpty(v.Field(i))
+		}
+	case reflect.Slice, reflect.Map:
+		if v.Len() == 0 && v.CanSet() {
+			v.SetZero()
+		}
+		for i := 0; v.Kind() == reflect.Slice && i < v.Len(); i++ {
+			leaveOutEmpty(v.Index(i))
+		}
 	}
 }
 
