@@ -189,7 +189,11 @@ func TestResetStaysReset(t *testing.T) {
 // to TCP, and short of that it resets connections that were closed behind
 // their last bytes, which another test would miss.
 func TestReadersThatNeverRead(t *testing.T) {
-	const readers, bound = 200, 200*(64<<10) + 8<<20 // one read of each, and what a runtime moves by itself
+	const readers = 200
+	// One read of each, three times as much while a collection of garbage is
+	// due, and what a runtime moves by itself. Without back-pressure the bytes
+	// would not stand still, at gigabytes.
+	const bound = 3*readers*(64<<10) + 12<<20
 	chunk := make([]byte, 64<<10)
 	source := serve(t, func(c *net.TCPConn) {
 		for {
