@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"penstock/routing"
+	"penstock/routing/gateway"
 	"penstock/routing/resource"
 )
 
@@ -26,7 +27,7 @@ func TestGoodDocumentsDoWhatStandsBesideThem(t *testing.T) {
 		var changes []resource.Change
 		for _, o := range objects {
 			switch o.Kind {
-			case "MeshTCPRoute":
+			case "MeshTCPRoute", gateway.KindGateway, gateway.KindTCPRoute, gateway.KindTLSRoute, gateway.KindGrant:
 			case "MeshHTTPRoute":
 				protocol = "http"
 			default:
@@ -34,6 +35,9 @@ func TestGoodDocumentsDoWhatStandsBesideThem(t *testing.T) {
 			}
 			changes = append(changes, resource.Put(o))
 			for _, ref := range o.Spec.Refs() {
+				if ref.Kind != "Service" {
+					continue
+				}
 				services[ref.Name] = ref.Name != "nobody" && !strings.HasPrefix(ref.Name, "not-yet")
 			}
 		}
@@ -56,15 +60,17 @@ func TestGoodDocumentsDoWhatStandsBesideThem(t *testing.T) {
 		for _, e := range list {
 			for _, s := range e.Sources {
 				fmt.Fprintf(&out, "%s from %s:", e.Destination, s.Source)
-				if s.Policy == "" {
+				switch {
+				case s.Policy == e.Destination: // a route of the Gateway API is a destination of its own
+				case s.Policy == "":
 					out.WriteString(" no route, so")
-				} else {
+				default:
 					fmt.Fprintf(&out, " %s,", s.Policy)
 				}
 				for _, b := range s.Backends {
 					fmt.Fprintf(&out, " %s%s %.4g%%", b.Service, tagsText(b.Tags), b.Share*100)
-					if b.Skipped != "" {
-						fmt.Fprintf(&out, " (%s)", b.Skipped)
+					if why := b.Skipped + b.Closed; why != "" {
+						fmt.Fprintf(&out, " (%s)", why)
 					}
 				}
 				out.WriteString("\n")
@@ -75,6 +81,9 @@ func TestGoodDocumentsDoWhatStandsBesideThem(t *testing.T) {
 					fmt.Fprintf(&out, "  %s\n", s.Rules[i].Text())
 				}
 			}
+		}
+		if out.Len() == 0 && len(objects) > 0 {
+			t.Error("they do nothing")
 		}
 		golden(t, file+".effective.txt", out.String())
 	})
