@@ -56,38 +56,44 @@ func TestGoodDocumentsDoWhatStandsBesideThem(t *testing.T) {
 		if _, err := router.Apply(changes, time.Unix(0, 0)); err != nil {
 			t.Fatal(err)
 		}
-		list, _ := router.Table().Effective(&routing.EffectiveQuery{})
-		var out strings.Builder
-		for _, e := range list {
-			for _, s := range e.Sources {
-				fmt.Fprintf(&out, "%s from %s:", e.Destination, s.Source)
-				switch s.Policy {
-				case e.Destination: // a route of the Gateway API is a destination of its own
-				case "":
-					out.WriteString(" no route, so")
-				default:
-					fmt.Fprintf(&out, " %s,", s.Policy)
-				}
-				for _, b := range s.Backends {
-					fmt.Fprintf(&out, " %s%s %.4g%%", b.Service, tagsText(b.Tags), b.Share*100)
-					if why := b.Skipped + b.Closed; why != "" {
-						fmt.Fprintf(&out, " (%s)", why)
-					}
-				}
-				out.WriteString("\n")
-			}
-			for _, s := range e.Requests {
-				fmt.Fprintf(&out, "requests to %s from %s: %s\n", e.Destination, s.Source, s.Policy)
-				for i := range s.Rules {
-					fmt.Fprintf(&out, "  %s\n", s.Rules[i].Text())
-				}
-			}
-		}
-		if out.Len() == 0 && policies > 0 {
+		out := effectiveText(router.Table())
+		if out == "" && policies > 0 {
 			t.Error("they do nothing")
 		}
-		golden(t, file+".effective.txt", out.String())
+		golden(t, file+".effective.txt", out)
 	})
+}
+
+// effectiveText writes a table's effective policies, a line for each source.
+func effectiveText(table *routing.Table) string {
+	list, _ := table.Effective(&routing.EffectiveQuery{})
+	var out strings.Builder
+	for _, e := range list {
+		for _, s := range e.Sources {
+			fmt.Fprintf(&out, "%s from %s:", e.Destination, s.Source)
+			switch s.Policy {
+			case e.Destination: // a route of the Gateway API is a destination of its own
+			case "":
+				out.WriteString(" no route, so")
+			default:
+				fmt.Fprintf(&out, " %s,", s.Policy)
+			}
+			for _, b := range s.Backends {
+				fmt.Fprintf(&out, " %s%s %.4g%%", b.Service, tagsText(b.Tags), b.Share*100)
+				if why := b.Skipped + b.Closed; why != "" {
+					fmt.Fprintf(&out, " (%s)", why)
+				}
+			}
+			out.WriteString("\n")
+		}
+		for _, s := range e.Requests {
+			fmt.Fprintf(&out, "requests to %s from %s: %s\n", e.Destination, s.Source, s.Policy)
+			for i := range s.Rules {
+				fmt.Fprintf(&out, "  %s\n", s.Rules[i].Text())
+			}
+		}
+	}
+	return out.String()
 }
 
 func tagsText(tags map[string]string) string {
