@@ -82,12 +82,13 @@ func (tr *traffic) watchAges(m *member, port string) (looked *atomic.Int64) {
 	tr.done.Go(func() {
 		last := 0
 		for tr.wait(10 * time.Millisecond) {
+			began := time.Now()
 			left, right, err := agesAt(tr.t.Context(), m)
 			switch {
 			case err != nil:
-				tr.fault(m.ip, "what the node has", err)
+				tr.fault(m.ip, "what the node has", began, err)
 			case left != right || left < last || left == 0:
-				tr.fault(m.ip, "what the node has", fmt.Errorf("ages %d and %d, after %d", left, right, last))
+				tr.fault(m.ip, "what the node has", began, fmt.Errorf("ages %d and %d, after %d", left, right, last))
 			default:
 				last = left
 			}
@@ -99,12 +100,13 @@ func (tr *traffic) watchAges(m *member, port string) (looked *atomic.Int64) {
 			if tr.pardoned(m.ip) {
 				continue
 			}
+			began := time.Now()
 			epoch, err := epochAt(net.JoinHostPort(m.ip, port))
 			if err == nil && epoch < last {
 				err = fmt.Errorf("epoch %d, after %d", epoch, last)
 			}
 			if err != nil {
-				tr.fault(m.ip, "a connection of an epoch", err)
+				tr.fault(m.ip, "a connection of an epoch", began, err)
 				continue
 			}
 			last = epoch

@@ -279,7 +279,8 @@ type traffic struct {
 	done sync.WaitGroup
 
 	mu     sync.Mutex
-	excuse map[string]bool // addresses of nodes that were ended by the test
+	excuse map[string]bool      // addresses of nodes that were ended by the test
+	until  map[string]time.Time // when such an address was last expected to work again
 	broken []string
 
 	opened, exchanged atomic.Int64
@@ -289,7 +290,7 @@ type traffic struct {
 // listener at the port, and opens new ones on each.
 func startTraffic(f *fleet, port string, held int) *traffic {
 	f.t.Helper()
-	tr := &traffic{t: f.t, port: port, stop: make(chan struct{}), excuse: map[string]bool{}}
+	tr := &traffic{t: f.t, port: port, stop: make(chan struct{}), excuse: map[string]bool{}, until: map[string]time.Time{}}
 	var ready sync.WaitGroup
 	for _, m := range f.up() {
 		for range held {
@@ -324,6 +325,7 @@ func (tr *traffic) expect(m *member) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	delete(tr.excuse, m.ip)
+	tr.until[m.ip] = time.Now()
 }
 
 func (tr *traffic) pardoned(ip string) bool {
@@ -332,7 +334,9 @@ func (tr *traffic) pardoned(ip string) bool {
 	return tr.excuse[ip]
 }
 
-func (tr *traffic) fault(ip, what string, err error) {
+// fault counts a connection that broke, some time after the last moment at which
+// it was seen to be whole, unless the node was ended meanwhile.
+func (tr *traffic) fault(ip, what string, whole time.Time, err error) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	select {
@@ -340,7 +344,7 @@ func (tr *traffic) fault(ip, what string, err error) {
 		return
 	default:
 	}
-	if !tr.excuse[ip] {
+	if !tr.excuse[ip] && !tr.until[ip].After(whole) {
 		tr.broken = append(tr.broken, fmt.Sprintf("%s: %s: %v", ip, what, err))
 	}
 }
@@ -372,7 +376,7 @@ func exchange(c net.Conn, buf []byte) error {
 }
 
 func (tr *traffic) hold(ip string, ready *sync.WaitGroup) {
-	buf := make([]byte, 16)
+	buf, whole := make([]byte, 16), time.Now()
 	c, err := net.DialTimeout("tcp", net.JoinHostPort(ip, tr.port), patience)
 	if err == nil {
 		defer c.Close()
@@ -380,14 +384,16 @@ func (tr *traffic) hold(ip string, ready *sync.WaitGroup) {
 	}
 	ready.Done()
 	if err != nil {
-		tr.fault(ip, "a connection to hold", err)
+		tr.fault(ip, "a connection to hold", whole, err)
 		return
 	}
+	whole = time.Now()
 	for tr.wait(200 * time.Millisecond) {
 		if err := exchange(c, buf); err != nil {
-			tr.fault(ip, "a held connection", err)
+			tr.fault(ip, "a held connection", whole, err)
 			return
 		}
+		whole = time.Now()
 		tr.exchanged.Add(1)
 	}
 }
@@ -398,13 +404,14 @@ func (tr *traffic) open(ip string) {
 		if tr.pardoned(ip) {
 			continue
 		}
+		whole := time.Now()
 		c, err := net.DialTimeout("tcp", net.JoinHostPort(ip, tr.port), patience)
 		if err == nil {
 			err = exchange(c, buf)
 			c.Close()
 		}
 		if err != nil {
-			tr.fault(ip, "a new connection", err)
+			tr.fault(ip, "a new connection", whole, err)
 			continue
 		}
 		tr.opened.Add(1)
