@@ -62,6 +62,9 @@ func newRoute(o *resource.Object) *route {
 		if len(s.Rules) > 0 {
 			r.backends = s.Rules[0].BackendRefs
 		}
+		if len(s.Hostnames) > 0 { // one that cannot be read is no name, and never every name
+			r.hostnames = []string{}
+		}
 		for _, name := range s.Hostnames {
 			if pattern, err := hostname.ParsePattern(name); err == nil {
 				r.hostnames = append(r.hostnames, pattern)
@@ -158,8 +161,13 @@ func listenersOf(g *Gateway) []*listening {
 	list := make([]*listening, len(g.Listeners))
 	for i := range g.Listeners {
 		l := &listening{Listener: &g.Listeners[i], protocol: strings.ToUpper(g.Listeners[i].Protocol), names: map[string]*route{}}
-		l.hostname, _ = hostname.ParsePattern(l.Hostname)
 		l.kinds, l.wrong = l.supported()
+		if l.Hostname != "" {
+			var err error
+			if l.hostname, err = hostname.ParsePattern(l.Hostname); err != nil {
+				l.accepted = verdict{reasonUnsupportedValue, fmt.Sprintf("hostname: %v", err)}
+			}
+		}
 		if l.protocol != "TCP" && l.protocol != "TLS" {
 			l.accepted = verdict{reasonUnsupportedProtocol, fmt.Sprintf("protocol %s is not taken: TLS and TCP are", l.Protocol)}
 		}
