@@ -7,9 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
+	"penstock/routing/gateway"
 	"penstock/routing/resource"
 )
 
@@ -86,7 +88,8 @@ func TestRoutesComeBackFromEachFormat(t *testing.T) {
 	})
 }
 
-// Whatever a file holds: faults, or resources that are valid and come back.
+// Whatever a file holds: faults, or resources that are valid and come back, and
+// of which listeners and a status of the Gateway API can be made.
 func FuzzDocuments(f *testing.F) {
 	files, err := filepath.Glob("testdata/*/*/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -99,6 +102,7 @@ func FuzzDocuments(f *testing.F) {
 		}
 		f.Add(data)
 	}
+	f.Add([]byte("kind: MeshTCPRoute\nname: a\nspec: {to: [{targetRef: {kind: MeshService, name: b}, rules: [{default: {backendRefs: [{kind: MeshService, name: c}, {kind: MeshService, name: b}]}}]}], rollout: {backend: {name: c}, steps: [{weight: 5, for: 1m}, {weight: 100}]}}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		objects, faults := decode("x.yaml", string(data))
 		more, warnings := resource.ValidateSet(objects)
@@ -107,13 +111,21 @@ func FuzzDocuments(f *testing.F) {
 				t.Fatalf("a fault that is not one line of text: %q", fault.Error())
 			}
 		}
+		var changes []resource.Change
 		for _, o := range objects {
 			o.Spec.Validate(func(path, message string, value any) {
 				t.Fatalf("%s is not valid: %s %s (%v)", o.Key, path, message, value)
 			})
-			if o.Kind == "MeshTCPRoute" || o.Kind == "MeshHTTPRoute" {
+			changes = append(changes, resource.Put(o))
+			if o.Kind == "MeshTCPRoute" || o.Kind == "MeshHTTPRoute" || gateway.IsKind(o.Kind) && o.Format() != "Penstock" {
 				checkGivenBack(t, o)
 			}
 		}
+		set, _, _ := new(resource.Set).With(changes)
+		statuses := gateway.NewStatuses(set, nil)
+		for o := range set.All("") {
+			statuses.Of(&o, 1, time.Time{})
+		}
+		new(gateway.Model).With(changes)
 	})
 }
