@@ -1,15 +1,14 @@
 package resource
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"os"
 	"reflect"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"penstock/routing/resource/manual"
 )
 
 // eachStruct calls do with the struct types that a type leads to.
@@ -34,65 +33,14 @@ func eachSpecStruct(do func(reflect.Type)) {
 	}
 }
 
-// fieldComments maps "Type.Field" to the comment of each struct field here.
-func fieldComments(t *testing.T) map[string]string {
-	t.Helper()
-	comments := map[string]string{}
-	for _, file := range glob(t, "*.go") {
-		if strings.HasSuffix(file, "_test.go") {
-			continue
-		}
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ast.Inspect(parsed, func(n ast.Node) bool {
-			if spec, ok := n.(*ast.TypeSpec); ok {
-				if s, ok := spec.Type.(*ast.StructType); ok {
-					for _, f := range s.Fields.List {
-						for _, name := range f.Names {
-							comments[spec.Name.Name+"."+name.Name] = strings.Join(strings.Fields(f.Doc.Text()), " ")
-						}
-					}
-				}
-			}
-			return true
-		})
-	}
-	return comments
-}
-
-var saysDefault = regexp.MustCompile(`Default (?:is )?"?([^\s,";]+?)"?(?:[,.;]? |[,.;]?$)`)
-
-// The comments are the manual: each field has one, and the default and the
-// bounds that it tells are those of the field's tags.
 func TestCommentsTellTheDefaultsAndBounds(t *testing.T) {
-	comments := fieldComments(t)
+	var fields []manual.Field
 	eachSpecStruct(func(s reflect.Type) {
 		for i := range s.NumField() {
-			f, name := s.Field(i), s.Name()+"."+s.Field(i).Name
-			comment := comments[name]
-			if comment == "" {
-				t.Errorf("%s has no comment", name)
-			}
-			if def := f.Tag.Get("default"); def != "" {
-				if m := saysDefault.FindStringSubmatch(comment); m == nil || m[1] != def {
-					t.Errorf("%s: the default is %s, the comment says %q: %s", name, def, m, comment)
-				}
-			}
-			for _, word := range strings.Fields(f.Tag.Get("oneof")) {
-				if !strings.Contains(comment, word) {
-					t.Errorf("%s: %s is not in the comment: %s", name, word, comment)
-				}
-			}
-			if lo, hi, ok := strings.Cut(f.Tag.Get("range"), ".."); ok {
-				plain := strings.ReplaceAll(comment, ",", "")
-				if !strings.Contains(plain, hi) || lo != "0" && !strings.Contains(plain, lo) {
-					t.Errorf("%s: the range is %s..%s, the comment does not say so: %s", name, lo, hi, comment)
-				}
-			}
+			fields = append(fields, manual.Field{Struct: s, StructField: s.Field(i)})
 		}
 	})
+	manual.Check(t, fields)
 }
 
 func TestTagsOfFieldsCanBeRead(t *testing.T) {
