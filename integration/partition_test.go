@@ -14,8 +14,8 @@ import (
 func long() bool { return os.Getenv("PENSTOCK_LONG") != "" }
 
 // echoOutside is a backend that nodes with a network of their own reach.
-func (l *lab) echoOutside() string {
-	ln := listen(l.t, "tcp", net.JoinHostPort(l.outside(), "0"))
+func (l *hosts) echoOutside() string {
+	ln := listen(l.t, "tcp", net.JoinHostPort(l.Outside(), "0"))
 	serveOn(l.t, ln, echoAny)
 	return ln.Addr().String()
 }

@@ -3,62 +3,22 @@ package main
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"time"
+
+	"penstock/integration/lab"
 )
 
 // idleFor is how long a cluster that has nothing to do is watched.
 const idleFor = 60 * time.Second
 
-// network is a namespace for each node, joined by a bridge. What a node sends
-// and gets is counted at the outer end of its cable, with the headers of
-// Ethernet. It needs root.
-type network struct {
-	name, prefix string
-	hosts        int
-}
-
-func newNetwork(hosts int) (*network, error) {
-	pid := os.Getpid()
-	n := &network{name: fmt.Sprintf("pb%d", pid%100000), prefix: fmt.Sprintf("10.%d.77.", 200+pid%50), hosts: hosts}
-	commands := []string{
-		"ip link add " + n.name + " type bridge", "ip addr add " + n.prefix + "254/24 dev " + n.name, "ip link set " + n.name + " up",
-	}
-	for i := range hosts {
-		ns, outer := n.namespace(i), n.cable(i)
-		commands = append(commands, "ip netns add "+ns,
-			"ip link add "+outer+" type veth peer name eth0 netns "+ns,
-			"ip link set "+outer+" master "+n.name, "ip link set "+outer+" up",
-			fmt.Sprintf("ip -n %s addr add %s%d/24 dev eth0", ns, n.prefix, i+1),
-			"ip -n "+ns+" link set eth0 up", "ip -n "+ns+" link set lo up")
-	}
-	for _, c := range commands {
-		argv := strings.Fields(c)
-		if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil { //nolint:noctx // these are short
-			n.close()
-			return nil, fmt.Errorf("%s: %w\n%s", c, err, out)
-		}
-	}
-	return n, nil
-}
-
-func (n *network) namespace(i int) string { return fmt.Sprintf("%s-%d", n.name, i+1) }
-func (n *network) cable(i int) string     { return fmt.Sprintf("%s.%d", n.name, i+1) }
-
-func (n *network) close() {
-	for i := range n.hosts {
-		_ = exec.Command("ip", "netns", "del", n.namespace(i)).Run() //nolint:noctx // these are short
-	}
-	_ = exec.Command("ip", "link", "del", n.name).Run() //nolint:noctx // these are short
-}
-
-// bytes is what went through a node's cable, both ways.
-func (n *network) bytes(i int) (float64, error) {
+// bytesOn is what went through a host's cable, both ways, with the headers of
+// Ethernet.
+func bytesOn(cable string) (float64, error) {
 	sum := 0.0
 	for _, which := range []string{"rx_bytes", "tx_bytes"} {
-		text, err := os.ReadFile("/sys/class/net/" + n.cable(i) + "/statistics/" + which)
+		text, err := os.ReadFile("/sys/class/net/" + cable + "/statistics/" + which)
 		if err != nil {
 			return 0, err
 		}
@@ -72,16 +32,16 @@ func (n *network) bytes(i int) (float64, error) {
 }
 
 // measureIdle watches five nodes that have nothing to do, each in a network of
-// its own.
+// its own. It needs root.
 func measureIdle(e *env) error {
 	const nodes = 5
-	network, err := newNetwork(nodes)
+	network, err := lab.New(nodes)
 	if err != nil {
 		return err
 	}
-	defer network.close()
-	f, err := startFleet(e, plan{size: nodes, prefix: network.prefix,
-		inside: func(i int) []string { return []string{"ip", "netns", "exec", network.namespace(i)} }})
+	defer network.Close()
+	f, err := startFleet(e, plan{size: nodes, prefix: network.Prefix(),
+		inside: func(i int) []string { return network.Inside(i + 1) }})
 	if err != nil {
 		return err
 	}
@@ -107,7 +67,7 @@ func measureIdle(e *env) error {
 	cpu, traffic := make([]time.Duration, nodes), make([]float64, nodes)
 	for i, n := range f.nodes {
 		cpu[i] = n.proc.CPU()
-		if traffic[i], err = network.bytes(i); err != nil {
+		if traffic[i], err = bytesOn(network.Cable(i + 1)); err != nil {
 			return err
 		}
 	}
@@ -119,7 +79,7 @@ func measureIdle(e *env) error {
 	var leaderCPU, leaderBytes, mostCPU, mostBytes float64
 	for i, n := range f.nodes {
 		share := 100 * float64(n.proc.CPU()-cpu[i]) / float64(took)
-		bytes, err := network.bytes(i)
+		bytes, err := bytesOn(network.Cable(i + 1))
 		if err != nil {
 			return err
 		}

@@ -11,8 +11,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -34,7 +36,7 @@ func Start(name, dir string, argv []string, ports ...int) (*Process, error) {
 	cmd := exec.Command(argv[0], argv[1:]...) //nolint:noctx // ended by stop
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
+	if err := start(cmd); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	p := &Process{Name: name, cmd: cmd, out: out}
@@ -46,6 +48,25 @@ func Start(name, dir string, argv []string, ports ...int) (*Process, error) {
 		}
 	}
 	return p, nil
+}
+
+// starters is served by a thread that does nothing else and never ends: the
+// kernel ties a child's life to the thread that started it.
+var starters = sync.OnceValue(func() chan<- func() {
+	tasks := make(chan func())
+	go func() {
+		runtime.LockOSThread()
+		for task := range tasks {
+			task()
+		}
+	}()
+	return tasks
+})
+
+func start(cmd *exec.Cmd) error {
+	result := make(chan error)
+	starters() <- func() { result <- cmd.Start() }
+	return <-result
 }
 
 // WaitPort waits until the port accepts a connection.

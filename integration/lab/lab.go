@@ -1,0 +1,215 @@
+// Package lab is a network of several hosts on one machine, for tests and
+// measurements: a network namespace for each host, joined by a bridge on which
+// the machine itself has an address too (clients and backends are there). Links
+// between hosts can be cut, one way or both, while the machine reaches all of
+// them. It wants root, ip and nft.
+//
+//	l, err := lab.New(3)
+//	defer l.Close()
+//	cmd := exec.Command(l.Inside(1)[0], append(l.Inside(1)[1:], "penstock", "start")...)
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// ErrNotPermitted is what New says where even root may make no networks, as in
+// some containers.
+var ErrNotPermitted = errors.New("no network of its own can be made here, not even by root")
+
+// A Lab is such a network. Its hosts count from 1.
+type Lab struct {
+	claim  net.Listener // holds the subnet until this process ends
+	name   string       // of the bridge; namespaces are name-1 and on, cables name.1 and on
+	prefix string       // of the addresses, "10.231.7."
+	hosts  int
+}
+
+// New makes the hosts, all links whole. What an earlier process that was killed
+// left behind is removed first: two networks with the same addresses would take
+// each other's packets.
+func New(hosts int) (*Lab, error) {
+	if out, err := exec.Command("unshare", "--net", "true").CombinedOutput(); err != nil {
+		if strings.Contains(string(out), "not permitted") {
+			return nil, ErrNotPermitted
+		}
+		return nil, fmt.Errorf("unshare --net: %w: %s", err, out)
+	}
+	sweep()
+	l, err := reserve()
+	if err != nil {
+		return nil, err
+	}
+	l.hosts = hosts
+	err = l.build()
+	if err == nil {
+		err = l.Heal()
+	}
+	if err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// reserve finds a subnet that nobody has. The claim is an abstract socket: it
+// belongs to the same network namespace as the bridge, and the kernel lets go
+// of it when the process ends, however that happens.
+func reserve() (*Lab, error) {
+	const second, third = 100, 250 // 10.100.0.0 to 10.199.249.0
+	for i := range second * third {
+		n := (os.Getpid()*7 + i) % (second * third)
+		a, b := 100+n/third, n%third
+		if taken(a, b) {
+			continue
+		}
+		if claim, err := net.Listen("unix", claimOf(a, b)); err == nil {
+			return &Lab{claim: claim, name: fmt.Sprintf("pk%d-%d", a, b), prefix: fmt.Sprintf("10.%d.%d.", a, b)}, nil
+		}
+	}
+	return nil, errors.New("no subnet of 10.100.0.0 to 10.199.249.0 is free")
+}
+
+func claimOf(a, b int) string { return fmt.Sprintf("@penstock-lab-%d-%d", a, b) }
+
+// taken tells whether the machine has an address in 10.a.b.0/24 already.
+func taken(a, b int) bool {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return false
+	}
+	subnet := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(a), byte(b), 0}), 24)
+	for _, addr := range addrs {
+		if p, err := netip.ParsePrefix(addr.String()); err == nil && subnet.Contains(p.Addr()) {
+			return true
+		}
+	}
+	return false
+}
+
+// sweep removes networks whose makers are gone.
+func sweep() {
+	links, _ := filepath.Glob("/sys/class/net/pk*-*")
+	spaces, _ := filepath.Glob("/var/run/netns/pk*-*-*")
+	for _, path := range append(links, spaces...) {
+		name := filepath.Base(path)
+		var a, b int
+		if n, _ := fmt.Sscanf(name, "pk%d-%d", &a, &b); n != 2 {
+			continue // not one of ours
+		}
+		claim, err := net.Listen("unix", claimOf(a, b))
+		if err != nil {
+			continue // its maker lives
+		}
+		kind := "link"
+		if filepath.Dir(path) == "/var/run/netns" {
+			kind = "netns"
+		}
+		_ = run("ip", kind, "del", name)
+		_ = claim.Close()
+	}
+}
+
+func (l *Lab) build() error {
+	commands := []string{
+		"ip link add " + l.name + " type bridge",
+		"ip addr add " + l.Outside() + "/24 dev " + l.name,
+		"ip link set " + l.name + " up",
+	}
+	for i := 1; i <= l.hosts; i++ {
+		ns, cable := l.namespace(i), l.Cable(i)
+		commands = append(commands, "ip netns add "+ns,
+			"ip link add "+cable+" type veth peer name eth0 netns "+ns,
+			"ip link set "+cable+" master "+l.name,
+			"ip link set "+cable+" up",
+			"ip -n "+ns+" addr add "+l.Address(i)+"/24 dev eth0",
+			"ip -n "+ns+" link set eth0 up",
+			"ip -n "+ns+" link set lo up")
+	}
+	for _, c := range commands {
+		if err := run(strings.Fields(c)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close removes the network; processes in it must have ended.
+func (l *Lab) Close() {
+	for i := 1; i <= l.hosts; i++ {
+		_ = run("ip", "link", "del", l.Cable(i)) // the namespace takes its end with it later than netns del returns
+		_ = run("ip", "netns", "del", l.namespace(i))
+	}
+	_ = run("ip", "link", "del", l.name)
+	_ = l.claim.Close()
+}
+
+func (l *Lab) namespace(host int) string { return fmt.Sprintf("%s-%d", l.name, host) }
+
+// Hosts is their number.
+func (l *Lab) Hosts() int { return l.hosts }
+
+// Prefix is what all addresses begin with, "10.231.7.".
+func (l *Lab) Prefix() string { return l.prefix }
+
+// Address is the host's.
+func (l *Lab) Address(host int) string { return l.prefix + strconv.Itoa(host) }
+
+// Outside is the machine's own address in it.
+func (l *Lab) Outside() string { return l.prefix + "254" }
+
+// Cable is the machine's end of the host's only link, an interface's name.
+func (l *Lab) Cable(host int) string { return fmt.Sprintf("%s.%d", l.name, host) }
+
+// Inside is what a command line begins with to run on that host.
+func (l *Lab) Inside(host int) []string { return []string{"ip", "netns", "exec", l.namespace(host)} }
+
+// Heal mends all links.
+func (l *Lab) Heal() error {
+	for i := 1; i <= l.hosts; i++ {
+		if err := l.nft(i, "flush ruleset; add table ip lab; add chain ip lab in { type filter hook input priority 0; }"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CutOneWay drops everything that one host sends to another.
+func (l *Lab) CutOneWay(from, to int) error {
+	return l.nft(to, fmt.Sprintf("add rule ip lab in ip saddr %s drop", l.Address(from)))
+}
+
+// Cut drops everything between two hosts.
+func (l *Lab) Cut(a, b int) error {
+	return errors.Join(l.CutOneWay(a, b), l.CutOneWay(b, a))
+}
+
+// Slow lets each host take that many bytes a second from the other hosts, and
+// drops the rest.
+func (l *Lab) Slow(bytes int) error {
+	for i := 1; i <= l.hosts; i++ {
+		if err := l.nft(i, fmt.Sprintf("add rule ip lab in ip saddr != %s limit rate over %d bytes/second drop", l.Outside(), bytes)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *Lab) nft(host int, rule string) error {
+	return run(append(l.Inside(host), "nft", rule)...)
+}
+
+func run(argv ...string) error {
+	if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", strings.Join(argv, " "), err, out)
+	}
+	return nil
+}
