@@ -10,6 +10,7 @@
 package lab
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -19,6 +20,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // ErrNotPermitted is what New says where even root may make no networks, as in
@@ -37,11 +39,11 @@ type Lab struct {
 // left behind is removed first: two networks with the same addresses would take
 // each other's packets.
 func New(hosts int) (*Lab, error) {
-	if out, err := exec.Command("unshare", "--net", "true").CombinedOutput(); err != nil {
-		if strings.Contains(string(out), "not permitted") {
+	if err := run("unshare", "--net", "true"); err != nil {
+		if strings.Contains(err.Error(), "not permitted") {
 			return nil, ErrNotPermitted
 		}
-		return nil, fmt.Errorf("unshare --net: %w: %s", err, out)
+		return nil, err
 	}
 	sweep()
 	l, err := reserve()
@@ -71,14 +73,17 @@ func reserve() (*Lab, error) {
 		if taken(a, b) {
 			continue
 		}
-		if claim, err := net.Listen("unix", claimOf(a, b)); err == nil {
+		if claim, err := claimed(a, b); err == nil {
 			return &Lab{claim: claim, name: fmt.Sprintf("pk%d-%d", a, b), prefix: fmt.Sprintf("10.%d.%d.", a, b)}, nil
 		}
 	}
 	return nil, errors.New("no subnet of 10.100.0.0 to 10.199.249.0 is free")
 }
 
-func claimOf(a, b int) string { return fmt.Sprintf("@penstock-lab-%d-%d", a, b) }
+func claimed(a, b int) (net.Listener, error) {
+	var conf net.ListenConfig
+	return conf.Listen(context.Background(), "unix", fmt.Sprintf("@penstock-lab-%d-%d", a, b))
+}
 
 // taken tells whether the machine has an address in 10.a.b.0/24 already.
 func taken(a, b int) bool {
@@ -105,7 +110,7 @@ func sweep() {
 		if n, _ := fmt.Sscanf(name, "pk%d-%d", &a, &b); n != 2 {
 			continue // not one of ours
 		}
-		claim, err := net.Listen("unix", claimOf(a, b))
+		claim, err := claimed(a, b)
 		if err != nil {
 			continue // its maker lives
 		}
@@ -207,8 +212,13 @@ func (l *Lab) nft(host int, rule string) error {
 	return run(append(l.Inside(host), "nft", rule)...)
 }
 
+// longest is how long any of the commands may take; they take milliseconds.
+const longest = 30 * time.Second
+
 func run(argv ...string) error {
-	if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
+	ctx, cancel := context.WithTimeout(context.Background(), longest)
+	defer cancel()
+	if out, err := exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", strings.Join(argv, " "), err, out)
 	}
 	return nil
