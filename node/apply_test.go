@@ -3,6 +3,7 @@ package node
 import (
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 
@@ -36,6 +37,38 @@ func TestApplyWarnsOfAListenerThatCannotListen(t *testing.T) {
 			t.Errorf("warnings: %+v", r.Warnings)
 		}
 	}
+}
+
+// TestApplyWarnsOfAGatewayThatCannotListen: its listeners are told of by their
+// ports, when it is applied and when it is rolled back to.
+func TestApplyWarnsOfAGatewayThatCannotListen(t *testing.T) {
+	n := startNode(t, "kind: Service\nname: apps\nspec: {}")
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	at := taken.Addr().String()
+	_, port, _ := net.SplitHostPort(at)
+	doc := func(class string) [][]byte {
+		return [][]byte{[]byte("kind: Gateway\nname: edge\nspec: {gatewayClassName: " + class +
+			", addresses: [{value: 127.0.0.1}], listeners: [{name: tcp, port: " + port + ", protocol: TCP}]}")}
+	}
+	told := func(r *admin.ApplyResult, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		warnings := slices.DeleteFunc(slices.Clone(r.Warnings), func(f admin.Fault) bool { return !strings.Contains(f.Message, "listen") })
+		if len(warnings) != 1 || warnings[0].Key != "Gateway/edge" || warnings[0].Path != "spec.listeners" || warnings[0].Value != at ||
+			!strings.Contains(warnings[0].Message, "address already in use") {
+			t.Errorf("%s: warnings: %+v", r.Changes[0].Action, r.Warnings)
+		}
+	}
+	for _, class := range []string{"one", "one", "two"} {
+		told(admin.Call[admin.ApplyResult](t.Context(), n.client, admin.MethodApply, admin.ApplyRequest{Documents: doc(class)}))
+	}
+	told(admin.Call[admin.ApplyResult](t.Context(), n.client, admin.MethodRollback, admin.RollbackRequest{Kind: "Gateway", Name: "edge"}))
 }
 
 // TestApplyWarnsOfFramesLargerThanMemory: what is asked for can never be. A dry

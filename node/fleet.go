@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"penstock/node/admin"
 	"penstock/node/cluster"
 	"penstock/routing"
+	"penstock/routing/gateway"
 )
 
 // openCluster makes the node one of a cluster; with --dev it stays by itself.
@@ -149,7 +151,7 @@ const reachPatience = 10 * time.Second
 // reach waits for as many nodes to act on an index as the sender wishes, and
 // gathers what they have to say about the listeners among the changes.
 func (n *Node) reach(ctx context.Context, index uint64, wait admin.Wait, changes []admin.Change) (admin.Reached, []admin.Fault) {
-	listeners := listenersOf(changes)
+	listeners := n.listenersOf(changes)
 	reached, warnings := admin.Reached{Nodes: 1}, n.deaf(listeners)
 	if wait.Nodes < 0 {
 		return reached, warnings
@@ -240,10 +242,25 @@ func (n *Node) whileUp(ctx context.Context, id string, down func()) {
 	}
 }
 
-func listenersOf(changes []admin.Change) (names []string) {
+// listenersOf names the listeners among changes, and those that come of the
+// Gateways among them; this node acts on the changes already.
+func (n *Node) listenersOf(changes []admin.Change) (names []string) {
+	gateways := map[string]bool{}
 	for _, c := range changes {
-		if c.Kind == "Listener" && c.Action != admin.Deleted {
+		switch {
+		case c.Action == admin.Deleted:
+		case c.Kind == "Listener":
 			names = append(names, c.Name)
+		case c.Kind == gateway.KindGateway:
+			gateways[c.Name] = true
+		}
+	}
+	if len(gateways) == 0 {
+		return names
+	}
+	for _, l := range n.engine.Listeners() {
+		if of, _, ok := strings.Cut(l.Name, "/"); ok && gateways[of] {
+			names = append(names, l.Name)
 		}
 	}
 	return names

@@ -5,10 +5,12 @@ import (
 	"context"
 	"runtime"
 	"slices"
+	"strings"
 
 	"penstock/consensus"
 	"penstock/node/admin"
 	"penstock/node/catalog"
+	"penstock/routing/gateway"
 )
 
 // newAdmin makes the server of the admin methods. What each does is told by
@@ -185,12 +187,17 @@ func (n *Node) deaf(listeners []string) (warnings []admin.Fault) {
 		return nil
 	}
 	for _, l := range n.engine.Listeners() {
-		if l.Err != nil && slices.Contains(listeners, l.Name) {
-			warnings = append(warnings, admin.Fault{
-				Key: "Listener/" + l.Name, Path: "spec.address",
-				Message: "does not listen on node " + n.cfg.Name + ", and is tried again: " + l.Err.Error(),
-			})
+		if l.Err == nil || !slices.Contains(listeners, l.Name) {
+			continue
 		}
+		f := admin.Fault{
+			Key: "Listener/" + l.Name, Path: "spec.address",
+			Message: "does not listen on node " + n.cfg.Name + ", and is tried again: " + l.Err.Error(),
+		}
+		if of, at, ok := strings.Cut(l.Name, "/"); ok { // it comes of a Gateway
+			f.Key, f.Path, f.Value = gateway.KindGateway+"/"+of, "spec.listeners", at
+		}
+		warnings = append(warnings, f)
 	}
 	return warnings
 }
