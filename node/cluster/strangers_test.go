@@ -307,6 +307,40 @@ func TestATokenThatCannotBeKnownNowIsNotWrong(t *testing.T) {
 	}
 }
 
+// TestATokenIsNotWrongWhereManyAsk: of a token that nobody could look up it is
+// not known whether it is wrong, and a node that joins with it tries again.
+func TestATokenIsNotWrongWhereManyAsk(t *testing.T) {
+	t.Parallel()
+	a := founded(t, "a")
+	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	defer cancel()
+	made, err := a.c.createToken(ctx, &admin.TokenCreateRequest{Name: "ci", Role: admin.RoleReader})
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := trust.ParseToken(made.Token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token.ID = strings.Repeat("0", len(token.ID))
+	for range cap(a.c.barriers) {
+		a.c.barriers <- struct{}{}
+	}
+	_, _, err = a.c.proven(ctx, token.ID, nil)
+	if !refusedAs(err, admin.Unavailable) || errors.Is(refusedJoin("a", err), errFinal) {
+		t.Errorf("of a node that joins, while others ask: %v", err)
+	}
+	if _, err := a.c.Authenticate(ctx, token.Reveal()); !refusedAs(err, admin.Unavailable) {
+		t.Errorf("of a command, while others ask: %v", err)
+	}
+	for range cap(a.c.barriers) {
+		<-a.c.barriers
+	}
+	if _, _, err := a.c.proven(ctx, token.ID, nil); !refusedAs(err, admin.Unauthenticated) {
+		t.Errorf("when it was looked up: %v", err)
+	}
+}
+
 // TestAnIDBelongsToItsKey: whoever knows a join token could otherwise have a
 // certificate for a node that is there.
 func TestAnIDBelongsToItsKey(t *testing.T) {

@@ -26,7 +26,7 @@ const (
 // tokenRecord finds a token by ID. One that this node does not have may be
 // new: then it asks how far the leader is, for as many callers at once as it
 // may, since any stranger can ask for any ID. An error says that it could not
-// find out: then the token may be good.
+// find out, also for want of room to ask: then the token may be good.
 func (c *Cluster) tokenRecord(ctx context.Context, id string) (t trust.TokenRecord, ok bool, err error) {
 	if len(id) > 64 || id == "" {
 		return t, false, nil
@@ -38,7 +38,7 @@ func (c *Cluster) tokenRecord(ctx context.Context, id string) (t trust.TokenReco
 	case c.barriers <- struct{}{}:
 		defer func() { <-c.barriers }()
 	default:
-		return t, false, nil
+		return t, false, admin.Errorf(admin.Unavailable, "this node does not know the token, and asks its leader about others now: try again, or ask another node")
 	}
 	ctx, cancel := context.WithTimeout(ctx, tokenWait)
 	defer cancel()
