@@ -12,6 +12,9 @@ import (
 func (c *compiler) putCertificate(name string, spec resource.Spec) error {
 	c.dirtyCertificates[name] = true
 	c.certificates.Delete(name)
+	key := resource.Key{Kind: "Certificate", Name: name}
+	bound := resource.Delete(key)
+	defer func() { c.gatewayChanges = append(c.gatewayChanges, bound) }() // it is one if it can be read
 	cert, ok := spec.(*resource.Certificate)
 	if !ok {
 		if spec != nil {
@@ -30,6 +33,7 @@ func (c *compiler) putCertificate(name string, spec resource.Spec) error {
 		}
 	}
 	c.certificates.Set(name, names)
+	bound = resource.Put(resource.Object{Key: key, Spec: cert})
 	return nil
 }
 

@@ -20,6 +20,9 @@ type Model struct {
 	routes   persist.Map[*route] // by destination
 	of       persist.Groups[*route]
 	grants   persist.Map[*ReferenceGrant]
+	// certificates are those that there are: a listener without any takes no
+	// connections.
+	certificates persist.Map[struct{}]
 }
 
 // made is a Gateway with what came of it.
@@ -56,19 +59,21 @@ type Backend struct {
 // IsListener tells the names of these listeners from those that users write.
 func IsListener(name string) bool { return strings.Contains(name, "/") }
 
-// With gives the model after some changes, of which it takes those of its kinds.
+// With gives the model after some changes, of which it takes those of its kinds
+// and which Certificates there are.
 func (m *Model) With(changes []resource.Change) (*Model, Changed) {
-	if !slices.ContainsFunc(changes, func(c resource.Change) bool { return IsKind(c.Kind) }) {
+	if !slices.ContainsFunc(changes, func(c resource.Change) bool { return IsKind(c.Kind) || c.Kind == kindCertificate }) {
 		return m, Changed{}
 	}
 	e := &edit{
-		gateways: m.gateways.Edit(), routes: m.routes.Edit(), of: m.of.Edit(), grants: m.grants.Edit(),
-		touched: map[string]bool{}, rerouted: map[string]bool{},
+		gateways: m.gateways.Edit(), routes: m.routes.Edit(), of: m.of.Edit(), grants: m.grants.Edit(), certificates: m.certificates.Edit(),
+		touched: map[string]bool{}, rerouted: map[string]bool{}, certified: map[string]bool{},
 	}
 	for i := range changes {
 		e.change(&changes[i])
 	}
-	next := &Model{grants: e.grants.Map(), routes: e.routes.Map(), of: e.of.Groups()}
+	e.touchCertified()
+	next := &Model{grants: e.grants.Map(), routes: e.routes.Map(), of: e.of.Groups(), certificates: e.certificates.Map()}
 	if e.granted {
 		for name := range m.gateways.All() {
 			e.touched[name] = true
@@ -105,13 +110,15 @@ func (m *Model) Again() Changed {
 
 // edit is a model in the making.
 type edit struct {
-	gateways *persist.Edit[*made]
-	routes   *persist.Edit[*route]
-	of       *persist.GroupsEdit[*route]
-	grants   *persist.Edit[*ReferenceGrant]
-	touched  map[string]bool // Gateways
-	rerouted map[string]bool // destinations
-	granted  bool            // grants are others
+	gateways     *persist.Edit[*made]
+	routes       *persist.Edit[*route]
+	of           *persist.GroupsEdit[*route]
+	grants       *persist.Edit[*ReferenceGrant]
+	certificates *persist.Edit[struct{}]
+	touched      map[string]bool // Gateways
+	rerouted     map[string]bool // destinations
+	certified    map[string]bool // Certificates that came or went
+	granted      bool            // grants are others
 }
 
 func (e *edit) change(ch *resource.Change) {
@@ -138,7 +145,33 @@ func (e *edit) change(ch *resource.Change) {
 		}
 	case KindTCPRoute, KindTLSRoute:
 		e.changeRoute(resource.Object{Key: ch.Key, Spec: spec})
+	case kindCertificate:
+		_, was := e.certificates.Get(ch.Name)
+		switch {
+		case spec == nil:
+			e.certificates.Delete(ch.Name)
+		case !was:
+			e.certificates.Set(ch.Name, struct{}{})
+		}
+		if was == (spec == nil) {
+			e.certified[ch.Name] = true
+		}
 	}
+}
+
+// touchCertified touches the Gateways that refer to a Certificate that came or
+// went.
+func (e *edit) touchCertified() {
+	if len(e.certified) == 0 {
+		return
+	}
+	gateways := e.gateways.Map()
+	for name, g := range gateways.All() {
+		if g.spec != nil && slices.ContainsFunc(g.spec.Refs(), func(r resource.Ref) bool { return e.certified[r.Name] }) {
+			e.touched[name] = true
+		}
+	}
+	e.gateways = gateways.Edit()
 }
 
 func (e *edit) changeRoute(o resource.Object) {
@@ -190,7 +223,7 @@ func (m *Model) remake(gateways *persist.Edit[*made], name string, changed map[s
 			routes = append(routes, r)
 		}
 		slices.SortFunc(routes, (*route).compare)
-		next.listeners = attach(name, g.spec, routes).compile(m.grantsOf())
+		next.listeners = attach(name, g.spec, routes).compile(m)
 		gateways.Set(name, next)
 	}
 	for at := range g.listeners {
@@ -289,7 +322,7 @@ func kindText(group, kind string) string {
 
 // compile makes the listeners of a Gateway, one for each port that something
 // listens at, and address.
-func (a *attached) compile(list grants) map[string]*resource.Listener {
+func (a *attached) compile(m *Model) map[string]*resource.Listener {
 	out := map[string]*resource.Listener{}
 	if a.unsupportedAddress() != "" {
 		return out
@@ -301,7 +334,7 @@ func (a *attached) compile(list grants) map[string]*resource.Listener {
 		}
 	}
 	for port, listeners := range ports {
-		l := a.compilePort(listeners, list)
+		l := a.compilePort(listeners, m)
 		for name, address := range a.spec.at(port) {
 			one := *l
 			one.Address = address
@@ -337,8 +370,10 @@ func (a *attached) unsupportedAddress() string {
 
 // compilePort makes one listener of those of a port, which are of one protocol.
 // A name that a listener is for and no route has is closed, so that it does not
-// fall through to a wider listener beside it.
-func (a *attached) compilePort(listeners []*listening, list grants) *resource.Listener {
+// fall through to a wider listener beside it. So are all names of a listener
+// that has no Certificate to show: what comes for it is not to be met with that
+// of a listener beside it.
+func (a *attached) compilePort(listeners []*listening, m *Model) *resource.Listener {
 	first := listeners[0]
 	if first.protocol == "TCP" {
 		l := &resource.Listener{Protocol: "tcp"}
@@ -359,6 +394,12 @@ func (a *attached) compilePort(listeners []*listening, list grants) *resource.Li
 		l.Hosts[i].Names = append(l.Hosts[i].Names, name)
 	}
 	for _, x := range listeners {
+		if x.terminates() && !a.addCertificates(l.TLS, x, m) {
+			if x.hostname != "" {
+				add(x.hostname, "")
+			}
+			continue
+		}
 		for _, name := range x.order {
 			switch r := x.names[name]; {
 			case name == "":
@@ -369,9 +410,6 @@ func (a *attached) compilePort(listeners []*listening, list grants) *resource.Li
 		}
 		if x.hostname != "" && x.names[x.hostname] == nil {
 			add(x.hostname, "")
-		}
-		if x.terminates() {
-			a.addCertificates(l.TLS, x, list)
 		}
 	}
 	return l
@@ -396,15 +434,21 @@ func isolated(listeners []*listening, own *listening, name string) bool {
 	return false
 }
 
-// addCertificates adds the Certificates of a listener that it may refer to.
-func (a *attached) addCertificates(t *resource.ListenerTLS, x *listening, list grants) {
-	own := a.spec.Origin.namespace()
+// addCertificates adds the Certificates of a listener that it may refer to, and
+// tells whether there is any of them.
+func (a *attached) addCertificates(t *resource.ListenerTLS, x *listening, m *Model) (any bool) {
 	for i := range x.Security.CertificateRefs {
 		r := &x.Security.CertificateRefs[i]
-		to := orOwn(r.Namespace, &a.spec.Origin)
-		name := NameOf(to, r.Name)
-		if r.isSecret() && list.permit(KindGateway, own, kindSecret, to, r.Name) && !slices.Contains(t.CertificateRefs, name) {
+		if bad := r.resolve(&a.spec.Origin, m.grantsOf); !bad.ok() {
+			continue
+		}
+		name := NameOf(orOwn(r.Namespace, &a.spec.Origin), r.Name)
+		if _, ok := m.certificates.Get(name); ok {
+			any = true
+		}
+		if !slices.Contains(t.CertificateRefs, name) {
 			t.CertificateRefs = append(t.CertificateRefs, name)
 		}
 	}
+	return any
 }
