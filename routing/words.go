@@ -39,10 +39,30 @@ func (tr *Trial) Words(held Held) []string {
 type part struct {
 	backend *backend
 	share   float64
+	closed  string // why these connections are closed; "": they are not
+}
+
+// partOf is a share of a backend. What a mesh sends nothing to keeps its share
+// of a Gateway's route, closed.
+func partOf(b *backend, share float64) part {
+	x := part{backend: b, share: share, closed: b.closed}
+	if x.closed == "" && b.pool.Empty() {
+		x.closed = b.name + " has no endpoint"
+	}
+	return x
+}
+
+// is tells whether a connection of x is led as one of y is. All that are closed
+// are alike, whatever for.
+func (x *part) is(y *part) bool {
+	if x.closed != "" || y.closed != "" {
+		return x.closed != "" && y.closed != ""
+	}
+	return x.backend.is(y.backend.name, y.backend.tags)
 }
 
 // parts tells how connections from a source to a destination are shared, and
-// by which policy; or why they are closed.
+// by which policy; or why they are all closed.
 func (t *Table) parts(destination string, src *source) (list []part, by string, reason Reason) {
 	s, ok := t.services.Get(destination)
 	if !ok {
@@ -53,26 +73,40 @@ func (t *Table) parts(destination string, src *source) (list []part, by string, 
 	case p == nil && s.whole.pool.Empty():
 		return nil, "", NoEndpoint
 	case p == nil:
-		return []part{{s.whole, 1}}, "", OK
+		return []part{partOf(s.whole, 1)}, "", OK
 	case len(p.live) == 0:
 		return nil, p.route, NoBackend
 	}
-	return p.parts(), p.route, OK
+	if list = p.parts(); len(list) > 1 || list[0].closed == "" {
+		return list, p.route, OK
+	}
+	if list[0].backend.closed == "" {
+		return list, p.route, NoEndpoint
+	}
+	return list, p.route, NoBackend
 }
 
-// parts lists the backends that get something, each once.
+// parts lists the backends that get something, each once; those whose
+// connections are closed are one.
 func (sh *shares) parts() (list []part) {
 	sum := 0
 	for _, w := range sh.weight {
 		sum += w
 	}
 	for i, b := range sh.live {
-		share := float64(sh.weight[i]) / float64(sum)
-		if j := slices.IndexFunc(list, func(x part) bool { return x.backend.is(b.name, b.tags) }); j >= 0 {
-			list[j].share += share
+		x := partOf(b, float64(sh.weight[i])/float64(sum))
+		j := slices.IndexFunc(list, func(y part) bool { return y.is(&x) })
+		if j < 0 {
+			list = append(list, x)
 			continue
 		}
-		list = append(list, part{b, share})
+		y := &list[j]
+		if y.share += x.share; x.closed != "" && !slices.Contains(strings.Split(y.closed, "; "), x.closed) {
+			y.closed += "; " + x.closed
+		}
+		if x.backend.closed != "" { // its reason goes before that of lacking endpoints
+			y.backend = b
+		}
 	}
 	return list
 }
@@ -161,16 +195,16 @@ func (m *movement) text() string {
 	case m.closedBefore != OK && m.closedAfter != OK, len(losers)+len(gainers) == 0:
 		return ""
 	case m.closedAfter != OK:
-		return fmt.Sprintf("%s: all %s %s (%s)%s", m.name, what, m.refused, m.closedAfter, stay)
+		return fmt.Sprintf("%s: all %s %s (%s)%s", m.name, what, m.refused, why(m.closedAfter, after), stay)
 	case m.closedBefore != OK:
-		return fmt.Sprintf("%s: %s go to %s; until now they %s (%s)", m.name, what, sharesText(after, label), m.refused, m.closedBefore)
+		return fmt.Sprintf("%s: %s go to %s; until now they %s (%s)", m.name, what, sharesText(after, label), m.refused, why(m.closedBefore, before))
 	case overlapping(losers, gainers):
 		return fmt.Sprintf("%s: %s go to %s, no longer to %s%s", m.name, what, sharesText(after, label), sharesText(before, label), stay)
 	case len(losers) == 1 || len(gainers) == 1:
 		var moves []string
 		for _, l := range losers {
 			for _, g := range gainers {
-				moves = append(moves, fmt.Sprintf("from %s to %s", label(l.backend), label(g.backend)))
+				moves = append(moves, fmt.Sprintf("from %s to %s", label(l), label(g)))
 				if len(losers)+len(gainers) > 2 {
 					moves[len(moves)-1] = percent(min(l.share, g.share)) + " " + moves[len(moves)-1]
 				}
@@ -194,10 +228,18 @@ func (m *movement) text() string {
 	return fmt.Sprintf("%s: %s are shared by %s, no longer by %s%s", m.name, what, sharesText(after, label), sharesText(before, label), stay)
 }
 
+// why says for what reason all parts are closed: with what is known of them.
+func why(reason Reason, list []part) string {
+	if len(list) == 0 || list[0].closed == "" {
+		return string(reason)
+	}
+	return string(reason) + ": " + list[0].closed
+}
+
 // differences are the parts that are larger in a than in b, by how much.
 func differences(a, b []part) (list []part) {
 	for _, x := range a {
-		if i := slices.IndexFunc(b, func(y part) bool { return y.backend.is(x.backend.name, x.backend.tags) }); i >= 0 {
+		if i := slices.IndexFunc(b, func(y part) bool { return y.is(&x) }); i >= 0 {
 			x.share -= b[i].share
 		}
 		if x.share > 1e-9 {
@@ -212,7 +254,7 @@ func differences(a, b []part) (list []part) {
 func overlapping(losers, gainers []part) bool {
 	for _, l := range losers {
 		for _, g := range gainers {
-			if l.backend.name == g.backend.name && (len(l.backend.tags) == 0 || len(g.backend.tags) == 0) {
+			if l.closed == "" && g.closed == "" && l.backend.name == g.backend.name && (len(l.backend.tags) == 0 || len(g.backend.tags) == 0) {
 				return true
 			}
 		}
@@ -243,7 +285,7 @@ func (tr *Trial) established(losers []part, held Held) string {
 
 // labels names backends as short as they can be told apart: parts of the
 // destination by the value of their only tag.
-func labels(destination string, lists ...[]part) func(*backend) string {
+func labels(destination string, lists ...[]part) func(part) string {
 	key, short := "", true
 	for _, list := range lists {
 		for _, x := range list {
@@ -253,14 +295,15 @@ func labels(destination string, lists ...[]part) func(*backend) string {
 			}
 		}
 	}
-	return func(b *backend) string {
+	return func(x part) string {
+		b := x.backend
 		tags := tagList(b.tags)
 		if short && key != "" {
 			tags = b.tags[key]
 		}
 		switch {
-		case b.closed != "":
-			return "no backend (" + b.closed + ")"
+		case x.closed != "":
+			return "no backend (" + x.closed + ")"
 		case len(b.tags) == 0 && b.name == destination:
 			return "all of " + destination
 		case len(b.tags) == 0:
@@ -275,10 +318,10 @@ func labels(destination string, lists ...[]part) func(*backend) string {
 func percent(share float64) string { return fmt.Sprintf("%.4g %%", math.Round(share*1e8)/1e6) }
 
 // sharesText lists parts, as "v1 (90 %) and v2 (10 %)".
-func sharesText(list []part, label func(*backend) string) string {
+func sharesText(list []part, label func(part) string) string {
 	var texts []string
 	for _, x := range list {
-		text := label(x.backend)
+		text := label(x)
 		if len(list) > 1 {
 			text += " (" + percent(x.share) + ")"
 		}
