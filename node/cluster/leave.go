@@ -150,8 +150,7 @@ func (c *Cluster) Leave(ctx context.Context) (err error) {
 		return err
 	}
 	c.goodbye(ctx)
-	// Its keys open the cluster's secrets, and are of no use here any more.
-	return errors.Join(c.close(), trust.Forget(c.cfg.Dir))
+	return errors.Join(c.close(), forgetLeft(c.cfg.Dir)) // again, in case it was being closed before it was marked
 }
 
 // notLeft says why this node could not leave: over is why it tries no more,

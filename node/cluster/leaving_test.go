@@ -296,3 +296,97 @@ func TestTheLeadGoesToASilentNodeOnlyInNeed(t *testing.T) {
 		return ""
 	})
 }
+
+// identityFiles are those of the files of who a node is that are in its folder.
+func identityFiles(t *testing.T, m *machine) (there []string) {
+	t.Helper()
+	for _, name := range []string{"node.json", "node.key", "node.crt", "ca.crt", "cluster.key"} {
+		if _, err := os.Lstat(filepath.Join(m.cfg.Dir, name)); err == nil {
+			there = append(there, name)
+		} else if !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+	}
+	return there
+}
+
+// TestARemovedNodeKeepsNoKeys: they open the secrets of a cluster that has
+// thrown it out. What else is in its folder stays for whoever wants to look.
+func TestARemovedNodeKeepsNoKeys(t *testing.T) {
+	t.Parallel()
+	all := three(t)
+	lead := leading(t, all...)
+	victim := others(all, lead)[0]
+	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	defer cancel()
+	names := identityFiles(t, victim)
+	before := map[string][]byte{}
+	for _, name := range names {
+		data, err := os.ReadFile(filepath.Join(victim.cfg.Dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		before[name] = data
+	}
+	if _, err := victim.c.Remove(ctx, &admin.RemoveRequest{Node: victim.cfg.Name, Force: true}); err != nil {
+		t.Fatal(err)
+	}
+	victim.endsWith(ErrRemoved)
+	victim.kill()
+	if there := identityFiles(t, victim); len(names) != 5 || len(there) > 0 {
+		t.Errorf("of %v a removed node keeps %v", names, there)
+	}
+	for _, name := range []string{leftFile, logFile, filepath.Join(raftDir, "raft.db")} {
+		if _, err := os.Stat(filepath.Join(victim.cfg.Dir, name)); err != nil {
+			t.Error(err)
+		}
+	}
+	// One that is killed before it has removed them does so when it is started,
+	// and does not start.
+	for _, name := range names {
+		if err := os.WriteFile(filepath.Join(victim.cfg.Dir, name), before[name], 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		victim.listen("127.0.0.1")
+		if err := victim.refused(ErrLeft); !contains(err, "the cluster removed it") || !contains(err, "another --data-dir or an empty one") {
+			t.Error(err)
+		}
+		if there := identityFiles(t, victim); len(there) > 0 {
+			t.Errorf("after it was started it keeps %v", there)
+		}
+	}
+}
+
+// TestANodeThatEndsWhileItLeavesKeepsItsKeys: until it has heard that it is no
+// member any more it needs them to hear it.
+func TestANodeThatEndsWhileItLeavesKeepsItsKeys(t *testing.T) {
+	t.Parallel()
+	all := three(t)
+	lead := leading(t, all...)
+	victim := others(all, lead)[0]
+	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	defer cancel()
+	victim.c.leaving.Store(true)
+	if _, err := lead.c.Remove(ctx, &admin.RemoveRequest{Node: victim.cfg.Name, Force: true}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it to be told while it leaves", func() string {
+		if err := victim.c.tell(ctx, lead.c.ID(), victim.c.announcement()); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	victim.kill()
+	if there := identityFiles(t, victim); len(there) != 5 {
+		t.Fatalf("it has only %v", there)
+	}
+	victim.listen("127.0.0.1")
+	victim.start()
+	victim.endsWith(ErrRemoved)
+	victim.kill()
+	if there := identityFiles(t, victim); len(there) > 0 {
+		t.Errorf("a removed node keeps %v", there)
+	}
+}

@@ -65,6 +65,10 @@ func Open(ctx context.Context, cfg Config) (_ *Cluster, err error) {
 // fresh: it was nobody.
 func openIdentity(cfg Config) (id *trust.Identity, fresh bool, err error) {
 	if why, err := os.ReadFile(filepath.Join(cfg.Dir, leftFile)); err == nil {
+		// It may have been killed between the two.
+		if err := forgetLeft(cfg.Dir); err != nil {
+			cfg.Log.Warn("the keys of a node that has left stay in the data folder", "error", err)
+		}
 		return nil, false, fmt.Errorf("%w (%s): to take this machine into a cluster again, start with another --data-dir or an empty one", ErrLeft, strings.TrimSpace(string(why)))
 	} else if !errors.Is(err, os.ErrNotExist) {
 		return nil, false, err
@@ -198,6 +202,18 @@ func (c *Cluster) markLeft(why string) error {
 	return writeFile(filepath.Join(c.cfg.Dir, leftFile), []byte(why+"\n"))
 }
 
+// forgetLeft removes who the node was from a folder that is marked so: its
+// keys open the cluster's secrets, and are of no use there any more. One that
+// is not marked keeps them, for it would come back as another node.
+func forgetLeft(dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, leftFile)); errors.Is(err, os.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	return trust.Forget(dir)
+}
+
 // Close hands the lead over, where this node has it, and ends everything. The
 // store's last view stays readable.
 func (c *Cluster) Close() error {
@@ -236,6 +252,9 @@ func (c *Cluster) close() (err error) {
 			err = errors.Join(err, c.Store().Close())
 		}
 		c.work.Wait()
+		if err := forgetLeft(c.cfg.Dir); err != nil { // nobody writes to the folder now; the next start tries again
+			c.log.Warn("the keys of a node that has left stay in the data folder", "error", err)
+		}
 	})
 	return err
 }

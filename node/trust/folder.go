@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 // The files of a node in its data folder. Each is written beside its place and
@@ -257,15 +258,21 @@ func (id *Identity) Start(dir string) (*Identity, error) {
 var forgetOrder = []string{certFile, keyFile, caFile, ringFile, nodeFile}
 
 // Forget makes a folder one of no node: of a node that has left its cluster,
-// which would come back under another ID.
+// which would come back under another ID. What a killed Save left half written
+// goes as well.
 func Forget(dir string) error {
+	if !slices.ContainsFunc(forgetOrder, func(name string) bool { return holdsAny(dir, name, name+tempSuffix) }) {
+		return nil
+	}
 	gone := step{nodeFile, about{Format: folderFormat}.marshal()}
 	if err := gone.write(dir); err != nil {
 		return err
 	}
 	for _, name := range forgetOrder {
-		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
+		for _, path := range []string{name + tempSuffix, name} {
+			if err := os.Remove(filepath.Join(dir, path)); err != nil && !errors.Is(err, os.ErrNotExist) {
+				return err
+			}
 		}
 		if err := syncFolder(dir); err != nil {
 			return err
@@ -273,6 +280,18 @@ func Forget(dir string) error {
 	}
 	return nil
 }
+
+// holdsAny tells whether a folder has one of some files, also where it cannot
+// be told.
+func holdsAny(dir string, names ...string) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
+		_, err := os.Lstat(filepath.Join(dir, name))
+		return !errors.Is(err, os.ErrNotExist)
+	})
+}
+
+// tempSuffix is what the name of a file ends with while it is written.
+const tempSuffix = ".tmp"
 
 // step is one file to write; the name alone tells nothing secret.
 type step struct {
@@ -361,7 +380,7 @@ func (s step) write(dir string) error {
 	}
 	// One process at a time has the folder, by its lock: what stands under the
 	// temporary name is of one that was killed.
-	temp := path + ".tmp"
+	temp := path + tempSuffix
 	if err := os.Remove(temp); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}

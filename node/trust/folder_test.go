@@ -171,6 +171,9 @@ func TestForgottenFolderIsNew(t *testing.T) {
 		if err := gone.write(dir); err != nil {
 			t.Fatal(err)
 		}
+		if err := os.WriteFile(filepath.Join(dir, keyFile+".tmp"), []byte("half a key"), 0o600); err != nil { // of a Save that was killed
+			t.Fatal(err)
+		}
 		for _, name := range forgetOrder[:killed] {
 			if err := os.Remove(filepath.Join(dir, name)); err != nil {
 				t.Fatal(err)
