@@ -74,3 +74,39 @@ spec: {from: [{group: gateway.networking.k8s.io, kind: Gateway, namespace: defau
 	apply(resource.Put(certified(t, "certs.secret", "app.example.com")))
 	want("it is back", "one", "one")
 }
+
+// The Certificate of a namespace is not another's by its name with a dot.
+func TestADotInACertificateRefIsNoGrant(t *testing.T) {
+	r := gatewayRouter(t, fmt.Sprintf(twoTerminating, "{name: certs.secret}"))
+	want := func(what, where string) {
+		t.Helper()
+		if got := whither(r, "edge/443", "app.example.com", 1); got[where] != 1 {
+			t.Errorf("%s: %v, want %s", what, got, where)
+		}
+	}
+	apply := func(changes ...resource.Change) {
+		t.Helper()
+		if _, err := r.Apply(changes, t0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	grant := func(kind string) []resource.Change {
+		objects, _ := decodeInput(`
+apiVersion: gateway.networking.k8s.io/v1
+kind: ReferenceGrant
+metadata: {name: g, namespace: certs}
+spec: {from: [{group: gateway.networking.k8s.io, kind: ` + kind + `, namespace: default}], to: [{group: "", kind: Secret, name: secret}]}
+`)
+		return puts(objects)
+	}
+	apply(resource.Put(certified(t, "certs.secret", "app.example.com")))
+	want("there is no such namespace", "one")
+	apply(grant("TLSRoute")...)
+	want("there is, and it grants that to others", "no_route")
+	apply(grant("Gateway")...)
+	want("granted", "one")
+	apply(grant("TLSRoute")...)
+	want("to others again", "no_route")
+	apply(resource.Delete(resource.Key{Kind: "ReferenceGrant", Name: "certs.g"}))
+	want("there is no such namespace any more", "one")
+}

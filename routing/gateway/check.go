@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"iter"
 	"net"
 	"slices"
 	"strconv"
@@ -96,7 +95,7 @@ func (l *listening) checkCertificates(v *resource.View, at string, own *Origin) 
 	}
 	for i := range l.Security.CertificateRefs {
 		r := &l.Security.CertificateRefs[i]
-		if bad := r.resolve(own, viewed{v}.grants); !bad.ok() {
+		if bad := r.resolve(own, viewed{v}.trust); !bad.ok() {
 			v.Warn(resource.Item(at+".tls.certificateRefs", i), bad.message+" ("+bad.reason+")", nil)
 		}
 	}
@@ -104,13 +103,13 @@ func (l *listening) checkCertificates(v *resource.View, at string, own *Origin) 
 
 // resolve says what is wrong with a reference to a certificate, apart from one
 // that is missing.
-func (r *CertificateRef) resolve(own *Origin, list func() grants) verdict {
-	from, to := own.namespace(), orOwn(r.Namespace, own)
-	switch {
-	case !r.isSecret():
+func (r *CertificateRef) resolve(own *Origin, of func() trust) verdict {
+	if !r.isSecret() {
 		return verdict{reasonInvalidCertificate, "certificateRef " + r.Name + " is a " + kindText(r.Group, r.Kind) + ": a Secret is taken, which is a Certificate here"}
-	case from != to && !list().permit(KindGateway, from, kindSecret, to, r.Name):
-		return verdict{reasonRefNotPermitted, "no ReferenceGrant in namespace " + to + " lets a Gateway of namespace " + from + " refer to the Secret " + r.Name}
+	}
+	from := own.namespace()
+	if to, name, is := foreign(KindGateway, from, kindSecret, orOwn(r.Namespace, own), r.Name, of); is {
+		return verdict{reasonRefNotPermitted, "no ReferenceGrant in namespace " + to + " lets a Gateway of namespace " + from + " refer to the Secret " + name}
 	}
 	return verdict{}
 }
@@ -155,7 +154,7 @@ func checkRoute(v *resource.View, spec resource.Spec) {
 	for i := range r.backends {
 		b := &r.backends[i]
 		sum += b.weight()
-		if bad := b.resolve(r, viewed{v}.grants); !bad.ok() {
+		if bad := b.resolve(r, viewed{v}.trust); !bad.ok() {
 			v.Warn(resource.Item("spec.rules[0].backendRefs", i), bad.message+" ("+bad.reason+"); its share of connections is closed", nil)
 		}
 	}
@@ -179,16 +178,9 @@ func (v viewed) attached(gateway resource.Key) *attached {
 	return a
 }
 
-func (v viewed) grants() grants {
-	list, _ := v.Once(KindGrant, func() any { return grantsIn(v) }).(grants)
-	return list
-}
-
-// objects are what these functions need of a set.
-type objects interface {
-	Get(k resource.Key) (resource.Object, bool)
-	All(kind string) iter.Seq[resource.Object]
-	Users(k resource.Key) iter.Seq[resource.Object]
+func (v viewed) trust() trust {
+	t, _ := v.Once(KindGrant, func() any { return trustIn(v) }).(trust)
+	return t
 }
 
 // attachIn attaches the routes of a set to a Gateway; nil: there is none.
@@ -206,14 +198,4 @@ func attachIn(in objects, gateway resource.Key) *attached {
 	}
 	slices.SortFunc(routes, (*route).compare)
 	return attach(gateway.Name, g, routes)
-}
-
-func grantsIn(in objects) grants {
-	list := grants{}
-	for o := range in.All(KindGrant) {
-		if g, ok := o.Spec.(*ReferenceGrant); ok {
-			list = append(list, g)
-		}
-	}
-	return list
 }

@@ -20,6 +20,9 @@ type Model struct {
 	routes   persist.Map[*route] // by destination
 	of       persist.Groups[*route]
 	grants   persist.Map[*ReferenceGrant]
+	// namespaces are those that something lives in, the default one left out,
+	// with how much it is.
+	namespaces persist.Map[int]
 	// certificates are those that there are: a listener without any takes no
 	// connections.
 	certificates persist.Map[struct{}]
@@ -67,13 +70,17 @@ func (m *Model) With(changes []resource.Change) (*Model, Changed) {
 	}
 	e := &edit{
 		gateways: m.gateways.Edit(), routes: m.routes.Edit(), of: m.of.Edit(), grants: m.grants.Edit(), certificates: m.certificates.Edit(),
-		touched: map[string]bool{}, rerouted: map[string]bool{}, certified: map[string]bool{},
+		namespaces: m.namespaces.Edit(), touched: map[string]bool{}, rerouted: map[string]bool{}, certified: map[string]bool{}, moved: map[string]bool{},
 	}
 	for i := range changes {
 		e.change(&changes[i])
 	}
 	e.touchCertified()
-	next := &Model{grants: e.grants.Map(), routes: e.routes.Map(), of: e.of.Groups(), certificates: e.certificates.Map()}
+	e.touchMoved()
+	next := &Model{
+		grants: e.grants.Map(), routes: e.routes.Map(), of: e.of.Groups(),
+		certificates: e.certificates.Map(), namespaces: e.namespaces.Map(),
+	}
 	if e.granted {
 		for name := range m.gateways.All() {
 			e.touched[name] = true
@@ -115,9 +122,11 @@ type edit struct {
 	of           *persist.GroupsEdit[*route]
 	grants       *persist.Edit[*ReferenceGrant]
 	certificates *persist.Edit[struct{}]
+	namespaces   *persist.Edit[int]
 	touched      map[string]bool // Gateways
 	rerouted     map[string]bool // destinations
 	certified    map[string]bool // Certificates that came or went
+	moved        map[string]bool // namespaces that came or went
 	granted      bool            // grants are others
 }
 
@@ -126,15 +135,15 @@ func (e *edit) change(ch *resource.Change) {
 	if ch.Delete {
 		spec = nil
 	}
+	e.inhabit(e.originOf(ch.Key), OriginOf(spec))
 	switch ch.Kind {
 	case KindGateway:
 		e.touched[ch.Name] = true
-		old, _ := e.gateways.Get(ch.Name)
 		next := &made{}
-		if old != nil {
+		next.spec, _ = spec.(*Gateway)
+		if old, ok := e.gateways.Get(ch.Name); ok {
 			next.listeners = old.listeners
 		}
-		next.spec, _ = spec.(*Gateway)
 		e.gateways.Set(ch.Name, next)
 	case KindGrant:
 		e.granted = true
@@ -249,42 +258,13 @@ func same(a, b *resource.Listener) bool {
 	return slices.EqualFunc(a.Hosts, b.Hosts, func(x, y resource.HostRule) bool { return x.Service == y.Service && slices.Equal(x.Names, y.Names) })
 }
 
-func (m *Model) grantsOf() grants {
-	var list grants
-	for _, g := range m.grants.All() {
-		list = append(list, g)
-	}
-	return list
-}
-
-// grants are all ReferenceGrants.
-type grants []*ReferenceGrant
-
-// permit tells whether an object may refer to another.
-func (list grants) permit(kind, from string, to, namespace, name string) bool {
-	if from == namespace {
-		return true
-	}
-	for _, g := range list {
-		if g.Origin.namespace() != namespace {
-			continue
-		}
-		trusts := slices.ContainsFunc(g.From, func(f GrantFrom) bool { return f.Group == Group && f.Kind == kind && f.Namespace == from })
-		gives := slices.ContainsFunc(g.To, func(t GrantTo) bool { return t.Group == "" && t.Kind == to && (t.Name == "" || t.Name == name) })
-		if trusts && gives {
-			return true
-		}
-	}
-	return false
-}
-
 // shares makes the destination of a route.
 func (r *route) shares(m *Model) *Destination {
 	d := &Destination{Name: r.destination()}
 	for i := range r.backends {
 		b := &r.backends[i]
 		out := Backend{Service: NameOf(orOwn(b.Namespace, r.origin), b.Name), Weight: b.weight()}
-		if v := b.resolve(r, m.grantsOf); !v.ok() {
+		if v := b.resolve(r, m.trust); !v.ok() {
 			out.Closed = v.message
 		}
 		d.Backends = append(d.Backends, out)
@@ -300,15 +280,14 @@ func (r *BackendRef) weight() int {
 }
 
 // resolve says what is wrong with a backendRef, apart from a Service that is
-// missing. list is only called for a reference into another namespace.
-func (r *BackendRef) resolve(by *route, list func() grants) verdict {
-	from := by.origin.namespace()
-	to := orOwn(r.Namespace, by.origin)
-	switch {
-	case !r.isService():
+// missing. of is only called for what may be a reference into another namespace.
+func (r *BackendRef) resolve(by *route, of func() trust) verdict {
+	if !r.isService() {
 		return verdict{reasonInvalidKind, fmt.Sprintf("backendRef %s is a %s: a Service is taken", r.Name, kindText(r.Group, r.Kind))}
-	case from != to && !list().permit(by.key.Kind, from, kindService, to, r.Name):
-		return verdict{reasonRefNotPermitted, fmt.Sprintf("no ReferenceGrant in namespace %s lets a %s of namespace %s refer to the Service %s", to, by.key.Kind, from, r.Name)}
+	}
+	from := by.origin.namespace()
+	if to, name, is := foreign(by.key.Kind, from, kindService, orOwn(r.Namespace, by.origin), r.Name, of); is {
+		return verdict{reasonRefNotPermitted, fmt.Sprintf("no ReferenceGrant in namespace %s lets a %s of namespace %s refer to the Service %s", to, by.key.Kind, from, name)}
 	}
 	return verdict{}
 }
@@ -439,7 +418,7 @@ func isolated(listeners []*listening, own *listening, name string) bool {
 func (a *attached) addCertificates(t *resource.ListenerTLS, x *listening, m *Model) (any bool) {
 	for i := range x.Security.CertificateRefs {
 		r := &x.Security.CertificateRefs[i]
-		if bad := r.resolve(&a.spec.Origin, m.grantsOf); !bad.ok() {
+		if bad := r.resolve(&a.spec.Origin, m.trust); !bad.ok() {
 			continue
 		}
 		name := NameOf(orOwn(r.Namespace, &a.spec.Origin), r.Name)

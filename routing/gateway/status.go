@@ -5,6 +5,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"penstock/routing/resource"
@@ -82,8 +83,7 @@ type Statuses struct {
 	set    *resource.Set
 	failed Failed
 	made   map[resource.Key]*attached
-	grants grants
-	looked bool // for grants
+	trust  func() trust
 }
 
 // NewStatuses tells the status of the objects of a set. failed may be nil.
@@ -91,7 +91,10 @@ func NewStatuses(set *resource.Set, failed Failed) *Statuses {
 	if failed == nil {
 		failed = func(string) string { return "" }
 	}
-	return &Statuses{set: set, failed: failed, made: map[resource.Key]*attached{}}
+	return &Statuses{
+		set: set, failed: failed, made: map[resource.Key]*attached{},
+		trust: sync.OnceValue(func() trust { return trustIn(inSet{set}) }),
+	}
 }
 
 // Of gives the status of an object, a *Status or a *RouteStatus; nil: it
@@ -134,13 +137,6 @@ func (s *Statuses) attached(gateway resource.Key) *attached {
 		s.made[gateway] = a
 	}
 	return a
-}
-
-func (s *Statuses) grantList() grants {
-	if !s.looked {
-		s.grants, s.looked = grantsIn(inSet{s.set}), true
-	}
-	return s.grants
 }
 
 func (s *Statuses) has(kind, name string) bool {
@@ -240,7 +236,7 @@ func (s *Statuses) resolve(a *attached, l *listening) (refs, programmed verdict)
 	if l.terminates() {
 		for i := range l.Security.CertificateRefs {
 			r := &l.Security.CertificateRefs[i]
-			v := r.resolve(&a.spec.Origin, s.grantList)
+			v := r.resolve(&a.spec.Origin, s.trust)
 			if name := NameOf(orOwn(r.Namespace, &a.spec.Origin), r.Name); v.ok() && !s.has(kindCertificate, name) {
 				v = verdict{reasonInvalidCertificate, "there is no Certificate " + name}
 			}
@@ -325,7 +321,7 @@ func (s *Statuses) parent(r *route, i int) (accepted verdict, message string) {
 func (s *Statuses) resolveBackends(r *route) verdict {
 	for i := range r.backends {
 		b := &r.backends[i]
-		if v := b.resolve(r, s.grantList); !v.ok() {
+		if v := b.resolve(r, s.trust); !v.ok() {
 			return v
 		}
 		if name := NameOf(orOwn(b.Namespace, r.origin), b.Name); !s.has(kindService, name) {

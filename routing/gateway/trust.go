@@ -1,0 +1,167 @@
+package gateway
+
+import (
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+
+	"penstock/routing/resource"
+)
+
+// grants are all ReferenceGrants.
+type grants []*ReferenceGrant
+
+// permit tells whether an object may refer to another.
+func (list grants) permit(kind, from string, to, namespace, name string) bool {
+	if from == namespace {
+		return true
+	}
+	for _, g := range list {
+		if g.Origin.namespace() != namespace {
+			continue
+		}
+		trusts := slices.ContainsFunc(g.From, func(f GrantFrom) bool { return f.Group == Group && f.Kind == kind && f.Namespace == from })
+		gives := slices.ContainsFunc(g.To, func(t GrantTo) bool { return t.Group == "" && t.Kind == to && (t.Name == "" || t.Name == name) })
+		if trusts && gives {
+			return true
+		}
+	}
+	return false
+}
+
+// trust is who may refer to what.
+type trust struct {
+	grants grants
+	lives  func(namespace string) bool // something of the Gateway API
+}
+
+// home is where that is which a reference means. A name of the default
+// namespace that begins with another namespace and a dot is what that one has:
+// both are called so here, and a dot must not do what wants a ReferenceGrant.
+func (t trust) home(namespace, name string) (string, string) {
+	if first, rest, ok := strings.Cut(name, "."); ok && namespace == defaultNamespace && t.lives(first) {
+		return first, rest
+	}
+	return namespace, name
+}
+
+// foreign tells whether an object's reference is into another namespace without
+// a grant, and which object there it means. of is called where it may be one.
+func foreign(kind, from string, to, namespace, name string, of func() trust) (in, called string, is bool) {
+	if from == namespace && (namespace != defaultNamespace || !strings.Contains(name, ".")) {
+		return namespace, name, false
+	}
+	t := of()
+	in, called = t.home(namespace, name)
+	return in, called, !t.grants.permit(kind, from, to, in, called)
+}
+
+// trustIn finds who may refer to what in a set. Where objects live is only
+// looked for where a name has a dot.
+func trustIn(in objects) trust {
+	t := trust{grants: grants{}}
+	for o := range in.All(KindGrant) {
+		if g, ok := o.Spec.(*ReferenceGrant); ok {
+			t.grants = append(t.grants, g)
+		}
+	}
+	namespaces := sync.OnceValue(func() map[string]bool {
+		found := map[string]bool{}
+		for _, kind := range Kinds() {
+			for o := range in.All(kind.Name) {
+				if origin := OriginOf(o.Spec); origin != nil && origin.namespace() != defaultNamespace {
+					found[origin.namespace()] = true
+				}
+			}
+		}
+		return found
+	})
+	t.lives = func(namespace string) bool { return namespaces()[namespace] }
+	return t
+}
+
+// objects are what these functions need of a set.
+type objects interface {
+	Get(k resource.Key) (resource.Object, bool)
+	All(kind string) iter.Seq[resource.Object]
+	Users(k resource.Key) iter.Seq[resource.Object]
+}
+
+// trust is who may refer to what in the model.
+func (m *Model) trust() trust {
+	var list grants
+	for _, g := range m.grants.All() {
+		list = append(list, g)
+	}
+	return trust{list, func(namespace string) bool {
+		_, ok := m.namespaces.Get(namespace)
+		return ok
+	}}
+}
+
+// originOf is where an object was; nil: nowhere.
+func (e *edit) originOf(k resource.Key) *Origin {
+	switch k.Kind {
+	case KindGateway:
+		if old, ok := e.gateways.Get(k.Name); ok && old.spec != nil {
+			return &old.spec.Origin
+		}
+	case KindGrant:
+		if old, ok := e.grants.Get(k.Name); ok {
+			return &old.Origin
+		}
+	case KindTCPRoute, KindTLSRoute:
+		if old, ok := e.routes.Get(k.Kind + "/" + k.Name); ok {
+			return old.origin
+		}
+	}
+	return nil
+}
+
+// inhabit counts where an object was and where it is; nil: nowhere.
+func (e *edit) inhabit(was, is *Origin) {
+	count := func(o *Origin, by int) {
+		if o == nil || o.namespace() == defaultNamespace {
+			return
+		}
+		name := o.namespace()
+		n, _ := e.namespaces.Get(name)
+		if n+by == 0 {
+			e.namespaces.Delete(name)
+		} else {
+			e.namespaces.Set(name, n+by)
+		}
+		if n == 0 || n+by == 0 {
+			e.moved[name] = true
+		}
+	}
+	count(was, -1)
+	count(is, 1)
+}
+
+// touchMoved touches what refers by a name with a dot to a namespace that came
+// or went.
+func (e *edit) touchMoved() {
+	if len(e.moved) == 0 {
+		return
+	}
+	moved := func(namespace, name string) bool {
+		first, _, ok := strings.Cut(name, ".")
+		return ok && namespace == defaultNamespace && e.moved[first]
+	}
+	routes, gateways := e.routes.Map(), e.gateways.Map()
+	for name, r := range routes.All() {
+		if slices.ContainsFunc(r.backends, func(b BackendRef) bool { return moved(orOwn(b.Namespace, r.origin), b.Name) }) {
+			e.rerouted[name] = true
+		}
+	}
+	for name, g := range gateways.All() {
+		for i := 0; g.spec != nil && i < len(g.spec.Listeners); i++ {
+			if t := g.spec.Listeners[i].Security; t != nil && slices.ContainsFunc(t.CertificateRefs, func(r CertificateRef) bool { return moved(orOwn(r.Namespace, &g.spec.Origin), r.Name) }) {
+				e.touched[name] = true
+			}
+		}
+	}
+	e.routes, e.gateways = routes.Edit(), gateways.Edit()
+}
