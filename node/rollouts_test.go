@@ -124,6 +124,29 @@ func TestARolloutGoesItsWay(t *testing.T) {
 	n.historyTells(t)
 }
 
+// A route that is deleted and applied again at once begins at its first step,
+// whatever the rollout before it had come to.
+func TestARouteThatIsThereAgainBeginsItsRolloutAnew(t *testing.T) {
+	const steps = "[{weight: 20, for: 1h}, {weight: 100}]"
+	v1, v2 := newBackend(t, "v1").at(), newBackend(t, "v2").at()
+	n := startNode(t, twoVersions(v1, v2, steps))
+	for _, end := range []func(){
+		func() { n.mustDelete(t, "meshtcproute", "canary") },
+		func() { n.mustApply(t, strings.Split(canary(steps), "  rollout:")[0]) },
+	} {
+		n.mustCommand(t, "rollback", resource.RolloutRolledBack, 1, 0)
+		end()
+		n.mustApply(t, canary(steps))
+		if got := n.shares(t, 50); got["v2"] != 10 {
+			t.Errorf("at the first step of 20 %% the shares are %v", got)
+		}
+		waitFor(t, "what it has come to", func() bool { return !n.rollout(t).Since.IsZero() })
+		if r := n.rollout(t); r.Phase != resource.RolloutRunning || r.Step != 1 {
+			t.Errorf("it begins as %+v", r)
+		}
+	}
+}
+
 // historyTells wants the history to say who did what.
 func (n *testNode) historyTells(t *testing.T) {
 	t.Helper()

@@ -88,6 +88,7 @@ func (a *applying) check() (*plan, error) {
 	if len(a.change.Prune) > 0 {
 		a.prune(admitted)
 	}
+	a.all = append(a.all, a.plan.endRollouts(a.now.set)...)
 	next, wrong, warnings := a.now.set.With(a.all)
 	a.faults = append(append(a.faults, wrong...), resource.Admit(admitted, time.Now())...)
 	if err := a.refuse(); err != nil {
@@ -274,7 +275,7 @@ func (c *Catalog) repeated(objects []resource.Object, index uint64) *admin.Apply
 	}
 	keys, _ := view.Changed(index - 1) // pruned; not known of old ones
 	for _, k := range keys {
-		if !k.Internal() && !asked[k] && actionAt(view, k, index) == admin.Deleted {
+		if !k.Internal() && !c.kept[k.Kind] && !asked[k] && actionAt(view, k, index) == admin.Deleted {
 			asked[k] = true
 			result.Changes = append(result.Changes, admin.Change{Kind: k.Kind, Name: k.Name, Action: admin.Deleted})
 		}

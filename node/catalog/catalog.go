@@ -68,6 +68,7 @@ type Config struct {
 type Catalog struct {
 	cfg     Config
 	sealing map[string]bool // kinds that are sealed
+	kept    map[string]bool // kinds that users do not write
 	reopen  time.Duration   // between two attempts to open what could not be opened
 
 	// admitting holds one token: whoever has it checks and proposes, so that
@@ -97,11 +98,12 @@ func New(cfg Config) *Catalog {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	c := &Catalog{
-		cfg: cfg, sealing: map[string]bool{}, reopen: reopenEvery,
+		cfg: cfg, sealing: map[string]bool{}, kept: map[string]bool{}, reopen: reopenEvery,
 		admitting: make(chan struct{}, 1), set: new(resource.Set), changed: make(chan struct{}),
 	}
 	for _, k := range cfg.Kinds {
 		c.sealing[k.Name] = cfg.Sealer != nil && k.HasSecrets()
+		c.kept[k.Name] = k.Kept != ""
 	}
 	return c
 }

@@ -49,6 +49,7 @@ func (c *Catalog) Delete(ctx context.Context, t Target) (*admin.DeleteResult, er
 		}
 		p := new(plan)
 		p.do(resource.Delete(key), consensus.Op{Key: consensus.Key(key)})
+		p.endRollouts(now.set)
 		next, faults, _ := now.set.With(p.changes)
 		if len(faults) > 0 {
 			return nil, admin.Errorf(admin.Refused, "%s %s; change or delete those first", strings.TrimSpace(faults[0].Path), faults[0].Message)

@@ -46,3 +46,14 @@ func (c *Catalog) Keep(ctx context.Context, k Keeping) (index uint64, err error)
 	})
 	return out.index, err
 }
+
+// endRollouts has the plan delete what is noted of rollouts that it ends, in the
+// same batch, and returns that. The leader would clear it up as well, but later,
+// and a route that is there again by then would go on where it was.
+func (p *plan) endRollouts(set *resource.Set) []resource.Change {
+	from := len(p.changes)
+	for _, k := range set.RolloutsEnded(p.changes) {
+		p.do(resource.Delete(k), consensus.Op{Key: consensus.Key(k)})
+	}
+	return p.changes[from:]
+}

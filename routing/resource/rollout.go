@@ -178,6 +178,44 @@ func (r *MeshTCPRoute) RolloutOf() string {
 	return hex.EncodeToString(sum[:8])
 }
 
+// RolloutsEnded lists what the set has noted of rollouts that changes of it end:
+// those of routes that go, come, or get another rollout. Who makes the changes
+// deletes it with them: noted for a moment longer, it would act again on a route
+// that comes back with the same rollout.
+func (s *Set) RolloutsEnded(changes []Change) (ended []Key) {
+	seen := map[Key]bool{} // that a route stands there twice is told elsewhere
+	for i := range changes {
+		ch := &changes[i]
+		if ch.Kind != "MeshTCPRoute" {
+			continue
+		}
+		key := Key{KindRollout, ch.Name}
+		noted, _ := s.Get(key)
+		state, ok := noted.Spec.(*Rollout)
+		if !ok || seen[key] {
+			continue
+		}
+		before, _ := s.Get(ch.Key)
+		was, is := rolloutOf(before.Spec), ""
+		if !ch.Delete {
+			is = rolloutOf(ch.Spec)
+		}
+		if was != is || state.Of != is {
+			seen[key] = true
+			ended = append(ended, key)
+		}
+	}
+	return ended
+}
+
+// rolloutOf is RolloutOf of what may be no route; "" then.
+func rolloutOf(s Spec) string {
+	if r, ok := s.(*MeshTCPRoute); ok && r != nil {
+		return r.RolloutOf()
+	}
+	return ""
+}
+
 // RolloutRef is the place of the new backend among the route's backendRefs;
 // -1: there is none.
 func (r *MeshTCPRoute) RolloutRef() int {
