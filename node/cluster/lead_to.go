@@ -170,8 +170,13 @@ func (c *Cluster) noLeader(last error) error {
 
 // unknownOutcome tells whether a request that failed so may have acted.
 func unknownOutcome(err error) bool {
+	return errors.Is(err, admin.ErrLost) || refusedAs(err, admin.UnknownOutcome)
+}
+
+// refusedAs tells whether a request was refused with a code.
+func refusedAs(err error, code admin.Code) bool {
 	var refused *admin.Error
-	return errors.Is(err, admin.ErrLost) || errors.As(err, &refused) && refused.Code == admin.UnknownOutcome
+	return errors.As(err, &refused) && refused.Code == code
 }
 
 // untilKnown has a handler try again where the leader was lost before it

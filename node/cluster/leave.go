@@ -125,17 +125,33 @@ func (c *Cluster) Leave(ctx context.Context) (err error) {
 	}()
 	ctx, cancel := context.WithTimeout(ctx, leavePatience)
 	defer cancel()
-	for lost := false; ; {
+	if err := c.untilLet(ctx, c.askToDepart); err != nil {
+		return err
+	}
+	c.log.Info("left the cluster")
+	if err := c.markLeft("it left on " + time.Now().UTC().Format(time.RFC3339)); err != nil {
+		return err
+	}
+	c.goodbye(ctx)
+	return errors.Join(c.close(), forgetLeft(c.cfg.Dir)) // again, in case it was being closed before it was marked
+}
+
+// untilLet asks until this node was taken out or was refused that.
+func (c *Cluster) untilLet(ctx context.Context, ask func(context.Context) error) error {
+	for lost := false; ; { // lost: an attempt before may have taken it out
 		if err := c.MayLeave(); err != nil && !lost {
 			return err
 		}
 		c.handOver(ctx, false)
-		err := c.askToDepart(ctx)
-		var refused *admin.Error
-		if err == nil || lost && errors.As(err, &refused) && refused.Code == admin.Unauthenticated {
-			break // done, now or the time before
+		err := ask(ctx)
+		switch {
+		case err == nil, lost && refusedAs(err, admin.Unauthenticated):
+			return nil // done, now or the time before
+		case refusedAs(err, admin.Refused):
+			lost = false // whoever was taken out before is not refused (handleDepart)
+		case unknownOutcome(err):
+			lost = true
 		}
-		lost = lost || unknownOutcome(err)
 		if !lost && !errors.Is(err, errLeads) {
 			return c.notLeft(nil, err)
 		}
@@ -145,12 +161,6 @@ func (c *Cluster) Leave(ctx context.Context) (err error) {
 			return c.notLeft(ctx.Err(), err)
 		}
 	}
-	c.log.Info("left the cluster")
-	if err := c.markLeft("it left on " + time.Now().UTC().Format(time.RFC3339)); err != nil {
-		return err
-	}
-	c.goodbye(ctx)
-	return errors.Join(c.close(), forgetLeft(c.cfg.Dir)) // again, in case it was being closed before it was marked
 }
 
 // notLeft says why this node could not leave: over is why it tries no more,
@@ -210,8 +220,13 @@ func (c *Cluster) handleDepart(ctx context.Context, req *departRequest) (*admin.
 	if caller := admin.Caller(ctx); caller.Node != req.ID {
 		return nil, admin.Errorf(admin.Invalid, "node %.40q asks to take %.40q out", caller.Node, req.ID)
 	}
-	if _, err := c.current(ctx); err != nil {
+	view, err := c.current(ctx)
+	if err != nil {
 		return nil, err
+	}
+	// One that asked before and lost the answer is not refused what was agreed.
+	if r, ok := record(view, req.ID); ok && !r.member() {
+		return &admin.Empty{}, c.waitGone(ctx, req.ID)
 	}
 	if err := c.spared(ctx, req.ID); err != nil {
 		return nil, err

@@ -297,6 +297,87 @@ func TestTheLeadGoesToASilentNodeOnlyInNeed(t *testing.T) {
 	})
 }
 
+// TestANodeThatIsRefusedLeavesNoLonger: whoever has lost the answer to one
+// attempt does not know what became of it, until another is refused.
+func TestANodeThatIsRefusedLeavesNoLonger(t *testing.T) {
+	t.Parallel()
+	a := founded(t, "a")
+	b := newcomer(t, "b", a.token(), a).start()
+	voters(t, 1, a, b)
+	lost := fmt.Errorf("the leader: %w", admin.ErrLost)
+	refused := admin.Errorf(admin.Refused, "without b there are 2 voters")
+	gone := admin.Errorf(admin.Unauthenticated, "it is no member")
+	none := admin.Errorf(admin.NoLeader, "an election")
+	for name, c := range map[string]struct {
+		attempts []error // what comes of them, one after the other
+		want     error
+	}{
+		"done at once":                          {[]error{nil}, nil},
+		"refused at once":                       {[]error{refused}, refused},
+		"lost, then done":                       {[]error{lost, nil}, nil},
+		"lost, and done as nobody knows it":     {[]error{lost, none, gone}, nil},
+		"not known, and it never was":           {[]error{gone}, gone},
+		"lost, then refused":                    {[]error{lost, refused}, refused},
+		"it leads, lost, no leader and refused": {[]error{errLeads, lost, none, refused}, refused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(context.Background(), enough)
+			defer cancel()
+			made := 0
+			err := b.c.untilLet(ctx, func(context.Context) error {
+				if made++; made > len(c.attempts) {
+					cancel()
+					return none
+				}
+				return c.attempts[made-1]
+			})
+			if !errors.Is(err, c.want) || made != len(c.attempts) {
+				t.Errorf("%d attempts came to %v, want %d, %v", made, err, len(c.attempts), c.want)
+			}
+		})
+	}
+}
+
+// TestWhoWasTakenOutIsNotRefusedToLeave: another voter may die between the two,
+// and then its vote is needed until that one is back.
+func TestWhoWasTakenOutIsNotRefusedToLeave(t *testing.T) {
+	t.Parallel()
+	all := three(t)
+	lead := leading(t, all...)
+	goes, dies := others(all, lead)[0], others(all, lead)[1]
+	id := dies.c.ID()
+	dies.kill()
+	eventually(t, "the leader to plan without it", func() string {
+		o, _, _ := lead.c.observe()
+		for _, n := range o.Nodes {
+			if n.ID == id && n.Up {
+				return "it is up"
+			}
+		}
+		return ""
+	})
+	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	defer cancel()
+	if err := lead.c.depart(ctx, goes.c.ID(), "test"); err != nil {
+		t.Fatal(err)
+	}
+	soon, over := context.WithTimeout(ctx, quick.Heartbeat+time.Second) // by then it is known that the dead one does not answer
+	defer over()
+	if err := goes.c.askToDepart(soon); err == nil || refusedAs(err, admin.Refused) {
+		t.Errorf("when it asks again: %v", err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- goes.c.Leave(ctx) }()
+	dies.listen("127.0.0.1")
+	dies.start()
+	if err := <-done; err != nil {
+		t.Errorf("when the dead one is back: %v", err)
+	}
+	put(t, dies, "x", "two")
+	holds(t, lead, "x", "two")
+}
+
 // identityFiles are those of the files of who a node is that are in its folder.
 func identityFiles(t *testing.T, m *machine) (there []string) {
 	t.Helper()

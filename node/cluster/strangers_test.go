@@ -436,8 +436,3 @@ func TestANodeIsRemovedWhileItsRecordChanges(t *testing.T) {
 		}
 	}
 }
-
-func refusedAs(err error, code admin.Code) bool {
-	var refusal *admin.Error
-	return errors.As(err, &refusal) && refusal.Code == code
-}
