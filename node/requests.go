@@ -19,6 +19,7 @@ import (
 	"penstock/routing"
 	"penstock/routing/httprule"
 	"penstock/routing/resource"
+	"penstock/routing/urlpath"
 )
 
 // The reasons that only requests end for, beside those that they share with
@@ -170,7 +171,7 @@ func (h *requests) Route(known any, r *http.Request) web.Plan {
 	if r.Method == http.MethodConnect {
 		return q.refuse(plan, http.StatusMethodNotAllowed, BadMethod)
 	}
-	path, ok := httprule.Normal(q.path)
+	path, ok := urlpath.Normal(q.path)
 	if !ok {
 		return q.refuse(plan, http.StatusBadRequest, BadPath)
 	}

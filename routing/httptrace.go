@@ -8,6 +8,7 @@ import (
 	"penstock/routing/balance"
 	"penstock/routing/httprule"
 	"penstock/routing/resource"
+	"penstock/routing/urlpath"
 )
 
 // NewRequest is a request as somebody describes it: the target is a path, with
@@ -50,7 +51,7 @@ func (q *Request) described(in *Input, l *Listener) (Request, bool) {
 		full.Header = func(string) (string, bool) { return "", false }
 	}
 	var ok bool
-	full.Path, ok = httprule.Normal(full.Path)
+	full.Path, ok = urlpath.Normal(full.Path)
 	return full, ok
 }
 

@@ -3,7 +3,7 @@
 // is sent.
 //
 //	rules, err := httprule.Compile(to.Rules)
-//	path, ok := httprule.Normal(r.URL.EscapedPath()) // !ok: answer 400
+//	path, ok := urlpath.Normal(r.URL.EscapedPath()) // !ok: answer 400
 //	m, ok := rules.Match(&httprule.Request{Method: "GET", Path: path, ...})
 //	backends := to.Rules[m.Rule].Default.BackendRefs
 //
@@ -24,12 +24,13 @@ import (
 	"strings"
 
 	"penstock/routing/resource"
+	"penstock/routing/urlpath"
 )
 
 // Request is what rules look at.
 type Request struct {
 	Method string
-	// Path is in normal form: see Normal.
+	// Path is in normal form: see urlpath.Normal.
 	Path string
 	// Query is as the client sent it, without the question mark.
 	Query string
@@ -73,12 +74,17 @@ type condition struct {
 }
 
 // Compile makes rules that have been validated and have their defaults. An
-// error names the value that validation would have refused.
+// error names the value that validation would have refused. A match whose path
+// has no normal form fits nothing, since no request has one: validation once
+// let such paths pass, and what is stored is not validated again.
 func Compile(rules []resource.HTTPRule) (*Rules, error) {
 	out := &Rules{rules: rules, exact: map[string][]*match{}}
 	var all []*match
 	for i := range rules {
 		for j := range rules[i].Matches {
+			if !possible(rules[i].Matches[j].Path) {
+				continue
+			}
 			m, err := compile(&rules[i].Matches[j])
 			if err != nil {
 				return nil, fmt.Errorf("rules[%d].matches[%d]: %w", i, j, err)
@@ -99,6 +105,15 @@ func Compile(rules []resource.HTTPRule) (*Rules, error) {
 	return out, nil
 }
 
+// possible tells whether requests can have a path that fits.
+func possible(p *resource.PathMatch) bool {
+	if p == nil || p.Type == "RegularExpression" {
+		return true
+	}
+	_, ok := urlpath.Normal(p.Value)
+	return ok
+}
+
 func compile(h *resource.HTTPMatch) (*match, error) {
 	m := &match{path: resource.PathMatch{Type: "PathPrefix", Value: "/"}, method: h.Method}
 	if h.Path != nil {
@@ -108,10 +123,7 @@ func compile(h *resource.HTTPMatch) (*match, error) {
 	if m.path.Type == "RegularExpression" {
 		m.re, err = whole(m.path.Value)
 	} else {
-		var ok bool
-		if m.path.Value, ok = Normal(m.path.Value); !ok {
-			err = fmt.Errorf("path %q is in no normal form", h.Path.Value)
-		}
+		m.path.Value, _ = urlpath.Normal(m.path.Value)
 	}
 	for i := range h.Headers {
 		c := &h.Headers[i]
@@ -133,8 +145,15 @@ func add(to *[]condition, name, kind, value string) (err error) {
 	return err
 }
 
-// whole compiles an expression that has to fit all of a value.
-func whole(text string) (*regexp.Regexp, error) { return regexp.Compile(`\A(?:` + text + `)\z`) }
+// whole compiles an expression that has to fit all of a value. A quotation that
+// is still open at its end would quote what closes the group, too.
+func whole(text string) (*regexp.Regexp, error) {
+	re, err := regexp.Compile(`\A(?:` + text + `)\z`)
+	if err != nil && strings.Contains(text, `\Q`) {
+		re, err = regexp.Compile(`\A(?:` + text + `\E)\z`)
+	}
+	return re, err
+}
 
 // kinds orders the kinds of path; the earlier decides first.
 var kinds = []string{"Exact", "RegularExpression", "PathPrefix"}

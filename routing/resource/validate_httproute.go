@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"penstock/routing/hostname"
+	"penstock/routing/urlpath"
 )
 
 // Bounds of a MeshHTTPRoute, all of which cost time for each request.
@@ -141,10 +142,11 @@ func (p *PathMatch) validate(path string, fault report) {
 	}
 }
 
-// checkPath reports a path that no request has: requests are compared in
-// normal form.
+// checkPath reports a path that no request has: requests are compared, and sent
+// on, in normal form.
 func checkPath(path, value string, fault report) {
 	odd := func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '?' || r == '#' }
+	_, normal := urlpath.Normal(value)
 	switch {
 	case len(value) > maxPath:
 		fault(path, fmt.Sprintf("must have at most %d bytes", maxPath), value)
@@ -152,8 +154,8 @@ func checkPath(path, value string, fault report) {
 		fault(path, "must be an absolute path: begin with /", value)
 	case strings.ContainsFunc(value, odd):
 		fault(path, "must be printable ASCII without blank, ? and #", value)
-	case slices.ContainsFunc(strings.Split(value, "/"), func(s string) bool { return s == "." || s == ".." }):
-		fault(path, "must not have the segments . and ..", value)
+	case !normal:
+		fault(path, "must not have a broken escape, %00 or the segments . and .., escaped or not", value)
 	}
 }
 

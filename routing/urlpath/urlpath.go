@@ -1,4 +1,10 @@
-package httprule
+// Package urlpath is the normal form of a URL's path: what is compared, checked
+// and sent on is one text, whatever a client or a route's author writes. It
+// knows no rules and no queries.
+//
+//	urlpath.Normal("/%63art%2f7") // "/cart%2F7", true
+//	urlpath.Normal("/a/%2e%2e/b") // false
+package urlpath
 
 import "strings"
 
