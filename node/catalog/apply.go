@@ -117,6 +117,9 @@ func (a *applying) put(given *resource.Object) (resource.Object, error) {
 	// whoever sent it knows that.
 	o, wrong := resource.FillHidden(resource.Object{Key: given.Key, Spec: given.Spec, Labels: given.Labels}, stored)
 	a.faults = append(a.faults, wrong...)
+	if exists && known {
+		a.checkOrigin(&o, &stored)
+	}
 	done := admin.Change{Kind: o.Kind, Name: o.Name, Action: admin.Created}
 	switch {
 	case exists && known && resource.Equal(o, stored):

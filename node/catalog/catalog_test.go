@@ -37,7 +37,12 @@ type followed struct {
 
 func newFollowed(t *testing.T, s *consensus.Memory) *followed {
 	t.Helper()
-	f := &followed{New(Config{Store: s, Kinds: resource.RoutingKinds()}), s, make(chan []resource.Key, 1000)}
+	return newFollowedOf(t, s, resource.RoutingKinds())
+}
+
+func newFollowedOf(t *testing.T, s *consensus.Memory, kinds []resource.Kind) *followed {
+	t.Helper()
+	f := &followed{New(Config{Store: s, Kinds: kinds}), s, make(chan []resource.Key, 1000)}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"fmt"
 
 	"penstock/routing/formats/document"
@@ -18,60 +19,53 @@ const labelKumaNamespace = "k8s.kuma.io/namespace"
 // checkOrigin says that an object which is to take the place of a stored one is
 // not a later state of it, but another object.
 func (a *applying) checkOrigin(o, stored *resource.Object) {
-	if gateway.OriginOf(o.Spec) == nil {
-		form, former := o.Labels[resource.LabelFormat], stored.Labels[resource.LabelFormat]
-		switch {
-		case form == former:
-		case form == "" || former == "": // somebody goes over from one to the other, or back
-			a.result.Warnings = append(a.result.Warnings, faultsOf([]resource.Fault{
-				o.Fault("", fmt.Sprintf("takes the place of what %s said, in %s until now", place(stored), formText(former)), nil),
-			})...)
-			return
-		default:
-			a.faults = append(a.faults, o.Fault("", fmt.Sprintf("is in %s, and %s is there in %s: two formats cannot define it; %s",
-				formText(form), place(stored), formText(former), wayOn), nil))
-			return
+	form, former := o.Labels[resource.LabelFormat], stored.Labels[resource.LabelFormat]
+	switch path, namespace := namespaceOf(o); {
+	case gateway.OriginOf(o.Spec) != nil || form == former:
+		if _, is := namespaceOf(stored); namespace != is {
+			a.faults = append(a.faults, o.Fault(path, fmt.Sprintf("the %s %s of the namespace %s is there, and one name cannot be of two namespaces' objects here; %s",
+				o.Kind, ownName(stored), is, wayOn), namespace))
 		}
-	}
-	path, namespace := namespaceOf(o)
-	if _, former := namespaceOf(stored); namespace != former {
-		a.faults = append(a.faults, o.Fault(path, fmt.Sprintf("%s is there, which is another: objects of two namespaces cannot have one name here; %s",
-			place(stored), wayOn), namespace))
+	case form == "" || former == "": // somebody goes over to another form, or back
+		a.result.Warnings = append(a.result.Warnings, faultsOf([]resource.Fault{
+			o.Fault("", fmt.Sprintf("is in %s, and takes the place of what was there in %s", formText(form), formText(former)), nil),
+		})...)
+	default:
+		a.faults = append(a.faults, o.Fault("", fmt.Sprintf("is in %s, and what is there in %s: two formats cannot define one resource; %s",
+			formText(form), formText(former), wayOn), nil))
 	}
 }
 
 // wayOn is what can be done where two objects are called alike.
 const wayOn = "delete that first, or give this one another name"
 
-// place says which object a stored one is, by its format's own name.
-func place(o *resource.Object) string {
-	name := o.Name
+// ownName is what an object is called in its namespace.
+func ownName(o *resource.Object) string {
 	if origin := gateway.OriginOf(o.Spec); origin != nil {
-		name = origin.OwnName(name)
+		return origin.OwnName(o.Name)
 	}
-	_, namespace := namespaceOf(o)
-	return fmt.Sprintf("%s %s of the namespace %s", o.Kind, name, namespace)
+	return o.Name
 }
 
 // namespaceOf finds the namespace of an object and where it says it; what says
 // none is of the default one.
 func namespaceOf(o *resource.Object) (path, namespace string) {
 	if origin := gateway.OriginOf(o.Spec); origin != nil {
-		path, namespace = "spec.origin.namespace", origin.Namespace
+		return "spec.origin.namespace", cmp.Or(origin.Namespace, defaultNamespace)
 	}
-	for key, at := range map[string]string{
-		document.LabelNamespace: "labels." + document.LabelNamespace,
-		labelKumaNamespace:      `labels["` + labelKumaNamespace + `"]`,
+	for _, at := range []struct{ label, path string }{
+		{document.LabelNamespace, "labels." + document.LabelNamespace},
+		{labelKumaNamespace, `labels["` + labelKumaNamespace + `"]`},
 	} {
-		if given, ok := o.Labels[key]; ok && path == "" {
-			path, namespace = at, given
+		if namespace, ok := o.Labels[at.label]; ok {
+			return at.path, cmp.Or(namespace, defaultNamespace)
 		}
 	}
-	if namespace == "" {
-		namespace = "default"
-	}
-	return path, namespace
+	return "", defaultNamespace
 }
+
+// defaultNamespace is where objects live that do not say it.
+const defaultNamespace = "default"
 
 // formText calls a format by what people know it as.
 func formText(form string) string {

@@ -1,0 +1,127 @@
+package catalog
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"penstock/consensus"
+	"penstock/node/admin"
+	"penstock/routing/formats"
+	"penstock/routing/gateway"
+	"penstock/routing/resource"
+)
+
+const (
+	canaryOf = "apiVersion: kuma.io/v1alpha1\nkind: MeshTCPRoute\nmetadata: {name: canary, namespace: NS, labels: {kuma.io/mesh: default}}\n" +
+		"spec: {to: [{targetRef: {kind: MeshService, name: web}, rules: [{default: {backendRefs: [{kind: MeshService, name: NS}]}}]}]}\n"
+	canaryUniversal = "type: MeshTCPRoute\nmesh: default\nname: canary\n" +
+		"spec: {to: [{targetRef: {kind: MeshService, name: web}, rules: [{default: {backendRefs: [{kind: MeshService, name: v}]}}]}]}\n"
+	canaryOwn   = "kind: MeshTCPRoute\nname: canary\nspec: {to: [{targetRef: {kind: MeshService, name: web}, rules: [{default: {backendRefs: [{kind: MeshService, name: own}]}}]}]}\n"
+	canarySplit = "apiVersion: split.smi-spec.io/v1alpha2\nkind: TrafficSplit\nmetadata: {name: canary, namespace: NS}\n" +
+		"spec: {service: web, backends: [{service: NS, weight: 1}]}\n"
+	appsOf = "apiVersion: gateway.networking.k8s.io/v1alpha2\nkind: TCPRoute\nmetadata: {name: apps, namespace: NS}\nspec: {parentRefs: [{name: edge}], rules: [{backendRefs: [{name: a}]}]}\n"
+)
+
+// newGateways is a catalog that takes what the formats of others become.
+func newGateways(t *testing.T) *followed {
+	return newFollowedOf(t, consensus.NewMemory(consensus.Limits{}), slices.Concat(resource.RoutingKinds(), gateway.Kinds()))
+}
+
+// give applies a document of any format, as a file of that name: what became of
+// its only object, and what it was warned of.
+func (f *followed) give(t *testing.T, text string) (action string, warnings []string, err error) {
+	t.Helper()
+	objects, faults := resource.DecodeForeign("new.yaml", []byte(text), f.cfg.Kinds, formats.All())
+	if len(faults) > 0 || len(objects) != 1 {
+		t.Fatal(len(objects), faults)
+	}
+	r, err := f.Apply(t.Context(), Change{Objects: objects})
+	if err != nil {
+		return "", nil, err
+	}
+	for _, w := range r.Warnings {
+		warnings = append(warnings, strings.TrimSpace(w.Key+" "+w.Path)+": "+w.Message)
+	}
+	return r.Changes[0].Action, warnings, nil
+}
+
+// Formats that tell objects apart by namespace, or that are two, have objects of
+// one name: the second is refused, with both places, and the first stays.
+func TestObjectsOfOtherFormatsDoNotReplaceEachOther(t *testing.T) {
+	in := func(text, namespace string) string { return strings.ReplaceAll(text, "NS", namespace) }
+	for _, c := range []struct{ name, first, second, want string }{
+		{"two namespaces in Kuma", in(canaryOf, "team-a"), in(canaryOf, "team-b"),
+			`MeshTCPRoute/canary labels["k8s.kuma.io/namespace"]: the MeshTCPRoute canary of the namespace team-a is there, and one name cannot be of two namespaces' objects here; delete that first, or give this one another name (team-b)`},
+		{"two namespaces in SMI", in(canarySplit, "team-a"), in(canarySplit, "team-b"),
+			`MeshTCPRoute/canary labels.penstock/namespace: the MeshTCPRoute canary of the namespace team-a is there, and one name cannot be of two namespaces' objects here; delete that first, or give this one another name (team-b)`},
+		{"Kuma and SMI", in(canaryOf, "team-a"), in(canarySplit, "team-a"),
+			`MeshTCPRoute/canary : is in SMI's form, and what is there in Kuma's form in Kubernetes: two formats cannot define one resource; delete that first, or give this one another name ()`},
+		{"both of Kuma's forms", canaryUniversal, in(canaryOf, "default"),
+			`MeshTCPRoute/canary : is in Kuma's form in Kubernetes, and what is there in Kuma's universal form: two formats cannot define one resource; delete that first, or give this one another name ()`},
+		{"a dot in a name of the Gateway API", in(appsOf, "shop"), strings.Replace(in(appsOf, "default"), "apps", "shop.apps", 1),
+			`TCPRoute/shop.apps spec.origin.namespace: the TCPRoute apps of the namespace shop is there, and one name cannot be of two namespaces' objects here; delete that first, or give this one another name (default)`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := newGateways(t)
+			for _, want := range []string{admin.Created, admin.Unchanged} {
+				if got, warnings, err := f.give(t, c.first); err != nil || got != want || slices.ContainsFunc(warnings, isOrigin) {
+					t.Fatalf("%s %q %v, want %s", got, warnings, err, want)
+				}
+			}
+			_, _, err := f.give(t, c.second)
+			var refusal *admin.Error
+			if !errors.As(err, &refusal) || refusal.Code != admin.Invalid || len(refusal.Faults) != 1 {
+				t.Fatalf("the second: %v", err)
+			}
+			if x := refusal.Faults[0]; x.Key+" "+x.Path+": "+x.Message+" ("+x.Value+")" != c.want {
+				t.Errorf("got  %s %s: %s (%s)\nwant %s", x.Key, x.Path, x.Message, x.Value, c.want)
+			}
+			if got, _, err := f.give(t, c.first); err != nil || got != admin.Unchanged {
+				t.Errorf("the first is %s, %v", got, err)
+			}
+			objects, _ := resource.DecodeForeign("", []byte(c.first), f.cfg.Kinds, formats.All())
+			if _, err := f.Delete(t.Context(), Target{Kind: objects[0].Kind, Name: objects[0].Name}); err != nil {
+				t.Fatal(err)
+			}
+			if got, _, err := f.give(t, c.second); err != nil || got != admin.Created {
+				t.Errorf("the second when the first is gone: %s, %v", got, err)
+			}
+		})
+	}
+}
+
+func isOrigin(warning string) bool { return strings.Contains(warning, "takes the place") }
+
+// Whoever goes over from the format of others to Penstock's own, or back, is
+// told, once, and need not delete what acts.
+func TestGoingOverToAnotherFormatIsTold(t *testing.T) {
+	f := newGateways(t)
+	for i, c := range []struct{ text, want string }{
+		{canaryUniversal, ""},
+		{canaryOwn, "MeshTCPRoute/canary: is in Penstock's own form, and takes the place of what was there in Kuma's universal form"},
+		{canaryOwn, ""},
+		{strings.ReplaceAll(canarySplit, "NS", "shop"), "MeshTCPRoute/canary: is in SMI's form, and takes the place of what was there in Penstock's own form"},
+		{strings.ReplaceAll(canarySplit, "NS", "shop"), ""},
+	} {
+		_, warnings, err := f.give(t, c.text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if told := slices.DeleteFunc(warnings, func(w string) bool { return !isOrigin(w) }); strings.Join(told, "\n") != c.want {
+			t.Errorf("%d: %q, want %q", i, told, c.want)
+		}
+	}
+}
+
+// The same namespace, written out and left out, is the same object.
+func TestTheDefaultNamespaceNeedNotBeSaid(t *testing.T) {
+	f := newGateways(t)
+	given := strings.ReplaceAll(appsOf, "NS", "default")
+	for i, text := range []string{given, strings.Replace(given, ", namespace: default", "", 1), given} {
+		if got, _, err := f.give(t, text); err != nil {
+			t.Errorf("%d: %s, %v", i, got, err)
+		}
+	}
+}
