@@ -118,6 +118,8 @@ var ErrRefused = errors.New("cannot be done now")
 func Do(command string, r *resource.MeshTCPRoute, s *State, seen *Seen, by string) (*State, error) {
 	if s == nil || s.Of != r.RolloutOf() {
 		s = begin(r, seen, "")
+		fresh := *seen
+		fresh.Watched, seen = 0, &fresh // that was another state
 	}
 	next := *s
 	next.Since, next.Reason = seen.Now, command+" by "+by

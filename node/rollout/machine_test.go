@@ -162,6 +162,30 @@ func TestCommands(t *testing.T) {
 	}
 }
 
+// A rollout that is paused before it is noted has its first step whole: for how
+// long another was in force does not count.
+func TestAPauseOfWhatIsNotNotedSpendsNothing(t *testing.T) {
+	r := routeOf(resource.RolloutAbort{}, step{5, time.Hour}, step{50, time.Hour})
+	old := &State{Of: "another", Phase: resource.RolloutDone, Step: 3, Weight: 100}
+	for what, s := range map[string]*State{"another": old, "none": nil} {
+		seen := well(240 * time.Hour)
+		paused, err := Do(Pause, r, s, seen, "bob")
+		if err != nil || paused.Spent != 0 || seen.Watched == 0 {
+			t.Fatalf("%s: %+v, %v", what, paused, err)
+		}
+		resumed, err := Do(Resume, r, paused, well(0), "bob")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if next := Next(r, resumed, well(time.Hour-1)); next != nil {
+			t.Errorf("%s: goes on too early, to %+v", what, next)
+		}
+		if next := Next(r, resumed, well(time.Hour)); next == nil || next.Step != 2 {
+			t.Errorf("%s: after its time it comes to %+v", what, next)
+		}
+	}
+}
+
 // life is a cluster in the small: nodes that each watch what is agreed on, of
 // which any may lead at any moment, with clocks that say anything.
 type life struct {
@@ -283,6 +307,9 @@ func (l *life) event(draw func() *resource.MeshTCPRoute) {
 			t.Fatalf("%s leads from step %d to %d", command, l.state.Step, next.Step)
 		}
 		if command == Restart || l.state.Of != next.Of {
+			if next.Spent != 0 {
+				t.Fatalf("%s: of a rollout that begins %v are said to be over", command, next.Spent)
+			}
 			l.ran = 0
 		}
 		l.agree(next)
