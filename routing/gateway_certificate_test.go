@@ -2,8 +2,10 @@ package routing
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
+	"penstock/routing/gateway"
 	"penstock/routing/resource"
 )
 
@@ -109,4 +111,71 @@ spec: {from: [{group: gateway.networking.k8s.io, kind: ` + kind + `, namespace: 
 	want("to others again", "no_route")
 	apply(resource.Delete(resource.Key{Kind: "ReferenceGrant", Name: "certs.g"}))
 	want("there is no such namespace any more", "one")
+}
+
+// A Certificate for other names is told where it is applied, and by the status:
+// nothing of the names that it is not for gets in.
+func TestANameThatNoCertificateIsForIsTold(t *testing.T) {
+	objects, faults := decodeInput(fmt.Sprintf(twoTerminating, "{name: own}"))
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	set, faults, _ := new(resource.Set).With(puts(objects))
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	with := func(list ...resource.Object) (told []string) {
+		t.Helper()
+		next, faults, warnings := set.With(puts(list))
+		if len(faults) > 0 {
+			t.Fatal(faults)
+		}
+		for _, w := range warnings {
+			told = append(told, w.Path+": "+w.Message)
+		}
+		set = next
+		return told
+	}
+	listener := func(i int) gateway.Condition {
+		t.Helper()
+		o, _ := set.Get(resource.Key{Kind: "Gateway", Name: "edge"})
+		for _, c := range gateway.NewStatuses(set, nil).Of(&o, 1, t0).(*gateway.Status).Listeners[i].Conditions {
+			if c.Type == "Programmed" {
+				return c
+			}
+		}
+		t.Fatal("Programmed is not told")
+		return gateway.Condition{}
+	}
+	const words = ": no Certificate shown at port 443 is for "
+	has := func(what string, told []string, want string) {
+		t.Helper()
+		if len(told) != 1 || !strings.HasPrefix(told[0], want) {
+			t.Errorf("%s: %q, want %q", what, told, want)
+		}
+	}
+	has("both", with(certified(t, "own", "other.example.org"), certified(t, "wild", "other.example.com")),
+		"Gateway/edge spec.listeners[0].tls.certificateRefs"+words+"app.example.com")
+	if c := listener(0); c.Status != "False" || !strings.Contains(c.Message, "app.example.com") {
+		t.Errorf("a listener that nothing gets into: %+v", c)
+	}
+	if c := listener(1); c.Status != "True" || c.Message != "" {
+		t.Errorf("a listener whose names are covered: %+v", c)
+	}
+	if told := with(certified(t, "own", "app.example.com")); len(told) > 0 {
+		t.Errorf("a Certificate for the name: %q", told)
+	}
+	route, _ := decodeInput(`
+apiVersion: gateway.networking.k8s.io/v1
+kind: TLSRoute
+metadata: {name: more}
+spec: {parentRefs: [{name: edge}], hostnames: [one.example.com, two.example.com], rules: [{backendRefs: [{name: one}]}]}
+`)
+	has("a route with other names", with(route...), "TLSRoute/more spec.parentRefs[0]"+words+"one.example.com, two.example.com")
+	if c := listener(1); c.Status != "True" || !strings.Contains(c.Message, "one.example.com, two.example.com") {
+		t.Errorf("a listener of which some names are covered: %+v", c)
+	}
+	if told := with(certified(t, "wild", "*.example.com")); len(told) > 0 || listener(1).Message != "" {
+		t.Errorf("a Certificate for all of them: %q, %+v", told, listener(1))
+	}
 }

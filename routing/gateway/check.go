@@ -86,6 +86,7 @@ func (g *Gateway) CheckIn(v *resource.View) {
 			v.Warn(at+".allowedRoutes.kinds", "has kinds that never attach ("+reasonInvalidRouteKinds+")", strings.Join(l.wrong, ", "))
 		}
 		l.checkCertificates(v, at, &g.Origin)
+		a.warnOfNames(v, at+".tls.certificateRefs", l, nil)
 	}
 }
 
@@ -148,6 +149,9 @@ func checkRoute(v *resource.View, spec resource.Spec) {
 			v.Warn(at, "is not accepted by "+a.key.String()+" ("+done.accepted.reason+"): "+done.accepted.message, nil)
 		case done.by != nil:
 			v.Warn(at, "at "+a.key.String()+" "+done.conflict()+", which is older or comes before it by name", nil)
+		}
+		for _, l := range a.listeners {
+			a.warnOfNames(v, at, l, r)
 		}
 	}
 	sum := 0

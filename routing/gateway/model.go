@@ -373,7 +373,7 @@ func (a *attached) compilePort(listeners []*listening, m *Model) *resource.Liste
 		l.Hosts[i].Names = append(l.Hosts[i].Names, name)
 	}
 	for _, x := range listeners {
-		if x.terminates() && !a.addCertificates(l.TLS, x, m) {
+		if a.addCertificates(l.TLS, x, m.trust); !a.shows(x, m) {
 			if x.hostname != "" {
 				add(x.hostname, "")
 			}
@@ -413,21 +413,27 @@ func isolated(listeners []*listening, own *listening, name string) bool {
 	return false
 }
 
-// addCertificates adds the Certificates of a listener that it may refer to, and
-// tells whether there is any of them.
-func (a *attached) addCertificates(t *resource.ListenerTLS, x *listening, m *Model) (any bool) {
+// addCertificates adds the Certificates of a listener that it may refer to.
+func (a *attached) addCertificates(t *resource.ListenerTLS, x *listening, trust func() trust) {
+	if !x.terminates() {
+		return
+	}
 	for i := range x.Security.CertificateRefs {
 		r := &x.Security.CertificateRefs[i]
-		if bad := r.resolve(&a.spec.Origin, m.trust); !bad.ok() {
-			continue
-		}
 		name := NameOf(orOwn(r.Namespace, &a.spec.Origin), r.Name)
-		if _, ok := m.certificates.Get(name); ok {
-			any = true
-		}
-		if !slices.Contains(t.CertificateRefs, name) {
+		if bad := r.resolve(&a.spec.Origin, trust); bad.ok() && !slices.Contains(t.CertificateRefs, name) {
 			t.CertificateRefs = append(t.CertificateRefs, name)
 		}
 	}
-	return any
+}
+
+// shows tells whether a listener has what it needs to take connections: one
+// that ends TLS a Certificate that is there.
+func (a *attached) shows(x *listening, m *Model) bool {
+	var own resource.ListenerTLS
+	a.addCertificates(&own, x, m.trust)
+	return !x.terminates() || slices.ContainsFunc(own.CertificateRefs, func(name string) bool {
+		_, ok := m.certificates.Get(name)
+		return ok
+	})
 }

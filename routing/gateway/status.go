@@ -181,7 +181,7 @@ func (s *Statuses) gateway(a *attached, c conditions) *Status {
 	var invalid, idle []string
 	valid, failed := 0, verdict{}
 	for _, l := range a.listeners {
-		refs, programmed := s.resolve(a, l)
+		refs, programmed, note := s.resolve(a, l)
 		switch why := s.down(a, l); {
 		case !l.valid() || !accepted.ok():
 			programmed = verdict{reasonInvalid, "it is not accepted"}
@@ -194,7 +194,7 @@ func (s *Statuses) gateway(a *attached, c conditions) *Status {
 		} else if valid++; !programmed.ok() {
 			idle = append(idle, l.Name)
 		}
-		out.Listeners = append(out.Listeners, l.status(refs, programmed, c))
+		out.Listeners = append(out.Listeners, l.status(refs, programmed, note, c))
 	}
 	if accepted.ok() && valid == 0 {
 		accepted = verdict{reasonListenersNotValid, "no listener is accepted: " + strings.Join(invalid, ", ")}
@@ -230,8 +230,9 @@ func (s *Statuses) down(a *attached, l *listening) string {
 }
 
 // resolve tells whether what a listener refers to can be used, and whether
-// enough of it for connections to be taken.
-func (s *Statuses) resolve(a *attached, l *listening) (refs, programmed verdict) {
+// enough of it for connections to be taken; note says which are not, of one
+// that takes others.
+func (s *Statuses) resolve(a *attached, l *listening) (refs, programmed verdict, note string) {
 	usable := 0
 	if l.terminates() {
 		for i := range l.Security.CertificateRefs {
@@ -246,8 +247,14 @@ func (s *Statuses) resolve(a *attached, l *listening) (refs, programmed verdict)
 				refs = v
 			}
 		}
-		if usable == 0 {
+		names, all := a.uncovered(l, s.trust, s.set.Covers)
+		switch {
+		case usable == 0:
 			programmed = verdict{reasonInvalid, refs.message}
+		case all:
+			programmed = verdict{reasonInvalid, notCovered(l.Port, names)}
+		case len(names) > 0:
+			note = notCovered(l.Port, names)
 		}
 	}
 	if len(l.wrong) > 0 {
@@ -256,10 +263,10 @@ func (s *Statuses) resolve(a *attached, l *listening) (refs, programmed verdict)
 			programmed = verdict{reasonInvalid, refs.message}
 		}
 	}
-	return refs, programmed
+	return refs, programmed, note
 }
 
-func (l *listening) status(refs, programmed verdict, c conditions) ListenerStatus {
+func (l *listening) status(refs, programmed verdict, note string, c conditions) ListenerStatus {
 	out := ListenerStatus{Name: l.Name, SupportedKinds: []StatusKind{}, AttachedRoutes: l.attached}
 	for _, k := range l.kinds {
 		out.SupportedKinds = append(out.SupportedKinds, StatusKind{Group, k})
@@ -270,7 +277,7 @@ func (l *listening) status(refs, programmed verdict, c conditions) ListenerStatu
 	}
 	out.Conditions = []Condition{
 		c.is("Accepted", accepted, reasonAccepted, ""),
-		c.is("Programmed", programmed, reasonProgrammed, ""),
+		c.is("Programmed", programmed, reasonProgrammed, note),
 		c.is("ResolvedRefs", refs, reasonResolvedRefs, ""),
 		c.not("Conflicted", l.conflict, reasonNoConflicts),
 	}

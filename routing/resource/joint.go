@@ -123,16 +123,19 @@ func (x *nameClaim) compare(other *Rival) int {
 	return cmp.Or(x.owner.compare(other.Owner), cmp.Compare(x.order, other.order))
 }
 
+// Covers is Set.Covers of the set.
+func (v *View) Covers(certificate, name string) bool { return v.c.set.Covers(certificate, name) }
+
 // Covers tells whether a Certificate is for a server name, exact or a
 // wildcard; true where there is none or it was not read yet, which is told
 // elsewhere.
-func (v *View) Covers(certificate, name string) bool {
-	m := v.c.set.member(Key{"Certificate", certificate})
+func (s *Set) Covers(certificate, name string) bool {
+	m := s.member(Key{"Certificate", certificate})
 	if m == nil || len(m.names) == 0 {
 		return true
 	}
 	covered := func(name string) bool {
-		_, ok := v.c.set.covers.Get(name, certificate)
+		_, ok := s.covers.Get(name, certificate)
 		return ok
 	}
 	_, parent, ok := strings.Cut(name, ".")
