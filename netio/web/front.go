@@ -28,6 +28,10 @@ type finishing struct{ *duct.Listener }
 
 func (f finishing) Close() error { f.Finish(); return nil }
 
+// maxFrame bounds a frame of a client's HTTP/2, in bytes: the least that must be
+// taken. net/http makes room for a frame as soon as its header is there.
+const maxFrame = 16 << 10
+
 func (s *Server) newFront(http2 bool) *front {
 	protocols := &http.Protocols{}
 	protocols.SetHTTP1(!http2)
@@ -39,7 +43,7 @@ func (s *Server) newFront(http2 bool) *front {
 		ErrorLog:          s.mutter(),
 		Protocols:         protocols,
 		ConnState:         s.count,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: s.cfg.MaxStreams},
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: s.cfg.MaxStreams, MaxReadFrameSize: maxFrame},
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, connKey{}, c)
 		},
