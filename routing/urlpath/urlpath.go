@@ -6,7 +6,10 @@
 //	urlpath.Normal("/a/%2e%2e/b") // false
 package urlpath
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Normal brings an escaped path into normal form (RFC 3986, section 6.2.2):
 // characters that need no escape have none, and those that do have one in
@@ -14,8 +17,9 @@ import "strings"
 // apart from /.
 //
 // It returns false for what means one thing to one server and another to the
-// next: a path that does not begin with /, broken escapes, a NUL, and
-// the segments . and .. in any form.
+// next: a path that does not begin with /, broken escapes, a NUL, and the
+// segments . and .. in any form: /..%2F, /..%5C and /..; have one. Empty
+// segments stay: //a is not /a.
 func Normal(path string) (string, bool) {
 	if !strings.HasPrefix(path, "/") {
 		return "", false
@@ -86,21 +90,34 @@ func unhex(c byte) byte {
 	return c&^0x20 - 'A' + 10
 }
 
-// hasDots tells of the segments . and .., which no two servers resolve alike.
+// hasDots tells of the segments . and .., which no two servers resolve alike. To
+// some of them an escaped slash or a backslash ends a segment as well, and what
+// comes behind a semicolon is no part of it. path is in normal form, but for
+// them.
 func hasDots(path string) bool {
-	for rest := path; rest != ""; {
-		segment := rest[1:] // behind a slash
-		next := strings.IndexByte(segment, '/')
-		if next >= 0 {
-			segment = segment[:next]
-		}
-		if segment == "." || segment == ".." {
-			return true
-		}
+	for at := 1; ; at++ {
+		next := strings.IndexByte(path[at:], '.')
 		if next < 0 {
 			return false
 		}
-		rest = rest[1+next:]
+		at += next
+		if !separates(path[:at]) {
+			continue
+		}
+		rest := path[at+1:]
+		if strings.HasPrefix(rest, ".") {
+			rest = rest[1:]
+		}
+		if rest == "" || rest[0] == '/' || rest[0] == ';' || len(rest) >= 3 && slices.Contains(ends, rest[:3]) {
+			return true
+		}
 	}
-	return false
+}
+
+// ends are what ends a segment for some servers, escaped.
+var ends = []string{"%2F", "%5C", "%3B"}
+
+// separates tells whether a segment may begin behind what is before.
+func separates(before string) bool {
+	return before[len(before)-1] == '/' || strings.HasSuffix(before, "%2F") || strings.HasSuffix(before, "%5C")
 }
