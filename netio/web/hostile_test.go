@@ -1,7 +1,11 @@
 package web_test
 
 import (
+	"errors"
+	"io"
+	"net/http"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,5 +40,89 @@ func TestAFrameThatIsAnnouncedCostsNothing(t *testing.T) {
 	}
 	if each := (held() - before) / conns; each > 256<<10 {
 		t.Errorf("%d KiB for each connection that has sent 42 bytes", each>>10)
+	}
+}
+
+// ended is what a plan is told.
+type ended struct {
+	status int
+	err    error
+}
+
+// planned sets a plan that leads to addresses, and gives what is told of ends.
+func (r *rig) planned(change func(*web.Plan), addresses ...string) chan ended {
+	done := make(chan ended, 10)
+	r.plan(func(*http.Request) web.Plan {
+		p := (&way{profile: r.profile, addresses: addresses, done: func(s int, err error) { done <- ended{s, err} }}).plan()
+		if change != nil {
+			change(&p)
+		}
+		return p
+	})
+	return done
+}
+
+func (r *rig) await(done chan ended) ended {
+	r.t.Helper()
+	select {
+	case e := <-done:
+		return e
+	case <-time.After(patience):
+		r.t.Fatal("the request does not end")
+		return ended{}
+	}
+}
+
+// A plan's timeout holds whatever the client does: one that sends its body
+// slowly is answered, one that reads slowly is cut off.
+func TestSlowClientsAreNotWaitedForBeyondTheTimeout(t *testing.T) {
+	to := upstream(t, func(w http.ResponseWriter, q *http.Request) {
+		if _, err := io.Copy(io.Discard, q.Body); err != nil || q.Method == http.MethodPost {
+			return
+		}
+		for b := make([]byte, 1<<20); ; {
+			if _, err := w.Write(b); err != nil {
+				return
+			}
+		}
+	})
+	timeout := func(p *web.Plan) { p.Timeout = 200 * time.Millisecond }
+	for name, send := range map[string]string{
+		"an upload with a length": "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nabc",
+		"an upload in chunks":     "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
+		"a download":              "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, &web.Profile{}, to)
+			done := r.planned(timeout, to)
+			c := r.dial()
+			_, _ = io.WriteString(c, send)
+			e := r.await(done)
+			if !errors.Is(e.err, web.ErrTimeout) {
+				t.Errorf("told %v", e.err)
+			}
+			got, _ := io.ReadAll(c) // to its end, in whatever way
+			if upload := strings.HasPrefix(send, "POST"); upload && !strings.HasPrefix(string(got), "HTTP/1.1 504 ") {
+				t.Errorf("the client got %.100q", got)
+			} else if !upload && !errors.Is(e.err, web.ErrCutOff) {
+				t.Errorf("told %v", e.err)
+			}
+		})
+	}
+	for name, method := range map[string]string{"an upload of HTTP/2": "POST", "a download of HTTP/2": "GET"} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, &web.Profile{}, to)
+			done := r.planned(timeout, to)
+			h := newRawHTTP2(t, r.addr)
+			h.ask(1, method == "GET", ":method", method, ":scheme", "http", ":authority", "x", ":path", "/")
+			if e := r.await(done); !errors.Is(e.err, web.ErrTimeout) {
+				t.Errorf("told %v", e.err)
+			}
+			// The window is not given back, so all that comes is one of 64 KiB.
+			got, err := h.answer(1)
+			if want := map[string]string{"POST": "504", "GET": "200RST INTERNAL_ERROR"}[method]; err != nil || !strings.HasPrefix(got, want) {
+				t.Errorf("the client got %q, %v; want %q", got, err, want)
+			}
+		})
 	}
 }

@@ -21,6 +21,9 @@ type request struct {
 	held   bool // the connection is
 	empty  bool // the answer is its header alone
 	timer  *time.Timer
+	clock  sync.Mutex // over what the plan's Timeout does, and:
+	over   bool       // it is too late for it
+	late   bool       // it has passed before
 	used   []*Profile // let go of at the end
 
 	status   int
@@ -61,12 +64,12 @@ func (q *request) forward(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancelCause(context.WithValue(r.Context(), requestKey{}, q))
 	defer cancel(nil)
 	if q.plan.Timeout > 0 {
-		q.timer = time.AfterFunc(q.plan.Timeout, func() { cancel(ErrTimeout) })
-		defer q.timer.Stop()
+		q.timer = time.AfterFunc(q.plan.Timeout, func() { cancel(ErrTimeout); q.hurry(w, r) })
 	}
 	whole := false
 	defer func() {
-		if !whole {
+		// What the client's connection has been set to cannot be taken back.
+		if late := q.stop(); !whole || late && q.err == nil && r.ProtoMajor == 1 {
 			q.cutOff(ctx, r)
 		}
 		for _, p := range q.used {
@@ -79,6 +82,39 @@ func (q *request) forward(w http.ResponseWriter, r *http.Request) {
 	}
 	q.server.proxy.ServeHTTP(writer{w, q}, out)
 	whole = true
+}
+
+// parting is the time that a client has to take what it gets of a request whose
+// time is over.
+const parting = time.Second
+
+// hurry is for a request whose time is over: whoever waits for a client that
+// sends its body slowly, or reads the answer slowly, does not see the end of a
+// context.
+func (q *request) hurry(w http.ResponseWriter, r *http.Request) {
+	q.clock.Lock()
+	defer q.clock.Unlock()
+	if q.over {
+		return
+	}
+	q.late = true
+	c := http.NewResponseController(w)
+	if r.Body != nil && r.Body != http.NoBody {
+		_ = c.SetReadDeadline(time.Now())
+	}
+	_ = c.SetWriteDeadline(time.Now().Add(parting))
+}
+
+// stop ends the plan's Timeout, and tells whether it has passed.
+func (q *request) stop() (late bool) {
+	if q.timer == nil {
+		return false
+	}
+	q.timer.Stop()
+	q.clock.Lock()
+	defer q.clock.Unlock()
+	q.over = true
+	return q.late
 }
 
 // writer keeps the header of an answer without a body together with its end.
@@ -207,8 +243,8 @@ func (s *Server) modify(r *http.Response) error {
 		edit(r.Header)
 	}
 	if r.StatusCode == http.StatusSwitchingProtocols {
-		if q.timer != nil {
-			q.timer.Stop()
+		if q.stop() {
+			return ErrTimeout
 		}
 		q.release() // from here on only the bytes tell whether it is quiet
 		return nil
