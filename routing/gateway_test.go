@@ -315,3 +315,34 @@ func TestAStatusIsTheGatewayAPIs(t *testing.T) {
 		t.Errorf("%v\n%s\nwant\n%s", err, text, want)
 	}
 }
+
+// Two routes of one TCP listener are both accepted, as the conformance suite has
+// it, and it is told that the later one gets nothing.
+func TestTheLaterOfTwoRoutesStaysAccepted(t *testing.T) {
+	const route = "---\napiVersion: gateway.networking.k8s.io/v1\nkind: TCPRoute\nmetadata: {name: %s}\nspec: {parentRefs: [{name: edge}], rules: [{backendRefs: [{name: one}]}]}\n"
+	objects, faults := decodeInput("apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {name: edge}\nspec: {gatewayClassName: any, listeners: [{name: tcp, port: 25, protocol: TCP}]}\n" +
+		fmt.Sprintf(route, "a") + fmt.Sprintf(route, "b"))
+	set, wrong, _ := new(resource.Set).With(puts(objects))
+	if faults = append(faults, wrong...); len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	statuses := gateway.NewStatuses(set, nil)
+	for name, problem := range map[string]string{
+		"a": "[there is no Service one]",
+		"b": "[at edge it is Accepted, but all connections belong to TCPRoute/a, which is older or comes before it by name: this one gets none here there is no Service one]",
+	} {
+		o, _ := set.Get(resource.Key{Kind: "TCPRoute", Name: name})
+		status := statuses.Of(&o, 1, t0)
+		if c := status.(*gateway.RouteStatus).Parents[0].Conditions[0]; c.Status != "True" || c.Reason != "Accepted" {
+			t.Errorf("%s: %+v", name, c)
+		}
+		words := strings.ReplaceAll(fmt.Sprint(gateway.Problems(status)), "at edge it is not ResolvedRefs (BackendNotFound): ", "")
+		if words != problem {
+			t.Errorf("%s: %s, want %s", name, words, problem)
+		}
+	}
+	o, _ := set.Get(resource.Key{Kind: "Gateway", Name: "edge"})
+	if n := statuses.Of(&o, 1, t0).(*gateway.Status).Listeners[0].AttachedRoutes; n != 2 {
+		t.Errorf("%d routes are attached", n)
+	}
+}

@@ -33,9 +33,6 @@ const (
 	reasonBackendNotFound     = "BackendNotFound"
 	reasonInvalidKind         = "InvalidKind"
 	reasonRefNotPermitted     = "RefNotPermitted"
-	// reasonConflicted is Penstock's own, for a route of whose server names
-	// each belongs to an older route: the Gateway API has no word for it.
-	reasonConflicted = "Conflicted"
 )
 
 // verdict is a condition's reason with its words; without a reason all is well.
@@ -126,6 +123,7 @@ type attachment struct {
 	accepted verdict
 	lost     []string // names that are an older route's, at some listener
 	by       *route   // whose the first of them is
+	won      bool     // some name, at some listener
 }
 
 // attached is a Gateway with the routes that attach to it.
@@ -246,39 +244,41 @@ func (a *attached) attach(r *route, p *ParentRef, counted map[*listening]bool) *
 			invalid.message = "listener " + l.Name + " is not accepted: " + invalid.message
 			continue
 		}
-		taken = l.claim(r, names, done) || taken
+		taken = true // also where it gets nothing: the other route may go
+		l.claim(r, names, done)
 	}
 	switch {
 	case !named:
 		return refuse(reasonNoHostname, "no listener has a hostname in common with %s", strings.Join(r.hostnames, ", "))
-	case taken:
-	case done.by == nil:
+	case !taken:
 		return refuse(reasonNoMatchingParent, "%s", invalid.message)
-	default:
-		return refuse(reasonConflicted, "%s, which is older or comes before it by name", done.conflict())
 	}
 	return done
 }
 
 // conflict says whose names the route has lost.
 func (d *attachment) conflict() string {
+	words := strings.Join(d.lost, ", ") + " belongs to "
 	if d.lost[0] == "" {
-		return "all connections belong to " + d.by.key.String()
+		words = "all connections belong to "
 	}
-	return strings.Join(d.lost, ", ") + " belongs to " + d.by.key.String()
+	words += d.by.key.String() + ", which is older or comes before it by name"
+	if !d.won {
+		words += ": this one gets none here"
+	}
+	return words
 }
 
-// claim gives a route those of the names of a listener that are nobody's yet,
-// and tells whether there were any.
-func (l *listening) claim(r *route, names []string, done *attachment) (taken bool) {
+// claim gives a route those of the names of a listener that are nobody's yet.
+func (l *listening) claim(r *route, names []string, done *attachment) {
 	for _, name := range names {
 		switch owner := l.names[name]; owner {
 		case nil:
 			l.names[name] = r
 			l.order = append(l.order, name)
-			taken = true
+			done.won = true
 		case r: // by another of its parentRefs
-			taken = true
+			done.won = true
 		default:
 			if done.by == nil {
 				done.by = owner
@@ -288,7 +288,6 @@ func (l *listening) claim(r *route, names []string, done *attachment) (taken boo
 			}
 		}
 	}
-	return taken
 }
 
 // text says which listeners a parentRef wants.

@@ -148,7 +148,7 @@ func checkRoute(v *resource.View, spec resource.Spec) {
 		case !done.accepted.ok():
 			v.Warn(at, "is not accepted by "+a.key.String()+" ("+done.accepted.reason+"): "+done.accepted.message, nil)
 		case done.by != nil:
-			v.Warn(at, "at "+a.key.String()+" "+done.conflict()+", which is older or comes before it by name", nil)
+			v.Warn(at, "at "+a.key.String()+" "+done.conflict(), nil)
 		}
 		for _, l := range a.listeners {
 			a.warnOfNames(v, at, l, r)

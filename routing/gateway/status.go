@@ -338,10 +338,13 @@ func (s *Statuses) resolveBackends(r *route) verdict {
 	return verdict{}
 }
 
-// Problems says in words what of a status does not hold.
+// Problems says in words what of a status does not hold, or not for all of it.
 func Problems(status any) (words []string) {
 	note := func(what string, list []Condition) {
 		for _, c := range list {
+			if c.Status == "True" && c.Reason == c.Type && c.Message != "" {
+				words = append(words, what+" is "+c.Type+", but "+c.Message)
+			}
 			if c.Status == "False" && (c.Type == "Accepted" || c.Type == "ResolvedRefs" || c.Type == "Programmed" && c.Reason != reasonInvalid) {
 				words = append(words, fmt.Sprintf("%s is not %s (%s): %s", what, c.Type, c.Reason, c.Message))
 			}
