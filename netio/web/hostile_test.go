@@ -126,3 +126,31 @@ func TestSlowClientsAreNotWaitedForBeyondTheTimeout(t *testing.T) {
 		})
 	}
 }
+
+// A client cannot switch to what would lead its requests past routing, nor to
+// what can be read in several ways: the endpoint gets a request like any other.
+func TestSwitchesThatLeadPastRouting(t *testing.T) {
+	got := make(chan http.Header, 1)
+	r := newRig(t, &web.Profile{}, upstream(t, func(_ http.ResponseWriter, q *http.Request) { got <- q.Header }))
+	for _, c := range []struct{ upgrade, version, want string }{
+		{"websocket", "1.1", "websocket"},
+		{"foo/2", "1.1", "foo/2"},
+		{"websocket", "1.0", ""},
+		{"h2c", "1.1", ""},
+		{"H2C", "1.1", ""},
+		{"HTTP/2.0", "1.1", ""},
+		{"TLS/1.2", "1.1", ""},
+		{"websocket, h2c", "1.1", ""},
+		{"websocket\r\nUpgrade: h2c", "1.1", ""},
+		{"web socket", "1.1", ""},
+	} {
+		conn := r.dial()
+		_, _ = io.WriteString(conn, "GET / HTTP/"+c.version+"\r\nHost: x\r\nConnection: Upgrade, close\r\nUpgrade: "+c.upgrade+
+			"\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n\r\n")
+		h := <-got
+		_ = conn.Close()
+		if _, asked := h["Connection"]; h.Get("Upgrade") != c.want || h.Get("HTTP2-Settings") != "" || asked != (c.want != "") {
+			t.Errorf("%q in HTTP/%s: the endpoint got %v, want %q", c.upgrade, c.version, h, c.want)
+		}
+	}
+}

@@ -223,6 +223,7 @@ func rewrite(p *httputil.ProxyRequest) {
 	p.Out.URL.Scheme = "http" // the target's profile knows better
 	p.Out.URL.User = nil
 	p.Out.URL.RawQuery = p.In.URL.RawQuery // what cannot be read is the endpoint's to judge
+	limitUpgrade(p.In, p.Out.Header)
 	q := requestOf(p.In)
 	if q.conn.secure {
 		p.Out.Header.Set("X-Forwarded-Proto", "https")
