@@ -1,6 +1,7 @@
 package httprule
 
 import (
+	"cmp"
 	"net"
 	"strconv"
 	"strings"
@@ -115,13 +116,10 @@ func rewritten(to *resource.PathRewrite, path, prefix string) string {
 	}
 	rest := strings.TrimPrefix(path, strings.TrimSuffix(prefix, "/"))
 	start := strings.TrimSuffix(*to.ReplacePrefixMatch, "/")
-	switch {
-	case start == "" && rest == "":
-		return "/"
-	case prefix == "/" && rest == "/": // all of it was the prefix
-		return start
+	if prefix == "/" && rest == "/" { // all of it was the prefix
+		rest = ""
 	}
-	return start + rest
+	return cmp.Or(start+rest, "/")
 }
 
 func (r *Rules) filter(m Match, kind string) *resource.HTTPFilter {

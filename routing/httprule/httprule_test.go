@@ -132,6 +132,10 @@ func TestRedirects(t *testing.T) {
 	if _, location, _ := r.Redirect(Match{Prefix: "/"}, Origin{"http", "[::1]:8080"}, "/", ""); location != "http://[::1]:9/" {
 		t.Errorf("IPv6: %s", location)
 	}
+	r = route(t, "    - {matches: [{path: {type: PathPrefix, value: /}}], default: {filters: [{type: RequestRedirect, requestRedirect: {scheme: https, path: {type: ReplacePrefixMatch, replacePrefixMatch: /}}}]}}\n")
+	if _, location, _ := r.Redirect(Match{Prefix: "/"}, Origin{"http", "x"}, "/", "a=b"); location != "https://x/?a=b" {
+		t.Errorf("a redirect of / to /: %s", location)
+	}
 }
 
 func TestPrefixesAreReplacedBySegments(t *testing.T) {
@@ -146,6 +150,7 @@ func TestPrefixesAreReplacedBySegments(t *testing.T) {
 		{"/", "/b", "/", "/b"},
 		{"/", "/b", "/c", "/b/c"},
 		{"/", "/", "/c", "/c"},
+		{"/", "/", "/", "/"},
 	} {
 		to := &resource.PathRewrite{Type: "ReplacePrefixMatch", ReplacePrefixMatch: &c.with}
 		if got := rewritten(to, c.path, c.prefix); got != c.want {
