@@ -3,6 +3,8 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -48,9 +50,18 @@ func TestPoliciesAreNotForMembersOfAnOlderRelease(t *testing.T) {
 		_, err := n.apply(ctx, &admin.ApplyRequest{Documents: [][]byte{[]byte(text)}})
 		return err
 	}
+	taken, err := net.Listen("tcp", "127.0.0.1:0") // what cannot listen is taken nevertheless
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
 	const tcp = "kind: MeshTCPRoute\nname: a\nspec: {to: [{targetRef: {kind: MeshService, name: a}, rules: [{default: {backendRefs: [{kind: MeshService, name: b}]}}]}]}\n"
 	for name, text := range map[string]string{
-		"MeshHTTPRoute/a": "kind: MeshHTTPRoute\nname: a\nspec: {to: [{targetRef: {kind: MeshService, name: a}, rules: [{matches: [{path: {type: PathPrefix, value: /}}], default: {}}]}]}\n",
+		"MeshHTTPRoute/a":       "kind: MeshHTTPRoute\nname: a\nspec: {to: [{targetRef: {kind: MeshService, name: a}, rules: [{matches: [{path: {type: PathPrefix, value: /}}], default: {}}]}]}\n",
+		"Gateway/edge":          fmt.Sprintf("kind: Gateway\nname: edge\nspec: {gatewayClassName: any, addresses: [{value: 127.0.0.1}], listeners: [{name: tcp, port: %d, protocol: TCP}]}\n", taken.Addr().(*net.TCPAddr).Port),
+		"TCPRoute/all":          "kind: TCPRoute\nname: all\nspec: {parentRefs: [{name: edge}], rules: [{backendRefs: [{name: a}]}]}\n",
+		"TLSRoute/some":         "kind: TLSRoute\nname: some\nspec: {parentRefs: [{name: edge}], hostnames: [a.example.com], rules: [{backendRefs: [{name: a}]}]}\n",
+		"ReferenceGrant/shop.g": "kind: ReferenceGrant\nname: shop.g\nspec: {origin: {namespace: shop}, from: [{group: gateway.networking.k8s.io, kind: TLSRoute, namespace: default}], to: [{group: \"\", kind: Service}]}\n",
 	} {
 		note(cluster.LevelPolicies - 1)
 		if err := apply(tcp); err != nil {
