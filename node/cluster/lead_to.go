@@ -198,10 +198,12 @@ func untilKnown[Req, Resp any](act func(context.Context, *Req) (*Resp, error), d
 			resp, err = act(ctx, req)
 			var refused *admin.Error
 			switch {
+			case err != nil && ctx.Err() != nil && !errors.As(err, &refused): // its time was over
+				return nil, first
 			case !errors.As(err, &refused):
 			case slices.Contains(done, refused.Code):
 				return new(Resp), nil
-			case refused.Code == admin.NoLeader, refused.Code == admin.Unavailable:
+			case refused.Code == admin.NoLeader, refused.Code == admin.Unavailable, refused.Code == admin.Deadline:
 				return nil, first // which may still have acted
 			}
 		}

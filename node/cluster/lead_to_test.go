@@ -28,6 +28,7 @@ func TestARequestIsMadeAgainUntilItsOutcomeIsKnown(t *testing.T) {
 		"lost, and done as it is not there":    {[]error{lost, gone}, nil},
 		"lost, then refused":                   {[]error{lost, refused}, refused},
 		"unknown, and then there is no leader": {[]error{unknown, admin.Errorf(admin.NoLeader, "an election")}, unknown},
+		"unknown, and then out of time":        {[]error{unknown, admin.Errorf(admin.Deadline, "not done in the time given")}, unknown},
 		"lost, and then out of reach":          {[]error{lost, admin.Errorf(admin.Unavailable, "too busy")}, lost},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -59,6 +60,24 @@ func TestAnUnknownOutcomeIsSaidToWhoGoes(t *testing.T) {
 		return nil, admin.ErrLost
 	})
 	if _, err := act(ctx, &admin.Empty{}); !errors.Is(err, admin.ErrLost) || made != 1 {
+		t.Errorf("%d attempts came to %v", made, err)
+	}
+}
+
+// One whose caller goes while it is made again says what was known before.
+func TestAnUnknownOutcomeIsSaidToWhoGoesMeanwhile(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	unknown := admin.Errorf(admin.UnknownOutcome, "it may have acted")
+	made := 0
+	act := untilKnown(func(context.Context, *admin.Empty) (*admin.Empty, error) {
+		if made++; made == 1 {
+			return nil, unknown
+		}
+		cancel()
+		return nil, ctx.Err()
+	})
+	if _, err := act(ctx, &admin.Empty{}); !errors.Is(err, unknown) || made != 2 {
 		t.Errorf("%d attempts came to %v", made, err)
 	}
 }

@@ -20,14 +20,16 @@ func (c *Cluster) Remove(ctx context.Context, req *admin.RemoveRequest) (*admin.
 }
 
 func (c *Cluster) remove(ctx context.Context, req *admin.RemoveRequest) (*admin.Empty, error) {
-	if _, err := c.current(ctx); err != nil {
-		return nil, err
-	}
-	m, err := c.Resolve(req.Node)
+	view, err := c.current(ctx)
 	if err != nil {
 		return nil, err
 	}
-	switch {
+	m, err := c.Resolve(req.Node)
+	switch id, going := c.going(view, req.Node); {
+	case err != nil && going: // asked before, or on its way by itself
+		return &admin.Empty{}, c.waitGone(ctx, id)
+	case err != nil:
+		return nil, err
 	case m.Self:
 		return nil, admin.Errorf(admin.Refused, "%s leads the cluster and is up: have it leave (penstock leave %s)", m.Name, m.Name)
 	case m.Up() && !req.Force:
@@ -44,6 +46,19 @@ func (c *Cluster) remove(ctx context.Context, req *admin.RemoveRequest) (*admin.
 		return nil, err
 	}
 	return &admin.Empty{}, c.waitGone(ctx, m.ID)
+}
+
+// going finds the node of an ID or a name that is no member any more, and is
+// in Raft's configuration still.
+func (c *Cluster) going(view consensus.View, nameOrID string) (id string, ok bool) {
+	servers, _ := c.servers()
+	for _, s := range servers {
+		r, known := record(view, s.id)
+		if known && !r.member() && (r.ID == nameOrID || r.Name == nameOrID) {
+			return r.ID, true
+		}
+	}
+	return "", false
 }
 
 // quorumWithout says whether the voters that remain without a node can decide.
@@ -89,7 +104,8 @@ func (c *Cluster) spared(ctx context.Context, id string) error {
 }
 
 // waitGone waits until a node is in Raft's configuration no more: until then
-// its vote counts.
+// its vote counts. Where it gives up, the node is no member any more all the
+// same: whoever asks again waits again.
 func (c *Cluster) waitGone(ctx context.Context, id string) error {
 	for {
 		changes := c.Store().Changes()
@@ -106,7 +122,7 @@ func (c *Cluster) waitGone(ctx context.Context, id string) error {
 		case <-changes:
 		case <-time.After(c.cfg.Pace.Tick):
 		case <-ctx.Done():
-			return admin.Errorf(admin.Unavailable, "it is no member any more, but the voters have not agreed to go on without it yet: %v", ctx.Err())
+			return admin.Errorf(admin.UnknownOutcome, "it is no member any more, but the voters have not agreed in time to go on without it; the same request waits for that again")
 		}
 	}
 }

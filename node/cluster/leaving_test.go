@@ -339,13 +339,13 @@ func TestANodeThatIsRefusedLeavesNoLonger(t *testing.T) {
 	}
 }
 
-// TestWhoWasTakenOutIsNotRefusedToLeave: another voter may die between the two,
-// and then its vote is needed until that one is back.
-func TestWhoWasTakenOutIsNotRefusedToLeave(t *testing.T) {
-	t.Parallel()
+// parting is a cluster of three of which one was taken out, and votes on as
+// long as another that has died is not back: without both nobody could decide.
+func parting(ctx context.Context, t *testing.T) (lead, goes, dies *machine) {
+	t.Helper()
 	all := three(t)
-	lead := leading(t, all...)
-	goes, dies := others(all, lead)[0], others(all, lead)[1]
+	lead = leading(t, all...)
+	goes, dies = others(all, lead)[0], others(all, lead)[1]
 	id := dies.c.ID()
 	dies.kill()
 	eventually(t, "the leader to plan without it", func() string {
@@ -357,11 +357,51 @@ func TestWhoWasTakenOutIsNotRefusedToLeave(t *testing.T) {
 		}
 		return ""
 	})
-	ctx, cancel := context.WithTimeout(context.Background(), enough)
-	defer cancel()
 	if err := lead.c.depart(ctx, goes.c.ID(), "test"); err != nil {
 		t.Fatal(err)
 	}
+	dies.listen("127.0.0.1")
+	return lead, goes, dies
+}
+
+// TestARemovalThatRunsOutOfTimeIsMade: that the voters have yet to go on
+// without the node is no reason to say that there is none, or that nothing was
+// changed.
+func TestARemovalThatRunsOutOfTimeIsMade(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	defer cancel()
+	lead, goes, dies := parting(ctx, t)
+	id := goes.c.ID()
+	over, cancelled := context.WithCancel(ctx)
+	cancelled()
+	if err := lead.c.waitGone(over, id); !refusedAs(err, admin.UnknownOutcome) || !contains(err, "no member any more") {
+		t.Errorf("the leader gives up waiting: %v", err)
+	}
+	for _, node := range []string{goes.cfg.Name, id} {
+		soon, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		_, err := goes.c.Remove(soon, &admin.RemoveRequest{Node: node})
+		if !refusedAs(err, admin.UnknownOutcome) && !errors.Is(err, context.DeadlineExceeded) { // or too busy to answer in time
+			t.Errorf("remove %s: %v", node, err)
+		}
+	}
+	dies.start()
+	if _, err := lead.c.Remove(ctx, &admin.RemoveRequest{Node: goes.cfg.Name}); err != nil {
+		t.Errorf("when the dead one is back: %v", err)
+	}
+	if _, err := lead.c.Remove(ctx, &admin.RemoveRequest{Node: id}); !refusedAs(err, admin.NotFound) {
+		t.Errorf("when it is gone: %v", err)
+	}
+}
+
+// TestWhoWasTakenOutIsNotRefusedToLeave: another voter may die between the two,
+// and then its vote is needed until that one is back.
+func TestWhoWasTakenOutIsNotRefusedToLeave(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	defer cancel()
+	lead, goes, dies := parting(ctx, t)
 	soon, over := context.WithTimeout(ctx, quick.Heartbeat+time.Second) // by then it is known that the dead one does not answer
 	defer over()
 	if err := goes.c.askToDepart(soon); err == nil || refusedAs(err, admin.Refused) {
@@ -369,7 +409,6 @@ func TestWhoWasTakenOutIsNotRefusedToLeave(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() { done <- goes.c.Leave(ctx) }()
-	dies.listen("127.0.0.1")
 	dies.start()
 	if err := <-done; err != nil {
 		t.Errorf("when the dead one is back: %v", err)
