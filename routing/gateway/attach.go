@@ -121,9 +121,9 @@ func (l *listening) valid() bool { return l.accepted.ok() && l.conflict.ok() }
 // attachment is what becomes of one parentRef of a route.
 type attachment struct {
 	accepted verdict
-	lost     []string // names that are an older route's, at some listener
-	by       *route   // whose the first of them is
-	won      bool     // some name, at some listener
+	lost     named  // names that are an older route's, at some listener
+	by       *route // whose the first of them is
+	won      bool   // some name, at some listener
 }
 
 // attached is a Gateway with the routes that attach to it.
@@ -249,7 +249,7 @@ func (a *attached) attach(r *route, p *ParentRef, counted map[*listening]bool) *
 	}
 	switch {
 	case !named:
-		return refuse(reasonNoHostname, "no listener has a hostname in common with %s", strings.Join(r.hostnames, ", "))
+		return refuse(reasonNoHostname, "no listener has a hostname in common with %s", some(r.hostnames))
 	case !taken:
 		return refuse(reasonNoMatchingParent, "%s", invalid.message)
 	}
@@ -258,8 +258,8 @@ func (a *attached) attach(r *route, p *ParentRef, counted map[*listening]bool) *
 
 // conflict says whose names the route has lost.
 func (d *attachment) conflict() string {
-	words := strings.Join(d.lost, ", ") + " belongs to "
-	if d.lost[0] == "" {
+	words := d.lost.String() + " belongs to "
+	if d.lost.first[0] == "" {
 		words = "all connections belong to "
 	}
 	words += d.by.key.String() + ", which is older or comes before it by name"
@@ -283,9 +283,7 @@ func (l *listening) claim(r *route, names []string, done *attachment) {
 			if done.by == nil {
 				done.by = owner
 			}
-			if !slices.Contains(done.lost, name) {
-				done.lost = append(done.lost, name)
-			}
+			done.lost.add(name)
 		}
 	}
 }

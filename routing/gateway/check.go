@@ -83,7 +83,7 @@ func (g *Gateway) CheckIn(v *resource.View) {
 			v.Warn(at, "is not accepted ("+l.conflict.reason+"): "+l.conflict.message+"; none of them listens", nil)
 		}
 		if len(l.wrong) > 0 {
-			v.Warn(at+".allowedRoutes.kinds", "has kinds that never attach ("+reasonInvalidRouteKinds+")", strings.Join(l.wrong, ", "))
+			v.Warn(at+".allowedRoutes.kinds", "has kinds that never attach ("+reasonInvalidRouteKinds+")", some(l.wrong))
 		}
 		l.checkCertificates(v, at, &g.Origin)
 		a.warnOfNames(v, at+".tls.certificateRefs", l, nil)

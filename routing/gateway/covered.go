@@ -54,17 +54,6 @@ func notCovered(port int, names []string) string {
 	return fmt.Sprintf("no Certificate shown at port %d is for %s: what none is for is closed (no_certificate)", port, some(names))
 }
 
-// maxNamed bounds the names that a message lists.
-const maxNamed = 5
-
-// some lists names, and of many the first ones.
-func some(names []string) string {
-	if n := len(names) - maxNamed; n > 0 {
-		return strings.Join(names[:maxNamed], ", ") + fmt.Sprintf(" and %d more", n)
-	}
-	return strings.Join(names, ", ")
-}
-
 // warnOfNames warns of names without a Certificate at a listener, those of one
 // route or, without one, of all. None is told twice in one check.
 func (a *attached) warnOfNames(v *resource.View, path string, l *listening, of *route) {

@@ -294,9 +294,9 @@ func (r *BackendRef) resolve(by *route, of func() trust) verdict {
 
 func kindText(group, kind string) string {
 	if group == "" {
-		return kind
+		return short(kind)
 	}
-	return group + "/" + kind
+	return short(group) + "/" + short(kind)
 }
 
 // compile makes the listeners of a Gateway, one for each port that something
@@ -341,7 +341,7 @@ func (g *Gateway) at(port int) map[string]string {
 func (a *attached) unsupportedAddress() string {
 	for i := range a.spec.Addresses {
 		if x := &a.spec.Addresses[i]; !x.isIP() {
-			return x.Type + " " + x.Value
+			return short(x.Type) + " " + short(x.Value)
 		}
 	}
 	return ""

@@ -197,7 +197,7 @@ func (s *Statuses) gateway(a *attached, c conditions) *Status {
 		out.Listeners = append(out.Listeners, l.status(refs, programmed, note, c))
 	}
 	if accepted.ok() && valid == 0 {
-		accepted = verdict{reasonListenersNotValid, "no listener is accepted: " + strings.Join(invalid, ", ")}
+		accepted = verdict{reasonListenersNotValid, "no listener is accepted: " + some(invalid)}
 	}
 	programmed := verdict{}
 	switch {
@@ -206,11 +206,11 @@ func (s *Statuses) gateway(a *attached, c conditions) *Status {
 	case !failed.ok():
 		programmed = failed
 	case len(idle) == valid:
-		programmed = verdict{reasonInvalid, "no listener takes connections: " + strings.Join(idle, ", ")}
+		programmed = verdict{reasonInvalid, "no listener takes connections: " + some(idle)}
 	}
 	reason, message := reasonAccepted, ""
 	if len(invalid) > 0 {
-		reason, message = reasonListenersNotValid, "not accepted are the listeners "+strings.Join(invalid, ", ")
+		reason, message = reasonListenersNotValid, "not accepted are the listeners "+some(invalid)
 	}
 	out.Conditions = []Condition{c.is("Accepted", accepted, reason, message), c.is("Programmed", programmed, reasonProgrammed, "")}
 	return out
@@ -258,7 +258,7 @@ func (s *Statuses) resolve(a *attached, l *listening) (refs, programmed verdict,
 		}
 	}
 	if len(l.wrong) > 0 {
-		refs = verdict{reasonInvalidRouteKinds, "never attach: " + strings.Join(l.wrong, ", ")}
+		refs = verdict{reasonInvalidRouteKinds, "never attach: " + some(l.wrong)}
 		if len(l.kinds) == 0 {
 			programmed = verdict{reasonInvalid, refs.message}
 		}

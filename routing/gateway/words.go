@@ -1,0 +1,67 @@
+package gateway
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Messages hold what users have written, of which there may be much; these
+// bounds keep each below a kilobyte.
+const (
+	maxNamed = 5   // names that a message lists
+	maxList  = 500 // bytes of them, the first left out of account
+	maxText  = 253 // bytes of one text
+)
+
+// named is names to list in a message, each once. It keeps the first ones.
+type named struct {
+	first []string
+	all   map[string]struct{}
+}
+
+func (n *named) add(name string) {
+	if _, ok := n.all[name]; ok {
+		return
+	}
+	if n.all == nil {
+		n.all = map[string]struct{}{}
+	}
+	n.all[name] = struct{}{}
+	if len(n.first) < maxNamed {
+		n.first = append(n.first, name)
+	}
+}
+
+// String lists them as some does.
+func (n *named) String() string { return list(n.first, len(n.all)) }
+
+// some lists names, and of many the first ones.
+func some(names []string) string { return list(names, len(names)) }
+
+// list lists the first of n names.
+func list(first []string, n int) string {
+	var b strings.Builder
+	for i, name := range first[:min(len(first), maxNamed)] {
+		name = short(name)
+		if i > 0 && b.Len()+len(name) > maxList {
+			first = first[:i]
+			break
+		}
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(name)
+	}
+	if more := n - min(len(first), maxNamed); more > 0 {
+		fmt.Fprintf(&b, " and %d more", more)
+	}
+	return b.String()
+}
+
+// short cuts a text that nothing else bounds.
+func short(s string) string {
+	if len(s) <= maxText {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxText], "") + "..."
+}
