@@ -96,7 +96,8 @@ func TestARolloutGoesItsWay(t *testing.T) {
 		t.Errorf("a second pause: %v", err)
 	}
 	n.mustCommand(t, "resume", resource.RolloutRunning, 2, 60)
-	if r := n.rollout(t); r.Left <= 0 || r.Left > 720*time.Hour || r.Nodes != 1 || r.Connects < 60 || r.Endpoints != 1 {
+	waitFor(t, "the leader to have seen the connections", func() bool { return n.rollout(t).Connects >= 60 })
+	if r := n.rollout(t); r.Left <= 0 || r.Left > 720*time.Hour || r.Nodes != 1 || r.Endpoints != 1 {
 		t.Errorf("it is at %+v", r)
 	}
 	// The same file again changes nothing; another rollout begins anew.

@@ -121,7 +121,7 @@ func (d *Driver) Round(ctx context.Context) {
 	if len(watched) == 0 {
 		return
 	}
-	for _, look := range d.Look(ctx, watched) {
+	for _, look := range d.look(ctx, watched, true) {
 		if !look.Begun() || Next(look.Route, look.State, &look.Seen) != nil {
 			d.move(ctx, look)
 		}
@@ -204,11 +204,8 @@ func (d *Driver) keep(ctx context.Context, route string, id consensus.ID, who st
 func (d *Driver) moved(route string, r *resource.MeshTCPRoute, was, is *State) {
 	d.mu.Lock()
 	d.moves[is.Phase]++
-	switch {
-	case was == nil: // all that the nodes have counted is of this rollout
-		d.windows[route] = &window{of: is.Of, whole: true}
-	case was.Of != is.Of || !was.UnderWay():
-		d.windows[route].cut() // what was before it began is not held against it
+	if was == nil { // all that the nodes have counted is of this rollout
+		d.windows[route] = &window{of: is.Of, begin: Mark(is), whole: true}
 	}
 	d.mu.Unlock()
 	level := slog.LevelInfo
@@ -234,8 +231,15 @@ func (d *Driver) Moves() map[string]uint64 {
 var Phases = []string{resource.RolloutRunning, resource.RolloutPaused, resource.RolloutDone, resource.RolloutAborted, resource.RolloutRolledBack}
 
 // Look asks all nodes about the rollouts of some routes, and gives those that
-// the book has.
+// the book has. Its counts are those of the last Round.
 func (d *Driver) Look(ctx context.Context, routes []string) []*Look {
+	return d.look(ctx, routes, false)
+}
+
+// look is Look, which notes what the nodes have counted where that is said.
+// Rounds alone do, one after the other: of two who ask at the same time one
+// may come with answers that are older than those which the other has noted.
+func (d *Driver) look(ctx context.Context, routes []string, note bool) []*Look {
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
 	reports := d.cfg.Ask(ctx, routes)
@@ -250,6 +254,12 @@ func (d *Driver) Look(ctx context.Context, routes []string) []*Look {
 		}
 		look := &Look{Item: item, Seen: Seen{Now: now, Watched: item.Watched}}
 		d.gather(look, reports)
+		if note {
+			d.note(look, reports)
+		}
+		if w := d.windows[name]; w.isOf(look) {
+			look.Seen.Counts = w.sum
+		}
 		looks = append(looks, look)
 	}
 	return looks
@@ -257,16 +267,7 @@ func (d *Driver) Look(ctx context.Context, routes []string) []*Look {
 
 // gather adds up what the nodes say. Its caller holds d.mu.
 func (d *Driver) gather(look *Look, reports []Report) {
-	mark, length := Mark(look.State), time.Minute
-	var w *window
-	if look.Route != nil {
-		length = look.Route.Rollout.WithDefaults().Abort.Window.D()
-		of := look.Route.RolloutOf()
-		if w = d.windows[look.Name]; w == nil || w.of != of {
-			w = &window{of: of}
-			d.windows[look.Name] = w
-		}
-	}
+	mark := Mark(look.State)
 	for _, report := range reports {
 		a, ok := report.Answers[look.Name]
 		switch {
@@ -283,13 +284,31 @@ func (d *Driver) gather(look *Look, reports []Report) {
 		}
 		look.Seen.Endpoints += a.Endpoints
 		look.Seen.Ejected += a.Ejected
-		if w != nil {
+	}
+}
+
+// note takes what the nodes have counted into the rollout's window. Its caller
+// holds d.mu. Where the rollout has begun anew since there was one, it is left
+// out: it may be of before.
+func (d *Driver) note(look *Look, reports []Report) {
+	if look.Route == nil {
+		return
+	}
+	w := d.windows[look.Name]
+	if !w.isOf(look) {
+		before := w
+		w = &window{of: look.Route.RolloutOf(), begin: look.begin()}
+		if d.windows[look.Name] = w; before != nil {
+			return
+		}
+	}
+	length := look.Route.Rollout.WithDefaults().Abort.Window.D()
+	for _, report := range reports {
+		if a, ok := report.Answers[look.Name]; ok && report.Err == nil {
 			w.add(report.Node, look.Seen.Now, a.Counts, length)
 		}
 	}
-	if w != nil {
-		look.Seen.Counts = w.since(look.Seen.Now, length)
-	}
+	w.sum = w.since(look.Seen.Now, length)
 }
 
 // Do does what a command says with a route's rollout, for someone, and returns
@@ -302,7 +321,7 @@ func (d *Driver) Do(ctx context.Context, command, route, by string, id consensus
 			return 0, fmt.Errorf("%w: route %s", ErrNone, route)
 		}
 		look := &Look{Item: item, Seen: Seen{Now: time.Now(), Watched: item.Watched}}
-		if command == Pause || command == Restart { // what others know counts
+		if command == Pause { // for how long others have watched it counts
 			if all := d.Look(ctx, []string{route}); len(all) == 1 {
 				look = all[0]
 			}
@@ -314,11 +333,6 @@ func (d *Driver) Do(ctx context.Context, command, route, by string, id consensus
 			}
 			return Do(command, r, s, &look.Seen, by)
 		})
-		if err == nil && command == Restart && !stale {
-			d.mu.Lock()
-			d.windows[route].cut()
-			d.mu.Unlock()
-		}
 		if err != nil || !stale {
 			return index, err
 		}

@@ -16,6 +16,8 @@ type Answer struct {
 // is not judged.
 type window struct {
 	of    string // of the rollout that it is about
+	begin string // Mark of the state that it began with; "": not seen
+	sum   Counts // what was in it when it was last added to
 	whole bool   // all that a node has ever counted is of this rollout
 	nodes map[string]*series
 }
@@ -60,15 +62,22 @@ func (w *window) add(node string, at time.Time, c Counts, length time.Duration) 
 	s.trim(at.Add(-length))
 }
 
-// cut forgets what was counted so far; w may be nil.
-func (w *window) cut() {
-	if w == nil {
-		return
+// isOf tells whether this is the window of what a look has. What was before a
+// rollout began, or began anew, is not held against it: it gets another one.
+func (w *window) isOf(look *Look) bool {
+	if w == nil || look.Route == nil || w.of != look.Route.RolloutOf() {
+		return false
 	}
-	w.whole = false
-	for _, s := range w.nodes {
-		s.marks = []mark{s.last}
+	begin := look.begin()
+	return begin == "" || w.begin == begin
+}
+
+// begin is the Mark of the state where the rollout has only begun; otherwise "".
+func (l *Look) begin() string {
+	if l.Begun() && l.State.Begins() {
+		return Mark(l.State)
 	}
+	return ""
 }
 
 // trim forgets what lies before the last mark at or before a time.

@@ -111,6 +111,9 @@ func RolloutKind() Kind {
 // UnderWay tells whether the rollout may still move by itself or be resumed.
 func (s *Rollout) UnderWay() bool { return s.Phase == RolloutRunning || s.Phase == RolloutPaused }
 
+// Begins tells whether the rollout has only begun, or begun anew.
+func (s *Rollout) Begins() bool { return s.Phase == RolloutRunning && s.Step == 1 && s.Spent == 0 }
+
 // Same tells whether two say the same, their times included.
 func (s *Rollout) Same(o *Rollout) bool {
 	if s == nil || o == nil {

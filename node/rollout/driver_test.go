@@ -1,0 +1,137 @@
+package rollout
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"penstock/consensus"
+	"penstock/node/catalog"
+	"penstock/routing/resource"
+)
+
+// scene is a driver of one rollout, what is agreed on, and what the nodes say
+// when they are asked. The state that is agreed on is in force at once.
+type scene struct {
+	*Driver
+	route *resource.MeshTCPRoute
+	ask   func(ctx context.Context) []Report
+
+	mu    sync.Mutex
+	state *State
+	made  []string // the phases that were agreed on
+	book  Book
+}
+
+func newScene(r *resource.MeshTCPRoute, s *State) *scene {
+	x := &scene{route: r}
+	x.Driver = New(Config{
+		Book: &x.book, Keeper: x, Leads: func() bool { return true }, Name: "a",
+		Ask: func(ctx context.Context, _ []string) []Report { return x.ask(ctx) },
+	})
+	x.book.Apply([]resource.Change{resource.Put(resource.Object{Key: resource.Key{Kind: kindRoute, Name: "canary"}, Spec: r})}, time.Now())
+	x.agree(s)
+	return x
+}
+
+func (x *scene) agree(s *State) {
+	if x.state = s; s == nil {
+		return
+	}
+	x.made = append(x.made, s.Phase)
+	x.book.Apply([]resource.Change{resource.Put(resource.Object{Key: resource.Key{Kind: resource.KindRollout, Name: "canary"}, Spec: s})}, time.Now())
+}
+
+// Keep is that of a catalog with one route.
+func (x *scene) Keep(_ context.Context, k catalog.Keeping) (uint64, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	changes, _, err := k.Make(func(key resource.Key) (resource.Object, bool) {
+		if key.Kind == kindRoute {
+			return resource.Object{Key: key, Spec: x.route}, true
+		}
+		return resource.Object{Key: key, Spec: x.state}, x.state != nil
+	})
+	for _, c := range changes {
+		x.agree(c.Spec.(*State))
+	}
+	return 1, err
+}
+
+// saying makes node a answer with these counts from now on.
+func (x *scene) saying(connects, failed uint64) {
+	x.ask = func(context.Context) []Report {
+		return []Report{{Node: "a", Answers: map[string]Answer{"canary": {Counts: Counts{Connects: connects, Failed: failed}, Endpoints: 1}}}}
+	}
+}
+
+func (x *scene) phases() string { return strings.Join(x.made, " ") }
+
+func longSteps() *resource.MeshTCPRoute {
+	return routeOf(resource.RolloutAbort{}, step{5, time.Hour}, step{50, time.Hour})
+}
+
+func runningOf(r *resource.MeshTCPRoute) *State {
+	return &State{Of: r.RolloutOf(), Phase: resource.RolloutRunning, Step: 1, Weight: 5}
+}
+
+// Whoever asks for the status while the leader looks has answers of another
+// moment: they are no part of what is judged, in whatever order they come.
+func TestWhoeverAsksForTheStatusChangesNothing(t *testing.T) {
+	r := longSteps()
+	x := newScene(r, runningOf(r))
+	x.saying(1000, 200) // before this leader's time
+	x.Round(t.Context())
+	asked, answer := make(chan bool), make(chan bool)
+	x.ask = func(context.Context) []Report { // a has said 1001, and another is waited for
+		asked <- true
+		<-answer
+		return []Report{{Node: "a", Answers: map[string]Answer{"canary": {Counts: Counts{Connects: 1001, Failed: 200}, Endpoints: 1}}}}
+	}
+	var round sync.WaitGroup
+	round.Go(func() { x.Round(t.Context()) })
+	<-asked
+	x.saying(1002, 200)
+	if got := x.Look(t.Context(), []string{"canary"})[0].Seen.Counts; got != (Counts{}) {
+		t.Errorf("the status has %+v, want what the last round has seen", got)
+	}
+	close(answer)
+	round.Wait()
+	if got := x.Look(t.Context(), []string{"canary"})[0].Seen.Counts; got != (Counts{Connects: 1}) {
+		t.Errorf("after the round the status has %+v", got)
+	}
+	if got := x.phases(); got != "running" {
+		t.Errorf("without a single new failure it is %s", got)
+	}
+}
+
+// What failed before a rollout was begun anew is not held against it, and what
+// fails since is.
+func TestWhatFailedBeforeARestartIsNotHeldAgainstIt(t *testing.T) {
+	r := longSteps()
+	x := newScene(r, nil)
+	x.saying(0, 0)
+	x.Round(t.Context()) // it begins
+	x.saying(1000, 40)
+	x.Round(t.Context())
+	x.saying(2000, 900) // since the last round
+	if _, err := x.Do(t.Context(), Restart, "canary", "alice", consensus.ID{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := x.Look(t.Context(), []string{"canary"})[0].Seen.Counts; got != (Counts{}) {
+		t.Errorf("begun anew it has %+v", got)
+	}
+	for range 3 {
+		x.Round(t.Context())
+	}
+	if got := x.phases(); got != "running running" {
+		t.Errorf("begun anew it is %s", got)
+	}
+	x.saying(2100, 920)
+	x.Round(t.Context())
+	if got := x.phases(); got != "running running aborted" {
+		t.Errorf("of 100 connects 20 have failed since, and it is %s", got)
+	}
+}
