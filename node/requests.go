@@ -29,6 +29,8 @@ const (
 	BadPath netio.Reason = "bad_path"
 	// BadMethod: a request for a tunnel, which nothing here makes.
 	BadMethod netio.Reason = "bad_method"
+	// BadRequest: something else of its header cannot be said to an endpoint.
+	BadRequest netio.Reason = "bad_request"
 	// BadBody: the body is not what the header promised.
 	BadBody netio.Reason = "bad_body"
 	// LimitRequests: as many are under way as the node takes.
@@ -162,7 +164,7 @@ func (h *requests) leave(listeners []string, table *routing.Table) {
 
 // Route implements web.Handler.
 func (h *requests) Route(known any, r *http.Request) web.Plan {
-	q := &asked{requests: h, client: known.(*httpClient), method: r.Method, host: r.Host, path: r.URL.EscapedPath(), begun: time.Now()}
+	q := &asked{requests: h, client: known.(*httpClient), method: r.Method, host: r.Host, path: written(r.URL), begun: time.Now()}
 	q.client.count.Add(1)
 	plan := web.Plan{Done: q.done, Last: q.client.last.Load() != nil}
 	if h.active.Add(1) > h.max {
@@ -239,6 +241,8 @@ func requestReason(err error) netio.Reason {
 		return RequestTimeout
 	case errors.Is(err, web.ErrCutOff):
 		return netio.UpstreamReset
+	case errors.Is(err, web.ErrRequest):
+		return BadRequest
 	case errors.Is(err, web.ErrBody):
 		return BadBody
 	case errors.Is(err, web.ErrHeaderTimeout):

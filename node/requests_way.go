@@ -68,8 +68,13 @@ func (q *asked) forward(plan web.Plan, path string) web.Plan {
 		if host != "" {
 			out.Host = host
 		}
-		if newPath != "" {
+		switch {
+		case newPath != "":
 			setPath(out.URL, newPath)
+		case out.URL.RawPath != "" && out.URL.RawPath != out.URL.EscapedPath():
+			// It has characters that need an escape and have none: net/url would
+			// escape all of it anew, and make a slash of %2F.
+			setPath(out.URL, path)
 		}
 		a.RequestHeaders(out.Header)
 	}
@@ -89,7 +94,16 @@ func (q *asked) maxAge() time.Duration {
 	return 0
 }
 
-// setPath sets a path in normal form.
+// written is the path as the client wrote it.
+func written(u *url.URL) string {
+	if u.RawPath != "" {
+		return u.RawPath
+	}
+	return u.EscapedPath()
+}
+
+// setPath sets a path in normal form. One that has none was stored before
+// validation refused it, and changes nothing.
 func setPath(u *url.URL, path string) {
 	if plain, err := url.PathUnescape(path); err == nil {
 		u.Path, u.RawPath = plain, path

@@ -59,8 +59,14 @@ func FuzzWhatIsValidCompiles(f *testing.F) {
 			return
 		}
 		path, _ := urlpath.Normal(value)
-		if _, ok := r.Match(&Request{Method: "GET", Path: path}); !ok {
+		m, ok := r.Match(&Request{Method: "GET", Path: path})
+		if !ok {
 			t.Fatalf("%s: the path %s does not fit", value, path)
+		}
+		if _, now := r.Rewrite(m, path); replacement != "" {
+			if normal, ok := urlpath.Normal(now); !ok || normal != now {
+				t.Fatalf("%s with %s becomes %s, which is in no normal form", path, replacement, now)
+			}
 		}
 	})
 }

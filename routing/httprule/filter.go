@@ -3,11 +3,45 @@ package httprule
 import (
 	"cmp"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
 	"penstock/routing/resource"
+	"penstock/routing/urlpath"
 )
+
+// normalFilters gives filters whose paths are in normal form, so that what they
+// make of a path is, too. Those that are given stay as they are.
+func normalFilters(filters []resource.HTTPFilter) []resource.HTTPFilter {
+	out := slices.Clone(filters)
+	for i := range out {
+		if f := out[i].RequestRedirect; f != nil && f.Path != nil {
+			redirect := *f
+			redirect.Path = normalRewrite(f.Path)
+			out[i].RequestRedirect = &redirect
+		}
+		if f := out[i].URLRewrite; f != nil && f.Path != nil {
+			out[i].URLRewrite = &resource.URLRewrite{Hostname: f.Hostname, Path: normalRewrite(f.Path)}
+		}
+	}
+	return out
+}
+
+// normalRewrite leaves what has no normal form as it is: it was stored before
+// validation refused it, and goes on doing what it did.
+func normalRewrite(p *resource.PathRewrite) *resource.PathRewrite {
+	out := *p
+	for _, path := range []**string{&out.ReplaceFullPath, &out.ReplacePrefixMatch} {
+		if *path == nil {
+			continue
+		}
+		if normal, ok := urlpath.Normal(**path); ok {
+			*path = &normal
+		}
+	}
+	return &out
+}
 
 // Headers is what header filters change: net/http's Header is one.
 type Headers interface {
@@ -66,8 +100,8 @@ func splitPort(hostport string) (host, port string) {
 	return hostport[:i], hostport[i+1:]
 }
 
-// Rewrite gives the host and the path that the backend sees; "" where the
-// client's stays.
+// Rewrite gives the host and the path that the backend sees, the path in normal
+// form; "" where the client's stays.
 func (r *Rules) Rewrite(m Match, path string) (host, newPath string) {
 	f := r.filter(m, "URLRewrite")
 	if f == nil {
@@ -123,7 +157,7 @@ func rewritten(to *resource.PathRewrite, path, prefix string) string {
 }
 
 func (r *Rules) filter(m Match, kind string) *resource.HTTPFilter {
-	filters := r.rules[m.Rule].Default.Filters
+	filters := r.filters[m.Rule]
 	for i := range filters {
 		if filters[i].Type == kind {
 			return &filters[i]

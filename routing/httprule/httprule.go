@@ -42,10 +42,10 @@ type Request struct {
 // Rules are those of one destination of a route, ready for requests. They are
 // immutable.
 type Rules struct {
-	rules []resource.HTTPRule
-	exact map[string][]*match // by path
-	other []*match            // with other paths, or any; the more specific first
-	query bool                // some look at parameters
+	filters [][]resource.HTTPFilter // of each rule, with their paths in normal form
+	exact   map[string][]*match     // by path
+	other   []*match                // with other paths, or any; the more specific first
+	query   bool                    // some look at parameters
 }
 
 // Match says which rule a request is for.
@@ -78,9 +78,10 @@ type condition struct {
 // has no normal form fits nothing, since no request has one: validation once
 // let such paths pass, and what is stored is not validated again.
 func Compile(rules []resource.HTTPRule) (*Rules, error) {
-	out := &Rules{rules: rules, exact: map[string][]*match{}}
+	out := &Rules{filters: make([][]resource.HTTPFilter, len(rules)), exact: map[string][]*match{}}
 	var all []*match
 	for i := range rules {
+		out.filters[i] = normalFilters(rules[i].Default.Filters)
 		for j := range rules[i].Matches {
 			if !possible(rules[i].Matches[j].Path) {
 				continue

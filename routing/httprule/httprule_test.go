@@ -195,6 +195,42 @@ func TestHeadersAndRewrites(t *testing.T) {
 	}
 }
 
+// What is put in place of a path is in normal form as the path is, so that
+// whoever sends them on together need not escape anything anew.
+func TestReplacementsAreInNormalForm(t *testing.T) {
+	for written, want := range map[string]string{"/a|b": "/a%7Cb/x%2Fy", "/%61%2fb": "/a%2Fb/x%2Fy", "/a": "/a/x%2Fy"} {
+		for _, filter := range []string{"{type: URLRewrite, urlRewrite: %s}", "{type: RequestRedirect, requestRedirect: %s}"} {
+			path := fmt.Sprintf("{path: {type: ReplacePrefixMatch, replacePrefixMatch: %q}}", written)
+			r := route(t, "    - {matches: [{path: {type: PathPrefix, value: /old}}], default: {filters: ["+fmt.Sprintf(filter, path)+"]}}\n")
+			q := ask(t, "GET /old/x%2fy")
+			m, _ := r.Match(q)
+			_, got := r.Rewrite(m, q.Path)
+			if _, location, ok := r.Redirect(m, Origin{"http", "x"}, q.Path, ""); ok {
+				got = strings.TrimPrefix(location, "http://x")
+			}
+			if got != want {
+				t.Errorf("%s: %s, want %s", written, got, want)
+			}
+		}
+	}
+}
+
+// A replacement that has no normal form is stored only: it does what it did.
+func TestAStoredReplacementWithoutANormalFormStays(t *testing.T) {
+	route := ruled("PathPrefix", "/old", "/a%zz")
+	if valid(route) {
+		t.Error("it is valid")
+	}
+	r, err := Compile(route.To[0].Rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, ok := r.Match(ask(t, "GET /old/x"))
+	if _, path := r.Rewrite(m, "/old/x"); !ok || path != "/a%zz/x" {
+		t.Errorf("%s, %v", path, ok)
+	}
+}
+
 func TestNoRuleIsForIt(t *testing.T) {
 	r := route(t, "    - {matches: [{path: {type: PathPrefix, value: /a}}]}\n")
 	if m, ok := r.Match(ask(t, "GET /b")); ok {
