@@ -29,18 +29,19 @@ type forwarder struct{}
 func (forwarder) RoundTrip(r *http.Request) (*http.Response, error) {
 	q := requestOf(r)
 	var err error
-	for attempt := 0; attempt < max(q.plan.Attempts, 1); attempt++ {
+	for range max(q.plan.Attempts, 1) {
 		t, ok := q.plan.Way.Next(err)
 		if !ok {
 			break
 		}
 		var resp *http.Response
-		sent := new(atomic.Bool)
-		if resp, err = t.send(q, r, sent); err == nil {
+		a := &attempt{target: t}
+		if resp, err = a.send(q, r); err == nil {
 			q.plan.Way.Answered()
 			return resp, nil
 		}
-		if sent.Load() && (!repeatable(r) || errors.Is(err, ErrHeaderTimeout)) || r.Context().Err() != nil {
+		if a.sent.Load() && (!repeatable(r) || errors.Is(err, ErrHeaderTimeout)) || r.Context().Err() != nil ||
+			errors.Is(err, ErrRequest) {
 			return nil, err
 		}
 	}
@@ -50,11 +51,20 @@ func (forwarder) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, err
 }
 
-// send makes one attempt, and tells whether the endpoint may have got any of it.
-func (t Target) send(q *request, r *http.Request, sent *atomic.Bool) (*http.Response, error) {
-	ctx := httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
-		GotConn: func(httptrace.GotConnInfo) { sent.Store(true) },
-	})
+// attempt is a request's at one endpoint.
+type attempt struct {
+	target Target
+	trace  httptrace.ClientTrace
+	begun  bool        // the transport has nothing against the request
+	sent   atomic.Bool // the endpoint may have got some of it
+}
+
+// send makes the attempt.
+func (a *attempt) send(q *request, r *http.Request) (*http.Response, error) {
+	a.trace.GetConn = func(string) { a.begun = true }
+	a.trace.GotConn = func(httptrace.GotConnInfo) { a.sent.Store(true) }
+	ctx := httptrace.WithClientTrace(r.Context(), &a.trace)
+	t := &a.target
 	u := *r.URL
 	u.Host = t.Address
 	if path, ok := strings.CutPrefix(t.Address, "unix:"); ok {
@@ -67,7 +77,12 @@ func (t Target) send(q *request, r *http.Request, sent *atomic.Bool) (*http.Resp
 	out := r.WithContext(ctx)
 	out.URL = &u
 	if r.Body != nil && r.Body != http.NoBody {
-		out.Body = &body{r.Body, sent}
+		out.Body = &body{r.Body, &a.sent}
+	}
+	if t.Profile.HTTP2 && out.Header.Get("Upgrade") != "" { // has no such thing
+		out.Header = out.Header.Clone()
+		delete(out.Header, "Upgrade")
+		delete(out.Header, "Connection")
 	}
 	profile := t.Profile
 	if len(t.Preface) > 0 {
@@ -77,27 +92,34 @@ func (t Target) send(q *request, r *http.Request, sent *atomic.Bool) (*http.Resp
 	q.used = append(q.used, profile)
 	resp, err := transport.RoundTrip(out)
 	if err != nil {
-		return nil, t.failed(err, sent.Load())
+		return nil, a.failed(err)
 	}
 	resp.Request = r
 	return resp, nil
 }
 
-// failed says what kind of failure an attempt's is.
-func (t Target) failed(err error, sent bool) error {
+// failed says what kind of failure the attempt's is. What the transport will not
+// write is the client's fault, although fit should have found it.
+func (a *attempt) failed(err error) error {
 	var timeout net.Error
 	switch {
 	case errors.Is(err, ErrConnect):
 		return err
-	case !sent && t.Profile.TLS != nil:
+	case !a.begun, strings.Contains(err.Error(), largerThanPeers):
+		return fmt.Errorf("%w: %w", ErrRequest, err)
+	case !a.sent.Load() && a.target.Profile.TLS != nil:
 		return fmt.Errorf("%w: %w", ErrTLS, err)
-	case !sent:
+	case !a.sent.Load():
 		return fmt.Errorf("%w: %w", ErrConnect, err)
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return fmt.Errorf("%w: %w", ErrHeaderTimeout, err)
 	}
 	return fmt.Errorf("%w: %w", ErrNoAnswer, err)
 }
+
+// largerThanPeers is what net/http says of a header that the endpoint has said
+// it does not take; the error has no name.
+const largerThanPeers = "request header list larger than peer's advertised limit"
 
 // body is a request's for one attempt: a transport closes it when it cannot
 // connect, and then it must be there for the next attempt.

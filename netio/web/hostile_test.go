@@ -1,11 +1,16 @@
 package web_test
 
 import (
+	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -152,5 +157,111 @@ func TestSwitchesThatLeadPastRouting(t *testing.T) {
 		if _, asked := h["Connection"]; h.Get("Upgrade") != c.want || h.Get("HTTP2-Settings") != "" || asked != (c.want != "") {
 			t.Errorf("%q in HTTP/%s: the endpoint got %v, want %q", c.upgrade, c.version, h, c.want)
 		}
+	}
+}
+
+// What a client gets wrong is answered, and no endpoint is asked or blamed: not
+// for what HTTP/2 lets through and HTTP/1 cannot say, nor for what net/http
+// would not write.
+func TestClientsFaultsAreNotTheEndpoints(t *testing.T) {
+	asked := make(chan string, 100)
+	to := upstream(t, func(_ http.ResponseWriter, q *http.Request) { asked <- q.RequestURI + " of " + q.Host })
+	chunks := "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTrailer: a b\r\n\r\n0\r\n\r\n"
+	http2 := func(method, authority, path string, more ...string) []string {
+		return append([]string{":method", method, ":scheme", "http", ":authority", authority, ":path", path}, more...)
+	}
+	for name, c := range map[string]struct {
+		raw string
+		h2  []string
+	}{
+		"a trailer's name":               {raw: chunks},
+		"a trailer's name in HTTP/2":     {h2: http2("GET", "x", "/", "trailer", "a b")},
+		"a host of any bytes":            {raw: "GET http://a\"b/ HTTP/1.1\r\nHost: x\r\n\r\n"},
+		"a host that is no ASCII":        {raw: "GET http://%ff/ HTTP/1.1\r\nHost: x\r\n\r\n"},
+		"an upgrade of any bytes":        {raw: "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: \x80\r\n\r\n"},
+		"a method with a blank":          {h2: http2("G T", "x", "/")},
+		"an authority with a blank":      {h2: http2("GET", "a b", "/")},
+		"an authority that is no ASCII":  {h2: http2("GET", "\xff", "/")},
+		"a query with a version behind":  {h2: http2("GET", "x", "/a?x HTTP/1.0")},
+		"a query with a request behind":  {h2: http2("GET", "x", "/a?x HTTP/1.1\r\nHost: y\r\n\r\nGET /b")},
+		"a path with a control behind %": {h2: http2("GET", "x", "/a?\x00")},
+	} {
+		for _, to2 := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, endpoint http2 %v", name, to2), func(t *testing.T) {
+				r := newRig(t, &web.Profile{HTTP2: to2})
+				nexts := atomic.Int32{}
+				done := r.planned(func(p *web.Plan) { p.Way = counting{p.Way, &nexts} }, to, to, to)
+				status := ""
+				if c.raw != "" {
+					conn := r.dial()
+					_, _ = io.WriteString(conn, c.raw)
+					resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					_ = resp.Body.Close()
+					status = strconv.Itoa(resp.StatusCode)
+				} else {
+					h := newRawHTTP2(t, r.addr)
+					h.ask(1, true, c.h2...)
+					status, _ = h.answer(1)
+				}
+				if strings.HasPrefix(status, "RST PROTOCOL_ERROR") { // net/http has seen it itself
+					return
+				}
+				if e := r.await(done); status != "400" || e.status != 400 || !errors.Is(e.err, web.ErrRequest) || nexts.Load() > 0 || len(asked) > 0 {
+					t.Errorf("the client got %s; told %d %v; %d endpoints asked for, %d asked", status, e.status, e.err, nexts.Load(), len(asked))
+				}
+			})
+		}
+	}
+}
+
+// counting counts the endpoints that a way is asked for.
+type counting struct {
+	web.Way
+	nexts *atomic.Int32
+}
+
+func (c counting) Next(err error) (web.Target, bool) {
+	c.nexts.Add(1)
+	return c.Way.Next(err)
+}
+
+// An endpoint of HTTP/2 has no switches of protocol: it is asked without.
+func TestAnUpgradeDoesNotReachHTTP2(t *testing.T) {
+	r := newRig(t, &web.Profile{HTTP2: true}, upstream(t, describe))
+	c := r.dial()
+	_, _ = io.WriteString(c, "GET /ws HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if body, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusOK || !strings.HasPrefix(string(body), "GET /ws ") {
+		t.Errorf("%d %q", resp.StatusCode, body)
+	}
+}
+
+// A header that is beyond what an endpoint of HTTP/2 takes is the client's.
+func TestAHeaderLargerThanTheEndpointTakes(t *testing.T) {
+	s := httptest.NewUnstartedServer(http.HandlerFunc(describe))
+	s.Config.MaxHeaderBytes = 1 << 10
+	s.Config.Protocols = &http.Protocols{}
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	s.Start()
+	t.Cleanup(s.Close)
+	to := s.Listener.Addr().String()
+	r := newRig(t, &web.Profile{HTTP2: true})
+	nexts := atomic.Int32{}
+	done := r.planned(func(p *web.Plan) { p.Way = counting{p.Way, &nexts} }, to, to, to)
+	if resp, _ := r.do("GET", "/", ""); resp.status != http.StatusOK {
+		t.Fatal(resp.status)
+	}
+	r.await(done)
+	nexts.Store(0)
+	resp, _ := r.do("GET", "/?"+strings.Repeat("x", 6<<10), "")
+	if e := r.await(done); resp.status != http.StatusBadRequest || !errors.Is(e.err, web.ErrRequest) || nexts.Load() != 1 {
+		t.Errorf("%d, told %v after %d endpoints", resp.status, e.err, nexts.Load())
 	}
 }

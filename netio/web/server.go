@@ -56,6 +56,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		q.answer(w, q.plan.Answer)
 		return
 	}
+	if q.err = fit(r); q.err != nil {
+		q.refuse(w, r)
+		return
+	}
 	q.forward(w, r)
 }
 
@@ -288,6 +292,9 @@ var (
 	ErrNowhere = errors.New("no endpoint")
 	// ErrClientGone says that the client did not wait for the answer.
 	ErrClientGone = errors.New("the client is gone")
+	// ErrRequest says that the client's request cannot be sent on: no endpoint
+	// has got any of it, and none would.
+	ErrRequest = errors.New("the request")
 	// ErrBody says that the client's body is not what its header promised.
 	ErrBody = errors.New("the body of the request")
 )
@@ -304,16 +311,21 @@ func (s *Server) failed(w http.ResponseWriter, r *http.Request, err error) {
 	} else if fail := q.bodyFail.Load(); fail != nil {
 		q.err = fmt.Errorf("%w: %w", ErrBody, *fail)
 	}
+	q.refuse(w, r)
+}
+
+// refuse answers a request by its error.
+func (q *request) refuse(w http.ResponseWriter, r *http.Request) {
 	status := http.StatusBadGateway
 	switch {
-	case errors.Is(q.err, ErrBody):
+	case errors.Is(q.err, ErrBody), errors.Is(q.err, ErrRequest):
 		status = http.StatusBadRequest
 	case errors.Is(q.err, ErrNowhere):
 		status = http.StatusServiceUnavailable
 	case errors.Is(q.err, ErrTimeout), errors.Is(q.err, ErrHeaderTimeout):
 		status = http.StatusGatewayTimeout
 	}
-	s.cfg.Log.Debug("a request was not answered", "method", r.Method, "status", status, "error", q.err)
+	q.server.cfg.Log.Debug("a request was not answered", "method", r.Method, "status", status, "error", q.err)
 	q.answer(w, &Answer{Status: status, Body: q.plan.Way.Refusal(q.err) + "\n"})
 }
 

@@ -1,0 +1,44 @@
+package web
+
+import (
+	"fmt"
+	"net/http"
+
+	"golang.org/x/net/http/httpguts"
+)
+
+// fit refuses what net/http takes from clients, those of HTTP/2 above all, and
+// would not write for an endpoint, or not so that it can be read in one way. It
+// has to be found here: there it would look like a fault of the endpoint.
+func fit(r *http.Request) error {
+	if !token(r.Method) {
+		return fmt.Errorf("%w: the method %.40q", ErrRequest, r.Method)
+	}
+	for i := range len(r.Host) {
+		if r.Host[i] >= 0x80 { // would become a name that nobody asked for
+			return fmt.Errorf("%w: the host %.40q", ErrRequest, r.Host)
+		}
+	}
+	if !httpguts.ValidHostHeader(r.Host) {
+		return fmt.Errorf("%w: the host %.40q", ErrRequest, r.Host)
+	}
+	// Other bytes are written as they came: many clients do not escape them.
+	for i := range len(r.URL.RawQuery) {
+		if c := r.URL.RawQuery[i]; c <= ' ' || c == 0x7f {
+			return fmt.Errorf("%w: a blank or control character in the query", ErrRequest)
+		}
+	}
+	for name := range r.Trailer {
+		if !token(name) {
+			return fmt.Errorf("%w: the trailer %.40q", ErrRequest, name)
+		}
+	}
+	for _, value := range r.Header["Upgrade"] {
+		for i := range len(value) {
+			if c := value[i]; c < ' ' || c >= 0x7f {
+				return fmt.Errorf("%w: an upgrade to %.40q", ErrRequest, value)
+			}
+		}
+	}
+	return nil
+}
