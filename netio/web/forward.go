@@ -94,6 +94,10 @@ func (a *attempt) send(q *request, r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, a.failed(err)
 	}
+	if resp.StatusCode == http.StatusSwitchingProtocols && !switches(out.Header, resp.Header) {
+		_ = resp.Body.Close() // or its connection would stay for ever
+		return nil, fmt.Errorf("%w: a switch to %.40q that the request did not ask for", ErrNoAnswer, upgrade(resp.Header))
+	}
 	resp.Request = r
 	return resp, nil
 }

@@ -265,3 +265,34 @@ func TestAHeaderLargerThanTheEndpointTakes(t *testing.T) {
 		t.Errorf("%d, told %v after %d endpoints", resp.status, e.err, nexts.Load())
 	}
 }
+
+// An answer that switches to what was not asked for is none, and leaves no
+// connection behind.
+func TestASwitchThatWasNotAskedFor(t *testing.T) {
+	to := upstream(t, func(w http.ResponseWriter, _ *http.Request) {
+		c, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		_, _ = io.Copy(io.Discard, rw)
+	})
+	for _, asks := range []string{"", "Connection: Upgrade\r\nUpgrade: foo\r\n", "Connection: Upgrade\r\nUpgrade: websocket, foo\r\n"} {
+		p := &web.Profile{}
+		r := newRig(t, p)
+		done := r.planned(nil, to)
+		c := r.dial()
+		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n"+asks+"\r\n")
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if e := r.await(done); resp.StatusCode != http.StatusBadGateway || !errors.Is(e.err, web.ErrNoAnswer) {
+			t.Errorf("%q: %d, told %v", asks, resp.StatusCode, e.err)
+		}
+		waitFor(t, "the connection to the endpoint to end", func() bool { return p.Conns() == 0 })
+	}
+}

@@ -215,14 +215,7 @@ func TestAClosedProfileKeepsNothing(t *testing.T) {
 		if body := <-got; body != "ok" {
 			t.Errorf("the request that was under way got %q", body)
 		}
-		deadline := time.After(patience)
-		for tick := time.Tick(time.Millisecond); p.Conns() > 0; {
-			select {
-			case <-tick:
-			case <-deadline:
-				t.Fatalf("%d connections are left", p.Conns())
-			}
-		}
+		waitFor(t, "its connections to end", func() bool { return p.Conns() == 0 })
 		// A request that has just taken the profile goes on all the same.
 		if _, body := r.do("GET", "/", ""); body != "ok" {
 			t.Errorf("afterwards: %q", body)

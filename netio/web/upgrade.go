@@ -30,6 +30,12 @@ func mayUpgrade(r *http.Request, protocol string) bool {
 	return true
 }
 
+// switches tells whether an answer switches to what was asked for.
+func switches(asked, answer http.Header) bool {
+	p := upgrade(asked)
+	return p != "" && strings.EqualFold(p, upgrade(answer))
+}
+
 // token tells whether s is one in the sense of RFC 9110, section 5.6.2.
 func token(s string) bool { return httpguts.ValidHeaderFieldName(s) }
 

@@ -29,6 +29,19 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // patience is how long a test waits for what must happen.
 const patience = 20 * time.Second
 
+// waitFor waits for a condition.
+func waitFor(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	deadline := time.After(patience)
+	for tick := time.Tick(time.Millisecond); !is(); {
+		select {
+		case <-tick:
+		case <-deadline:
+			t.Fatal("waited in vain for", what)
+		}
+	}
+}
+
 // rig is an engine whose clients are served HTTP, by plans of the test's.
 type rig struct {
 	t       testing.TB
