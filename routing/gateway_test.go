@@ -329,7 +329,7 @@ func TestTheLaterOfTwoRoutesStaysAccepted(t *testing.T) {
 	statuses := gateway.NewStatuses(set, nil)
 	for name, problem := range map[string]string{
 		"a": "[there is no Service one]",
-		"b": "[at edge it is Accepted, but all connections belong to TCPRoute/a, which is older or comes before it by name: this one gets none here there is no Service one]",
+		"b": "[at edge it is Accepted, but all connections belong to TCPRoute/a, which goes first by hostname, age or name: this one gets none here there is no Service one]",
 	} {
 		o, _ := set.Get(resource.Key{Kind: "TCPRoute", Name: name})
 		status := statuses.Of(&o, 1, t0)

@@ -111,19 +111,24 @@ type listening struct {
 	wrong    []string // kinds of routes that it allows and that never attach
 	accepted verdict
 	conflict verdict
-	names    map[string]*route // who has a server name; "": every other
-	order    []string          // of names
+	names    map[string]claimed // who has a server name; "": every other
+	order    []string           // of names
 	attached int
 }
 
 func (l *listening) valid() bool { return l.accepted.ok() && l.conflict.ok() }
 
+// claimed is who has a name of a listener, by which hostname of its own.
+type claimed struct {
+	*route
+	own string
+}
+
 // attachment is what becomes of one parentRef of a route.
 type attachment struct {
 	accepted verdict
-	lost     named  // names that are an older route's, at some listener
-	by       *route // whose the first of them is
-	won      bool   // some name, at some listener
+	route    *route
+	at       []*listening // that it attaches to
 }
 
 // attached is a Gateway with the routes that attach to it.
@@ -158,7 +163,7 @@ func attach(name string, g *Gateway, routes []*route) *attached {
 func listenersOf(g *Gateway) []*listening {
 	list := make([]*listening, len(g.Listeners))
 	for i := range g.Listeners {
-		l := &listening{Listener: &g.Listeners[i], protocol: strings.ToUpper(g.Listeners[i].Protocol), names: map[string]*route{}}
+		l := &listening{Listener: &g.Listeners[i], protocol: strings.ToUpper(g.Listeners[i].Protocol), names: map[string]claimed{}}
 		l.kinds, l.wrong = l.supported()
 		if l.Hostname != "" {
 			var err error
@@ -212,7 +217,7 @@ func (a *attached) attach(r *route, p *ParentRef, counted map[*listening]bool) *
 			found = append(found, l)
 		}
 	}
-	done := &attachment{}
+	done := &attachment{route: r}
 	refuse := func(reason, format string, args ...any) *attachment {
 		done.accepted = verdict{reason, fmt.Sprintf(format, args...)}
 		return done
@@ -225,7 +230,7 @@ func (a *attached) attach(r *route, p *ParentRef, counted map[*listening]bool) *
 		done.accepted = notAllowed
 		return done
 	}
-	named, taken, invalid := false, false, verdict{}
+	named, invalid := false, verdict{}
 	for _, l := range allowed {
 		names := intersection(l.hostname, r.hostnames)
 		if len(names) == 0 {
@@ -244,46 +249,61 @@ func (a *attached) attach(r *route, p *ParentRef, counted map[*listening]bool) *
 			invalid.message = "listener " + l.Name + " is not accepted: " + invalid.message
 			continue
 		}
-		taken = true // also where it gets nothing: the other route may go
-		l.claim(r, names, done)
+		done.at = append(done.at, l) // also where it gets nothing: the other route may go
+		l.claim(r, names)
 	}
 	switch {
 	case !named:
 		return refuse(reasonNoHostname, "no listener has a hostname in common with %s", some(r.hostnames))
-	case !taken:
+	case len(done.at) == 0:
 		return refuse(reasonNoMatchingParent, "%s", invalid.message)
 	}
 	return done
 }
 
-// conflict says whose names the route has lost.
+// conflict says whose the names are that the route has lost; "": it has all.
 func (d *attachment) conflict() string {
-	words := d.lost.String() + " belongs to "
-	if d.lost.first[0] == "" {
+	var lost named
+	var by *route
+	won := false
+	for _, l := range d.at {
+		for _, x := range intersection(l.hostname, d.route.hostnames) {
+			switch owner := l.names[x.name]; owner.route {
+			case d.route:
+				won = true
+			default:
+				if by == nil {
+					by = owner.route
+				}
+				lost.add(x.name)
+			}
+		}
+	}
+	if by == nil {
+		return ""
+	}
+	words := lost.String() + " belongs to "
+	if lost.first[0] == "" {
 		words = "all connections belong to "
 	}
-	words += d.by.key.String() + ", which is older or comes before it by name"
-	if !d.won {
+	words += by.key.String() + ", which goes first by hostname, age or name"
+	if !won {
 		words += ": this one gets none here"
 	}
 	return words
 }
 
-// claim gives a route those of the names of a listener that are nobody's yet.
-func (l *listening) claim(r *route, names []string, done *attachment) {
-	for _, name := range names {
-		switch owner := l.names[name]; owner {
-		case nil:
-			l.names[name] = r
-			l.order = append(l.order, name)
-			done.won = true
-		case r: // by another of its parentRefs
-			done.won = true
-		default:
-			if done.by == nil {
-				done.by = owner
-			}
-			done.lost.add(name)
+// claim gives a route those of the names of a listener that are nobody's yet,
+// and those that another one has by a hostname that is wider than its own: the
+// Gateway API has the most specific match go before the older route.
+func (l *listening) claim(r *route, names []shared) {
+	for _, x := range names {
+		owner, taken := l.names[x.name]
+		if !taken {
+			l.order = append(l.order, x.name)
+		}
+		if !taken || x.own != owner.own && covers(owner.own, x.own) {
+			l.names[x.name] = claimed{r, x.own}
 		}
 	}
 }
@@ -350,19 +370,22 @@ func (s *Selector) picks(labels map[string]string) bool {
 	return true
 }
 
+// shared is a name that a route has at a listener, by which hostname of its own.
+type shared struct{ name, own string }
+
 // intersection are the names that a route has at a listener: those of its own
 // that the listener's hostname covers, and the listener's where that is the
 // narrower one. "" is every name.
-func intersection(listener string, hostnames []string) (names []string) {
+func intersection(listener string, hostnames []string) (names []shared) {
 	if hostnames == nil {
-		return []string{listener}
+		return []shared{{listener, ""}}
 	}
-	for _, name := range hostnames {
+	for _, own := range hostnames {
 		switch {
-		case covers(listener, name):
-			names = append(names, name)
-		case covers(name, listener) && !slices.Contains(names, listener):
-			names = append(names, listener)
+		case covers(listener, own):
+			names = append(names, shared{own, own})
+		case covers(own, listener):
+			names = append(names, shared{listener, own})
 		}
 	}
 	return names

@@ -144,11 +144,10 @@ func checkRoute(v *resource.View, spec resource.Spec) {
 		if a == nil || a.routes[r.key] == nil {
 			continue // told as a reference to nothing
 		}
-		switch done := a.routes[r.key][i]; {
-		case !done.accepted.ok():
+		if done := a.routes[r.key][i]; !done.accepted.ok() {
 			v.Warn(at, "is not accepted by "+a.key.String()+" ("+done.accepted.reason+"): "+done.accepted.message, nil)
-		case done.by != nil:
-			v.Warn(at, "at "+a.key.String()+" "+done.conflict(), nil)
+		} else if lost := done.conflict(); lost != "" {
+			v.Warn(at, "at "+a.key.String()+" "+lost, nil)
 		}
 		for _, l := range a.listeners {
 			a.warnOfNames(v, at, l, r)

@@ -72,7 +72,7 @@ func (a *attached) warnOfNames(v *resource.View, path string, l *listening, of *
 	}).([]string)
 	var fresh []string
 	for _, name := range names {
-		if owner := l.names[name]; of == nil || owner != nil && owner.key == of.key {
+		if owner := l.names[name].route; of == nil || owner != nil && owner.key == of.key {
 			v.Once(told{at, name}, func() any {
 				fresh = append(fresh, name)
 				return true

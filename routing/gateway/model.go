@@ -356,7 +356,7 @@ func (a *attached) compilePort(listeners []*listening, m *Model) *resource.Liste
 	first := listeners[0]
 	if first.protocol == "TCP" {
 		l := &resource.Listener{Protocol: "tcp"}
-		if r := first.names[""]; r != nil {
+		if r := first.names[""].route; r != nil {
 			l.Service = r.destination()
 		}
 		return l
@@ -387,7 +387,7 @@ func (a *attached) compilePort(listeners []*listening, m *Model) *resource.Liste
 				add(name, r.destination())
 			}
 		}
-		if x.hostname != "" && x.names[x.hostname] == nil {
+		if x.hostname != "" && x.names[x.hostname].route == nil {
 			add(x.hostname, "")
 		}
 	}

@@ -68,7 +68,8 @@ func fits(pattern, name string) (more int, ok bool) {
 
 // expected is the route for a name at a port, by the words of the Gateway API:
 // the listener whose hostname fits best; of its routes the one with the name
-// that fits best, then the oldest, then the first by namespace and name.
+// that fits best (where both are narrowed to the listener's, the route whose own
+// fits best), then the oldest, then the first by namespace and name.
 func expected(g *Gateway, routes map[string]*TLSRoute, port int, name string) string {
 	var at *Listener
 	best := -1
@@ -93,7 +94,7 @@ func expected(g *Gateway, routes map[string]*TLSRoute, port int, name string) st
 	if at == nil {
 		return ""
 	}
-	winner, won, wonAt := "", -1, ""
+	winner, won, wonOwn := "", -1, -1
 	for _, key := range order(routes) {
 		r := routes[key]
 		p := r.ParentRefs[0]
@@ -101,18 +102,15 @@ func expected(g *Gateway, routes map[string]*TLSRoute, port int, name string) st
 		if p.SectionName != "" && p.SectionName != at.Name || p.Port != 0 && p.Port != port || r.Origin.Namespace != "" && !all {
 			continue
 		}
-		own := r.Hostnames
-		if len(own) == 0 {
-			own = []string{at.Hostname}
+		hosts := r.Hostnames
+		if len(hosts) == 0 {
+			hosts = []string{""}
 		}
-		for _, h := range own {
+		for _, h := range hosts {
 			// At the listener the name of the route is the narrower of both.
-			if more, ok := fits(h, name); ok {
-				if more < best {
-					more, h = best, at.Hostname
-				}
-				if more > won && (winner == "" || h != wonAt) {
-					winner, won, wonAt = key, more, h
+			if own, ok := fits(h, name); ok {
+				if both := max(own, best); both > won || both == won && own > wonOwn {
+					winner, won, wonOwn = key, both, own
 				}
 			}
 		}

@@ -318,10 +318,7 @@ func (s *Statuses) parent(r *route, i int) (accepted verdict, message string) {
 		return verdict{reasonNoMatchingParent, "there is no Gateway " + name}, ""
 	}
 	done := a.routes[r.key][i]
-	if done.accepted.ok() && done.by != nil {
-		message = done.conflict()
-	}
-	return done.accepted, message
+	return done.accepted, done.conflict()
 }
 
 // resolveBackends tells whether the Services of a route can be used.
