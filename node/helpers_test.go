@@ -50,16 +50,19 @@ func startNode(t *testing.T, resources string, change ...func(*Config)) *testNod
 	if n.Node, err = Start(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithCancel(context.Background())
-		cancel()
-		n.Stop(ctx)
-	})
+	t.Cleanup(n.halt)
 	if n.client, err = admin.Dial(t.Context(), n.AdminAddr()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { n.client.Close() })
 	return n
+}
+
+// halt stops the node without a wait for its connections.
+func (n *testNode) halt() {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	n.Stop(ctx)
 }
 
 func objects(t testing.TB, text string) []resource.Object {
