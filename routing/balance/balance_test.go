@@ -325,12 +325,17 @@ func TestLeastConnectionsOfMany(t *testing.T) {
 	for range 200 * 50 {
 		members[p.Pick(&Query{Now: t0})].Acquire()
 	}
-	least, most := int64(1<<62), int64(0)
+	// An endpoint that is seldom drawn may lag by chance: 1 in 100 runs has one
+	// below 44, 1 in 10^9 has one below 33, 1 in 10^14 has five below 44.
+	least, most, lag := int64(1<<62), int64(0), 0
 	for _, m := range members {
 		least, most = min(least, m.Active()), max(most, m.Active())
+		if m.Active() < 44 {
+			lag++
+		}
 	}
-	if least < 44 || most > 54 {
-		t.Errorf("50 connections for each: between %d and %d", least, most)
+	if least < 33 || most > 54 || lag > 4 {
+		t.Errorf("50 connections for each: between %d and %d, %d below 44", least, most, lag)
 	}
 	for _, m := range members[1:] {
 		for range 1000 {
