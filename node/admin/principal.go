@@ -72,6 +72,13 @@ func Caller(ctx context.Context) Principal {
 	return Principal{}
 }
 
+// Reading tells whether ctx is that of a handler whose method changes nothing
+// (Changing): it may be asked again, whatever became of it.
+func Reading(ctx context.Context) bool {
+	r := requestOf(ctx)
+	return r != nil && !r.changes
+}
+
 // TLS is the state of the connection that a handler's request came by; nil
 // where that is not TLS. Proofs are bound to it by its exported keys.
 func TLS(ctx context.Context) *tls.ConnectionState {

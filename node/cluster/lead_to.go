@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"penstock/consensus"
@@ -18,7 +19,8 @@ const patience = 10 * time.Second
 // asked. act is called on the leader; where it finds that the node leads no
 // more it returns consensus.ErrNotLeader, or an admin.Error of code NotLeader,
 // and must have done nothing. While a leader is being elected the request
-// waits; it is sent again only where it cannot have acted.
+// waits; it is sent again only where it cannot have acted, or where its method
+// changes nothing (admin.Changing).
 func OnLeader[Req, Resp any](c *Cluster, act func(context.Context, *Req) (*Resp, error)) func(context.Context, *Req) (*Resp, error) {
 	return func(ctx context.Context, req *Req) (resp *Resp, err error) {
 		passed := admin.Caller(ctx).Via != ""
@@ -80,7 +82,7 @@ func (c *Cluster) untilLed(ctx context.Context, try func(ctx context.Context, le
 		} else if once {
 			return errNotLeader
 		} else if c.leaderlessFor() > patience {
-			return c.noLeader(last)
+			return c.noLeader(ctx, last)
 		}
 		wait := time.NewTimer(pause) // a leader that cannot be reached may well be one still
 		if leader == "" {
@@ -91,10 +93,10 @@ func (c *Cluster) untilLed(ctx context.Context, try func(ctx context.Context, le
 		case <-wait.C:
 		case <-timer.C:
 			wait.Stop()
-			return c.noLeader(last)
+			return c.noLeader(ctx, last)
 		case <-ctx.Done():
 			wait.Stop()
-			return c.noLeader(errors.Join(ctx.Err(), last))
+			return c.noLeader(ctx, errors.Join(ctx.Err(), last))
 		}
 		wait.Stop()
 	}
@@ -115,7 +117,11 @@ func (c *Cluster) whileLed(ctx context.Context, leader string, try func(ctx cont
 	defer c.whenReplaced(leader, give)()
 	err := try(attempt, leader)
 	var refused *admin.Error
-	if err != nil && attempt.Err() != nil && ctx.Err() == nil && !errors.As(err, &refused) {
+	given := err != nil && attempt.Err() != nil && ctx.Err() == nil && !errors.As(err, &refused)
+	switch {
+	case admin.Reading(ctx) && (given || unknownOutcome(err)):
+		return admin.Errorf(admin.Unavailable, "the leader was lost before it answered")
+	case given:
 		return admin.Errorf(admin.UnknownOutcome, "the leader was lost before it answered: the change may have been made; the same request may be sent again")
 	}
 	return err
@@ -156,14 +162,17 @@ func (c *Cluster) whenReplaced(leader string, give func()) (stop func()) {
 }
 
 // noLeader says why nothing could be done.
-func (c *Cluster) noLeader(last error) error {
+func (c *Cluster) noLeader(ctx context.Context, last error) error {
 	why := c.Alone()
 	switch {
 	case why != "":
 	case last != nil:
-		why = "the leader could not be asked: " + last.Error()
+		why = "the leader could not be asked: " + strings.ReplaceAll(last.Error(), "\n", "; ")
 	default:
 		why = "no leader was found in time"
+	}
+	if admin.Reading(ctx) {
+		return admin.Errorf(admin.NoLeader, "%s", why)
 	}
 	return admin.Errorf(admin.NoLeader, "nothing was changed: %s", why)
 }

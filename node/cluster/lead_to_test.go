@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 
 	"penstock/node/admin"
@@ -79,5 +80,56 @@ func TestAnUnknownOutcomeIsSaidToWhoGoesMeanwhile(t *testing.T) {
 	})
 	if _, err := act(ctx, &admin.Empty{}); !errors.Is(err, unknown) || made != 2 {
 		t.Errorf("%d attempts came to %v", made, err)
+	}
+}
+
+// What changes nothing is asked again when the leader was lost before it
+// answered, and no answer to it speaks of changes.
+func TestWhatOnlyReadsIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	a := newMachine(t, "a")
+	a.cfg.Init = true
+	b := newMachine(t, "b")
+	var made [2]atomic.Int64 // calls of the leader: of what reads, and of what changes
+	for _, m := range []*machine{a, b} {
+		m.more = func(c *Cluster, s *admin.Server) {
+			for i, opts := range [][]admin.Option{nil, {admin.Changing()}} {
+				admin.Handle(s, fmt.Sprint("test.lost.", i), admin.RoleNode, OnLeader(c, func(ctx context.Context, _ *admin.Empty) (*admin.Empty, error) {
+					if made[i].Add(1) == 1 {
+						c.port.Drop(admin.Caller(ctx).Node) // who passed it on, for itself
+					}
+					return &admin.Empty{}, nil
+				}), opts...)
+				admin.Handle(s, fmt.Sprint("test.why.", i), admin.RoleNode, func(ctx context.Context, _ *admin.Empty) (*admin.Empty, error) {
+					return nil, c.noLeader(ctx, errors.Join(context.Canceled, admin.ErrUnreachable))
+				}, opts...)
+			}
+		}
+	}
+	a.start()
+	b.cfg.Token, b.cfg.Join = a.token(), []string{a.addr()}
+	b.start()
+	voters(t, 1, a, b)
+	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	defer cancel()
+	client, err := b.c.Client(ctx, b.c.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(method string) error {
+		_, err := admin.Call[admin.Empty](ctx, client, method, admin.Empty{})
+		return err
+	}
+	if err := ask("test.lost.0"); err != nil || made[0].Load() != 2 {
+		t.Errorf("the leader was asked %d times to read, which came to %v", made[0].Load(), err)
+	}
+	if err := ask("test.lost.1"); !refusedAs(err, admin.UnknownOutcome) || made[1].Load() != 1 {
+		t.Errorf("the leader was asked %d times to change something, which came to %v", made[1].Load(), err)
+	}
+	if err := ask("test.why.0"); !refusedAs(err, admin.NoLeader) || contains(err, "changed") || contains(err, "\n") {
+		t.Errorf("reading without a leader: %q", err)
+	}
+	if err := ask("test.why.1"); !refusedAs(err, admin.NoLeader) || !contains(err, "nothing was changed: ") {
+		t.Errorf("changing something without a leader: %q", err)
 	}
 }

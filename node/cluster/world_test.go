@@ -58,6 +58,7 @@ type machine struct {
 	cfg    Config
 	c      *Cluster
 	server *admin.Server
+	more   func(*Cluster, *admin.Server) // adds methods of the test's; nil: none
 
 	ended chan struct{} // closed by Config.Stop
 
@@ -114,7 +115,10 @@ func (m *machine) open(ctx context.Context) error {
 	m.c = c
 	m.server = admin.NewServer(admin.Config{Authenticate: c.Authenticate, Check: c.Check})
 	c.Register(m.server)
-	admin.Handle(m.server, "test.put", admin.RoleNode, OnLeader(c, m.put))
+	admin.Handle(m.server, "test.put", admin.RoleNode, OnLeader(c, m.put), admin.Changing())
+	if m.more != nil {
+		m.more(c, m.server)
+	}
 	c.ServeConns(m.server)
 	return nil
 }
