@@ -12,7 +12,8 @@
 // regular expression, that before a prefix, and a longer one of these before a
 // shorter; then one with a method, then the one with more headers, then with
 // more parameters, and last the one that stands first. Regular expressions
-// come before prefixes because a rule for / would leave them nothing.
+// come before prefixes because a rule for / would leave them nothing. A value
+// that is too long for them fits none.
 package httprule
 
 import (
@@ -146,6 +147,14 @@ func add(to *[]condition, name, kind, value string) (err error) {
 	return err
 }
 
+// maxExpressed bounds the values that regular expressions are tried on, in
+// bytes: their time grows with both, and it is a client that chooses the value.
+const maxExpressed = 8 << 10
+
+func expresses(re *regexp.Regexp, value string) bool {
+	return len(value) <= maxExpressed && re.MatchString(value)
+}
+
 // whole compiles an expression that has to fit all of a value. A quotation that
 // is still open at its end would quote what closes the group, too.
 func whole(text string) (*regexp.Regexp, error) {
@@ -193,7 +202,7 @@ func (r *Rules) Match(q *Request) (Match, bool) {
 
 func (m *match) fitsPath(path string) bool {
 	if m.re != nil {
-		return m.re.MatchString(path)
+		return expresses(m.re, path)
 	}
 	rest, ok := strings.CutPrefix(path, m.path.Value)
 	return ok && (rest == "" || rest[0] == '/' || m.path.Value == "/")
@@ -226,7 +235,7 @@ func (c *condition) fits(value string, present bool) bool {
 	case "Present":
 		return present
 	case "RegularExpression":
-		return present && c.re.MatchString(value)
+		return present && expresses(c.re, value)
 	case "Prefix":
 		return present && strings.HasPrefix(value, c.value)
 	}

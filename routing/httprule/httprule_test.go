@@ -231,6 +231,32 @@ func TestAStoredReplacementWithoutANormalFormStays(t *testing.T) {
 	}
 }
 
+// A client cannot have regular expressions work on values of any length: on a
+// long one none is tried, and other conditions hold.
+func TestRegularExpressionsAreNotTriedOnLongValues(t *testing.T) {
+	long := strings.Repeat("a", maxExpressed)
+	for text, line := range map[string]string{
+		`path: {type: RegularExpression, value: "/a*"}`:                                     "GET /%s",
+		`headers: [{name: h, type: RegularExpression, value: "a*"}]`:                        "GET / h: a%s",
+		`queryParams: [{type: RegularExpression, name: p, value: "a*"}]`:                    "GET /?p=a%s",
+		`path: {type: PathPrefix, value: /}, headers: [{name: h, type: Prefix, value: aa}]`: "",
+	} {
+		r := route(t, "    - {matches: [{"+text+"}]}\n")
+		if line == "" { // no expression
+			if _, ok := r.Match(ask(t, "GET /"+long+" h: a"+long)); !ok {
+				t.Errorf("%s does not fit what is long", text)
+			}
+			continue
+		}
+		if _, ok := r.Match(ask(t, fmt.Sprintf(line, long))); ok {
+			t.Errorf("%s fits %d bytes", text, len(long)+1)
+		}
+		if _, ok := r.Match(ask(t, fmt.Sprintf(line, long[1:]))); !ok {
+			t.Errorf("%s does not fit %d bytes", text, len(long))
+		}
+	}
+}
+
 func TestNoRuleIsForIt(t *testing.T) {
 	r := route(t, "    - {matches: [{path: {type: PathPrefix, value: /a}}]}\n")
 	if m, ok := r.Match(ask(t, "GET /b")); ok {

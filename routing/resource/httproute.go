@@ -16,7 +16,8 @@ type HTTPRouteTo struct {
 	// TargetRef is a MeshService.
 	TargetRef TargetRef `yaml:"targetRef"`
 	// Rules are tried for each request; the most specific match decides. 1 to
-	// 1,000, no two with the same matches.
+	// 1,000, no two with the same matches, with at most 100 regular expressions
+	// in all.
 	Rules []HTTPRule `yaml:"rules"`
 }
 
@@ -48,7 +49,7 @@ type PathMatch struct {
 	Type string `yaml:"type" oneof:"Exact PathPrefix RegularExpression"`
 	// Value is an absolute path; a prefix fits whole segments (/a fits /a and
 	// /a/b, not /ab); a regular expression (RE2, at most 1,024 bytes) fits the
-	// whole path. Required.
+	// whole path, and none above 8 KiB. Required.
 	Value string `yaml:"value"`
 }
 
@@ -58,8 +59,9 @@ type HeaderMatch struct {
 	Type string `yaml:"type" default:"Exact" oneof:"Exact Present RegularExpression Absent Prefix"`
 	// Name is the header, in lower case. Required.
 	Name string `yaml:"name"`
-	// Value is what it is compared with; not for Present and Absent. Required
-	// for the others.
+	// Value is what it is compared with; not for Present and Absent. A regular
+	// expression fits the whole of what is there, and nothing above 8 KiB.
+	// Required for the others.
 	Value string `yaml:"value"`
 }
 
@@ -69,7 +71,8 @@ type QueryMatch struct {
 	Type string `yaml:"type" oneof:"Exact RegularExpression"`
 	// Name is the parameter. Required.
 	Name string `yaml:"name"`
-	// Value is what it is compared with. Required.
+	// Value is what it is compared with. A regular expression fits the whole of
+	// what is there, and nothing above 8 KiB. Required.
 	Value string `yaml:"value"`
 }
 

@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp/syntax"
@@ -116,5 +117,37 @@ func TestRegularExpressionsAreMeasuredBeforeTheyAreBuilt(t *testing.T) {
 		if len(prog.Inst) > 3*counted+4 {
 			t.Errorf("%s becomes %d instructions, and counts as %d", text, len(prog.Inst), counted)
 		}
+	}
+}
+
+// Each destination's regular expressions are counted, wherever they stand;
+// those that are stored already stay.
+func TestRegularExpressionsOfADestinationAreBounded(t *testing.T) {
+	route := func(rules int) *MeshHTTPRoute {
+		var to HTTPRouteTo
+		for i := range rules {
+			to.Rules = append(to.Rules, HTTPRule{Matches: []HTTPMatch{{
+				Path:        &PathMatch{Type: "RegularExpression", Value: fmt.Sprintf("/a%d", i)},
+				Headers:     []HeaderMatch{{Type: "RegularExpression", Name: "a", Value: "b"}, {Name: "c", Value: "d"}},
+				QueryParams: []QueryMatch{{Type: "RegularExpression", Name: "a", Value: "b"}},
+			}, {Path: &PathMatch{Type: "RegularExpression", Value: fmt.Sprintf("/b%d", i)}}}})
+		}
+		other := HTTPRouteTo{TargetRef: TargetRef{Kind: "MeshService", Name: "other"}, Rules: to.Rules[:1]}
+		to.TargetRef = TargetRef{Kind: "MeshService", Name: "shop"}
+		return &MeshHTTPRoute{To: []HTTPRouteTo{to, other}}
+	}
+	for rules, want := range map[int]string{
+		maxRegexps / 4:   "",
+		maxRegexps/4 + 1: fmt.Sprintf("to[0].rules must hold at most %d regular expressions in all: each is tried on every request that nothing before it is for (%d)", maxRegexps, maxRegexps+4),
+	} {
+		got := ""
+		route(rules).Validate(func(path, message string, value any) { got += fmt.Sprintf("%s %s (%v)", path, message, value) })
+		if got != want {
+			t.Errorf("%d rules: %q, want %q", rules, got, want)
+		}
+	}
+	stored := EncodeWithSecrets(Object{Key: Key{"MeshHTTPRoute", "a"}, Spec: route(maxRegexps)})
+	if _, err := Restore(stored, RoutingKinds()); err != nil {
+		t.Error(err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 // Bounds of a MeshHTTPRoute, all of which cost time for each request.
 const (
 	maxRules        = 1000 // of one destination
+	maxRegexps      = 100  // of one destination
 	maxMatches      = 64   // of one rule
 	maxConditions   = 16   // on headers, or on parameters, of one match
 	maxChanges      = 16   // of headers by one filter, of each sort
@@ -71,6 +72,33 @@ func (to *HTTPRouteTo) validate(path string, fault report) {
 		seen[same] = i
 		rule.Default.validate(at+".default", rule.Matches, fault)
 	}
+	if n := to.regexps(); n > maxRegexps {
+		fault(path, fmt.Sprintf("must hold at most %d regular expressions in all: each is tried on every request that nothing before it is for", maxRegexps), n)
+	}
+}
+
+// regexps counts the regular expressions.
+func (to *HTTPRouteTo) regexps() (n int) {
+	count := func(kind string) {
+		if kind == "RegularExpression" {
+			n++
+		}
+	}
+	for i := range to.Rules {
+		for j := range to.Rules[i].Matches {
+			m := &to.Rules[i].Matches[j]
+			if m.Path != nil {
+				count(m.Path.Type)
+			}
+			for k := range m.Headers {
+				count(m.Headers[k].Type)
+			}
+			for k := range m.QueryParams {
+				count(m.QueryParams[k].Type)
+			}
+		}
+	}
+	return n
 }
 
 // MatchesKey is one text for equal matches.
