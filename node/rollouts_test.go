@@ -195,6 +195,22 @@ func TestARolloutOfABrokenBackendIsAborted(t *testing.T) {
 	}
 }
 
+// Where everything goes to the new version, and its last endpoint goes, the
+// others take connections again.
+func TestARolloutWithNobodyLeftIsAborted(t *testing.T) {
+	v1, v2 := newBackend(t, "v1").at(), newBackend(t, "v2").at()
+	n := startNode(t, twoVersions(v1, v2, "[{weight: 100, for: 1h}]"))
+	waitFor(t, "the rollout to be noted", func() bool { return !n.rollout(t).Since.IsZero() })
+	n.mustApply(t, "kind: Service\nname: apps\nspec: {endpoints: [{address: \""+v1+"\", tags: {version: v1}}]}\n")
+	waitFor(t, "the abort", func() bool {
+		n.shares(t, 10)
+		return n.rollout(t).Phase == resource.RolloutAborted
+	})
+	if got := n.shares(t, 20); got["v1"] != 20 {
+		t.Errorf("after the abort the shares are %v", got)
+	}
+}
+
 // How far a rollout has come is nobody's to write.
 func TestWhatTheLeaderKeepsCannotBeChangedByHand(t *testing.T) {
 	n := startNode(t, twoVersions(newBackend(t, "v1").at(), newBackend(t, "v2").at(), "[{weight: 50, for: 1h}, {weight: 100}]"))

@@ -259,6 +259,9 @@ func (s *Service) send(src *source, tr *trace) (*backend, Reason) {
 		tr.rollout(chosen.rollout)
 	}
 	if turn == nowhere {
+		if tr == nil {
+			chosen.rollout.nobody()
+		}
 		return nil, NoBackend
 	}
 	if b := chosen.live[turn]; b.closed == "" {

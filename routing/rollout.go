@@ -153,6 +153,15 @@ func (o *rollout) count(sh *shares) {
 	x.backend = &counted
 }
 
+// nobody counts a connection that is closed since none of the backends leads
+// anywhere: while the new one gets a part, it has failed as well. At 100 % there
+// is no other that could take its part.
+func (o *rollout) nobody() {
+	if o != nil && o.place.Weight > 0 {
+		o.tally.failure()
+	}
+}
+
 // where tells where the rollout is; nil: there is none.
 func (o *rollout) where() *RolloutPlace {
 	if o == nil {

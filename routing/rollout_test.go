@@ -161,3 +161,55 @@ func TestPlayedConnectionsAreNoMeasureOfARollout(t *testing.T) {
 		t.Errorf("the fork has %+v, %v", c, ok)
 	}
 }
+
+// A new backend that has everything, and no endpoint any more, closes every
+// connection: each is a failure of the rollout. What gets nothing of a route
+// has no part in that, and looking on is no connection.
+func TestConnectionsThatNobodyTakesAreFailuresOfTheRollout(t *testing.T) {
+	route := rolloutRoute([]int{1, 1}, 1, 50, 100)
+	r := NewRouter(Config{})
+	mustApply := func(changes ...resource.Change) {
+		t.Helper()
+		if _, err := r.Apply(changes, t0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	note := func(phase string, step, weight int) resource.Change {
+		return put(resource.KindRollout, "split", &resource.Rollout{Of: route.RolloutOf(), Phase: phase, Step: step, Weight: weight})
+	}
+	mustApply(
+		put("Service", "apps", service(1)), put("Service", "part-0", service(1)), put("Service", "part-1", service(1)),
+		put("Listener", "front", &resource.Listener{Service: "apps"}), put("MeshTCPRoute", "split", route), note("running", 2, 100),
+	)
+	want := func(what string, closed int, counts RolloutCounts) {
+		t.Helper()
+		got := 0
+		for range 10 {
+			d, reason := r.Decide(&Input{Listener: "front"})
+			if reason == NoBackend {
+				got++
+			}
+			d.Closed()
+		}
+		if c, ok := r.Table().RolloutCounts("split", t0); got != closed || !ok || c != counts {
+			t.Errorf("%s: %d of 10 are closed, and it has counted %+v, %v; want %d, %+v", what, got, c, ok, closed, counts)
+		}
+	}
+	want("well", 0, RolloutCounts{Endpoints: 1})
+	mustApply(put("Service", "part-1", service(0)))
+	want("without an endpoint", 10, RolloutCounts{Connects: 10, Failed: 10})
+	r.Table().Explain(&Input{Listener: "front"}, t0)
+	trial, err := r.Table().Try(nil, nil, t0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := trial.Play(t.Context(), &PlayRequest{Connections: 10, Destination: "apps"}, t0); err != nil {
+		t.Fatal(err)
+	}
+	mustApply(resource.Delete(resource.Key{Kind: "Service", Name: "part-1"}))
+	want("without the service", 10, RolloutCounts{Connects: 20, Failed: 20})
+	mustApply(note("aborted", 2, 0))
+	want("aborted", 0, RolloutCounts{Connects: 20, Failed: 20})
+	mustApply(put("Service", "part-0", service(0)))
+	want("aborted, with nobody left", 10, RolloutCounts{Connects: 20, Failed: 20})
+}
