@@ -57,12 +57,14 @@ type attempt struct {
 	trace  httptrace.ClientTrace
 	begun  bool        // the transport has nothing against the request
 	sent   atomic.Bool // the endpoint may have got some of it
+	conn   *upstream   // of HTTP/2, that it was sent on; guarded by sent
+	heard  uint64      // what conn had heard by then; as well
 }
 
 // send makes the attempt.
 func (a *attempt) send(q *request, r *http.Request) (*http.Response, error) {
 	a.trace.GetConn = func(string) { a.begun = true }
-	a.trace.GotConn = func(httptrace.GotConnInfo) { a.sent.Store(true) }
+	a.trace.GotConn = a.got
 	ctx := httptrace.WithClientTrace(r.Context(), &a.trace)
 	t := &a.target
 	u := *r.URL
@@ -92,6 +94,9 @@ func (a *attempt) send(q *request, r *http.Request) (*http.Response, error) {
 	q.used = append(q.used, profile)
 	resp, err := transport.RoundTrip(out)
 	if err != nil {
+		if a.silent(r) {
+			profile.leave(transport)
+		}
 		return nil, a.failed(err)
 	}
 	if resp.StatusCode == http.StatusSwitchingProtocols && !switches(out.Header, resp.Header) {
@@ -100,6 +105,37 @@ func (a *attempt) send(q *request, r *http.Request) (*http.Response, error) {
 	}
 	resp.Request = r
 	return resp, nil
+}
+
+// got is told of the connection that the request goes by.
+func (a *attempt) got(info httptrace.GotConnInfo) {
+	if a.target.Profile.HTTP2 {
+		c := info.Conn
+		for {
+			inner, ok := c.(interface{ NetConn() net.Conn }) // TLS, and net/http's own
+			if !ok {
+				break
+			}
+			c = inner.NetConn()
+		}
+		if a.conn, _ = c.(*upstream); a.conn != nil {
+			a.heard = a.conn.heard.Load()
+		}
+	}
+	a.sent.Store(true)
+}
+
+// silent tells whether nothing at all has come from the endpoint since it got
+// the whole request, up to a timeout: its connection may lead to nobody, and
+// HTTP/2 would go on to use it.
+func (a *attempt) silent(r *http.Request) bool {
+	if !a.sent.Load() || a.conn == nil || a.conn.heard.Load() != a.heard {
+		return false
+	}
+	if r.Context().Err() != nil {
+		return errors.Is(context.Cause(r.Context()), ErrTimeout) && repeatable(r)
+	}
+	return true
 }
 
 // failed says what kind of failure the attempt's is. What the transport will not

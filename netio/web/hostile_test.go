@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -294,5 +296,102 @@ func TestASwitchThatWasNotAskedFor(t *testing.T) {
 			t.Errorf("%q: %d, told %v", asks, resp.StatusCode, e.err)
 		}
 		waitFor(t, "the connection to the endpoint to end", func() bool { return p.Conns() == 0 })
+	}
+}
+
+// A connection of HTTP/2 to an endpoint that has died without a word is left
+// behind, also where it never ends.
+func TestADeadConnectionIsLeft(t *testing.T) {
+	for _, timeout := range []string{"response", "request"} {
+		t.Run(timeout, func(t *testing.T) {
+			to := newLossy(t, upstream(t, describe))
+			p := &web.Profile{HTTP2: true}
+			if timeout == "response" {
+				p.HeaderTimeout = 500 * time.Millisecond
+			}
+			r := newRig(t, p)
+			r.planned(func(p *web.Plan) {
+				if timeout == "request" {
+					p.Timeout = 500 * time.Millisecond
+				}
+			}, to.addr)
+			waitFor(t, "an answer", func() bool { resp, _ := r.do("GET", "/", ""); return resp.status == http.StatusOK })
+			to.lose()
+			if resp, _ := r.do("GET", "/", ""); resp.status != http.StatusGatewayTimeout {
+				t.Errorf("the first request got %d", resp.status)
+			}
+			waitFor(t, "an answer by another connection", func() bool { resp, _ := r.do("GET", "/", ""); return resp.status == http.StatusOK })
+		})
+	}
+}
+
+// lossy is in front of a server, and from some moment on all connections that
+// there are lose what they carry.
+type lossy struct {
+	addr  string
+	mu    sync.Mutex
+	conns map[net.Conn]bool // whether it loses
+}
+
+func newLossy(t *testing.T, to string) *lossy {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &lossy{addr: l.Addr().String(), conns: map[net.Conn]bool{}}
+	var running sync.WaitGroup
+	t.Cleanup(func() {
+		_ = l.Close()
+		s.mu.Lock()
+		for c := range s.conns {
+			_ = c.Close()
+		}
+		s.mu.Unlock()
+		running.Wait()
+	})
+	running.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			end, err := net.Dial("tcp", to)
+			if err != nil {
+				_ = c.Close()
+				continue
+			}
+			s.mu.Lock()
+			s.conns[c], s.conns[end] = false, false
+			s.mu.Unlock()
+			running.Go(func() { s.carry(end, c) })
+			running.Go(func() { s.carry(c, end) })
+		}
+	})
+	return s
+}
+
+func (s *lossy) carry(to, from net.Conn) {
+	defer to.Close()
+	buf := make([]byte, 4096)
+	for {
+		n, err := from.Read(buf)
+		if err != nil {
+			return
+		}
+		s.mu.Lock()
+		lost := s.conns[from]
+		s.mu.Unlock()
+		if !lost {
+			_, _ = to.Write(buf[:n])
+		}
+	}
+}
+
+func (s *lossy) lose() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		s.conns[c] = true
 	}
 }

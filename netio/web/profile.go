@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -97,6 +98,22 @@ func (p *Profile) sweep() {
 	}
 }
 
+// leave has later requests make connections of their own, unless they do
+// already: t has one that may be dead. What is under way on it stays there.
+// Asking by PING whether it lives is no way: servers of gRPC end connections of
+// those who ask too often.
+func (p *Profile) leave(t *http.Transport) {
+	p.mu.Lock()
+	ours := p.transport == t
+	if ours {
+		p.transport = nil
+	}
+	p.mu.Unlock()
+	if ours {
+		t.CloseIdleConnections()
+	}
+}
+
 // single is the profile for one request on a connection of its own.
 func (p *Profile) single(preface []byte) *Profile {
 	return &Profile{
@@ -115,7 +132,9 @@ func (p *Profile) open() *http.Transport {
 	default:
 		protocols.SetUnencryptedHTTP2(true)
 	}
-	p.conns = map[*upstream]struct{}{}
+	if p.conns == nil {
+		p.conns = map[*upstream]struct{}{}
+	}
 	return &http.Transport{
 		DialContext:            p.dial,
 		TLSClientConfig:        p.TLS,
@@ -181,6 +200,16 @@ func (p *Profile) note(c *upstream) bool {
 type upstream struct {
 	net.Conn
 	profile *Profile
+	heard   atomic.Uint64 // how often something came
+}
+
+// Read implements net.Conn.
+func (c *upstream) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.heard.Add(1)
+	}
+	return n, err
 }
 
 // Close implements net.Conn.
