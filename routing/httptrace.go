@@ -12,13 +12,17 @@ import (
 )
 
 // NewRequest is a request as somebody describes it: the target is a path, with
-// a query where there is a question mark. Headers have their names in any case.
+// a query where there is a question mark. Headers have their names in any case;
+// the host may be one of them.
 func NewRequest(method, target, host string, headers map[string]string) *Request {
 	q := &Request{Request: httprule.Request{Method: method}, Origin: httprule.Origin{Host: host}}
 	q.Path, q.Query, _ = strings.Cut(target, "?")
 	lower := make(map[string]string, len(headers))
 	for name, value := range headers {
 		lower[strings.ToLower(name)] = value
+	}
+	if q.Host == "" {
+		q.Host = lower["host"]
 	}
 	q.Header = func(name string) (value string, present bool) {
 		value, present = lower[name]
@@ -47,12 +51,24 @@ func (q *Request) described(in *Input, l *Listener) (Request, bool) {
 	if full.Path == "" {
 		full.Path = "/"
 	}
-	if full.Header == nil {
-		full.Header = func(string) (string, bool) { return "", false }
-	}
+	full.Header = withHost(q.Header, full.Host)
 	var ok bool
 	full.Path, ok = urlpath.Normal(full.Path)
 	return full, ok
+}
+
+// withHost gives headers among which the host is, as it is among those of a
+// request that comes.
+func withHost(header func(string) (string, bool), host string) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		switch {
+		case name == "host":
+			return host, true
+		case header == nil:
+			return "", false
+		}
+		return header(name)
+	}
 }
 
 // ExplainRequest tells how one request of a connection would be decided about
