@@ -60,7 +60,12 @@ type ended struct {
 func (r *rig) planned(change func(*web.Plan), addresses ...string) chan ended {
 	done := make(chan ended, 10)
 	r.plan(func(*http.Request) web.Plan {
-		p := (&way{profile: r.profile, addresses: addresses, done: func(s int, err error) { done <- ended{s, err} }}).plan()
+		p := (&way{profile: r.profile, addresses: addresses, done: func(s int, err error) {
+			select {
+			case done <- ended{s, err}:
+			default: // nobody wants to know
+			}
+		}}).plan()
 		if change != nil {
 			change(&p)
 		}
