@@ -213,3 +213,39 @@ func TestConnectionsThatNobodyTakesAreFailuresOfTheRollout(t *testing.T) {
 	mustApply(put("Service", "part-0", service(0)))
 	want("aborted, with nobody left", 10, RolloutCounts{Connects: 20, Failed: 20})
 }
+
+// A rollout among a hundred backends of large weights without a common divisor,
+// which takes the place of a split that is half through: its table is made in
+// no time, and its shares are exact.
+func TestARolloutAmongManyLargeWeights(t *testing.T) {
+	r := NewRouter(Config{})
+	changes := []resource.Change{put("Service", "apps", service(1)), put("Listener", "front", &resource.Listener{Service: "apps"})}
+	var weights []int
+	for i := range 100 {
+		changes = append(changes, put("Service", fmt.Sprint("part-", i), service(1)))
+		weights = append(weights, 1_000_000-i)
+	}
+	changes = append(changes, put("MeshTCPRoute", "split", splitBy([]int{1, 1})))
+	if _, err := r.Apply(changes, t0); err != nil {
+		t.Fatal(err)
+	}
+	d, _ := r.Decide(&Input{Listener: "front"}) // its split is half through
+	d.Closed()
+	if _, err := r.Apply([]resource.Change{put("MeshTCPRoute", "split", rolloutRoute(weights, 99, 51, 100))}, t0); err != nil {
+		t.Fatal(err)
+	}
+	got := 0
+	for range 1000 {
+		d, reason := r.Decide(&Input{Listener: "front"})
+		if reason != OK {
+			t.Fatal(reason)
+		}
+		if d.Service() == "part-99" {
+			got++
+		}
+		d.Closed()
+	}
+	if got < 509 || got > 511 {
+		t.Errorf("at 51 %% the new one gets %d of 1000", got)
+	}
+}

@@ -13,6 +13,7 @@
 package split
 
 import (
+	"math/bits"
 	"sync"
 )
 
@@ -34,8 +35,8 @@ type part struct {
 	until int64 // the window's end: the turn is due before it
 }
 
-// New makes a split of these weights, 0 or more, of which the sum is more
-// than 0 and below 2^40. phase, from 0 to below 1, is how far into the period
+// New makes a split of these weights, 0 or more, of which the sum in lowest
+// terms is more than 0 and below 2^53, to which phases are exact. phase, from 0 to below 1, is how far into the period
 // it begins; a split whose weights change goes on from the Phase of the old
 // one, so that small parts are not passed over by frequent changes. A split
 // that begins within a period is exact from that period's end on.
@@ -66,7 +67,7 @@ func gcd(a, b int64) int64 {
 func (s *Split) begin(turn int64) {
 	left := turn
 	for i, w := range s.weights {
-		s.parts[i].count = w * turn / s.sum
+		s.parts[i].count = ratio(w, turn, 0, s.sum)
 		left -= s.parts[i].count
 		s.plan(i)
 	}
@@ -84,8 +85,20 @@ func (s *Split) plan(i int) {
 		p.from, p.until = never, never
 		return
 	}
-	p.from = p.count * s.sum / w
-	p.until = ((p.count+1)*s.sum + w - 1) / w
+	p.from = ratio(p.count, s.sum, 0, w)
+	p.until = ratio(p.count+1, s.sum, w-1, w)
+}
+
+// ratio is (a*b + c) / d of numbers that are not negative, where the product
+// alone may be more than an int64 holds.
+func ratio(a, b, c, d int64) int64 {
+	high, low := bits.Mul64(uint64(a), uint64(b))
+	low, carry := bits.Add64(low, uint64(c), 0)
+	if high += carry; high == 0 { // as a rule, and quicker
+		return int64(low / uint64(d))
+	}
+	q, _ := bits.Div64(high, low, uint64(d))
+	return int64(q)
 }
 
 // never lies after every period.

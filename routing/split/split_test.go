@@ -2,6 +2,7 @@ package split
 
 import (
 	"fmt"
+	"math/big"
 	"slices"
 	"sync"
 	"testing"
@@ -52,6 +53,36 @@ func TestAnyWindowOfThePeriodIsExactAndNoPrefixIsOffByOne(t *testing.T) {
 				}
 			}
 		}
+	})
+}
+
+// The weights of a rollout are a hundred times those of its backends: products
+// of them are more than an int64 holds. Wherever such a split begins, and some
+// turns later, no part is a whole turn away from its share.
+func TestLargeWeightsAreAsExactAsSmallOnes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const most = 1 << 53 / 100
+		weights := rapid.SliceOfN(rapid.IntRange(most/2, most), 2, 100).Draw(t, "weights")
+		s := New(weights, rapid.Float64Range(0, 0.999).Draw(t, "phase"))
+		check := func(what string) {
+			had := int64(0)
+			for i, w := range s.weights {
+				had += s.parts[i].count
+				off := new(big.Int).Mul(big.NewInt(s.parts[i].count), big.NewInt(s.sum))
+				off.Sub(off, new(big.Int).Mul(big.NewInt(w), big.NewInt(s.turn)))
+				if off.CmpAbs(big.NewInt(s.sum)) >= 0 {
+					t.Fatalf("%s: at turn %d of %d part %d of weight %d has had %d", what, s.turn, s.sum, i, w, s.parts[i].count)
+				}
+			}
+			if had != s.turn {
+				t.Fatalf("%s: at turn %d the parts have had %d", what, s.turn, had)
+			}
+		}
+		check("at first")
+		for range 200 {
+			s.Next()
+		}
+		check("later")
 	})
 }
 
