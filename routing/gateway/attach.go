@@ -150,7 +150,7 @@ func attach(name string, g *Gateway, routes []*route) *attached {
 		counted := map[*listening]bool{}
 		for i := range r.parents {
 			p := &r.parents[i]
-			if p.isGateway() && NameOf(orOwn(p.Namespace, r.origin), p.Name) == name {
+			if p.isGateway() && r.origin.NameOf(p.Namespace, p.Name) == name {
 				list[i] = a.attach(r, p, counted)
 			}
 		}
@@ -196,15 +196,26 @@ func (l *listening) meet(other *listening) {
 		}
 	}
 	switch {
-	case l.protocol == "UDP" || other.protocol == "UDP":
-	case (l.protocol == "TCP") != (other.protocol == "TCP"):
+	case l.stack() == "" || other.stack() == "":
+	case l.stack() != other.stack():
 		both(reasonProtocolConflict, "not the same protocol")
-	case l.protocol != other.protocol:
 	case l.hostname == other.hostname:
 		both(reasonHostnameConflict, "the same hostname")
-	case l.protocol == "TLS" && l.terminates() != other.terminates():
+	case l.protocol == "TLS" && other.protocol == "TLS" && l.terminates() != other.terminates():
 		both(reasonProtocolConflict, "not the same tls.mode")
 	}
+}
+
+// stack is what of a listener's protocol others of its port must have too: TLS
+// and HTTPS are told apart by the server name. "": it shares no port with them.
+func (l *listening) stack() string {
+	switch l.protocol {
+	case "TLS", "HTTPS":
+		return "TLS"
+	case "TCP", "HTTP":
+		return l.protocol
+	}
+	return ""
 }
 
 func (l *listening) terminates() bool { return l.Security != nil && l.Security.terminates() }

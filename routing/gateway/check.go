@@ -140,7 +140,7 @@ func checkRoute(v *resource.View, spec resource.Spec) {
 			v.Warn(at+".kind", "is not taken ("+reasonInvalidKind+"): a route attaches to a Gateway", kindText(group, p.Kind))
 			continue
 		}
-		a := viewed{v}.attached(resource.Key{Kind: KindGateway, Name: NameOf(orOwn(p.Namespace, r.origin), p.Name)})
+		a := viewed{v}.attached(resource.Key{Kind: KindGateway, Name: r.origin.NameOf(p.Namespace, p.Name)})
 		if a == nil || a.routes[r.key] == nil {
 			continue // told as a reference to nothing
 		}

@@ -208,7 +208,7 @@ func (e *edit) changeRoute(o resource.Object) {
 func (r *route) gateways() (names []string) {
 	for i := range r.parents {
 		if p := &r.parents[i]; p.isGateway() {
-			if name := NameOf(orOwn(p.Namespace, r.origin), p.Name); !slices.Contains(names, name) {
+			if name := r.origin.NameOf(p.Namespace, p.Name); !slices.Contains(names, name) {
 				names = append(names, name)
 			}
 		}
@@ -263,7 +263,7 @@ func (r *route) shares(m *Model) *Destination {
 	d := &Destination{Name: r.destination()}
 	for i := range r.backends {
 		b := &r.backends[i]
-		out := Backend{Service: NameOf(orOwn(b.Namespace, r.origin), b.Name), Weight: b.weight()}
+		out := Backend{Service: r.origin.NameOf(b.Namespace, b.Name), Weight: b.weight()}
 		if v := b.resolve(r, m.trust); !v.ok() {
 			out.Closed = v.message
 		}
@@ -420,7 +420,7 @@ func (a *attached) addCertificates(t *resource.ListenerTLS, x *listening, trust 
 	}
 	for i := range x.Security.CertificateRefs {
 		r := &x.Security.CertificateRefs[i]
-		name := NameOf(orOwn(r.Namespace, &a.spec.Origin), r.Name)
+		name := a.spec.Origin.NameOf(r.Namespace, r.Name)
 		if bad := r.resolve(&a.spec.Origin, trust); bad.ok() && !slices.Contains(t.CertificateRefs, name) {
 			t.CertificateRefs = append(t.CertificateRefs, name)
 		}

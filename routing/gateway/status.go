@@ -3,6 +3,7 @@ package gateway
 import (
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -221,7 +222,7 @@ func (s *Statuses) down(a *attached, l *listening) string {
 	if !l.valid() {
 		return ""
 	}
-	for name := range a.spec.at(l.Port) {
+	for _, name := range slices.Sorted(maps.Keys(a.spec.at(l.Port))) {
 		if why := s.failed(a.key.Name + "/" + name); why != "" {
 			return why
 		}
@@ -238,7 +239,7 @@ func (s *Statuses) resolve(a *attached, l *listening) (refs, programmed verdict,
 		for i := range l.Security.CertificateRefs {
 			r := &l.Security.CertificateRefs[i]
 			v := r.resolve(&a.spec.Origin, s.trust)
-			if name := NameOf(orOwn(r.Namespace, &a.spec.Origin), r.Name); v.ok() && !s.has(kindCertificate, name) {
+			if name := a.spec.Origin.NameOf(r.Namespace, r.Name); v.ok() && !s.has(kindCertificate, name) {
 				v = verdict{reasonInvalidCertificate, "there is no Certificate " + name}
 			}
 			if v.ok() {
@@ -312,7 +313,7 @@ func (s *Statuses) parent(r *route, i int) (accepted verdict, message string) {
 	if !p.isGateway() {
 		return verdict{reasonInvalidKind, "a route attaches to a Gateway"}, ""
 	}
-	name := NameOf(orOwn(p.Namespace, r.origin), p.Name)
+	name := r.origin.NameOf(p.Namespace, p.Name)
 	a := s.attached(resource.Key{Kind: KindGateway, Name: name})
 	if a == nil || a.routes[r.key] == nil {
 		return verdict{reasonNoMatchingParent, "there is no Gateway " + name}, ""
@@ -328,7 +329,7 @@ func (s *Statuses) resolveBackends(r *route) verdict {
 		if v := b.resolve(r, s.trust); !v.ok() {
 			return v
 		}
-		if name := NameOf(orOwn(b.Namespace, r.origin), b.Name); !s.has(kindService, name) {
+		if name := r.origin.NameOf(b.Namespace, b.Name); !s.has(kindService, name) {
 			return verdict{reasonBackendNotFound, fmt.Sprintf("there is no Service %s", name)}
 		}
 	}

@@ -47,19 +47,49 @@ func (g *Gateway) Validate(fault func(path, message string, value any)) {
 		l.validate(at, fault)
 	}
 	count("addresses", len(g.Addresses), 0, maxAddresses, fault)
-	seen := map[string]bool{}
-	for i := range g.Addresses {
-		a, at := &g.Addresses[i], resource.Item("addresses", i)+".value"
-		switch _, err := netip.ParseAddr(a.Value); {
-		case a.Value == "":
-			fault(at, "is required", nil)
-		case seen[a.Type+" "+a.Value]:
-			fault(at, "stands here twice", a.Value)
-		case err != nil && a.isIP():
-			fault(at, "must be an IP address", a.Value)
-		}
-		seen[a.Type+" "+a.Value] = true
+	for i := range g.Addresses[:min(len(g.Addresses), maxAddresses)] {
+		g.validateAddress(i, fault)
 	}
+}
+
+func (g *Gateway) validateAddress(i int, fault report) {
+	a, at := &g.Addresses[i], resource.Item("addresses", i)+".value"
+	ip, ok := a.ip()
+	switch {
+	case a.Value == "":
+		fault(at, "is required", nil)
+		return
+	case a.isIP() && !ok:
+		fault(at, "must be an IP address", a.Value)
+		return
+	}
+	for j := range g.Addresses[:i] {
+		b := &g.Addresses[j]
+		other, both := b.ip()
+		switch {
+		case a.Type == b.Type && a.Value == b.Value || ok && both && ip == other:
+			fault(at, "stands here twice", a.Value)
+			return
+		case ok && both && (takes(ip, other) || takes(other, ip)):
+			fault(at, "overlaps with "+b.Value, a.Value)
+			return
+		}
+	}
+}
+
+// ip is the address to listen at, one of IPv4 as such however it is written.
+func (a *Address) ip() (ip netip.Addr, ok bool) {
+	if !a.isIP() {
+		return ip, false
+	}
+	ip, err := netip.ParseAddr(a.Value)
+	return ip.Unmap(), err == nil
+}
+
+// takes tells whether who listens at an address gets what comes for another:
+// that of all addresses, where that of IPv6 takes IPv4 as well.
+func takes(ip, other netip.Addr) bool {
+	return ip.IsUnspecified() && (ip.Is6() || other.Is4())
 }
 
 func (a *Address) isIP() bool { return a.Type == "" || a.Type == "IPAddress" }
@@ -289,7 +319,7 @@ func (g *Gateway) Refs() []resource.Ref {
 		for j := range t.CertificateRefs {
 			if r := &t.CertificateRefs[j]; r.isSecret() && r.Name != "" {
 				path := resource.Item(resource.Item("spec.listeners", i)+".tls.certificateRefs", j)
-				refs = append(refs, ref(kindCertificate, NameOf(orOwn(r.Namespace, &g.Origin), r.Name), path+".name"))
+				refs = append(refs, ref(kindCertificate, g.Origin.NameOf(r.Namespace, r.Name), path+".name"))
 			}
 		}
 	}
@@ -312,6 +342,9 @@ func orOwn(namespace string, o *Origin) string {
 	return namespace
 }
 
+// NameOf is what that is called here which an object of this origin refers to.
+func (o *Origin) NameOf(namespace, name string) string { return NameOf(orOwn(namespace, o), name) }
+
 // Refs lists the Gateways and Services of a TLSRoute. They may come later.
 func (r *TLSRoute) Refs() []resource.Ref { return routeRefs(&r.Origin, r.ParentRefs, r.Rules) }
 
@@ -322,14 +355,14 @@ func routeRefs(o *Origin, parents []ParentRef, rules []Rule) []resource.Ref {
 	var refs []resource.Ref
 	for i := range parents {
 		if p := &parents[i]; p.isGateway() && p.Name != "" {
-			refs = append(refs, ref(KindGateway, NameOf(orOwn(p.Namespace, o), p.Name), resource.Item("spec.parentRefs", i)+".name"))
+			refs = append(refs, ref(KindGateway, o.NameOf(p.Namespace, p.Name), resource.Item("spec.parentRefs", i)+".name"))
 		}
 	}
 	for i := range rules {
 		for j := range rules[i].BackendRefs {
 			if b := &rules[i].BackendRefs[j]; b.isService() && b.Name != "" {
 				path := resource.Item(resource.Item("spec.rules", i)+".backendRefs", j)
-				refs = append(refs, ref(kindService, NameOf(orOwn(b.Namespace, o), b.Name), path+".name"))
+				refs = append(refs, ref(kindService, o.NameOf(b.Namespace, b.Name), path+".name"))
 			}
 		}
 	}
