@@ -40,12 +40,12 @@ func gatewayRow(o resource.Object) []string {
 
 func tlsRouteRow(o resource.Object) []string {
 	r := o.Spec.(*gateway.TLSRoute)
-	return []string{parentTexts(r.ParentRefs), strings.Join(r.Hostnames, ","), gatewayBackends(r.Rules)}
+	return []string{parentTexts(&r.Origin, r.ParentRefs), strings.Join(r.Hostnames, ","), gatewayBackends(&r.Origin, r.Rules)}
 }
 
 func tcpRouteRow(o resource.Object) []string {
 	r := o.Spec.(*gateway.TCPRoute)
-	return []string{parentTexts(r.ParentRefs), gatewayBackends(r.Rules)}
+	return []string{parentTexts(&r.Origin, r.ParentRefs), gatewayBackends(&r.Origin, r.Rules)}
 }
 
 func grantRow(o resource.Object) []string {
@@ -60,15 +60,15 @@ func grantRow(o resource.Object) []string {
 	return []string{strings.Join(from, ","), strings.Join(to, ",")}
 }
 
-func parentTexts(parents []gateway.ParentRef) string {
+func parentTexts(own *gateway.Origin, parents []gateway.ParentRef) string {
 	texts := make([]string, len(parents))
 	for i, p := range parents {
-		texts[i] = strings.Trim(gateway.NameOf(p.Namespace, p.Name)+"/"+p.SectionName, "/")
+		texts[i] = strings.Trim(own.NameOf(p.Namespace, p.Name)+"/"+p.SectionName, "/")
 	}
 	return strings.Join(texts, ",")
 }
 
-func gatewayBackends(rules []gateway.Rule) string {
+func gatewayBackends(own *gateway.Origin, rules []gateway.Rule) string {
 	var texts []string
 	for i := range rules {
 		for _, b := range rules[i].BackendRefs {
@@ -76,7 +76,7 @@ func gatewayBackends(rules []gateway.Rule) string {
 			if b.Weight != nil {
 				weight = *b.Weight
 			}
-			texts = append(texts, fmt.Sprintf("%s:%d", gateway.NameOf(b.Namespace, b.Name), weight))
+			texts = append(texts, fmt.Sprintf("%s:%d", own.NameOf(b.Namespace, b.Name), weight))
 		}
 	}
 	return strings.Join(texts, " ")
