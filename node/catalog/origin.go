@@ -20,13 +20,14 @@ const labelKumaNamespace = "k8s.kuma.io/namespace"
 // not a later state of it, but another object.
 func (a *applying) checkOrigin(o, stored *resource.Object) {
 	form, former := o.Labels[resource.LabelFormat], stored.Labels[resource.LabelFormat]
-	switch path, namespace := namespaceOf(o); {
-	case gateway.OriginOf(o.Spec) != nil || form == former:
-		if _, is := namespaceOf(stored); namespace != is {
-			a.faults = append(a.faults, o.Fault(path, fmt.Sprintf("the %s %s of the namespace %s is there, and one name cannot be of two namespaces' objects here; %s",
-				o.Kind, ownName(stored), is, wayOn), namespace))
-		}
-	case form == "" || former == "": // somebody goes over to another form, or back
+	path, namespace := namespaceOf(o)
+	_, is := namespaceOf(stored)
+	switch alike := form == former || hasNamespaces(form) && hasNamespaces(former); {
+	case alike && namespace != is:
+		a.faults = append(a.faults, o.Fault(path, fmt.Sprintf("the %s %s of the namespace %s is there, and one name cannot be of two namespaces' objects here; %s",
+			o.Kind, ownName(stored), is, wayOn), namespace))
+	case form == former:
+	case !alike: // somebody goes over to another form, or back: get gives all forms
 		a.result.Warnings = append(a.result.Warnings, faultsOf([]resource.Fault{
 			o.Fault("", fmt.Sprintf("is in %s, and takes the place of what was there in %s", formText(form), formText(former)), nil),
 		})...)
@@ -81,3 +82,8 @@ func formText(form string) string {
 	}
 	return fmt.Sprintf("the form %q", form)
 }
+// hasNamespaces tells whether a format tells policies apart by namespace.
+func hasNamespaces(form string) bool {
+	return form == resource.FormatKumaKubernetes || form == resource.FormatSMI
+}
+

@@ -20,7 +20,7 @@ const (
 		"spec: {to: [{targetRef: {kind: MeshService, name: web}, rules: [{default: {backendRefs: [{kind: MeshService, name: v}]}}]}]}\n"
 	canaryOwn   = "kind: MeshTCPRoute\nname: canary\nspec: {to: [{targetRef: {kind: MeshService, name: web}, rules: [{default: {backendRefs: [{kind: MeshService, name: own}]}}]}]}\n"
 	canarySplit = "apiVersion: split.smi-spec.io/v1alpha2\nkind: TrafficSplit\nmetadata: {name: canary, namespace: NS}\n" +
-		"spec: {service: web, backends: [{service: NS, weight: 1}]}\n"
+		"spec: {service: web, backends: [{service: v, weight: 1}]}\n"
 	appsOf = "apiVersion: gateway.networking.k8s.io/v1alpha2\nkind: TCPRoute\nmetadata: {name: apps, namespace: NS}\nspec: {parentRefs: [{name: edge}], rules: [{backendRefs: [{name: a}]}]}\n"
 )
 
@@ -58,8 +58,10 @@ func TestObjectsOfOtherFormatsDoNotReplaceEachOther(t *testing.T) {
 			`MeshTCPRoute/canary labels.penstock/namespace: the MeshTCPRoute canary of the namespace team-a is there, and one name cannot be of two namespaces' objects here; delete that first, or give this one another name (team-b)`},
 		{"Kuma and SMI", in(canaryOf, "team-a"), in(canarySplit, "team-a"),
 			`MeshTCPRoute/canary : is in SMI's form, and what is there in Kuma's form in Kubernetes: two formats cannot define one resource; delete that first, or give this one another name ()`},
-		{"both of Kuma's forms", canaryUniversal, in(canaryOf, "default"),
-			`MeshTCPRoute/canary : is in Kuma's form in Kubernetes, and what is there in Kuma's universal form: two formats cannot define one resource; delete that first, or give this one another name ()`},
+		{"Kuma and SMI of two namespaces", in(canarySplit, "team-a"), in(canaryOf, "team-b"),
+			`MeshTCPRoute/canary labels["k8s.kuma.io/namespace"]: the MeshTCPRoute canary of the namespace team-a is there, and one name cannot be of two namespaces' objects here; delete that first, or give this one another name (team-b)`},
+		{"a namespace and the default", in(canaryOf, "team-a"), strings.Replace(in(canarySplit, ""), ", namespace: ", "", 1),
+			`MeshTCPRoute/canary : the MeshTCPRoute canary of the namespace team-a is there, and one name cannot be of two namespaces' objects here; delete that first, or give this one another name (default)`},
 		{"a dot in a name of the Gateway API", in(appsOf, "shop"), strings.Replace(in(appsOf, "default"), "apps", "shop.apps", 1),
 			`TCPRoute/shop.apps spec.origin.namespace: the TCPRoute apps of the namespace shop is there, and one name cannot be of two namespaces' objects here; delete that first, or give this one another name (default)`},
 	} {
@@ -94,8 +96,8 @@ func TestObjectsOfOtherFormatsDoNotReplaceEachOther(t *testing.T) {
 
 func isOrigin(warning string) bool { return strings.Contains(warning, "takes the place") }
 
-// Whoever goes over from the format of others to Penstock's own, or back, is
-// told, once, and need not delete what acts.
+// Whoever goes over to a format without namespaces, such as what get gives of all
+// routes with --as kuma, or back, is told, once, and need not delete what acts.
 func TestGoingOverToAnotherFormatIsTold(t *testing.T) {
 	f := newGateways(t)
 	for i, c := range []struct{ text, want string }{
@@ -105,6 +107,7 @@ func TestGoingOverToAnotherFormatIsTold(t *testing.T) {
 		{strings.ReplaceAll(canarySplit, "NS", "shop"), "MeshTCPRoute/canary: is in SMI's form, and takes the place of what was there in Penstock's own form"},
 		{strings.ReplaceAll(canarySplit, "NS", "shop"), ""},
 	} {
+		{canaryUniversal, "MeshTCPRoute/canary: is in Kuma's universal form, and takes the place of what was there in SMI's form"},
 		_, warnings, err := f.give(t, c.text)
 		if err != nil {
 			t.Fatal(err)
