@@ -97,3 +97,26 @@ func TestApplyWarnsOfFramesLargerThanMemory(t *testing.T) {
 		}
 	}
 }
+
+// TestALaterRouteTakesNothingFromOneThatIsThere, whatever it is called: what is
+// applied by hand says no age, and gets that of its creation.
+func TestALaterRouteTakesNothingFromOneThatIsThere(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	n := startNode(t, fmt.Sprintf("kind: Gateway\nname: edge\nspec: {gatewayClassName: any, addresses: [{value: 127.0.0.1}], listeners: [{name: tcp, port: %d, protocol: TCP}]}", taken.Addr().(*net.TCPAddr).Port))
+	for _, name := range []string{"tcproute-attach-older", "tcproute-attach-newer", "tcproute-attach-older"} {
+		if err := n.apply(t, "kind: TCPRoute\nname: "+name+"\nspec: {parentRefs: [{name: edge}], rules: [{backendRefs: [{name: a}]}]}"); err != nil {
+			t.Fatal(err)
+		}
+		e, err := n.explain(&admin.ExplainRequest{Listener: "edge/" + taken.Addr().String()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := e.Text(); !strings.Contains(text, "TCPRoute/tcproute-attach-older") || strings.Contains(text, "newer") {
+			t.Errorf("with %s:\n%s", name, text)
+		}
+	}
+}

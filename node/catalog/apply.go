@@ -74,6 +74,7 @@ type applying struct {
 	faults   resource.Faults
 	outdated resource.Faults // versions that the writer has seen and are no more
 	pruned   map[resource.Key]bool
+	created  string // when what is new was created; "": nothing is yet
 }
 
 func (a *applying) check() (*plan, error) {
@@ -120,6 +121,7 @@ func (a *applying) put(given *resource.Object) (resource.Object, error) {
 	if exists && known {
 		a.checkOrigin(&o, &stored)
 	}
+	a.keepAge(&o, &stored)
 	done := admin.Change{Kind: o.Kind, Name: o.Name, Action: admin.Created}
 	switch {
 	case exists && known && resource.Equal(o, stored):

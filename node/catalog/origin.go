@@ -3,6 +3,7 @@ package catalog
 import (
 	"cmp"
 	"fmt"
+	"time"
 
 	"penstock/routing/formats/document"
 	"penstock/routing/gateway"
@@ -15,6 +16,66 @@ import (
 
 // labelKumaNamespace is where Kuma itself keeps the namespace of a policy.
 const labelKumaNamespace = "k8s.kuma.io/namespace"
+
+// A route of the Gateway API that says no age gets one when it is created: the
+// older of two for one name has it, and it must not be the one whose name comes
+// first that takes the connections of one that is there.
+
+// keepAge gives a route that says no age the one that it has, or has from now
+// on. A dry run gives none: without one it is the youngest as well.
+func (a *applying) keepAge(o, stored *resource.Object) {
+	switch s := o.Spec.(type) { // copied where it changes: the caller has it
+	case *gateway.TCPRoute:
+		if s.Origin.CreationTimestamp == "" {
+			dated := *s
+			dated.Origin.CreationTimestamp, o.Spec = a.ageOf(stored), &dated
+		}
+	case *gateway.TLSRoute:
+		if s.Origin.CreationTimestamp == "" {
+			dated := *s
+			dated.Origin.CreationTimestamp, o.Spec = a.ageOf(stored), &dated
+		}
+	}
+}
+
+// ageOf is the age of what is stored, or of what is new.
+func (a *applying) ageOf(stored *resource.Object) string {
+	switch former := gateway.OriginOf(stored.Spec); {
+	case former != nil:
+		return former.CreationTimestamp
+	case a.change.DryRun:
+		return ""
+	}
+	return a.stamp()
+}
+
+// stamp is the age of all that a change creates. It is after that of all routes
+// that are there, though another leader, whose clock was ahead, dated them. What
+// is further ahead than clocks are was written by somebody.
+func (a *applying) stamp() string {
+	if a.created != "" {
+		return a.created
+	}
+	now := time.Now().UTC().Truncate(time.Microsecond)
+	after := now
+	for _, kind := range []string{gateway.KindTCPRoute, gateway.KindTLSRoute} {
+		for o := range a.now.set.All(kind) {
+			at, err := time.Parse(time.RFC3339, gateway.OriginOf(o.Spec).CreationTimestamp)
+			if err == nil && !at.Before(after) && at.Before(now.Add(maxAhead)) {
+				after = at.UTC().Add(time.Microsecond)
+			}
+		}
+	}
+	a.created = after.Format(stampFormat)
+	return a.created
+}
+
+// maxAhead is how far a leader's clock may be ahead of the next one's.
+const maxAhead = 24 * time.Hour
+
+// stampFormat is RFC 3339 with microseconds: routes are applied faster than one
+// a second.
+const stampFormat = "2006-01-02T15:04:05.000000Z07:00"
 
 // checkOrigin says that an object which is to take the place of a stored one is
 // not a later state of it, but another object.
@@ -35,6 +96,11 @@ func (a *applying) checkOrigin(o, stored *resource.Object) {
 		a.faults = append(a.faults, o.Fault("", fmt.Sprintf("is in %s, and what is there in %s: two formats cannot define one resource; %s",
 			formText(form), formText(former), wayOn), nil))
 	}
+}
+
+// hasNamespaces tells whether a format tells policies apart by namespace.
+func hasNamespaces(form string) bool {
+	return form == resource.FormatKumaKubernetes || form == resource.FormatSMI
 }
 
 // wayOn is what can be done where two objects are called alike.
@@ -82,8 +148,3 @@ func formText(form string) string {
 	}
 	return fmt.Sprintf("the form %q", form)
 }
-// hasNamespaces tells whether a format tells policies apart by namespace.
-func hasNamespaces(form string) bool {
-	return form == resource.FormatKumaKubernetes || form == resource.FormatSMI
-}
-

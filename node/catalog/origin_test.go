@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"penstock/consensus"
 	"penstock/node/admin"
@@ -106,8 +107,8 @@ func TestGoingOverToAnotherFormatIsTold(t *testing.T) {
 		{canaryOwn, ""},
 		{strings.ReplaceAll(canarySplit, "NS", "shop"), "MeshTCPRoute/canary: is in SMI's form, and takes the place of what was there in Penstock's own form"},
 		{strings.ReplaceAll(canarySplit, "NS", "shop"), ""},
-	} {
 		{canaryUniversal, "MeshTCPRoute/canary: is in Kuma's universal form, and takes the place of what was there in SMI's form"},
+	} {
 		_, warnings, err := f.give(t, c.text)
 		if err != nil {
 			t.Fatal(err)
@@ -126,5 +127,130 @@ func TestTheDefaultNamespaceNeedNotBeSaid(t *testing.T) {
 		if got, _, err := f.give(t, text); err != nil {
 			t.Errorf("%d: %s, %v", i, got, err)
 		}
+	}
+}
+
+// created is what the store has of a route's age.
+func (f *followed) created(t *testing.T, name string) time.Time {
+	t.Helper()
+	set, _ := f.InForce()
+	o, ok := set.Get(resource.Key{Kind: "TCPRoute", Name: name})
+	if !ok {
+		t.Fatalf("there is no %s", name)
+	}
+	at, err := time.Parse(time.RFC3339, gateway.OriginOf(o.Spec).CreationTimestamp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at
+}
+
+func routeCalled(name, more string) string {
+	return "apiVersion: gateway.networking.k8s.io/v1alpha2\nkind: TCPRoute\nmetadata: {name: " + name + more + "}\nspec: {parentRefs: [{name: edge}], rules: [{backendRefs: [{name: a}]}]}\n"
+}
+
+// A route that says no age is as old as its creation, whatever is done with it
+// afterwards; whoever gives one means it.
+func TestARouteKeepsTheAgeOfItsCreation(t *testing.T) {
+	f := newGateways(t)
+	begun := time.Now()
+	mustGive := func(text, want string) {
+		t.Helper()
+		if got, _, err := f.give(t, text); err != nil || got != want {
+			t.Fatalf("%s, %v; want %s", got, err, want)
+		}
+	}
+	mustGive(routeCalled("b", ""), admin.Created)
+	first := f.created(t, "b")
+	if first.Before(begun.Truncate(time.Microsecond)) || first.After(time.Now()) {
+		t.Errorf("created at %v, between %v and now", first, begun)
+	}
+	mustGive(routeCalled("b", ""), admin.Unchanged)
+	mustGive(strings.Replace(routeCalled("b", ""), "{name: a}", "{name: other}", 1), admin.Configured)
+	if at := f.created(t, "b"); !at.Equal(first) {
+		t.Errorf("changed: %v, want %v", at, first)
+	}
+	mustGive(routeCalled("a", ""), admin.Created)
+	if at := f.created(t, "a"); !at.After(first) {
+		t.Errorf("the later is of %v, the first of %v", at, first)
+	}
+	if _, err := f.Rollback(t.Context(), Target{Kind: "TCPRoute", Name: "b"}); err != nil {
+		t.Fatal(err)
+	}
+	if at := f.created(t, "b"); !at.Equal(first) {
+		t.Errorf("rolled back: %v, want %v", at, first)
+	}
+	given := `, creationTimestamp: "2026-01-31T12:00:00Z"`
+	mustGive(routeCalled("b", given), admin.Configured)
+	mustGive(routeCalled("b", ""), admin.Unchanged)
+	if at := f.created(t, "b"); at.Year() != 2026 || at.YearDay() != 31 {
+		t.Errorf("given: %v", at)
+	}
+}
+
+// A leader whose clock is behind dates nothing before what the last one dated;
+// a date that nobody's clock shows moves nothing.
+func TestANewRouteIsTheYoungest(t *testing.T) {
+	f := newGateways(t)
+	ahead := time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond)
+	for _, text := range []string{
+		routeCalled("ahead", `, creationTimestamp: "`+ahead.Format(time.RFC3339Nano)+`"`),
+		routeCalled("odd", `, creationTimestamp: "9999-12-31T23:59:59.999999Z"`),
+		routeCalled("new", ""),
+	} {
+		if _, _, err := f.give(t, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if at := f.created(t, "new"); !at.Equal(ahead.Add(time.Microsecond)) {
+		t.Errorf("dated %v, the one before %v", at, ahead)
+	}
+}
+
+// What is created together is of one age: its names decide, as for check.
+func TestRoutesOfOneChangeAreOfOneAge(t *testing.T) {
+	f := newGateways(t)
+	objects, faults := resource.DecodeForeign("new.yaml", []byte(routeCalled("b", "")+"---\n"+routeCalled("a", "")), f.cfg.Kinds, formats.All())
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	if _, err := f.Apply(t.Context(), Change{Objects: objects}); err != nil {
+		t.Fatal(err)
+	}
+	if a, b := f.created(t, "a"), f.created(t, "b"); !a.Equal(b) {
+		t.Errorf("%v and %v", a, b)
+	}
+	for i := range objects {
+		if at := gateway.OriginOf(objects[i].Spec).CreationTimestamp; at != "" {
+			t.Errorf("what the caller has is dated %s", at)
+		}
+	}
+}
+
+// A dry run shows the route as it is given, and no difference where only the age
+// is kept.
+func TestADryRunShowsNoAge(t *testing.T) {
+	f := newGateways(t)
+	try := func(text string) admin.Change {
+		t.Helper()
+		objects, _ := resource.DecodeForeign("new.yaml", []byte(text), f.cfg.Kinds, formats.All())
+		r, err := f.Apply(t.Context(), Change{Objects: objects, DryRun: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Changes[0]
+	}
+	if c := try(routeCalled("b", "")); c.Action != admin.Created || strings.Contains(c.After, "creationTimestamp") {
+		t.Errorf("%+v", c)
+	}
+	if _, _, err := f.give(t, routeCalled("b", "")); err != nil {
+		t.Fatal(err)
+	}
+	if c := try(routeCalled("b", "")); c.Action != admin.Unchanged {
+		t.Errorf("%+v", c)
+	}
+	changed := strings.Replace(routeCalled("b", ""), "{name: a}", "{name: other}", 1)
+	if c := try(changed); c.Action != admin.Configured || strings.Replace(c.Before, "name: a\n", "name: other\n", 1) != c.After {
+		t.Errorf("%+v", c)
 	}
 }

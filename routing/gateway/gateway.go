@@ -21,9 +21,10 @@
 // ReferenceGrant there, as everywhere.
 //
 // What decides between two routes for one server name is their age, and then
-// namespace and name. Age is the creationTimestamp where the document brings
-// one; routes without come after those, so that all nodes, and check without
-// any node, decide alike.
+// namespace and name. Age is the creationTimestamp: the document's, or what the
+// leader writes when it creates a route that brings none, so that all nodes
+// decide alike. Where there is none, as for check, which knows of no leader, the
+// route is younger than all that have one.
 //
 // The field comments are the users' manual, as in package resource.
 package gateway
@@ -88,8 +89,8 @@ type Origin struct {
 	// Namespace is where the object lives. The name of the resource begins with
 	// it and a dot, unless it is the default. Default default.
 	Namespace string `yaml:"namespace" default:"default"`
-	// CreationTimestamp is how old the object is (RFC 3339). Default: younger
-	// than all that say it.
+	// CreationTimestamp is how old the object is (RFC 3339). Default: of a route
+	// when it is first applied, of others none.
 	CreationTimestamp string `yaml:"creationTimestamp"`
 }
 
