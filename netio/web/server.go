@@ -18,8 +18,9 @@ type request struct {
 	server *Server
 	conn   *served
 	plan   Plan
-	held   bool // the connection is
-	empty  bool // the answer is its header alone
+	held   bool        // the connection is
+	empty  bool        // the answer is its header alone
+	body   *clientBody // nil: none
 	timer  *time.Timer
 	clock  sync.Mutex // over what the plan's Timeout does, and:
 	over   bool       // it is too late for it
@@ -82,7 +83,8 @@ func (q *request) forward(w http.ResponseWriter, r *http.Request) {
 	}()
 	out := r.WithContext(ctx)
 	if r.Body != nil && r.Body != http.NoBody {
-		out.Body = &clientBody{r.Body, q}
+		q.body = &clientBody{ReadCloser: r.Body, request: q}
+		out.Body = q.body
 	}
 	q.server.proxy.ServeHTTP(writer{w, q}, out)
 	whole = true
@@ -121,25 +123,6 @@ func (q *request) stop() (late bool) {
 	return q.late
 }
 
-// writer keeps the header of an answer without a body together with its end.
-// gRPC tells errors in such answers, and to its clients a header that goes ahead
-// is one whose trailers are missing.
-type writer struct {
-	http.ResponseWriter
-	request *request
-}
-
-// FlushError is what http.ResponseController calls.
-func (w writer) FlushError() error {
-	if w.request.empty {
-		return nil
-	}
-	return http.NewResponseController(w.ResponseWriter).Flush()
-}
-
-// Unwrap is for http.ResponseController.
-func (w writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
 func (q *request) done() {
 	if q.plan.Done != nil {
 		q.plan.Done(Outcome{q.status, q.err, q.in.Load(), q.out.Load()})
@@ -152,21 +135,6 @@ func (q *request) release() {
 		q.held = false
 		q.conn.Release()
 	}
-}
-
-// clientBody is the request's body as it comes from the client.
-type clientBody struct {
-	io.ReadCloser
-	request *request
-}
-
-func (b *clientBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	b.request.in.Add(int64(n))
-	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, http.ErrBodyReadAfterClose) {
-		b.request.bodyFail.CompareAndSwap(nil, &err)
-	}
-	return n, err
 }
 
 // cutOff is for an answer that has begun and does not come to its end. HTTP/2
@@ -229,6 +197,7 @@ func rewrite(p *httputil.ProxyRequest) {
 	p.Out.URL.RawQuery = p.In.URL.RawQuery // what cannot be read is the endpoint's to judge
 	limitUpgrade(p.In, p.Out.Header)
 	q := requestOf(p.In)
+	q.body.promise(p.In, p.Out)
 	if q.conn.secure {
 		p.Out.Header.Set("X-Forwarded-Proto", "https")
 	}
