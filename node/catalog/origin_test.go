@@ -166,6 +166,13 @@ func TestARouteKeepsTheAgeOfItsCreation(t *testing.T) {
 		t.Errorf("created at %v, between %v and now", first, begun)
 	}
 	mustGive(routeCalled("b", ""), admin.Unchanged)
+	set, _ := f.InForce()
+	o, _ := set.Get(resource.Key{Kind: "TCPRoute", Name: "b"})
+	text, err := formats.Encode("gateway", o)
+	if err != nil || !strings.Contains(string(text), "\n  creationTimestamp: ") {
+		t.Errorf("given back: %v\n%s", err, text)
+	}
+	mustGive(string(text), admin.Unchanged)
 	mustGive(strings.Replace(routeCalled("b", ""), "{name: a}", "{name: other}", 1), admin.Configured)
 	if at := f.created(t, "b"); !at.Equal(first) {
 		t.Errorf("changed: %v, want %v", at, first)
