@@ -31,7 +31,7 @@ type report = func(path, message string, value any)
 // Validate reports the faults of a Gateway alone.
 func (g *Gateway) Validate(fault func(path, message string, value any)) {
 	resource.CheckFields(g, fault)
-	g.Origin.validate(fault)
+	g.Origin.validate(KindGateway, fault)
 	resource.CheckRef("gatewayClassName", g.GatewayClassName, fault)
 	count("listeners", len(g.Listeners), 1, maxListeners, fault)
 	names := map[string]int{}
@@ -175,7 +175,7 @@ func (s *Selector) validate(at string, fault report) {
 // Validate reports the faults of a TLSRoute alone.
 func (r *TLSRoute) Validate(fault func(path, message string, value any)) {
 	resource.CheckFields(r, fault)
-	r.Origin.validate(fault)
+	r.Origin.validate(KindTLSRoute, fault)
 	validateRoute(r.ParentRefs, r.Rules, fault)
 	count("hostnames", len(r.Hostnames), 0, maxHostnames, fault)
 	seen := map[string]int{}
@@ -195,7 +195,7 @@ func (r *TLSRoute) Validate(fault func(path, message string, value any)) {
 // Validate reports the faults of a TCPRoute alone.
 func (r *TCPRoute) Validate(fault func(path, message string, value any)) {
 	resource.CheckFields(r, fault)
-	r.Origin.validate(fault)
+	r.Origin.validate(KindTCPRoute, fault)
 	validateRoute(r.ParentRefs, r.Rules, fault)
 }
 
@@ -245,7 +245,7 @@ func serviceName(s string) bool {
 // Validate reports the faults of a ReferenceGrant alone.
 func (g *ReferenceGrant) Validate(fault func(path, message string, value any)) {
 	resource.CheckFields(g, fault)
-	g.Origin.validate(fault)
+	g.Origin.validate(KindGrant, fault)
 	count("from", len(g.From), 1, maxGrants, fault)
 	for i := range g.From {
 		f, at := &g.From[i], resource.Item("from", i)
@@ -265,14 +265,27 @@ func (g *ReferenceGrant) Validate(fault func(path, message string, value any)) {
 	}
 }
 
-func (o *Origin) validate(fault report) {
+func (o *Origin) validate(kind string, fault report) {
 	checkNamespace("origin.namespace", o.Namespace, fault)
 	if _, err := time.Parse(time.RFC3339, o.CreationTimestamp); o.CreationTimestamp != "" && err != nil {
 		fault("origin.creationTimestamp", "must be a time like 2026-01-31T12:00:00Z", o.CreationTimestamp)
 	}
-	if v := o.APIVersion; v != "" && (len(v) > 63 || !resource.NameOK(v) || strings.Contains(v, ".")) {
-		fault("origin.apiVersion", "must be a version like v1", v)
+	if v := o.APIVersion; v != "" && !slices.Contains(Versions(kind), v) {
+		fault("origin.apiVersion", "this version of "+kind+" is not taken; known are "+strings.Join(Versions(kind), ", "), v)
 	}
+}
+
+// Versions are those that are taken of a kind, the newest first.
+func Versions(kind string) []string {
+	switch kind {
+	case KindGateway, KindGrant:
+		return []string{"v1", "v1beta1"}
+	case KindTLSRoute:
+		return []string{"v1", "v1alpha3", "v1alpha2"}
+	case KindTCPRoute:
+		return []string{"v1", "v1alpha2"}
+	}
+	return nil
 }
 
 // checkNamespace reports what cannot be the name of a namespace, which has no

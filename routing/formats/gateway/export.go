@@ -51,6 +51,23 @@ func Export(o resource.Object) (*yaml.Node, error) {
 			break
 		}
 	}
+	if o.Kind == gateway.KindGrant {
+		giveGroups(spec)
+	}
 	out.Put(root, "spec", spec)
 	return root, nil
+}
+
+// giveGroups writes the group of what a ReferenceGrant lets others refer to,
+// also where it is empty as that of a Service: the API requires it.
+func giveGroups(spec *yaml.Node) {
+	to := document.Child(spec, "to")
+	if to == nil {
+		return
+	}
+	for _, n := range to.Content {
+		if document.Child(n, "group") == nil {
+			n.Content = append([]*yaml.Node{document.Text(n, "group"), document.Text(n, "")}, n.Content...)
+		}
+	}
 }

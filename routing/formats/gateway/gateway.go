@@ -30,14 +30,6 @@ import (
 // Group is that of the Gateway API.
 const Group = gateway.Group
 
-// versions are those that are taken of each kind, the newest first.
-var versions = map[string][]string{
-	gateway.KindGateway:  {"v1", "v1beta1"},
-	gateway.KindTLSRoute: {"v1", "v1alpha3", "v1alpha2"},
-	gateway.KindTCPRoute: {"v1", "v1alpha2"},
-	gateway.KindGrant:    {"v1", "v1beta1"},
-}
-
 // kinds are those that are taken, as they are listed.
 var kinds = []string{gateway.KindGateway, gateway.KindTLSRoute, gateway.KindTCPRoute, gateway.KindGrant}
 
@@ -80,7 +72,7 @@ var refused = map[string]string{
 func APIVersions() []string {
 	var list []string
 	for _, kind := range kinds {
-		for _, v := range versions[kind] {
+		for _, v := range gateway.Versions(kind) {
 			if v = Group + "/" + v; !slices.Contains(list, v) {
 				list = append(list, v)
 			}
@@ -130,8 +122,8 @@ func taken(f *document.Frame, kind string) bool {
 	if at == nil {
 		at = f.Root
 	}
-	known, ok := versions[kind]
-	if !ok {
+	known := gateway.Versions(kind)
+	if known == nil {
 		message := "is not taken; of the Gateway API's kinds " + strings.Join(kinds, ", ") + " are" + resource.DidYouMean(kind, kinds)
 		if why, ok := others[kind]; ok {
 			message = why
