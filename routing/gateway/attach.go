@@ -341,7 +341,7 @@ func (a *attached) allowing(r *route, found []*listening) (allowed []*listening,
 	case len(allowed) > 0:
 		return allowed, verdict{}
 	case !fits && r.key.Kind == KindTLSRoute:
-		return nil, verdict{reasonUnsupportedValue, "a TLSRoute needs a listener with protocol TLS"}
+		return nil, verdict{reasonNotAllowed, "a TLSRoute needs a listener with protocol TLS"}
 	case !fits:
 		return nil, verdict{reasonNotAllowed, "a TCPRoute needs a listener with protocol TCP, or with protocol TLS and mode Terminate"}
 	}
