@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	stdlog "log"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"penstock/netio/web"
 	"penstock/node"
 	"penstock/node/accesslog"
 	"penstock/node/cluster"
@@ -101,6 +103,8 @@ func (s *settings) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	stdlog.SetFlags(0)
+	stdlog.SetOutput(web.Muttering(log))
 	s.node.Log = log
 	s.node.Version = Build()
 	s.node.Announce = func(line string) {

@@ -3,8 +3,6 @@ package web
 import (
 	"context"
 	"io"
-	"log"
-	"log/slog"
 	"net"
 	"net/http"
 	"sync"
@@ -73,11 +71,6 @@ func (f *front) shutdown() {
 	cancel() // nobody waits for the connections
 	_ = f.http.Shutdown(now)
 	<-f.ended
-}
-
-// mutter is where net/http says what clients get wrong.
-func (s *Server) mutter() *log.Logger {
-	return slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug)
 }
 
 // served is a client's connection with what is known of it.

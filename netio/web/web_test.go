@@ -172,10 +172,11 @@ func upstream(t testing.TB, h http.HandlerFunc) string {
 	return s.Listener.Addr().String()
 }
 
-// refusing is an address where nobody listens.
+// refusing is an address where nobody listens. Its IP is of these alone: a
+// port of 127.0.0.1 would soon be given to somebody else.
 func refusing(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", "127.16.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

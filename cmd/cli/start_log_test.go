@@ -1,0 +1,32 @@
+package cli
+
+import (
+	"bytes"
+	"log"
+	"os"
+	"strings"
+	"testing"
+)
+
+// What net/http says to the standard logger is in the process's log like all
+// else, and without the bytes of endpoints that it quotes.
+func TestTheStandardLoggerIsTheProcesss(t *testing.T) {
+	flags := log.Flags()
+	defer func() { log.SetOutput(os.Stderr); log.SetFlags(flags) }()
+	for level, want := range map[string]string{
+		"info":  "",
+		"debug": "level=DEBUG msg=\"something starting with [...]\"\n",
+	} {
+		var out, errs bytes.Buffer
+		// It ends before anything is started.
+		code := Run([]string{"start", "--dev", "--log-level", level, "--memory-budget", "0"}, Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
+		if code == 0 {
+			t.Fatal("it has started")
+		}
+		errs.Reset()
+		log.Printf("something starting with %q; err=%v", "SECRET", nil)
+		if got := errs.String(); !strings.HasSuffix(got, want) || want == "" && got != "" || strings.Contains(got, "SECRET") {
+			t.Errorf("at level %s: %q, want it to end with %q", level, got, want)
+		}
+	}
+}
