@@ -55,7 +55,7 @@ func (n *Node) rolloutSeen(r *admin.RolloutSeenRequest) (*admin.RolloutSeen, err
 		sight := admin.RolloutSight{Mark: rollout.Mark(item.State), Watched: item.Watched}
 		if c, ok := table.RolloutCounts(name, now); ok {
 			sight.Connects, sight.Failed, sight.Resets = c.Connects, c.Failed, c.Resets
-			sight.Endpoints, sight.Ejected = c.Endpoints, c.Ejected
+			sight.Endpoints, sight.Ejected, sight.Counting = c.Endpoints, c.Ejected, c.Counting
 		}
 		seen.Rollouts[name] = sight
 	}
@@ -111,7 +111,7 @@ func report(node string, seen *admin.RolloutSeen, err error) rollout.Report {
 	one.Answers = map[string]rollout.Answer{}
 	for name, s := range seen.Rollouts {
 		one.Answers[name] = rollout.Answer{
-			Mark: s.Mark, Watched: s.Watched, Endpoints: s.Endpoints, Ejected: s.Ejected,
+			Mark: s.Mark, Watched: s.Watched, Counting: s.Counting, Endpoints: s.Endpoints, Ejected: s.Ejected,
 			Counts: rollout.Counts{Connects: s.Connects, Failed: s.Failed, Resets: s.Resets},
 		}
 	}

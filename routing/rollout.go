@@ -38,7 +38,10 @@ func (p *RolloutPlace) String() string {
 
 // Tally counts what becomes of the connections to a rollout's new backend. It
 // lives as long as the route leads there; loops count in it without locks.
-type Tally struct{ connects, failed, resets atomic.Uint64 }
+type Tally struct {
+	since                    time.Time // never changed
+	connects, failed, resets atomic.Uint64
+}
 
 // RolloutCounts are what a node sees of a rollout's new backend. The first three
 // only grow, until the process ends or the route leads elsewhere.
@@ -48,6 +51,9 @@ type RolloutCounts struct {
 	Resets    uint64 // of those that did not fail: reset before the first byte
 	Endpoints int    // of a weight above 0
 	Ejected   int    // of them
+	// Counting is for how long the first three have been counted. A node that
+	// was behind while the route was deleted and made anew has counted on.
+	Counting time.Duration
 }
 
 // The counting, of a backend that is no rollout's as well.
@@ -93,7 +99,7 @@ func (c *compiler) rolloutOf(name string, r *resource.MeshTCPRoute, before *poli
 		return nil
 	}
 	state, _ := c.rollouts.Get(name)
-	o := &rollout{route: name, state: state, at: at, tally: new(Tally), place: placeOf(r, state)}
+	o := &rollout{route: name, state: state, at: at, tally: &Tally{since: c.now}, place: placeOf(r, state)}
 	o.refs = slices.Clone(r.To[0].Rules[0].Default.BackendRefs)
 	weights := r.RolloutWeights(o.place.Weight)
 	for i := range o.refs {
@@ -187,6 +193,7 @@ func (t *Table) RolloutCounts(route string, now time.Time) (counts RolloutCounts
 	}
 	o := s.policies[i].rollout
 	counts.Connects, counts.Failed, counts.Resets = o.tally.connects.Load(), o.tally.failed.Load(), o.tally.resets.Load()
+	counts.Counting = max(0, now.Sub(o.tally.since))
 	if b := s.policies[i].refs[o.at].backend; b != nil {
 		for _, m := range b.pool.Members() {
 			if m.Weight == 0 {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"testing"
+	"time"
 
 	"penstock/routing/resource"
 
@@ -134,6 +135,34 @@ func TestARolloutDoesNotTouchWhatIsEstablished(t *testing.T) {
 	if c, _ := r.Table().RolloutCounts("split", t0); c.Connects != 1 || c.Resets != 1 {
 		t.Errorf("counted %+v, want one connect and one reset", c)
 	}
+}
+
+// For how long a node has counted is said, from when the route's rollout came.
+func TestHowLongARolloutIsCountedIsKnown(t *testing.T) {
+	route := rolloutRoute([]int{1, 1}, 1, 50, 100)
+	r := NewRouter(Config{})
+	changes := []resource.Change{put("Service", "apps", service(1)), put("Service", "part-0", service(1)), put("Service", "part-1", service(1)), put("MeshTCPRoute", "split", route)}
+	if _, err := r.Apply(changes, t0); err != nil {
+		t.Fatal(err)
+	}
+	want := func(at, counting time.Duration) {
+		t.Helper()
+		if c, ok := r.Table().RolloutCounts("split", t0.Add(at)); !ok || c.Counting != counting {
+			t.Errorf("after %v it has counted for %v, want %v", at, c.Counting, counting)
+		}
+	}
+	want(0, 0)
+	note := &resource.Rollout{Of: route.RolloutOf(), Phase: "running", Step: 2, Weight: 100}
+	if _, err := r.Apply([]resource.Change{put(resource.KindRollout, "split", note)}, t0.Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	want(time.Hour, time.Hour)
+	for _, change := range []resource.Change{resource.Delete(resource.Key{Kind: "MeshTCPRoute", Name: "split"}), put("MeshTCPRoute", "split", route)} {
+		if _, err := r.Apply([]resource.Change{change}, t0.Add(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want(time.Hour+time.Second, time.Second)
 }
 
 // What is only played is not counted.

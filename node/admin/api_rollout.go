@@ -87,6 +87,7 @@ type RolloutSight struct {
 	Connects  uint64        `json:"connects"`
 	Failed    uint64        `json:"failed"`
 	Resets    uint64        `json:"resets"`
+	Counting  time.Duration `json:"counting"` // for how long those three have been counted
 	Endpoints int           `json:"endpoints"`
 	Ejected   int           `json:"ejected"`
 }

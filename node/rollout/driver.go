@@ -204,8 +204,8 @@ func (d *Driver) keep(ctx context.Context, route string, id consensus.ID, who st
 func (d *Driver) moved(route string, r *resource.MeshTCPRoute, was, is *State) {
 	d.mu.Lock()
 	d.moves[is.Phase]++
-	if was == nil { // all that the nodes have counted is of this rollout
-		d.windows[route] = &window{of: is.Of, begin: Mark(is), whole: true}
+	if was == nil { // what the nodes have counted since is of this rollout
+		d.windows[route] = &window{of: is.Of, begin: Mark(is), begun: time.Now()}
 	}
 	d.mu.Unlock()
 	level := slog.LevelInfo
@@ -305,7 +305,7 @@ func (d *Driver) note(look *Look, reports []Report) {
 	length := look.Route.Rollout.WithDefaults().Abort.Window.D()
 	for _, report := range reports {
 		if a, ok := report.Answers[look.Name]; ok && report.Err == nil {
-			w.add(report.Node, look.Seen.Now, a.Counts, length)
+			w.add(report.Node, look.Seen.Now, a, length)
 		}
 	}
 	w.sum = w.since(look.Seen.Now, length)

@@ -8,8 +8,15 @@ type Answer struct {
 	Mark    string        // of the state that is in force there
 	Watched time.Duration // for how long it is
 	Counts
+	// Counting is for how long it has counted, by its own clock; what it had
+	// counted in a rollout of the route before may be part of that.
+	Counting           time.Duration
 	Endpoints, Ejected int
 }
+
+// beforeBegin is how much earlier than the leader has noted it a rollout may
+// act, and be counted.
+const beforeBegin = 10 * time.Second
 
 // window keeps what nodes have said of one rollout, as far back as its bounds
 // look. The leader that it belongs to begins with nothing: what came before it
@@ -18,8 +25,10 @@ type window struct {
 	of    string // of the rollout that it is about
 	begin string // Mark of the state that it began with; "": not seen
 	sum   Counts // what was in it when it was last added to
-	whole bool   // all that a node has ever counted is of this rollout
 	nodes map[string]*series
+	// begun is when this leader noted the first state of the route's rollout,
+	// where there was none: what was counted since is of it. Zero: it did not.
+	begun time.Time
 }
 
 // maxMarks bounds what is kept of one node.
@@ -39,15 +48,15 @@ type mark struct {
 }
 
 // add takes in what a node said at a time.
-func (w *window) add(node string, at time.Time, c Counts, length time.Duration) {
+func (w *window) add(node string, at time.Time, a Answer, length time.Duration) {
 	if w.nodes == nil {
 		w.nodes = map[string]*series{}
 	}
-	s := w.nodes[node]
+	s, c := w.nodes[node], a.Counts
 	m := mark{at, c}
 	switch {
-	case s == nil && w.whole:
-		w.nodes[node] = &series{marks: []mark{{at: at}}, last: m}
+	case s == nil && w.holdsAll(at, a.Counting, length):
+		w.nodes[node] = &series{marks: []mark{{at: at.Add(-a.Counting)}}, last: m}
 		return
 	case s == nil:
 		w.nodes[node] = &series{marks: []mark{m}, last: m}
@@ -60,6 +69,14 @@ func (w *window) add(node string, at time.Time, c Counts, length time.Duration) 
 	}
 	s.last = m
 	s.trim(at.Add(-length))
+}
+
+// holdsAll tells whether all that a node has counted in some time up to now is
+// of this rollout, and within the window. A node that was away when the rollout
+// began may not know of that, and go on with what it counted before; and one
+// that is heard late has counted what is past.
+func (w *window) holdsAll(now time.Time, counting, length time.Duration) bool {
+	return !w.begun.IsZero() && counting <= min(length, now.Sub(w.begun)+beforeBegin)
 }
 
 // isOf tells whether this is the window of what a look has. What was before a
@@ -96,7 +113,6 @@ func (w *window) since(now time.Time, length time.Duration) (sum Counts) {
 	for node, s := range w.nodes {
 		if s.last.at.Before(from) {
 			delete(w.nodes, node)
-			w.whole = false // it may come back with what was long ago
 			continue
 		}
 		s.trim(from)

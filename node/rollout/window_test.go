@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -13,7 +14,7 @@ func TestAWindowCountsWhatIsInIt(t *testing.T) {
 	var w window
 	say := func(second int, node string, connects, failed uint64) Counts {
 		at := t0.Add(time.Duration(second) * time.Second)
-		w.add(node, at, Counts{Connects: connects, Failed: failed}, 10*time.Second)
+		w.add(node, at, Answer{Counts: Counts{Connects: connects, Failed: failed}}, 10*time.Second)
 		return w.since(at, 10*time.Second)
 	}
 	for i, x := range []struct {
@@ -52,12 +53,12 @@ func TestAWindowIsExactAndBounded(t *testing.T) {
 			n  uint64
 		}
 		at, all := t0, []said{{t0, 0}}
-		w.add("a", at, Counts{}, length)
+		w.add("a", at, Answer{}, length)
 		for range rapid.IntRange(1, 400).Draw(t, "answers") {
 			at = at.Add(time.Duration(rapid.IntRange(1, 3000).Draw(t, "ms")) * time.Millisecond)
 			n := all[len(all)-1].n + rapid.Uint64Range(0, 10).Draw(t, "more")
 			all = append(all, said{at, n})
-			w.add("a", at, Counts{Connects: n}, length)
+			w.add("a", at, Answer{Counts: Counts{Connects: n}}, length)
 			got := w.since(at, length).Connects
 			upTo := func(from time.Time) uint64 { // what was said last by then
 				var last uint64
@@ -80,16 +81,56 @@ func TestAWindowIsExactAndBounded(t *testing.T) {
 }
 
 // The leader that has seen a rollout begin judges it from its first connection
-// on.
+// on, also where a node comes a little later.
 func TestAWindowBeginsWithItsRollout(t *testing.T) {
-	w := &window{whole: true}
-	w.add("a", t0, Counts{Connects: 40, Failed: 30}, time.Minute)
-	if got := w.since(t0, time.Minute); got != (Counts{Connects: 40, Failed: 30}) {
-		t.Errorf("the first answer counts as %+v", got)
+	w := &window{begun: t0}
+	for i, x := range []struct {
+		after    time.Duration
+		node     string
+		counting time.Duration
+		said     Counts
+		want     Counts // in the window then
+	}{
+		{time.Second, "a", 2 * time.Second, Counts{40, 30, 0}, Counts{40, 30, 0}},
+		{2 * time.Second, "a", 3 * time.Second, Counts{41, 30, 0}, Counts{41, 30, 0}},
+		{2 * time.Second, "b", time.Second, Counts{9, 9, 0}, Counts{50, 39, 0}},
+		{10 * time.Second, "behind", time.Hour, Counts{1000, 900, 0}, Counts{50, 39, 0}}, // of a rollout before
+		{11 * time.Second, "behind", time.Hour, Counts{1003, 901, 0}, Counts{53, 40, 0}},
+		{50 * time.Second, "slow", 50 * time.Second, Counts{5, 1, 0}, Counts{58, 41, 0}},
+		{62 * time.Second, "late", 62 * time.Second, Counts{5000, 4000, 0}, Counts{17, 11, 0}}, // some of it is past
+		{62 * time.Second, "begun anew", time.Second, Counts{2, 1, 0}, Counts{19, 12, 0}},
+	} {
+		at := t0.Add(x.after)
+		w.add(x.node, at, Answer{Counts: x.said, Counting: x.counting}, time.Minute)
+		if got := w.since(at, time.Minute); got != x.want {
+			t.Errorf("%d: %s says %+v, and the window has %+v, want %+v", i, x.node, x.said, got, x.want)
+		}
 	}
-	w.add("a", t0.Add(time.Second), Counts{Connects: 41, Failed: 30}, time.Minute)
-	w.add("b", t0.Add(time.Second), Counts{Connects: 9, Failed: 9}, time.Minute)
-	if got := w.since(t0.Add(time.Second), time.Minute); got != (Counts{Connects: 50, Failed: 39}) {
-		t.Errorf("a second later it has %+v", got)
+}
+
+// A node that is heard for the first time an hour after the start has counted
+// an hour, of which the last minute is judged.
+func TestWhatIsHeardLateIsNotJudgedAsOfNow(t *testing.T) {
+	r := longSteps()
+	x := newScene(r, nil)
+	x.saying(0, 0)
+	x.Round(t.Context())
+	x.ask = func(context.Context) []Report {
+		late := Answer{Counts: Counts{Connects: 5000, Failed: 4000}, Counting: time.Hour, Endpoints: 1}
+		return []Report{{Node: "late", Answers: map[string]Answer{"canary": late}}}
+	}
+	for range 3 {
+		x.Round(t.Context())
+	}
+	if got := x.phases(); got != "running" {
+		t.Errorf("it is %s", got)
+	}
+	x.ask = func(context.Context) []Report {
+		fresh := Answer{Counts: Counts{Connects: 50, Failed: 40}, Counting: time.Second, Endpoints: 1}
+		return []Report{{Node: "quick", Answers: map[string]Answer{"canary": fresh}}}
+	}
+	x.Round(t.Context())
+	if got := x.phases(); got != "running aborted" {
+		t.Errorf("with what failed since it began it is %s", got)
 	}
 }
