@@ -120,7 +120,7 @@ func TestGatewayAPIFilesServeClientsAndComeBack(t *testing.T) {
 		}
 	}
 	text := n.must("get", "tlsroute", "apps", "-o", "yaml", "--as", "gateway")
-	for _, want := range []string{"apiVersion: gateway.networking.k8s.io/v1alpha3", "creationTimestamp: \"2026-01-31T12:00:00Z\"", "team: shop", "reason: Accepted"} {
+	for _, want := range []string{"apiVersion: gateway.networking.k8s.io/v1alpha3", "creationTimestamp: \"2026-01-31T12:00:00Z\"", "team: shop", "reason: Accepted", "generation: "} {
 		if !strings.Contains(text, want) {
 			t.Errorf("--as gateway has no %s:\n%s", want, text)
 		}
@@ -249,6 +249,9 @@ spec: {gatewayClassName: x, listeners: [{name: tcp, port: %d, protocol: TCP}]}
 	}
 	if err := json.Unmarshal([]byte(n.must("get", "gateway", "edge", "-o", "json")), &got); err != nil {
 		t.Fatal(err)
+	}
+	if fmt.Sprint(got.Status.Addresses) != "[{IPAddress "+ip+"}]" {
+		t.Errorf("addresses: %v, want the node's", got.Status.Addresses)
 	}
 	for _, c := range got.Status.Conditions {
 		if c.Type == "Programmed" && (c.Status != "False" || c.Reason != "AddressNotUsable" || !strings.Contains(c.Message, "address already in use")) {

@@ -48,7 +48,7 @@ func (n *Node) failedGateways() gateway.Failed {
 // gatewayStatus tells the status of objects of the Gateway API as of a moment:
 // what follows from the objects, and whether this node listens where they say.
 func (n *Node) gatewayStatus(set *resource.Set) func(o *resource.Object, since time.Time) []byte {
-	statuses := gateway.NewStatuses(set, n.failedGateways())
+	statuses := gateway.NewStatuses(set, n.failedGateways()).At(n.cfg.Bind)
 	return func(o *resource.Object, since time.Time) []byte {
 		status := statuses.Of(o, o.Version, since)
 		if status == nil {

@@ -1,6 +1,9 @@
 package formats
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // What is given back is what the API takes: fields that it requires are there
 // also where they are empty.
@@ -48,6 +51,25 @@ func TestAnOriginHasAVersionThatThereIs(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("%s: %q, want %q", version, got, want)
+		}
+	}
+}
+
+// The version is given as the generation that a status speaks of; a document
+// that has none of a cluster's has no generation either.
+func TestTheVersionIsTheGeneration(t *testing.T) {
+	objects, faults := decode("a.yaml", "apiVersion: gateway.networking.k8s.io/v1\nkind: TCPRoute\nmetadata: {name: a, generation: 3}\nspec: {rules: [{backendRefs: [{name: a}]}]}\n")
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	for version, want := range map[uint64]string{0: "", 7: "  generation: 7\n"} {
+		objects[0].Version = version
+		out, err := Encode("gateway", objects[0])
+		if err != nil || !strings.Contains(string(out), "  name: a\n"+want+"spec:") {
+			t.Errorf("%d: %v\n%s", version, err, out)
+		}
+		if again, faults := decode("a.yaml", string(out)); len(faults) > 0 || again[0].Version != 0 {
+			t.Errorf("%d, taken again: %v", version, faults)
 		}
 	}
 }

@@ -83,6 +83,7 @@ type Failed func(listener string) string
 type Statuses struct {
 	set    *resource.Set
 	failed Failed
+	bind   string // of the node; "": nobody knows
 	made   map[resource.Key]*attached
 	trust  func() trust
 }
@@ -96,6 +97,12 @@ func NewStatuses(set *resource.Set, failed Failed) *Statuses {
 		set: set, failed: failed, made: map[resource.Key]*attached{},
 		trust: sync.OnceValue(func() trust { return trustIn(inSet{set}) }),
 	}
+}
+
+// At says where the node listens for Gateways without addresses of their own.
+func (s *Statuses) At(bind string) *Statuses {
+	s.bind = bind
+	return s
 }
 
 // Of gives the status of an object, a *Status or a *RouteStatus; nil: it
@@ -170,11 +177,7 @@ func (c conditions) not(what string, v verdict, reason string) Condition {
 
 func (s *Statuses) gateway(a *attached, c conditions) *Status {
 	out := &Status{Listeners: []ListenerStatus{}}
-	for i := range a.spec.Addresses {
-		if x := &a.spec.Addresses[i]; x.isIP() {
-			out.Addresses = append(out.Addresses, StatusAddress{"IPAddress", x.Value})
-		}
-	}
+	out.Addresses = s.addresses(a)
 	accepted := verdict{}
 	if bad := a.unsupportedAddress(); bad != "" {
 		accepted = verdict{reasonUnsupportedAddress, bad + " is not taken: IPAddress is"}
@@ -215,6 +218,20 @@ func (s *Statuses) gateway(a *attached, c conditions) *Status {
 	}
 	out.Conditions = []Condition{c.is("Accepted", accepted, reason, message), c.is("Programmed", programmed, reasonProgrammed, "")}
 	return out
+}
+
+// addresses are those where a Gateway listens: its own, or the node's.
+func (s *Statuses) addresses(a *attached) (list []StatusAddress) {
+	const ip = "IPAddress"
+	for i := range a.spec.Addresses {
+		if x := &a.spec.Addresses[i]; x.isIP() {
+			list = append(list, StatusAddress{ip, x.Value})
+		}
+	}
+	if len(a.spec.Addresses) == 0 && s.bind != "" && slices.ContainsFunc(a.listeners, (*listening).valid) {
+		list = append(list, StatusAddress{ip, s.bind})
+	}
+	return list
 }
 
 // down says why the node does not listen for a listener; "": it does.

@@ -89,3 +89,31 @@ func TestTheSameAddressIsToldEachTime(t *testing.T) {
 		}
 	}
 }
+
+// A Gateway without addresses of its own is told to be where the node listens,
+// if it listens at all.
+func TestAStatusHasTheNodesAddress(t *testing.T) {
+	tcp := Listener{Name: "l", Port: 1, Protocol: "TCP"}
+	for what, c := range map[string]struct {
+		bind string
+		g    Gateway
+		want string
+	}{
+		"the node's":        {"192.0.2.1", Gateway{Listeners: []Listener{tcp}}, "[{IPAddress 192.0.2.1}]"},
+		"its own":           {"192.0.2.1", Gateway{Listeners: []Listener{tcp}, Addresses: []Address{{Value: "::1"}}}, "[{IPAddress ::1}]"},
+		"none to listen at": {"192.0.2.1", Gateway{Listeners: []Listener{tcp}, Addresses: []Address{{Type: "Hostname", Value: "a.b"}}}, "[]"},
+		"nothing listens":   {"192.0.2.1", Gateway{Listeners: []Listener{{Name: "l", Port: 1, Protocol: "UDP"}}}, "[]"},
+		"nobody knows":      {"", Gateway{Listeners: []Listener{tcp}}, "[]"},
+	} {
+		c.g.GatewayClassName = "x"
+		o := resource.Object{Key: resource.Key{Kind: KindGateway, Name: "edge"}, Spec: &c.g}
+		set, faults, _ := new(resource.Set).With([]resource.Change{resource.Put(o)})
+		if len(faults) > 0 {
+			t.Fatal(faults)
+		}
+		status := NewStatuses(set, nil).At(c.bind).Of(&o, 1, time.Time{}).(*Status)
+		if got := fmt.Sprint(status.Addresses); got != c.want {
+			t.Errorf("%s: %s, want %s", what, got, c.want)
+		}
+	}
+}

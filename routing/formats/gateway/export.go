@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 
 	yaml "go.yaml.in/yaml/v3"
 
@@ -42,6 +43,9 @@ func Export(o resource.Object) (*yaml.Node, error) {
 	}
 	if origin.CreationTimestamp != "" {
 		meta.Put(root, "creationTimestamp", text(origin.CreationTimestamp))
+	}
+	if o.Version != 0 { // which the status calls observedGeneration
+		meta.Put(root, "generation", &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!int", Value: strconv.FormatUint(o.Version, 10)})
 	}
 	out.Put(root, "metadata", meta.Node)
 	spec := resource.SpecNode(o.Spec)
