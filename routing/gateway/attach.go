@@ -242,6 +242,7 @@ func (a *attached) attach(r *route, p *ParentRef, counted map[*listening]bool) *
 		return done
 	}
 	named, invalid := false, verdict{}
+	done.at = allowed[:0] // in its place: a Gateway may have thousands of routes
 	for _, l := range allowed {
 		names := intersection(l.hostname, r.hostnames)
 		if len(names) == 0 {

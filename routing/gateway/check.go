@@ -144,12 +144,13 @@ func checkRoute(v *resource.View, spec resource.Spec) {
 		if a == nil || a.routes[r.key] == nil {
 			continue // told as a reference to nothing
 		}
-		if done := a.routes[r.key][i]; !done.accepted.ok() {
+		done := a.routes[r.key][i]
+		if !done.accepted.ok() {
 			v.Warn(at, "is not accepted by "+a.key.String()+" ("+done.accepted.reason+"): "+done.accepted.message, nil)
 		} else if lost := done.conflict(); lost != "" {
 			v.Warn(at, "at "+a.key.String()+" "+lost, nil)
 		}
-		for _, l := range a.listeners {
+		for _, l := range done.at {
 			a.warnOfNames(v, at, l, r)
 		}
 	}

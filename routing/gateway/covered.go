@@ -57,6 +57,9 @@ func notCovered(port int, names []string) string {
 // warnOfNames warns of names without a Certificate at a listener, those of one
 // route or, without one, of all. None is told twice in one check.
 func (a *attached) warnOfNames(v *resource.View, path string, l *listening, of *route) {
+	if !l.terminates() {
+		return
+	}
 	type found struct {
 		gateway  resource.Key
 		listener string
