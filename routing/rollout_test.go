@@ -278,3 +278,39 @@ func TestARolloutAmongManyLargeWeights(t *testing.T) {
 		t.Errorf("at 51 %% the new one gets %d of 1000", got)
 	}
 }
+
+// As many endpoints are ejected as a Service allows by itself: where all of a
+// new backend refuse, that is more than a rollout allows by itself, however
+// many there are; the last one is never ejected.
+func TestEjectionsOfAWholeServiceAreMoreThanARolloutAllows(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 4, 5, 10} {
+		route := rolloutRoute([]int{1, 1}, 1, 50, 100)
+		r := NewRouter(Config{})
+		broken := service(n)
+		broken.Ejection = &resource.Ejection{}
+		if _, err := r.Apply([]resource.Change{
+			put("Service", "apps", service(1)), put("Service", "part-0", service(1)), put("Service", "part-1", broken),
+			put("Listener", "front", &resource.Listener{Service: "part-1"}), put("MeshTCPRoute", "split", route),
+		}, t0); err != nil {
+			t.Fatal(err)
+		}
+		now, worst := t0, 0
+		for range 2000 {
+			now = now.Add(time.Millisecond)
+			d, reason := r.Decide(&Input{Listener: "front"})
+			if reason != OK {
+				t.Fatal(reason)
+			}
+			if _, reason := d.Next(now); reason == OK {
+				d.Failed(now)
+			}
+			d.Closed()
+			c, _ := r.Table().RolloutCounts("split", now)
+			worst = max(worst, c.Ejected)
+		}
+		bound := *route.Rollout.WithDefaults().Abort.Ejections
+		if over := worst*100 > bound*n; over != (n > 1) {
+			t.Errorf("of %d endpoints that all refuse at most %d are ejected: over %d %%: %v", n, worst, bound, over)
+		}
+	}
+}

@@ -88,8 +88,8 @@ func TestWhatABackendMayDo(t *testing.T) {
 		"resets alone":     {resource.RolloutAbort{}, Seen{Counts: Counts{0, 0, 20}}, "20 of 20 connects within 1m failed or were reset, more than 5 %"},
 		"none at all":      {resource.RolloutAbort{Failures: percent(0), Connections: 1}, Seen{Counts: Counts{1000, 1, 0}}, "1 of 1000 connects within 1m failed or were reset, more than 0 %"},
 		"never":            {resource.RolloutAbort{Failures: percent(100), Ejections: percent(100)}, Seen{Counts: Counts{100, 100, 0}, Endpoints: 3, Ejected: 3}, ""},
-		"half is ejected":  {resource.RolloutAbort{}, Seen{Endpoints: 4, Ejected: 2}, ""},
-		"more is ejected":  {resource.RolloutAbort{}, Seen{Endpoints: 4, Ejected: 3}, "3 of 4 endpoints, those of each node counted, are ejected, more than 50 %"},
+		"few are ejected":  {resource.RolloutAbort{}, Seen{Endpoints: 10, Ejected: 3}, ""},
+		"more is ejected":  {resource.RolloutAbort{}, Seen{Endpoints: 4, Ejected: 3}, "3 of 4 endpoints, those of each node counted, are ejected, more than 30 %"},
 	} {
 		r := routeOf(x.abort, step{5, time.Hour}, step{100, 0})
 		for _, phase := range []string{resource.RolloutRunning, resource.RolloutPaused} {

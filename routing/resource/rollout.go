@@ -54,8 +54,9 @@ type RolloutAbort struct {
 	// Default 5, 0..100; 100 never aborts.
 	Failures *int `yaml:"failures" default:"5" range:"0..100"`
 	// Ejections is the percentage of the new backend's endpoints that may be
-	// ejected at once. Default 50, 0..100; 100 never aborts.
-	Ejections *int `yaml:"ejections" default:"50" range:"0..100"`
+	// ejected at once. It needs ejection on their Service, whose maxShare is
+	// the most that are ejected. Default 30, 0..100; 100 never aborts.
+	Ejections *int `yaml:"ejections" default:"30" range:"0..100"`
 	// Window is the time that failures are looked at. Default 1m, 1s..1h.
 	Window Duration `yaml:"window" default:"1m" range:"1s..1h"`
 	// Connections is how many connects there must be within the window before
