@@ -65,6 +65,18 @@ func (n *testNode) halt() {
 	n.Stop(ctx)
 }
 
+// deadAddress is an address where nobody listens. Its IP is of these alone: a
+// port of 127.0.0.1 would soon be given to somebody else.
+func deadAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.16.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
 func objects(t testing.TB, text string) []resource.Object {
 	t.Helper()
 	list, faults := resource.Decode("test.yaml", []byte(text), Kinds())

@@ -191,12 +191,7 @@ func TestEndpointsThatFailRequestsAreEjected(t *testing.T) {
 
 // An endpoint that is gone costs no request where there is another.
 func TestRequestsPassOverEndpointsThatRefuse(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Close()
-	n := startNode(t, webListener+webService("shop", "", l.Addr().String(), namedServer(t, "shop"))+webRoute(rule("/", "")))
+	n := startNode(t, webListener+webService("shop", "", deadAddress(t), namedServer(t, "shop"))+webRoute(rule("/", "")))
 	c := newWebClient(t, n.at(t, "web"), false)
 	for i := range 10 {
 		if got := c.do("POST", "/", "body"); got.StatusCode != http.StatusOK {

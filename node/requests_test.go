@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -210,13 +209,7 @@ func TestFiltersOfRules(t *testing.T) {
 
 // Refusals name their reason, to the client and in the metrics.
 func TestRefusalsNameTheirReason(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	nobody := l.Addr().String()
-	l.Close()
-	n := startNode(t, webListener+webService("shop", "", namedServer(t, "shop"))+webService("empty", "")+webService("down", ", connect: {attempts: 2}", nobody)+
+	n := startNode(t, webListener+webService("shop", "", namedServer(t, "shop"))+webService("empty", "")+webService("down", ", connect: {attempts: 2}", deadAddress(t))+
 		webService("slow", ", http: {responseTimeout: 50ms}", webServer(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))+
 		webService("long", ", http: {timeout: 50ms}", webServer(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))+
 		webRoute(rule("/none", to("shop 0")), rule("/down", to("down")), rule("/slow", to("slow")), rule("/long", to("long"))))

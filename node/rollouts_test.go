@@ -169,10 +169,7 @@ func (n *testNode) historyTells(t *testing.T) {
 
 // A backend that refuses connections loses its share, until someone says so.
 func TestARolloutOfABrokenBackendIsAborted(t *testing.T) {
-	gone := newBackend(t, "v2")
-	at := gone.at()
-	gone.Close()
-	n := startNode(t, twoVersions(newBackend(t, "v1").at(), at, "[{weight: 50, for: 1s}, {weight: 100}]"))
+	n := startNode(t, twoVersions(newBackend(t, "v1").at(), deadAddress(t), "[{weight: 50, for: 1s}, {weight: 100}]"))
 	waitFor(t, "the rollout to be noted", func() bool { return !n.rollout(t).Since.IsZero() })
 	waitFor(t, "the abort", func() bool {
 		n.shares(t, 10)

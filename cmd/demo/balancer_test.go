@@ -29,7 +29,21 @@ type peer struct {
 
 func newPeer(t *testing.T, serve func(*net.TCPConn)) *peer {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	return newPeerAt(t, "127.0.0.1", serve)
+}
+
+// deadPeer is one where nobody listens. Its IP is of these alone: a port of
+// 127.0.0.1 would soon be given to somebody else.
+func deadPeer(t *testing.T) *peer {
+	t.Helper()
+	p := newPeerAt(t, "127.16.0.1", echo)
+	p.l.Close()
+	return p
+}
+
+func newPeerAt(t *testing.T, ip string, serve func(*net.TCPConn)) *peer {
+	t.Helper()
+	l, err := net.Listen("tcp", ip+":0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,8 +163,7 @@ func TestBalancerTakesTurns(t *testing.T) {
 }
 
 func TestBalancerRetriesWhatCannotConnect(t *testing.T) {
-	dead := newPeer(t, name("dead"))
-	dead.l.Close()
+	dead := deadPeer(t)
 	b, addr := balance(t, dead, newPeer(t, name("a")))
 	for range 4 {
 		if got := hears(t, addr); got != "a" {
@@ -188,8 +201,7 @@ func TestBalancerDoesNotRetryWhatWasConnected(t *testing.T) {
 }
 
 func TestBalancerWithNobodyCloses(t *testing.T) {
-	dead := newPeer(t, echo)
-	dead.l.Close()
+	dead := deadPeer(t)
 	_, addr := balance(t, dead, dead)
 	if got := hears(t, addr); got != "" {
 		t.Errorf("heard %q", got)

@@ -307,7 +307,7 @@ func TestASlowConsumerCostsNoMemory(t *testing.T) {
 // TestBrokersThatCannotBeReached: the client is kept for a moment (rule 16).
 func TestBrokersThatCannotBeReached(t *testing.T) {
 	r := newRoom(t, Limits{ConnectDelay: 150 * time.Millisecond})
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := net.Listen("tcp", "127.16.0.1:0") // an IP of its own: nobody else gets the port
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -72,7 +72,7 @@ func TestProbesOfTCP(t *testing.T) { // rule 16
 }
 
 func TestNobodyThereIsAFailure(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", "127.16.0.1:0") // an IP of its own: nobody else gets the port
 	if err != nil {
 		t.Fatal(err)
 	}
