@@ -2,11 +2,14 @@ package web
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"io"
 	"net"
 	"net/http"
 	"slices"
+	"sync"
+	"time"
 
 	"golang.org/x/net/http/httpguts"
 )
@@ -46,20 +49,105 @@ type clientBody struct {
 	io.ReadCloser
 	request  *request
 	from, to http.Header // trailers, which are there after the body; to: announced
+
+	reading sync.Mutex    // held while it is read, and over:
+	stopped chan struct{} // nobody reads it any more; closed when the answer is over
+	gone    bool          // it is
+
+	mu    sync.Mutex    // over the rest
+	ended bool          // there is no more of it
+	end   chan struct{} // closed then; nil: nobody waits for it
 }
 
 // Read implements io.Reader.
 func (b *clientBody) Read(p []byte) (int, error) {
+	n, err := b.read(p)
+	if err == errStopped { // an error would have the endpoint's connection closed
+		<-b.stopped
+	}
+	return n, err
+}
+
+// errStopped is for those who go on to read a body that has been stopped.
+var errStopped = errors.New("the answer came before the body's end")
+
+func (b *clientBody) read(p []byte) (int, error) {
+	b.reading.Lock()
+	defer b.reading.Unlock()
+	if b.stopped != nil {
+		return 0, errStopped
+	}
 	n, err := b.ReadCloser.Read(p)
 	b.request.in.Add(int64(n))
 	switch {
 	case err == nil:
+		return n, nil
 	case errors.Is(err, io.EOF):
 		b.trail()
+	case errors.Is(err, io.ErrNoProgress) && b.request.conn.interrupted.Load():
+		return n, nil // stop is about to take the lock
 	case !errors.Is(err, http.ErrBodyReadAfterClose):
 		b.request.bodyFail.CompareAndSwap(nil, &err)
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.ended && b.end != nil {
+		close(b.end)
+	}
+	b.ended = true
 	return n, err
+}
+
+// whole sees to it that the answer of an endpoint that does not wait for the
+// body gets to the client. net/http's HTTP/1 sends it only when nobody reads
+// the body, and the connection cannot be kept if that is not read to its end.
+// It returns an error if the request has ended meanwhile. b may be nil.
+func (b *clientBody) whole(ctx context.Context, expects bool) error {
+	if b == nil {
+		return nil
+	}
+	b.mu.Lock()
+	ended, end := b.ended, make(chan struct{})
+	b.end = end
+	b.mu.Unlock()
+	if ended {
+		return nil
+	}
+	if !expects || b.request.in.Load() > 0 { // else it may never come
+		timer := time.NewTimer(b.request.server.cfg.BodyWait)
+		defer timer.Stop()
+		select {
+		case <-end:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-timer.C:
+		}
+	}
+	b.stop()
+	return nil
+}
+
+// stop ends the reading of the body, and with it the client's connection.
+func (b *clientBody) stop() {
+	c := b.request.conn
+	b.request.plan.Last = true
+	c.parting.Store(true)
+	c.interrupted.Store(true)
+	_ = c.SetReadDeadline(time.Now())
+	b.reading.Lock()
+	defer b.reading.Unlock()
+	b.stopped = make(chan struct{})
+	c.interrupted.Store(false)
+}
+
+// letGo is for the end of the answer. b may be nil. It is called by the one who
+// called stop.
+func (b *clientBody) letGo() {
+	if b != nil && b.stopped != nil && !b.gone {
+		b.gone = true
+		close(b.stopped)
+	}
 }
 
 // promise announces what follows the body, as far as it may: of HTTP/1 only

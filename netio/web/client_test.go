@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"penstock/netio/web"
 )
@@ -90,5 +91,91 @@ func TestBytesBehindAnUpgradeAreNotLost(t *testing.T) {
 	got := make([]byte, len("early, late"))
 	if n, err := io.ReadFull(in, got); err != nil || string(got) != "early, late" {
 		t.Errorf("%q, %v", got[:n], err)
+	}
+}
+
+// An endpoint need not wait for a body that it does not want: its answer gets to
+// a client that goes on to send, and the connection ends.
+func TestAnAnswerBeforeTheEndOfTheBody(t *testing.T) {
+	long := strings.Repeat("too large ", 100_000)
+	to := upstream(t, func(w http.ResponseWriter, q *http.Request) {
+		if q.ProtoMajor == 2 {
+			w.WriteHeader(http.StatusRequestEntityTooLarge)
+			_, _ = io.WriteString(w, long)
+			return
+		}
+		c, _, err := http.NewResponseController(w).Hijack() // or net/http would wait for the body
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		_, _ = fmt.Fprintf(c, "HTTP/1.1 413 Request Entity Too Large\r\nContent-Length: %d\r\n\r\n%s", len(long), long)
+		_, _ = io.Copy(io.Discard, c)
+	})
+	for _, http2 := range []bool{false, true} {
+		for name, send := range map[string]string{
+			"a length":                  "Content-Length: 100\r\n\r\nabc",
+			"a wish to be asked for it": "Expect: 100-continue\r\nContent-Length: 100\r\n\r\n",
+			"chunks":                    "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
+		} {
+			t.Run(fmt.Sprintf("%s, endpoint http2 %v", name, http2), func(t *testing.T) {
+				r := newRigOf(t, web.Config{BodyWait: 100 * time.Millisecond}, &web.Profile{HTTP2: http2})
+				done := r.planned(nil, to)
+				c := r.dial()
+				_, _ = io.WriteString(c, "POST / HTTP/1.1\r\nHost: x\r\n"+send)
+				in := bufio.NewReader(c)
+				resp, err := http.ReadResponse(in, nil)
+				if err == nil && resp.StatusCode == http.StatusContinue {
+					_ = resp.Body.Close()
+					resp, err = http.ReadResponse(in, nil)
+				}
+				if err != nil {
+					t.Fatal(err, r.await(done))
+				}
+				defer resp.Body.Close()
+				body, err := io.ReadAll(resp.Body)
+				if resp.StatusCode != http.StatusRequestEntityTooLarge || !resp.Close || err != nil || string(body) != long {
+					t.Errorf("%d, close %v, %d bytes, %v", resp.StatusCode, resp.Close, len(body), err)
+				}
+				if e := r.await(done); e.err != nil {
+					t.Errorf("told %v", e.err)
+				}
+				if b, err := in.ReadByte(); err == nil {
+					t.Errorf("%q comes after the answer", b)
+				}
+			})
+		}
+	}
+}
+
+// One that answers first and reads then gets the body all the same, if that is
+// under way, and the connection is kept.
+func TestABodyThatIsUnderWayGoesOn(t *testing.T) {
+	begun := make(chan struct{}, 1)
+	got := make(chan int, 1)
+	to := upstream(t, func(w http.ResponseWriter, q *http.Request) {
+		_ = http.NewResponseController(w).Flush()
+		begun <- struct{}{}
+		n, _ := io.Copy(io.Discard, q.Body)
+		got <- int(n)
+		_, _ = io.WriteString(w, "thanks")
+	})
+	r := newRigOf(t, web.Config{BodyWait: patience}, &web.Profile{HTTP2: true}, to)
+	c := r.dial()
+	in := bufio.NewReader(c)
+	for range 2 {
+		_, _ = io.WriteString(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\n\r\nabc")
+		<-begun
+		_, _ = io.WriteString(c, "def")
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if n := <-got; n != 6 || string(body) != "thanks" || err != nil || resp.Close {
+			t.Errorf("the endpoint got %d bytes, the client %q, %v, close %v", n, body, err, resp.Close)
+		}
 	}
 }

@@ -2,10 +2,13 @@ package web
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"penstock/netio/duct"
@@ -82,6 +85,10 @@ type served struct {
 
 	first []byte // read already
 	once  sync.Once
+	// parting is set when the last answer goes though the client has not sent
+	// all of its request, and nothing of that is of interest any more;
+	// interrupted while those who read that are to stop.
+	parting, interrupted atomic.Bool
 }
 
 type connKey struct{}
@@ -138,18 +145,30 @@ func (s *Server) pass(c *served) bool {
 	return !s.closed
 }
 
-// Read implements net.Conn.
+// Read implements net.Conn. An interruption is no error: net/http would give up
+// the answer too.
 func (c *served) Read(p []byte) (int, error) {
 	if len(c.first) > 0 && len(p) > 0 {
 		n := copy(p, c.first)
 		c.first = c.first[n:]
 		return n, nil
 	}
-	return c.Conn.Read(p)
+	n, err := c.Conn.Read(p)
+	if err != nil && c.interrupted.Load() && errors.Is(err, os.ErrDeadlineExceeded) {
+		err = nil
+	}
+	return n, err
 }
 
-// Close implements net.Conn.
+// Close implements net.Conn. What a client is still sending is taken for a
+// moment, if it is parting: it would be reset, and lose what it was sent.
 func (c *served) Close() error {
+	if c.parting.CompareAndSwap(true, false) {
+		_ = c.SetReadDeadline(time.Now().Add(parting))
+		if c.CloseWrite() == nil {
+			_, _ = io.Copy(io.Discard, c.Conn)
+		}
+	}
 	err := c.Conn.Close()
 	c.forget()
 	return err

@@ -30,6 +30,7 @@ type request struct {
 	status   int
 	err      error
 	in, out  atomic.Int64
+	early    atomic.Bool           // the answer does not wait for the body
 	bodyFail atomic.Pointer[error] // the client's body could not be read
 }
 
@@ -77,6 +78,7 @@ func (q *request) forward(w http.ResponseWriter, r *http.Request) {
 		if late := q.stop(); !whole || late && q.err == nil && r.ProtoMajor == 1 {
 			q.cutOff(ctx, r)
 		}
+		q.body.letGo()
 		for _, p := range q.used {
 			p.letGo()
 		}
@@ -90,8 +92,7 @@ func (q *request) forward(w http.ResponseWriter, r *http.Request) {
 	whole = true
 }
 
-// parting is the time that a client has to take what it gets of a request whose
-// time is over.
+// parting is the time that a client has to take the end of a connection.
 const parting = time.Second
 
 // hurry is for a request whose time is over: whoever waits for a client that
@@ -223,6 +224,11 @@ func (s *Server) modify(r *http.Response) error {
 		q.release() // from here on only the bytes tell whether it is quiet
 		return nil
 	}
+	if r.Request.ProtoMajor == 1 {
+		if err := q.body.whole(r.Request.Context(), r.Request.Header.Get("Expect") != ""); err != nil {
+			return err
+		}
+	}
 	q.last(r.Header)
 	q.empty = r.ContentLength == 0 && len(r.Trailer) == 0
 	r.Body = &answerBody{r.Body, q}
@@ -238,7 +244,16 @@ type answerBody struct {
 func (b *answerBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.request.out.Add(int64(n))
+	if err != nil {
+		b.request.body.letGo()
+	}
 	return n, err
+}
+
+// Close implements io.Closer. It may wait for those who send the body.
+func (b *answerBody) Close() error {
+	b.request.body.letGo()
+	return b.ReadCloser.Close()
 }
 
 // Errors that a request may end with, possibly wrapped.

@@ -102,6 +102,10 @@ type Config struct {
 	Log *slog.Logger
 	// HeaderTimeout is the time a client has for a request's header; 0: 10s.
 	HeaderTimeout time.Duration
+	// BodyWait is how long an answer that comes before its request's body has
+	// ended waits for that, with clients of HTTP/1: then it goes, and the body
+	// does not go on; 0: 1s.
+	BodyWait time.Duration
 	// MaxHeader bounds a request's header in bytes; 0: 64 KiB.
 	MaxHeader int
 	// MaxStreams bounds the requests at once on one HTTP/2 connection; 0: 250.
@@ -111,6 +115,7 @@ type Config struct {
 // What Config's zero values stand for.
 const (
 	DefaultHeaderTimeout = 10 * time.Second
+	DefaultBodyWait      = time.Second
 	DefaultMaxHeader     = 64 << 10
 	DefaultMaxStreams    = 250
 )
@@ -134,6 +139,9 @@ type Server struct {
 func New(cfg Config) *Server {
 	if cfg.HeaderTimeout == 0 {
 		cfg.HeaderTimeout = DefaultHeaderTimeout
+	}
+	if cfg.BodyWait == 0 {
+		cfg.BodyWait = DefaultBodyWait
 	}
 	if cfg.MaxHeader == 0 {
 		cfg.MaxHeader = DefaultMaxHeader

@@ -91,12 +91,18 @@ func (h *connHandler) Closed(_ *netio.Conn, why netio.Reason) {
 // newRig sends requests to the first of the addresses that answers.
 func newRig(t testing.TB, profile *web.Profile, addresses ...string) *rig {
 	t.Helper()
+	return newRigOf(t, web.Config{}, profile, addresses...)
+}
+
+func newRigOf(t testing.TB, cfg web.Config, profile *web.Profile, addresses ...string) *rig {
+	t.Helper()
 	r := &rig{t: t, profile: profile, ends: make(chan netio.Reason, 100)}
 	r.plan(func(*http.Request) web.Plan {
 		return (&way{profile: profile, addresses: addresses}).plan()
 	})
 	log := slog.New(slog.DiscardHandler)
-	r.server = web.New(web.Config{Handler: r, Log: log, HeaderTimeout: 300 * time.Millisecond, MaxHeader: 8 << 10})
+	cfg.Handler, cfg.Log, cfg.HeaderTimeout, cfg.MaxHeader = r, log, 300*time.Millisecond, 8<<10
+	r.server = web.New(cfg)
 	h := &connHandler{rig: r}
 	engine, err := netio.New(netio.Config{Handler: h, Log: log, Loops: 2})
 	if err != nil {
