@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"penstock/node/admin"
+	"penstock/node/cluster"
 	"penstock/node/rollout"
 	"penstock/routing/resource"
 )
@@ -62,8 +63,7 @@ func (n *Node) rolloutSeen(r *admin.RolloutSeenRequest) (*admin.RolloutSeen, err
 	return seen, nil
 }
 
-// askRollouts asks all members what they see of some rollouts. Those that are
-// not up are not waited for.
+// askRollouts asks all members what they see of some rollouts.
 func (n *Node) askRollouts(ctx context.Context, routes []string) []rollout.Report {
 	routes = routes[:min(len(routes), admin.MaxRollouts)]
 	r := &admin.RolloutSeenRequest{Routes: routes}
@@ -72,31 +72,35 @@ func (n *Node) askRollouts(ctx context.Context, routes []string) []rollout.Repor
 	if n.cluster == nil {
 		return reports
 	}
-	var mu sync.Mutex
-	var asked sync.WaitGroup
-	add := func(one rollout.Report) {
-		mu.Lock()
-		defer mu.Unlock()
-		reports = append(reports, one)
-	}
-	for _, m := range n.cluster.Members() {
-		switch {
-		case m.Self:
-		case !m.Up():
-			add(rollout.Report{Node: m.Name, Err: errors.New("is not in reach")})
-		default:
-			asked.Go(func() {
-				c, err := n.cluster.Client(ctx, m.ID)
-				var seen *admin.RolloutSeen
-				if err == nil {
-					seen, err = admin.Call[admin.RolloutSeen](ctx, c, admin.MethodRolloutSeen, r)
-				}
-				if errors.Is(err, context.DeadlineExceeded) {
-					err = errors.New("does not answer")
-				}
-				add(report(m.Name, seen, err))
-			})
+	return append(reports, askMembers(n.cluster.Members(), func(m *cluster.Member) (*admin.RolloutSeen, error) {
+		c, err := n.cluster.Client(ctx, m.ID)
+		if err != nil {
+			return nil, err
 		}
+		return admin.Call[admin.RolloutSeen](ctx, c, admin.MethodRolloutSeen, r)
+	})...)
+}
+
+// askMembers asks all other members at once. Those that gossip does not reach
+// are asked as well: what they see counts, and a network may let through the
+// one port and not the other. How long that takes is up to who asks, and to the
+// pause between two dials of a node that is gone.
+func askMembers(members []cluster.Member, ask func(*cluster.Member) (*admin.RolloutSeen, error)) []rollout.Report {
+	members = slices.DeleteFunc(members, func(m cluster.Member) bool { return m.Self })
+	reports := make([]rollout.Report, len(members))
+	var asked sync.WaitGroup
+	for i := range members {
+		asked.Go(func() {
+			m := &members[i]
+			seen, err := ask(m)
+			switch {
+			case err != nil && !m.Up():
+				err = errors.New("is not in reach")
+			case errors.Is(err, context.DeadlineExceeded):
+				err = errors.New("does not answer")
+			}
+			reports[i] = report(m.Name, seen, err)
+		})
 	}
 	asked.Wait()
 	return reports
