@@ -68,7 +68,7 @@ func (n *Node) askRollouts(ctx context.Context, routes []string) []rollout.Repor
 	routes = routes[:min(len(routes), admin.MaxRollouts)]
 	r := &admin.RolloutSeenRequest{Routes: routes}
 	own, err := n.rolloutSeen(r)
-	reports := []rollout.Report{report(n.cfg.Name, own, err)}
+	reports := []rollout.Report{report(n.id, n.cfg.Name, own, err)}
 	if n.cluster == nil {
 		return reports
 	}
@@ -99,7 +99,7 @@ func askMembers(members []cluster.Member, ask func(*cluster.Member) (*admin.Roll
 			case errors.Is(err, context.DeadlineExceeded):
 				err = errors.New("does not answer")
 			}
-			reports[i] = report(m.Name, seen, err)
+			reports[i] = report(m.ID, m.Name, seen, err)
 		})
 	}
 	asked.Wait()
@@ -107,8 +107,8 @@ func askMembers(members []cluster.Member, ask func(*cluster.Member) (*admin.Roll
 }
 
 // report is what a node answers.
-func report(node string, seen *admin.RolloutSeen, err error) rollout.Report {
-	one := rollout.Report{Node: node, Err: err}
+func report(id, node string, seen *admin.RolloutSeen, err error) rollout.Report {
+	one := rollout.Report{ID: id, Node: node, Err: err}
 	if err != nil {
 		return one
 	}

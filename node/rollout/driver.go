@@ -56,7 +56,8 @@ type Config struct {
 // Report is what one node sees of rollouts, by the route; or why it does not
 // say.
 type Report struct {
-	Node    string
+	ID      string // the node's, which no other one has
+	Node    string // its name, for people
 	Answers map[string]Answer
 	Err     error
 }
@@ -305,7 +306,7 @@ func (d *Driver) note(look *Look, reports []Report) {
 	length := look.Route.Rollout.WithDefaults().Abort.Window.D()
 	for _, report := range reports {
 		if a, ok := report.Answers[look.Name]; ok && report.Err == nil {
-			w.add(report.Node, look.Seen.Now, a, length)
+			w.add(report.ID, look.Seen.Now, a, length)
 		}
 	}
 	w.sum = w.since(look.Seen.Now, length)

@@ -63,7 +63,7 @@ func (x *scene) Keep(_ context.Context, k catalog.Keeping) (uint64, error) {
 // saying makes node a answer with these counts from now on.
 func (x *scene) saying(connects, failed uint64) {
 	x.ask = func(context.Context) []Report {
-		return []Report{{Node: "a", Answers: map[string]Answer{"canary": {Counts: Counts{Connects: connects, Failed: failed}, Endpoints: 1}}}}
+		return []Report{{ID: "1", Node: "a", Answers: map[string]Answer{"canary": {Counts: Counts{Connects: connects, Failed: failed}, Endpoints: 1}}}}
 	}
 }
 
@@ -88,7 +88,7 @@ func TestWhoeverAsksForTheStatusChangesNothing(t *testing.T) {
 	x.ask = func(context.Context) []Report { // a has said 1001, and another is waited for
 		asked <- true
 		<-answer
-		return []Report{{Node: "a", Answers: map[string]Answer{"canary": {Counts: Counts{Connects: 1001, Failed: 200}, Endpoints: 1}}}}
+		return []Report{{ID: "1", Node: "a", Answers: map[string]Answer{"canary": {Counts: Counts{Connects: 1001, Failed: 200}, Endpoints: 1}}}}
 	}
 	var round sync.WaitGroup
 	round.Go(func() { x.Round(t.Context()) })
@@ -133,5 +133,27 @@ func TestWhatFailedBeforeARestartIsNotHeldAgainstIt(t *testing.T) {
 	x.Round(t.Context())
 	if got := x.phases(); got != "running running aborted" {
 		t.Errorf("of 100 connects 20 have failed since, and it is %s", got)
+	}
+}
+
+// Two nodes may have one name, such as one that was copied: each is counted by
+// itself, and what the one says is not taken for the other's fresh start.
+func TestNodesOfOneNameAreCountedApart(t *testing.T) {
+	r := longSteps()
+	x := newScene(r, runningOf(r))
+	for i := range uint64(5) {
+		x.ask = func(context.Context) []Report {
+			return []Report{
+				{ID: "1", Node: "a", Answers: map[string]Answer{"canary": {Counts: Counts{Connects: 1000 + i, Failed: 300}, Endpoints: 1}}},
+				{ID: "2", Node: "a", Answers: map[string]Answer{"canary": {Counts: Counts{Connects: 10}, Endpoints: 1}}},
+			}
+		}
+		x.Round(t.Context())
+	}
+	if got := x.phases(); got != "running" {
+		t.Errorf("without a single new failure it is %s", got)
+	}
+	if got := x.Look(t.Context(), []string{"canary"})[0]; got.Seen.Connects != 4 || got.Nodes != 2 {
+		t.Errorf("it has counted %+v", got)
 	}
 }

@@ -25,7 +25,7 @@ type window struct {
 	of    string // of the rollout that it is about
 	begin string // Mark of the state that it began with; "": not seen
 	sum   Counts // what was in it when it was last added to
-	nodes map[string]*series
+	nodes map[string]*series // by ID
 	// begun is when this leader noted the first state of the route's rollout,
 	// where there was none: what was counted since is of it. Zero: it did not.
 	begun time.Time

@@ -117,7 +117,7 @@ func TestWhatIsHeardLateIsNotJudgedAsOfNow(t *testing.T) {
 	x.Round(t.Context())
 	x.ask = func(context.Context) []Report {
 		late := Answer{Counts: Counts{Connects: 5000, Failed: 4000}, Counting: time.Hour, Endpoints: 1}
-		return []Report{{Node: "late", Answers: map[string]Answer{"canary": late}}}
+		return []Report{{ID: "2", Node: "late", Answers: map[string]Answer{"canary": late}}}
 	}
 	for range 3 {
 		x.Round(t.Context())
@@ -127,7 +127,7 @@ func TestWhatIsHeardLateIsNotJudgedAsOfNow(t *testing.T) {
 	}
 	x.ask = func(context.Context) []Report {
 		fresh := Answer{Counts: Counts{Connects: 50, Failed: 40}, Counting: time.Second, Endpoints: 1}
-		return []Report{{Node: "quick", Answers: map[string]Answer{"canary": fresh}}}
+		return []Report{{ID: "3", Node: "quick", Answers: map[string]Answer{"canary": fresh}}}
 	}
 	x.Round(t.Context())
 	if got := x.phases(); got != "running aborted" {
