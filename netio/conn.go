@@ -144,6 +144,9 @@ func (c *Conn) Bytes() (in, out uint64) {
 	return c.relay.Bytes(relay.Client), c.relay.Bytes(relay.Upstream)
 }
 
+// ClientEnded tells whether the client has sent its end of stream.
+func (c *Conn) ClientEnded() bool { return c.relay.HasEnded(relay.Client) }
+
 // Age is the time since it was accepted.
 func (c *Conn) Age() time.Duration { return c.loop.Now() - c.born }
 

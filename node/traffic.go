@@ -103,6 +103,11 @@ func (t *traffic) Closed(c *netio.Conn, why netio.Reason) {
 
 // closedHTTP is Closed for connections whose requests were routed one by one.
 func (t *traffic) closedHTTP(c *netio.Conn, p *httpPlan, why netio.Reason) {
+	if why == netio.UpstreamReset && c.ClientEnded() {
+		// The other side is this process, which resets when a client has left in
+		// the middle of a request.
+		why = netio.ClientReset
+	}
 	p.flow.end(why)
 	p.requests.forget(p.client)
 	if t.access != nil {

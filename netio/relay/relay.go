@@ -163,6 +163,9 @@ func (r *Relay) NoteEnded(from Side) { r.ends[from].ended = true }
 // Quiet is true while neither side has bytes pending.
 func (r *Relay) Quiet() bool { return !r.ends[Client].full && !r.ends[Upstream].full }
 
+// HasEnded is true once a side has sent its end of stream.
+func (r *Relay) HasEnded(from Side) bool { return r.ends[from].ended }
+
 // HalfClosed is true once one side, and one only, has ended.
 func (r *Relay) HalfClosed() bool { return r.ends[Client].ended != r.ends[Upstream].ended }
 
