@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -143,10 +144,14 @@ func TestNodesOfOneNameAreCountedApart(t *testing.T) {
 	x := newScene(r, runningOf(r))
 	for i := range uint64(5) {
 		x.ask = func(context.Context) []Report {
-			return []Report{
+			both := []Report{
 				{ID: "1", Node: "a", Answers: map[string]Answer{"canary": {Counts: Counts{Connects: 1000 + i, Failed: 300}, Endpoints: 1}}},
 				{ID: "2", Node: "a", Answers: map[string]Answer{"canary": {Counts: Counts{Connects: 10}, Endpoints: 1}}},
 			}
+			if i%2 > 0 {
+				slices.Reverse(both)
+			}
+			return both
 		}
 		x.Round(t.Context())
 	}

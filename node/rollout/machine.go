@@ -133,6 +133,8 @@ func Do(command string, r *resource.MeshTCPRoute, s *State, seen *Seen, by strin
 		next.Phase = resource.RolloutRunning
 	case command == Rollback && (s.UnderWay() || s.Phase == resource.RolloutDone):
 		next.Phase, next.Weight, next.Spent = resource.RolloutRolledBack, 0, 0
+	case s.UnderWay():
+		return nil, fmt.Errorf("%s %w: it is %s", command, ErrRefused, PhaseText(s.Phase))
 	default:
 		return nil, fmt.Errorf("%s %w: it is %s; restart begins it anew", command, ErrRefused, PhaseText(s.Phase))
 	}

@@ -152,6 +152,10 @@ func TestCommands(t *testing.T) {
 			if err != nil && (!errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), PhaseText(phase))) {
 				t.Errorf("%s when %s: %v", command, phase, err)
 			}
+			// What is under way has no need to be begun anew.
+			if advised := err != nil && strings.Contains(err.Error(), "restart begins it anew"); advised != (got == "refused" && !at(phase).UnderWay()) {
+				t.Errorf("%s when %s: %v", command, phase, err)
+			}
 		}
 	}
 	// What is of another rollout is as if it had never been.

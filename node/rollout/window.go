@@ -22,9 +22,9 @@ const beforeBegin = 10 * time.Second
 // look. The leader that it belongs to begins with nothing: what came before it
 // is not judged.
 type window struct {
-	of    string // of the rollout that it is about
-	begin string // Mark of the state that it began with; "": not seen
-	sum   Counts // what was in it when it was last added to
+	of    string             // of the rollout that it is about
+	begin string             // Mark of the state that it began with; "": not seen
+	sum   Counts             // what was in it when it was last added to
 	nodes map[string]*series // by ID
 	// begun is when this leader noted the first state of the route's rollout,
 	// where there was none: what was counted since is of it. Zero: it did not.
