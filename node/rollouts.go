@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -63,11 +64,10 @@ func (n *Node) rolloutSeen(r *admin.RolloutSeenRequest) (*admin.RolloutSeen, err
 	return seen, nil
 }
 
-// askRollouts asks all members what they see of some rollouts.
+// askRollouts asks all members what they see of some rollouts, in as many
+// questions as that takes.
 func (n *Node) askRollouts(ctx context.Context, routes []string) []rollout.Report {
-	routes = routes[:min(len(routes), admin.MaxRollouts)]
-	r := &admin.RolloutSeenRequest{Routes: routes}
-	own, err := n.rolloutSeen(r)
+	own, err := inQuestions(routes, admin.MaxRollouts, n.rolloutSeen)
 	reports := []rollout.Report{report(n.id, n.cfg.Name, own, err)}
 	if n.cluster == nil {
 		return reports
@@ -77,8 +77,25 @@ func (n *Node) askRollouts(ctx context.Context, routes []string) []rollout.Repor
 		if err != nil {
 			return nil, err
 		}
-		return admin.Call[admin.RolloutSeen](ctx, c, admin.MethodRolloutSeen, r)
+		return inQuestions(routes, admin.MaxRollouts, func(r *admin.RolloutSeenRequest) (*admin.RolloutSeen, error) {
+			return admin.Call[admin.RolloutSeen](ctx, c, admin.MethodRolloutSeen, r)
+		})
 	})...)
+}
+
+// inQuestions asks about so many routes at a time. Where one question is not
+// answered there is no answer: half of one would look like a node that does not
+// have the rest.
+func inQuestions(routes []string, most int, ask func(*admin.RolloutSeenRequest) (*admin.RolloutSeen, error)) (*admin.RolloutSeen, error) {
+	all := &admin.RolloutSeen{Rollouts: make(map[string]admin.RolloutSight, len(routes))}
+	for some := range slices.Chunk(routes, most) {
+		seen, err := ask(&admin.RolloutSeenRequest{Routes: some})
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(all.Rollouts, seen.Rollouts)
+	}
+	return all, nil
 }
 
 // askMembers asks all other members at once. Those that gossip does not reach

@@ -39,3 +39,42 @@ func TestMembersThatGossipDoesNotReachAreAskedAboutRollouts(t *testing.T) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
 }
+
+// However many rollouts there are, each is asked about.
+func TestManyRolloutsAreAskedAboutInSeveralQuestions(t *testing.T) {
+	var routes, sizes []string
+	for i := range 25 {
+		routes = append(routes, fmt.Sprint("r", i))
+	}
+	ask := func(r *admin.RolloutSeenRequest) (*admin.RolloutSeen, error) {
+		sizes = append(sizes, fmt.Sprint(len(r.Routes)))
+		seen := &admin.RolloutSeen{Rollouts: map[string]admin.RolloutSight{}}
+		for _, name := range r.Routes {
+			seen.Rollouts[name] = admin.RolloutSight{Mark: name}
+		}
+		return seen, nil
+	}
+	seen, err := inQuestions(routes, 10, ask)
+	if err != nil || len(seen.Rollouts) != 25 || seen.Rollouts["r24"].Mark != "r24" || !slices.Equal(sizes, []string{"10", "10", "5"}) {
+		t.Errorf("in questions of %v: %+v, %v", sizes, seen, err)
+	}
+	lost := errors.New("lost")
+	seen, err = inQuestions(routes, 10, func(r *admin.RolloutSeenRequest) (*admin.RolloutSeen, error) {
+		if len(r.Routes) < 10 {
+			return nil, lost
+		}
+		return ask(r)
+	})
+	if seen != nil || !errors.Is(err, lost) {
+		t.Errorf("one question that is not answered: %+v, %v", seen, err)
+	}
+	// A node with more rollouts than a question takes.
+	n := startNode(t, "")
+	many := make([]string, admin.MaxRollouts+1)
+	for i := range many {
+		many[i] = fmt.Sprint("r", i)
+	}
+	if reports := n.askRollouts(t.Context(), many); len(reports) != 1 || reports[0].Err != nil {
+		t.Errorf("more than %d: %+v", admin.MaxRollouts, reports)
+	}
+}
