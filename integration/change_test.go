@@ -206,7 +206,7 @@ func TestChangesBreakNoConnection(t *testing.T) {
 func TestNoQueuedConnectionIsLost(t *testing.T) {
 	t.Parallel()
 	echoing := serve(t, echo)
-	addresses := []string{closedPort(t), closedPort(t)}
+	addresses := []string{freeAddress(t, "127.15.0.3"), freeAddress(t, "127.15.0.5")}
 	n := startNode(t, service("echo", []string{echoing}))
 	var stop atomic.Bool
 	var served, refused [2]atomic.Int64
@@ -268,7 +268,7 @@ func TestNoQueuedConnectionIsLost(t *testing.T) {
 // An address that something else has is told of, disturbs nobody, and heals.
 func TestAddressThatIsTaken(t *testing.T) {
 	t.Parallel()
-	squatter := listen(t, "tcp", "127.0.0.1:0")
+	squatter := listen(t, "tcp", "127.15.0.2:0") // of its own: nobody else gets the port between
 	at := squatter.Addr().String()
 	n := startNode(t, service("echo", []string{serve(t, echo)})+listenerAt("taken", at, "service: echo")+listener("free", "service: echo"))
 	l := n.listener("taken")

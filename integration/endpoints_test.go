@@ -19,7 +19,13 @@ import (
 // port of 127.0.0.1 would soon be given to the listener of another test.
 func closedPort(t *testing.T) string {
 	t.Helper()
-	l := listen(t, "tcp", "127.15.0.1:0")
+	return freeAddress(t, "127.15.0.1")
+}
+
+// freeAddress is one at an IP, which nobody listens at.
+func freeAddress(t *testing.T, ip string) string {
+	t.Helper()
+	l := listen(t, "tcp", ip+":0")
 	l.Close()
 	return l.Addr().String()
 }
@@ -143,7 +149,7 @@ func TestEjectionAndReturn(t *testing.T) {
 		echo(c)
 	})
 	good := named(t, "good")
-	n := startNode(t, service("s", []string{flaky, good}, "ejection: {failures: 2, window: 10s, duration: 500ms, maxShare: 50}")+
+	n := startNode(t, service("s", []string{flaky, good}, "ejection: {failures: 2, window: 10s, duration: 5s, maxShare: 50}")+
 		listener("edge", "service: s"))
 	addr := n.addr("edge")
 	// A client sees the reset, or another endpoint where it came so early that
@@ -194,9 +200,7 @@ func firstLine(address string) (string, error) {
 func TestHealthChecks(t *testing.T) {
 	t.Parallel()
 	const check = "healthCheck: {type: tcp, interval: 100ms, timeout: 2s, rise: 2, fall: 2}"
-	dead, good := listen(t, "tcp", "127.0.0.1:0"), named(t, "good")
-	at := dead.Addr().String()
-	dead.Close()
+	at, good := freeAddress(t, "127.15.0.4"), named(t, "good") // of its own: it is listened at in the end
 	n := startNode(t, service("s", []string{at, good}, check)+listener("edge", "service: s")+
 		service("down", []string{at}, check)+listener("down", "service: down"))
 	waitFor(t, "the dead endpoint to be found", func() bool {
