@@ -252,12 +252,13 @@ func TestBadHandshakes(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "ca")
 	n := startNode(t, certificate("a", ca.issue("a.example.com"))+service("echo", []string{serve(t, echo)})+
-		listener("end", "protocol: tls", "tls: {mode: terminate, certificateRefs: [a]}", "service: echo", "timeouts: {handshake: 300ms}"))
+		listener("end", "protocol: tls", "tls: {mode: terminate, certificateRefs: [a]}", "service: echo")+
+		listener("hasty", "protocol: tls", "tls: {mode: terminate, certificateRefs: [a]}", "service: echo", "timeouts: {handshake: 300ms}"))
 	addr := n.addr("end")
 	busy := keepBusy(t, dialTLS(t, addr, ca.client("a.example.com")))
 	whole := goHello(t, "a.example.com")
 
-	silent := dial(t, addr)
+	silent := dial(t, n.addr("hasty"))
 	mustWrite(t, silent, string(whole))
 	n.wantEnd(silent, "handshake_timeout")
 

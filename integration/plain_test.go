@@ -66,7 +66,8 @@ func TestServersThatSpeakFirst(t *testing.T) {
 	})
 	n := startNode(t, service("smtp", []string{smtp})+service("postgres", []string{postgres})+
 		listener("mail", "service: smtp")+listener("db", "service: postgres")+
-		listener("sniffing", "protocol: tls", "service: smtp", "timeouts: {hello: 200ms}"))
+		listener("sniffing", "protocol: tls", "service: smtp")+
+		listener("hasty", "protocol: tls", "service: smtp", "timeouts: {hello: 200ms}"))
 
 	c := dial(t, n.addr("mail"))
 	mustRead(t, c, "220 mail.example.com ESMTP\r\n")
@@ -83,7 +84,7 @@ func TestServersThatSpeakFirst(t *testing.T) {
 	mustRead(t, c, "N")
 	roundTrip(t, c, "startup message")
 
-	c = dial(t, n.addr("sniffing"))
+	c = dial(t, n.addr("hasty"))
 	mustClose(t, c)
 	n.wantEnd(c, "hello_timeout")
 	c = dial(t, n.addr("sniffing"))

@@ -219,7 +219,7 @@ func TestIdleTimeout(t *testing.T) {
 // An endpoint that accepts and says nothing is an idle connection.
 func TestEndpointThatSaysNothing(t *testing.T) {
 	silent := make(chan struct{})
-	r := newRig(t, Config{}, endpoint(t, func(*net.TCPConn) { <-silent }), Profile{IdleTimeout: 100 * time.Millisecond})
+	r := newRig(t, Config{}, endpoint(t, func(*net.TCPConn) { <-silent }), Profile{IdleTimeout: 400 * time.Millisecond}) // the client has said its word in time
 	t.Cleanup(func() { close(silent) })
 	c := dial(t, r.serve(t, Listener{}))
 	mustWrite(t, c, "anyone?")

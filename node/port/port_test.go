@@ -44,7 +44,11 @@ func TestTheFirstByteLeads(t *testing.T) {
 // TestWhatIsNotForThePortEnds: each is closed, counted by its reason, and
 // learns nothing.
 func TestWhatIsNotForThePortEnds(t *testing.T) {
-	p := newPort(t, port.Config{HandshakeTimeout: 300 * time.Millisecond, FirstByteTimeout: 300 * time.Millisecond})
+	ports := map[bool]*testPort{
+		true:  newPort(t, port.Config{HandshakeTimeout: 300 * time.Millisecond, FirstByteTimeout: 300 * time.Millisecond}),
+		false: newPort(t, port.Config{HandshakeTimeout: time.Minute, FirstByteTimeout: time.Minute}), // for what is not silent
+	}
+	hasty, p := ports[true], ports[false]
 	foreign := newCA(t)
 	inside := func(config *tls.Config, first string) func(net.Conn) net.Conn {
 		return func(raw net.Conn) net.Conn {
@@ -69,7 +73,7 @@ func TestWhatIsNotForThePortEnds(t *testing.T) {
 		"silence":                    {"silent", plain(""), ""},
 		"a hello and no more":        {"silent", plain("\x16\x03\x01\x02\x00\x01"), ""},
 		"garbage after a TLS byte":   {"handshake", plain("\x16\xff\xff\xff\xff\xff\xff\xff"), "\x15\x03\x01\x00\x02\x02\x46"},
-		"silence inside":             {"silent", inside(stranger, ""), ""},
+		"silence inside":             {"silent", inside(hasty.ca.client(t, ""), ""), ""},
 		"Raft without a certificate": {"no_certificate", inside(stranger, "R"), ""},
 		"a byte from the future":     {"first_byte", inside(p.ca.client(t, "n2"), "Z"), ""},
 		"a node of another cluster": {"handshake", inside(&tls.Config{
@@ -77,14 +81,17 @@ func TestWhatIsNotForThePortEnds(t *testing.T) {
 		}, "R"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
+			p := ports[c.reason == "silent"]
 			before := p.Stats().Refused[c.reason]
 			conn := c.open(p.dialFrom(t, "127.0.0.1"))
 			mustEnd(t, conn, c.answer)
 			waitFor(t, "reason "+c.reason, func() bool { return p.Stats().Refused[c.reason] == before+1 })
 		})
 	}
-	if n := strings.Count(p.log.String(), "\n"); n != 1 {
-		t.Errorf("%d lines of one source within a minute, want 1:\n%s", n, p.log)
+	for _, p := range ports {
+		if n := strings.Count(p.log.String(), "\n"); n != 1 {
+			t.Errorf("%d lines of one source within a minute, want 1:\n%s", n, p.log)
+		}
 	}
 }
 
@@ -379,10 +386,11 @@ func TestDialsEndWithTheirContext(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ln.Close() // accepts, by its backlog, and says nothing
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer ln.Close()                 // accepts, by its backlog, and says nothing
+	config := newCA(t).client(t, "") // which takes its time
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if _, err := port.Dial(ctx, ln.Addr().String(), newCA(t).client(t, ""), port.Raft); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, port.ErrTLS) {
+	if _, err := port.Dial(ctx, ln.Addr().String(), config, port.Raft); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, port.ErrTLS) {
 		t.Errorf("a dial of who says nothing: %v", err)
 	}
 }

@@ -38,7 +38,9 @@ func ask(t *testing.T, configured, address string, check Check) string {
 	return brief(err)
 }
 
-const short = 50 * time.Millisecond // for probes that are to run into their timeout
+// short is for probes that are to run into their timeout, after they have
+// connected.
+const short = 500 * time.Millisecond
 
 func TestProbesOfTCP(t *testing.T) { // rule 16
 	for name, tc := range map[string]struct {
@@ -54,7 +56,7 @@ func TestProbesOfTCP(t *testing.T) { // rule 16
 		"another one after a good start":     {says("221"), Check{Expect: "220 "}, "expect: the answer is not the expected one"},
 		"a question and its answer":          {answers("PING\r\n", "+PONG\r\n"), Check{Send: "PING\r\n", Expect: "+PONG"}, ""},
 		"a question not understood":          {answers("PING\r\n", "+PONG\r\n"), Check{Send: "HELO\r\n", Expect: "+PONG"}, "expect: the answer is not the expected one"},
-		"silence where an answer is due":     {silent, Check{Expect: "220 ", Timeout: short}, "expect: timeout after 50ms"},
+		"silence where an answer is due":     {silent, Check{Expect: "220 ", Timeout: short}, "expect: timeout after 500ms"},
 		"a reset where an answer is due":     {resets, Check{Send: "x", Expect: "220 "}, "expect: connection reset by peer"},
 		"an end where an answer is due":      {halfCloses, Check{Expect: "220 "}, "expect: closed before the expected answer was whole"},
 		"an end in the middle of it":         {func(c net.Conn) { io.WriteString(c, "22") }, Check{Expect: "220 "}, "expect: closed before the expected answer was whole"},
@@ -133,7 +135,7 @@ func TestProbesOfTLS(t *testing.T) { // rule 16
 			"handshake: tls: failed to verify certificate: x509: certificate signed by unknown authority"},
 		"the wrong name unverified":   {overTLS(other, silent), "db.example.com:5432", Check{TLS: &tls.Config{InsecureSkipVerify: true}}, ""},
 		"no TLS at all":               {says("220 hello\r\n"), "", Check{}, "handshake: tls: first record does not look like a TLS handshake"},
-		"silence":                     {silent, "", Check{Timeout: short}, "handshake: timeout after 50ms"},
+		"silence":                     {silent, "", Check{Timeout: short}, "handshake: timeout after 500ms"},
 		"a reset in the handshake":    {resets, "", Check{}, "handshake: connection reset by peer"},
 		"a question and its answer":   {overTLS(good, answers("PING", "PONG")), "", Check{Send: "PING", Expect: "PONG"}, ""},
 		"a wrong answer":              {overTLS(good, says("nothing")), "", Check{Expect: "PONG"}, "expect: the answer is not the expected one"},
@@ -199,7 +201,7 @@ func TestProbesOfHTTP(t *testing.T) { // rule 16
 			Check{TLS: &tls.Config{RootCAs: pool, NextProtos: []string{"h2"}}}, ""},
 		"a path that is none":   {web(status("200 OK")), Check{Path: "/%zz"}, `http: parse "/%zz": invalid URL escape "%zz"`},
 		"no HTTP":               {says("220 smtp.example.com\r\n\r\n"), Check{}, "http: no valid HTTP answer"},
-		"silence":               {silent, Check{Timeout: short}, "http: timeout after 50ms"},
+		"silence":               {silent, Check{Timeout: short}, "http: timeout after 500ms"},
 		"half a status line":    {func(c net.Conn) { bufio.NewReader(c).ReadString('\n'); io.WriteString(c, "HTTP/1.1 20") }, Check{}, "http: "},
 		"another protocol":      {says("HTTP/2.0 200 OK\r\n"), Check{}, "http: no valid HTTP answer"},
 		"no number":             {says("HTTP/1.1 2OO OK\r\n"), Check{}, "http: no valid HTTP answer"},
