@@ -152,19 +152,21 @@ func TestDrainServesWhoWaits(t *testing.T) {
 	const n = 50
 	var conns []*net.TCPConn
 	for range n {
-		conns = append(conns, dial(t, addr))
+		c := dial(t, addr)
+		mustWrite(t, c, "x") // before the drain, which closes who says nothing for a moment
+		conns = append(conns, c)
 	}
 	var drained atomic.Bool
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := r.Drain(t.Context(), 200*time.Millisecond); err != nil {
+		if err := r.Drain(t.Context(), 2*time.Second); err != nil {
 			t.Error(err)
 		}
 		drained.Store(true)
 	}()
 	for _, c := range conns {
-		roundTrip(t, c, "x")
+		mustRead(t, c, "x")
 	}
 	if drained.Load() {
 		t.Error("the drain was over before the connections")
