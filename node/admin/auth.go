@@ -14,7 +14,7 @@ const (
 	maxToken = 4 << 10 // bytes
 	// failDelay is how long a failed attempt waits for its answer.
 	failDelay = 250 * time.Millisecond
-	// failBurst failures of one source are looked at; then one each failEvery.
+	// failBurst failures of one source are looked at; then one in each such time.
 	failBurst = 10
 	failEvery = 2 * time.Second
 	// maxSources bounds the sources whose failures are remembered.
@@ -67,8 +67,8 @@ func (c *serverConn) limited(caller Principal) *Error {
 	return c.s.tooManyWrong()
 }
 
-func (*Server) tooManyWrong() *Error {
-	return Errorf(Busy, "too many tokens from your address were wrong: try again in %v", failEvery)
+func (s *Server) tooManyWrong() *Error {
+	return Errorf(Busy, "too many tokens from your address were wrong: try again in %v", s.failures.every)
 }
 
 // punish counts a stranger's token that was not taken, and lets the answer
@@ -146,6 +146,7 @@ func (c *serverConn) become(p Principal) (*Principal, error) {
 // failures remembers who showed wrong tokens lately, each source as the time
 // at which its failures will be forgotten.
 type failures struct {
+	every  time.Duration // after which one is forgotten; not changed while in use
 	mu     sync.Mutex
 	clears map[netip.Addr]time.Time
 }
@@ -154,7 +155,7 @@ type failures struct {
 func (f *failures) allow(source netip.Addr, now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.clears[source].Sub(now) <= (failBurst-1)*failEvery
+	return f.clears[source].Sub(now) <= (failBurst-1)*f.every
 }
 
 func (f *failures) failed(source netip.Addr, now time.Time) {
@@ -167,7 +168,7 @@ func (f *failures) failed(source netip.Addr, now time.Time) {
 	if until.Before(now) {
 		until = now
 	}
-	f.clears[source] = until.Add(failEvery)
+	f.clears[source] = until.Add(f.every)
 }
 
 // forget makes room: of all that are over, or else of the one soonest over.

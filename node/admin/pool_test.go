@@ -113,8 +113,9 @@ func TestADeadNodeIsTriedAgain(t *testing.T) {
 
 // TestIdleConnectionsAreClosed: not those with a call in flight, however old.
 func TestIdleConnectionsAreClosed(t *testing.T) {
+	t.Parallel()
 	_, addr := newServer(t, Config{})
-	p := newPool(t, PoolConfig{Idle: 20 * time.Millisecond, Dial: func(ctx context.Context, _ string) (*Client, error) { return Dial(ctx, addr) }})
+	p := newPool(t, PoolConfig{Idle: time.Second, Dial: func(ctx context.Context, _ string) (*Client, error) { return Dial(ctx, addr) }})
 	busy, err := p.Get(t.Context(), "busy")
 	if err != nil {
 		t.Fatal(err)

@@ -149,7 +149,7 @@ func NewServer(cfg Config) *Server {
 		methods:   map[string]handler{},
 		listeners: map[net.Listener]struct{}{},
 		conns:     map[*serverConn]struct{}{},
-		failures:  failures{clears: map[netip.Addr]time.Time{}},
+		failures:  failures{every: failEvery, clears: map[netip.Addr]time.Time{}},
 		vouched:   vouched{at: map[[sha256.Size]byte]time.Time{}},
 		looks:     make(chan struct{}, maxLooks),
 	}
