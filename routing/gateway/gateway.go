@@ -20,11 +20,12 @@
 // Penstock's Service shop.apps. A reference into another namespace wants a
 // ReferenceGrant there, as everywhere.
 //
-// What decides between two routes for one server name is their age, and then
-// namespace and name. Age is the creationTimestamp: the document's, or what the
-// leader writes when it creates a route that brings none, so that all nodes
-// decide alike. Where there is none, as for check, which knows of no leader, the
-// route is younger than all that have one.
+// What decides between two routes for one server name is which of their
+// hostnames is more exact, then their age, and then namespace and name. Age is
+// the creationTimestamp: the document's, or what the leader writes when it
+// creates a route that brings none, so that all nodes decide alike. Where there
+// is none, as for check, which knows of no leader, the route is younger than all
+// that have one.
 //
 // The field comments are the users' manual, as in package resource.
 package gateway
