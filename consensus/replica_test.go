@@ -223,16 +223,12 @@ func TestBootstrapRefusesState(t *testing.T) {
 func TestTheLeadIsHandedOver(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, steady)
-	a := w.cluster(3)
-	if err := a.Transfer(t.Context(), "c"); err != nil {
-		t.Fatal(err)
-	}
+	w.cluster(3)
+	w.mustTransfer("c")
 	if got := w.leader().cfg.ID; got != "c" {
 		t.Errorf("%s leads, want c", got)
 	}
-	if err := w.servers["c"].Transfer(t.Context(), ""); err != nil {
-		t.Fatal(err)
-	}
+	w.mustTransfer("")
 	lead := w.leader()
 	for _, s := range w.servers {
 		if s == lead {
@@ -295,10 +291,8 @@ func TestFollowersActAtOnce(t *testing.T) {
 	for _, id := range w.ids {
 		until(t, id+" to act on the new servers", func() bool { return w.servers[id].View().Index() >= at })
 	}
-	if err := a.Transfer(t.Context(), ""); err != nil {
-		t.Fatal(err)
-	}
-	w.mustCommit(w.leader("b"), put("A", "x", "last"))
+	w.mustTransfer("")
+	w.mustCommit(w.leader("a", "b"), put("A", "x", "last"))
 	for _, id := range w.ids {
 		w.mustShow(w.servers[id], "x=last")
 	}

@@ -148,6 +148,26 @@ func (w *world) leader(ids ...string) (leader *Replica) {
 	return leader
 }
 
+// mustTransfer has the lead go to a server, or to any other than now: one that
+// is too busy to take it at once is asked again.
+func (w *world) mustTransfer(to string) {
+	w.t.Helper()
+	from := w.leader()
+	until(w.t, "the lead to go from "+from.cfg.ID, func() bool {
+		now := w.leader()
+		if to == now.cfg.ID || to == "" && now != from {
+			return true
+		}
+		ctx, cancel := context.WithTimeout(w.t.Context(), within/5)
+		defer cancel()
+		err := now.Transfer(ctx, to)
+		if err != nil {
+			w.t.Logf("the lead stays with %s: %v", now.cfg.ID, err)
+		}
+		return false
+	})
+}
+
 // mustChange changes the servers, at that leader or, where the lead has gone
 // by itself, at the next.
 func (w *world) mustChange(leader *Replica, change func(*Replica, context.Context, string, string, uint64) (uint64, error), id string) {
