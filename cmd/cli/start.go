@@ -103,8 +103,6 @@ func (s *settings) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	stdlog.SetFlags(0)
-	stdlog.SetOutput(web.Muttering(log))
 	s.node.Log = log
 	s.node.Version = Build()
 	s.node.Announce = func(line string) {
@@ -188,18 +186,26 @@ func startNode(cfg node.Config, signals <-chan os.Signal) (n *node.Node, interru
 	return n, interrupted, err
 }
 
+// logger makes the process's log. It is net/http's too, which speaks to the
+// standard logger.
 func (s *settings) logger(cmd *cobra.Command) (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(s.logLevel)); err != nil || !slices.Contains([]string{"debug", "info", "warn", "error"}, strings.ToLower(s.logLevel)) {
 		return nil, usagef("--log-level %s: want debug, info, warn or error", s.logLevel)
 	}
 	options := &slog.HandlerOptions{Level: level}
+	var h slog.Handler
 	switch s.logFormat {
 	case "text":
-		return slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), options)), nil
+		h = slog.NewTextHandler(cmd.ErrOrStderr(), options)
 	case "json":
 		options.ReplaceAttr = accesslog.Seconds
-		return slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), options)), nil
+		h = slog.NewJSONHandler(cmd.ErrOrStderr(), options)
+	default:
+		return nil, usagef("--log-format %s: want text or json", s.logFormat)
 	}
-	return nil, usagef("--log-format %s: want text or json", s.logFormat)
+	log := slog.New(h)
+	stdlog.SetFlags(0)
+	stdlog.SetOutput(web.Muttering(log))
+	return log, nil
 }
