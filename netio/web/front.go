@@ -38,13 +38,15 @@ func (s *Server) newFront(http2 bool) *front {
 	protocols.SetHTTP1(!http2)
 	protocols.SetUnencryptedHTTP2(http2) // TLS has ended before the duct
 	f := &front{ended: make(chan struct{}), http: http.Server{
-		Handler:           http.HandlerFunc(s.serve),
-		ReadHeaderTimeout: s.cfg.HeaderTimeout,
-		MaxHeaderBytes:    s.cfg.MaxHeader,
-		ErrorLog:          s.mutter(),
-		Protocols:         protocols,
-		ConnState:         s.count,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: s.cfg.MaxStreams, MaxReadFrameSize: maxFrame},
+		Handler: http.HandlerFunc(s.serve),
+		// OPTIONS * is a request as any other: its Plan says what becomes of it.
+		DisableGeneralOptionsHandler: true,
+		ReadHeaderTimeout:            s.cfg.HeaderTimeout,
+		MaxHeaderBytes:               s.cfg.MaxHeader,
+		ErrorLog:                     s.mutter(),
+		Protocols:                    protocols,
+		ConnState:                    s.count,
+		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: s.cfg.MaxStreams, MaxReadFrameSize: maxFrame},
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, connKey{}, c)
 		},

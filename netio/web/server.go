@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"runtime/debug"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,13 +49,17 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	q := &request{server: s, conn: conn, held: true}
 	conn.Hold()
 	defer q.release()
+	defer q.done()
+	defer q.caught()
+	if r.URL.Path == "" && r.URL.Host != "" && r.Method != http.MethodConnect && r.Method != http.MethodOptions {
+		r.URL.Path = "/" // GET http://x (RFC 9112, section 3.2.1)
+	}
 	q.plan = s.cfg.Handler.Route(conn.known, r)
 	if r.ProtoMajor == 1 && r.ProtoMinor == 0 {
 		// What HTTP/1.0 means by a Transfer-Encoding is anyone's guess: nothing
 		// that comes behind the request is looked at.
 		q.plan.Last = true
 	}
-	defer q.done()
 	if q.plan.Answer != nil {
 		q.answer(w, q.plan.Answer)
 		return
@@ -122,6 +128,20 @@ func (q *request) stop() (late bool) {
 	defer q.clock.Unlock()
 	q.over = true
 	return q.late
+}
+
+// caught is for a fault of whoever decides about requests, or of this package:
+// the request is cut off, and nothing else.
+func (q *request) caught() {
+	v := recover()
+	if v == nil {
+		return
+	}
+	if v != http.ErrAbortHandler {
+		q.server.cfg.Log.Error("a request has panicked", "panic", v, "stack", string(debug.Stack()))
+		q.status, q.err = 0, ErrFault
+	}
+	panic(http.ErrAbortHandler)
 }
 
 func (q *request) done() {
@@ -205,6 +225,19 @@ func rewrite(p *httputil.ProxyRequest) {
 	if edit := q.plan.Request; edit != nil {
 		edit(p.Out)
 	}
+	hideKeys(p.Out.Header)
+}
+
+// hideKeys writes the names of headers by which net/http takes any request for
+// one that may be sent twice in a way that it does not find: how often requests
+// are tried is said by their Plans.
+func hideKeys(h http.Header) {
+	for _, name := range [...]string{"Idempotency-Key", "X-Idempotency-Key"} {
+		if values, ok := h[name]; ok {
+			delete(h, name)
+			h[strings.ToLower(name)] = values // names have no case
+		}
+	}
 }
 
 func (s *Server) modify(r *http.Response) error {
@@ -279,6 +312,8 @@ var (
 	// ErrRequest says that the client's request cannot be sent on: no endpoint
 	// has got any of it, and none would.
 	ErrRequest = errors.New("the request")
+	// ErrFault says that there was a panic; the log has it.
+	ErrFault = errors.New("a fault")
 	// ErrBody says that the client's body is not what its header promised.
 	ErrBody = errors.New("the body of the request")
 )
