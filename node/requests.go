@@ -167,6 +167,7 @@ func (h *requests) Route(known any, r *http.Request) web.Plan {
 	q := &asked{requests: h, client: known.(*httpClient), method: r.Method, host: r.Host, path: written(r.URL), begun: time.Now()}
 	q.client.count.Add(1)
 	plan := web.Plan{Done: q.done, Last: q.client.last.Load() != nil}
+	defer q.fault()
 	if h.active.Add(1) > h.max {
 		return q.refuse(plan, http.StatusServiceUnavailable, LimitRequests)
 	}
@@ -241,6 +242,8 @@ func requestReason(err error) netio.Reason {
 		return RequestTimeout
 	case errors.Is(err, web.ErrCutOff):
 		return netio.UpstreamReset
+	case errors.Is(err, web.ErrFault):
+		return netio.Internal
 	case errors.Is(err, web.ErrRequest):
 		return BadRequest
 	case errors.Is(err, web.ErrBody):
