@@ -14,6 +14,7 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -108,13 +109,27 @@ func Seconds(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// Write queues a line, or drops it.
+// Write queues a line, or drops it. r.Request is the log's from here on.
 func (l *Log) Write(r Record) {
+	r.SNI = beginning(r.SNI, maxSNI)
+	if q := r.Request; q != nil {
+		q.Method = beginning(q.Method, maxMethod)
+		q.Host = beginning(q.Host, maxSNI)
+		q.Path = beginning(q.Path, maxPath)
+	}
 	select {
 	case l.queue <- r:
 	default:
 		l.dropped.Add(1)
 	}
+}
+
+// beginning cuts a text such that the queue does not hold the rest of it.
+func beginning(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.Clone(s[:n])
 }
 
 // Dropped counts the lines that were not written.
@@ -195,11 +210,11 @@ func (l *Log) write(h slog.Handler, out *bufio.Writer, r Record) {
 			line.AddAttrs(slog.String(key, value))
 		}
 	}
-	text("sni", r.SNI[:min(len(r.SNI), maxSNI)])
+	text("sni", r.SNI)
 	if q := r.Request; q != nil {
-		text("method", q.Method[:min(len(q.Method), maxMethod)])
-		text("host", q.Host[:min(len(q.Host), maxSNI)])
-		text("path", q.Path[:min(len(q.Path), maxPath)])
+		text("method", q.Method)
+		text("host", q.Host)
+		text("path", q.Path)
 		line.AddAttrs(slog.Int("status", q.Status))
 		if q.Route != "" {
 			line.AddAttrs(slog.String("route", q.Route), slog.Int("rule", q.Rule))

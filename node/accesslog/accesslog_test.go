@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/netip"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -85,6 +86,36 @@ func TestAStuckWriterHoldsNobodyUp(t *testing.T) {
 	if g.lines != 11 {
 		t.Errorf("%d lines written, want 11", g.lines)
 	}
+}
+
+// What waits in the queue holds what its lines will tell, and no more of what
+// clients have sent.
+func TestWhatWaitsIsShort(t *testing.T) {
+	g := &gate{open: make(chan struct{}), entered: make(chan struct{})}
+	l := New(Config{Out: g, Queue: 1000})
+	l.Write(whole)
+	<-g.entered
+	held := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := held()
+	for range 1000 {
+		r := whole
+		r.Event, r.SNI = Requested, strings.Repeat("s", 16<<10)
+		r.Request = &Request{Method: strings.Repeat("m", 8<<10), Host: strings.Repeat("h", 8<<10), Path: strings.Repeat("p", 64<<10)}
+		l.Write(r)
+	}
+	if each := (held() - before) / 1000; each > 8<<10 {
+		t.Errorf("%d bytes wait for each line", each)
+	}
+	if n := l.Dropped(); n != 0 {
+		t.Errorf("%d lines are dropped", n)
+	}
+	close(g.open)
+	l.Close()
 }
 
 type brokenOnce struct {
