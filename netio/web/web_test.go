@@ -105,7 +105,10 @@ func newRigOf(t testing.TB, cfg web.Config, profile *web.Profile, addresses ...s
 	if cfg.Log == nil {
 		cfg.Log = log
 	}
-	cfg.Handler, cfg.HeaderTimeout, cfg.MaxHeader = r, 300*time.Millisecond, 8<<10
+	if cfg.HeaderTimeout == 0 {
+		cfg.HeaderTimeout = patience // a busy machine's clients are no silent ones
+	}
+	cfg.Handler, cfg.MaxHeader = r, 8<<10
 	r.server = web.New(cfg)
 	h := &connHandler{rig: r}
 	engine, err := netio.New(netio.Config{Handler: h, Log: log, Loops: 2})
@@ -454,7 +457,10 @@ func TestUpgrade(t *testing.T) {
 }
 
 func TestClientsThatMisbehave(t *testing.T) {
-	r := newRig(t, &web.Profile{}, upstream(t, describe))
+	end := upstream(t, describe)
+	patient := newRig(t, &web.Profile{}, end)
+	hasty := newRigOf(t, web.Config{HeaderTimeout: 300 * time.Millisecond}, &web.Profile{}, end) // for those that stop
+	stops := map[string]bool{"a header in no time": true, "nothing": true, "next to nothing": true, "half a preface": true, "a whole preface alone": true}
 	for name, c := range map[string]struct{ send, want string }{
 		"not HTTP":              {"\x16\x03\x01 hello\r\n\r\n", "HTTP/1.1 400 "},
 		"a header too large":    {"GET / HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 20<<10) + "\r\n\r\n", "HTTP/1.1 431 "},
@@ -468,6 +474,10 @@ func TestClientsThatMisbehave(t *testing.T) {
 		"a whole preface alone": {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "\x00\x00"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			r := patient
+			if stops[name] {
+				r = hasty
+			}
 			conn := r.dial()
 			_, _ = io.WriteString(conn, c.send)
 			got, err := io.ReadAll(conn) // to its end, in whatever way
