@@ -179,13 +179,11 @@ func TestEndpointsThatFailRequestsAreEjected(t *testing.T) {
 		}
 		s, _ := n.router.Table().Service("shop")
 		for _, m := range s.Members() {
-			if m.Active() != 0 {
-				t.Errorf("%d requests are left at %s", m.Active(), m.Address)
-			}
+			waitFor(t, "no request to be left at "+m.Address, func() bool { return m.Active() == 0 })
 		}
-		if v := n.metric(t, `penstock_http_requests{listener="web",service="shop"}`); v != "0" {
-			t.Errorf("%s requests under way", v)
-		}
+		waitFor(t, "no request to be under way", func() bool {
+			return n.metric(t, `penstock_http_requests{listener="web",service="shop"}`) == "0"
+		})
 	}
 }
 
@@ -213,7 +211,7 @@ func TestASwitchedConnectionOutlivesItsRoute(t *testing.T) {
 		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 		_, _ = io.Copy(c, rw)
 	})
-	n := startNode(t, webListener+webService("shop", "", namedServer(t, "shop"))+webService("talk", ", http: {timeout: 300ms}", echo)+webRoute(rule("/talk", to("talk"))))
+	n := startNode(t, webListener+webService("shop", "", namedServer(t, "shop"))+webService("talk", ", http: {timeout: 3s}", echo)+webRoute(rule("/talk", to("talk"))))
 	c, err := net.Dial("tcp", n.at(t, "web"))
 	if err != nil {
 		t.Fatal(err)
@@ -240,7 +238,7 @@ func TestASwitchedConnectionOutlivesItsRoute(t *testing.T) {
 	say("after the change")
 	n.mustDelete(t, "meshhttproute", "shop")
 	n.mustDelete(t, "service", "talk")
-	waitFor(t, "the timeout to be over", func() bool { return time.Since(begun) > 500*time.Millisecond })
+	waitFor(t, "the timeout to be over", func() bool { return time.Since(begun) > 3200*time.Millisecond })
 	say("at last")
 	c.Close()
 	waitFor(t, "its end", func() bool { return n.requests.active.Load() == 0 })
