@@ -76,7 +76,7 @@ type Cluster struct {
 
 	config    Config
 	java      string
-	data      string // of all brokers; removed at the end
+	data      *dataFolder // of all brokers; removed at the end
 	classpath string
 }
 
@@ -101,11 +101,11 @@ func Start(ctx context.Context, config Config) (*Cluster, error) {
 	if config.HeapMB == 128 {
 		config.HeapMB = 512
 	}
-	data, err := dataFolder(config.Dir)
+	classpath, err := Classpath()
 	if err != nil {
 		return nil, err
 	}
-	classpath, err := Classpath()
+	data, err := newDataFolder(config.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -114,13 +114,15 @@ func Start(ctx context.Context, config Config) (*Cluster, error) {
 	for i := range config.Brokers {
 		c.Brokers = append(c.Brokers, &Broker{
 			ID: int32(i), IP: fmt.Sprint(network, i+1), Proxy: fmt.Sprint(network, i+101), cluster: c,
-			dir: filepath.Join(config.Dir, fmt.Sprint("broker-", i)), data: filepath.Join(data, fmt.Sprint("data-", i)),
+			dir: filepath.Join(config.Dir, fmt.Sprint("broker-", i)), data: filepath.Join(data.path, fmt.Sprint("data-", i)),
 		})
 	}
 	if c.CA, err = NewAuthority(config.Dir); err != nil {
+		c.Stop()
 		return nil, err
 	}
 	if err := c.format(ctx); err != nil {
+		c.Stop()
 		return nil, err
 	}
 	for _, b := range c.Brokers {
@@ -232,20 +234,7 @@ func (c *Cluster) Stop() {
 	for _, b := range c.Brokers {
 		b.Kill()
 	}
-	_ = os.RemoveAll(c.data) // what is left is in memory, or in the caller's folder
-}
-
-// dataFolder makes a folder in memory where there is room, else in dir: the
-// brokers' time must not be that of whatever else writes to the disk.
-func dataFolder(dir string) (string, error) {
-	const memory, room = "/dev/shm", 4 << 30
-	var fs syscall.Statfs_t
-	if err := syscall.Statfs(memory, &fs); err == nil && int64(fs.Bavail)*fs.Bsize >= room {
-		if made, err := os.MkdirTemp(memory, "penstock-kafka-"); err == nil {
-			return made, nil
-		}
-	}
-	return os.MkdirTemp(dir, "data-")
+	c.data.remove()
 }
 
 // Logs is the end of what the brokers printed.
