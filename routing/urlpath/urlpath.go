@@ -104,10 +104,7 @@ func hasDots(path string) bool {
 		if !separates(path[:at]) {
 			continue
 		}
-		rest := path[at+1:]
-		if strings.HasPrefix(rest, ".") {
-			rest = rest[1:]
-		}
+		rest := strings.TrimPrefix(path[at+1:], ".")
 		if rest == "" || rest[0] == '/' || rest[0] == ';' || len(rest) >= 3 && slices.Contains(ends, rest[:3]) {
 			return true
 		}
