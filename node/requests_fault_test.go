@@ -1,6 +1,7 @@
 package node
 
 import (
+	"net/http"
 	"net/http/httptest"
 	"slices"
 	"testing"
@@ -22,7 +23,7 @@ func TestAFaultInRoutingIsCountedOut(t *testing.T) {
 					t.Error("the fault is hidden")
 				}
 			}()
-			h.Route(client, httptest.NewRequest("GET", "/", nil))
+			h.Route(client, httptest.NewRequest(http.MethodGet, "/", nil))
 		}()
 		if left := h.active.Load(); left != 0 {
 			t.Fatalf("%d requests are under way", left)

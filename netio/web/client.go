@@ -38,7 +38,7 @@ func (w writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func (w writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	c, buffered, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err == nil {
-		early, _ := buffered.Reader.Peek(buffered.Reader.Buffered())
+		early, _ := buffered.Peek(buffered.Reader.Buffered())
 		w.request.conn.first = slices.Clone(early)
 	}
 	return c, buffered, err
@@ -62,7 +62,7 @@ type clientBody struct {
 // Read implements io.Reader.
 func (b *clientBody) Read(p []byte) (int, error) {
 	n, err := b.read(p)
-	if err == errStopped { // an error would have the endpoint's connection closed
+	if errors.Is(err, errStopped) { // an error would have the endpoint's connection closed
 		<-b.stopped
 	}
 	return n, err

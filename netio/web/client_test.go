@@ -26,7 +26,7 @@ func TestTrailersOfRequestsGoOn(t *testing.T) {
 					continue // has no trailers then
 				}
 				r := newRig(t, &web.Profile{HTTP2: upstreamHTTP2}, to)
-				req, err := http.NewRequest("POST", "http://"+r.addr, io.NopCloser(strings.NewReader("body")))
+				req, err := http.NewRequest(http.MethodPost, "http://"+r.addr, io.NopCloser(strings.NewReader("body")))
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -198,7 +198,7 @@ func TestClientsFaultsAreNotTheEndpoints(t *testing.T) {
 				r := newRig(t, &web.Profile{HTTP2: to2})
 				nexts := atomic.Int32{}
 				done := r.planned(func(p *web.Plan) { p.Way = counting{p.Way, &nexts} }, to, to, to)
-				status := ""
+				var status string
 				if c.raw != "" {
 					conn := r.dial()
 					_, _ = io.WriteString(conn, c.raw)

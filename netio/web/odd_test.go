@@ -118,7 +118,7 @@ func TestAKeyDoesNotRepeatRequests(t *testing.T) {
 	}()
 	r := newRig(t, &web.Profile{}, l.Addr().String())
 	_, _ = r.do("GET", "/", "") // net/http repeats on connections that it has used
-	req, err := http.NewRequest("POST", "http://"+r.addr, bytes.NewReader(nil))
+	req, err := http.NewRequest(http.MethodPost, "http://"+r.addr, bytes.NewReader(nil))
 	if err != nil {
 		t.Fatal(err)
 	}

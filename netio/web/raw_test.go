@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"testing"
 	"time"
 
@@ -103,9 +102,4 @@ func (h *rawHTTP2) pong() error {
 			}
 		}
 	}
-}
-
-// get is the header of a GET.
-func get(more ...string) []string {
-	return append([]string{":method", http.MethodGet, ":scheme", "http", ":authority", "x", ":path", "/"}, more...)
 }

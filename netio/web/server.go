@@ -32,7 +32,6 @@ type request struct {
 	status   int
 	err      error
 	in, out  atomic.Int64
-	early    atomic.Bool           // the answer does not wait for the body
 	bodyFail atomic.Pointer[error] // the client's body could not be read
 }
 
@@ -137,7 +136,7 @@ func (q *request) caught() {
 	if v == nil {
 		return
 	}
-	if v != http.ErrAbortHandler {
+	if err, ok := v.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
 		q.server.cfg.Log.Error("a request has panicked", "panic", v, "stack", string(debug.Stack()))
 		q.status, q.err = 0, ErrFault
 	}
