@@ -157,7 +157,7 @@ func TestGarbageOnEveryPort(t *testing.T) {
 	f.members[0].apply(serviceOnAll("svc", "9100", serve(t, echo)))
 	tr := startTraffic(f, "9100", 20)
 	m := f.members[0]
-	before := m.proc.RSS()
+	before := m.settledMemory()
 	garbage := make([]byte, 10<<20)
 	if _, err := rand.Read(garbage); err != nil {
 		t.Fatal(err)
@@ -188,8 +188,8 @@ func TestGarbageOnEveryPort(t *testing.T) {
 	sending.Wait()
 	m.apply(serviceOnAll("after", "9101", serve(t, echo)))
 	f.waitSettled(3)
-	if grown := m.proc.RSS() - before; grown > 150<<20 {
-		t.Errorf("resident memory grew by %d MiB", grown>>20)
+	if grown := m.settledMemory() - before; grown > 150<<20 {
+		t.Errorf("its memory grew by %d MiB", grown>>20)
 	}
 	if lines := strings.Count(m.log(), "\n"); lines > 500 {
 		t.Errorf("the log has %d lines", lines)
@@ -330,7 +330,7 @@ kind: Listener
 name: svc
 spec: {address: ":9100", service: svc, proxyProtocol: {accept: [127.0.0.0/8]}}
 `)
-	config := "defaults\n mode tcp\n timeout connect 5s\n timeout client 60s\n timeout server 60s\n option redispatch\n retries 3\n" +
+	config := "defaults\n mode tcp\n timeout connect 5s\n timeout check 5s\n timeout client 60s\n timeout server 60s\n option redispatch\n retries 3\n" +
 		"frontend in\n bind 127.0.0.1:%d\n default_backend nodes\nbackend nodes\n balance roundrobin\n option httpchk GET /readyz\n default-server check inter 200ms fall 1 rise 1 port " + httpPort + " send-proxy-v2\n"
 	for _, m := range f.members {
 		config += fmt.Sprintf(" server %s %s:9100\n", m.name, m.ip)

@@ -18,9 +18,8 @@ func TestLeaveSaysWhyTheNodeStaysAfterAll(t *testing.T) {
 			rest = append(rest, m)
 		}
 	}
-	rest[0].kill() // and nobody has noticed yet
 	m := rest[1]
-	r := m.run("leave")
+	r := m.leaveUnawares(f, rest[0])
 	if r.code != 1 || !strings.Contains(r.err, m.name+" has not left, and serves on: ") || strings.Contains(r.out, "left") {
 		t.Errorf("leave of a node that is needed: %+v", r)
 	}
