@@ -18,8 +18,9 @@ import (
 
 // Garbage in packets and 10 MB streams, with and without the label, cost
 // nothing that lasts, and the members go on.
+//
+// Not beside others: it looks at the memory of the process.
 func TestGarbageOnThePort(t *testing.T) {
-	t.Parallel()
 	all := group(t, "a", "b")
 	target := all[0].Addr()
 	labelled := append([]byte{244, 1}, 'c')
