@@ -106,11 +106,8 @@ func (b *clientBody) whole(ctx context.Context, expects bool) error {
 	if b == nil {
 		return nil
 	}
-	b.mu.Lock()
-	ended, end := b.ended, make(chan struct{})
-	b.end = end
-	b.mu.Unlock()
-	if ended {
+	end := b.awaited()
+	if end == nil {
 		return nil
 	}
 	if !expects || b.request.in.Load() > 0 { // else it may never come
@@ -126,6 +123,16 @@ func (b *clientBody) whole(ctx context.Context, expects bool) error {
 	}
 	b.stop()
 	return nil
+}
+
+// awaited gives what is closed at the body's end; nil: that has been.
+func (b *clientBody) awaited() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.ended {
+		b.end = make(chan struct{})
+	}
+	return b.end
 }
 
 // stop ends the reading of the body, and with it the client's connection.
