@@ -29,8 +29,9 @@ const (
 	BadPath netio.Reason = "bad_path"
 	// BadMethod: a request for a tunnel, which nothing here makes.
 	BadMethod netio.Reason = "bad_method"
-	// BadRequest: something else of its header cannot be said to an endpoint.
-	BadRequest netio.Reason = "bad_request"
+	// BadRequest: something else of its header cannot be said to an endpoint, or
+	// routing cannot decide by it.
+	BadRequest = netio.Reason(routing.BadRequest)
 	// BadBody: the body is not what the header promised.
 	BadBody netio.Reason = "bad_body"
 	// LimitRequests: as many are under way as the node takes.
@@ -185,7 +186,11 @@ func (h *requests) Route(known any, r *http.Request) web.Plan {
 		Origin:  q.client.origin(r),
 	})
 	q.enter(table)
-	if reason != routing.OK {
+	switch reason {
+	case routing.OK:
+	case routing.BadRequest:
+		return q.refuse(plan, http.StatusBadRequest, BadRequest)
+	default:
 		return q.refuse(plan, http.StatusServiceUnavailable, netio.Reason(reason))
 	}
 	if q.answered.Status != 0 {

@@ -212,25 +212,27 @@ func TestRefusalsNameTheirReason(t *testing.T) {
 	n := startNode(t, webListener+webService("shop", "", namedServer(t, "shop"))+webService("empty", "")+webService("down", ", connect: {attempts: 2}", deadAddress(t))+
 		webService("slow", ", http: {responseTimeout: 50ms}", webServer(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))+
 		webService("long", ", http: {timeout: 50ms}", webServer(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))+
-		webRoute(rule("/none", to("shop 0")), rule("/down", to("down")), rule("/slow", to("slow")), rule("/long", to("long"))))
+		webRoute(rule("/none", to("shop 0")), rule("/down", to("down")), rule("/slow", to("slow")), rule("/long", to("long")),
+			`{matches: [{path: {type: RegularExpression, value: "/z+"}}], default: {`+to("empty")+`}}`))
 	c := newWebClient(t, n.at(t, "web"), false)
 	for path, want := range map[string]struct {
 		status int
 		reason string
 	}{
-		"/none":     {503, "no_backend"},
-		"/down":     {502, "connect_refused"},
-		"/a/../b":   {400, "bad_path"},
-		"/a/%2e./b": {400, "bad_path"},
-		"/slow":     {504, "response_timeout"},
-		"/long":     {504, "request_timeout"},
+		"/none":                          {503, "no_backend"},
+		"/down":                          {502, "connect_refused"},
+		"/a/../b":                        {400, "bad_path"},
+		"/a/%2e./b":                      {400, "bad_path"},
+		"/slow":                          {504, "response_timeout"},
+		"/long":                          {504, "request_timeout"},
+		"/" + strings.Repeat("z", 9_000): {400, "bad_request"},
 	} {
 		got := c.do("GET", path, "")
 		if path == "/a/%2e./b" {
 			want.status = 400
 		}
 		if got.StatusCode != want.status || got.body != "penstock: "+want.reason+"\n" {
-			t.Errorf("%s: %d %q, want %d %s", path, got.StatusCode, got.body, want.status, want.reason)
+			t.Errorf("%.20s: %d %q, want %d %s", path, got.StatusCode, got.body, want.status, want.reason)
 		}
 		waitFor(t, "the reason to be counted", func() bool {
 			v := n.metric(t, `penstock_http_refused_total{reason="`+want.reason+`"}`)

@@ -215,9 +215,12 @@ func (tr *trace) rules(p *policy) {
 // rule says which rule a request is for.
 func (tr *trace) rule(p *policy, q *Request, m httprule.Match, fits bool) {
 	step := Step{Name: "rule", Looked: fmt.Sprintf("%s %s in MeshHTTPRoute %s", q.Method, q.Path, p.route)}
-	if !fits {
+	switch {
+	case m.TooLong:
+		step.Result = "cannot be told: a value is longer than regular expressions are tried on"
+	case !fits:
 		step.Result = "no rule fits: the destination itself"
-	} else {
+	default:
 		match := &p.http.spec[m.Rule].Matches[m.Index]
 		step.Result = fmt.Sprintf("rules[%d].matches[%d]: %s", m.Rule, m.Index, matchText(match))
 	}

@@ -102,7 +102,10 @@ func (p *policy) answer(a *Answered, s *Service, q *Request, tr *trace) (*backen
 	if tr != nil {
 		tr.rule(p, q, m, fits)
 	}
-	if !fits {
+	switch {
+	case m.TooLong:
+		return nil, BadRequest
+	case !fits:
 		return s.whole, OK
 	}
 	a.Rule, a.rules, a.match = m.Rule, p.http.rules, m

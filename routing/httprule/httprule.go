@@ -12,8 +12,9 @@
 // regular expression, that before a prefix, and a longer one of these before a
 // shorter; then one with a method, then the one with more headers, then with
 // more parameters, and last the one that stands first. Regular expressions
-// come before prefixes because a rule for / would leave them nothing. A value
-// that is too long for them fits none.
+// come before prefixes because a rule for / would leave them nothing. Where one
+// would have to be tried on a value that is too long for it, no rule is found:
+// the request is to be refused.
 package httprule
 
 import (
@@ -55,6 +56,9 @@ type Match struct {
 	Index int // of the match within the rule
 	// Prefix is what of the path has matched; of use where a prefix is replaced.
 	Prefix string
+	// TooLong: a regular expression that decides would have to be tried on a
+	// value above 8 KiB.
+	TooLong bool
 }
 
 // match is one HTTPMatch.
@@ -151,8 +155,35 @@ func add(to *[]condition, name, kind, value string) (err error) {
 // bytes: their time grows with both, and it is a client that chooses the value.
 const maxExpressed = 8 << 10
 
-func expresses(re *regexp.Regexp, value string) bool {
-	return len(value) <= maxExpressed && re.MatchString(value)
+// verdict is what a condition has to say to a request.
+type verdict int8
+
+const (
+	misses  verdict = iota
+	fits            // it does
+	tooLong         // nobody knows: the value is longer than an expression is tried on
+)
+
+func verdictOf(ok bool) verdict {
+	if ok {
+		return fits
+	}
+	return misses
+}
+
+// and is what two conditions have to say together.
+func (v verdict) and(w verdict) verdict {
+	if v == misses || w == misses {
+		return misses
+	}
+	return max(v, w)
+}
+
+func expresses(re *regexp.Regexp, value string) verdict {
+	if len(value) > maxExpressed {
+		return tooLong
+	}
+	return verdictOf(re.MatchString(value))
 }
 
 // whole compiles an expression that has to fit all of a value. A quotation that
@@ -180,7 +211,8 @@ func (m *match) compare(n *match) int {
 	)
 }
 
-// Match finds the rule for a request; false: none is.
+// Match finds the rule for a request; false: none is, or with TooLong it cannot
+// be told.
 func (r *Rules) Match(q *Request) (Match, bool) {
 	var params url.Values
 	if r.query && q.Query != "" {
@@ -188,56 +220,74 @@ func (r *Rules) Match(q *Request) (Match, bool) {
 		params, _ = url.ParseQuery(q.Query)
 	}
 	for _, m := range r.exact[q.Path] {
-		if m.fits(q, params) {
-			return Match{Rule: m.rule, Index: m.index, Prefix: q.Path}, true
+		if on := m.fits(q, params); on != misses {
+			return m.found(on, q.Path), on == fits
 		}
 	}
 	for _, m := range r.other {
-		if m.fitsPath(q.Path) && m.fits(q, params) {
-			return Match{Rule: m.rule, Index: m.index, Prefix: m.path.Value}, true
+		on := m.fitsPath(q.Path)
+		if on != misses {
+			on = on.and(m.fits(q, params))
+		}
+		if on != misses {
+			return m.found(on, m.path.Value), on == fits
 		}
 	}
 	return Match{}, false
 }
 
-func (m *match) fitsPath(path string) bool {
+func (m *match) found(on verdict, prefix string) Match {
+	if on == tooLong {
+		return Match{TooLong: true}
+	}
+	return Match{Rule: m.rule, Index: m.index, Prefix: prefix}
+}
+
+func (m *match) fitsPath(path string) verdict {
 	if m.re != nil {
 		return expresses(m.re, path)
 	}
 	rest, ok := strings.CutPrefix(path, m.path.Value)
-	return ok && (rest == "" || rest[0] == '/' || m.path.Value == "/")
+	return verdictOf(ok && (rest == "" || rest[0] == '/' || m.path.Value == "/"))
 }
 
 // fits looks at all but the path.
-func (m *match) fits(q *Request, params url.Values) bool {
+func (m *match) fits(q *Request, params url.Values) verdict {
 	if m.method != "" && m.method != q.Method {
-		return false
+		return misses
 	}
+	all := fits
 	for i := range m.headers {
 		value, present := q.Header(m.headers[i].name)
-		if !m.headers[i].fits(value, present) {
-			return false
+		if all = all.and(m.headers[i].fits(value, present)); all == misses {
+			return misses
 		}
 	}
 	for i := range m.params {
-		values, present := params[m.params[i].name]
-		if !present || !m.params[i].fits(values[0], true) { // the first counts
-			return false
+		value, present := "", false
+		if values, ok := params[m.params[i].name]; ok {
+			value, present = values[0], true // the first counts
+		}
+		if all = all.and(m.params[i].fits(value, present)); all == misses {
+			return misses
 		}
 	}
-	return true
+	return all
 }
 
-func (c *condition) fits(value string, present bool) bool {
+func (c *condition) fits(value string, present bool) verdict {
 	switch c.kind {
 	case "Absent":
-		return !present
+		return verdictOf(!present)
 	case "Present":
-		return present
+		return verdictOf(present)
 	case "RegularExpression":
-		return present && expresses(c.re, value)
+		if !present {
+			return misses
+		}
+		return expresses(c.re, value)
 	case "Prefix":
-		return present && strings.HasPrefix(value, c.value)
+		return verdictOf(present && strings.HasPrefix(value, c.value))
 	}
-	return present && value == c.value // Exact
+	return verdictOf(present && value == c.value) // Exact
 }

@@ -231,8 +231,9 @@ func TestAStoredReplacementWithoutANormalFormStays(t *testing.T) {
 	}
 }
 
-// A client cannot have regular expressions work on values of any length: on a
-// long one none is tried, and other conditions hold.
+// A client cannot have regular expressions work on values of any length, nor get
+// past one with a long value: where it would decide, the request is refused.
+// Other conditions hold, whatever the length.
 func TestRegularExpressionsAreNotTriedOnLongValues(t *testing.T) {
 	long := strings.Repeat("a", maxExpressed)
 	for text, line := range map[string]string{
@@ -248,11 +249,33 @@ func TestRegularExpressionsAreNotTriedOnLongValues(t *testing.T) {
 			}
 			continue
 		}
-		if _, ok := r.Match(ask(t, fmt.Sprintf(line, long))); ok {
-			t.Errorf("%s fits %d bytes", text, len(long)+1)
+		if m, ok := r.Match(ask(t, fmt.Sprintf(line, long))); ok || !m.TooLong {
+			t.Errorf("%s, on %d bytes: %v, %v", text, len(long)+1, m, ok)
 		}
 		if _, ok := r.Match(ask(t, fmt.Sprintf(line, long[1:]))); !ok {
 			t.Errorf("%s does not fit %d bytes", text, len(long))
+		}
+	}
+}
+
+func TestALongValueDecidesNothingWhereAnotherConditionDoes(t *testing.T) {
+	long := strings.Repeat("a", maxExpressed+1)
+	r := route(t, `
+    - {matches: [{path: {type: Exact, value: /first}}]}
+    - {matches: [{path: {type: RegularExpression, value: "/x.*"}, method: POST, headers: [{name: h, type: RegularExpression, value: "b*"}]}]}
+    - {matches: [{path: {type: PathPrefix, value: /}}]}
+`)
+	for line, want := range map[string]Match{
+		"GET /first h: " + long:   {Rule: 0, Prefix: "/first"},
+		"GET /" + long:            {Rule: 2, Prefix: "/"}, // not POST
+		"POST /" + long:           {Rule: 2, Prefix: "/"}, // no header h
+		"POST /" + long + " h: c": {Rule: 2, Prefix: "/"},
+		"POST /" + long + " h: b": {TooLong: true},
+		"POST /y h: " + long:      {Rule: 2, Prefix: "/"}, // another path
+		"POST /x h: " + long:      {TooLong: true},
+	} {
+		if m, ok := r.Match(ask(t, line)); m != want || ok == m.TooLong {
+			t.Errorf("%.20s: %v, %v, want %v", line, m, ok, want)
 		}
 	}
 }

@@ -49,7 +49,7 @@ type PathMatch struct {
 	Type string `yaml:"type" oneof:"Exact PathPrefix RegularExpression"`
 	// Value is an absolute path; a prefix fits whole segments (/a fits /a and
 	// /a/b, not /ab); a regular expression (RE2, at most 1,024 bytes) fits the
-	// whole path, and none above 8 KiB. Required.
+	// whole path; where one above 8 KiB would be for it, the answer is 400. Required.
 	Value string `yaml:"value"`
 }
 
@@ -60,8 +60,8 @@ type HeaderMatch struct {
 	// Name is the header, in lower case. Required.
 	Name string `yaml:"name"`
 	// Value is what it is compared with; not for Present and Absent. A regular
-	// expression fits the whole of what is there, and nothing above 8 KiB.
-	// Required for the others.
+	// expression fits the whole of what is there; where it is above 8 KiB, the
+	// answer is 400. Required for the others.
 	Value string `yaml:"value"`
 }
 
@@ -72,7 +72,7 @@ type QueryMatch struct {
 	// Name is the parameter. Required.
 	Name string `yaml:"name"`
 	// Value is what it is compared with. A regular expression fits the whole of
-	// what is there, and nothing above 8 KiB. Required.
+	// what is there; where it is above 8 KiB, the answer is 400. Required.
 	Value string `yaml:"value"`
 }
 
