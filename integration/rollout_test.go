@@ -165,7 +165,7 @@ func TestARolloutSurvivesItsLeader(t *testing.T) {
 	if follower == first {
 		follower = f.up()[1]
 	}
-	const inFirst, inSecond = 6 * time.Second, 4 * time.Second
+	const inFirst, inSecond = 15 * time.Second, 4 * time.Second
 	out := follower.apply(canaryOf(named(t, "v1"), named(t, "v2"), "{window: 1s}", fmt.Sprintf("[{weight: 20, for: %v}, {weight: 60, for: %v}, {weight: 100}]", inFirst, inSecond)))
 	if !strings.Contains(out, "MeshTCPRoute/canary created") {
 		t.Errorf("apply says %q", out)
@@ -180,9 +180,13 @@ func TestARolloutSurvivesItsLeader(t *testing.T) {
 	}
 	first.kill()
 	waitFor(t, "another leader", func() bool { l := f.leader(); return l != nil && l != first })
-	if r := follower.rollout(); r.Step != 1 || r.Phase != "running" || len(r.Silent) != 1 || !strings.HasPrefix(r.Silent[0], first.name+": ") {
-		t.Errorf("without its leader it is at %+v", r)
-	}
+	waitFor(t, "the new leader to miss the old one", func() bool {
+		r := follower.rollout()
+		if r.Step != 1 || r.Phase != "running" {
+			t.Fatalf("without its leader it is at %+v", r)
+		}
+		return len(r.Silent) == 1 && strings.HasPrefix(r.Silent[0], first.name+": ")
+	})
 	follower.waitRollout("running", 2)
 	for _, m := range f.up() {
 		if out := m.must("rollout", "pause", "canary"); m == f.up()[0] && !strings.Contains(out, "paused at step 2 of 3, apps {version=v2} gets 60 %") {
