@@ -172,6 +172,15 @@ func TestANodeAloneServesWhatItKnows(t *testing.T) {
 	if got := m.must("get", "listeners", "--stale"); !strings.Contains(got, "svc") {
 		t.Errorf("get --stale: %q", got)
 	}
+	for _, command := range []string{"get services", "rollout list"} {
+		args := append(strings.Fields(command), "--timeout", "1s")
+		if r := m.run(args...); r.code == 0 || !strings.Contains(r.err, "--stale shows what this node has") {
+			t.Errorf("%s: %d %s", command, r.code, r.err)
+		}
+		if r := m.run(append(args, "--stale")...); r.code != 0 {
+			t.Errorf("%s --stale: %d %s", command, r.code, r.err)
+		}
+	}
 	if m.metric("cluster_alone") != 1 {
 		t.Error("the metric does not say that the node is alone")
 	}

@@ -22,7 +22,12 @@ func (n *Node) registerRollouts(s *admin.Server) {
 		if r.Stale {
 			return n.knownRollouts(r)
 		}
-		return led(ctx, r)
+		list, err := led(ctx, r)
+		var refused *admin.Error
+		if errors.As(err, &refused) && refused.Code == admin.NoLeader {
+			return nil, admin.Errorf(admin.NoLeader, "%s; --stale shows what this node has", refused.Message)
+		}
+		return list, err
 	})
 	admin.Handle(s, admin.MethodRollout, admin.RoleOperator, atLeader(n, n.doRollout), admin.Changing())
 	admin.Handle(s, admin.MethodRolloutSeen, admin.RoleNode, func(_ context.Context, r *admin.RolloutSeenRequest) (*admin.RolloutSeen, error) {

@@ -36,10 +36,11 @@ type part struct {
 }
 
 // New makes a split of these weights, 0 or more, of which the sum in lowest
-// terms is more than 0 and below 2^53, to which phases are exact. phase, from 0 to below 1, is how far into the period
-// it begins; a split whose weights change goes on from the Phase of the old
-// one, so that small parts are not passed over by frequent changes. A split
-// that begins within a period is exact from that period's end on.
+// terms is more than 0 and below 2^53, to which phases are exact. phase, from 0
+// to below 1, is how far into the period it begins; a split whose weights change
+// goes on from the Phase of the old one, so that small parts are not passed over
+// by frequent changes. A split that begins within a period is exact from that
+// period's end on.
 func New(weights []int, phase float64) *Split {
 	s := &Split{weights: make([]int64, len(weights)), parts: make([]part, len(weights))}
 	var divisor int64
