@@ -28,6 +28,10 @@ type Answered struct {
 	match httprule.Match
 }
 
+// BadRequest is the reason that no connection has, only a request: a value is
+// longer than the expression that would decide is tried on.
+const BadRequest Reason = "bad_request"
+
 // NoRule is Answered.Rule where none of the rules fits: the request goes to the
 // destination itself, as by the rule that Kuma appends to all others.
 const NoRule = -1

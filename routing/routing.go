@@ -40,9 +40,6 @@ const (
 	NoEndpoint Reason = "no_endpoint"
 	// NoHealthyEndpoint: it has some, and none is usable.
 	NoHealthyEndpoint Reason = "no_healthy_endpoint"
-	// BadRequest: of a request, a value is longer than the expression that it
-	// would be for is tried on.
-	BadRequest Reason = "bad_request"
 	// RetriesExhausted: the attempts or the retry budget are used up.
 	RetriesExhausted Reason = "retries_exhausted"
 )
