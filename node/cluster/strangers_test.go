@@ -275,6 +275,21 @@ func TestARevokedTokenLosesItsConnections(t *testing.T) {
 	}
 }
 
+// strangeToken is one that looks like a's and that no node has heard of.
+func strangeToken(t *testing.T, a *machine) trust.Token {
+	t.Helper()
+	made, err := a.c.createToken(t.Context(), &admin.TokenCreateRequest{Name: "ci", Role: admin.RoleReader})
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := trust.ParseToken(made.Token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token.ID = strings.Repeat("0", len(token.ID))
+	return token
+}
+
 // TestATokenThatCannotBeKnownNowIsNotWrong: whoever has just made it would
 // take it for lost, and a node that joins with it would give up.
 func TestATokenThatCannotBeKnownNowIsNotWrong(t *testing.T) {
@@ -283,15 +298,7 @@ func TestATokenThatCannotBeKnownNowIsNotWrong(t *testing.T) {
 	b := newcomer(t, "b", a.token(), a).start()
 	ctx, cancel := context.WithTimeout(context.Background(), enough)
 	defer cancel()
-	made, err := a.c.createToken(ctx, &admin.TokenCreateRequest{Name: "ci", Role: admin.RoleReader})
-	if err != nil {
-		t.Fatal(err)
-	}
-	token, err := trust.ParseToken(made.Token)
-	if err != nil {
-		t.Fatal(err)
-	}
-	token.ID = strings.Repeat("0", len(token.ID)) // which b has not heard of
+	token := strangeToken(t, a)
 	eventually(t, "the leader says that there is no such token", func() string {
 		if _, err := b.c.Authenticate(ctx, token.Reveal()); !refusedAs(err, admin.Unauthenticated) {
 			return fmt.Sprint(err)
@@ -314,19 +321,11 @@ func TestATokenIsNotWrongWhereManyAsk(t *testing.T) {
 	a := founded(t, "a")
 	ctx, cancel := context.WithTimeout(context.Background(), enough)
 	defer cancel()
-	made, err := a.c.createToken(ctx, &admin.TokenCreateRequest{Name: "ci", Role: admin.RoleReader})
-	if err != nil {
-		t.Fatal(err)
-	}
-	token, err := trust.ParseToken(made.Token)
-	if err != nil {
-		t.Fatal(err)
-	}
-	token.ID = strings.Repeat("0", len(token.ID))
+	token := strangeToken(t, a)
 	for range cap(a.c.barriers) {
 		a.c.barriers <- struct{}{}
 	}
-	_, _, err = a.c.proven(ctx, token.ID, nil)
+	_, _, err := a.c.proven(ctx, token.ID, nil)
 	if !refusedAs(err, admin.Unavailable) || errors.Is(refusedJoin("a", err), errFinal) {
 		t.Errorf("of a node that joins, while others ask: %v", err)
 	}
