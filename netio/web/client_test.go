@@ -2,6 +2,7 @@ package web_test
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -146,6 +147,52 @@ func TestAnAnswerBeforeTheEndOfTheBody(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// Whoever sends all of a body before it looks for the answer is not reset while
+// it does, whether an endpoint answers or the proxy.
+func TestAClientThatSendsOnIsNotReset(t *testing.T) {
+	t.Parallel()
+	to := upstream(t, func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "no", http.StatusRequestEntityTooLarge)
+	})
+	for name, answer := range map[string]*web.Answer{
+		"by an endpoint": nil, "by the proxy": {Status: http.StatusRequestEntityTooLarge, Body: "no\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRigOf(t, web.Config{BodyWait: 100 * time.Millisecond}, &web.Profile{HTTP2: true}, to)
+			if answer != nil {
+				r.plan(func(*http.Request) web.Plan { return web.Plan{Answer: answer} })
+			}
+			sendOn(t, r)
+		})
+	}
+}
+
+func sendOn(t *testing.T, r *rig) {
+	c := r.dial()
+	body := make([]byte, 4<<20) // more than sockets hold that nobody reads from
+	_, _ = fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", len(body))
+	in := bufio.NewReader(c)
+	if _, err := in.Peek(1); err != nil { // the answer is there
+		t.Fatal(err)
+	}
+	if n, err := c.Write(body); err != nil {
+		t.Errorf("%d bytes sent: %v", n, err)
+	}
+	resp, err := http.ReadResponse(in, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if resp.StatusCode != http.StatusRequestEntityTooLarge || string(text) != "no\n" || err != nil {
+		t.Errorf("%d %q %v", resp.StatusCode, text, err)
+	}
+	if _, err := in.ReadByte(); !errors.Is(err, io.EOF) {
+		t.Errorf("the connection ends with %v", err)
 	}
 }
 

@@ -162,18 +162,34 @@ func (c *served) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close implements net.Conn. What a client is still sending is taken for a
-// moment, if it is parting: it would be reset, and lose what it was sent.
+// Close implements net.Conn. What a client is still sending is read and thrown
+// away, if it is parting: a reset would take the answer from it.
 func (c *served) Close() error {
 	if c.parting.CompareAndSwap(true, false) {
-		_ = c.SetReadDeadline(time.Now().Add(parting))
-		if c.CloseWrite() == nil {
-			_, _ = io.Copy(io.Discard, c.Conn)
-		}
+		_ = c.CloseWrite() // net/http may have done so
+		c.linger()
 	}
 	err := c.Conn.Close()
 	c.forget()
 	return err
+}
+
+// Bounds of a lingering close: a client that sends nothing for lingerIdle, or is
+// still sending after lingerTime, is reset.
+const (
+	lingerIdle = time.Second
+	lingerTime = 30 * time.Second
+)
+
+// linger reads until the client has ended its direction.
+func (c *served) linger() {
+	buf := make([]byte, 4<<10)
+	for until := time.Now().Add(lingerTime); time.Now().Before(until); {
+		_ = c.SetReadDeadline(time.Now().Add(lingerIdle))
+		if _, err := c.Conn.Read(buf); err != nil {
+			return
+		}
+	}
 }
 
 // Abort ends the connection by a reset.

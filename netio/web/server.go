@@ -59,6 +59,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		// that comes behind the request is looked at.
 		q.plan.Last = true
 	}
+	if r.ProtoMajor == 1 && r.Body != http.NoBody {
+		conn.parting.Store(true) // should the connection end before the body
+	}
 	if q.plan.Answer != nil {
 		q.answer(w, q.plan.Answer)
 		return
