@@ -184,6 +184,7 @@ func (m *member) logBegins() (index int) {
 // lacks takes a snapshot of theirs, and serves all the while: what it had, and
 // then what there is.
 func TestANodeFarBehindTakesASnapshot(t *testing.T) {
+	t.Parallel()
 	f := startFleetOf(t, shortLog.program(t), 3, "--log-level", "debug")
 	one := f.members[0]
 	a := &ages{t: t}

@@ -83,6 +83,7 @@ func (m *member) remote(token, in string, args ...string) result {
 // Clocks that are two hours apart: a cluster forms, decides, renews its
 // certificates and elects leaders as if they were right.
 func TestClocksApartChangeNothing(t *testing.T) {
+	t.Parallel()
 	f := startClocks(t, false)
 	f.members[0].apply(serviceOnAll("plain", "9100", serve(t, echo)))
 	tr := startTraffic(f, "9100", 100)
@@ -126,6 +127,7 @@ func TestClocksApartChangeNothing(t *testing.T) {
 // A token ends when it ends, whichever node is asked: the leader's clock says
 // so, and not each node's own. The nodes' clocks are two hours apart.
 func TestTokensEndByOneClock(t *testing.T) {
+	t.Parallel()
 	f := startClocks(t, true)
 	nodes := f.members[:3:3]
 	day := nodes[0].token("--name", "day", "--role", "admin", "--ttl", "24h")

@@ -13,6 +13,7 @@ import (
 
 // Three terminals, one line each: the first prints what the others paste.
 func TestThreeNodesFormAClusterByHand(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, 3)
 	backend := named(t, "b")
 	for i, m := range f.members {
@@ -49,6 +50,7 @@ func TestThreeNodesFormAClusterByHand(t *testing.T) {
 
 // The same line three times, in any order: nobody is special.
 func TestNodesExpectOneAnother(t *testing.T) {
+	t.Parallel()
 	token := strings.TrimSpace(command(t, "", "token", "new").out)
 	f := &fleet{t: t}
 	prefix := freshNet()
@@ -74,6 +76,7 @@ func TestNodesExpectOneAnother(t *testing.T) {
 // After its first start a node remembers: its folder alone brings it back, at
 // whatever address.
 func TestNodesComeBackAtOtherAddresses(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, 3)
 	f.members[1].apply(serviceOnAll("svc", "9100", named(t, "b")))
 	for _, m := range f.members {
@@ -106,6 +109,7 @@ func TestNodesComeBackAtOtherAddresses(t *testing.T) {
 // kill -9 of the leader, of a follower and of all, under traffic: what breaks
 // is what the killed node carried.
 func TestKilledNodesTakeNothingElseDown(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, 3)
 	f.members[0].apply(serviceOnAll("svc", "9100", serve(t, echo)))
 	tr := startTraffic(f, "9100", 100)
@@ -146,6 +150,7 @@ func TestKilledNodesTakeNothingElseDown(t *testing.T) {
 // A node whose peers are all gone serves from its disk, says that it is alone
 // and refuses writes with a reason.
 func TestANodeAloneServesWhatItKnows(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, 3)
 	f.members[0].apply(serviceOnAll("svc", "9100", serve(t, echo)))
 	for _, m := range f.members {
@@ -188,6 +193,7 @@ func TestANodeAloneServesWhatItKnows(t *testing.T) {
 
 // drain, leave and remove from any node.
 func TestMembersGo(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, 3)
 	one, two, three := f.members[0], f.members[1], f.members[2]
 	one.must("drain", "n3", "--over", "0s")
@@ -213,6 +219,7 @@ func TestMembersGo(t *testing.T) {
 // Documents are one change, and who changes what somebody else has changed
 // meanwhile is told.
 func TestChangesAreAtomicAndVersioned(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, 3)
 	one, three := f.members[0], f.members[2]
 	r := one.pipe(serviceOnAll("svc", "9100", "127.0.0.1:1")+"---\nkind: Listener\nname: bad\nspec: {address: \":9101\", service: nothing}\n", "apply", "-f", "-")
@@ -241,6 +248,7 @@ func TestChangesAreAtomicAndVersioned(t *testing.T) {
 
 // A snapshot of one cluster makes another what that one was.
 func TestSnapshotMovesToAnotherCluster(t *testing.T) {
+	t.Parallel()
 	a, b := startFleet(t, 1), startFleet(t, 1)
 	a.members[0].apply(serviceOnAll("svc", "9100", serve(t, echo)))
 	file := a.members[0].file("saved", "")
@@ -263,6 +271,7 @@ func TestSnapshotMovesToAnotherCluster(t *testing.T) {
 
 // A command from elsewhere shows a token: what it may do is the token's role.
 func TestTokensSayWhoMayDoWhat(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, 1)
 	m := f.members[0]
 	addr := m.ip + ":" + clusterPort

@@ -38,7 +38,7 @@ func TestCommandsThatCannotWork(t *testing.T) {
 
 func wantFailure(t *testing.T, code int, args ...string) {
 	t.Helper()
-	r := command(t, "", args...)
+	r := commandOf(t, program(t), nil, "", args...) // of a process: its exit code is looked at
 	if r.code != code || r.out != "" || strings.Count(r.err, "\n") != 1 || !strings.HasPrefix(r.err, "penstock: ") {
 		t.Errorf("penstock %s: exit code %d, want %d with one line\n%s%s", strings.Join(args, " "), r.code, code, r.out, r.err)
 	}

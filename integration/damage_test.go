@@ -60,6 +60,7 @@ func tearLast(t *testing.T, path string) {
 // made good is, with the help of the others; what cannot is said, and such a
 // node does not decide anything. No other node's traffic notices.
 func TestDamagedLogsAndSnapshots(t *testing.T) {
+	t.Parallel()
 	f := startFleetOf(t, shortLog.program(t), 3)
 	one := f.members[0]
 	a := &ages{t: t}
@@ -134,6 +135,7 @@ func TestDamagedLogsAndSnapshots(t *testing.T) {
 // where the others need its vote; what was agreed stays, and it comes back as
 // the message says.
 func TestANodeWithoutItsLogDoesNotVote(t *testing.T) {
+	t.Parallel()
 	f := startFleetOf(t, shortLog.program(t), 3)
 	a := &ages{t: t}
 	f.members[0].apply(serviceOnAll("svc", "9100", serve(t, echo)))

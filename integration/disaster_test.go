@@ -13,6 +13,7 @@ import (
 // stands there. What remains serves until the balancer has moved, and the new
 // cluster has all that it knew, private keys included.
 func TestANewClusterAfterMostVotersAreLost(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, 3)
 	ca := newAuthority(t, "ca")
 	f.members[0].apply(serviceOnAll("plain", "9100", serve(t, echo)))

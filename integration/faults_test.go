@@ -54,6 +54,7 @@ func (m *member) mustNotStart(words []string, flags ...string) {
 
 // A node is let in by a token of this cluster that is valid, and by nothing else.
 func TestStrangersDoNotJoin(t *testing.T) {
+	t.Parallel()
 	f, other := startFleet(t, 1), startFleet(t, 1)
 	prefix := freshNet()
 	m := f.members[0]
@@ -102,6 +103,7 @@ func TestStrangersDoNotJoin(t *testing.T) {
 
 // A node that lost its folder is a new one; a copy of a folder is no node.
 func TestWipedAndCopiedFolders(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, 3)
 	prefix := freshNet()
 	victim := f.members[2]
@@ -138,6 +140,7 @@ func TestWipedAndCopiedFolders(t *testing.T) {
 
 // Nodes that are told different things do not form anything.
 func TestUnequalExpectIsAnError(t *testing.T) {
+	t.Parallel()
 	token := strings.TrimSpace(command(t, "", "token", "new").out)
 	f := &fleet{t: t}
 	prefix := freshNet()
@@ -199,6 +202,7 @@ func TestGarbageOnEveryPort(t *testing.T) {
 
 // Many commands at once are answered or told to come again.
 func TestManyAdminClientsAtOnce(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, 3)
 	token := strings.TrimSpace(f.members[0].must("token", "create", "--name", "many", "--role", "admin"))
 	addr := f.members[1].ip + ":" + clusterPort
@@ -243,6 +247,7 @@ func mount(t *testing.T, dir string, flags uintptr, options string) {
 
 // A full disk stops changes and nothing else; with room again they go on.
 func TestFullDiskStopsChangesAlone(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		if os.Getenv("CI") == "true" {
 			t.Fatal("a small disk wants root")
@@ -293,6 +298,7 @@ func TestFullDiskStopsChangesAlone(t *testing.T) {
 
 // A folder that cannot be written is told at once.
 func TestReadOnlyFolderIsAnError(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("NOT TESTED: a read-only file system wants root")
 	}
@@ -304,6 +310,7 @@ func TestReadOnlyFolderIsAnError(t *testing.T) {
 
 // A node that comes and goes all the time troubles nobody else.
 func TestFlappingNodeTroublesNobody(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, 3)
 	f.members[0].apply(serviceOnAll("svc", "9100", serve(t, echo)))
 	tr := startTraffic(f, "9100", 50)
@@ -321,6 +328,7 @@ func TestFlappingNodeTroublesNobody(t *testing.T) {
 // Nodes behind a balancer that asks /readyz are restarted one by one: no
 // client sees an error.
 func TestRollingRestartBehindABalancer(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, 3, "--drain-wait", "2s", "--drain-timeout", "2s")
 	f.members[0].apply(`kind: Service
 name: svc

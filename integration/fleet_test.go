@@ -49,8 +49,8 @@ const (
 var nets atomic.Int32
 
 func freshNet() string {
-	n := nets.Add(1)
-	return fmt.Sprintf("127.%d.%d.", 16+os.Getpid()%200, n)
+	n := int(nets.Add(1))
+	return fmt.Sprintf("127.%d.%d.", 16+(os.Getpid()+n/250)%200, n%250)
 }
 
 // quickCluster are settings for tests: nothing waits for people.

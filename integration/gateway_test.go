@@ -269,6 +269,7 @@ spec: {gatewayClassName: x, listeners: [{name: tcp, port: %d, protocol: TCP}]}
 // Three nodes serve a Gateway; what is changed at one acts at all, and no
 // connection notices.
 func TestAGatewayOnThreeNodes(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, 3)
 	echoing := serve(t, echo)
 	f.members[0].apply(service("one", []string{echoing}) + service("two", []string{echoing}) + `---

@@ -125,6 +125,7 @@ func grpcEcho(t *testing.T) string {
 
 // curl, in each version of HTTP, at each node.
 func TestCurlSpeaksHTTPToACluster(t *testing.T) {
+	t.Parallel()
 	w := startWeb(t)
 	upload := filepath.Join(t.TempDir(), "upload")
 	if err := os.WriteFile(upload, make([]byte, 3<<20), 0o600); err != nil {
@@ -163,6 +164,7 @@ func TestCurlSpeaksHTTPToACluster(t *testing.T) {
 // Routes change by apply and a node is drained, and no request fails, no
 // WebSocket and no stream of gRPC at the other nodes breaks.
 func TestNothingOfHTTPBreaks(t *testing.T) {
+	t.Parallel()
 	w := startWeb(t)
 	p := &askers{t: t}
 	for _, http2 := range []bool{false, true} {

@@ -182,6 +182,7 @@ func (w *tenants) topic(tenant string, partitions int) {
 // of any node: no connection is made again, that of a changed tenant included,
 // and nobody's records are lost, doubled or somebody else's.
 func TestTenantsChangeWhileTheirClientsRun(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, 3)
 	w := newTenants(t, f)
 	names := []string{"red", "green", "blue"}
@@ -252,6 +253,7 @@ func TestTenantsChangeWhileTheirClientsRun(t *testing.T) {
 
 // The clients of a tenant that is removed are sent away, and nobody else.
 func TestAClusterThatIsRemovedSendsItsClientsAway(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, 1)
 	w := newTenants(t, f)
 	for _, name := range []string{"red", "green"} {
@@ -289,6 +291,7 @@ func TestAClusterThatIsRemovedSendsItsClientsAway(t *testing.T) {
 // led to it, however long its next look would have taken: a client may have
 // heard of the broker by way of another node.
 func TestANewBrokerIsReachedThroughEveryNodeAtOnce(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, 3)
 	w := newTenants(t, f)
 	f.members[0].apply(fmt.Sprintf("kind: PhysicalCluster\nname: big\nspec: {bootstrap: [%q], discovery: {interval: 1h}}\n---\n", w.fake.ListenAddrs()[0]) +

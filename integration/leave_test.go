@@ -13,6 +13,7 @@ import (
 // A node that cannot be done without does not leave, and loses nothing by the
 // attempt: neither the cluster its majority nor the node its traffic.
 func TestANodeThatCannotLeaveServesOn(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, 3)
 	lead := f.waitLeader()
 	var rest []*member
@@ -63,6 +64,7 @@ func (m *member) leaveUnawares(f *fleet, gone *member, args ...string) (r result
 // Whoever applies waits for the nodes that are up, and one that hangs is not
 // for long.
 func TestAnApplyWaitsForNoNodeThatHangs(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, 3)
 	lead := f.waitLeader()
 	var hung *member
@@ -87,6 +89,7 @@ func TestAnApplyWaitsForNoNodeThatHangs(t *testing.T) {
 // A node that joins is ready when it acts on what there is, not before: a
 // balancer would send it connections that it has no listener for.
 func TestANodeThatJoinsIsReadyWithItsListeners(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, 1)
 	f.members[0].apply(serviceOnAll("edge", "9102", named(t, "b")))
 	prefix := freshNet()

@@ -163,6 +163,7 @@ func (f *fleet) record(clients int, keys []string, fault func()) []porcupine.Ope
 // Whatever happens to nodes and links, what all clients see together could
 // have been seen if there were one copy and one request at a time.
 func TestHistoriesAreLinearizable(t *testing.T) {
+	t.Parallel()
 	histories := 5
 	if long() {
 		histories = 100

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -19,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/cmd/cli"
 	"penstock/integration/process"
 	"penstock/node/admin"
 )
@@ -48,7 +50,22 @@ var build = sync.OnceValues(func() (string, error) {
 
 var built string // the folder of the binary
 
+// atOnce is how many tests run at the same time unless -parallel says it: most
+// of them wait most of the time, for nodes that wait for each other.
+const atOnce = "4"
+
 func TestMain(m *testing.M) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		if err := flag.Set("test.parallel", atOnce); err != nil {
+			panic(err)
+		}
+	}
+	for _, env := range []string{"PENSTOCK_ADDR", "PENSTOCK_TOKEN"} { // commands run in this process
+		os.Unsetenv(env)
+	}
 	code := m.Run()
 	if built != "" {
 		os.RemoveAll(built)
@@ -207,14 +224,21 @@ func (n *node) pipe(in string, args ...string) result {
 // quickRace keeps the race detector from waiting a second at each exit.
 const quickRace = "GORACE=atexit_sleep_ms=0"
 
-// command runs the command line.
+// command runs the command line in this process, which takes a tenth of what a
+// process of its own does. What starts a node, and so has the process to itself,
+// runs in one.
 func command(t testing.TB, in string, args ...string) result {
 	t.Helper()
-	return commandOf(t, program(t), nil, in, args...)
+	if args[0] == "start" || args[0] == "demo" {
+		return commandOf(t, program(t), nil, in, args...)
+	}
+	var out, errs bytes.Buffer
+	code := cli.Run(args, cli.Streams{In: strings.NewReader(in), Out: &out, Err: &errs})
+	return result{code, out.String(), errs.String()}
 }
 
-// commandOf runs that of another program than this version's, with more in its
-// environment.
+// commandOf runs a program's command line in a process of its own, with more in
+// its environment.
 func commandOf(t testing.TB, bin string, env []string, in string, args ...string) result {
 	t.Helper()
 	cmd := exec.Command(bin, args...)

@@ -17,6 +17,7 @@ const oldFolders = "testdata/datafolder-*.tgz"
 // one goes on with. (PENSTOCK_REWRITE=N writes the folder of format N anew;
 // that is for a new format alone.)
 func TestOldDataFoldersOpen(t *testing.T) {
+	t.Parallel()
 	ca := newAuthority(t, "ca")
 	if format := os.Getenv("PENSTOCK_REWRITE"); format != "" {
 		leaveFolder(t, ca.issueUntil(20*365*24*time.Hour, "old.example.com"), "testdata/datafolder-"+format+".tgz")

@@ -23,6 +23,7 @@ func (l *hosts) echoOutside() string {
 // Partitions of every shape: whoever can reach most of the voters decides,
 // whoever cannot says so, and no connection notices any of it.
 func TestPartitionsBreakNoConnection(t *testing.T) {
+	t.Parallel()
 	const held = 100
 	hosts := 3
 	if long() {
@@ -142,6 +143,7 @@ func (f *fleet) mustAgree() {
 
 // A slow link makes the cluster slow, and nothing else.
 func TestSlowLinksBreakNoConnection(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, 3)
 	f := startFleetIn(l)
 	backend := l.echoOutside()

@@ -159,6 +159,7 @@ func (m *member) course() (what []string, at []time.Time) {
 // step is left out, none begins again, none is shorter than it is said to be.
 // It is paused and resumed from any node. Connections that are there stay.
 func TestARolloutSurvivesItsLeader(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, 3)
 	first := f.waitLeader()
 	follower := f.up()[0]
@@ -228,6 +229,7 @@ func TestARolloutSurvivesItsLeader(t *testing.T) {
 // A new version that takes no connections loses its share on all nodes, by what
 // all of them see together; and what was rolled back keeps its connections.
 func TestARolloutOfARefusingBackendIsAborted(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, 3)
 	m := f.up()[1]
 	v1, v2 := named(t, "v1"), named(t, "v2")

@@ -24,6 +24,7 @@ func tlsService(p pair, name, port, backend string) string {
 // Private keys are nowhere on the disk of any node in the clear, nor in what
 // nodes say, and yet every node serves with them, also after a restart.
 func TestPrivateKeysAreNotInTheClear(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, 3)
 	ca := newAuthority(t, "ca")
 	p := ca.issue("secret.example.com")
@@ -77,6 +78,7 @@ func TestPrivateKeysAreNotInTheClear(t *testing.T) {
 
 // A client that has a session with one node resumes it with any other.
 func TestSessionsResumeOnAnyNode(t *testing.T) {
+	t.Parallel()
 	startFleet(t, 3).mustResumeAnywhere()
 }
 
@@ -104,6 +106,7 @@ func (f *fleet) mustResumeAnywhere() {
 
 // /v1 wants a token, and does what its role may.
 func TestV1WantsAToken(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, 3)
 	m := f.members[2]
 	call := func(token, method, path, body string) (int, string) {

@@ -9,6 +9,7 @@ import (
 // A node that waits for others answers its owner at once: for whom it waits,
 // and whom it has seen.
 func TestANodeThatFormsSaysForWhomItWaits(t *testing.T) {
+	t.Parallel()
 	token := strings.TrimSpace(command(t, "", "token", "new").out)
 	f, prefix := &fleet{t: t}, freshNet()
 	flags := []string{"--expect", "3", "--token", token, "--join", prefix + "1:7947," + prefix + "2:7947," + prefix + "3:7947"}
@@ -58,6 +59,7 @@ func TestANodeThatFormsSaysForWhomItWaits(t *testing.T) {
 
 // So does one that waits to be let in.
 func TestANodeThatJoinsSaysWhoDoesNotLetItIn(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, 1)
 	first := f.members[0]
 	first.kill()

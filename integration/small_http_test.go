@@ -10,6 +10,7 @@ import (
 // Whoever tries tokens at /v1 is slowed down and counted, and keeps nobody out
 // who has been let in from there.
 func TestWrongTokensAtV1AreBounded(t *testing.T) {
+	t.Parallel()
 	m := startFleet(t, 1).members[0]
 	good := strings.TrimSpace(m.run("token", "create", "--role", "reader").out)
 	ask := func(token string) int {

@@ -10,6 +10,7 @@ import (
 // Whoever waits for a node to leave hears why it did not, though that is known
 // only after its drain.
 func TestLeaveSaysWhyTheNodeStaysAfterAll(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, 3)
 	lead := f.waitLeader()
 	var rest []*member
@@ -45,6 +46,7 @@ func TestLeaveSaysWhyTheNodeStaysAfterAll(t *testing.T) {
 // A node that was removed ends with a code of its own, once and again, and the
 // units know it.
 func TestARemovedNodeEndsForGood(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, 3)
 	lead := f.waitLeader()
 	var m *member
@@ -69,6 +71,7 @@ func TestARemovedNodeEndsForGood(t *testing.T) {
 
 // A node that was killed is not said to serve, however soon someone asks.
 func TestAKilledNodeIsNotSaidToServe(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, 3)
 	lead := f.waitLeader()
 	var m *member

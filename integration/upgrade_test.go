@@ -76,6 +76,7 @@ func (f *fleet) mixed() int {
 // and the commands of either speak to both. Then one node goes back, and comes
 // again. What breaks is what the stopped node carried.
 func TestUpgradeNodeByNode(t *testing.T) {
+	t.Parallel()
 	old := previousProgram(t)
 	f := startFleetOf(t, old, 3)
 	f.members[0].apply(serviceOnAll("plain", "9100", serve(t, echo)))
