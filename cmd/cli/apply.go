@@ -29,6 +29,7 @@ func loadFlag(cmd *cobra.Command, paths []string) (*loaded, error) {
 	if err != nil {
 		return nil, err
 	}
+	printWarnings(cmd.ErrOrStderr(), l.warnings)
 	if len(l.faults) > 0 {
 		return nil, l.faults
 	}

@@ -21,6 +21,8 @@ type loaded struct {
 	objects []resource.Object
 	byKey   map[string]*resource.Object // of objects, by "Kind/name"
 	faults  resource.Faults
+	// warnings are of what documents of other formats have and lose.
+	warnings resource.Faults
 }
 
 // load reads files, folders and "-" and reports every fault of each. The error
@@ -62,8 +64,9 @@ func load(paths []string, stdin io.Reader, kinds []resource.Kind) (*loaded, erro
 
 // add decodes one file and reads the files that it names.
 func (l *loaded) add(name, dir string, data []byte, kinds []resource.Kind) {
-	objects, faults := resource.DecodeForeign(name, data, kinds, foreign())
+	objects, faults, warnings := resource.DecodeReport(name, data, kinds, foreign())
 	l.faults = append(l.faults, faults...)
+	l.warnings = append(l.warnings, warnings...)
 	for i := range objects {
 		l.faults = append(l.faults, resource.LoadFiles(&objects[i], dir, readFile)...)
 	}

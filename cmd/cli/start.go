@@ -128,6 +128,7 @@ func (s *settings) run(cmd *cobra.Command) error {
 		if err != nil {
 			return err
 		}
+		printWarnings(cmd.ErrOrStderr(), l.warnings)
 		faults, _ := resource.ValidateSet(l.objects)
 		if faults = append(l.faults, faults...); len(faults) > 0 {
 			return faults

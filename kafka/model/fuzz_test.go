@@ -10,7 +10,7 @@ import (
 
 // Whatever is decoded comes back as it was, and whatever is admitted compiles.
 func FuzzResources(f *testing.F) {
-	for _, pattern := range []string{"testdata/bad/*.yaml", "testdata/good/*.yaml", "testdata/kroxylicious/*.yaml"} {
+	for _, pattern := range []string{"testdata/bad/*.yaml", "testdata/good/*.yaml", "testdata/kroxylicious/*.yaml", "testdata/kroxylicious/release/*.yaml"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil || len(files) == 0 {
 			f.Fatalf("no files %s: %v", pattern, err)

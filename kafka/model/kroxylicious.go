@@ -11,7 +11,8 @@ import (
 
 // Foreign are the formats of others that are taken as they are: Kroxylicious'
 // document of endpoints, virtualClusters and physicalClusters, as the proposal
-// for them describes it. It becomes
+// for them describes it, and the configuration file of its releases (see
+// release). The document becomes
 //
 //	endpoints[]          Listener, with protocol kafka
 //	virtualClusters[]    VirtualCluster
@@ -22,7 +23,7 @@ import (
 // Keys and certificates are PEM or the files that hold it. What it does not
 // know it leaves where it is, so that decoding tells of it.
 func Foreign() []resource.Foreign {
-	return []resource.Foreign{{Is: isKroxylicious, Convert: func(root *yaml.Node, fault func(n *yaml.Node, path, message string, value any)) []*yaml.Node {
+	return []resource.Foreign{{Is: isRelease, Report: convertRelease}, {Is: isKroxylicious, Convert: func(root *yaml.Node, fault func(n *yaml.Node, path, message string, value any)) []*yaml.Node {
 		k := &kroxylicious{fault: fault}
 		k.document(root)
 		return slices.Concat(k.listeners, k.certificates, k.physical, k.virtual)

@@ -73,10 +73,11 @@ type decoder struct {
 	trusted bool // no validation
 	foreign []Foreign
 
-	objects []Object
-	faults  Faults
-	seen    map[Key]seenAt // the first object of that key
-	broken  []Object       // with faults of their own; kept where it is not nil
+	objects  []Object
+	faults   Faults
+	warnings Faults         // of documents of other formats
+	seen     map[Key]seenAt // the first object of that key
+	broken   []Object       // with faults of their own; kept where it is not nil
 
 	// Of the document at hand.
 	docs    int

@@ -1,6 +1,8 @@
 package resource
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 
 	yaml "go.yaml.in/yaml/v3"
@@ -21,6 +23,9 @@ type Foreign struct {
 	// a resource's kind and name ("MeshTCPRoute/a spec.to"), the resource counts
 	// as broken, and nothing more is told of what is there.
 	Convert func(root *yaml.Node, fault ForeignFault) []*yaml.Node
+	// Report, in place of Convert, also warns of what is left out of a document
+	// because that changes nothing for anybody.
+	Report func(root *yaml.Node, fault, warn ForeignFault) []*yaml.Node
 	// Items, in place of Convert, gives the documents that a list holds. Each
 	// is taken as if it stood alone, but for lists, which lists do not hold.
 	Items func(root *yaml.Node, fault ForeignFault) []*yaml.Node
@@ -40,7 +45,17 @@ const ownFormat = "Penstock"
 // when something is wrong with one of its resources alone, what is wrong with
 // them together is told as well.
 func DecodeForeign(file string, data []byte, kinds []Kind, foreign []Foreign) ([]Object, Faults) {
-	return decodeAll(&decoder{file: file, kinds: kinds, foreign: foreign, seen: map[Key]seenAt{}}, data)
+	objects, faults, _ := DecodeReport(file, data, kinds, foreign)
+	return objects, faults
+}
+
+// DecodeReport is DecodeForeign that also gives what the formats warn of, in
+// the order of the file.
+func DecodeReport(file string, data []byte, kinds []Kind, foreign []Foreign) (objects []Object, faults, warnings Faults) {
+	d := &decoder{file: file, kinds: kinds, foreign: foreign, seen: map[Key]seenAt{}}
+	objects, faults = decodeAll(d, data)
+	slices.SortStableFunc(d.warnings, func(a, b Fault) int { return cmp.Compare(a.Line, b.Line) })
+	return objects, faults, d.warnings
 }
 
 // origin is the format of the document at hand; of Penstock's own it is empty.
@@ -102,11 +117,22 @@ func (d *decoder) unconverted(n *yaml.Node, path, message string, value any) {
 	d.fail(d.offset+n.Line, path, message, value)
 }
 
+func (d *decoder) warn(n *yaml.Node, path, message string, value any) {
+	if len(d.warnings) < MaxFaults {
+		d.warnings = append(d.warnings, Fault{File: d.file, Line: d.offset + n.Line, Path: path, Message: message, Value: show(value)})
+	}
+}
+
 // together decodes the resources of one document of another format.
 func (d *decoder) together(f Foreign, root *yaml.Node) {
 	first, faults := len(d.objects), len(d.faults)
 	d.broken, d.subject, d.failed = []Object{}, "", map[string]bool{}
-	nodes := f.Convert(root, d.unconverted)
+	var nodes []*yaml.Node
+	if f.Report != nil {
+		nodes = f.Report(root, d.unconverted, d.warn)
+	} else {
+		nodes = f.Convert(root, d.unconverted)
+	}
 	d.from = origin{f.Name, f.Path, d.failed}
 	told := map[string]map[string]bool{}
 	for _, n := range nodes {

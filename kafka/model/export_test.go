@@ -1,0 +1,4 @@
+package model
+
+// Golden compares with a file, or writes it under -update.
+var Golden = golden
