@@ -23,9 +23,11 @@ build:
 	CGO_ENABLED=0 $(GO) build -o bin/penstock ./cmd/penstock
 
 # One package after the other: clusters elect leaders by the clock, with
-# whatever cores they get. What vet finds is make vet's to say.
+# whatever cores they get. Tests of large inputs have one goroutine and run
+# without the race detector. What vet finds is make vet's to say.
 test: setup
 	$(GO) test -race -vet=off -p 1 -timeout 30m ./...
+	$(GO) test -vet=off -run '^TestLarge' ./routing/...
 
 # 100 histories of reads and changes, five nodes in partitions of every shape.
 test-long: setup

@@ -10,7 +10,6 @@ import (
 	"maps"
 	"math/big"
 	"net/netip"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -424,43 +423,4 @@ func TestCertificatesAreChosenByTheSameRules(t *testing.T) {
 	if got := shown("", false) + shown("a.example", true); got != "[]no_certificate[]no_certificate" {
 		t.Errorf("without certificates: %s", got)
 	}
-}
-
-// The goal of the product: 100,000 names, ten changes with a connection held
-// at each, and hardly more memory.
-func TestHeldConnectionsDoNotKeepOldTables(t *testing.T) {
-	const names = 100_000
-	r := NewRouter(Config{})
-	listener := func(extra int) resource.Change {
-		rules := manyRules(names)
-		for i := range extra {
-			rules = append(rules, rule(fmt.Sprintf("new-%d.example", i), "service-0"))
-		}
-		return put("Listener", "edge", &resource.Listener{Protocol: "tls", Hosts: rules})
-	}
-	mustApply(t, r, listener(0), put("Service", "service-0", &resource.Service{Endpoints: []resource.Endpoint{{Address: "10.0.0.1:1"}}}))
-	mustApply(t, r, listener(1)) // from here on names come from two versions
-	heap := func() int64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return int64(m.HeapAlloc)
-	}
-	before := heap()
-	var held []*Decision
-	for i := range 10 {
-		mustApply(t, r, listener(2+i))
-		d, reason := r.Decide(&Input{Listener: "edge", ServerName: fmt.Sprintf("new-%d.example", i), HasServerName: true})
-		if reason != OK {
-			t.Fatal(reason)
-		}
-		d.Next(t0)
-		d.Connected(t0)
-		held = append(held, &d)
-	}
-	if grown := heap() - before; grown > 1<<20 {
-		t.Errorf("ten changes took %d KB", grown>>10)
-	}
-	runtime.KeepAlive(held)
-	runtime.KeepAlive(r)
 }

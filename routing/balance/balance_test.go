@@ -93,13 +93,6 @@ func TestRoundRobinIsExact(t *testing.T) {
 	})
 }
 
-func TestRoundRobinOfAMillionToOne(t *testing.T) {
-	p := New(Config{}, group(1_000_000, 1), nil)
-	if got := picks(p, 1_000_001, t0); got[1] != 1 {
-		t.Errorf("got %v", got)
-	}
-}
-
 func TestRoundRobinIsExactOverAllLoops(t *testing.T) {
 	p := New(Config{}, group(5, 3, 2), nil)
 	const loops, each = 4, 2500

@@ -1,3 +1,5 @@
+//go:build !race
+
 package formats
 
 import (
@@ -13,7 +15,6 @@ func TestLargePoliciesAreRefused(t *testing.T) {
 	const size = 10 << 20 // bytes
 	fill := func(line string) string { return strings.Repeat(line, size/len(line)) }
 	some := func(line string) string { return strings.Repeat(line, 2000) }
-	// JSON, because the race detector makes the parser of YAML take a minute.
 	frame := func(refs string) string {
 		return `{"type": "MeshTCPRoute", "name": "a", "spec": {"to": [{"targetRef": {"kind": "MeshService", "name": "b"}, "rules": [{"default": {"backendRefs": [` + "\n" + refs + `{"kind": "MeshService", "name": "last"}]}}]}]}}`
 	}
