@@ -57,6 +57,7 @@ type Room struct {
 	watches   watches
 	upstreams upstreams
 	clusters  clusters
+	unplaced  unplaced
 	moved     chan struct{} // holds one: some brokers are others than before
 	over      chan struct{} // closed by Close
 	done      chan struct{} // closed when nobody listens to moved any more
@@ -97,6 +98,7 @@ func (r *Room) tell() {
 		select {
 		case <-r.moved:
 			r.cfg.Follow()
+			r.logUnplaced(r.Table().Virtuals())
 		case <-r.over:
 			return
 		}
@@ -141,6 +143,7 @@ func (r *Room) Apply(changes []resource.Change) (ports bool, err error) {
 		}
 		r.watches.follow(name, p, p != nil && done.Table.Discovers(name))
 	}
+	r.noteUnplaced(done)
 	r.sendAway(done)
 	return len(done.Opened)+len(done.Closed) > 0, err
 }

@@ -78,7 +78,7 @@ func TestAnotherAddressShowsOnTheSameConnection(t *testing.T) {
 	if !over(before) {
 		t.Error("a version is kept whose filters the next one has")
 	}
-	s.apply(oneBroker(at, mapping("elsewhere:9", "x:1")+"  unmappedBrokers: hide"))
+	s.apply(oneBroker(at, mapping("elsewhere:9", "x:1")+"  unmappedBrokers: fail"))
 	if got := c.told(c.metadata("none")); got != "virtual" {
 		t.Errorf("clients are told %q, want virtual", got)
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,10 +28,12 @@ type ClusterStatus struct {
 type BrokerStatus struct {
 	Name string
 	// Advertised is what clients are told, Address where it leads; several
-	// addresses have a blank between them. "": not known.
+	// addresses have a blank between them. "": not known, or of a broker
+	// without a virtual address, none.
 	Advertised, Address string
 	Connections         int64
-	// Err is how the last attempt to connect failed; "": it did not.
+	// Err is how the last attempt to connect failed, or why clients do not see
+	// the broker; "": neither.
 	Err string
 }
 
@@ -94,6 +97,9 @@ func (r *Room) status(v *model.Virtual) ClusterStatus {
 			one.Err = string(reason)
 		}
 		s.Brokers = append(s.Brokers, one)
+	}
+	for _, u := range v.Unplaced() {
+		s.Brokers = append(s.Brokers, BrokerStatus{Name: strconv.Itoa(int(u.NodeID)), Address: u.Address, Err: u.Why(v)})
 	}
 	return s
 }

@@ -295,11 +295,13 @@ func (c *Conn) dismiss(why Reason) {
 		c.abort(why)
 		return
 	}
-	alert := alertNoRoute
-	if c.plan != nil {
-		alert = alertNoEndpoint
+	if c.spec.Alert == nil || c.spec.Alert(why) {
+		alert := alertNoRoute
+		if c.plan != nil {
+			alert = alertNoEndpoint
+		}
+		c.client.Send(alert)
 	}
-	c.client.Send(alert)
 	c.client.Close()
 	c.upstreamStream().Abort()
 	c.finish(why)

@@ -135,6 +135,11 @@ type Listener struct {
 	// TLSConfig gives the configuration for a hello in ModeTerminate, or
 	// the reason to refuse. Called on the loop.
 	TLSConfig func(h *clienthello.Hello) (*tls.Config, Reason)
+	// Alert tells whether a TLS client that is refused after its hello gets an
+	// alert before the connection is closed, or a plain FIN; nil: an alert.
+	// Some clients take any alert for a failed login and give up, and try
+	// again after a FIN. Called on the loop.
+	Alert func(why Reason) bool
 	// ProxyFrom are the sources that must send a PROXY header; from others,
 	// and on unix sockets, one is not looked for.
 	ProxyFrom []netip.Prefix

@@ -82,6 +82,22 @@ func TestTerminatedTLSWithoutCertificate(t *testing.T) {
 	}
 }
 
+// A listener may close without an alert, for some reasons or all.
+func TestRefusalWithoutAnAlert(t *testing.T) {
+	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
+	spec, config := terminating(t, "api.example.com")
+	spec.Alert = func(why Reason) bool { return why != "no_certificate" }
+	config.ServerName = "other.example.com"
+	if err := tls.Client(dial(t, r.serve(t, spec)), config).Handshake(); !errors.Is(err, io.EOF) {
+		t.Errorf("the client saw %v, want a FIN", err)
+	}
+	r.wantEnd(t, "no_certificate")
+	spec.Alert = func(why Reason) bool { return why == "no_certificate" }
+	if err := tls.Client(dial(t, r.serve(t, spec)), config).Handshake(); err == nil || errors.Is(err, io.EOF) {
+		t.Errorf("the client saw %v, want an alert", err)
+	}
+}
+
 func TestHandshakesThatFail(t *testing.T) {
 	spec, config := terminating(t, "api.example.com")
 	hello := string(clientHello(t, "api.example.com"))

@@ -2,6 +2,7 @@ package node
 
 import (
 	"crypto/tls"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -119,9 +120,19 @@ func (k *kafkaTLS) chooser(listener string) func(*clienthello.Hello) (*tls.Confi
 func (r *rooms) kafkaListener(l netio.Listener, secure bool) netio.Listener {
 	l.Mode = netio.ModePlain
 	if secure {
-		l.Mode, l.TLSConfig = netio.ModeTerminate, r.kafkaTLS.chooser(l.Name)
+		l.Mode, l.TLSConfig, l.Alert = netio.ModeTerminate, r.kafkaTLS.chooser(l.Name), kafkaAlert
 	}
 	return l
+}
+
+// kafkaAlert is the Alert of a kafka listener. Java's client takes every TLS
+// alert, close_notify included, for a failed login: it throws an
+// SslAuthenticationException out of poll() instead of trying again. So what a
+// later change of the resources may mend (a name that leads nowhere, a missing
+// certificate) ends with a FIN, after which all clients try again. Only a hello
+// that can never lead anywhere gets an alert.
+func kafkaAlert(why netio.Reason) bool {
+	return why == netio.Reason(routing.NoServerName) || why == netio.Reason(routing.BadServerName)
 }
 
 // followPorts brings the ports that virtual clusters have by themselves to
@@ -218,6 +229,21 @@ func (n *Node) crowding(objects []resource.Object) (warnings []admin.Fault) {
 				Message: "is more than the memory budget of node " + n.cfg.Name + ", " + resource.Size(budget).String() +
 					": a frame that a filter wants whole is refused above that",
 			})
+		}
+	}
+	return warnings
+}
+
+// unplaced warns of virtual clusters among some that have no port for a broker
+// that this node knows of their physical cluster.
+func (n *Node) unplaced(objects []resource.Object) (warnings []admin.Fault) {
+	for i := range objects {
+		v, ok := objects[i].Spec.(*model.VirtualCluster)
+		if !ok {
+			continue
+		}
+		if path, message, value := n.rooms.kafka.Table().WarnUnplaced(v); path != "" {
+			warnings = append(warnings, admin.Fault{Key: objects[i].String(), Path: path, Message: message, Value: fmt.Sprint(value)})
 		}
 	}
 	return warnings

@@ -104,6 +104,7 @@ func (n *Node) apply(ctx context.Context, r *admin.ApplyRequest) (*admin.ApplyRe
 	n.countChange(err, r.DryRun)
 	if err == nil {
 		result.Warnings = append(result.Warnings, n.crowding(objects)...)
+		result.Warnings = append(result.Warnings, n.unplaced(objects)...)
 	}
 	if err == nil && !r.DryRun {
 		n.spread(ctx, result, r.Wait)

@@ -16,6 +16,7 @@ var (
 	mKafkaBroker    = desc("kafka_broker_duration_seconds", "Time from a request sent to the broker until its response begins.", "virtual_cluster", "api")
 	mKafkaProxy     = desc("kafka_proxy_duration_seconds", "Time that the proxy adds to a request and its response.", "virtual_cluster", "api")
 	mKafkaHidden    = desc("kafka_addresses_hidden_total", "Brokers that were not shown to clients for want of a virtual address.", "virtual_cluster")
+	mKafkaUnplaced  = desc("kafka_hidden_brokers", "Brokers of the physical cluster that have no virtual address now.", "virtual_cluster")
 	mKafkaThrottled = desc("kafka_throttled_total", "Responses by which the broker slows a client down.", "virtual_cluster")
 	mKafkaDenied    = desc("kafka_denied_total", "Connections that a filter ended.", "virtual_cluster")
 	mKafkaTopics    = desc("kafka_topic_messages_total", "Produce requests and responses to Fetch by topic, where the filter TopicMetrics is.", "virtual_cluster", "topic", "api")
@@ -43,6 +44,9 @@ func (c collector) kafka(ch chan<- prometheus.Metric, gauge gaugeFunc, count cou
 		count(mKafkaHidden, s.Hidden, s.Cluster)
 		count(mKafkaThrottled, s.Throttled, s.Cluster)
 		count(mKafkaDenied, s.Denied, s.Cluster)
+	}
+	for name, n := range room.Unplaced() {
+		gauge(mKafkaUnplaced, float64(n), name)
 	}
 	for p := range room.Table().Physicals() {
 		if s, ok := room.Watched(p.Name()); ok {

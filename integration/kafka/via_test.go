@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -41,6 +42,22 @@ func startPenstock(t testing.TB, resources string, ports ...int) *process.Proces
 type node struct {
 	*process.Process
 	http string // where it tells its metrics
+	t    testing.TB
+	path string // of the binary
+	dir  string // of its data
+}
+
+// cli runs the binary against the node, and gives what it printed on standard
+// output.
+func (n *node) cli(in string, args ...string) string {
+	n.t.Helper()
+	cmd := exec.CommandContext(n.t.Context(), n.path, append(args, "--addr", "unix:"+filepath.Join(n.dir, "penstock.sock"))...)
+	var out, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(in), &out, &errs
+	if err := cmd.Run(); err != nil {
+		n.t.Fatalf("penstock %s: %v\n%s%s", strings.Join(args, " "), err, &out, &errs)
+	}
+	return out.String()
 }
 
 // startNode runs a node that logs connections in a way of --access-log.
@@ -66,7 +83,7 @@ func startNode(t testing.TB, accessLog, resources string, ports ...int) node {
 		}
 		p.Kill()
 	})
-	return node{Process: p, http: process.Loopback(own[1])}
+	return node{Process: p, http: process.Loopback(own[1]), t: t, path: path, dir: dir}
 }
 
 // viaTCP puts plain TCP listeners of Penstock where the brokers' listener Via

@@ -114,7 +114,11 @@ func (l *Life) Address(node int32, host string, port int32) (filter.Broker, bool
 	if v.addresses.listed == nil {
 		v.physical.life.Meet(node, host, port)
 	}
-	return v.Address(node, host, port)
+	b, ok := v.Address(node, host, port)
+	if !ok && v.addresses.listed != nil {
+		l.unlisted.meet(node, host, port)
+	}
+	return b, ok
 }
 
 // shown makes the address of text "host:port", at the host of bind where it has

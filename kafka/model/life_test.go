@@ -142,9 +142,9 @@ func TestConnectionsGoOnWhereTheFiltersTakeThem(t *testing.T) {
 	if second == first || !second.Takes(first) || second.Compiled() != first.Compiled() || second.Compiled() == nil {
 		t.Error("a setting changed: connections can go on")
 	}
-	w.mustApply(strings.Replace(tenantText("a", "x"), "brokers:", "unmappedBrokers: hide\n  brokers:", 1))
-	hiding := w.virtual("a")
-	if !hiding.Takes(second) || !chainOf(hiding)["BrokerAddress"].env.HideUnmapped || chainOf(second)["BrokerAddress"].env.HideUnmapped || hiding.Compiled() == second.Compiled() {
+	w.mustApply(strings.Replace(tenantText("a", "x"), "brokers:", "unmappedBrokers: fail\n  brokers:", 1))
+	failing := w.virtual("a")
+	if !failing.Takes(second) || chainOf(failing)["BrokerAddress"].env.HideUnmapped || !chainOf(second)["BrokerAddress"].env.HideUnmapped || failing.Compiled() == second.Compiled() {
 		t.Error("filters do not know what becomes of unmapped brokers now")
 	}
 	w.mustApply(tenantText("a", "y"))

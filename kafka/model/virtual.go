@@ -25,9 +25,10 @@ type VirtualCluster struct {
 	// discovered. Required.
 	Brokers Brokers `yaml:"brokers"`
 	// UnmappedBrokers says what becomes of an answer with a broker that has no
-	// virtual address: fail (the connection is closed) or hide (the broker is
-	// left out of the answer). Its real address is shown in no case. Default fail.
-	UnmappedBrokers string `yaml:"unmappedBrokers" default:"fail" oneof:"fail hide"`
+	// virtual address: hide (the broker is left out of the answer, and the
+	// partitions that it leads have no leader) or fail (the connection is
+	// closed). Its real address is shown in no case. Default hide.
+	UnmappedBrokers string `yaml:"unmappedBrokers" default:"hide" oneof:"fail hide"`
 	// MaxFrame is the size of the largest request, and of the largest response
 	// that a filter must see whole. Default 100MiB, 1KiB to 1GiB.
 	MaxFrame resource.Size `yaml:"maxFrame" default:"100MiB" range:"1KiB..1GiB"`

@@ -16,6 +16,8 @@ type Life struct {
 	current atomic.Pointer[Virtual]
 	last    atomic.Pointer[Virtual] // as current, and kept when that is gone
 	wanted  *VirtualCluster         // what is to be in force; for the compiler alone
+
+	unlisted unlisted
 }
 
 // Name is the resource's name.

@@ -49,7 +49,7 @@ func MapAddresses(dst []byte, key, version int16, body []byte, to NodeFunc) (out
 	case keyProduce, keyFetch, keyShareFetch, keyShareAcknowledge:
 		return mapEndpoints(dst, key, version, body, to)
 	}
-	e := addressEditor{r: NewReader(body, Flexible(key, version)), v: version, out: dst, to: to}
+	e := addressEditor{r: NewReader(body, Flexible(key, version)), v: version, out: dst, to: to, base: len(dst), shown: noNode}
 	switch key {
 	case keyMetadata:
 		e.metadata()
@@ -82,6 +82,10 @@ type addressEditor struct {
 	hidden int
 	to     NodeFunc
 	err    error // of to
+	base   int   // length of out before the body
+
+	shown int32   // the first broker that is left in a list
+	gone  []int32 // node ids of the brokers that were left out of a list, sorted
 }
 
 // keep copies what was read up to offset and not copied yet.
@@ -157,14 +161,20 @@ func (e *addressEditor) brokers(rest func(), hide bool) {
 			e.out = AppendString(e.out, vhost, e.r.Flexible)
 			e.out = AppendInt32(e.out, vport)
 			e.out = append(e.out, e.r.b[from:e.r.at]...)
-			kept++
+			if kept++; kept == 1 {
+				e.shown = id
+			}
+		} else if !hide {
+			e.gone = append(e.gone, id)
 		}
 		e.done = e.r.at
 	}
 	e.count(n, kept, at, size)
+	slices.Sort(e.gone)
 }
 
-// metadata: the brokers come first, the rest is not even read (rule 10).
+// metadata: the brokers come first; the rest is read only where one of them is
+// left out (rule 10).
 func (e *addressEditor) metadata() {
 	if e.v >= 3 {
 		e.r.Int32() // throttle
@@ -174,6 +184,9 @@ func (e *addressEditor) metadata() {
 			e.r.String() // rack
 		}
 	}, false)
+	if len(e.gone) > 0 && e.err == nil && e.r.err == nil {
+		e.withoutLeaders()
+	}
 }
 
 // cluster: brokers are endpoint type 1; anything else is no broker's.
@@ -183,13 +196,17 @@ func (e *addressEditor) cluster() {
 	e.r.String()
 	hide := e.v >= 1 && e.r.Int8() != 1
 	e.r.String() // cluster id
-	e.r.Int32()  // controller
+	controller := e.base + e.r.at
+	e.r.Int32()
 	e.brokers(func() {
 		e.r.String() // rack
 		if e.v >= 2 {
 			e.r.Bool() // fenced
 		}
 	}, hide)
+	if len(e.gone) > 0 && e.err == nil && e.r.err == nil {
+		e.replaceController(controller)
+	}
 }
 
 func (e *addressEditor) coordinators() {

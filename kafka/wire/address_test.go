@@ -50,7 +50,30 @@ func mapDecoded(m message, to NodeFunc) {
 		if m.Version >= 1 && m.EndpointType != 1 {
 			m.Brokers = nil
 		}
+		gone := goneBrokers(m.Brokers, to, func(b *kmsg.DescribeClusterResponseBroker) (int32, string, int32) { return b.NodeID, b.Host, b.Port })
 		mapSlice(reflect.ValueOf(m).Elem().FieldByName("Brokers"), to)
+		if gone[m.ControllerID] {
+			if m.ControllerID = -1; len(m.Brokers) > 0 {
+				m.ControllerID = m.Brokers[0].NodeID
+			}
+		}
+	case *kmsg.MetadataResponse:
+		gone := goneBrokers(m.Brokers, to, func(b *kmsg.MetadataResponseBroker) (int32, string, int32) { return b.NodeID, b.Host, b.Port })
+		mapSlice(reflect.ValueOf(m).Elem().FieldByName("Brokers"), to)
+		if m.Version >= 1 && gone[m.ControllerID] {
+			if m.ControllerID = -1; len(m.Brokers) > 0 {
+				m.ControllerID = m.Brokers[0].NodeID
+			}
+		}
+		for i := range m.Topics {
+			for j := range m.Topics[i].Partitions {
+				if p := &m.Topics[i].Partitions[j]; gone[p.Leader] {
+					if p.Leader = -1; p.ErrorCode == 0 {
+						p.ErrorCode = errLeaderNotAvailable
+					}
+				}
+			}
+		}
 	default:
 		v := reflect.ValueOf(m).Elem().FieldByName("Brokers")
 		if !v.IsValid() {
@@ -58,6 +81,34 @@ func mapDecoded(m message, to NodeFunc) {
 		}
 		mapSlice(v, to)
 	}
+}
+
+// goneBrokers are the ids of those that are left out.
+func goneBrokers[B any](list []B, to NodeFunc, of func(*B) (int32, string, int32)) map[int32]bool {
+	gone := map[int32]bool{}
+	for i := range list {
+		id, host, port := of(&list[i])
+		if _, _, ok, _ := to(id, host, port); !ok {
+			gone[id] = true
+		}
+	}
+	return gone
+}
+
+// led has partitions led by, and the controller be, brokers of the answer.
+func led(m *kmsg.MetadataResponse, seed uint64) *kmsg.MetadataResponse {
+	id := func(i int) int32 { return m.Brokers[(int(seed)+i)%len(m.Brokers)].NodeID }
+	if len(m.Brokers) == 0 {
+		return m
+	}
+	m.ControllerID = id(0)
+	for i := range m.Topics {
+		for j := range m.Topics[i].Partitions {
+			p := &m.Topics[i].Partitions[j]
+			p.Leader, p.ErrorCode = id(i+j), int16(j%2)
+		}
+	}
+	return m
 }
 
 // mapSlice maps a slice of structs with NodeID, Host and Port.
@@ -150,8 +201,13 @@ func TestMappedResponsesAreThoseThatWereMappedDecoded(t *testing.T) {
 					body = withAddressSettings(c, seed).AppendTo(nil)
 				}
 				if c, ok := m.(*kmsg.DescribeClusterResponse); ok && seed%2 == 0 {
-					c.EndpointType = 1
+					if c.EndpointType = 1; len(c.Brokers) > 0 {
+						c.ControllerID = c.Brokers[0].NodeID
+					}
 					body = c.AppendTo(nil)
+				}
+				if c, ok := m.(*kmsg.MetadataResponse); ok && seed%4 != 0 {
+					body = led(c, seed).AppendTo(nil)
 				}
 				checkMapped(t, key, version, body, virtual)
 			}

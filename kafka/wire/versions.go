@@ -5,6 +5,7 @@ import "fmt"
 const (
 	errUnsupportedVersion      = 35
 	errCoordinatorNotAvailable = 15
+	errLeaderNotAvailable      = 5
 )
 
 // NarrowApiVersions rewrites the body of an ApiVersions response to what both

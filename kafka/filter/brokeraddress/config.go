@@ -103,6 +103,16 @@ func (c *Config) Provision(env filter.Env) (filter.Filter, error) {
 	return f, nil
 }
 
+// Maps tells whether a broker is mapped by hand.
+func (c *Config) Maps(host string, port int32) bool {
+	for from := range c.BrokerAddressMapping {
+		if parsed(from) == canonical(host, port) {
+			return true
+		}
+	}
+	return false
+}
+
 // Takes implements filter.Config: another mapping shows in the next Metadata.
 func (c *Config) Takes(older filter.Config) bool {
 	_, ok := older.(*Config)

@@ -1,0 +1,190 @@
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"penstock/kafka/filter"
+	"penstock/routing/resource"
+)
+
+// Unplaced is a broker that the physical cluster has, and for which a virtual
+// cluster has no address: clients do not see it.
+type Unplaced struct {
+	NodeID  int32
+	Address string // host:port, as the physical cluster says
+}
+
+// mapper is the configuration of a filter that gives brokers addresses by hand.
+type mapper interface {
+	Maps(host string, port int32) bool
+}
+
+// Unplaced lists the brokers that have no virtual address, by node id: of those
+// that were discovered, or where brokers are listed, that answers named lately.
+func (v *Virtual) Unplaced() []Unplaced {
+	if v.Discovered() {
+		return v.unplacedOf(v.physical.life.Brokers())
+	}
+	return v.unplacedOf(v.life.unlisted.known(time.Now()))
+}
+
+func (v *Virtual) unplacedOf(brokers map[int32]string) (list []Unplaced) {
+	for n, address := range brokers {
+		host, text, _ := resource.SplitAddress(address)
+		port, _ := strconv.ParseUint(text, 10, 16)
+		if _, ok := v.Address(n, host, int32(port)); !ok && !v.maps(host, int32(port)) {
+			list = append(list, Unplaced{n, address})
+		}
+	}
+	slices.SortFunc(list, func(a, b Unplaced) int { return cmp.Compare(a.NodeID, b.NodeID) })
+	return list
+}
+
+func (v *Virtual) maps(host string, port int32) bool {
+	for _, s := range v.chain {
+		if m, ok := s.Config.(mapper); ok && m.Maps(host, port) {
+			return true
+		}
+	}
+	return false
+}
+
+// Why tells why a broker has no virtual address, and what that means.
+func (u Unplaced) Why(v *Virtual) string {
+	text := "node " + strconv.Itoa(int(u.NodeID)) + " has " + v.lacks()
+	if v.hides() {
+		return "hidden from clients: " + text
+	}
+	return "ends each connection that is told of it: " + text
+}
+
+// lacks says what a broker without a virtual address does not have.
+func (v *Virtual) lacks() string {
+	d := v.raw.Brokers.Discover
+	switch {
+	case d == nil:
+		return "no broker in spec.brokers"
+	case d.byName():
+		return "no name" // every node id has one
+	}
+	return d.lacksPort()
+}
+
+func (d *Discover) lacksPort() string {
+	return fmt.Sprintf("no port in brokerPorts %s (node ids %d to %d)", d.BrokerPorts, d.FirstNodeID, d.FirstNodeID+d.BrokerPorts.Len()-1)
+}
+
+// WarnUnplaced warns of brokers that are known of the physical cluster, and
+// that a virtual cluster would not show if it were as c says. The path is that
+// of the setting to change; "": there are none.
+func (t *Table) WarnUnplaced(c *VirtualCluster) (path, message string, value any) {
+	d := c.Brokers.Discover
+	p, ok := t.physical.Get(c.PhysicalClusterRef)
+	if !ok || d == nil || d.byName() || d.BrokerPorts.Len() == 0 {
+		return "", "", nil
+	}
+	// Advertised at any host: only the ports count here.
+	v := &Virtual{physical: p, addresses: addresses{host: "*", ports: d.BrokerPorts, first: int32(d.FirstNodeID)}}
+	for _, filters := range [][]Filter{c.Filters, p.raw.Filters} {
+		for i := range filters {
+			if config, ok := filters[i].Config.(filter.Config); ok {
+				v.chain = append(v.chain, &shared{Link: Link{Config: config}})
+			}
+		}
+	}
+	list := v.unplacedOf(p.life.Brokers())
+	if len(list) == 0 {
+		return "", "", nil
+	}
+	means := "clients will not see it, and the partitions and groups that it leads will not be available to them"
+	if c.UnmappedBrokers == "fail" {
+		means = "connections of clients that are told of it will be closed (kafka_unmapped_broker)"
+	}
+	return "spec.brokers.discover.brokerPorts", fmt.Sprintf("has no port for %s: %s", nodesText(list), means), d.BrokerPorts
+}
+
+// nodesText names some brokers.
+func nodesText(list []Unplaced) string {
+	const most = 5
+	text := ""
+	for i, u := range list[:min(most, len(list))] {
+		if i > 0 {
+			text += ", "
+		}
+		text += fmt.Sprintf("node %d at %s", u.NodeID, u.Address)
+	}
+	if more := len(list) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// Bounds of what is remembered of brokers that are not listed.
+const (
+	maxUnlisted = 1000
+	// unlistedFor is how long one is remembered after an answer has named it:
+	// clients ask for Metadata every five minutes.
+	unlistedFor = 15 * time.Minute
+)
+
+// unlisted are the brokers without a virtual address that answers have named.
+// Where brokers are listed nobody else knows of them.
+type unlisted struct {
+	mu  sync.Mutex
+	met map[int32]unlistedBroker
+	new func() // told of one that is new; nil: nobody
+}
+
+type unlistedBroker struct {
+	address string
+	at      time.Time
+}
+
+// OnUnplaced has a function called when an answer has named a broker without a
+// virtual address that none has named before. It is called on a connection's
+// loop and must not block.
+func (l *Life) OnUnplaced(told func()) {
+	l.unlisted.mu.Lock()
+	defer l.unlisted.mu.Unlock()
+	l.unlisted.new = told
+}
+
+func (u *unlisted) meet(node int32, host string, port int32) {
+	if node < 0 || host == "" {
+		return
+	}
+	now, told := time.Now(), func() {}
+	defer func() { told() }()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	old, known := u.met[node]
+	if !known && len(u.met) >= maxUnlisted {
+		return
+	}
+	address := joinHostPort(host, int(port))
+	if u.met == nil {
+		u.met = map[int32]unlistedBroker{}
+	}
+	u.met[node] = unlistedBroker{address, now}
+	if old.address != address && u.new != nil {
+		told = u.new
+	}
+}
+
+// known gives those that were named lately: host:port by node id.
+func (u *unlisted) known(now time.Time) map[int32]string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	maps.DeleteFunc(u.met, func(_ int32, b unlistedBroker) bool { return now.Sub(b.at) > unlistedFor })
+	all := make(map[int32]string, len(u.met))
+	for n, b := range u.met {
+		all[n] = b.address
+	}
+	return all
+}
