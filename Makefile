@@ -5,10 +5,11 @@ FUZZTIME      ?= 500000x
 ROUNDS        ?= 5
 SOAK          ?= 10m
 
-.PHONY: help build test test-long lint vet fuzz bench bench-cluster bench-kafka bench-smoke setup soak
+.PHONY: help build test test-kafka test-long lint vet fuzz bench bench-cluster bench-kafka bench-smoke setup soak
 help:
 	@echo 'make build        bin/penstock'
 	@echo 'make test         every test, with the race detector'
+	@echo 'make test-kafka   the Kafka suites whole: every program, client and version of every API'
 	@echo 'make test-long    histories and partitions of clusters, Kafka at length, for about 45 minutes'
 	@echo 'make lint         golangci-lint, as .golangci.yml says'
 	@echo 'make fuzz         each fuzz target FUZZTIME times (default 500000x)'
@@ -22,12 +23,16 @@ help:
 build:
 	CGO_ENABLED=0 $(GO) build -o bin/penstock ./cmd/penstock
 
-# One package after the other: clusters elect leaders by the clock, with
-# whatever cores they get. Tests of large inputs have one goroutine and run
-# without the race detector. What vet finds is make vet's to say.
+# Two packages at a time on any machine: tests wait for conditions, however long
+# these take, and clusters elect leaders by the clock. Tests of large inputs have
+# one goroutine and run without the race detector. What vet finds is make vet's
+# to say. With PENSTOCK_SUITE=whole, Kafka's suites are whole.
 test: setup
-	$(GO) test -race -vet=off -p 1 -timeout 30m ./...
+	$(GO) test -race -vet=off -p 2 -timeout 30m ./...
 	$(GO) test -vet=off -run '^TestLarge' ./routing/...
+
+test-kafka: setup
+	PENSTOCK_SUITE=whole $(GO) test -race -vet=off -count=1 -timeout 30m ./integration/kafka
 
 # 100 histories of reads and changes, five nodes in partitions of every shape.
 test-long: setup
@@ -38,7 +43,7 @@ vet:
 	$(GO) vet ./...
 
 lint:
-	$(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT) run
+	"$$(bash integration/setup.sh golangci-lint $(GOLANGCI_LINT))" run
 
 fuzz:
 	FUZZTIME=$(FUZZTIME) bash integration/fuzz.sh

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -114,13 +115,32 @@ func TestGoModHasNoReplace(t *testing.T) {
 	}
 }
 
-// forEachGoFile parses every Go file of the module below its root; path is
+// forEachGoFile visits every Go file of the module below its root; path is
 // relative to the root, with slashes.
 func forEachGoFile(t *testing.T, visit func(path string, file *ast.File, fset *token.FileSet)) {
 	t.Helper()
 	top := root(t)
-	fset := token.NewFileSet()
-	err := filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
+	parsed.Do(func() { parsed.err = parseBelow(top) })
+	if parsed.err != nil {
+		t.Fatal(parsed.err)
+	}
+	for i, path := range parsed.paths {
+		visit(path, parsed.files[i], parsed.fset)
+	}
+}
+
+// parsed are the module's files, parsed once for all tests, which only read them.
+var parsed struct {
+	sync.Once
+	fset  *token.FileSet
+	paths []string
+	files []*ast.File
+	err   error
+}
+
+func parseBelow(top string) error {
+	parsed.fset = token.NewFileSet()
+	return filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -133,20 +153,14 @@ func forEachGoFile(t *testing.T, visit func(path string, file *ast.File, fset *t
 		if !strings.HasSuffix(path, ".go") {
 			return nil
 		}
-		file, err := parser.ParseFile(fset, path, nil, parser.SkipObjectResolution|parser.ParseComments)
+		file, err := parser.ParseFile(parsed.fset, path, nil, parser.SkipObjectResolution|parser.ParseComments)
 		if err != nil {
 			return err
 		}
 		rel, err := filepath.Rel(top, path)
-		if err != nil {
-			return err
-		}
-		visit(filepath.ToSlash(rel), file, fset)
-		return nil
+		parsed.paths, parsed.files = append(parsed.paths, filepath.ToSlash(rel)), append(parsed.files, file)
+		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // root is the folder of go.mod.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -50,18 +49,9 @@ var build = sync.OnceValues(func() (string, error) {
 
 var built string // the folder of the binary
 
-// atOnce is how many tests run at the same time unless -parallel says it: most
-// of them wait most of the time, for nodes that wait for each other.
-const atOnce = "4"
-
 func TestMain(m *testing.M) {
-	flag.Parse()
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
-	if !given {
-		if err := flag.Set("test.parallel", atOnce); err != nil {
-			panic(err)
-		}
+	if err := process.AtOnce("4"); err != nil {
+		panic(err)
 	}
 	for _, env := range []string{"PENSTOCK_ADDR", "PENSTOCK_TOKEN"} { // commands run in this process
 		os.Unsetenv(env)

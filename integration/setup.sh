@@ -6,6 +6,9 @@
 #    PENSTOCK_PEERS (default: penstock-peers in the user's cache folder).
 # Does nothing where they are there already.
 #
+# "setup.sh golangci-lint VERSION" installs that linter beside them instead, and
+# prints where it is.
+#
 # Where it can't install (no root, no apt), it says what is missing: an error
 # where CI=true, a loud word elsewhere; the tests that need the peer then
 # skip, as loudly.
@@ -103,18 +106,34 @@ node_modules() { # folder
 	npm install --prefix "$1" --cache "$work/npm" --no-audit --no-fund --ignore-scripts --save-exact kafkajs@$kafkajs
 }
 
-registries() {
-	[ -e "$peers/kafka-$kafka" ] && [ -e "$peers/kafkajs-$kafkajs" ] && return
+# The folder of all, which one run at a time writes.
+folder() {
 	umask 077
-	mkdir -p "$peers" && [ -O "$peers" ] || { fail "Apache Kafka, kafkajs" "$peers can't be made or is another user's"; return; }
+	mkdir -p "$peers" && [ -O "$peers" ] || { fail "$peers" "it can't be made or is another user's"; return 1; }
 	exec 9>"$peers/lock"
 	flock 9
 	rm -rf "$peers"/new.* # of a run that was cut short
 	work=$(mktemp -d "$peers/new.XXXXXX")
+}
+
+registries() {
+	[ -e "$peers/kafka-$kafka" ] && [ -e "$peers/kafkajs-$kafkajs" ] && return
+	folder || return
 	installed kafka-$kafka maven
 	installed kafkajs-$kafkajs node_modules
 }
 
+linter() { # folder
+	GOBIN=$1 go install "github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$version"
+}
+
+if [ "${1:-}" = golangci-lint ]; then
+	version=$2 binary=$peers/golangci-lint-$2/golangci-lint
+	[ -x "$binary" ] || { folder && installed "golangci-lint-$version" linter; }
+	echo "$binary"
+	[ -x "$binary" ]
+	exit
+fi
 debian
 registries
 exit 0

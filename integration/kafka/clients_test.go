@@ -15,13 +15,19 @@ import (
 	"penstock/integration/realkafka"
 )
 
-// TestOtherClients runs the programs of librdkafka, Java and kafkajs.
+// TestOtherClients runs the programs of librdkafka, Java and kafkajs: whole, or
+// each as a tenant alone, and of Java's tools the first few.
 func TestOtherClients(t *testing.T) {
 	c := cluster(t)
 	v := startVirtual(t, c)
 	own := direct(c)
 	own.withoutInternal = true
 	named := startLocalhost(t, c)
+	if !whole() {
+		compare(t, []program{{"kcat", kcat}}, own, v.red, named)
+		compare(t, []program{{"kafkajs", kafkajs}, {"Java's first tools", func(r *run) { newTools(r).first() }}}, own, v.red)
+		return
+	}
 	compare(t, []program{{"kcat", kcat}}, append([]target{own, v.plain, v.red, named}, whereNamed(t, v.tls)...)...)
 	compare(t, []program{{"kafkajs", kafkajs}}, own, v.tls, v.red)
 	java := []target{own, v.red}
@@ -157,55 +163,76 @@ var (
 	spaces  = regexp.MustCompile(`\s+`)
 )
 
+// tools runs Java's tools against a target, one at a time.
+type tools struct {
+	*run
+	at, file string
+	machine  []string
+}
+
+func newTools(r *run) *tools {
+	ctx, cancel := context.WithTimeout(r.t.Context(), 5*patience)
+	r.t.Cleanup(cancel)
+	r.ctx = ctx
+	file, machine := r.javaConfig()
+	return &tools{run: r, at: strings.Join(r.bootstrap, ","), file: file, machine: machine}
+}
+
+// tool runs one to its end, with the cluster's address, and gives what it printed.
+func (j *tools) tool(in, class string, args ...string) string {
+	j.t.Helper()
+	if !strings.HasPrefix(class, "kafka.") {
+		class = "org.apache.kafka.tools." + class
+	}
+	began := time.Now()
+	out, err := realkafka.ToolWith(j.ctx, j.machine, in, class, append([]string{"--bootstrap-server", j.at, "--command-config", j.file}, args...)...)
+	if took := time.Since(began); took > 10*time.Second {
+		j.t.Logf("%s: %s took %v", j.name, class, took.Round(time.Millisecond))
+	}
+	if err != nil {
+		j.t.Fatalf("%s: %v", j.name, err)
+	}
+	return out
+}
+
+// first makes a topic, produces to it and consumes from it in a group, whose
+// name it gives.
+func (j *tools) first() (group string) {
+	topic := j.called("java")
+	j.tool("", "TopicCommand", "--create", "--topic", topic, "--partitions", "2")
+	described := j.tool("", "TopicCommand", "--describe", "--topic", topic)
+	j.say("described in %d lines", strings.Count(described, topic))
+	j.tool(numbered(30), "ConsoleProducer", "--topic", topic,
+		"--property", "parse.key=true", "--property", "key.separator=:", "--compression-codec", "zstd")
+	group = j.called("java")
+	j.sayLines("consumed", j.tool("", "consumer.ConsoleConsumer", "--topic", topic,
+		"--from-beginning", "--max-messages", "30", "--timeout-ms", "30000", "--group", group,
+		"--command-property", "group.protocol=consumer", "--property", "print.key=true"))
+	return group
+}
+
 // javaTools are the console and performance tools, transactions and share
 // groups included.
 func javaTools(r *run) {
-	at := strings.Join(r.bootstrap, ",")
-	file, machine := r.javaConfig()
-	ctx, cancel := context.WithTimeout(r.t.Context(), 5*patience)
-	defer cancel()
-	r.ctx = ctx
-	tool := func(in, class string, args ...string) string {
-		r.t.Helper()
-		if !strings.HasPrefix(class, "kafka.") {
-			class = "org.apache.kafka.tools." + class
-		}
-		began := time.Now()
-		out, err := realkafka.ToolWith(ctx, machine, in, class, args...)
-		if took := time.Since(began); took > 10*time.Second {
-			r.t.Logf("%s: %s took %v", r.name, class, took.Round(time.Millisecond))
-		}
-		if err != nil {
-			r.t.Fatalf("%s: %v", r.name, err)
-		}
-		return out
-	}
-	topic := r.called("java")
-	tool("", "TopicCommand", "--bootstrap-server", at, "--command-config", file, "--create", "--topic", topic, "--partitions", "2")
-	described := tool("", "TopicCommand", "--bootstrap-server", at, "--command-config", file, "--describe", "--topic", topic)
-	r.say("described in %d lines", strings.Count(described, topic))
-	tool(numbered(30), "ConsoleProducer", "--bootstrap-server", at, "--command-config", file, "--topic", topic,
-		"--property", "parse.key=true", "--property", "key.separator=:", "--compression-codec", "zstd")
-	group := r.called("java")
-	r.sayLines("consumed", tool("", "consumer.ConsoleConsumer", "--bootstrap-server", at, "--command-config", file, "--topic", topic,
-		"--from-beginning", "--max-messages", "30", "--timeout-ms", "30000", "--group", group,
-		"--command-property", "group.protocol=consumer", "--property", "print.key=true"))
-	perf := tool("", "ProducerPerformance", "--bootstrap-server", at, "--command-config", file, "--topic", topic, "--num-records", "3000",
-		"--record-size", "1024", "--throughput", "-1", "--transactional-id", r.called("java"), "--transaction-duration-ms", "200")
-	r.say("transactions: %s", figures.ReplaceAllString(strings.SplitN(perf, "records sent", 2)[0], "N"))
-	tool("", "ConsumerPerformance", "--bootstrap-server", at, "--command-config", file, "--topic", topic, "--num-records", "3000",
-		"--timeout", "30000", "--hide-header", "--group", r.called("java-perf"))
-	shared := r.called("java-s")
-	tool("", "kafka.admin.ConfigCommand", "--bootstrap-server", at, "--command-config", file, "--alter", "--entity-type", "groups",
+	j := newTools(r)
+	group := j.first()
+	topic := j.called("java")
+	perf := j.tool("", "ProducerPerformance", "--topic", topic, "--num-records", "3000",
+		"--record-size", "1024", "--throughput", "-1", "--transactional-id", j.called("java"), "--transaction-duration-ms", "200")
+	j.say("transactions: %s", figures.ReplaceAllString(strings.SplitN(perf, "records sent", 2)[0], "N"))
+	j.tool("", "ConsumerPerformance", "--topic", topic, "--num-records", "3000",
+		"--timeout", "30000", "--hide-header", "--group", j.called("java-perf"))
+	shared := j.called("java-s")
+	j.tool("", "kafka.admin.ConfigCommand", "--alter", "--entity-type", "groups",
 		"--entity-name", shared, "--add-config", "share.auto.offset.reset=earliest")
-	few := r.newTopic("java-few", 1)
-	tool(numbered(10), "ConsoleProducer", "--bootstrap-server", at, "--command-config", file, "--topic", few)
-	r.sayLines("shared", tool("", "consumer.ConsoleShareConsumer", "--bootstrap-server", at, "--command-config", file, "--topic", few,
+	few := j.newTopic("java-few", 1)
+	j.tool(numbered(10), "ConsoleProducer", "--topic", few)
+	j.sayLines("shared", j.tool("", "consumer.ConsoleShareConsumer", "--topic", few,
 		"--max-messages", "10", "--timeout-ms", "30000", "--group", shared))
-	groups := tool("", "consumer.group.ConsumerGroupCommand", "--bootstrap-server", at, "--command-config", file, "--describe", "--group", group, "--offsets")
+	groups := j.tool("", "consumer.group.ConsumerGroupCommand", "--describe", "--group", group, "--offsets")
 	for l := range strings.Lines(groups) {
 		if f := strings.Fields(l); len(f) > 5 && f[0] == group {
-			r.say("group: %s", strings.Join(f[:3], " "))
+			j.say("group: %s", strings.Join(f[:3], " "))
 		}
 	}
 }

@@ -134,7 +134,7 @@ func (a *attacker) each(keys []int16, visit func(key, version int16)) {
 		if !ok || unswept[key] != "" || key > kmsg.MaxKey || key == 64 || key == 57 {
 			continue
 		}
-		for version := offered[0]; version <= min(offered[1], kmsg.RequestForKey(key).MaxVersion()); version++ {
+		for _, version := range versions(offered[0], min(offered[1], kmsg.RequestForKey(key).MaxVersion())) {
 			visit(key, version)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 // moves leaders: no acknowledged record is lost, none comes twice, and each
 // partition's stay in order. The brokers are its own.
 func TestBrokerLossThroughPenstock(t *testing.T) {
+	ofSuite(t)
 	if testing.Short() {
 		t.Skip("NOT TESTED: -short starts no brokers")
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/integration/process"
 	"penstock/integration/realkafka"
 )
 
@@ -29,6 +30,10 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	scratch = dir
+	if err := process.AtOnce("4"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	code := m.Run()
 	if started {
 		if c, err := shared(); err == nil {
@@ -78,8 +83,33 @@ func cluster(t testing.TB) *realkafka.Cluster {
 	return c
 }
 
-// atLength tells whether there is time for everything (make test-long).
+// atLength reports whether there is time for everything (make test-long).
 func atLength() bool { return os.Getenv("PENSTOCK_LONG") != "" }
+
+// whole reports whether the suites run whole (CI, and make test-kafka): every
+// program on every target, and every version of every API. Without it each
+// test runs on a sample.
+func whole() bool { return os.Getenv("PENSTOCK_SUITE") == "whole" || atLength() }
+
+// ofSuite leaves a test out that only the whole suites have.
+func ofSuite(t testing.TB) {
+	t.Helper()
+	if !whole() {
+		t.Skip("make test-kafka runs it")
+	}
+}
+
+// versions are those of an API that are asked: all of the range where the
+// suites run whole, else its oldest and its newest.
+func versions(oldest, newest int16) []int16 {
+	var all []int16
+	for v := oldest; v <= newest; v++ {
+		if whole() || v == oldest || v == newest {
+			all = append(all, v)
+		}
+	}
+	return all
+}
 
 // long leaves a test out where there is no such time.
 func long(t testing.TB) {

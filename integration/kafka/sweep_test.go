@@ -180,7 +180,7 @@ func (s *sweep) everything() {
 		if unswept[key] != "" || key > kmsg.MaxKey {
 			continue
 		}
-		for version := s.offered[key][0]; version <= min(s.offered[key][1], kmsg.RequestForKey(key).MaxVersion()); version++ {
+		for _, version := range versions(s.offered[key][0], min(s.offered[key][1], kmsg.RequestForKey(key).MaxVersion())) {
 			if key != 64 { // UnregisterBroker: its default is broker 0
 				s.one(key, version, "defaults", request(key, version))
 			}

@@ -241,36 +241,49 @@ type program struct {
 	run  func(r *run)
 }
 
-// compare runs the programs on each target and holds the transcripts against
-// the first one's.
+// compare runs the programs on each target, one after the other, and holds the
+// transcripts against the first one's.
 func compare(t *testing.T, programs []program, targets ...target) {
 	for _, p := range programs {
+		t.Run(p.name, func(t *testing.T) { p.compare(t, targets) })
+	}
+}
+
+// compareTogether is compare for programs that touch nothing but what is their
+// own: several run at once, when the test that calls it has returned.
+func compareTogether(t *testing.T, programs []program, targets ...target) {
+	for _, p := range programs {
 		t.Run(p.name, func(t *testing.T) {
-			var want string
-			for i, g := range targets {
-				if d, ok := g.unlike[p.name]; ok {
-					wantLacking(t, g, d)
-					continue
-				}
-				r := newRun(t, g)
-				before := t.Failed()
-				began := time.Now()
-				p.run(r)
-				if t.Failed() && !before {
-					t.Fatalf("%s failed", g.name)
-				}
-				t.Logf("%s: %d lines in %v", g.name, len(r.lines), time.Since(began).Round(time.Millisecond))
-				if len(r.lines) == 0 {
-					t.Fatalf("%s: the program says nothing", g.name)
-				}
-				switch got := r.transcript(); {
-				case i == 0:
-					want = got
-				case got != want:
-					t.Errorf("%s differs from %s:\n%s", g.name, targets[0].name, difference(want, got))
-				}
-			}
+			t.Parallel()
+			p.compare(t, targets)
 		})
+	}
+}
+
+func (p program) compare(t *testing.T, targets []target) {
+	var want string
+	for i, g := range targets {
+		if d, ok := g.unlike[p.name]; ok {
+			wantLacking(t, g, d)
+			continue
+		}
+		r := newRun(t, g)
+		before := t.Failed()
+		began := time.Now()
+		p.run(r)
+		if t.Failed() && !before {
+			t.Fatalf("%s failed", g.name)
+		}
+		t.Logf("%s: %d lines in %v", g.name, len(r.lines), time.Since(began).Round(time.Millisecond))
+		if len(r.lines) == 0 {
+			t.Fatalf("%s: the program says nothing", g.name)
+		}
+		switch got := r.transcript(); {
+		case i == 0:
+			want = got
+		case got != want:
+			t.Errorf("%s differs from %s:\n%s", g.name, targets[0].name, difference(want, got))
+		}
 	}
 }
 

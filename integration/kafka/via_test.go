@@ -82,8 +82,21 @@ func startNode(t testing.TB, accessLog, resources string, ports ...int) node {
 			t.Logf("penstock:\n%s", p.Output())
 		}
 		p.Kill()
+		wantNoRace(t, p)
 	})
 	return node{Process: p, http: process.Loopback(own[1]), t: t, path: path, dir: dir}
+}
+
+// wantNoRace looks for what must never be in the log of a node that has ended.
+func wantNoRace(t testing.TB, p *process.Process) {
+	t.Helper()
+	log, err := os.ReadFile(p.Log())
+	must(t, err)
+	for _, bad := range []string{"DATA RACE", "panic:", "goroutine 1 ["} {
+		if at := strings.Index(string(log), bad); at >= 0 {
+			t.Errorf("the node's log has %q:\n%s", bad, log[at:min(at+4000, len(log))])
+		}
+	}
 }
 
 // viaTCP puts plain TCP listeners of Penstock where the brokers' listener Via
