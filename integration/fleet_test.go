@@ -197,12 +197,28 @@ func (m *member) membersSeen() (admin.Members, bool) {
 // leader is the node that every running node takes for the leader; nil: they
 // do not agree, or it is down.
 func (f *fleet) leader() *member {
-	var leader *member
+	seen, ok := f.seen()
+	if !ok {
+		return nil
+	}
+	return f.leaderOf(seen)
+}
+
+// seen is what each running node says of the nodes.
+func (f *fleet) seen() (seen []admin.Members, ok bool) {
 	for _, m := range f.up() {
 		list, ok := m.membersSeen()
 		if !ok {
-			return nil
+			return nil, false
 		}
+		seen = append(seen, list)
+	}
+	return seen, true
+}
+
+func (f *fleet) leaderOf(seen []admin.Members) *member {
+	var leader *member
+	for _, list := range seen {
 		var said *member
 		for _, x := range list {
 			if x.Role == "leader" {
@@ -241,22 +257,25 @@ func (f *fleet) waitLeader() *member {
 func (f *fleet) waitSettled(voters int) {
 	f.t.Helper()
 	waitFor(f.t, fmt.Sprintf("%d nodes with %d voters", len(f.up()), voters), func() bool {
-		for _, m := range f.up() {
-			list, ok := m.membersSeen()
-			vote, seen := 0, 0
+		seen, ok := f.seen()
+		if !ok {
+			return false
+		}
+		for _, list := range seen {
+			vote, serve := 0, 0
 			for _, x := range list {
 				if x.Role == "leader" || x.Role == "voter" {
 					vote++
 				}
 				if x.State == "serving" {
-					seen++
+					serve++
 				}
 			}
-			if !ok || vote != voters || seen != len(f.up()) {
+			if vote != voters || serve != len(seen) {
 				return false
 			}
 		}
-		return f.leader() != nil
+		return f.leaderOf(seen) != nil
 	})
 }
 
@@ -388,7 +407,7 @@ func (tr *traffic) hold(ip string, ready *sync.WaitGroup) {
 		return
 	}
 	whole = time.Now()
-	for tr.wait(200 * time.Millisecond) {
+	for tr.wait(500 * time.Millisecond) {
 		if err := exchange(c, buf); err != nil {
 			tr.fault(ip, "a held connection", whole, err)
 			return
@@ -400,7 +419,7 @@ func (tr *traffic) hold(ip string, ready *sync.WaitGroup) {
 
 func (tr *traffic) open(ip string) {
 	buf := make([]byte, 16)
-	for tr.wait(10 * time.Millisecond) {
+	for tr.wait(25 * time.Millisecond) {
 		if tr.pardoned(ip) {
 			continue
 		}

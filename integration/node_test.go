@@ -36,7 +36,7 @@ var build = sync.OnceValues(func() (string, error) {
 	}
 	built = dir
 	path := filepath.Join(dir, "penstock")
-	args := []string{"build", "-o", path}
+	args := []string{"build", "-ldflags=-s -w", "-o", path}
 	if raceEnabled {
 		args = append(args, "-race")
 	}
@@ -462,15 +462,15 @@ func (n *node) wantRefused(listener, reason string) {
 	waitFor(n.t, listener+" to have refused with "+reason, func() bool { return ended() == before+1 })
 }
 
-// waitFor waits for a condition.
+// waitFor waits for a condition. It looks less often as time goes by: each look
+// at a cluster takes work from the nodes that are waited for.
 func waitFor(t testing.TB, what string, condition func() bool) {
 	t.Helper()
+	const first, longest = 5 * time.Millisecond, 50 * time.Millisecond
 	deadline := time.After(patience)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !condition() {
+	for pause := first; !condition(); pause = min(pause+first, longest) {
 		select {
-		case <-tick.C:
+		case <-time.After(pause):
 		case <-deadline:
 			t.Fatalf("waited %v for %s", patience, what)
 		}

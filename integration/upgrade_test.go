@@ -32,7 +32,7 @@ func previousProgram(t *testing.T) string {
 		t.Fatal(err)
 	}
 	archive := filepath.Join(built, "previous.tar")
-	build := []string{"build", "-o", filepath.Join(built, "penstock-previous")}
+	build := []string{"build", "-ldflags=-s -w", "-o", filepath.Join(built, "penstock-previous")}
 	if raceEnabled {
 		build = append(build, "-race")
 	}

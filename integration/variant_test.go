@@ -85,7 +85,7 @@ func (v variant) program(t testing.TB) string {
 	original := filepath.Join(strings.TrimSpace(string(at)), v.file)
 	overlay := v.overlay(t, original, filepath.Join(built, name))
 	path := filepath.Join(built, "penstock-"+name)
-	args := []string{"build", "-overlay", overlay, "-o", path}
+	args := []string{"build", "-ldflags=-s -w", "-overlay", overlay, "-o", path}
 	if raceEnabled && !v.std {
 		args = append(args, "-race")
 	}

@@ -21,7 +21,7 @@ var built = sync.OnceValues(func() (string, error) {
 		return path, nil
 	}
 	path := filepath.Join(scratch, "penstock")
-	args := []string{"build", "-o", path}
+	args := []string{"build", "-ldflags=-s -w", "-o", path}
 	if raceEnabled {
 		args = append(args, "-race")
 	}
