@@ -105,6 +105,7 @@ func scrape(t *testing.T) string {
 	n, err := penstocknode.Start(t.Context(), penstocknode.Config{
 		Init: true, DataDir: dir, Cluster: "127.0.0.1:0", Gossip: "127.0.0.1:0", HTTP: "127.0.0.1:0", Resources: objects,
 		AccessLog: penstocknode.AccessClosed, Version: "test",
+		ResourceFiles: &penstocknode.ResourceFiles{Paths: []string{"/r.yaml"}, Sync: true, Read: func() ([]resource.Object, error) { return objects, nil }},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -116,7 +116,7 @@ func (m *member) launch(extra ...string) {
 func (m *member) begin(extra ...string) {
 	m.t.Helper()
 	first := m.proc == nil
-	argv := append(slices.Clone(m.inside), "env", "-u", "PENSTOCK_ADDR", quickRace)
+	argv := append(slices.Clone(m.inside), "env", "-u", "PENSTOCK_ADDR", "PENSTOCK_PRINT_TOKEN=true", quickRace)
 	proc, err := process.Start("penstock-"+m.name, m.dir, append(argv, m.argv(extra...)...))
 	if err != nil {
 		m.t.Fatal(err)

@@ -65,8 +65,11 @@ type Config struct {
 	Tags map[string]string
 	// Dev is one node in memory, without TLS and tokens.
 	Dev bool
-	// Resources are applied when the node is new.
-	Resources []resource.Object
+	// Resources are applied when the node is new. ResourceFiles are the files
+	// that they came from, and whether these are applied later as well; nil:
+	// they came from none.
+	Resources     []resource.Object
+	ResourceFiles *ResourceFiles
 
 	// DrainWait is how long a node that stops goes on accepting, DrainTimeout
 	// the window in which it then closes its connections.

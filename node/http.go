@@ -50,9 +50,8 @@ func newFront(n *Node) http.Handler {
 	mux.HandleFunc("GET /v1/{kind}/{name}", serveV1(n, admin.MethodGet, getRequest, document))
 	mux.HandleFunc("PUT /v1/{kind}/{name}", serveV1(n, admin.MethodApply, n.putRequest, whole[admin.ApplyResult]))
 	mux.HandleFunc("DELETE /v1/{kind}/{name}", serveV1(n, admin.MethodDelete, deleteRequest, whole[admin.DeleteResult]))
-	if n.cfg.Pprof {
+	if n.cfg.Pprof { // without cmdline: the command line may hold a token
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-		mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
 		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)

@@ -1,27 +1,33 @@
 package node
 
 import (
+	"bytes"
 	"crypto/tls"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"time"
+
+	"penstock/node/files"
+	"penstock/routing/resource"
 )
 
 // httpDoor gives the listener of HTTP TLS where the settings say so. Without
 // it, an address that others reach wants a word that this is meant.
-func (c *Config) httpDoor(l net.Listener) (net.Listener, error) {
-	if c.HTTPCert == "" {
+func (n *Node) httpDoor(l net.Listener) (net.Listener, error) {
+	if n.cfg.HTTPCert == "" {
 		return l, nil
 	}
-	files := &certFiles{cert: c.HTTPCert, key: c.HTTPKey}
-	if _, err := files.get(nil); err != nil {
+	n.certs = &certFiles{cert: n.cfg.HTTPCert, key: n.cfg.HTTPKey, log: n.log}
+	if _, err := n.certs.get(nil); err != nil {
 		return nil, err
 	}
 	return tls.NewListener(l, &tls.Config{
-		MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: files.get,
+		MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: n.certs.get,
 	}), nil
 }
 
@@ -40,18 +46,20 @@ func (c *Config) checkHTTP(at netip.AddrPort) string {
 // certFiles is a certificate in two files, read again when they change.
 type certFiles struct {
 	cert, key string
+	log       *slog.Logger
 
-	mu    sync.Mutex
-	last  *tls.Certificate
-	stamp time.Time // of the newer file when it was read
-	asked time.Time // when the files were last looked at
+	mu     sync.Mutex
+	last   *tls.Certificate
+	stamp  time.Time // of the newer file when it was read
+	asked  time.Time // when the files were last looked at
+	failed bool      // the files cannot be used; last serves on
 }
 
 // lookEvery is the least time between two looks at the files.
 const lookEvery = 10 * time.Second
 
 // get gives the certificate. Files that cannot be read any more leave the
-// last one in use.
+// last one in use, and a line says so.
 func (f *certFiles) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -59,18 +67,46 @@ func (f *certFiles) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		return f.last, nil
 	}
 	f.asked = time.Now()
-	stamp := f.changed()
-	if f.last != nil && stamp.Equal(f.stamp) {
+	if f.last != nil && f.changed().Equal(f.stamp) {
 		return f.last, nil
 	}
-	c, err := tls.LoadX509KeyPair(f.cert, f.key)
+	_, err := f.read()
 	switch {
-	case err == nil:
-		f.last, f.stamp = &c, stamp
 	case f.last == nil:
-		return nil, fmt.Errorf("--http-cert: %w", err)
+		return nil, err
+	case err != nil && !f.failed:
+		f.log.Error("the certificate of --http cannot be read; the last one stays in use", "error", err)
 	}
+	f.failed = err != nil
 	return f.last, nil
+}
+
+// reread reads the files now, and tells whether another certificate serves
+// from now on.
+func (f *certFiles) reread() (changed bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	changed, err = f.read()
+	f.asked, f.failed = time.Now(), err != nil
+	return changed, err
+}
+
+// read reads the files; mu is held.
+func (f *certFiles) read() (changed bool, err error) {
+	stamp := f.changed() // before the content: what is written meanwhile is read the next time
+	var pem [2][]byte
+	for i, path := range []string{f.cert, f.key} {
+		if pem[i], err = files.Read(path, resource.MaxPEMFile); err != nil {
+			return false, fmt.Errorf("%s: %w", []string{"--http-cert", "--http-key"}[i], err)
+		}
+	}
+	c, err := tls.X509KeyPair(pem[0], pem[1])
+	if err != nil {
+		return false, fmt.Errorf("--http-cert %s, --http-key %s: %w", f.cert, f.key, err)
+	}
+	changed = f.last == nil || !slices.EqualFunc(f.last.Certificate, c.Certificate, bytes.Equal)
+	f.last, f.stamp = &c, stamp
+	return changed, nil
 }
 
 // changed is when the files were last changed.

@@ -27,6 +27,7 @@ var (
 	mPortPending  = desc("cluster_port_pending", "Connections to the cluster port that have not said what they want.")
 	mPortAccepted = desc("cluster_port_accepted_total", "Connections to the cluster port.")
 	mPortRefused  = desc("cluster_port_refused_total", "Those of them that were closed before they were anybody's.", "reason")
+	mSynced       = desc("resources_synced", "1 where what the files of --resources say acts, 0 where they have faults or could not be applied yet. Only with --resources-mode sync.")
 	mUnreadable   = desc("unreadable_resources", "Resources that this node has no key for: they act as they were before.")
 )
 
@@ -42,6 +43,9 @@ func (c collector) cluster(gauge gaugeFunc, count countFunc) {
 	count(mAdminRefused, a.Forbidden, "role")
 	count(mAdminRefused, a.OverLimit, "too_many")
 	gauge(mUnreadable, float64(len(n.catalog.Unreadable())))
+	if f := n.cfg.ResourceFiles; f != nil && f.Sync {
+		gauge(mSynced, truth(n.reread.synced.Load()))
+	}
 	view := n.store.View()
 	gauge(mStoreEntries, float64(view.Len()))
 	gauge(mStoreBytes, float64(view.Bytes()))

@@ -11,7 +11,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -41,7 +40,6 @@ import (
 	"penstock/routing/discovery"
 	"penstock/routing/endpoint"
 	"penstock/routing/health"
-	"penstock/routing/resource"
 )
 
 // errOfCluster keeps a node for trying things from looking like the node of a
@@ -71,7 +69,9 @@ type Node struct {
 	departures departures
 	waiting    waiting
 	own        net.Listener // the node's own socket; nil: none
-	err        error        // why the node cannot go on; written before done is closed
+	certs      *certFiles   // of HTTP; nil: it speaks no TLS
+	reread     rereader
+	err        error // why the node cannot go on; written before done is closed
 	access     *accesslog.Log
 	flows      *flows
 	catalog    *catalog.Catalog
@@ -158,7 +158,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 			return nil, err
 		}
 	}
-	if err = n.applyFirst(ctx); err != nil {
+	if err = n.startResources(ctx); err != nil {
 		return nil, err
 	}
 	// 6. Whoever operates the node comes last: what they see is complete.
@@ -176,6 +176,7 @@ func newNode(cfg Config) *Node {
 		cfg: cfg, log: cfg.Log, id: hex.EncodeToString(id[:]), started: time.Now(), tickets: tlsstream.NewTickets(),
 		uploads: uploads{dir: cfg.DataDir, open: map[string]*upload{}},
 		done:    make(chan struct{}),
+		reread:  rereader{asked: make(chan struct{}, 1)},
 		changes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "penstock_configuration_changes_total", Help: "Changes that were asked for here: done or refused.",
 		}, []string{"result"}),
@@ -214,7 +215,7 @@ func (n *Node) openDoors() (d doors, err error) {
 		return d, fmt.Errorf("--http: %w", err)
 	}
 	n.httpAddr = d.http.Addr().String()
-	if d.http, err = n.cfg.httpDoor(d.http); err != nil {
+	if d.http, err = n.httpDoor(d.http); err != nil {
 		return d, err
 	}
 	if n.dir != nil {
@@ -231,7 +232,7 @@ func (n *Node) openFolder() (err error) {
 		return fmt.Errorf("data folder %s: %w", n.cfg.DataDir, errOfCluster)
 	}
 	if n.cfg.DataDir != "" {
-		n.dir, err = openDataDir(n.cfg.DataDir)
+		n.dir, err = openDataDir(n.cfg.DataDir, !n.cfg.Dev, n.log)
 	}
 	return err
 }
@@ -328,56 +329,11 @@ func (n *Node) catchUp(ctx context.Context) error {
 	return n.catalog.Await(ctx, n.store.View().Index())
 }
 
-// applyFirst applies the resources of the settings, in a cluster that has
-// never had any. Where several nodes bring them, the first one's act.
-func (n *Node) applyFirst(ctx context.Context) error {
-	objects := n.cfg.Resources
-	n.cfg.Resources = nil // they may be many, and are kept where they are changed
-	if len(objects) == 0 {
-		return nil
-	}
-	if n.cluster == nil {
-		_, err := n.catalog.Apply(ctx, catalog.Change{Objects: objects, Note: consensus.Note{Who: "start"}})
-		return asFaults(err)
-	}
-	if !n.cfg.Init && n.cfg.Expect == 0 || n.store.View().Sequence() > 0 {
-		return nil
-	}
-	req := admin.ApplyRequest{Wait: admin.Wait{Nodes: -1}}
-	for _, o := range objects {
-		req.Documents = append(req.Documents, resource.EncodeWithSecrets(o))
-	}
-	sum := sha256.Sum256([]byte("first resources of " + n.cluster.ClusterID()))
-	req.ID = sum[:16]
-	c, err := n.ask(ctx, admin.Principal{Name: "start", Role: admin.RoleAdmin})
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	_, err = admin.Call[admin.ApplyResult](ctx, c, admin.MethodApply, req)
-	return asFaults(err)
-}
-
 // ask connects to the node itself, in somebody's name.
 func (n *Node) ask(ctx context.Context, p admin.Principal) (*admin.Client, error) {
 	near, far := net.Pipe()
 	go n.admin.ServeConn(far, p)
 	return admin.Connect(ctx, "this node", near)
-}
-
-// asFaults says a refusal by what is wrong with which resource.
-func asFaults(err error) error {
-	var refusal *admin.Error
-	if errors.As(err, &refusal) {
-		var faults resource.Faults
-		for _, f := range refusal.Faults {
-			faults = append(faults, resource.Fault{Path: strings.TrimSpace(f.Key + " " + f.Path), Message: f.Message, Value: f.Value})
-		}
-		if len(faults) > 0 {
-			return faults
-		}
-	}
-	return err
 }
 
 // serve opens the doors of admin RPC.

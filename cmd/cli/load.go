@@ -11,7 +11,9 @@ import (
 	"strings"
 
 	"penstock/kafka/model"
+	"penstock/node"
 	"penstock/node/admin"
+	"penstock/node/files"
 	"penstock/routing/formats"
 	"penstock/routing/resource"
 )
@@ -38,11 +40,11 @@ func load(paths []string, stdin io.Reader, kinds []resource.Kind) (*loaded, erro
 			l.add("-", ".", data, kinds)
 			continue
 		}
-		files, err := expand(p)
+		names, err := expand(p)
 		if err != nil {
 			return nil, err
 		}
-		for _, name := range files {
+		for _, name := range names {
 			data, err := readFile(name, resource.MaxFileSize)
 			if err != nil {
 				return nil, err
@@ -86,31 +88,30 @@ func expand(path string) ([]string, error) {
 	if !info.IsDir() {
 		return []string{path}, nil
 	}
-	var files []string
+	var names []string
 	err = filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
 		if slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(p))) {
-			files = append(files, p)
+			names = append(names, p)
 		}
 		return nil
 	})
-	if err == nil && len(files) == 0 {
+	if err == nil && len(names) == 0 {
 		err = fmt.Errorf("%s: holds no .yaml, .yml or .json file", path)
 	}
-	return files, err
+	return names, err
 }
 
 // readFile reads at most limit bytes of a file and one more, which tells that
 // there are too many.
 func readFile(name string, limit int) ([]byte, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
+	data, err := files.Read(name, limit)
+	if errors.Is(err, files.ErrKind) {
+		err = fmt.Errorf("%w; name a file, or - and pass the content on standard input", err)
 	}
-	defer f.Close()
-	return readBounded(f, limit)
+	return data, err
 }
 
 func readBounded(r io.Reader, limit int) ([]byte, error) {
@@ -127,14 +128,7 @@ func (l *loaded) documents() [][]byte {
 }
 
 // locate gives a fault that a node found the file and line of its resource.
-func (l *loaded) locate(f admin.Fault) resource.Fault {
-	out := resource.Fault{Path: strings.TrimSpace(f.Key + " " + f.Path), Message: f.Message, Value: f.Value}
-	if o := l.byKey[f.Key]; o != nil {
-		out.File, out.Line = o.File, o.LineOf(f.Path)
-		out.Path = strings.TrimSpace(f.Key + " " + o.PathOf(f.Path))
-	}
-	return out
-}
+func (l *loaded) locate(f admin.Fault) resource.Fault { return node.Locate(l.byKey[f.Key], f) }
 
 // relocate rewrites a node's refusal so that each fault says where it stands.
 func (l *loaded) relocate(err error) error {

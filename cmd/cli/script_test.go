@@ -18,6 +18,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"penstock/cmd/cli"
 	"penstock/node/admin"
@@ -41,7 +42,7 @@ func (t tight) Run() int {
 func TestMain(m *testing.M) {
 	testscript.Main(tight{m}, map[string]func(){
 		"penstock": func() {
-			os.Exit(cli.Run(os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
+			os.Exit(cli.Run(cli.HideSecrets(os.Args)[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
 		},
 	})
 }
@@ -74,7 +75,8 @@ func TestScripts(t *testing.T) {
 			"connect":  connect,
 			"readyz":   readyz,
 			"outlasts": outlasts,
-			"sigterm":  sigterm,
+			"sigterm":  func(ts *testscript.TestScript, _ bool, _ []string) { sends(ts, false, []string{"TERM"}) },
+			"sends":    sends,
 
 			"grows":      grows,
 			"eventually": eventually,
@@ -194,11 +196,14 @@ func readyz(ts *testscript.TestScript, _ bool, args []string) {
 	})
 }
 
-// sigterm: the node whose folder is d is sent SIGTERM.
-func sigterm(ts *testscript.TestScript, _ bool, _ []string) {
+// sends SIGNAL: the node whose folder is d is sent that signal.
+func sends(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: sends SIGNAL")
+	}
 	pid, err := strconv.Atoi(strings.TrimSpace(ts.ReadFile(filepath.Join("d", "lock"))))
 	ts.Check(err)
-	ts.Check(syscall.Kill(pid, syscall.SIGTERM))
+	ts.Check(syscall.Kill(pid, unix.SignalNum("SIG"+args[0])))
 }
 
 // outlasts LISTENER COMMAND...: a connection through the listener is there

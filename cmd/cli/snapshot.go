@@ -15,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"penstock/node/admin"
+	"penstock/node/files"
 )
 
 func snapshotCommand(t *target) *cobra.Command {
@@ -120,7 +121,7 @@ func snapshotRestoreCommand(t *target) *cobra.Command {
 		Example: "  penstock snapshot restore penstock.snap --yes",
 		Args:    argRange(1, 1, "FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f, err := os.Open(args[0])
+			f, err := files.Open(args[0])
 			if err != nil {
 				return err
 			}
@@ -149,7 +150,7 @@ func (t *target) upload(cmd *cobra.Command, file *os.File) (*admin.RestoreResult
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() || info.Size() == 0 {
+	if info.Size() == 0 {
 		return nil, fmt.Errorf("%s: holds no snapshot", file.Name())
 	}
 	dialing, cancel := context.WithTimeout(cmd.Context(), t.timeout)

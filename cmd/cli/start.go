@@ -3,15 +3,11 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	stdlog "log"
 	"log/slog"
 	"os"
-	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,7 +17,6 @@ import (
 	"penstock/node/accesslog"
 	"penstock/node/cluster"
 	"penstock/node/heap"
-	"penstock/routing/resource"
 )
 
 // settings are the flags of start.
@@ -29,9 +24,12 @@ type settings struct {
 	config    string
 	node      node.Config
 	resources []string
+	mode      string // of resources
 	budget    int
 	logFormat string
 	logLevel  string
+
+	printToken bool
 }
 
 func startCommand() *cobra.Command {
@@ -39,14 +37,16 @@ func startCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "start",
 		Short: "Run a node",
-		Long: "A new node needs to be told where it belongs: --init starts a cluster and prints the line to join it, --join and --token join one, --expect N with the same --token on all forms one of N nodes. From then on --data-dir is enough.\n" +
-			"It runs until SIGTERM or SIGINT, which drains it; a second one ends it at once.\n" +
+		Long: "A new node needs to be told where it belongs: --init starts a cluster and prints the line to join it (to a terminal, or with --print-token), --join and --token join one, --expect N with the same --token on all forms one of N nodes. From then on --data-dir is enough.\n" +
+			"It runs until SIGTERM or SIGINT, which drains it; a second one ends it at once. SIGHUP reads the files of --http-cert and --resources again, and ends nothing.\n" +
 			"Each setting may stand in --config FILE (YAML, the same names) or in the environment (PENSTOCK_DRAIN_WAIT for --drain-wait); flags win over the environment, that over the file.",
 		Example: "  penstock start --dev --resources penstock.yaml\n" +
 			"  penstock start --init --data-dir /var/lib/penstock --cluster 10.0.0.1:7947 --gossip 10.0.0.1:7946\n" +
 			"  penstock start --data-dir /var/lib/penstock",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			signals := listen() // from here on no signal ends the process without a word
+			defer signals.stop()
 			if !cmd.Flags().Changed("config") {
 				s.config = os.Getenv("PENSTOCK_CONFIG")
 			}
@@ -56,7 +56,7 @@ func startCommand() *cobra.Command {
 			if err := s.checkCluster(cmd); err != nil {
 				return err
 			}
-			return s.run(cmd)
+			return s.run(cmd, signals)
 		},
 	}
 	s.flags(cmd)
@@ -73,7 +73,8 @@ func (s *settings) flags(cmd *cobra.Command) {
 	f.StringVar(&n.Bind, "bind", "127.0.0.1", "host of listeners whose address has none")
 	f.StringToStringVar(&n.Tags, "tag", nil, "tags of the node, k=v,...")
 	f.BoolVar(&n.Dev, "dev", false, "one node, in memory, without TLS and tokens: for trying things")
-	f.StringSliceVar(&s.resources, "resources", nil, "files or folders to apply when the node is new")
+	f.StringSliceVar(&s.resources, "resources", nil, "files or folders to apply, when --resources-mode says")
+	f.StringVar(&s.mode, "resources-mode", seedMode, "seed: apply --resources once, when the cluster is new; sync: at each start and SIGHUP, and delete what a former sync of the same files applied and they no longer hold")
 	f.DurationVar(&n.DrainWait, "drain-wait", 5*time.Second, "on SIGTERM: keep accepting for that long, not ready")
 	f.DurationVar(&n.DrainTimeout, "drain-timeout", 30*time.Second, "then close connections over that window")
 	f.IntVar(&n.Loops, "loops", 0, "event loops (default the number of cores)")
@@ -94,24 +95,14 @@ func (s *settings) flags(cmd *cobra.Command) {
 const maxBudget = 1 << 20
 
 // run starts the node and waits for its end.
-func (s *settings) run(cmd *cobra.Command) error {
-	// Signals that come while the node starts are kept until it listens to them.
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	defer signal.Stop(signals)
+func (s *settings) run(cmd *cobra.Command, signals *signals) error {
 	log, err := s.logger(cmd)
 	if err != nil {
 		return err
 	}
 	s.node.Log = log
 	s.node.Version = Build()
-	s.node.Announce = func(line string) {
-		for _, l := range joinLines(line, s.node) {
-			fmt.Fprintln(cmd.OutOrStdout(), l)
-		}
-		log.Info("a new cluster: what stdout says starts further nodes, with a token that is good for 24 hours",
-			"commands", "penstock status --addr unix:"+filepath.Join(s.node.DataDir, node.SocketName))
-	}
+	s.node.Announce = func(line string) { s.announce(cmd, line) }
 	if s.budget < 1 || s.budget > maxBudget {
 		return usagef("--memory-budget %d: want 1 to %d", s.budget, maxBudget)
 	}
@@ -123,31 +114,25 @@ func (s *settings) run(cmd *cobra.Command) error {
 	if err := s.checkNew(); err != nil {
 		return err
 	}
-	if len(s.resources) > 0 {
-		l, err := load(s.resources, cmd.InOrStdin(), node.Kinds())
-		if err != nil {
-			return err
-		}
-		printWarnings(cmd.ErrOrStderr(), l.warnings)
-		faults, _ := resource.ValidateSet(l.objects)
-		if faults = append(l.faults, faults...); len(faults) > 0 {
-			return faults
-		}
-		s.node.Resources = l.objects
+	if err := s.readResources(cmd.InOrStdin(), cmd.ErrOrStderr()); err != nil {
+		return err
 	}
 	pace, unpace := context.WithCancel(context.Background())
 	defer unpace()
 	go heap.Keep(pace)
-	n, interrupted, err := startNode(s.node, signals)
+	started := make(chan *node.Node, 1)
+	go signals.attend(pace, log, started)
+	n, interrupted, err := startNode(s.node, signals.end)
 	switch {
 	case errors.Is(err, cluster.ErrNew):
 		return usagef("%s: %s", s.node.DataDir, newFolder)
 	case err != nil:
 		return err
 	}
+	started <- n
 	if !interrupted {
 		select {
-		case sig := <-signals:
+		case sig := <-signals.end:
 			log.Info("draining; a second signal ends at once", "signal", sig.String(), "wait", s.node.DrainWait, "over", s.node.DrainTimeout)
 		case <-n.Done():
 		}
@@ -156,7 +141,7 @@ func (s *settings) run(cmd *cobra.Command) error {
 	defer cancel()
 	go func() {
 		select {
-		case <-signals:
+		case <-signals.end:
 			log.Warn("second signal: ending at once")
 			cancel()
 		case <-ctx.Done():

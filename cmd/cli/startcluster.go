@@ -23,11 +23,12 @@ var ofClusters = []string{"init", "expect", "join", "token", "gossip", "advertis
 // clusterFlags are the flags of start that say where a node belongs.
 func (s *settings) clusterFlags(cmd *cobra.Command) {
 	f, n := cmd.Flags(), &s.node
-	f.BoolVar(&n.Init, "init", false, "start a new cluster of one, and print the line to join it")
+	f.BoolVar(&n.Init, "init", false, "start a new cluster of one, and print the line to join it if stdout is a terminal")
+	f.BoolVar(&s.printToken, "print-token", false, "with --init: print the line to join it, and its token, wherever stdout leads")
 	f.IntVar(&n.Expect, "expect", 0, "wait for that many nodes and form one cluster of them; all have the same --token")
 	f.StringSliceVar(&n.Join, "join", nil, "cluster addresses of any other nodes, host:port,...")
 	// It shadows the flag of all commands, so that it is a setting like the others.
-	f.StringVar(&n.Token, "token", "", "what lets the node in: of the line that --init printed, from token create, or for --expect from token new; in PENSTOCK_TOKEN or the file no list of processes shows it")
+	f.StringVar(&n.Token, "token", "", "what lets the node in: from token create, of the line that --init printed, or for --expect from token new; in PENSTOCK_TOKEN or the file no list of processes ever shows it")
 	f.StringVar(&n.Gossip, "gossip", "127.0.0.1:7946", "address of gossip, TCP and UDP")
 	f.StringVar(&n.Advertise, "advertise", "", "host that other nodes reach this one at (default that of --cluster; needed where that is a wildcard)")
 	f.StringVar(&n.Zone, "zone", "", "where the node stands; voters are spread over zones (default its tag zone)")
@@ -67,7 +68,7 @@ func (s *settings) checkCluster(cmd *cobra.Command) error {
 	case n.Expect < 0:
 		return usagef("--expect %d: want the number of nodes that form the cluster", n.Expect)
 	case n.Init && n.Token != "":
-		return usagef("--token: --init makes the first token itself and prints it; leave it out")
+		return usagef("--token: --init makes the first token itself; leave it out")
 	}
 	return nil
 }
@@ -102,6 +103,23 @@ func (s *settings) checkNew() error {
 func emptyFolder(path string) bool {
 	entries, err := os.ReadDir(path)
 	return errors.Is(err, os.ErrNotExist) || err == nil && len(entries) == 0
+}
+
+// announce prints the line that other nodes join with. It has a token in it,
+// so without --print-token it goes to people alone: what else reads a
+// service's output keeps it.
+func (s *settings) announce(cmd *cobra.Command, line string) {
+	log, out := s.node.Log, cmd.OutOrStdout()
+	at := " --addr unix:" + filepath.Join(s.node.DataDir, node.SocketName)
+	if !s.printToken && !isTerminal(out) {
+		log.Info("a new cluster; the line to join it has a token, and is printed only to a terminal or with --print-token",
+			"token", "penstock token create --role join"+at, "commands", "penstock status"+at)
+		return
+	}
+	for _, l := range joinLines(line, s.node) {
+		fmt.Fprintln(out, l)
+	}
+	log.Info("a new cluster: what stdout says starts further nodes, with a token that is good for 24 hours", "commands", "penstock status"+at)
 }
 
 // joinLines are what other nodes are started with: the line that the cluster

@@ -109,7 +109,7 @@ func (n *node) begin(join ...string) error {
 	if err := os.MkdirAll(n.dir, 0o700); err != nil {
 		return err
 	}
-	argv := append(slices.Clone(n.inside), "env", "-u", "PENSTOCK_ADDR", n.e.penstock, "start", "--name", n.name, "--data-dir", n.dir,
+	argv := append(slices.Clone(n.inside), "env", "-u", "PENSTOCK_ADDR", "PENSTOCK_PRINT_TOKEN=true", n.e.penstock, "start", "--name", n.name, "--data-dir", n.dir,
 		"--bind", n.ip, "--gossip", n.ip+":7946", "--cluster", n.ip+":7947", "--http", n.ip+":7948", "--http-insecure",
 		"--access-log", "off", "--log-format", "json", "--drain-wait", "0s", "--drain-timeout", "0s")
 	var err error

@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"penstock/node/files"
 )
 
 // The files of a node in its data folder. Each is written beside its place and
@@ -96,11 +98,11 @@ func loadIdentity(dir string) (*Identity, error) {
 	}
 	id := &Identity{NodeID: a.NodeID, ClusterID: a.ClusterID, Name: a.Name, Starts: a.Starts, Instance: randomHex(8)}
 	var raw [4][]byte
-	files := []string{keyFile, certFile, caFile, ringFile}
+	names := []string{keyFile, certFile, caFile, ringFile}
 	if a.ClusterID == "" {
-		files = files[:1]
+		names = names[:1]
 	}
-	for i, name := range files {
+	for i, name := range names {
 		var note string
 		if raw[i], note, err = readPrivate(dir, name); err != nil {
 			return nil, damaged(name, err)
@@ -203,7 +205,7 @@ func readAbout(dir string) (about, error) {
 // readPrivate reads one of the files, and closes it to everyone but its owner
 // where it is not; the note says so.
 func readPrivate(dir, name string) (b []byte, note string, err error) {
-	f, err := os.Open(filepath.Join(dir, name))
+	f, err := files.Open(filepath.Join(dir, name))
 	if err != nil {
 		return nil, "", err
 	}
@@ -211,9 +213,6 @@ func readPrivate(dir, name string) (b []byte, note string, err error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, "", err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, "", fmt.Errorf("it is no regular file (%s)", info.Mode().Type())
 	}
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
 		if err := f.Chmod(0o600); err != nil {

@@ -306,7 +306,7 @@ func TestFileThatIsNoFileIsRefused(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, keyFile), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := LoadIdentity(dir); !errors.Is(err, ErrFolder) || !strings.Contains(err.Error(), "node.key: it is no regular file") {
+	if _, err := LoadIdentity(dir); !errors.Is(err, ErrFolder) || !strings.Contains(err.Error(), "node.key: is a folder") {
 		t.Errorf("%v", err)
 	}
 }

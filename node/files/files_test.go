@@ -1,0 +1,77 @@
+package files_test
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"penstock/node/files"
+)
+
+// Whatever is no regular file is refused by name, and nothing waits for it.
+func TestReadRefusesWhatIsNoRegularFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	pipe, socket := filepath.Join(dir, "pipe.yaml"), filepath.Join(dir, "socket.yaml")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(dir, "link.yaml")
+	if err := os.Symlink(pipe, link); err != nil {
+		t.Fatal(err)
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(t.Context(), "unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for path, want := range map[string]string{
+		pipe: "is a named pipe", link: "is a named pipe", socket: "is a socket or a device",
+		dir: "is a folder", "/dev/zero": "is a device", "/dev/null": "is a device",
+	} {
+		_, err := files.Read(path, 10)
+		if !errors.Is(err, files.ErrKind) || !strings.Contains(err.Error(), path+": "+want) {
+			t.Errorf("%s: %v, want %q", path, err, want)
+		}
+	}
+}
+
+// At most limit bytes and one more are read, also of a sparse file that says
+// to be huge.
+func TestReadIsBounded(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "huge")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, 1<<40); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := files.Read(path, 10); err != nil || len(data) != 11 {
+		t.Fatalf("%d bytes, %v; want 11", len(data), err)
+	}
+}
+
+// What a shell's <(command) names is a pipe, and is read.
+func TestReadTakesInheritedDescriptors(t *testing.T) {
+	t.Parallel()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := w.WriteString("text"); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	data, err := files.Read(filepath.Join("/dev/fd", strconv.Itoa(int(r.Fd()))), 10)
+	if err != nil || string(data) != "text" {
+		t.Fatalf("%q, %v", data, err)
+	}
+}

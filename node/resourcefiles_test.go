@@ -1,0 +1,270 @@
+package node
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"penstock/node/admin"
+	"penstock/routing/resource"
+)
+
+// logText is a log that tests read while it is written.
+type logText struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logText) has(parts ...string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.b.String()) {
+		if !slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(line, p) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// resourceFile is one file as --resources would name it.
+type resourceFile struct {
+	t    *testing.T
+	path string
+}
+
+func (f resourceFile) write(text string) {
+	f.t.Helper()
+	if err := os.WriteFile(f.path, []byte(text), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// files reads it as the command does.
+func (f resourceFile) files(sync bool) *ResourceFiles {
+	return &ResourceFiles{Paths: []string{f.path}, Sync: sync, Read: func() ([]resource.Object, error) {
+		data, err := os.ReadFile(f.path)
+		if err != nil {
+			return nil, err
+		}
+		list, faults := resource.Decode(f.path, data, Kinds())
+		if len(faults) > 0 {
+			return nil, faults
+		}
+		return list, nil
+	}}
+}
+
+// startWithFile starts a node whose resources come from a file.
+func startWithFile(t *testing.T, sync bool, text string, change ...func(*Config)) (*testNode, resourceFile, *logText) {
+	t.Helper()
+	f, log := resourceFile{t, filepath.Join(t.TempDir(), "r.yaml")}, &logText{}
+	f.write(text)
+	n := startNode(t, text, append(change, func(c *Config) {
+		c.Log, c.ResourceFiles = slog.New(slog.NewTextHandler(log, nil)), f.files(sync)
+	})...)
+	return n, f, log
+}
+
+func (n *testNode) services(t *testing.T) (names []string) {
+	t.Helper()
+	r, err := admin.Call[admin.GetResult](t.Context(), n.client, admin.MethodGet, admin.GetRequest{Kind: "Service"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range r.Documents {
+		names = append(names, d.Name)
+	}
+	return names
+}
+
+const (
+	serviceA = "kind: Service\nname: a\nspec: {endpoints: [{address: \"127.0.0.1:9\"}]}\n"
+	serviceB = "kind: Service\nname: b\nspec: {endpoints: [{address: \"127.0.0.1:9\"}]}\n"
+	serviceC = "kind: Service\nname: c\nspec: {endpoints: [{address: \"127.0.0.1:9\"}]}\n"
+)
+
+// With sync, what the files say acts after each Reread, what they no longer
+// say goes, and what others applied stays.
+func TestSyncedFilesAreAppliedAndPruned(t *testing.T) {
+	t.Parallel()
+	n, f, log := startWithFile(t, true, serviceA+"---\n"+serviceB)
+	n.mustApply(t, strings.Replace(serviceC, "name: c", "name: by-hand", 1))
+	waitFor(t, "the first sync", func() bool {
+		return log.has("what the files of --resources say acts", "unchanged=2", AppliedBy+"=resources-")
+	})
+	f.write(serviceB + "---\n" + serviceC)
+	n.Reread()
+	waitFor(t, "the second sync", func() bool {
+		return log.has("created=1", "deleted=1", "unchanged=1", "Service/c created, Service/a deleted")
+	})
+	if got := n.services(t); !slices.Equal(got, []string{"b", "by-hand", "c"}) {
+		t.Errorf("services %v", got)
+	}
+	if got := n.metric(t, "penstock_resources_synced"); got != "1" {
+		t.Errorf("penstock_resources_synced %s", got)
+	}
+}
+
+// A fault in the files changes nothing; the log has the file and the line.
+func TestFaultyFilesChangeNothing(t *testing.T) {
+	t.Parallel()
+	n, f, log := startWithFile(t, true, serviceA)
+	waitFor(t, "the first sync", func() bool { return log.has("say acts") })
+	f.write(serviceB + "---\nkind: Service\nname: a\nspec:\n  endpoint: []\n")
+	n.Reread()
+	waitFor(t, "the fault", func() bool { return log.has("have faults; nothing was changed", f.path+":8: Service/a spec.endpoint") })
+	if got := n.metric(t, "penstock_resources_synced"); got != "0" {
+		t.Errorf("penstock_resources_synced %s", got)
+	}
+	// What only the cluster can tell is located too.
+	f.write(serviceA + "---\nkind: Listener\nname: l\nspec:\n  address: \":0\"\n  service: nobody\n")
+	n.Reread()
+	waitFor(t, "the refusal", func() bool {
+		return log.has("were refused; nothing was changed", f.path+":9: Listener/l spec.service", "nobody")
+	})
+	if got := n.services(t); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("services %v", got)
+	}
+	f.write(serviceA + "---\n" + serviceB)
+	n.Reread()
+	waitFor(t, "the mended files", func() bool { return log.has("say acts", "Service/b created") })
+}
+
+// With seed, Reread says how the files differ and applies nothing.
+func TestSeedFilesAreComparedOnReread(t *testing.T) {
+	t.Parallel()
+	n, f, log := startWithFile(t, false, serviceA+"---\n"+serviceB)
+	f.write(strings.Replace(serviceA, ":9", ":10", 1) + "---\n" + serviceB + "---\n" + serviceC)
+	n.Reread()
+	waitFor(t, "the line", func() bool {
+		return log.has("read again and not applied", "--resources-mode sync", "same=1", `differ="Service/a, Service/c"`)
+	})
+	if got := n.services(t); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("services %v", got)
+	}
+}
+
+// A node that comes back says that its files were not applied.
+func TestSeedFilesOfALaterStartAreNamed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	inCluster := func(c *Config) {
+		c.Dev, c.Init, c.DataDir, c.Gossip = false, true, dir, "127.0.0.1:0"
+	}
+	begin := func(text string) (*Node, *logText) {
+		t.Helper()
+		f, log := resourceFile{t, filepath.Join(t.TempDir(), "r.yaml")}, &logText{}
+		f.write(text)
+		cfg := Config{
+			Name: "n1", Cluster: "127.0.0.1:0", HTTP: "127.0.0.1:0", Loops: 1, Resources: objects(t, text),
+			ResourceFiles: f.files(false), Log: slog.New(slog.NewTextHandler(log, nil)),
+		}
+		inCluster(&cfg)
+		n, err := Start(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup((&testNode{Node: n}).halt)
+		return n, log
+	}
+	n, log := begin(serviceA)
+	if log.has("were not applied") {
+		t.Error("a new cluster does not take its files")
+	}
+	(&testNode{Node: n}).halt()
+	_, log = begin(serviceB)
+	if !log.has("were not applied: the cluster is not new", "penstock apply -f", "r.yaml") {
+		t.Error("nothing says that the files were ignored")
+	}
+}
+
+// Faults of the files keep no node from serving that has something to serve.
+func TestFaultsAtStartAreLogged(t *testing.T) {
+	t.Parallel()
+	_, _, log := startWithFile(t, true, serviceA, func(c *Config) {
+		c.Resources = nil
+	})
+	n := startNode(t, "", func(c *Config) {
+		c.ResourceFiles = &ResourceFiles{Sync: true, Fault: resource.Faults{{File: "x.yaml", Line: 3, Path: "Service/a", Message: "is odd"}}}
+		c.Log = slog.New(slog.NewTextHandler(log, nil))
+	})
+	waitFor(t, "the fault", func() bool { return log.has("were not applied", "x.yaml:3: Service/a: is odd") })
+	if got := n.metric(t, "penstock_resources_synced"); got != "0" {
+		t.Errorf("penstock_resources_synced %s", got)
+	}
+}
+
+// What may be answered otherwise the next time is asked again.
+func TestOnlyPassingErrorsAreTriedAgain(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err   error
+		again bool
+	}{
+		{admin.Errorf(admin.NoLeader, "x"), true},
+		{admin.Errorf(admin.UnknownOutcome, "x"), true},
+		{errors.Join(admin.ErrUnreachable, io.EOF), true},
+		{admin.Errorf(admin.Invalid, "x"), false},
+		{admin.Errorf(admin.Refused, "x"), false},
+		{admin.Errorf(admin.TooLarge, "x"), false},
+	} {
+		if passing(c.err) != c.again {
+			t.Errorf("%v: %v", c.err, !c.again)
+		}
+	}
+}
+
+// Reread puts a renewed certificate of HTTP to use at once; one that cannot be
+// used leaves the last one in use, and a line says so.
+func TestRereadRenewsTheCertificateOfHTTP(t *testing.T) {
+	t.Parallel()
+	ca, dir, log := newAuthority(t), t.TempDir(), &logText{}
+	certFile, keyFile := filepath.Join(dir, "c.pem"), filepath.Join(dir, "k.pem")
+	put := func(cert, key string) {
+		t.Helper()
+		if err := errors.Join(os.WriteFile(certFile, []byte(cert), 0o600), os.WriteFile(keyFile, []byte(key), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	issue := func(name string) {
+		t.Helper()
+		cert, key, _ := ca.issue(t, name)
+		put(cert, key)
+	}
+	issue("first.example")
+	n := startNode(t, "", func(c *Config) {
+		c.HTTPCert, c.HTTPKey, c.Log = certFile, keyFile, slog.New(slog.NewTextHandler(log, nil))
+	})
+	serves := func(name string) {
+		t.Helper()
+		d := tls.Dialer{Config: &tls.Config{RootCAs: ca.pool, ServerName: name}}
+		conn, err := d.DialContext(t.Context(), "tcp", n.HTTPAddr())
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		conn.Close()
+	}
+	serves("first.example")
+	issue("second.example")
+	n.Reread()
+	waitFor(t, "the renewed certificate", func() bool { return log.has("certificate of --http was read again", "changed=true") })
+	serves("second.example")
+	put("nothing", "nothing")
+	n.Reread()
+	waitFor(t, "the fault", func() bool { return log.has("cannot be used; the last one stays in use", certFile) })
+	serves("second.example")
+}
