@@ -155,6 +155,9 @@ func (p *Connection) Exchanged(e session.Exchange) {
 	a.proxy.observe(max(e.Total-e.Broker, 0))
 }
 
+// Tenant implements netio.Tenanted.
+func (p *Connection) Tenant() string { return p.Cluster() }
+
 // Label implements netio.Labeler.
 func (p *Connection) Label() string { return p.Cluster() + " " + p.Upstream() }
 

@@ -36,6 +36,7 @@ func (s *socket) AcceptFailed(err error, rest time.Duration) {
 	e, name := s.loop.engine, s.owner.Load().name
 	if rest > 0 {
 		e.rests.Add(1)
+		e.rested.Store(time.Now().UnixNano())
 		e.log.Warn("accepting rests", "listener", name, "error", err, "for", rest)
 		return
 	}
@@ -48,11 +49,7 @@ func (s *socket) AcceptFailed(err error, rest time.Duration) {
 // descriptors for both of its sides.
 func (s *socket) Room() bool {
 	e := s.loop.engine
-	var n int64
-	for _, l := range e.loops {
-		n += l.open.Load()
-	}
-	return n < e.files
+	return e.connections() < e.files
 }
 
 // roomFor is how many connections the process's descriptors suffice for: two

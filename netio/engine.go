@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"penstock/netio/budget"
 	"penstock/netio/reactor"
 	"penstock/netio/tlsstream"
 )
@@ -27,7 +28,7 @@ type Config struct {
 	// Loops is the number of event loops; default GOMAXPROCS.
 	Loops int
 	// MemoryBudget bounds the bytes held for connections before they are
-	// relayed, in all; default 64 MiB, at least 1 MiB. See budget.
+	// relayed, in all; default 64 MiB, at least 1 MiB. See newBudget.
 	MemoryBudget int64
 	// MaxHandshakes bounds the TLS handshakes under way, in both roles;
 	// default 4096.
@@ -84,17 +85,19 @@ func (c Config) withDefaults() (Config, error) {
 // for the loops, so they must not be called with a lock held that a Handler or
 // a Plan takes.
 type Engine struct {
-	cfg      Config
-	log      *slog.Logger
-	handler  Handler
-	tcp      reactor.TCPOptions
-	loops    []*loop
-	pool     *tlsstream.Pool
-	budget   budget
-	refused  refusals
-	rests    atomic.Uint64 // times that accepting rested for want of descriptors
-	instance [8]byte       // chance; begins the unique ids of this process
-	files    int64         // connections that the descriptors suffice for
+	cfg       Config
+	log       *slog.Logger
+	handler   Handler
+	tcp       reactor.TCPOptions
+	loops     []*loop
+	pool      *tlsstream.Pool
+	budget    *budget.Budget
+	refused   refusals
+	rests     atomic.Uint64 // times that accepting rested for want of descriptors
+	rested    atomic.Int64  // when it rested last, in ns since 1970; 0: not lately
+	restLasts time.Duration // shortageLasts
+	instance  [8]byte       // chance; begins the unique ids of this process
+	files     int64         // connections that the descriptors suffice for
 
 	running sync.WaitGroup // the loops' goroutines
 
@@ -115,8 +118,9 @@ func New(cfg Config) (*Engine, error) {
 		cfg: cfg, log: cfg.Log, handler: cfg.Handler,
 		tcp:       reactor.TCPOptions{KeepAlive: max(cfg.KeepAlive, 0)},
 		pool:      tlsstream.NewPool(cfg.MaxHandshakes),
-		budget:    budget{limit: cfg.MemoryBudget},
+		budget:    newBudget(cfg.MemoryBudget),
 		instance:  newInstance(),
+		restLasts: shortageLasts,
 		listeners: make(map[string]*listener),
 	}
 	for i := range cfg.Loops {
@@ -185,9 +189,13 @@ type Stats struct {
 	PerLoop     []int
 	// Pending is how many bytes the kernel has not taken yet.
 	Pending int64
-	// Budget is the memory budget for connections that are not relayed yet,
-	// BudgetUsed what is charged to it.
-	Budget, BudgetUsed int64
+	// Budget is the memory budget, BudgetUsed what is charged to it. BudgetBulk is
+	// what of it frames and requests may use: the rest is reserved for what tells
+	// where a connection wants to go.
+	Budget, BudgetUsed, BudgetBulk int64
+	// Evicted counts the connections that gave way to others for want of memory,
+	// by listener.
+	Evicted map[string]uint64
 	// Handshakes are the TLS handshakes under way.
 	Handshakes int
 	// Refused counts connections that a limit turned away, since start.
@@ -200,7 +208,7 @@ type Stats struct {
 // Stats gathers the numbers.
 func (e *Engine) Stats() Stats {
 	s := Stats{
-		Budget: e.budget.limit, BudgetUsed: e.budget.used.Load(),
+		Budget: e.budget.Limit(), BudgetUsed: e.budget.Used(), BudgetBulk: e.budget.MaxBulk(), Evicted: e.budget.Evictions(),
 		Handshakes: e.pool.Handshakes(), Refused: e.refused.counts(), AcceptRests: e.rests.Load(),
 	}
 	for _, l := range e.loops {

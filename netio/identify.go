@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"penstock/netio/budget"
 	"penstock/netio/clienthello"
 	"penstock/netio/proxyproto"
 )
@@ -19,6 +20,7 @@ type ident struct {
 	buf    []byte // what was read and is not used up: it goes to the endpoint
 	need   int    // length of buf before it is worth looking at again
 	charge int64  // to the memory budget
+	hold   budget.Holder
 	header *proxyproto.Header
 	hello  clienthello.Hello
 
@@ -50,11 +52,9 @@ func (c *Conn) forget() {
 	if id == nil {
 		return
 	}
-	c.ident = nil
 	l.silent.remove(id)
-	if id.charge > 0 {
-		l.refund(id.charge)
-	}
+	c.setCharge(0)
+	c.ident = nil
 	if len(l.spare) >= maxSpareIdents {
 		return
 	}
@@ -64,20 +64,6 @@ func (c *Conn) forget() {
 	}
 	*id = ident{buf: buf}
 	l.spare = append(l.spare, id)
-}
-
-// setCharge makes n what the connection is charged for. It may make the loop
-// stop reading from others.
-func (c *Conn) setCharge(n int64) {
-	id := c.ident
-	d := n - id.charge
-	id.charge = n
-	switch {
-	case d > 0:
-		c.loop.charge(d)
-	case d < 0:
-		c.loop.refund(-d)
-	}
 }
 
 // start begins with what the listener asks for first.
@@ -92,21 +78,14 @@ func (c *Conn) start() {
 		c.phase = phaseHello
 	}
 	c.loop.silent.add(c.remember())
-	if !c.loop.starving.Load() {
-		c.listen()
-	}
-}
-
-// listen reads from a client that has said nothing yet; its time runs.
-func (c *Conn) listen() {
-	c.client.SetReading(true)
 	c.armIdentify()
+	c.listen()
 }
 
-// rest is the reverse: the node has no memory for what it would say.
-func (c *Conn) rest() {
-	c.client.SetReading(false)
-	c.loop.Disarm(&c.timer)
+// listen reads from a client that has said nothing yet, unless there is no
+// memory for what it would say. Its time runs in either case.
+func (c *Conn) listen() {
+	c.client.SetReading(!c.loop.starving.Load() || !c.crowded())
 }
 
 func (c *Conn) armIdentify() {
@@ -140,6 +119,7 @@ func (c *Conn) identify(p []byte) {
 		}
 		data = data[n:]
 		id.need = 0
+		c.setCharge(0) // from here on it counts under the client's own address
 		if c.spec.Mode == ModePlain {
 			c.client.SetReading(false)
 			c.keep(data)
@@ -152,9 +132,7 @@ func (c *Conn) identify(p []byte) {
 	if len(data) == 0 { // as if it had just come
 		c.keep(nil)
 		c.loop.silent.add(id)
-		if c.loop.starving.Load() {
-			c.rest()
-		}
+		c.listen()
 		return
 	}
 	if n, why := c.readHello(data); n == 0 {

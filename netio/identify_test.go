@@ -275,9 +275,9 @@ func TestMemoryBudgetHoldsReadingBack(t *testing.T) {
 	}
 }
 
-// While the budget is spent nobody who holds nothing is read, those that came
-// before that included, and their deadlines rest.
-func TestSpentBudgetStopsReadingAndDeadlines(t *testing.T) {
+// While the budget is spent nobody of a source that has its share is read, those
+// that came before that included. Their deadlines run all the same.
+func TestSpentBudgetStopsReading(t *testing.T) {
 	const budget = 1 << 20
 	r := newRig(t, Config{Loops: 1, MemoryBudget: budget}, endpoint(t, echo), Profile{})
 	addr := r.serve(t, Listener{Mode: ModeHello, HelloTimeout: time.Hour})
@@ -303,8 +303,8 @@ func TestSpentBudgetStopsReadingAndDeadlines(t *testing.T) {
 			t.Errorf("one was read: %+v", c.info())
 		} else if c.ident.silent {
 			silent++
-			if c.timer.Armed() {
-				t.Error("its deadline runs though it is not read")
+			if !c.timer.Armed() {
+				t.Error("it has no deadline")
 			}
 		}
 	})
@@ -341,4 +341,71 @@ func TestMemoryGoesToWhoWaitedLongest(t *testing.T) {
 		reset(t, c)
 	}
 	mustRead(t, c, string(hello))
+}
+
+// dialFrom connects from one of this machine's addresses.
+func dialFrom(t testing.TB, from, to string) *net.TCPConn {
+	t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: patience}
+	c, err := d.Dial("tcp", to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	return c.(*net.TCPConn)
+}
+
+// Hellos of one address that are never finished, more than fit, keep nobody else
+// out: the oldest of them give way, however they came to the loops.
+func TestHellosOfOneAddressKeepNobodyOut(t *testing.T) {
+	const budget = 1 << 20
+	r := newRig(t, Config{MemoryBudget: budget, Log: quiet}, endpoint(t, echo), Profile{})
+	addr := r.serve(t, Listener{Mode: ModeHello, HelloTimeout: time.Hour})
+	hello := clientHello(t, "api.example.com")
+	const enough = budget/maxIdentity + 1
+	for range 2 * enough {
+		mustWrite(t, dialFrom(t, "127.0.0.9", addr), string(hello[:10]))
+	}
+	waitFor(t, "the budget to be spent", func() bool { return r.Stats().BudgetUsed > budget })
+	for range 20 {
+		c := dialFrom(t, "127.0.0.10", addr)
+		mustWrite(t, c, string(hello[:10]))
+		mustWrite(t, c, string(hello[10:]))
+		mustRead(t, c, string(hello))
+	}
+	for _, e := range r.endings() {
+		if e.why != LimitMemory || e.client.Addr() != netip.MustParseAddr("127.0.0.9") {
+			t.Errorf("ended: %+v", e)
+		}
+	}
+	if n := r.Stats().Evicted["l"]; n == 0 || int(n) != len(r.endings()) {
+		t.Errorf("%d evictions are counted, %d connections ended", n, len(r.endings()))
+	}
+}
+
+// rule 10: whoever has said something and waits for memory has no more time for
+// its hello than others.
+func TestDeadlinesRunWithoutMemory(t *testing.T) {
+	const budget = 1 << 20
+	r := newRig(t, Config{MemoryBudget: budget}, endpoint(t, echo), Profile{})
+	addr := r.serve(t, Listener{Mode: ModeHello, HelloTimeout: time.Hour})
+	hello := clientHello(t, "api.example.com")
+	const enough = budget/maxIdentity + 2
+	for range enough {
+		mustWrite(t, dial(t, addr), string(hello[:10]))
+	}
+	waitFor(t, "the budget to be spent", func() bool { return r.Stats().BudgetUsed > budget })
+	r.serve(t, Listener{Mode: ModeHello, Address: addr, Network: "tcp", HelloTimeout: 50 * time.Millisecond})
+	const late = 20
+	for range late {
+		mustWrite(t, dial(t, addr), string(hello[:10]))
+	}
+	for _, e := range r.waitEndings(t, late) {
+		if e.why != LimitMemory {
+			t.Errorf("ended by %q", e.why)
+		}
+	}
 }

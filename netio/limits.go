@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"penstock/netio/budget"
 )
 
 // bucket is a token bucket that fills with rate tokens per second and holds as
@@ -43,20 +45,9 @@ type sources struct {
 	n  map[netip.Addr]int
 }
 
-// source is the address that a client counts under. A single IPv6 customer
-// has a /64 to choose from.
-func source(a netip.Addr) netip.Addr {
-	a = a.Unmap().WithZone("")
-	if a.Is6() {
-		p, _ := a.Prefix(64)
-		return p.Addr()
-	}
-	return a
-}
-
 // add counts one more, unless the address has as many as the limit allows.
 func (s *sources) add(a netip.Addr, limit int) bool {
-	a = source(a)
+	a = budget.Source(a)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.n[a] >= limit {
@@ -70,7 +61,7 @@ func (s *sources) add(a netip.Addr, limit int) bool {
 }
 
 func (s *sources) remove(a netip.Addr) {
-	a = source(a)
+	a = budget.Source(a)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.n[a]--; s.n[a] <= 0 {
@@ -78,32 +69,11 @@ func (s *sources) remove(a netip.Addr) {
 	}
 }
 
-// A budget bounds the bytes that the node holds for connections whose route
-// is not known yet, or whose endpoint is not connected yet.
-//
-// It drops nobody. A connection is charged when its first bytes come: for
-// what they are if the header or hello is whole, and else for the most that
-// can come of them, so that a hello that has begun can always be finished.
-// While the sum is over the limit, connections that hold nothing are not read
-// and their deadlines rest; their bytes wait in the kernel. Since all loops
-// stop at the read that passes the limit, the sum exceeds it by one read per
-// loop, and by what clients send along with the last bytes of their hello.
-type budget struct {
-	limit int64
-	used  atomic.Int64
-}
-
-// add charges n bytes and tells whether the budget is spent.
-func (b *budget) add(n int64) (over bool) { return b.used.Add(n) > b.limit }
-
-// low is the mark below which reading goes on.
-func (b *budget) low() bool { return b.used.Load() <= b.limit-b.limit/8 }
-
 // refusals counts refused connections by reason.
 type refusals [len(refusalReasons)]atomic.Uint64
 
 var refusalReasons = [...]Reason{
-	LimitConnections, LimitPerSource, LimitRate, LimitHandshakes, LimitFiles, Shutdown,
+	LimitConnections, LimitPerSource, LimitRate, LimitMemory, LimitHandshakes, LimitFiles, Shutdown,
 }
 
 func (r *refusals) count(why Reason) {

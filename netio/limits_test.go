@@ -234,11 +234,23 @@ func TestAcceptingRestsWithoutRoom(t *testing.T) {
 	roundTrip(t, second, "x")
 	mustWrite(t, third, "y")
 	waitFor(t, "accepting to rest", func() bool { return r.Stats().AcceptRests > 1 })
+	if !r.Exhausted() {
+		t.Error("the engine does not say that it is exhausted")
+	}
 	if n := r.Stats().Connections; n != 2 {
 		t.Errorf("%d connections where there is room for 2", n)
 	}
 	first.Close()
 	mustRead(t, third, "y")
+	second.Close()
+	waitFor(t, "a place to be free", func() bool { return r.Stats().Connections == 1 })
+	if !r.Exhausted() {
+		t.Error("ready at once, though the next one may be too many")
+	}
+	r.restLasts = 0
+	if r.Exhausted() || r.Exhausted() {
+		t.Error("exhausted for ever")
+	}
 }
 
 // There is room for half as many connections as there are descriptors to

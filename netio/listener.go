@@ -97,6 +97,7 @@ func (e *Engine) freeSockets(wanted map[string]*Listener) map[string]*socket {
 		if spec == nil {
 			l.stopRetry()
 			delete(e.listeners, name)
+			e.budget.Forget(name)
 			e.log.Info("listener removed", "listener", name)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"sync/atomic"
 
+	"penstock/netio/budget"
 	"penstock/netio/reactor"
 	"penstock/netio/tlsstream"
 )
@@ -16,14 +17,16 @@ type loop struct {
 	index  int
 	local  *tlsstream.Local
 
-	sockets  map[*socket]struct{} // listening here, also those being retired
-	conns    connList             // all that are open here
-	open     atomic.Int64         // their number, and those on their way here
-	ids      uint64               // given so far
-	silent   identList            // those that wait for the first bytes of their client
-	starving atomic.Bool          // the memory budget is spent: silent ones are not read
-	hungry   map[*Conn]struct{}   // sessions that Reserve refused
-	waiting  atomic.Bool          // there are some
+	sockets  map[*socket]struct{}     // listening here, also those being retired
+	conns    connList                 // all that are open here
+	open     atomic.Int64             // their number, and those on their way here
+	ids      uint64                   // given so far
+	silent   identList                // those that wait for the first bytes of their client
+	starving atomic.Bool              // the memory budget is spent: crowded silent ones are not read
+	hungry   map[*Conn]struct{}       // sessions that Reserve refused
+	holds    map[*Conn]*budget.Holder // of what sessions have reserved
+	waiting  atomic.Bool              // there are some that are hungry
+	retry    reactor.Timer            // has them try again; armed while there are some
 	draining *drain
 	closed   bool
 	spare    []*ident // to be used again
@@ -47,6 +50,7 @@ func newLoop(e *Engine, index int) (*loop, error) {
 	}
 	l.Loop = r
 	l.local = tlsstream.NewLocal(r, e.pool)
+	l.retry.Init((*retrying)(l))
 	return l, nil
 }
 
@@ -76,52 +80,6 @@ func (l *loop) shutdown() {
 	}
 	if l.draining != nil {
 		l.draining.finish()
-	}
-}
-
-// charge charges n bytes to the node's budget. Over it, connections that
-// hold nothing yet are not read until enough is given back.
-func (l *loop) charge(n int64) {
-	if !l.engine.budget.add(n) || l.starving.Load() {
-		return
-	}
-	l.starving.Store(true)
-	for id := l.silent.head; id != nil; id = id.next {
-		id.conn.rest()
-	}
-	if l.engine.budget.low() {
-		l.feed() // it was given back before anyone could know who waits
-	}
-}
-
-// refund gives n bytes back, and has those read again that wait for it.
-func (l *loop) refund(n int64) {
-	b := &l.engine.budget
-	b.used.Add(-n)
-	if !b.low() {
-		return
-	}
-	for _, other := range l.engine.loops {
-		if other.starving.Load() || other.waiting.Load() {
-			other.Post(other.feed)
-		}
-	}
-}
-
-// feed goes on reading, who has waited longest first.
-func (l *loop) feed() {
-	if !l.engine.budget.low() {
-		return
-	}
-	if l.waiting.Load() {
-		l.feedHungry()
-	}
-	if !l.starving.Load() {
-		return
-	}
-	l.starving.Store(false)
-	for id := l.silent.tail; id != nil; id = id.prev {
-		id.conn.listen()
 	}
 }
 

@@ -1,6 +1,7 @@
 package netio
 
 import (
+	"math"
 	"runtime/debug"
 	"time"
 
@@ -122,6 +123,8 @@ func (c *Conn) closeSession(why Reason) {
 		if v := recover(); v != nil {
 			c.loop.panicked(v, debug.Stack())
 		}
+		c.Release(math.MaxInt64) // all that is left
+		delete(c.loop.holds, c)
 	}()
 	c.session().Closed(why)
 }
@@ -166,41 +169,6 @@ func (c *Conn) MayMove(from relay.Side, n int) bool {
 		return c.client.PipeUpTo(&c.upstream, n)
 	}
 	return c.upstream.PipeUpTo(&c.client, n)
-}
-
-// Reserve charges n bytes to the node's memory budget. Where that has no room
-// it charges nothing and returns false; Session.Fed follows when there may be.
-func (c *Conn) Reserve(n int64) bool {
-	l, b := c.loop, &c.loop.engine.budget
-	if !b.add(n) {
-		return true
-	}
-	if l.hungry == nil {
-		l.hungry = make(map[*Conn]struct{})
-	}
-	l.hungry[c] = struct{}{}
-	l.waiting.Store(true)
-	if b.used.Add(-n)+n <= b.limit && b.low() {
-		l.Post(l.feed) // it was given back before anyone could know who waits
-	}
-	return false
-}
-
-// Release gives back what was charged. It may be called by Session.Closed.
-func (c *Conn) Release(n int64) { c.loop.refund(n) }
-
-// Budget is the most that can be reserved at once.
-func (c *Conn) Budget() int64 { return c.loop.engine.budget.limit }
-
-// feedHungry tells the sessions that were refused memory. Those that are
-// refused again wait for the next time.
-func (l *loop) feedHungry() {
-	l.waiting.Store(false)
-	hungry := l.hungry
-	l.hungry = nil
-	for c := range hungry {
-		c.guard(func() { c.session().Fed() })
-	}
 }
 
 // Arm and Disarm are those of the connection's loop. A session disarms its

@@ -331,20 +331,21 @@ func TestReserveWaitsForMemory(t *testing.T) {
 	}
 	reserve := func(f *framed, n int64) (ok bool) {
 		done := make(chan struct{})
-		f.conn.Post(func() { ok = f.conn.Reserve(n); close(done) })
+		f.conn.Post(func() { ok = f.conn.Reserve(Bulk, n); close(done) })
 		<-done
 		return ok
 	}
-	if !reserve(list[0], 1<<20-10) || reserve(list[1], 11) || reserve(list[2], 11) || !reserve(list[3], 10) {
+	most := r.Stats().BudgetBulk
+	if !reserve(list[0], most-10) || reserve(list[1], 11) || reserve(list[2], 11) || !reserve(list[3], 10) {
 		t.Fatal("the budget was not kept to")
 	}
-	if reserve(list[1], 1<<20+1) {
+	if reserve(list[1], most+1) {
 		t.Error("more than there is was given")
 	}
-	if used := r.Stats().BudgetUsed; used != 1<<20 {
+	if used := r.Stats().BudgetUsed; used != most {
 		t.Errorf("%d bytes charged", used)
 	}
-	list[0].conn.Post(func() { list[0].conn.Release(1<<20 - 10) })
+	list[0].conn.Post(func() { list[0].conn.Release(most - 10) })
 	woken := map[*framed]bool{<-fed: true, <-fed: true}
 	if !woken[list[1]] || !woken[list[2]] {
 		t.Error("others were told of memory")

@@ -23,9 +23,9 @@ const (
 func (c *Conn) Expired(*reactor.Timer) {
 	switch c.phase {
 	case phaseProxy:
-		c.abort(ProxyTimeout)
+		c.abort(c.unheard(ProxyTimeout))
 	case phaseHello:
-		c.abort(HelloTimeout)
+		c.abort(c.unheard(HelloTimeout))
 	case phaseHandshake:
 		c.abort(HandshakeTimeout)
 	case phaseWaiting:

@@ -401,7 +401,18 @@ func (n *Node) explainHere(ctx context.Context, r *admin.ExplainRequest) (*routi
 }
 
 // notReady says why the node should get no traffic; "": it should.
-func (n *Node) notReady() string { return n.state.notReady() }
+func (n *Node) notReady() string {
+	if why := n.state.notReady(); why != "" {
+		return why
+	}
+	if n.engine.Exhausted() {
+		return outOfFiles
+	}
+	return ""
+}
+
+// outOfFiles is why a node is not ready on which new connections have to wait.
+const outOfFiles = "out of file descriptors: new connections wait to be accepted (raise the limit, or close some)"
 
 // handOver lets another node lead, if this one does: it is about to get less
 // to do, or to end.

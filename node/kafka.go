@@ -220,13 +220,13 @@ func (n *Node) virtualClusters() []admin.VirtualClusterStatus {
 // all the memory of this node: one that has to be collected would be refused
 // whatever maxFrame says. The default is not what anybody asked for.
 func (n *Node) crowding(objects []resource.Object) (warnings []admin.Fault) {
-	budget := n.engine.Stats().Budget
+	budget := n.engine.Stats().BudgetBulk
 	for i := range objects {
 		v, ok := objects[i].Spec.(*model.VirtualCluster)
 		if ok && int64(v.MaxFrame) > budget {
 			warnings = append(warnings, admin.Fault{
 				Key: objects[i].String(), Path: "spec.maxFrame", Value: v.MaxFrame.String(),
-				Message: "is more than the memory budget of node " + n.cfg.Name + ", " + resource.Size(budget).String() +
+				Message: "is more than frames may have of the memory budget of node " + n.cfg.Name + ", " + resource.Size(budget).String() +
 					": a frame that a filter wants whole is refused above that",
 			})
 		}

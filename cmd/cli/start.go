@@ -78,7 +78,7 @@ func (s *settings) flags(cmd *cobra.Command) {
 	f.DurationVar(&n.DrainWait, "drain-wait", 5*time.Second, "on SIGTERM: keep accepting for that long, not ready")
 	f.DurationVar(&n.DrainTimeout, "drain-timeout", 30*time.Second, "then close connections over that window")
 	f.IntVar(&n.Loops, "loops", 0, "event loops (default the number of cores)")
-	f.IntVar(&s.budget, "memory-budget", 64, "MiB held for connections whose route is not known or whose endpoint is not connected yet")
+	f.IntVar(&s.budget, "memory-budget", 64, "MiB held for connections whose route is not known or whose endpoint is not connected yet, Kafka frames and headers of HTTP requests")
 	f.IntVar(&n.MaxHandshakes, "max-handshakes", 4096, "TLS handshakes at once")
 	f.IntVar(&n.MaxRequests, "max-requests", 16384, "requests of HTTP at once, where they are routed one by one")
 	f.StringVar(&n.AccessLog, "access-log", node.AccessClosed, "off, closed (one line per connection, and per request of HTTP that is routed by itself, at its end) or all (at connect, every 5m and at the end)")

@@ -68,8 +68,34 @@ func inspects(key int16) bool {
 	return key == keyAPIVersions || key == keySASLHandshake || key == keySASLAuth
 }
 
-// capped tells whether a request of the key has the lowest cap now.
-func (p *peer) capped(key int16) bool { return p.authenticating || inspects(key) }
+const (
+	// maxGreeting bounds ApiVersions and SaslHandshake, which have a few short
+	// texts in them.
+	maxGreeting = 8 << 10
+	// maxFirst bounds what must be collected before the broker has answered
+	// anything but ApiVersions, Produce excepted: 10,000 topics fit.
+	maxFirst = 1 << 20
+)
+
+// cap is the size of the largest request of the key now, in bytes.
+func (p *peer) cap(key int16, l *Limits) int {
+	switch {
+	case key == keyAPIVersions || key == keySASLHandshake:
+		return min(l.MaxFrameAuth, maxGreeting)
+	case p.authenticating || inspects(key):
+		return l.MaxFrameAuth
+	}
+	return l.MaxFrame
+}
+
+// early is the size of the largest request that is collected before the broker
+// has answered anything but ApiVersions.
+func (l *Limits) early(key int16) int {
+	if key == keyProduce {
+		return l.MaxFrameEarly
+	}
+	return min(l.MaxFrameEarly, maxFirst)
+}
 
 // client notes the client id; it hardly ever changes.
 func (p *peer) client(id []byte) {

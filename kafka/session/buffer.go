@@ -15,6 +15,10 @@ var buffers [len(bufferSizes)]sync.Pool
 // freeBuffer is up to which size a buffer is not charged to the node's budget.
 const freeBuffer = 8 << 10
 
+// freeHeader is the same for the beginning of a frame that is not looked at yet.
+// Client ids may be long.
+const freeHeader = 1 << 10
+
 type buffer struct{ b []byte }
 
 // newBuffer gives an empty one with room for n bytes.

@@ -56,6 +56,9 @@ func (s *Session) requestHeader(p []byte) int {
 		}
 	}
 	if need > 0 {
+		if need > freeHeader && !s.reserve(l, need) {
+			return n
+		}
 		return l.keep(p, n, need)
 	}
 	return n + s.beginRequest(&h, data, acks == 0)
@@ -80,7 +83,7 @@ func (s *Session) check(h *wire.RequestHeader, data []byte, err error) (netio.Re
 	if len(data) < 12 {
 		return netio.OK, nil
 	}
-	if limit := s.set.Limits.MaxFrameAuth; int64(h.Size) > int64(limit) && s.peer.capped(h.Key) {
+	if limit := s.peer.cap(h.Key, &s.set.Limits); int64(h.Size) > int64(limit) {
 		return FrameTooLarge, fmt.Errorf("%w: %s of %d bytes before the client has authenticated, at most %d",
 			errTooLarge, wire.Name(h.Key), h.Size, limit)
 	}
@@ -125,7 +128,7 @@ func (s *Session) beginRequest(h *wire.RequestHeader, data []byte, noResponse bo
 		}
 	}
 	if interest == filter.Whole {
-		if limit := s.set.Limits.MaxFrameEarly; !s.peer.trusted && int64(h.Size) > int64(limit) {
+		if limit := s.set.Limits.early(h.Key); !s.peer.trusted && int64(h.Size) > int64(limit) {
 			s.fail(FrameTooLarge, fmt.Errorf("%w: %s of %d bytes before the broker has answered anything, at most %d",
 				errTooLarge, wire.Name(h.Key), h.Size, limit))
 			return 0

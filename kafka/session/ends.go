@@ -7,6 +7,7 @@ import (
 
 	"penstock/kafka/filter"
 	"penstock/kafka/wire"
+	"penstock/netio"
 	"penstock/netio/relay"
 )
 
@@ -147,7 +148,7 @@ func (s *Session) detourFeed(p []byte) {
 func (s *Session) chargeDetour() {
 	d := s.detour
 	if size := int64(cap(d.raw)); size > freeBuffer && size > d.charged {
-		if s.conn.Reserve(size - d.charged) {
+		if s.conn.Reserve(netio.Bulk, size-d.charged) {
 			d.charged = size
 		} else {
 			s.upstream.block |= forMemory

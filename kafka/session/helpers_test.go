@@ -167,9 +167,15 @@ func (r *room) setChain(t testing.TB, filters ...filter.Filter) {
 // back: chains, memory.
 func newRoom(t testing.TB, limits Limits, filters ...filter.Filter) *room {
 	t.Helper()
+	return newRoomOf(t, 256<<20, limits, filters...)
+}
+
+// newRoomOf is one with that much memory.
+func newRoomOf(t testing.TB, budget int64, limits Limits, filters ...filter.Filter) *room {
+	t.Helper()
 	r := &room{settings: NewSettings(limits), meter: netio.NewMeter("l", "s", 2), refs: map[*filter.Chain]int{}, targets: map[string]string{}}
 	r.setChain(t, filters...)
-	e, err := netio.New(netio.Config{Handler: r, Log: slog.New(slog.NewTextHandler(logWriter{t}, &slog.HandlerOptions{Level: slog.LevelWarn})), Loops: 2, MemoryBudget: 256 << 20})
+	e, err := netio.New(netio.Config{Handler: r, Log: slog.New(slog.NewTextHandler(logWriter{t}, &slog.HandlerOptions{Level: slog.LevelWarn})), Loops: 2, MemoryBudget: budget})
 	if err != nil {
 		t.Fatal(err)
 	}

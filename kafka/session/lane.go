@@ -387,7 +387,7 @@ func (s *Session) collect(l *lane, p []byte) (n int) {
 		default: // more for what is to come, as it comes
 			room = min(l.size, max(2*have, room, collectStep))
 		}
-		if !s.reserve(l, room) {
+		if (room > freeBuffer || !s.peer.trusted && n < l.left) && !s.reserve(l, room) {
 			return 0
 		}
 		l.enlarge(room)
@@ -404,14 +404,23 @@ func (s *Session) collect(l *lane, p []byte) (n int) {
 func (s *Session) reserve(l *lane, n int) bool {
 	size := int64(bufferSize(n))
 	switch {
-	case size <= freeBuffer || size <= l.charged:
+	case size <= l.charged:
 		return true
-	case !s.conn.Reserve(size - l.charged):
+	case !s.conn.Reserve(s.class(l), size-l.charged):
 		l.block |= forMemory
 		return false
 	}
 	l.charged = size
 	return true
+}
+
+// class is what a lane's frame counts as: what a client logs in with has memory of
+// its own, which large frames do not take.
+func (s *Session) class(l *lane) netio.Class {
+	if !s.peer.trusted && l.size <= s.set.Limits.MaxFrameAuth {
+		return netio.Early
+	}
+	return netio.Bulk
 }
 
 // whole goes on with a frame that is there.

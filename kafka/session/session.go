@@ -43,12 +43,14 @@ type Limits struct {
 	MaxFrame int
 	// MaxFrameAuth is the largest frame of ApiVersions and of SASL at any
 	// time, and of all APIs from SaslHandshake until SaslAuthenticate
-	// succeeded. Default 64 KiB.
+	// succeeded. Default 64 KiB, which is what a ticket of Kerberos may need.
+	// ApiVersions and SaslHandshake have 8 KiB at most in any case.
 	MaxFrameAuth int
 	// MaxFrameEarly is the largest frame that has to be collected before
 	// the broker has answered anything but ApiVersions. A producer may
 	// begin with megabytes, so it is not MaxFrameAuth; and what streams
-	// through costs no memory, so it is not bounded by this. Default 16 MiB.
+	// through costs no memory, so it is not bounded by this. Default 16 MiB;
+	// of other APIs than Produce 1 MiB at most in any case.
 	MaxFrameEarly int
 	// MaxInFlight is how many requests may wait for their responses before
 	// the client is not read. Default 1000.
@@ -56,6 +58,10 @@ type Limits struct {
 	// FrameTimeout bounds the time from the first byte of a frame until it
 	// is whole, where it must be collected. Default 30s.
 	FrameTimeout time.Duration
+	// FrameTimeoutEarly is the same for a client's frames before the broker has
+	// answered anything but ApiVersions. A first Produce, which may be large,
+	// has FrameTimeout. Default 5s, never more than FrameTimeout.
+	FrameTimeoutEarly time.Duration
 	// AskTimeout bounds the time in which the broker answers what a filter
 	// asks of its own, from when nothing else is to be answered before it.
 	// Default 30s, which is how long clients wait if they are not told
@@ -79,6 +85,10 @@ func (l Limits) withDefaults() Limits {
 	if l.FrameTimeout <= 0 {
 		l.FrameTimeout = 30 * time.Second
 	}
+	if l.FrameTimeoutEarly <= 0 {
+		l.FrameTimeoutEarly = 5 * time.Second
+	}
+	l.FrameTimeoutEarly = min(l.FrameTimeoutEarly, l.FrameTimeout)
 	if l.AskTimeout <= 0 {
 		l.AskTimeout = 30 * time.Second
 	}
@@ -147,7 +157,7 @@ type Conn interface {
 	Fail(why netio.Reason, err error, clean bool)
 	End(why netio.Reason, clean bool)
 	MayMove(from relay.Side, n int) bool
-	Reserve(n int64) bool
+	Reserve(class netio.Class, n int64) bool
 	Release(n int64)
 	Budget() int64
 	Arm(t *reactor.Timer, d time.Duration)
@@ -185,10 +195,11 @@ type Session struct {
 }
 
 var (
-	_ netio.Session = (*Session)(nil)
-	_ netio.Patient = (*Session)(nil)
-	_ Conn          = (*netio.Conn)(nil)
-	_ filter.Ends   = (*Session)(nil)
+	_ netio.Session  = (*Session)(nil)
+	_ netio.Patient  = (*Session)(nil)
+	_ netio.Tenanted = (*Session)(nil)
+	_ Conn           = (*netio.Conn)(nil)
+	_ filter.Ends    = (*Session)(nil)
 )
 
 // New makes the plan of a connection.
@@ -217,6 +228,14 @@ func (s *Session) Patience(netio.Reason) time.Duration { return max(s.set.Limits
 func (s *Session) Label() string {
 	if l, ok := s.home.(netio.Labeler); ok {
 		return l.Label()
+	}
+	return ""
+}
+
+// Tenant implements netio.Tenanted where the home does.
+func (s *Session) Tenant() string {
+	if t, ok := s.home.(netio.Tenanted); ok {
+		return t.Tenant()
 	}
 	return ""
 }

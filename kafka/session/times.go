@@ -7,6 +7,7 @@ import (
 	"penstock/kafka/wire"
 	"penstock/netio"
 	"penstock/netio/reactor"
+	"penstock/netio/relay"
 )
 
 // watch keeps the time of frames that are not whole, and of the question that
@@ -18,7 +19,7 @@ func (s *Session) watch() {
 			l.since = 0
 		case l.since == 0:
 			l.since = s.now()
-			s.arm(s.set.Limits.FrameTimeout)
+			s.arm(s.frameTimeout(l))
 		}
 	}
 	switch q := s.question(); {
@@ -34,6 +35,14 @@ func (s *Session) watch() {
 // there is no memory for what comes.
 func (l *lane) unfinished() bool {
 	return l.state == heading && l.buf != nil || l.state == collecting && l.left > 0 || l.block&forMemory != 0
+}
+
+// frameTimeout is how long the frame that a lane is in may take.
+func (s *Session) frameTimeout(l *lane) time.Duration {
+	if l.from == relay.Client && !s.peer.trusted && (l.state == heading || s.request.key != keyProduce) {
+		return s.set.Limits.FrameTimeoutEarly
+	}
+	return s.set.Limits.FrameTimeout
 }
 
 // asked is the question whose answer is due, and since when.
@@ -92,16 +101,17 @@ func (s *Session) lateFrame() bool {
 		if l.since == 0 {
 			continue
 		}
-		left := l.since + s.set.Limits.FrameTimeout - now
+		limit := s.frameTimeout(l)
+		left := l.since + limit - now
 		switch {
 		case left > 0:
 		case l.block&forMemory != 0:
 			s.fail(netio.LimitMemory, fmt.Errorf("%w of %d bytes", errMemory, l.size))
 			return true
 		case !l.reading: // the other side's fault
-			l.since, left = now, s.set.Limits.FrameTimeout
+			l.since, left = now, limit
 		default:
-			s.fail(FrameTimeout, fmt.Errorf("%w: %d of %d bytes from the %s in %v", errTimeout, len(l.have()), max(l.size, l.need), l.from, s.set.Limits.FrameTimeout))
+			s.fail(FrameTimeout, fmt.Errorf("%w: %d of %d bytes from the %s in %v", errTimeout, len(l.have()), max(l.size, l.need), l.from, limit))
 			return true
 		}
 		s.arm(left)

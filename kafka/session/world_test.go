@@ -94,7 +94,7 @@ func (c *worldConn) End(why netio.Reason, clean bool) {
 }
 
 func (c *worldConn) MayMove(from relay.Side, n int) bool { c.moves[from] = n; return true }
-func (c *worldConn) Reserve(n int64) bool {
+func (c *worldConn) Reserve(_ netio.Class, n int64) bool {
 	(*world)(c).check(n > 0, "%d bytes reserved", n)
 	if c.used+n > c.budget {
 		return false

@@ -302,6 +302,10 @@ func (s *Socket) Settled() bool {
 	return s.out == nil && s.pipe == nil && s.errno == 0 && s.flags&readMask != readNow
 }
 
+// Readable tells that the peer is known to have sent something, an end included,
+// that has not been read.
+func (s *Socket) Readable() bool { return s.flags&readable != 0 }
+
 func (s *Socket) failWith(e syscall.Errno) {
 	switch e {
 	case syscall.ECONNRESET:

@@ -1,0 +1,208 @@
+package netio
+
+import (
+	"time"
+
+	"penstock/netio/budget"
+	"penstock/netio/reactor"
+)
+
+// newBudget is the memory of a node for what it has to hold of connections, and
+// for those who hold more of them. See the package budget for shares.
+//
+// A quarter is reserved for the bytes that tell where a connection wants to go.
+// Such a connection is charged when its first bytes come: for what they are if
+// the header or hello is whole, and else for the most that can come of them, so
+// that a hello that has begun can always be finished. While the budget is spent,
+// connections that hold nothing are not read if their source and listener have
+// their shares; others are, and the heaviest source gives way to them. Since all
+// loops stop at the read that passes the limit, the sum exceeds it by one read
+// per loop, and by what clients send along with the last bytes of their hello.
+func newBudget(limit int64) *budget.Budget {
+	return budget.New(budget.Config{Limit: limit, Reserve: limit / 4, Grace: bulkGrace})
+}
+
+const (
+	// bulkGrace is how long a frame is safe from eviction: most are whole sooner,
+	// and whoever needs their memory can wait for that.
+	bulkGrace = time.Second
+	// retryEvery is how often sessions that wait for memory ask again, as those
+	// who hold it lose their grace.
+	retryEvery = 250 * time.Millisecond
+)
+
+// Tenanted is a Plan that tells whose connection it is.
+type Tenanted interface {
+	// Tenant is a name from the configuration; "": nobody's in particular.
+	Tenant() string
+}
+
+// party is whom the connection's memory counts under.
+func (c *Conn) party() (p budget.Party) {
+	p.Source, p.Listener = budget.Source(c.Client().Addr()), c.listener.name
+	if t, ok := c.plan.(Tenanted); ok {
+		p.Tenant = t.Tenant()
+	}
+	return p
+}
+
+// crowded tells whether the connection's source and listener have their share of
+// memory.
+func (c *Conn) crowded() bool {
+	p := c.party()
+	return c.loop.engine.budget.Crowded(&p, maxIdentity)
+}
+
+// unheard is why a client ends that has not said in time what it should: it may
+// not have been listened to.
+func (c *Conn) unheard(why Reason) Reason {
+	if c.ident.silent && c.loop.starving.Load() && c.client.Readable() {
+		c.loop.engine.refused.count(LimitMemory)
+		return LimitMemory
+	}
+	return why
+}
+
+// evictee is a connection as the owner of a budget.Holder.
+type evictee Conn
+
+// Evict implements budget.Owner.
+func (v *evictee) Evict() {
+	c := (*Conn)(v)
+	c.loop.Post(func() {
+		b, h := c.loop.engine.budget, c.loop.holds[c]
+		if c.ident != nil && b.Evicted(&c.ident.hold) || h != nil && b.Evicted(h) {
+			c.loop.engine.refused.count(LimitMemory)
+			c.stop(LimitMemory, false)
+		}
+	})
+}
+
+// setCharge makes n what the connection is charged for until its relay begins.
+// It may make the loop stop reading from others.
+func (c *Conn) setCharge(n int64) {
+	id := c.ident
+	d := n - id.charge
+	id.charge = n
+	switch {
+	case d > 0:
+		p := c.party()
+		if _, full := c.loop.engine.budget.Take(&id.hold, budget.Early, (*evictee)(c), &p, d, budget.Must); full {
+			c.loop.starve()
+		}
+	case d < 0:
+		c.loop.refund(&id.hold, -d)
+	}
+}
+
+// starve has connections that hold nothing yet not read where their parties have
+// their share, until enough is given back.
+func (l *loop) starve() {
+	if l.starving.Load() {
+		return
+	}
+	l.starving.Store(true)
+	for id := l.silent.head; id != nil; id = id.next {
+		id.conn.listen()
+	}
+	if l.engine.budget.Low() {
+		l.feed() // it was given back before anyone could know who waits
+	}
+}
+
+// refund gives n bytes back, and has those read again that wait for it.
+func (l *loop) refund(h *budget.Holder, n int64) {
+	if !l.engine.budget.Give(h, n) {
+		return
+	}
+	for _, other := range l.engine.loops {
+		if other.starving.Load() || other.waiting.Load() {
+			other.Post(other.feed)
+		}
+	}
+}
+
+// feed goes on reading, who has waited longest first.
+func (l *loop) feed() {
+	if l.waiting.Load() {
+		l.feedHungry()
+	}
+	if !l.starving.Load() || !l.engine.budget.Low() {
+		return
+	}
+	l.starving.Store(false)
+	for id := l.silent.tail; id != nil; id = id.prev {
+		id.conn.listen()
+	}
+}
+
+// Class is what a session reserves memory for.
+type Class = budget.Class
+
+// The classes of memory. Early is for what is small and comes before a client is
+// known, such as what logs it in.
+const (
+	Early = budget.Early
+	Bulk  = budget.Bulk
+)
+
+// Reserve charges n bytes to the node's memory budget. All that a connection has
+// reserved at a time is of the class that it began with. Where there is no room
+// it charges nothing and returns false; Session.Fed follows when there may be. A
+// connection that has more than its share may be closed with LimitMemory, when
+// others need it.
+func (c *Conn) Reserve(class Class, n int64) bool {
+	l := c.loop
+	h := l.holds[c]
+	if h == nil {
+		h = new(budget.Holder)
+		if l.holds == nil {
+			l.holds = make(map[*Conn]*budget.Holder)
+		}
+		l.holds[c] = h
+	}
+	p := c.party()
+	if ok, _ := l.engine.budget.Take(h, class, (*evictee)(c), &p, n, budget.MayWait); ok {
+		return true
+	}
+	if l.hungry == nil {
+		l.hungry = make(map[*Conn]struct{})
+	}
+	l.hungry[c] = struct{}{}
+	l.waiting.Store(true)
+	if !l.retry.Armed() {
+		l.Arm(&l.retry, retryEvery)
+	}
+	return false
+}
+
+// Release gives back what was charged. It may be called by Session.Closed.
+func (c *Conn) Release(n int64) {
+	if h := c.loop.holds[c]; h != nil {
+		c.loop.refund(h, n)
+	}
+}
+
+// Budget is the most that can be reserved at once.
+func (c *Conn) Budget() int64 { return c.loop.engine.budget.MaxBulk() }
+
+// feedHungry tells the sessions that were refused memory. Those that are
+// refused again wait for the next time.
+func (l *loop) feedHungry() {
+	l.waiting.Store(false)
+	hungry := l.hungry
+	l.hungry = nil
+	for c := range hungry {
+		c.guard(func() { c.session().Fed() })
+	}
+}
+
+// retrying is a loop as the Expirer of its timer retry.
+type retrying loop
+
+// Expired implements reactor.Expirer.
+func (r *retrying) Expired(*reactor.Timer) {
+	if l := (*loop)(r); l.waiting.Load() {
+		l.feedHungry()
+	}
+}

@@ -1,0 +1,48 @@
+package netio
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// shortageLasts is how long after accepting has rested last the engine counts as
+// exhausted: whoever asks is a balancer, and must not see it come and go.
+const shortageLasts = 5 * time.Second
+
+// Exhausted tells that new connections have to wait for descriptors, or for the
+// kernel's memory. It ends when accepting has not rested for 5 s, there are
+// descriptors, and a twentieth of the room for connections is free again.
+func (e *Engine) Exhausted() bool {
+	open, last := e.connections(), e.rested.Load()
+	switch {
+	case open >= e.files:
+		e.rested.Store(time.Now().UnixNano())
+		return true
+	case last == 0:
+		return false
+	case time.Since(time.Unix(0, last)) < e.restLasts || open > e.files-e.files/20:
+		return true
+	case !descriptorLeft():
+		e.rested.CompareAndSwap(last, time.Now().UnixNano())
+		return true
+	}
+	return !e.rested.CompareAndSwap(last, 0) // it has rested meanwhile
+}
+
+// descriptorLeft tells whether the process can get one.
+func descriptorLeft() bool {
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err == nil {
+		_ = unix.Close(fd)
+	}
+	return err == nil
+}
+
+// connections are those that are open on all loops.
+func (e *Engine) connections() (n int64) {
+	for _, l := range e.loops {
+		n += l.open.Load()
+	}
+	return n
+}
