@@ -118,6 +118,10 @@ func TestOutOfDescriptors(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	waitFor(t, "/readyz to say so", func() bool {
+		code, why := n.fetch("/readyz")
+		return code == 503 && strings.Contains(why, "out of file descriptors")
+	})
 	// One after another is served and leaves, so that the next gets in.
 	for _, c := range waiting {
 		switch n, err := c.Read(make([]byte, 1)); {
@@ -143,6 +147,7 @@ func TestOutOfDescriptors(t *testing.T) {
 		t.Errorf("%v were turned away for want of descriptors", v)
 	}
 	roundTrip(t, dial(t, addr), "as before")
+	waitFor(t, "the node to be ready again", func() bool { code, _ := n.fetch("/readyz"); return code == 200 })
 	n.wantFewDescriptors(limit)
 }
 

@@ -189,7 +189,11 @@ var (
 )
 
 // Connected tells that TLS with the client stands.
-func (s *clientSide) Connected() { (*Conn)(s).route() }
+func (s *clientSide) Connected() {
+	c := (*Conn)(s)
+	c.leaveHandshakes()
+	c.route()
+}
 
 func (s *clientSide) Received(p []byte) {
 	c := (*Conn)(s)

@@ -92,6 +92,7 @@ type Engine struct {
 	loops     []*loop
 	pool      *tlsstream.Pool
 	budget    *budget.Budget
+	places    *budget.Budget // of handshakes with clients
 	refused   refusals
 	rests     atomic.Uint64 // times that accepting rested for want of descriptors
 	rested    atomic.Int64  // when it rested last, in ns since 1970; 0: not lately
@@ -119,6 +120,7 @@ func New(cfg Config) (*Engine, error) {
 		tcp:       reactor.TCPOptions{KeepAlive: max(cfg.KeepAlive, 0)},
 		pool:      tlsstream.NewPool(cfg.MaxHandshakes),
 		budget:    newBudget(cfg.MemoryBudget),
+		places:    newPlaces(cfg.MaxHandshakes),
 		instance:  newInstance(),
 		restLasts: shortageLasts,
 		listeners: make(map[string]*listener),
@@ -194,8 +196,8 @@ type Stats struct {
 	// where a connection wants to go.
 	Budget, BudgetUsed, BudgetBulk int64
 	// Evicted counts the connections that gave way to others for want of memory,
-	// by listener.
-	Evicted map[string]uint64
+	// by listener; EvictedHandshakes those whose handshake did.
+	Evicted, EvictedHandshakes map[string]uint64
 	// Handshakes are the TLS handshakes under way.
 	Handshakes int
 	// Refused counts connections that a limit turned away, since start.
@@ -208,7 +210,7 @@ type Stats struct {
 // Stats gathers the numbers.
 func (e *Engine) Stats() Stats {
 	s := Stats{
-		Budget: e.budget.Limit(), BudgetUsed: e.budget.Used(), BudgetBulk: e.budget.MaxBulk(), Evicted: e.budget.Evictions(),
+		Budget: e.budget.Limit(), BudgetUsed: e.budget.Used(), BudgetBulk: e.budget.MaxBulk(), Evicted: e.budget.Evictions(), EvictedHandshakes: e.places.Evictions(),
 		Handshakes: e.pool.Handshakes(), Refused: e.refused.counts(), AcceptRests: e.rests.Load(),
 	}
 	for _, l := range e.loops {

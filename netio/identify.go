@@ -21,6 +21,7 @@ type ident struct {
 	need   int    // length of buf before it is worth looking at again
 	charge int64  // to the memory budget
 	hold   budget.Holder
+	place  budget.Holder // among the handshakes with clients
 	header *proxyproto.Header
 	hello  clienthello.Hello
 
@@ -54,6 +55,7 @@ func (c *Conn) forget() {
 	}
 	l.silent.remove(id)
 	c.setCharge(0)
+	c.leaveHandshakes()
 	c.ident = nil
 	if len(l.spare) >= maxSpareIdents {
 		return
@@ -226,6 +228,11 @@ func (c *Conn) terminate(data []byte) {
 		return why
 	})
 	if c.phase == phaseClosed {
+		return
+	}
+	if !c.enterHandshakes() {
+		c.loop.engine.refused.count(LimitHandshakes)
+		c.abort(LimitHandshakes)
 		return
 	}
 	c.phase = phaseHandshake

@@ -98,6 +98,7 @@ func (e *Engine) freeSockets(wanted map[string]*Listener) map[string]*socket {
 			l.stopRetry()
 			delete(e.listeners, name)
 			e.budget.Forget(name)
+			e.places.Forget(name)
 			e.log.Info("listener removed", "listener", name)
 		}
 	}

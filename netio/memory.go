@@ -22,6 +22,26 @@ func newBudget(limit int64) *budget.Budget {
 	return budget.New(budget.Config{Limit: limit, Reserve: limit / 4, Grace: bulkGrace})
 }
 
+// newPlaces are the handshakes with clients, of all that there may be at once: an
+// eighth is left to those with endpoints.
+func newPlaces(maxHandshakes int) *budget.Budget {
+	return budget.New(budget.Config{Limit: int64(maxHandshakes - maxHandshakes/8)})
+}
+
+// enterHandshakes takes a place; false: the client's parties have their share.
+func (c *Conn) enterHandshakes() bool {
+	p := c.party()
+	ok, _ := c.loop.engine.places.Take(&c.ident.place, budget.Bulk, (*evictee)(c), &p, 1, budget.Swap)
+	return ok
+}
+
+// leaveHandshakes gives it back, if there is one.
+func (c *Conn) leaveHandshakes() {
+	if c.tls != nil && c.ident != nil {
+		c.loop.engine.places.Give(&c.ident.place, 1)
+	}
+}
+
 const (
 	// bulkGrace is how long a frame is safe from eviction: most are whole sooner,
 	// and whoever needs their memory can wait for that.
@@ -71,7 +91,10 @@ func (v *evictee) Evict() {
 	c := (*Conn)(v)
 	c.loop.Post(func() {
 		b, h := c.loop.engine.budget, c.loop.holds[c]
-		if c.ident != nil && b.Evicted(&c.ident.hold) || h != nil && b.Evicted(h) {
+		if c.ident != nil && c.loop.engine.places.Evicted(&c.ident.place) {
+			c.loop.engine.refused.count(LimitHandshakes)
+			c.abort(LimitHandshakes)
+		} else if c.ident != nil && b.Evicted(&c.ident.hold) || h != nil && b.Evicted(h) {
 			c.loop.engine.refused.count(LimitMemory)
 			c.stop(LimitMemory, false)
 		}
@@ -111,13 +134,23 @@ func (l *loop) starve() {
 }
 
 // refund gives n bytes back, and has those read again that wait for it.
-func (l *loop) refund(h *budget.Holder, n int64) {
-	if !l.engine.budget.Give(h, n) {
+func (l *loop) refund(h *budget.Holder, n int64) { l.engine.Give(h, n) }
+
+// Take has a holder of somebody else hold n bytes of the engine's memory; see
+// budget.Take. It may be called from any goroutine.
+func (e *Engine) Take(h *budget.Holder, o budget.Owner, p *budget.Party, n int64) bool {
+	granted, _ := e.budget.Take(h, budget.Bulk, o, p, n, budget.MayWait)
+	return granted
+}
+
+// Give gives n of them back, and has those read again that wait for it.
+func (e *Engine) Give(h *budget.Holder, n int64) {
+	if !e.budget.Give(h, n) {
 		return
 	}
-	for _, other := range l.engine.loops {
-		if other.starving.Load() || other.waiting.Load() {
-			other.Post(other.feed)
+	for _, l := range e.loops {
+		if l.starving.Load() || l.waiting.Load() {
+			l.Post(l.feed)
 		}
 	}
 }

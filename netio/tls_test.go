@@ -149,6 +149,28 @@ func TestTooManyHandshakes(t *testing.T) {
 	roundTrip(t, tls.Client(dial(t, addr), config), "now")
 }
 
+// Handshakes of one address that do not go on, as many as there may be, keep no
+// other address out.
+func TestHandshakesOfOneAddressKeepNobodyOut(t *testing.T) {
+	r := newRig(t, Config{MaxHandshakes: 16}, endpoint(t, echo), Profile{})
+	spec, config := terminating(t, "api.example.com")
+	spec.HandshakeTimeout = time.Hour
+	addr := r.serve(t, spec)
+	hello := string(clientHello(t, "api.example.com"))
+	for range 14 {
+		mustWrite(t, dialFrom(t, "127.0.0.9", addr), hello)
+	}
+	waitFor(t, "them to begin", func() bool { return r.Stats().Handshakes == 14 })
+	for range 20 {
+		c := tls.Client(dialFrom(t, "127.0.0.10", addr), config)
+		roundTrip(t, c, "x")
+		c.Close()
+	}
+	if n := r.Stats().EvictedHandshakes["l"]; n != 1 {
+		t.Errorf("%d evictions are counted", n)
+	}
+}
+
 // TLS towards the endpoint, on either kind of connection with the client.
 func TestTLSTowardsTheEndpoint(t *testing.T) {
 	cert, pool := certificate(t, "db.example.com")

@@ -27,7 +27,7 @@ var (
 	mPending       = desc("pending_bytes", "Bytes that the kernel has not taken yet.")
 	mBudget        = desc("memory_budget_bytes", "Memory budget for connections that are not relayed yet, Kafka frames and headers of HTTP requests.")
 	mBudgetUsed    = desc("memory_budget_used_bytes", "What of it is in use.")
-	mEvictions     = desc("evictions_total", "Connections and requests that were ended to make room for others (docs/settings.md#shares): budget is memory or requests.", "budget", "listener")
+	mEvictions     = desc("evictions_total", "Connections and requests that were ended to make room for others (docs/settings.md#shares): budget is memory, handshakes or requests.", "budget", "listener")
 	mHandshakes    = desc("handshakes", "TLS handshakes under way.")
 	mRefusedTotal  = desc("refused_connections_total", "Connections that a limit turned away.", "reason")
 	mRestsTotal    = desc("accept_rests_total", "Times that accepting rested for want of descriptors or memory.")
@@ -116,6 +116,9 @@ func (c collector) engine(gauge gaugeFunc, count countFunc) {
 	count(mRestsTotal, s.AcceptRests)
 	for listener, v := range s.Evicted {
 		count(mEvictions, v, "memory", listener)
+	}
+	for listener, v := range s.EvictedHandshakes {
+		count(mEvictions, v, "handshakes", listener)
 	}
 	for _, l := range c.n.engine.Listeners() {
 		gauge(mListenerUp, truth(l.Err == nil), l.Name)

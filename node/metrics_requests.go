@@ -39,7 +39,7 @@ func (c *requestCounts) end(took prometheus.Observer, status int, d time.Duratio
 
 // requestReasons are all that requests are refused or cut off for.
 var requestReasons = []netio.Reason{
-	BadPath, BadMethod, BadRequest, BadBody, LimitRequests, RequestTimeout, ResponseTimeout, NoAnswer, netio.Internal,
+	BadPath, BadMethod, BadRequest, BadBody, TooManyFields, LimitRequests, netio.LimitMemory, BodyTimeout, RequestTimeout, ResponseTimeout, NoAnswer, netio.Internal,
 	netio.ClientGone, netio.ClientReset, netio.UpstreamReset, netio.UpstreamTLS,
 	netio.ConnectRefused, netio.ConnectTimeout, netio.ConnectError, netio.LimitFiles,
 	netio.Reason(routing.NoListener), netio.Reason(routing.NoBackend), netio.Reason(routing.NoEndpoint),
@@ -87,6 +87,9 @@ func (c collector) requests(f *flow, gauge gaugeFunc, count countFunc) {
 
 // refusals tells why requests were refused.
 func (c collector) refusals(count countFunc) {
+	for listener, v := range c.n.requests.places.Evictions() {
+		count(mEvictions, v, "requests", listener)
+	}
 	for i, reason := range requestReasons {
 		if v := c.n.requests.refused[i].Load(); v > 0 {
 			count(mRequestsRefused, v, string(reason))

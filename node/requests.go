@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"penstock/netio"
+	"penstock/netio/budget"
 	"penstock/netio/duct"
 	"penstock/netio/proxyproto"
 	"penstock/netio/web"
@@ -34,8 +35,13 @@ const (
 	BadRequest = netio.Reason(routing.BadRequest)
 	// BadBody: the body is not what the header promised.
 	BadBody netio.Reason = "bad_body"
-	// LimitRequests: as many are under way as the node takes.
+	// TooManyFields: the header has more fields than are taken.
+	TooManyFields netio.Reason = "too_many_fields"
+	// LimitRequests: as many are under way as the node takes, and others have
+	// less than their share.
 	LimitRequests netio.Reason = "limit_requests"
+	// BodyTimeout: the client kept its body waiting for http.bodyIdleTimeout.
+	BodyTimeout netio.Reason = "body_timeout"
 	// RequestTimeout: the service's http.timeout was over.
 	RequestTimeout netio.Reason = "request_timeout"
 	// ResponseTimeout: the answer did not begin within http.responseTimeout.
@@ -54,8 +60,8 @@ type requests struct {
 	server   *web.Server
 	access   *accesslog.Log // nil: off
 
-	max     int64 // at once
-	active  atomic.Int64
+	places  *budget.Budget // of requests at once
+	memory  memory
 	refused refusals
 
 	mu      sync.Mutex
@@ -95,7 +101,8 @@ var (
 // newRequests makes them for a node whose flows and router are there.
 func newRequests(n *Node) *requests {
 	h := &requests{
-		router: n.router, flows: n.flows, access: n.access, max: int64(n.cfg.MaxRequests),
+		router: n.router, flows: n.flows, access: n.access, memory: n.engine,
+		places:   budget.New(budget.Config{Limit: int64(n.cfg.MaxRequests)}),
 		profiles: profiles{router: n.router, client: n.rooms.clients.of, m: map[string]*httpPath{}},
 		clients:  map[string]map[*httpClient]struct{}{},
 	}
@@ -169,8 +176,8 @@ func (h *requests) Route(known any, r *http.Request) web.Plan {
 	q.client.count.Add(1)
 	plan := web.Plan{Done: q.done, Last: q.client.last.Load() != nil}
 	defer q.fault()
-	if h.active.Add(1) > h.max {
-		return q.refuse(plan, http.StatusServiceUnavailable, LimitRequests)
+	if why := q.admit(r); why != netio.OK {
+		return q.refuse(plan, statusOf(why), why)
 	}
 	if r.Method == http.MethodConnect {
 		return q.refuse(plan, http.StatusMethodNotAllowed, BadMethod)
@@ -239,6 +246,12 @@ func requestReason(err error) netio.Reason {
 	switch {
 	case err == nil:
 		return netio.OK
+	case errors.Is(err, web.ErrEvicted):
+		return LimitRequests
+	case errors.Is(err, web.ErrMemory):
+		return netio.LimitMemory
+	case errors.Is(err, web.ErrBodyIdle):
+		return BodyTimeout
 	case errors.Is(err, web.ErrCutOff) && errors.Is(err, web.ErrClientGone):
 		return netio.ClientReset
 	case errors.Is(err, web.ErrClientGone):

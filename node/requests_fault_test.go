@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"penstock/netio"
+	"penstock/netio/budget"
 	"penstock/routing"
 )
 
@@ -14,7 +15,7 @@ import (
 // them would use up --max-requests.
 func TestAFaultInRoutingIsCountedOut(t *testing.T) {
 	n := startNode(t, webListener+webService("shop", "", newRawServer(t).addr)+webRoute(rule("/", "")))
-	h := &requests{flows: n.flows, max: 2} // without what Route needs
+	h := &requests{flows: n.flows, places: budget.New(budget.Config{Limit: 10}), memory: enough{}} // without what Route needs
 	client := &httpClient{in: routing.Input{Listener: "web"}}
 	for range 3 {
 		func() {
@@ -25,7 +26,7 @@ func TestAFaultInRoutingIsCountedOut(t *testing.T) {
 			}()
 			h.Route(client, httptest.NewRequest(http.MethodGet, "/", nil))
 		}()
-		if left := h.active.Load(); left != 0 {
+		if left := h.places.Used(); left != 0 {
 			t.Fatalf("%d requests are under way", left)
 		}
 	}
@@ -33,3 +34,9 @@ func TestAFaultInRoutingIsCountedOut(t *testing.T) {
 		t.Errorf("%d are counted", got)
 	}
 }
+
+// enough is memory that never ends.
+type enough struct{}
+
+func (enough) Take(*budget.Holder, budget.Owner, *budget.Party, int64) bool { return true }
+func (enough) Give(*budget.Holder, int64)                                   {}

@@ -241,7 +241,7 @@ func TestASwitchedConnectionOutlivesItsRoute(t *testing.T) {
 	waitFor(t, "the timeout to be over", func() bool { return time.Since(begun) > 3200*time.Millisecond })
 	say("at last")
 	c.Close()
-	waitFor(t, "its end", func() bool { return n.requests.active.Load() == 0 })
+	waitFor(t, "its end", func() bool { return n.requests.places.Used() == 0 })
 	if v := n.metric(t, `penstock_http_requests_total{code="1xx",listener="web",service=""}`); v != "" {
 		t.Errorf("counted where there is no service: %s", v)
 	}

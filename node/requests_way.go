@@ -27,6 +27,9 @@ type asked struct {
 	endpoint string            // the last one that was tried
 	replied  bool              // an endpoint has begun its answer
 	why      netio.Reason      // it is answered from here
+
+	place  place  // of the requests at once
+	header header // of memory
 }
 
 var _ web.Way = (*asked)(nil)
@@ -63,6 +66,7 @@ func (q *asked) refuse(plan web.Plan, status int, why netio.Reason) web.Plan {
 func (q *asked) forward(plan web.Plan, path string) web.Plan {
 	a := &q.answered
 	plan.Way, plan.Attempts, plan.Timeout = q, maxTries, q.spec.HTTP.Timeout.D()
+	plan.BodyIdle, plan.Begun = q.spec.HTTP.BodyIdleTimeout.D(), q.begin
 	plan.Request = func(out *http.Request) {
 		host, newPath := a.Rewrite(path)
 		if host != "" {
@@ -152,7 +156,7 @@ func (q *asked) Refusal(err error) string {
 // done is told how the request ended.
 func (q *asked) done(o web.Outcome) {
 	h, now := q.requests, time.Now()
-	h.active.Add(-1)
+	q.leave()
 	if q.why == netio.OK {
 		q.why = requestReason(o.Err)
 	}

@@ -26,9 +26,10 @@ func dialFrom(t *testing.T, from, to string) net.Conn {
 	return c
 }
 
-// greeter takes connections of TLS clients and answers with one byte.
-func greeter(t *testing.T) string {
+// listener tells of each connection by which something comes.
+func listener(t *testing.T) (addr string, heard chan struct{}) {
 	t.Helper()
+	heard = make(chan struct{}, 100)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -43,12 +44,13 @@ func greeter(t *testing.T) string {
 			go func() {
 				defer c.Close()
 				if _, err := c.Read(make([]byte, 1)); err == nil {
-					_, _ = c.Write([]byte{1})
+					heard <- struct{}{}
+					_, _ = io.Copy(io.Discard, c)
 				}
 			}()
 		}
 	}()
-	return ln.Addr().String()
+	return ln.Addr().String(), heard
 }
 
 // Frames of one address that are never finished, more than fit, keep neither the
@@ -59,7 +61,8 @@ func TestFramesOfOneAddressKeepNobodyOut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRoomOf(t, budget, Limits{FrameTimeout: time.Hour, FrameTimeoutEarly: time.Hour}, eager{filter.Whole})
-			addr := r.serve(t, "kafka", greeter(t))
+			broker, heard := listener(t)
+			addr := r.serve(t, "kafka", broker)
 			frame := sent{key: keyOf(api), version: 1, id: 1, body: make([]byte, 64<<10-64)}.request()
 			for range budget/(64<<10) + 8 {
 				c := dialFrom(t, "127.0.0.9", addr)
@@ -73,11 +76,14 @@ func TestFramesOfOneAddressKeepNobodyOut(t *testing.T) {
 			if _, err := small.Write(frame); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := io.ReadFull(small, make([]byte, 1)); err != nil {
-				t.Errorf("the frame of another address: %v", err)
+			select {
+			case <-heard:
+			case <-time.After(patience):
+				t.Error("the frame of another address got no memory")
 			}
+			service, heard := listener(t)
 			r.mu.Lock()
-			r.plain, r.targets["tls"] = true, greeter(t)
+			r.plain, r.targets["tls"] = true, service
 			r.listeners = append(r.listeners, netio.Listener{Name: "tls", Network: "tcp", Address: "127.0.0.1:0", Mode: netio.ModeHello, HelloTimeout: time.Hour})
 			list := append([]netio.Listener(nil), r.listeners...)
 			r.mu.Unlock()
@@ -85,7 +91,11 @@ func TestFramesOfOneAddressKeepNobodyOut(t *testing.T) {
 			for i := range 20 {
 				c := dialFrom(t, "127.0.0.10", r.Listeners()[1].Address)
 				go func() { _ = tls.Client(c, &tls.Config{ServerName: "api.example.com"}).Handshake() }()
-				waitFor(t, "the hello to be routed", func() bool { return r.meter.Counts().Connections > uint64(i+budget/(64<<10)+8) })
+				select {
+				case <-heard:
+				case <-time.After(patience):
+					t.Fatalf("hello %d was not routed", i)
+				}
 			}
 		})
 	}

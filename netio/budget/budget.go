@@ -170,6 +170,9 @@ type Mode uint8
 const (
 	// MayWait grants nothing then.
 	MayWait Mode = iota
+	// Swap grants it where those who were evicted make room, without waiting until
+	// they have given it back.
+	Swap
 	// Must grants it all the same: it has been read already.
 	Must
 )
@@ -210,7 +213,7 @@ func (b *Budget) take(h *Holder, c Class, o Owner, p *Party, n int64, m Mode) (g
 		victims = b.makeRoom(h, n, over)
 	}
 	switch {
-	case m == Must:
+	case m == Must, m == Swap && over > 0 && over <= b.leaving():
 		h.add(b, n)
 		return true, true, victims
 	case h.n == 0:
@@ -228,6 +231,9 @@ func (b *Budget) over(c Class, n int64) int64 {
 	}
 	return over
 }
+
+// leaving is what is about to be given back.
+func (b *Budget) leaving() int64 { return b.tiers[Early].leaving + b.tiers[Bulk].leaving }
 
 // keptFree tells that what is left of Bulk is for others.
 func (b *Budget) keptFree(h *Holder, n int64) bool {

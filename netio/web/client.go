@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/http/httpguts"
@@ -50,6 +51,10 @@ type clientBody struct {
 	request  *request
 	from, to http.Header // trailers, which are there after the body; to: announced
 
+	// waits is since when the client is waited for, in ns since the request
+	// began; 0: it is not.
+	waits atomic.Int64
+
 	reading sync.Mutex    // held while it is read, and over:
 	stopped chan struct{} // nobody reads it any more; closed when the answer is over
 	gone    bool          // it is
@@ -77,7 +82,9 @@ func (b *clientBody) read(p []byte) (int, error) {
 	if b.stopped != nil {
 		return 0, errStopped
 	}
+	b.waits.Store(int64(time.Since(b.request.begun)) | 1)
 	n, err := b.ReadCloser.Read(p)
+	b.waits.Store(0)
 	b.request.in.Add(int64(n))
 	switch {
 	case err == nil:

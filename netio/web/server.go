@@ -32,6 +32,9 @@ type request struct {
 	status   int
 	err      error
 	in, out  atomic.Int64
+	begun    time.Time
+	replied  atomic.Bool // the answer has begun
+	finish   func(why error)
 	bodyFail atomic.Pointer[error] // the client's body could not be read
 }
 
@@ -77,8 +80,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 func (q *request) forward(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancelCause(context.WithValue(r.Context(), requestKey{}, q))
 	defer cancel(nil)
+	q.begun, q.finish = time.Now(), func(why error) { cancel(why); q.hurry(w, r) }
 	if q.plan.Timeout > 0 {
-		q.timer = time.AfterFunc(q.plan.Timeout, func() { cancel(ErrTimeout); q.hurry(w, r) })
+		q.timer = time.AfterFunc(q.plan.Timeout, func() { q.finish(ErrTimeout) })
 	}
 	whole := false
 	defer func() {
@@ -95,6 +99,10 @@ func (q *request) forward(w http.ResponseWriter, r *http.Request) {
 	if r.Body != nil && r.Body != http.NoBody {
 		q.body = &clientBody{ReadCloser: r.Body, request: q}
 		out.Body = q.body
+		defer q.body.watch(q.plan.BodyIdle)()
+	}
+	if q.plan.Begun != nil {
+		q.plan.Begun(q)
 	}
 	q.server.proxy.ServeHTTP(writer{w, q}, out)
 	whole = true
@@ -120,12 +128,12 @@ func (q *request) hurry(w http.ResponseWriter, r *http.Request) {
 	_ = c.SetWriteDeadline(time.Now().Add(parting))
 }
 
-// stop ends the plan's Timeout, and tells whether it has passed.
+// stop ends the plan's Timeout, and tells whether it has passed, or the request
+// was ended for another reason.
 func (q *request) stop() (late bool) {
-	if q.timer == nil {
-		return false
+	if q.timer != nil {
+		q.timer.Stop()
 	}
-	q.timer.Stop()
 	q.clock.Lock()
 	defer q.clock.Unlock()
 	q.over = true
@@ -177,8 +185,10 @@ func (q *request) cutOff(ctx context.Context, r *http.Request) {
 
 // why names the end of a request's context.
 func (q *request) why(cause error) error {
-	if errors.Is(cause, ErrTimeout) {
-		return cause
+	for _, why := range [...]error{ErrTimeout, ErrBodyIdle, ErrEvicted, ErrMemory} {
+		if errors.Is(cause, why) {
+			return cause
+		}
 	}
 	return ErrClientGone
 }
@@ -245,6 +255,7 @@ func hideKeys(h http.Header) {
 func (s *Server) modify(r *http.Response) error {
 	q := requestOf(r.Request)
 	q.status = r.StatusCode
+	q.replied.Store(true)
 	if len(r.Trailer) > 0 && r.Request.ProtoMajor == 1 { // HTTP/1 has trailers behind chunks alone
 		r.Header.Del("Content-Length")
 		r.ContentLength = -1
@@ -254,7 +265,7 @@ func (s *Server) modify(r *http.Response) error {
 	}
 	if r.StatusCode == http.StatusSwitchingProtocols {
 		if q.stop() {
-			return ErrTimeout
+			return context.Cause(r.Request.Context())
 		}
 		q.release() // from here on only the bytes tell whether it is quiet
 		return nil
@@ -305,6 +316,12 @@ var (
 	ErrHeaderTimeout = errors.New("no answer in time")
 	// ErrTimeout says that the plan's Timeout was over.
 	ErrTimeout = errors.New("request timeout")
+	// ErrBodyIdle says that the client kept its body waiting for too long.
+	ErrBodyIdle = errors.New("no more of the request's body in time")
+	// ErrEvicted says that the request was ended by Request.End, to make room for
+	// others; ErrMemory that their memory is needed.
+	ErrEvicted = errors.New("ended to make room for other requests")
+	ErrMemory  = errors.New("ended for want of memory")
 	// ErrCutOff says that an answer had begun and did not come to its end.
 	ErrCutOff = errors.New("the answer was cut off")
 	// ErrNowhere says that the way led to no endpoint.
@@ -341,7 +358,10 @@ func (q *request) refuse(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case errors.Is(q.err, ErrBody), errors.Is(q.err, ErrRequest):
 		status = http.StatusBadRequest
-	case errors.Is(q.err, ErrNowhere):
+	case errors.Is(q.err, ErrBodyIdle):
+		status = http.StatusRequestTimeout
+		q.plan.Last = true
+	case errors.Is(q.err, ErrNowhere), errors.Is(q.err, ErrEvicted), errors.Is(q.err, ErrMemory):
 		status = http.StatusServiceUnavailable
 	case errors.Is(q.err, ErrTimeout), errors.Is(q.err, ErrHeaderTimeout):
 		status = http.StatusGatewayTimeout

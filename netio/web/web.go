@@ -50,6 +50,12 @@ type Plan struct {
 	// Timeout bounds the request from here to the end of its answer, or to the
 	// switch to another protocol; 0: none.
 	Timeout time.Duration
+	// BodyIdle bounds how long the client may keep the request's body waiting for
+	// its next byte, until an answer begins; 0: none.
+	BodyIdle time.Duration
+	// Begun, where set, is given the request before it is sent on. Called once,
+	// on the request's goroutine.
+	Begun func(Request)
 	// Attempts bounds how many endpoints are tried; 0: one.
 	Attempts int
 	// Last tells the client to go: the connection ends after the requests that
@@ -58,6 +64,17 @@ type Plan struct {
 	// Done, where set, is told how the request ended. Called once, on the
 	// request's goroutine.
 	Done func(Outcome)
+}
+
+// Request is a request that is under way. Its methods may be called from any
+// goroutine, and after its end.
+type Request interface {
+	// End ends it with ErrEvicted or ErrMemory.
+	End(why error)
+	// Idle is how long nothing has moved, as far as that is looked at. Rank 2: it
+	// waits for its client, which has not sent all of the body; 1: it waits for
+	// its answer; 0: the answer has begun.
+	Idle() (rank int, d time.Duration)
 }
 
 // Outcome is how a request ended.

@@ -76,6 +76,10 @@ type ServiceHTTP struct {
 	// ResponseTimeout is for the time from the end of a request until its answer begins.
 	// Default 1m, up to 24h; 0 is none.
 	ResponseTimeout *Duration `yaml:"responseTimeout" default:"1m" range:"0..24h"`
+	// BodyIdleTimeout is how long a client may keep the body of its request waiting
+	// for the next byte, as long as no answer has begun. Default 30s, up to 24h; 0
+	// is none.
+	BodyIdleTimeout *Duration `yaml:"bodyIdleTimeout" default:"30s" range:"0..24h"`
 	// MaxIdle is how many connections without a request are kept at each endpoint.
 	// Default 64, 0..10,000.
 	MaxIdle *int `yaml:"maxIdle" default:"64" range:"0..10000"`
