@@ -250,7 +250,14 @@ func echo(c *net.TCPConn) { _, _ = io.Copy(c, c) }
 // dial connects to the rig; the connection ends with the test.
 func dial(t testing.TB, addr string) *net.TCPConn {
 	t.Helper()
-	c, err := net.DialTimeout("tcp", addr, patience)
+	return dialFrom(t, "", addr)
+}
+
+// dialFrom does so from one of this machine's addresses; "": any.
+func dialFrom(t testing.TB, from, to string) *net.TCPConn {
+	t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: patience}
+	c, err := d.Dial("tcp", to)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -343,21 +343,6 @@ func TestMemoryGoesToWhoWaitedLongest(t *testing.T) {
 	mustRead(t, c, string(hello))
 }
 
-// dialFrom connects from one of this machine's addresses.
-func dialFrom(t testing.TB, from, to string) *net.TCPConn {
-	t.Helper()
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: patience}
-	c, err := d.Dial("tcp", to)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
-	}
-	return c.(*net.TCPConn)
-}
-
 // Hellos of one address that are never finished, more than fit, keep nobody else
 // out: the oldest of them give way, however they came to the loops.
 func TestHellosOfOneAddressKeepNobodyOut(t *testing.T) {
@@ -390,7 +375,7 @@ func TestHellosOfOneAddressKeepNobodyOut(t *testing.T) {
 // its hello than others.
 func TestDeadlinesRunWithoutMemory(t *testing.T) {
 	const budget = 1 << 20
-	r := newRig(t, Config{MemoryBudget: budget}, endpoint(t, echo), Profile{})
+	r := newRig(t, Config{Loops: 1, MemoryBudget: budget}, endpoint(t, echo), Profile{})
 	addr := r.serve(t, Listener{Mode: ModeHello, HelloTimeout: time.Hour})
 	hello := clientHello(t, "api.example.com")
 	const enough = budget/maxIdentity + 2

@@ -63,16 +63,18 @@ const (
 	// maxFields bounds the fields of a request's header, announced trailers
 	// included.
 	maxFields = 200
-	// requestSize and fieldSize are about what a request costs beside the bytes of
-	// its header, and each field of that: both are there twice, as they came and
-	// as they go on.
-	requestSize, fieldSize = 4 << 10, 160
+	// fieldSize is about what a field costs beside its bytes: it is there twice, as
+	// it came and as it goes on.
+	fieldSize = 160
+	// freeHeader is what is not charged of a request: most headers take no more,
+	// and --max-requests bounds them.
+	freeHeader = 4 << 10
 )
 
 // weigh counts the fields of a request's header and estimates the memory that it
-// takes.
+// takes beyond what is free.
 func weigh(r *http.Request) (fields int, size int64) {
-	size = requestSize + int64(len(r.RequestURI)+len(r.Host))
+	size = int64(len(r.RequestURI) + len(r.Host))
 	for name, values := range r.Header {
 		for _, v := range values {
 			size += int64(len(name) + len(v))
@@ -80,7 +82,7 @@ func weigh(r *http.Request) (fields int, size int64) {
 		fields += len(values)
 	}
 	fields += len(r.Trailer)
-	return fields, size + fieldSize*int64(fields)
+	return fields, max(size+fieldSize*int64(fields)-freeHeader, 0)
 }
 
 // admit takes a place and memory for a request, which done gives back.
@@ -96,7 +98,7 @@ func (q *asked) admit(r *http.Request) netio.Reason {
 	if ok, _ := h.places.Take(&q.place.Holder, budget.Bulk, &q.place, &p, 1, budget.Swap); !ok {
 		return LimitRequests
 	}
-	if !h.memory.Take(&q.header.Holder, &q.header, &p, size) {
+	if size > 0 && !h.memory.Take(&q.header.Holder, &q.header, &p, size) {
 		return netio.LimitMemory
 	}
 	q.header.size = size
@@ -127,5 +129,7 @@ func (q *asked) begin(r web.Request) {
 // leave gives back what admit took.
 func (q *asked) leave() {
 	q.requests.places.Give(&q.place.Holder, 1)
-	q.requests.memory.Give(&q.header.Holder, q.header.size)
+	if q.header.size > 0 {
+		q.requests.memory.Give(&q.header.Holder, q.header.size)
+	}
 }

@@ -85,8 +85,9 @@ type served struct {
 	known  any
 	secure bool
 
-	first []byte // read already
-	once  sync.Once
+	first  []byte  // read already
+	blocks *blocks // of HTTP/2
+	once   sync.Once
 	// parting is set when the last answer goes though the client has not sent
 	// all of its request, and nothing of that is of interest any more;
 	// interrupted while those who read that are to stop.
@@ -140,6 +141,7 @@ func (s *Server) pass(c *served) bool {
 	defer s.mu.Unlock()
 	if string(c.first) == preface {
 		to = s.two
+		c.blocks = newBlocks()
 	}
 	if !s.closed { // so to is open
 		to.accept.Hand(c)
@@ -153,13 +155,22 @@ func (c *served) Read(p []byte) (int, error) {
 	if len(c.first) > 0 && len(p) > 0 {
 		n := copy(p, c.first)
 		c.first = c.first[n:]
+		c.follow(p[:n])
 		return n, nil
 	}
 	n, err := c.Conn.Read(p)
+	c.follow(p[:n])
 	if err != nil && c.interrupted.Load() && errors.Is(err, os.ErrDeadlineExceeded) {
 		err = nil
 	}
 	return n, err
+}
+
+// follow looks at what was read for headers that are not finished.
+func (c *served) follow(p []byte) {
+	if c.blocks != nil {
+		c.blocks.feed(p, c.server.cfg.HeaderTimeout, c.Abort)
+	}
 }
 
 // Close implements net.Conn. What a client is still sending is read and thrown

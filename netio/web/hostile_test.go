@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"runtime"
 	"strconv"
 	"strings"
@@ -15,6 +16,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/net/http2"
 
 	"penstock/netio/web"
 )
@@ -398,5 +401,20 @@ func (s *lossy) lose() {
 	defer s.mu.Unlock()
 	for c := range s.conns {
 		s.conns[c] = true
+	}
+}
+
+// A header of HTTP/2 that is begun and left ends its connection.
+func TestALeftHeaderOfHTTP2Ends(t *testing.T) {
+	r := newRigOf(t, web.Config{HeaderTimeout: 300 * time.Millisecond}, &web.Profile{}, upstream(t, describe))
+	h := newRawHTTP2(t, r.addr)
+	_ = h.frames.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}})
+	for {
+		if _, err := h.frames.ReadFrame(); err != nil {
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Error("the connection stays")
+			}
+			return
+		}
 	}
 }
