@@ -157,7 +157,7 @@ func (c *Conn) more(data []byte, why Reason) {
 		c.abort(why)
 		return
 	}
-	c.keep(data)
+	c.ident.buf = append(c.ident.buf[:0], data...)
 	c.setCharge(maxIdentity)
 }
 

@@ -248,7 +248,7 @@ func TestAcceptingRestsWithoutRoom(t *testing.T) {
 		t.Error("ready at once, though the next one may be too many")
 	}
 	r.restLasts = 0
-	if r.Exhausted() || r.Exhausted() {
+	if r.Exhausted() {
 		t.Error("exhausted for ever")
 	}
 }

@@ -114,14 +114,12 @@ func (c collector) engine(gauge gaugeFunc, count countFunc) {
 		count(mRefusedTotal, v, string(reason))
 	}
 	count(mRestsTotal, s.AcceptRests)
-	for listener, v := range s.Evicted {
-		count(mEvictions, v, "memory", listener)
-	}
-	for listener, v := range s.EvictedHandshakes {
-		count(mEvictions, v, "handshakes", listener)
-	}
+	requests := c.n.requests.places.Evictions()
 	for _, l := range c.n.engine.Listeners() {
 		gauge(mListenerUp, truth(l.Err == nil), l.Name)
+		count(mEvictions, s.Evicted[l.Name], "memory", l.Name)
+		count(mEvictions, s.EvictedHandshakes[l.Name], "handshakes", l.Name)
+		count(mEvictions, requests[l.Name], "requests", l.Name)
 	}
 }
 

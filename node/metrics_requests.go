@@ -87,9 +87,6 @@ func (c collector) requests(f *flow, gauge gaugeFunc, count countFunc) {
 
 // refusals tells why requests were refused.
 func (c collector) refusals(count countFunc) {
-	for listener, v := range c.n.requests.places.Evictions() {
-		count(mEvictions, v, "requests", listener)
-	}
 	for i, reason := range requestReasons {
 		if v := c.n.requests.refused[i].Load(); v > 0 {
 			count(mRequestsRefused, v, string(reason))

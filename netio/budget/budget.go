@@ -25,7 +25,8 @@
 //     tenants. The victim's source is never lighter than that of whoever asks.
 //   - Everybody else waits.
 //
-// A party at or under its share is never a victim. The last eighth of Bulk is
+// A party at or under its share is never a victim, nor one that holds less than
+// twice what the party that asks would hold: equals do not evict one another. The last eighth of Bulk is
 // for parties under their share, so that whoever waits is not overtaken by those
 // who hold most.
 //

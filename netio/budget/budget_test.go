@@ -65,6 +65,29 @@ func TestTheHeaviestSourceGivesWayToOneUnderItsShare(t *testing.T) {
 	}
 }
 
+// Many that hold the same wait for one another, though what each holds is a little
+// more than its share.
+func TestEqualsDoNotEvictOneAnother(t *testing.T) {
+	b := New(Config{Limit: 1000})
+	var all []*client
+	for i := range 20 {
+		c := new(client)
+		b.Take(&c.Holder, Early, c, from(fmt.Sprintf("10.0.0.%d", i), "l", ""), 51, Must)
+		all = append(all, c)
+	}
+	for i, n := range []int64{40, 26} {
+		var more client
+		b.Take(&more.Holder, Early, &more, from(fmt.Sprintf("10.0.1.%d", i), "l", ""), n, MayWait)
+	}
+	if n := evictions(all); n != 0 {
+		t.Errorf("%d evicted", n)
+	}
+	var small client
+	if b.Take(&small.Holder, Early, &small, from("10.0.2.1", "l", ""), 20, MayWait); evictions(all) == 0 {
+		t.Error("nobody gave way to a small one")
+	}
+}
+
 func TestWhoIsOverItsShareWaits(t *testing.T) {
 	b := New(Config{Limit: 100})
 	heavy := crowd(t, b, Early, from("127.0.0.9", "a", ""), 9, 10)

@@ -182,7 +182,7 @@ func (b *Budget) victim(h *Holder, c Class, n int64) *Holder {
 		if c != h.class { // only what was borrowed
 			share = b.cfg.Reserve / int64(len(t.heaps[level]))
 		}
-		if top.key == h.at[level].key || top.used <= share {
+		if top.key == h.at[level].key || top.used <= share || top.used < 2*(h.at[level].used+n) {
 			continue
 		}
 		if v := b.oldest(h, top, level); v != nil {
