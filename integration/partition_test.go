@@ -20,77 +20,104 @@ func (l *hosts) echoOutside() string {
 	return ln.Addr().String()
 }
 
+// partition is a shape of what links carry. cut makes it, given the leader's host
+// and another one, and tells which hosts can go on deciding; nil: none.
+type partition struct {
+	name string
+	cut  func(leader, other int) (decides []int)
+}
+
+// without is the numbers of all hosts but these.
+func (l *hosts) without(out ...int) (rest []int) {
+	for h := 1; h <= l.Hosts(); h++ {
+		if !slices.Contains(out, h) {
+			rest = append(rest, h)
+		}
+	}
+	return rest
+}
+
+// cutsOfHosts are partitions by which some hosts are away from the others.
+func cutsOfHosts(l *hosts) []partition {
+	shapes := []partition{
+		{"the leader alone", func(leader, _ int) []int {
+			l.split([]int{leader}, l.without(leader))
+			return l.without(leader)
+		}},
+		{"a follower alone", func(_, other int) []int {
+			l.split([]int{other}, l.without(other))
+			return l.without(other)
+		}},
+		{"everyone alone", func(_, _ int) []int {
+			var single [][]int
+			for _, h := range l.without() {
+				single = append(single, []int{h})
+			}
+			l.split(single...)
+			return nil
+		}},
+	}
+	if l.Hosts() == 5 {
+		shapes = append(shapes, partition{"two and three", func(leader, other int) []int {
+			l.split([]int{leader, other}, l.without(leader, other))
+			return l.without(leader, other)
+		}})
+	}
+	return shapes
+}
+
+// cutsOfLinks are partitions by which some hosts do not hear others, whom their
+// neighbours hear.
+func cutsOfLinks(l *hosts) []partition {
+	return []partition{
+		{"the leader is not heard", func(leader, _ int) []int {
+			for _, h := range l.without(leader) {
+				l.cutOneWay(leader, h)
+			}
+			return l.without(leader)
+		}},
+		{"the leader does not hear", func(leader, _ int) []int {
+			for _, h := range l.without(leader) {
+				l.cutOneWay(h, leader)
+			}
+			return l.without(leader)
+		}},
+		{"leader and one follower do not see each other", func(leader, other int) []int {
+			l.cut(leader, other)
+			return l.without(leader, other)
+		}},
+	}
+}
+
 // Partitions of every shape: whoever can reach most of the voters decides,
 // whoever cannot says so, and no connection notices any of it.
 func TestPartitionsBreakNoConnection(t *testing.T) {
 	t.Parallel()
-	const held = 100
-	hosts := 3
-	if long() {
-		hosts = 5
+	for name, shapes := range map[string]func(l *hosts) []partition{"of hosts": cutsOfHosts, "of links": cutsOfLinks} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := 3
+			if long() {
+				n = 5
+			}
+			l := newLab(t, n)
+			passPartitions(l, shapes(l))
+		})
 	}
-	l := newLab(t, hosts)
+}
+
+// passPartitions runs a cluster through the partitions, one after the other.
+func passPartitions(l *hosts, shapes []partition) {
+	t := l.t
+	const held = 100
 	f := startFleetIn(l)
 	backend := l.echoOutside()
 	f.members[0].apply(serviceOnAll("svc", "9100", backend))
 	tr := startTraffic(f, "9100", held)
-	all := make([]int, hosts)
-	for i := range all {
-		all[i] = i + 1
-	}
-	without := func(out ...int) []int {
-		return slices.DeleteFunc(slices.Clone(all), func(h int) bool { return slices.Contains(out, h) })
-	}
-	single := make([][]int, hosts)
-	for i := range all {
-		single[i] = []int{i + 1}
-	}
-	shapes := []struct {
-		name string
-		cut  func(leader, other int) (decides []int) // who can go on deciding; none: nil
-	}{
-		{"the leader alone", func(leader, _ int) []int {
-			l.split([]int{leader}, without(leader))
-			return without(leader)
-		}},
-		{"a follower alone", func(_, other int) []int {
-			l.split([]int{other}, without(other))
-			return without(other)
-		}},
-		{"everyone alone", func(_, _ int) []int {
-			l.split(single...)
-			return nil
-		}},
-		{"the leader is not heard", func(leader, _ int) []int {
-			for _, h := range without(leader) {
-				l.cutOneWay(leader, h)
-			}
-			return without(leader)
-		}},
-		{"the leader does not hear", func(leader, _ int) []int {
-			for _, h := range without(leader) {
-				l.cutOneWay(h, leader)
-			}
-			return without(leader)
-		}},
-		{"leader and one follower do not see each other", func(leader, other int) []int {
-			l.cut(leader, other)
-			return without(leader, other)
-		}},
-	}
-	if hosts == 5 {
-		shapes = append(shapes, struct {
-			name string
-			cut  func(leader, other int) []int
-		}{"two and three", func(leader, other int) []int {
-			l.split([]int{leader, other}, without(leader, other))
-			return without(leader, other)
-		}})
-	}
 	for i, shape := range shapes {
 		leader := f.waitLeader()
 		at := slices.Index(f.members, leader) + 1
-		decides := shape.cut(at, at%hosts+1)
+		decides := shape.cut(at, at%l.Hosts()+1)
 		name := fmt.Sprint("during-", i)
 		change := serviceOnAll(name, fmt.Sprint(9200+i), backend)
 		if len(decides) > 0 {
@@ -100,8 +127,8 @@ func TestPartitionsBreakNoConnection(t *testing.T) {
 				return r.code == 0
 			})
 		}
-		if len(decides) == 0 || len(decides) == hosts-1 {
-			for _, h := range without(decides...) {
+		if len(decides) == 0 || len(decides) == l.Hosts()-1 {
+			for _, h := range l.without(decides...) {
 				m := f.members[h-1]
 				waitFor(t, shape.name+": "+m.name+" to say that it is alone", func() bool { return m.status().Alone != "" })
 				r := m.pipe(serviceOnAll("never", "9300", backend), "apply", "-f", "-", "--timeout", "1s")
@@ -111,7 +138,7 @@ func TestPartitionsBreakNoConnection(t *testing.T) {
 			}
 		}
 		l.heal()
-		f.waitSettled(hosts)
+		f.waitSettled(l.Hosts())
 		f.mustAgree()
 		if len(decides) > 0 && !strings.Contains(f.members[at-1].must("get", "services"), name) {
 			t.Errorf("%s: what was decided is gone", shape.name)
