@@ -38,6 +38,7 @@ test-kafka: setup
 test-long: setup
 	PENSTOCK_LONG=1 $(GO) test -count=1 -timeout 4h -run 'Histories|Partitions|TenantsChange' -v ./integration
 	PENSTOCK_LONG=1 $(GO) test -count=1 -timeout 1h -v ./integration/kafka
+	PENSTOCK_LONG=1 $(GO) test -count=1 -timeout 1h -run VotersThatAreLeft -v ./consensus
 
 vet:
 	$(GO) vet ./...

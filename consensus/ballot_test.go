@@ -102,13 +102,17 @@ func TestCandidates(t *testing.T) {
 	} {
 		header := raft.RPCHeader{ID: []byte(c.from), Addr: []byte(c.from)}
 		vote, preVote := &raft.RequestVoteRequest{RPCHeader: header}, &raft.RequestPreVoteRequest{RPCHeader: header}
-		anyone(vote, c.now)
-		anyone(preVote, c.now)
+		led := func() (raft.ServerAddress, bool) { return "l", false }
+		anyone(vote, c.now, led)
+		anyone(preVote, c.now, led)
 		if string(vote.ID) != c.vote || string(preVote.ID) != c.preVote {
 			t.Errorf("%s: Raft sees %q and %q, want %q and %q", c.from, vote.ID, preVote.ID, c.vote, c.preVote)
 		}
 		if string(vote.Addr) != c.from || string(preVote.Addr) != c.from {
 			t.Errorf("%s: the vote is for %q and %q", c.from, vote.Addr, preVote.Addr)
+		}
+		if vote.LeadershipTransfer {
+			t.Errorf("%s: a leader that is heard is passed over", c.from)
 		}
 	}
 }

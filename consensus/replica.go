@@ -224,7 +224,7 @@ func (r *Replica) openRaft(hc *raftLogger) (err error) {
 	if err != nil {
 		return fmt.Errorf("raft: %w", err)
 	}
-	r.transport.start(func() raft.Configuration { return r.raft.GetConfiguration().Configuration() })
+	r.transport.start(r.raft, r.cfg.Heartbeat)
 	return nil
 }
 

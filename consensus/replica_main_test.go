@@ -11,5 +11,9 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(childDir); dir != "" {
 		writeUntilKilled(dir)
 	}
+	if os.Getenv(busyChild) != "" {
+		busyUntilInputEnds()
+		return
+	}
 	goleak.VerifyTestMain(m)
 }

@@ -53,12 +53,20 @@ func (r *Replica) HasState() (bool, error) {
 	return raft.HasExistingState(r.store, r.store, r.snapshots)
 }
 
-// Bootstrap makes this server a cluster of its own, which others can be added
-// to. It refuses, with ErrState, when there is state already.
-func (r *Replica) Bootstrap() error {
-	err := r.raft.BootstrapCluster(raft.Configuration{Servers: []raft.Server{
-		{Suffrage: raft.Voter, ID: raft.ServerID(r.cfg.ID), Address: addrOf(r.cfg.ID, r.cfg.Addr)},
-	}}).Error()
+// Bootstrap begins a cluster. Without voters it is one of this server alone,
+// which others can be added to. With voters, this server among them, it is one
+// of all of these: each of them must be bootstrapped with the same ones, and
+// nothing is agreed before a majority of them is there. It refuses, with
+// ErrState, when there is state already.
+func (r *Replica) Bootstrap(voters ...Server) error {
+	if len(voters) == 0 {
+		voters = []Server{{ID: r.cfg.ID, Addr: r.cfg.Addr}}
+	}
+	var c raft.Configuration
+	for _, v := range voters {
+		c.Servers = append(c.Servers, raft.Server{Suffrage: raft.Voter, ID: raft.ServerID(v.ID), Address: addrOf(v.ID, v.Addr)})
+	}
+	err := r.raft.BootstrapCluster(c).Error()
 	switch {
 	case errors.Is(err, raft.ErrCantBootstrap):
 		return fmt.Errorf("bootstrap: %w", ErrState)
@@ -67,7 +75,9 @@ func (r *Replica) Bootstrap() error {
 	case err != nil:
 		return fmt.Errorf("bootstrap: %w", err)
 	}
-	r.hurry()
+	if voters[0].ID == r.cfg.ID { // the others leave it the first election
+		r.hurry()
+	}
 	r.watch.poke()
 	return nil
 }

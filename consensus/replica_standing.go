@@ -65,7 +65,10 @@ func (r *Replica) Standing() Standing {
 	if last := r.raft.LastContact(); !last.IsZero() {
 		s.Contact = time.Since(last)
 	}
-	if r.raft.State() == raft.Leader {
+	switch r.raft.State() {
+	case raft.Candidate:
+		s.Leader = "" // Raft may note one all the same: see silent
+	case raft.Leader:
 		s.Role, s.Leader, s.Contact = RoleLeader, r.cfg.ID, 0
 		s.Ready = r.reads.ready.Load() == s.Term
 	}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -81,10 +82,10 @@ func newTransport(cfg Config, log *raftLogger) *transport {
 	return t
 }
 
-// start begins to pass on what other servers ask; now is the configuration
-// that Raft acts by.
-func (t *transport) start(now func() raft.Configuration) {
-	t.tasks.Go(func() { t.receive(now) })
+// start begins to pass on what other servers ask that server of Raft.
+func (t *transport) start(r *raft.Raft, heartbeat time.Duration) {
+	now := func() raft.Configuration { return r.GetConfiguration().Configuration() }
+	t.tasks.Go(func() { t.receive(now, leaderless(r, heartbeat)) })
 }
 
 // SetHeartbeatHandler implements raft.Transport.
@@ -100,14 +101,14 @@ func (t *transport) LocalAddr() raft.ServerAddress { return raft.ServerAddress(t
 func (t *transport) Consumer() <-chan raft.RPC { return t.rpcs }
 
 // receive passes on what other servers ask.
-func (t *transport) receive(now func() raft.Configuration) {
+func (t *transport) receive(now func() raft.Configuration, silent func() (raft.ServerAddress, bool)) {
 	for {
 		select {
 		case rpc := <-t.NetworkTransport.Consumer():
 			if rpc.Reader != nil {
 				rpc.Reader = snapshotReader{rpc.Reader, t.streams}
 			}
-			anyone(rpc.Command, now)
+			anyone(rpc.Command, now, silent)
 			select {
 			case t.rpcs <- rpc:
 			case <-t.done:

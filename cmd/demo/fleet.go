@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"strconv"
+	"strings"
 	"time"
 
-	"penstock/node/admin"
+	"penstock/node/trust"
 )
 
 // The usual ports.
@@ -93,25 +95,16 @@ func newFleet(ctx context.Context, exe, dir string) (*fleet, error) {
 	return f, nil
 }
 
-// form starts the nodes and waits until they are one cluster. The first makes
-// it and lets the others in.
+// form starts the nodes and waits until they are one cluster, in which all of
+// them vote from the first moment on.
 func (f *fleet) form(ctx context.Context) error {
-	first := f.nodes[0]
-	if err := first.start("", "--init"); err != nil {
-		return err
+	token := trust.NewExpectToken().Reveal()
+	var join []string
+	for _, n := range f.nodes {
+		join = append(join, at(n.host, f.ports.cluster))
 	}
-	var token string
-	if err := f.await(ctx, first, "lets nobody in", func() bool {
-		r, err := request[admin.TokenCreated](ctx, first, admin.MethodTokenNew, admin.TokenCreateRequest{Name: "demo", Role: admin.RoleJoin, TTL: time.Hour})
-		if err == nil {
-			token = r.Token
-		}
-		return err == nil
-	}); err != nil {
-		return err
-	}
-	for _, n := range f.nodes[1:] {
-		if err := n.start(token, "--join", at(first.host, f.ports.cluster)); err != nil {
+	for _, n := range f.nodes {
+		if err := n.start(token, "--expect", strconv.Itoa(len(f.nodes)), "--join", strings.Join(join, ",")); err != nil {
 			return err
 		}
 	}

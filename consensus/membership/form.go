@@ -23,6 +23,10 @@ type Peer struct {
 	PledgedTo string
 	// Seen are the IDs of the nodes whose views it has, not older than ActWithin.
 	Seen []string
+	// Accepted is the charter that it is bound to, Renounced those that it
+	// will never begin. Both outlive its process.
+	Accepted  *Charter
+	Renounced []Renounced
 
 	// Age is how long ago the caller asked for this view. The question
 	// counts, not the answer, so that what a slow network delivers late is
@@ -35,11 +39,18 @@ type Peer struct {
 	// and decisions must not run at the same time.
 	PledgedFor time.Duration
 	Told       time.Duration
+	// BoundFor is how long ago the node accepted its charter, or began to run
+	// with it. Of the node itself.
+	BoundFor time.Duration
 }
 
-// The times on which the safety of Form rests. They hold between the clocks'
-// rates, never between their readings: each is measured on one node.
+// The times that bring nodes to one charter soon. Safety rests on none of them
+// (see Charter). They hold between the clocks' rates, never between their
+// readings: each is measured on one node.
 const (
+	// GiveUpAfter is how long a node is bound to a charter that not all
+	// members accept before it renounces it.
+	GiveUpAfter = 30 * time.Second
 	// ActWithin bounds the age of the views on which a node may bootstrap.
 	// Since a view's age counts from the question, whoever acts on a pledge
 	// does so within ActWithin after it was given.
@@ -62,16 +73,23 @@ type FormDo string
 const (
 	FormWait      FormDo = "wait"      // look again soon
 	FormPledge    FormDo = "pledge"    // set PledgedTo to Peer, then look again
-	FormBootstrap FormDo = "bootstrap" // found the cluster now, alone, and add the others
+	FormBootstrap FormDo = "bootstrap" // found a cluster of this node alone: --expect 1
+	FormDraw      FormDo = "draw"      // draw up a charter of Peers, and accept it
+	FormOffer     FormDo = "offer"     // offer Charter to Peers
+	FormBegin     FormDo = "begin"     // begin the cluster of Charter
+	FormRenounce  FormDo = "renounce"  // renounce Charter
 	FormJoin      FormDo = "join"      // join the cluster of Peer
 	FormRefuse    FormDo = "refuse"    // an operator must act; look again all the same
 )
 
 // Decision is what a node that forms does next.
 type Decision struct {
-	Do   FormDo
-	Peer string // ID of whom to pledge to or to join
-	Why  string
+	Do      FormDo
+	Peer    string   // ID of whom to pledge to or to join
+	Peers   []string // IDs: the members to be, or whom to offer Charter
+	Charter *Charter
+	Barred  bool // it waits for a charter that it has renounced to be dead
+	Why     string
 }
 
 // Form decides what a node that was started with --expect does next. Peers are
@@ -80,28 +98,21 @@ type Decision struct {
 // caller that learns from its peers' answers where further peers are needs
 // join lists that overlap, no more.
 //
-// A node bootstraps only when it has the lowest ID of N nodes, itself among
-// them, that all have seen each other, expect the same number, are in no
-// cluster, and are all pledged to it. If anybody is in a cluster, the others
-// join that.
+// A node draws up a charter only when it has the lowest ID of N nodes, itself
+// among them, that all have seen each other, expect the same number, are in no
+// cluster, are bound to no charter, and are all pledged to it. What follows is
+// told at Charter. If anybody is in a cluster, the others join that.
 //
-// No two nodes can bootstrap on the pledge of the same third one, because it
-// is pledged to at most one of them, and takes that back only
+// Pledges keep nodes from drawing up charters against each other; nothing
+// worse than a wait comes of it when two do. A node is pledged to at most one,
+// and takes that back only
 //
 //   - when that one says that it is not pledged to itself, and says so in a
-//     view that was asked for after it last heard of the pledge. A node counts
-//     only pledges that it asked for since it pledged to itself, so it cannot
-//     act on the old one any more;
-//   - when it has not told that one of its pledge for TakeBackAfter: then
-//     whoever would act on it had to do so long ago.
-//
-// What remains: a node that bootstraps and is cut off from all others for
-// longer than TakeBackAfter before it could add any of them. They may then
-// found a second cluster, if they are N without it: with exactly N nodes they
-// are not. It says that it is in a cluster when it returns, and is refused.
+//     view that was asked for after it last heard of the pledge;
+//   - when it has not told that one of its pledge for TakeBackAfter.
 func Form(self Peer, peers []Peer) Decision {
 	if self.Formed {
-		return Decision{FormWait, "", "it is in a cluster"}
+		return Decision{Do: FormWait, Why: "it is in a cluster"}
 	}
 	f := former{self: self}
 	for _, p := range peers {
@@ -110,7 +121,7 @@ func Form(self Peer, peers []Peer) Decision {
 		}
 	}
 	slices.SortFunc(f.peers, func(a, b Peer) int { return cmp.Compare(a.ID, b.ID) })
-	for _, rule := range []func() (Decision, bool){f.join, f.unequal, f.bootstrap, f.pledge} {
+	for _, rule := range []func() (Decision, bool){f.join, f.bound, f.unequal, f.draw, f.pledge} {
 		if d, ok := rule(); ok {
 			return d
 		}
@@ -139,41 +150,49 @@ func (f *former) has(id string) bool {
 
 // join looks for a cluster that is there already.
 func (f *former) join() (Decision, bool) {
+	if c := f.self.Accepted; c != nil {
+		if i := slices.IndexFunc(f.peers, func(p Peer) bool { return p.Formed && p.Cluster == c.Cluster }); i >= 0 {
+			return Decision{Do: FormBegin, Charter: c, Why: f.peers[i].ID + " has begun it"}, true
+		}
+	}
 	var formed []Peer
 	for _, p := range f.peers {
-		if !p.Formed {
+		if !p.Formed || f.self.knowsDead(p.Cluster) {
 			continue
 		}
 		formed = append(formed, p)
 		if first := formed[0]; p.Cluster != first.Cluster {
-			return Decision{FormRefuse, "", fmt.Sprintf("%s and %s are in different clusters: %s and %s",
+			return Decision{Do: FormRefuse, Why: fmt.Sprintf("%s and %s are in different clusters: %s and %s",
 				first.ID, p.ID, first.Cluster, p.Cluster)}, true
 		}
 	}
 	if len(formed) == 0 {
 		return Decision{}, false
 	}
-	return Decision{FormJoin, formed[0].ID, "it is in a cluster"}, true
+	if c := f.self.Accepted; c != nil {
+		return Decision{Do: FormRenounce, Peer: formed[0].ID, Charter: c, Why: formed[0].ID + " is in another cluster"}, true
+	}
+	return Decision{Do: FormJoin, Peer: formed[0].ID, Why: "it is in a cluster"}, true
 }
 
 // unequal refuses what operators get wrong.
 func (f *former) unequal() (Decision, bool) {
 	if f.self.Expect < 1 || f.self.Expect > maxExpect {
-		return Decision{FormRefuse, "", fmt.Sprintf("--expect %d: not between 1 and %d", f.self.Expect, maxExpect)}, true
+		return Decision{Do: FormRefuse, Why: fmt.Sprintf("--expect %d: not between 1 and %d", f.self.Expect, maxExpect)}, true
 	}
 	for _, p := range f.peers {
 		if p.Expect != f.self.Expect {
-			return Decision{FormRefuse, "", fmt.Sprintf("%s was started with --expect %d, this node with --expect %d",
+			return Decision{Do: FormRefuse, Why: fmt.Sprintf("%s was started with --expect %d, this node with --expect %d",
 				p.ID, p.Expect, f.self.Expect)}, true
 		}
 	}
 	return Decision{}, false
 }
 
-// bootstrap looks whether this node may found the cluster now.
-func (f *former) bootstrap() (Decision, bool) {
+// draw looks whether this node may draw up the charter now.
+func (f *former) draw() (Decision, bool) {
 	if f.self.Expect == 1 {
-		return Decision{FormBootstrap, "", "no other node is expected"}, true
+		return Decision{Do: FormBootstrap, Why: "no other node is expected"}, true
 	}
 	if f.self.PledgedTo != f.self.ID {
 		return Decision{}, false
@@ -184,7 +203,7 @@ func (f *former) bootstrap() (Decision, bool) {
 	if set == nil {
 		return Decision{}, false
 	}
-	return Decision{FormBootstrap, "", "all are pledged to it: " + strings.Join(set, " ")}, true
+	return Decision{Do: FormDraw, Peers: set, Why: "all are pledged to it: " + strings.Join(set, " ")}, true
 }
 
 // pledge looks whom this node should let found the cluster.
@@ -193,7 +212,7 @@ func (f *former) pledge() (Decision, bool) {
 	if set == nil || set[0] == f.self.PledgedTo || !f.free() {
 		return Decision{}, false
 	}
-	return Decision{FormPledge, set[0], "it has the lowest ID of " + strings.Join(set, " ")}, true
+	return Decision{Do: FormPledge, Peer: set[0], Why: "it has the lowest ID of " + strings.Join(set, " ")}, true
 }
 
 // free says whether this node may pledge to another one than it has.
@@ -212,7 +231,7 @@ func (f *former) free() bool {
 func (f *former) meet(may func(Peer) bool) []string {
 	var all []Peer
 	for _, p := range f.peers {
-		if may(p) && slices.Contains(p.Seen, f.self.ID) {
+		if p.open() && may(p) && slices.Contains(p.Seen, f.self.ID) {
 			all = append(all, p)
 		}
 	}
@@ -273,11 +292,11 @@ func (f *former) wait() Decision {
 			}
 		}
 	case to != "" && f.has(to):
-		why = to + " is to found the cluster"
+		why = to + " is to draw up the cluster"
 	case to != "":
-		why = fmt.Sprintf("%s was to found the cluster and does not answer", to)
+		why = fmt.Sprintf("%s was to draw up the cluster and does not answer", to)
 	default:
 		why = fmt.Sprintf("there are not %d nodes that have all seen each other", f.self.Expect)
 	}
-	return Decision{FormWait, "", why}
+	return Decision{Do: FormWait, Why: why}
 }

@@ -15,7 +15,16 @@ type founding struct {
 	// flying are questions and answers on their way.
 	flying []*exchange
 
-	founded []foundation
+	charters map[string]*chartered
+	minted   int
+}
+
+// chartered is a charter that was drawn up, and who has begun it.
+type chartered struct {
+	Charter
+	began   []string
+	gaveUp  []string
+	decides bool // a majority of its voters has begun: it may agree on something
 }
 
 // starter is one node that forms.
@@ -25,7 +34,8 @@ type starter struct {
 	pledged  time.Time
 	told     time.Time
 	views    map[string]view
-	lapsed   []string // to whom it took its pledge back by time, after they had founded
+	bound    time.Time // since when, as this process sees it
+	silent   time.Time // it answers nobody before
 	decision Decision
 }
 
@@ -38,15 +48,12 @@ type exchange struct {
 	from, to *starter
 	asked    time.Time
 	answer   *Peer
+	offer    *Charter // nil: a question
 }
 
-// foundation is a cluster that was founded, and on whose pledges.
-type foundation struct {
-	by       *starter
-	pledgers []string
+func newFounding() *founding {
+	return &founding{now: t0, cut: map[[2]string]bool{}, charters: map[string]*chartered{}}
 }
-
-func newFounding() *founding { return &founding{now: t0, cut: map[[2]string]bool{}} }
 
 func (f *founding) find(id string) *starter {
 	for _, n := range f.nodes {
@@ -70,6 +77,12 @@ func (f *founding) linked(a, b *starter) bool {
 	return a != b && a.alive && b.alive && !f.cut[pair(a.ID, b.ID)]
 }
 
+// crash ends a node's process; the next one has what is on the disk, and
+// answers nobody while its old pledge may be acted on.
+func (f *founding) crash(n *starter) {
+	n.PledgedTo, n.views, n.bound, n.silent = "", map[string]view{}, f.now, f.now.Add(ActWithin)
+}
+
 // tell is what a node answers to another one.
 func (f *founding) tell(n, to *starter) Peer {
 	if n.PledgedTo == to.ID {
@@ -87,44 +100,71 @@ func (f *founding) tell(n, to *starter) Peer {
 
 // ask is a question that is answered at once.
 func (f *founding) ask(from, to *starter) {
-	if f.linked(from, to) {
+	if f.linked(from, to) && f.answers(to) {
 		from.views[to.ID] = view{f.tell(to, from), f.now}
 	}
+}
+
+func (f *founding) answers(n *starter) bool { return !f.now.Before(n.silent) }
+
+// offer brings a charter to a node.
+func (f *founding) offer(to *starter, c Charter) error {
+	if err := Accept(to.Peer, f.seenBy(to), c); err != nil {
+		return err
+	}
+	if to.Accepted == nil {
+		to.bound = f.now
+	}
+	to.Accepted = &c
+	return nil
+}
+
+// seenBy are a node's views of the others.
+func (f *founding) seenBy(n *starter) (peers []Peer) {
+	for _, v := range n.views {
+		v.Age = f.now.Sub(v.asked)
+		v.Peer.Age = v.Age
+		peers = append(peers, v.Peer)
+	}
+	slices.SortFunc(peers, func(a, b Peer) int { return cmp.Compare(a.ID, b.ID) })
+	return peers
 }
 
 // self is a node as Form wants it.
 func (f *founding) self(n *starter) Peer {
 	p := n.Peer
-	p.PledgedFor, p.Told = f.now.Sub(n.pledged), f.now.Sub(n.told)
+	p.PledgedFor, p.Told, p.BoundFor = f.now.Sub(n.pledged), f.now.Sub(n.told), f.now.Sub(n.bound)
 	return p
 }
 
-// decide lets a node do what Form says.
-func (f *founding) decide(n *starter) Decision {
-	var peers []Peer
-	for _, v := range n.views {
-		v.Age = f.now.Sub(v.asked)
-		peers = append(peers, v.Peer)
-		peers[len(peers)-1].Age = v.Age
-	}
+// decide lets a node do what Form says. Offers are sent by send.
+func (f *founding) decide(n *starter, send func(to *starter, c Charter)) Decision {
+	peers := f.seenBy(n)
+	n.Renounced, _ = Learn(n.Renounced, peers)
 	d := Form(f.self(n), peers)
 	switch d.Do {
 	case FormPledge:
-		if old := f.find(n.PledgedTo); old != nil && old != n && old.Formed && f.now.Sub(n.told) > TakeBackAfter {
-			n.lapsed = append(n.lapsed, old.ID)
-		}
 		n.PledgedTo, n.pledged, n.told = d.Peer, f.now, f.now
-	case FormBootstrap:
-		n.Formed, n.Cluster = true, "cluster of "+n.ID
-		made := foundation{by: n}
-		for _, p := range peers {
-			if p.PledgedTo == n.ID && p.Age < f.now.Sub(n.pledged) && p.Age <= ActWithin {
-				made.pledgers = append(made.pledgers, p.ID)
+	case FormDraw:
+		f.minted++
+		c := Charter{Cluster: fmt.Sprintf("cluster %d", f.minted), By: n.ID, Members: d.Peers, Voters: FirstVoters(d.Peers, 5)}
+		f.charters[c.Cluster] = &chartered{Charter: c}
+		n.Accepted, n.bound = &c, f.now
+	case FormOffer:
+		for _, id := range d.Peers {
+			if to := f.find(id); to != nil {
+				send(to, *d.Charter)
 			}
 		}
-		f.founded = append(f.founded, made)
+	case FormRenounce:
+		n.Renounced = append(n.Renounced, Renounce(n.ID, *d.Charter))
+		n.Accepted, n.PledgedTo = nil, ""
+	case FormBegin:
+		n.Formed, n.Cluster = true, d.Charter.Cluster
+		f.begin(n)
 	case FormJoin:
-		if other := f.find(d.Peer); f.linked(n, other) {
+		other := f.find(d.Peer)
+		if made := f.charters[other.Cluster]; f.linked(n, other) && made.decides {
 			n.Formed, n.Cluster = true, other.Cluster
 		}
 	}
@@ -132,18 +172,56 @@ func (f *founding) decide(n *starter) Decision {
 	return d
 }
 
+func (f *founding) begin(n *starter) {
+	c := f.charters[n.Cluster]
+	c.began = append(c.began, n.ID)
+	votes := 0
+	for _, id := range c.Voters {
+		if slices.Contains(c.began, id) && !slices.Contains(c.gaveUp, id) {
+			votes++
+		}
+	}
+	c.decides = c.decides || votes >= majority(len(c.Voters))
+}
+
+// giveUp lets a node that has begun start over where its charter is dead.
+func (f *founding) giveUp(n *starter) bool {
+	c := f.charters[n.Cluster]
+	if !n.alive || !n.Formed || n.Accepted == nil || c.decides || !GivenUp(c.Charter, f.seenBy(n)) {
+		return false
+	}
+	n.alive = false
+	c.gaveUp = append(c.gaveUp, n.ID)
+	f.add(n.ID+"'", n.Expect)
+	return true
+}
+
+// deliver is an offer that arrives at once.
+func (f *founding) deliver(from *starter) func(to *starter, c Charter) {
+	return func(to *starter, c Charter) {
+		if f.linked(from, to) && f.answers(to) {
+			_ = f.offer(to, c)
+		}
+	}
+}
+
 // round lets one after the other ask everybody and then decide.
 func (f *founding) round() (out []string) {
-	for _, n := range f.nodes {
+	for _, n := range slices.Clone(f.nodes) {
 		for _, other := range f.nodes {
 			f.now = f.now.Add(time.Millisecond)
 			f.ask(n, other)
 		}
+		if f.giveUp(n) {
+			out = append(out, n.ID+": starts over: "+n.Cluster+" was given up")
+		}
 		if n.alive && !n.Formed {
-			d := f.decide(n)
+			d := f.decide(n, f.deliver(n))
 			text := string(d.Do)
-			if d.Peer != "" {
-				text += " " + d.Peer
+			for _, id := range append([]string{d.Peer}, d.Peers...) {
+				if id != "" {
+					text += " " + id
+				}
 			}
 			out = append(out, fmt.Sprintf("%s: %s: %s", n.ID, text, d.Why))
 		}

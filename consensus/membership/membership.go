@@ -53,6 +53,9 @@ type Settings struct {
 	// Voters is how many nodes vote at most; an even number counts as the odd
 	// one below it: 5.
 	Voters int
+	// Two says that two voters stay two, though one alone would decide more
+	// often: no change is to rest on one disk.
+	Two bool
 	// StableAfter is how long a node is up before it may vote: 10 s. While
 	// the voters grow to the first three a tenth of it is enough.
 	StableAfter time.Duration

@@ -22,7 +22,8 @@ const firstVoters = 3
 //  3. A voter that leaves is demoted, after a replacement was promoted where there is one.
 //  4. More voters than Settings.Voters: one is demoted, dead ones first.
 //  5. An even number of voters: a dead one is demoted, else another promoted,
-//     else one demoted. So whatever the rules below begin is finished here.
+//     else one demoted, but for the last two with Settings.Two. So whatever
+//     the rules below begin is finished here.
 //  6. Two nodes are ready to vote: one is promoted; 5 follows with the other.
 //  7. A voter is down for ReplaceAfter and a node is ready: it is promoted.
 //  8. A zone has two voters more than the zone of a node that is ready: it is promoted.
@@ -231,6 +232,9 @@ func (s *situation) even() (Action, bool) {
 		if soon && (n.Voter && !n.Up || !n.Voter && n.Up && n.ID != s.self) {
 			return wait() // it will vote soon, or be back, or be gone
 		}
+	}
+	if s.Two && len(s.voting) == 2 {
+		return wait()
 	}
 	if n, ok := s.least(); ok {
 		return demote(n, "%d voters decide no better than %d: %s", len(s.voting), len(s.voting)-1, s.lack(n))

@@ -24,6 +24,7 @@ const (
 const (
 	MethodJoin     = "join"     // cluster.JoinRequest: of a node that has no certificate yet
 	MethodForm     = "form"     // cluster.FormRequest: between nodes of --expect before there is a cluster
+	MethodCharter  = "charter"  // cluster.CharterRequest: which nodes begin that cluster, with its secrets
 	MethodAnnounce = "announce" // cluster.Announcement: where a node is, whenever that changed
 	MethodRead     = "read"     // Empty -> ReadResult: the index that a current read must see; of the leader
 	MethodAwait    = "await"    // AwaitRequest -> AwaitResult: when this node acts on an index

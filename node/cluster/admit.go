@@ -71,7 +71,7 @@ func (c *Cluster) handleAdmit(ctx context.Context, req *admitRequest) (*admitRes
 	if err != nil || csr.NodeID != n.ID || csr.Name != n.Name {
 		return nil, admin.Errorf(admin.Invalid, "the node's request for a certificate is not its own: %v", err)
 	}
-	if p := (Peer{ID: n.ID, Name: n.Name, Cluster: n.Cluster, Gossip: n.Gossip}); !p.valid() || n.Name == "" || !short(n.HTTP, n.Zone, n.Version, n.Last.Instance) {
+	if !n.reachable() {
 		return nil, admin.Errorf(admin.Invalid, "node %.40q, name %.80q, at %.80q: this is no node that can be reached: see --cluster and --advertise", n.ID, n.Name, n.Cluster)
 	}
 	c.admitting.Lock()
@@ -108,9 +108,7 @@ func (c *Cluster) handleAdmit(ctx context.Context, req *admitRequest) (*admitRes
 	if err != nil {
 		return nil, err
 	}
-	next = Announcement{
-		Cluster: n.Cluster, Gossip: n.Gossip, HTTP: n.HTTP, Zone: n.Zone, Version: n.Version, Level: n.Level, Last: n.Last, Issuer: issuerID(ca),
-	}.onto(next)
+	next = n.record(next.Joined, csr, ca)
 	ops = append(ops, c.putRecord(view, next))
 	if err := c.commit(ctx, c.Name(), "join with "+req.Token, ops); err != nil {
 		if errors.Is(err, consensus.ErrVersion) {
@@ -125,6 +123,19 @@ func (c *Cluster) handleAdmit(ctx context.Context, req *admitRequest) (*admitRes
 	c.pool.Drop(n.ID)
 	poke(c.leading)
 	return &admitResult{CAs: ca.Bundle(), Certificate: leaf, Gossip: keys, Peers: c.known()}, nil
+}
+
+// reachable says whether a candidate says of itself what a node can.
+func (n Candidate) reachable() bool {
+	p := Peer{ID: n.ID, Name: n.Name, Cluster: n.Cluster, Gossip: n.Gossip}
+	return p.valid() && n.Name != "" && short(n.HTTP, n.Zone, n.Version, n.Last.Instance)
+}
+
+// record is a candidate as a member, with a certificate of the CA.
+func (n Candidate) record(joined time.Time, csr trust.Request, ca *trust.CA) Record {
+	return Announcement{
+		Cluster: n.Cluster, Gossip: n.Gossip, HTTP: n.HTTP, Zone: n.Zone, Version: n.Version, Level: n.Level, Last: n.Last, Issuer: issuerID(ca),
+	}.onto(Record{Format: recordFormat, ID: n.ID, Name: n.Name, Joined: joined, Key: hex.EncodeToString(csr.KeyDigest[:])})
 }
 
 // freeName makes sure that no other member has a node's name. One that is

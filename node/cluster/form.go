@@ -27,6 +27,20 @@ type FormView struct {
 	// Addrs are where the nodes are that it has had a proof of, so that join
 	// lists need not name all.
 	Addrs []string `json:"addrs,omitempty"`
+	// Accepted is the charter that it is bound to, Renounced those that it
+	// will never begin.
+	Accepted  *membership.Charter    `json:"accepted,omitempty"`
+	Renounced []membership.Renounced `json:"renounced,omitempty"`
+	// Node is what it would be as a member; of one that is in no cluster.
+	Node *Candidate `json:"node,omitempty"`
+}
+
+// candidate is the node as it would be a member.
+func (v FormView) candidate() Candidate {
+	if v.Node == nil {
+		return Candidate{ID: v.ID, Name: v.Name, Cluster: v.Addr}
+	}
+	return *v.Node
 }
 
 // FormRequest asks another node of --expect for its view.
@@ -44,7 +58,8 @@ type FormResult struct {
 
 // forming is a node of --expect until it has a cluster. What it does is
 // decided by membership.Form; here are the questions, the answers, and the
-// pledge, which no clock but this process's own has to do with.
+// pledge, which no clock but this process's own has to do with. Charters are
+// in charter.go.
 type forming struct {
 	c     *Cluster
 	token trust.Token
@@ -57,7 +72,10 @@ type forming struct {
 	toldAt    time.Time // when that one was last answered
 	views     map[string]asked
 	addrs     []string // to ask, besides those of the settings; at most maxPeers
-	formed    string   // the cluster's ID
+	formed    string   // the ID of the cluster that it has begun
+	bound     *founding
+	boundAt   time.Time              // when that was, or this process began
+	renounced []membership.Renounced // at most membership.MaxRenounced
 	fatal     error
 	wake      chan struct{} // holds one
 }
@@ -77,27 +95,25 @@ func (c *Cluster) form(ctx context.Context) error {
 	case token.Kind != trust.Expect:
 		return fmt.Errorf("--token: %w: %s is no token for --expect: penstock token new makes one; to join a cluster that is there leave --expect out", ErrToken, token)
 	}
-	f := &forming{
-		c: c, token: token, key: token.ProofKey(), told: once{},
-		views: map[string]asked{}, wake: make(chan struct{}, 1),
+	f := newForming(c, token)
+	if err := f.restore(); err != nil {
+		return err
 	}
-	s := admin.NewServer(admin.Config{Logger: c.log})
-	admin.Handle(s, admin.MethodForm, admin.RoleNone, f.answer)
-	defer func() {
-		c.doors.serve(nil)
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		_ = s.Shutdown(ctx) // what is still in flight is asked again
-	}()
+	stop := func() {}
+	defer func() { stop() }()
 	f.tell()
 	for answers := false; ; {
 		// A process of this node that ended may have pledged itself. Until
-		// nobody acts on that any more, this one answers nobody.
-		if !answers && (c.fresh || time.Since(c.opened) > membership.ActWithin) {
+		// nobody acts on that any more, this one answers nobody; where it is
+		// bound to a charter, no pledge matters.
+		if !answers && (c.fresh || f.bound != nil || time.Since(c.opened) > membership.ActWithin) {
 			answers = true
-			c.doors.serve(s)
+			stop = f.serve()
 		}
 		f.askAll(ctx)
+		if err := f.learn(); err != nil {
+			return err
+		}
 		if done, err := f.decide(ctx); done || err != nil {
 			return err
 		}
@@ -111,11 +127,38 @@ func (c *Cluster) form(ctx context.Context) error {
 	}
 }
 
+func newForming(c *Cluster, token trust.Token) *forming {
+	return &forming{
+		c: c, token: token, key: token.ProofKey(), told: once{},
+		views: map[string]asked{}, wake: make(chan struct{}, 1),
+	}
+}
+
+// serve answers other nodes until stop is called.
+func (f *forming) serve() (stop func()) {
+	s := admin.NewServer(admin.Config{Logger: f.c.log})
+	admin.Handle(s, admin.MethodForm, admin.RoleNone, f.answer)
+	admin.Handle(s, admin.MethodCharter, admin.RoleNone, f.take, admin.Changing())
+	f.c.doors.serve(s)
+	return func() {
+		f.c.doors.serve(nil)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = s.Shutdown(ctx) // what is still in flight is asked again
+	}
+}
+
 // self is this node's view. The caller holds the lock.
 func (f *forming) self(now time.Time) FormView {
 	v := FormView{
 		ID: f.c.ID(), Name: f.c.Name(), Addr: f.c.Address(), Expect: f.c.cfg.Expect,
-		PledgedTo: f.pledged, Formed: f.formed != "", Cluster: f.formed,
+		PledgedTo: f.pledged, Formed: f.formed != "", Cluster: f.formed, Renounced: f.renounced,
+	}
+	if f.bound != nil {
+		v.Accepted = f.bound.Charter
+	}
+	if n, err := f.c.ownCandidate(); err == nil && f.formed == "" {
+		v.Node = &n
 	}
 	for id, a := range f.views {
 		if now.Sub(a.when) <= membership.ActWithin {
@@ -171,6 +214,31 @@ func (f *forming) compare(v FormView) {
 	poke(f.wake)
 }
 
+// look asks the other nodes again and again, as long as ctx lasts, and tells
+// of each round; never, where there is nobody to ask.
+func (f *forming) look(ctx context.Context) <-chan struct{} {
+	if f == nil {
+		return nil
+	}
+	looked := make(chan struct{})
+	go func() {
+		for {
+			f.askAll(ctx)
+			select {
+			case looked <- struct{}{}:
+			case <-ctx.Done():
+				return
+			}
+			select {
+			case <-time.After(f.c.cfg.Pace.Retry):
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return looked
+}
+
 // askAll asks all addresses at once, each for as long as a view may be old.
 func (f *forming) askAll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, membership.ActWithin/2)
@@ -203,14 +271,7 @@ func (f *forming) ask(ctx context.Context, addr string) error {
 		return err
 	}
 	defer client.Close()
-	proof, err := trust.Prove(f.key, trust.Dialer, client.TLS())
-	if err != nil {
-		return err
-	}
-	f.mu.Lock()
-	req := &FormRequest{TokenID: f.token.ID, Proof: proof, View: f.self(when)}
-	f.mu.Unlock()
-	res, err := admin.Call[FormResult](ctx, client, admin.MethodForm, req)
+	_, _, err = f.exchange(ctx, client, when)
 	var refusal *admin.Error
 	if errors.As(err, &refusal) && refusal.Code == admin.Unauthenticated {
 		f.mu.Lock()
@@ -219,23 +280,38 @@ func (f *forming) ask(ctx context.Context, addr string) error {
 		}
 		f.mu.Unlock()
 	}
+	return err
+}
+
+// exchange asks for the view of whoever is at the other end of a connection,
+// and takes it once that node has proven to know the token. The proof is this
+// node's own, for what else it asks on the connection.
+func (f *forming) exchange(ctx context.Context, client *admin.Client, when time.Time) (view FormView, proof []byte, err error) {
+	proof, err = trust.Prove(f.key, trust.Dialer, client.TLS())
 	if err != nil {
-		return err
+		return view, nil, err
+	}
+	f.mu.Lock()
+	req := &FormRequest{TokenID: f.token.ID, Proof: proof, View: f.self(when)}
+	f.mu.Unlock()
+	res, err := admin.Call[FormResult](ctx, client, admin.MethodForm, req)
+	if err != nil {
+		return view, nil, err
 	}
 	if err := trust.Check(f.key, trust.Acceptor, client.TLS(), res.Proof); err != nil {
-		return err
+		return view, nil, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.views) >= maxPeers || len(res.View.Seen) > maxPeers {
-		return fmt.Errorf("too many nodes: the limit is %d", maxPeers)
+	if len(f.views) >= maxPeers || len(res.View.Seen) > maxPeers || len(res.View.Renounced) > membership.MaxRenounced {
+		return view, nil, fmt.Errorf("too many nodes: the limit is %d", maxPeers)
 	}
 	if res.View.ID != f.c.ID() { // itself, by another name
 		f.views[res.View.ID] = asked{res.View, when}
 		f.compare(res.View)
 		f.hear(res.View)
 	}
-	return nil
+	return res.View, proof, nil
 }
 
 // decide does what the views lead to; done: the node has a cluster.
@@ -253,10 +329,27 @@ func (f *forming) decide(ctx context.Context) (done bool, err error) {
 			if err := f.c.found(ctx, f.token); err != nil {
 				return false, err
 			}
-			f.mu.Lock()
-			f.formed = f.c.ClusterID()
-			f.mu.Unlock()
 			return true, nil
+		case membership.FormDraw:
+			if err := f.draw(d.Peers); err != nil {
+				f.told.warn(f.c.log, "the cluster cannot be formed", "all", err)
+				return false, nil
+			}
+			f.c.log.Info("draws up the cluster", "why", d.Why)
+			continue
+		case membership.FormOffer:
+			if !f.offerAll(ctx, d.Peers) {
+				return false, nil
+			}
+			continue
+		case membership.FormRenounce:
+			f.c.log.Warn("gives up a cluster that did not begin", "cluster", d.Charter.Cluster, "why", d.Why)
+			if err := f.renounce(*d.Charter); err != nil {
+				return false, err
+			}
+			continue
+		case membership.FormBegin:
+			return true, f.begin(ctx)
 		case membership.FormJoin:
 			err := f.c.joinAt(ctx, addr, f.token)
 			if err == nil || errors.Is(err, errFinal) {
@@ -290,11 +383,24 @@ func (f *forming) next() (d membership.Decision, addr string, fatal error) {
 
 // decision asks what to do. The caller holds the lock.
 func (f *forming) decision(now time.Time) membership.Decision {
+	return membership.Form(f.asPeer(now), f.peers(now))
+}
+
+// asPeer is this node as decisions want it. The caller holds the lock.
+func (f *forming) asPeer(now time.Time) membership.Peer {
 	self := asPeer(f.self(now))
 	if f.pledged != "" {
 		self.PledgedFor = now.Sub(f.pledgedAt)
 		self.Told = min(self.PledgedFor, now.Sub(f.toldAt))
 	}
+	if f.bound != nil {
+		self.BoundFor = now.Sub(f.boundAt)
+	}
+	return self
+}
+
+// peers are the views of the others. The caller holds the lock.
+func (f *forming) peers(now time.Time) []membership.Peer {
 	peers := make([]membership.Peer, 0, len(f.views))
 	for _, a := range f.views {
 		p := asPeer(a.view)
@@ -302,12 +408,13 @@ func (f *forming) decision(now time.Time) membership.Decision {
 		peers = append(peers, p)
 	}
 	slices.SortFunc(peers, func(a, b membership.Peer) int { return cmp.Compare(a.ID, b.ID) })
-	return membership.Form(self, peers)
+	return peers
 }
 
 func asPeer(v FormView) membership.Peer {
 	return membership.Peer{
 		ID: v.ID, Addr: v.Addr, Expect: v.Expect, Formed: v.Formed, Cluster: v.Cluster, PledgedTo: v.PledgedTo, Seen: v.Seen,
+		Accepted: v.Accepted, Renounced: v.Renounced,
 	}
 }
 
@@ -322,7 +429,11 @@ func (c *Cluster) handleForm(ctx context.Context, req *FormRequest) (*FormResult
 	if err != nil {
 		return nil, err
 	}
+	renounced, err := loadRenounced(c.cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
 	return &FormResult{Proof: proof, View: FormView{
-		ID: c.ID(), Name: c.Name(), Addr: c.Address(), Expect: c.cfg.Expect, Formed: true, Cluster: c.ClusterID(),
+		ID: c.ID(), Name: c.Name(), Addr: c.Address(), Expect: c.cfg.Expect, Formed: true, Cluster: c.ClusterID(), Renounced: renounced,
 	}}, nil
 }

@@ -175,6 +175,15 @@ func refusedJoin(addr string, err error) error {
 	return fmt.Errorf("%s: %w", addr, refusal)
 }
 
+// ownCandidate is this node as one that wants to be a member.
+func (c *Cluster) ownCandidate() (Candidate, error) {
+	csr, err := c.id.Load().Request()
+	if err != nil {
+		return Candidate{}, err
+	}
+	return c.candidate(csr), nil
+}
+
 // candidate is this node as one that wants to join.
 func (c *Cluster) candidate(csr []byte) Candidate {
 	id := c.id.Load()

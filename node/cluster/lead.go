@@ -186,7 +186,7 @@ func (c *Cluster) observe() (o membership.Observed, addrs map[string]string, ind
 		n.Server, n.Voter, n.ConfigAddr, n.Addr = true, s.Voter, s.Addr, s.Addr
 	}
 	o = membership.Observed{Self: c.ID(), Now: time.Now(), Settings: membership.Settings{
-		Voters: c.cfg.Voters, StableAfter: c.cfg.Pace.Stable, ReplaceAfter: c.cfg.ReplaceAfter, ForgetAfter: c.cfg.ForgetAfter,
+		Voters: c.cfg.Voters, Two: c.expected() > 1, StableAfter: c.cfg.Pace.Stable, ReplaceAfter: c.cfg.ReplaceAfter, ForgetAfter: c.cfg.ForgetAfter,
 	}}
 	addrs = make(map[string]string, len(nodes))
 	for id, n := range nodes {
@@ -203,6 +203,20 @@ func (c *Cluster) observe() (o membership.Observed, addrs map[string]string, ind
 		o.Nodes = append(o.Nodes, *n)
 	}
 	return o, addrs, index
+}
+
+// expected is how many nodes formed the cluster together; 0 where one founded
+// it, or where this node does not know.
+func (c *Cluster) expected() int {
+	e, ok := c.Store().View().Get(keyCluster)
+	if !ok {
+		return 0
+	}
+	r, err := unmarshal[clusterRecord](keyCluster, e.Value)
+	if err != nil {
+		return 0
+	}
+	return r.Expect
 }
 
 // depart notes that a node is no member any more. Raft's configuration

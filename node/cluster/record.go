@@ -47,6 +47,9 @@ type clusterRecord struct {
 	Format  int       `json:"format"`
 	ID      string    `json:"id"`
 	Created time.Time `json:"created"`
+	// Expect is how many nodes formed the cluster together; 0 where one node
+	// founded it, or before that was noted.
+	Expect int `json:"expect,omitempty"`
 	// CAs are the certificates (DER) that nodes trust, the newest first: it
 	// signs. There are others only while the CA is being replaced.
 	CAs [][]byte `json:"cas"`

@@ -120,8 +120,11 @@ func (c *Cluster) reopen(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if founding != nil {
-		return c.finish(ctx, founding)
+	switch {
+	case founding != nil && founding.Charter != nil:
+		return c.resume(ctx, founding)
+	case founding != nil:
+		return c.finish(ctx, founding, nil)
 	}
 	if err := c.elsewhere(ctx); err != nil {
 		return err

@@ -31,6 +31,9 @@ func (c *Cluster) waits(state, why string, seen []Peer) {
 
 // tell says which of the nodes are there, and which are missing.
 func (f *forming) tell() {
+	if f == nil { // this node founds its cluster alone
+		return
+	}
 	f.mu.Lock()
 	now := time.Now()
 	d := f.decision(now)
@@ -40,9 +43,47 @@ func (f *forming) tell() {
 			seen = append(seen, Peer{ID: a.view.ID, Name: a.view.Name, Cluster: a.view.Addr})
 		}
 	}
+	bound, formed := f.bound, f.formed != ""
 	f.mu.Unlock()
 	slices.SortFunc(seen, func(a, b Peer) int { return strings.Compare(a.Name, b.Name) })
-	f.c.waits(StateForming, formingBecause(f.c.cfg.Expect, f.c.Name(), seen, d), seen)
+	why := ""
+	switch {
+	case formed:
+		why = beginningBecause(bound, f.c.Name(), seen)
+	case bound != nil:
+		why = fmt.Sprintf("forming a cluster of %s: it begins when all have confirmed that it is these; %s", some(bound.names(bound.Charter.Members)), bound.named(d.Why))
+	default:
+		why = formingBecause(f.c.cfg.Expect, f.c.Name(), seen, d)
+	}
+	f.c.waits(StateForming, why, seen)
+}
+
+// named puts the members' names in the place of their IDs.
+func (m *founding) named(text string) string {
+	for _, n := range m.Members {
+		text = strings.ReplaceAll(text, n.ID, n.Name)
+	}
+	return text
+}
+
+// beginningBecause says what a cluster that this node has begun waits for.
+func beginningBecause(m *founding, self string, seen []Peer) string {
+	voters := m.names(m.Charter.Voters)
+	there := []string{self}
+	for _, p := range seen {
+		there = append(there, p.Name)
+	}
+	var missing []string
+	for _, name := range voters {
+		if !slices.Contains(there, name) {
+			missing = append(missing, name)
+		}
+	}
+	text := fmt.Sprintf("forming a cluster: waiting for %d of its %d voters to agree on its first entries", len(voters)/2+1, len(voters))
+	if len(missing) > 0 {
+		text += "; not reached: " + some(missing)
+	}
+	return text
 }
 
 // formingBecause says why there is no cluster of so many nodes yet.
@@ -57,7 +98,7 @@ func formingBecause(expect int, self string, seen []Peer, d membership.Decision)
 	} else {
 		text += fmt.Sprintf("all %d nodes are there and agree who begins: %s", expect, some(names))
 	}
-	if d.Do == membership.FormRefuse {
+	if d.Do == membership.FormRefuse || d.Barred {
 		text += "; " + d.Why
 	}
 	return text

@@ -1,0 +1,142 @@
+package consensus
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+const (
+	// electionBound is how long the voters that are left may take to a leader
+	// that can decide, in all but one of a thousand losses of a leader.
+	electionBound = 5 * time.Second
+	// electionRuns and electionRunsLong are how often the leader is cut off;
+	// the second with PENSTOCK_LONG=1, beside a load.
+	electionRuns, electionRunsLong = 20, 1000
+)
+
+// election is how long one took, and what it took.
+type election struct {
+	took  time.Duration
+	terms uint64 // how many terms the cluster went through
+}
+
+// TestVotersThatAreLeftElectSoon cuts off the leader of three voters, again
+// and again, until the two others have elected one of them. The timeouts are
+// those of a node. How long each takes depends on the machine, so the short
+// form only holds that there is a leader each time; the long one, beside
+// processes that keep all processors busy, holds the bound.
+func TestVotersThatAreLeftElectSoon(t *testing.T) {
+	t.Parallel()
+	runs, worlds, busy := electionRuns, 2, 0
+	if os.Getenv("PENSTOCK_LONG") != "" {
+		runs, worlds, busy = electionRunsLong, 4, 2*runtime.NumCPU()
+	}
+	beBusy(t, busy)
+	var mu sync.Mutex
+	var all []election
+	var tasks sync.WaitGroup
+	for range worlds {
+		tasks.Go(func() {
+			w := newWorld(t, func(c *Config) {
+				c.Heartbeat, c.Election = 700*time.Millisecond, 700*time.Millisecond
+				c.NoSync = os.Getenv("PENSTOCK_LONG") == ""
+			})
+			w.cluster(3)
+			for range runs / worlds {
+				e := w.loseLeader()
+				mu.Lock()
+				all = append(all, e)
+				mu.Unlock()
+				if e.took > electionBound {
+					t.Logf("an election took %v and %d terms", e.took, e.terms)
+				}
+			}
+		})
+	}
+	tasks.Wait()
+	slices.SortFunc(all, func(a, b election) int { return int(a.took - b.took) })
+	at := func(share float64) time.Duration { return all[min(len(all)-1, int(share*float64(len(all))))].took }
+	byTerms := map[uint64]int{}
+	for _, e := range all {
+		byTerms[e.terms]++
+	}
+	t.Logf("%d elections: p50 %v, p99 %v, p99.9 %v, max %v; by terms %v", len(all), at(.5), at(.99), at(.999), all[len(all)-1].took, byTerms)
+	if len(all) >= electionRunsLong && at(.999) > electionBound {
+		t.Errorf("99.9 of 100 elections take up to %v, want at most %v", at(.999), electionBound)
+	}
+}
+
+// loseLeader cuts the leader off until the others have another, and then lets
+// it back and waits until all three agree.
+func (w *world) loseLeader() election {
+	w.t.Helper()
+	old := w.leader()
+	term := old.Standing().Term
+	var others []string
+	for id := range w.servers {
+		if id != old.cfg.ID {
+			others = append(others, id)
+		}
+	}
+	begun := time.Now()
+	w.network.isolate(old.cfg.ID, true, others...)
+	next := w.leader(others...)
+	e := election{time.Since(begun), next.Standing().Term - term}
+	w.network.isolate(old.cfg.ID, false, others...)
+	until(w.t, "all three to follow one leader", func() bool {
+		leads := w.leader().Standing()
+		for _, r := range w.servers {
+			if s := r.Standing(); s.Leader != leads.Leader || s.Term != leads.Term || s.Applied < leads.Applied {
+				return false
+			}
+		}
+		return true
+	})
+	if e.took > electionBound {
+		lines := bytes.Split(w.journal.all(), []byte("\n"))
+		w.t.Logf("it took %v; what was said last:\n%s", e.took, bytes.Join(lines[max(0, len(lines)-150):], []byte("\n")))
+	}
+	return e
+}
+
+// busyChild makes a test's process one that keeps a processor busy until its
+// input ends.
+const busyChild = "CONSENSUS_TEST_BUSY"
+
+// beBusy has processes compete for the processors until the test ends.
+func beBusy(t *testing.T, processes int) {
+	t.Helper()
+	for range processes {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), busyChild+"=1")
+		in, err := cmd.StdinPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			in.Close()
+			_ = cmd.Wait()
+		})
+	}
+}
+
+func busyUntilInputEnds() {
+	var over atomic.Bool
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		over.Store(true)
+	}()
+	for !over.Load() {
+	}
+}

@@ -1,0 +1,254 @@
+package membership
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Charter names a cluster that is to begin and the nodes that begin it
+// together. It is fixed before any of them begins.
+//
+// The protocol, for N nodes of --expect:
+//
+//	draw up   One node, to which the others are pledged (Form), mints the
+//	          cluster, writes the charter to its disk and offers it to the
+//	          other members. By that it has accepted it.
+//	accept    A member that has seen all the others writes it to its disk. A
+//	          node is bound to one charter at a time, also over restarts.
+//	begin     A member that knows that all N have accepted starts Raft with
+//	          the charter's voters. It stays in that cluster.
+//	renounce  A member that is bound and cannot begin for GiveUpAfter writes
+//	          down that it never will. It stays barred from other charters
+//	          until the charter is dead: until so many of its voters have
+//	          renounced it that the others are no majority.
+//
+// Safety needs no clock. Begin is for those that have accepted and not
+// renounced, so a charter of which a voter has begun and that is dead has no
+// majority of voters that ever begin: it agrees on nothing. A node accepts a
+// second charter only when the first one is dead. So of two charters with a
+// member in common at most one ever agrees on anything, and it does so with a
+// majority of the voters that all of its members have confirmed.
+//
+// What a crash leaves behind, step by step (the same folder, a new process):
+//
+//   - before the charter is on the disk of who draws it up: nothing; no one
+//     has heard of it.
+//   - on that disk, offered to some or none: it is offered again. If that
+//     node does not return, those that have accepted know either that all have
+//     (then they begin without it) or renounce it.
+//   - after a member has accepted, before it has answered: the next look at
+//     it shows that it has.
+//   - after all have accepted, before anyone has begun: each finds that out
+//     from the others and begins.
+//   - after some have begun: the others find that all have accepted, or are
+//     told that the cluster is there. Raft decides nothing before a majority
+//     of the voters has begun.
+//   - after a member has renounced: it remembers, and does not accept again.
+//   - a node that is wiped has another ID. Where it had accepted, the charter
+//     goes on with a voter that is gone; where it had not, the others renounce.
+//   - a node that has begun and finds the charter dead (it was away while the
+//     others renounced) has agreed on nothing. It starts over as a new node.
+type Charter struct {
+	Cluster string   `json:"cluster"` // its ID, minted by By
+	By      string   `json:"by"`      // ID of the member that drew it up
+	Members []string `json:"members"` // IDs of the N nodes, in order
+	// Voters are the members that vote in the first configuration.
+	Voters []string `json:"voters"`
+}
+
+// Renounced is a charter that a node will never begin.
+type Renounced struct {
+	Charter
+	// Without are the voters that are known to have renounced it.
+	Without []string `json:"without"`
+}
+
+// MaxRenounced bounds the charters that one node has renounced and remembers.
+const MaxRenounced = 64
+
+// Same says whether two charters are the same in every part.
+func (c Charter) Same(o Charter) bool {
+	return c.Cluster == o.Cluster && c.By == o.By && slices.Equal(c.Members, o.Members) && slices.Equal(c.Voters, o.Voters)
+}
+
+// Valid says whether a charter is one that nodes may agree on.
+func (c Charter) Valid() bool {
+	return c.Cluster != "" && len(c.Members) > 1 && len(c.Members) <= maxExpect &&
+		slices.IsSorted(c.Members) && len(slices.Compact(slices.Clone(c.Members))) == len(c.Members) &&
+		slices.Contains(c.Members, c.By) && len(c.Voters) > 0 && len(c.Voters) <= len(c.Members) &&
+		slices.Equal(c.Voters, c.Members[:len(c.Voters)])
+}
+
+// Dead says whether the voters that have not renounced are no majority.
+func (r Renounced) Dead() bool {
+	left := 0
+	for _, id := range r.Voters {
+		if !slices.Contains(r.Without, id) {
+			left++
+		}
+	}
+	return left < majority(len(r.Voters))
+}
+
+// FirstVoters are those of a charter's members, which are sorted, that vote in
+// its first configuration: the lowest IDs, an odd number, at most as many as
+// the setting --voters says. Two nodes both vote, so that no change rests on
+// one disk.
+func FirstVoters(members []string, most int) []string {
+	most = Settings{Voters: most}.withDefaults().Voters
+	n := min(len(members), most)
+	if n%2 == 0 && n > 2 {
+		n--
+	}
+	return members[:n]
+}
+
+// Accept says why a node may not accept a charter that it is offered; nil: it
+// may, and is bound to it once it has written it down.
+func Accept(self Peer, peers []Peer, c Charter) error {
+	switch {
+	case !c.Valid() || !slices.Contains(c.Members, self.ID):
+		return errors.New("it is no charter of this node")
+	case self.Formed:
+		return fmt.Errorf("it is in the cluster %s", self.Cluster)
+	case len(c.Members) != self.Expect:
+		return fmt.Errorf("it names %d nodes; this node was started with --expect %d", len(c.Members), self.Expect)
+	case self.Accepted != nil && !self.Accepted.Same(c):
+		return fmt.Errorf("this node has accepted another set: %s", strings.Join(self.Accepted.Members, " "))
+	case self.renounced(c.Cluster):
+		return errors.New("this node has renounced it")
+	case self.barred() != nil:
+		return fmt.Errorf("this node has renounced %s, which may still begin", self.barred().Cluster)
+	}
+	for _, id := range c.Members {
+		seen := slices.ContainsFunc(peers, func(p Peer) bool { return p.ID == id && p.Expect == self.Expect })
+		if id != self.ID && !seen {
+			return fmt.Errorf("this node has not seen %s", id)
+		}
+	}
+	return nil
+}
+
+// Learn adds what peers say of renounced charters to what a node knows of its
+// own ones.
+func Learn(own []Renounced, peers []Peer) (all []Renounced, news bool) {
+	all = make([]Renounced, 0, len(own))
+	for _, r := range own {
+		r.Without = slices.Clone(r.Without)
+		for _, p := range peers {
+			for _, o := range p.Renounced {
+				if !o.Same(r.Charter) {
+					continue
+				}
+				for _, id := range o.Without {
+					if slices.Contains(r.Voters, id) && !slices.Contains(r.Without, id) {
+						r.Without, news = append(r.Without, id), true
+					}
+				}
+			}
+		}
+		slices.Sort(r.Without)
+		all = append(all, r)
+	}
+	return all, news
+}
+
+// GivenUp says whether a charter that a node has begun is dead, by what peers
+// say: it has agreed on nothing and never will.
+func GivenUp(c Charter, peers []Peer) bool {
+	known, _ := Learn([]Renounced{{Charter: c}}, peers)
+	return known[0].Dead()
+}
+
+// Renounce is what a node remembers of a charter that it renounces.
+func Renounce(self string, c Charter) Renounced {
+	r := Renounced{Charter: c}
+	if slices.Contains(c.Voters, self) {
+		r.Without = []string{self}
+	}
+	return r
+}
+
+// renounced says whether the peer has renounced the charter of a cluster.
+func (p Peer) renounced(cluster string) bool {
+	return slices.ContainsFunc(p.Renounced, func(r Renounced) bool { return r.Cluster == cluster })
+}
+
+// barred is a charter that the peer has renounced and that is not dead: until
+// it is, the peer takes part in no other. Nil: there is none.
+func (p Peer) barred() *Renounced {
+	for i := range p.Renounced {
+		if !p.Renounced[i].Dead() {
+			return &p.Renounced[i]
+		}
+	}
+	return nil
+}
+
+// knowsDead says whether the peer knows that a cluster never came to be.
+func (p Peer) knowsDead(cluster string) bool {
+	return slices.ContainsFunc(p.Renounced, func(r Renounced) bool { return r.Cluster == cluster && r.Dead() })
+}
+
+// open says whether the peer may take part in a charter.
+func (p Peer) open() bool { return p.Accepted == nil && p.barred() == nil }
+
+// bound decides for a node that has accepted a charter, or is barred by one.
+func (f *former) bound() (Decision, bool) {
+	c := f.self.Accepted
+	if c == nil {
+		return f.barred()
+	}
+	var missing []string
+	for _, p := range f.peers {
+		if p.renounced(c.Cluster) {
+			return Decision{Do: FormRenounce, Peer: p.ID, Charter: c, Why: p.ID + " has renounced it"}, true
+		}
+	}
+	for _, id := range c.Members {
+		p, ok := f.find(id)
+		// Who drew it up had accepted it before anyone heard of it.
+		if id != f.self.ID && id != c.By && (!ok || p.Accepted == nil || !p.Accepted.Same(*c)) {
+			missing = append(missing, id)
+		}
+	}
+	switch {
+	case len(missing) == 0:
+		return Decision{Do: FormBegin, Charter: c, Why: "all have accepted: " + strings.Join(c.Members, " ")}, true
+	case f.self.BoundFor > GiveUpAfter:
+		return Decision{Do: FormRenounce, Charter: c, Why: fmt.Sprintf("after %v not accepted by %s", GiveUpAfter, strings.Join(missing, " "))}, true
+	case c.By == f.self.ID:
+		return Decision{Do: FormOffer, Peers: missing, Charter: c, Why: "not yet accepted by " + strings.Join(missing, " ")}, true
+	}
+	return Decision{Do: FormWait, Why: "not yet accepted by " + strings.Join(missing, " ")}, true
+}
+
+// barred decides for a node that is bound by nothing but what it, or a peer,
+// has renounced. A member that has not heard of a charter before renounces it
+// with the others, so that they come to know that it is dead.
+func (f *former) barred() (Decision, bool) {
+	for _, p := range f.peers {
+		for _, r := range p.Renounced {
+			if r.Valid() && slices.Contains(r.Members, f.self.ID) && !r.Dead() && !f.self.renounced(r.Cluster) {
+				return Decision{Do: FormRenounce, Peer: p.ID, Charter: &r.Charter, Why: p.ID + " has renounced it"}, true
+			}
+		}
+	}
+	if r := f.self.barred(); r != nil {
+		return Decision{Do: FormWait, Barred: true, Why: fmt.Sprintf("it has renounced the cluster of %s, which may still begin: %s must renounce it too, or begin it",
+			strings.Join(r.Members, " "), strings.Join(r.silent(), " or "))}, true
+	}
+	return Decision{}, false
+}
+
+// silent are the voters that are not known to have renounced.
+func (r *Renounced) silent() (ids []string) {
+	for _, id := range r.Voters {
+		if !slices.Contains(r.Without, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}

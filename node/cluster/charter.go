@@ -1,0 +1,419 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"penstock/consensus"
+	"penstock/consensus/membership"
+	"penstock/node/admin"
+	"penstock/node/trust"
+)
+
+// How N nodes of --expect begin one cluster with one configuration. What is
+// decided when, and what a crash leaves behind, is told at membership.Charter;
+// here are the files and the messages. The file founding.json is what makes a
+// node bound, renounced.json what keeps it from being bound again, and the
+// identity with a cluster's ID is that it has begun.
+
+// CharterRequest offers a charter to one of its members. It goes only to a
+// node that has proven to know the token.
+type CharterRequest struct {
+	TokenID string `json:"tokenID"`
+	Proof   []byte `json:"proof"`
+	// Founding is what the member is to write down, its certificate included.
+	Founding founding `json:"founding"`
+}
+
+// renouncedFile holds the charters that this node will never begin. It stays:
+// a node that began one of them and was away asks for it.
+const renouncedFile = "renounced.json"
+
+type renouncedRecord struct {
+	Format   int                    `json:"format"`
+	Charters []membership.Renounced `json:"charters"`
+}
+
+// ErrGivenUp: the cluster that this node began was given up by the others
+// before it had agreed on anything.
+var ErrGivenUp = errors.New("the other nodes gave up the cluster that this node began; nothing had been agreed, and the data folder is new again: start the node once more")
+
+// loadRenounced reads which charters the folder's node has renounced.
+func loadRenounced(dir string) ([]membership.Renounced, error) {
+	path := filepath.Join(dir, renouncedFile)
+	data, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var r renouncedRecord
+	if err := json.Unmarshal(data, &r); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if r.Format != recordFormat {
+		return nil, fmt.Errorf("%s: %w: it has format %d, this build knows %d", path, consensus.ErrFormat, r.Format, recordFormat)
+	}
+	return r.Charters, nil
+}
+
+func saveRenounced(dir string, all []membership.Renounced) error {
+	data, err := json.Marshal(renouncedRecord{recordFormat, all})
+	if err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(dir, renouncedFile), data)
+}
+
+// restore reads what an earlier process of this node was bound to.
+func (f *forming) restore() error {
+	var err error
+	if f.renounced, err = loadRenounced(f.c.cfg.Dir); err != nil {
+		return err
+	}
+	made, err := loadFounding(f.c.cfg.Dir)
+	if err != nil || made == nil {
+		return err
+	}
+	if made.Charter == nil || slices.ContainsFunc(f.renounced, func(r membership.Renounced) bool { return r.Same(*made.Charter) }) {
+		// It was killed before it could begin alone, or between the two
+		// steps of renouncing.
+		return removeFile(filepath.Join(f.c.cfg.Dir, foundingFile))
+	}
+	token, err := trust.ParseToken(made.Token)
+	if err != nil {
+		return err
+	}
+	if token.ID != f.token.ID {
+		return final(fmt.Errorf("%w: this node is about to begin a cluster with another token: start it with that one, or with an empty data folder", ErrToken))
+	}
+	f.bind(made)
+	return nil
+}
+
+// bind notes what this node is bound to; the file is there.
+func (f *forming) bind(made *founding) {
+	f.bound, f.boundAt, f.pledged = made, time.Now(), ""
+	for _, m := range made.Members {
+		if m.Cluster != f.c.Address() && !slices.Contains(f.addrs, m.Cluster) && len(f.addrs) < maxPeers {
+			f.addrs = append(f.addrs, m.Cluster)
+		}
+	}
+}
+
+// draw mints the cluster that this node begins with others, and writes it down.
+func (f *forming) draw(ids []string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	made, ca, err := f.c.mint(f.token)
+	if err != nil {
+		return err
+	}
+	ring, err := trust.NewKeyring()
+	if err != nil {
+		return err
+	}
+	made.Format, made.Keyring = charterFormat, ring.Marshal()
+	own, err := f.c.ownCandidate()
+	if err != nil {
+		return err
+	}
+	names := map[string]string{}
+	for _, id := range ids {
+		m := own
+		if id != f.c.ID() {
+			m = f.views[id].view.candidate()
+		}
+		r, err := trust.CheckRequest(m.CSR)
+		if err != nil || r.NodeID != id || r.Name != m.Name {
+			return fmt.Errorf("the node %.40s at %s asks for another's certificate: %w", id, m.Cluster, err)
+		}
+		if other, taken := names[m.Name]; taken {
+			return fmt.Errorf("the nodes at %s and %s are both named %s: give one of them another --name", other, m.Cluster, m.Name)
+		}
+		names[m.Name] = m.Cluster
+		made.Members = append(made.Members, m)
+	}
+	made.Charter = &membership.Charter{
+		Cluster: ca.ClusterID(), By: f.c.ID(), Members: ids, Voters: membership.FirstVoters(ids, f.c.cfg.Voters),
+	}
+	if made.Certificate, err = made.issue(f.c.ID()); err != nil {
+		return err
+	}
+	if err := made.save(f.c.cfg.Dir); err != nil {
+		return err
+	}
+	f.bind(made)
+	return nil
+}
+
+// issue makes a member's certificate.
+func (m *founding) issue(id string) ([]byte, error) {
+	ca, err := trust.ParseCA(m.CA)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(m.Members, func(c Candidate) bool { return c.ID == id })
+	r, err := trust.CheckRequest(m.Members[i].CSR)
+	if err != nil {
+		return nil, err
+	}
+	return ca.Issue(r.Public, r.NodeID, r.Name, time.Now())
+}
+
+// offerAll offers the charter to members, all at once; news: one has answered.
+func (f *forming) offerAll(ctx context.Context, ids []string) (news bool) {
+	ctx, cancel := context.WithTimeout(ctx, membership.ActWithin/2)
+	defer cancel()
+	f.mu.Lock()
+	made := f.bound
+	f.mu.Unlock()
+	var all sync.WaitGroup
+	answers := make(chan bool, len(ids))
+	for _, id := range ids {
+		i := slices.IndexFunc(made.Members, func(c Candidate) bool { return c.ID == id })
+		addrs := []string{made.Members[i].Cluster}
+		f.mu.Lock()
+		if a := f.views[id].view.Addr; a != "" && a != addrs[0] {
+			addrs = []string{a} // it has moved since
+		}
+		f.mu.Unlock()
+		all.Go(func() {
+			err := f.offer(ctx, id, addrs[0], *made)
+			if err != nil {
+				f.mu.Lock()
+				f.told.warn(f.c.log, "a node has not confirmed yet which nodes begin the cluster", addrs[0], err)
+				f.mu.Unlock()
+			}
+			answers <- err == nil
+		})
+	}
+	all.Wait()
+	close(answers)
+	for ok := range answers {
+		news = news || ok
+	}
+	return news
+}
+
+// offer offers the charter to one member. The secrets go to a node that has
+// shown on this connection that it knows the token.
+func (f *forming) offer(ctx context.Context, id, addr string, made founding) error {
+	when := time.Now()
+	client, err := admin.DialConfig{TLS: trust.JoinConfig()}.Dial(ctx, addr)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	view, proof, err := f.exchange(ctx, client, when)
+	if err != nil {
+		return err
+	}
+	if view.ID != id {
+		return fmt.Errorf("node %.40s answers there, not %s", view.ID, id)
+	}
+	if made.Certificate, err = made.issue(id); err != nil {
+		return err
+	}
+	res, err := admin.Call[FormResult](ctx, client, admin.MethodCharter, &CharterRequest{TokenID: f.token.ID, Proof: proof, Founding: made})
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.views[id] = asked{res.View, when}
+	return nil
+}
+
+// take accepts a charter that another node offers, or says why not.
+func (f *forming) take(ctx context.Context, req *CharterRequest) (*FormResult, error) {
+	cs := admin.TLS(ctx)
+	if req.TokenID != f.token.ID || trust.Check(f.key, trust.Dialer, cs, req.Proof) != nil {
+		return nil, admin.Errorf(admin.Unauthenticated, "this node (%s) forms a cluster with another token: give all nodes the same", f.c.Name())
+	}
+	proof, err := trust.Prove(f.key, trust.Acceptor, cs)
+	if err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	made := &req.Founding
+	if made.Charter == nil {
+		return nil, admin.Errorf(admin.Invalid, "no charter is offered")
+	}
+	if err := membership.Accept(f.asPeer(now), f.peers(now), *made.Charter); err != nil {
+		return nil, admin.Errorf(admin.Refused, "%s does not accept it: %v", f.c.Name(), err)
+	}
+	if f.bound == nil {
+		if err := made.check(f.c); err != nil {
+			return nil, admin.Errorf(admin.Invalid, "%v", err)
+		}
+		if err := made.save(f.c.cfg.Dir); err != nil {
+			return nil, admin.Errorf(admin.Unavailable, "%s cannot write it down: %v", f.c.Name(), err)
+		}
+		f.bind(made)
+		f.c.log.Info("confirms which nodes begin the cluster", "cluster", made.Charter.Cluster, "members", made.names(made.Charter.Members), "voters", made.names(made.Charter.Voters))
+		poke(f.wake)
+	}
+	return &FormResult{Proof: proof, View: f.self(now)}, nil
+}
+
+// check says what is wrong with a founding that another node made.
+func (m *founding) check(c *Cluster) error {
+	ca, err := trust.ParseCA(m.CA)
+	if err != nil {
+		return err
+	}
+	if m.Format != charterFormat || ca.ClusterID() != m.Charter.Cluster || len(m.Members) != len(m.Charter.Members) {
+		return errors.New("the charter does not fit its cluster")
+	}
+	for i, n := range m.Members {
+		r, err := trust.CheckRequest(n.CSR)
+		if err != nil || r.NodeID != n.ID || r.Name != n.Name || n.ID != m.Charter.Members[i] || !n.reachable() {
+			return fmt.Errorf("the member %.40s is no node that can be reached", n.ID)
+		}
+	}
+	if token, err := trust.ParseToken(m.Token); err != nil || token.Kind != trust.Expect {
+		return errors.New("it has no token for --expect")
+	}
+	_, err = m.identity(c)
+	return err
+}
+
+// identity is this node's in the cluster of a charter.
+func (m *founding) identity(c *Cluster) (*trust.Identity, error) {
+	ca, err := trust.ParseCA(m.CA)
+	if err != nil {
+		return nil, err
+	}
+	ring, err := trust.ParseKeyring(m.Keyring)
+	if err != nil {
+		return nil, err
+	}
+	return c.id.Load().Join(m.Charter.Cluster, m.Certificate, ca.Bundle(), ring)
+}
+
+// names are what people call members.
+func (m *founding) names(ids []string) (names []string) {
+	for _, n := range m.Members {
+		if slices.Contains(ids, n.ID) {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}
+
+// renounce writes down that this node will never begin a charter: first that,
+// then it forgets the secrets.
+func (f *forming) renounce(c membership.Charter) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.renounced) >= membership.MaxRenounced {
+		return fmt.Errorf("this node has given up %d attempts to form a cluster, which is the limit: start it with an empty data folder", len(f.renounced))
+	}
+	next := append(slices.Clone(f.renounced), membership.Renounce(f.c.ID(), c))
+	if err := saveRenounced(f.c.cfg.Dir, next); err != nil {
+		return err
+	}
+	f.renounced, f.pledged = next, ""
+	if f.bound != nil && f.bound.Charter.Same(c) {
+		f.bound = nil
+		return removeFile(filepath.Join(f.c.cfg.Dir, foundingFile))
+	}
+	return nil
+}
+
+// learn notes what others say of charters that this node has renounced.
+func (f *forming) learn() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	next, news := membership.Learn(f.renounced, f.peers(time.Now()))
+	if !news {
+		return nil
+	}
+	if err := saveRenounced(f.c.cfg.Dir, next); err != nil {
+		return err
+	}
+	f.renounced = next
+	return nil
+}
+
+// begin begins the cluster that all members have accepted. From the moment
+// that the identity stands on the disk the node is in that cluster.
+func (f *forming) begin(ctx context.Context) error {
+	f.mu.Lock()
+	made := f.bound
+	f.mu.Unlock()
+	if !f.c.id.Load().Joined() {
+		joined, err := made.identity(f.c)
+		if err != nil {
+			return err
+		}
+		if err := joined.Save(f.c.cfg.Dir); err != nil {
+			return err
+		}
+		f.c.id.Store(joined)
+	}
+	f.mu.Lock()
+	f.formed = f.c.ClusterID()
+	f.mu.Unlock()
+	var peers []Peer
+	for _, m := range made.Members {
+		if m.ID != f.c.ID() {
+			p := Peer{ID: m.ID, Name: m.Name, Cluster: m.Cluster, Gossip: m.Gossip}
+			peers = append(peers, p)
+			f.c.book.hear(p)
+		}
+	}
+	if err := f.c.book.remember(peers); err != nil {
+		return err
+	}
+	f.c.log.Info("begins the cluster with the others", "cluster", f.c.ClusterID(), "voters", made.names(made.Charter.Voters))
+	return f.c.finish(ctx, made, f)
+}
+
+// resume goes on with a cluster that an earlier process of this node has begun
+// with others, and that had agreed on nothing yet.
+func (c *Cluster) resume(ctx context.Context, made *founding) error {
+	token, err := trust.ParseToken(made.Token)
+	if err != nil {
+		return err
+	}
+	f := newForming(c, token)
+	f.bind(made)
+	f.formed = c.ClusterID()
+	defer f.serve()()
+	return f.begin(ctx)
+}
+
+// heardDead says whether the cluster that this node has begun was given up.
+func (f *forming) heardDead() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return membership.GivenUp(*f.bound.Charter, f.peers(time.Now()))
+}
+
+// startOver makes the folder new again. The mark that there was a log goes
+// last: until then the folder does not start with less than it had.
+func (c *Cluster) startOver() error {
+	if err := c.Store().Close(); err != nil {
+		return err
+	}
+	if err := trust.Forget(c.cfg.Dir); err != nil {
+		return err
+	}
+	err := os.RemoveAll(filepath.Join(c.cfg.Dir, raftDir))
+	for _, name := range []string{foundingFile, renouncedFile, peersFile, logFile} {
+		err = errors.Join(err, removeFile(filepath.Join(c.cfg.Dir, name)))
+	}
+	return errors.Join(err, syncDir(c.cfg.Dir))
+}

@@ -1,0 +1,301 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"penstock/consensus"
+	"penstock/consensus/membership"
+	"penstock/node/trust"
+)
+
+// From the first entry on all three vote, and the first entry itself is on
+// most of their disks: whichever node is killed at the first moment that any
+// node is in the cluster, nothing of it is lost.
+func TestAClusterThatWasExpectedVotesAsOneFromItsFirstEntry(t *testing.T) {
+	t.Parallel()
+	all := expecting(t, "a", "b", "c")
+	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	defer cancel()
+	opened := make(chan *machine, len(all))
+	failed := make(chan error, len(all))
+	for _, m := range all {
+		go func() {
+			if err := m.open(ctx); err != nil {
+				failed <- fmt.Errorf("%s: %w", m.cfg.Name, err)
+				return
+			}
+			opened <- m
+		}()
+	}
+	for first := true; len(failed) == 0; first = false {
+		var m *machine
+		select {
+		case m = <-opened:
+		case err := <-failed:
+			t.Fatal(err)
+		}
+		list, index := m.c.Store().Servers()
+		if len(list) != 3 || index != 1 || slices.ContainsFunc(list, func(s consensus.Server) bool { return !s.Voter }) {
+			t.Errorf("%s: the configuration of entry %d is %+v, want three voters in the first entry", m.cfg.Name, index, list)
+		}
+		if n := len(records(m.c.Store().View())); n != 3 {
+			t.Errorf("%s: the first entries name %d members, want 3", m.cfg.Name, n)
+		}
+		if first {
+			put(t, m, "x", "1")
+			lead := leading(t, all...)
+			if lead.c != nil {
+				lead.kill()
+			}
+			for _, o := range others(all, lead) {
+				eventually(t, o.cfg.Name+" is in the cluster", func() string {
+					if o.c == nil {
+						return "not yet"
+					}
+					return ""
+				})
+				holds(t, o, "x", "1")
+			}
+			put(t, others(all, lead)[0], "y", "2")
+			return
+		}
+	}
+}
+
+// TestNothingIsAgreedBeforeAMajorityHasBegun: of three that have accepted, the
+// one that has begun waits, and answers nobody.
+func TestNothingIsAgreedBeforeAMajorityHasBegun(t *testing.T) {
+	t.Parallel()
+	all, made := accepted(t)
+	a := all[0]
+	begun(t, a, made)
+	var told []string
+	a.cfg.Waits = func(w Waiting) { told = append(told, w.Why) }
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	if err := a.open(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("one voter of three is a cluster: %v", err)
+	}
+	if len(told) == 0 || !strings.HasPrefix(told[len(told)-1], "forming a cluster: waiting for 2 of its 3 voters to agree on its first entries; not reached: ") {
+		t.Errorf("it says: %q", told)
+	}
+	// With the others it is one at once, whoever of them has begun.
+	for _, m := range all {
+		m.listenAt()
+	}
+	startAll(t, all)
+	voters(t, 3, all...)
+	for _, m := range all {
+		if m.c.ClusterID() != made.Charter.Cluster {
+			t.Errorf("%s is in %s, not in the cluster that was drawn up", m.cfg.Name, m.c.ClusterID())
+		}
+		if _, err := os.Stat(filepath.Join(m.cfg.Dir, foundingFile)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: the secrets of the founding are still there: %v", m.cfg.Name, err)
+		}
+	}
+}
+
+// TestWhoeverIsLeftBeginsWithoutTheOneThatIsGone: all have accepted, and then
+// one of them never comes back.
+func TestWhoeverIsLeftBeginsWithoutTheOneThatIsGone(t *testing.T) {
+	t.Parallel()
+	for gone := range 3 {
+		t.Run(fmt.Sprint(gone), func(t *testing.T) {
+			t.Parallel()
+			all, made := accepted(t)
+			left := others(all, all[gone])
+			if gone > 0 {
+				// Whether that one had accepted nobody knows any more, so one
+				// of the others must have begun.
+				begun(t, left[0], made)
+			}
+			startAll(t, left)
+			put(t, left[0], "x", "1")
+			holds(t, left[1], "x", "1")
+		})
+	}
+}
+
+// TestANodeIsBoundToOneCluster: it does not found another one.
+func TestANodeIsBoundToOneCluster(t *testing.T) {
+	t.Parallel()
+	all, _ := accepted(t)
+	a := all[0]
+	a.cfg.Init, a.cfg.Expect, a.cfg.Token, a.cfg.Join = true, 0, "", nil
+	if err := a.refused(ErrExpect); !contains(err, "about to begin a cluster with") {
+		t.Errorf("%v does not say what to do", err)
+	}
+	b := all[1]
+	b.cfg.Token = trust.NewExpectToken().Reveal()
+	b.refused(ErrToken)
+}
+
+// TestANodeWhoseClusterWasGivenUpStartsOver: it began alone, and the others
+// have renounced what they had accepted, and formed another cluster.
+func TestANodeWhoseClusterWasGivenUpStartsOver(t *testing.T) {
+	t.Parallel()
+	all, made := accepted(t)
+	a := all[0]
+	begun(t, a, made)
+	old := made.Charter.Cluster
+	for _, m := range all[1:] {
+		r := membership.Renounce(readID(t, m), *made.Charter)
+		if err := errors.Join(saveRenounced(m.cfg.Dir, []membership.Renounced{r}), removeFile(filepath.Join(m.cfg.Dir, foundingFile))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := newMachine(t, "d")
+	d.cfg.Expect, d.cfg.Token, d.cfg.Join = 3, a.cfg.Token, all[1].cfg.Join
+	startAll(t, []*machine{all[1], all[2], d})
+	a.refused(ErrGivenUp)
+	a.listenAt()
+	a.start()
+	voters(t, 3, all[1], all[2], d)
+	if a.c.ClusterID() == old || a.c.ClusterID() != d.c.ClusterID() {
+		t.Errorf("it is in %s", a.c.ClusterID())
+	}
+}
+
+// Two nodes both vote: no change rests on one disk.
+func TestTwoNodesThatExpectEachOtherBothVote(t *testing.T) {
+	t.Parallel()
+	all := expecting(t, "a", "b")
+	startAll(t, all)
+	voters(t, 2, all...)
+	put(t, all[0], "x", "1")
+	for _, m := range all {
+		if _, index := m.c.Store().Servers(); index != 1 {
+			t.Errorf("%s: the servers have changed since they began: entry %d", m.cfg.Name, index)
+		}
+	}
+}
+
+// Nodes of one name cannot all be members.
+func TestNodesOfOneNameFormNoCluster(t *testing.T) {
+	t.Parallel()
+	all := expecting(t, "a", "a")
+	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	defer cancel()
+	done := make(chan error, 2)
+	for _, m := range all {
+		go func() { done <- m.open(ctx) }()
+	}
+	eventually(t, "one says so", func() string {
+		for _, m := range all {
+			if contains(errors.New(m.log()), "both named a") {
+				return ""
+			}
+		}
+		return all[0].log()
+	})
+	cancel()
+	for range all {
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	}
+}
+
+// accepted are three machines, which do not run, whose nodes have accepted a
+// charter that none of them has begun.
+func accepted(t *testing.T) ([]*machine, *founding) {
+	t.Helper()
+	all := expecting(t, "a", "b", "c")
+	token, err := trust.ParseToken(all[0].cfg.Token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes := map[string]*machine{}
+	var ids []string
+	list := map[string]asked{}
+	var drawer *Cluster
+	for _, m := range all {
+		id, _, err := openIdentity(m.cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := newCluster(m.cfg.withDefaults(), id, true)
+		t.Cleanup(c.pool.Close)
+		own, err := c.ownCandidate()
+		if err != nil {
+			t.Fatal(err)
+		}
+		nodes[id.NodeID], ids = m, append(ids, id.NodeID)
+		list[id.NodeID] = asked{view: FormView{ID: id.NodeID, Name: m.cfg.Name, Addr: m.addr(), Node: &own}}
+		if drawer == nil {
+			drawer = c
+		}
+	}
+	slices.Sort(ids)
+	f := newForming(drawer, token)
+	f.views = list
+	if err := f.draw(ids); err != nil {
+		t.Fatal(err)
+	}
+	f.bound.Charter.By = drawer.ID()
+	for _, id := range ids {
+		made := *f.bound
+		if made.Certificate, err = made.issue(id); err != nil {
+			t.Fatal(err)
+		}
+		if err := made.save(nodes[id].cfg.Dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all, f.bound
+}
+
+// begun brings a machine to where its node is in the cluster, and was killed
+// before it had a log.
+func begun(t *testing.T, m *machine, made *founding) {
+	t.Helper()
+	id, _, err := openIdentity(m.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := *made
+	if own.Certificate, err = made.issue(id.NodeID); err != nil {
+		t.Fatal(err)
+	}
+	c := newCluster(m.cfg.withDefaults(), id, false)
+	defer c.pool.Close()
+	joined, err := own.identity(c)
+	if err == nil {
+		err = joined.Save(m.cfg.Dir)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func readID(t *testing.T, m *machine) string {
+	t.Helper()
+	id, err := trust.LoadIdentity(m.cfg.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id.NodeID
+}
+
+// listenAt opens the machine's own address again, after a node of it has ended.
+func (m *machine) listenAt() {
+	m.t.Helper()
+	addr := m.addr()
+	m.cfg.Listener.Close()
+	var config net.ListenConfig
+	ln, err := config.Listen(context.Background(), "tcp", addr)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.cfg.Listener = ln
+	m.t.Cleanup(func() { ln.Close() })
+}
