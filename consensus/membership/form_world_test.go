@@ -123,7 +123,6 @@ func (f *founding) offer(to *starter, c Charter) error {
 func (f *founding) seenBy(n *starter) (peers []Peer) {
 	for _, v := range n.views {
 		v.Age = f.now.Sub(v.asked)
-		v.Peer.Age = v.Age
 		peers = append(peers, v.Peer)
 	}
 	slices.SortFunc(peers, func(a, b Peer) int { return cmp.Compare(a.ID, b.ID) })

@@ -41,7 +41,7 @@ type renouncedRecord struct {
 	Charters []membership.Renounced `json:"charters"`
 }
 
-// ErrGivenUp: the cluster that this node began was given up by the others
+// ErrGivenUp says that the cluster that this node began was given up by the others
 // before it had agreed on anything.
 var ErrGivenUp = errors.New("the other nodes gave up the cluster that this node began; nothing had been agreed, and the data folder is new again: start the node once more")
 

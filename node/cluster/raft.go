@@ -104,23 +104,6 @@ func (c *Cluster) commit(ctx context.Context, who, what string, ops []consensus.
 	return err
 }
 
-// waitLead waits until this node leads, or ctx ends.
-func (c *Cluster) waitLead(ctx context.Context) error {
-	for {
-		changes := c.Store().Changes()
-		if c.Store().Standing().Ready {
-			return nil
-		}
-		select {
-		case <-changes:
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-c.Store().Failed():
-			return c.Store().Err()
-		}
-	}
-}
-
 // current is a view with everything that was agreed before the call, on the
 // leader.
 func (c *Cluster) current(ctx context.Context) (consensus.View, error) {

@@ -46,7 +46,7 @@ func (f *forming) tell() {
 	bound, formed := f.bound, f.formed != ""
 	f.mu.Unlock()
 	slices.SortFunc(seen, func(a, b Peer) int { return strings.Compare(a.Name, b.Name) })
-	why := ""
+	var why string
 	switch {
 	case formed:
 		why = beginningBecause(bound, f.c.Name(), seen)
