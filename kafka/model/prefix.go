@@ -9,7 +9,7 @@ import (
 
 // prefixed is the configuration of a filter that keeps a cluster's names under
 // a prefix. Who has one sees all names that begin with it, so on one physical
-// cluster none may begin with another.
+// cluster none may begin with another, with "." and "_" taken for the same.
 type prefixed interface {
 	// NamePrefix is "" where it has none.
 	NamePrefix() string
@@ -33,10 +33,15 @@ func (c *VirtualCluster) namePrefix() (prefix, path string) {
 	return prefix, path
 }
 
+// fold gives the form by which prefixes are compared. Kafka takes "." and "_" in
+// names of topics for the same: a topic whose name differs from another's in
+// these alone cannot be created, and the refusal names the other.
+func fold(prefix string) string { return strings.ReplaceAll(prefix, ".", "_") }
+
 // prefixOf is the prefix of a virtual cluster.
 type prefixOf struct {
-	prefix string
-	owner  resource.Key
+	prefix, folded string
+	owner          resource.Key
 }
 
 // checkPrefix compares the prefix with those of the physical cluster's others.
@@ -48,38 +53,75 @@ func (c *VirtualCluster) checkPrefix(v *resource.View) {
 	physical := resource.Key{Kind: KindPhysical, Name: c.PhysicalClusterRef}
 	type key struct{ physical string }
 	all := v.Once(key{physical.Name}, func() any { return prefixesOn(v, physical) }).([]prefixOf)
-	find := func(prefix string) int {
-		at, _ := slices.BinarySearchFunc(all, prefix, func(x prefixOf, p string) int { return strings.Compare(x.prefix, p) })
+	find := func(folded string) int {
+		at, _ := slices.BinarySearchFunc(all, folded, func(x prefixOf, p string) int { return strings.Compare(x.folded, p) })
 		return at
 	}
-	for i := find(own); i < len(all) && strings.HasPrefix(all[i].prefix, own); i++ {
-		switch x := all[i]; {
-		case x.owner == v.Key():
-		case x.prefix == own:
-			v.Warn(path, "gives it all that is of "+x.owner.String()+" as well: the prefix is the same", own)
-		default:
-			v.Fault(path, "begins the prefix "+x.prefix+" of "+x.owner.String()+" on the same physical cluster, whose names it would show", own)
+	folded := fold(own)
+	for i := find(folded); i < len(all) && strings.HasPrefix(all[i].folded, folded); i++ {
+		if x := all[i]; x.owner != v.Key() && !c.checkPair(v, path, own, &x) {
 			return
 		}
 	}
-	for n := 1; n < len(own); n++ {
-		if at := find(own[:n]); at < len(all) && all[at].prefix == own[:n] {
-			v.Fault(path, "begins with the prefix "+own[:n]+" of "+all[at].owner.String()+" on the same physical cluster, which would show its names", own)
-			return
+	for n := 1; n < len(folded); n++ {
+		for i := find(folded[:n]); i < len(all) && all[i].folded == folded[:n]; i++ {
+			if !c.checkPair(v, path, own, &all[i]) {
+				return
+			}
 		}
 	}
 }
 
-// prefixesOn lists the prefixes on a physical cluster, sorted.
+// checkPair reports what is wrong with a prefix beside another one, of which one
+// begins with the other; false: nothing more needs to be said.
+func (c *VirtualCluster) checkPair(v *resource.View, path, own string, x *prefixOf) bool {
+	who := x.owner.String()
+	switch {
+	case x.prefix == own:
+		v.Warn(path, "gives it all that is of "+who+" as well: the prefix is the same", own)
+		return true
+	case strings.HasPrefix(x.prefix, own):
+		v.Fault(path, "begins the prefix "+x.prefix+" of "+who+" on the same physical cluster, whose names it would show", own)
+		return false
+	case strings.HasPrefix(own, x.prefix):
+		v.Fault(path, "begins with the prefix "+x.prefix+" of "+who+" on the same physical cluster, which would show its names", own)
+		return false
+	}
+	message := "is too much like the prefix " + x.prefix + " of " + who + " on the same physical cluster: Kafka takes \".\" and \"_\" in names of topics for the same, so that each could be refused a topic because the other has it"
+	if c.metBefore(v, own, x) {
+		v.Warn(path, message+"; it stays because it was there before this was checked", own)
+		return true
+	}
+	v.Fault(path, message, own)
+	return false
+}
+
+// metBefore tells whether two prefixes stood beside each other before the
+// change: nodes of older versions took such pairs.
+func (c *VirtualCluster) metBefore(v *resource.View, own string, x *prefixOf) bool {
+	had := func(k resource.Key, prefix string) bool {
+		o, ok := v.Before(k)
+		was, is := o.Spec.(*VirtualCluster)
+		if !ok || !is {
+			return false
+		}
+		before, _ := was.namePrefix()
+		return before == prefix && was.PhysicalClusterRef == c.PhysicalClusterRef
+	}
+	return had(v.Key(), own) && had(x.owner, x.prefix)
+}
+
+// prefixesOn lists the prefixes on a physical cluster, sorted by what they are
+// compared by.
 func prefixesOn(v *resource.View, physical resource.Key) []prefixOf {
 	var all []prefixOf
 	for o := range v.Users(physical) {
 		if c, ok := o.Spec.(*VirtualCluster); ok {
 			if prefix, _ := c.namePrefix(); prefix != "" {
-				all = append(all, prefixOf{prefix, o.Key})
+				all = append(all, prefixOf{prefix, fold(prefix), o.Key})
 			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b prefixOf) int { return strings.Compare(a.prefix, b.prefix) })
+	slices.SortStableFunc(all, func(a, b prefixOf) int { return strings.Compare(a.folded, b.folded) })
 	return all
 }

@@ -12,6 +12,7 @@ import (
 // checker collects what is wrong with changes, seen in the set they lead to.
 type checker struct {
 	set      *Set
+	before   *Set // without the changes
 	faults   Faults
 	warnings Warnings
 	covers   map[Key]bool // listeners and Hosts that checkCoverage has seen

@@ -42,6 +42,9 @@ func (v *View) Key() Key { return v.m.Key }
 // Get finds an object. What its Spec points to must not be changed.
 func (v *View) Get(k Key) (Object, bool) { return v.c.set.Get(k) }
 
+// Before finds an object as it was before the changes that are checked.
+func (v *View) Before(k Key) (Object, bool) { return v.c.before.Get(k) }
+
 // All gives the objects of a kind by name. What their Specs point to must not
 // be changed.
 func (v *View) All(kind string) iter.Seq[Object] { return v.c.set.All(kind) }

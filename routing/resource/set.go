@@ -189,6 +189,7 @@ func ValidateSet(objects []Object) (Faults, Warnings) {
 // key, which are faults.
 func (s *Set) With(changes []Change) (*Set, Faults, Warnings) {
 	c := newChecker()
+	c.before = s
 	done := make(map[Key]*Object, len(changes))
 	once := make([]Change, 0, len(changes))
 	for i := range changes {

@@ -60,7 +60,8 @@ func (c *call) offsetFetchResponse(r *kmsg.OffsetFetchResponse) error {
 	if err := each(r.Topics, func(t *kmsg.OffsetFetchResponseTopic) error { return c.out(&t.Topic) }); err != nil {
 		return err
 	}
-	return each(r.Groups, func(g *kmsg.OffsetFetchResponseGroup) error {
+	var list []*id
+	if err := each(r.Groups, func(g *kmsg.OffsetFetchResponseGroup) error {
 		if err := c.out(&g.Group); err != nil {
 			return err
 		}
@@ -68,12 +69,16 @@ func (c *call) offsetFetchResponse(r *kmsg.OffsetFetchResponse) error {
 			if r.Version < 10 {
 				return c.out(&t.Topic)
 			}
-			if _, faked := c.fakes.get(t.TopicID); !faked {
+			if _, faked := c.fakes.get(t.TopicID); !faked && !c.fakes.lost {
 				c.ids.learn(t.TopicID)
 			}
-			return c.idOut(&t.TopicID)
+			list = append(list, &t.TopicID)
+			return nil
 		})
-	})
+	}); err != nil {
+		return err
+	}
+	return c.idsOut(len(list), func(i int) *id { return list[i] })
 }
 
 func (c *call) offsetDeleteRequest(r *kmsg.OffsetDeleteRequest) error {

@@ -1,8 +1,9 @@
 package multitenant
 
 import (
+	"crypto/aes"
+	"crypto/cipher"
 	"crypto/rand"
-	"crypto/sha256"
 	"fmt"
 	"strings"
 	"sync"
@@ -25,7 +26,8 @@ const (
 	// does not make the broker be asked each time.
 	maxForeign = 5000
 	foreignFor = 5 * time.Second
-	// maxFakes is for the foreign ids that are named on one connection.
+	// maxFakes is for the foreign ids that are named on one connection. Of
+	// more, what the client said is computed from what the broker says.
 	maxFakes = 1000
 )
 
@@ -33,14 +35,16 @@ const (
 // ever, so what is known never becomes wrong; a deleted topic's id leads
 // nowhere by itself.
 type ids struct {
-	secret  [16]byte // so that nobody can make an id that fakes another
+	fakes   cipher.Block // what makes stand-ins of foreign ids, by a secret key
 	mu      sync.RWMutex
 	owned   recent[struct{}]
 	foreign recent[time.Time] // when it was found so
 }
 
 func (s *ids) init() {
-	_, _ = rand.Read(s.secret[:]) // never fails
+	var key [16]byte
+	_, _ = rand.Read(key[:])           // never fails
+	s.fakes, _ = aes.NewCipher(key[:]) // nor does this, with a key of that size
 	s.owned.most, s.foreign.most = maxOwned, maxForeign
 }
 
@@ -123,6 +127,7 @@ func (l *learning) end() {
 type recent[V any] struct {
 	most        int
 	now, before map[id]V
+	lost        bool // something was forgotten for want of room
 }
 
 // newest tells of most of what is remembered, and changes nothing.
@@ -143,6 +148,7 @@ func (r *recent[V]) get(t id) (v V, ok bool) {
 
 func (r *recent[V]) put(t id, v V) {
 	if _, ok := r.now[t]; !ok && len(r.now) >= r.most {
+		r.lost = r.lost || len(r.before) > 0
 		r.now, r.before = nil, r.now
 	}
 	if r.now == nil {
@@ -156,12 +162,17 @@ func (r *recent[V]) drop(t id) {
 	delete(r.before, t)
 }
 
-// fake gives the id that stands for a foreign one towards the broker.
+// fake gives the id that stands for a foreign one towards the broker: the same
+// one encrypted, so that nobody can choose what it becomes.
 func (s *ids) fake(t id) (f id) {
-	sum := sha256.Sum256(append(s.secret[:], t[:]...))
-	copy(f[:], sum[:])
-	f[6], f[8] = f[6]&0x0f|0x40, f[8]&0x3f|0x80 // a random UUID (RFC 9562)
+	s.fakes.Encrypt(f[:], t[:])
 	return f
+}
+
+// original gives the id that another one is the fake of.
+func (s *ids) original(f id) (t id) {
+	s.fakes.Decrypt(t[:], f[:])
+	return t
 }
 
 // idIn replaces an id that is not known to be the tenant's. The zero id names
@@ -175,18 +186,32 @@ func (c *conn) idIn(t *id) {
 	*t = f
 }
 
-// idOut puts back what idIn replaced. An id that is neither known nor was
-// replaced is somebody else's.
-func (c *conn) idOut(t *id) error {
+// idRemembered puts back what idIn replaced, as far as that is remembered;
+// false: the id is neither such a one nor known as the tenant's.
+func (c *conn) idRemembered(t *id) bool {
 	if original, ok := c.fakes.get(*t); ok {
 		*t = original
-		return nil
+		return true
 	}
-	if *t == (id{}) || c.ids.owns(*t) {
-		return nil
-	}
-	return fmt.Errorf("%w: the broker's answer has a topic id that is none of the tenant's", filter.ErrDenied)
+	return *t == (id{}) || c.ids.owns(*t)
 }
+
+// idOut puts back what idIn replaced. An id that is neither known nor was
+// replaced is somebody else's. Where the connection has replaced more than are
+// remembered, it is taken for one of these: what comes out then is no id of
+// anybody's.
+func (c *conn) idOut(t *id) error {
+	if c.idRemembered(t) {
+		return nil
+	}
+	if c.fakes.lost {
+		*t = c.ids.original(*t)
+		return nil
+	}
+	return errForeignID
+}
+
+var errForeignID = fmt.Errorf("%w: the broker's answer has a topic id that is none of the tenant's", filter.ErrDenied)
 
 // idsIn finds out about n ids of a request, and does idIn with each. To leave
 // out those that are none of the tenant's would change what the others mean,
@@ -217,7 +242,7 @@ func (c *call) idsOut(n int, at func(i int) *id) error {
 	var unknown []id
 	for i := range n {
 		t := *at(i)
-		if c.idOut(&t) != nil {
+		if !c.idRemembered(&t) {
 			unknown = append(unknown, t)
 		}
 	}

@@ -50,7 +50,7 @@ type Config struct {
 	TenantKey string `yaml:"tenantKey"`
 	// Prefix is the whole prefix, for names that exist already: up to 100 of
 	// letters, digits, ".", "_" and "-". No prefix on a physical cluster may
-	// begin with another.
+	// begin with another, "." and "_" being the same as in names of topics.
 	Prefix string `yaml:"prefix"`
 	// Principals says what happens to the names in ACLs of the form
 	// "User:name": keep, or prefix them as everything else, for brokers that

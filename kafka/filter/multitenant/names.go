@@ -98,12 +98,45 @@ func (t *tenant) outEach(n int, name func(i int) *string) error {
 	return nil
 }
 
-// message takes the prefix out of what a broker says to people.
+// message takes the prefix off the names in what a broker says to people: where
+// it stands at the beginning of a word. Of a prefix that does not end with a
+// separator, which ordinary words may begin with, only names in quotes or
+// brackets, or behind "=", are taken for names.
 func (t *tenant) message(text *string) {
-	if text != nil {
-		*text = strings.ReplaceAll(*text, t.prefix, "")
+	if text == nil || !strings.Contains(*text, t.prefix) {
+		return
 	}
+	var out strings.Builder
+	s := *text
+	end := t.prefix[len(t.prefix)-1]
+	plain := end == '-' || end == '.' || end == '_'
+	for from, at := 0, 0; ; {
+		i := strings.Index(s[at:], t.prefix)
+		if i < 0 {
+			out.WriteString(s[from:])
+			break
+		}
+		i += at
+		at = i + len(t.prefix)
+		before, after := byte(' '), byte(' ')
+		if i > 0 {
+			before = s[i-1]
+		}
+		if at < len(s) {
+			after = s[at]
+		}
+		if inName(after) && (strings.IndexByte("'\"`=[({<", before) >= 0 || plain && !inName(before)) {
+			out.WriteString(s[from:i])
+			from = at
+		} else {
+			at = i + 1
+		}
+	}
+	*text = out.String()
 }
+
+// inName tells whether a byte may be part of a topic's name.
+func inName(b byte) bool { return strings.IndexByte(legal, b) >= 0 }
 
 const user = "User:"
 

@@ -27,6 +27,9 @@ func (s *session) owns(t id) bool {
 	return ok && !faked
 }
 
+// fakes tells whether a topic is in the session as one that nobody has.
+func (s *session) fakes(t id) bool { return s.topics[t] }
+
 func (s *session) note(t id, faked bool) {
 	if _, ok := s.topics[t]; ok || len(s.topics) >= maxSession {
 		return

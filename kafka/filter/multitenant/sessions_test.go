@@ -261,12 +261,11 @@ func TestMoreTopicsThanAreRememberedWork(t *testing.T) {
 // same in both cases.
 func TestMetadataOfAForeignIDIsThatOfNone(t *testing.T) {
 	ids := []id{{1}, {2}, {3}, {4}, {5}, {6}, {7}}
-	var secret [16]byte
+	fakes := newTenant(t, "z4de").ids.fakes // else what stands for them is other each time
 	var before kmsg.Request
 	for _, others := range [][]id{nil, {{3}}, {{3}, {5}, {6}}} {
 		ten := newTenant(t, "z4de")
-		secret[0] = 1
-		ten.ids.secret = secret // else what stands for them is other each time
+		ten.ids.fakes = fakes
 		k := &cluster{t: t, topics: map[id]string{{1}: "z4de-a", {2}: "z4de-b"}}
 		for _, other := range others {
 			k.topics[other] = "other-c"

@@ -120,10 +120,16 @@ func (c *conn) producedTo(t *id) error {
 // but a fetch session is known by a number alone, and who guesses another
 // tenant's need name nothing.
 func (c *conn) fetchedFrom(t *id) error {
-	if c.fetches.owns(*t) {
+	if c.fetches.owns(*t) || c.idRemembered(t) {
 		return nil
 	}
-	return c.idOut(t)
+	// Records follow: only what the session has asked for may have been
+	// replaced and forgotten.
+	if original := c.ids.original(*t); c.fakes.lost && c.fetches.fakes(original) {
+		*t = original
+		return nil
+	}
+	return errForeignID
 }
 
 // appendIn is in for names that stream. A name that must not get the prefix

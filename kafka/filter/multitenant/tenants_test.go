@@ -174,7 +174,7 @@ func TestWhatIsProducedIsAnsweredAsIfItWereDecoded(t *testing.T) {
 		for _, text := range texts {
 			for _, names := range [][]string{{}, {"z4de-a"}, {"z4de-a", "z4de-z4de-b"}, {"z4de-a", ""}} {
 				plain, decoded := newTenant(t, "z4de"), newTenant(t, "z4de")
-				decoded.ids.secret = plain.ids.secret
+				decoded.ids.fakes = plain.ids.fakes
 				r := kmsg.NewPtrProduceResponse()
 				r.Version, r.ThrottleMillis = version, 7
 				for i, name := range names {

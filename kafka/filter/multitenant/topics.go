@@ -42,12 +42,29 @@ func (c *call) createTopicsRequest(r *kmsg.CreateTopicsRequest) error {
 
 func (c *call) createTopicsResponse(r *kmsg.CreateTopicsResponse) error {
 	return each(r.Topics, func(t *kmsg.CreateTopicsResponseTopic) error {
+		t.ErrorMessage = c.collision(t.ErrorMessage)
 		c.message(t.ErrorMessage)
 		if t.ErrorCode == 0 {
 			c.ids.learn(t.TopicID)
 		}
 		return c.out(&t.Topic)
 	})
+}
+
+// collision takes a name that is not the tenant's out of the refusal of a topic
+// ("Topic 'a.b' collides with existing topic: a_b"): "." and "_" are the same to
+// that rule, also in prefixes.
+func (t *tenant) collision(text *string) *string {
+	if text == nil {
+		return nil
+	}
+	const says = " collides with existing topic"
+	before, name, ok := strings.Cut(*text, says+": ")
+	if !ok || strings.HasPrefix(name, t.prefix) {
+		return text
+	}
+	nameless := before + says
+	return &nameless
 }
 
 func (c *call) deleteTopicsRequest(r *kmsg.DeleteTopicsRequest) error {
