@@ -163,19 +163,25 @@ var tenantsUnlike = func() map[string]deviation {
 	all := maps.Clone(proxyUnlike)
 	for _, api := range []string{
 		"WriteTxnMarkers", "CreateDelegationToken", "RenewDelegationToken", "ExpireDelegationToken", "DescribeDelegationToken",
-		"DescribeClientQuotas", "AlterClientQuotas", "DescribeUserSCRAMCredentials", "AlterUserSCRAMCredentials",
+		"AlterClientQuotas", "AlterUserSCRAMCredentials",
 		"DescribeQuorum", "UpdateFeatures", "UnregisterBroker", "StreamsGroupHeartbeat", "StreamsGroupDescribe",
 	} {
 		all[api] = deviation{why: "of the whole cluster, or cannot be told apart by tenant"}
 	}
 	maps.Copy(all, map[string]deviation{
-		"quotas":              {why: "of the whole cluster", lacks: []int16{48, 49}},
-		"users":               {why: "of the whole cluster", lacks: []int16{50, 51}},
-		"ListConfigResources": {why: "the brokers' loggers are not a tenant's", offered: &[2]int16{0, 1}, differs: withoutLoggers},
-		"ListTransactions":    {why: "v2 has expressions, which the broker evaluates", offered: &[2]int16{0, 1}},
+		"quotas":                       {why: "of the whole cluster", lacks: []int16{49}},
+		"users":                        {why: "of the whole cluster", lacks: []int16{51}},
+		"DescribeUserSCRAMCredentials": {why: "users are the cluster's", offered: &[2]int16{0, 0}, differs: withoutUsers},
+		"ListConfigResources":          {why: "the brokers' loggers are not a tenant's", offered: &[2]int16{0, 1}, differs: withoutLoggers},
+		"ListTransactions":             {why: "v2 has expressions, which the broker evaluates", offered: &[2]int16{0, 1}},
 	})
 	return all
 }()
+
+// withoutUsers is an answer of DescribeUserScramCredentials that lists nobody.
+func withoutUsers(lines string) string { return users.ReplaceAllString(lines, "}") }
+
+var users = regexp.MustCompile(` Results:\[\{User:"admin".*\]\}`)
 
 // withoutLoggers is an answer of ListConfigResources without what tenants are
 // not shown.

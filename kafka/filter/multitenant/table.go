@@ -117,6 +117,8 @@ var apis = func() (table [128]*api) {
 		45: on((*call).alterAssignmentsRequest, (*call).alterAssignmentsResponse),
 		46: on((*call).listReassignmentsRequest, (*call).listReassignmentsResponse),
 		47: on((*call).offsetDeleteRequest, (*call).offsetDeleteResponse),
+		48: on((*call).describeQuotasRequest, (*call).describeQuotasResponse),
+		50: on((*call).describeUsersRequest, (*call).describeUsersResponse),
 		60: passes, // DescribeCluster
 		61: on((*call).describeProducersRequest, (*call).describeProducersResponse),
 		65: on((*call).describeTxnsRequest, (*call).describeTxnsResponse),
