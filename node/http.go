@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"log/slog"
-	"mime"
 	"net"
 	"net/http"
 	"net/http/pprof"
@@ -48,7 +46,8 @@ func newFront(n *Node) http.Handler {
 	mux.HandleFunc("GET /v1/effective-routes", serveV1(n, admin.MethodEffective, effectiveRequest, whole[admin.EffectiveResult]))
 	mux.HandleFunc("GET /v1/{kind}", serveV1(n, admin.MethodGet, getRequest, documents))
 	mux.HandleFunc("GET /v1/{kind}/{name}", serveV1(n, admin.MethodGet, getRequest, document))
-	mux.HandleFunc("PUT /v1/{kind}/{name}", serveV1(n, admin.MethodApply, n.putRequest, whole[admin.ApplyResult]))
+	mux.HandleFunc("PUT /v1/{kind}/{name}", serveV1(n, admin.MethodApply, putRequest, whole[admin.ApplyResult]))
+	mux.HandleFunc("POST /v1/apply", serveV1(n, admin.MethodApply, postRequest, whole[admin.ApplyResult]))
 	mux.HandleFunc("DELETE /v1/{kind}/{name}", serveV1(n, admin.MethodDelete, deleteRequest, whole[admin.DeleteResult]))
 	if n.cfg.Pprof { // without cmdline: the command line may hold a token
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
@@ -211,40 +210,6 @@ func deleteRequest(r *http.Request) (any, error) {
 	return admin.DeleteRequest{Kind: r.PathValue("kind"), Name: r.PathValue("name")}, nil
 }
 
-// maxBody bounds what PUT takes, in bytes.
-const maxBody = 8 << 20
-
-// putRequest reads one resource, whose kind and name must be those of the
-// path. Its media type must be given, and none that a form could have: so a
-// page in a browser cannot send one without being asked first (CORS).
-func (n *Node) putRequest(r *http.Request) (any, error) {
-	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if err != nil || media != "application/json" && media != "application/yaml" {
-		return nil, admin.Errorf(admin.Invalid, "want Content-Type: application/json or application/yaml")
-	}
-	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(body) > maxBody {
-		return nil, admin.Errorf(admin.TooLarge, "more than %d bytes", maxBody)
-	}
-	objects, faults := resource.Decode("", body, Kinds())
-	if len(faults) > 0 {
-		return nil, admin.Errorf(admin.Invalid, "%v", faults)
-	}
-	kind, err := resource.FindKind(Kinds(), r.PathValue("kind"))
-	if err != nil {
-		return nil, admin.Errorf(admin.NotFound, "%v", err)
-	}
-	if len(objects) != 1 || objects[0].Kind != kind.Name || objects[0].Name != r.PathValue("name") {
-		return nil, admin.Errorf(admin.Invalid, "want one %s with the name %q", kind.Name, r.PathValue("name"))
-	}
-	return admin.ApplyRequest{
-		Documents: [][]byte{resource.EncodeWithSecrets(objects[0])}, DryRun: r.URL.Query().Has("dryRun"),
-	}, nil
-}
-
 // documents shows a list of resources, document the only one.
 func documents(g *admin.GetResult) any {
 	raw := make([]json.RawMessage, len(g.Documents))
@@ -280,6 +245,8 @@ func reply(w http.ResponseWriter, answer any, err error) {
 			refusal["code"] = e.Code
 			if len(e.Faults) > 0 {
 				refusal["faults"] = e.Faults
+			} else if e.Code == admin.Invalid { // whoever reads faults finds each there
+				refusal["faults"] = []admin.Fault{{Message: e.Message}}
 			}
 		}
 		switch status {

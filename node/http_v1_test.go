@@ -1,10 +1,13 @@
 package node
 
 import (
+	"encoding/json"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
+
+	"penstock/node/admin"
 )
 
 // /v1 changes what commands change, and is refused as they are.
@@ -52,6 +55,66 @@ func TestV1ChangesResources(t *testing.T) {
 		{"a method that is none", "POST", "/v1/services/more", "application/json", more, 405, ""},
 	} {
 		if status, text := call(c.method, c.path, c.media, c.body); status != c.status || !strings.Contains(text, c.says) {
+			t.Errorf("%s: %d %s, want %d with %q", c.name, status, text, c.status, c.says)
+		}
+	}
+}
+
+// Every fault of a body is told apart, with its place; documents of other
+// formats are taken, or it is said what they stand for.
+func TestV1TellsEveryFaultAndTakesOtherFormats(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, oneService(newBackend(t, "b")))
+	call := func(method, path, body string) (int, string) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), method, "http://"+n.HTTPAddr()+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/yaml")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(text)
+	}
+	const split = "apiVersion: split.smi-spec.io/v1alpha2\nkind: TrafficSplit\nmetadata: {name: canary}\nspec: {service: apps, backends: [{service: more, weight: 1}]}\n"
+	status, text := call("POST", "/v1/apply", serviceA+"---\nkind: Service\nname: b\nspec:\n  nonsense: 1\n  balancing: {policy: fastest}\n  endpoints: [{weight: 1}]\n")
+	var refusal struct {
+		Code   string        `json:"code"`
+		Faults []admin.Fault `json:"faults"`
+	}
+	if err := json.Unmarshal([]byte(text), &refusal); err != nil || status != 400 || refusal.Code != "invalid" {
+		t.Fatalf("%d %s, %v", status, text, err)
+	}
+	want := []string{"spec.nonsense", "spec.balancing.policy", "spec.endpoints[0].address"}
+	if len(refusal.Faults) != len(want) {
+		t.Fatalf("faults %+v, want %v", refusal.Faults, want)
+	}
+	for i, f := range refusal.Faults {
+		if f.Key != "Service/b" || f.Path != want[i] || f.Document != 2 || f.Line != 8+i || f.Message == "" {
+			t.Errorf("fault %+v, want %s of document 2", f, want[i])
+		}
+	}
+	for _, c := range []struct {
+		name, method, path, body string
+		status                   int
+		says                     string
+	}{
+		{"several resources", "POST", "/v1/apply", serviceA + "---\n" + serviceB, 200, `"name":"b","action":"created"`},
+		{"a dry run", "POST", "/v1/apply?dryRun", serviceC, 200, `"created"`},
+		{"nothing", "POST", "/v1/apply", "", 400, `"faults":[{"key":"","path":"","message":"the body holds no resource"}]`},
+		{"SMI, faulty", "POST", "/v1/apply", strings.Replace(split, "weight: 1", "weight: -1", 1), 400, `"key":"TrafficSplit/canary","path":"spec.backends[0].weight"`},
+		{"SMI, taken", "PUT", "/v1/meshtcproutes/canary", strings.Replace(split, "more", "a", 1), 200, `"created"`},
+		{"SMI under another name", "PUT", "/v1/meshtcproutes/other", strings.Replace(split, "more", "a", 1), 400, "MeshTCPRoute/canary (what the document, of SMI, stands for)"},
+		{"an unknown format", "POST", "/v1/apply", "apiVersion: v2\nkind: Odd\n", 400, "is not known; known are"},
+	} {
+		if status, text := call(c.method, c.path, c.body); status != c.status || !strings.Contains(text, c.says) {
 			t.Errorf("%s: %d %s, want %d with %q", c.name, status, text, c.status, c.says)
 		}
 	}

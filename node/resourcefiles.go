@@ -284,7 +284,7 @@ func Locate(o *resource.Object, f admin.Fault) resource.Fault {
 	out := resource.Fault{Path: strings.TrimSpace(f.Key + " " + f.Path), Message: f.Message, Value: f.Value}
 	if o != nil {
 		out.File, out.Line = o.File, o.LineOf(f.Path)
-		out.Path = strings.TrimSpace(f.Key + " " + o.PathOf(f.Path))
+		out.Path = strings.TrimSpace(o.Subject() + " " + o.PathOf(f.Path))
 	}
 	return out
 }

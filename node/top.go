@@ -11,11 +11,34 @@ import (
 // minInterval is the least time between two samples of top.
 const minInterval = 100 * time.Millisecond
 
-// top sends a sample of the flows after each interval.
+// top sends samples of this node, of another, or of the whole cluster.
 func (n *Node) top(ctx context.Context, r *admin.TopRequest, send func(*admin.TopSample) error) error {
 	if r.Interval < minInterval {
 		return admin.Errorf(admin.Invalid, "an interval of %v: want %v or more", r.Interval, minInterval)
 	}
+	own := r.Node == "" || r.Node == n.cfg.Name || r.Node == n.id
+	switch {
+	case own && r.Cluster && n.cluster != nil:
+		return n.topCluster(ctx, r, send)
+	case own:
+		return n.topHere(ctx, r, send)
+	case n.cluster == nil:
+		return admin.Errorf(admin.NotFound, "there is no node %q; this one is %q", r.Node, n.cfg.Name)
+	}
+	return n.topOf(ctx, r.Node, &admin.TopRequest{Interval: r.Interval, Count: r.Count, Connections: r.Connections}, send)
+}
+
+// topOf passes on the samples of another node.
+func (n *Node) topOf(ctx context.Context, node string, r *admin.TopRequest, send func(*admin.TopSample) error) error {
+	c, err := n.cluster.Client(ctx, node)
+	if err != nil {
+		return err
+	}
+	return admin.Stream(ctx, c, admin.MethodTop, r, send)
+}
+
+// topHere sends a sample of the flows after each interval.
+func (n *Node) topHere(ctx context.Context, r *admin.TopRequest, send func(*admin.TopSample) error) error {
 	ticker := time.NewTicker(r.Interval)
 	defer ticker.Stop()
 	last, at := n.sample(), time.Now()

@@ -146,10 +146,7 @@ func (r *EffectiveRule) Text() string {
 
 // text renders a backend with its share.
 func (b *EffectiveBackend) text() string {
-	name := b.Service
-	if len(b.Tags) > 0 {
-		name += " {" + tagList(b.Tags) + "}"
-	}
+	name := resource.SubsetText(b.Service, b.Tags)
 	if b.Skipped != "" {
 		return "not " + name + " (" + b.Skipped + ")"
 	}

@@ -157,14 +157,7 @@ func policyText(route string) string {
 }
 
 func refText(r *resource.TargetRef) string {
-	s := r.Kind
-	if r.Name != "" {
-		s += " " + r.Name
-	}
-	if len(r.Tags) > 0 {
-		s += " {" + tagList(r.Tags) + "}"
-	}
-	return s
+	return resource.SubsetText(strings.TrimSpace(r.Kind+" "+r.Name), r.Tags)
 }
 
 func (tr *trace) split(of string, sh *shares, turn int) {
@@ -203,10 +196,7 @@ func (tr *trace) rollout(o *rollout) {
 
 // text names a backend.
 func (b *backend) text() string {
-	if len(b.tags) == 0 {
-		return b.name
-	}
-	return b.name + " {" + tagList(b.tags) + "}"
+	return resource.SubsetText(b.name, b.tags)
 }
 
 func (tr *trace) endpoints(b *backend, chosen int, now time.Time) {

@@ -147,10 +147,7 @@ func effectiveBackends(s *routing.EffectiveSource) string {
 	var parts []string
 	for i := range s.Backends {
 		b := &s.Backends[i]
-		name := b.Service
-		if len(b.Tags) > 0 {
-			name += "{" + labelsText(b.Tags) + "}"
-		}
+		name := resource.SubsetText(b.Service, b.Tags)
 		if b.Skipped != "" {
 			parts = append(parts, fmt.Sprintf("not %s (%s)", name, b.Skipped))
 			continue

@@ -157,9 +157,9 @@ func ownColumns(kind string) columns {
 	case "Service":
 		return columns{[]string{"PROTOCOL", "BALANCING", "ENDPOINTS", "CHECK"}, serviceRow}
 	case "MeshTCPRoute":
-		return columns{[]string{"TO", "BACKENDS"}, routeRow}
+		return columns{[]string{"SOURCE", "TO", "BACKENDS"}, routeRow}
 	case "MeshHTTPRoute":
-		return columns{[]string{"TO", "RULES", "BACKENDS"}, httpRouteRow}
+		return columns{[]string{"SOURCE", "TO", "RULES", "BACKENDS"}, httpRouteRow}
 	case "Certificate":
 		return columns{[]string{"NAMES", "EXPIRES"}, certificateRow}
 	case resource.KindRollout:
@@ -193,23 +193,23 @@ func serviceRow(o resource.Object) []string {
 
 func routeRow(o resource.Object) []string {
 	var to, backends []string
-	for _, d := range o.Spec.(*resource.MeshTCPRoute).To {
-		to = append(to, d.TargetRef.Name)
+	r := o.Spec.(*resource.MeshTCPRoute)
+	for _, d := range r.To {
+		to = append(to, resource.SubsetText(d.TargetRef.Name, d.TargetRef.Tags))
 		for _, r := range d.Rules {
-			for _, b := range r.Default.BackendRefs {
-				weight := 1
-				if b.Weight != nil {
-					weight = *b.Weight
-				}
-				text := fmt.Sprintf("%s:%d", b.Name, weight)
-				if len(b.Tags) > 0 {
-					text = fmt.Sprintf("%s%s:%d", b.Name, strings.TrimPrefix(fmt.Sprint(b.Tags), "map"), weight)
-				}
-				backends = append(backends, text)
-			}
+			backends = append(backends, backendTexts(r.Default.BackendRefs)...)
 		}
 	}
-	return []string{strings.Join(to, ","), strings.Join(backends, " ")}
+	return []string{sourceText(r.TargetRef), strings.Join(to, ", "), strings.Join(backends, ", ")}
+}
+
+// sourceText writes whose connections a route is for, as --effective does:
+// "Mesh", "MeshService web", "MeshSubset {zone=a}".
+func sourceText(r *resource.TargetRef) string {
+	if r == nil {
+		return "Mesh"
+	}
+	return resource.SubsetText(strings.TrimSpace(r.Kind+" "+r.Name), r.Tags)
 }
 
 func certificateRow(o resource.Object) []string {

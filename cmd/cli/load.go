@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"penstock/kafka/model"
 	"penstock/node"
 	"penstock/node/admin"
 	"penstock/node/files"
@@ -66,7 +65,7 @@ func load(paths []string, stdin io.Reader, kinds []resource.Kind) (*loaded, erro
 
 // add decodes one file and reads the files that it names.
 func (l *loaded) add(name, dir string, data []byte, kinds []resource.Kind) {
-	objects, faults, warnings := resource.DecodeReport(name, data, kinds, foreign())
+	objects, faults, warnings := resource.DecodeReport(name, data, kinds, node.Formats())
 	l.faults = append(l.faults, faults...)
 	l.warnings = append(l.warnings, warnings...)
 	for i := range objects {
@@ -74,10 +73,6 @@ func (l *loaded) add(name, dir string, data []byte, kinds []resource.Kind) {
 	}
 	l.objects = append(l.objects, objects...)
 }
-
-// foreign are the formats of others that are taken, in the order in which they
-// are asked: what has an apiVersion is not told by other things.
-func foreign() []resource.Foreign { return append(formats.All(), model.Foreign()...) }
 
 // expand lists the resource files of a path: itself, or what a folder holds at any depth, sorted.
 func expand(path string) ([]string, error) {

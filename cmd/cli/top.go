@@ -19,9 +19,10 @@ func topCommand(t *target) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "top",
-		Short: "Watch live connections and rates",
-		Long:  "On a terminal the screen is redrawn at each sample, until Ctrl-C. Otherwise, or with --once, lines are printed.",
-		Args:  noArgs,
+		Short: "Watch live connections and rates of the cluster, or of one node",
+		Long: "All nodes are asked through the one that --addr names, and their numbers are summed; a line for each node has its part, or says why it did not answer and is not in the sums.\n" +
+			"On a terminal the screen is redrawn at each sample, until Ctrl-C. Otherwise, or with --once, lines are printed.",
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if req.Interval < 100*time.Millisecond {
 				return usagef("--interval %v: want 100ms or more", req.Interval)
@@ -35,6 +36,7 @@ func topCommand(t *target) *cobra.Command {
 			if once {
 				req.Count = 1
 			}
+			req.Cluster = req.Node == ""
 			w := cmd.OutOrStdout()
 			show := func(s *admin.TopSample) error { printSample(w, s); return nil }
 			switch {
@@ -52,6 +54,7 @@ func topCommand(t *target) *cobra.Command {
 	cmd.Flags().IntVar(&req.Count, "count", 0, "that many samples, then end (default: until interrupted)")
 	cmd.Flags().DurationVar(&req.Interval, "interval", time.Second, "time between samples")
 	cmd.Flags().IntVar(&req.Connections, "connections", 10, "list that many of the latest connections")
+	cmd.Flags().StringVar(&req.Node, "node", "", "that node alone, by name or ID (default all nodes)")
 	outputFlag(cmd, &output, "table", "json")
 	return cmd
 }
@@ -85,8 +88,12 @@ func drawSample(w io.Writer, s *admin.TopSample) {
 }
 
 func printSample(w io.Writer, s *admin.TopSample) {
-	fmt.Fprintf(w, "%s  node %s  %d connections\n", s.At.Local().Format(time.TimeOnly), s.Node, s.Connections)
 	var rows [][]string
+	if s.Node != "" {
+		fmt.Fprintf(w, "%s  node %s  %d connections\n", s.At.Local().Format(time.TimeOnly), s.Node, s.Connections)
+	} else {
+		printNodes(w, s)
+	}
 	for _, f := range s.Flows {
 		rows = append(rows, []string{
 			f.Listener, f.Service, fmt.Sprint(f.Connections), fmt.Sprintf("%.1f", f.NewRate),
@@ -109,10 +116,27 @@ func printSample(w io.Writer, s *admin.TopSample) {
 	rows = nil
 	for _, c := range s.Latest {
 		rows = append(rows, []string{
-			c.Client, c.Listener, harmless(c.SNI), c.Service, c.Endpoint, c.Phase, bytesText(float64(c.BytesIn)), bytesText(float64(c.BytesOut)),
+			orElse(c.Node, s.Node), c.Client, c.Listener, harmless(c.SNI), c.Service, c.Endpoint, c.Phase, bytesText(float64(c.BytesIn)), bytesText(float64(c.BytesOut)),
 			c.Age.Round(time.Millisecond).String(), c.Idle.Round(time.Millisecond).String(),
 		})
 	}
 	fmt.Fprintln(w)
-	printTable(w, []string{"CLIENT", "LISTENER", "SNI", "SERVICE", "ENDPOINT", "PHASE", "BYTES IN", "BYTES OUT", "AGE", "IDLE"}, rows)
+	printTable(w, []string{"NODE", "CLIENT", "LISTENER", "SNI", "SERVICE", "ENDPOINT", "PHASE", "BYTES IN", "BYTES OUT", "AGE", "IDLE"}, rows)
+}
+
+// printNodes heads a sample of the cluster with what each node has to it.
+func printNodes(w io.Writer, s *admin.TopSample) {
+	answered := 0
+	var rows [][]string
+	for _, n := range s.Nodes {
+		if n.Error != "" {
+			rows = append(rows, []string{n.Name, "", "", "", "", n.Error})
+			continue
+		}
+		answered++
+		rows = append(rows, []string{n.Name, fmt.Sprint(n.Connections), fmt.Sprintf("%.1f", n.NewRate), bytesText(n.InRate) + "/s", bytesText(n.OutRate) + "/s", ""})
+	}
+	fmt.Fprintf(w, "%s  %d of %d nodes  %d connections\n", s.At.Local().Format(time.TimeOnly), answered, len(s.Nodes), s.Connections)
+	printTable(w, []string{"NODE", "CONNECTIONS", "NEW/S", "IN", "OUT", "NO ANSWER"}, rows)
+	fmt.Fprintln(w)
 }

@@ -74,6 +74,10 @@ type Fault struct {
 	Path    string `json:"path"` // "spec.endpoints[2].address"
 	Message string `json:"message"`
 	Value   string `json:"value,omitempty"`
+	// Document counts the documents of what was sent, from 1, and Line its
+	// lines; 0: not known.
+	Document int `json:"document,omitempty"`
+	Line     int `json:"line,omitempty"`
 }
 
 // DeleteRequest deletes one resource.
@@ -218,6 +222,11 @@ type VirtualBrokerStatus struct {
 
 // TopRequest asks for samples of what is going on.
 type TopRequest struct {
+	// Cluster asks for all nodes, in place of the one asked; Node for a
+	// certain one, by name or ID.
+	Cluster bool   `json:"cluster,omitempty"`
+	Node    string `json:"node,omitempty"`
+
 	Interval time.Duration `json:"interval"` // at least 100ms
 	Count    int           `json:"count"`    // samples; 0: until cancelled
 	// Connections is how many connections to list, the latest ones; at most 1000.
@@ -226,7 +235,9 @@ type TopRequest struct {
 
 // TopSample is what went on in one interval.
 type TopSample struct {
-	Node        string        `json:"node"`
+	Node string `json:"node"` // "": the sample is of Nodes together
+	// Nodes are those of the cluster, where all were asked for.
+	Nodes       []NodeSample  `json:"nodes,omitempty"`
 	At          time.Time     `json:"at"`
 	Interval    time.Duration `json:"interval"`
 	Connections int64         `json:"connections"` // open now
@@ -234,6 +245,17 @@ type TopSample struct {
 	Latest      []Connection  `json:"latest,omitempty"`
 	// VirtualClusters are those with requests since the node's start.
 	VirtualClusters []ClusterRate `json:"virtualClusters,omitempty"`
+}
+
+// NodeSample is one node's part in a sample of the cluster. Rates are per
+// second.
+type NodeSample struct {
+	Name        string  `json:"name"`
+	Connections int64   `json:"connections"` // open now
+	NewRate     float64 `json:"newRate"`
+	InRate      float64 `json:"inRate"`          // bytes from clients
+	OutRate     float64 `json:"outRate"`         // bytes from endpoints
+	Error       string  `json:"error,omitempty"` // why it is not in the sums
 }
 
 // ClusterRate is what went on in one virtual cluster, per second.
@@ -247,6 +269,7 @@ type ClusterRate struct {
 // Connection is one open connection.
 type Connection struct {
 	ID       uint64        `json:"id"`
+	Node     string        `json:"node,omitempty"` // in samples of the cluster
 	Listener string        `json:"listener"`
 	Client   string        `json:"client"`
 	SNI      string        `json:"sni,omitempty"`

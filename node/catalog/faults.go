@@ -25,6 +25,9 @@ func notFound(k resource.Key) error {
 	return admin.Errorf(admin.NotFound, "there is no %s %q", k.Kind, k.Name)
 }
 
+// Invalid is the refusal of documents that have faults.
+func Invalid(faults resource.Faults) *admin.Error { return invalid(faults) }
+
 // invalid is the refusal that lists faults.
 func invalid(faults resource.Faults) *admin.Error {
 	e := admin.Errorf(admin.Invalid, "%d faults; nothing was changed", len(faults))
@@ -39,7 +42,14 @@ func faultsOf[F ~[]resource.Fault](faults F) []admin.Fault {
 	var out []admin.Fault
 	for _, f := range faults {
 		key, path, _ := strings.Cut(f.Path, " ")
-		out = append(out, admin.Fault{Key: key, Path: path, Message: f.Message, Value: f.Value})
+		one := admin.Fault{Key: key, Path: path, Message: f.Message, Value: f.Value, Document: f.Document}
+		if one.Key == "document" { // "document 2", of one without a kind
+			one.Key, one.Path = "", strings.TrimLeft(path, "0123456789 ")
+		}
+		if f.File == "" { // else the line is of a file that the asker did not send
+			one.Line = f.Line
+		}
+		out = append(out, one)
 	}
 	return out
 }

@@ -108,11 +108,11 @@ func (d *decoder) fail(line int, path, message string, value any) {
 	case path != "" && d.failed != nil:
 		d.failed[path] = true
 	}
-	where := strings.TrimSpace(d.subject + " " + d.from.path(path))
+	where := d.from.subject(strings.TrimSpace(d.subject + " " + d.from.path(path)))
 	if where == "" {
 		where = "file"
 	}
-	d.faults = append(d.faults, Fault{File: d.file, Line: line, Path: where, Message: message, Value: show(value)})
+	d.faults = append(d.faults, Fault{File: d.file, Line: line, Document: d.docs, Path: where, Message: message, Value: show(value)})
 }
 
 // at reports a fault of the value at hand.
@@ -326,7 +326,7 @@ func (d *decoder) object(n *yaml.Node) {
 		d.at(n, "must be a resource with kind, name and spec, not "+nodeWord(n), nil)
 		return
 	}
-	o := Object{File: d.file, Line: d.offset + n.Line, from: origin{format: d.from.format, rename: d.from.rename}}
+	o := Object{File: d.file, Line: d.offset + n.Line, from: origin{format: d.from.format, rename: d.from.rename, kinds: d.from.kinds}}
 	if d.lines = nil; d.file != "" {
 		o.Lines = map[string]int{}
 		d.lines = o.Lines

@@ -32,6 +32,9 @@ type Foreign struct {
 	// Path gives the document's path for that of a converted resource. Nil:
 	// they are the same.
 	Path func(path string) string
+	// Kinds gives the document's kind for that of a converted resource, where
+	// they differ: faults name what the user wrote.
+	Kinds map[string]string
 }
 
 // ForeignFault reports what cannot be taken of a document.
@@ -62,6 +65,7 @@ func DecodeReport(file string, data []byte, kinds []Kind, foreign []Foreign) (ob
 type origin struct {
 	format string
 	rename func(path string) string
+	kinds  map[string]string
 	failed map[string]bool // "KIND/NAME PATH" that could not be converted
 }
 
@@ -70,6 +74,19 @@ func (o *origin) path(path string) string {
 		return path
 	}
 	return o.rename(path)
+}
+
+// subject gives the kind and name that faults begin with for those of a
+// converted resource; what follows them stays.
+func (o *origin) subject(of string) string {
+	end := strings.IndexAny(of, "/ ")
+	if end < 0 {
+		end = len(of)
+	}
+	if kind, ok := o.kinds[of[:end]]; ok {
+		return kind + of[end:]
+	}
+	return of
 }
 
 // of lists the paths of a resource that could not be converted.
@@ -119,7 +136,7 @@ func (d *decoder) unconverted(n *yaml.Node, path, message string, value any) {
 
 func (d *decoder) warn(n *yaml.Node, path, message string, value any) {
 	if len(d.warnings) < MaxFaults {
-		d.warnings = append(d.warnings, Fault{File: d.file, Line: d.offset + n.Line, Path: path, Message: message, Value: show(value)})
+		d.warnings = append(d.warnings, Fault{File: d.file, Line: d.offset + n.Line, Path: d.from.subject(path), Message: message, Value: show(value)})
 	}
 }
 
@@ -127,17 +144,18 @@ func (d *decoder) warn(n *yaml.Node, path, message string, value any) {
 func (d *decoder) together(f Foreign, root *yaml.Node) {
 	first, faults := len(d.objects), len(d.faults)
 	d.broken, d.subject, d.failed = []Object{}, "", map[string]bool{}
+	d.from = origin{kinds: f.Kinds}
 	var nodes []*yaml.Node
 	if f.Report != nil {
 		nodes = f.Report(root, d.unconverted, d.warn)
 	} else {
 		nodes = f.Convert(root, d.unconverted)
 	}
-	d.from = origin{f.Name, f.Path, d.failed}
+	d.from = origin{f.Name, f.Path, f.Kinds, d.failed}
 	told := map[string]map[string]bool{}
 	for _, n := range nodes {
 		d.object(n)
-		told[d.subject] = d.failed
+		told[d.from.subject(d.subject)] = d.failed
 	}
 	broken := d.broken
 	d.broken, d.from = nil, origin{}

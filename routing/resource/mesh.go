@@ -116,7 +116,7 @@ func (s *Set) firstOfMeshes() []*member {
 // withPlace names an object, with where it stands if that is known.
 func withPlace(m *member) string {
 	if m.File == "" {
-		return m.String()
+		return m.Subject()
 	}
-	return m.String() + " " + place(&m.Object)
+	return m.Subject() + " " + place(&m.Object)
 }

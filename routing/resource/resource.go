@@ -87,12 +87,16 @@ func (o *Object) LineOf(path string) int {
 
 // Fault makes a fault of this object. The path begins with "spec".
 func (o *Object) Fault(path, message string, value any) Fault {
-	return Fault{File: o.File, Line: o.LineOf(path), Path: strings.TrimSpace(o.String() + " " + o.PathOf(path)), Message: message, Value: show(value)}
+	return Fault{File: o.File, Line: o.LineOf(path), Path: strings.TrimSpace(o.Subject() + " " + o.PathOf(path)), Message: message, Value: show(value)}
 }
 
 // PathOf gives the path that a path of the resource has in the document that
 // it was read from.
 func (o *Object) PathOf(path string) string { return o.from.path(path) }
+
+// Subject is the kind and name that faults of the object begin with: those of
+// the document that it was read from.
+func (o *Object) Subject() string { return o.from.subject(o.String()) }
 
 // Format is that of the document that it was read from, as faults call it.
 func (o *Object) Format() string { return cmp.Or(o.from.format, ownFormat) }
@@ -147,11 +151,14 @@ func kindNames(kinds []Kind) []string {
 
 // Fault is one thing that is wrong.
 type Fault struct {
-	File    string
-	Line    int
-	Path    string // "Service/apps spec.endpoints[2].address"
-	Message string // what is wrong and what to do
-	Value   string // the offending value, shortened; never a secret
+	File string
+	Line int
+	// Document counts the documents of the file, from 1; 0: of JSON, or not
+	// known.
+	Document int
+	Path     string // "Service/apps spec.endpoints[2].address"
+	Message  string // what is wrong and what to do
+	Value    string // the offending value, shortened; never a secret
 }
 
 // Error gives  file:line: path: what is wrong (value).

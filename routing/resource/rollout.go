@@ -149,15 +149,19 @@ func (b *RolloutBackend) is(ref *BackendRef) bool {
 }
 
 // String names the backend, as "apps {version=v2}".
-func (b *RolloutBackend) String() string {
-	if len(b.Tags) == 0 {
-		return b.Name
+func (b *RolloutBackend) String() string { return SubsetText(b.Name, b.Tags) }
+
+// SubsetText writes what tags select of something, as all commands and logs
+// do: "apps {version=v2}"; without tags the name alone.
+func SubsetText(name string, tags map[string]string) string {
+	if len(tags) == 0 {
+		return name
 	}
-	parts := make([]string, 0, len(b.Tags))
-	for _, k := range slices.Sorted(maps.Keys(b.Tags)) {
-		parts = append(parts, k+"="+b.Tags[k])
+	parts := make([]string, 0, len(tags))
+	for _, k := range slices.Sorted(maps.Keys(tags)) {
+		parts = append(parts, k+"="+tags[k])
 	}
-	return b.Name + " {" + strings.Join(parts, ",") + "}"
+	return name + " {" + strings.Join(parts, ",") + "}"
 }
 
 // RolloutOf identifies what a route's rollout moves and how: another

@@ -54,6 +54,15 @@ func looksSecret(s string) bool { return strings.Contains(s, "PRIVATE KEY") }
 // didYouMean gives ", did you mean X?" for the nearest of the known words, or
 // nothing when none is near. Words of up to three letters are too alike for it.
 func didYouMean(word string, known []string) string {
+	best := nearest(word, known)
+	if best == "" {
+		return ""
+	}
+	return ", did you mean " + best + "?"
+}
+
+// nearest is the known word that a misspelt one was meant for; "": none.
+func nearest(word string, known []string) string {
 	best, bestAt := "", 1
 	if len(word) > 3 {
 		bestAt = min(4, 1+len(word)/3)
@@ -67,10 +76,7 @@ func didYouMean(word string, known []string) string {
 			best, bestAt = k, d
 		}
 	}
-	if best == "" {
-		return ""
-	}
-	return ", did you mean " + best + "?"
+	return best
 }
 
 // distance counts the edits between two words: insertions, deletions,

@@ -113,7 +113,10 @@ func (t *ServiceTLS) validate(fault report) {
 	if t.CA != "" {
 		checkCA("tls.ca", t.CA, fault)
 	}
-	if t.ServerName != "" {
+	if strings.HasPrefix(strings.ToLower(t.ServerName), "spiffe://") {
+		fault("tls.serverName", "is a SPIFFE ID, which is no server name: write the DNS name or IP address that the endpoints' certificates have, "+
+			"and in ca the CA that signs nothing but those; a SPIFFE ID of an endpoint is not looked at", t.ServerName)
+	} else if t.ServerName != "" {
 		if _, err := netip.ParseAddr(t.ServerName); err != nil {
 			if _, err := hostname.ParsePattern(t.ServerName); err != nil {
 				fault("tls.serverName", err.Error(), t.ServerName)

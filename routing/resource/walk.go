@@ -148,7 +148,7 @@ func (d *decoder) structure(n *yaml.Node, v reflect.Value) {
 				unknown = map[string]bool{}
 			}
 			unknown[key.Value] = true
-			d.unknown(key, p)
+			d.unknown(n, key, v.Type(), p)
 			continue
 		}
 		f := &p.fields[at]
@@ -204,8 +204,10 @@ func childOf(n *yaml.Node, key string) *yaml.Node {
 }
 
 // unknown reports a field that the struct does not have. The value is not
-// told: it may be a secret under a misspelt name.
-func (d *decoder) unknown(key *yaml.Node, p *plan) {
+// told: it may be a secret under a misspelt name. It hides no fault of what
+// stands beside it or around it, but for one: that the field it was meant for
+// is missing.
+func (d *decoder) unknown(parent, key *yaml.Node, t reflect.Type, p *plan) {
 	if key.Kind != yaml.ScalarNode {
 		d.at(key, "a key must be a text, not "+nodeWord(key), nil)
 		return
@@ -213,11 +215,23 @@ func (d *decoder) unknown(key *yaml.Node, p *plan) {
 	if d.full() {
 		return
 	}
-	hint := didYouMean(key.Value, p.names)
-	if hint == "" {
+	meant := nearest(key.Value, p.names)
+	hint := hintFor(t.Name(), key.Value)
+	switch {
+	case hint != "":
+		meant, hint = "", ": "+hint
+	case meant != "":
+		hint = ", did you mean " + meant + "?"
+	default:
 		hint = "; known are " + strings.Join(p.names, ", ")
 	}
-	d.child(key.Value, func() { d.at(key, "unknown field"+hint, nil) })
+	d.child(key.Value, func() {
+		d.at(key, "unknown field"+hint, nil)
+		delete(d.failed, string(d.path))
+	})
+	if meant != "" && childOf(parent, meant) == nil {
+		d.child(meant, func() { d.failed[string(d.path)] = true })
+	}
 }
 
 func (d *decoder) slice(n *yaml.Node, v reflect.Value) {

@@ -43,7 +43,7 @@ const kind = "TrafficSplit"
 
 // Foreign is SMI's format.
 func Foreign() []resource.Foreign {
-	return []resource.Foreign{{Name: "SMI", Is: is, Convert: convert, Path: path}}
+	return []resource.Foreign{{Name: "SMI", Is: is, Convert: convert, Path: path, Kinds: map[string]string{"MeshTCPRoute": kind}}}
 }
 
 // is tells an object of any of SMI's groups.

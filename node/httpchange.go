@@ -1,0 +1,89 @@
+package node
+
+import (
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+
+	"penstock/kafka/model"
+	"penstock/node/admin"
+	"penstock/node/catalog"
+	"penstock/routing/formats"
+	"penstock/routing/resource"
+)
+
+// Formats are the formats of others that this build takes, in the order in
+// which they are asked: what has an apiVersion is not told by other things.
+func Formats() []resource.Foreign { return append(formats.All(), model.Foreign()...) }
+
+// maxBody bounds what PUT and POST take, in bytes.
+const maxBody = 8 << 20
+
+// readBody decodes the documents of a request, also those of other formats.
+// Its media type must be given, and none that a form could have: so a page in
+// a browser cannot send one without being asked first (CORS).
+func readBody(r *http.Request) ([]resource.Object, error) {
+	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || media != "application/json" && media != "application/yaml" {
+		return nil, admin.Errorf(admin.Invalid, "want Content-Type: application/json or application/yaml")
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > maxBody {
+		return nil, admin.Errorf(admin.TooLarge, "more than %d bytes", maxBody)
+	}
+	objects, faults := resource.DecodeForeign("", body, Kinds(), Formats())
+	if len(faults) > 0 {
+		return nil, catalog.Invalid(faults)
+	}
+	if len(objects) == 0 {
+		return nil, admin.Errorf(admin.Invalid, "the body holds no resource")
+	}
+	return objects, nil
+}
+
+// postRequest reads any number of resources, which are applied together.
+func postRequest(r *http.Request) (any, error) {
+	objects, err := readBody(r)
+	if err != nil {
+		return nil, err
+	}
+	return admin.ApplyRequest{Documents: documentsOf(objects), DryRun: r.URL.Query().Has("dryRun")}, nil
+}
+
+// putRequest reads one resource, whose kind and name must be those of the
+// path. A document of another format is taken as what it stands for.
+func putRequest(r *http.Request) (any, error) {
+	objects, err := readBody(r)
+	if err != nil {
+		return nil, err
+	}
+	kind, err := resource.FindKind(Kinds(), r.PathValue("kind"))
+	if err != nil {
+		return nil, admin.Errorf(admin.NotFound, "%v", err)
+	}
+	name, first := r.PathValue("name"), &objects[0]
+	if len(objects) == 1 && first.Kind == kind.Name && first.Name == name {
+		return admin.ApplyRequest{Documents: documentsOf(objects), DryRun: r.URL.Query().Has("dryRun")}, nil
+	}
+	e := admin.Errorf(admin.Invalid, "want one %s with the name %q, not %s; POST /v1/apply takes any number of any kind", kind.Name, name, named(objects))
+	e.Faults = []admin.Fault{{Key: first.String(), Path: "name", Message: e.Message, Value: first.Name}}
+	return nil, e
+}
+
+// named lists resources for people, and the format that they came in.
+func named(objects []resource.Object) string {
+	names := make([]string, len(objects))
+	for i := range objects {
+		names[i] = objects[i].String()
+	}
+	text := short(names)
+	if format := objects[0].Format(); format != "Penstock" {
+		text += fmt.Sprintf(" (what the document, of %s, stands for)", format)
+	}
+	return strings.TrimSpace(text)
+}
