@@ -1,6 +1,7 @@
 package node
 
 import (
+	"reflect"
 	"strings"
 
 	"penstock/kafka/model"
@@ -16,11 +17,14 @@ func levelOf(o resource.Object) int {
 	if o.Kind == model.KindPhysical || o.Kind == model.KindVirtual || isListener && l.Protocol == "kafka" {
 		return cluster.LevelKafka
 	}
+	s, isService := o.Spec.(*resource.Service)
+	if isListener && !l.HTTP.IsZero() || isService && len(s.HTTP.Upgrades) > 0 {
+		return cluster.LevelRequests
+	}
 	if r, ok := o.Spec.(*resource.MeshTCPRoute); o.Kind == resource.KindRollout || ok && r.Rollout != nil {
 		return cluster.LevelPolicies
 	}
-	s, isService := o.Spec.(*resource.Service)
-	if gateway.IsKind(o.Kind) || o.Kind == "MeshHTTPRoute" || isService && s.HTTP != (resource.ServiceHTTP{}) {
+	if gateway.IsKind(o.Kind) || o.Kind == "MeshHTTPRoute" || isService && !reflect.ValueOf(s.HTTP).IsZero() {
 		return cluster.LevelPolicies
 	}
 	return 0

@@ -76,3 +76,18 @@ func TestPoliciesAreNotForMembersOfAnOlderRelease(t *testing.T) {
 		}
 	}
 }
+
+// Fields that the release before does not know are of a level of their own.
+func TestFieldsForRequestsWantNodesThatKnowThem(t *testing.T) {
+	t.Parallel()
+	const listener, service = "kind: Listener\nname: a\nspec: {address: \":1\", service: a%s}\n", "kind: Service\nname: a\nspec: {protocol: http%s}\n"
+	for text, want := range map[string]int{
+		fmt.Sprintf(listener, ""): 0, fmt.Sprintf(listener, ", http: {underscores: allow}"): cluster.LevelRequests,
+		fmt.Sprintf(service, ""): 0, fmt.Sprintf(service, ", http: {timeout: 1s}"): cluster.LevelPolicies,
+		fmt.Sprintf(service, ", http: {upgrades: [websocket]}"): cluster.LevelRequests,
+	} {
+		if got := levelOf(objects(t, text)[0]); got != want {
+			t.Errorf("%s is of level %d, want %d", text, got, want)
+		}
+	}
+}

@@ -39,7 +39,7 @@ func (c *requestCounts) end(took prometheus.Observer, status int, d time.Duratio
 
 // requestReasons are all that requests are refused or cut off for.
 var requestReasons = []netio.Reason{
-	BadPath, BadMethod, BadRequest, BadBody, TooManyFields, LimitRequests, netio.LimitMemory, BodyTimeout, RequestTimeout, ResponseTimeout, NoAnswer, netio.Internal,
+	BadPath, BadMethod, BadRequest, BadBody, Misdirected, TooManyFields, LimitRequests, netio.LimitMemory, BodyTimeout, RequestTimeout, ResponseTimeout, NoAnswer, netio.Internal,
 	netio.ClientGone, netio.ClientReset, netio.UpstreamReset, netio.UpstreamTLS,
 	netio.ConnectRefused, netio.ConnectTimeout, netio.ConnectError, netio.LimitFiles,
 	netio.Reason(routing.NoListener), netio.Reason(routing.NoBackend), netio.Reason(routing.NoEndpoint),

@@ -46,6 +46,9 @@ const (
 	RequestTimeout netio.Reason = "request_timeout"
 	// ResponseTimeout: the answer did not begin within http.responseTimeout.
 	ResponseTimeout netio.Reason = "response_timeout"
+	// Misdirected: the host is somebody else's than the server name that the
+	// connection began with.
+	Misdirected netio.Reason = "misdirected"
 	// NoAnswer: the endpoint had the request and gave no answer of HTTP.
 	NoAnswer netio.Reason = "no_answer"
 )
@@ -183,11 +186,16 @@ func (h *requests) Route(known any, r *http.Request) web.Plan {
 	if r.Method == http.MethodConnect {
 		return q.refuse(plan, http.StatusMethodNotAllowed, BadMethod)
 	}
+	table := h.table(q.client)
+	spec := table.HTTPRules(q.client.in.Listener)
 	path, ok := urlpath.Normal(q.path)
-	if !ok {
+	if !ok || spec.PathParameters == "refuse" && urlpath.HasParameters(path) ||
+		spec.EscapedSlashes == "refuse" && urlpath.HasEscapedSlash(path) {
 		return q.refuse(plan, http.StatusBadRequest, BadPath)
 	}
-	table := h.table(q.client)
+	if q.client.secure && table.Misdirected(&q.client.in, r.Host) {
+		return q.refuse(plan, http.StatusMisdirectedRequest, Misdirected)
+	}
 	var reason routing.Reason
 	q.answered, reason = table.Request(&q.client.in, q.client.destination, &routing.Request{
 		Request: httprule.Request{Method: r.Method, Path: path, Query: r.URL.RawQuery, Header: lookup(r)},
@@ -203,9 +211,30 @@ func (h *requests) Route(known any, r *http.Request) web.Plan {
 	}
 	if q.answered.Status != 0 {
 		plan.Answer = &web.Answer{Status: q.answered.Status, Header: http.Header{"Location": {q.answered.Location}}}
+		plan.Way = q
 		return plan
 	}
 	return q.forward(plan, path)
+}
+
+// Rules implements web.Handler.
+func (h *requests) Rules(known any) web.Rules {
+	c := known.(*httpClient)
+	spec := h.table(c).HTTPRules(c.in.Listener)
+	return web.Rules{Underscores: web.Underscores(spec.Underscores), Trusted: spec.Trusts(c.addr.Addr())}
+}
+
+// Refused implements web.Handler.
+func (h *requests) Refused(known any, status int, err error) {
+	q := &asked{requests: h, client: known.(*httpClient), begun: time.Now(), why: BadRequest}
+	q.client.count.Add(1)
+	q.flow = h.flows.get(q.client.in.Listener, "")
+	q.flow.requests.active.Add(1)
+	q.flow.requests.end(q.flow.requestTime(h.flows), status, 0)
+	h.refused.count(q.why)
+	if h.access != nil {
+		h.access.Write(q.record(web.Outcome{Status: status, Err: err}, q.begun, 0))
+	}
 }
 
 // table is what a client's requests are decided on.

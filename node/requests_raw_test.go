@@ -123,19 +123,19 @@ func TestNoRequestIsSmuggled(t *testing.T) {
 	}{
 		"chunks and a length": {
 			send:   "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
-			status: []string{"200"}, got: []string{`POST /a host x body "abc"`},
+			status: []string{"400"}, ends: true,
 		},
 		"a length that is shorter than the chunks": {
 			send:   "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n" + fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(smuggled), smuggled),
-			status: []string{"200"}, got: []string{fmt.Sprintf("POST /a host x body %q", smuggled)},
+			status: []string{"400"}, ends: true,
 		},
 		"two codings": {
 			send:   "POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n" + smuggled,
-			status: []string{"501"}, ends: true,
+			status: []string{"400"}, ends: true,
 		},
 		"a coding that only looks like chunks": {
 			send:   "POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n" + smuggled,
-			status: []string{"501"}, ends: true,
+			status: []string{"400"}, ends: true,
 		},
 		"a coding with a space before its colon": {
 			send:   "POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n" + smuggled,
@@ -143,7 +143,7 @@ func TestNoRequestIsSmuggled(t *testing.T) {
 		},
 		"a coding in HTTP/1.0": {
 			send:   "POST /a HTTP/1.0\r\nHost: x\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n" + smuggled,
-			status: []string{"200"}, got: []string{`POST /a host x body ""`}, ends: true,
+			status: []string{"400"}, ends: true,
 		},
 		"two lengths": {
 			send:   "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nContent-Length: 30\r\n\r\n" + smuggled,
@@ -161,9 +161,9 @@ func TestNoRequestIsSmuggled(t *testing.T) {
 			send:   "GET /a HTTP/1.1\r\nHost: x\r\nA: b\rContent-Length: 30\r\n\r\n" + smuggled,
 			status: []string{"400"}, ends: true,
 		},
-		"a bare LF ends a line for everybody": {
+		"a bare LF for a line's end": {
 			send:   "GET /a HTTP/1.1\nHost: x\nA: b\n\n",
-			status: []string{"200"}, got: []string{`GET /a host x body ""`},
+			status: []string{"400"}, ends: true,
 		},
 		"a chunk's size that ends with a bare LF": {
 			send:   "POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\nabc\r\n0\r\n\r\n" + smuggled,
@@ -191,7 +191,7 @@ func TestNoRequestIsSmuggled(t *testing.T) {
 		},
 		"a line that is folded": {
 			send:   "GET /a HTTP/1.1\r\nHost: x\r\nA: b\r\n Content-Length: 30\r\n\r\n",
-			status: []string{"200"}, got: []string{`GET /a host x body ""`},
+			status: []string{"400"}, ends: true,
 		},
 		"a tunnel": {
 			send:   "CONNECT y:1 HTTP/1.1\r\nHost: y:1\r\n\r\n",

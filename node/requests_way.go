@@ -67,6 +67,7 @@ func (q *asked) forward(plan web.Plan, path string) web.Plan {
 	a := &q.answered
 	plan.Way, plan.Attempts, plan.Timeout = q, maxTries, q.spec.HTTP.Timeout.D()
 	plan.BodyIdle, plan.Begun = q.spec.HTTP.BodyIdleTimeout.D(), q.begin
+	plan.Upgrades = q.spec.HTTP.Protocols()
 	plan.Request = func(out *http.Request) {
 		host, newPath := a.Rewrite(path)
 		if host != "" {

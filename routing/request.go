@@ -3,7 +3,9 @@ package routing
 import (
 	"fmt"
 
+	"penstock/routing/hostname"
 	"penstock/routing/httprule"
+	"penstock/routing/resource"
 )
 
 // Request is one request of HTTP, on a connection whose Decision says HTTP.
@@ -72,6 +74,42 @@ func (d *Decision) HTTP() bool { return d.http }
 // The reason says why there is no way; Route and Rule are set all the same.
 func (t *Table) Request(in *Input, destination string, q *Request) (Answered, Reason) {
 	return t.request(in, destination, q, nil)
+}
+
+// HTTPRules are what a listener says about requests, with its defaults. They
+// must not be changed.
+func (t *Table) HTTPRules(listener string) *resource.ListenerHTTP {
+	if l, ok := t.listeners.Get(listener); ok {
+		return &l.spec.HTTP
+	}
+	return &resource.ListenerHTTP{}
+}
+
+// Misdirected tells whether the host that a request names is somebody else's
+// than the server name that its connection began with: a rule of the listener
+// leads it to another destination, or it is of another Host. Such a request is
+// answered 421 (RFC 9110, section 15.5.20). A host that no rule has is none.
+func (t *Table) Misdirected(in *Input, host string) bool {
+	l, ok := t.listeners.Get(in.Listener)
+	if !ok || l.spec.Protocol != "tls" || l.hosts.Len() == 0 {
+		return false
+	}
+	name, _ := hostname.SplitAuthority(host)
+	asked, ok := l.hosts.Match(name)
+	if !ok {
+		return false
+	}
+	sni, valid := hostname.CheckSNI(in.ServerName)
+	if !in.HasServerName || !valid {
+		return true
+	}
+	own, ok := l.hosts.Match(sni)
+	if !ok {
+		return true
+	}
+	service, protocol := own.Value.choose(in.ALPN)
+	other, otherProtocol := asked.Value.choose(in.ALPN)
+	return service != other || own.Value.hostFor(protocol) != asked.Value.hostFor(otherProtocol)
 }
 
 func (t *Table) request(in *Input, destination string, q *Request, tr *trace) (Answered, Reason) {

@@ -3,6 +3,7 @@ package web
 import (
 	"fmt"
 	"net/http"
+	"strings"
 
 	"golang.org/x/net/http/httpguts"
 )
@@ -17,6 +18,14 @@ func fit(r *http.Request) error {
 	for i := range len(r.Host) {
 		if r.Host[i] >= 0x80 { // would become a name that nobody asked for
 			return fmt.Errorf("%w: the host %.40q", ErrRequest, r.Host)
+		}
+	}
+	if r.Host == "" && r.ProtoAtLeast(1, 1) {
+		return fmt.Errorf("%w: it names no host", ErrRequest)
+	}
+	for _, host := range r.Header["Host"] { // of HTTP/2, beside :authority (RFC 9113, section 8.3.1)
+		if !strings.EqualFold(host, r.Host) {
+			return fmt.Errorf("%w: two hosts, %.40q and %.40q", ErrRequest, r.Host, host)
 		}
 	}
 	if !httpguts.ValidHostHeader(r.Host) {

@@ -38,6 +38,7 @@ func (forwarder) RoundTrip(r *http.Request) (*http.Response, error) {
 		a := &attempt{target: t}
 		if resp, err = a.send(q, r); err == nil {
 			q.plan.Way.Answered()
+			q.sent = a
 			return resp, nil
 		}
 		if a.sent.Load() && (!repeatable(r) || errors.Is(err, ErrHeaderTimeout)) || r.Context().Err() != nil ||
@@ -57,14 +58,18 @@ type attempt struct {
 	trace  httptrace.ClientTrace
 	begun  bool        // the transport has nothing against the request
 	sent   atomic.Bool // the endpoint may have got some of it
-	conn   *upstream   // of HTTP/2, that it was sent on; guarded by sent
+	conn   *upstream   // that it was sent on; guarded by sent
 	heard  uint64      // what conn had heard by then; as well
+	flight flight      // of HTTP/1
 }
 
 // send makes the attempt.
 func (a *attempt) send(q *request, r *http.Request) (*http.Response, error) {
 	a.trace.GetConn = func(string) { a.begun = true }
 	a.trace.GotConn = a.got
+	a.trace.GotFirstResponseByte = func() { a.flight.answered.Store(true) }
+	a.trace.PutIdleConn = func(error) { a.landed() }
+	a.flight.ctx = r.Context()
 	ctx := httptrace.WithClientTrace(r.Context(), &a.trace)
 	t := &a.target
 	u := *r.URL
@@ -109,27 +114,40 @@ func (a *attempt) send(q *request, r *http.Request) (*http.Response, error) {
 
 // got is told of the connection that the request goes by.
 func (a *attempt) got(info httptrace.GotConnInfo) {
-	if a.target.Profile.HTTP2 {
-		c := info.Conn
-		for {
-			inner, ok := c.(interface{ NetConn() net.Conn }) // TLS, and net/http's own
-			if !ok {
-				break
-			}
-			c = inner.NetConn()
+	c := info.Conn
+	if s, ok := c.(*answers); ok {
+		s.fresh.Store(true)
+	}
+	for {
+		inner, ok := c.(interface{ NetConn() net.Conn }) // TLS, and net/http's own
+		if !ok {
+			break
 		}
-		if a.conn, _ = c.(*upstream); a.conn != nil {
-			a.heard = a.conn.heard.Load()
-		}
+		c = inner.NetConn()
+	}
+	a.conn, _ = c.(*upstream)
+	switch {
+	case a.conn == nil:
+	case a.target.Profile.HTTP2:
+		a.heard = a.conn.heard.Load()
+	default:
+		a.conn.flight.Store(&a.flight)
 	}
 	a.sent.Store(true)
+}
+
+// landed tells that the answer has come to its end.
+func (a *attempt) landed() {
+	if a.sent.Load() && a.conn != nil {
+		a.conn.flight.CompareAndSwap(&a.flight, nil)
+	}
 }
 
 // silent tells whether nothing at all has come from the endpoint since it got
 // the whole request, up to a timeout: its connection may lead to nobody, and
 // HTTP/2 would go on to use it.
 func (a *attempt) silent(r *http.Request) bool {
-	if !a.sent.Load() || a.conn == nil || a.conn.heard.Load() != a.heard {
+	if !a.target.Profile.HTTP2 || !a.sent.Load() || a.conn == nil || a.conn.heard.Load() != a.heard {
 		return false
 	}
 	if r.Context().Err() != nil {
@@ -143,7 +161,7 @@ func (a *attempt) silent(r *http.Request) bool {
 func (a *attempt) failed(err error) error {
 	var timeout net.Error
 	switch {
-	case errors.Is(err, ErrConnect):
+	case errors.Is(err, ErrConnect), errors.Is(err, ErrTLS):
 		return err
 	case !a.begun, strings.Contains(err.Error(), largerThanPeers):
 		return fmt.Errorf("%w: %w", ErrRequest, err)

@@ -1,17 +1,20 @@
 package web
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"penstock/netio/duct"
+	"penstock/netio/web/strict"
 )
 
 // front is a server of net/http for one version of HTTP. There are two, because
@@ -85,7 +88,10 @@ type served struct {
 	known  any
 	secure bool
 
-	first  []byte  // read already
+	first  []byte // to be read next: it has been before, or ends what may not be read
+	scan   strict.Scanner
+	plain  bool    // it is of HTTP/1: scan looks at all that is read
+	fault  error   // what scan has found: only first is read any more
 	blocks *blocks // of HTTP/2
 	once   sync.Once
 	// parting is set when the last answer goes though the client has not sent
@@ -142,6 +148,8 @@ func (s *Server) pass(c *served) bool {
 	if string(c.first) == preface {
 		to = s.two
 		c.blocks = newBlocks()
+	} else {
+		c.plain = true
 	}
 	if !s.closed { // so to is open
 		to.accept.Hand(c)
@@ -152,6 +160,32 @@ func (s *Server) pass(c *served) bool {
 // Read implements net.Conn. An interruption is no error: net/http would give up
 // the answer too.
 func (c *served) Read(p []byte) (int, error) {
+	n, err := c.read(p)
+	if !c.plain || n == 0 || c.fault != nil {
+		return n, err
+	}
+	if good, fault := c.scan.Scan(p[:n]); fault != nil {
+		c.fault, c.first = fault, []byte(poison)
+		c.parting.Store(true)
+		return c.readPoison(p, good)
+	}
+	return n, err
+}
+
+// poison is what takes the place of bytes that could be read in two ways:
+// nothing that net/http reads has a NUL in it, so it answers 400 when the turn of
+// that request has come, or the body that it is in fails.
+const poison = "\x00\r\n\r\n"
+
+// readPoison puts it behind the bytes of p that are in order.
+func (c *served) readPoison(p []byte, good int) (int, error) {
+	n := copy(p[good:], c.first)
+	c.first = c.first[n:]
+	return good + n, nil
+}
+
+// read reads what there is, whatever it is. Behind poison that is nothing.
+func (c *served) read(p []byte) (int, error) {
 	if len(c.first) > 0 && len(p) > 0 {
 		n := copy(p, c.first)
 		c.first = c.first[n:]
@@ -160,6 +194,12 @@ func (c *served) Read(p []byte) (int, error) {
 	}
 	n, err := c.Conn.Read(p)
 	c.follow(p[:n])
+	for c.fault != nil && err == nil && len(p) > 0 {
+		n, err = c.Conn.Read(p)
+	}
+	if c.fault != nil {
+		n = 0
+	}
 	if err != nil && c.interrupted.Load() && errors.Is(err, os.ErrDeadlineExceeded) {
 		err = nil
 	}
@@ -171,6 +211,29 @@ func (c *served) follow(p []byte) {
 	if c.blocks != nil {
 		c.blocks.feed(p, c.server.cfg.HeaderTimeout, c.Abort)
 	}
+}
+
+// Write implements net.Conn. What net/http answers by itself is told.
+func (c *served) Write(p []byte) (int, error) {
+	if status := refusal(p); status != 0 {
+		c.server.cfg.Handler.Refused(c.known, status, c.fault)
+	}
+	return c.Conn.Write(p)
+}
+
+// refusal tells the status of an answer of net/http's own to a request that it
+// could not read; 0: it is none. Those of Handlers have a Date.
+func refusal(p []byte) (status int) {
+	const head, rest = "HTTP/1.1 ", "\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"
+	p = p[:min(len(p), 256)]
+	if !bytes.HasPrefix(p, []byte(head+"4")) && !bytes.HasPrefix(p, []byte(head+"5")) {
+		return 0
+	}
+	if end := bytes.IndexByte(p, '\r'); end < len(head)+3 || !bytes.HasPrefix(p[end:], []byte(rest)) {
+		return 0
+	}
+	status, _ = strconv.Atoi(string(p[len(head) : len(head)+3]))
+	return status
 }
 
 // Close implements net.Conn. What a client is still sending is read and thrown

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -153,6 +154,9 @@ func TestSwitchesThatLeadPastRouting(t *testing.T) {
 		{"websocket", "1.0", ""},
 		{"h2c", "1.1", ""},
 		{"H2C", "1.1", ""},
+		{"h2c-14", "1.1", ""},
+		{"SPDY/3.1", "1.1", ""},
+		{"bar", "1.1", ""},
 		{"HTTP/2.0", "1.1", ""},
 		{"TLS/1.2", "1.1", ""},
 		{"websocket, h2c", "1.1", ""},
@@ -416,5 +420,101 @@ func TestALeftHeaderOfHTTP2Ends(t *testing.T) {
 			}
 			return
 		}
+	}
+}
+
+// An answer whose header can be read in two ways is none.
+func TestAnswersThatCanBeReadInTwoWays(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"length and chunks": "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"LF":                "HTTP/1.1 200 OK\nContent-Length: 0\r\n\r\n",
+		"a fold":            "HTTP/1.1 200 OK\r\nA: b\r\n c\r\nContent-Length: 0\r\n\r\n",
+		"behind another":    "HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\nHTTP/1.1 200 OK\r\nA : b\r\nContent-Length: 0\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, &web.Profile{}, rawUpstream(t, func(c net.Conn, in *bufio.Reader) {
+				if _, err := http.ReadRequest(in); err == nil {
+					_, _ = io.WriteString(c, text)
+					_, _ = io.Copy(io.Discard, c)
+				}
+			}))
+			if got, body := r.do("GET", "/", ""); got.status != http.StatusBadGateway {
+				t.Errorf("%d %q", got.status, body)
+			}
+		})
+	}
+}
+
+// rawUpstream serves each connection by itself.
+func rawUpstream(t *testing.T, serve func(c net.Conn, in *bufio.Reader)) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var open sync.WaitGroup
+	t.Cleanup(func() { _ = l.Close(); open.Wait() })
+	open.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			open.Go(func() {
+				defer c.Close()
+				_ = c.SetDeadline(time.Now().Add(patience))
+				serve(c, bufio.NewReader(c))
+			})
+		}
+	})
+	return l.Addr().String()
+}
+
+// A request that its client gives up resets the endpoint's connection, which
+// would else hold a local port in TIME_WAIT. One that has ended does not.
+func TestACancelledRequestResetsTheEndpoint(t *testing.T) {
+	t.Parallel()
+	ends, begun := make(chan error, 1), make(chan struct{}, 1)
+	begin := func(text string) func(c net.Conn, in *bufio.Reader) {
+		return func(c net.Conn, in *bufio.Reader) {
+			if _, err := http.ReadRequest(in); err != nil {
+				return
+			}
+			_, _ = io.WriteString(c, text)
+			begun <- struct{}{}
+			_, err := in.ReadByte()
+			ends <- err
+		}
+	}
+	for name, c := range map[string]struct {
+		answer string
+		want   error
+	}{
+		"before the answer": {"", syscall.ECONNRESET},
+		"in its middle":     {"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", syscall.ECONNRESET},
+		"after it":          {"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfull", io.EOF},
+	} {
+		t.Run(name, func(t *testing.T) {
+			profile := &web.Profile{}
+			r := newRig(t, profile, rawUpstream(t, begin(c.answer)))
+			conn := r.dial()
+			_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+			<-begun
+			if errors.Is(c.want, io.EOF) {
+				readAnswer(t, conn)
+				profile.Close()
+			}
+			_ = conn.Close()
+			select {
+			case err := <-ends:
+				if !errors.Is(err, c.want) {
+					t.Errorf("the endpoint's connection ends with %v, want %v", err, c.want)
+				}
+			case <-time.After(patience):
+				t.Error("the endpoint's connection stays")
+			}
+		})
 	}
 }

@@ -135,7 +135,7 @@ func (p *Profile) open() *http.Transport {
 	if p.conns == nil {
 		p.conns = map[*upstream]struct{}{}
 	}
-	return &http.Transport{
+	t := &http.Transport{
 		DialContext:            p.dial,
 		TLSClientConfig:        p.TLS,
 		TLSHandshakeTimeout:    orDefault(p.ConnectTimeout, time.Second),
@@ -146,6 +146,10 @@ func (p *Profile) open() *http.Transport {
 		DisableCompression:     true, // what the client has not asked for
 		Protocols:              protocols,
 	}
+	if !p.HTTP2 {
+		t.DialContext, t.DialTLSContext = p.dialStrict, p.dialStrictTLS
+	}
+	return t
 }
 
 func orDefault[T comparable](v, def T) T {
@@ -154,6 +158,36 @@ func orDefault[T comparable](v, def T) T {
 		return def
 	}
 	return v
+}
+
+// dialStrict connects to an endpoint of HTTP/1, whose answers are looked at.
+func (p *Profile) dialStrict(ctx context.Context, network, address string) (net.Conn, error) {
+	c, err := p.dial(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return &answers{Conn: c}, nil
+}
+
+// dialStrictTLS does the same with TLS.
+func (p *Profile) dialStrictTLS(ctx context.Context, network, address string) (net.Conn, error) {
+	c, err := p.dial(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	config := p.TLS.Clone()
+	config.NextProtos = []string{"http/1.1"}
+	if config.ServerName == "" {
+		config.ServerName, _, _ = net.SplitHostPort(address)
+	}
+	ctx, cancel := context.WithTimeout(ctx, orDefault(p.ConnectTimeout, time.Second))
+	defer cancel()
+	over := tls.Client(c, config)
+	if err := over.HandshakeContext(ctx); err != nil {
+		_ = c.Close()
+		return nil, fmt.Errorf("%w: %w", ErrTLS, err)
+	}
+	return &answers{Conn: over}, nil
 }
 
 type unixKey struct{}
@@ -201,7 +235,17 @@ type upstream struct {
 	net.Conn
 	profile *Profile
 	heard   atomic.Uint64 // how often something came
+	flight  atomic.Pointer[flight]
 }
+
+// flight is a request on its way by a connection of HTTP/1.
+type flight struct {
+	ctx      context.Context
+	answered atomic.Bool // its answer has begun
+}
+
+// broken tells that nobody waits for the rest of the answer.
+func (f *flight) broken() bool { return f != nil && (!f.answered.Load() || f.ctx.Err() != nil) }
 
 // Read implements net.Conn.
 func (c *upstream) Read(p []byte) (int, error) {
@@ -212,9 +256,15 @@ func (c *upstream) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close implements net.Conn.
+// Close implements net.Conn. In the middle of a request the endpoint is reset:
+// so it hears that nobody waits, and the local port is free at once, which would
+// else be in TIME_WAIT for a minute. A client that cancels requests would use up
+// all there are.
 func (c *upstream) Close() error {
 	p := c.profile
+	if t, ok := c.Conn.(*net.TCPConn); ok && c.flight.Load().broken() {
+		_ = t.SetLinger(0)
+	}
 	p.mu.Lock()
 	delete(p.conns, c)
 	p.mu.Unlock()

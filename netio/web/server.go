@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,17 +18,19 @@ import (
 
 // request is a request on its way.
 type request struct {
-	server *Server
-	conn   *served
-	plan   Plan
-	held   bool        // the connection is
-	empty  bool        // the answer is its header alone
-	body   *clientBody // nil: none
-	timer  *time.Timer
-	clock  sync.Mutex // over what the plan's Timeout does, and:
-	over   bool       // it is too late for it
-	late   bool       // it has passed before
-	used   []*Profile // let go of at the end
+	server  *Server
+	conn    *served
+	plan    Plan
+	trusted bool        // the client is a proxy that is believed
+	held    bool        // the connection is
+	empty   bool        // the answer is its header alone
+	body    *clientBody // nil: none
+	timer   *time.Timer
+	clock   sync.Mutex // over what the plan's Timeout does, and:
+	over    bool       // it is too late for it
+	late    bool       // it has passed before
+	sent    *attempt   // the one that was answered
+	used    []*Profile // let go of at the end
 
 	status   int
 	err      error
@@ -56,7 +59,12 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "" && r.URL.Host != "" && r.Method != http.MethodConnect && r.Method != http.MethodOptions {
 		r.URL.Path = "/" // GET http://x (RFC 9112, section 3.2.1)
 	}
+	rules := s.cfg.Handler.Rules(conn.known)
+	hides := mayHide(r)
+	fault := cmp.Or(fit(r), rules.apply(r))
+	q.trusted = rules.Trusted
 	q.plan = s.cfg.Handler.Route(conn.known, r)
+	q.plan.Last = q.plan.Last || hides
 	if r.ProtoMajor == 1 && r.ProtoMinor == 0 {
 		// What HTTP/1.0 means by a Transfer-Encoding is anyone's guess: nothing
 		// that comes behind the request is looked at.
@@ -65,15 +73,15 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 1 && r.Body != http.NoBody {
 		conn.parting.Store(true) // should the connection end before the body
 	}
-	if q.plan.Answer != nil {
-		q.answer(w, q.plan.Answer)
-		return
-	}
-	if q.err = fit(r); q.err != nil {
+	switch a := q.plan.Answer; {
+	case a != nil && (fault == nil || a.Status >= http.StatusBadRequest):
+		q.answer(w, a)
+	case fault != nil:
+		q.err = fault
 		q.refuse(w, r)
-		return
+	default:
+		q.forward(w, r)
 	}
-	q.forward(w, r)
 }
 
 // forward sends the request on.
@@ -220,19 +228,33 @@ func (q *request) answer(w http.ResponseWriter, a *Answer) {
 // rewrite makes the request that is sent on: the client's own words about who
 // it is are replaced by what is known.
 func rewrite(p *httputil.ProxyRequest) {
+	q := requestOf(p.In)
+	if q.trusted {
+		for _, name := range [...]string{"Forwarded", "X-Forwarded-For"} {
+			if values := p.In.Header[name]; len(values) > 0 {
+				p.Out.Header[name] = values
+			}
+		}
+	}
 	p.SetXForwarded()
 	if host, _, _ := net.SplitHostPort(p.In.RemoteAddr); host == "" {
-		p.Out.Header.Del("X-Forwarded-For") // came by a unix socket
+		p.Out.Header.Del("X-Forwarded-For") // came by a unix socket, which nobody trusts
 	}
 	p.Out.Host = p.In.Host
 	p.Out.URL.Scheme = "http" // the target's profile knows better
 	p.Out.URL.User = nil
 	p.Out.URL.RawQuery = p.In.URL.RawQuery // what cannot be read is the endpoint's to judge
-	limitUpgrade(p.In, p.Out.Header)
-	q := requestOf(p.In)
+	limitUpgrade(p.In, p.Out.Header, q.plan.Upgrades)
 	q.body.promise(p.In, p.Out)
 	if q.conn.secure {
 		p.Out.Header.Set("X-Forwarded-Proto", "https")
+	}
+	if q.trusted {
+		for _, name := range [...]string{"X-Forwarded-Host", "X-Forwarded-Proto"} {
+			if values := p.In.Header[name]; len(values) > 0 {
+				p.Out.Header[name] = values // the proxy in front knows what the client has asked for
+			}
+		}
 	}
 	if edit := q.plan.Request; edit != nil {
 		edit(p.Out)
@@ -292,6 +314,9 @@ func (b *answerBody) Read(p []byte) (int, error) {
 	b.request.out.Add(int64(n))
 	if err != nil {
 		b.request.body.letGo()
+	}
+	if errors.Is(err, io.EOF) {
+		b.request.sent.landed()
 	}
 	return n, err
 }

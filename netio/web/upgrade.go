@@ -2,9 +2,12 @@ package web
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
+
+	"penstock/netio/web/strict"
 )
 
 // upgrade is the protocol that a message switches to, or asks for; "": none.
@@ -15,19 +18,20 @@ func upgrade(h http.Header) string {
 	return h.Get("Upgrade")
 }
 
-// mayUpgrade tells whether a request may ask for a protocol: one, whose bytes
-// are then the endpoint's alone to understand. Of another HTTP, or TLS, the
-// requests would go past routing.
-func mayUpgrade(r *http.Request, protocol string) bool {
+// mayUpgrade tells whether a request may ask for a protocol: for one alone, that
+// its Plan allows. Its bytes are then the endpoint's alone to understand.
+func mayUpgrade(r *http.Request, protocol string, allowed []string) bool {
 	name, version, _ := strings.Cut(protocol, "/")
 	if len(r.Header["Upgrade"]) != 1 || !r.ProtoAtLeast(1, 1) || !token(name) || version != "" && !token(version) {
 		return false
 	}
-	switch strings.ToLower(name) {
-	case "h2c", "h2", "h3", "http", "tls":
-		return false
-	}
-	return true
+	return slices.ContainsFunc(allowed, func(a string) bool { return strings.EqualFold(a, name) })
+}
+
+// mayHide tells whether the client may send another protocol behind the request,
+// so that the bytes there have not been looked at.
+func mayHide(r *http.Request) bool {
+	return r.ProtoMajor == 1 && slices.ContainsFunc(r.Header["Upgrade"], strict.Switches)
 }
 
 // switches tells whether an answer switches to what was asked for.
@@ -41,8 +45,8 @@ func token(s string) bool { return httpguts.ValidHeaderFieldName(s) }
 
 // limitUpgrade takes an upgrade that may not be off a request, which then is
 // one like any other: whoever gets it may ignore it all the same.
-func limitUpgrade(in *http.Request, out http.Header) {
-	if p := upgrade(out); p != "" && !mayUpgrade(in, p) {
+func limitUpgrade(in *http.Request, out http.Header, allowed []string) {
+	if p := upgrade(out); p != "" && !mayUpgrade(in, p, allowed) {
 		delete(out, "Upgrade")
 		delete(out, "Connection")
 	}

@@ -33,13 +33,20 @@ type Handler interface {
 	// Route decides about one request, which it must not change. conn is what
 	// was given to Serve with the connection that it came by.
 	Route(conn any, r *http.Request) Plan
+	// Rules say how a request of the connection is read. They are applied
+	// before Route sees it.
+	Rules(conn any) Rules
+	// Refused tells of a request whose header nobody could read: it has been
+	// answered with this status, and its connection ends. err says why; nil:
+	// only net/http's log does.
+	Refused(conn any, status int, err error)
 }
 
 // A Plan is what becomes of one request: an answer from here, or a way.
 type Plan struct {
 	// Answer, where set, is given at once.
 	Answer *Answer
-	// Way leads to endpoints; of no matter with an Answer.
+	// Way leads to endpoints. With an Answer only its Refusal is asked for.
 	Way Way
 	// Request changes what is sent on, after what belongs to the connection to
 	// the client has been taken off; nil: nothing more. It may set Host, the
@@ -56,6 +63,9 @@ type Plan struct {
 	// Begun, where set, is given the request before it is sent on. Called once,
 	// on the request's goroutine.
 	Begun func(Request)
+	// Upgrades are the protocols, without their versions, that the client may
+	// switch to, in any case.
+	Upgrades []string
 	// Attempts bounds how many endpoints are tried; 0: one.
 	Attempts int
 	// Last tells the client to go: the connection ends after the requests that

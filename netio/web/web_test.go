@@ -52,10 +52,27 @@ type rig struct {
 	profile *web.Profile
 	plans   atomic.Pointer[func(*http.Request) web.Plan]
 	ends    chan netio.Reason
+	rules   web.Rules // set before there are requests
+	refused chan refusal
 	client  *http.Client
 }
 
 func (r *rig) Route(_ any, q *http.Request) web.Plan { return (*r.plans.Load())(q) }
+
+func (r *rig) Rules(any) web.Rules { return r.rules }
+
+func (r *rig) Refused(_ any, status int, err error) {
+	select {
+	case r.refused <- refusal{status, err}:
+	default:
+	}
+}
+
+// refusal is what Refused was told.
+type refusal struct {
+	status int
+	err    error
+}
 
 // plan sets what becomes of requests.
 func (r *rig) plan(f func(*http.Request) web.Plan) { r.plans.Store(&f) }
@@ -97,7 +114,7 @@ func newRig(t testing.TB, profile *web.Profile, addresses ...string) *rig {
 
 func newRigOf(t testing.TB, cfg web.Config, profile *web.Profile, addresses ...string) *rig {
 	t.Helper()
-	r := &rig{t: t, profile: profile, ends: make(chan netio.Reason, 100)}
+	r := &rig{t: t, profile: profile, ends: make(chan netio.Reason, 100), refused: make(chan refusal, 100)}
 	r.plan(func(*http.Request) web.Plan {
 		return (&way{profile: profile, addresses: addresses}).plan()
 	})
@@ -151,7 +168,7 @@ type way struct {
 }
 
 func (w *way) plan() web.Plan {
-	p := web.Plan{Way: w, Attempts: len(w.addresses)}
+	p := web.Plan{Way: w, Attempts: len(w.addresses), Upgrades: []string{"websocket", "Echo", "foo"}}
 	if w.done != nil {
 		p.Done = func(o web.Outcome) { w.done(o.Status, o.Err) }
 	}
@@ -466,7 +483,7 @@ func TestClientsThatMisbehave(t *testing.T) {
 		"a header too large":    {"GET / HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 20<<10) + "\r\n\r\n", "HTTP/1.1 431 "},
 		"no host":               {"GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 400 "},
 		"two lengths":           {"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", "HTTP/1.1 400 "},
-		"a coding nobody knows": {"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: xyz\r\n\r\n", "HTTP/1.1 501 "},
+		"a coding nobody knows": {"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: xyz\r\n\r\n", "HTTP/1.1 400 "},
 		"a header in no time":   {"GET / HT", "HTTP/1.1 400 "},
 		"nothing":               {"", ""},
 		"next to nothing":       {"P", ""},

@@ -16,9 +16,11 @@ const (
 	LevelGroups = 1
 	// LevelPolicies has MeshHTTPRoutes, and whatever else came with them.
 	LevelPolicies = 2
+	// LevelRequests has the http of Listeners, and the http.upgrades of Services.
+	LevelRequests = 3
 	// ownLevel is this version's. Whoever brings a kind, a field or a value that
 	// the release before refuses adds a level.
-	ownLevel = LevelPolicies
+	ownLevel = LevelRequests
 )
 
 // Lacking names the members that do not understand a level, with the versions

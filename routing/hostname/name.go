@@ -234,3 +234,14 @@ func CheckSNI(raw string) (name string, ok bool) {
 	}
 	return strings.ToLower(raw), true
 }
+
+// SplitAuthority takes apart what a request of HTTP names as its host (RFC 9110,
+// section 7.2): the name in lower case and without the root's trailing dot, and
+// the port, "" where there is none. An IPv6 address keeps its brackets. It
+// allocates for upper-case letters only.
+func SplitAuthority(s string) (name, port string) {
+	if i := strings.LastIndexByte(s, ':'); i >= 0 && !strings.HasSuffix(s, "]") {
+		s, port = s[:i], s[i+1:]
+	}
+	return strings.ToLower(strings.TrimSuffix(s, ".")), port
+}

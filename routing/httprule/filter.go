@@ -148,7 +148,7 @@ func rewritten(to *resource.PathRewrite, path, prefix string) string {
 	case to.ReplaceFullPath != nil:
 		return *to.ReplaceFullPath
 	}
-	rest := strings.TrimPrefix(path, strings.TrimSuffix(prefix, "/"))
+	rest := urlpath.CutPrefix(path, prefix)
 	start := strings.TrimSuffix(*to.ReplacePrefixMatch, "/")
 	if prefix == "/" && rest == "/" { // all of it was the prefix
 		rest = ""

@@ -25,6 +25,7 @@ import (
 	"slices"
 	"strings"
 
+	"penstock/routing/hostname"
 	"penstock/routing/resource"
 	"penstock/routing/urlpath"
 )
@@ -67,6 +68,7 @@ type match struct {
 	order       int                // among all matches
 	path        resource.PathMatch // with the value in normal form
 	re          *regexp.Regexp     // of the path
+	parameters  bool               // the path names parameters, or may
 	method      string
 	headers     []condition
 	params      []condition
@@ -76,6 +78,8 @@ type match struct {
 type condition struct {
 	name, kind, value string
 	re                *regexp.Regexp
+	host              bool   // the header is Host:
+	port              string // value is without it; "": any fits
 }
 
 // Compile makes rules that have been validated and have their defaults. An
@@ -125,6 +129,7 @@ func compile(h *resource.HTTPMatch) (*match, error) {
 	if h.Path != nil {
 		m.path = *h.Path
 	}
+	m.parameters = urlpath.HasParameters(m.path.Value)
 	var err error
 	if m.path.Type == "RegularExpression" {
 		m.re, err = whole(m.path.Value)
@@ -133,6 +138,10 @@ func compile(h *resource.HTTPMatch) (*match, error) {
 	}
 	for i := range h.Headers {
 		c := &h.Headers[i]
+		if c.Name == "host" {
+			err = cmp.Or(err, m.addHost(c))
+			continue
+		}
 		err = cmp.Or(err, add(&m.headers, c.Name, c.Type, c.Value))
 	}
 	for i := range h.QueryParams {
@@ -149,6 +158,30 @@ func add(to *[]condition, name, kind, value string) (err error) {
 	}
 	*to = append(*to, c)
 	return err
+}
+
+// addHost adds a condition on Host, which has no case. Its port counts only
+// where the condition names one.
+func (m *match) addHost(h *resource.HeaderMatch) error {
+	value := h.Value
+	if h.Type == "RegularExpression" {
+		value = "(?i:" + value + ")"
+		if _, err := regexp.Compile(value); err != nil { // an open quotation
+			value = "(?i:" + h.Value + `\E)`
+		}
+	}
+	if err := add(&m.headers, h.Name, h.Type, value); err != nil {
+		return err
+	}
+	c := &m.headers[len(m.headers)-1]
+	c.host = true
+	switch h.Type {
+	case "Exact":
+		c.value, c.port = hostname.SplitAuthority(value)
+	case "Prefix":
+		c.value = strings.ToLower(value)
+	}
+	return nil
 }
 
 // maxExpressed bounds the values that regular expressions are tried on, in
@@ -219,13 +252,20 @@ func (r *Rules) Match(q *Request) (Match, bool) {
 		// What cannot be read is left out, as servers do.
 		params, _ = url.ParseQuery(q.Query)
 	}
-	for _, m := range r.exact[q.Path] {
-		if on := m.fits(q, params); on != misses {
-			return m.found(on, q.Path), on == fits
+	plain := urlpath.WithoutParameters(q.Path)
+	for _, path := range [2]string{q.Path, plain} {
+		for _, m := range r.exact[path] {
+			if on := m.fits(q, params); on != misses {
+				return m.found(on, m.path.Value), on == fits
+			}
 		}
 	}
 	for _, m := range r.other {
-		on := m.fitsPath(q.Path)
+		path := plain
+		if m.parameters {
+			path = q.Path
+		}
+		on := m.fitsPath(path)
 		if on != misses {
 			on = on.and(m.fits(q, params))
 		}
@@ -276,6 +316,9 @@ func (m *match) fits(q *Request, params url.Values) verdict {
 }
 
 func (c *condition) fits(value string, present bool) verdict {
+	if c.host && present {
+		return c.fitsHost(value)
+	}
 	switch c.kind {
 	case "Absent":
 		return verdictOf(!present)
@@ -290,4 +333,22 @@ func (c *condition) fits(value string, present bool) verdict {
 		return verdictOf(present && strings.HasPrefix(value, c.value))
 	}
 	return verdictOf(present && value == c.value) // Exact
+}
+
+// fitsHost compares a host as a name: without case, and but for a prefix
+// without the root's trailing dot.
+func (c *condition) fitsHost(value string) verdict {
+	if c.kind == "Prefix" {
+		return verdictOf(strings.HasPrefix(strings.ToLower(value), c.value))
+	}
+	name, port := hostname.SplitAuthority(value)
+	switch {
+	case c.kind == "Exact":
+		return verdictOf(name == c.value && (c.port == "" || c.port == port))
+	case c.kind == "RegularExpression" && port != "":
+		return expresses(c.re, name+":"+port)
+	case c.kind == "RegularExpression":
+		return expresses(c.re, name)
+	}
+	return verdictOf(c.kind == "Present")
 }

@@ -300,3 +300,70 @@ func BenchmarkMatch(b *testing.B) {
 		}
 	}
 }
+
+// Parameters of a path do not hide it from a match that names none, and the
+// segments that a rewrite replaces take theirs with them.
+func TestParametersOfAPath(t *testing.T) {
+	t.Parallel()
+	prefix := func(p string) *resource.PathMatch { return &resource.PathMatch{Type: "PathPrefix", Value: p} }
+	rules, err := Compile([]resource.HTTPRule{
+		{Matches: []resource.HTTPMatch{{Path: prefix("/")}}},
+		{Matches: []resource.HTTPMatch{{Path: prefix("/admin/keys")}}, Default: resource.HTTPDefault{Filters: []resource.HTTPFilter{{
+			Type: "URLRewrite", URLRewrite: &resource.URLRewrite{Path: &resource.PathRewrite{Type: "ReplacePrefixMatch", ReplacePrefixMatch: new("/k")}},
+		}}}},
+		{Matches: []resource.HTTPMatch{{Path: &resource.PathMatch{Type: "Exact", Value: "/login"}}}},
+		{Matches: []resource.HTTPMatch{{Path: &resource.PathMatch{Type: "Exact", Value: "/m;v=1"}}}},
+		{Matches: []resource.HTTPMatch{{Path: &resource.PathMatch{Type: "RegularExpression", Value: "/r/[a-z]+"}}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]struct {
+		rule int
+		path string
+	}{
+		"/admin;x/keys;y=1/7;z": {1, "/k/7;z"}, "/admin/keys": {1, "/k"}, "/admin/keys;a": {1, "/k"},
+		"/admin%3Bx/keys": {0, ""}, "/login;jsessionid=1": {2, ""}, "/m;v=1": {3, ""}, "/m;v=2": {0, ""},
+		"/m": {0, ""}, "/r/abc;d": {4, ""}, "/admin/keysx": {0, ""}, "/admin%2Fkeys": {0, ""},
+	} {
+		m, ok := rules.Match(&Request{Method: "GET", Path: path})
+		if !ok || m.Rule != want.rule {
+			t.Errorf("%s: rule %d, %v; want %d", path, m.Rule, ok, want.rule)
+			continue
+		}
+		if _, got := rules.Rewrite(m, path); got != want.path {
+			t.Errorf("%s becomes %q, want %q", path, got, want.path)
+		}
+	}
+}
+
+// Host has no case, no port unless the match names one, and no root's dot.
+func TestHostIsComparedAsAName(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		kind, value, host string
+		fits              bool
+	}{
+		{"Exact", "shop.example.com", "SHOP.Example.com", true},
+		{"Exact", "Shop.example.com", "shop.example.com.:8080", true},
+		{"Exact", "shop.example.com:8080", "shop.example.com:8080", true},
+		{"Exact", "shop.example.com:8080", "shop.example.com", false},
+		{"Exact", "shop.example.com", "shop.example.com.evil", false},
+		{"Exact", "[::1]", "[::1]:80", true},
+		{"Prefix", "Shop.", "sHOP.example.com", true},
+		{"RegularExpression", `.*\.Example\.com`, "a.EXAMPLE.com.", true},
+		{"RegularExpression", `\QShop`, "shop", true},
+		{"RegularExpression", `a\.b`, "a.b:1", false},
+	} {
+		rules, err := Compile([]resource.HTTPRule{{Matches: []resource.HTTPMatch{{
+			Headers: []resource.HeaderMatch{{Name: "host", Type: c.kind, Value: c.value}},
+		}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		header := func(string) (string, bool) { return c.host, true }
+		if _, ok := rules.Match(&Request{Method: "GET", Path: "/", Header: header}); ok != c.fits {
+			t.Errorf("%s %s, host %s: %v", c.kind, c.value, c.host, ok)
+		}
+	}
+}

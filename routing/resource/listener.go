@@ -30,6 +30,9 @@ type Listener struct {
 	Timeouts ListenerTimeouts `yaml:"timeouts"`
 	// Limits refuse connections over a bound. 0: no limit.
 	Limits ListenerLimits `yaml:"limits"`
+	// HTTP is how requests are read that a MeshHTTPRoute routes one by one. It
+	// is for listeners that can read them: protocol tcp, or tls with mode terminate.
+	HTTP ListenerHTTP `yaml:"http"`
 	// Tags are part of the source of every connection that comes here.
 	Tags map[string]string `yaml:"tags"`
 	// Sources gives tags to client networks; the longest prefix that holds
@@ -102,6 +105,26 @@ type ListenerLimits struct {
 	// PerSource counts connections at once of one client (an IPv4 address
 	// or an IPv6 /64), up to 1,000,000,000.
 	PerSource int `yaml:"perSource" range:"0..1000000000"`
+}
+
+// ListenerHTTP is how requests are read that are routed one by one.
+type ListenerHTTP struct {
+	// TrustedProxies lists networks of proxies whose X-Forwarded-For, Forwarded
+	// and similar headers are kept; from all other clients they are removed.
+	// Left out: none.
+	TrustedProxies []netip.Prefix `yaml:"trustedProxies"`
+	// Underscores says what happens to headers and trailers whose name has an
+	// underscore, or any other character than letters, digits and hyphens: drop
+	// removes them, refuse answers the request 400, allow passes them on.
+	// Default drop.
+	Underscores string `yaml:"underscores" default:"drop" oneof:"drop allow refuse"`
+	// PathParameters says what happens to paths with parameters ("/a;v=1/b"):
+	// keep passes them on, and matches that name none look past them; refuse
+	// answers 400. Default keep.
+	PathParameters string `yaml:"pathParameters" default:"keep" oneof:"keep refuse"`
+	// EscapedSlashes says what happens to paths with "%2F" or "%5C": keep passes
+	// them on as part of their segment, refuse answers 400. Default keep.
+	EscapedSlashes string `yaml:"escapedSlashes" default:"keep" oneof:"keep refuse"`
 }
 
 // SourceRule gives tags to client networks.

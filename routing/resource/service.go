@@ -86,6 +86,10 @@ type ServiceHTTP struct {
 	// KeepIdle is how long they are kept. It should be shorter than what the
 	// endpoints themselves allow. Default 1m, 1s to 1h.
 	KeepIdle Duration `yaml:"keepIdle" default:"1m" range:"1s..1h"`
+	// Upgrades lists the protocols that a client of HTTP/1.1 may switch to, at
+	// most 16; other versions of HTTP, SPDY and TLS are never among them. Left
+	// out: websocket.
+	Upgrades []string `yaml:"upgrades"`
 }
 
 // HealthCheck asks endpoints actively.

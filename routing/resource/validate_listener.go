@@ -33,9 +33,39 @@ func (l *Listener) Validate(fault func(path, message string, value any)) {
 	if l.ProxyProtocol != nil && len(l.ProxyProtocol.Accept) == 0 {
 		fault("proxyProtocol.accept", "is required: the networks whose connections begin with a PROXY header", nil)
 	}
+	if !l.HTTP.IsZero() && !l.readable() {
+		fault("http", "is for listeners that can read requests: protocol: tcp, or protocol: tls with tls.mode: terminate", nil)
+	}
 	checkTags("tags", l.Tags, fault)
 	checkTags("nodes", l.Nodes, fault)
 	l.validateSources(fault)
+}
+
+// readable tells whether the listener sees what its connections carry.
+func (l *Listener) readable() bool {
+	return l.Protocol == "tcp" || l.Protocol == "" || l.Protocol == "tls" && l.TLS != nil && l.TLS.Mode == "terminate"
+}
+
+// IsZero tells that nothing of it is given.
+func (h *ListenerHTTP) IsZero() bool {
+	return len(h.TrustedProxies) == 0 && h.Underscores == "" && h.PathParameters == "" && h.EscapedSlashes == ""
+}
+
+// Trusts tells whether a client is one of the trusted proxies.
+func (h *ListenerHTTP) Trusts(client netip.Addr) bool {
+	if !client.IsValid() {
+		return false
+	}
+	client = client.Unmap().WithZone("")
+	for _, p := range h.TrustedProxies {
+		if p.Addr().Is4In6() && p.Bits() >= 96 {
+			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+		}
+		if p.Contains(client) {
+			return true
+		}
+	}
+	return false
 }
 
 // refuseTLS reports what a tcp listener cannot have.

@@ -14,6 +14,7 @@ import (
 func (s *Service) Validate(fault func(path, message string, value any)) {
 	CheckFields(s, fault)
 	s.Balancing.validate(fault)
+	s.HTTP.validate(fault)
 	if s.HealthCheck != nil {
 		s.HealthCheck.validate(fault)
 	}
@@ -50,6 +51,43 @@ func endpointIdentity(e *Endpoint) string {
 		b.WriteString("\x00" + k + "\x00" + e.Tags[k])
 	}
 	return b.String()
+}
+
+// tokenBytes are the bytes of a token (RFC 9110, section 5.6.2).
+const tokenBytes = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+// maxUpgrades bounds the protocols of http.upgrades.
+const maxUpgrades = 16
+
+func (h *ServiceHTTP) validate(fault report) {
+	if n := len(h.Upgrades); n > maxUpgrades {
+		fault("http.upgrades", fmt.Sprintf("has more than %d protocols", maxUpgrades), n)
+	}
+	for i, name := range h.Upgrades {
+		switch {
+		case name == "" || len(name) > maxHeaderName || strings.Trim(name, tokenBytes) != "":
+			fault(item("http.upgrades", i), "is no protocol: a name without its version, such as websocket", name)
+		case NeverUpgrade(name):
+			fault(item("http.upgrades", i), "is never passed on: requests behind such a switch would go past routing", name)
+		}
+	}
+	checkTwice("http.upgrades", h.Upgrades, fault)
+}
+
+// Protocols are those that a client may switch to.
+func (h *ServiceHTTP) Protocols() []string {
+	if len(h.Upgrades) == 0 {
+		return []string{"websocket"}
+	}
+	return h.Upgrades
+}
+
+// NeverUpgrade tells of protocols, without their version, that carry requests
+// themselves, or hide them: other versions of HTTP (h2c-14 and other drafts
+// among them), SPDY and TLS.
+func NeverUpgrade(protocol string) bool {
+	name, _, _ := strings.Cut(strings.ToLower(protocol), "-")
+	return slices.Contains([]string{"h2", "h2c", "h3", "http", "https", "spdy", "tls", "quic"}, name)
 }
 
 func (b *Balancing) validate(fault report) {

@@ -118,3 +118,59 @@ var ends = []string{"%2F", "%5C", "%3B"}
 func separates(before string) bool {
 	return before[len(before)-1] == '/' || strings.HasSuffix(before, "%2F") || strings.HasSuffix(before, "%5C")
 }
+
+// HasParameters tells whether a segment of a path in normal form has parameters:
+// a semicolon that is not escaped (RFC 3986, section 3.3).
+func HasParameters(path string) bool { return strings.IndexByte(path, ';') >= 0 }
+
+// HasEscapedSlash tells whether a path in normal form has a slash or a backslash
+// that is escaped: to some servers it ends a segment.
+func HasEscapedSlash(path string) bool {
+	return strings.Contains(path, "%2F") || strings.Contains(path, "%5C")
+}
+
+// WithoutParameters takes the parameters off each segment: "/a;v=1/b" is "/a/b".
+// Many servers choose what they serve by such a path. It allocates only where
+// there are some.
+func WithoutParameters(path string) string {
+	if !HasParameters(path) {
+		return path
+	}
+	var b strings.Builder
+	for path != "" {
+		i := strings.IndexByte(path, ';')
+		if i < 0 {
+			break
+		}
+		b.WriteString(path[:i])
+		path = path[i:]
+		if i = strings.IndexByte(path, '/'); i < 0 {
+			return b.String()
+		}
+		path = path[i:]
+	}
+	b.WriteString(path)
+	return b.String()
+}
+
+// CutPrefix gives what follows a prefix of whole segments. A prefix that names
+// no parameters takes those of its segments with it: behind "/a" in "/a;v=1/b"
+// there is "/b".
+func CutPrefix(path, prefix string) string {
+	prefix = strings.TrimSuffix(prefix, "/")
+	if rest, ok := strings.CutPrefix(path, prefix); ok && !strings.HasPrefix(rest, ";") {
+		return rest
+	}
+	if HasParameters(prefix) {
+		return strings.TrimPrefix(path, prefix)
+	}
+	rest := path
+	for range strings.Count(prefix, "/") {
+		next := strings.IndexByte(rest[1:], '/')
+		if next < 0 {
+			return ""
+		}
+		rest = rest[1+next:]
+	}
+	return rest
+}

@@ -1,0 +1,90 @@
+package web
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// Rules say how the requests of a connection are read.
+type Rules struct {
+	// Underscores says what becomes of headers and trailers whose names have
+	// other characters than letters, digits and hyphens.
+	Underscores Underscores
+	// Trusted clients are proxies: what they say in X-Forwarded-For and the
+	// like is kept.
+	Trusted bool
+}
+
+// Underscores is a way to treat names that CGI, WSGI and the like cannot tell
+// from others: X_Real_IP and X-Real-IP are one variable there.
+type Underscores string
+
+// The ways; "" is Drop.
+const (
+	DropUnderscores   Underscores = "drop"
+	AllowUnderscores  Underscores = "allow"
+	RefuseUnderscores Underscores = "refuse"
+)
+
+// apply changes a request by the rules, before anybody looks at its headers. An
+// error says why it is to be refused.
+func (rules Rules) apply(r *http.Request) error {
+	for _, h := range [...]http.Header{r.Header, r.Trailer} {
+		for name := range h {
+			if rules.Underscores != AllowUnderscores && !plain(name) {
+				if rules.Underscores == RefuseUnderscores {
+					return fmt.Errorf("%w: the name %.40q has other characters than letters, digits and hyphens", ErrRequest, name)
+				}
+				delete(h, name)
+			}
+		}
+	}
+	delete(r.Header, "Proxy") // to CGI programs it is HTTP_PROXY, where their own requests go
+	for name := range r.Trailer {
+		if proxys(name) {
+			delete(r.Trailer, name)
+		}
+	}
+	if rules.Trusted {
+		return nil
+	}
+	for name := range r.Header {
+		if proxys(name) {
+			delete(r.Header, name)
+		}
+	}
+	return nil
+}
+
+func plain(name string) bool {
+	for i := range len(name) {
+		c := name[i]
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' {
+			return false
+		}
+	}
+	return true
+}
+
+// proxys tells of headers that say who a client is or what it has asked for, as
+// a proxy does. Names that pass for such in CGI are among them.
+func proxys(name string) bool {
+	name = strings.Map(func(r rune) rune {
+		if r == '_' || r == '.' {
+			return '-'
+		}
+		return r
+	}, strings.ToLower(name))
+	for _, prefix := range [...]string{"x-forwarded-", "x-original-", "x-rewrite-"} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return slices.Contains(proxyNames, name)
+}
+
+var proxyNames = []string{
+	"forwarded", "proxy", "x-forwarded", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "true-client-ip",
+}

@@ -1,0 +1,72 @@
+package node
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// A connection that was opened for one name does not serve another rule's.
+func TestRequestsForAnotherName(t *testing.T) {
+	ca := newAuthority(t)
+	cert, key, _ := ca.issue(t, "*.example.com")
+	n := startNode(t, strings.Replace(webListener, `tags:`, `protocol: tls, tls: {mode: terminate, certificateRefs: [shop], alpn: [h2, http/1.1]}, hosts: [{names: [other.example.com], service: other}], tags:`, 1)+
+		webService("shop", "", namedServer(t, "shop"))+webService("other", "", namedServer(t, "other"))+
+		webRoute(rule("/", ""))+certificate("shop", cert, key))
+	for _, http2 := range []bool{false, true} {
+		p := &http.Protocols{}
+		p.SetHTTP1(!http2)
+		p.SetHTTP2(http2)
+		c := clientOf(t, "https://"+n.at(t, "web"), &http.Transport{
+			Protocols: p, TLSClientConfig: &tls.Config{RootCAs: ca.pool, ServerName: "shop.example.com"},
+		})
+		for host, want := range map[string]int{
+			"shop.example.com": 200, "SHOP.example.com:8443": 200, "else.example.com": 200,
+			"other.example.com": 421, "Other.Example.com.": 421,
+		} {
+			got := c.do("GET", "/", "", func(r *http.Request) { r.Host = host })
+			if got.StatusCode != want || want == 421 && got.body != "penstock: misdirected\n" {
+				t.Errorf("HTTP/2 %v, %s: %d %q, want %d", http2, host, got.StatusCode, got.body, want)
+			}
+		}
+	}
+}
+
+// What a listener says about requests holds from the next one on.
+func TestAListenersRulesForRequests(t *testing.T) {
+	echo := webServer(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = fmt.Fprint(w, r.Header.Get("X-Forwarded-For"), " ", r.Header["X_a"], " ", r.URL.EscapedPath())
+	})
+	services := webService("shop", "", echo) + webRoute(rule("/", ""))
+	n := startNode(t, webListener+services)
+	c := newWebClient(t, n.at(t, "web"), false)
+	ask := func(path string) string {
+		got := c.do("GET", path, "", func(r *http.Request) {
+			r.Header["X_a"] = []string{"b"}
+			r.Header.Set("X-Forwarded-For", "192.0.2.1")
+		})
+		return fmt.Sprint(got.StatusCode, " ", got.body)
+	}
+	for _, path := range []string{"/a;b=1", "/a%2Fb"} {
+		if got, want := ask(path), "200 127.0.0.1 [] "+path; got != want {
+			t.Errorf("by default: %q, want %q", got, want)
+		}
+	}
+	n.mustApply(t, strings.Replace(webListener, "tags:", "http: {trustedProxies: [127.0.0.0/8], underscores: allow, pathParameters: refuse, escapedSlashes: refuse}, tags:", 1))
+	for path, want := range map[string]string{
+		"/a":     "200 192.0.2.1, 127.0.0.1 [b] /a",
+		"/a;b":   "400 penstock: bad_path\n",
+		"/a%2fb": "400 penstock: bad_path\n",
+		"/a%5Cb": "400 penstock: bad_path\n",
+	} {
+		if got := ask(path); got != want {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+	n.mustApply(t, strings.Replace(webListener, "tags:", "http: {underscores: refuse}, tags:", 1))
+	if got, want := ask("/a"), "400 penstock: bad_request\n"; got != want {
+		t.Errorf("refused: %q, want %q", got, want)
+	}
+}
