@@ -39,7 +39,7 @@ func TestWhatAClientSaysOfItself(t *testing.T) {
 					_, _ = io.Copy(io.Discard, q.Body)
 					_, _ = io.WriteString(w, said(q.Header)+" "+said(q.Trailer))
 				}))
-				r.rules = c.rules
+				r.rules.Store(&c.rules)
 				conn := r.dial()
 				_, _ = io.WriteString(conn, request)
 				status, body := readAnswer(t, conn)

@@ -52,14 +52,19 @@ type rig struct {
 	profile *web.Profile
 	plans   atomic.Pointer[func(*http.Request) web.Plan]
 	ends    chan netio.Reason
-	rules   web.Rules // set before there are requests
+	rules   atomic.Pointer[web.Rules]
 	refused chan refusal
 	client  *http.Client
 }
 
 func (r *rig) Route(_ any, q *http.Request) web.Plan { return (*r.plans.Load())(q) }
 
-func (r *rig) Rules(any) web.Rules { return r.rules }
+func (r *rig) Rules(any) web.Rules {
+	if rules := r.rules.Load(); rules != nil {
+		return *rules
+	}
+	return web.Rules{}
+}
 
 func (r *rig) Refused(_ any, status int, err error) {
 	select {
