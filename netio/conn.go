@@ -237,10 +237,21 @@ func (s *clientSide) Failed(err error) {
 		c.loop.engine.refused.count(LimitHandshakes)
 		c.abort(LimitHandshakes)
 	case c.phase == phaseHandshake:
-		c.abort(HandshakeFailed)
+		c.abort(handshakeReason(err))
 	default:
 		c.abort(ClientGone)
 	}
+}
+
+// handshakeReason names why TLS with a client failed.
+func handshakeReason(err error) Reason {
+	switch {
+	case errors.Is(err, tlsstream.ErrNoCertificate):
+		return HandshakeNoCertificate
+	case errors.Is(err, tlsstream.ErrBadCertificate):
+		return HandshakeBadCertificate
+	}
+	return HandshakeFailed
 }
 
 func (s *upstreamSide) Connected() { (*Conn)(s).connected() }

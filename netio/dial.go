@@ -39,6 +39,8 @@ func ConnectReason(err error) Reason {
 		return ConnectRefused
 	case isErrno(err, syscall.EMFILE, syscall.ENFILE):
 		return LimitFiles
+	case isErrno(err, syscall.EADDRNOTAVAIL):
+		return LimitPorts
 	}
 	return ConnectError
 }

@@ -39,6 +39,10 @@ const (
 	// HandshakeFailed, HandshakeTimeout: TLS with the client.
 	HandshakeFailed  Reason = "handshake_failed"
 	HandshakeTimeout Reason = "handshake_timeout"
+	// HandshakeNoCertificate: the client showed no certificate, and one is
+	// required. HandshakeBadCertificate: its certificate was refused.
+	HandshakeNoCertificate  Reason = "handshake_no_certificate"
+	HandshakeBadCertificate Reason = "handshake_bad_certificate"
 	// ClientGone: the client left before a route or an endpoint was found.
 	ClientGone Reason = "client_gone"
 	// The limits of the listener and of the node. LimitMemory is for those
@@ -50,6 +54,8 @@ const (
 	LimitHandshakes  Reason = "limit_handshakes"
 	// LimitFiles: the process or the system is out of descriptors.
 	LimitFiles Reason = "limit_files"
+	// LimitPorts: the system has no local port left for the endpoint.
+	LimitPorts Reason = "limit_ports"
 	// Drained: closed by a drain. Shutdown: the node ended before that.
 	Drained  Reason = "drained"
 	Shutdown Reason = "shutdown"

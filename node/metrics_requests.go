@@ -41,7 +41,7 @@ func (c *requestCounts) end(took prometheus.Observer, status int, d time.Duratio
 var requestReasons = []netio.Reason{
 	BadPath, BadMethod, BadRequest, BadBody, Misdirected, TooManyFields, LimitRequests, netio.LimitMemory, BodyTimeout, RequestTimeout, ResponseTimeout, NoAnswer, netio.Internal,
 	netio.ClientGone, netio.ClientReset, netio.UpstreamReset, netio.UpstreamTLS,
-	netio.ConnectRefused, netio.ConnectTimeout, netio.ConnectError, netio.LimitFiles,
+	netio.ConnectRefused, netio.ConnectTimeout, netio.ConnectError, netio.LimitFiles, netio.LimitPorts,
 	netio.Reason(routing.NoListener), netio.Reason(routing.NoBackend), netio.Reason(routing.NoEndpoint),
 	netio.Reason(routing.NoHealthyEndpoint), netio.Reason(routing.RetriesExhausted),
 }

@@ -1,8 +1,11 @@
 package node
 
 import (
+	"bufio"
 	"crypto/tls"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -31,6 +34,39 @@ func TestRequestsForAnotherName(t *testing.T) {
 				t.Errorf("HTTP/2 %v, %s: %d %q, want %d", http2, host, got.StatusCode, got.body, want)
 			}
 		}
+	}
+}
+
+// A client that has its answers may leave as it likes: in TLS without
+// close_notify, or by a reset.
+func TestAClientThatLeavesAfterItsAnswer(t *testing.T) {
+	ca := newAuthority(t)
+	cert, key, _ := ca.issue(t, "shop.example.com")
+	n := startNode(t, strings.Replace(webListener, `tags:`, `protocol: tls, tls: {mode: terminate, certificateRefs: [shop], alpn: [h2, http/1.1]}, tags:`, 1)+
+		webService("shop", "", namedServer(t, "shop"))+webRoute(rule("/", ""))+certificate("shop", cert, key))
+	for i, leave := range []func(*net.TCPConn){
+		func(c *net.TCPConn) { _ = c.Close() },
+		func(c *net.TCPConn) { _ = c.SetLinger(0); _ = c.Close() },
+	} {
+		raw, err := net.Dial("tcp", n.at(t, "web"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := tls.Client(raw, &tls.Config{RootCAs: ca.pool, ServerName: "shop.example.com"})
+		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: shop.example.com\r\n\r\n")
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+		waitFor(t, "the request to end", func() bool {
+			return n.metric(t, `penstock_http_requests{listener="web",service="shop"}`) == "0"
+		})
+		leave(raw.(*net.TCPConn))
+		waitFor(t, "the connection to end in order", func() bool {
+			return n.metric(t, `penstock_connections_total{listener="web",result="client_fin",service="shop"}`) == fmt.Sprint(i+1)
+		})
 	}
 }
 

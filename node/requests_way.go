@@ -158,6 +158,7 @@ func (q *asked) Refusal(err error) string {
 func (q *asked) done(o web.Outcome) {
 	h, now := q.requests, time.Now()
 	q.leave()
+	q.client.active.Add(-1)
 	if q.why == netio.OK {
 		q.why = requestReason(o.Err)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -121,14 +122,24 @@ func TestClientCertificates(t *testing.T) {
 		certs []tls.Certificate
 		ok    bool
 	}{"none": {nil, false}, "ours": {[]tls.Certificate{good}, true}, "another's": {[]tls.Certificate{bad}, false}} {
-		_, _, err := dialTLS(t, n.at(t, "edge"), &tls.Config{RootCAs: ca.pool, ServerName: "one.example", Certificates: c.certs})
+		_, _, err := dialTLS(t, n.at(t, "edge"), &tls.Config{
+			RootCAs: ca.pool, ServerName: "one.example",
+			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { // also one that is not asked for
+				return &slices.Concat(c.certs, []tls.Certificate{{}})[0], nil
+			},
+		})
 		if (err == nil) != c.ok {
 			t.Errorf("certificate %s: %v", what, err)
 		}
 	}
-	waitFor(t, "two failed handshakes to be counted", func() bool {
-		return n.metric(t, `penstock_connections_total{listener="edge",result="handshake_failed",service=""}`) == "2"
-	})
+	for _, reason := range []string{"handshake_no_certificate", "handshake_bad_certificate"} {
+		waitFor(t, reason+" to be counted", func() bool {
+			return n.metric(t, `penstock_connections_total{listener="edge",result="`+reason+`",service=""}`) == "1"
+		})
+	}
+	if text := n.lines.String(); strings.Contains(text, "protocol violation: tls: client didn't") {
+		t.Errorf("a missing certificate is no violation of the protocol:\n%s", text)
+	}
 }
 
 func TestSessionsAreResumedUntilWhoIsLetInChanges(t *testing.T) {

@@ -108,10 +108,19 @@ func (t *traffic) closedHTTP(c *netio.Conn, p *httpPlan, why netio.Reason) {
 		// the middle of a request.
 		why = netio.ClientReset
 	}
+	settled := why == netio.ClientReset && p.client.count.Load() > 0 && p.client.active.Load() == 0
+	if settled {
+		// Nothing was under way: many clients leave so once they have their
+		// answers, without the close_notify of TLS or with bytes unread.
+		why = netio.ClientFIN
+	}
 	p.flow.end(why)
 	p.requests.forget(p.client)
 	if t.access != nil {
 		r := t.record(c, nil, accesslog.Closed, why)
+		if settled {
+			r.Error = nil
+		}
 		r.Service, r.Requests = p.flow.service, p.client.count.Load()
 		t.access.Write(r)
 	}

@@ -65,23 +65,23 @@ func TestFailedHandshakeSaysWhy(t *testing.T) {
 		is     error
 	}{
 		{"unknown authority, as client", asClient, func(_, c *tls.Config) { c.RootCAs = other.pool },
-			"certificate signed by unknown authority", stream.ErrProtocol},
+			"certificate signed by unknown authority", ErrBadCertificate},
 		{"unknown authority, as server", asServer, func(_, c *tls.Config) { c.RootCAs = other.pool },
 			"bad certificate", stream.ErrReset},
 		{"another name", asClient, func(_, c *tls.Config) { c.ServerName = "www.example.org" },
-			"not www.example.org", stream.ErrProtocol},
+			"not www.example.org", ErrBadCertificate},
 		{"no protocol in common", asServer, func(s, c *tls.Config) { s.NextProtos, c.NextProtos = []string{"h2"}, []string{"kafka"} },
 			"unsupported application protocols", stream.ErrProtocol},
 		{"no version in common", asServer, func(s, c *tls.Config) { s.MinVersion, c.MaxVersion = tls.VersionTLS13, tls.VersionTLS12 },
 			"unsupported versions", stream.ErrProtocol},
 		{"client without certificate", asServer, func(s, _ *tls.Config) { s.ClientAuth, s.ClientCAs = tls.RequireAndVerifyClientCert, other.pool },
-			"client didn't provide a certificate", stream.ErrProtocol},
+			"the client showed no certificate", ErrNoCertificate},
 		{"client of another authority", asServer, func(s, c *tls.Config) {
 			s.ClientAuth, s.ClientCAs = tls.RequireAndVerifyClientCert, other.pool
 			c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 				return &s.Certificates[0], nil
 			}
-		}, "failed to verify certificate", stream.ErrProtocol},
+		}, "failed to verify certificate", ErrBadCertificate},
 		{"no certificate at all", asServer, func(s, _ *tls.Config) { s.Certificates = nil },
 			"no certificates configured", stream.ErrProtocol},
 		{"a callback that panics", asServer, func(s, _ *tls.Config) {
