@@ -84,6 +84,7 @@ type httpClient struct {
 	born        time.Time
 	count       atomic.Int64 // requests
 	active      atomic.Int64 // of them: those that have not ended
+	gaveUp      atomic.Bool  // it did not wait for the one that ended last
 	// last is the table that its requests are decided on, whatever comes: the
 	// one that had the listener last. nil: that in force.
 	last atomic.Pointer[routing.Table]

@@ -158,10 +158,11 @@ func (q *asked) Refusal(err error) string {
 func (q *asked) done(o web.Outcome) {
 	h, now := q.requests, time.Now()
 	q.leave()
-	q.client.active.Add(-1)
 	if q.why == netio.OK {
 		q.why = requestReason(o.Err)
 	}
+	q.client.gaveUp.Store(q.why == netio.ClientGone || q.why == netio.ClientReset)
+	q.client.active.Add(-1)
 	if !q.replied && blames(q.why) {
 		q.answered.Failed(now)
 	}

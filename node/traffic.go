@@ -108,7 +108,7 @@ func (t *traffic) closedHTTP(c *netio.Conn, p *httpPlan, why netio.Reason) {
 		// the middle of a request.
 		why = netio.ClientReset
 	}
-	settled := why == netio.ClientReset && p.client.count.Load() > 0 && p.client.active.Load() == 0
+	settled := why == netio.ClientReset && p.client.count.Load() > 0 && p.client.active.Load() == 0 && !p.client.gaveUp.Load()
 	if settled {
 		// Nothing was under way: many clients leave so once they have their
 		// answers, without the close_notify of TLS or with bytes unread.
