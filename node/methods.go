@@ -117,6 +117,19 @@ func (n *Node) spread(ctx context.Context, result *admin.ApplyResult, wait admin
 	var warnings []admin.Fault
 	result.Reached, warnings = n.reach(ctx, result.Index, wait, result.Changes)
 	result.Warnings = append(result.Warnings, warnings...)
+	if n.cluster != nil { // a --dev node keeps nothing on a disk
+		result.Warnings = append(result.Warnings, oneDisk(n.cfg.Name, n.cluster.Store().Standing().Voters, result.Changes)...)
+	}
+}
+
+// oneDisk warns that changes are on the disk of one node alone: the only one
+// that votes.
+func oneDisk(name string, voters int, changes []admin.Change) []admin.Fault {
+	changed := slices.ContainsFunc(changes, func(c admin.Change) bool { return c.Action != admin.Unchanged })
+	if voters > 1 || !changed {
+		return nil
+	}
+	return []admin.Fault{{Key: "node " + name, Message: "only its disk is sure to hold this change, until two more nodes have joined and vote"}}
 }
 
 func (n *Node) rollback(ctx context.Context, r *admin.RollbackRequest) (*admin.ApplyResult, error) {
