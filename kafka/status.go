@@ -105,9 +105,16 @@ func (r *Room) status(v *model.Virtual) ClusterStatus {
 }
 
 // Explain tells how a connection would be decided about now: down to the
-// physical broker and the filters.
+// physical broker and the filters, and how the last attempt to connect to that
+// broker failed, if it did.
 func (r *Room) Explain(listener, serverName string, has bool) routing.Explanation {
-	e := r.model.Table().Explain(listener, serverName, has)
+	table := r.model.Table()
+	e := table.Explain(listener, serverName, has)
+	if v, ok := table.Virtual(e.Cluster); ok && e.Reason == routing.OK && len(e.Steps) > 0 {
+		if f := r.clusters.of(v.Life()).brokers.of(e.Broker).failure.Load(); f != nil {
+			e.Steps[len(e.Steps)-1].Result += fmt.Sprintf(", to which the last attempt failed %s ago: %v", time.Since(f.at).Round(time.Second), f.err)
+		}
+	}
 	return routing.Explanation{
 		Steps: e.Steps, Destination: e.Cluster, Service: e.Cluster, Endpoint: e.Address, Reason: e.Reason,
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -139,4 +140,27 @@ func TestBrokerThatIsNotListedIsHidden(t *testing.T) {
 	if got := s.virtual("t1").Unplaced(); len(got) != 0 {
 		t.Errorf("hidden are %v, which is mapped by hand", got)
 	}
+}
+
+// An address that is known to refuse is not explained as if it were well.
+func TestExplainTellsOfTheLastFailure(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := free.Addr().String()
+	free.Close()
+	s := newStage(t, Config{})
+	s.apply(oneBroker(at, ""))
+	last := func() string {
+		steps := s.room.Explain("one", "", false).Steps
+		return steps[len(steps)-1].Result
+	}
+	if got := last(); got != "connect to "+at {
+		t.Errorf("before the first attempt: %s", got)
+	}
+	refused(t, s.listen(nil, "one")["one"])
+	eventually(t, "the failure is told", func() bool {
+		return strings.Contains(last(), "connect to "+at+", to which the last attempt failed ") && strings.Contains(last(), "refused")
+	})
 }
