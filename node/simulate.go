@@ -49,6 +49,7 @@ func (n *Node) simulate(ctx context.Context, r *admin.SimulateRequest) (*admin.S
 	case len(n.others()) > 0:
 		result.Words = trial.Words(n.heldElsewhere(ctx))
 	}
+	result.Words = append(result.Words, n.rooms.kafka.Words(changes)...)
 	if play == nil {
 		return result, nil
 	}
