@@ -2,7 +2,7 @@
 # Installs the peers that the integration tests and benchmarks run against:
 #  - from Debian's packages HAProxy, nginx with its stream module, curl,
 #    openssl, nc, socat, ip, nft, kcat, Java, Maven, Node.js and npm;
-#  - from Maven Apache Kafka (broker and tools), from npm kafkajs, both into
+#  - from Maven Apache Kafka (broker, tools and Kafka Streams), from npm kafkajs, both into
 #    PENSTOCK_PEERS (default: penstock-peers in the user's cache folder).
 # Does nothing where they are there already.
 #
@@ -88,17 +88,35 @@ installed() { # name command...
 	fi
 }
 
+# The example programs are what the tests run; RocksDB is left out, since these
+# keep their state in memory.
+streams() { # folder
+	artifacts "$1" dependency:copy-dependencies -DexcludeTransitive=true -- org.apache.kafka kafka-streams $kafka \
+		org.apache.kafka kafka-streams-examples $kafka
+}
+
 maven() { # folder
+	artifacts "$1" dependency:copy-dependencies -- org.apache.kafka kafka_2.13 $kafka org.apache.kafka kafka-tools $kafka \
+		org.apache.logging.log4j log4j-slf4j-impl $log4j
+}
+
+artifacts() { # folder goal flag... -- group artifact version...
+	local folder=$1 flags=()
+	shift
+	while [ "$1" != -- ]; do
+		flags+=("$1")
+		shift
+	done
+	shift
 	local dependency='<dependency><groupId>%s</groupId><artifactId>%s</artifactId><version>%s</version></dependency>'
 	{
 		printf '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
 		printf '<groupId>penstock</groupId><artifactId>peers</artifactId><version>1</version><dependencies>'
 		# shellcheck disable=SC2059
-		printf "$dependency" org.apache.kafka kafka_2.13 $kafka org.apache.kafka kafka-tools $kafka \
-			org.apache.logging.log4j log4j-slf4j-impl $log4j
+		printf "$dependency" "$@"
 		printf '</dependencies></project>'
 	} >"$work/pom.xml"
-	mvn -q -B -C -f "$work/pom.xml" -Dmaven.repo.local="$work/m2" dependency:copy-dependencies -DoutputDirectory="$1"
+	mvn -q -B -C -f "$work/pom.xml" -Dmaven.repo.local="$work/m2" "${flags[@]}" -DoutputDirectory="$folder"
 }
 
 node_modules() { # folder
@@ -117,9 +135,10 @@ folder() {
 }
 
 registries() {
-	[ -e "$peers/kafka-$kafka" ] && [ -e "$peers/kafkajs-$kafkajs" ] && return
+	[ -e "$peers/kafka-$kafka" ] && [ -e "$peers/kafka-streams-$kafka" ] && [ -e "$peers/kafkajs-$kafkajs" ] && return
 	folder || return
 	installed kafka-$kafka maven
+	installed kafka-streams-$kafka streams
 	installed kafkajs-$kafkajs node_modules
 }
 

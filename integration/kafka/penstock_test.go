@@ -164,7 +164,7 @@ var tenantsUnlike = func() map[string]deviation {
 	for _, api := range []string{
 		"WriteTxnMarkers", "CreateDelegationToken", "RenewDelegationToken", "ExpireDelegationToken", "DescribeDelegationToken",
 		"AlterClientQuotas", "AlterUserSCRAMCredentials",
-		"DescribeQuorum", "UpdateFeatures", "UnregisterBroker", "StreamsGroupHeartbeat", "StreamsGroupDescribe",
+		"DescribeQuorum", "UpdateFeatures", "UnregisterBroker",
 	} {
 		all[api] = deviation{why: "of the whole cluster, or cannot be told apart by tenant"}
 	}

@@ -44,6 +44,20 @@ func Classpath() (string, error) {
 	return filepath.Join(dir, "*"), nil
 }
 
+// StreamsClasspath is Classpath with Kafka Streams and its examples, whose state
+// is in memory: RocksDB is not there.
+func StreamsClasspath() (string, error) {
+	classpath, err := Classpath()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(peers(), "kafka-streams-"+kafkaVersion)
+	if _, err := os.Stat(dir); err != nil {
+		return "", fmt.Errorf("%s: %w", dir, ErrMissing)
+	}
+	return classpath + string(filepath.ListSeparator) + filepath.Join(dir, "*"), nil
+}
+
 // NodeModules is the folder that holds kafkajs, for NODE_PATH.
 func NodeModules() (string, error) {
 	dir := filepath.Join(peers(), "kafkajs-"+kafkajsVersion, "node_modules")

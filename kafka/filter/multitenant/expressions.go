@@ -12,7 +12,8 @@ import (
 )
 
 // Members of a consumer group may subscribe to what matches an expression
-// (ConsumerGroupHeartbeat v1), which the broker evaluates over the topics of all
+// (ConsumerGroupHeartbeat v1), and a topology of a streams group may read what
+// does (StreamsGroupHeartbeat), which the broker evaluates over the topics of all
 // tenants: it must match the whole name (RE2/J, Pattern.matches). To put the
 // prefix before it would be unsound: "a)|(b", "\Qa" or a "#" in some mode would
 // make something else of what stands around it. So none of what the client wrote

@@ -16,7 +16,7 @@ import (
 // names are the fields, by their own name or that of the list they stand in,
 // that hold names of what belongs to a tenant, in requests and responses.
 var names = []string{
-	"Topic", "TopicNames", "SubscribedTopicNames", "SubscribedTopics", "Group", "GroupID", "Groups", "GroupIDs",
+	"Topic", "SourceTopics", "RepartitionSinkTopics", "SinkTopic", "TopicNames", "SubscribedTopicNames", "SubscribedTopics", "Group", "GroupID", "Groups", "GroupIDs",
 	"TransactionalID", "TransactionalIDs", "TransactionID", "CoordinatorKey", "CoordinatorKeys", "Key", "ResourceName",
 }
 
@@ -74,7 +74,8 @@ func texts(v reflect.Value, field, path string, found map[string]string) {
 			}
 		}
 	case reflect.String:
-		if slices.Contains(names, field) {
+		setting := strings.HasSuffix(path, "Configs.Key") || strings.HasSuffix(path, "ClientTags.Key")
+		if slices.Contains(names, field) && !setting {
 			found[path] = v.String()
 		}
 	}
@@ -217,7 +218,7 @@ func TestWhatIsForTheWholeClusterIsHidden(t *testing.T) {
 	for _, name := range []string{
 		"AlterClientQuotas", "AlterUserSCRAMCredentials",
 		"CreateDelegationToken", "RenewDelegationToken", "ExpireDelegationToken", "DescribeDelegationToken",
-		"UpdateFeatures", "DescribeQuorum", "WriteTxnMarkers", "UnregisterBroker", "StreamsGroupHeartbeat", "StreamsGroupDescribe",
+		"UpdateFeatures", "DescribeQuorum", "WriteTxnMarkers", "UnregisterBroker",
 	} {
 		found := false
 		for key := range int16(kmsg.MaxKey + 1) {

@@ -1,5 +1,5 @@
 // Package multitenant gives each tenant a part of a physical cluster that
-// looks like a whole one: topics, groups, transactional ids, share groups, and
+// looks like a whole one: topics, groups, transactional ids, share and streams groups, and
 // the ACLs and configurations of these are kept under the tenant's prefix.
 // What is not under it is neither seen nor counted, and the answer about it is
 // the broker's own about something that nobody has.
@@ -16,10 +16,10 @@
 //     (ids.go). Any other id is exchanged for one that nobody has, and put
 //     back in the answer.
 //   - No regular expression of a client's reaches the broker: subscriptions
-//     (ConsumerGroupHeartbeat v1) are written anew (expressions.go), and what
-//     else the broker would evaluate itself is not offered (ListTransactions
-//     v2, the streams group APIs). An API that this package does not know is not
-//     offered either (table.go).
+//     (ConsumerGroupHeartbeat v1, topologies of streams groups) are written
+//     anew (expressions.go), and what else the broker would evaluate itself is
+//     not offered (ListTransactions v2). An API that this package does not know
+//     is not offered either (table.go).
 //   - What concerns the whole cluster is not offered, or refused in the
 //     protocol's own words: quotas, SCRAM users, delegation tokens, features,
 //     the configuration of brokers.

@@ -135,9 +135,12 @@ var apis = func() (table [128]*api) {
 		77: on((*call).shareDescribeRequest, (*call).shareDescribeResponse),
 		78: on((*call).shareFetchRequest, (*call).shareFetchResponse),
 		79: on((*call).shareAckRequest, (*call).shareAckResponse),
+		88: on((*call).streamsHeartbeatRequest, (*call).streamsHeartbeatResponse).limit(0, 1),
+		89: on((*call).streamsDescribeRequest, (*call).streamsDescribeResponse).limit(0, 1),
 		90: on((*call).shareOffsetsRequest, (*call).shareOffsetsResponse),
 		91: on((*call).alterShareOffsetsRequest, (*call).alterShareOffsetsResponse),
 		92: on((*call).deleteShareOffsetsRequest, (*call).deleteShareOffsetsResponse),
+		93: on((*call).topologyUpdateRequest, (*call).topologyUpdateResponse),
 	} {
 		table[key] = &a
 	}
