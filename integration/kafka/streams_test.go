@@ -26,7 +26,7 @@ const wordsIn, wordsOut = "streams-plaintext-input", "streams-wordcount-output"
 // (KIP-1071), exactly once, direct and as a tenant: two instances, of which one
 // leaves while there is work. Each word's counts must be 1, 2, 3, ... once each.
 func TestStreamsGroups(t *testing.T) {
-	long(t)
+	ofSuite(t)
 	c := cluster(t)
 	own := direct(c)
 	own.withoutInternal = true
@@ -37,7 +37,7 @@ func TestStreamsGroups(t *testing.T) {
 // TestStreamsGroupsAreTheTenantsOwn runs the same application, under the same
 // names, as one tenant, and has another look for it.
 func TestStreamsGroupsAreTheTenantsOwn(t *testing.T) {
-	long(t)
+	ofSuite(t)
 	c := cluster(t)
 	v := startVirtual(t, c)
 	wordCount(newRun(t, v.red), func(app string) {
