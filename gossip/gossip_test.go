@@ -33,7 +33,7 @@ func TestMembersSeeEachOther(t *testing.T) {
 	}
 	select {
 	case <-changed:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("a change of meta data is not told")
 	}
 	wait(t, "the zone is seen", func() bool { return all[2].see("a").Zone == "z" })
@@ -226,7 +226,7 @@ func TestCopiedDataFolderIsNoticed(t *testing.T) {
 			if m.ID != "a" || (who == "the original") != (m.Addr == copied.Addr()) || who == "the original" && !younger {
 				t.Errorf("%s is told of %+v", who, m)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Errorf("%s is not told", who)
 		}
 	}
@@ -245,7 +245,7 @@ func TestOwnEchoIsNoConflict(t *testing.T) {
 		if m.Addr != "127.0.0.1:2" {
 			t.Errorf("told of %+v", m)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("not told of the other process")
 	}
 }

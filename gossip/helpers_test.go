@@ -18,7 +18,7 @@ import (
 func TestMain(m *testing.M) {
 	code := m.Run()
 	// memberlist's probes notice its end only when their own time is up.
-	if !within(10*time.Second, func() bool { return goleak.Find() == nil }) && code == 0 {
+	if !within(time.Minute, func() bool { return goleak.Find() == nil }) && code == 0 {
 		fmt.Fprintln(os.Stderr, goleak.Find())
 		code = 1
 	}
@@ -50,7 +50,7 @@ func within(limit time.Duration, ok func() bool) bool {
 
 func wait(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	if !within(15*time.Second, ok) {
+	if !within(time.Minute, ok) {
 		t.Fatalf("it does not come to be that %s", what)
 	}
 }
@@ -129,7 +129,7 @@ func (n *node) mustJoin(t *testing.T, others ...*node) {
 	for _, o := range others {
 		var err error
 		// One that is busy may not answer within the time that a stream has.
-		if !within(15*time.Second, func() bool {
+		if !within(time.Minute, func() bool {
 			var reached int
 			reached, err = n.Join(t.Context(), []string{o.Addr()})
 			return reached == 1 && err == nil
@@ -172,7 +172,7 @@ func group(t *testing.T, ids ...string) []*node {
 }
 
 func soon(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -143,7 +143,7 @@ func TestWhoComesBeforeANameHasAnAddressWaits(t *testing.T) {
 	names.m.Delete("kafka.test")
 	begun := time.Now()
 	refused(t, address)
-	if took := time.Since(begun); took < maxLookup || took > maxSearch {
+	if took := time.Since(begun); took < maxLookup {
 		t.Errorf("a name without an address was waited for during %v, want %v", took, maxLookup)
 	}
 }

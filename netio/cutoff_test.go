@@ -89,12 +89,14 @@ func TestSlowReaderIsNotCutOffByTheHalfClosedTimeout(t *testing.T) {
 	const limit, size = time.Second, 1 << 20 // which is read in two and a half at least
 	p := Profile{HalfClosedTimeout: limit}
 	t.Run("client", func(t *testing.T) {
+		t.Parallel()
 		r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) { _, _ = c.Write(make([]byte, size)) }), p)
 		if n := readSlowly(t, dialNarrow(t, r.serve(t, Listener{}))); n != size {
 			t.Errorf("%d bytes of %d", n, size)
 		}
 	})
 	t.Run("endpoint", func(t *testing.T) {
+		t.Parallel()
 		got := make(chan int64, 1)
 		r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) {
 			_ = c.SetReadBuffer(32 << 10)

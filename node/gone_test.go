@@ -36,7 +36,7 @@ spec: {address: "127.0.0.1:0", protocol: tls, tls: {mode: terminate, certificate
 		defer conn.Close()
 		waitFor(t, "the node to take the client", func() bool { return n.engine.Stats().Connections > 0 })
 		n.mustDelete(t, "listener", listener)
-		_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+		_ = conn.SetDeadline(time.Now().Add(time.Minute))
 		client := tls.Client(conn, &tls.Config{ServerName: "a.example.com", RootCAs: ca.pool})
 		if got := readLine(t, client); got != want {
 			t.Errorf("%s: read %q, want %q", listener, got, want)

@@ -235,7 +235,7 @@ func dial(t *testing.T, addr string) (net.Conn, string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	conn.SetDeadline(time.Now().Add(20 * time.Second))
+	conn.SetDeadline(time.Now().Add(time.Minute))
 	return conn, readLine(t, conn)
 }
 
@@ -246,7 +246,7 @@ func attempt(addr string) string {
 		return ""
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(10 * time.Second))
+	conn.SetDeadline(time.Now().Add(time.Minute))
 	got, _ := io.ReadAll(io.LimitReader(conn, 2))
 	return string(got)
 }
@@ -279,7 +279,7 @@ func echo(t *testing.T, conn net.Conn) {
 // waitFor polls for a condition.
 func waitFor(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	deadline := time.After(15 * time.Second)
+	deadline := time.After(time.Minute)
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for !cond() {

@@ -17,7 +17,7 @@ import (
 // A member of the release before would end at a policy that it does not know,
 // so none is taken while there is one.
 func TestPoliciesAreNotForMembersOfAnOlderRelease(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	n, err := Start(ctx, Config{
 		Name: "n1", Init: true, DataDir: t.TempDir(), Cluster: "127.0.0.1:0", Gossip: "127.0.0.1:0", HTTP: "127.0.0.1:0", Loops: 1, Version: "v3",

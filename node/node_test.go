@@ -221,7 +221,7 @@ spec: {endpoints: [{address: "unix:%s/b.sock"}]}
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(10 * time.Second))
+	conn.SetDeadline(time.Now().Add(time.Minute))
 	if got := readLine(t, conn); got != "unix" {
 		t.Errorf("came to %q", got)
 	}

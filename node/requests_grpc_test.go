@@ -87,7 +87,7 @@ func TestGRPC(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	say := func(what string) (string, string, error) {
 		out, trailer := new(text), metadata.MD{}

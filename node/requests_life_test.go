@@ -91,7 +91,7 @@ func TestClientsOfARemovedListenerAreServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	in := bufio.NewReader(c)
 	ask := func() (status int, last bool, by string) {
 		_, _ = io.WriteString(c, "GET /cart HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -217,7 +217,7 @@ func TestASwitchedConnectionOutlivesItsRoute(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	_, _ = io.WriteString(c, "GET /talk HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 	in := bufio.NewReader(c)
 	resp, err := http.ReadResponse(in, nil)

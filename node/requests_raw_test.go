@@ -67,7 +67,7 @@ func (s *rawServer) all(t *testing.T) (got []string) {
 // body as it was read by its framing.
 func (s *rawServer) serve(c net.Conn) {
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	var raw strings.Builder
 	in := bufio.NewReader(io.TeeReader(c, &raw))
 	for {
@@ -97,7 +97,7 @@ func send(t *testing.T, addr, text string, answers int, ends bool) (got string, 
 	_, _ = io.WriteString(c, text)
 	var all strings.Builder
 	for buf := make([]byte, 4096); ; {
-		wait := 10 * time.Second
+		wait := time.Minute
 		if strings.Count(all.String(), "HTTP/1.1 ") >= answers && !ends {
 			wait = 100 * time.Millisecond
 		}

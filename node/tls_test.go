@@ -21,7 +21,7 @@ func dialTLS(t *testing.T, addr string, config *tls.Config) (*tls.Conn, string, 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { raw.Close() })
-	raw.SetDeadline(time.Now().Add(20 * time.Second))
+	raw.SetDeadline(time.Now().Add(time.Minute))
 	conn := tls.Client(raw, config)
 	if err := conn.Handshake(); err != nil {
 		return nil, "", err

@@ -28,7 +28,7 @@ func answering(t *testing.T, methods func(*admin.Server)) {
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = s.Serve(ln, admin.Principal{Name: "local", Role: admin.RoleAdmin}) })
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := s.Shutdown(ctx); err != nil {
 			t.Error(err)

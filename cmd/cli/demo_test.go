@@ -125,7 +125,7 @@ func pids(said string) (all []int) {
 // nothingLeft waits until the demo's folder is empty and its nodes have ended.
 func nothingLeft(t *testing.T, dir string, pids []int) {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {

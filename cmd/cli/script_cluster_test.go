@@ -24,7 +24,7 @@ func hosts(e *testscript.Env) {
 
 // poll tries until something is so, for at most half a minute.
 func poll(ts *testscript.TestScript, what string, so func() bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()

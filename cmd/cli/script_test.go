@@ -131,7 +131,7 @@ func ready(ts *testscript.TestScript, _ bool, _ []string) {
 
 // until polls the node for a condition.
 func until(ts *testscript.TestScript, what string, cond func(*admin.Client) bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -172,7 +172,7 @@ func connect(ts *testscript.TestScript, neg bool, args []string) {
 					return neg
 				}
 				defer conn.Close()
-				conn.SetDeadline(time.Now().Add(10 * time.Second))
+				conn.SetDeadline(time.Now().Add(time.Minute))
 				name := make([]byte, 1)
 				_, err = io.ReadFull(conn, name)
 				if neg {
@@ -222,7 +222,7 @@ func outlasts(ts *testscript.TestScript, _ bool, args []string) {
 		return conn != nil
 	})
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(10 * time.Second))
+	conn.SetDeadline(time.Now().Add(time.Minute))
 	name := make([]byte, 1)
 	_, err := io.ReadFull(conn, name)
 	ts.Check(err)

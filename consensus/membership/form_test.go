@@ -319,7 +319,7 @@ func TestFormEndsOnManyPeers(t *testing.T) {
 	}
 	begun := time.Now()
 	Form(self, peers)
-	if took := time.Since(begun); took > 5*time.Second {
+	if took := time.Since(begun); took > time.Minute {
 		t.Errorf("it took %v", took)
 	}
 }

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // runLoop runs a loop until the test ends.
 func runLoop(t testing.TB, c Config) *Loop {

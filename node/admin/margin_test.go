@@ -9,6 +9,7 @@ import (
 // TestTheReasonComesBeforeTheDeadline: what a node finds out when the time is
 // over reaches the caller, who would otherwise hear of the time alone.
 func TestTheReasonComesBeforeTheDeadline(t *testing.T) {
+	t.Parallel()
 	_, addr := newServer(t, Config{}, func(s *Server) {
 		Handle(s, "decide", RoleReader, func(ctx context.Context, _ *Empty) (*Empty, error) {
 			<-ctx.Done()
@@ -16,17 +17,20 @@ func TestTheReasonComesBeforeTheDeadline(t *testing.T) {
 		})
 	})
 	for _, all := range []time.Duration{800 * time.Millisecond, 3 * time.Second} {
-		c := mustDial(t, addr)
-		// On a busy machine the answer's way may take longer than there is left.
-		waitFor(t, "the reason within "+all.String(), func() bool {
-			ctx, cancel := context.WithTimeout(t.Context(), all)
-			defer cancel()
-			before := time.Now()
-			_, err := Call[Empty](ctx, c, "decide", Empty{})
-			if took, least := time.Since(before), all-maxMargin-50*time.Millisecond; took < least {
-				t.Errorf("%v were given, and the node took only %v of it", all, took)
-			}
-			return code(err) == NoLeader
+		t.Run(all.String(), func(t *testing.T) {
+			t.Parallel()
+			c := mustDial(t, addr)
+			// On a busy machine the answer's way may take longer than there is left.
+			waitFor(t, "the reason within "+all.String(), func() bool {
+				ctx, cancel := context.WithTimeout(t.Context(), all)
+				defer cancel()
+				before := time.Now()
+				_, err := Call[Empty](ctx, c, "decide", Empty{})
+				if took, least := time.Since(before), all-maxMargin-50*time.Millisecond; took < least {
+					t.Errorf("%v were given, and the node took only %v of it", all, took)
+				}
+				return code(err) == NoLeader
+			})
 		})
 	}
 }

@@ -190,7 +190,7 @@ func TestAPeerThatTakesNothingHoldsUpNobodyBeyondTheirDeadline(t *testing.T) {
 			defer cancel()
 			start := time.Now()
 			_, err := Call[Empty](ctx, c, "echo", echo{Text: string(make([]byte, 12<<20))})
-			if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took > 5*time.Second {
+			if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took > time.Minute {
 				t.Errorf("after %v: %v", took, err)
 			}
 		})

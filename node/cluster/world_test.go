@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	// memberlist's probes notice their end only when their own time is up.
 	var left error
-	if code == 0 && !within(10*time.Second, func() bool { left = goleak.Find(); return left == nil }) {
+	if code == 0 && !within(enough, func() bool { left = goleak.Find(); return left == nil }) {
 		fmt.Fprintln(os.Stderr, left)
 		code = 1
 	}

@@ -177,7 +177,7 @@ var noTLS = new(tls.Config)
 // mustCall makes a call with a new connection.
 func (p *testPort) mustCall(t testing.TB, d admin.DialConfig) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	c, err := d.Dial(ctx, p.addr)
 	if err != nil {
@@ -193,7 +193,7 @@ func (p *testPort) mustCall(t testing.TB, d admin.DialConfig) {
 // raft opens a stream as the node of an ID and takes it at the other end.
 func (p *testPort) raft(t testing.TB, id string) (client, server net.Conn) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	client, err := port.Dial(ctx, p.addr, p.ca.client(t, id), port.Raft)
 	if err != nil {
@@ -224,7 +224,7 @@ func (p *testPort) dialFrom(t testing.TB, ip string) net.Conn {
 // want has come.
 func mustEnd(t testing.TB, conn net.Conn, want string) {
 	t.Helper()
-	conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+	conn.SetReadDeadline(time.Now().Add(time.Minute))
 	got, err := io.ReadAll(conn)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error("the connection is kept")
@@ -236,7 +236,7 @@ func mustEnd(t testing.TB, conn net.Conn, want string) {
 
 func waitFor(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for !cond() {

@@ -147,6 +147,7 @@ func TestNodesAndTokensGetThroughAFlood(t *testing.T) {
 	p := newPort(t, port.Config{MaxConns: 100, MaxPerSource: 40, HandshakeTimeout: 20 * time.Second})
 	stop := make(chan struct{})
 	var drips sync.WaitGroup
+	large := make([]byte, 10<<20)
 	flood := func(first int) {
 		for i := range 1000 {
 			conn := p.dialFrom(t, fmt.Sprintf("127.0.0.%d", first+i%4))
@@ -155,7 +156,7 @@ func TestNodesAndTokensGetThroughAFlood(t *testing.T) {
 			case 1:
 				io.WriteString(conn, "garbage that is no TLS at all")
 			case 2:
-				drips.Go(func() { conn.Write(make([]byte, 10<<20)) }) // cut off at its first bytes
+				drips.Go(func() { conn.Write(large) }) // cut off at its first bytes
 			case 3:
 				io.WriteString(conn, "\x16\x03\x01\x40\x00\x01\x00") // a hello that never ends
 			case 4:

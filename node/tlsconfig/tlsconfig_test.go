@@ -64,7 +64,7 @@ func handshake(t *testing.T, server, client *tls.Config) error {
 			return
 		}
 		defer conn.Close()
-		conn.SetDeadline(time.Now().Add(10 * time.Second))
+		conn.SetDeadline(time.Now().Add(time.Minute))
 		tls.Server(conn, server).Handshake()
 	}()
 	conn, err := net.Dial("tcp", ln.Addr().String())
@@ -72,7 +72,7 @@ func handshake(t *testing.T, server, client *tls.Config) error {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(10 * time.Second))
+	conn.SetDeadline(time.Now().Add(time.Minute))
 	c := tls.Client(conn, client)
 	err = c.Handshake()
 	conn.Close()

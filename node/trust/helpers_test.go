@@ -92,7 +92,7 @@ func wire(t *testing.T) (accepted, dialed net.Conn) {
 	dialed = must(net.Dial("tcp", ln.Addr().String()))(t)
 	accepted = must(ln.Accept())(t)
 	for _, c := range []net.Conn{accepted, dialed} {
-		c.SetDeadline(time.Now().Add(20 * time.Second))
+		c.SetDeadline(time.Now().Add(time.Minute))
 		t.Cleanup(func() { c.Close() })
 	}
 	return accepted, dialed
