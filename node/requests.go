@@ -217,6 +217,9 @@ func (h *requests) Route(known any, r *http.Request) web.Plan {
 		plan.Way = q
 		return plan
 	}
+	if !isGRPC(r) {
+		plan.BodyIdle = q.spec.HTTP.BodyIdleTimeout.D()
+	}
 	return q.forward(plan, path)
 }
 

@@ -103,6 +103,9 @@ func TestABodyThatStandsStillEnds(t *testing.T) {
 			_ = http.NewResponseController(w).Flush()
 			begun <- struct{}{}
 		}
+		if r.URL.Path == "/call" {
+			begun <- struct{}{}
+		}
 		_, _ = io.Copy(w, r.Body)
 	})
 	n := startNode(t, webListener+webService("shop", ", http: {bodyIdleTimeout: 100ms}", server)+webRoute(rule("/", "")))
@@ -118,25 +121,33 @@ func TestABodyThatStandsStillEnds(t *testing.T) {
 			}
 		})
 	}
-	t.Run("not once the answer has begun", func(t *testing.T) {
-		body, end := io.Pipe()
-		c := newWebClient(t, n.at(t, "web"), true)
-		done := make(chan answer, 1)
-		go func() {
-			got, err := c.try("POST", "/stream", "", func(r *http.Request) { r.Body, r.ContentLength = body, -1 })
-			if err != nil {
-				t.Error(err)
+	for what, c := range map[string]struct{ path, kind string }{
+		"not once the answer has begun": {"/stream", ""},
+		"not a call of gRPC":            {"/call", "application/grpc+proto"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			body, end := io.Pipe()
+			client := newWebClient(t, n.at(t, "web"), true)
+			done := make(chan answer, 1)
+			go func() {
+				got, err := client.try("POST", c.path, "", func(r *http.Request) {
+					r.Body, r.ContentLength = body, -1
+					r.Header.Set("Content-Type", c.kind)
+				})
+				if err != nil {
+					t.Error(err)
+				}
+				done <- got
+			}()
+			<-begun
+			<-time.After(250 * time.Millisecond) // the time is over, and more
+			_, _ = io.WriteString(end, "late")
+			end.Close()
+			if got := <-done; got.StatusCode != http.StatusOK || got.body != "late" {
+				t.Errorf("%+v", got)
 			}
-			done <- got
-		}()
-		<-begun
-		<-time.After(250 * time.Millisecond) // the time is over, and more
-		_, _ = io.WriteString(end, "late")
-		end.Close()
-		if got := <-done; got.StatusCode != http.StatusOK || got.body != "late" {
-			t.Errorf("%+v", got)
-		}
-	})
+		})
+	}
 }
 
 // More than 200 fields are refused, by whatever HTTP they come.

@@ -3,6 +3,7 @@ package node
 import (
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"penstock/netio"
@@ -62,12 +63,20 @@ func (q *asked) refuse(plan web.Plan, status int, why netio.Reason) web.Plan {
 	return plan
 }
 
+// isGRPC reports whether a request is a call of gRPC: its streams may be silent on
+// both sides for any time before an answer begins, and have deadlines and
+// pings of their own (gRPC over HTTP/2, "Requests").
+func isGRPC(r *http.Request) bool {
+	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+	kind, _, _ = strings.Cut(strings.TrimSpace(kind), "+")
+	return r.ProtoMajor == 2 && strings.EqualFold(kind, "application/grpc")
+}
+
 // forward completes the plan of a request that goes to endpoints.
 func (q *asked) forward(plan web.Plan, path string) web.Plan {
 	a := &q.answered
 	plan.Way, plan.Attempts, plan.Timeout = q, maxTries, q.spec.HTTP.Timeout.D()
-	plan.BodyIdle, plan.Begun = q.spec.HTTP.BodyIdleTimeout.D(), q.begin
-	plan.Upgrades = q.spec.HTTP.Protocols()
+	plan.Begun, plan.Upgrades = q.begin, q.spec.HTTP.Protocols()
 	plan.Request = func(out *http.Request) {
 		host, newPath := a.Rewrite(path)
 		if host != "" {

@@ -77,8 +77,8 @@ type ServiceHTTP struct {
 	// Default 1m, up to 24h; 0 is none.
 	ResponseTimeout *Duration `yaml:"responseTimeout" default:"1m" range:"0..24h"`
 	// BodyIdleTimeout is how long a client may keep the body of its request waiting
-	// for the next byte, as long as no answer has begun. Default 30s, up to 24h; 0
-	// is none.
+	// for the next byte, as long as no answer has begun. Calls of gRPC are exempt.
+	// Default 30s, up to 24h; 0 is none.
 	BodyIdleTimeout *Duration `yaml:"bodyIdleTimeout" default:"30s" range:"0..24h"`
 	// MaxIdle is how many connections without a request are kept at each endpoint.
 	// Default 64, 0..10,000.
