@@ -273,6 +273,7 @@ func TestConnectionsEndByTheirTimers(t *testing.T) {
 	at := []string{gate.addr()}
 	n := startNode(t, service("idle", at, "idleTimeout: 300ms")+listener("idle", "service: idle")+
 		service("half", at, "halfClosedTimeout: 300ms")+listener("half", "service: half")+
+		service("both", at, "idleTimeout: 300ms")+listener("both", "service: both")+
 		service("aged", at, "maxAge: 500ms")+listener("aged", "service: aged"))
 
 	silent := dial(t, n.addr("idle"))
@@ -282,6 +283,14 @@ func TestConnectionsEndByTheirTimers(t *testing.T) {
 
 	half := dial(t, n.addr("half"))
 	endpoint := gate.take()
+	closeWrite(half)
+	mustEnd(t, endpoint)
+	mustClose(t, half)
+	n.wantEnd(half, "half_closed_timeout")
+
+	// What is not set does not outlast what is.
+	half = dial(t, n.addr("both"))
+	endpoint = gate.take()
 	closeWrite(half)
 	mustEnd(t, endpoint)
 	mustClose(t, half)

@@ -200,7 +200,12 @@ func newBackend(t *testing.T, name string) *backend {
 
 func serveBackend(t *testing.T, name string, config *tls.Config) *backend {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	return serveBackendAt(t, name, "127.0.0.1:0", config)
+}
+
+func serveBackendAt(t *testing.T, name, address string, config *tls.Config) *backend {
+	t.Helper()
+	ln, err := net.Listen("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}

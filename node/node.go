@@ -400,7 +400,7 @@ func (n *Node) observe(e endpoint.Event) {
 	case endpoint.EventEjected:
 		level = slog.LevelWarn
 		args = append(args, "cause", e.Cause, "until", e.Until.Format(time.RFC3339))
-	case endpoint.EventUnhealthy:
+	case endpoint.EventUnhealthy, endpoint.EventPaused:
 		level = slog.LevelWarn
 		args = append(args, "cause", e.Cause)
 	}

@@ -1,6 +1,8 @@
 package node
 
 import (
+	"errors"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -11,6 +13,8 @@ import (
 	"penstock/netio/web"
 	"penstock/node/accesslog"
 	"penstock/routing"
+	"penstock/routing/endpoint"
+	"penstock/routing/health"
 	"penstock/routing/resource"
 )
 
@@ -35,9 +39,9 @@ type asked struct {
 
 var _ web.Way = (*asked)(nil)
 
-// maxTries bounds the endpoints that are tried; the service's own bound is
-// Decision.Next's to keep.
-const maxTries = 10
+// maxTries bounds the endpoints that are tried; the service's own bound, which
+// is lower, is Decision.Next's to keep.
+const maxTries = 1000
 
 // enter counts the request in, where it is known where it goes. A service that
 // is gone gets no flow anew: nobody would forget it.
@@ -130,10 +134,13 @@ func (q *asked) Next(err error) (web.Target, bool) {
 	if err != nil && requestReason(err) == netio.LimitFiles {
 		return web.Target{}, false
 	}
-	e, reason := q.answered.Next(time.Now())
+	now := time.Now()
+	if err != nil {
+		q.answered.Fault(requestFailure(err), health.ErrorText(err), now)
+	}
+	e, reason := q.answered.Next(now)
 	if reason != routing.OK {
-		spent := reason == routing.RetriesExhausted && q.answered.Attempts() < q.spec.Connect.Attempts
-		if err == nil || spent {
+		if err == nil || q.answered.BudgetSpent() {
 			q.why = netio.Reason(reason)
 		}
 		return web.Target{}, false
@@ -148,6 +155,26 @@ func (q *asked) Next(err error) (web.Target, bool) {
 	}
 	return t, true
 }
+
+// requestFailure is how an endpoint failed a request.
+func requestFailure(err error) endpoint.Failure {
+	switch requestReason(err) {
+	case netio.ConnectTimeout:
+		return endpoint.ConnectTimedOut
+	case netio.UpstreamTLS:
+		var timeout net.Error
+		if errors.As(err, &timeout) && timeout.Timeout() {
+			return endpoint.ConnectTimedOut
+		}
+		return endpoint.ConnectFailed
+	case netio.ConnectRefused, netio.ConnectError:
+		return endpoint.ConnectFailed
+	}
+	return endpoint.NoAnswer
+}
+
+// Reached implements web.Way.
+func (q *asked) Reached() { q.answered.Reached(time.Now()) }
 
 // Answered implements web.Way.
 func (q *asked) Answered() {
@@ -173,7 +200,7 @@ func (q *asked) done(o web.Outcome) {
 	q.client.gaveUp.Store(q.why == netio.ClientGone || q.why == netio.ClientReset)
 	q.client.active.Add(-1)
 	if !q.replied && blames(q.why) {
-		q.answered.Failed(now)
+		q.answered.Fault(requestFailure(o.Err), health.ErrorText(o.Err), now)
 	}
 	q.answered.Closed()
 	if q.flow == nil {

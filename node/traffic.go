@@ -9,6 +9,7 @@ import (
 	"penstock/node/tlsconfig"
 	"penstock/routing"
 	"penstock/routing/endpoint"
+	"penstock/routing/health"
 	"penstock/routing/resource"
 )
 
@@ -166,7 +167,11 @@ func (p *plan) Next(_ *netio.Conn, err error) (netio.Target, netio.Reason) {
 			return netio.Target{}, why
 		}
 	}
-	e, reason := p.decision.Next(time.Now())
+	now := time.Now()
+	if err != nil {
+		p.decision.Fault(connectFailure(err), health.ErrorText(err), now)
+	}
+	e, reason := p.decision.Next(now)
 	if reason != routing.OK {
 		return netio.Target{}, p.giveUp(err, reason)
 	}
@@ -176,11 +181,18 @@ func (p *plan) Next(_ *netio.Conn, err error) (netio.Target, netio.Reason) {
 // giveUp names the reason when no endpoint is left to try: how the last
 // attempt failed, unless it is the retry budget that forbids another one.
 func (p *plan) giveUp(err error, reason routing.Reason) netio.Reason {
-	spent := reason == routing.RetriesExhausted && p.decision.Attempts() < p.path.spec.Connect.Attempts
-	if err == nil || spent {
+	if err == nil || p.decision.BudgetSpent() {
 		return netio.Reason(reason)
 	}
 	return netio.ConnectReason(err)
+}
+
+// connectFailure tells whether an attempt to connect took all of its time.
+func connectFailure(err error) endpoint.Failure {
+	if netio.ConnectReason(err) == netio.ConnectTimeout {
+		return endpoint.ConnectTimedOut
+	}
+	return endpoint.ConnectFailed
 }
 
 // Connected implements netio.Plan.

@@ -21,13 +21,25 @@ type Decision struct {
 	endpoint    *endpoint.Endpoint // where this connection counts; nil: nowhere
 	tally       *Tally             // where what becomes of it counts as well; nil: nowhere
 	hash        uint64
-	tried       [maxAttempts - 1]int32
+	tried       balance.Set
+	began       int64 // of the first attempt, as of endpoint.Stamp
 	attempts    uint8
-	http        bool // see HTTP
+	slow        uint8            // attempts that did not fail at once
+	failure     endpoint.Failure // of the last attempt
+	spent       bool             // no retry was left in the budget
+	probe       bool             // the attempt is a probe of an endpoint whose pause is over
+	http        bool             // see HTTP
 }
 
-// maxAttempts bounds Connect.Attempts.
-const maxAttempts = 10
+const (
+	// maxAttempts bounds the attempts of a connection in any case.
+	maxAttempts = 100
+	// maxClaims bounds how often an endpoint is picked anew because another
+	// connection has just begun to probe the one that was picked.
+	maxClaims = 8
+	// probeGrace is what a probe may take in addition to its timeout.
+	probeGrace = time.Second
+)
 
 // minRetries are allowed in the window of a retry budget in any case.
 const minRetries = 10
@@ -70,38 +82,125 @@ func (d *Decision) Service() string {
 // Attempts is how many endpoints were tried.
 func (d *Decision) Attempts() int { return int(d.attempts) }
 
+// BudgetSpent tells whether the retry budget, and nothing else, forbade another
+// attempt.
+func (d *Decision) BudgetSpent() bool { return d.spent }
+
 // Endpoint is where the connection counts now, or nil.
 func (d *Decision) Endpoint() *endpoint.Endpoint { return d.endpoint }
 
 // Next picks the endpoint to try, and counts the connection there. A call
-// after the first says that the one before did not take the connection; it is
-// bounded by the service's attempts and its retry budget (rule 17).
+// after the first says that the one before did not take the connection; see
+// Fault for how to say why.
+//
+// Attempts are bounded by connect.attempts. Where that is not written,
+// endpoints that fail at once do not count while another is untried, until
+// the time that all attempts may take is over. A retry after an attempt that
+// took its time counts against the retry budget, unless it goes to an endpoint
+// that is ready (rule 17).
 func (d *Decision) Next(now time.Time) (*endpoint.Endpoint, Reason) {
 	if d.backend == nil {
 		return nil, RetriesExhausted // connected, or never routed
 	}
 	d.Failed(now)
-	connect := &d.backend.spec.Connect
+	q := balance.Query{Now: now, Hash: d.hash}
 	if d.attempts == 0 {
 		d.service.budget.Connection(now)
-	} else if int(d.attempts) >= min(connect.Attempts, maxAttempts) ||
-		!d.service.budget.Retry(*connect.RetryBudget, minRetries, now) {
-		return nil, RetriesExhausted
-	}
-	i := d.backend.pool.Pick(&balance.Query{Now: now, Hash: d.hash, Tried: d.tried[:d.attempts]})
-	if i == balance.None {
-		if d.attempts == 0 {
-			d.tally.failure()
+		d.began = endpoint.Stamp(now)
+	} else {
+		q.Tried = &d.tried
+		switch d.retries(now) {
+		case noRetry:
+			return nil, RetriesExhausted
+		case retryUntried:
+			q.Untried = true
 		}
-		return nil, d.backend.none()
 	}
-	if int(d.attempts) < len(d.tried) {
-		d.tried[d.attempts] = int32(i)
+	i, reason := d.pick(&q)
+	if reason != OK {
+		return nil, reason
 	}
+	d.tried.Add(i)
 	d.attempts++
 	d.endpoint = d.backend.pool.Members()[i].Endpoint
 	d.endpoint.Acquire()
 	return d.endpoint, OK
+}
+
+// retry says which endpoints a retry may go to.
+type retry uint8
+
+const (
+	noRetry retry = iota
+	retryUntried
+	retryAny
+)
+
+// retries says which endpoints the next attempt may go to.
+func (d *Decision) retries(now time.Time) retry {
+	connect := &d.backend.spec.Connect
+	switch {
+	case int(d.attempts) < connect.Attempts:
+		return retryAny
+	case !connect.AttemptsGiven() && d.attempts < maxAttempts && int(d.slow) < connect.Attempts &&
+		endpoint.Stamp(now)-d.began < int64(connect.Deadline()):
+		return retryUntried
+	}
+	return noRetry
+}
+
+// pick picks a member and claims it.
+func (d *Decision) pick(q *balance.Query) (int, Reason) {
+	b := d.backend
+	connect := &b.spec.Connect
+	for range maxClaims {
+		i := b.pool.Pick(q)
+		if i == balance.None {
+			return i, d.nobody(q)
+		}
+		e := b.pool.Members()[i].Endpoint
+		ready := e.Ready(q.Now)
+		if d.costs(ready) && !d.service.budget.Retry(*connect.RetryBudget, minRetries, q.Now) {
+			d.spent = true
+			return i, RetriesExhausted
+		}
+		if !ready {
+			return i, OK // there is no other
+		}
+		var claimed bool
+		if d.probe, claimed = e.Claim(q.Now, connect.Timeout.D()+probeGrace); claimed {
+			return i, OK
+		}
+	}
+	// Others were faster each time: be one connection more at the endpoint.
+	if i := b.pool.Pick(q); i != balance.None {
+		return i, OK
+	}
+	return balance.None, d.nobody(q)
+}
+
+// nobody says why there is no endpoint to try.
+func (d *Decision) nobody(q *balance.Query) Reason {
+	if q.Untried {
+		return RetriesExhausted
+	}
+	if d.attempts == 0 {
+		d.tally.failure()
+	}
+	return d.backend.none()
+}
+
+// costs tells whether the next attempt counts against the retry budget: it is
+// a retry after an attempt that took its time, and goes to an endpoint that is
+// not known to be better.
+func (d *Decision) costs(ready bool) bool {
+	switch {
+	case d.attempts == 0 || d.failure == endpoint.ConnectFailed:
+		return false
+	case d.failure == endpoint.ConnectTimedOut:
+		return !ready
+	}
+	return true
 }
 
 // none says why there is no endpoint.
@@ -114,11 +213,29 @@ func (b *backend) none() Reason {
 
 // Failed tells that the endpoint of the last Next did not take the connection.
 // Next says so too.
-func (d *Decision) Failed(now time.Time) {
+func (d *Decision) Failed(now time.Time) { d.Fault(endpoint.ConnectFailed, "", now) }
+
+// Fault is Failed with how it failed, and the error's text.
+func (d *Decision) Fault(f endpoint.Failure, text string, now time.Time) {
+	if d.endpoint == nil || d.backend == nil {
+		return
+	}
+	d.failure = f
+	if f != endpoint.ConnectFailed {
+		d.slow++
+	}
+	d.service.group.Fail(d.endpoint, endpoint.Fault{Failure: f, Probe: d.probe, Error: text}, now)
+	d.probe = false
+	d.tally.failure()
+	d.release()
+}
+
+// Reached tells that the endpoint of the last Next took the connection, where
+// the request on it may fail yet. Connected says so too.
+func (d *Decision) Reached(now time.Time) {
 	if d.endpoint != nil && d.backend != nil {
-		d.service.group.Failed(d.endpoint, endpoint.ConnectFailed, now)
-		d.tally.failure()
-		d.release()
+		d.probe = false
+		d.service.group.Reached(d.endpoint, now)
 	}
 }
 
@@ -126,6 +243,7 @@ func (d *Decision) Failed(now time.Time) {
 func (d *Decision) Connected(now time.Time) {
 	if d.endpoint != nil && d.backend != nil {
 		d.backend = nil // nothing of this version of the table is kept alive
+		d.probe = false
 		d.service.group.Connected(d.endpoint, now)
 		d.tally.connected()
 	}
@@ -148,6 +266,10 @@ func (d *Decision) Closed() {
 // release counts the connection out, once.
 func (d *Decision) release() {
 	if d.endpoint != nil {
+		if d.probe {
+			d.probe = false
+			d.endpoint.AbandonProbe()
+		}
 		d.endpoint.Release()
 		d.endpoint = nil
 	}

@@ -81,7 +81,7 @@ func (w *world) requestOnce(in *Input, to string, q *Request) string {
 		d, reason := t.Decide(in)
 		if reason != OK || !d.HTTP() {
 			d.Closed()
-			return "a connection: " + w.connectOnce(in, nil, false)
+			return "a connection: " + w.connectOnce(in, nil, nil, false)
 		}
 		to = d.Destination()
 	}

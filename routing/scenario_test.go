@@ -333,11 +333,12 @@ func (w *world) hostList() string {
 }
 
 // connect runs connections; "times=N" is how many, "failing=A,B" are endpoints
-// that refuse, "hold" keeps them open. Equal outcomes in a row are counted.
+// that refuse, "dropping=A,B" such that never answer, which takes the timeout,
+// "hold" keeps them open. Equal outcomes in a row are counted.
 func (w *world) connect(args []string) string {
 	in := parseInput(w.t, args)
 	times := 1
-	var failing []string
+	var failing, dropping []string
 	hold, order := false, false
 	for _, a := range args {
 		k, v, _ := strings.Cut(a, "=")
@@ -346,6 +347,8 @@ func (w *world) connect(args []string) string {
 			times, _ = strconv.Atoi(v)
 		case "failing":
 			failing = strings.Split(v, ",")
+		case "dropping":
+			dropping = strings.Split(v, ",")
 		case "hold":
 			hold = true
 		case "order":
@@ -354,7 +357,7 @@ func (w *world) connect(args []string) string {
 	}
 	var outcomes []string
 	for range times {
-		outcomes = append(outcomes, w.connectOnce(in, failing, hold))
+		outcomes = append(outcomes, w.connectOnce(in, failing, dropping, hold))
 	}
 	outcomes = append(outcomes, w.events...)
 	w.events = nil
@@ -376,7 +379,7 @@ func (w *world) connect(args []string) string {
 	return strings.Join(lines, "\n")
 }
 
-func (w *world) connectOnce(in *Input, failing []string, hold bool) string {
+func (w *world) connectOnce(in *Input, failing, dropping []string, hold bool) string {
 	d, reason := w.router.Decide(in)
 	if reason != OK {
 		return "closed: " + string(reason)
@@ -400,6 +403,13 @@ func (w *world) connectOnce(in *Input, failing []string, hold bool) string {
 		}
 		if slices.Contains(failing, at) {
 			said += ", " + at + " fails"
+			continue
+		}
+		if slices.Contains(dropping, at) {
+			said += ", " + at + " times out"
+			s, _ := w.router.Table().Service(d.Service())
+			w.now = w.now.Add(s.Spec().Connect.Timeout.D())
+			d.Fault(endpoint.ConnectTimedOut, "", w.now)
 			continue
 		}
 		d.Connected(w.now)
@@ -430,7 +440,7 @@ func parseInput(t *testing.T, args []string) *Input {
 			in.Client = netip.MustParseAddr(v)
 		case "tags":
 			in.Tags = parseTags(v)
-		case "times", "failing", "hold", "order", "method", "path", "host", "headers", "to":
+		case "times", "failing", "dropping", "hold", "order", "method", "path", "host", "headers", "to":
 		default:
 			t.Fatalf("unknown argument %q", a)
 		}

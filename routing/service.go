@@ -112,7 +112,7 @@ func (c *compiler) makeService(name string, spec *resource.Service) {
 		members[i] = balance.Member{Endpoint: e, Weight: weights[i]}
 	}
 	if twin != nil {
-		s.group.Mirror(twin.group)
+		s.group.Mirror(twin.group, c.now)
 	}
 	s.whole = &backend{life: s.life, spec: spec, pool: balance.New(c.balancing(spec), members, pool)}
 	c.services.Set(name, s)

@@ -202,7 +202,7 @@ func (b *backend) text() string {
 func (tr *trace) endpoints(b *backend, chosen int, now time.Time) {
 	cfg := b.pool.Config()
 	step := Step{Name: "endpoint", Looked: b.text() + " by " + cfg.Policy.String()}
-	if share := b.pool.NearShare(now, false); cfg.ZoneTag != "" && cfg.Zone != "" {
+	if share := b.pool.NearShare(now); cfg.ZoneTag != "" && cfg.Zone != "" {
 		step.Looked += fmt.Sprintf(", %.4g %% in zone %s=%s", share*100, cfg.ZoneTag, cfg.Zone)
 	}
 	eligible := 0

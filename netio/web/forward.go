@@ -35,7 +35,7 @@ func (forwarder) RoundTrip(r *http.Request) (*http.Response, error) {
 			break
 		}
 		var resp *http.Response
-		a := &attempt{target: t}
+		a := &attempt{target: t, way: q.plan.Way}
 		if resp, err = a.send(q, r); err == nil {
 			q.plan.Way.Answered()
 			q.sent = a
@@ -55,6 +55,7 @@ func (forwarder) RoundTrip(r *http.Request) (*http.Response, error) {
 // attempt is a request's at one endpoint.
 type attempt struct {
 	target Target
+	way    Way
 	trace  httptrace.ClientTrace
 	begun  bool        // the transport has nothing against the request
 	sent   atomic.Bool // the endpoint may have got some of it
@@ -114,6 +115,7 @@ func (a *attempt) send(q *request, r *http.Request) (*http.Response, error) {
 
 // got is told of the connection that the request goes by.
 func (a *attempt) got(info httptrace.GotConnInfo) {
+	a.way.Reached()
 	c := info.Conn
 	if s, ok := c.(*answers); ok {
 		s.fresh.Store(true)

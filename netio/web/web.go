@@ -106,6 +106,9 @@ type Way interface {
 	// Next names the endpoint to try. The first call has a nil err, each later
 	// one the error of the attempt before. ok false: there is none.
 	Next(err error) (t Target, ok bool)
+	// Reached tells that there is a connection to the endpoint of the last Next.
+	// It may be called more than once.
+	Reached()
 	// Answered tells that the endpoint of the last Next has begun its answer.
 	// There is no Next after it.
 	Answered()

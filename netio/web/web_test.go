@@ -168,6 +168,7 @@ type way struct {
 	next      int
 	errs      []error
 	answered  int
+	reached   int
 	preface   []byte
 	done      func(status int, err error)
 }
@@ -192,6 +193,8 @@ func (w *way) Next(err error) (web.Target, bool) {
 }
 
 func (w *way) Answered() { w.answered++ }
+
+func (w *way) Reached() { w.reached++ }
 
 func (w *way) Refusal(err error) string { return "refused: " + err.Error() }
 
@@ -315,27 +318,28 @@ func TestOtherEndpointsAreTried(t *testing.T) {
 	})
 	works := upstream(t, describe)
 	for _, c := range []struct {
-		method, body string
-		first        string
-		status, hits int
+		method, body          string
+		first                 string
+		status, hits, reached int
 	}{
-		{"POST", "body", refusing(t), 200, 0},
-		{"GET", "", slams, 200, 1},
-		{"DELETE", "", slams, 200, 1},
-		{"POST", "", slams, 502, 1},
-		{"PUT", "body", slams, 502, 1},
+		{"POST", "body", refusing(t), 200, 0, 1},
+		{"GET", "", slams, 200, 1, 2},
+		{"DELETE", "", slams, 200, 1, 2},
+		{"POST", "", slams, 502, 1, 1},
+		{"PUT", "body", slams, 502, 1, 1},
 	} {
 		hits.Store(0)
 		r := newRig(t, &web.Profile{}, c.first, works)
-		var errs []error
+		ended := make(chan *way, 1)
 		r.plan(func(*http.Request) web.Plan {
 			w := &way{profile: r.profile, addresses: []string{c.first, works}}
-			w.done = func(int, error) { errs = w.errs }
+			w.done = func(int, error) { ended <- w }
 			return w.plan()
 		})
 		resp, _ := r.do(c.method, "/", c.body)
-		if resp.status != c.status || int(hits.Load()) != c.hits {
-			t.Errorf("%s: %d with %d hits, want %d with %d; %v", c.method, resp.status, hits.Load(), c.status, c.hits, errs)
+		if w := <-ended; resp.status != c.status || int(hits.Load()) != c.hits || w.reached != c.reached {
+			t.Errorf("%s: %d with %d hits, want %d with %d; %d were reached, want %d; %v",
+				c.method, resp.status, hits.Load(), c.status, c.hits, w.reached, c.reached, w.errs)
 		}
 	}
 }

@@ -126,8 +126,10 @@ type Query struct {
 	// Hash is for Maglev.
 	Hash uint64
 	// Tried are the members that failed this connection: they are picked
-	// again only when no other is usable.
-	Tried []int32
+	// again only when no other is usable. nil: none.
+	Tried *Set
+	// Untried leaves the members in Tried out in any case.
+	Untried bool
 	// Peek leaves everything as it is.
 	Peek bool
 }
@@ -135,9 +137,10 @@ type Query struct {
 // None is Pick's answer where no endpoint may be picked.
 const None = -1
 
-// Pick chooses a member.
+// Pick chooses a member: one that is ready and untried, else one that is paused,
+// else one that was tried, else, in a panic, any.
 func (p *Pool) Pick(q *Query) int {
-	r := round{q: q, untried: len(q.Tried) > 0}
+	r := round{q: q, from: ready, untried: q.Tried.any()}
 	if p.far != nil {
 		r.ticket = p.picks.Load()
 		if !q.Peek {
@@ -146,33 +149,106 @@ func (p *Pool) Pick(q *Query) int {
 	}
 	for {
 		if i := p.pick(&r); i >= 0 {
+			if q.Untried && q.Tried.Has(i) {
+				return None
+			}
 			return i
 		}
 		switch {
+		case r.from == ready:
+			r.from = usable
 		case r.untried:
 			r.untried = false
-		case p.cfg.Panic && !r.anyHealth:
-			r.untried, r.anyHealth = len(q.Tried) > 0, true
+		case p.cfg.Panic && r.from != all:
+			r.untried, r.from = q.Tried.any(), all
 		default:
 			return None
 		}
 	}
 }
 
+// candidates are the members that a round looks at.
+type candidates uint8
+
+const (
+	ready  candidates = iota // healthy, not ejected and not paused
+	usable                   // healthy and not ejected
+	all
+)
+
+// Source says which members connections are given to.
+type Source uint8
+
+// The sources.
+const (
+	// FromReady: those that are healthy, not ejected and not paused.
+	FromReady Source = iota
+	// FromPaused: those that are paused, since no other is usable.
+	FromPaused
+	// FromAll: all of them, since none is usable (panic).
+	FromAll
+	// FromNone: there is none that may be used.
+	FromNone
+)
+
+// Source tells which members connections are given to at that time.
+func (p *Pool) Source(now time.Time) Source {
+	source := FromNone
+	for _, m := range p.members {
+		switch {
+		case m.Weight <= 0:
+		case m.Ready(now):
+			return FromReady
+		case m.Usable(now):
+			source = FromPaused
+		case p.cfg.Panic && source == FromNone:
+			source = FromAll
+		}
+	}
+	return source
+}
+
+// Uses tells whether connections are given to a member at that time.
+func (p *Pool) Uses(i int, now time.Time) bool {
+	m := p.members[i]
+	if m.Weight <= 0 {
+		return false
+	}
+	switch p.Source(now) {
+	case FromReady:
+		return m.Ready(now)
+	case FromPaused:
+		return m.Usable(now)
+	case FromAll:
+		return true
+	}
+	return false
+}
+
 // round is a search under one set of conditions.
 type round struct {
-	q         *Query
-	untried   bool // only those not in q.Tried
-	anyHealth bool // also those that are not usable
-	ticket    uint64
+	q       *Query
+	from    candidates
+	untried bool // only those not in q.Tried
+	ticket  uint64
 }
 
 // may tells whether member i of the pool may be picked.
 func (r *round) may(p *Pool, i int32) bool {
-	if r.untried && slices.Contains(r.q.Tried, i) {
+	if r.untried && r.q.Tried.Has(int(i)) {
 		return false
 	}
-	return r.anyHealth || p.members[i].Usable(r.q.Now)
+	return r.from.has(&p.members[i], r.q.Now)
+}
+
+func (c candidates) has(m *Member, now time.Time) bool {
+	switch c {
+	case ready:
+		return m.Ready(now)
+	case usable:
+		return m.Usable(now)
+	}
+	return true
 }
 
 // pick tries the zone whose turn it is, and then the other one.
@@ -193,7 +269,7 @@ func (p *Pool) pick(r *round) int {
 // stays tells whether it is the zone's turn: evenly spread over the picks or,
 // with Maglev, the same for the same client.
 func (p *Pool) stays(r *round) bool {
-	share := p.NearShare(r.q.Now, r.anyHealth)
+	share := p.nearShare(r.q.Now, r.from)
 	if p.cfg.Policy == Maglev {
 		return fraction(Mix(r.q.Hash^zoneSalt)) < share
 	}
@@ -207,25 +283,29 @@ const zoneSalt = 0x7a6f6e65
 // fraction makes a number from 0 to below 1 of a hash.
 func fraction(h uint64) float64 { return float64(h>>11) / (1 << 53) }
 
-// NearShare is the share of the connections that stay in the zone now; with
-// anyHealth, as in a panic, the zones have their weights' shares.
-func (p *Pool) NearShare(now time.Time, anyHealth bool) float64 {
+// NearShare is the share of the connections that stay in the zone now, as long
+// as members are ready.
+func (p *Pool) NearShare(now time.Time) float64 { return p.nearShare(now, ready) }
+
+// nearShare is that share among the candidates. Where all members are, the
+// zones have their weights' shares.
+func (p *Pool) nearShare(now time.Time, from candidates) float64 {
 	if p.far == nil {
 		return 1
 	}
-	if anyHealth {
+	if from == all {
 		return p.near.total / (p.near.total + p.far.total)
 	}
-	usable := 0
+	n := 0
 	for _, i := range p.near.members {
-		if p.members[i].Usable(now) {
-			usable++
+		if from.has(&p.members[i], now) {
+			n++
 		}
 	}
-	if usable == 0 {
+	if n == 0 {
 		return 0
 	}
-	return min(1, float64(usable*100)/float64(len(p.near.members)*max(p.cfg.ZoneMinHealthy, 1)))
+	return min(1, float64(n*100)/float64(len(p.near.members)*max(p.cfg.ZoneMinHealthy, 1)))
 }
 
 // Near tells whether a member is in the preferred zone, or there is none.

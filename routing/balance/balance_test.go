@@ -199,7 +199,7 @@ func TestNoPolicyPicksWhatIsNotUsable(t *testing.T) {
 			if got := picks(p, 50, t0); got[n-1] != 50 {
 				t.Errorf("of %d with one usable: %v", n, got)
 			}
-			if got := p.Pick(&Query{Now: t0, Tried: []int32{int32(n - 1)}}); got != n-1 {
+			if got := p.Pick(&Query{Now: t0, Tried: setOf(n - 1)}); got != n-1 {
 				t.Errorf("of %d the only usable one was tried: the next is %d", n, got)
 			}
 			members[n-1].SetHealth(endpoint.Unhealthy, t0)
@@ -248,12 +248,12 @@ func TestRetriesGoElsewhere(t *testing.T) {
 		for _, n := range []int{4, 40} {
 			p := New(Config{Policy: policy}, equal(n), nil)
 			for k := range 20 {
-				q := Query{Now: t0, Hash: uint64(k)}
+				q := Query{Now: t0, Hash: uint64(k), Tried: new(Set)}
 				seen := map[int]bool{}
 				for range n {
 					i := p.Pick(&q)
 					seen[i] = true
-					q.Tried = append(q.Tried, int32(i))
+					q.Tried.Add(i)
 				}
 				if len(seen) != n || seen[None] {
 					t.Fatalf("%d attempts went to %d endpoints", n, len(seen))
@@ -427,7 +427,7 @@ func TestZonePreference(t *testing.T) {
 			t.Errorf("in panic: %v", got)
 		}
 		cfg.Zone = "c"
-		if p := New(cfg, members, nil); p.Empty() || p.NearShare(t0, false) != 1 {
+		if p := New(cfg, members, nil); p.Empty() || p.NearShare(t0) != 1 {
 			t.Error("in a zone without endpoints there is nothing to prefer")
 		}
 	})
@@ -498,7 +498,7 @@ func TestPickingAllocatesNothing(t *testing.T) {
 	eachPolicy(t, func(t *testing.T, policy Policy) {
 		for _, n := range []int{3, 100} {
 			p := New(Config{Policy: policy}, equal(n), nil)
-			tried := []int32{1}
+			tried := setOf(1)
 			if allocs := testing.AllocsPerRun(100, func() {
 				p.Pick(&Query{Now: t0, Hash: 7})
 				p.Pick(&Query{Now: t0, Hash: 7, Tried: tried})
@@ -533,5 +533,57 @@ func BenchmarkMaglevTable(b *testing.B) {
 				New(Config{Policy: Maglev}, members, nil)
 			}
 		})
+	}
+}
+
+func setOf(members ...int) *Set {
+	s := new(Set)
+	for _, i := range members {
+		s.Add(i)
+	}
+	return s
+}
+
+// A paused endpoint gets nothing while another is ready, and is used where
+// there is no other.
+func TestPausedEndpointsAreTheLastResort(t *testing.T) {
+	eachPolicy(t, func(t *testing.T, policy Policy) {
+		for _, n := range []int{2, 3, 40} {
+			g := endpoint.NewGroup("apps", nil)
+			var set []endpoint.Spec
+			for _, m := range equal(n) {
+				set = append(set, endpoint.Spec{Address: m.Address, Addr: m.Addr})
+			}
+			var members []Member
+			for _, e := range g.Update(set, t0) {
+				members = append(members, Member{e, 1})
+			}
+			p := New(Config{Policy: policy}, members, nil)
+			for i := range n - 1 {
+				g.Failed(members[i].Endpoint, endpoint.ConnectFailed, t0)
+			}
+			if got := picks(p, 50, t0); got[n-1] != 50 || p.Source(t0) != FromReady {
+				t.Errorf("of %d with one that is not paused: %v", n, got)
+			}
+			if got := p.Pick(&Query{Now: t0, Tried: setOf(n - 1)}); got == n-1 {
+				t.Errorf("of %d: the one that was tried comes before those that are paused", n)
+			}
+			members[n-1].SetHealth(endpoint.Unhealthy, t0)
+			if got := picks(p, 50*n, t0); got[n-1] != 0 || got[0] == 0 || p.Source(t0) != FromPaused {
+				t.Errorf("of %d with the rest paused: %v", n, got)
+			}
+		}
+	})
+}
+
+func TestSetsTellMembersApart(t *testing.T) {
+	s := setOf(0, 63, 64, 255)
+	for i := range 256 {
+		if want := i == 0 || i == 63 || i == 64 || i == 255; s.Has(i) != want {
+			t.Errorf("%d: %v", i, !want)
+		}
+	}
+	if (*Set)(nil).Has(0) || (*Set)(nil).any() || new(Set).any() || !s.any() {
+		t.Error("an empty set has members, or another none")
 	}
 }

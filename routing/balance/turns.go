@@ -76,7 +76,7 @@ func (s *turns) distances(p *Pool, left map[id]uint64) {
 }
 
 // pick takes the next turn of a member that may have one. Members that are
-// not usable lose the turns that came before, so that their return makes no
+// not ready lose the turns that came before, so that their return makes no
 // burst; those that were only tried before keep their place.
 func (s *turns) pick(t *tier, r *round) int {
 	s.mu.Lock()
@@ -95,7 +95,7 @@ func (s *turns) pick(t *tier, r *round) int {
 		s.push(next.after(next.at, t.pool, r))
 	}
 	for _, x := range s.skipped {
-		if chosen != None && !t.pool.members[x.member].Usable(r.q.Now) {
+		if chosen != None && !t.pool.members[x.member].Ready(r.q.Now) {
 			x = x.after(s.at, t.pool, r)
 		}
 		s.push(x)

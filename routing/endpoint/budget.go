@@ -42,7 +42,7 @@ func (b *Budget) Counts(now time.Time) (connections, retries int64) {
 	return b.connections.sum(at), b.retries.sum(at)
 }
 
-func slot(now time.Time) uint32 { return uint32(stamp(now) / int64(budgetSlot)) }
+func slot(now time.Time) uint32 { return uint32(Stamp(now) / int64(budgetSlot)) }
 
 // window counts events of the last slots. Each slot holds its number in the
 // upper half and its count in the lower one, so that both change together.

@@ -1,6 +1,9 @@
 package endpoint
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Bounds of ejection that no one sets.
 const (
@@ -43,6 +46,14 @@ type record struct {
 	// when it ended.
 	times    int
 	returned int64
+	// pauses counts the pauses since the last success. pauseTold says that the
+	// observer knows of them, pauseToldAt when it was last told of one.
+	pauses      int
+	pauseTold   bool
+	pauseToldAt int64
+	// failed is the last failure's text, failedAt when it was; 0: none.
+	failed   string
+	failedAt int64
 }
 
 // mark is one failure: when, and how many successes there were before it.
@@ -73,8 +84,9 @@ func (g *Group) Configure(ej *Ejection, now time.Time) {
 }
 
 // Connected counts a success: the endpoint took a connection. It is one
-// atomic operation.
+// atomic operation, unless the endpoint is paused or ejected.
 func (g *Group) Connected(e *Endpoint, now time.Time) {
+	g.Reached(e, now)
 	if g.ejection.Load() == nil {
 		return
 	}
@@ -84,19 +96,28 @@ func (g *Group) Connected(e *Endpoint, now time.Time) {
 	}
 }
 
-// Failed counts a failure, and ejects where it was one too many. What fails
-// while the endpoint is ejected began before that, and does not count.
-func (g *Group) Failed(e *Endpoint, f Failure, now time.Time) {
-	if g.ejection.Load() == nil {
-		return
-	}
+// Failed is Fail for a failure without further details.
+func (g *Group) Failed(e *Endpoint, f Failure, now time.Time) { g.Fail(e, Fault{Failure: f}, now) }
+
+// Fail counts a failure. It pauses an endpoint that failed to connect, and
+// ejects one that failed too often. What fails while the endpoint is ejected
+// began before that, and does not count.
+func (g *Group) Fail(e *Endpoint, f Fault, now time.Time) {
 	s := e.state()
-	if f == EarlyReset {
+	if f.Failure == EarlyReset && g.ejection.Load() != nil {
 		s.connected.Add(-1) // it was no success after all
 	}
+	text := f.cause()
+	if len(text) > maxErrorText {
+		text = strings.ToValidUTF8(text[:maxErrorText], "") + "..."
+	}
 	g.mu.Lock()
+	s.record.failed, s.record.failedAt = text, Stamp(now)
+	if f.Failure.connect() {
+		g.pauseFor(e, f, now)
+	}
 	g.settle(now)
-	g.failed(e, f, now)
+	g.failed(e, f.Failure, now)
 	events := g.take()
 	g.mu.Unlock()
 
@@ -125,7 +146,7 @@ func (g *Group) failed(e *Endpoint, f Failure, now time.Time) {
 	if ej == nil || !r.member || s.ejectedUntil.Load() != 0 {
 		return
 	}
-	at := stamp(now)
+	at := Stamp(now)
 	if !r.add(mark{at, s.connected.Load()}, ej) || !g.mayEject(e, ej, now) {
 		return
 	}
@@ -216,7 +237,7 @@ func (g *Group) mayEject(e *Endpoint, ej *Ejection, now time.Time) bool {
 // settle returns the endpoints whose ejection is over and, where the cap has
 // sunk below the number that is out, those that would return first.
 func (g *Group) settle(now time.Time) {
-	at, kept := stamp(now), g.ejected[:0]
+	at, kept := Stamp(now), g.ejected[:0]
 	for _, e := range g.ejected {
 		if until := e.state().ejectedUntil.Load(); until <= at {
 			g.release(e, fromStamp(until))
@@ -234,12 +255,17 @@ func (g *Group) settle(now time.Time) {
 		}
 		e := kept[first]
 		kept = append(kept[:first], kept[first+1:]...)
-		e.state().record.returned = at
-		e.state().usableSince.Store(at)
-		g.release(e, now)
+		g.returnNow(e, now)
 	}
 	g.ejected = kept
 	g.out.Store(int32(len(kept)))
+}
+
+// returnNow ends an ejection before its time.
+func (g *Group) returnNow(e *Endpoint, now time.Time) {
+	e.state().record.returned = Stamp(now)
+	e.state().usableSince.Store(Stamp(now))
+	g.release(e, now)
 }
 
 func (g *Group) release(e *Endpoint, at time.Time) {
@@ -247,7 +273,7 @@ func (g *Group) release(e *Endpoint, at time.Time) {
 	g.events = append(g.events, Event{Endpoint: e, Change: EventReturned, At: at})
 }
 
-// Standing is how an endpoint does with respect to ejection, for status and explain.
+// Standing is how an endpoint does in use, for status and explain.
 type Standing struct {
 	// Failures in the window of the last ones that count.
 	Failures int
@@ -255,6 +281,12 @@ type Standing struct {
 	// length of that ejection, or of the last one, in durations.
 	EjectedUntil time.Time
 	Times        int
+	// Pauses counts the pauses in a row; 0 if the last connect succeeded.
+	Pauses int
+	// Error is the last failure in use, at ErrorAt, whether or not the
+	// endpoint has recovered since; "" if there was none.
+	Error   string
+	ErrorAt time.Time
 }
 
 // Standing tells how an endpoint does at that time.
@@ -262,10 +294,12 @@ func (g *Group) Standing(e *Endpoint, now time.Time) Standing {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	ej, s := g.ejection.Load(), e.state()
+	r := &s.record
+	st := Standing{Pauses: r.pauses, Error: r.failed, ErrorAt: fromStamp(r.failedAt)}
 	if ej == nil {
-		return Standing{}
+		return st
 	}
-	st := Standing{Failures: s.record.recent(stamp(now), ej), Times: s.record.times}
+	st.Failures, st.Times = r.recent(Stamp(now), ej), r.times
 	if e.Ejected(now) {
 		st.EjectedUntil = e.EjectedUntil()
 	}

@@ -64,9 +64,14 @@ type state struct {
 	_         [48]byte
 
 	health       atomic.Uint32 // Health
-	ejectedUntil atomic.Int64  // as of stamp; 0: not ejected
-	usableSince  atomic.Int64  // as of stamp, for slow start; 0: from the start
-	record       record        // guarded by the group's mutex
+	ejectedUntil atomic.Int64  // as of Stamp; 0: not ejected
+	// pausedUntil is when the pause ends, as of Stamp; 0: the last connect
+	// succeeded, or none was made. It stays set, in the past, until a connect
+	// succeeds. pausedSince is when it began; probeUntil until when a
+	// connection that was let through after it keeps others away; 0: none is.
+	pausedUntil, pausedSince, probeUntil atomic.Int64
+	usableSince                          atomic.Int64 // as of Stamp, for slow start; 0: from the start
+	record                               record       // guarded by the group's mutex
 }
 
 func (e *Endpoint) state() *state {
@@ -94,7 +99,7 @@ func (e *Endpoint) SetHealth(h Health, now time.Time) (changed bool) {
 	s := e.state()
 	old := Health(s.health.Swap(uint32(h)))
 	if old == Unhealthy && h != Unhealthy {
-		s.usableFrom(stamp(now))
+		s.usableFrom(Stamp(now))
 	}
 	return old != h
 }
@@ -102,7 +107,7 @@ func (e *Endpoint) SetHealth(h Health, now time.Time) (changed bool) {
 // Ejected tells whether the endpoint is ejected at that time.
 func (e *Endpoint) Ejected(now time.Time) bool {
 	until := e.state().ejectedUntil.Load()
-	return until != 0 && stamp(now) < until
+	return until != 0 && Stamp(now) < until
 }
 
 // EjectedUntil is when the ejection ends, or the zero time.
@@ -132,8 +137,8 @@ func (s *state) usableFrom(at int64) {
 // origin is what stamps count from. It carries the monotonic clock's reading.
 var origin = time.Now()
 
-// stamp is a time in nanoseconds since origin, 0 excepted: that says "none".
-func stamp(t time.Time) int64 {
+// Stamp is a time in nanoseconds since some time in the past, 0 excepted: that says "none".
+func Stamp(t time.Time) int64 {
 	if n := int64(t.Sub(origin)); n != 0 {
 		return n
 	}

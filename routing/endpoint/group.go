@@ -109,7 +109,7 @@ func (g *Group) endpoint(s Spec, known *Endpoint, now time.Time) *Endpoint {
 	}
 	e.own.record.member = true
 	if g.filled {
-		e.own.usableSince.Store(stamp(now))
+		e.own.usableSince.Store(Stamp(now))
 	}
 	return e
 }

@@ -1,12 +1,16 @@
 package endpoint
 
-import "maps"
+import (
+	"maps"
+	"time"
+)
 
-// Mirror gives the endpoints the health, the ejection and the connections that
-// those of the same identity in another group have now. It is for a group that
+// Mirror gives the endpoints the health, the ejection, the pause and the
+// connections that those of the same identity in another group have at that
+// time. It is for a group that
 // stands in for that one, to find out what would be: nothing in the other
 // group is changed.
-func (g *Group) Mirror(of *Group) {
+func (g *Group) Mirror(of *Group, now time.Time) {
 	of.mu.Lock()
 	members := maps.Clone(of.members)
 	of.mu.Unlock()
@@ -22,6 +26,9 @@ func (g *Group) Mirror(of *Group) {
 		to.active.Store(from.active.Load())
 		to.health.Store(from.health.Load())
 		to.usableSince.Store(from.usableSince.Load())
+		if until := from.pausedUntil.Load(); until > Stamp(now) {
+			to.pausedUntil.Store(until)
+		}
 		if until := from.ejectedUntil.Load(); until != 0 {
 			to.ejectedUntil.Store(until)
 			g.ejected = append(g.ejected, e)

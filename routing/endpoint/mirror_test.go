@@ -22,7 +22,7 @@ func TestAMirrorHasTheStateAndLeavesNoTrace(t *testing.T) {
 	}
 	m := NewGroup("apps", nil)
 	twins := m.Update(specs[:2], now)
-	m.Mirror(g)
+	m.Mirror(g, t0)
 	if a := twins[0]; !a.Ejected(now) || a.Active() != 1 || !a.EjectedUntil().Equal(all[0].EjectedUntil()) {
 		t.Errorf("ejected %v, %d active", a.Ejected(now), a.Active())
 	}

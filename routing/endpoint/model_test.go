@@ -160,7 +160,7 @@ func TestEndingEjectionBringsAllBack(t *testing.T) {
 		t.Errorf("%d came back", returned)
 	}
 	g.Failed(all[0], ConnectFailed, t0)
-	if st := g.Standing(all[0], t0); st != (Standing{}) {
+	if st := g.Standing(all[0], t0); st.Failures != 0 || st.Times != 0 || !st.EjectedUntil.IsZero() {
 		t.Errorf("failures count without ejection: %+v", st)
 	}
 }

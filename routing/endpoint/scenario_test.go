@@ -81,6 +81,7 @@ func (s *scenario) offset(at time.Time) time.Duration { return at.Sub(t0) }
 
 func (s *scenario) told(ev Event) {
 	switch ev.Change {
+	case EventPaused, EventResumed: // TestPause*
 	case EventEjected:
 		s.say("%s ejected until %v, %d times, after %s", ev.Endpoint.Address, s.offset(ev.Until), ev.Times, ev.Cause)
 	default:

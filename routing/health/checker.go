@@ -205,14 +205,20 @@ func (c *Checker) run(ctx context.Context, p *probe) (again time.Duration, ok bo
 	p.own, p.checked, p.took = true, now, now.Sub(start)
 	cause := ""
 	if err != nil {
-		p.errText, p.errAt = brief(err), now
+		p.errText, p.errAt = ErrorText(err), now
 		cause = p.errText
 	}
 	var told []change
-	if p.add(err == nil, p.check.Rise, p.check.Fall) {
+	changed := p.add(err == nil, p.check.Rise, p.check.Fall)
+	if changed {
 		p.since = now
-		for _, f := range p.followers {
+	}
+	for _, f := range p.followers {
+		if changed {
 			told = append(told, f.set(p.health, cause, now)...)
+		}
+		if err == nil {
+			f.Endpoint.EndPause(start, now)
 		}
 	}
 	c.mu.Unlock()
@@ -236,6 +242,7 @@ func tell(changes []change) {
 // set writes the endpoint's health. It happens under the Checker's lock, so
 // that a probe that ends late cannot overwrite what Set did.
 func (f *follow) set(h endpoint.Health, cause string, now time.Time) []change {
+	was := f.Endpoint.Health()
 	if !f.Endpoint.SetHealth(h, now) {
 		return nil
 	}
@@ -243,7 +250,13 @@ func (f *follow) set(h endpoint.Health, cause string, now time.Time) []change {
 	if h == endpoint.Unhealthy {
 		ev.Change = endpoint.EventUnhealthy
 	}
-	return []change{{f.Group, ev}}
+	told := []change{{f.Group, ev}}
+	if was == endpoint.Unhealthy && h == endpoint.Healthy {
+		for _, ev := range f.Group.Recovered(f.Endpoint, now) {
+			told = append(told, change{f.Group, ev})
+		}
+	}
+	return told
 }
 
 // Status tells how all targets do, by service and address.

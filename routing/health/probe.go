@@ -239,9 +239,12 @@ func httpError(err error) error {
 	return errNotHTTP
 }
 
-// brief is an error's text without the addresses and system calls that are
-// known anyway.
-func brief(err error) string {
+// ErrorText is an error's text without the addresses and system calls that are
+// known anyway, at most maxErr bytes long; "" for nil.
+func ErrorText(err error) string {
+	if err == nil {
+		return ""
+	}
 	text := err.Error()
 	var op *net.OpError
 	if errors.As(err, &op) && (op.Addr != nil || op.Source != nil) {

@@ -35,7 +35,7 @@ func ask(t *testing.T, configured, address string, check Check) string {
 	if err == nil {
 		return ""
 	}
-	return brief(err)
+	return ErrorText(err)
 }
 
 // short is for probes that are to run into their timeout, after they have
@@ -236,7 +236,7 @@ func TestErrorsAreBriefAndWithoutTheAnswer(t *testing.T) {
 			t.Errorf("got %q", got)
 		}
 	}
-	long := brief(&net.DNSError{Err: strings.Repeat("ä", 300), Name: "x"})
+	long := ErrorText(&net.DNSError{Err: strings.Repeat("ä", 300), Name: "x"})
 	if len(long) > maxErr+3 || !strings.HasSuffix(long, "ä...") {
 		t.Errorf("%d bytes: %q", len(long), long)
 	}

@@ -23,6 +23,10 @@ func (l *Listener) WithDefaults() *Listener {
 func (s *Service) WithDefaults() *Service {
 	out := *s
 	fill(reflect.ValueOf(&out).Elem())
+	out.Connect.attemptsGiven = s.Connect.Attempts != 0
+	if idle := *out.IdleTimeout; s.HalfClosedTimeout == nil && idle > 0 {
+		out.HalfClosedTimeout = new(min(*out.HalfClosedTimeout, idle))
+	}
 	return &out
 }
 

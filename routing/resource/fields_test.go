@@ -37,7 +37,9 @@ func TestCommentsTellTheDefaultsAndBounds(t *testing.T) {
 	var fields []manual.Field
 	eachSpecStruct(func(s reflect.Type) {
 		for i := range s.NumField() {
-			fields = append(fields, manual.Field{Struct: s, StructField: s.Field(i)})
+			if f := s.Field(i); f.IsExported() {
+				fields = append(fields, manual.Field{Struct: s, StructField: f})
+			}
 		}
 	})
 	manual.Check(t, fields)
@@ -47,6 +49,9 @@ func TestTagsOfFieldsCanBeRead(t *testing.T) {
 	eachSpecStruct(func(s reflect.Type) {
 		for i := range s.NumField() {
 			f, name := s.Field(i), s.Name()+"."+s.Field(i).Name
+			if !f.IsExported() { // nobody can write it
+				continue
+			}
 			if key := f.Tag.Get("yaml"); !regexp.MustCompile(`^[a-z][a-zA-Z0-9]*$`).MatchString(key) {
 				t.Errorf("%s has the key %q", name, key)
 			}
@@ -164,6 +169,27 @@ func TestEscapes(t *testing.T) {
 	for _, in := range []string{`\`, `\z`, `\x1`, `\u12`, `a\`} {
 		if got, err := Unescape(in); err == nil {
 			t.Errorf("Unescape(%q) = %q", in, got)
+		}
+	}
+}
+
+// What is left out does not outlast what is written beside it.
+func TestHalfClosedTimeoutFollowsIdleTimeout(t *testing.T) {
+	d := func(d time.Duration) *Duration { return new(Duration(d)) }
+	for _, c := range []struct {
+		idle, half *Duration
+		want       time.Duration
+	}{
+		{nil, nil, 5 * time.Minute},
+		{d(2 * time.Second), nil, 2 * time.Second},
+		{d(time.Hour), nil, 5 * time.Minute},
+		{d(0), nil, 5 * time.Minute},
+		{d(2 * time.Second), d(time.Minute), time.Minute},
+		{d(2 * time.Second), d(0), 0},
+	} {
+		s := Service{IdleTimeout: c.idle, HalfClosedTimeout: c.half}
+		if got := s.WithDefaults().HalfClosedTimeout.D(); got != c.want {
+			t.Errorf("idleTimeout %v, halfClosedTimeout %v: %v, want %v", c.idle, c.half, got, c.want)
 		}
 	}
 }

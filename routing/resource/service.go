@@ -1,5 +1,7 @@
 package resource
 
+import "time"
+
 // Service is a destination: a set of endpoints and how to use them.
 type Service struct {
 	// Protocol is tcp, http, http2 or kafka. Default tcp.
@@ -21,7 +23,8 @@ type Service struct {
 	// Default 1h, up to 720h; 0 is none.
 	IdleTimeout *Duration `yaml:"idleTimeout" default:"1h" range:"0..720h"`
 	// HalfClosedTimeout takes IdleTimeout's place after one side's end.
-	// Default 5m, up to 720h; 0 is none.
+	// Default 5m, or IdleTimeout where that is shorter; up to 720h. With 0
+	// IdleTimeout stays in force.
 	HalfClosedTimeout *Duration `yaml:"halfClosedTimeout" default:"5m" range:"0..720h"`
 	// MaxAge ends a connection of that age, up to 10 % earlier by chance. Default 0,
 	// none; up to 8760h.
@@ -59,13 +62,26 @@ type Balancing struct {
 type Connect struct {
 	// Timeout of one attempt, TLS included. Default 1s, 10ms to 10m.
 	Timeout Duration `yaml:"timeout" default:"1s" range:"10ms..10m"`
-	// Attempts in all, each at another endpoint while there is one. Default 3, 1..10.
+	// Attempts in all, each at another endpoint while there is one. Left out:
+	// 3, and endpoints that fail before Timeout is over do not count while
+	// another one is untried and three times Timeout is not over. Default 3,
+	// 1..10.
 	Attempts int `yaml:"attempts" default:"3" range:"1..10"`
-	// RetryBudget bounds retries to this share, in percent, of the
+	// RetryBudget bounds the retries that follow a timeout and go to an
+	// endpoint that is failing too to this share, in percent, of the
 	// connections of the last 10 seconds (10 are always allowed). Default 20,
 	// 0..100.
 	RetryBudget *int `yaml:"retryBudget" default:"20" range:"0..100"`
+
+	attemptsGiven bool // Attempts was written; set by WithDefaults
 }
+
+// AttemptsGiven tells whether Attempts was written, of a service with its
+// defaults filled in.
+func (c *Connect) AttemptsGiven() bool { return c.attemptsGiven }
+
+// Deadline is the time that all attempts together may take.
+func (c *Connect) Deadline() time.Duration { return time.Duration(c.Attempts) * c.Timeout.D() }
 
 // ServiceHTTP is how requests are carried that are routed one by one.
 type ServiceHTTP struct {
