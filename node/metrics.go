@@ -34,6 +34,7 @@ var (
 	mListenerUp    = desc("listener_up", "1 where the listener listens, 0 where its address cannot be bound.", "listener")
 	mHealthy       = desc("endpoint_healthy", "1 where the endpoint is healthy or not checked, 0 where it is unhealthy.", "service", "endpoint")
 	mEjected       = desc("endpoint_ejected", "1 where the endpoint is ejected.", "service", "endpoint")
+	mEndpointState = desc("endpoint_state", "1 for the state that the endpoint is in.", "service", "endpoint", "state")
 	mEndpointConns = desc("endpoint_connections", "Connections at the endpoint, those being established included.", "service", "endpoint")
 
 	mResources    = desc("resources", "Resources in force.", "kind")
@@ -138,6 +139,7 @@ func (c collector) endpoints(gauge gaugeFunc) {
 			seen[name] = true
 			gauge(mHealthy, truth(e.Health() != endpoint.Unhealthy), g.Service(), name)
 			gauge(mEjected, truth(e.Ejected(now)), g.Service(), name)
+			gauge(mEndpointState, 1, g.Service(), name, string(g.Condition(e, now).State))
 			gauge(mEndpointConns, float64(e.Active()), g.Service(), name)
 		}
 	}

@@ -29,8 +29,9 @@ func (n *Node) serviceStatus() []admin.ServiceStatus {
 		s := admin.ServiceStatus{Name: svc.Name(), Endpoints: []admin.EndpointStatus{}}
 		usable := 0
 		known := map[string]bool{}
-		for _, e := range svc.Group().Endpoints() {
-			one := n.endpointStatus(svc.Group(), e, now)
+		for i, e := range svc.Members() {
+			one := n.endpointStatus(svc.Group(), e.Endpoint, now)
+			one.Used = svc.Uses(i, now)
 			if e.Usable(now) {
 				usable++
 			}
@@ -45,6 +46,9 @@ func (n *Node) serviceStatus() []admin.ServiceStatus {
 			}
 		}
 		s.State = fmt.Sprintf("%d/%d usable", usable, len(s.Endpoints))
+		if text := svc.Source(now).Text(); text != "" {
+			s.State += "; " + text
+		}
 		out = append(out, s)
 	}
 	return out
@@ -58,20 +62,27 @@ func (n *Node) unresolved(address string) admin.EndpointStatus {
 			s.Error = r.Err
 		}
 	}
+	s.Reason = "its host name has no address"
 	return s
 }
 
+// recently is how long the last error of an endpoint that has recovered is shown.
+const recently = time.Minute
+
 func (n *Node) endpointStatus(g *endpoint.Group, e *endpoint.Endpoint, now time.Time) admin.EndpointStatus {
-	s := admin.EndpointStatus{Address: e.Address, Health: e.Health().String(), Connections: e.Active()}
+	c := g.Condition(e, now)
+	s := admin.EndpointStatus{Address: e.Address, Health: string(c.State), Connections: e.Active(), Reason: c.Reason}
 	if e.Addr.IsValid() {
 		s.Resolved = e.Addr.String()
 	}
-	if h, ok := n.rooms.checker.StatusOf(g, e); ok && e.Health() == endpoint.Unhealthy {
-		s.Error = h.Err
+	if c.Error != "" && (c.Reason != "" || now.Sub(c.ErrorAt) < recently) {
+		s.Error, s.ErrorAt = c.Error, &c.ErrorAt
 	}
-	if e.Ejected(now) {
-		s.Health = "ejected"
-		s.Error = "until " + e.EjectedUntil().UTC().Format(time.RFC3339)
+	if host, _, err := net.SplitHostPort(e.Address); err == nil && e.Unix == "" {
+		if r, ok := n.rooms.resolver.StatusOf(host); ok && r.Stale {
+			text := fmt.Sprintf("its host name cannot be looked up (%s), and its address is %v old", r.Err, now.Sub(r.Answered).Round(time.Second))
+			s.Reason = strings.TrimPrefix(s.Reason+"; "+text, "; ")
+		}
 	}
 	return s
 }

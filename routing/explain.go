@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"penstock/routing/balance"
-	"penstock/routing/endpoint"
 )
 
 // Explanation is how a decision is taken, step by step. It is made by the
@@ -81,14 +80,19 @@ type EndpointState struct {
 	At      string `json:"at,omitempty"`      // where that is, if it says more
 	Tags    string `json:"tags,omitempty"`    // "k=v,..."
 	Weight  int    `json:"weight"`            // as configured
-	Health  string `json:"health"`            // unchecked, healthy or unhealthy
+	Health  string `json:"health"`            // as in status: unchecked, healthy, unhealthy, ejected or paused
 	Ejected string `json:"ejected,omitempty"` // for how much longer
 	Active  int64  `json:"active"`            // connections
 	Grown   int    `json:"grown"`             // percent of its share, by slow start
 	Near    bool   `json:"near"`              // in the preferred zone; true where there is none
-	// Eligible: new connections may come here. Why says why not.
+	// Eligible: new connections may come here. Why says why not. Used: they do,
+	// even where it is not eligible, because no other endpoint is.
 	Eligible bool   `json:"eligible"`
 	Why      string `json:"why,omitempty"`
+	Used     bool   `json:"used"`
+	// Error is the last failure, at ErrorAt.
+	Error   string     `json:"error,omitempty"`
+	ErrorAt *time.Time `json:"errorAt,omitempty"`
 }
 
 // Explain tells how a connection would be decided about now.
@@ -215,6 +219,12 @@ func (x *EndpointState) text() string {
 	}
 	if !x.Eligible {
 		s += ": not eligible, " + x.Why
+		if x.Used {
+			s += "; used all the same"
+		}
+		if x.Error != "" {
+			s += " (" + x.Error + ")"
+		}
 	}
 	return s
 }
@@ -222,8 +232,10 @@ func (x *EndpointState) text() string {
 // state describes member i of a backend's pool.
 func (b *backend) state(i int, now time.Time) EndpointState {
 	m := b.pool.Members()[i]
+	c := b.group.Condition(m.Endpoint, now)
 	x := EndpointState{
-		Address: m.Address, Tags: tagList(m.Tags), Weight: m.Weight, Health: m.Health().String(),
+		Address: m.Address, Tags: tagList(m.Tags), Weight: m.Weight, Health: string(c.State),
+		Used: b.pool.Uses(i, now), Error: c.Error,
 		Active: m.Active(), Grown: int(b.pool.Grown(i, now) * 100), Near: m.Weight == 0 || b.pool.Near(i),
 	}
 	if at := m.Addr.String(); m.Addr.IsValid() && at != m.Address {
@@ -232,15 +244,13 @@ func (b *backend) state(i int, now time.Time) EndpointState {
 	if m.Ejected(now) {
 		x.Ejected = m.EjectedUntil().Sub(now).Round(time.Millisecond).String()
 	}
-	switch {
-	case m.Weight == 0:
-		x.Why = "its weight is 0"
-	case m.Health() == endpoint.Unhealthy:
-		x.Why = "it is unhealthy"
-	case x.Ejected != "":
-		x.Why = "it is ejected for " + x.Ejected
-	default:
-		x.Eligible = true
+	if c.Error != "" {
+		x.ErrorAt = &c.ErrorAt
 	}
+	x.Why = c.Reason
+	if m.Weight == 0 {
+		x.Why = "its weight is 0"
+	}
+	x.Eligible = x.Why == ""
 	return x
 }

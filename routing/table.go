@@ -66,6 +66,12 @@ func (s *Service) Group() *endpoint.Group { return s.group }
 // resource. It must not be changed.
 func (s *Service) Members() []balance.Member { return s.whole.pool.Members() }
 
+// Uses tells whether connections to the service itself are given to member i.
+func (s *Service) Uses(i int, now time.Time) bool { return s.whole.pool.Uses(i, now) }
+
+// Source tells which of its members they are given to.
+func (s *Service) Source(now time.Time) balance.Source { return s.whole.pool.Source(now) }
+
 // Retries gives the connections and the retries of the last 10 seconds.
 func (s *Service) Retries(now time.Time) (connections, retries int64) { return s.budget.Counts(now) }
 

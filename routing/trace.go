@@ -224,7 +224,7 @@ func (tr *trace) endpoints(b *backend, chosen int, now time.Time) {
 			step.Result += " at " + x.At
 		}
 		if eligible == 0 {
-			step.Result += "; none is usable, and allUnhealthy is panic"
+			step.Result += "; " + b.pool.Source(now).Text()
 		}
 	}
 	tr.add(step)

@@ -136,13 +136,13 @@ func printServices(w io.Writer, services []admin.ServiceStatus) {
 	}
 	var rows [][]string
 	for _, svc := range services {
-		rows = append(rows, []string{svc.Name, "", svc.State, fmt.Sprint(svc.Connections), ""})
+		rows = append(rows, []string{svc.Name, "", svc.State, fmt.Sprint(svc.Connections), "", ""})
 		for _, e := range svc.Endpoints {
-			rows = append(rows, []string{"", endpointText(e), e.Health, fmt.Sprint(e.Connections), e.Error})
+			rows = append(rows, []string{"", endpointText(e), e.Health, fmt.Sprint(e.Connections), e.Error, e.Reason})
 		}
 	}
 	fmt.Fprintln(w)
-	printTable(w, []string{"SERVICE", "ENDPOINT", "HEALTH", "CONNECTIONS", "ERROR"}, rows)
+	printTable(w, []string{"SERVICE", "ENDPOINT", "HEALTH", "CONNECTIONS", "ERROR", "REASON"}, rows)
 }
 
 func endpointText(e admin.EndpointStatus) string {

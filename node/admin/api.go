@@ -197,9 +197,16 @@ type ServiceStatus struct {
 type EndpointStatus struct {
 	Address     string `json:"address"`
 	Resolved    string `json:"resolved,omitempty"`
-	Health      string `json:"health"` // unchecked, healthy, unhealthy, ejected or unresolved
+	Health      string `json:"health"` // unchecked, healthy, unhealthy, ejected, paused or unresolved
 	Connections int64  `json:"connections"`
-	Error       string `json:"error,omitempty"`
+	// Used tells whether new connections go there: also where Health says
+	// otherwise, if no other endpoint is usable.
+	Used bool `json:"used"`
+	// Reason says why connections do not go there, or that its host name is
+	// not looked up any more. Error is the last failure, at ErrorAt.
+	Reason  string     `json:"reason,omitempty"`
+	Error   string     `json:"error,omitempty"`
+	ErrorAt *time.Time `json:"errorAt,omitempty"`
 }
 
 // VirtualClusterStatus is how one virtual cluster is doing on the node asked.

@@ -191,6 +191,18 @@ const (
 	FromNone
 )
 
+// Text says for people why connections go to members that are not ready; "" if
+// they do not.
+func (s Source) Text() string {
+	switch s {
+	case FromPaused:
+		return "all that are usable are paused, and used all the same"
+	case FromAll:
+		return "none is usable, and allUnhealthy is panic: all are used"
+	}
+	return ""
+}
+
 // Source tells which members connections are given to at that time.
 func (p *Pool) Source(now time.Time) Source {
 	source := FromNone

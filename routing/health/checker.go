@@ -219,6 +219,8 @@ func (c *Checker) run(ctx context.Context, p *probe) (again time.Duration, ok bo
 		}
 		if err == nil {
 			f.Endpoint.EndPause(start, now)
+		} else {
+			f.Group.NoteError(f.Endpoint, "health check: "+cause, now)
 		}
 	}
 	c.mu.Unlock()

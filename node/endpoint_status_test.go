@@ -1,0 +1,61 @@
+package node
+
+import (
+	"strings"
+	"testing"
+
+	"penstock/node/admin"
+)
+
+// Status, explain and metrics tell the same of an endpoint: one state, one
+// reason, and its last error; and what is used where none is well.
+func TestStatusAndExplainAgreeOnEndpoints(t *testing.T) {
+	t.Parallel()
+	dead, good := deadAddress(t), newBackend(t, "ok").at()
+	n := startNode(t, plainService("paused", dead, good)+
+		strings.Replace(plainService("ejected", dead, good), "spec:\n", "spec:\n  ejection: {failures: 1, duration: 1h}\n", 1)+
+		strings.Replace(plainService("unhealthy", dead, good), "spec:\n", "spec:\n  ejection: {failures: 1, duration: 1h}\n  healthCheck: {interval: 100ms, fall: 1}\n", 1)+
+		strings.Replace(plainService("panic", dead), "spec:\n", "spec:\n  allUnhealthy: panic\n  healthCheck: {interval: 100ms, fall: 1}\n", 1))
+	for _, c := range []struct{ service, state, reason, used string }{
+		{"paused", "paused", "it did not connect", "1/2"},
+		{"ejected", "ejected", "it is ejected for", "1/2"},
+		{"unhealthy", "unhealthy", "its health checks fail", "1/2"},
+		{"panic", "unhealthy", "its health checks fail", "panic"},
+	} {
+		at := n.at(t, c.service)
+		var e admin.EndpointStatus
+		var s admin.ServiceStatus
+		waitFor(t, c.service+" to be "+c.state, func() bool {
+			attempt(at)
+			for _, s = range n.mustStatus(t).Services {
+				if s.Name == c.service {
+					break
+				}
+			}
+			e = s.Endpoints[0]
+			return e.Health == c.state
+		})
+		if !strings.HasPrefix(e.Reason, c.reason) || !strings.Contains(e.Error, "refused") || e.ErrorAt == nil || e.Used != (c.used == "panic") {
+			t.Errorf("%s: status says %+v", c.service, e)
+		}
+		if c.used == "panic" && !strings.Contains(s.State, "allUnhealthy is panic: all are used") {
+			t.Errorf("%s: status says %q of what is used", c.service, s.State)
+		}
+		x, err := n.explain(&admin.ExplainRequest{Listener: c.service})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, step := range x.Steps {
+			if step.Name != "endpoint" {
+				continue
+			}
+			got := step.Endpoints[0]
+			if got.Eligible || !strings.HasPrefix(got.Why, c.reason) || !strings.Contains(got.Error, "refused") || got.Used != e.Used {
+				t.Errorf("%s: explain says %+v", c.service, got)
+			}
+		}
+		if n.metric(t, `penstock_endpoint_state{endpoint="`+dead+`",service="`+c.service+`",state="`+c.state+`"}`) != "1" && c.service != "paused" {
+			t.Errorf("%s: no metric says %s", c.service, c.state)
+		}
+	}
+}

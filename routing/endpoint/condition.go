@@ -1,0 +1,65 @@
+package endpoint
+
+import (
+	"fmt"
+	"time"
+)
+
+// State is how an endpoint does, in one word. It is what status, explain and
+// metrics show.
+type State string
+
+// The states. Where several apply, the first one counts.
+const (
+	// StateUnhealthy: active checks fail.
+	StateUnhealthy State = "unhealthy"
+	// StateEjected: it failed too often in use.
+	StateEjected State = "ejected"
+	// StatePaused: it failed to connect, and is passed over for a while.
+	StatePaused State = "paused"
+	// StateHealthy: active checks pass.
+	StateHealthy State = "healthy"
+	// StateUnchecked: there is no active check, or none has ended.
+	StateUnchecked State = "unchecked"
+)
+
+// Condition is the state of an endpoint with the reason for it.
+type Condition struct {
+	State State
+	// Reason says why connections do not go there; "" if they do.
+	Reason string
+	// Error is the last failure, in use or of a check, at ErrorAt; "" if
+	// there was none. It stays when the endpoint has recovered.
+	Error   string
+	ErrorAt time.Time
+}
+
+// Condition tells how an endpoint does at that time.
+func (g *Group) Condition(e *Endpoint, now time.Time) Condition {
+	st := g.Standing(e, now)
+	c := Condition{Error: st.Error, ErrorAt: st.ErrorAt}
+	left := func(until time.Time) time.Duration { return until.Sub(now).Round(time.Millisecond) }
+	switch {
+	case e.Health() == Unhealthy:
+		c.State, c.Reason = StateUnhealthy, "its health checks fail"
+	case e.Ejected(now):
+		c.State, c.Reason = StateEjected, fmt.Sprintf("it is ejected for another %v", left(e.EjectedUntil()))
+	case e.Paused(now) && e.PausedUntil().After(now):
+		c.State, c.Reason = StatePaused, fmt.Sprintf("it did not connect, and is passed over for another %v", left(e.PausedUntil()))
+	case e.Paused(now):
+		c.State, c.Reason = StatePaused, "it did not connect, and a connection is probing it"
+	case e.Health() == Healthy:
+		c.State = StateHealthy
+	default:
+		c.State = StateUnchecked
+	}
+	return c
+}
+
+// NoteError stores the text of a health check that failed.
+func (g *Group) NoteError(e *Endpoint, text string, now time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	r := &e.state().record
+	r.failed, r.failedAt = text, Stamp(now)
+}
