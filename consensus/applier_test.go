@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/hashicorp/raft"
 	"pgregory.net/rapid"
@@ -179,53 +180,55 @@ func FuzzDecodeEntry(f *testing.F) {
 // agree. Each batch acts or is refused by itself.
 func TestBatchesThatWaitTogetherAreOneEntry(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, steady)
-	a := w.cluster(3)
-	w.mustCommit(a, put("A", "once", "1"))
-	before := a.Standing().Last
-	const n = 400
-	var pending []Pending
-	for i := range n {
-		b := &Batch{ID: ID{1, byte(i), byte(i >> 8)}, Ops: []Op{put("A", fmt.Sprint(i), "1")}}
-		switch i % 20 {
-		case 3: // refused: it has another version
-			b.Ops[0] = put("A", "once", "2").at(0)
-		case 4, 5: // the same key again: not in the same entry
-			b.Ops[0] = put("A", "again", fmt.Sprint(i))
-		}
-		p, err := a.Propose(t.Context(), b)
-		if err != nil {
-			t.Fatal(err)
-		}
-		pending = append(pending, p)
-	}
-	last := uint64(0)
-	for i, p := range pending {
-		r, err := p.Wait(t.Context())
-		switch {
-		case i%20 == 3:
-			if !errors.Is(err, ErrVersion) {
-				t.Errorf("batch %d: %v, want %v", i, err, ErrVersion)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, steady)
+		a := w.cluster(3)
+		w.mustCommit(a, put("A", "once", "1"))
+		before := a.Standing().Last
+		const n = 400
+		var pending []Pending
+		for i := range n {
+			b := &Batch{ID: ID{1, byte(i), byte(i >> 8)}, Ops: []Op{put("A", fmt.Sprint(i), "1")}}
+			switch i % 20 {
+			case 3: // refused: it has another version
+				b.Ops[0] = put("A", "once", "2").at(0)
+			case 4, 5: // the same key again: not in the same entry
+				b.Ops[0] = put("A", "again", fmt.Sprint(i))
 			}
-			continue
-		case err != nil || r.Repeated || r.Index < last || r.Index == last && i%20 == 5:
-			t.Errorf("batch %d after index %d: %+v, %v", i, last, r, err)
-		}
-		if at, ok := a.View().Find(ID{1, byte(i), byte(i >> 8)}); !ok || at != r.Index {
-			t.Errorf("batch %d is remembered at %d, want %d", i, at, r.Index)
-		}
-		last = r.Index
-	}
-	if entries := a.Standing().Last - before; entries > n/2 {
-		t.Errorf("%d batches took %d entries of the log", n, entries)
-	}
-	until(t, "all servers to have it", func() bool {
-		for _, r := range w.servers {
-			if !bytes.Equal(fileOf(t, r.View()), fileOf(t, a.View())) {
-				return false
+			p, err := a.Propose(t.Context(), b)
+			if err != nil {
+				t.Fatal(err)
 			}
+			pending = append(pending, p)
 		}
-		return true
+		last := uint64(0)
+		for i, p := range pending {
+			r, err := p.Wait(t.Context())
+			switch {
+			case i%20 == 3:
+				if !errors.Is(err, ErrVersion) {
+					t.Errorf("batch %d: %v, want %v", i, err, ErrVersion)
+				}
+				continue
+			case err != nil || r.Repeated || r.Index < last || r.Index == last && i%20 == 5:
+				t.Errorf("batch %d after index %d: %+v, %v", i, last, r, err)
+			}
+			if at, ok := a.View().Find(ID{1, byte(i), byte(i >> 8)}); !ok || at != r.Index {
+				t.Errorf("batch %d is remembered at %d, want %d", i, at, r.Index)
+			}
+			last = r.Index
+		}
+		if entries := a.Standing().Last - before; entries > n/2 {
+			t.Errorf("%d batches took %d entries of the log", n, entries)
+		}
+		until(t, "all servers to have it", func() bool {
+			for _, r := range w.servers {
+				if !bytes.Equal(fileOf(t, r.View()), fileOf(t, a.View())) {
+					return false
+				}
+			}
+			return true
+		})
 	})
 }
 
@@ -233,34 +236,36 @@ func TestBatchesThatWaitTogetherAreOneEntry(t *testing.T) {
 // to end at one.
 func TestBatchesGoSinglyWhereAServerDoesNotKnowGroups(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	a := w.cluster(1)
-	w.mustCommit(a, put("A", "x", "1"))
-	const n = 200
-	entries := func() uint64 {
-		t.Helper()
-		before := a.Standing().Last
-		var pending []Pending
-		for i := range n {
-			p, err := a.Propose(t.Context(), batch(put("A", fmt.Sprint(i), "1")))
-			if err != nil {
-				t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		a := w.cluster(1)
+		w.mustCommit(a, put("A", "x", "1"))
+		const n = 200
+		entries := func() uint64 {
+			t.Helper()
+			before := a.Standing().Last
+			var pending []Pending
+			for i := range n {
+				p, err := a.Propose(t.Context(), batch(put("A", fmt.Sprint(i), "1")))
+				if err != nil {
+					t.Fatal(err)
+				}
+				pending = append(pending, p)
 			}
-			pending = append(pending, p)
-		}
-		for _, p := range pending {
-			if _, err := p.Wait(t.Context()); err != nil {
-				t.Fatal(err)
+			for _, p := range pending {
+				if _, err := p.Wait(t.Context()); err != nil {
+					t.Fatal(err)
+				}
 			}
+			return a.Standing().Last - before
 		}
-		return a.Standing().Last - before
-	}
-	a.Singly(true)
-	if got := entries(); got != n {
-		t.Errorf("%d batches took %d entries of the log", n, got)
-	}
-	a.Singly(false)
-	if got := entries(); got > n/2 {
-		t.Errorf("%d batches took %d entries of the log when all know groups", n, got)
-	}
+		a.Singly(true)
+		if got := entries(); got != n {
+			t.Errorf("%d batches took %d entries of the log", n, got)
+		}
+		a.Singly(false)
+		if got := entries(); got > n/2 {
+			t.Errorf("%d batches took %d entries of the log when all know groups", n, got)
+		}
+	})
 }

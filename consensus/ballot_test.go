@@ -3,6 +3,7 @@ package consensus
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 
 	"github.com/hashicorp/raft"
 )
@@ -15,42 +16,44 @@ func TestAVoterThatIsBehindVotesForNewOnes(t *testing.T) {
 	for name, known := range map[string]bool{"that it has never heard of": false, "that it knows without a vote": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, nil)
-			a := w.open("a")
-			if err := a.Bootstrap(); err != nil {
-				t.Fatal(err)
-			}
-			w.leader("a")
-			for _, id := range []string{"b", "c", "d", "e"} {
-				w.open(id)
-			}
-			add := func(ids string, change func(*Replica, context.Context, string, string, uint64) (uint64, error)) {
-				for _, id := range ids {
-					w.mustChange(w.leader("a", "d"), change, string(id))
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, nil)
+				a := w.open("a")
+				if err := a.Bootstrap(); err != nil {
+					t.Fatal(err)
 				}
-			}
-			add("bd", (*Replica).AddVoter)
-			if known {
-				add("ce", (*Replica).AddNonvoter)
-			}
-			w.persist(batch(put("A", "x", "1")))
-			w.mustShow(w.servers["b"], "x=1")
-			_, before := w.servers["b"].Servers()
-			w.network.isolate("b", true, "a", "c", "d", "e")
-			add("ce", (*Replica).AddVoter)
-			w.persist(batch(put("A", "x", "2")))
-			for _, id := range []string{"c", "e"} {
-				w.mustShow(w.servers[id], "x=2")
-			}
-			if _, at := w.servers["b"].Servers(); at != before {
-				t.Fatal("b has heard of the new voters")
-			}
-			w.close("a")
-			w.close("d")
-			w.network.isolate("b", false, "c", "e")
-			w.leader("c", "e")
-			w.persist(batch(put("A", "x", "3")))
-			w.mustShow(w.servers["b"], "x=3")
+				w.leader("a")
+				for _, id := range []string{"b", "c", "d", "e"} {
+					w.open(id)
+				}
+				add := func(ids string, change func(*Replica, context.Context, string, string, uint64) (uint64, error)) {
+					for _, id := range ids {
+						w.mustChange(w.leader("a", "d"), change, string(id))
+					}
+				}
+				add("bd", (*Replica).AddVoter)
+				if known {
+					add("ce", (*Replica).AddNonvoter)
+				}
+				w.persist(batch(put("A", "x", "1")))
+				w.mustShow(w.servers["b"], "x=1")
+				_, before := w.servers["b"].Servers()
+				w.network.isolate("b", true, "a", "c", "d", "e")
+				add("ce", (*Replica).AddVoter)
+				w.persist(batch(put("A", "x", "2")))
+				for _, id := range []string{"c", "e"} {
+					w.mustShow(w.servers[id], "x=2")
+				}
+				if _, at := w.servers["b"].Servers(); at != before {
+					t.Fatal("b has heard of the new voters")
+				}
+				w.close("a")
+				w.close("d")
+				w.network.isolate("b", false, "c", "e")
+				w.leader("c", "e")
+				w.persist(batch(put("A", "x", "3")))
+				w.mustShow(w.servers["b"], "x=3")
+			})
 		})
 	}
 }
@@ -60,27 +63,29 @@ func TestAVoterThatIsBehindVotesForNewOnes(t *testing.T) {
 // and have what it lacks.
 func TestWhoIsRemovedDoesNotLead(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	a := w.cluster(4)
-	w.mustCommit(a, put("A", "x", "1"))
-	w.mustShow(w.servers["d"], "x=1")
-	w.network.isolate("d", true, "a", "b", "c")
-	leader := w.leader("a", "b", "c")
-	_, at := leader.Servers()
-	if _, err := leader.Remove(t.Context(), "d", at); err != nil {
-		t.Fatal(err)
-	}
-	w.mustCommit(leader, put("A", "x", "2"))
-	for _, id := range []string{"a", "b", "c"} {
-		w.mustShow(w.servers[id], "x=2")
-	}
-	w.close(leader.cfg.ID)
-	w.network.isolate("d", false, "a", "b", "c")
-	next := w.leader()
-	if next.cfg.ID == "d" {
-		t.Fatal("the one that was removed leads")
-	}
-	w.persist(batch(put("A", "x", "3")))
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		a := w.cluster(4)
+		w.mustCommit(a, put("A", "x", "1"))
+		w.mustShow(w.servers["d"], "x=1")
+		w.network.isolate("d", true, "a", "b", "c")
+		leader := w.leader("a", "b", "c")
+		_, at := leader.Servers()
+		if _, err := leader.Remove(t.Context(), "d", at); err != nil {
+			t.Fatal(err)
+		}
+		w.mustCommit(leader, put("A", "x", "2"))
+		for _, id := range []string{"a", "b", "c"} {
+			w.mustShow(w.servers[id], "x=2")
+		}
+		w.close(leader.cfg.ID)
+		w.network.isolate("d", false, "a", "b", "c")
+		next := w.leader()
+		if next.cfg.ID == "d" {
+			t.Fatal("the one that was removed leads")
+		}
+		w.persist(batch(put("A", "x", "3")))
+	})
 }
 
 func TestCandidates(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -89,23 +90,25 @@ func TestHeartbeatsSayWhatRaftSays(t *testing.T) {
 // Raft does with its log.
 func TestHeartbeatsHaveAConnectionOfTheirOwn(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, steady)
-	a := w.cluster(3)
-	w.mustCommit(a, put("A", "x", "1"))
-	until(t, "heartbeats to both others", func() bool {
-		b := a.transport.beats
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		return len(b.conns) == 2
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, steady)
+		a := w.cluster(3)
+		w.mustCommit(a, put("A", "x", "1"))
+		until(t, "heartbeats to both others", func() bool {
+			b := a.transport.beats
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return len(b.conns) == 2
+		})
+		term := a.Standing().Term
+		for _, id := range []string{"b", "c"} { // they hear their leader by nothing else for a while
+			before := w.servers[id].raft.LastContact()
+			until(t, "a heartbeat", func() bool { return w.servers[id].raft.LastContact().After(before) })
+		}
+		if s := a.Standing(); s.Role != RoleLeader || s.Term != term {
+			t.Errorf("the lead changed: %+v", s)
+		}
 	})
-	term := a.Standing().Term
-	for _, id := range []string{"b", "c"} { // they hear their leader by nothing else for a while
-		before := w.servers[id].raft.LastContact()
-		until(t, "a heartbeat", func() bool { return w.servers[id].raft.LastContact().After(before) })
-	}
-	if s := a.Standing(); s.Role != RoleLeader || s.Term != term {
-		t.Errorf("the lead changed: %+v", s)
-	}
 }
 
 // FuzzHeartbeats reads what a peer sends for heartbeats.

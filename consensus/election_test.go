@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -30,16 +31,21 @@ type election struct {
 
 // TestVotersThatAreLeftElectSoon cuts off the leader of three voters, again
 // and again, until the two others have elected one of them. The timeouts are
-// those of a node. How long each takes depends on the machine, so the short
-// form only holds that there is a leader each time; the long one, beside
-// processes that keep all processors busy, holds the bound.
+// those of a node. The short form, in virtual time, only holds that there is a
+// leader each time; the long one, beside processes that keep all processors
+// busy, holds the bound.
 func TestVotersThatAreLeftElectSoon(t *testing.T) {
 	t.Parallel()
-	runs, worlds, busy := electionRuns, 2, 0
-	if os.Getenv("PENSTOCK_LONG") != "" {
-		runs, worlds, busy = electionRunsLong, 4, 2*runtime.NumCPU()
+	if os.Getenv("PENSTOCK_LONG") == "" {
+		synctest.Test(t, func(t *testing.T) { loseLeaders(t, electionRuns, 2) })
+		return
 	}
-	beBusy(t, busy)
+	beBusy(t, 2*runtime.NumCPU())
+	loseLeaders(t, electionRunsLong, 4)
+}
+
+func loseLeaders(t *testing.T, runs, worlds int) {
+	t.Helper()
 	var mu sync.Mutex
 	var all []election
 	var tasks sync.WaitGroup

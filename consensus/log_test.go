@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -32,25 +33,27 @@ func newLog(t *testing.T) (s *logStore, closing chan struct{}) {
 
 // TestATermThatCannotBeWrittenIsWaitedFor: Raft would end the process.
 func TestATermThatCannotBeWrittenIsWaitedFor(t *testing.T) {
-	s, closing := newLog(t)
-	s.bolt.Close() // as good as a full disk
-	if err := s.SetUint64([]byte("LastVoteTerm"), 7); err == nil {
-		t.Error("a vote that was not written is taken for written")
-	}
-	done := make(chan error, 1)
-	go func() { done <- s.SetUint64([]byte("CurrentTerm"), 7) }()
-	select {
-	case err := <-done:
-		t.Fatalf("a term that cannot be written: %v", err)
-	case <-time.After(2 * retryWrite):
-	}
-	if s.lastFault() == nil {
-		t.Error("nobody is told")
-	}
-	close(closing)
-	if err := <-done; err != nil {
-		t.Errorf("when it is closed: %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s, closing := newLog(t)
+		s.bolt.Close() // as good as a full disk
+		if err := s.SetUint64([]byte("LastVoteTerm"), 7); err == nil {
+			t.Error("a vote that was not written is taken for written")
+		}
+		done := make(chan error, 1)
+		go func() { done <- s.SetUint64([]byte("CurrentTerm"), 7) }()
+		select {
+		case err := <-done:
+			t.Fatalf("a term that cannot be written: %v", err)
+		case <-time.After(2 * retryWrite):
+		}
+		if s.lastFault() == nil {
+			t.Error("nobody is told")
+		}
+		close(closing)
+		if err := <-done; err != nil {
+			t.Errorf("when it is closed: %v", err)
+		}
+	})
 }
 
 func TestLogsRememberWhatRaftAsks(t *testing.T) {

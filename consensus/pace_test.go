@@ -3,6 +3,7 @@ package consensus
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -10,27 +11,29 @@ import (
 
 func TestHeartbeatsWaitUnlessSomebodyIsInAHurry(t *testing.T) {
 	t.Parallel()
-	p := newPace(2 * time.Hour)
-	p.wait("b") // the first does not
-	p.note("b", p.began)
-	went := make(chan struct{})
-	go func() {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPace(2 * time.Hour)
+		p.wait("b") // the first does not
+		p.note("b", p.began)
+		went := make(chan struct{})
+		go func() {
+			p.wait("b")
+			close(went)
+		}()
+		select {
+		case <-went:
+			t.Fatal("a heartbeat did not wait")
+		case <-time.After(20 * time.Millisecond):
+		}
+		p.hurry() // of those that wait, and that come next
+		<-went
 		p.wait("b")
-		close(went)
-	}()
-	select {
-	case <-went:
-		t.Fatal("a heartbeat did not wait")
-	case <-time.After(20 * time.Millisecond):
-	}
-	p.hurry() // of those that wait, and that come next
-	<-went
-	p.wait("b")
 
-	p = newPace(2 * time.Hour)
-	p.note("b", p.began)
-	p.end()
-	p.wait("b")
+		p = newPace(2 * time.Hour)
+		p.note("b", p.began)
+		p.end()
+		p.wait("b")
+	})
 }
 
 func TestHeartbeatsGoTogether(t *testing.T) {
@@ -68,32 +71,36 @@ func TestHeartbeatsGoTogether(t *testing.T) {
 
 func TestReadsDoNotWaitForHeartbeats(t *testing.T) {
 	t.Parallel()
-	// Heartbeats go out after one and a half to two seconds by themselves, and nothing
-	// else does.
-	w := newWorld(t, func(c *Config) {
-		c.Heartbeat, c.Election, c.Lease, c.CommitInterval = 3*time.Second, 3*time.Second, 3*time.Second, time.Hour
-	})
-	a := w.cluster(3)
-	w.mustCommit(a, put("A", "x", "1"))
-	began := time.Now()
-	const reads = 10 // which would take 13 seconds at least
-	for i := range reads {
-		if _, err := a.ReadIndex(t.Context()); err != nil {
-			t.Fatal(fmt.Errorf("read %d: %w", i, err))
+	synctest.Test(t, func(t *testing.T) {
+		// Heartbeats go out after one and a half to two seconds by themselves, and nothing
+		// else does.
+		w := newWorld(t, func(c *Config) {
+			c.Heartbeat, c.Election, c.Lease, c.CommitInterval = 3*time.Second, 3*time.Second, 3*time.Second, time.Hour
+		})
+		a := w.cluster(3)
+		w.mustCommit(a, put("A", "x", "1"))
+		began := time.Now()
+		const reads = 10 // which would take 13 seconds at least
+		for i := range reads {
+			if _, err := a.ReadIndex(t.Context()); err != nil {
+				t.Fatal(fmt.Errorf("read %d: %w", i, err))
+			}
 		}
-	}
-	if took := time.Since(began); took > 10*time.Second {
-		t.Errorf("%d reads took %v: they waited for heartbeats", reads, took)
-	}
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("%d reads took %v: they waited for heartbeats", reads, took)
+		}
+	})
 }
 
 // TestAServerAloneDoesNotWaitForALeader: there is no other to hear of.
 func TestAServerAloneDoesNotWaitForALeader(t *testing.T) {
 	t.Parallel()
-	const slow = time.Hour // as long it would wait
-	w := newWorld(t, func(c *Config) { c.Heartbeat, c.Election, c.Lease = slow, slow, 0 })
-	w.cluster(1)
-	w.close("a")
-	w.open("a")
-	w.leader("a")
+	synctest.Test(t, func(t *testing.T) {
+		const slow = time.Hour // as long it would wait
+		w := newWorld(t, func(c *Config) { c.Heartbeat, c.Election, c.Lease = slow, slow, 0 })
+		w.cluster(1)
+		w.close("a")
+		w.open("a")
+		w.leader("a")
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 
 	"github.com/hashicorp/raft"
 )
@@ -109,29 +110,31 @@ func TestAServerThatLostItsLogDoesNotStart(t *testing.T) {
 		for _, snapshot := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, snapshot=%v", name, snapshot), func(t *testing.T) {
 				t.Parallel()
-				w := newWorld(t, nil)
-				a := w.cluster(1)
-				w.mustCommit(a, put("A", "x", "1"))
-				if snapshot {
-					w.mustSnapshot(a)
-				}
-				w.close("a")
-				if err := lose(filepath.Join(w.dir, "a", "raft.db")); err != nil {
-					t.Fatal(err)
-				}
-				if snapshot { // which is enough to know that there was a log
-					if err := os.Remove(filepath.Join(w.dir, "a", "applied")); err != nil {
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld(t, nil)
+					a := w.cluster(1)
+					w.mustCommit(a, put("A", "x", "1"))
+					if snapshot {
+						w.mustSnapshot(a)
+					}
+					w.close("a")
+					if err := lose(filepath.Join(w.dir, "a", "raft.db")); err != nil {
 						t.Fatal(err)
 					}
-				}
-				for range 2 { // also not at the second try, which finds what the first one left
-					if r, err := Open(w.config("a")); !errors.Is(err, ErrNoLog) {
-						t.Errorf("it starts: %v, want %v", err, ErrNoLog)
-						if err == nil {
-							r.Close()
+					if snapshot { // which is enough to know that there was a log
+						if err := os.Remove(filepath.Join(w.dir, "a", "applied")); err != nil {
+							t.Fatal(err)
 						}
 					}
-				}
+					for range 2 { // also not at the second try, which finds what the first one left
+						if r, err := Open(w.config("a")); !errors.Is(err, ErrNoLog) {
+							t.Errorf("it starts: %v, want %v", err, ErrNoLog)
+							if err == nil {
+								r.Close()
+							}
+						}
+					}
+				})
 			})
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -28,85 +29,89 @@ func TestAServerAloneServesWhatItServed(t *testing.T) {
 	t.Parallel()
 	for _, snapshot := range []bool{false, true} {
 		t.Run(fmt.Sprint("snapshot=", snapshot), func(t *testing.T) {
-			w := newWorld(t, nil)
-			a := w.cluster(3)
-			w.mustCommit(a, put("A", "x", "1"))
-			b := w.servers["b"]
-			w.mustShow(b, "x=1")
-			if snapshot {
-				w.mustSnapshot(b)
-			}
-			w.mustCommit(a, put("A", "y", "2"))
-			index := w.mustCommit(a, put("A", "z", "3"))
-			w.mustShow(b, "x=1 y=2 z=3")
-			for _, id := range w.ids {
-				w.close(id)
-			}
-			b = w.open("b")
-			if v := b.View(); values(v) != "x=1 y=2 z=3" || v.Index() != index {
-				t.Fatalf("it serves %q of index %d at once, want all of index %d", values(v), v.Index(), index)
-			}
-			if _, err := b.Commit(t.Context(), batch(put("A", "x", "9"))); !errors.Is(err, ErrNotLeader) {
-				t.Errorf("a batch: %v, want %v", err, ErrNotLeader)
-			}
-			back := make(chan string, 1)
-			ctx, stop := context.WithCancel(t.Context())
-			defer stop()
-			done := make(chan struct{})
-			go func() { // while Raft brings the log again
-				defer close(done)
-				for v := b.View(); ; {
-					next, err := b.Wait(ctx, v.Index())
-					if err != nil {
-						return
-					}
-					if next.Index() < v.Index() || next.Len() < 3 {
-						back <- fmt.Sprintf("%q of index %d after %d", values(next), next.Index(), v.Index())
-						return
-					}
-					v = next
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, nil)
+				a := w.cluster(3)
+				w.mustCommit(a, put("A", "x", "1"))
+				b := w.servers["b"]
+				w.mustShow(b, "x=1")
+				if snapshot {
+					w.mustSnapshot(b)
 				}
-			}()
-			w.open("a")
-			w.persist(batch(put("A", "z", "4")))
-			w.mustShow(b, "x=1 y=2 z=4")
-			w.mustSnapshot(b) // it has been brought all again by now
-			stop()
-			<-done
-			select {
-			case s := <-back:
-				t.Errorf("its views went back: %s", s)
-			default:
-			}
+				w.mustCommit(a, put("A", "y", "2"))
+				index := w.mustCommit(a, put("A", "z", "3"))
+				w.mustShow(b, "x=1 y=2 z=3")
+				for _, id := range w.ids {
+					w.close(id)
+				}
+				b = w.open("b")
+				if v := b.View(); values(v) != "x=1 y=2 z=3" || v.Index() != index {
+					t.Fatalf("it serves %q of index %d at once, want all of index %d", values(v), v.Index(), index)
+				}
+				if _, err := b.Commit(t.Context(), batch(put("A", "x", "9"))); !errors.Is(err, ErrNotLeader) {
+					t.Errorf("a batch: %v, want %v", err, ErrNotLeader)
+				}
+				back := make(chan string, 1)
+				ctx, stop := context.WithCancel(t.Context())
+				defer stop()
+				done := make(chan struct{})
+				go func() { // while Raft brings the log again
+					defer close(done)
+					for v := b.View(); ; {
+						next, err := b.Wait(ctx, v.Index())
+						if err != nil {
+							return
+						}
+						if next.Index() < v.Index() || next.Len() < 3 {
+							back <- fmt.Sprintf("%q of index %d after %d", values(next), next.Index(), v.Index())
+							return
+						}
+						v = next
+					}
+				}()
+				w.open("a")
+				w.persist(batch(put("A", "z", "4")))
+				w.mustShow(b, "x=1 y=2 z=4")
+				w.mustSnapshot(b) // it has been brought all again by now
+				stop()
+				<-done
+				select {
+				case s := <-back:
+					t.Errorf("its views went back: %s", s)
+				default:
+				}
+			})
 		})
 	}
 }
 
 func TestWhatWasNeverAgreedIsNotServed(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, steady)
-	a := w.cluster(3)
-	w.mustCommit(a, put("A", "x", "1"))
-	w.lead("a")
-	w.network.isolate("a", true, "b", "c")
-	if _, err := a.Commit(t.Context(), batch(put("A", "x", "2"))); !errors.Is(err, ErrUnknown) {
-		t.Fatalf("a batch at a leader that is cut off: %v", err)
-	}
-	w.close("a")
-	if got := values(w.open("a").View()); got != "x=1" {
-		t.Errorf("it serves %q, want what was agreed", got)
-	}
-	// A record of an entry that the log does not have, or has of another term, is no record.
-	w.close("a")
-	f, err := openApplied(filepath.Join(w.dir, "a", "applied"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.write(f.old[0].index+1, f.old[0].term+7)
-	f.Close()
-	if got := values(w.open("a").View()); got != "x=1" {
-		t.Errorf("it serves %q, want what was agreed", got)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, steady)
+		a := w.cluster(3)
+		w.mustCommit(a, put("A", "x", "1"))
+		w.lead("a")
+		w.network.isolate("a", true, "b", "c")
+		if _, err := a.Commit(t.Context(), batch(put("A", "x", "2"))); !errors.Is(err, ErrUnknown) {
+			t.Fatalf("a batch at a leader that is cut off: %v", err)
+		}
+		w.close("a")
+		if got := values(w.open("a").View()); got != "x=1" {
+			t.Errorf("it serves %q, want what was agreed", got)
+		}
+		// A record of an entry that the log does not have, or has of another term, is no record.
+		w.close("a")
+		f, err := openApplied(filepath.Join(w.dir, "a", "applied"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.write(f.old[0].index+1, f.old[0].term+7)
+		f.Close()
+		if got := values(w.open("a").View()); got != "x=1" {
+			t.Errorf("it serves %q, want what was agreed", got)
+		}
+	})
 }
 
 // childDir is set in the environment of the process that is killed.
@@ -242,95 +247,101 @@ func TestADamagedLogIsSaidToBe(t *testing.T) {
 
 func TestADamagedSnapshotFallsBack(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(c *Config) { c.TrailingLogs = 1 })
-	a := w.cluster(1)
-	for i := range 5 {
-		for j := range 20 {
-			w.mustCommit(a, put("A", fmt.Sprint(j), fmt.Sprint(i)))
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(c *Config) { c.TrailingLogs = 1 })
+		a := w.cluster(1)
+		for i := range 5 {
+			for j := range 20 {
+				w.mustCommit(a, put("A", fmt.Sprint(j), fmt.Sprint(i)))
+			}
+			w.mustSnapshot(a)
 		}
-		w.mustSnapshot(a)
-	}
-	w.mustCommit(a, put("A", "last", "1"))
-	want := values(a.View())
-	first, err := a.store.FirstIndex()
-	if err != nil {
-		t.Fatal(err)
-	}
-	all, err := a.snapshots.List()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(all) != keepSnapshots || first > all[1].Index+1 || first <= all[2].Index {
-		t.Errorf("%d snapshots, the log begins with %d; want %d, and what follows the one before the last", len(all), first, keepSnapshots)
-	}
-	w.close("a")
-	damage := func(i int) {
-		state := filepath.Join(w.dir, "a", "snapshots", all[i].ID, "state.bin")
-		b, err := os.ReadFile(state)
+		w.mustCommit(a, put("A", "last", "1"))
+		want := values(a.View())
+		first, err := a.store.FirstIndex()
 		if err != nil {
 			t.Fatal(err)
 		}
-		b[len(b)/2] ^= 1
-		if err := os.WriteFile(state, b, 0o600); err != nil {
+		all, err := a.snapshots.List()
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	damage(0)
-	a = w.open("a")
-	if got := values(a.View()); got != want {
-		t.Errorf("it serves %q, want %q", got, want)
-	}
-	w.mustCommit(w.leader(), put("A", "last", "2"))
-	w.close("a")
-	damage(1) // now the log does not reach back far enough
-	if _, err := Open(w.config("a")); !errors.Is(err, ErrDamaged) {
-		t.Errorf("without snapshots: %v, want %v", err, ErrDamaged)
-	}
+		if len(all) != keepSnapshots || first > all[1].Index+1 || first <= all[2].Index {
+			t.Errorf("%d snapshots, the log begins with %d; want %d, and what follows the one before the last", len(all), first, keepSnapshots)
+		}
+		w.close("a")
+		damage := func(i int) {
+			state := filepath.Join(w.dir, "a", "snapshots", all[i].ID, "state.bin")
+			b, err := os.ReadFile(state)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b[len(b)/2] ^= 1
+			if err := os.WriteFile(state, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		damage(0)
+		a = w.open("a")
+		if got := values(a.View()); got != want {
+			t.Errorf("it serves %q, want %q", got, want)
+		}
+		w.mustCommit(w.leader(), put("A", "last", "2"))
+		w.close("a")
+		damage(1) // now the log does not reach back far enough
+		if _, err := Open(w.config("a")); !errors.Is(err, ErrDamaged) {
+			t.Errorf("without snapshots: %v, want %v", err, ErrDamaged)
+		}
+	})
 }
 
 func TestANewServerGetsTheSnapshot(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(c *Config) { c.TrailingLogs = 1 })
-	a := w.cluster(1)
-	var want []string
-	for i := range 50 {
-		w.mustCommit(a, put("A", fmt.Sprintf("%02d", i), "v"))
-		want = append(want, fmt.Sprintf("%02d=v", i))
-		if i%20 == 19 {
-			w.mustSnapshot(a)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(c *Config) { c.TrailingLogs = 1 })
+		a := w.cluster(1)
+		var want []string
+		for i := range 50 {
+			w.mustCommit(a, put("A", fmt.Sprintf("%02d", i), "v"))
+			want = append(want, fmt.Sprintf("%02d=v", i))
+			if i%20 == 19 {
+				w.mustSnapshot(a)
+			}
 		}
-	}
-	b := w.open("b")
-	w.mustChange(a, (*Replica).AddVoter, "b")
-	w.mustShow(b, strings.Join(want, " "))
-	if all, err := b.snapshots.List(); err != nil || len(all) == 0 {
-		t.Errorf("it has %d snapshots, %v: it got the log", len(all), err)
-	}
-	w.close("a")
-	w.close("b")
-	if got := values(w.open("b").View()); got != strings.Join(want, " ") {
-		t.Errorf("alone it serves %q", got)
-	}
+		b := w.open("b")
+		w.mustChange(a, (*Replica).AddVoter, "b")
+		w.mustShow(b, strings.Join(want, " "))
+		if all, err := b.snapshots.List(); err != nil || len(all) == 0 {
+			t.Errorf("it has %d snapshots, %v: it got the log", len(all), err)
+		}
+		w.close("a")
+		w.close("b")
+		if got := values(w.open("b").View()); got != strings.Join(want, " ") {
+			t.Errorf("alone it serves %q", got)
+		}
+	})
 }
 
 func TestAFolderHasOneServer(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	w.cluster(1)
-	start := time.Now()
-	_, err := Open(w.config("a"))
-	if err == nil || !strings.Contains(err.Error(), "another process") {
-		t.Errorf("it was opened twice: %v", err)
-	}
-	if d := time.Since(start); d > within {
-		t.Errorf("it took %v to find out", d)
-	}
-	if err := os.WriteFile(filepath.Join(w.dir, "file"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Open(w.config("file")); err == nil {
-		t.Error("a file was opened as a folder")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		w.cluster(1)
+		start := time.Now()
+		_, err := Open(w.config("a"))
+		if err == nil || !strings.Contains(err.Error(), "another process") {
+			t.Errorf("it was opened twice: %v", err)
+		}
+		if d := time.Since(start); d > within {
+			t.Errorf("it took %v to find out", d)
+		}
+		if err := os.WriteFile(filepath.Join(w.dir, "file"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(w.config("file")); err == nil {
+			t.Error("a file was opened as a folder")
+		}
+	})
 }
 
 // randomText is so many bytes that cannot be compressed.
@@ -354,47 +365,49 @@ func tmpfs(t *testing.T, dir, options string) {
 
 func TestALeaderWithAFullDiskStepsDown(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	tmpfs(t, filepath.Join(w.dir, "a"), "size=2m,mode=0700")
-	a := w.cluster(3)
-	w.mustCommit(a, put("A", "x", "1"))
-	fill := filepath.Join(w.dir, "a", "fill")
-	full := func() {
-		f, err := os.Create(fill)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		for {
-			if _, err := f.Write(make([]byte, 4096)); err != nil {
-				return
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		tmpfs(t, filepath.Join(w.dir, "a"), "size=2m,mode=0700")
+		a := w.cluster(3)
+		w.mustCommit(a, put("A", "x", "1"))
+		fill := filepath.Join(w.dir, "a", "fill")
+		full := func() {
+			f, err := os.Create(fill)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			for {
+				if _, err := f.Write(make([]byte, 4096)); err != nil {
+					return
+				}
 			}
 		}
-	}
-	full()
-	until(t, "the pages that it has to be used up", func() bool {
-		_, err := w.lead("a").Commit(t.Context(), batch(put("A", "big", randomText(100_000))))
-		used := errors.Is(err, unix.ENOSPC)
-		if used && !errors.Is(err, ErrUnknown) {
-			t.Errorf("a batch for a full disk: %v, want %v", err, ErrUnknown)
+		full()
+		until(t, "the pages that it has to be used up", func() bool {
+			_, err := w.lead("a").Commit(t.Context(), batch(put("A", "big", randomText(100_000))))
+			used := errors.Is(err, unix.ENOSPC)
+			if used && !errors.Is(err, ErrUnknown) {
+				t.Errorf("a batch for a full disk: %v, want %v", err, ErrUnknown)
+			}
+			return used
+		})
+		var leader *Replica
+		until(t, "another leader", func() bool { // it may win once or twice more, until it is behind
+			_, _ = w.leader().Commit(t.Context(), batch(put("A", "big", randomText(100_000))))
+			leader = w.leader()
+			return leader != a && a.Standing().Fault != nil
+		})
+		w.persist(batch(put("A", "y", "2"), del("A", "big")))
+		if e, ok := a.View().Get(Key{"A", "x"}); !ok || string(e.Value) != "1" {
+			t.Errorf("the server with the full disk serves %q", e.Value)
 		}
-		return used
+		os.Remove(fill)
+		w.mustShow(a, "x=1 y=2")
+		until(t, "the server to know that its disk is well", func() bool { return a.Standing().Fault == nil })
+		full()
+		w.close("a") // does not hang
 	})
-	var leader *Replica
-	until(t, "another leader", func() bool { // it may win once or twice more, until it is behind
-		_, _ = w.leader().Commit(t.Context(), batch(put("A", "big", randomText(100_000))))
-		leader = w.leader()
-		return leader != a && a.Standing().Fault != nil
-	})
-	w.persist(batch(put("A", "y", "2"), del("A", "big")))
-	if e, ok := a.View().Get(Key{"A", "x"}); !ok || string(e.Value) != "1" {
-		t.Errorf("the server with the full disk serves %q", e.Value)
-	}
-	os.Remove(fill)
-	w.mustShow(a, "x=1 y=2")
-	until(t, "the server to know that its disk is well", func() bool { return a.Standing().Fault == nil })
-	full()
-	w.close("a") // does not hang
 }
 
 func TestAReadOnlyFolderIsSaidToBe(t *testing.T) {
@@ -414,25 +427,27 @@ func TestAReadOnlyFolderIsSaidToBe(t *testing.T) {
 
 func TestAnEndOfTheLogMayBeReplaced(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, steady)
-	a := w.cluster(3)
-	_, before := a.Servers()
-	w.network.isolate("a", true, "b", "c")
-	ctx, cancel := context.WithTimeout(t.Context(), within)
-	defer cancel()
-	if _, err := a.AddNonvoter(ctx, "d", "host:1", before); !errors.Is(err, ErrUnknown) {
-		t.Errorf("a server added by a leader that is cut off: %v, want %v", err, ErrUnknown)
-	}
-	leader := w.leader("b", "c")
-	w.mustCommit(leader, put("A", "x", "1"))
-	w.network.isolate("a", false, "b", "c")
-	w.mustShow(a, "x=1")
-	until(t, "the configuration that was agreed", func() bool {
-		all, at := a.Servers()
-		return len(all) == 3 && at == before
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, steady)
+		a := w.cluster(3)
+		_, before := a.Servers()
+		w.network.isolate("a", true, "b", "c")
+		ctx, cancel := context.WithTimeout(t.Context(), within)
+		defer cancel()
+		if _, err := a.AddNonvoter(ctx, "d", "host:1", before); !errors.Is(err, ErrUnknown) {
+			t.Errorf("a server added by a leader that is cut off: %v, want %v", err, ErrUnknown)
+		}
+		leader := w.leader("b", "c")
+		w.mustCommit(leader, put("A", "x", "1"))
+		w.network.isolate("a", false, "b", "c")
+		w.mustShow(a, "x=1")
+		until(t, "the configuration that was agreed", func() bool {
+			all, at := a.Servers()
+			return len(all) == 3 && at == before
+		})
+		var entry raft.Log
+		if err := a.store.GetLog(a.View().Index(), &entry); err != nil {
+			t.Error(err)
+		}
 	})
-	var entry raft.Log
-	if err := a.store.GetLog(a.View().Index(), &entry); err != nil {
-		t.Error(err)
-	}
 }

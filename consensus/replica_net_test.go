@@ -9,16 +9,23 @@ import (
 	"time"
 )
 
-// network joins servers by TCP on loopback. Links can be cut, one way or both.
+// network joins servers in memory, so that they run in a bubble of synctest, or
+// by TCP on loopback. Links can be cut, one way or both.
 type network struct {
+	tcp   bool
 	mu    sync.Mutex
-	addrs map[string]string // of the servers that are up, by ID
+	addrs map[string]string         // of the servers that are up, by ID
+	doors map[string]*memoryStreams // the same, of those in memory
 	cut   map[[2]string]bool
 	conns map[*link]struct{}
 }
 
+// newNetwork makes a network of TCP.
 func newNetwork() *network {
-	return &network{addrs: map[string]string{}, cut: map[[2]string]bool{}, conns: map[*link]struct{}{}}
+	return &network{
+		tcp: true, addrs: map[string]string{}, doors: map[string]*memoryStreams{},
+		cut: map[[2]string]bool{}, conns: map[*link]struct{}{},
+	}
 }
 
 // link is a connection from one server to another.
@@ -57,7 +64,10 @@ type testStreams struct {
 	network *network
 }
 
-func (n *network) listen(id string) (*testStreams, error) {
+func (n *network) listen(id string) (StreamLayer, error) {
+	if !n.tcp {
+		return n.listenInMemory(id), nil
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err

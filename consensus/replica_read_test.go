@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -15,120 +16,128 @@ import (
 
 func TestReadsSeeWhatWasAgreed(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, steady)
-	w.cluster(3)
-	read := func() string {
-		t.Helper()
-		leader := w.leader()
-		index, err := leader.ReadIndex(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := ""
-		for _, id := range w.ids { // on all servers, although the last entries are Raft's own
-			ctx, cancel := context.WithTimeout(t.Context(), within)
-			v, err := w.servers[id].Wait(ctx, index-1)
-			cancel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, steady)
+		w.cluster(3)
+		read := func() string {
+			t.Helper()
+			leader := w.leader()
+			index, err := leader.ReadIndex(t.Context())
 			if err != nil {
-				t.Fatalf("%s waits for index %d, and is at %d: %v", id, index, w.servers[id].View().Index(), err)
+				t.Fatal(err)
 			}
-			got = values(v)
-		}
-		return got
-	}
-	for i := range 3 {
-		w.mustCommit(w.leader(), put("A", "x", fmt.Sprint(i)))
-		for range 2 {
-			if got, want := read(), fmt.Sprint("x=", i); got != want {
-				t.Errorf("read %q, want %q", got, want)
+			got := ""
+			for _, id := range w.ids { // on all servers, although the last entries are Raft's own
+				ctx, cancel := context.WithTimeout(t.Context(), within)
+				v, err := w.servers[id].Wait(ctx, index-1)
+				cancel()
+				if err != nil {
+					t.Fatalf("%s waits for index %d, and is at %d: %v", id, index, w.servers[id].View().Index(), err)
+				}
+				got = values(v)
 			}
-			w.mustTransfer("")
+			return got
 		}
-	}
-	for _, r := range w.servers {
-		if r != w.leader() {
-			if _, err := r.ReadIndex(t.Context()); !errors.Is(err, ErrNotLeader) {
-				t.Errorf("a read at a follower: %v, want %v", err, ErrNotLeader)
+		for i := range 3 {
+			w.mustCommit(w.leader(), put("A", "x", fmt.Sprint(i)))
+			for range 2 {
+				if got, want := read(), fmt.Sprint("x=", i); got != want {
+					t.Errorf("read %q, want %q", got, want)
+				}
+				w.mustTransfer("")
 			}
 		}
-	}
+		for _, r := range w.servers {
+			if r != w.leader() {
+				if _, err := r.ReadIndex(t.Context()); !errors.Is(err, ErrNotLeader) {
+					t.Errorf("a read at a follower: %v, want %v", err, ErrNotLeader)
+				}
+			}
+		}
+	})
 }
 
 // TestALeaderWithoutVotersReadsNothing: Raft itself takes the word of a server
 // without a vote for that of a voter.
 func TestALeaderWithoutVotersReadsNothing(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(c *Config) {
-		c.Heartbeat, c.Election, c.Lease = time.Second, time.Second, time.Second
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(c *Config) {
+			c.Heartbeat, c.Election, c.Lease = time.Second, time.Second, time.Second
+		})
+		a := w.cluster(3)
+		w.open("d")
+		w.mustChange(a, (*Replica).AddNonvoter, "d")
+		w.mustCommit(a, put("A", "x", "1"))
+		w.mustShow(w.servers["d"], "x=1")
+		w.lead("a")
+		w.network.isolate("a", true, "b", "c")
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		if err := a.verify(ctx); err != nil {
+			t.Logf("Raft counts voters only, it seems: %v", err)
+		}
+		if _, err := a.ReadIndex(ctx); err == nil {
+			t.Error("it read, and no voter has confirmed that it leads")
+		}
 	})
-	a := w.cluster(3)
-	w.open("d")
-	w.mustChange(a, (*Replica).AddNonvoter, "d")
-	w.mustCommit(a, put("A", "x", "1"))
-	w.mustShow(w.servers["d"], "x=1")
-	w.lead("a")
-	w.network.isolate("a", true, "b", "c")
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	if err := a.verify(ctx); err != nil {
-		t.Logf("Raft counts voters only, it seems: %v", err)
-	}
-	if _, err := a.ReadIndex(ctx); err == nil {
-		t.Error("it read, and no voter has confirmed that it leads")
-	}
 }
 
 func TestAStaleLeaderReadsNothing(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	a := w.cluster(3)
-	w.mustCommit(a, put("A", "x", "1"))
-	w.network.isolate("a", true, "b", "c")
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	bad := make(chan string, 1)
-	var wg sync.WaitGroup
-	agreed := make(chan uint64, 1)
-	wg.Go(func() { // reads all the time, and must never miss what b and c agree upon
-		after := uint64(0)
-		for ctx.Err() == nil {
-			select {
-			case after = <-agreed:
-			default:
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		a := w.cluster(3)
+		w.mustCommit(a, put("A", "x", "1"))
+		w.network.isolate("a", true, "b", "c")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		bad := make(chan string, 1)
+		var wg sync.WaitGroup
+		agreed := make(chan uint64, 1)
+		wg.Go(func() { // reads all the time, and must never miss what b and c agree upon
+			after := uint64(0)
+			for ctx.Err() == nil {
+				select {
+				case after = <-agreed:
+				default:
+				}
+				wanted := after
+				index, err := a.ReadIndex(ctx)
+				if err == nil && index < wanted {
+					bad <- fmt.Sprintf("index %d, and %d was agreed before", index, wanted)
+					return
+				}
 			}
-			wanted := after
-			index, err := a.ReadIndex(ctx)
-			if err == nil && index < wanted {
-				bad <- fmt.Sprintf("index %d, and %d was agreed before", index, wanted)
-				return
-			}
+		})
+		agreed <- w.persist(batch(put("A", "x", "2"))).Index
+		w.network.isolate("a", false, "b", "c")
+		w.mustShow(a, "x=2")
+		cancel()
+		wg.Wait()
+		select {
+		case b := <-bad:
+			t.Error(b)
+		default:
 		}
 	})
-	agreed <- w.persist(batch(put("A", "x", "2"))).Index
-	w.network.isolate("a", false, "b", "c")
-	w.mustShow(a, "x=2")
-	cancel()
-	wg.Wait()
-	select {
-	case b := <-bad:
-		t.Error(b)
-	default:
-	}
 }
 
 // TestANewLeaderReadsWhatWasAgreedBeforeIt: until an entry of its own term is
 // agreed it may not know all that was.
 func TestANewLeaderReadsWhatWasAgreedBeforeIt(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	a := w.cluster(1)
-	a.reads.ready.Store(0) // as if it had just been elected
-	if _, err := a.ReadIndex(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := a.reads.ready.Load(), a.Standing().Term; got != want {
-		t.Errorf("it read when it was ready in term %d, and leads in %d", got, want)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		a := w.cluster(1)
+		a.reads.ready.Store(0) // as if it had just been elected
+		if _, err := a.ReadIndex(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := a.reads.ready.Load(), a.Standing().Term; got != want {
+			t.Errorf("it read when it was ready in term %d, and leads in %d", got, want)
+		}
+	})
 }
 
 // register is a step of a client on one key.

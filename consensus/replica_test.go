@@ -5,83 +5,90 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
 func TestServersAgree(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, steady)
-	a := w.cluster(3)
-	w.mustCommit(a, put("A", "x", "1"), put("A", "y", "2"))
-	w.mustCommit(a, del("A", "x"), put("A", "z", "3"))
-	for _, id := range w.ids {
-		w.mustShow(w.servers[id], "y=2 z=3")
-	}
-	if _, err := a.Commit(t.Context(), batch(put("A", "y", "9").at(1))); !errors.Is(err, ErrVersion) {
-		t.Errorf("a batch for another version: %v, want %v", err, ErrVersion)
-	}
-	for id, r := range w.servers {
-		if r == a {
-			continue
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, steady)
+		a := w.cluster(3)
+		w.mustCommit(a, put("A", "x", "1"), put("A", "y", "2"))
+		w.mustCommit(a, del("A", "x"), put("A", "z", "3"))
+		for _, id := range w.ids {
+			w.mustShow(w.servers[id], "y=2 z=3")
 		}
-		if _, err := r.Commit(t.Context(), batch(put("A", "y", "9"))); !errors.Is(err, ErrNotLeader) {
-			t.Errorf("a batch at %s: %v, want %v", id, err, ErrNotLeader)
+		if _, err := a.Commit(t.Context(), batch(put("A", "y", "9").at(1))); !errors.Is(err, ErrVersion) {
+			t.Errorf("a batch for another version: %v, want %v", err, ErrVersion)
 		}
-	}
+		for id, r := range w.servers {
+			if r == a {
+				continue
+			}
+			if _, err := r.Commit(t.Context(), batch(put("A", "y", "9"))); !errors.Is(err, ErrNotLeader) {
+				t.Errorf("a batch at %s: %v, want %v", id, err, ErrNotLeader)
+			}
+		}
+	})
 }
 
 func TestProposalsActInTheirOrder(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, steady)
-	a := w.cluster(3)
-	var pending []Pending
-	sequence := a.View().Sequence()
-	for i := range 200 {
-		s := sequence + uint64(i)
-		p, err := a.Propose(t.Context(), &Batch{Ops: []Op{put("A", "x", fmt.Sprint(i))}, IfSequence: &s})
-		if err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, steady)
+		a := w.cluster(3)
+		var pending []Pending
+		sequence := a.View().Sequence()
+		for i := range 200 {
+			s := sequence + uint64(i)
+			p, err := a.Propose(t.Context(), &Batch{Ops: []Op{put("A", "x", fmt.Sprint(i))}, IfSequence: &s})
+			if err != nil {
+				t.Fatal(err)
+			}
+			pending = append(pending, p)
 		}
-		pending = append(pending, p)
-	}
-	for i, p := range pending {
-		if _, err := p.Wait(t.Context()); err != nil {
-			t.Errorf("batch %d: %v", i, err)
+		for i, p := range pending {
+			if _, err := p.Wait(t.Context()); err != nil {
+				t.Errorf("batch %d: %v", i, err)
+			}
 		}
-	}
-	w.mustShow(w.servers["c"], "x=199")
+		w.mustShow(w.servers["c"], "x=199")
+	})
 }
 
 func TestProposalsInFlightAreBounded(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(c *Config) { c.MaxInFlight, c.MaxInFlightBytes = 8, 1000 })
-	a := w.cluster(2)
-	for _, c := range []struct {
-		value string
-		want  int
-	}{{"small", 8}, {string(make([]byte, 600)), 1}} {
-		until(t, "a leader that is busy before it steps down", func() bool {
-			w.network.isolate("b", true, "a") // nothing is agreed any more, until the leader steps down
-			pending, refused := fill(t, a, c.value)
-			if !errors.Is(refused, ErrNotLeader) && (!errors.Is(refused, ErrBusy) || len(pending) != c.want) {
-				t.Errorf("%d proposals, then %v; want %d, then %v", len(pending), refused, c.want, ErrBusy)
-			}
-			early := errors.Is(refused, ErrNotLeader) // on a machine that is itself busy
-			for i, p := range pending {
-				_, err := p.Wait(t.Context())
-				switch {
-				case errors.Is(err, ErrUnknown), i > 0 && errors.Is(err, ErrNotLeader): // what waited for its group was never said to anybody
-				case errors.Is(err, ErrNotLeader):
-					early = true
-				default:
-					t.Errorf("batch %d of a leader that is cut off: %v, want %v", i, err, ErrUnknown)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(c *Config) { c.MaxInFlight, c.MaxInFlightBytes = 8, 1000 })
+		a := w.cluster(2)
+		for _, c := range []struct {
+			value string
+			want  int
+		}{{"small", 8}, {string(make([]byte, 600)), 1}} {
+			until(t, "a leader that is busy before it steps down", func() bool {
+				w.network.isolate("b", true, "a") // nothing is agreed any more, until the leader steps down
+				pending, refused := fill(t, a, c.value)
+				if !errors.Is(refused, ErrNotLeader) && (!errors.Is(refused, ErrBusy) || len(pending) != c.want) {
+					t.Errorf("%d proposals, then %v; want %d, then %v", len(pending), refused, c.want, ErrBusy)
 				}
-			}
-			w.network.isolate("b", false, "a")
-			a = w.leader()
-			return !early
-		})
-	}
+				early := errors.Is(refused, ErrNotLeader) // on a machine that is itself busy
+				for i, p := range pending {
+					_, err := p.Wait(t.Context())
+					switch {
+					case errors.Is(err, ErrUnknown), i > 0 && errors.Is(err, ErrNotLeader): // what waited for its group was never said to anybody
+					case errors.Is(err, ErrNotLeader):
+						early = true
+					default:
+						t.Errorf("batch %d of a leader that is cut off: %v, want %v", i, err, ErrUnknown)
+					}
+				}
+				w.network.isolate("b", false, "a")
+				a = w.leader()
+				return !early
+			})
+		}
+	})
 }
 
 // fill proposes until a leader takes no more.
@@ -99,281 +106,301 @@ func fill(t *testing.T, leader *Replica, value string) (pending []Pending, refus
 
 func TestTheClusterOutlivesItsLeader(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	a := w.cluster(3)
-	w.mustCommit(a, put("A", "x", "1"))
-	w.close("a")
-	w.persist(batch(put("A", "y", "2")))
-	w.mustShow(w.open("a"), "x=1 y=2")
-	if err := a.Close(); err != nil {
-		t.Errorf("closing again: %v", err)
-	}
-	if _, err := a.Commit(t.Context(), batch(put("A", "z", "3"))); !errors.Is(err, ErrClosed) {
-		t.Errorf("a batch for a server that is closed: %v, want %v", err, ErrClosed)
-	}
-	if _, err := a.Wait(t.Context(), 1<<40); !errors.Is(err, ErrClosed) {
-		t.Errorf("waiting at a server that is closed: %v, want %v", err, ErrClosed)
-	}
-	if got := values(a.View()); got != "x=1" {
-		t.Errorf("it shows %q when closed, want what it had", got)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		a := w.cluster(3)
+		w.mustCommit(a, put("A", "x", "1"))
+		w.close("a")
+		w.persist(batch(put("A", "y", "2")))
+		w.mustShow(w.open("a"), "x=1 y=2")
+		if err := a.Close(); err != nil {
+			t.Errorf("closing again: %v", err)
+		}
+		if _, err := a.Commit(t.Context(), batch(put("A", "z", "3"))); !errors.Is(err, ErrClosed) {
+			t.Errorf("a batch for a server that is closed: %v, want %v", err, ErrClosed)
+		}
+		if _, err := a.Wait(t.Context(), 1<<40); !errors.Is(err, ErrClosed) {
+			t.Errorf("waiting at a server that is closed: %v, want %v", err, ErrClosed)
+		}
+		if got := values(a.View()); got != "x=1" {
+			t.Errorf("it shows %q when closed, want what it had", got)
+		}
+	})
 }
 
 func TestAllRestartAtOtherAddresses(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	w.mustCommit(w.cluster(3), put("A", "x", "1"))
-	for _, id := range w.ids {
-		w.close(id)
-	}
-	for _, id := range w.ids { // each listens at a new port
-		w.open(id)
-	}
-	w.persist(batch(put("A", "y", "2")))
-	for _, id := range w.ids {
-		w.mustShow(w.servers[id], "x=1 y=2")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		w.mustCommit(w.cluster(3), put("A", "x", "1"))
+		for _, id := range w.ids {
+			w.close(id)
+		}
+		for _, id := range w.ids { // each listens at a new port
+			w.open(id)
+		}
+		w.persist(batch(put("A", "y", "2")))
+		for _, id := range w.ids {
+			w.mustShow(w.servers[id], "x=1 y=2")
+		}
+	})
 }
 
 func TestServersComeAndGo(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, steady)
-	a := w.cluster(1)
-	w.mustCommit(a, put("A", "x", "1"))
-	b := w.open("b")
-	if s := b.Standing(); s.Role != RoleNone {
-		t.Errorf("a server that nobody has added is %s", s.Role)
-	}
-	_, at := a.Servers()
-	at2, err := a.AddNonvoter(t.Context(), "b", "host:1", at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.mustShow(b, "x=1")
-	if _, err := a.AddVoter(t.Context(), "b", "host:1", at); !errors.Is(err, ErrServers) {
-		t.Errorf("a change of servers that are no more: %v, want %v", err, ErrServers)
-	}
-	if _, err := a.AddVoter(t.Context(), "b", "host:1", 0); !errors.Is(err, ErrServers) {
-		t.Errorf("a change of whatever servers: %v, want %v", err, ErrServers)
-	}
-	if err := a.Transfer(t.Context(), "b"); !errors.Is(err, ErrServers) {
-		t.Errorf("the lead for a server without a vote: %v, want %v", err, ErrServers)
-	}
-	if _, err := b.AddVoter(t.Context(), "b", "host:1", at2); !errors.Is(err, ErrNotLeader) {
-		t.Errorf("a change at a follower: %v, want %v", err, ErrNotLeader)
-	}
-	mustStand := func(r *Replica, role Role, want string) {
-		t.Helper()
-		got := ""
-		until(t, fmt.Sprintf("%s as %s, %s", r.cfg.ID, role, want), func() bool {
-			all, at := r.Servers()
-			got = fmt.Sprint(all)
-			return r.Standing().Role == role && got == want && at > 0
-		})
-	}
-	mustStand(b, RoleNonvoter, fmt.Sprint([]Server{{"a", a.cfg.Addr, true}, {"b", "host:1", false}}))
-	w.mustChange(a, (*Replica).AddVoter, "b")
-	w.mustChange(a, (*Replica).AddNonvoter, "c")
-	w.mustChange(a, (*Replica).AddNonvoter, "d") // at the address of c, which may have been there before
-	mustStand(b, RoleVoter, fmt.Sprint([]Server{{"a", a.cfg.Addr, true}, {"b", "host:1", true}, {"c", "somewhere:1", false}, {"d", "somewhere:1", false}}))
-	if s := b.Standing(); s.Voters != 2 || s.Leader != "a" {
-		t.Errorf("b knows %d voters and leader %q, want 2 and a", s.Voters, s.Leader)
-	}
-	drop := func(f func(*Replica, context.Context, string, uint64) (uint64, error), id string) {
-		t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, steady)
+		a := w.cluster(1)
+		w.mustCommit(a, put("A", "x", "1"))
+		b := w.open("b")
+		if s := b.Standing(); s.Role != RoleNone {
+			t.Errorf("a server that nobody has added is %s", s.Role)
+		}
 		_, at := a.Servers()
-		if _, err := f(a, t.Context(), id, at); err != nil {
+		at2, err := a.AddNonvoter(t.Context(), "b", "host:1", at)
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	drop((*Replica).Demote, "b")
-	mustStand(b, RoleNonvoter, fmt.Sprint([]Server{{"a", a.cfg.Addr, true}, {"b", "host:1", false}, {"c", "somewhere:1", false}, {"d", "somewhere:1", false}}))
-	drop((*Replica).Remove, "c")
-	drop((*Replica).Remove, "d")
-	w.mustChange(a, (*Replica).AddVoter, "b")
-	drop((*Replica).Remove, "a")
-	w.persist(batch(put("A", "y", "2")))
-	until(t, "a server that has removed itself to lead no more", func() bool { return a.Standing().Role == RoleNone })
+		w.mustShow(b, "x=1")
+		if _, err := a.AddVoter(t.Context(), "b", "host:1", at); !errors.Is(err, ErrServers) {
+			t.Errorf("a change of servers that are no more: %v, want %v", err, ErrServers)
+		}
+		if _, err := a.AddVoter(t.Context(), "b", "host:1", 0); !errors.Is(err, ErrServers) {
+			t.Errorf("a change of whatever servers: %v, want %v", err, ErrServers)
+		}
+		if err := a.Transfer(t.Context(), "b"); !errors.Is(err, ErrServers) {
+			t.Errorf("the lead for a server without a vote: %v, want %v", err, ErrServers)
+		}
+		if _, err := b.AddVoter(t.Context(), "b", "host:1", at2); !errors.Is(err, ErrNotLeader) {
+			t.Errorf("a change at a follower: %v, want %v", err, ErrNotLeader)
+		}
+		mustStand := func(r *Replica, role Role, want string) {
+			t.Helper()
+			got := ""
+			until(t, fmt.Sprintf("%s as %s, %s", r.cfg.ID, role, want), func() bool {
+				all, at := r.Servers()
+				got = fmt.Sprint(all)
+				return r.Standing().Role == role && got == want && at > 0
+			})
+		}
+		mustStand(b, RoleNonvoter, fmt.Sprint([]Server{{"a", a.cfg.Addr, true}, {"b", "host:1", false}}))
+		w.mustChange(a, (*Replica).AddVoter, "b")
+		w.mustChange(a, (*Replica).AddNonvoter, "c")
+		w.mustChange(a, (*Replica).AddNonvoter, "d") // at the address of c, which may have been there before
+		mustStand(b, RoleVoter, fmt.Sprint([]Server{{"a", a.cfg.Addr, true}, {"b", "host:1", true}, {"c", "somewhere:1", false}, {"d", "somewhere:1", false}}))
+		if s := b.Standing(); s.Voters != 2 || s.Leader != "a" {
+			t.Errorf("b knows %d voters and leader %q, want 2 and a", s.Voters, s.Leader)
+		}
+		drop := func(f func(*Replica, context.Context, string, uint64) (uint64, error), id string) {
+			t.Helper()
+			_, at := a.Servers()
+			if _, err := f(a, t.Context(), id, at); err != nil {
+				t.Fatal(err)
+			}
+		}
+		drop((*Replica).Demote, "b")
+		mustStand(b, RoleNonvoter, fmt.Sprint([]Server{{"a", a.cfg.Addr, true}, {"b", "host:1", false}, {"c", "somewhere:1", false}, {"d", "somewhere:1", false}}))
+		drop((*Replica).Remove, "c")
+		drop((*Replica).Remove, "d")
+		w.mustChange(a, (*Replica).AddVoter, "b")
+		drop((*Replica).Remove, "a")
+		w.persist(batch(put("A", "y", "2")))
+		until(t, "a server that has removed itself to lead no more", func() bool { return a.Standing().Role == RoleNone })
+	})
 }
 
 func TestBootstrapRefusesState(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	a := w.open("a")
-	if has, err := a.HasState(); has || err != nil {
-		t.Errorf("an empty folder has state: %v, %v", has, err)
-	}
-	if err := a.Bootstrap(); err != nil {
-		t.Fatal(err)
-	}
-	w.leader()
-	if err := a.Bootstrap(); !errors.Is(err, ErrState) {
-		t.Errorf("bootstrap again: %v, want %v", err, ErrState)
-	}
-	w.close("a")
-	a = w.open("a")
-	if has, err := a.HasState(); !has || err != nil {
-		t.Errorf("a folder with a cluster has state: %v, %v", has, err)
-	}
-	if err := a.Bootstrap(); !errors.Is(err, ErrState) {
-		t.Errorf("bootstrap after a restart: %v, want %v", err, ErrState)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		a := w.open("a")
+		if has, err := a.HasState(); has || err != nil {
+			t.Errorf("an empty folder has state: %v, %v", has, err)
+		}
+		if err := a.Bootstrap(); err != nil {
+			t.Fatal(err)
+		}
+		w.leader()
+		if err := a.Bootstrap(); !errors.Is(err, ErrState) {
+			t.Errorf("bootstrap again: %v, want %v", err, ErrState)
+		}
+		w.close("a")
+		a = w.open("a")
+		if has, err := a.HasState(); !has || err != nil {
+			t.Errorf("a folder with a cluster has state: %v, %v", has, err)
+		}
+		if err := a.Bootstrap(); !errors.Is(err, ErrState) {
+			t.Errorf("bootstrap after a restart: %v, want %v", err, ErrState)
+		}
+	})
 }
 
 func TestTheLeadIsHandedOver(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, steady)
-	w.cluster(3)
-	w.mustTransfer("c")
-	if got := w.leader().cfg.ID; got != "c" {
-		t.Errorf("%s leads, want c", got)
-	}
-	w.mustTransfer("")
-	lead := w.leader()
-	for _, s := range w.servers {
-		if s == lead {
-			continue
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, steady)
+		w.cluster(3)
+		w.mustTransfer("c")
+		if got := w.leader().cfg.ID; got != "c" {
+			t.Errorf("%s leads, want c", got)
 		}
-		if err := s.Transfer(t.Context(), ""); !errors.Is(err, ErrNotLeader) && w.leader() == lead {
-			t.Errorf("a follower hands the lead over: %v", err)
+		w.mustTransfer("")
+		lead := w.leader()
+		for _, s := range w.servers {
+			if s == lead {
+				continue
+			}
+			if err := s.Transfer(t.Context(), ""); !errors.Is(err, ErrNotLeader) && w.leader() == lead {
+				t.Errorf("a follower hands the lead over: %v", err)
+			}
 		}
-	}
+	})
 }
 
 func TestABatchOfUnknownOutcomeActsOnce(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, steady)
-	a := w.cluster(3)
-	lost, kept := batch(put("A", "x", "1")), batch(put("A", "y", "1"))
-	if _, err := a.Commit(t.Context(), kept); err != nil { // say, the answer was lost
-		t.Fatal(err)
-	}
-	w.lead("a")
-	w.network.isolate("a", true, "b", "c")
-	if _, err := a.Commit(t.Context(), lost); !errors.Is(err, ErrUnknown) {
-		t.Fatalf("a batch at a leader that is cut off: %v, want %v", err, ErrUnknown)
-	}
-	w.persist(batch(put("A", "z", "1")))
-	w.network.isolate("a", false, "b", "c")
-	for _, b := range []*Batch{lost, kept, lost, kept} {
-		w.persist(b)
-	}
-	for _, id := range w.ids {
-		r := w.servers[id]
-		w.mustShow(r, "x=1 y=1 z=1")
-		for _, name := range []string{"x", "y"} {
-			if h := r.View().History(Key{"A", name}); len(h) != 1 {
-				t.Errorf("%s acted %d times at %s", name, len(h), id)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, steady)
+		a := w.cluster(3)
+		lost, kept := batch(put("A", "x", "1")), batch(put("A", "y", "1"))
+		if _, err := a.Commit(t.Context(), kept); err != nil { // say, the answer was lost
+			t.Fatal(err)
+		}
+		w.lead("a")
+		w.network.isolate("a", true, "b", "c")
+		if _, err := a.Commit(t.Context(), lost); !errors.Is(err, ErrUnknown) {
+			t.Fatalf("a batch at a leader that is cut off: %v, want %v", err, ErrUnknown)
+		}
+		w.persist(batch(put("A", "z", "1")))
+		w.network.isolate("a", false, "b", "c")
+		for _, b := range []*Batch{lost, kept, lost, kept} {
+			w.persist(b)
+		}
+		for _, id := range w.ids {
+			r := w.servers[id]
+			w.mustShow(r, "x=1 y=1 z=1")
+			for _, name := range []string{"x", "y"} {
+				if h := r.View().History(Key{"A", name}); len(h) != 1 {
+					t.Errorf("%s acted %d times at %s", name, len(h), id)
+				}
 			}
 		}
-	}
+	})
 }
 
 func TestFollowersActAtOnce(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(c *Config) {
-		steady(c)
-		c.CommitInterval = time.Hour
-	})
-	a := w.cluster(3)
-	for i := range 20 { // without a word from the leader these would take an hour
-		w.mustCommit(a, put("A", "x", fmt.Sprint(i)))
-		for _, id := range w.ids {
-			w.mustShow(w.servers[id], fmt.Sprint("x=", i))
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(c *Config) {
+			steady(c)
+			c.CommitInterval = time.Hour
+		})
+		a := w.cluster(3)
+		for i := range 20 { // without a word from the leader these would take an hour
+			w.mustCommit(a, put("A", "x", fmt.Sprint(i)))
+			for _, id := range w.ids {
+				w.mustShow(w.servers[id], fmt.Sprint("x=", i))
+			}
 		}
-	}
-	// Also of servers, and of a new leader.
-	_, at := a.Servers()
-	at, err := a.Demote(t.Context(), "c", at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, id := range w.ids {
-		until(t, id+" to act on the new servers", func() bool { return w.servers[id].View().Index() >= at })
-	}
-	w.mustTransfer("")
-	w.mustCommit(w.leader("a", "b"), put("A", "x", "last"))
-	for _, id := range w.ids {
-		w.mustShow(w.servers[id], "x=last")
-	}
+		// Also of servers, and of a new leader.
+		_, at := a.Servers()
+		at, err := a.Demote(t.Context(), "c", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range w.ids {
+			until(t, id+" to act on the new servers", func() bool { return w.servers[id].View().Index() >= at })
+		}
+		w.mustTransfer("")
+		w.mustCommit(w.leader("a", "b"), put("A", "x", "last"))
+		for _, id := range w.ids {
+			w.mustShow(w.servers[id], "x=last")
+		}
+	})
 }
 
 func TestChangesAreNeverMissed(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, steady)
-	w.cluster(3)
-	for range 3 {
-		for _, id := range w.ids {
-			r, want := w.servers[id], w.leader().cfg.ID
-			for {
-				changes := r.Changes()
-				if r.Standing().Leader == want {
-					break
-				}
-				select {
-				case <-changes:
-				case <-time.After(within):
-					t.Fatalf("%s was not told that %s leads", id, want)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, steady)
+		w.cluster(3)
+		for range 3 {
+			for _, id := range w.ids {
+				r, want := w.servers[id], w.leader().cfg.ID
+				for {
+					changes := r.Changes()
+					if r.Standing().Leader == want {
+						break
+					}
+					select {
+					case <-changes:
+					case <-time.After(within):
+						t.Fatalf("%s was not told that %s leads", id, want)
+					}
 				}
 			}
+			if err := w.leader().Transfer(t.Context(), ""); err != nil {
+				t.Log(err) // it may have lost the lead by itself
+			}
 		}
-		if err := w.leader().Transfer(t.Context(), ""); err != nil {
-			t.Log(err) // it may have lost the lead by itself
-		}
-	}
+	})
 }
 
 func TestAnUnknownBatchStopsTheReplica(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, nil)
-	a := w.cluster(1)
-	w.mustCommit(a, put("A", "x", "1"))
-	future := []byte{99, 0, 1, 2, 3}
-	mustFail := func(r *Replica) {
-		t.Helper()
-		select {
-		case <-r.Failed():
-		case <-time.After(within):
-			t.Fatal("it goes on")
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		a := w.cluster(1)
+		w.mustCommit(a, put("A", "x", "1"))
+		future := []byte{99, 0, 1, 2, 3}
+		mustFail := func(r *Replica) {
+			t.Helper()
+			select {
+			case <-r.Failed():
+			case <-time.After(within):
+				t.Fatal("it goes on")
+			}
+			if !errors.Is(r.Err(), ErrFormat) {
+				t.Errorf("it failed of %v, want %v", r.Err(), ErrFormat)
+			}
+			r.Close()
+			if got := values(r.View()); got != "x=1" {
+				t.Errorf("it shows %q, want what came before", got)
+			}
+			if _, err := r.Commit(t.Context(), batch(put("A", "y", "2"))); !errors.Is(err, ErrFormat) || !errors.Is(err, ErrClosed) {
+				t.Errorf("a batch for it: %v", err)
+			}
 		}
-		if !errors.Is(r.Err(), ErrFormat) {
-			t.Errorf("it failed of %v, want %v", r.Err(), ErrFormat)
-		}
-		r.Close()
-		if got := values(r.View()); got != "x=1" {
-			t.Errorf("it shows %q, want what came before", got)
-		}
-		if _, err := r.Commit(t.Context(), batch(put("A", "y", "2"))); !errors.Is(err, ErrFormat) || !errors.Is(err, ErrClosed) {
-			t.Errorf("a batch for it: %v", err)
-		}
-	}
-	// Raft may forget what it is asked while it ends: nobody waits for these.
-	a.raft.Apply(future, 0)
-	a.raft.Apply(future, 0)
-	mustFail(a)
-	mustFail(w.open("a")) // and after a restart again
+		// Raft may forget what it is asked while it ends: nobody waits for these.
+		a.raft.Apply(future, 0)
+		a.raft.Apply(future, 0)
+		mustFail(a)
+		mustFail(w.open("a")) // and after a restart again
+	})
 }
 
 func TestAVoterIsNotMissedWhileOthersAreDown(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, steady)
-	leader := w.cluster(3)
-	down, up := "b", "c"
-	if leader.cfg.ID != "a" {
-		t.Fatalf("%s leads", leader.cfg.ID)
-	}
-	w.close(down)
-	_, at := leader.Servers()
-	for what, change := range map[string]func(*Replica, context.Context, string, uint64) (uint64, error){
-		"demote": (*Replica).Demote, "remove": (*Replica).Remove,
-	} {
-		if _, err := change(leader, t.Context(), up, at); !errors.Is(err, ErrQuorum) {
-			t.Errorf("%s one of the two that are up: %v, want %v", what, err, ErrQuorum)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, steady)
+		leader := w.cluster(3)
+		down, up := "b", "c"
+		if leader.cfg.ID != "a" {
+			t.Fatalf("%s leads", leader.cfg.ID)
 		}
-	}
-	w.mustCommit(leader, put("A", "x", "1"))
-	if _, err := leader.Demote(t.Context(), down, at); err != nil {
-		t.Errorf("the one that is down: %v", err)
-	}
-	w.mustCommit(leader, put("A", "x", "2"))
+		w.close(down)
+		_, at := leader.Servers()
+		for what, change := range map[string]func(*Replica, context.Context, string, uint64) (uint64, error){
+			"demote": (*Replica).Demote, "remove": (*Replica).Remove,
+		} {
+			if _, err := change(leader, t.Context(), up, at); !errors.Is(err, ErrQuorum) {
+				t.Errorf("%s one of the two that are up: %v, want %v", what, err, ErrQuorum)
+			}
+		}
+		w.mustCommit(leader, put("A", "x", "1"))
+		if _, err := leader.Demote(t.Context(), down, at); err != nil {
+			t.Errorf("the one that is down: %v", err)
+		}
+		w.mustCommit(leader, put("A", "x", "2"))
+	})
 }

@@ -25,8 +25,11 @@ type world struct {
 	journal journal
 }
 
+// newWorld makes a cluster without servers. In a bubble of synctest, where its
+// time is virtual, and in tests that need no TCP it is joined in memory.
 func newWorld(t testing.TB, tune func(*Config)) *world {
 	w := &world{t: t, dir: t.TempDir(), network: newNetwork(), tune: tune, servers: map[string]*Replica{}}
+	_, w.network.tcp = t.(*testing.B)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("what the servers said last:\n%s", w.journal.all())

@@ -59,6 +59,8 @@ type Room struct {
 	clusters  clusters
 	unplaced  unplaced
 	moved     chan struct{} // holds one: some brokers are others than before
+	search    time.Duration // maxSearch, or what a test sets before the first connection
+	lookup    time.Duration // maxLookup, likewise
 	over      chan struct{} // closed by Close
 	done      chan struct{} // closed when nobody listens to moved any more
 }
@@ -73,6 +75,8 @@ func New(cfg Config) *Room {
 	}
 	r := &Room{
 		cfg:       cfg,
+		search:    maxSearch,
+		lookup:    maxLookup,
 		model:     model.New(model.Config{Bind: cfg.Bind, Types: Types(), Log: cfg.Log}),
 		upstreams: upstreams{hosts: cfg.Hosts, tls: cfg.ClientTLS, meter: cfg.Meter, profiles: map[profileKey]*netio.Profile{}},
 	}

@@ -65,9 +65,9 @@ func (s *search) goesOn(r *Room, v *model.Virtual, cluster string, first bool) b
 		if !s.named {
 			s.named, s.begun = true, time.Now()
 		}
-		return time.Since(s.begun) < maxLookup
+		return time.Since(s.begun) < r.lookup
 	case first:
 		return r.watches.refresh(cluster)
 	}
-	return time.Since(s.begun) < maxSearch && !r.watches.lookedSince(cluster, s.begun)
+	return time.Since(s.begun) < r.search && !r.watches.lookedSince(cluster, s.begun)
 }
