@@ -174,8 +174,9 @@ func (c *served) Read(p []byte) (int, error) {
 
 // poison is what takes the place of bytes that could be read in two ways:
 // nothing that net/http reads has a NUL in it, so it answers 400 when the turn of
-// that request has come, or the body that it is in fails.
-const poison = "\x00\r\n\r\n"
+// that request has come, or the body that it is in fails. It does not look at the
+// extension of a chunk, except for a CR that is not at its end.
+const poison = "\r\x00\r\n\r\n"
 
 // readPoison puts it behind the bytes of p that are in order.
 func (c *served) readPoison(p []byte, good int) (int, error) {
