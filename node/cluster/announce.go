@@ -100,6 +100,9 @@ func (c *Cluster) tellAt(ctx context.Context, client *admin.Client, a Announceme
 	return nil
 }
 
+// errRemovedFrom says what to do after ErrRemoved.
+var errRemovedFrom = fmt.Errorf("%w: to take this machine in again, start with an empty data folder and join", ErrRemoved)
+
 // learn takes what another node says in answer to an announcement.
 func (c *Cluster) learn(res *AnnounceResult, a Announcement) {
 	switch {
@@ -108,7 +111,7 @@ func (c *Cluster) learn(res *AnnounceResult, a Announcement) {
 		if err := c.markLeft("the cluster removed it"); err != nil {
 			c.log.Warn("data folder", "error", err)
 		}
-		c.fail(fmt.Errorf("%w: to take this machine in again, start with an empty data folder and join", ErrRemoved))
+		c.fail(errRemovedFrom)
 	case res.Copied != "":
 		c.fail(fmt.Errorf("%w: %s: stop one of the two; a second node needs a data folder of its own", ErrCopied, res.Copied))
 	case res.Name != "" && res.Name != a.Name:

@@ -14,6 +14,7 @@ import (
 
 	"penstock/consensus"
 	"penstock/consensus/membership"
+	"penstock/node/admin"
 	"penstock/node/trust"
 )
 
@@ -123,6 +124,26 @@ func TestWhoeverIsLeftBeginsWithoutTheOneThatIsGone(t *testing.T) {
 			holds(t, left[1], "x", "1")
 		})
 	}
+}
+
+// TestAFounderThatWasRemovedBeforeItBeganIsTold: it confirmed the cluster, was
+// away while the others began it, and was removed meanwhile.
+func TestAFounderThatWasRemovedBeforeItBeganIsTold(t *testing.T) {
+	t.Parallel()
+	all, made := accepted(t)
+	away, left := all[2], all[:2]
+	begun(t, left[0], made)
+	startAll(t, left)
+	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	defer cancel()
+	if _, err := left[0].c.Remove(ctx, &admin.RemoveRequest{Node: away.cfg.Name}); err != nil {
+		t.Fatal(err)
+	}
+	away.refused(ErrRemoved)
+	away.listenAt()
+	away.refused(ErrLeft)
+	put(t, left[0], "x", "1")
+	holds(t, left[1], "x", "1")
 }
 
 // TestANodeIsBoundToOneCluster: it does not found another one.

@@ -215,7 +215,9 @@ func (f *forming) compare(v FormView) {
 }
 
 // look asks the other nodes again and again, as long as ctx lasts, and tells
-// of each round; never, where there is nobody to ask.
+// of each round; never, where there is nobody to ask. While this node knows no
+// leader it also tells the members where it is: they may serve already, and
+// then look for it at an old address, or have removed it.
 func (f *forming) look(ctx context.Context) <-chan struct{} {
 	if f == nil {
 		return nil
@@ -224,6 +226,9 @@ func (f *forming) look(ctx context.Context) <-chan struct{} {
 	go func() {
 		for {
 			f.askAll(ctx)
+			if f.c.Store().Standing().Leader == "" {
+				f.announce(ctx)
+			}
 			select {
 			case looked <- struct{}{}:
 			case <-ctx.Done():
@@ -237,6 +242,27 @@ func (f *forming) look(ctx context.Context) <-chan struct{} {
 		}
 	}()
 	return looked
+}
+
+// announce tells the other members of the cluster that this node has begun
+// where it is. Those that have no cluster yet do not know the question.
+func (f *forming) announce(ctx context.Context) {
+	f.mu.Lock()
+	members := f.bound.Members
+	f.mu.Unlock()
+	said := f.c.announcement()
+	var all sync.WaitGroup
+	for _, m := range members {
+		if m.ID == f.c.ID() {
+			continue
+		}
+		all.Go(func() {
+			if err := f.c.tell(ctx, m.ID, said); err != nil {
+				f.c.log.Debug("announce", "to", m.Name, "error", err)
+			}
+		})
+	}
+	all.Wait()
 }
 
 // askAll asks all addresses at once, each for as long as a view may be old.

@@ -247,6 +247,9 @@ func (c *Cluster) awaitFirst(ctx context.Context, f *founding, ca *trust.CA, tok
 			if forming.heardDead() {
 				return final(errors.Join(ErrGivenUp, c.startOver()))
 			}
+			if isMarkedLeft(c.cfg.Dir) { // a member that serves has said so
+				return final(errRemovedFrom)
+			}
 		case <-ctx.Done():
 			return fmt.Errorf("the new cluster has no leader: %w", ctx.Err())
 		case <-c.Store().Failed():

@@ -205,6 +205,12 @@ func (c *Cluster) markLeft(why string) error {
 	return writeFile(filepath.Join(c.cfg.Dir, leftFile), []byte(why+"\n"))
 }
 
+// isMarkedLeft says whether the folder's node is known to be no member any more.
+func isMarkedLeft(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, leftFile))
+	return err == nil
+}
+
 // forgetLeft removes who the node was from a folder that is marked so: its
 // keys open the cluster's secrets, and are of no use there any more. One that
 // is not marked keeps them, for it would come back as another node.
