@@ -113,6 +113,9 @@ func (f *forming) bind(made *founding) {
 func (f *forming) draw(ids []string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.bound != nil { // an offer came since it was decided
+		return fmt.Errorf("the node has just accepted another set: %s", some(f.bound.names(f.bound.Charter.Members)))
+	}
 	made, ca, err := f.c.mint(f.token)
 	if err != nil {
 		return err
@@ -246,25 +249,37 @@ func (f *forming) take(ctx context.Context, req *CharterRequest) (*FormResult, e
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
-	made := &req.Founding
-	if made.Charter == nil {
-		return nil, admin.Errorf(admin.Invalid, "no charter is offered")
-	}
-	if err := membership.Accept(f.asPeer(now), f.peers(now), *made.Charter); err != nil {
-		return nil, admin.Errorf(admin.Refused, "%s does not accept it: %v", f.c.Name(), err)
-	}
-	if f.bound == nil {
-		if err := made.check(f.c); err != nil {
-			return nil, admin.Errorf(admin.Invalid, "%v", err)
-		}
-		if err := made.save(f.c.cfg.Dir); err != nil {
-			return nil, admin.Errorf(admin.Unavailable, "%s cannot write it down: %v", f.c.Name(), err)
-		}
-		f.bind(made)
-		f.c.log.Info("confirms which nodes begin the cluster", "cluster", made.Charter.Cluster, "members", made.names(made.Charter.Members), "voters", made.names(made.Charter.Voters))
-		poke(f.wake)
+	if err := f.accept(&req.Founding, now); err != nil {
+		return nil, err
 	}
 	return &FormResult{Proof: proof, View: f.self(now)}, nil
+}
+
+// accept binds this node to a charter, or says why not. The caller holds the
+// lock.
+func (f *forming) accept(made *founding, now time.Time) error {
+	if made.Charter == nil {
+		return admin.Errorf(admin.Invalid, "no charter is offered")
+	}
+	if err := membership.Accept(f.asPeer(now), f.peers(now), *made.Charter); err != nil {
+		return admin.Errorf(admin.Refused, "%s does not accept it: %v", f.c.Name(), err)
+	}
+	if f.bound != nil {
+		return nil // to this one, which was offered again
+	}
+	if f.joining {
+		return admin.Errorf(admin.Refused, "%s does not accept it: it joins a cluster that is there", f.c.Name())
+	}
+	if err := made.check(f.c); err != nil {
+		return admin.Errorf(admin.Invalid, "%v", err)
+	}
+	if err := made.save(f.c.cfg.Dir); err != nil {
+		return admin.Errorf(admin.Unavailable, "%s cannot write it down: %v", f.c.Name(), err)
+	}
+	f.bind(made)
+	f.c.log.Info("confirms which nodes begin the cluster", "cluster", made.Charter.Cluster, "members", made.names(made.Charter.Members), "voters", made.names(made.Charter.Voters))
+	poke(f.wake)
+	return nil
 }
 
 // check says what is wrong with a founding that another node made.

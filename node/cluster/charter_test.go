@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -186,6 +188,52 @@ func TestANodeWhoseClusterWasGivenUpStartsOver(t *testing.T) {
 	}
 }
 
+// TestANodeThatHasConfirmedDrawsUpNoOther: the offer came between its decision
+// to draw up a cluster and that it did.
+func TestANodeThatHasConfirmedDrawsUpNoOther(t *testing.T) {
+	t.Parallel()
+	_, f, nodes := meeting(t)
+	ids := slices.Sorted(maps.Keys(nodes))
+	if err := f.draw(ids); err != nil {
+		t.Fatal(err)
+	}
+	first := f.bound
+	if err := f.draw(ids); err == nil || f.bound != first {
+		t.Errorf("it was bound to %s, and is to %s: %v", first.Charter.Cluster, f.bound.Charter.Cluster, err)
+	}
+	if made, err := loadFounding(f.c.cfg.Dir); err != nil || !made.Charter.Same(*first.Charter) {
+		t.Errorf("on its disk is another cluster: %v", err)
+	}
+}
+
+// TestANodeThatJoinsConfirmsNothing: the offer comes while it asks the members
+// of a cluster that is there to let it in.
+func TestANodeThatJoinsConfirmsNothing(t *testing.T) {
+	t.Parallel()
+	all, f, nodes := meeting(t)
+	if err := f.draw(slices.Sorted(maps.Keys(nodes))); err != nil {
+		t.Fatal(err)
+	}
+	made, own := f.bound, f.c.ID()
+	other := newForming(f.c, f.token) // the same node, which has heard of nothing yet
+	other.views = f.views
+	if err := os.Remove(filepath.Join(all[0].cfg.Dir, foundingFile)); err != nil {
+		t.Fatal(err)
+	}
+	other.views["0"] = asked{when: time.Now(), view: FormView{ID: "0", Addr: "127.0.0.1:1", Formed: true, Cluster: "another"}}
+	if d, _, _ := other.next(); d.Do != membership.FormJoin {
+		t.Fatalf("it does %+v", d)
+	}
+	if err := other.accept(offered(t, made, own), time.Now()); err == nil {
+		t.Error("it confirms a cluster while it joins another one")
+	}
+	delete(other.views, "0")
+	other.next()
+	if err := other.accept(offered(t, made, own), time.Now()); err != nil {
+		t.Errorf("it does not join any more: %v", err)
+	}
+}
+
 // Two nodes both vote: no change rests on one disk.
 func TestTwoNodesThatExpectEachOtherBothVote(t *testing.T) {
 	t.Parallel()
@@ -230,49 +278,62 @@ func TestNodesOfOneNameFormNoCluster(t *testing.T) {
 // charter that none of them has begun.
 func accepted(t *testing.T) ([]*machine, *founding) {
 	t.Helper()
-	all := expecting(t, "a", "b", "c")
+	all, f, nodes := meeting(t)
+	ids := slices.Sorted(maps.Keys(nodes))
+	if err := f.draw(ids); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range ids {
+		if err := offered(t, f.bound, id).save(nodes[id].cfg.Dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all, f.bound
+}
+
+// meeting are three machines, which do not run, what the first one's node has
+// heard of all of them, and which machine has which ID.
+func meeting(t *testing.T) (all []*machine, first *forming, nodes map[string]*machine) {
+	t.Helper()
+	all = expecting(t, "a", "b", "c")
 	token, err := trust.ParseToken(all[0].cfg.Token)
 	if err != nil {
 		t.Fatal(err)
 	}
-	nodes := map[string]*machine{}
-	var ids []string
-	list := map[string]asked{}
-	var drawer *Cluster
+	nodes = map[string]*machine{}
+	views := map[string]asked{}
 	for _, m := range all {
 		id, _, err := openIdentity(m.cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := newCluster(m.cfg.withDefaults(), id, true)
+		cfg := m.cfg.withDefaults()
+		cfg.Log = slog.New(slog.NewTextHandler(m, nil))
+		c := newCluster(cfg, id, true)
 		t.Cleanup(c.pool.Close)
 		own, err := c.ownCandidate()
 		if err != nil {
 			t.Fatal(err)
 		}
-		nodes[id.NodeID], ids = m, append(ids, id.NodeID)
-		list[id.NodeID] = asked{view: FormView{ID: id.NodeID, Name: m.cfg.Name, Addr: m.addr(), Node: &own}}
-		if drawer == nil {
-			drawer = c
+		nodes[id.NodeID] = m
+		views[id.NodeID] = asked{when: time.Now(), view: FormView{ID: id.NodeID, Name: m.cfg.Name, Addr: m.addr(), Expect: 3, Node: &own}}
+		if first == nil {
+			first = newForming(c, token)
+			first.views = views
 		}
 	}
-	slices.Sort(ids)
-	f := newForming(drawer, token)
-	f.views = list
-	if err := f.draw(ids); err != nil {
+	return all, first, nodes
+}
+
+// offered is a charter as one of its members gets it.
+func offered(t *testing.T, made *founding, id string) *founding {
+	t.Helper()
+	own := *made
+	var err error
+	if own.Certificate, err = made.issue(id); err != nil {
 		t.Fatal(err)
 	}
-	f.bound.Charter.By = drawer.ID()
-	for _, id := range ids {
-		made := *f.bound
-		if made.Certificate, err = made.issue(id); err != nil {
-			t.Fatal(err)
-		}
-		if err := made.save(nodes[id].cfg.Dir); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return all, f.bound
+	return &own
 }
 
 // begun brings a machine to where its node is in the cluster, and was killed
@@ -283,10 +344,7 @@ func begun(t *testing.T, m *machine, made *founding) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := *made
-	if own.Certificate, err = made.issue(id.NodeID); err != nil {
-		t.Fatal(err)
-	}
+	own := offered(t, made, id.NodeID)
 	c := newCluster(m.cfg.withDefaults(), id, false)
 	defer c.pool.Close()
 	joined, err := own.identity(c)

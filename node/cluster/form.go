@@ -74,6 +74,7 @@ type forming struct {
 	addrs     []string // to ask, besides those of the settings; at most maxPeers
 	formed    string   // the ID of the cluster that it has begun
 	bound     *founding
+	joining   bool                   // it is about to join a cluster: by the last decision
 	boundAt   time.Time              // when that was, or this process began
 	renounced []membership.Renounced // at most membership.MaxRenounced
 	fatal     error
@@ -395,12 +396,14 @@ func (f *forming) decide(ctx context.Context) (done bool, err error) {
 }
 
 // next decides what to do, with the address of whom it is about, and pledges
-// at once: no answer may come between a decision and its pledge.
+// at once: no answer may come between a decision and its pledge. Nor may an
+// offer be accepted between the decision to join and its end.
 func (f *forming) next() (d membership.Decision, addr string, fatal error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
 	d = f.decision(now)
+	f.joining = d.Do == membership.FormJoin
 	if d.Do == membership.FormPledge {
 		f.pledged, f.pledgedAt = d.Peer, now
 	}
