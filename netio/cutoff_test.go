@@ -24,15 +24,17 @@ func flood(c net.Conn) {
 // rule 7: what is cut off while its reader stalls has bytes under way, in a
 // pipe or unread before it, and must not look complete.
 func TestStalledReaderIsNotEndedCleanly(t *testing.T) {
+	t.Parallel()
 	for name, stop := range map[string]func(*rig) error{
 		string(IdleTimeout): func(*rig) error { return nil },
 		string(Drained):     func(r *rig) error { return r.Drain(t.Context(), 600*time.Millisecond) },
 		string(Shutdown):    func(r *rig) error { r.Close(); return nil },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			p := Profile{}
 			if name == string(IdleTimeout) {
-				p.IdleTimeout = 700 * time.Millisecond // which no busy machine takes for the first bytes
+				p.IdleTimeout = 2 * time.Second // which no busy machine takes for the first bytes
 			}
 			r := newRig(t, Config{}, endpoint(t, func(c *net.TCPConn) { flood(c) }), p)
 			c := dial(t, r.serve(t, Listener{}))
@@ -86,6 +88,7 @@ func TestClientResetIsToldToAnEndpointThatNeverReads(t *testing.T) {
 // rule 7: what a slow reader takes out of the kernel's buffer is no silence,
 // though no byte passes through the relay any more.
 func TestSlowReaderIsNotCutOffByTheHalfClosedTimeout(t *testing.T) {
+	t.Parallel()
 	const limit, size = time.Second, 1 << 20 // which is read in two and a half at least
 	p := Profile{HalfClosedTimeout: limit}
 	t.Run("client", func(t *testing.T) {
@@ -116,6 +119,7 @@ func TestSlowReaderIsNotCutOffByTheHalfClosedTimeout(t *testing.T) {
 // rule 19: a connection whose reader stalls has something under way, so a
 // drain leaves it to the end of its window, idle as it is.
 func TestDrainLeavesAStalledReaderToTheEnd(t *testing.T) {
+	t.Parallel()
 	var floods atomic.Bool
 	floods.Store(true)
 	r := newRig(t, Config{Loops: 1}, endpoint(t, func(c *net.TCPConn) {
@@ -142,7 +146,7 @@ func TestDrainLeavesAStalledReaderToTheEnd(t *testing.T) {
 	other := dial(t, addr)
 	roundTrip(t, other, "x")
 	waitFor(t, "the other one to be idle too", still)
-	if err := r.Drain(t.Context(), 400*time.Millisecond); err != nil {
+	if err := r.Drain(t.Context(), 2*time.Second); err != nil {
 		t.Fatal(err)
 	}
 	mustEnd(t, other, "")

@@ -118,6 +118,7 @@ func TestNoHello(t *testing.T) {
 
 // rule 1: a hello that trickles in meets the deadline, however often a byte comes.
 func TestTrickledHelloMeetsTheDeadline(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, Config{}, endpoint(t, echo), Profile{})
 	c := dial(t, r.serve(t, Listener{Mode: ModeHello, HelloTimeout: 200 * time.Millisecond}))
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -374,6 +375,7 @@ func TestHellosOfOneAddressKeepNobodyOut(t *testing.T) {
 // rule 10: whoever has said something and waits for memory has no more time for
 // its hello than others.
 func TestDeadlinesRunWithoutMemory(t *testing.T) {
+	t.Parallel()
 	const budget = 1 << 20
 	r := newRig(t, Config{Loops: 1, MemoryBudget: budget}, endpoint(t, echo), Profile{})
 	addr := r.serve(t, Listener{Mode: ModeHello, HelloTimeout: time.Hour})
@@ -383,7 +385,7 @@ func TestDeadlinesRunWithoutMemory(t *testing.T) {
 		mustWrite(t, dial(t, addr), string(hello[:10]))
 	}
 	waitFor(t, "the budget to be spent", func() bool { return r.Stats().BudgetUsed > budget })
-	r.serve(t, Listener{Mode: ModeHello, Address: addr, Network: "tcp", HelloTimeout: 50 * time.Millisecond})
+	r.serve(t, Listener{Mode: ModeHello, Address: addr, Network: "tcp", HelloTimeout: 2 * time.Second}) // all have begun by then
 	const late = 20
 	for range late {
 		mustWrite(t, dial(t, addr), string(hello[:10]))

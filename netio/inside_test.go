@@ -116,9 +116,10 @@ func TestInsideThatNeverReads(t *testing.T) {
 }
 
 func TestInsideIdleTimeoutAndDrain(t *testing.T) {
+	t.Parallel()
 	r := newInside(t, func(c *duct.Conn) {
 		go func() { _, _ = io.Copy(c, c); _ = c.Close() }()
-	}, Profile{IdleTimeout: 100 * time.Millisecond})
+	}, Profile{IdleTimeout: 2 * time.Second})
 	c := dial(t, r.serve(t, Listener{}))
 	roundTrip(t, c, "x")
 	mustEnd(t, c, "")

@@ -204,7 +204,8 @@ func TestReadersThatNeverRead(t *testing.T) {
 }
 
 func TestIdleTimeout(t *testing.T) {
-	const limit = 400 * time.Millisecond // a busy machine says its word in time
+	t.Parallel()
+	const limit = 2 * time.Second // a busy machine says its word in time
 	r := newRig(t, Config{}, endpoint(t, echo), Profile{IdleTimeout: limit})
 	c := dial(t, r.serve(t, Listener{}))
 	begun := time.Now()
@@ -218,8 +219,9 @@ func TestIdleTimeout(t *testing.T) {
 
 // An endpoint that accepts and says nothing is an idle connection.
 func TestEndpointThatSaysNothing(t *testing.T) {
+	t.Parallel()
 	silent := make(chan struct{})
-	r := newRig(t, Config{}, endpoint(t, func(*net.TCPConn) { <-silent }), Profile{IdleTimeout: 400 * time.Millisecond}) // the client has said its word in time
+	r := newRig(t, Config{}, endpoint(t, func(*net.TCPConn) { <-silent }), Profile{IdleTimeout: 2 * time.Second}) // the client has said its word in time
 	t.Cleanup(func() { close(silent) })
 	c := dial(t, r.serve(t, Listener{}))
 	mustWrite(t, c, "anyone?")
@@ -230,6 +232,7 @@ func TestEndpointThatSaysNothing(t *testing.T) {
 // rule 7: after one side's end a shorter timeout holds; as the rest of an
 // answer is missing, it must not look like a clean end.
 func TestHalfClosedTimeout(t *testing.T) {
+	t.Parallel()
 	silent := make(chan struct{})
 	r := newRig(t, Config{}, endpoint(t, func(*net.TCPConn) { <-silent }),
 		Profile{IdleTimeout: time.Hour, HalfClosedTimeout: 100 * time.Millisecond})
@@ -247,7 +250,8 @@ func TestHalfClosedTimeout(t *testing.T) {
 
 // rule 9: a maximum age, reached up to a tenth earlier.
 func TestMaxAge(t *testing.T) {
-	const age = 400 * time.Millisecond
+	t.Parallel()
+	const age = 2 * time.Second // a busy machine says its word in time
 	r := newRig(t, Config{}, endpoint(t, echo), Profile{MaxAge: age, IdleTimeout: time.Hour})
 	addr := r.serve(t, Listener{})
 	t.Run("of a quiet connection", func(t *testing.T) {

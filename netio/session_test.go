@@ -360,6 +360,7 @@ func TestReserveWaitsForMemory(t *testing.T) {
 
 // TestADrainTakesASessionsQuietMoment, however short: not before, not later.
 func TestADrainTakesASessionsQuietMoment(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, Config{}, "", Profile{})
 	all := sessions(r, endpoint(t, echo), nil)
 	addr := r.serve(t, Listener{})
@@ -373,7 +374,7 @@ func TestADrainTakesASessionsQuietMoment(t *testing.T) {
 	over := make(chan error, 1)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	go func() { over <- r.Drain(ctx, 1200*time.Millisecond) }()
+	go func() { over <- r.Drain(ctx, 4*time.Second) }()
 	waitFor(t, "the drain to have come by", func() bool {
 		asked := false
 		r.onConns(func(c *Conn) { asked = asked || c.flags&leaving != 0 })

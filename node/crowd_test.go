@@ -3,13 +3,17 @@ package node
 import (
 	"bytes"
 	"errors"
+	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"sync"
 	"testing"
 	"time"
 
 	"penstock/node/admin"
+	"penstock/node/port"
 )
 
 // Connections that idle at HTTP are bounded; who comes last is served.
@@ -24,8 +28,9 @@ func TestTheOldestOfTooManyAtHTTPGoes(t *testing.T) {
 		defer conn.Close()
 		all = append(all, conn)
 	}
-	// The server itself ends what says nothing, but later than this.
-	if err := all[0].SetReadDeadline(time.Now().Add(4 * time.Second)); err != nil {
+	// The server itself ends what says nothing as well: TestACrowdLosesItsOldest
+	// tells the one from the other.
+	if err := all[0].SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := all[0].Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
@@ -33,6 +38,38 @@ func TestTheOldestOfTooManyAtHTTPGoes(t *testing.T) {
 	}
 	if status, text := n.get(t, "/readyz"); status != 200 {
 		t.Errorf("the newest: %d %s", status, text)
+	}
+}
+
+// The oldest goes for the newest alone, at a server that waits for as long as it takes.
+func TestACrowdLosesItsOldest(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewUnstartedServer(http.NotFoundHandler())
+	s.Config.ConnState = crowd(port.NewStrangers(10, 3))
+	s.Start()
+	defer s.Close()
+	var all []net.Conn
+	for range 4 {
+		conn, err := net.Dial("tcp", s.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, conn)
+	}
+	if _, err := all[0].Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the oldest stays: %v", err)
+	}
+	for _, conn := range all[1:] {
+		if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+			t.Error(err)
+		}
+		if _, err := conn.Read(make([]byte, 1)); err != nil {
+			t.Errorf("one that is not the oldest: %v", err)
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 // TestDrainIsHurriedByWhoAsksLast: an operator who began a drain over an hour
 // may want it shorter, and a signal to end must not wait for that hour.
 func TestDrainIsHurriedByWhoAsksLast(t *testing.T) {
+	t.Parallel()
 	for name, again := range map[string]func(*testNode) error{
 		"by another command": func(n *testNode) error {
 			over := 50 * time.Millisecond
@@ -21,6 +22,7 @@ func TestDrainIsHurriedByWhoAsksLast(t *testing.T) {
 	} {
 		for phase, wait := range map[string]time.Duration{"in the window": 0, "in the wait": 300 * time.Millisecond} {
 			t.Run(name+" "+phase, func(t *testing.T) {
+				t.Parallel()
 				n := startNode(t, oneService(newBackend(t, "b")), func(c *Config) { c.DrainWait, c.DrainTimeout = wait, 50*time.Millisecond })
 				conn, _ := dial(t, n.at(t, "edge"))
 				long := time.Hour

@@ -269,6 +269,7 @@ spec: {address: ":0", service: apps, nodes: {zone: a}}
 }
 
 func TestDrain(t *testing.T) {
+	t.Parallel()
 	b := newBackend(t, "b")
 	n := startNode(t, oneService(b), func(c *Config) { c.DrainWait, c.DrainTimeout = 3*time.Second, 200*time.Millisecond })
 	edge := n.at(t, "edge")

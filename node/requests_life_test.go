@@ -201,6 +201,7 @@ func TestRequestsPassOverEndpointsThatRefuse(t *testing.T) {
 // WebSocket, or whatever a connection is switched to, goes on over a change of
 // routes and over the service's timeout.
 func TestASwitchedConnectionOutlivesItsRoute(t *testing.T) {
+	t.Parallel()
 	echo := webServer(t, func(w http.ResponseWriter, _ *http.Request) {
 		c, rw, err := http.NewResponseController(w).Hijack()
 		if err != nil {

@@ -79,6 +79,7 @@ func (n *testNode) shares(t *testing.T, count int) map[string]int {
 }
 
 func TestARolloutGoesItsWay(t *testing.T) {
+	t.Parallel()
 	n := startNode(t, twoVersions(newBackend(t, "v1").at(), newBackend(t, "v2").at(), "[{weight: 20, for: 1s}, {weight: 60, for: 720h}, {weight: 100, for: 1s}]"))
 	held, name := dial(t, n.at(t, "edge"))
 	waitFor(t, "the second step", func() bool { return n.rollout(t).Step == 2 })
@@ -128,6 +129,7 @@ func TestARolloutGoesItsWay(t *testing.T) {
 // A route that is deleted and applied again at once begins at its first step,
 // whatever the rollout before it had come to.
 func TestARouteThatIsThereAgainBeginsItsRolloutAnew(t *testing.T) {
+	t.Parallel()
 	const steps = "[{weight: 20, for: 1h}, {weight: 100}]"
 	v1, v2 := newBackend(t, "v1").at(), newBackend(t, "v2").at()
 	n := startNode(t, twoVersions(v1, v2, steps))
@@ -169,7 +171,8 @@ func (n *testNode) historyTells(t *testing.T) {
 
 // A backend that refuses connections loses its share, until someone says so.
 func TestARolloutOfABrokenBackendIsAborted(t *testing.T) {
-	n := startNode(t, twoVersions(newBackend(t, "v1").at(), deadAddress(t), "[{weight: 50, for: 1s}, {weight: 100}]"))
+	t.Parallel()
+	n := startNode(t, twoVersions(newBackend(t, "v1").at(), deadAddress(t), "[{weight: 50, for: 1h}, {weight: 100}]"))
 	waitFor(t, "the rollout to be noted", func() bool { return !n.rollout(t).Since.IsZero() })
 	waitFor(t, "the abort", func() bool {
 		n.shares(t, 10)
@@ -195,6 +198,7 @@ func TestARolloutOfABrokenBackendIsAborted(t *testing.T) {
 // Where everything goes to the new version, and its last endpoint goes, the
 // others take connections again.
 func TestARolloutWithNobodyLeftIsAborted(t *testing.T) {
+	t.Parallel()
 	v1, v2 := newBackend(t, "v1").at(), newBackend(t, "v2").at()
 	n := startNode(t, twoVersions(v1, v2, "[{weight: 100, for: 1h}]"))
 	waitFor(t, "the rollout to be noted", func() bool { return !n.rollout(t).Since.IsZero() })
