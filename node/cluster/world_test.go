@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"net"
@@ -19,6 +20,12 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	// Most of these tests wait for time to pass, so more of them run at once than
+	// there are processors.
+	flag.Parse()
+	if set := flag.Lookup("test.parallel"); set.Value.String() == set.DefValue {
+		_ = flag.Set("test.parallel", "5")
+	}
 	code := m.Run()
 	// memberlist's probes notice their end only when their own time is up.
 	var left error
