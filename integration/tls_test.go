@@ -227,14 +227,18 @@ func TestClientCertificates(t *testing.T) {
 			if c.show != nil {
 				args = append(args, "-cert", c.show.certFile, "-key", c.show.keyFile)
 			}
-			failed := n.metric("connections_total", `result="handshake_failed"`)
+			reason := `result="handshake_bad_certificate"`
+			if c.show == nil {
+				reason = `result="handshake_no_certificate"`
+			}
+			failed := n.metric("connections_total", reason)
 			r := sClient(t, n.addr(c.listener), "endpoint-1", args...)
 			if taken := strings.Contains(r, "endpoint-1\n"); taken != c.taken {
 				t.Errorf("%s %s, certificate %v: taken is %v:\n%s", c.listener, version, c.show != nil, taken, r)
 			}
 			if !c.taken {
 				waitFor(t, "the refusal to be counted", func() bool {
-					return n.metric("connections_total", `result="handshake_failed"`) == failed+1
+					return n.metric("connections_total", reason) == failed+1
 				})
 			}
 		}

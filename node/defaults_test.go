@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -141,7 +142,7 @@ func TestDefaultsOutliveDeadEndpointsOfRequests(t *testing.T) {
 		for range 20 {
 			wg.Go(func() {
 				for range 20 {
-					if a, err := c.try("POST", path, "text"); err != nil || a.StatusCode != 200 {
+					if a, err := c.try("POST", path, "text"); err != nil || a.StatusCode != http.StatusOK {
 						t.Errorf("%s: %v, %v", path, a.Response, err)
 						return
 					}

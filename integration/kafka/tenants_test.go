@@ -68,6 +68,19 @@ func (v *victim) guarded() {
 	quota.Entries = append(quota.Entries, entry)
 	_, err := v.cl.Request(v.ctx, quota)
 	v.hasQuota = err == nil // tenants may not be offered any
+	v.t.Cleanup(func() {    // other tests compare lists of all quotas
+		if !v.hasQuota {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		v.ctx = ctx // the test's own has ended
+		quota.Entries[0].Ops[0].Remove = true
+		v.must(quota)
+		v.everywhere("the quota is gone", v.cl, quotaRequest(v.user), func(resp kmsg.Response) bool {
+			return len(resp.(*kmsg.DescribeClientQuotasResponse).Entries) == 0
+		})
+	})
 }
 
 // settled waits until every broker says of the victim's things what it will go

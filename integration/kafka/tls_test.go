@@ -156,10 +156,10 @@ func TestMutualTLS(t *testing.T) {
 		return p.name != "compression zstd" && p.name != "transactions"
 	}), direct(c), m.good)
 	t.Run("client, bare", func(t *testing.T) {
-		m.wantNoWay(t, m.bare, "listener=kafka ", "handshake_failed", "didn't provide a certificate")
+		m.wantNoWay(t, m.bare, "listener=kafka ", "handshake_no_certificate", "showed no certificate")
 	})
 	t.Run("client, foreign", func(t *testing.T) {
-		m.wantNoWay(t, m.wrong, "listener=kafka ", "handshake_failed", "unknown authority")
+		m.wantNoWay(t, m.wrong, "listener=kafka ", "handshake_bad_certificate", "unknown authority")
 	})
 	for _, g := range m.uncertain {
 		// In TLS 1.3 a broker refuses after the handshake, by an alert.

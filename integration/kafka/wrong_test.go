@@ -54,13 +54,13 @@ func TestWrongInputEndsAlone(t *testing.T) {
 		{"a client id longer than the frame", w.plain, framed([]byte{0, 3, 0, 9, 0, 0, 0, 1, 0x7f, 0xff}), "kafka_bad_frame"},
 		{"a negative length", w.plain, announced(-1), "kafka_bad_frame"},
 		{"the most negative length", w.tenant, announced(math.MinInt32), "kafka_bad_frame"},
-		{"a greeting over the bound", w.plain, append(announced(64<<10+1), head(18, 3, 1)...), "kafka_frame_too_large"},
+		{"a greeting over the bound", w.plain, append(announced(8<<10+1), head(18, 3, 1)...), "kafka_frame_too_large"},
 		{"the largest length", w.tenant, append(announced(math.MaxInt32), head(3, 9, 1)...), "kafka_frame_too_large"},
 		{"an API that nobody has", w.plain, framed(head(999, 0, 1)), "kafka_unknown_api"},
 		{"a negative API", w.plain, framed(head(-1, 0, 1)), "kafka_unknown_api"},
 		{"an API between controllers", w.plain, framed(head(52, 0, 1)), "kafka_unknown_api"},
 		{"an API between brokers", w.tenant, framed(head(4, 1, 1)), "kafka_unknown_api"},
-		{"an API that tenants have not", w.tenant, framed(head(48, 0, 1)), "kafka_unknown_api"},
+		{"an API that tenants have not", w.tenant, framed(head(49, 0, 1)), "kafka_unknown_api"},
 		{"a version of tomorrow", w.plain, framed(head(3, 99, 1)), "kafka_unsupported_version"},
 		{"a negative version", w.plain, framed(head(3, -1, 1)), "kafka_unsupported_version"},
 		{"SaslHandshake v0", w.sasl, framed(append(head(17, 0, 1), 0, 5, 'P', 'L', 'A', 'I', 'N')), "kafka_unsupported_version"},
@@ -88,7 +88,7 @@ func TestWrongInputEndsAlone(t *testing.T) {
 
 // bounds sends frames of just the largest size, and of one byte more.
 func (w *wrongWorld) bounds(t *testing.T) {
-	const greeting, most = 64 << 10, 100 << 20
+	const greeting, most = 8 << 10, 100 << 20
 	send := func(c *rawConn, b []byte) {
 		t.Helper()
 		must(t, c.SetDeadline(time.Now().Add(patience)))
@@ -106,7 +106,7 @@ func (w *wrongWorld) bounds(t *testing.T) {
 	for _, g := range []target{w.plain, w.tenant, w.sasl} {
 		// What greets is small, at the largest so.
 		b := append(head(18, 3, 1), 2, 'n', 2, '1', 1, 77) // a name, a version, and one tag that nobody knows
-		tag := greeting - len(b) - 3
+		tag := greeting - len(b) - 2 // its length takes two bytes
 		b = append(binary.AppendUvarint(b, uint64(tag)), make([]byte, tag)...)
 		b = framed(b)
 		if len(b) != greeting+4 {
@@ -130,6 +130,7 @@ func (w *wrongWorld) bounds(t *testing.T) {
 		w.wantEnd(t, c, "kafka_frame_too_large")
 		// One that may be sent, and ends in its middle.
 		c = w.greeted(t, g)
+		answered(c, framed(b)) // the broker has answered: no login is to come
 		send(c, append(announced(most/4), head(3, 9, 1)...))
 		must(t, c.Conn.(*net.TCPConn).CloseWrite())
 		w.wantEnd(t, c, "client_gone", "client_fin", "client_reset", "kafka_bad_frame", "upstream_fin")
