@@ -123,7 +123,8 @@ func scrape(t *testing.T) string {
 	httpOnce(t, web)
 	for {
 		got := scrapeOnce(t, "http://"+n.HTTPAddr()+"/metrics")
-		if strings.Contains(got, "penstock_connections_total{") && strings.Contains(got, "penstock_http_refused_total{") {
+		counted := func(metric string) bool { return strings.Contains(got, metric+"{") } // which may be after the answer
+		if counted("penstock_connections_total") && counted("penstock_http_refused_total") && counted("penstock_http_request_duration_seconds_count") {
 			return got
 		}
 		if ctx.Err() != nil {
