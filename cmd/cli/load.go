@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -22,6 +23,7 @@ type loaded struct {
 	objects []resource.Object
 	byKey   map[string]*resource.Object // of objects, by "Kind/name"
 	faults  resource.Faults
+	empty   []string // files without a byte that says anything
 	// warnings are of what documents of other formats have and lose.
 	warnings resource.Faults
 }
@@ -65,6 +67,9 @@ func load(paths []string, stdin io.Reader, kinds []resource.Kind) (*loaded, erro
 
 // add decodes one file and reads the files that it names.
 func (l *loaded) add(name, dir string, data []byte, kinds []resource.Kind) {
+	if len(bytes.TrimSpace(data)) == 0 {
+		l.empty = append(l.empty, name)
+	}
 	objects, faults, warnings := resource.DecodeReport(name, data, kinds, node.Formats())
 	l.faults = append(l.faults, faults...)
 	l.warnings = append(l.warnings, warnings...)
@@ -74,7 +79,9 @@ func (l *loaded) add(name, dir string, data []byte, kinds []resource.Kind) {
 	l.objects = append(l.objects, objects...)
 }
 
-// expand lists the resource files of a path: itself, or what a folder holds at any depth, sorted.
+// expand lists the resource files of a path: itself, or what a folder holds at
+// any depth, sorted. Files and folders whose names begin with a dot are passed
+// over: editors and Kubernetes (..data of a ConfigMap) keep copies in them.
 func expand(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -83,10 +90,23 @@ func expand(path string) ([]string, error) {
 	if !info.IsDir() {
 		return []string{path}, nil
 	}
+	root := path + string(filepath.Separator) // a link to a folder is that folder
 	var names []string
-	err = filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+	err = filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil || p == root:
 			return err
+		case strings.HasPrefix(d.Name(), "."):
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		case d.IsDir():
+			return nil
+		case d.Type()&fs.ModeSymlink != 0:
+			if to, err := os.Stat(p); err == nil && to.IsDir() {
+				return fmt.Errorf("%s: is a link to a folder, which is not followed: name that folder as well, and keep the link elsewhere", p)
+			}
 		}
 		if slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(p))) {
 			names = append(names, p)

@@ -2,10 +2,13 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"penstock/node"
 	"penstock/routing/resource"
@@ -58,9 +61,19 @@ func (s *settings) readResources(stdin io.Reader, stderr io.Writer) error {
 // readObjects reads and checks files. Those that are applied to a cluster which
 // exists may refer to resources that are not in them: the cluster checks that.
 func readObjects(paths []string, stdin io.Reader, stderr io.Writer, sync, isNew bool) ([]resource.Object, error) {
-	l, err := load(paths, stdin, node.Kinds())
+	read := func() (*loaded, error) { return load(paths, stdin, node.Kinds()) }
+	var l *loaded
+	var err error
+	if sync {
+		l, err = steady(paths, read)
+	} else {
+		l, err = read()
+	}
 	if err != nil {
 		return nil, err
+	}
+	if sync && len(l.empty) > 0 { // what they held would be deleted
+		return nil, errors.New(strings.Join(l.empty, ", ") + ": is empty; if it is to hold nothing, remove it or leave a comment in it")
 	}
 	printWarnings(stderr, l.warnings)
 	faults := l.faults
@@ -75,4 +88,46 @@ func readObjects(paths []string, stdin io.Reader, stderr io.Writer, sync, isNew 
 		return nil, errors.New(strings.Join(paths, ", ") + ": holds no resource")
 	}
 	return l.objects, nil
+}
+
+// steadyReads bounds how often files that change are read.
+const steadyReads = 5
+
+// steady reads files as they were at one moment: a mixture of old and new ones
+// would lack what moved from one to another.
+func steady[T any](paths []string, read func() (T, error)) (out T, err error) {
+	before := marks(paths)
+	for range steadyReads {
+		out, err = read()
+		after := marks(paths)
+		if slices.Equal(before, after) {
+			return out, err
+		}
+		before = after
+	}
+	var none T
+	return none, errors.New(strings.Join(paths, ", ") + ": changed while it was read, again and again; write files elsewhere and rename them into place")
+}
+
+// marks tell whether files were replaced or written to.
+func marks(paths []string) (all []string) {
+	for _, path := range paths {
+		names, err := expand(path)
+		if err != nil {
+			all = append(all, err.Error())
+		}
+		for _, name := range names {
+			info, err := os.Stat(name)
+			if err != nil {
+				all = append(all, err.Error())
+				continue
+			}
+			mark := fmt.Sprint(name, " ", info.Size(), " ", info.ModTime().UnixNano())
+			if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+				mark += fmt.Sprint(" ", stat.Dev, " ", stat.Ino)
+			}
+			all = append(all, mark)
+		}
+	}
+	return all
 }
