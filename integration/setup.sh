@@ -2,8 +2,9 @@
 # Installs the peers that the integration tests and benchmarks run against:
 #  - from Debian's packages HAProxy, nginx with its stream module, curl,
 #    openssl, nc, socat, ip, nft, kcat, Java, Maven, Node.js and npm;
-#  - from Maven Apache Kafka (broker, tools and Kafka Streams), from npm kafkajs, both into
-#    PENSTOCK_PEERS (default: penstock-peers in the user's cache folder).
+#  - from Maven Apache Kafka (broker, tools and Kafka Streams), from npm kafkajs,
+#    as a Go module h2spec, all into PENSTOCK_PEERS (default: penstock-peers in
+#    the user's cache folder).
 # Does nothing where they are there already.
 #
 # "setup.sh golangci-lint VERSION" installs that linter beside them instead, and
@@ -68,8 +69,8 @@ debian() {
 	rm -f "$log"
 }
 
-# The Go side (integration/realkafka) looks in the same places.
-kafka=4.3.1 log4j=2.25.4 kafkajs=2.2.4
+# The Go side (integration/realkafka, h2spec_test.go) looks in the same places.
+kafka=4.3.1 log4j=2.25.4 kafkajs=2.2.4 h2spec=2.2.1
 cache=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}
 peers=${PENSTOCK_PEERS:-${cache:-${TMPDIR:-/tmp}/$(id -u)}/penstock-peers}
 
@@ -124,6 +125,22 @@ node_modules() { # folder
 	npm install --prefix "$1" --cache "$work/npm" --no-audit --no-fund --ignore-scripts --save-exact kafkajs@$kafkajs
 }
 
+# h2spec names no versions of what it needs.
+conformance() { # folder
+	mkdir "$work/module"
+	cat >"$work/module/go.mod" <<-END
+		module peers
+		go 1.24
+		require (
+			github.com/summerwind/h2spec v$h2spec+incompatible
+			github.com/fatih/color v1.19.0
+			github.com/spf13/cobra v1.10.2
+			golang.org/x/net v0.62.0
+		)
+	END
+	(cd "$work/module" && GOWORK=off GOFLAGS=-mod=mod go build -o "$1/h2spec" github.com/summerwind/h2spec/cmd/h2spec)
+}
+
 # The folder of all, which one run at a time writes.
 folder() {
 	umask 077
@@ -135,11 +152,13 @@ folder() {
 }
 
 registries() {
-	[ -e "$peers/kafka-$kafka" ] && [ -e "$peers/kafka-streams-$kafka" ] && [ -e "$peers/kafkajs-$kafkajs" ] && return
+	[ -e "$peers/kafka-$kafka" ] && [ -e "$peers/kafka-streams-$kafka" ] && [ -e "$peers/kafkajs-$kafkajs" ] &&
+		[ -e "$peers/h2spec-$h2spec" ] && return
 	folder || return
 	installed kafka-$kafka maven
 	installed kafka-streams-$kafka streams
 	installed kafkajs-$kafkajs node_modules
+	installed h2spec-$h2spec conformance
 }
 
 linter() { # folder

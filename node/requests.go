@@ -77,7 +77,8 @@ var _ web.Handler = (*requests)(nil)
 type httpClient struct {
 	in          routing.Input
 	destination string
-	secure      bool // came by TLS
+	secure      bool   // came by TLS
+	alpn        string // what that has negotiated
 	id          uint64
 	addr, local netip.AddrPort
 	proxy       proxyproto.Header // for endpoints that want one
@@ -124,8 +125,11 @@ func (h *requests) close() {
 // plan makes the plan of a connection. table is what it was decided on.
 func (h *requests) plan(c *netio.Conn, in *routing.Input, f *flow, p *path, table *routing.Table) *httpPlan {
 	client := &httpClient{
-		in: *in, destination: f.service, secure: c.TLS() != nil, id: c.ID(),
+		in: *in, destination: f.service, id: c.ID(),
 		addr: c.Client(), local: c.Local(), proxy: c.Describe(), born: time.Now(),
+	}
+	if state := c.TLS(); state != nil {
+		client.secure, client.alpn = true, state.NegotiatedProtocol
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -143,7 +147,7 @@ func (h *requests) plan(c *netio.Conn, in *routing.Input, f *flow, p *path, tabl
 // Next implements netio.Plan.
 func (p *httpPlan) Next(*netio.Conn, error) (netio.Target, netio.Reason) {
 	return netio.Target{Profile: &p.path.profile, Serve: func(c *duct.Conn) {
-		p.requests.server.Serve(c, p.client, p.client.secure)
+		p.requests.server.Serve(c, p.client, p.client.secure, p.client.alpn)
 	}}, netio.OK
 }
 

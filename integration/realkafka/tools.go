@@ -20,8 +20,8 @@ const (
 // ErrMissing is the error of whatever setup.sh should have installed.
 var ErrMissing = errors.New("missing: run make setup")
 
-// peers is the folder into which setup.sh installs.
-func peers() string {
+// Peers is the folder into which setup.sh installs.
+func Peers() string {
 	if dir := os.Getenv("PENSTOCK_PEERS"); dir != "" {
 		return dir
 	}
@@ -37,7 +37,7 @@ func Classpath() (string, error) {
 	if _, err := exec.LookPath("java"); err != nil {
 		return "", fmt.Errorf("java: %w", ErrMissing)
 	}
-	dir := filepath.Join(peers(), "kafka-"+kafkaVersion)
+	dir := filepath.Join(Peers(), "kafka-"+kafkaVersion)
 	if _, err := os.Stat(dir); err != nil {
 		return "", fmt.Errorf("%s: %w", dir, ErrMissing)
 	}
@@ -51,7 +51,7 @@ func StreamsClasspath() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(peers(), "kafka-streams-"+kafkaVersion)
+	dir := filepath.Join(Peers(), "kafka-streams-"+kafkaVersion)
 	if _, err := os.Stat(dir); err != nil {
 		return "", fmt.Errorf("%s: %w", dir, ErrMissing)
 	}
@@ -60,7 +60,7 @@ func StreamsClasspath() (string, error) {
 
 // NodeModules is the folder that holds kafkajs, for NODE_PATH.
 func NodeModules() (string, error) {
-	dir := filepath.Join(peers(), "kafkajs-"+kafkajsVersion, "node_modules")
+	dir := filepath.Join(Peers(), "kafkajs-"+kafkajsVersion, "node_modules")
 	if _, err := os.Stat(dir); err != nil {
 		return "", fmt.Errorf("%s: %w", dir, ErrMissing)
 	}

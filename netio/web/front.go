@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -87,12 +88,13 @@ type served struct {
 	server *Server
 	known  any
 	secure bool
+	only2  bool // HTTP/2 is what TLS has negotiated
 
 	first  []byte // to be read next: it has been before, or ends what may not be read
 	scan   strict.Scanner
 	plain  bool    // it is of HTTP/1: scan looks at all that is read
 	fault  error   // what scan has found: only first is read any more
-	blocks *blocks // of HTTP/2
+	frames *frames // of HTTP/2: what is read goes through it
 	once   sync.Once
 	// parting is set when the last answer goes though the client has not sent
 	// all of its request, and nothing of that is of interest any more;
@@ -103,10 +105,10 @@ type served struct {
 type connKey struct{}
 
 // Serve serves a connection until its end. known is handed to the Handler with
-// each of its requests; secure says that the client came by TLS. It does not
-// block.
-func (s *Server) Serve(conn *duct.Conn, known any, secure bool) {
-	c := &served{Conn: conn, server: s, known: known, secure: secure}
+// each of its requests; secure says that the client came by TLS, alpn what that
+// has negotiated, or "". Who has negotiated h2 must speak it. It does not block.
+func (s *Server) Serve(conn *duct.Conn, known any, secure bool, alpn string) {
+	c := &served{Conn: conn, server: s, known: known, secure: secure, only2: alpn == "h2"}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -135,6 +137,10 @@ func (s *Server) meet(c *served) {
 	}
 	_ = c.SetReadDeadline(time.Time{})
 	c.first = buf[:n]
+	if c.only2 && string(c.first) != preface { // RFC 9113, section 3.4
+		_ = c.Close()
+		return
+	}
 	if !s.pass(c) {
 		c.Abort()
 	}
@@ -147,7 +153,9 @@ func (s *Server) pass(c *served) bool {
 	defer s.mu.Unlock()
 	if string(c.first) == preface {
 		to = s.two
-		c.blocks = newBlocks()
+		c.frames = newFrames(rawReader{c}, s.cfg.HeaderTimeout, c.Abort)
+		c.frames.max = uint32(s.cfg.MaxHeader)
+		c.frames.bad = c.foreign
 	} else {
 		c.plain = true
 	}
@@ -160,6 +168,9 @@ func (s *Server) pass(c *served) bool {
 // Read implements net.Conn. An interruption is no error: net/http would give up
 // the answer too.
 func (c *served) Read(p []byte) (int, error) {
+	if c.frames != nil {
+		return c.frames.Read(p)
+	}
 	n, err := c.read(p)
 	if !c.plain || n == 0 || c.fault != nil {
 		return n, err
@@ -190,11 +201,9 @@ func (c *served) read(p []byte) (int, error) {
 	if len(c.first) > 0 && len(p) > 0 {
 		n := copy(p, c.first)
 		c.first = c.first[n:]
-		c.follow(p[:n])
 		return n, nil
 	}
 	n, err := c.Conn.Read(p)
-	c.follow(p[:n])
 	for c.fault != nil && err == nil && len(p) > 0 {
 		n, err = c.Conn.Read(p)
 	}
@@ -207,16 +216,24 @@ func (c *served) read(p []byte) (int, error) {
 	return n, err
 }
 
-// follow looks at what was read for headers that are not finished.
-func (c *served) follow(p []byte) {
-	if c.blocks != nil {
-		c.blocks.feed(p, c.server.cfg.HeaderTimeout, c.Abort)
-	}
+// rawReader reads a connection below its frames.
+type rawReader struct{ *served }
+
+func (r rawReader) Read(p []byte) (int, error) { return r.read(p) }
+
+// foreign tells of a request of HTTP/2 whose stream is reset for a field that
+// belongs to a connection.
+func (c *served) foreign(name string) {
+	c.server.cfg.Handler.Refused(c.known, 0, fmt.Errorf("%w: %s", ErrForeign, name))
 }
 
 // Write implements net.Conn. What net/http answers by itself is told.
 func (c *served) Write(p []byte) (int, error) {
 	if status := refusal(p); status != 0 {
+		if errors.Is(c.fault, strict.ErrVersion) { // it speaks something else
+			c.server.cfg.Handler.Refused(c.known, 0, c.fault)
+			return len(p), nil
+		}
 		c.server.cfg.Handler.Refused(c.known, status, c.fault)
 	}
 	return c.Conn.Write(p)

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/net/http2"
 
 	"penstock/netio/web"
 )
@@ -165,6 +168,75 @@ func TestTheHostOfHTTP2(t *testing.T) {
 			h.ask(1, true, c.fields...)
 			if got, err := h.answer(1); err != nil || got != c.want {
 				t.Errorf("%s %v, want %s", got, err, c.want)
+			}
+		})
+	}
+}
+
+// A request of HTTP/2 with fields that belong to a connection of HTTP/1 has its
+// stream reset (RFC 9113, section 8.2.2); the others of its connection go on, as
+// does what the compression of headers remembers.
+func TestFieldsOfConnectionsInHTTP2(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, &web.Profile{}, upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Kept") != "of the first" {
+			w.WriteHeader(http.StatusTeapot)
+		}
+	}))
+	h := newRawHTTP2(t, r.addr)
+	request := func(more ...string) []string {
+		return append([]string{":method", "GET", ":scheme", "http", ":authority", "x", ":path", "/", "x-kept", "of the first"}, more...)
+	}
+	stream := uint32(1)
+	for _, c := range []struct {
+		name, value, want string
+	}{
+		{"connection", "close", "RST PROTOCOL_ERROR"},
+		{"connection", "close", "RST PROTOCOL_ERROR"}, // by the table of the encoder
+		{"keep-alive", "timeout=5", "RST PROTOCOL_ERROR"},
+		{"proxy-connection", "keep-alive", "RST PROTOCOL_ERROR"},
+		{"transfer-encoding", "chunked", "RST PROTOCOL_ERROR"},
+		{"upgrade", "websocket", "RST PROTOCOL_ERROR"},
+		{"te", "gzip", "RST PROTOCOL_ERROR"},
+		{"te", "trailers", "200"},
+		{"x", "y", "200"},
+	} {
+		h.status = ""
+		h.ask(stream, true, request(c.name, c.value)...)
+		if got, err := h.answer(stream); err != nil || got != c.want {
+			t.Errorf("%s: %s: %q, %v, want %q", c.name, c.value, got, err, c.want)
+		}
+		if strings.HasPrefix(c.want, "RST") {
+			if got := <-r.refused; got.status != 0 || !errors.Is(got.err, web.ErrForeign) || !strings.HasSuffix(got.err.Error(), c.name) {
+				t.Errorf("%s: %v", c.name, got)
+			}
+		}
+		stream += 2
+	}
+}
+
+// Who has negotiated h2 is not answered in HTTP/1, and who speaks no HTTP is not
+// answered at all.
+func TestWhatIsNoHTTPHasNoAnswer(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ alpn, send, want string }{
+		"h2 after ALPN":       {"h2", http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00", "\x00\x00"},
+		"HTTP/1 after h2":     {"h2", "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", ""},
+		"HTTP/1 after its":    {"http/1.1", "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", "HTTP/1.1 200 "},
+		"something else":      {"", "INVALID CONNECTION PREFACE\r\n\r\n", ""},
+		"something else, TLS": {"h2", "INVALID CONNECTION PREFACE\r\n\r\n", ""},
+		"it comes second":     {"", "GET / HTTP/1.1\r\nHost: x\r\n\r\nINVALID CONNECTION PREFACE\r\n\r\n", "HTTP/1.1 200 "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, &web.Profile{}, upstream(t, func(http.ResponseWriter, *http.Request) {}))
+			r.alpn.Store(&c.alpn)
+			conn := r.dial()
+			_, _ = io.WriteString(conn, c.send)
+			got := make([]byte, max(len(c.want), 1))
+			n, err := io.ReadFull(conn, got)
+			if string(got[:n]) != c.want || errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("%q, %v, want %q", got[:n], err, c.want)
 			}
 		})
 	}

@@ -356,6 +356,9 @@ var (
 	// ErrRequest says that the client's request cannot be sent on: no endpoint
 	// has got any of it, and none would.
 	ErrRequest = errors.New("the request")
+	// ErrForeign says that a request of HTTP/2 has a field that belongs to a
+	// connection of HTTP/1 (RFC 9113, section 8.2.2).
+	ErrForeign = errors.New("a header field that HTTP/2 has no place for")
 	// ErrFault says that there was a panic; the log has it.
 	ErrFault = errors.New("a fault")
 	// ErrBody says that the client's body is not what its header promised.

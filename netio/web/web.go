@@ -3,7 +3,7 @@
 // each request it asks a Handler where to, and does what the Plan says.
 //
 //	server := web.New(web.Config{Handler: h, Log: log})
-//	target.Serve = func(c *duct.Conn) { server.Serve(c, whatIsKnownOfIt, withTLS) }
+//	target.Serve = func(c *duct.Conn) { server.Serve(c, whatIsKnownOfIt, withTLS, alpn) }
 //	server.Quiesce()   // clients are told to go; Resume takes that back
 //	server.Close()
 //
@@ -36,9 +36,11 @@ type Handler interface {
 	// Rules say how a request of the connection is read. They are applied
 	// before Route sees it.
 	Rules(conn any) Rules
-	// Refused tells of a request whose header nobody could read: it has been
-	// answered with this status, and its connection ends. err says why; nil:
-	// only net/http's log does.
+	// Refused tells of a request whose header nobody could read, or that is
+	// malformed: it has been answered with this status and its connection ends;
+	// 0: it has got no answer, its connection or its stream ends. err says why;
+	// nil: only net/http's log does. It may be called while the connection is
+	// read.
 	Refused(conn any, status int, err error)
 }
 

@@ -55,6 +55,7 @@ type rig struct {
 	rules   atomic.Pointer[web.Rules]
 	refused chan refusal
 	client  *http.Client
+	alpn    atomic.Pointer[string] // of TLS that clients are said to come by; nil: none
 }
 
 func (r *rig) Route(_ any, q *http.Request) web.Plan { return (*r.plans.Load())(q) }
@@ -91,7 +92,13 @@ type connPlan struct {
 func (p connPlan) Next(*netio.Conn, error) (netio.Target, netio.Reason) {
 	return netio.Target{
 		Profile: &netio.Profile{Meter: p.meter},
-		Serve:   func(c *duct.Conn) { p.server.Serve(c, "known", false) },
+		Serve: func(c *duct.Conn) {
+			alpn := p.alpn.Load()
+			if alpn == nil {
+				alpn = new(string)
+			}
+			p.server.Serve(c, "known", *alpn != "", *alpn)
+		},
 	}, netio.OK
 }
 func (p connPlan) Connected(*netio.Conn, time.Duration) {}

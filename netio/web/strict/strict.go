@@ -21,6 +21,7 @@ var (
 	ErrLineEnd  = errors.New("a line that does not end in CR LF")
 	ErrFold     = errors.New("a header line that begins with a blank")
 	ErrLine     = errors.New("a first line that is not three words with one blank between them")
+	ErrVersion  = errors.New("a first line that does not end in a version of HTTP, at the beginning of a connection")
 	ErrName     = errors.New("a header line without a valid name directly before its colon")
 	ErrNUL      = errors.New("a NUL in a line")
 	ErrLength   = errors.New("a Content-Length that is no number, or several that differ")
@@ -91,6 +92,7 @@ type Scanner struct {
 	Answers bool
 
 	state   state
+	later   bool // there was a message before
 	trailer bool // fields are behind chunks
 	blanks  int  // in the first line
 	first   text // what is behind the last blank of a request's, behind the first of an answer's
@@ -142,7 +144,7 @@ func (s *Scanner) end() {
 		s.state = raw
 		return
 	}
-	*s = Scanner{}
+	*s = Scanner{later: true}
 }
 
 // next takes one byte outside of bodies.
@@ -192,6 +194,9 @@ func (s *Scanner) firstLine(c byte) error {
 	case lineEnd:
 		if !s.Answers && s.blanks != 2 {
 			return ErrLine
+		}
+		if c == '\n' && !s.Answers && !s.later && !strings.HasPrefix(s.first.String(), "http/") {
+			return ErrVersion
 		}
 		s.state = fields
 		return want(c, '\n')

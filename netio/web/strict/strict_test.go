@@ -46,6 +46,8 @@ var cases = []struct {
 	{"two blanks", "GET  / HTTP/1.1\r\nHost: x\r\n\r\n", ErrLine},
 	{"a blank in the path", "GET /a b HTTP/1.1\r\nHost: x\r\n\r\n", ErrLine},
 	{"a tab for a blank", "GET\t/ HTTP/1.1\r\nHost: x\r\n\r\n", ErrLine},
+	{"no HTTP", "INVALID CONNECTION PREFACE\r\n\r\n", ErrVersion},
+	{"no HTTP later", ok11 + "\r\nINVALID CONNECTION PREFACE\r\n\r\n", nil},
 	{"HTTP/0.9", "GET /\r\n\r\n", ErrLine},
 	{"lengths that differ", ok11 + "Content-Length: 1\r\nContent-Length: 2\r\n\r\naa", ErrLength},
 	{"a list of lengths", ok11 + "Content-Length: 1, 1\r\n\r\na", ErrLength},
