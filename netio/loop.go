@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"sync/atomic"
 
-	"penstock/netio/budget"
 	"penstock/netio/reactor"
 	"penstock/netio/tlsstream"
 )
@@ -17,16 +16,17 @@ type loop struct {
 	index  int
 	local  *tlsstream.Local
 
-	sockets  map[*socket]struct{}     // listening here, also those being retired
-	conns    connList                 // all that are open here
-	open     atomic.Int64             // their number, and those on their way here
-	ids      uint64                   // given so far
-	silent   identList                // those that wait for the first bytes of their client
-	starving atomic.Bool              // the memory budget is spent: crowded silent ones are not read
-	hungry   map[*Conn]struct{}       // sessions that Reserve refused
-	holds    map[*Conn]*budget.Holder // of what sessions have reserved
-	waiting  atomic.Bool              // there are some that are hungry
-	retry    reactor.Timer            // has them try again; armed while there are some
+	sockets  map[*socket]struct{} // listening here, also those being retired
+	conns    connList             // all that are open here
+	open     atomic.Int64         // their number, and those on their way here
+	ids      uint64               // given so far
+	silent   identList            // those that wait for the first bytes of their client
+	starving atomic.Bool          // the memory budget is spent: crowded silent ones are not read
+	hungry   lines                // sessions that Reserve refused
+	holds    map[*Conn]*hold      // of what sessions have reserved
+	waiting  atomic.Bool          // there are some that are hungry
+	feeding  atomic.Bool          // feed is on its way
+	retry    reactor.Timer        // has them try again; armed while there are some
 	draining *drain
 	closed   bool
 	spare    []*ident // to be used again

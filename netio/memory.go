@@ -1,6 +1,7 @@
 package netio
 
 import (
+	"math"
 	"time"
 
 	"penstock/netio/budget"
@@ -94,7 +95,7 @@ func (v *evictee) Evict() {
 		if c.ident != nil && c.loop.engine.places.Evicted(&c.ident.place) {
 			c.loop.engine.refused.count(LimitHandshakes)
 			c.abort(LimitHandshakes)
-		} else if c.ident != nil && b.Evicted(&c.ident.hold) || h != nil && b.Evicted(h) {
+		} else if c.ident != nil && b.Evicted(&c.ident.hold) || h != nil && b.Evicted(&h.Holder) {
 			c.loop.engine.refused.count(LimitMemory)
 			c.stop(LimitMemory, false)
 		}
@@ -149,7 +150,7 @@ func (e *Engine) Give(h *budget.Holder, n int64) {
 		return
 	}
 	for _, l := range e.loops {
-		if l.starving.Load() || l.waiting.Load() {
+		if (l.starving.Load() || l.waiting.Load()) && !l.feeding.Swap(true) {
 			l.Post(l.feed)
 		}
 	}
@@ -157,8 +158,9 @@ func (e *Engine) Give(h *budget.Holder, n int64) {
 
 // feed goes on reading, who has waited longest first.
 func (l *loop) feed() {
+	l.feeding.Store(false)
 	if l.waiting.Load() {
-		l.feedHungry()
+		l.feedHungry(askParty, askAll)
 	}
 	if !l.starving.Load() || !l.engine.budget.Low() {
 		return
@@ -188,20 +190,17 @@ func (c *Conn) Reserve(class Class, n int64) bool {
 	l := c.loop
 	h := l.holds[c]
 	if h == nil {
-		h = new(budget.Holder)
+		h = new(hold)
 		if l.holds == nil {
-			l.holds = make(map[*Conn]*budget.Holder)
+			l.holds, l.hungry = make(map[*Conn]*hold), make(lines)
 		}
 		l.holds[c] = h
 	}
 	p := c.party()
-	if ok, _ := l.engine.budget.Take(h, class, (*evictee)(c), &p, n, budget.MayWait); ok {
+	if ok, _ := l.engine.budget.Take(&h.Holder, class, (*evictee)(c), &p, n, budget.MayWait); ok {
 		return true
 	}
-	if l.hungry == nil {
-		l.hungry = make(map[*Conn]struct{})
-	}
-	l.hungry[c] = struct{}{}
+	l.hungry.wait(c, h, p)
 	l.waiting.Store(true)
 	if !l.retry.Armed() {
 		l.Arm(&l.retry, retryEvery)
@@ -212,23 +211,12 @@ func (c *Conn) Reserve(class Class, n int64) bool {
 // Release gives back what was charged. It may be called by Session.Closed.
 func (c *Conn) Release(n int64) {
 	if h := c.loop.holds[c]; h != nil {
-		c.loop.refund(h, n)
+		c.loop.refund(&h.Holder, n)
 	}
 }
 
 // Budget is the most that can be reserved at once.
 func (c *Conn) Budget() int64 { return c.loop.engine.budget.MaxBulk() }
-
-// feedHungry tells the sessions that were refused memory. Those that are
-// refused again wait for the next time.
-func (l *loop) feedHungry() {
-	l.waiting.Store(false)
-	hungry := l.hungry
-	l.hungry = nil
-	for c := range hungry {
-		c.guard(func() { c.session().Fed() })
-	}
-}
 
 // retrying is a loop as the Expirer of its timer retry.
 type retrying loop
@@ -236,6 +224,7 @@ type retrying loop
 // Expired implements reactor.Expirer.
 func (r *retrying) Expired(*reactor.Timer) {
 	if l := (*loop)(r); l.waiting.Load() {
-		l.feedHungry()
+		l.Arm(&l.retry, retryEvery)
+		l.feedHungry(askLine, math.MaxInt)
 	}
 }

@@ -118,13 +118,15 @@ func (c *Conn) closeSession(why Reason) {
 	if c.flags&sessioned == 0 {
 		return
 	}
-	delete(c.loop.hungry, c)
 	defer func() {
 		if v := recover(); v != nil {
 			c.loop.panicked(v, debug.Stack())
 		}
-		c.Release(math.MaxInt64) // all that is left
-		delete(c.loop.holds, c)
+		if h := c.loop.holds[c]; h != nil {
+			c.loop.hungry.leave(h)
+			c.Release(math.MaxInt64) // all that is left
+			delete(c.loop.holds, c)
+		}
 	}()
 	c.session().Closed(why)
 }

@@ -433,3 +433,49 @@ func TestTheSizeOfAConnection(t *testing.T) {
 		t.Errorf("a socket is %d bytes, at most 96", n)
 	}
 }
+
+// Whoever gives memory back does not have all who wait ask again: they may be
+// many, of a client that has its share.
+func TestARefundFeedsAFewOfEachParty(t *testing.T) {
+	const waiting, refunds = 100, 100
+	r := newRig(t, Config{MemoryBudget: 1 << 20, Loops: 1}, "", Profile{})
+	fed, told := new(atomic.Int64), make(chan *framed, waiting)
+	all := sessions(r, endpoint(t, echo), func(f *framed) {
+		f.fed = func() {
+			fed.Add(1)
+			if f.conn.Reserve(Bulk, 100<<10) {
+				told <- f
+			}
+		}
+	})
+	addr := r.serve(t, Listener{})
+	do := func(f *framed, what func(*Conn)) {
+		done := make(chan struct{})
+		f.conn.Post(func() { what(f.conn); close(done) })
+		<-done
+	}
+	dial(t, addr)
+	holder := startedSession(t, all)
+	do(holder, func(c *Conn) { c.Reserve(Bulk, c.Budget()) })
+	for range waiting {
+		dial(t, addr)
+		do(startedSession(t, all), func(c *Conn) { c.Reserve(Bulk, 100<<10) })
+	}
+	dialFrom(t, "127.0.0.10", addr)
+	small, begun := startedSession(t, all), time.Now()
+	for range refunds {
+		do(small, func(c *Conn) {
+			c.Reserve(Early, 10)
+			c.Release(10)
+		})
+	}
+	do(small, func(*Conn) {})
+	ticks := int64(time.Since(begun)/retryEvery) + 2 // at which all may ask
+	if n := fed.Load(); n > askParty*(refunds+1)+ticks*waiting {
+		t.Errorf("%d sessions asked again for %d refunds", n, refunds)
+	}
+	do(holder, func(c *Conn) { c.Release(c.Budget()) })
+	for range r.Stats().BudgetBulk / (100 << 10) {
+		<-told
+	}
+}
