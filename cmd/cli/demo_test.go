@@ -46,7 +46,7 @@ func TestDemoAnswersEveryConnection(t *testing.T) {
 		t.Fatalf("%v: %s\n%s", err, errs.String(), out.String())
 	}
 	for _, want := range []string{
-		"endpoint flaky-b dies", "is ejected", "canary moves", "25 long-lived connections", ", 0 broken otherwise",
+		"endpoint flaky-b dies", "is paused", "canary moves", "25 long-lived connections", ", 0 broken otherwise",
 		"the leader, is killed", "leads now", "is started again, with its folder alone", "is back after",
 	} {
 		if !strings.Contains(out.String(), want) {

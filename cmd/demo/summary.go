@@ -14,7 +14,7 @@ func (v *view) summary() {
 	say("%d long-lived connections, %d exchanges on them, %d died with the killed node that carried them, %d broken otherwise", longLived, s.pings, s.killed, s.broken)
 	say("kills: %d, returns: %d, moves of the lead: %d (at most %s after the kill); killed nodes carried %d connections, of which %d broke",
 		t.kills, t.returns, t.moves, seconds(t.leading), v.fleet.balancer.died(), s.spared+s.killed)
-	say("%d changes, %d of them asked for more than once, the slowest took %s; %d ejections and %d returns of endpoints seen", t.changes, t.again, seconds(t.slowest), v.ejected, v.back)
+	say("%d changes, %d of them asked for more than once, the slowest took %s; nodes passed over an endpoint %d times and took it back %d times", t.changes, t.again, seconds(t.slowest), v.passed, v.back)
 	say("%s; tenants added and removed: %d", v.kafka.line(), t.tenants)
 	for i, n := range v.fleet.nodes {
 		c := v.fleet.balancer.counts(i)

@@ -29,12 +29,12 @@ type view struct {
 	story   *story
 	program string // how a user runs this program
 
-	began   time.Time
-	mu      sync.Mutex        // guards what follows, and what is written to out
-	events  []string          // the last ones
-	health  map[string]string // of each endpoint by node, as last seen
-	ejected int               // ejections seen
-	back    int               // and returns
+	began  time.Time
+	mu     sync.Mutex        // guards what follows, and what is written to out
+	events []string          // the last ones
+	health map[string]string // of each endpoint by node, as last seen
+	passed int               // times that an endpoint was passed over: paused or ejected
+	back   int               // and returns
 }
 
 const maxEvents = 12
@@ -107,9 +107,9 @@ func (v *view) noteHealth(n *node, address, health string) {
 	before, known := v.health[key]
 	v.health[key] = health
 	changed := known && before != health
-	if changed && health == "ejected" {
-		v.ejected++
-	} else if changed && before == "ejected" {
+	if was, is := passedOver(before), passedOver(health); changed && is && !was {
+		v.passed++
+	} else if changed && was && !is {
 		v.back++
 	}
 	v.mu.Unlock()
@@ -118,10 +118,13 @@ func (v *view) noteHealth(n *node, address, health string) {
 	}
 }
 
+// passedOver reports whether new connections avoid an endpoint of that state.
+func passedOver(health string) bool { return health == "paused" || health == "ejected" }
+
 // worst is how an endpoint does in the eyes of the node that thinks least of
 // it, of those that run.
 func (v *view) worst(address string) string {
-	order := []string{"", "healthy", "unchecked", "unresolved", "unhealthy", "ejected"}
+	order := []string{"", "healthy", "unchecked", "unresolved", "paused", "unhealthy", "ejected"}
 	worst := ""
 	for _, n := range v.fleet.nodes {
 		r := n.says()
@@ -286,7 +289,7 @@ func (v *view) draw() {
 	for _, w := range v.world.all() {
 		state := v.worst(w.addr)
 		color := "32"
-		if state == "ejected" || state == "unhealthy" {
+		if passedOver(state) || state == "unhealthy" {
 			color = "31"
 		}
 		line("  %-9s %-16s \x1b[%sm%-10s\x1b[0m %6d answers", w.name, w.addr, color, state, seen.answers[w.name])
