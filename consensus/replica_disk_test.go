@@ -365,49 +365,47 @@ func tmpfs(t *testing.T, dir, options string) {
 
 func TestALeaderWithAFullDiskStepsDown(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, nil)
-		tmpfs(t, filepath.Join(w.dir, "a"), "size=2m,mode=0700")
-		a := w.cluster(3)
-		w.mustCommit(a, put("A", "x", "1"))
-		fill := filepath.Join(w.dir, "a", "fill")
-		full := func() {
-			f, err := os.Create(fill)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer f.Close()
-			for {
-				if _, err := f.Write(make([]byte, 4096)); err != nil {
-					return
-				}
+	w := newWorld(t, nil)
+	tmpfs(t, filepath.Join(w.dir, "a"), "size=2m,mode=0700")
+	a := w.cluster(3)
+	w.mustCommit(a, put("A", "x", "1"))
+	fill := filepath.Join(w.dir, "a", "fill")
+	full := func() {
+		f, err := os.Create(fill)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		for {
+			if _, err := f.Write(make([]byte, 4096)); err != nil {
+				return
 			}
 		}
-		full()
-		until(t, "the pages that it has to be used up", func() bool {
-			_, err := w.lead("a").Commit(t.Context(), batch(put("A", "big", randomText(100_000))))
-			used := errors.Is(err, unix.ENOSPC)
-			if used && !errors.Is(err, ErrUnknown) {
-				t.Errorf("a batch for a full disk: %v, want %v", err, ErrUnknown)
-			}
-			return used
-		})
-		var leader *Replica
-		until(t, "another leader", func() bool { // it may win once or twice more, until it is behind
-			_, _ = w.leader().Commit(t.Context(), batch(put("A", "big", randomText(100_000))))
-			leader = w.leader()
-			return leader != a && a.Standing().Fault != nil
-		})
-		w.persist(batch(put("A", "y", "2"), del("A", "big")))
-		if e, ok := a.View().Get(Key{"A", "x"}); !ok || string(e.Value) != "1" {
-			t.Errorf("the server with the full disk serves %q", e.Value)
+	}
+	full()
+	until(t, "the pages that it has to be used up", func() bool {
+		_, err := w.lead("a").Commit(t.Context(), batch(put("A", "big", randomText(100_000))))
+		used := errors.Is(err, unix.ENOSPC)
+		if used && !errors.Is(err, ErrUnknown) {
+			t.Errorf("a batch for a full disk: %v, want %v", err, ErrUnknown)
 		}
-		os.Remove(fill)
-		w.mustShow(a, "x=1 y=2")
-		until(t, "the server to know that its disk is well", func() bool { return a.Standing().Fault == nil })
-		full()
-		w.close("a") // does not hang
+		return used
 	})
+	var leader *Replica
+	until(t, "another leader", func() bool { // it may win once or twice more, until it is behind
+		_, _ = w.leader().Commit(t.Context(), batch(put("A", "big", randomText(100_000))))
+		leader = w.leader()
+		return leader != a && a.Standing().Fault != nil
+	})
+	w.persist(batch(put("A", "y", "2"), del("A", "big")))
+	if e, ok := a.View().Get(Key{"A", "x"}); !ok || string(e.Value) != "1" {
+		t.Errorf("the server with the full disk serves %q", e.Value)
+	}
+	os.Remove(fill)
+	w.mustShow(a, "x=1 y=2")
+	until(t, "the server to know that its disk is well", func() bool { return a.Standing().Fault == nil })
+	full()
+	w.close("a") // does not hang
 }
 
 func TestAReadOnlyFolderIsSaidToBe(t *testing.T) {
