@@ -50,10 +50,15 @@ func TestANodeThatFormsSaysForWhomItWaits(t *testing.T) {
 	if r := all[0].run("token", "list"); !strings.Contains(r.out, " expect ") || strings.Contains(r.out, "init") {
 		t.Errorf("the token that all were given is listed as another: %s", r.out)
 	}
-	// Who was let in by which token is in the log of the node that did it.
+	// Each log tells how the cluster began.
 	logs := all[0].log() + all[1].log() + all[2].log()
-	if n := strings.Count(logs, `"msg":"audit","who":"expect","role":"join","method":"join"`); n != 2 {
-		t.Errorf("%d nodes joined by the token, as the logs have it:\n%s", n, logs)
+	for line, want := range map[string]int{
+		`"msg":"confirms which nodes begin the cluster"`: 2, // but for the one that asked them to
+		`"msg":"begins the cluster with the others"`:     3,
+	} {
+		if n := strings.Count(logs, line); n != want {
+			t.Errorf("%d lines with %s, want %d:\n%s", n, line, want, logs)
+		}
 	}
 }
 
