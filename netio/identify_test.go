@@ -3,6 +3,7 @@ package netio
 import (
 	"bytes"
 	"crypto/tls"
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -369,6 +370,24 @@ func TestHellosOfOneAddressKeepNobodyOut(t *testing.T) {
 	}
 	if n := r.Stats().Evicted["l"]; n == 0 || int(n) != len(r.endings()) {
 		t.Errorf("%d evictions are counted, %d connections ended", n, len(r.endings()))
+	}
+}
+
+// Hellos that are never finished, one of each address and more than fit, keep
+// nobody out for as long as they may last.
+func TestHellosOfManyAddressesKeepNobodyOut(t *testing.T) {
+	const budget = 1 << 20
+	r := newRig(t, Config{MemoryBudget: budget, Log: quiet}, endpoint(t, echo), Profile{})
+	addr := r.serve(t, Listener{Mode: ModeHello, HelloTimeout: time.Hour})
+	hello := clientHello(t, "api.example.com")
+	for i := range budget/maxIdentity + 2 {
+		mustWrite(t, dialFrom(t, fmt.Sprintf("127.0.1.%d", i+1), addr), string(hello[:10]))
+	}
+	waitFor(t, "the budget to be spent", func() bool { return r.Stats().BudgetUsed > budget-maxIdentity })
+	for i := range 3 {
+		c := dialFrom(t, fmt.Sprintf("127.0.2.%d", i+1), addr)
+		mustWrite(t, c, string(hello))
+		mustRead(t, c, string(hello))
 	}
 }
 

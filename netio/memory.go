@@ -20,7 +20,7 @@ import (
 // loops stop at the read that passes the limit, the sum exceeds it by one read
 // per loop, and by what clients send along with the last bytes of their hello.
 func newBudget(limit int64) *budget.Budget {
-	return budget.New(budget.Config{Limit: limit, Reserve: limit / 4, Grace: bulkGrace})
+	return budget.New(budget.Config{Limit: limit, Reserve: limit / 4, Grace: bulkGrace, Stale: helloGrace})
 }
 
 // newPlaces are the handshakes with clients, of all that there may be at once: an
@@ -47,8 +47,11 @@ const (
 	// bulkGrace is how long a frame is safe from eviction: most are whole sooner,
 	// and whoever needs their memory can wait for that.
 	bulkGrace = time.Second
-	// retryEvery is how often sessions that wait for memory ask again, as those
-	// who hold it lose their grace.
+	// helloGrace is how long a hello that is not whole is safe where each source
+	// has but one: most are whole at once.
+	helloGrace = time.Second
+	// retryEvery is how often those who wait for memory ask again, as those who
+	// hold it lose their grace.
 	retryEvery = 250 * time.Millisecond
 )
 
@@ -126,6 +129,9 @@ func (l *loop) starve() {
 		return
 	}
 	l.starving.Store(true)
+	if !l.retry.Armed() {
+		l.Arm(&l.retry, retryEvery)
+	}
 	for id := l.silent.head; id != nil; id = id.next {
 		id.conn.listen()
 	}
@@ -223,8 +229,16 @@ type retrying loop
 
 // Expired implements reactor.Expirer.
 func (r *retrying) Expired(*reactor.Timer) {
-	if l := (*loop)(r); l.waiting.Load() {
+	l := (*loop)(r)
+	if l.waiting.Load() || l.starving.Load() {
 		l.Arm(&l.retry, retryEvery)
+	}
+	if l.waiting.Load() {
 		l.feedHungry(askLine, math.MaxInt)
+	}
+	if l.starving.Load() {
+		for id := l.silent.tail; id != nil; id = id.prev {
+			id.conn.listen()
+		}
 	}
 }

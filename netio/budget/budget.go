@@ -23,6 +23,8 @@
 //     the oldest holder of that source is evicted.
 //   - Where sources do not decide, the same is done for listeners, then for
 //     tenants. The victim's source is never lighter than that of whoever asks.
+//   - Where shares name nobody, as there are many sources of little each, what is
+//     early and stale gives way to a source that would hold no more than its own.
 //   - Everybody else waits.
 //
 // A party at or under its share is never a victim, nor one that holds less than
@@ -63,6 +65,7 @@ const (
 	bySource = iota
 	byListener
 	byTenant
+	ofAll // everybody, so that there is an order by age
 	levels
 )
 
@@ -72,6 +75,8 @@ func (p *Party) key(level int) key {
 		return key{level: bySource, source: p.Source}
 	case byListener:
 		return key{level: byListener, name: p.Listener}
+	case ofAll:
+		return key{level: ofAll}
 	}
 	return key{level: byTenant, name: p.Tenant}
 }
@@ -117,6 +122,10 @@ type Config struct {
 	// Grace is how long what Bulk holds is safe from eviction: what moves will
 	// be given back by itself, and waiting costs less than what is evicted.
 	Grace time.Duration
+	// Stale is how long what Early holds is safe from a party that would hold no
+	// more than its own, where shares name nobody: there are too many sources of
+	// one connection each. 0: for ever.
+	Stale time.Duration
 }
 
 // Budget is the amount. It is safe for use from several goroutines.
@@ -260,8 +269,9 @@ func (b *Budget) entitled(h *Holder, level int, n int64) bool {
 	return h.at[level].used+n <= b.share(h.class, level)
 }
 
-// Crowded tells whether room is short, and a party that has n more of Early would
-// be over its share both as a source and as a listener.
+// Crowded tells whether room is short, a party that has n more of Early would be
+// over its share both as a source and as a listener, and nothing stale would give
+// way to it.
 func (b *Budget) Crowded(p *Party, n int64) bool {
 	if b.Low() {
 		return false
@@ -269,6 +279,13 @@ func (b *Budget) Crowded(p *Party, n int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	t := &b.tiers[Early]
+	after := n
+	if at := t.parties[p.key(bySource)]; at != nil {
+		after += at.used
+	}
+	if b.stale(nil, after) != nil {
+		return false
+	}
 	for level := bySource; level <= byListener; level++ {
 		have, parties := int64(0), len(t.heaps[level])
 		if at := t.parties[p.key(level)]; at != nil {

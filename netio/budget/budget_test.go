@@ -99,7 +99,7 @@ func TestWhoIsOverItsShareWaits(t *testing.T) {
 	if n := evictions(heavy) + evictions(light); n != 0 {
 		t.Errorf("%d evicted for one that is over its share", n)
 	}
-	if b.Used() != 100 || len(b.tiers[Early].parties) != 4 {
+	if b.Used() != 100 || len(b.tiers[Early].parties) != 5 {
 		t.Errorf("%d used by %d parties", b.Used(), len(b.tiers[Early].parties))
 	}
 }
@@ -118,6 +118,35 @@ func TestListenersAndTenantsHaveShares(t *testing.T) {
 			t.Errorf("%s: %d evicted", name, evictions(busy))
 		}
 	}
+}
+
+// Sources of one connection each, as one IPv6 customer has, hold everything: none
+// has more than its share, and the oldest give way all the same.
+func TestWhatIsStaleGivesWayWhereSourcesAreMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(Config{Limit: 1000, Stale: time.Second})
+		var all []*client
+		for i := range 10 {
+			all = append(all, crowd(t, b, Early, from(fmt.Sprintf("2001:db8:0:%x::1", i), "l", ""), 1, 100)...)
+		}
+		p := from("192.0.2.1", "l", "")
+		var small client
+		ask := func() { b.Take(&small.Holder, Early, &small, p, 60, MayWait) }
+		if ask(); evictions(all) != 0 || !b.Crowded(p, 100) {
+			t.Error("evicted at once")
+		}
+		<-time.After(time.Second)
+		if b.Crowded(p, 100) || !b.Crowded(p, 101) {
+			t.Error("crowded is wrong about what is stale")
+		}
+		if ask(); evictions(all) != 1 || all[0].evicted != 1 {
+			t.Errorf("%d were evicted", evictions(all))
+		}
+		var large client
+		if b.Take(&large.Holder, Early, &large, from("192.0.2.2", "l", ""), 101, MayWait); evictions(all) != 1 {
+			t.Error("a heavier source had a lighter one evicted")
+		}
+	})
 }
 
 // A client that holds much must not have the small ones of a busy tenant evicted.

@@ -80,7 +80,7 @@ func (t *tier) newParty(k key) *party {
 func (h *Holder) enter(b *Budget, c Class, o Owner, p *Party) {
 	t := &b.tiers[c]
 	h.class, h.owner = c, o
-	if c == Bulk && b.cfg.Grace > 0 {
+	if c == Bulk && b.cfg.Grace > 0 || c == Early && b.cfg.Stale > 0 {
 		h.since = time.Now()
 	}
 	for level := range h.at {
@@ -173,7 +173,7 @@ func (b *Budget) makeRoom(h *Holder, n, over int64) (victims []Owner) {
 // victim is who gives way to a holder in a class; nil: nobody.
 func (b *Budget) victim(h *Holder, c Class, n int64) *Holder {
 	t := &b.tiers[c]
-	for level := range levels {
+	for level := range ofAll {
 		if len(t.heaps[level]) == 0 || !b.entitled(h, level, n) {
 			continue
 		}
@@ -187,6 +187,24 @@ func (b *Budget) victim(h *Holder, c Class, n int64) *Holder {
 		}
 		if v := b.oldest(h, top, level); v != nil {
 			return v
+		}
+	}
+	if c == Early && h.class == Early {
+		return b.stale(h, h.at[bySource].used+n)
+	}
+	return nil
+}
+
+// stale is the oldest holder of Early that is not safe any more from a source
+// that would then hold that much; nil: there is none among the oldest.
+func (b *Budget) stale(asks *Holder, after int64) *Holder {
+	all := b.tiers[Early].heaps[ofAll]
+	if b.cfg.Stale <= 0 || len(all) == 0 {
+		return nil
+	}
+	for h, i := all[0].head, 0; h != nil && i < lookAt && time.Since(h.since) >= b.cfg.Stale; h, i = h.links[ofAll].next, i+1 {
+		if h != asks && h.at[bySource].used >= after {
+			return h
 		}
 	}
 	return nil
