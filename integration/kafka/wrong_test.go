@@ -106,7 +106,7 @@ func (w *wrongWorld) bounds(t *testing.T) {
 	for _, g := range []target{w.plain, w.tenant, w.sasl} {
 		// What greets is small, at the largest so.
 		b := append(head(18, 3, 1), 2, 'n', 2, '1', 1, 77) // a name, a version, and one tag that nobody knows
-		tag := greeting - len(b) - 2 // its length takes two bytes
+		tag := greeting - len(b) - 2                       // its length takes two bytes
 		b = append(binary.AppendUvarint(b, uint64(tag)), make([]byte, tag)...)
 		b = framed(b)
 		if len(b) != greeting+4 {
