@@ -15,5 +15,9 @@ func TestMain(m *testing.M) {
 		busyUntilInputEnds()
 		return
 	}
+	// Both make channels at first use, and what is made in a bubble of synctest
+	// cannot be used outside of it.
+	_, _ = compress(nil, make([]byte, 1<<10))
+	_, _ = zstdDecoder()
 	goleak.VerifyTestMain(m)
 }
