@@ -72,8 +72,8 @@ func plain(name string) bool {
 // a proxy does. Names that pass for such in CGI are among them.
 func proxys(name string) bool {
 	name = strings.Map(func(r rune) rune {
-		if r == '_' || r == '.' {
-			return '-'
+		if (r < 'a' || r > 'z') && (r < '0' || r > '9') {
+			return '-' // to CGI any of them is an underscore
 		}
 		return r
 	}, strings.ToLower(name))

@@ -23,7 +23,7 @@ func TestWhatAClientSaysOfItself(t *testing.T) {
 	const request = "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\nTrailer: X-Real-Ip, T_a, Sum\r\n" +
 		"X-Forwarded-For: 6.6.6.6\r\nX-Forwarded-Proto: gopher\r\nX-Forwarded-Host: evil\r\nX-Forwarded-Client-Cert: By=me\r\n" +
 		"X-Real-IP: 6.6.6.6\r\nForwarded: for=6.6.6.6\r\nX-Original-URL: /admin\r\nX-Rewrite-URL: /admin\r\nProxy: http://evil\r\n" +
-		"X_Real_IP: 6.6.6.6\r\nx.forwarded.for: 6.6.6.6\r\nA_b: c\r\nA-B: d\r\n\r\n0\r\nX-Real-IP: 6.6.6.6\r\nT_a: b\r\nSum: 1\r\n\r\n"
+		"X_Real_IP: 6.6.6.6\r\nx.forwarded.for: 6.6.6.6\r\nX!Real+IP: 6.6.6.6\r\nA_b: c\r\nA-B: d\r\n\r\n0\r\nX-Real-IP: 6.6.6.6\r\nT_a: b\r\nSum: 1\r\n\r\n"
 	for _, c := range []struct {
 		rules web.Rules
 		want  string
