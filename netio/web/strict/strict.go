@@ -98,6 +98,7 @@ type Scanner struct {
 	first   text // what is behind the last blank of a request's, behind the first of an answer's
 	name    text
 	value   text
+	old     bool // an answer in HTTP/1.0
 	lead    bool // nothing but blanks of the value has been read
 
 	left     uint64 // bytes of the body, or of a chunk
@@ -184,11 +185,13 @@ func (s *Scanner) firstLine(c byte) error {
 		case c == ' ':
 			s.blanks++
 			if !s.Answers || s.blanks == 1 {
+				s.old = s.Answers && s.first.value() == "http/1.0"
 				s.first = text{}
 			}
+		case c == '\t' && s.Answers && s.blanks > 1: // the reason (RFC 9112, section 4)
 		case c == '\t' || c == '\v' || c == '\f':
 			return ErrLine
-		case !s.Answers || s.blanks == 1:
+		case !s.Answers || s.blanks <= 1:
 			s.first.add(c)
 		}
 	case lineEnd:
@@ -319,7 +322,7 @@ func (s *Scanner) headerEnd() error {
 		return nil
 	case s.length:
 		return ErrBoth
-	case !s.Answers && s.first.value() == "http/1.0":
+	case s.old, !s.Answers && s.first.value() == "http/1.0":
 		return ErrEncoding
 	}
 	return nil

@@ -112,6 +112,10 @@ func TestAnswers(t *testing.T) {
 		{head + "Content-Length: 1\r\nContent-Length: 2\r\n\r\n", ErrLength},
 		{head + "A: b\r\n c\r\n\r\n", ErrFold},
 		{head + "A : b\r\n\r\n", ErrName},
+		{"HTTP/1.1 200 Very\twell\r\n\r\n", nil}, // RFC 9112, section 4
+		{"HTTP/1.1\t200 OK\r\n\r\n", ErrLine},
+		{"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", ErrEncoding},
+		{"HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\na", nil},
 	} {
 		for _, piece := range []int{len(c.text), 1} {
 			s := Scanner{Answers: true}
