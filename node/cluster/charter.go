@@ -417,8 +417,9 @@ func (f *forming) heardDead() bool {
 	return membership.GivenUp(*f.bound.Charter, f.peers(time.Now()))
 }
 
-// startOver makes the folder new again. The mark that there was a log goes
-// last: until then the folder does not start with less than it had.
+// startOver makes the folder new again: first its node is nobody, then what
+// that one had begun goes. One that is killed between the two goes on as it
+// starts again (openIdentity).
 func (c *Cluster) startOver() error {
 	if err := c.Store().Close(); err != nil {
 		return err
@@ -426,9 +427,22 @@ func (c *Cluster) startOver() error {
 	if err := trust.Forget(c.cfg.Dir); err != nil {
 		return err
 	}
-	err := os.RemoveAll(filepath.Join(c.cfg.Dir, raftDir))
-	for _, name := range []string{foundingFile, renouncedFile, peersFile, logFile} {
-		err = errors.Join(err, removeFile(filepath.Join(c.cfg.Dir, name)))
+	return forgetBegun(c.cfg.Dir)
+}
+
+// forgetBegun removes what a node that is nobody any more had begun with
+// others. The file that says so goes last.
+func forgetBegun(dir string) error {
+	if made, err := loadFounding(dir); err != nil || made == nil || made.Charter == nil {
+		return err
 	}
-	return errors.Join(err, syncDir(c.cfg.Dir))
+	if err := os.RemoveAll(filepath.Join(dir, raftDir)); err != nil {
+		return err
+	}
+	for _, name := range []string{logFile, peersFile, renouncedFile, foundingFile} {
+		if err := removeFile(filepath.Join(dir, name)); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -234,6 +234,28 @@ func TestANodeThatJoinsConfirmsNothing(t *testing.T) {
 	}
 }
 
+// TestAFolderThatStartsOverDoesSoAfterACrash: its node had forgotten who it
+// was, and not yet what it had begun.
+func TestAFolderThatStartsOverDoesSoAfterACrash(t *testing.T) {
+	t.Parallel()
+	all, made := accepted(t)
+	a := all[0]
+	begun(t, a, made)
+	raft := filepath.Join(a.cfg.Dir, raftDir)
+	if err := errors.Join(os.Mkdir(raft, 0o700), os.WriteFile(filepath.Join(raft, "raft.db"), []byte("old"), 0o600),
+		noteLog(a.cfg.Dir), trust.Forget(a.cfg.Dir)); err != nil {
+		t.Fatal(err)
+	}
+	if id, fresh, err := openIdentity(a.cfg); err != nil || !fresh || slices.Contains(made.Charter.Members, id.NodeID) {
+		t.Fatalf("%v, %t, %v", id, fresh, err)
+	}
+	for _, name := range []string{foundingFile, raftDir, logFile} {
+		if _, err := os.Stat(filepath.Join(a.cfg.Dir, name)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the new node has the old one's %s: %v", name, err)
+		}
+	}
+}
+
 // Two nodes both vote: no change rests on one disk.
 func TestTwoNodesThatExpectEachOtherBothVote(t *testing.T) {
 	t.Parallel()

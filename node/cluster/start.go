@@ -76,6 +76,9 @@ func openIdentity(cfg Config) (id *trust.Identity, fresh bool, err error) {
 	id, err = trust.LoadIdentity(cfg.Dir)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
+		if err := forgetBegun(cfg.Dir); err != nil {
+			return nil, false, err
+		}
 		if id, err = trust.NewIdentity(cfg.Name); err != nil {
 			return nil, false, err
 		}
