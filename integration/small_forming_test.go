@@ -60,6 +60,10 @@ func TestANodeThatFormsSaysForWhomItWaits(t *testing.T) {
 			t.Errorf("%d lines with %s, want %d:\n%s", n, line, want, logs)
 		}
 	}
+	// By which token is in the audit log of those that were asked.
+	if n := strings.Count(logs, `"msg":"audit","who":"expect","role":"join","method":"charter"`); n < 2 {
+		t.Errorf("%d nodes confirmed the cluster by the token, as the logs have it:\n%s", n, logs)
+	}
 }
 
 // So does one that waits to be let in.

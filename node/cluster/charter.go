@@ -246,6 +246,10 @@ func (f *forming) take(ctx context.Context, req *CharterRequest) (*FormResult, e
 	if err != nil {
 		return nil, err
 	}
+	admin.Showed(ctx, admin.Principal{Name: expectName, Role: admin.RoleJoin, TokenID: f.token.ID})
+	if c := req.Founding.Charter; c != nil {
+		admin.Summarize(ctx, "begin the cluster %.40s with %s", c.Cluster, some(req.Founding.names(c.Members)))
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()

@@ -148,6 +148,37 @@ func TestAFounderThatWasRemovedBeforeItBeganIsTold(t *testing.T) {
 	holds(t, left[1], "x", "1")
 }
 
+// TestANodeThatComesWhileAClusterBeginsIsLetInLater: a voter has begun, and
+// cannot let anybody in before the others have.
+func TestANodeThatComesWhileAClusterBeginsIsLetInLater(t *testing.T) {
+	t.Parallel()
+	all, made := accepted(t)
+	begun(t, all[0], made)
+	late := newMachine(t, "late")
+	late.cfg.Expect, late.cfg.Token, late.cfg.Join = 3, all[0].cfg.Token, []string{all[0].addr()}
+	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	defer cancel()
+	done := make(chan error, 2)
+	for _, m := range []*machine{all[0], late} {
+		go func() { done <- m.open(ctx) }()
+	}
+	eventually(t, "it has asked", func() string {
+		if len(done) > 0 || strings.Contains(late.log(), "cannot join yet") {
+			return ""
+		}
+		return late.log()
+	})
+	startAll(t, all[1:])
+	for range 2 {
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if late.c.ClusterID() != made.Charter.Cluster {
+		t.Errorf("it is in %s", late.c.ClusterID())
+	}
+}
+
 // TestANodeIsBoundToOneCluster: it does not found another one.
 func TestANodeIsBoundToOneCluster(t *testing.T) {
 	t.Parallel()

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"strings"
 	"time"
+
+	"penstock/node/admin"
 )
 
 // Errors that end Open, or the node later on (Config.Stop).
@@ -80,6 +82,9 @@ type Config struct {
 	// Waits is called with what Open waits for, again and again while it does;
 	// nil: nobody wants to know. It is called by Open's goroutine.
 	Waits func(Waiting)
+	// Audit takes what changes before Open returns: that this node has
+	// confirmed which nodes begin the cluster. Nil: nobody wants to know.
+	Audit func(admin.Event)
 	// Stop is called once, from a goroutine of its own, when the node must
 	// end: ErrCopied, ErrRemoved, or an unknown format in the log.
 	Stop func(error)

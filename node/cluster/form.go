@@ -137,9 +137,10 @@ func newForming(c *Cluster, token trust.Token) *forming {
 
 // serve answers other nodes until stop is called.
 func (f *forming) serve() (stop func()) {
-	s := admin.NewServer(admin.Config{Logger: f.c.log})
+	s := admin.NewServer(admin.Config{Logger: f.c.log, Audit: f.c.cfg.Audit})
 	admin.Handle(s, admin.MethodForm, admin.RoleNone, f.answer)
 	admin.Handle(s, admin.MethodCharter, admin.RoleNone, f.take, admin.Changing())
+	admin.Handle(s, admin.MethodJoin, admin.RoleNone, f.notYet)
 	f.c.doors.serve(s)
 	return func() {
 		f.c.doors.serve(nil)
@@ -147,6 +148,12 @@ func (f *forming) serve() (stop func()) {
 		defer cancel()
 		_ = s.Shutdown(ctx) // what is still in flight is asked again
 	}
+}
+
+// notYet answers a node that wants to join: it has heard that there is a
+// cluster, which must have agreed on its first entries before it lets in more.
+func (f *forming) notYet(context.Context, *JoinRequest) (*JoinResult, error) {
+	return nil, admin.Errorf(admin.Unavailable, "this node (%s) forms a cluster, which has not begun yet: ask again", f.c.Name())
 }
 
 // self is this node's view. The caller holds the lock.

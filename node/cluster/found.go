@@ -51,6 +51,9 @@ func (m *founding) save(dir string) error {
 	return writeFile(filepath.Join(dir, foundingFile), data)
 }
 
+// expectName is what the token of --expect is called.
+const expectName = "expect"
+
 // firstTTL is how long the first token can be joined with.
 const firstTTL = 24 * time.Hour
 
@@ -295,7 +298,7 @@ func (c *Cluster) firstEntries(f *founding, ca *trust.CA, token trust.Token) ([]
 	}
 	name, by := "first", "init"
 	if token.Kind != trust.Join { // made without a node, and given to all
-		name, by = "expect", c.Name()
+		name, by = expectName, c.Name()
 	}
 	r, err := token.Record(string(admin.RoleJoin), name, by, firstTTL, now)
 	if err != nil {
