@@ -10,6 +10,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"flag"
 	"io"
 	"math/big"
 	"net"
@@ -25,7 +26,15 @@ import (
 	"penstock/routing/resource"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// Those that are parallel wait for time to pass, so more of them run at once
+	// than there are processors.
+	flag.Parse()
+	if set := flag.Lookup("test.parallel"); set.Value.String() == set.DefValue {
+		_ = flag.Set("test.parallel", "5")
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // testNode is a running node with a client of its admin port.
 type testNode struct {
