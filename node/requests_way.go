@@ -129,13 +129,15 @@ func setPath(u *url.URL, path string) {
 }
 
 // Next implements web.Way. What fails for want of something on this node is
-// not held against the endpoint, nor tried again.
+// not held against the endpoint, nor tried again, as with connections.
 func (q *asked) Next(err error) (web.Target, bool) {
 	if err != nil && requestReason(err) == netio.LimitFiles {
 		return web.Target{}, false
 	}
 	now := time.Now()
-	if err != nil {
+	if err != nil && requestReason(err) == netio.LimitPorts {
+		q.answered.Excuse()
+	} else if err != nil {
 		q.answered.Fault(requestFailure(err), health.ErrorText(err), now)
 	}
 	e, reason := q.answered.Next(now)

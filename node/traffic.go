@@ -160,7 +160,8 @@ var (
 )
 
 // Next implements netio.Plan. What fails for want of something on this node is
-// not held against the endpoint, nor tried again.
+// not held against the endpoint, nor tried again. Local ports are an exception:
+// where there is none left towards one endpoint there may be towards another.
 func (p *plan) Next(_ *netio.Conn, err error) (netio.Target, netio.Reason) {
 	if err != nil {
 		if why := netio.ConnectReason(err); why == netio.LimitFiles || why == netio.LimitHandshakes {
@@ -168,7 +169,9 @@ func (p *plan) Next(_ *netio.Conn, err error) (netio.Target, netio.Reason) {
 		}
 	}
 	now := time.Now()
-	if err != nil {
+	if netio.ConnectReason(err) == netio.LimitPorts {
+		p.decision.Excuse()
+	} else if err != nil {
 		p.decision.Fault(connectFailure(err), health.ErrorText(err), now)
 	}
 	e, reason := p.decision.Next(now)

@@ -230,6 +230,16 @@ func (d *Decision) Fault(f endpoint.Failure, text string, now time.Time) {
 	d.release()
 }
 
+// Excuse tells that the endpoint of the last Next was not tried for want of
+// something on this node: it is not held against the endpoint, and the next
+// Next names another one where there is one.
+func (d *Decision) Excuse() {
+	if d.endpoint != nil && d.backend != nil {
+		d.failure = endpoint.ConnectFailed
+		d.release()
+	}
+}
+
 // Reached tells that the endpoint of the last Next took the connection, where
 // the request on it may fail yet. Connected says so too.
 func (d *Decision) Reached(now time.Time) {

@@ -468,3 +468,33 @@ func BenchmarkFirstTableOf100000Names(b *testing.B) {
 		mustApply(b, NewRouter(Config{}), l)
 	}
 }
+
+// A connection that this node has no local port for says nothing about its
+// endpoint, not even where it was the first after a pause, and the other is next.
+func TestWhatThisNodeLacksIsNotTheEndpoints(t *testing.T) {
+	t.Parallel()
+	r := NewRouter(Config{})
+	if _, err := r.Apply([]resource.Change{put("Service", "apps", service(2)), plainTo("apps")}, t0); err != nil {
+		t.Fatal(err)
+	}
+	d, _ := r.Decide(&Input{Listener: "front"})
+	first, reason := d.Next(t0)
+	if reason != OK {
+		t.Fatal(reason)
+	}
+	d.Excuse()
+	d.Excuse() // again is nothing more
+	if n := first.Active(); n != 0 || !first.Ready(t0) {
+		t.Errorf("%d connections, ready %v", n, first.Ready(t0))
+	}
+	second, reason := d.Next(t0)
+	if reason != OK || second == first || !first.Ready(t0) {
+		t.Errorf("then %v, %v; the first is ready: %v", second.Addr, reason, first.Ready(t0))
+	}
+	d.Failed(t0)
+	if second.Ready(t0) {
+		t.Error("an endpoint that failed is ready")
+	}
+	d.Closed()
+	d.Excuse()
+}

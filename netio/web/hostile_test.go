@@ -2,6 +2,7 @@ package web_test
 
 import (
 	"bufio"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -476,15 +477,35 @@ func rawUpstream(t *testing.T, serve func(c net.Conn, in *bufio.Reader)) string 
 // would else hold a local port in TIME_WAIT. One that has ended does not.
 func TestACancelledRequestResetsTheEndpoint(t *testing.T) {
 	t.Parallel()
+	secure := httptest.NewTLSServer(http.NotFoundHandler()) // for its certificate
+	t.Cleanup(secure.Close)
+	config := secure.Client().Transport.(*http.Transport).TLSClientConfig
+	config.ServerName = "example.com"
+	t.Run("plain", func(t *testing.T) { cancelRequests(t, nil, nil) })
+	t.Run("TLS", func(t *testing.T) { cancelRequests(t, secure.TLS, config) })
+}
+
+// cancelRequests gives up requests at every point of their way, to endpoints
+// with TLS if these are given.
+func cancelRequests(t *testing.T, server, client *tls.Config) {
+	t.Helper()
 	ends, begun := make(chan error, 1), make(chan struct{}, 1)
 	begin := func(text string) func(c net.Conn, in *bufio.Reader) {
 		return func(c net.Conn, in *bufio.Reader) {
+			over := c
+			if server != nil {
+				over = tls.Server(c, server)
+				in = bufio.NewReader(over)
+			}
 			if _, err := http.ReadRequest(in); err != nil {
 				return
 			}
-			_, _ = io.WriteString(c, text)
+			_, _ = io.WriteString(over, text)
 			begun <- struct{}{}
 			_, err := in.ReadByte()
+			if server != nil { // a close_notify may come before a reset
+				_, err = c.Read(make([]byte, 1))
+			}
 			ends <- err
 		}
 	}
@@ -497,7 +518,7 @@ func TestACancelledRequestResetsTheEndpoint(t *testing.T) {
 		"after it":          {"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfull", io.EOF},
 	} {
 		t.Run(name, func(t *testing.T) {
-			profile := &web.Profile{}
+			profile := &web.Profile{TLS: client}
 			r := newRig(t, profile, rawUpstream(t, begin(c.answer)))
 			conn := r.dial()
 			_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
