@@ -150,12 +150,12 @@ type Replica struct {
 	outstanding atomic.Int64 // futures of Raft that somebody waits for
 	tasks       sync.WaitGroup
 
-	closeOnce sync.Once
-	closing   chan struct{} // closed when Close begins, or the replica has failed
-	closed    chan struct{} // closed when nothing runs any more
-	failOnce  sync.Once
-	failed    chan struct{} // closed when the replica cannot go on
-	failure   error         // why; set before failed is closed
+	ending   atomic.Bool   // Close was called
+	closing  chan struct{} // closed when Close begins, or the replica has failed
+	closed   chan struct{} // closed when nothing runs any more
+	failOnce sync.Once
+	failed   chan struct{} // closed when the replica cannot go on
+	failure  error         // why; set before failed is closed
 }
 
 // Open starts the server on what its folder holds. A server whose folder is
@@ -313,7 +313,9 @@ func (r *Replica) gone() error {
 
 // Close ends the server. The last views stay readable.
 func (r *Replica) Close() error {
-	r.closeOnce.Do(r.close)
+	if r.ending.CompareAndSwap(false, true) {
+		r.close()
+	}
 	<-r.closed
 	return nil
 }
