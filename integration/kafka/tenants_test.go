@@ -74,10 +74,11 @@ func (v *victim) guarded() {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		v.ctx = ctx // the test's own has ended
+		own := *v.run
+		own.ctx = ctx // the test's has ended
 		quota.Entries[0].Ops[0].Remove = true
-		v.must(quota)
-		v.everywhere("the quota is gone", v.cl, quotaRequest(v.user), func(resp kmsg.Response) bool {
+		own.ask(v.cl, quota)
+		own.everywhere("the quota is gone", v.cl, quotaRequest(v.user), func(resp kmsg.Response) bool {
 			return len(resp.(*kmsg.DescribeClientQuotasResponse).Entries) == 0
 		})
 	})
