@@ -132,10 +132,13 @@ func TestGatewayAPIFilesServeClientsAndComeBack(t *testing.T) {
 
 	// Without its Gateway a route leads nowhere, and the port is closed.
 	n.must("delete", "gateway", "edge")
-	if c, err := net.DialTimeout("tcp", ip+":9443", patience); err == nil {
-		c.Close()
-		t.Error("the port of a Gateway that is gone is open")
-	}
+	waitFor(t, "the port of the Gateway that is gone to be closed", func() bool {
+		c, err := net.DialTimeout("tcp", ip+":9443", patience)
+		if err == nil {
+			c.Close()
+		}
+		return errors.Is(err, syscall.ECONNREFUSED)
+	})
 	roundTrip(t, held, "still there")
 	if text := n.must("status"); !strings.Contains(text, "TLSRoute/apps: at edge/passthrough it is not Accepted (NoMatchingParent): there is no Gateway edge") {
 		t.Errorf("status:\n%s", text)
