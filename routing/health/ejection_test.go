@@ -1,0 +1,96 @@
+package health
+
+import (
+	"testing"
+	"time"
+
+	"penstock/routing/endpoint"
+)
+
+// failing is a service with two endpoints, of which the first is ejected for
+// an hour once it fails in use.
+func (w *world) failing() (g *endpoint.Group, e *endpoint.Endpoint) {
+	g = w.group("apps", 2)
+	g.Configure(&endpoint.Ejection{Failures: 1, Window: time.Second, Duration: time.Hour, MaxShare: 50}, time.Now())
+	return g, g.Endpoints()[0]
+}
+
+// failsInUse fails a connect of a client, and wants the endpoint ejected.
+func (w *world) failsInUse(g *endpoint.Group, e *endpoint.Endpoint) {
+	w.Helper()
+	g.Fail(e, endpoint.Fault{Failure: endpoint.ConnectFailed, Error: "refused"}, time.Now())
+	if !e.Ejected(time.Now()) || !e.Paused(time.Now()) {
+		w.Fatal("it is not ejected and passed over")
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.events = nil
+}
+
+// A check that finds an endpoint well again ends the ejection and the pause
+// that its outage led to.
+func TestAnEndpointThatIsWellAgainIsNotEjectedAnyMore(t *testing.T) {
+	inBubble(t, func(w *world) {
+		g, e := w.failing()
+		w.net.set(e.Address, "down")
+		w.c.Set(targets(plain(), g))
+		w.after(2 * time.Millisecond)
+		w.wantHealth(g, unhealthy, healthy)
+		w.failsInUse(g, e)
+
+		w.net.set(e.Address, "up")
+		w.after(1200 * time.Millisecond) // one check passed of the two that are needed
+		if w.wantHealth(g, unhealthy, healthy); !e.Ejected(time.Now()) {
+			t.Error("the ejection ended before the endpoint was well")
+		}
+		w.after(1200 * time.Millisecond)
+		w.wantHealth(g, healthy, healthy)
+		if now := time.Now(); e.Ejected(now) || !e.Ready(now) {
+			t.Errorf("it is well, and %+v", g.Condition(e, now))
+		}
+		w.wantEvents("apps 10.0.0.0:80 healthy", "apps 10.0.0.0:80 resumed", "apps 10.0.0.0:80 returned")
+	})
+}
+
+// What passes its checks all the while fails in use for another reason: checks
+// have nothing to say of it.
+func TestChecksThatNeverFailedEndNoEjection(t *testing.T) {
+	inBubble(t, func(w *world) {
+		g, e := w.failing()
+		w.c.Set(targets(plain(), g))
+		w.after(2 * time.Millisecond)
+		w.failsInUse(g, e)
+		w.after(10 * time.Second)
+		w.wantHealth(g, healthy, healthy)
+		if !e.Ejected(time.Now()) {
+			t.Error("the ejection ended")
+		}
+		w.after(time.Hour)
+		if e.Ejected(time.Now()) {
+			t.Error("the ejection never ended")
+		}
+	})
+}
+
+// The word of other nodes that it is well again counts as a check of one's own.
+func TestOthersFindAnEndpointWellAgain(t *testing.T) {
+	inBubble(t, func(w *world) {
+		g, e := w.failing()
+		check := plain()
+		all := targets(check, g)
+		id := idOf(keyOf(all[0], check.key()), check)
+		o := &others{theirs: true, says: map[ID]bool{id: false}}
+		w.c.Share(o)
+		w.c.Set(all)
+		w.after(2 * time.Millisecond)
+		w.wantHealth(g, unhealthy, healthy)
+		w.failsInUse(g, e)
+		o.say(id, true)
+		w.after(1200 * time.Millisecond)
+		w.wantHealth(g, healthy, healthy)
+		if e.Ejected(time.Now()) {
+			t.Error("it is ejected although others found it well")
+		}
+		w.wantEvents("apps 10.0.0.0:80 healthy", "apps 10.0.0.0:80 resumed", "apps 10.0.0.0:80 returned")
+	})
+}
