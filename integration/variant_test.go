@@ -14,12 +14,11 @@ import (
 // a test needs what no setting gives: a wrong clock, a log that is short. The
 // code on the disk stays as it is, so what runs beside the change is what ships.
 type variant struct {
-	pkg   string // whose file is changed: "time", "penstock/consensus"
-	file  string // its name
-	edits []edit
-	// std: the file is of the standard library. Then all of that is built
-	// anew, and without the race detector, for time's sake.
-	std bool
+	name  string
+	file  string   // whose text is changed, from the top of the repository
+	edits []edit   // what is changed in it
+	added string   // a folder of testdata whose files are added to the main package
+	flags []string // more flags for the build
 }
 
 // edit is a piece of text, which must be there once, and what takes its place.
@@ -27,42 +26,22 @@ type edit struct{ old, new string }
 
 var (
 	// wrongClock adds PENSTOCK_TEST_CLOCK seconds to the wall clock, and
-	// nothing to the one that measures. (The program reads the clock without a
-	// system call, so nobody can lie to it from outside.)
-	wrongClock = variant{pkg: "time", file: "time.go", std: true, edits: []edit{
-		{"\tsec, nsec, mono := runtimeNow()\n\tif mono == 0 {", "\tsec, nsec, mono := runtimeNow()\n\tsec += wrongBy\n\tif mono == 0 {"},
-		{"import (\n", "import (\n\t\"syscall\"\n"},
-		{"// Since returns the time elapsed since t.\n", `// wrongBy is how many seconds the wall clock is ahead.
-var wrongBy = func() (by int64) {
-	text, _ := syscall.Getenv("PENSTOCK_TEST_CLOCK")
-	sign := int64(1)
-	for i, c := range []byte(text) {
-		switch {
-		case i == 0 && c == '-':
-			sign = -1
-		case '0' <= c && c <= '9':
-			by = 10*by + int64(c-'0')
-		default:
-			panic("PENSTOCK_TEST_CLOCK: " + text)
-		}
-	}
-	return sign * by
-}()
-
-// Since returns the time elapsed since t.
-`},
-	}}
+	// nothing to the one that measures. The program reads the clock without a
+	// system call, so nobody can lie to it from outside; but the runtime keeps
+	// the address of what it calls for that, and the linker lets a file in
+	// assembly change it, if told so. The main package alone is built anew.
+	wrongClock = variant{name: "wrongclock", added: "wrongclock", flags: []string{"-ldflags=-s -w -checklinkname=0"}}
 
 	// shortLog takes a snapshot every second or two, and keeps little of the
 	// log that it stands for.
-	shortLog = variant{pkg: "penstock/consensus", file: "replica.go", edits: []edit{
+	shortLog = variant{name: "shortlog", file: "consensus/replica.go", edits: []edit{
 		{"set(&c.SnapshotThreshold, 8192)", "set(&c.SnapshotThreshold, 64)"},
 		{"set(&c.SnapshotInterval, 2*time.Minute)", "set(&c.SnapshotInterval, time.Second)"},
 		{"set(&c.TrailingLogs, 10240)", "set(&c.TrailingLogs, 32)"},
 	}}
 )
 
-// variants are those that have been built, by package and file.
+// variants are those that have been built, by name.
 var variants struct {
 	sync.Mutex
 	paths map[string]string
@@ -74,33 +53,59 @@ func (v variant) program(t testing.TB) string {
 	program(t) // which makes the folder of all
 	variants.Lock()
 	defer variants.Unlock()
-	name := strings.ReplaceAll(v.pkg, "/", "-") + "-" + strings.TrimSuffix(v.file, ".go")
-	if path := variants.paths[name]; path != "" {
+	if path := variants.paths[v.name]; path != "" {
 		return path
 	}
-	at, err := exec.Command("go", "list", "-f", "{{.Dir}}", v.pkg).Output()
-	if err != nil {
-		t.Fatalf("go list %s: %v", v.pkg, err)
-	}
-	original := filepath.Join(strings.TrimSpace(string(at)), v.file)
-	overlay := v.overlay(t, original, filepath.Join(built, name))
-	path := filepath.Join(built, "penstock-"+name)
-	args := []string{"build", "-ldflags=-s -w", "-overlay", overlay, "-o", path}
-	if raceEnabled && !v.std {
+	path := filepath.Join(built, "penstock-"+v.name)
+	args := append([]string{"build", "-ldflags=-s -w", "-overlay", v.overlay(t), "-o", path}, v.flags...)
+	if raceEnabled {
 		args = append(args, "-race")
 	}
 	if out, err := exec.Command("go", append(args, "penstock/cmd/penstock")...).CombinedOutput(); err != nil {
-		t.Fatalf("the variant %s: go build: %v\n%s", name, err, out)
+		t.Fatalf("the variant %s: go build: %v\n%s", v.name, err, out)
 	}
 	if variants.paths == nil {
 		variants.paths = map[string]string{}
 	}
-	variants.paths[name] = path
+	variants.paths[v.name] = path
 	return path
 }
 
-// overlay writes the changed file, and what tells the compiler of it.
-func (v variant) overlay(t testing.TB, original, to string) string {
+// overlay writes the changed file, if there is one, and what tells the compiler
+// of all of them.
+func (v variant) overlay(t testing.TB) string {
+	t.Helper()
+	top := root(t)
+	replace := map[string]string{}
+	if v.file != "" {
+		changed := filepath.Join(built, v.name+".go")
+		replace[filepath.Join(top, v.file)] = changed
+		if err := os.WriteFile(changed, v.changed(t, filepath.Join(top, v.file)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if v.added != "" {
+		added, err := filepath.Glob(filepath.Join(top, "integration/testdata", v.added, "*"))
+		if err != nil || len(added) == 0 {
+			t.Fatalf("the variant %s adds no file: %v", v.name, err)
+		}
+		for _, file := range added {
+			replace[filepath.Join(top, "cmd/penstock", filepath.Base(file))] = file
+		}
+	}
+	list, err := json.Marshal(map[string]map[string]string{"Replace": replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlay := filepath.Join(built, v.name+".json")
+	if err := os.WriteFile(overlay, list, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return overlay
+}
+
+// changed is the file's text after all edits.
+func (v variant) changed(t testing.TB, original string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(original)
 	if err != nil {
@@ -113,14 +118,5 @@ func (v variant) overlay(t testing.TB, original, to string) string {
 		}
 		changed = strings.Replace(changed, e.old, e.new, 1)
 	}
-	list, err := json.Marshal(map[string]map[string]string{"Replace": {original: to + ".go"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for file, text := range map[string]string{to + ".go": changed, to + ".json": string(list)} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return to + ".json"
+	return []byte(changed)
 }
