@@ -136,8 +136,11 @@ func (f *forming) draw(ids []string) error {
 			m = f.views[id].view.candidate()
 		}
 		r, err := trust.CheckRequest(m.CSR)
-		if err != nil || r.NodeID != id || r.Name != m.Name {
-			return fmt.Errorf("the node %.40s at %s asks for another's certificate: %w", id, m.Cluster, err)
+		if err != nil {
+			return fmt.Errorf("the certificate request of the node %.40s at %s: %w", id, m.Cluster, err)
+		}
+		if r.NodeID != id || r.Name != m.Name {
+			return fmt.Errorf("the node %.40s at %s asks for the certificate of %.40s, which is named %.60s", id, m.Cluster, r.NodeID, r.Name)
 		}
 		if other, taken := names[m.Name]; taken {
 			return fmt.Errorf("the nodes at %s and %s are both named %s: give one of them another --name", other, m.Cluster, m.Name)
