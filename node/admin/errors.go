@@ -21,7 +21,8 @@ const (
 	TooLarge Code = "too_large"
 	// Unknown: the node does not know the method: it is older.
 	Unknown Code = "unknown_method"
-	// Busy: too many requests at once; the same request may succeed later.
+	// Busy: too much to do at once, here or at nodes that are needed; the same
+	// request may succeed later.
 	Busy Code = "busy"
 	// Deadline: the time that the caller gave is over.
 	Deadline Code = "deadline"

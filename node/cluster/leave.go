@@ -36,6 +36,9 @@ func (c *Cluster) remove(ctx context.Context, req *admin.RemoveRequest) (*admin.
 		return nil, admin.Errorf(admin.Refused, "%s is up at %s: have it leave (penstock leave), or say --force", m.Name, m.Cluster)
 	}
 	if err := c.spared(ctx, m.ID); err != nil && !req.Force {
+		if errors.Is(err, consensus.ErrQuorum) {
+			err = admin.Errorf(admin.Refused, "%v: bring the others back, or remove them first", err)
+		}
 		var refused *admin.Error
 		if errors.As(err, &refused) && refused.Code == admin.Refused {
 			return nil, admin.Errorf(admin.Refused, "%s; or say --force", refused.Message)
@@ -91,16 +94,12 @@ func quorumWithout(members []Member, id string) error {
 }
 
 // spared says, on the leader, whether the others can decide without a node: by
-// what is known of them, and by who answers now.
+// what is known of them, and by who answers now (consensus.ErrQuorum).
 func (c *Cluster) spared(ctx context.Context, id string) error {
 	if err := quorumWithout(c.Members(), id); err != nil {
 		return err
 	}
-	err := c.Store().Without(ctx, id)
-	if errors.Is(err, consensus.ErrQuorum) {
-		return admin.Errorf(admin.Refused, "%v: bring the others back, or remove them first", err)
-	}
-	return err
+	return c.Store().Without(ctx, id)
 }
 
 // waitGone waits until a node is in Raft's configuration no more: until then
@@ -155,7 +154,9 @@ func (c *Cluster) Leave(ctx context.Context) (err error) {
 // untilLet asks until this node was taken out or was refused that.
 func (c *Cluster) untilLet(ctx context.Context, ask func(context.Context) error) error {
 	for lost := false; ; { // lost: an attempt before may have taken it out
-		if err := c.MayLeave(); err != nil && !lost {
+		// Where another node leads it is that one's to say: this one may lag, and
+		// miss who has left before it.
+		if err := c.MayLeave(); err != nil && !lost && c.leads() == c.ID() {
 			return err
 		}
 		c.handOver(ctx, false)
@@ -168,10 +169,10 @@ func (c *Cluster) untilLet(ctx context.Context, ask func(context.Context) error)
 		case unknownOutcome(err):
 			lost = true
 		}
-		if !lost && !errors.Is(err, errLeads) {
+		if !lost && !errors.Is(err, errLeads) && !refusedAs(err, admin.Busy) {
 			return c.notLeft(nil, err)
 		}
-		select { // it came to lead again meanwhile, or the leader went
+		select { // it came to lead again meanwhile, or the leader went, or others are slow
 		case <-time.After(c.cfg.Pace.Tick / 2):
 		case <-ctx.Done():
 			return c.notLeft(ctx.Err(), err)
@@ -244,7 +245,10 @@ func (c *Cluster) handleDepart(ctx context.Context, req *departRequest) (*admin.
 	if r, ok := record(view, req.ID); ok && !r.member() {
 		return &admin.Empty{}, c.waitGone(ctx, req.ID)
 	}
-	if err := c.spared(ctx, req.ID); err != nil {
+	switch err := c.spared(ctx, req.ID); {
+	case errors.Is(err, consensus.ErrQuorum): // they are slow, or it is soon known that they are gone
+		return nil, admin.Errorf(admin.Busy, "%v", err)
+	case err != nil:
 		return nil, err
 	}
 	if err := c.depart(ctx, req.ID, "leave"); err != nil {

@@ -26,8 +26,10 @@ func TestANodeDoesNotLeaveOnOneThatHasJustDied(t *testing.T) {
 	rest[0].kill()
 	ctx, cancel := context.WithTimeout(context.Background(), enough)
 	defer cancel()
-	// A machine so busy that the leader was lost as well decides nothing either.
-	if err := rest[1].c.Leave(ctx); !refusedAs(err, admin.Refused) && !refusedAs(err, admin.NoLeader) || strings.Contains(err.Error(), "--force") {
+	// It asks until it is known who is gone. A machine so busy that the leader was
+	// lost as well decides nothing either.
+	if err := rest[1].c.Leave(ctx); !(refusedAs(err, admin.Refused) && contains(err, "not in reach: "+rest[0].cfg.Name)) && !refusedAs(err, admin.NoLeader) ||
+		strings.Contains(err.Error(), "--force") {
 		t.Errorf("the second of three voters leaves while the third is dead: %v", err)
 	}
 	put(t, lead, "x", "two of three")
@@ -300,6 +302,35 @@ func TestTheLeadGoesToASilentNodeOnlyInNeed(t *testing.T) {
 	})
 }
 
+// TestTheLeaderSaysWhoMayLeave: a node that lags counts whom the cluster does
+// without already, and would not leave for want of those.
+func TestTheLeaderSaysWhoMayLeave(t *testing.T) {
+	t.Parallel()
+	all := three(t)
+	lead := leading(t, all...)
+	rest := others(all, lead)
+	rest[0].kill()
+	eventually(t, "the other to miss it", func() string {
+		leads(t, lead, lead, rest[1])
+		if rest[1].c.MayLeave() == nil {
+			return "it may leave"
+		}
+		return ""
+	})
+	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	defer cancel()
+	if err := rest[1].c.untilLet(ctx, func(context.Context) error { return nil }); err != nil {
+		t.Errorf("it does not ask: %v", err)
+	}
+	eventually(t, "the leader itself not to ask", func() string {
+		leads(t, lead, lead, rest[1]) // a busy machine may lose the lead
+		if err := lead.c.untilLet(ctx, func(context.Context) error { return errors.New("it asks") }); !refusedAs(err, admin.Refused) {
+			return fmt.Sprint(err)
+		}
+		return ""
+	})
+}
+
 // TestANodeThatIsRefusedLeavesNoLonger: whoever has lost the answer to one
 // attempt does not know what became of it, until another is refused.
 func TestANodeThatIsRefusedLeavesNoLonger(t *testing.T) {
@@ -311,6 +342,7 @@ func TestANodeThatIsRefusedLeavesNoLonger(t *testing.T) {
 	refused := admin.Errorf(admin.Refused, "without b there are 2 voters")
 	gone := admin.Errorf(admin.Unauthenticated, "it is no member")
 	none := admin.Errorf(admin.NoLeader, "an election")
+	slow := admin.Errorf(admin.Busy, "too few of the voters that would remain answer")
 	for name, c := range map[string]struct {
 		attempts []error // what comes of them, one after the other
 		want     error
@@ -321,6 +353,8 @@ func TestANodeThatIsRefusedLeavesNoLonger(t *testing.T) {
 		"lost, and done as nobody knows it":     {[]error{lost, none, gone}, nil},
 		"not known, and it never was":           {[]error{gone}, gone},
 		"lost, then refused":                    {[]error{lost, refused}, refused},
+		"others are slow, then done":            {[]error{slow, slow, nil}, nil},
+		"others are slow, and then known gone":  {[]error{slow, refused}, refused},
 		"it leads, lost, no leader and refused": {[]error{errLeads, lost, none, refused}, refused},
 	} {
 		t.Run(name, func(t *testing.T) {
