@@ -409,7 +409,8 @@ func TestAPatientPlanDelaysTheRefusal(t *testing.T) {
 		return &patient{plan: plan{targets: []Target{{Addr: mustAddr(refusingAddress(t)), Profile: &Profile{Meter: r.meter}}}}, d: 150 * time.Millisecond}, OK
 	}
 	addr := r.serve(t, Listener{})
-	c, begin := dial(t, addr), time.Now()
+	begin := time.Now()
+	c := dial(t, addr)
 	mustBeReset(t, c)
 	if took := time.Since(begin); took < 100*time.Millisecond {
 		t.Errorf("refused after %v", took)

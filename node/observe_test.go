@@ -175,27 +175,34 @@ func TestTopTellsRates(t *testing.T) {
 	b := newBackend(t, "b")
 	n := startNode(t, oneService(b))
 	conn, _ := dial(t, n.at(t, "edge"))
-	samples := 0
-	request := admin.TopRequest{Interval: 100 * time.Millisecond, Count: 2, Connections: 5}
-	err := admin.Stream(t.Context(), n.client, admin.MethodTop, request, func(s *admin.TopSample) error {
-		samples++
-		if len(s.Latest) != 1 || s.Latest[0].Service != "apps" || s.Latest[0].Endpoint != b.at() || s.Latest[0].Phase != "relaying" {
-			t.Errorf("latest connections %+v", s.Latest)
+	echoes := uint64(0)
+	// On a busy machine the echo may come after the second sample.
+	waitFor(t, "a sample of the time of an echo", func() bool {
+		samples, rates := 0, false
+		request := admin.TopRequest{Interval: 100 * time.Millisecond, Count: 2, Connections: 5}
+		err := admin.Stream(t.Context(), n.client, admin.MethodTop, request, func(s *admin.TopSample) error {
+			samples++
+			if len(s.Latest) != 1 || s.Latest[0].Service != "apps" || s.Latest[0].Endpoint != b.at() || s.Latest[0].Phase != "relaying" {
+				t.Errorf("latest connections %+v", s.Latest)
+			}
+			if len(s.Flows) != 1 || s.Flows[0].Connections != 1 || s.Connections != 1 || s.Flows[0].Service != "apps" {
+				t.Fatalf("sample %+v", s)
+			}
+			if samples == 1 {
+				echo(t, conn)
+				echoes++
+				return nil
+			}
+			f := s.Flows[0]
+			rates = f.InRate > 0 && f.OutRate > 0 && f.BytesIn == 5*echoes
+			return nil
+		})
+		if err != nil || samples != 2 {
+			t.Fatalf("%d samples, %v", samples, err)
 		}
-		if len(s.Flows) != 1 || s.Flows[0].Connections != 1 || s.Connections != 1 || s.Flows[0].Service != "apps" {
-			t.Errorf("sample %+v", s)
-		}
-		if samples == 1 {
-			echo(t, conn)
-		} else if f := s.Flows[0]; f.InRate <= 0 || f.OutRate <= 0 || f.BytesIn != 5 {
-			t.Errorf("flow %+v", f)
-		}
-		return nil
+		return rates
 	})
-	if err != nil || samples != 2 {
-		t.Errorf("%d samples, %v", samples, err)
-	}
-	err = admin.Stream(t.Context(), n.client, admin.MethodTop, admin.TopRequest{Interval: time.Millisecond}, func(*admin.TopSample) error { return nil })
+	err := admin.Stream(t.Context(), n.client, admin.MethodTop, admin.TopRequest{Interval: time.Millisecond}, func(*admin.TopSample) error { return nil })
 	if err == nil {
 		t.Error("an interval of 1ms was taken")
 	}

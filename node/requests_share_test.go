@@ -108,7 +108,7 @@ func TestABodyThatStandsStillEnds(t *testing.T) {
 		}
 		_, _ = io.Copy(w, r.Body)
 	})
-	n := startNode(t, webListener+webService("shop", ", http: {bodyIdleTimeout: 100ms}", server)+webRoute(rule("/", "")))
+	n := startNode(t, webListener+webService("shop", ", http: {bodyIdleTimeout: 1s}", server)+webRoute(rule("/", "")))
 	for _, protocol := range []string{"1", "2"} {
 		t.Run("http/"+protocol, func(t *testing.T) {
 			c := newWebClient(t, n.at(t, "web"), protocol == "2")
@@ -140,7 +140,7 @@ func TestABodyThatStandsStillEnds(t *testing.T) {
 				done <- got
 			}()
 			<-begun
-			<-time.After(250 * time.Millisecond) // the time is over, and more
+			<-time.After(1500 * time.Millisecond) // the time is over, and more
 			_, _ = io.WriteString(end, "late")
 			end.Close()
 			if got := <-done; got.StatusCode != http.StatusOK || got.body != "late" {

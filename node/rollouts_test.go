@@ -23,7 +23,7 @@ spec: {address: "127.0.0.1:0", service: apps}
 kind: Service
 name: apps
 spec:
-  connect: {attempts: 1, timeout: 500ms}
+  connect: {attempts: 1, timeout: 20s}
   endpoints: [{address: %q, tags: {version: v1}}, {address: %q, tags: {version: v2}}]
 ---
 `, v1, v2) + canary(steps)

@@ -280,7 +280,7 @@ func TestRevokedTokensEndAtTheNextRequestAndByDrop(t *testing.T) {
 // TestStrangersKeepNobodyOut: they fill their own places, at which the oldest
 // goes; nodes, tokens and the node's own socket have others.
 func TestStrangersKeepNobodyOut(t *testing.T) {
-	s, authority, addr := newCluster(t, Config{MaxStrangers: 8, MaxPerSource: 8, MaxConns: 2, MaxNodes: 1})
+	s, authority, addr := newCluster(t, Config{MaxStrangers: 8, MaxPerSource: 8, MaxConns: 2, MaxNodes: 1, FirstTimeout: time.Minute})
 	for range 20 {
 		conn, err := tls.Dial("tcp", addr, authority.client(t, ""))
 		if err != nil {

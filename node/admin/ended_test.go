@@ -18,6 +18,7 @@ func TestProofsAreLimitedLikeTokens(t *testing.T) {
 			looked.Add(1)
 			return nil, Errorf(Unauthenticated, "no such token")
 		}, Changing())
+		s.failures.every = time.Hour // none is forgotten while a busy machine gets through this
 	})
 	c := mustDialAs(t, DialConfig{TLS: authority.client(t, "")}, addr)
 	var wg sync.WaitGroup
@@ -32,7 +33,7 @@ func TestProofsAreLimitedLikeTokens(t *testing.T) {
 	if _, err := Call[Empty](t.Context(), c, "prove", Empty{}); !isCode(err, Busy) {
 		t.Errorf("after so many wrong proofs: %v", err)
 	}
-	const most = failBurst + strangerRequests + 2 // and some that time forgave
+	const most = failBurst + strangerRequests
 	if n := looked.Load(); n < failBurst || n > most || audited.Load() != n || s.Stats().AuthFailed != uint64(n) {
 		t.Errorf("%d were looked at, %d audited: want %d to %d; %+v", n, audited.Load(), failBurst, most, s.Stats())
 	}

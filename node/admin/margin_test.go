@@ -22,9 +22,9 @@ func TestTheReasonComesBeforeTheDeadline(t *testing.T) {
 			c := mustDial(t, addr)
 			// On a busy machine the answer's way may take longer than there is left.
 			waitFor(t, "the reason within "+all.String(), func() bool {
+				before := time.Now()
 				ctx, cancel := context.WithTimeout(t.Context(), all)
 				defer cancel()
-				before := time.Now()
 				_, err := Call[Empty](ctx, c, "decide", Empty{})
 				if took, least := time.Since(before), all-maxMargin-50*time.Millisecond; took < least {
 					t.Errorf("%v were given, and the node took only %v of it", all, took)

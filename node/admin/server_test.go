@@ -218,7 +218,7 @@ func TestRequestsAtOnceAreCapped(t *testing.T) {
 // connection is closed in time.
 func TestStrangersAreCutOff(t *testing.T) {
 	// Time enough for a busy machine to send what it has to send.
-	_, addr := newServer(t, Config{FirstTimeout: time.Second, FrameTimeout: time.Second})
+	_, addr := newServer(t, Config{FirstTimeout: 3 * time.Second, FrameTimeout: 3 * time.Second})
 	greeting := string(serverPreamble(maxVersion))
 	for name, c := range map[string]struct {
 		send []byte
@@ -292,8 +292,9 @@ func TestConnectionsAreCapped(t *testing.T) {
 }
 
 func TestIdleIsHeldAgainstConnectionsWithoutRequests(t *testing.T) {
-	_, addr := newServer(t, Config{IdleTimeout: time.Second})
-	busy, idle := mustDial(t, addr), mustDial(t, addr)
+	t.Parallel()
+	_, addr := newServer(t, Config{IdleTimeout: 3 * time.Second}) // a busy machine has asked by then
+	busy := mustDial(t, addr)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	started := make(chan struct{})
@@ -303,6 +304,7 @@ func TestIdleIsHeldAgainstConnectionsWithoutRequests(t *testing.T) {
 		ended.Store(true)
 	}()
 	<-started
+	idle := mustDial(t, addr)
 	if _, err := Call[echo](t.Context(), idle, "echo", echo{}); err != nil {
 		t.Fatal(err)
 	}

@@ -138,9 +138,13 @@ func TestAFounderThatWasRemovedBeforeItBeganIsTold(t *testing.T) {
 	startAll(t, left)
 	ctx, cancel := context.WithTimeout(context.Background(), enough)
 	defer cancel()
-	if _, err := left[0].c.Remove(ctx, &admin.RemoveRequest{Node: away.cfg.Name}); err != nil {
-		t.Fatal(err)
-	}
+	eventually(t, "it to be removed", func() string { // not before those that are left have felt each other
+		_, err := left[0].c.Remove(ctx, &admin.RemoveRequest{Node: away.cfg.Name})
+		if err != nil && !refusedAs(err, admin.NotFound) {
+			return err.Error()
+		}
+		return ""
+	})
 	// The leader's last words to one that leaves may reach it before it has
 	// asked anybody: it begins then, and ends as soon as it is told.
 	switch err := away.open(ctx); {

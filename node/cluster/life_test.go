@@ -301,7 +301,7 @@ func TestANodeLeaves(t *testing.T) {
 	rest := others(all, lead)
 	ctx, cancel := context.WithTimeout(context.Background(), enough)
 	defer cancel()
-	if err := lead.c.Leave(ctx); err != nil {
+	if err := leave(ctx, lead); err != nil {
 		t.Fatal(err)
 	}
 	lead.gone()
