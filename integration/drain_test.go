@@ -120,9 +120,13 @@ func TestDrainByCommand(t *testing.T) {
 	mustEnd(t, c)
 	n.wantEnd(c, "drained")
 	waitFor(t, "the drain to end", func() bool { return n.status().Nodes[0].State == "drained" })
-	if _, err := net.Dial("tcp", addr); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("dial: %v", err)
-	}
+	waitFor(t, "nobody to listen", func() bool {
+		c, err := net.Dial("tcp", addr)
+		if err == nil {
+			c.Close()
+		}
+		return errors.Is(err, syscall.ECONNREFUSED)
+	})
 	if code, why := n.fetch("/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(why, "drained") {
 		t.Errorf("/readyz: %d %s", code, why)
 	}

@@ -118,7 +118,8 @@ func TestWipedAndCopiedFolders(t *testing.T) {
 	same.mustNotStart([]string{"n3", "--name"}, f.join...)
 	same.down = true
 
-	old, _ := f.members[0].membersSeen()
+	var old admin.Members
+	waitFor(t, "the members", func() bool { old, _ = f.members[0].membersSeen(); return len(old) == 3 })
 	victim.kill()
 	if err := os.RemoveAll(victim.dir); err != nil {
 		t.Fatal(err)
@@ -132,10 +133,10 @@ func TestWipedAndCopiedFolders(t *testing.T) {
 	})
 	victim.launch(f.join...)
 	f.waitSettled(3)
-	now, _ := f.members[0].membersSeen()
-	if len(now) != 3 || now[2].ID == old[2].ID {
-		t.Errorf("before %+v, after %+v: a wiped node must have a new ID, and the old one be gone", old, now)
-	}
+	waitFor(t, "the wiped node to have a new ID, and the old one to be gone", func() bool {
+		now, _ := f.members[0].membersSeen()
+		return len(now) == 3 && now[2].ID != old[2].ID
+	})
 }
 
 // Nodes that are told different things do not form anything.

@@ -52,29 +52,8 @@ func TestLimitsOfAListener(t *testing.T) {
 	roundTrip(t, dialFrom(t, "127.0.0.1", source), "the place is free")
 
 	rate := n.addr("rate")
-	served := 0
-	for range 30 { // at once: the burst is one second's worth
+	isServed := func() bool {
 		c, err := net.DialTimeout("tcp", rate, patience)
-		if err != nil {
-			continue
-		}
-		_ = c.SetDeadline(time.Now().Add(patience))
-		_, _ = io.WriteString(c, "x")
-		if _, err := io.ReadFull(c, make([]byte, 1)); err == nil {
-			served++
-		}
-		c.Close()
-	}
-	limited := 0.0
-	waitFor(t, "all that were not served to be counted", func() bool {
-		limited = n.metric("connections_total", `listener="rate"`, `result="limit_rate"`)
-		return int(limited) >= 30-served
-	})
-	if served < 5 || int(limited) != 30-served || limited == 0 {
-		t.Errorf("of 30 connections at once %d were served and %v refused, with 5 per second", served, limited)
-	}
-	waitFor(t, "the next second, in which somebody is served again", func() bool {
-		c, err := net.Dial("tcp", rate)
 		if err != nil {
 			return false
 		}
@@ -83,7 +62,25 @@ func TestLimitsOfAListener(t *testing.T) {
 		_, _ = io.WriteString(c, "x")
 		_, err = io.ReadFull(c, make([]byte, 1))
 		return err == nil
+	}
+	served, asked := 0, 0
+	waitFor(t, "more in a second than are taken", func() bool { // a busy machine may not get to that at once
+		for range 30 { // the burst is one second's worth
+			if asked++; isServed() {
+				served++
+			}
+		}
+		return served < asked
 	})
+	limited := 0.0
+	waitFor(t, "all that were not served to be counted", func() bool {
+		limited = n.metric("connections_total", `listener="rate"`, `result="limit_rate"`)
+		return int(limited) >= asked-served
+	})
+	if served < 5 || int(limited) != asked-served {
+		t.Errorf("of %d connections at once %d were served and %v refused, with 5 per second", asked, served, limited)
+	}
+	waitFor(t, "the next second, in which somebody is served again", isServed)
 }
 
 // rule 10: out of descriptors, accepting rests; those who wait are served

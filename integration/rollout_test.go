@@ -166,7 +166,7 @@ func TestARolloutSurvivesItsLeader(t *testing.T) {
 	if follower == first {
 		follower = f.up()[1]
 	}
-	const inFirst, inSecond = 15 * time.Second, 4 * time.Second
+	const inFirst, inSecond = 15 * time.Second, 8 * time.Second
 	out := follower.apply(canaryOf(named(t, "v1"), named(t, "v2"), "{window: 1s}", fmt.Sprintf("[{weight: 20, for: %v}, {weight: 60, for: %v}, {weight: 100}]", inFirst, inSecond)))
 	if !strings.Contains(out, "MeshTCPRoute/canary created") {
 		t.Errorf("apply says %q", out)
@@ -183,7 +183,7 @@ func TestARolloutSurvivesItsLeader(t *testing.T) {
 	waitFor(t, "another leader", func() bool { l := f.leader(); return l != nil && l != first })
 	waitFor(t, "the new leader to miss the old one", func() bool {
 		r := follower.rollout()
-		if r.Step != 1 || r.Phase != "running" {
+		if r.Phase != "running" { // at which step, its course tells in the end
 			t.Fatalf("without its leader it is at %+v", r)
 		}
 		return len(r.Silent) == 1 && strings.HasPrefix(r.Silent[0], first.name+": ")
@@ -264,9 +264,13 @@ func TestARolloutOfARefusingBackendIsAborted(t *testing.T) {
 	f.wantShares(0)
 	m.must("rollout", "restart", "canary")
 	f.wantShares(50)
-	if r := m.rollout(); r.Phase != "running" || r.Failed != 0 || r.Nodes != 3 || r.Endpoints != 3 {
-		t.Errorf("restarted it is at %+v", r)
-	}
+	waitFor(t, "all nodes to tell of the restarted rollout", func() bool {
+		r := m.rollout()
+		if r.Phase != "running" || r.Failed != 0 {
+			t.Fatalf("restarted it is at %+v", r)
+		}
+		return r.Nodes == 3 && r.Endpoints == 3
+	})
 	held := f.hold()
 	m.must("rollout", "rollback", "canary")
 	f.wantShares(0)

