@@ -207,7 +207,7 @@ func TestAReaderThatDoesNotReadHoldsItsClientBack(t *testing.T) {
 func TestAWriterWaitsForItsClient(t *testing.T) {
 	l, h, d, c := newHalf(t)
 	defer c.Close()
-	if err := c.SetWriteDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+	if err := c.SetWriteDeadline(time.Now().Add(time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	n, err := c.Write(make([]byte, room+1))
