@@ -151,7 +151,7 @@ func (v *victim) state() string {
 	v.t.Helper()
 	v.lines = nil
 	ask := func(req kmsg.Request) kmsg.Response {
-		ctx, cancel := context.WithTimeout(v.ctx, 5*time.Second)
+		ctx, cancel := context.WithTimeout(v.ctx, patience) // no answer would look like a change
 		defer cancel()
 		resp, err := v.cl.Request(ctx, req)
 		if err != nil {
