@@ -50,7 +50,7 @@ func kafkaOnce(ctx context.Context, t *testing.T, bootstrap string) {
 	defer client.Close()
 	for client.Ping(ctx) != nil {
 		if ctx.Err() != nil {
-			t.Fatalf("the virtual cluster at %s did not answer in 30 s", bootstrap)
+			t.Fatalf("the virtual cluster at %s did not answer in time", bootstrap)
 		}
 	}
 	if err := client.ProduceSync(ctx, &kgo.Record{Topic: "orders", Value: []byte("one")}).FirstErr(); err != nil {
