@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,10 +29,11 @@ type web struct {
 }
 
 // startWeb starts three nodes. /talk is a WebSocket server, /test.Talker a
-// server of gRPC; all else goes to v1 at first.
-func startWeb(t *testing.T) *web {
+// server of gRPC, /long a file, /endless an answer that does not end; all else
+// goes to v1 at first.
+func startWeb(t *testing.T, flags ...string) *web {
 	t.Helper()
-	w := &web{startFleet(t, 3, "--drain-wait", "500ms", "--drain-timeout", "3s"), newAuthority(t, "ca")}
+	w := &web{startFleet(t, 3, append(flags, "--drain-wait", "500ms", "--drain-timeout", "3s")...), newAuthority(t, "ca")}
 	endpoint := func(name, protocol, address string) string {
 		return fmt.Sprintf("---\nkind: Service\nname: %s\nspec: {protocol: %s, endpoints: [{address: %q}]}\n", name, protocol, address)
 	}
@@ -54,6 +56,7 @@ spec:
 	}
 	talk := httptest.NewServer(websocket.Handler(func(c *websocket.Conn) { _, _ = io.Copy(c, c) }))
 	t.Cleanup(talk.Close)
+	text += endpoint("files", "http", files(t))
 	text += endpoint("talk", "http", talk.Listener.Addr().String()) + endpoint("say", "http2", grpcEcho(t))
 	w.members[0].apply(text + w.route("v1"))
 	return w
@@ -62,7 +65,7 @@ spec:
 // route sends what has no rule of its own to a service.
 func (w *web) route(service string) string {
 	var rules []string
-	for prefix, to := range map[string]string{"/": service, "/talk": "talk", "/test.Talker": "say"} {
+	for prefix, to := range map[string]string{"/": service, "/talk": "talk", "/long": "files", "/endless": "files", "/test.Talker": "say"} {
 		rules = append(rules, fmt.Sprintf("    - {matches: [{path: {type: PathPrefix, value: %s}}], default: {backendRefs: [{kind: MeshService, name: %s}]}}\n", prefix, to))
 	}
 	return "---\nkind: MeshHTTPRoute\nname: shop\nspec:\n  to:\n  - targetRef: {kind: MeshService, name: shop}\n    rules:\n" + strings.Join(rules, "")
@@ -88,6 +91,24 @@ func webNamed(t *testing.T, name string) string {
 		fmt.Fprintf(w, "%s %s\n", name, r.URL.Path)
 	}))
 	s.Start()
+	t.Cleanup(s.Close)
+	return s.Listener.Addr().String()
+}
+
+// files has a file of 200 KB at /long, and at /endless an answer that begins and
+// does not end.
+func files(t *testing.T) string {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/endless" {
+			_, _ = io.WriteString(w, "and so on, ")
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+			return
+		}
+		w.Header().Set("Content-Length", fmt.Sprint(200<<10))
+		_, _ = w.Write(make([]byte, 200<<10))
+	}))
 	t.Cleanup(s.Close)
 	return s.Listener.Addr().String()
 }
@@ -123,34 +144,43 @@ func grpcEcho(t *testing.T) string {
 	return l.Addr().String()
 }
 
+// curls are the ways in which curl speaks HTTP here.
+var curls = []struct {
+	url, version string
+	args         []string
+}{
+	{"http://web.example.com:9100", "1.1", nil},
+	{"http://web.example.com:9100", "2", []string{"--http2-prior-knowledge"}},
+	{"https://web.example.com:9443", "1.1", []string{"--http1.1"}},
+	{"https://web.example.com:9443", "2", []string{"--http2"}},
+}
+
+// curl runs curl at a node.
+func (w *web) curl(m *member, args ...string) result {
+	w.t.Helper()
+	return peer(w.t, "", "curl", append(args, "-sS", "--fail", "--cacert", w.ca.file,
+		"--resolve", "web.example.com:9100:"+m.ip, "--resolve", "web.example.com:9443:"+m.ip)...)
+}
+
 // curl, in each version of HTTP, at each node.
 func TestCurlSpeaksHTTPToACluster(t *testing.T) {
 	t.Parallel()
-	w := startWeb(t)
+	w := startWeb(t, "--access-log", "closed")
 	upload := filepath.Join(t.TempDir(), "upload")
 	if err := os.WriteFile(upload, make([]byte, 3<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range w.members {
-		for _, c := range []struct {
-			url, version string
-			args         []string
-		}{
-			{"http://web.example.com:9100", "1.1", nil},
-			{"http://web.example.com:9100", "2", []string{"--http2-prior-knowledge"}},
-			{"https://web.example.com:9443", "1.1", []string{"--http1.1"}},
-			{"https://web.example.com:9443", "2", []string{"--http2"}},
-		} {
-			args := append(c.args, "-sS", "--fail", "--cacert", w.ca.file, "-w", "%{http_version} %{num_connects}\n",
-				"--resolve", "web.example.com:9100:"+m.ip, "--resolve", "web.example.com:9443:"+m.ip)
+		for _, c := range curls {
+			args := append(c.args, "-w", "%{http_version} %{num_connects}\n")
 			want, urls := "v1 /one\n"+c.version+" 1\n", []string{c.url + "/one"}
 			if c.args == nil || c.args[0] != "--http2-prior-knowledge" { // with that, curl 7 fails at its second request, to any server
 				want, urls = want+"v1 /two\n"+c.version+" 0\n", append(urls, c.url+"/two")
 			}
-			if r := peer(t, "", "curl", append(args, urls...)...); r.code != 0 || r.out != want {
+			if r := w.curl(m, append(args, urls...)...); r.code != 0 || r.out != want {
 				t.Errorf("%s: curl %v: exit code %d, %q, want %q\n%s", m.name, c.args, r.code, r.out, want, r.err)
 			}
-			if r := peer(t, "", "curl", append(args, "-T", upload, c.url+"/up")...); r.code != 0 || !strings.HasPrefix(r.out, "v1 /up\n") {
+			if r := w.curl(m, append(args, "-T", upload, c.url+"/up")...); r.code != 0 || !strings.HasPrefix(r.out, "v1 /up\n") {
 				t.Errorf("%s: curl %v -T: exit code %d, %q\n%s", m.name, c.args, r.code, r.out, r.err)
 			}
 		}
@@ -158,6 +188,62 @@ func TestCurlSpeaksHTTPToACluster(t *testing.T) {
 	r := peer(t, "", "curl", "-sS", "--path-as-is", "-w", "%{http_code}", "http://"+w.members[0].ip+":9100/a/../b")
 	if r.out != "penstock: bad_path\n400" {
 		t.Errorf("%q", r.out)
+	}
+	w.manyCurls()
+	w.curlsThatGiveUp(w.members[2])
+}
+
+// manyCurls runs many at once: each has its answer, so each leaves in order,
+// however soon that is.
+func (w *web) manyCurls() {
+	w.t.Helper()
+	const at, each = 8, 6
+	var all sync.WaitGroup
+	for i := range at {
+		all.Go(func() {
+			for range each {
+				for _, c := range curls {
+					if r := w.curl(w.members[i%2], append(c.args, "-o", os.DevNull, c.url+"/long")...); r.code != 0 {
+						w.t.Errorf("curl %v: exit code %d\n%s", c.args, r.code, r.err)
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+	ended := 0
+	waitFor(w.t, "the connections' lines", func() bool {
+		ended = 0
+		for _, m := range w.members[:2] {
+			ended += len(m.accesses())
+		}
+		return ended >= (at*each+2*2)*len(curls) // before, each node had two of each kind
+	})
+	for _, m := range w.members[:2] {
+		for _, a := range m.accesses() {
+			if a.Reason != "client_fin" || a.Error != "" {
+				w.t.Errorf("%s: a curl that had its answer is told as %q %q: %+v", m.name, a.Reason, a.Error, a)
+			}
+		}
+	}
+}
+
+// curlsThatGiveUp run out of time in the middle of an answer.
+func (w *web) curlsThatGiveUp(m *member) {
+	w.t.Helper()
+	for _, c := range curls {
+		var from string
+		var size int
+		for limit := 1; size == 0; limit *= 2 { // a busy machine needs more of it to begin
+			r := w.curl(m, append(c.args, "-N", "-o", os.DevNull, "--max-time", fmt.Sprint(limit), "-w", "%{local_ip}:%{local_port} %{size_download}", c.url+"/endless")...)
+			if _, err := fmt.Sscan(r.out, &from, &size); err != nil || r.code != 28 {
+				w.t.Fatalf("curl %v: exit code %d, %q\n%s", c.args, r.code, r.out, r.err)
+			}
+		}
+		a := m.end(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(from)))
+		if a.Reason != "client_reset" {
+			w.t.Errorf("curl %v that gave up is told as %q: %+v", c.args, a.Reason, a)
+		}
 	}
 }
 

@@ -386,9 +386,9 @@ func (n *node) log() string {
 
 // access is one line of the access log.
 type access struct {
-	Msg, Listener, Client, SNI, Service, Endpoint, Reason string
-	In, Out                                               uint64
-	Attempts                                              int
+	Msg, Listener, Client, SNI, Service, Endpoint, Reason, Error string
+	In, Out                                                      uint64
+	Attempts                                                     int
 }
 
 // accesses are the lines of the access log so far.

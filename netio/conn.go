@@ -80,6 +80,7 @@ const (
 	probing                             // keepalive probes go to the endpoint
 	sessioned                           // plan is a Session and has the streams
 	leaving                             // a session that ends at its next quiet moment
+	owed                                // the client failed before it had all that was sent to it
 )
 
 // ID is unique within the process.
@@ -146,6 +147,11 @@ func (c *Conn) Bytes() (in, out uint64) {
 
 // ClientEnded tells whether the client has sent its end of stream.
 func (c *Conn) ClientEnded() bool { return c.relay.HasEnded(relay.Client) }
+
+// Owed tells of a client that has failed that it left bytes behind: the kernel had
+// not taken them yet, or had not been given what the other side had written. What
+// is in the kernel is not known.
+func (c *Conn) Owed() bool { return c.flags&owed != 0 }
 
 // Age is the time since it was accepted.
 func (c *Conn) Age() time.Duration { return c.loop.Now() - c.born }

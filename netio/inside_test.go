@@ -115,6 +115,35 @@ func TestInsideThatNeverReads(t *testing.T) {
 	}
 }
 
+// A client that leaves is owed what it was sent and did not take.
+func TestWhatAClientIsOwed(t *testing.T) {
+	for _, much := range []bool{false, true} {
+		t.Run(fmt.Sprint("much ", much), func(t *testing.T) {
+			stuck := make(chan *duct.Conn, 1)
+			r := newInside(t, func(c *duct.Conn) {
+				go func() {
+					_, _ = c.Write(make([]byte, trifle))
+					for err := error(nil); much && err == nil; { // until nothing moves for a while
+						_ = c.SetWriteDeadline(time.Now().Add(time.Second))
+						_, err = c.Write(make([]byte, 64<<10))
+					}
+					stuck <- c
+				}()
+			}, Profile{})
+			c := dial(t, r.serve(t, Listener{}))
+			if _, err := io.ReadFull(c, make([]byte, trifle)); err != nil {
+				t.Fatal(err)
+			}
+			inside := <-stuck
+			defer inside.Close()
+			reset(t, c)
+			if e := r.wantEnd(t, ClientReset); e.owed != much {
+				t.Errorf("owed %v, want %v", e.owed, much)
+			}
+		})
+	}
+}
+
 func TestInsideIdleTimeoutAndDrain(t *testing.T) {
 	t.Parallel()
 	r := newInside(t, func(c *duct.Conn) {

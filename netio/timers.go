@@ -17,6 +17,9 @@ const (
 	// quietPoll is how often one is looked at that should be closed and is
 	// busy.
 	quietPoll = 25 * time.Millisecond
+	// trifle is how many bytes of this process nobody misses: a frame of HTTP/2
+	// that says no more than that the answer was whole, or answers a PING.
+	trifle = 64
 )
 
 // Expired implements reactor.Expirer: the deadline of the phase.
@@ -188,6 +191,9 @@ func (c *Conn) failed(s relay.Side, err error) {
 	why := UpstreamReset
 	if s == relay.Client {
 		why = ClientReset
+		if d, ok := c.above.(*duct.Duct); c.relay.Owes(relay.Client) || ok && d.Unread() > trifle {
+			c.flags |= owed
+		}
 	}
 	if errors.Is(err, reactor.ErrPanic) {
 		c.abort(Internal)

@@ -84,8 +84,7 @@ type httpClient struct {
 	proxy       proxyproto.Header // for endpoints that want one
 	born        time.Time
 	count       atomic.Int64 // requests
-	active      atomic.Int64 // of them: those that have not ended
-	gaveUp      atomic.Bool  // it did not wait for the one that ended last
+	requests    underWay
 	// last is the table that its requests are decided on, whatever comes: the
 	// one that had the listener last. nil: that in force.
 	last atomic.Pointer[routing.Table]
@@ -184,7 +183,7 @@ func (h *requests) leave(listeners []string, table *routing.Table) {
 func (h *requests) Route(known any, r *http.Request) web.Plan {
 	q := &asked{requests: h, client: known.(*httpClient), method: r.Method, host: r.Host, path: written(r.URL), begun: time.Now()}
 	q.client.count.Add(1)
-	q.client.active.Add(1)
+	q.client.requests.begin()
 	plan := web.Plan{Done: q.done, Last: q.client.last.Load() != nil}
 	defer q.fault()
 	if why := q.admit(r); why != netio.OK {

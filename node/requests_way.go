@@ -199,8 +199,7 @@ func (q *asked) done(o web.Outcome) {
 	if q.why == netio.OK {
 		q.why = requestReason(o.Err)
 	}
-	q.client.gaveUp.Store(q.why == netio.ClientGone || q.why == netio.ClientReset)
-	q.client.active.Add(-1)
+	defer q.client.requests.end(q.why == netio.ClientGone || q.why == netio.ClientReset)
 	if !q.replied && blames(q.why) {
 		q.answered.Fault(requestFailure(o.Err), health.ErrorText(o.Err), now)
 	}

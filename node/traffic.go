@@ -102,31 +102,6 @@ func (t *traffic) Closed(c *netio.Conn, why netio.Reason) {
 	p.decision.Closed()
 }
 
-// closedHTTP is Closed for connections whose requests were routed one by one.
-func (t *traffic) closedHTTP(c *netio.Conn, p *httpPlan, why netio.Reason) {
-	if why == netio.UpstreamReset && c.ClientEnded() {
-		// The other side is this process, which resets when a client has left in
-		// the middle of a request.
-		why = netio.ClientReset
-	}
-	settled := why == netio.ClientReset && p.client.count.Load() > 0 && p.client.active.Load() == 0 && !p.client.gaveUp.Load()
-	if settled {
-		// Nothing was under way: many clients leave so once they have their
-		// answers, without the close_notify of TLS or with bytes unread.
-		why = netio.ClientFIN
-	}
-	p.flow.end(why)
-	p.requests.forget(p.client)
-	if t.access != nil {
-		r := t.record(c, nil, accesslog.Closed, why)
-		if settled {
-			r.Error = nil
-		}
-		r.Service, r.Requests = p.flow.service, p.client.count.Load()
-		t.access.Write(r)
-	}
-}
-
 // record is a line of the access log.
 func (t *traffic) record(c *netio.Conn, p *plan, event accesslog.Event, why netio.Reason) accesslog.Record {
 	r := accesslog.Record{

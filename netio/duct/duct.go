@@ -139,6 +139,13 @@ func (d *Duct) Settled() bool {
 	return d.read == len(d.in) && len(d.out) == 0 && d.holds == 0
 }
 
+// Unread is how many bytes the Conn wrote that the owner has not been shown.
+func (d *Duct) Unread() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.out)
+}
+
 // kill ends the Conn's directions, for the first reason that there was. What
 // it wrote and the owner has not seen is gone.
 func (d *Duct) kill(why error) {

@@ -163,6 +163,9 @@ func (r *Relay) NoteEnded(from Side) { r.ends[from].ended = true }
 // Quiet is true while neither side has bytes pending.
 func (r *Relay) Quiet() bool { return !r.ends[Client].full && !r.ends[Upstream].full }
 
+// Owes is true while a side has bytes pending that are for it.
+func (r *Relay) Owes(to Side) bool { return r.ends[to].full }
+
 // HasEnded is true once a side has sent its end of stream.
 func (r *Relay) HasEnded(from Side) bool { return r.ends[from].ended }
 

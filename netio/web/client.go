@@ -23,6 +23,13 @@ type writer struct {
 	request *request
 }
 
+// Write implements io.Writer.
+func (w writer) Write(p []byte) (int, error) {
+	n, err := w.ResponseWriter.Write(p)
+	w.request.written += int64(n)
+	return n, err
+}
+
 // FlushError is what http.ResponseController calls.
 func (w writer) FlushError() error {
 	if w.request.empty {

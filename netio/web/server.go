@@ -24,6 +24,8 @@ type request struct {
 	trusted bool        // the client is a proxy that is believed
 	held    bool        // the connection is
 	empty   bool        // the answer is its header alone
+	length  int64       // of the answer, in bytes; -1: not known, or none
+	written int64       // of it: what the client's connection has taken
 	body    *clientBody // nil: none
 	timer   *time.Timer
 	clock   sync.Mutex // over what the plan's Timeout does, and:
@@ -51,7 +53,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	defer s.end()
 	conn := r.Context().Value(connKey{}).(*served)
-	q := &request{server: s, conn: conn, held: true}
+	q := &request{server: s, conn: conn, held: true, length: -1}
 	conn.Hold()
 	defer q.release()
 	defer q.done()
@@ -95,7 +97,7 @@ func (q *request) forward(w http.ResponseWriter, r *http.Request) {
 	whole := false
 	defer func() {
 		// What the client's connection has been set to cannot be taken back.
-		if late := q.stop(); !whole || late && q.err == nil && r.ProtoMajor == 1 {
+		if late := q.stop(); !whole && !q.took(r) || late && q.err == nil && r.ProtoMajor == 1 {
 			q.cutOff(ctx, r)
 		}
 		q.body.letGo()
@@ -189,6 +191,13 @@ func (q *request) cutOff(ctx context.Context, r *http.Request) {
 	if r.ProtoMajor == 1 {
 		q.conn.Abort()
 	}
+}
+
+// took tells that the client has left with all of an answer whose length it knew.
+// An endpoint of HTTP/2 says a little later than with the last byte that it was
+// the last one.
+func (q *request) took(r *http.Request) bool {
+	return r.Context().Err() != nil && q.length > 0 && q.written == q.length
 }
 
 // why names the end of a request's context.
@@ -299,6 +308,9 @@ func (s *Server) modify(r *http.Response) error {
 	}
 	q.last(r.Header)
 	q.empty = r.ContentLength == 0 && len(r.Trailer) == 0
+	if len(r.Trailer) == 0 {
+		q.length = r.ContentLength
+	}
 	r.Body = &answerBody{r.Body, q}
 	return nil
 }
