@@ -7,7 +7,8 @@ import (
 )
 
 // BenchmarkIdle measures what one of five nodes sends while nothing happens,
-// at the ordinary pace, and how long a death takes to be seen by all.
+// at the ordinary pace, and how long a death takes to be seen by all. With
+// -short it looks at two seconds of each and not at a minute.
 //
 //	go test ./gossip -run - -bench Idle -benchtime 1x
 func BenchmarkIdle(b *testing.B) {
@@ -34,9 +35,12 @@ func BenchmarkIdle(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	const span = 60 * time.Second
+	settle, span := 10*time.Second, 60*time.Second
+	if testing.Short() {
+		settle, span = time.Second, 2*time.Second
+	}
 	for b.Loop() {
-		<-time.After(10 * time.Second)
+		<-time.After(settle)
 		measure := func(what string) {
 			before := sent(all)
 			<-time.After(span)
