@@ -157,6 +157,7 @@ func TestUnequalExpectIsAnError(t *testing.T) {
 
 // Bytes of strangers on every port cost nothing that anybody would notice.
 func TestGarbageOnEveryPort(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t, 3)
 	f.members[0].apply(serviceOnAll("svc", "9100", serve(t, echo)))
 	tr := startTraffic(f, "9100", 20)
