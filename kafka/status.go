@@ -20,6 +20,8 @@ type ClusterStatus struct {
 	// Filters are the types of its chain, in the order of requests.
 	Filters []string
 	Brokers []BrokerStatus
+	// Connections are all of them, those included that are being made.
+	Connections int64
 	// Err says why its brokers cannot be looked up; "": they can, or need not.
 	Err string
 }
@@ -79,7 +81,8 @@ func (r *Room) status(v *model.Virtual) ClusterStatus {
 			s.Err = looked.Err.Error()
 		}
 	}
-	tally := &r.clusters.of(v.Life()).brokers
+	stats := r.clusters.of(v.Life())
+	s.Connections = stats.open.Load()
 	for _, b := range v.Known() {
 		one := BrokerStatus{Name: b.Name(), Advertised: v.Advertised(b)}
 		targets, reason := v.Targets(b)
@@ -88,7 +91,7 @@ func (r *Room) status(v *model.Virtual) ClusterStatus {
 			addresses = append(addresses, t.Address)
 		}
 		one.Address = strings.Join(addresses, " ")
-		t := tally.of(b.Name())
+		t := stats.brokers.of(b.Name())
 		one.Connections = t.active.Load()
 		if f := t.failure.Load(); f != nil {
 			one.Err = fmt.Sprintf("%v (%s ago)", f.err, time.Since(f.at).Round(time.Second))

@@ -308,6 +308,28 @@ func (n *Node) report() *admin.Report {
 // reportPatience bounds the wait for what other nodes say of themselves.
 const reportPatience = 2 * time.Second
 
+// reports asks other members what they say of themselves, all at once. The
+// answers stand in the order of the members; nil: this node itself, or one that
+// did not answer in time.
+func (n *Node) reports(ctx context.Context, members []cluster.Member) []*admin.Report {
+	ctx, cancel := context.WithTimeout(ctx, reportPatience)
+	defer cancel()
+	reports := make([]*admin.Report, len(members))
+	var asked sync.WaitGroup
+	for i, m := range members {
+		if m.Self || !m.Up() {
+			continue
+		}
+		asked.Go(func() {
+			if c, err := n.cluster.Client(ctx, m.ID); err == nil {
+				reports[i], _ = admin.Call[admin.Report](ctx, c, admin.MethodReport, admin.Empty{})
+			}
+		})
+	}
+	asked.Wait()
+	return reports
+}
+
 // status gathers what the nodes say of themselves. Services and listeners are
 // those of the node asked, and whatever listeners fail elsewhere.
 func (n *Node) status(ctx context.Context) *admin.Status {
@@ -320,33 +342,18 @@ func (n *Node) status(ctx context.Context) *admin.Status {
 	_, s.Leader, _ = n.cluster.Leader()
 	s.Alone = n.cluster.Alone()
 	members := n.cluster.Members()
-	reports := make([]*admin.Report, len(members))
-	ctx, cancel := context.WithTimeout(ctx, reportPatience)
-	defer cancel()
-	var asked sync.WaitGroup
-	for i, m := range members {
-		switch {
-		case m.Self:
-			reports[i] = own
-		case m.Up():
-			asked.Go(func() {
-				if c, err := n.cluster.Client(ctx, m.ID); err == nil {
-					reports[i], _ = admin.Call[admin.Report](ctx, c, admin.MethodReport, admin.Empty{})
-				}
-			})
-		}
-	}
-	asked.Wait()
+	reports := n.reports(ctx, members)
 	newest := own.Node.AppliedIndex
 	for i, m := range members {
 		one := admin.NodeStatus{
 			Name: m.Name, ID: m.ID, State: cluster.StateUnreachable, AppliedIndex: m.Facts.Acted, Address: m.Cluster, HTTP: m.HTTP, Version: m.Version,
 		}
-		if r := reports[i]; r != nil {
+		switch r := reports[i]; {
+		case m.Self:
+			one = own.Node
+		case r != nil:
 			one = r.Node
-			if !m.Self {
-				s.Listeners = append(s.Listeners, failing(r.Listeners)...)
-			}
+			s.Listeners = append(s.Listeners, failing(r.Listeners)...)
 		}
 		one.Role = m.Role
 		newest = max(newest, one.AppliedIndex)

@@ -205,6 +205,7 @@ func (n *Node) virtualClusters() []admin.VirtualClusterStatus {
 	for _, c := range n.rooms.kafka.Status() {
 		s := admin.VirtualClusterStatus{
 			Name: c.Name, PhysicalCluster: c.Physical, Filters: c.Filters, Error: c.Err, Brokers: []admin.VirtualBrokerStatus{},
+			Connections: c.Connections,
 		}
 		for _, b := range c.Brokers {
 			s.Brokers = append(s.Brokers, admin.VirtualBrokerStatus{

@@ -1,13 +1,15 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"sync"
+	"slices"
 	"time"
 
 	"penstock/node/admin"
 	"penstock/node/catalog"
+	"penstock/node/cluster"
 	"penstock/routing"
 )
 
@@ -42,14 +44,17 @@ func (n *Node) simulate(ctx context.Context, r *admin.SimulateRequest) (*admin.S
 	if err != nil {
 		return nil, admin.Errorf(admin.Invalid, "%v", err)
 	}
-	result := &admin.SimulateResult{Node: n.cfg.Name, Words: trial.Words(nil)}
-	switch {
-	case result.Words == nil:
-		result.Words = []string{}
-	case len(n.others()) > 0:
-		result.Words = trial.Words(n.heldElsewhere(ctx))
+	result := &admin.SimulateResult{Node: n.cfg.Name}
+	words := func(h *held) []string {
+		return append(trial.Words(h.endpoint), n.rooms.kafka.Words(changes, h.cluster)...)
 	}
-	result.Words = append(result.Words, n.rooms.kafka.Words(changes)...)
+	if result.Words = words(new(held)); len(result.Words) > 0 {
+		if h := n.heldElsewhere(ctx); h.counted != nil {
+			result.Words, result.Counted = words(h), h.counted
+		}
+	} else {
+		result.Words = []string{}
+	}
 	if play == nil {
 		return result, nil
 	}
@@ -80,38 +85,52 @@ func (n *Node) playRequest(r *admin.SimulateRequest, table *routing.Table) (*rou
 	return play, nil
 }
 
-// heldElsewhere asks the other nodes how many connections they have at which
-// endpoint. One that does not answer in time is left out.
-func (n *Node) heldElsewhere(ctx context.Context) routing.Held {
-	ctx, cancel := context.WithTimeout(ctx, reportPatience)
-	defer cancel()
-	type place struct{ service, address string }
-	held := map[place]int64{}
-	var mu sync.Mutex
-	var asked sync.WaitGroup
-	for _, m := range n.others() {
-		asked.Go(func() {
-			c, err := n.cluster.Client(ctx, m.ID)
-			if err != nil {
-				return
-			}
-			report, err := admin.Call[admin.Report](ctx, c, admin.MethodReport, admin.Empty{})
-			if err != nil {
-				return
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			for _, s := range report.Services {
-				for _, e := range s.Endpoints {
-					at := e.Address
-					if e.Resolved != "" {
-						at = e.Resolved
-					}
-					held[place{s.Name, at}] += e.Connections
-				}
-			}
-		})
+// held is how many connections other nodes have, as far as they answered.
+type held struct {
+	endpoints map[heldAt]int64
+	clusters  map[string]int64 // by virtual cluster
+	counted   *admin.Counted   // nil: there are no other nodes
+}
+
+// heldAt is an endpoint of a service.
+type heldAt struct{ service, address string }
+
+func (h *held) endpoint(service, address string) int64 { return h.endpoints[heldAt{service, address}] }
+func (h *held) cluster(name string) int64              { return h.clusters[name] }
+
+// heldElsewhere asks the other nodes how many connections they have. One that
+// does not answer within reportPatience is left out, and named.
+func (n *Node) heldElsewhere(ctx context.Context) *held {
+	h := &held{endpoints: map[heldAt]int64{}, clusters: map[string]int64{}}
+	if n.cluster == nil {
+		return h
 	}
-	asked.Wait()
-	return func(service, address string) int64 { return held[place{service, address}] }
+	members := slices.DeleteFunc(n.cluster.Members(), func(m cluster.Member) bool { return m.Self })
+	if len(members) == 0 {
+		return h
+	}
+	h.counted = &admin.Counted{Nodes: 1, Of: len(members) + 1}
+	for i, r := range n.reports(ctx, members) {
+		if r == nil {
+			h.counted.Missing = append(h.counted.Missing, members[i].Name)
+			continue
+		}
+		h.counted.Nodes++
+		h.add(r)
+	}
+	return h
+}
+
+// add adds what another node reports.
+func (h *held) add(r *admin.Report) {
+	for i := range r.Services {
+		service := &r.Services[i]
+		for j := range service.Endpoints {
+			e := &service.Endpoints[j]
+			h.endpoints[heldAt{service.Name, cmp.Or(e.Resolved, e.Address)}] += e.Connections
+		}
+	}
+	for i := range r.VirtualClusters {
+		h.clusters[r.VirtualClusters[i].Name] += r.VirtualClusters[i].Connections
+	}
 }

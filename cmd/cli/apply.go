@@ -161,7 +161,7 @@ func diffCommand(t *target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff -f FILES",
 		Short: "Show what apply would change; secrets stay hidden",
-		Long:  "Below the differences stands what they do to traffic, a line each: which part of the new connections goes elsewhere, and how many that are established stay. Those are counted over all nodes that answer.",
+		Long:  "Below the differences stands what they do to traffic, a line each: which part of the new connections goes elsewhere, and how many that are established stay. Those are counted over all nodes that answer within two seconds; where one does not, a last line names it. penstock simulate -o json has the same lines, with the nodes.",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, req, err := a.request(cmd)

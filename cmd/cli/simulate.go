@@ -101,7 +101,7 @@ func (s *simulating) read(cmd *cobra.Command) (*loaded, *admin.SimulateRequest, 
 }
 
 func printSimulation(w io.Writer, r *admin.SimulateResult) {
-	for _, line := range r.Words {
+	for _, line := range trafficLines(r) {
 		fmt.Fprintln(w, line)
 	}
 	sim := r.Simulation
@@ -176,5 +176,15 @@ func traffic(cmd *cobra.Command, t *target, change *admin.ApplyRequest) ([]strin
 	case err != nil:
 		return nil, err
 	}
-	return r.Words, nil
+	return trafficLines(r), nil
+}
+
+// trafficLines are the words of a change, and whose connections they count
+// where a node is missing.
+func trafficLines(r *admin.SimulateResult) []string {
+	c := r.Counted
+	if c == nil || len(c.Missing) == 0 {
+		return r.Words
+	}
+	return append(r.Words, fmt.Sprintf("connections are those of %d of %d nodes; no answer from %s", c.Nodes, c.Of, strings.Join(c.Missing, ", ")))
 }

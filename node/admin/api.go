@@ -216,6 +216,9 @@ type VirtualClusterStatus struct {
 	Filters         []string              `json:"filters"` // types, in the order of requests
 	Error           string                `json:"error,omitempty"`
 	Brokers         []VirtualBrokerStatus `json:"brokers"`
+	// Connections are those of the node asked, to any broker; Brokers count
+	// those for which an address is known.
+	Connections int64 `json:"connections"`
 }
 
 // VirtualBrokerStatus is how one virtual broker is doing.

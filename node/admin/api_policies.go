@@ -63,6 +63,15 @@ type SimulateResult struct {
 	// Words has a sentence for each change; established connections are those
 	// of all nodes that answered.
 	Words []string `json:"words"`
+	// Counted says which nodes these are; nil: there is one, or no words.
+	Counted *Counted `json:"counted,omitempty"`
 	// Simulation is what was played; nil: nothing.
 	Simulation *routing.Simulation `json:"simulation,omitempty"`
+}
+
+// Counted says whose connections were counted.
+type Counted struct {
+	Nodes   int      `json:"nodes"`             // that answered, the one asked included
+	Of      int      `json:"of"`                // members of the cluster
+	Missing []string `json:"missing,omitempty"` // names of those that did not answer in time
 }

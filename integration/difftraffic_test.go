@@ -1,0 +1,67 @@
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"penstock/node/admin"
+)
+
+// diff counts the connections of the whole cluster, whichever node is asked,
+// for services, virtual and physical clusters; and says so where a node is
+// missing.
+func TestDiffCountsTheWholeCluster(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, 3)
+	a, b := serve(t, echo), serve(t, echo)
+	broker := serve(t, func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c) })
+	const physical = "kind: PhysicalCluster\nname: big\nspec: {brokers: [{name: a, address: %q}], connect: {timeout: %s}}\n---\n"
+	const virtual = "kind: VirtualCluster\nname: t1\nspec:\n  physicalClusterRef: big\n  maxInFlight: %d\n" +
+		"  brokers: [{name: a, endpointRef: kafka, physicalBrokerRef: a, advertise: \"virtual:1\"}]\n---\n"
+	f.members[0].apply(service("apps", []string{a}) + service("other", []string{b}) +
+		listenerAt("web", ":8080", "service: apps") + listenerAt("kafka", ":9092", "protocol: kafka") + "---\n" +
+		fmt.Sprintf(physical, broker, "1s") + fmt.Sprintf(virtual, 5))
+	for i, m := range f.members[:2] {
+		for range i + 1 { // one at n1, two at n2
+			dial(t, m.ip+":9092")
+			roundTrip(t, dial(t, m.ip+":8080"), "hello")
+		}
+	}
+	asked, stopped := f.members[2], f.members[1]
+	file := asked.file("change.yaml", fmt.Sprintf(physical, broker, "2s")+fmt.Sprintf(virtual, 6)+
+		"kind: MeshTCPRoute\nname: move\nspec:\n  to: [{targetRef: {kind: MeshService, name: apps}, rules: [{default: {backendRefs: [{kind: MeshService, name: other}]}}]}]\n")
+	lines := func(n int) []string {
+		return []string{
+			fmt.Sprintf("move: all new connections to apps move from all of apps to other; %d established connection", n),
+			fmt.Sprintf("Kafka: the physical cluster big of the virtual cluster t1: new connections reach the brokers by the new settings; %d connection", n),
+			fmt.Sprintf("Kafka: t1: %d connection", n),
+		}
+	}
+	told := func(want ...string) bool {
+		out := asked.must("diff", "-f", file)
+		return !slices.ContainsFunc(want, func(line string) bool { return !strings.Contains(out, "\n"+line) })
+	}
+	waitFor(t, "diff to count the connections of all nodes", func() bool { return told(lines(3)...) })
+	if out := asked.must("diff", "-f", file); strings.Contains(out, "no answer from") {
+		t.Errorf("all nodes answer, and diff says\n%s", out)
+	}
+
+	stopped.signal(syscall.SIGSTOP)
+	t.Cleanup(func() { stopped.signal(syscall.SIGCONT) })
+	waitFor(t, "diff to say whose connections it counts", func() bool {
+		return told(append(lines(1), "connections are those of 2 of 3 nodes; no answer from "+stopped.name)...)
+	})
+	var r admin.SimulateResult
+	if err := json.Unmarshal([]byte(asked.must("simulate", "-f", file, "--connections", "1", "-o", "json")), &r); err != nil {
+		t.Fatal(err)
+	}
+	if c := r.Counted; c == nil || c.Nodes != 2 || c.Of != 3 || !slices.Equal(c.Missing, []string{stopped.name}) {
+		t.Errorf("the nodes counted are %+v", r.Counted)
+	}
+}
