@@ -56,13 +56,6 @@ func newBook(self Member, said record) *book {
 
 // notify tells those who wait. The caller holds the lock.
 func (b *book) notify() {
-	alive := 0
-	for _, e := range b.entries {
-		if e.State == Alive {
-			alive++
-		}
-	}
-	b.alive.Store(int64(alive))
 	close(b.changed)
 	b.changed = make(chan struct{})
 }
@@ -104,6 +97,7 @@ func (b *book) met(id, addr string, meta Meta) {
 	}
 	if e.State != Alive {
 		e.State, e.Since = Alive, time.Now()
+		b.alive.Add(1)
 	}
 	e.Addr, e.Meta = addr, meta
 	e.show()
@@ -119,6 +113,7 @@ func (b *book) lost(id string) {
 		return
 	}
 	e.State, e.Since = Dead, time.Now()
+	b.alive.Add(-1)
 	if e.said.Left && e.said.Instance == e.Instance {
 		e.State = Left
 	}
@@ -131,15 +126,22 @@ func (b *book) lost(id string) {
 func (b *book) forget(now time.Time) {
 	var dead []*entry
 	for _, e := range b.entries {
-		if e.State != Alive && e.ID != b.self {
+		switch {
+		case e.State == Alive || e.ID == b.self:
+		case now.Sub(e.Since) > rememberDead:
+			delete(b.entries, e.ID)
+		default:
 			dead = append(dead, e)
 		}
 	}
-	slices.SortFunc(dead, func(x, y *entry) int { return y.Since.Compare(x.Since) })
-	for i, e := range dead {
-		if i >= maxDead || now.Sub(e.Since) > rememberDead {
-			delete(b.entries, e.ID)
+	// One is too many at most: this is done whenever a node dies.
+	for ; len(dead) > maxDead; dead = dead[1:] {
+		for i, e := range dead {
+			if e.Since.Before(dead[0].Since) {
+				dead[0], dead[i] = e, dead[0]
+			}
 		}
+		delete(b.entries, dead[0].ID)
 	}
 }
 
