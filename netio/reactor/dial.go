@@ -16,10 +16,6 @@ type TCPOptions struct {
 	// KeepAlive is the idle time before the first probe, and the interval
 	// of probes; 0: no probes, which saves three calls.
 	KeepAlive time.Duration
-	// Local is the address to connect from; invalid: the system chooses. A
-	// port of 0 is chosen when connecting, so that ports are shared by
-	// connections to different peers.
-	Local netip.AddrPort
 }
 
 func (o *TCPOptions) set(fd int32) syscall.Errno {
@@ -57,7 +53,8 @@ func setKeepAlive(fd int32, d time.Duration) (e syscall.Errno) {
 	return e
 }
 
-// Dial begins to connect. The owner's Connected or Failed follows, and until
+// Dial begins to connect, from the address and port that the system chooses: it
+// gives a port again to connections to different peers. The owner's Connected or Failed follows, and until
 // then Abort gives up. There is no deadline but the system's: arm a timer.
 // Send, CloseWrite and SetReading may be called at once.
 func (s *Socket) Dial(to netip.AddrPort, o TCPOptions) {
@@ -70,9 +67,6 @@ func (s *Socket) Dial(to netip.AddrPort, o TCPOptions) {
 	if e == 0 {
 		s.fd = fd
 		e = o.set(fd)
-	}
-	if e == 0 && o.Local.IsValid() {
-		e = bindLocal(fd, o.Local)
 	}
 	s.dial(&a, e, 0)
 }
@@ -114,21 +108,6 @@ func (s *Socket) dialFailed(e syscall.Errno) {
 	}
 	s.flags = open | connecting
 	s.broken(e)
-}
-
-func bindLocal(fd int32, local netip.AddrPort) syscall.Errno {
-	var a sockaddr
-	if a.setTCP(local) != nil {
-		return syscall.EADDRNOTAVAIL
-	}
-	e := setInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1)
-	if e == 0 && local.Port() == 0 {
-		e = setInt(fd, syscall.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
-	}
-	if e == 0 {
-		e = bind(fd, &a)
-	}
-	return e
 }
 
 // finishDial looks whether the socket is connected. A writable one without an

@@ -408,7 +408,7 @@ func TestWhatIsSentWhileConnectingArrives(t *testing.T) {
 	p := &peer{}
 	do(t, l, func() {
 		p.Init(l, p)
-		p.Dial(addr, TCPOptions{KeepAlive: time.Minute, Local: netip.MustParseAddrPort("127.0.0.9:0")})
+		p.Dial(addr, TCPOptions{KeepAlive: time.Minute})
 		if p.Send([]byte("early")) != 5 {
 			t.Error("not kept")
 		}
@@ -423,9 +423,6 @@ func TestWhatIsSentWhileConnectingArrives(t *testing.T) {
 		t.Errorf("got %q, connected %v, Sent %d times", p.got, p.connected, p.sent)
 	}
 	do(t, l, func() {
-		if got := p.LocalAddr().Addr().String(); got != "127.0.0.9" {
-			t.Errorf("dialed from %s", got)
-		}
 		p.Close()
 	})
 }
@@ -436,10 +433,7 @@ func TestDialsThatFail(t *testing.T) {
 		dial func(p *peer)
 		want error
 	}{
-		"not an address": {func(p *peer) { p.Dial(netip.AddrPort{}, TCPOptions{}) }, syscall.EAFNOSUPPORT},
-		"a foreign source": {func(p *peer) {
-			p.Dial(netip.MustParseAddrPort("127.0.0.1:9"), TCPOptions{Local: netip.MustParseAddrPort("192.0.2.1:0")})
-		}, syscall.EADDRNOTAVAIL},
+		"not an address":     {func(p *peer) { p.Dial(netip.AddrPort{}, TCPOptions{}) }, syscall.EAFNOSUPPORT},
 		"a path too long":    {func(p *peer) { p.DialUnix(strings.Repeat("x", 108)) }, syscall.EINVAL},
 		"a path to nothing":  {func(p *peer) { p.DialUnix(t.TempDir() + "/none") }, syscall.ENOENT},
 		"an abstract nobody": {func(p *peer) { p.DialUnix("@penstock-test-nobody") }, syscall.ECONNREFUSED},
