@@ -148,10 +148,14 @@ func (c *Conn) End(why Reason, clean bool) {
 	c.finish(why)
 }
 
-// Fail is End with an error for Handler.Closed to see as Conn.Failure.
+// Fail is End with an error for Handler.Closed to see as Conn.Failure. Clean is
+// the client's end alone: the endpoint is reset, so that it hears that nobody waits
+// for its answers, and no client has a local port left in TIME_WAIT with each of
+// its faults.
 func (c *Conn) Fail(why Reason, err error, clean bool) {
 	if c.phase == phaseRelaying {
 		c.loop.failure = err
+		c.upstreamStream().Abort()
 		c.End(why, clean)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -22,7 +23,7 @@ import (
 // framed is a session over frames of a length (4 bytes), a mark (1 byte) and a
 // body. It turns the mark's lowest bit, sees nothing of bodies that may move,
 // and holds one side back while the other one has bytes pending. A mark of
-// 'E' ends the connection in order, 'R' by a reset, 'P' panics.
+// 'E' ends the connection in order, 'R' by a reset, 'F' for a fault, 'P' panics.
 type framed struct {
 	plan
 	conn    *Conn
@@ -76,6 +77,9 @@ func (f *framed) Received(from relay.Side, p []byte) {
 		case f.tame:
 		case d.head[4] == 'E':
 			f.conn.End("told", true)
+			return
+		case d.head[4] == 'F':
+			f.conn.Fail("told", errors.New("a fault"), true)
 			return
 		case d.head[4] == 'R':
 			f.conn.End("told", false)
