@@ -8,6 +8,7 @@ import (
 	"penstock/kafka/model"
 	"penstock/kafka/session"
 	"penstock/netio"
+	"penstock/netio/ports"
 	"penstock/routing"
 )
 
@@ -98,16 +99,41 @@ func (p *Connection) Next(_ *netio.Conn, err error) (netio.Target, netio.Reason)
 		}
 	}
 	if err != nil {
-		p.counted.failure.Store(&failure{err, time.Now()})
-		if why := netio.ConnectReason(err); why == netio.LimitFiles || why == netio.LimitHandshakes || p.tried >= len(p.search.targets) {
-			p.room.watches.refresh(v.Physical().Name()) // it may have moved
+		if why := p.failed(err); why != netio.OK {
 			return netio.Target{}, why
 		}
 	}
 	t := &p.search.targets[p.tried]
 	p.tried++
-	p.upstream = t.addr
+	p.leads(t.addr)
 	return netio.Target{Addr: t.addr, Profile: p.room.upstreams.profile(p.listener, v, t)}, netio.OK
+}
+
+// failed notes how an attempt ended; the reason to give up, or OK where there is
+// another address. What fails for want of something on this node is no sign that
+// the broker has moved. Of ports there may be some left towards another address.
+func (p *Connection) failed(err error) netio.Reason {
+	why := netio.ConnectReason(err)
+	if why == netio.LimitPorts {
+		err = ports.Explain(err)
+	}
+	p.counted.failure.Store(&failure{err, time.Now()})
+	last := p.tried >= len(p.search.targets)
+	switch {
+	case why == netio.LimitFiles || why == netio.LimitHandshakes || why == netio.LimitPorts && last:
+		return why
+	case last:
+		p.room.watches.refresh(p.serving.virtual.Physical().Name())
+		return why
+	}
+	return netio.OK
+}
+
+// leads counts the connection where it leads now, and not where it led before.
+func (p *Connection) leads(to netip.AddrPort) {
+	p.stats.ports.Add(p.upstream, -1)
+	p.stats.ports.Add(to, 1)
+	p.upstream = to
 }
 
 // Connected implements netio.Plan.
@@ -196,6 +222,7 @@ func (p *Connection) Closed(why netio.Reason) {
 	if p.counted != nil {
 		p.counted.active.Add(-1)
 	}
+	p.stats.ports.Add(p.upstream, -1)
 	p.stats.open.Add(-1)
 	p.stats.remove(p)
 }

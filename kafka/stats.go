@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -10,6 +11,7 @@ import (
 	"penstock/kafka/filter/topicmetrics"
 	"penstock/kafka/model"
 	"penstock/kafka/wire"
+	"penstock/netio/ports"
 )
 
 // Buckets are the upper bounds of the histograms of latency, in seconds; one
@@ -66,6 +68,7 @@ type stats struct {
 	shards  []shard
 	brokers tally
 	open    atomic.Int64 // connections, those being made included
+	ports   ports.Count  // connections by broker's address, likewise
 	latest  latest
 
 	mu    sync.Mutex
@@ -248,6 +251,22 @@ func (c *clusters) of(life *model.Life) *stats {
 		}
 	}
 	return s
+}
+
+// Ports are the connections of each virtual cluster by the address of the broker
+// that they lead to, those being made included.
+func (r *Room) Ports() map[string]map[netip.AddrPort]int64 {
+	c := &r.clusters
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	by := make(map[string]map[netip.AddrPort]int64, len(c.m))
+	for _, s := range c.m {
+		if by[s.name] == nil {
+			by[s.name] = map[netip.AddrPort]int64{}
+		}
+		s.ports.AddTo(by[s.name])
+	}
+	return by
 }
 
 // Counts are the sums of all virtual clusters, in no order.

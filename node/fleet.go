@@ -291,6 +291,7 @@ func (n *Node) report() *admin.Report {
 		Services:  n.serviceStatus(),
 
 		VirtualClusters: n.virtualClusters(),
+		Warnings:        n.portUse().warnings(n.cfg.Name),
 	}
 	for _, l := range n.engine.Listeners() {
 		one := admin.ListenerStatus{
@@ -334,7 +335,7 @@ func (n *Node) reports(ctx context.Context, members []cluster.Member) []*admin.R
 // those of the node asked, and whatever listeners fail elsewhere.
 func (n *Node) status(ctx context.Context) *admin.Status {
 	own := n.report()
-	s := &admin.Status{Leader: n.cfg.Name, Listeners: own.Listeners, Services: own.Services, VirtualClusters: own.VirtualClusters, Rollouts: n.statusRollouts(), NotAccepted: n.gatewayProblems()}
+	s := &admin.Status{Leader: n.cfg.Name, Listeners: own.Listeners, Services: own.Services, VirtualClusters: own.VirtualClusters, Rollouts: n.statusRollouts(), NotAccepted: n.gatewayProblems(), Warnings: own.Warnings}
 	if n.cluster == nil {
 		s.Nodes = []admin.NodeStatus{own.Node}
 		return s
@@ -354,6 +355,7 @@ func (n *Node) status(ctx context.Context) *admin.Status {
 		case r != nil:
 			one = r.Node
 			s.Listeners = append(s.Listeners, failing(r.Listeners)...)
+			s.Warnings = append(s.Warnings, r.Warnings...)
 		}
 		one.Role = m.Role
 		newest = max(newest, one.AppliedIndex)

@@ -37,6 +37,10 @@ var (
 	mEndpointState = desc("endpoint_state", "1 for the state that the endpoint is in.", "service", "endpoint", "state")
 	mEndpointConns = desc("endpoint_connections", "Connections at the endpoint, those being established included.", "service", "endpoint")
 
+	mPorts     = desc("source_ports", "Local ports that there are for connections to one endpoint address of the service.", "service")
+	mPortsUsed = desc("source_ports_used", "Those of them in use towards the address that has most; without TIME_WAIT.", "service")
+	mTimeWait  = desc("time_wait_connections", "Connections of the network namespace in TIME_WAIT, wherever they led.")
+
 	mResources    = desc("resources", "Resources in force.", "kind")
 	mIndex        = desc("configuration_index", "Index of the change that was last brought to act.")
 	mReady        = desc("ready", "1 where the node should get traffic.")
@@ -72,6 +76,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	c.refusals(count)
 	c.engine(gauge, count)
 	c.endpoints(gauge)
+	c.n.portUse().collect(gauge)
 	c.node(gauge, count)
 	c.cluster(gauge, count)
 	c.kafka(ch, gauge, count)

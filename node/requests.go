@@ -13,6 +13,7 @@ import (
 	"penstock/netio"
 	"penstock/netio/budget"
 	"penstock/netio/duct"
+	"penstock/netio/ports"
 	"penstock/netio/proxyproto"
 	"penstock/netio/web"
 	"penstock/node/accesslog"
@@ -325,6 +326,8 @@ type profiles struct {
 	router *routing.Router
 	client func(service string, spec *resource.Service) *tlsconfig.Client
 
+	ports ports.Count // of all connections
+
 	mu sync.Mutex
 	m  map[string]*httpPath
 }
@@ -340,7 +343,7 @@ type httpPath struct {
 func (p *profiles) of(service string, spec *resource.Service, host string) *web.Profile {
 	s, ok := p.router.Table().Service(service)
 	if !ok {
-		alone := newProfile(spec)
+		alone := p.newProfile(spec)
 		if c := p.client(service, spec); c != nil {
 			alone.TLS = c.For(host)
 		}
@@ -363,7 +366,7 @@ func (p *profiles) of(service string, spec *resource.Service, host string) *web.
 	profile := at.byHost[key]
 	if config == nil {
 		if profile == nil {
-			profile = newProfile(spec)
+			profile = p.newProfile(spec)
 			at.byHost[key] = profile
 		}
 		return profile
@@ -372,7 +375,7 @@ func (p *profiles) of(service string, spec *resource.Service, host string) *web.
 		if profile != nil {
 			profile.Close()
 		}
-		profile = newProfile(spec)
+		profile = p.newProfile(spec)
 		profile.TLS = now
 		at.byHost[key] = profile
 	}
@@ -418,15 +421,16 @@ func (a *httpPath) close() {
 	}
 }
 
-func newProfile(spec *resource.Service) *web.Profile {
-	p := &web.Profile{
+func (p *profiles) newProfile(spec *resource.Service) *web.Profile {
+	made := &web.Profile{
 		ConnectTimeout: spec.Connect.Timeout.D(), HeaderTimeout: spec.HTTP.ResponseTimeout.D(),
 		IdleTimeout: spec.HTTP.KeepIdle.D(), MaxIdle: *spec.HTTP.MaxIdle, HTTP2: spec.Protocol == "http2",
+		Ports: &p.ports,
 	}
-	if p.MaxIdle == 0 {
-		p.MaxIdle = -1
+	if made.MaxIdle == 0 {
+		made.MaxIdle = -1
 	}
-	return p
+	return made
 }
 
 // reasonText is what a client reads of a refusal.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"penstock/netio"
+	"penstock/netio/ports"
 	"penstock/netio/proxyproto"
 	"penstock/netio/web"
 	"penstock/node/accesslog"
@@ -136,7 +137,7 @@ func (q *asked) Next(err error) (web.Target, bool) {
 	}
 	now := time.Now()
 	if err != nil && requestReason(err) == netio.LimitPorts {
-		q.answered.Excuse()
+		q.answered.Excuse(health.ErrorText(ports.Explain(err)), now)
 	} else if err != nil {
 		q.answered.Fault(requestFailure(err), health.ErrorText(err), now)
 	}

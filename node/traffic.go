@@ -5,6 +5,7 @@ import (
 
 	"penstock/kafka"
 	"penstock/netio"
+	"penstock/netio/ports"
 	"penstock/node/accesslog"
 	"penstock/node/tlsconfig"
 	"penstock/routing"
@@ -145,7 +146,7 @@ func (p *plan) Next(_ *netio.Conn, err error) (netio.Target, netio.Reason) {
 	}
 	now := time.Now()
 	if netio.ConnectReason(err) == netio.LimitPorts {
-		p.decision.Excuse()
+		p.decision.Excuse(health.ErrorText(ports.Explain(err)), now)
 	} else if err != nil {
 		p.decision.Fault(connectFailure(err), health.ErrorText(err), now)
 	}

@@ -29,6 +29,7 @@ type Decision struct {
 	spent       bool             // no retry was left in the budget
 	probe       bool             // the attempt is a probe of an endpoint whose pause is over
 	http        bool             // see HTTP
+	request     bool             // it is of one request
 }
 
 const (
@@ -123,7 +124,11 @@ func (d *Decision) Next(now time.Time) (*endpoint.Endpoint, Reason) {
 	d.tried.Add(i)
 	d.attempts++
 	d.endpoint = d.backend.pool.Members()[i].Endpoint
-	d.endpoint.Acquire()
+	if d.request {
+		d.endpoint.AcquireRequest()
+	} else {
+		d.endpoint.Acquire()
+	}
 	return d.endpoint, OK
 }
 
@@ -232,10 +237,12 @@ func (d *Decision) Fault(f endpoint.Failure, text string, now time.Time) {
 
 // Excuse tells that the endpoint of the last Next was not tried for want of
 // something on this node: it is not held against the endpoint, and the next
-// Next names another one where there is one.
-func (d *Decision) Excuse() {
+// Next names another one where there is one. The error's text is shown with the
+// endpoint, as the last one.
+func (d *Decision) Excuse(text string, now time.Time) {
 	if d.endpoint != nil && d.backend != nil {
 		d.failure = endpoint.ConnectFailed
+		d.service.group.NoteError(d.endpoint, text, now)
 		d.release()
 	}
 }
@@ -280,7 +287,11 @@ func (d *Decision) release() {
 			d.probe = false
 			d.endpoint.AbandonProbe()
 		}
-		d.endpoint.Release()
+		if d.request {
+			d.endpoint.ReleaseRequest()
+		} else {
+			d.endpoint.Release()
+		}
 		d.endpoint = nil
 	}
 }

@@ -482,10 +482,14 @@ func TestWhatThisNodeLacksIsNotTheEndpoints(t *testing.T) {
 	if reason != OK {
 		t.Fatal(reason)
 	}
-	d.Excuse()
-	d.Excuse() // again is nothing more
+	d.Excuse("no port", t0)
+	d.Excuse("no port", t0) // again is nothing more
 	if n := first.Active(); n != 0 || !first.Ready(t0) {
 		t.Errorf("%d connections, ready %v", n, first.Ready(t0))
+	}
+	apps, _ := r.Table().Service("apps")
+	if c := apps.Group().Condition(first, t0); c.Error != "no port" || c.Reason != "" {
+		t.Errorf("it is shown as %+v, want the error and nothing else", c)
 	}
 	second, reason := d.Next(t0)
 	if reason != OK || second == first || !first.Ready(t0) {
@@ -496,5 +500,5 @@ func TestWhatThisNodeLacksIsNotTheEndpoints(t *testing.T) {
 		t.Error("an endpoint that failed is ready")
 	}
 	d.Closed()
-	d.Excuse()
+	d.Excuse("no port", t0)
 }

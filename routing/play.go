@@ -208,6 +208,7 @@ type end struct {
 	endpoint    *endpoint.Endpoint
 	reason      Reason
 	route       string // by which requests are routed; "": not known of requests
+	request     bool   // it is of requests, and counts as one at the endpoint
 	status      int
 	location    string
 }
@@ -222,7 +223,7 @@ func (g *game) take(ctx context.Context, t *Table, n int, now time.Time) (map[en
 			return nil, ctx.Err()
 		}
 		d, reason := g.decide(t)
-		e := end{destination: d.Destination(), backend: d.backend, reason: reason, status: d.Status, location: d.Location}
+		e := end{destination: d.Destination(), backend: d.backend, reason: reason, status: d.Status, location: d.Location, request: d.request}
 		if d.http {
 			e.route = d.Route
 		}
@@ -236,7 +237,11 @@ func (g *game) take(ctx context.Context, t *Table, n int, now time.Time) (map[en
 	}
 	for e, n := range ends {
 		for range n {
-			if e.endpoint != nil {
+			switch {
+			case e.endpoint == nil:
+			case e.request:
+				e.endpoint.ReleaseRequest()
+			default:
 				e.endpoint.Release()
 			}
 		}

@@ -121,7 +121,7 @@ func (t *Table) request(in *Input, destination string, q *Request, tr *trace) (A
 	if !ok {
 		return Answered{}, NoListener
 	}
-	a := Answered{Decision: Decision{destination: s.life}}
+	a := Answered{Decision: Decision{destination: s.life, request: true}}
 	src := t.source(in, l)
 	var b *backend
 	var reason Reason

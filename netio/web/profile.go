@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"penstock/netio/ports"
 )
 
 // Profile is how endpoints of one service are spoken to. Its connections are
@@ -31,6 +33,9 @@ type Profile struct {
 	// TLS towards the endpoint; nil: plain. Its ServerName is asked for and
 	// verified; "": the endpoint's own.
 	TLS *tls.Config
+	// Ports counts the connections by endpoint, from when they are connected until
+	// they are closed; nil: nobody does.
+	Ports *ports.Count
 
 	preface []byte // sent first on each connection
 	alone   bool   // for one request: to be closed after it
@@ -118,7 +123,7 @@ func (p *Profile) leave(t *http.Transport) {
 func (p *Profile) single(preface []byte) *Profile {
 	return &Profile{
 		ConnectTimeout: p.ConnectTimeout, HeaderTimeout: p.HeaderTimeout, IdleTimeout: p.IdleTimeout,
-		MaxIdle: -1, HTTP2: p.HTTP2, TLS: p.TLS, preface: preface, alone: true,
+		MaxIdle: -1, HTTP2: p.HTTP2, TLS: p.TLS, Ports: p.Ports, preface: preface, alone: true,
 	}
 }
 
@@ -227,7 +232,15 @@ func (p *Profile) note(c *upstream) bool {
 		return false
 	}
 	p.conns[c] = struct{}{}
+	p.count(c, 1)
 	return true
+}
+
+// count counts a connection in or out.
+func (p *Profile) count(c *upstream, n int64) {
+	if to, ok := c.RemoteAddr().(*net.TCPAddr); ok && p.Ports != nil {
+		p.Ports.Add(to.AddrPort(), n)
+	}
 }
 
 // upstream is a connection to an endpoint.
@@ -266,7 +279,10 @@ func (c *upstream) Close() error {
 		_ = t.SetLinger(0)
 	}
 	p.mu.Lock()
-	delete(p.conns, c)
+	if _, open := p.conns[c]; open { // it may be closed twice
+		delete(p.conns, c)
+		p.count(c, -1)
+	}
 	p.mu.Unlock()
 	return c.Conn.Close()
 }

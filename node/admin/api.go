@@ -156,6 +156,8 @@ type Status struct {
 	Rollouts []Rollout `json:"rollouts,omitempty"`
 	// NotAccepted says what of the Gateway API's objects does not act, in words.
 	NotAccepted []string `json:"notAccepted,omitempty"`
+	// Warnings say what any node is about to run out of, in words.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // NodeStatus is how one node is doing.

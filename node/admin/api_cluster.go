@@ -271,4 +271,6 @@ type Report struct {
 	Services  []ServiceStatus  `json:"services"`
 
 	VirtualClusters []VirtualClusterStatus `json:"virtualClusters,omitempty"`
+
+	Warnings []string `json:"warnings,omitempty"` // Status.Warnings, of this node
 }

@@ -56,7 +56,8 @@ func (g *Group) Condition(e *Endpoint, now time.Time) Condition {
 	return c
 }
 
-// NoteError stores the text of a health check that failed.
+// NoteError stores the text of a health check that failed, or of a connect that
+// failed for want of something on this node.
 func (g *Group) NoteError(e *Endpoint, text string, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -61,7 +61,8 @@ type state struct {
 	_         [64]byte
 	active    atomic.Int64 // connections, those being established included
 	connected atomic.Int64 // successes ever, less those that an early reset took back
-	_         [48]byte
+	requests  atomic.Int64 // of active: requests, on connections that others share
+	_         [40]byte
 
 	health       atomic.Uint32 // Health
 	ejectedUntil atomic.Int64  // as of Stamp; 0: not ejected
@@ -89,6 +90,29 @@ func (e *Endpoint) Acquire() { e.state().active.Add(1) }
 
 // Release counts it out.
 func (e *Endpoint) Release() { e.state().active.Add(-1) }
+
+// AcquireRequest is Acquire for a request of HTTP, whose connection is shared
+// with others.
+func (e *Endpoint) AcquireRequest() {
+	s := e.state()
+	s.active.Add(1)
+	s.requests.Add(1)
+}
+
+// ReleaseRequest counts it out.
+func (e *Endpoint) ReleaseRequest() {
+	s := e.state()
+	s.requests.Add(-1)
+	s.active.Add(-1)
+}
+
+// Relayed is Active without the requests: connections that lead here and nowhere
+// else, each with a local port of its own.
+func (e *Endpoint) Relayed() int64 {
+	s := e.state()
+	requests := s.requests.Load() // before active: each of them is in that too
+	return max(0, s.active.Load()-requests)
+}
 
 // Health is what active checks say.
 func (e *Endpoint) Health() Health { return Health(e.state().health.Load()) }

@@ -1,0 +1,77 @@
+package kafka
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"penstock/netio"
+)
+
+// Where this node has no local port for a broker the connection ends with that
+// reason, and status says what it was.
+func TestNoPortLeftIsNotTheBrokers(t *testing.T) {
+	k := fake(t, kfake.NumBrokers(1))
+	s := newStage(t, Config{})
+	s.apply(discovered(k.ListenAddrs()[0]))
+	s.looked(1)
+	v := s.virtual("t1")
+	next := func(err error) netio.Reason {
+		b, ok := v.Broker("0")
+		if !ok {
+			t.Fatal("there is no broker 0")
+		}
+		p := &Connection{
+			room: s.room, life: v.Life(), stats: s.room.clusters.of(v.Life()), broker: b.Name(), listener: "one",
+			serving: &serving{virtual: v}, search: &search{broker: b},
+		}
+		if _, why := p.Next(nil, nil); why != netio.OK {
+			t.Fatal(why)
+		}
+		_, why := p.Next(nil, fmt.Errorf("connect: %w", err))
+		return why
+	}
+	if why := next(syscall.EADDRNOTAVAIL); why != netio.LimitPorts {
+		t.Errorf("it ends with %s", why)
+	}
+	if got := s.room.Status()[0].Brokers[1].Err; !strings.Contains(got, "no local port is left") {
+		t.Errorf("status says %q", got)
+	}
+}
+
+// Connections count where they lead, and those that fail do not count for longer.
+func TestPortsTowardsBrokersAreCounted(t *testing.T) {
+	k := fake(t, kfake.NumBrokers(1))
+	s := newStage(t, Config{})
+	s.apply(oneBroker(k.ListenAddrs()[0], ""))
+	at := s.listen(nil, "one")["one"]
+	a, b := dial(t, at), dial(t, at)
+	a.metadata("none")
+	b.metadata("none")
+	has := func(want map[netip.AddrPort]int64) func() bool {
+		return func() bool { return maps.Equal(s.room.Ports()["t1"], want) }
+	}
+	broker := netip.MustParseAddrPort(k.ListenAddrs()[0])
+	eventually(t, "both are counted", has(map[netip.AddrPort]int64{broker: 2}))
+	a.Close()
+	eventually(t, "one is counted", has(map[netip.AddrPort]int64{broker: 1}))
+	b.Close()
+	eventually(t, "none is counted", has(nil))
+	dead, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.Close()
+	s.apply(oneBroker(dead.Addr().String(), ""))
+	refused(t, at)
+	eventually(t, "it has failed", func() bool { return s.ends(netio.ConnectRefused) == 1 })
+	if !has(nil)() {
+		t.Errorf("after it failed there are %v", s.room.Ports())
+	}
+}
