@@ -78,3 +78,17 @@ func TestNodesDoNotInheritSettings(t *testing.T) {
 		t.Errorf("the environment is %v", env)
 	}
 }
+
+// Where another demo has the usual ports of Kafka in the clear, others are found.
+func TestKafkaPortsOfASecondDemo(t *testing.T) {
+	if taken, err := net.Listen("tcp", at("127.0.0.1", plainPort)); err == nil { // else somebody has it already
+		defer taken.Close()
+	}
+	first, err := plainPorts(t.Context(), hosts(plainPort))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first == 0 || first == plainPort {
+		t.Errorf("the first port is %d", first)
+	}
+}

@@ -46,9 +46,9 @@ func hosts(port int) []string {
 }
 
 // freePort is a port that is free at all hosts, for TCP and UDP: the usual
-// one, or another where something listens at all addresses.
+// one, or another where something listens at all addresses, or usual is 0.
 func freePort(ctx context.Context, hosts []string, usual int) (int, error) {
-	if free(ctx, hosts, usual) {
+	if usual != 0 && free(ctx, hosts, usual) {
 		return usual, nil
 	}
 	for range 100 {
