@@ -332,10 +332,14 @@ func (n *Node) reports(ctx context.Context, members []cluster.Member) []*admin.R
 }
 
 // status gathers what the nodes say of themselves. Services and listeners are
-// those of the node asked, and whatever listeners fail elsewhere.
+// those of the node asked, and whatever listeners fail elsewhere; warnings are
+// everybody's.
 func (n *Node) status(ctx context.Context) *admin.Status {
 	own := n.report()
-	s := &admin.Status{Leader: n.cfg.Name, Listeners: own.Listeners, Services: own.Services, VirtualClusters: own.VirtualClusters, Rollouts: n.statusRollouts(), NotAccepted: n.gatewayProblems(), Warnings: own.Warnings}
+	s := &admin.Status{
+		Leader: n.cfg.Name, Listeners: own.Listeners, Services: own.Services, VirtualClusters: own.VirtualClusters,
+		Rollouts: n.statusRollouts(), NotAccepted: n.gatewayProblems(), Warnings: own.Warnings,
+	}
 	if n.cluster == nil {
 		s.Nodes = []admin.NodeStatus{own.Node}
 		return s
