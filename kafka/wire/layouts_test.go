@@ -314,7 +314,7 @@ func FuzzCheck(f *testing.F) {
 		}
 		started := time.Now()
 		err := newMessage(t, Direction(d), key, version).ReadFrom(body)
-		if took := time.Since(started); took > time.Second {
+		if took := time.Since(started); took > 20*time.Second { // a bomb takes minutes
 			t.Fatalf("%s v%d: kmsg took %v for %x, and said %v", Name(key), version, took, body, err)
 		}
 	})
