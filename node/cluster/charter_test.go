@@ -39,39 +39,47 @@ func TestAClusterThatWasExpectedVotesAsOneFromItsFirstEntry(t *testing.T) {
 			opened <- m
 		}()
 	}
-	for first := true; len(failed) == 0; first = false {
-		var m *machine
+	var up []*machine // those that are in the cluster; of the others nothing may be read yet
+	more := func() {
 		select {
-		case m = <-opened:
+		case m := <-opened:
+			up = append(up, m)
 		case err := <-failed:
 			t.Fatal(err)
-		}
-		list, index := m.c.Store().Servers()
-		if len(list) != 3 || index != 1 || slices.ContainsFunc(list, func(s consensus.Server) bool { return !s.Voter }) {
-			t.Errorf("%s: the configuration of entry %d is %+v, want three voters in the first entry", m.cfg.Name, index, list)
-		}
-		if n := len(records(m.c.Store().View())); n != 3 {
-			t.Errorf("%s: the first entries name %d members, want 3", m.cfg.Name, n)
-		}
-		if first {
-			put(t, m, "x", "1")
-			lead := leading(t, all...)
-			if lead.c != nil {
-				lead.kill()
-			}
-			for _, o := range others(all, lead) {
-				eventually(t, o.cfg.Name+" is in the cluster", func() string {
-					if o.c == nil {
-						return "not yet"
-					}
-					return ""
-				})
-				holds(t, o, "x", "1")
-			}
-			put(t, others(all, lead)[0], "y", "2")
-			return
+		case <-time.After(quick.Tick):
 		}
 	}
+	for len(up) == 0 {
+		more()
+	}
+	m := up[0]
+	list, index := m.c.Store().Servers()
+	if len(list) != 3 || index != 1 || slices.ContainsFunc(list, func(s consensus.Server) bool { return !s.Voter }) {
+		t.Errorf("%s: the configuration of entry %d is %+v, want three voters in the first entry", m.cfg.Name, index, list)
+	}
+	if n := len(records(m.c.Store().View())); n != 3 {
+		t.Errorf("%s: the first entries name %d members, want 3", m.cfg.Name, n)
+	}
+	put(t, m, "x", "1")
+	var lead *machine
+	for lead == nil {
+		for _, o := range up {
+			if _, _, self := o.c.Leader(); self {
+				lead = o
+			}
+		}
+		if lead == nil {
+			more()
+		}
+	}
+	lead.kill()
+	for len(up) < len(all) {
+		more()
+	}
+	for _, o := range others(all, lead) {
+		holds(t, o, "x", "1")
+	}
+	put(t, others(all, lead)[0], "y", "2")
 }
 
 // TestNothingIsAgreedBeforeAMajorityHasBegun: of three that have accepted, the
