@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,18 +27,20 @@ import (
 func TestAClusterThatWasExpectedVotesAsOneFromItsFirstEntry(t *testing.T) {
 	t.Parallel()
 	all := expecting(t, "a", "b", "c")
+	var opening sync.WaitGroup
+	defer opening.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), enough)
 	defer cancel()
 	opened := make(chan *machine, len(all))
 	failed := make(chan error, len(all))
 	for _, m := range all {
-		go func() {
+		opening.Go(func() {
 			if err := m.open(ctx); err != nil {
 				failed <- fmt.Errorf("%s: %w", m.cfg.Name, err)
 				return
 			}
 			opened <- m
-		}()
+		})
 	}
 	var up []*machine // those that are in the cluster; of the others nothing may be read yet
 	more := func() {
@@ -196,6 +199,40 @@ func TestANodeThatComesWhileAClusterBeginsIsLetInLater(t *testing.T) {
 	}
 	if late.c.ClusterID() != made.Charter.Cluster {
 		t.Errorf("it is in %s", late.c.ClusterID())
+	}
+}
+
+// TestANodeThatHasNotBegunIsAskedAgain: it may lead already, by its vote, when
+// another has begun and passes a request on to it.
+func TestANodeThatHasNotBegunIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	all, made := accepted(t)
+	begun(t, all[0], made)
+	begun(t, all[1], made)
+	id, err := trust.LoadIdentity(all[1].cfg.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := trust.ClientConfig(func() *trust.Identity { return id }, "")
+	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- all[0].open(ctx) }() // alone it cannot begin
+	eventually(t, "it to put another node off", func() string {
+		client, err := admin.DialConfig{TLS: config}.Dial(ctx, all[0].addr())
+		if err != nil {
+			return err.Error()
+		}
+		defer client.Close()
+		_, err = admin.Call[admin.Empty](ctx, client, "test.put", &admin.Document{})
+		if !nothingDone(err) {
+			return fmt.Sprint(err)
+		}
+		return ""
+	})
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Error(err)
 	}
 }
 

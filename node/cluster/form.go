@@ -137,7 +137,11 @@ func newForming(c *Cluster, token trust.Token) *forming {
 
 // serve answers other nodes until stop is called.
 func (f *forming) serve() (stop func()) {
-	s := admin.NewServer(admin.Config{Logger: f.c.log, Audit: f.c.cfg.Audit})
+	s := admin.NewServer(admin.Config{
+		Logger: f.c.log, Audit: f.c.cfg.Audit,
+		// It may lead already, by its vote in Raft, when another node has begun.
+		Otherwise: func(string) *admin.Error { return f.begins() },
+	})
 	admin.Handle(s, admin.MethodForm, admin.RoleNone, f.answer)
 	admin.Handle(s, admin.MethodCharter, admin.RoleNone, f.take, admin.Changing())
 	admin.Handle(s, admin.MethodJoin, admin.RoleNone, f.notYet)
@@ -152,8 +156,11 @@ func (f *forming) serve() (stop func()) {
 
 // notYet answers a node that wants to join: it has heard that there is a
 // cluster, which must have agreed on its first entries before it lets in more.
-func (f *forming) notYet(context.Context, *JoinRequest) (*JoinResult, error) {
-	return nil, admin.Errorf(admin.Unavailable, "this node (%s) forms a cluster, which has not begun yet: ask again", f.c.Name())
+func (f *forming) notYet(context.Context, *JoinRequest) (*JoinResult, error) { return nil, f.begins() }
+
+// begins refuses what a node can do that has begun its cluster, for now.
+func (f *forming) begins() *admin.Error {
+	return admin.Errorf(admin.Unavailable, "this node (%s) forms a cluster, which has not begun yet: ask again", f.c.Name())
 }
 
 // self is this node's view. The caller holds the lock.
