@@ -256,6 +256,8 @@ func handshakeReason(err error) Reason {
 		return HandshakeNoCertificate
 	case errors.Is(err, tlsstream.ErrBadCertificate):
 		return HandshakeBadCertificate
+	case errors.Is(err, tlsstream.ErrRefused):
+		return HandshakeRefused
 	}
 	return HandshakeFailed
 }

@@ -43,6 +43,8 @@ const (
 	// required. HandshakeBadCertificate: its certificate was refused.
 	HandshakeNoCertificate  Reason = "handshake_no_certificate"
 	HandshakeBadCertificate Reason = "handshake_bad_certificate"
+	// HandshakeRefused: the client refuses the certificate that it was shown.
+	HandshakeRefused Reason = "handshake_refused"
 	// ClientGone: the client left before a route or an endpoint was found.
 	ClientGone Reason = "client_gone"
 	// The limits of the listener and of the node. LimitMemory is for those

@@ -107,7 +107,7 @@ func TestHandshakesThatFail(t *testing.T) {
 	}{
 		"the client trusts nobody": {func(c *net.TCPConn) {
 			_ = tls.Client(c, &tls.Config{ServerName: "api.example.com"}).Handshake()
-		}, HandshakeFailed},
+		}, HandshakeRefused},
 		"the client asks for what there is not": {func(c *net.TCPConn) {
 			_ = tls.Client(c, &tls.Config{ServerName: "api.example.com", RootCAs: config.RootCAs, NextProtos: []string{"smtp"}}).Handshake()
 		}, HandshakeFailed},

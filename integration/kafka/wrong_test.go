@@ -203,7 +203,7 @@ func (w *wrongWorld) serverNames(t *testing.T) {
 	}{
 		{"another domain's", &tls.Config{ServerName: "kafka.example.org", RootCAs: w.ca.Pool}, "no_route"},
 		{"none", &tls.Config{InsecureSkipVerify: true}, "no_sni"}, //nolint:gosec // the server ends it
-		{"one that is not trusted", &tls.Config{ServerName: "bootstrap." + domain}, "handshake_failed"},
+		{"one that is not trusted", &tls.Config{ServerName: "bootstrap." + domain}, "handshake_refused"},
 	} {
 		t.Run(one.name, func(t *testing.T) {
 			c := w.connect(t, w.byTLS)

@@ -198,7 +198,7 @@ func (h *handshake) body(yield func(struct{}) bool) {
 			h.err = fmt.Errorf("internal fault: %v", v)
 		}
 	}()
-	h.err = h.s.conn.Handshake()
+	h.err = w.unmask(h.s.conn.Handshake())
 }
 
 // end ends the coroutine, wherever it is, and gives its place in the pool

@@ -67,13 +67,13 @@ func TestFailedHandshakeSaysWhy(t *testing.T) {
 		{"unknown authority, as client", asClient, func(_, c *tls.Config) { c.RootCAs = other.pool },
 			"certificate signed by unknown authority", ErrBadCertificate},
 		{"unknown authority, as server", asServer, func(_, c *tls.Config) { c.RootCAs = other.pool },
-			"bad certificate", stream.ErrReset},
+			"bad certificate", ErrRefused},
 		{"another name", asClient, func(_, c *tls.Config) { c.ServerName = "www.example.org" },
 			"not www.example.org", ErrBadCertificate},
 		{"no protocol in common", asServer, func(s, c *tls.Config) { s.NextProtos, c.NextProtos = []string{"h2"}, []string{"kafka"} },
-			"unsupported application protocols", stream.ErrProtocol},
+			"unsupported application protocols", ErrIncompatible},
 		{"no version in common", asServer, func(s, c *tls.Config) { s.MinVersion, c.MaxVersion = tls.VersionTLS13, tls.VersionTLS12 },
-			"unsupported versions", stream.ErrProtocol},
+			"unsupported versions", ErrIncompatible},
 		{"client without certificate", asServer, func(s, _ *tls.Config) { s.ClientAuth, s.ClientCAs = tls.RequireAndVerifyClientCert, other.pool },
 			"the client showed no certificate", ErrNoCertificate},
 		{"client of another authority", asServer, func(s, c *tls.Config) {
@@ -111,6 +111,41 @@ func TestFailedHandshakeSaysWhy(t *testing.T) {
 				t.Errorf("%d handshakes under way", n)
 			}
 		})
+	}
+}
+
+// OpenSSL refuses a certificate of TLS 1.3 in the clear, having no key yet to
+// write with. An alert of another kind is told as what it is.
+func TestAlertsInTheClear(t *testing.T) {
+	for _, c := range []struct {
+		alert byte
+		is    error
+		text  string
+	}{
+		{48, ErrRefused, "tls: unknown certificate authority"},
+		{45, ErrRefused, "tls: expired certificate"},
+		{80, stream.ErrReset, "tls: internal error"},
+		{0, stream.ErrReset, "closed by the peer"},
+	} {
+		server, client := configs(t, tls.VersionTLS13)
+		e := newEnds(t, asServer, server, client)
+		client.VerifyConnection = func(tls.ConnectionState) error { // keys have been agreed
+			_, err := e.conn.Write([]byte{recordAlert, 3, 3, 0, 2, 2, c.alert})
+			must(t, err)
+			runtime.Goexit()
+			return nil
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = tls.Client(e.conn, client).Handshake()
+		}()
+		err := e.mustFail(t, c.is)
+		if !strings.Contains(err.Error(), c.text) || strings.Contains(err.Error(), "MAC") {
+			t.Errorf("alert %d: says %q, want %q", c.alert, err, c.text)
+		}
+		e.conn.Close()
+		<-done
 	}
 }
 

@@ -2,10 +2,7 @@ package tlsstream
 
 import (
 	"crypto/tls"
-	"errors"
 	"fmt"
-	"io"
-	"net"
 	"time"
 
 	"penstock/netio/stream"
@@ -350,45 +347,4 @@ func (s *Stream) die() {
 // post has fn called from the loop.
 func (s *Stream) post(fn func(*Stream)) {
 	s.local.loop.Post(func() { fn(s) })
-}
-
-// Why a handshake fails for the peer's certificate.
-var (
-	// ErrNoCertificate says that a client showed none although one is required.
-	ErrNoCertificate = errors.New("the client showed no certificate, and one is required")
-	// ErrBadCertificate says that the peer's could not be verified. The error of
-	// crypto/x509 is wrapped with it.
-	ErrBadCertificate = errors.New("the peer's certificate is refused")
-)
-
-// noCertificate is what crypto/tls says of a client without a certificate; the
-// error has no name, and a test holds the text.
-const noCertificate = "tls: client didn't provide a certificate"
-
-// handshakeError says what went wrong in a handshake. crypto/tls tells only
-// public things: names, versions, alerts and reasons.
-func handshakeError(err error) error {
-	return fmt.Errorf("tls handshake: %w", classify(err))
-}
-
-func protocolError(err error) error { return fmt.Errorf("tls: %w", classify(err)) }
-
-// classify wraps what ended the connection: an alert from the peer is its way
-// to abort, everything else is a fault in what it sent.
-func classify(err error) error {
-	var op *net.OpError
-	if errors.As(err, &op) && op.Op == "remote error" {
-		return fmt.Errorf("%w: %w", stream.ErrReset, err)
-	}
-	if errors.Is(err, io.EOF) {
-		return fmt.Errorf("closed by the peer: %w", stream.ErrReset)
-	}
-	var verification *tls.CertificateVerificationError
-	switch {
-	case errors.As(err, &verification):
-		return fmt.Errorf("%w: %w", ErrBadCertificate, err)
-	case err.Error() == noCertificate:
-		return ErrNoCertificate
-	}
-	return fmt.Errorf("%w: %w", stream.ErrProtocol, err)
 }

@@ -1,6 +1,7 @@
 package tlsstream
 
 import (
+	"crypto/tls"
 	"net"
 	"time"
 )
@@ -19,6 +20,9 @@ type wire struct {
 	// During the handshake: yield waits for more, out is what was written.
 	yield func(struct{}) bool
 	out   []byte
+	// alert is the record that came last, where that is one in the clear.
+	alert   tls.AlertError
+	alerted bool
 
 	// After the handshake: gather collects writes in the loop's buffer
 	// instead of sending each. pending is what the last send of the owner's
@@ -39,6 +43,9 @@ func (w *wire) Read(p []byte) (int, error) {
 	}
 	if w.left == 0 {
 		w.left = len(w.view)
+		if w.yield != nil {
+			w.alert, w.alerted = plainAlert(w.view)
+		}
 		if size := recordSize(w.view); size != 0 {
 			w.left = size
 		}

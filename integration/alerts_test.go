@@ -1,0 +1,139 @@
+package integration
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Whatever ends a client's TLS is told for what it is: by its reason in metrics
+// and access log, and by the error there. Clients are OpenSSL's and Go's, in TLS
+// 1.2 and 1.3.
+func TestWhyTLSWithClientsEnds(t *testing.T) {
+	t.Parallel()
+	ca, other := newAuthority(t, "ca"), newAuthority(t, "somebody else")
+	wrong, expired := other.issue("client"), ca.issueUntil(-time.Hour, "client")
+	n := startNode(t, certificate("a", ca.issue("a.example.com"))+
+		service("one", []string{named(t, "endpoint-1")})+
+		listener("edge", "protocol: tls", "tls: {mode: terminate, certificateRefs: [a], alpn: [h2, http/1.1]}", "service: one")+
+		listener("modern", "protocol: tls", `tls: {mode: terminate, certificateRefs: [a], minVersion: "1.3"}`, "service: one")+
+		listener("auth", "protocol: tls",
+			fmt.Sprintf("tls: {mode: terminate, certificateRefs: [a], clientAuth: {mode: require, ca: %q}}", ca.file), "service: one"))
+	show := func(p pair) []string { return []string{"-cert", p.certFile, "-key", p.keyFile} }
+	trusting := []string{"-CAfile", ca.file, "-verify_return_error"}
+	for _, c := range []struct {
+		what, listener, name string
+		args                 []string      // of s_client
+		change               func(*tester) // of a client of Go, which trusts ca
+		version              uint16        // 0: both
+		reason, text         string        // text: in the line's error
+	}{
+		{"a client that trusts another CA", "edge", "a.example.com", []string{"-CAfile", other.file, "-verify_return_error"},
+			func(c *tester) { c.RootCAs = other.pool }, 0, "handshake_refused", "remote error: tls: "},
+		{"a certificate for another name", "edge", "a.example.com", append(trusting, "-verify_hostname", "b.example.com"),
+			func(c *tester) { c.verify = "b.example.com" }, 0, "handshake_refused", "bad certificate"},
+		{"no version in common", "modern", "a.example.com", trusting,
+			func(*tester) {}, tls.VersionTLS12, "handshake_failed", "nothing in common"},
+		{"no cipher suite in common", "edge", "a.example.com", append(trusting, "-cipher", "AES256-SHA256"),
+			nil, tls.VersionTLS12, "handshake_failed", "nothing in common"},
+		{"no protocol in common", "edge", "a.example.com", append(trusting, "-alpn", "smtp"),
+			func(c *tester) { c.NextProtos = []string{"smtp"} }, 0, "handshake_failed", "nothing in common"},
+		{"a name without a certificate", "edge", "b.example.com", trusting, func(*tester) {}, 0, "no_certificate", ""},
+		{"no name", "edge", "", append(trusting, "-noservername"), func(c *tester) { c.InsecureSkipVerify = true }, 0, "no_sni", ""},
+		{"no client certificate", "auth", "a.example.com", trusting, func(*tester) {}, 0, "handshake_no_certificate", "showed no certificate"},
+		{"a client certificate of another CA", "auth", "a.example.com", append(show(wrong), trusting...),
+			func(c *tester) { c.show(wrong.load(t)) }, 0, "handshake_bad_certificate", "unknown authority"},
+		{"a client certificate that has expired", "auth", "a.example.com", append(show(expired), trusting...),
+			func(c *tester) { c.show(expired.load(t)) }, 0, "handshake_bad_certificate", "expired"},
+	} {
+		addr := n.addr(c.listener)
+		for version, flag := range map[uint16]string{tls.VersionTLS12: "-tls1_2", tls.VersionTLS13: "-tls1_3"} {
+			if c.version != 0 && c.version != version {
+				continue
+			}
+			what := fmt.Sprintf("%s, %s", c.what, flag)
+			args := append([]string{flag}, c.args...)
+			if c.name != "" {
+				args = append(args, "-servername", c.name)
+			}
+			seen := len(n.accesses())
+			_ = sClient(t, addr, "", args...)
+			n.wantLine(what+", s_client", seen, c.reason, c.text)
+			if c.change == nil {
+				continue
+			}
+			conn := &tester{Config: ca.client(c.name)}
+			conn.MinVersion, conn.MaxVersion = version, version
+			c.change(conn)
+			seen = len(n.accesses())
+			conn.try(t, addr)
+			n.wantLine(what+", Go", seen, c.reason, c.text)
+		}
+	}
+	whole := string(goHello(t, "a.example.com"))
+	for what, c := range map[string][3]string{
+		"HTTP in the clear":                   {"GET / HTTP/1.1\r\nHost: a.example.com\r\n\r\n", "bad_hello", ""},
+		"an alert instead of a hello":         {"\x15\x03\x01\x00\x02\x01\x00", "bad_hello", ""},
+		"close_notify in the middle of TLS":   {whole + "\x15\x03\x03\x00\x02\x01\x00", "handshake_failed", "closed by the peer"},
+		"an alert in the clear, keys or no":   {whole + "\x15\x03\x03\x00\x02\x02\x2e", "handshake_refused", "unknown certificate"},
+		"bytes that are no TLS in its middle": {whole + "GET / HTTP/1.1\r\n\r\n", "handshake_failed", "protocol violation"},
+	} {
+		seen := len(n.accesses())
+		conn := dial(t, n.addr("edge"))
+		if _, err := conn.Write([]byte(c[0])); err != nil {
+			t.Fatal(err)
+		}
+		n.wantLine(what, seen, c[1], c[2])
+		_ = conn.Close()
+	}
+}
+
+// tester is a client of Go's TLS.
+type tester struct {
+	*tls.Config
+	verify string // the name that the certificate must be for; "": ServerName
+}
+
+// show has a certificate shown, also one that was not asked for.
+func (c *tester) show(cert tls.Certificate) {
+	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &cert, nil }
+}
+
+// try handshakes, and reads: of TLS 1.3, refusals come only then.
+func (c *tester) try(t *testing.T, addr string) {
+	t.Helper()
+	raw, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	_ = raw.SetDeadline(time.Now().Add(patience))
+	if c.verify != "" {
+		c.VerifyConnection = func(s tls.ConnectionState) error { return s.PeerCertificates[0].VerifyHostname(c.verify) }
+	}
+	conn := tls.Client(raw, c.Config)
+	if conn.Handshake() == nil {
+		_, _ = conn.Read(make([]byte, 1))
+	}
+}
+
+// wantLine waits for the line behind those that were seen.
+func (n *node) wantLine(what string, seen int, reason, text string) {
+	n.t.Helper()
+	var a access
+	waitFor(n.t, "the line of "+what, func() bool {
+		all := n.accesses()
+		i := slices.IndexFunc(all[seen:], func(a access) bool { return a.Msg == "connection closed" })
+		if i >= 0 {
+			a = all[seen+i]
+		}
+		return i >= 0
+	})
+	if a.Reason != reason || !strings.Contains(a.Error, text) || strings.Contains(a.Error, "MAC") {
+		n.t.Errorf("%s: %s %q, want %s with %q", what, a.Reason, a.Error, reason, text)
+	}
+}
