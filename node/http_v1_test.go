@@ -83,6 +83,8 @@ func TestV1TellsEveryFaultAndTakesOtherFormats(t *testing.T) {
 		}
 		return resp.StatusCode, string(text)
 	}
+	const demo = "useIoUring: true\nvirtualClusters:\n- name: demo\n  targetCluster: {bootstrapServers: \"127.0.0.1:9092\"}\n" +
+		"  gateways:\n  - {name: default, portIdentifiesNode: {bootstrapAddress: \"127.0.0.1:19192\"}}\n"
 	const split = "apiVersion: split.smi-spec.io/v1alpha2\nkind: TrafficSplit\nmetadata: {name: canary}\nspec: {service: apps, backends: [{service: more, weight: 1}]}\n"
 	status, text := call("POST", "/v1/apply", serviceA+"---\nkind: Service\nname: b\nspec:\n  nonsense: 1\n  balancing: {policy: fastest}\n  endpoints: [{weight: 1}]\n")
 	var refusal struct {
@@ -112,6 +114,7 @@ func TestV1TellsEveryFaultAndTakesOtherFormats(t *testing.T) {
 		{"SMI, faulty", "POST", "/v1/apply", strings.Replace(split, "weight: 1", "weight: -1", 1), 400, `"key":"TrafficSplit/canary","path":"spec.backends[0].weight"`},
 		{"SMI, taken", "PUT", "/v1/meshtcproutes/canary", strings.Replace(split, "more", "a", 1), 200, `"created"`},
 		{"SMI under another name", "PUT", "/v1/meshtcproutes/other", strings.Replace(split, "more", "a", 1), 400, "MeshTCPRoute/canary (what the document, of SMI, stands for)"},
+		{"a warning of the format", "POST", "/v1/apply?dryRun", demo, 200, `"warnings":[{"key":"useIoUring","path":"","message":"is left out: Penstock polls by epoll"`},
 		{"an unknown format", "POST", "/v1/apply", "apiVersion: v2\nkind: Odd\n", 400, "is not known; known are"},
 	} {
 		if status, text := call(c.method, c.path, c.body); status != c.status || !strings.Contains(text, c.says) {

@@ -21,44 +21,51 @@ func Formats() []resource.Foreign { return append(formats.All(), model.Foreign()
 // maxBody bounds what PUT and POST take, in bytes.
 const maxBody = 8 << 20
 
-// readBody decodes the documents of a request, also those of other formats.
-// Its media type must be given, and none that a form could have: so a page in
+// readBody decodes the documents of a request, also those of other formats, with
+// what these warn of. Its media type must be given, and none that a form could have: so a page in
 // a browser cannot send one without being asked first (CORS).
-func readBody(r *http.Request) ([]resource.Object, error) {
+func readBody(r *http.Request) ([]resource.Object, resource.Faults, error) {
 	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || media != "application/json" && media != "application/yaml" {
-		return nil, admin.Errorf(admin.Invalid, "want Content-Type: application/json or application/yaml")
+		return nil, nil, admin.Errorf(admin.Invalid, "want Content-Type: application/json or application/yaml")
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if len(body) > maxBody {
-		return nil, admin.Errorf(admin.TooLarge, "more than %d bytes", maxBody)
+		return nil, nil, admin.Errorf(admin.TooLarge, "more than %d bytes", maxBody)
 	}
-	objects, faults := resource.DecodeForeign("", body, Kinds(), Formats())
+	objects, faults, warnings := resource.DecodeReport("", body, Kinds(), Formats())
 	if len(faults) > 0 {
-		return nil, catalog.Invalid(faults)
+		return nil, nil, catalog.Invalid(faults)
 	}
 	if len(objects) == 0 {
-		return nil, admin.Errorf(admin.Invalid, "the body holds no resource")
+		return nil, nil, admin.Errorf(admin.Invalid, "the body holds no resource")
 	}
-	return objects, nil
+	return objects, warnings, nil
 }
 
 // postRequest reads any number of resources, which are applied together.
 func postRequest(r *http.Request) (any, error) {
-	objects, err := readBody(r)
+	objects, warnings, err := readBody(r)
 	if err != nil {
 		return nil, err
 	}
-	return admin.ApplyRequest{Documents: documentsOf(objects), DryRun: r.URL.Query().Has("dryRun")}, nil
+	return applyRequest(r, objects, warnings), nil
+}
+
+// applyRequest asks for what a body says.
+func applyRequest(r *http.Request, objects []resource.Object, warnings resource.Faults) admin.ApplyRequest {
+	return admin.ApplyRequest{
+		Documents: documentsOf(objects), DryRun: r.URL.Query().Has("dryRun"), Warnings: catalog.Faults(warnings),
+	}
 }
 
 // putRequest reads one resource, whose kind and name must be those of the
 // path. A document of another format is taken as what it stands for.
 func putRequest(r *http.Request) (any, error) {
-	objects, err := readBody(r)
+	objects, warnings, err := readBody(r)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +75,7 @@ func putRequest(r *http.Request) (any, error) {
 	}
 	name, first := r.PathValue("name"), &objects[0]
 	if len(objects) == 1 && first.Kind == kind.Name && first.Name == name {
-		return admin.ApplyRequest{Documents: documentsOf(objects), DryRun: r.URL.Query().Has("dryRun")}, nil
+		return applyRequest(r, objects, warnings), nil
 	}
 	e := admin.Errorf(admin.Invalid, "want one %s with the name %q, not %s; POST /v1/apply takes any number of any kind", kind.Name, name, named(objects))
 	e.Faults = []admin.Fault{{Key: first.String(), Path: "name", Message: e.Message, Value: first.Name}}

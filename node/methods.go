@@ -103,7 +103,7 @@ func (n *Node) apply(ctx context.Context, r *admin.ApplyRequest) (*admin.ApplyRe
 	result, err := n.catalog.Apply(ctx, catalog.Change{Objects: objects, Prune: r.Prune, DryRun: r.DryRun, ID: id, Note: note(ctx)})
 	n.countChange(err, r.DryRun)
 	if err == nil {
-		result.Warnings = append(result.Warnings, n.crowding(objects)...)
+		result.Warnings = slices.Concat(r.Warnings, result.Warnings, n.crowding(objects))
 		result.Warnings = append(result.Warnings, n.unplaced(objects)...)
 	}
 	if err == nil && !r.DryRun {

@@ -38,6 +38,10 @@ type ApplyRequest struct {
 	// labels and are not among Documents.
 	Prune map[string]string `json:"prune,omitempty"`
 	Wait  Wait              `json:"wait"`
+	// Warnings are what is known of Documents already, such as that the format
+	// that they came in says something that has no counterpart. They go before
+	// those of the answer.
+	Warnings []Fault `json:"warnings,omitempty"`
 }
 
 // What apply does to a resource.

@@ -28,6 +28,9 @@ func notFound(k resource.Key) error {
 // Invalid is the refusal of documents that have faults.
 func Invalid(faults resource.Faults) *admin.Error { return invalid(faults) }
 
+// Faults are faults or warnings as they are told.
+func Faults(list resource.Faults) []admin.Fault { return faultsOf(list) }
+
 // invalid is the refusal that lists faults.
 func invalid(faults resource.Faults) *admin.Error {
 	e := admin.Errorf(admin.Invalid, "%d faults; nothing was changed", len(faults))
