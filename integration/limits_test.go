@@ -83,6 +83,42 @@ func TestLimitsOfAListener(t *testing.T) {
 	waitFor(t, "the next second, in which somebody is served again", isServed)
 }
 
+// startLimited starts the node with so many descriptors.
+func (n *node) startLimited(limit int, resources string) {
+	n.t.Helper()
+	n.start([]string{"sh", "-c", fmt.Sprintf("ulimit -n %d; exec \"$@\"", limit), "sh", program(n.t), "start", "--dev", "--data-dir", n.dir,
+		"--cluster", "127.0.0.1:0", "--http", "127.0.0.1:0", "--access-log", "closed", "--log-format", "json",
+		"--drain-wait", "0s", "--drain-timeout", "0s", "--resources", resources})
+}
+
+// Hellos that are never finished, more than there are descriptors for, end in
+// their time, those that had to wait to be accepted as well; then the node is
+// ready again.
+func TestUnfinishedHellosGiveDescriptorsBack(t *testing.T) {
+	t.Parallel()
+	const limit = 96
+	n := newNode(t)
+	n.startLimited(limit, n.file("resources.yaml", service("echo", []string{serve(t, echo)})+listener("plain", "service: echo")+
+		listener("tls", "protocol: tls", "timeouts: {hello: 1s}", "hosts: [{names: [a.example.com], service: echo}]")))
+	addr, plain := n.addr("tls"), n.addr("plain")
+	var all []net.Conn
+	waitFor(t, "accepting to rest", func() bool {
+		for range limit {
+			c := dial(t, addr)
+			mustWrite(t, c, string(hello(sni("a.example.com"))[:20]))
+			all = append(all, c)
+		}
+		return n.metric("accept_rests_total") > 0
+	})
+	for i, c := range all {
+		if _, err := io.Copy(io.Discard, c); err != nil && !errors.Is(err, syscall.ECONNRESET) {
+			t.Fatalf("hello %d does not end: %v", i, err)
+		}
+	}
+	waitFor(t, "the node to be ready again", func() bool { code, _ := n.fetch("/readyz"); return code == 200 })
+	roundTrip(t, dial(t, plain), "hello")
+}
+
 // rule 10: out of descriptors, accepting rests; those who wait are served
 // later, and those who are established do not notice.
 func TestOutOfDescriptors(t *testing.T) {
@@ -90,9 +126,7 @@ func TestOutOfDescriptors(t *testing.T) {
 	const limit, clients = 96, 100
 	n := newNode(t)
 	file := n.file("resources.yaml", service("echo", []string{serve(t, echo)})+listener("plain", "service: echo"))
-	n.start([]string{"sh", "-c", fmt.Sprintf("ulimit -n %d; exec \"$@\"", limit), "sh", program(t), "start", "--dev", "--data-dir", n.dir,
-		"--cluster", "127.0.0.1:0", "--http", "127.0.0.1:0", "--access-log", "closed", "--log-format", "json",
-		"--drain-wait", "0s", "--drain-timeout", "0s", "--resources", file})
+	n.startLimited(limit, file)
 	addr := n.addr("plain")
 	first := dial(t, addr)
 	roundTrip(t, first, "x")
