@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"syscall"
 	"time"
 
 	"penstock/consensus"
@@ -232,18 +233,23 @@ func (c *Cluster) seenAt(ctx context.Context, p Peer) string {
 }
 
 // copied tells, on the leader, where the node of a record still runs, or why
-// the announcing folder cannot be the one that the cluster knows.
-func (c *Cluster) copied(ctx context.Context, r Record, a Announcement) string {
+// the announcing folder cannot be the one that the cluster knows. An error: that
+// cannot be told now, as the node does not answer where gossip says that it is up.
+func (c *Cluster) copied(ctx context.Context, r Record, a Announcement) (string, error) {
 	if r.Last.Instance == "" || r.Last.Instance == a.Last.Instance {
-		return ""
+		return "", nil
 	}
 	if r.Cluster != a.Cluster {
-		if other, err := c.where(ctx, r.ID, []string{r.Cluster}); err == nil && other.Last.Instance != a.Last.Instance {
-			return "node " + r.Name + " runs at " + r.Cluster
+		other, err := c.where(ctx, r.ID, []string{r.Cluster})
+		switch {
+		case err == nil && other.Last.Instance != a.Last.Instance:
+			return "node " + r.Name + " runs at " + r.Cluster, nil
+		case err != nil && !errors.Is(err, syscall.ECONNREFUSED) && c.sighted()[r.ID].isUpAt(r.Cluster):
+			return "", admin.Errorf(admin.Busy, "node %s is up at %s and does not answer: whether it has moved to %s is not known yet", r.Name, r.Cluster, a.Cluster)
 		}
 	}
 	if err := a.Last.Follows(r.Last); err != nil {
-		return err.Error()
+		return err.Error(), nil
 	}
-	return ""
+	return "", nil
 }

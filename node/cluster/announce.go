@@ -308,7 +308,11 @@ func (c *Cluster) takeAnnouncement(ctx context.Context, a Announcement, res *Ann
 			return nil
 		}
 		if r.Last != a.Last {
-			if at := c.copied(ctx, r, a); at != "" {
+			at, err := c.copied(ctx, r, a)
+			if err != nil {
+				return err
+			}
+			if at != "" {
 				c.log.Warn("a copy of a node's data folder was started, and is refused", "node", r.Name, "why", at)
 				res.Copied = at
 				return nil

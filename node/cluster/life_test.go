@@ -14,6 +14,7 @@ import (
 
 	"penstock/consensus"
 	"penstock/node/admin"
+	"penstock/node/trust"
 )
 
 func TestAllNodesMayComeBackElsewhere(t *testing.T) {
@@ -282,6 +283,43 @@ func TestACopyOfADataFolderDoesNotStart(t *testing.T) {
 		t.Error("the original had to end")
 	default:
 	}
+}
+
+// TestANodeThatIsUpAndSilentIsNotReplaced: a folder that was started elsewhere
+// is a copy while the node is up, however slow that one is to answer, and has
+// moved once it is down.
+func TestANodeThatIsUpAndSilentIsNotReplaced(t *testing.T) {
+	t.Parallel()
+	all := three(t)
+	lead := leading(t, all...)
+	there := others(all, lead)[0]
+	elsewhere := there.c.announcement()
+	elsewhere.Cluster = "127.0.0.1:1"
+	elsewhere.Last = trust.Incarnation{Starts: elsewhere.Last.Starts + 1, Instance: "another"}
+	old := func() Record {
+		r, _ := record(lead.c.Store().View(), there.c.ID())
+		return r
+	}
+	eventually(t, "the leader to know where it is", func() string {
+		if r := old(); r.Last.Instance == "" || !lead.c.sighted()[r.ID].isUpAt(r.Cluster) {
+			return fmt.Sprint(r, lead.c.sighted()[r.ID])
+		}
+		return ""
+	})
+	r := old()
+	noTime, cancel := context.WithCancel(context.Background())
+	cancel()
+	if at, err := lead.c.copied(noTime, r, elsewhere); !refusedAs(err, admin.Busy) {
+		t.Errorf("it is up and does not answer: %q, %v", at, err)
+	}
+	there.kill()
+	eventually(t, "it may be elsewhere", func() string {
+		at, err := lead.c.copied(context.Background(), r, elsewhere)
+		if at != "" || err != nil {
+			return fmt.Sprint(at, err)
+		}
+		return ""
+	})
 }
 
 // copyIdentity copies the files at the top of a data folder.

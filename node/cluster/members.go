@@ -60,6 +60,9 @@ type seen struct {
 	index         uint64 // of its view
 }
 
+// isUpAt says whether the node is up at that address of its cluster port.
+func (s seen) isUpAt(address string) bool { return s.state == StateUp && s.peer.Cluster == address }
+
 // merge puts together what Raft, the records and gossip say. Whoever is a
 // member is said by the first two alone; gossip tells where it is and how it
 // is doing.
