@@ -248,8 +248,14 @@ func (c *Cluster) copied(ctx context.Context, r Record, a Announcement) (string,
 			return "", admin.Errorf(admin.Busy, "node %s is up at %s and does not answer: whether it has moved to %s is not known yet", r.Name, r.Cluster, a.Cluster)
 		}
 	}
+	return unlikeLast(r, a), nil
+}
+
+// unlikeLast says why a folder that announces itself is not the one that the
+// cluster knows, by how often it was started; "": it may be.
+func unlikeLast(r Record, a Announcement) string {
 	if err := a.Last.Follows(r.Last); err != nil {
-		return err.Error(), nil
+		return err.Error()
 	}
-	return "", nil
+	return ""
 }
