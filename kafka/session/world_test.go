@@ -25,6 +25,7 @@ type world struct {
 	now    time.Duration
 	budget int64
 	used   int64
+	others int64  // what others hold of the budget
 	moves  [2]int // what may move unseen
 	due    time.Duration
 	why    netio.Reason
@@ -96,7 +97,7 @@ func (c *worldConn) End(why netio.Reason, clean bool) {
 func (c *worldConn) MayMove(from relay.Side, n int) bool { c.moves[from] = n; return true }
 func (c *worldConn) Reserve(_ netio.Class, n int64) bool {
 	(*world)(c).check(n > 0, "%d bytes reserved", n)
-	if c.used+n > c.budget {
+	if c.used+c.others+n > c.budget {
 		return false
 	}
 	c.used += n
