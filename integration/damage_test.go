@@ -129,6 +129,8 @@ func TestDamagedLogsAndSnapshots(t *testing.T) {
 		return len(victim.snapshots()) >= 2 && victim.logBegins() > 0
 	})
 
+	// A write that is cut off may stand where the head before the last one points.
+	has("nothing under way")
 	victim.kill()
 	tearLast(t, filepath.Join(raft, "raft.db"))
 	victim.launch()
