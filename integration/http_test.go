@@ -222,7 +222,7 @@ func (w *web) manyCurls() {
 	for _, m := range w.members[:2] {
 		for _, a := range m.accesses() {
 			if a.Reason != "client_fin" || a.Error != "" {
-				w.t.Errorf("%s: a curl that had its answer is told as %q %q: %+v", m.name, a.Reason, a.Error, a)
+				w.t.Errorf("%s: a curl that had its answer is told as %q %q; %s", m.name, a.Reason, a.Error, m.traces(a.Client))
 			}
 		}
 	}
@@ -233,16 +233,17 @@ func (w *web) curlsThatGiveUp(m *member) {
 	w.t.Helper()
 	for _, c := range curls {
 		var from string
-		var size int
+		var size, before int
 		for limit := 1; size == 0; limit *= 2 { // a busy machine needs more of it to begin
+			before = len(m.accesses())
 			r := w.curl(m, append(c.args, "-N", "-o", os.DevNull, "--max-time", fmt.Sprint(limit), "-w", "%{local_ip}:%{local_port} %{size_download}", c.url+"/endless")...)
 			if _, err := fmt.Sscan(r.out, &from, &size); err != nil || r.code != 28 {
 				w.t.Fatalf("curl %v: exit code %d, %q\n%s", c.args, r.code, r.out, r.err)
 			}
 		}
-		a := m.end(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(from)))
+		a := m.endAfter(before, net.TCPAddrFromAddrPort(netip.MustParseAddrPort(from)))
 		if a.Reason != "client_reset" {
-			w.t.Errorf("curl %v that gave up is told as %q: %+v", c.args, a.Reason, a)
+			w.t.Errorf("curl %v that gave up is told as %q; %s", c.args, a.Reason, m.traces(from))
 		}
 	}
 }

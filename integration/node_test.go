@@ -407,9 +407,16 @@ func (n *node) accesses() []access {
 // end waits for the last line of the connection with that client address.
 func (n *node) end(client net.Addr) access {
 	n.t.Helper()
+	return n.endAfter(0, client)
+}
+
+// endAfter looks behind so many lines of the access log: a port that has been
+// used before may be used again.
+func (n *node) endAfter(before int, client net.Addr) access {
+	n.t.Helper()
 	var found access
 	waitFor(n.t, "the access log's line on "+client.String(), func() bool {
-		for _, a := range n.accesses() {
+		for _, a := range n.accesses()[before:] {
 			if a.Client == client.String() && a.Msg == "connection closed" {
 				found = a
 				return true
@@ -431,10 +438,10 @@ func (n *node) wantEnd(c net.Conn, reason string) access {
 }
 
 // traces is what the log has on a client, for messages.
-func (n *node) traces(c net.Conn) string {
+func (n *node) traces(client string) string {
 	found := "the log has:"
 	for line := range strings.Lines(n.log()) {
-		if strings.Contains(line, c.LocalAddr().String()) {
+		if strings.Contains(line, client) {
 			found += "\n" + line
 		}
 	}

@@ -94,12 +94,20 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 		case len(d.out) < room:
 			k := min(room-len(d.out), len(p))
 			d.out = append(d.out, p[:k]...)
+			d.written += uint64(k)
 			n, p = n+k, p[k:]
 			d.postWhatIsNew()
 			continue
 		}
 		d.move.Wait()
 	}
+}
+
+// Written is how many bytes Write has given to the client so far.
+func (c *Conn) Written() uint64 {
+	c.duct.mu.Lock()
+	defer c.duct.mu.Unlock()
+	return c.duct.written
 }
 
 // CloseWrite ends the direction to the client behind what was written.

@@ -44,10 +44,11 @@ type Duct struct {
 	owes  bool   // the owner waits for Sent
 	inEnd bool   // the owner has ended its direction
 
-	out    []byte // written, not shown to the owner yet
-	back   []byte // the other buffer of out
-	outEnd bool   // the Conn has ended its direction
-	told   bool   // and the owner has heard of it
+	out     []byte // written, not shown to the owner yet
+	back    []byte // the other buffer of out
+	written uint64 // bytes in all
+	outEnd  bool   // the Conn has ended its direction
+	told    bool   // and the owner has heard of it
 
 	reading bool  // the owner wants to be told of bytes
 	posted  bool  // run is on its way

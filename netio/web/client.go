@@ -25,9 +25,25 @@ type writer struct {
 
 // Write implements io.Writer.
 func (w writer) Write(p []byte) (int, error) {
+	q := w.request
+	before := q.conn.Written()
 	n, err := w.ResponseWriter.Write(p)
-	w.request.written += int64(n)
+	q.wrote(len(p), n, err, q.conn.Written()-before)
 	return n, err
+}
+
+// wrote counts what the client has got of size bytes of the answer: n, says
+// net/http. When a client of HTTP/2 leaves, that may be none though the last of
+// them has just gone out, and a client may leave as soon as it has that. Then sent
+// tells, the bytes of the connection meanwhile, with what frames them.
+func (q *request) wrote(size, n int, err error, sent uint64) {
+	if err != nil {
+		q.left = true
+		if q.conn.frames != nil && sent > uint64(size) {
+			n = size
+		}
+	}
+	q.written += int64(n)
 }
 
 // FlushError is what http.ResponseController calls.

@@ -26,6 +26,7 @@ type request struct {
 	empty   bool        // the answer is its header alone
 	length  int64       // of the answer, in bytes; -1: not known, or none
 	written int64       // of it: what the client's connection has taken
+	left    bool        // the client, while it was written
 	body    *clientBody // nil: none
 	timer   *time.Timer
 	clock   sync.Mutex // over what the plan's Timeout does, and:
@@ -197,7 +198,8 @@ func (q *request) cutOff(ctx context.Context, r *http.Request) {
 // An endpoint of HTTP/2 says a little later than with the last byte that it was
 // the last one.
 func (q *request) took(r *http.Request) bool {
-	return r.Context().Err() != nil && q.length > 0 && q.written == q.length
+	gone := q.left || r.Context().Err() != nil // which net/http may say a little later
+	return gone && q.length > 0 && q.written == q.length
 }
 
 // why names the end of a request's context.
