@@ -295,6 +295,44 @@ func TestADamagedSnapshotFallsBack(t *testing.T) {
 	})
 }
 
+// A log may be empty behind a snapshot that the leader has sent. Without that,
+// nothing is left of what this server has helped to agree on: it must not vote.
+func TestAnEmptyLogNeedsASnapshot(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		a := w.cluster(1)
+		w.mustCommit(a, put("A", "0", "v"))
+		w.mustSnapshot(a)
+		want := values(a.View())
+		last, err := a.store.LastIndex()
+		if err == nil {
+			err = a.store.bolt.DeleteRange(1, last)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.close("a")
+		a = w.open("a")
+		if got := values(a.View()); got != want {
+			t.Errorf("with the snapshot it serves %q, want %q", got, want)
+		}
+		if last, err = a.store.LastIndex(); err == nil && last > 0 {
+			err = a.store.bolt.DeleteRange(1, last)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.close("a")
+		if err := os.RemoveAll(filepath.Join(w.dir, "a", "snapshots")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(w.config("a")); !errors.Is(err, ErrDamaged) {
+			t.Errorf("without it: %v, want %v", err, ErrDamaged)
+		}
+	})
+}
+
 func TestANewServerGetsTheSnapshot(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -27,6 +27,10 @@ func rebuild(s *logStore, snapshots *snapshots, applied *appliedFile, l Limits, 
 	if base != nil {
 		from = base.Index + 1
 	}
+	if last == 0 && len(applied.old) > 0 && applied.old[0].index >= from {
+		// After the leader's snapshot a log may be empty, and then that has all.
+		return nil, fmt.Errorf("%w: entry %d has acted, and neither a snapshot nor the log has it", ErrDamaged, applied.old[0].index)
+	}
 	upTo := agreed(s, applied.old, last)
 	a := newApplier(v, l)
 	for index := from; index <= last; index++ {

@@ -158,7 +158,7 @@ func TestDamagedLogsAndSnapshots(t *testing.T) {
 
 	victim.kill()
 	back := aside("snapshots")
-	victim.mustNotStart([]string{"damaged", "no entry"})
+	victim.mustNotStart([]string{"damaged", "entry"})
 	back()
 	back = aside("raft.db")
 	victim.mustNotStart([]string{"the log is gone", "penstock remove"})
