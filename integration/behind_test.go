@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -184,6 +185,16 @@ func (m *member) logBegins() (index int) {
 	return index - 32
 }
 
+// countLines counts the lines that have all of these words.
+func countLines(log string, words ...string) (n int) {
+	for line := range strings.Lines(log) {
+		if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(line, w) }) {
+			n++
+		}
+	}
+	return n
+}
+
 // A node that was away for so long that the others have let go of what it
 // lacks takes a snapshot of theirs, and serves all the while: what it had, and
 // then what there is.
@@ -214,16 +225,17 @@ func TestANodeFarBehindTakesASnapshot(t *testing.T) {
 			behind.kill()
 			installed = 0 // a process has a log of its own
 		}
+		gaveUp := func() int { return countLines(lead.log(), "aborting pipeline replication", behind.ip) }
+		sends, sending := gaveUp(), how == "stopped"
 		a.until("the others' logs to begin after what it has", lead, true, func() bool {
+			if sending && gaveUp() > sends {
+				// What was sent to it until now it may read when it goes on.
+				at, sending = int(lead.metric("raft_last_index")), false
+			}
 			if time.Since(since) > patience/2 { // its clients have none for more
 				tr.pardon(behind)
 			}
-			for _, m := range f.members {
-				if m != behind && m.logBegins() <= at {
-					return false
-				}
-			}
-			return true
+			return !sending && !slices.ContainsFunc(f.members, func(m *member) bool { return m != behind && m.logBegins() <= at })
 		})
 		before, began := looked.Load(), time.Now()
 		if how == "stopped" {
