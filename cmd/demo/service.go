@@ -40,19 +40,27 @@ func (s *service) live() error {
 	if s.l != nil {
 		return nil
 	}
-	var lc net.ListenConfig
-	lc.SetMultipathTCP(false) // takes no filter, see die
-	made, err := lc.Listen(context.Background(), "tcp", s.addr)
+	l, err := listenPlain(s.addr)
 	if err != nil {
 		return err
-	}
-	l, ok := made.(*net.TCPListener)
-	if !ok {
-		return errors.New("not a TCP listener")
 	}
 	s.l = l
 	s.wg.Go(func() { s.accept(l) })
 	return nil
+}
+
+func listenPlain(addr string) (*net.TCPListener, error) {
+	var lc net.ListenConfig
+	lc.SetMultipathTCP(false) // takes no filter, see die
+	made, err := lc.Listen(context.Background(), "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	l, ok := made.(*net.TCPListener)
+	if !ok {
+		return nil, errors.New("not a TCP listener")
+	}
+	return l, nil
 }
 
 // die lets nobody connect from now on; those that are connected are served
@@ -105,7 +113,10 @@ func (s *service) accept(l *net.TCPListener) {
 	defer l.Close()
 	for {
 		c, err := l.Accept()
-		if errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) {
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			c, err = queued(l)
+		}
+		if errors.Is(err, net.ErrClosed) || errors.Is(err, unix.EAGAIN) {
 			return
 		}
 		if err != nil {
@@ -122,6 +133,27 @@ func (s *service) accept(l *net.TCPListener) {
 			s.mu.Unlock()
 		})
 	}
+}
+
+// queued accepts a connection that waits, EAGAIN if there is none. Accept does not
+// look once its deadline has passed.
+func queued(l *net.TCPListener) (net.Conn, error) {
+	raw, err := l.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var fd int
+	if e := raw.Control(func(listener uintptr) {
+		fd, _, err = unix.Accept4(int(listener), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+	}); e != nil {
+		return nil, e
+	}
+	if err != nil {
+		return nil, os.NewSyscallError("accept", err)
+	}
+	f := os.NewFile(uintptr(fd), "")
+	defer f.Close()
+	return net.FileConn(f)
 }
 
 func (s *service) serve(c net.Conn) {

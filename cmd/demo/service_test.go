@@ -1,0 +1,41 @@
+package demo
+
+import (
+	"bufio"
+	"net"
+	"testing"
+	"time"
+)
+
+// Whoever waits in the queue of an endpoint that dies is served, however late that
+// comes to look at its queue.
+func TestADyingServiceServesItsQueue(t *testing.T) {
+	t.Parallel()
+	l, err := listenPlain("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var waiting []net.Conn
+	for range 3 {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		waiting = append(waiting, c)
+	}
+	s := &service{name: "queue", l: l, open: map[net.Conn]struct{}{}}
+	if err := s.die(); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.SetDeadline(time.Now()); err != nil { // it comes late
+		t.Fatal(err)
+	}
+	s.accept(l)
+	for _, c := range waiting {
+		if got, err := exchange(c, bufio.NewReader(c), "hello"); err != nil || got != "queue" {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+	s.close()
+}
