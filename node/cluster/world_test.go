@@ -273,7 +273,7 @@ func three(t *testing.T) []*machine {
 // machine may take it for gone.
 func hastyThree(t *testing.T) []*machine {
 	t.Helper()
-	const soon = 300 * time.Millisecond
+	const soon = time.Second
 	return threeOf(t, func(_ int, m *machine) { m.cfg.Pace.Heartbeat, m.cfg.Pace.Election = soon, soon })
 }
 
