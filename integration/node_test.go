@@ -389,6 +389,7 @@ type access struct {
 	Msg, Listener, Client, SNI, Service, Endpoint, Reason, Error string
 	In, Out                                                      uint64
 	Attempts                                                     int
+	Duration                                                     float64 // in seconds
 }
 
 // accesses are the lines of the access log so far.
