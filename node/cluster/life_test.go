@@ -212,10 +212,11 @@ func TestAWipedNodeComesBackAsANewOne(t *testing.T) {
 	lead := leading(t, all...)
 	wiped := others(all, lead)[0]
 	was := wiped.c.ID()
-	token, err := lead.c.CreateToken(context.Background(), &admin.TokenCreateRequest{Role: admin.RoleJoin})
-	if err != nil {
-		t.Fatal(err)
-	}
+	var token *admin.TokenCreated
+	mustChange(t, "a token", func() (err error) {
+		token, err = lead.c.CreateToken(context.Background(), &admin.TokenCreateRequest{Role: admin.RoleJoin})
+		return err
+	})
 	twin := newcomer(t, wiped.cfg.Name, token.Token, lead)
 	if err := twin.refused(ErrRefused); !contains(err, "is up at "+wiped.addr()) || !contains(err, "choose another --name") {
 		t.Errorf("a name that is up: %v", err)
@@ -398,9 +399,7 @@ func TestRemovingANode(t *testing.T) {
 	if err := ask(false); !contains(err, "is up at") || !contains(err, "--force") {
 		t.Fatalf("a node that is up: %v", err)
 	}
-	if err := ask(true); err != nil {
-		t.Fatal(err)
-	}
+	mustChange(t, "remove", func() error { return ask(true) })
 	victim.endsWith(ErrRemoved)
 	victim.kill()
 	victim.listen("127.0.0.1")
@@ -414,9 +413,10 @@ func TestANodeThatWasRemovedWhileItWasDownIsTold(t *testing.T) {
 	lead := leading(t, all...)
 	victim := others(all, lead)[0]
 	victim.kill()
-	if _, err := lead.c.Remove(context.Background(), &admin.RemoveRequest{Node: victim.cfg.Name, Force: true}); err != nil {
-		t.Fatal(err)
-	}
+	mustChange(t, "remove", func() error {
+		_, err := lead.c.Remove(context.Background(), &admin.RemoveRequest{Node: victim.cfg.Name, Force: true})
+		return err
+	})
 	victim.listen("127.0.0.1")
 	victim.start()
 	victim.endsWith(ErrRemoved)
@@ -464,9 +464,10 @@ func TestSecretsRotate(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, what := range []string{"gossip", "ca"} {
-		if _, err := all[1].c.Rotate(ctx, &admin.RotateRequest{What: what}); err != nil {
-			t.Fatal(err)
-		}
+		mustChange(t, "rotate "+what, func() error {
+			_, err := all[1].c.Rotate(ctx, &admin.RotateRequest{What: what})
+			return err
+		})
 	}
 	for _, m := range all {
 		eventually(t, "new secrets on "+m.cfg.Name, func() string {

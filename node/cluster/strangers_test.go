@@ -153,9 +153,10 @@ func TestARemovedNodeLosesWhatItHasOpen(t *testing.T) {
 	if _, err := admin.Call[whereResult](ctx, node, methodWhere, &whereRequest{}); err != nil {
 		t.Fatalf("a member: %v", err)
 	}
-	if _, err := lead.c.Remove(ctx, &admin.RemoveRequest{Node: victim.cfg.Name, Force: true}); err != nil {
-		t.Fatal(err)
-	}
+	mustChange(t, "remove", func() error {
+		_, err := lead.c.Remove(ctx, &admin.RemoveRequest{Node: victim.cfg.Name, Force: true})
+		return err
+	})
 	if err := conn.SetReadDeadline(time.Now().Add(enough)); err != nil {
 		t.Fatal(err)
 	}

@@ -318,14 +318,24 @@ func voters(t *testing.T, n int, all ...*machine) {
 // put writes through a machine.
 func put(t *testing.T, m *machine, name, value string) {
 	t.Helper()
-	for {
-		err := tryPut(m, name, value)
-		if err == nil {
+	mustChange(t, "put at "+m.cfg.Name, func() error { return tryPut(m, name, value) })
+}
+
+// mustChange makes a change, again where what it came to is not known or a machine is so
+// busy that there was no leader for long. What was made already, and is then
+// refused, is made.
+func mustChange(t *testing.T, what string, change func() error) {
+	t.Helper()
+	maybe := false
+	for end := time.Now().Add(enough); ; {
+		err := change()
+		switch {
+		case err == nil, maybe && (refusedAs(err, admin.Refused) || refusedAs(err, admin.NotFound)):
 			return
+		case !unknown(err) && !refusedAs(err, admin.NoLeader) || time.Now().After(end):
+			t.Fatalf("%s: %v", what, err)
 		}
-		if !unknown(err) { // else it is the same whether it acted or not
-			t.Fatalf("put at %s: %v", m.cfg.Name, err)
-		}
+		maybe = maybe || unknown(err)
 	}
 }
 
