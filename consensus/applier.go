@@ -10,17 +10,17 @@ import (
 
 // applier applies log entries one after the other. Those that come together
 // share what they write: nodes of the trees are copied once for all of them,
-// not for each. What comes of it is what View.Apply makes of each by itself,
+// not for each. What comes of it is what Snapshot.Apply makes of each by itself,
 // however the entries are parted among appliers.
 type applier struct {
 	limits Limits
 	// view is right but for its entries and its past, where these are not nil.
-	view    View
+	view    Snapshot
 	entries *iradix.Txn[Entry]
 	past    *pastTxn
 }
 
-func newApplier(v View, l Limits) *applier { return &applier{limits: l.withDefaults(), view: v} }
+func newApplier(v Snapshot, l Limits) *applier { return &applier{limits: l.withDefaults(), view: v} }
 
 // reply is what became of one batch of an entry.
 type reply struct {
@@ -129,7 +129,7 @@ func (a *applier) touched(index uint64, keys []Key) (none []Key) {
 }
 
 // commit is the view after all that was applied.
-func (a *applier) commit() View {
+func (a *applier) commit() Snapshot {
 	if a.entries != nil {
 		a.view.entries, a.view.past = a.entries.CommitOnly(), a.past.commit()
 		a.entries, a.past = nil, nil

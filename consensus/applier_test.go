@@ -18,8 +18,8 @@ import (
 func TestEntriesActAloneAsTheyDoTogether(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limits := Limits{Entry: 200, Total: 250, Internal: 200, Revisions: rapid.IntRange(1, 4).Draw(t, "revisions"), Past: rapid.SampledFrom([]int{1, 1500, 1 << 20}).Draw(t, "past")}
-		var alone View
-		together := newApplier(View{}, limits)
+		var alone Snapshot
+		together := newApplier(Snapshot{}, limits)
 		for n := range rapid.IntRange(1, 15).Draw(t, "entries") {
 			index := alone.Index() + uint64(rapid.IntRange(1, 3).Draw(t, "gap"))
 			var data [][]byte
@@ -101,7 +101,7 @@ func TestEntriesThatAreNotUnderstoodDoNothing(t *testing.T) {
 		"of a later flag": {append([]byte{batchFormat, batchGrouped | 4}, group[2:]...), ErrFormat},
 		"an index twice":  {group, ErrIndex},
 	} {
-		v, _, err := View{}.Apply(5, &Batch{Ops: []Op{put("A", "y", "1")}}, Limits{})
+		v, _, err := Snapshot{}.Apply(5, &Batch{Ops: []Op{put("A", "y", "1")}}, Limits{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -184,7 +184,7 @@ func TestBatchesThatWaitTogetherAreOneEntry(t *testing.T) {
 		w := newWorld(t, steady)
 		a := w.cluster(3)
 		w.mustCommit(a, put("A", "once", "1"))
-		before := a.Standing().Last
+		before := a.Leadership().Last
 		const n = 400
 		var pending []Pending
 		for i := range n {
@@ -213,17 +213,17 @@ func TestBatchesThatWaitTogetherAreOneEntry(t *testing.T) {
 			case err != nil || r.Repeated || r.Index < last || r.Index == last && i%20 == 5:
 				t.Errorf("batch %d after index %d: %+v, %v", i, last, r, err)
 			}
-			if at, ok := a.View().Find(ID{1, byte(i), byte(i >> 8)}); !ok || at != r.Index {
+			if at, ok := a.Snapshot().Find(ID{1, byte(i), byte(i >> 8)}); !ok || at != r.Index {
 				t.Errorf("batch %d is remembered at %d, want %d", i, at, r.Index)
 			}
 			last = r.Index
 		}
-		if entries := a.Standing().Last - before; entries > n/2 {
+		if entries := a.Leadership().Last - before; entries > n/2 {
 			t.Errorf("%d batches took %d entries of the log", n, entries)
 		}
 		until(t, "all servers to have it", func() bool {
 			for _, r := range w.servers {
-				if !bytes.Equal(fileOf(t, r.View()), fileOf(t, a.View())) {
+				if !bytes.Equal(fileOf(t, r.Snapshot()), fileOf(t, a.Snapshot())) {
 					return false
 				}
 			}
@@ -243,7 +243,7 @@ func TestBatchesGoSinglyWhereAServerDoesNotKnowGroups(t *testing.T) {
 		const n = 200
 		entries := func() uint64 {
 			t.Helper()
-			before := a.Standing().Last
+			before := a.Leadership().Last
 			var pending []Pending
 			for i := range n {
 				p, err := a.Propose(t.Context(), batch(put("A", fmt.Sprint(i), "1")))
@@ -257,7 +257,7 @@ func TestBatchesGoSinglyWhereAServerDoesNotKnowGroups(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			return a.Standing().Last - before
+			return a.Leadership().Last - before
 		}
 		a.Singly(true)
 		if got := entries(); got != n {

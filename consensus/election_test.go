@@ -85,7 +85,7 @@ func loseLeaders(t *testing.T, runs, worlds int) {
 func (w *world) loseLeader() election {
 	w.t.Helper()
 	old := w.leader()
-	term := old.Standing().Term
+	term := old.Leadership().Term
 	var others []string
 	for id := range w.servers {
 		if id != old.cfg.ID {
@@ -95,12 +95,12 @@ func (w *world) loseLeader() election {
 	begun := time.Now()
 	w.network.isolate(old.cfg.ID, true, others...)
 	next := w.leader(others...)
-	e := election{time.Since(begun), next.Standing().Term - term}
+	e := election{time.Since(begun), next.Leadership().Term - term}
 	w.network.isolate(old.cfg.ID, false, others...)
 	until(w.t, "all three to follow one leader", func() bool {
-		leads := w.leader().Standing()
+		leads := w.leader().Leadership()
 		for _, r := range w.servers {
-			if s := r.Standing(); s.Leader != leads.Leader || s.Term != leads.Term || s.Applied < leads.Applied {
+			if s := r.Leadership(); s.Leader != leads.Leader || s.Term != leads.Term || s.Applied < leads.Applied {
 				return false
 			}
 		}

@@ -11,7 +11,7 @@ type Memory struct {
 	limits Limits
 
 	mu      sync.Mutex
-	view    View
+	view    Snapshot
 	changed chan struct{} // closed by the next change, then replaced
 }
 
@@ -20,8 +20,8 @@ func NewMemory(limits Limits) *Memory {
 	return &Memory{limits: limits, changed: make(chan struct{})}
 }
 
-// View is the store's content now.
-func (m *Memory) View() View {
+// Snapshot is the store's content now.
+func (m *Memory) Snapshot() Snapshot {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.view
@@ -66,7 +66,7 @@ func (d done) Wait(context.Context) (Result, error) { return d.result, d.err }
 
 // Wait returns the first view it sees whose index is above after. Changes
 // that came between two calls are seen as one.
-func (m *Memory) Wait(ctx context.Context, after uint64) (View, error) {
+func (m *Memory) Wait(ctx context.Context, after uint64) (Snapshot, error) {
 	for {
 		m.mu.Lock()
 		view, changed := m.view, m.changed
@@ -77,7 +77,7 @@ func (m *Memory) Wait(ctx context.Context, after uint64) (View, error) {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return View{}, ctx.Err()
+			return Snapshot{}, ctx.Err()
 		}
 	}
 }

@@ -31,7 +31,7 @@ func mustCommit(t *testing.T, m *Memory, ops ...Op) uint64 {
 }
 
 // content writes a view down as "Kind/name=value@version" words.
-func content(v View) string {
+func content(v Snapshot) string {
 	var words []string
 	for e := range v.All() {
 		words = append(words, fmt.Sprintf("%s/%s=%s@%d", e.Kind, e.Name, e.Value, e.Version))
@@ -42,7 +42,7 @@ func content(v View) string {
 func TestBatchIsAllOrNothing(t *testing.T) {
 	m := NewMemory(Limits{Entry: 64, Total: 100})
 	mustCommit(t, m, put("A", "x", "1"), put("B", "y", "2"))
-	before := content(m.View())
+	before := content(m.Snapshot())
 	for name, ops := range map[string][]Op{
 		"version":      {put("A", "z", "3"), put("A", "x", "9").at(7)},
 		"must not be":  {put("A", "z", "3"), put("A", "x", "9").at(0)},
@@ -57,7 +57,7 @@ func TestBatchIsAllOrNothing(t *testing.T) {
 		} else if !errors.Is(err, ErrVersion) && !errors.Is(err, ErrTooLarge) && !errors.Is(err, ErrKey) {
 			t.Errorf("%s: %v is none of the sentinels", name, err)
 		}
-		if got := content(m.View()); got != before {
+		if got := content(m.Snapshot()); got != before {
 			t.Errorf("%s: left %q, want %q", name, got, before)
 		}
 	}
@@ -69,7 +69,7 @@ func TestBatchIsAllOrNothing(t *testing.T) {
 func TestOperationsOfABatchActInOrder(t *testing.T) {
 	m := NewMemory(Limits{})
 	mustCommit(t, m, put("A", "x", "1"), put("A", "x", "2"), put("A", "y", "1"), del("A", "y"), del("A", "never"))
-	if got, want := content(m.View()), "A/x=2@1"; got != want {
+	if got, want := content(m.Snapshot()), "A/x=2@1"; got != want {
 		t.Errorf("content %q, want %q", got, want)
 	}
 }
@@ -80,19 +80,19 @@ func TestVersionsFollowTheirEntry(t *testing.T) {
 	mustCommit(t, m, put("A", "y", "2").at(1))
 	mustCommit(t, m, del("A", "x").at(1))
 	mustCommit(t, m, put("A", "x", "3").at(0))
-	if got, want := content(m.View()), "A/x=3@4 A/y=2@2"; got != want {
+	if got, want := content(m.Snapshot()), "A/x=3@4 A/y=2@2"; got != want {
 		t.Errorf("content %q, want %q", got, want)
 	}
 }
 
 func TestViewsNeverChange(t *testing.T) {
 	m := NewMemory(Limits{})
-	var views []View
+	var views []Snapshot
 	var want []string
 	for i := range 50 {
 		mustCommit(t, m, put("A", fmt.Sprint(i%7), fmt.Sprint(i)), del("A", fmt.Sprint((i+3)%7)))
-		views = append(views, m.View())
-		want = append(want, content(m.View()))
+		views = append(views, m.Snapshot())
+		want = append(want, content(m.Snapshot()))
 	}
 	for i, v := range views {
 		if got := content(v); got != want[i] {
@@ -102,7 +102,7 @@ func TestViewsNeverChange(t *testing.T) {
 }
 
 func TestTheZeroViewIsEmpty(t *testing.T) {
-	var v View
+	var v Snapshot
 	if _, ok := v.Get(Key{"A", "x"}); ok || v.Len() != 0 || v.Index() != 0 || content(v) != "" {
 		t.Errorf("it holds %q", content(v))
 	}
@@ -110,10 +110,10 @@ func TestTheZeroViewIsEmpty(t *testing.T) {
 
 func TestViewsTellWhatChanged(t *testing.T) {
 	m := NewMemory(Limits{})
-	var views []View
+	var views []Snapshot
 	for i := range 3 * maxLog {
 		mustCommit(t, m, put("A", fmt.Sprint(i), ""), del("A", fmt.Sprint(i-1)))
-		views = append(views, m.View())
+		views = append(views, m.Snapshot())
 	}
 	for i := 0; i < len(views); i += 29 {
 		v, oldest := views[i], uint64(0)
@@ -141,7 +141,7 @@ func TestKindIsNoPrefixOfAnother(t *testing.T) {
 	m := NewMemory(Limits{})
 	mustCommit(t, m, put("Route", "b", ""), put("RouteX", "a", ""), put("Route", "a", ""))
 	var names []string
-	for e := range m.View().Kind("Route") {
+	for e := range m.Snapshot().Kind("Route") {
 		names = append(names, e.Kind+"/"+e.Name)
 	}
 	if want := []string{"Route/a", "Route/b"}; !slices.Equal(names, want) {
@@ -156,7 +156,7 @@ func TestWaitCoalescesAndEndsWithItsContext(t *testing.T) {
 	if v, err := m.Wait(t.Context(), 0); err != nil || v.Index() != 2 {
 		t.Fatalf("Wait(0) = index %d, %v; want 2", v.Index(), err)
 	}
-	got := make(chan View)
+	got := make(chan Snapshot)
 	go func() {
 		v, _ := m.Wait(context.Background(), 2)
 		got <- v
@@ -196,7 +196,7 @@ func TestStoreIsAMap(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		v, size := m.View(), 0
+		v, size := m.Snapshot(), 0
 		for k, want := range model {
 			e, ok := v.Get(k)
 			if !ok || !bytes.Equal(e.Value, []byte(want)) {
@@ -223,7 +223,7 @@ func TestConcurrentCommitsAllCount(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if v := m.View(); v.Index() != 800 || v.Len() != 800 {
+	if v := m.Snapshot(); v.Index() != 800 || v.Len() != 800 {
 		t.Errorf("index %d, %d entries; want 800 each", v.Index(), v.Len())
 	}
 }

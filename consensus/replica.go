@@ -208,7 +208,7 @@ func (r *Replica) open() (err error) {
 	}
 	r.transport = newTransport(r.cfg, hc)
 	r.machine.fail = r.fail
-	r.machine.committed = r.transport.notices.committed
+	r.machine.committed = r.transport.notifier.committed
 	r.machine.configured = r.watch.poke
 	return r.openRaft(hc)
 }
@@ -257,12 +257,12 @@ func (r *Replica) start() {
 	}
 }
 
-// View is the store's content as this server knows it.
-func (r *Replica) View() View { return r.machine.View() }
+// Snapshot is the store's content as this server knows it.
+func (r *Replica) Snapshot() Snapshot { return r.machine.current() }
 
 // Wait returns the first view it sees whose index is above after. Changes
 // that came between two calls are seen as one.
-func (r *Replica) Wait(ctx context.Context, after uint64) (View, error) {
+func (r *Replica) Wait(ctx context.Context, after uint64) (Snapshot, error) {
 	for {
 		view, changed := r.machine.now()
 		if view.Index() > after {
@@ -271,9 +271,9 @@ func (r *Replica) Wait(ctx context.Context, after uint64) (View, error) {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return View{}, ctx.Err()
+			return Snapshot{}, ctx.Err()
 		case <-r.closing:
-			return View{}, r.gone()
+			return Snapshot{}, r.gone()
 		}
 	}
 }
@@ -330,7 +330,7 @@ func (r *Replica) close() {
 		r.log.Debug("closing the streams", "err", err)
 	}
 	r.drain()
-	r.transport.pace.end()
+	r.transport.batcher.end()
 	if err := r.raft.Shutdown().Error(); err != nil {
 		r.log.Warn("raft did not end as it should", "err", err)
 	}

@@ -23,7 +23,7 @@ func TestAServerFarBehindCatchesUp(t *testing.T) {
 	c := w.servers["c"]
 	w.mustShow(c, "x=0")
 	w.close("c")
-	missed := c.View().Index()
+	missed := c.Snapshot().Index()
 	n := 0
 	write := func(leader *Replica) {
 		t.Helper()
@@ -32,7 +32,7 @@ func TestAServerFarBehindCatchesUp(t *testing.T) {
 			w.mustCommit(leader, put("A", "x", fmt.Sprint(n)), put("A", fmt.Sprintf("y%02d", n%50), fmt.Sprint(n)))
 		}
 		for _, id := range []string{"a", "b"} {
-			if r := w.servers[id]; r.Standing().Applied > 0 {
+			if r := w.servers[id]; r.Leadership().Applied > 0 {
 				_ = r.raft.Snapshot().Error() // there may be nothing new yet
 			}
 		}
@@ -45,14 +45,14 @@ func TestAServerFarBehindCatchesUp(t *testing.T) {
 		}
 	}
 	c = w.open("c")
-	if v := c.View(); values(v) != "x=0" {
+	if v := c.Snapshot(); values(v) != "x=0" {
 		t.Fatalf("it begins with %q", values(v))
 	}
 	back := make(chan string, 1)
 	ctx, stop := context.WithCancel(t.Context())
 	go func() {
 		defer close(back)
-		for v := c.View(); ; {
+		for v := c.Snapshot(); ; {
 			next, err := c.Wait(ctx, v.Index())
 			switch {
 			case err != nil:
@@ -67,10 +67,10 @@ func TestAServerFarBehindCatchesUp(t *testing.T) {
 	until(t, "a snapshot to arrive while others write", func() bool {
 		write(w.leader("a", "b", "c"))
 		all, err := c.snapshots.List()
-		return err == nil && len(all) > 0 && c.View().Index() > missed
+		return err == nil && len(all) > 0 && c.Snapshot().Index() > missed
 	})
 	write(w.leader())
-	want := values(w.leader().View())
+	want := values(w.leader().Snapshot())
 	w.mustShow(c, want)
 	stop()
 	if s, ok := <-back; ok {
@@ -85,12 +85,12 @@ func TestAServerFarBehindCatchesUp(t *testing.T) {
 		t.Log(err) // it may have lost the lead by itself
 	}
 	w.persist(batch(put("A", "x", "last")))
-	want = values(w.leader().View())
+	want = values(w.leader().Snapshot())
 	w.mustShow(c, want)
 	for _, id := range w.ids {
 		w.close(id)
 	}
-	if got := values(w.open("c").View()); got != want {
+	if got := values(w.open("c").Snapshot()); got != want {
 		t.Errorf("alone it serves %q, want %q", got, want)
 	}
 }

@@ -153,7 +153,7 @@ func BenchmarkIdle(b *testing.B) {
 // content as a replica.
 type plainFSM struct {
 	n     int
-	view  View
+	view  Snapshot
 	empty bool
 }
 

@@ -45,7 +45,7 @@ func TestAServerAloneServesWhatItServed(t *testing.T) {
 					w.close(id)
 				}
 				b = w.open("b")
-				if v := b.View(); values(v) != "x=1 y=2 z=3" || v.Index() != index {
+				if v := b.Snapshot(); values(v) != "x=1 y=2 z=3" || v.Index() != index {
 					t.Fatalf("it serves %q of index %d at once, want all of index %d", values(v), v.Index(), index)
 				}
 				if _, err := b.Commit(t.Context(), batch(put("A", "x", "9"))); !errors.Is(err, ErrNotLeader) {
@@ -57,7 +57,7 @@ func TestAServerAloneServesWhatItServed(t *testing.T) {
 				done := make(chan struct{})
 				go func() { // while Raft brings the log again
 					defer close(done)
-					for v := b.View(); ; {
+					for v := b.Snapshot(); ; {
 						next, err := b.Wait(ctx, v.Index())
 						if err != nil {
 							return
@@ -97,7 +97,7 @@ func TestWhatWasNeverAgreedIsNotServed(t *testing.T) {
 			t.Fatalf("a batch at a leader that is cut off: %v", err)
 		}
 		w.close("a")
-		if got := values(w.open("a").View()); got != "x=1" {
+		if got := values(w.open("a").Snapshot()); got != "x=1" {
 			t.Errorf("it serves %q, want what was agreed", got)
 		}
 		// A record of an entry that the log does not have, or has of another term, is no record.
@@ -108,7 +108,7 @@ func TestWhatWasNeverAgreedIsNotServed(t *testing.T) {
 		}
 		f.write(f.old[0].index+1, f.old[0].term+7)
 		f.Close()
-		if got := values(w.open("a").View()); got != "x=1" {
+		if got := values(w.open("a").Snapshot()); got != "x=1" {
 			t.Errorf("it serves %q, want what was agreed", got)
 		}
 	})
@@ -136,7 +136,7 @@ func writeUntilKilled(dir string) {
 	if err != nil {
 		panic(err)
 	}
-	e, _ := r.View().Get(Key{"A", "x"})
+	e, _ := r.Snapshot().Get(Key{"A", "x"})
 	before := 0
 	fmt.Sscan(string(e.Value), &before)
 	for i := before + 1; ; i++ { // across all rounds a greater value is a newer one
@@ -178,7 +178,7 @@ func TestAKilledServerServesWhatItPromised(t *testing.T) {
 		}
 		cmd.Wait()
 		a := w.open("a")
-		v := a.View() // before there is a leader
+		v := a.Snapshot() // before there is a leader
 		e, _ := v.Get(Key{"A", "x"})
 		got := -1
 		fmt.Sscan(string(e.Value), &got)
@@ -257,7 +257,7 @@ func TestADamagedSnapshotFallsBack(t *testing.T) {
 			w.mustSnapshot(a)
 		}
 		w.mustCommit(a, put("A", "last", "1"))
-		want := values(a.View())
+		want := values(a.Snapshot())
 		first, err := a.store.FirstIndex()
 		if err != nil {
 			t.Fatal(err)
@@ -283,7 +283,7 @@ func TestADamagedSnapshotFallsBack(t *testing.T) {
 		}
 		damage(0)
 		a = w.open("a")
-		if got := values(a.View()); got != want {
+		if got := values(a.Snapshot()); got != want {
 			t.Errorf("it serves %q, want %q", got, want)
 		}
 		w.mustCommit(w.leader(), put("A", "last", "2"))
@@ -304,7 +304,7 @@ func TestAnEmptyLogNeedsASnapshot(t *testing.T) {
 		a := w.cluster(1)
 		w.mustCommit(a, put("A", "0", "v"))
 		w.mustSnapshot(a)
-		want := values(a.View())
+		want := values(a.Snapshot())
 		last, err := a.store.LastIndex()
 		if err == nil {
 			err = a.store.bolt.DeleteRange(1, last)
@@ -314,7 +314,7 @@ func TestAnEmptyLogNeedsASnapshot(t *testing.T) {
 		}
 		w.close("a")
 		a = w.open("a")
-		if got := values(a.View()); got != want {
+		if got := values(a.Snapshot()); got != want {
 			t.Errorf("with the snapshot it serves %q, want %q", got, want)
 		}
 		if last, err = a.store.LastIndex(); err == nil && last > 0 {
@@ -354,7 +354,7 @@ func TestANewServerGetsTheSnapshot(t *testing.T) {
 		}
 		w.close("a")
 		w.close("b")
-		if got := values(w.open("b").View()); got != strings.Join(want, " ") {
+		if got := values(w.open("b").Snapshot()); got != strings.Join(want, " ") {
 			t.Errorf("alone it serves %q", got)
 		}
 	})
@@ -433,15 +433,15 @@ func TestALeaderWithAFullDiskStepsDown(t *testing.T) {
 	until(t, "another leader", func() bool { // it may win once or twice more, until it is behind
 		_, _ = w.leader().Commit(t.Context(), batch(put("A", "big", randomText(100_000))))
 		leader = w.leader()
-		return leader != a && a.Standing().Fault != nil
+		return leader != a && a.Leadership().Fault != nil
 	})
 	w.persist(batch(put("A", "y", "2"), del("A", "big")))
-	if e, ok := a.View().Get(Key{"A", "x"}); !ok || string(e.Value) != "1" {
+	if e, ok := a.Snapshot().Get(Key{"A", "x"}); !ok || string(e.Value) != "1" {
 		t.Errorf("the server with the full disk serves %q", e.Value)
 	}
 	os.Remove(fill)
 	w.mustShow(a, "x=1 y=2")
-	until(t, "the server to know that its disk is well", func() bool { return a.Standing().Fault == nil })
+	until(t, "the server to know that its disk is well", func() bool { return a.Leadership().Fault == nil })
 	full()
 	w.close("a") // does not hang
 }
@@ -482,7 +482,7 @@ func TestAnEndOfTheLogMayBeReplaced(t *testing.T) {
 			return len(all) == 3 && at == before
 		})
 		var entry raft.Log
-		if err := a.store.GetLog(a.View().Index(), &entry); err != nil {
+		if err := a.store.GetLog(a.Snapshot().Index(), &entry); err != nil {
 			t.Error(err)
 		}
 	})

@@ -9,7 +9,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// machine is the state machine that Raft drives: one View after the other.
+// machine is the state machine that Raft drives: one Snapshot after the other.
 type machine struct {
 	limits  Limits
 	applied *appliedFile
@@ -25,7 +25,7 @@ type machine struct {
 	base  uint64 // of the snapshot that Raft restored last
 
 	mu      sync.Mutex
-	view    View
+	view    Snapshot
 	changed chan struct{} // closed by the next change, then replaced
 }
 
@@ -33,26 +33,26 @@ var (
 	_ raft.BatchingFSM = (*machine)(nil)
 )
 
-func newMachine(v View, l Limits, applied *appliedFile) *machine {
+func newMachine(v Snapshot, l Limits, applied *appliedFile) *machine {
 	return &machine{limits: l, applied: applied, view: v, changed: make(chan struct{})}
 }
 
-// View is the last view.
-func (m *machine) View() View {
+// current is the last view.
+func (m *machine) current() Snapshot {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.view
 }
 
 // now is the last view and what is closed when there is another.
-func (m *machine) now() (View, <-chan struct{}) {
+func (m *machine) now() (Snapshot, <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.view, m.changed
 }
 
 // publish makes a view the last one, unless it is older.
-func (m *machine) publish(v View) {
+func (m *machine) publish(v Snapshot) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if v.Index() > m.view.Index() {
@@ -72,7 +72,7 @@ func (m *machine) Apply(l *raft.Log) any { return m.ApplyBatch([]*raft.Log{l})[0
 // nobody waits for what becomes of those.
 func (m *machine) ApplyBatch(logs []*raft.Log) []any {
 	responses := make([]any, len(logs))
-	a := newApplier(m.View(), m.limits)
+	a := newApplier(m.current(), m.limits)
 	for i, l := range logs {
 		if m.stuck != nil {
 			responses[i] = m.stuck
@@ -118,7 +118,7 @@ func (m *machine) Snapshot() (raft.FSMSnapshot, error) {
 	if m.stuck != nil {
 		return nil, m.stuck
 	}
-	v := m.View()
+	v := m.current()
 	// A server that took a leader's snapshot keeps a log that ended before it.
 	// Raft counts from there to the snapshot, backwards, and would take one
 	// after the other of the same content.
@@ -128,7 +128,7 @@ func (m *machine) Snapshot() (raft.FSMSnapshot, error) {
 	if m.fed < v.Index() {
 		return nil, fmt.Errorf("the log has been brought to %d again, and the content is of %d", m.fed, v.Index())
 	}
-	return viewSnapshot{v}, nil
+	return fsmSnapshot{v}, nil
 }
 
 // Restore implements raft.FSM. Views never go back: what is in a snapshot was
@@ -143,10 +143,10 @@ func (m *machine) Restore(source io.ReadCloser) error {
 		return err
 	}
 	m.fed, m.base = max(m.fed, meta.Index), meta.Index
-	if m.View().Index() >= meta.Index {
+	if m.current().Index() >= meta.Index {
 		return nil
 	}
-	v, err := ReadView(source, m.limits)
+	v, err := ReadSnapshot(source, m.limits)
 	if err != nil {
 		err = fmt.Errorf("snapshot %s: %w", meta.ID, err)
 		if errors.Is(err, ErrFormat) || errors.Is(err, ErrTooLarge) {
@@ -161,16 +161,16 @@ func (m *machine) Restore(source io.ReadCloser) error {
 	return nil
 }
 
-// viewSnapshot writes a view down while newer ones come.
-type viewSnapshot struct{ view View }
+// fsmSnapshot writes a view down while newer ones come.
+type fsmSnapshot struct{ view Snapshot }
 
 // Persist implements raft.FSMSnapshot.
-func (s viewSnapshot) Persist(sink raft.SnapshotSink) error {
-	if err := WriteView(sink, s.view); err != nil {
+func (s fsmSnapshot) Persist(sink raft.SnapshotSink) error {
+	if err := WriteSnapshot(sink, s.view); err != nil {
 		return errors.Join(err, sink.Cancel())
 	}
 	return sink.Close()
 }
 
 // Release implements raft.FSMSnapshot.
-func (viewSnapshot) Release() {}
+func (fsmSnapshot) Release() {}

@@ -14,7 +14,7 @@ import (
 // new has come: Raft asks for one again and again, its log being behind.
 func TestASnapshotThatWasBroughtIsNotTakenAgain(t *testing.T) {
 	var file bytes.Buffer
-	if err := WriteView(&file, View{}.Skip(100)); err != nil {
+	if err := WriteSnapshot(&file, Snapshot{}.Skip(100)); err != nil {
 		t.Fatal(err)
 	}
 	applied, err := openApplied(filepath.Join(t.TempDir(), "applied"))
@@ -22,13 +22,13 @@ func TestASnapshotThatWasBroughtIsNotTakenAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer applied.Close()
-	m := newMachine(View{}, Limits{}, applied)
+	m := newMachine(Snapshot{}, Limits{}, applied)
 	m.committed, m.configured = func(uint64, uint64) {}, func() {}
 	if err := m.Restore(&openSnapshot{io.NopCloser(&file), &raft.SnapshotMeta{Index: 100, Term: 2}}); err != nil {
 		t.Fatal(err)
 	}
-	if m.View().Index() != 100 {
-		t.Fatalf("after the snapshot the view has index %d", m.View().Index())
+	if m.current().Index() != 100 {
+		t.Fatalf("after the snapshot the view has index %d", m.current().Index())
 	}
 	if _, err := m.Snapshot(); !errors.Is(err, raft.ErrNothingNewToSnapshot) {
 		t.Errorf("a snapshot of what one was brought of: %v, want %v", err, raft.ErrNothingNewToSnapshot)

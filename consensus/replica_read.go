@@ -46,7 +46,7 @@ func (r *Replica) assert() {
 		}
 		var entry raft.Log
 		if i, ok := f.(raft.IndexFuture); ok && r.store.GetLog(i.Index(), &entry) == nil {
-			r.transport.notices.committed(entry.Index, entry.Term)
+			r.transport.notifier.committed(entry.Index, entry.Term)
 			r.reads.ready.Store(entry.Term)
 			r.watch.poke()
 		}
@@ -65,7 +65,7 @@ func (r *Replica) ReadIndex(ctx context.Context) (uint64, error) {
 		return 0, err
 	}
 	commit := r.raft.CommitIndex()
-	mark := r.transport.notices.mark()
+	mark := r.transport.notifier.mark()
 	if err := r.verify(ctx); err != nil {
 		return 0, err
 	}
@@ -108,7 +108,7 @@ func (r *Replica) leading(ctx context.Context) (uint64, error) {
 func (r *Replica) drum() {
 	for {
 		select {
-		case <-r.transport.pace.beat:
+		case <-r.transport.batcher.timeToSend:
 		case <-r.closing:
 			return
 		}
@@ -162,7 +162,7 @@ func (r *Replica) verifyRounds() {
 			return
 		}
 		q.mu.Unlock()
-		r.transport.pace.hurry() // what Raft asks them for is heartbeats
+		r.transport.batcher.hurry() // what Raft asks them for is heartbeats
 		if err := r.raft.VerifyLeader().Error(); err != nil {
 			now.err = fmt.Errorf("%w: %w", r.notLeader(), err)
 		}
@@ -191,7 +191,7 @@ func (r *Replica) confirm(ctx context.Context, term, mark uint64) error {
 		return nil
 	}
 	_, err := r.whileLeading(term, func(lost <-chan struct{}) (raft.ServerID, error) {
-		return "", r.transport.notices.confirmed(ctx, others, need, term, mark, lost)
+		return "", r.transport.notifier.confirmed(ctx, others, need, term, mark, lost)
 	})
 	return err
 }
@@ -202,7 +202,7 @@ func (r *Replica) lastActing(index uint64) (uint64, error) {
 	q := &r.reads
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	applied := r.machine.View().Index()
+	applied := r.machine.current().Index()
 	for i := index; i > applied; i-- {
 		if i == q.upTo {
 			applied = q.found

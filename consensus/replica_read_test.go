@@ -32,7 +32,7 @@ func TestReadsSeeWhatWasAgreed(t *testing.T) {
 				v, err := w.servers[id].Wait(ctx, index-1)
 				cancel()
 				if err != nil {
-					t.Fatalf("%s waits for index %d, and is at %d: %v", id, index, w.servers[id].View().Index(), err)
+					t.Fatalf("%s waits for index %d, and is at %d: %v", id, index, w.servers[id].Snapshot().Index(), err)
 				}
 				got = values(v)
 			}
@@ -135,7 +135,7 @@ func TestANewLeaderReadsWhatWasAgreedBeforeIt(t *testing.T) {
 		if _, err := a.ReadIndex(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if got, want := a.reads.ready.Load(), a.Standing().Term; got != want {
+		if got, want := a.reads.ready.Load(), a.Leadership().Term; got != want {
 			t.Errorf("it read when it was ready in term %d, and leads in %d", got, want)
 		}
 	})

@@ -169,14 +169,14 @@ func (r *Replica) Without(ctx context.Context, id string) error {
 	if !votes || need <= 0 {
 		return nil
 	}
-	mark := r.transport.notices.mark()
+	mark := r.transport.notifier.mark()
 	if err := r.verify(ctx); err != nil {
 		return err
 	}
 	soon, cancel := context.WithTimeout(ctx, r.cfg.Heartbeat)
 	defer cancel()
 	_, err = r.whileLeading(term, func(lost <-chan struct{}) (raft.ServerID, error) {
-		return "", r.transport.notices.confirmed(soon, others, need, term, mark, lost)
+		return "", r.transport.notifier.confirmed(soon, others, need, term, mark, lost)
 	})
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return fmt.Errorf("%w: %d would, %d are needed", ErrQuorum, voters, voters/2+1)
@@ -209,7 +209,7 @@ func (r *Replica) change(ctx context.Context, what, id string, prev uint64, ask 
 		index = f.Index()
 		var entry raft.Log
 		if r.store.GetLog(index, &entry) == nil {
-			r.transport.notices.committed(entry.Index, entry.Term)
+			r.transport.notifier.committed(entry.Index, entry.Term)
 		}
 		return nil
 	})
@@ -275,7 +275,7 @@ func (r *Replica) Transfer(ctx context.Context, id string) error {
 	defer cancel()
 	// Raft takes a server that it has heard nothing of for one that has all.
 	to, err := r.whileLeading(term, func(lost <-chan struct{}) (raft.ServerID, error) {
-		return r.transport.notices.upToDate(ctx, others, term, r.raft.LastIndex(), lost)
+		return r.transport.notifier.upToDate(ctx, others, term, r.raft.LastIndex(), lost)
 	})
 	if err == nil {
 		err = r.await(ctx, func() error { return r.raft.LeadershipTransferToServer(to, raft.ServerAddress(to)).Error() })

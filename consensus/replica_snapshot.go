@@ -45,10 +45,10 @@ func openSnapshots(dir string, log *raftLogger) (*snapshots, error) {
 }
 
 // newest reads the newest snapshot that can be read; base is nil when there is none.
-func (s *snapshots) newest(l Limits, log *slog.Logger) (v View, base *raft.SnapshotMeta, err error) {
+func (s *snapshots) newest(l Limits, log *slog.Logger) (v Snapshot, base *raft.SnapshotMeta, err error) {
 	all, err := s.List()
 	if err != nil {
-		return View{}, nil, err
+		return Snapshot{}, nil, err
 	}
 	var errs []error
 	for _, meta := range all {
@@ -58,24 +58,24 @@ func (s *snapshots) newest(l Limits, log *slog.Logger) (v View, base *raft.Snaps
 		}
 		err = fmt.Errorf("snapshot %s: %w", meta.ID, err)
 		if errors.Is(err, ErrFormat) || errors.Is(err, ErrTooLarge) {
-			return View{}, nil, err
+			return Snapshot{}, nil, err
 		}
 		log.Warn("a snapshot cannot be read; the one before it is tried", "err", err)
 		errs = append(errs, err)
 	}
 	if len(errs) > 0 {
-		return View{}, nil, fmt.Errorf("%w: no snapshot can be read: %w", ErrDamaged, errors.Join(errs...))
+		return Snapshot{}, nil, fmt.Errorf("%w: no snapshot can be read: %w", ErrDamaged, errors.Join(errs...))
 	}
-	return View{}, nil, nil
+	return Snapshot{}, nil, nil
 }
 
-func (s *snapshots) read(id string, l Limits) (View, error) {
+func (s *snapshots) read(id string, l Limits) (Snapshot, error) {
 	_, source, err := s.FileSnapshotStore.Open(id)
 	if err != nil {
-		return View{}, err
+		return Snapshot{}, err
 	}
 	defer source.Close()
-	return ReadView(source, l)
+	return ReadSnapshot(source, l)
 }
 
 // spare is the index up to which the log may go, so that the last snapshot but

@@ -39,7 +39,7 @@ func TestProposalsActInTheirOrder(t *testing.T) {
 		w := newWorld(t, steady)
 		a := w.cluster(3)
 		var pending []Pending
-		sequence := a.View().Sequence()
+		sequence := a.Snapshot().Sequence()
 		for i := range 200 {
 			s := sequence + uint64(i)
 			p, err := a.Propose(t.Context(), &Batch{Ops: []Op{put("A", "x", fmt.Sprint(i))}, IfSequence: &s})
@@ -122,7 +122,7 @@ func TestTheClusterOutlivesItsLeader(t *testing.T) {
 		if _, err := a.Wait(t.Context(), 1<<40); !errors.Is(err, ErrClosed) {
 			t.Errorf("waiting at a server that is closed: %v, want %v", err, ErrClosed)
 		}
-		if got := values(a.View()); got != "x=1" {
+		if got := values(a.Snapshot()); got != "x=1" {
 			t.Errorf("it shows %q when closed, want what it had", got)
 		}
 	})
@@ -153,7 +153,7 @@ func TestServersComeAndGo(t *testing.T) {
 		a := w.cluster(1)
 		w.mustCommit(a, put("A", "x", "1"))
 		b := w.open("b")
-		if s := b.Standing(); s.Role != RoleNone {
+		if s := b.Leadership(); s.Role != RoleNone {
 			t.Errorf("a server that nobody has added is %s", s.Role)
 		}
 		_, at := a.Servers()
@@ -180,7 +180,7 @@ func TestServersComeAndGo(t *testing.T) {
 			until(t, fmt.Sprintf("%s as %s, %s", r.cfg.ID, role, want), func() bool {
 				all, at := r.Servers()
 				got = fmt.Sprint(all)
-				return r.Standing().Role == role && got == want && at > 0
+				return r.Leadership().Role == role && got == want && at > 0
 			})
 		}
 		mustStand(b, RoleNonvoter, fmt.Sprint([]Server{{"a", a.cfg.Addr, true}, {"b", "host:1", false}}))
@@ -188,7 +188,7 @@ func TestServersComeAndGo(t *testing.T) {
 		w.mustChange(a, (*Replica).AddNonvoter, "c")
 		w.mustChange(a, (*Replica).AddNonvoter, "d") // at the address of c, which may have been there before
 		mustStand(b, RoleVoter, fmt.Sprint([]Server{{"a", a.cfg.Addr, true}, {"b", "host:1", true}, {"c", "somewhere:1", false}, {"d", "somewhere:1", false}}))
-		if s := b.Standing(); s.Voters != 2 || s.Leader != "a" {
+		if s := b.Leadership(); s.Voters != 2 || s.Leader != "a" {
 			t.Errorf("b knows %d voters and leader %q, want 2 and a", s.Voters, s.Leader)
 		}
 		drop := func(f func(*Replica, context.Context, string, uint64) (uint64, error), id string) {
@@ -205,7 +205,7 @@ func TestServersComeAndGo(t *testing.T) {
 		w.mustChange(a, (*Replica).AddVoter, "b")
 		drop((*Replica).Remove, "a")
 		w.persist(batch(put("A", "y", "2")))
-		until(t, "a server that has removed itself to lead no more", func() bool { return a.Standing().Role == RoleNone })
+		until(t, "a server that has removed itself to lead no more", func() bool { return a.Leadership().Role == RoleNone })
 	})
 }
 
@@ -280,7 +280,7 @@ func TestABatchOfUnknownOutcomeActsOnce(t *testing.T) {
 			r := w.servers[id]
 			w.mustShow(r, "x=1 y=1 z=1")
 			for _, name := range []string{"x", "y"} {
-				if h := r.View().History(Key{"A", name}); len(h) != 1 {
+				if h := r.Snapshot().History(Key{"A", name}); len(h) != 1 {
 					t.Errorf("%s acted %d times at %s", name, len(h), id)
 				}
 			}
@@ -309,7 +309,7 @@ func TestFollowersActAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, id := range w.ids {
-			until(t, id+" to act on the new servers", func() bool { return w.servers[id].View().Index() >= at })
+			until(t, id+" to act on the new servers", func() bool { return w.servers[id].Snapshot().Index() >= at })
 		}
 		w.mustTransfer("")
 		w.mustCommit(w.leader("a", "b"), put("A", "x", "last"))
@@ -329,7 +329,7 @@ func TestChangesAreNeverMissed(t *testing.T) {
 				r, want := w.servers[id], w.leader().cfg.ID
 				for {
 					changes := r.Changes()
-					if r.Standing().Leader == want {
+					if r.Leadership().Leader == want {
 						break
 					}
 					select {
@@ -364,7 +364,7 @@ func TestAnUnknownBatchStopsTheReplica(t *testing.T) {
 				t.Errorf("it failed of %v, want %v", r.Err(), ErrFormat)
 			}
 			r.Close()
-			if got := values(r.View()); got != "x=1" {
+			if got := values(r.Snapshot()); got != "x=1" {
 				t.Errorf("it shows %q, want what came before", got)
 			}
 			if _, err := r.Commit(t.Context(), batch(put("A", "y", "2"))); !errors.Is(err, ErrFormat) || !errors.Is(err, ErrClosed) {

@@ -107,7 +107,7 @@ func (w *world) lead(id string) *Replica {
 	w.t.Helper()
 	r := w.servers[id]
 	until(w.t, id+" to lead", func() bool {
-		if s := r.Standing(); s.Role == RoleLeader && s.Ready {
+		if s := r.Leadership(); s.Role == RoleLeader && s.Ready {
 			return true
 		}
 		ctx, cancel := context.WithTimeout(w.t.Context(), time.Second)
@@ -141,7 +141,7 @@ func (w *world) leader(ids ...string) (leader *Replica) {
 	w.t.Helper()
 	until(w.t, "a leader", func() bool {
 		for id, r := range w.servers {
-			if s := r.Standing(); s.Role == RoleLeader && s.Ready && (len(ids) == 0 || slices.Contains(ids, id)) {
+			if s := r.Leadership(); s.Role == RoleLeader && s.Ready && (len(ids) == 0 || slices.Contains(ids, id)) {
 				leader = r
 				return true
 			}
@@ -242,7 +242,7 @@ func (w *world) mustShow(r *Replica, want string) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), within)
 	defer cancel()
-	for v := r.View(); ; {
+	for v := r.Snapshot(); ; {
 		got := values(v)
 		if got == want {
 			return
@@ -255,7 +255,7 @@ func (w *world) mustShow(r *Replica, want string) {
 }
 
 // values writes a view down as "name=value" words.
-func values(v View) string {
+func values(v Snapshot) string {
 	var words []string
 	for e := range v.All() {
 		words = append(words, fmt.Sprintf("%s=%s", e.Name, e.Value))

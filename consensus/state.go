@@ -61,7 +61,7 @@ func (l Limits) withDefaults() Limits {
 // new. A refused batch is not remembered: sent again it is judged again.
 //
 // The view shares no memory with the batch.
-func (v View) Apply(index uint64, b *Batch, l Limits) (View, Result, error) {
+func (v Snapshot) Apply(index uint64, b *Batch, l Limits) (Snapshot, Result, error) {
 	if index <= v.index {
 		return v, Result{}, fmt.Errorf("%w: batch %d came to a view of index %d", ErrIndex, index, v.index)
 	}
@@ -70,7 +70,7 @@ func (v View) Apply(index uint64, b *Batch, l Limits) (View, Result, error) {
 
 // apply is Apply, also for the later batches of a group: the view may have the
 // index already.
-func (v View) apply(index uint64, b *Batch, l Limits) (View, Result, error) {
+func (v Snapshot) apply(index uint64, b *Batch, l Limits) (Snapshot, Result, error) {
 	if first, ok := v.seen.find(b.ID); ok {
 		return v.Skip(index), Result{Index: first, Repeated: true}, nil
 	}
@@ -83,14 +83,14 @@ func (v View) apply(index uint64, b *Batch, l Limits) (View, Result, error) {
 
 // Skip is the same content at that index, for indexes that no batch has. A
 // view never goes back: an index that is not above its own changes nothing.
-func (v View) Skip(index uint64) View {
+func (v Snapshot) Skip(index uint64) Snapshot {
 	v.index = max(v.index, index)
 	return v
 }
 
 // act is Apply for a batch that has not come before. On an error nothing that
 // it has begun is kept.
-func (v View) act(index uint64, b *Batch, l Limits) (View, error) {
+func (v Snapshot) act(index uint64, b *Batch, l Limits) (Snapshot, error) {
 	next := v.Skip(index)
 	var err error
 	if next.sequence, err = v.follows(b); err != nil {
@@ -125,7 +125,7 @@ func (v View) act(index uint64, b *Batch, l Limits) (View, error) {
 
 // follows is the view's sequence after the batch, or the error that it was not
 // made for this one.
-func (v View) follows(b *Batch) (sequence uint64, err error) {
+func (v Snapshot) follows(b *Batch) (sequence uint64, err error) {
 	switch {
 	case b.IfSequence == nil:
 		return v.sequence, nil
@@ -166,7 +166,7 @@ func (k Key) check(value int, l Limits) error {
 
 // stepper does the operations of one batch.
 type stepper struct {
-	view    *View // the view to be: its index and its counts so far, entries and all else as before
+	view    *Snapshot // the view to be: its index and its counts so far, entries and all else as before
 	note    Note
 	entries *iradix.Txn[Entry]
 	past    *pastTxn

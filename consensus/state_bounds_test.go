@@ -16,14 +16,14 @@ func TestTheLast10000BatchesAreRemembered(t *testing.T) {
 		return id
 	}
 	const all = 2*maxSeen + maxSeen/2
-	var v View
+	var v Snapshot
 	for n := 1; n <= all; n++ {
 		v = mustApply(t, v, uint64(2*n), &Batch{ID: id(n)})
 		if n == maxSeen+3 {
 			v = fromFile(t, fileOf(t, v), Limits{})
 		}
 	}
-	for _, v := range []View{v, fromFile(t, fileOf(t, v), Limits{})} {
+	for _, v := range []Snapshot{v, fromFile(t, fileOf(t, v), Limits{})} {
 		for n := 1; n <= all; n++ {
 			index, ok := v.seen.find(id(n))
 			if want := n > all-maxSeen; ok != want || want && index != uint64(2*n) {
@@ -44,7 +44,7 @@ func TestTheLast10000BatchesAreRemembered(t *testing.T) {
 // batch may act when it comes again.
 func TestARefusedBatchIsJudgedAnew(t *testing.T) {
 	b := &Batch{ID: ID{1}, Ops: []Op{put("A", "x", "2").at(3)}}
-	v, _, err := View{}.Apply(2, b, Limits{})
+	v, _, err := Snapshot{}.Apply(2, b, Limits{})
 	if !errors.Is(err, ErrVersion) || v.Index() != 2 || v.Len() != 0 {
 		t.Fatalf("%v, index %d", err, v.Index())
 	}
@@ -55,7 +55,7 @@ func TestARefusedBatchIsJudgedAnew(t *testing.T) {
 }
 
 func TestIndexesMustRise(t *testing.T) {
-	v := mustApply(t, View{}, 5, &Batch{Ops: []Op{put("A", "x", "1")}})
+	v := mustApply(t, Snapshot{}, 5, &Batch{Ops: []Op{put("A", "x", "1")}})
 	for _, index := range []uint64{0, 4, 5} {
 		if next, _, err := v.Apply(index, &Batch{}, Limits{}); !errors.Is(err, ErrIndex) || next.Index() != 5 {
 			t.Errorf("index %d after 5: %v, the view is at %d", index, err, next.Index())
@@ -69,7 +69,7 @@ func TestIndexesMustRise(t *testing.T) {
 // TestUsersCannotFillWhatTheClusterNeeds: each bound is for its own kinds.
 func TestUsersCannotFillWhatTheClusterNeeds(t *testing.T) {
 	l := Limits{Total: 10, Internal: 20}
-	v, _, err := View{}.Apply(1, &Batch{Ops: []Op{put("A", "x", "12345678")}}, l)
+	v, _, err := Snapshot{}.Apply(1, &Batch{Ops: []Op{put("A", "x", "12345678")}}, l)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestUsersCannotFillWhatTheClusterNeeds(t *testing.T) {
 // TestTheClustersRecordsPushOutNoHistory: internal entries have none, however
 // often they change.
 func TestTheClustersRecordsPushOutNoHistory(t *testing.T) {
-	v := mustApply(t, View{}, 1, &Batch{Ops: []Op{put("A", "x", "1")}})
+	v := mustApply(t, Snapshot{}, 1, &Batch{Ops: []Op{put("A", "x", "1")}})
 	v = mustApply(t, v, 2, &Batch{Ops: []Op{put("A", "x", "2")}})
 	before := v.past.bytes
 	for i := range 20 {
@@ -103,7 +103,7 @@ func TestTheClustersRecordsPushOutNoHistory(t *testing.T) {
 func TestNotesAreCutToTheirBound(t *testing.T) {
 	at := time.Now() // has a clock and a zone of this process
 	long := Note{Who: strings.Repeat("é", maxNote), What: "x" + strings.Repeat("é", maxNote), At: at}
-	v := mustApply(t, View{}, 1, &Batch{Note: long, Ops: []Op{put("A", "x", "1")}})
+	v := mustApply(t, Snapshot{}, 1, &Batch{Note: long, Ops: []Op{put("A", "x", "1")}})
 	e, _ := v.Get(Key{"A", "x"})
 	if want := (Note{strings.Repeat("é", maxNote/2), "x" + strings.Repeat("é", maxNote/2-1), at.UTC().Round(0)}); e.Note != want {
 		t.Errorf("%q, want %q", e.Note, want)
@@ -114,7 +114,7 @@ func TestNotesAreCutToTheirBound(t *testing.T) {
 // which must not live as long as one revision of theirs.
 func TestViewsKeepNoDocuments(t *testing.T) {
 	const size = 1 << 20
-	var v View
+	var v Snapshot
 	for i := range 64 {
 		document := []byte(strings.Repeat("x", size) + "value")
 		v = mustApply(t, v, uint64(i+1), &Batch{
@@ -135,7 +135,7 @@ func TestViewsKeepNoDocuments(t *testing.T) {
 // no mark on it, nor on what else follows it.
 func TestOneViewMayHaveManyNext(t *testing.T) {
 	v := everything(t)
-	var next []View
+	var next []Snapshot
 	for i := range 3 {
 		next = append(next, mustApply(t, v, 20, &Batch{ID: ID{9, byte(i)}, Ops: []Op{put("A", "x", fmt.Sprint("n", i))}}))
 	}

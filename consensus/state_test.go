@@ -133,7 +133,7 @@ func (m *model) history(k Key) (h []Revision) {
 }
 
 // is compares the view with the model.
-func (m *model) is(v View) error {
+func (m *model) is(v Snapshot) error {
 	users, internal := sizes(m.now)
 	if v.Index() != m.index || v.Sequence() != m.sequence || v.Len() != len(m.now) || v.Bytes() != users || v.internal != internal {
 		return fmt.Errorf("index %d, sequence %d, %d entries, %d+%d bytes; want %d, %d, %d, %d+%d",
@@ -179,7 +179,7 @@ func modelKeys() (keys []Key) {
 	return keys
 }
 
-func drawChange(t *rapid.T, v View) *Batch {
+func drawChange(t *rapid.T, v Snapshot) *Batch {
 	op := rapid.Custom(func(t *rapid.T) Op {
 		o := Op{Key: rapid.SampledFrom(modelKeys()).Draw(t, "key")}
 		if rapid.IntRange(0, 2).Draw(t, "put") > 0 {
@@ -208,8 +208,8 @@ func TestViewsAreWhatTheModelIs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limits := Limits{Entry: 200, Total: 250, Internal: 200, Revisions: rapid.IntRange(1, 4).Draw(t, "revisions"), Past: rapid.SampledFrom([]int{1, 1500, 1 << 20}).Draw(t, "past")}
 		m := &model{limits: limits, now: map[Key]Revision{}, touched: map[uint64][]Key{}}
-		var v, twin View
-		kept, files := []View{{}}, [][]byte{fileOf(t, View{})}
+		var v, twin Snapshot
+		kept, files := []Snapshot{{}}, [][]byte{fileOf(t, Snapshot{})}
 		for range rapid.IntRange(1, 15).Draw(t, "batches") {
 			index := v.Index() + uint64(rapid.IntRange(1, 3).Draw(t, "gap"))
 			b := drawChange(t, v)

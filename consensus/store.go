@@ -88,12 +88,12 @@ type Batch struct {
 	ID   ID
 	Ops  []Op
 	Note Note
-	// IfSequence, when not nil, is the View.Sequence that the store must have
+	// IfSequence, when not nil, is the Snapshot.Sequence that the store must have
 	// when the batch comes to act, else ErrStale; the store then has the
 	// batch's Sequence. So whoever checks a batch against content that is
 	// still on its way knows that it acts upon exactly that.
 	IfSequence *uint64
-	// Sequence is the store's next View.Sequence, where IfSequence is given;
+	// Sequence is the store's next Snapshot.Sequence, where IfSequence is given;
 	// 0: the number after IfSequence, for a writer that is alone. Writers pick
 	// numbers that no other writer picks: a random one to begin with, then the
 	// ones after it. If all counted on from what they found, a batch whose
@@ -104,7 +104,7 @@ type Batch struct {
 
 // Result is what became of a batch.
 type Result struct {
-	Index uint64 // of the batch: a View of that index or above has it
+	Index uint64 // of the batch: a Snapshot of that index or above has it
 	// Repeated: the batch had come before, and Index is that of then.
 	Repeated bool
 }

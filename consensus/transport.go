@@ -19,15 +19,15 @@ import (
 // stop this server with it.
 type transport struct {
 	*raft.NetworkTransport
-	id      raft.ServerID
-	streams *streams
-	notices *notices
-	pace    *pace
-	beats   *beats
-	rpcs    chan raft.RPC
-	done    chan struct{}
-	tasks   sync.WaitGroup
-	once    sync.Once
+	id         raft.ServerID
+	streams    *streams
+	notifier   *commitNotifier
+	batcher    *heartbeatBatcher
+	heartbeats *heartbeats
+	rpcs       chan raft.RPC
+	done       chan struct{}
+	tasks      sync.WaitGroup
+	once       sync.Once
 }
 
 var (
@@ -56,7 +56,7 @@ func newTransport(cfg Config, log *raftLogger) *transport {
 	t := &transport{
 		id:      raft.ServerID(cfg.ID),
 		streams: newStreams(cfg.Streams, cfg.Timeout),
-		pace:    newPace(cfg.Lease),
+		batcher: newHeartbeatBatcher(cfg.Lease),
 		rpcs:    make(chan raft.RPC),
 		done:    make(chan struct{}),
 	}
@@ -74,18 +74,18 @@ func newTransport(cfg Config, log *raftLogger) *transport {
 		MsgpackUseNewTimeFormat: true,
 	})
 	t.TimeoutScale = snapshotRate
-	t.beats = newBeats(t.id, func(id raft.ServerID) (net.Conn, error) {
+	t.heartbeats = newHeartbeats(t.id, func(id raft.ServerID) (net.Conn, error) {
 		return t.streams.Dial(raft.ServerAddress(id), cfg.Timeout)
 	})
-	t.notices = newNotices(t.id, t.notice)
-	t.notices.off = cfg.noNotices
+	t.notifier = newCommitNotifier(t.id, t.sendNotice)
+	t.notifier.off = cfg.noNotices
 	return t
 }
 
 // start begins to pass on what other servers ask that server of Raft.
 func (t *transport) start(r *raft.Raft, heartbeat time.Duration) {
 	now := func() raft.Configuration { return r.GetConfiguration().Configuration() }
-	t.tasks.Go(func() { t.receive(now, leaderless(r, heartbeat)) })
+	t.tasks.Go(func() { t.receive(now, leaderSilence(r, heartbeat)) })
 }
 
 // SetHeartbeatHandler implements raft.Transport.
@@ -108,7 +108,7 @@ func (t *transport) receive(now func() raft.Configuration, silent func() (raft.S
 			if rpc.Reader != nil {
 				rpc.Reader = snapshotReader{rpc.Reader, t.streams}
 			}
-			anyone(rpc.Command, now, silent)
+			votesFilter(rpc.Command, now, silent)
 			select {
 			case t.rpcs <- rpc:
 			case <-t.done:
@@ -138,17 +138,17 @@ func (r snapshotReader) Read(b []byte) (int, error) {
 func (t *transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, req *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	send := func() error { return t.NetworkTransport.AppendEntries(id, target, req, resp) }
 	if isHeartbeat(req) {
-		t.pace.wait(id)
-		send = func() error { return t.beats.send(id, req, resp) }
+		t.batcher.wait(id)
+		send = func() error { return t.heartbeats.send(id, req, resp) }
 	}
-	serial := t.notices.sending(id, req)
+	serial := t.notifier.sending(id, req)
 	err := send()
-	t.notices.answered(id, serial, req, resp, err)
+	t.notifier.answered(id, serial, req, resp, err)
 	return err
 }
 
-// notice sends a request that Raft knows nothing of.
-func (t *transport) notice(id raft.ServerID, req *raft.AppendEntriesRequest, done func(error)) {
+// sendNotice sends a request that Raft knows nothing of.
+func (t *transport) sendNotice(id raft.ServerID, req *raft.AppendEntriesRequest, done func(error)) {
 	t.tasks.Go(func() {
 		var resp raft.AppendEntriesResponse
 		done(t.NetworkTransport.AppendEntries(id, raft.ServerAddress(id), req, &resp))
@@ -161,7 +161,7 @@ func (t *transport) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAd
 	if err != nil {
 		return nil, err
 	}
-	p := &pipeline{AppendPipeline: inner, id: id, notices: t.notices, answers: make(chan raft.AppendFuture), done: make(chan struct{})}
+	p := &pipeline{AppendPipeline: inner, id: id, notifier: t.notifier, answers: make(chan raft.AppendFuture), done: make(chan struct{})}
 	t.tasks.Go(p.receive)
 	return p, nil
 }
@@ -169,7 +169,7 @@ func (t *transport) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAd
 // Close implements raft.WithClose.
 func (t *transport) Close() error {
 	t.once.Do(func() { close(t.done) })
-	t.notices.close()
+	t.notifier.close()
 	err := t.streams.close()
 	t.CloseStreams()
 	return errors.Join(err, t.NetworkTransport.Close())
@@ -178,11 +178,11 @@ func (t *transport) Close() error {
 // pipeline is Raft's pipeline, whose answers are noted down.
 type pipeline struct {
 	raft.AppendPipeline
-	id      raft.ServerID
-	notices *notices
-	answers chan raft.AppendFuture
-	once    sync.Once
-	done    chan struct{}
+	id       raft.ServerID
+	notifier *commitNotifier
+	answers  chan raft.AppendFuture
+	once     sync.Once
+	done     chan struct{}
 
 	mu      sync.Mutex
 	serials []uint64 // of what has no answer yet, in order
@@ -190,13 +190,13 @@ type pipeline struct {
 
 // AppendEntries implements raft.AppendPipeline.
 func (p *pipeline) AppendEntries(req *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
-	serial := p.notices.sending(p.id, req)
+	serial := p.notifier.sending(p.id, req)
 	p.mu.Lock()
 	p.serials = append(p.serials, serial)
 	p.mu.Unlock()
 	f, err := p.AppendPipeline.AppendEntries(req, resp)
 	if err != nil { // then the pipeline is of no more use
-		p.notices.answered(p.id, serial, req, resp, err)
+		p.notifier.answered(p.id, serial, req, resp, err)
 	}
 	return f, err
 }
@@ -218,7 +218,7 @@ func (p *pipeline) receive() {
 			serial := p.serials[0]
 			p.serials = p.serials[1:]
 			p.mu.Unlock()
-			p.notices.answered(p.id, serial, f.Request(), f.Response(), f.Error())
+			p.notifier.answered(p.id, serial, f.Request(), f.Response(), f.Error())
 			select {
 			case p.answers <- f:
 			case <-p.done:

@@ -20,7 +20,7 @@ type streams struct {
 	// strict counts those who wait for the rest of something that has begun
 	// to come. While it is not 0, all connections are read with a deadline.
 	strict atomic.Int64
-	heard  *heard // answers heartbeats
+	heard  *heartbeatHandler // answers heartbeats
 
 	mu     sync.Mutex
 	closed bool
@@ -39,7 +39,7 @@ var (
 
 func newStreams(inner StreamLayer, stall time.Duration) *streams {
 	s := &streams{inner: inner, stall: stall, conns: make(map[*conn]struct{}), done: make(chan struct{})}
-	s.heard = &heard{done: s.done}
+	s.heard = &heartbeatHandler{done: s.done}
 	return s
 }
 
@@ -149,7 +149,7 @@ func (c *conn) Read(b []byte) (int, error) {
 		return n, err
 	}
 	c.begun = true
-	if !c.accepted || b[0] != beatMark {
+	if !c.accepted || b[0] != heartbeatMark {
 		return n, err
 	}
 	// Whoever sends heartbeats finds out by itself, and begins another.

@@ -17,14 +17,14 @@ var errFull = errors.New("too many members")
 
 // gate refuses members that are malformed or one too many. Those of other
 // clusters do not come so far: their packets have another label.
-type gate struct{ book *book }
+type gate struct{ members *memberTable }
 
 // NotifyAlive is asked before a node is taken for alive, under memberlist's lock.
 func (g *gate) NotifyAlive(n *memberlist.Node) error {
 	if err := check(n); err != nil {
 		return err
 	}
-	if !g.book.welcome(n.Name) {
+	if !g.members.welcome(n.Name) {
 		return fmt.Errorf("%w: the limit is %d", errFull, maxMembers)
 	}
 	return nil

@@ -55,7 +55,7 @@ func (g *Gossip) follow() {
 		case <-g.ctx.Done():
 			return
 		}
-		self, _ := g.book.own()
+		self, _ := g.members.own()
 		mine := claim{ID: g.id, Addr: g.addr, Age: time.Since(g.opened), Meta: self.Meta}
 		c := d.claim
 		switch {

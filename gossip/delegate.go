@@ -33,7 +33,7 @@ func (d *delegate) NotifyMsg(b []byte) {
 // take takes records, and passes on those that are new.
 func (d *delegate) take(b []byte) {
 	err := decodeRecords(b, func(r record) {
-		if on, news := d.g.book.hear(r); news {
+		if on, news := d.g.members.hear(r); news {
 			d.g.pass(on)
 		}
 	})
@@ -48,7 +48,7 @@ func (d *delegate) GetBroadcasts(overhead, limit int) [][]byte {
 }
 
 // LocalState is this node's part of a push/pull.
-func (d *delegate) LocalState(bool) []byte { return encodeRecords(d.g.book.said(maxState)...) }
+func (d *delegate) LocalState(bool) []byte { return encodeRecords(d.g.members.said(maxState)...) }
 
 // MergeRemoteState is the other's part.
 func (d *delegate) MergeRemoteState(b []byte, _ bool) { d.take(b) }

@@ -26,28 +26,28 @@ const (
 	maxLarge = 256 << 10
 )
 
-// news is a record on its way in packets. A newer one of the same node takes its place.
-type news struct {
+// broadcast is a record on its way in packets. A newer one of the same node takes its place.
+type broadcast struct {
 	id  string
 	msg []byte
 }
 
-var _ memberlist.NamedBroadcast = news{}
+var _ memberlist.NamedBroadcast = broadcast{}
 
-func (n news) Name() string    { return n.id }
-func (n news) Message() []byte { return n.msg }
-func (n news) Finished()       {}
+func (n broadcast) Name() string    { return n.id }
+func (n broadcast) Message() []byte { return n.msg }
+func (n broadcast) Finished()       {}
 
 // Invalidates is not asked of broadcasts that have names.
-func (n news) Invalidates(other memberlist.Broadcast) bool {
-	o, ok := other.(news)
+func (n broadcast) Invalidates(other memberlist.Broadcast) bool {
+	o, ok := other.(broadcast)
 	return ok && o.id == n.id
 }
 
 // pass passes a record on.
 func (g *Gossip) pass(r record) {
 	if msg := encodeRecords(r); len(msg) <= maxPacketRecord {
-		g.queue.QueueBroadcast(news{r.ID, msg})
+		g.queue.QueueBroadcast(broadcast{r.ID, msg})
 		return
 	}
 	g.large.put(r)
@@ -67,7 +67,7 @@ func (g *Gossip) spread() {
 	for {
 		select {
 		case <-g.dirty:
-			_, said := g.book.own()
+			_, said := g.members.own()
 			g.pass(said)
 			if g.everyone.Swap(false) {
 				g.stream([]record{said}, everyonePeers)
@@ -91,7 +91,7 @@ func (g *Gossip) stream(records []record, most int) {
 		return
 	}
 	var peers []Member
-	for _, m := range g.book.list() {
+	for _, m := range g.members.list() {
 		if m.State == Alive && m.ID != g.id {
 			peers = append(peers, m)
 		}

@@ -113,7 +113,7 @@ type Gossip struct {
 	conflict func(Member)
 	timing   timing
 
-	book      *book
+	members   *memberTable
 	list      *memberlist.Memberlist
 	transport *transport
 	keyring   *memberlist.Keyring
@@ -157,15 +157,15 @@ func Open(c Config) (*Gossip, error) {
 		return nil, fmt.Errorf("%w: advertised address: %w", ErrConfig, err)
 	}
 	g.addr = net.JoinHostPort(ip.String(), strconv.Itoa(port))
-	g.book = newBook(Member{ID: c.ID, Addr: g.addr, Meta: c.Meta, State: Alive, Since: now},
+	g.members = newMemberTable(Member{ID: c.ID, Addr: g.addr, Meta: c.Meta, State: Alive, Since: now},
 		// A node that comes back is newer than it was, as far as its clock is right.
 		record{ID: c.ID, Instance: c.Meta.Instance, Version: uint64(max(0, now.UnixMicro()))})
 	g.queue = &memberlist.TransmitLimitedQueue{
-		NumNodes: func() int { return int(g.book.alive.Load()) }, RetransmitMult: factsMult,
+		NumNodes: func() int { return int(g.members.alive.Load()) }, RetransmitMult: factsMult,
 	}
 	g.heal = newHealer(g)
-	conf.Delegate, conf.Events, conf.Conflict = &delegate{g}, &eventDelegate{g.book}, &conflictDelegate{g}
-	conf.Alive, conf.Merge = &gate{g.book}, &gate{g.book}
+	conf.Delegate, conf.Events, conf.Conflict = &delegate{g}, &eventDelegate{g.members}, &conflictDelegate{g}
+	conf.Alive, conf.Merge = &gate{g.members}, &gate{g.members}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	if g.list, err = memberlist.Create(conf); err != nil {
 		g.cancel()
@@ -200,10 +200,10 @@ func (g *Gossip) Join(ctx context.Context, addrs []string) (reached int, err err
 
 // Members lists this node and the others, by ID. The dead and those who left
 // are among them for 72 h, the latest 1024.
-func (g *Gossip) Members() []Member { return g.book.list() }
+func (g *Gossip) Members() []Member { return g.members.list() }
 
 // Changed returns a channel that is closed when Members has something new.
-func (g *Gossip) Changed() <-chan struct{} { return g.book.watch() }
+func (g *Gossip) Changed() <-chan struct{} { return g.members.watch() }
 
 // SetMeta replaces what everybody knows of this node.
 func (g *Gossip) SetMeta(m Meta) error {
@@ -212,7 +212,7 @@ func (g *Gossip) SetMeta(m Meta) error {
 	if g.ctx.Err() != nil {
 		return ErrClosed
 	}
-	if self, _ := g.book.own(); m.Instance == "" {
+	if self, _ := g.members.own(); m.Instance == "" {
 		m.Instance = self.Instance
 	}
 	b, err := encodeMeta(m)
@@ -240,7 +240,7 @@ func (g *Gossip) SetFacts(facts []byte, everyone bool) error {
 	if g.ctx.Err() != nil {
 		return ErrClosed
 	}
-	if g.book.say(facts, false) {
+	if g.members.say(facts, false) {
 		if everyone {
 			g.everyone.Store(true)
 		}
@@ -272,8 +272,8 @@ func (g *Gossip) Leave(ctx context.Context) error {
 	if g.ctx.Err() != nil {
 		return ErrClosed
 	}
-	g.book.say(nil, true)
-	_, said := g.book.own()
+	g.members.say(nil, true)
+	_, said := g.members.own()
 	g.pass(said)
 	wait := g.timing.leave
 	if deadline, ok := ctx.Deadline(); ok {

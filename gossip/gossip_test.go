@@ -92,7 +92,7 @@ func TestEveryoneHearsAtOnce(t *testing.T) {
 
 // What a node says may overtake the news that it is there.
 func TestFactsOfANodeThatIsNotKnownYet(t *testing.T) {
-	b := newBook(Member{ID: "self", State: Alive}, record{ID: "self"})
+	b := newMemberTable(Member{ID: "self", State: Alive}, record{ID: "self"})
 	for i := range 3 * maxStrays {
 		b.hear(record{ID: fmt.Sprint("nobody", i), Version: 1, Facts: []byte("x")})
 	}
@@ -104,13 +104,13 @@ func TestFactsOfANodeThatIsNotKnownYet(t *testing.T) {
 	if n := len(b.list()); n != 1 {
 		t.Errorf("%d members: who is only spoken of is none", n)
 	}
-	b.met("x", "127.0.0.1:1", Meta{Instance: "i"})
+	b.seen("x", "127.0.0.1:1", Meta{Instance: "i"})
 	if m := b.list()[1]; string(m.Facts) != "2" {
 		t.Errorf("%+v", m)
 	}
 	b.lost("x")
 	b.hear(record{ID: "x", Instance: "i", Version: 3, Facts: []byte("3")})
-	b.met("x", "127.0.0.1:1", Meta{Instance: "i"})
+	b.seen("x", "127.0.0.1:1", Meta{Instance: "i"})
 	if m := b.list()[1]; string(m.Facts) != "3" || len(b.strays) >= maxStrays {
 		t.Errorf("%+v, %d strays", m, len(b.strays))
 	}
@@ -121,9 +121,9 @@ func TestFactsOfARestartedNodeAreNewer(t *testing.T) {
 	t.Parallel()
 	all := group(t, "a", "b")
 	b := all[1]
-	b.book.mu.Lock()
-	b.book.entries["b"].said.Version = 1 << 60
-	b.book.mu.Unlock()
+	b.members.mu.Lock()
+	b.members.entries["b"].said.Version = 1 << 60
+	b.members.mu.Unlock()
 	if err := b.SetFacts([]byte("before"), false); err != nil {
 		t.Fatal(err)
 	}
@@ -140,8 +140,8 @@ func TestFactsOfARestartedNodeAreNewer(t *testing.T) {
 // A node that was taken for dead shows its facts when it is back, also those
 // that were heard meanwhile, without having to say them again.
 func TestFactsSurviveAFalseAlarm(t *testing.T) {
-	b := newBook(Member{ID: "self", State: Alive}, record{ID: "self"})
-	b.met("x", "127.0.0.1:1", Meta{Instance: "i"})
+	b := newMemberTable(Member{ID: "self", State: Alive}, record{ID: "self"})
+	b.seen("x", "127.0.0.1:1", Meta{Instance: "i"})
 	b.hear(record{ID: "x", Instance: "i", Version: 1, Facts: []byte("1")})
 	b.lost("x")
 	if m := b.list()[1]; m.Facts != nil || m.State != Dead {
@@ -151,11 +151,11 @@ func TestFactsSurviveAFalseAlarm(t *testing.T) {
 	if n := len(b.said(maxState)); n != 1 {
 		t.Error("facts of the dead are passed on")
 	}
-	b.met("x", "127.0.0.1:1", Meta{Instance: "i"})
+	b.seen("x", "127.0.0.1:1", Meta{Instance: "i"})
 	if m := b.list()[1]; string(m.Facts) != "2" || m.State != Alive {
 		t.Errorf("back again: %+v", m)
 	}
-	b.met("x", "127.0.0.1:1", Meta{Instance: "j"})
+	b.seen("x", "127.0.0.1:1", Meta{Instance: "j"})
 	if m := b.list()[1]; m.Facts != nil {
 		t.Errorf("facts of the process before: %+v", m)
 	}

@@ -79,7 +79,7 @@ func (h *healer) run() {
 func (h *healer) lost() (addrs []string) {
 	most := map[string]int{} // times the first pause
 	known := map[string]bool{}
-	for _, m := range h.g.book.list() {
+	for _, m := range h.g.members.list() {
 		switch m.State {
 		case Alive:
 			known[m.Addr] = true

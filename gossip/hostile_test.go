@@ -173,7 +173,7 @@ func TestCloseIsPrompt(t *testing.T) {
 // Members that say too much are cut short: names, facts, meta data.
 func TestMembersAreBounded(t *testing.T) {
 	t.Parallel()
-	b := newBook(Member{ID: "self", State: Alive}, record{ID: "self"})
+	b := newMemberTable(Member{ID: "self", State: Alive}, record{ID: "self"})
 	g := &gate{b}
 	meta, err := encodeMeta(Meta{Name: "n", Instance: "i"})
 	if err != nil {
@@ -220,8 +220,8 @@ func TestMembersAreBounded(t *testing.T) {
 }
 
 func TestDeadAreForgottenInTime(t *testing.T) {
-	b := newBook(Member{ID: "self", State: Alive}, record{ID: "self"})
-	b.met("x", "127.0.0.1:1", Meta{})
+	b := newMemberTable(Member{ID: "self", State: Alive}, record{ID: "self"})
+	b.seen("x", "127.0.0.1:1", Meta{})
 	b.lost("x")
 	b.mu.Lock()
 	b.entries["x"].Since = time.Now().Add(-rememberDead - time.Second)

@@ -15,7 +15,7 @@ import (
 // Connection is what the room knows of one connection: one virtual broker, one
 // upstream connection. Its methods are called on the connection's loop.
 type Connection struct {
-	room     *Room
+	proxy    *Proxy
 	session  *session.Session
 	life     *model.Life
 	physical *model.PhysicalLife
@@ -30,13 +30,13 @@ type Connection struct {
 
 	conn     *netio.Conn // nil until connected
 	loop     int
-	search   *search // nil once connected
+	lookup   *brokerLookup // nil once connected
 	tried    int
 	upstream netip.AddrPort // the address of the last attempt
 	took     time.Duration
 }
 
-var _ session.Home = (*Connection)(nil)
+var _ session.Host = (*Connection)(nil)
 
 // Of gives the connection of a plan that Route gave.
 func Of(p netio.Plan) (*Connection, bool) {
@@ -44,12 +44,12 @@ func Of(p netio.Plan) (*Connection, bool) {
 	if !ok {
 		return nil, false
 	}
-	c, ok := s.Home().(*Connection)
+	c, ok := s.Host().(*Connection)
 	return c, ok
 }
 
 // Route finds the virtual broker for a connection.
-func (r *Room) Route(c *netio.Conn) (netio.Plan, netio.Reason) {
+func (r *Proxy) Route(c *netio.Conn) (netio.Plan, netio.Reason) {
 	name, has := "", false
 	if h := c.Hello(); h != nil {
 		name, has = h.ServerName, h.HasServerName
@@ -73,18 +73,18 @@ func (r *Room) Route(c *netio.Conn) (netio.Plan, netio.Reason) {
 }
 
 // begin makes the connection.
-func (r *Room) begin(c *netio.Conn, route model.Route, s *serving, stats *stats) (netio.Plan, netio.Reason) {
+func (r *Proxy) begin(c *netio.Conn, route model.Route, s *serving, stats *stats) (netio.Plan, netio.Reason) {
 	v, b := route.Cluster, route.Broker
 	if !stats.enter(v.Spec().Limits.Connections) {
 		v.Release()
 		return nil, netio.LimitConnections
 	}
 	p := &Connection{
-		room: r, life: v.Life(), physical: v.Physical().Life(), stats: stats, listener: c.Listener(),
-		broker: b.Name(), serving: s, loop: c.Loop(), search: &search{broker: b},
+		proxy: r, life: v.Life(), physical: v.Physical().Life(), stats: stats, listener: c.Listener(),
+		broker: b.Name(), serving: s, loop: c.Loop(), lookup: &brokerLookup{broker: b},
 	}
 	p.session = session.New(session.Options{
-		Home: p, Settings: s.settings,
+		Host: p, Settings: s.settings,
 		Info: filter.Info{VirtualCluster: v.Name(), PhysicalCluster: v.Physical().Name(), Broker: b.Name(), Log: r.cfg.Log},
 	})
 	return p.session, netio.OK
@@ -93,8 +93,8 @@ func (r *Room) begin(c *netio.Conn, route model.Route, s *serving, stats *stats)
 // Next implements netio.Plan.
 func (p *Connection) Next(_ *netio.Conn, err error) (netio.Target, netio.Reason) {
 	v := p.serving.virtual
-	if len(p.search.targets) == 0 {
-		if wait, why := p.find(); wait > 0 || why != netio.OK {
+	if len(p.lookup.targets) == 0 {
+		if wait, why := p.lookUpBroker(); wait > 0 || why != netio.OK {
 			return netio.Target{Wait: wait}, why
 		}
 	}
@@ -103,10 +103,10 @@ func (p *Connection) Next(_ *netio.Conn, err error) (netio.Target, netio.Reason)
 			return netio.Target{}, why
 		}
 	}
-	t := &p.search.targets[p.tried]
+	t := &p.lookup.targets[p.tried]
 	p.tried++
 	p.leads(t.addr)
-	return netio.Target{Addr: t.addr, Profile: p.room.upstreams.profile(p.listener, v, t)}, netio.OK
+	return netio.Target{Addr: t.addr, Profile: p.proxy.upstreams.profile(p.listener, v, t)}, netio.OK
 }
 
 // failed notes how an attempt ended; the reason to give up, or OK where there is
@@ -118,12 +118,12 @@ func (p *Connection) failed(err error) netio.Reason {
 		err = ports.Explain(err)
 	}
 	p.counted.failure.Store(&failure{err, time.Now()})
-	last := p.tried >= len(p.search.targets)
+	last := p.tried >= len(p.lookup.targets)
 	switch {
 	case why == netio.LimitFiles || why == netio.LimitHandshakes || why == netio.LimitPorts && last:
 		return why
 	case last:
-		p.room.watches.refresh(p.serving.virtual.Physical().Name())
+		p.proxy.watches.refresh(p.serving.virtual.Physical().Name())
 		return why
 	}
 	return netio.OK
@@ -138,19 +138,19 @@ func (p *Connection) leads(to netip.AddrPort) {
 
 // Connected implements netio.Plan.
 func (p *Connection) Connected(c *netio.Conn, took time.Duration) {
-	p.took, p.search, p.conn = max(took, 1), nil, c
+	p.took, p.lookup, p.conn = max(took, 1), nil, c
 	p.counted.failure.Store(nil)
 	p.stats.add(p)
 	// Whoever sends away sees those that are connected; a change that came
 	// while this one was connecting is seen here.
-	if d, gone := p.astray(); gone {
+	if d, gone := p.orphaned(); gone {
 		p.session.Leave(netio.Drained, 0, d.TransactionDeadline.D())
 	}
 }
 
-// astray tells that the connection is for a broker that is there no more, and
+// orphaned tells that the connection is for a broker that is there no more, and
 // how it is to end.
-func (p *Connection) astray() (model.Drain, bool) {
+func (p *Connection) orphaned() (model.Drain, bool) {
 	now := p.life.Current()
 	if now == nil {
 		return p.life.Last().Spec().Drain, true
@@ -159,7 +159,7 @@ func (p *Connection) astray() (model.Drain, bool) {
 	return now.Spec().Drain, !there || p.physical != now.Physical().Life()
 }
 
-// Exchanged implements session.Home.
+// Exchanged implements session.Host.
 func (p *Connection) Exchanged(e session.Exchange) {
 	if e.Own {
 		return
@@ -184,8 +184,8 @@ func (p *Connection) Exchanged(e session.Exchange) {
 // Tenant implements netio.Tenanted.
 func (p *Connection) Tenant() string { return p.Cluster() }
 
-// Label implements netio.Labeler.
-func (p *Connection) Label() string { return p.Cluster() + " " + p.Upstream() }
+// Description implements netio.Described.
+func (p *Connection) Description() string { return p.Cluster() + " " + p.Upstream() }
 
 // Cluster is the virtual cluster's name.
 func (p *Connection) Cluster() string { return p.life.Name() }

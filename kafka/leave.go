@@ -7,24 +7,24 @@ import (
 	"penstock/netio"
 )
 
-// away has connections leave that a change leaves without a broker: evenly over
+// drain has connections leave that a change leaves without a broker: evenly over
 // a window, each at a moment between two requests and outside of a transaction,
 // or at the deadline of its cluster. All of them are told at once, so that who
 // asks for Metadata before its time is steered away by that.
-func away(conns []*Connection, d model.Drain) {
+func drain(conns []*Connection, d model.Drain) {
 	for i, c := range conns {
 		after := time.Duration(float64(d.Window.D()) * float64(i) / float64(len(conns)))
 		c.conn.Post(func() { c.session.Leave(netio.Drained, after, d.TransactionDeadline.D()) })
 	}
 }
 
-// sendAway finds whom a change leaves without a broker.
-func (r *Room) sendAway(done model.Applied) {
+// drainConnections finds whom a change leaves without a broker.
+func (r *Proxy) drainConnections(done model.Applied) {
 	for _, life := range done.Removed {
 		if life.Last() == nil {
 			continue // it could not be served, so nobody has come
 		}
-		away(r.clusters.of(life).list(func(*Connection) bool { return true }), life.Last().Spec().Drain)
+		drain(r.clusters.of(life).list(func(*Connection) bool { return true }), life.Last().Spec().Drain)
 		r.clusters.retire(life)
 	}
 	for _, name := range done.Virtual {
@@ -33,9 +33,9 @@ func (r *Room) sendAway(done model.Applied) {
 			continue
 		}
 		gone := func(c *Connection) bool {
-			_, is := c.astray()
+			_, is := c.orphaned()
 			return is
 		}
-		away(r.clusters.of(v.Life()).list(gone), v.Spec().Drain)
+		drain(r.clusters.of(v.Life()).list(gone), v.Spec().Drain)
 	}
 }

@@ -56,25 +56,25 @@ spec:
 	v, _ := room.Table().Virtual("t1")
 	connecting := func(broker string) *Connection {
 		stats := room.clusters.of(v.Life())
-		c := &Connection{room: room, life: v.Life(), physical: v.Physical().Life(), stats: stats, counted: stats.brokers.of(broker), broker: broker}
-		c.session = session.New(session.Options{Home: c})
+		c := &Connection{proxy: room, life: v.Life(), physical: v.Physical().Life(), stats: stats, counted: stats.brokers.of(broker), broker: broker}
+		c.session = session.New(session.Options{Host: c})
 		return c
 	}
 	a, b, stays := connecting("a"), connecting("b"), connecting("b")
-	if _, gone := stays.astray(); gone {
+	if _, gone := stays.orphaned(); gone {
 		t.Error("a connection whose broker is there is sent away")
 	}
 	apply(with("c"))
-	if _, gone := a.astray(); !gone {
+	if _, gone := a.orphaned(); !gone {
 		t.Error("the connection of a broker that is gone stays")
 	}
-	if _, gone := b.astray(); gone {
+	if _, gone := b.orphaned(); gone {
 		t.Error("the connection of another broker is sent away")
 	}
 	if _, err := room.Apply([]resource.Change{{Object: resource.Object{Key: resource.Key{Kind: "VirtualCluster", Name: "t1"}}, Delete: true}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, gone := b.astray(); !gone {
+	if _, gone := b.orphaned(); !gone {
 		t.Error("the connection of a cluster that is gone stays")
 	}
 }

@@ -28,8 +28,8 @@ func TestNoPortLeftIsNotTheBrokers(t *testing.T) {
 			t.Fatal("there is no broker 0")
 		}
 		p := &Connection{
-			room: s.room, life: v.Life(), stats: s.room.clusters.of(v.Life()), broker: b.Name(), listener: "one",
-			serving: &serving{virtual: v}, search: &search{broker: b},
+			proxy: s.room, life: v.Life(), stats: s.room.clusters.of(v.Life()), broker: b.Name(), listener: "one",
+			serving: &serving{virtual: v}, lookup: &brokerLookup{broker: b},
 		}
 		if _, why := p.Next(nil, nil); why != netio.OK {
 			t.Fatal(why)

@@ -38,7 +38,7 @@ func (l *latest) acquire(v *model.Virtual) (*serving, bool) {
 	return s, true
 }
 
-// Chain implements session.Home: the newest version that the connection can
+// Chain implements session.Host: the newest version that the connection can
 // take, from this request on.
 func (p *Connection) Chain(have *filter.Chain) *filter.Chain {
 	if have == nil {
@@ -66,7 +66,7 @@ func (p *Connection) Chain(have *filter.Chain) *filter.Chain {
 	return s.chain
 }
 
-// Release implements session.Home.
+// Release implements session.Host.
 func (p *Connection) Release(c *filter.Chain) {
 	if p.serving != nil && p.serving.chain == c {
 		p.serving.virtual.Release()

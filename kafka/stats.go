@@ -111,7 +111,7 @@ func (s *stats) remove(c *Connection) {
 	over := s.over && len(s.conns) == 0
 	s.mu.Unlock()
 	if over {
-		c.room.clusters.forget(c.life)
+		c.proxy.clusters.forget(c.life)
 	}
 }
 
@@ -255,7 +255,7 @@ func (c *clusters) of(life *model.Life) *stats {
 
 // Ports are the connections of each virtual cluster by the address of the broker
 // that they lead to, those being made included.
-func (r *Room) Ports() map[string]map[netip.AddrPort]int64 {
+func (r *Proxy) Ports() map[string]map[netip.AddrPort]int64 {
 	c := &r.clusters
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -270,7 +270,7 @@ func (r *Room) Ports() map[string]map[netip.AddrPort]int64 {
 }
 
 // Counts are the sums of all virtual clusters, in no order.
-func (r *Room) Counts() []Counts { return r.clusters.all() }
+func (r *Proxy) Counts() []Counts { return r.clusters.all() }
 
 // retire notes that a cluster is gone.
 func (c *clusters) retire(life *model.Life) {

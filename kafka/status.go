@@ -62,7 +62,7 @@ func (t *tally) of(broker string) *brokerTally {
 }
 
 // Status tells how the virtual clusters do, by name.
-func (r *Room) Status() []ClusterStatus {
+func (r *Proxy) Status() []ClusterStatus {
 	var list []ClusterStatus
 	for v := range r.model.Table().Virtuals() {
 		list = append(list, r.status(v))
@@ -71,7 +71,7 @@ func (r *Room) Status() []ClusterStatus {
 	return list
 }
 
-func (r *Room) status(v *model.Virtual) ClusterStatus {
+func (r *Proxy) status(v *model.Virtual) ClusterStatus {
 	s := ClusterStatus{Name: v.Name(), Physical: v.Physical().Name()}
 	for _, link := range v.Chain() {
 		s.Filters = append(s.Filters, link.Type)
@@ -110,7 +110,7 @@ func (r *Room) status(v *model.Virtual) ClusterStatus {
 // Explain tells how a connection would be decided about now: down to the
 // physical broker and the filters, and how the last attempt to connect to that
 // broker failed, if it did.
-func (r *Room) Explain(listener, serverName string, has bool) routing.Explanation {
+func (r *Proxy) Explain(listener, serverName string, has bool) routing.Explanation {
 	table := r.model.Table()
 	e := table.Explain(listener, serverName, has)
 	if v, ok := table.Virtual(e.Cluster); ok && e.Reason == routing.OK && len(e.Steps) > 0 {

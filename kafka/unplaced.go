@@ -16,7 +16,7 @@ type unplaced struct {
 }
 
 // noteUnplaced looks at the virtual clusters that a change has made anew.
-func (r *Room) noteUnplaced(done model.Applied) {
+func (r *Proxy) noteUnplaced(done model.Applied) {
 	r.unplaced.mu.Lock()
 	for _, life := range done.Removed {
 		delete(r.unplaced.said, life)
@@ -38,7 +38,7 @@ func (r *Room) noteUnplaced(done model.Applied) {
 
 // logUnplaced logs, once for each change, which brokers of virtual clusters
 // have no virtual address.
-func (r *Room) logUnplaced(clusters iter.Seq[*model.Virtual]) {
+func (r *Proxy) logUnplaced(clusters iter.Seq[*model.Virtual]) {
 	r.unplaced.mu.Lock()
 	defer r.unplaced.mu.Unlock()
 	for v := range clusters {
@@ -68,7 +68,7 @@ func (r *Room) logUnplaced(clusters iter.Seq[*model.Virtual]) {
 
 // Unplaced gives the number of brokers that the clients of each virtual
 // cluster are not shown, by name.
-func (r *Room) Unplaced() map[string]int {
+func (r *Proxy) Unplaced() map[string]int {
 	all := map[string]int{}
 	for v := range r.Table().Virtuals() {
 		all[v.Name()] = len(v.Unplaced())

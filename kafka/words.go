@@ -9,12 +9,12 @@ import (
 	"penstock/routing/resource"
 )
 
-// Held tells how many connections a virtual cluster has on other nodes.
-type Held func(cluster string) int64
+// ActiveElsewhere tells how many connections a virtual cluster has on other nodes.
+type ActiveElsewhere func(cluster string) int64
 
-// Words tells, a line for each, what changes of clusters do to connections.
+// DiffSummary tells, a line for each, what changes of clusters do to connections.
 // held may be nil: there are no other nodes.
-func (r *Room) Words(changes []resource.Change, held Held) (lines []string) {
+func (r *Proxy) DiffSummary(changes []resource.Change, held ActiveElsewhere) (lines []string) {
 	if held == nil {
 		held = func(string) int64 { return 0 }
 	}
@@ -34,7 +34,7 @@ func (r *Room) Words(changes []resource.Change, held Held) (lines []string) {
 }
 
 // virtualWords tells what a change of a virtual cluster does; "": nothing.
-func (r *Room) virtualWords(c *resource.Change, held Held) string {
+func (r *Proxy) virtualWords(c *resource.Change, held ActiveElsewhere) string {
 	now, ok := r.Table().Virtual(c.Name)
 	next, _ := c.Spec.(*model.VirtualCluster)
 	switch {
@@ -69,7 +69,7 @@ const asFilters = ", with the new settings where each filter takes them, else as
 // physicalWords tells what another version of a physical cluster does to the
 // virtual clusters that stand for it; "": there are none. One is not deleted
 // while there are.
-func (r *Room) physicalWords(c *resource.Change, held Held) string {
+func (r *Proxy) physicalWords(c *resource.Change, held ActiveElsewhere) string {
 	now, ok := r.Table().Physical(c.Name)
 	next, _ := c.Spec.(*model.PhysicalCluster)
 	if !ok || c.Delete || next == nil {
@@ -119,7 +119,7 @@ func listed(names []string) string {
 }
 
 // open counts the connections of a virtual cluster on all nodes.
-func (r *Room) open(v *model.Virtual, held Held) int64 {
+func (r *Proxy) open(v *model.Virtual, held ActiveElsewhere) int64 {
 	return r.clusters.of(v.Life()).open.Load() + held(v.Name())
 }
 

@@ -37,7 +37,7 @@ func TestWordsOfChanges(t *testing.T) {
 		"the virtual cluster t2 takes new connections":                changes(strings.ReplaceAll(oneBroker("127.0.0.1:1", ""), "name: t1", "name: t2")),
 		"new connections to the virtual cluster t1 are closed; 0 con": {gone},
 	} {
-		if got := s.room.Words(list, nil); len(got) != 1 || !strings.Contains(got[0], want) {
+		if got := s.room.DiffSummary(list, nil); len(got) != 1 || !strings.Contains(got[0], want) {
 			t.Errorf("told is %q, want %q", got, want)
 		}
 	}
@@ -78,7 +78,7 @@ spec:
 			`{bootstrap: ["127.0.0.1:2"], connect: {timeout: 3s}, discovery: {interval: 1m}}`),
 		"": append(physical("idle", `{bootstrap: ["127.0.0.1:4"]}`), physical("new", `{bootstrap: ["127.0.0.1:5"]}`)...),
 	} {
-		if got := strings.Join(s.room.Words(list, held), "\n"); got != want {
+		if got := strings.Join(s.room.DiffSummary(list, held), "\n"); got != want {
 			t.Errorf("told is %q, want %q", got, want)
 		}
 	}

@@ -42,7 +42,7 @@ type Conn struct {
 	meter      *meterShard // nil until there is a target
 	ident      *ident      // nil while there is nothing to remember
 	tls        *tlsstream.Stream
-	above      stream.Stream // TLS on upstream, or a duct instead of it; nil: upstream itself
+	above      stream.Stream // TLS on upstream, or a pipe instead of it; nil: upstream itself
 
 	born   time.Duration
 	active time.Duration // the last byte; while connecting: the attempt's begin
@@ -162,8 +162,8 @@ func (c *Conn) info() ConnectionInfo {
 		Phase: phaseNames[c.phase], Age: c.Age(), Idle: c.loop.Now() - c.active,
 	}
 	i.BytesIn, i.BytesOut = c.Bytes()
-	if p, ok := c.plan.(Labeler); ok {
-		i.Label = p.Label()
+	if p, ok := c.plan.(Described); ok {
+		i.Label = p.Description()
 	}
 	return i
 }

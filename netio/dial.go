@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"penstock/netio/duct"
+	"penstock/netio/pipe"
 	"penstock/netio/proxyproto"
 	"penstock/netio/reactor"
 	"penstock/netio/tlsstream"
@@ -89,9 +89,9 @@ func (c *Conn) connect(err error) {
 }
 
 // serveInside joins the client to this process instead of to an endpoint.
-func (c *Conn) serveInside(serve func(*duct.Conn)) {
+func (c *Conn) serveInside(serve func(*pipe.Conn)) {
 	local, remote := net.TCPAddrFromAddrPort(c.Local()), net.TCPAddrFromAddrPort(c.Client())
-	end, other := duct.New(c.loop.Loop, (*upstreamSide)(c), local, remote)
+	end, other := pipe.New(c.loop.Loop, (*upstreamSide)(c), local, remote)
 	c.above = end
 	c.connected()
 	if c.phase != phaseRelaying {

@@ -125,7 +125,7 @@ func (d *drain) Expired(*reactor.Timer) {
 	elapsed := l.Now() - d.begun
 	if elapsed >= d.over {
 		for c := l.conns.head; c != nil; c = l.conns.head {
-			c.stop(Drained, c.isQuiet())
+			c.stop(Drained, c.isIdle())
 		}
 		d.finish()
 		return
@@ -137,7 +137,7 @@ func (d *drain) Expired(*reactor.Timer) {
 		d.queue = d.queue[1:]
 		switch c := next.conn; {
 		case c.phase == phaseClosed:
-		case c.active == next.active && c.isQuiet():
+		case c.active == next.active && c.isIdle():
 			c.stop(Drained, true)
 		default:
 			c.leaveSoon()

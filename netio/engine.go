@@ -230,7 +230,7 @@ type ConnectionInfo struct {
 	Client   netip.AddrPort // the client, behind a PROXY header
 	// ServerName is what the ClientHello said, exactly as sent.
 	ServerName string
-	// Label is what the plan calls itself (see Labeler).
+	// Label is what the plan calls itself (see Described).
 	Label string
 	// Phase is proxy_header, hello, handshake, connecting or relaying.
 	Phase             string
@@ -238,8 +238,8 @@ type ConnectionInfo struct {
 	Age, Idle         time.Duration
 }
 
-// A Labeler is a Plan that has a name for where it leads.
-type Labeler interface{ Label() string }
+// A Described is a Plan that has a name for where it leads.
+type Described interface{ Description() string }
 
 // Connections describes up to limit connections, the latest first. It asks
 // the loops and waits for their answers.

@@ -134,7 +134,7 @@ func (p *plan) Next(_ *Conn, err error) (Target, Reason) {
 }
 
 func (p *plan) Connected(_ *Conn, took time.Duration) { p.took = took }
-func (p *plan) Label() string                         { return p.label }
+func (p *plan) Description() string                   { return p.label }
 
 // rig is an engine with its handler.
 type rig struct {

@@ -254,8 +254,8 @@ var (
 // turnAway ends a connection for which there is no way to go.
 func (c *Conn) turnAway(why Reason) {
 	c.loop.engine.refused.count(why) // where it is a limit's
-	if p, ok := c.plan.(Patient); ok {
-		if d := p.Patience(why); d > 0 {
+	if p, ok := c.plan.(RetryDelayer); ok {
+		if d := p.RetryDelay(why); d > 0 {
 			c.refuseLater(why, d)
 			return
 		}

@@ -12,11 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"penstock/netio/duct"
+	"penstock/netio/pipe"
 )
 
 // newInside is a rig that serves its connections in this process.
-func newInside(t testing.TB, serve func(*duct.Conn), p Profile) *rig {
+func newInside(t testing.TB, serve func(*pipe.Conn), p Profile) *rig {
 	t.Helper()
 	r := newRig(t, Config{}, "", p)
 	p.Meter = r.meter
@@ -30,7 +30,7 @@ func TestServedInside(t *testing.T) {
 	var serving sync.WaitGroup
 	t.Cleanup(serving.Wait) // goleak is not enough: the engine must have ended them
 	ends := make(chan error, 1)
-	r := newInside(t, func(c *duct.Conn) {
+	r := newInside(t, func(c *pipe.Conn) {
 		serving.Go(func() {
 			_, err := io.Copy(c, c)
 			_ = c.Close()
@@ -88,8 +88,8 @@ func TestServedInside(t *testing.T) {
 
 // A side inside that never reads costs a fixed number of bytes.
 func TestInsideThatNeverReads(t *testing.T) {
-	kept := make(chan *duct.Conn, 1)
-	r := newInside(t, func(c *duct.Conn) { kept <- c }, Profile{})
+	kept := make(chan *pipe.Conn, 1)
+	r := newInside(t, func(c *pipe.Conn) { kept <- c }, Profile{})
 	c := dial(t, r.serve(t, Listener{}))
 	go func() {
 		chunk := make([]byte, 64<<10)
@@ -119,8 +119,8 @@ func TestInsideThatNeverReads(t *testing.T) {
 func TestWhatAClientIsOwed(t *testing.T) {
 	for _, much := range []bool{false, true} {
 		t.Run(fmt.Sprint("much ", much), func(t *testing.T) {
-			stuck := make(chan *duct.Conn, 1)
-			r := newInside(t, func(c *duct.Conn) {
+			stuck := make(chan *pipe.Conn, 1)
+			r := newInside(t, func(c *pipe.Conn) {
 				go func() {
 					_, _ = c.Write(make([]byte, trifle))
 					for err := error(nil); much && err == nil; { // until nothing moves for a while
@@ -146,7 +146,7 @@ func TestWhatAClientIsOwed(t *testing.T) {
 
 func TestInsideIdleTimeoutAndDrain(t *testing.T) {
 	t.Parallel()
-	r := newInside(t, func(c *duct.Conn) {
+	r := newInside(t, func(c *pipe.Conn) {
 		go func() { _, _ = io.Copy(c, c); _ = c.Close() }()
 	}, Profile{IdleTimeout: 2 * time.Second})
 	c := dial(t, r.serve(t, Listener{}))
@@ -157,7 +157,7 @@ func TestInsideIdleTimeoutAndDrain(t *testing.T) {
 
 // What it is for: net/http behind a listener of the engine.
 func TestHTTPServedInside(t *testing.T) {
-	conns := &duct.Listener{}
+	conns := &pipe.Listener{}
 	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		body, _ := io.ReadAll(q.Body)
 		fmt.Fprintf(w, "%s %s %d from %s", q.Method, q.URL.Path, len(body), strings.Split(q.RemoteAddr, ":")[0])
@@ -165,7 +165,7 @@ func TestHTTPServedInside(t *testing.T) {
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = server.Serve(conns) })
 	t.Cleanup(func() { _ = server.Close(); serving.Wait() })
-	r := newInside(t, func(c *duct.Conn) { conns.Hand(c) }, Profile{})
+	r := newInside(t, func(c *pipe.Conn) { conns.Hand(c) }, Profile{})
 	addr := r.serve(t, Listener{})
 	client := &http.Client{Transport: &http.Transport{}, Timeout: patience}
 	defer client.CloseIdleConnections()

@@ -81,7 +81,7 @@ func (l *loop) feedLine(line *line, most int) (refused int) {
 		h := l.holds[c]
 		line.conns.Remove(h.at)
 		h.line, h.at = nil, nil
-		c.guard(func() { c.session().Fed() })
+		c.guard(func() { c.session().MemoryAvailable() })
 		if h.line != nil {
 			refused++
 		}

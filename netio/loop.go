@@ -76,7 +76,7 @@ func (l *loop) nextID() uint64 {
 func (l *loop) shutdown() {
 	l.closed = true
 	for c := l.conns.head; c != nil; c = l.conns.head {
-		c.stop(Shutdown, c.isQuiet())
+		c.stop(Shutdown, c.isIdle())
 	}
 	if l.draining != nil {
 		l.draining.finish()

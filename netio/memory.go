@@ -189,7 +189,7 @@ const (
 
 // Reserve charges n bytes to the node's memory budget. All that a connection has
 // reserved at a time is of the class that it began with. Where there is no room
-// it charges nothing and returns false; Session.Fed follows when there may be. A
+// it charges nothing and returns false; Session.MemoryAvailable follows when there may be. A
 // connection that has more than its share may be closed with LimitMemory, when
 // others need it.
 func (c *Conn) Reserve(class Class, n int64) bool {

@@ -39,7 +39,7 @@ import (
 	"time"
 
 	"penstock/netio/clienthello"
-	"penstock/netio/duct"
+	"penstock/netio/pipe"
 	"penstock/netio/proxyproto"
 )
 
@@ -71,11 +71,11 @@ type Plan interface {
 	Connected(c *Conn, took time.Duration)
 }
 
-// A Patient plan keeps a client for a while when no endpoint could be reached,
+// A RetryDelayer is a Plan that keeps a client for a while when no endpoint could be reached,
 // before it is closed: some clients connect again at once, for ever.
-type Patient interface {
-	// Patience is for how long; 0: not at all.
-	Patience(why Reason) time.Duration
+type RetryDelayer interface {
+	// RetryDelay is for how long; 0: not at all.
+	RetryDelay(why Reason) time.Duration
 }
 
 // Target is an endpoint that a connection is to be carried to.
@@ -89,7 +89,7 @@ type Target struct {
 	// addresses. It is called on the loop, so it must hand the end to a
 	// goroutine; whoever has it must close it. The profile's TLS and PROXY
 	// header do not concern it.
-	Serve func(*duct.Conn)
+	Serve func(*pipe.Conn)
 	// Profile is shared by all connections of a service.
 	Profile *Profile
 	// Wait says that no endpoint is known yet, and after what time Next is

@@ -39,11 +39,11 @@ type Session interface {
 	// now, the other side is aborted and the connection ends with
 	// ClientReset or UpstreamReset.
 	Failed(from relay.Side, err error)
-	// Fed tells that memory that Conn.Reserve refused may be there now.
-	Fed()
-	// Quiet tells that a clean end would cost neither side anything now:
+	// MemoryAvailable tells that memory that Conn.Reserve refused may be there now.
+	MemoryAvailable()
+	// Idle tells that a clean end would cost neither side anything now:
 	// nothing is under way. Drains and maximum ages wait for such a moment.
-	Quiet() bool
+	Idle() bool
 	// Closed tells that the connection is over, before Handler.Closed: the
 	// streams are closed, and what the session holds, memory and timers, is
 	// to be given back.
@@ -87,7 +87,7 @@ func (c *Conn) received(from relay.Side, p []byte) {
 	}
 	c.relay.Moved(from, len(p))
 	c.session().Received(from, p)
-	c.leaveIfQuiet()
+	c.leaveIfIdle()
 }
 
 // moved does the same for bytes that the session has not seen.
@@ -95,14 +95,14 @@ func (c *Conn) moved(from relay.Side, n int) {
 	c.relay.Moved(from, n)
 	if c.flags&sessioned != 0 {
 		c.session().Moved(from, n)
-		c.leaveIfQuiet()
+		c.leaveIfIdle()
 	}
 }
 
-// leaveIfQuiet closes a session that is to leave as soon as that costs
+// leaveIfIdle closes a session that is to leave as soon as that costs
 // nothing: such a moment may be a short one.
-func (c *Conn) leaveIfQuiet() {
-	if c.flags&leaving == 0 || !c.isQuiet() {
+func (c *Conn) leaveIfIdle() {
+	if c.flags&leaving == 0 || !c.isIdle() {
 		return
 	}
 	why := MaxAge
@@ -213,6 +213,6 @@ func (c *Conn) guard(fn func()) {
 	fn()
 	done = true
 	if c.phase == phaseRelaying {
-		c.leaveIfQuiet()
+		c.leaveIfIdle()
 	}
 }

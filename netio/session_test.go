@@ -118,12 +118,12 @@ func (f *framed) Failed(from relay.Side, _ error) {
 	}
 }
 
-func (f *framed) Fed() {
+func (f *framed) MemoryAvailable() {
 	if f.fed != nil {
 		f.fed()
 	}
 }
-func (f *framed) Quiet() bool   { return f.quiet.Load() }
+func (f *framed) Idle() bool   { return f.quiet.Load() }
 func (f *framed) Closed(Reason) { f.closed.Add(1) }
 
 // sessions makes the rig's connections framed ones; it gives the first.
@@ -404,7 +404,7 @@ type patient struct {
 	d time.Duration
 }
 
-func (p *patient) Patience(Reason) time.Duration { return p.d }
+func (p *patient) RetryDelay(Reason) time.Duration { return p.d }
 
 // Clients that connect again at once, as those of Kafka, are kept for a while.
 func TestAPatientPlanDelaysTheRefusal(t *testing.T) {

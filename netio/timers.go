@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"penstock/netio/duct"
+	"penstock/netio/pipe"
 	"penstock/netio/reactor"
 	"penstock/netio/relay"
 )
@@ -84,8 +84,8 @@ func (c *Conn) checkTimers() {
 		left := c.expiry - now
 		if left <= 0 {
 			// From here to the maximum age, a quiet moment is waited for.
-			if left = c.born + age - now; left <= 0 || c.isQuiet() {
-				c.stop(MaxAge, c.isQuiet())
+			if left = c.born + age - now; left <= 0 || c.isIdle() {
+				c.stop(MaxAge, c.isIdle())
 				return
 			}
 			c.leaveSoon()
@@ -129,18 +129,18 @@ func (c *Conn) leaveSoon() {
 	}
 }
 
-// isQuiet tells that nothing is under way as far as can be known.
-func (c *Conn) isQuiet() bool {
+// isIdle tells that nothing is under way as far as can be known.
+func (c *Conn) isIdle() bool {
 	if c.flags&sessioned != 0 {
-		return c.phase == phaseRelaying && c.settled() && c.session().Quiet()
+		return c.phase == phaseRelaying && c.settled() && c.session().Idle()
 	}
-	return c.phase == phaseRelaying && c.relay.Quiet() && c.settled() && c.loop.Now()-c.active >= quietTime
+	return c.phase == phaseRelaying && c.relay.Idle() && c.settled() && c.loop.Now()-c.active >= quietTime
 }
 
 // settled tells the same of what the sockets move by themselves, of which the
 // relay hears afterwards.
 func (c *Conn) settled() bool {
-	if d, ok := c.above.(*duct.Duct); ok && !d.Settled() {
+	if d, ok := c.above.(*pipe.Pipe); ok && !d.Settled() {
 		return false
 	}
 	return c.client.Settled() && c.upstream.Settled()
@@ -153,7 +153,7 @@ func (c *Conn) stop(why Reason, clean bool) {
 		return
 	}
 	if c.flags&sessioned != 0 {
-		c.End(why, clean && c.isQuiet())
+		c.End(why, clean && c.isIdle())
 		return
 	}
 	c.relay.Stop(clean && c.settled())
@@ -168,7 +168,7 @@ func (c *Conn) sent(s relay.Side) {
 			return
 		}
 		c.session().Sent(s)
-		c.leaveIfQuiet()
+		c.leaveIfIdle()
 	}
 }
 
@@ -191,7 +191,7 @@ func (c *Conn) failed(s relay.Side, err error) {
 	why := UpstreamReset
 	if s == relay.Client {
 		why = ClientReset
-		if d, ok := c.above.(*duct.Duct); c.relay.Owes(relay.Client) || ok && d.Unread() > trifle {
+		if d, ok := c.above.(*pipe.Pipe); c.relay.Owes(relay.Client) || ok && d.Unread() > trifle {
 			c.flags |= owed
 		}
 	}

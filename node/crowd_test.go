@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"penstock/node/admin"
-	"penstock/node/port"
+	"penstock/node/mux"
 )
 
 // Connections that idle at HTTP are bounded; who comes last is served.
@@ -45,7 +45,7 @@ func TestTheOldestOfTooManyAtHTTPGoes(t *testing.T) {
 func TestACrowdLosesItsOldest(t *testing.T) {
 	t.Parallel()
 	s := httptest.NewUnstartedServer(http.NotFoundHandler())
-	s.Config.ConnState = crowd(port.NewStrangers(10, 3))
+	s.Config.ConnState = crowd(mux.NewUnauthenticatedPool(10, 3))
 	s.Start()
 	defer s.Close()
 	var all []net.Conn

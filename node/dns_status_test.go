@@ -31,7 +31,7 @@ func TestStatusTellsOfNamesThatCannotBeLookedUp(t *testing.T) {
 		resolver := discovery.New(discovery.Config{Lookup: lookup})
 		defer resolver.Close()
 		router := routing.NewRouter(routing.Config{Hosts: resolver})
-		n := &Node{router: router, rooms: &rooms{resolver: resolver}}
+		n := &Node{router: router, reconciler: &reconciler{resolver: resolver}}
 		var changes []resource.Change
 		for _, o := range objects(t, "kind: Service\nname: apps\nspec: {endpoints: [{address: \"Apps.example.com:80\"}, {address: \"10.0.0.9:80\"}, {address: \"never.example.com:80\"}]}\n") {
 			changes = append(changes, resource.Put(o))

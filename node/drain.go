@@ -85,7 +85,7 @@ func (n *Node) undrain() error {
 	<-run.done
 	n.engine.Resume()
 	n.requests.server.Resume()
-	n.rooms.listen()
+	n.reconciler.listen()
 	n.drainRun = nil
 	n.state.resume()
 	n.log.Info("back in service")

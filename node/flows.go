@@ -11,7 +11,7 @@ import (
 	"penstock/kafka/session"
 	"penstock/netio"
 	"penstock/routing"
-	"penstock/routing/persist"
+	"penstock/routing/hamt"
 )
 
 // reasons are all the reasons that a connection can end for: the index of each
@@ -74,13 +74,13 @@ type flows struct {
 	connect *prometheus.HistogramVec // by service
 	took    *prometheus.HistogramVec // requests, by service
 
-	m  atomic.Pointer[persist.Map[*listenerFlows]]
+	m  atomic.Pointer[hamt.Map[*listenerFlows]]
 	mu sync.Mutex // held by whoever changes what m leads to
 }
 
 // listenerFlows are the flows of one listener, by service.
 type listenerFlows struct {
-	m atomic.Pointer[persist.Map[*flow]]
+	m atomic.Pointer[hamt.Map[*flow]]
 }
 
 func newFlows(loops int) *flows {
@@ -93,7 +93,7 @@ func newFlows(loops int) *flows {
 		Help:    "Time from a request's header to the end of its answer.",
 		Buckets: requestBuckets,
 	}, []string{"service"})}
-	fs.m.Store(new(persist.Map[*listenerFlows]))
+	fs.m.Store(new(hamt.Map[*listenerFlows]))
 	return fs
 }
 
@@ -113,7 +113,7 @@ func (fs *flows) add(listener, service string) *flow {
 	lf, ok := fs.m.Load().Get(listener)
 	if !ok {
 		lf = new(listenerFlows)
-		lf.m.Store(new(persist.Map[*flow]))
+		lf.m.Store(new(hamt.Map[*flow]))
 		edit := fs.m.Load().Edit()
 		edit.Set(listener, lf)
 		next := edit.Map()

@@ -26,7 +26,7 @@ spec: {address: "127.0.0.1:0", service: apps}
 		n.mustDelete(t, c[0], c[1])
 	}
 	waitFor(t, "the flow from other to be forgotten", func() bool {
-		n.rooms.tidy(time.Now().Add(time.Minute))
+		n.reconciler.tidy(time.Now().Add(time.Minute))
 		_, body := n.get(t, "/metrics")
 		return !strings.Contains(body, `penstock_connections{listener="other"`)
 	})

@@ -17,16 +17,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"penstock/node/admin"
-	"penstock/node/port"
+	"penstock/node/mux"
 	"penstock/routing/resource"
 )
 
-// front is what HTTP serves now.
-type front struct{ h atomic.Pointer[http.Handler] }
+// gate is what HTTP serves now.
+type gate struct{ h atomic.Pointer[http.Handler] }
 
-func (f *front) set(h http.Handler) { f.h.Store(&h) }
+func (f *gate) set(h http.Handler) { f.h.Store(&h) }
 
-func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) { (*f.h.Load()).ServeHTTP(w, r) }
+func (f *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) { (*f.h.Load()).ServeHTTP(w, r) }
 
 func serveAlive(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) }
 
@@ -64,13 +64,13 @@ func newFront(n *Node) http.Handler {
 // newHTTP makes the server, which serves what front has.
 func newHTTP(n *Node) *http.Server {
 	return &http.Server{
-		Handler:           &n.front,
+		Handler:           &n.gate,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       30 * time.Second,
 		WriteTimeout:      2 * time.Minute, // profiles take their time
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
-		ConnState:         crowd(port.NewStrangers(maxHTTP, maxHTTPSource)),
+		ConnState:         crowd(mux.NewUnauthenticatedPool(maxHTTP, maxHTTPSource)),
 		ErrorLog:          slog.NewLogLogger(n.log.Handler(), slog.LevelDebug),
 	}
 }
@@ -81,7 +81,7 @@ func newHTTP(n *Node) *http.Server {
 const maxHTTP, maxHTTPSource = 1024, 512
 
 // crowd keeps the connections of a server within bounds.
-func crowd(all *port.Strangers) func(net.Conn, http.ConnState) {
+func crowd(all *mux.UnauthenticatedPool) func(net.Conn, http.ConnState) {
 	var mu sync.Mutex
 	leave := map[net.Conn]func(){}
 	return func(conn net.Conn, state http.ConnState) {
@@ -190,7 +190,7 @@ func (n *Node) bearer(ctx context.Context, r *http.Request) (admin.Principal, er
 	if at, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
 		from = net.TCPAddrFromAddrPort(at)
 	}
-	p, err := n.admin.Vouch(ctx, from, strings.TrimSpace(token))
+	p, err := n.admin.ThrottleToken(ctx, from, strings.TrimSpace(token))
 	p.From = r.RemoteAddr
 	return p, err
 }

@@ -16,9 +16,9 @@ import (
 	"penstock/routing/resource"
 )
 
-// httpDoor gives the listener of HTTP TLS where the settings say so. Without
+// httpListener gives the listener of HTTP TLS where the settings say so. Without
 // it, an address that others reach wants a word that this is meant.
-func (n *Node) httpDoor(l net.Listener) (net.Listener, error) {
+func (n *Node) httpListener(l net.Listener) (net.Listener, error) {
 	if n.cfg.HTTPCert == "" {
 		return l, nil
 	}

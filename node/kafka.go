@@ -24,7 +24,7 @@ import (
 // kafkaTLS is TLS on both sides of Kafka: towards clients by virtual cluster,
 // towards brokers by physical one. Its methods may be called from anywhere.
 type kafkaTLS struct {
-	rooms *rooms
+	reconciler *reconciler
 
 	mu      sync.Mutex
 	servers map[string]kafkaServer // by virtual cluster
@@ -43,8 +43,8 @@ type clientKey struct {
 	spec    *model.PhysicalTLS
 }
 
-func newKafkaTLS(r *rooms) *kafkaTLS {
-	return &kafkaTLS{rooms: r, servers: map[string]kafkaServer{}, clients: map[clientKey]*tlsconfig.Client{}}
+func newKafkaTLS(r *reconciler) *kafkaTLS {
+	return &kafkaTLS{reconciler: r, servers: map[string]kafkaServer{}, clients: map[clientKey]*tlsconfig.Client{}}
 }
 
 // client gives TLS towards a broker.
@@ -58,9 +58,9 @@ func (k *kafkaTLS) client(cluster, host string, t *model.PhysicalTLS) *tls.Confi
 		made, err = tlsconfig.NewClient(&resource.ServiceTLS{
 			CA: t.CA, ServerName: t.ServerName, CertificateRef: t.CertificateRef,
 			MinVersion: t.MinVersion, InsecureSkipVerify: t.InsecureSkipVerify,
-		}, k.rooms.certs)
+		}, k.reconciler.certs)
 		if err != nil {
-			k.rooms.log.Error("tls of a physical cluster trusts nobody", "physicalCluster", cluster, "error", err)
+			k.reconciler.log.Error("tls of a physical cluster trusts nobody", "physicalCluster", cluster, "error", err)
 		}
 		k.clients[key] = made
 	}
@@ -72,7 +72,7 @@ func (k *kafkaTLS) forget() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	clear(k.clients)
-	table := k.rooms.kafka.Table()
+	table := k.reconciler.kafka.Table()
 	maps.DeleteFunc(k.servers, func(name string, s kafkaServer) bool {
 		v, ok := table.Virtual(name)
 		return !ok || v.Spec().TLS != s.spec
@@ -92,9 +92,9 @@ func (k *kafkaTLS) server(v *model.Virtual) *tlsconfig.Server {
 	if spec != nil {
 		settings.MinVersion, settings.ClientAuth = spec.MinVersion, spec.ClientAuth
 	}
-	made, err := tlsconfig.NewServer("virtualcluster/"+v.Name(), settings, k.rooms.certs, k.rooms.tickets)
+	made, err := tlsconfig.NewServer("virtualcluster/"+v.Name(), settings, k.reconciler.certs, k.reconciler.tickets)
 	if err != nil {
-		k.rooms.log.Error("tls of a virtual cluster lets nobody in", "virtualCluster", v.Name(), "error", err)
+		k.reconciler.log.Error("tls of a virtual cluster lets nobody in", "virtualCluster", v.Name(), "error", err)
 	}
 	k.servers[v.Name()] = kafkaServer{spec, made}
 	return made
@@ -104,7 +104,7 @@ func (k *kafkaTLS) server(v *model.Virtual) *tlsconfig.Server {
 // leads to a virtual broker, which names the certificate.
 func (k *kafkaTLS) chooser(listener string) func(*clienthello.Hello) (*tls.Config, netio.Reason) {
 	return func(h *clienthello.Hello) (*tls.Config, netio.Reason) {
-		certs, route, reason := k.rooms.kafka.Table().Certificates(listener, h.ServerName, h.HasServerName)
+		certs, route, reason := k.reconciler.kafka.Table().Certificates(listener, h.ServerName, h.HasServerName)
 		if reason != routing.OK {
 			return nil, netio.Reason(reason)
 		}
@@ -117,7 +117,7 @@ func (k *kafkaTLS) chooser(listener string) func(*clienthello.Hello) (*tls.Confi
 }
 
 // kafkaListener completes what netio needs to know of a kafka listener.
-func (r *rooms) kafkaListener(l netio.Listener, secure bool) netio.Listener {
+func (r *reconciler) kafkaListener(l netio.Listener, secure bool) netio.Listener {
 	l.Mode = netio.ModePlain
 	if secure {
 		l.Mode, l.TLSConfig, l.Alert = netio.ModeTerminate, r.kafkaTLS.chooser(l.Name), kafkaAlert
@@ -137,7 +137,7 @@ func kafkaAlert(why netio.Reason) bool {
 
 // followPorts brings the ports that virtual clusters have by themselves to
 // netio's list.
-func (r *rooms) followPorts() {
+func (r *reconciler) followPorts() {
 	maps.DeleteFunc(r.listeners, func(name string, _ netio.Listener) bool { return r.ports[name] })
 	r.ports = map[string]bool{}
 	for p := range r.kafka.Table().Listeners() {
@@ -147,7 +147,7 @@ func (r *rooms) followPorts() {
 }
 
 // followHosts tells the resolver which names are needed, by any room.
-func (r *rooms) followHosts(table *routing.Table) {
+func (r *reconciler) followHosts(table *routing.Table) {
 	every := map[string]time.Duration{}
 	note := func(host string, pause time.Duration) bool {
 		if was, ok := every[host]; !ok || pause < was {
@@ -165,14 +165,14 @@ func (r *rooms) followHosts(table *routing.Table) {
 }
 
 // brokersMoved is told when a physical cluster has other brokers than before.
-func (r *rooms) brokersMoved() {
+func (r *reconciler) brokersMoved() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.followHosts(r.router.Table())
 }
 
 // makeKafka makes the room, once the flows can be counted.
-func (r *rooms) makeKafka(loops int) {
+func (r *reconciler) makeKafka(loops int) {
 	r.kafkaTLS = newKafkaTLS(r)
 	r.kafka = kafka.New(kafka.Config{
 		Bind: r.bind, Hosts: r.resolver, Loops: loops, Log: r.log,
@@ -202,7 +202,7 @@ func (t *traffic) closedKafka(c *netio.Conn, p *kafka.Connection, why netio.Reas
 // virtualClusters tells how the virtual clusters do.
 func (n *Node) virtualClusters() []admin.VirtualClusterStatus {
 	var out []admin.VirtualClusterStatus
-	for _, c := range n.rooms.kafka.Status() {
+	for _, c := range n.reconciler.kafka.Status() {
 		s := admin.VirtualClusterStatus{
 			Name: c.Name, PhysicalCluster: c.Physical, Filters: c.Filters, Error: c.Err, Brokers: []admin.VirtualBrokerStatus{},
 			Connections: c.Connections,
@@ -243,7 +243,7 @@ func (n *Node) unplaced(objects []resource.Object) (warnings []admin.Fault) {
 		if !ok {
 			continue
 		}
-		if path, message, value := n.rooms.kafka.Table().WarnUnplaced(v); path != "" {
+		if path, message, value := n.reconciler.kafka.Table().WarnUnplaced(v); path != "" {
 			warnings = append(warnings, admin.Fault{Key: objects[i].String(), Path: path, Message: message, Value: fmt.Sprint(value)})
 		}
 	}
@@ -254,7 +254,7 @@ func (n *Node) unplaced(objects []resource.Object) (warnings []admin.Fault) {
 // cluster since start.
 func (n *Node) clusterTotals() map[string][3]uint64 {
 	totals := map[string][3]uint64{}
-	for _, c := range n.rooms.kafka.Counts() {
+	for _, c := range n.reconciler.kafka.Counts() {
 		t := totals[c.Cluster]
 		for i := range c.APIs {
 			t[0] += c.APIs[i].Requests

@@ -30,7 +30,7 @@ func TestPoliciesAreNotForMembersOfAnOlderRelease(t *testing.T) {
 		cancel()
 		n.Stop(ctx)
 	})
-	waitFor(t, "the node to lead", func() bool { return n.cluster.Store() != nil && n.cluster.Store().Standing().Ready })
+	waitFor(t, "the node to lead", func() bool { return n.cluster.Store() != nil && n.cluster.Store().Leadership().Ready })
 	const id = "00000000000000000000000000000001"
 	note := func(level int) {
 		t.Helper()

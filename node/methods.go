@@ -32,7 +32,7 @@ func newAdmin(n *Node) *admin.Server {
 	admin.Handle(s, admin.MethodHistory, admin.RoleReader, n.history)
 	admin.HandleStream(s, admin.MethodSave, admin.RoleAdmin, n.saveSnapshot)
 	admin.Handle(s, admin.MethodStatus, admin.RoleReader, func(ctx context.Context, _ *admin.Empty) (*admin.Status, error) {
-		if err := admin.Large(ctx); err != nil {
+		if err := admin.LargeResponse(ctx); err != nil {
 			return nil, err
 		}
 		return n.status(ctx), nil
@@ -118,7 +118,7 @@ func (n *Node) spread(ctx context.Context, result *admin.ApplyResult, wait admin
 	result.Reached, warnings = n.reach(ctx, result.Index, wait, result.Changes)
 	result.Warnings = append(result.Warnings, warnings...)
 	if n.cluster != nil { // a --dev node keeps nothing on a disk
-		result.Warnings = append(result.Warnings, oneDisk(n.cfg.Name, n.cluster.Store().Standing().Voters, result.Changes)...)
+		result.Warnings = append(result.Warnings, oneDisk(n.cfg.Name, n.cluster.Store().Leadership().Voters, result.Changes)...)
 	}
 }
 
@@ -170,7 +170,7 @@ func (n *Node) get(ctx context.Context, r *admin.GetRequest) (*admin.GetResult, 
 			return nil, err
 		}
 	}
-	if err := admin.Large(ctx); err != nil {
+	if err := admin.LargeResponse(ctx); err != nil {
 		return nil, err
 	}
 	return n.catalog.Get(r)
@@ -182,14 +182,14 @@ func (n *Node) history(ctx context.Context, r *admin.HistoryRequest) (*admin.His
 			return nil, err
 		}
 	}
-	if err := admin.Large(ctx); err != nil {
+	if err := admin.LargeResponse(ctx); err != nil {
 		return nil, err
 	}
 	return n.catalog.History(r.Kind, r.Name)
 }
 
 func (n *Node) watch(ctx context.Context, r *admin.WatchRequest, send func(*admin.WatchItem) error) error {
-	if err := admin.Large(ctx); err != nil {
+	if err := admin.LargeResponse(ctx); err != nil {
 		return err
 	}
 	return n.catalog.Watch(ctx, r.Kind, r.Name, send)

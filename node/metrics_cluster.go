@@ -35,8 +35,8 @@ var (
 func (c collector) cluster(gauge gaugeFunc, count countFunc) {
 	n := c.n
 	a := n.admin.Stats()
-	gauge(mAdminConns, float64(a.Strangers), "unknown")
-	gauge(mAdminConns, float64(a.Connections-a.Strangers), "known")
+	gauge(mAdminConns, float64(a.Unauthenticated), "unknown")
+	gauge(mAdminConns, float64(a.Connections-a.Unauthenticated), "known")
 	count(mAdminTokens, a.Authenticated, "good")
 	count(mAdminTokens, a.AuthFailed, "wrong")
 	count(mAdminTokens, a.AuthLimited, "not_looked_at")
@@ -46,14 +46,14 @@ func (c collector) cluster(gauge gaugeFunc, count countFunc) {
 	if f := n.cfg.ResourceFiles; f != nil && f.Sync {
 		gauge(mSynced, truth(n.reread.synced.Load()))
 	}
-	view := n.store.View()
+	view := n.store.Snapshot()
 	gauge(mStoreEntries, float64(view.Len()))
 	gauge(mStoreBytes, float64(view.Bytes()))
 	gauge(mAlone, truth(n.alone() != ""))
 	if n.cluster == nil {
 		return
 	}
-	s := n.cluster.Store().Standing()
+	s := n.cluster.Store().Leadership()
 	gauge(mLeads, truth(s.Leader == n.id))
 	gauge(mTerm, float64(s.Term))
 	gauge(mCommit, float64(s.Commit))

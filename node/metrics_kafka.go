@@ -26,7 +26,7 @@ var (
 )
 
 func (c collector) kafka(ch chan<- prometheus.Metric, gauge gaugeFunc, count countFunc) {
-	room := c.n.rooms.kafka
+	room := c.n.reconciler.kafka
 	for _, s := range room.Counts() {
 		for i := range s.APIs {
 			a := &s.APIs[i]

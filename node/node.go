@@ -62,7 +62,7 @@ type Node struct {
 	store      catalog.Store
 	tickets    *tlsstream.Tickets
 	uploads    uploads
-	sharing    *sharing // of health checks; nil: with nobody
+	sharing    *healthGossip // of health checks; nil: with nobody
 	requests   *requests
 	made       atomic.Bool // the rooms are made
 	left       atomic.Bool // the node left its cluster for good
@@ -75,13 +75,13 @@ type Node struct {
 	access     *accesslog.Log
 	flows      *flows
 	catalog    *catalog.Catalog
-	rooms      *rooms
+	reconciler *reconciler
 	rollouts   *rollout.Driver
 	router     *routing.Router
 	engine     *netio.Engine
 	admin      *admin.Server
 	http       *http.Server
-	front      front // what HTTP serves now
+	gate       gate // what HTTP serves now
 	metrics    *prometheus.Registry
 	changes    *prometheus.CounterVec // changes of the configuration, by result
 
@@ -118,7 +118,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	}
 	// 2. The ports that commands and metrics come to are taken before any
 	//    traffic flows: a node that cannot be operated should not start.
-	doors, err := n.openDoors()
+	doors, err := n.openListeners()
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +129,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	}()
 	// 3. The cluster: who the node is and what was agreed. A node that has a
 	//    cluster finds that on its disk, and waits for nobody.
-	n.front.set(n.waitingFront())
+	n.gate.set(n.waitingFront())
 	n.own = doors.own
 	n.serveHTTP(&doors)
 	if err = n.openCluster(ctx, &doors); err != nil {
@@ -137,14 +137,14 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	}
 	// 4. The rooms, from the inside out: what decides, what it decides by, and
 	//    what carries bytes. They have nothing to do yet.
-	if err = n.makeRooms(); err != nil {
+	if err = n.makeReconciler(); err != nil {
 		return nil, err
 	}
 	// 5. The store's content acts, and every change of it from now on. The
 	//    first resources are applied as a command would do it, so the cluster
 	//    port is open from here.
 	n.background.Go(n.follow)
-	n.background.Go(n.keepTidy)
+	n.background.Go(n.housekeep)
 	n.background.Go(func() { n.rollouts.Run(n.alive) })
 	if n.cfg.AccessLog == AccessAll {
 		n.background.Go(n.logOngoing)
@@ -185,14 +185,14 @@ func newNode(cfg Config) *Node {
 	return n
 }
 
-// doors are the listening sockets of those who operate the node.
-type doors struct {
+// listenerSet are the listening sockets of those who operate the node.
+type listenerSet struct {
 	cluster net.Listener // nil: somebody else has it
 	own     net.Listener // the node's own socket; nil: none
 	http    net.Listener
 }
 
-func (d *doors) close() {
+func (d *listenerSet) close() {
 	for _, l := range []net.Listener{d.cluster, d.own, d.http} {
 		if l != nil {
 			l.Close()
@@ -200,7 +200,7 @@ func (d *doors) close() {
 	}
 }
 
-func (n *Node) openDoors() (d doors, err error) {
+func (n *Node) openListeners() (d listenerSet, err error) {
 	defer func() {
 		if err != nil {
 			d.close()
@@ -215,7 +215,7 @@ func (n *Node) openDoors() (d doors, err error) {
 		return d, fmt.Errorf("--http: %w", err)
 	}
 	n.httpAddr = d.http.Addr().String()
-	if d.http, err = n.httpDoor(d.http); err != nil {
+	if d.http, err = n.httpListener(d.http); err != nil {
 		return d, err
 	}
 	if n.dir != nil {
@@ -237,23 +237,23 @@ func (n *Node) openFolder() (err error) {
 	return err
 }
 
-// makeRooms makes the rooms and ties them together.
-func (n *Node) makeRooms() error {
+// makeReconciler makes the rooms and ties them together.
+func (n *Node) makeReconciler() error {
 	n.catalog = catalog.New(n.catalogConfig())
 	if n.cfg.AccessLog != AccessOff {
 		n.access = accesslog.New(accesslog.Config{Out: n.cfg.AccessOut, JSON: n.cfg.AccessJSON})
 	}
-	r := &rooms{
+	r := &reconciler{
 		log: n.log, bind: n.cfg.Bind, certs: tlsconfig.NewStore(), tickets: n.tickets,
 		listeners: map[string]netio.Listener{}, servers: map[string]server{},
 		checks: map[string][]health.Target{}, ejecting: map[string]*endpoint.Group{},
-		rollouts: new(rollout.Book),
+		rollouts: new(rollout.Tracker),
 	}
 	r.clients = &clients{log: n.log, certs: r.certs, m: map[string]client{}}
 	r.resolver = discovery.New(discovery.Config{Changed: r.resolved, Log: n.log})
 	r.router = routing.NewRouter(routing.Config{NodeTags: n.cfg.Tags, Hosts: r.resolver, Observe: n.observe})
 	r.checker = health.New(health.Config{})
-	n.rooms, n.router = r, r.router
+	n.reconciler, n.router = r, r.router
 	n.rollouts = n.newRollouts()
 
 	handler := &traffic{router: r.router, gone: &r.gone, client: r.clients.of, access: n.access, accessAll: n.cfg.AccessLog == AccessAll}
@@ -266,7 +266,7 @@ func (n *Node) makeRooms() error {
 	}
 	n.engine, r.engine = engine, engine
 	if n.cluster != nil {
-		n.sharing = &sharing{self: n.id}
+		n.sharing = &healthGossip{self: n.id}
 		r.checker.Share(n.sharing)
 	}
 	n.flows = newFlows(engine.Loops())
@@ -278,7 +278,7 @@ func (n *Node) makeRooms() error {
 	n.metrics = newRegistry(n)
 	n.admin = newAdmin(n)
 	n.made.Store(true)
-	n.front.set(newFront(n))
+	n.gate.set(newFront(n))
 	return nil
 }
 
@@ -304,7 +304,7 @@ func (n *Node) catalogConfig() catalog.Config {
 // follow brings the store's content to act. A node that cannot understand what
 // was agreed must not go on as if it had.
 func (n *Node) follow() {
-	err := n.catalog.Follow(n.alive, n.rooms.apply)
+	err := n.catalog.Follow(n.alive, n.reconciler.apply)
 	// The store closes when the node has left its cluster, and is ending.
 	if !errors.Is(err, context.Canceled) && !errors.Is(err, consensus.ErrClosed) {
 		n.fail(fmt.Errorf("the configuration cannot be followed: %w", err))
@@ -326,7 +326,7 @@ func (n *Node) Err() error { return n.err }
 
 // catchUp waits until what the node had on its disk acts.
 func (n *Node) catchUp(ctx context.Context) error {
-	return n.catalog.Await(ctx, n.store.View().Index())
+	return n.catalog.Await(ctx, n.store.Snapshot().Index())
 }
 
 // ask connects to the node itself, in somebody's name.
@@ -337,7 +337,7 @@ func (n *Node) ask(ctx context.Context, p admin.Principal) (*admin.Client, error
 }
 
 // serve opens the doors of admin RPC.
-func (n *Node) serve(d *doors) {
+func (n *Node) serve(d *listenerSet) {
 	n.waited()
 	for _, l := range []net.Listener{d.cluster, d.own} {
 		if l == nil {
@@ -354,7 +354,7 @@ func (n *Node) serve(d *doors) {
 
 // serveHTTP opens the door of HTTP, before there is much to tell: whoever
 // watches a node that looks for its cluster must see that it lives.
-func (n *Node) serveHTTP(d *doors) {
+func (n *Node) serveHTTP(d *listenerSet) {
 	n.http = newHTTP(n)
 	l := d.http
 	d.http = nil
@@ -374,14 +374,14 @@ func caller(l net.Listener) admin.Principal {
 	return admin.Principal{Name: "dev", Role: admin.RoleAdmin}
 }
 
-// keepTidy does what is to be done about once a second.
-func (n *Node) keepTidy() {
+// housekeep does what is to be done about once a second.
+func (n *Node) housekeep() {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	for {
 		select {
 		case now := <-ticker.C:
-			n.rooms.tidy(now)
+			n.reconciler.tidy(now)
 			n.uploads.sweep(now)
 			if n.sharing != nil {
 				n.sharing.look(n.cluster.Members())
@@ -456,12 +456,12 @@ func (n *Node) close(ctx context.Context) {
 	if n.cluster != nil {
 		n.cluster.Close()
 	}
-	if n.rooms != nil {
-		n.rooms.checker.Close()
-		if n.rooms.kafka != nil {
-			n.rooms.kafka.Close()
+	if n.reconciler != nil {
+		n.reconciler.checker.Close()
+		if n.reconciler.kafka != nil {
+			n.reconciler.kafka.Close()
 		}
-		n.rooms.resolver.Close()
+		n.reconciler.resolver.Close()
 	}
 	if n.access != nil {
 		n.access.Close()

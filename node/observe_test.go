@@ -162,13 +162,13 @@ func TestSeriesGoWithTheirListener(t *testing.T) {
 	conn, _ := dial(t, n.at(t, "edge"))
 	n.mustDelete(t, "listener", "edge")
 	n.mustDelete(t, "service", "apps")
-	n.rooms.tidy(time.Now())
+	n.reconciler.tidy(time.Now())
 	const series = `penstock_connections{listener="edge",service="apps"}`
 	if got := n.metric(t, series); got != "1" {
 		t.Errorf("with its connection open the series is %q", got)
 	}
 	conn.Close()
-	waitFor(t, "the series to go", func() bool { n.rooms.tidy(time.Now()); return n.metric(t, series) == "" })
+	waitFor(t, "the series to go", func() bool { n.reconciler.tidy(time.Now()); return n.metric(t, series) == "" })
 }
 
 func TestTopTellsRates(t *testing.T) {

@@ -22,7 +22,7 @@ func (n *Node) effective(ctx context.Context, r *admin.EffectiveRequest) (*admin
 			return nil, err
 		}
 	}
-	if err := admin.Large(ctx); err != nil {
+	if err := admin.LargeResponse(ctx); err != nil {
 		return nil, err
 	}
 	if r.Limit < 0 || r.After.Sources < 0 {

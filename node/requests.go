@@ -12,7 +12,7 @@ import (
 
 	"penstock/netio"
 	"penstock/netio/budget"
-	"penstock/netio/duct"
+	"penstock/netio/pipe"
 	"penstock/netio/ports"
 	"penstock/netio/proxyproto"
 	"penstock/netio/web"
@@ -100,8 +100,8 @@ type httpPlan struct {
 }
 
 var (
-	_ netio.Plan    = (*httpPlan)(nil)
-	_ netio.Labeler = (*httpPlan)(nil)
+	_ netio.Plan      = (*httpPlan)(nil)
+	_ netio.Described = (*httpPlan)(nil)
 )
 
 // newRequests makes them for a node whose flows and router are there.
@@ -109,7 +109,7 @@ func newRequests(n *Node) *requests {
 	h := &requests{
 		router: n.router, flows: n.flows, access: n.access, memory: n.engine,
 		places:   budget.New(budget.Config{Limit: int64(n.cfg.MaxRequests)}),
-		profiles: profiles{router: n.router, client: n.rooms.clients.of, m: map[string]*httpPath{}},
+		profiles: profiles{router: n.router, client: n.reconciler.clients.of, m: map[string]*httpPath{}},
 		clients:  map[string]map[*httpClient]struct{}{},
 	}
 	h.server = web.New(web.Config{Handler: h, Log: n.log})
@@ -146,7 +146,7 @@ func (h *requests) plan(c *netio.Conn, in *routing.Input, f *flow, p *path, tabl
 
 // Next implements netio.Plan.
 func (p *httpPlan) Next(*netio.Conn, error) (netio.Target, netio.Reason) {
-	return netio.Target{Profile: &p.path.profile, Serve: func(c *duct.Conn) {
+	return netio.Target{Profile: &p.path.profile, Serve: func(c *pipe.Conn) {
 		p.requests.server.Serve(c, p.client, p.client.secure, p.client.alpn)
 	}}, netio.OK
 }
@@ -154,8 +154,8 @@ func (p *httpPlan) Next(*netio.Conn, error) (netio.Target, netio.Reason) {
 // Connected implements netio.Plan.
 func (p *httpPlan) Connected(*netio.Conn, time.Duration) {}
 
-// Label implements netio.Labeler: the service, and no endpoint.
-func (p *httpPlan) Label() string { return p.flow.service + " " }
+// Description implements netio.Described: the service, and no endpoint.
+func (p *httpPlan) Description() string { return p.flow.service + " " }
 
 // forget is for a connection that has ended.
 func (h *requests) forget(c *httpClient) {
@@ -181,11 +181,11 @@ func (h *requests) leave(listeners []string, table *routing.Table) {
 }
 
 // Route implements web.Handler.
-func (h *requests) Route(known any, r *http.Request) web.Plan {
-	q := &asked{requests: h, client: known.(*httpClient), method: r.Method, host: r.Host, path: written(r.URL), begun: time.Now()}
+func (h *requests) Route(known any, r *http.Request) web.Disposition {
+	q := &request{requests: h, client: known.(*httpClient), method: r.Method, host: r.Host, path: written(r.URL), begun: time.Now()}
 	q.client.count.Add(1)
 	q.client.requests.begin()
-	plan := web.Plan{Done: q.done, Last: q.client.last.Load() != nil}
+	plan := web.Disposition{Done: q.done, Last: q.client.last.Load() != nil}
 	defer q.fault()
 	if why := q.admit(r); why != netio.OK {
 		return q.refuse(plan, statusOf(why), why)
@@ -218,7 +218,7 @@ func (h *requests) Route(known any, r *http.Request) web.Plan {
 	}
 	if q.answered.Status != 0 {
 		plan.Answer = &web.Answer{Status: q.answered.Status, Header: http.Header{"Location": {q.answered.Location}}}
-		plan.Way = q
+		plan.Upstreams = q
 		return plan
 	}
 	if !isGRPC(r) {
@@ -236,7 +236,7 @@ func (h *requests) Rules(known any) web.Rules {
 
 // Refused implements web.Handler.
 func (h *requests) Refused(known any, status int, err error) {
-	q := &asked{requests: h, client: known.(*httpClient), begun: time.Now(), why: BadRequest}
+	q := &request{requests: h, client: known.(*httpClient), begun: time.Now(), why: BadRequest}
 	q.client.count.Add(1)
 	q.flow = h.flows.get(q.client.in.Listener, "")
 	q.flow.requests.active.Add(1)

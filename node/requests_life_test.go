@@ -107,7 +107,7 @@ func TestClientsOfARemovedListenerAreServed(t *testing.T) {
 		t.Error("told to go before")
 	}
 	n.mustDelete(t, "listener", "web")
-	n.rooms.tidy(time.Now().Add(time.Minute)) // the listener is forgotten
+	n.reconciler.tidy(time.Now().Add(time.Minute)) // the listener is forgotten
 	if status, last, by := ask(); status != http.StatusOK || !last || by != "cart" {
 		t.Errorf("%d, last %v, by %s", status, last, by)
 	}
@@ -441,7 +441,7 @@ func TestConnectionsToEndpointsEndWithTheirService(t *testing.T) {
 	waitFor(t, "the connections of the service to end", func() bool { return open.Load() == 0 })
 	c.http.CloseIdleConnections()
 	waitFor(t, "its series to go", func() bool {
-		n.rooms.tidy(time.Now().Add(time.Minute))
+		n.reconciler.tidy(time.Now().Add(time.Minute))
 		_, body := n.get(t, "/metrics")
 		return !strings.Contains(body, `service="shop"`)
 	})

@@ -86,7 +86,7 @@ func weigh(r *http.Request) (fields int, size int64) {
 }
 
 // admit takes a place and memory for a request, which done gives back.
-func (q *asked) admit(r *http.Request) netio.Reason {
+func (q *request) admit(r *http.Request) netio.Reason {
 	h := q.requests
 	fields, size := weigh(r)
 	if fields > maxFields {
@@ -115,7 +115,7 @@ func statusOf(why netio.Reason) int {
 
 // begin is told that the request is about to be sent on. It may have been evicted
 // before.
-func (q *asked) begin(r web.Request) {
+func (q *request) begin(r web.Request) {
 	q.place.running.Store(&r)
 	q.header.running.Store(&r)
 	switch {
@@ -127,7 +127,7 @@ func (q *asked) begin(r web.Request) {
 }
 
 // leave gives back what admit took.
-func (q *asked) leave() {
+func (q *request) leave() {
 	q.requests.places.Give(&q.place.Holder, 1)
 	if q.header.size > 0 {
 		q.requests.memory.Give(&q.header.Holder, q.header.size)

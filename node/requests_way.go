@@ -19,9 +19,9 @@ import (
 	"penstock/routing/resource"
 )
 
-// asked is one request, from its header to the end of its answer. It is web's
-// Way to the endpoints that its Decision names.
-type asked struct {
+// request is one request, from its header to the end of its answer. It is web's
+// UpstreamSelector of the endpoints that its Decision names.
+type request struct {
 	requests           *requests
 	client             *httpClient
 	method, host, path string // as the client wrote them
@@ -38,7 +38,7 @@ type asked struct {
 	header header // of memory
 }
 
-var _ web.Way = (*asked)(nil)
+var _ web.UpstreamSelector = (*request)(nil)
 
 // maxTries bounds the endpoints that are tried; the service's own bound, which
 // is lower, is Decision.Next's to keep.
@@ -46,7 +46,7 @@ const maxTries = 1000
 
 // enter counts the request in, where it is known where it goes. A service that
 // is gone gets no flow anew: nobody would forget it.
-func (q *asked) enter(table *routing.Table) {
+func (q *request) enter(table *routing.Table) {
 	if s, ok := table.Service(q.answered.Service()); ok {
 		q.spec = s.Spec()
 	}
@@ -62,7 +62,7 @@ func (q *asked) enter(table *routing.Table) {
 }
 
 // refuse answers from here, with the reason.
-func (q *asked) refuse(plan web.Plan, status int, why netio.Reason) web.Plan {
+func (q *request) refuse(plan web.Disposition, status int, why netio.Reason) web.Disposition {
 	q.why = why
 	plan.Answer = &web.Answer{Status: status, Body: reasonText(why) + "\n"}
 	return plan
@@ -78,9 +78,9 @@ func isGRPC(r *http.Request) bool {
 }
 
 // forward completes the plan of a request that goes to endpoints.
-func (q *asked) forward(plan web.Plan, path string) web.Plan {
+func (q *request) forward(plan web.Disposition, path string) web.Disposition {
 	a := &q.answered
-	plan.Way, plan.Attempts, plan.Timeout = q, maxTries, q.spec.HTTP.Timeout.D()
+	plan.Upstreams, plan.Attempts, plan.Timeout = q, maxTries, q.spec.HTTP.Timeout.D()
 	plan.Begun, plan.Upgrades = q.begin, q.spec.HTTP.Protocols()
 	plan.Request = func(out *http.Request) {
 		host, newPath := a.Rewrite(path)
@@ -106,7 +106,7 @@ func (q *asked) forward(plan web.Plan, path string) web.Plan {
 }
 
 // maxAge is that of the client's connection.
-func (q *asked) maxAge() time.Duration {
+func (q *request) maxAge() time.Duration {
 	if s, ok := q.requests.router.Table().Service(q.client.destination); ok {
 		return s.Spec().MaxAge.D()
 	}
@@ -129,9 +129,9 @@ func setPath(u *url.URL, path string) {
 	}
 }
 
-// Next implements web.Way. What fails for want of something on this node is
+// Next implements web.UpstreamSelector. What fails for want of something on this node is
 // not held against the endpoint, nor tried again, as with connections.
-func (q *asked) Next(err error) (web.Target, bool) {
+func (q *request) Next(err error) (web.Target, bool) {
 	if err != nil && requestReason(err) == netio.LimitFiles {
 		return web.Target{}, false
 	}
@@ -176,17 +176,17 @@ func requestFailure(err error) endpoint.Failure {
 	return endpoint.NoAnswer
 }
 
-// Reached implements web.Way.
-func (q *asked) Reached() { q.answered.Reached(time.Now()) }
+// Reached implements web.UpstreamSelector.
+func (q *request) Reached() { q.answered.Reached(time.Now()) }
 
-// Answered implements web.Way.
-func (q *asked) Answered() {
+// Answered implements web.UpstreamSelector.
+func (q *request) Answered() {
 	q.replied = true
 	q.answered.Connected(time.Now())
 }
 
-// Refusal implements web.Way.
-func (q *asked) Refusal(err error) string {
+// Refusal implements web.UpstreamSelector.
+func (q *request) Refusal(err error) string {
 	if q.why == netio.OK {
 		q.why = requestReason(err)
 	}
@@ -194,7 +194,7 @@ func (q *asked) Refusal(err error) string {
 }
 
 // done is told how the request ended.
-func (q *asked) done(o web.Outcome) {
+func (q *request) done(o web.Outcome) {
 	h, now := q.requests, time.Now()
 	q.leave()
 	if q.why == netio.OK {
@@ -229,7 +229,7 @@ func blames(why netio.Reason) bool {
 }
 
 // record is the request's line of the access log.
-func (q *asked) record(o web.Outcome, now time.Time, took time.Duration) accesslog.Record {
+func (q *request) record(o web.Outcome, now time.Time, took time.Duration) accesslog.Record {
 	return accesslog.Record{
 		Event: accesslog.Requested, At: now, ID: q.client.id, Listener: q.client.in.Listener, Client: q.client.addr,
 		Service: q.flow.service, Endpoint: q.endpoint, Reason: string(q.why), Error: o.Err,

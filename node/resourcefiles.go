@@ -20,7 +20,7 @@ import (
 )
 
 // AppliedBy is the label of resources that a node applied from its files. Its
-// value is ResourceFiles.Label: resources that the files no longer hold are
+// value is ResourceFiles.Description: resources that the files no longer hold are
 // deleted by it, and resources without it are never deleted.
 const AppliedBy = "penstock.io/applied-by"
 
@@ -40,8 +40,8 @@ type ResourceFiles struct {
 	Fault error
 }
 
-// Label is the value of AppliedBy for resources that come from the files.
-func (f *ResourceFiles) Label() string {
+// Description is the value of AppliedBy for resources that come from the files.
+func (f *ResourceFiles) Description() string {
 	sum := sha256.Sum256([]byte(strings.Join(slices.Sorted(slices.Values(f.Paths)), "\x00")))
 	return "resources-" + hex.EncodeToString(sum[:6])
 }
@@ -58,7 +58,7 @@ func (f *ResourceFiles) labelled(objects []resource.Object) []resource.Object {
 		if labels == nil {
 			labels = map[string]string{}
 		}
-		labels[AppliedBy] = f.Label()
+		labels[AppliedBy] = f.Description()
 		objects[i].Labels = labels
 	}
 	return objects
@@ -163,12 +163,12 @@ func (n *Node) syncFiles(ctx context.Context) error {
 	f, objects := n.cfg.ResourceFiles, n.reread.objects
 	n.reread.synced.Store(false)
 	r, err := n.applyAsFiles(ctx, admin.ApplyRequest{
-		Documents: documentsOf(f.labelled(objects)), Prune: map[string]string{AppliedBy: f.Label()}, Wait: admin.Wait{Nodes: -1},
+		Documents: documentsOf(f.labelled(objects)), Prune: map[string]string{AppliedBy: f.Description()}, Wait: admin.Wait{Nodes: -1},
 	})
 	switch {
 	case err == nil:
 		n.reread.synced.Store(true)
-		n.log.Info("what the files of --resources say acts", append(changesSaid(r.Changes), "label", AppliedBy+"="+f.Label())...)
+		n.log.Info("what the files of --resources say acts", append(changesSaid(r.Changes), "label", AppliedBy+"="+f.Description())...)
 	case passing(err):
 		return err
 	default:
@@ -332,7 +332,7 @@ func (n *Node) applyFirst(ctx context.Context, objects []resource.Object) error 
 		_, err := n.catalog.Apply(ctx, catalog.Change{Objects: objects, Note: consensus.Note{Who: "start"}})
 		return asFaults(err, given)
 	}
-	if !n.cfg.Init && n.cfg.Expect == 0 || n.store.View().Sequence() > 0 {
+	if !n.cfg.Init && n.cfg.Expect == 0 || n.store.Snapshot().Sequence() > 0 {
 		if files != nil && !files.Sync {
 			n.log.Info("the files of --resources were not applied: the cluster is not new; penstock apply -f applies them, or --resources-mode sync at each start",
 				"files", strings.Join(files.Paths, ", "))

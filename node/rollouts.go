@@ -38,13 +38,13 @@ func (n *Node) registerRollouts(s *admin.Server) {
 // newRollouts makes what looks after rollouts where this node leads.
 func (n *Node) newRollouts() *rollout.Driver {
 	return rollout.New(rollout.Config{
-		Book: n.rooms.rollouts, Keeper: n.catalog, Leads: n.leads, Ask: n.askRollouts, Name: n.cfg.Name, Log: n.log,
+		Tracker: n.reconciler.rollouts, Store: n.catalog, Leads: n.leads, Ask: n.askRollouts, Name: n.cfg.Name, Log: n.log,
 	})
 }
 
 // leads tells whether this node decides now.
 func (n *Node) leads() bool {
-	return n.cluster == nil || n.cluster.Store().Standing().Ready
+	return n.cluster == nil || n.cluster.Store().Leadership().Ready
 }
 
 // rolloutSeen tells what this node sees of some rollouts.
@@ -55,7 +55,7 @@ func (n *Node) rolloutSeen(r *admin.RolloutSeenRequest) (*admin.RolloutSeen, err
 	now, table := time.Now(), n.router.Table()
 	seen := &admin.RolloutSeen{Rollouts: map[string]admin.RolloutSight{}}
 	for _, name := range r.Routes {
-		item, ok := n.rooms.rollouts.Get(name, now)
+		item, ok := n.reconciler.rollouts.Get(name, now)
 		if !ok {
 			continue
 		}
@@ -158,7 +158,7 @@ func (n *Node) listRollouts(ctx context.Context, r *admin.RolloutsRequest) (*adm
 		names[i] = items[i].Name
 	}
 	list := admin.Rollouts{}
-	for _, look := range n.rollouts.Look(ctx, names) {
+	for _, look := range n.rollouts.Observe(ctx, names) {
 		if look.Route != nil {
 			list = append(list, rolloutText(&look.Item, &look.Seen, look))
 		}
@@ -181,7 +181,7 @@ func (n *Node) knownRollouts(r *admin.RolloutsRequest) (*admin.Rollouts, error) 
 
 // rolloutItems are the routes with a rollout; all, or one.
 func (n *Node) rolloutItems(route string) ([]rollout.Item, error) {
-	items := slices.DeleteFunc(n.rooms.rollouts.All(time.Now()), func(i rollout.Item) bool {
+	items := slices.DeleteFunc(n.reconciler.rollouts.All(time.Now()), func(i rollout.Item) bool {
 		return i.Route == nil || route != "" && i.Name != route
 	})
 	if route == "" || len(items) > 0 {
@@ -196,7 +196,7 @@ func (n *Node) rolloutItems(route string) ([]rollout.Item, error) {
 }
 
 // rolloutText tells of one rollout; look is nil where nobody was asked.
-func rolloutText(item *rollout.Item, seen *rollout.Seen, look *rollout.Look) admin.Rollout {
+func rolloutText(item *rollout.Item, seen *rollout.Seen, look *rollout.Observation) admin.Rollout {
 	spec := item.Route.Rollout.WithDefaults()
 	s := item.State
 	if !item.Begun() { // it acts, and is yet to be noted
@@ -294,7 +294,7 @@ var (
 func (c collector) rollouts(gauge gaugeFunc, count countFunc) {
 	now, table := time.Now(), c.n.router.Table()
 	phases := map[string]int{}
-	for _, item := range c.n.rooms.rollouts.All(now) {
+	for _, item := range c.n.reconciler.rollouts.All(now) {
 		if item.Route == nil {
 			continue
 		}

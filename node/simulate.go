@@ -24,11 +24,11 @@ func (n *Node) simulate(ctx context.Context, r *admin.SimulateRequest) (*admin.S
 			return nil, err
 		}
 	}
-	if err := admin.Large(ctx); err != nil {
+	if err := admin.LargeResponse(ctx); err != nil {
 		return nil, err
 	}
 	table := n.router.Table()
-	play, err := n.playRequest(r, table)
+	play, err := n.simulateRequest(r, table)
 	if err != nil {
 		return nil, err
 	}
@@ -40,13 +40,13 @@ func (n *Node) simulate(ctx context.Context, r *admin.SimulateRequest) (*admin.S
 	if err != nil {
 		return nil, err
 	}
-	trial, err := table.Try(changes, n.rooms.resolver, time.Now())
+	trial, err := table.WhatIf(changes, n.reconciler.resolver, time.Now())
 	if err != nil {
 		return nil, admin.Errorf(admin.Invalid, "%v", err)
 	}
 	result := &admin.SimulateResult{Node: n.cfg.Name}
 	words := func(h *held) []string {
-		return append(trial.Words(h.endpoint), n.rooms.kafka.Words(changes, h.cluster)...)
+		return append(trial.DiffSummary(h.endpoint), n.reconciler.kafka.DiffSummary(changes, h.cluster)...)
 	}
 	if result.Words = words(new(held)); len(result.Words) > 0 {
 		if h := n.heldElsewhere(ctx); h.counted != nil {
@@ -58,19 +58,19 @@ func (n *Node) simulate(ctx context.Context, r *admin.SimulateRequest) (*admin.S
 	if play == nil {
 		return result, nil
 	}
-	result.Simulation, err = trial.Play(ctx, play, time.Now())
+	result.Simulation, err = trial.Simulate(ctx, play, time.Now())
 	if errors.Is(err, routing.ErrPlayed) {
 		err = admin.Errorf(admin.Invalid, "%v", err)
 	}
 	return result, err
 }
 
-// playRequest is what to play; nil: nothing.
-func (n *Node) playRequest(r *admin.SimulateRequest, table *routing.Table) (*routing.PlayRequest, error) {
+// simulateRequest is what to play; nil: nothing.
+func (n *Node) simulateRequest(r *admin.SimulateRequest, table *routing.Table) (*routing.SimulateRequest, error) {
 	if r.Connections == 0 {
 		return nil, nil
 	}
-	play := &routing.PlayRequest{Connections: r.Connections, Destination: r.Destination, Source: r.Tags, Request: requestOf(r.Request)}
+	play := &routing.SimulateRequest{Connections: r.Connections, Destination: r.Destination, Source: r.Tags, Request: requestOf(r.Request)}
 	if r.Connection == nil {
 		return play, nil
 	}
@@ -78,7 +78,7 @@ func (n *Node) playRequest(r *admin.SimulateRequest, table *routing.Table) (*rou
 	if err != nil {
 		return nil, err
 	}
-	if n.rooms.kafka.Table().Has(in.Listener) {
+	if n.reconciler.kafka.Table().Has(in.Listener) {
 		return nil, admin.Errorf(admin.Invalid, "listener %q is Kafka's: what it does is no matter of routes", in.Listener)
 	}
 	play.Input = &in

@@ -37,20 +37,20 @@ func (n *Node) saveSnapshot(ctx context.Context, r *admin.SaveRequest, send func
 		return err
 	}
 	w := bufio.NewWriterSize(chunks(func(b []byte) error { return send(&admin.Chunk{Data: b}) }), chunkSize)
-	if err := consensus.WriteView(w, view); err != nil {
+	if err := consensus.WriteSnapshot(w, view); err != nil {
 		return err
 	}
 	return w.Flush()
 }
 
 // exported is what acts here, nothing sealed.
-func (n *Node) exported() (consensus.View, error) {
+func (n *Node) exported() (consensus.Snapshot, error) {
 	set, _ := n.catalog.InForce()
 	b := consensus.Batch{Note: consensus.Note{What: "snapshot"}}
 	for o := range set.All("") {
 		b.Ops = append(b.Ops, consensus.Op{Key: consensus.Key(o.Key), Value: resource.EncodeWithSecrets(o)})
 	}
-	view, _, err := consensus.View{}.Apply(1, &b, consensus.Limits{})
+	view, _, err := consensus.Snapshot{}.Apply(1, &b, consensus.Limits{})
 	return view, err
 }
 
@@ -179,7 +179,7 @@ func (n *Node) restoreSnapshot(ctx context.Context, r *admin.UploadRequest) (*ad
 		return &admin.RestoreResult{}, nil
 	}
 	whole := io.NewSectionReader(one.file, 0, one.size+int64(len(r.Data)))
-	view, err := consensus.ReadView(bufio.NewReaderSize(whole, chunkSize), consensus.Limits{})
+	view, err := consensus.ReadSnapshot(bufio.NewReaderSize(whole, chunkSize), consensus.Limits{})
 	if err != nil {
 		if errors.Is(err, consensus.ErrFormat) || errors.Is(err, consensus.ErrDamaged) {
 			return nil, admin.Errorf(admin.Invalid, "not a snapshot that can be restored: %v", err)

@@ -53,7 +53,7 @@ func (n *Node) portUse() *portUse {
 		}
 		u.leads = append(u.leads, l)
 	}
-	clusters := n.rooms.kafka.Ports()
+	clusters := n.reconciler.kafka.Ports()
 	for _, name := range slices.Sorted(maps.Keys(clusters)) {
 		l := lead{kind: "VirtualCluster", name: name}
 		for at, connections := range clusters[name] {

@@ -58,7 +58,7 @@ func (n *Node) serviceStatus() []admin.ServiceStatus {
 func (n *Node) unresolved(address string) admin.EndpointStatus {
 	s := admin.EndpointStatus{Address: address, Health: "unresolved"}
 	if host, _, err := net.SplitHostPort(address); err == nil {
-		if r, ok := n.rooms.resolver.StatusOf(strings.ToLower(host)); ok {
+		if r, ok := n.reconciler.resolver.StatusOf(strings.ToLower(host)); ok {
 			s.Error = r.Err
 		}
 	}
@@ -79,7 +79,7 @@ func (n *Node) endpointStatus(g *endpoint.Group, e *endpoint.Endpoint, now time.
 		s.Error, s.ErrorAt = c.Error, &c.ErrorAt
 	}
 	if host, _, err := net.SplitHostPort(e.Address); err == nil && e.Unix == "" {
-		if r, ok := n.rooms.resolver.StatusOf(host); ok && r.Stale {
+		if r, ok := n.reconciler.resolver.StatusOf(host); ok && r.Stale {
 			text := fmt.Sprintf("its host name cannot be looked up (%s), and its address is %v old", r.Err, now.Sub(r.Answered).Round(time.Second))
 			s.Reason = strings.TrimPrefix(s.Reason+"; "+text, "; ")
 		}
@@ -110,8 +110,8 @@ func (n *Node) explain(r *admin.ExplainRequest) (*routing.Explanation, error) {
 		return nil, err
 	}
 	table := n.router.Table()
-	if n.rooms.kafka.Table().Has(r.Listener) {
-		e := n.rooms.kafka.Explain(r.Listener, in.ServerName, in.HasServerName)
+	if n.reconciler.kafka.Table().Has(r.Listener) {
+		e := n.reconciler.kafka.Explain(r.Listener, in.ServerName, in.HasServerName)
 		return &e, nil
 	}
 	if _, ok := table.Listener(r.Listener); !ok {

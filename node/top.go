@@ -49,7 +49,7 @@ func (n *Node) topHere(ctx context.Context, r *admin.TopRequest, send func(*admi
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		if err := admin.Large(ctx); err != nil {
+		if err := admin.LargeResponse(ctx); err != nil {
 			return err
 		}
 		next, now := n.sample(), time.Now()

@@ -20,7 +20,7 @@ func (n *Node) topCluster(ctx context.Context, r *admin.TopRequest, send func(*a
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := admin.Large(ctx); err != nil {
+		if err := admin.LargeResponse(ctx); err != nil {
 			return err
 		}
 		if err := send(sumTop(parts, r.Connections)); err != nil {

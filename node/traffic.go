@@ -19,9 +19,9 @@ import (
 // the loops and never wait.
 type traffic struct {
 	router *routing.Router
-	gone   *gone
+	gone   *removedListeners
 	flows  *flows
-	kafka  *kafka.Room
+	kafka  *kafka.Proxy
 	// requests take the connections whose requests are routed one by one.
 	requests *requests
 	// client gives the TLS towards a service's endpoints; nil: plain.
@@ -131,8 +131,8 @@ type plan struct {
 }
 
 var (
-	_ netio.Plan    = (*plan)(nil)
-	_ netio.Labeler = (*plan)(nil)
+	_ netio.Plan      = (*plan)(nil)
+	_ netio.Described = (*plan)(nil)
 )
 
 // Next implements netio.Plan. What fails for want of something on this node is
@@ -185,8 +185,8 @@ func (p *plan) Connected(c *netio.Conn, took time.Duration) {
 	}
 }
 
-// Label implements netio.Labeler: "service endpoint".
-func (p *plan) Label() string { return p.flow.service + " " + p.endpoint() }
+// Description implements netio.Described: "service endpoint".
+func (p *plan) Description() string { return p.flow.service + " " + p.endpoint() }
 
 // endpoint is where the connection is, or "".
 func (p *plan) endpoint() string {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"penstock/routing/gateway"
-	"penstock/routing/persist"
+	"penstock/routing/hamt"
 	"penstock/routing/resource"
 )
 
@@ -21,18 +21,18 @@ type compiler struct {
 	old  *Table
 	like *Table // of a fork: where the state of services that are new is from
 
-	listeners    *persist.Edit[*Listener]
-	hosts        *persist.Edit[*resource.Host]
-	services     *persist.Edit[*Service]
-	routes       *persist.Edit[*resource.MeshTCPRoute]
-	httpRoutes   *persist.Edit[*httpRoute]
-	rollouts     *persist.Edit[*resource.Rollout]
-	certificates *persist.Edit[[]string]
-	routesTo     *persist.Edit[[]string]
-	httpRoutesTo *persist.Edit[[]string]
-	backendOf    *persist.Edit[[]string]
-	atHost       *persist.Edit[[]string]
-	bound        *persist.Edit[*gateway.Destination]
+	listeners    *hamt.Edit[*Listener]
+	hosts        *hamt.Edit[*resource.Host]
+	services     *hamt.Edit[*Service]
+	routes       *hamt.Edit[*resource.MeshTCPRoute]
+	httpRoutes   *hamt.Edit[*httpRoute]
+	rollouts     *hamt.Edit[*resource.Rollout]
+	certificates *hamt.Edit[[]string]
+	routesTo     *hamt.Edit[[]string]
+	httpRoutesTo *hamt.Edit[[]string]
+	backendOf    *hamt.Edit[[]string]
+	atHost       *hamt.Edit[[]string]
+	bound        *hamt.Edit[*gateway.Destination]
 	gateways     *gateway.Model // nil: there is nothing of it
 
 	dirtyServices     map[string]*resource.Service  // new resource, or nil: addresses only
@@ -133,14 +133,14 @@ func (c *compiler) finish() (Applied, error) {
 }
 
 // list gives the names under a key.
-func list(m *persist.Edit[[]string], key string) []string {
+func list(m *hamt.Edit[[]string], key string) []string {
 	names, _ := m.Get(key)
 	return names
 }
 
 // link adds a name under each key of after and takes it away under those that
 // are only in before.
-func link(m *persist.Edit[[]string], name string, before, after []string) {
+func link(m *hamt.Edit[[]string], name string, before, after []string) {
 	for _, key := range before {
 		if slices.Contains(after, key) {
 			continue

@@ -15,8 +15,8 @@ import (
 // belongs to the connection and is not safe for use from several loops at
 // once. It is small, and once connected holds on to no table.
 type Decision struct {
-	destination *life
-	service     *life
+	destination *serviceState
+	service     *serviceState
 	backend     *backend           // nil once connected
 	endpoint    *endpoint.Endpoint // where this connection counts; nil: nowhere
 	tally       *Tally             // where what becomes of it counts as well; nil: nowhere
@@ -53,13 +53,13 @@ func (t *Table) Decide(in *Input) (Decision, Reason) {
 		return Decision{}, reason
 	}
 	if s.requests != nil && t.routesRequests(in, l, s) {
-		return Decision{destination: s.life, http: true}, OK
+		return Decision{destination: s.serviceState, http: true}, OK
 	}
 	b, reason := t.route(in, l, s, nil)
 	if reason != OK {
-		return Decision{destination: s.life}, reason
+		return Decision{destination: s.serviceState}, reason
 	}
-	return Decision{destination: s.life, service: b.life, backend: b, tally: b.tally, hash: b.hash(in)}, OK
+	return Decision{destination: s.serviceState, service: b.serviceState, backend: b, tally: b.tally, hash: b.hash(in)}, OK
 }
 
 // Destination is the service that the listener names for the connection; ""

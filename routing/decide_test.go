@@ -190,13 +190,13 @@ func TestDecisionsDuringChanges(t *testing.T) {
 					r.Explain(&Input{Listener: "front"}, t0)
 				}
 				if n%500 == 0 { // and what would be, without a turn being taken
-					trial, err := r.Table().Try([]resource.Change{put("MeshTCPRoute", "canary", routeFor(resource.TargetRef{Kind: kindMesh}, "apps"))}, nil, t0)
+					trial, err := r.Table().WhatIf([]resource.Change{put("MeshTCPRoute", "canary", routeFor(resource.TargetRef{Kind: kindMesh}, "apps"))}, nil, t0)
 					if err != nil {
 						t.Error(err)
 						return
 					}
-					trial.Words(nil)
-					if _, err := trial.Play(t.Context(), &PlayRequest{Connections: 10}, t0); err != nil {
+					trial.DiffSummary(nil)
+					if _, err := trial.Simulate(t.Context(), &SimulateRequest{Connections: 10}, t0); err != nil {
 						t.Error(err)
 					}
 				}

@@ -124,7 +124,7 @@ func closing(name, why string, old *shares) *backend {
 		return old.refs[i].backend
 	}
 	return &backend{
-		life: &life{name: name, group: endpoint.NewGroup(name, nil)}, spec: emptyService, closed: why,
+		serviceState: &serviceState{name: name, group: endpoint.NewGroup(name, nil)}, spec: emptyService, closed: why,
 		pool: balance.New(balance.Config{}, nil, nil),
 	}
 }

@@ -257,7 +257,7 @@ func (sh *shares) splitAfter(old *shares) *split.Split {
 	if old.split == nil {
 		return split.New(sh.weight, 0)
 	}
-	same := func(a, b *backend) bool { return a.life == b.life && maps.Equal(a.tags, b.tags) }
+	same := func(a, b *backend) bool { return a.serviceState == b.serviceState && maps.Equal(a.tags, b.tags) }
 	if slices.Equal(sh.weight, old.weight) && slices.EqualFunc(sh.live, old.live, same) {
 		return old.split
 	}

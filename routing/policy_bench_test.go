@@ -168,14 +168,14 @@ func BenchmarkBeforehand(b *testing.B) {
 	for name, do := range map[string]func() error{
 		"effective": func() error { r.Table().Effective(&EffectiveQuery{}); return nil },
 		"words": func() error {
-			trial, err := r.Table().Try(change, nil, t0)
-			trial.Words(nil)
+			trial, err := r.Table().WhatIf(change, nil, t0)
+			trial.DiffSummary(nil)
 			return err
 		},
 		"play 1000": func() error {
-			trial, err := r.Table().Try(change, nil, t0)
+			trial, err := r.Table().WhatIf(change, nil, t0)
 			if err == nil {
-				_, err = trial.Play(b.Context(), &PlayRequest{Connections: 1000, Input: in}, t0)
+				_, err = trial.Simulate(b.Context(), &SimulateRequest{Connections: 1000, Input: in}, t0)
 			}
 			return err
 		},

@@ -121,7 +121,7 @@ func (t *Table) request(in *Input, destination string, q *Request, tr *trace) (A
 	if !ok {
 		return Answered{}, NoListener
 	}
-	a := Answered{Decision: Decision{destination: s.life, request: true}}
+	a := Answered{Decision: Decision{destination: s.serviceState, request: true}}
 	src := t.source(in, l)
 	var b *backend
 	var reason Reason
@@ -131,7 +131,7 @@ func (t *Table) request(in *Input, destination string, q *Request, tr *trace) (A
 		b, reason = s.send(&src, tr)
 	}
 	if b != nil {
-		a.service, a.backend, a.tally, a.hash = b.life, b, b.tally, b.hash(in)
+		a.service, a.backend, a.tally, a.hash = b.serviceState, b, b.tally, b.hash(in)
 	}
 	return a, reason
 }

@@ -208,8 +208,8 @@ func (t *Table) RolloutCounts(route string, now time.Time) (counts RolloutCounts
 	return counts, true
 }
 
-// rolloutWords are the sentences about rollouts that a change begins or ends.
-func (tr *Trial) rolloutWords() (words []string) {
+// summarizeRollout are the sentences about rollouts that a change begins or ends.
+func (tr *WhatIf) summarizeRollout() (words []string) {
 	for _, name := range tr.routes {
 		before, _ := tr.table.routes.Get(name)
 		after, _ := tr.after.routes.Get(name)

@@ -175,17 +175,17 @@ func TestPlayedConnectionsAreNoMeasureOfARollout(t *testing.T) {
 	}, t0); err != nil {
 		t.Fatal(err)
 	}
-	trial, err := r.Table().Try([]resource.Change{put("Service", "part-0", service(2))}, nil, t0)
+	trial, err := r.Table().WhatIf([]resource.Change{put("Service", "part-0", service(2))}, nil, t0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := trial.Play(t.Context(), &PlayRequest{Connections: 100, Destination: "apps"}, t0); err != nil {
+	if _, err := trial.Simulate(t.Context(), &SimulateRequest{Connections: 100, Destination: "apps"}, t0); err != nil {
 		t.Fatal(err)
 	}
 	if c, ok := r.Table().RolloutCounts("split", t0); !ok || c.Connects != 0 {
 		t.Errorf("counted %+v, %v", c, ok)
 	}
-	fork := r.Table().fork(nil, t0)
+	fork := r.Table().clone(nil, t0)
 	if c, ok := fork.Table().RolloutCounts("split", t0); !ok || c.Endpoints != 1 {
 		t.Errorf("the fork has %+v, %v", c, ok)
 	}
@@ -228,11 +228,11 @@ func TestConnectionsThatNobodyTakesAreFailuresOfTheRollout(t *testing.T) {
 	mustApply(put("Service", "part-1", service(0)))
 	want("without an endpoint", 10, RolloutCounts{Connects: 10, Failed: 10})
 	r.Table().Explain(&Input{Listener: "front"}, t0)
-	trial, err := r.Table().Try(nil, nil, t0)
+	trial, err := r.Table().WhatIf(nil, nil, t0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := trial.Play(t.Context(), &PlayRequest{Connections: 10, Destination: "apps"}, t0); err != nil {
+	if _, err := trial.Simulate(t.Context(), &SimulateRequest{Connections: 10, Destination: "apps"}, t0); err != nil {
 		t.Fatal(err)
 	}
 	mustApply(resource.Delete(resource.Key{Kind: "Service", Name: "part-1"}))

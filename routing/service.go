@@ -17,7 +17,7 @@ import (
 // backend is where connections are balanced: all endpoints of a service, or
 // those with certain tags.
 type backend struct {
-	*life
+	*serviceState
 	tags map[string]string // nil: all endpoints
 	spec *resource.Service // how its endpoints are used
 	pool *balance.Pool
@@ -94,10 +94,10 @@ func (c *compiler) makeService(name string, spec *resource.Service) {
 	var before *resource.Service
 	var pool *balance.Pool
 	if known {
-		s.life, s.policies, s.chooser, s.requests = old.life, old.policies, old.chooser, old.requests
+		s.serviceState, s.policies, s.chooser, s.requests = old.serviceState, old.policies, old.chooser, old.requests
 		before, pool = old.spec, old.whole.pool
 	} else {
-		s.life = &life{name: name, group: endpoint.NewGroup(name, c.cfg.Observe)}
+		s.serviceState = &serviceState{name: name, group: endpoint.NewGroup(name, c.cfg.Observe)}
 		if twin != nil {
 			s.policies, s.requests, pool = twin.policies, twin.requests, twin.whole.pool // to go on where those are
 		}
@@ -114,7 +114,7 @@ func (c *compiler) makeService(name string, spec *resource.Service) {
 	if twin != nil {
 		s.group.Mirror(twin.group, c.now)
 	}
-	s.whole = &backend{life: s.life, spec: spec, pool: balance.New(c.balancing(spec), members, pool)}
+	s.whole = &backend{serviceState: s.serviceState, spec: spec, pool: balance.New(c.balancing(spec), members, pool)}
 	c.services.Set(name, s)
 }
 
@@ -157,7 +157,7 @@ func (c *compiler) subset(s *Service, tags map[string]string, old *backend) *bac
 	if old != nil {
 		pool = old.pool
 	}
-	return &backend{life: s.life, tags: tags, spec: s.spec, pool: balance.New(c.balancing(s.spec), members, pool)}
+	return &backend{serviceState: s.serviceState, tags: tags, spec: s.spec, pool: balance.New(c.balancing(s.spec), members, pool)}
 }
 
 // hasTags tells whether all of want are among tags.

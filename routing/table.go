@@ -7,7 +7,7 @@ import (
 	"penstock/routing/balance"
 	"penstock/routing/endpoint"
 	"penstock/routing/gateway"
-	"penstock/routing/persist"
+	"penstock/routing/hamt"
 	"penstock/routing/resource"
 )
 
@@ -16,28 +16,28 @@ import (
 // before it costs nothing.
 type Table struct {
 	node         map[string]string // the node's own tags
-	listeners    persist.Map[*Listener]
-	hosts        persist.Map[*resource.Host]
-	services     persist.Map[*Service]
-	routes       persist.Map[*resource.MeshTCPRoute] // defaults filled in
-	httpRoutes   persist.Map[*httpRoute]
-	rollouts     persist.Map[*resource.Rollout] // by the route
-	certificates persist.Map[[]string]          // the names that each is for
+	listeners    hamt.Map[*Listener]
+	hosts        hamt.Map[*resource.Host]
+	services     hamt.Map[*Service]
+	routes       hamt.Map[*resource.MeshTCPRoute] // defaults filled in
+	httpRoutes   hamt.Map[*httpRoute]
+	rollouts     hamt.Map[*resource.Rollout] // by the route
+	certificates hamt.Map[[]string]          // the names that each is for
 
 	// Who has to be looked at when something changes.
-	routesTo     persist.Map[[]string] // destination -> MeshTCPRoutes that speak of it
-	httpRoutesTo persist.Map[[]string] // destination -> MeshHTTPRoutes that speak of it
-	backendOf    persist.Map[[]string] // service -> destinations with a route to it
+	routesTo     hamt.Map[[]string] // destination -> MeshTCPRoutes that speak of it
+	httpRoutesTo hamt.Map[[]string] // destination -> MeshHTTPRoutes that speak of it
+	backendOf    hamt.Map[[]string] // service -> destinations with a route to it
 	// What comes of the Gateway API.
 	gateways *gateway.Model // nil: nothing
-	bound    persist.Map[*gateway.Destination]
+	bound    hamt.Map[*gateway.Destination]
 
-	atHost persist.Map[[]string] // host name -> services with an endpoint there
+	atHost hamt.Map[[]string] // host name -> services with an endpoint there
 }
 
 // Service is one version of a service.
 type Service struct {
-	*life
+	*serviceState
 	spec     *resource.Service // defaults filled in
 	whole    *backend
 	policies []*policy // MeshTCPRoutes for which it is the destination; the one that wins first
@@ -45,8 +45,8 @@ type Service struct {
 	requests *requests // by MeshHTTPRoutes; nil: there is none for it
 }
 
-// life is what of a service outlives its versions.
-type life struct {
+// serviceState is what of a service outlives its versions.
+type serviceState struct {
 	name   string
 	group  *endpoint.Group
 	budget endpoint.Budget
@@ -96,7 +96,7 @@ func (t *Table) Listener(name string) (*Listener, bool) { return t.listeners.Get
 // Listeners iterates over all listeners, in no order.
 func (t *Table) Listeners() iter.Seq[*Listener] { return values(&t.listeners) }
 
-func values[V any](m *persist.Map[V]) iter.Seq[V] {
+func values[V any](m *hamt.Map[V]) iter.Seq[V] {
 	return func(yield func(V) bool) {
 		for _, v := range m.All() {
 			if !yield(v) {

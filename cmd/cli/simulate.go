@@ -142,7 +142,7 @@ func printSimulation(w io.Writer, r *admin.SimulateResult) {
 }
 
 // playedText says what was played: "connections to apps from MeshService web".
-func playedText(p *routing.Play) string {
+func playedText(p *routing.SimulatedMove) string {
 	parts := []string{"connections"}
 	if p.Request != "" {
 		parts = []string{"requests", p.Request}

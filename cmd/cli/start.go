@@ -192,6 +192,6 @@ func (s *settings) logger(cmd *cobra.Command) (*slog.Logger, error) {
 	}
 	log := slog.New(h)
 	stdlog.SetFlags(0)
-	stdlog.SetOutput(web.Muttering(log))
+	stdlog.SetOutput(web.ErrorLogWriter(log))
 	return log, nil
 }

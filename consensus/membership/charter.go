@@ -204,7 +204,7 @@ func (f *former) bound() (Decision, bool) {
 	var missing []string
 	for _, p := range f.peers {
 		if p.renounced(c.Cluster) {
-			return Decision{Do: FormRenounce, Peer: p.ID, Charter: c, Why: p.ID + " has renounced it"}, true
+			return Decision{Action: FormRenounce, Peer: p.ID, Charter: c, Why: p.ID + " has renounced it"}, true
 		}
 	}
 	for _, id := range c.Members {
@@ -216,13 +216,13 @@ func (f *former) bound() (Decision, bool) {
 	}
 	switch {
 	case len(missing) == 0:
-		return Decision{Do: FormBegin, Charter: c, Why: "all have accepted: " + strings.Join(c.Members, " ")}, true
+		return Decision{Action: FormBegin, Charter: c, Why: "all have accepted: " + strings.Join(c.Members, " ")}, true
 	case f.self.BoundFor > GiveUpAfter:
-		return Decision{Do: FormRenounce, Charter: c, Why: fmt.Sprintf("after %v not accepted by %s", GiveUpAfter, strings.Join(missing, " "))}, true
+		return Decision{Action: FormRenounce, Charter: c, Why: fmt.Sprintf("after %v not accepted by %s", GiveUpAfter, strings.Join(missing, " "))}, true
 	case c.By == f.self.ID:
-		return Decision{Do: FormOffer, Peers: missing, Charter: c, Why: "not yet accepted by " + strings.Join(missing, " ")}, true
+		return Decision{Action: FormOffer, Peers: missing, Charter: c, Why: "not yet accepted by " + strings.Join(missing, " ")}, true
 	}
-	return Decision{Do: FormWait, Why: "not yet accepted by " + strings.Join(missing, " ")}, true
+	return Decision{Action: FormWait, Why: "not yet accepted by " + strings.Join(missing, " ")}, true
 }
 
 // barred decides for a node that is bound by nothing but what it, or a peer,
@@ -232,12 +232,12 @@ func (f *former) barred() (Decision, bool) {
 	for _, p := range f.peers {
 		for _, r := range p.Renounced {
 			if r.Valid() && slices.Contains(r.Members, f.self.ID) && !r.Dead() && !f.self.renounced(r.Cluster) {
-				return Decision{Do: FormRenounce, Peer: p.ID, Charter: &r.Charter, Why: p.ID + " has renounced it"}, true
+				return Decision{Action: FormRenounce, Peer: p.ID, Charter: &r.Charter, Why: p.ID + " has renounced it"}, true
 			}
 		}
 	}
 	if r := f.self.barred(); r != nil {
-		return Decision{Do: FormWait, Barred: true, Why: fmt.Sprintf("it has renounced the cluster of %s, which may still begin: %s must renounce it too, or begin it",
+		return Decision{Action: FormWait, Barred: true, Why: fmt.Sprintf("it has renounced the cluster of %s, which may still begin: %s must renounce it too, or begin it",
 			strings.Join(r.Members, " "), strings.Join(r.silent(), " or "))}, true
 	}
 	return Decision{}, false

@@ -66,25 +66,25 @@ const (
 	maxSearch = 10_000
 )
 
-// FormDo is what a decision says.
-type FormDo string
+// FormAction is what a decision says.
+type FormAction string
 
 // The decisions.
 const (
-	FormWait      FormDo = "wait"      // look again soon
-	FormPledge    FormDo = "pledge"    // set PledgedTo to Peer, then look again
-	FormBootstrap FormDo = "bootstrap" // found a cluster of this node alone: --expect 1
-	FormDraw      FormDo = "draw"      // draw up a charter of Peers, and accept it
-	FormOffer     FormDo = "offer"     // offer Charter to Peers
-	FormBegin     FormDo = "begin"     // begin the cluster of Charter
-	FormRenounce  FormDo = "renounce"  // renounce Charter
-	FormJoin      FormDo = "join"      // join the cluster of Peer
-	FormRefuse    FormDo = "refuse"    // an operator must act; look again all the same
+	FormWait      FormAction = "wait"      // look again soon
+	FormPledge    FormAction = "pledge"    // set PledgedTo to Peer, then look again
+	FormBootstrap FormAction = "bootstrap" // found a cluster of this node alone: --expect 1
+	FormDraw      FormAction = "draw"      // draw up a charter of Peers, and accept it
+	FormOffer     FormAction = "offer"     // offer Charter to Peers
+	FormBegin     FormAction = "begin"     // begin the cluster of Charter
+	FormRenounce  FormAction = "renounce"  // renounce Charter
+	FormJoin      FormAction = "join"      // join the cluster of Peer
+	FormRefuse    FormAction = "refuse"    // an operator must act; look again all the same
 )
 
 // Decision is what a node that forms does next.
 type Decision struct {
-	Do      FormDo
+	Action  FormAction
 	Peer    string   // ID of whom to pledge to or to join
 	Peers   []string // IDs: the members to be, or whom to offer Charter
 	Charter *Charter
@@ -112,7 +112,7 @@ type Decision struct {
 //   - when it has not told that one of its pledge for TakeBackAfter.
 func Form(self Peer, peers []Peer) Decision {
 	if self.Formed {
-		return Decision{Do: FormWait, Why: "it is in a cluster"}
+		return Decision{Action: FormWait, Why: "it is in a cluster"}
 	}
 	f := former{self: self}
 	for _, p := range peers {
@@ -152,7 +152,7 @@ func (f *former) has(id string) bool {
 func (f *former) join() (Decision, bool) {
 	if c := f.self.Accepted; c != nil {
 		if i := slices.IndexFunc(f.peers, func(p Peer) bool { return p.Formed && p.Cluster == c.Cluster }); i >= 0 {
-			return Decision{Do: FormBegin, Charter: c, Why: f.peers[i].ID + " has begun it"}, true
+			return Decision{Action: FormBegin, Charter: c, Why: f.peers[i].ID + " has begun it"}, true
 		}
 	}
 	var formed []Peer
@@ -162,7 +162,7 @@ func (f *former) join() (Decision, bool) {
 		}
 		formed = append(formed, p)
 		if first := formed[0]; p.Cluster != first.Cluster {
-			return Decision{Do: FormRefuse, Why: fmt.Sprintf("%s and %s are in different clusters: %s and %s",
+			return Decision{Action: FormRefuse, Why: fmt.Sprintf("%s and %s are in different clusters: %s and %s",
 				first.ID, p.ID, first.Cluster, p.Cluster)}, true
 		}
 	}
@@ -170,19 +170,19 @@ func (f *former) join() (Decision, bool) {
 		return Decision{}, false
 	}
 	if c := f.self.Accepted; c != nil {
-		return Decision{Do: FormRenounce, Peer: formed[0].ID, Charter: c, Why: formed[0].ID + " is in another cluster"}, true
+		return Decision{Action: FormRenounce, Peer: formed[0].ID, Charter: c, Why: formed[0].ID + " is in another cluster"}, true
 	}
-	return Decision{Do: FormJoin, Peer: formed[0].ID, Why: "it is in a cluster"}, true
+	return Decision{Action: FormJoin, Peer: formed[0].ID, Why: "it is in a cluster"}, true
 }
 
 // unequal refuses what operators get wrong.
 func (f *former) unequal() (Decision, bool) {
 	if f.self.Expect < 1 || f.self.Expect > maxExpect {
-		return Decision{Do: FormRefuse, Why: fmt.Sprintf("--expect %d: not between 1 and %d", f.self.Expect, maxExpect)}, true
+		return Decision{Action: FormRefuse, Why: fmt.Sprintf("--expect %d: not between 1 and %d", f.self.Expect, maxExpect)}, true
 	}
 	for _, p := range f.peers {
 		if p.Expect != f.self.Expect {
-			return Decision{Do: FormRefuse, Why: fmt.Sprintf("%s was started with --expect %d, this node with --expect %d",
+			return Decision{Action: FormRefuse, Why: fmt.Sprintf("%s was started with --expect %d, this node with --expect %d",
 				p.ID, p.Expect, f.self.Expect)}, true
 		}
 	}
@@ -192,7 +192,7 @@ func (f *former) unequal() (Decision, bool) {
 // draw looks whether this node may draw up the charter now.
 func (f *former) draw() (Decision, bool) {
 	if f.self.Expect == 1 {
-		return Decision{Do: FormBootstrap, Why: "no other node is expected"}, true
+		return Decision{Action: FormBootstrap, Why: "no other node is expected"}, true
 	}
 	if f.self.PledgedTo != f.self.ID {
 		return Decision{}, false
@@ -203,7 +203,7 @@ func (f *former) draw() (Decision, bool) {
 	if set == nil {
 		return Decision{}, false
 	}
-	return Decision{Do: FormDraw, Peers: set, Why: "all are pledged to it: " + strings.Join(set, " ")}, true
+	return Decision{Action: FormDraw, Peers: set, Why: "all are pledged to it: " + strings.Join(set, " ")}, true
 }
 
 // pledge looks whom this node should let found the cluster.
@@ -212,7 +212,7 @@ func (f *former) pledge() (Decision, bool) {
 	if set == nil || set[0] == f.self.PledgedTo || !f.free() {
 		return Decision{}, false
 	}
-	return Decision{Do: FormPledge, Peer: set[0], Why: "it has the lowest ID of " + strings.Join(set, " ")}, true
+	return Decision{Action: FormPledge, Peer: set[0], Why: "it has the lowest ID of " + strings.Join(set, " ")}, true
 }
 
 // free says whether this node may pledge to another one than it has.
@@ -298,5 +298,5 @@ func (f *former) wait() Decision {
 	default:
 		why = fmt.Sprintf("there are not %d nodes that have all seen each other", f.self.Expect)
 	}
-	return Decision{Do: FormWait, Why: why}
+	return Decision{Action: FormWait, Why: why}
 }

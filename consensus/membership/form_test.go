@@ -68,7 +68,7 @@ func (f *founding) step(words []string) ([]string, error) {
 			send = func(*starter, Charter) {}
 		}
 		d := f.decide(n, send)
-		return []string{fmt.Sprintf("%s: %s: %s", args[0], d.Do, d.Why)}, nil
+		return []string{fmt.Sprintf("%s: %s: %s", args[0], d.Action, d.Why)}, nil
 	case len(args) == 2 && verb == "ask":
 		f.now = f.now.Add(time.Millisecond)
 		f.ask(f.find(args[0]), f.find(args[1]))
@@ -254,22 +254,22 @@ func (f *founding) peace(t *rapid.T, expect int) {
 func TestFormIgnoresWhatIsOld(t *testing.T) {
 	self := Peer{ID: "a", Expect: 2, PledgedTo: "a", PledgedFor: time.Hour}
 	peer := Peer{ID: "b", Expect: 2, PledgedTo: "a", Seen: []string{"a"}, Age: ActWithin}
-	if d := Form(self, []Peer{peer}); d.Do != FormDraw {
+	if d := Form(self, []Peer{peer}); d.Action != FormDraw {
 		t.Errorf("a pledge that is fresh: %v", d)
 	}
 	late := peer
 	late.Age++
-	if d := Form(self, []Peer{late}); d.Do != FormWait {
+	if d := Form(self, []Peer{late}); d.Action != FormWait {
 		t.Errorf("a view older than %v: %v", ActWithin, d)
 	}
 	young := self
 	young.PledgedFor = peer.Age
-	if d := Form(young, []Peer{peer}); d.Do != FormWait {
+	if d := Form(young, []Peer{peer}); d.Action != FormWait {
 		t.Errorf("a view from before the node was its own candidate: %v", d)
 	}
 	blind := peer
 	blind.Seen = nil
-	if d := Form(self, []Peer{blind}); d.Do != FormWait {
+	if d := Form(self, []Peer{blind}); d.Action != FormWait {
 		t.Errorf("a peer that has not seen the node: %v", d)
 	}
 }
@@ -299,7 +299,7 @@ func TestFormKeepsItsPledge(t *testing.T) {
 		if b.Age > ActWithin { // then another one makes up the number
 			peers = append(peers, Peer{ID: "d", Expect: 3, PledgedTo: "a", Seen: all})
 		}
-		if d := Form(self, peers); (d.Do == FormPledge && d.Peer == "a") != test.free {
+		if d := Form(self, peers); (d.Action == FormPledge && d.Peer == "a") != test.free {
 			t.Errorf("%s: %v", what, d)
 		}
 	}

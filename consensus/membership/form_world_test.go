@@ -141,7 +141,7 @@ func (f *founding) decide(n *starter, send func(to *starter, c Charter)) Decisio
 	peers := f.seenBy(n)
 	n.Renounced, _ = Learn(n.Renounced, peers)
 	d := Form(f.self(n), peers)
-	switch d.Do {
+	switch d.Action {
 	case FormPledge:
 		n.PledgedTo, n.pledged, n.told = d.Peer, f.now, f.now
 	case FormDraw:
@@ -216,7 +216,7 @@ func (f *founding) round() (out []string) {
 		}
 		if n.alive && !n.Formed {
 			d := f.decide(n, f.deliver(n))
-			text := string(d.Do)
+			text := string(d.Action)
 			for _, id := range append([]string{d.Peer}, d.Peers...) {
 				if id != "" {
 					text += " " + id

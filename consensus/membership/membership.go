@@ -92,30 +92,30 @@ type Observed struct {
 	Settings Settings
 }
 
-// Do is a kind of action.
-type Do string
+// ActionKind is a kind of action.
+type ActionKind string
 
 // The actions. None is repeated once Nodes show what it did.
 const (
 	// AddNonvoter takes the node into the Raft configuration, at its Addr.
-	AddNonvoter Do = "add-nonvoter"
+	AddNonvoter ActionKind = "add-nonvoter"
 	// Readdress puts the node's Addr in the place of its ConfigAddr.
-	Readdress Do = "readdress"
+	Readdress ActionKind = "readdress"
 	// Promote makes a non-voter vote.
-	Promote Do = "promote"
+	Promote ActionKind = "promote"
 	// Demote makes a voter a non-voter.
-	Demote Do = "demote"
+	Demote ActionKind = "demote"
 	// Remove takes a non-voter out of the Raft configuration.
-	Remove Do = "remove"
+	Remove ActionKind = "remove"
 	// Forget deletes the record of a node that is in no configuration.
-	Forget Do = "forget"
+	Forget ActionKind = "forget"
 	// Transfer hands the lead to the node; whoever leads then goes on.
-	Transfer Do = "transfer"
+	Transfer ActionKind = "transfer"
 )
 
 // Action is one thing to do.
 type Action struct {
-	Do  Do
-	ID  string // of the node that it is done to
-	Why string
+	Kind ActionKind
+	ID   string // of the node that it is done to
+	Why  string
 }

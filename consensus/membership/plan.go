@@ -38,7 +38,7 @@ func Plan(o Observed) []Action {
 	var actions []Action
 	if a, ok := s.voters(); ok {
 		actions = append(actions, a)
-		if a.Do == Transfer {
+		if a.Kind == Transfer {
 			return actions
 		}
 	}
@@ -124,7 +124,7 @@ func (s *situation) crowd(n Node) int {
 func (s *situation) voters() (Action, bool) {
 	for _, rule := range []func() (Action, bool){s.leave, s.shrink, s.even, s.grow, s.replace, s.spread} {
 		if a, ok := rule(); ok {
-			return a, a.Do != ""
+			return a, a.Kind != ""
 		}
 	}
 	return Action{}, false

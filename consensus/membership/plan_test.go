@@ -175,7 +175,7 @@ func (w *world) run() (out []string, err error) {
 
 func said(actions []Action) (out []string) {
 	for _, a := range actions {
-		out = append(out, fmt.Sprintf("%s %s: %s", a.Do, a.ID, a.Why))
+		out = append(out, fmt.Sprintf("%s %s: %s", a.Kind, a.ID, a.Why))
 	}
 	if len(out) == 0 {
 		out = []string{"nothing"}

@@ -105,7 +105,7 @@ func (w *world) do(a Action) error {
 		return fmt.Errorf("%v: there is no such node", a)
 	}
 	var sense bool
-	switch a.Do {
+	switch a.Kind {
 	case AddNonvoter:
 		sense = !n.Server && n.Up
 		n.Server, n.ConfigAddr = true, n.Addr
@@ -138,5 +138,5 @@ func (w *world) do(a Action) error {
 // votes says whether an action changes who votes, or where a voter is.
 func (w *world) votes(a Action) bool {
 	n := w.find(a.ID)
-	return a.Do == Promote || a.Do == Demote || n != nil && n.Voter && (a.Do == Readdress || a.Do == Remove)
+	return a.Kind == Promote || a.Kind == Demote || n != nil && n.Voter && (a.Kind == Readdress || a.Kind == Remove)
 }

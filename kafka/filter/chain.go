@@ -22,19 +22,19 @@ type Chain struct {
 	offered [wire.MaxKey + 1]Range
 	// rows has where the wishes for each key begin in index, by version; they
 	// are few, and the same for most.
-	rows   [wire.MaxKey + 1]uint16
-	index  []uint8
-	wishes []wish
+	rows         [wire.MaxKey + 1]uint16
+	index        []uint8
+	interestSets []interests
 }
 
-// wish is which filters want to see a message, by direction: a bit each.
-type wish struct {
+// interests is which filters want to see a message, by direction: a bit each.
+type interests struct {
 	whole, walk [2]uint64
 }
 
-func (w *wish) any() uint64 { return w.whole[0] | w.whole[1] | w.walk[0] | w.walk[1] }
+func (w *interests) any() uint64 { return w.whole[0] | w.whole[1] | w.walk[0] | w.walk[1] }
 
-func (w *wish) interest(d Direction) Interest {
+func (w *interests) interest(d Direction) Interest {
 	switch {
 	case w.whole[d] != 0:
 		return Whole
@@ -50,7 +50,7 @@ func NewChain(filters []Filter) (*Chain, error) {
 		return nil, fmt.Errorf("%w: %d filters, at most %d", ErrChain, len(filters), MaxFilters)
 	}
 	c := &Chain{filters: filters}
-	known := map[wish]uint8{}
+	known := map[interests]uint8{}
 	for key := range c.offered {
 		lowest, highest, ok := wire.Known(int16(key))
 		c.rows[key] = uint16(len(c.index))
@@ -60,15 +60,15 @@ func NewChain(filters []Filter) (*Chain, error) {
 		}
 		c.offered[key] = c.offer(int16(key), Range{lowest, highest})
 		for version := int16(0); version <= highest; version++ {
-			w := c.wish(int16(key), version)
+			w := c.interests(int16(key), version)
 			at, ok := known[w]
 			if !ok {
-				if len(c.wishes) > 255 {
+				if len(c.interestSets) > 255 {
 					return nil, fmt.Errorf("%w: filters want more than 256 different things", ErrChain)
 				}
-				at = uint8(len(c.wishes))
+				at = uint8(len(c.interestSets))
 				known[w] = at
-				c.wishes = append(c.wishes, w)
+				c.interestSets = append(c.interestSets, w)
 			}
 			c.index = append(c.index, at)
 		}
@@ -88,7 +88,7 @@ func (c *Chain) offer(key int16, have Range) Range {
 	return have
 }
 
-func (c *Chain) wish(key, version int16) (w wish) {
+func (c *Chain) interests(key, version int16) (w interests) {
 	for i, f := range c.filters {
 		for _, d := range [...]Direction{Request, Response} {
 			switch want := f.Wants(d, key, version); {
@@ -102,9 +102,9 @@ func (c *Chain) wish(key, version int16) (w wish) {
 	return w
 }
 
-var noWish wish
+var noWish interests
 
-func (c *Chain) find(key, version int16) *wish {
+func (c *Chain) find(key, version int16) *interests {
 	if key < 0 || int(key) >= len(c.rows) || version < 0 {
 		return &noWish
 	}
@@ -115,7 +115,7 @@ func (c *Chain) find(key, version int16) *wish {
 	if at >= end {
 		return &noWish
 	}
-	return &c.wishes[c.index[at]]
+	return &c.interestSets[c.index[at]]
 }
 
 // Len is the number of filters.
@@ -145,8 +145,8 @@ func (c *Chain) Interest(d Direction, key, version int16) Interest {
 func (c *Chain) Concerns(key, version int16) bool { return c.find(key, version).any() != 0 }
 
 // Open opens the filters for one connection.
-func (c *Chain) Open(info Info, ends Ends) *Conns {
-	s := &Conns{chain: c, ends: ends}
+func (c *Chain) Open(info Info, ends Sink) *Conns {
+	s := &Conns{chain: c, sink: ends}
 	if len(c.filters) > 0 {
 		if s.conns = s.few[:0]; len(c.filters) > len(s.few) {
 			s.conns = make([]Conn, 0, len(c.filters))
@@ -158,8 +158,8 @@ func (c *Chain) Open(info Info, ends Ends) *Conns {
 	return s
 }
 
-// Ends are where the messages of a chain leave it: the session.
-type Ends interface {
+// Sink are where the messages of a chain leave it: the session.
+type Sink interface {
 	// ToBroker sends a request that has passed the filters: the client's, or
 	// a filter's own (c.Own). Its response is brought by c.Respond.
 	ToBroker(c *Call) error
@@ -175,7 +175,7 @@ type Ends interface {
 type Conns struct {
 	chain *Chain
 	conns []Conn
-	ends  Ends
+	sink  Sink
 	few   [3]Conn // conns, where they are not more
 	calls int     // that are not done
 	gone  func()  // what Retire was given; nil: in use
@@ -211,8 +211,8 @@ func (s *Conns) Begin(key, version int16, clientID string, noResponse bool) *Cal
 // begin leaves out the filters before from.
 func (s *Conns) begin(key, version int16, clientID string, noResponse bool, from int) *Call {
 	s.calls++
-	c := &Call{conns: s, key: key, version: version, clientID: clientID, noResponse: noResponse, wish: s.chain.find(key, version)}
-	who := c.wish.any() >> from << from
+	c := &Call{conns: s, key: key, version: version, clientID: clientID, noResponse: noResponse, interests: s.chain.find(key, version)}
+	who := c.interests.any() >> from << from
 	c.parts = c.inline[:0]
 	if n := bits.OnesCount64(who); n > len(c.inline) {
 		c.parts = make([]part, 0, n)

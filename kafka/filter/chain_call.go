@@ -28,7 +28,7 @@ type Call struct {
 	key, version int16
 	clientID     string
 	noResponse   bool
-	wish         *wish
+	interests    *interests
 	parts        []part // the filters concerned, in the order of requests
 	at           int    // whose turn it is
 	msg          Message
@@ -64,21 +64,21 @@ func (c *Call) Key() int16 { return c.key }
 func (c *Call) Version() int16 { return c.version }
 
 // Interest is the highest of the filters in the request or the response.
-func (c *Call) Interest(d Direction) Interest { return c.wish.interest(d) }
+func (c *Call) Interest(d Direction) Interest { return c.interests.interest(d) }
 
 // Own tells that it is a filter's own request, of which the client knows nothing.
 func (c *Call) Own() bool { return c.parent != nil }
 
-// Hesitates tells whether a filter wants to see the request whole, if that is
+// MayBuffer tells whether a filter wants to see the request whole, if that is
 // possible, though Interest says that walking it would do.
-func (c *Call) Hesitates() (some bool) {
+func (c *Call) MayBuffer() (some bool) {
 	for i := range c.parts {
 		p := &c.parts[i]
-		if c.wish.walk[Request]>>p.filter&1 == 0 {
+		if c.interests.walk[Request]>>p.filter&1 == 0 {
 			continue
 		}
-		h, ok := c.conns.conns[p.filter].(Hesitant)
-		p.whole = ok && h.Hesitates(&p.x)
+		h, ok := c.conns.conns[p.filter].(BufferingConn)
+		p.whole = ok && h.MayBuffer(&p.x)
 		some = some || p.whole
 	}
 	return some
@@ -123,7 +123,7 @@ func (c *Call) Abandon() {
 func (c *Call) Request(body []byte) error {
 	c.msg = NewMessage(Request, c.key, c.version, body)
 	c.at = 0
-	c.Hesitates()
+	c.MayBuffer()
 	return c.forward()
 }
 
@@ -143,7 +143,7 @@ func (c *Call) Edits(d Direction) *Edits {
 		if d == Response {
 			p = &c.parts[len(c.parts)-1-i]
 		}
-		if c.wish.walk[d]>>p.filter&1 == 0 {
+		if c.interests.walk[d]>>p.filter&1 == 0 {
 			continue
 		}
 		if e := c.conns.conns[p.filter].Edits(d, &p.x); e != nil {
@@ -161,7 +161,7 @@ func (c *Call) forward() error {
 		}
 		c.at++
 	}
-	return c.conns.ends.ToBroker(c)
+	return c.conns.sink.ToBroker(c)
 }
 
 // back does the same for a response.
@@ -180,7 +180,7 @@ func (c *Call) back() error {
 			return err
 		}
 	}
-	return c.conns.ends.ToClient(c)
+	return c.conns.sink.ToClient(c)
 }
 
 // show has one filter see the message, if it wants to.
@@ -190,11 +190,11 @@ func (c *Call) show() (err error) {
 	conn := c.conns.conns[p.filter]
 	c.running = true
 	switch {
-	case d == Request && (c.wish.whole[d]&bit != 0 || p.whole):
+	case d == Request && (c.interests.whole[d]&bit != 0 || p.whole):
 		err = conn.Request(&p.x, &c.msg)
-	case c.wish.whole[d]&bit != 0:
+	case c.interests.whole[d]&bit != 0:
 		err = conn.Response(&p.x, &c.msg)
-	case c.wish.walk[d]&bit != 0:
+	case c.interests.walk[d]&bit != 0:
 		if e := conn.Edits(d, &p.x); e != nil {
 			err = c.rewrite(e)
 		}
@@ -228,7 +228,7 @@ func (c *Call) settle(err error) (on bool, _ error) {
 	case c.then != nil:
 		return false, c.ask()
 	case c.dropped:
-		return false, c.conns.ends.Dropped(c)
+		return false, c.conns.sink.Dropped(c)
 	case c.answer != nil:
 		return c.answered()
 	}
@@ -247,7 +247,7 @@ func (c *Call) answered() (on bool, _ error) {
 		return true, nil
 	}
 	if c.noResponse {
-		return false, c.conns.ends.Dropped(c)
+		return false, c.conns.sink.Dropped(c)
 	}
 	c.at--
 	return false, c.back()

@@ -86,13 +86,13 @@ type Conn interface {
 	Close()
 }
 
-// Hesitant is a Conn that may want a request whole that its filter wants to
+// BufferingConn is a Conn that may want a request whole that its filter wants to
 // Walk: what is in it may make it ask the broker before any of it goes on.
-type Hesitant interface {
+type BufferingConn interface {
 	Conn
-	// Hesitates is asked before a request goes on. True gives it to Request,
+	// MayBuffer is asked before a request goes on. True gives it to Request,
 	// if it is not too large for that; Edits may have to do in any case.
-	Hesitates(x *Exchange) bool
+	MayBuffer(x *Exchange) bool
 }
 
 // Edits are what a filter changes in a message that streams.

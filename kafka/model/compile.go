@@ -6,8 +6,8 @@ import (
 	"maps"
 	"slices"
 
+	"penstock/routing/hamt"
 	"penstock/routing/hostname"
-	"penstock/routing/persist"
 	"penstock/routing/resource"
 )
 
@@ -54,12 +54,12 @@ type compiler struct {
 	types *filterTypes
 	old   *Table
 
-	listeners *persist.Edit[*listener]
-	ports     *persist.Edit[*port]
-	virtual   *persist.Edit[*Virtual]
-	physical  *persist.Edit[*Physical]
-	lives     *persist.Edit[*Life]
-	users     *persist.GroupsEdit[struct{}]
+	listeners *hamt.Edit[*listener]
+	ports     *hamt.Edit[*port]
+	virtual   *hamt.Edit[*Virtual]
+	physical  *hamt.Edit[*Physical]
+	lives     *hamt.Edit[*Life]
+	users     *hamt.GroupsEdit[struct{}]
 
 	dirtyListeners map[string]*resource.Listener // nil: it is gone
 	dirtyPhysical  map[string]*PhysicalCluster   // nil: it is gone
@@ -227,7 +227,7 @@ func (c *compiler) makeListener(name string, spec *resource.Listener) {
 type listenerEdit struct {
 	next     *listener
 	names    *hostname.Edit[*entry]
-	numbered *persist.Edit[*entry]
+	numbered *hamt.Edit[*entry]
 }
 
 func (e *listenerEdit) listener() *listener {

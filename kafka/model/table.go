@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 
 	"penstock/kafka/filter"
+	"penstock/routing/hamt"
 	"penstock/routing/hostname"
-	"penstock/routing/persist"
 	"penstock/routing/resource"
 )
 
@@ -54,15 +54,15 @@ func (m *Model) Table() *Table { return m.table.Load() }
 // Table is one version of everything that connections are led by. It is
 // immutable; what it shares with the version before it costs nothing.
 type Table struct {
-	listeners persist.Map[*listener]
-	ports     persist.Map[*port] // by name
-	virtual   persist.Map[*Virtual]
-	physical  persist.Map[*Physical]
-	lives     persist.Map[*Life] // of virtual clusters, those that cannot be served included
+	listeners hamt.Map[*listener]
+	ports     hamt.Map[*port] // by name
+	virtual   hamt.Map[*Virtual]
+	physical  hamt.Map[*Physical]
+	lives     hamt.Map[*Life] // of virtual clusters, those that cannot be served included
 
 	// users leads from a listener or a physical cluster to virtual clusters, and
 	// by discovers to those that have the brokers of a physical one discovered.
-	users persist.Groups[struct{}]
+	users hamt.Groups[struct{}]
 }
 
 const discovers = "discovers"
@@ -127,7 +127,7 @@ type listener struct {
 	spec     *resource.Listener
 	plain    *entry                   // whose it is, without TLS
 	names    hostname.Matcher[*entry] // exact names and wildcards
-	numbered persist.Map[*entry]      // by pattern
+	numbered hamt.Map[*entry]         // by pattern
 }
 
 // entry is where a name or port leads.
@@ -136,7 +136,7 @@ type entry struct {
 	broker  *Broker // nil: that of a number
 }
 
-func values[V any](m *persist.Map[V]) iter.Seq[V] {
+func values[V any](m *hamt.Map[V]) iter.Seq[V] {
 	return func(yield func(V) bool) {
 		for _, v := range m.All() {
 			if !yield(v) {

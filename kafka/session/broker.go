@@ -18,7 +18,7 @@ const (
 
 // reply is the response that is on its way to the client, or whole.
 type reply struct {
-	flight
+	inFlightRequest
 	active    bool
 	broker    time.Duration // that it took to begin
 	failed    int16         // its error code
@@ -44,7 +44,7 @@ func (s *Session) responseHeader(p []byte) int {
 		s.fail(Correlation, err)
 		return n
 	}
-	f := s.flights.first()
+	f := s.inFlight.first()
 	head, need, err := wire.ResponseHeaderLen(data, f.key, f.version)
 	if err != nil {
 		s.fail(BadFrame, fmt.Errorf("response to %s v%d: %w", wire.Name(f.key), f.version, err))
@@ -58,10 +58,10 @@ func (s *Session) responseHeader(p []byte) int {
 
 // turn checks that a response is that of the i-th request.
 func (s *Session) turn(i int, correlation int32) error {
-	if s.flights.len() <= i || s.flights.at(i).answered {
+	if s.inFlight.len() <= i || s.inFlight.at(i).answered {
 		return fmt.Errorf("%w: correlation id %d, and nothing was asked", errCorrelation, correlation)
 	}
-	switch f := s.flights.at(i); {
+	switch f := s.inFlight.at(i); {
 	case f.sent == 0:
 		return fmt.Errorf("%w: %s v%d is answered before it was sent", errCorrelation, wire.Name(f.key), f.version)
 	case f.correlation != correlation:
@@ -74,7 +74,7 @@ func (s *Session) turn(i int, correlation int32) error {
 // it returns is as in beginRequest.
 func (s *Session) beginResponse(size, head int, data []byte) int {
 	l, r := &s.upstream, &s.reply
-	*r = reply{flight: s.flights.pop(), active: true}
+	*r = reply{inFlightRequest: s.inFlight.pop(), active: true}
 	r.broker = s.now() - r.sent
 	interest := filter.Nothing
 	var edits *filter.Edits
@@ -119,11 +119,11 @@ func (s *Session) endReply(size int) {
 		r.call.Done()
 	}
 	s.peer.answered(r.key)
-	s.home.Exchanged(Exchange{
+	s.host.Exchanged(Exchange{
 		Key: r.key, Version: r.version, Error: r.failed, Throttled: r.throttled, Request: int(r.size), Response: size, Total: s.now() - r.start, Broker: r.broker,
 	})
 	s.client.block &^= forReply
-	s.endDetour()
+	s.endReordering()
 	s.flush(&s.upstream)
 	s.flushAnswers()
 }
@@ -135,7 +135,7 @@ func (s *Session) responseWhole() {
 	body := frame[l.head:]
 	s.flush(l)
 	if r.call != nil && r.call.Own() {
-		own := r.flight
+		own := r.inFlightRequest
 		size := l.size
 		l.buf = nil // it may be looked at for longer than the answer lives here
 		s.reply = reply{}
@@ -157,7 +157,7 @@ func (s *Session) responseWhole() {
 		return
 	}
 	if r.active && r.call != nil && r.call.Waiting() {
-		s.startDetour()
+		s.startReordering()
 	}
 }
 
@@ -182,8 +182,8 @@ func (s *Session) passWhole(frame, body []byte) {
 }
 
 // respondOwn brings the answer to a filter's question.
-func (s *Session) respondOwn(f flight, size int, body []byte) {
-	s.home.Exchanged(Exchange{
+func (s *Session) respondOwn(f inFlightRequest, size int, body []byte) {
+	s.host.Exchanged(Exchange{
 		Key: f.key, Version: f.version, Own: true, Request: int(f.size), Response: size, Total: s.now() - f.start, Broker: s.now() - f.sent,
 	})
 	if err := f.call.Respond(body); err != nil {

@@ -102,14 +102,14 @@ func (s *Session) check(h *wire.RequestHeader, data []byte, err error) (netio.Re
 }
 
 // beginRequest decides what becomes of a request whose header is there. It
-// returns how many bytes it took of data, where that is not in the lane's buf.
+// returns how many bytes it took of data, where that is not in the direction's buf.
 func (s *Session) beginRequest(h *wire.RequestHeader, data []byte, noResponse bool) int {
 	l, chain := &s.client, s.conns.Chain()
 	s.requests++
 	s.peer.client(h.ClientID)
 	s.request = request{
 		active: true, key: h.Key, version: h.Version, correlation: h.Correlation, noResponse: noResponse, start: s.now(),
-		here: !chain.Offers(h.Key, h.Version) || s.steers(h.Key, h.Version),
+		here: !chain.Offers(h.Key, h.Version) || s.needsRebootstrap(h.Key, h.Version),
 	}
 	interest := chain.Interest(filter.Request, h.Key, h.Version)
 	if chain.Concerns(h.Key, h.Version) && !s.request.here {
@@ -119,7 +119,7 @@ func (s *Session) beginRequest(h *wire.RequestHeader, data []byte, noResponse bo
 		interest = filter.Whole
 	}
 	var edits *filter.Edits
-	if interest == filter.Walk && s.collectable(h.FrameLen()) && s.request.call.Hesitates() {
+	if interest == filter.Walk && s.collectable(h.FrameLen()) && s.request.call.MayBuffer() {
 		interest = filter.Whole
 	}
 	if interest == filter.Walk {
@@ -152,7 +152,7 @@ func (s *Session) fly(size int) {
 		return
 	}
 	r.flown = true
-	s.flights.push(flight{
+	s.inFlight.push(inFlightRequest{
 		call: r.call, start: r.start, correlation: r.correlation, size: int32(size), key: r.key, version: r.version,
 	})
 }
@@ -161,9 +161,9 @@ func (s *Session) fly(size int) {
 func (s *Session) requestSent() {
 	now, r := s.now(), &s.request
 	if r.flown {
-		s.flights.last().sent = now
+		s.inFlight.last().sent = now
 	} else {
-		s.home.Exchanged(Exchange{Key: r.key, Version: r.version, Request: s.client.size, Total: now - r.start})
+		s.host.Exchanged(Exchange{Key: r.key, Version: r.version, Request: s.client.size, Total: now - r.start})
 		if r.call != nil {
 			r.call.Done()
 		}
@@ -176,7 +176,7 @@ func (s *Session) endRequest() {
 	s.request = request{}
 	s.client.next(s.conn)
 	s.client.block &^= forAsk
-	if s.flights.len() >= s.set.Limits.MaxInFlight || s.answers >= maxAnswers {
+	if s.inFlight.len() >= s.set.Limits.MaxInFlight || s.answers >= maxAnswers {
 		s.client.block |= forFlights
 	}
 	for len(s.own) > 0 && !s.closed {
@@ -221,7 +221,7 @@ func (s *Session) requestWhole() {
 // to bootstrap again (rule 15).
 func (s *Session) answerHere(key int16) []byte {
 	if key == keyMetadata {
-		return s.steer()
+		return s.rebootstrap()
 	}
 	offered := s.conns.Chain().Offered(key)
 	return wire.AppendUnsupportedApiVersions(nil, offered.Min, offered.Max)
@@ -234,7 +234,7 @@ func (s *Session) answer(head, tail []byte) {
 	frame = append(append(frame, head...), tail...)
 	s.answers += len(frame)
 	code, _ := outcome(r.key, r.version, frame[len(frame)-len(head)-len(tail):])
-	s.flights.push(flight{
+	s.inFlight.push(inFlightRequest{
 		answer: frame, answered: true, code: code, start: r.start, correlation: r.correlation,
 		size: int32(s.client.size), key: r.key, version: r.version,
 	})
@@ -244,11 +244,11 @@ func (s *Session) answer(head, tail []byte) {
 
 // flushAnswers sends the answers whose turn it is.
 func (s *Session) flushAnswers() {
-	for !s.closed && s.upstream.state == heading && !s.reply.active && s.flights.len() > 0 && s.flights.first().answered {
-		f := s.flights.pop()
+	for !s.closed && s.upstream.state == heading && !s.reply.active && s.inFlight.len() > 0 && s.inFlight.first().answered {
+		f := s.inFlight.pop()
 		s.answers -= len(f.answer)
 		s.send(clientSide, f.answer)
-		s.home.Exchanged(Exchange{
+		s.host.Exchanged(Exchange{
 			Key: f.key, Version: f.version, Answered: true, Error: f.code, Request: int(f.size), Response: len(f.answer), Total: s.now() - f.start,
 		})
 	}

@@ -52,7 +52,7 @@ func BenchmarkConnection(b *testing.B) {
 	set := NewSettings(Limits{})
 	b.ReportAllocs()
 	for b.Loop() {
-		w.Session = New(Options{Home: (*worldHome)(w), Settings: set})
+		w.Session = New(Options{Host: (*worldHome)(w), Settings: set})
 		w.start((*worldConn)(w), w.sides[0], w.sides[1])
 		for _, e := range exchanges {
 			w.Received(relay.Client, e.request)

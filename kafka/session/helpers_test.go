@@ -115,7 +115,7 @@ func (r *room) Route(c *netio.Conn) (netio.Plan, netio.Reason) {
 	if r.plain {
 		return &relayed{h}, netio.OK
 	}
-	h.session = New(Options{Home: h, Settings: r.settings})
+	h.session = New(Options{Host: h, Settings: r.settings})
 	r.homes = append(r.homes, h)
 	return h.session, netio.OK
 }

@@ -65,26 +65,26 @@ func (s *Session) leaveInTime() {
 }
 
 func (s *Session) leaveIfQuiet() {
-	if s.leave.wanted && s.now() >= s.leave.from && s.Quiet() {
+	if s.leave.wanted && s.now() >= s.leave.from && s.Idle() {
 		s.conn.End(s.leave.why, true)
 	}
 }
 
-// Quiet implements netio.Session.
-func (s *Session) Quiet() bool {
+// Idle implements netio.Session.
+func (s *Session) Idle() bool {
 	return s.idle() && s.client.state == heading && s.client.buf == nil &&
 		!s.pending[relay.Client] && !s.pending[relay.Upstream] && !s.peer.inTransaction(s.now())
 }
 
 // idle tells that nothing is owed to the client.
 func (s *Session) idle() bool {
-	return s.flights.len() == 0 && !s.reply.active && !s.request.active && len(s.client.held) == 0 && len(s.upstream.held) == 0
+	return s.inFlight.len() == 0 && !s.reply.active && !s.request.active && len(s.client.held) == 0 && len(s.upstream.held) == 0
 }
 
 // Ended implements netio.Session.
 func (s *Session) Ended(from relay.Side) {
 	s.running = true
-	s.lane(from).ended = true
+	s.direction(from).ended = true
 	if from == relay.Upstream {
 		// What came has been sent; a response that is cut off must not look
 		// complete (rule 16).
@@ -93,7 +93,7 @@ func (s *Session) Ended(from relay.Side) {
 		// Its last request will never be whole. What is owed for those
 		// before is still to come.
 		if s.request.flown {
-			s.flights.dropLast()
+			s.inFlight.dropLast()
 		}
 		if c := s.request.call; c != nil {
 			c.Done()
@@ -110,7 +110,7 @@ func (s *Session) concludeClient() {
 	if !s.client.ended || s.client.block != 0 || len(s.client.held) > 0 {
 		return
 	}
-	if s.flights.len() == 0 && !s.reply.active && (!s.request.active || s.client.left > 0) {
+	if s.inFlight.len() == 0 && !s.reply.active && (!s.request.active || s.client.left > 0) {
 		s.conn.End(netio.ClientFIN, true)
 	}
 }

@@ -69,7 +69,7 @@ func playByChance(t *testing.T, seed uint64) {
 	if d.over > 0 {
 		t.Fatalf("seed %d: ended by %s, %v", seed, d.why, d.err)
 	}
-	if !d.Quiet() {
+	if !d.Idle() {
 		t.Fatalf("seed %d: not quiet in the end", seed)
 	}
 	d.Ended(relay.Client)
@@ -228,7 +228,7 @@ func (d *drama) run() {
 			if d.others = 0; d.tight && d.rnd.IntN(2) == 0 {
 				d.others = d.budget
 			} else {
-				d.Fed()
+				d.MemoryAvailable()
 			}
 		default:
 			if in := d.input[side]; len(in) > 0 && d.sides[side].reading {

@@ -2,8 +2,8 @@
 // frames out, in order. It peeks at headers; what no filter wants to see
 // streams through and is never collected.
 //
-//	client ──> lane ──> header ──> pass | walk | whole ──> broker
-//	       <── lane <── header <── pass | walk | whole <──
+//	client ──> direction ──> header ──> pass | walk | whole ──> broker
+//	       <── direction <── header <── pass | walk | whole <──
 //	                      │
 //	              queue of requests in flight
 //
@@ -13,13 +13,13 @@
 //
 //	client.go   requests: caps, versions, acks, what becomes of them
 //	broker.go   responses: whose they are, answers in their turn
-//	lane.go     bytes of one direction: pieces, memory, back-pressure
+//	direction.go bytes of one direction: pieces, memory, back-pressure
 //	flight.go   the requests that will be answered
 //	ends.go     what comes out of the chain of filters, and what waits behind it
 //	auth.go     what is learned from ApiVersions and SASL
 //	leave.go    quiet moments, and ends
 //	times.go    what must not take too long
-//	steer.go    clients of a session that is to end are sent away by Metadata
+//	rebootstrap.go clients of a session that is to end are sent away by Metadata
 //
 // It refuses what it cannot follow: a frame or a message that is not what it
 // says, an API or version that was not offered, a response out of turn. Then
@@ -108,9 +108,9 @@ type Settings struct {
 // NewSettings fills in the defaults.
 func NewSettings(l Limits) *Settings { return &Settings{Limits: l.withDefaults()} }
 
-// Home is what the room does for one session. Its methods are called on the
+// Host is what the room does for one session. Its methods are called on the
 // connection's loop and must not block.
-type Home interface {
+type Host interface {
 	// Plan finds the broker: Next and Connected.
 	netio.Plan
 	// Chain gives the chain for the next request; have is the one in use,
@@ -147,7 +147,7 @@ type Exchange struct {
 
 // Options is how a session is made.
 type Options struct {
-	Home     Home
+	Host     Host
 	Settings *Settings
 	Info     filter.Info // for the filters
 }
@@ -168,19 +168,19 @@ type Conn interface {
 
 // Session is one connection. Its methods are for the loop of it.
 type Session struct {
-	home     Home
+	host     Host
 	set      *Settings
 	info     filter.Info
 	conn     Conn
 	streams  [2]stream.Stream
 	conns    *filter.Conns // the open chain for new requests
-	client   lane
-	upstream lane
-	flights  flights
+	client   direction
+	upstream direction
+	inFlight inFlightQueue
 	request  request // the client's that is whole, or waits in the chain
 	reply    reply   // the response that is whole, or waits
 	own      []*filter.Call
-	detour   *detour
+	reorder  *reorderBuffer
 	peer     peer
 	timer    reactor.Timer
 	due      time.Duration // when the timer is due; 0: not armed
@@ -195,16 +195,16 @@ type Session struct {
 }
 
 var (
-	_ netio.Session  = (*Session)(nil)
-	_ netio.Patient  = (*Session)(nil)
-	_ netio.Tenanted = (*Session)(nil)
-	_ Conn           = (*netio.Conn)(nil)
-	_ filter.Ends    = (*Session)(nil)
+	_ netio.Session      = (*Session)(nil)
+	_ netio.RetryDelayer = (*Session)(nil)
+	_ netio.Tenanted     = (*Session)(nil)
+	_ Conn               = (*netio.Conn)(nil)
+	_ filter.Sink        = (*Session)(nil)
 )
 
 // New makes the plan of a connection.
 func New(o Options) *Session {
-	s := &Session{home: o.Home, set: o.Settings, info: o.Info}
+	s := &Session{host: o.Host, set: o.Settings, info: o.Info}
 	if s.set == nil {
 		s.set = NewSettings(Limits{})
 	}
@@ -215,33 +215,33 @@ func New(o Options) *Session {
 
 // Next implements netio.Plan.
 func (s *Session) Next(c *netio.Conn, err error) (netio.Target, netio.Reason) {
-	return s.home.Next(c, err)
+	return s.host.Next(c, err)
 }
 
 // Connected implements netio.Plan.
-func (s *Session) Connected(c *netio.Conn, took time.Duration) { s.home.Connected(c, took) }
+func (s *Session) Connected(c *netio.Conn, took time.Duration) { s.host.Connected(c, took) }
 
-// Patience implements netio.Patient (rule 16).
-func (s *Session) Patience(netio.Reason) time.Duration { return max(s.set.Limits.ConnectDelay, 0) }
+// RetryDelay implements netio.RetryDelayer (rule 16).
+func (s *Session) RetryDelay(netio.Reason) time.Duration { return max(s.set.Limits.ConnectDelay, 0) }
 
-// Label implements netio.Labeler where the home does.
-func (s *Session) Label() string {
-	if l, ok := s.home.(netio.Labeler); ok {
-		return l.Label()
+// Description implements netio.Described where the host does.
+func (s *Session) Description() string {
+	if l, ok := s.host.(netio.Described); ok {
+		return l.Description()
 	}
 	return ""
 }
 
-// Tenant implements netio.Tenanted where the home does.
+// Tenant implements netio.Tenanted where the host does.
 func (s *Session) Tenant() string {
-	if t, ok := s.home.(netio.Tenanted); ok {
+	if t, ok := s.host.(netio.Tenanted); ok {
 		return t.Tenant()
 	}
 	return ""
 }
 
-// Home is what the session was made with.
-func (s *Session) Home() Home { return s.home }
+// Host is what the session was made with.
+func (s *Session) Host() Host { return s.host }
 
 // Start implements netio.Session.
 func (s *Session) Start(c *netio.Conn, client, upstream stream.Stream) {
@@ -250,7 +250,7 @@ func (s *Session) Start(c *netio.Conn, client, upstream stream.Stream) {
 
 func (s *Session) start(c Conn, client, upstream stream.Stream) {
 	s.conn, s.streams = c, [2]stream.Stream{client, upstream}
-	s.conns = s.home.Chain(nil).Open(s.info, s)
+	s.conns = s.host.Chain(nil).Open(s.info, s)
 	client.SetReading(true)
 	upstream.SetReading(true)
 	s.client.reading, s.upstream.reading = true, true
@@ -259,8 +259,8 @@ func (s *Session) start(c Conn, client, upstream stream.Stream) {
 	}
 }
 
-// lane is that of a side.
-func (s *Session) lane(from relay.Side) *lane {
+// direction is that of a side.
+func (s *Session) direction(from relay.Side) *direction {
 	if from == relay.Client {
 		return &s.client
 	}
@@ -270,14 +270,14 @@ func (s *Session) lane(from relay.Side) *lane {
 // Received implements netio.Session.
 func (s *Session) Received(from relay.Side, p []byte) {
 	s.running = true
-	s.feed(s.lane(from), p)
+	s.feed(s.direction(from), p)
 	s.settle()
 }
 
 // Moved implements netio.Session.
 func (s *Session) Moved(from relay.Side, n int) {
 	s.running = true
-	l := s.lane(from)
+	l := s.direction(from)
 	if l.state == walking {
 		l.pass -= n
 	} else {
@@ -294,13 +294,13 @@ func (s *Session) Sent(to relay.Side) {
 	s.settle()
 }
 
-// Fed implements netio.Session: there may be memory again.
-func (s *Session) Fed() {
+// MemoryAvailable implements netio.Session: there may be memory again.
+func (s *Session) MemoryAvailable() {
 	s.running = true
 	s.client.block &^= forMemory
 	s.upstream.block &^= forMemory
-	if s.detour != nil {
-		s.chargeDetour()
+	if s.reorder != nil {
+		s.chargeReordering()
 	}
 	s.settle()
 }
@@ -325,8 +325,8 @@ func (s *Session) settle() {
 }
 
 // resume goes on with bytes that have waited, if they need not any more.
-func (s *Session) resume(l *lane) bool {
-	if l == &s.client && s.flights.len() < s.set.Limits.MaxInFlight && s.answers < maxAnswers {
+func (s *Session) resume(l *direction) bool {
+	if l == &s.client && s.inFlight.len() < s.set.Limits.MaxInFlight && s.answers < maxAnswers {
 		l.block &^= forFlights
 	}
 	if l.stands() || len(l.held) == 0 {
@@ -339,7 +339,7 @@ func (s *Session) resume(l *lane) bool {
 }
 
 // hold has a side read or not.
-func (s *Session) hold(l *lane, still bool) {
+func (s *Session) hold(l *direction, still bool) {
 	if l.reading == still {
 		l.reading = !still
 		s.streams[l.from].SetReading(!still)
@@ -360,8 +360,8 @@ func (s *Session) fail(why netio.Reason, err error) {
 func (s *Session) Closed(netio.Reason) {
 	s.closed = true
 	s.conn.Disarm(&s.timer)
-	for s.flights.len() > 0 {
-		if f := s.flights.pop(); f.call != nil {
+	for s.inFlight.len() > 0 {
+		if f := s.inFlight.pop(); f.call != nil {
 			f.call.Abandon()
 		}
 	}
@@ -375,7 +375,7 @@ func (s *Session) Closed(netio.Reason) {
 		}
 	}
 	s.request, s.reply = request{}, reply{}
-	s.dropDetour()
+	s.dropReordering()
 	s.client.drop(s.conn)
 	s.upstream.drop(s.conn)
 	s.retire()
@@ -385,7 +385,7 @@ func (s *Session) Closed(netio.Reason) {
 func (s *Session) retire() {
 	if s.conns != nil {
 		c := s.conns.Chain()
-		s.conns.Retire(func() { s.home.Release(c) })
+		s.conns.Retire(func() { s.host.Release(c) })
 		s.conns = nil
 	}
 }
@@ -393,7 +393,7 @@ func (s *Session) retire() {
 // renew takes the chain in force, between two requests.
 func (s *Session) renew() {
 	have := s.conns.Chain()
-	if c := s.home.Chain(have); c != nil && c != have {
+	if c := s.host.Chain(have); c != nil && c != have {
 		s.retire()
 		s.conns = c.Open(s.info, s)
 	}

@@ -110,7 +110,7 @@ func TestAFrameWaitsForMemory(t *testing.T) {
 		t.Fatalf("ended by %q; reading %v", w.why, w.sides[relay.Client].reading)
 	}
 	w.used = 0
-	w.Fed()
+	w.MemoryAvailable()
 	if !bytes.Equal(w.sides[relay.Upstream].out, b) || !w.sides[relay.Client].reading || w.used != 0 {
 		t.Errorf("ended by %q, %d bytes charged", w.why, w.used)
 	}
@@ -184,7 +184,7 @@ func TestADetourWaitsForMemory(t *testing.T) {
 		t.Fatalf("ended by %q, reading %v", w.why, w.sides[relay.Upstream].reading)
 	}
 	w.used = 0
-	w.Fed()
+	w.MemoryAvailable()
 	if !w.sides[relay.Upstream].reading {
 		t.Fatal("the broker is not read again")
 	}

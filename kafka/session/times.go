@@ -13,7 +13,7 @@ import (
 // watch keeps the time of frames that are not whole, and of the question that
 // the broker is to answer next.
 func (s *Session) watch() {
-	for _, l := range [...]*lane{&s.client, &s.upstream} {
+	for _, l := range [...]*direction{&s.client, &s.upstream} {
 		switch {
 		case !l.unfinished():
 			l.since = 0
@@ -33,12 +33,12 @@ func (s *Session) watch() {
 
 // unfinished tells that a frame has begun and has to be whole to go on, or that
 // there is no memory for what comes.
-func (l *lane) unfinished() bool {
+func (l *direction) unfinished() bool {
 	return l.state == heading && l.buf != nil || l.state == collecting && l.left > 0 || l.block&forMemory != 0
 }
 
-// frameTimeout is how long the frame that a lane is in may take.
-func (s *Session) frameTimeout(l *lane) time.Duration {
+// frameTimeout is how long the frame that a direction is in may take.
+func (s *Session) frameTimeout(l *direction) time.Duration {
 	if l.from == relay.Client && !s.peer.trusted && (l.state == heading || s.request.key != keyProduce) {
 		return s.set.Limits.FrameTimeoutEarly
 	}
@@ -54,18 +54,18 @@ type asked struct {
 // question is the filter's own request that the broker is to answer next. nil:
 // there is none, or its answer cannot come yet, as another is still due or the
 // client does not take what comes before it.
-func (s *Session) question() *flight {
+func (s *Session) question() *inFlightRequest {
 	i := 0
 	switch {
-	case s.flights.len() == 0 || !s.upstream.reading:
+	case s.inFlight.len() == 0 || !s.upstream.reading:
 		return nil
-	case s.detour != nil:
-		i = s.detour.skipped
+	case s.reorder != nil:
+		i = s.reorder.skipped
 	case s.reply.active:
 		return nil
 	}
-	for ; i < s.flights.len(); i++ {
-		if f := s.flights.at(i); !f.answered {
+	for ; i < s.inFlight.len(); i++ {
+		if f := s.inFlight.at(i); !f.answered {
 			if f.call == nil || !f.call.Own() {
 				return nil
 			}
@@ -97,7 +97,7 @@ func (s *Session) expired() {
 // lateFrame ends the connection over a frame that takes too long.
 func (s *Session) lateFrame() bool {
 	now := s.now()
-	for _, l := range [...]*lane{&s.client, &s.upstream} {
+	for _, l := range [...]*direction{&s.client, &s.upstream} {
 		if l.since == 0 {
 			continue
 		}

@@ -113,7 +113,7 @@ func (c *worldConn) Disarm(*reactor.Timer)                 { c.due = 0 }
 func (c *worldConn) Post(fn func())                        { fn() }
 func (c *worldConn) Guard(fn func())                       { fn() }
 
-// worldHome is the world as the session's Home.
+// worldHome is the world as the session's Host.
 type worldHome world
 
 func (h *worldHome) Next(*netio.Conn, error) (netio.Target, netio.Reason) { panic("not asked") }
@@ -138,7 +138,7 @@ func newWorld(l Limits, filters ...filter.Filter) *world {
 	}
 	set := NewSettings(l)
 	set.clock = func() time.Duration { w.now += time.Microsecond; return w.now }
-	w.Session = New(Options{Home: (*worldHome)(w), Settings: set})
+	w.Session = New(Options{Host: (*worldHome)(w), Settings: set})
 	w.start((*worldConn)(w), w.sides[0], w.sides[1])
 	return w
 }

@@ -142,7 +142,7 @@ func (r *Relay) Failed(from Side) Outcome {
 // rest of what the other says, a clean end would make a cut-off stream look
 // complete: both get a reset.
 func (r *Relay) Stop(clean bool) {
-	if !clean || !r.Quiet() || r.HalfClosed() {
+	if !clean || !r.Idle() || r.HalfClosed() {
 		r.Abort()
 		return
 	}
@@ -160,8 +160,8 @@ func (r *Relay) Abort() {
 // side has sent its end of stream.
 func (r *Relay) NoteEnded(from Side) { r.ends[from].ended = true }
 
-// Quiet is true while neither side has bytes pending.
-func (r *Relay) Quiet() bool { return !r.ends[Client].full && !r.ends[Upstream].full }
+// Idle is true while neither side has bytes pending.
+func (r *Relay) Idle() bool { return !r.ends[Client].full && !r.ends[Upstream].full }
 
 // Owes is true while a side has bytes pending that are for it.
 func (r *Relay) Owes(to Side) bool { return r.ends[to].full }

@@ -164,7 +164,7 @@ func TestAClientThatSendsOnIsNotReset(t *testing.T) {
 			t.Parallel()
 			r := newRigOf(t, web.Config{BodyWait: 100 * time.Millisecond}, &web.Profile{HTTP2: true}, to)
 			if answer != nil {
-				r.plan(func(*http.Request) web.Plan { return web.Plan{Answer: answer} })
+				r.plan(func(*http.Request) web.Disposition { return web.Disposition{Answer: answer} })
 			}
 			sendOn(t, r)
 		})

@@ -30,14 +30,14 @@ func (forwarder) RoundTrip(r *http.Request) (*http.Response, error) {
 	q := requestOf(r)
 	var err error
 	for range max(q.plan.Attempts, 1) {
-		t, ok := q.plan.Way.Next(err)
+		t, ok := q.plan.Upstreams.Next(err)
 		if !ok {
 			break
 		}
 		var resp *http.Response
-		a := &attempt{target: t, way: q.plan.Way}
+		a := &attempt{target: t, upstreams: q.plan.Upstreams}
 		if resp, err = a.send(q, r); err == nil {
-			q.plan.Way.Answered()
+			q.plan.Upstreams.Answered()
 			q.sent = a
 			return resp, nil
 		}
@@ -54,23 +54,23 @@ func (forwarder) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // attempt is a request's at one endpoint.
 type attempt struct {
-	target Target
-	way    Way
-	trace  httptrace.ClientTrace
-	begun  bool        // the transport has nothing against the request
-	sent   atomic.Bool // the endpoint may have got some of it
-	conn   *upstream   // that it was sent on; guarded by sent
-	heard  uint64      // what conn had heard by then; as well
-	flight flight      // of HTTP/1
+	target    Target
+	upstreams UpstreamSelector
+	trace     httptrace.ClientTrace
+	begun     bool        // the transport has nothing against the request
+	sent      atomic.Bool // the endpoint may have got some of it
+	conn      *upstream   // that it was sent on; guarded by sent
+	heard     uint64      // what conn had heard by then; as well
+	roundTrip roundTrip   // of HTTP/1
 }
 
 // send makes the attempt.
 func (a *attempt) send(q *request, r *http.Request) (*http.Response, error) {
 	a.trace.GetConn = func(string) { a.begun = true }
 	a.trace.GotConn = a.got
-	a.trace.GotFirstResponseByte = func() { a.flight.answered.Store(true) }
+	a.trace.GotFirstResponseByte = func() { a.roundTrip.answered.Store(true) }
 	a.trace.PutIdleConn = func(error) { a.landed() }
-	a.flight.ctx = r.Context()
+	a.roundTrip.ctx = r.Context()
 	ctx := httptrace.WithClientTrace(r.Context(), &a.trace)
 	t := &a.target
 	u := *r.URL
@@ -115,7 +115,7 @@ func (a *attempt) send(q *request, r *http.Request) (*http.Response, error) {
 
 // got is told of the connection that the request goes by.
 func (a *attempt) got(info httptrace.GotConnInfo) {
-	a.way.Reached()
+	a.upstreams.Reached()
 	c := info.Conn
 	if s, ok := c.(*answers); ok {
 		s.fresh.Store(true)
@@ -133,7 +133,7 @@ func (a *attempt) got(info httptrace.GotConnInfo) {
 	case a.target.Profile.HTTP2:
 		a.heard = a.conn.heard.Load()
 	default:
-		a.conn.flight.Store(&a.flight)
+		a.conn.roundTrip.Store(&a.roundTrip)
 	}
 	a.sent.Store(true)
 }
@@ -141,7 +141,7 @@ func (a *attempt) got(info httptrace.GotConnInfo) {
 // landed tells that the answer has come to its end.
 func (a *attempt) landed() {
 	if a.sent.Load() && a.conn != nil {
-		a.conn.flight.CompareAndSwap(&a.flight, nil)
+		a.conn.roundTrip.CompareAndSwap(&a.roundTrip, nil)
 	}
 }
 

@@ -62,9 +62,9 @@ type ended struct {
 }
 
 // planned sets a plan that leads to addresses, and gives what is told of ends.
-func (r *rig) planned(change func(*web.Plan), addresses ...string) chan ended {
+func (r *rig) planned(change func(*web.Disposition), addresses ...string) chan ended {
 	done := make(chan ended, 10)
-	r.plan(func(*http.Request) web.Plan {
+	r.plan(func(*http.Request) web.Disposition {
 		p := (&way{profile: r.profile, addresses: addresses, done: func(s int, err error) {
 			select {
 			case done <- ended{s, err}:
@@ -104,7 +104,7 @@ func TestSlowClientsAreNotWaitedForBeyondTheTimeout(t *testing.T) {
 		}
 	})
 	t.Parallel()
-	timeout := func(p *web.Plan) { p.Timeout = 2 * time.Second } // by then a busy machine's download has begun
+	timeout := func(p *web.Disposition) { p.Timeout = 2 * time.Second } // by then a busy machine's download has begun
 	for name, send := range map[string]string{
 		"an upload with a length": "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nabc",
 		"an upload in chunks":     "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
@@ -208,7 +208,7 @@ func TestClientsFaultsAreNotTheEndpoints(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, endpoint http2 %v", name, to2), func(t *testing.T) {
 				r := newRig(t, &web.Profile{HTTP2: to2})
 				nexts := atomic.Int32{}
-				done := r.planned(func(p *web.Plan) { p.Way = counting{p.Way, &nexts} }, to, to, to)
+				done := r.planned(func(p *web.Disposition) { p.Upstreams = counting{p.Upstreams, &nexts} }, to, to, to)
 				var status string
 				if c.raw != "" {
 					conn := r.dial()
@@ -237,13 +237,13 @@ func TestClientsFaultsAreNotTheEndpoints(t *testing.T) {
 
 // counting counts the endpoints that a way is asked for.
 type counting struct {
-	web.Way
+	web.UpstreamSelector
 	nexts *atomic.Int32
 }
 
 func (c counting) Next(err error) (web.Target, bool) {
 	c.nexts.Add(1)
-	return c.Way.Next(err)
+	return c.UpstreamSelector.Next(err)
 }
 
 // An endpoint of HTTP/2 has no switches of protocol: it is asked without.
@@ -272,7 +272,7 @@ func TestAHeaderLargerThanTheEndpointTakes(t *testing.T) {
 	to := s.Listener.Addr().String()
 	r := newRig(t, &web.Profile{HTTP2: true})
 	nexts := atomic.Int32{}
-	done := r.planned(func(p *web.Plan) { p.Way = counting{p.Way, &nexts} }, to, to, to)
+	done := r.planned(func(p *web.Disposition) { p.Upstreams = counting{p.Upstreams, &nexts} }, to, to, to)
 	if resp, _ := r.do("GET", "/", ""); resp.status != http.StatusOK {
 		t.Fatal(resp.status)
 	}
@@ -326,7 +326,7 @@ func TestADeadConnectionIsLeft(t *testing.T) {
 				p.HeaderTimeout = 500 * time.Millisecond
 			}
 			r := newRig(t, p)
-			r.planned(func(p *web.Plan) {
+			r.planned(func(p *web.Disposition) {
 				if timeout == "request" {
 					p.Timeout = 500 * time.Millisecond
 				}

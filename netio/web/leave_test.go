@@ -136,7 +136,7 @@ func TestARequestThatWaitsIsUnderWay(t *testing.T) {
 func TestAPlanEndsItsConnection(t *testing.T) {
 	to := upstream(t, describe)
 	r := newRig(t, &web.Profile{}, to)
-	r.plan(func(*http.Request) web.Plan {
+	r.plan(func(*http.Request) web.Disposition {
 		p := (&way{profile: r.profile, addresses: []string{to}}).plan()
 		p.Last = true
 		return p
@@ -173,7 +173,7 @@ func TestAPrefaceIsSentOnAConnectionOfItsOwn(t *testing.T) {
 		}
 	}()
 	r := newRig(t, &web.Profile{}, "")
-	r.plan(func(*http.Request) web.Plan {
+	r.plan(func(*http.Request) web.Disposition {
 		return (&way{profile: r.profile, addresses: []string{l.Addr().String()}, preface: []byte("PROXY TCP4 1.2.3.4 5.6.7.8 9 10\r\n")}).plan()
 	})
 	for range 3 {

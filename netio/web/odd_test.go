@@ -19,8 +19,8 @@ import (
 // may be left out.
 func TestRequestsAreDecidedAbout(t *testing.T) {
 	r := newRig(t, &web.Profile{})
-	r.plan(func(q *http.Request) web.Plan {
-		return web.Plan{Answer: &web.Answer{Status: http.StatusTeapot, Body: q.Host + " " + q.URL.EscapedPath() + " " + q.URL.RawQuery}}
+	r.plan(func(q *http.Request) web.Disposition {
+		return web.Disposition{Answer: &web.Answer{Status: http.StatusTeapot, Body: q.Host + " " + q.URL.EscapedPath() + " " + q.URL.RawQuery}}
 	})
 	for line, want := range map[string]string{
 		"OPTIONS *":              "x * ",
@@ -45,10 +45,10 @@ func TestRequestsAreDecidedAbout(t *testing.T) {
 
 // A panic costs its request alone, and is in the log as what it is.
 func TestAPanicIsLogged(t *testing.T) {
-	for name, plan := range map[string]func(*web.Plan){
+	for name, plan := range map[string]func(*web.Disposition){
 		"where to":   nil,
-		"of the way": func(p *web.Plan) { p.Way = nil },
-		"of an edit": func(p *web.Plan) { p.Response = func(http.Header) { panic("of an edit") } },
+		"of the way": func(p *web.Disposition) { p.Upstreams = nil },
+		"of an edit": func(p *web.Disposition) { p.Response = func(http.Header) { panic("of an edit") } },
 	} {
 		for _, http2 := range []bool{false, true} {
 			out := &lines{}
@@ -60,7 +60,7 @@ func TestAPanicIsLogged(t *testing.T) {
 			if plan != nil {
 				done = r.planned(plan, to)
 			} else {
-				r.plan(func(*http.Request) web.Plan { panic("where to") })
+				r.plan(func(*http.Request) web.Disposition { panic("where to") })
 			}
 			if resp, err := r.client.Get("http://" + r.addr); err == nil {
 				_ = resp.Body.Close()

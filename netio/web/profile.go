@@ -246,19 +246,19 @@ func (p *Profile) count(c *upstream, n int64) {
 // upstream is a connection to an endpoint.
 type upstream struct {
 	net.Conn
-	profile *Profile
-	heard   atomic.Uint64 // how often something came
-	flight  atomic.Pointer[flight]
+	profile   *Profile
+	heard     atomic.Uint64 // how often something came
+	roundTrip atomic.Pointer[roundTrip]
 }
 
-// flight is a request on its way by a connection of HTTP/1.
-type flight struct {
+// roundTrip is a request on its way by a connection of HTTP/1.
+type roundTrip struct {
 	ctx      context.Context
 	answered atomic.Bool // its answer has begun
 }
 
 // broken tells that nobody waits for the rest of the answer.
-func (f *flight) broken() bool { return f != nil && (!f.answered.Load() || f.ctx.Err() != nil) }
+func (f *roundTrip) broken() bool { return f != nil && (!f.answered.Load() || f.ctx.Err() != nil) }
 
 // Read implements net.Conn.
 func (c *upstream) Read(p []byte) (int, error) {
@@ -275,7 +275,7 @@ func (c *upstream) Read(p []byte) (int, error) {
 // all there are.
 func (c *upstream) Close() error {
 	p := c.profile
-	if t, ok := c.Conn.(*net.TCPConn); ok && c.flight.Load().broken() {
+	if t, ok := c.Conn.(*net.TCPConn); ok && c.roundTrip.Load().broken() {
 		_ = t.SetLinger(0)
 	}
 	p.mu.Lock()

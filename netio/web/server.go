@@ -19,8 +19,8 @@ import (
 // request is a request on its way.
 type request struct {
 	server  *Server
-	conn    *served
-	plan    Plan
+	conn    *serverConn
+	plan    Disposition
 	trusted bool        // the client is a proxy that is believed
 	held    bool        // the connection is
 	empty   bool        // the answer is its header alone
@@ -53,7 +53,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	defer s.end()
-	conn := r.Context().Value(connKey{}).(*served)
+	conn := r.Context().Value(connKey{}).(*serverConn)
 	q := &request{server: s, conn: conn, held: true, length: -1}
 	conn.Hold()
 	defer q.release()
@@ -64,7 +64,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	rules := s.cfg.Handler.Rules(conn.known)
 	hides := mayHide(r)
-	fault := cmp.Or(fit(r), rules.apply(r))
+	fault := cmp.Or(sanitize(r), rules.apply(r))
 	q.trusted = rules.Trusted
 	q.plan = s.cfg.Handler.Route(conn.known, r)
 	q.plan.Last = q.plan.Last || hides
@@ -214,7 +214,7 @@ func (q *request) why(cause error) error {
 
 // last tells the client to go where it is to.
 func (q *request) last(h http.Header) {
-	if q.plan.Last || q.server.quiet.Load() {
+	if q.plan.Last || q.server.quiescing.Load() {
 		h.Set("Connection", "close") // in HTTP/2, net/http makes it a GOAWAY
 	}
 }
@@ -275,7 +275,7 @@ func rewrite(p *httputil.ProxyRequest) {
 
 // hideKeys writes the names of headers by which net/http takes any request for
 // one that may be sent twice in a way that it does not find: how often requests
-// are tried is said by their Plans.
+// are tried is said by their Dispositions.
 func hideKeys(h http.Header) {
 	for _, name := range [...]string{"Idempotency-Key", "X-Idempotency-Key"} {
 		if values, ok := h[name]; ok {
@@ -409,7 +409,7 @@ func (q *request) refuse(w http.ResponseWriter, r *http.Request) {
 		status = http.StatusGatewayTimeout
 	}
 	q.server.cfg.Log.Debug("a request was not answered", "method", r.Method, "status", status, "error", q.err)
-	q.answer(w, &Answer{Status: status, Body: q.plan.Way.Refusal(q.err) + "\n"})
+	q.answer(w, &Answer{Status: status, Body: q.plan.Upstreams.Refusal(q.err) + "\n"})
 }
 
 // buffers are what bodies are copied through.

@@ -25,7 +25,7 @@ func TestWhatALeavingClientTook(t *testing.T) {
 		"HTTP/1, which says it":    {90, left, 100, nil, false},
 		"HTTP/1, and all was gone": {100, left, 100, nil, true},
 	} {
-		q := &request{conn: &served{frames: c.frames}, length: 100}
+		q := &request{conn: &serverConn{frames: c.frames}, length: 100}
 		q.wrote(100, c.n, c.err, c.sent)
 		if took := q.took(httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)); took != c.took {
 			t.Errorf("%s: took it: %v, want %v", name, took, c.took)

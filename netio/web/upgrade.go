@@ -19,7 +19,7 @@ func upgrade(h http.Header) string {
 }
 
 // mayUpgrade tells whether a request may ask for a protocol: for one alone, that
-// its Plan allows. Its bytes are then the endpoint's alone to understand.
+// its Disposition allows. Its bytes are then the endpoint's alone to understand.
 func mayUpgrade(r *http.Request, protocol string, allowed []string) bool {
 	name, version, _ := strings.Cut(protocol, "/")
 	if len(r.Header["Upgrade"]) != 1 || !r.ProtoAtLeast(1, 1) || !token(name) || version != "" && !token(version) {

@@ -1,9 +1,9 @@
 // Package web carries HTTP: requests of clients that netio has joined to this
 // process go on to endpoints, one by one. It knows no service and no route: for
-// each request it asks a Handler where to, and does what the Plan says.
+// each request it asks a Handler where to, and does what the Disposition says.
 //
 //	server := web.New(web.Config{Handler: h, Log: log})
-//	target.Serve = func(c *duct.Conn) { server.Serve(c, whatIsKnownOfIt, withTLS, alpn) }
+//	target.Serve = func(c *pipe.Conn) { server.Serve(c, whatIsKnownOfIt, withTLS, alpn) }
 //	server.Quiesce()   // clients are told to go; Resume takes that back
 //	server.Close()
 //
@@ -32,7 +32,7 @@ import (
 type Handler interface {
 	// Route decides about one request, which it must not change. conn is what
 	// was given to Serve with the connection that it came by.
-	Route(conn any, r *http.Request) Plan
+	Route(conn any, r *http.Request) Disposition
 	// Rules say how a request of the connection is read. They are applied
 	// before Route sees it.
 	Rules(conn any) Rules
@@ -44,12 +44,12 @@ type Handler interface {
 	Refused(conn any, status int, err error)
 }
 
-// A Plan is what becomes of one request: an answer from here, or a way.
-type Plan struct {
+// A Disposition is what becomes of one request: an answer from here, or an UpstreamSelector.
+type Disposition struct {
 	// Answer, where set, is given at once.
 	Answer *Answer
-	// Way leads to endpoints. With an Answer only its Refusal is asked for.
-	Way Way
+	// Upstreams leads to endpoints. With an Answer only its Refusal is asked for.
+	Upstreams UpstreamSelector
 	// Request changes what is sent on, after what belongs to the connection to
 	// the client has been taken off; nil: nothing more. It may set Host, the
 	// URL's path and query, and headers.
@@ -94,7 +94,7 @@ type Outcome struct {
 	// Status is what the client got; 0: nothing, it is gone.
 	Status int
 	// Err is why no whole answer of an endpoint came; nil: one did, or the
-	// Plan's own.
+	// Disposition's own.
 	Err error
 	// In and Out are the bytes of the bodies: of the request as far as it was
 	// read, and of the answer. What moves after a switch of protocols is not
@@ -102,9 +102,9 @@ type Outcome struct {
 	In, Out int64
 }
 
-// A Way leads to one endpoint after the other. It belongs to one request and is
+// An UpstreamSelector leads to one endpoint after the other. It belongs to one request and is
 // called on its goroutine alone.
-type Way interface {
+type UpstreamSelector interface {
 	// Next names the endpoint to try. The first call has a nil err, each later
 	// one the error of the attempt before. ok false: there is none.
 	Next(err error) (t Target, ok bool)
@@ -154,15 +154,15 @@ const (
 
 // Server serves HTTP to clients.
 type Server struct {
-	cfg   Config
-	proxy httputil.ReverseProxy
-	one   *front      // HTTP/1
-	quiet atomic.Bool // clients are told to go
+	cfg       Config
+	proxy     httputil.ReverseProxy
+	one       *protocolServer // HTTP/1
+	quiescing atomic.Bool     // clients are told to go
 
 	mu     sync.Mutex
-	two    *front // HTTP/2, until Quiesce
+	two    *protocolServer // HTTP/2, until Quiesce
 	idle   sync.Cond
-	conns  map[*served]struct{}
+	conns  map[*serverConn]struct{}
 	active int // connections, their goroutines, and requests, which may outlive them
 	closed bool
 }
@@ -181,17 +181,17 @@ func New(cfg Config) *Server {
 	if cfg.MaxStreams == 0 {
 		cfg.MaxStreams = DefaultMaxStreams
 	}
-	s := &Server{cfg: cfg, conns: map[*served]struct{}{}}
+	s := &Server{cfg: cfg, conns: map[*serverConn]struct{}{}}
 	s.idle.L = &s.mu
 	s.proxy = httputil.ReverseProxy{
 		Rewrite:        rewrite,
 		Transport:      forwarder{},
 		ModifyResponse: s.modify,
 		ErrorHandler:   s.failed,
-		ErrorLog:       s.mutter(),
+		ErrorLog:       s.errorLog(),
 		FlushInterval:  -1, // what an endpoint has said is not kept back
 		BufferPool:     &buffers{},
 	}
-	s.one, s.two = s.newFront(false), s.newFront(true)
+	s.one, s.two = s.newProtocolServer(false), s.newProtocolServer(true)
 	return s
 }

@@ -21,7 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"penstock/netio"
-	"penstock/netio/duct"
+	"penstock/netio/pipe"
 	"penstock/netio/web"
 )
 
@@ -50,7 +50,7 @@ type rig struct {
 	server  *web.Server
 	engine  *netio.Engine
 	profile *web.Profile
-	plans   atomic.Pointer[func(*http.Request) web.Plan]
+	plans   atomic.Pointer[func(*http.Request) web.Disposition]
 	ends    chan netio.Reason
 	rules   atomic.Pointer[web.Rules]
 	refused chan refusal
@@ -58,7 +58,7 @@ type rig struct {
 	alpn    atomic.Pointer[string] // of TLS that clients are said to come by; nil: none
 }
 
-func (r *rig) Route(_ any, q *http.Request) web.Plan { return (*r.plans.Load())(q) }
+func (r *rig) Route(_ any, q *http.Request) web.Disposition { return (*r.plans.Load())(q) }
 
 func (r *rig) Rules(any) web.Rules {
 	if rules := r.rules.Load(); rules != nil {
@@ -81,7 +81,7 @@ type refusal struct {
 }
 
 // plan sets what becomes of requests.
-func (r *rig) plan(f func(*http.Request) web.Plan) { r.plans.Store(&f) }
+func (r *rig) plan(f func(*http.Request) web.Disposition) { r.plans.Store(&f) }
 
 // connPlan joins a connection to the server.
 type connPlan struct {
@@ -92,7 +92,7 @@ type connPlan struct {
 func (p connPlan) Next(*netio.Conn, error) (netio.Target, netio.Reason) {
 	return netio.Target{
 		Profile: &netio.Profile{Meter: p.meter},
-		Serve: func(c *duct.Conn) {
+		Serve: func(c *pipe.Conn) {
 			alpn := p.alpn.Load()
 			if alpn == nil {
 				alpn = new(string)
@@ -127,7 +127,7 @@ func newRig(t testing.TB, profile *web.Profile, addresses ...string) *rig {
 func newRigOf(t testing.TB, cfg web.Config, profile *web.Profile, addresses ...string) *rig {
 	t.Helper()
 	r := &rig{t: t, profile: profile, ends: make(chan netio.Reason, 100), refused: make(chan refusal, 100)}
-	r.plan(func(*http.Request) web.Plan {
+	r.plan(func(*http.Request) web.Disposition {
 		return (&way{profile: profile, addresses: addresses}).plan()
 	})
 	log := slog.New(slog.DiscardHandler)
@@ -180,8 +180,8 @@ type way struct {
 	done      func(status int, err error)
 }
 
-func (w *way) plan() web.Plan {
-	p := web.Plan{Way: w, Attempts: len(w.addresses), Upgrades: []string{"websocket", "Echo", "foo"}}
+func (w *way) plan() web.Disposition {
+	p := web.Disposition{Upstreams: w, Attempts: len(w.addresses), Upgrades: []string{"websocket", "Echo", "foo"}}
 	if w.done != nil {
 		p.Done = func(o web.Outcome) { w.done(o.Status, o.Err) }
 	}
@@ -290,7 +290,7 @@ func TestRequestsGoOn(t *testing.T) {
 func TestPlansChangeRequestsAndResponses(t *testing.T) {
 	r := newRig(t, &web.Profile{}, upstream(t, describe))
 	forward := *r.plans.Load()
-	r.plan(func(q *http.Request) web.Plan {
+	r.plan(func(q *http.Request) web.Disposition {
 		p := forward(q)
 		p.Request = func(out *http.Request) {
 			out.Host = "inner.example.com"
@@ -307,8 +307,8 @@ func TestPlansChangeRequestsAndResponses(t *testing.T) {
 
 func TestAnswersFromHere(t *testing.T) {
 	r := newRig(t, &web.Profile{})
-	r.plan(func(*http.Request) web.Plan {
-		return web.Plan{Answer: &web.Answer{Status: 302, Header: http.Header{"Location": {"https://else.example.com/"}}}}
+	r.plan(func(*http.Request) web.Disposition {
+		return web.Disposition{Answer: &web.Answer{Status: 302, Header: http.Header{"Location": {"https://else.example.com/"}}}}
 	})
 	if resp, _ := r.do("GET", "/", ""); resp.status != http.StatusFound || resp.header.Get("Location") != "https://else.example.com/" {
 		t.Errorf("%d %v", resp.status, resp.header)
@@ -338,7 +338,7 @@ func TestOtherEndpointsAreTried(t *testing.T) {
 		hits.Store(0)
 		r := newRig(t, &web.Profile{}, c.first, works)
 		ended := make(chan *way, 1)
-		r.plan(func(*http.Request) web.Plan {
+		r.plan(func(*http.Request) web.Disposition {
 			w := &way{profile: r.profile, addresses: []string{c.first, works}}
 			w.done = func(int, error) { ended <- w }
 			return w.plan()
@@ -376,7 +376,7 @@ func TestRequestsThatFail(t *testing.T) {
 				err    error
 			}
 			done := make(chan outcome, 1)
-			r.plan(func(*http.Request) web.Plan {
+			r.plan(func(*http.Request) web.Disposition {
 				p := (&way{profile: r.profile, addresses: c.addresses, done: func(s int, err error) { done <- outcome{s, err} }}).plan()
 				if c.err == web.ErrTimeout { // else a busy machine may take that long
 					p.Timeout = 100 * time.Millisecond
@@ -402,7 +402,7 @@ func TestAnAnswerThatIsCutOff(t *testing.T) {
 	})
 	r := newRig(t, &web.Profile{}, half)
 	done := make(chan error, 1)
-	r.plan(func(*http.Request) web.Plan {
+	r.plan(func(*http.Request) web.Disposition {
 		return (&way{profile: r.profile, addresses: []string{half}, done: func(_ int, err error) { done <- err }}).plan()
 	})
 	c := r.dial()
@@ -437,7 +437,7 @@ func TestAClientThatGoesAwayEndsItsRequest(t *testing.T) {
 	})
 	r := newRig(t, &web.Profile{})
 	done := make(chan int, 1)
-	r.plan(func(*http.Request) web.Plan {
+	r.plan(func(*http.Request) web.Disposition {
 		return (&way{profile: r.profile, addresses: []string{to}, done: func(s int, _ error) { done <- s }}).plan()
 	})
 	ctx, cancel := context.WithCancel(t.Context())

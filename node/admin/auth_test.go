@@ -280,7 +280,7 @@ func TestRevokedTokensEndAtTheNextRequestAndByDrop(t *testing.T) {
 // TestStrangersKeepNobodyOut: they fill their own places, at which the oldest
 // goes; nodes, tokens and the node's own socket have others.
 func TestStrangersKeepNobodyOut(t *testing.T) {
-	s, authority, addr := newCluster(t, Config{MaxStrangers: 8, MaxPerSource: 8, MaxConns: 2, MaxNodes: 1, FirstTimeout: time.Minute})
+	s, authority, addr := newCluster(t, Config{MaxUnauthenticated: 8, MaxPerSource: 8, MaxConns: 2, MaxNodes: 1, FirstTimeout: time.Minute})
 	for range 20 {
 		conn, err := tls.Dial("tcp", addr, authority.client(t, ""))
 		if err != nil {
@@ -288,7 +288,7 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 		}
 		t.Cleanup(func() { conn.Close() })
 	}
-	waitFor(t, "the oldest to go", func() bool { st := s.Stats(); return st.Strangers == 8 && st.OverLimit >= 12 })
+	waitFor(t, "the oldest to go", func() bool { st := s.Stats(); return st.Unauthenticated == 8 && st.OverLimit >= 12 })
 	token := DialConfig{TLS: authority.client(t, ""), Token: "reader-" + secret}
 	first := mustDialAs(t, token, addr)
 	second := mustDialAs(t, token, addr)
@@ -298,7 +298,7 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if st := s.Stats(); st.Strangers > 7 || st.Authenticated != 2 { // whoever has shown a token is none
+	if st := s.Stats(); st.Unauthenticated > 7 || st.Authenticated != 2 { // whoever has shown a token is none
 		t.Errorf("with two tokens shown: %+v", st)
 	}
 	if _, err := token.Dial(t.Context(), addr); !isCode(err, Busy) {

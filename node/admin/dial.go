@@ -9,7 +9,7 @@ import (
 	"net"
 	"time"
 
-	"penstock/node/port"
+	"penstock/node/mux"
 )
 
 // DialConfig is how to reach a node. The zero DialConfig is for a node's own
@@ -30,7 +30,7 @@ func Dial(ctx context.Context, addr string) (*Client, error) {
 
 // Dial connects to a node: "host:port" of its cluster port, or "unix:PATH".
 func (d DialConfig) Dial(ctx context.Context, addr string) (*Client, error) {
-	conn, err := port.Connect(ctx, addr, d.TLS)
+	conn, err := mux.Connect(ctx, addr, d.TLS)
 	if err != nil {
 		return nil, d.explain(addr, err)
 	}
@@ -96,7 +96,7 @@ func (d DialConfig) explain(addr string, err error) error {
 		return fmt.Errorf("%w: %w at %s: this node wants a token: --token or PENSTOCK_TOKEN, or its own socket", ErrUnreachable, err, addr)
 	case errors.Is(err, ErrPreamble):
 		return fmt.Errorf("%w: what answers at %s is no Penstock node: %w", ErrUnreachable, addr, err)
-	case !errors.Is(err, port.ErrTLS):
+	case !errors.Is(err, mux.ErrTLS):
 	case errors.As(err, &record) && [4]byte(record.RecordHeader[:4]) == magic:
 		return fmt.Errorf("%w: %w at %s: it runs with --dev: leave --token and PENSTOCK_TOKEN away", ErrUnreachable, ErrWantsPlain, addr)
 	case errors.As(err, &record):

@@ -50,7 +50,7 @@ type request struct {
 	send    func(item any) error
 
 	share *share // what bounds a large answer
-	made  func() // ends the turn to make one; set by Large, called by sendLarge and in the end
+	made  func() // ends the turn to make one; set by LargeResponse, called by sendLarge and in the end
 
 	summary string    // written by the handler, read after it
 	shown   Principal // whose proof the handler took from a caller without a name; as summary

@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"penstock/node/port"
+	"penstock/node/mux"
 )
 
 // Config bounds a server. Zero fields take the defaults.
@@ -28,13 +28,13 @@ type Config struct {
 	MaxElements int // msgpack values in one request: 1,000,000
 	MaxConns    int // connections at once, of each Serve and of all with a token: 512
 	MaxNodes    int // connections of other nodes at once: 1024
-	// MaxStrangers is how many connections without a token or a certificate
+	// MaxUnauthenticated is how many connections without a token or a certificate
 	// there are at once, MaxPerSource how many of them from one address. At
 	// either bound the oldest goes: 512, 256.
-	MaxStrangers int
-	MaxPerSource int
-	MaxRequests  int // requests at once, of one connection: 32
-	MaxInFlight  int // bytes of all requests being read or handled: 128 MiB
+	MaxUnauthenticated int
+	MaxPerSource       int
+	MaxRequests        int // requests at once, of one connection: 32
+	MaxInFlight        int // bytes of all requests being read or handled: 128 MiB
 
 	FirstTimeout time.Duration // from accept to the first byte of the first request: 5s
 	FrameTimeout time.Duration // for a request's bytes, once the first has come: 30s
@@ -71,7 +71,7 @@ func (c Config) withDefaults() Config {
 	def(&c.MaxElements, 1_000_000)
 	def(&c.MaxConns, 512)
 	def(&c.MaxNodes, 1024)
-	def(&c.MaxStrangers, 512)
+	def(&c.MaxUnauthenticated, 512)
 	def(&c.MaxPerSource, 256)
 	def(&c.MaxRequests, 32)
 	def(&c.MaxInFlight, 128<<20)
@@ -109,25 +109,25 @@ type Server struct {
 	serving   sync.WaitGroup // connections
 
 	// The places of connections that came by ServeConn.
-	nodes, known chan struct{}
-	strangers    *port.Strangers
+	nodes, known    chan struct{}
+	unauthenticated *mux.UnauthenticatedPool
 
 	failures                                          failures
-	vouched                                           vouched
-	looks                                             chan struct{} // places of tokens that are looked at for Vouch
+	goodTokens                                        tokenThrottle
+	looks                                             chan struct{} // places of tokens that are looked at for ThrottleToken
 	authenticated, authFailed, authLimited, forbidden atomic.Uint64
 	overLimit                                         atomic.Uint64
 }
 
 // Stats counts what a server met.
 type Stats struct {
-	Connections   int    // open
-	Strangers     int    // of them, without a name
-	Authenticated uint64 // connections that showed a good token
-	AuthFailed    uint64 // tokens that were not taken
-	AuthLimited   uint64 // tokens not looked at: too many from there were wrong
-	Forbidden     uint64 // requests whose caller lacked the role
-	OverLimit     uint64 // connections refused or ended because there were too many
+	Connections     int    // open
+	Unauthenticated int    // of them, without a name
+	Authenticated   uint64 // connections that showed a good token
+	AuthFailed      uint64 // tokens that were not taken
+	AuthLimited     uint64 // tokens not looked at: too many from there were wrong
+	Forbidden       uint64 // requests whose caller lacked the role
+	OverLimit       uint64 // connections refused or ended because there were too many
 }
 
 // Stats counts since the server was made.
@@ -136,26 +136,26 @@ func (s *Server) Stats() Stats {
 	conns := len(s.conns)
 	s.mu.Unlock()
 	return Stats{
-		Connections: conns, Strangers: s.strangers.Len(),
+		Connections: conns, Unauthenticated: s.unauthenticated.Len(),
 		Authenticated: s.authenticated.Load(), AuthFailed: s.authFailed.Load(), AuthLimited: s.authLimited.Load(),
-		Forbidden: s.forbidden.Load(), OverLimit: s.overLimit.Load() + s.strangers.Evicted(),
+		Forbidden: s.forbidden.Load(), OverLimit: s.overLimit.Load() + s.unauthenticated.Evicted(),
 	}
 }
 
 // NewServer makes a server that knows no method yet.
 func NewServer(cfg Config) *Server {
 	s := &Server{
-		cfg:       cfg.withDefaults(),
-		methods:   map[string]handler{},
-		listeners: map[net.Listener]struct{}{},
-		conns:     map[*serverConn]struct{}{},
-		failures:  failures{every: failEvery, clears: map[netip.Addr]time.Time{}},
-		vouched:   vouched{at: map[[sha256.Size]byte]time.Time{}},
-		looks:     make(chan struct{}, maxLooks),
+		cfg:        cfg.withDefaults(),
+		methods:    map[string]handler{},
+		listeners:  map[net.Listener]struct{}{},
+		conns:      map[*serverConn]struct{}{},
+		failures:   failures{every: failEvery, clears: map[netip.Addr]time.Time{}},
+		goodTokens: tokenThrottle{at: map[[sha256.Size]byte]time.Time{}},
+		looks:      make(chan struct{}, maxLooks),
 	}
 	s.nodes = make(chan struct{}, s.cfg.MaxNodes)
 	s.known = make(chan struct{}, s.cfg.MaxConns)
-	s.strangers = port.NewStrangers(s.cfg.MaxStrangers, s.cfg.MaxPerSource)
+	s.unauthenticated = mux.NewUnauthenticatedPool(s.cfg.MaxUnauthenticated, s.cfg.MaxPerSource)
 	s.memory = semaphore.NewWeighted(int64(s.cfg.MaxInFlight))
 	s.admins, s.others = newShare(), newShare()
 	s.ctx, s.close = context.WithCancel(context.Background())
@@ -220,7 +220,7 @@ func (s *Server) ServeConn(conn net.Conn, p Principal) {
 func (s *Server) admit(conn net.Conn, p Principal, places chan struct{}) *serverConn {
 	c := newServerConn(s, conn, p)
 	if p.Role == RoleNone {
-		c.leave = s.strangers.Add(conn.RemoteAddr(), func() { hangUp(conn) })
+		c.leave = s.unauthenticated.Add(conn.RemoteAddr(), func() { hangUp(conn) })
 	} else if leave, ok := take(places); ok {
 		c.leave = leave
 	} else {

@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"penstock/node/port"
+	"penstock/node/mux"
 )
 
 // serverConn is one connection of a server. Its reader is the goroutine of
@@ -27,7 +27,7 @@ type serverConn struct {
 	tls    *tls.ConnectionState
 	ctx    context.Context // ends with the connection; made by serve
 
-	out outbox
+	out writeCoalescer
 
 	mu      sync.Mutex
 	running map[uint64]context.CancelFunc // requests in flight, by id
@@ -40,7 +40,7 @@ type serverConn struct {
 func newServerConn(s *Server, conn net.Conn, p Principal) *serverConn {
 	c := &serverConn{
 		s: s, conn: conn, principal: p, running: map[uint64]context.CancelFunc{},
-		peer: conn.RemoteAddr().String(), source: port.Source(conn.RemoteAddr()), tls: tlsState(conn),
+		peer: conn.RemoteAddr().String(), source: mux.Source(conn.RemoteAddr()), tls: tlsState(conn),
 	}
 	return c
 }

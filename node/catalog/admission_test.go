@@ -42,7 +42,7 @@ func TestChangeIsCheckedAgainstOneWhoseWriterHasGone(t *testing.T) {
 		result <- err
 	}()
 	// Where it is admitted at once it gets to the store before the gate opens.
-	for early := time.Now().Add(50 * time.Millisecond); store.View().Len() == 2 && time.Now().Before(early); {
+	for early := time.Now().Add(50 * time.Millisecond); store.Snapshot().Len() == 2 && time.Now().Before(early); {
 		runtime.Gosched()
 	}
 	close(gate)
@@ -50,7 +50,7 @@ func TestChangeIsCheckedAgainstOneWhoseWriterHasGone(t *testing.T) {
 	if err := <-result; !errors.As(err, &refusal) || refusal.Code != admin.Refused {
 		t.Errorf("a service was deleted that a listener uses: %v", err)
 	}
-	if v := store.View(); v.Len() != 2 {
+	if v := store.Snapshot(); v.Len() != 2 {
 		t.Errorf("the store has %d entries, want 2", v.Len())
 	}
 }

@@ -289,7 +289,7 @@ func (c *Catalog) repeated(objects []resource.Object, index uint64) *admin.Apply
 }
 
 // actionAt tells what the batch of an index did to a resource.
-func actionAt(view consensus.View, k consensus.Key, index uint64) string {
+func actionAt(view consensus.Snapshot, k consensus.Key, index uint64) string {
 	revisions := view.History(k)
 	for i, r := range revisions {
 		switch {

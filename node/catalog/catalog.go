@@ -35,10 +35,10 @@ import (
 type Store interface {
 	// Propose takes a batch, which acts before any that is proposed later.
 	Propose(ctx context.Context, b *consensus.Batch) (consensus.Pending, error)
-	// View is the content now.
-	View() consensus.View
+	// Snapshot is the content now.
+	Snapshot() consensus.Snapshot
 	// Wait returns a view whose index is above after.
-	Wait(ctx context.Context, after uint64) (consensus.View, error)
+	Wait(ctx context.Context, after uint64) (consensus.Snapshot, error)
 }
 
 // Config is what a catalog works with.
@@ -48,8 +48,8 @@ type Config struct {
 	// Sealer seals the kinds that hold secrets; nil: they are stored in the
 	// clear, which is for stores that never leave the process.
 	Sealer Sealer
-	// Barrier returns when the store's View has everything that was agreed
-	// before it was called, or with consensus.ErrNotLeader; nil: the View
+	// Barrier returns when the store's Snapshot has everything that was agreed
+	// before it was called, or with consensus.ErrNotLeader; nil: the Snapshot
 	// always has. It is called before a change is refused, or answered
 	// without having been proposed, and when a pipeline starts.
 	Barrier func(ctx context.Context) error
@@ -77,7 +77,7 @@ type Catalog struct {
 
 	mu   sync.Mutex
 	set  *resource.Set // what acts
-	view consensus.View
+	view consensus.Snapshot
 	// unread has what the set has in an older state, or not at all, because
 	// it could not be opened. The map is replaced, never changed.
 	unread  map[consensus.Key]unread
@@ -86,10 +86,10 @@ type Catalog struct {
 	ahead *ahead
 	// flights are the changes between set and ahead, in order. The slice is
 	// replaced or appended to, never changed.
-	flights []*flight
+	flights []*pendingChange
 	// undecided are the flights that were proposed and have no result, in
 	// order; unsettled those that will act, and do not yet.
-	undecided, unsettled []*flight
+	undecided, unsettled []*pendingChange
 }
 
 // New makes a catalog with nothing in force. Until Follow runs, changes wait.
@@ -109,7 +109,7 @@ func New(cfg Config) *Catalog {
 }
 
 // InForce is the content that acts now.
-func (c *Catalog) InForce() (*resource.Set, consensus.View) {
+func (c *Catalog) InForce() (*resource.Set, consensus.Snapshot) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.set, c.view

@@ -107,7 +107,7 @@ func TestApplyTellsWhatItDid(t *testing.T) {
 	f.mustApply(t, base, "Listener/edge created, Service/apps created")
 	f.mustApply(t, base, "Listener/edge unchanged, Service/apps unchanged")
 	f.mustApply(t, strings.ReplaceAll(base, "7001", "7002"), "Listener/edge unchanged, Service/apps configured")
-	if i := f.store.View().Index(); i != 2 {
+	if i := f.store.Snapshot().Index(); i != 2 {
 		t.Errorf("the store is at %d, want 2: what changes nothing is not committed", i)
 	}
 	if got, want := <-f.acted, 2; len(got) != want {
@@ -229,7 +229,7 @@ func TestWhatWasStoredBeforeActsAtStart(t *testing.T) {
 	if changed := <-second.acted; len(changed) != 302 {
 		t.Errorf("%d objects acted at start, want 302", len(changed))
 	}
-	if err := second.Await(t.Context(), s.View().Index()); err != nil {
+	if err := second.Await(t.Context(), s.Snapshot().Index()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := second.Delete(t.Context(), Target{Kind: "service", Name: "s7"}); err != nil {

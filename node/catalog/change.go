@@ -103,7 +103,7 @@ func (c *Catalog) Rollback(ctx context.Context, t Target) (*admin.ApplyResult, e
 }
 
 // revisionOf finds the revision to go back to.
-func revisionOf(view consensus.View, key resource.Key, version uint64) (consensus.Revision, error) {
+func revisionOf(view consensus.Snapshot, key resource.Key, version uint64) (consensus.Revision, error) {
 	revisions := view.History(consensus.Key(key))
 	known := make([]string, 0, len(revisions))
 	for i, r := range revisions {

@@ -87,7 +87,7 @@ func TestPruneDeletesWhatHasTheLabelsAndIsLeftOut(t *testing.T) {
 	if err == nil && (!strings.Contains(r.Changes[1].Before, "name: apps") || r.Changes[1].After != "") {
 		t.Errorf("dry run: %+v", r.Changes[1])
 	}
-	if n := store.View().Len(); n != 4 {
+	if n := store.Snapshot().Len(); n != 4 {
 		t.Fatalf("the dry run left %d", n)
 	}
 	r, err = c.Apply(t.Context(), Change{Objects: moved, Prune: map[string]string{"team": "a", "keep": "no"}})
@@ -141,7 +141,7 @@ func TestTheSameRequestActsOnce(t *testing.T) {
 		r, err = c.Rollback(t.Context(), back)
 		wantTold(t, "rollback", "Service/a configured", r, err)
 	}
-	if i := store.View().Index(); i != first+3 {
+	if i := store.Snapshot().Index(); i != first+3 {
 		t.Errorf("the store is at %d, want %d", i, first+3)
 	}
 	// One that is still on its way is joined.
@@ -160,7 +160,7 @@ func TestTheSameRequestActsOnce(t *testing.T) {
 			t.Error(got)
 		}
 	}
-	if i := road.View().Index(); i != 1 {
+	if i := road.Snapshot().Index(); i != 1 {
 		t.Errorf("it acted %d times", i)
 	}
 }
@@ -281,7 +281,7 @@ func TestInternalEntriesAreNobodysBusiness(t *testing.T) {
 	if _, err := c.Replace(t.Context(), Replacement{Entries: []consensus.Entry{{Key: node, Value: []byte{1}}}}); err != nil {
 		t.Errorf("replace: %v", err)
 	}
-	if e, ok := store.View().Get(node); !ok || e.Version != 2 || store.View().Len() != 1 {
-		t.Errorf("%+v of %d entries", e, store.View().Len())
+	if e, ok := store.Snapshot().Get(node); !ok || e.Version != 2 || store.Snapshot().Len() != 1 {
+		t.Errorf("%+v of %d entries", e, store.Snapshot().Len())
 	}
 }

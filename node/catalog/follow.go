@@ -41,7 +41,7 @@ func (c *Catalog) Follow(ctx context.Context, act func(set *resource.Set, change
 
 // wait waits for another view. While something could not be opened it returns
 // with the same view now and then, for another attempt.
-func (c *Catalog) wait(ctx context.Context, old consensus.View) (consensus.View, error) {
+func (c *Catalog) wait(ctx context.Context, old consensus.Snapshot) (consensus.Snapshot, error) {
 	if len(c.shot().unread) == 0 {
 		return c.cfg.Store.Wait(ctx, old.Index())
 	}
@@ -64,7 +64,7 @@ type step struct {
 	changes []resource.Change
 	set     *resource.Set
 	unread  map[consensus.Key]unread
-	arrived []*flight // own changes that the step has
+	arrived []*pendingChange // own changes that the step has
 	// foreign: it has others as well, so what is ahead was not checked
 	// against what there is.
 	foreign bool
@@ -72,7 +72,7 @@ type step struct {
 
 // since gives what changed from a set, that of the old view, to a view. What
 // was admitted stands, whatever is wrong with it now.
-func (c *Catalog) since(set *resource.Set, old, view consensus.View) (*step, error) {
+func (c *Catalog) since(set *resource.Set, old, view consensus.Snapshot) (*step, error) {
 	c.mu.Lock()
 	s := &step{set: set, unread: c.unread}
 	for i, f := range c.flights {
@@ -92,7 +92,7 @@ func (c *Catalog) since(set *resource.Set, old, view consensus.View) (*step, err
 		return gone
 	})
 	s.foreign = view.Sequence() != old.Sequence() && (len(s.arrived) == 0 || s.arrived[0].from != set)
-	news := make([]news, len(keys))
+	news := make([]changes, len(keys))
 	inParallel(len(keys), func(from, to int) {
 		for i := from; i < to; i++ {
 			news[i] = c.read(s.arrived, view, keys[i])
@@ -112,8 +112,8 @@ func (c *Catalog) since(set *resource.Set, old, view consensus.View) (*step, err
 	return s, nil
 }
 
-// news is what became of one key.
-type news struct {
+// changes is what became of one key.
+type changes struct {
 	key    consensus.Key
 	entry  consensus.Entry
 	exists bool
@@ -123,8 +123,8 @@ type news struct {
 }
 
 // read reads what a view has of a key.
-func (c *Catalog) read(arrived []*flight, view consensus.View, k consensus.Key) news {
-	n := news{key: k}
+func (c *Catalog) read(arrived []*pendingChange, view consensus.Snapshot, k consensus.Key) changes {
+	n := changes{key: k}
 	n.entry, n.exists = view.Get(k)
 	if n.change, n.own = find(arrived, k, n.entry.Value); n.own || !n.exists {
 		return n
@@ -135,7 +135,7 @@ func (c *Catalog) read(arrived []*flight, view consensus.View, k consensus.Key) 
 }
 
 // follow adds to a step what became of one key.
-func (c *Catalog) follow(s *step, set *resource.Set, n *news) error {
+func (c *Catalog) follow(s *step, set *resource.Set, n *changes) error {
 	k := n.key
 	_, had := set.Get(resource.Key(k))
 	if n.own {
@@ -194,7 +194,7 @@ func (c *Catalog) restore(e consensus.Entry) (resource.Object, error) {
 }
 
 // advance puts a step in force.
-func (c *Catalog) advance(view consensus.View, s *step) {
+func (c *Catalog) advance(view consensus.Snapshot, s *step) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.set, c.view, c.unread = s.set, view, s.unread
@@ -202,7 +202,7 @@ func (c *Catalog) advance(view consensus.View, s *step) {
 	case s.foreign:
 		c.ahead, c.flights = nil, nil
 	case n > 0 && len(c.flights) >= n && c.flights[0] == s.arrived[0]:
-		c.flights = append([]*flight(nil), c.flights[n:]...)
+		c.flights = append([]*pendingChange(nil), c.flights[n:]...)
 		if len(c.flights) == 0 && c.ahead != nil && c.ahead.set == c.set {
 			c.ahead.tail = nil // it acts, and holds much that is past
 		}
@@ -212,7 +212,7 @@ func (c *Catalog) advance(view consensus.View, s *step) {
 }
 
 // find gives the change among flights that led to a stored value; nil: to none.
-func find(flights []*flight, k consensus.Key, value []byte) (resource.Change, bool) {
+func find(flights []*pendingChange, k consensus.Key, value []byte) (resource.Change, bool) {
 	for i := len(flights) - 1; i >= 0; i-- {
 		x, ok := flights[i].steps[k]
 		if !ok {
@@ -224,7 +224,7 @@ func find(flights []*flight, k consensus.Key, value []byte) (resource.Change, bo
 }
 
 // changed lists the keys that differ between two views, and maybe others.
-func changed(old, view consensus.View) []consensus.Key {
+func changed(old, view consensus.Snapshot) []consensus.Key {
 	if keys, known := view.Changed(old.Index()); known {
 		return keys
 	}

@@ -47,7 +47,7 @@ func TestTwoLeadersLetNothingInvalidIn(t *testing.T) {
 		}
 		check := func() {
 			var stored []resource.Change
-			view := store.View()
+			view := store.Snapshot()
 			for e := range view.All() {
 				o, err := resource.Restore(e.Value, resource.RoutingKinds())
 				if err != nil {
@@ -88,7 +88,7 @@ func TestTwoLeadersLetNothingInvalidIn(t *testing.T) {
 			check()
 		}
 		for i, c := range catalogs {
-			if err := c.Await(ctx, store.View().Index()); err != nil {
+			if err := c.Await(ctx, store.Snapshot().Index()); err != nil {
 				r.Fatal(err)
 			}
 			set, view := c.InForce()

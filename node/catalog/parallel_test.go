@@ -69,7 +69,7 @@ func TestManyResourcesAreReadAsFew(t *testing.T) {
 	checkAgrees(t, other, store)
 	// What is restored is stored as it came.
 	for _, e := range entries {
-		if now, _ := store.View().Get(e.Key); !bytes.Equal(now.Value, e.Value) {
+		if now, _ := store.Snapshot().Get(e.Key); !bytes.Equal(now.Value, e.Value) {
 			t.Fatalf("%v is stored as %s", e.Key, now.Value)
 		}
 	}

@@ -32,14 +32,14 @@ var errAgain = errors.New("overtaken by another change")
 // when anything else happens than what it proposed. Guarded by Catalog.mu.
 type ahead struct {
 	set      *resource.Set
-	sequence uint64  // of the store then
-	next     uint64  // the Batch.Sequence of the next change
-	tail     *flight // the last one; nil: none
+	sequence uint64         // of the store then
+	next     uint64         // the Batch.Sequence of the next change
+	tail     *pendingChange // the last one; nil: none
 }
 
-// flight is a change on its way. When it comes back as it went, the objects
+// pendingChange is a change on its way. When it comes back as it went, the objects
 // and the set that were checked act, and nothing is read or made again.
-type flight struct {
+type pendingChange struct {
 	id       consensus.ID
 	epoch    *ahead
 	sequence uint64 // of the store when it has acted
@@ -65,16 +65,16 @@ type flightStep struct {
 type content struct {
 	epoch   *ahead // where it is from; only compared
 	set     *resource.Set
-	view    consensus.View // in force
-	flights []*flight      // that the view does not have, and the set has
-	tail    *flight
+	view    consensus.Snapshot // in force
+	pending []*pendingChange   // that the view does not have, and the set has
+	tail    *pendingChange
 	unread  map[consensus.Key]unread
 }
 
 // touched tells whether a change on its way concerns a key, so that its
 // version is not known.
 func (n *content) touched(k resource.Key) bool {
-	for _, f := range n.flights {
+	for _, f := range n.pending {
 		if _, ok := f.steps[consensus.Key(k)]; ok {
 			return true
 		}
@@ -155,7 +155,7 @@ func (c *Catalog) attempt(ctx context.Context, id consensus.ID, note consensus.N
 // content is that of an earlier request of the same ID. Without a flight, the
 // content is what the error, or that there is nothing to do, was found
 // against; without either the error is none of the change.
-func (c *Catalog) admit(ctx context.Context, id consensus.ID, note consensus.Note, check func(*content) (*plan, error)) (*flight, *content, error) {
+func (c *Catalog) admit(ctx context.Context, id consensus.ID, note consensus.Note, check func(*content) (*plan, error)) (*pendingChange, *content, error) {
 	now, err := c.content(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -163,7 +163,7 @@ func (c *Catalog) admit(ctx context.Context, id consensus.ID, note consensus.Not
 	if _, ok := now.view.Find(id); ok {
 		return nil, now, nil
 	}
-	for _, f := range now.flights {
+	for _, f := range now.pending {
 		if id != (consensus.ID{}) && f.id == id {
 			return f, now, nil
 		}
@@ -209,7 +209,7 @@ func (c *Catalog) content(ctx context.Context) (*content, error) {
 		c.flights = nil
 	}
 	a := c.ahead
-	return &content{epoch: a, set: a.set, view: c.view, flights: c.flights, tail: a.tail, unread: c.unread}, nil
+	return &content{epoch: a, set: a.set, view: c.view, pending: c.flights, tail: a.tail, unread: c.unread}, nil
 }
 
 // current waits until all that was agreed before is in force here.
@@ -219,15 +219,15 @@ func (c *Catalog) current(ctx context.Context) error {
 			return err
 		}
 	}
-	return c.Await(ctx, c.cfg.Store.View().Index())
+	return c.Await(ctx, c.cfg.Store.Snapshot().Index())
 }
 
 // propose sends a plan on its way. Its caller has the token of c.admitting.
-func (c *Catalog) propose(ctx context.Context, now *content, p *plan, b *consensus.Batch) (*flight, error) {
+func (c *Catalog) propose(ctx context.Context, now *content, p *plan, b *consensus.Batch) (*pendingChange, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	f := &flight{id: b.ID, to: p.next, steps: make(map[consensus.Key]flightStep, len(p.ops)), decided: make(chan struct{}), settled: make(chan struct{})}
+	f := &pendingChange{id: b.ID, to: p.next, steps: make(map[consensus.Key]flightStep, len(p.ops)), decided: make(chan struct{}), settled: make(chan struct{})}
 	for i, op := range p.ops {
 		f.steps[op.Key] = flightStep{p.changes[i], op.Value}
 		f.size += len(op.Value)
@@ -280,7 +280,7 @@ func (c *Catalog) decideAll() {
 
 // decide notes what became of a flight. When it did not act as it was
 // proposed, nothing that was checked after it can.
-func (c *Catalog) decide(f *flight, result consensus.Result, err error) {
+func (c *Catalog) decide(f *pendingChange, result consensus.Result, err error) {
 	f.result, f.err = result, err
 	close(f.decided)
 	c.mu.Lock()
@@ -301,7 +301,7 @@ func (c *Catalog) decide(f *flight, result consensus.Result, err error) {
 
 // settleAll tells the writers of what acts now. Its caller holds c.mu.
 func (c *Catalog) settleAll() {
-	c.unsettled = slices.DeleteFunc(c.unsettled, func(f *flight) bool {
+	c.unsettled = slices.DeleteFunc(c.unsettled, func(f *pendingChange) bool {
 		acts := f.result.Index <= c.view.Index()
 		if acts {
 			close(f.settled)
@@ -311,7 +311,7 @@ func (c *Catalog) settleAll() {
 }
 
 // settle waits until a flight acts here.
-func (c *Catalog) settle(ctx context.Context, f *flight) (outcome, error) {
+func (c *Catalog) settle(ctx context.Context, f *pendingChange) (outcome, error) {
 	select {
 	case <-f.settled:
 	case <-ctx.Done():

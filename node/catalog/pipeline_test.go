@@ -63,7 +63,7 @@ func mustApply(t testing.TB, c *Catalog, text string) *admin.ApplyResult {
 // checkAgrees fails unless what is in force is what the store has, and valid.
 func checkAgrees(t testing.TB, c *Catalog, store Store) {
 	t.Helper()
-	if err := c.Await(t.Context(), store.View().Index()); err != nil {
+	if err := c.Await(t.Context(), store.Snapshot().Index()); err != nil {
 		t.Fatal(err)
 	}
 	set, view := c.InForce()
@@ -136,7 +136,7 @@ func TestOneOfTwentyFails(t *testing.T) {
 					t.Errorf("number %d: %v", i, err)
 				}
 			}
-			if n := road.View().Len(); n != 2+2*18 {
+			if n := road.Snapshot().Len(); n != 2+2*18 {
 				t.Errorf("%d entries are stored", n)
 			}
 			checkAgrees(t, c, road)
@@ -336,7 +336,7 @@ func TestOnlyTheLeaderAdmits(t *testing.T) {
 			mustApply(t, c, base)
 		}
 		leads.Store(false)
-		at := store.View().Index()
+		at := store.Snapshot().Index()
 		for name, change := range map[string]Change{
 			"none":    {Objects: objects(t, base)},
 			"a fault": {Objects: objects(t, "kind: Listener\nname: x\nspec: {address: \":1\", service: nobody}")},
@@ -346,7 +346,7 @@ func TestOnlyTheLeaderAdmits(t *testing.T) {
 				t.Errorf("led %v, %s: %v", led, name, err)
 			}
 		}
-		if now := store.View().Index(); now != at {
+		if now := store.Snapshot().Index(); now != at {
 			t.Errorf("the store went from %d to %d", at, now)
 		}
 	}

@@ -41,7 +41,7 @@ func (c *Catalog) Get(r *admin.GetRequest) (*admin.GetResult, error) {
 // shot is what is in force at one moment.
 type shot struct {
 	set    *resource.Set
-	view   consensus.View
+	view   consensus.Snapshot
 	unread map[consensus.Key]unread
 }
 

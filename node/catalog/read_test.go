@@ -106,7 +106,7 @@ func TestWatch(t *testing.T) {
 		}
 	}
 	state := map[string]bool{"apps": true, "mine": true, "others": true, "new": true}
-	for n, index := 1, ""; index != fmt.Sprint(store.View().Index()); n++ {
+	for n, index := 1, ""; index != fmt.Sprint(store.Snapshot().Index()); n++ {
 		if n > 4 {
 			t.Fatalf("%d items for a watcher that was away, at %s", n, index)
 		}
@@ -137,7 +137,7 @@ func TestReplace(t *testing.T) {
 		entries = append(entries, e)
 	}
 	mustApply(t, c, base+"---\nkind: Service\nname: same\nspec: {}")
-	before, _ := store.View().Get(consensus.Key{Kind: "Service", Name: "same"})
+	before, _ := store.Snapshot().Get(consensus.Key{Kind: "Service", Name: "same"})
 
 	if _, err := c.Replace(t.Context(), Replacement{Entries: entries}); code(err) != admin.Invalid || !strings.Contains(fmt.Sprint(err.(*admin.Error).Faults), "Certificate/a") {
 		t.Errorf("without the keys: %v", err)
@@ -154,7 +154,7 @@ func TestReplace(t *testing.T) {
 	if set.Len() != 4 {
 		t.Errorf("%d objects", set.Len())
 	}
-	if after, _ := store.View().Get(consensus.Key{Kind: "Service", Name: "same"}); after.Version != before.Version {
+	if after, _ := store.Snapshot().Get(consensus.Key{Kind: "Service", Name: "same"}); after.Version != before.Version {
 		t.Errorf("what is the same went from version %d to %d", before.Version, after.Version)
 	}
 	if r, err := c.Replace(t.Context(), Replacement{Entries: entries[:0]}); err != nil || r.Deleted != 4 || r.Resources != 0 {

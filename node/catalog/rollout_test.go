@@ -162,7 +162,7 @@ func TestChangesThatEndARolloutAreToldAsThoseOfTheRoute(t *testing.T) {
 	if _, err := w.store.Commit(t.Context(), &consensus.Batch{Ops: []consensus.Op{{Key: route}}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Await(t.Context(), w.store.View().Index()); err != nil {
+	if err := w.Await(t.Context(), w.store.Snapshot().Index()); err != nil {
 		t.Fatal(err)
 	}
 	mustApply(t, w.Catalog, canary(rolloutBy(both)))

@@ -81,12 +81,12 @@ func TestSecretsAreSealedInTheStore(t *testing.T) {
 		}
 	}
 	key := consensus.Key{Kind: "Certificate", Name: "a"}
-	for _, r := range store.View().History(key) {
+	for _, r := range store.Snapshot().History(key) {
 		if bytes.Contains(r.Value, []byte("PRIVATE")) || bytes.Contains(r.Value, []byte("CERTIFICATE")) {
 			t.Errorf("version %d is stored in the clear: %.40s", r.Version, r.Value)
 		}
 	}
-	if e, _ := store.View().Get(consensus.Key{Kind: "Service", Name: "apps"}); !strings.HasPrefix(string(e.Value), "{") {
+	if e, _ := store.Snapshot().Get(consensus.Key{Kind: "Service", Name: "apps"}); !strings.HasPrefix(string(e.Value), "{") {
 		t.Errorf("what has no secrets is stored as %.40q", e.Value)
 	}
 	other := newSealed(t, store, newXOR(7))
@@ -101,7 +101,7 @@ func TestSecretsAreSealedInTheStore(t *testing.T) {
 	if _, err := other.Rollback(t.Context(), Target{Kind: "certificate", Name: "a"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Await(t.Context(), store.View().Index()); err != nil {
+	if err := c.Await(t.Context(), store.Snapshot().Index()); err != nil {
 		t.Fatal(err)
 	}
 	set, _ := c.InForce()
@@ -122,7 +122,7 @@ func TestWhatCannotBeOpenedStaysAsItWas(t *testing.T) {
 		if _, err := c.Apply(t.Context(), Change{Objects: objects}); err != nil {
 			t.Fatal(err)
 		}
-		if err := behind.Await(t.Context(), store.View().Index()); err != nil {
+		if err := behind.Await(t.Context(), store.Snapshot().Index()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -165,7 +165,7 @@ func TestASealedValueOpensInItsPlaceOnly(t *testing.T) {
 	if _, err := c.Apply(t.Context(), Change{Objects: []resource.Object{certificate(t, "a", "a")}}); err != nil {
 		t.Fatal(err)
 	}
-	e, _ := store.View().Get(consensus.Key{Kind: "Certificate", Name: "a"})
+	e, _ := store.Snapshot().Get(consensus.Key{Kind: "Certificate", Name: "a"})
 	if _, err := store.Commit(t.Context(), &consensus.Batch{Ops: []consensus.Op{{Key: consensus.Key{Kind: "Certificate", Name: "b"}, Value: e.Value}}}); err != nil {
 		t.Fatal(err)
 	}

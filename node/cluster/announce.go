@@ -47,7 +47,7 @@ func (c *Cluster) keyDigest() string {
 // another, and now and then. While there is no leader it tells everybody: they
 // need it to elect one.
 func (c *Cluster) announce() {
-	ticker := time.NewTicker(c.cfg.Pace.Tick)
+	ticker := time.NewTicker(c.cfg.Timing.Tick)
 	defer ticker.Stop()
 	var said Announcement // what was last taken
 	var to string         // the leader that took it
@@ -57,13 +57,13 @@ func (c *Cluster) announce() {
 		a := c.announcement()
 		leader, _, self := c.Leader()
 		switch {
-		case said == a && leader != "" && to == leader && time.Since(at) < c.cfg.Pace.Announce:
+		case said == a && leader != "" && to == leader && time.Since(at) < c.cfg.Timing.Announce:
 		case self:
 			said, to, at = a, leader, time.Now()
 			poke(c.leading) // the leader looks after its own record
 		case leader != "" && c.tell(c.ctx, leader, a) == nil:
 			said, to, at = a, leader, time.Now()
-		case said != a || news || time.Since(at) > 5*c.cfg.Pace.Tick:
+		case said != a || news || time.Since(at) > 5*c.cfg.Timing.Tick:
 			said, to, at, news = a, "", time.Now(), false
 			c.spread(a)
 		}
@@ -123,7 +123,7 @@ func (c *Cluster) learn(res *AnnounceResult, a Announcement) {
 	news := false
 	for _, p := range res.Peers[:min(len(res.Peers), maxPeers)] {
 		if p.ID != c.ID() {
-			news = c.book.hear(p) || news
+			news = c.addressBook.hear(p) || news
 		}
 	}
 	if news {
@@ -187,7 +187,7 @@ func (c *Cluster) known() []Peer {
 		}
 		list = append(list, p)
 	}
-	for _, p := range c.book.all() {
+	for _, p := range c.addressBook.all() {
 		if !seen[p.ID] && !c.departed(p.ID) {
 			seen[p.ID] = true
 			list = append(list, p)
@@ -213,11 +213,11 @@ func (c *Cluster) addresses(id string) []string {
 	if inGossip && g.state == StateUp {
 		add(g.peer.Cluster)
 	}
-	for _, p := range c.book.heard(id) {
+	for _, p := range c.addressBook.heard(id) {
 		add(p.Cluster)
 	}
 	if c.Store() != nil {
-		if r, ok := record(c.Store().View(), id); ok {
+		if r, ok := record(c.Store().Snapshot(), id); ok {
 			add(r.Cluster)
 		}
 	}
@@ -242,7 +242,7 @@ func (c *Cluster) handleAnnounce(ctx context.Context, a *Announcement) (*Announc
 		return nil, admin.Errorf(admin.Invalid, "node %.40q announces %.40q", caller.Node, a.ID)
 	}
 	c.met.Store(true)
-	if c.book.announce(a.peer(), a.Last.Instance) {
+	if c.addressBook.announce(a.peer(), a.Last.Instance) {
 		c.pool.Drop(a.ID) // dialled anew, where it is now
 		poke(c.announcing)
 	}
@@ -291,7 +291,7 @@ func (c *Cluster) relay(ctx context.Context, leader string, a Announcement, res 
 func (c *Cluster) takeAnnouncement(ctx context.Context, a Announcement, res *AnnounceResult) error {
 	c.admitting.Lock()
 	defer c.admitting.Unlock()
-	view := c.Store().View()
+	view := c.Store().Snapshot()
 	for {
 		r, ok := record(view, a.ID)
 		switch {
@@ -342,7 +342,7 @@ func (c *Cluster) takeAnnouncement(ctx context.Context, a Announcement, res *Ann
 }
 
 // putRecord puts a record, on condition that it is as it was in the view.
-func (c *Cluster) putRecord(view consensus.View, r Record) consensus.Op {
+func (c *Cluster) putRecord(view consensus.Snapshot, r Record) consensus.Op {
 	e, _ := view.Get(keyNode(r.ID))
 	return consensus.Op{Key: keyNode(r.ID), Value: marshal(r), IfVersion: &e.Version}
 }

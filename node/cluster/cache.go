@@ -19,7 +19,7 @@ type cache struct {
 
 // recordsIn are the records of a view, the store's of now as a rule. They must
 // not be changed.
-func (k *cache) recordsIn(v consensus.View) []Record {
+func (k *cache) recordsIn(v consensus.Snapshot) []Record {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.index != 0 && touches(v, k.index, kindNode) == nil && v.Index() >= k.index {
@@ -35,7 +35,7 @@ func (k *cache) recordsIn(v consensus.View) []Record {
 
 // touches tells which entries of a kind changed in a view after an index;
 // where the view does not reach back so far, it may be all of them.
-func touches(v consensus.View, after uint64, kind string) (keys []consensus.Key) {
+func touches(v consensus.Snapshot, after uint64, kind string) (keys []consensus.Key) {
 	changed, known := v.Changed(after)
 	if !known {
 		for e := range v.Kind(kind) {

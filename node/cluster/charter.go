@@ -29,7 +29,7 @@ type CharterRequest struct {
 	TokenID string `json:"tokenID"`
 	Proof   []byte `json:"proof"`
 	// Founding is what the member is to write down, its certificate included.
-	Founding founding `json:"founding"`
+	Founding bootstrapping `json:"founding"`
 }
 
 // renouncedFile holds the charters that this node will never begin. It stays:
@@ -74,12 +74,12 @@ func saveRenounced(dir string, all []membership.Renounced) error {
 }
 
 // restore reads what an earlier process of this node was bound to.
-func (f *forming) restore() error {
+func (f *expecting) restore() error {
 	var err error
 	if f.renounced, err = loadRenounced(f.c.cfg.Dir); err != nil {
 		return err
 	}
-	made, err := loadFounding(f.c.cfg.Dir)
+	made, err := loadBootstrapping(f.c.cfg.Dir)
 	if err != nil || made == nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (f *forming) restore() error {
 }
 
 // bind notes what this node is bound to; the file is there.
-func (f *forming) bind(made *founding) {
+func (f *expecting) bind(made *bootstrapping) {
 	f.bound, f.boundAt, f.pledged = made, time.Now(), ""
 	for _, m := range made.Members {
 		if m.Cluster != f.c.Address() && !slices.Contains(f.addrs, m.Cluster) && len(f.addrs) < maxPeers {
@@ -110,7 +110,7 @@ func (f *forming) bind(made *founding) {
 }
 
 // draw mints the cluster that this node begins with others, and writes it down.
-func (f *forming) draw(ids []string) error {
+func (f *expecting) draw(ids []string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.bound != nil { // an offer came since it was decided
@@ -162,7 +162,7 @@ func (f *forming) draw(ids []string) error {
 }
 
 // issue makes a member's certificate.
-func (m *founding) issue(id string) ([]byte, error) {
+func (m *bootstrapping) issue(id string) ([]byte, error) {
 	ca, err := trust.ParseCA(m.CA)
 	if err != nil {
 		return nil, err
@@ -176,7 +176,7 @@ func (m *founding) issue(id string) ([]byte, error) {
 }
 
 // offerAll offers the charter to members, all at once; news: one has answered.
-func (f *forming) offerAll(ctx context.Context, ids []string) (news bool) {
+func (f *expecting) offerAll(ctx context.Context, ids []string) (news bool) {
 	ctx, cancel := context.WithTimeout(ctx, membership.ActWithin/2)
 	defer cancel()
 	f.mu.Lock()
@@ -212,7 +212,7 @@ func (f *forming) offerAll(ctx context.Context, ids []string) (news bool) {
 
 // offer offers the charter to one member. The secrets go to a node that has
 // shown on this connection that it knows the token.
-func (f *forming) offer(ctx context.Context, id, addr string, made founding) error {
+func (f *expecting) offer(ctx context.Context, id, addr string, made bootstrapping) error {
 	when := time.Now()
 	client, err := admin.DialConfig{TLS: trust.JoinConfig()}.Dial(ctx, addr)
 	if err != nil {
@@ -240,7 +240,7 @@ func (f *forming) offer(ctx context.Context, id, addr string, made founding) err
 }
 
 // take accepts a charter that another node offers, or says why not.
-func (f *forming) take(ctx context.Context, req *CharterRequest) (*FormResult, error) {
+func (f *expecting) take(ctx context.Context, req *CharterRequest) (*FormResult, error) {
 	cs := admin.TLS(ctx)
 	if req.TokenID != f.token.ID || trust.Check(f.key, trust.Dialer, cs, req.Proof) != nil {
 		return nil, admin.Errorf(admin.Unauthenticated, "this node (%s) forms a cluster with another token: give all nodes the same", f.c.Name())
@@ -264,7 +264,7 @@ func (f *forming) take(ctx context.Context, req *CharterRequest) (*FormResult, e
 
 // accept binds this node to a charter, or says why not. The caller holds the
 // lock.
-func (f *forming) accept(made *founding, now time.Time) error {
+func (f *expecting) accept(made *bootstrapping, now time.Time) error {
 	if made.Charter == nil {
 		return admin.Errorf(admin.Invalid, "no charter is offered")
 	}
@@ -290,7 +290,7 @@ func (f *forming) accept(made *founding, now time.Time) error {
 }
 
 // check says what is wrong with a founding that another node made.
-func (m *founding) check(c *Cluster) error {
+func (m *bootstrapping) check(c *Cluster) error {
 	ca, err := trust.ParseCA(m.CA)
 	if err != nil {
 		return err
@@ -312,7 +312,7 @@ func (m *founding) check(c *Cluster) error {
 }
 
 // identity is this node's in the cluster of a charter.
-func (m *founding) identity(c *Cluster) (*trust.Identity, error) {
+func (m *bootstrapping) identity(c *Cluster) (*trust.Identity, error) {
 	ca, err := trust.ParseCA(m.CA)
 	if err != nil {
 		return nil, err
@@ -325,7 +325,7 @@ func (m *founding) identity(c *Cluster) (*trust.Identity, error) {
 }
 
 // names are what people call members.
-func (m *founding) names(ids []string) (names []string) {
+func (m *bootstrapping) names(ids []string) (names []string) {
 	for _, n := range m.Members {
 		if slices.Contains(ids, n.ID) {
 			names = append(names, n.Name)
@@ -336,7 +336,7 @@ func (m *founding) names(ids []string) (names []string) {
 
 // renounce writes down that this node will never begin a charter: first that,
 // then it forgets the secrets.
-func (f *forming) renounce(c membership.Charter) error {
+func (f *expecting) renounce(c membership.Charter) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.renounced) >= membership.MaxRenounced {
@@ -355,7 +355,7 @@ func (f *forming) renounce(c membership.Charter) error {
 }
 
 // learn notes what others say of charters that this node has renounced.
-func (f *forming) learn() error {
+func (f *expecting) learn() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	next, news := membership.Learn(f.renounced, f.peers(time.Now()))
@@ -371,7 +371,7 @@ func (f *forming) learn() error {
 
 // begin begins the cluster that all members have accepted. From the moment
 // that the identity stands on the disk the node is in that cluster.
-func (f *forming) begin(ctx context.Context) error {
+func (f *expecting) begin(ctx context.Context) error {
 	f.mu.Lock()
 	made := f.bound
 	f.mu.Unlock()
@@ -393,10 +393,10 @@ func (f *forming) begin(ctx context.Context) error {
 		if m.ID != f.c.ID() {
 			p := Peer{ID: m.ID, Name: m.Name, Cluster: m.Cluster, Gossip: m.Gossip}
 			peers = append(peers, p)
-			f.c.book.hear(p)
+			f.c.addressBook.hear(p)
 		}
 	}
-	if err := f.c.book.remember(peers); err != nil {
+	if err := f.c.addressBook.remember(peers); err != nil {
 		return err
 	}
 	f.c.log.Info("begins the cluster with the others", "cluster", f.c.ClusterID(), "voters", made.names(made.Charter.Voters))
@@ -405,12 +405,12 @@ func (f *forming) begin(ctx context.Context) error {
 
 // resume goes on with a cluster that an earlier process of this node has begun
 // with others, and that had agreed on nothing yet.
-func (c *Cluster) resume(ctx context.Context, made *founding) error {
+func (c *Cluster) resume(ctx context.Context, made *bootstrapping) error {
 	token, err := trust.ParseToken(made.Token)
 	if err != nil {
 		return err
 	}
-	f := newForming(c, token)
+	f := newExpecting(c, token)
 	f.bind(made)
 	f.formed = c.ClusterID()
 	defer f.serve()()
@@ -418,7 +418,7 @@ func (c *Cluster) resume(ctx context.Context, made *founding) error {
 }
 
 // heardDead says whether the cluster that this node has begun was given up.
-func (f *forming) heardDead() bool {
+func (f *expecting) heardDead() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return membership.GivenUp(*f.bound.Charter, f.peers(time.Now()))
@@ -440,7 +440,7 @@ func (c *Cluster) startOver() error {
 // forgetBegun removes what a node that is nobody any more had begun with
 // others. The file that says so goes last.
 func forgetBegun(dir string) error {
-	if made, err := loadFounding(dir); err != nil || made == nil || made.Charter == nil {
+	if made, err := loadBootstrapping(dir); err != nil || made == nil || made.Charter == nil {
 		return err
 	}
 	if err := os.RemoveAll(filepath.Join(dir, raftDir)); err != nil {

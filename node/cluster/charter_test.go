@@ -26,7 +26,7 @@ import (
 // node is in the cluster, nothing of it is lost.
 func TestAClusterThatWasExpectedVotesAsOneFromItsFirstEntry(t *testing.T) {
 	t.Parallel()
-	all := expecting(t, "a", "b", "c")
+	all := expectingMachines(t, "a", "b", "c")
 	var opening sync.WaitGroup
 	defer opening.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), enough)
@@ -60,7 +60,7 @@ func TestAClusterThatWasExpectedVotesAsOneFromItsFirstEntry(t *testing.T) {
 	if len(list) != 3 || index != 1 || slices.ContainsFunc(list, func(s consensus.Server) bool { return !s.Voter }) {
 		t.Errorf("%s: the configuration of entry %d is %+v, want three voters in the first entry", m.cfg.Name, index, list)
 	}
-	if n := len(records(m.c.Store().View())); n != 3 {
+	if n := len(records(m.c.Store().Snapshot())); n != 3 {
 		t.Errorf("%s: the first entries name %d members, want 3", m.cfg.Name, n)
 	}
 	put(t, m, "x", "1")
@@ -289,7 +289,7 @@ func TestANodeThatHasConfirmedDrawsUpNoOther(t *testing.T) {
 	if err := f.draw(ids); err == nil || f.bound != first {
 		t.Errorf("it was bound to %s, and is to %s: %v", first.Charter.Cluster, f.bound.Charter.Cluster, err)
 	}
-	if made, err := loadFounding(f.c.cfg.Dir); err != nil || !made.Charter.Same(*first.Charter) {
+	if made, err := loadBootstrapping(f.c.cfg.Dir); err != nil || !made.Charter.Same(*first.Charter) {
 		t.Errorf("on its disk is another cluster: %v", err)
 	}
 }
@@ -303,13 +303,13 @@ func TestANodeThatJoinsConfirmsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	made, own := f.bound, f.c.ID()
-	other := newForming(f.c, f.token) // the same node, which has heard of nothing yet
+	other := newExpecting(f.c, f.token) // the same node, which has heard of nothing yet
 	other.views = f.views
 	if err := os.Remove(filepath.Join(all[0].cfg.Dir, foundingFile)); err != nil {
 		t.Fatal(err)
 	}
 	other.views["0"] = asked{when: time.Now(), view: FormView{ID: "0", Addr: "127.0.0.1:1", Formed: true, Cluster: "another"}}
-	if d, _, _ := other.next(); d.Do != membership.FormJoin {
+	if d, _, _ := other.next(); d.Action != membership.FormJoin {
 		t.Fatalf("it does %+v", d)
 	}
 	if err := other.accept(offered(t, made, own), time.Now()); err == nil {
@@ -347,7 +347,7 @@ func TestAFolderThatStartsOverDoesSoAfterACrash(t *testing.T) {
 // Two nodes both vote: no change rests on one disk.
 func TestTwoNodesThatExpectEachOtherBothVote(t *testing.T) {
 	t.Parallel()
-	all := expecting(t, "a", "b")
+	all := expectingMachines(t, "a", "b")
 	startAll(t, all)
 	voters(t, 2, all...)
 	put(t, all[0], "x", "1")
@@ -361,7 +361,7 @@ func TestTwoNodesThatExpectEachOtherBothVote(t *testing.T) {
 // Nodes of one name cannot all be members.
 func TestNodesOfOneNameFormNoCluster(t *testing.T) {
 	t.Parallel()
-	all := expecting(t, "a", "a")
+	all := expectingMachines(t, "a", "a")
 	ctx, cancel := context.WithTimeout(context.Background(), enough)
 	defer cancel()
 	done := make(chan error, 2)
@@ -386,7 +386,7 @@ func TestNodesOfOneNameFormNoCluster(t *testing.T) {
 
 // accepted are three machines, which do not run, whose nodes have accepted a
 // charter that none of them has begun.
-func accepted(t *testing.T) ([]*machine, *founding) {
+func accepted(t *testing.T) ([]*machine, *bootstrapping) {
 	t.Helper()
 	all, f, nodes := meeting(t)
 	ids := slices.Sorted(maps.Keys(nodes))
@@ -403,9 +403,9 @@ func accepted(t *testing.T) ([]*machine, *founding) {
 
 // meeting are three machines, which do not run, what the first one's node has
 // heard of all of them, and which machine has which ID.
-func meeting(t *testing.T) (all []*machine, first *forming, nodes map[string]*machine) {
+func meeting(t *testing.T) (all []*machine, first *expecting, nodes map[string]*machine) {
 	t.Helper()
-	all = expecting(t, "a", "b", "c")
+	all = expectingMachines(t, "a", "b", "c")
 	token, err := trust.ParseToken(all[0].cfg.Token)
 	if err != nil {
 		t.Fatal(err)
@@ -428,7 +428,7 @@ func meeting(t *testing.T) (all []*machine, first *forming, nodes map[string]*ma
 		nodes[id.NodeID] = m
 		views[id.NodeID] = asked{when: time.Now(), view: FormView{ID: id.NodeID, Name: m.cfg.Name, Addr: m.addr(), Expect: 3, Node: &own}}
 		if first == nil {
-			first = newForming(c, token)
+			first = newExpecting(c, token)
 			first.views = views
 		}
 	}
@@ -436,7 +436,7 @@ func meeting(t *testing.T) (all []*machine, first *forming, nodes map[string]*ma
 }
 
 // offered is a charter as one of its members gets it.
-func offered(t *testing.T, made *founding, id string) *founding {
+func offered(t *testing.T, made *bootstrapping, id string) *bootstrapping {
 	t.Helper()
 	own := *made
 	var err error
@@ -448,7 +448,7 @@ func offered(t *testing.T, made *founding, id string) *founding {
 
 // begun brings a machine to where its node is in the cluster, and was killed
 // before it had a log.
-func begun(t *testing.T, m *machine, made *founding) {
+func begun(t *testing.T, m *machine, made *bootstrapping) {
 	t.Helper()
 	id, _, err := openIdentity(m.cfg)
 	if err != nil {

@@ -17,7 +17,7 @@
 //	c, err := cluster.Open(ctx, cluster.Config{Dir: dir, Name: "edge-1", Listener: ln, Gossip: "10.0.0.1:7946", Init: true, ...})
 //	c.Register(server)   // the methods of clusters
 //	c.ServeConns(server) // the cluster port's requests come to it from now on
-//	view := c.Store().View()
+//	view := c.Store().Snapshot()
 //	...
 //	c.Close()
 //
@@ -41,7 +41,7 @@ import (
 	"penstock/consensus"
 	"penstock/gossip"
 	"penstock/node/admin"
-	"penstock/node/port"
+	"penstock/node/mux"
 	"penstock/node/trust"
 )
 
@@ -54,13 +54,13 @@ type Cluster struct {
 	fresh  bool // the folder held no node when this one was opened
 	// id is replaced when certificates or CAs change, by one goroutine at a
 	// time (renewing).
-	id       atomic.Pointer[trust.Identity]
-	renewing sync.Mutex
-	book     *book
-	port     *port.Port
-	pool     *admin.Pool
-	doors    doors
-	replica  atomic.Pointer[consensus.Replica] // nil until the node is in a cluster
+	id          atomic.Pointer[trust.Identity]
+	renewing    sync.Mutex
+	addressBook *addressBook
+	port        *mux.Mux
+	pool        *admin.Pool
+	connServers connServers
+	replica     atomic.Pointer[consensus.Replica] // nil until the node is in a cluster
 
 	ctx  context.Context // ends with the Cluster
 	end  context.CancelFunc
@@ -72,18 +72,18 @@ type Cluster struct {
 	barriers   chan struct{} // those who may ask for a barrier on a stranger's behalf
 
 	cache  cache
-	pulses pulses
+	probes livenessProbes
 
-	mu      sync.Mutex
-	gossip  *gossip.Gossip // nil: not yet
-	keys    [][]byte       // of gossip, as told at the join, until the store has them
-	trusted uint64         // index of the last change of CAs or gossip keys that acts here
-	leader  leader
-	changed chan struct{} // closed when leader changes, then replaced
-	tenure  tenure        // of the last one who led
-	seen    map[string]sight
-	join    string // JoinCommand
-	facts   Facts  // own, of the last tick
+	mu         sync.Mutex
+	gossip     *gossip.Gossip // nil: not yet
+	keys       [][]byte       // of gossip, as told at the join, until the store has them
+	trusted    uint64         // index of the last change of CAs or gossip keys that acts here
+	leader     leader
+	changed    chan struct{} // closed when leader changes, then replaced
+	leaderTerm leaderTerm    // of the last one who led
+	seen       map[string]sight
+	join       string // JoinCommand
+	facts      Facts  // own, of the last tick
 
 	clocks  clocks
 	leaving atomic.Bool // Leave is under way
@@ -113,7 +113,7 @@ func newCluster(cfg Config, id *trust.Identity, fresh bool) *Cluster {
 	}
 	c.id.Store(id)
 	c.ctx, c.end = context.WithCancel(context.Background())
-	c.doors.open = make(chan struct{})
+	c.connServers.open = make(chan struct{})
 	c.pool = admin.NewPool(admin.PoolConfig{Dial: c.dialNode})
 	return c
 }
@@ -133,7 +133,7 @@ func (c *Cluster) Instance() string { return c.id.Load().Instance }
 // New tells whether the node came to its cluster by this start, or has heard
 // nothing of what was agreed since it did.
 func (c *Cluster) New() bool {
-	_, heard := c.Store().View().Get(keyCluster)
+	_, heard := c.Store().Snapshot().Get(keyCluster)
 	return c.fresh || !heard
 }
 
@@ -175,7 +175,7 @@ func (c *Cluster) Leader() (id, name string, self bool) {
 	if id == "" {
 		return "", "", false
 	}
-	if r, ok := record(c.Store().View(), id); ok {
+	if r, ok := record(c.Store().Snapshot(), id); ok {
 		name = r.Name
 	}
 	return id, name, id == c.ID()
@@ -215,10 +215,10 @@ func (c *Cluster) Members() []Member {
 	lead, facts := c.leader.id, c.facts
 	c.mu.Unlock()
 	servers, _ := c.servers()
-	list := merge(c.ID(), lead, servers, c.cache.recordsIn(c.Store().View()), c.sighted())
+	list := merge(c.ID(), lead, servers, c.cache.recordsIn(c.Store().Snapshot()), c.sighted())
 	for i := range list {
 		m := &list[i]
-		if !m.Self && !m.Up() && c.book.lately(m.ID, m.Instance) {
+		if !m.Self && !m.Up() && c.addressBook.lately(m.ID, m.Instance) {
 			m.State = StateUp
 		}
 		if m.Self {
@@ -283,7 +283,7 @@ func (c *Cluster) Read(ctx context.Context) (uint64, error) {
 }
 
 // ServeConns has the server answer what comes to the cluster port.
-func (c *Cluster) ServeConns(s *admin.Server) { c.doors.serve(s) }
+func (c *Cluster) ServeConns(s *admin.Server) { c.connServers.serve(s) }
 
 // fail ends the node.
 func (c *Cluster) fail(err error) {
@@ -317,15 +317,15 @@ func some(names []string) string {
 	return text
 }
 
-// doors hand the requests that come to the cluster port to whoever answers
+// connServers hand the requests that come to the cluster port to whoever answers
 // them now: a node that is forming first, then the node's own server.
-type doors struct {
+type connServers struct {
 	mu     sync.Mutex
 	server *admin.Server
 	open   chan struct{} // closed once there is a server
 }
 
-func (d *doors) serve(s *admin.Server) {
+func (d *connServers) serve(s *admin.Server) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.server == nil && s != nil {
@@ -338,7 +338,7 @@ func (d *doors) serve(s *admin.Server) {
 }
 
 // recheck ends the connections of tokens that are not valid any more.
-func (d *doors) recheck() {
+func (d *connServers) recheck() {
 	d.mu.Lock()
 	s := d.server
 	d.mu.Unlock()
@@ -348,7 +348,7 @@ func (d *doors) recheck() {
 }
 
 // get waits for a server; nil when ctx ends before.
-func (d *doors) get(ctx context.Context) *admin.Server {
+func (d *connServers) get(ctx context.Context) *admin.Server {
 	for {
 		d.mu.Lock()
 		s, open := d.server, d.open
@@ -370,7 +370,7 @@ const doorWait = 10 * time.Second
 // serveAdmin serves one connection of admin RPC.
 func (c *Cluster) serveAdmin(conn net.Conn, nodeID string) {
 	ctx, cancel := context.WithTimeout(c.ctx, doorWait)
-	s := c.doors.get(ctx)
+	s := c.connServers.get(ctx)
 	cancel()
 	if s == nil {
 		conn.Close()
@@ -393,7 +393,7 @@ func (c *Cluster) principal(nodeID string) admin.Principal {
 	}
 	p := admin.Principal{Name: nodeID, Role: admin.RoleNode, Node: nodeID}
 	if c.Store() != nil {
-		if r, ok := record(c.Store().View(), nodeID); ok {
+		if r, ok := record(c.Store().Snapshot(), nodeID); ok {
 			p.Name = r.Name
 		}
 	}
@@ -406,7 +406,7 @@ func (c *Cluster) departed(nodeID string) bool {
 	if c.Store() == nil {
 		return false
 	}
-	r, ok := record(c.Store().View(), nodeID)
+	r, ok := record(c.Store().Snapshot(), nodeID)
 	return ok && !r.member() && !c.votes(nodeID)
 }
 

@@ -89,12 +89,12 @@ type Config struct {
 	// end: ErrCopied, ErrRemoved, or an unknown format in the log.
 	Stop func(error)
 
-	// Pace is for tests: zero fields take the defaults.
-	Pace Pace
+	// Timing is for tests: zero fields take the defaults.
+	Timing Timing
 }
 
-// Pace is how fast things go.
-type Pace struct {
+// Timing is how fast things go.
+type Timing struct {
 	// Tick is how often the leader looks at the members and every node at
 	// its surroundings: 1s.
 	Tick time.Duration
@@ -139,12 +139,12 @@ func (c Config) withDefaults() Config {
 	}
 	wait(&c.ReplaceAfter, time.Minute)
 	wait(&c.ForgetAfter, 72*time.Hour)
-	wait(&c.Pace.Tick, time.Second)
-	wait(&c.Pace.Announce, 30*time.Second)
-	wait(&c.Pace.Retry, 500*time.Millisecond)
-	wait(&c.Pace.Stable, 10*time.Second)
-	wait(&c.Pace.Heartbeat, 700*time.Millisecond)
-	wait(&c.Pace.Election, c.Pace.Heartbeat)
+	wait(&c.Timing.Tick, time.Second)
+	wait(&c.Timing.Announce, 30*time.Second)
+	wait(&c.Timing.Retry, 500*time.Millisecond)
+	wait(&c.Timing.Stable, 10*time.Second)
+	wait(&c.Timing.Heartbeat, 700*time.Millisecond)
+	wait(&c.Timing.Election, c.Timing.Heartbeat)
 	if c.Facts == nil {
 		c.Facts = func() Facts { return Facts{} }
 	}

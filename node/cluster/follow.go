@@ -15,7 +15,7 @@ import (
 // CAs, the gossip keys, the keys of session tickets.
 func (c *Cluster) follow() {
 	var at versions
-	view, last := c.Store().View(), uint64(0)
+	view, last := c.Store().Snapshot(), uint64(0)
 	for {
 		if err := c.act(view, last, &at); err != nil {
 			c.fail(err)
@@ -37,7 +37,7 @@ type versions struct{ cluster, gossip, tickets uint64 }
 
 // act brings this node in line with a view; last is the index of the one
 // before.
-func (c *Cluster) act(view consensus.View, last uint64, at *versions) error {
+func (c *Cluster) act(view consensus.Snapshot, last uint64, at *versions) error {
 	for _, k := range touches(view, last, kindNode) {
 		if e, ok := view.Get(k); ok {
 			r, err := unmarshal[Record](k, e.Value)
@@ -51,9 +51,9 @@ func (c *Cluster) act(view consensus.View, last uint64, at *versions) error {
 		poke(c.leading)
 	}
 	if last > 0 && len(touches(view, last, kindToken)) > 0 {
-		c.doors.recheck()
+		c.connServers.recheck()
 	}
-	for _, act := range []func(consensus.View, *versions) error{c.actCAs, c.actGossip, c.actTickets} {
+	for _, act := range []func(consensus.Snapshot, *versions) error{c.actCAs, c.actGossip, c.actTickets} {
 		if err := act(view, at); err != nil {
 			return err
 		}
@@ -80,13 +80,13 @@ func (c *Cluster) partWith(id string) {
 			return
 		}
 	}
-	c.book.forget(id)
+	c.addressBook.forget(id)
 	c.pool.Drop(id)
 	c.port.Drop(id)
 }
 
 // actGossip takes the gossip keys that were agreed.
-func (c *Cluster) actGossip(view consensus.View, at *versions) error {
+func (c *Cluster) actGossip(view consensus.Snapshot, at *versions) error {
 	if e, ok := view.Get(keyGossip); !ok || e.Version == at.gossip {
 		return nil
 	}
@@ -104,7 +104,7 @@ func (c *Cluster) actGossip(view consensus.View, at *versions) error {
 }
 
 // actTickets hands on the keys of session tickets that were agreed.
-func (c *Cluster) actTickets(view consensus.View, at *versions) error {
+func (c *Cluster) actTickets(view consensus.Snapshot, at *versions) error {
 	if e, ok := view.Get(keyTickets); !ok || e.Version == at.tickets {
 		return nil
 	}
@@ -118,7 +118,7 @@ func (c *Cluster) actTickets(view consensus.View, at *versions) error {
 }
 
 // actCAs trusts the CAs that were agreed.
-func (c *Cluster) actCAs(view consensus.View, at *versions) error {
+func (c *Cluster) actCAs(view consensus.Snapshot, at *versions) error {
 	e, ok := view.Get(keyCluster)
 	if !ok || e.Version == at.cluster {
 		return nil
@@ -169,7 +169,7 @@ func (c *Cluster) replaceIdentity(change func(*trust.Identity) (*trust.Identity,
 type renewal struct {
 	next  time.Time     // no attempt before
 	pause time.Duration // after one that failed
-	told  once
+	told  logOnce
 }
 
 // renewPause is the first wait after a failed renewal; the longest is an hour.
@@ -184,10 +184,10 @@ func (r *renewal) keep(c *Cluster) {
 	ctx, cancel := context.WithTimeout(c.ctx, rpcTimeout)
 	defer cancel()
 	if err := c.renew(ctx); err != nil {
-		r.pause = min(max(2*r.pause, min(renewPause, 5*c.cfg.Pace.Tick)), time.Hour)
+		r.pause = min(max(2*r.pause, min(renewPause, 5*c.cfg.Timing.Tick)), time.Hour)
 		r.next = now.Add(r.pause)
 		if r.told == nil {
-			r.told = once{}
+			r.told = logOnce{}
 		}
 		r.told.warn(c.log, "the node's certificate cannot be renewed yet", c.Name(), err)
 		return
@@ -206,7 +206,7 @@ func (c *Cluster) renew(ctx context.Context) error {
 		return err
 	}
 	if !id.Holds(time.Now()) {
-		res, err := c.sign(c.Store().View(), c.ID(), csr)
+		res, err := c.sign(c.Store().Snapshot(), c.ID(), csr)
 		if err != nil {
 			return err
 		}
@@ -242,7 +242,7 @@ func (c *Cluster) issue(ctx context.Context, id string, csr []byte) (*RenewResul
 }
 
 // sign signs a certificate for a member of a view.
-func (c *Cluster) sign(view consensus.View, id string, csr []byte) (*RenewResult, error) {
+func (c *Cluster) sign(view consensus.Snapshot, id string, csr []byte) (*RenewResult, error) {
 	r, ok := record(view, id)
 	if !ok || !r.member() {
 		return nil, admin.Errorf(admin.Forbidden, "node %.40q is no member of this cluster", id)
@@ -263,7 +263,7 @@ func (c *Cluster) sign(view consensus.View, id string, csr []byte) (*RenewResult
 }
 
 // signer is the CA of now, with its key.
-func (c *Cluster) signer(view consensus.View) (*trust.CA, error) {
+func (c *Cluster) signer(view consensus.Snapshot) (*trust.CA, error) {
 	s, _, ok, err := unseal[caSecret](c.Sealer(), view, keyCA)
 	switch {
 	case err != nil:

@@ -33,8 +33,8 @@ func (c *Cluster) joinAny(ctx context.Context) error {
 	if token.Kind == trust.Admin {
 		return fmt.Errorf("--token: %w: %s is for administering; nodes join with one of role join (penstock token create --role join)", ErrToken, token)
 	}
-	told := once{}
-	for pause := c.cfg.Pace.Retry; ; pause = min(2*pause, maxPause) {
+	told := logOnce{}
+	for pause := c.cfg.Timing.Retry; ; pause = min(2*pause, maxPause) {
 		err := c.joinRound(ctx, token, told)
 		if err == nil || errors.Is(err, errFinal) {
 			return err
@@ -50,7 +50,7 @@ func (c *Cluster) joinAny(ctx context.Context) error {
 
 // joinRound tries each address once. Another cluster at one of them is final
 // only where no other address may be the right one.
-func (c *Cluster) joinRound(ctx context.Context, token trust.Token, told once) error {
+func (c *Cluster) joinRound(ctx context.Context, token trust.Token, told logOnce) error {
 	var foreign, last error
 	others := false
 	for _, addr := range c.cfg.Join {
@@ -106,7 +106,7 @@ func (c *Cluster) joinAt(ctx context.Context, addr string, token trust.Token) er
 	if err := removeFile(filepath.Join(c.cfg.Dir, foundingFile)); err != nil {
 		return final(err)
 	}
-	if err := c.book.remember(res.Peers); err != nil {
+	if err := c.addressBook.remember(res.Peers); err != nil {
 		return final(err)
 	}
 	if err := joined.Save(c.cfg.Dir); err != nil {

@@ -29,7 +29,7 @@ const (
 
 // duties are what a leader does, and what it remembers of it.
 type duties struct {
-	told once
+	told logOnce
 	// looked is when it last did what is due once a tick, tidied when what is
 	// due once a minute.
 	looked, tidied time.Time
@@ -42,20 +42,20 @@ type duties struct {
 // lead does what the leader has to, as long as this node is it: about once a
 // second, and whenever something has changed.
 func (c *Cluster) lead() {
-	ticker := time.NewTicker(c.cfg.Pace.Tick)
+	ticker := time.NewTicker(c.cfg.Timing.Tick)
 	defer ticker.Stop()
-	d := duties{told: once{}}
+	d := duties{told: logOnce{}}
 	for {
-		if c.Store().Standing().Ready {
+		if c.Store().Leadership().Ready {
 			d.perform(c, time.Now())
 		} else {
-			d = duties{told: once{}}
+			d = duties{told: logOnce{}}
 		}
 		select {
 		case <-ticker.C:
 		case <-c.leading:
 			select { // much may come at once
-			case <-time.After(c.cfg.Pace.Tick / 50):
+			case <-time.After(c.cfg.Timing.Tick / 50):
 			case <-c.ctx.Done():
 				return
 			}
@@ -78,7 +78,7 @@ type duty struct {
 // by the next leader.
 func (d *duties) perform(c *Cluster, now time.Time) {
 	due := []duty{{"announce", d.ownRecord}, {"membership", d.members}, {"log", grouping}}
-	if now.Sub(d.looked) >= c.cfg.Pace.Tick {
+	if now.Sub(d.looked) >= c.cfg.Timing.Tick {
 		d.looked = now
 		due = append(due, duty{"gossip key", d.gossipKey}, duty{"CA", d.oldCA}, duty{"tickets", d.rotateTickets})
 	}
@@ -111,7 +111,7 @@ func grouping(_ context.Context, c *Cluster) error {
 // ownRecord keeps the leader's own record up to date.
 func (d *duties) ownRecord(ctx context.Context, c *Cluster) error {
 	a := c.announcement()
-	if r, ok := record(c.Store().View(), c.ID()); ok && r.Name == a.Name && a.onto(r) == r {
+	if r, ok := record(c.Store().Snapshot(), c.ID()); ok && r.Name == a.Name && a.onto(r) == r {
 		return nil
 	}
 	var res AnnounceResult
@@ -127,7 +127,7 @@ func (d *duties) members(ctx context.Context, c *Cluster) error {
 	c.noteSight(time.Now())
 	observed, addrs, index := c.observe()
 	for _, a := range membership.Plan(observed) {
-		c.log.Info("membership", "do", string(a.Do), "node", a.ID, "why", a.Why)
+		c.log.Info("membership", "do", string(a.Kind), "node", a.ID, "why", a.Why)
 		next, err := c.perform(ctx, a, addrs[a.ID], index)
 		if err != nil {
 			return err
@@ -142,7 +142,7 @@ func (d *duties) members(ctx context.Context, c *Cluster) error {
 // perform does one action on the configuration of an index, and returns the
 // index of the next one; 0 where it is the same.
 func (c *Cluster) perform(ctx context.Context, a membership.Action, addr string, index uint64) (uint64, error) {
-	switch a.Do {
+	switch a.Kind {
 	case membership.AddNonvoter:
 		return c.Store().AddNonvoter(ctx, a.ID, addr, index)
 	case membership.Promote:
@@ -162,7 +162,7 @@ func (c *Cluster) perform(ctx context.Context, a membership.Action, addr string,
 // observe is what the leader sees of the members, and the index of the
 // configuration that this is about.
 func (c *Cluster) observe() (o membership.Observed, addrs map[string]string, index uint64) {
-	view := c.Store().View()
+	view := c.Store().Snapshot()
 	servers, index := c.Store().Servers()
 	last := view.Index()
 	sighted := c.sighted()
@@ -186,7 +186,7 @@ func (c *Cluster) observe() (o membership.Observed, addrs map[string]string, ind
 		n.Server, n.Voter, n.ConfigAddr, n.Addr = true, s.Voter, s.Addr, s.Addr
 	}
 	o = membership.Observed{Self: c.ID(), Now: time.Now(), Settings: membership.Settings{
-		Voters: c.cfg.Voters, Two: c.expected() > 1, StableAfter: c.cfg.Pace.Stable, ReplaceAfter: c.cfg.ReplaceAfter, ForgetAfter: c.cfg.ForgetAfter,
+		Voters: c.cfg.Voters, Two: c.expected() > 1, StableAfter: c.cfg.Timing.Stable, ReplaceAfter: c.cfg.ReplaceAfter, ForgetAfter: c.cfg.ForgetAfter,
 	}}
 	addrs = make(map[string]string, len(nodes))
 	for id, n := range nodes {
@@ -208,7 +208,7 @@ func (c *Cluster) observe() (o membership.Observed, addrs map[string]string, ind
 // expected is how many nodes formed the cluster together; 0 where one founded
 // it, or where this node does not know.
 func (c *Cluster) expected() int {
-	e, ok := c.Store().View().Get(keyCluster)
+	e, ok := c.Store().Snapshot().Get(keyCluster)
 	if !ok {
 		return 0
 	}
@@ -227,7 +227,7 @@ func (c *Cluster) expected() int {
 func (c *Cluster) depart(ctx context.Context, id, what string) error {
 	c.admitting.Lock()
 	defer c.admitting.Unlock()
-	view := c.Store().View()
+	view := c.Store().Snapshot()
 	for {
 		r, ok := record(view, id)
 		if !ok || !r.member() {
@@ -251,7 +251,7 @@ func (c *Cluster) depart(ctx context.Context, id, what string) error {
 
 // gossipKey takes the next step of the gossip key's rotation when it is time.
 func (d *duties) gossipKey(ctx context.Context, c *Cluster) error {
-	view := c.Store().View()
+	view := c.Store().Snapshot()
 	cur, version, ok, err := unseal[gossipSecret](c.Sealer(), view, keyGossip)
 	if err != nil || !ok {
 		return err
@@ -275,7 +275,7 @@ func (d *duties) oldCA(ctx context.Context, c *Cluster) error {
 	if len(c.id.Load().Bundle()) == 1 {
 		return nil // there is no old one
 	}
-	view := c.Store().View()
+	view := c.Store().Snapshot()
 	s, version, ok, err := unseal[caSecret](c.Sealer(), view, keyCA)
 	if err != nil || !ok {
 		return err
@@ -293,7 +293,7 @@ func (d *duties) oldCA(ctx context.Context, c *Cluster) error {
 }
 
 // putCA puts a CA in force, its certificates with it.
-func (c *Cluster) putCA(ctx context.Context, view consensus.View, ca *trust.CA, version uint64, what string) error {
+func (c *Cluster) putCA(ctx context.Context, view consensus.Snapshot, ca *trust.CA, version uint64, what string) error {
 	e, ok := view.Get(keyCluster)
 	if !ok {
 		return errors.New("this node does not have the cluster's record yet")
@@ -323,7 +323,7 @@ func issuerID(ca *trust.CA) string { return hex.EncodeToString(ca.Certificate().
 // rotateTickets makes the next key of session tickets once a day. How long a
 // day is, is measured here as well as read from the entry: clocks jump.
 func (d *duties) rotateTickets(ctx context.Context, c *Cluster) error {
-	view := c.Store().View()
+	view := c.Store().Snapshot()
 	cur, version, ok, err := unseal[ticketSecret](c.Sealer(), view, keyTickets)
 	if err != nil {
 		return err
@@ -348,7 +348,7 @@ func (d *duties) rotateTickets(ctx context.Context, c *Cluster) error {
 // tidy deletes tokens that ended long ago, and records of nodes that left so
 // long ago that no certificate of theirs can be valid.
 func (d *duties) tidy(ctx context.Context, c *Cluster) error {
-	view, now := c.Store().View(), time.Now()
+	view, now := c.Store().Snapshot(), time.Now()
 	var ops []consensus.Op
 	for e := range view.Kind(kindToken) {
 		t, err := trust.ParseTokenRecord(c.Sealer(), e.Value)

@@ -127,9 +127,9 @@ func (c *Cluster) whileLed(ctx context.Context, leader string, try func(ctx cont
 	return err
 }
 
-// tenure is the time of one leader. It ends lateAnswer after another node has
+// leaderTerm is the time of one leader. It ends lateAnswer after another node has
 // come to lead; that nobody does for a while is no end.
-type tenure struct {
+type leaderTerm struct {
 	leader string // "": there has been none
 	over   context.Context
 	end    context.CancelFunc
@@ -137,21 +137,21 @@ type tenure struct {
 
 // succeed begins the tenure of a leader. Its caller holds c.mu.
 func (c *Cluster) succeed(leader string) {
-	if leader == "" || leader == c.tenure.leader {
+	if leader == "" || leader == c.leaderTerm.leader {
 		return
 	}
-	if end := c.tenure.end; end != nil {
+	if end := c.leaderTerm.end; end != nil {
 		time.AfterFunc(lateAnswer, end)
 	}
 	over, end := context.WithCancel(context.Background())
-	c.tenure = tenure{leader, over, end}
+	c.leaderTerm = leaderTerm{leader, over, end}
 }
 
 // whenReplaced calls give when that leader's tenure is over, unless stop is
 // called before. Each request that is passed on asks for it.
 func (c *Cluster) whenReplaced(leader string, give func()) (stop func()) {
 	c.mu.Lock()
-	t := c.tenure
+	t := c.leaderTerm
 	c.mu.Unlock()
 	if t.leader != leader { // replaced a moment ago
 		timer := time.AfterFunc(lateAnswer, give)

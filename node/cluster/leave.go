@@ -53,7 +53,7 @@ func (c *Cluster) remove(ctx context.Context, req *admin.RemoveRequest) (*admin.
 
 // going finds the node of an ID or a name that is no member any more, and is
 // in Raft's configuration still.
-func (c *Cluster) going(view consensus.View, nameOrID string) (id string, ok bool) {
+func (c *Cluster) going(view consensus.Snapshot, nameOrID string) (id string, ok bool) {
 	servers, _ := c.servers()
 	for _, s := range servers {
 		r, known := record(view, s.id)
@@ -119,7 +119,7 @@ func (c *Cluster) waitGone(ctx context.Context, id string) error {
 		poke(c.leading)
 		select {
 		case <-changes:
-		case <-time.After(c.cfg.Pace.Tick):
+		case <-time.After(c.cfg.Timing.Tick):
 		case <-ctx.Done():
 			return admin.Errorf(admin.UnknownOutcome, "it is no member any more, but the voters have not agreed in time to go on without it; the same request waits for that again")
 		}
@@ -173,7 +173,7 @@ func (c *Cluster) untilLet(ctx context.Context, ask func(context.Context) error)
 			return c.notLeft(nil, err)
 		}
 		select { // it came to lead again meanwhile, or the leader went, or others are slow
-		case <-time.After(c.cfg.Pace.Tick / 2):
+		case <-time.After(c.cfg.Timing.Tick / 2):
 		case <-ctx.Done():
 			return c.notLeft(ctx.Err(), err)
 		}
@@ -183,7 +183,7 @@ func (c *Cluster) untilLet(ctx context.Context, ask func(context.Context) error)
 // notLeft says why this node could not leave: over is why it tries no more,
 // last what the last attempt ended with.
 func (c *Cluster) notLeft(over, last error) error {
-	if r, ok := record(c.Store().View(), c.ID()); ok && !r.member() {
+	if r, ok := record(c.Store().Snapshot(), c.ID()); ok && !r.member() {
 		return admin.Errorf(admin.Unavailable, "it is no member any more, but the voters have not agreed yet to go on without its vote (%v); it serves until they have, and ends then", last)
 	}
 	var refused *admin.Error
@@ -313,7 +313,7 @@ func (c *Cluster) rotate(ctx context.Context, req *admin.RotateRequest) (*admin.
 	return &admin.Empty{}, err
 }
 
-func (c *Cluster) rotateGossip(ctx context.Context, view consensus.View) error {
+func (c *Cluster) rotateGossip(ctx context.Context, view consensus.Snapshot) error {
 	cur, version, ok, err := unseal[gossipSecret](c.Sealer(), view, keyGossip)
 	if err != nil || !ok {
 		return errors.Join(err, errRotating)
@@ -329,7 +329,7 @@ func (c *Cluster) rotateGossip(ctx context.Context, view consensus.View) error {
 	return c.commit(ctx, cmpName(admin.Caller(ctx).Name, c.Name()), "rotate gossip", []consensus.Op{{Key: keyGossip, Value: value, IfVersion: &version}})
 }
 
-func (c *Cluster) rotateCA(ctx context.Context, view consensus.View) error {
+func (c *Cluster) rotateCA(ctx context.Context, view consensus.Snapshot) error {
 	s, version, ok, err := unseal[caSecret](c.Sealer(), view, keyCA)
 	if err != nil || !ok {
 		return errors.Join(err, errRotating)

@@ -155,8 +155,8 @@ func TestTheLeadGoesToANodeThatServes(t *testing.T) {
 	before := led(b)
 	eventually(t, "c to have the lead", func() string { // who is too busy to take it leaves it
 		a.c.HandOver(ctx)
-		if c.c.Store().Standing().Role != consensus.RoleLeader {
-			return a.c.Store().Standing().Leader + " has it"
+		if c.c.Store().Leadership().Role != consensus.RoleLeader {
+			return a.c.Store().Leadership().Leader + " has it"
 		}
 		return ""
 	})
@@ -169,7 +169,7 @@ func TestTheLeadGoesToANodeThatServes(t *testing.T) {
 	a.kill()
 	phasesKnown(t, c)
 	eventually(t, "a to be silent", func() string {
-		if c.c.Feel(ctx); !c.c.Silent()[id] {
+		if c.c.ProbeLiveness(ctx); !c.c.Silent()[id] {
 			return "it is said to answer"
 		}
 		return ""
@@ -177,7 +177,7 @@ func TestTheLeadGoesToANodeThatServes(t *testing.T) {
 	leads(t, c, b, c)
 	before = led(b)
 	c.c.HandOver(ctx)
-	if led(b) != before || !c.c.Store().Standing().Ready {
+	if led(b) != before || !c.c.Store().Leadership().Ready {
 		t.Error("the lead went to a node that drains")
 	}
 	eventually(t, "b to have led", func() string { // which may be too busy to take it
@@ -211,7 +211,7 @@ func TestAnHeirThatIsDeadLeavesTimeForTheNext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 6*time.Second)
 		defer cancel()
 		a.c.handOver(ctx, false)
-		if next := a.c.Store().Standing().Leader; next != c.c.ID() {
+		if next := a.c.Store().Leadership().Leader; next != c.c.ID() {
 			return fmt.Sprintf("%q leads: %s", next, a.log())
 		}
 		return ""
@@ -239,12 +239,12 @@ func phasesKnown(t *testing.T, m *machine) {
 
 // silent has a node think that others did not answer when it asked last.
 func silent(m *machine, ids ...string) {
-	p := &m.c.pulses
+	p := &m.c.probes
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.beats = map[string]beat{}
+	p.results = map[string]probeResult{}
 	for _, id := range ids {
-		p.beats[id] = beat{at: time.Now()}
+		p.results[id] = probeResult{at: time.Now()}
 	}
 }
 
@@ -255,7 +255,7 @@ func led(m *machine) int { return strings.Count(m.log(), "self=true") }
 func leads(t *testing.T, m *machine, all ...*machine) {
 	t.Helper()
 	eventually(t, m.cfg.Name+" to lead", func() string {
-		if m.c.Store().Standing().Ready {
+		if m.c.Store().Leadership().Ready {
 			return ""
 		}
 		from := leading(t, all...)
@@ -273,7 +273,7 @@ func TestWhoGoesWaitsForTheNextLeader(t *testing.T) {
 	for range 5 {
 		lead := leading(t, all...)
 		eventually(t, "the leader to be ready", func() string {
-			if lead = leading(t, all...); !lead.c.Store().Standing().Ready {
+			if lead = leading(t, all...); !lead.c.Store().Leadership().Ready {
 				return "it is not"
 			}
 			return ""
@@ -282,7 +282,7 @@ func TestWhoGoesWaitsForTheNextLeader(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), enough)
 			defer cancel()
 			lead.c.handOver(ctx, false)
-			switch next := lead.c.Store().Standing().Leader; next {
+			switch next := lead.c.Store().Leadership().Leader; next {
 			case "":
 				t.Fatalf("%s has handed the lead over, and knows of no next leader", lead.cfg.Name)
 			case lead.c.ID(): // who was too busy to take it leaves it
@@ -305,7 +305,7 @@ func TestTheLeadGoesToASilentNodeOnlyInNeed(t *testing.T) {
 	defer cancel()
 	silent(a, b.c.ID(), c.c.ID())
 	a.c.HandOver(ctx)
-	if !a.c.Store().Standing().Ready {
+	if !a.c.Store().Leadership().Ready {
 		t.Error("a node that stays gave the lead to one that is silent")
 	}
 	silent(a, b.c.ID())
@@ -315,7 +315,7 @@ func TestTheLeadGoesToASilentNodeOnlyInNeed(t *testing.T) {
 	silent(a, b.c.ID(), c.c.ID())
 	eventually(t, "a node that goes to give the lead to another", func() string {
 		a.c.handOver(ctx, false)
-		if next := a.c.Store().Standing().Leader; next == "" || next == a.c.ID() {
+		if next := a.c.Store().Leadership().Leader; next == "" || next == a.c.ID() {
 			return next + " leads"
 		}
 		return ""

@@ -27,7 +27,7 @@ const (
 // that they run, as the cluster knows it: those that are down too, for they
 // come back with what they were.
 func (c *Cluster) Lacking(level int) (nodes []string) {
-	for _, r := range records(c.Store().View()) {
+	for _, r := range records(c.Store().Snapshot()) {
 		if r.member() && r.ID != c.ID() && r.Level < level {
 			nodes = append(nodes, fmt.Sprintf("%s (%s)", r.Name, r.Version))
 		}

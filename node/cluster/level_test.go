@@ -24,7 +24,7 @@ func TestALevelIsWhatEveryMemberUnderstands(t *testing.T) {
 		t.Helper()
 		r.Format, r.Cluster, r.Gossip = recordFormat, "127.0.0.1:1", "127.0.0.1:1"
 		eventually(t, "the record of "+r.Name, func() string {
-			if err := a.c.commit(ctx, "test", "test", []consensus.Op{a.c.putRecord(a.c.Store().View(), r)}); err != nil {
+			if err := a.c.commit(ctx, "test", "test", []consensus.Op{a.c.putRecord(a.c.Store().Snapshot(), r)}); err != nil {
 				return err.Error()
 			}
 			return ""
@@ -42,7 +42,7 @@ func TestALevelIsWhatEveryMemberUnderstands(t *testing.T) {
 	const n = 100
 	entries := func() uint64 { // that as many changes take which come at once
 		t.Helper()
-		before := a.c.Store().Standing().Last
+		before := a.c.Store().Leadership().Last
 		var pending []consensus.Pending
 		for i := range n {
 			p, err := a.c.Store().Propose(ctx, &consensus.Batch{Ops: []consensus.Op{{Key: consensus.Key{Kind: "Thing", Name: fmt.Sprint(i)}, Value: []byte("1")}}})
@@ -56,7 +56,7 @@ func TestALevelIsWhatEveryMemberUnderstands(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		return a.c.Store().Standing().Last - before
+		return a.c.Store().Leadership().Last - before
 	}
 	eventually(t, "changes to go one by one while there is a member that knows no groups", func() string {
 		if got := entries(); got < n {
@@ -125,7 +125,7 @@ func TestANodeTakesOutNobodyButItself(t *testing.T) {
 	if _, err := admin.Call[admin.Empty](ctx, client, methodDepart, &departRequest{ID: rest[1].c.ID()}); !errors.As(err, &refusal) || refusal.Code != admin.Invalid {
 		t.Errorf("a node asks to take another one out: %v", err)
 	}
-	if r, ok := record(lead.c.Store().View(), rest[1].c.ID()); !ok || !r.member() {
+	if r, ok := record(lead.c.Store().Snapshot(), rest[1].c.ID()); !ok || !r.member() {
 		t.Errorf("the other one is out: %+v", r)
 	}
 }

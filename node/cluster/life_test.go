@@ -41,7 +41,7 @@ func TestAllNodesMayComeBackElsewhere(t *testing.T) {
 		holds(t, m, "x", "after")
 	}
 	eventually(t, "records have the new addresses", func() string {
-		for _, r := range records(all[0].c.Store().View()) {
+		for _, r := range records(all[0].c.Store().Snapshot()) {
 			if !strings.HasPrefix(r.Cluster, "127.0.1.") {
 				return r.Name + " is at " + r.Cluster
 			}
@@ -92,7 +92,7 @@ func TestAnotherLeadsWhenTheLeaderIsGone(t *testing.T) {
 func TestALeaderThatStopsHandsOver(t *testing.T) {
 	t.Parallel()
 	// No voter looks for a new leader by itself before this test has ended.
-	all := threeOf(t, func(_ int, m *machine) { m.cfg.Pace.Heartbeat, m.cfg.Pace.Election = 10*enough, 10*enough })
+	all := threeOf(t, func(_ int, m *machine) { m.cfg.Timing.Heartbeat, m.cfg.Timing.Election = 10*enough, 10*enough })
 	lead := leading(t, all...)
 	lead.stop()
 	put(t, leading(t, others(all, lead)...), "x", "1")
@@ -146,7 +146,7 @@ func TestWritesAreForwardedWhileLeadersChange(t *testing.T) {
 		eventually(t, "what was written last to be at all", func() string {
 			var at []string
 			for _, m := range all {
-				e, _ := m.c.Store().View().Get(consensus.Key{Kind: "Thing", Name: fmt.Sprint(w)})
+				e, _ := m.c.Store().Snapshot().Get(consensus.Key{Kind: "Thing", Name: fmt.Sprint(w)})
 				at = append(at, string(e.Value))
 			}
 			if len(slices.Compact(slices.Clone(at))) > 1 || !slices.Contains(may, at[0]) {
@@ -193,7 +193,7 @@ func TestTwoClustersNeverBlend(t *testing.T) {
 	b.listen("127.0.0.1")
 	b.cfg.Token, b.cfg.Join = "", []string{z.addr(), a.addr()}
 	b.start()
-	b.c.book.hear(Peer{ID: z.c.ID(), Name: "z", Cluster: z.addr(), Gossip: z.c.GossipAddress()})
+	b.c.addressBook.hear(Peer{ID: z.c.ID(), Name: "z", Cluster: z.addr(), Gossip: z.c.GossipAddress()})
 	put(t, a, "x", "of a")
 	put(t, z, "x", "of z")
 	holds(t, b, "x", "of a")
@@ -228,7 +228,7 @@ func TestAWipedNodeComesBackAsANewOne(t *testing.T) {
 	}
 	all = append(others(all, wiped), again)
 	voters(t, 3, all...)
-	if r, ok := record(lead.c.Store().View(), was); !ok || r.member() {
+	if r, ok := record(lead.c.Store().Snapshot(), was); !ok || r.member() {
 		t.Errorf("the old node is a member: %+v", r)
 	}
 	eventually(t, "the old node to go from Raft's configuration", func() string {
@@ -247,8 +247,8 @@ func TestACopyOfADataFolderDoesNotStart(t *testing.T) {
 	all := three(t)
 	original := all[1]
 	eventually(t, "it remembers peers", func() string {
-		if len(original.c.book.all()) < 2 {
-			return fmt.Sprint(original.c.book.all())
+		if len(original.c.addressBook.all()) < 2 {
+			return fmt.Sprint(original.c.addressBook.all())
 		}
 		return ""
 	})
@@ -298,7 +298,7 @@ func TestANodeThatIsUpAndSilentIsNotReplaced(t *testing.T) {
 	elsewhere.Cluster = "127.0.0.1:1"
 	elsewhere.Last = trust.Incarnation{Starts: elsewhere.Last.Starts + 1, Instance: "another"}
 	old := func() Record {
-		r, _ := record(lead.c.Store().View(), there.c.ID())
+		r, _ := record(lead.c.Store().Snapshot(), there.c.ID())
 		return r
 	}
 	eventually(t, "the leader to know where it is", func() string {
@@ -421,7 +421,7 @@ func TestANodeThatWasRemovedWhileItWasDownIsTold(t *testing.T) {
 	victim.start()
 	victim.endsWith(ErrRemoved)
 	put(t, lead, "x", "1")
-	if e, ok := victim.c.Store().View().Get(consensus.Key{Kind: "Thing", Name: "x"}); ok {
+	if e, ok := victim.c.Store().Snapshot().Get(consensus.Key{Kind: "Thing", Name: "x"}); ok {
 		t.Errorf("it has what was written after it was removed: %q", e.Value)
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 	"penstock/consensus"
 	"penstock/node/admin"
-	"penstock/node/port"
+	"penstock/node/mux"
 	"penstock/node/trust"
 )
 
@@ -42,7 +42,7 @@ func (s streams) Dial(id string, timeout time.Duration) (net.Conn, error) {
 	defer cancel()
 	config := trust.ClientConfig(s.c.id.Load, id)
 	conn, err := dialAny(ctx, s.c.addresses(id), func(ctx context.Context, addr string) (net.Conn, error) {
-		return port.Dial(ctx, addr, config, port.Raft)
+		return mux.Dial(ctx, addr, config, mux.Raft)
 	})
 	return conn, trust.Explain(err)
 }
@@ -106,17 +106,17 @@ func (c *Cluster) commit(ctx context.Context, who, what string, ops []consensus.
 
 // current is a view with everything that was agreed before the call, on the
 // leader.
-func (c *Cluster) current(ctx context.Context) (consensus.View, error) {
+func (c *Cluster) current(ctx context.Context) (consensus.Snapshot, error) {
 	index, err := c.Store().ReadIndex(ctx)
 	if err != nil {
-		return consensus.View{}, err
+		return consensus.Snapshot{}, err
 	}
 	return c.reach(ctx, index)
 }
 
 // reach waits for a view of at least an index.
-func (c *Cluster) reach(ctx context.Context, index uint64) (consensus.View, error) {
-	if view := c.Store().View(); view.Index() >= index {
+func (c *Cluster) reach(ctx context.Context, index uint64) (consensus.Snapshot, error) {
+	if view := c.Store().Snapshot(); view.Index() >= index {
 		return view, nil
 	}
 	return c.Store().Wait(ctx, index-1)
@@ -126,7 +126,7 @@ func (c *Cluster) reach(ctx context.Context, index uint64) (consensus.View, erro
 func (c *Cluster) watchLeader() {
 	for {
 		changes := c.Store().Changes()
-		standing := c.Store().Standing()
+		standing := c.Store().Leadership()
 		c.mu.Lock()
 		if standing.Leader != c.leader.id {
 			c.leader = leader{standing.Leader, time.Now()}
@@ -153,7 +153,7 @@ func (c *Cluster) watchLeader() {
 // It returns when another node leads: that one may need this node's vote,
 // which a node that ended at once would take with it.
 func (c *Cluster) handOver(ctx context.Context, willing bool) {
-	if c.Store().Standing().Role != consensus.RoleLeader {
+	if c.Store().Leadership().Role != consensus.RoleLeader {
 		return
 	}
 	silent := c.Silent()
@@ -180,7 +180,7 @@ func (c *Cluster) handOver(ctx context.Context, willing bool) {
 func (c *Cluster) awaitLeader(ctx context.Context) string {
 	for {
 		changes := c.Store().Changes()
-		if leader := c.Store().Standing().Leader; leader != "" {
+		if leader := c.Store().Leadership().Leader; leader != "" {
 			return leader
 		}
 		select {

@@ -152,7 +152,7 @@ func unmarshal[T formatted](k consensus.Key, b []byte) (r T, err error) {
 // records lists the nodes of a view, those that have left among them. What
 // cannot be read is left out: the follower of the store has stopped the node
 // for it, or is about to.
-func records(v consensus.View) (all []Record) {
+func records(v consensus.Snapshot) (all []Record) {
 	for e := range v.Kind(kindNode) {
 		if r, err := unmarshal[Record](e.Key, e.Value); err == nil {
 			all = append(all, r)
@@ -162,7 +162,7 @@ func records(v consensus.View) (all []Record) {
 }
 
 // record finds a node by ID.
-func record(v consensus.View, id string) (Record, bool) {
+func record(v consensus.Snapshot, id string) (Record, bool) {
 	e, ok := v.Get(keyNode(id))
 	if !ok {
 		return Record{}, false
@@ -180,7 +180,7 @@ func seal[T formatted](ring *trust.Keyring, k consensus.Key, r T) ([]byte, error
 }
 
 // unseal reads a secret of the store; not ok where there is none yet.
-func unseal[T formatted](ring *trust.Keyring, v consensus.View, k consensus.Key) (r T, version uint64, ok bool, err error) {
+func unseal[T formatted](ring *trust.Keyring, v consensus.Snapshot, k consensus.Key) (r T, version uint64, ok bool, err error) {
 	e, ok := v.Get(k)
 	if !ok {
 		return r, 0, false, nil

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"penstock/consensus"
-	"penstock/node/port"
+	"penstock/node/mux"
 	"penstock/node/trust"
 )
 
@@ -47,11 +47,11 @@ func Open(ctx context.Context, cfg Config) (_ *Cluster, err error) {
 	}()
 	// The port is there before the node is anything: others that form ask it,
 	// and those that come too early wait a moment.
-	c.port = port.New(port.Config{
+	c.port = mux.New(mux.Config{
 		Listener: cfg.Listener, TLS: trust.ServerConfig(c.id.Load), Peer: c.peer, Admin: c.serveAdmin, Log: c.log,
 	})
 	var bookErr error
-	if c.book, bookErr = openBook(cfg.Dir); bookErr != nil {
+	if c.addressBook, bookErr = openAddressBook(cfg.Dir); bookErr != nil {
 		c.log.Warn("the remembered peers cannot be read; they are learnt anew", "error", bookErr)
 	}
 	if err := c.begin(ctx); err != nil {
@@ -103,9 +103,9 @@ func (c *Cluster) begin(ctx context.Context) error {
 	case id.Joined():
 		return c.reopen(ctx)
 	case c.cfg.Init:
-		return c.found(ctx, trust.Token{})
+		return c.bootstrap(ctx, trust.Token{})
 	case c.cfg.Expect > 0:
-		return c.form(ctx)
+		return c.expect(ctx)
 	case len(c.cfg.Join) > 0 && c.cfg.Token != "":
 		return c.joinAny(ctx)
 	case len(c.cfg.Join) > 0:
@@ -119,7 +119,7 @@ func (c *Cluster) reopen(ctx context.Context) error {
 	if err := c.sameCluster(); err != nil {
 		return err
 	}
-	founding, err := loadFounding(c.cfg.Dir)
+	founding, err := loadBootstrapping(c.cfg.Dir)
 	if err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func (c *Cluster) openStore() error {
 	}
 	store, err := consensus.Open(consensus.Config{
 		ID: id.NodeID, Dir: dir, Streams: streams{c.port.Raft(), c}, Addr: c.Address(), Log: c.log,
-		Heartbeat: c.cfg.Pace.Heartbeat, Election: c.cfg.Pace.Election, Timeout: raftTimeout,
+		Heartbeat: c.cfg.Timing.Heartbeat, Election: c.cfg.Timing.Election, Timeout: raftTimeout,
 	})
 	if errors.Is(err, consensus.ErrNoLog) {
 		return fmt.Errorf("%w: %s (%w): %s", ErrNoLog, dir, err, lostLogAdvice)
@@ -278,6 +278,6 @@ func (c *Cluster) run() {
 	c.work.Go(c.look)
 	c.work.Go(c.announce)
 	c.work.Go(c.lead)
-	c.work.Go(c.meet)
-	c.work.Go(c.feel)
+	c.work.Go(c.joinGossip)
+	c.work.Go(c.probe)
 }

@@ -1,6 +1,6 @@
 package cluster
 
-import "penstock/node/port"
+import "penstock/node/mux"
 
 // PortStats counts what came to the cluster port.
-func (c *Cluster) PortStats() port.Stats { return c.port.Stats() }
+func (c *Cluster) PortStats() mux.Stats { return c.port.Stats() }

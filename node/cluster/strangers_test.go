@@ -16,14 +16,14 @@ import (
 	"penstock/consensus"
 	"penstock/gossip"
 	"penstock/node/admin"
-	"penstock/node/port"
+	"penstock/node/mux"
 	"penstock/node/trust"
 )
 
 // signedAt gives a node of a cluster a certificate that was signed at a time.
 func signedAt(t *testing.T, by *Cluster, id *trust.Identity, at time.Time) *trust.Identity {
 	t.Helper()
-	ca, err := by.signer(by.Store().View())
+	ca, err := by.signer(by.Store().Snapshot())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func TestARemovedNodeLosesWhatItHasOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	config := trust.ClientConfig(func() *trust.Identity { return id }, "")
-	conn, err := port.Dial(ctx, witness.addr(), config, port.Raft)
+	conn, err := mux.Dial(ctx, witness.addr(), config, mux.Raft)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func TestARemovedNodeLosesWhatItHasOpen(t *testing.T) {
 	}
 	<-node.Done()
 	// With the same certificate it is nobody, and told so.
-	if conn, err := port.Dial(ctx, witness.addr(), config, port.Raft); err == nil {
+	if conn, err := mux.Dial(ctx, witness.addr(), config, mux.Raft); err == nil {
 		defer conn.Close()
 		if _, err := conn.Read(make([]byte, 1)); err == nil {
 			t.Error("a new stream of Raft is read")
@@ -412,7 +412,7 @@ func TestANodeIsRemovedWhileItsRecordChanges(t *testing.T) {
 		go func() {
 			for n := 0; changing.Err() == nil; n++ {
 				// As announcements do it: never where the node has left.
-				view := a.c.Store().View()
+				view := a.c.Store().Snapshot()
 				now, _ := record(view, r.ID)
 				if !now.member() {
 					break
@@ -431,7 +431,7 @@ func TestANodeIsRemovedWhileItsRecordChanges(t *testing.T) {
 		if err := errors.Join(err, <-done); err != nil {
 			t.Fatal(err)
 		}
-		if now, ok := record(a.c.Store().View(), r.ID); !ok || now.member() {
+		if now, ok := record(a.c.Store().Snapshot(), r.ID); !ok || now.member() {
 			t.Fatalf("after it was removed: %+v", now)
 		}
 	}

@@ -31,7 +31,7 @@ func (c *Cluster) tokenRecord(ctx context.Context, id string) (t trust.TokenReco
 	if len(id) > 64 || id == "" {
 		return t, false, nil
 	}
-	if t, ok = c.tokenIn(c.Store().View(), id); ok {
+	if t, ok = c.tokenIn(c.Store().Snapshot(), id); ok {
 		return t, true, nil
 	}
 	select {
@@ -43,7 +43,7 @@ func (c *Cluster) tokenRecord(ctx context.Context, id string) (t trust.TokenReco
 	ctx, cancel := context.WithTimeout(ctx, tokenWait)
 	defer cancel()
 	index, err := c.Read(ctx)
-	view := consensus.View{}
+	view := consensus.Snapshot{}
 	if err == nil {
 		view, err = c.reach(ctx, index)
 	}
@@ -55,7 +55,7 @@ func (c *Cluster) tokenRecord(ctx context.Context, id string) (t trust.TokenReco
 	return t, ok, nil
 }
 
-func (c *Cluster) tokenIn(view consensus.View, id string) (trust.TokenRecord, bool) {
+func (c *Cluster) tokenIn(view consensus.Snapshot, id string) (trust.TokenRecord, bool) {
 	e, ok := view.Get(keyToken(id))
 	if !ok {
 		return trust.TokenRecord{}, false
@@ -100,7 +100,7 @@ func (c *Cluster) Check(p admin.Principal) error {
 	if p.TokenID == "" {
 		return nil
 	}
-	r, ok := c.tokenIn(c.Store().View(), p.TokenID)
+	r, ok := c.tokenIn(c.Store().Snapshot(), p.TokenID)
 	if !ok {
 		return admin.Errorf(admin.Unauthenticated, "the token ended")
 	}
@@ -120,7 +120,7 @@ var tokenName = regexp.MustCompile(`^[A-Za-z0-9._-]{0,64}$`)
 
 // freeTokenName makes sure that history and logs can tell tokens apart by name, and
 // that there are not too many of them.
-func (c *Cluster) freeTokenName(view consensus.View, name string) error {
+func (c *Cluster) freeTokenName(view consensus.Snapshot, name string) error {
 	n := 0
 	for e := range view.Kind(kindToken) {
 		n++
@@ -194,7 +194,7 @@ func cmpName(names ...string) string {
 func (c *Cluster) Tokens() admin.Tokens {
 	now := c.now()
 	list := admin.Tokens{}
-	for e := range c.Store().View().Kind(kindToken) {
+	for e := range c.Store().Snapshot().Kind(kindToken) {
 		r, err := trust.ParseTokenRecord(c.Sealer(), e.Value)
 		if err != nil {
 			continue

@@ -30,7 +30,7 @@ func (c *Cluster) waits(state, why string, seen []Peer) {
 }
 
 // tell says which of the nodes are there, and which are missing.
-func (f *forming) tell() {
+func (f *expecting) tell() {
 	if f == nil { // this node founds its cluster alone
 		return
 	}
@@ -53,13 +53,13 @@ func (f *forming) tell() {
 	case bound != nil:
 		why = fmt.Sprintf("forming a cluster of %s: it begins when all have confirmed that it is these; %s", some(bound.names(bound.Charter.Members)), bound.named(d.Why))
 	default:
-		why = formingBecause(f.c.cfg.Expect, f.c.Name(), seen, d)
+		why = expectingBecause(f.c.cfg.Expect, f.c.Name(), seen, d)
 	}
 	f.c.waits(StateForming, why, seen)
 }
 
 // named puts the members' names in the place of their IDs.
-func (m *founding) named(text string) string {
+func (m *bootstrapping) named(text string) string {
 	for _, n := range m.Members {
 		text = strings.ReplaceAll(text, n.ID, n.Name)
 	}
@@ -67,7 +67,7 @@ func (m *founding) named(text string) string {
 }
 
 // beginningBecause says what a cluster that this node has begun waits for.
-func beginningBecause(m *founding, self string, seen []Peer) string {
+func beginningBecause(m *bootstrapping, self string, seen []Peer) string {
 	voters := m.names(m.Charter.Voters)
 	there := []string{self}
 	for _, p := range seen {
@@ -86,8 +86,8 @@ func beginningBecause(m *founding, self string, seen []Peer) string {
 	return text
 }
 
-// formingBecause says why there is no cluster of so many nodes yet.
-func formingBecause(expect int, self string, seen []Peer, d membership.Decision) string {
+// expectingBecause says why there is no cluster of so many nodes yet.
+func expectingBecause(expect int, self string, seen []Peer, d membership.Decision) string {
 	names := []string{self}
 	for _, p := range seen {
 		names = append(names, p.Name)
@@ -98,7 +98,7 @@ func formingBecause(expect int, self string, seen []Peer, d membership.Decision)
 	} else {
 		text += fmt.Sprintf("all %d nodes are there and agree who begins: %s", expect, some(names))
 	}
-	if d.Do == membership.FormRefuse || d.Barred {
+	if d.Action == membership.FormRefuse || d.Barred {
 		text += "; " + d.Why
 	}
 	return text

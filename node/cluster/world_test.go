@@ -52,7 +52,7 @@ func within(limit time.Duration, holds func() bool) bool {
 const enough = time.Minute
 
 // quick is a pace at which tests can wait.
-var quick = Pace{
+var quick = Timing{
 	Tick: 50 * time.Millisecond, Announce: time.Second, Retry: 30 * time.Millisecond, Stable: 200 * time.Millisecond,
 	// The lead is to go by no other way than the test's, also on a busy machine.
 	Heartbeat: 2 * time.Second, Election: 2 * time.Second,
@@ -78,7 +78,7 @@ type machine struct {
 // newMachine prepares a machine with a listening socket of its own.
 func newMachine(t *testing.T, name string) *machine {
 	t.Helper()
-	m := &machine{t: t, cfg: Config{Dir: t.TempDir(), Name: name, Version: "test", HTTP: "127.0.0.1:1", Pace: quick}}
+	m := &machine{t: t, cfg: Config{Dir: t.TempDir(), Name: name, Version: "test", HTTP: "127.0.0.1:1", Timing: quick}}
 	m.listen("127.0.0.1")
 	t.Cleanup(m.kill)
 	return m
@@ -274,7 +274,7 @@ func three(t *testing.T) []*machine {
 func hastyThree(t *testing.T) []*machine {
 	t.Helper()
 	const soon = time.Second
-	return threeOf(t, func(_ int, m *machine) { m.cfg.Pace.Heartbeat, m.cfg.Pace.Election = soon, soon })
+	return threeOf(t, func(_ int, m *machine) { m.cfg.Timing.Heartbeat, m.cfg.Timing.Election = soon, soon })
 }
 
 // threeOf is one of machines that are prepared before they start.
@@ -371,7 +371,7 @@ func forward[Resp any](ctx context.Context, c *Cluster, method string, req any) 
 func holds(t *testing.T, m *machine, name, value string) {
 	t.Helper()
 	eventually(t, "entry on "+m.cfg.Name, func() string {
-		e, _ := m.c.Store().View().Get(consensus.Key{Kind: "Thing", Name: name})
+		e, _ := m.c.Store().Snapshot().Get(consensus.Key{Kind: "Thing", Name: name})
 		if string(e.Value) != value {
 			return fmt.Sprintf("it is %q", e.Value)
 		}

@@ -1,5 +1,5 @@
 // Package rollout moves the weight of a route over time. It owns the rule by
-// which a rollout goes on (Next, Do), what a node knows of rollouts (Book), and
+// which a rollout goes on (Next, Do), what a node knows of rollouts (Tracker), and
 // what the leader does about them (Driver). It refuses to guess: a step is over
 // when a node has watched it for as long as it is said to last, whatever
 // clocks say.

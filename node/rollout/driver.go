@@ -29,17 +29,17 @@ const (
 	maxAgain = 4
 )
 
-// Keeper makes changes that nobody can come between; catalog.Catalog is one.
-type Keeper interface {
+// Store makes changes that nobody can come between; catalog.Catalog is one.
+type Store interface {
 	Keep(ctx context.Context, k catalog.Keeping) (index uint64, err error)
 }
 
 // Config is what a Driver works with.
 type Config struct {
-	// Book is this node's, which has all that the store has where it leads.
-	Book *Book
-	// Keeper takes what a rollout comes to.
-	Keeper Keeper
+	// Tracker is this node's, which has all that the store has where it leads.
+	Tracker *Tracker
+	// Store takes what a rollout comes to.
+	Store Store
 	// Leads tells whether this node decides now, and knows all that was
 	// decided before.
 	Leads func() bool
@@ -62,8 +62,8 @@ type Report struct {
 	Err     error
 }
 
-// Look is what is known of a rollout at one moment.
-type Look struct {
+// Observation is what is known of a rollout at one moment.
+type Observation struct {
 	Item
 	Seen   Seen
 	Nodes  int      // that answered
@@ -113,7 +113,7 @@ func (d *Driver) Round(ctx context.Context) {
 		return
 	}
 	var watched []string
-	for _, item := range d.cfg.Book.All(time.Now()) {
+	for _, item := range d.cfg.Tracker.All(time.Now()) {
 		if item.UnderWay() {
 			watched = append(watched, item.Name)
 		}
@@ -122,7 +122,7 @@ func (d *Driver) Round(ctx context.Context) {
 	if len(watched) == 0 {
 		return
 	}
-	for _, look := range d.look(ctx, watched, true) {
+	for _, look := range d.observe(ctx, watched, true) {
 		if !look.Begun() || Next(look.Route, look.State, &look.Seen) != nil {
 			d.move(ctx, look)
 		}
@@ -142,7 +142,7 @@ func (d *Driver) forget(kept []string) {
 
 // move makes the next state of a rollout what is agreed on, unless it is
 // another already than the one that was looked at.
-func (d *Driver) move(ctx context.Context, look *Look) {
+func (d *Driver) move(ctx context.Context, look *Observation) {
 	ctx, cancel := context.WithTimeout(ctx, keepPatience)
 	defer cancel()
 	_, err := d.keep(ctx, look.Name, consensus.ID{}, d.cfg.Name, func(r *resource.MeshTCPRoute, s *State) (*State, error) {
@@ -172,7 +172,7 @@ func (d *Driver) keep(ctx context.Context, route string, id consensus.ID, who st
 	key := resource.Key{Kind: resource.KindRollout, Name: route}
 	var r *resource.MeshTCPRoute
 	var was, is *State
-	index, err := d.cfg.Keeper.Keep(ctx, catalog.Keeping{
+	index, err := d.cfg.Store.Keep(ctx, catalog.Keeping{
 		ID: id, Note: consensus.Note{Who: who},
 		Make: func(get func(resource.Key) (resource.Object, bool)) (changes []resource.Change, what string, err error) {
 			r, was, is = nil, nil, nil
@@ -231,29 +231,29 @@ func (d *Driver) Moves() map[string]uint64 {
 // Phases are all that a rollout may be in.
 var Phases = []string{resource.RolloutRunning, resource.RolloutPaused, resource.RolloutDone, resource.RolloutAborted, resource.RolloutRolledBack}
 
-// Look asks all nodes about the rollouts of some routes, and gives those that
+// Observe asks all nodes about the rollouts of some routes, and gives those that
 // the book has. Its counts are those of the last Round.
-func (d *Driver) Look(ctx context.Context, routes []string) []*Look {
-	return d.look(ctx, routes, false)
+func (d *Driver) Observe(ctx context.Context, routes []string) []*Observation {
+	return d.observe(ctx, routes, false)
 }
 
-// look is Look, which notes what the nodes have counted where that is said.
+// observe is Observe, which notes what the nodes have counted where that is said.
 // Rounds alone do, one after the other: of two who ask at the same time one
 // may come with answers that are older than those which the other has noted.
-func (d *Driver) look(ctx context.Context, routes []string, note bool) []*Look {
+func (d *Driver) observe(ctx context.Context, routes []string, note bool) []*Observation {
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
 	reports := d.cfg.Ask(ctx, routes)
 	now := time.Now()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var looks []*Look
+	var looks []*Observation
 	for _, name := range routes {
-		item, ok := d.cfg.Book.Get(name, now)
+		item, ok := d.cfg.Tracker.Get(name, now)
 		if !ok {
 			continue
 		}
-		look := &Look{Item: item, Seen: Seen{Now: now, Watched: item.Watched}}
+		look := &Observation{Item: item, Seen: Seen{Now: now, Watched: item.Watched}}
 		d.gather(look, reports)
 		if note {
 			d.note(look, reports)
@@ -267,7 +267,7 @@ func (d *Driver) look(ctx context.Context, routes []string, note bool) []*Look {
 }
 
 // gather adds up what the nodes say. Its caller holds d.mu.
-func (d *Driver) gather(look *Look, reports []Report) {
+func (d *Driver) gather(look *Observation, reports []Report) {
 	mark := Mark(look.State)
 	for _, report := range reports {
 		a, ok := report.Answers[look.Name]
@@ -291,7 +291,7 @@ func (d *Driver) gather(look *Look, reports []Report) {
 // note takes what the nodes have counted into the rollout's window. Its caller
 // holds d.mu. Where the rollout has begun anew since there was one, it is left
 // out: it may be of before.
-func (d *Driver) note(look *Look, reports []Report) {
+func (d *Driver) note(look *Observation, reports []Report) {
 	if look.Route == nil {
 		return
 	}
@@ -317,13 +317,13 @@ func (d *Driver) note(look *Look, reports []Report) {
 // of catalog.Apply.
 func (d *Driver) Do(ctx context.Context, command, route, by string, id consensus.ID) (index uint64, err error) {
 	for range maxAgain {
-		item, ok := d.cfg.Book.Get(route, time.Now())
+		item, ok := d.cfg.Tracker.Get(route, time.Now())
 		if !ok || item.Route == nil {
 			return 0, fmt.Errorf("%w: route %s", ErrNone, route)
 		}
-		look := &Look{Item: item, Seen: Seen{Now: time.Now(), Watched: item.Watched}}
+		look := &Observation{Item: item, Seen: Seen{Now: time.Now(), Watched: item.Watched}}
 		if command == Pause { // for how long others have watched it counts
-			if all := d.Look(ctx, []string{route}); len(all) == 1 {
+			if all := d.Observe(ctx, []string{route}); len(all) == 1 {
 				look = all[0]
 			}
 		}

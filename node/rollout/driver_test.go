@@ -23,13 +23,13 @@ type scene struct {
 	mu    sync.Mutex
 	state *State
 	made  []string // the phases that were agreed on
-	book  Book
+	book  Tracker
 }
 
 func newScene(r *resource.MeshTCPRoute, s *State) *scene {
 	x := &scene{route: r}
 	x.Driver = New(Config{
-		Book: &x.book, Keeper: x, Leads: func() bool { return true }, Name: "a",
+		Tracker: &x.book, Store: x, Leads: func() bool { return true }, Name: "a",
 		Ask: func(ctx context.Context, _ []string) []Report { return x.ask(ctx) },
 	})
 	x.book.Apply([]resource.Change{resource.Put(resource.Object{Key: resource.Key{Kind: kindRoute, Name: "canary"}, Spec: r})}, time.Now())
@@ -95,12 +95,12 @@ func TestWhoeverAsksForTheStatusChangesNothing(t *testing.T) {
 	round.Go(func() { x.Round(t.Context()) })
 	<-asked
 	x.saying(1002, 200)
-	if got := x.Look(t.Context(), []string{"canary"})[0].Seen.Counts; got != (Counts{}) {
+	if got := x.Observe(t.Context(), []string{"canary"})[0].Seen.Counts; got != (Counts{}) {
 		t.Errorf("the status has %+v, want what the last round has seen", got)
 	}
 	close(answer)
 	round.Wait()
-	if got := x.Look(t.Context(), []string{"canary"})[0].Seen.Counts; got != (Counts{Connects: 1}) {
+	if got := x.Observe(t.Context(), []string{"canary"})[0].Seen.Counts; got != (Counts{Connects: 1}) {
 		t.Errorf("after the round the status has %+v", got)
 	}
 	if got := x.phases(); got != "running" {
@@ -121,7 +121,7 @@ func TestWhatFailedBeforeARestartIsNotHeldAgainstIt(t *testing.T) {
 	if _, err := x.Do(t.Context(), Restart, "canary", "alice", consensus.ID{}); err != nil {
 		t.Fatal(err)
 	}
-	if got := x.Look(t.Context(), []string{"canary"})[0].Seen.Counts; got != (Counts{}) {
+	if got := x.Observe(t.Context(), []string{"canary"})[0].Seen.Counts; got != (Counts{}) {
 		t.Errorf("begun anew it has %+v", got)
 	}
 	for range 3 {
@@ -158,7 +158,7 @@ func TestNodesOfOneNameAreCountedApart(t *testing.T) {
 	if got := x.phases(); got != "running" {
 		t.Errorf("without a single new failure it is %s", got)
 	}
-	if got := x.Look(t.Context(), []string{"canary"})[0]; got.Seen.Connects != 4 || got.Nodes != 2 {
+	if got := x.Observe(t.Context(), []string{"canary"})[0]; got.Seen.Connects != 4 || got.Nodes != 2 {
 		t.Errorf("it has counted %+v", got)
 	}
 }

@@ -195,7 +195,7 @@ func TestAPauseOfWhatIsNotNotedSpendsNothing(t *testing.T) {
 type life struct {
 	t     *rapid.T
 	now   time.Time // the true time, which nobody reads but the nodes' own watches
-	nodes []*Book
+	nodes []*Tracker
 	down  map[int]bool
 	route *resource.MeshTCPRoute
 	state *State
@@ -248,7 +248,7 @@ func TestARolloutInAnUnreliableWorld(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := &life{t: t, now: t0, down: map[int]bool{}}
 		for range rapid.IntRange(1, 4).Draw(t, "nodes") {
-			l.nodes = append(l.nodes, new(Book))
+			l.nodes = append(l.nodes, new(Tracker))
 		}
 		draw := func() *resource.MeshTCPRoute {
 			weights := rapid.SliceOfNDistinct(rapid.IntRange(1, 100), 1, 4, rapid.ID).Draw(t, "weights")
@@ -324,7 +324,7 @@ func (l *life) event(draw func() *resource.MeshTCPRoute) {
 		l.put(&again)
 	case "restart": // a node forgets what it has watched
 		i := node.Draw(t, "node")
-		l.nodes[i], l.down[i] = new(Book), false
+		l.nodes[i], l.down[i] = new(Tracker), false
 		l.nodes[i].Apply([]resource.Change{resource.Put(resource.Object{Key: resource.Key{Kind: kindRoute, Name: "canary"}, Spec: l.route})}, l.now)
 		if l.state != nil {
 			l.nodes[i].Apply([]resource.Change{resource.Put(resource.Object{Key: l.key(), Spec: l.state})}, l.now)

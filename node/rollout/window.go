@@ -81,7 +81,7 @@ func (w *window) holdsAll(now time.Time, counting, length time.Duration) bool {
 
 // isOf tells whether this is the window of what a look has. What was before a
 // rollout began, or began anew, is not held against it: it gets another one.
-func (w *window) isOf(look *Look) bool {
+func (w *window) isOf(look *Observation) bool {
 	if w == nil || look.Route == nil || w.of != look.Route.RolloutOf() {
 		return false
 	}
@@ -90,7 +90,7 @@ func (w *window) isOf(look *Look) bool {
 }
 
 // begin is the Mark of the state where the rollout has only begun; otherwise "".
-func (l *Look) begin() string {
+func (l *Observation) begin() string {
 	if l.Begun() && l.State.Begins() {
 		return Mark(l.State)
 	}

@@ -28,7 +28,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"penstock/routing/agenda"
+	"penstock/routing/scheduler"
 )
 
 // Defaults and bounds.
@@ -102,10 +102,10 @@ type Status struct {
 
 // Resolver keeps names up to date. Make it with New.
 type Resolver struct {
-	cfg    Config
-	agenda *agenda.Agenda
-	news   *news
-	names  sync.Map // lower-case host -> *name; written under mu
+	cfg       Config
+	scheduler *scheduler.Scheduler
+	news      *debouncer
+	names     sync.Map // lower-case host -> *name; written under mu
 
 	mu sync.Mutex
 }
@@ -113,7 +113,7 @@ type Resolver struct {
 // name is a host that is looked up. The status is guarded by the Resolver's
 // mutex; addrs repeats Status.Addrs for readers without it.
 type name struct {
-	entry  *agenda.Entry
+	entry  *scheduler.Entry
 	addrs  atomic.Pointer[[]netip.Addr]
 	status Status
 }
@@ -131,9 +131,9 @@ func New(cfg Config) *Resolver {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Resolver{
-		cfg:    cfg,
-		agenda: agenda.New(cfg.Concurrency),
-		news:   newNews(cfg.Changed, cfg.Settle),
+		cfg:       cfg,
+		scheduler: scheduler.New(cfg.Concurrency),
+		news:      newDebouncer(cfg.Changed, cfg.Settle),
 	}
 }
 
@@ -147,7 +147,7 @@ func system(ctx context.Context, host string) ([]netip.Addr, error) {
 // Close ends all lookups and calls of Changed, and waits for them. Lookup
 // goes on answering with what was known.
 func (r *Resolver) Close() {
-	r.agenda.Close()
+	r.scheduler.Close()
 	r.news.close()
 }
 
@@ -175,7 +175,7 @@ func (r *Resolver) Set(names []Name) {
 			delete(want, host.(string))
 			return true
 		}
-		r.agenda.Remove(n.entry)
+		r.scheduler.Remove(n.entry)
 		if keep { // from now on at the other interval
 			delete(want, host.(string))
 			n.status.Every = every
@@ -195,7 +195,7 @@ func (r *Resolver) Set(names []Name) {
 
 // start looks n up now and then at its interval.
 func (r *Resolver) start(n *name) {
-	n.entry = r.agenda.Add(func(ctx context.Context) (time.Duration, bool) { return r.resolve(ctx, n) })
+	n.entry = r.scheduler.Add(func(ctx context.Context) (time.Duration, bool) { return r.resolve(ctx, n) })
 }
 
 // Lookup gives the last good addresses of a host, in order of their value,
@@ -271,9 +271,9 @@ func (r *Resolver) resolve(ctx context.Context, n *name) (again time.Duration, o
 
 	r.log(before, after)
 	if err != nil {
-		return agenda.Jitter(retryAfter(after.Failures, after.Every)), false
+		return scheduler.Jitter(retryAfter(after.Failures, after.Every)), false
 	}
-	return agenda.Jitter(after.Every), true
+	return scheduler.Jitter(after.Every), true
 }
 
 // failed notes a lookup without an answer.

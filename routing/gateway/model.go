@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"penstock/routing/persist"
+	"penstock/routing/hamt"
 	"penstock/routing/resource"
 )
 
@@ -16,16 +16,16 @@ import (
 // it. It is immutable; the next one costs what a change touches: a Gateway with
 // its routes. The zero Model is empty.
 type Model struct {
-	gateways persist.Map[*made]
-	routes   persist.Map[*route] // by destination
-	of       persist.Groups[*route]
-	grants   persist.Map[*ReferenceGrant]
+	gateways hamt.Map[*made]
+	routes   hamt.Map[*route] // by destination
+	of       hamt.Groups[*route]
+	grants   hamt.Map[*ReferenceGrant]
 	// namespaces are those that something lives in, the default one left out,
 	// with how much it is.
-	namespaces persist.Map[int]
+	namespaces hamt.Map[int]
 	// certificates are those that there are: a listener without any takes no
 	// connections.
-	certificates persist.Map[struct{}]
+	certificates hamt.Map[struct{}]
 }
 
 // made is a Gateway with what came of it.
@@ -117,12 +117,12 @@ func (m *Model) Again() Changed {
 
 // edit is a model in the making.
 type edit struct {
-	gateways     *persist.Edit[*made]
-	routes       *persist.Edit[*route]
-	of           *persist.GroupsEdit[*route]
-	grants       *persist.Edit[*ReferenceGrant]
-	certificates *persist.Edit[struct{}]
-	namespaces   *persist.Edit[int]
+	gateways     *hamt.Edit[*made]
+	routes       *hamt.Edit[*route]
+	of           *hamt.GroupsEdit[*route]
+	grants       *hamt.Edit[*ReferenceGrant]
+	certificates *hamt.Edit[struct{}]
+	namespaces   *hamt.Edit[int]
 	touched      map[string]bool // Gateways
 	rerouted     map[string]bool // destinations
 	certified    map[string]bool // Certificates that came or went
@@ -217,7 +217,7 @@ func (r *route) gateways() (names []string) {
 }
 
 // remake makes the listeners of a Gateway anew and tells which are others.
-func (m *Model) remake(gateways *persist.Edit[*made], name string, changed map[string]*resource.Listener) {
+func (m *Model) remake(gateways *hamt.Edit[*made], name string, changed map[string]*resource.Listener) {
 	g, ok := gateways.Get(name)
 	if !ok {
 		return // a route waits for it

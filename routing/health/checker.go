@@ -23,8 +23,8 @@ import (
 	"sync"
 	"time"
 
-	"penstock/routing/agenda"
 	"penstock/routing/endpoint"
+	"penstock/routing/scheduler"
 )
 
 // DefaultConcurrency is how many probes run at once.
@@ -64,8 +64,8 @@ type Status struct {
 
 // Checker asks endpoints. Make it with New.
 type Checker struct {
-	dial   func(ctx context.Context, network, address string) (net.Conn, error)
-	agenda *agenda.Agenda
+	dial      func(ctx context.Context, network, address string) (net.Conn, error)
+	scheduler *scheduler.Scheduler
 
 	mu      sync.Mutex
 	targets []Target // of the last Set
@@ -98,15 +98,15 @@ func New(cfg Config) *Checker {
 		cfg.Dial = new(net.Dialer).DialContext
 	}
 	return &Checker{
-		dial:    cfg.Dial,
-		agenda:  agenda.New(cfg.Concurrency),
-		follows: map[follower]*follow{},
-		probes:  map[probeKey]*probe{},
+		dial:      cfg.Dial,
+		scheduler: scheduler.New(cfg.Concurrency),
+		follows:   map[follower]*follow{},
+		probes:    map[probeKey]*probe{},
 	}
 }
 
 // Close ends all probes and waits for them.
-func (c *Checker) Close() { c.agenda.Close() }
+func (c *Checker) Close() { c.scheduler.Close() }
 
 // Set makes these the targets. Probes of targets that were there before go
 // on undisturbed; new ones begin at once. Where the check of an endpoint
@@ -162,7 +162,7 @@ func (c *Checker) follow(t Target, keys map[*Check]string, now time.Time) []chan
 	if p == nil {
 		p = newProbe(key, t)
 		c.probes[key] = p
-		p.entry = c.agenda.Add(func(ctx context.Context) (time.Duration, bool) { return c.run(ctx, p) })
+		p.entry = c.scheduler.Add(func(ctx context.Context) (time.Duration, bool) { return c.run(ctx, p) })
 	}
 	if f != nil {
 		c.leave(f.probe, who)
@@ -185,7 +185,7 @@ func (c *Checker) leave(p *probe, who follower) {
 	delete(p.followers, who)
 	if len(p.followers) == 0 {
 		delete(c.probes, p.key)
-		c.agenda.Remove(p.entry)
+		c.scheduler.Remove(p.entry)
 	}
 }
 
@@ -226,7 +226,7 @@ func (c *Checker) run(ctx context.Context, p *probe) (again time.Duration, ok bo
 	c.mu.Unlock()
 
 	tell(told)
-	return agenda.Jitter(p.check.interval()), err == nil
+	return scheduler.Jitter(p.check.interval()), err == nil
 }
 
 // change is an event that is to be told without the lock.

@@ -16,7 +16,7 @@ import (
 	"strings"
 	"time"
 
-	"penstock/routing/agenda"
+	"penstock/routing/scheduler"
 )
 
 // Bounds of what a probe keeps of an answer.
@@ -49,7 +49,7 @@ type probe struct {
 	check *Check
 	tls   *tls.Config // nil: none
 	host  string      // of HTTP's Host header
-	entry *agenda.Entry
+	entry *scheduler.Entry
 
 	verdict
 	followers map[follower]*follow

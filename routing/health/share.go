@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"penstock/routing/agenda"
 	"penstock/routing/endpoint"
+	"penstock/routing/scheduler"
 )
 
 // ID is the same on all nodes for the same question to the same address. Its
@@ -109,5 +109,5 @@ func (c *Checker) borrow(p *probe) (again time.Duration, done bool) {
 	c.mu.Unlock()
 
 	tell(told)
-	return agenda.Jitter(p.check.interval()), true
+	return scheduler.Jitter(p.check.interval()), true
 }

@@ -4,7 +4,7 @@ import (
 	"iter"
 	"strings"
 
-	"penstock/routing/persist"
+	"penstock/routing/hamt"
 )
 
 // Matcher maps patterns to values. It is immutable; the next version, made by
@@ -14,8 +14,8 @@ import (
 // shorter wildcards. "*.example.com" spans one or more labels and never
 // matches "example.com" itself.
 type Matcher[V any] struct {
-	exact persist.Map[V]
-	wild  persist.Map[V] // by the part after "*."
+	exact hamt.Map[V]
+	wild  hamt.Map[V] // by the part after "*."
 	// depths has a bit for each number of labels that parts in wild have, so
 	// that a lookup tries only suffixes that could be there.
 	depths [2]uint64
@@ -99,7 +99,7 @@ func (m Matcher[V]) Edit() *Edit[V] {
 
 // Edit is a version of a Matcher in the making, for one goroutine.
 type Edit[V any] struct {
-	exact, wild *persist.Edit[V]
+	exact, wild *hamt.Edit[V]
 	depths      [2]uint64
 }
 

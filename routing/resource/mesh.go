@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"penstock/routing/persist"
+	"penstock/routing/hamt"
 )
 
 // Labels of policies that came in another format.
@@ -35,7 +35,7 @@ func meshOf(m *member) string {
 // updateForeign adds and removes a policy where those of other formats are
 // looked at together.
 func (e *setEdit) updateForeign(k Key, old, next *member) {
-	move := func(edit **persist.GroupsEdit[struct{}], before persist.Groups[struct{}], was, is string) {
+	move := func(edit **hamt.GroupsEdit[struct{}], before hamt.Groups[struct{}], was, is string) {
 		if was == is {
 			return
 		}
@@ -53,14 +53,14 @@ func (e *setEdit) updateForeign(k Key, old, next *member) {
 	move(&e.splits, e.before.splits, rootOf(old), rootOf(next))
 }
 
-func (e *setEdit) meshesAfter() persist.Groups[struct{}] {
+func (e *setEdit) meshesAfter() hamt.Groups[struct{}] {
 	if e.meshes == nil {
 		return e.before.meshes
 	}
 	return e.meshes.Groups()
 }
 
-func (e *setEdit) splitsAfter() persist.Groups[struct{}] {
+func (e *setEdit) splitsAfter() hamt.Groups[struct{}] {
 	if e.splits == nil {
 		return e.before.splits
 	}
@@ -68,7 +68,7 @@ func (e *setEdit) splitsAfter() persist.Groups[struct{}] {
 }
 
 // first gives the first object of a group, by name; nil: it has none.
-func (s *Set) first(group persist.Map[struct{}]) *member {
+func (s *Set) first(group hamt.Map[struct{}]) *member {
 	first := ""
 	for key := range group.All() {
 		if first == "" || key < first {

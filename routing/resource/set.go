@@ -10,7 +10,7 @@ import (
 
 	iradix "github.com/hashicorp/go-immutable-radix/v2"
 
-	"penstock/routing/persist"
+	"penstock/routing/hamt"
 )
 
 // Set is an immutable set of objects with what is needed to check a change at
@@ -19,24 +19,24 @@ import (
 // Set may be read from anywhere and kept as long as wanted. The zero Set is
 // empty.
 type Set struct {
-	objects persist.Groups[*member] // by kind and name
+	objects hamt.Groups[*member] // by kind and name
 	// users has, for each reference, the user's treeKey under the target's.
-	users persist.Groups[struct{}]
+	users hamt.Groups[struct{}]
 	// ports has "port\x00host\x00kind\x00name" of who listens there, or
 	// "unix:PATH\x00\x00kind\x00name".
 	ports *iradix.Tree[struct{}]
 	// names has the claims to each server name of a listener, in normal form,
 	// under the listener's name, whether or not there is such a listener.
-	names persist.Groups[*claim]
+	names hamt.Groups[*claim]
 	// covers has the Certificates that are for a name, in lower case.
-	covers persist.Groups[struct{}]
+	covers hamt.Groups[struct{}]
 	// claims has the names that Joints have of listeners; see nameClaim.
 	claims *iradix.Tree[*nameClaim]
 	// joints is users of the users that are Joints.
-	joints persist.Groups[struct{}]
+	joints hamt.Groups[struct{}]
 	// meshes has the policies of each of Kuma's meshes, splits those that split
 	// a root service of SMI.
-	meshes, splits persist.Groups[struct{}]
+	meshes, splits hamt.Groups[struct{}]
 }
 
 // member is an object of a set with what is derived from it once.
@@ -244,16 +244,16 @@ func (s *Set) Next(changes []Change) *Set {
 
 // setEdit is a set in the making.
 type setEdit struct {
-	objects *persist.GroupsEdit[*member]
-	users   *persist.GroupsEdit[struct{}]
+	objects *hamt.GroupsEdit[*member]
+	users   *hamt.GroupsEdit[struct{}]
 	ports   *iradix.Txn[struct{}]
-	names   *persist.GroupsEdit[*claim]
-	covers  *persist.GroupsEdit[struct{}]
+	names   *hamt.GroupsEdit[*claim]
+	covers  *hamt.GroupsEdit[struct{}]
 	claims  *iradix.Txn[*nameClaim]
-	joints  *persist.GroupsEdit[struct{}]
+	joints  *hamt.GroupsEdit[struct{}]
 	before  *Set
-	meshes  *persist.GroupsEdit[struct{}] // nil: as before
-	splits  *persist.GroupsEdit[struct{}] // nil: as before
+	meshes  *hamt.GroupsEdit[struct{}] // nil: as before
+	splits  *hamt.GroupsEdit[struct{}] // nil: as before
 }
 
 func newMember(o Object) *member {

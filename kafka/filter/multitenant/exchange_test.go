@@ -66,7 +66,7 @@ func BenchmarkExchange(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				c := conns.Begin(key, version, "me", false)
-				if c.Interest(filter.Request) == filter.Walk && !c.Hesitates() {
+				if c.Interest(filter.Request) == filter.Walk && !c.MayBuffer() {
 					walkAll(b, wire.Request, key, version, body, c.Edits(filter.Request), scratch)
 					if err := c.Respond(answer); err != nil {
 						b.Fatal(err)

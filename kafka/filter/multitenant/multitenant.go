@@ -169,7 +169,7 @@ type conn struct {
 	settled bool
 }
 
-var _ filter.Hesitant = (*conn)(nil)
+var _ filter.BufferingConn = (*conn)(nil)
 
 // Close implements filter.Conn.
 func (c *conn) Close() {}

@@ -59,11 +59,11 @@ func (c *conn) Edits(d filter.Direction, x *filter.Exchange) *filter.Edits {
 	return nil
 }
 
-// Hesitates implements filter.Hesitant. In the midst of a request that streams
+// MayBuffer implements filter.BufferingConn. In the midst of a request that streams
 // the broker cannot be asked about an id that is not known. So a connection's
 // first requests with ids are looked at before they go on, until all of one are
 // known, and always those that have no answer, which would be lost.
-func (c *conn) Hesitates(x *filter.Exchange) bool {
+func (c *conn) MayBuffer(x *filter.Exchange) bool {
 	return x.Key == int16(kmsg.Produce) && x.Version >= firstProduceWithID && (x.NoResponse || !c.settled)
 }
 

@@ -1,0 +1,45 @@
+package consensus
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// TestAServerIsUpToDateThatHasAcknowledgedAll: Raft itself takes one that it
+// has heard nothing of for one that has the whole log, and would hand it the
+// lead.
+func TestAServerIsUpToDateThatHasAcknowledgedAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newCommitNotifier("a", func(raft.ServerID, *raft.AppendEntriesRequest, func(error)) {})
+		acknowledge := func(id raft.ServerID, term, index uint64, ok bool) {
+			req := &raft.AppendEntriesRequest{Term: term, PrevLogEntry: index - 1, PrevLogTerm: term, Entries: []*raft.Log{{Index: index, Term: term}}}
+			n.answered(id, n.sending(id, req), req, &raft.AppendEntriesResponse{Term: term, Success: ok}, nil)
+		}
+		acknowledge("behind", 3, 9, true)
+		acknowledge("earlier", 2, 10, true)
+		acknowledge("other", 3, 10, false)
+		servers := []raft.ServerID{"behind", "earlier", "other", "silent"}
+		ask := func() (raft.ServerID, error) {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			defer cancel()
+			return n.upToDate(ctx, servers, 3, 10, nil)
+		}
+		if id, err := ask(); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%q has all, it is said: %v", id, err)
+		}
+		acknowledge("behind", 3, 10, true)
+		if id, err := ask(); id != "behind" || err != nil {
+			t.Errorf("%q has all, %v; want the one that was behind", id, err)
+		}
+		lost := make(chan struct{})
+		close(lost)
+		if _, err := n.upToDate(t.Context(), servers, 4, 10, lost); !errors.Is(err, ErrNotLeader) {
+			t.Errorf("in a term that is over: %v, want %v", err, ErrNotLeader)
+		}
+	})
+}

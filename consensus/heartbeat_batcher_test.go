@@ -1,0 +1,106 @@
+package consensus
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+func TestHeartbeatsWaitUnlessSomebodyIsInAHurry(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newHeartbeatBatcher(2 * time.Hour)
+		p.wait("b") // the first does not
+		p.note("b", p.began)
+		went := make(chan struct{})
+		go func() {
+			p.wait("b")
+			close(went)
+		}()
+		select {
+		case <-went:
+			t.Fatal("a heartbeat did not wait")
+		case <-time.After(20 * time.Millisecond):
+		}
+		p.hurry() // of those that wait, and that come next
+		<-went
+		p.wait("b")
+
+		p = newHeartbeatBatcher(2 * time.Hour)
+		p.note("b", p.began)
+		p.end()
+		p.wait("b")
+	})
+}
+
+func TestHeartbeatsGoTogether(t *testing.T) {
+	t.Parallel()
+	p := newHeartbeatBatcher(20 * time.Second)
+	at := func(seconds float64) time.Time { return p.began.Add(time.Duration(seconds * float64(time.Second))) }
+	for _, c := range []struct {
+		last, now, goes float64
+		why             string
+	}{
+		{10, 12, 20, "in time"},
+		{10, 19.9, 20, "in time, just so"},
+		{10, 20, 20, "when it is time"},
+		{10.05, 12, 20, "the one before was late"},
+		{13, 15, 20, "the one before was in a hurry"},
+		{10, 20.5, 20.5, "too late for it: the next would be too late"},
+		{10, 31, 31, "far too late"},
+		{-1e6, 7, 7, "the first"},
+	} {
+		if got := at(c.now).Add(p.due(at(c.last), at(c.now))); got.Sub(at(c.goes)).Abs() > time.Microsecond {
+			t.Errorf("%s: after one at %v, a heartbeat of %v goes at %v, want %v", c.why, c.last, c.now, got.Sub(p.began), c.goes)
+		}
+	}
+	if wait := newHeartbeatBatcher(0).due(time.Time{}, time.Now()); wait != 0 {
+		t.Errorf("without a lease a heartbeat waits %v", wait)
+	}
+	for i := range 100 {
+		p.note(raft.ServerID(fmt.Sprint(i)), at(0))
+	}
+	p.note("new", at(3600))
+	if len(p.last) != 1 {
+		t.Errorf("%d servers are remembered that are not led", len(p.last)-1)
+	}
+}
+
+func TestReadsDoNotWaitForHeartbeats(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		// Heartbeats go out after one and a half to two seconds by themselves, and nothing
+		// else does.
+		w := newWorld(t, func(c *Config) {
+			c.Heartbeat, c.Election, c.Lease, c.CommitInterval = 3*time.Second, 3*time.Second, 3*time.Second, time.Hour
+		})
+		a := w.cluster(3)
+		w.mustCommit(a, put("A", "x", "1"))
+		began := time.Now()
+		const reads = 10 // which would take 13 seconds at least
+		for i := range reads {
+			if _, err := a.ReadIndex(t.Context()); err != nil {
+				t.Fatal(fmt.Errorf("read %d: %w", i, err))
+			}
+		}
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("%d reads took %v: they waited for heartbeats", reads, took)
+		}
+	})
+}
+
+// TestAServerAloneDoesNotWaitForALeader: there is no other to hear of.
+func TestAServerAloneDoesNotWaitForALeader(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const slow = time.Hour // as long it would wait
+		w := newWorld(t, func(c *Config) { c.Heartbeat, c.Election, c.Lease = slow, slow, 0 })
+		w.cluster(1)
+		w.close("a")
+		w.open("a")
+		w.leader("a")
+	})
+}

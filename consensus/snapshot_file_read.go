@@ -1,0 +1,307 @@
+package consensus
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"hash/crc64"
+	"io"
+	"slices"
+)
+
+// ReadSnapshot reads what WriteSnapshot wrote, to the end of r. The view knows nothing
+// of what changed before its index (see Snapshot.Changed). A file that is not
+// whole and sound is an ErrDamaged, one of another format an ErrFormat, and
+// one that exceeds the limits, or has a single part that does, an ErrTooLarge.
+func ReadSnapshot(r io.Reader, l Limits) (Snapshot, error) {
+	l = l.withDefaults()
+	b := blockReader{
+		r:     r,
+		sum:   crc64.New(viewTable),
+		limit: blockSize + l.Entry + recordOverhead,
+		rest:  unpacker{texts: map[string]string{}},
+	}
+	v, err := b.view(l)
+	if err != nil {
+		return Snapshot{}, fmt.Errorf("view: %w", err)
+	}
+	return v, nil
+}
+
+// blockReader reads the blocks of a file one after the other.
+type blockReader struct {
+	r     io.Reader
+	sum   hash.Hash64
+	limit int // of a packed block
+
+	rest           unpacker // of the block at hand
+	stored, packed []byte   // the memory of blocks
+	ended          bool     // the empty block has come
+}
+
+func (b *blockReader) view(l Limits) (Snapshot, error) {
+	if err := b.start(); err != nil {
+		return Snapshot{}, err
+	}
+	h, err := b.header()
+	if err != nil {
+		return Snapshot{}, err
+	}
+	v := Snapshot{index: h.index, sequence: h.sequence, log: batchLog{reach: h.index}}
+	if err := b.entries(&v, h.entries, l); err != nil {
+		return Snapshot{}, err
+	}
+	if err := b.revisions(&v, h.revisions, l); err != nil {
+		return Snapshot{}, err
+	}
+	if err := b.ids(&v, h); err != nil {
+		return Snapshot{}, err
+	}
+	return v, b.end()
+}
+
+// start reads what comes before the blocks.
+func (b *blockReader) start() error {
+	head := make([]byte, len(viewMagic)+2)
+	if err := b.read(head); err != nil {
+		return err
+	}
+	if magic := head[:len(viewMagic)]; string(magic) != viewMagic {
+		return fmt.Errorf("%w: it begins with %q, not %q", ErrFormat, magic, viewMagic)
+	}
+	if format := binary.BigEndian.Uint16(head[len(viewMagic):]); format != viewFormat {
+		return fmt.Errorf("%w: format %d, this build knows %d", ErrFormat, format, viewFormat)
+	}
+	return nil
+}
+
+// read fills p, all of which counts for the checksum.
+func (b *blockReader) read(p []byte) error {
+	n, err := io.ReadFull(b.r, p)
+	_, _ = b.sum.Write(p[:n]) // a hash has no errors
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("%w: it is truncated", ErrDamaged)
+	}
+	return err
+}
+
+// record makes ready the next record in b.rest, whose error is that of the
+// record before.
+func (b *blockReader) record() error {
+	for len(b.rest.b) == 0 && b.rest.err == nil {
+		if b.ended {
+			return fmt.Errorf("%w: it has fewer records than its header says", ErrDamaged)
+		}
+		if err := b.block(); err != nil {
+			return err
+		}
+	}
+	return b.rest.err
+}
+
+// block reads the next block into b.rest.
+func (b *blockReader) block() error {
+	var head [8]byte
+	if err := b.read(head[:]); err != nil {
+		return err
+	}
+	stored, packed := binary.BigEndian.Uint32(head[:]), binary.BigEndian.Uint32(head[4:])
+	switch {
+	case stored == 0 && packed == 0:
+		b.ended = true
+		return nil
+	case stored == 0 || stored > packed:
+		return fmt.Errorf("%w: a block of %d bytes takes %d", ErrDamaged, packed, stored)
+	case uint64(packed) > uint64(b.limit):
+		return fmt.Errorf("%w: a block of %d bytes, the limit is %d", ErrTooLarge, packed, b.limit)
+	}
+	b.stored = sized(b.stored, int(stored))
+	if err := b.read(b.stored); err != nil {
+		return err
+	}
+	b.rest.b = b.stored
+	if stored < packed {
+		b.packed = sized(b.packed, int(packed))
+		raw, err := expand(b.packed, b.stored, uint64(packed), b.limit)
+		if err != nil {
+			return err
+		}
+		b.rest.b = raw
+	}
+	return nil
+}
+
+// sized is a slice of n bytes, in the array of buf where that is large enough
+// and not far too large.
+func sized(buf []byte, n int) []byte {
+	if cap(buf) < n || cap(buf) > max(2*n, 4*blockSize) {
+		return make([]byte, n, max(n, blockSize+blockSize/4))
+	}
+	return buf[:n]
+}
+
+func (b *blockReader) header() (h snapshotHeader, err error) {
+	if err := b.record(); err != nil {
+		return h, err
+	}
+	u := &b.rest
+	u.tuple(6)
+	for _, n := range []*uint64{&h.index, &h.sequence, &h.entries, &h.revisions, &h.ids, &h.idsEver} {
+		*n = u.uint()
+	}
+	if h.ids != min(h.idsEver, maxSeen) {
+		u.fail("%d IDs of %d ever", h.ids, h.idsEver)
+	}
+	return h, u.err
+}
+
+// entry reads the parts that entries and revisions share. Keys must come in
+// order; before is the path of the last one.
+func (b *blockReader) entry(parts int, last Entry, before []byte, view *Snapshot, l Limits) (Entry, []byte, error) {
+	if err := b.record(); err != nil {
+		return Entry{}, nil, err
+	}
+	u := &b.rest
+	u.tuple(parts)
+	e := Entry{Key: Key{Kind: u.like(last.Kind)}}
+	name := u.text()
+	e.Version = u.uint()
+	e.Value = bytes.Clone(u.bytes())
+	e.Note = u.note(last.Note)
+	if e.Name = last.Name; string(name) != e.Name {
+		e.Name = string(name)
+	}
+	if u.err == nil && (e.Version == 0 || e.Version > view.index) {
+		u.fail("%s/%s has version %d, the view %d", e.Kind, e.Name, e.Version, view.index)
+	}
+	if u.err != nil {
+		return e, nil, u.err
+	}
+	if err := e.check(len(e.Value), l); errors.Is(err, ErrKey) {
+		u.fail("%v", err)
+	} else if err != nil {
+		return e, nil, err
+	}
+	path := e.path()
+	if u.err == nil && bytes.Compare(path, before) < 0 {
+		u.fail("%s/%s is out of order", e.Kind, e.Name)
+	}
+	return e, path, u.err
+}
+
+func (b *blockReader) entries(v *Snapshot, n uint64, l Limits) error {
+	txn := rooted(v.entries).Txn()
+	var e Entry
+	var path []byte
+	for range n {
+		before := path
+		var err error
+		if e, path, err = b.entry(5, e, before, v, l); err != nil {
+			return err
+		}
+		if e.Value == nil || bytes.Equal(path, before) {
+			b.rest.fail("%s/%s is there twice or has no value", e.Kind, e.Name)
+			return b.rest.err
+		}
+		total, limit := &v.bytes, l.Total
+		if e.Internal() {
+			total, limit = &v.internal, l.Internal
+		}
+		if *total += e.size(); *total > limit {
+			return fmt.Errorf("%w: more than %d bytes of entries", ErrTooLarge, limit)
+		}
+		txn.Insert(path, e)
+	}
+	v.entries = txn.CommitOnly()
+	return nil
+}
+
+func (b *blockReader) revisions(v *Snapshot, n uint64, l Limits) error {
+	if n == 0 {
+		return nil
+	}
+	txn := v.past.txn()
+	txn.begin()
+	var e Entry
+	var path []byte
+	var revisions []pastRevision // of that path
+	for range n {
+		before := path
+		var err error
+		if e, path, err = b.entry(6, e, before, v, l); err != nil {
+			return err
+		}
+		r := pastRevision{e.revision(), b.rest.uint()}
+		if before != nil && !bytes.Equal(path, before) {
+			txn.set(before, slices.Clone(revisions))
+			revisions = revisions[:0]
+		}
+		if b.rest.err == nil && !r.follows(revisions, v.index) {
+			b.rest.fail("%s/%s of version %d is out of order", e.Kind, e.Name, r.Version)
+		}
+		if b.rest.err != nil {
+			return b.rest.err
+		}
+		if revisions = append(revisions, r); len(revisions) > l.Revisions {
+			return fmt.Errorf("%w: more than %d revisions of %s/%s", ErrTooLarge, l.Revisions, e.Kind, e.Name)
+		}
+		txn.order.Insert(orderKey(r.until, path), struct{}{})
+		if txn.bytes += r.size(path); txn.bytes > l.Past {
+			return fmt.Errorf("%w: more than %d bytes of revisions", ErrTooLarge, l.Past)
+		}
+	}
+	txn.set(path, slices.Clone(revisions))
+	txn.trimAll(v.entries, l)
+	v.past = txn.commit()
+	return nil
+}
+
+func (b *blockReader) ids(v *Snapshot, h snapshotHeader) error {
+	v.seen.count = h.idsEver - h.ids
+	last := uint64(0)
+	for range h.ids {
+		if err := b.record(); err != nil {
+			return err
+		}
+		u := &b.rest
+		u.tuple(2)
+		id, index := u.id(), u.uint()
+		if _, twice := v.seen.find(id); u.err == nil && (twice || id == ID{} || index < last || index == 0 || index > h.index) {
+			u.fail("ID %x of index %d after %d", id, index, last)
+		}
+		if u.err != nil {
+			return u.err
+		}
+		last = index
+		v.seen = v.seen.with(id, index)
+	}
+	return nil
+}
+
+// end reads what comes after the records.
+func (b *blockReader) end() error {
+	if len(b.rest.b) == 0 && !b.ended {
+		if err := b.block(); err != nil {
+			return err
+		}
+	}
+	if !b.ended {
+		return fmt.Errorf("%w: it has more records than its header says", ErrDamaged)
+	}
+	want := b.sum.Sum64()
+	var tail [8]byte
+	if err := b.read(tail[:]); err != nil {
+		return err
+	}
+	if got := binary.BigEndian.Uint64(tail[:]); got != want {
+		return fmt.Errorf("%w: %016x, not %016x", ErrChecksum, got, want)
+	}
+	if n, err := io.ReadFull(b.r, tail[:1]); n > 0 {
+		return fmt.Errorf("%w: it goes on after its end", ErrDamaged)
+	} else if !errors.Is(err, io.EOF) {
+		return err
+	}
+	return nil
+}

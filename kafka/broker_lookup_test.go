@@ -1,0 +1,193 @@
+package kafka
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"penstock/netio"
+	"penstock/routing"
+)
+
+// discovered is a virtual cluster that follows the brokers of a physical one,
+// and looks at it once an hour.
+func discovered(bootstrap string) string {
+	return fmt.Sprintf(`kind: PhysicalCluster
+name: big
+spec: {bootstrap: [%q], discovery: {interval: 1h}}
+---
+kind: VirtualCluster
+name: t1
+spec:
+  physicalClusterRef: big
+  brokers: {discover: {address: 127.0.0.1, bootstrapPort: 9192, brokerPorts: 9193-9199}}
+`, bootstrap)
+}
+
+// at is the listener of a port, by the name that the room knows it by.
+func (s *stage) at(port int) string {
+	name := fmt.Sprintf("virtualcluster/t1:%d", port)
+	return s.listen(nil, name)[name]
+}
+
+// looked waits for the first look at a cluster.
+func (s *stage) looked(brokers int) {
+	s.t.Helper()
+	eventually(s.t, "the brokers are looked up", func() bool {
+		w, ok := s.room.Watched("big")
+		return ok && len(w.Brokers) == brokers
+	})
+}
+
+// A broker that came after the last look is known to clients before it is
+// known here, by another node: they wait for a look, and are led to it.
+func TestWhoComesBeforeItsBrokerIsKnownWaits(t *testing.T) {
+	k := fake(t, kfake.NumBrokers(2))
+	s := newStage(t, Config{})
+	s.apply(discovered(k.ListenAddrs()[0]))
+	s.looked(2)
+	id, _, err := k.AddNode(-1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := dial(t, s.at(9193+int(id)))
+	if err := c.versions(); err != nil {
+		t.Fatal(err)
+	}
+	connections := func() (n []int64) {
+		for _, b := range s.room.Status()[0].Brokers {
+			n = append(n, b.Connections)
+		}
+		return n
+	}
+	if got := connections(); !slices.Equal(got, []int64{0, 0, 0, 1}) {
+		t.Errorf("the bootstrap and the brokers have %v connections, want one at the last of three", got)
+	}
+	c.Close()
+	eventually(t, "it is counted no more", func() bool { return !slices.Contains(connections(), 1) })
+}
+
+// One that does not exist is waited for until a look has not found it.
+func TestWhoComesForNoBrokerIsTurnedAway(t *testing.T) {
+	k := fake(t, kfake.NumBrokers(1))
+	s := newStage(t, Config{})
+	s.apply(discovered(k.ListenAddrs()[0]))
+	s.looked(1)
+	before, _ := s.room.Watched("big")
+	refused(t, s.at(9199))
+	eventually(t, "the connection has ended", func() bool { return s.ends(netio.Reason(routing.NoEndpoint)) == 1 })
+	if after, _ := s.room.Watched("big"); !after.At.After(before.At) {
+		t.Error("nobody has looked")
+	}
+	for _, b := range s.room.Status()[0].Brokers {
+		if b.Connections != 0 {
+			t.Errorf("broker %s has %d connections", b.Name, b.Connections)
+		}
+	}
+}
+
+// Where the cluster does not answer the wait has an end all the same.
+func TestWhoComesForABrokerOfADeafClusterIsTurnedAwayInTime(t *testing.T) {
+	k := fake(t, kfake.NumBrokers(1))
+	s := newStage(t, Config{})
+	s.apply(discovered(k.ListenAddrs()[0]))
+	s.looked(1)
+	k.Close()
+	s.room.lookups = 300 * time.Millisecond
+	begun := time.Now()
+	refused(t, s.at(9199))
+	if took := time.Since(begun); took < s.room.lookups {
+		t.Errorf("it was turned away after %v, want %v for a look to succeed", took, s.room.lookups)
+	}
+}
+
+// hosts resolves names as it is told.
+type hosts struct{ m sync.Map }
+
+func (h *hosts) Lookup(host string) ([]netip.Addr, bool) {
+	if a, ok := h.m.Load(host); ok {
+		return []netip.Addr{a.(netip.Addr)}, true
+	}
+	return nil, false
+}
+
+// A broker given by name is waited for until the name has an address.
+func TestWhoComesBeforeANameHasAnAddressWaits(t *testing.T) {
+	k := fake(t, kfake.NumBrokers(1))
+	_, port, err := net.SplitHostPort(k.ListenAddrs()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := new(hosts)
+	s := newStage(t, Config{Hosts: names})
+	s.apply(oneBroker("kafka.test:"+port, ""))
+	address := s.listen(nil, "one")["one"]
+	c := dial(t, address)
+	eventually(t, "the client waits", func() bool {
+		list := s.engine.Connections(1)
+		return len(list) == 1 && list[0].Phase == "waiting"
+	})
+	names.m.Store("kafka.test", netip.MustParseAddr("127.0.0.1"))
+	if err := c.versions(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A broker whose name gets no address is waited for no longer than that.
+func TestWhoComesForANameWithoutAddressIsTurnedAwayInTime(t *testing.T) {
+	s := newStage(t, Config{Hosts: new(hosts)})
+	s.room.lookup = 300 * time.Millisecond
+	s.apply(oneBroker("kafka.test:9092", ""))
+	address := s.listen(nil, "one")["one"]
+	begun := time.Now()
+	refused(t, address)
+	if took := time.Since(begun); took < s.room.lookup {
+		t.Errorf("a name without an address was waited for during %v, want %v", took, s.room.lookup)
+	}
+}
+
+// A broker that moves takes its new connections along. Those that are there go
+// on for as long as the old place serves them, and end with it.
+func TestWhoIsConnectedToABrokerThatMovesGoesOn(t *testing.T) {
+	before, after := fake(t, kfake.NumBrokers(1), kfake.ClusterID("before")), fake(t, kfake.NumBrokers(1), kfake.ClusterID("after"))
+	s := newStage(t, Config{})
+	s.apply(discovered(before.ListenAddrs()[0]))
+	s.looked(1)
+	id := 0
+	for n := range s.virtual("t1").Physical().Life().Brokers() {
+		id = int(n)
+	}
+	address := s.at(9193 + id)
+	where := func(c *client) string {
+		t.Helper()
+		m := c.metadata("none")
+		if m.ClusterID == nil {
+			t.Fatal("the cluster has no name")
+		}
+		return *m.ClusterID
+	}
+	old := dial(t, address)
+	if got := where(old); got != "before" {
+		t.Fatalf("connected to %s", got)
+	}
+	s.virtual("t1").Physical().Life().SetBrokers(map[int32]string{int32(id): after.ListenAddrs()[0]})
+	if got := where(dial(t, address)); got != "after" {
+		t.Errorf("a new connection goes to the place %s", got)
+	}
+	if got := where(old); got != "before" {
+		t.Errorf("the old connection goes to the place %s", got)
+	}
+	before.Close()
+	if !old.closed() {
+		t.Error("the old connection was reset, want the end that its broker made")
+	}
+	if n := s.ends(netio.Drained); n > 0 {
+		t.Errorf("%d connections were sent away", n)
+	}
+}

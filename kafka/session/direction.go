@@ -1,0 +1,433 @@
+package session
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"penstock/kafka/filter"
+	"penstock/kafka/wire"
+	"penstock/netio"
+	"penstock/netio/relay"
+)
+
+// state is where a direction is in its frame.
+type state uint8
+
+const (
+	heading    state = iota // between frames, or in a header
+	passing                 // the rest of the frame goes on as it is
+	walking                 // the rest goes on through a Walker
+	collecting              // the frame is kept until it is whole, and while it waits
+)
+
+// block is why a direction stands still, at a frame's end or while it collects.
+type block uint8
+
+const (
+	forAsk     block = 1 << iota // the request waits in the chain
+	forReply                     // the client's: a response waits in the chain
+	forFlights                   // too much waits for its turn
+	forMemory                    // the node has none to collect in
+)
+
+const (
+	// moveFrom is how much of a frame must be left to let it move unseen.
+	moveFrom = 64 << 10
+	// maxAnswers is how many bytes of answers may wait for their turn
+	// before the client is not read.
+	maxAnswers = 1 << 20
+	// collectStep is what is got for a frame of which little is there.
+	collectStep = 8 << 10
+	// trustedStep is up to which size a broker's frame gets its room at once.
+	trustedStep = 1 << 20
+)
+
+// direction is one direction: what comes from one side, and goes to the other.
+type direction struct {
+	from    relay.Side
+	state   state
+	block   block
+	reading bool
+	ended   bool // the side has sent its end
+	given   bool // walking: the header has been sent
+	buf     *buffer
+	charged int64 // to the node's budget, for buf
+	need    int   // heading: how long buf must be before it is looked at again
+	head    int   // length of the frame's header, its size included
+	size    int   // of the whole frame
+	left    int   // passing, collecting: bytes that have not come yet
+	pass    int   // walking: bytes that go on as they are, before the walk goes on
+	walker  *wire.Walker
+	unsent  []byte        // passes, and is sent in one with what follows
+	held    []byte        // what came behind something that waits
+	since   time.Duration // when the frame began that is not whole; 0: there is none
+}
+
+// feed takes bytes as they come.
+func (s *Session) feed(l *direction, p []byte) {
+	if l.stands() || len(l.held) > 0 {
+		l.held = append(l.held, p...)
+		return
+	}
+	for len(p) > 0 && !l.stands() && !s.reordering(l) && !s.closed {
+		p = p[s.step(l, p):]
+	}
+	s.flush(l)
+	switch {
+	case s.closed:
+	case s.reordering(l):
+		s.reorderFeed(p)
+	case len(p) > 0:
+		l.held = append(l.held, p...)
+	default:
+		s.move(l)
+	}
+}
+
+// step takes some bytes, by the state of the direction.
+func (s *Session) step(l *direction, p []byte) (n int) {
+	switch l.state {
+	case passing:
+		n = min(l.left, len(p))
+		l.left -= n
+		l.passOn(p[:n])
+		s.streamed(l)
+		return n
+	case walking:
+		return s.walk(l, p)
+	case collecting:
+		s.flush(l)
+		return s.collect(l, p)
+	}
+	// No flush: a frame that passes may follow another.
+	if l.from == relay.Client {
+		return s.requestHeader(p)
+	}
+	return s.responseHeader(p)
+}
+
+// inFrame tells that a part of a frame has gone on, and the rest has not.
+func (l *direction) inFrame() bool { return l.state == passing || l.state == walking }
+
+// stands tells that a block applies. What waits for a response waits between
+// two requests only: a question may have to go to the broker first.
+func (l *direction) stands() bool {
+	return l.block&^forReply != 0 || l.block != 0 && !l.inFrame()
+}
+
+// gather puts the beginning of a frame together. data is what is there of it,
+// n how much of p that took.
+func (l *direction) gather(p []byte) (data []byte, n int) {
+	if l.buf == nil {
+		return p, 0
+	}
+	n = min(len(p), l.need-len(l.buf.b))
+	l.buf.b = append(l.buf.b, p[:n]...)
+	return l.buf.b, n
+}
+
+// keep keeps the beginning of a frame that is looked at again with need bytes.
+// It returns how much of p that takes, of which gather took n.
+func (l *direction) keep(p []byte, n, need int) int {
+	if l.buf == nil {
+		l.buf = newBuffer(need)
+		l.buf.b = append(l.buf.b, p...)
+		n = len(p)
+	} else if need > cap(l.buf.b) {
+		l.enlarge(need)
+	}
+	l.need = need
+	return n
+}
+
+// enlarge gives buf room for n bytes.
+func (l *direction) enlarge(n int) {
+	b := newBuffer(n)
+	if l.buf != nil {
+		b.b = append(b.b, l.buf.b...)
+		l.buf.give()
+	}
+	l.buf = b
+}
+
+// have is what of the frame is in buf.
+func (l *direction) have() []byte {
+	if l.buf == nil {
+		return nil
+	}
+	return l.buf.b
+}
+
+// next is the direction at a frame's end.
+func (l *direction) next(c Conn) {
+	l.drop(c)
+	l.state, l.given = heading, false
+	l.need, l.head, l.size, l.left, l.pass, l.since = 0, 0, 0, 0, 0, 0
+}
+
+// drop gives back what a frame has taken.
+func (l *direction) drop(c Conn) {
+	if l.buf != nil {
+		l.buf.give()
+		l.buf = nil
+	}
+	if l.charged > 0 {
+		c.Release(l.charged)
+		l.charged = 0
+	}
+	if l.walker != nil {
+		walkers.Put(l.walker)
+		l.walker = nil
+	}
+}
+
+// send sends to a side, behind what passes to it.
+func (s *Session) send(to relay.Side, p []byte) {
+	s.flush(s.direction(to.Other()))
+	s.give(to, p)
+}
+
+// sendBoth sends what was put together and the view that follows it, in one
+// where the side can do that.
+func (s *Session) sendBoth(to relay.Side, out, view []byte) {
+	if m, ok := s.streams[to].(moreSender); ok && len(out) > 0 && len(view) > 0 {
+		s.flush(s.direction(to.Other()))
+		m.SendMore(out) // Send tells what is pending of both
+	} else {
+		s.send(to, out)
+	}
+	s.send(to, view)
+}
+
+// moreSender is a stream that can be told that more follows at once.
+type moreSender interface{ SendMore(p []byte) (pending int) }
+
+func (s *Session) give(to relay.Side, p []byte) {
+	if len(p) > 0 && s.streams[to].Send(p) > 0 {
+		s.pending[to] = true
+	}
+}
+
+// passOn lets bytes go on; they follow those that are unsent.
+func (l *direction) passOn(p []byte) {
+	if n := len(l.unsent); n > 0 {
+		l.unsent = l.unsent[:n+len(p)]
+	} else {
+		l.unsent = p
+	}
+}
+
+func (s *Session) flush(l *direction) {
+	if len(l.unsent) > 0 {
+		p := l.unsent
+		l.unsent = nil
+		s.give(l.from.Other(), p)
+	}
+}
+
+func (s *Session) flushAll() {
+	s.flush(&s.client)
+	s.flush(&s.upstream)
+}
+
+// move lets the rest of a frame go on unseen, where there is much of it.
+func (s *Session) move(l *direction) {
+	n := l.left
+	switch l.state {
+	case walking:
+		n = l.pass
+	case passing:
+	default:
+		return
+	}
+	if n >= moveFrom {
+		s.conn.MayMove(l.from, n)
+	}
+}
+
+// streamed looks whether a frame that streams is over.
+func (s *Session) streamed(l *direction) {
+	if l.state == walking {
+		if l.pass > 0 || !l.walker.Done() {
+			return
+		}
+	} else if l.left > 0 {
+		return
+	}
+	if l.from == relay.Client {
+		s.requestSent()
+	} else {
+		s.responseSent()
+	}
+}
+
+// stream begins to let a frame pass, of which buf has the beginning, if there
+// is a buf.
+func (s *Session) stream(l *direction, size int) {
+	l.state, l.size, l.left = passing, size, size
+	if l.buf != nil {
+		b := l.buf
+		l.buf = nil
+		l.left -= len(b.b)
+		s.send(l.from.Other(), b.b)
+		b.give()
+		s.streamed(l)
+	}
+}
+
+// startWalk begins to change a frame while it streams. data is its beginning,
+// of which it takes n bytes where that is not in buf.
+func (s *Session) startWalk(l *direction, size, head int, data []byte, edits *filter.Edits) (n int) {
+	s.flush(l)
+	l.state, l.size, l.head = walking, size, head
+	d := wire.Request
+	key, version := s.request.key, s.request.version
+	if l.from == relay.Upstream {
+		d, key, version = wire.Response, s.reply.key, s.reply.version
+	}
+	l.walker, _ = walkers.Get().(*wire.Walker)
+	l.walker.Init(d, key, version, size-head, edits)
+	var rest []byte
+	if l.buf == nil {
+		l.buf = newBuffer(head)
+		l.buf.b = append(l.buf.b, data[:head]...)
+		n = head
+	} else {
+		rest = l.buf.b[head:]
+	}
+	for first := true; (first && size == head || len(rest) > 0) && l.state == walking && !s.closed; first = false {
+		rest = rest[s.walk(l, rest):]
+	}
+	return n
+}
+
+// walk takes bytes of a frame that is changed while it streams.
+func (s *Session) walk(l *direction, p []byte) (n int) {
+	if l.pass > 0 {
+		n = min(l.pass, len(p))
+		l.pass -= n
+		s.send(l.from.Other(), p[:n])
+		s.streamed(l)
+		return n
+	}
+	scratch := newBuffer(scratchSize)
+	defer scratch.give()
+	dst := scratch.b
+	if !l.given {
+		dst = append(dst, l.buf.b[:l.head]...)
+	}
+	before := len(dst)
+	out, view, n, pass, err := l.walker.Next(dst, p)
+	if err == nil && n == 0 && pass == 0 && len(p) > 0 && !l.walker.Done() {
+		err = fmt.Errorf("%w: the walk stands still", wire.ErrMalformed)
+	}
+	if err == nil && !l.given && (len(out) > before || len(view) > 0 || pass > 0 || l.walker.Done()) {
+		err = l.announce(out)
+	}
+	if err != nil {
+		s.filterFailed(err)
+		return n
+	}
+	if l.given {
+		s.sendBoth(l.from.Other(), out, view)
+	}
+	l.pass = pass
+	s.streamed(l)
+	return n
+}
+
+// announce writes the length that a walked frame will have into its header.
+func (l *direction) announce(header []byte) error {
+	growth, _ := l.walker.Growth()
+	size := int64(l.size) - 4 + int64(growth)
+	if size < 4 || size > 1<<31-1 {
+		return fmt.Errorf("%w: it would have %d bytes", errTooLarge, size)
+	}
+	binary.BigEndian.PutUint32(header, uint32(size))
+	l.given = true
+	return nil
+}
+
+// startCollecting begins to keep a frame.
+func (s *Session) startCollecting(l *direction, size, head int) {
+	if !s.fits(size) {
+		return
+	}
+	l.state, l.size, l.head = collecting, size, head
+	if l.left = size - len(l.have()); l.left == 0 {
+		s.whole(l)
+	}
+}
+
+// fits refuses a frame for which there could never be memory, however long it
+// waited.
+func (s *Session) fits(size int) bool {
+	if budget := s.conn.Budget(); size > freeBuffer && int64(bufferSize(size)) > budget {
+		s.fail(netio.LimitMemory, fmt.Errorf("%w of %d bytes: the node's budget is %d", errMemory, size, budget))
+		return false
+	}
+	return true
+}
+
+// collectable tells whether a request that need not be whole may be collected.
+func (s *Session) collectable(size int) bool {
+	return size <= s.set.Limits.MaxFrameEarly && (size <= freeBuffer || int64(bufferSize(size)) <= s.conn.Budget())
+}
+
+// collect takes bytes of a frame that is to be whole.
+func (s *Session) collect(l *direction, p []byte) (n int) {
+	n = min(l.left, len(p))
+	have := len(l.have())
+	if room := have + n; l.buf == nil || room > cap(l.buf.b) {
+		switch {
+		case n == l.left:
+		case l.from == relay.Upstream && l.size <= trustedStep:
+			room = l.size
+		default: // more for what is to come, as it comes
+			room = min(l.size, max(2*have, room, collectStep))
+		}
+		if (room > freeBuffer || !s.peer.trusted && n < l.left) && !s.reserve(l, room) {
+			return 0
+		}
+		l.enlarge(room)
+	}
+	l.buf.b = append(l.buf.b, p[:n]...)
+	if l.left -= n; l.left == 0 {
+		l.since = 0
+		s.whole(l)
+	}
+	return n
+}
+
+// reserve charges a buffer for n bytes. false: it must wait, or is refused.
+func (s *Session) reserve(l *direction, n int) bool {
+	size := int64(bufferSize(n))
+	switch {
+	case size <= l.charged:
+		return true
+	case !s.conn.Reserve(s.class(l), size-l.charged):
+		l.block |= forMemory
+		return false
+	}
+	l.charged = size
+	return true
+}
+
+// class is what a direction's frame counts as: what a client logs in with has memory of
+// its own, which large frames do not take.
+func (s *Session) class(l *direction) netio.Class {
+	if !s.peer.trusted && l.size <= s.set.Limits.MaxFrameAuth {
+		return netio.Early
+	}
+	return netio.Bulk
+}
+
+// whole goes on with a frame that is there.
+func (s *Session) whole(l *direction) {
+	if l.from == relay.Client {
+		s.requestWhole()
+	} else {
+		s.responseWhole()
+	}
+}

@@ -1,0 +1,125 @@
+package admin
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// pipeline sends requests on a connection and reads none of the answers.
+func pipeline(t *testing.T, c *Client, method string, n int) {
+	t.Helper()
+	body, err := encode(&envelope{Method: method, Params: []byte{0xc0}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { // it may block for as long as the connection lasts
+		for i := range n {
+			if _, err := c.conn.Write(appendFrame(nil, frame{frameRequest, uint64(1000 + i), body})); err != nil {
+				return
+			}
+		}
+	}()
+}
+
+// mute makes a client of a token that reads nothing from now on: its reader
+// is kept busy by a call that nobody listens to.
+func mute(t *testing.T, d DialConfig, addr string) *Client {
+	t.Helper()
+	c := mustDialAs(t, d, addr)
+	gone := make(chan struct{})
+	c.mu.Lock()
+	for i := range 1000 {
+		c.calls[uint64(1000+i)] = &call{frames: make(chan frame), gone: gone}
+	}
+	c.mu.Unlock()
+	t.Cleanup(func() { close(gone) })
+	return c
+}
+
+// TestLargeAnswersThatNobodyTakesAreFew: and they are a matter of those who
+// may only read.
+func TestLargeAnswersThatNobodyTakesAreFew(t *testing.T) {
+	const size = 8 << 20
+	text := strings.Repeat("x", size)
+	var made atomic.Int64
+	_, authority, addr := newCluster(t, Config{WriteTimeout: time.Minute}, func(s *Server) {
+		Handle(s, "all", RoleReader, func(ctx context.Context, _ *Empty) (*echo, error) {
+			if err := LargeResponse(ctx); err != nil {
+				return nil, err
+			}
+			made.Add(1)
+			return &echo{Text: text}, nil
+		})
+		HandleStream(s, "more", RoleReader, func(ctx context.Context, _ *Empty, send func(*echo) error) error {
+			for {
+				if err := LargeResponse(ctx); err != nil {
+					return err
+				}
+				made.Add(1)
+				if err := send(&echo{Text: text}); err != nil {
+					return err
+				}
+			}
+		})
+	})
+	reader := DialConfig{TLS: authority.client(t, ""), Token: "reader-" + secret}
+	var silent []*Client
+	for _, method := range []string{"all", "more"} {
+		c := mute(t, reader, addr)
+		pipeline(t, c, method, 30)
+		silent = append(silent, c)
+	}
+	const most = maxUntaken/size + largeAtOnce + 2 // of each connection, one is in the sockets' buffers
+	waitFor(t, "as many answers as there is room for", func() bool { return made.Load() >= maxUntaken/size })
+	if _, err := Call[echo](t.Context(), mustDialAs(t, DialConfig{TLS: authority.client(t, ""), Token: "admin-" + secret}, addr), "all", Empty{}); err != nil {
+		t.Errorf("an admin meanwhile: %v", err)
+	}
+	if n := made.Load(); n > most+1 {
+		t.Errorf("%d answers of %d bytes were made, nobody takes them; want %d at most", n, size, most)
+	}
+	for _, c := range silent {
+		c.Close()
+	}
+	if _, err := Call[echo](t.Context(), mustDialAs(t, reader, addr), "all", Empty{}); err != nil {
+		t.Errorf("another reader afterwards: %v", err)
+	}
+}
+
+// TestAnswersThatNobodyTakesEndTheReading: of the connection's requests.
+func TestAnswersThatNobodyTakesEndTheReading(t *testing.T) {
+	text := strings.Repeat("x", 256<<10) // sockets hold a few of them
+	var made atomic.Int64
+	_, authority, addr := newCluster(t, Config{WriteTimeout: time.Minute}, func(s *Server) {
+		Handle(s, "some", RoleReader, func(context.Context, *Empty) (*echo, error) {
+			made.Add(1)
+			return &echo{Text: text}, nil
+		})
+	})
+	c := mute(t, DialConfig{TLS: authority.client(t, ""), Token: "reader-" + secret}, addr)
+	const most = 2 * 32 // and what the sockets hold
+	body, err := encode(&envelope{Method: "some", Params: []byte{0xc0}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// One after the other, so that never many are at work.
+	for i := range 4 * most {
+		if _, err := c.conn.Write(appendFrame(nil, frame{frameRequest, uint64(1000 + i), body})); err != nil {
+			t.Fatal(err)
+		}
+		over := time.After(time.Second) // on a busy machine it stops early, which hides faults and makes none
+		for made.Load() <= int64(i) {
+			select {
+			case <-over:
+				if i > 2*most {
+					t.Errorf("%d answers wait to be taken", i)
+				}
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}
+	t.Errorf("%d answers wait to be taken", made.Load())
+}

@@ -1,0 +1,119 @@
+package admin
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// code is the code of a refusal; "": none.
+func code(err error) Code {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return ""
+}
+
+// TestWrongTokensOfRequestsAreBounded: those of HTTP come without a connection
+// that could be counted, as many at once as anybody likes.
+func TestWrongTokensOfRequestsAreBounded(t *testing.T) {
+	var looked atomic.Int32
+	var revoked atomic.Bool
+	s := NewServer(Config{Authenticate: func(_ context.Context, token string) (Principal, error) {
+		switch {
+		case token == "down":
+			return Principal{}, Errorf(Unavailable, "the cluster has no leader")
+		case token == "good" && !revoked.Load(), token == "late":
+			return Principal{Name: token, Role: RoleReader}, nil
+		}
+		looked.Add(1)
+		return Principal{}, Errorf(Unauthenticated, "this is %s", token)
+	}})
+	from := func(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 1} }
+	try := func(ip, token string) error {
+		_, err := s.ThrottleToken(t.Context(), from(ip), token)
+		return err
+	}
+	if err := try("10.0.0.1", "good"); err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for range 20 * failBurst {
+		all.Go(func() { _ = try("10.0.0.1", "wrong") })
+	}
+	all.Wait()
+	const most = failBurst + maxLooks + 2 // those under way at once, and some that time forgave
+	if n := looked.Load(); n < failBurst || n > most {
+		t.Errorf("%d wrong tokens were looked at, want %d to %d", n, failBurst, most)
+	}
+	if got := s.Stats(); got.AuthFailed != uint64(looked.Load()) || got.AuthLimited != uint64(20*failBurst)-got.AuthFailed || got.Authenticated != 1 {
+		t.Errorf("counted: %+v, looked at %d", got, looked.Load())
+	}
+	if err := try("10.0.0.1", "late"); code(err) != Busy {
+		t.Errorf("another token from there: %v, want %s", err, Busy)
+	}
+	if err := try("10.0.0.1", "good"); err != nil {
+		t.Errorf("a token that was good from there: %v", err)
+	}
+	if err := try("10.0.0.2", "late"); err != nil {
+		t.Errorf("from elsewhere: %v", err)
+	}
+	revoked.Store(true)
+	if err := try("10.0.0.1", "good"); code(err) != Unauthenticated {
+		t.Errorf("a token that was good and is not any more: %v", err)
+	}
+	if err := try("10.0.0.1", "good"); code(err) != Busy {
+		t.Errorf("the same again: %v, want %s", err, Busy)
+	}
+}
+
+// TestAWrongTokenOfARequestIsAnsweredLate, and what is no fault of the token's
+// counts for nothing.
+func TestAWrongTokenOfARequestIsAnsweredLate(t *testing.T) {
+	s := NewServer(Config{Authenticate: func(_ context.Context, token string) (Principal, error) {
+		if token == "down" {
+			return Principal{}, Errorf(Unavailable, "the cluster has no leader")
+		}
+		return Principal{}, errors.New("it is " + token)
+	}})
+	from := &net.TCPAddr{IP: net.ParseIP("10.0.0.1")}
+	for range 2 * failBurst {
+		if _, err := s.ThrottleToken(t.Context(), from, "down"); code(err) != Unavailable {
+			t.Fatal(err)
+		}
+	}
+	before := time.Now()
+	_, err := s.ThrottleToken(t.Context(), from, "wrong")
+	if took := time.Since(before); code(err) != Unauthenticated || took < failDelay {
+		t.Errorf("after %v: %v", took, err)
+	}
+	if got := s.Stats(); got.AuthLimited != 0 || got.AuthFailed != 1 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestGoodTokensAreRememberedWithinBounds: the one that was shown longest ago
+// goes.
+func TestGoodTokensAreRememberedWithinBounds(t *testing.T) {
+	v := tokenThrottle{at: map[[sha256.Size]byte]time.Time{}}
+	name := func(i int) [sha256.Size]byte { return sha256.Sum256([]byte{byte(i >> 8), byte(i)}) }
+	now := time.Unix(1_000_000, 0)
+	for i := range maxVouched + 10 {
+		v.put(name(i), now.Add(time.Duration(i)*time.Millisecond))
+	}
+	if len(v.at) != maxVouched {
+		t.Errorf("%d are remembered, the limit is %d", len(v.at), maxVouched)
+	}
+	if now = now.Add(2 * time.Second); v.has(name(9), now) || !v.has(name(10), now) || !v.has(name(maxVouched+9), now) {
+		t.Error("not the oldest went")
+	}
+	if v.has(name(500), now.Add(goodFor)) {
+		t.Error("it is remembered for longer than it should be")
+	}
+}

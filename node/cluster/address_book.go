@@ -1,0 +1,214 @@
+package cluster
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Peer is where another node is.
+type Peer struct {
+	ID      string `json:"id"`
+	Name    string `json:"name"`
+	Cluster string `json:"cluster"` // host:port
+	Gossip  string `json:"gossip"`  // host:port
+}
+
+// maxPeers bounds the peers that are kept or taken from another node.
+const maxPeers = 256
+
+// peersFile is the name of the file that peers are remembered in.
+const peersFile = "peers.json"
+
+// addressBook is what a node has heard of where others are, besides gossip and the
+// records in the store: what they announced to it, and what it remembered
+// from before it was started.
+type addressBook struct {
+	path string // of the file
+
+	mu         sync.Mutex
+	announced  map[string]Peer // by ID; at most maxPeers
+	heardOf    map[string]word // by ID, as announced
+	told       map[string]Peer // by ID: what others said of a node; at most maxPeers
+	remembered map[string]Peer // by ID; what the file holds
+}
+
+// openAddressBook reads what was remembered. A file that cannot be read is none:
+// nothing in it is needed for more than to be quick.
+func openAddressBook(dir string) (*addressBook, error) {
+	b := &addressBook{path: filepath.Join(dir, peersFile), announced: map[string]Peer{}, heardOf: map[string]word{}, told: map[string]Peer{}, remembered: map[string]Peer{}}
+	data, err := os.ReadFile(b.path)
+	if errors.Is(err, os.ErrNotExist) {
+		return b, nil
+	}
+	if err != nil {
+		return b, err
+	}
+	var peers []Peer
+	if err := json.Unmarshal(data, &peers); err != nil {
+		return b, fmt.Errorf("%s: %w", b.path, err)
+	}
+	for _, p := range peers[:min(len(peers), maxPeers)] {
+		if p.valid() {
+			b.remembered[p.ID] = p
+		}
+	}
+	return b, nil
+}
+
+// valid tells whether a peer can be dialled.
+func (p Peer) valid() bool {
+	return p.ID != "" && len(p.ID) <= 64 && len(p.Name) <= 253 && validAddress(p.Cluster) && (p.Gossip == "" || validAddress(p.Gossip))
+}
+
+// validAddress tells whether a is host:port with both and of bounded length.
+func validAddress(a string) bool {
+	host, port, err := net.SplitHostPort(a)
+	return err == nil && host != "" && port != "" && port != "0" && len(a) <= 300
+}
+
+// word is when a node was last heard of directly, and which process that was.
+type word struct {
+	instance string
+	at       time.Time
+}
+
+// freshWord is how long a node's own word counts more than gossip that has
+// seen only its former process: gossip believes a node at another address
+// half a minute after it was seen to be gone.
+const freshWord = 40 * time.Second
+
+// announce notes where a node says that it is, and tells whether that is news.
+func (b *addressBook) announce(p Peer, instance string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	news := note(b.announced, p)
+	if _, known := b.announced[p.ID]; known {
+		b.heardOf[p.ID] = word{instance, time.Now()}
+	}
+	return news
+}
+
+// lately tells whether a node has given word of itself lately by another
+// process than the one that gossip knows.
+func (b *addressBook) lately(id, instance string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	w, ok := b.heardOf[id]
+	return ok && w.instance != instance && time.Since(w.at) < freshWord
+}
+
+// hear notes where another node says that one is.
+func (b *addressBook) hear(p Peer) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return note(b.told, p)
+}
+
+func note(in map[string]Peer, p Peer) bool {
+	old, known := in[p.ID]
+	if !p.valid() || !known && len(in) >= maxPeers {
+		return false
+	}
+	in[p.ID] = p
+	return old != p
+}
+
+// forget drops what is known of a node.
+func (b *addressBook) forget(id string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.announced, id)
+	delete(b.heardOf, id)
+	delete(b.told, id)
+}
+
+// heard lists what is known of a node, the surest first.
+func (b *addressBook) heard(id string) (list []Peer) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, from := range []map[string]Peer{b.announced, b.told, b.remembered} {
+		if p, ok := from[id]; ok {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// all lists the peers known, each as it is known most surely.
+func (b *addressBook) all() []Peer {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	both := maps.Clone(b.remembered)
+	maps.Copy(both, b.told)
+	maps.Copy(both, b.announced)
+	return slices.SortedFunc(maps.Values(both), func(x, y Peer) int { return cmp.Compare(x.ID, y.ID) })
+}
+
+// remember writes the peers to the file, unless it has them.
+func (b *addressBook) remember(peers []Peer) error {
+	next := map[string]Peer{}
+	for _, p := range peers {
+		if p.valid() && len(next) < maxPeers {
+			next[p.ID] = p
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if maps.Equal(next, b.remembered) {
+		return nil
+	}
+	list := slices.SortedFunc(maps.Values(next), func(x, y Peer) int { return cmp.Compare(x.ID, y.ID) })
+	data, err := json.MarshalIndent(list, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := writeFile(b.path, append(data, '\n')); err != nil {
+		return err
+	}
+	b.remembered = next
+	return nil
+}
+
+// writeFile replaces a file so that there is the old one or the new one,
+// whatever happens, for its owner alone.
+func writeFile(path string, data []byte) error {
+	dir := filepath.Dir(path)
+	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-*") // 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return syncDir(dir)
+}
+
+// removeFile removes a file for good; one that is not there is none.
+func removeFile(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,330 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"penstock/consensus"
+	"penstock/consensus/membership"
+	"penstock/node/admin"
+	"penstock/node/trust"
+)
+
+// foundingFile holds the secrets of a cluster from when they are minted until
+// they stand in its store.
+const foundingFile = "founding.json"
+
+// charterFormat is the format of a founding with a charter: a build that knows
+// nothing of charters must not begin that cluster alone.
+const charterFormat = 2
+
+// bootstrapping is a cluster that is being founded. Without a charter nobody else
+// has heard of it.
+type bootstrapping struct {
+	Format int    `json:"format"`
+	CA     []byte `json:"ca"` // trust.CA.Marshal
+	Gossip []byte `json:"gossip"`
+	// Token is the text of the first token that nodes join with.
+	Token string `json:"token"`
+
+	// The rest is of a cluster that N nodes of --expect begin together.
+
+	Keyring []byte `json:"keyring,omitempty"` // trust.Keyring.Marshal
+	// Certificate is the own one, DER.
+	Certificate []byte              `json:"certificate,omitempty"`
+	Charter     *membership.Charter `json:"charter,omitempty"`
+	Members     []Candidate         `json:"members,omitempty"` // by ID
+}
+
+// save writes the founding down.
+func (m *bootstrapping) save(dir string) error {
+	data, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(dir, foundingFile), data)
+}
+
+// expectName is what the token of --expect is called.
+const expectName = "expect"
+
+// firstTTL is how long the first token can be joined with.
+const firstTTL = 24 * time.Hour
+
+// bootstrap founds a cluster of this node alone. With a token of --expect, others
+// join with that one; else a token is made.
+//
+// N nodes that found one together do so by a charter (charter.go).
+//
+// First the secrets are written where only this node finds them, then the
+// identity, then the log begins, then all of it is one batch, then the file
+// goes. A node that is killed between two of these goes on from the last: as
+// long as the identity does not stand, everything is minted anew; afterwards
+// the file says that there is something to finish.
+func (c *Cluster) bootstrap(ctx context.Context, expect trust.Token) error {
+	if err := c.unbound(); err != nil {
+		return err
+	}
+	f, ca, err := c.mint(expect)
+	if err != nil {
+		return err
+	}
+	if err := f.save(c.cfg.Dir); err != nil {
+		return err
+	}
+	joined, err := certify(c.id.Load(), ca, time.Now())
+	if err != nil {
+		return err
+	}
+	if err := joined.Save(c.cfg.Dir); err != nil {
+		return err
+	}
+	c.id.Store(joined)
+	return c.finish(ctx, f, nil)
+}
+
+// unbound refuses to found another cluster than the one that this node has
+// told others that it begins with them.
+func (c *Cluster) unbound() error {
+	made, err := loadBootstrapping(c.cfg.Dir)
+	if err != nil || made == nil || made.Charter == nil {
+		return err
+	}
+	return fmt.Errorf("%w: this node is about to begin a cluster with %s: start it with --expect as before, or with an empty data folder", ErrExpect, some(made.names(made.Charter.Members)))
+}
+
+// mint makes a cluster's secrets. Without a token of --expect it makes one
+// that nodes join with.
+func (c *Cluster) mint(expect trust.Token) (*bootstrapping, *trust.CA, error) {
+	now := time.Now()
+	clusterID := trust.NewClusterID()
+	ca, err := trust.NewCA(clusterID, now)
+	if err != nil {
+		return nil, nil, err
+	}
+	f := &bootstrapping{Format: recordFormat, Gossip: trust.NewGossipKey(), Token: expect.Reveal()}
+	if f.CA, err = ca.Marshal(); err != nil {
+		return nil, nil, err
+	}
+	if expect.Kind == "" {
+		t, _, err := trust.Mint(trust.Join, string(admin.RoleJoin), "first", "init", firstTTL, clusterID, ca.Digest(), now)
+		if err != nil {
+			return nil, nil, err
+		}
+		f.Token = t.Reveal()
+	}
+	return f, ca, nil
+}
+
+// certify makes a node the first of its cluster.
+func certify(id *trust.Identity, ca *trust.CA, now time.Time) (*trust.Identity, error) {
+	csr, err := id.Request()
+	if err != nil {
+		return nil, err
+	}
+	r, err := trust.CheckRequest(csr)
+	if err != nil {
+		return nil, err
+	}
+	leaf, err := ca.Issue(r.Public, r.NodeID, r.Name, now)
+	if err != nil {
+		return nil, err
+	}
+	ring, err := trust.NewKeyring()
+	if err != nil {
+		return nil, err
+	}
+	return id.Join(ca.ClusterID(), leaf, ca.Bundle(), ring)
+}
+
+// loadBootstrapping reads what is to be finished; nil: nothing.
+func loadBootstrapping(dir string) (*bootstrapping, error) {
+	path := filepath.Join(dir, foundingFile)
+	data, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil //nolint:nilnil // nothing is no error
+	}
+	if err != nil {
+		return nil, err
+	}
+	var f bootstrapping
+	if err := json.Unmarshal(data, &f); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if f.Format != recordFormat && (f.Format != charterFormat || f.Charter == nil) {
+		return nil, fmt.Errorf("%s: %w: it has format %d, this build knows %d", path, consensus.ErrFormat, f.Format, charterFormat)
+	}
+	return &f, nil
+}
+
+// finish brings a cluster that is being founded to its end: until a majority
+// of its voters have agreed on its first entries. forming is nil where this
+// node founds it alone.
+func (c *Cluster) finish(ctx context.Context, f *bootstrapping, forming *expecting) error {
+	if err := c.openStore(); err != nil {
+		return err
+	}
+	voters := f.voters()
+	votes := len(voters) == 0 || slices.ContainsFunc(voters, func(s consensus.Server) bool { return s.ID == c.ID() })
+	if votes {
+		if err := c.Store().Bootstrap(voters...); err != nil && !errors.Is(err, consensus.ErrState) {
+			return err
+		}
+	}
+	ca, err := trust.ParseCA(f.CA)
+	if err != nil {
+		return err
+	}
+	token, err := trust.ParseToken(f.Token)
+	if err != nil {
+		return err
+	}
+	if ca.ClusterID() != c.ClusterID() {
+		return fmt.Errorf("%s: %w: it is of cluster %s, the folder of %s", foundingFile, ErrForeign, ca.ClusterID(), c.ClusterID())
+	}
+	if err := c.awaitFirst(ctx, f, ca, token, forming); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.keys = [][]byte{f.Gossip}
+	if token.Kind == trust.Join {
+		c.join = fmt.Sprintf("penstock start --data-dir DIR --join %s --token %s", c.Address(), f.Token)
+	}
+	c.mu.Unlock()
+	if err := c.openGossip(); err != nil {
+		return err
+	}
+	return removeFile(filepath.Join(c.cfg.Dir, foundingFile))
+}
+
+// voters are those of the first configuration; none: this node alone.
+func (m *bootstrapping) voters() (list []consensus.Server) {
+	for _, n := range m.Members {
+		if slices.Contains(m.Charter.Voters, n.ID) {
+			list = append(list, consensus.Server{ID: n.ID, Addr: n.Cluster})
+		}
+	}
+	return list
+}
+
+// awaitFirst waits until the first entries of the cluster are agreed. Whoever
+// leads proposes them.
+func (c *Cluster) awaitFirst(ctx context.Context, f *bootstrapping, ca *trust.CA, token trust.Token, forming *expecting) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	agreed := make(chan struct{})
+	go func() {
+		for view := c.Store().Snapshot(); ; {
+			if _, ok := view.Get(keyCluster); ok {
+				close(agreed)
+				return
+			}
+			var err error
+			if view, err = c.Store().Wait(ctx, view.Index()); err != nil {
+				return
+			}
+		}
+	}()
+	looks := forming.look(ctx)
+	forming.tell()
+	for {
+		changes := c.Store().Changes()
+		if c.Store().Leadership().Ready {
+			err := c.proposeFirst(ctx, f, ca, token)
+			if err != nil && !errors.Is(err, consensus.ErrNotLeader) && !errors.Is(err, consensus.ErrUnknown) {
+				return fmt.Errorf("the first entries of the cluster: %w", err)
+			}
+		}
+		select {
+		case <-agreed:
+			return nil
+		case <-changes:
+		case <-looks:
+			forming.tell()
+			if forming.heardDead() {
+				return final(errors.Join(ErrGivenUp, c.startOver()))
+			}
+			if isMarkedLeft(c.cfg.Dir) { // a member that serves has said so
+				return final(errRemovedFrom)
+			}
+		case <-ctx.Done():
+			return fmt.Errorf("the new cluster has no leader: %w", ctx.Err())
+		case <-c.Store().Failed():
+			return c.Store().Err()
+		}
+	}
+}
+
+// proposeFirst proposes the first entries where there are none: two leaders
+// may do so, and the first one's stand.
+func (c *Cluster) proposeFirst(ctx context.Context, f *bootstrapping, ca *trust.CA, token trust.Token) error {
+	if _, ok := c.Store().Snapshot().Get(keyCluster); ok {
+		return nil
+	}
+	ops, err := c.firstEntries(f, ca, token)
+	if err != nil {
+		return err
+	}
+	if err = c.commit(ctx, c.Name(), "init", ops); errors.Is(err, consensus.ErrVersion) {
+		return nil
+	}
+	return err
+}
+
+// firstEntries are what a cluster begins with.
+func (c *Cluster) firstEntries(f *bootstrapping, ca *trust.CA, token trust.Token) ([]consensus.Op, error) {
+	now := time.Now().UTC()
+	ring := c.Sealer()
+	var none uint64
+	cluster := clusterRecord{Format: recordFormat, ID: ca.ClusterID(), Created: now, CAs: ca.Bundle(), Expect: len(f.Members)}
+	ops := []consensus.Op{{Key: keyCluster, Value: marshal(cluster), IfVersion: &none}}
+	caValue, err := seal(ring, keyCA, caSecret{Format: recordFormat, CA: f.CA})
+	if err != nil {
+		return nil, err
+	}
+	gossipValue, err := seal(ring, keyGossip, gossipSecret{Format: recordFormat, Keys: [][]byte{f.Gossip}})
+	if err != nil {
+		return nil, err
+	}
+	tickets, err := seal(ring, keyTickets, nextTickets(ticketSecret{}))
+	if err != nil {
+		return nil, err
+	}
+	name, by := "first", "init"
+	if token.Kind != trust.Join { // made without a node, and given to all
+		name, by = expectName, c.Name()
+	}
+	r, err := token.Record(string(admin.RoleJoin), name, by, firstTTL, now)
+	if err != nil {
+		return nil, err
+	}
+	tokenValue, err := r.Marshal(ring)
+	if err != nil {
+		return nil, err
+	}
+	own := c.announcement().onto(Record{Format: recordFormat, ID: c.ID(), Name: c.Name(), Joined: now, Key: c.keyDigest()})
+	for _, m := range f.Members {
+		if m.ID == c.ID() {
+			continue
+		}
+		csr, err := trust.CheckRequest(m.CSR)
+		if err != nil {
+			return nil, err
+		}
+		r := m.record(now, csr, ca)
+		ops = append(ops, consensus.Op{Key: keyNode(r.ID), Value: marshal(r)})
+	}
+	return append(ops,
+		consensus.Op{Key: keyCA, Value: caValue},
+		consensus.Op{Key: keyGossip, Value: gossipValue},
+		consensus.Op{Key: keyTickets, Value: tickets},
+		consensus.Op{Key: keyToken(r.ID), Value: tokenValue},
+		consensus.Op{Key: keyNode(c.ID()), Value: marshal(own)},
+	), nil
+}

@@ -1,0 +1,484 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"penstock/consensus/membership"
+	"penstock/node/admin"
+	"penstock/node/trust"
+)
+
+// FormView is what a node of --expect says of itself.
+type FormView struct {
+	ID        string   `json:"id"`
+	Name      string   `json:"name"`
+	Addr      string   `json:"addr"` // of its cluster port
+	Expect    int      `json:"expect"`
+	Formed    bool     `json:"formed,omitempty"`
+	Cluster   string   `json:"cluster,omitempty"` // the ID, of one that is formed
+	PledgedTo string   `json:"pledgedTo,omitempty"`
+	Seen      []string `json:"seen,omitempty"`
+	// Addrs are where the nodes are that it has had a proof of, so that join
+	// lists need not name all.
+	Addrs []string `json:"addrs,omitempty"`
+	// Accepted is the charter that it is bound to, Renounced those that it
+	// will never begin.
+	Accepted  *membership.Charter    `json:"accepted,omitempty"`
+	Renounced []membership.Renounced `json:"renounced,omitempty"`
+	// Node is what it would be as a member; of one that is in no cluster.
+	Node *Candidate `json:"node,omitempty"`
+}
+
+// candidate is the node as it would be a member.
+func (v FormView) candidate() Candidate {
+	if v.Node == nil {
+		return Candidate{ID: v.ID, Name: v.Name, Cluster: v.Addr}
+	}
+	return *v.Node
+}
+
+// FormRequest asks another node of --expect for its view.
+type FormRequest struct {
+	TokenID string   `json:"tokenID"`
+	Proof   []byte   `json:"proof"`
+	View    FormView `json:"view"`
+}
+
+// FormResult is that node's view.
+type FormResult struct {
+	Proof []byte   `json:"proof"`
+	View  FormView `json:"view"`
+}
+
+// expecting is a node of --expect until it has a cluster. What it does is
+// decided by membership.Form; here are the questions, the answers, and the
+// pledge, which no clock but this process's own has to do with. Charters are
+// in charter.go.
+type expecting struct {
+	c     *Cluster
+	token trust.Token
+	key   []byte
+	told  logOnce // of the loop
+
+	mu        sync.Mutex
+	pledged   string    // ID of whom it is pledged to
+	pledgedAt time.Time // when that was
+	toldAt    time.Time // when that one was last answered
+	views     map[string]asked
+	addrs     []string // to ask, besides those of the settings; at most maxPeers
+	formed    string   // the ID of the cluster that it has begun
+	bound     *bootstrapping
+	joining   bool                   // it is about to join a cluster: by the last decision
+	boundAt   time.Time              // when that was, or this process began
+	renounced []membership.Renounced // at most membership.MaxRenounced
+	fatal     error
+	wake      chan struct{} // holds one
+}
+
+// asked is a view with the time of the question.
+type asked struct {
+	view FormView
+	when time.Time
+}
+
+// expect finds the other nodes and founds a cluster with them, or joins theirs.
+func (c *Cluster) expect(ctx context.Context) error {
+	token, err := trust.ParseToken(c.cfg.Token)
+	switch {
+	case err != nil:
+		return fmt.Errorf("--token: %w: --expect needs the same token on all nodes: penstock token new makes one", err)
+	case token.Kind != trust.Expect:
+		return fmt.Errorf("--token: %w: %s is no token for --expect: penstock token new makes one; to join a cluster that is there leave --expect out", ErrToken, token)
+	}
+	f := newExpecting(c, token)
+	if err := f.restore(); err != nil {
+		return err
+	}
+	stop := func() {}
+	defer func() { stop() }()
+	f.tell()
+	for answers := false; ; {
+		// A process of this node that ended may have pledged itself. Until
+		// nobody acts on that any more, this one answers nobody; where it is
+		// bound to a charter, no pledge matters.
+		if !answers && (c.fresh || f.bound != nil || time.Since(c.opened) > membership.ActWithin) {
+			answers = true
+			stop = f.serve()
+		}
+		f.askAll(ctx)
+		if err := f.learn(); err != nil {
+			return err
+		}
+		if done, err := f.decide(ctx); done || err != nil {
+			return err
+		}
+		f.tell()
+		select {
+		case <-time.After(c.cfg.Timing.Retry):
+		case <-f.wake:
+		case <-ctx.Done():
+			return fmt.Errorf("no cluster of %d nodes was formed in time: %w", c.cfg.Expect, ctx.Err())
+		}
+	}
+}
+
+func newExpecting(c *Cluster, token trust.Token) *expecting {
+	return &expecting{
+		c: c, token: token, key: token.ProofKey(), told: logOnce{},
+		views: map[string]asked{}, wake: make(chan struct{}, 1),
+	}
+}
+
+// serve answers other nodes until stop is called.
+func (f *expecting) serve() (stop func()) {
+	s := admin.NewServer(admin.Config{
+		Logger: f.c.log, Audit: f.c.cfg.Audit,
+		// It may lead already, by its vote in Raft, when another node has begun.
+		Otherwise: func(string) *admin.Error { return f.begins() },
+	})
+	admin.Handle(s, admin.MethodForm, admin.RoleNone, f.answer)
+	admin.Handle(s, admin.MethodCharter, admin.RoleNone, f.take, admin.Changing())
+	admin.Handle(s, admin.MethodJoin, admin.RoleNone, f.notYet)
+	f.c.connServers.serve(s)
+	return func() {
+		f.c.connServers.serve(nil)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = s.Shutdown(ctx) // what is still in flight is asked again
+	}
+}
+
+// notYet answers a node that wants to join: it has heard that there is a
+// cluster, which must have agreed on its first entries before it lets in more.
+func (f *expecting) notYet(context.Context, *JoinRequest) (*JoinResult, error) {
+	return nil, f.begins()
+}
+
+// begins refuses what a node can do that has begun its cluster, for now.
+func (f *expecting) begins() *admin.Error {
+	return admin.Errorf(admin.Unavailable, "this node (%s) forms a cluster, which has not begun yet: ask again", f.c.Name())
+}
+
+// self is this node's view. The caller holds the lock.
+func (f *expecting) self(now time.Time) FormView {
+	v := FormView{
+		ID: f.c.ID(), Name: f.c.Name(), Addr: f.c.Address(), Expect: f.c.cfg.Expect,
+		PledgedTo: f.pledged, Formed: f.formed != "", Cluster: f.formed, Renounced: f.renounced,
+	}
+	if f.bound != nil {
+		v.Accepted = f.bound.Charter
+	}
+	if n, err := f.c.ownCandidate(); err == nil && f.formed == "" {
+		v.Node = &n
+	}
+	for id, a := range f.views {
+		if now.Sub(a.when) <= membership.ActWithin {
+			v.Seen = append(v.Seen, id)
+			v.Addrs = append(v.Addrs, a.view.Addr)
+		}
+	}
+	slices.Sort(v.Seen)
+	return v
+}
+
+// answer tells another node this one's view.
+func (f *expecting) answer(ctx context.Context, req *FormRequest) (*FormResult, error) {
+	cs := admin.TLS(ctx)
+	if req.TokenID != f.token.ID || trust.Check(f.key, trust.Dialer, cs, req.Proof) != nil {
+		return nil, admin.Errorf(admin.Unauthenticated, "this node (%s) forms a cluster with another token: give all nodes the same", f.c.Name())
+	}
+	proof, err := trust.Prove(f.key, trust.Acceptor, cs)
+	if err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	if f.pledged != "" && f.pledged == req.View.ID {
+		f.toldAt = now
+	}
+	res := &FormResult{Proof: proof, View: f.self(now)}
+	f.compare(req.View)
+	f.hear(req.View)
+	return res, nil
+}
+
+// hear notes where further nodes are. The caller holds the lock.
+func (f *expecting) hear(v FormView) {
+	for _, a := range append([]string{v.Addr}, v.Addrs...) {
+		known := slices.Contains(f.addrs, a) || slices.Contains(f.c.cfg.Join, a) || a == f.c.Address()
+		if !known && validAddress(a) && len(f.addrs) < maxPeers {
+			f.addrs = append(f.addrs, a)
+			poke(f.wake)
+		}
+	}
+}
+
+// compare ends the forming where another node expects another number. The
+// caller holds the lock.
+func (f *expecting) compare(v FormView) {
+	own := f.c.cfg.Expect
+	if v.Formed || v.Expect == own || f.fatal != nil || v.ID == f.c.ID() {
+		return
+	}
+	f.fatal = fmt.Errorf("%w: this node (%s) was started with --expect %d, %s at %s with --expect %d: start all with the same number", ErrExpect, f.c.Name(), own, v.Name, v.Addr, v.Expect)
+	poke(f.wake)
+}
+
+// look asks the other nodes again and again, as long as ctx lasts, and tells
+// of each round; never, where there is nobody to ask. While this node knows no
+// leader it also tells the members where it is: they may serve already, and
+// then look for it at an old address, or have removed it.
+func (f *expecting) look(ctx context.Context) <-chan struct{} {
+	if f == nil {
+		return nil
+	}
+	looked := make(chan struct{})
+	go func() {
+		for {
+			f.askAll(ctx)
+			if f.c.Store().Leadership().Leader == "" {
+				f.announce(ctx)
+			}
+			select {
+			case looked <- struct{}{}:
+			case <-ctx.Done():
+				return
+			}
+			select {
+			case <-time.After(f.c.cfg.Timing.Retry):
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return looked
+}
+
+// announce tells the other members of the cluster that this node has begun
+// where it is. Those that have no cluster yet do not know the question.
+func (f *expecting) announce(ctx context.Context) {
+	f.mu.Lock()
+	members := f.bound.Members
+	f.mu.Unlock()
+	said := f.c.announcement()
+	var all sync.WaitGroup
+	for _, m := range members {
+		if m.ID == f.c.ID() {
+			continue
+		}
+		all.Go(func() {
+			if err := f.c.tell(ctx, m.ID, said); err != nil {
+				f.c.log.Debug("announce", "to", m.Name, "error", err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// askAll asks all addresses at once, each for as long as a view may be old.
+func (f *expecting) askAll(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, membership.ActWithin/2)
+	defer cancel()
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	f.mu.Lock()
+	addrs := slices.Concat(f.c.cfg.Join, f.addrs)
+	f.mu.Unlock()
+	for _, addr := range addrs {
+		if addr == f.c.Address() {
+			continue
+		}
+		all.Go(func() {
+			if err := f.ask(ctx, addr); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				f.told.warn(f.c.log, "no word yet from a node to form a cluster with", addr, err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// ask asks one address for its node's view.
+func (f *expecting) ask(ctx context.Context, addr string) error {
+	when := time.Now()
+	client, err := admin.DialConfig{TLS: trust.JoinConfig()}.Dial(ctx, addr)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	_, _, err = f.exchange(ctx, client, when)
+	var refusal *admin.Error
+	if errors.As(err, &refusal) && refusal.Code == admin.Unauthenticated {
+		f.mu.Lock()
+		if f.fatal == nil {
+			f.fatal = fmt.Errorf("%w by %s: %w", ErrToken, addr, refusal)
+		}
+		f.mu.Unlock()
+	}
+	return err
+}
+
+// exchange asks for the view of whoever is at the other end of a connection,
+// and takes it once that node has proven to know the token. The proof is this
+// node's own, for what else it asks on the connection.
+func (f *expecting) exchange(ctx context.Context, client *admin.Client, when time.Time) (view FormView, proof []byte, err error) {
+	proof, err = trust.Prove(f.key, trust.Dialer, client.TLS())
+	if err != nil {
+		return view, nil, err
+	}
+	f.mu.Lock()
+	req := &FormRequest{TokenID: f.token.ID, Proof: proof, View: f.self(when)}
+	f.mu.Unlock()
+	res, err := admin.Call[FormResult](ctx, client, admin.MethodForm, req)
+	if err != nil {
+		return view, nil, err
+	}
+	if err := trust.Check(f.key, trust.Acceptor, client.TLS(), res.Proof); err != nil {
+		return view, nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.views) >= maxPeers || len(res.View.Seen) > maxPeers || len(res.View.Renounced) > membership.MaxRenounced {
+		return view, nil, fmt.Errorf("too many nodes: the limit is %d", maxPeers)
+	}
+	if res.View.ID != f.c.ID() { // itself, by another name
+		f.views[res.View.ID] = asked{res.View, when}
+		f.compare(res.View)
+		f.hear(res.View)
+	}
+	return res.View, proof, nil
+}
+
+// decide does what the views lead to; done: the node has a cluster.
+func (f *expecting) decide(ctx context.Context) (done bool, err error) {
+	for {
+		d, addr, fatal := f.next()
+		if fatal != nil {
+			return false, fatal
+		}
+		switch d.Action {
+		case membership.FormPledge:
+			continue // it was made
+		case membership.FormBootstrap:
+			f.c.log.Info("founds the cluster", "why", d.Why)
+			if err := f.c.bootstrap(ctx, f.token); err != nil {
+				return false, err
+			}
+			return true, nil
+		case membership.FormDraw:
+			if err := f.draw(d.Peers); err != nil {
+				f.told.warn(f.c.log, "the cluster cannot be formed", "all", err)
+				return false, nil
+			}
+			f.c.log.Info("draws up the cluster", "why", d.Why)
+			continue
+		case membership.FormOffer:
+			if !f.offerAll(ctx, d.Peers) {
+				return false, nil
+			}
+			continue
+		case membership.FormRenounce:
+			f.c.log.Warn("gives up a cluster that did not begin", "cluster", d.Charter.Cluster, "why", d.Why)
+			if err := f.renounce(*d.Charter); err != nil {
+				return false, err
+			}
+			continue
+		case membership.FormBegin:
+			return true, f.begin(ctx)
+		case membership.FormJoin:
+			err := f.c.joinAt(ctx, addr, f.token)
+			if err == nil || errors.Is(err, errFinal) {
+				return err == nil, err
+			}
+			f.told.warn(f.c.log, "cannot join yet, and tries again", addr, err)
+		case membership.FormRefuse:
+			f.told.warn(f.c.log, "no cluster can be formed", "all", errors.New(d.Why))
+		default:
+			if f.told["wait"] != d.Why {
+				f.told["wait"] = d.Why
+				f.c.log.Info("waits for the other nodes", "expect", f.c.cfg.Expect, "why", d.Why)
+			}
+		}
+		return false, nil
+	}
+}
+
+// next decides what to do, with the address of whom it is about, and pledges
+// at once: no answer may come between a decision and its pledge. Nor may an
+// offer be accepted between the decision to join and its end.
+func (f *expecting) next() (d membership.Decision, addr string, fatal error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now()
+	d = f.decision(now)
+	f.joining = d.Action == membership.FormJoin
+	if d.Action == membership.FormPledge {
+		f.pledged, f.pledgedAt = d.Peer, now
+	}
+	return d, f.views[d.Peer].view.Addr, f.fatal
+}
+
+// decision asks what to do. The caller holds the lock.
+func (f *expecting) decision(now time.Time) membership.Decision {
+	return membership.Form(f.asPeer(now), f.peers(now))
+}
+
+// asPeer is this node as decisions want it. The caller holds the lock.
+func (f *expecting) asPeer(now time.Time) membership.Peer {
+	self := asPeer(f.self(now))
+	if f.pledged != "" {
+		self.PledgedFor = now.Sub(f.pledgedAt)
+		self.Told = min(self.PledgedFor, now.Sub(f.toldAt))
+	}
+	if f.bound != nil {
+		self.BoundFor = now.Sub(f.boundAt)
+	}
+	return self
+}
+
+// peers are the views of the others. The caller holds the lock.
+func (f *expecting) peers(now time.Time) []membership.Peer {
+	peers := make([]membership.Peer, 0, len(f.views))
+	for _, a := range f.views {
+		p := asPeer(a.view)
+		p.Age = now.Sub(a.when)
+		peers = append(peers, p)
+	}
+	slices.SortFunc(peers, func(a, b membership.Peer) int { return cmp.Compare(a.ID, b.ID) })
+	return peers
+}
+
+func asPeer(v FormView) membership.Peer {
+	return membership.Peer{
+		ID: v.ID, Addr: v.Addr, Expect: v.Expect, Formed: v.Formed, Cluster: v.Cluster, PledgedTo: v.PledgedTo, Seen: v.Seen,
+		Accepted: v.Accepted, Renounced: v.Renounced,
+	}
+}
+
+// handleForm tells a node of --expect that there is a cluster already.
+func (c *Cluster) handleForm(ctx context.Context, req *FormRequest) (*FormResult, error) {
+	cs := admin.TLS(ctx)
+	key, _, err := c.proven(ctx, req.TokenID, req.Proof)
+	if err != nil {
+		return nil, err
+	}
+	proof, err := trust.Prove(key, trust.Acceptor, cs)
+	if err != nil {
+		return nil, err
+	}
+	renounced, err := loadRenounced(c.cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	return &FormResult{Proof: proof, View: FormView{
+		ID: c.ID(), Name: c.Name(), Addr: c.Address(), Expect: c.cfg.Expect, Formed: true, Cluster: c.ClusterID(), Renounced: renounced,
+	}}, nil
+}

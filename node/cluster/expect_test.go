@@ -1,0 +1,398 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"penstock/node/admin"
+	"penstock/node/trust"
+)
+
+func TestOneNodeFoundsAndTwoJoin(t *testing.T) {
+	t.Parallel()
+	all := three(t)
+	for _, m := range all {
+		if m.c.ClusterID() != all[0].c.ClusterID() {
+			t.Fatalf("%s is of another cluster", m.cfg.Name)
+		}
+		put(t, m, m.cfg.Name, "written at "+m.cfg.Name)
+	}
+	for _, m := range all {
+		for _, o := range all {
+			holds(t, m, o.cfg.Name, "written at "+o.cfg.Name)
+		}
+		m.mu.Lock()
+		if len(m.tickets) == 0 || m.tickets[0] != all[0].tickets[0] {
+			t.Errorf("%s has other ticket keys", m.cfg.Name)
+		}
+		m.mu.Unlock()
+	}
+	for _, m := range all[1:] {
+		if m.c.JoinCommand() != "" {
+			t.Errorf("%s shows a token that it did not make", m.cfg.Name)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(all[0].cfg.Dir, foundingFile)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the secrets of the founding are still there: %v", err)
+	}
+}
+
+// expectingMachines are machines that form a cluster together.
+func expectingMachines(t *testing.T, names ...string) []*machine {
+	t.Helper()
+	token := trust.NewExpectToken().Reveal()
+	var all []*machine
+	var addrs []string
+	for _, n := range names {
+		m := newMachine(t, n)
+		m.cfg.Expect, m.cfg.Token = len(names), token
+		all = append(all, m)
+		addrs = append(addrs, m.addr())
+	}
+	for _, m := range all {
+		m.cfg.Join = addrs
+	}
+	return all
+}
+
+// startAll starts machines, each in a goroutine of its own.
+func startAll(t *testing.T, all []*machine) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	defer cancel()
+	done := make(chan error, len(all))
+	for _, m := range all {
+		go func() {
+			err := m.open(ctx)
+			if err != nil {
+				err = fmt.Errorf("%s: %w", m.cfg.Name, err)
+			}
+			done <- err
+		}()
+	}
+	for range all {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if t.Failed() {
+		t.FailNow()
+	}
+}
+
+func TestNodesThatExpectEachOtherFormOneCluster(t *testing.T) {
+	t.Parallel()
+	all := expectingMachines(t, "a", "b", "c")
+	startAll(t, all)
+	voters(t, 3, all...)
+	for _, m := range all[1:] {
+		if m.c.ClusterID() != all[0].c.ClusterID() {
+			t.Fatal("two clusters")
+		}
+	}
+}
+
+// TestJoinListsNeedOnlyOverlap: two nodes that both know a third one find each
+// other, and so do those of which only one knows the other.
+func TestJoinListsNeedOnlyOverlap(t *testing.T) {
+	t.Parallel()
+	all := expectingMachines(t, "a", "b", "c")
+	middle := all[1].addr()
+	for _, m := range all {
+		m.cfg.Join = []string{middle}
+	}
+	startAll(t, all)
+	voters(t, 3, all...)
+}
+
+func TestNodesThatExpectEachOtherMayStartInAnyOrder(t *testing.T) {
+	t.Parallel()
+	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
+		t.Run(fmt.Sprint(order), func(t *testing.T) {
+			t.Parallel()
+			all := expectingMachines(t, "a", "b", "c")
+			ctx, cancel := context.WithTimeout(context.Background(), enough)
+			defer cancel()
+			done := make(chan error, len(all))
+			for i, k := range order {
+				m := all[k]
+				go func() { done <- m.open(ctx) }()
+				if i < len(order)-1 {
+					eventually(t, m.cfg.Name+" waits for the others", func() string {
+						if !strings.Contains(m.log(), "waits for the other nodes") {
+							return m.log()
+						}
+						return ""
+					})
+				}
+			}
+			for range all {
+				if err := <-done; err != nil {
+					t.Fatal(err)
+				}
+			}
+			voters(t, 3, all...)
+		})
+	}
+}
+
+func TestAJoinThatWasCutShortIsFinished(t *testing.T) {
+	t.Parallel()
+	a := founded(t, "a")
+	m := newcomer(t, "b", a.token(), a)
+	// The leader has taken it in, and it was killed before it had the answer.
+	token, err := trust.ParseToken(m.cfg.Token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := m.cfg.withDefaults()
+	cfg.Log = slog.New(slog.DiscardHandler)
+	id, _, err := openIdentity(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	csr, err := id.Request()
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := newCluster(cfg, id, true)
+	_, err = first.askToJoin(context.Background(), a.addr(), token, csr)
+	first.pool.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.start()
+	if m.c.ID() != id.NodeID {
+		t.Error("it came as another node")
+	}
+	put(t, a, "x", "1")
+	holds(t, m, "x", "1")
+	if n := len(records(a.c.Store().Snapshot())); n != 2 {
+		t.Errorf("%d records", n)
+	}
+}
+
+func TestALateNodeOfExpectJoins(t *testing.T) {
+	t.Parallel()
+	for last := range 3 {
+		t.Run(fmt.Sprint(last), func(t *testing.T) {
+			t.Parallel()
+			all := expectingMachines(t, "a", "b", "c")
+			late := newMachine(t, "late")
+			late.cfg.Token, late.cfg.Expect, late.cfg.Join = all[0].cfg.Token, 3, []string{all[last].addr()}
+			startAll(t, all)
+			late.start()
+			if late.c.ClusterID() != all[0].c.ClusterID() {
+				t.Fatal("two clusters")
+			}
+		})
+	}
+}
+
+func TestNodesThatExpectDifferentNumbersSayBoth(t *testing.T) {
+	t.Parallel()
+	all := expectingMachines(t, "a", "b")
+	all[1].cfg.Expect = 5
+	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	defer cancel()
+	got := make(chan error, 2)
+	for _, m := range all {
+		go func() { got <- m.open(ctx) }()
+	}
+	for range all {
+		err := <-got
+		if !errors.Is(err, ErrExpect) || !contains(err, "--expect 2") || !contains(err, "--expect 5") {
+			t.Errorf("got %v, want both numbers", err)
+		}
+	}
+}
+
+func TestNodesWithDifferentTokensFormNoCluster(t *testing.T) {
+	t.Parallel()
+	all := expectingMachines(t, "a", "b")
+	all[1].cfg.Token = trust.NewExpectToken().Reveal()
+	ctx, cancel := context.WithTimeout(context.Background(), enough)
+	defer cancel()
+	done := make(chan error, 2)
+	for _, m := range all {
+		go func() { done <- m.open(ctx) }()
+	}
+	// One of the two is told, and ends; then the other has nobody to ask.
+	if err := <-done; !errors.Is(err, ErrToken) || !contains(err, "another token") {
+		t.Errorf("got %v", err)
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, ErrToken) && !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestFormingEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	m := expectingMachines(t, "a", "b")[0]
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	if err := m.open(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("got %v", err)
+	}
+}
+
+func TestAFoundingThatWasCutShortIsFinished(t *testing.T) {
+	t.Parallel()
+	for _, after := range []string{"secrets", "identity", "log", "entries"} {
+		t.Run(after, func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t, "a")
+			m.cfg.Init = true
+			cut(t, m, after)
+			m.listen("127.0.0.1")
+			m.start()
+			put(t, m, "x", "1")
+			b := newcomer(t, "b", m.token(), m).start()
+			holds(t, b, "x", "1")
+		})
+	}
+}
+
+// cut founds a cluster and brings the folder to what it was after a step.
+func cut(t *testing.T, m *machine, after string) {
+	t.Helper()
+	m.start()
+	f := bootstrapping{Format: recordFormat, Token: m.token()}
+	secret, _, _, err := unseal[caSecret](m.c.Sealer(), m.c.Store().Snapshot(), keyCA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := m.c.gossipKeys()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.CA, f.Gossip = secret.CA, keys[0]
+	m.kill()
+	data, err := json.Marshal(f)
+	if err == nil {
+		err = writeFile(filepath.Join(m.cfg.Dir, foundingFile), data)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after == "secrets" {
+		if err := trust.Forget(m.cfg.Dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after == "secrets" || after == "identity" {
+		if err := errors.Join(os.RemoveAll(filepath.Join(m.cfg.Dir, raftDir)), os.Remove(filepath.Join(m.cfg.Dir, logFile))); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func contains(err error, text string) bool { return err != nil && strings.Contains(err.Error(), text) }
+
+func TestTokensThatDoNotLetIn(t *testing.T) {
+	t.Parallel()
+	a := founded(t, "a")
+	ctx := context.Background()
+	create := func(role admin.Role, ttl time.Duration) *admin.TokenCreated {
+		t.Helper()
+		made, err := a.c.createToken(ctx, &admin.TokenCreateRequest{Name: fmt.Sprint("t", role, ttl), Role: role, TTL: ttl})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made
+	}
+	expired := create(admin.RoleJoin, time.Nanosecond).Token
+	revoked := create(admin.RoleJoin, time.Hour)
+	if _, err := a.c.revoke(ctx, &admin.TokenRevokeRequest{Token: revoked.ID}); err != nil {
+		t.Fatal(err)
+	}
+	foreign := founded(t, "z")
+	other, err := foreign.c.createToken(ctx, &admin.TokenCreateRequest{Name: "t", Role: admin.RoleJoin})
+	if err != nil {
+		t.Fatal(err)
+	}
+	guessed, err := trust.ParseToken(create(admin.RoleJoin, time.Hour).Token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	guessed.Secret = trust.NewExpectToken().Secret
+	for name, c := range map[string]struct {
+		token string
+		want  error
+		says  string
+	}{
+		"guessed": {guessed.Reveal(), ErrToken, "does not know"},
+		"expired": {expired, ErrToken, "expired"},
+		"revoked": {revoked.Token, ErrToken, "revoked"},
+		"foreign": {other.Token, ErrForeign, foreign.c.ClusterID()},
+		"admin's": {create(admin.RoleAdmin, time.Hour).Token, ErrToken, "role join"},
+		"unknown": {trust.NewExpectToken().Reveal(), ErrToken, "does not know"},
+		"no":      {"pst1.nonsense", trust.ErrToken, "mistyped"},
+	} {
+		m := newcomer(t, "b", c.token, a)
+		if err := m.refused(c.want); !contains(err, c.says) {
+			t.Errorf("%s: %v does not say %q", name, err, c.says)
+		}
+	}
+	if n := len(a.c.Members()); n != 1 {
+		t.Errorf("%d members", n)
+	}
+}
+
+func TestANewFolderNeedsToBeToldWhatToDo(t *testing.T) {
+	t.Parallel()
+	err := newMachine(t, "a").refused(ErrNew)
+	if !contains(err, "--init") || !contains(err, "--join") {
+		t.Errorf("%v does not say what to do", err)
+	}
+}
+
+func TestAFolderDoesNotStartWithATokenOfAnotherCluster(t *testing.T) {
+	t.Parallel()
+	a, z := founded(t, "a"), founded(t, "z")
+	a.stop()
+	a.listen("127.0.0.1")
+	a.cfg.Token, a.cfg.Join = z.token(), []string{z.addr()}
+	err := a.refused(ErrForeign)
+	if !contains(err, z.c.ClusterID()) {
+		t.Errorf("%v does not name the other cluster", err)
+	}
+}
+
+// History and logs tell tokens apart by name.
+func TestTokensHaveNamesOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	a := founded(t, "a")
+	create := func(name string) error {
+		_, err := a.c.createToken(context.Background(), &admin.TokenCreateRequest{Name: name, Role: admin.RoleReader})
+		return err
+	}
+	for range 2 {
+		if err := create(""); err != nil {
+			t.Errorf("a token without a name: %v", err)
+		}
+	}
+	if err := create("ci"); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"ci", "with space", "line\nbreak", strings.Repeat("x", 65)} {
+		if err := create(name); err == nil {
+			t.Errorf("%q was taken", name)
+		}
+	}
+	if _, err := a.c.revoke(context.Background(), &admin.TokenRevokeRequest{Token: "ci"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := create("ci"); err != nil {
+		t.Errorf("the name of a token that ended: %v", err)
+	}
+}

@@ -1,0 +1,311 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"penstock/gossip"
+)
+
+// advertisedFacts is what nodes tell of themselves in gossip's facts.
+type advertisedFacts struct {
+	Facts
+	Index uint64 `json:"i"` // of the store's view
+}
+
+// gossiping is gossip, or nil where it does not run yet.
+func (c *Cluster) gossiping() *gossip.Gossip {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.gossip
+}
+
+// plannedGossip is where gossip will be; "" where the system picks the port.
+func (c *Cluster) plannedGossip() string {
+	host, port, err := net.SplitHostPort(c.cfg.Gossip)
+	if err != nil || port == "0" {
+		return ""
+	}
+	if c.cfg.Advertise != "" {
+		host = c.cfg.Advertise
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// gossipKeys are the keys of now: those of the store, or until it has them
+// those of the join.
+func (c *Cluster) gossipKeys() ([][]byte, error) {
+	s, _, ok, err := unseal[gossipSecret](c.Sealer(), c.Store().Snapshot(), keyGossip)
+	if err != nil {
+		return nil, err
+	}
+	if ok {
+		return s.ring(), nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.keys, nil
+}
+
+// meta is what everybody knows of this node.
+func (c *Cluster) meta() gossip.Meta {
+	id := c.id.Load()
+	return gossip.Meta{
+		Name: id.Name, Cluster: c.Address(), HTTP: c.cfg.HTTP, Version: c.cfg.Version, Zone: c.cfg.Zone, Instance: id.Instance,
+	}
+}
+
+// advertisedGossip is where others reach gossip, for gossip itself: it wants
+// an IP address.
+func (c *Cluster) advertisedGossip() (string, error) {
+	host := c.cfg.Advertise
+	if host == "" {
+		return "", nil
+	}
+	if _, err := netip.ParseAddr(host); err != nil {
+		ctx, cancel := context.WithTimeout(c.ctx, rpcTimeout)
+		defer cancel()
+		ips, err := net.DefaultResolver.LookupHost(ctx, host)
+		if err != nil {
+			return "", fmt.Errorf("--advertise %s: %w", host, err)
+		}
+		host = ips[0]
+	}
+	return net.JoinHostPort(host, "0"), nil
+}
+
+// openGossip begins to gossip where the keys are known; where they are not,
+// they come with the log.
+func (c *Cluster) openGossip() error {
+	if c.gossiping() != nil {
+		return nil
+	}
+	keys, err := c.gossipKeys()
+	if err != nil || len(keys) == 0 {
+		return err
+	}
+	advertise, err := c.advertisedGossip()
+	if err != nil {
+		return err
+	}
+	g, err := gossip.Open(gossip.Config{
+		ID: c.ID(), Meta: c.meta(), Bind: c.cfg.Gossip, Advertise: advertise, Label: c.ClusterID(), Keys: keys,
+		Log: c.log, Conflict: c.conflict,
+	})
+	if err != nil {
+		return fmt.Errorf("--gossip %s: %w", c.cfg.Gossip, err)
+	}
+	c.mu.Lock()
+	over := c.ctx.Err() != nil // close looked for gossip before there was any
+	if !over {
+		c.gossip = g
+	}
+	c.mu.Unlock()
+	if over {
+		return errors.Join(g.Close(), c.ctx.Err())
+	}
+	poke(c.announcing)
+	// Who follows the store may have met no gossip yet to give the next keys to.
+	if keys, err = c.gossipKeys(); err != nil {
+		return err
+	}
+	return g.SetKeys(keys)
+}
+
+// conflict hears of another process that runs as this node. The younger one
+// yields: the other has the connections. Gossip's word alone would let whoever
+// has its key end nodes, so the other must show this node's certificate.
+func (c *Cluster) conflict(other gossip.Member) {
+	if res, err := c.where(c.ctx, c.ID(), []string{other.Cluster}); err != nil || res.Last.Instance == c.Instance() {
+		c.log.Warn("gossip tells of a copy of this node, which does not answer there", "at", other.Cluster, "gossip", other.Addr)
+		return
+	}
+	if other.Since.After(c.opened) {
+		c.log.Error("a copy of this node's data folder runs elsewhere and has to end", "at", other.Cluster, "gossip", other.Addr)
+		return
+	}
+	c.fail(fmt.Errorf("%w: node %s runs at %s: stop one of the two; a second node needs a data folder of its own", ErrCopied, c.ID(), other.Cluster))
+}
+
+// asSeen is a member of gossip as this package has it.
+func asSeen(m gossip.Member) seen {
+	s := seen{
+		peer: Peer{ID: m.ID, Name: m.Name, Cluster: m.Cluster, Gossip: m.Addr},
+		http: m.HTTP, zone: m.Zone, version: m.Version, instance: m.Instance, since: m.Since, state: StateUnreachable,
+	}
+	switch m.State {
+	case gossip.Alive:
+		s.state = StateUp
+	case gossip.Left:
+		s.state = StateLeft
+	}
+	var t advertisedFacts
+	if json.Unmarshal(m.Facts, &t) == nil {
+		s.facts, s.index = t.Facts, t.Index
+	}
+	return s
+}
+
+const (
+	// joinEvery is the least time between two attempts to gossip with nodes
+	// that are not seen.
+	joinEvery = 10 * time.Second
+	// joinTimeout bounds one.
+	joinTimeout = 5 * time.Second
+	// maxSeeds bounds the nodes of one.
+	maxSeeds = 16
+)
+
+// joinGossip finds the other nodes in gossip, as long as there are any that it does
+// not see; islands meet again so.
+func (c *Cluster) joinGossip() {
+	ticker := time.NewTicker(c.cfg.Timing.Tick)
+	defer ticker.Stop()
+	var last []string
+	var at time.Time
+	told := logOnce{}
+	for {
+		if g := c.gossiping(); g != nil {
+			seeds := c.unseen()
+			if len(seeds) > 0 && (!slices.Equal(seeds, last) || time.Since(at) > joinEvery) {
+				last, at = seeds, time.Now()
+				ctx, cancel := context.WithTimeout(c.ctx, joinTimeout)
+				if n, err := g.Join(ctx, seeds); err != nil {
+					c.log.Debug("gossip: not all nodes answered", "asked", len(seeds), "answered", n, "error", err)
+				}
+				cancel()
+			}
+		} else if err := c.openGossip(); err != nil {
+			told.warn(c.log, "gossip cannot start yet", c.Name(), err)
+		}
+		select {
+		case <-ticker.C:
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}
+
+// unseen are the gossip addresses of members that gossip does not see, those
+// of a few: one that answers tells of the others.
+func (c *Cluster) unseen() (seeds []string) {
+	sighted := c.sighted()
+	for _, p := range c.known() {
+		if sighted[p.ID].state == StateUp {
+			continue
+		}
+		at := []string{p.Gossip}
+		for _, h := range c.addressBook.heard(p.ID) {
+			at = append(at, h.Gossip)
+		}
+		for _, a := range at {
+			if a != "" && !slices.Contains(seeds, a) && len(seeds) < maxSeeds {
+				seeds = append(seeds, a)
+			}
+		}
+	}
+	slices.Sort(seeds)
+	return seeds
+}
+
+// look does what is to be done about once a second on every node: it tells
+// the others its facts, notes who is there, remembers them, and renews the
+// certificate when that is due.
+func (c *Cluster) look() {
+	ticker := time.NewTicker(c.cfg.Timing.Tick)
+	defer ticker.Stop()
+	renewal, said, told := renewal{}, lastAdvertised{}, logOnce{}
+	for {
+		var changed <-chan struct{}
+		g := c.gossiping()
+		if g != nil {
+			changed = g.Changed()
+		}
+		said.advertise(c, g)
+		c.noteSight(time.Now())
+		if err := c.addressBook.remember(c.known()); err != nil {
+			told.warn(c.log, "peers cannot be remembered", peersFile, err)
+		}
+		renewal.keep(c)
+		select {
+		case <-changed:
+			poke(c.leading)
+			select { // gossip changes often in large clusters
+			case <-time.After(c.cfg.Timing.Tick / 4):
+			case <-c.ctx.Done():
+				return
+			}
+		case <-ticker.C:
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}
+
+// lastAdvertised is what gossip was given last.
+type lastAdvertised struct {
+	facts []byte
+	phase string
+	meta  gossip.Meta
+}
+
+// advertise asks for this node's facts and gives them to gossip, where that runs.
+func (s *lastAdvertised) advertise(c *Cluster, g *gossip.Gossip) {
+	f := c.cfg.Facts()
+	if len(f.Hints) > maxHints {
+		f.Hints = nil
+	}
+	c.mu.Lock()
+	c.facts = f
+	c.mu.Unlock()
+	if g == nil {
+		return
+	}
+	facts, err := json.Marshal(advertisedFacts{f, c.Store().Snapshot().Index()})
+	if err == nil && !bytes.Equal(facts, s.facts) {
+		err = g.SetFacts(facts, f.Phase != s.phase)
+		s.facts, s.phase = facts, f.Phase
+	}
+	if meta := c.meta(); meta != s.meta {
+		s.meta = meta
+		err = errors.Join(err, g.SetMeta(meta))
+	}
+	if err != nil && c.ctx.Err() == nil {
+		c.log.Warn("gossip takes no facts", "error", err)
+	}
+}
+
+// noteSight notes which members are there and since when, by this node's own
+// clock, so that it knows when it comes to lead.
+func (c *Cluster) noteSight(now time.Time) {
+	up := map[string]bool{}
+	sighted := c.sighted()
+	servers, _ := c.servers()
+	for _, s := range servers { // those that leave are no members, and are there all the same
+		up[s.id] = sighted[s.id].state == StateUp
+	}
+	for _, m := range c.Members() {
+		up[m.ID] = m.Up()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	next := make(map[string]sight, len(up))
+	for id, up := range up {
+		if up && id != c.ID() {
+			c.met.Store(true)
+		}
+		old, known := c.seen[id]
+		if !known || old.up != up {
+			old = sight{up, now}
+		}
+		next[id] = old
+	}
+	c.seen = next
+}

@@ -1,0 +1,261 @@
+package cluster
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"syscall"
+	"time"
+
+	"penstock/consensus"
+	"penstock/node/admin"
+	"penstock/node/trust"
+)
+
+// maxNodes bounds the records of nodes, those that have left among them.
+const maxNodes = 2000
+
+// handleJoin takes a node in that proves to know a token. Any node does it:
+// the proof is bound to the connection, and so has to be checked here; the
+// rest is the leader's.
+func (c *Cluster) handleJoin(ctx context.Context, req *JoinRequest) (*JoinResult, error) {
+	key, token, err := c.proven(ctx, req.TokenID, req.Proof)
+	if err != nil {
+		return nil, err
+	}
+	admin.Showed(ctx, admin.Principal{Name: token.Name, Role: admin.RoleJoin, TokenID: token.ID})
+	admin.Summarize(ctx, "node %q (%.40s) at %s, with the token %q", req.Node.Name, req.Node.ID, req.Node.Cluster, token.Name)
+	proof, err := trust.Prove(key, trust.Acceptor, admin.TLS(ctx))
+	if err != nil {
+		return nil, err
+	}
+	res, err := ask(ctx, c, methodAdmit, &admitRequest{Node: req.Node, Token: token.Name}, c.handleAdmit)
+	if err != nil {
+		return nil, err
+	}
+	own := Peer{ID: c.ID(), Name: c.Name(), Cluster: c.Address(), Gossip: c.GossipAddress()}
+	peers := append([]Peer{own}, slices.DeleteFunc(res.Peers, func(p Peer) bool { return p.ID == own.ID || p.ID == req.Node.ID })...)
+	return &JoinResult{
+		Proof: proof, Cluster: c.ClusterID(), CAs: res.CAs, Certificate: res.Certificate,
+		Keyring: c.Sealer().Marshal(), Gossip: res.Gossip, Peers: peers[:min(len(peers), maxPeers)],
+	}, nil
+}
+
+// proven checks that the caller knows a token, of those that nodes join with.
+func (c *Cluster) proven(ctx context.Context, tokenID string, proof []byte) (key []byte, t trust.TokenRecord, err error) {
+	unknown := admin.Errorf(admin.Unauthenticated, "this cluster does not know the token: it is of another cluster, or ended long ago; penstock token create --role join makes one")
+	t, ok, err := c.tokenRecord(ctx, tokenID)
+	if err != nil {
+		return nil, t, err
+	}
+	if !ok {
+		return nil, t, unknown
+	}
+	key, ok = t.ProofKey()
+	if !ok || trust.Check(key, trust.Dialer, admin.TLS(ctx), proof) != nil {
+		return nil, t, unknown
+	}
+	if err := t.Valid(c.now()); err != nil {
+		return nil, t, admin.Errorf(admin.Unauthenticated, "%v: penstock token create --role join makes another", err)
+	}
+	return key, t, nil
+}
+
+// handleAdmit makes a node a member, on the leader. The record is all of it:
+// Raft's configuration follows when the node is there. Asked again by the
+// same node, it answers the same.
+func (c *Cluster) handleAdmit(ctx context.Context, req *admitRequest) (*admitResult, error) {
+	n := req.Node
+	csr, err := trust.CheckRequest(n.CSR)
+	if err != nil || csr.NodeID != n.ID || csr.Name != n.Name {
+		return nil, admin.Errorf(admin.Invalid, "the node's request for a certificate is not its own: %v", err)
+	}
+	if !n.reachable() {
+		return nil, admin.Errorf(admin.Invalid, "node %.40q, name %.80q, at %.80q: this is no node that can be reached: see --cluster and --advertise", n.ID, n.Name, n.Cluster)
+	}
+	c.admitting.Lock()
+	defer c.admitting.Unlock()
+	view, err := c.current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	next := Record{Format: recordFormat, ID: n.ID, Name: n.Name, Joined: time.Now().UTC(), Key: hex.EncodeToString(csr.KeyDigest[:])}
+	if old, ok := record(view, n.ID); ok {
+		switch {
+		case old.Key != next.Key:
+			return nil, admin.Errorf(admin.Refused, "another node has the ID %s", n.ID)
+		case !old.member():
+			return nil, admin.Errorf(admin.Refused, "this node has left the cluster or was removed: start with an empty data folder, it then joins as a new one")
+		}
+		next.Joined = old.Joined
+	} else if len(records(view)) >= maxNodes {
+		return nil, admin.Errorf(admin.Refused, "the cluster knows %d nodes, those that have left among them; the limit is %d", maxNodes, maxNodes)
+	}
+	ops, err := c.freeName(ctx, view, next)
+	if err != nil {
+		return nil, err
+	}
+	ca, err := c.signer(view)
+	if err != nil {
+		return nil, err
+	}
+	leaf, err := ca.Issue(csr.Public, n.ID, n.Name, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	keys, err := c.gossipKeys()
+	if err != nil {
+		return nil, err
+	}
+	next = n.record(next.Joined, csr, ca)
+	ops = append(ops, c.putRecord(view, next))
+	if err := c.commit(ctx, c.Name(), "join with "+req.Token, ops); err != nil {
+		if errors.Is(err, consensus.ErrVersion) {
+			return nil, admin.Errorf(admin.Unavailable, "the members have just changed: ask again")
+		}
+		return nil, err
+	}
+	c.log.Info("a node joins", "node", n.Name, "id", n.ID, "at", n.Cluster, "token", req.Token)
+	// It is there when it says so itself: until it has this answer it takes
+	// nobody's word.
+	c.addressBook.hear(Peer{ID: n.ID, Name: n.Name, Cluster: n.Cluster, Gossip: n.Gossip})
+	c.pool.Drop(n.ID)
+	poke(c.leading)
+	return &admitResult{CAs: ca.Bundle(), Certificate: leaf, Gossip: keys, Peers: c.known()}, nil
+}
+
+// reachable says whether a candidate says of itself what a node can.
+func (n Candidate) reachable() bool {
+	p := Peer{ID: n.ID, Name: n.Name, Cluster: n.Cluster, Gossip: n.Gossip}
+	return p.valid() && n.Name != "" && short(n.HTTP, n.Zone, n.Version, n.Last.Instance)
+}
+
+// record is a candidate as a member, with a certificate of the CA.
+func (n Candidate) record(joined time.Time, csr trust.Request, ca *trust.CA) Record {
+	return Announcement{
+		Cluster: n.Cluster, Gossip: n.Gossip, HTTP: n.HTTP, Zone: n.Zone, Version: n.Version, Level: n.Level, Last: n.Last, Issuer: issuerID(ca),
+	}.onto(Record{Format: recordFormat, ID: n.ID, Name: n.Name, Joined: joined, Key: hex.EncodeToString(csr.KeyDigest[:])})
+}
+
+// freeName makes sure that no other member has a node's name. One that is
+// gone makes room: its machine was set up anew.
+func (c *Cluster) freeName(ctx context.Context, view consensus.Snapshot, next Record) ([]consensus.Op, error) {
+	holder, taken := holderOf(records(view), next.Name, next.ID)
+	if !taken {
+		return nil, nil
+	}
+	sighted := c.sighted()[holder.ID]
+	if holder.ID == c.ID() || c.answers(ctx, holder.ID) {
+		return nil, admin.Errorf(admin.Refused, "a node named %s is up at %s; choose another --name", holder.Name, holder.Cluster)
+	}
+	if sighted.state == StateUp {
+		return nil, admin.Errorf(admin.Unavailable, "a node named %s was up at %s a moment ago; its name is free when it is known to be gone", holder.Name, holder.Cluster)
+	}
+	c.log.Warn("a node of the same name joins in place of one that is gone", "name", holder.Name, "old", holder.ID, "new", next.ID)
+	holder.Left = time.Now().UTC()
+	return []consensus.Op{c.putRecord(view, holder)}, nil
+}
+
+// answers tells whether the node of an ID can be reached now.
+func (c *Cluster) answers(ctx context.Context, id string) bool {
+	_, err := c.where(ctx, id, c.addresses(id))
+	return err == nil
+}
+
+// where asks the node of an ID at some addresses which process it is.
+func (c *Cluster) where(ctx context.Context, id string, addrs []string) (*whereResult, error) {
+	ctx, cancel := context.WithTimeout(ctx, rpcTimeout/2)
+	defer cancel()
+	config := admin.DialConfig{TLS: trust.ClientConfig(c.id.Load, id)}
+	client, err := dialAny(ctx, addrs, config.Dial)
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	return admin.Call[whereResult](ctx, client, methodWhere, &whereRequest{})
+}
+
+// handleWhere tells another node where one is, as seen from here.
+func (c *Cluster) handleWhere(_ context.Context, req *whereRequest) (*whereResult, error) {
+	if req.ID == "" || req.ID == c.ID() {
+		own := Peer{ID: c.ID(), Name: c.Name(), Cluster: c.Address(), Gossip: c.GossipAddress()}
+		return &whereResult{Peer: own, Last: c.id.Load().Incarnation(), Up: true}, nil
+	}
+	res := &whereResult{Peer: Peer{ID: req.ID}}
+	if r, ok := record(c.Store().Snapshot(), req.ID); ok {
+		res.Peer, res.Last = Peer{ID: r.ID, Name: r.Name, Cluster: r.Cluster, Gossip: r.Gossip}, r.Last
+	}
+	if s, ok := c.sighted()[req.ID]; ok {
+		res.Peer, res.Up = s.peer, s.state == StateUp
+	}
+	return res, nil
+}
+
+// elsewhere refuses to start where this folder's node runs already: it asks
+// the others where they see it, and looks whether it answers there.
+func (c *Cluster) elsewhere(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, rpcTimeout/2)
+	defer cancel()
+	peers := c.addressBook.all()
+	found := make(chan string, spreadAtOnce)
+	peers = peers[:min(len(peers), spreadAtOnce)]
+	for _, p := range peers {
+		go func() { found <- c.seenAt(ctx, p) }()
+	}
+	for range peers {
+		if at := <-found; at != "" {
+			return fmt.Errorf("%w: node %s runs at %s: stop it first; a second node needs a data folder of its own", ErrCopied, c.ID(), at)
+		}
+	}
+	return nil
+}
+
+// seenAt asks a peer where it sees this node, and gives that address where
+// another process of it answers there.
+func (c *Cluster) seenAt(ctx context.Context, p Peer) string {
+	config := admin.DialConfig{TLS: trust.ClientConfig(c.id.Load, p.ID)}
+	client, err := config.Dial(ctx, p.Cluster)
+	if err != nil {
+		return ""
+	}
+	defer client.Close()
+	res, err := admin.Call[whereResult](ctx, client, methodWhere, &whereRequest{ID: c.ID()})
+	if err != nil || res.Peer.Cluster == "" || res.Peer.Cluster == c.Address() {
+		return ""
+	}
+	other, err := c.where(ctx, c.ID(), []string{res.Peer.Cluster})
+	if err != nil || other.Last.Instance == c.Instance() {
+		return ""
+	}
+	return res.Peer.Cluster
+}
+
+// copied tells, on the leader, where the node of a record still runs, or why
+// the announcing folder cannot be the one that the cluster knows. An error: that
+// cannot be told now, as the node does not answer where gossip says that it is up.
+func (c *Cluster) copied(ctx context.Context, r Record, a Announcement) (string, error) {
+	if r.Last.Instance == "" || r.Last.Instance == a.Last.Instance {
+		return "", nil
+	}
+	if r.Cluster != a.Cluster {
+		other, err := c.where(ctx, r.ID, []string{r.Cluster})
+		switch {
+		case err == nil && other.Last.Instance != a.Last.Instance:
+			return "node " + r.Name + " runs at " + r.Cluster, nil
+		case err != nil && !errors.Is(err, syscall.ECONNREFUSED) && c.sighted()[r.ID].isUpAt(r.Cluster):
+			return "", admin.Errorf(admin.Busy, "node %s is up at %s and does not answer: whether it has moved to %s is not known yet", r.Name, r.Cluster, a.Cluster)
+		}
+	}
+	return unlikeLast(r, a), nil
+}
+
+// unlikeLast says why a folder that announces itself is not the one that the
+// cluster knows, by how often it was started; "": it may be.
+func unlikeLast(r Record, a Announcement) string {
+	if err := a.Last.Follows(r.Last); err != nil {
+		return err.Error()
+	}
+	return ""
+}

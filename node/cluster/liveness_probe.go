@@ -1,0 +1,249 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"penstock/node/admin"
+)
+
+// Gossip takes seconds to find out that a node has died, so that a node which
+// only hung for a moment is not taken for dead. Who asks for the members, or
+// why nothing can be decided, wants to know now: so the others are asked.
+// Nothing is decided by the answers.
+
+const (
+	// pulseTimeout bounds the wait for one node's answer.
+	pulseTimeout = time.Second
+	// pulseFresh is how long answers are good for who asks next: many who ask
+	// at once cost the others little more than one.
+	pulseFresh = 200 * time.Millisecond
+	// pulseKnown is how long an answer, or its want, says something at all.
+	pulseKnown = 5 * time.Second
+	// maxPulse bounds the nodes that are asked, voters first; of the others
+	// gossip's word is all that there is.
+	maxPulse = 64
+)
+
+// livenessProbes are what became of asking the others.
+type livenessProbes struct {
+	mu      sync.Mutex
+	results map[string]probeResult // by ID; of members alone
+	at      time.Time              // when the last round ended
+	round   chan struct{}          // closed when the one under way has ended; nil: none
+}
+
+// probeResult is what became of asking one node.
+type probeResult struct {
+	answers bool
+	since   time.Time // when answers changed
+	at      time.Time // when it was asked last
+}
+
+// ProbeLiveness asks the other members for a sign of life, unless that was done a
+// moment ago, and waits for it, for little more than pulseTimeout.
+func (c *Cluster) ProbeLiveness(ctx context.Context) {
+	p := &c.probes
+	p.mu.Lock()
+	round := p.round
+	if round != nil || time.Since(p.at) < pulseFresh {
+		p.mu.Unlock()
+		if round != nil { // somebody else asks
+			select {
+			case <-round:
+			case <-ctx.Done():
+			}
+		}
+		return
+	}
+	p.round = make(chan struct{})
+	p.mu.Unlock()
+	next := c.probeAll()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for id, b := range next {
+		if b.answers {
+			c.met.Store(true)
+		}
+		if old, ok := p.results[id]; ok && old.answers == b.answers {
+			b.since = old.since
+			next[id] = b
+		}
+	}
+	p.results, p.at = next, time.Now()
+	close(p.round)
+	p.round = nil
+}
+
+// probeAll asks all at once.
+func (c *Cluster) probeAll() map[string]probeResult {
+	list := slices.DeleteFunc(c.Members(), func(m Member) bool { return m.Self || !m.Up() && m.Role == RoleNonVoter })
+	slices.SortStableFunc(list, func(a, b Member) int { return rank(a) - rank(b) })
+	list = list[:min(len(list), maxPulse)]
+	next := make(map[string]probeResult, len(list))
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for _, m := range list {
+		all.Go(func() {
+			began := time.Now()
+			b := probeResult{answers: c.alive(m.ID), since: began, at: time.Now()}
+			mu.Lock()
+			defer mu.Unlock()
+			next[m.ID] = b
+		})
+	}
+	all.Wait()
+	return next
+}
+
+// rank orders members: who votes comes first.
+func rank(m Member) int {
+	if m.Role == RoleNonVoter {
+		return 1
+	}
+	return 0
+}
+
+// alive asks one node for a sign of life.
+func (c *Cluster) alive(id string) bool {
+	ctx, cancel := context.WithTimeout(c.ctx, pulseTimeout)
+	defer cancel()
+	client, err := c.pool.Get(ctx, id)
+	if err != nil {
+		return false
+	}
+	_, err = admin.Call[whereResult](ctx, client, methodWhere, &whereRequest{})
+	return err == nil
+}
+
+// probed gives what is known of each node by asking it lately.
+func (c *Cluster) probed() map[string]probeResult {
+	c.probes.mu.Lock()
+	defer c.probes.mu.Unlock()
+	known := maps.Clone(c.probes.results)
+	maps.DeleteFunc(known, func(_ string, b probeResult) bool { return time.Since(b.at) > pulseKnown })
+	return known
+}
+
+// Silent are the members that did not answer this node when it asked last.
+func (c *Cluster) Silent() map[string]bool {
+	silent := map[string]bool{}
+	for id, b := range c.probed() {
+		if !b.answers {
+			silent[id] = true
+		}
+	}
+	return silent
+}
+
+// probe asks the others again and again while there is no leader, so that this
+// node can say why.
+func (c *Cluster) probe() {
+	for told := false; ; {
+		changed := c.leadership()
+		var again <-chan time.Time
+		if c.leads() == "" {
+			c.ProbeLiveness(c.ctx)
+			if c.lost() && !told {
+				told = true
+				c.log.Warn("no other node was reached since this one was started; "+lostAdvice, "why", c.Alone())
+			}
+			again = time.After(c.cfg.Timing.Tick)
+		}
+		select {
+		case <-changed:
+		case <-again:
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}
+
+// Alone says why nothing can be decided now, as far as this node knows; "":
+// all is well.
+func (c *Cluster) Alone() string {
+	without := c.leaderlessFor()
+	if without == 0 {
+		return ""
+	}
+	felt := c.probed()
+	// Who answered while there was a leader may be what it was lost with.
+	maps.DeleteFunc(felt, func(_ string, b probeResult) bool { return time.Since(b.at) > without })
+	why := aloneBecause(c.Members(), felt, without, c.electionTime(), time.Now())
+	if c.lost() {
+		why += "; " + lostAdvice
+	}
+	return why
+}
+
+// lostAdvice is for a node that has reached nobody since it was started.
+const lostAdvice = "if all nodes have other addresses now, start each with --join and the new address of at least one of them"
+
+// lostAfter is how many ticks a node looks for the others before it says what
+// may be the matter.
+const lostAfter = 15
+
+// lost tells whether this node has looked for the others in vain since it was
+// started: they may be where it does not look.
+func (c *Cluster) lost() bool {
+	if c.met.Load() || c.leaderlessFor() < lostAfter*c.cfg.Timing.Tick {
+		return false
+	}
+	return slices.ContainsFunc(c.Members(), func(m Member) bool { return !m.Self })
+}
+
+// electionTime is how long an election takes at most where most of the voters
+// reach one another: two attempts, each after up to two time-outs.
+func (c *Cluster) electionTime() time.Duration {
+	return 2*(c.cfg.Timing.Heartbeat+c.cfg.Timing.Election) + pulseTimeout
+}
+
+// aloneBecause says why there has been no leader for so long: by what gossip
+// knows of the voters, and by which of them answered.
+func aloneBecause(members []Member, felt map[string]probeResult, without, election time.Duration, now time.Time) string {
+	voters, reached, asked := 0, 0, 0
+	var missing []string
+	for _, m := range members {
+		if m.Role != RoleVoter {
+			continue
+		}
+		voters++
+		b, known := felt[m.ID]
+		since := b.since
+		if known {
+			asked++
+		}
+		if !known || !m.Up() && !m.Since.IsZero() && m.Since.Before(since) {
+			since = m.Since
+		}
+		switch {
+		case m.Self, known && b.answers, !known && m.Up():
+			reached++
+		case since.IsZero():
+			missing = append(missing, m.Name)
+		default:
+			missing = append(missing, fmt.Sprintf("%s (for %s)", m.Name, seconds(now.Sub(since))))
+		}
+	}
+	need := voters/2 + 1
+	switch late := without > election; {
+	case voters == 0:
+		return "no leader: this node has not heard from its cluster yet"
+	case reached < need && late:
+		return fmt.Sprintf("no leader: %d of %d voters in reach, %d needed; not reached: %s; the majority is lost until one of them is back: start it again, or mend the link to it", reached, voters, need, some(missing))
+	case reached < need:
+		return fmt.Sprintf("no leader: %d of %d voters in reach, %d needed; not reached: %s", reached, voters, need, some(missing))
+	case late:
+		return fmt.Sprintf("no leader for %s, although %d of %d voters answer: their logs say why none is elected", seconds(without), reached, voters)
+	case asked == 0 && voters > 1:
+		return "no leader: the voters elect one, or too few of them are left: they are being asked"
+	}
+	return "no leader: an election is under way"
+}
+
+// seconds writes a duration for people.
+func seconds(d time.Duration) string { return max(d, time.Second).Round(time.Second).String() }

@@ -1,0 +1,261 @@
+package mux
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// reason is why a connection was refused.
+type reason uint8
+
+const (
+	byCrowd       reason = iota // too many strangers: the oldest goes
+	byBytes                     // not TLS
+	byHandshake                 // TLS that failed, a certificate of another cluster among it
+	bySilence                   // no handshake or first byte in time
+	byFirst                     // a first byte that means nothing here
+	byCertificate               // Raft without a node's certificate
+	byLimit                     // too many connections of nodes or of others in Admin, or streams that Raft does not take
+	reasons
+)
+
+var reasonNames = [reasons]string{"crowd", "not_tls", "handshake", "silent", "first_byte", "no_certificate", "limit"}
+
+// Stats counts what a port met since it was made.
+type Stats struct {
+	Pending  int               // connections before their first byte
+	Nodes    int               // connections of nodes
+	Accepted uint64            // connections
+	Refused  map[string]uint64 // of them, by reason
+}
+
+// Stats counts since the port was made. Every reason is there, also with 0.
+func (p *Mux) Stats() Stats {
+	s := Stats{
+		Pending: p.pending.Len(), Nodes: int(p.nodes.Load()),
+		Accepted: p.accepted.Load(), Refused: make(map[string]uint64, reasons),
+	}
+	for r := range reasons {
+		s.Refused[reasonNames[r]] = p.refused[r].Load()
+	}
+	return s
+}
+
+// helloType begins every TLS connection.
+const helloType = 0x16
+
+// alert answers a plain admin client: in the words of TLS (a fatal
+// protocol_version), which that client knows.
+var alert = []byte{0x15, 3, 1, 0, 2, 2, 70}
+
+// serve takes a connection to where its first byte leads. It returns whether
+// the connection lives on without it.
+func (p *Mux) serve(conn net.Conn, leave func()) (handedOver bool) {
+	tune(conn)
+	_ = conn.SetDeadline(time.Now().Add(p.cfg.HandshakeTimeout))
+	var first [1]byte
+	if _, err := io.ReadFull(conn, first[:]); err != nil {
+		p.refuse(conn, bySilence, err)
+		return false
+	}
+	if p.cfg.TLS == nil {
+		p.servePlain(conn, first[0], leave)
+		return false
+	}
+	if first[0] != helloType {
+		if first[0] == Admin {
+			_, _ = conn.Write(alert)
+		}
+		p.refuse(conn, byBytes, nil)
+		return false
+	}
+	secure, err := p.handshake(&headed{Conn: conn, head: first[:]})
+	if err != nil {
+		why := byHandshake
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			why = bySilence
+		}
+		p.refuse(conn, why, err)
+		return false
+	}
+	node := ""
+	if p.cfg.Peer != nil {
+		if id, ok := p.cfg.Peer(secure.ConnectionState()); ok {
+			node = id
+		}
+	}
+	if node != "" {
+		leave() // no stranger
+		if n := p.nodes.Add(1); n > int64(p.cfg.MaxNodes) {
+			p.nodes.Add(-1)
+			p.refuse(conn, byLimit, nil)
+			return false
+		}
+		defer func() {
+			if !handedOver {
+				p.nodes.Add(-1)
+			}
+		}()
+	}
+	_ = conn.SetDeadline(time.Now().Add(p.cfg.FirstByteTimeout))
+	if _, err := io.ReadFull(secure, first[:]); err != nil {
+		p.refuse(conn, bySilence, err)
+		return false
+	}
+	_ = conn.SetDeadline(time.Time{})
+	leave()
+	return p.choose(conn, secure, first[0], node)
+}
+
+// servePlain is serve for a port without TLS.
+func (p *Mux) servePlain(conn net.Conn, first byte, leave func()) {
+	if first != Admin && first != helloType { // TLS is told by Admin that there is none
+		p.refuse(conn, byFirst, nil)
+		return
+	}
+	_ = conn.SetDeadline(time.Time{})
+	leave()
+	p.serveAdmin(conn, &headed{Conn: conn, head: []byte{first}}, "")
+}
+
+// serveAdmin hands a connection to Admin until that is done with it.
+func (p *Mux) serveAdmin(conn, whole net.Conn, node string) {
+	if node == "" {
+		defer p.guests.Add(-1)
+		if p.guests.Add(1) > int64(p.cfg.MaxGuests) {
+			p.refuse(conn, byLimit, nil)
+			return
+		}
+	}
+	p.become(conn, kindAdmin, node)
+	p.cfg.Admin(whole, node)
+}
+
+// choose follows the first byte inside TLS.
+func (p *Mux) choose(conn net.Conn, secure *tls.Conn, first byte, node string) (handedOver bool) {
+	switch {
+	case first == Admin:
+		p.serveAdmin(conn, &adminConn{Conn: secure, head: []byte{first}}, node)
+		return false
+	case first == Raft && node == "":
+		p.refuse(conn, byCertificate, nil)
+		return false
+	case first == Raft:
+		p.become(conn, kindRaft, node)
+		stream := &RaftConn{Conn: secure, node: node, gone: sync.OnceFunc(func() {
+			p.forget(conn)
+			p.nodes.Add(-1)
+		})}
+		if !p.raft.put(stream) {
+			p.refuse(conn, byLimit, nil)
+			return false
+		}
+		return true
+	default:
+		p.refuse(conn, byFirst, nil)
+		return false
+	}
+}
+
+// handshake does TLS. Computing takes a place; waiting for the peer does not.
+func (p *Mux) handshake(conn net.Conn) (*tls.Conn, error) {
+	t := &turnstile{Conn: conn, places: p.handshakes}
+	secure := tls.Server(t, p.cfg.TLS)
+	err := secure.HandshakeContext(context.Background()) // it ends by its deadline, or with the socket
+	t.leave()
+	t.open = true
+	return secure, err
+}
+
+// turnstile holds one of the places while its user is not waiting for bytes.
+// One goroutine uses it until it is open.
+type turnstile struct {
+	net.Conn
+	places  chan struct{}
+	holding bool
+	open    bool // the handshake is over: let everything through
+}
+
+func (t *turnstile) Read(b []byte) (int, error) {
+	if t.open {
+		return t.Conn.Read(b)
+	}
+	t.leave()
+	n, err := t.Conn.Read(b)
+	t.places <- struct{}{} // who holds one computes, and will be done
+	t.holding = true
+	return n, err
+}
+
+func (t *turnstile) leave() {
+	if t.holding {
+		<-t.places
+		t.holding = false
+	}
+}
+
+// refuse counts a connection that is about to be closed, and tells of its
+// source now and then.
+func (p *Mux) refuse(conn net.Conn, why reason, err error) {
+	if errors.Is(err, net.ErrClosed) {
+		return // by Close, or for the crowd, which has counted it
+	}
+	p.refused[why].Add(1)
+	if why == bySilence && errors.Is(err, io.EOF) {
+		return // a probe: it connects and goes, again and again
+	}
+	source := conn.RemoteAddr().String()
+	if a := Source(conn.RemoteAddr()); a.IsValid() {
+		source = a.String()
+	}
+	if !p.told.due(source, time.Now()) {
+		return
+	}
+	args := []any{"peer", conn.RemoteAddr().String(), "reason", reasonNames[why]}
+	if err != nil {
+		args = append(args, "error", err)
+	}
+	p.cfg.Log.Warn("cluster port: connection refused", args...)
+}
+
+// lastTold remembers what the log was told of lately.
+type lastTold struct {
+	mu sync.Mutex
+	at map[string]time.Time
+}
+
+const (
+	tellEvery = time.Minute // of one source
+	maxTold   = 1024        // sources; over that, none is told of until one is forgotten
+)
+
+// due tells whether something is to be told of now, and notes that it is.
+func (t *lastTold) due(key string, now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	at, known := t.at[key]
+	if known && now.Sub(at) < tellEvery {
+		return false
+	}
+	if !known && len(t.at) >= maxTold {
+		for k, at := range t.at {
+			if now.Sub(at) >= tellEvery {
+				delete(t.at, k)
+			}
+		}
+		if len(t.at) >= maxTold {
+			return false
+		}
+	}
+	if t.at == nil {
+		t.at = map[string]time.Time{}
+	}
+	t.at[key] = now
+	return true
+}

@@ -1,0 +1,360 @@
+package routing
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// maxWords bounds the sentences about one change.
+const maxWords = 100
+
+// ActiveElsewhere tells how many established connections a service has at an endpoint
+// elsewhere, beside those of the table's own node.
+type ActiveElsewhere func(service, address string) int64
+
+// DiffSummary says what the change does to traffic, a sentence each: which part of
+// the new connections goes elsewhere, by which policy, and how many that are
+// established stay. held may be nil.
+func (tr *WhatIf) DiffSummary(held ActiveElsewhere) []string {
+	if held == nil {
+		held = func(string, string) int64 { return 0 }
+	}
+	var words []string
+	for _, name := range tr.touched {
+		words = append(words, tr.summarizePolicy(name, held)...)
+		words = append(words, tr.summarizeRequests(name)...)
+	}
+	words = append(words, tr.summarizeRollout()...)
+	words = append(words, tr.summarizeNames()...)
+	words = append(words, tr.summarizeListener()...)
+	if more := len(words) - maxWords; more > 0 {
+		words = append(words[:maxWords], fmt.Sprintf("and %d changes more", more))
+	}
+	return words
+}
+
+// part is a backend's part of the connections from a source.
+type part struct {
+	backend *backend
+	share   float64
+	closed  string // why these connections are closed; "": they are not
+}
+
+// partOf is a share of a backend. What a mesh sends nothing to keeps its share
+// of a Gateway's route, closed.
+func partOf(b *backend, share float64) part {
+	x := part{backend: b, share: share, closed: b.closed}
+	if x.closed == "" && b.pool.Empty() {
+		x.closed = b.name + " has no endpoint"
+	}
+	return x
+}
+
+// is tells whether a connection of x is led as one of y is. All that are closed
+// are alike, whatever for.
+func (x *part) is(y *part) bool {
+	if x.closed != "" || y.closed != "" {
+		return x.closed != "" && y.closed != ""
+	}
+	return x.backend.is(y.backend.name, y.backend.tags)
+}
+
+// parts tells how connections from a source to a destination are shared, and
+// by which policy; or why they are all closed.
+func (t *Table) parts(destination string, src *source) (list []part, by string, reason Reason) {
+	s, ok := t.services.Get(destination)
+	if !ok {
+		return nil, "", NoBackend
+	}
+	p := s.chooser.choose(src)
+	switch {
+	case p == nil && s.whole.pool.Empty():
+		return nil, "", NoEndpoint
+	case p == nil:
+		return []part{partOf(s.whole, 1)}, "", OK
+	case len(p.live) == 0:
+		return nil, p.route, NoBackend
+	}
+	if list = p.parts(); len(list) > 1 || list[0].closed == "" {
+		return list, p.route, OK
+	}
+	if list[0].backend.closed == "" {
+		return list, p.route, NoEndpoint
+	}
+	return list, p.route, NoBackend
+}
+
+// parts lists the backends that get something, each once; those whose
+// connections are closed are one.
+func (sh *shares) parts() (list []part) {
+	sum := 0
+	for _, w := range sh.weight {
+		sum += w
+	}
+	for i, b := range sh.live {
+		x := partOf(b, float64(sh.weight[i])/float64(sum))
+		j := slices.IndexFunc(list, func(y part) bool { return y.is(&x) })
+		if j < 0 {
+			list = append(list, x)
+			continue
+		}
+		y := &list[j]
+		if y.share += x.share; x.closed != "" && !slices.Contains(strings.Split(y.closed, "; "), x.closed) {
+			y.closed += "; " + x.closed
+		}
+		if x.backend.closed != "" { // its reason goes before that of lacking endpoints
+			y.backend = b
+		}
+	}
+	return list
+}
+
+// summarizePolicy are the sentences about connections to one destination.
+func (tr *WhatIf) summarizePolicy(destination string, held ActiveElsewhere) (words []string) {
+	_, was := tr.table.services.Get(destination)
+	_, is := tr.after.services.Get(destination)
+	if !was || !is {
+		return nil // nobody is led there yet, or any more
+	}
+	return bySource(tr.classesOf(destination), func(src *source) []string {
+		return []string{tr.sentence(destination, src, held)}
+	})
+}
+
+// bySource says each sentence once, with the classes of sources that it is for,
+// where it is not for all. Empty ones are left out.
+func bySource(classes []class, sentences func(*source) []string) (words []string) {
+	var bodies []string
+	sources := map[string][]string{}
+	for i := range classes {
+		c := &classes[i]
+		for _, body := range sentences(&c.like) {
+			if body == "" {
+				continue
+			}
+			if sources[body] == nil {
+				bodies = append(bodies, body)
+			}
+			sources[body] = append(sources[body], c.name())
+		}
+	}
+	for _, body := range bodies {
+		from := ""
+		if list := sources[body]; len(list) < len(classes) {
+			for i, name := range list {
+				if name == kindMesh || name == OtherSources {
+					list[i] = "other sources"
+				}
+			}
+			from = " from " + strings.Join(list, ", ")
+		}
+		words = append(words, strings.Replace(body, fromHere, from, 1))
+	}
+	return words
+}
+
+// fromHere is where a sentence says from which sources.
+const fromHere = "\x00"
+
+// sentence tells what changes for connections from a source to a destination,
+// or nothing.
+func (tr *WhatIf) sentence(destination string, src *source, held ActiveElsewhere) string {
+	before, by, closedBefore := tr.table.parts(destination, src)
+	after, name, closedAfter := tr.after.parts(destination, src)
+	if name == "" {
+		name = by
+	}
+	if name == "" {
+		name = destination
+	}
+	m := movement{
+		name: name, destination: destination, what: "new connections to " + destination + fromHere, refused: "are closed",
+		before: before, after: after, closedBefore: closedBefore, closedAfter: closedAfter,
+	}
+	m.stay = tr.established(differences(before, after), held)
+	return m.text()
+}
+
+// movement is what changes for connections, or requests, of one kind.
+type movement struct {
+	name, destination, what   string
+	refused                   string // what becomes of those that lead nowhere
+	before, after             []part
+	closedBefore, closedAfter Reason
+	stay                      string
+}
+
+// text tells of the movement in one sentence; "": there is none.
+func (m *movement) text() string {
+	before, after, what, stay := m.before, m.after, m.what, m.stay
+	label := labels(m.destination, before, after)
+	losers, gainers := differences(before, after), differences(after, before)
+	switch {
+	case m.closedBefore != OK && m.closedAfter != OK, len(losers)+len(gainers) == 0:
+		return ""
+	case m.closedAfter != OK:
+		return fmt.Sprintf("%s: all %s %s (%s)%s", m.name, what, m.refused, why(m.closedAfter, after), stay)
+	case m.closedBefore != OK:
+		return fmt.Sprintf("%s: %s go to %s; until now they %s (%s)", m.name, what, sharesText(after, label), m.refused, why(m.closedBefore, before))
+	case overlapping(losers, gainers):
+		return fmt.Sprintf("%s: %s go to %s, no longer to %s%s", m.name, what, sharesText(after, label), sharesText(before, label), stay)
+	case len(losers) == 1 || len(gainers) == 1:
+		var moves []string
+		for _, l := range losers {
+			for _, g := range gainers {
+				moves = append(moves, fmt.Sprintf("from %s to %s", label(l), label(g)))
+				if len(losers)+len(gainers) > 2 {
+					moves[len(moves)-1] = percent(min(l.share, g.share)) + " " + moves[len(moves)-1]
+				}
+			}
+		}
+		sum := 0.0
+		for _, l := range losers {
+			sum += l.share
+		}
+		if len(moves) > 1 {
+			moves[0] = ": " + moves[0]
+		} else {
+			moves[0] = " " + moves[0]
+		}
+		share := percent(sum) + " of"
+		if sum > 1-1e-9 {
+			share = "all"
+		}
+		return fmt.Sprintf("%s: %s %s move%s%s", m.name, share, what, strings.Join(moves, ", "), stay)
+	}
+	return fmt.Sprintf("%s: %s are shared by %s, no longer by %s%s", m.name, what, sharesText(after, label), sharesText(before, label), stay)
+}
+
+// why says for what reason all parts are closed: with what is known of them.
+func why(reason Reason, list []part) string {
+	if len(list) == 0 || list[0].closed == "" {
+		return string(reason)
+	}
+	return string(reason) + ": " + list[0].closed
+}
+
+// differences are the parts that are larger in a than in b, by how much.
+func differences(a, b []part) (list []part) {
+	for _, x := range a {
+		if i := slices.IndexFunc(b, func(y part) bool { return y.is(&x) }); i >= 0 {
+			x.share -= b[i].share
+		}
+		if x.share > 1e-9 {
+			list = append(list, x)
+		}
+	}
+	return list
+}
+
+// overlapping tells whether a whole service loses or gains and a part of it
+// does the other: then it cannot be said how much moves.
+func overlapping(losers, gainers []part) bool {
+	for _, l := range losers {
+		for _, g := range gainers {
+			if l.closed == "" && g.closed == "" && l.backend.name == g.backend.name && (len(l.backend.tags) == 0 || len(g.backend.tags) == 0) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// established says how many connections stay where new ones become fewer.
+func (tr *WhatIf) established(losers []part, held ActiveElsewhere) string {
+	n := int64(0)
+	for _, l := range losers {
+		for _, m := range l.backend.pool.Members() {
+			at := m.Address
+			if m.Addr.IsValid() {
+				at = m.Addr.String()
+			}
+			n += m.Active() + held(l.backend.name, at)
+		}
+	}
+	switch n {
+	case 0:
+		return ""
+	case 1:
+		return "; 1 established connection stays"
+	}
+	return fmt.Sprintf("; %d established connections stay", n)
+}
+
+// labels names backends as short as they can be told apart: parts of the
+// destination by the value of their only tag.
+func labels(destination string, lists ...[]part) func(part) string {
+	key, short := "", true
+	for _, list := range lists {
+		for _, x := range list {
+			for k := range x.backend.tags {
+				short = short && len(x.backend.tags) == 1 && (key == "" || key == k)
+				key = k
+			}
+		}
+	}
+	return func(x part) string {
+		b := x.backend
+		tags := tagList(b.tags)
+		if short && key != "" {
+			tags = b.tags[key]
+		}
+		switch {
+		case x.closed != "":
+			return "no backend (" + x.closed + ")"
+		case len(b.tags) == 0 && b.name == destination:
+			return "all of " + destination
+		case len(b.tags) == 0:
+			return b.name
+		case b.name == destination:
+			return tags
+		}
+		return b.name + " " + tags
+	}
+}
+
+func percent(share float64) string { return fmt.Sprintf("%.4g %%", math.Round(share*1e8)/1e6) }
+
+// sharesText lists parts, as "v1 (90 %) and v2 (10 %)".
+func sharesText(list []part, label func(part) string) string {
+	var texts []string
+	for _, x := range list {
+		text := label(x)
+		if len(list) > 1 {
+			text += " (" + percent(x.share) + ")"
+		}
+		texts = append(texts, text)
+	}
+	if len(texts) < 2 {
+		return strings.Join(texts, "")
+	}
+	return strings.Join(texts[:len(texts)-1], ", ") + " and " + texts[len(texts)-1]
+}
+
+// summarizeNames are the sentences about names that lead elsewhere.
+func (tr *WhatIf) summarizeNames() (words []string) {
+	for _, m := range tr.moves() {
+		what := "new connections without a server name"
+		if l, _ := tr.after.listeners.Get(m.listener); l.spec.Protocol != "tls" {
+			what = "new connections"
+		}
+		if m.hello.name != "" {
+			what = "new connections for " + strings.Replace(m.hello.name, anyLabel, "*", 1)
+		}
+		if m.hello.alpn != "" {
+			what += " with ALPN " + m.hello.alpn
+		}
+		switch {
+		case m.after == "" && m.before == "": // closed for another reason
+		case m.after == "":
+			words = append(words, fmt.Sprintf("%s: %s are closed (%s), no longer led to %s", m.listener, what, m.closed, m.before))
+		case m.before == "":
+			words = append(words, fmt.Sprintf("%s: %s go to %s; until now they are closed (%s)", m.listener, what, m.after, m.closed))
+		default:
+			words = append(words, fmt.Sprintf("%s: %s go to %s, no longer to %s", m.listener, what, m.after, m.before))
+		}
+	}
+	return words
+}

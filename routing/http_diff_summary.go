@@ -1,0 +1,218 @@
+package routing
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"penstock/routing/resource"
+)
+
+// acting is the MeshHTTPRoute by which the requests to a destination are routed
+// that come from a source which speaks HTTP; nil: none is.
+func (t *Table) acting(destination string, src *source) *policy {
+	s, ok := t.services.Get(destination)
+	if !ok || s.requests == nil || !isHTTP(s.spec.Protocol) {
+		return nil
+	}
+	return s.requests.chooser.choose(src)
+}
+
+// requestClassesOf are the classes of sources that MeshHTTPRoutes tell apart
+// before or after, and whoever is in none of them.
+func (tr *WhatIf) requestClassesOf(destination string) (all []class) {
+	seen := map[string]bool{}
+	for _, t := range []*Table{tr.after, tr.table} {
+		s, ok := t.services.Get(destination)
+		if !ok {
+			continue
+		}
+		for _, c := range s.requestClasses() {
+			if name := c.name(); !seen[name] && c.like.matches(c.ref) {
+				seen[name] = true
+				all = append(all, c)
+			}
+		}
+	}
+	if len(all) > 0 && !seen[kindMesh] {
+		all = append(all, class{})
+	}
+	return all
+}
+
+// summarizeRequests are the sentences about requests to one destination, as far as
+// they are routed one by one before or after.
+func (tr *WhatIf) summarizeRequests(destination string) []string {
+	_, was := tr.table.services.Get(destination)
+	_, is := tr.after.services.Get(destination)
+	if !was || !is {
+		return nil
+	}
+	return bySource(tr.requestClassesOf(destination), func(src *source) []string {
+		before, after := tr.table.acting(destination, src), tr.after.acting(destination, src)
+		switch {
+		case before == nil && after == nil || before == after:
+			return nil
+		case before == nil:
+			return []string{fmt.Sprintf("%s: requests of HTTP to %s%s are routed one by one, by %s; until now connections are, %s",
+				after.route, destination, fromHere, count(len(after.http.spec), "rule"), tr.table.whereTo(destination, src))}
+		case after == nil:
+			return []string{fmt.Sprintf("%s: requests of HTTP to %s%s are no longer routed one by one; connections are, %s",
+				before.route, destination, fromHere, tr.after.whereTo(destination, src))}
+		}
+		return summarizeRules(destination, before.http, after)
+	})
+}
+
+func count(n int, of string) string {
+	if n == 1 {
+		return "1 " + of
+	}
+	return fmt.Sprintf("%d %ss", n, of)
+}
+
+// whereTo says where connections from a source go: "to apps".
+func (t *Table) whereTo(destination string, src *source) string {
+	list, by, reason := t.parts(destination, src)
+	text := "to " + sharesText(list, labels(destination, list))
+	if reason != OK {
+		text = fmt.Sprintf("closed (%s)", reason)
+	}
+	if by != "" {
+		text += " by MeshTCPRoute " + by
+	}
+	return text
+}
+
+// summarizeRules are the sentences about the rules that are not what they were. Rules
+// are the same where they are for the same requests.
+func summarizeRules(destination string, old *httpPolicy, p *policy) (words []string) {
+	before, after := old.byMatches(), p.http.byMatches()
+	for i := range p.http.spec {
+		rule := &p.http.spec[i]
+		what := "requests to " + destination + " for " + requestsText(rule.Matches) + fromHere
+		j, ok := before[resource.MatchesKey(rule.Matches)]
+		if !ok {
+			words = append(words, fmt.Sprintf("%s: %s have a rule of their own: %s", p.route, what, p.http.does(destination, i)))
+			continue
+		}
+		words = append(words, old.change(j, p, i, destination, what)...)
+	}
+	for j := range old.spec {
+		if _, ok := after[resource.MatchesKey(old.spec[j].Matches)]; !ok {
+			words = append(words, fmt.Sprintf("%s: requests to %s for %s%s have no rule of their own any more: until now %s",
+				p.route, destination, requestsText(old.spec[j].Matches), fromHere, old.does(destination, j)))
+		}
+	}
+	return words
+}
+
+// change tells how the rule j differs from the rule i that takes its
+// place.
+func (h *httpPolicy) change(j int, p *policy, i int, destination, what string) (words []string) {
+	was, is := &h.spec[j], &p.http.spec[i]
+	if !reflect.DeepEqual(was.Default.Filters, is.Default.Filters) {
+		next, until := p.http.does(destination, i), h.does(destination, j)
+		if next == until {
+			next, until = "other values of headers", "those that were"
+		}
+		return []string{fmt.Sprintf("%s: %s: %s; until now %s", p.route, what, next, until)}
+	}
+	if redirects(is) {
+		return nil
+	}
+	m := movement{
+		name: p.route, destination: destination, what: what, refused: fmt.Sprintf("are answered %d", statusUnavailable),
+		before: h.shares[j].parts(), after: p.http.shares[i].parts(),
+		closedBefore: h.shares[j].reason(), closedAfter: p.http.shares[i].reason(),
+	}
+	return []string{m.text()}
+}
+
+// does says what a rule does with its requests: "rewrites to path /x, go to a".
+func (h *httpPolicy) does(destination string, i int) string {
+	var parts []string
+	for j := range h.spec[i].Default.Filters {
+		parts = append(parts, filterText(&h.spec[i].Default.Filters[j]))
+	}
+	if !redirects(&h.spec[i]) {
+		list := h.shares[i].parts()
+		text := "to " + sharesText(list, labels(destination, list))
+		if h.shares[i].reason() != OK {
+			text = fmt.Sprintf("answered %d (%s)", statusUnavailable, h.shares[i].reason())
+		}
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// requestsText says which requests matches fit: "/a/* or /b".
+func requestsText(matches []resource.HTTPMatch) string {
+	const most = 3
+	var texts []string
+	for i := range matches[:min(most, len(matches))] {
+		texts = append(texts, matchText(&matches[i]))
+	}
+	if more := len(matches) - most; more > 0 {
+		texts = append(texts, fmt.Sprintf("%d matches more", more))
+	}
+	return strings.Join(texts, " or ")
+}
+
+// summarizeListener are the sentences about listeners whose connections are routed
+// request by request from now on, or no longer, for what the listener itself
+// says of its connections; what routes change is told with the destination.
+func (tr *WhatIf) summarizeListener() (words []string) {
+	seen := map[string]bool{}
+	for _, listener := range slices.Sorted(maps.Keys(tr.names)) {
+		for _, hello := range tr.names[listener] {
+			m := moved{listener: listener, hello: hello}
+			if text := tr.listenerSentence(m.input()); text != "" && !seen[text] {
+				seen[text] = true
+				words = append(words, text)
+			}
+		}
+	}
+	return words
+}
+
+// listenerSentence compares what becomes of one connection's requests.
+func (tr *WhatIf) listenerSentence(in *Input) string {
+	before, to := tr.table.byRequest(in)
+	after, next := tr.after.byRequest(in)
+	if to == nil || next == nil || to.name != next.name || before == after {
+		return ""
+	}
+	table, l := tr.table, in.Listener
+	if after == "" {
+		table = tr.after
+	}
+	of, _ := table.listeners.Get(l)
+	src := table.source(in, of)
+	if after == "" {
+		if tr.after.acting(next.name, &src) == nil {
+			return ""
+		}
+		return fmt.Sprintf("%s: requests to %s are no longer routed one by one, by %s; connections are, %s", l, next.name, before, table.whereTo(next.name, &src))
+	}
+	if before != "" || tr.table.acting(to.name, &src) == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s: requests to %s are routed one by one, by %s; until now connections are, %s", l, next.name, after, table.whereTo(to.name, &src))
+}
+
+// byRequest names the MeshHTTPRoute by which the requests of a connection are
+// routed, "" where it is routed as a whole, and its destination; nil: none.
+func (t *Table) byRequest(in *Input) (route string, s *Service) {
+	s, l, reason := t.resolve(in, nil)
+	if reason != OK {
+		return "", nil
+	}
+	src := t.source(in, l)
+	if p := t.requestPolicy(s, &src); p != nil && l.readable() {
+		route = p.route
+	}
+	return route, s
+}

@@ -1,0 +1,180 @@
+package routing
+
+import (
+	"net/url"
+	"regexp/syntax"
+	"strings"
+
+	"penstock/routing/resource"
+)
+
+// asking has each connection of some plays ask for something; nil: for nothing.
+func asking(games []simulation, q *Request) []simulation {
+	if q == nil {
+		return games
+	}
+	for i := range games {
+		games[i].q, games[i].play.Request = q, q.text()
+	}
+	return games
+}
+
+// text is a request as people write it: "GET /cart?page=2".
+func (q *Request) text() string {
+	method, path := q.Method, q.Path
+	if method == "" {
+		method = "GET"
+	}
+	if path == "" {
+		path = "/"
+	}
+	if q.Query != "" {
+		path += "?" + q.Query
+	}
+	return method + " " + path
+}
+
+// requestSimulations are the plays of requests to one destination: one for each rule,
+// before or after, of each class of sources, with a request that it is for.
+func (tr *WhatIf) requestSimulations(destination string, tags map[string]string) (games []simulation) {
+	classes := tr.requestClassesOf(destination)
+	if tags != nil {
+		src := source{layers: [4]map[string]string{0: tags, 3: tr.table.node}}
+		if protocol := tr.table.protocol(&src).protocol; protocol != "" && !isHTTP(protocol) {
+			return nil
+		}
+		classes = []class{{like: src}}
+	}
+	for i := range classes {
+		c := &classes[i]
+		seen := map[string]bool{}
+		for _, t := range []*Table{tr.after, tr.table} {
+			p := t.acting(destination, &c.like)
+			if p == nil {
+				continue
+			}
+			for i := range p.http.spec {
+				key := resource.MatchesKey(p.http.spec[i].Matches)
+				q := p.http.example(i)
+				if seen[key] || q == nil {
+					continue
+				}
+				seen[key] = true
+				games = append(games, exampleSimulation(destination, tags, c, q, &p.http.spec[i].Matches[0]))
+			}
+		}
+	}
+	return games
+}
+
+func exampleSimulation(destination string, tags map[string]string, c *class, q *Request, m *resource.HTTPMatch) simulation {
+	g := simulation{q: q, in: Input{Tags: tags}, play: SimulatedMove{Destination: destination, Source: c.name(), Request: matchText(m)}}
+	if tags != nil {
+		g.play.Source = tagList(tags)
+	}
+	src := c.like
+	g.src = &src
+	return g
+}
+
+// example is a request that the first match of a rule is for, and by which the
+// rule decides; nil: none was found.
+func (h *httpPolicy) example(i int) *Request {
+	m := &h.spec[i].Matches[0]
+	path := "/"
+	if m.Path != nil {
+		path = m.Path.Value
+		if m.Path.Type == "RegularExpression" {
+			path = exampleOf(path)
+		}
+	}
+	var query []string
+	for j := range m.QueryParams {
+		value := m.QueryParams[j].Value
+		if m.QueryParams[j].Type == "RegularExpression" {
+			value = exampleOf(value)
+		}
+		query = append(query, url.QueryEscape(m.QueryParams[j].Name)+"="+url.QueryEscape(value))
+	}
+	if len(query) > 0 {
+		path += "?" + strings.Join(query, "&")
+	}
+	headers := map[string]string{}
+	for j := range m.Headers {
+		switch c := &m.Headers[j]; c.Type {
+		case "Absent":
+		case "RegularExpression":
+			headers[c.Name] = exampleOf(c.Value)
+		case "Present":
+			if headers[c.Name] == "" {
+				headers[c.Name] = "1"
+			}
+		default:
+			headers[c.Name] = c.Value
+		}
+	}
+	q := NewRequest(m.Method, path, "", headers)
+	full, ok := q.described(&Input{}, &Listener{spec: &resource.Listener{}})
+	if !ok {
+		return nil
+	}
+	if found, ok := h.rules.Match(&full.Request); !ok || found.Rule != i {
+		return nil // another rule decides about this one
+	}
+	return q
+}
+
+// exampleOf is a short text that an expression fits, as far as that is easy to
+// say.
+func exampleOf(expression string) string {
+	re, err := syntax.Parse(expression, syntax.Perl)
+	if err != nil {
+		return ""
+	}
+	var b strings.Builder
+	writeExample(&b, re)
+	return b.String()
+}
+
+// maxExample bounds an example, in bytes.
+const maxExample = 1024
+
+func writeExample(b *strings.Builder, re *syntax.Regexp) {
+	if b.Len() > maxExample {
+		return
+	}
+	switch re.Op {
+	case syntax.OpLiteral:
+		b.WriteString(string(re.Rune))
+	case syntax.OpCharClass:
+		b.WriteRune(ofClass(re.Rune))
+	case syntax.OpAnyChar, syntax.OpAnyCharNotNL:
+		b.WriteByte('a')
+	case syntax.OpCapture, syntax.OpPlus, syntax.OpAlternate:
+		writeExample(b, re.Sub[0])
+	case syntax.OpConcat:
+		for _, sub := range re.Sub {
+			writeExample(b, sub)
+		}
+	case syntax.OpRepeat:
+		for range re.Min {
+			writeExample(b, re.Sub[0])
+		}
+	}
+}
+
+// ofClass is a character of a class, a plain one where it has some: ranges are
+// pairs.
+func ofClass(ranges []rune) rune {
+	for _, r := range "a0A-_" {
+		for i := 0; i+1 < len(ranges); i += 2 {
+			if ranges[i] <= r && r <= ranges[i+1] {
+				return r
+			}
+		}
+	}
+	if len(ranges) == 0 {
+		return 'a' // the class is empty: nothing fits
+	}
+	return ranges[0]
+}

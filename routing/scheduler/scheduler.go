@@ -1,0 +1,234 @@
+// Package scheduler runs recurring jobs, thousands of them, with a bounded number
+// of goroutines: one that waits for what is due next, and one for each job
+// that runs, up to a limit. Health checks and name lookups stand on it.
+//
+//	a := scheduler.New(64)
+//	e := a.Add(func(ctx context.Context) (time.Duration, bool) {
+//		err := probe(ctx)
+//		return scheduler.Jitter(2*time.Second), err == nil
+//	})
+//	a.Remove(e)
+//	a.Close()
+//
+// Jobs that went wrong last time take at most half of the limit: what is down
+// tends to use up its timeout, and must not keep the others waiting.
+package scheduler
+
+import (
+	"container/heap"
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// A Job does its work and returns how long after its start it is due again
+// (never before it has ended), and whether it went well. One job never runs
+// twice at a time. Its ctx ends when it is removed or the scheduler closed.
+type Job func(ctx context.Context) (again time.Duration, ok bool)
+
+// Entry is a job in a scheduler. Its fields are guarded by the scheduler's mutex.
+type Entry struct {
+	job      Job
+	due      time.Time
+	index    int // in the heap
+	place    place
+	troubled bool               // went wrong last time
+	cancel   context.CancelFunc // while running
+}
+
+// place is where an entry is.
+type place uint8
+
+const (
+	waiting place = iota // in the heap, not due yet
+	queued               // due, in a queue
+	running
+	removed // nowhere; or still in a queue or running, to be dropped there
+)
+
+// Scheduler runs jobs when they are due.
+type Scheduler struct {
+	limit  int
+	ctx    context.Context
+	cancel context.CancelFunc
+	wake   chan struct{} // something earlier came into the heap
+	done   sync.WaitGroup
+
+	mu       sync.Mutex
+	later    entries
+	due      queue // went well last time, or never ran
+	troubled queue // went wrong last time
+	workers  int
+	// workersInTrouble are those that run a job that went wrong last time.
+	workersInTrouble int
+}
+
+// New makes a scheduler that runs up to limit jobs at once.
+func New(limit int) *Scheduler {
+	a := &Scheduler{limit: max(limit, 1), wake: make(chan struct{}, 1)}
+	a.ctx, a.cancel = context.WithCancel(context.Background())
+	a.done.Go(a.schedule)
+	return a
+}
+
+// Add takes a job in; it is due at once. After Close it is never run.
+func (a *Scheduler) Add(job Job) *Entry {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e := &Entry{job: job}
+	a.wait(e, time.Now())
+	return e
+}
+
+// Remove takes a job out. If it is running its ctx ends; Remove does not wait.
+func (a *Scheduler) Remove(e *Entry) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch e.place {
+	case waiting:
+		heap.Remove(&a.later, e.index)
+	case running:
+		e.cancel()
+	case queued, removed:
+	}
+	e.place = removed
+}
+
+// Close ends the contexts of all that is running and waits for it.
+func (a *Scheduler) Close() {
+	a.mu.Lock()
+	a.cancel()
+	a.mu.Unlock()
+	a.done.Wait()
+}
+
+// wait puts e into the heap.
+func (a *Scheduler) wait(e *Entry, due time.Time) {
+	e.due, e.place = due, waiting
+	heap.Push(&a.later, e)
+	if e.index == 0 {
+		select {
+		case a.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// schedule moves what is due to the queues until the scheduler is closed.
+func (a *Scheduler) schedule() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-a.ctx.Done():
+			return
+		case <-a.wake:
+		case <-timer.C:
+		}
+		if next := a.collect(time.Now()); !next.IsZero() {
+			timer.Reset(time.Until(next))
+		} else {
+			timer.Stop()
+		}
+	}
+}
+
+// collect queues what is due, starts workers for it, and tells when there is
+// more.
+func (a *Scheduler) collect(now time.Time) (next time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for len(a.later) > 0 && !a.later[0].due.After(now) {
+		e := heap.Pop(&a.later).(*Entry)
+		e.place = queued
+		if e.troubled {
+			a.troubled.push(e)
+		} else {
+			a.due.push(e)
+		}
+	}
+	a.hire()
+	if len(a.later) > 0 {
+		next = a.later[0].due
+	}
+	return next
+}
+
+// hire starts workers while there is work that may be done now.
+func (a *Scheduler) hire() {
+	for a.workers < a.limit && a.ctx.Err() == nil {
+		e := a.take()
+		if e == nil {
+			return
+		}
+		a.workers++
+		a.done.Go(func() { a.work(e) })
+	}
+}
+
+// take gives the entry to run next, the one that is due longest, or nil.
+func (a *Scheduler) take() *Entry {
+	well, ill := a.due.head(), a.troubled.head()
+	if a.workersInTrouble >= max(a.limit/2, 1) {
+		ill = nil
+	}
+	switch {
+	case well == nil && ill == nil:
+		return nil
+	case ill == nil || well != nil && well.due.Before(ill.due):
+		return a.due.pop()
+	default:
+		a.workersInTrouble++
+		return a.troubled.pop()
+	}
+}
+
+// work runs e, and then whatever is due, until nothing is.
+func (a *Scheduler) work(e *Entry) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for e != nil {
+		a.run(e)
+		if a.ctx.Err() != nil {
+			break
+		}
+		e = a.take()
+	}
+	a.workers-- // what is due now waits for workers in trouble alone, and they take it
+}
+
+// run runs e with the lock released.
+func (a *Scheduler) run(e *Entry) {
+	wasTroubled := e.troubled
+	if e.place != removed {
+		var ctx context.Context
+		ctx, e.cancel = context.WithCancel(a.ctx)
+		e.place = running
+		a.mu.Unlock()
+		start := time.Now()
+		again, ok := e.job(ctx)
+		now := time.Now()
+		a.mu.Lock()
+		e.cancel()
+		e.troubled = !ok
+		if e.place != removed {
+			if due := start.Add(again); due.After(now) {
+				now = due
+			}
+			a.wait(e, now)
+		}
+	}
+	if wasTroubled {
+		a.workersInTrouble--
+	}
+}
+
+// Jitter gives d, up to 10 % longer or shorter by chance, so that what began
+// together does not stay together.
+func Jitter(d time.Duration) time.Duration { return spread(d, rand.Float64()) }
+
+// spread gives 0.9 d for x = 0 and 1.1 d for x = 1.
+func spread(d time.Duration, x float64) time.Duration {
+	return time.Duration(float64(d) * (0.9 + 0.2*x))
+}

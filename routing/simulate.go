@@ -1,0 +1,310 @@
+package routing
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"penstock/routing/balance"
+	"penstock/routing/endpoint"
+	"penstock/routing/resource"
+)
+
+// The bounds of what is played.
+const (
+	// MaxPlayed bounds the connections of one play.
+	MaxPlayed = 1_000_000
+	// maxPlays bounds the plays of one simulation, maxPlayedInAll their
+	// connections together.
+	maxPlays, maxPlayedInAll = 50, 10_000_000
+	// maxOutcomes bounds the outcomes of a play that are listed.
+	maxOutcomes = 1000
+)
+
+// ErrPlayed is for a number of connections that cannot be played.
+var ErrPlayed = errors.New("cannot play that many connections")
+
+// SimulateRequest says what to play, in one of three ways: connections to a
+// listener (Input), connections to a service whatever listener they come from
+// (Destination), or, with neither, whatever the change may lead elsewhere: each
+// service that it touches, and each name of a listener.
+type SimulateRequest struct {
+	// Connections is how many each play has, 1 to MaxPlayed. They stay open.
+	Connections int
+	Input       *Input
+	Destination string
+	// Source are the tags of connections to a destination; nil: one play for
+	// each source that policies tell apart.
+	Source map[string]string
+	// Request is what each of the connections asks for; nil: where requests
+	// are routed one by one, what rules are for is played.
+	Request *Request
+}
+
+// Simulation is where connections would go before a change and after it.
+type Simulation struct {
+	Connections int             `json:"connections"` // of each play
+	Plays       []SimulatedMove `json:"plays"`
+	// MorePlays is how many were left out.
+	MorePlays int `json:"morePlays,omitempty"`
+}
+
+// SimulatedMove is connections of one kind.
+type SimulatedMove struct {
+	// Listener is where they come to; "": they are played by destination.
+	Listener   string `json:"listener,omitempty"`
+	ServerName string `json:"serverName,omitempty"`
+	ALPN       string `json:"alpn,omitempty"`
+	// Destination is the service that they are for; "": what the listener says.
+	Destination string             `json:"destination,omitempty"`
+	Source      string             `json:"source,omitempty"`  // as in EffectiveSource, or tags
+	Request     string             `json:"request,omitempty"` // as "GET /cart"; "": connections are played
+	Outcomes    []SimulatedOutcome `json:"outcomes"`
+	// MoreOutcomes are not listed; fewer connections came to each of them.
+	MoreOutcomes int `json:"moreOutcomes,omitempty"`
+}
+
+// SimulatedOutcome is one end of connections, and how many came to it.
+type SimulatedOutcome struct {
+	Destination string `json:"destination,omitempty"`
+	Service     string `json:"service,omitempty"`
+	Subset      string `json:"subset,omitempty"` // "k=v,..."; "": the whole service
+	Endpoint    string `json:"endpoint,omitempty"`
+	Reason      Reason `json:"reason,omitempty"` // why they are closed; "": they are not
+	// Route is the MeshHTTPRoute by which each request of these connections is
+	// routed by itself; "": they are routed as a whole, or requests were played.
+	Route string `json:"route,omitempty"`
+	// Status and Location are what requests are answered with by a rule.
+	Status   int    `json:"status,omitempty"`
+	Location string `json:"location,omitempty"`
+	Before   int    `json:"before"`
+	After    int    `json:"after"`
+}
+
+// simulation is one play, to be taken on any table.
+type simulation struct {
+	play SimulatedMove
+	in   Input
+	src  *source  // of a play by destination
+	q    *Request // nil: connections are played
+}
+
+// Simulate plays connections against copies of both tables.
+func (tr *WhatIf) Simulate(ctx context.Context, r *SimulateRequest, now time.Time) (*Simulation, error) {
+	if r.Connections < 1 || r.Connections > MaxPlayed {
+		return nil, fmt.Errorf("%w: %d, want 1 to %d", ErrPlayed, r.Connections, MaxPlayed)
+	}
+	games := tr.simulations(r)
+	sim := &Simulation{Connections: r.Connections, Plays: []SimulatedMove{}}
+	if most := max(1, min(maxPlays, maxPlayedInAll/r.Connections)); len(games) > most {
+		sim.MorePlays = len(games) - most
+		games = games[:most]
+	}
+	before, after := tr.again()
+	for i := range games {
+		if err := games[i].compare(ctx, before.Table(), after.Table(), r.Connections, now); err != nil {
+			return nil, err
+		}
+		sim.Plays = append(sim.Plays, games[i].play)
+	}
+	return sim, nil
+}
+
+// compare plays n connections on both tables and lists the outcomes.
+func (g *simulation) compare(ctx context.Context, before, after *Table, n int, now time.Time) error {
+	rows := map[SimulatedOutcome]*SimulatedOutcome{}
+	for i, table := range []*Table{before, after} {
+		ends, err := g.run(ctx, table, n, now)
+		if err != nil {
+			return err
+		}
+		for e, count := range ends {
+			key := e.outcome()
+			if rows[key] == nil {
+				row := key
+				rows[key] = &row
+			}
+			if i == 0 {
+				rows[key].Before += count
+			} else {
+				rows[key].After += count
+			}
+		}
+	}
+	list := make([]SimulatedOutcome, 0, len(rows))
+	for _, row := range rows {
+		list = append(list, *row)
+	}
+	if more := len(list) - maxOutcomes; more > 0 {
+		slices.SortFunc(list, func(a, b SimulatedOutcome) int {
+			return cmp.Or(cmp.Compare(max(b.Before, b.After), max(a.Before, a.After)), a.compare(b))
+		})
+		list, g.play.MoreOutcomes = list[:maxOutcomes], more
+	}
+	slices.SortFunc(list, SimulatedOutcome.compare)
+	g.play.Outcomes = list
+	return nil
+}
+
+// compare orders outcomes: what is served first, then by name.
+func (o SimulatedOutcome) compare(p SimulatedOutcome) int {
+	return cmp.Or(
+		strings.Compare(string(o.Reason), string(p.Reason)), strings.Compare(o.Destination, p.Destination),
+		strings.Compare(o.Service, p.Service), strings.Compare(o.Subset, p.Subset), strings.Compare(o.Endpoint, p.Endpoint),
+		strings.Compare(o.Route, p.Route), cmp.Compare(o.Status, p.Status), strings.Compare(o.Location, p.Location),
+	)
+}
+
+// simulations are the plays that a request asks for.
+func (tr *WhatIf) simulations(r *SimulateRequest) (games []simulation) {
+	switch {
+	case r.Input != nil:
+		g := simulation{in: *r.Input, play: SimulatedMove{Listener: r.Input.Listener, ServerName: r.Input.ServerName, Source: tagList(r.Input.Tags)}}
+		g.play.ALPN = strings.Join(r.Input.ALPN, ",")
+		return asking([]simulation{g}, r.Request)
+	case r.Destination != "" && r.Request != nil:
+		classes := tr.requestClassesOf(r.Destination)
+		if len(classes) == 0 {
+			classes = tr.classesOf(r.Destination)
+		}
+		return asking(tr.simulationsTo(r.Destination, r.Source, classes), r.Request)
+	case r.Destination != "":
+		return append(tr.simulationsTo(r.Destination, r.Source, tr.classesOf(r.Destination)), tr.requestSimulations(r.Destination, r.Source)...)
+	}
+	for _, name := range tr.touched {
+		games = append(games, tr.simulationsTo(name, r.Source, tr.classesOf(name))...)
+		games = append(games, tr.requestSimulations(name, r.Source)...)
+	}
+	for _, m := range tr.moves() {
+		in := m.input()
+		in.Tags = r.Source
+		games = append(games, simulation{in: *in, play: SimulatedMove{Listener: m.listener, ServerName: m.hello.name, ALPN: m.hello.alpn, Source: tagList(r.Source)}})
+	}
+	return games
+}
+
+// simulationsTo are the plays of one destination: from one source, or from each that
+// classes is.
+func (tr *WhatIf) simulationsTo(destination string, tags map[string]string, classes []class) (games []simulation) {
+	if tags != nil {
+		src := &source{layers: [4]map[string]string{0: tags, 3: tr.table.node}}
+		return []simulation{{src: src, in: Input{Tags: tags}, play: SimulatedMove{Destination: destination, Source: tagList(tags)}}}
+	}
+	for _, c := range classes {
+		src := c.like
+		games = append(games, simulation{src: &src, play: SimulatedMove{Destination: destination, Source: c.name()}})
+	}
+	return games
+}
+
+// end is where a connection comes to.
+type end struct {
+	destination string
+	backend     *backend
+	endpoint    *endpoint.Endpoint
+	reason      Reason
+	route       string // by which requests are routed; "": not known of requests
+	request     bool   // it is of requests, and counts as one at the endpoint
+	status      int
+	location    string
+}
+
+// run plays n connections on a table and tells how many come to which end. All
+// are open until the last one is; then they are closed, so that the next play
+// begins with what there was.
+func (g *simulation) run(ctx context.Context, t *Table, n int, now time.Time) (map[end]int, error) {
+	ends := map[end]int{}
+	for i := range n {
+		if i&4095 == 0 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		d, reason := g.decide(t)
+		e := end{destination: d.Destination(), backend: d.backend, reason: reason, status: d.Status, location: d.Location, request: d.request}
+		if d.http {
+			e.route = d.Route
+		}
+		if reason == OK && d.backend != nil {
+			if !g.in.Client.IsValid() { // of many clients, whom Maglev tells apart
+				d.hash = balance.Mix(uint64(i) + 1)
+			}
+			e.endpoint, e.reason = d.Next(now)
+		}
+		ends[e]++
+	}
+	for e, n := range ends {
+		for range n {
+			switch {
+			case e.endpoint == nil:
+			case e.request:
+				e.endpoint.ReleaseRequest()
+			default:
+				e.endpoint.Release()
+			}
+		}
+	}
+	return ends, nil
+}
+
+// decide takes one decision: about a connection, or about a request on one.
+func (g *simulation) decide(t *Table) (a Answered, reason Reason) {
+	if g.src == nil {
+		return g.decideAt(t)
+	}
+	s, ok := t.services.Get(g.play.Destination)
+	if !ok {
+		return Answered{}, NoBackend
+	}
+	a.destination = s.serviceState
+	var b *backend
+	if p := t.acting(s.name, g.src); g.q != nil && p != nil {
+		full, ok := g.q.described(&g.in, &Listener{spec: &resource.Listener{}})
+		if !ok {
+			a.Status = statusBadRequest
+			return a, OK
+		}
+		b, reason = p.answer(&a, s, &full, nil)
+	} else {
+		b, reason = s.send(g.src, nil)
+	}
+	if b != nil {
+		a.service, a.backend, a.hash = b.serviceState, b, b.hash(&g.in)
+	}
+	return a, reason
+}
+
+// decideAt is decide for what comes to a listener.
+func (g *simulation) decideAt(t *Table) (a Answered, reason Reason) {
+	a.Decision, reason = t.Decide(&g.in)
+	if reason != OK || !a.http {
+		return a, reason
+	}
+	l, _ := t.listeners.Get(g.in.Listener)
+	if g.q == nil {
+		src := t.source(&g.in, l)
+		a.Route = t.acting(a.Destination(), &src).route
+		return a, OK
+	}
+	full, ok := g.q.described(&g.in, l)
+	if !ok {
+		return Answered{Decision: Decision{destination: a.destination}, Status: statusBadRequest}, OK
+	}
+	return t.Request(&g.in, a.Destination(), &full)
+}
+
+// outcome names an end, without a count.
+func (e *end) outcome() SimulatedOutcome {
+	o := SimulatedOutcome{Destination: e.destination, Reason: e.reason, Route: e.route, Status: e.status, Location: e.location}
+	if e.backend != nil {
+		o.Service, o.Subset = e.backend.name, tagList(e.backend.tags)
+	}
+	if e.endpoint != nil {
+		if o.Endpoint = e.endpoint.Address; e.endpoint.Addr.IsValid() && e.endpoint.Addr.String() != o.Endpoint {
+			o.Endpoint += " at " + e.endpoint.Addr.String()
+		}
+	}
+	return o
+}

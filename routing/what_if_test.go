@@ -1,0 +1,224 @@
+package routing
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"penstock/routing/resource"
+)
+
+// try tries resources that are put, or "delete KIND/NAME".
+func (w *world) try(input string) *WhatIf {
+	var changes []resource.Change
+	if rest, ok := strings.CutPrefix(input, "delete "); ok {
+		kind, name, _ := strings.Cut(strings.TrimSpace(rest), "/")
+		changes, input = append(changes, resource.Delete(resource.Key{Kind: kind, Name: name})), ""
+	}
+	objects, faults := decodeInput(input)
+	if len(faults) > 0 && input != "" {
+		w.t.Fatal(faults)
+	}
+	for _, o := range objects {
+		changes = append(changes, resource.Put(o))
+	}
+	trial, err := w.router.Table().WhatIf(changes, w, w.now)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return trial
+}
+
+// words says what a change would do. Nothing is done.
+func (w *world) words(input string) string {
+	return cmp.Or(strings.Join(w.try(input).DiffSummary(nil), "\n"), "nothing changes for connections")
+}
+
+// simulate plays connections against the table and the changed one. Nothing is
+// done.
+func (w *world) simulate(args []string, input string) string {
+	n, err := strconv.Atoi(args[0])
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	r := &SimulateRequest{Connections: n, Request: requestOf(args)}
+	if len(args) > 1 {
+		if to, ok := strings.CutPrefix(args[1], "to="); ok {
+			r.Destination = to
+		} else {
+			r.Input = parseInput(w.t, args[1:])
+		}
+	}
+	sim, err := w.try(input).Simulate(context.Background(), r, w.now)
+	if err != nil {
+		return err.Error()
+	}
+	var b strings.Builder
+	for _, p := range sim.Plays {
+		if p.Request != "" {
+			fmt.Fprintf(&b, "%s: ", p.Request)
+		}
+		fmt.Fprintf(&b, "%s%s from %s\n", p.Destination, strings.TrimSpace(p.Listener+" "+p.ServerName), cmp.Or(p.Source, "anyone"))
+		for _, o := range p.Outcomes {
+			to := o.Service
+			if o.Subset != "" {
+				to += " {" + o.Subset + "}"
+			}
+			if o.Endpoint != "" {
+				to += " " + o.Endpoint
+			}
+			if o.Route != "" {
+				to = "request by request, by " + o.Route
+			}
+			if o.Status != 0 {
+				to = fmt.Sprintf("answered %d %s", o.Status, o.Location)
+			}
+			if o.Reason != OK {
+				to = strings.TrimSpace(to + " closed: " + string(o.Reason))
+			}
+			fmt.Fprintf(&b, "  %s: %d -> %d\n", to, o.Before, o.After)
+		}
+	}
+	return cmp.Or(b.String(), "nothing to play")
+}
+
+// Played connections stay open while they are played, so that a balancer that
+// goes by connections sees them; the table's own are counted, and untouched.
+func TestPlayedConnectionsCountWhereTheyAre(t *testing.T) {
+	r := NewRouter(Config{})
+	s := service(2)
+	s.Balancing.Policy = "leastConnections"
+	mustApply(t, r, put("Service", "apps", s), plainTo("apps"))
+	table := r.Table()
+	apps, _ := table.Service("apps")
+	for range 100 {
+		apps.Members()[0].Acquire()
+	}
+	trial, err := table.WhatIf([]resource.Change{put("Service", "apps", service(2))}, nil, t0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for round := range 2 { // the second begins with what the first did
+		sim, err := trial.Simulate(t.Context(), &SimulateRequest{Connections: 200, Input: &Input{Listener: "front"}}, t0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := sim.Plays[0].Outcomes
+		if len(got) != 2 || got[0].Before != 50 || got[1].Before != 150 || got[0].After != 100 || got[1].After != 100 {
+			t.Errorf("round %d: %+v, want 50 and 150 by connections, 100 each by turns", round, got)
+		}
+	}
+	if m := apps.Members(); m[0].Active() != 100 || m[1].Active() != 0 {
+		t.Errorf("the endpoints have %d and %d connections after the trial", m[0].Active(), m[1].Active())
+	}
+}
+
+// Each play begins with what there was: the connections of the one before are
+// closed.
+func TestPlaysDoNotAddUp(t *testing.T) {
+	r := NewRouter(Config{})
+	s := service(2)
+	s.Balancing.Policy = "leastConnections"
+	mustApply(t, r, put("Service", "apps", s), put("MeshTCPRoute", "web", routeFor(resource.TargetRef{Kind: kindMeshService, Name: "web"}, "apps")))
+	apps, _ := r.Table().Service("apps")
+	for range 10 {
+		apps.Members()[0].Acquire()
+	}
+	trial, err := r.Table().WhatIf(nil, nil, t0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim, err := trial.Simulate(t.Context(), &SimulateRequest{Connections: 10, Destination: "apps"}, t0)
+	if err != nil || len(sim.Plays) != 2 {
+		t.Fatalf("%+v, %v", sim, err)
+	}
+	for _, p := range sim.Plays {
+		if len(p.Outcomes) != 1 || p.Outcomes[0].Before != 10 {
+			t.Errorf("from %s: %+v, want all at the endpoint that has none", p.Source, p.Outcomes)
+		}
+	}
+}
+
+// Without an address clients are many, or Maglev would send all to one place.
+func TestPlayedClientsAreMany(t *testing.T) {
+	r := NewRouter(Config{})
+	s := service(10)
+	s.Balancing.Policy = "maglev"
+	mustApply(t, r, put("Service", "apps", s), plainTo("apps"))
+	trial, _ := r.Table().WhatIf(nil, nil, t0)
+	for _, req := range []SimulateRequest{{Input: &Input{Listener: "front"}}, {Destination: "apps"}} {
+		req.Connections = 1000
+		sim, err := trial.Simulate(t.Context(), &req, t0)
+		if err != nil || len(sim.Plays) != 1 || len(sim.Plays[0].Outcomes) != 10 {
+			t.Fatalf("%+v, %v", sim, err)
+		}
+	}
+}
+
+func TestPlaysAreBounded(t *testing.T) {
+	r := NewRouter(Config{})
+	batch := []resource.Change{put("Service", "apps", service(1))}
+	mustApply(t, r, batch...)
+	var routes []resource.Change
+	for i := range 2 * maxPlays {
+		routes = append(routes, put("MeshTCPRoute", fmt.Sprint("r", i), routeFor(resource.TargetRef{Kind: kindMeshService, Name: fmt.Sprint("s", i)}, "apps")))
+	}
+	trial, err := r.Table().WhatIf(routes, nil, t0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim, err := trial.Simulate(t.Context(), &SimulateRequest{Connections: 1}, t0)
+	if err != nil || len(sim.Plays) != maxPlays || sim.MorePlays != maxPlays+1 {
+		t.Errorf("%d plays, %d more, %v", len(sim.Plays), sim.MorePlays, err)
+	}
+	for _, n := range []int{0, -1, MaxPlayed + 1} {
+		if _, err := trial.Simulate(t.Context(), &SimulateRequest{Connections: n}, t0); !errors.Is(err, ErrPlayed) {
+			t.Errorf("%d connections: %v", n, err)
+		}
+	}
+	mustApply(t, r, put("Service", "apps", service(maxOutcomes+7)))
+	if trial, err = r.Table().WhatIf(nil, nil, t0); err != nil {
+		t.Fatal(err)
+	}
+	sim, err = trial.Simulate(t.Context(), &SimulateRequest{Connections: maxOutcomes + 10, Destination: "apps"}, t0)
+	if p := sim.Plays[0]; err != nil || len(p.Outcomes) != maxOutcomes || p.MoreOutcomes != 7 || !slices.ContainsFunc(p.Outcomes, func(o SimulatedOutcome) bool { return o.Before == 2 }) {
+		t.Errorf("%d outcomes, %d more, %v", len(p.Outcomes), p.MoreOutcomes, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := trial.Simulate(ctx, &SimulateRequest{Connections: MaxPlayed, Destination: "apps"}, t0); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+}
+
+// A thousand sentences are bounded too.
+func TestWordsAreBounded(t *testing.T) {
+	r := manyPolicies(t, 300)
+	var changes []resource.Change
+	for i := range 300 {
+		name := fmt.Sprintf("service-%04d", i)
+		changes = append(changes, put("MeshTCPRoute", "own-"+name, routeFor(resource.TargetRef{Kind: kindMesh}, name, resource.BackendRef{Kind: kindMeshService, Name: "service-0000", Weight: new(0)})))
+	}
+	trial, err := r.Table().WhatIf(changes, nil, t0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := trial.DiffSummary(nil)
+	if len(words) != maxWords+1 || words[maxWords] != "and 200 changes more" {
+		t.Errorf("%d sentences, the last is %q", len(words), words[len(words)-1])
+	}
+	held := func(service, address string) int64 {
+		if service == "service-0007" && address == "10.0.0.0:1" {
+			return 2
+		}
+		return 0
+	}
+	if words := strings.Join(trial.DiffSummary(held), "\n"); !strings.Contains(words, "own-service-0007: all new connections to service-0007 are closed (no_backend); 2 established connections stay\n") {
+		t.Errorf("connections of other nodes are not counted in:\n%s", words)
+	}
+}
