@@ -123,7 +123,7 @@ func (f *framed) MemoryAvailable() {
 		f.fed()
 	}
 }
-func (f *framed) Idle() bool   { return f.quiet.Load() }
+func (f *framed) Idle() bool    { return f.quiet.Load() }
 func (f *framed) Closed(Reason) { f.closed.Add(1) }
 
 // sessions makes the rig's connections framed ones; it gives the first.

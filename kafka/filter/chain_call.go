@@ -47,7 +47,7 @@ type Call struct {
 
 type part struct {
 	filter int
-	whole  bool // it hesitates: it wants the request whole that it would walk
+	whole  bool // it buffers: it wants the request whole that it would walk
 	x      Exchange
 }
 

@@ -7,10 +7,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// wary walks Produce requests, and hesitates where it is told to.
+// wary walks Produce requests, and buffers where it is told to.
 type wary struct {
-	hesitates bool
-	seen      []string
+	buffers bool
+	seen    []string
 }
 
 func (w *wary) Versions(_ int16, have Range) Range { return have }
@@ -22,7 +22,7 @@ func (w *wary) Wants(d Direction, key, _ int16) Interest {
 }
 func (w *wary) Open(Info) Conn           { return w }
 func (w *wary) Close()                   {}
-func (w *wary) MayBuffer(*Exchange) bool { return w.hesitates }
+func (w *wary) MayBuffer(*Exchange) bool { return w.buffers }
 func (w *wary) Request(*Exchange, *Message) error {
 	w.seen = append(w.seen, "whole")
 	return nil
@@ -40,8 +40,8 @@ func (s *sink) ToBroker(c *Call) error { s.sent++; c.Done(); return nil }
 func (s *sink) ToClient(c *Call) error { c.Done(); return nil }
 func (s *sink) Dropped(c *Call) error  { c.Done(); return nil }
 
-func TestAFilterThatHesitatesSeesTheRequestWhole(t *testing.T) {
-	sure, unsure := &wary{}, &wary{hesitates: true}
+func TestAFilterThatBuffersSeesTheRequestWhole(t *testing.T) {
+	sure, unsure := &wary{}, &wary{buffers: true}
 	chain, err := NewChain([]Filter{sure, unsure})
 	if err != nil {
 		t.Fatal(err)
@@ -52,24 +52,24 @@ func TestAFilterThatHesitatesSeesTheRequestWhole(t *testing.T) {
 	body.Version = 13
 	c := conns.Begin(int16(kmsg.Produce), 13, "", false)
 	if c.Interest(Request) != Walk || !c.MayBuffer() {
-		t.Fatalf("interest %d, hesitates %v", c.Interest(Request), c.MayBuffer())
+		t.Fatalf("interest %d, buffers %v", c.Interest(Request), c.MayBuffer())
 	}
 	if err := c.Request(body.AppendTo(nil)); err != nil || end.sent != 1 {
 		t.Fatalf("%d sent, %v", end.sent, err)
 	}
 	if !slices.Equal(sure.seen, []string{"walked"}) || !slices.Equal(unsure.seen, []string{"whole"}) {
-		t.Errorf("one saw it %v, who hesitates %v", sure.seen, unsure.seen)
+		t.Errorf("one saw it %v, who buffers %v", sure.seen, unsure.seen)
 	}
 	// One that is too large to be collected streams in spite of it.
 	c = conns.Begin(int16(kmsg.Produce), 13, "", false)
 	c.MayBuffer()
 	c.Edits(Request)
 	if c.Done(); !slices.Equal(unsure.seen, []string{"whole", "walked"}) {
-		t.Errorf("who hesitates saw %v", unsure.seen)
+		t.Errorf("who buffers saw %v", unsure.seen)
 	}
-	unsure.hesitates = false
+	unsure.buffers = false
 	if c = conns.Begin(int16(kmsg.Produce), 13, "", false); c.MayBuffer() {
-		t.Error("somebody hesitates")
+		t.Error("somebody buffers")
 	}
 	c.Done()
 }

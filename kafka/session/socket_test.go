@@ -170,7 +170,7 @@ func TestAFrameBeyondTheBudgetIsRefusedAtOnce(t *testing.T) {
 }
 
 // What is kept while a response waits is charged as well, and waits for memory.
-func TestADetourWaitsForMemory(t *testing.T) {
+func TestAReorderBufferWaitsForMemory(t *testing.T) {
 	w := newWorld(Limits{}, filters("askback Metadata")...)
 	w.budget = 100 << 10
 	for id := range int32(3) {

@@ -68,7 +68,7 @@
 // Reports of the new socket are not lost: registering it makes the kernel
 // report its present state in a later batch.
 //
-// Even a report that came astray would do no harm, as reports are hints and
+// Even a report that came late would do no harm, as reports are hints and
 // calls decide: a read or write that finds nothing clears its flag, a hang-up
 // only makes the socket read until nothing comes, and an error is looked up.
 package reactor

@@ -20,8 +20,8 @@ const (
 	// maxWaiting is how many steps may wait for their loop; from there on
 	// the workers help.
 	maxWaiting = 16
-	// detour is how many steps go to the workers after some that were long.
-	detour = 64
+	// offloadSteps is how many steps go to the workers after some that were long.
+	offloadSteps = 64
 )
 
 // A handshake is the coroutine of one handshake, suspended in wire.Read or
@@ -116,8 +116,8 @@ func (s *Stream) give(flight []byte) {
 // a worker costs two wake-ups, half as much as the step itself; so a loop does
 // them as long as they are short and few are waiting.
 func (l *Local) takesStep() bool {
-	if l.detour > 0 {
-		l.detour--
+	if l.offload > 0 {
+		l.offload--
 		return false
 	}
 	return l.StepLimit > 0 && len(l.steps) < maxWaiting
@@ -162,7 +162,7 @@ func (l *Local) pace(took time.Duration) {
 		return
 	}
 	if l.long += 2; l.long >= 6 {
-		l.long, l.detour = 0, detour
+		l.long, l.offload = 0, offloadSteps
 	}
 }
 

@@ -420,8 +420,8 @@ func TestLongStepsGoToWorkers(t *testing.T) {
 	for range 3 {
 		local.pace(long)
 	}
-	if n := taken(); n != 1000-detour {
-		t.Fatalf("%d of 1000 on the loop after long ones, want all but %d", n, detour)
+	if n := taken(); n != 1000-offloadSteps {
+		t.Fatalf("%d of 1000 on the loop after long ones, want all but %d", n, offloadSteps)
 	}
 	local.steps = make([]*handshake, maxWaiting)
 	if n := taken(); n != 0 {

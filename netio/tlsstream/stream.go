@@ -34,7 +34,7 @@ type Local struct {
 	steps     []*handshake // that wait for a turn of the loop
 	scheduled bool         // turn is on the way
 	long      int          // rises with steps over StepLimit, see pace
-	detour    int          // steps that still go to workers
+	offload   int          // steps that still go to workers
 
 	plain []byte // where plaintext is put for Received; made when needed
 	out   []byte // records of one Send

@@ -19,13 +19,13 @@ func ErrorLogWriter(to *slog.Logger) io.Writer { return errorLogWriter{to} }
 
 type errorLogWriter struct{ to *slog.Logger }
 
-// maxMuttered bounds a line, in bytes.
-const maxMuttered = 512
+// maxErrorLine bounds a line, in bytes.
+const maxErrorLine = 512
 
 // Write implements io.Writer, of one line.
 func (m errorLogWriter) Write(p []byte) (int, error) {
 	line, _, quotes := bytes.Cut(p, []byte{'"'})
-	line = bytes.TrimSpace(line[:min(len(line), maxMuttered)])
+	line = bytes.TrimSpace(line[:min(len(line), maxErrorLine)])
 	if quotes {
 		line = append(bytes.Clone(line), " [...]"...)
 	}

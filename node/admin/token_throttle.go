@@ -16,8 +16,8 @@ const (
 	// goodFor is how long a token that was good is looked at from where it
 	// was shown, whatever others there do.
 	goodFor = 10 * time.Minute
-	// maxVouched bounds the tokens that are remembered so.
-	maxVouched = 1024
+	// maxGoodTokens bounds the tokens that are remembered so.
+	maxGoodTokens = 1024
 )
 
 // ThrottleToken tells whose token a request shows that did not come by a connection
@@ -89,7 +89,7 @@ func (v *tokenThrottle) has(name [sha256.Size]byte, now time.Time) bool {
 func (v *tokenThrottle) put(name [sha256.Size]byte, now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if _, ok := v.at[name]; !ok && len(v.at) >= maxVouched {
+	if _, ok := v.at[name]; !ok && len(v.at) >= maxGoodTokens {
 		v.forget()
 	}
 	v.at[name] = now

@@ -104,13 +104,13 @@ func TestGoodTokensAreRememberedWithinBounds(t *testing.T) {
 	v := tokenThrottle{at: map[[sha256.Size]byte]time.Time{}}
 	name := func(i int) [sha256.Size]byte { return sha256.Sum256([]byte{byte(i >> 8), byte(i)}) }
 	now := time.Unix(1_000_000, 0)
-	for i := range maxVouched + 10 {
+	for i := range maxGoodTokens + 10 {
 		v.put(name(i), now.Add(time.Duration(i)*time.Millisecond))
 	}
-	if len(v.at) != maxVouched {
-		t.Errorf("%d are remembered, the limit is %d", len(v.at), maxVouched)
+	if len(v.at) != maxGoodTokens {
+		t.Errorf("%d are remembered, the limit is %d", len(v.at), maxGoodTokens)
 	}
-	if now = now.Add(2 * time.Second); v.has(name(9), now) || !v.has(name(10), now) || !v.has(name(maxVouched+9), now) {
+	if now = now.Add(2 * time.Second); v.has(name(9), now) || !v.has(name(10), now) || !v.has(name(maxGoodTokens+9), now) {
 		t.Error("not the oldest went")
 	}
 	if v.has(name(500), now.Add(goodFor)) {

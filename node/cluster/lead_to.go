@@ -135,7 +135,7 @@ type leaderTerm struct {
 	end    context.CancelFunc
 }
 
-// succeed begins the tenure of a leader. Its caller holds c.mu.
+// succeed begins the term of a leader. Its caller holds c.mu.
 func (c *Cluster) succeed(leader string) {
 	if leader == "" || leader == c.leaderTerm.leader {
 		return
@@ -147,7 +147,7 @@ func (c *Cluster) succeed(leader string) {
 	c.leaderTerm = leaderTerm{leader, over, end}
 }
 
-// whenReplaced calls give when that leader's tenure is over, unless stop is
+// whenReplaced calls give when that leader's term is over, unless stop is
 // called before. Each request that is passed on asks for it.
 func (c *Cluster) whenReplaced(leader string, give func()) (stop func()) {
 	c.mu.Lock()

@@ -17,16 +17,16 @@ import (
 // Nothing is decided by the answers.
 
 const (
-	// pulseTimeout bounds the wait for one node's answer.
-	pulseTimeout = time.Second
-	// pulseFresh is how long answers are good for who asks next: many who ask
+	// probeTimeout bounds the wait for one node's answer.
+	probeTimeout = time.Second
+	// probeFresh is how long answers are good for who asks next: many who ask
 	// at once cost the others little more than one.
-	pulseFresh = 200 * time.Millisecond
-	// pulseKnown is how long an answer, or its want, says something at all.
-	pulseKnown = 5 * time.Second
-	// maxPulse bounds the nodes that are asked, voters first; of the others
+	probeFresh = 200 * time.Millisecond
+	// probeKnown is how long an answer, or its want, says something at all.
+	probeKnown = 5 * time.Second
+	// maxProbed bounds the nodes that are asked, voters first; of the others
 	// gossip's word is all that there is.
-	maxPulse = 64
+	maxProbed = 64
 )
 
 // livenessProbes are what became of asking the others.
@@ -45,12 +45,12 @@ type probeResult struct {
 }
 
 // ProbeLiveness asks the other members for a sign of life, unless that was done a
-// moment ago, and waits for it, for little more than pulseTimeout.
+// moment ago, and waits for it, for little more than probeTimeout.
 func (c *Cluster) ProbeLiveness(ctx context.Context) {
 	p := &c.probes
 	p.mu.Lock()
 	round := p.round
-	if round != nil || time.Since(p.at) < pulseFresh {
+	if round != nil || time.Since(p.at) < probeFresh {
 		p.mu.Unlock()
 		if round != nil { // somebody else asks
 			select {
@@ -83,7 +83,7 @@ func (c *Cluster) ProbeLiveness(ctx context.Context) {
 func (c *Cluster) probeAll() map[string]probeResult {
 	list := slices.DeleteFunc(c.Members(), func(m Member) bool { return m.Self || !m.Up() && m.Role == RoleNonVoter })
 	slices.SortStableFunc(list, func(a, b Member) int { return rank(a) - rank(b) })
-	list = list[:min(len(list), maxPulse)]
+	list = list[:min(len(list), maxProbed)]
 	next := make(map[string]probeResult, len(list))
 	var mu sync.Mutex
 	var all sync.WaitGroup
@@ -110,7 +110,7 @@ func rank(m Member) int {
 
 // alive asks one node for a sign of life.
 func (c *Cluster) alive(id string) bool {
-	ctx, cancel := context.WithTimeout(c.ctx, pulseTimeout)
+	ctx, cancel := context.WithTimeout(c.ctx, probeTimeout)
 	defer cancel()
 	client, err := c.pool.Get(ctx, id)
 	if err != nil {
@@ -125,7 +125,7 @@ func (c *Cluster) probed() map[string]probeResult {
 	c.probes.mu.Lock()
 	defer c.probes.mu.Unlock()
 	known := maps.Clone(c.probes.results)
-	maps.DeleteFunc(known, func(_ string, b probeResult) bool { return time.Since(b.at) > pulseKnown })
+	maps.DeleteFunc(known, func(_ string, b probeResult) bool { return time.Since(b.at) > probeKnown })
 	return known
 }
 
@@ -199,7 +199,7 @@ func (c *Cluster) lost() bool {
 // electionTime is how long an election takes at most where most of the voters
 // reach one another: two attempts, each after up to two time-outs.
 func (c *Cluster) electionTime() time.Duration {
-	return 2*(c.cfg.Timing.Heartbeat+c.cfg.Timing.Election) + pulseTimeout
+	return 2*(c.cfg.Timing.Heartbeat+c.cfg.Timing.Election) + probeTimeout
 }
 
 // aloneBecause says why there has been no leader for so long: by what gossip

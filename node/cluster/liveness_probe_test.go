@@ -20,7 +20,7 @@ func TestANodeSaysWhichVotersItLacks(t *testing.T) {
 		both.Go(m.kill)
 	}
 	both.Wait()
-	asked := time.Now().Add(pulseTimeout) // an answer of later was asked for after their end
+	asked := time.Now().Add(probeTimeout) // an answer of later was asked for after their end
 	const lost = "1 of 3 voters in reach, 2 needed; not reached: a (for "
 	early := ""
 	eventually(t, "a reason", func() string {

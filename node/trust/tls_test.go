@@ -301,7 +301,7 @@ func TestBothGenerationsTalkWhileTheCARotates(t *testing.T) {
 	// Now the first one is over.
 	retired := must(fresh.WithBundle(two.Retire().Bundle()))(t)
 	if _, c := meet(t, ServerConfig(always(retired)), ClientConfig(always(old), "")); !errors.Is(c.err, ErrPeer) {
-		t.Errorf("after it was retired, the old CA still vouches: %v", c.err)
+		t.Errorf("after it was retired, the old CA is still trusted: %v", c.err)
 	}
 	if s, _ := meet(t, ServerConfig(always(retired)), ClientConfig(always(renewed), "")); s.err != nil {
 		t.Errorf("renewed node after the retirement: %v", s.err)

@@ -219,7 +219,7 @@ func TestTenThousandJobs(t *testing.T) {
 	})
 }
 
-func BenchmarkAgenda(b *testing.B) {
+func BenchmarkScheduler(b *testing.B) {
 	a := New(64)
 	defer a.Close()
 	done := make(chan struct{}, 1024)
