@@ -265,6 +265,7 @@ func TestUploadsAreNotCollected(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		n := startNode(t, webListener+webService("shop", "", end)+webRoute(rule("/", "")))
 		c := newWebClient(t, n.at(t, "web"), http2)
+		c.http.Timeout = 0 // 50 MiB may take a busy machine long
 		var sent atomic.Int64
 		want := sha256.New()
 		pr, pw := io.Pipe()

@@ -112,7 +112,9 @@ func TestMostNodesMayLeaveAtOnce(t *testing.T) {
 		go func() { done <- leave(ctx, m) }()
 	}
 	for range leaves {
-		if err := <-done; err != nil {
+		// One that was taken out may not hear that its vote counts no more: those
+		// that stay do not talk to it then.
+		if err := <-done; err != nil && !contains(err, "it is no member any more") {
 			t.Error(err)
 		}
 	}
