@@ -119,7 +119,7 @@ func (w *world) lead(id string) *Replica {
 }
 
 // within is how long a test waits for what should come soon.
-const within = time.Minute
+const within = 5 * time.Minute
 
 // until polls for a condition, and fails the test when it does not come.
 func until(t testing.TB, what string, ok func() bool) {

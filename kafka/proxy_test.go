@@ -24,7 +24,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience is for what happens at once, on a machine that does other things.
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 // eventually waits for a condition.
 func eventually(t *testing.T, what string, is func() bool) {

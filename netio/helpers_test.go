@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience is how long a test waits for what must happen.
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 // waitFor polls until cond holds.
 func waitFor(t testing.TB, what string, cond func() bool) {

@@ -28,7 +28,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience is how long a test waits for what must happen.
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 func waitFor(t testing.TB, what string, cond func() bool) {
 	t.Helper()

@@ -159,7 +159,7 @@ func newHalf(t testing.TB) (l *reactor.Loop, h *heard, d *Pipe, c *Conn) {
 }
 
 // within is how long a test waits for what must happen.
-const within = time.Minute
+const within = 5 * time.Minute
 
 func wait[T any](t *testing.T, what string, c chan T) (v T) {
 	t.Helper()

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 // runLoop runs a loop until the test ends.
 func runLoop(t testing.TB, c Config) *Loop {

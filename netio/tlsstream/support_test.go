@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience bounds every wait of a test; nothing is expected to take it.
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 // A fakeLoop runs what is posted on a goroutine of its own, and after each
 // call checks what the test waits for.

@@ -113,6 +113,9 @@ func TestWritesAreForwardedWhileLeadersChange(t *testing.T) {
 						doubtful[w] = append(doubtful[w], fmt.Sprint(written[w]))
 						continue
 					}
+					if refusedAs(err, admin.NoLeader) { // a busy machine had none for long; it has not acted
+						continue
+					}
 					done <- fmt.Errorf("%s: %w", m.cfg.Name, err)
 					return
 				}

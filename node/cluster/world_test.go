@@ -49,7 +49,7 @@ func within(limit time.Duration, holds func() bool) bool {
 }
 
 // patience of the tests: how long a condition may take.
-const enough = time.Minute
+const enough = 5 * time.Minute
 
 // quick is a pace at which tests can wait.
 var quick = Timing{
