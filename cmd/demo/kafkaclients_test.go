@@ -1,0 +1,46 @@
+package demo
+
+import (
+	"context"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// A node that is killed with a producer's first request loses no record: the
+// client asks again by way of another node.
+func TestAProducerOutlivesTheNodeOfItsFirstRequest(t *testing.T) {
+	t.Parallel()
+	broker, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(demoPartitions, demoTopic))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer broker.Close()
+	killed := make(chan struct{})
+	broker.ControlKey(kmsg.InitProducerID.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
+		close(killed)
+		return nil, context.Canceled, true // which closes the connection
+	})
+	k := &kafkaTraffic{fleet: &fleet{plain: broker.ListenAddrs()[0], balancer: &balancer{}}}
+	c, err := k.client("blue", kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DefaultProduceTopic(demoTopic))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		k.produce(ctx, "blue", c, 0)
+	}()
+	for <-killed; k.produced.Load() == 0 && k.wrong.Load() == 0; {
+		pause(ctx, recordEvery)
+	}
+	cancel()
+	<-done
+	if k.wrong.Load() != 0 {
+		t.Error(k.faults)
+	}
+}
