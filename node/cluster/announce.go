@@ -230,12 +230,12 @@ func (c *Cluster) handleAnnounce(ctx context.Context, a *Announcement) (*Announc
 	caller := admin.Caller(ctx)
 	if cs := admin.TLS(ctx); caller.Role != admin.RoleNode && cs != nil {
 		if id, ok := trust.PeerNode(*cs); ok && c.departed(id) {
-			return &AnnounceResult{Removed: true}, nil
+			return c.removed(), nil
 		}
 	}
 	switch {
 	case c.departed(a.ID) && caller.Role == admin.RoleNode:
-		return &AnnounceResult{Removed: true}, nil
+		return c.removed(), nil
 	case caller.Role != admin.RoleNode:
 		return nil, admin.Errorf(admin.Forbidden, "%s is for nodes", admin.MethodAnnounce)
 	case a.ID != caller.Node && !a.Relayed, !a.peer().valid(), !short(a.HTTP, a.Zone, a.Version, a.Issuer, a.Last.Instance):
@@ -262,6 +262,18 @@ func (c *Cluster) handleAnnounce(ctx context.Context, a *Announcement) (*Announc
 		res.Peers = slices.DeleteFunc(res.Peers, func(p Peer) bool { return p.ID == a.ID || !p.valid() })
 	}
 	return res, nil
+}
+
+// removed is the answer to a node that is no member any more and votes no more.
+func (c *Cluster) removed() *AnnounceResult {
+	res := &AnnounceResult{Removed: true}
+	servers, _ := c.servers()
+	for _, s := range servers {
+		if s.voter {
+			res.Voters = append(res.Voters, s.id)
+		}
+	}
+	return res
 }
 
 // maxWord bounds what else a node says of itself, in bytes: it is kept in the

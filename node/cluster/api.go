@@ -108,6 +108,8 @@ func (a Announcement) onto(r Record) Record {
 type AnnounceResult struct {
 	// Removed: the sender is no member any more.
 	Removed bool `json:"removed,omitempty"`
+	// Voters, with Removed, are the IDs of those that vote without the sender.
+	Voters []string `json:"voters,omitempty"`
 	// Copied, when not empty, says where the node runs that the sender is a
 	// copy of.
 	Copied string `json:"copied,omitempty"`

@@ -112,6 +112,8 @@ type Timing struct {
 	// when the others have missed it as well; so they can write again within
 	// two seconds, as a rule.
 	Heartbeat, Election time.Duration
+	// HandOver is how long a leader that ends waits for the next one: 3s.
+	HandOver time.Duration
 }
 
 // Facts are what a node tells all others of itself, through gossip: they may
@@ -145,6 +147,7 @@ func (c Config) withDefaults() Config {
 	wait(&c.Timing.Stable, 10*time.Second)
 	wait(&c.Timing.Heartbeat, 700*time.Millisecond)
 	wait(&c.Timing.Election, c.Timing.Heartbeat)
+	wait(&c.Timing.HandOver, 3*time.Second)
 	if c.Facts == nil {
 		c.Facts = func() Facts { return Facts{} }
 	}

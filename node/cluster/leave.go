@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"penstock/consensus"
@@ -164,9 +165,11 @@ func (c *Cluster) untilLet(ctx context.Context, ask func(context.Context) error)
 		switch {
 		case err == nil, lost && refusedAs(err, admin.Unauthenticated):
 			return nil // done, now or the time before
+		case refusedAs(err, admin.NoLeader) && c.letGo(ctx):
+			return nil // those that stay talk Raft with it no more
 		case refusedAs(err, admin.Refused):
 			lost = false // whoever was taken out before is not refused (handleDepart)
-		case unknownOutcome(err):
+		case unknownOutcome(err), c.takenOut():
 			lost = true
 		}
 		if !lost && !errors.Is(err, errLeads) && !refusedAs(err, admin.Busy) {
@@ -180,10 +183,62 @@ func (c *Cluster) untilLet(ctx context.Context, ask func(context.Context) error)
 	}
 }
 
+// letGo tells whether a majority of the voters that stay go on without this node.
+// It asks them itself: from when the leader has taken it out of the configuration
+// it is sent nothing of the log, nor who leads.
+//
+// Each answer has the voters of that node's configuration. An answer counts where
+// most of these give the same answer: then no leader can have this node's vote.
+func (c *Cluster) letGo(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, rpcTimeout)
+	defer cancel()
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	without := map[string][]string{} // by who says it: those that vote without this node
+	servers, _ := c.servers()
+	for _, s := range servers {
+		if s.id == c.ID() || !s.voter {
+			continue
+		}
+		all.Go(func() {
+			client, err := c.pool.Get(ctx, s.id)
+			if err != nil {
+				return
+			}
+			res, err := admin.Call[AnnounceResult](ctx, client, admin.MethodAnnounce, c.announcement())
+			if err == nil && res.Removed {
+				mu.Lock()
+				defer mu.Unlock()
+				without[s.id] = res.Voters
+			}
+		})
+	}
+	all.Wait()
+	for _, voters := range without {
+		agree := 0
+		for _, id := range voters {
+			if _, ok := without[id]; ok {
+				agree++
+			}
+		}
+		if agree > len(voters)/2 {
+			return true
+		}
+	}
+	return false
+}
+
+// takenOut tells whether this node knows that it is no member any more. Its vote
+// may still count.
+func (c *Cluster) takenOut() bool {
+	r, ok := record(c.Store().Snapshot(), c.ID())
+	return ok && !r.member()
+}
+
 // notLeft says why this node could not leave: over is why it tries no more,
 // last what the last attempt ended with.
 func (c *Cluster) notLeft(over, last error) error {
-	if r, ok := record(c.Store().Snapshot(), c.ID()); ok && !r.member() {
+	if c.takenOut() {
 		return admin.Errorf(admin.Unavailable, "it is no member any more, but the voters have not agreed yet to go on without its vote (%v); it serves until they have, and ends then", last)
 	}
 	var refused *admin.Error

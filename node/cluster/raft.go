@@ -21,8 +21,6 @@ const (
 	raftTimeout = 10 * time.Second
 	// dialTimeout bounds the dial of one address, where there may be others.
 	dialTimeout = 2 * time.Second
-	// handOver bounds how long a node that ends waits for the next leader.
-	handOver = 3 * time.Second
 )
 
 // errNowhere: there is no address to dial.

@@ -230,7 +230,7 @@ func forgetLeft(dir string) error {
 // store's last view stays readable.
 func (c *Cluster) Close() error {
 	if c.Store() != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), handOver)
+		ctx, cancel := context.WithTimeout(context.Background(), c.cfg.Timing.HandOver)
 		c.handOver(ctx, false)
 		c.goodbye(ctx)
 		cancel()
