@@ -200,7 +200,7 @@ func countLines(log string, words ...string) (n int) {
 // then what there is.
 func TestANodeFarBehindTakesASnapshot(t *testing.T) {
 	t.Parallel()
-	f := startFleetOf(t, shortLog.program(t), 3, "--log-level", "debug")
+	f := startClusterOf(t, shortLog.program(t), 3, "--log-level", "debug")
 	one := f.members[0]
 	a := &ages{t: t}
 	one.apply(serviceOnAll("svc", "9100", serve(t, echo)))

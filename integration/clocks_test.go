@@ -11,9 +11,9 @@ import (
 
 // startClocks starts three nodes whose clocks are an hour ahead, an hour
 // behind and right, in one of the two ways in which clusters form.
-func startClocks(t *testing.T, expect bool) *fleet {
+func startClocks(t *testing.T, expect bool) *cluster {
 	t.Helper()
-	f := &fleet{t: t}
+	f := &cluster{t: t}
 	prefix := freshNet()
 	var join []string
 	for i, hours := range []int{1, -1, 0} {

@@ -14,7 +14,7 @@ import (
 // Three terminals, one line each: the first prints what the others paste.
 func TestThreeNodesFormAClusterByHand(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, 3)
+	f := startCluster(t, 3)
 	backend := named(t, "b")
 	for i, m := range f.members {
 		name, port := fmt.Sprint("svc", i), fmt.Sprint(9100+i)
@@ -52,7 +52,7 @@ func TestThreeNodesFormAClusterByHand(t *testing.T) {
 func TestNodesExpectOneAnother(t *testing.T) {
 	t.Parallel()
 	token := strings.TrimSpace(command(t, "", "token", "new").out)
-	f := &fleet{t: t}
+	f := &cluster{t: t}
 	prefix := freshNet()
 	var join []string
 	for i := range 3 {
@@ -77,7 +77,7 @@ func TestNodesExpectOneAnother(t *testing.T) {
 // whatever address.
 func TestNodesComeBackAtOtherAddresses(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, 3)
+	f := startCluster(t, 3)
 	f.members[1].apply(serviceOnAll("svc", "9100", named(t, "b")))
 	for _, m := range f.members {
 		m.stop()
@@ -110,7 +110,7 @@ func TestNodesComeBackAtOtherAddresses(t *testing.T) {
 // is what the killed node carried.
 func TestKilledNodesTakeNothingElseDown(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, 3)
+	f := startCluster(t, 3)
 	f.members[0].apply(serviceOnAll("svc", "9100", serve(t, echo)))
 	tr := startTraffic(f, "9100", 100)
 	for _, who := range []string{"leader", "follower"} {
@@ -151,7 +151,7 @@ func TestKilledNodesTakeNothingElseDown(t *testing.T) {
 // and refuses writes with a reason.
 func TestANodeAloneServesWhatItKnows(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, 3)
+	f := startCluster(t, 3)
 	f.members[0].apply(serviceOnAll("svc", "9100", serve(t, echo)))
 	for _, m := range f.members {
 		m.kill()
@@ -194,7 +194,7 @@ func TestANodeAloneServesWhatItKnows(t *testing.T) {
 // drain, leave and remove from any node.
 func TestMembersGo(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, 3)
+	f := startCluster(t, 3)
 	one, two, three := f.members[0], f.members[1], f.members[2]
 	one.must("drain", "n3", "--over", "0s")
 	waitFor(t, "n3 not to be ready", func() bool { code, _ := three.fetch("/readyz"); return code == 503 })
@@ -220,7 +220,7 @@ func TestMembersGo(t *testing.T) {
 // meanwhile is told.
 func TestChangesAreAtomicAndVersioned(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, 3)
+	f := startCluster(t, 3)
 	one, three := f.members[0], f.members[2]
 	r := one.pipe(serviceOnAll("svc", "9100", "127.0.0.1:1")+"---\nkind: Listener\nname: bad\nspec: {address: \":9101\", service: nothing}\n", "apply", "-f", "-")
 	if r.code != 1 || !strings.Contains(r.err, "nothing") {
@@ -249,7 +249,7 @@ func TestChangesAreAtomicAndVersioned(t *testing.T) {
 // A snapshot of one cluster makes another what that one was.
 func TestSnapshotMovesToAnotherCluster(t *testing.T) {
 	t.Parallel()
-	a, b := startFleet(t, 1), startFleet(t, 1)
+	a, b := startCluster(t, 1), startCluster(t, 1)
 	a.members[0].apply(serviceOnAll("svc", "9100", serve(t, echo)))
 	file := a.members[0].file("saved", "")
 	a.members[0].must("snapshot", "save", file, "--force")
@@ -272,7 +272,7 @@ func TestSnapshotMovesToAnotherCluster(t *testing.T) {
 // A command from elsewhere shows a token: what it may do is the token's role.
 func TestTokensSayWhoMayDoWhat(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, 1)
+	f := startCluster(t, 1)
 	m := f.members[0]
 	addr := m.ip + ":" + clusterPort
 	remote := func(token string, args ...string) result {
@@ -312,7 +312,7 @@ func TestTokensSayWhoMayDoWhat(t *testing.T) {
 	if r := remote(tokens["reader"], "status"); r.code == 0 || !strings.Contains(r.err, "revoked") {
 		t.Errorf("a revoked token: %d %q", r.code, r.err)
 	}
-	other := startFleet(t, 1)
+	other := startCluster(t, 1)
 	foreign := strings.TrimSpace(other.members[0].must("token", "create", "--name", "x", "--role", "admin"))
 	if r := remote(foreign, "status"); r.code == 0 {
 		t.Error("a token of another cluster was taken")

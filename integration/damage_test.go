@@ -92,7 +92,7 @@ func (m *member) canSpareASnapshot() bool {
 // node does not decide anything. No other node's traffic notices.
 func TestDamagedLogsAndSnapshots(t *testing.T) {
 	t.Parallel()
-	f := startFleetOf(t, shortLog.program(t), 3)
+	f := startClusterOf(t, shortLog.program(t), 3)
 	one := f.members[0]
 	a := &ages{t: t}
 	one.apply(serviceOnAll("svc", "9100", serve(t, echo)))
@@ -178,7 +178,7 @@ func TestDamagedLogsAndSnapshots(t *testing.T) {
 // the message says.
 func TestANodeWithoutItsLogDoesNotVote(t *testing.T) {
 	t.Parallel()
-	f := startFleetOf(t, shortLog.program(t), 3)
+	f := startClusterOf(t, shortLog.program(t), 3)
 	a := &ages{t: t}
 	f.members[0].apply(serviceOnAll("svc", "9100", serve(t, echo)))
 	a.next(f.members[0], true)

@@ -18,7 +18,7 @@ import (
 // missing.
 func TestDiffCountsTheWholeCluster(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, 3)
+	f := startCluster(t, 3)
 	a, b := serve(t, echo), serve(t, echo)
 	broker := serve(t, func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c) })
 	const physical = "kind: PhysicalCluster\nname: big\nspec: {brokers: [{name: a, address: %q}], connect: {timeout: %s}}\n---\n"

@@ -14,7 +14,7 @@ import (
 // cluster has all that it knew, private keys included.
 func TestANewClusterAfterMostVotersAreLost(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, 3)
+	f := startCluster(t, 3)
 	ca := newAuthority(t, "ca")
 	f.members[0].apply(serviceOnAll("plain", "9100", serve(t, echo)))
 	f.members[0].apply(tlsService(ca.issue("a.example.com"), "a.example.com", "9443", named(t, "b")))
@@ -43,7 +43,7 @@ func TestANewClusterAfterMostVotersAreLost(t *testing.T) {
 	left.must("snapshot", "save", file, "--stale")
 
 	// 2. A new cluster beside it.
-	anew := &fleet{t: t}
+	anew := &cluster{t: t}
 	prefix := freshNet()
 	first := anew.add("m1", prefix+"1")
 	first.launch("--init")

@@ -55,7 +55,7 @@ func (m *member) mustNotStart(words []string, flags ...string) {
 // A node is let in by a token of this cluster that is valid, and by nothing else.
 func TestStrangersDoNotJoin(t *testing.T) {
 	t.Parallel()
-	f, other := startFleet(t, 1), startFleet(t, 1)
+	f, other := startCluster(t, 1), startCluster(t, 1)
 	prefix := freshNet()
 	m := f.members[0]
 	at := []string{"--join", m.ip + ":" + clusterPort}
@@ -104,7 +104,7 @@ func TestStrangersDoNotJoin(t *testing.T) {
 // A node that lost its folder is a new one; a copy of a folder is no node.
 func TestWipedAndCopiedFolders(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, 3)
+	f := startCluster(t, 3)
 	prefix := freshNet()
 	victim := f.members[2]
 	copied := f.add("n3", prefix+"9")
@@ -143,7 +143,7 @@ func TestWipedAndCopiedFolders(t *testing.T) {
 func TestUnequalExpectIsAnError(t *testing.T) {
 	t.Parallel()
 	token := strings.TrimSpace(command(t, "", "token", "new").out)
-	f := &fleet{t: t}
+	f := &cluster{t: t}
 	prefix := freshNet()
 	join := prefix + "1:" + clusterPort + "," + prefix + "2:" + clusterPort
 	a, b := f.add("a", prefix+"1"), f.add("b", prefix+"2")
@@ -158,7 +158,7 @@ func TestUnequalExpectIsAnError(t *testing.T) {
 // Bytes of strangers on every port cost nothing that anybody would notice.
 func TestGarbageOnEveryPort(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, 3)
+	f := startCluster(t, 3)
 	f.members[0].apply(serviceOnAll("svc", "9100", serve(t, echo)))
 	tr := startTraffic(f, "9100", 20)
 	m := f.members[0]
@@ -205,7 +205,7 @@ func TestGarbageOnEveryPort(t *testing.T) {
 // Many commands at once are answered or told to come again.
 func TestManyAdminClientsAtOnce(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, 3)
+	f := startCluster(t, 3)
 	token := strings.TrimSpace(f.members[0].must("token", "create", "--name", "many", "--role", "admin"))
 	addr := f.members[1].ip + ":" + clusterPort
 	var all sync.WaitGroup
@@ -256,7 +256,7 @@ func TestFullDiskStopsChangesAlone(t *testing.T) {
 		}
 		t.Skip("NOT TESTED: a small disk wants root")
 	}
-	f := &fleet{t: t}
+	f := &cluster{t: t}
 	prefix := freshNet()
 	for i := range 3 {
 		m := f.add(fmt.Sprintf("n%d", i+1), fmt.Sprint(prefix, i+1))
@@ -304,7 +304,7 @@ func TestReadOnlyFolderIsAnError(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("NOT TESTED: a read-only file system wants root")
 	}
-	f := &fleet{t: t}
+	f := &cluster{t: t}
 	m := f.add("n1", freshNet()+"1")
 	mount(t, m.dir, syscall.MS_RDONLY, "size=1m")
 	m.mustNotStart([]string{"read-only"}, "--init")
@@ -313,7 +313,7 @@ func TestReadOnlyFolderIsAnError(t *testing.T) {
 // A node that comes and goes all the time troubles nobody else.
 func TestFlappingNodeTroublesNobody(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, 3)
+	f := startCluster(t, 3)
 	f.members[0].apply(serviceOnAll("svc", "9100", serve(t, echo)))
 	tr := startTraffic(f, "9100", 50)
 	flapping := f.members[2]
@@ -331,7 +331,7 @@ func TestFlappingNodeTroublesNobody(t *testing.T) {
 // client sees an error.
 func TestRollingRestartBehindABalancer(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, 3, "--drain-wait", "2s", "--drain-timeout", "2s")
+	f := startCluster(t, 3, "--drain-wait", "2s", "--drain-timeout", "2s")
 	f.members[0].apply(`kind: Service
 name: svc
 spec: {endpoints: [{address: "` + serve(t, echo) + `"}]}

@@ -273,7 +273,7 @@ spec: {gatewayClassName: x, listeners: [{name: tcp, port: %d, protocol: TCP}]}
 // connection notices.
 func TestAGatewayOnThreeNodes(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, 3)
+	f := startCluster(t, 3)
 	echoing := serve(t, echo)
 	f.members[0].apply(service("one", []string{echoing}) + service("two", []string{echoing}) + `---
 apiVersion: gateway.networking.k8s.io/v1

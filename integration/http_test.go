@@ -24,7 +24,7 @@ import (
 // web is a cluster whose nodes route requests of HTTP: in the clear at 9100,
 // with TLS at 9443.
 type web struct {
-	*fleet
+	*cluster
 	ca *authority
 }
 
@@ -33,7 +33,7 @@ type web struct {
 // goes to v1 at first.
 func startWeb(t *testing.T, flags ...string) *web {
 	t.Helper()
-	w := &web{startFleet(t, 3, append(flags, "--drain-wait", "500ms", "--drain-timeout", "3s")...), newAuthority(t, "ca")}
+	w := &web{startCluster(t, 3, append(flags, "--drain-wait", "500ms", "--drain-timeout", "3s")...), newAuthority(t, "ca")}
 	endpoint := func(name, protocol, address string) string {
 		return fmt.Sprintf("---\nkind: Service\nname: %s\nspec: {protocol: %s, endpoints: [{address: %q}]}\n", name, protocol, address)
 	}

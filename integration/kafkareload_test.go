@@ -19,14 +19,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// tenants are virtual clusters on a fleet behind one TLS port, all on one fake
+// tenants are virtual clusters on a cluster behind one TLS port, all on one fake
 // Kafka cluster of three brokers.
 type tenants struct {
-	t     *testing.T
-	fleet *fleet
-	ca    *authority
-	roots *x509.CertPool
-	fake  *kfake.Cluster
+	t       *testing.T
+	cluster *cluster
+	ca      *authority
+	roots   *x509.CertPool
+	fake    *kfake.Cluster
 
 	mu   sync.Mutex
 	lost map[string]int // connections that did not end by their client's wish, by tenant
@@ -34,7 +34,7 @@ type tenants struct {
 
 const kafkaPort = "9092"
 
-func newTenants(t *testing.T, f *fleet) *tenants {
+func newTenants(t *testing.T, f *cluster) *tenants {
 	t.Helper()
 	fake, err := kfake.NewCluster(kfake.NumBrokers(3))
 	if err != nil {
@@ -42,7 +42,7 @@ func newTenants(t *testing.T, f *fleet) *tenants {
 	}
 	t.Cleanup(fake.Close)
 	ca := newAuthority(t, "ca")
-	w := &tenants{t: t, fleet: f, ca: ca, roots: ca.pool, fake: fake, lost: map[string]int{}}
+	w := &tenants{t: t, cluster: f, ca: ca, roots: ca.pool, fake: fake, lost: map[string]int{}}
 	f.members[0].apply(fmt.Sprintf("kind: Listener\nname: kafka\nspec: {address: \":%s\", protocol: kafka, tls: {}}\n---\n"+
 		"kind: PhysicalCluster\nname: big\nspec: {bootstrap: [%q]}\n", kafkaPort, fake.ListenAddrs()[0]))
 	return w
@@ -74,7 +74,7 @@ func (w *tenants) client(tenant string, opts ...kgo.Opt) *kgo.Client {
 		if err != nil {
 			return nil, err
 		}
-		up := w.fleet.up()
+		up := w.cluster.up()
 		raw, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(up[rand.IntN(len(up))].ip, kafkaPort))
 		if err != nil {
 			return nil, err
@@ -183,7 +183,7 @@ func (w *tenants) topic(tenant string, partitions int) {
 // and nobody's records are lost, doubled or somebody else's.
 func TestTenantsChangeWhileTheirClientsRun(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, 3)
+	f := startCluster(t, 3)
 	w := newTenants(t, f)
 	names := []string{"red", "green", "blue"}
 	streams := 6
@@ -254,7 +254,7 @@ func TestTenantsChangeWhileTheirClientsRun(t *testing.T) {
 // The clients of a tenant that is removed are sent away, and nobody else.
 func TestAClusterThatIsRemovedSendsItsClientsAway(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, 1)
+	f := startCluster(t, 1)
 	w := newTenants(t, f)
 	for _, name := range []string{"red", "green"} {
 		f.members[0].apply(w.certificate(name) + w.resources(name, ""))
@@ -292,7 +292,7 @@ func TestAClusterThatIsRemovedSendsItsClientsAway(t *testing.T) {
 // heard of the broker by way of another node.
 func TestANewBrokerIsReachedThroughEveryNodeAtOnce(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, 3)
+	f := startCluster(t, 3)
 	w := newTenants(t, f)
 	f.members[0].apply(fmt.Sprintf("kind: PhysicalCluster\nname: big\nspec: {bootstrap: [%q], discovery: {interval: 1h}}\n---\n", w.fake.ListenAddrs()[0]) +
 		w.certificate("red") + w.resources("red", ""))

@@ -66,10 +66,10 @@ func (h *hosts) split(groups ...[]int) {
 	}
 }
 
-// startFleetIn is startFleet with a host for each node.
-func startFleetIn(l *hosts, flags ...string) *fleet {
+// startClusterIn is startCluster with a host for each node.
+func startClusterIn(l *hosts, flags ...string) *cluster {
 	l.t.Helper()
-	f := &fleet{t: l.t}
+	f := &cluster{t: l.t}
 	for i := 1; i <= l.Hosts(); i++ {
 		m := f.add(fmt.Sprintf("n%d", i), l.Address(i), append([]string{"--http-insecure"}, flags...)...)
 		m.inside = l.Inside(i)

@@ -13,7 +13,7 @@ import (
 // attempt: neither the cluster its majority nor the node its traffic.
 func TestANodeThatCannotLeaveServesOn(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, 3)
+	f := startCluster(t, 3)
 	lead := f.waitLeader()
 	var rest []*member
 	for _, m := range f.members {
@@ -34,7 +34,7 @@ func TestANodeThatCannotLeaveServesOn(t *testing.T) {
 	})
 	m.apply("kind: Service\nname: s\nspec: {endpoints: [{address: \"127.0.0.1:9\"}]}\n")
 	// The last node is refused before it is drained.
-	single := startFleet(t, 1).members[0]
+	single := startCluster(t, 1).members[0]
 	if r := single.run("leave"); r.code == 0 || !strings.Contains(r.err, "only node") {
 		t.Errorf("the only node leaves: %+v", r)
 	}
@@ -45,7 +45,7 @@ func TestANodeThatCannotLeaveServesOn(t *testing.T) {
 
 // leaveUnawares has a node leave when another is gone and nobody has noticed
 // yet. One that has is refused at once, which is not what is asked for here.
-func (m *member) leaveUnawares(f *fleet, gone *member, args ...string) (r result) {
+func (m *member) leaveUnawares(f *cluster, gone *member, args ...string) (r result) {
 	m.t.Helper()
 	for range 5 {
 		gone.kill()
@@ -64,7 +64,7 @@ func (m *member) leaveUnawares(f *fleet, gone *member, args ...string) (r result
 // for long.
 func TestAnApplyWaitsForNoNodeThatHangs(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, 3)
+	f := startCluster(t, 3)
 	lead := f.waitLeader()
 	var hung *member
 	for _, m := range f.members {
@@ -86,7 +86,7 @@ func TestAnApplyWaitsForNoNodeThatHangs(t *testing.T) {
 // balancer would send it connections that it has no listener for.
 func TestANodeThatJoinsIsReadyWithItsListeners(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, 1)
+	f := startCluster(t, 1)
 	f.members[0].apply(serviceOnAll("edge", "9102", named(t, "b")))
 	prefix := freshNet()
 	for i := range 3 {

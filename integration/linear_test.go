@@ -102,7 +102,7 @@ func perform(ctx context.Context, c *admin.Client, s step) (o outcome, sure bool
 
 // record runs clients on all nodes until the fault is over, and gives what
 // they asked and heard.
-func (f *fleet) record(clients int, keys []string, fault func()) []porcupine.Operation {
+func (f *cluster) record(clients int, keys []string, fault func()) []porcupine.Operation {
 	f.t.Helper()
 	var mu sync.Mutex
 	var history []porcupine.Operation
@@ -169,7 +169,7 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 		histories = 100
 	}
 	l := newLab(t, 3)
-	f := startFleetIn(l)
+	f := startClusterIn(l)
 	backend := l.echoOutside()
 	f.members[0].apply(serviceOnAll("svc", "9100", backend))
 	tr := startTraffic(f, "9100", 100)

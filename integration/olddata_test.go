@@ -27,7 +27,7 @@ func TestOldDataFoldersOpen(t *testing.T) {
 		t.Fatalf("no old data folder: %v", err)
 	}
 	for _, file := range files {
-		f := &fleet{t: t}
+		f := &cluster{t: t}
 		m := f.add("old", freshNet()+"1")
 		if out, err := exec.Command("tar", "-C", m.dir, "-xzf", file).CombinedOutput(); err != nil {
 			t.Fatalf("%v %s", err, out)
@@ -68,7 +68,7 @@ func TestOldDataFoldersOpen(t *testing.T) {
 // leaveFolder makes a data folder as this version leaves it.
 func leaveFolder(t *testing.T, p pair, file string) {
 	t.Helper()
-	f := &fleet{t: t}
+	f := &cluster{t: t}
 	m := f.add("old", freshNet()+"1")
 	m.launch("--init")
 	m.apply("kind: Service\nname: apps\nspec: {endpoints: [{address: \"127.0.0.1:1\"}]}\n---\nkind: Listener\nname: edge\nspec: {address: \":9100\", service: apps}\n")

@@ -110,7 +110,7 @@ func TestPartitionsBreakNoConnection(t *testing.T) {
 func passPartitions(l *hosts, shapes []partition) {
 	t := l.t
 	const held = 100
-	f := startFleetIn(l)
+	f := startClusterIn(l)
 	backend := l.echoOutside()
 	f.members[0].apply(serviceOnAll("svc", "9100", backend))
 	tr := startTraffic(f, "9100", held)
@@ -153,7 +153,7 @@ func passPartitions(l *hosts, shapes []partition) {
 }
 
 // mustAgree waits until all running nodes have the same content, and compares it.
-func (f *fleet) mustAgree() {
+func (f *cluster) mustAgree() {
 	f.t.Helper()
 	waitFor(f.t, "all nodes to have the same content", func() bool {
 		first := ""
@@ -172,7 +172,7 @@ func (f *fleet) mustAgree() {
 func TestSlowLinksBreakNoConnection(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 3)
-	f := startFleetIn(l)
+	f := startClusterIn(l)
 	backend := l.echoOutside()
 	f.members[0].apply(serviceOnAll("svc", "9100", backend))
 	tr := startTraffic(f, "9100", 50)

@@ -109,7 +109,7 @@ func (m *member) shares(n int) map[string]int {
 
 // wantShares wants exactly that many of a hundred new connections at v2, of
 // every node that runs.
-func (f *fleet) wantShares(v2 int) {
+func (f *cluster) wantShares(v2 int) {
 	f.t.Helper()
 	for _, m := range f.up() {
 		if got := m.shares(100); got["v2"] != v2 || got["v1"] != 100-v2 {
@@ -119,7 +119,7 @@ func (f *fleet) wantShares(v2 int) {
 }
 
 // hold keeps a few connections through every node, at either version.
-func (f *fleet) hold() (held []*greeted) {
+func (f *cluster) hold() (held []*greeted) {
 	f.t.Helper()
 	for _, m := range f.up() {
 		for range 10 {
@@ -160,7 +160,7 @@ func (m *member) course() (what []string, at []time.Time) {
 // It is paused and resumed from any node. Connections that are there stay.
 func TestARolloutSurvivesItsLeader(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, 3)
+	f := startCluster(t, 3)
 	first := f.waitLeader()
 	follower := f.up()[0]
 	if follower == first {
@@ -230,7 +230,7 @@ func TestARolloutSurvivesItsLeader(t *testing.T) {
 // all of them see together; and what was rolled back keeps its connections.
 func TestARolloutOfARefusingBackendIsAborted(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, 3)
+	f := startCluster(t, 3)
 	m := f.up()[1]
 	v1, v2 := named(t, "v1"), named(t, "v2")
 	m.apply(canaryOf(v1, closedPort(t), "{connections: 30, window: 1m}", "[{weight: 50, for: 1h}, {weight: 100}]"))

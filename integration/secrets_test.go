@@ -25,7 +25,7 @@ func tlsService(p pair, name, port, backend string) string {
 // nodes say, and yet every node serves with them, also after a restart.
 func TestPrivateKeysAreNotInTheClear(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, 3)
+	f := startCluster(t, 3)
 	ca := newAuthority(t, "ca")
 	p := ca.issue("secret.example.com")
 	f.members[1].apply(tlsService(p, "secret.example.com", "9443", named(t, "b")))
@@ -79,11 +79,11 @@ func TestPrivateKeysAreNotInTheClear(t *testing.T) {
 // A client that has a session with one node resumes it with any other.
 func TestSessionsResumeOnAnyNode(t *testing.T) {
 	t.Parallel()
-	startFleet(t, 3).mustResumeAnywhere()
+	startCluster(t, 3).mustResumeAnywhere()
 }
 
 // mustResumeAnywhere has a client resume one session on three nodes.
-func (f *fleet) mustResumeAnywhere() {
+func (f *cluster) mustResumeAnywhere() {
 	t := f.t
 	t.Helper()
 	ca := newAuthority(t, "ca")
@@ -107,7 +107,7 @@ func (f *fleet) mustResumeAnywhere() {
 // /v1 wants a token, and does what its role may.
 func TestV1WantsAToken(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, 3)
+	f := startCluster(t, 3)
 	m := f.members[2]
 	call := func(token, method, path, body string) (int, string) {
 		t.Helper()

@@ -11,7 +11,7 @@ import (
 func TestANodeThatFormsSaysForWhomItWaits(t *testing.T) {
 	t.Parallel()
 	token := strings.TrimSpace(command(t, "", "token", "new").out)
-	f, prefix := &fleet{t: t}, freshNet()
+	f, prefix := &cluster{t: t}, freshNet()
 	flags := []string{"--expect", "3", "--token", token, "--join", prefix + "1:7947," + prefix + "2:7947," + prefix + "3:7947"}
 	var all []*member
 	for i, name := range []string{"n1", "n2", "n3"} {
@@ -74,7 +74,7 @@ func TestANodeThatFormsSaysForWhomItWaits(t *testing.T) {
 // So does one that waits to be let in.
 func TestANodeThatJoinsSaysWhoDoesNotLetItIn(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, 1)
+	f := startCluster(t, 1)
 	first := f.members[0]
 	first.kill()
 	m := f.add("n2", freshNet()+"1", f.join...)

@@ -11,7 +11,7 @@ import (
 // who has been let in from there.
 func TestWrongTokensAtV1AreBounded(t *testing.T) {
 	t.Parallel()
-	m := startFleet(t, 1).members[0]
+	m := startCluster(t, 1).members[0]
 	good := strings.TrimSpace(m.run("token", "create", "--role", "reader").out)
 	ask := func(token string) int {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+m.http+"/v1/status", nil)

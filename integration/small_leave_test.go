@@ -11,7 +11,7 @@ import (
 // only after its drain.
 func TestLeaveSaysWhyTheNodeStaysAfterAll(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, 3)
+	f := startCluster(t, 3)
 	lead := f.waitLeader()
 	var rest []*member
 	for _, m := range f.members {
@@ -47,7 +47,7 @@ func TestLeaveSaysWhyTheNodeStaysAfterAll(t *testing.T) {
 // units know it.
 func TestARemovedNodeEndsForGood(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, 3)
+	f := startCluster(t, 3)
 	lead := f.waitLeader()
 	var m *member
 	for _, x := range f.members {
@@ -72,7 +72,7 @@ func TestARemovedNodeEndsForGood(t *testing.T) {
 // A node that was killed is not said to serve, however soon someone asks.
 func TestAKilledNodeIsNotSaidToServe(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, 3)
+	f := startCluster(t, 3)
 	lead := f.waitLeader()
 	var m *member
 	for _, x := range f.members {

@@ -59,7 +59,7 @@ func (m *member) by(bin, in string, args ...string) result {
 }
 
 // mixed is 1 while nodes of both releases run, else 0.
-func (f *fleet) mixed() int {
+func (f *cluster) mixed() int {
 	old, new := 0, 0
 	for _, m := range f.up() {
 		if m.bin == "" {
@@ -78,7 +78,7 @@ func (f *fleet) mixed() int {
 func TestUpgradeNodeByNode(t *testing.T) {
 	t.Parallel()
 	old := previousProgram(t)
-	f := startFleetOf(t, old, 3)
+	f := startClusterOf(t, old, 3)
 	f.members[0].apply(serviceOnAll("plain", "9100", serve(t, echo)))
 	ca := newAuthority(t, "ca")
 	f.members[0].apply(tlsService(ca.issue("a.example.com"), "a.example.com", "9443", named(t, "b")))

@@ -63,7 +63,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer w.close()
-	f, err := newFleet(ctx, o.Executable, dir)
+	f, err := newCluster(ctx, o.Executable, dir)
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		}
 		return err
 	}
-	v := &view{out: o.Out, screen: o.Screen, world: w, fleet: f, program: program(o.Executable), began: began, health: map[string]string{}}
+	v := &view{out: o.Out, screen: o.Screen, world: w, cluster: f, program: program(o.Executable), began: began, health: map[string]string{}}
 	err = play(ctx, &o, v)
 	// 6. Clients have ended; then the nodes, then the services: whoever is
 	// asked last must still be there.
@@ -97,28 +97,28 @@ func Run(ctx context.Context, o Options) (err error) {
 
 // play is what happens from the first resource to the end of the last client.
 func play(ctx context.Context, o *Options, v *view) error {
-	s := newStory(v.world, v.fleet, v.event)
-	front, _ := strconv.Atoi(portText(v.fleet.kafka))
-	kafka, err := v.world.kafkaResources(v.fleet.ports, front)
+	s := newStory(v.world, v.cluster, v.event)
+	front, _ := strconv.Atoi(portText(v.cluster.kafka))
+	kafka, err := v.world.kafkaResources(v.cluster.ports, front)
 	if err != nil {
 		return err
 	}
-	n, _, _, err := s.apply(ctx, v.world.resources(v.fleet.ports, 100-firstV2)+"---\n"+kafka)
+	n, _, _, err := s.apply(ctx, v.world.resources(v.cluster.ports, 100-firstV2)+"---\n"+kafka)
 	if err != nil {
 		if ctx.Err() != nil {
 			return errInterrupted
 		}
 		return fmt.Errorf("node %s: %w", n.name, err)
 	}
-	for i, n := range v.fleet.nodes {
-		if err := v.fleet.await(ctx, n, "does not listen", n.listens); err != nil {
+	for i, n := range v.cluster.nodes {
+		if err := v.cluster.await(ctx, n, "does not listen", n.listens); err != nil {
 			return err
 		}
-		v.event("%s serves at %s (process %d), /readyz says %t", n.name, n.host, n.pid(), v.fleet.balancer.counts(i).up)
+		v.event("%s serves at %s (process %d), /readyz says %t", n.name, n.host, n.pid(), v.cluster.balancer.counts(i).up)
 	}
 	// 5. Clients, events and the screen, until the time is over.
-	t := newTraffic(v.world, v.fleet)
-	k := &kafkaTraffic{world: v.world, fleet: v.fleet}
+	t := newTraffic(v.world, v.cluster)
+	k := &kafkaTraffic{world: v.world, cluster: v.cluster}
 	stopKafka, err := k.start(ctx)
 	if err != nil {
 		if ctx.Err() != nil {

@@ -136,7 +136,7 @@ func plainPorts(ctx context.Context, hosts []string) (int, error) {
 }
 
 // openKafka opens the balancer's fronts for Kafka.
-func (f *fleet) openKafka(ctx context.Context, hosts []string) error {
+func (f *cluster) openKafka(ctx context.Context, hosts []string) error {
 	l, err := listen(ctx, kafkaPort)
 	if err != nil {
 		return err

@@ -31,8 +31,8 @@ const (
 // for each partition of each tenant's topic. Each record has a number, and must
 // follow the one before.
 type kafkaTraffic struct {
-	world *world
-	fleet *fleet
+	world   *world
+	cluster *cluster
 
 	produced, consumed atomic.Int64
 	wrong              atomic.Int64 // records lost, doubled or out of place
@@ -58,9 +58,9 @@ func (k *kafkaTraffic) say(format string, args ...any) {
 
 // client makes a client of a tenant. Its names lead to the balancer.
 func (k *kafkaTraffic) client(tenant string, opts ...kgo.Opt) (*kgo.Client, error) {
-	seed := "bootstrap" + suffix(tenant) + ":" + portText(k.fleet.kafka)
+	seed := "bootstrap" + suffix(tenant) + ":" + portText(k.cluster.kafka)
 	if tenant == "blue" {
-		seed = k.fleet.plain
+		seed = k.cluster.plain
 	}
 	return kgo.NewClient(append([]kgo.Opt{
 		kgo.SeedBrokers(seed), kgo.Dialer(k.dial), kgo.DisableClientMetrics(), kgo.ClientID("demo-" + tenant),
@@ -80,7 +80,7 @@ func (k *kafkaTraffic) dial(ctx context.Context, _, address string) (net.Conn, e
 	}
 	named := net.ParseIP(host) == nil
 	if named {
-		address = k.fleet.kafka
+		address = k.cluster.kafka
 	}
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "tcp", address)
@@ -118,7 +118,7 @@ func (c *watchedConn) Read(p []byte) (int, error) {
 	// deadline.
 	if err != nil && !c.own.Load() && !errors.Is(err, os.ErrDeadlineExceeded) {
 		c.told.Do(func() {
-			if c.traffic.fleet.balancer.excused(client{c.LocalAddr().String(), c.RemoteAddr().String()}) {
+			if c.traffic.cluster.balancer.excused(client{c.LocalAddr().String(), c.RemoteAddr().String()}) {
 				c.traffic.spared.Add(1)
 			} else {
 				c.traffic.broken.Add(1)

@@ -23,7 +23,7 @@ func TestAProducerOutlivesTheNodeOfItsFirstRequest(t *testing.T) {
 		close(killed)
 		return nil, context.Canceled, true // which closes the connection
 	})
-	k := &kafkaTraffic{fleet: &fleet{plain: broker.ListenAddrs()[0], balancer: &balancer{}}}
+	k := &kafkaTraffic{cluster: &cluster{plain: broker.ListenAddrs()[0], balancer: &balancer{}}}
 	c, err := k.client("blue", kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DefaultProduceTopic(demoTopic))
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 // tenancy adds a tenant, uses it, changes another one, and removes the first
 // again, over and over.
 func (s *story) tenancy(ctx context.Context, k *kafkaTraffic) {
-	front, _ := strconv.Atoi(portText(s.fleet.kafka))
+	front, _ := strconv.Atoi(portText(s.cluster.kafka))
 	for round := 1; ; round++ {
 		if pause(ctx, 2*time.Second); ctx.Err() != nil {
 			return
@@ -65,7 +65,7 @@ func (s *story) remove(ctx context.Context, key resource.Key) error {
 	req := admin.DeleteRequest{ID: make([]byte, 16), Kind: key.Kind, Name: key.Name, Wait: admin.Wait{For: time.Second}}
 	_, _ = rand.Read(req.ID) // it never fails
 	for deadline := time.Now().Add(conditionPatience); ; {
-		_, err := request[admin.DeleteResult](ctx, s.fleet.some(), admin.MethodDelete, req)
+		_, err := request[admin.DeleteResult](ctx, s.cluster.some(), admin.MethodDelete, req)
 		if err == nil || ctx.Err() != nil || time.Now().After(deadline) || refused(err) {
 			return err
 		}

@@ -17,9 +17,9 @@ import (
 
 // story is what happens while the traffic runs, over and over.
 type story struct {
-	world *world
-	fleet *fleet
-	event func(format string, args ...any)
+	world   *world
+	cluster *cluster
+	event   func(format string, args ...any)
 
 	// once is closed when a leader was killed, another leads, and the killed
 	// one is back.
@@ -38,8 +38,8 @@ type story struct {
 	v2      int           // percent, by the last one
 }
 
-func newStory(w *world, f *fleet, event func(string, ...any)) *story {
-	return &story{world: w, fleet: f, event: event, once: make(chan struct{}), v2: firstV2}
+func newStory(w *world, f *cluster, event func(string, ...any)) *story {
+	return &story{world: w, cluster: f, event: event, once: make(chan struct{}), v2: firstV2}
 }
 
 // told is what happened so far.
@@ -90,7 +90,7 @@ func (s *story) run(ctx context.Context) error {
 // error: what was to come after the calm does not.
 func (s *story) calm(ctx context.Context, d time.Duration) error {
 	for end := time.Now().Add(d); time.Now().Before(end); {
-		if err := s.fleet.died(); err != nil {
+		if err := s.cluster.died(); err != nil {
 			return err
 		}
 		if ctx.Err() != nil {
@@ -104,7 +104,7 @@ func (s *story) calm(ctx context.Context, d time.Duration) error {
 // kill kills a node and brings it back: a leader, then one that does not
 // lead, in turn.
 func (s *story) kill(ctx context.Context, round int) error {
-	f := s.fleet
+	f := s.cluster
 	if err := f.await(ctx, f.nodes[0], "the cluster does not have three nodes that vote", f.whole); err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func (s *story) kill(ctx context.Context, round int) error {
 
 // succession waits for another leader, and for a change that it made.
 func (s *story) succession(ctx context.Context, victim *node, began time.Time) error {
-	f := s.fleet
+	f := s.cluster
 	if err := f.await(ctx, f.some(), "no other leader", func() bool { return f.leader() != nil }); err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (n *node) nameOr(other string) string {
 // comeback starts a killed node with its folder alone, and waits until it acts
 // on everything that happened meanwhile and carries connections again.
 func (s *story) comeback(ctx context.Context, n *node) error {
-	f := s.fleet
+	f := s.cluster
 	var index uint64
 	for _, one := range f.nodes {
 		if r := one.says(); r != nil {
@@ -264,7 +264,7 @@ func (s *story) change(ctx context.Context) {
 func (s *story) apply(ctx context.Context, text string) (n *node, times int, r *admin.ApplyResult, err error) {
 	objects, faults := resource.Decode("demo.yaml", []byte(text), penstocknode.Kinds())
 	if len(faults) > 0 {
-		return s.fleet.nodes[0], 0, nil, faults
+		return s.cluster.nodes[0], 0, nil, faults
 	}
 	// Whether a node that was just killed acts on it is not worth a long wait.
 	req := admin.ApplyRequest{ID: make([]byte, 16), Wait: admin.Wait{For: time.Second}}
@@ -273,7 +273,7 @@ func (s *story) apply(ctx context.Context, text string) (n *node, times int, r *
 		req.Documents = append(req.Documents, resource.EncodeWithSecrets(o))
 	}
 	for deadline := time.Now().Add(conditionPatience); ; {
-		n = s.fleet.some()
+		n = s.cluster.some()
 		times++
 		r, err = request[admin.ApplyResult](ctx, n, admin.MethodApply, req)
 		if err == nil || ctx.Err() != nil || time.Now().After(deadline) || refused(err) {

@@ -13,11 +13,11 @@ func (v *view) summary() {
 		s.opened, s.answered, s.answers["shop v1"], s.answers["shop v2"], s.answers["secure"], s.answers["flaky a"], s.answers["flaky b"], s.spared)
 	say("%d long-lived connections, %d exchanges on them, %d died with the killed node that carried them, %d broken otherwise", longLived, s.pings, s.killed, s.broken)
 	say("kills: %d, returns: %d, moves of the lead: %d (at most %s after the kill); killed nodes carried %d connections, of which %d broke",
-		t.kills, t.returns, t.moves, seconds(t.leading), v.fleet.balancer.died(), s.spared+s.killed)
+		t.kills, t.returns, t.moves, seconds(t.leading), v.cluster.balancer.died(), s.spared+s.killed)
 	say("%d changes, %d of them asked for more than once, the slowest took %s; nodes passed over an endpoint %d times and took it back %d times", t.changes, t.again, seconds(t.slowest), v.passed, v.back)
 	say("%s; tenants added and removed: %d", v.kafka.line(), t.tenants)
-	for i, n := range v.fleet.nodes {
-		c := v.fleet.balancer.counts(i)
+	for i, n := range v.cluster.nodes {
+		c := v.cluster.balancer.counts(i)
 		say("%s carried %d connections; %d more did not reach it and went to another node", n.name, c.total, c.refused)
 	}
 	for _, f := range s.faults {
@@ -41,7 +41,7 @@ func (v *view) verdict() error {
 	if wrong, broken := v.kafka.wrong.Load(), v.kafka.broken.Load(); wrong > 0 || broken > 0 {
 		return fmt.Errorf("%w: of Kafka's records %d are out of place, and %d connections broke", ErrUnanswered, wrong, broken)
 	}
-	if broke, carried := s.spared+s.killed, v.fleet.balancer.died(); broke > carried {
+	if broke, carried := s.spared+s.killed, v.cluster.balancer.died(); broke > carried {
 		return fmt.Errorf("%w: killed nodes carried %d connections, and %d broke", ErrUnanswered, carried, broke)
 	}
 	return nil

@@ -21,8 +21,8 @@ const (
 
 // traffic is the clients and what they saw.
 type traffic struct {
-	world *world
-	fleet *fleet
+	world   *world
+	cluster *cluster
 
 	mu       sync.Mutex
 	opened   int
@@ -40,16 +40,16 @@ type traffic struct {
 
 const recentMax = 100
 
-func newTraffic(w *world, f *fleet) *traffic {
-	return &traffic{world: w, fleet: f, answers: map[string]int{}}
+func newTraffic(w *world, f *cluster) *traffic {
+	return &traffic{world: w, cluster: f, answers: map[string]int{}}
 }
 
 // start runs the clients; stop ends them, each after its exchange.
 func (t *traffic) start() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	wg.Go(func() { t.shortLived(ctx, "shop ", t.plain(t.fleet.shop)) })
-	wg.Go(func() { t.shortLived(ctx, "flaky ", t.plain(t.fleet.flaky)) })
+	wg.Go(func() { t.shortLived(ctx, "shop ", t.plain(t.cluster.shop)) })
+	wg.Go(func() { t.shortLived(ctx, "flaky ", t.plain(t.cluster.flaky)) })
 	wg.Go(func() { t.shortLived(ctx, "secure", t.secure) })
 	for range longLived {
 		wg.Go(func() { t.stay(ctx) })
@@ -71,7 +71,7 @@ func (t *traffic) plain(addr string) func() (net.Conn, error) {
 
 // secure connects; the handshake is part of the exchange.
 func (t *traffic) secure() (net.Conn, error) {
-	c, err := t.plain(t.fleet.edge)()
+	c, err := t.plain(t.cluster.edge)()
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +115,7 @@ func (t *traffic) ask(dial func() (net.Conn, error), text string) (name string, 
 // excused tells whether a connection that is still open here broke because its
 // node was killed.
 func (t *traffic) excused(c net.Conn) bool {
-	return t.fleet.balancer.excused(client{c.LocalAddr().String(), c.RemoteAddr().String()})
+	return t.cluster.balancer.excused(client{c.LocalAddr().String(), c.RemoteAddr().String()})
 }
 
 func exchange(c net.Conn, r *bufio.Reader, text string) (string, error) {
@@ -164,7 +164,7 @@ func (t *traffic) count(name string, excused bool, err error) {
 // Once it is broken it makes another.
 func (t *traffic) stay(ctx context.Context) {
 	for ctx.Err() == nil {
-		c, err := t.plain(t.fleet.shop)()
+		c, err := t.plain(t.cluster.shop)()
 		if err != nil {
 			t.count("", false, err)
 			pause(ctx, time.Second)

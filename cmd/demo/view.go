@@ -23,7 +23,7 @@ type view struct {
 	out     io.Writer
 	screen  bool
 	world   *world
-	fleet   *fleet
+	cluster *cluster
 	traffic *traffic
 	kafka   *kafkaTraffic
 	story   *story
@@ -86,7 +86,7 @@ func (v *view) print(text string) {
 // watchEndpoints turns changes of the endpoints' state into events.
 func (v *view) watchEndpoints(ctx context.Context) {
 	for ctx.Err() == nil {
-		for _, n := range v.fleet.nodes {
+		for _, n := range v.cluster.nodes {
 			r := n.says()
 			if r == nil {
 				continue
@@ -126,7 +126,7 @@ func passedOver(health string) bool { return health == "paused" || health == "ej
 func (v *view) worst(address string) string {
 	order := []string{"", "healthy", "unchecked", "unresolved", "paused", "unhealthy", "ejected"}
 	worst := ""
-	for _, n := range v.fleet.nodes {
+	for _, n := range v.cluster.nodes {
 		r := n.says()
 		if r == nil {
 			continue
@@ -166,7 +166,7 @@ func program(executable string) string {
 // commands are what a user can try from a second terminal. The addresses are
 // those of nodes' own sockets, which want no token.
 func (v *view) commands() string {
-	f := v.fleet
+	f := v.cluster
 	a, b := f.nodes[1], f.nodes[2]
 	return strings.Join([]string{
 		"Try it from a second terminal, in this folder (the nodes die in turn; then ask another one):",
@@ -189,7 +189,7 @@ func (v *view) commands() string {
 // sum adds up what the nodes said of their last second, by listener.
 func (v *view) sum() (flows []admin.Flow, all admin.Flow) {
 	by := map[string]*admin.Flow{}
-	for _, n := range v.fleet.nodes {
+	for _, n := range v.cluster.nodes {
 		r := n.says()
 		if r == nil {
 			continue
@@ -220,7 +220,7 @@ func add(to *admin.Flow, f admin.Flow) {
 
 // role is what a node is now.
 func (v *view) role(i int) string {
-	n := v.fleet.nodes[i]
+	n := v.cluster.nodes[i]
 	r := n.says()
 	switch {
 	case n.running() == nil:
@@ -240,8 +240,8 @@ func (v *view) line() {
 	seen := v.traffic.seen()
 	_, all := v.sum()
 	var nodes strings.Builder
-	for i, n := range v.fleet.nodes {
-		fmt.Fprintf(&nodes, "  %s %s %d", n.name, v.role(i), v.fleet.balancer.counts(i).open)
+	for i, n := range v.cluster.nodes {
+		fmt.Fprintf(&nodes, "  %s %s %d", n.name, v.role(i), v.cluster.balancer.counts(i).open)
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -328,8 +328,8 @@ func (v *view) draw() {
 
 func (v *view) drawNodes(line func(string, ...any)) {
 	line("%-5s %-14s %8s %-10s %8s %5s | balancer: %-6s %6s %8s %8s", "NODE", "ADDRESS", "PROCESS", "ROLE", "APPLIED", "LAG", "READY", "OPEN", "TOTAL", "RETRIED")
-	for i, n := range v.fleet.nodes {
-		c, role := v.fleet.balancer.counts(i), v.role(i)
+	for i, n := range v.cluster.nodes {
+		c, role := v.cluster.balancer.counts(i), v.role(i)
 		color := map[string]string{"leader": "1;32", "voter": "32", "dead": "1;31"}[role]
 		if color == "" {
 			color = "33"

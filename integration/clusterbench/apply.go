@@ -24,7 +24,7 @@ func measureApply(e *env) error {
 }
 
 func applyIn(e *env, name, dir string, p50, p99 float64) error {
-	f, err := startFleet(e, plan{size: 3, dir: dir})
+	f, err := startCluster(e, plan{size: 3, dir: dir})
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func applyIn(e *env, name, dir string, p50, p99 float64) error {
 
 // actsOn checks that each node acts on a service with that endpoint, by its
 // own word, without asking another.
-func (f *fleet) actsOn(name, endpoint string) error {
+func (f *cluster) actsOn(name, endpoint string) error {
 	for _, n := range f.nodes {
 		r, err := ask[admin.GetResult](n, 5*time.Second, admin.MethodGet, admin.GetRequest{Kind: "Service", Name: name, Stale: true})
 		if err != nil {

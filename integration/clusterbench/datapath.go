@@ -30,7 +30,7 @@ func measureDataPath(e *env) error {
 	}
 	defer l.Close()
 	go echo(l)
-	f, err := startFleet(e, plan{size: 3, flags: []string{"--loops", "1"}})
+	f, err := startCluster(e, plan{size: 3, flags: []string{"--loops", "1"}})
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 // measureFailover kills the leader of three nodes and asks both others to make
 // a change, again and again, until one does. Timeouts are the defaults.
 func measureFailover(e *env) error {
-	f, err := startFleet(e, plan{size: 3})
+	f, err := startCluster(e, plan{size: 3})
 	if err != nil {
 		return err
 	}

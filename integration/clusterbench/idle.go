@@ -40,7 +40,7 @@ func measureIdle(e *env) error {
 		return err
 	}
 	defer network.Close()
-	f, err := startFleet(e, plan{size: nodes, prefix: network.Prefix(),
+	f, err := startCluster(e, plan{size: nodes, prefix: network.Prefix(),
 		inside: func(i int) []string { return network.Inside(i + 1) }})
 	if err != nil {
 		return err

@@ -19,7 +19,7 @@ const chunk = 1000
 // into three nodes that have nothing, and starts a node again, by the command
 // that operators use.
 func measureLarge(e *env) error {
-	f, err := startFleet(e, plan{size: 3})
+	f, err := startCluster(e, plan{size: 3})
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func measureLarge(e *env) error {
 	}
 	f.stop()
 
-	g, err := startFleet(e, plan{size: 3})
+	g, err := startCluster(e, plan{size: 3})
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func measureLarge(e *env) error {
 
 // fill applies a listener, a service, and names for it up to the number that
 // is wished for.
-func fill(e *env, f *fleet) error {
+func fill(e *env, f *cluster) error {
 	n := f.nodes[0]
 	docs := [][]byte{
 		service("apps", 1),
@@ -100,7 +100,7 @@ func (n *node) has(want int) error {
 	return nil
 }
 
-func (f *fleet) mostRSS() float64 {
+func (f *cluster) mostRSS() float64 {
 	most := 0.0
 	for _, n := range f.nodes {
 		rss := float64(n.proc.SettledRSS()) / (1 << 20)
@@ -127,7 +127,7 @@ func command(e *env, n *node, args ...string) (time.Duration, error) {
 
 // restarts ends a follower, in order and by a crash, and starts it again until
 // it is ready and acts on everything.
-func restarts(e *env, f *fleet, name string) error {
+func restarts(e *env, f *cluster, name string) error {
 	leader, err := f.leader()
 	if err != nil {
 		return err

@@ -28,7 +28,7 @@ const (
 // That they do is proved by a new connection to each, with a server name that
 // only the change has brought.
 func measureVirtual(e *env) error {
-	f, err := startFleet(e, plan{size: 3})
+	f, err := startCluster(e, plan{size: 3})
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 // changes that act on all of them.
 func measureWide(e *env) error {
 	began := time.Now()
-	f, err := startFleet(e, plan{size: e.nodes, together: true, flags: []string{"--loops", "1"}})
+	f, err := startCluster(e, plan{size: e.nodes, together: true, flags: []string{"--loops", "1"}})
 	if err != nil {
 		return err
 	}

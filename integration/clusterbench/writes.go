@@ -35,7 +35,7 @@ func measureWrites(e *env) error {
 }
 
 func writesIn(e *env, name, dir string, goal float64) error {
-	f, err := startFleet(e, plan{size: 3, dir: dir})
+	f, err := startCluster(e, plan{size: 3, dir: dir})
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func writesIn(e *env, name, dir string, goal float64) error {
 	return nil
 }
 
-func (f *fleet) cpu() (sum time.Duration) {
+func (f *cluster) cpu() (sum time.Duration) {
 	for _, n := range f.nodes {
 		sum += n.proc.CPU()
 	}
@@ -89,7 +89,7 @@ func (f *fleet) cpu() (sum time.Duration) {
 var turns atomic.Int64
 
 // writes is how many changes a second the clients make.
-func (f *fleet) writes(d time.Duration) (float64, error) {
+func (f *cluster) writes(d time.Duration) (float64, error) {
 	return writers(f.e.clients, d, func(i int) (func() error, func(), error) {
 		c, err := f.nodes[i%len(f.nodes)].connect()
 		if err != nil {
@@ -145,8 +145,8 @@ func writers(n int, d time.Duration, begin func(i int) (write func() error, end 
 	return float64(total.Load()) / time.Since(began).Seconds(), errors.Join(errs...)
 }
 
-// plainFleet is three servers of plain Raft.
-type plainFleet struct {
+// plainCluster is three servers of plain Raft.
+type plainCluster struct {
 	e       *env
 	servers []*process.Process
 	clients []string // addresses for clients
@@ -154,7 +154,7 @@ type plainFleet struct {
 	dirs    []string
 }
 
-func startPlain(e *env, dir string) (*plainFleet, error) {
+func startPlain(e *env, dir string) (*plainCluster, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -162,7 +162,7 @@ func startPlain(e *env, dir string) (*plainFleet, error) {
 	if dir, err = os.MkdirTemp(dir, "p"); err != nil {
 		return nil, err
 	}
-	p := &plainFleet{e: e}
+	p := &plainCluster{e: e}
 	prefix := freshNet()
 	var ids []string
 	for i := range 3 {
@@ -203,21 +203,21 @@ func startPlain(e *env, dir string) (*plainFleet, error) {
 	return p, nil
 }
 
-func (p *plainFleet) stop() {
+func (p *plainCluster) stop() {
 	for i, s := range p.servers {
 		s.Kill()
 		_ = os.RemoveAll(p.dirs[i])
 	}
 }
 
-func (p *plainFleet) cpu() (sum time.Duration) {
+func (p *plainCluster) cpu() (sum time.Duration) {
 	for _, s := range p.servers {
 		sum += s.CPU()
 	}
 	return sum
 }
 
-func (p *plainFleet) writes(d time.Duration) (float64, error) {
+func (p *plainCluster) writes(d time.Duration) (float64, error) {
 	return writers(p.e.clients, d, func(i int) (func() error, func(), error) {
 		return dialPlain(p.e.ctx, p.leader, fmt.Sprintf("svc-%d", i))
 	})

@@ -28,8 +28,8 @@ type ports struct{ cluster, gossip, http, shop, flaky, edge, kafka, plain int }
 // listeners is how many of them each node opens for clients.
 const listeners = 4 + 1 + kafkaBrokers
 
-// fleet is the nodes and the balancer in front of them.
-type fleet struct {
+// cluster is the nodes and the balancer in front of them.
+type cluster struct {
 	nodes    []*node
 	ports    ports
 	balancer *balancer
@@ -42,9 +42,9 @@ type fleet struct {
 // a machine that is busy with other things.
 const conditionPatience = time.Minute
 
-// newFleet takes addresses, and starts nothing yet.
-func newFleet(ctx context.Context, exe, dir string) (*fleet, error) {
-	f := &fleet{balancer: newBalancer(nodeCount), spawn: newSpawner()}
+// newCluster takes addresses, and starts nothing yet.
+func newCluster(ctx context.Context, exe, dir string) (*cluster, error) {
+	f := &cluster{balancer: newBalancer(nodeCount), spawn: newSpawner()}
 	var fronts []net.Listener
 	for _, port := range []int{shopPort, flakyPort, edgePort} {
 		l, err := listen(ctx, port)
@@ -97,7 +97,7 @@ func newFleet(ctx context.Context, exe, dir string) (*fleet, error) {
 
 // form starts the nodes and waits until they are one cluster, in which all of
 // them vote from the first moment on.
-func (f *fleet) form(ctx context.Context) error {
+func (f *cluster) form(ctx context.Context) error {
 	token := trust.NewExpectToken().Reveal()
 	var join []string
 	for _, n := range f.nodes {
@@ -120,7 +120,7 @@ func (f *fleet) form(ctx context.Context) error {
 
 // await waits until something is true of a node. what says what is not, if it
 // does not become so.
-func (f *fleet) await(ctx context.Context, about *node, what string, is func() bool) error {
+func (f *cluster) await(ctx context.Context, about *node, what string, is func() bool) error {
 	deadline := time.Now().Add(conditionPatience)
 	for !is() {
 		if err := f.died(); err != nil {
@@ -138,7 +138,7 @@ func (f *fleet) await(ctx context.Context, about *node, what string, is func() b
 }
 
 // died is an error when a node has ended that was not to.
-func (f *fleet) died() error {
+func (f *cluster) died() error {
 	for _, n := range f.nodes {
 		if err := n.died(); err != nil {
 			return err
@@ -149,7 +149,7 @@ func (f *fleet) died() error {
 
 // leader is the node that leads, by its own word and that of all others that
 // run; nil while there is none.
-func (f *fleet) leader() *node {
+func (f *cluster) leader() *node {
 	var leader *node
 	for _, n := range f.nodes {
 		if n.leads() {
@@ -168,7 +168,7 @@ func (f *fleet) leader() *node {
 }
 
 // whole tells whether all nodes vote and follow the same leader.
-func (f *fleet) whole() bool {
+func (f *cluster) whole() bool {
 	for _, n := range f.nodes {
 		if r := n.says(); r == nil || r.self.State != "serving" || r.self.Role != "leader" && r.self.Role != "voter" {
 			return false
@@ -178,7 +178,7 @@ func (f *fleet) whole() bool {
 }
 
 // some is a node that runs, by chance.
-func (f *fleet) some() *node {
+func (f *cluster) some() *node {
 	for _, i := range rand.Perm(len(f.nodes)) { //nolint:gosec // no secret
 		if f.nodes[i].says() != nil {
 			return f.nodes[i]
@@ -188,7 +188,7 @@ func (f *fleet) some() *node {
 }
 
 // index is the number of a node.
-func (f *fleet) index(n *node) int {
+func (f *cluster) index(n *node) int {
 	for i := range f.nodes {
 		if f.nodes[i] == n {
 			return i
@@ -198,7 +198,7 @@ func (f *fleet) index(n *node) int {
 }
 
 // kill ends a node with SIGKILL, and tells how many connections it carried.
-func (f *fleet) kill(n *node) (carried int) {
+func (f *cluster) kill(n *node) (carried int) {
 	p := n.gone()
 	f.balancer.kills(f.index(n))
 	p.kill()
@@ -206,7 +206,7 @@ func (f *fleet) kill(n *node) (carried int) {
 }
 
 // restart brings a node back, with its folder alone.
-func (f *fleet) restart(n *node) error {
+func (f *cluster) restart(n *node) error {
 	f.balancer.starts(f.index(n))
 	return n.start("")
 }
@@ -215,7 +215,7 @@ const stopPatience = 15 * time.Second
 
 // stop ends the nodes one after the other, the leader last: nobody needs to
 // elect another.
-func (f *fleet) stop() error {
+func (f *cluster) stop() error {
 	var errs []error
 	leader := f.leader()
 	for _, last := range []bool{false, true} {
@@ -236,7 +236,7 @@ func (f *fleet) stop() error {
 }
 
 // close ends what is left.
-func (f *fleet) close() {
+func (f *cluster) close() {
 	f.balancer.close()
 	for _, n := range f.nodes {
 		if p := n.gone(); p != nil {

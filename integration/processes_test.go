@@ -19,9 +19,9 @@ import (
 	"penstock/node/admin"
 )
 
-// fleet is a cluster of real nodes, each with an address, a folder and a log of
+// cluster is a cluster of real nodes, each with an address, a folder and a log of
 // its own. Every node has the same ports on its own loopback address.
-type fleet struct {
+type cluster struct {
 	t       testing.TB
 	members []*member
 	bin     string // what member.bin of its nodes will be
@@ -29,7 +29,7 @@ type fleet struct {
 	join []string
 }
 
-// member is one node of a fleet.
+// member is one node of a cluster.
 type member struct {
 	*node
 	name, ip string
@@ -44,7 +44,7 @@ const (
 	httpPort    = "7948"
 )
 
-// nets gives each fleet loopback addresses that no other test uses:
+// nets gives each cluster loopback addresses that no other test uses:
 // 127.x.y.1 and on.
 var nets atomic.Int32
 
@@ -58,17 +58,17 @@ var quickCluster = []string{
 	"--access-log", "off", "--log-format", "json", "--drain-wait", "0s", "--drain-timeout", "0s",
 }
 
-// startFleet starts the first node with --init and the others with the line
+// startCluster starts the first node with --init and the others with the line
 // that it prints, and waits until all agree on who they are.
-func startFleet(t testing.TB, size int, flags ...string) *fleet {
+func startCluster(t testing.TB, size int, flags ...string) *cluster {
 	t.Helper()
-	return startFleetOf(t, "", size, flags...)
+	return startClusterOf(t, "", size, flags...)
 }
 
-// startFleetOf does so with another program than this version's.
-func startFleetOf(t testing.TB, bin string, size int, flags ...string) *fleet {
+// startClusterOf does so with another program than this version's.
+func startClusterOf(t testing.TB, bin string, size int, flags ...string) *cluster {
 	t.Helper()
-	f := &fleet{t: t, bin: bin}
+	f := &cluster{t: t, bin: bin}
 	prefix := freshNet()
 	for i := range size {
 		m := f.add(fmt.Sprintf("n%d", i+1), fmt.Sprint(prefix, i+1), flags...)
@@ -84,7 +84,7 @@ func startFleetOf(t testing.TB, bin string, size int, flags ...string) *fleet {
 }
 
 // add prepares a node without starting it.
-func (f *fleet) add(name, ip string, flags ...string) *member {
+func (f *cluster) add(name, ip string, flags ...string) *member {
 	m := &member{node: newNode(f.t), name: name, ip: ip, flags: flags, bin: f.bin}
 	f.members = append(f.members, m)
 	return m
@@ -177,7 +177,7 @@ func (m *member) joinFlags() []string {
 }
 
 // up are the nodes that run.
-func (f *fleet) up() []*member {
+func (f *cluster) up() []*member {
 	var up []*member
 	for _, m := range f.members {
 		if m.proc != nil && !m.down {
@@ -196,7 +196,7 @@ func (m *member) membersSeen() (admin.Members, bool) {
 
 // leader is the node that every running node takes for the leader; nil: they
 // do not agree, or it is down.
-func (f *fleet) leader() *member {
+func (f *cluster) leader() *member {
 	seen, ok := f.seen()
 	if !ok {
 		return nil
@@ -205,7 +205,7 @@ func (f *fleet) leader() *member {
 }
 
 // seen is what each running node says of the nodes.
-func (f *fleet) seen() (seen []admin.Members, ok bool) {
+func (f *cluster) seen() (seen []admin.Members, ok bool) {
 	for _, m := range f.up() {
 		list, ok := m.membersSeen()
 		if !ok {
@@ -216,7 +216,7 @@ func (f *fleet) seen() (seen []admin.Members, ok bool) {
 	return seen, true
 }
 
-func (f *fleet) leaderOf(seen []admin.Members) *member {
+func (f *cluster) leaderOf(seen []admin.Members) *member {
 	var leader *member
 	for _, list := range seen {
 		var said *member
@@ -233,7 +233,7 @@ func (f *fleet) leaderOf(seen []admin.Members) *member {
 	return leader
 }
 
-func (f *fleet) named(name string) *member {
+func (f *cluster) named(name string) *member {
 	for _, m := range f.members {
 		if m.name == name {
 			return m
@@ -242,7 +242,7 @@ func (f *fleet) named(name string) *member {
 	return nil
 }
 
-func (f *fleet) waitLeader() *member {
+func (f *cluster) waitLeader() *member {
 	f.t.Helper()
 	var leader *member
 	waitFor(f.t, "all running nodes to agree on a leader", func() bool {
@@ -254,7 +254,7 @@ func (f *fleet) waitLeader() *member {
 
 // waitSettled waits until all running nodes see each other, agree on a leader,
 // and that many vote.
-func (f *fleet) waitSettled(voters int) {
+func (f *cluster) waitSettled(voters int) {
 	f.t.Helper()
 	waitFor(f.t, fmt.Sprintf("%d nodes with %d voters", len(f.up()), voters), func() bool {
 		seen, ok := f.seen()
@@ -307,7 +307,7 @@ type traffic struct {
 
 // startTraffic holds that many connections on each running node, through a
 // listener at the port, and opens new ones on each.
-func startTraffic(f *fleet, port string, held int) *traffic {
+func startTraffic(f *cluster, port string, held int) *traffic {
 	f.t.Helper()
 	tr := &traffic{t: f.t, port: port, stop: make(chan struct{}), excuse: map[string]bool{}, until: map[string]time.Time{}}
 	var ready sync.WaitGroup

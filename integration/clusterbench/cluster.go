@@ -17,8 +17,8 @@ import (
 	"penstock/node/admin"
 )
 
-// fleet is a cluster of real nodes.
-type fleet struct {
+// cluster is a cluster of real nodes.
+type cluster struct {
 	e     *env
 	nodes []*node
 	join  []string // --join and --token for further nodes
@@ -43,7 +43,7 @@ var nets atomic.Int32
 // freshNet gives loopback addresses that nobody else uses: 127.x.y.1 and on.
 func freshNet() string { return fmt.Sprintf("127.%d.%d.", 216+os.Getpid()%32, nets.Add(1)) }
 
-// plan says how a fleet is made.
+// plan says how a cluster is made.
 type plan struct {
 	size   int
 	dir    string // folder of all folders; "": in memory
@@ -54,10 +54,10 @@ type plan struct {
 	together bool
 }
 
-// startFleet starts a cluster and waits until all nodes are ready and seen by
+// startCluster starts a cluster and waits until all nodes are ready and seen by
 // all, and as many vote as should.
-func startFleet(e *env, p plan) (*fleet, error) {
-	f := &fleet{e: e}
+func startCluster(e *env, p plan) (*cluster, error) {
+	f := &cluster{e: e}
 	if p.dir == "" {
 		p.dir = e.base
 	}
@@ -83,7 +83,7 @@ func startFleet(e *env, p plan) (*fleet, error) {
 	return f, nil
 }
 
-func (f *fleet) start(together bool) error {
+func (f *cluster) start(together bool) error {
 	f.join = []string{"--init"}
 	for i, n := range f.nodes {
 		if err := n.begin(f.join...); err != nil {
@@ -118,7 +118,7 @@ func (n *node) begin(join ...string) error {
 }
 
 // readJoin takes --join and --token from the line that the first node prints.
-func (f *fleet) readJoin() error {
+func (f *cluster) readJoin() error {
 	return until("the join line", 30*time.Second, func() error {
 		text, err := os.ReadFile(f.nodes[0].proc.Log())
 		if err != nil {
@@ -210,7 +210,7 @@ func (n *node) kill() error {
 }
 
 // stop ends all nodes, and removes their folders.
-func (f *fleet) stop() {
+func (f *cluster) stop() {
 	for _, n := range f.nodes {
 		if n.connected != nil {
 			n.client.Close()
@@ -226,7 +226,7 @@ func (f *fleet) stop() {
 
 // waitSettled waits until each node is ready and sees all others serve, all
 // know the same leader, and as many vote as should.
-func (f *fleet) waitSettled(limit time.Duration) error {
+func (f *cluster) waitSettled(limit time.Duration) error {
 	voters := min(len(f.nodes)-(len(f.nodes)+1)%2, 5)
 	return until(fmt.Sprintf("%d nodes to settle", len(f.nodes)), limit, func() error {
 		leaders := map[string]bool{}
@@ -259,7 +259,7 @@ func (f *fleet) waitSettled(limit time.Duration) error {
 }
 
 // leader is who leads, by the word of the first node that answers.
-func (f *fleet) leader() (*node, error) {
+func (f *cluster) leader() (*node, error) {
 	for _, n := range f.nodes {
 		list, err := ask[admin.Members](n, 5*time.Second, admin.MethodMembers, admin.Empty{})
 		if err != nil {
