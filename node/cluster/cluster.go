@@ -21,9 +21,10 @@
 //	...
 //	c.Close()
 //
-// The files: start.go is how a node comes to its cluster (found.go, join.go,
-// form.go), admit.go the other side of that; announce.go tells others where
-// it is, follow.go acts on what was agreed, lead.go is what the leader does.
+// The files: start.go opens a node's cluster (bootstrap.go, join.go, expect.go),
+// join_server.go answers nodes that join, announce.go tells others where this
+// node is, follow.go acts on what was agreed, and lead.go has the leader's duties.
+// DESIGN.md has the reasons and the invariants.
 package cluster
 
 import (
