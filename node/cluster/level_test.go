@@ -87,7 +87,7 @@ func TestTokensEndByTheLeadersClock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := b.c.Authenticate(ctx, made.Token)
+	p, err := known(t, b, made.Token)
 	if err != nil {
 		t.Fatal(err)
 	}
