@@ -137,8 +137,8 @@ func (c *Catalog) until(ctx context.Context, met func() bool) error {
 	}
 }
 
-// tell wakes those who wait in until. Its caller holds c.mu.
-func (c *Catalog) tell() {
+// notify wakes those who wait in until. Its caller holds c.mu.
+func (c *Catalog) notify() {
 	close(c.changed)
 	c.changed = make(chan struct{})
 }

@@ -208,7 +208,7 @@ func (c *Catalog) advance(view consensus.Snapshot, s *step) {
 		}
 	}
 	c.settleAll()
-	c.tell()
+	c.notify()
 }
 
 // find gives the change among flights that led to a stored value; nil: to none.

@@ -295,7 +295,7 @@ func (c *Catalog) decide(f *pendingChange, result consensus.Result, err error) {
 	}
 	if c.ahead != nil && c.ahead == f.epoch {
 		c.ahead, c.flights = nil, nil
-		c.tell()
+		c.notify()
 	}
 }
 

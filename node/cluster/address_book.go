@@ -34,17 +34,17 @@ const peersFile = "peers.json"
 type addressBook struct {
 	path string // of the file
 
-	mu         sync.Mutex
-	announced  map[string]Peer // by ID; at most maxPeers
-	heardOf    map[string]word // by ID, as announced
-	told       map[string]Peer // by ID: what others said of a node; at most maxPeers
-	remembered map[string]Peer // by ID; what the file holds
+	mu            sync.Mutex
+	announced     map[string]Peer // by ID; at most maxPeers
+	lastAnnounced map[string]word // by ID, as announced
+	reported      map[string]Peer // by ID: what others said of a node; at most maxPeers
+	remembered    map[string]Peer // by ID; what the file holds
 }
 
 // openAddressBook reads what was remembered. A file that cannot be read is none:
 // nothing in it is needed for more than to be quick.
 func openAddressBook(dir string) (*addressBook, error) {
-	b := &addressBook{path: filepath.Join(dir, peersFile), announced: map[string]Peer{}, heardOf: map[string]word{}, told: map[string]Peer{}, remembered: map[string]Peer{}}
+	b := &addressBook{path: filepath.Join(dir, peersFile), announced: map[string]Peer{}, lastAnnounced: map[string]word{}, reported: map[string]Peer{}, remembered: map[string]Peer{}}
 	data, err := os.ReadFile(b.path)
 	if errors.Is(err, os.ErrNotExist) {
 		return b, nil
@@ -92,25 +92,25 @@ func (b *addressBook) announce(p Peer, instance string) bool {
 	defer b.mu.Unlock()
 	news := note(b.announced, p)
 	if _, known := b.announced[p.ID]; known {
-		b.heardOf[p.ID] = word{instance, time.Now()}
+		b.lastAnnounced[p.ID] = word{instance, time.Now()}
 	}
 	return news
 }
 
-// lately tells whether a node has given word of itself lately by another
+// announcedByOther tells whether a node has given word of itself lately by another
 // process than the one that gossip knows.
-func (b *addressBook) lately(id, instance string) bool {
+func (b *addressBook) announcedByOther(id, instance string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	w, ok := b.heardOf[id]
+	w, ok := b.lastAnnounced[id]
 	return ok && w.instance != instance && time.Since(w.at) < freshWord
 }
 
-// hear notes where another node says that one is.
-func (b *addressBook) hear(p Peer) bool {
+// addReported notes where another node says that one is.
+func (b *addressBook) addReported(p Peer) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return note(b.told, p)
+	return note(b.reported, p)
 }
 
 func note(in map[string]Peer, p Peer) bool {
@@ -122,20 +122,20 @@ func note(in map[string]Peer, p Peer) bool {
 	return old != p
 }
 
-// forget drops what is known of a node.
-func (b *addressBook) forget(id string) {
+// remove drops what is known of a node.
+func (b *addressBook) remove(id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.announced, id)
-	delete(b.heardOf, id)
-	delete(b.told, id)
+	delete(b.lastAnnounced, id)
+	delete(b.reported, id)
 }
 
-// heard lists what is known of a node, the surest first.
-func (b *addressBook) heard(id string) (list []Peer) {
+// lookup lists what is known of a node, the surest first.
+func (b *addressBook) lookup(id string) (list []Peer) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, from := range []map[string]Peer{b.announced, b.told, b.remembered} {
+	for _, from := range []map[string]Peer{b.announced, b.reported, b.remembered} {
 		if p, ok := from[id]; ok {
 			list = append(list, p)
 		}
@@ -148,7 +148,7 @@ func (b *addressBook) all() []Peer {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	both := maps.Clone(b.remembered)
-	maps.Copy(both, b.told)
+	maps.Copy(both, b.reported)
 	maps.Copy(both, b.announced)
 	return slices.SortedFunc(maps.Values(both), func(x, y Peer) int { return cmp.Compare(x.ID, y.ID) })
 }

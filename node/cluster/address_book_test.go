@@ -30,7 +30,7 @@ func TestPeersAreRemembered(t *testing.T) {
 	if !again.announce(Peer{ID: "1", Cluster: "h:7"}, "i") || again.announce(Peer{ID: "1", Cluster: "h:7"}, "i") {
 		t.Fatal("news are what differs from the last announcement")
 	}
-	if !again.lately("1", "before") || again.lately("1", "i") || again.lately("2", "") {
+	if !again.announcedByOther("1", "before") || again.announcedByOther("1", "i") || again.announcedByOther("2", "") {
 		t.Fatal("a word counts against gossip of another process")
 	}
 	if all := again.all(); len(all) != 1 || all[0].Cluster != "h:7" {

@@ -61,7 +61,7 @@ func (c *Cluster) announce() {
 		case self:
 			said, to, at = a, leader, time.Now()
 			poke(c.leading) // the leader looks after its own record
-		case leader != "" && c.tell(c.ctx, leader, a) == nil:
+		case leader != "" && c.announceTo(c.ctx, leader, a) == nil:
 			said, to, at = a, leader, time.Now()
 		case said != a || news || time.Since(at) > 5*c.cfg.Timing.Tick:
 			said, to, at, news = a, "", time.Now(), false
@@ -78,33 +78,33 @@ func (c *Cluster) announce() {
 	}
 }
 
-// tell announces to one node of an ID.
-func (c *Cluster) tell(ctx context.Context, id string, a Announcement) error {
+// announceTo announces to one node of an ID.
+func (c *Cluster) announceTo(ctx context.Context, id string, a Announcement) error {
 	ctx, cancel := context.WithTimeout(ctx, rpcTimeout)
 	defer cancel()
 	client, err := c.pool.Get(ctx, id)
 	if err != nil {
 		return err
 	}
-	return c.tellAt(ctx, client, a)
+	return c.announceVia(ctx, client, a)
 }
 
-func (c *Cluster) tellAt(ctx context.Context, client *admin.Client, a Announcement) error {
+func (c *Cluster) announceVia(ctx context.Context, client *admin.Client, a Announcement) error {
 	asked := time.Now()
 	res, err := admin.Call[AnnounceResult](ctx, client, admin.MethodAnnounce, &a)
 	if err != nil {
 		return err
 	}
-	c.hearClock(res.Clock, asked)
-	c.learn(res, a)
+	c.noteClock(res.Clock, asked)
+	c.applyAnnounceResult(res, a)
 	return nil
 }
 
 // errRemovedFrom says what to do after ErrRemoved.
 var errRemovedFrom = fmt.Errorf("%w: to take this machine in again, start with an empty data folder and join", ErrRemoved)
 
-// learn takes what another node says in answer to an announcement.
-func (c *Cluster) learn(res *AnnounceResult, a Announcement) {
+// applyAnnounceResult takes what another node says in answer to an announcement.
+func (c *Cluster) applyAnnounceResult(res *AnnounceResult, a Announcement) {
 	switch {
 	case res.Removed && c.leaving.Load(): // as it wants
 	case res.Removed:
@@ -123,7 +123,7 @@ func (c *Cluster) learn(res *AnnounceResult, a Announcement) {
 	news := false
 	for _, p := range res.Peers[:min(len(res.Peers), maxPeers)] {
 		if p.ID != c.ID() {
-			news = c.addressBook.hear(p) || news
+			news = c.addressBook.addReported(p) || news
 		}
 	}
 	if news {
@@ -149,7 +149,7 @@ func (c *Cluster) spread(a Announcement) {
 	}
 	known := c.known()
 	for _, p := range known[:min(len(known), spreadTo)] {
-		each(func(ctx context.Context) error { return c.tell(ctx, p.ID, a) })
+		each(func(ctx context.Context) error { return c.announceTo(ctx, p.ID, a) })
 	}
 	addrs := map[string]bool{c.Address(): true}
 	for _, p := range known {
@@ -165,7 +165,7 @@ func (c *Cluster) spread(a Announcement) {
 				return err
 			}
 			defer client.Close()
-			return c.tellAt(ctx, client, a)
+			return c.announceVia(ctx, client, a)
 		})
 	}
 	all.Wait()
@@ -213,7 +213,7 @@ func (c *Cluster) addresses(id string) []string {
 	if inGossip && g.state == StateUp {
 		add(g.peer.Cluster)
 	}
-	for _, p := range c.addressBook.heard(id) {
+	for _, p := range c.addressBook.lookup(id) {
 		add(p.Cluster)
 	}
 	if c.Store() != nil {

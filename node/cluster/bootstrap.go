@@ -231,8 +231,8 @@ func (c *Cluster) awaitFirst(ctx context.Context, f *bootstrapping, ca *trust.CA
 			}
 		}
 	}()
-	looks := forming.look(ctx)
-	forming.tell()
+	looks := forming.askAround(ctx)
+	forming.reportWaiting()
 	for {
 		changes := c.Store().Changes()
 		if c.Store().Leadership().Ready {
@@ -246,7 +246,7 @@ func (c *Cluster) awaitFirst(ctx context.Context, f *bootstrapping, ca *trust.CA
 			return nil
 		case <-changes:
 		case <-looks:
-			forming.tell()
+			forming.reportWaiting()
 			if forming.heardDead() {
 				return final(errors.Join(ErrGivenUp, c.startOver()))
 			}

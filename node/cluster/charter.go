@@ -239,8 +239,8 @@ func (f *expecting) offer(ctx context.Context, id, addr string, made bootstrappi
 	return nil
 }
 
-// take accepts a charter that another node offers, or says why not.
-func (f *expecting) take(ctx context.Context, req *CharterRequest) (*FormResult, error) {
+// handleCharter accepts a charter that another node offers, or says why not.
+func (f *expecting) handleCharter(ctx context.Context, req *CharterRequest) (*FormResult, error) {
 	cs := admin.TLS(ctx)
 	if req.TokenID != f.token.ID || trust.Check(f.key, trust.Dialer, cs, req.Proof) != nil {
 		return nil, admin.Errorf(admin.Unauthenticated, "this node (%s) forms a cluster with another token: give all nodes the same", f.c.Name())
@@ -354,8 +354,8 @@ func (f *expecting) renounce(c membership.Charter) error {
 	return nil
 }
 
-// learn notes what others say of charters that this node has renounced.
-func (f *expecting) learn() error {
+// updateRenounced notes what others say of charters that this node has renounced.
+func (f *expecting) updateRenounced() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	next, news := membership.Learn(f.renounced, f.peers(time.Now()))
@@ -393,7 +393,7 @@ func (f *expecting) begin(ctx context.Context) error {
 		if m.ID != f.c.ID() {
 			p := Peer{ID: m.ID, Name: m.Name, Cluster: m.Cluster, Gossip: m.Gossip}
 			peers = append(peers, p)
-			f.c.addressBook.hear(p)
+			f.c.addressBook.addReported(p)
 		}
 	}
 	if err := f.c.addressBook.remember(peers); err != nil {

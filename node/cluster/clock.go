@@ -31,9 +31,9 @@ func (c *Cluster) now() time.Time {
 	return now.Add(time.Duration(c.clocks.ahead.Load()))
 }
 
-// hearClock takes the leader's time of an answer to a question that was asked
+// noteClock takes the leader's time of an answer to a question that was asked
 // then; 0: it was not the leader that answered, or one that does not say.
-func (c *Cluster) hearClock(millis int64, asked time.Time) {
+func (c *Cluster) noteClock(millis int64, asked time.Time) {
 	if millis == 0 {
 		return
 	}

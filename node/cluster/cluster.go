@@ -219,7 +219,7 @@ func (c *Cluster) Members() []Member {
 	list := merge(c.ID(), lead, servers, c.cache.recordsIn(c.Store().Snapshot()), c.sighted())
 	for i := range list {
 		m := &list[i]
-		if !m.Self && !m.Up() && c.addressBook.lately(m.ID, m.Instance) {
+		if !m.Self && !m.Up() && c.addressBook.announcedByOther(m.ID, m.Instance) {
 			m.State = StateUp
 		}
 		if m.Self {

@@ -102,7 +102,7 @@ func (c *Cluster) expect(ctx context.Context) error {
 	}
 	stop := func() {}
 	defer func() { stop() }()
-	f.tell()
+	f.reportWaiting()
 	for answers := false; ; {
 		// A process of this node that ended may have pledged itself. Until
 		// nobody acts on that any more, this one answers nobody; where it is
@@ -112,13 +112,13 @@ func (c *Cluster) expect(ctx context.Context) error {
 			stop = f.serve()
 		}
 		f.askAll(ctx)
-		if err := f.learn(); err != nil {
+		if err := f.updateRenounced(); err != nil {
 			return err
 		}
 		if done, err := f.decide(ctx); done || err != nil {
 			return err
 		}
-		f.tell()
+		f.reportWaiting()
 		select {
 		case <-time.After(c.cfg.Timing.Retry):
 		case <-f.wake:
@@ -143,7 +143,7 @@ func (f *expecting) serve() (stop func()) {
 		Otherwise: func(string) *admin.Error { return f.begins() },
 	})
 	admin.Handle(s, admin.MethodForm, admin.RoleNone, f.answer)
-	admin.Handle(s, admin.MethodCharter, admin.RoleNone, f.take, admin.Changing())
+	admin.Handle(s, admin.MethodCharter, admin.RoleNone, f.handleCharter, admin.Changing())
 	admin.Handle(s, admin.MethodJoin, admin.RoleNone, f.notYet)
 	f.c.connServers.serve(s)
 	return func() {
@@ -205,12 +205,12 @@ func (f *expecting) answer(ctx context.Context, req *FormRequest) (*FormResult, 
 	}
 	res := &FormResult{Proof: proof, View: f.self(now)}
 	f.compare(req.View)
-	f.hear(req.View)
+	f.addAddresses(req.View)
 	return res, nil
 }
 
-// hear notes where further nodes are. The caller holds the lock.
-func (f *expecting) hear(v FormView) {
+// addAddresses notes where further nodes are. The caller holds the lock.
+func (f *expecting) addAddresses(v FormView) {
 	for _, a := range append([]string{v.Addr}, v.Addrs...) {
 		known := slices.Contains(f.addrs, a) || slices.Contains(f.c.cfg.Join, a) || a == f.c.Address()
 		if !known && validAddress(a) && len(f.addrs) < maxPeers {
@@ -231,11 +231,11 @@ func (f *expecting) compare(v FormView) {
 	poke(f.wake)
 }
 
-// look asks the other nodes again and again, as long as ctx lasts, and tells
+// askAround asks the other nodes again and again, as long as ctx lasts, and tells
 // of each round; never, where there is nobody to ask. While this node knows no
 // leader it also tells the members where it is: they may serve already, and
 // then look for it at an old address, or have removed it.
-func (f *expecting) look(ctx context.Context) <-chan struct{} {
+func (f *expecting) askAround(ctx context.Context) <-chan struct{} {
 	if f == nil {
 		return nil
 	}
@@ -274,7 +274,7 @@ func (f *expecting) announce(ctx context.Context) {
 			continue
 		}
 		all.Go(func() {
-			if err := f.c.tell(ctx, m.ID, said); err != nil {
+			if err := f.c.announceTo(ctx, m.ID, said); err != nil {
 				f.c.log.Debug("announce", "to", m.Name, "error", err)
 			}
 		})
@@ -352,7 +352,7 @@ func (f *expecting) exchange(ctx context.Context, client *admin.Client, when tim
 	if res.View.ID != f.c.ID() { // itself, by another name
 		f.views[res.View.ID] = asked{res.View, when}
 		f.compare(res.View)
-		f.hear(res.View)
+		f.addAddresses(res.View)
 	}
 	return res.View, proof, nil
 }

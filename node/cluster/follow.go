@@ -80,7 +80,7 @@ func (c *Cluster) partWith(id string) {
 			return
 		}
 	}
-	c.addressBook.forget(id)
+	c.addressBook.remove(id)
 	c.pool.Drop(id)
 	c.port.Drop(id)
 }

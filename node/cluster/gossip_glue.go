@@ -202,7 +202,7 @@ func (c *Cluster) unseen() (seeds []string) {
 			continue
 		}
 		at := []string{p.Gossip}
-		for _, h := range c.addressBook.heard(p.ID) {
+		for _, h := range c.addressBook.lookup(p.ID) {
 			at = append(at, h.Gossip)
 		}
 		for _, a := range at {
@@ -215,10 +215,10 @@ func (c *Cluster) unseen() (seeds []string) {
 	return seeds
 }
 
-// look does what is to be done about once a second on every node: it tells
+// watchSurroundings does what is to be done about once a second on every node: it tells
 // the others its facts, notes who is there, remembers them, and renews the
 // certificate when that is due.
-func (c *Cluster) look() {
+func (c *Cluster) watchSurroundings() {
 	ticker := time.NewTicker(c.cfg.Timing.Tick)
 	defer ticker.Stop()
 	renewal, said, told := renewal{}, lastAdvertised{}, logOnce{}

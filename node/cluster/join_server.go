@@ -120,7 +120,7 @@ func (c *Cluster) handleAdmit(ctx context.Context, req *admitRequest) (*admitRes
 	c.log.Info("a node joins", "node", n.Name, "id", n.ID, "at", n.Cluster, "token", req.Token)
 	// It is there when it says so itself: until it has this answer it takes
 	// nobody's word.
-	c.addressBook.hear(Peer{ID: n.ID, Name: n.Name, Cluster: n.Cluster, Gossip: n.Gossip})
+	c.addressBook.addReported(Peer{ID: n.ID, Name: n.Name, Cluster: n.Cluster, Gossip: n.Gossip})
 	c.pool.Drop(n.ID)
 	poke(c.leading)
 	return &admitResult{CAs: ca.Bundle(), Certificate: leaf, Gossip: keys, Peers: c.known()}, nil

@@ -118,7 +118,7 @@ func (d *duties) ownRecord(ctx context.Context, c *Cluster) error {
 	if err := c.takeAnnouncement(ctx, a, &res); err != nil {
 		return err
 	}
-	c.learn(&res, a)
+	c.applyAnnounceResult(&res, a)
 	return nil
 }
 

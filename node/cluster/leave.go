@@ -148,7 +148,7 @@ func (c *Cluster) Leave(ctx context.Context) (err error) {
 	if err := c.markLeft("it left on " + time.Now().UTC().Format(time.RFC3339)); err != nil {
 		return err
 	}
-	c.goodbye(ctx)
+	c.leaveGossip(ctx)
 	return errors.Join(c.close(), forgetLeft(c.cfg.Dir)) // again, in case it was being closed before it was marked
 }
 

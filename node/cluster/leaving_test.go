@@ -420,7 +420,7 @@ func TestANodeThatEndsWhileItLeavesKeepsItsKeys(t *testing.T) {
 	victim.c.leaving.Store(true)
 	removed(t, lead, victim, all...)
 	eventually(t, "it to be told while it leaves", func() string {
-		if err := victim.c.tell(ctx, lead.c.ID(), victim.c.announcement()); err != nil {
+		if err := victim.c.announceTo(ctx, lead.c.ID(), victim.c.announcement()); err != nil {
 			return err.Error()
 		}
 		return ""

@@ -91,7 +91,7 @@ func TestTokensEndByTheLeadersClock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	late := func(m *machine) { m.c.hearClock(time.Now().Add(2*time.Hour).UnixMilli(), time.Now()) }
+	late := func(m *machine) { m.c.noteClock(time.Now().Add(2*time.Hour).UnixMilli(), time.Now()) }
 	late(a) // which leads, and goes by its own
 	if _, err := a.c.Authenticate(ctx, made.Token); err != nil || a.c.Check(p) != nil {
 		t.Errorf("on the leader: %v, %v", err, a.c.Check(p))

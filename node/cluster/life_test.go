@@ -196,7 +196,7 @@ func TestTwoClustersNeverBlend(t *testing.T) {
 	b.listen("127.0.0.1")
 	b.cfg.Token, b.cfg.Join = "", []string{z.addr(), a.addr()}
 	b.start()
-	b.c.addressBook.hear(Peer{ID: z.c.ID(), Name: "z", Cluster: z.addr(), Gossip: z.c.GossipAddress()})
+	b.c.addressBook.addReported(Peer{ID: z.c.ID(), Name: "z", Cluster: z.addr(), Gossip: z.c.GossipAddress()})
 	put(t, a, "x", "of a")
 	put(t, z, "x", "of z")
 	holds(t, b, "x", "of a")

@@ -232,15 +232,15 @@ func (c *Cluster) Close() error {
 	if c.Store() != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), c.cfg.Timing.HandOver)
 		c.handOver(ctx, false)
-		c.goodbye(ctx)
+		c.leaveGossip(ctx)
 		cancel()
 	}
 	return c.close()
 }
 
-// goodbye tells the others that this node goes: they need not find out, and
+// leaveGossip tells the others that this node goes: they need not find out, and
 // believe it at another address as soon as it is back.
-func (c *Cluster) goodbye(ctx context.Context) {
+func (c *Cluster) leaveGossip(ctx context.Context) {
 	if g := c.gossiping(); g != nil {
 		if err := g.Leave(ctx); err != nil {
 			c.log.Debug("gossip: goodbye", "error", err)
@@ -275,7 +275,7 @@ func (c *Cluster) close() (err error) {
 func (c *Cluster) run() {
 	c.work.Go(c.follow)
 	c.work.Go(c.watchLeader)
-	c.work.Go(c.look)
+	c.work.Go(c.watchSurroundings)
 	c.work.Go(c.announce)
 	c.work.Go(c.lead)
 	c.work.Go(c.joinGossip)

@@ -29,8 +29,8 @@ func (c *Cluster) waits(state, why string, seen []Peer) {
 	c.cfg.Waits(Waiting{ID: c.ID(), Name: c.Name(), State: state, Why: strings.ReplaceAll(why, "\n", "; "), Seen: seen})
 }
 
-// tell says which of the nodes are there, and which are missing.
-func (f *expecting) tell() {
+// reportWaiting says which of the nodes are there, and which are missing.
+func (f *expecting) reportWaiting() {
 	if f == nil { // this node founds its cluster alone
 		return
 	}

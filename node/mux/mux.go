@@ -138,7 +138,7 @@ func (p *Mux) accept() {
 			continue
 		}
 		p.accepted.Add(1)
-		if !p.keep(conn) {
+		if !p.track(conn) {
 			conn.Close()
 			return
 		}
@@ -150,14 +150,14 @@ func (p *Mux) accept() {
 			defer leave()
 			if !p.serve(conn, leave) {
 				conn.Close() // the socket itself: TLS would say goodbye, which may block
-				p.forget(conn)
+				p.untrack(conn)
 			}
 		})
 	}
 }
 
-// keep notes a connection that Close must close, unless that has begun.
-func (p *Mux) keep(conn net.Conn) bool {
+// track notes a connection that Close must close, unless that has begun.
+func (p *Mux) track(conn net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ctx.Err() != nil {
@@ -167,13 +167,13 @@ func (p *Mux) keep(conn net.Conn) bool {
 	return true
 }
 
-func (p *Mux) forget(conn net.Conn) {
+func (p *Mux) untrack(conn net.Conn) {
 	p.mu.Lock()
 	delete(p.conns, conn)
 	p.mu.Unlock()
 }
 
-func (p *Mux) become(conn net.Conn, k kind, node string) {
+func (p *Mux) setProtocol(conn net.Conn, k kind, node string) {
 	p.mu.Lock()
 	if _, ok := p.conns[conn]; ok {
 		p.conns[conn] = open{k, node}

@@ -133,7 +133,7 @@ func (p *Mux) serveAdmin(conn, whole net.Conn, node string) {
 			return
 		}
 	}
-	p.become(conn, kindAdmin, node)
+	p.setProtocol(conn, kindAdmin, node)
 	p.cfg.Admin(whole, node)
 }
 
@@ -147,9 +147,9 @@ func (p *Mux) choose(conn net.Conn, secure *tls.Conn, first byte, node string) (
 		p.refuse(conn, byCertificate, nil)
 		return false
 	case first == Raft:
-		p.become(conn, kindRaft, node)
+		p.setProtocol(conn, kindRaft, node)
 		stream := &RaftConn{Conn: secure, node: node, gone: sync.OnceFunc(func() {
-			p.forget(conn)
+			p.untrack(conn)
 			p.nodes.Add(-1)
 		})}
 		if !p.raft.put(stream) {

@@ -109,7 +109,7 @@ func (d *Driver) Run(ctx context.Context) {
 // Round looks at all rollouts once, and does what is due.
 func (d *Driver) Round(ctx context.Context) {
 	if !d.cfg.Leads() {
-		d.forget(nil)
+		d.dropWindows(nil)
 		return
 	}
 	var watched []string
@@ -118,7 +118,7 @@ func (d *Driver) Round(ctx context.Context) {
 			watched = append(watched, item.Name)
 		}
 	}
-	d.forget(watched)
+	d.dropWindows(watched)
 	if len(watched) == 0 {
 		return
 	}
@@ -129,8 +129,8 @@ func (d *Driver) Round(ctx context.Context) {
 	}
 }
 
-// forget drops what is known of rollouts but those of some routes.
-func (d *Driver) forget(kept []string) {
+// dropWindows drops what is known of rollouts but those of some routes.
+func (d *Driver) dropWindows(kept []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for name := range d.windows {
@@ -151,11 +151,11 @@ func (d *Driver) move(ctx context.Context, look *Observation) {
 		}
 		return Next(r, s, &look.Seen), nil
 	})
-	d.tell(look.Name, err)
+	d.logOnce(look.Name, err)
 }
 
-// tell logs what is wrong, once.
-func (d *Driver) tell(route string, err error) {
+// logOnce logs what is wrong, once.
+func (d *Driver) logOnce(route string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
