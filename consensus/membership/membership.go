@@ -44,6 +44,8 @@ type Node struct {
 	Joined time.Time
 	// Leaving says that it was told to leave for good.
 	Leaving bool
+	// Draining says that it is about to end, for good or not: it should not lead.
+	Draining bool
 	// CaughtUp says that its log is close to the leader's.
 	CaughtUp bool
 }

@@ -185,7 +185,15 @@ func (s *situation) abdicate() (Action, bool) {
 		return n.ID == s.self || !n.Up || !n.CaughtUp || n.Leaving
 	})
 	if len(heirs) > 0 {
-		heir := slices.MinFunc(heirs, func(a, b Node) int { return cmp.Compare(s.since(b), s.since(a)) })
+		heir := slices.MinFunc(heirs, func(a, b Node) int {
+			switch {
+			case a.Draining && !b.Draining:
+				return 1
+			case b.Draining && !a.Draining:
+				return -1
+			}
+			return cmp.Compare(s.since(b), s.since(a))
+		})
 		return Action{Transfer, heir.ID, "the leader leaves"}, true
 	}
 	if len(s.ready) > 0 && len(s.voting) <= s.Voters {

@@ -68,6 +68,7 @@ var errArguments = errors.New("not the arguments that this step takes")
 //	up|down N...              nodes are there again, or not
 //	behind|caughtup N         its log is far from the leader's, or near
 //	leave N                   it was told to leave for good
+//	drain N...                it is about to end
 //	move N ADDR               it is at another address now
 //	at T                      the time since the beginning
 //	plan                      what the leader wants
@@ -127,6 +128,8 @@ func (w *world) change(verb, id, zone string) error {
 		n.CaughtUp = verb == "caughtup"
 	case "leave":
 		n.Leaving = true
+	case "drain":
+		n.Draining = true
 	default:
 		return fmt.Errorf("%s: no such step", verb)
 	}

@@ -195,6 +195,7 @@ func (c *Cluster) observe() (o membership.Observed, addrs map[string]string, ind
 		}
 		n.Up, n.Since = seen[id].up, seen[id].since
 		n.CaughtUp = sighted[id].index+closeEnough > last
+		n.Draining = fitness(sighted[id].facts) == fitnessLeaving
 		if id == c.ID() {
 			n.Up, n.CaughtUp = true, true
 			n.Leaving = n.Leaving || c.leaving.Load()

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -97,14 +98,37 @@ func TestTheOnlyVoterLeavesWhereAnotherNodeCanVote(t *testing.T) {
 // without it, also when they are fewer than those that leave.
 func TestMostNodesMayLeaveAtOnce(t *testing.T) {
 	t.Parallel()
-	all := three(t)
-	for _, name := range []string{"d", "e"} {
-		all = append(all, newcomer(t, name, all[0].token(), all[0]).start())
+	phases := make([]atomic.Pointer[string], 5)
+	phase := func(i int, is string) func() Facts {
+		phases[i].Store(&is)
+		return func() Facts { return Facts{Phase: *phases[i].Load()} }
+	}
+	all := threeOf(t, func(i int, m *machine) { m.cfg.Facts = phase(i, "serving") })
+	for i, name := range []string{"d", "e"} {
+		m := newcomer(t, name, all[0].token(), all[0])
+		m.cfg.Facts = phase(3+i, "serving")
+		all = append(all, m.start())
 	}
 	voters(t, 5, all...)
 	lead := leading(t, all...)
 	stays := others(all, lead)[0]
 	leaves := slices.DeleteFunc(slices.Clone(all), func(m *machine) bool { return m == stays })
+	// A node drains before it leaves. Else those that leave hand the lead to each other.
+	for i, m := range all {
+		if m != stays {
+			phase(i, "draining")
+		}
+	}
+	for _, at := range all {
+		eventually(t, "the phases at "+at.cfg.Name, func() string {
+			for _, m := range at.c.Members() {
+				if draining := m.Facts.Phase == "draining"; draining == (m.ID == stays.c.ID()) {
+					return m.Name + " is " + m.Facts.Phase
+				}
+			}
+			return ""
+		})
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), enough)
 	defer cancel()
 	done := make(chan error, len(leaves))

@@ -157,7 +157,7 @@ func (c *Cluster) handOver(ctx context.Context, willing bool) {
 	silent := c.Silent()
 	heirs := c.heirs(silent)
 	for i, m := range heirs {
-		if willing && (silent[m.ID] || fitness(m) == fitnessLeaving) {
+		if willing && (silent[m.ID] || fitness(m.Facts) == fitnessLeaving) {
 			continue
 		}
 		one, cancel := ctx, func() {}
@@ -206,7 +206,7 @@ func (c *Cluster) heirs(silent map[string]bool) []Member {
 		return 0
 	}
 	slices.SortStableFunc(list, func(a, b Member) int {
-		return cmp.Or(cmp.Compare(last(a), last(b)), cmp.Compare(fitness(a), fitness(b)), cmp.Compare(sighted[b.ID].index, sighted[a.ID].index))
+		return cmp.Or(cmp.Compare(last(a), last(b)), cmp.Compare(fitness(a.Facts), fitness(b.Facts)), cmp.Compare(sighted[b.ID].index, sighted[a.ID].index))
 	})
 	return list
 }
@@ -219,8 +219,8 @@ const (
 	fitnessLeaving // it drains, or is about to end
 )
 
-func fitness(m Member) int {
-	switch m.Facts.Phase {
+func fitness(f Facts) int {
+	switch f.Phase {
 	case "serving":
 		return fitnessServing
 	case "starting":
