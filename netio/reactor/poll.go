@@ -69,9 +69,9 @@ func (p *poller) wake() {
 	_, _ = unix.Write(p.eventfd, one[:])
 }
 
-// wait returns the reports of one turn. A wait for none is a raw call; any
-// other tells the scheduler, as one that blocks unknown to it would hold up
-// the garbage collector.
+// wait returns the reports of one turn. A wait that does not block is a raw
+// call. Any other tells the scheduler, because a raw call that blocks would
+// hold up the garbage collector.
 func (p *poller) wait(msec int) ([]unix.EpollEvent, error) {
 	call := syscall.Syscall6
 	if msec == 0 {
@@ -88,9 +88,9 @@ func (p *poller) wait(msec int) ([]unix.EpollEvent, error) {
 	return nil, fmt.Errorf("epoll_wait: %w", e)
 }
 
-// Run serves the loop until Close. It is the body of the loop's goroutine.
+// Run serves the loop until Close. It is the loop's goroutine.
 func (l *Loop) Run() error {
-	defer l.end()
+	defer l.release()
 	for !l.closed.Load() {
 		events, err := l.poll.wait(l.sleep())
 		if err != nil {
@@ -110,8 +110,8 @@ func (l *Loop) Run() error {
 	return nil
 }
 
-// sleep tells how many milliseconds to wait for reports: none while there is
-// work, else until the next timer, or without end (-1).
+// sleep returns the number of milliseconds to wait for reports: 0 while there
+// is work, otherwise until the next timer, or -1 without one.
 func (l *Loop) sleep() (msec int) {
 	if l.ready.head != nil || l.tasks.head != nil {
 		return 0
@@ -129,7 +129,8 @@ func (l *Loop) sleep() (msec int) {
 	return int(min(max(d+time.Millisecond-1, 0)/time.Millisecond, 1<<30))
 }
 
-// report hands a report to the one it was meant for, if that still exists.
+// report passes a report to the socket or listener that it is for, if that
+// still exists.
 func (l *Loop) report(ev *unix.EpollEvent) {
 	defer l.recovered()
 	switch {
