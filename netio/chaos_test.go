@@ -24,7 +24,9 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		endpoint(t, func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c) }),
 		refusingAddress(t),
 	}
-	r := newRig(t, Config{Log: quiet, CloseTimeout: 300 * time.Millisecond, BindRetry: time.Millisecond, BindRetryMax: time.Millisecond}, endpoints[0], Profile{})
+	r := newRig(t, Config{
+		Log: quiet, CloseTimeout: 300 * time.Millisecond, BindRetry: time.Millisecond, BindRetryMax: time.Millisecond,
+	}, endpoints[0], Profile{})
 	profile := &Profile{
 		Meter: r.meter, ConnectTimeout: time.Second, IdleTimeout: 200 * time.Millisecond,
 		HalfClosedTimeout: 100 * time.Millisecond, MaxAge: 300 * time.Millisecond,
@@ -48,7 +50,10 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		list := []Listener{
 			{Name: "plain", MaxPerSource: 12},
 			{Name: "hello", Mode: ModeHello, HelloTimeout: 100 * time.Millisecond},
-			{Name: "tls", Mode: ModeTerminate, TLSConfig: spec.TLSConfig, HelloTimeout: 100 * time.Millisecond, HandshakeTimeout: 200 * time.Millisecond},
+			{
+				Name: "tls", Mode: ModeTerminate, TLSConfig: spec.TLSConfig,
+				HelloTimeout: 100 * time.Millisecond, HandshakeTimeout: 200 * time.Millisecond,
+			},
 		}
 		for i := range list {
 			list[i].Network, list[i].Address = "tcp", addrs[(i+shift)%len(addrs)]

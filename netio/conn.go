@@ -16,11 +16,11 @@ import (
 	"penstock/netio/tlsstream"
 )
 
-// Conn is one accepted connection: the actor that owns both of its sockets.
-// Its methods may be called on its loop only.
+// Conn is one accepted connection: the actor that owns both sockets. Its
+// methods may be called on its loop only.
 //
-// It is one allocation, and all that an idle plain connection costs. What is
-// needed only until the relay begins is in ident, and let go then.
+// It is one allocation, the only one of an idle plain connection. What is
+// needed only until the relay begins is in ident, which is released then.
 type Conn struct {
 	client   reactor.Socket
 	upstream reactor.Socket
@@ -83,16 +83,17 @@ const (
 	owed                                // the client failed before it had all that was sent to it
 )
 
-// ID is unique within the process.
+// ID returns a number that is unique within the process.
 func (c *Conn) ID() uint64 { return c.id }
 
-// Listener is the name of the listener that accepted it.
+// Listener returns the name of the listener that accepted the connection.
 func (c *Conn) Listener() string { return c.listener.name }
 
-// Peer is the other end of the socket; invalid for unix sockets.
+// Peer returns the address of the other end of the socket; invalid for unix
+// sockets.
 func (c *Conn) Peer() netip.AddrPort { return c.peer }
 
-// Client is the client's address: the PROXY header's, or Peer.
+// Client returns the client's address: that of the PROXY header, or Peer.
 func (c *Conn) Client() netip.AddrPort {
 	if c.source != nil {
 		return *c.source
@@ -100,8 +101,8 @@ func (c *Conn) Client() netip.AddrPort {
 	return c.peer
 }
 
-// Local is the address that the peer connected to; invalid for unix sockets.
-// Behind a wildcard it asks the kernel.
+// Local returns the address that the peer connected to; invalid for unix
+// sockets. On a wildcard address it asks the kernel.
 func (c *Conn) Local() netip.AddrPort {
 	if c.at.wildcard {
 		return c.client.LocalAddr()
@@ -109,7 +110,7 @@ func (c *Conn) Local() netip.AddrPort {
 	return c.at.local
 }
 
-// Hello is what the ClientHello said; nil in ModePlain, and once relaying.
+// Hello returns the parsed ClientHello; nil in ModePlain, and once relaying.
 func (c *Conn) Hello() *clienthello.Hello {
 	if c.ident == nil || c.flags&helloRead == 0 {
 		return nil
@@ -117,10 +118,11 @@ func (c *Conn) Hello() *clienthello.Hello {
 	return &c.ident.hello
 }
 
-// ServerName is the name in the ClientHello, exactly as sent; "" without.
+// ServerName returns the name in the ClientHello exactly as sent, or "".
 func (c *Conn) ServerName() string { return c.serverName }
 
-// ProxyHeader is the PROXY header that came, or nil; nil once relaying.
+// ProxyHeader returns the PROXY header that was received, or nil; nil once
+// relaying.
 func (c *Conn) ProxyHeader() *proxyproto.Header {
 	if c.ident == nil {
 		return nil
@@ -128,10 +130,10 @@ func (c *Conn) ProxyHeader() *proxyproto.Header {
 	return c.ident.header
 }
 
-// Plan is what Handler.Route gave, or nil.
+// Plan returns what Handler.Route returned, or nil.
 func (c *Conn) Plan() Plan { return c.plan }
 
-// TLS is the state of TLS with the client in ModeTerminate, or nil.
+// TLS returns the state of TLS with the client in ModeTerminate, or nil.
 func (c *Conn) TLS() *tls.ConnectionState {
 	if c.tls == nil {
 		return nil
@@ -140,20 +142,21 @@ func (c *Conn) TLS() *tls.ConnectionState {
 	return &state
 }
 
-// Bytes are how many came from the client and from the endpoint.
+// Bytes returns the number of bytes received from the client and from the
+// endpoint.
 func (c *Conn) Bytes() (in, out uint64) {
 	return c.relay.Bytes(relay.Client), c.relay.Bytes(relay.Upstream)
 }
 
-// ClientEnded tells whether the client has sent its end of stream.
+// ClientEnded reports whether the client has sent its end of stream.
 func (c *Conn) ClientEnded() bool { return c.relay.HasEnded(relay.Client) }
 
-// Owed tells of a client that has failed that it left bytes behind: the kernel had
-// not taken them yet, or had not been given what the other side had written. What
-// is in the kernel is not known.
+// Owed reports whether a client that failed had not received everything that
+// the other side wrote for it. Bytes that the kernel had taken count as
+// received.
 func (c *Conn) Owed() bool { return c.flags&owed != 0 }
 
-// Age is the time since it was accepted.
+// Age returns the time since the connection was accepted.
 func (c *Conn) Age() time.Duration { return c.loop.Now() - c.born }
 
 func (c *Conn) info() ConnectionInfo {
@@ -194,7 +197,7 @@ var (
 	_ stream.Owner = (*upstreamSide)(nil)
 )
 
-// Connected tells that TLS with the client stands.
+// Connected is called when the TLS handshake with the client is complete.
 func (s *clientSide) Connected() {
 	c := (*Conn)(s)
 	c.leaveHandshakes()
@@ -297,7 +300,8 @@ func (c *Conn) abort(why Reason) {
 	c.finish(why)
 }
 
-// finish is the end of every connection. Its streams have been closed.
+// finish ends the connection, whose streams are closed already. Every
+// connection ends here, once.
 func (c *Conn) finish(why Reason) {
 	if c.phase == phaseClosed {
 		return
@@ -315,7 +319,7 @@ func (c *Conn) finish(why Reason) {
 	if c.flags&sourceCounted != 0 {
 		c.listener.sources.remove(c.Client().Addr())
 	}
-	defer c.forget() // what the handler may still ask for
+	defer c.releaseIdent() // what the handler may still ask for
 	c.closeSession(why)
 	l.engine.handler.Closed(c, why)
 	l.failure = nil
@@ -324,8 +328,8 @@ func (c *Conn) finish(why Reason) {
 	}
 }
 
-// Failure is the error behind the reason, where there is one: what was wrong
-// with a handshake, a header or a connect. It is for Handler.Closed alone.
+// Failure returns the error behind the reason, if there is one: what was wrong
+// with a handshake, a header or a connect. It is valid in Handler.Closed only.
 func (c *Conn) Failure() error { return c.loop.failure }
 
 // isErrno tells that err is, or wraps, one of the system's errors.

@@ -14,8 +14,9 @@ import (
 	"penstock/netio/tlsstream"
 )
 
-// Errors that Plan.Next is given, possibly wrapped; others are the system's
-// (ECONNREFUSED, EHOSTUNREACH, ...). ConnectReason tells the reason for each.
+// Errors that Plan.Next receives, possibly wrapped. All others are the
+// system's (ECONNREFUSED, EHOSTUNREACH, ...). ConnectReason maps them to
+// reasons.
 var (
 	// ErrConnectTimeout says that an attempt took longer than the profile's
 	// ConnectTimeout.
@@ -26,7 +27,8 @@ var (
 
 const defaultConnectTimeout = time.Second
 
-// ConnectReason is the reason that the failure of the last attempt makes.
+// ConnectReason returns the reason for closing a connection whose last attempt
+// failed with err.
 func ConnectReason(err error) Reason {
 	switch {
 	case errors.Is(err, ErrConnectTimeout) || isErrno(err, syscall.ETIMEDOUT):
@@ -88,7 +90,8 @@ func (c *Conn) connect(err error) {
 	}
 }
 
-// serveInside joins the client to this process instead of to an endpoint.
+// serveInside joins the client to a pipe, whose other end is served in this
+// process.
 func (c *Conn) serveInside(serve func(*pipe.Conn)) {
 	local, remote := net.TCPAddrFromAddrPort(c.Local()), net.TCPAddrFromAddrPort(c.Client())
 	end, other := pipe.New(c.loop.Loop, (*upstreamSide)(c), local, remote)
@@ -194,7 +197,7 @@ func (c *Conn) beginRelay() {
 	c.active = l.Now()
 	c.meter.fromPeer.Add(uint64(fromClient))
 	c.relay.Start(c.clientStream(), c.upstreamStream(), first, fromClient)
-	c.forget()
+	c.releaseIdent()
 	c.spec = nil // what it leads to, certificates or more, may be replaced
 	c.startTimers()
 }
@@ -207,8 +210,8 @@ func (c *Conn) appendProxyHeader(dst []byte) []byte {
 	return proxyproto.Append(dst, c.profile.SendProxy, c.Describe())
 }
 
-// Describe is what a PROXY header to an endpoint says of the connection, for
-// those who send one themselves. It is for Handler.Route and Plan.Next.
+// Describe returns the PROXY header that describes the connection, for callers
+// that send one themselves. It may be called in Handler.Route and Plan.Next.
 func (c *Conn) Describe() proxyproto.Header {
 	h := proxyproto.Header{Source: c.Client(), Destination: c.Local(), Authority: c.serverName}
 	if c.ident != nil && c.ident.header != nil {

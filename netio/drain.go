@@ -9,11 +9,11 @@ import (
 	"penstock/netio/reactor"
 )
 
-// Drain ends the engine's work in order: it stops accepting, having taken all
-// that waits in the kernel's queues, and then closes the connections with the
-// reason Drained: evenly over the window, most idle first, each at a moment
-// when nothing is under way on it if there is one before the window ends
-// (rule 19). It returns when none is left, or with the context's error.
+// Drain accepts all connections that wait in the kernel's queues, stops
+// accepting, and then closes all connections with the reason Drained: evenly
+// over the window, most idle first, and each at a moment when nothing is under
+// way on it, if there is one before the window ends. It returns when none is
+// left, or with the context's error.
 func (e *Engine) Drain(ctx context.Context, over time.Duration) error {
 	e.mu.Lock()
 	e.stopListening()
@@ -31,9 +31,9 @@ func (e *Engine) Drain(ctx context.Context, over time.Duration) error {
 	return waitAll(ctx, empty)
 }
 
-// Resume puts an engine that was drained, or whose Drain was given up, back to
-// work: connections that are left stay, and SetListeners acts again. It must
-// not run beside Drain; after Close it does nothing.
+// Resume undoes Drain, finished or not: the remaining connections stay, and
+// SetListeners works again. It must not run concurrently with Drain; after
+// Close it does nothing.
 func (e *Engine) Resume() {
 	e.onLoops(func(l *loop) {
 		if l.draining != nil {

@@ -18,30 +18,30 @@ import (
 	"penstock/netio/tlsstream"
 )
 
-// Config is how an engine is made. Zero values mean the defaults.
+// Config is the configuration of an engine. Zero values mean the defaults.
 type Config struct {
 	// Handler decides about connections; required.
 	Handler Handler
-	// Log gets what happens to listeners; required. Connections are the
-	// Handler's to log.
+	// Log receives events of listeners; required. Logging connections is up to
+	// the Handler.
 	Log *slog.Logger
 	// Loops is the number of event loops; default GOMAXPROCS.
 	Loops int
-	// MemoryBudget bounds the bytes held for connections before they are
-	// relayed, in all; default 64 MiB, at least 1 MiB. See newBudget.
+	// MemoryBudget bounds the bytes held for all connections before they are
+	// relayed; default 64 MiB, at least 1 MiB. See newBudget.
 	MemoryBudget int64
-	// MaxHandshakes bounds the TLS handshakes under way, in both roles;
-	// default 4096.
+	// MaxHandshakes bounds the concurrent TLS handshakes, with clients and
+	// endpoints together; default 4096.
 	MaxHandshakes int
 	// KeepAlive is the idle time before TCP keepalive probes, and their
-	// interval, on both sides; towards an endpoint it begins when the
-	// connection is that old. Default 60s, negative: none.
+	// interval, on both sides. Probes to an endpoint begin when the connection
+	// is that old. Default 60s; negative means no probes.
 	KeepAlive time.Duration
-	// BindRetry is the pause before an address that could not be bound is
-	// tried again; it doubles up to BindRetryMax. Default 1s and 30s.
+	// BindRetry is the pause before binding an address is retried; it doubles
+	// up to BindRetryMax. Default 1s and 30s.
 	BindRetry, BindRetryMax time.Duration
-	// CloseTimeout bounds what is left of a connection after it was closed:
-	// sending what is pending, seeing the peer's end; default 10s.
+	// CloseTimeout bounds how long a closed connection may take to send
+	// pending bytes and to see the peer's end; default 10s.
 	CloseTimeout time.Duration
 }
 
@@ -80,10 +80,9 @@ func (c Config) withDefaults() (Config, error) {
 	return c, errors.Join(faults...)
 }
 
-// An Engine runs the loops. Its methods may be called from any goroutine but
-// those of the loops (that is, not by a Handler or a Plan). Most of them wait
-// for the loops, so they must not be called with a lock held that a Handler or
-// a Plan takes.
+// An Engine runs the loops. Its methods may be called from any goroutine
+// except the loops' own, so not by a Handler or a Plan. Most methods wait for
+// the loops: do not hold a lock that a Handler or a Plan takes.
 type Engine struct {
 	cfg       Config
 	log       *slog.Logger
@@ -109,7 +108,7 @@ type Engine struct {
 	closed    bool
 }
 
-// New makes an engine and starts its loops. Close ends it.
+// New returns an engine with its loops running. Close stops it.
 func New(cfg Config) (*Engine, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -143,7 +142,7 @@ func New(cfg Config) (*Engine, error) {
 	return e, nil
 }
 
-// Loops is the number of loops, for NewMeter.
+// Loops returns the number of loops, for NewMeter.
 func (e *Engine) Loops() int { return len(e.loops) }
 
 // onLoops has fn called on every loop and waits for all of them.
@@ -158,8 +157,8 @@ func (e *Engine) onLoops(fn func(l *loop)) {
 	wg.Wait()
 }
 
-// Close ends all connections at once, with the reason Shutdown, and then the
-// engine. It waits until nothing of it runs.
+// Close ends all connections at once with the reason Shutdown, stops the loops
+// and waits for their goroutines.
 func (e *Engine) Close() {
 	e.mu.Lock()
 	if e.closed {
@@ -183,34 +182,35 @@ func (e *Engine) Close() {
 	e.running.Wait()
 }
 
-// Stats are an engine's numbers now.
+// Stats are the current numbers of an engine.
 type Stats struct {
-	// Connections are those accepted and not closed; PerLoop the same for
-	// each loop.
+	// Connections counts the open connections; PerLoop does so for each loop.
 	Connections int
 	PerLoop     []int
-	// Pending is how many bytes the kernel has not taken yet.
+	// Pending is the number of bytes that the kernel has not taken yet.
 	Pending int64
-	// Budget is the memory budget, BudgetUsed what is charged to it. BudgetBulk is
-	// what of it frames and requests may use: the rest is reserved for what tells
-	// where a connection wants to go.
+	// Budget is the memory budget and BudgetUsed what is charged to it.
+	// BudgetBulk is the part that frames and requests may use; the rest is
+	// reserved for identifying connections.
 	Budget, BudgetUsed, BudgetBulk int64
-	// Evicted counts the connections that gave way to others for want of memory,
-	// by listener; EvictedHandshakes those whose handshake did.
+	// Evicted counts the connections that were closed to free memory for
+	// others, by listener; EvictedHandshakes those closed to free a place for
+	// a handshake.
 	Evicted, EvictedHandshakes map[string]uint64
-	// Handshakes are the TLS handshakes under way.
+	// Handshakes is the number of TLS handshakes under way.
 	Handshakes int
-	// Refused counts connections that a limit turned away, since start.
+	// Refused counts the connections that a limit refused since start.
 	Refused map[Reason]uint64
-	// AcceptRests counts how often accepting rested for want of descriptors
-	// or memory; connections waited in the kernel meanwhile.
+	// AcceptRests counts how often accepting paused for lack of descriptors or
+	// memory, while connections waited in the kernel.
 	AcceptRests uint64
 }
 
-// Stats gathers the numbers.
+// Stats returns the current numbers.
 func (e *Engine) Stats() Stats {
 	s := Stats{
-		Budget: e.budget.Limit(), BudgetUsed: e.budget.Used(), BudgetBulk: e.budget.MaxBulk(), Evicted: e.budget.Evictions(), EvictedHandshakes: e.places.Evictions(),
+		Budget: e.budget.Limit(), BudgetUsed: e.budget.Used(), BudgetBulk: e.budget.MaxBulk(),
+		Evicted: e.budget.Evictions(), EvictedHandshakes: e.places.Evictions(),
 		Handshakes: e.pool.Handshakes(), Refused: e.refused.counts(), AcceptRests: e.rests.Load(),
 	}
 	for _, l := range e.loops {
@@ -222,15 +222,15 @@ func (e *Engine) Stats() Stats {
 	return s
 }
 
-// ConnectionInfo is what one connection looks like from outside.
+// ConnectionInfo describes one connection.
 type ConnectionInfo struct {
 	ID       uint64
 	Listener string
 	Peer     netip.AddrPort // the other end of the socket
 	Client   netip.AddrPort // the client, behind a PROXY header
-	// ServerName is what the ClientHello said, exactly as sent.
+	// ServerName is the name in the ClientHello, exactly as sent.
 	ServerName string
-	// Label is what the plan calls itself (see Described).
+	// Label is the plan's description (see Described).
 	Label string
 	// Phase is proxy_header, hello, handshake, connecting or relaying.
 	Phase             string
@@ -238,11 +238,11 @@ type ConnectionInfo struct {
 	Age, Idle         time.Duration
 }
 
-// A Described is a Plan that has a name for where it leads.
+// A Described is a Plan that can describe where it leads.
 type Described interface{ Description() string }
 
-// Connections describes up to limit connections, the latest first. It asks
-// the loops and waits for their answers.
+// Connections describes up to limit connections, the newest first. It asks the
+// loops and waits for their answers.
 func (e *Engine) Connections(limit int) []ConnectionInfo {
 	var mu sync.Mutex
 	var all []ConnectionInfo
@@ -259,7 +259,7 @@ func (e *Engine) Connections(limit int) []ConnectionInfo {
 	return all[:min(len(all), max(limit, 0))]
 }
 
-// Listeners tells how the listeners are doing, by name.
+// Listeners returns the state of the listeners, sorted by name.
 func (e *Engine) Listeners() []ListenerStatus {
 	e.mu.Lock()
 	defer e.mu.Unlock()

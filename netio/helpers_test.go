@@ -75,7 +75,10 @@ func (h *handler) Route(c *Conn) (Plan, Reason) { return h.route(c) }
 func (h *handler) Closed(c *Conn, why Reason) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	e := ending{id: c.ID(), listener: c.Listener(), client: c.Client(), why: why, routed: c.Plan() != nil, failure: c.Failure(), owed: c.Owed()}
+	e := ending{
+		id: c.ID(), listener: c.Listener(), client: c.Client(), why: why,
+		routed: c.Plan() != nil, failure: c.Failure(), owed: c.Owed(),
+	}
 	e.in, e.out = c.Bytes()
 	h.ends = append(h.ends, e)
 }

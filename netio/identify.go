@@ -33,8 +33,8 @@ type ident struct {
 // not known yet.
 const maxIdentity = clienthello.MaxSize + proxyproto.MaxV2
 
-// remember gives the connection an ident.
-func (c *Conn) remember() *ident {
+// takeIdent gives the connection an ident, a spare one if there is one.
+func (c *Conn) takeIdent() *ident {
 	l := c.loop
 	if n := len(l.spare); n > 0 {
 		c.ident = l.spare[n-1]
@@ -47,8 +47,8 @@ func (c *Conn) remember() *ident {
 	return c.ident
 }
 
-// forget lets go of it.
-func (c *Conn) forget() {
+// releaseIdent releases the ident and everything charged for it.
+func (c *Conn) releaseIdent() {
 	id, l := c.ident, c.loop
 	if id == nil {
 		return
@@ -79,7 +79,7 @@ func (c *Conn) start() {
 	default:
 		c.phase = phaseHello
 	}
-	c.loop.silent.add(c.remember())
+	c.loop.silent.add(c.takeIdent())
 	c.armIdentify()
 	c.listen()
 }
@@ -267,7 +267,7 @@ func (c *Conn) turnAway(why Reason) {
 func (c *Conn) refuseLater(why Reason, after time.Duration) {
 	c.upstreamStream().Abort()
 	if c.ident == nil {
-		c.remember()
+		c.takeIdent()
 	}
 	c.ident.why, c.ident.failure = why, c.loop.failure
 	c.phase = phaseRefusing

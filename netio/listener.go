@@ -24,8 +24,8 @@ type listener struct {
 	retry  *time.Timer
 }
 
-// SetListeners makes the engine listen as the specifications say, each known
-// by its name, and on nothing else:
+// SetListeners makes the engine listen on exactly the given listeners, which
+// it identifies by name:
 //
 //   - A new name gets a socket; where its address cannot be bound,
 //     Listeners tells why, and it is tried again, for as long as it takes. The
@@ -39,8 +39,8 @@ type listener struct {
 //   - A name that is missing is retired: no new connection is taken, those in
 //     the kernel's queue are, and the socket is closed a moment later.
 //
-// Connections are never touched. The call does not wait for the network.
-// After Drain, until Resume, and after Close it does nothing.
+// Established connections are not affected. The call does not wait for the
+// network. Between Drain and Resume, and after Close, it does nothing.
 func (e *Engine) SetListeners(specs []Listener) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -97,8 +97,8 @@ func (e *Engine) freeSockets(wanted map[string]*Listener) map[string]*socket {
 		if spec == nil {
 			l.stopRetry()
 			delete(e.listeners, name)
-			e.budget.Forget(name)
-			e.places.Forget(name)
+			e.budget.RemoveListener(name)
+			e.places.RemoveListener(name)
 			e.log.Info("listener removed", "listener", name)
 		}
 	}

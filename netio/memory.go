@@ -55,9 +55,9 @@ const (
 	retryEvery = 250 * time.Millisecond
 )
 
-// Tenanted is a Plan that tells whose connection it is.
+// Tenanted is a Plan that knows the connection's tenant.
 type Tenanted interface {
-	// Tenant is a name from the configuration; "": nobody's in particular.
+	// Tenant returns a name from the configuration, or "" for no tenant.
 	Tenant() string
 }
 
@@ -143,14 +143,15 @@ func (l *loop) starve() {
 // refund gives n bytes back, and has those read again that wait for it.
 func (l *loop) refund(h *budget.Holder, n int64) { l.engine.Give(h, n) }
 
-// Take has a holder of somebody else hold n bytes of the engine's memory; see
-// budget.Take. It may be called from any goroutine.
+// Take charges n bytes to the engine's memory budget for a holder outside the
+// engine; see budget.Take. It may be called from any goroutine.
 func (e *Engine) Take(h *budget.Holder, o budget.Owner, p *budget.Party, n int64) bool {
 	granted, _ := e.budget.Take(h, budget.Bulk, o, p, n, budget.MayWait)
 	return granted
 }
 
-// Give gives n of them back, and has those read again that wait for it.
+// Give gives n of these bytes back and resumes connections that wait for
+// memory.
 func (e *Engine) Give(h *budget.Holder, n int64) {
 	if !e.budget.Give(h, n) {
 		return
@@ -177,21 +178,21 @@ func (l *loop) feed() {
 	}
 }
 
-// Class is what a session reserves memory for.
+// Class says what a session reserves memory for.
 type Class = budget.Class
 
-// The classes of memory. Early is for what is small and comes before a client is
-// known, such as what logs it in.
+// The classes of memory. Early is for small things that arrive before a client
+// is known, such as a login.
 const (
 	Early = budget.Early
 	Bulk  = budget.Bulk
 )
 
-// Reserve charges n bytes to the node's memory budget. All that a connection has
-// reserved at a time is of the class that it began with. Where there is no room
-// it charges nothing and returns false; Session.MemoryAvailable follows when there may be. A
-// connection that has more than its share may be closed with LimitMemory, when
-// others need it.
+// Reserve charges n bytes to the node's memory budget. While a connection
+// holds memory, its class stays that of its first Reserve. Without room,
+// Reserve charges nothing and returns false, and Session.MemoryAvailable
+// follows when there may be room. A connection with more than its share may be
+// closed with LimitMemory when others need memory.
 func (c *Conn) Reserve(class Class, n int64) bool {
 	l := c.loop
 	h := l.holds[c]
@@ -214,14 +215,14 @@ func (c *Conn) Reserve(class Class, n int64) bool {
 	return false
 }
 
-// Release gives back what was charged. It may be called by Session.Closed.
+// Release gives back n reserved bytes. Session.Closed may call it.
 func (c *Conn) Release(n int64) {
 	if h := c.loop.holds[c]; h != nil {
 		c.loop.refund(&h.Holder, n)
 	}
 }
 
-// Budget is the most that can be reserved at once.
+// Budget returns the most bytes that can be reserved at once.
 func (c *Conn) Budget() int64 { return c.loop.engine.budget.MaxBulk() }
 
 // retrying is a loop as the Expirer of its timer retry.

@@ -17,12 +17,13 @@ type meterShard struct {
 	_         [32]byte
 }
 
-// NewMeter makes a meter for an engine of that many loops.
+// NewMeter returns a meter for an engine with that many loops; see
+// Engine.Loops.
 func NewMeter(listener, service string, loops int) *Meter {
 	return &Meter{Listener: listener, Service: service, shards: make([]meterShard, loops)}
 }
 
-// Counts are a meter's sums.
+// Counts are the totals of a meter.
 type Counts struct {
 	Connections uint64 // routed since start
 	Active      int64  // now
@@ -30,7 +31,7 @@ type Counts struct {
 	BytesIn, BytesOut uint64
 }
 
-// Counts adds the shards up.
+// Counts returns the totals over all loops.
 func (m *Meter) Counts() Counts {
 	var c Counts
 	for i := range m.shards {

@@ -1,10 +1,11 @@
-// Package netio carries bytes. It owns the reactor's loops, the listeners,
-// the connections with their timers and limits, TLS and the PROXY protocol.
-// It knows no service, no route and no Kafka: for every connection that it
-// has identified it asks a Handler where to, and does what the Plan says.
+// Package netio carries bytes. It owns the event loops, the listeners, the
+// connections with their timers and limits, TLS and the PROXY protocol. It
+// knows no service, no route and no Kafka: it identifies a connection, asks a
+// Handler where it leads, and follows the Plan that it gets. DESIGN.md gives
+// the reasons and the invariants.
 //
 // A connection is an actor (Conn): it owns the client's stream and the
-// endpoint's stream, lives on one loop and is touched by that loop alone.
+// endpoint's stream, and only the loop that it lives on touches it.
 //
 //	engine, err := netio.New(netio.Config{Handler: h, Log: log})
 //	engine.SetListeners(list)         // now, and whenever they change
@@ -24,12 +25,12 @@
 //	conn.go      its end, once
 //	             -> Handler.Closed
 //
-// A side that Penstock cuts off (a timer, a drain) gets a clean end only where
-// nothing is under way; otherwise a reset, as a cut-off stream must not look
-// complete. A client for whom there is no way is reset; in ModeHello it gets
-// a TLS alert before.
+// When a timer or a drain cuts a connection off, both sides get a clean end
+// only if nothing is under way. Otherwise they get a reset, because a cut-off
+// stream must not look complete. A client without a route is reset; in
+// ModeHello it gets a TLS alert first.
 //
-// Listeners come, change and go in listener.go and socket.go; drain.go closes
+// listener.go and socket.go add, change and remove listeners; drain.go closes
 // connections over a window.
 package netio
 
@@ -43,61 +44,58 @@ import (
 	"penstock/netio/proxyproto"
 )
 
-// A Handler decides about connections. Its methods are called on the
-// connection's loop: they must not block and must not keep the loop for
-// longer than a few microseconds.
+// A Handler decides about connections. The connection's loop calls its
+// methods, which must not block or take longer than a few microseconds.
 type Handler interface {
-	// Route is called once, when all that can be known of the connection is
-	// known. It returns the plan, or the reason why there is none; then the
-	// connection is closed with that reason.
+	// Route is called once, when the connection is identified. It returns the
+	// plan, or the reason to close the connection with.
 	Route(c *Conn) (Plan, Reason)
 	// Closed is called exactly once for each accepted connection, with the
-	// reason for its end; c.Plan() is nil where no route was found. c must
-	// not be kept.
+	// reason for its end. c.Plan() is nil if Route returned none. The handler
+	// must not keep c.
 	Closed(c *Conn, why Reason)
 }
 
-// A Plan is what one routed connection is to do. It belongs to that
-// connection and is called on its loop alone.
+// A Plan says what one routed connection does. It belongs to that connection
+// and is called on its loop only.
 type Plan interface {
-	// Next names the endpoint to try. The first call has a nil err, each
-	// later one the error of the attempt before, or nil after a wait. It
-	// returns the target, or the reason to give up, for which there is
-	// ConnectReason(err).
+	// Next names the endpoint to try. err is nil in the first call and after a
+	// wait, and otherwise the error of the last attempt. Next returns the
+	// target, or the reason to give up: see ConnectReason.
 	Next(c *Conn, err error) (Target, Reason)
-	// Connected tells that the endpoint of the last Next took the
-	// connection (TLS towards it included), after that time. Nothing is
-	// retried from here on.
+	// Connected reports that the endpoint of the last Next accepted the
+	// connection, TLS included, and how long that took. Nothing is retried
+	// from here on.
 	Connected(c *Conn, took time.Duration)
 }
 
-// A RetryDelayer is a Plan that keeps a client for a while when no endpoint could be reached,
-// before it is closed: some clients connect again at once, for ever.
+// A RetryDelayer is a Plan that delays closing a client when no endpoint could
+// be reached. It is for clients that reconnect at once and never give up.
 type RetryDelayer interface {
-	// RetryDelay is for how long; 0: not at all.
+	// RetryDelay returns the delay; 0 means none.
 	RetryDelay(why Reason) time.Duration
 }
 
-// Target is an endpoint that a connection is to be carried to.
+// Target is the endpoint that a connection goes to.
 type Target struct {
 	// Addr is the endpoint's address; invalid when Unix is set.
 	Addr netip.AddrPort
 	// Unix is the path of a unix socket ("@name" is an abstract one).
 	Unix string
-	// Serve, where set, takes the connection in this process instead: it is
-	// given the other end of what the client is joined to, with the client's
-	// addresses. It is called on the loop, so it must hand the end to a
-	// goroutine; whoever has it must close it. The profile's TLS and PROXY
-	// header do not concern it.
+	// Serve, if set, serves the connection in this process: the client is
+	// joined to a pipe, and Serve gets the pipe's other end, which has the
+	// client's addresses. The loop calls Serve, so it must pass the Conn to a
+	// goroutine, which must close it. TLS and SendProxy of the profile are
+	// ignored.
 	Serve func(*pipe.Conn)
 	// Profile is shared by all connections of a service.
 	Profile *Profile
-	// Wait says that no endpoint is known yet, and after what time Next is
-	// to be called again; the rest is of no matter then. 0: there is one.
+	// Wait, if not 0, means that no endpoint is known yet and that Next is to
+	// be called again after this time. All other fields are ignored then.
 	Wait time.Duration
 }
 
-// Profile is how connections of one service are treated. It is immutable.
+// Profile holds the settings for connections of one service. It is immutable.
 type Profile struct {
 	ConnectTimeout    time.Duration // one attempt, TLS included; 0: 1s
 	IdleTimeout       time.Duration // no byte in either direction; 0: none
@@ -108,7 +106,7 @@ type Profile struct {
 	Meter             *Meter // counts for this listener and service; never nil
 }
 
-// Mode is what a listener finds out before it routes.
+// Mode says what a listener reads before it routes.
 type Mode uint8
 
 // The modes of a listener.
@@ -117,13 +115,13 @@ const (
 	ModePlain Mode = iota
 	// ModeHello reads the ClientHello, routes by it and passes it on.
 	ModeHello
-	// ModeTerminate reads the ClientHello, asks for a certificate, takes
-	// the handshake and routes afterwards.
+	// ModeTerminate reads the ClientHello, chooses the TLS configuration by
+	// it, completes the handshake and routes afterwards.
 	ModeTerminate
 )
 
-// Listener is the specification of one listener; Name identifies it over
-// changes. It is immutable once given to the engine.
+// Listener is the specification of one listener. Name identifies it when the
+// specification changes. It must not be modified after SetListeners.
 type Listener struct {
 	Name string
 	// Network is "tcp" or "unix".
@@ -132,16 +130,16 @@ type Listener struct {
 	// families (as is "[::]:port"), or a path ("@name": an abstract one).
 	Address string
 	Mode    Mode
-	// TLSConfig gives the configuration for a hello in ModeTerminate, or
-	// the reason to refuse. Called on the loop.
+	// TLSConfig returns the configuration for a hello in ModeTerminate, or the
+	// reason to refuse the client. It is called on the loop.
 	TLSConfig func(h *clienthello.Hello) (*tls.Config, Reason)
-	// Alert tells whether a TLS client that is refused after its hello gets an
-	// alert before the connection is closed, or a plain FIN; nil: an alert.
-	// Some clients take any alert for a failed login and give up, and try
-	// again after a FIN. Called on the loop.
+	// Alert reports whether a TLS client that is refused after its hello gets
+	// an alert before the connection is closed; without one it gets a plain
+	// FIN. nil means an alert. Some clients take any alert for a failed login
+	// and give up, but retry after a FIN. It is called on the loop.
 	Alert func(why Reason) bool
-	// ProxyFrom are the sources that must send a PROXY header; from others,
-	// and on unix sockets, one is not looked for.
+	// ProxyFrom lists the sources that must send a PROXY header. Connections
+	// from other sources, and on unix sockets, are never checked for one.
 	ProxyFrom []netip.Prefix
 
 	ProxyTimeout     time.Duration // for the PROXY header; 0: 5s, never below 3s
@@ -153,12 +151,12 @@ type Listener struct {
 	MaxPerSecond   int // accepted per second, with a burst of the same; 0: no limit
 }
 
-// ListenerStatus is how a listener is doing on this node.
+// ListenerStatus is the state of a listener on this node.
 type ListenerStatus struct {
 	Name string
-	// Address is the one bound (a port 0 is replaced by the real one).
+	// Address is the bound address, with the real port in place of port 0.
 	Address string
-	// Err says why it does not listen; it is retried. nil: listening.
+	// Err says why it does not listen, or is nil. Binding is retried.
 	Err         error
 	Connections int
 }

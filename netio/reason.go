@@ -5,7 +5,7 @@ package netio
 // Reasons that a Handler gives are its own, of the same form.
 type Reason string
 
-// OK is no reason: the connection goes on.
+// OK means that there is no reason to end: the connection continues.
 const OK Reason = ""
 
 // The reasons that netio itself gives.
@@ -16,14 +16,15 @@ const (
 	// ClientReset and UpstreamReset: that side aborted, or was cut off.
 	ClientReset   Reason = "client_reset"
 	UpstreamReset Reason = "upstream_reset"
-	// ConnectRefused, ConnectTimeout and ConnectError: the last attempt to
-	// connect failed so, and no other endpoint was left.
+	// ConnectRefused, ConnectTimeout and ConnectError: how the last attempt to
+	// connect failed, with no other endpoint left.
 	ConnectRefused Reason = "connect_refused"
 	ConnectTimeout Reason = "connect_timeout"
 	ConnectError   Reason = "connect_error"
 	// UpstreamTLS: the TLS handshake with the endpoint failed.
 	UpstreamTLS Reason = "upstream_tls"
-	// IdleTimeout, HalfClosedTimeout, MaxAge: a timer of the profile.
+	// IdleTimeout, HalfClosedTimeout, MaxAge: that timer of the profile
+	// expired.
 	IdleTimeout       Reason = "idle_timeout"
 	HalfClosedTimeout Reason = "half_closed_timeout"
 	MaxAge            Reason = "max_age"
@@ -31,24 +32,25 @@ const (
 	// PROXY header, or none in time.
 	BadProxyHeader Reason = "bad_proxy_header"
 	ProxyTimeout   Reason = "proxy_timeout"
-	// BadHello: what came is no ClientHello. HelloTooLong: longer than
-	// clienthello.MaxSize. HelloTimeout: not whole in time.
+	// BadHello: the bytes are not a ClientHello. HelloTooLong: it is longer
+	// than clienthello.MaxSize. HelloTimeout: it was not complete in time.
 	BadHello     Reason = "bad_hello"
 	HelloTooLong Reason = "hello_too_long"
 	HelloTimeout Reason = "hello_timeout"
-	// HandshakeFailed, HandshakeTimeout: TLS with the client.
+	// HandshakeFailed, HandshakeTimeout: the TLS handshake with the client
+	// failed, or was not complete in time.
 	HandshakeFailed  Reason = "handshake_failed"
 	HandshakeTimeout Reason = "handshake_timeout"
-	// HandshakeNoCertificate: the client showed no certificate, and one is
+	// HandshakeNoCertificate: the client sent no certificate, and one is
 	// required. HandshakeBadCertificate: its certificate was refused.
 	HandshakeNoCertificate  Reason = "handshake_no_certificate"
 	HandshakeBadCertificate Reason = "handshake_bad_certificate"
-	// HandshakeRefused: the client refuses the certificate that it was shown.
+	// HandshakeRefused: the client refused the server's certificate.
 	HandshakeRefused Reason = "handshake_refused"
 	// ClientGone: the client left before a route or an endpoint was found.
 	ClientGone Reason = "client_gone"
-	// The limits of the listener and of the node. LimitMemory is for those
-	// who hold bytes of a connection themselves: netio makes clients wait.
+	// The limits of the listener and of the node. LimitMemory: the connection
+	// was evicted, or could not be read, because the memory budget is used up.
 	LimitConnections Reason = "limit_connections"
 	LimitPerSource   Reason = "limit_per_source"
 	LimitRate        Reason = "limit_rate"
@@ -58,7 +60,8 @@ const (
 	LimitFiles Reason = "limit_files"
 	// LimitPorts: the system has no local port left for the endpoint.
 	LimitPorts Reason = "limit_ports"
-	// Drained: closed by a drain. Shutdown: the node ended before that.
+	// Drained: a drain closed it. Shutdown: the node stopped before a drain
+	// did.
 	Drained  Reason = "drained"
 	Shutdown Reason = "shutdown"
 	// Internal: a fault in Penstock itself.

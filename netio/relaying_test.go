@@ -221,7 +221,8 @@ func TestIdleTimeout(t *testing.T) {
 func TestEndpointThatSaysNothing(t *testing.T) {
 	t.Parallel()
 	silent := make(chan struct{})
-	r := newRig(t, Config{}, endpoint(t, func(*net.TCPConn) { <-silent }), Profile{IdleTimeout: 2 * time.Second}) // the client has said its word in time
+	// The client has said its word in time.
+	r := newRig(t, Config{}, endpoint(t, func(*net.TCPConn) { <-silent }), Profile{IdleTimeout: 2 * time.Second})
 	t.Cleanup(func() { close(silent) })
 	c := dial(t, r.serve(t, Listener{}))
 	mustWrite(t, c, "anyone?")

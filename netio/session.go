@@ -10,43 +10,42 @@ import (
 	"penstock/netio/stream"
 )
 
-// A Session is a Plan that takes the relay's place: it sees what both sides
-// say, and decides what is said to the other. It belongs to one connection and
-// is called on its loop alone, after Plan.Connected.
+// A Session is a Plan that replaces the relay: it receives the bytes of both
+// sides and decides what each side is sent. It belongs to one connection and
+// is called on its loop only, after Plan.Connected.
 //
-// It is told the events of both streams as a relay.Relay is, by the same
-// rules: p is valid during the call only, Sent follows a Send that left bytes
-// pending, and nothing comes from a side that failed. Bytes that came before
-// there was an endpoint are told by Received, like all others.
+// It gets the events of both streams by the same rules as a relay.Relay: p is
+// valid during the call only, Sent follows a Send that left bytes pending, and
+// nothing follows from a side that failed. Received also brings the bytes that
+// arrived before there was an endpoint.
 //
-// A session ends its connection by Conn.End. The last that it is told is
-// Closed, whoever ended it.
+// A session ends its connection with Conn.End. Closed is the last call to it,
+// whoever ended the connection.
 type Session interface {
 	Plan
-	// Start hands over the streams. Neither is read yet: SetReading is the
-	// session's to call. first, a PROXY header or nothing, has been sent.
+	// Start hands over the streams. Neither is read until the session calls
+	// SetReading. A PROXY header, if one is wanted, has been sent.
 	Start(c *Conn, client, upstream stream.Stream)
 	// Received brings bytes of a side.
 	Received(from relay.Side, p []byte)
-	// Moved tells that n bytes of a side went to the other by themselves, as
-	// the session has allowed by MayMove.
+	// Moved reports that n bytes went from one side to the other unseen, as
+	// the session allowed with MayMove.
 	Moved(from relay.Side, n int)
-	// Sent tells that a side has taken all that was pending for it.
+	// Sent reports that nothing is pending for a side any more.
 	Sent(to relay.Side)
-	// Ended tells that a side has sent its end of stream.
+	// Ended reports that a side has sent its end of stream.
 	Ended(from relay.Side)
-	// Failed tells that a side is dead. Unless the session calls Conn.End
-	// now, the other side is aborted and the connection ends with
+	// Failed reports that a side failed. Unless the session calls Conn.End in
+	// this call, the other side is aborted and the connection ends with
 	// ClientReset or UpstreamReset.
 	Failed(from relay.Side, err error)
-	// MemoryAvailable tells that memory that Conn.Reserve refused may be there now.
+	// MemoryAvailable reports that a Reserve that was refused may succeed now.
 	MemoryAvailable()
-	// Idle tells that a clean end would cost neither side anything now:
-	// nothing is under way. Drains and maximum ages wait for such a moment.
+	// Idle reports whether nothing is under way, so that a clean end would
+	// lose nothing. Drains and maximum ages wait for such a moment.
 	Idle() bool
-	// Closed tells that the connection is over, before Handler.Closed: the
-	// streams are closed, and what the session holds, memory and timers, is
-	// to be given back.
+	// Closed reports that the connection has ended and its streams are closed.
+	// The session must release its memory and timers. Handler.Closed follows.
 	Closed(why Reason)
 }
 
@@ -74,7 +73,7 @@ func (c *Conn) beginSession(s Session) {
 		c.received(relay.Client, c.ident.buf)
 	}
 	if c.phase == phaseRelaying { // or finish has done it
-		c.forget()
+		c.releaseIdent()
 		c.spec = nil
 	}
 }
@@ -131,10 +130,10 @@ func (c *Conn) closeSession(why Reason) {
 	c.session().Closed(why)
 }
 
-// End ends the connection of a session, from inside an event, a timer or a
-// function given to Post. clean: both streams are closed after what is pending
-// for them has been sent; else both are reset. The session's Closed is called
-// before it returns.
+// End ends the connection of a session. It may be called from an event, a
+// timer or a function given to Post. If clean is true, both streams are closed
+// after their pending bytes are sent, otherwise both are reset. End calls the
+// session's Closed before it returns.
 func (c *Conn) End(why Reason, clean bool) {
 	if c.phase != phaseRelaying {
 		return
@@ -148,10 +147,10 @@ func (c *Conn) End(why Reason, clean bool) {
 	c.finish(why)
 }
 
-// Fail is End with an error for Handler.Closed to see as Conn.Failure. Clean is
-// the client's end alone: the endpoint is reset, so that it hears that nobody waits
-// for its answers, and no client has a local port left in TIME_WAIT with each of
-// its faults.
+// Fail is End with an error that Handler.Closed gets from Conn.Failure. clean
+// concerns the client only. The endpoint is always reset, so that it learns
+// that nobody waits for its answers, and so that a client's faults leave no
+// local ports in TIME_WAIT.
 func (c *Conn) Fail(why Reason, err error, clean bool) {
 	if c.phase == phaseRelaying {
 		c.loop.failure = err
@@ -160,13 +159,13 @@ func (c *Conn) Fail(why Reason, err error, clean bool) {
 	}
 }
 
-// MayMove allows the next n bytes of a side, at most, to go to the other side
-// unseen, told by Moved; those that Received brings count as well. It replaces
-// what is left of an earlier allowance. It returns false where the bytes have
-// to be seen, such as under TLS.
+// MayMove allows up to n more bytes of a side to go to the other side unseen,
+// reported by Moved; bytes that Received brings count too. It replaces what is
+// left of an earlier allowance. It returns false where bytes must be seen,
+// such as with TLS.
 //
-// While there is an allowance the side is read only when the other one takes
-// what comes. What is sent to the other side goes behind what has moved.
+// With an allowance, a side is read only while the other one can take bytes.
+// What is sent to the other side goes behind the bytes that moved.
 func (c *Conn) MayMove(from relay.Side, n int) bool {
 	if c.tls != nil || c.above != nil || c.phase != phaseRelaying {
 		return false
@@ -177,27 +176,28 @@ func (c *Conn) MayMove(from relay.Side, n int) bool {
 	return c.upstream.PipeUpTo(&c.client, n)
 }
 
-// Arm and Disarm are those of the connection's loop. A session disarms its
-// timers when it is Closed.
+// Arm arms a timer on the connection's loop. A session must disarm its timers
+// in Closed.
 func (c *Conn) Arm(t *reactor.Timer, d time.Duration) { c.loop.Arm(t, d) }
 
-// Disarm makes sure that the timer does not fire.
+// Disarm stops the timer if it is armed.
 func (c *Conn) Disarm(t *reactor.Timer) { c.loop.Disarm(t) }
 
-// Now is the time of the connection's loop.
+// Now returns the time of the connection's loop.
 func (c *Conn) Now() time.Duration { return c.loop.Now() }
 
-// Loop is the number of its loop, for counters that have a part for each.
+// Loop returns the index of the connection's loop, for counters with one shard
+// per loop.
 func (c *Conn) Loop() int { return c.loop.index }
 
-// Post has fn called on the connection's loop. It may be called from any
-// goroutine. fn is dropped where the connection is over by then.
+// Post calls fn on the connection's loop, unless the connection has ended by
+// then. Post may be called from any goroutine.
 func (c *Conn) Post(fn func()) {
 	c.loop.Post(func() { c.guard(fn) })
 }
 
-// Guard calls fn as an event of the connection: should it panic, the
-// connection ends with Internal. Timers of a session call it.
+// Guard calls fn as an event of the connection: if fn panics, the connection
+// ends with Internal. Timers of a session use it.
 func (c *Conn) Guard(fn func()) { c.guard(fn) }
 
 func (c *Conn) guard(fn func()) {

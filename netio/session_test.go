@@ -410,7 +410,8 @@ func (p *patient) RetryDelay(Reason) time.Duration { return p.d }
 func TestAPatientPlanDelaysTheRefusal(t *testing.T) {
 	r := newRig(t, Config{}, "", Profile{})
 	r.route = func(*Conn) (Plan, Reason) {
-		return &patient{plan: plan{targets: []Target{{Addr: mustAddr(refusingAddress(t)), Profile: &Profile{Meter: r.meter}}}}, d: 150 * time.Millisecond}, OK
+		targets := []Target{{Addr: mustAddr(refusingAddress(t)), Profile: &Profile{Meter: r.meter}}}
+		return &patient{plan: plan{targets: targets}, d: 150 * time.Millisecond}, OK
 	}
 	addr := r.serve(t, Listener{})
 	begin := time.Now()

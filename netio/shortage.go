@@ -10,9 +10,10 @@ import (
 // exhausted: whoever asks is a balancer, and must not see it come and go.
 const shortageLasts = 5 * time.Second
 
-// Exhausted tells that new connections have to wait for descriptors, or for the
-// kernel's memory. It ends when accepting has not rested for 5 s, there are
-// descriptors, and a twentieth of the room for connections is free again.
+// Exhausted reports whether new connections have to wait for descriptors or
+// for kernel memory. It stays true until accepting has not paused for 5 s, a
+// descriptor is available, and a twentieth of the capacity for connections is
+// free.
 func (e *Engine) Exhausted() bool {
 	open, last := e.connections(), e.rested.Load()
 	switch {

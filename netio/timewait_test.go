@@ -74,7 +74,10 @@ func TestWhoIsCutOffLeavesNoPortBehind(t *testing.T) {
 			reset(t, c)
 		}, ClientReset},
 		"client resets, TLS to the endpoint": {Profile{TLS: secure}, func(t *testing.T, _ *rig, c *net.TCPConn) { reset(t, c) }, ClientReset},
-		"half-closed for too long":           {Profile{HalfClosedTimeout: 50 * time.Millisecond}, func(_ *testing.T, _ *rig, c *net.TCPConn) { c.CloseWrite() }, HalfClosedTimeout},
+		"half-closed for too long": {
+			Profile{HalfClosedTimeout: 50 * time.Millisecond},
+			func(_ *testing.T, _ *rig, c *net.TCPConn) { c.CloseWrite() }, HalfClosedTimeout,
+		},
 		"ended from here": {Profile{}, func(_ *testing.T, r *rig, c *net.TCPConn) {
 			r.onConns(func(c *Conn) { c.abort(Internal) })
 		}, Internal},

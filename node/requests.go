@@ -173,7 +173,7 @@ func (h *requests) leave(listeners []string, table *routing.Table) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, name := range listeners {
-		h.places.Forget(name)
+		h.places.RemoveListener(name)
 		for c := range h.clients[name] {
 			c.last.CompareAndSwap(nil, table)
 		}

@@ -1,6 +1,6 @@
-// Package budget shares a bounded amount, of bytes or of requests, among those
-// who hold parts of it. It decides who waits and who is evicted when the amount
-// is used up; it opens nothing and starts nothing.
+// Package budget shares a bounded amount, of bytes or of requests, among
+// holders. It decides who waits and who is evicted when the amount is used up.
+// It does no I/O and starts no goroutine.
 //
 //	b := budget.New(budget.Config{Limit: 64 << 20, Reserve: 16 << 20})
 //	granted, _ := b.Take(&holder, budget.Bulk, party, 4096, budget.MayWait)
@@ -8,16 +8,16 @@
 //
 // # Classes
 //
-// Early is for what is small and comes first: the bytes that tell where a
-// connection wants to go. It may use all of the limit. Bulk is for everything
-// else, and never uses the reserve.
+// Early is for the few bytes that identify a connection. It may use the whole
+// limit. Bulk is for everything else and never uses the reserve.
 //
 // # Shares
 //
-// Each holder counts under its source address, its listener and its tenant.
-// The fair share of a party is what its class may use, divided by the number of
-// parties of that kind that hold something now. While there is room, nobody is
-// held to a share. When there is none:
+// Each holder counts under its source address, its listener and its tenant,
+// which are its parties. The fair share of a party is the amount that its
+// class may use, divided by the number of parties of that kind that hold
+// something now. While there is room, shares do not matter. When there is
+// none:
 //
 //   - A holder whose source is under its share gets room from the heaviest source:
 //     the oldest holder of that source is evicted.
@@ -27,13 +27,13 @@
 //     early and stale gives way to a source that would hold no more than its own.
 //   - Everybody else waits.
 //
-// A party at or under its share is never a victim, nor one that holds less than
-// twice what the party that asks would hold: equals do not evict one another. The last eighth of Bulk is
-// for parties under their share, so that whoever waits is not overtaken by those
-// who hold most.
+// A party at or under its share is never a victim, nor is one that holds less
+// than twice what the asking party would hold: equals do not evict one
+// another. The last eighth of Bulk is for parties under their share, so that
+// heavy parties do not overtake those that wait.
 //
-// The tables have an entry for each party that holds something now, so their
-// size is bounded by the number of holders.
+// The tables have an entry for each party that holds something now, so the
+// number of holders bounds their size.
 package budget
 
 import (
@@ -44,7 +44,7 @@ import (
 	"time"
 )
 
-// Class is what a holder holds.
+// Class says what a holder uses its part for.
 type Class uint8
 
 // The classes.
@@ -54,7 +54,7 @@ const (
 	classes
 )
 
-// Party is whom a holder counts under.
+// Party names the parties that a holder counts under.
 type Party struct {
 	Source           netip.Addr // see Source; invalid: clients without an address
 	Listener, Tenant string
@@ -87,8 +87,8 @@ type key struct {
 	name   string
 }
 
-// Source is the address that a client counts under. A single IPv6 customer has
-// a /64 to choose from.
+// Source returns the address that a client counts under: for IPv6 its /64,
+// because one customer has all of it.
 func Source(a netip.Addr) netip.Addr {
 	a = a.Unmap().WithZone("")
 	if a.Is6() {
@@ -98,37 +98,40 @@ func Source(a netip.Addr) netip.Addr {
 	return a
 }
 
-// An Owner is told that its holder is evicted: it has to give back all that it
-// holds. It is called without a lock, on the goroutine of whoever needs room, so
-// it must not block. It is called once for each eviction, and may be late: the
-// holder may have given everything back by itself.
+// An Owner learns through Evict that its holder is evicted and must give back
+// all that it holds. Evict is called without a lock, on the goroutine that
+// needs room, so it must not block. It is called once for each eviction,
+// possibly after the holder has given everything back by itself.
 type Owner interface{ Evict() }
 
-// Idler is an Owner that knows how long nothing has moved. Of the oldest holders
-// of a party, the one that is idle longest is evicted; without Idler, the oldest.
+// An Idler is an Owner that knows how long nothing has moved. Of the oldest
+// holders of a party, the one that is idle longest is evicted; among Owners
+// that are no Idlers, the oldest.
 type Idler interface {
 	Owner
-	// Idle is called with the budget's lock held. Rank comes first: a higher
-	// one is evicted before any lower one.
+	// Idle returns how long nothing has moved. A holder of a higher rank is
+	// evicted before all of lower ranks. It is called with the budget's lock
+	// held.
 	Idle() (rank int, d time.Duration)
 }
 
-// Config is for New.
+// Config is the configuration of a Budget.
 type Config struct {
-	// Limit is how much there is.
+	// Limit is the whole amount.
 	Limit int64
 	// Reserve is the part of it that only Early may use.
 	Reserve int64
-	// Grace is how long what Bulk holds is safe from eviction: what moves will
-	// be given back by itself, and waiting costs less than what is evicted.
+	// Grace is how long a Bulk holder is safe from eviction: one that makes
+	// progress gives its part back soon, and waiting for that costs less than
+	// an eviction.
 	Grace time.Duration
-	// Stale is how long what Early holds is safe from a party that would hold no
-	// more than its own, where shares name nobody: there are too many sources of
-	// one connection each. 0: for ever.
+	// Stale is how long an Early holder is safe from a party that would hold
+	// no more than its own, if shares name no victim because there are too
+	// many sources with one connection each. 0 means for ever.
 	Stale time.Duration
 }
 
-// Budget is the amount. It is safe for use from several goroutines.
+// A Budget is a bounded amount. It is safe for concurrent use.
 type Budget struct {
 	cfg  Config
 	used atomic.Int64 // written with mu held
@@ -138,7 +141,7 @@ type Budget struct {
 	evicted map[string]uint64 // by listener
 }
 
-// New makes a budget of which nothing is held.
+// New returns a budget of which nothing is held.
 func New(cfg Config) *Budget {
 	b := &Budget{cfg: cfg, evicted: map[string]uint64{}}
 	for c := range b.tiers {
@@ -147,49 +150,49 @@ func New(cfg Config) *Budget {
 	return b
 }
 
-// Limit is how much there is.
+// Limit returns the whole amount.
 func (b *Budget) Limit() int64 { return b.cfg.Limit }
 
-// MaxBulk is the most that Bulk may use.
+// MaxBulk returns the most that Bulk may use.
 func (b *Budget) MaxBulk() int64 { return b.cfg.Limit - b.cfg.Reserve }
 
-// Used is how much is held.
+// Used returns how much is held.
 func (b *Budget) Used() int64 { return b.used.Load() }
 
-// Low tells whether enough is free that those who wait should try again.
+// Low reports whether enough is free for waiting holders to try again.
 func (b *Budget) Low() bool { return b.Used() <= b.cfg.Limit-b.cfg.Limit/8 }
 
-// Evictions counts the holders that were evicted, by listener.
+// Evictions returns the number of evicted holders, by listener.
 func (b *Budget) Evictions() map[string]uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return maps.Clone(b.evicted)
 }
 
-// Forget drops the count of a listener that is gone.
-func (b *Budget) Forget(listener string) {
+// RemoveListener drops the eviction count of a removed listener.
+func (b *Budget) RemoveListener(listener string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.evicted, listener)
 }
 
-// Mode says what Take does where there is no room.
+// Mode says what Take does without room.
 type Mode uint8
 
 // The modes.
 const (
-	// MayWait grants nothing then.
+	// MayWait grants nothing.
 	MayWait Mode = iota
-	// Swap grants it where those who were evicted make room, without waiting until
-	// they have given it back.
+	// Swap grants the amount if evicted holders will make room, without
+	// waiting until they have given it back.
 	Swap
-	// Must grants it all the same: it has been read already.
+	// Must always grants the amount, because the bytes have been read already.
 	Must
 )
 
-// Take has a holder hold n more for its owner. The class, the party and the
-// owner of a holder that holds something already stay as they are. granted false:
-// nothing changed. full: there is no room, and holders may have been evicted.
+// Take increases what a holder holds by n. If it holds something already, its
+// class, party and owner do not change. If granted is false, nothing changed.
+// full reports that there is no room; holders may have been evicted.
 func (b *Budget) Take(h *Holder, c Class, o Owner, p *Party, n int64, m Mode) (granted, full bool) {
 	var victims []Owner
 	b.mu.Lock()
@@ -269,9 +272,9 @@ func (b *Budget) entitled(h *Holder, level int, n int64) bool {
 	return h.at[level].used+n <= b.share(h.class, level)
 }
 
-// Crowded tells whether room is short, a party that has n more of Early would be
-// over its share both as a source and as a listener, and nothing stale would give
-// way to it.
+// Crowded reports whether room is short, n more of Early would put the party
+// over its share both as a source and as a listener, and nothing stale would
+// give way to it.
 func (b *Budget) Crowded(p *Party, n int64) bool {
 	if b.Low() {
 		return false
@@ -300,8 +303,8 @@ func (b *Budget) Crowded(p *Party, n int64) bool {
 	return true
 }
 
-// Give has a holder hold n less. wake tells that those who wait should try
-// again.
+// Give reduces what a holder holds by n. wake reports whether waiting holders
+// should try again.
 func (b *Budget) Give(h *Holder, n int64) (wake bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -326,7 +329,7 @@ func (b *Budget) Give(h *Holder, n int64) (wake bool) {
 	return true
 }
 
-// Evicted tells whether the holder is to give back what it holds.
+// Evicted reports whether the holder must give back what it holds.
 func (b *Budget) Evicted(h *Holder) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

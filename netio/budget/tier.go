@@ -48,8 +48,8 @@ func (q *heaviest) Pop() any {
 	return p
 }
 
-// A Holder holds a part of a budget. The zero Holder holds nothing. It must not
-// be copied while it holds something; it may be used again after that.
+// A Holder holds a part of a budget. The zero Holder holds nothing. It must
+// not be copied while it holds something, and can be reused afterwards.
 type Holder struct {
 	owner   Owner
 	n       int64

@@ -1,6 +1,6 @@
-// Package clienthello reads what a TLS client says first: the server name and
-// the protocols it offers. It takes bytes and returns values; it opens
-// nothing and keeps nothing.
+// Package clienthello parses the first message of a TLS client: the server
+// name and the protocols that it offers. It takes bytes and returns values; it
+// does no I/O and keeps no state.
 //
 // Parse is given all that has come so far and is asked again when more is
 // there:
@@ -32,13 +32,14 @@ const MaxSize = 16 << 10
 
 // What Parse returns, all but ErrMore wrapped with what was wrong and where.
 var (
-	// ErrMore is no fault: the bytes are the beginning of a hello.
+	// ErrMore is not a fault: the bytes are the beginning of a hello.
 	ErrMore = errors.New("more of the client hello is needed")
-	// ErrNotTLS says that the peer does not speak TLS (SSLv2 is not TLS).
+	// ErrNotTLS means that the peer does not speak TLS (SSLv2 is not TLS).
 	ErrNotTLS = errors.New("not tls")
-	// ErrMalformed says that it does, but that this is no valid ClientHello.
+	// ErrMalformed means that it speaks TLS, but sent no valid ClientHello.
 	ErrMalformed = errors.New("malformed client hello")
-	// ErrTooLong says that the hello is, or says it is, longer than MaxSize.
+	// ErrTooLong means that the hello is, or claims to be, longer than
+	// MaxSize.
 	ErrTooLong = errors.New("client hello too long")
 )
 

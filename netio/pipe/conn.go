@@ -16,8 +16,8 @@ var (
 	errPeerReset  = syscall.ECONNRESET
 )
 
-// Conn is the end for everybody else. It is safe for use from several
-// goroutines, and must be closed.
+// Conn is the end for code outside the loop. It is safe for concurrent use,
+// and must be closed.
 type Conn struct {
 	pipe          *Pipe
 	local, remote net.Addr
@@ -35,8 +35,8 @@ type deadline struct {
 
 func (l *deadline) passed() bool { return !l.at.IsZero() && !time.Now().Before(l.at) }
 
-// Read gives what the client has sent: io.EOF after its end, ECONNRESET when
-// the connection was aborted.
+// Read reads what the client sent. It returns io.EOF after the client's end,
+// and ECONNRESET if the connection was aborted.
 func (c *Conn) Read(p []byte) (int, error) {
 	d := c.pipe
 	d.mu.Lock()
@@ -76,7 +76,8 @@ func (d *Pipe) take(p []byte) int {
 	return n
 }
 
-// Write gives bytes to the client: EPIPE after the connection has ended.
+// Write sends bytes to the client. It returns EPIPE once the connection has
+// ended.
 func (c *Conn) Write(p []byte) (n int, err error) {
 	d := c.pipe
 	d.mu.Lock()
@@ -103,7 +104,7 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 	}
 }
 
-// Written is how many bytes Write has given to the client so far.
+// Written returns the number of bytes written so far.
 func (c *Conn) Written() uint64 {
 	c.pipe.mu.Lock()
 	defer c.pipe.mu.Unlock()
@@ -129,7 +130,7 @@ func (d *Pipe) endOut() {
 }
 
 // Close ends both directions: the client gets what was written and then the
-// end. A client that goes on sending is reset.
+// end. A client that keeps sending is reset.
 func (c *Conn) Close() error {
 	d := c.pipe
 	d.mu.Lock()
@@ -154,12 +155,12 @@ func (c *Conn) Abort() {
 	_ = c.Close()
 }
 
-// Hold says that something is under way though nothing moves, such as a request
-// that waits for its answer: a clean end would come too early. Release, once
-// for each Hold, says that it is over.
+// Hold marks the connection as busy although no bytes move, such as while a
+// request waits for its answer: a clean end would be too early. Each Hold
+// needs one Release.
 func (c *Conn) Hold() { c.hold(1) }
 
-// Release takes a Hold back.
+// Release undoes one Hold.
 func (c *Conn) Release() { c.hold(-1) }
 
 func (c *Conn) hold(n int) {
@@ -168,10 +169,10 @@ func (c *Conn) hold(n int) {
 	c.pipe.holds += n
 }
 
-// LocalAddr is the address that the client connected to.
+// LocalAddr returns the address that the client connected to.
 func (c *Conn) LocalAddr() net.Addr { return c.local }
 
-// RemoteAddr is the client's address.
+// RemoteAddr returns the client's address.
 func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 
 // SetDeadline implements net.Conn.

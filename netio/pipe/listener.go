@@ -5,14 +5,14 @@ import (
 	"sync"
 )
 
-// An Accepted is a Conn, or something around one.
+// An Accepted is a Conn or a wrapper of one.
 type Accepted interface {
 	net.Conn
 	Abort()
 }
 
-// Listener is a net.Listener of Conns, for servers that accept: what Hand is
-// given, Accept returns. The zero value is ready.
+// Listener is a net.Listener of Conns: Accept returns what Hand was given. The
+// zero value is ready to use.
 type Listener struct {
 	mu     sync.Mutex
 	come   sync.Cond
@@ -20,9 +20,9 @@ type Listener struct {
 	closed bool
 }
 
-// Hand gives a Conn to the next Accept. It never blocks, as whoever serves
-// accepts at once and limits stand before it; a Conn that comes after Close is
-// aborted.
+// Hand passes a Conn to the next Accept. It never blocks: the queue is short,
+// because servers accept at once and limits apply before. After Close it
+// aborts the Conn.
 func (l *Listener) Hand(c Accepted) {
 	if !l.put(c) {
 		c.Abort()
@@ -64,7 +64,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// Close ends Accept and aborts those that nobody has accepted.
+// Close ends Accept and aborts the Conns that were not accepted.
 func (l *Listener) Close() error {
 	l.mu.Lock()
 	l.init()
@@ -78,8 +78,8 @@ func (l *Listener) Close() error {
 	return nil
 }
 
-// Finish ends Accept once all that wait have been accepted; nobody else is
-// taken.
+// Finish ends Accept once all waiting Conns are accepted. It takes no new
+// ones.
 func (l *Listener) Finish() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,7 +88,7 @@ func (l *Listener) Finish() {
 	l.come.Broadcast()
 }
 
-// Addr says that it has no address.
+// Addr returns a placeholder: the listener has no address.
 func (l *Listener) Addr() net.Addr { return noAddr{} }
 
 type noAddr struct{}

@@ -1,16 +1,16 @@
-// Package pipe is a stream whose other end is in this process: a net.Conn for
-// code that wants to block, such as net/http. The relay joins a client to it
-// like to any endpoint, so back-pressure, ends, resets, timers and drains are
-// what they are elsewhere.
+// Package pipe is a stream whose other end is a net.Conn in this process, for
+// code that blocks, such as net/http. The relay joins a client to it as to any
+// endpoint, so back-pressure, ends, resets, timers and drains work as
+// elsewhere.
 //
 //	d, conn := pipe.New(loop, owner, local, remote)
 //	d.SetReading(true)       // on the loop: stream.Stream
 //	go server.serve(conn)    // anywhere: net.Conn
 //
-// Each direction holds at most room bytes and what one Send brought on top;
-// a goroutine that writes more than that waits, and a client whose bytes
-// nobody reads is not read. It takes no descriptor and starts no goroutine.
-// Whoever ends a loop aborts its pipes before, or their Conns wait for ever.
+// Each direction holds at most room bytes plus those of one Send. A goroutine
+// that writes more waits, and a client whose bytes are not consumed is not
+// read. A pipe uses no descriptor and starts no goroutine. Abort the pipes of
+// a loop before you end it, or their Conns wait for ever.
 package pipe
 
 import (
@@ -29,8 +29,8 @@ const (
 	spare = 4 << 10
 )
 
-// Pipe is the end that lives on a loop. Its methods are for the loop's
-// goroutine.
+// Pipe is the end that lives on a loop. Only the loop's goroutine may call its
+// methods.
 type Pipe struct {
 	loop  *reactor.Loop
 	owner stream.Owner
@@ -61,12 +61,12 @@ type Pipe struct {
 
 var _ stream.Stream = (*Pipe)(nil)
 
-// New makes a pipe. The owner hears nothing before it calls SetReading or Send,
-// Connected not at all: there is nothing to wait for. local and remote are the
-// addresses that the Conn tells.
+// New returns both ends of a pipe. The owner gets no event before it calls
+// SetReading or Send, and never Connected: there is nothing to wait for. local
+// and remote are the addresses of the Conn.
 func New(loop *reactor.Loop, owner stream.Owner, local, remote net.Addr) (*Pipe, *Conn) {
 	d := &Pipe{loop: loop, owner: owner}
-	d.run, d.move.L = d.tell, &d.mu
+	d.run, d.move.L = d.notifyOwner, &d.mu
 	return d, &Conn{pipe: d, local: local, remote: remote}
 }
 
@@ -103,7 +103,8 @@ func (d *Pipe) SetReading(on bool) {
 	d.postWhatIsNew()
 }
 
-// PipeTo implements stream.Stream: bytes of this process are always shown.
+// PipeTo implements stream.Stream. It always returns false: the bytes are in
+// this process.
 func (d *Pipe) PipeTo(stream.Stream) bool { return false }
 
 // CloseWrite implements stream.Stream.
@@ -114,8 +115,8 @@ func (d *Pipe) CloseWrite() {
 	d.move.Broadcast()
 }
 
-// Close implements stream.Stream. What is pending stays to be read for as long
-// as the Conn is not closed.
+// Close implements stream.Stream. The Conn can still read pending bytes until
+// it is closed.
 func (d *Pipe) Close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -132,15 +133,16 @@ func (d *Pipe) Abort() {
 	d.kill(errPeerReset)
 }
 
-// Settled tells that nothing is under way in either direction, as far as can
-// be seen from here.
+// Settled reports whether nothing is known to be under way in either
+// direction.
 func (d *Pipe) Settled() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.read == len(d.in) && len(d.out) == 0 && d.holds == 0
 }
 
-// Unread is how many bytes the Conn wrote that the owner has not been shown.
+// Unread returns the number of bytes that the Conn wrote and the owner has not
+// received.
 func (d *Pipe) Unread() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -185,20 +187,20 @@ func (d *Pipe) post() {
 	}
 }
 
-// tell tells the owner, on the loop, what has come about.
-func (d *Pipe) tell() {
+// notifyOwner runs on the loop and delivers the owner's events.
+func (d *Pipe) notifyOwner() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.posted = false
 	for more := true; more && !d.silent; {
-		more = d.tellNext()
+		more = d.notifyNext()
 	}
 }
 
-// tellNext calls the owner once, without the lock, if there is something to
+// notifyNext calls the owner once, without the lock, if there is something to
 // tell. It returns whether to go on at once: bytes are shown one buffer a
 // turn, so that others have theirs.
-func (d *Pipe) tellNext() bool {
+func (d *Pipe) notifyNext() bool {
 	switch {
 	case d.failure != nil:
 		d.silent = true

@@ -1,9 +1,9 @@
-// Package ports knows how many local ports there are for connections to
-// endpoints, and counts those in use.
+// Package ports finds out how many local ports the system has for connections
+// to endpoints, and counts those in use.
 //
-// A connection needs a port that no other connection from the same local address
-// to the same address of an endpoint has. So the ports of the system are there
-// once for each endpoint, and again for each local address.
+// A connection needs a local port that no other connection between the same
+// two addresses uses. So all ports of the system are available once for each
+// pair of a local address and an endpoint's address.
 //
 //	n, err := ports.Available()       // of the system, now
 //	var c ports.Count
@@ -27,9 +27,8 @@ const (
 	sockstatFile = "/proc/self/net/sockstat"
 )
 
-// Available is how many local ports the system gives to connections from one
-// local address to one address of an endpoint, of IPv4 or IPv6. It asks the
-// kernel.
+// Available returns the number of local ports for connections from one local
+// address to one endpoint address, IPv4 or IPv6. It asks the kernel.
 func Available() (int, error) {
 	span, err := os.ReadFile(rangeFile)
 	if err != nil {
@@ -82,14 +81,15 @@ func between(first, last string) (a, b int, err error) {
 	return a, b, err
 }
 
-// Explain says of the system's error for a connect that found no port, EADDRNOTAVAIL,
-// what it means.
+// Explain adds to EADDRNOTAVAIL, the system's error for a connect without a
+// free port, what it means.
 func Explain(err error) error {
 	return fmt.Errorf("no local port is left for it on this node (limit_ports): %w", err)
 }
 
-// TimeWait is how many connections of the process's network namespace are in
-// TIME_WAIT, whoever made them and wherever they led. It asks the kernel.
+// TimeWait returns the number of connections in TIME_WAIT in the process's
+// network namespace, of all processes and to all addresses. It asks the
+// kernel.
 func TimeWait() (int, error) {
 	text, err := os.ReadFile(sockstatFile)
 	if err != nil {
@@ -113,16 +113,17 @@ func timeWait(sockstat string) (int, error) {
 	return 0, fmt.Errorf("%s: nothing about TIME_WAIT", sockstatFile)
 }
 
-// Count counts connections by the address that they lead to. The zero value is
-// ready. Its methods may be called from anywhere; it keeps an address for as long
-// as there is a connection to it.
+// Count counts connections by remote address. The zero value is ready to use.
+// Its methods are safe for concurrent use. It keeps an address only while
+// there is a connection to it.
 type Count struct {
 	mu sync.Mutex
 	m  map[netip.AddrPort]int64
 }
 
-// Add counts n connections more, or less, to an address. An invalid one, such as
-// that of a unix socket, takes no port and is not counted.
+// Add adds n, which may be negative, to the number of connections to an
+// address. It ignores invalid addresses, such as those of unix sockets, which
+// use no port.
 func (c *Count) Add(to netip.AddrPort, n int64) {
 	if !to.IsValid() {
 		return
@@ -138,7 +139,7 @@ func (c *Count) Add(to netip.AddrPort, n int64) {
 	}
 }
 
-// AddTo adds the connections to a sum by address.
+// AddTo adds the numbers of connections to sum, by address.
 func (c *Count) AddTo(sum map[netip.AddrPort]int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -139,7 +139,10 @@ func TestWhatGoProxyprotoWritesIsRead(t *testing.T) {
 	unix := &net.UnixAddr{Net: "unix", Name: "/run/x.sock"}
 	ssl, err := tlvparse.PP2SSL{
 		Client: tlvparse.PP2_BITFIELD_CLIENT_SSL | tlvparse.PP2_BITFIELD_CLIENT_CERT_SESS,
-		TLV:    []pires.TLV{{Type: pires.PP2_SUBTYPE_SSL_VERSION, Value: []byte("TLSv1.3")}, {Type: pires.PP2_SUBTYPE_SSL_CN, Value: []byte("a")}},
+		TLV: []pires.TLV{
+			{Type: pires.PP2_SUBTYPE_SSL_VERSION, Value: []byte("TLSv1.3")},
+			{Type: pires.PP2_SUBTYPE_SSL_CN, Value: []byte("a")},
+		},
 	}.Marshal()
 	if err != nil {
 		t.Fatal(err)

@@ -1,7 +1,7 @@
 // Package proxyproto reads and writes the header of the PROXY protocol,
-// versions 1 and 2 (the HAProxy specification, "The PROXY protocol", 2020/03/05
-// revision). It takes bytes and returns values; it opens nothing. Whether a
-// header is expected at all is the caller's to know: nothing here guesses.
+// versions 1 and 2 (the HAProxy specification, "The PROXY protocol",
+// 2020/03/05 revision). It takes bytes and returns values; it does no I/O. The
+// caller decides whether to expect a header: nothing here guesses.
 //
 // Parse is given all that has come so far and is asked again when more is
 // there:
@@ -44,16 +44,16 @@ const (
 
 // What Parse returns, all but ErrMore wrapped with what was wrong and where.
 var (
-	// ErrMore is no fault: the bytes are the beginning of a header.
+	// ErrMore is not a fault: the bytes are the beginning of a header.
 	ErrMore = errors.New("more of the PROXY header is needed")
-	// ErrNoHeader says that the bytes begin no PROXY header.
+	// ErrNoHeader means that the bytes do not begin a PROXY header.
 	ErrNoHeader = errors.New("no PROXY header")
-	// ErrMalformed says that the header breaks the specification.
+	// ErrMalformed means that the header violates the specification.
 	ErrMalformed = errors.New("malformed PROXY header")
-	// ErrTooLong says that the header is longer than MaxV1 or MaxV2.
+	// ErrTooLong means that the header is longer than MaxV1 or MaxV2.
 	ErrTooLong = errors.New("PROXY header too long")
-	// ErrUnsupported says that the version, the command, the family or the
-	// protocol is none that can be served here.
+	// ErrUnsupported means that the version, command, family or protocol is
+	// not supported.
 	ErrUnsupported = errors.New("unsupported PROXY header")
 )
 

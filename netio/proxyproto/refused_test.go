@@ -99,11 +99,16 @@ func refusals() []refusal {
 		{"v2 wrong checksum", wrongSum, ErrMalformed, "checksum is"},
 		{"v2 SSL of 4 bytes", v4With(tlv(0x20, "\x01\x00\x00\x00")), ErrMalformed, "SSL has 4 bytes, at least 5 are due (byte 31)"},
 		{"v2 SSL without version", v4With(tlv(0x20, "\x01\x00\x00\x00\x00")), ErrMalformed, "SSL has no version (byte 36)"},
-		{"v2 SSL, sub-TLV cut off", v4With(tlv(0x20, "\x01\x00\x00\x00\x00\x21\x00\x08TLSv1.3"), tlv(4, "x")), ErrMalformed, "TLV 0x21 has 8 bytes, 7 are left (byte 36)"},
-		{"v2 SSL, two versions", v4With(tlv(0x20, "\x01\x00\x00\x00\x00"+tlv(0x21, "a")+tlv(0x21, "b"))), ErrMalformed, "TLV 0x21 a second time (byte 40)"},
-		{"v2 SSL, version with a newline", v4With(tlv(0x20, "\x01\x00\x00\x00\x00"+tlv(0x21, "a\n"))), ErrMalformed, "SSL TLV 0x21 is no text (byte 36)"},
-		{"v2 SSL, cipher not ASCII", v4With(tlv(0x20, "\x01\x00\x00\x00\x00"+tlv(0x21, "a")+tlv(0x23, "\xc3\xa9"))), ErrMalformed, "SSL TLV 0x23 is no text (byte 40)"},
-		{"v2 SSL, common name not UTF-8", v4With(tlv(0x20, "\x01\x00\x00\x00\x00"+tlv(0x21, "a")+tlv(0x22, "\xff"))), ErrMalformed, "SSL TLV 0x22 is no text (byte 40)"},
+		{"v2 SSL, sub-TLV cut off", v4With(tlv(0x20, "\x01\x00\x00\x00\x00\x21\x00\x08TLSv1.3"), tlv(4, "x")),
+			ErrMalformed, "TLV 0x21 has 8 bytes, 7 are left (byte 36)"},
+		{"v2 SSL, two versions", v4With(tlv(0x20, "\x01\x00\x00\x00\x00"+tlv(0x21, "a")+tlv(0x21, "b"))),
+			ErrMalformed, "TLV 0x21 a second time (byte 40)"},
+		{"v2 SSL, version with a newline", v4With(tlv(0x20, "\x01\x00\x00\x00\x00"+tlv(0x21, "a\n"))),
+			ErrMalformed, "SSL TLV 0x21 is no text (byte 36)"},
+		{"v2 SSL, cipher not ASCII", v4With(tlv(0x20, "\x01\x00\x00\x00\x00"+tlv(0x21, "a")+tlv(0x23, "\xc3\xa9"))),
+			ErrMalformed, "SSL TLV 0x23 is no text (byte 40)"},
+		{"v2 SSL, common name not UTF-8", v4With(tlv(0x20, "\x01\x00\x00\x00\x00"+tlv(0x21, "a")+tlv(0x22, "\xff"))),
+			ErrMalformed, "SSL TLV 0x22 is no text (byte 40)"},
 	}
 }
 

@@ -10,25 +10,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An Acceptor takes what a Listener accepts. It is called on the listener's
-// loop.
+// An Acceptor receives the connections of a Listener. It is called on the
+// listener's loop.
 type Acceptor interface {
-	// Accepted brings a connected descriptor, non-blocking and
-	// close-on-exec, and the peer's address (invalid: a unix socket). The
-	// descriptor is the acceptor's now: it gives it to Socket.Adopt, on this
-	// loop or by Post on another.
+	// Accepted brings a connected descriptor, non-blocking and close-on-exec,
+	// and the peer's address, which is invalid for a unix socket. The acceptor
+	// owns the descriptor: it passes it to Socket.Adopt, on this loop or by
+	// Post on another.
 	Accepted(fd int, peer netip.AddrPort)
-	// AcceptFailed tells that accepting rests for that long, for want of
-	// descriptors or memory; connections wait in the kernel's queue. With 0
-	// it has ended: the listening socket is of no use any more.
+	// AcceptFailed reports that accepting pauses for that long, for lack of
+	// descriptors or memory, while connections wait in the kernel's queue. If
+	// rest is 0, accepting has ended: the listening socket is unusable.
 	AcceptFailed(err error, rest time.Duration)
-	// Room tells whether one more connection can be served now. While it
-	// cannot, accepting rests as for want of descriptors.
+	// Room reports whether one more connection can be served now. While it
+	// returns false, accepting pauses as it does without descriptors.
 	Room() bool
 }
 
-// A Listener accepts from a listening socket on one loop. The same socket may
-// have a listener on each of several loops.
+// A Listener accepts from a listening socket on one loop. Several loops may
+// each have a Listener for the same socket.
 type Listener struct {
 	loop   *Loop
 	to     Acceptor
@@ -49,9 +49,9 @@ const (
 	maxRest    = time.Second
 )
 
-// Listen begins to accept from a listening, non-blocking socket. The
-// descriptor stays the caller's, who closes it after Stop. Accepted may be
-// called on any later turn.
+// Listen begins to accept from a listening, non-blocking socket. The caller
+// keeps the descriptor and closes it after Stop. Accepted may be called in any
+// later turn.
 func (l *Loop) Listen(fd int, to Acceptor) (*Listener, error) {
 	ln := &Listener{loop: l, to: to, fd: int32(fd), gen: l.nextGen(), burst: 1}
 	ln.timer.Init(ln)
@@ -80,9 +80,9 @@ func (ln *Listener) pause() {
 	}
 }
 
-// Stop ends accepting and takes the descriptor out of the poller. It neither
-// closes it nor touches the connections that wait in its queue: another
-// listener may take them, or Drain.
+// Stop ends accepting and removes the descriptor from the poller. It does not
+// close it, and leaves the connections in its queue for another listener or
+// for Drain.
 func (ln *Listener) Stop() {
 	if ln.closed {
 		return
@@ -93,9 +93,8 @@ func (ln *Listener) Stop() {
 	ln.loop.listeners[ln.token] = nil
 }
 
-// Drain accepts all that waits in the queue now, also after Stop. It returns
-// how many there were, and the error that kept it from taking more; nil when
-// the queue is empty.
+// Drain accepts all connections in the queue, also after Stop. It returns
+// their number, and the error that stopped it, or nil if the queue is empty.
 func (ln *Listener) Drain() (n int, err error) {
 	for {
 		switch e := ln.acceptOne(); {
@@ -109,9 +108,9 @@ func (ln *Listener) Drain() (n int, err error) {
 	}
 }
 
-// accept takes connections after the poller reported some. To look for one
-// more costs a call in vain where they come one by one; so it does that only
-// when they come faster than it takes them.
+// accept takes connections after the poller reported some. Where they come one
+// at a time, trying for one more wastes a call; so accept tries only while
+// they come faster than it takes them.
 func (ln *Listener) accept() {
 	for n := 0; n < ln.burst; n++ {
 		if !ln.to.Room() {

@@ -9,9 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TCPOptions are set on a socket when it is made. Accepted sockets inherit
-// them from the listening one, so they cost nothing there. TCP_NODELAY is
-// always set.
+// TCPOptions are set when a socket is created. Accepted sockets inherit them
+// from the listening one at no cost. TCP_NODELAY is always set.
 type TCPOptions struct {
 	// KeepAlive is the idle time before the first probe, and the interval
 	// of probes; 0: no probes, which saves three calls.
@@ -53,10 +52,11 @@ func setKeepAlive(fd int32, d time.Duration) (e syscall.Errno) {
 	return e
 }
 
-// Dial begins to connect, from the address and port that the system chooses: it
-// gives a port again to connections to different peers. The owner's Connected or Failed follows, and until
-// then Abort gives up. There is no deadline but the system's: arm a timer.
-// Send, CloseWrite and SetReading may be called at once.
+// Dial begins to connect, from an address and port that the system chooses;
+// connections to different peers may share a port. The owner's Connected or
+// Failed follows; Abort cancels the attempt. The only deadline is the
+// system's, so arm a timer. Send, CloseWrite and SetReading may be called at
+// once.
 func (s *Socket) Dial(to netip.AddrPort, o TCPOptions) {
 	var a sockaddr
 	if err := a.setTCP(to); err != nil {
@@ -136,9 +136,9 @@ func (s *Socket) finishDial(ev uint32) bool {
 	return true
 }
 
-// ListenTCP makes a listening socket with the options, which accepted sockets
-// inherit. It tells the address bound, where a port of 0 is replaced.
-// An IPv6 wildcard takes IPv4 as well.
+// ListenTCP returns a listening socket with the options, which accepted
+// sockets inherit, and the bound address, with the real port in place of port
+// 0. An IPv6 wildcard accepts IPv4 as well.
 func ListenTCP(at netip.AddrPort, o TCPOptions) (fd int, bound netip.AddrPort, err error) {
 	var a sockaddr
 	if err := a.setTCP(at); err != nil {
@@ -174,8 +174,8 @@ func ListenTCP(at netip.AddrPort, o TCPOptions) (fd int, bound netip.AddrPort, e
 	return int(sock), a.addrPort(), nil
 }
 
-// ListenUnix makes a listening unix socket: a path, which must not exist, or
-// "@name" for an abstract one.
+// ListenUnix returns a listening unix socket: path must not exist, or is
+// "@name" for an abstract socket.
 func ListenUnix(path string) (fd int, err error) {
 	var a sockaddr
 	if err := a.setUnix(path); err != nil {

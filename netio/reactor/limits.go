@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// RaiseFileLimit raises the soft limit of open descriptors to the hard one
+// RaiseFileLimit raises the soft limit of open descriptors to the hard limit
 // and returns it.
 func RaiseFileLimit() (uint64, error) {
 	var r syscall.Rlimit

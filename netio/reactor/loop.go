@@ -8,27 +8,27 @@ import (
 	"time"
 )
 
-// Config is how a loop is made. Zero values mean the defaults.
+// Config is the configuration of a loop. Zero values mean the defaults.
 type Config struct {
-	// ReadBuffer is the size of the buffer that all sockets of the loop read
-	// into; default 64 KiB.
+	// ReadBuffer is the size of the one buffer that all sockets of the loop
+	// read into; default 64 KiB.
 	ReadBuffer int
-	// Budget is how many bytes one direction moves before the others of the
-	// loop have their turn; default 2 MiB.
+	// Budget is the number of bytes that one direction may move before the
+	// others of the loop get their turn; default 2 MiB.
 	Budget int
-	// PipeSize is the capacity that a pipe for splice(2) is given where the
-	// system allows it; default 1 MiB. MaxPipes is how many pipes the
-	// loop holds at most; default 256, negative: none.
+	// PipeSize is the capacity that the loop requests for its splice(2) pipes;
+	// default 1 MiB. MaxPipes is the maximum number of pipes; default 256,
+	// negative means none.
 	PipeSize, MaxPipes int
-	// CloseTimeout bounds what Close takes to send what is pending and to
+	// CloseTimeout bounds how long Close takes to send pending bytes and to
 	// see the peer's end; default 10 s.
 	CloseTimeout time.Duration
-	// MaxClosing is how many sockets of the loop may wait for their peer's
-	// end after Close; the oldest ones wait no longer. Default 1024.
+	// MaxClosing is the number of sockets that may wait for their peer's end
+	// after Close. Beyond it the oldest is closed at once. Default 1024.
 	MaxClosing int
-	// OnPanic is told of a panic in a callback, with its stack. The socket
-	// whose owner panicked is reset and its owner told of ErrPanic; the
-	// loop goes on. Without it the process dies of the panic.
+	// OnPanic is called after a panic in a callback, with the stack. The
+	// socket whose owner panicked is reset, its owner's Failed gets ErrPanic,
+	// and the loop continues. If OnPanic is nil, a panic ends the process.
 	OnPanic func(v any, stack []byte)
 }
 
@@ -54,9 +54,9 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// A Loop is one poller and the sockets and timers that live on it. All its
-// methods but Post, Close and those that say so are for its own goroutine
-// (the one that is in Run), or for before Run.
+// A Loop is one poller with its sockets and timers. Post, Close and the
+// methods that say so may be called from any goroutine; all others only on the
+// loop's goroutine, which is the one in Run, or before Run.
 type Loop struct {
 	cfg  Config
 	poll poller
@@ -92,8 +92,8 @@ type Loop struct {
 // epoch is the origin of every loop's clock, so that their times compare.
 var epoch = time.Now()
 
-// NewLoop makes a loop; Run runs it, and gives its descriptors back in the end.
-// So one that is not needed after all is closed and run, too.
+// NewLoop returns a loop for Run, which closes the loop's descriptors when it
+// returns. To discard a loop, call Close and then Run.
 func NewLoop(c Config) (*Loop, error) {
 	c = c.withDefaults()
 	l := &Loop{cfg: c, buf: make([]byte, c.ReadBuffer), now: time.Since(epoch)}
@@ -105,17 +105,17 @@ func NewLoop(c Config) (*Loop, error) {
 	return l, nil
 }
 
-// Now is the monotonic time of this turn, since an origin that all loops of
-// the process share.
+// Now returns the monotonic time of this turn, since an origin that all loops
+// of the process share.
 func (l *Loop) Now() time.Duration { return l.now }
 
-// Pending is how many bytes the loop's sockets keep that the kernel has not
-// taken yet. It may be called from any goroutine.
+// Pending returns the number of bytes that the loop's sockets keep because the
+// kernel has not taken them yet. It may be called from any goroutine.
 func (l *Loop) Pending() int64 { return l.pending.Load() }
 
-// Post has fn called on the loop, after what was posted before. It may be
-// called from any goroutine. It returns false when the loop has ended; then
-// fn is not called.
+// Post calls fn on the loop, after everything posted before. It may be called
+// from any goroutine. It returns false, and never calls fn, if the loop has
+// ended.
 func (l *Loop) Post(fn func()) bool {
 	l.mu.Lock()
 	if l.done {
@@ -129,17 +129,17 @@ func (l *Loop) Post(fn func()) bool {
 	return true
 }
 
-// wake makes the poller return if it waits. However many ask for it, one
-// wake-up is written; none while the loop is busy.
+// wake makes the poller return if it waits. Concurrent calls write one
+// wake-up; calls to a busy loop write none.
 func (l *Loop) wake() {
 	if l.asleep.Load() && l.asleep.CompareAndSwap(true, false) {
 		l.poll.wake()
 	}
 }
 
-// Close ends the loop: Run returns after this turn, having closed all its
-// sockets without telling their owners. It may be called from any goroutine.
-// Whatever must end in order is to be ended before.
+// Close ends the loop: after this turn, Run closes all sockets without calling
+// their owners, and returns. Close may be called from any goroutine. Whatever
+// needs an orderly end must be ended before.
 func (l *Loop) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -148,8 +148,8 @@ func (l *Loop) Close() {
 	}
 }
 
-// end releases everything.
-func (l *Loop) end() {
+// release closes the loop's sockets and descriptors.
+func (l *Loop) release() {
 	l.closed.Store(true)
 	l.mu.Lock()
 	l.done = true
@@ -164,8 +164,8 @@ func (l *Loop) end() {
 	l.poll.close()
 }
 
-// serveQueue does what is queued for this turn; what is queued meanwhile is
-// for the next one.
+// serveQueue serves what is queued for this turn; what is queued meanwhile
+// waits for the next one.
 func (l *Loop) serveQueue() {
 	for s := l.ready.take(); s != nil; {
 		next := s.next
@@ -243,8 +243,8 @@ func (l *Loop) failPanicked(s *Socket) {
 	}
 }
 
-// A Task is something to do on the loop after what is being done now, before
-// it waits again. It is a value to embed: Defer allocates nothing.
+// A Task runs on the loop after the current callback and before the loop waits
+// again. Embed it by value: Defer allocates nothing.
 type Task struct {
 	runner Runner
 	next   *Task
@@ -256,10 +256,10 @@ type Runner interface {
 	RunTask(t *Task)
 }
 
-// Init sets who does the task.
+// Init sets the Runner that runs the task.
 func (t *Task) Init(r Runner) { t.runner = r }
 
-// Defer queues the task. One that is queued already stays where it is.
+// Defer queues the task. If it is queued already, it keeps its place.
 func (l *Loop) Defer(t *Task) {
 	if t.queued {
 		return

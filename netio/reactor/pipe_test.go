@@ -227,7 +227,9 @@ func TestPipeToRefusesWhatItCannot(t *testing.T) {
 // that are read count as well, and not one more.
 func TestAnAllowanceIsKeptTo(t *testing.T) {
 	const size, more = 3<<20 + 123, 1000
-	for name, c := range map[string]Config{"spliced": {}, "small pipes": {PipeSize: 4 << 10, ReadBuffer: 4 << 10}, "without pipes": {MaxPipes: -1}} {
+	for name, c := range map[string]Config{
+		"spliced": {}, "small pipes": {PipeSize: 4 << 10, ReadBuffer: 4 << 10}, "without pipes": {MaxPipes: -1},
+	} {
 		t.Run(name, func(t *testing.T) {
 			l := runLoop(t, c)
 			client, server, r := relayed(t, l)

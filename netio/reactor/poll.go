@@ -10,14 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// poller waits on epoll. It is not gnet's, for what that one does not know. It
-// reports descriptors, where this one reports sockets with their generation,
-// so that a report for a closed socket never reaches the next one of the same
-// number; and it calls back for single reports, where this one knows turns, so
-// that the clock is read and the queue is served once per turn, and the wheel
-// needs no timerfd. BenchmarkPollers has both side by side: an echo costs 0.9
-// of gnet's processor time with 8 connections, the same with 64; with one
-// connection both swing by half.
+// poller waits on epoll, and not through gnet's netpoll: that one reports
+// descriptors, so that a late report may reach the next socket of the same
+// number, calls back for single reports and has no turns, cannot wait for a
+// timer, and makes a second call before each wait that blocks. ../DESIGN.md has
+// the comparison and the figures, BenchmarkPollers an echo on either.
 type poller struct {
 	fd      int
 	eventfd int
@@ -69,9 +66,9 @@ func (p *poller) wake() {
 	_, _ = unix.Write(p.eventfd, one[:])
 }
 
-// wait returns the reports of one turn. A wait for none is a raw call; any
-// other tells the scheduler, as one that blocks unknown to it would hold up
-// the garbage collector.
+// wait returns the reports of one turn. A wait that does not block is a raw
+// call. Any other tells the scheduler, because a raw call that blocks would
+// hold up the garbage collector.
 func (p *poller) wait(msec int) ([]unix.EpollEvent, error) {
 	call := syscall.Syscall6
 	if msec == 0 {
@@ -88,9 +85,9 @@ func (p *poller) wait(msec int) ([]unix.EpollEvent, error) {
 	return nil, fmt.Errorf("epoll_wait: %w", e)
 }
 
-// Run serves the loop until Close. It is the body of the loop's goroutine.
+// Run serves the loop until Close. It is the loop's goroutine.
 func (l *Loop) Run() error {
-	defer l.end()
+	defer l.release()
 	for !l.closed.Load() {
 		events, err := l.poll.wait(l.sleep())
 		if err != nil {
@@ -110,8 +107,8 @@ func (l *Loop) Run() error {
 	return nil
 }
 
-// sleep tells how many milliseconds to wait for reports: none while there is
-// work, else until the next timer, or without end (-1).
+// sleep returns the number of milliseconds to wait for reports: 0 while there
+// is work, otherwise until the next timer, or -1 without one.
 func (l *Loop) sleep() (msec int) {
 	if l.ready.head != nil || l.tasks.head != nil {
 		return 0
@@ -129,7 +126,8 @@ func (l *Loop) sleep() (msec int) {
 	return int(min(max(d+time.Millisecond-1, 0)/time.Millisecond, 1<<30))
 }
 
-// report hands a report to the one it was meant for, if that still exists.
+// report passes a report to the socket or listener that it is for, if that
+// still exists.
 func (l *Loop) report(ev *unix.EpollEvent) {
 	defer l.recovered()
 	switch {

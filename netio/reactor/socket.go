@@ -11,14 +11,14 @@ import (
 	"penstock/netio/stream"
 )
 
-// ErrPanic is what an owner's Failed brings after one of its callbacks
+// ErrPanic is the error that an owner's Failed gets after one of its callbacks
 // panicked (see Config.OnPanic).
 var ErrPanic = errors.New("panic in a callback")
 
-// A Socket is one stream socket on a loop. It is a value to embed, several in
-// one allocation; it must not be copied, and may be used again, after another
-// Init, once it was closed, aborted, or has failed. Its methods are for the
-// goroutine of its loop. It implements stream.Stream.
+// A Socket is one stream socket on a loop. Embed it by value, so that several
+// share one allocation. It must not be copied. After it was closed or aborted,
+// or has failed, Init makes it usable again. Only the goroutine of its loop
+// may call its methods. It implements stream.Stream.
 type Socket struct {
 	loop  *Loop
 	owner stream.Owner
@@ -66,7 +66,7 @@ const (
 	readMask = readNow | ended | connecting
 )
 
-// Init gives the socket its loop, for as long as it is in use, and its owner.
+// Init sets the socket's loop and owner.
 func (s *Socket) Init(l *Loop, o stream.Owner) {
 	if s.isOpen() {
 		s.reset()
@@ -74,16 +74,16 @@ func (s *Socket) Init(l *Loop, o stream.Owner) {
 	*s = Socket{loop: l, owner: o, fd: -1, gen: l.nextGen(), next: s.next, queued: s.queued}
 }
 
-// SetOwner gives the socket another owner, such as a layer on top of it, who
-// is told of everything from now on.
+// SetOwner replaces the owner, for example by a layer on top of the socket.
+// The new owner gets all later events.
 func (s *Socket) SetOwner(o stream.Owner) { s.owner = o }
 
-// Loop is the loop of the socket.
+// Loop returns the loop of the socket.
 func (s *Socket) Loop() *Loop { return s.loop }
 
-// Adopt takes over a connected descriptor, non-blocking and close-on-exec,
-// with the peer's address as accept gave it: an invalid one stands for a
-// unix socket. Should registering it fail, the owner's Failed is called.
+// Adopt takes over a connected descriptor, which must be non-blocking and
+// close-on-exec. peer is the address from accept; an invalid one means a unix
+// socket. If registering the descriptor fails, the owner's Failed follows.
 func (s *Socket) Adopt(fd int, peer netip.AddrPort) {
 	s.flags = open | writable
 	if !peer.IsValid() {
@@ -123,8 +123,8 @@ func (l *Loop) leave(s *Socket) {
 	l.free = append(l.free, s.token)
 }
 
-// nextGen gives a number that no other socket or listener of the loop has had
-// for the last four billion ones.
+// nextGen returns the next generation. It repeats after four billion sockets
+// and listeners of the loop.
 func (l *Loop) nextGen() uint32 {
 	l.gen++
 	return l.gen
@@ -253,9 +253,9 @@ func (s *Socket) untold() int {
 	return n
 }
 
-// wake sits at the bed of a socket that is dead and has something to be told
-// first. What is sent to it is thrown away, so that must not go on for ever:
-// where nothing is heard for CloseTimeout, the rest is lost.
+// wake watches a dead socket whose owner has not read everything yet. Bytes
+// sent to that socket are discarded, so this must end: if the owner reads
+// nothing for CloseTimeout, the rest is lost.
 type wake struct {
 	s     *Socket
 	gen   uint32
@@ -273,7 +273,7 @@ func (s *Socket) watch(left int) {
 	s.loop.Arm(&w.timer, s.loop.cfg.CloseTimeout)
 }
 
-// Expired looks whether anybody listens.
+// Expired checks whether the owner has read something since the last look.
 func (w *wake) Expired(*Timer) {
 	s := w.s
 	if s.gen != w.gen {
@@ -287,8 +287,8 @@ func (w *wake) Expired(*Timer) {
 	s.failWith(syscall.Errno(s.errno))
 }
 
-// Unsent is how many bytes the kernel has taken and the peer has not. It asks
-// the kernel.
+// Unsent returns the number of bytes in the kernel's send queue. It asks the
+// kernel.
 func (s *Socket) Unsent() int {
 	if !s.isOpen() {
 		return 0
@@ -296,14 +296,14 @@ func (s *Socket) Unsent() int {
 	return queued(s.fd, unix.SIOCOUTQ)
 }
 
-// Settled tells that nothing is known to be under way: neither pending, nor in
-// a pipe, nor readable and not read yet.
+// Settled reports whether nothing is known to be under way: no bytes are
+// pending, in a pipe, or readable and not read yet.
 func (s *Socket) Settled() bool {
 	return s.out == nil && s.pipe == nil && s.errno == 0 && s.flags&readMask != readNow
 }
 
-// Readable tells that the peer is known to have sent something, an end included,
-// that has not been read.
+// Readable reports whether the peer is known to have sent bytes, or its end,
+// that were not read yet.
 func (s *Socket) Readable() bool { return s.flags&readable != 0 }
 
 func (s *Socket) failWith(e syscall.Errno) {
@@ -359,12 +359,12 @@ func (s *Socket) Abort() {
 	}
 }
 
-// LocalAddr is the address of this end, invalid for unix sockets and closed
-// ones. It asks the kernel.
+// LocalAddr returns the address of this end, invalid for unix sockets and
+// closed ones. It asks the kernel.
 func (s *Socket) LocalAddr() netip.AddrPort { return s.addr(syscall.SYS_GETSOCKNAME) }
 
-// PeerAddr is the address of the other end, invalid for unix sockets, closed
-// ones, and when the peer is gone. It asks the kernel.
+// PeerAddr returns the address of the other end, invalid for unix sockets,
+// closed ones, and when the peer is gone. It asks the kernel.
 func (s *Socket) PeerAddr() netip.AddrPort { return s.addr(syscall.SYS_GETPEERNAME) }
 
 func (s *Socket) addr(call uintptr) netip.AddrPort {

@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// An Expirer is told when its timer is due, on the loop.
+// An Expirer is called on the loop when its timer is due.
 type Expirer interface {
 	Expired(t *Timer)
 }
 
-// A Timer calls its Expirer once, some time after it was armed. It is a value
-// to embed; arming and disarming allocate nothing and cost the same however
-// many timers there are. A timer that is due is disarmed before its Expirer
-// is called, which may arm it again.
+// A Timer calls its Expirer once, some time after it was armed. Embed it by
+// value. Arming and disarming are constant time and allocate nothing. A timer
+// that is due is disarmed before its Expirer is called, which may arm it
+// again.
 //
-// Timers are never early and up to one tick (8 ms) late, and fire in the order
-// of their ticks. A deadline that moves with every byte should not move its
-// timer: store the time of the last byte, and let Expired look at it and arm
-// the timer for what is left.
+// Timers are never early, up to one tick (8 ms) late, and fire in the order of
+// their ticks. For a deadline that moves with every byte, do not move the
+// timer: store the time of the last byte, and let Expired check it and arm the
+// timer for the rest.
 type Timer struct {
 	next, prev *Timer
 	tick       int64 // when due, in ticks since the wheel began
@@ -26,10 +26,10 @@ type Timer struct {
 	slot       uint16 // 1 + level*wheelSlots + index; 0: not armed
 }
 
-// Init sets who is told. It must not be called on an armed timer.
+// Init sets the Expirer. It must not be called on an armed timer.
 func (t *Timer) Init(e Expirer) { t.expirer = e }
 
-// Armed tells whether the timer is going to fire.
+// Armed reports whether the timer is going to fire.
 func (t *Timer) Armed() bool { return t.slot != 0 }
 
 const (
@@ -137,7 +137,7 @@ func (w *wheel) fireSlot(i int, fire func(*Timer)) {
 	}
 }
 
-// Arm sets the timer to fire after d, anew if it was armed.
+// Arm sets the timer to fire after d. It may be armed already.
 func (l *Loop) Arm(t *Timer, d time.Duration) {
 	if t.slot != 0 {
 		l.wheel.remove(t)
@@ -148,7 +148,7 @@ func (l *Loop) Arm(t *Timer, d time.Duration) {
 	l.wheel.add(t)
 }
 
-// Disarm makes sure that the timer does not fire.
+// Disarm stops the timer if it is armed.
 func (l *Loop) Disarm(t *Timer) {
 	if t.slot != 0 {
 		l.wheel.remove(t)

@@ -9,8 +9,8 @@ import (
 // Send implements stream.Stream.
 func (s *Socket) Send(p []byte) (pending int) { return s.send(p, 0) }
 
-// SendMore is Send for a few bytes that others follow at once, by Send in the
-// same callback: the kernel waits for those, so that all go out as one segment
+// SendMore is Send for a few bytes that another Send in the same callback
+// follows: the kernel waits for it, so that everything leaves as one segment
 // and the peer wakes up once.
 func (s *Socket) SendMore(p []byte) (pending int) { return s.send(p, unix.MSG_MORE) }
 
@@ -89,10 +89,10 @@ func (s *Socket) shutdown() {
 	_ = shutdownWrite(s.fd)
 }
 
-// Close implements stream.Stream. Where the peer may still be sending, the
-// descriptor is kept for a while after its own end was sent, and what comes is
-// thrown away: closing with unread input makes the kernel send a reset, which
-// may cost the peer the last bytes it was sent.
+// Close implements stream.Stream. If the peer may still be sending, the
+// descriptor stays open for a while after the end was sent, and arriving bytes
+// are discarded: closing with unread input makes the kernel send a reset,
+// which may destroy the last bytes on their way to the peer.
 func (s *Socket) Close() {
 	if !s.isOpen() {
 		return

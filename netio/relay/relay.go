@@ -1,9 +1,9 @@
-// Package relay is what a proxied connection does once both of its sides
-// exist: two streams go in, calls on them come out. It has no I/O, no clock
-// and no buffer of its own, so everything about it can be told as a story
-// (testdata) and driven by chance (random_test.go).
+// Package relay moves bytes between the two sides of a proxied connection:
+// events of two streams go in, calls on them come out. It has no I/O, no clock
+// and no buffer of its own, so scenario files (testdata) and random events
+// (random_test.go) can test all of it.
 //
-// Its rules, for each of the two directions by itself:
+// The rules, for each direction independently:
 //
 //   - What comes from one side is sent to the other, in order. While the
 //     destination still keeps bytes that the kernel did not take, the source
@@ -14,8 +14,8 @@
 //   - A failure of either side aborts both: a reset stays a reset and never
 //     becomes a clean end.
 //
-// A Relay is a value to be embedded. Its methods are the events of its
-// streams; whoever owns the streams passes them on:
+// Embed a Relay by value. Its methods are the events of its streams; the owner
+// of the streams passes them on:
 //
 //	func (c *Conn) Received(p []byte) { c.relay.Received(relay.Client, p) }
 package relay
@@ -31,7 +31,7 @@ const (
 	Upstream
 )
 
-// Other is the side across.
+// Other returns the opposite side.
 func (s Side) Other() Side { return 1 - s }
 
 func (s Side) String() string {
@@ -41,12 +41,12 @@ func (s Side) String() string {
 	return "upstream"
 }
 
-// Outcome says how a relay came to its end.
+// Outcome says how a relay ended.
 type Outcome uint8
 
 // The outcomes.
 const (
-	// Open is none: the relay goes on.
+	// Open means that the relay has not ended.
 	Open Outcome = iota
 	// ClientFIN and UpstreamFIN: both sides ended in order, this one first.
 	ClientFIN
@@ -76,9 +76,9 @@ type end struct {
 	ended bool
 }
 
-// Start joins two connected streams that nobody reads. first is sent to the
-// upstream before anything else; its last fromClient bytes are the client's
-// own, read before there was an upstream to give them to.
+// Start joins two connected streams, neither of which is read yet. first is
+// sent to the upstream before anything else; its last fromClient bytes were
+// read from the client before there was an upstream.
 func (r *Relay) Start(client, upstream stream.Stream, first []byte, fromClient int) {
 	r.ends[Client] = end{stream: client, bytes: uint64(fromClient)}
 	r.ends[Upstream] = end{stream: upstream}
@@ -103,11 +103,11 @@ func (r *Relay) Received(from Side, p []byte) {
 	}
 }
 
-// Moved counts bytes that a stream, or its owner, has passed on by itself.
+// Moved counts bytes that a stream or its owner passed on without Received.
 func (r *Relay) Moved(from Side, n int) { r.ends[from].bytes += uint64(n) }
 
-// Sent goes on reading the other side of one that has taken all that was
-// pending. That side was not read since, so it cannot have ended.
+// Sent resumes reading the other side of one that has taken all pending bytes.
+// That side was not read meanwhile, so it cannot have ended.
 func (r *Relay) Sent(to Side) {
 	dst := &r.ends[to]
 	if dst.full {
@@ -116,8 +116,8 @@ func (r *Relay) Sent(to Side) {
 	}
 }
 
-// Ended passes an end of stream on. With the second one the relay is done:
-// both streams are closed, which sends what is pending and the last FIN.
+// Ended passes an end of stream on. The second one ends the relay: it closes
+// both streams, which sends pending bytes and the last FIN.
 func (r *Relay) Ended(from Side) Outcome {
 	src, dst := &r.ends[from], &r.ends[from.Other()]
 	src.ended = true
@@ -130,17 +130,17 @@ func (r *Relay) Ended(from Side) Outcome {
 	return ClientFIN + Outcome(from.Other())
 }
 
-// Failed aborts both sides after one of them failed.
+// Failed aborts both sides because one of them failed.
 func (r *Relay) Failed(from Side) Outcome {
 	r.Abort()
 	return ClientReset + Outcome(from)
 }
 
-// Stop ends the relay from outside (a timer, a drain). Where the caller holds
-// the moment for clean and nothing is known to be under way, both sides get a
-// clean end. Where bytes are pending, or one side has ended and waits for the
-// rest of what the other says, a clean end would make a cut-off stream look
-// complete: both get a reset.
+// Stop ends the relay from outside, for a timer or a drain. Both sides get a
+// clean end if the caller asks for one and nothing is known to be under way.
+// If bytes are pending, or one side has ended and waits for the rest of the
+// other's answer, both get a reset: a clean end would make a cut-off stream
+// look complete.
 func (r *Relay) Stop(clean bool) {
 	if !clean || !r.Idle() || r.HalfClosed() {
 		r.Abort()
@@ -156,21 +156,21 @@ func (r *Relay) Abort() {
 	r.ends[Upstream].stream.Abort()
 }
 
-// NoteEnded is for an owner that passes on by itself (see netio.Session): a
-// side has sent its end of stream.
+// NoteEnded records that a side has sent its end of stream, for an owner that
+// passes bytes on by itself (see netio.Session).
 func (r *Relay) NoteEnded(from Side) { r.ends[from].ended = true }
 
-// Idle is true while neither side has bytes pending.
+// Idle reports whether neither side has bytes pending.
 func (r *Relay) Idle() bool { return !r.ends[Client].full && !r.ends[Upstream].full }
 
-// Owes is true while a side has bytes pending that are for it.
+// Owes reports whether bytes are pending for a side.
 func (r *Relay) Owes(to Side) bool { return r.ends[to].full }
 
-// HasEnded is true once a side has sent its end of stream.
+// HasEnded reports whether a side has sent its end of stream.
 func (r *Relay) HasEnded(from Side) bool { return r.ends[from].ended }
 
-// HalfClosed is true once one side, and one only, has ended.
+// HalfClosed reports whether exactly one side has ended.
 func (r *Relay) HalfClosed() bool { return r.ends[Client].ended != r.ends[Upstream].ended }
 
-// Bytes is the number of bytes that came from a side.
+// Bytes returns the number of bytes received from a side.
 func (r *Relay) Bytes(from Side) uint64 { return r.ends[from].bytes }

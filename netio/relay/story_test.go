@@ -81,7 +81,7 @@ type storyteller struct {
 	sides [2]*fakeStream
 }
 
-func (s *storyteller) tell(effect string) { s.out = fmt.Appendf(s.out, "    %s\n", effect) }
+func (s *storyteller) record(effect string) { s.out = fmt.Appendf(s.out, "    %s\n", effect) }
 
 func (s *storyteller) event(line string) {
 	s.t.Helper()
@@ -112,8 +112,8 @@ func (s *storyteller) event(line string) {
 }
 
 func (s *storyteller) reset() {
-	s.sides[Client] = &fakeStream{name: "client", room: -1, tell: s.tell}
-	s.sides[Upstream] = &fakeStream{name: "upstream", room: -1, tell: s.tell}
+	s.sides[Client] = &fakeStream{name: "client", room: -1, tell: s.record}
+	s.sides[Upstream] = &fakeStream{name: "upstream", room: -1, tell: s.record}
 }
 
 func (s *storyteller) sideEvent(side Side, line, rest string) {
@@ -159,7 +159,7 @@ func (s *storyteller) sideEvent(side Side, line, rest string) {
 
 func (s *storyteller) done(o Outcome) {
 	if o != Open {
-		s.tell(fmt.Sprintf("done: %v, %d bytes in, %d bytes out", o, s.relay.Bytes(Client), s.relay.Bytes(Upstream)))
+		s.record(fmt.Sprintf("done: %v, %d bytes in, %d bytes out", o, s.relay.Bytes(Client), s.relay.Bytes(Upstream)))
 	}
 }
 

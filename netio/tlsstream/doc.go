@@ -1,6 +1,6 @@
-// Package tlsstream is TLS as a stream.Stream on top of another one, in both
-// roles, on a single-threaded event loop. crypto/tls does the protocol; this
-// package drives it without a goroutine per connection.
+// Package tlsstream provides TLS as a stream.Stream on top of another one, as
+// client and server, on a single-threaded event loop. crypto/tls implements
+// the protocol; this package drives it without a goroutine per connection.
 //
 //	pool := tlsstream.NewPool(4096)              // one per node
 //	local := tlsstream.NewLocal(loop, pool)      // one per loop
@@ -9,14 +9,14 @@
 //
 // # How it works
 //
-// A handshake is a coroutine. Whenever crypto/tls wants bytes that have not
-// come, it yields; whoever has the bytes resumes it. So each of its steps can
-// run anywhere. Handing a step to another thread and back costs half as much
-// as the step itself, so the loop does them, one per turn, as long as they are
-// short (Local.StepLimit) and few are waiting. Long ones (RSA keys, slow
-// curves, callbacks) and what a flood of hellos piles up run on the workers of
-// the Pool, of which there are as many as processors, so that the loops keep
-// their share. What a step writes is gathered and sent at once. Nothing is
+// A handshake is a coroutine. When crypto/tls needs bytes that have not
+// arrived, the coroutine yields, and is resumed when they have. So each step
+// can run on any goroutine. Handing a step to another thread and back costs
+// half as much as the step itself, so the loop runs the steps, one per turn,
+// while they are short (Local.StepLimit) and few are waiting. Long steps (RSA
+// keys, slow curves, callbacks) and the backlog of a flood of hellos run on
+// the workers of the Pool, one for each processor, so that the loops keep
+// their share. The output of a step is collected and sent at once. Nothing is
 // locked: the coroutine belongs to the loop or to a worker, and changes hands
 // between steps.
 //
@@ -28,10 +28,10 @@
 //
 // # Ends
 //
-// Ended follows the peer's close_notify and nothing else. An end of the under
-// stream without it is a truncation, wherever it falls, and is told as
-// stream.ErrReset. CloseWrite sends close_notify and then ends the under
-// stream; each direction ends by itself.
+// Only the peer's close_notify leads to Ended. If the underlying stream ends
+// without it, the TLS stream was truncated, and the owner's Failed gets
+// stream.ErrReset. CloseWrite sends close_notify and then ends the underlying
+// stream; the two directions end independently.
 //
 // # Configurations
 //

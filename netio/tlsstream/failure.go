@@ -14,15 +14,16 @@ import (
 
 // Why a handshake fails.
 var (
-	// ErrNoCertificate says that a client showed none although one is required.
+	// ErrNoCertificate means that a client sent no certificate although one is
+	// required.
 	ErrNoCertificate = errors.New("the client showed no certificate, and one is required")
-	// ErrBadCertificate says that the peer's could not be verified. The error of
-	// crypto/x509 is wrapped with it.
+	// ErrBadCertificate means that the peer's certificate could not be
+	// verified. The error of crypto/x509 is wrapped with it.
 	ErrBadCertificate = errors.New("the peer's certificate is refused")
-	// ErrRefused says that the peer refuses the certificate that it was shown; its
-	// alert is wrapped with it. So is stream.ErrReset, as with every alert.
+	// ErrRefused means that the peer refused our certificate. Its alert and
+	// stream.ErrReset are wrapped with it, as for every alert.
 	ErrRefused = errors.New("the peer refuses the certificate")
-	// ErrIncompatible says that the two sides have no version, cipher suite,
+	// ErrIncompatible means that the two sides have no version, cipher suite,
 	// curve or protocol in common.
 	ErrIncompatible = errors.New("nothing in common")
 )

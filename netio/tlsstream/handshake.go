@@ -176,7 +176,7 @@ func (h *handshake) step() {
 			return
 		}
 	}
-	h.end()
+	h.release()
 }
 
 // run runs the coroutine until it waits for input or ends.
@@ -201,9 +201,9 @@ func (h *handshake) body(yield func(struct{}) bool) {
 	h.err = w.unmask(h.s.conn.Handshake())
 }
 
-// end ends the coroutine, wherever it is, and gives its place in the pool
+// release ends the coroutine, wherever it is, and gives its place in the pool
 // back. It is called once, by the owner of the handshake.
-func (h *handshake) end() {
+func (h *handshake) release() {
 	if h.stop != nil {
 		h.stop()
 	}
@@ -220,11 +220,11 @@ func (s *Stream) cancel() {
 	switch {
 	case !h.given, h.turn, s.local.pool.withdraw(h):
 		h.turn = false
-		h.end()
+		h.release()
 	case h.state.CompareAndSwap(running, cancelled):
 		// The worker that has it ends it.
 	case h.state.CompareAndSwap(parked, cancelled):
-		h.end() // its step is over and stepped on the way
+		h.release() // its step is over and stepped on the way
 	}
 }
 
@@ -253,7 +253,7 @@ func (s *Stream) stepped() {
 // finish moves the connection to the loop.
 func (s *Stream) finish(h *handshake) {
 	s.hs = nil
-	h.end()
+	h.release()
 	if h.err != nil {
 		s.fail(handshakeError(h.err), stream.Stream.Close)
 		return

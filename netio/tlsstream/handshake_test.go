@@ -74,7 +74,8 @@ func TestFailedHandshakeSaysWhy(t *testing.T) {
 			"unsupported application protocols", ErrIncompatible},
 		{"no version in common", asServer, func(s, c *tls.Config) { s.MinVersion, c.MaxVersion = tls.VersionTLS13, tls.VersionTLS12 },
 			"unsupported versions", ErrIncompatible},
-		{"client without certificate", asServer, func(s, _ *tls.Config) { s.ClientAuth, s.ClientCAs = tls.RequireAndVerifyClientCert, other.pool },
+		{"client without certificate", asServer,
+			func(s, _ *tls.Config) { s.ClientAuth, s.ClientCAs = tls.RequireAndVerifyClientCert, other.pool },
 			"the client showed no certificate", ErrNoCertificate},
 		{"client of another authority", asServer, func(s, c *tls.Config) {
 			s.ClientAuth, s.ClientCAs = tls.RequireAndVerifyClientCert, other.pool

@@ -7,8 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// ErrBusy says that the node has as many handshakes under way as its Pool
-// allows.
+// ErrBusy means that as many handshakes are under way as the Pool allows.
 var ErrBusy = errors.New("too many tls handshakes at once")
 
 // A Pool bounds the handshakes of a node. Its methods may be called from any
@@ -31,7 +30,7 @@ func NewPool(limit int) *Pool {
 	return &Pool{limit: int64(limit), workers: runtime.GOMAXPROCS(0)}
 }
 
-// Handshakes is how many are under way now.
+// Handshakes returns the number of handshakes under way.
 func (p *Pool) Handshakes() int { return int(p.current.Load()) }
 
 // enter lets one handshake in, or refuses it.

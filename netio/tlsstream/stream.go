@@ -17,8 +17,8 @@ type Loop interface {
 	Post(fn func()) bool
 }
 
-// Local is what the streams of one loop share. Its methods, and those of its
-// streams, are for that loop alone.
+// Local holds what the streams of one loop share. Only that loop may call its
+// methods and those of its streams.
 type Local struct {
 	// StepLimit is how long a step of a handshake may hold the loop. Where
 	// some take longer, the next ones run on the pool's workers; with 0 all
@@ -63,7 +63,7 @@ const (
 	maxAnswers = 64 << 10
 )
 
-// NewLocal makes what the streams of loop need.
+// NewLocal returns the Local of a loop.
 func NewLocal(loop Loop, pool *Pool) *Local {
 	return &Local{loop: loop, pool: pool, inside: tlsLayout, StepLimit: 500 * time.Microsecond}
 }
@@ -152,7 +152,7 @@ func (l *Local) stream(under stream.Stream, owner stream.Owner) *Stream {
 	return s
 }
 
-// ConnectionState is what was negotiated; zero before Connected.
+// ConnectionState returns what was negotiated; it is zero before Connected.
 func (s *Stream) ConnectionState() tls.ConnectionState {
 	if s.vers == 0 {
 		return tls.ConnectionState{}
@@ -229,7 +229,8 @@ func (s *Stream) applyReading() {
 
 func (s *Stream) canRead() bool { return s.reading && !s.stalled }
 
-// PipeTo implements stream.Stream: every byte has to pass through TLS.
+// PipeTo implements stream.Stream. It always returns false: every byte must
+// pass through TLS.
 func (s *Stream) PipeTo(stream.Stream) bool { return false }
 
 // CloseWrite implements stream.Stream: close_notify, and the end of the under
@@ -249,7 +250,7 @@ func (s *Stream) sendEnd() {
 	_ = s.conn.CloseWrite()
 }
 
-// Close implements stream.Stream. A handshake that is under way is given up.
+// Close implements stream.Stream. It cancels a handshake that is under way.
 func (s *Stream) Close() {
 	if s.phase == dead {
 		return
@@ -295,7 +296,7 @@ func (s *Stream) Sent() {
 	}
 }
 
-// Moved implements stream.Owner; nothing is moved past TLS.
+// Moved implements stream.Owner. It is never called: no byte bypasses TLS.
 func (s *Stream) Moved(int) {}
 
 // Ended implements stream.Owner for the under stream.

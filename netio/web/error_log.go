@@ -12,9 +12,9 @@ func (s *Server) errorLog() *log.Logger {
 	return slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug)
 }
 
-// ErrorLogWriter is for log.SetOutput of a process with Servers: what net/http finds
-// wrong with endpoints, it says to the standard logger and to nobody else. It
-// quotes what they have sent, which may be a secret; that is left out.
+// ErrorLogWriter returns a writer for log.SetOutput of a process with Servers:
+// net/http reports faults of endpoints to the standard logger only. It quotes
+// what they sent, which may be secret; the writer leaves that out.
 func ErrorLogWriter(to *slog.Logger) io.Writer { return errorLogWriter{to} }
 
 type errorLogWriter struct{ to *slog.Logger }

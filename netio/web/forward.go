@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 )
 
-// Target is an endpoint that a request is to be sent to.
+// Target is the endpoint that a request goes to.
 type Target struct {
 	// Address is host:port, or unix:PATH.
 	Address string

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Rules say how the requests of a connection are read.
+// Rules say how to read the requests of a connection.
 type Rules struct {
 	// Underscores says what becomes of headers and trailers whose names have
 	// other characters than letters, digits and hyphens.

@@ -23,7 +23,8 @@ func TestWhatAClientSaysOfItself(t *testing.T) {
 	const request = "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\nTrailer: X-Real-Ip, T_a, Sum\r\n" +
 		"X-Forwarded-For: 6.6.6.6\r\nX-Forwarded-Proto: gopher\r\nX-Forwarded-Host: evil\r\nX-Forwarded-Client-Cert: By=me\r\n" +
 		"X-Real-IP: 6.6.6.6\r\nForwarded: for=6.6.6.6\r\nX-Original-URL: /admin\r\nX-Rewrite-URL: /admin\r\nProxy: http://evil\r\n" +
-		"X_Real_IP: 6.6.6.6\r\nx.forwarded.for: 6.6.6.6\r\nX!Real+IP: 6.6.6.6\r\nA_b: c\r\nA-B: d\r\n\r\n0\r\nX-Real-IP: 6.6.6.6\r\nT_a: b\r\nSum: 1\r\n\r\n"
+		"X_Real_IP: 6.6.6.6\r\nx.forwarded.for: 6.6.6.6\r\nX!Real+IP: 6.6.6.6\r\nA_b: c\r\nA-B: d\r\n\r\n" +
+		"0\r\nX-Real-IP: 6.6.6.6\r\nT_a: b\r\nSum: 1\r\n\r\n"
 	for _, c := range []struct {
 		rules web.Rules
 		want  string
@@ -92,7 +93,8 @@ func TestRequestsThatCanBeReadInTwoWays(t *testing.T) {
 	r := newRig(t, &web.Profile{}, to)
 	const first = "GET /first HTTP/1.1\r\nHost: x\r\n\r\n"
 	for name, text := range map[string]string{
-		"length and chunks":        "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n",
+		"length and chunks": "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n" +
+			"0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n",
 		"LF in the first line":     "GET / HTTP/1.1\nHost: x\r\n\r\n",
 		"LF in the header":         "GET / HTTP/1.1\r\nHost: x\nA: b\r\n\r\n",
 		"LF at the header's end":   "GET / HTTP/1.1\r\nHost: x\r\n\n",

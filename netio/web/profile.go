@@ -14,9 +14,9 @@ import (
 	"penstock/netio/ports"
 )
 
-// Profile is how endpoints of one service are spoken to. Its connections are
-// kept for later requests; whoever made it must Close it. It must not be copied
-// or changed once in use.
+// A Profile holds the settings and the idle connections for endpoints of one
+// service. Its creator must Close it. It must not be copied or changed once in
+// use.
 type Profile struct {
 	// ConnectTimeout bounds one attempt to connect, and then TLS; 0: 1s.
 	ConnectTimeout time.Duration

@@ -49,10 +49,10 @@ type requestKey struct{}
 func requestOf(r *http.Request) *request { return r.Context().Value(requestKey{}).(*request) }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
-	if !s.begin() {
+	if !s.addActive() {
 		panic(http.ErrAbortHandler)
 	}
-	defer s.end()
+	defer s.removeActive()
 	conn := r.Context().Value(connKey{}).(*serverConn)
 	q := &request{server: s, conn: conn, held: true, length: -1}
 	conn.Hold()
@@ -343,39 +343,39 @@ func (b *answerBody) Close() error {
 
 // Errors that a request may end with, possibly wrapped.
 var (
-	// ErrConnect says that an endpoint could not be reached: it has got nothing
-	// of the request. The system's error is wrapped with it.
+	// ErrConnect means that an endpoint could not be reached, so it received
+	// nothing of the request. The system's error is wrapped with it.
 	ErrConnect = errors.New("cannot connect")
-	// ErrTLS says the same of TLS with it.
+	// ErrTLS means the same for the TLS handshake with it.
 	ErrTLS = errors.New("tls with the endpoint")
-	// ErrNoAnswer says that the endpoint had the request and did not answer,
-	// or not in HTTP.
+	// ErrNoAnswer means that the endpoint received the request and did not
+	// answer, or not in HTTP.
 	ErrNoAnswer = errors.New("no answer")
-	// ErrHeaderTimeout says that its answer did not begin in time.
+	// ErrHeaderTimeout means that its answer did not begin in time.
 	ErrHeaderTimeout = errors.New("no answer in time")
-	// ErrTimeout says that the plan's Timeout was over.
+	// ErrTimeout means that Disposition.Timeout expired.
 	ErrTimeout = errors.New("request timeout")
-	// ErrBodyIdle says that the client kept its body waiting for too long.
+	// ErrBodyIdle means that the client paused too long within its body.
 	ErrBodyIdle = errors.New("no more of the request's body in time")
-	// ErrEvicted says that the request was ended by Request.End, to make room for
-	// others; ErrMemory that their memory is needed.
+	// ErrEvicted and ErrMemory mean that Request.End ended the request, to
+	// make room for other requests or to free memory for them.
 	ErrEvicted = errors.New("ended to make room for other requests")
 	ErrMemory  = errors.New("ended for want of memory")
-	// ErrCutOff says that an answer had begun and did not come to its end.
+	// ErrCutOff means that an answer began and did not complete.
 	ErrCutOff = errors.New("the answer was cut off")
-	// ErrNowhere says that the way led to no endpoint.
+	// ErrNowhere means that the UpstreamSelector had no endpoint.
 	ErrNowhere = errors.New("no endpoint")
-	// ErrClientGone says that the client did not wait for the answer.
+	// ErrClientGone means that the client did not wait for the answer.
 	ErrClientGone = errors.New("the client is gone")
-	// ErrRequest says that the client's request cannot be sent on: no endpoint
-	// has got any of it, and none would.
+	// ErrRequest means that the client's request cannot be sent to any
+	// endpoint. None has received any of it.
 	ErrRequest = errors.New("the request")
-	// ErrForeign says that a request of HTTP/2 has a field that belongs to a
-	// connection of HTTP/1 (RFC 9113, section 8.2.2).
+	// ErrForeign means that an HTTP/2 request has a connection-specific header
+	// field (RFC 9113, section 8.2.2).
 	ErrForeign = errors.New("a header field that HTTP/2 has no place for")
-	// ErrFault says that there was a panic; the log has it.
+	// ErrFault means that there was a panic, which is logged.
 	ErrFault = errors.New("a fault")
-	// ErrBody says that the client's body is not what its header promised.
+	// ErrBody means that the client's body does not match its header.
 	ErrBody = errors.New("the body of the request")
 )
 

@@ -70,7 +70,7 @@ func (s *Server) count(_ net.Conn, state http.ConnState) {
 		s.active++
 		s.mu.Unlock()
 	case http.StateClosed, http.StateHijacked:
-		s.end()
+		s.removeActive()
 	}
 }
 
@@ -262,7 +262,7 @@ func (c *serverConn) Close() error {
 		c.linger()
 	}
 	err := c.Conn.Close()
-	c.forget()
+	c.unregister()
 	return err
 }
 
@@ -287,17 +287,17 @@ func (c *serverConn) linger() {
 // Abort ends the connection by a reset.
 func (c *serverConn) Abort() {
 	c.Conn.Abort()
-	c.forget()
+	c.unregister()
 }
 
-// forget counts the connection out, once.
-func (c *serverConn) forget() {
+// unregister removes the connection from the server, once.
+func (c *serverConn) unregister() {
 	c.once.Do(func() {
 		s := c.server
 		s.mu.Lock()
 		delete(s.conns, c)
 		s.mu.Unlock()
-		s.end()
+		s.removeActive()
 	})
 }
 
@@ -306,9 +306,9 @@ var (
 	_ pipe.Accepted      = (*serverConn)(nil)
 )
 
-// Quiesce tells clients to go: HTTP/1 ends each connection after the answer
-// that is next on it, HTTP/2 gets a GOAWAY at once. No request fails for it, and
-// none is refused.
+// Quiesce asks clients to leave: an HTTP/1 connection ends after its next
+// answer, and HTTP/2 gets a GOAWAY at once. No request fails or is refused
+// because of it.
 func (s *Server) Quiesce() {
 	s.quiescing.Store(true)
 	fresh := s.newProtocolServer(true)
@@ -323,11 +323,11 @@ func (s *Server) Quiesce() {
 	old.shutdown()
 }
 
-// Resume takes a Quiesce back, for whoever comes or asks from now on.
+// Resume undoes Quiesce for later connections and requests.
 func (s *Server) Resume() { s.quiescing.Store(false) }
 
-// Close ends all connections at once, and waits until those who serve them have
-// noticed.
+// Close ends all connections at once and waits for the goroutines that serve
+// them.
 func (s *Server) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -349,8 +349,9 @@ func (s *Server) Close() {
 	}
 }
 
-// begin counts a request in; false: it comes too late.
-func (s *Server) begin() bool {
+// addActive counts a request as active. It returns false if the server is
+// closed.
+func (s *Server) addActive() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.closed {
@@ -359,7 +360,7 @@ func (s *Server) begin() bool {
 	return !s.closed
 }
 
-func (s *Server) end() {
+func (s *Server) removeActive() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.active--; s.active == 0 {

@@ -1,21 +1,23 @@
-// Package web carries HTTP: requests of clients that netio has joined to this
-// process go on to endpoints, one by one. It knows no service and no route: for
-// each request it asks a Handler where to, and does what the Disposition says.
+// Package web proxies HTTP: it sends the requests of clients that netio joined
+// to this process to endpoints, one by one. It knows no service and no route:
+// for each request it asks a Handler where it goes, and follows the
+// Disposition that it gets.
 //
 //	server := web.New(web.Config{Handler: h, Log: log})
 //	target.Serve = func(c *pipe.Conn) { server.Serve(c, whatIsKnownOfIt, withTLS, alpn) }
 //	server.Quiesce()   // clients are told to go; Resume takes that back
 //	server.Close()
 //
-// HTTP is not what Penstock exists for, so it stands on net/http and its
-// reverse proxy: HTTP/1.1 and HTTP/2 on either side, the latter with TLS that
-// netio has ended or in the clear with prior knowledge; upgrades such as
-// WebSocket; trailers, and with them gRPC. What net/http refuses to parse is
-// answered 400 and the connection closed. What it lets pass is written anew for
-// the endpoint, so that no two readings of one request are possible there.
+// HTTP is not Penstock's main purpose, so this package builds on net/http and
+// its reverse proxy. Both sides may speak HTTP/1.1 or HTTP/2, the latter with
+// TLS that netio terminated or in the clear with prior knowledge. Upgrades
+// such as WebSocket work, and so do trailers and with them gRPC. Requests that
+// net/http cannot parse are answered 400, and the connection is closed. All
+// others are written anew for the endpoint, so that it cannot read a request
+// differently.
 //
 // Bodies stream in both directions and are never collected, so only requests
-// whose body is empty can be sent a second time.
+// with an empty body can be retried.
 package web
 
 import (
@@ -44,7 +46,8 @@ type Handler interface {
 	Refused(conn any, status int, err error)
 }
 
-// A Disposition is what becomes of one request: an answer from here, or an UpstreamSelector.
+// A Disposition says what happens to one request: the proxy answers it, or an
+// UpstreamSelector leads to endpoints.
 type Disposition struct {
 	// Answer, where set, is given at once.
 	Answer *Answer
@@ -78,8 +81,8 @@ type Disposition struct {
 	Done func(Outcome)
 }
 
-// Request is a request that is under way. Its methods may be called from any
-// goroutine, and after its end.
+// A Request is under way. Its methods may be called from any goroutine, also
+// after it has ended.
 type Request interface {
 	// End ends it with ErrEvicted or ErrMemory.
 	End(why error)
@@ -89,7 +92,7 @@ type Request interface {
 	Idle() (rank int, d time.Duration)
 }
 
-// Outcome is how a request ended.
+// Outcome says how a request ended.
 type Outcome struct {
 	// Status is what the client got; 0: nothing, it is gone.
 	Status int
@@ -102,8 +105,8 @@ type Outcome struct {
 	In, Out int64
 }
 
-// An UpstreamSelector leads to one endpoint after the other. It belongs to one request and is
-// called on its goroutine alone.
+// An UpstreamSelector names one endpoint after the other. It belongs to one
+// request and is called on its goroutine only.
 type UpstreamSelector interface {
 	// Next names the endpoint to try. The first call has a nil err, each later
 	// one the error of the attempt before. ok false: there is none.
@@ -119,14 +122,14 @@ type UpstreamSelector interface {
 	Refusal(err error) string
 }
 
-// Answer is an answer that needs no endpoint.
+// Answer is an answer that the proxy gives itself.
 type Answer struct {
 	Status int
 	Header http.Header
 	Body   string // plain text
 }
 
-// Config is for New. Zero values mean the defaults.
+// Config is the configuration of a Server. Zero values mean the defaults.
 type Config struct {
 	// Handler decides. Required.
 	Handler Handler
@@ -144,7 +147,7 @@ type Config struct {
 	MaxStreams int
 }
 
-// What Config's zero values stand for.
+// The defaults of Config.
 const (
 	DefaultHeaderTimeout = 10 * time.Second
 	DefaultBodyWait      = time.Second
@@ -152,7 +155,7 @@ const (
 	DefaultMaxStreams    = 250
 )
 
-// Server serves HTTP to clients.
+// A Server serves HTTP to clients.
 type Server struct {
 	cfg       Config
 	proxy     httputil.ReverseProxy
@@ -167,7 +170,7 @@ type Server struct {
 	closed bool
 }
 
-// New starts a server that nobody has joined yet.
+// New returns a running server without connections.
 func New(cfg Config) *Server {
 	if cfg.HeaderTimeout == 0 {
 		cfg.HeaderTimeout = DefaultHeaderTimeout

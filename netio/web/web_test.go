@@ -261,7 +261,8 @@ func (r *rig) do(method, path, body string) (reply, string) {
 func describe(w http.ResponseWriter, q *http.Request) {
 	body, _ := io.ReadAll(q.Body)
 	w.Header().Set("Trailer", "Grpc-Status")
-	fmt.Fprintf(w, "%s %s host %s for %s proto %s body %d", q.Method, q.URL, q.Host, q.Header.Get("X-Forwarded-For"), q.Header.Get("X-Forwarded-Proto"), len(body))
+	fmt.Fprintf(w, "%s %s host %s for %s proto %s body %d", q.Method, q.URL, q.Host,
+		q.Header.Get("X-Forwarded-For"), q.Header.Get("X-Forwarded-Proto"), len(body))
 	w.Header().Set("Grpc-Status", "0")
 }
 
@@ -495,7 +496,9 @@ func TestClientsThatMisbehave(t *testing.T) {
 	end := upstream(t, describe)
 	patient := newRig(t, &web.Profile{}, end)
 	hasty := newRigOf(t, web.Config{HeaderTimeout: 300 * time.Millisecond}, &web.Profile{}, end) // for those that stop
-	stops := map[string]bool{"a header in no time": true, "nothing": true, "next to nothing": true, "half a preface": true, "a whole preface alone": true}
+	stops := map[string]bool{
+		"a header in no time": true, "nothing": true, "next to nothing": true, "half a preface": true, "a whole preface alone": true,
+	}
 	for name, c := range map[string]struct{ send, want string }{
 		"not HTTP":              {"\x16\x03\x01 hello\r\n\r\n", "HTTP/1.1 400 "},
 		"a header too large":    {"GET / HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 20<<10) + "\r\n\r\n", "HTTP/1.1 431 "},

@@ -1,14 +1,14 @@
-// Package strict finds messages of HTTP/1 that two servers could read in two
-// ways, by which one request hides behind another. net/http takes some of them:
-// lines that end in LF alone, header lines that go on in the next one, and a
-// length beside chunks, of which it ignores the length.
+// Package strict finds HTTP/1 messages that two servers could read
+// differently, which allows request smuggling. net/http accepts some of them:
+// lines that end in a bare LF, folded header lines, and a Content-Length
+// beside chunks, which it ignores.
 //
 //	var s strict.Scanner
 //	n, err := s.Scan(bytes) // bytes[:n] are in order
 //
-// It follows where each message begins and ends (RFC 9112), holds no bytes but
-// the few of the field that it reads, and does no I/O. What only makes a message
-// invalid, and cannot be read in two ways, is left to net/http.
+// A Scanner tracks where each message begins and ends (RFC 9112). It keeps
+// only the few bytes of the field that it reads, and does no I/O. Messages
+// that are invalid but unambiguous are left to net/http.
 package strict
 
 import (
@@ -85,10 +85,11 @@ func (t *text) value() string {
 	return v
 }
 
-// Scanner follows one direction of a connection. The zero value reads requests.
+// A Scanner checks one direction of a connection. The zero value reads
+// requests.
 type Scanner struct {
-	// Answers: the messages are answers. Of each its header alone is looked at;
-	// the next one needs a new Scanner.
+	// Answers says that the messages are responses. The Scanner checks the
+	// header only, and each response needs a new Scanner.
 	Answers bool
 
 	state   state
@@ -108,8 +109,8 @@ type Scanner struct {
 	switches bool   // there is an Upgrade
 }
 
-// Scan looks at what comes next. n bytes of it are in order; with an error, what
-// is behind them must not be read by anyone.
+// Scan checks the next bytes and returns how many of them are valid. After an
+// error, the bytes behind those must not be passed on.
 func (s *Scanner) Scan(p []byte) (n int, err error) {
 	for n < len(p) {
 		switch s.state {
@@ -136,11 +137,11 @@ func (s *Scanner) bodyEnd() {
 		s.state = chunkCR
 		return
 	}
-	s.end()
+	s.messageEnd()
 }
 
-// end is for the end of a message.
-func (s *Scanner) end() {
+// messageEnd prepares the scanner for what follows a message.
+func (s *Scanner) messageEnd() {
 	if s.switches || s.Answers {
 		s.state = raw
 		return
@@ -295,9 +296,10 @@ func (s *Scanner) noteField() error {
 	return nil
 }
 
-// Switches tells whether the bytes behind a request that asks for this protocol
-// may be another protocol's: they are not looked at, and must not be taken for
-// requests. Nobody switches to h2c here, which some clients ask for each time.
+// Switches reports whether the bytes behind a request for this upgrade may
+// belong to another protocol. The Scanner does not check such bytes, and they
+// must not be read as requests. It returns false for h2c, which some clients
+// always ask for and no server here accepts.
 func Switches(upgrade string) bool { return !strings.EqualFold(strings.Trim(upgrade, " \t"), "h2c") }
 
 // number reads one without a sign.
@@ -331,7 +333,7 @@ func (s *Scanner) headerEnd() error {
 func (s *Scanner) bodyBegins() {
 	switch {
 	case s.trailer:
-		s.end()
+		s.messageEnd()
 	case s.Answers && s.first.n > 0 && s.first.b[0] == '1' && s.first.value() != "101":
 		*s = Scanner{Answers: true} // 100 Continue and the like come before an answer
 	case s.Answers:
@@ -341,7 +343,7 @@ func (s *Scanner) bodyBegins() {
 	case s.length && s.left > 0:
 		s.state = body
 	default:
-		s.end()
+		s.messageEnd()
 	}
 }
 
