@@ -41,7 +41,10 @@ func EncodeBatch(b *Batch) ([]byte, error) {
 		return nil, fmt.Errorf("batch: %w: %d bytes, the limit is %d", ErrTooLarge, size, maxBatch)
 	}
 	head := []byte{batchFormat, 0}
-	plain := packBatch(append(make([]byte, 0, size+128), head...), b)
+	p := newPacker(size + 128)
+	p.Write(head)
+	p.batch(b)
+	plain := p.Bytes()
 	packed := plain[len(head):]
 	if len(packed) <= compressAbove {
 		return plain, nil
@@ -53,22 +56,21 @@ func EncodeBatch(b *Batch) ([]byte, error) {
 	return plain, nil
 }
 
-func packBatch(dst []byte, b *Batch) []byte {
-	dst = packArray(dst, 5)
-	dst = packBytes(dst, b.ID[:])
-	dst = packNote(dst, b.Note.bounded())
-	dst = packMaybe(dst, b.IfSequence)
-	dst = packUint(dst, b.Sequence)
-	dst = packArray(dst, len(b.Ops))
+func (p *packer) batch(b *Batch) {
+	p.array(5)
+	p.bytes(b.ID[:])
+	p.note(b.Note.bounded())
+	p.maybe(b.IfSequence)
+	p.uint(b.Sequence)
+	p.array(len(b.Ops))
 	for i := range b.Ops {
 		op := &b.Ops[i]
-		dst = packArray(dst, 4)
-		dst = packString(dst, op.Kind)
-		dst = packString(dst, op.Name)
-		dst = packBytes(dst, op.Value)
-		dst = packMaybe(dst, op.IfVersion)
+		p.array(4)
+		p.text(op.Kind)
+		p.text(op.Name)
+		p.bytes(op.Value)
+		p.maybe(op.IfVersion)
 	}
-	return dst
 }
 
 // DecodeBatch reads what EncodeBatch wrote. The values of the batch may share
@@ -107,16 +109,14 @@ func DecodeBatch(data []byte) (*Batch, error) {
 }
 
 func unpackBatch(packed []byte) (*Batch, error) {
-	u := unpacker{b: packed}
-	b := unpackOne(&u)
-	if len(u.b) > 0 {
-		u.fail("%d bytes after its end", len(u.b))
-	}
+	u := newUnpacker(packed)
+	b := u.batch()
+	u.end()
 	return b, u.err
 }
 
-// unpackOne reads the next batch; u.err says whether it is one.
-func unpackOne(u *unpacker) *Batch {
+// batch reads the next batch; u.err says whether it is one.
+func (u *unpacker) batch() *Batch {
 	u.tuple(5)
 	b := &Batch{ID: u.id(), Note: u.note(Note{}), IfSequence: u.maybe(), Sequence: u.uint()}
 	n := u.array(5) // the least that an operation takes

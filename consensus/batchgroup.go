@@ -44,11 +44,13 @@ func encodeGroup(batches [][]byte) []byte {
 	for _, b := range batches {
 		size += len(b) - 2
 	}
-	data := packArray(append(make([]byte, 0, size), batchFormat, batchGrouped), len(batches))
+	p := newPacker(size)
+	p.Write([]byte{batchFormat, batchGrouped})
+	p.array(len(batches))
 	for _, b := range batches {
-		data = append(data, b[2:]...)
+		p.Write(b[2:])
 	}
-	return data
+	return p.Bytes()
 }
 
 // decodeEntry reads the batches of a log entry: one, or those of a group. Its
@@ -64,18 +66,16 @@ func decodeEntry(data []byte) ([]*Batch, error) {
 	if data[1] != batchGrouped {
 		return nil, fmt.Errorf("group: %w: format %d with flags %#x, this build knows %#x", ErrFormat, data[0], data[1], batchGrouped)
 	}
-	u := unpacker{b: data[2:]}
+	u := newUnpacker(data[2:])
 	n := u.array(leastBatch)
 	if u.err == nil && (n == 0 || n > maxGroup) {
 		u.fail("%d batches, the limit is %d", n, maxGroup)
 	}
 	batches := make([]*Batch, 0, n)
 	for u.err == nil && len(batches) < n {
-		batches = append(batches, unpackOne(&u))
+		batches = append(batches, u.batch())
 	}
-	if u.err == nil && len(u.b) > 0 {
-		u.fail("%d bytes after its end", len(u.b))
-	}
+	u.end()
 	if u.err != nil {
 		return nil, fmt.Errorf("group: %w", u.err)
 	}

@@ -1,95 +1,66 @@
 package consensus
 
 import (
-	"encoding/binary"
+	"bytes"
 	"fmt"
-	"math"
 	"time"
+
+	"github.com/vmihailenco/msgpack/v5"
+	"github.com/vmihailenco/msgpack/v5/msgpcode"
 )
 
-// What is stored is MessagePack, of which these functions write and read the
-// part that is needed: nil, integers, texts, bytes and arrays. The shapes of
-// batch.go and viewfile.go are arrays without names; a change of shape is a
-// change of the format's version.
+// What is stored is MessagePack, of which only a part is used: nil, numbers,
+// texts, bytes and arrays. The shapes of batch.go and snapshot_file.go are
+// arrays without names; a change of shape is a change of the format's version.
 
-func packNil(dst []byte) []byte { return append(dst, 0xc0) }
-
-func packArray(dst []byte, n int) []byte {
-	switch {
-	case n < 16:
-		return append(dst, 0x90|byte(n))
-	case n <= math.MaxUint16:
-		return binary.BigEndian.AppendUint16(append(dst, 0xdc), uint16(n))
-	}
-	return binary.BigEndian.AppendUint32(append(dst, 0xdd), uint32(n))
+// packer appends MessagePack to a buffer in memory. The encoder's only errors
+// would be the buffer's, which has none.
+type packer struct {
+	bytes.Buffer
+	to *msgpack.Encoder
 }
 
-func packUint(dst []byte, n uint64) []byte {
-	switch {
-	case n < 0x80:
-		return append(dst, byte(n))
-	case n <= math.MaxUint8:
-		return append(dst, 0xcc, byte(n))
-	case n <= math.MaxUint16:
-		return binary.BigEndian.AppendUint16(append(dst, 0xcd), uint16(n))
-	case n <= math.MaxUint32:
-		return binary.BigEndian.AppendUint32(append(dst, 0xce), uint32(n))
-	}
-	return binary.BigEndian.AppendUint64(append(dst, 0xcf), n)
+// newPacker returns a packer whose buffer has room for size bytes.
+func newPacker(size int) *packer {
+	p := &packer{}
+	p.Grow(size)
+	p.to = msgpack.NewEncoder(&p.Buffer)
+	return p
 }
 
-// packMaybe writes nil for nil.
-func packMaybe(dst []byte, n *uint64) []byte {
+func (p *packer) array(n int)   { _ = p.to.EncodeArrayLen(n) }
+func (p *packer) uint(n uint64) { _ = p.to.EncodeUint(n) }
+func (p *packer) text(s string) { _ = p.to.EncodeString(s) }
+
+// bytes writes nil for nil, so that it stays apart from what is empty.
+func (p *packer) bytes(b []byte) { _ = p.to.EncodeBytes(b) }
+
+// maybe writes nil for nil.
+func (p *packer) maybe(n *uint64) {
 	if n == nil {
-		return packNil(dst)
+		_ = p.to.EncodeNil()
+		return
 	}
-	return packUint(dst, *n)
+	p.uint(*n)
 }
 
-func packString(dst []byte, s string) []byte {
-	switch n := len(s); {
-	case n < 32:
-		dst = append(dst, 0xa0|byte(n))
-	case n <= math.MaxUint8:
-		dst = append(dst, 0xd9, byte(n))
-	case n <= math.MaxUint16:
-		dst = binary.BigEndian.AppendUint16(append(dst, 0xda), uint16(n))
-	default:
-		dst = binary.BigEndian.AppendUint32(append(dst, 0xdb), uint32(n))
-	}
-	return append(dst, s...)
+// note writes who, what, and the time as seconds since 1970 and nanoseconds.
+func (p *packer) note(n Note) {
+	p.array(4)
+	p.text(n.Who)
+	p.text(n.What)
+	_ = p.to.EncodeInt64(n.At.Unix()) // always 9 bytes
+	p.uint(uint64(n.At.Nanosecond()))
 }
 
-// packBytes writes nil for nil, so that it stays apart from what is empty.
-func packBytes(dst []byte, b []byte) []byte {
-	if b == nil {
-		return packNil(dst)
-	}
-	switch n := len(b); {
-	case n <= math.MaxUint8:
-		dst = append(dst, 0xc4, byte(n))
-	case n <= math.MaxUint16:
-		dst = binary.BigEndian.AppendUint16(append(dst, 0xc5), uint16(n))
-	default:
-		dst = binary.BigEndian.AppendUint32(append(dst, 0xc6), uint32(n))
-	}
-	return append(dst, b...)
-}
-
-// packNote writes who, what, and the time as seconds since 1970 and nanoseconds.
-func packNote(dst []byte, n Note) []byte {
-	dst = packArray(dst, 4)
-	dst = packString(dst, n.Who)
-	dst = packString(dst, n.What)
-	dst = binary.BigEndian.AppendUint64(append(dst, 0xd3), uint64(n.At.Unix()))
-	return packUint(dst, uint64(n.At.Nanosecond()))
-}
-
-// unpacker reads what was packed. After the first error, which it keeps, it
-// reads only zero values.
+// unpacker reads what a packer wrote, and refuses the rest of MessagePack: the
+// decoder would take nil for 0, and a negative number for a large one. After
+// the first error, which it keeps, it reads only zero values.
 type unpacker struct {
-	b   []byte // what is left
-	err error
+	data []byte // whole
+	left bytes.Reader
+	from *msgpack.Decoder // of left
+	err  error
 	// texts that were read, so that equal ones share memory; nil: only what
 	// is like the one before does.
 	texts map[string]string
@@ -98,60 +69,71 @@ type unpacker struct {
 // maxTexts bounds unpacker.texts.
 const maxTexts = 4096
 
+func newUnpacker(data []byte) *unpacker {
+	u := &unpacker{}
+	u.reset(data)
+	u.from = msgpack.NewDecoder(&u.left)
+	return u
+}
+
+// reset goes on with other data.
+func (u *unpacker) reset(data []byte) {
+	u.data = data
+	u.left.Reset(data)
+}
+
 func (u *unpacker) fail(format string, args ...any) {
 	if u.err == nil {
 		u.err = fmt.Errorf("%w: "+format, append([]any{ErrDamaged}, args...)...)
 	}
-	u.b = nil
+	u.reset(nil)
 }
 
-// take returns the next n bytes, in place.
-func (u *unpacker) take(n uint64) []byte {
-	if n > uint64(len(u.b)) {
-		u.fail("%d bytes where %d are left", n, len(u.b))
-		return nil
+// end fails unless all was read.
+func (u *unpacker) end() {
+	if n := u.left.Len(); n > 0 {
+		u.fail("%d bytes after its end", n)
 	}
-	b := u.b[:n:n]
-	u.b = u.b[n:]
-	return b
 }
 
-// code reads the byte that says what follows.
-func (u *unpacker) code() byte {
-	if b := u.take(1); len(b) == 1 {
-		return b[0]
+// next looks at the code that comes next, and fails unless it is one of those
+// that are wanted.
+func (u *unpacker) next(wanted string, is func(code byte) bool) bool {
+	code, err := u.from.PeekCode()
+	switch {
+	case err != nil:
+		u.fail("%s where no bytes are left", wanted)
+	case !is(code):
+		u.fail("%#x where %s should be", code, wanted)
 	}
-	return 0xc1 // which nothing is written as
+	return u.err == nil
 }
 
-// number reads a big-endian number of so many bytes.
-func (u *unpacker) number(bytes uint64) uint64 {
-	var n uint64
-	for _, b := range u.take(bytes) {
-		n = n<<8 | uint64(b)
+// number keeps a number that was read, or the error of reading it.
+func number[T int | int64 | uint64](u *unpacker, n T, err error) T {
+	if err != nil {
+		u.fail("a number: %v, %d bytes are left", err, u.left.Len())
+		return 0
 	}
 	return n
 }
 
 // isNil tells whether nil comes next, and reads it.
 func (u *unpacker) isNil() bool {
-	if len(u.b) == 0 || u.b[0] != 0xc0 {
-		return false
-	}
-	u.b = u.b[1:]
-	return true
+	code, err := u.from.PeekCode()
+	return err == nil && code == msgpcode.Nil && u.from.DecodeNil() == nil
+}
+
+func isUint(code byte) bool {
+	return code <= msgpcode.PosFixedNumHigh || code >= msgpcode.Uint8 && code <= msgpcode.Uint64
 }
 
 func (u *unpacker) uint() uint64 {
-	switch c := u.code(); {
-	case c < 0x80:
-		return uint64(c)
-	case c >= 0xcc && c <= 0xcf:
-		return u.number(1 << (c - 0xcc))
-	default:
-		u.fail("%#x where a number should be", c)
+	if !u.next("a number", isUint) {
 		return 0
 	}
+	n, err := u.from.DecodeUint64()
+	return number(u, n, err)
 }
 
 func (u *unpacker) maybe() *uint64 {
@@ -164,20 +146,13 @@ func (u *unpacker) maybe() *uint64 {
 
 // array reads how many items an array has, of which each takes some bytes.
 func (u *unpacker) array(each int) int {
-	var n uint64
-	switch c := u.code(); {
-	case c&0xf0 == 0x90:
-		n = uint64(c & 0x0f)
-	case c == 0xdc || c == 0xdd:
-		n = u.number(2 << (c - 0xdc))
-	default:
-		u.fail("%#x where an array should be", c)
-	}
-	if n > uint64(len(u.b)/each) {
-		u.fail("an array of %d where %d bytes are left", n, len(u.b))
+	length, err := u.from.DecodeArrayLen()
+	n := number(u, length, err)
+	if n < 0 || n > u.left.Len()/each {
+		u.fail("an array of %d where %d bytes are left", n, u.left.Len())
 		return 0
 	}
-	return int(n)
+	return n
 }
 
 // tuple reads an array that must have that many items.
@@ -187,17 +162,25 @@ func (u *unpacker) tuple(want int) {
 	}
 }
 
-// text reads a text, in place.
-func (u *unpacker) text() []byte {
-	switch c := u.code(); {
-	case c&0xe0 == 0xa0:
-		return u.take(uint64(c & 0x1f))
-	case c >= 0xd9 && c <= 0xdb:
-		return u.take(u.number(1 << (c - 0xd9)))
-	default:
-		u.fail("%#x where a text should be", c)
+// take reads a length and that many bytes, in place.
+func (u *unpacker) take() []byte {
+	length, err := u.from.DecodeBytesLen()
+	n := number(u, length, err)
+	if n > u.left.Len() {
+		u.fail("%d bytes where %d are left", n, u.left.Len())
 		return nil
 	}
+	at := len(u.data) - u.left.Len()
+	u.left.Reset(u.data[at+n:])
+	return u.data[at : at+n : at+n]
+}
+
+// text reads a text, in place.
+func (u *unpacker) text() []byte {
+	if !u.next("a text", msgpcode.IsString) {
+		return nil
+	}
+	return u.take()
 }
 
 // like is the next text. Its memory is that of the one before, or of another
@@ -219,15 +202,10 @@ func (u *unpacker) like(before string) string {
 
 // bytes reads bytes, in place, or nil.
 func (u *unpacker) bytes() []byte {
-	switch c := u.code(); {
-	case c == 0xc0:
-		return nil
-	case c >= 0xc4 && c <= 0xc6:
-		return u.take(u.number(1 << (c - 0xc4)))
-	default:
-		u.fail("%#x where bytes should be", c)
+	if u.isNil() || !u.next("bytes", msgpcode.IsBin) {
 		return nil
 	}
+	return u.take()
 }
 
 // note reads a note; its texts are those of the one before where they are equal.
@@ -237,10 +215,9 @@ func (u *unpacker) note(before Note) Note {
 	if len(n.Who) > maxNote || len(n.What) > maxNote {
 		u.fail("a note of %d and %d bytes, the limit is %d each", len(n.Who), len(n.What), maxNote)
 	}
-	if c := u.code(); c != 0xd3 {
-		u.fail("%#x where a time should be", c)
-	}
-	seconds, nano := int64(u.number(8)), u.uint()
+	u.next("a time", func(code byte) bool { return code == msgpcode.Int64 })
+	at, err := u.from.DecodeInt64()
+	seconds, nano := number(u, at, err), u.uint()
 	if nano >= uint64(time.Second) {
 		u.fail("%d nanoseconds", nano)
 		return Note{}

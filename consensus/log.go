@@ -85,7 +85,8 @@ func openLog(path string, noSync bool, s *snapshots, closing <-chan struct{}, lo
 	switch {
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return nil, fmt.Errorf("%s: another process has it open", path)
-	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch):
+	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch),
+		errors.Is(err, bolterrors.ErrIncompatibleValue): // a bucket is none any more
 		return nil, fmt.Errorf("%s: %w: %w", path, ErrDamaged, err)
 	case err != nil:
 		return nil, err

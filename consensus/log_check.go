@@ -12,7 +12,8 @@ import (
 
 // checkBolt looks whether the pages of a bbolt file are sound, before bbolt
 // itself reads the file: it reads it as memory, so one that ends too early, or
-// a page that is none, ends the process. A file that is missing or empty is sound.
+// a page that is none, ends the process. Tx.Check of bbolt comes too late for
+// that, see DESIGN.md. A file that is missing or empty is sound.
 //
 // The format is that of bbolt's internal/common: pages with a header of 16
 // bytes, of which 0 and 1 are the last two states of the file.
@@ -94,7 +95,8 @@ func (w *boltWalk) bucket(root uint64) error {
 	return w.page(root, 0, &last)
 }
 
-// page goes through a page and those below it. Keys only ever grow.
+// page goes through a page and those below it. Keys only ever grow; the first
+// one of a page may be equal to the one by which its parent finds it.
 func (w *boltWalk) page(id uint64, depth int, last *[]byte) error {
 	p, err := w.read(id)
 	if err != nil {
@@ -155,15 +157,16 @@ func (w *boltWalk) elements(id uint64, p []byte, depth int, last *[]byte) error 
 		}
 		k, v := e[pos:pos+key], e[pos+key:pos+key+value]
 		if flags == boltBranch {
-			if bytes.Compare(k, *last) < 0 {
+			if order := bytes.Compare(k, *last); order < 0 || order == 0 && i > 0 {
 				return fmt.Errorf("the keys of page %d are in disorder", id)
 			}
+			*last = k
 			if err := w.page(child, depth+1, last); err != nil {
 				return err
 			}
 			continue
 		}
-		if len(k) == 0 || bytes.Compare(k, *last) <= 0 {
+		if order := bytes.Compare(k, *last); len(k) == 0 || order < 0 || order == 0 && i > 0 {
 			return fmt.Errorf("the keys of page %d are in disorder", id)
 		}
 		*last = k

@@ -43,26 +43,35 @@ type snapshotHeader struct {
 // WriteSnapshot writes the view. It needs a few MiB of memory, whatever the size
 // of the view, and may run while later views are made.
 func WriteSnapshot(w io.Writer, v Snapshot) error {
-	b := blockWriter{w: w, sum: crc64.New(viewTable)}
+	b := blockWriter{w: w, sum: crc64.New(viewTable), packed: newPacker(0)}
 	ids := v.seen.inOrder()
 	h := snapshotHeader{v.index, v.sequence, uint64(v.Len()), 0, uint64(len(ids)), v.seen.count}
 	for _, revisions := range v.past.all() {
 		h.revisions += uint64(len(revisions))
 	}
 	b.write(binary.BigEndian.AppendUint16([]byte(viewMagic), viewFormat))
-	b.record(packHeader(b.packed, h))
+	b.packed.header(h)
+	b.record()
 	for e := range v.All() {
-		b.record(packRevision(packKey(packArray(b.packed, 5), e.Key), e.revision()))
+		b.packed.array(5)
+		b.packed.revision(e.Key, e.revision())
+		b.record()
 	}
 	for path, revisions := range v.past.all() {
 		k := keyOf(path, bytes.IndexByte(path, 0))
 		for i := range revisions {
 			r := &revisions[i]
-			b.record(packUint(packRevision(packKey(packArray(b.packed, 6), k), r.Revision), r.until))
+			b.packed.array(6)
+			b.packed.revision(k, r.Revision)
+			b.packed.uint(r.until)
+			b.record()
 		}
 	}
 	for _, id := range ids {
-		b.record(packUint(packBytes(packArray(b.packed, 2), id.id[:]), id.index))
+		b.packed.array(2)
+		b.packed.bytes(id.id[:])
+		b.packed.uint(id.index)
+		b.record()
 	}
 	b.flush()
 	b.write(make([]byte, 8))
@@ -73,56 +82,57 @@ func WriteSnapshot(w io.Writer, v Snapshot) error {
 	return nil
 }
 
-func packHeader(dst []byte, h snapshotHeader) []byte {
-	dst = packArray(dst, 6)
+func (p *packer) header(h snapshotHeader) {
+	p.array(6)
 	for _, n := range []uint64{h.index, h.sequence, h.entries, h.revisions, h.ids, h.idsEver} {
-		dst = packUint(dst, n)
+		p.uint(n)
 	}
-	return dst
 }
 
-func packKey(dst []byte, k Key) []byte { return packString(packString(dst, k.Kind), k.Name) }
-
-func packRevision(dst []byte, r Revision) []byte {
-	return packNote(packBytes(packUint(dst, r.Version), r.Value), r.Note)
+func (p *packer) revision(k Key, r Revision) {
+	p.text(k.Kind)
+	p.text(k.Name)
+	p.uint(r.Version)
+	p.bytes(r.Value)
+	p.note(r.Note)
 }
 
 // blockWriter writes blocks, and keeps its first error.
 type blockWriter struct {
 	w      io.Writer
 	sum    hash.Hash64
-	packed []byte // the block to be
-	stored []byte // the last block written, for its memory
+	packed *packer // the block to be
+	stored []byte  // the last block written, for its memory
 	err    error
 }
 
-// record takes the block with a record appended.
-func (b *blockWriter) record(packed []byte) {
-	if b.packed = packed; len(packed) >= blockSize {
+// record ends a record that was appended to the block.
+func (b *blockWriter) record() {
+	if b.packed.Len() >= blockSize {
 		b.flush()
 	}
 }
 
 func (b *blockWriter) flush() {
-	if len(b.packed) == 0 || b.err != nil {
-		b.packed = b.packed[:0]
+	packed := b.packed.Bytes()
+	defer b.packed.Reset()
+	if len(packed) == 0 || b.err != nil {
 		return
 	}
 	const head = 8
 	var small bool
 	b.stored = append(b.stored[:0], make([]byte, head)...)
-	if len(b.packed) > compressAbove {
-		b.stored, small = compress(b.stored, b.packed)
+	if len(packed) > compressAbove {
+		b.stored, small = compress(b.stored, packed)
 	}
 	if !small {
-		b.stored = append(b.stored[:head], b.packed...)
+		b.stored = append(b.stored[:head], packed...)
 	}
 	binary.BigEndian.PutUint32(b.stored, uint32(len(b.stored)-head))
-	binary.BigEndian.PutUint32(b.stored[4:], uint32(len(b.packed)))
+	binary.BigEndian.PutUint32(b.stored[4:], uint32(len(packed)))
 	b.write(b.stored)
-	b.packed = b.packed[:0]
-	if cap(b.packed) > 4*blockSize { // one large record must not stay
-		b.packed, b.stored = make([]byte, 0, blockSize), nil
+	if cap(packed) > 4*blockSize { // one large record must not stay
+		b.packed, b.stored = newPacker(blockSize), nil
 	}
 }
 

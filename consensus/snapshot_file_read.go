@@ -21,8 +21,9 @@ func ReadSnapshot(r io.Reader, l Limits) (Snapshot, error) {
 		r:     r,
 		sum:   crc64.New(viewTable),
 		limit: blockSize + l.Entry + recordOverhead,
-		rest:  unpacker{texts: map[string]string{}},
+		rest:  newUnpacker(nil),
 	}
+	b.rest.texts = map[string]string{}
 	v, err := b.view(l)
 	if err != nil {
 		return Snapshot{}, fmt.Errorf("view: %w", err)
@@ -36,9 +37,9 @@ type blockReader struct {
 	sum   hash.Hash64
 	limit int // of a packed block
 
-	rest           unpacker // of the block at hand
-	stored, packed []byte   // the memory of blocks
-	ended          bool     // the empty block has come
+	rest           *unpacker // of the block at hand
+	stored, packed []byte    // the memory of blocks
+	ended          bool      // the empty block has come
 }
 
 func (b *blockReader) view(l Limits) (Snapshot, error) {
@@ -90,7 +91,7 @@ func (b *blockReader) read(p []byte) error {
 // record makes ready the next record in b.rest, whose error is that of the
 // record before.
 func (b *blockReader) record() error {
-	for len(b.rest.b) == 0 && b.rest.err == nil {
+	for b.rest.left.Len() == 0 && b.rest.err == nil {
 		if b.ended {
 			return fmt.Errorf("%w: it has fewer records than its header says", ErrDamaged)
 		}
@@ -121,14 +122,14 @@ func (b *blockReader) block() error {
 	if err := b.read(b.stored); err != nil {
 		return err
 	}
-	b.rest.b = b.stored
+	b.rest.reset(b.stored)
 	if stored < packed {
 		b.packed = sized(b.packed, int(packed))
 		raw, err := expand(b.packed, b.stored, uint64(packed), b.limit)
 		if err != nil {
 			return err
 		}
-		b.rest.b = raw
+		b.rest.reset(raw)
 	}
 	return nil
 }
@@ -146,7 +147,7 @@ func (b *blockReader) header() (h snapshotHeader, err error) {
 	if err := b.record(); err != nil {
 		return h, err
 	}
-	u := &b.rest
+	u := b.rest
 	u.tuple(6)
 	for _, n := range []*uint64{&h.index, &h.sequence, &h.entries, &h.revisions, &h.ids, &h.idsEver} {
 		*n = u.uint()
@@ -163,7 +164,7 @@ func (b *blockReader) entry(parts int, last Entry, before []byte, view *Snapshot
 	if err := b.record(); err != nil {
 		return Entry{}, nil, err
 	}
-	u := &b.rest
+	u := b.rest
 	u.tuple(parts)
 	e := Entry{Key: Key{Kind: u.like(last.Kind)}}
 	name := u.text()
@@ -265,7 +266,7 @@ func (b *blockReader) ids(v *Snapshot, h snapshotHeader) error {
 		if err := b.record(); err != nil {
 			return err
 		}
-		u := &b.rest
+		u := b.rest
 		u.tuple(2)
 		id, index := u.id(), u.uint()
 		if _, twice := v.seen.find(id); u.err == nil && (twice || id == ID{} || index < last || index == 0 || index > h.index) {
@@ -282,7 +283,7 @@ func (b *blockReader) ids(v *Snapshot, h snapshotHeader) error {
 
 // end reads what comes after the records.
 func (b *blockReader) end() error {
-	if len(b.rest.b) == 0 && !b.ended {
+	if b.rest.left.Len() == 0 && !b.ended {
 		if err := b.block(); err != nil {
 			return err
 		}

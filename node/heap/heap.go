@@ -16,7 +16,18 @@
 // in use is given back. What is idle then costs what it holds and no more.
 //
 // Whoever sets GOGC has chosen otherwise, and is left alone. GOMEMLIMIT goes
-// well with it: the runtime collects earlier when it comes near the limit.
+// well with it: the runtime collects earlier when it comes near the limit. It
+// does not do the same. 1,500 TLS handshakes and then nothing, with 4 and 60 MB
+// of other content, on two busy cores; automemlimit sets the limit that
+// GOMEMLIMIT sets, from the cgroup's, and sets none where that has none:
+//
+//	                      collections   resident 5 s later
+//	Keep                    5,  3        17 MB,  73 MB
+//	Go's defaults          31,  3        25 MB, 129 MB
+//	GOMEMLIMIT=128MiB      30,  4        25 MB, 121 MB
+//	the same, GOGC=off      1,  3       118 MB, 122 MB
+//
+// A trim takes some 10 to 20 ms of CPU, once after the work.
 package heap
 
 import (

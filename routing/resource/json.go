@@ -16,6 +16,7 @@ type jsonParser struct {
 	data  string
 	pos   int
 	line  int
+	texts yaml.Style // of texts: quoted, as they stand, or 0 to be written anew
 	nodes int
 	slab  []yaml.Node // nodes to give out: one allocation for many
 }
@@ -45,7 +46,7 @@ func (e *syntaxError) Error() string { return e.message }
 
 // parseJSON reads one value after another to the end of data.
 func parseJSON(data string) ([]*yaml.Node, *syntaxError) {
-	p := &jsonParser{data: data, line: 1}
+	p := &jsonParser{data: data, line: 1, texts: yaml.DoubleQuotedStyle}
 	var roots []*yaml.Node
 	for p.space(); p.pos < len(p.data); p.space() {
 		n, err := p.value(0)
@@ -215,7 +216,7 @@ func (p *jsonParser) digits() int {
 }
 
 func (p *jsonParser) text() (*yaml.Node, *syntaxError) {
-	n := p.node(yaml.Node{Kind: yaml.ScalarNode, Style: yaml.DoubleQuotedStyle, Tag: "!!str"})
+	n := p.node(yaml.Node{Kind: yaml.ScalarNode, Style: p.texts, Tag: "!!str"})
 	p.pos++
 	start := p.pos
 	var built []byte // nil while the text stands in data as it is
