@@ -204,9 +204,7 @@ func (p *peer) asks(key int16) {
 
 // produces looks whether a Produce is transactional.
 func (p *peer) produces(version int16, body []byte, now time.Duration) {
-	switch {
-	case version >= 9 && len(body) > 0 && body[0] > 1,
-		version >= 3 && version < 9 && len(body) > 1 && body[0] < 0x80 && body[0]|body[1] != 0:
+	if wire.ProduceTransactional(version, body) {
 		p.produced = now
 	}
 }

@@ -71,7 +71,7 @@ var places = sync.OnceValue(func() *struct{ failed, throttle place } {
 // broker slows the client down, which Produce says at its end.
 func outcome(key, version int16, body []byte) (failed int16, throttled bool) {
 	if key == keyProduce {
-		return produceOutcome(version, body)
+		return wire.ProduceOutcome(version, body)
 	}
 	p := places()
 	if b := p.failed.find(key, version, body, 2); b != nil {
@@ -81,54 +81,4 @@ func outcome(key, version int16, body []byte) (failed int16, throttled bool) {
 		throttled = int32(binary.BigEndian.Uint32(b)) > 0
 	}
 	return failed, throttled
-}
-
-func produceOutcome(version int16, body []byte) (failed int16, throttled bool) {
-	r := wire.NewReader(body, wire.Flexible(keyProduce, version))
-	for range r.Array() {
-		if version >= 13 {
-			r.Span(16)
-		} else {
-			r.String()
-		}
-		for range r.Array() {
-			r.Int32() // partition
-			code := r.Int16()
-			if r.Err() != nil {
-				return failed, false
-			}
-			if failed == 0 {
-				failed = code
-			}
-			skipProduced(&r, version)
-		}
-		r.Tags()
-		if r.Err() != nil {
-			return failed, false
-		}
-	}
-	return failed, version >= 1 && r.Int32() > 0 && r.Err() == nil
-}
-
-// skipProduced passes over what follows a partition's error.
-func skipProduced(r *wire.Reader, version int16) {
-	r.Int64() // offset
-	if version >= 2 {
-		r.Int64() // time
-	}
-	if version >= 5 {
-		r.Int64() // log start
-	}
-	if version >= 8 {
-		for range r.Array() {
-			r.Int32()
-			r.String()
-			r.Tags()
-			if r.Err() != nil {
-				return
-			}
-		}
-		r.String()
-	}
-	r.Tags()
 }

@@ -204,37 +204,3 @@ func Guess(p []byte) string {
 	}
 	return ""
 }
-
-// ProduceAcks reads the acks of a Produce request from the beginning of its
-// body. need is as in PeekRequest: how much of the body it takes. 0 means that
-// the broker will not answer (facts, rule 3).
-func ProduceAcks(version int16, body []byte) (acks int16, need int, err error) {
-	at := 0
-	switch {
-	case version >= 9: // a compact transactional id comes first
-		u, n, err := uvarint(body)
-		if err != nil {
-			return 0, 0, err
-		}
-		if n == 0 {
-			return 0, len(body) + 1, nil
-		}
-		if u > MaxHeader {
-			return 0, 0, fmt.Errorf("transactional id of %d bytes: %w", u-1, ErrTooLarge)
-		}
-		at = n + max(int(u)-1, 0)
-	case version >= 3:
-		if len(body) < 2 {
-			return 0, 2, nil
-		}
-		n := int16(binary.BigEndian.Uint16(body))
-		if n < -1 {
-			return 0, 0, fmt.Errorf("%w: transactional id of %d bytes", ErrMalformed, n)
-		}
-		at = 2 + max(int(n), 0)
-	}
-	if len(body) < at+2 {
-		return 0, at + 2, nil
-	}
-	return int16(binary.BigEndian.Uint16(body[at:])), 0, nil
-}

@@ -60,15 +60,39 @@ var withheld = map[kmsg.Key]string{
 // WriteTxnMarkers is not withheld though brokers use it: an administrator ends
 // hanging transactions by it (KIP-664), and the broker asks for the right to.
 
+// An apiSpec declares what this package does to the messages of one API beyond
+// passing them. It stands in the file that has the API's key and name, with a
+// comment that tells everything that becomes of that API, and in which versions.
+type apiSpec struct {
+	key    int16
+	lowest int16 // the first version that can be carried
+	// walkRequest and walkResponse write down the layout of a version, as far as
+	// a Walker has to know it; nil: such messages cannot be walked.
+	walkRequest, walkResponse func(b *builder, version int16)
+	addressesFrom             int16                  // the first version whose responses have addresses, or noVersion
+	mapAddresses              func(e *addressEditor) // edits them; nil: a Walker does
+	streams                   bool                   // responses have records in them
+}
+
+// specs are the APIs that are more than passed. ApiVersions needs no spec.
+var specs = []*apiSpec{
+	&produce, &fetch, &metadata, &findCoordinator, &saslHandshake, &describeConfigs,
+	&describeQuorum, &describeCluster, &shareFetch, &shareAcknowledge,
+}
+
 // api is what is known of one API.
 type api struct {
 	name     string // empty: unknown
 	max      int16  // the newest version that kmsg has
-	flexible int16  // the first flexible version; maxVersion: none
+	flexible int16  // the first flexible version, or noVersion
 	withheld string // why no client may use it
+	spec     *apiSpec
 }
 
-const maxVersion = 1<<15 - 1
+const (
+	maxVersion = 1<<15 - 1
+	noVersion  = maxVersion // no version is that new
+)
 
 var table = buildTable()
 
@@ -81,7 +105,7 @@ func buildTable() (t [MaxKey + 1]api) {
 		if r == nil {
 			continue
 		}
-		a := api{name: kafkaName.Replace(kmsg.NameForKey(int16(key))), max: r.MaxVersion(), flexible: maxVersion}
+		a := api{name: kafkaName.Replace(kmsg.NameForKey(int16(key))), max: r.MaxVersion(), flexible: noVersion}
 		for v := r.MaxVersion(); v >= 0; v-- {
 			if r.SetVersion(v); r.IsFlexible() {
 				a.flexible = v
@@ -90,21 +114,29 @@ func buildTable() (t [MaxKey + 1]api) {
 		a.withheld = withheld[kmsg.Key(key)]
 		t[key] = a
 	}
+	for _, s := range specs {
+		t[s.key].spec = s
+	}
 	return t
+}
+
+// specOf returns the spec of an API; nil: there is none.
+func specOf(key int16) *apiSpec {
+	if key < 0 || key > MaxKey {
+		return nil
+	}
+	return table[key].spec
 }
 
 // Known gives the versions of an API that the proxy can carry for a client, of
 // 0 to the newest that is known. ok false: the API is unknown, or none that a
 // client of a broker uses; it is neither offered nor carried.
-//
-// SaslHandshake begins at v1: what follows v0 are tokens without frames
-// (facts, rule 8).
 func Known(key int16) (lowest, highest int16, ok bool) {
 	if key < 0 || key > MaxKey || table[key].name == "" || table[key].withheld != "" {
 		return 0, -1, false
 	}
-	if key == keySASLHandshake {
-		lowest = 1
+	if s := table[key].spec; s != nil {
+		lowest = s.lowest
 	}
 	return lowest, table[key].max, true
 }

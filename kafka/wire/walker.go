@@ -27,7 +27,7 @@ const (
 // Nothing is given out before Growth is known, so that the frame's new length
 // can be sent first: scratch may begin with it. Names and ids are edited where
 // they stand. Node endpoints stand behind everything, so they are made to take
-// as many bytes as they took (see nodes.go), unless the first bytes that Next
+// as many bytes as they took (see node_endpoints.go), unless the first bytes that Next
 // is given are the whole of a message of up to MaxHeld.
 type Walker struct {
 	s     *shape

@@ -174,6 +174,27 @@ var _ filter.BufferingConn = (*conn)(nil)
 // Close implements filter.Conn.
 func (c *conn) Close() {}
 
+// edits are those of a connection, made when they are first wanted: bulk comes
+// in many messages, of which only one streams at a time in each direction.
+type edits struct {
+	produceNames, produceIDs, fetchNames, fetchIDs *filter.Edits
+	produce                                        *filter.Exchange // the one that streams
+	answer                                         *filter.Edits    // of Produce
+	names                                          int              // that answer has seen
+	body                                           []byte           // of the last one that answer has changed, where it is small
+}
+
+// Edits implements filter.Conn.
+func (c *conn) Edits(d filter.Direction, x *filter.Exchange) *filter.Edits {
+	switch {
+	case x.Key == int16(kmsg.Produce) && d == filter.Request:
+		return c.produceEdits(x)
+	case x.Key == int16(kmsg.Fetch) && d == filter.Response:
+		return c.fetchEdits(x)
+	}
+	return nil
+}
+
 // call is one message on its way through the filter.
 type call struct {
 	*conn

@@ -78,27 +78,3 @@ func (c *call) fetch(s *session, epoch int32, list []*id, again func() kmsg.Resp
 		return nil
 	})
 }
-
-func (c *call) fetchRequest(r *kmsg.FetchRequest) error {
-	if !c.sessionIn(r) {
-		return nil
-	}
-	var list []*id
-	for i := range r.Topics {
-		c.in(&r.Topics[i].Topic)
-		list = append(list, &r.Topics[i].TopicID)
-	}
-	for i := range r.ForgottenTopics {
-		c.in(&r.ForgottenTopics[i].Topic)
-		list = append(list, &r.ForgottenTopics[i].TopicID)
-	}
-	if r.Version < firstFetchWithID {
-		return nil
-	}
-	return c.fetch(&c.fetches, r.SessionEpoch, list, func() kmsg.Response {
-		const fetchSessionTopicIDError = 106
-		again := kmsg.NewPtrFetchResponse()
-		again.ErrorCode = fetchSessionTopicIDError
-		return again
-	})
-}

@@ -4,18 +4,7 @@ import (
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
-
-	"penstock/kafka/filter"
 )
-
-// metadataRequest lets the broker say itself what it says of an id that nobody
-// has: it may stand elsewhere in the answer than one of others does.
-func (c *call) metadataRequest(r *kmsg.MetadataRequest) error {
-	for i := range r.Topics {
-		r.Topics[i].Topic = optional(r.Topics[i].Topic, c.in)
-	}
-	return c.idsIn(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
-}
 
 func (c *call) listOffsetsRequest(r *kmsg.ListOffsetsRequest) error {
 	c.inEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
@@ -247,9 +236,3 @@ func (c *call) describePartitionsResponse(r *kmsg.DescribeTopicPartitionsRespons
 	}
 	return nil
 }
-
-// walkProduce: names between record batches need no collecting, nor do ids.
-func walkProduce(d filter.Direction, version int16) bool { return d == filter.Request && version >= 3 }
-
-// walkFetch: the same on the way back. Names have come to an end with v12.
-func walkFetch(d filter.Direction, version int16) bool { return d == filter.Response && version >= 4 }

@@ -1,5 +1,17 @@
 package wire
 
+// DescribeConfigs (API key 32) tells settings of topics, groups and brokers.
+//
+//	request   v0+    passed; filters see it decoded
+//	response  v0+    a broker's settings that tell addresses become sensitive
+//	                 and lose their value
+//	          v1+    so do their synonyms (KIP-226)
+//
+// Listeners and the quorum's voters are among the settings of a broker, so this
+// API tells what Metadata and DescribeQuorum hide. MultiTenant also hides
+// settings that are other tenants' (filter/multitenant/configs.go).
+var describeConfigs = apiSpec{key: keyDescribeConfigs, mapAddresses: (*addressEditor).mapConfigs}
+
 // Settings of a broker that tell addresses, of it or of others. Any that ends
 // like one of suffixes counts as well: listeners may have settings of their own.
 var addressSettings = map[string]bool{
@@ -31,8 +43,8 @@ func tellsAddress(name []byte) bool {
 	return false
 }
 
-// configs: settings of brokers that tell addresses become sensitive.
-func (e *addressEditor) configs() {
+// mapConfigs makes settings of brokers that tell addresses sensitive.
+func (e *addressEditor) mapConfigs() {
 	e.r.Int32() // throttle
 	for range e.r.Array() {
 		e.r.Int16() // error

@@ -3,11 +3,99 @@ package multitenant
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"slices"
 	"sync"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"penstock/kafka/filter"
 )
+
+// Fetch (API key 1):
+//
+//	request   v0+    names get the prefix
+//	          v7+    the session's number (KIP-227) must be one that was handed
+//	                 to the tenant
+//	          v13+   topic ids that are not the tenant's become ids that nobody
+//	                 has
+//	response  v0-3   decoded: names lose the prefix
+//	          v4-12  walked: the same; the session's number is noted
+//	          v13+   walked: ids become the client's again; an id that is not the
+//	                 tenant's ends the connection
+
+// firstFetchWithID is the first version with ids in place of names (KIP-516).
+const firstFetchWithID = 13
+
+// walkFetch tells which responses stream.
+func walkFetch(d filter.Direction, version int16) bool { return d == filter.Response && version >= 4 }
+
+// fetchEdits are the edits of a response that streams.
+func (c *conn) fetchEdits(x *filter.Exchange) *filter.Edits {
+	e := &c.edits
+	if x.Version < firstFetchWithID {
+		if e.fetchNames == nil {
+			e.fetchNames = &filter.Edits{Topic: c.appendOut, TopicGrowth: -len(c.prefix), FetchSession: c.handedOut}
+		}
+		return e.fetchNames
+	}
+	if e.fetchIDs == nil {
+		e.fetchIDs = &filter.Edits{TopicID: c.fetchedFrom, FetchSession: c.handedOut}
+	}
+	return e.fetchIDs
+}
+
+func (c *call) fetchRequest(r *kmsg.FetchRequest) error {
+	if !c.sessionIn(r) {
+		return nil
+	}
+	var list []*id
+	for i := range r.Topics {
+		c.in(&r.Topics[i].Topic)
+		list = append(list, &r.Topics[i].TopicID)
+	}
+	for i := range r.ForgottenTopics {
+		c.in(&r.ForgottenTopics[i].Topic)
+		list = append(list, &r.ForgottenTopics[i].TopicID)
+	}
+	if r.Version < firstFetchWithID {
+		return nil
+	}
+	return c.fetch(&c.fetches, r.SessionEpoch, list, func() kmsg.Response {
+		const fetchSessionTopicIDError = 106
+		again := kmsg.NewPtrFetchResponse()
+		again.ErrorCode = fetchSessionTopicIDError
+		return again
+	})
+}
+
+// fetchResponse is for the versions that are not walked, which have no ids.
+func (c *call) fetchResponse(r *kmsg.FetchResponse) error {
+	return c.outEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
+}
+
+// fetchedFrom looks at an id in a response. What a request names was looked at;
+// but a fetch session is known by a number alone, and who guesses another
+// tenant's need name nothing.
+func (c *conn) fetchedFrom(t *id) error {
+	if c.fetches.owns(*t) || c.idRemembered(t) {
+		return nil
+	}
+	// Records follow: only what the session has asked for may have been
+	// replaced and forgotten.
+	if original := c.ids.original(*t); c.fakes.lost && c.fetches.fakes(original) {
+		*t = original
+		return nil
+	}
+	return errForeignID
+}
+
+func (c *conn) appendOut(dst, name []byte) ([]byte, error) {
+	if len(name) < len(c.prefix) || string(name[:len(c.prefix)]) != c.prefix {
+		return nil, fmt.Errorf("%w: the broker's answer has a name without the tenant's prefix", filter.ErrDenied)
+	}
+	return append(dst, name[len(c.prefix):]...), nil
+}
 
 // A fetch session is a number (KIP-227), good on its broker for whoever says it.
 // A tenant may say only those that were handed to it; any other is treated as

@@ -2,11 +2,21 @@ package wire
 
 import "fmt"
 
-const (
-	errUnsupportedVersion      = 35
-	errCoordinatorNotAvailable = 15
-	errLeaderNotAvailable      = 5
-)
+// ApiVersions (API key 18) tells which APIs and versions the broker has.
+//
+//	request   v0+    passed; the session notes the client's software (v3+,
+//	                 KIP-511; session/auth.go)
+//	          newer than known   answered by the session itself, as a broker does:
+//	                 UNSUPPORTED_VERSION in the layout of v0
+//	                 (AppendUnsupportedApiVersions)
+//	response  v0+    narrowed to what the broker, the proxy and all filters can
+//	                 carry (NarrowApiVersions)
+//	          v0+    its header never has tags, flexible or not (ResponseTags)
+//
+// The cluster and node that a client names from v5 on (KIP-1242) pass: they are
+// the broker's own in a virtual cluster, and so is its answer.
+
+const errUnsupportedVersion = 35
 
 // NarrowApiVersions rewrites the body of an ApiVersions response to what both
 // the broker offers and ranges allows: APIs that have nothing in common leave,

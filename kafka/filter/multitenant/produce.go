@@ -11,52 +11,40 @@ import (
 	"penstock/kafka/wire"
 )
 
-// From these versions on there are ids in place of names.
-const (
-	firstProduceWithID = 13
-	firstFetchWithID   = 13
-)
+// Produce (API key 0):
+//
+//	request   v0-2   decoded: names get the prefix
+//	          v3-12  walked: names and the transactional id get the prefix
+//	          v13+   walked: topic ids are looked at. The first requests of a
+//	                 connection, and all without a response, are looked at whole,
+//	                 since the broker may have to be asked about an id
+//	response  v0+    rewritten as bytes where that is enough, else decoded: names
+//	                 and messages lose the prefix, ids become the client's again
+
+// firstProduceWithID is the first version with ids in place of names (KIP-516).
+const firstProduceWithID = 13
 
 // maxAnswer is how much of an answer's room a connection keeps for the next one.
 const maxAnswer = 512
 
-// edits are those of a connection, made when they are first wanted: bulk comes
-// in many messages, of which only one streams at a time in each direction.
-type edits struct {
-	produceNames, produceIDs, fetchNames, fetchIDs *filter.Edits
-	produce                                        *filter.Exchange // the one that streams
-	answer                                         *filter.Edits    // of Produce
-	names                                          int              // that answer has seen
-	body                                           []byte           // of the last one that answer has changed, where it is small
-}
+// walkProduce tells which requests stream: names and ids stand between the
+// records, so that nothing has to be collected.
+func walkProduce(d filter.Direction, version int16) bool { return d == filter.Request && version >= 3 }
 
-// Edits implements filter.Conn.
-func (c *conn) Edits(d filter.Direction, x *filter.Exchange) *filter.Edits {
+// produceEdits are the edits of a request that streams.
+func (c *conn) produceEdits(x *filter.Exchange) *filter.Edits {
 	e := &c.edits
-	switch {
-	case x.Key == int16(kmsg.Produce) && d == filter.Request && x.Version < firstProduceWithID:
+	if x.Version < firstProduceWithID {
 		if e.produceNames == nil {
 			e.produceNames = &filter.Edits{Topic: c.appendIn, TopicGrowth: len(c.prefix), TransactionalID: c.appendTxn}
 		}
 		return e.produceNames
-	case x.Key == int16(kmsg.Produce) && d == filter.Request:
-		if e.produceIDs == nil {
-			e.produceIDs = &filter.Edits{TopicID: c.producedTo, TransactionalID: c.appendTxn}
-		}
-		e.produce = x
-		return e.produceIDs
-	case x.Key == int16(kmsg.Fetch) && d == filter.Response && x.Version < firstFetchWithID:
-		if e.fetchNames == nil {
-			e.fetchNames = &filter.Edits{Topic: c.appendOut, TopicGrowth: -len(c.prefix), FetchSession: c.handedOut}
-		}
-		return e.fetchNames
-	case x.Key == int16(kmsg.Fetch) && d == filter.Response:
-		if e.fetchIDs == nil {
-			e.fetchIDs = &filter.Edits{TopicID: c.fetchedFrom, FetchSession: c.handedOut}
-		}
-		return e.fetchIDs
 	}
-	return nil
+	if e.produceIDs == nil {
+		e.produceIDs = &filter.Edits{TopicID: c.producedTo, TransactionalID: c.appendTxn}
+	}
+	e.produce = x
+	return e.produceIDs
 }
 
 // MayBuffer implements filter.BufferingConn. In the midst of a request that streams
@@ -116,22 +104,6 @@ func (c *conn) producedTo(t *id) error {
 	return nil
 }
 
-// fetchedFrom looks at an id in a response. What a request names was looked at;
-// but a fetch session is known by a number alone, and who guesses another
-// tenant's need name nothing.
-func (c *conn) fetchedFrom(t *id) error {
-	if c.fetches.owns(*t) || c.idRemembered(t) {
-		return nil
-	}
-	// Records follow: only what the session has asked for may have been
-	// replaced and forgotten.
-	if original := c.ids.original(*t); c.fakes.lost && c.fetches.fakes(original) {
-		*t = original
-		return nil
-	}
-	return errForeignID
-}
-
 // appendIn is in for names that stream. A name that must not get the prefix
 // cannot be told here without changing the length announced.
 func (c *conn) appendIn(dst, name []byte) ([]byte, error) {
@@ -148,13 +120,6 @@ func (c *conn) appendTxn(dst, id []byte) ([]byte, error) {
 		return dst, nil
 	}
 	return append(append(dst, c.prefix...), id...), nil
-}
-
-func (c *conn) appendOut(dst, name []byte) ([]byte, error) {
-	if len(name) < len(c.prefix) || string(name[:len(c.prefix)]) != c.prefix {
-		return nil, fmt.Errorf("%w: the broker's answer has a name without the tenant's prefix", filter.ErrDenied)
-	}
-	return append(dst, name[len(c.prefix):]...), nil
 }
 
 // produceRequest is for the versions that are not walked, which have no ids.
@@ -214,9 +179,4 @@ func (c *call) produceResponse(r *kmsg.ProduceResponse) error {
 	return c.find(asked, func() error {
 		return c.idsOut(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
 	})
-}
-
-// fetchResponse is for the versions that are not walked, which have no ids.
-func (c *call) fetchResponse(r *kmsg.FetchResponse) error {
-	return c.outEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 }
