@@ -26,7 +26,7 @@ func changesTo(t *testing.T, kind, text string) (list []resource.Change) {
 }
 
 // What a change does to connections is told before it is made.
-func TestWordsOfChanges(t *testing.T) {
+func TestDiffSummaryOfVirtualClusters(t *testing.T) {
 	s := newStage(t, Config{})
 	s.apply(oneBroker("127.0.0.1:1", ""))
 	changes := func(text string) []resource.Change { return changesTo(t, model.KindVirtual, text) }
@@ -45,7 +45,7 @@ func TestWordsOfChanges(t *testing.T) {
 
 // A change of a physical cluster acts on all virtual clusters that stand for
 // it, with the connections that these have on all nodes.
-func TestWordsOfPhysicalClusters(t *testing.T) {
+func TestDiffSummaryOfPhysicalClusters(t *testing.T) {
 	s := newStage(t, Config{})
 	const more = `---
 kind: VirtualCluster
