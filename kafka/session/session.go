@@ -7,19 +7,20 @@
 //	                      │
 //	              queue of requests in flight
 //
-// A Session is a netio.Session: told of completed work on two streams, on one
-// loop. All of it but the few methods of Conn is without I/O, so everything
-// can be told as a story (testdata).
+// A Session is a netio.Session: it is told of completed work on two streams, on
+// one loop. It has no I/O of its own but the methods of Conn, so scenario files
+// (testdata) cover all of it. DESIGN.md has the reasons and the invariants.
 //
-//	client.go   requests: caps, versions, acks, what becomes of them
-//	broker.go   responses: whose they are, answers in their turn
-//	direction.go bytes of one direction: pieces, memory, back-pressure
-//	flight.go   the requests that will be answered
-//	ends.go     what comes out of the chain of filters, and what waits behind it
-//	auth.go     what is learned from ApiVersions and SASL
-//	leave.go    quiet moments, and ends
-//	times.go    what must not take too long
-//	rebootstrap.go clients of a session that is to end are sent away by Metadata
+//	client.go       requests: caps, versions, acks, what happens to them
+//	broker.go       responses: which request they answer, and in which order
+//	direction.go    the bytes of one direction: pieces, memory, back-pressure
+//	in_flight.go    the requests that will be answered
+//	sink.go         what leaves the chain of filters, and the reorder buffer
+//	auth.go         what is learned from ApiVersions and SASL
+//	leave.go        quiet moments, and ends
+//	rebootstrap.go  Metadata sends clients away from a session that is to end
+//	times.go        deadlines
+//	outcome.go      errors and throttling, for statistics
 //
 // It refuses what it cannot follow: a frame or a message that is not what it
 // says, an API or version that was not offered, a response out of turn. Then

@@ -23,8 +23,8 @@ import (
 // MultiTenant puts its prefix before names and transactional ids and checks
 // topic ids (filter/multitenant/produce.go); TopicMetrics counts bytes.
 //
-// Tag 0 is edited in v9 too, where Kafka gives it no meaning: a client that
-// reads it there must find no broker's address.
+// A walk with Edits.Node takes tag 0 for node endpoints from v9 on, the first
+// version with tags: Kafka gives it no other meaning.
 var produce = apiSpec{
 	key:           keyProduce,
 	walkRequest:   walkProduceRequest,

@@ -14,8 +14,8 @@ package wire
 // go on only with its own fetch sessions (filter/multitenant/fetch.go);
 // TopicMetrics counts bytes.
 //
-// Tag 0 is edited in v12 to v15 too, where Kafka gives it no meaning: a client
-// that reads it there must find no broker's address.
+// A walk with Edits.Node takes tag 0 for node endpoints from v12 on, the first
+// version with tags: Kafka gives it no other meaning.
 var fetch = apiSpec{
 	key:           keyFetch,
 	walkResponse:  walkFetchResponse,
