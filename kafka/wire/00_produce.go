@@ -41,7 +41,7 @@ func walkProduceRequest(b *builder, v int16) {
 		b.fixed(4, true)
 		b.add(opBytes, 0)
 	})
-	b.end(false)
+	b.messageTags(false)
 }
 
 func walkProduceResponse(b *builder, v int16) {
@@ -58,12 +58,12 @@ func walkProduceResponse(b *builder, v int16) {
 		}
 	})
 	b.fixed(4, v >= 1) // throttle
-	b.end(true)
+	b.messageTags(true)
 }
 
 // ProduceAcks reads the acks of a Produce request from the beginning of its
-// body. need is as in PeekRequest: how much of the body it takes. 0 means that
-// the broker will not answer (facts, rule 3).
+// body. need is as in PeekRequest, counted in the body. 0 means that the broker
+// will not answer.
 func ProduceAcks(version int16, body []byte) (acks int16, need int, err error) {
 	at := 0
 	switch {
@@ -95,8 +95,8 @@ func ProduceAcks(version int16, body []byte) (acks int16, need int, err error) {
 	return int16(binary.BigEndian.Uint16(body[at:])), 0, nil
 }
 
-// ProduceTransactional tells, from the beginning of its body, whether a Produce
-// request has a transactional id.
+// ProduceTransactional reports, from the beginning of its body, whether a
+// Produce request has a transactional id.
 func ProduceTransactional(version int16, body []byte) bool {
 	switch {
 	case version >= 9:
@@ -107,9 +107,9 @@ func ProduceTransactional(version int16, body []byte) bool {
 	return false
 }
 
-// ProduceOutcome finds in a response, of which body may be the beginning only,
-// the first error of a partition, and whether the broker slows the client down.
-// The latter stands at the end.
+// ProduceOutcome returns the first error of a partition in a response, and
+// whether the broker throttles the client. body may be the beginning only; the
+// throttle time stands at the end.
 func ProduceOutcome(version int16, body []byte) (failed int16, throttled bool) {
 	r := NewReader(body, Flexible(keyProduce, version))
 	for range r.Array() {

@@ -39,5 +39,5 @@ func walkFetchResponse(b *builder, v int16) {
 		b.fixed(4, v >= 11) // preferred replica
 		b.add(opBytes, 0)
 	})
-	b.end(true)
+	b.messageTags(true)
 }

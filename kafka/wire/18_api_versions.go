@@ -18,19 +18,21 @@ import "fmt"
 
 const errUnsupportedVersion = 35
 
-// NarrowApiVersions rewrites the body of an ApiVersions response to what both
-// the broker offers and ranges allows: APIs that have nothing in common leave,
-// everything else stays byte for byte: throttle, unknown tags, features. version
-// is that of the request. The result is body itself if nothing was changed, or
-// dst with what it became.
+// NarrowApiVersions rewrites the body of an ApiVersions response to the versions
+// that both the broker offers and ranges allows. APIs without a common version
+// are removed; all else stays byte for byte: throttle time, unknown tags,
+// features. version is that of the request. It returns body itself if nothing
+// changed, or dst with the new body.
 //
-// Two rules are odd (facts, rules 5 and 6). A broker that does not know the
-// version answers with error 35 in the layout of v0; that is taken for any
-// version, and narrowed as well. And Produce is offered from v0 if the broker
-// does so, whatever ranges has as its lowest: librdkafka takes a higher one for
-// a broker that cannot compress (KAFKA-18659), and sends the newest anyway.
-// Whoever carries the requests refuses those below the range.
-func NarrowApiVersions(dst []byte, version int16, body []byte, ranges func(key int16) (lowest, highest int16)) ([]byte, error) { //nolint:revive // Kafka's own name
+// There are two special cases. A broker that does not know the version answers
+// with error 35 in the layout of v0; that is recognized for any version, and
+// narrowed as well. And Produce is offered from v0 if the broker does so, whatever
+// ranges has as its lowest: librdkafka takes a higher one for a broker that cannot
+// compress (KAFKA-18659), and sends the newest anyway. The session refuses
+// requests below the range.
+func NarrowApiVersions( //nolint:revive // Kafka's own name
+	dst []byte, version int16, body []byte, ranges func(key int16) (lowest, highest int16),
+) ([]byte, error) {
 	r := NewReader(body, version >= 3)
 	if code := r.Int16(); code == errUnsupportedVersion && isV0(body) {
 		r.Flexible = false
@@ -79,7 +81,7 @@ func NarrowApiVersions(dst []byte, version int16, body []byte, ranges func(key i
 	return append(dst, r.Rest()...), nil
 }
 
-// isV0 tells whether a body has the layout of ApiVersions v0 exactly.
+// isV0 reports whether a body has the layout of ApiVersions v0 exactly.
 func isV0(body []byte) bool {
 	r := NewReader(body, false)
 	r.Int16()
@@ -88,8 +90,8 @@ func isV0(body []byte) bool {
 }
 
 // AppendUnsupportedApiVersions appends the body that answers an ApiVersions
-// request of a version that is not known: error 35 in the layout of v0, with
-// the versions of ApiVersions that are (facts, rule 5). Its header has no tags.
+// request of an unknown version: error 35 in the layout of v0, with the known
+// versions of ApiVersions. Its header has no tags.
 func AppendUnsupportedApiVersions(dst []byte, lowest, highest int16) []byte { //nolint:revive // Kafka's own name
 	dst = AppendInt16(dst, errUnsupportedVersion)
 	dst = AppendInt32(dst, 1)

@@ -30,8 +30,8 @@ var addressSuffixes = []string{"bootstrap.servers", "advertised.listeners", "hos
 
 const resourceBroker = 4 // the type of resource that is a broker
 
-// tellsAddress tells whether the value of a broker's setting is an address.
-func tellsAddress(name []byte) bool {
+// isAddressSetting reports whether the value of a broker's setting is an address.
+func isAddressSetting(name []byte) bool {
 	if addressSettings[string(name)] {
 		return true
 	}
@@ -64,14 +64,14 @@ func (e *addressEditor) mapConfigs() {
 // sensitive, synonyms from v1 on, type and documentation from v3 on.
 func (e *addressEditor) config(broker bool) {
 	name, _ := e.r.String()
-	mask := broker && tellsAddress(name)
+	mask := broker && isAddressSetting(name)
 	e.masked(mask)
 	e.r.Span(2)
 	e.sensitive(mask)
 	if e.v >= 1 {
 		for range e.r.Array() {
 			synonym, _ := e.r.String()
-			e.masked(mask || broker && tellsAddress(synonym))
+			e.masked(mask || broker && isAddressSetting(synonym))
 			e.r.Int8() // source
 			e.r.Tags()
 		}

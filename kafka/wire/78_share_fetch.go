@@ -26,5 +26,5 @@ func walkShareFetchResponse(b *builder, v int16) {
 		b.array(opArray, func() { b.fixed(8+8+2, true) }) // acquired records
 	})
 	b.nodes()
-	b.end(false)
+	b.messageTags(false)
 }

@@ -20,5 +20,5 @@ func walkShareAcknowledgeResponse(b *builder, v int16) {
 		b.tags()
 	})
 	b.nodes()
-	b.end(false)
+	b.messageTags(false)
 }

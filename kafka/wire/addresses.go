@@ -15,30 +15,30 @@ const (
 // noNode is the node id that stands for no broker.
 const noNode int32 = -1
 
-// CarriesAddress tells whether a response has addresses of brokers or
-// controllers in it, or settings that tell them. User endpoints of streams
-// groups are the clients' own, and do not count.
+// CarriesAddress reports whether a response has addresses of brokers or
+// controllers, or settings that tell them. User endpoints of streams groups
+// belong to the clients, and do not count.
 func CarriesAddress(key, version int16) bool {
 	s := specOf(key)
 	return s != nil && version >= s.addressesFrom
 }
 
-// Streams tells whether the responses of an API have records in them: they may
-// be as large as a frame can be, and are walked rather than collected.
+// Streams reports whether the responses of an API have records in them. They
+// may be as large as a frame can be, so they are walked rather than collected.
 func Streams(key int16) bool {
 	s := specOf(key)
 	return s != nil && s.streams
 }
 
-// MapAddresses puts other addresses into the body of a response that
-// CarriesAddress. A broker without one is left out of lists, or becomes
-// a coordinator that is not available. to is never asked about addresses of
+// MapAddresses replaces the addresses in the body of a response that
+// CarriesAddress. A broker for which to returns ok false is left out of lists,
+// or becomes a coordinator that is not available. to is never called for
 // controllers: lists of them become empty. Settings that tell addresses become
-// sensitive ones, whose value is not shown.
+// sensitive ones, without a value.
 //
-// The new body is out with tail behind it. out is dst with everything up to
-// the last change, tail a view of the rest of body: all of it if nothing
-// changed. hidden counts what was left out or masked.
+// The new body is out followed by tail. out is dst with everything up to the
+// last change, tail a view of the rest of body: all of it if nothing changed.
+// hidden counts what was left out or masked.
 func MapAddresses(dst []byte, key, version int16, body []byte, to NodeFunc) (out, tail []byte, hidden int, err error) {
 	s := specOf(key)
 	switch {
@@ -57,7 +57,7 @@ func MapAddresses(dst []byte, key, version int16, body []byte, to NodeFunc) (out
 		e.err = e.r.Err()
 	}
 	out, tail, hidden, err = e.out, body[e.done:], e.hidden, e.err
-	*e = addressEditor{gone: e.gone}
+	e.r, e.out, e.to, e.err = Reader{}, nil, nil, nil // nothing of the message stays
 	editors.Put(e)
 	if err != nil {
 		return nil, nil, 0, fmt.Errorf("response to %s v%d: %w", Name(key), version, err)
@@ -65,11 +65,11 @@ func MapAddresses(dst []byte, key, version int16, body []byte, to NodeFunc) (out
 	return out, tail, hidden, nil
 }
 
-// editors are used again: specs call them by a function value, so each would be
-// an allocation.
+// editors are pooled. specs call them through a function value, so each would
+// be an allocation.
 var editors = sync.Pool{New: func() any { return new(addressEditor) }}
 
-// addressEditor reads a body and writes its changed copy as far as it changes.
+// addressEditor reads a body, and writes a changed copy up to the last change.
 type addressEditor struct {
 	r      Reader
 	v      int16
@@ -92,8 +92,8 @@ func (e *addressEditor) keep(offset int) {
 	}
 }
 
-// mapped asks for the address of a broker. ok false: there is none, or there
-// was an error before.
+// mapped returns the virtual address of a broker. ok is false if there is none,
+// or after an error.
 func (e *addressEditor) mapped(id int32, host []byte, port int32) (vhost string, vport int32, ok bool) {
 	if e.err != nil || e.r.err != nil {
 		return "", 0, false
@@ -105,7 +105,8 @@ func (e *addressEditor) mapped(id int32, host []byte, port int32) (vhost string,
 	return vhost, vport, ok
 }
 
-// array reads the length of an array of brokers and makes room for another.
+// array reads the length of an array of brokers, and writes one that count may
+// correct.
 func (e *addressEditor) array() (n, at int) {
 	from := e.r.at
 	n = e.r.Array()
@@ -133,7 +134,8 @@ func (e *addressEditor) count(n, kept, at, size int) {
 	e.hidden += max(n, 0) - max(kept, 0)
 }
 
-// brokers edits an array of brokers: id, host, port, and what rest reads.
+// brokers edits an array of brokers: id, host, port, and fields that rest
+// reads.
 func (e *addressEditor) brokers(rest func(), hide bool) {
 	n, at := e.array()
 	size := len(e.out) - at
@@ -169,7 +171,8 @@ func (e *addressEditor) brokers(rest func(), hide bool) {
 	slices.Sort(e.gone)
 }
 
-// mapEndpoints edits Produce, Fetch and the share APIs, whole.
+// mapEndpoints edits the node endpoints of a whole response to Produce, Fetch
+// or the share APIs.
 func mapEndpoints(dst []byte, key, version int16, body []byte, to NodeFunc) (out, tail []byte, hidden int, err error) {
 	w := struct {
 		Walker
@@ -185,15 +188,15 @@ func mapEndpoints(dst []byte, key, version int16, body []byte, to NodeFunc) (out
 	return out, nil, w.hidden, nil
 }
 
-// left tells whether a broker was left out of the list.
+// left reports whether a broker was left out of the list.
 func (e *addressEditor) left(id int32) bool {
 	_, ok := slices.BinarySearch(e.gone, id)
 	return ok
 }
 
-// replaceController puts a broker that clients see in the place of a controller
-// that they do not, at an offset of out. Clients of Kafka since 2.8 send what is
-// for the controller to that broker, and any broker forwards it.
+// replaceController replaces a controller that clients do not see by a broker
+// that they see, at an offset of out. Clients since Kafka 2.8 send requests for
+// the controller to that broker, and any broker forwards them.
 func (e *addressEditor) replaceController(at int) {
 	field := e.out[at : at+4]
 	if e.left(int32(binary.BigEndian.Uint32(field))) {

@@ -1,7 +1,7 @@
 package wire
 
 // A shape is the layout of one version of a message, as far as a Walker has to
-// know it: a flat program over which it runs as the bytes come.
+// know it: a flat program that runs as the bytes come.
 type shape struct {
 	ops      []op
 	flexible bool
@@ -58,7 +58,7 @@ func buildShapes() (t shapeTable) {
 	return t
 }
 
-// shapeOf finds the shape of a message; nil if it cannot be walked.
+// shapeOf returns the shape of a message, or nil if it cannot be walked.
 func shapeOf(d Direction, key, version int16) *shape {
 	if d > Response || key < 0 || int(key) >= len(shapes[d]) {
 		return nil
@@ -69,12 +69,12 @@ func shapeOf(d Direction, key, version int16) *shape {
 	return nil
 }
 
-// Walkable tells whether a message can be walked: Produce requests and
-// responses, and the responses to Fetch, ShareFetch and ShareAcknowledge, each
-// from version 0 to the newest that is known.
+// Walkable reports whether a message can be walked: Produce requests and
+// responses, and responses to Fetch, ShareFetch and ShareAcknowledge, in every
+// known version.
 func Walkable(d Direction, key, version int16) bool { return shapeOf(d, key, version) != nil }
 
-// builder writes a shape down in the order of its fields.
+// builder writes a shape in the order of the fields.
 type builder struct{ shape }
 
 func (b *builder) add(do opcode, n int) { b.ops = append(b.ops, op{do, n}) }
@@ -91,7 +91,7 @@ func (b *builder) fixed(n int, has bool) {
 	b.add(opFixed, n)
 }
 
-// tags adds what ends a structure.
+// tags adds the tags at the end of a structure.
 func (b *builder) tags() {
 	if b.flexible {
 		b.add(opTags, 0)
@@ -135,7 +135,9 @@ func (b *builder) nodes() {
 	b.ops[at].n = len(b.ops)
 }
 
-func (b *builder) end(nodes bool) {
+// messageTags adds the tags at the end of a message. nodes says that tag 0 is
+// node endpoints.
+func (b *builder) messageTags(nodes bool) {
 	if !b.flexible {
 		return
 	}

@@ -22,7 +22,7 @@ const (
 	keyShareAcknowledge   = int16(kmsg.ShareAcknowledge)
 )
 
-// MaxKey is the highest key that is known.
+// MaxKey is the highest known API key.
 const MaxKey = kmsg.MaxKey
 
 // withheld are the APIs that no client of a broker uses, with the reason.
@@ -61,8 +61,8 @@ var withheld = map[kmsg.Key]string{
 // hanging transactions by it (KIP-664), and the broker asks for the right to.
 
 // An apiSpec declares what this package does to the messages of one API beyond
-// passing them. It stands in the file that has the API's key and name, with a
-// comment that tells everything that becomes of that API, and in which versions.
+// passing them. It stands in the file named for the key of the API, under a
+// comment that tells all that happens to that API, and in which versions.
 type apiSpec struct {
 	key    int16
 	lowest int16 // the first version that can be carried
@@ -97,7 +97,8 @@ const (
 var table = buildTable()
 
 // kafkaName turns the names of kmsg into Kafka's own.
-var kafkaName = strings.NewReplacer("SASL", "Sasl", "SCRAM", "Scram", "ACL", "Acl", "ISR", "Isr", "ID", "Id", "PartitionAssignments", "PartitionReassignments")
+var kafkaName = strings.NewReplacer("SASL", "Sasl", "SCRAM", "Scram", "ACL", "Acl", "ISR", "Isr", "ID", "Id",
+	"PartitionAssignments", "PartitionReassignments")
 
 func buildTable() (t [MaxKey + 1]api) {
 	for key := range t {
@@ -128,9 +129,9 @@ func specOf(key int16) *apiSpec {
 	return table[key].spec
 }
 
-// Known gives the versions of an API that the proxy can carry for a client, of
-// 0 to the newest that is known. ok false: the API is unknown, or none that a
-// client of a broker uses; it is neither offered nor carried.
+// Known returns the versions of an API that the proxy can carry for a client.
+// ok is false for an unknown API, and for one that clients of a broker do not
+// use: it is neither offered nor carried.
 func Known(key int16) (lowest, highest int16, ok bool) {
 	if key < 0 || key > MaxKey || table[key].name == "" || table[key].withheld != "" {
 		return 0, -1, false
@@ -141,7 +142,7 @@ func Known(key int16) (lowest, highest int16, ok bool) {
 	return lowest, table[key].max, true
 }
 
-// Withheld tells why an API that is known is not for clients; "" if it is.
+// Withheld returns why a known API is not for clients, or "" if it is.
 func Withheld(key int16) string {
 	if key < 0 || key > MaxKey {
 		return ""
@@ -149,7 +150,7 @@ func Withheld(key int16) string {
 	return table[key].withheld
 }
 
-// Name is the name of an API, "Unknown" where it is none.
+// Name returns the name of an API, or "Unknown".
 func Name(key int16) string {
 	if key < 0 || key > MaxKey || table[key].name == "" {
 		return "Unknown"
@@ -157,8 +158,8 @@ func Name(key int16) string {
 	return table[key].name
 }
 
-// Flexible tells whether a version of an API is flexible: compact, with tags.
-// Versions newer than what is known are what the newest one is.
+// Flexible reports whether a version of an API is flexible: compact, with tags.
+// A version newer than all known ones is taken to be like the newest.
 func Flexible(key, version int16) bool {
 	return key >= 0 && key <= MaxKey && table[key].name != "" && version >= table[key].flexible
 }

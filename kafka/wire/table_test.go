@@ -39,7 +39,8 @@ func TestTheTableIsThatOfKmsg(t *testing.T) {
 // know an API that it never saw.
 func TestUnknownKeysAreNothing(t *testing.T) {
 	for _, key := range []int16{-32768, -1, MaxKey + 1, 32767} {
-		if _, _, ok := Known(key); ok || Flexible(key, 9) || Name(key) != "Unknown" || Withheld(key) != "" || CarriesAddress(key, 0) || Walkable(Request, key, 0) {
+		if _, _, ok := Known(key); ok || Flexible(key, 9) || Name(key) != "Unknown" || Withheld(key) != "" ||
+			CarriesAddress(key, 0) || Walkable(Request, key, 0) {
 			t.Errorf("key %d is known", key)
 		}
 	}
