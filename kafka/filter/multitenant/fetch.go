@@ -27,7 +27,7 @@ import (
 // firstFetchWithID is the first version with ids in place of names (KIP-516).
 const firstFetchWithID = 13
 
-// walkFetch tells which responses stream.
+// walkFetch reports which responses stream.
 func walkFetch(d filter.Direction, version int16) bool { return d == filter.Response && version >= 4 }
 
 // fetchEdits are the edits of a response that streams.
@@ -51,11 +51,11 @@ func (c *call) fetchRequest(r *kmsg.FetchRequest) error {
 	}
 	var list []*id
 	for i := range r.Topics {
-		c.in(&r.Topics[i].Topic)
+		c.prefixTopic(&r.Topics[i].Topic)
 		list = append(list, &r.Topics[i].TopicID)
 	}
 	for i := range r.ForgottenTopics {
-		c.in(&r.ForgottenTopics[i].Topic)
+		c.prefixTopic(&r.ForgottenTopics[i].Topic)
 		list = append(list, &r.ForgottenTopics[i].TopicID)
 	}
 	if r.Version < firstFetchWithID {
@@ -69,9 +69,9 @@ func (c *call) fetchRequest(r *kmsg.FetchRequest) error {
 	})
 }
 
-// fetchResponse is for the versions that are not walked, which have no ids.
+// fetchResponse handles the versions that are not walked, which have no ids.
 func (c *call) fetchResponse(r *kmsg.FetchResponse) error {
-	return c.outEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
+	return c.unprefixEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 }
 
 // fetchedFrom looks at an id in a response. What a request names was looked at;
@@ -133,8 +133,8 @@ func (h *handed) put(key id) {
 	h.recent.put(key, struct{}{})
 }
 
-// take forgets one, and tells whether it was the tenant's.
-func (h *handed) take(key id) bool {
+// remove deletes a session, and reports whether it was the tenant's.
+func (h *handed) remove(key id) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	_, ok := h.recent.get(key)
@@ -177,7 +177,7 @@ func (c *call) sessionIn(r *kmsg.FetchRequest) (ok bool) {
 	switch {
 	case r.SessionID == 0:
 	case r.SessionEpoch == begins, r.SessionEpoch == ends:
-		if !c.handed.take(n.key(r.SessionID)) {
+		if !c.handed.remove(n.key(r.SessionID)) {
 			r.SessionID = 0
 		} else if at >= 0 {
 			n.own[at] = 0

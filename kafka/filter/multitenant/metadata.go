@@ -21,7 +21,7 @@ import (
 // has: it may stand elsewhere in the answer than one of others does.
 func (c *call) metadataRequest(r *kmsg.MetadataRequest) error {
 	for i := range r.Topics {
-		r.Topics[i].Topic = optional(r.Topics[i].Topic, c.in)
+		r.Topics[i].Topic = optional(r.Topics[i].Topic, c.prefixTopic)
 	}
 	return c.idsIn(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
 }
@@ -77,7 +77,7 @@ func (c *call) metadataBody(body []byte) ([]byte, error) {
 			kept--
 		}
 	}
-	learned.end()
+	learned.flush()
 	out = append(out, body[done:]...)
 	if flexible {
 		wire.AppendUvarintSize(out[:at], uint32(kept+1), size)

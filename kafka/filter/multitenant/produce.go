@@ -27,7 +27,7 @@ const firstProduceWithID = 13
 // maxAnswer is how much of an answer's room a connection keeps for the next one.
 const maxAnswer = 512
 
-// walkProduce tells which requests stream: names and ids stand between the
+// walkProduce reports which requests stream: names and ids stand between the
 // records, so that nothing has to be collected.
 func walkProduce(d filter.Direction, version int16) bool { return d == filter.Request && version >= 3 }
 
@@ -55,7 +55,8 @@ func (c *conn) MayBuffer(x *filter.Exchange) bool {
 	return x.Key == int16(kmsg.Produce) && x.Version >= firstProduceWithID && (x.NoResponse || !c.settled)
 }
 
-// produceHeld finds out about the ids of a request that is there as a whole.
+// produceHeld handles a request that is there as a whole: it looks up unknown
+// ids before the request goes on.
 func (c *call) produceHeld() error {
 	var unknown []id
 	now := time.Now()
@@ -68,7 +69,7 @@ func (c *call) produceHeld() error {
 	if _, err := c.rewrite(&look); err != nil {
 		return err
 	}
-	return c.find(unknown, func() error {
+	return c.lookUp(unknown, func() error {
 		c.settled = true
 		body, err := c.rewrite(c.Edits(filter.Request, c.x))
 		if old := c.m.Body(); err == nil && (len(body) != len(old) || len(body) > 0 && &body[0] != &old[0]) {
@@ -78,7 +79,7 @@ func (c *call) produceHeld() error {
 	})
 }
 
-// rewrite gives what becomes of a request that could stream.
+// rewrite returns the new body of a request that could stream.
 func (c *call) rewrite(e *filter.Edits) ([]byte, error) {
 	body, err := wire.Rewrite(nil, wire.Request, c.x.Key, c.x.Version, c.m.Body(), e)
 	if err != nil {
@@ -104,8 +105,8 @@ func (c *conn) producedTo(t *id) error {
 	return nil
 }
 
-// appendIn is in for names that stream. A name that must not get the prefix
-// cannot be told here without changing the length announced.
+// appendIn prefixes names that stream. A name that must not get the prefix is
+// refused: without it the frame would not have the length that was announced.
 func (c *conn) appendIn(dst, name []byte) ([]byte, error) {
 	if len(name) <= 2 && c.impossible(string(name)) {
 		return nil, fmt.Errorf("%w: %q is no name of a topic", filter.ErrMalformed, name)
@@ -113,7 +114,7 @@ func (c *conn) appendIn(dst, name []byte) ([]byte, error) {
 	return append(append(dst, c.prefix...), name...), nil
 }
 
-// appendTxn is inID for the transactional id of Produce, by which the broker
+// appendTxn prefixes the transactional id of Produce, by which the broker
 // verifies that a transaction is open (KIP-890).
 func (c *conn) appendTxn(dst, id []byte) ([]byte, error) {
 	if len(id) == 0 {
@@ -122,9 +123,9 @@ func (c *conn) appendTxn(dst, id []byte) ([]byte, error) {
 	return append(append(dst, c.prefix...), id...), nil
 }
 
-// produceRequest is for the versions that are not walked, which have no ids.
+// produceRequest handles the versions that are not walked, which have no ids.
 func (c *call) produceRequest(r *kmsg.ProduceRequest) error {
-	c.inEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
+	c.prefixEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 	return nil
 }
 
@@ -172,11 +173,11 @@ func (c *call) produceResponse(r *kmsg.ProduceResponse) error {
 		}
 	}
 	if r.Version < firstProduceWithID {
-		return c.outEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
+		return c.unprefixEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 	}
 	asked, _ := c.x.State.([]id)
 	c.x.State = nil
-	return c.find(asked, func() error {
+	return c.lookUp(asked, func() error {
 		return c.idsOut(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
 	})
 }
