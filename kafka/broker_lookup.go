@@ -13,19 +13,20 @@ import (
 const (
 	// maxAttempts bounds the addresses that are tried for one connection.
 	maxAttempts = 5
-	// maxSearch bounds how long one waits for its broker to be known. A node
-	// hears of a broker by its own looks at the cluster, so clients that
-	// were told of it by another node may be here first.
+	// maxSearch bounds how long a connection waits until its broker is
+	// discovered. A client that heard of a broker through another node may
+	// arrive before this node has discovered it.
 	maxSearch = 5 * time.Second
-	// maxLookup does the same for addresses of its host name.
+	// maxLookup bounds how long a connection waits for the addresses of a host
+	// name.
 	maxLookup = time.Second
-	// firstLook and lastLook are the pauses between two looks at what is
-	// known meanwhile: each is twice the one before.
+	// firstLook and lastLook bound the pauses between two checks; each is twice
+	// the one before.
 	firstLook = 5 * time.Millisecond
 	lastLook  = 100 * time.Millisecond
 )
 
-// brokerLookup is how a connection finds its broker.
+// brokerLookup is the search of a connection for its broker.
 type brokerLookup struct {
 	broker  *model.Broker
 	targets []target
@@ -34,9 +35,10 @@ type brokerLookup struct {
 	named   bool // it is known, by a name without addresses
 }
 
-// lookUpBroker looks where the broker is. Where that is not known the connection waits
-// for the look at the physical cluster that it asks for, and no longer: a
-// broker that is not there by then does not exist. Or for its name's addresses.
+// lookUpBroker finds the addresses of the broker. If the broker is unknown, it
+// asks for discovery, and the connection waits until that is done: a broker
+// that is not found by then does not exist. If only its name is known, the
+// connection waits for the addresses of that name.
 func (p *Connection) lookUpBroker() (wait time.Duration, why netio.Reason) {
 	v, s, r := p.serving.virtual, p.lookup, p.proxy
 	targets, reason := r.upstreams.targets(model.Route{Cluster: v, Broker: s.broker}, rand.IntN(1<<16), maxAttempts)
@@ -58,7 +60,8 @@ func (p *Connection) lookUpBroker() (wait time.Duration, why netio.Reason) {
 	return s.pause, netio.OK
 }
 
-// goesOn tells whether more may become known, and sees to it at first.
+// goesOn reports whether waiting may help. The first time it asks for
+// discovery.
 func (s *brokerLookup) goesOn(r *Proxy, v *model.Virtual, cluster string, first bool) bool {
 	switch {
 	case r.upstreams.resolves(v, s.broker):

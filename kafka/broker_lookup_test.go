@@ -30,7 +30,7 @@ spec:
 `, bootstrap)
 }
 
-// at is the listener of a port, by the name that the room knows it by.
+// at is the listener of a port, by the name that the proxy knows it by.
 func (s *stage) at(port int) string {
 	name := fmt.Sprintf("virtualcluster/t1:%d", port)
 	return s.listen(nil, name)[name]
@@ -40,7 +40,7 @@ func (s *stage) at(port int) string {
 func (s *stage) looked(brokers int) {
 	s.t.Helper()
 	eventually(s.t, "the brokers are looked up", func() bool {
-		w, ok := s.room.Watched("big")
+		w, ok := s.proxy.Watched("big")
 		return ok && len(w.Brokers) == brokers
 	})
 }
@@ -61,7 +61,7 @@ func TestWhoComesBeforeItsBrokerIsKnownWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	connections := func() (n []int64) {
-		for _, b := range s.room.Status()[0].Brokers {
+		for _, b := range s.proxy.Status()[0].Brokers {
 			n = append(n, b.Connections)
 		}
 		return n
@@ -79,13 +79,13 @@ func TestWhoComesForNoBrokerIsTurnedAway(t *testing.T) {
 	s := newStage(t, Config{})
 	s.apply(discovered(k.ListenAddrs()[0]))
 	s.looked(1)
-	before, _ := s.room.Watched("big")
+	before, _ := s.proxy.Watched("big")
 	refused(t, s.at(9199))
 	eventually(t, "the connection has ended", func() bool { return s.ends(netio.Reason(routing.NoEndpoint)) == 1 })
-	if after, _ := s.room.Watched("big"); !after.At.After(before.At) {
+	if after, _ := s.proxy.Watched("big"); !after.At.After(before.At) {
 		t.Error("nobody has looked")
 	}
-	for _, b := range s.room.Status()[0].Brokers {
+	for _, b := range s.proxy.Status()[0].Brokers {
 		if b.Connections != 0 {
 			t.Errorf("broker %s has %d connections", b.Name, b.Connections)
 		}
@@ -99,11 +99,11 @@ func TestWhoComesForABrokerOfADeafClusterIsTurnedAwayInTime(t *testing.T) {
 	s.apply(discovered(k.ListenAddrs()[0]))
 	s.looked(1)
 	k.Close()
-	s.room.lookups = 300 * time.Millisecond
+	s.proxy.lookups = 300 * time.Millisecond
 	begun := time.Now()
 	refused(t, s.at(9199))
-	if took := time.Since(begun); took < s.room.lookups {
-		t.Errorf("it was turned away after %v, want %v for a look to succeed", took, s.room.lookups)
+	if took := time.Since(begun); took < s.proxy.lookups {
+		t.Errorf("it was turned away after %v, want %v for a look to succeed", took, s.proxy.lookups)
 	}
 }
 
@@ -142,13 +142,13 @@ func TestWhoComesBeforeANameHasAnAddressWaits(t *testing.T) {
 // A broker whose name gets no address is waited for no longer than that.
 func TestWhoComesForANameWithoutAddressIsTurnedAwayInTime(t *testing.T) {
 	s := newStage(t, Config{Hosts: new(hosts)})
-	s.room.lookup = 300 * time.Millisecond
+	s.proxy.lookup = 300 * time.Millisecond
 	s.apply(oneBroker("kafka.test:9092", ""))
 	address := s.listen(nil, "one")["one"]
 	begun := time.Now()
 	refused(t, address)
-	if took := time.Since(begun); took < s.room.lookup {
-		t.Errorf("a name without an address was waited for during %v, want %v", took, s.room.lookup)
+	if took := time.Since(begun); took < s.proxy.lookup {
+		t.Errorf("a name without an address was waited for during %v, want %v", took, s.proxy.lookup)
 	}
 }
 

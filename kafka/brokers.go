@@ -12,9 +12,8 @@ import (
 	"penstock/kafka/model"
 )
 
-// watches look after the physical clusters whose brokers somebody wants to
-// know: those with a virtual cluster whose brokers are discovered. One change
-// comes at a time.
+// watches follow the brokers of physical clusters that have a virtual cluster
+// with discovered brokers. Changes must not overlap.
 type watches struct {
 	log   *slog.Logger
 	tls   func(cluster, host string, t *model.PhysicalTLS) *tls.Config
@@ -24,14 +23,14 @@ type watches struct {
 	m  map[string]watch
 }
 
-// watch looks after one version of a physical cluster.
+// watch follows one version of a physical cluster.
 type watch struct {
 	spec *model.PhysicalCluster
 	*discover.Watch
 }
 
-// follow starts, restarts and ends what a change of a cluster asks for. p is
-// nil where it is gone.
+// follow starts, restarts or ends the watch of a cluster after a change. p is
+// nil if the cluster is gone.
 func (w *watches) follow(name string, p *model.Physical, wanted bool) {
 	w.mu.Lock()
 	old, ok := w.m[name]
@@ -82,8 +81,8 @@ func (w *watches) start(p *model.Physical) *discover.Watch {
 	return started
 }
 
-// refresh asks for a look at a cluster, because a broker is not known. It tells
-// whether there will be one.
+// refresh asks for discovery because a broker is unknown. It reports whether
+// the cluster is watched.
 func (w *watches) refresh(name string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -94,8 +93,8 @@ func (w *watches) refresh(name string) bool {
 	return ok
 }
 
-// lookedSince tells that a look at a cluster has begun and succeeded since, or
-// that nobody looks any more.
+// lookedSince reports whether discovery has begun and succeeded since then, or
+// has ended.
 func (w *watches) lookedSince(name string, since time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -103,7 +102,7 @@ func (w *watches) lookedSince(name string, since time.Time) bool {
 	return !ok || found.LookedSince(since)
 }
 
-// status tells how the looking at a cluster goes; false: nobody looks.
+// status returns the state of discovery of a cluster; false: it is not watched.
 func (w *watches) status(name string) (discover.Status, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	"penstock/routing"
 )
 
-// Connection is what the room knows of one connection: one virtual broker, one
-// upstream connection. Its methods are called on the connection's loop.
+// Connection is one client connection with its broker connection. Its methods
+// are called on the loop of that connection.
 type Connection struct {
 	proxy    *Proxy
 	session  *session.Session
@@ -38,7 +38,7 @@ type Connection struct {
 
 var _ session.Host = (*Connection)(nil)
 
-// Of gives the connection of a plan that Route gave.
+// Of returns the Connection of a plan that Route returned.
 func Of(p netio.Plan) (*Connection, bool) {
 	s, ok := p.(*session.Session)
 	if !ok {
@@ -72,7 +72,7 @@ func (r *Proxy) Route(c *netio.Conn) (netio.Plan, netio.Reason) {
 	}
 }
 
-// begin makes the connection.
+// begin makes the Connection.
 func (r *Proxy) begin(c *netio.Conn, route model.Route, s *serving, stats *stats) (netio.Plan, netio.Reason) {
 	v, b := route.Cluster, route.Broker
 	if !stats.enter(v.Spec().Limits.Connections) {
@@ -109,9 +109,10 @@ func (p *Connection) Next(_ *netio.Conn, err error) (netio.Target, netio.Reason)
 	return netio.Target{Addr: t.addr, Profile: p.proxy.upstreams.profile(p.listener, v, t)}, netio.OK
 }
 
-// failed notes how an attempt ended; the reason to give up, or OK where there is
-// another address. What fails for want of something on this node is no sign that
-// the broker has moved. Of ports there may be some left towards another address.
+// failed records how an attempt ended. It returns the reason to give up, or OK
+// if there is another address to try. A failure for want of something on this
+// node does not mean that the broker has moved. If this node has no port left
+// towards one address, it may have one towards another.
 func (p *Connection) failed(err error) netio.Reason {
 	why := netio.ConnectReason(err)
 	if why == netio.LimitPorts {
@@ -129,7 +130,7 @@ func (p *Connection) failed(err error) netio.Reason {
 	return netio.OK
 }
 
-// leads counts the connection where it leads now, and not where it led before.
+// leads counts the connection at its new address, and no longer at the old one.
 func (p *Connection) leads(to netip.AddrPort) {
 	p.stats.ports.Add(p.upstream, -1)
 	p.stats.ports.Add(to, 1)
@@ -148,8 +149,8 @@ func (p *Connection) Connected(c *netio.Conn, took time.Duration) {
 	}
 }
 
-// orphaned tells that the connection is for a broker that is there no more, and
-// how it is to end.
+// orphaned reports whether the broker of the connection is gone, and how the
+// connection is to be drained.
 func (p *Connection) orphaned() (model.Drain, bool) {
 	now := p.life.Current()
 	if now == nil {
@@ -187,13 +188,13 @@ func (p *Connection) Tenant() string { return p.Cluster() }
 // Description implements netio.Described.
 func (p *Connection) Description() string { return p.Cluster() + " " + p.Upstream() }
 
-// Cluster is the virtual cluster's name.
+// Cluster returns the name of the virtual cluster.
 func (p *Connection) Cluster() string { return p.life.Name() }
 
-// Broker is the virtual broker's name.
+// Broker returns the name of the virtual broker.
 func (p *Connection) Broker() string { return p.broker }
 
-// Upstream is the broker's address as of the last attempt; "": none.
+// Upstream returns the address of the broker that was tried last, or "".
 func (p *Connection) Upstream() string {
 	if !p.upstream.IsValid() {
 		return ""
@@ -201,16 +202,16 @@ func (p *Connection) Upstream() string {
 	return p.upstream.String()
 }
 
-// Attempts is how many addresses were tried.
+// Attempts returns how many addresses were tried.
 func (p *Connection) Attempts() int { return p.tried }
 
-// Took is how long connecting took; 0: not connected.
+// Took returns how long connecting took, or 0 before it is done.
 func (p *Connection) Took() time.Duration { return p.took }
 
-// Client is what is known of the client.
+// Client returns what is known of the client.
 func (p *Connection) Client() session.Peer { return p.session.Peer() }
 
-// Closed ends the connection, after the session.
+// Closed releases the connection, after its session.
 func (p *Connection) Closed(why netio.Reason) {
 	if why == session.Denied {
 		p.stats.denied.Add(1)

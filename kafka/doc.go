@@ -1,15 +1,12 @@
-// Package kafka proxies Kafka: clients see virtual clusters, each of which
-// stands for a physical one, whole, under other addresses and seen through
-// filters.
+// Package kafka proxies Kafka. Clients connect to virtual clusters; each stands
+// for a physical cluster, under other addresses and behind a chain of filters.
 //
-//	model     what users write (PhysicalCluster, VirtualCluster), its faults,
+//	model     PhysicalCluster and VirtualCluster as resources, their validation,
 //	          and the compiled table: listener and server name -> virtual broker
-//	wire      frames and headers, which versions are flexible, incremental
-//	          walks and edits in place: bytes in, bytes out
-//	filter    what a filter is, and the chain; one package for each filter
-//	session   one client connection with its one upstream connection
-//	discover  which brokers a physical cluster has
+//	wire      frames, headers and API versions; edits of messages as bytes
+//	filter    the filter interface and the chain; one package for each filter
+//	session   one client connection with its one broker connection
+//	discover  finds the brokers of a physical cluster
 //
-// It decides nothing about sockets: netio carries the bytes, a session says
-// which.
+// Package netio owns the sockets. This package decides which bytes they carry.
 package kafka

@@ -174,7 +174,7 @@ func TestWhoIsNotLetInIsNotLedOn(t *testing.T) {
 		asked <- v.Name()
 		return !shut.Load()
 	}})
-	// The engine hears of the certificate; to the room TLS is the listener's.
+	// The engine hears of the certificate; to the proxy TLS is the listener's.
 	s.apply(oneBroker(k.ListenAddrs()[0], ""))
 	config := selfSigned(t)
 	address := s.listen(config, "one")["one"]

@@ -99,7 +99,7 @@ func (s *stage) applyForeign(text string) {
 	if len(faults) > 0 {
 		s.t.Fatal(faults)
 	}
-	if _, err := s.room.Apply(changes); err != nil {
+	if _, err := s.proxy.Apply(changes); err != nil {
 		s.t.Fatal(err)
 	}
 }

@@ -7,10 +7,10 @@ import (
 	"penstock/netio"
 )
 
-// drain has connections leave that a change leaves without a broker: evenly over
-// a window, each at a moment between two requests and outside of a transaction,
-// or at the deadline of its cluster. All of them are told at once, so that who
-// asks for Metadata before its time is steered away by that.
+// drain ends connections that have lost their broker, evenly over a window:
+// each between two requests and outside of a transaction, or at the deadline of
+// its cluster. All are told at once, so that a client which asks for Metadata
+// in the meantime is told to bootstrap again.
 func drain(conns []*Connection, d model.Drain) {
 	for i, c := range conns {
 		after := time.Duration(float64(d.Window.D()) * float64(i) / float64(len(conns)))
@@ -18,7 +18,7 @@ func drain(conns []*Connection, d model.Drain) {
 	}
 }
 
-// drainConnections finds whom a change leaves without a broker.
+// drainConnections drains the connections whose broker a change has removed.
 func (r *Proxy) drainConnections(done model.Applied) {
 	for _, life := range done.Removed {
 		if life.Last() == nil {

@@ -12,8 +12,8 @@ import (
 // are sent away: it finds out by itself once it is connected.
 func TestWhoConnectsWhileItsBrokerGoesIsSentAway(t *testing.T) {
 	kinds := append(resource.RoutingKinds(), Kinds()...)
-	room := New(Config{Bind: "127.0.0.1", Loops: 1})
-	defer room.Close()
+	proxy := New(Config{Bind: "127.0.0.1", Loops: 1})
+	defer proxy.Close()
 	apply := func(text string) {
 		t.Helper()
 		objects, faults := resource.Decode("k.yaml", []byte(text), kinds)
@@ -24,7 +24,7 @@ func TestWhoConnectsWhileItsBrokerGoesIsSentAway(t *testing.T) {
 		for _, o := range objects {
 			changes = append(changes, resource.Put(o))
 		}
-		if _, err := room.Apply(changes); err != nil {
+		if _, err := proxy.Apply(changes); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -53,10 +53,11 @@ spec:
 		return physical + fmt.Sprintf(virtual, name)
 	}
 	apply(with("a"))
-	v, _ := room.Table().Virtual("t1")
+	v, _ := proxy.Table().Virtual("t1")
 	connecting := func(broker string) *Connection {
-		stats := room.clusters.of(v.Life())
-		c := &Connection{proxy: room, life: v.Life(), physical: v.Physical().Life(), stats: stats, counted: stats.brokers.of(broker), broker: broker}
+		stats := proxy.clusters.of(v.Life())
+		c := &Connection{proxy: proxy, life: v.Life(), physical: v.Physical().Life(), stats: stats,
+			counted: stats.brokers.of(broker), broker: broker}
 		c.session = session.New(session.Options{Host: c})
 		return c
 	}
@@ -71,7 +72,8 @@ spec:
 	if _, gone := b.orphaned(); gone {
 		t.Error("the connection of another broker is sent away")
 	}
-	if _, err := room.Apply([]resource.Change{{Object: resource.Object{Key: resource.Key{Kind: "VirtualCluster", Name: "t1"}}, Delete: true}}); err != nil {
+	if _, err := proxy.Apply([]resource.Change{{Object: resource.Object{Key: resource.Key{Kind: "VirtualCluster", Name: "t1"}},
+		Delete: true}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, gone := b.orphaned(); !gone {
@@ -81,7 +83,7 @@ spec:
 
 // A filter may meet a broker on a connection's last breath.
 func TestNotingAfterTheEndIsHarmless(t *testing.T) {
-	room := New(Config{Loops: 1})
-	room.Close()
-	room.note()
+	proxy := New(Config{Loops: 1})
+	proxy.Close()
+	proxy.signalMoved()
 }

@@ -28,7 +28,7 @@ func TestNoPortLeftIsNotTheBrokers(t *testing.T) {
 			t.Fatal("there is no broker 0")
 		}
 		p := &Connection{
-			proxy: s.room, life: v.Life(), stats: s.room.clusters.of(v.Life()), broker: b.Name(), listener: "one",
+			proxy: s.proxy, life: v.Life(), stats: s.proxy.clusters.of(v.Life()), broker: b.Name(), listener: "one",
 			serving: &serving{virtual: v}, lookup: &brokerLookup{broker: b},
 		}
 		if _, why := p.Next(nil, nil); why != netio.OK {
@@ -40,7 +40,7 @@ func TestNoPortLeftIsNotTheBrokers(t *testing.T) {
 	if why := next(syscall.EADDRNOTAVAIL); why != netio.LimitPorts {
 		t.Errorf("it ends with %s", why)
 	}
-	if got := s.room.Status()[0].Brokers[1].Err; !strings.Contains(got, "no local port is left") {
+	if got := s.proxy.Status()[0].Brokers[1].Err; !strings.Contains(got, "no local port is left") {
 		t.Errorf("status says %q", got)
 	}
 }
@@ -55,7 +55,7 @@ func TestPortsTowardsBrokersAreCounted(t *testing.T) {
 	a.metadata("none")
 	b.metadata("none")
 	has := func(want map[netip.AddrPort]int64) func() bool {
-		return func() bool { return maps.Equal(s.room.Ports()["t1"], want) }
+		return func() bool { return maps.Equal(s.proxy.Ports()["t1"], want) }
 	}
 	broker := netip.MustParseAddrPort(k.ListenAddrs()[0])
 	eventually(t, "both are counted", has(map[netip.AddrPort]int64{broker: 2}))
@@ -72,6 +72,6 @@ func TestPortsTowardsBrokersAreCounted(t *testing.T) {
 	refused(t, at)
 	eventually(t, "it has failed", func() bool { return s.ends(netio.ConnectRefused) == 1 })
 	if !has(nil)() {
-		t.Errorf("after it failed there are %v", s.room.Ports())
+		t.Errorf("after it failed there are %v", s.proxy.Ports())
 	}
 }

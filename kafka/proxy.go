@@ -19,38 +19,41 @@ import (
 	"penstock/routing/resource"
 )
 
-// Types are the filters that this build has.
+// Types returns the types of filters in this build.
 func Types() []filter.Type {
 	return []filter.Type{apiversions.Type(), brokeraddress.Type(), multitenant.Type, topicmetrics.Type()}
 }
 
-// Kinds are the kinds of resources that this room adds.
+// Kinds returns the kinds of resources that this package adds.
 func Kinds() []resource.Kind { return model.Kinds(Types()) }
 
-// Config is for New. The functions may be called from anywhere, those that a
-// Route needs from the loops: they must not block.
+// Config configures New. Its functions may be called from any goroutine. Route
+// calls some of them on loops, so none may block.
 type Config struct {
-	// Bind is the host of addresses that have none.
+	// Bind is the host of addresses that name none.
 	Bind string
-	// Hosts resolves brokers given by name; nil: those have no addresses.
+	// Hosts resolves host names of brokers. If it is nil, such brokers have no
+	// addresses.
 	Hosts routing.Hosts
-	// Meter counts the connections from a listener to a virtual cluster.
+	// Meter returns the counters of connections from a listener to a virtual
+	// cluster.
 	Meter func(listener, cluster string) *netio.Meter
-	// ClientTLS is TLS towards a broker at a host. It verifies the host
-	// unless t says another name; "": whatever the dialer says.
+	// ClientTLS returns the TLS configuration for connections to a broker at
+	// host. It verifies the host unless t names another; with "" it verifies
+	// what the dialer says.
 	ClientTLS func(physicalCluster, host string, t *model.PhysicalTLS) *tls.Config
-	// LetsIn tells whether a client that has done its handshake is one that
-	// the virtual cluster lets in; nil: all of them.
+	// LetsIn reports whether a virtual cluster accepts a client whose handshake
+	// is over. If it is nil, all are accepted.
 	LetsIn func(v *model.Virtual, state *tls.ConnectionState) bool
-	// Follow tells that the hosts to resolve may be others than before.
+	// Follow is called when the hosts to resolve may have changed.
 	Follow func()
-	// Loops is the number of the engine's loops, for counters.
+	// Loops is the number of event loops; each has counters of its own.
 	Loops int
 	Log   *slog.Logger
 }
 
-// Proxy is Kafka's part of a node. Apply comes one at a time; everything else
-// may be called from anywhere.
+// Proxy is the Kafka part of a node. Calls of Apply must not overlap; all other
+// methods may be called from any goroutine.
 type Proxy struct {
 	cfg       Config
 	model     *model.Model
@@ -65,7 +68,7 @@ type Proxy struct {
 	done      chan struct{} // closed when nobody listens to moved any more
 }
 
-// New makes a room with no clusters.
+// New returns a Proxy without clusters.
 func New(cfg Config) *Proxy {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -82,21 +85,22 @@ func New(cfg Config) *Proxy {
 	}
 	r.clusters.init(cfg.Loops)
 	r.moved, r.over, r.done = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
-	r.watches = watches{log: cfg.Log, tls: cfg.ClientTLS, m: map[string]watch{}, moved: func(string) { r.note() }}
-	go r.tell()
+	r.watches = watches{log: cfg.Log, tls: cfg.ClientTLS, m: map[string]watch{}, moved: func(string) { r.signalMoved() }}
+	go r.followMoved()
 	return r
 }
 
-// note notes that brokers are others than before; it never waits.
-func (r *Proxy) note() {
+// signalMoved signals that brokers have changed. It never blocks.
+func (r *Proxy) signalMoved() {
 	select {
 	case r.moved <- struct{}{}:
 	default:
 	}
 }
 
-// tell tells of it, apart from those who find out: these may be loops.
-func (r *Proxy) tell() {
+// followMoved acts on that signal in a goroutine of its own, since those who
+// signal may be loops.
+func (r *Proxy) followMoved() {
 	defer close(r.done)
 	for {
 		select {
@@ -109,23 +113,22 @@ func (r *Proxy) tell() {
 	}
 }
 
-// Close ends what runs: the looks at physical clusters. Connections are the
-// engine's to end.
+// Close stops discovery. The engine ends the connections.
 func (r *Proxy) Close() {
 	r.watches.close()
 	close(r.over)
 	<-r.done
 }
 
-// Table is the one in force.
+// Table returns the table in force.
 func (r *Proxy) Table() *model.Table { return r.model.Table() }
 
-// Apply puts changes in force, those of other rooms' kinds included: which
-// listeners are kafka's, and which certificates are other ones, is to be known
-// here too. It tells whether Ports are others than before.
+// Apply puts changes in force. Changes of other packages' kinds belong among
+// them: listeners and certificates matter here too. ports reports whether Ports
+// has changed.
 func (r *Proxy) Apply(changes []resource.Change) (ports bool, err error) {
 	done, err := r.model.Apply(changes)
-	r.upstreams.forget()
+	r.upstreams.dropProfiles()
 	touched := map[string]bool{}
 	for _, name := range done.Physical {
 		touched[name] = true
@@ -143,7 +146,7 @@ func (r *Proxy) Apply(changes []resource.Change) (ports bool, err error) {
 	for name := range touched {
 		p, _ := done.Table.Physical(name)
 		if p != nil {
-			p.Life().OnMeet(r.note)
+			p.Life().OnMeet(r.signalMoved)
 		}
 		r.watches.follow(name, p, p != nil && done.Table.Discovers(name))
 	}
@@ -152,8 +155,8 @@ func (r *Proxy) Apply(changes []resource.Change) (ports bool, err error) {
 	return len(done.Opened)+len(done.Closed) > 0, err
 }
 
-// Hosts iterates over the host names to resolve, with how often; IP addresses
-// are not among them, some names are twice.
+// Hosts iterates over the host names to resolve and how often to do so. IP
+// addresses are left out; some names come twice.
 func (r *Proxy) Hosts() iter.Seq2[string, time.Duration] {
 	return func(yield func(string, time.Duration) bool) {
 		for p := range r.model.Table().Physicals() {
@@ -169,6 +172,6 @@ func (r *Proxy) Hosts() iter.Seq2[string, time.Duration] {
 // resolveEvery is how often the names of brokers are looked up.
 const resolveEvery = 10 * time.Second
 
-// Watched tells how the looking at the brokers of a physical cluster goes;
-// false: nobody needs to look.
+// Watched returns the state of discovery of a physical cluster; false: its
+// brokers are not discovered.
 func (r *Proxy) Watched(physical string) (discover.Status, bool) { return r.watches.status(physical) }

@@ -38,10 +38,10 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// stage is a room with an engine under it, as a node has it.
+// stage is a proxy with an engine under it, as a node has it.
 type stage struct {
 	t      *testing.T
-	room   *Proxy
+	proxy  *Proxy
 	engine *netio.Engine
 
 	mu    sync.Mutex
@@ -49,7 +49,7 @@ type stage struct {
 }
 
 // Route implements netio.Handler.
-func (s *stage) Route(c *netio.Conn) (netio.Plan, netio.Reason) { return s.room.Route(c) }
+func (s *stage) Route(c *netio.Conn) (netio.Plan, netio.Reason) { return s.proxy.Route(c) }
 
 // Closed implements netio.Handler.
 func (s *stage) Closed(c *netio.Conn, why netio.Reason) {
@@ -74,9 +74,9 @@ func newStage(t *testing.T, cfg Config) *stage {
 	meter := netio.NewMeter("one", "t1", 1)
 	cfg.Bind, cfg.Loops = "127.0.0.1", 1
 	cfg.Meter = func(string, string) *netio.Meter { return meter }
-	s.room = New(cfg)
-	s.room.lookups, s.room.lookup = time.Hour, time.Hour // no busy machine takes that long
-	t.Cleanup(s.room.Close)
+	s.proxy = New(cfg)
+	s.proxy.lookups, s.proxy.lookup = time.Hour, time.Hour // no busy machine takes that long
+	t.Cleanup(s.proxy.Close)
 	var err error
 	s.engine, err = netio.New(netio.Config{Handler: s, Loops: 1, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -119,7 +119,7 @@ func (s *stage) apply(text string) {
 	for _, o := range objects {
 		changes = append(changes, resource.Put(o))
 	}
-	if _, err := s.room.Apply(changes); err != nil {
+	if _, err := s.proxy.Apply(changes); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -128,15 +128,15 @@ func (s *stage) apply(text string) {
 func (s *stage) remove(kind, name string) {
 	s.t.Helper()
 	gone := resource.Change{Object: resource.Object{Key: resource.Key{Kind: kind, Name: name}}, Delete: true}
-	if _, err := s.room.Apply([]resource.Change{gone}); err != nil {
+	if _, err := s.proxy.Apply([]resource.Change{gone}); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-// virtual gives the version of a virtual cluster that is in force.
+// virtual returns the version of a virtual cluster that is in force.
 func (s *stage) virtual(name string) *model.Virtual {
 	s.t.Helper()
-	v, ok := s.room.Table().Virtual(name)
+	v, ok := s.proxy.Table().Virtual(name)
 	if !ok {
 		s.t.Fatalf("there is no virtual cluster %s", name)
 	}
@@ -233,7 +233,7 @@ func (c *client) told(m *kmsg.MetadataResponse) string {
 	return m.Brokers[0].Host
 }
 
-// closed waits until the proxy has ended the connection, and tells whether it
+// closed waits until the proxy has ended the connection, and reports whether it
 // did so in order.
 func (c *client) closed() (clean bool) {
 	c.t.Helper()

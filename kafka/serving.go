@@ -8,20 +8,20 @@ import (
 	"penstock/kafka/session"
 )
 
-// serving is one version of a virtual cluster, ready for sessions. Who has it
-// has acquired the version.
+// serving is one version of a virtual cluster, ready for sessions. Whoever
+// holds one has acquired that version.
 type serving struct {
 	virtual  *model.Virtual
 	chain    *filter.Chain
 	settings *session.Settings
 }
 
-// latest keeps the last serving that was made of a cluster, so that its chain is
-// compiled once.
+// latest caches the newest serving of a cluster, so that its chain is compiled
+// once.
 type latest struct{ p atomic.Pointer[serving] }
 
-// acquire gives a version ready to serve; ok is false where it is over, and the
-// table has a newer one or none.
+// acquire returns a version ready for sessions. ok is false if that version is
+// over: the table has a newer one or none.
 func (l *latest) acquire(v *model.Virtual) (*serving, bool) {
 	if !v.Acquire() {
 		return nil, false
@@ -38,8 +38,8 @@ func (l *latest) acquire(v *model.Virtual) (*serving, bool) {
 	return s, true
 }
 
-// Chain implements session.Host: the newest version that the connection can
-// take, from this request on.
+// Chain implements session.Host. From this request on, the connection uses the
+// newest version that accepts it.
 func (p *Connection) Chain(have *filter.Chain) *filter.Chain {
 	if have == nil {
 		return p.serving.chain

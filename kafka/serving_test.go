@@ -184,7 +184,7 @@ func TestTheLimitOfConnectionsIsOneForAll(t *testing.T) {
 	}
 	eventually(t, "three are refused", func() bool { return s.ends(netio.LimitConnections) == 3 })
 	in[0].Close()
-	eventually(t, "there is room for another one", func() bool { return s.ends(netio.ClientFIN) == 1 })
+	eventually(t, "there is proxy for another one", func() bool { return s.ends(netio.ClientFIN) == 1 })
 	dial(t, address).metadata("none")
 	in[1].metadata("none")
 }

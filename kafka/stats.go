@@ -14,8 +14,8 @@ import (
 	"penstock/netio/ports"
 )
 
-// Buckets are the upper bounds of the histograms of latency, in seconds; one
-// more bucket has what is above all of them.
+// Buckets are the upper bounds, in seconds, of the buckets of latency
+// histograms. One more bucket has everything above.
 var Buckets = [...]float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}
 
 var bucketBounds = func() (bounds [len(Buckets)]time.Duration) {
@@ -25,7 +25,7 @@ var bucketBounds = func() (bounds [len(Buckets)]time.Duration) {
 	return bounds
 }()
 
-// Histogram counts latencies, by bucket, with their sum.
+// Histogram counts latencies by bucket, with their sum.
 type Histogram struct {
 	Counts [len(Buckets) + 1]uint64
 	Sum    time.Duration
@@ -52,7 +52,7 @@ func (h *histogram) add(to *Histogram) {
 	to.Sum += time.Duration(h.sum.Load())
 }
 
-// apiStats is what one loop counts of one API of one virtual cluster.
+// apiStats are the counters of one API of one virtual cluster on one loop.
 type apiStats struct {
 	requests, errors, in, out atomic.Uint64
 	broker, proxy             histogram
@@ -61,8 +61,8 @@ type apiStats struct {
 // maxAPI bounds the API keys that are counted; there is none beyond.
 const maxAPI = 128
 
-// stats counts the exchanges of one virtual cluster, over all its versions, on
-// each loop by itself.
+// stats counts the exchanges of one virtual cluster in all its versions. Each
+// loop has counters of its own.
 type stats struct {
 	name    string
 	shards  []shard
@@ -88,8 +88,8 @@ func newStats(name string, loops int) *stats {
 	return &stats{name: name, shards: make([]shard, max(loops, 1)), conns: map[*Connection]struct{}{}}
 }
 
-// enter counts a connection that begins, unless there are as many as there may
-// be; 0: any number.
+// enter counts a new connection, and reports false if there are most already;
+// 0: no limit.
 func (s *stats) enter(most int) bool {
 	if n := s.open.Add(1); most > 0 && n > int64(most) {
 		s.open.Add(-1)
@@ -98,7 +98,7 @@ func (s *stats) enter(most int) bool {
 	return true
 }
 
-// add and remove note who is connected.
+// add and remove keep the set of established connections.
 func (s *stats) add(c *Connection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,11 +111,11 @@ func (s *stats) remove(c *Connection) {
 	over := s.over && len(s.conns) == 0
 	s.mu.Unlock()
 	if over {
-		c.proxy.clusters.forget(c.life)
+		c.proxy.clusters.remove(c.life)
 	}
 }
 
-// list gives the connections of which a condition is true.
+// list returns the connections for which is reports true.
 func (s *stats) list(is func(*Connection) bool) []*Connection {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +128,7 @@ func (s *stats) list(is func(*Connection) bool) []*Connection {
 	return some
 }
 
-// api gives a loop's counters for an API.
+// api returns the counters of an API on a loop.
 func (s *stats) api(loop int, key int16) *apiStats {
 	if key < 0 || key >= maxAPI {
 		return nil
@@ -144,7 +144,7 @@ func (s *stats) api(loop int, key int16) *apiStats {
 	return a
 }
 
-// APICounts are the sums for one API of one virtual cluster, since start.
+// APICounts are the totals of one API of one virtual cluster since start.
 type APICounts struct {
 	Key                       int16
 	API                       string
@@ -152,7 +152,7 @@ type APICounts struct {
 	Broker, Proxy             Histogram
 }
 
-// Counts are the sums of a virtual cluster.
+// Counts are the totals of a virtual cluster.
 type Counts struct {
 	Cluster string
 	APIs    []APICounts // those that were used
@@ -203,7 +203,7 @@ func (s *stats) filters(c *Counts) {
 	}
 }
 
-// addTopics adds counts of topics, of which some may be there already.
+// addTopics adds counts of topics, some of which may be there already.
 func (c *Counts) addTopics(list []topicmetrics.Count) {
 	type key struct{ topic, api string }
 	at := make(map[key]int, len(c.Topics))
@@ -220,8 +220,9 @@ func (c *Counts) addTopics(list []topicmetrics.Count) {
 	}
 }
 
-// clusters are the counters of virtual clusters. Those of one that is removed
-// are let go once it has no connection left; the configuration bounds their number.
+// clusters are the counters of all virtual clusters. Those of a removed cluster
+// stay until its last connection ends, so the configuration bounds their
+// number.
 type clusters struct {
 	loops int
 	mu    sync.RWMutex
@@ -230,9 +231,9 @@ type clusters struct {
 
 func (c *clusters) init(loops int) { c.loops, c.m = loops, map[*model.Life]*stats{} }
 
-// of gives the counters of a cluster. One that is removed may still be asked
-// for, by who looked at an older table: it gets counters that nobody reads, and
-// does not come back here, where nobody would forget it.
+// of returns the counters of a cluster. A caller with an older table may still
+// ask for a removed one: it gets counters that nobody reads, and that are not
+// added here, where nobody would remove them.
 func (c *clusters) of(life *model.Life) *stats {
 	c.mu.RLock()
 	s, ok := c.m[life]
@@ -253,8 +254,8 @@ func (c *clusters) of(life *model.Life) *stats {
 	return s
 }
 
-// Ports are the connections of each virtual cluster by the address of the broker
-// that they lead to, those being made included.
+// Ports counts the connections of each virtual cluster by the address of their
+// broker, those included that are being made.
 func (r *Proxy) Ports() map[string]map[netip.AddrPort]int64 {
 	c := &r.clusters
 	c.mu.RLock()
@@ -269,10 +270,10 @@ func (r *Proxy) Ports() map[string]map[netip.AddrPort]int64 {
 	return by
 }
 
-// Counts are the sums of all virtual clusters, in no order.
+// Counts returns the totals of all virtual clusters, in no order.
 func (r *Proxy) Counts() []Counts { return r.clusters.all() }
 
-// retire notes that a cluster is gone.
+// retire marks a cluster as removed.
 func (c *clusters) retire(life *model.Life) {
 	s := c.of(life)
 	s.mu.Lock()
@@ -280,19 +281,19 @@ func (c *clusters) retire(life *model.Life) {
 	idle := len(s.conns) == 0
 	s.mu.Unlock()
 	if idle {
-		c.forget(life)
+		c.remove(life)
 	}
 }
 
-// forget lets go of a removed cluster's.
-func (c *clusters) forget(life *model.Life) {
+// remove deletes the statistics of a removed cluster.
+func (c *clusters) remove(life *model.Life) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.m, life)
 }
 
-// all gives the sums of all clusters. One that was removed and came again is
-// counted once, with what is left of the one before.
+// all returns the totals of all clusters. A cluster that was removed and
+// created again is counted once, with what is left of the one before.
 func (c *clusters) all() []Counts {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

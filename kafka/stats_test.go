@@ -20,14 +20,14 @@ func TestCountersOfARemovedClusterAreLetGo(t *testing.T) {
 	idle.metadata("none")
 	busy.metadata("none")
 	s.remove("VirtualCluster", "t1")
-	if n := len(s.room.Counts()); n != 1 {
+	if n := len(s.proxy.Counts()); n != 1 {
 		t.Errorf("%d clusters are counted while one has a connection, want it", n)
 	}
 	idle.Close()
 	busy.Close()
-	eventually(t, "its counters are let go", func() bool { return len(s.room.Counts()) == 0 })
-	s.room.clusters.of(v.Life()).open.Add(1) // as a connection by an older table
-	if n := len(s.room.Counts()); n != 0 {
+	eventually(t, "its counters are let go", func() bool { return len(s.proxy.Counts()) == 0 })
+	s.proxy.clusters.of(v.Life()).open.Add(1) // as a connection by an older table
+	if n := len(s.proxy.Counts()); n != 0 {
 		t.Errorf("%d clusters are counted, want none: it is gone", n)
 	}
 }
@@ -52,7 +52,7 @@ func TestAClusterThatComesAgainIsCountedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	requests := func() map[string]uint64 {
-		counts := s.room.Counts()
+		counts := s.proxy.Counts()
 		if len(counts) != 1 {
 			t.Fatalf("%d clusters are counted, want one", len(counts))
 		}
@@ -86,7 +86,7 @@ func TestAClusterThatWasNeverServedIsRemoved(t *testing.T) {
 		t.Fatal(faults)
 	}
 	virtual := objects[len(objects)-1]
-	if _, err := s.room.Apply([]resource.Change{resource.Put(virtual)}); err == nil {
+	if _, err := s.proxy.Apply([]resource.Change{resource.Put(virtual)}); err == nil {
 		t.Fatal("a virtual cluster without a physical one is served")
 	}
 	s.remove("VirtualCluster", "t1")

@@ -14,7 +14,7 @@ import (
 	"penstock/routing"
 )
 
-// ClusterStatus is how a virtual cluster does on this node.
+// ClusterStatus is the state of a virtual cluster on this node.
 type ClusterStatus struct {
 	Name, Physical string
 	// Filters are the types of its chain, in the order of requests.
@@ -26,7 +26,7 @@ type ClusterStatus struct {
 	Err string
 }
 
-// BrokerStatus is how a virtual broker does on this node.
+// BrokerStatus is the state of a virtual broker on this node.
 type BrokerStatus struct {
 	Name string
 	// Advertised is what clients are told, Address where it leads; several
@@ -39,8 +39,9 @@ type BrokerStatus struct {
 	Err string
 }
 
-// tally counts the connections of the virtual brokers of one virtual cluster.
-// The names are the configuration's, or node ids of its range.
+// tally counts the connections to each virtual broker of one virtual cluster.
+// Names come from the configuration, or are node ids in its range, so they are
+// bounded.
 type tally struct{ m sync.Map } // broker -> *brokerTally
 
 type brokerTally struct {
@@ -61,7 +62,7 @@ func (t *tally) of(broker string) *brokerTally {
 	return b.(*brokerTally)
 }
 
-// Status tells how the virtual clusters do, by name.
+// Status returns the state of all virtual clusters, sorted by name.
 func (r *Proxy) Status() []ClusterStatus {
 	var list []ClusterStatus
 	for v := range r.model.Table().Virtuals() {
@@ -107,15 +108,16 @@ func (r *Proxy) status(v *model.Virtual) ClusterStatus {
 	return s
 }
 
-// Explain tells how a connection would be decided about now: down to the
-// physical broker and the filters, and how the last attempt to connect to that
+// Explain explains how a connection would be routed now, down to the physical
+// broker and the filters, and tells how the last attempt to connect to that
 // broker failed, if it did.
 func (r *Proxy) Explain(listener, serverName string, has bool) routing.Explanation {
 	table := r.model.Table()
 	e := table.Explain(listener, serverName, has)
 	if v, ok := table.Virtual(e.Cluster); ok && e.Reason == routing.OK && len(e.Steps) > 0 {
 		if f := r.clusters.of(v.Life()).brokers.of(e.Broker).failure.Load(); f != nil {
-			e.Steps[len(e.Steps)-1].Result += fmt.Sprintf(", to which the last attempt failed %s ago: %v", time.Since(f.at).Round(time.Second), f.err)
+			e.Steps[len(e.Steps)-1].Result += fmt.Sprintf(", to which the last attempt failed %s ago: %v",
+				time.Since(f.at).Round(time.Second), f.err)
 		}
 	}
 	return routing.Explanation{

@@ -23,7 +23,8 @@ func TestTopicsAreCountedByTheirNames(t *testing.T) {
 	s.apply(oneBroker(at, filters))
 	front := s.listen(nil, "one")["one"]
 	client, err := kgo.NewClient(
-		kgo.SeedBrokers(front), kgo.DisableClientMetrics(), kgo.FetchMaxWait(50*time.Millisecond), kgo.ProducerBatchCompression(kgo.NoCompression()),
+		kgo.SeedBrokers(front), kgo.DisableClientMetrics(), kgo.FetchMaxWait(50*time.Millisecond),
+		kgo.ProducerBatchCompression(kgo.NoCompression()),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{"orders": {0: kgo.NewOffset().AtStart()}}),
 		kgo.Dialer(func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, network, front)
@@ -51,7 +52,7 @@ func TestTopicsAreCountedByTheirNames(t *testing.T) {
 		n += fetches.NumRecords()
 	}
 	count := func(topic, api string) (c topicmetrics.Count) {
-		list := s.room.Counts()[0].Topics
+		list := s.proxy.Counts()[0].Topics
 		if i := slices.IndexFunc(list, func(c topicmetrics.Count) bool { return c.Topic == topic && c.API == api }); i >= 0 {
 			c = list[i]
 		}

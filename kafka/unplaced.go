@@ -9,13 +9,13 @@ import (
 	"penstock/kafka/model"
 )
 
-// unplaced is what the log was last told of brokers without a virtual address.
+// unplaced is what was last logged about brokers without a virtual address.
 type unplaced struct {
 	mu   sync.Mutex
 	said map[*model.Life]string
 }
 
-// noteUnplaced looks at the virtual clusters that a change has made anew.
+// noteUnplaced checks the virtual clusters that a change has compiled.
 func (r *Proxy) noteUnplaced(done model.Applied) {
 	r.unplaced.mu.Lock()
 	for _, life := range done.Removed {
@@ -28,7 +28,7 @@ func (r *Proxy) noteUnplaced(done model.Applied) {
 			if !ok {
 				continue
 			}
-			v.Life().OnUnplaced(r.note)
+			v.Life().OnUnplaced(r.signalMoved)
 			if !yield(v) {
 				return
 			}
@@ -36,8 +36,8 @@ func (r *Proxy) noteUnplaced(done model.Applied) {
 	})
 }
 
-// logUnplaced logs, once for each change, which brokers of virtual clusters
-// have no virtual address.
+// logUnplaced logs which brokers have no virtual address, once for each change
+// of them.
 func (r *Proxy) logUnplaced(clusters iter.Seq[*model.Virtual]) {
 	r.unplaced.mu.Lock()
 	defer r.unplaced.mu.Unlock()
@@ -66,8 +66,8 @@ func (r *Proxy) logUnplaced(clusters iter.Seq[*model.Virtual]) {
 	}
 }
 
-// Unplaced gives the number of brokers that the clients of each virtual
-// cluster are not shown, by name.
+// Unplaced returns, by virtual cluster, the number of brokers that clients do
+// not see.
 func (r *Proxy) Unplaced() map[string]int {
 	all := map[string]int{}
 	for v := range r.Table().Virtuals() {

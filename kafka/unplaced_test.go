@@ -80,16 +80,16 @@ func TestBrokerWithoutAPortIsHidden(t *testing.T) {
 		t.Errorf("clients see %s, want %s", got, want)
 	}
 	eventually(t, "a warning in the log", func() bool { return log.lines(`msg="brokers without a virtual address"`) > 0 })
-	if n := s.room.Unplaced()["t1"]; n != 1 {
+	if n := s.proxy.Unplaced()["t1"]; n != 1 {
 		t.Errorf("%d brokers count as hidden, want 1", n)
 	}
-	brokers := s.room.Status()[0].Brokers
+	brokers := s.proxy.Status()[0].Brokers
 	last := brokers[len(brokers)-1]
 	const why = "hidden from clients: node 2 has no port in brokerPorts 9193-9194 (node ids 0 to 1)"
 	if last.Name != "2" || last.Address != k.ListenAddrs()[2] || last.Err != why {
 		t.Errorf("the status has %+v", last)
 	}
-	_, message, _ := s.room.Table().WarnUnplaced(s.virtual("t1").Spec())
+	_, message, _ := s.proxy.Table().WarnUnplaced(s.virtual("t1").Spec())
 	if !strings.Contains(message, "has no port for node 2 at "+k.ListenAddrs()[2]+": clients will not see it") {
 		t.Errorf("a change is warned of by %q", message)
 	}
@@ -102,7 +102,7 @@ func TestBrokerWithoutAPortIsHidden(t *testing.T) {
 	if n := log.lines(`msg="brokers without a virtual address"`); n != 1 {
 		t.Errorf("%d warnings", n)
 	}
-	if _, message, _ := s.room.Table().WarnUnplaced(s.virtual("t1").Spec()); message != "" {
+	if _, message, _ := s.proxy.Table().WarnUnplaced(s.virtual("t1").Spec()); message != "" {
 		t.Errorf("warned of %q where there is a port for each", message)
 	}
 }
@@ -154,7 +154,7 @@ func TestExplainTellsOfTheLastFailure(t *testing.T) {
 	s := newStage(t, Config{})
 	s.apply(oneBroker(at, ""))
 	last := func() string {
-		steps := s.room.Explain("one", "", false).Steps
+		steps := s.proxy.Explain("one", "", false).Steps
 		return steps[len(steps)-1].Result
 	}
 	if got := last(); got != "connect to "+at {

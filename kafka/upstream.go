@@ -11,8 +11,8 @@ import (
 	"penstock/routing/resource"
 )
 
-// upstreams knows how brokers are reached: addresses of host names, and how
-// connections to them are treated. Its methods may be called from anywhere.
+// upstreams finds the addresses of brokers and the settings of connections to
+// them. Its methods may be called from any goroutine.
 type upstreams struct {
 	hosts routing.Hosts
 	tls   func(cluster, host string, t *model.PhysicalTLS) *tls.Config
@@ -22,7 +22,7 @@ type upstreams struct {
 	profiles map[profileKey]*netio.Profile
 }
 
-// profileKey is all that a profile is made of.
+// profileKey is everything that a profile depends on.
 type profileKey struct {
 	listener string
 	virtual  *model.VirtualCluster
@@ -38,7 +38,7 @@ type target struct {
 	tls  *model.PhysicalTLS
 }
 
-// targets lists the addresses to try for a broker, at most max.
+// targets lists the addresses to try for a broker, at most most of them.
 func (u *upstreams) targets(route model.Route, start, most int) ([]target, routing.Reason) {
 	list, reason := route.Cluster.Targets(route.Broker)
 	if reason != routing.OK {
@@ -70,7 +70,8 @@ func (u *upstreams) targets(route model.Route, start, most int) ([]target, routi
 	return all, routing.OK
 }
 
-// resolves tells that a broker has a name of which the addresses may come.
+// resolves reports whether the broker has a host name whose addresses may still
+// come.
 func (u *upstreams) resolves(v *model.Virtual, b *model.Broker) bool {
 	if u.hosts == nil {
 		return false
@@ -79,7 +80,7 @@ func (u *upstreams) resolves(v *model.Virtual, b *model.Broker) bool {
 	return len(list) > 0
 }
 
-// profile gives how a connection to a target is treated.
+// profile returns the settings of a connection to a target.
 func (u *upstreams) profile(listener string, v *model.Virtual, t *target) *netio.Profile {
 	key := profileKey{listener: listener, virtual: v.Spec(), physical: v.Physical().Spec(), tls: t.tls}
 	if t.tls != nil {
@@ -106,9 +107,9 @@ func (u *upstreams) profile(listener string, v *model.Virtual, t *target) *netio
 	return p
 }
 
-// forget lets go of all profiles: versions of clusters may be over, and
-// certificates others. Those in use are kept by who uses them.
-func (u *upstreams) forget() {
+// dropProfiles deletes all profiles: versions of clusters may be over, and
+// certificates replaced. Connections keep those that they use.
+func (u *upstreams) dropProfiles() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	clear(u.profiles)

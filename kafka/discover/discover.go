@@ -1,14 +1,14 @@
-// Package discover finds out which brokers a physical cluster has, and goes on
-// doing so: it asks any broker that answers, from time to time and when
-// somebody has met a broker that is not known yet.
+// Package discover finds the brokers of a physical cluster and follows their
+// changes. It asks any broker that answers, at an interval and whenever a
+// session has seen an unknown broker.
 //
-//	w := discover.Start(discover.Config{Bootstrap: []string{"kafka:9092"}, Update: brokers.Set})
+//	w, err := discover.Start(discover.Config{Bootstrap: []string{"kafka:9092"}, Update: setBrokers})
 //	w.Refresh()
 //	w.Close()
 //
-// It opens connections of its own, apart from those that clients use, and
-// needs a right to describe the cluster on brokers that authenticate. Where it
-// has none, brokers become known by what sessions see in passing.
+// It opens connections of its own, apart from those of clients. On brokers that
+// authenticate it needs the right to describe the cluster; without that right,
+// brokers become known through the answers that sessions pass.
 package discover
 
 import (
@@ -36,14 +36,14 @@ type Broker struct {
 	Rack   string
 }
 
-// SASL is how Penstock itself logs in to learn about brokers.
+// SASL is how discovery logs in. Clients log in by themselves.
 type SASL struct {
 	// Mechanism is PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
 	Mechanism          string
 	Username, Password string
 }
 
-// Config is for Start.
+// Config configures Start.
 type Config struct {
 	// Name is the physical cluster's, for the log.
 	Name string
@@ -53,10 +53,10 @@ type Config struct {
 	TLS *tls.Config
 	// SASL is nil where brokers let anybody in.
 	SASL *SASL
-	// Interval between two looks while all is well. Default 30s.
+	// Interval between two requests while all is well. Default 30s.
 	Interval time.Duration
-	// Update is told of the brokers, by node ID, when they are others than
-	// before. It must not block.
+	// Update is called with the brokers, sorted by node id, when they have
+	// changed. It must not block.
 	Update func([]Broker)
 	Log    *slog.Logger
 }
@@ -75,7 +75,7 @@ const (
 	minPause = 100 * time.Millisecond
 )
 
-// Status is how the looking goes.
+// Status is the state of discovery.
 type Status struct {
 	// At is when the brokers were last learned; zero: never.
 	At time.Time
@@ -84,8 +84,8 @@ type Status struct {
 	Brokers []Broker
 }
 
-// Watch looks after one physical cluster. Its methods may be called from
-// anywhere.
+// Watch follows the brokers of one physical cluster. Its methods may be called
+// from any goroutine.
 type Watch struct {
 	cfg    Config
 	client *kgo.Client
@@ -98,7 +98,7 @@ type Watch struct {
 	begun  time.Time // of the last look that succeeded
 }
 
-// Start begins to look.
+// Start begins to follow the brokers.
 func Start(cfg Config) (*Watch, error) {
 	if cfg.Interval <= 0 {
 		cfg.Interval = defaultInterval
@@ -108,7 +108,8 @@ func Start(cfg Config) (*Watch, error) {
 	}
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(cfg.Bootstrap...), kgo.ClientID("penstock"), kgo.DisableClientMetrics(),
-		kgo.BrokerMaxReadBytes(maxAnswer), kgo.FetchMaxBytes(maxAnswer), kgo.FetchMaxPartitionBytes(maxAnswer), kgo.DialTimeout(timeout / 2), kgo.RequestRetries(0),
+		kgo.BrokerMaxReadBytes(maxAnswer), kgo.FetchMaxBytes(maxAnswer), kgo.FetchMaxPartitionBytes(maxAnswer),
+		kgo.DialTimeout(timeout / 2), kgo.RequestRetries(0),
 		kgo.RetryTimeout(timeout), kgo.ConnIdleTimeout(min(2*cfg.Interval, maxIdle)), kgo.WithLogger(logger{cfg.Log}),
 	}
 	if cfg.TLS != nil {
@@ -143,7 +144,7 @@ func (s *SASL) mechanism() (sasl.Mechanism, error) {
 	return nil, fmt.Errorf("discover: sasl mechanism %q: neither PLAIN, SCRAM-SHA-256 nor SCRAM-SHA-512", s.Mechanism)
 }
 
-// Refresh asks for a look soon.
+// Refresh asks for a request soon.
 func (w *Watch) Refresh() {
 	select {
 	case w.wanted <- struct{}{}:
@@ -151,7 +152,7 @@ func (w *Watch) Refresh() {
 	}
 }
 
-// Status tells how it goes.
+// Status returns the state of discovery.
 func (w *Watch) Status() Status {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -160,15 +161,15 @@ func (w *Watch) Status() Status {
 	return s
 }
 
-// LookedSince tells that a look which began after that moment has succeeded: a
-// broker that is not among what it brought was not there then.
+// LookedSince reports whether a request that began after t has succeeded: a
+// broker that is missing from its answer was not there then.
 func (w *Watch) LookedSince(t time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.begun.After(t)
 }
 
-// Close ends it and waits until nothing of it runs.
+// Close ends the watch and waits until it has stopped.
 func (w *Watch) Close() {
 	w.cancel()
 	<-w.done

@@ -8,26 +8,27 @@ import (
 	"penstock/kafka/wire"
 )
 
-// MaxFilters is how many filters a chain may have.
+// MaxFilters bounds the filters of a chain.
 const MaxFilters = 64
 
-// ErrChain says that a chain cannot be made of those filters.
+// ErrChain means that filters cannot form a chain.
 var ErrChain = errors.New("filter chain")
 
-// A Chain is the filters of a virtual cluster, compiled: for each API and
-// version who wants to see what, and what clients are offered. It is immutable
+// A Chain is the compiled filters of a virtual cluster: which filters see a
+// message, by API and version, and what clients are offered. It is immutable
 // and shared by connections.
 type Chain struct {
 	filters []Filter
 	offered [wire.MaxKey + 1]Range
-	// rows has where the wishes for each key begin in index, by version; they
+	// rows has where the interests for each key begin in index, by version; they
 	// are few, and the same for most.
 	rows         [wire.MaxKey + 1]uint16
 	index        []uint8
 	interestSets []interests
 }
 
-// interests is which filters want to see a message, by direction: a bit each.
+// interests are the filters that want to see a message, by direction, one bit
+// each.
 type interests struct {
 	whole, walk [2]uint64
 }
@@ -102,26 +103,26 @@ func (c *Chain) interests(key, version int16) (w interests) {
 	return w
 }
 
-var noWish interests
+var noInterests interests
 
 func (c *Chain) find(key, version int16) *interests {
 	if key < 0 || int(key) >= len(c.rows) || version < 0 {
-		return &noWish
+		return &noInterests
 	}
 	at, end := int(c.rows[key])+int(version), len(c.index)
 	if int(key)+1 < len(c.rows) {
 		end = int(c.rows[key+1])
 	}
 	if at >= end {
-		return &noWish
+		return &noInterests
 	}
 	return &c.interestSets[c.index[at]]
 }
 
-// Len is the number of filters.
+// Len returns the number of filters.
 func (c *Chain) Len() int { return len(c.filters) }
 
-// Offered is what clients may use of an API, Hidden for nothing.
+// Offered returns the versions of an API that clients may use, or Hidden.
 func (c *Chain) Offered(key int16) Range {
 	if key < 0 || int(key) >= len(c.offered) {
 		return Hidden
@@ -129,19 +130,19 @@ func (c *Chain) Offered(key int16) Range {
 	return c.offered[key]
 }
 
-// Offers tells whether clients may send that request.
+// Offers reports whether clients may send such a request.
 func (c *Chain) Offers(key, version int16) bool {
 	r := c.Offered(key)
 	return version >= r.Min && version <= r.Max
 }
 
-// Interest is the highest of all filters. Messages of which some filters want
-// to Walk and others to see the Whole are Whole.
+// Interest returns the highest interest of all filters. If some filters want to
+// Walk a message and others to see the Whole of it, it is Whole.
 func (c *Chain) Interest(d Direction, key, version int16) Interest {
 	return c.find(key, version).interest(d)
 }
 
-// Concerns tells whether any filter wants to see the request or its response.
+// Concerns reports whether any filter wants to see the request or its response.
 func (c *Chain) Concerns(key, version int16) bool { return c.find(key, version).any() != 0 }
 
 // Open opens the filters for one connection.
@@ -158,20 +159,20 @@ func (c *Chain) Open(info Info, ends Sink) *Conns {
 	return s
 }
 
-// Sink are where the messages of a chain leave it: the session.
+// A Sink takes the messages that leave a chain: the session.
 type Sink interface {
-	// ToBroker sends a request that has passed the filters: the client's, or
-	// a filter's own (c.Own). Its response is brought by c.Respond.
+	// ToBroker sends a request that has passed the filters: the client's, or a
+	// filter's own (c.Own). Its response goes to c.Respond.
 	ToBroker(c *Call) error
-	// ToClient takes the response to a request of the client's, the broker's
-	// or a filter's. c is to be Done.
+	// ToClient sends the response to a request of the client's, from the broker
+	// or a filter, and calls c.Done.
 	ToClient(c *Call) error
-	// Dropped tells that a request disappeared. c is to be Done.
+	// Dropped is told of a request that a filter dropped, and calls c.Done.
 	Dropped(c *Call) error
 }
 
-// Conns is an open chain: the part of one connection in each filter. It is for
-// that connection's loop alone.
+// Conns is an open chain: the part of one connection in each filter. Only the
+// loop of that connection may use it.
 type Conns struct {
 	chain *Chain
 	conns []Conn
@@ -181,11 +182,11 @@ type Conns struct {
 	gone  func()  // what Retire was given; nil: in use
 }
 
-// Chain is what was opened.
+// Chain returns the chain that was opened.
 func (s *Conns) Chain() *Chain { return s.chain }
 
-// Retire closes the filters once no call is left, and then calls done. Nothing
-// new is begun after it.
+// Retire closes the filters once no call is left, then calls done. No call may
+// begin after it.
 func (s *Conns) Retire(done func()) {
 	s.gone = done
 	s.closeIdle()

@@ -11,18 +11,18 @@ import (
 
 // Errors of running a chain.
 var (
-	// ErrMisuse says that a filter did what its interface forbids.
+	// ErrMisuse means that a filter did what its interface forbids.
 	ErrMisuse = errors.New("a filter broke the rules")
-	// ErrEnded is what Ask brings when the connection ended before the answer.
+	// ErrEnded is the error of Ask if the connection ends before the answer.
 	ErrEnded = errors.New("the connection ended")
 )
 
 // maxAsks is how often one message may be made to wait.
 const maxAsks = 1000
 
-// A Call is one request on its way through a chain, and its response on the
-// way back. Either is given whole, by Request and Respond, or streams, with the
-// changes that Edits gives; what no filter wants to see needs neither.
+// A Call is one request on its way through a chain, and its response on the way
+// back. Request and Respond take a whole message; Edits returns the changes to
+// one that streams.
 type Call struct {
 	conns        *Conns
 	key, version int16
@@ -63,14 +63,15 @@ func (c *Call) Key() int16 { return c.key }
 // Version is that of the request.
 func (c *Call) Version() int16 { return c.version }
 
-// Interest is the highest of the filters in the request or the response.
+// Interest returns the highest interest of the filters in the request or the
+// response.
 func (c *Call) Interest(d Direction) Interest { return c.interests.interest(d) }
 
-// Own tells that it is a filter's own request, of which the client knows nothing.
+// Own reports whether this is a filter's own request, unknown to the client.
 func (c *Call) Own() bool { return c.parent != nil }
 
-// MayBuffer tells whether a filter wants to see the request whole, if that is
-// possible, though Interest says that walking it would do.
+// MayBuffer reports whether a filter wants to see the request whole if
+// possible, though Interest says that walking is enough.
 func (c *Call) MayBuffer() (some bool) {
 	for i := range c.parts {
 		p := &c.parts[i]
@@ -84,20 +85,20 @@ func (c *Call) MayBuffer() (some bool) {
 	return some
 }
 
-// Waiting tells that a filter has asked, and the message waits.
+// Waiting reports whether a filter has asked, so that the message waits.
 func (c *Call) Waiting() bool { return c.then != nil }
 
-// Message is what has come out of the chain: at ToBroker the request, at
-// ToClient the response.
+// Message returns what has left the chain: at ToBroker the request, at ToClient
+// the response.
 func (c *Call) Message() *Message { return &c.msg }
 
-// NoResponse tells that the client expects none.
+// NoResponse reports whether the client expects no response.
 func (c *Call) NoResponse() bool { return c.noResponse }
 
 // ClientID is that of the request.
 func (c *Call) ClientID() string { return c.clientID }
 
-// Done lets go of the call.
+// Done ends the call.
 func (c *Call) Done() {
 	if c.conns != nil {
 		s := c.conns
@@ -107,7 +108,8 @@ func (c *Call) Done() {
 	}
 }
 
-// Abandon is Done for a call whose response will not come: who asked hears it.
+// Abandon ends a call whose response will not come, and tells the filters that
+// wait for one.
 func (c *Call) Abandon() {
 	if p := c.parent; p != nil && p.then != nil {
 		then := p.then
@@ -118,8 +120,8 @@ func (c *Call) Abandon() {
 	c.Done()
 }
 
-// Request runs the filters over a request that is there as a whole. What comes
-// of it is told to Ends, or the call is Waiting. body is kept.
+// Request runs the filters over a whole request. The Sink gets the result, or
+// the call is Waiting. Request keeps body.
 func (c *Call) Request(body []byte) error {
 	c.msg = NewMessage(Request, c.key, c.version, body)
 	c.at = 0
@@ -127,15 +129,15 @@ func (c *Call) Request(body []byte) error {
 	return c.forward()
 }
 
-// Respond does the same for the response.
+// Respond runs the filters over a whole response in the same way.
 func (c *Call) Respond(body []byte) error {
 	c.msg = NewMessage(Response, c.key, c.version, body)
 	c.at = len(c.parts) - 1
 	return c.back()
 }
 
-// Edits gives what the filters change in a message that streams, in one; nil:
-// nothing. It is asked once for each message.
+// Edits merges the changes of all filters to a message that streams; nil: there
+// are none. It is called once for each message.
 func (c *Call) Edits(d Direction) *Edits {
 	var all []*Edits
 	for i := range c.parts {
@@ -173,7 +175,7 @@ func (c *Call) back() error {
 		c.at--
 	}
 	if c.parent != nil {
-		return c.tellParent()
+		return c.resumeParent()
 	}
 	if c.key == int16(kmsg.ApiVersions) {
 		if err := c.narrow(); err != nil {
@@ -265,8 +267,8 @@ func (c *Call) ask() error {
 	return q.Request(req.AppendTo(nil))
 }
 
-// tellParent brings the answer to who asked, and goes on with that message.
-func (c *Call) tellParent() error {
+// resumeParent gives the answer to the filter that asked, and goes on with its message.
+func (c *Call) resumeParent() error {
 	p := c.parent
 	resp, err := c.msg.DecodeResponse()
 	if err != nil {

@@ -341,7 +341,8 @@ func TestOfferedIsWhatAllCanCarry(t *testing.T) {
 		if got := chain.Offered(key); got != want {
 			t.Errorf("%s: %+v, want %+v", wire.Name(key), got, want)
 		}
-		if chain.Offers(key, want.Min-1) || chain.Offers(key, want.Max+1) || want != Hidden && (!chain.Offers(key, want.Min) || !chain.Offers(key, want.Max)) {
+		if chain.Offers(key, want.Min-1) || chain.Offers(key, want.Max+1) || want != Hidden &&
+			(!chain.Offers(key, want.Min) || !chain.Offers(key, want.Max)) {
 			t.Errorf("%s: offers other than %+v", wire.Name(key), want)
 		}
 	}

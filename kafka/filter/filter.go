@@ -1,16 +1,16 @@
-// Package filter is what stands between a virtual cluster and a physical one:
-// what a filter is, how a chain of them runs, and which types there are.
+// Package filter defines filters, which see and change the messages between a
+// virtual cluster and a physical one, and runs a chain of them.
 //
-// A filter says which versions it can carry and what it wants to see. All
-// that no filter wants passes through without being collected or decoded. A
-// filter that fails ends the connection: a frame that it was to see never
-// goes on without it.
+// A filter declares which API versions it can carry and which messages it wants
+// to see. Messages that no filter wants pass without being collected or
+// decoded. If a filter fails, the connection ends: a message that it wanted to
+// see never goes on without it.
 //
-// The life of a filter: Type.Config gives an empty configuration, which is
-// decoded strictly and validated like every resource; Provision makes the
-// Filter, shared by all connections of a virtual cluster; Open makes what one
-// connection needs; Close lets each go. The methods of a Conn are called on
-// its connection's loop, must not block, and allocate only what they change.
+// The life of a filter: Type.Config returns an empty configuration, which is
+// decoded strictly and validated like every resource. Provision makes the
+// Filter, which all connections of a virtual cluster share. Open makes the part
+// of one connection. Close ends each. The methods of a Conn are called on the
+// loop of its connection, must not block, and allocate only what they change.
 package filter
 
 import (
@@ -31,7 +31,8 @@ const (
 	Response                  // from the broker to the client
 )
 
-// Interest is what a filter wants to see of one API, version and direction.
+// Interest is how much a filter wants to see of a message, by API, version and
+// direction.
 type Interest uint8
 
 // The interests; a higher one includes the lower ones.
@@ -47,80 +48,81 @@ const (
 	Whole
 )
 
-// Range is the versions of an API, both ends included. Min > Max: none, the
-// API is hidden from clients and refused.
+// Range is a range of API versions, both ends included. With Min > Max it is
+// empty: the API is hidden from clients and refused.
 type Range struct{ Min, Max int16 }
 
-// Hidden is the range of an API that must not be used.
+// Hidden is the empty range.
 var Hidden = Range{1, 0}
 
-// A Filter is one configured filter of one cluster, shared by its connections.
-// Its methods are called from all loops.
+// A Filter is a configured filter of one cluster, shared by all its
+// connections. Its methods are called on all loops.
 type Filter interface {
-	// Versions narrows what clients are offered. have is what the proxy and
-	// the filters before it can carry; what it returns must lie within.
+	// Versions narrows the versions that clients are offered. have is what the
+	// proxy and the filters before can carry; the result must lie within.
 	// Filters for security hide APIs that they do not know.
 	Versions(key int16, have Range) Range
-	// Wants tells what it must see. It is asked once for each triple when
-	// the chain is compiled.
+	// Wants returns what the filter must see. It is called once for each
+	// direction, API and version, when the chain is compiled.
 	Wants(d Direction, key, version int16) Interest
-	// Open makes the filter's part of one connection.
+	// Open makes the part of one connection.
 	Open(info Info) Conn
 	// Close is called once, when the last connection that had it is gone.
 	Close()
 }
 
-// Conn is a filter's part of one connection.
+// Conn is the part of a filter for one connection.
 type Conn interface {
-	// Request sees a request that it wants whole. It may change it, answer
-	// it (x.Answer), drop it where the client expects no answer (x.Drop), or
-	// ask the broker something first (x.Ask). An error ends the connection.
+	// Request sees a request that the filter wants whole. It may change it,
+	// answer it (x.Answer), drop it if the client expects no answer (x.Drop),
+	// or ask the broker something first (x.Ask). An error ends the connection.
 	Request(x *Exchange, m *Message) error
-	// Response sees a response that it wants whole, that of the request of
-	// the same x.
+	// Response sees a response that the filter wants whole. x is that of its
+	// request.
 	Response(x *Exchange, m *Message) error
-	// Edits gives what it changes in a message that it wants to Walk; nil:
-	// nothing. x is that of the request in both directions.
+	// Edits returns what to change in a message that the filter wants to Walk;
+	// nil: nothing. x is that of the request in both directions.
 	Edits(d Direction, x *Exchange) *Edits
 	// Close lets it go.
 	Close()
 }
 
-// BufferingConn is a Conn that may want a request whole that its filter wants to
-// Walk: what is in it may make it ask the broker before any of it goes on.
+// BufferingConn is a Conn that may want a request whole although its filter
+// wants to Walk it: because of its content, the filter may have to ask the
+// broker before any of it goes on.
 type BufferingConn interface {
 	Conn
-	// MayBuffer is asked before a request goes on. True gives it to Request,
-	// if it is not too large for that; Edits may have to do in any case.
+	// MayBuffer is called before a request goes on. If it returns true, Request
+	// sees it, unless it is too large; so Edits must be able to do without.
 	MayBuffer(x *Exchange) bool
 }
 
-// Edits are what a filter changes in a message that streams.
+// Edits are the changes of a filter to a message that streams.
 type Edits = wire.Edits
 
-// Info is what is known of a connection when its filters are opened.
+// Info describes a connection to the filters that are opened for it.
 type Info struct {
 	VirtualCluster, PhysicalCluster, Broker string
 	Log                                     *slog.Logger
 }
 
-// Broker is one broker of a physical cluster, as clients are to see it.
+// Broker is a broker of a physical cluster, as clients see it.
 type Broker struct {
 	NodeID int32 // -1: not known
 	Host   string
 	Port   int32
 }
 
-// Env is what a filter is provisioned with.
+// Env is the environment that a filter is provisioned in.
 type Env struct {
 	VirtualCluster, PhysicalCluster string
-	// Address maps a broker, as the physical cluster names it, to what
-	// clients of the virtual cluster are to use, by the model (its
-	// discovered brokers included, so the answer may change). ok false: it
-	// has no virtual broker.
+	// Address maps a broker, as the physical cluster names it, to the address
+	// for clients of the virtual cluster. The answer may change, since
+	// discovered brokers count. ok is false if it has no virtual broker.
 	Address func(nodeID int32, host string, port int32) (Broker, bool)
-	// HideUnmapped leaves brokers without a virtual address out of answers,
-	// where false ends the connection (unmappedBrokers of the virtual cluster).
+	// HideUnmapped leaves brokers without a virtual address out of answers. If
+	// it is false, such an answer ends the connection (unmappedBrokers of the
+	// virtual cluster).
 	HideUnmapped bool
 	Log          *slog.Logger
 }
@@ -133,12 +135,12 @@ type Config interface {
 	Validate(report func(path, message string, value any))
 	// Provision makes the filter.
 	Provision(env Env) (Filter, error)
-	// Takes tells whether connections that began with the filter of an older
-	// configuration may go on with this one's, from a frame boundary on.
+	// Takes reports whether connections that began with the filter of an older
+	// configuration may go on with this one's, from a request on.
 	Takes(older Config) bool
 }
 
-// Type is one type of filter.
+// Type is a type of filter.
 type Type struct {
 	// Name is what users write as type; Aliases are taken for it.
 	Name    string
@@ -149,55 +151,56 @@ type Type struct {
 
 // Errors that end a connection; a filter wraps them with what it saw.
 var (
-	// ErrDenied says that the client may not do this, and that no answer of
+	// ErrDenied means that the client may not do this, and that no answer of
 	// the protocol could say so.
 	ErrDenied = errors.New("denied")
-	// ErrMalformed says that a message is not what its header says.
+	// ErrMalformed means that a message is not what its header says.
 	ErrMalformed = errors.New("malformed message")
-	// ErrUnmapped says that a broker has no address that clients may see.
+	// ErrUnmapped means that a broker has no address that clients may see.
 	ErrUnmapped = errors.New("broker without a virtual address")
 )
 
-// Exchange is one request with its response, as one filter sees it. It lives
-// until the response is on its way to the client.
+// Exchange is one request and its response, as one filter sees them. It is
+// valid until the response is on its way to the client.
 type Exchange struct {
 	Key, Version int16
 	// ClientID is as the client sent it, cut to 64 bytes.
 	ClientID string
 	// NoResponse: the client expects none (Produce with acks=0).
 	NoResponse bool
-	// State is the filter's own, from its Request to its Response.
+	// State belongs to the filter, from its Request to its Response.
 	State any
 
 	do Actions
 }
 
-// NewExchange is for whoever runs a chain.
+// NewExchange is for code that runs a chain.
 func NewExchange(key, version int16, clientID string, do Actions) Exchange {
 	return Exchange{Key: key, Version: version, ClientID: clientID, do: do}
 }
 
-// Actions is how a chain carries out what a filter asks for.
+// Actions carries out what a filter asks for.
 type Actions interface {
 	Answer(x *Exchange, resp kmsg.Response)
 	Drop(x *Exchange)
 	Ask(x *Exchange, req kmsg.Request, then func(kmsg.Response, error) error)
 }
 
-// Answer answers the request in place of the broker; filters behind this one
-// never see it, those before it see the answer as they would the broker's. The
-// answer leaves in its turn. resp must have the request's version.
+// Answer answers the request in place of the broker. Filters behind this one
+// never see the request; filters before it see the answer as they would see the
+// broker's. The answer leaves in its turn. resp must have the version of the
+// request.
 func (x *Exchange) Answer(resp kmsg.Response) { x.do.Answer(x, resp) }
 
-// Drop lets the request disappear. It is for requests without a response.
+// Drop discards a request that expects no response.
 func (x *Exchange) Drop() { x.do.Drop(x) }
 
 // Ask sends a request of the filter's own to the broker, through the filters
-// behind it, and calls then on the loop with the answer, decoded. Until then
-// the message that is being filtered waits, and what comes behind it in the
-// same direction. From then the filter may change or Answer it, or Ask again;
-// an error ends the connection. An err is given when the connection ends first.
-// In Response it may be used as well.
+// behind it, and calls then on the loop with the decoded answer. Until then the
+// message waits, and so does everything behind it in the same direction. In
+// then the filter may change or Answer the message, or Ask again; an error ends
+// the connection. If the connection ends first, then gets an err. Ask works in
+// Response too.
 func (x *Exchange) Ask(req kmsg.Request, then func(resp kmsg.Response, err error) error) {
 	x.do.Ask(x, req, then)
 }

@@ -8,8 +8,8 @@ import (
 	"penstock/kafka/wire"
 )
 
-// Message is the body of a request or response that is seen whole, without
-// its header. All filters of a chain get the same one, one after the other.
+// Message is the body of a request or response that is seen whole, without its
+// header. All filters of a chain get the same one, one after the other.
 type Message struct {
 	Direction    Direction
 	Key, Version int16
@@ -26,21 +26,22 @@ type Message struct {
 // more is by how much a message is expected to grow.
 const more = 64
 
-// NewMessage is for whoever runs a chain. body is kept.
+// NewMessage is for code that runs a chain. It keeps body.
 func NewMessage(d Direction, key, version int16, body []byte) Message {
 	return Message{Direction: d, Key: key, Version: version, body: body}
 }
 
-// NewAnswer makes a response of a decoded value.
+// NewAnswer returns a response with a decoded value.
 func NewAnswer(key, version int16, resp kmsg.Response) Message {
 	return Message{Direction: Response, Key: key, Version: version, answer: resp, changed: true}
 }
 
-// Changed tells whether anything was changed since NewMessage.
+// Changed reports whether anything was changed since NewMessage.
 func (m *Message) Changed() bool { return m.changed }
 
-// Body is the message as bytes, encoded anew where it was changed as a value.
-// It is valid until the message is changed, and must not be written to.
+// Body returns the message as bytes, encoded anew if the decoded value was
+// changed. They are valid until the message is changed, and must not be written
+// to.
 func (m *Message) Body() []byte {
 	if m.body == nil {
 		switch {
@@ -55,20 +56,20 @@ func (m *Message) Body() []byte {
 	return m.body
 }
 
-// SetBody replaces the message by other bytes, which it keeps.
+// SetBody replaces the message by other bytes, and keeps them.
 func (m *Message) SetBody(body []byte) {
 	m.body, m.request, m.answer, m.changed = body, nil, nil, true
 	m.head, m.tail = nil, nil
 }
 
-// SetParts is SetBody of head with tail behind it, which may be a view of the
-// old body. They are joined only if somebody behind wants them in one.
+// SetParts replaces the message by head followed by tail, which may be a view
+// of the old body. They are joined only if a later filter needs them joined.
 func (m *Message) SetParts(head, tail []byte) {
 	m.SetBody(nil)
 	m.head, m.tail = head, tail
 }
 
-// Parts is Body, in two pieces where it is there in two: for whoever sends it.
+// Parts returns Body in two pieces if it exists in two, for sending.
 func (m *Message) Parts() (head, tail []byte) {
 	if m.body == nil && (m.head != nil || m.tail != nil) {
 		return m.head, m.tail
@@ -76,8 +77,8 @@ func (m *Message) Parts() (head, tail []byte) {
 	return m.Body(), nil
 }
 
-// DecodeRequest gives the request as a value, the same for all filters. Whoever
-// changes it says so by Touch.
+// DecodeRequest returns the decoded request, the same value for all filters. A
+// filter that changes it calls Touch.
 func (m *Message) DecodeRequest() (kmsg.Request, error) {
 	if m.request != nil {
 		return m.request, nil
@@ -97,7 +98,7 @@ func (m *Message) DecodeRequest() (kmsg.Request, error) {
 	return r, nil
 }
 
-// DecodeResponse is the same for a response.
+// DecodeResponse returns the decoded response in the same way.
 func (m *Message) DecodeResponse() (kmsg.Response, error) {
 	if m.answer != nil {
 		return m.answer, nil
@@ -117,7 +118,7 @@ func (m *Message) DecodeResponse() (kmsg.Response, error) {
 	return r, nil
 }
 
-// Touch tells that the decoded value was changed.
+// Touch marks the decoded value as changed.
 func (m *Message) Touch() {
 	m.changed = true
 	if m.request != nil || m.answer != nil {

@@ -16,7 +16,7 @@ type address struct {
 	host, port string     // host is empty for an ip
 }
 
-// addressKey gives that form.
+// addressKey returns that form.
 func addressKey(host, port string) address {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		return address{ip: ip.Unmap(), port: port}
@@ -43,13 +43,13 @@ type addresses struct {
 	first int32 // node id at the first port
 }
 
-// has tells whether there is an address for a node id.
+// has reports whether there is an address for a node id.
 func (a *addresses) has(node int32) bool {
 	_, ok := a.of(node)
 	return ok
 }
 
-// of gives the address for a node id.
+// of returns the address for a node id.
 func (a *addresses) of(node int32) (hostPort, bool) {
 	switch {
 	case node < 0:
@@ -63,8 +63,8 @@ func (a *addresses) of(node int32) (hostPort, bool) {
 	return hostPort{}, false
 }
 
-// Address gives what clients are told of a broker that the physical cluster
-// names; not ok: it has no virtual broker. A node id of NoNode is looked up by
+// Address returns what clients are told of a broker that the physical cluster
+// names; false: it has no virtual broker. A node id of NoNode is looked up by
 // the address.
 func (v *Virtual) Address(node int32, host string, port int32) (filter.Broker, bool) {
 	var at hostPort
@@ -83,8 +83,8 @@ func (v *Virtual) Address(node int32, host string, port int32) (filter.Broker, b
 	return filter.Broker{NodeID: node, Host: at.host, Port: at.port}, ok
 }
 
-// Advertised gives the host:port that clients are told of a virtual broker;
-// "": none.
+// Advertised returns the host:port that clients are told of a virtual broker,
+// or "".
 func (v *Virtual) Advertised(b *Broker) string {
 	var at hostPort
 	switch {
@@ -105,7 +105,7 @@ func (v *Virtual) Advertised(b *Broker) string {
 }
 
 // Address is Virtual.Address of the version in force, or of the last one that
-// was: filters keep it.
+// was. Filters keep it.
 func (l *Life) Address(node int32, host string, port int32) (filter.Broker, bool) {
 	v := l.last.Load()
 	if v == nil {

@@ -109,7 +109,7 @@ func meets(own, rival string) string {
 	return "is a name of " + rival + ", which is of"
 }
 
-// listenerOf gives a kafka listener, or nil.
+// listenerOf returns a kafka listener, or nil.
 func listenerOf(v *resource.View, name string) *resource.Listener {
 	o, ok := v.Get(resource.Key{Kind: kindListener, Name: name})
 	if !ok {
@@ -209,7 +209,7 @@ func (c *VirtualCluster) checkEndpoints(v *resource.View) {
 	}
 }
 
-// mapsByHand tells whether a filter of one of the clusters is told which
+// mapsByHand reports whether a filter of one of the clusters is told which
 // addresses to show, so that those of the brokers need not follow from here.
 func (c *VirtualCluster) mapsByHand(v *resource.View) bool {
 	by := func(filters []Filter) bool {
@@ -225,7 +225,7 @@ func (c *VirtualCluster) mapsByHand(v *resource.View) bool {
 	return by(c.Filters) || ok && by(physical.Filters)
 }
 
-// checkEndpoint gives the listener of a reference if it can be an endpoint.
+// checkEndpoint returns the listener of a reference if it can be an endpoint.
 func (c *VirtualCluster) checkEndpoint(v *resource.View, name, path string) *resource.Listener {
 	if name == "" {
 		return nil

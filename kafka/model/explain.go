@@ -21,7 +21,7 @@ type Explanation struct {
 	Reason routing.Reason `json:"reason,omitempty"`
 }
 
-// Has tells whether a listener is one of Kafka's.
+// Has reports whether a listener is one of Kafka's.
 func (t *Table) Has(listener string) bool {
 	if _, ok := t.ports.Get(listener); ok {
 		return true
@@ -81,7 +81,7 @@ func (e *Explanation) closed(reason routing.Reason) Explanation {
 	return *e
 }
 
-// Text renders the explanation for people, one line for each step.
+// Text renders the explanation for people, a line for each step.
 func (e *Explanation) Text() string {
 	var b strings.Builder
 	for _, s := range e.Steps {
@@ -138,7 +138,7 @@ func (v *Virtual) describe(b *Broker) string {
 	return what + ", whose address clients are not told"
 }
 
-// speaksTLS tells whether clients speak TLS at a listener.
+// speaksTLS reports whether clients speak TLS at a listener.
 func (v *Virtual) speaksTLS(t *Table, listener string) bool {
 	if p, ok := t.ports.Get(listener); ok {
 		return p.TLS

@@ -10,7 +10,8 @@ import (
 
 // Whatever is decoded comes back as it was, and whatever is admitted compiles.
 func FuzzResources(f *testing.F) {
-	for _, pattern := range []string{"testdata/bad/*.yaml", "testdata/good/*.yaml", "testdata/kroxylicious/*.yaml", "testdata/kroxylicious/release/*.yaml"} {
+	for _, pattern := range []string{"testdata/bad/*.yaml", "testdata/good/*.yaml", "testdata/kroxylicious/*.yaml",
+		"testdata/kroxylicious/release/*.yaml"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil || len(files) == 0 {
 			f.Fatalf("no files %s: %v", pattern, err)
@@ -32,7 +33,8 @@ func FuzzResources(f *testing.F) {
 			if err != nil || !resource.Equal(o, again) {
 				t.Fatalf("%v is another when it is restored: %v\n%s", o.Key, err, resource.EncodeWithSecrets(o))
 			}
-			if _, faults := resource.Decode("", resource.EncodeYAML(o), kinds); len(faults) > 0 && !resource.HasHidden(again) && o.Kind != kindCertificate {
+			if _, faults := resource.Decode("", resource.EncodeYAML(o), kinds); len(faults) > 0 && !resource.HasHidden(again) &&
+				o.Kind != kindCertificate {
 				t.Fatalf("what is shown is not taken: %v\n%s", faults, resource.EncodeYAML(o))
 			}
 			changes = append(changes, resource.Put(o))

@@ -23,11 +23,12 @@ import (
 // Keys and certificates are PEM or the files that hold it. What it does not
 // know it leaves where it is, so that decoding tells of it.
 func Foreign() []resource.Foreign {
-	return []resource.Foreign{{Is: isRelease, Report: convertRelease}, {Is: isKroxylicious, Convert: func(root *yaml.Node, fault func(n *yaml.Node, path, message string, value any)) []*yaml.Node {
-		k := &kroxylicious{fault: fault}
-		k.document(root)
-		return slices.Concat(k.listeners, k.certificates, k.physical, k.virtual)
-	}}}
+	return []resource.Foreign{{Is: isRelease, Report: convertRelease},
+		{Is: isKroxylicious, Convert: func(root *yaml.Node, fault func(n *yaml.Node, path, message string, value any)) []*yaml.Node {
+			k := &kroxylicious{fault: fault}
+			k.document(root)
+			return slices.Concat(k.listeners, k.certificates, k.physical, k.virtual)
+		}}}
 }
 
 func isKroxylicious(root *yaml.Node) bool {

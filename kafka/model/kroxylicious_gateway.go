@@ -16,7 +16,8 @@ import (
 
 // virtualCluster makes a VirtualCluster of each gateway.
 func (r *release) virtualCluster(n *yaml.Node, path string) {
-	v := r.fields(n, path, "name", "targetCluster", "target", "gateways", "filters", "drainTimeout", "logNetwork", "logFrames", "subjectBuilder", "topicNameCache")
+	v := r.fields(n, path, "name", "targetCluster", "target", "gateways", "filters", "drainTimeout", "logNetwork", "logFrames",
+		"subjectBuilder", "topicNameCache")
 	given := r.text(v["name"], n, path+".name")
 	name := strings.ToLower(given) // Kroxylicious tells no case apart
 	for _, left := range []struct{ field, instead string }{
@@ -64,7 +65,7 @@ func (r *release) virtualCluster(n *yaml.Node, path string) {
 	})
 }
 
-// target gives the name of the physical cluster, and the bootstrap servers of
+// target returns the name of the physical cluster, and the bootstrap servers of
 // one that stands in the virtual cluster.
 func (r *release) target(n *yaml.Node, path, name string, v map[string]*yaml.Node) (ref *yaml.Node, servers string) {
 	inline, named := v["targetCluster"], v["target"]
@@ -120,7 +121,8 @@ func (r *release) gateway(n *yaml.Node, path, name, cluster string, spec documen
 func (r *release) byPort(n *yaml.Node, path string, d document.Mapping) {
 	v := r.fields(n, path, "bootstrapAddress", "advertisedBrokerAddressPattern", "nodeStartPort", "nodeIdRanges")
 	if r.proxied != nil {
-		r.Fault(r.proxied, "proxyProtocol.mode", noCounterpart+"only gateways with sniHostIdentifiesNode take a PROXY header, and "+path+" is none", r.proxied.Value)
+		r.Fault(r.proxied, "proxyProtocol.mode", noCounterpart+
+			"only gateways with sniHostIdentifiesNode take a PROXY header, and "+path+" is none", r.proxied.Value)
 	}
 	text := r.text(v["bootstrapAddress"], n, path+".bootstrapAddress")
 	if text == "" {
@@ -134,7 +136,8 @@ func (r *release) byPort(n *yaml.Node, path string, d document.Mapping) {
 	advertised := document.Text(v["bootstrapAddress"], host)
 	if at := v["advertisedBrokerAddressPattern"]; at != nil {
 		if strings.Contains(at.Value, hostname.Hole) {
-			r.Fault(at, path+".advertisedBrokerAddressPattern", noCounterpart+"brokers at ports of their own share one host; leave "+hostname.Hole+" out, or use sniHostIdentifiesNode", at.Value)
+			r.Fault(at, path+".advertisedBrokerAddressPattern", noCounterpart+"brokers at ports of their own share one host; leave "+
+				hostname.Hole+" out, or use sniHostIdentifiesNode", at.Value)
 			return
 		}
 		advertised = at
@@ -198,7 +201,9 @@ func (r *release) nodeIDs(parent, n *yaml.Node, path string) (first, last int) {
 			r.Fault(all[i].at, all[i].path, "has node ids of another range", all[i].start)
 			return 0, -1
 		case all[i].start > last+1:
-			r.Fault(all[i].at, all[i].path, noCounterpart+"ports are for node ids without a gap; give one range with start "+strconv.Itoa(all[0].start)+" and end "+strconv.Itoa(all[len(all)-1].end)+", which moves the ports of later brokers, or use sniHostIdentifiesNode", all[i].start)
+			r.Fault(all[i].at, all[i].path, noCounterpart+"ports are for node ids without a gap; give one range with start "+
+				strconv.Itoa(all[0].start)+" and end "+strconv.Itoa(all[len(all)-1].end)+
+				", which moves the ports of later brokers, or use sniHostIdentifiesNode", all[i].start)
 			return 0, -1
 		}
 	}
@@ -295,7 +300,7 @@ var lost = map[string]string{
 	"EntityIsolation":       "without it clients would share what it keeps apart; MultiTenant keeps tenants apart",
 }
 
-// names gives the filters of a list of names.
+// names returns the filters of a list of names.
 func (r *release) names(n *yaml.Node, path string) (all []*filterDefinition) {
 	r.each(n, path, func(item *yaml.Node, at string) {
 		d := r.filters[item.Value]
@@ -348,7 +353,9 @@ func (r *release) tenants(n *yaml.Node, path, servers, prefix, cluster string) {
 	}
 	for _, other := range r.targets[servers] {
 		if other.prefix != prefix && (strings.HasPrefix(other.prefix, prefix) || strings.HasPrefix(prefix, other.prefix)) {
-			r.Fault(n, path+".name", "gives the prefix "+prefix+", and "+resource.Key{Kind: KindVirtual, Name: other.cluster}.String()+" of the same bootstrap servers has "+other.prefix+": one would see names of the other; rename one, or give MultiTenant a prefixResourceNameSeparator that no name has", cluster)
+			r.Fault(n, path+".name", "gives the prefix "+prefix+", and "+
+				resource.Key{Kind: KindVirtual, Name: other.cluster}.String()+" of the same bootstrap servers has "+other.prefix+
+				": one would see names of the other; rename one, or give MultiTenant a prefixResourceNameSeparator that no name has", cluster)
 		}
 	}
 	r.targets[servers] = append(r.targets[servers], tenantOf{prefix, cluster})

@@ -171,7 +171,8 @@ func (r *release) network(n *yaml.Node) {
 		if part == nil {
 			continue
 		}
-		s := r.fields(part, path, "workerThreadCount", "shutdownQuietPeriod", "shutdownQuietPeriodSeconds", "shutdownTimeout", "authenticatedIdleTimeout", "unauthenticatedIdleTimeout")
+		s := r.fields(part, path, "workerThreadCount", "shutdownQuietPeriod", "shutdownQuietPeriodSeconds", "shutdownTimeout",
+			"authenticatedIdleTimeout", "unauthenticatedIdleTimeout")
 		for _, left := range []struct{ field, instead string }{
 			{"workerThreadCount", "threads follow the CPUs that the process may use"},
 			{"shutdownQuietPeriod", "--drain-wait and --drain-timeout say how a node ends"},
@@ -187,7 +188,8 @@ func (r *release) network(n *yaml.Node) {
 		}
 		r.idle = s["authenticatedIdleTimeout"]
 		if at := s["unauthenticatedIdleTimeout"]; at != nil {
-			r.Fault(at, path+".unauthenticatedIdleTimeout", noCounterpart+"write authenticatedIdleTimeout, which becomes idleTimeout and is for connections before the login as well", at.Value)
+			r.Fault(at, path+".unauthenticatedIdleTimeout", noCounterpart+
+				"write authenticatedIdleTimeout, which becomes idleTimeout and is for connections before the login as well", at.Value)
 		}
 	}
 }
@@ -219,7 +221,7 @@ func (r *release) each(n *yaml.Node, path string, f func(n *yaml.Node, path stri
 	}
 }
 
-// text gives a text; "" after a fault, or where it is nil, which is a fault at
+// text returns a text; "" after a fault, or where it is nil, which is a fault at
 // parent.
 func (r *release) text(n, parent *yaml.Node, path string) string {
 	switch {
@@ -233,7 +235,7 @@ func (r *release) text(n, parent *yaml.Node, path string) string {
 	return ""
 }
 
-// flag gives a boolean; false after a fault.
+// flag returns a boolean; false after a fault.
 func (r *release) flag(n *yaml.Node, path string) bool {
 	if n.Kind != yaml.ScalarNode || n.Tag != "!!bool" {
 		r.Fault(n, path, "must be true or false", nil)
@@ -242,7 +244,7 @@ func (r *release) flag(n *yaml.Node, path string) bool {
 	return strings.EqualFold(n.Value, "true")
 }
 
-// number gives a whole number within bounds; 0 after a fault.
+// number returns a whole number within bounds; 0 after a fault.
 func (r *release) number(n *yaml.Node, path string, least, most int) int {
 	i, err := strconv.Atoi(n.Value)
 	if n.Kind != yaml.ScalarNode || err != nil || i < least || i > most {

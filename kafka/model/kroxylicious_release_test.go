@@ -33,7 +33,8 @@ func TestConfigurationFilesOfKroxyliciousBecomeResources(t *testing.T) {
 			}
 			objects, faults, warnings := resource.DecodeReport(filepath.Base(file), data, kinds, model.Foreign())
 			for i := range objects {
-				faults = append(faults, resource.LoadFiles(&objects[i], filepath.Dir(file), func(name string, _ int) ([]byte, error) { return os.ReadFile(name) })...)
+				faults = append(faults, resource.LoadFiles(&objects[i], filepath.Dir(file),
+					func(name string, _ int) ([]byte, error) { return os.ReadFile(name) })...)
 			}
 			together, more := resource.ValidateSet(objects)
 			var text strings.Builder

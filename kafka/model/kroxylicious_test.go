@@ -18,7 +18,8 @@ func decodeForeign(t *testing.T, file string) ([]resource.Object, resource.Fault
 	}
 	objects, faults := resource.DecodeForeign(filepath.Base(file), data, testKinds(), Foreign())
 	for i := range objects {
-		faults = append(faults, resource.LoadFiles(&objects[i], filepath.Dir(file), func(name string, _ int) ([]byte, error) { return os.ReadFile(name) })...)
+		faults = append(faults, resource.LoadFiles(&objects[i], filepath.Dir(file),
+			func(name string, _ int) ([]byte, error) { return os.ReadFile(name) })...)
 	}
 	return objects, faults
 }
@@ -36,7 +37,8 @@ func TestTheReferenceExamplesHaveExactlyTheirErrors(t *testing.T) {
 // With their blanks filled they are resources, and lead where they say.
 func TestTheReferenceExamplesRunOnceTheirBlanksAreFilled(t *testing.T) {
 	for _, x := range []struct{ name, sni, want string }{
-		{"one-to-one", "broker-B.myvanitydomain.com", "my-public-cluster broker-2 with my-public-cluster -> broker-2.azB.internal.svc:19080 in the clear"},
+		{"one-to-one", "broker-B.myvanitydomain.com", "my-public-cluster broker-2 with my-public-cluster -> " +
+			"broker-2.azB.internal.svc:19080 in the clear"},
 		{"many-to-one", "broker-3.my-tenant2.kafka.com", "my-tenant2 broker-3 with my-tenant2 -> stocky:9092 in the clear"},
 	} {
 		file := "testdata/kroxylicious/" + x.name + "-filled.yaml"
@@ -62,12 +64,15 @@ func TestTheReferenceExamplesRunOnceTheirBlanksAreFilled(t *testing.T) {
 
 // What does not look like such a document is told as what it is.
 func TestOtherDocumentsAreNotTakenForForeignOnes(t *testing.T) {
-	_, faults := resource.DecodeForeign("x.yaml", []byte("listeners: []\n---\nkind: Service\nname: a\nendpoints: []\nspec: {}\n"), testKinds(), Foreign())
+	_, faults := resource.DecodeForeign("x.yaml", []byte("listeners: []\n---\nkind: Service\nname: a\nendpoints: []\nspec: "+
+		"{}\n"), testKinds(), Foreign())
 	want := "x.yaml:1: document 1: kind is missing"
-	if len(faults) == 0 || faults[0].Error() != want || !strings.Contains(faults.Error(), "x.yaml:5: Service/a: unknown field, it belongs under spec") {
+	if len(faults) == 0 || faults[0].Error() != want || !strings.Contains(faults.Error(),
+		"x.yaml:5: Service/a: unknown field, it belongs under spec") {
 		t.Errorf("%v", faults)
 	}
-	objects, faults := resource.DecodeForeign("x.yaml", []byte("endpoints:\n- {name: a, type: PLAIN, address: ':1'}\n---\nkind: Service\nname: a\nspec: {}\n"), testKinds(), Foreign())
+	objects, faults := resource.DecodeForeign("x.yaml", []byte("endpoints:\n- {name: a, type: PLAIN, address: ':1'}\n---\nkind: "+
+		"Service\nname: a\nspec: {}\n"), testKinds(), Foreign())
 	if len(faults) > 0 || len(objects) != 2 {
 		t.Errorf("%d objects, %v", len(objects), faults)
 	}
@@ -104,7 +109,8 @@ spec:
   brokers: {discover: {endpointRef: edge, bootstrap: b.a.example.com, sniPattern: "$(nodeId).b.a.example.com"}}
 `), resource.Object{Key: resource.Key{Kind: kindCertificate, Name: "t1"}, Spec: &resource.Certificate{Cert: string(pem)}})
 	faults, warnings := resource.ValidateSet(objects)
-	want := "test.yaml:17: VirtualCluster/wrong spec.brokers.discover.sniPattern: the Certificate t1 is not for this name: clients that look will refuse it ($(nodeId).b.a.example.com)"
+	want := "test.yaml:17: VirtualCluster/wrong spec.brokers.discover.sniPattern: the Certificate t1 is not for this name: " +
+		"clients that look will refuse it ($(nodeId).b.a.example.com)"
 	if len(faults) > 0 || len(warnings) != 1 || !strings.HasSuffix(warnings[0].Error(), strings.TrimPrefix(want, "test.yaml:17: ")) {
 		t.Errorf("faults %v, warnings %v", faults, warnings)
 	}

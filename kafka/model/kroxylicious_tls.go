@@ -10,7 +10,8 @@ import (
 )
 
 // openssl is how a Java key store becomes PEM.
-const openssl = "convert it (openssl pkcs12 -in STORE -nodes -out FILE.pem; a JKS first with keytool -importkeystore -deststoretype PKCS12) and write storeType: PEM"
+const openssl = "convert it (openssl pkcs12 -in STORE -nodes -out FILE.pem; a JKS first with keytool -importkeystore " +
+	"-deststoretype PKCS12) and write storeType: PEM"
 
 // brokerTLS converts TLS towards brokers.
 func (r *release) brokerTLS(n *yaml.Node, path, certificate string) *yaml.Node {
@@ -51,7 +52,8 @@ func (r *release) gatewayTLS(n *yaml.Node, path, certificate string) *yaml.Node 
 	}
 	t := r.fields(trust, path+".trust", "storeFile", "storeType", "storePassword", "trustOptions", "insecure")
 	if at := t["insecure"]; at != nil {
-		r.Fault(at, path+".trust.insecure", noCounterpart+"a certificate of a client is verified or not asked for; write trustOptions: {clientAuth: NONE}", nil)
+		r.Fault(at, path+".trust.insecure", noCounterpart+"a certificate of a client is verified or not asked for; write "+
+			"trustOptions: {clientAuth: NONE}", nil)
 		return tls.Node
 	}
 	auth := document.NewMapping(trust)
@@ -78,7 +80,8 @@ func (r *release) gatewayTLS(n *yaml.Node, path, certificate string) *yaml.Node 
 func (r *release) tlsFields(n *yaml.Node, path string, tls document.Mapping) map[string]*yaml.Node {
 	v := r.fields(n, path, "key", "trust", "cipherSuites", "protocols", "credentialSupplier")
 	if at := v["cipherSuites"]; at != nil {
-		r.Fault(at, path+".cipherSuites", noCounterpart+"only suites with forward secrecy and authenticated encryption are offered; leave it out if these are right", nil)
+		r.Fault(at, path+".cipherSuites", noCounterpart+"only suites with forward secrecy and authenticated encryption are "+
+			"offered; leave it out if these are right", nil)
 	}
 	if at := v["credentialSupplier"]; at != nil {
 		r.Fault(at, path+".credentialSupplier", noCounterpart+"all connections show one certificate; give key", nil)
@@ -116,7 +119,7 @@ func (r *release) protocols(n *yaml.Node, path string, tls document.Mapping) {
 	}
 }
 
-// store gives the PEM file of a key or trust store. Nil: there is none, or it
+// store returns the PEM file of a key or trust store. Nil: there is none, or it
 // was refused.
 func (r *release) store(v map[string]*yaml.Node, parent *yaml.Node, path string) *yaml.Node {
 	file, kind := v["storeFile"], v["storeType"]
@@ -141,7 +144,8 @@ func (r *release) key(n *yaml.Node, path, name string, tls document.Mapping) {
 	v := r.fields(n, path, "privateKeyFile", "certificateFile", "keyPassword", "storeFile", "storeType", "storePassword")
 	private, chain := v["privateKeyFile"], v["certificateFile"]
 	if at := v["keyPassword"]; at != nil && (private != nil || chain != nil) {
-		r.Fault(at, path+".keyPassword", "is not taken: decrypt the key (openssl pkey -in FILE -out FILE.plain); the cluster stores it sealed", nil)
+		r.Fault(at, path+".keyPassword", "is not taken: decrypt the key (openssl pkey -in FILE -out FILE.plain); the cluster "+
+			"stores it sealed", nil)
 		return
 	}
 	switch {

@@ -50,7 +50,7 @@ func (w *world) mustApply(text string) {
 	}
 }
 
-// chainOf gives the filters of a version by type.
+// chainOf returns the filters of a version by type.
 func chainOf(v *Virtual) map[string]*testFilter {
 	m := map[string]*testFilter{}
 	for _, l := range v.Chain() {
@@ -144,7 +144,8 @@ func TestConnectionsGoOnWhereTheFiltersTakeThem(t *testing.T) {
 	}
 	w.mustApply(strings.Replace(tenantText("a", "x"), "brokers:", "unmappedBrokers: fail\n  brokers:", 1))
 	failing := w.virtual("a")
-	if !failing.Takes(second) || chainOf(failing)["BrokerAddress"].env.HideUnmapped || !chainOf(second)["BrokerAddress"].env.HideUnmapped || failing.Compiled() == second.Compiled() {
+	if !failing.Takes(second) || chainOf(failing)["BrokerAddress"].env.HideUnmapped ||
+		!chainOf(second)["BrokerAddress"].env.HideUnmapped || failing.Compiled() == second.Compiled() {
 		t.Error("filters do not know what becomes of unmapped brokers now")
 	}
 	w.mustApply(tenantText("a", "y"))
@@ -278,7 +279,8 @@ func TestAcquiredFiltersAreOpen(t *testing.T) {
 }
 
 func TestSecretsOfDiscoveryAreHiddenAndFilledIn(t *testing.T) {
-	text := "kind: PhysicalCluster\nname: a\nspec: {bootstrap: ['b:1'], discovery: {sasl: {mechanism: PLAIN, username: u, password: %s}}, filters: [{type: Login, config: {user: a, password: f}}]}"
+	text := "kind: PhysicalCluster\nname: a\nspec: {bootstrap: ['b:1'], discovery: {sasl: {mechanism: PLAIN, username: u, " +
+		"password: %s}}, filters: [{type: Login, config: {user: a, password: f}}]}"
 	stored := decode(t, fmt.Sprintf(text, "topsecret"))[0]
 	shown := string(resource.EncodeYAML(stored))
 	if strings.Contains(shown, "topsecret") || strings.Contains(shown, "password: f") || strings.Count(shown, "(hidden)") != 2 {
@@ -298,7 +300,8 @@ func TestSecretsOfDiscoveryAreHiddenAndFilledIn(t *testing.T) {
 		t.Errorf("not filled in: %v\n%s", faults, resource.EncodeWithSecrets(filled))
 	}
 	other := decode(t, strings.Replace(shown, "username: u", "username: v", 1))[0]
-	if _, faults := resource.FillHidden(other, stored); len(faults) != 1 || !strings.Contains(faults[0].Error(), "spec.discovery.sasl.password") {
+	if _, faults := resource.FillHidden(other, stored); len(faults) != 1 ||
+		!strings.Contains(faults[0].Error(), "spec.discovery.sasl.password") {
 		t.Errorf("another user gets the password: %v", faults)
 	}
 	if _, faults := resource.FillHidden(again, resource.Object{}); len(faults) != 2 {

@@ -1,19 +1,17 @@
-// Package model is what users write about Kafka and what that means:
-// PhysicalCluster and VirtualCluster as resources, their faults, and the
-// compiled Table in which a listener and a server name lead to exactly one
-// virtual broker.
+// Package model has Kafka's resources, PhysicalCluster and VirtualCluster:
+// their types, their validation, and the compiled Table, in which a listener
+// and a server name lead to exactly one virtual broker.
 //
 //	kinds := append(resource.RoutingKinds(), model.Kinds(types)...)
 //	objects, faults := resource.DecodeForeign("kafka.yaml", data, kinds, model.Foreign())
-//
 //	m := model.New(model.Config{Bind: "127.0.0.1", Types: types})
 //	applied, err := m.Apply(changes)
 //	route, reason := m.Table().Resolve("edge", "broker-1.t1.example.com", true)
 //
-// It opens nothing and connects to nothing: which brokers there are is told to
-// a PhysicalLife, and what listens where is listed for whoever listens.
+// It opens no socket. Discovery tells a PhysicalLife which brokers there are,
+// and Applied lists the ports to listen at.
 //
-// The field comments are the users' manual, as in package resource; tests
+// The comments of fields are the users' manual, as in package resource; tests
 // compare them with the tags of the fields and with docs/resources.md.
 package model
 
@@ -36,7 +34,8 @@ const (
 	kindCertificate = "Certificate"
 )
 
-// Kinds are the kinds of this package, with the filters that they may have.
+// Kinds returns the kinds of this package, for a build with these types of
+// filters.
 func Kinds(types []filter.Type) []resource.Kind {
 	known := newTypes(types)
 	secrets := slices.ContainsFunc(types, func(t filter.Type) bool { return resource.HoldsSecret(reflect.TypeOf(t.Config())) })
@@ -50,7 +49,7 @@ func Kinds(types []filter.Type) []resource.Kind {
 // ones fit into one chain.
 const maxFilters = (filter.MaxFilters - 4) / 2
 
-// filterTypes finds types of filters by their names.
+// filterTypes finds types of filters by name.
 type filterTypes struct {
 	byName map[string]*filter.Type
 	names  []string // without the aliases
@@ -76,7 +75,7 @@ func (k *filterTypes) find(name string) *filter.Type {
 	return k.byName[name]
 }
 
-// variant gives an empty configuration of a type, for resource.Varied.
+// variant returns an empty configuration of a type, for resource.Varied.
 func (k *filterTypes) variant(name string) any {
 	if t := k.find(name); t != nil {
 		return t.Config()

@@ -201,7 +201,8 @@ func eachField(do func(s reflect.Type, f reflect.StructField)) {
 		for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 			t = t.Elem()
 		}
-		if t.Kind() != reflect.Struct || seen[t] || t.PkgPath() != reflect.TypeFor[VirtualCluster]().PkgPath() || t == reflect.TypeFor[PortRange]() {
+		if t.Kind() != reflect.Struct || seen[t] || t.PkgPath() != reflect.TypeFor[VirtualCluster]().PkgPath() ||
+			t == reflect.TypeFor[PortRange]() {
 			return
 		}
 		seen[t] = true

@@ -51,7 +51,8 @@ func drawPhysical(t *rapid.T) *PhysicalCluster {
 		p.Bootstrap = []string{"seed:1"}
 	}
 	for i := range n {
-		p.Brokers = append(p.Brokers, PhysicalBroker{Name: fmt.Sprint("b", i), Address: fmt.Sprintf("host%d:%d", i, rapid.IntRange(1, 2).Draw(t, "port"))})
+		p.Brokers = append(p.Brokers, PhysicalBroker{Name: fmt.Sprint("b", i),
+			Address: fmt.Sprintf("host%d:%d", i, rapid.IntRange(1, 2).Draw(t, "port"))})
 	}
 	return p
 }
@@ -67,7 +68,8 @@ func drawVirtual(t *rapid.T) *VirtualCluster {
 	switch rapid.IntRange(0, 2).Draw(t, "form") {
 	case 0:
 		for i := range rapid.IntRange(1, 2).Draw(t, "brokers") {
-			b := VirtualBroker{Name: fmt.Sprint("v", i), EndpointRef: listener(), PhysicalBrokerRef: fmt.Sprint("b", i), Advertise: fmt.Sprintf("adv%d:1", i)}
+			b := VirtualBroker{Name: fmt.Sprint("v", i), EndpointRef: listener(), PhysicalBrokerRef: fmt.Sprint("b", i),
+				Advertise: fmt.Sprintf("adv%d:1", i)}
 			b.SNIMatchAddress = rapid.SampledFrom([]string{"", "a-0", "a-1", "B-0", "*.c"}).Draw(t, "sni")
 			if b.SNIMatchAddress != "" {
 				b.SNIMatchAddress += domain
@@ -76,10 +78,12 @@ func drawVirtual(t *rapid.T) *VirtualCluster {
 		}
 	case 1:
 		pattern := rapid.SampledFrom([]string{"a-$(nodeId)", "b-$(nodeId)", "$(nodeId)-0"}).Draw(t, "pattern")
-		v.Brokers.Discover = &Discover{EndpointRef: listener(), Bootstrap: rapid.SampledFrom([]string{"boot", "boot2"}).Draw(t, "boot") + domain, SNIPattern: pattern + domain}
+		v.Brokers.Discover = &Discover{EndpointRef: listener(),
+			Bootstrap: rapid.SampledFrom([]string{"boot", "boot2"}).Draw(t, "boot") + domain, SNIPattern: pattern + domain}
 	default:
 		first := rapid.IntRange(90, 96).Draw(t, "first")
-		v.Brokers.Discover = &Discover{BootstrapPort: first, FirstNodeID: rapid.IntRange(0, 1).Draw(t, "node"), BrokerPorts: PortRange{uint16(first + 1), uint16(first + 1 + rapid.IntRange(0, 2).Draw(t, "ports"))}}
+		v.Brokers.Discover = &Discover{BootstrapPort: first, FirstNodeID: rapid.IntRange(0, 1).Draw(t, "node"),
+			BrokerPorts: PortRange{uint16(first + 1), uint16(first + 1 + rapid.IntRange(0, 2).Draw(t, "ports"))}}
 		v.Brokers.Discover.Address = rapid.SampledFrom([]string{"", "10.0.0.1"}).Draw(t, "at")
 	}
 	return v
@@ -146,7 +150,8 @@ func oracle(set *resource.Set, listener, name string, has bool) string {
 				found = append(found, o.Name+" "+node)
 			}
 		}
-		if d.EndpointRef == listener && has && d.Bootstrap == name && name != "" || d.BootstrapPort != 0 && listener == PortName(o.Name, d.BootstrapPort) {
+		if d.EndpointRef == listener && has && d.Bootstrap == name && name != "" || d.BootstrapPort != 0 &&
+			listener == PortName(o.Name, d.BootstrapPort) {
 			found = append(found, o.Name+" bootstrap")
 		}
 	}
@@ -318,7 +323,8 @@ func tenants(b testing.TB, clusters int) (w *world, change func(i int, limit int
 		return resource.Put(resource.Object{Key: resource.Key{Kind: KindVirtual, Name: fmt.Sprint("t", i)}, Spec: v})
 	}
 	all := []resource.Change{
-		resource.Put(resource.Object{Key: resource.Key{Kind: kindListener, Name: "edge"}, Spec: &resource.Listener{Address: ":9092", Protocol: "kafka", TLS: &resource.ListenerTLS{}}}),
+		resource.Put(resource.Object{Key: resource.Key{Kind: kindListener, Name: "edge"},
+			Spec: &resource.Listener{Address: ":9092", Protocol: "kafka", TLS: &resource.ListenerTLS{}}}),
 		resource.Put(resource.Object{Key: resource.Key{Kind: KindPhysical, Name: "big"}, Spec: physical}),
 	}
 	for i := range clusters {
@@ -367,7 +373,8 @@ func BenchmarkChangeOneOf1000(b *testing.B) {
 
 func BenchmarkResolve(b *testing.B) {
 	w, _ := tenants(b, 1000)
-	w.mustApply("kind: PhysicalCluster\nname: found\nspec: {bootstrap: ['b:1']}\n---\n" + strings.Replace(tenantText("disco", "x"), "big", "found", 1))
+	w.mustApply("kind: PhysicalCluster\nname: found\nspec: {bootstrap: ['b:1']}\n---\n" +
+		strings.Replace(tenantText("disco", "x"), "big", "found", 1))
 	for name, sni := range map[string]string{"exact": "broker-3.t500.example.com", "numbered": "broker-3.disco.example.com"} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

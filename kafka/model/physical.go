@@ -82,10 +82,10 @@ type SASL struct {
 	Password resource.Secret `yaml:"password"`
 }
 
-// Variant gives the configuration that a type of filter has.
+// Variant returns the configuration that a type of filter has.
 func (p *PhysicalCluster) Variant(word string) any { return p.types.variant(word) }
 
-// WithDefaults gives a copy in which every default is filled in.
+// WithDefaults returns a copy in which every default is filled in.
 func (p *PhysicalCluster) WithDefaults() *PhysicalCluster {
 	out := *p
 	resource.FillDefaults(&out)

@@ -12,8 +12,8 @@ import (
 	"penstock/routing/resource"
 )
 
-// PhysicalLife is what of a physical cluster outlives its versions: the brokers
-// that were discovered. Whoever discovers them sets them.
+// PhysicalLife is the state of a physical cluster that outlives its versions:
+// its discovered brokers.
 type PhysicalLife struct {
 	name    string
 	current atomic.Pointer[Physical]
@@ -28,14 +28,15 @@ type discovered struct {
 	byAddress map[address]int32
 }
 
-// Name is the resource's name.
+// Name returns the name of the resource.
 func (l *PhysicalLife) Name() string { return l.name }
 
-// Current is the version in force; nil: the cluster was removed.
+// Current returns the version in force, or nil if the cluster was removed.
 func (l *PhysicalLife) Current() *Physical { return l.current.Load() }
 
-// SetBrokers tells which brokers the cluster has: host:port by node id, as the
-// cluster itself says. It may be called from anywhere; the map is copied.
+// SetBrokers sets the brokers that the cluster has: host:port by node id, as
+// the cluster itself says. It copies the map, and may be called from any
+// goroutine.
 func (l *PhysicalLife) SetBrokers(brokers map[int32]string) {
 	d := &discovered{maps.Clone(brokers), make(map[address]int32, len(brokers))}
 	for _, n := range slices.Sorted(maps.Keys(brokers)) {
@@ -45,15 +46,15 @@ func (l *PhysicalLife) SetBrokers(brokers map[int32]string) {
 	l.brokers.Store(d)
 }
 
-// OnMeet has a function called when Meet has learned something. It is called on
-// a connection's loop and must not block.
+// OnMeet sets a function that is called when Meet has learned something. It is
+// called on the loop of a connection and must not block.
 func (l *PhysicalLife) OnMeet(told func()) { l.met.Store(&told) }
 
 // maxMet bounds the brokers that are learned by Meet.
 const maxMet = 10_000
 
-// Meet learns a broker's address from an answer of the cluster that passes by.
-// It may be called from anywhere, and costs nothing where it is known.
+// Meet learns the address of a broker from a response that passes. It may be
+// called from any goroutine, and costs nothing if the address is known.
 func (l *PhysicalLife) Meet(node int32, host string, port int32) {
 	if node < 0 || host == "" || l.knows(node, host, port) {
 		return
@@ -84,8 +85,8 @@ func (l *PhysicalLife) knows(node int32, host string, port int32) bool {
 	return h == host && err == nil && int32(n) == port
 }
 
-// Brokers gives the brokers that SetBrokers told of, by node id. It must not be
-// changed; nil: nobody has told yet.
+// Brokers returns the brokers that SetBrokers has set, by node id, or nil
+// before that. The map must not be changed.
 func (l *PhysicalLife) Brokers() map[int32]string {
 	if d := l.brokers.Load(); d != nil {
 		return d.byNode
@@ -93,7 +94,7 @@ func (l *PhysicalLife) Brokers() map[int32]string {
 	return nil
 }
 
-// nodeAt gives the node id of the broker that has an address.
+// nodeAt returns the node id of the broker that has an address.
 func (l *PhysicalLife) nodeAt(host, port string) (int32, bool) {
 	d := l.brokers.Load()
 	if d == nil {
@@ -110,18 +111,18 @@ type Physical struct {
 	byName    map[string]*PhysicalBroker
 }
 
-// Name is the resource's name.
+// Name returns the name of the resource.
 func (p *Physical) Name() string { return p.life.name }
 
-// Life is what all versions share.
+// Life returns the state that all versions share.
 func (p *Physical) Life() *PhysicalLife { return p.life }
 
-// Spec is the resource with its defaults filled in. It must not be changed,
+// Spec returns the resource with defaults filled in. It must not be changed,
 // and is the same pointer until the resource is applied again.
 func (p *Physical) Spec() *PhysicalCluster { return p.spec }
 
-// Seeds lists addresses by which the cluster can be reached before anything is
-// discovered: its bootstrap, or its listed brokers.
+// Seeds lists the addresses at which the cluster can be reached before
+// discovery: its bootstrap, or its listed brokers.
 func (p *Physical) Seeds() []Target {
 	var seeds []Target
 	for _, address := range p.spec.Bootstrap {
@@ -133,8 +134,8 @@ func (p *Physical) Seeds() []Target {
 	return seeds
 }
 
-// Hosts iterates over the hosts of all addresses that it has now, listed,
-// given as bootstrap and discovered, IP addresses included and some twice.
+// Hosts iterates over the hosts of all its addresses: listed, bootstrap and
+// discovered. IP addresses are among them, and some come twice.
 func (p *Physical) Hosts() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, t := range p.Seeds() {
@@ -150,7 +151,7 @@ func (p *Physical) Hosts() iter.Seq[string] {
 	}
 }
 
-// Target is where to connect for a broker.
+// Target is an address of a broker to connect to.
 type Target struct {
 	// Address is host:port.
 	Address string
@@ -169,9 +170,8 @@ func (p *Physical) listed(b *PhysicalBroker) Target {
 	return p.target(b.Address)
 }
 
-// Targets lists where a virtual broker's connections go: one address, or for
-// the bootstrap all that are known, any of which will do. The reason says why
-// there is none.
+// Targets lists the addresses for a virtual broker: one, or for the bootstrap
+// all that are known, any of which will do. The reason says why there is none.
 func (v *Virtual) Targets(b *Broker) ([]Target, routing.Reason) {
 	p := v.physical
 	if b.physical != nil {
@@ -195,7 +195,7 @@ func (v *Virtual) Targets(b *Broker) ([]Target, routing.Reason) {
 	return all, routing.OK
 }
 
-// discoveredAt gives the target of an address that the cluster itself told. Of
+// discoveredAt returns the target of an address that the cluster itself told. Of
 // a broker that is listed too it is what stands there.
 func (p *Physical) discoveredAt(address string) Target {
 	host, port, _ := resource.SplitAddress(address)

@@ -33,7 +33,7 @@ func (c *VirtualCluster) namePrefix() (prefix, path string) {
 	return prefix, path
 }
 
-// fold gives the form by which prefixes are compared. Kafka takes "." and "_" in
+// fold returns the form by which prefixes are compared. Kafka takes "." and "_" in
 // names of topics for the same: a topic whose name differs from another's in
 // these alone cannot be created, and the refusal names the other.
 func fold(prefix string) string { return strings.ReplaceAll(prefix, ".", "_") }
@@ -87,7 +87,9 @@ func (c *VirtualCluster) checkPair(v *resource.View, path, own string, x *prefix
 		v.Fault(path, "begins with the prefix "+x.prefix+" of "+who+" on the same physical cluster, which would show its names", own)
 		return false
 	}
-	message := "is too much like the prefix " + x.prefix + " of " + who + " on the same physical cluster: Kafka takes \".\" and \"_\" in names of topics for the same, so that each could be refused a topic because the other has it"
+	message := "is too much like the prefix " + x.prefix + " of " + who +
+		" on the same physical cluster: Kafka takes \".\" and \"_\" in names of topics for the same, so that each could be refused " +
+		"a topic because the other has it"
 	if c.metBefore(v, own, x) {
 		v.Warn(path, message+"; it stays because it was there before this was checked", own)
 		return true
@@ -96,7 +98,7 @@ func (c *VirtualCluster) checkPair(v *resource.View, path, own string, x *prefix
 	return false
 }
 
-// metBefore tells whether two prefixes stood beside each other before the
+// metBefore reports whether two prefixes stood beside each other before the
 // change: nodes of older versions took such pairs.
 func (c *VirtualCluster) metBefore(v *resource.View, own string, x *prefixOf) bool {
 	had := func(k resource.Key, prefix string) bool {

@@ -11,9 +11,10 @@ type Route struct {
 	Broker  *Broker
 }
 
-// Resolve finds the virtual broker for a connection at a listener, a Listener
-// resource or a port of a cluster's own: exactly one, or the reason why there
-// is none. serverName is as the client sent it; has tells none from "".
+// Resolve finds the virtual broker for a connection at a listener, which is a
+// Listener resource or a port of a cluster itself: exactly one, or the reason
+// why there is none. serverName is as the client sent it; has tells an empty
+// name from none.
 func (t *Table) Resolve(listener, serverName string, has bool) (Route, routing.Reason) {
 	if p, ok := t.ports.Get(listener); ok {
 		return Route{p.cluster, p.broker}, routing.OK
@@ -64,8 +65,8 @@ func (l *listener) find(name string) (Route, routing.Reason) {
 	return Route{}, routing.NoRoute
 }
 
-// Certificates names the Certificates to show to a client: the broker's own, or
-// else its cluster's. The route says whose clientAuth and minVersion count.
+// Certificates names the Certificates to show to a client: those of the broker,
+// or else of its cluster. The route says whose clientAuth and minVersion apply.
 func (t *Table) Certificates(listener, serverName string, has bool) ([]string, Route, routing.Reason) {
 	route, reason := t.Resolve(listener, serverName, has)
 	if reason != routing.OK {

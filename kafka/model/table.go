@@ -12,7 +12,7 @@ import (
 	"penstock/routing/resource"
 )
 
-// Config is for New.
+// Config configures New.
 type Config struct {
 	// Bind is the host of addresses that have none: the node's --bind.
 	Bind string
@@ -26,8 +26,8 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// Model holds the Table that is in force. It is read from anywhere, without a
-// lock; changes come one after the other.
+// Model holds the Table in force. Readers need no lock; changes must not
+// overlap.
 type Model struct {
 	cfg   Config
 	types *filterTypes
@@ -48,11 +48,11 @@ func New(cfg Config) *Model {
 	return m
 }
 
-// Table is the one in force.
+// Table returns the table in force.
 func (m *Model) Table() *Table { return m.table.Load() }
 
-// Table is one version of everything that connections are led by. It is
-// immutable; what it shares with the version before it costs nothing.
+// Table is one version of everything that routes connections. It is immutable,
+// and shares with the version before what has not changed.
 type Table struct {
 	listeners hamt.Map[*listener]
 	ports     hamt.Map[*port] // by name
@@ -67,20 +67,20 @@ type Table struct {
 
 const discovers = "discovers"
 
-// Virtual finds a virtual cluster.
+// Virtual returns a virtual cluster.
 func (t *Table) Virtual(name string) (*Virtual, bool) { return t.virtual.Get(name) }
 
 // Virtuals iterates over the virtual clusters, in no order.
 func (t *Table) Virtuals() iter.Seq[*Virtual] { return values(&t.virtual) }
 
-// Physical finds a physical cluster.
+// Physical returns a physical cluster.
 func (t *Table) Physical(name string) (*Physical, bool) { return t.physical.Get(name) }
 
 // Physicals iterates over the physical clusters, in no order.
 func (t *Table) Physicals() iter.Seq[*Physical] { return values(&t.physical) }
 
-// Discovers tells whether a virtual cluster of a physical one has its brokers
-// discovered.
+// Discovers reports whether a physical cluster has a virtual one with
+// discovered brokers.
 func (t *Table) Discovers(physical string) bool {
 	group := t.users.Group(userOf(discovers, physical))
 	for name := range group.All() {
@@ -91,7 +91,7 @@ func (t *Table) Discovers(physical string) bool {
 	return false
 }
 
-// Port is a port that a virtual cluster has by itself, without a Listener.
+// Port is a port that a virtual cluster opens itself, without a Listener.
 type Port struct {
 	// Name is its listener's: "virtualcluster/NAME:9193".
 	Name string
@@ -103,8 +103,8 @@ type Port struct {
 	Cluster string
 }
 
-// Listeners iterates over the ports that are to be listened at beyond those of
-// Listener resources, in no order.
+// Listeners iterates over the ports to open besides those of Listener
+// resources, in no order.
 func (t *Table) Listeners() iter.Seq[Port] {
 	return func(yield func(Port) bool) {
 		for _, p := range t.ports.All() {

@@ -13,8 +13,8 @@ import (
 	"penstock/routing/resource"
 )
 
-// Unplaced is a broker that the physical cluster has, and for which a virtual
-// cluster has no address: clients do not see it.
+// Unplaced is a broker of the physical cluster for which a virtual cluster has
+// no address: clients do not see it.
 type Unplaced struct {
 	NodeID  int32
 	Address string // host:port, as the physical cluster says
@@ -25,8 +25,9 @@ type mapper interface {
 	Maps(host string, port int32) bool
 }
 
-// Unplaced lists the brokers that have no virtual address, by node id: of those
-// that were discovered, or where brokers are listed, that answers named lately.
+// Unplaced lists the brokers that have no virtual address, sorted by node id:
+// of the discovered ones, or if brokers are listed, of those that responses
+// have named lately.
 func (v *Virtual) Unplaced() []Unplaced {
 	if v.Discovered() {
 		return v.unplacedOf(v.physical.life.Brokers())
@@ -80,9 +81,9 @@ func (d *Discover) lacksPort() string {
 	return fmt.Sprintf("no port in brokerPorts %s (node ids %d to %d)", d.BrokerPorts, d.FirstNodeID, d.FirstNodeID+d.BrokerPorts.Len()-1)
 }
 
-// WarnUnplaced warns of brokers that are known of the physical cluster, and
-// that a virtual cluster would not show if it were as c says. The path is that
-// of the setting to change; "": there are none.
+// WarnUnplaced warns of known brokers that a virtual cluster with the spec c
+// would not show. path is that of the setting to change, or "" if there are
+// none.
 func (t *Table) WarnUnplaced(c *VirtualCluster) (path, message string, value any) {
 	d := c.Brokers.Discover
 	p, ok := t.physical.Get(c.PhysicalClusterRef)
@@ -146,9 +147,9 @@ type unlistedBroker struct {
 	at      time.Time
 }
 
-// OnUnplaced has a function called when an answer has named a broker without a
-// virtual address that none has named before. It is called on a connection's
-// loop and must not block.
+// OnUnplaced sets a function that is called when a response first names a
+// broker without a virtual address. It is called on the loop of a connection
+// and must not block.
 func (l *Life) OnUnplaced(told func()) {
 	l.unlisted.mu.Lock()
 	defer l.unlisted.mu.Unlock()
@@ -177,7 +178,7 @@ func (u *unlisted) meet(node int32, host string, port int32) {
 	}
 }
 
-// known gives those that were named lately: host:port by node id.
+// known returns those that were named lately: host:port by node id.
 func (u *unlisted) known(now time.Time) map[int32]string {
 	u.mu.Lock()
 	defer u.mu.Unlock()

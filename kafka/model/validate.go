@@ -58,7 +58,8 @@ func (c *VirtualCluster) validateList(fault func(path, message string, value any
 		resource.CheckRef(at+".endpointRef", b.EndpointRef, fault)
 		resource.CheckRef(at+".physicalBrokerRef", b.PhysicalBrokerRef, fault)
 		if first, twice := physical[b.PhysicalBrokerRef]; twice && b.PhysicalBrokerRef != "" {
-			fault(at+".physicalBrokerRef", "stands twice, before at spec."+first+": each virtual broker is for a physical one of its own", b.PhysicalBrokerRef)
+			fault(at+".physicalBrokerRef", "stands twice, before at spec."+first+
+				": each virtual broker is for a physical one of its own", b.PhysicalBrokerRef)
 		} else {
 			physical[b.PhysicalBrokerRef] = at + ".physicalBrokerRef"
 		}
@@ -95,7 +96,8 @@ func (c *VirtualCluster) validateDiscover(d *Discover, fault func(path, message 
 	const at = "brokers.discover"
 	switch {
 	case d.byName() && d.byPort():
-		fault(at, "has fields of both forms: by name there are endpointRef, bootstrap, sniPattern and advertisePort, by port address, bootstrapPort, brokerPorts, advertise and firstNodeId", nil)
+		fault(at, "has fields of both forms: by name there are endpointRef, bootstrap, sniPattern and advertisePort, by port "+
+			"address, bootstrapPort, brokerPorts, advertise and firstNodeId", nil)
 	case d.byName():
 		d.validateNames(at, fault)
 	case d.byPort():

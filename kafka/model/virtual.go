@@ -154,12 +154,12 @@ func (r PortRange) Len() int {
 	return int(r.Last) - int(r.First) + 1
 }
 
-// Has tells whether a port is one of them.
+// Has reports whether a port is one of them.
 func (r PortRange) Has(port int) bool {
 	return r.First != 0 && int(r.First) <= port && port <= int(r.Last)
 }
 
-// String gives "9193-9199" or "9193".
+// String returns "9193-9199" or "9193".
 func (r PortRange) String() string {
 	first := strconv.Itoa(int(r.First))
 	if r.First == r.Last {
@@ -170,7 +170,7 @@ func (r PortRange) String() string {
 
 var errPorts = errors.New("must be ports from 1 to 65535, like 9193-9199 or 9193")
 
-// MarshalText gives the form of String.
+// MarshalText returns the form of String.
 func (r PortRange) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
 // UnmarshalText reads "9193-9199" or "9193".
@@ -202,10 +202,10 @@ func parsePort(s string) (uint16, error) {
 	return uint16(n), nil
 }
 
-// Variant gives the configuration that a type of filter has.
+// Variant returns the configuration that a type of filter has.
 func (c *VirtualCluster) Variant(word string) any { return c.types.variant(word) }
 
-// WithDefaults gives a copy in which every default is filled in.
+// WithDefaults returns a copy in which every default is filled in.
 func (c *VirtualCluster) WithDefaults() *VirtualCluster {
 	out := *c
 	resource.FillDefaults(&out)

@@ -9,8 +9,8 @@ import (
 	"penstock/kafka/filter"
 )
 
-// Life is what of a virtual cluster outlives its versions. Who has a
-// connection of it keeps the Life, and looks at Current between two requests.
+// Life is the state of a virtual cluster that outlives its versions. A
+// connection keeps the Life, and checks Current between two requests.
 type Life struct {
 	name    string
 	current atomic.Pointer[Virtual]
@@ -20,21 +20,21 @@ type Life struct {
 	unlisted unlisted
 }
 
-// Name is the resource's name.
+// Name returns the name of the resource.
 func (l *Life) Name() string { return l.name }
 
-// Current is the version in force; nil: the cluster was removed.
+// Current returns the version in force, or nil if the cluster was removed.
 func (l *Life) Current() *Virtual { return l.current.Load() }
 
-// Last is the version in force, or the last one that was.
+// Last returns the version in force, or the last one that was.
 func (l *Life) Last() *Virtual { return l.last.Load() }
 
-// Removed tells that the cluster is gone for good: one that comes later under
-// its name is another.
+// Removed reports whether the cluster was removed. A later one of the same name
+// has another Life.
 func (l *Life) Removed() bool { return l.current.Load() == nil && l.last.Load() != nil }
 
-// Virtual is one version of a virtual cluster. All but its count of users is
-// immutable.
+// Virtual is one version of a virtual cluster. It is immutable but for the
+// count of its users.
 type Virtual struct {
 	life      *Life
 	raw, spec *VirtualCluster
@@ -50,28 +50,29 @@ type Virtual struct {
 	refs atomic.Int64
 }
 
-// place is where a version stands in a table, to be taken out again.
+// place is where a version stands in a table, so that it can be removed.
 type place struct{ listener, name, port string }
 
-// Name is the resource's name.
+// Name returns the name of the resource.
 func (v *Virtual) Name() string { return v.life.name }
 
-// Life is what all versions share.
+// Life returns the state that all versions share.
 func (v *Virtual) Life() *Life { return v.life }
 
-// Spec is the resource with its defaults filled in. It must not be changed,
+// Spec returns the resource with defaults filled in. It must not be changed,
 // and is the same pointer until the resource is applied again.
 func (v *Virtual) Spec() *VirtualCluster { return v.spec }
 
-// Physical is the version of the physical cluster that it was made with.
+// Physical returns the version of the physical cluster that it was compiled
+// with.
 func (v *Virtual) Physical() *Physical { return v.physical }
 
-// Brokers lists the brokers that can be known without asking the physical
-// cluster: those that are listed, or the bootstrap of those that are discovered.
+// Brokers lists the brokers that are known without discovery: the listed ones,
+// or the bootstrap.
 func (v *Virtual) Brokers() []*Broker { return v.brokers }
 
-// Known is Brokers with those that were discovered, by node id, as far as they
-// have a name or port here.
+// Known lists Brokers and the discovered ones that have a name or port here,
+// sorted by node id.
 func (v *Virtual) Known() []*Broker {
 	if !v.Discovered() {
 		return v.brokers
@@ -85,11 +86,11 @@ func (v *Virtual) Known() []*Broker {
 	return all
 }
 
-// Discovered tells that its brokers are those that the physical cluster has.
+// Discovered reports whether its brokers are discovered rather than listed.
 func (v *Virtual) Discovered() bool { return v.raw.Brokers.Discover != nil }
 
-// Broker finds a broker by its name: that of the resource, "bootstrap", or a
-// node id. It is how a connection looks whether its broker is still there.
+// Broker finds a broker by name: that of the resource, "bootstrap", or a node
+// id. A connection uses it to check that its broker still exists.
 func (v *Virtual) Broker(name string) (*Broker, bool) {
 	for _, b := range v.brokers {
 		if b.name == name {
@@ -106,8 +107,8 @@ func (v *Virtual) Broker(name string) (*Broker, bool) {
 	return v.node(int32(n)), true
 }
 
-// Acquire keeps the filters of this version open until Release. It fails when
-// the version is over already: there is a newer one in the table.
+// Acquire keeps the filters of this version open until Release. It returns
+// false if a newer version has replaced this one and it is over.
 func (v *Virtual) Acquire() bool {
 	for {
 		n := v.refs.Load()
@@ -120,7 +121,7 @@ func (v *Virtual) Acquire() bool {
 	}
 }
 
-// Release ends an Acquire. The last one closes filters.
+// Release ends an Acquire. The last one closes the filters.
 func (v *Virtual) Release() {
 	if v.refs.Add(-1) > 0 {
 		return
@@ -150,14 +151,14 @@ func (v *Virtual) Chain() []Link {
 	return links
 }
 
-// Compiled is the chain as connections run it; the same pointer for versions
-// with the same filters. It is valid while the version is acquired.
+// Compiled returns the chain that connections run. Versions with the same
+// filters have the same one. It is valid while the version is acquired.
 func (v *Virtual) Compiled() *filter.Chain { return v.compiled }
 
-// hides tells whether brokers without a virtual address are left out.
+// hides reports whether brokers without a virtual address are left out.
 func (v *Virtual) hides() bool { return v.spec.UnmappedBrokers == "hide" }
 
-// Filters is Chain without what stands around.
+// Filters returns the filters of Chain.
 func (v *Virtual) Filters() []filter.Filter {
 	filters := make([]filter.Filter, len(v.chain))
 	for i, s := range v.chain {
@@ -166,10 +167,10 @@ func (v *Virtual) Filters() []filter.Filter {
 	return filters
 }
 
-// Takes tells whether connections that began with the filters of an older
-// version may go on with those of this one, from a frame boundary on: they go
-// to the same physical cluster, and there are the same types in the same order,
-// each of which can take it.
+// Takes reports whether connections that began with an older version may go on
+// with the filters of this one, from a request on: the physical cluster is the
+// same, and so are the types of filters and their order, and each filter
+// accepts the change.
 func (v *Virtual) Takes(older *Virtual) bool {
 	if v.physical.life != older.physical.life {
 		return false
@@ -194,7 +195,7 @@ func (s *shared) release() {
 	}
 }
 
-// Broker is one virtual broker.
+// Broker is a virtual broker.
 type Broker struct {
 	name        string
 	node        int32
@@ -209,20 +210,20 @@ const NoNode int32 = -1
 // bootstrapName is the broker for clients that know none yet.
 const bootstrapName = "bootstrap"
 
-// Name is the broker's within its cluster: that of the resource, "bootstrap",
-// or the node id of one that is discovered.
+// Name returns the name of the broker in its cluster: that of the resource,
+// "bootstrap", or the node id of a discovered one.
 func (b *Broker) Name() string { return b.name }
 
-// NodeID is the node id of a broker that is discovered; else NoNode.
+// NodeID returns the node id of a discovered broker, or NoNode.
 func (b *Broker) NodeID() int32 { return b.node }
 
-// Bootstrap tells that any broker of the physical cluster will do.
+// Bootstrap reports whether any broker of the physical cluster will do.
 func (b *Broker) Bootstrap() bool { return b.listed == nil && b.node == NoNode }
 
-// Spec is the broker as it is listed; nil: discovered.
+// Spec returns the listed broker, or nil if it is discovered.
 func (b *Broker) Spec() *VirtualBroker { return b.listed }
 
-// Certificate names the Certificate that clients are shown; "": none.
+// Certificate names the Certificate that clients are shown, or "".
 func (b *Broker) Certificate() string { return b.certificate }
 
 // node makes the broker of a node id.

@@ -32,7 +32,7 @@ const (
 )
 
 // Peer is what a session has learned of its client, for the log. Texts are cut
-// to 64 bytes, and are the client's own: not to be trusted.
+// to 64 bytes and come from the client: do not trust them.
 type Peer struct {
 	ClientID, Software, SoftwareVersion string
 	// Mechanism and Principal are those of the last SASL exchange that
@@ -45,13 +45,14 @@ type Peer struct {
 	Requests uint64
 }
 
-// Peer is what is known now.
+// Peer returns what is known now.
 func (s *Session) Peer() Peer {
 	p := &s.peer
 	return Peer{strings.ToValidUTF8(p.clientID, "?"), p.software, p.softwareVersion, p.mechanism, p.principal, p.lifetime, s.requests}
 }
 
-// peer is the state of that.
+// peer is the state behind Peer, and whether the client is authenticated or in
+// a transaction.
 type peer struct {
 	clientID, software, softwareVersion string
 	mechanism, principal                string
@@ -63,7 +64,7 @@ type peer struct {
 	produced                            time.Duration // the last transactional Produce; 0: none
 }
 
-// inspects tells which messages the session itself wants to see.
+// inspects reports whether the session itself wants to see messages of an API.
 func inspects(key int16) bool {
 	return key == keyAPIVersions || key == keySASLHandshake || key == keySASLAuth
 }
@@ -77,7 +78,8 @@ const (
 	maxFirst = 1 << 20
 )
 
-// cap is the size of the largest request of the key now, in bytes.
+// cap returns the size of the largest request that the client may send now, in
+// bytes.
 func (p *peer) cap(key int16, l *Limits) int {
 	switch {
 	case key == keyAPIVersions || key == keySASLHandshake:
@@ -88,8 +90,8 @@ func (p *peer) cap(key int16, l *Limits) int {
 	return l.MaxFrame
 }
 
-// early is the size of the largest request that is collected before the broker
-// has answered anything but ApiVersions.
+// early returns the size of the largest request that is collected before the
+// broker has answered anything but ApiVersions.
 func (l *Limits) early(key int16) int {
 	if key == keyProduce {
 		return l.MaxFrameEarly
@@ -97,7 +99,7 @@ func (l *Limits) early(key int16) int {
 	return min(l.MaxFrameEarly, maxFirst)
 }
 
-// client notes the client id; it hardly ever changes.
+// client records the client id, which hardly ever changes.
 func (p *peer) client(id []byte) {
 	id = id[:min(len(id), maxText)]
 	if string(id) != p.clientID {
@@ -109,7 +111,7 @@ func text(b []byte) string {
 	return strings.ToValidUTF8(string(b[:min(len(b), maxText)]), "?")
 }
 
-// inspectRequest looks into a request that inspects names.
+// inspectRequest reads a request that inspects reports.
 func (p *peer) inspectRequest(key, version int16, body []byte) error {
 	r := wire.NewReader(body, wire.Flexible(key, version))
 	switch key {
@@ -134,7 +136,7 @@ func (p *peer) inspectRequest(key, version int16, body []byte) error {
 	return r.Err()
 }
 
-// userName finds the name in a client's token, and nothing else.
+// userName finds the user name in a client's token, and nothing else.
 func userName(mechanism string, token []byte) string {
 	switch {
 	case mechanism == "PLAIN": // authorization id, name, password, with NULs between
@@ -150,7 +152,7 @@ func userName(mechanism string, token []byte) string {
 	return ""
 }
 
-// inspectResponse does the same for a response.
+// inspectResponse reads a response to such a request.
 func (p *peer) inspectResponse(key, version int16, body []byte) error {
 	if key != keySASLAuth {
 		return nil
@@ -172,8 +174,8 @@ func (p *peer) inspectResponse(key, version int16, body []byte) error {
 	return nil
 }
 
-// finished tells whether the broker's token ends the exchange. Of mechanisms
-// that are not known every success counts.
+// finished reports whether the broker's token ends the exchange. For unknown
+// mechanisms every success does.
 func finished(mechanism string, token []byte) bool {
 	switch {
 	case strings.HasPrefix(mechanism, "SCRAM-"):
@@ -184,7 +186,7 @@ func finished(mechanism string, token []byte) bool {
 	return true
 }
 
-// answered notes that the broker has answered a request.
+// answered records that the broker has answered a request.
 func (p *peer) answered(key int16) {
 	if !inspects(key) {
 		p.trusted = true
@@ -194,7 +196,7 @@ func (p *peer) answered(key int16) {
 	}
 }
 
-// asks notes that a request is on its way to the broker.
+// asks records that a request is on its way to the broker.
 func (p *peer) asks(key int16) {
 	switch key {
 	case keyAddPartitions, keyAddOffsets, keyTxnOffsetCommit:
@@ -202,17 +204,15 @@ func (p *peer) asks(key int16) {
 	}
 }
 
-// produces looks whether a Produce is transactional.
+// produces records a transactional Produce.
 func (p *peer) produces(version int16, body []byte, now time.Duration) {
-	switch {
-	case version >= 9 && len(body) > 0 && body[0] > 1,
-		version >= 3 && version < 9 && len(body) > 1 && body[0] < 0x80 && body[0]|body[1] != 0:
+	if wire.ProduceTransactional(version, body) {
 		p.produced = now
 	}
 }
 
-// inTransaction tells whether to end the connection now would be in the middle
-// of a transaction.
+// inTransaction reports whether the end of the connection would cut off a
+// transaction.
 func (p *peer) inTransaction(now time.Duration) bool {
 	return p.transaction || p.produced != 0 && now-p.produced < transactionRest
 }

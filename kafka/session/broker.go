@@ -16,7 +16,7 @@ const (
 	upstreamSide = relay.Upstream
 )
 
-// reply is the response that is on its way to the client, or whole.
+// reply is the response that is on its way to the client, or collected.
 type reply struct {
 	inFlightRequest
 	active    bool
@@ -25,7 +25,7 @@ type reply struct {
 	throttled bool          // it slows the client down
 }
 
-// responseHeader takes the beginning of a response, and finds out to what.
+// responseHeader takes the beginning of a response, and finds its request.
 func (s *Session) responseHeader(p []byte) int {
 	l := &s.upstream
 	data, n := l.gather(p)
@@ -56,7 +56,7 @@ func (s *Session) responseHeader(p []byte) int {
 	return n + s.beginResponse(4+int(size), head, data)
 }
 
-// turn checks that a response is that of the i-th request.
+// turn checks that a response belongs to the i-th request.
 func (s *Session) turn(i int, correlation int32) error {
 	if s.inFlight.len() <= i || s.inFlight.at(i).answered {
 		return fmt.Errorf("%w: correlation id %d, and nothing was asked", errCorrelation, correlation)
@@ -70,8 +70,8 @@ func (s *Session) turn(i int, correlation int32) error {
 	return nil
 }
 
-// beginResponse decides what becomes of a response whose header is there; what
-// it returns is as in beginRequest.
+// beginResponse decides whether a response passes, is walked or is collected,
+// once its header is there. It returns the same as beginRequest.
 func (s *Session) beginResponse(size, head int, data []byte) int {
 	l, r := &s.upstream, &s.reply
 	*r = reply{inFlightRequest: s.inFlight.pop(), active: true}
@@ -98,19 +98,19 @@ func (s *Session) beginResponse(size, head int, data []byte) int {
 		s.startCollecting(l, size, head)
 		return 0
 	case filter.Walk:
-		r.tell(data[head:min(size, len(data))])
+		r.recordOutcome(data[head:min(size, len(data))])
 		return s.startWalk(l, size, head, data, edits)
 	default:
-		r.tell(data[head:min(size, len(data))])
+		r.recordOutcome(data[head:min(size, len(data))])
 		s.stream(l, size)
 		return 0
 	}
 }
 
-// responseSent is the end of a response that has streamed.
+// responseSent is called when all of a response that streams has gone.
 func (s *Session) responseSent() { s.endReply(s.upstream.size) }
 
-// endReply is the end of an exchange: size bytes went to the client.
+// endReply ends an exchange. size bytes went to the client.
 func (s *Session) endReply(size int) {
 	r := s.reply
 	s.reply = reply{}
@@ -120,7 +120,8 @@ func (s *Session) endReply(size int) {
 	}
 	s.peer.answered(r.key)
 	s.host.Exchanged(Exchange{
-		Key: r.key, Version: r.version, Error: r.failed, Throttled: r.throttled, Request: int(r.size), Response: size, Total: s.now() - r.start, Broker: r.broker,
+		Key: r.key, Version: r.version, Error: r.failed, Throttled: r.throttled, Request: int(r.size), Response: size,
+		Total: s.now() - r.start, Broker: r.broker,
 	})
 	s.client.block &^= forReply
 	s.endReordering()
@@ -128,7 +129,7 @@ func (s *Session) endReply(size int) {
 	s.flushAnswers()
 }
 
-// responseWhole goes on with a response that was collected.
+// responseWhole handles a response that is collected.
 func (s *Session) responseWhole() {
 	l, r := &s.upstream, &s.reply
 	frame := l.buf.b
@@ -143,7 +144,7 @@ func (s *Session) responseWhole() {
 		s.respondOwn(own, size, body)
 		return
 	}
-	r.tell(body)
+	r.recordOutcome(body)
 	if err := s.peer.inspectResponse(r.key, r.version, body); err != nil {
 		s.fail(BadFrame, err)
 		return
@@ -161,8 +162,8 @@ func (s *Session) responseWhole() {
 	}
 }
 
-// passWhole sends a response that only the session itself wanted to see. What
-// it offers stands in those to ApiVersions (rule 5).
+// passWhole sends a response that only the session wanted to see. It narrows
+// the offer of ApiVersions.
 func (s *Session) passWhole(frame, body []byte) {
 	l := &s.upstream
 	if s.reply.key != int16(kmsg.ApiVersions) {
@@ -171,7 +172,7 @@ func (s *Session) passWhole(frame, body []byte) {
 		return
 	}
 	scratch := newBuffer(len(body))
-	defer scratch.give()
+	defer scratch.release()
 	narrowed, err := s.conns.Chain().Narrow(scratch.b, s.reply.version, body)
 	if err != nil {
 		s.fail(BadFrame, err)
@@ -181,7 +182,7 @@ func (s *Session) passWhole(frame, body []byte) {
 	s.endReply(l.size)
 }
 
-// respondOwn brings the answer to a filter's question.
+// respondOwn gives a filter the answer to its question.
 func (s *Session) respondOwn(f inFlightRequest, size int, body []byte) {
 	s.host.Exchanged(Exchange{
 		Key: f.key, Version: f.version, Own: true, Request: int(f.size), Response: size, Total: s.now() - f.start, Broker: s.now() - f.sent,
@@ -192,10 +193,12 @@ func (s *Session) respondOwn(f inFlightRequest, size int, body []byte) {
 	}
 }
 
-// filterFailed ends the connection: what a filter was to see never goes on.
+// filterFailed ends the connection: a message that a filter was to see never
+// goes on without it.
 func (s *Session) filterFailed(err error) { s.fail(reasonOf(err), err) }
 
-// tell notes what is told of the response, of which body is the beginning.
-func (r *reply) tell(body []byte) {
+// recordOutcome records the error of the response and whether it throttles the
+// client. body may be its beginning only.
+func (r *reply) recordOutcome(body []byte) {
 	r.failed, r.throttled = outcome(r.key, r.version, body)
 }

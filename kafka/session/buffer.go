@@ -12,16 +12,17 @@ var bufferSizes = [...]int{1 << 10, 8 << 10, 64 << 10, 256 << 10}
 
 var buffers [len(bufferSizes)]sync.Pool
 
-// freeBuffer is up to which size a buffer is not charged to the node's budget.
+// freeBuffer is the size up to which a buffer is not charged to the node's
+// budget.
 const freeBuffer = 8 << 10
 
-// freeHeader is the same for the beginning of a frame that is not looked at yet.
-// Client ids may be long.
+// freeHeader is the same for the beginning of a frame whose header is not
+// complete. Client ids may be long.
 const freeHeader = 1 << 10
 
 type buffer struct{ b []byte }
 
-// newBuffer gives an empty one with room for n bytes.
+// newBuffer returns an empty buffer with room for n bytes.
 func newBuffer(n int) *buffer {
 	for i, size := range bufferSizes {
 		if n <= size {
@@ -45,8 +46,8 @@ func bufferSize(n int) int {
 	return n
 }
 
-// give gives it back. Nothing may hold a part of it.
-func (b *buffer) give() {
+// release puts the buffer back into its pool. Nothing may hold a part of it.
+func (b *buffer) release() {
 	for i, size := range bufferSizes {
 		if cap(b.b) == size {
 			buffers[i].Put(b)
@@ -55,7 +56,7 @@ func (b *buffer) give() {
 	}
 }
 
-// scratchSize is for what a walk puts together at once.
+// scratchSize is how many edited bytes a walk collects before it sends them.
 const scratchSize = 64 << 10
 
 var walkers = sync.Pool{New: func() any { return new(wire.Walker) }}

@@ -12,14 +12,15 @@ import (
 	"penstock/netio"
 )
 
-// request is the client's request that is on its way to the broker, or whole.
+// request is the client's request that is on its way to the broker, or
+// collected.
 type request struct {
 	active       bool
 	call         *filter.Call // nil: no filter is concerned
 	key, version int16
 	correlation  int32
 	noResponse   bool
-	flown        bool // it is the last in flights
+	queued       bool // it is the last in inFlight
 	here         bool // the session itself answers it: see answerHere
 	start        time.Duration
 }
@@ -64,7 +65,7 @@ func (s *Session) requestHeader(p []byte) int {
 	return n + s.beginRequest(&h, data, acks == 0)
 }
 
-// check looks at as much of a header as there is.
+// check validates as much of a header as there is.
 func (s *Session) check(h *wire.RequestHeader, data []byte, err error) (netio.Reason, error) {
 	if s.requests == 0 && len(data) >= 4 {
 		if guess := wire.Guess(data); guess != "" {
@@ -97,12 +98,14 @@ func (s *Session) check(h *wire.RequestHeader, data []byte, err error) (netio.Re
 		}
 		return UnknownAPI, fmt.Errorf("%s (key %d) is %w", wire.Name(h.Key), h.Key, errNotOffered)
 	default:
-		return UnsupportedVersion, fmt.Errorf("%s v%d is %w: v%d to v%d are", wire.Name(h.Key), h.Version, errNotOffered, offered.Min, offered.Max)
+		return UnsupportedVersion, fmt.Errorf("%s v%d is %w: v%d to v%d are", wire.Name(h.Key), h.Version, errNotOffered,
+			offered.Min, offered.Max)
 	}
 }
 
-// beginRequest decides what becomes of a request whose header is there. It
-// returns how many bytes it took of data, where that is not in the direction's buf.
+// beginRequest decides whether a request passes, is walked or is collected,
+// once its header is there. It returns how many bytes it took of data, unless
+// the buffer of the direction has them.
 func (s *Session) beginRequest(h *wire.RequestHeader, data []byte, noResponse bool) int {
 	l, chain := &s.client, s.conns.Chain()
 	s.requests++
@@ -136,7 +139,7 @@ func (s *Session) beginRequest(h *wire.RequestHeader, data []byte, noResponse bo
 		s.startCollecting(l, h.FrameLen(), h.HeaderLen)
 		return 0
 	}
-	s.fly(h.FrameLen())
+	s.enqueue(h.FrameLen())
 	if interest == filter.Walk {
 		return s.startWalk(l, h.FrameLen(), h.HeaderLen, data, edits)
 	}
@@ -144,23 +147,24 @@ func (s *Session) beginRequest(h *wire.RequestHeader, data []byte, noResponse bo
 	return 0
 }
 
-// fly notes that the request will be answered.
-func (s *Session) fly(size int) {
+// enqueue adds the request to the queue of those in flight, unless it expects
+// no response.
+func (s *Session) enqueue(size int) {
 	r := &s.request
 	s.peer.asks(r.key)
 	if r.noResponse {
 		return
 	}
-	r.flown = true
+	r.queued = true
 	s.inFlight.push(inFlightRequest{
 		call: r.call, start: r.start, correlation: r.correlation, size: int32(size), key: r.key, version: r.version,
 	})
 }
 
-// requestSent is the end of a request on its way to the broker.
+// requestSent is called when all of a request has gone to the broker.
 func (s *Session) requestSent() {
 	now, r := s.now(), &s.request
-	if r.flown {
+	if r.queued {
 		s.inFlight.last().sent = now
 	} else {
 		s.host.Exchanged(Exchange{Key: r.key, Version: r.version, Request: s.client.size, Total: now - r.start})
@@ -171,13 +175,13 @@ func (s *Session) requestSent() {
 	s.endRequest()
 }
 
-// endRequest makes room for the next one.
+// endRequest prepares for the next request.
 func (s *Session) endRequest() {
 	s.request = request{}
 	s.client.next(s.conn)
 	s.client.block &^= forAsk
 	if s.inFlight.len() >= s.set.Limits.MaxInFlight || s.answers >= maxAnswers {
-		s.client.block |= forFlights
+		s.client.block |= forInFlight
 	}
 	for len(s.own) > 0 && !s.closed {
 		c := s.own[0]
@@ -187,7 +191,7 @@ func (s *Session) endRequest() {
 	s.own = nil
 }
 
-// requestWhole goes on with a request that was collected.
+// requestWhole handles a request that is collected.
 func (s *Session) requestWhole() {
 	l, r := &s.client, &s.request
 	frame := l.buf.b
@@ -202,7 +206,7 @@ func (s *Session) requestWhole() {
 		return
 	}
 	if r.call == nil || r.call.Interest(filter.Request) == filter.Nothing {
-		s.fly(len(frame))
+		s.enqueue(len(frame))
 		s.send(l.from.Other(), frame)
 		s.requestSent()
 		return
@@ -216,9 +220,9 @@ func (s *Session) requestWhole() {
 	}
 }
 
-// answerHere is the body of an answer that needs neither broker nor filters: to
-// ApiVersions of a version that is not offered (rule 5), or to a client that is
-// to bootstrap again (rule 15).
+// answerHere returns the body of an answer that needs neither broker nor
+// filters: to ApiVersions of a version that is not offered, or to Metadata from
+// a client that is to bootstrap again.
 func (s *Session) answerHere(key int16) []byte {
 	if key == keyMetadata {
 		return s.rebootstrap()
@@ -227,7 +231,7 @@ func (s *Session) answerHere(key int16) []byte {
 	return wire.AppendUnsupportedApiVersions(nil, offered.Min, offered.Max)
 }
 
-// answer has the client's request answered here, in its turn (rule 1).
+// answer queues an answer to the client's request, which leaves in its turn.
 func (s *Session) answer(head, tail []byte) {
 	r := &s.request
 	frame := wire.AppendResponseHeader(make([]byte, 0, 16+len(head)+len(tail)), r.key, r.version, r.correlation, len(head)+len(tail))
@@ -254,7 +258,8 @@ func (s *Session) flushAnswers() {
 	}
 }
 
-// sized is a header with the size of a frame that has body bytes behind it.
+// sized appends a header, with the size of a frame that has body bytes behind
+// it.
 func sized(dst, header []byte, body int) []byte {
 	dst = append(dst, header...)
 	binary.BigEndian.PutUint32(dst[len(dst)-len(header):], uint32(len(header)-4+body))

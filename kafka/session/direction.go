@@ -21,14 +21,15 @@ const (
 	collecting              // the frame is kept until it is whole, and while it waits
 )
 
-// block is why a direction stands still, at a frame's end or while it collects.
+// block is why a direction waits, at the end of a frame or while it collects
+// one.
 type block uint8
 
 const (
-	forAsk     block = 1 << iota // the request waits in the chain
-	forReply                     // the client's: a response waits in the chain
-	forFlights                   // too much waits for its turn
-	forMemory                    // the node has none to collect in
+	forAsk      block = 1 << iota // the request waits in the chain
+	forReply                      // the client's: a response waits in the chain
+	forInFlight                   // too much waits for its turn
+	forMemory                     // the node has none to collect in
 )
 
 const (
@@ -43,7 +44,7 @@ const (
 	trustedStep = 1 << 20
 )
 
-// direction is one direction: what comes from one side, and goes to the other.
+// direction is what comes from one side and goes to the other.
 type direction struct {
 	from    relay.Side
 	state   state
@@ -64,7 +65,7 @@ type direction struct {
 	since   time.Duration // when the frame began that is not whole; 0: there is none
 }
 
-// feed takes bytes as they come.
+// feed takes bytes from a side.
 func (s *Session) feed(l *direction, p []byte) {
 	if l.stands() || len(l.held) > 0 {
 		l.held = append(l.held, p...)
@@ -85,7 +86,7 @@ func (s *Session) feed(l *direction, p []byte) {
 	}
 }
 
-// step takes some bytes, by the state of the direction.
+// step takes some of the bytes, depending on the state of the direction.
 func (s *Session) step(l *direction, p []byte) (n int) {
 	switch l.state {
 	case passing:
@@ -107,17 +108,17 @@ func (s *Session) step(l *direction, p []byte) (n int) {
 	return s.responseHeader(p)
 }
 
-// inFrame tells that a part of a frame has gone on, and the rest has not.
+// inFrame reports whether a part of a frame has gone on and the rest has not.
 func (l *direction) inFrame() bool { return l.state == passing || l.state == walking }
 
-// stands tells that a block applies. What waits for a response waits between
-// two requests only: a question may have to go to the broker first.
+// stands reports whether the direction waits. What waits for a response waits
+// between two requests only: a question may have to go to the broker first.
 func (l *direction) stands() bool {
 	return l.block&^forReply != 0 || l.block != 0 && !l.inFrame()
 }
 
-// gather puts the beginning of a frame together. data is what is there of it,
-// n how much of p that took.
+// gather appends p to the beginning of a frame. data is all of it so far, n how
+// much of p that took.
 func (l *direction) gather(p []byte) (data []byte, n int) {
 	if l.buf == nil {
 		return p, 0
@@ -127,8 +128,8 @@ func (l *direction) gather(p []byte) (data []byte, n int) {
 	return l.buf.b, n
 }
 
-// keep keeps the beginning of a frame that is looked at again with need bytes.
-// It returns how much of p that takes, of which gather took n.
+// keep stores the beginning of a frame until there are need bytes of it. It
+// returns how much of p that takes, of which gather took n.
 func (l *direction) keep(p []byte, n, need int) int {
 	if l.buf == nil {
 		l.buf = newBuffer(need)
@@ -141,17 +142,17 @@ func (l *direction) keep(p []byte, n, need int) int {
 	return n
 }
 
-// enlarge gives buf room for n bytes.
+// enlarge makes buf hold n bytes.
 func (l *direction) enlarge(n int) {
 	b := newBuffer(n)
 	if l.buf != nil {
 		b.b = append(b.b, l.buf.b...)
-		l.buf.give()
+		l.buf.release()
 	}
 	l.buf = b
 }
 
-// have is what of the frame is in buf.
+// have returns what buf holds of the frame.
 func (l *direction) have() []byte {
 	if l.buf == nil {
 		return nil
@@ -159,17 +160,17 @@ func (l *direction) have() []byte {
 	return l.buf.b
 }
 
-// next is the direction at a frame's end.
+// next resets the direction at the end of a frame.
 func (l *direction) next(c Conn) {
-	l.drop(c)
+	l.release(c)
 	l.state, l.given = heading, false
 	l.need, l.head, l.size, l.left, l.pass, l.since = 0, 0, 0, 0, 0, 0
 }
 
-// drop gives back what a frame has taken.
-func (l *direction) drop(c Conn) {
+// release gives back the buffer, the memory and the walker of a frame.
+func (l *direction) release(c Conn) {
 	if l.buf != nil {
-		l.buf.give()
+		l.buf.release()
 		l.buf = nil
 	}
 	if l.charged > 0 {
@@ -182,14 +183,14 @@ func (l *direction) drop(c Conn) {
 	}
 }
 
-// send sends to a side, behind what passes to it.
+// send sends bytes to a side, behind those that pass to it.
 func (s *Session) send(to relay.Side, p []byte) {
 	s.flush(s.direction(to.Other()))
-	s.give(to, p)
+	s.write(to, p)
 }
 
-// sendBoth sends what was put together and the view that follows it, in one
-// where the side can do that.
+// sendBoth sends edited bytes and the view that follows them, in one write if
+// the stream can.
 func (s *Session) sendBoth(to relay.Side, out, view []byte) {
 	if m, ok := s.streams[to].(moreSender); ok && len(out) > 0 && len(view) > 0 {
 		s.flush(s.direction(to.Other()))
@@ -200,16 +201,16 @@ func (s *Session) sendBoth(to relay.Side, out, view []byte) {
 	s.send(to, view)
 }
 
-// moreSender is a stream that can be told that more follows at once.
+// moreSender is a stream that can be told that more bytes follow at once.
 type moreSender interface{ SendMore(p []byte) (pending int) }
 
-func (s *Session) give(to relay.Side, p []byte) {
+func (s *Session) write(to relay.Side, p []byte) {
 	if len(p) > 0 && s.streams[to].Send(p) > 0 {
 		s.pending[to] = true
 	}
 }
 
-// passOn lets bytes go on; they follow those that are unsent.
+// passOn lets bytes pass, behind those that are unsent.
 func (l *direction) passOn(p []byte) {
 	if n := len(l.unsent); n > 0 {
 		l.unsent = l.unsent[:n+len(p)]
@@ -222,7 +223,7 @@ func (s *Session) flush(l *direction) {
 	if len(l.unsent) > 0 {
 		p := l.unsent
 		l.unsent = nil
-		s.give(l.from.Other(), p)
+		s.write(l.from.Other(), p)
 	}
 }
 
@@ -231,7 +232,7 @@ func (s *Session) flushAll() {
 	s.flush(&s.upstream)
 }
 
-// move lets the rest of a frame go on unseen, where there is much of it.
+// move lets the rest of a frame pass unseen, if it is long.
 func (s *Session) move(l *direction) {
 	n := l.left
 	switch l.state {
@@ -246,7 +247,7 @@ func (s *Session) move(l *direction) {
 	}
 }
 
-// streamed looks whether a frame that streams is over.
+// streamed ends a frame that streams once all of it has passed.
 func (s *Session) streamed(l *direction) {
 	if l.state == walking {
 		if l.pass > 0 || !l.walker.Done() {
@@ -262,8 +263,7 @@ func (s *Session) streamed(l *direction) {
 	}
 }
 
-// stream begins to let a frame pass, of which buf has the beginning, if there
-// is a buf.
+// stream begins to pass a frame. buf, if there is one, has its beginning.
 func (s *Session) stream(l *direction, size int) {
 	l.state, l.size, l.left = passing, size, size
 	if l.buf != nil {
@@ -271,13 +271,13 @@ func (s *Session) stream(l *direction, size int) {
 		l.buf = nil
 		l.left -= len(b.b)
 		s.send(l.from.Other(), b.b)
-		b.give()
+		b.release()
 		s.streamed(l)
 	}
 }
 
-// startWalk begins to change a frame while it streams. data is its beginning,
-// of which it takes n bytes where that is not in buf.
+// startWalk begins to walk a frame. data is its beginning; startWalk takes n
+// bytes of it, unless buf has them.
 func (s *Session) startWalk(l *direction, size, head int, data []byte, edits *filter.Edits) (n int) {
 	s.flush(l)
 	l.state, l.size, l.head = walking, size, head
@@ -302,7 +302,7 @@ func (s *Session) startWalk(l *direction, size, head int, data []byte, edits *fi
 	return n
 }
 
-// walk takes bytes of a frame that is changed while it streams.
+// walk takes bytes of a frame that is walked.
 func (s *Session) walk(l *direction, p []byte) (n int) {
 	if l.pass > 0 {
 		n = min(l.pass, len(p))
@@ -312,7 +312,7 @@ func (s *Session) walk(l *direction, p []byte) (n int) {
 		return n
 	}
 	scratch := newBuffer(scratchSize)
-	defer scratch.give()
+	defer scratch.release()
 	dst := scratch.b
 	if !l.given {
 		dst = append(dst, l.buf.b[:l.head]...)
@@ -337,7 +337,7 @@ func (s *Session) walk(l *direction, p []byte) (n int) {
 	return n
 }
 
-// announce writes the length that a walked frame will have into its header.
+// announce writes the length of a walked frame into its header.
 func (l *direction) announce(header []byte) error {
 	growth, _ := l.walker.Growth()
 	size := int64(l.size) - 4 + int64(growth)
@@ -349,7 +349,7 @@ func (l *direction) announce(header []byte) error {
 	return nil
 }
 
-// startCollecting begins to keep a frame.
+// startCollecting begins to collect a frame.
 func (s *Session) startCollecting(l *direction, size, head int) {
 	if !s.fits(size) {
 		return
@@ -360,8 +360,8 @@ func (s *Session) startCollecting(l *direction, size, head int) {
 	}
 }
 
-// fits refuses a frame for which there could never be memory, however long it
-// waited.
+// fits refuses a frame for which the node could never have memory, however long
+// it waited.
 func (s *Session) fits(size int) bool {
 	if budget := s.conn.Budget(); size > freeBuffer && int64(bufferSize(size)) > budget {
 		s.fail(netio.LimitMemory, fmt.Errorf("%w of %d bytes: the node's budget is %d", errMemory, size, budget))
@@ -370,12 +370,13 @@ func (s *Session) fits(size int) bool {
 	return true
 }
 
-// collectable tells whether a request that need not be whole may be collected.
+// collectable reports whether a request that need not be whole may be
+// collected.
 func (s *Session) collectable(size int) bool {
 	return size <= s.set.Limits.MaxFrameEarly && (size <= freeBuffer || int64(bufferSize(size)) <= s.conn.Budget())
 }
 
-// collect takes bytes of a frame that is to be whole.
+// collect takes bytes of a frame that is collected.
 func (s *Session) collect(l *direction, p []byte) (n int) {
 	n = min(l.left, len(p))
 	have := len(l.have())
@@ -400,7 +401,8 @@ func (s *Session) collect(l *direction, p []byte) (n int) {
 	return n
 }
 
-// reserve charges a buffer for n bytes. false: it must wait, or is refused.
+// reserve charges a buffer of n bytes to the budget. It returns false if the
+// direction must wait or is refused.
 func (s *Session) reserve(l *direction, n int) bool {
 	size := int64(bufferSize(n))
 	switch {
@@ -414,8 +416,8 @@ func (s *Session) reserve(l *direction, n int) bool {
 	return true
 }
 
-// class is what a direction's frame counts as: what a client logs in with has memory of
-// its own, which large frames do not take.
+// class returns the memory class of a frame. Frames with which a client logs in
+// have memory of their own, which large frames cannot take.
 func (s *Session) class(l *direction) netio.Class {
 	if !s.peer.trusted && l.size <= s.set.Limits.MaxFrameAuth {
 		return netio.Early
@@ -423,7 +425,7 @@ func (s *Session) class(l *direction) netio.Class {
 	return netio.Bulk
 }
 
-// whole goes on with a frame that is there.
+// whole handles a frame that is collected.
 func (s *Session) whole(l *direction) {
 	if l.from == relay.Client {
 		s.requestWhole()

@@ -175,7 +175,8 @@ func newRoomOf(t testing.TB, budget int64, limits Limits, filters ...filter.Filt
 	t.Helper()
 	r := &room{settings: NewSettings(limits), meter: netio.NewMeter("l", "s", 2), refs: map[*filter.Chain]int{}, targets: map[string]string{}}
 	r.setChain(t, filters...)
-	e, err := netio.New(netio.Config{Handler: r, Log: slog.New(slog.NewTextHandler(logWriter{t}, &slog.HandlerOptions{Level: slog.LevelWarn})), Loops: 2, MemoryBudget: budget})
+	e, err := netio.New(netio.Config{Handler: r, Log: slog.New(slog.NewTextHandler(logWriter{t},
+		&slog.HandlerOptions{Level: slog.LevelWarn})), Loops: 2, MemoryBudget: budget})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +201,7 @@ func newRoomOf(t testing.TB, budget int64, limits Limits, filters ...filter.Filt
 	return r
 }
 
-// serve gives an address that leads to a broker.
+// serve returns an address that leads to a broker.
 func (r *room) serve(t testing.TB, name, to string) string {
 	t.Helper()
 	r.mu.Lock()

@@ -6,7 +6,7 @@ import (
 	"penstock/kafka/filter"
 )
 
-// inFlightRequest is a request that will be answered, and has not been (rule 4).
+// inFlightRequest is a request that will be answered and has not been.
 type inFlightRequest struct {
 	call   *filter.Call // nil: no filter is concerned
 	answer []byte       // answered: the whole frame, which waits for its turn
@@ -20,8 +20,8 @@ type inFlightRequest struct {
 	answered     bool
 }
 
-// inFlightQueue are a session's, in the order of the requests, which is that of the
-// responses (rule 1).
+// inFlightQueue holds them in the order of the requests, which is that of the
+// responses.
 type inFlightQueue struct {
 	list []inFlightRequest
 	head int
@@ -35,10 +35,10 @@ func (q *inFlightQueue) push(f inFlightRequest)     { q.list = append(q.list, f)
 func (q *inFlightQueue) pop() (f inFlightRequest)   { return q.remove(0) }
 func (q *inFlightQueue) dropLast() *inFlightRequest { f := q.remove(q.len() - 1); return &f }
 
-// maxIdleFlights is how many places an empty queue keeps.
-const maxIdleFlights = 8
+// maxIdleInFlight is how many places an empty queue keeps.
+const maxIdleInFlight = 8
 
-// remove takes one out.
+// remove removes the i-th request.
 func (q *inFlightQueue) remove(i int) inFlightRequest {
 	f := *q.at(i)
 	if i == 0 {
@@ -53,7 +53,7 @@ func (q *inFlightQueue) remove(i int) inFlightRequest {
 	switch {
 	case q.len() == 0:
 		q.list, q.head = q.list[:0], 0
-		if cap(q.list) > maxIdleFlights {
+		if cap(q.list) > maxIdleInFlight {
 			q.list = nil
 		}
 	case q.head >= 64 && q.head > len(q.list)/2:

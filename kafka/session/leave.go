@@ -7,7 +7,7 @@ import (
 	"penstock/netio/relay"
 )
 
-// leave is the wish that the session end.
+// leave is a request to end the session.
 type leave struct {
 	wanted bool
 	why    netio.Reason
@@ -16,11 +16,12 @@ type leave struct {
 	from, at time.Duration
 }
 
-// Leave has the connection end with a reason: after some time at its next quiet
-// moment, between two requests and outside of a transaction; within another
-// time from then between two responses if there is such a moment. Until it ends
-// a client that asks for Metadata is told to bootstrap again (steers). A second
-// wish can only hasten. It is for the connection's loop.
+// Leave asks the session to end for a reason. After that time it ends at its
+// next quiet moment, between two requests and outside of a transaction; after
+// within more it ends in any case, between two responses if there is such a
+// moment. Until it ends, a client that asks for Metadata is told to bootstrap
+// again. Another call can only make it end sooner. Only the loop of the
+// connection may call it.
 func (s *Session) Leave(why netio.Reason, after, within time.Duration) {
 	if s.closed {
 		return
@@ -39,7 +40,7 @@ func (s *Session) Leave(why netio.Reason, after, within time.Duration) {
 	}
 }
 
-// startLeaving begins to count the times of a wish that was there before Start.
+// startLeaving starts the times of a Leave that came before Start.
 func (s *Session) startLeaving() {
 	now := s.now()
 	s.leave.from += now
@@ -47,7 +48,7 @@ func (s *Session) startLeaving() {
 	s.leaveInTime()
 }
 
-// leaveInTime ends the session, or sees that it is looked at again.
+// leaveInTime ends the session, or sets the timer for it.
 func (s *Session) leaveInTime() {
 	switch now := s.now(); {
 	case !s.leave.wanted || s.closed:
@@ -76,7 +77,7 @@ func (s *Session) Idle() bool {
 		!s.pending[relay.Client] && !s.pending[relay.Upstream] && !s.peer.inTransaction(s.now())
 }
 
-// idle tells that nothing is owed to the client.
+// idle reports whether nothing is owed to the client.
 func (s *Session) idle() bool {
 	return s.inFlight.len() == 0 && !s.reply.active && !s.request.active && len(s.client.held) == 0 && len(s.upstream.held) == 0
 }
@@ -87,12 +88,12 @@ func (s *Session) Ended(from relay.Side) {
 	s.direction(from).ended = true
 	if from == relay.Upstream {
 		// What came has been sent; a response that is cut off must not look
-		// complete (rule 16).
+		// complete.
 		s.conn.End(netio.UpstreamFIN, !s.upstream.inFrame())
 	} else if l := &s.client; l.inFrame() {
 		// Its last request will never be whole. What is owed for those
 		// before is still to come.
-		if s.request.flown {
+		if s.request.queued {
 			s.inFlight.dropLast()
 		}
 		if c := s.request.call; c != nil {
@@ -103,9 +104,9 @@ func (s *Session) Ended(from relay.Side) {
 	s.settle()
 }
 
-// concludeClient ends the connection of a client that has sent its end once it
+// concludeClient ends the connection of a client that has sent its end, once it
 // has got what it is owed. The broker is not told before: it would drop the
-// rest of its answers.
+// rest of its responses.
 func (s *Session) concludeClient() {
 	if !s.client.ended || s.client.block != 0 || len(s.client.held) > 0 {
 		return
@@ -115,8 +116,8 @@ func (s *Session) concludeClient() {
 	}
 }
 
-// Failed implements netio.Session. Of a broker that is gone the client gets
-// what has come, if that is whole.
+// Failed implements netio.Session. If the broker is lost, the client gets the
+// complete responses that have come.
 func (s *Session) Failed(from relay.Side, err error) {
 	s.flushAll()
 	if from == relay.Upstream {

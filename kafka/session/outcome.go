@@ -12,11 +12,11 @@ import (
 	"penstock/kafka/wire"
 )
 
-// place is where the responses of each API and version have a field of their
-// own: the offset in the body plus one; 0 where it has no fixed one.
+// place is the offset, plus one, of a field in the responses of each API and
+// version; 0 where it has no fixed offset.
 type place [wire.MaxKey + 1][]uint8
 
-// find gives the size bytes of the field, nil where a body, which may be the
+// find returns the size bytes of the field, or nil if body, which may be the
 // beginning of one, does not have them.
 func (t *place) find(key, version int16, body []byte, size int) []byte {
 	if key < 0 || int(key) >= len(t) || version < 0 || int(version) >= len(t[key]) {
@@ -29,9 +29,8 @@ func (t *place) find(key, version int16, body []byte, size int) []byte {
 	return body[at : at+size]
 }
 
-// placeOf finds out the offsets of a field, of those that it may have, by
-// encoding one of each response with a mark in it: so they cannot differ from
-// the schemas.
+// placeOf finds the offsets of a field, of those that it may have, by encoding
+// each response with a mark in it. So they cannot differ from the schemas.
 func placeOf(field string, mark []byte, may ...int) (t place) {
 	value := int64(0)
 	for _, b := range mark {
@@ -56,9 +55,9 @@ func placeOf(field string, mark []byte, may ...int) (t place) {
 	return t
 }
 
-// places are those of the error that stands for all of a response, and of the
-// time by which the broker slows the client down. Before the error there is
-// nothing or that time, so that the beginning of a response tells.
+// places are the offsets of the error for a whole response and of the throttle
+// time. Before the error there is nothing or that time, so the beginning of a
+// response is enough.
 var places = sync.OnceValue(func() *struct{ failed, throttle place } {
 	return &struct{ failed, throttle place }{
 		placeOf("ErrorCode", []byte{0x5A, 0x6B}, 0, 4),
@@ -66,12 +65,12 @@ var places = sync.OnceValue(func() *struct{ failed, throttle place } {
 	}
 })
 
-// outcome finds in a response, of which body may be the beginning only, the
-// error for all of it, or of Produce the first of a partition; and whether the
-// broker slows the client down, which Produce says at its end.
+// outcome finds the error for the whole response, or of Produce the first error
+// of a partition, and whether the broker throttles the client. body may be the
+// beginning only; Produce has the throttle time at its end.
 func outcome(key, version int16, body []byte) (failed int16, throttled bool) {
 	if key == keyProduce {
-		return produceOutcome(version, body)
+		return wire.ProduceOutcome(version, body)
 	}
 	p := places()
 	if b := p.failed.find(key, version, body, 2); b != nil {
@@ -81,54 +80,4 @@ func outcome(key, version int16, body []byte) (failed int16, throttled bool) {
 		throttled = int32(binary.BigEndian.Uint32(b)) > 0
 	}
 	return failed, throttled
-}
-
-func produceOutcome(version int16, body []byte) (failed int16, throttled bool) {
-	r := wire.NewReader(body, wire.Flexible(keyProduce, version))
-	for range r.Array() {
-		if version >= 13 {
-			r.Span(16)
-		} else {
-			r.String()
-		}
-		for range r.Array() {
-			r.Int32() // partition
-			code := r.Int16()
-			if r.Err() != nil {
-				return failed, false
-			}
-			if failed == 0 {
-				failed = code
-			}
-			skipProduced(&r, version)
-		}
-		r.Tags()
-		if r.Err() != nil {
-			return failed, false
-		}
-	}
-	return failed, version >= 1 && r.Int32() > 0 && r.Err() == nil
-}
-
-// skipProduced passes over what follows a partition's error.
-func skipProduced(r *wire.Reader, version int16) {
-	r.Int64() // offset
-	if version >= 2 {
-		r.Int64() // time
-	}
-	if version >= 5 {
-		r.Int64() // log start
-	}
-	if version >= 8 {
-		for range r.Array() {
-			r.Int32()
-			r.String()
-			r.Tags()
-			if r.Err() != nil {
-				return
-			}
-		}
-		r.String()
-	}
-	r.Tags()
 }

@@ -63,7 +63,8 @@ func playByChance(t *testing.T, seed uint64) {
 	d.run()
 	for i, name := range []string{"client", "broker"} {
 		if got := d.got(i); !bytes.Equal(got, d.want[i]) {
-			t.Fatalf("seed %d: the %s got %d bytes, want %d, the same up to %d; ended %q, %v", seed, name, len(got), len(d.want[i]), common(got, d.want[i]), d.why, d.err)
+			t.Fatalf("seed %d: the %s got %d bytes, want %d, the same up to %d; ended %q, %v", seed, name, len(got), len(d.want[i]),
+				common(got, d.want[i]), d.why, d.err)
 		}
 	}
 	if d.over > 0 {
@@ -282,8 +283,10 @@ func FuzzSession(f *testing.F) {
 // FuzzBytes has clients and brokers send anything. A session may end by it, and
 // must then hold nothing; what it lets through goes on as it is.
 func FuzzBytes(f *testing.F) {
-	f.Add([]byte("\x00\x00\x00\x0f\x00\x03\x00\x01\x00\x00\x00\x01\x00\x01aXYZ"), []byte("\x00\x00\x00\x06\x00\x00\x00\x01AB"), uint16(5), byte(0))
-	f.Add([]byte("\x00\x00\x00\x0a\x00\x12\x00\x00\x00\x00\x00\x01\xff\xff"), []byte("\x00\x00\x00\x0a\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00"), uint16(3), byte(3))
+	f.Add([]byte("\x00\x00\x00\x0f\x00\x03\x00\x01\x00\x00\x00\x01\x00\x01aXYZ"), []byte("\x00\x00\x00\x06\x00\x00\x00\x01AB"),
+		uint16(5), byte(0))
+	f.Add([]byte("\x00\x00\x00\x0a\x00\x12\x00\x00\x00\x00\x00\x01\xff\xff"),
+		[]byte("\x00\x00\x00\x0a\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00"), uint16(3), byte(3))
 	f.Add([]byte("\x00\x00\x00\x0a\x00\x03\x00\x00\x00\x00\x00\x01\xff\xff"), []byte("\x00\x00\x00\x04\x00\x00\x00\x01"), uint16(100), byte(1))
 	chains := [][]filter.Filter{nil, filters("askback Metadata, ask Produce"), {eager{filter.Whole}}, {eager{filter.Walk}}}
 	f.Fuzz(func(t *testing.T, client, broker []byte, step uint16, chain byte) {

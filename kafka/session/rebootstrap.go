@@ -7,49 +7,53 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// A session that is to leave steers its client away first (rule 15, KIP-1102):
-// whoever asks for Metadata is answered REBOOTSTRAP_REQUIRED, lets go of all
-// that it knew of the cluster and begins with its bootstrap addresses again, at
-// a time of its own choice. What each client makes of it:
+// A session that is to leave first tells its client to bootstrap again
+// (KIP-1102): it answers Metadata with REBOOTSTRAP_REQUIRED. The client drops all
+// that it knows of the cluster and begins with its bootstrap addresses, at a time
+// of its own choice. Clients react as follows:
 //
 //   - Java from 4.0 closes its connections and bootstraps, unless it has
-//     metadata.recovery.strategy=none: then it takes the answer for one of a
+//     metadata.recovery.strategy=none: then it treats the answer as that of a
 //     broker that has just started, and asks again later.
 //   - librdkafka from 2.11 does the same, by the same setting.
-//   - franz-go that has OnRebootstrapRequired asks that for seeds, and goes on
-//     with them. Without it, it forgets the brokers as well, but may tell the
-//     application of the error in place of producing what it has buffered. Nobody
-//     can see from here which of the two it is, so what calls itself by
-//     franz-go's name is left alone.
+//   - franz-go with OnRebootstrapRequired takes the seeds that this function
+//     returns. Without it, it drops the brokers as well, but may give the error
+//     to the application instead of producing what it has buffered. The proxy
+//     cannot tell these apart, so it does not answer clients that call
+//     themselves franz-go in this way.
 //
-// The answer leaves in its turn, so requests before it get theirs. Then the
-// session ends at its next quiet moment: a client that bootstraps may take the
-// connections that it has for good ones, franz-go those to its seeds, and would
-// be told the same again and again. In a transaction nothing is answered like
-// this: the client would cut off what it has under way. Clients that speak no
-// v13, or never ask, find out by their connection's end.
+// The answer leaves in its turn, behind those to earlier requests. Then the
+// session ends at its next quiet moment: a client that bootstraps may go on with
+// connections that it has (franz-go with those to its seeds), and would get the
+// same answer again and again. A client in a transaction does not get this
+// answer, since it would abort what is under way. Clients without v13, and those
+// that never ask, notice the end of their connection.
 
-// steersFrom is the first version of Metadata that has an error for all of it.
-const steersFrom = 13
+// rebootstrapVersion is the first version of Metadata with an error for the
+// whole response.
+const rebootstrapVersion = 13
 
-// unsteered is the name by which franz-go introduces itself (KIP-511).
-const unsteered = "kgo"
+// franzGoName is the name by which franz-go introduces itself (KIP-511).
+const franzGoName = "kgo"
 
-// needsRebootstrap tells whether a request is answered so.
+// needsRebootstrap reports whether a request is answered by
+// REBOOTSTRAP_REQUIRED.
 func (s *Session) needsRebootstrap(key, version int16) bool {
-	return s.leave.wanted && key == keyMetadata && version >= steersFrom && s.peer.software != unsteered && !s.peer.inTransaction(s.now())
+	return s.leave.wanted && key == keyMetadata && version >= rebootstrapVersion && s.peer.software != franzGoName &&
+		!s.peer.inTransaction(s.now())
 }
 
-// rebootstrap is the body of that answer.
+// rebootstrap returns the body of that answer.
 func (s *Session) rebootstrap() []byte {
 	s.leave.from = min(s.leave.from, s.now())
 	return bootstrapAgain()
 }
 
-// bootstrapAgain is no brokers, no topics, and the error. It must not be written to.
+// bootstrapAgain has no brokers, no topics, and the error. It must not be
+// written to.
 var bootstrapAgain = sync.OnceValue(func() []byte {
 	r := kmsg.NewPtrMetadataResponse()
-	r.Version = steersFrom
+	r.Version = rebootstrapVersion
 	r.ErrorCode = kerr.RebootstrapRequired.Code
 	return r.AppendTo(nil)
 })

@@ -26,9 +26,9 @@ func (c *cluster) told(t *testing.T) int {
 	return len(c.room.homes)
 }
 
-// steered is a real client that produces to a cluster of two brokers, and has
+// rebootstrapped is a real client that produces to a cluster of two brokers, and has
 // asked both of them for Metadata.
-func steered(ctx context.Context, t *testing.T, opts ...kgo.Opt) (c *cluster, cl *kgo.Client, produce func(n int)) {
+func rebootstrapped(ctx context.Context, t *testing.T, opts ...kgo.Opt) (c *cluster, cl *kgo.Client, produce func(n int)) {
 	t.Helper()
 	c = newCluster(t, Limits{}, nil, kfake.NumBrokers(2), kfake.SeedTopics(4, "t"))
 	opts = append(opts, kgo.DefaultProduceTopic("t"), kgo.ProducerLinger(0), kgo.MetadataMinAge(20*time.Millisecond),
@@ -53,10 +53,10 @@ func steered(ctx context.Context, t *testing.T, opts ...kgo.Opt) (c *cluster, cl
 
 // Rule 15: a real client that is told to bootstrap again goes by itself, long
 // before its connections would be ended, and loses nothing.
-func TestAClientThatIsSteeredAwayBootstrapsAgain(t *testing.T) {
+func TestAClientBootstrapsAgain(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
-	c, cl, produce := steered(ctx, t, kgo.SoftwareNameAndVersion("tester", "1"))
+	c, cl, produce := rebootstrapped(ctx, t, kgo.SoftwareNameAndVersion("tester", "1"))
 	n := c.told(t)
 	waitFor(t, "all that were told to have ended", func() bool {
 		cl.ForceMetadataRefresh() // it asks whom it likes, seeds as well
@@ -72,10 +72,10 @@ func TestAClientThatIsSteeredAwayBootstrapsAgain(t *testing.T) {
 }
 
 // Franz-go under its own name is told nothing, and its connections end in time.
-func TestFranzGoIsNotSteered(t *testing.T) {
+func TestFranzGoIsNotToldToRebootstrap(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
-	c, cl, produce := steered(ctx, t)
+	c, cl, produce := rebootstrapped(ctx, t)
 	c.told(t)
 	for _, b := range cl.DiscoveredBrokers() {
 		resp, err := b.Request(ctx, kmsg.NewPtrMetadataRequest())
@@ -93,18 +93,18 @@ func TestFranzGoIsNotSteered(t *testing.T) {
 }
 
 // The answer is one that every reader of the protocol takes.
-func TestTheAnswerThatSteersAway(t *testing.T) {
+func TestTheRebootstrapAnswer(t *testing.T) {
 	w := newWorld(Limits{})
 	w.Leave("room_reason", time.Hour, time.Hour)
 	ask := kmsg.NewPtrMetadataRequest()
-	ask.Version = steersFrom
-	w.receive(relay.Client, sent{keyMetadata, steersFrom, 7, ask.AppendTo(nil)}.request(), false)
+	ask.Version = rebootstrapVersion
+	w.receive(relay.Client, sent{keyMetadata, rebootstrapVersion, 7, ask.AppendTo(nil)}.request(), false)
 	frame, rest := cut(w.sides[relay.Client].out)
 	if len(rest) > 0 || len(frame) < 9 || !bytes.Equal(frame[4:9], []byte{0, 0, 0, 7, 0}) {
 		t.Fatalf("%x, and %x", frame, rest)
 	}
 	resp := kmsg.NewPtrMetadataResponse()
-	resp.Version = steersFrom
+	resp.Version = rebootstrapVersion
 	if err := resp.ReadFrom(frame[9:]); err != nil {
 		t.Fatal(err)
 	}

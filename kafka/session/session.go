@@ -7,19 +7,20 @@
 //	                      │
 //	              queue of requests in flight
 //
-// A Session is a netio.Session: told of completed work on two streams, on one
-// loop. All of it but the few methods of Conn is without I/O, so everything
-// can be told as a story (testdata).
+// A Session is a netio.Session: it is told of completed work on two streams, on
+// one loop. It has no I/O of its own but the methods of Conn, so scenario files
+// (testdata) cover all of it. DESIGN.md has the reasons and the invariants.
 //
-//	client.go   requests: caps, versions, acks, what becomes of them
-//	broker.go   responses: whose they are, answers in their turn
-//	direction.go bytes of one direction: pieces, memory, back-pressure
-//	flight.go   the requests that will be answered
-//	ends.go     what comes out of the chain of filters, and what waits behind it
-//	auth.go     what is learned from ApiVersions and SASL
-//	leave.go    quiet moments, and ends
-//	times.go    what must not take too long
-//	rebootstrap.go clients of a session that is to end are sent away by Metadata
+//	client.go       requests: caps, versions, acks, what happens to them
+//	broker.go       responses: which request they answer, and in which order
+//	direction.go    the bytes of one direction: pieces, memory, back-pressure
+//	in_flight.go    the requests that will be answered
+//	sink.go         what leaves the chain of filters, and the reorder buffer
+//	auth.go         what is learned from ApiVersions and SASL
+//	leave.go        quiet moments, and ends
+//	rebootstrap.go  Metadata sends clients away from a session that is to end
+//	times.go        deadlines
+//	outcome.go      errors and throttling, for statistics
 //
 // It refuses what it cannot follow: a frame or a message that is not what it
 // says, an API or version that was not offered, a response out of turn. Then
@@ -98,33 +99,34 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// Settings are shared by the sessions of a virtual cluster. They are immutable.
+// Settings are immutable, and shared by the sessions of a virtual cluster.
 type Settings struct {
 	Limits Limits
 
 	clock func() time.Duration // of tests; nil: the real one
 }
 
-// NewSettings fills in the defaults.
+// NewSettings returns settings with defaults filled in.
 func NewSettings(l Limits) *Settings { return &Settings{Limits: l.withDefaults()} }
 
-// Host is what the room does for one session. Its methods are called on the
-// connection's loop and must not block.
+// Host serves one session. Its methods are called on the loop of the connection
+// and must not block.
 type Host interface {
 	// Plan finds the broker: Next and Connected.
 	netio.Plan
-	// Chain gives the chain for the next request; have is the one in use,
-	// nil at first, when there must be one. To give have keeps it. Whatever
-	// else is given is the session's until Release.
+	// Chain returns the chain for the next request. have is the chain in use;
+	// to keep it, Chain returns it. At first have is nil, and the result must
+	// not be. Any other chain belongs to the session until Release.
 	Chain(have *filter.Chain) *filter.Chain
-	// Release is called once for each chain that was given, when the last
+	// Release is called once for each chain that Chain returned, when the last
 	// of its calls is done.
 	Release(c *filter.Chain)
-	// Exchanged tells of each request that was answered, or needs no answer.
+	// Exchanged is called for each request that was answered, or that needs no
+	// answer.
 	Exchanged(e Exchange)
 }
 
-// Exchange is a request with its response, for statistics.
+// Exchange describes a request and its response, for statistics.
 type Exchange struct {
 	Key, Version int16
 	// Own: a filter asked. Answered: by a filter, or by the session itself.
@@ -145,7 +147,7 @@ type Exchange struct {
 	Total, Broker time.Duration
 }
 
-// Options is how a session is made.
+// Options configures New.
 type Options struct {
 	Host     Host
 	Settings *Settings
@@ -166,7 +168,8 @@ type Conn interface {
 	Guard(fn func())
 }
 
-// Session is one connection. Its methods are for the loop of it.
+// Session carries one connection. Only the loop of that connection may call its
+// methods.
 type Session struct {
 	host     Host
 	set      *Settings
@@ -202,7 +205,7 @@ var (
 	_ filter.Sink        = (*Session)(nil)
 )
 
-// New makes the plan of a connection.
+// New returns a session, which is the plan of its connection.
 func New(o Options) *Session {
 	s := &Session{host: o.Host, set: o.Settings, info: o.Info}
 	if s.set == nil {
@@ -221,7 +224,7 @@ func (s *Session) Next(c *netio.Conn, err error) (netio.Target, netio.Reason) {
 // Connected implements netio.Plan.
 func (s *Session) Connected(c *netio.Conn, took time.Duration) { s.host.Connected(c, took) }
 
-// RetryDelay implements netio.RetryDelayer (rule 16).
+// RetryDelay implements netio.RetryDelayer: some clients connect again at once.
 func (s *Session) RetryDelay(netio.Reason) time.Duration { return max(s.set.Limits.ConnectDelay, 0) }
 
 // Description implements netio.Described where the host does.
@@ -240,7 +243,7 @@ func (s *Session) Tenant() string {
 	return ""
 }
 
-// Host is what the session was made with.
+// Host returns the host that the session was made with.
 func (s *Session) Host() Host { return s.host }
 
 // Start implements netio.Session.
@@ -259,7 +262,7 @@ func (s *Session) start(c Conn, client, upstream stream.Stream) {
 	}
 }
 
-// direction is that of a side.
+// direction returns the direction that begins at a side.
 func (s *Session) direction(from relay.Side) *direction {
 	if from == relay.Client {
 		return &s.client
@@ -294,7 +297,7 @@ func (s *Session) Sent(to relay.Side) {
 	s.settle()
 }
 
-// MemoryAvailable implements netio.Session: there may be memory again.
+// MemoryAvailable implements netio.Session: the node may have memory again.
 func (s *Session) MemoryAvailable() {
 	s.running = true
 	s.client.block &^= forMemory
@@ -305,8 +308,8 @@ func (s *Session) MemoryAvailable() {
 	s.settle()
 }
 
-// settle ends every event: it goes on with what may go on, and has the sides
-// read or held back as things are now.
+// settle ends every event. It resumes what need not wait any more, and starts
+// or stops reading from each side.
 func (s *Session) settle() {
 	for !s.closed && (s.resume(&s.upstream) || s.resume(&s.client)) { //nolint:revive // the conditions do the work
 	}
@@ -324,10 +327,10 @@ func (s *Session) settle() {
 	s.leaveIfQuiet()
 }
 
-// resume goes on with bytes that have waited, if they need not any more.
+// resume feeds the bytes that have waited, if they need not wait any more.
 func (s *Session) resume(l *direction) bool {
 	if l == &s.client && s.inFlight.len() < s.set.Limits.MaxInFlight && s.answers < maxAnswers {
-		l.block &^= forFlights
+		l.block &^= forInFlight
 	}
 	if l.stands() || len(l.held) == 0 {
 		return false
@@ -338,7 +341,7 @@ func (s *Session) resume(l *direction) bool {
 	return s.closed || len(l.held) < len(p)
 }
 
-// hold has a side read or not.
+// hold stops or starts reading from a side.
 func (s *Session) hold(l *direction, still bool) {
 	if l.reading == still {
 		l.reading = !still
@@ -346,8 +349,8 @@ func (s *Session) hold(l *direction, still bool) {
 	}
 }
 
-// fail ends the connection with a reason of its own. Where the client is in
-// the middle of a response it is reset: a cut-off one must not look complete.
+// fail ends the connection for a reason of the session. A client in the middle
+// of a response is reset: a response that is cut off must not look complete.
 func (s *Session) fail(why netio.Reason, err error) {
 	if s.closed {
 		return
@@ -376,12 +379,12 @@ func (s *Session) Closed(netio.Reason) {
 	}
 	s.request, s.reply = request{}, reply{}
 	s.dropReordering()
-	s.client.drop(s.conn)
-	s.upstream.drop(s.conn)
+	s.client.release(s.conn)
+	s.upstream.release(s.conn)
 	s.retire()
 }
 
-// retire lets the open chain go.
+// retire releases the open chain.
 func (s *Session) retire() {
 	if s.conns != nil {
 		c := s.conns.Chain()

@@ -84,7 +84,8 @@ func TestFramesOfOneAddressKeepNobodyOut(t *testing.T) {
 			service, heard := listener(t)
 			r.mu.Lock()
 			r.plain, r.targets["tls"] = true, service
-			r.listeners = append(r.listeners, netio.Listener{Name: "tls", Network: "tcp", Address: "127.0.0.1:0", Mode: netio.ModeHello, HelloTimeout: time.Hour})
+			r.listeners = append(r.listeners, netio.Listener{Name: "tls", Network: "tcp", Address: "127.0.0.1:0",
+				Mode: netio.ModeHello, HelloTimeout: time.Hour})
 			list := append([]netio.Listener(nil), r.listeners...)
 			r.mu.Unlock()
 			r.SetListeners(list)

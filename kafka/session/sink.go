@@ -11,10 +11,10 @@ import (
 	"penstock/netio/relay"
 )
 
-// joinLimit is up to which size a frame is put together to be sent at once.
+// joinLimit is the size up to which a frame is joined to be sent in one write.
 const joinLimit = 64 << 10
 
-// ToBroker implements filter.Ends.
+// ToBroker implements filter.Sink.
 func (s *Session) ToBroker(c *filter.Call) error {
 	if c.Own() {
 		if s.client.inFrame() {
@@ -27,7 +27,7 @@ func (s *Session) ToBroker(c *filter.Call) error {
 	l := &s.client
 	head, tail := c.Message().Parts()
 	l.size = l.head + len(head) + len(tail)
-	s.fly(l.size)
+	s.enqueue(l.size)
 	s.sendFrame(upstreamSide, l.buf.b[:l.head], head, tail)
 	s.requestSent()
 	return nil
@@ -47,7 +47,7 @@ func (s *Session) sendOwn(c *filter.Call) {
 	s.sendFrame(upstreamSide, header, body, nil)
 }
 
-// ToClient implements filter.Ends.
+// ToClient implements filter.Sink.
 func (s *Session) ToClient(c *filter.Call) error {
 	head, tail := c.Message().Parts()
 	if c != s.reply.call {
@@ -61,7 +61,7 @@ func (s *Session) ToClient(c *filter.Call) error {
 	return nil
 }
 
-// Dropped implements filter.Ends.
+// Dropped implements filter.Sink.
 func (s *Session) Dropped(c *filter.Call) error {
 	r := &s.request
 	s.host.Exchanged(Exchange{Key: r.key, Version: r.version, Answered: true, Request: s.client.size, Total: s.now() - r.start})
@@ -70,15 +70,15 @@ func (s *Session) Dropped(c *filter.Call) error {
 	return nil
 }
 
-// sendFrame sends a frame of a header, whose size is set anew, and a body in
-// two pieces.
+// sendFrame sends a frame with a header, whose size it sets, and a body in two
+// pieces.
 func (s *Session) sendFrame(to relay.Side, header, head, tail []byte) {
 	n := len(header) + len(head)
 	if n+len(tail) <= joinLimit {
 		n += len(tail)
 	}
 	out := newBuffer(n)
-	defer out.give()
+	defer out.release()
 	b := sized(out.b, header, len(head)+len(tail))
 	b = append(b, head...)
 	if n > len(b) {
@@ -88,13 +88,13 @@ func (s *Session) sendFrame(to relay.Side, header, head, tail []byte) {
 	s.send(to, tail)
 }
 
-// reorderBuffer is what comes from the broker while a response waits in the chain for
-// the answer to a question. Frames of others are kept as they came, until their
-// turn; the answers to questions are taken out of them.
+// reorderBuffer holds what the broker sends while a response waits in the chain
+// for the answer to a question. Responses are kept until their turn; answers to
+// questions are taken out.
 type reorderBuffer struct {
 	raw     []byte
 	at      int // raw[:at] are whole frames of others,
-	skipped int // to that many of the flights
+	skipped int // to that many of inFlight
 	charged int64
 }
 
@@ -105,7 +105,7 @@ func (s *Session) startReordering() {
 	s.client.block |= forReply // or what is kept would have no bound
 }
 
-// reorderFeed takes what the broker sends meanwhile.
+// reorderFeed takes bytes from the broker while a response waits.
 func (s *Session) reorderFeed(p []byte) {
 	d := s.reorder
 	d.raw = append(d.raw, p...)
@@ -144,7 +144,8 @@ func (s *Session) reorderFeed(p []byte) {
 	}
 }
 
-// chargeReordering charges what is kept, or has the broker wait until it can be.
+// chargeReordering charges the buffer to the budget, or stops reading from the
+// broker until it can.
 func (s *Session) chargeReordering() {
 	d := s.reorder
 	if size := int64(cap(d.raw)); size > freeBuffer && size > d.charged {
@@ -156,7 +157,7 @@ func (s *Session) chargeReordering() {
 	}
 }
 
-// reorderOwn takes the answer to a question out.
+// reorderOwn takes the answer to a question out of the buffer.
 func (s *Session) reorderOwn(frame []byte) {
 	d := s.reorder
 	f := s.inFlight.remove(d.skipped)
@@ -171,7 +172,7 @@ func (s *Session) reorderOwn(frame []byte) {
 	s.respondOwn(f, len(frame), frame[head:])
 }
 
-// endReordering puts what was kept back to where it is taken in its turn.
+// endReordering puts the kept responses back, to be read in their turn.
 func (s *Session) endReordering() {
 	if d := s.reorder; d != nil {
 		raw := d.raw

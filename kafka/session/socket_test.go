@@ -77,7 +77,8 @@ func TestFrameLengths(t *testing.T) {
 				b = b[n:]
 			}
 			if w.why != test.why {
-				t.Errorf("%x from the %s, %d at a time: %q (%v), want %q", test.bytes[:min(len(test.bytes), 20)], test.from, step, w.why, w.err, test.why)
+				t.Errorf("%x from the %s, %d at a time: %q (%v), want %q", test.bytes[:min(len(test.bytes), 20)], test.from, step, w.why,
+					w.err, test.why)
 			}
 			other := w.sides[test.from.Other()].out
 			if test.why == netio.OK && !bytes.Equal(other, test.bytes) || test.why != netio.OK && len(other) > 0 && test.from == relay.Client {
@@ -193,7 +194,8 @@ func TestAReorderBufferWaitsForMemory(t *testing.T) {
 	for id := range int32(3) {
 		w.receive(relay.Upstream, sent{keyOf("ListGroups"), 0, -1 - id, groups}.response(), false)
 	}
-	want := append(sent{keyOf("Metadata"), 1, 1, []byte("asked A")}.response(), sent{keyOf("Metadata"), 1, 2, append([]byte("asked "), make([]byte, 20<<10)...)}.response()...)
+	want := append(sent{keyOf("Metadata"), 1, 1, []byte("asked A")}.response(),
+		sent{keyOf("Metadata"), 1, 2, append([]byte("asked "), make([]byte, 20<<10)...)}.response()...)
 	want = append(want, sent{keyOf("Metadata"), 1, 3, []byte("asked C")}.response()...)
 	if got := w.sides[relay.Client].out; !bytes.Equal(got, want) {
 		t.Errorf("the client got %d bytes, want %d; ended by %q, %v", len(got), len(want), w.why, w.err)
@@ -344,7 +346,8 @@ func TestWhoTheClientIs(t *testing.T) {
 			waitFor(t, "the client's end", func() bool {
 				for _, e := range c.room.endings(t, 1) {
 					p := e.peer
-					found = found || p.Principal == name && p.Mechanism == mechanism.Name() && p.ClientID == "me" && p.Software == "tester" && p.SoftwareVersion == "1.2" && p.Requests > 2
+					found = found || p.Principal == name && p.Mechanism == mechanism.Name() && p.ClientID == "me" &&
+						p.Software == "tester" && p.SoftwareVersion == "1.2" && p.Requests > 2
 					if strings.Contains(fmt.Sprintf("%+v", e), "secret") {
 						t.Error("a secret is in what is told")
 					}

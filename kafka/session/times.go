@@ -10,8 +10,8 @@ import (
 	"penstock/netio/relay"
 )
 
-// watch keeps the time of frames that are not whole, and of the question that
-// the broker is to answer next.
+// watch starts the deadlines of frames that are not complete, and of the
+// question that the broker is to answer next.
 func (s *Session) watch() {
 	for _, l := range [...]*direction{&s.client, &s.upstream} {
 		switch {
@@ -31,13 +31,13 @@ func (s *Session) watch() {
 	}
 }
 
-// unfinished tells that a frame has begun and has to be whole to go on, or that
-// there is no memory for what comes.
+// unfinished reports whether a frame has begun and must be complete to go on,
+// or waits for memory.
 func (l *direction) unfinished() bool {
 	return l.state == heading && l.buf != nil || l.state == collecting && l.left > 0 || l.block&forMemory != 0
 }
 
-// frameTimeout is how long the frame that a direction is in may take.
+// frameTimeout is the time for the frame that a direction is in.
 func (s *Session) frameTimeout(l *direction) time.Duration {
 	if l.from == relay.Client && !s.peer.trusted && (l.state == heading || s.request.key != keyProduce) {
 		return s.set.Limits.FrameTimeoutEarly
@@ -45,15 +45,15 @@ func (s *Session) frameTimeout(l *direction) time.Duration {
 	return s.set.Limits.FrameTimeout
 }
 
-// asked is the question whose answer is due, and since when.
+// asked is the question whose answer is due.
 type asked struct {
 	id    int32 // its correlation id, which is negative; 0: there is none
 	since time.Duration
 }
 
-// question is the filter's own request that the broker is to answer next. nil:
-// there is none, or its answer cannot come yet, as another is still due or the
-// client does not take what comes before it.
+// question returns the filter's request that the broker is to answer next. It
+// returns nil if there is none, if another response is due first, or if the
+// client does not take what comes before.
 func (s *Session) question() *inFlightRequest {
 	i := 0
 	switch {
@@ -75,7 +75,7 @@ func (s *Session) question() *inFlightRequest {
 	return nil
 }
 
-// arm makes sure that the timer is due after d at the latest.
+// arm sets the timer to expire after d at the latest.
 func (s *Session) arm(d time.Duration) {
 	if due := s.now() + d; s.due == 0 || due < s.due {
 		s.due = due
@@ -94,7 +94,7 @@ func (s *Session) expired() {
 	s.leaveInTime()
 }
 
-// lateFrame ends the connection over a frame that takes too long.
+// lateFrame ends the connection if a frame takes too long.
 func (s *Session) lateFrame() bool {
 	now := s.now()
 	for _, l := range [...]*direction{&s.client, &s.upstream} {
@@ -119,8 +119,9 @@ func (s *Session) lateFrame() bool {
 	return false
 }
 
-// lateAnswer does the same over a question of a filter's. What clients ask they
-// give up by themselves; nobody else would give up this, and what waits for it.
+// lateAnswer ends the connection if the broker does not answer a filter's
+// question in time. Clients give up their own requests by themselves; nobody
+// else would give up this one and what waits for it.
 func (s *Session) lateAnswer() bool {
 	q := s.question()
 	if q == nil || q.correlation != s.asked.id {

@@ -7,16 +7,16 @@ import (
 	"sync"
 )
 
-// MaxElements is the most elements that the arrays of one message may have in
-// all, but for numbers. Each may cost a hundred bytes and more once decoded.
+// MaxElements bounds the elements of all arrays of one message together, arrays
+// of numbers excepted. Each may cost a hundred bytes and more once decoded.
 const MaxElements = 2_000_000
 
-// Check goes over the body of a message as kmsg would, and fails where kmsg
-// would misbehave: kmsg believes the count of tags, so that five bytes make it
-// go round four thousand million times, and the count of an array as far as
-// there are bytes, whatever an element takes. Check costs the time to read the
-// body, and allocates nothing. Messages of foreign origin are to be checked
-// before they are decoded.
+// Check reads the body of a message as kmsg would, and fails where kmsg would
+// misbehave. kmsg believes the count of tags, so five bytes make it loop four
+// thousand million times. It believes the count of an array up to the bytes
+// that are left, whatever an element takes. Check costs the time to read the
+// body, and allocates nothing. Messages from peers must pass it before they are
+// decoded.
 func Check(d Direction, key, version int16, body []byte) error {
 	if d > Response || key < 0 || key > MaxKey || table[key].name == "" {
 		return fmt.Errorf("%w: api key %d is not known", ErrMalformed, key)
@@ -32,7 +32,7 @@ func Check(d Direction, key, version int16, body []byte) error {
 	return nil
 }
 
-// field is one field of a layout: see layouts.go for how they are written.
+// field is one field of a layout; layouts.go tells how they are written.
 type field struct {
 	kind   byte  // '4': n bytes, 's', 'b', '[', '?', 'T', '{': inner in versions lo to hi
 	n      int   // bytes
@@ -113,7 +113,7 @@ func (c *checker) tags(f *field) {
 	}
 }
 
-// parsedLayouts reads layouts when first needed.
+// parsedLayouts parses layouts on first use.
 var parsedLayouts = sync.OnceValue(func() *[MaxKey + 1][2][]field {
 	parsed := new([MaxKey + 1][2][]field)
 	for key, both := range layouts {
@@ -125,11 +125,11 @@ var parsedLayouts = sync.OnceValue(func() *[MaxKey + 1][2][]field {
 	return parsed
 })
 
-// layoutParser reads the words of a layout. They are the program's own, so what
-// is not understood is a fault of it; the tests read all of them.
+// layoutParser parses the words of a layout. They are part of the program, so
+// an unknown word is a bug; the tests parse all of them.
 type layoutParser []string
 
-// fields reads up to the word that ends them.
+// fields parses up to the word that ends them.
 func (p *layoutParser) fields(end string) (fields []field) {
 	for len(*p) > 0 {
 		word := (*p)[0]

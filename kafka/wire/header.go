@@ -6,11 +6,11 @@ import (
 	"fmt"
 )
 
-// MaxHeader is the most that the header of a message may take, in bytes, its
-// size included. Client ids are at most 32,767 bytes long.
+// MaxHeader bounds the header of a message in bytes, its size included. Client
+// ids have 32,767 bytes at most.
 const MaxHeader = 64 << 10
 
-// RequestHeader is what begins a request.
+// RequestHeader is the header of a request.
 type RequestHeader struct {
 	// Size is the frame's length without its own four bytes, as sent.
 	Size         int32
@@ -18,23 +18,24 @@ type RequestHeader struct {
 	Correlation  int32
 	// ClientID is a view, nil where the client gives none.
 	ClientID []byte
-	// HeaderLen is where the body begins, counted from the size's first byte.
+	// HeaderLen is where the body begins, counted from the first byte of the
+	// size.
 	HeaderLen int
 }
 
-// BodyLen is the number of bytes behind the header.
+// BodyLen returns the number of bytes behind the header.
 func (h *RequestHeader) BodyLen() int { return 4 + int(h.Size) - h.HeaderLen }
 
-// FrameLen is the length of the whole frame, its size included.
+// FrameLen returns the length of the whole frame, its size included.
 func (h *RequestHeader) FrameLen() int { return 4 + int(h.Size) }
 
-// PeekRequest reads the header of the request that begins p, its size first.
-// need > len(p) wants that many bytes before it can tell; Size is set as soon as
-// it is known (-1 before), so that the caller's cap comes before the wait, and
-// the rest only if need is 0. Sizes that no request can have are an error.
+// PeekRequest reads the header of the request at the beginning of p, its size
+// first. If it needs more than len(p) bytes, need is how many, and only Size is
+// set, or -1: so a caller can check the size before it waits. A size that no
+// request can have is an error.
 //
 // The client id of a flexible header is not compact, and ControlledShutdown v0
-// has none (facts, rule 7). Tags of a header are passed over, not read.
+// has none. Tags of a header are skipped.
 func PeekRequest(p []byte) (h RequestHeader, need int, err error) {
 	h.Size = -1
 	if len(p) < 4 {
@@ -79,8 +80,8 @@ func PeekRequest(p []byte) (h RequestHeader, need int, err error) {
 	return h, need, err
 }
 
-// PeekResponse reads what begins every response: its size and the correlation
-// id. need is as in PeekRequest; size is -1 until it is known.
+// PeekResponse reads the beginning of every response: its size and the
+// correlation id. need is as in PeekRequest; size is -1 until it is known.
 func PeekResponse(p []byte) (size, correlation int32, need int, err error) {
 	if len(p) < 4 {
 		return -1, 0, 4, nil
@@ -95,9 +96,8 @@ func PeekResponse(p []byte) (size, correlation int32, need int, err error) {
 	return size, int32(binary.BigEndian.Uint32(p[4:])), 0, nil
 }
 
-// ResponseHeaderLen is where the body of the response that begins p starts,
-// counted from the size's first byte. need is as in PeekRequest. That of
-// ApiVersions never has tags, whatever its version (facts, rule 5).
+// ResponseHeaderLen returns where the body of the response at the beginning of
+// p begins, counted from the first byte of the size. need is as in PeekRequest.
 func ResponseHeaderLen(p []byte, key, version int16) (n, need int, err error) {
 	if !ResponseTags(key, version) {
 		return 8, 0, nil
@@ -108,13 +108,14 @@ func ResponseHeaderLen(p []byte, key, version int16) (n, need int, err error) {
 	return skipTags(p, 8, 4+int(int32(binary.BigEndian.Uint32(p))))
 }
 
-// ResponseTags tells whether the header of a response has tags.
+// ResponseTags reports whether the header of a response has tags. That of
+// ApiVersions never does.
 func ResponseTags(key, version int16) bool {
 	return key != keyAPIVersions && Flexible(key, version)
 }
 
-// AppendResponseHeader appends the size and the header of a response that has
-// body bytes behind it, with no tags in it.
+// AppendResponseHeader appends the size and the header, without tags, of a
+// response with body bytes behind it.
 func AppendResponseHeader(dst []byte, key, version int16, correlation int32, body int) []byte {
 	tags := ResponseTags(key, version)
 	size := 4 + body
@@ -129,9 +130,8 @@ func AppendResponseHeader(dst []byte, key, version int16, correlation int32, bod
 	return dst
 }
 
-// AppendRequestHeader appends the size and the header of a request that has
-// body bytes behind it, with no tags in it. It is for requests that the proxy
-// itself sends.
+// AppendRequestHeader appends the size and the header, without tags, of a
+// request with body bytes behind it. It is for requests of the proxy itself.
 func AppendRequestHeader(dst []byte, key, version int16, correlation int32, clientID string, body int) []byte {
 	tags := Flexible(key, version)
 	size := 10 + len(clientID) + body
@@ -149,7 +149,7 @@ func AppendRequestHeader(dst []byte, key, version int16, correlation int32, clie
 	return dst
 }
 
-// skipTags passes over the tags at p[at:]; none of it may lie behind end.
+// skipTags skips the tags at p[at:]. They may not reach beyond end.
 func skipTags(p []byte, at, end int) (next, need int, err error) {
 	read := func() (uint32, bool) {
 		u, n, fault := uvarint(p[at:min(len(p), end)])
@@ -188,8 +188,8 @@ func skipTags(p []byte, at, end int) (next, need int, err error) {
 	return at, need, nil
 }
 
-// Guess tells what bytes look like that are no Kafka request: "http", "tls",
-// "ssh", or "" where it does not know. It is for the log.
+// Guess returns what bytes look like that are no Kafka request: "http", "tls",
+// "ssh", or "" if it does not know. It is for the log.
 func Guess(p []byte) string {
 	if len(p) >= 3 && p[0] >= 0x14 && p[0] <= 0x17 && p[1] == 3 && p[2] <= 4 {
 		return "tls"
@@ -203,38 +203,4 @@ func Guess(p []byte) string {
 		return "ssh"
 	}
 	return ""
-}
-
-// ProduceAcks reads the acks of a Produce request from the beginning of its
-// body. need is as in PeekRequest: how much of the body it takes. 0 means that
-// the broker will not answer (facts, rule 3).
-func ProduceAcks(version int16, body []byte) (acks int16, need int, err error) {
-	at := 0
-	switch {
-	case version >= 9: // a compact transactional id comes first
-		u, n, err := uvarint(body)
-		if err != nil {
-			return 0, 0, err
-		}
-		if n == 0 {
-			return 0, len(body) + 1, nil
-		}
-		if u > MaxHeader {
-			return 0, 0, fmt.Errorf("transactional id of %d bytes: %w", u-1, ErrTooLarge)
-		}
-		at = n + max(int(u)-1, 0)
-	case version >= 3:
-		if len(body) < 2 {
-			return 0, 2, nil
-		}
-		n := int16(binary.BigEndian.Uint16(body))
-		if n < -1 {
-			return 0, 0, fmt.Errorf("%w: transactional id of %d bytes", ErrMalformed, n)
-		}
-		at = 2 + max(int(n), 0)
-	}
-	if len(body) < at+2 {
-		return 0, at + 2, nil
-	}
-	return int16(binary.BigEndian.Uint16(body[at:])), 0, nil
 }

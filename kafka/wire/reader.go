@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Reader reads a message piece by piece. Its first error stays; from then on
-// it reads zeroes. What it gives as bytes are views into the message.
+// Reader reads a message field by field. After its first error it reads zeroes.
+// The bytes that it returns are views into the message.
 type Reader struct {
 	// Flexible picks the compact encodings of strings, bytes and arrays, and
 	// says that structures end with tags.
@@ -17,19 +17,19 @@ type Reader struct {
 	err error
 }
 
-// NewReader reads b.
+// NewReader returns a reader of b.
 func NewReader(b []byte, flexible bool) Reader { return Reader{Flexible: flexible, b: b} }
 
-// Err is the first error.
+// Err returns the first error.
 func (r *Reader) Err() error { return r.err }
 
-// At is the offset of what is read next.
+// At returns the offset of the next field.
 func (r *Reader) At() int { return r.at }
 
-// Rest is what was not read yet.
+// Rest returns what was not read yet.
 func (r *Reader) Rest() []byte { return r.b[r.at:] }
 
-// Fail makes the reader fail, if nothing has before.
+// Fail makes the reader fail, unless it has already.
 func (r *Reader) Fail(err error) {
 	if r.err == nil {
 		r.err, r.at = err, len(r.b)
@@ -96,7 +96,7 @@ func (r *Reader) Uvarint() uint32 {
 	return u
 }
 
-// String reads a string; null tells that there is none.
+// String reads a string. null reports that there is none.
 func (r *Reader) String() (s []byte, null bool) {
 	var n int
 	if r.Flexible {
@@ -107,7 +107,7 @@ func (r *Reader) String() (s []byte, null bool) {
 	return r.sized(n)
 }
 
-// Bytes reads bytes, records among them; null tells that there are none.
+// Bytes reads bytes or records. null reports that there are none.
 func (r *Reader) Bytes() (b []byte, null bool) {
 	var n int
 	if r.Flexible {
@@ -125,8 +125,8 @@ func (r *Reader) sized(n int) ([]byte, bool) {
 	return r.Span(n), false
 }
 
-// Array reads the length of an array; -1 is that of null. It never is more
-// than the bytes that are left.
+// Array reads the length of an array; that of null is -1. It is never more than
+// the bytes that are left.
 func (r *Reader) Array() int {
 	var n int
 	if r.Flexible {
@@ -144,8 +144,8 @@ func (r *Reader) Array() int {
 	return n
 }
 
-// Tags reads over the tags of a flexible structure, and gives them with their
-// count as they stand; nothing where it is not flexible.
+// Tags skips the tags of a flexible structure, and returns them with their
+// count. It returns nil for one that is not flexible.
 func (r *Reader) Tags() []byte {
 	if !r.Flexible {
 		return nil
@@ -161,7 +161,7 @@ func (r *Reader) Tags() []byte {
 	return r.b[from:r.at:r.at]
 }
 
-// uvarint reads an unsigned varint of 32 bits. n is 0 if p ends before it.
+// uvarint reads an unsigned varint of 32 bits. n is 0 if p is too short.
 func uvarint(p []byte) (u uint32, n int, err error) {
 	for i := 0; i < len(p) && i < 5; i++ {
 		c := p[i]

@@ -1,7 +1,7 @@
 package wire
 
 // A shape is the layout of one version of a message, as far as a Walker has to
-// know it: a flat program over which it runs as the bytes come.
+// know it: a flat program that runs as the bytes come.
 type shape struct {
 	ops      []op
 	flexible bool
@@ -40,7 +40,10 @@ var shapes = buildShapes()
 type shapeTable [2][keyShareAcknowledge + 1][]shape
 
 func buildShapes() (t shapeTable) {
-	add := func(d Direction, key int16, layout func(s *builder, v int16)) {
+	add := func(d Direction, key int16, layout func(b *builder, version int16)) {
+		if layout == nil {
+			return
+		}
 		_, highest, _ := Known(key)
 		for v := int16(0); v <= highest; v++ {
 			b := builder{shape: shape{flexible: Flexible(key, v)}}
@@ -48,15 +51,14 @@ func buildShapes() (t shapeTable) {
 			t[d][key] = append(t[d][key], b.shape)
 		}
 	}
-	add(Request, keyProduce, layoutProduceRequest)
-	add(Response, keyProduce, layoutProduceResponse)
-	add(Response, keyFetch, layoutFetchResponse)
-	add(Response, keyShareFetch, layoutShareFetchResponse)
-	add(Response, keyShareAcknowledge, layoutShareAcknowledgeResponse)
+	for _, s := range specs {
+		add(Request, s.key, s.walkRequest)
+		add(Response, s.key, s.walkResponse)
+	}
 	return t
 }
 
-// shapeOf finds the shape of a message; nil if it cannot be walked.
+// shapeOf returns the shape of a message, or nil if it cannot be walked.
 func shapeOf(d Direction, key, version int16) *shape {
 	if d > Response || key < 0 || int(key) >= len(shapes[d]) {
 		return nil
@@ -67,12 +69,12 @@ func shapeOf(d Direction, key, version int16) *shape {
 	return nil
 }
 
-// Walkable tells whether a message can be walked: Produce requests and
-// responses, and the responses to Fetch, ShareFetch and ShareAcknowledge, each
-// from version 0 to the newest that is known.
+// Walkable reports whether a message can be walked: Produce requests and
+// responses, and responses to Fetch, ShareFetch and ShareAcknowledge, in every
+// known version.
 func Walkable(d Direction, key, version int16) bool { return shapeOf(d, key, version) != nil }
 
-// builder writes a shape down in the order of its fields.
+// builder writes a shape in the order of the fields.
 type builder struct{ shape }
 
 func (b *builder) add(do opcode, n int) { b.ops = append(b.ops, op{do, n}) }
@@ -89,7 +91,7 @@ func (b *builder) fixed(n int, has bool) {
 	b.add(opFixed, n)
 }
 
-// tags adds what ends a structure.
+// tags adds the tags at the end of a structure.
 func (b *builder) tags() {
 	if b.flexible {
 		b.add(opTags, 0)
@@ -133,7 +135,9 @@ func (b *builder) nodes() {
 	b.ops[at].n = len(b.ops)
 }
 
-func (b *builder) end(nodes bool) {
+// messageTags adds the tags at the end of a message. nodes says that tag 0 is
+// node endpoints.
+func (b *builder) messageTags(nodes bool) {
 	if !b.flexible {
 		return
 	}
@@ -142,86 +146,4 @@ func (b *builder) end(nodes bool) {
 	} else {
 		b.add(opEnd, 0)
 	}
-}
-
-func layoutProduceRequest(b *builder, v int16) {
-	if v >= 3 {
-		b.add(opTxnID, 0)
-	}
-	b.fixed(2+4, true) // acks, timeout
-	b.topics(v <= 12, func() {
-		b.fixed(4, true)
-		b.add(opBytes, 0)
-	})
-	b.end(false)
-}
-
-// Tag 0 is node endpoints from v10 on, of Fetch from v16. A client that reads
-// it in older flexible versions too must find nothing else there.
-func layoutProduceResponse(b *builder, v int16) {
-	b.topics(v <= 12, func() {
-		b.fixed(4+2+8, true) // partition, error, base offset
-		b.fixed(8, v >= 2)   // append time
-		b.fixed(8, v >= 5)   // log start offset
-		if v >= 8 {
-			b.array(opArray, func() {
-				b.fixed(4, true)
-				b.add(opString, 0)
-			})
-			b.add(opString, 0)
-		}
-	})
-	b.fixed(4, v >= 1) // throttle
-	b.end(true)
-}
-
-func layoutFetchResponse(b *builder, v int16) {
-	b.fixed(4, v >= 1) // throttle
-	if v >= 7 {
-		b.fixed(2, true) // error
-		b.add(opSession, 4)
-	}
-	b.topics(v <= 12, func() {
-		b.fixed(4+2+8, true) // partition, error, high watermark
-		b.fixed(8, v >= 4)   // last stable offset
-		b.fixed(8, v >= 5)   // log start offset
-		if v >= 4 {
-			b.array(opArray, func() { b.fixed(8+8, true) }) // aborted transactions
-		}
-		b.fixed(4, v >= 11) // preferred replica
-		b.add(opBytes, 0)
-	})
-	b.end(true)
-}
-
-func layoutShareFetchResponse(b *builder, v int16) {
-	b.fixed(4+2, true) // throttle, error
-	b.add(opString, 0)
-	b.fixed(4, v >= 1) // acquisition lock timeout
-	b.topics(false, func() {
-		b.fixed(4+2, true)
-		b.add(opString, 0)
-		b.fixed(2, true)
-		b.add(opString, 0)
-		b.fixed(4+4, true) // leader, epoch
-		b.tags()
-		b.add(opBytes, 0)
-		b.array(opArray, func() { b.fixed(8+8+2, true) }) // acquired records
-	})
-	b.nodes()
-	b.end(false)
-}
-
-func layoutShareAcknowledgeResponse(b *builder, v int16) {
-	b.fixed(4+2, true) // throttle, error
-	b.add(opString, 0)
-	b.fixed(4, v >= 2) // acquisition lock timeout
-	b.topics(false, func() {
-		b.fixed(4+2, true)
-		b.add(opString, 0)
-		b.fixed(4+4, true) // leader, epoch
-		b.tags()
-	})
-	b.nodes()
-	b.end(false)
 }

@@ -22,7 +22,7 @@ const (
 	keyShareAcknowledge   = int16(kmsg.ShareAcknowledge)
 )
 
-// MaxKey is the highest key that is known.
+// MaxKey is the highest known API key.
 const MaxKey = kmsg.MaxKey
 
 // withheld are the APIs that no client of a broker uses, with the reason.
@@ -60,20 +60,45 @@ var withheld = map[kmsg.Key]string{
 // WriteTxnMarkers is not withheld though brokers use it: an administrator ends
 // hanging transactions by it (KIP-664), and the broker asks for the right to.
 
+// An apiSpec declares what this package does to the messages of one API beyond
+// passing them. It stands in the file named for the key of the API, under a
+// comment that tells all that happens to that API, and in which versions.
+type apiSpec struct {
+	key    int16
+	lowest int16 // the first version that can be carried
+	// walkRequest and walkResponse write down the layout of a version, as far as
+	// a Walker has to know it; nil: such messages cannot be walked.
+	walkRequest, walkResponse func(b *builder, version int16)
+	addressesFrom             int16                  // the first version whose responses have addresses, or noVersion
+	mapAddresses              func(e *addressEditor) // edits them; nil: a Walker does
+	streams                   bool                   // responses have records in them
+}
+
+// specs are the APIs that are more than passed. ApiVersions needs no spec.
+var specs = []*apiSpec{
+	&produce, &fetch, &metadata, &findCoordinator, &saslHandshake, &describeConfigs,
+	&describeQuorum, &describeCluster, &shareFetch, &shareAcknowledge,
+}
+
 // api is what is known of one API.
 type api struct {
 	name     string // empty: unknown
 	max      int16  // the newest version that kmsg has
-	flexible int16  // the first flexible version; maxVersion: none
+	flexible int16  // the first flexible version, or noVersion
 	withheld string // why no client may use it
+	spec     *apiSpec
 }
 
-const maxVersion = 1<<15 - 1
+const (
+	maxVersion = 1<<15 - 1
+	noVersion  = maxVersion // no version is that new
+)
 
 var table = buildTable()
 
 // kafkaName turns the names of kmsg into Kafka's own.
-var kafkaName = strings.NewReplacer("SASL", "Sasl", "SCRAM", "Scram", "ACL", "Acl", "ISR", "Isr", "ID", "Id", "PartitionAssignments", "PartitionReassignments")
+var kafkaName = strings.NewReplacer("SASL", "Sasl", "SCRAM", "Scram", "ACL", "Acl", "ISR", "Isr", "ID", "Id",
+	"PartitionAssignments", "PartitionReassignments")
 
 func buildTable() (t [MaxKey + 1]api) {
 	for key := range t {
@@ -81,7 +106,7 @@ func buildTable() (t [MaxKey + 1]api) {
 		if r == nil {
 			continue
 		}
-		a := api{name: kafkaName.Replace(kmsg.NameForKey(int16(key))), max: r.MaxVersion(), flexible: maxVersion}
+		a := api{name: kafkaName.Replace(kmsg.NameForKey(int16(key))), max: r.MaxVersion(), flexible: noVersion}
 		for v := r.MaxVersion(); v >= 0; v-- {
 			if r.SetVersion(v); r.IsFlexible() {
 				a.flexible = v
@@ -90,26 +115,34 @@ func buildTable() (t [MaxKey + 1]api) {
 		a.withheld = withheld[kmsg.Key(key)]
 		t[key] = a
 	}
+	for _, s := range specs {
+		t[s.key].spec = s
+	}
 	return t
 }
 
-// Known gives the versions of an API that the proxy can carry for a client, of
-// 0 to the newest that is known. ok false: the API is unknown, or none that a
-// client of a broker uses; it is neither offered nor carried.
-//
-// SaslHandshake begins at v1: what follows v0 are tokens without frames
-// (facts, rule 8).
+// specOf returns the spec of an API; nil: there is none.
+func specOf(key int16) *apiSpec {
+	if key < 0 || key > MaxKey {
+		return nil
+	}
+	return table[key].spec
+}
+
+// Known returns the versions of an API that the proxy can carry for a client.
+// ok is false for an unknown API, and for one that clients of a broker do not
+// use: it is neither offered nor carried.
 func Known(key int16) (lowest, highest int16, ok bool) {
 	if key < 0 || key > MaxKey || table[key].name == "" || table[key].withheld != "" {
 		return 0, -1, false
 	}
-	if key == keySASLHandshake {
-		lowest = 1
+	if s := table[key].spec; s != nil {
+		lowest = s.lowest
 	}
 	return lowest, table[key].max, true
 }
 
-// Withheld tells why an API that is known is not for clients; "" if it is.
+// Withheld returns why a known API is not for clients, or "" if it is.
 func Withheld(key int16) string {
 	if key < 0 || key > MaxKey {
 		return ""
@@ -117,7 +150,7 @@ func Withheld(key int16) string {
 	return table[key].withheld
 }
 
-// Name is the name of an API, "Unknown" where it is none.
+// Name returns the name of an API, or "Unknown".
 func Name(key int16) string {
 	if key < 0 || key > MaxKey || table[key].name == "" {
 		return "Unknown"
@@ -125,8 +158,8 @@ func Name(key int16) string {
 	return table[key].name
 }
 
-// Flexible tells whether a version of an API is flexible: compact, with tags.
-// Versions newer than what is known are what the newest one is.
+// Flexible reports whether a version of an API is flexible: compact, with tags.
+// A version newer than all known ones is taken to be like the newest.
 func Flexible(key, version int16) bool {
 	return key >= 0 && key <= MaxKey && table[key].name != "" && version >= table[key].flexible
 }

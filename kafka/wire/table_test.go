@@ -1,6 +1,11 @@
 package wire
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -34,7 +39,8 @@ func TestTheTableIsThatOfKmsg(t *testing.T) {
 // know an API that it never saw.
 func TestUnknownKeysAreNothing(t *testing.T) {
 	for _, key := range []int16{-32768, -1, MaxKey + 1, 32767} {
-		if _, _, ok := Known(key); ok || Flexible(key, 9) || Name(key) != "Unknown" || Withheld(key) != "" || CarriesAddress(key, 0) || Walkable(Request, key, 0) {
+		if _, _, ok := Known(key); ok || Flexible(key, 9) || Name(key) != "Unknown" || Withheld(key) != "" ||
+			CarriesAddress(key, 0) || Walkable(Request, key, 0) {
 			t.Errorf("key %d is known", key)
 		}
 	}
@@ -69,6 +75,34 @@ func TestAPIsThatAreNotForClientsAreWithheld(t *testing.T) {
 	for key := range withheld {
 		if Name(int16(key)) == "Unknown" {
 			t.Errorf("key %d is withheld, but not known", key)
+		}
+	}
+}
+
+// A reader finds what happens to an API in the file of its key and name.
+func TestEveryEditedAPIHasItsFile(t *testing.T) {
+	words := regexp.MustCompile(`[A-Z][a-z]+`)
+	named := map[string]string{}
+	for key := range int16(MaxKey + 1) {
+		file := fmt.Sprintf("%02d_%s.go", key, strings.ToLower(strings.Join(words.FindAllString(Name(key), -1), "_")))
+		named[file] = fmt.Sprintf("\n// %s (API key %d", Name(key), key)
+		if specOf(key) == nil {
+			continue
+		}
+		if _, err := os.Stat(file); err != nil {
+			t.Errorf("%s is edited elsewhere: %v", Name(key), err)
+		}
+	}
+	files, err := filepath.Glob("[0-9]*.go")
+	if err != nil || len(files) < len(specs) {
+		t.Errorf("files: %q, %v", files, err)
+	}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		if text, err := os.ReadFile(file); err != nil || named[file] == "" || !strings.Contains(string(text), named[file]) {
+			t.Errorf("%s does not begin with %q: %v", file, named[file], err)
 		}
 	}
 }

@@ -189,8 +189,8 @@ func (w *Walker) length(b []byte, size int) (m measured, err error) {
 	return m, err
 }
 
-// take goes behind the op that was measured.
-func (w *Walker) take(m measured) {
+// advance goes behind the op that was measured.
+func (w *Walker) advance(m measured) {
 	w.left -= m.used
 	o := w.s.ops[w.pc]
 	if !w.known {
@@ -229,7 +229,7 @@ func (w *Walker) take(m measured) {
 		w.skip = max(m.val, 0)
 		w.pc++
 		if (o.do == opName || o.do == opID) && w.depth == 1 {
-			w.takeTopic()
+			w.advanceTopic()
 		}
 	}
 	for w.pc < len(w.s.ops) && w.s.ops[w.pc].do == opNext {
@@ -245,8 +245,8 @@ func (w *Walker) take(m measured) {
 	}
 }
 
-// takeTopic goes behind the name or id of a topic.
-func (w *Walker) takeTopic() {
+// advanceTopic goes behind the name or id of a topic.
+func (w *Walker) advanceTopic() {
 	last, left := w.counts[0] == 1, w.left-w.skip
 	if w.topicLeft = 0; w.edits.TopicSize != nil {
 		if last {

@@ -3,32 +3,31 @@ package wire
 import "sync"
 
 const (
-	// MaxHeld is the most that a Walker waits for before it goes on: one
-	// name, or all node endpoints of a message; more is an error.
+	// MaxHeld bounds the bytes that a Walker waits for at once: one name, or
+	// all node endpoints of a message. More is an error.
 	MaxHeld = 64 << 10
-	// copyLimit is up to where bytes between two edits are copied; more are
-	// given as a view, at the price of another call.
+	// copyLimit is the size up to which bytes between two edits are copied.
+	// More are returned as a view, which costs another call.
 	copyLimit = 16 << 10
 )
 
-// A Walker rewrites the body of one message while it streams. It looks at the
-// structure alone, and only as far as something may change: records pass
-// unseen, and are neither held nor copied but in small pieces beside something
-// that changes.
+// A Walker rewrites the body of one message while it streams. It reads the
+// structure alone, and only as far as something may change. It never looks at
+// records, and copies or holds only small pieces beside a change.
 //
 //	w.Init(Response, key, version, bodySize, &edits)
 //	for {
 //		out, view, n, pass, err := w.Next(scratch[:0], p)
-//		// send out, then view, and forget p[:n]; then pass bytes that follow
-//		// p[:n] go over as they are, without being shown. Then again, with
-//		// what is behind them, until Done.
+//		// send out, then view, and drop p[:n]; then pass as many bytes as
+//		// pass says, which follow p[:n], without showing them. Go on with
+//		// what follows them, until Done.
 //	}
 //
-// Nothing is given out before Growth is known, so that the frame's new length
-// can be sent first: scratch may begin with it. Names and ids are edited where
-// they stand. Node endpoints stand behind everything, so they are made to take
-// as many bytes as they took (see nodes.go), unless the first bytes that Next
-// is given are the whole of a message of up to MaxHeld.
+// It returns nothing before Growth is known, so that the new length of the
+// frame can be sent first: scratch may begin with it. Names and ids are edited
+// where they stand. Node endpoints stand at the end, so they are made to take
+// as many bytes as before (see node_endpoints.go), unless the first call of
+// Next gets all of a message of up to MaxHeld.
 type Walker struct {
 	s     *shape
 	edits *Edits
@@ -60,7 +59,7 @@ type Walker struct {
 }
 
 // Init begins with a message whose body has size bytes. It must be Walkable.
-// edits is kept until the message is done.
+// The Walker keeps edits until the message is done.
 func (w *Walker) Init(d Direction, key, version int16, size int, edits *Edits) {
 	held, word := w.held, w.word
 	if cap(held) > copyLimit {
@@ -79,18 +78,18 @@ func (w *Walker) Init(d Direction, key, version int16, size int, edits *Edits) {
 	}
 }
 
-// Growth is how much longer the body becomes; negative: shorter. It is known
-// from the first byte that is given out.
+// Growth returns by how many bytes the body grows, or shrinks if negative. It
+// is known when Next first returns bytes.
 func (w *Walker) Growth() (bytes int, known bool) { return w.growth, w.known }
 
-// Done tells that the message is over.
+// Done reports whether the message is over.
 func (w *Walker) Done() bool { return w.left == 0 && w.pc == len(w.s.ops) }
 
-// Next goes on with p, which begins where the last call (or what it let pass)
-// ended. Bytes behind the message are left alone. What is edited is appended to
-// dst; out is dst with it, view a part of p that follows it. n bytes of p are
-// done with, and pass more, which come behind p[:n], are to be passed by the
-// caller. Next is to be called once with no bytes for a message without any.
+// Next continues with p, which begins where the last call, or what it let pass,
+// ended. Bytes behind the message are ignored. Next appends what it edits to
+// dst: out is dst with that, and view a part of p that follows it. n bytes of p
+// are done; the caller passes the next pass bytes behind p[:n] itself. A
+// message without a body needs one call with no bytes.
 func (w *Walker) Next(dst, p []byte) (out, view []byte, n, pass int, err error) {
 	p = p[:min(len(p), w.left-len(w.held))]
 	if !w.begun {
@@ -147,13 +146,13 @@ func (w *Walker) Next(dst, p []byte) (out, view []byte, n, pass int, err error) 
 			from = at + m.used
 		}
 		at += m.used
-		w.take(m)
+		w.advance(m)
 	}
 	out, view = merge(out, p[from:at])
 	return out, view, at, pass, nil
 }
 
-// merge appends a piece that passes where that saves the caller a call.
+// merge appends a piece that passes, if that saves the caller a call.
 func merge(out, piece []byte) (merged, view []byte) {
 	if len(out) > 0 && len(piece) <= copyLimit {
 		return append(out, piece...), nil
@@ -161,7 +160,7 @@ func merge(out, piece []byte) (merged, view []byte) {
 	return out, piece
 }
 
-// finishHeld adds bytes of p to what is held until it is a whole op.
+// finishHeld adds bytes of p to those held until they are a whole op.
 func (w *Walker) finishHeld(dst, p []byte) (out []byte, at int, err error) {
 	for {
 		m, err := w.measure(w.held)
@@ -174,7 +173,7 @@ func (w *Walker) finishHeld(dst, p []byte) (out []byte, at int, err error) {
 			} else {
 				out = append(dst, w.held...)
 			}
-			w.take(m)
+			w.advance(m)
 			w.held = w.held[:0]
 			return out, at, err
 		}
@@ -187,9 +186,9 @@ func (w *Walker) finishHeld(dst, p []byte) (out []byte, at int, err error) {
 	}
 }
 
-// Rewrite edits the body of a message that is there as a whole. It must be
-// Walkable. Lengths need not be kept: names and addresses may have any. The
-// result is body itself where nothing was changed, or dst with what it became.
+// Rewrite edits the body of a whole message, which must be Walkable. Names and
+// addresses may have any length. It returns body itself if nothing changed, or
+// dst with the new body.
 func Rewrite(dst []byte, d Direction, key, version int16, body []byte, edits *Edits) ([]byte, error) {
 	w, _ := rewriters.Get().(*Walker)
 	defer rewriters.Put(w)
@@ -198,7 +197,7 @@ func Rewrite(dst []byte, d Direction, key, version int16, body []byte, edits *Ed
 	return out, err
 }
 
-// rewriters are used again: small messages are rewritten in great numbers.
+// rewriters are pooled: small messages are rewritten in great numbers.
 var rewriters = sync.Pool{New: func() any { return new(Walker) }}
 
 func (w *Walker) rewrite(dst []byte, d Direction, key, version int16, body []byte, edits *Edits) ([]byte, error) {
@@ -206,8 +205,8 @@ func (w *Walker) rewrite(dst []byte, d Direction, key, version int16, body []byt
 	return w.all(dst, body)
 }
 
-// atOnce is Next for a small message that came as a whole: its length can still
-// be anything, so endpoints are not left out because they are longer.
+// atOnce is Next for a small message that came as a whole. Its length is still
+// free, so no endpoint is left out for being longer.
 func (w *Walker) atOnce(dst, body []byte) (out, view []byte, n, pass int, err error) {
 	out, err = w.all(dst, body)
 	switch {
@@ -220,7 +219,7 @@ func (w *Walker) atOnce(dst, body []byte) (out, view []byte, n, pass int, err er
 	return out, nil, len(body), 0, nil
 }
 
-// all edits a whole body, of any length.
+// all edits a whole body.
 func (w *Walker) all(dst, body []byte) ([]byte, error) {
 	w.free, w.known, w.begun = true, true, true
 	start, p := len(dst), body

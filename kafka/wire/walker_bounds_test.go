@@ -143,7 +143,8 @@ func TestTooMuchStructureIsRefused(t *testing.T) {
 	key, body := bulk(Response, 17, 20<<10)
 	var w Walker
 	w.Init(Response, key, 17, len(body), &Edits{Node: tolerant().Node})
-	if out, view, n, _, err := w.Next(make([]byte, 0, 10), body); err != nil || len(out) > 0 || len(view) != len(body) || n != len(body) || w.free {
+	if out, view, n, _, err := w.Next(make([]byte, 0, 10), body); err != nil || len(out) > 0 || len(view) != len(body) ||
+		n != len(body) || w.free {
 		t.Errorf("%d bytes copied, %d shown, %d done with, whole %v, %v", len(out), len(view), n, w.free, err)
 	}
 }

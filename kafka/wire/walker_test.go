@@ -128,7 +128,7 @@ func editTopics(t testing.TB, m message, edits *Edits) {
 	}
 }
 
-// sessionOf is the fetch session of a message, -1 for none, and tells whether
+// sessionOf is the fetch session of a message, -1 for none, and reports whether
 // edits have been told of that one, and of no other, since it was asked last.
 func sessionOf(edits *Edits, m message) (told func(want int32) bool, session int32) {
 	session = -1

@@ -1,37 +1,36 @@
-// Package apiversions is the filter ApiVersions, and what a proxy does with
-// ApiVersions whether it is named or not: clients are offered what the broker,
-// the proxy and all filters can carry, and nothing else.
+// Package apiversions is the filter ApiVersions. It documents what the proxy
+// does with ApiVersions in any case: clients are offered what the broker, the
+// proxy and all filters can carry, and nothing else.
 //
-// The filter itself changes nothing, so naming it does no more than to say so:
-// an offer that was not narrowed would be of requests that the proxy cannot
-// carry. It is in virtual clusters by default.
+// The filter changes nothing. It exists so that a configuration can name it;
+// every virtual cluster has it by default. An offer that was not narrowed would
+// be of requests that the proxy cannot carry.
 //
-//	body, err = chain.Narrow(nil, version, body)                           // what the broker answered
-//	body = wire.AppendUnsupportedApiVersions(nil, offered.Min, offered.Max) // asked for in a version above that
+//	body, err = chain.Narrow(nil, version, body)                            // the broker's answer
+//	body = wire.AppendUnsupportedApiVersions(nil, offered.Min, offered.Max) // to a newer version
 //
-// # The odd rules
+// # Special cases
 //
 // The header of a response to ApiVersions never has tags, so that clients can
-// read it whatever they asked for. A version that the proxy does not know is
-// answered by the proxy: error 35 in the layout of v0, with the
-// versions of ApiVersions that it does know; the client asks again. A version
-// that the broker does not know is answered by the broker in the same way, which
-// is narrowed too.
+// read it whatever version they asked for. If the proxy does not know that
+// version, it answers itself: error 35 in the layout of v0, with the versions
+// that it knows, and the client asks again. If the broker does not know it, the
+// broker answers in the same way, and that is narrowed too.
 //
-// Produce is offered from v0 if the broker does, whatever the filters carry,
-// since librdkafka takes a higher minimum for a broker that cannot compress.
-// What is walked or rewritten is known from v0 on, so such requests are carried;
-// where a filter narrows Produce nevertheless, the session refuses what is
-// below, with a reason. Clients use the newest version that is offered.
+// Produce is offered from v0 if the broker offers that, whatever the filters
+// carry: librdkafka takes a higher minimum for a broker that cannot compress.
+// The proxy can carry Produce from v0 on. If a filter narrows it nevertheless,
+// the session refuses versions below that, with a reason. Clients use the
+// newest version that is offered.
 //
-// SaslHandshake is offered from v1: after v0 come tokens without a frame around
-// them, which nobody could tell from requests. A broker with nothing but v0
-// (before Kafka 1.0) is not offered for SASL.
+// SaslHandshake is offered from v1. After v0 come tokens without frames, which
+// cannot be told from requests. A broker with v0 alone (before Kafka 1.0) is
+// not offered for SASL.
 //
-// ApiVersions v5 brings the cluster and node that the client believes to speak
-// to (KIP-1242). Both are the broker's own in a virtual cluster, so they pass,
-// and the broker's REBOOTSTRAP_REQUIRED says the truth: another broker is behind
-// this address now.
+// ApiVersions v5 carries the cluster and the node that the client believes to
+// be connected to (KIP-1242). A virtual cluster has those of the real one, so
+// they pass, and REBOOTSTRAP_REQUIRED from the broker is right: another broker
+// is behind this address now.
 //
 // APIs between brokers, and those of the metadata quorum, are never offered:
 // see wire.Withheld.
@@ -39,7 +38,7 @@ package apiversions
 
 import "penstock/kafka/filter"
 
-// Type is the filter.
+// Type returns the type of this filter.
 func Type() filter.Type {
 	return filter.Type{Name: "ApiVersions", Config: func() filter.Config { return new(Config) }}
 }

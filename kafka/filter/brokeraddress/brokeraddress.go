@@ -1,26 +1,27 @@
-// Package brokeraddress is the filter BrokerAddress: clients are told the
-// addresses of virtual brokers wherever a physical cluster tells those of its
-// own, so that they come back through the proxy.
+// Package brokeraddress is the filter BrokerAddress: it replaces the addresses
+// of a physical cluster's brokers by those of virtual brokers in every response
+// that carries them, so that clients come back through the proxy.
 //
-//   - type: BrokerAddress
-//     config:
-//     brokerAddressMapping:
-//     broker-1.azA.internal.svc:19080: broker-A.example.com:9092
+//	filters:
+//	- type: BrokerAddress
+//	  config:
+//	    brokerAddressMapping:
+//	      broker-1.azA.internal.svc:19080: broker-A.example.com:9092
 //
-// What is not mapped by hand is looked up in the model, so the filter needs no
-// configuration; it is in virtual clusters by default. A broker that neither
-// knows ends the connection, or is hidden; its address is shown in no case. Nor
-// are those of controllers, which clients have no business with.
+// An address that is not in the mapping is looked up in the model, so the
+// filter needs no configuration; every virtual cluster has it by default. A
+// broker that neither knows is hidden or ends the connection; its address is
+// never shown. Nor are addresses of controllers, which clients have no use for.
 //
-// Which responses carry addresses stands at wire.CarriesAddress. They are
-// edited in place: what is around an address is not decoded. Fetch and ShareFetch
-// stream: where one does not come at once, a hint about a leader may be left out
-// whose virtual address is longer than the real one, and the client asks for
-// Metadata.
+// The files of package wire that are named for an API key (03_metadata.go) tell
+// which addresses each API carries and how they are edited in place. Fetch and
+// ShareFetch stream: if such a response does not arrive in one piece, a node
+// endpoint may be left out because its virtual address is longer than the real
+// one. The client then asks for Metadata.
 //
 // Settings of brokers that tell addresses (listeners, the quorum) become
-// sensitive ones without a value. User endpoints of streams groups are the
-// clients' own and are not touched.
+// sensitive and lose their value. User endpoints of streams groups belong to
+// clients and stay.
 package brokeraddress
 
 import (
@@ -32,12 +33,12 @@ import (
 	"penstock/kafka/wire"
 )
 
-// Type is the filter.
+// Type returns the type of this filter.
 func Type() filter.Type {
 	return filter.Type{Name: "BrokerAddress", Config: func() filter.Config { return new(Config) }}
 }
 
-// Filter puts virtual addresses in the place of real ones.
+// Filter replaces real addresses by virtual ones.
 type Filter struct {
 	mapping map[endpoint]endpoint // by what canonical makes of the key
 	address func(nodeID int32, host string, port int32) (filter.Broker, bool)
@@ -47,15 +48,15 @@ type Filter struct {
 	hidden  atomic.Uint64
 }
 
-// Hidden counts addresses that were kept from clients: brokers without a
-// virtual address that were left out, listeners of controllers and settings
-// that tell addresses. It is for metrics and may be called from anywhere.
+// Hidden counts the addresses that were kept from clients: brokers without a
+// virtual address, listeners of controllers, and settings that tell addresses.
+// It is for metrics, and may be called from any goroutine.
 func (f *Filter) Hidden() uint64 { return f.hidden.Load() }
 
 // Versions implements filter.Filter: every version that is known is carried.
 func (f *Filter) Versions(_ int16, have filter.Range) filter.Range { return have }
 
-// Wants implements filter.Filter. What is large and has records in it streams.
+// Wants implements filter.Filter. Responses with records are walked.
 func (f *Filter) Wants(d filter.Direction, key, version int16) filter.Interest {
 	switch {
 	case d != filter.Response || !wire.CarriesAddress(key, version):
@@ -105,7 +106,7 @@ func (c conn) Edits(d filter.Direction, _ *filter.Exchange) *filter.Edits {
 // Close implements filter.Conn.
 func (conn) Close() {}
 
-// node is a wire.NodeFunc.
+// node is a wire.NodeFunc for messages that are seen whole.
 func (f *Filter) node(id int32, host string, port int32) (vhost string, vport int32, ok bool, err error) {
 	if to, mapped := f.mapped(host, port); mapped {
 		return to.host, to.port, true, nil
@@ -118,10 +119,12 @@ func (f *Filter) node(id int32, host string, port int32) (vhost string, vport in
 	if f.hide {
 		return "", 0, false, nil
 	}
-	return "", 0, false, fmt.Errorf("%w: node %d at %s:%d; list it in the virtual cluster or in brokerAddressMapping", filter.ErrUnmapped, id, host, port)
+	return "", 0, false, fmt.Errorf("%w: node %d at %s:%d; list it in the virtual cluster or in brokerAddressMapping",
+		filter.ErrUnmapped, id, host, port)
 }
 
-// streamed is node where the caller does not count.
+// streamed is node for messages that stream, where the caller does not count
+// what is hidden.
 func (f *Filter) streamed(id int32, host string, port int32) (vhost string, vport int32, ok bool, err error) {
 	vhost, vport, ok, err = f.node(id, host, port)
 	if !ok && err == nil {

@@ -103,7 +103,7 @@ func (c *Config) Provision(env filter.Env) (filter.Filter, error) {
 	return f, nil
 }
 
-// Maps tells whether a broker is mapped by hand.
+// Maps reports whether a broker is mapped by hand.
 func (c *Config) Maps(host string, port int32) bool {
 	for from := range c.BrokerAddressMapping {
 		if parsed(from) == canonical(host, port) {

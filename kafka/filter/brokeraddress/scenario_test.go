@@ -170,7 +170,7 @@ func newResponse(t testing.TB, name string, version int16) kmsg.Response {
 	return nil
 }
 
-// show gives the fields of a message that are not empty, in the order of their names.
+// show returns the fields of a message that are not empty, in the order of their names.
 func show(t *testing.T, m kmsg.Response) string {
 	t.Helper()
 	text, err := json.Marshal(m)

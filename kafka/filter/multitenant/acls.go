@@ -10,12 +10,12 @@ import (
 
 const wildcard = "*"
 
-// bound tells whether ACLs of a type are about names of tenants.
+// bound reports whether ACLs of a type are about names of tenants.
 func bound(t kmsg.ACLResourceType) bool {
 	return t == kmsg.ACLResourceTypeTopic || t == kmsg.ACLResourceTypeGroup || t == kmsg.ACLResourceTypeTransactionalId
 }
 
-// pattern gives a pattern its prefix.
+// pattern puts the prefix before a pattern.
 func (t *tenant) pattern(name string, p kmsg.ACLResourcePatternType) (string, kmsg.ACLResourcePatternType) {
 	if name == wildcard && p != kmsg.ACLResourcePatternTypePrefixed {
 		return t.prefix, kmsg.ACLResourcePatternTypePrefixed
@@ -26,16 +26,16 @@ func (t *tenant) pattern(name string, p kmsg.ACLResourcePatternType) (string, km
 	return t.prefixed(name), p
 }
 
-// patternOut takes it off again; false: the pattern is not the tenant's.
+// patternOut removes the prefix; false: the pattern is another tenant's.
 func (t *tenant) patternOut(name string, p kmsg.ACLResourcePatternType) (string, kmsg.ACLResourcePatternType, bool) {
 	if name == t.prefix && p == kmsg.ACLResourcePatternTypePrefixed {
 		return wildcard, kmsg.ACLResourcePatternTypeLiteral, true
 	}
-	ok := t.mine(&name)
+	ok := t.unprefixOwn(&name)
 	return name, p, ok && name != ""
 }
 
-// aclFilter is what DescribeACLs and DeleteACLs have in common.
+// aclFilter is the common part of DescribeACLs and DeleteACLs.
 type aclFilter struct {
 	kind      kmsg.ACLResourceType
 	name      *string
@@ -43,8 +43,8 @@ type aclFilter struct {
 	principal *string
 }
 
-// narrow makes a filter find as few foreign bindings as it can; which those
-// are that it finds nevertheless, patternOut tells.
+// narrow makes a filter match as few foreign bindings as possible. patternOut
+// finds those that it matches nevertheless.
 func (t *tenant) narrow(f *aclFilter) {
 	switch {
 	case f.kind != kmsg.ACLResourceTypeAny && !bound(f.kind):
@@ -86,7 +86,8 @@ func (c *call) describeACLsResponse(r *kmsg.DescribeACLsResponse) error {
 	return nil
 }
 
-// createACLsRequest refuses what is not about names of tenants, and only that.
+// createACLsRequest refuses bindings that are not about names of tenants, and
+// only those.
 func (c *call) createACLsRequest(r *kmsg.CreateACLsRequest) error {
 	refused := make([]bool, len(r.Creations))
 	some := false
@@ -130,15 +131,16 @@ func (c *call) createACLsResponse(r *kmsg.CreateACLsResponse) error {
 	return nil
 }
 
-// exact tells whether a filter can only match bindings of one pattern, which is
+// exact reports whether a filter can only match bindings of one pattern, which is
 // the tenant's. Of all types it could match what is not about tenants: with the
 // prefix "kafka-" the name "cluster" is that of the cluster itself.
 func (f *aclFilter) exact() bool {
-	return f.kind != kmsg.ACLResourceTypeAny && f.name != nil && (f.pattern == kmsg.ACLResourcePatternTypeLiteral || f.pattern == kmsg.ACLResourcePatternTypePrefixed)
+	return f.kind != kmsg.ACLResourceTypeAny && f.name != nil &&
+		(f.pattern == kmsg.ACLResourcePatternTypeLiteral || f.pattern == kmsg.ACLResourcePatternTypePrefixed)
 }
 
-// deletion is what became of the filters of a DeleteACLs: how many exact ones
-// each was turned into.
+// deletion counts how many exact filters each filter of a DeleteACLs was turned
+// into.
 type deletion []int
 
 // deleteACLsRequest turns each filter that could match others' bindings into
@@ -176,7 +178,7 @@ func (c *call) expand(r *kmsg.DeleteACLsRequest, left, done []kmsg.DeleteACLsReq
 	return nil
 }
 
-// exactly gives a filter for each of the tenant's bindings in an answer. Where
+// exactly returns a filter for each of the tenant's bindings in an answer. Where
 // there is none, or the broker refuses, it is one that matches nothing and is
 // answered in the same way.
 func (c *call) exactly(resp kmsg.Response) []kmsg.DeleteACLsRequestFilter {

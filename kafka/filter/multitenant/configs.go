@@ -7,30 +7,30 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// clusterAuthorizationFailed is the protocol's error for what concerns the
+// clusterAuthorizationFailed is the protocol's error for requests about the
 // whole cluster.
 const clusterAuthorizationFailed = 31
 
-// notForTenants is what is said with it.
+// notForTenants is the message with that error.
 func notForTenants() *string { s := "This is not for tenants of the cluster."; return &s }
 
-// named tells whether resources of a type have names of tenants.
+// named reports whether resources of a type have names of tenants.
 func named(t kmsg.ConfigResourceType) bool {
 	return t == kmsg.ConfigResourceTypeTopic || t == kmsg.ConfigResourceTypeGroupConfig
 }
 
-// inResource gives the name of such a resource its prefix.
+// inResource puts the prefix before the name of such a resource.
 func (t *tenant) inResource(kind kmsg.ConfigResourceType, name *string) {
 	if kind == kmsg.ConfigResourceTypeTopic {
-		t.in(name)
+		t.prefixTopic(name)
 	} else {
-		t.inID(name)
+		t.prefixID(name)
 	}
 }
 
-// othersSettings are those of a broker that name principals, or addresses of
-// clients and of what stands beside the cluster. A listener may have its own of
-// each, whose name ends in the same way. Passwords are not told by the broker.
+// othersSettings are settings of a broker that name principals, or addresses of
+// clients and of services beside the cluster. A listener may have its own,
+// whose name ends in the same way. Brokers do not tell passwords.
 var othersSettings = []string{
 	"super.users",
 	"ssl.principal.mapping.rules",
@@ -42,7 +42,7 @@ var othersSettings = []string{
 	"sasl.oauthbearer.expected.audience",
 }
 
-// ofOthers tells whether a setting is one of them.
+// ofOthers reports whether a setting is one of them.
 func ofOthers(setting string) bool {
 	return slices.ContainsFunc(othersSettings, func(s string) bool {
 		before, ok := strings.CutSuffix(setting, s)
@@ -50,7 +50,7 @@ func ofOthers(setting string) bool {
 	})
 }
 
-// hide makes such settings of a broker sensitive ones, which have no value.
+// hide makes such settings of a broker sensitive, and removes their values.
 func hide(list []kmsg.DescribeConfigsResponseResourceConfig) {
 	for i := range list {
 		s := &list[i]
@@ -66,9 +66,9 @@ func hide(list []kmsg.DescribeConfigsResponseResourceConfig) {
 	}
 }
 
-// describeConfigsRequest: brokers may be described, as clients do to learn
-// what the cluster takes, but for what is others' (othersSettings; addresses of
-// brokers are BrokerAddress's to hide); what clients send as metrics, and what brokers log, may not.
+// describeConfigsRequest lets tenants describe brokers, as clients do to learn
+// limits, without othersSettings (BrokerAddress hides addresses of brokers).
+// Client metrics and loggers of brokers are refused.
 func (c *call) describeConfigsRequest(r *kmsg.DescribeConfigsRequest) error {
 	var refused []kmsg.DescribeConfigsResponseResource
 	r.Resources = keep(r.Resources, func(x *kmsg.DescribeConfigsRequestResource) bool {
@@ -92,7 +92,7 @@ func (c *call) describeConfigsResponse(r *kmsg.DescribeConfigsResponse) error {
 	err := each(r.Resources, func(x *kmsg.DescribeConfigsResponseResource) error {
 		c.message(x.ErrorMessage)
 		if named(x.ResourceType) {
-			return c.out(&x.ResourceName)
+			return c.unprefix(&x.ResourceName)
 		}
 		hide(x.Configs)
 		return nil
@@ -122,7 +122,7 @@ func (c *call) alterConfigsRequest(r *kmsg.AlterConfigsRequest) error {
 func (c *call) alterConfigsResponse(r *kmsg.AlterConfigsResponse) error {
 	err := each(r.Resources, func(x *kmsg.AlterConfigsResponseResource) error {
 		c.message(x.ErrorMessage)
-		return c.out(&x.ResourceName)
+		return c.unprefix(&x.ResourceName)
 	})
 	refused, _ := c.x.State.([]kmsg.AlterConfigsResponseResource)
 	r.Resources = append(r.Resources, refused...)
@@ -134,13 +134,14 @@ var throttles = []string{
 	"leader.replication.throttled.rate", "follower.replication.throttled.rate", "replica.alter.log.dirs.io.max.bytes.per.second",
 }
 
-// unthrottles tells whether all that is asked of a broker is to let go of such
+// unthrottles reports whether all that is asked of a broker is to let go of such
 // settings, as kafka-reassign-partitions --verify does at its end. A tenant has
 // none, so that is done without the broker.
 func unthrottles(x *kmsg.IncrementalAlterConfigsRequestResource) bool {
-	return x.ResourceType == kmsg.ConfigResourceTypeBroker && !slices.ContainsFunc(x.Configs, func(o kmsg.IncrementalAlterConfigsRequestResourceConfig) bool {
-		return o.Op != kmsg.IncrementalAlterConfigOpDelete || !slices.Contains(throttles, o.Name)
-	})
+	return x.ResourceType == kmsg.ConfigResourceTypeBroker &&
+		!slices.ContainsFunc(x.Configs, func(o kmsg.IncrementalAlterConfigsRequestResourceConfig) bool {
+			return o.Op != kmsg.IncrementalAlterConfigOpDelete || !slices.Contains(throttles, o.Name)
+		})
 }
 
 func (c *call) incrementalConfigsRequest(r *kmsg.IncrementalAlterConfigsRequest) error {
@@ -164,7 +165,7 @@ func (c *call) incrementalConfigsRequest(r *kmsg.IncrementalAlterConfigsRequest)
 func (c *call) incrementalConfigsResponse(r *kmsg.IncrementalAlterConfigsResponse) error {
 	err := each(r.Resources, func(x *kmsg.IncrementalAlterConfigsResponseResource) error {
 		c.message(x.ErrorMessage)
-		return c.out(&x.ResourceName)
+		return c.unprefix(&x.ResourceName)
 	})
 	refused, _ := c.x.State.([]kmsg.IncrementalAlterConfigsResponseResource)
 	r.Resources = append(r.Resources, refused...)
@@ -179,7 +180,7 @@ func (c *call) listConfigsResponse(r *kmsg.ListConfigResourcesResponse) error {
 		case r.Version == 0:
 			return false // of metrics clients send: v0 lists nothing else
 		case named(t):
-			return c.mine(&x.Name)
+			return c.unprefixOwn(&x.Name)
 		default:
 			return t == kmsg.ConfigResourceTypeBroker
 		}

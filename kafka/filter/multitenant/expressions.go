@@ -55,7 +55,7 @@ type subscribing struct {
 
 func (t *tenant) beforeOurs() string { return "^" + regexp.QuoteMeta(t.prefix) + "(?:" }
 
-// expressionIn gives what stands for a client's expression at the broker.
+// expressionIn returns the expression that stands for a client's at the broker.
 func (t *tenant) expressionIn(expression string) (string, error) {
 	if len(expression) > maxExpression {
 		return "", &syntax.Error{Code: syntax.ErrLarge, Expr: expression}
@@ -79,8 +79,8 @@ func (t *tenant) expressionIn(expression string) (string, error) {
 	return ours, nil
 }
 
-// expressionOut gives the client's expression back. ok false: it is not one that
-// expressionIn gave.
+// expressionOut returns the client's expression. ok is false if expressionIn
+// did not make it.
 func (t *tenant) expressionOut(ours string) (expression string, ok bool) {
 	inside, ok := strings.CutPrefix(ours, t.beforeOurs())
 	if !ok {
@@ -96,15 +96,16 @@ func (t *tenant) expressionOut(ours string) (expression string, ok bool) {
 	return inside, ok
 }
 
-// invalid are expressions that no broker takes, by what is wrong with them.
+// invalid are expressions that no broker accepts, by what is wrong with them.
 var invalid = map[syntax.ErrorCode]string{
 	syntax.ErrMissingParen: "(", syntax.ErrUnexpectedParen: ")", syntax.ErrMissingBracket: "[", syntax.ErrInvalidEscape: `\E`,
 	syntax.ErrMissingRepeatArgument: "*", syntax.ErrInvalidRepeatOp: "a**", syntax.ErrInvalidRepeatSize: "a{2,1}",
-	syntax.ErrInvalidCharRange: "[b-a]", syntax.ErrInvalidPerlOp: "(?#", syntax.ErrInvalidNamedCapture: "(?P<>a)", syntax.ErrTrailingBackslash: `\`,
+	syntax.ErrInvalidCharRange: "[b-a]", syntax.ErrInvalidPerlOp: "(?#", syntax.ErrInvalidNamedCapture: "(?P<>a)",
+	syntax.ErrTrailingBackslash: `\`,
 }
 
-// subscribe puts what stands for a member's expression into its request. Empty
-// ones end a subscription.
+// subscribe replaces a member's expression in its request. An empty one ends a
+// subscription.
 func (c *call) subscribe(r *kmsg.ConsumerGroupHeartbeatRequest) {
 	if r.SubscribedTopicRegex == nil || *r.SubscribedTopicRegex == "" {
 		return
@@ -121,9 +122,9 @@ func (c *call) subscribe(r *kmsg.ConsumerGroupHeartbeatRequest) {
 	r.SubscribedTopicRegex = &s.ours
 }
 
-// subscribed puts the client's own words back into what the broker says about its
-// expression, which is "SubscribedTopicRegex `...` is not a valid ...: why.".
-// false: it says nothing about that.
+// subscribed puts the client's expression back into the broker's message about
+// it, "SubscribedTopicRegex `...` is not a valid ...: why.". It returns false
+// for any other message.
 func (c *call) subscribed(r *kmsg.ConsumerGroupHeartbeatResponse) bool {
 	s, ok := c.x.State.(*subscribing)
 	if !ok || r.ErrorCode != invalidExpression || r.ErrorMessage == nil {
@@ -143,8 +144,8 @@ func (c *call) subscribed(r *kmsg.ConsumerGroupHeartbeatResponse) bool {
 	return true
 }
 
-// subscribedTo gives what a client wrote. An expression that did not come this
-// way says nothing about the tenant's topics by their names, and is not shown.
+// subscribedTo returns what a client wrote. An expression that did not come
+// through the proxy says nothing about the tenant's names, and is not shown.
 func (c *call) subscribedTo(ours *string) *string {
 	if ours == nil || *ours == "" {
 		return ours

@@ -93,12 +93,17 @@ func sameNames(t *testing.T, expression string, names []string, prefixes ...stri
 // Rule 13: expressions reach the broker as others that match only the tenant's
 // names, and of these the same.
 func TestExpressionsMatchTheTenantsNamesOnly(t *testing.T) {
-	names := []string{"", "a", "b", "ab", "abc", "orders", "orders-eu", "orders.eu", "ORDERS", "orders2", "payments", "-", ".", "_", "x-y_z", "z4de-orders", "aab", "k", "K"}
+	names := []string{"", "a", "b", "ab", "abc", "orders", "orders-eu", "orders.eu", "ORDERS", "orders2", "payments", "-", ".",
+		"_", "x-y_z", "z4de-orders", "aab", "k", "K"}
 	for _, expression := range []string{
-		"orders", "orders.*", ".*", ".+", "", "orders|payments", "a|", "^orders$", "^orders.*", "(orders|pay.*)", "^(?:a|b)$", "(^a|b$)", "^^a$$", `\Aa\z`,
-		`orders\.eu`, `\Qorders.eu\E`, `\Qorders.eu`, `[a-z]+`, `[^a-z]+`, `[\-\.]`, `\w+`, `\W`, `\d`, `\D+`, `(?i)orders`, `(?i:OR)ders`, `(?i)k`, "a{2}b", "a{1,}b", "a{0,2}b",
-		"(?s).*", "(?m)^a$", "(?P<name>a)", "a*?b", "(?U)a*", "orders/eu", "orders/|a", "[/]", "é", `\x61`, `\p{L}+`, "(a*)*", "(?:)", "()", "a||b", "[[:alpha:]]+", "(^)?a", "(ab)?", "(a?){3}",
-		"a^", "a^b", "$a", "a*^b", "a$b*c", "(^a)*", "(?:a$)+b", ".*(?:^orders$|a$).*", ".*^a", "b$.*", "^*a", "(^|a)*b", "(^a?|b)+", "($)*a", "^$", "$^", "(a|$)(^|b)", "(^a){0,1}b",
+		"orders", "orders.*", ".*", ".+", "", "orders|payments", "a|", "^orders$", "^orders.*", "(orders|pay.*)", "^(?:a|b)$",
+		"(^a|b$)", "^^a$$", `\Aa\z`,
+		`orders\.eu`, `\Qorders.eu\E`, `\Qorders.eu`, `[a-z]+`, `[^a-z]+`, `[\-\.]`, `\w+`, `\W`, `\d`, `\D+`, `(?i)orders`,
+		`(?i:OR)ders`, `(?i)k`, "a{2}b", "a{1,}b", "a{0,2}b",
+		"(?s).*", "(?m)^a$", "(?P<name>a)", "a*?b", "(?U)a*", "orders/eu", "orders/|a", "[/]", "é", `\x61`, `\p{L}+`, "(a*)*",
+		"(?:)", "()", "a||b", "[[:alpha:]]+", "(^)?a", "(ab)?", "(a?){3}",
+		"a^", "a^b", "$a", "a*^b", "a$b*c", "(^a)*", "(?:a$)+b", ".*(?:^orders$|a$).*", ".*^a", "b$.*", "^*a", "(^|a)*b",
+		"(^a?|b)+", "($)*a", "^$", "$^", "(a|$)(^|b)", "(^a){0,1}b",
 		".*-.*", "[-.]", "[-a]", "[.-0]", "[_a-c-]+",
 	} {
 		if _, err := (&tenant{prefix: "z4de-"}).expressionIn(expression); err != nil {
@@ -140,8 +145,10 @@ func TestExpressionsStayReadable(t *testing.T) {
 func TestExpressionsThatReachBeyondAreRefused(t *testing.T) {
 	ten := newTenant(t, "z4de")
 	for _, expression := range []string{
-		"a)|(b", ")", "(", "a)|(?:.*", ".*)|.*(", "[", "[a", `\`, `a\`, "*", "a**", "(?i", "(?#c)", "(?<=a)b", `\1`, "(?=a)", "a{2,1}", "a{1001}", `\E`, `[\E]`, `a\E)|(?:.*`, "\xff",
-		"(^a){2}", "(a|b$){3,}", `\ba`, `a\b`, `\B`, strings.Repeat("(", 2000) + strings.Repeat(")", 2000), strings.Repeat("a", 40_000), strings.Repeat(`\pL`, 3000),
+		"a)|(b", ")", "(", "a)|(?:.*", ".*)|.*(", "[", "[a", `\`, `a\`, "*", "a**", "(?i", "(?#c)", "(?<=a)b", `\1`, "(?=a)",
+		"a{2,1}", "a{1001}", `\E`, `[\E]`, `a\E)|(?:.*`, "\xff",
+		"(^a){2}", "(a|b$){3,}", `\ba`, `a\b`, `\B`, strings.Repeat("(", 2000) +
+			strings.Repeat(")", 2000), strings.Repeat("a", 40_000), strings.Repeat(`\pL`, 3000),
 	} {
 		if ours, err := ten.expressionIn(expression); err == nil {
 			t.Errorf("%.40q goes to the broker as %.80q", expression, ours)
@@ -152,7 +159,8 @@ func TestExpressionsThatReachBeyondAreRefused(t *testing.T) {
 // Expressions that are put together at random.
 func TestAnyExpressionMatchesTheTenantsNamesOnly(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
-	parts := []string{"a", "b", "ab", "-", ".", `\.`, "/", "[ab]", "[^a]", `\w`, `\W`, "(?i:a)", "^", "^", "$", "$", `\z`, "x", "0", `\Qa.b\E`, ""}
+	parts := []string{"a", "b", "ab", "-", ".", `\.`, "/", "[ab]", "[^a]", `\w`, `\W`, "(?i:a)", "^", "^", "$", "$", `\z`, "x",
+		"0", `\Qa.b\E`, ""}
 	var expression func(depth int) string
 	expression = func(depth int) string {
 		if depth == 0 {
@@ -264,7 +272,8 @@ func TestMembersSeeTheirOwnExpressions(t *testing.T) {
 			t.Fatal(err)
 		}
 		said := *answered.(*kmsg.ConsumerGroupHeartbeatResponse).ErrorMessage
-		if expression != "" && !strings.HasPrefix(said, "SubscribedTopicRegex `"+expression+"` is not a valid") || strings.Contains(said, "z4de") {
+		if expression != "" && !strings.HasPrefix(said, "SubscribedTopicRegex `"+expression+"` is not a valid") ||
+			strings.Contains(said, "z4de") {
 			t.Errorf("about %q the client hears %q", expression, said)
 		}
 	}

@@ -16,7 +16,8 @@ import (
 // names are the fields, by their own name or that of the list they stand in,
 // that hold names of what belongs to a tenant, in requests and responses.
 var names = []string{
-	"Topic", "SourceTopics", "RepartitionSinkTopics", "SinkTopic", "TopicNames", "SubscribedTopicNames", "SubscribedTopics", "Group", "GroupID", "Groups", "GroupIDs",
+	"Topic", "SourceTopics", "RepartitionSinkTopics", "SinkTopic", "TopicNames", "SubscribedTopicNames", "SubscribedTopics",
+	"Group", "GroupID", "Groups", "GroupIDs",
 	"TransactionalID", "TransactionalIDs", "TransactionID", "CoordinatorKey", "CoordinatorKeys", "Key", "ResourceName",
 }
 

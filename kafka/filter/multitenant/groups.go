@@ -10,9 +10,9 @@ func (c *call) findCoordinatorRequest(r *kmsg.FindCoordinatorRequest) error {
 	// Groups, transactional ids, and of share groups "group:topic id:partition":
 	// the prefix stands first in each.
 	if r.Version < 4 {
-		c.inID(&r.CoordinatorKey)
+		c.prefixID(&r.CoordinatorKey)
 	}
-	inAll(r.CoordinatorKeys, c.inID)
+	prefixAll(r.CoordinatorKeys, c.prefixID)
 	return nil
 }
 
@@ -20,34 +20,34 @@ func (c *call) findCoordinatorResponse(r *kmsg.FindCoordinatorResponse) error {
 	c.message(r.ErrorMessage)
 	return each(r.Coordinators, func(k *kmsg.FindCoordinatorResponseCoordinator) error {
 		c.message(k.ErrorMessage)
-		return c.out(&k.Key)
+		return c.unprefix(&k.Key)
 	})
 }
 
 func (c *call) offsetCommitRequest(r *kmsg.OffsetCommitRequest) error {
-	c.inOffsets(&r.Group)
-	c.inEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
+	c.prefixOffsetsGroup(&r.Group)
+	c.prefixEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 	return c.idsIn(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
 }
 
 func (c *call) offsetCommitResponse(r *kmsg.OffsetCommitResponse) error {
 	if r.Version < 10 {
-		return c.outEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
+		return c.unprefixEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 	}
 	return c.idsOut(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
 }
 
 func (c *call) offsetFetchRequest(r *kmsg.OffsetFetchRequest) error {
 	if r.Version < 8 {
-		c.inOffsets(&r.Group)
+		c.prefixOffsetsGroup(&r.Group)
 	}
-	c.inEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
+	c.prefixEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 	var list []*id
 	for i := range r.Groups {
 		g := &r.Groups[i]
-		c.inOffsets(&g.Group)
+		c.prefixOffsetsGroup(&g.Group)
 		for j := range g.Topics {
-			c.in(&g.Topics[j].Topic)
+			c.prefixTopic(&g.Topics[j].Topic)
 			list = append(list, &g.Topics[j].TopicID)
 		}
 	}
@@ -57,17 +57,17 @@ func (c *call) offsetFetchRequest(r *kmsg.OffsetFetchRequest) error {
 // offsetFetchResponse: a group that is the tenant's has offsets of the
 // tenant's topics only, so ids not seen before are learned.
 func (c *call) offsetFetchResponse(r *kmsg.OffsetFetchResponse) error {
-	if err := each(r.Topics, func(t *kmsg.OffsetFetchResponseTopic) error { return c.out(&t.Topic) }); err != nil {
+	if err := each(r.Topics, func(t *kmsg.OffsetFetchResponseTopic) error { return c.unprefix(&t.Topic) }); err != nil {
 		return err
 	}
 	var list []*id
 	if err := each(r.Groups, func(g *kmsg.OffsetFetchResponseGroup) error {
-		if err := c.out(&g.Group); err != nil {
+		if err := c.unprefix(&g.Group); err != nil {
 			return err
 		}
 		return each(g.Topics, func(t *kmsg.OffsetFetchResponseGroupTopic) error {
 			if r.Version < 10 {
-				return c.out(&t.Topic)
+				return c.unprefix(&t.Topic)
 			}
 			if _, faked := c.fakes.get(t.TopicID); !faked && !c.fakes.lost {
 				c.ids.learn(t.TopicID)
@@ -82,17 +82,17 @@ func (c *call) offsetFetchResponse(r *kmsg.OffsetFetchResponse) error {
 }
 
 func (c *call) offsetDeleteRequest(r *kmsg.OffsetDeleteRequest) error {
-	c.inID(&r.Group)
-	c.inEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
+	c.prefixID(&r.Group)
+	c.prefixEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 	return nil
 }
 
 func (c *call) offsetDeleteResponse(r *kmsg.OffsetDeleteResponse) error {
-	return c.outEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
+	return c.unprefixEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 }
 
 func (c *call) describeGroupsRequest(r *kmsg.DescribeGroupsRequest) error {
-	inAll(r.Groups, c.inOffsets)
+	prefixAll(r.Groups, c.prefixOffsetsGroup)
 	return nil
 }
 
@@ -101,31 +101,31 @@ func (c *call) describeGroupsResponse(r *kmsg.DescribeGroupsResponse) error {
 	err := each(r.Groups, func(g *kmsg.DescribeGroupsResponseGroup) error {
 		c.message(g.ErrorMessage)
 		c.describedMembers(g, names)
-		return c.out(&g.Group)
+		return c.unprefix(&g.Group)
 	})
 	return cmp.Or(err, names.err())
 }
 
 func (c *call) listGroupsResponse(r *kmsg.ListGroupsResponse) error {
-	r.Groups = keep(r.Groups, func(g *kmsg.ListGroupsResponseGroup) bool { return c.mine(&g.Group) })
+	r.Groups = keep(r.Groups, func(g *kmsg.ListGroupsResponseGroup) bool { return c.unprefixOwn(&g.Group) })
 	return nil
 }
 
 func (c *call) deleteGroupsRequest(r *kmsg.DeleteGroupsRequest) error {
-	inAll(r.Groups, c.inOffsets)
+	prefixAll(r.Groups, c.prefixOffsetsGroup)
 	return nil
 }
 
 func (c *call) deleteGroupsResponse(r *kmsg.DeleteGroupsResponse) error {
 	return each(r.Groups, func(g *kmsg.DeleteGroupsResponseGroup) error {
 		c.message(g.ErrorMessage)
-		return c.out(&g.Group)
+		return c.unprefix(&g.Group)
 	})
 }
 
 func (c *call) heartbeatRequest(r *kmsg.ConsumerGroupHeartbeatRequest) error {
-	c.inID(&r.Group)
-	inAll(r.SubscribedTopicNames, c.in)
+	c.prefixID(&r.Group)
+	prefixAll(r.SubscribedTopicNames, c.prefixTopic)
 	c.subscribe(r)
 	return c.idsIn(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
 }
@@ -148,7 +148,7 @@ func (c *call) heartbeatResponse(r *kmsg.ConsumerGroupHeartbeatResponse) error {
 			list = append(list, t)
 		}
 	}
-	return c.find(list, func() error {
+	return c.lookUp(list, func() error {
 		r.Assignment.Topics = keep(r.Assignment.Topics, func(t *kmsg.ConsumerGroupHeartbeatResponseAssignmentTopic) bool {
 			return c.ids.owns(t.TopicID)
 		})
@@ -157,14 +157,14 @@ func (c *call) heartbeatResponse(r *kmsg.ConsumerGroupHeartbeatResponse) error {
 }
 
 func (c *call) groupDescribeRequest(r *kmsg.ConsumerGroupDescribeRequest) error {
-	inAll(r.Groups, c.inOffsets)
+	prefixAll(r.Groups, c.prefixOffsetsGroup)
 	return nil
 }
 
 func (c *call) groupDescribeResponse(r *kmsg.ConsumerGroupDescribeResponse) error {
 	assigned := func(a *kmsg.Assignment) {
 		a.TopicPartitions = keep(a.TopicPartitions, func(t *kmsg.AssignmentTopicPartition) bool {
-			ok := c.mine(&t.Topic)
+			ok := c.unprefixOwn(&t.Topic)
 			if ok {
 				c.ids.learn(t.TopicID)
 			}
@@ -175,11 +175,11 @@ func (c *call) groupDescribeResponse(r *kmsg.ConsumerGroupDescribeResponse) erro
 		c.message(g.ErrorMessage)
 		for i := range g.Members {
 			m := &g.Members[i]
-			m.SubscribedTopics = keep(m.SubscribedTopics, c.mine)
+			m.SubscribedTopics = keep(m.SubscribedTopics, c.unprefixOwn)
 			m.SubscribedTopicRegex = c.subscribedTo(m.SubscribedTopicRegex)
 			assigned(&m.Assignment)
 			assigned(&m.TargetAssignment)
 		}
-		return c.out(&g.Group)
+		return c.unprefix(&g.Group)
 	})
 }

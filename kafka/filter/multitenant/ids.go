@@ -31,9 +31,9 @@ const (
 	maxFakes = 1000
 )
 
-// ids knows which topics are the tenant's. An id is that of one topic for
-// ever, so what is known never becomes wrong; a deleted topic's id leads
-// nowhere by itself.
+// ids knows which topics are the tenant's. An id belongs to one topic for ever,
+// so what is known never becomes wrong; the id of a deleted topic leads
+// nowhere.
 type ids struct {
 	fakes   cipher.Block // what makes stand-ins of foreign ids, by a secret key
 	mu      sync.RWMutex
@@ -48,7 +48,7 @@ func (s *ids) init() {
 	s.owned.most, s.foreign.most = maxOwned, maxForeign
 }
 
-// learn notes topics of the tenant.
+// learn adds topics of the tenant.
 func (s *ids) learn(list ...id) {
 	s.mu.RLock()
 	for len(list) > 0 && (s.owned.newest(list[0]) || list[0] == id{}) {
@@ -81,7 +81,7 @@ func (s *ids) owns(t id) bool {
 	return ok
 }
 
-// ask tells whether the broker should be asked about an id.
+// ask reports whether the broker should be asked about an id.
 func (s *ids) ask(t id, now time.Time) bool {
 	if t == (id{}) || s.owns(t) {
 		return false
@@ -92,7 +92,7 @@ func (s *ids) ask(t id, now time.Time) bool {
 	return !ok || now.Sub(at) > foreignFor
 }
 
-// unknown notes ids that the broker did not say to be the tenant's.
+// unknown records ids that the broker did not say to be the tenant's.
 func (s *ids) unknown(list []id, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,24 +113,24 @@ type learning struct {
 func (l *learning) add(t id) {
 	l.few[l.n] = t
 	if l.n++; l.n == len(l.few) {
-		l.end()
+		l.flush()
 	}
 }
 
-func (l *learning) end() {
+func (l *learning) flush() {
 	l.learn(l.few[:l.n]...)
 	l.n = 0
 }
 
-// recent remembers something of ids: of those that were put or asked for last
-// at least most, and at most twice as many.
+// recent is a map by id that keeps at least the most entries that were put or
+// read last, and at most twice as many.
 type recent[V any] struct {
 	most        int
 	now, before map[id]V
 	lost        bool // something was forgotten for want of room
 }
 
-// newest tells of most of what is remembered, and changes nothing.
+// newest reports whether an id is among the newer half, and changes nothing.
 func (r *recent[V]) newest(t id) bool {
 	_, ok := r.now[t]
 	return ok
@@ -162,14 +162,14 @@ func (r *recent[V]) drop(t id) {
 	delete(r.before, t)
 }
 
-// fake gives the id that stands for a foreign one towards the broker: the same
-// one encrypted, so that nobody can choose what it becomes.
+// fake returns the id that stands for a foreign one at the broker: the same one
+// encrypted, so that no client can choose the result.
 func (s *ids) fake(t id) (f id) {
 	s.fakes.Encrypt(f[:], t[:])
 	return f
 }
 
-// original gives the id that another one is the fake of.
+// original returns the id that f is the fake of.
 func (s *ids) original(f id) (t id) {
 	s.fakes.Decrypt(t[:], f[:])
 	return t
@@ -186,8 +186,8 @@ func (c *conn) idIn(t *id) {
 	*t = f
 }
 
-// idRemembered puts back what idIn replaced, as far as that is remembered;
-// false: the id is neither such a one nor known as the tenant's.
+// idRemembered puts back what idIn replaced, if it is remembered; false: the id
+// is neither such a one nor known as the tenant's.
 func (c *conn) idRemembered(t *id) bool {
 	if original, ok := c.fakes.get(*t); ok {
 		*t = original
@@ -197,9 +197,9 @@ func (c *conn) idRemembered(t *id) bool {
 }
 
 // idOut puts back what idIn replaced. An id that is neither known nor was
-// replaced is somebody else's. Where the connection has replaced more than are
-// remembered, it is taken for one of these: what comes out then is no id of
-// anybody's.
+// replaced is another tenant's, which is an error. If the connection has
+// replaced more than it remembers, the id is taken for one of these: the result
+// then is an id that no topic has.
 func (c *conn) idOut(t *id) error {
 	if c.idRemembered(t) {
 		return nil
@@ -213,11 +213,10 @@ func (c *conn) idOut(t *id) error {
 
 var errForeignID = fmt.Errorf("%w: the broker's answer has a topic id that is none of the tenant's", filter.ErrDenied)
 
-// idsIn finds out about n ids of a request, and does idIn with each. To leave
-// out those that are none of the tenant's would change what the others mean,
-// and what the answer is.
+// idsIn looks up n ids of a request and calls idIn with each. To leave out
+// foreign ids would change what the others mean, and the answer.
 func (c *call) idsIn(n int, at func(i int) *id) error {
-	return c.find(c.unknown(n, at), func() error {
+	return c.lookUp(c.unknown(n, at), func() error {
 		for i := range n {
 			c.idIn(at(i))
 		}
@@ -225,7 +224,7 @@ func (c *call) idsIn(n int, at func(i int) *id) error {
 	})
 }
 
-// unknown gives those of n ids about which the broker should be asked.
+// unknown returns those of n ids that the broker should be asked about.
 func (c *call) unknown(n int, at func(i int) *id) (list []id) {
 	now := time.Now()
 	for i := range n {
@@ -236,8 +235,8 @@ func (c *call) unknown(n int, at func(i int) *id) (list []id) {
 	return list
 }
 
-// idsOut does idOut with n ids of a response. One that was forgotten since the
-// request was seen is asked for again.
+// idsOut calls idOut with n ids of a response. It looks up those that were
+// forgotten since the request.
 func (c *call) idsOut(n int, at func(i int) *id) error {
 	var unknown []id
 	for i := range n {
@@ -246,7 +245,7 @@ func (c *call) idsOut(n int, at func(i int) *id) error {
 			unknown = append(unknown, t)
 		}
 	}
-	return c.find(unknown, func() error {
+	return c.lookUp(unknown, func() error {
 		for i := range n {
 			if err := c.idOut(at(i)); err != nil {
 				return err
@@ -256,8 +255,9 @@ func (c *call) idsOut(n int, at func(i int) *id) error {
 	})
 }
 
-// find asks the broker whose the ids are before then goes on.
-func (c *call) find(unknown []id, then func() error) error {
+// lookUp asks the broker for topics by their ids, learns which are the tenant's,
+// and calls then.
+func (c *call) lookUp(unknown []id, then func() error) error {
 	if len(unknown) == 0 {
 		return then()
 	}
@@ -272,7 +272,7 @@ func (c *call) find(unknown []id, then func() error) error {
 	return nil
 }
 
-// byID asks for topics by their ids, for which there is Metadata v12 (KIP-516).
+// byID makes a request for topics by their ids: Metadata v12 (KIP-516).
 func byID(list []id) kmsg.Request {
 	r := kmsg.NewPtrMetadataRequest()
 	r.Version = 12
@@ -284,7 +284,7 @@ func byID(list []id) kmsg.Request {
 	return r
 }
 
-// learnMetadata learns from an answer that has not lost its prefixes.
+// learnMetadata learns ids from an answer whose names still have the prefix.
 func (c *call) learnMetadata(resp kmsg.Response) {
 	m, ok := resp.(*kmsg.MetadataResponse)
 	if !ok {

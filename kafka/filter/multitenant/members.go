@@ -28,11 +28,11 @@ import (
 
 const consumerProtocol = "consumer"
 
-// maxMemberNames is how many names may stand in what members say in one
-// message: each grows by the prefix.
+// maxMemberNames bounds the names in one message's member metadata, since each
+// grows by the prefix.
 const maxMemberNames = 500_000
 
-// memberNames changes the names in what members say.
+// memberNames changes the names in member metadata.
 type memberNames struct {
 	// edit appends what becomes of a name; false leaves it out.
 	edit func(dst, name []byte) ([]byte, bool)
@@ -41,21 +41,22 @@ type memberNames struct {
 
 func (c *call) memberNamesIn() *memberNames {
 	return &memberNames{left: maxMemberNames, edit: func(dst, name []byte) ([]byte, bool) {
-		return append(dst, c.topicIn(string(name))...), true
+		return append(dst, c.prefixedTopic(string(name))...), true
 	}}
 }
 
-// memberNamesOut leaves out names that are not the tenant's, as everywhere: no
-// member that came through the proxy has said them.
+// memberNamesOut leaves out names that are not the tenant's: no member that
+// came through the proxy has sent them.
 func (c *call) memberNamesOut() *memberNames {
 	return &memberNames{left: maxMemberNames, edit: func(dst, name []byte) ([]byte, bool) {
 		s := string(name)
-		ok := c.out(&s) == nil
+		ok := c.unprefix(&s) == nil
 		return append(dst, s...), ok
 	}}
 }
 
-// err tells that there were too many names; then what was changed is of no use.
+// err returns an error if there were too many names. Then the changed message
+// must not be used.
 func (e *memberNames) err() error {
 	if e.left < 0 {
 		return fmt.Errorf("%w: more than %d topics in what members of a group say", filter.ErrDenied, maxMemberNames)
@@ -88,8 +89,8 @@ func (e *memberNames) assignment(b []byte) []byte {
 	return append(out, rest...)
 }
 
-// topics appends to dst what becomes of an array of names, each with its
-// partitions where there are some. ok false: rest does not begin with one.
+// topics appends to dst an array of changed names, each with its partitions if
+// there are any. ok is false if rest does not begin with such an array.
 func (e *memberNames) topics(dst, rest []byte, partitions bool) (_, behind []byte, ok bool) {
 	size, ok := topicsSize(rest, partitions)
 	if !ok {
@@ -108,7 +109,7 @@ func (e *memberNames) topics(dst, rest []byte, partitions bool) (_, behind []byt
 		from := len(dst)
 		with, ok := e.edit(append(dst, 0, 0), name)
 		if ok {
-			binary.BigEndian.PutUint16(with[from:], uint16(len(with)-from-2)) // topicIn sees to it that it fits
+			binary.BigEndian.PutUint16(with[from:], uint16(len(with)-from-2)) // prefixedTopic makes it fit
 			dst = append(with, b[:n]...)
 			kept++
 		}
@@ -123,7 +124,7 @@ func (e *memberNames) topics(dst, rest []byte, partitions bool) (_, behind []byt
 // count is the length of an array, or of bytes, which b begins with.
 func count(b []byte) int { return max(int(int32(binary.BigEndian.Uint32(b))), 0) }
 
-// topicsSize is how many bytes such an array takes.
+// topicsSize returns how many bytes such an array takes.
 func topicsSize(b []byte, partitions bool) (size int, ok bool) {
 	if len(b) < 4 {
 		return 0, false
@@ -160,7 +161,7 @@ func topicsSize(b []byte, partitions bool) (size int, ok bool) {
 }
 
 func (c *call) joinGroupRequest(r *kmsg.JoinGroupRequest) error {
-	c.inID(&r.Group)
+	c.prefixID(&r.Group)
 	if r.ProtocolType != consumerProtocol {
 		return nil
 	}
@@ -188,7 +189,7 @@ func (c *call) joinGroupResponse(r *kmsg.JoinGroupResponse) error {
 // syncGroupRequest: before v5 the type of protocol is not told, and it need not
 // be later. Then whatever can be read is changed, on both ways.
 func (c *call) syncGroupRequest(r *kmsg.SyncGroupRequest) error {
-	c.inID(&r.Group)
+	c.prefixID(&r.Group)
 	if r.ProtocolType != nil && *r.ProtocolType != consumerProtocol {
 		return nil
 	}
@@ -209,7 +210,7 @@ func (c *call) syncGroupResponse(r *kmsg.SyncGroupResponse) error {
 	return names.err()
 }
 
-// describedMembers does for DescribeGroups what is done for members themselves.
+// describedMembers changes member metadata in DescribeGroups in the same way.
 func (c *call) describedMembers(g *kmsg.DescribeGroupsResponseGroup, names *memberNames) {
 	if g.ProtocolType != consumerProtocol {
 		return

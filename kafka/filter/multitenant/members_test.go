@@ -31,11 +31,12 @@ func subscribed(version int16, prefix string) []byte {
 func assigned(version int16, prefix string) []byte {
 	m := kmsg.NewConsumerMemberAssignment()
 	m.Version, m.UserData = version, []byte("of orders")
-	m.Topics = []kmsg.ConsumerMemberAssignmentTopic{{Topic: prefix + "orders", Partitions: []int32{0, 3}}, {Topic: prefix + "payments", Partitions: []int32{}}}
+	m.Topics = []kmsg.ConsumerMemberAssignmentTopic{{Topic: prefix + "orders", Partitions: []int32{0, 3}},
+		{Topic: prefix + "payments", Partitions: []int32{}}}
 	return m.AppendTo(nil)
 }
 
-// sent gives what becomes of a request, and the exchange for its response.
+// sent returns what becomes of a request, and the exchange for its response.
 func sent(t *testing.T, c filter.Conn, r kmsg.Request) (kmsg.Request, *filter.Exchange) {
 	t.Helper()
 	x := filter.NewExchange(r.Key(), r.GetVersion(), "", quiet{t})
@@ -51,7 +52,7 @@ func sent(t *testing.T, c filter.Conn, r kmsg.Request) (kmsg.Request, *filter.Ex
 	return got, &x
 }
 
-// received gives what becomes of a response.
+// received returns what becomes of a response.
 func received(t *testing.T, c filter.Conn, x *filter.Exchange, r kmsg.Response) kmsg.Response {
 	t.Helper()
 	r.SetVersion(x.Version)
@@ -106,7 +107,8 @@ func TestWhatConsumersAreAssignedHasThePrefixAtTheBroker(t *testing.T) {
 			direct, atBroker := assigned(version, ""), assigned(version, "z4de-")
 			r := kmsg.NewPtrSyncGroupRequest()
 			r.Version, r.Group = sync, "g"
-			r.GroupAssignment = []kmsg.SyncGroupRequestGroupAssignment{{MemberID: "m", MemberAssignment: direct}, {MemberID: "n", MemberAssignment: []byte{}}}
+			r.GroupAssignment = []kmsg.SyncGroupRequestGroupAssignment{{MemberID: "m", MemberAssignment: direct},
+				{MemberID: "n", MemberAssignment: []byte{}}}
 			q, x := sent(t, c, r)
 			got := q.(*kmsg.SyncGroupRequest).GroupAssignment
 			if !bytes.Equal(got[0].MemberAssignment, atBroker) || len(got[1].MemberAssignment) > 0 {
@@ -216,7 +218,8 @@ func TestNamesOfOthersInWhatMembersSayAreLeftOut(t *testing.T) {
 	q.Version, q.Group = 5, "g"
 	_, x := sent(t, c, q)
 	m := kmsg.NewConsumerMemberAssignment()
-	m.Topics = []kmsg.ConsumerMemberAssignmentTopic{{Topic: "other-orders", Partitions: []int32{1, 2}}, {Topic: "z4de-orders", Partitions: []int32{0}}}
+	m.Topics = []kmsg.ConsumerMemberAssignmentTopic{{Topic: "other-orders", Partitions: []int32{1, 2}},
+		{Topic: "z4de-orders", Partitions: []int32{0}}}
 	r := kmsg.NewPtrSyncGroupResponse()
 	r.MemberAssignment = m.AppendTo(nil)
 	got := kmsg.NewConsumerMemberAssignment()

@@ -1,8 +1,9 @@
-// Package multitenant gives each tenant a part of a physical cluster that
-// looks like a whole one: topics, groups, transactional ids, share and streams groups, and
-// the ACLs and configurations of these are kept under the tenant's prefix.
-// What is not under it is neither seen nor counted, and the answer about it is
-// the broker's own about something that nobody has.
+// Package multitenant is the filter MultiTenant: it gives each tenant a part of
+// a physical cluster that looks like a whole one. Topics, groups, transactional
+// ids, share and streams groups, and the ACLs and configurations of these carry
+// the tenant's prefix at the broker. A tenant neither sees nor counts what does
+// not have it; the answer about it is the broker's own about something that
+// does not exist.
 //
 //	filters:
 //	- {type: MultiTenant, config: {tenantKey: z4de}}    # "orders" is "z4de-orders"
@@ -10,19 +11,21 @@
 // The rules:
 //
 //   - Names get the prefix on the way to the broker and lose it on the way
-//     back (names.go). A name without it in an answer is left out of a list;
-//     where it should be the one that was asked for, the connection ends.
-//   - Topic ids are passed on when the topic is known to be the tenant's
-//     (ids.go). Any other id is exchanged for one that nobody has, and put
-//     back in the answer.
-//   - No regular expression of a client's reaches the broker: subscriptions
-//     (ConsumerGroupHeartbeat v1, topologies of streams groups) are written
-//     anew (expressions.go), and what else the broker would evaluate itself is
-//     not offered (ListTransactions v2). An API that this package does not know
-//     is not offered either (table.go).
+//     back (names.go). A name without it is left out of lists; in an answer
+//     about a single name it ends the connection.
+//   - Topic ids pass if the topic is known to be the tenant's (ids.go). Any
+//     other id is replaced by one that no topic has, and put back in the
+//     answer.
+//   - No regular expression of a client reaches the broker: subscriptions
+//     (ConsumerGroupHeartbeat v1, topologies of streams groups) are rewritten
+//     (expressions.go), and others are not offered (ListTransactions v2).
+//   - An API that this package does not know is not offered (table.go).
 //   - What concerns the whole cluster is not offered, or refused in the
 //     protocol's own words: quotas, SCRAM users, delegation tokens, features,
 //     the configuration of brokers.
+//
+// produce.go, fetch.go and metadata.go begin with what happens to these APIs in
+// which versions; table.go lists all APIs.
 package multitenant
 
 import (
@@ -86,8 +89,9 @@ func (c *Config) Validate(report func(path, message string, value any)) {
 	}
 }
 
-// NamePrefix is what all names of the tenant begin with. Whoever has several
-// tenants on one physical cluster sees to it that none begins with another.
+// NamePrefix returns the prefix of all names of the tenant. No tenant of a
+// physical cluster may have a prefix that begins with another one's; the model
+// checks that.
 func (c *Config) NamePrefix() string {
 	if c.Prefix != "" {
 		return c.Prefix
@@ -109,7 +113,8 @@ func (c *Config) Provision(env filter.Env) (filter.Filter, error) {
 	return t, nil
 }
 
-// tenant is the filter: what all connections of a virtual cluster share.
+// tenant is the filter: the part that all connections of a virtual cluster
+// share.
 type tenant struct {
 	prefix     string
 	principals bool
@@ -122,7 +127,7 @@ var _ filter.Filter = (*tenant)(nil)
 
 // Versions implements filter.Filter.
 func (t *tenant) Versions(key int16, have filter.Range) filter.Range {
-	a := find(key)
+	a := apiOf(key)
 	if a == nil {
 		return filter.Hidden
 	}
@@ -134,7 +139,7 @@ func (t *tenant) Versions(key int16, have filter.Range) filter.Range {
 
 // Wants implements filter.Filter.
 func (t *tenant) Wants(d filter.Direction, key, version int16) filter.Interest {
-	a := find(key)
+	a := apiOf(key)
 	switch {
 	case a == nil:
 		return filter.Nothing // hidden: it never comes
@@ -156,7 +161,7 @@ func (t *tenant) Open(info filter.Info) filter.Conn {
 // Close implements filter.Filter.
 func (t *tenant) Close() {}
 
-// conn is a connection of the tenant.
+// conn is the part of one connection.
 type conn struct {
 	*tenant
 	// fakes are the ids that nobody has, with what the client asked for.
@@ -174,6 +179,27 @@ var _ filter.BufferingConn = (*conn)(nil)
 // Close implements filter.Conn.
 func (c *conn) Close() {}
 
+// edits are those of a connection, made when they are first wanted: bulk comes
+// in many messages, of which only one streams at a time in each direction.
+type edits struct {
+	produceNames, produceIDs, fetchNames, fetchIDs *filter.Edits
+	produce                                        *filter.Exchange // the one that streams
+	answer                                         *filter.Edits    // of Produce
+	names                                          int              // that answer has seen
+	body                                           []byte           // of the last one that answer has changed, where it is small
+}
+
+// Edits implements filter.Conn.
+func (c *conn) Edits(d filter.Direction, x *filter.Exchange) *filter.Edits {
+	switch {
+	case x.Key == int16(kmsg.Produce) && d == filter.Request:
+		return c.produceEdits(x)
+	case x.Key == int16(kmsg.Fetch) && d == filter.Response:
+		return c.fetchEdits(x)
+	}
+	return nil
+}
+
 // call is one message on its way through the filter.
 type call struct {
 	*conn
@@ -183,7 +209,7 @@ type call struct {
 
 // Request implements filter.Conn.
 func (c *conn) Request(x *filter.Exchange, m *filter.Message) error {
-	a := find(x.Key)
+	a := apiOf(x.Key)
 	if a == nil {
 		return fmt.Errorf("%w: api key %d is not for tenants", filter.ErrDenied, x.Key)
 	}
@@ -200,7 +226,7 @@ func (c *conn) Request(x *filter.Exchange, m *filter.Message) error {
 
 // Response implements filter.Conn.
 func (c *conn) Response(x *filter.Exchange, m *filter.Message) error {
-	a := find(x.Key)
+	a := apiOf(x.Key)
 	if a == nil {
 		return fmt.Errorf("%w: api key %d is not for tenants", filter.ErrDenied, x.Key)
 	}

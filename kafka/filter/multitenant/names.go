@@ -7,44 +7,45 @@ import (
 	"penstock/kafka/filter"
 )
 
-// maxString is how long a string of the protocol may be.
+// maxString bounds the strings of the protocol.
 const maxString = 1<<15 - 1
 
-// prefixed puts the prefix before a name. One that no string of the protocol
-// can hold with it is cut: nothing of such a length is named after topics, and
-// its length must not turn into one that says something else.
+// prefixed puts the prefix before a name. If the result were too long for a
+// string of the protocol, it is cut: no topic has a name of that length, and
+// its length must not wrap into that of another name.
 func (t *tenant) prefixed(name string) string {
 	return t.prefix + name[:min(len(name), maxString-len(t.prefix))]
 }
 
-// topicIn is in, as a value.
-func (t *tenant) topicIn(name string) string {
+// prefixedTopic returns the name of a topic with the prefix, see prefixTopic.
+func (t *tenant) prefixedTopic(name string) string {
 	if t.impossible(name) {
 		return name
 	}
 	return t.prefixed(name)
 }
 
-// impossible tells of the names that no broker takes for a topic.
+// impossible reports whether no broker accepts a name for a topic.
 func (t *tenant) impossible(name string) bool { return name == "" || name == "." || name == ".." }
 
-// in gives the name of a topic its prefix. Names that no broker takes ("", ".",
-// "..") are left as they are, because with a prefix they would become good ones.
-func (t *tenant) in(name *string) { *name = t.topicIn(*name) }
+// prefixTopic puts the prefix before the name of a topic. Names that no broker
+// accepts ("", ".", "..") stay as they are: with a prefix they would become
+// good ones.
+func (t *tenant) prefixTopic(name *string) { *name = t.prefixedTopic(*name) }
 
-// inID is in for groups and transactional ids, for which only the empty one is
-// not taken: "." would be everybody's.
-func (t *tenant) inID(name *string) {
+// prefixID does the same for groups and transactional ids. Brokers refuse the
+// empty one only; "." without the prefix would be shared by all tenants.
+func (t *tenant) prefixID(name *string) {
 	if *name != "" {
 		*name = t.prefixed(*name)
 	}
 }
 
-// inOffsets is in for group ids of committed offsets, where the broker takes
-// the empty one; it must not be everybody's.
-func (t *tenant) inOffsets(group *string) { *group = t.prefixed(*group) }
+// prefixOffsetsGroup does the same for group ids of committed offsets, where
+// brokers accept the empty one, which tenants must not share.
+func (t *tenant) prefixOffsetsGroup(group *string) { *group = t.prefixed(*group) }
 
-// optional does what in or inID do, where there is a name.
+// optional applies prefixTopic or prefixID to a name that may be null.
 func optional(name *string, in func(*string)) *string {
 	if name == nil {
 		return nil
@@ -54,22 +55,23 @@ func optional(name *string, in func(*string)) *string {
 	return &s
 }
 
-// inAll does what in, inID or inOffsets do with all names of a list.
-func inAll(names []string, in func(*string)) {
+// prefixAll applies one of these to all names of a list.
+func prefixAll(names []string, in func(*string)) {
 	for i := range names {
 		in(&names[i])
 	}
 }
 
-// inEach does in with the names of n topics.
-func (t *tenant) inEach(n int, name func(i int) *string) {
+// prefixEach applies prefixTopic to the names of n topics.
+func (t *tenant) prefixEach(n int, name func(i int) *string) {
 	for i := range n {
-		t.in(name(i))
+		t.prefixTopic(name(i))
 	}
 }
 
-// mine takes the prefix off a name of a list; false: it is somebody else's.
-func (t *tenant) mine(name *string) bool {
+// unprefixOwn removes the prefix from a name in a list; false: it is another
+// tenant's.
+func (t *tenant) unprefixOwn(name *string) bool {
 	s, ok := strings.CutPrefix(*name, t.prefix)
 	if ok {
 		*name = s
@@ -77,9 +79,10 @@ func (t *tenant) mine(name *string) bool {
 	return ok
 }
 
-// out takes the prefix off a name that repeats what was asked for.
-func (t *tenant) out(name *string) error {
-	if t.mine(name) {
+// unprefix removes the prefix from a name that repeats one of the request.
+// Without the prefix it is an error.
+func (t *tenant) unprefix(name *string) error {
+	if t.unprefixOwn(name) {
 		return nil
 	}
 	if t.impossible(*name) {
@@ -88,20 +91,20 @@ func (t *tenant) out(name *string) error {
 	return fmt.Errorf("%w: the broker's answer has a name without the tenant's prefix", filter.ErrDenied)
 }
 
-// outEach does out with the names of n topics.
-func (t *tenant) outEach(n int, name func(i int) *string) error {
+// unprefixEach applies unprefix to the names of n topics.
+func (t *tenant) unprefixEach(n int, name func(i int) *string) error {
 	for i := range n {
-		if err := t.out(name(i)); err != nil {
+		if err := t.unprefix(name(i)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// message takes the prefix off the names in what a broker says to people: where
-// it stands at the beginning of a word. Of a prefix that does not end with a
-// separator, which ordinary words may begin with, only names in quotes or
-// brackets, or behind "=", are taken for names.
+// message removes the prefix from names in a text for people, where it stands
+// at the beginning of a word. Ordinary words may begin with a prefix that does
+// not end with a separator; then only names in quotes or brackets, or behind
+// "=", count as names.
 func (t *tenant) message(text *string) {
 	if text == nil || !strings.Contains(*text, t.prefix) {
 		return
@@ -135,13 +138,13 @@ func (t *tenant) message(text *string) {
 	*text = out.String()
 }
 
-// inName tells whether a byte may be part of a topic's name.
+// inName reports whether a byte may be part of the name of a topic.
 func inName(b byte) bool { return strings.IndexByte(legal, b) >= 0 }
 
 const user = "User:"
 
-// principal gives the name of a principal its prefix, where that is wanted.
-// The wildcard stays one.
+// principal puts the prefix before the name of a principal, if principals are
+// prefixed. The wildcard stays.
 func (t *tenant) principal(p *string) {
 	if name, ok := strings.CutPrefix(*p, user); ok && t.principals && name != "*" && name != "" {
 		*p = user + t.prefixed(name[:min(len(name), maxString-len(t.prefix)-len(user))])
@@ -154,7 +157,7 @@ func (t *tenant) principalOut(p *string) {
 	}
 }
 
-// keep gives the elements that ok is true of, in place.
+// keep filters a list in place.
 func keep[T any](list []T, ok func(*T) bool) []T {
 	n := 0
 	for i := range list {

@@ -31,7 +31,7 @@ func lists(v reflect.Value, path string, visit func(path string, list reflect.Va
 	}
 }
 
-// passing gives what becomes of a message, decoded; nil where it is not looked
+// passing returns what becomes of a message, decoded; nil where it is not looked
 // at whole, or ends the connection.
 func passing(t *testing.T, ten *tenant, d filter.Direction, key, version int16, body []byte) any {
 	x := filter.NewExchange(key, version, "", quiet{t})
@@ -86,7 +86,8 @@ func TestNullListsStayNull(t *testing.T) {
 				if key == int16(kmsg.ElectLeaders) && path == ".Topics" {
 					continue // all become all of the tenant's
 				}
-				for _, list := range []func(reflect.Type) reflect.Value{reflect.Zero, func(of reflect.Type) reflect.Value { return reflect.MakeSlice(of, 0, 0) }} {
+				for _, list := range []func(reflect.Type) reflect.Value{reflect.Zero,
+					func(of reflect.Type) reflect.Value { return reflect.MakeSlice(of, 0, 0) }} {
 					before, encode := make1()
 					lists(before, "", func(at string, v reflect.Value) {
 						if at == path {

@@ -7,8 +7,8 @@ import (
 )
 
 // session is a fetch session of the connection (KIP-227, KIP-932): the topics
-// that its requests have named, which the broker goes on to answer about when
-// they are not named any more.
+// that its requests have named. The broker answers about these until they are
+// removed from the session, also when a request does not name them.
 type session struct {
 	// topics has the ids that the client said: true where one that nobody has
 	// stands for it at the broker. What is forgotten stays until the next
@@ -17,20 +17,21 @@ type session struct {
 	faked  int // of topics
 }
 
-// maxSession is for topics of a session. What goes beyond it is treated as
-// without a session: ids that are known pass, others have stood-ins for ever.
+// maxSession bounds the topics of a session. More are treated as if there were
+// no session: known ids pass, others are replaced for ever.
 const maxSession = 10_000
 
-// owns tells whether a topic is in the session as the tenant's.
+// owns reports whether a topic is in the session as the tenant's.
 func (s *session) owns(t id) bool {
 	faked, ok := s.topics[t]
 	return ok && !faked
 }
 
-// fakes tells whether a topic is in the session as one that nobody has.
+// fakes reports whether a topic is in the session under an id that no topic
+// has.
 func (s *session) fakes(t id) bool { return s.topics[t] }
 
-func (s *session) note(t id, faked bool) {
+func (s *session) add(t id, faked bool) {
 	if _, ok := s.topics[t]; ok || len(s.topics) >= maxSession {
 		return
 	}
@@ -42,10 +43,10 @@ func (s *session) note(t id, faked bool) {
 	}
 }
 
-// fetch looks at what a request of a session adds and forgets. Where a topic
-// that stands as another in it has turned out to be the tenant's, both names of
-// it would be in use from now on: the client is answered by again, which has it
-// begin a new session with everything it wants.
+// fetch handles what a request adds to a session and removes from it. If a
+// topic whose id was replaced in it turns out to be the tenant's, both ids
+// would be in use from now on. Then the client is answered by again, which
+// makes it begin a new session.
 func (c *call) fetch(s *session, epoch int32, list []*id, again func() kmsg.Response) error {
 	if epoch <= 0 { // new, or none
 		clear(s.topics)
@@ -61,7 +62,7 @@ func (c *call) fetch(s *session, epoch int32, list []*id, again func() kmsg.Resp
 			}
 		}
 	}
-	return c.find(c.unknown(len(ask), func(i int) *id { return ask[i] }), func() error {
+	return c.lookUp(c.unknown(len(ask), func(i int) *id { return ask[i] }), func() error {
 		for _, t := range ask[len(list):] {
 			if c.ids.owns(*t) {
 				resp := again()
@@ -73,32 +74,8 @@ func (c *call) fetch(s *session, epoch int32, list []*id, again func() kmsg.Resp
 		for _, t := range list {
 			was := *t
 			c.idIn(t)
-			s.note(was, *t != was)
+			s.add(was, *t != was)
 		}
 		return nil
-	})
-}
-
-func (c *call) fetchRequest(r *kmsg.FetchRequest) error {
-	if !c.sessionIn(r) {
-		return nil
-	}
-	var list []*id
-	for i := range r.Topics {
-		c.in(&r.Topics[i].Topic)
-		list = append(list, &r.Topics[i].TopicID)
-	}
-	for i := range r.ForgottenTopics {
-		c.in(&r.ForgottenTopics[i].Topic)
-		list = append(list, &r.ForgottenTopics[i].TopicID)
-	}
-	if r.Version < firstFetchWithID {
-		return nil
-	}
-	return c.fetch(&c.fetches, r.SessionEpoch, list, func() kmsg.Response {
-		const fetchSessionTopicIDError = 106
-		again := kmsg.NewPtrFetchResponse()
-		again.ErrorCode = fetchSessionTopicIDError
-		return again
 	})
 }

@@ -37,7 +37,7 @@ func (k *cluster) Ask(_ *filter.Exchange, r kmsg.Request, then func(kmsg.Respons
 	k.err = then(resp, nil)
 }
 
-// request gives what the broker gets of a request.
+// request returns what the broker gets of a request.
 func (k *cluster) request(c filter.Conn, r kmsg.Request) (kmsg.Request, *filter.Exchange) {
 	k.t.Helper()
 	k.answer = nil

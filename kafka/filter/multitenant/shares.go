@@ -5,8 +5,8 @@ import (
 )
 
 func (c *call) shareHeartbeatRequest(r *kmsg.ShareGroupHeartbeatRequest) error {
-	c.inID(&r.GroupID)
-	inAll(r.SubscribedTopicNames, c.in)
+	c.prefixID(&r.GroupID)
+	prefixAll(r.SubscribedTopicNames, c.prefixTopic)
 	return nil
 }
 
@@ -22,7 +22,7 @@ func (c *call) shareHeartbeatResponse(r *kmsg.ShareGroupHeartbeatResponse) error
 }
 
 func (c *call) shareDescribeRequest(r *kmsg.ShareGroupDescribeRequest) error {
-	inAll(r.GroupIDs, c.inOffsets)
+	prefixAll(r.GroupIDs, c.prefixOffsetsGroup)
 	return nil
 }
 
@@ -31,18 +31,18 @@ func (c *call) shareDescribeResponse(r *kmsg.ShareGroupDescribeResponse) error {
 		c.message(g.ErrorMessage)
 		for i := range g.Members {
 			m := &g.Members[i]
-			m.SubscribedTopicNames = keep(m.SubscribedTopicNames, c.mine)
+			m.SubscribedTopicNames = keep(m.SubscribedTopicNames, c.unprefixOwn)
 			m.Assignment.TopicPartitions = keep(m.Assignment.TopicPartitions,
 				func(t *kmsg.ShareGroupDescribeResponseGroupMemberAssignmentTopicPartition) bool {
-					return c.mine(&t.Topic)
+					return c.unprefixOwn(&t.Topic)
 				})
 		}
-		return c.out(&g.GroupID)
+		return c.unprefix(&g.GroupID)
 	})
 }
 
 func (c *call) shareFetchRequest(r *kmsg.ShareFetchRequest) error {
-	r.GroupID = optional(r.GroupID, c.inID)
+	r.GroupID = optional(r.GroupID, c.prefixID)
 	var list []*id
 	for i := range r.Topics {
 		list = append(list, &r.Topics[i].TopicID)
@@ -70,7 +70,7 @@ func (c *call) shareFetchResponse(r *kmsg.ShareFetchResponse) error {
 }
 
 func (c *call) shareAckRequest(r *kmsg.ShareAcknowledgeRequest) error {
-	r.GroupID = optional(r.GroupID, c.inID)
+	r.GroupID = optional(r.GroupID, c.prefixID)
 	return c.idsIn(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
 }
 
@@ -87,8 +87,8 @@ func (c *call) shareAckResponse(r *kmsg.ShareAcknowledgeResponse) error {
 func (c *call) shareOffsetsRequest(r *kmsg.DescribeShareGroupOffsetsRequest) error {
 	for i := range r.Groups {
 		g := &r.Groups[i]
-		c.inOffsets(&g.GroupID)
-		c.inEach(len(g.Topics), func(j int) *string { return &g.Topics[j].Topic })
+		c.prefixOffsetsGroup(&g.GroupID)
+		c.prefixEach(len(g.Topics), func(j int) *string { return &g.Topics[j].Topic })
 	}
 	return nil
 }
@@ -96,21 +96,21 @@ func (c *call) shareOffsetsRequest(r *kmsg.DescribeShareGroupOffsetsRequest) err
 func (c *call) shareOffsetsResponse(r *kmsg.DescribeShareGroupOffsetsResponse) error {
 	return each(r.Groups, func(g *kmsg.DescribeShareGroupOffsetsResponseGroup) error {
 		c.message(g.ErrorMessage)
-		if err := c.out(&g.GroupID); err != nil {
+		if err := c.unprefix(&g.GroupID); err != nil {
 			return err
 		}
 		return each(g.Topics, func(t *kmsg.DescribeShareGroupOffsetsResponseGroupTopic) error {
 			for i := range t.Partitions {
 				c.message(t.Partitions[i].ErrorMessage)
 			}
-			return c.out(&t.Topic)
+			return c.unprefix(&t.Topic)
 		})
 	})
 }
 
 func (c *call) alterShareOffsetsRequest(r *kmsg.AlterShareGroupOffsetsRequest) error {
-	c.inID(&r.GroupID)
-	c.inEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
+	c.prefixID(&r.GroupID)
+	c.prefixEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 	return nil
 }
 
@@ -120,13 +120,13 @@ func (c *call) alterShareOffsetsResponse(r *kmsg.AlterShareGroupOffsetsResponse)
 		for i := range t.Partitions {
 			c.message(t.Partitions[i].ErrorMessage)
 		}
-		return c.out(&t.Topic)
+		return c.unprefix(&t.Topic)
 	})
 }
 
 func (c *call) deleteShareOffsetsRequest(r *kmsg.DeleteShareGroupOffsetsRequest) error {
-	c.inID(&r.GroupID)
-	c.inEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
+	c.prefixID(&r.GroupID)
+	c.prefixEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 	return nil
 }
 
@@ -134,6 +134,6 @@ func (c *call) deleteShareOffsetsResponse(r *kmsg.DeleteShareGroupOffsetsRespons
 	c.message(r.ErrorMessage)
 	return each(r.Topics, func(t *kmsg.DeleteShareGroupOffsetsResponseTopic) error {
 		c.message(t.ErrorMessage)
-		return c.out(&t.Topic)
+		return c.unprefix(&t.Topic)
 	})
 }

@@ -19,16 +19,16 @@ import (
 const streamsInvalidTopology = 130
 
 func (c *call) streamsHeartbeatRequest(r *kmsg.StreamsGroupHeartbeatRequest) error {
-	c.inID(&r.Group)
+	c.prefixID(&r.Group)
 	if r.Topology == nil {
 		return nil
 	}
 	for i := range r.Topology.Subtopologies {
 		s := &r.Topology.Subtopologies[i]
-		inAll(s.SourceTopics, c.in)
-		inAll(s.RepartitionSinkTopics, c.in)
-		c.inEach(len(s.StateChangelogTopics), func(i int) *string { return &s.StateChangelogTopics[i].Topic })
-		c.inEach(len(s.RepartitionSourceTopics), func(i int) *string { return &s.RepartitionSourceTopics[i].Topic })
+		prefixAll(s.SourceTopics, c.prefixTopic)
+		prefixAll(s.RepartitionSinkTopics, c.prefixTopic)
+		c.prefixEach(len(s.StateChangelogTopics), func(i int) *string { return &s.StateChangelogTopics[i].Topic })
+		c.prefixEach(len(s.RepartitionSourceTopics), func(i int) *string { return &s.RepartitionSourceTopics[i].Topic })
 		for j, expression := range s.SourceTopicRegex {
 			ours, err := c.expressionIn(expression)
 			if err != nil {
@@ -55,29 +55,29 @@ func (c *call) streamsHeartbeatResponse(r *kmsg.StreamsGroupHeartbeatResponse) e
 	for i := range r.PartitionsByUserEndpoint {
 		p := &r.PartitionsByUserEndpoint[i]
 		p.ActivePartitions = keep(p.ActivePartitions, func(t *kmsg.StreamsGroupHeartbeatResponsePartitionsByUserEndpointActivePartition) bool {
-			return c.mine(&t.Topic)
+			return c.unprefixOwn(&t.Topic)
 		})
 		p.StandbyPartitions = keep(p.StandbyPartitions, func(t *kmsg.StreamsGroupHeartbeatResponsePartitionsByUserEndpointStandbyPartition) bool {
-			return c.mine(&t.Topic)
+			return c.unprefixOwn(&t.Topic)
 		})
 	}
 	return nil
 }
 
 func (c *call) streamsDescribeRequest(r *kmsg.StreamsGroupDescribeRequest) error {
-	inAll(r.Groups, c.inOffsets)
+	prefixAll(r.Groups, c.prefixOffsetsGroup)
 	return nil
 }
 
 func (c *call) streamsDescribeResponse(r *kmsg.StreamsGroupDescribeResponse) error {
-	own := func(t *kmsg.TopicInfo) bool { return c.mine(&t.Topic) }
+	own := func(t *kmsg.TopicInfo) bool { return c.unprefixOwn(&t.Topic) }
 	return each(r.Groups, func(g *kmsg.StreamsGroupDescribeResponseGroup) error {
 		c.message(g.ErrorMessage)
 		if g.Topology != nil {
 			for i := range g.Topology.Subtopologies {
 				s := &g.Topology.Subtopologies[i]
-				s.SourceTopics = keep(s.SourceTopics, c.mine)
-				s.RepartitionSinkTopics = keep(s.RepartitionSinkTopics, c.mine)
+				s.SourceTopics = keep(s.SourceTopics, c.unprefixOwn)
+				s.RepartitionSinkTopics = keep(s.RepartitionSinkTopics, c.unprefixOwn)
 				s.StateChangelogTopics = keep(s.StateChangelogTopics, own)
 				s.RepartitionSourceTopics = keep(s.RepartitionSourceTopics, own)
 			}
@@ -85,15 +85,15 @@ func (c *call) streamsDescribeResponse(r *kmsg.StreamsGroupDescribeResponse) err
 		if d := g.TopologyDescription; d != nil {
 			eachNode(d.Subtopologies, d.GlobalStores, c.nodeOut)
 		}
-		return c.out(&g.Group)
+		return c.unprefix(&g.Group)
 	})
 }
 
 func (c *call) topologyUpdateRequest(r *kmsg.StreamsGroupTopologyDescriptionUpdateRequest) error {
-	c.inID(&r.Group)
+	c.prefixID(&r.Group)
 	eachNode(r.TopologyDescription.Subtopologies, r.TopologyDescription.GlobalStores, func(n *kmsg.TopologyDescriptionNode) {
-		inAll(n.SourceTopics, c.in)
-		n.SinkTopic = optional(n.SinkTopic, c.in)
+		prefixAll(n.SourceTopics, c.prefixTopic)
+		n.SinkTopic = optional(n.SinkTopic, c.prefixTopic)
 	})
 	return nil
 }
@@ -105,14 +105,15 @@ func (c *call) topologyUpdateResponse(r *kmsg.StreamsGroupTopologyDescriptionUpd
 
 // nodeOut leaves out of a node's description what is not the tenant's.
 func (c *call) nodeOut(n *kmsg.TopologyDescriptionNode) {
-	n.SourceTopics = keep(n.SourceTopics, c.mine)
-	if n.SinkTopic != nil && !c.mine(n.SinkTopic) {
+	n.SourceTopics = keep(n.SourceTopics, c.unprefixOwn)
+	if n.SinkTopic != nil && !c.unprefixOwn(n.SinkTopic) {
 		n.SinkTopic = nil
 	}
 }
 
 // eachNode calls do with the nodes of a topology's description.
-func eachNode(subtopologies []kmsg.TopologyDescriptionSubtopology, stores []kmsg.TopologyDescriptionGlobalStore, do func(*kmsg.TopologyDescriptionNode)) {
+func eachNode(subtopologies []kmsg.TopologyDescriptionSubtopology, stores []kmsg.TopologyDescriptionGlobalStore,
+	do func(*kmsg.TopologyDescriptionNode)) {
 	for i := range subtopologies {
 		for j := range subtopologies[i].Nodes {
 			do(&subtopologies[i].Nodes[j])

@@ -28,7 +28,8 @@ func streamsTopology(expressions ...string) *kmsg.StreamsGroupHeartbeatRequest {
 		SubtopologyID: "0", SourceTopics: []string{"in", "."}, SourceTopicRegex: expressions,
 		StateChangelogTopics: info("words-store-changelog"), RepartitionSinkTopics: []string{"words-by-repartition"},
 		RepartitionSourceTopics: info("words-by-repartition"),
-		CopartitionGroups:       []kmsg.StreamsGroupHeartbeatRequestTopologySubtopologyCopartitionGroup{{SourceTopics: []int16{0}, SourceTopicRegex: []int16{0}, RepartitionSourceTopics: []int16{0}}},
+		CopartitionGroups: []kmsg.StreamsGroupHeartbeatRequestTopologySubtopologyCopartitionGroup{{SourceTopics: []int16{0},
+			SourceTopicRegex: []int16{0}, RepartitionSourceTopics: []int16{0}}},
 	}}}
 	r.ActiveTasks = []kmsg.TaskIDs{{SubtopologyID: "0", Partitions: []int32{1}}}
 	return r
@@ -56,7 +57,7 @@ func TestATopologyHasThePrefixAtTheBroker(t *testing.T) {
 	}
 }
 
-// oursShown gives the expressions of a request without what is kept in them for
+// oursShown returns the expressions of a request without what is kept in them for
 // people.
 func oursShown(ten *tenant, r kmsg.Request) []string {
 	var all []string
@@ -82,7 +83,8 @@ func TestATopologyWithAnExpressionThatIsNoneIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		answer, ok := k.answer.(*kmsg.StreamsGroupHeartbeatResponse)
-		if !ok || answer.ErrorCode != streamsInvalidTopology || answer.ErrorMessage == nil || !strings.Contains(*answer.ErrorMessage, "`"+expression+"`") {
+		if !ok || answer.ErrorCode != streamsInvalidTopology || answer.ErrorMessage == nil ||
+			!strings.Contains(*answer.ErrorMessage, "`"+expression+"`") {
 			t.Errorf("%s: answered %+v", expression, k.answer)
 		}
 	}
@@ -149,8 +151,10 @@ func TestADescribedStreamsGroupShowsTheTenantsTopicsOnly(t *testing.T) {
 	}}
 	g := received(t, c, x, r).(*kmsg.StreamsGroupDescribeResponse).Groups[0]
 	s := g.Topology.Subtopologies[0]
-	if g.Group != "words" || !reflect.DeepEqual(s.SourceTopics, []string{"in"}) || !reflect.DeepEqual(s.RepartitionSinkTopics, []string{"r"}) ||
-		len(s.StateChangelogTopics) != 1 || s.StateChangelogTopics[0].Topic != "c" || len(s.RepartitionSourceTopics) != 1 || s.RepartitionSourceTopics[0].Topic != "r" {
+	if g.Group != "words" || !reflect.DeepEqual(s.SourceTopics, []string{"in"}) ||
+		!reflect.DeepEqual(s.RepartitionSinkTopics, []string{"r"}) ||
+		len(s.StateChangelogTopics) != 1 || s.StateChangelogTopics[0].Topic != "c" || len(s.RepartitionSourceTopics) != 1 ||
+		s.RepartitionSourceTopics[0].Topic != "r" {
 		t.Errorf("%s: %+v", g.Group, s)
 	}
 	d := g.TopologyDescription

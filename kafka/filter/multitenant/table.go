@@ -8,8 +8,8 @@ import (
 	"penstock/kafka/filter"
 )
 
-// api is what is done with one API. Whatever is not in the table is hidden
-// (rule 14: a security filter fails closed).
+// api declares what happens to one API. An API that is not in the table is
+// hidden: a security filter fails closed.
 type api struct {
 	// limited: only the versions from min to max are for tenants.
 	limited  bool
@@ -25,7 +25,7 @@ func (a *api) walked(d filter.Direction, version int16) bool {
 	return a.walk != nil && a.walk(d, version)
 }
 
-// on makes an entry of typed functions; either may be nil.
+// on makes an entry of typed functions. Either may be nil: that side passes.
 func on[Q kmsg.Request, S kmsg.Response](request func(*call, Q) error, response func(*call, S) error) api {
 	var a api
 	if request != nil {
@@ -49,13 +49,13 @@ func on[Q kmsg.Request, S kmsg.Response](request func(*call, Q) error, response 
 	return a
 }
 
-// limit says which versions are for tenants.
+// limit restricts the versions that tenants are offered.
 func (a api) limit(least, most int16) api {
 	a.limited, a.min, a.max = true, least, most
 	return a
 }
 
-// walking says which versions stream.
+// walking declares which versions are walked.
 func (a api) walking(walk func(filter.Direction, int16) bool) api {
 	a.walk = walk
 	return a
@@ -66,14 +66,14 @@ const anyVersion = 1<<15 - 1
 
 var passes = api{}
 
-func find(key int16) *api {
+func apiOf(key int16) *api {
 	if key < 0 || int(key) >= len(apis) {
 		return nil
 	}
 	return apis[key]
 }
 
-// apis is the table, by API key. It is also in docs/kafka.md, for users.
+// apis is the table, by API key. docs/kafka.md has it for users.
 var apis = func() (table [128]*api) {
 	for key, a := range map[int16]api{
 		0:  on((*call).produceRequest, (*call).produceResponse).walking(walkProduce),
@@ -84,8 +84,8 @@ var apis = func() (table [128]*api) {
 		9:  on((*call).offsetFetchRequest, (*call).offsetFetchResponse),
 		10: on((*call).findCoordinatorRequest, (*call).findCoordinatorResponse),
 		11: on((*call).joinGroupRequest, (*call).joinGroupResponse),
-		12: on(func(c *call, r *kmsg.HeartbeatRequest) error { c.inID(&r.Group); return nil }, none),
-		13: on(func(c *call, r *kmsg.LeaveGroupRequest) error { c.inID(&r.Group); return nil }, none),
+		12: on(func(c *call, r *kmsg.HeartbeatRequest) error { c.prefixID(&r.Group); return nil }, none),
+		13: on(func(c *call, r *kmsg.LeaveGroupRequest) error { c.prefixID(&r.Group); return nil }, none),
 		14: on((*call).syncGroupRequest, (*call).syncGroupResponse),
 		15: on((*call).describeGroupsRequest, (*call).describeGroupsResponse),
 		16: on(nothing, (*call).listGroupsResponse),
@@ -98,7 +98,7 @@ var apis = func() (table [128]*api) {
 		23: on((*call).epochRequest, (*call).epochResponse),
 		24: on((*call).addPartitionsRequest, (*call).addPartitionsResponse),
 		25: on((*call).addOffsetsRequest, none),
-		26: on(func(c *call, r *kmsg.EndTxnRequest) error { c.inID(&r.TransactionalID); return nil }, none),
+		26: on(func(c *call, r *kmsg.EndTxnRequest) error { c.prefixID(&r.TransactionalID); return nil }, none),
 		28: on((*call).txnOffsetCommitRequest, (*call).txnOffsetCommitResponse),
 		// ACLs before v1 have no pattern types, so a wildcard could not be
 		// kept within the prefix.
@@ -124,7 +124,7 @@ var apis = func() (table [128]*api) {
 		65: on((*call).describeTxnsRequest, (*call).describeTxnsResponse),
 		// v2 has a regular expression over transactional ids.
 		66: on(nothing, (*call).listTxnsResponse).limit(0, 1),
-		// v1 has a regular expression over topics (rule 13): see expressions.go.
+		// v1 has a regular expression over topics: see expressions.go.
 		68: on((*call).heartbeatRequest, (*call).heartbeatResponse).limit(0, 1),
 		69: on((*call).groupDescribeRequest, (*call).groupDescribeResponse),
 		71: passes, // GetTelemetrySubscriptions: about the client itself
@@ -147,11 +147,12 @@ var apis = func() (table [128]*api) {
 	return table
 }()
 
-// anything stands for a response that is changed as bytes.
+// anything declares a response that is changed as bytes.
 func anything(*call, kmsg.Response) error { return nil }
 
 // nothing and none stand for a side that passes.
 var (
+	// nothing and none declare a side that passes.
 	nothing func(*call, kmsg.Request) error
 	none    func(*call, kmsg.Response) error
 )

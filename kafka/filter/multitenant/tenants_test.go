@@ -30,7 +30,8 @@ func (a *asks) Ask(_ *filter.Exchange, r kmsg.Request, then func(kmsg.Response, 
 func TestGroupsOfOddNamesAreTheTenantsOwn(t *testing.T) {
 	ten := newTenant(t, "z4de")
 	ten.ids.learn(someID)
-	ids := []string{"Group", "GroupID", "Groups", "GroupIDs", "TransactionalID", "TransactionalIDs", "TransactionID", "CoordinatorKey", "CoordinatorKeys"}
+	ids := []string{"Group", "GroupID", "Groups", "GroupIDs", "TransactionalID", "TransactionalIDs", "TransactionID",
+		"CoordinatorKey", "CoordinatorKeys"}
 	for _, name := range []string{".", ".."} {
 		everyVersion(t, ten, func(key, version int16) {
 			if ten.Wants(filter.Request, key, version) != filter.Whole {
@@ -97,7 +98,8 @@ func TestDeletingACLsOfAllTypesSparesTheCluster(t *testing.T) {
 	}
 	d := kmsg.NewPtrDescribeACLsResponse()
 	resource := kmsg.NewDescribeACLsResponseResource()
-	resource.ResourceType, resource.ResourceName, resource.ResourcePatternType = kmsg.ACLResourceTypeCluster, "kafka-cluster", kmsg.ACLResourcePatternTypeLiteral
+	resource.ResourceType, resource.ResourceName, resource.ResourcePatternType = kmsg.ACLResourceTypeCluster, "kafka-cluster",
+		kmsg.ACLResourcePatternTypeLiteral
 	resource.ACLs = []kmsg.DescribeACLsResponseResourceACL{{Principal: "User:admin", Host: "*"}}
 	d.Resources = append(d.Resources, resource)
 	if err := a.then(d, nil); err != nil {

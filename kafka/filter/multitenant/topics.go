@@ -4,39 +4,28 @@ import (
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
-
-	"penstock/kafka/filter"
 )
 
-// metadataRequest lets the broker say itself what it says of an id that nobody
-// has: it may stand elsewhere in the answer than one of others does.
-func (c *call) metadataRequest(r *kmsg.MetadataRequest) error {
-	for i := range r.Topics {
-		r.Topics[i].Topic = optional(r.Topics[i].Topic, c.in)
-	}
-	return c.idsIn(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
-}
-
 func (c *call) listOffsetsRequest(r *kmsg.ListOffsetsRequest) error {
-	c.inEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
+	c.prefixEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 	return nil
 }
 
 func (c *call) listOffsetsResponse(r *kmsg.ListOffsetsResponse) error {
-	return c.outEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
+	return c.unprefixEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 }
 
 func (c *call) epochRequest(r *kmsg.OffsetForLeaderEpochRequest) error {
-	c.inEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
+	c.prefixEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 	return nil
 }
 
 func (c *call) epochResponse(r *kmsg.OffsetForLeaderEpochResponse) error {
-	return c.outEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
+	return c.unprefixEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 }
 
 func (c *call) createTopicsRequest(r *kmsg.CreateTopicsRequest) error {
-	c.inEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
+	c.prefixEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 	return nil
 }
 
@@ -47,13 +36,13 @@ func (c *call) createTopicsResponse(r *kmsg.CreateTopicsResponse) error {
 		if t.ErrorCode == 0 {
 			c.ids.learn(t.TopicID)
 		}
-		return c.out(&t.Topic)
+		return c.unprefix(&t.Topic)
 	})
 }
 
-// collision takes a name that is not the tenant's out of the refusal of a topic
-// ("Topic 'a.b' collides with existing topic: a_b"): "." and "_" are the same to
-// that rule, also in prefixes.
+// collision removes a name of another tenant from the refusal of a topic
+// ("Topic 'a.b' collides with existing topic: a_b"): that rule treats "." and
+// "_" alike, in prefixes too.
 func (t *tenant) collision(text *string) *string {
 	if text == nil {
 		return nil
@@ -68,9 +57,9 @@ func (t *tenant) collision(text *string) *string {
 }
 
 func (c *call) deleteTopicsRequest(r *kmsg.DeleteTopicsRequest) error {
-	inAll(r.TopicNames, c.in)
+	prefixAll(r.TopicNames, c.prefixTopic)
 	for i := range r.Topics {
-		r.Topics[i].Topic = optional(r.Topics[i].Topic, c.in)
+		r.Topics[i].Topic = optional(r.Topics[i].Topic, c.prefixTopic)
 	}
 	return c.idsIn(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
 }
@@ -86,7 +75,7 @@ func (c *call) deleteTopicsResponse(r *kmsg.DeleteTopicsResponse) error {
 		if t.Topic == nil {
 			continue
 		}
-		if err := c.out(t.Topic); err != nil {
+		if err := c.unprefix(t.Topic); err != nil {
 			return err
 		}
 	}
@@ -94,30 +83,30 @@ func (c *call) deleteTopicsResponse(r *kmsg.DeleteTopicsResponse) error {
 }
 
 func (c *call) deleteRecordsRequest(r *kmsg.DeleteRecordsRequest) error {
-	c.inEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
+	c.prefixEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 	return nil
 }
 
 func (c *call) deleteRecordsResponse(r *kmsg.DeleteRecordsResponse) error {
-	return c.outEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
+	return c.unprefixEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 }
 
 func (c *call) createPartitionsRequest(r *kmsg.CreatePartitionsRequest) error {
-	c.inEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
+	c.prefixEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 	return nil
 }
 
 func (c *call) createPartitionsResponse(r *kmsg.CreatePartitionsResponse) error {
 	return each(r.Topics, func(t *kmsg.CreatePartitionsResponseTopic) error {
 		c.message(t.ErrorMessage)
-		return c.out(&t.Topic)
+		return c.unprefix(&t.Topic)
 	})
 }
 
 // electLeadersRequest turns "all partitions" into all of the tenant's.
 func (c *call) electLeadersRequest(r *kmsg.ElectLeadersRequest) error {
 	if r.Topics != nil {
-		c.inEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
+		c.prefixEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 		return nil
 	}
 	all := kmsg.NewPtrMetadataRequest()
@@ -147,12 +136,12 @@ func (c *call) electLeadersResponse(r *kmsg.ElectLeadersResponse) error {
 		for i := range t.Partitions {
 			c.message(t.Partitions[i].ErrorMessage)
 		}
-		return c.out(&t.Topic)
+		return c.unprefix(&t.Topic)
 	})
 }
 
 func (c *call) alterAssignmentsRequest(r *kmsg.AlterPartitionAssignmentsRequest) error {
-	c.inEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
+	c.prefixEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 	return nil
 }
 
@@ -162,50 +151,50 @@ func (c *call) alterAssignmentsResponse(r *kmsg.AlterPartitionAssignmentsRespons
 		for i := range t.Partitions {
 			c.message(t.Partitions[i].ErrorMessage)
 		}
-		return c.out(&t.Topic)
+		return c.unprefix(&t.Topic)
 	})
 }
 
 func (c *call) listReassignmentsRequest(r *kmsg.ListPartitionReassignmentsRequest) error {
-	c.inEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
+	c.prefixEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 	return nil
 }
 
 func (c *call) listReassignmentsResponse(r *kmsg.ListPartitionReassignmentsResponse) error {
 	c.message(r.ErrorMessage)
-	r.Topics = keep(r.Topics, func(t *kmsg.ListPartitionReassignmentsResponseTopic) bool { return c.mine(&t.Topic) })
+	r.Topics = keep(r.Topics, func(t *kmsg.ListPartitionReassignmentsResponseTopic) bool { return c.unprefixOwn(&t.Topic) })
 	return nil
 }
 
 func (c *call) alterLogDirsRequest(r *kmsg.AlterReplicaLogDirsRequest) error {
 	for i := range r.Dirs {
-		c.inEach(len(r.Dirs[i].Topics), func(j int) *string { return &r.Dirs[i].Topics[j].Topic })
+		c.prefixEach(len(r.Dirs[i].Topics), func(j int) *string { return &r.Dirs[i].Topics[j].Topic })
 	}
 	return nil
 }
 
 func (c *call) alterLogDirsResponse(r *kmsg.AlterReplicaLogDirsResponse) error {
-	return c.outEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
+	return c.unprefixEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 }
 
 func (c *call) describeLogDirsRequest(r *kmsg.DescribeLogDirsRequest) error {
-	c.inEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
+	c.prefixEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 	return nil
 }
 
-// describeLogDirsResponse leaves out other tenants' topics, and the size of
-// the volumes, by which their growth could be watched.
+// describeLogDirsResponse leaves out other tenants' topics, and the size of the
+// volumes, which would show their growth.
 func (c *call) describeLogDirsResponse(r *kmsg.DescribeLogDirsResponse) error {
 	for i := range r.Dirs {
 		d := &r.Dirs[i]
 		d.TotalBytes, d.UsableBytes = -1, -1
-		d.Topics = keep(d.Topics, func(t *kmsg.DescribeLogDirsResponseDirTopic) bool { return c.mine(&t.Topic) })
+		d.Topics = keep(d.Topics, func(t *kmsg.DescribeLogDirsResponseDirTopic) bool { return c.unprefixOwn(&t.Topic) })
 	}
 	return nil
 }
 
 func (c *call) describeProducersRequest(r *kmsg.DescribeProducersRequest) error {
-	c.inEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
+	c.prefixEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 	return nil
 }
 
@@ -214,14 +203,14 @@ func (c *call) describeProducersResponse(r *kmsg.DescribeProducersResponse) erro
 		for i := range t.Partitions {
 			c.message(t.Partitions[i].ErrorMessage)
 		}
-		return c.out(&t.Topic)
+		return c.unprefix(&t.Topic)
 	})
 }
 
-// describePartitionsRequest begins a list of all topics at the tenant's own:
-// they stand together, as the broker sorts them by name.
+// describePartitionsRequest begins a list of all topics at the first of the
+// tenant's: the broker sorts by name, so they are consecutive.
 func (c *call) describePartitionsRequest(r *kmsg.DescribeTopicPartitionsRequest) error {
-	c.inEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
+	c.prefixEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 	switch {
 	case r.Cursor != nil:
 		r.Cursor.Topic = c.prefixed(r.Cursor.Topic)
@@ -236,20 +225,14 @@ func (c *call) describePartitionsResponse(r *kmsg.DescribeTopicPartitionsRespons
 		if t.Topic == nil {
 			return true
 		}
-		if c.mine(t.Topic) {
+		if c.unprefixOwn(t.Topic) {
 			c.ids.learn(t.TopicID)
 			return true
 		}
-		return c.out(t.Topic) == nil
+		return c.unprefix(t.Topic) == nil
 	})
-	if r.NextCursor != nil && !c.mine(&r.NextCursor.Topic) {
+	if r.NextCursor != nil && !c.unprefixOwn(&r.NextCursor.Topic) {
 		r.NextCursor = nil // the rest is others'
 	}
 	return nil
 }
-
-// walkProduce: names between record batches need no collecting, nor do ids.
-func walkProduce(d filter.Direction, version int16) bool { return d == filter.Request && version >= 3 }
-
-// walkFetch: the same on the way back. Names have come to an end with v12.
-func walkFetch(d filter.Direction, version int16) bool { return d == filter.Response && version >= 4 }

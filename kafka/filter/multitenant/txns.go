@@ -5,70 +5,70 @@ import (
 )
 
 func (c *call) initProducerIDRequest(r *kmsg.InitProducerIDRequest) error {
-	r.TransactionalID = optional(r.TransactionalID, c.inID)
+	r.TransactionalID = optional(r.TransactionalID, c.prefixID)
 	return nil
 }
 
 func (c *call) addPartitionsRequest(r *kmsg.AddPartitionsToTxnRequest) error {
-	c.inID(&r.TransactionalID)
-	c.inEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
+	c.prefixID(&r.TransactionalID)
+	c.prefixEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 	for i := range r.Transactions {
 		t := &r.Transactions[i]
-		c.inID(&t.TransactionalID)
-		c.inEach(len(t.Topics), func(j int) *string { return &t.Topics[j].Topic })
+		c.prefixID(&t.TransactionalID)
+		c.prefixEach(len(t.Topics), func(j int) *string { return &t.Topics[j].Topic })
 	}
 	return nil
 }
 
 func (c *call) addPartitionsResponse(r *kmsg.AddPartitionsToTxnResponse) error {
-	if err := each(r.Topics, func(t *kmsg.AddPartitionsToTxnResponseTopic) error { return c.out(&t.Topic) }); err != nil {
+	if err := each(r.Topics, func(t *kmsg.AddPartitionsToTxnResponseTopic) error { return c.unprefix(&t.Topic) }); err != nil {
 		return err
 	}
 	return each(r.Transactions, func(x *kmsg.AddPartitionsToTxnResponseTransaction) error {
-		if err := c.out(&x.TransactionalID); err != nil {
+		if err := c.unprefix(&x.TransactionalID); err != nil {
 			return err
 		}
-		return c.outEach(len(x.Topics), func(i int) *string { return &x.Topics[i].Topic })
+		return c.unprefixEach(len(x.Topics), func(i int) *string { return &x.Topics[i].Topic })
 	})
 }
 
 func (c *call) addOffsetsRequest(r *kmsg.AddOffsetsToTxnRequest) error {
-	c.inID(&r.TransactionalID)
-	c.inOffsets(&r.Group)
+	c.prefixID(&r.TransactionalID)
+	c.prefixOffsetsGroup(&r.Group)
 	return nil
 }
 
 func (c *call) txnOffsetCommitRequest(r *kmsg.TxnOffsetCommitRequest) error {
-	c.inID(&r.TransactionalID)
-	c.inOffsets(&r.Group)
-	c.inEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
+	c.prefixID(&r.TransactionalID)
+	c.prefixOffsetsGroup(&r.Group)
+	c.prefixEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 	return c.idsIn(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
 }
 
 func (c *call) txnOffsetCommitResponse(r *kmsg.TxnOffsetCommitResponse) error {
 	if r.Version < 6 {
-		return c.outEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
+		return c.unprefixEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 	}
 	return c.idsOut(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
 }
 
 func (c *call) describeTxnsRequest(r *kmsg.DescribeTransactionsRequest) error {
-	inAll(r.TransactionalIDs, c.inID)
+	prefixAll(r.TransactionalIDs, c.prefixID)
 	return nil
 }
 
 func (c *call) describeTxnsResponse(r *kmsg.DescribeTransactionsResponse) error {
 	return each(r.TransactionStates, func(s *kmsg.DescribeTransactionsResponseTransactionState) error {
-		if err := c.out(&s.TransactionalID); err != nil {
+		if err := c.unprefix(&s.TransactionalID); err != nil {
 			return err
 		}
-		return c.outEach(len(s.Topics), func(i int) *string { return &s.Topics[i].Topic })
+		return c.unprefixEach(len(s.Topics), func(i int) *string { return &s.Topics[i].Topic })
 	})
 }
 
 func (c *call) listTxnsResponse(r *kmsg.ListTransactionsResponse) error {
 	r.TransactionStates = keep(r.TransactionStates, func(s *kmsg.ListTransactionsResponseTransactionState) bool {
-		return c.mine(&s.TransactionalID)
+		return c.unprefixOwn(&s.TransactionalID)
 	})
 	return nil
 }

@@ -19,7 +19,7 @@ const (
 func (c *call) describeUsersRequest(r *kmsg.DescribeUserSCRAMCredentialsRequest) error {
 	if c.principals {
 		for i := range r.Users {
-			c.inID(&r.Users[i].Name)
+			c.prefixID(&r.Users[i].Name)
 		}
 		return nil
 	}
@@ -54,7 +54,7 @@ func (c *call) describeUsersResponse(r *kmsg.DescribeUserSCRAMCredentialsRespons
 	c.message(r.ErrorMessage)
 	r.Results = keep(r.Results, func(x *kmsg.DescribeUserSCRAMCredentialsResponseResult) bool {
 		c.message(x.ErrorMessage)
-		return x.User == "" || c.mine(&x.User)
+		return x.User == "" || c.unprefixOwn(&x.User)
 	})
 	return nil
 }
@@ -68,7 +68,7 @@ func (c *call) describeQuotasRequest(r *kmsg.DescribeClientQuotasRequest) error 
 	}
 	for i := range r.Components {
 		if x := &r.Components[i]; x.EntityType == quotaUser {
-			x.Match = optional(x.Match, c.inID)
+			x.Match = optional(x.Match, c.prefixID)
 		}
 	}
 	return nil

@@ -59,7 +59,8 @@ func TestTenantWithoutUsersOfItsOwn(t *testing.T) {
 		t.Errorf("some users are %s", got)
 	}
 	r := kmsg.NewPtrDescribeClientQuotasResponse()
-	r.Entries = []kmsg.DescribeClientQuotasResponseEntry{{Entity: []kmsg.DescribeClientQuotasResponseEntryEntity{{Type: "user", Name: kmsg.StringPtr("z4de-a")}}}}
+	r.Entries = []kmsg.DescribeClientQuotasResponseEntry{{Entity: []kmsg.DescribeClientQuotasResponseEntryEntity{{Type: "user",
+		Name: kmsg.StringPtr("z4de-a")}}}}
 	c := &call{conn: ten.Open(filter.Info{}).(*conn)}
 	if err := c.describeQuotasResponse(r); err != nil || len(r.Entries) > 0 {
 		t.Errorf("the quotas are %+v, %v", r.Entries, err)
@@ -88,7 +89,8 @@ func TestTenantWithUsersOfItsOwn(t *testing.T) {
 			Entity: []kmsg.DescribeClientQuotasResponseEntryEntity{{Type: "client-id", Name: kmsg.StringPtr("c")}, {Type: "user", Name: name}},
 		})
 	}
-	q.Entries = append(q.Entries, kmsg.DescribeClientQuotasResponseEntry{Entity: []kmsg.DescribeClientQuotasResponseEntryEntity{{Type: "client-id"}}})
+	q.Entries = append(q.Entries,
+		kmsg.DescribeClientQuotasResponseEntry{Entity: []kmsg.DescribeClientQuotasResponseEntryEntity{{Type: "client-id"}}})
 	if err := c.describeQuotasResponse(q); err != nil || len(q.Entries) != 1 || *q.Entries[0].Entity[1].Name != "a" {
 		t.Errorf("the quotas are %+v, %v", q.Entries, err)
 	}

@@ -91,50 +91,12 @@ func (c *conn) Close() {}
 
 // eachTopic tells of the topics in the body of a response to Metadata, but for
 // those that have an error. Nothing that is around them is decoded.
-func eachTopic(v int16, body []byte, told func(name []byte, t id)) error {
-	const firstFlexible = 9
-	r := wire.NewReader(body, v >= firstFlexible)
-	skip := func(n int, from int16) {
-		if v >= from {
-			r.Span(n)
-		}
-	}
-	skip(4, 3) // throttle
+func eachTopic(version int16, body []byte, told func(name []byte, t id)) error {
+	r := wire.NewReader(body, wire.Flexible(int16(kmsg.Metadata), version))
+	wire.SkipMetadataBrokers(&r, version)
 	for range r.Array() {
-		r.Span(4)
-		r.String()
-		r.Span(4)
-		if v >= 1 {
-			r.String() // rack
-		}
-		r.Tags()
-	}
-	if v >= 2 {
-		r.String() // cluster id
-	}
-	skip(4, 1) // controller
-	for range r.Array() {
-		code := r.Int16()
-		name, null := r.String()
-		var t id
-		if v >= 10 {
-			copy(t[:], r.Span(len(t)))
-		}
-		skip(1, 1) // internal
-		for range r.Array() {
-			r.Span(2 + 4 + 4) // error, partition, leader
-			skip(4, 7)        // epoch
-			r.Span(4 * max(r.Array(), 0))
-			r.Span(4 * max(r.Array(), 0))
-			if v >= 5 {
-				r.Span(4 * max(r.Array(), 0)) // offline
-			}
-			r.Tags()
-		}
-		skip(4, 8) // operations
-		r.Tags()
-		if code == 0 && !null && r.Err() == nil {
-			told(name, t)
+		if t := wire.ReadMetadataTopic(&r, version); t.ErrorCode == 0 && !t.NoName && r.Err() == nil {
+			told(t.Name, t.ID)
 		}
 	}
 	return r.Err()

@@ -1,20 +1,21 @@
-// Package topicmetrics is the filter TopicMetrics: it counts what is produced to
-// and fetched from each topic, for metrics. It changes nothing.
+// Package topicmetrics is the filter TopicMetrics: it counts what is produced
+// to and fetched from each topic, for metrics. It changes nothing.
 //
-//   - {type: TopicMetrics, config: {topics: 50}}
+//	filters:
+//	- {type: TopicMetrics, config: {topics: 50}}
 //
-// Names are those of its place in the chain: before MultiTenant the tenant's,
-// behind it the physical cluster's.
+// Names depend on its place in the chain: before MultiTenant they are the
+// tenant's, behind it the physical cluster's.
 //
-// What a client says never becomes a name here. A topic is counted by itself
-// if the cluster has said, in an answer to Metadata, that it is there, and if
-// fewer than the bound were used before it; all others are counted as one. The
-// same answers tell which topics the ids of newer versions are.
+// A name from a client never becomes a metric's label. A topic is counted by
+// itself if a response to Metadata has shown that it exists, and if fewer
+// topics than the limit were used before it. All others are counted as one. The
+// same responses tell which topics the ids in newer versions are.
 //
-// It sees Produce, Fetch and ShareFetch as they stream: names or ids, and how
-// many bytes are a topic's, never the records; behind the last name of a Produce
-// request nothing is looked at. Where it is not in a chain nothing of this is
-// done.
+// It walks Produce, Fetch and ShareFetch: it sees names or ids and how many
+// bytes belong to a topic, never the records. Behind the last name of a Produce
+// request it sees nothing. Where it is not in a chain, none of this costs
+// anything.
 package topicmetrics
 
 import (
@@ -28,7 +29,7 @@ import (
 	"penstock/routing/resource"
 )
 
-// Type is the filter.
+// Type returns the type of this filter.
 func Type() filter.Type {
 	return filter.Type{Name: "TopicMetrics", Config: func() filter.Config { return new(Config) }}
 }
@@ -59,8 +60,8 @@ func (c *Config) Takes(older filter.Config) bool {
 	return ok
 }
 
-// Rest is the name of all topics that are not counted by themselves. No topic
-// can have it.
+// Rest is the name under which all other topics are counted. No topic can have
+// it.
 const Rest = "(other)"
 
 // maxKnown bounds the topics, and the ids, of which it is remembered that they
@@ -108,7 +109,7 @@ type Count struct {
 	Messages, Bytes uint64
 }
 
-// Counts gives what was counted, but for what was not used. It may be called
+// Counts returns what was counted, but for what was not used. It may be called
 // from anywhere.
 func (f *Filter) Counts() []Count {
 	f.mu.RLock()
@@ -186,7 +187,7 @@ func (f *Filter) learn(name []byte, t id) {
 	}
 }
 
-// legal tells whether a topic may have that name: it becomes a label.
+// legal reports whether a topic may have that name: it becomes a label.
 func legal(name []byte) bool {
 	const maxName = 249
 	for _, c := range name {

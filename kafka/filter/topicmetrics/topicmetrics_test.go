@@ -88,7 +88,7 @@ func stream(t testing.TB, c filter.Conn, d filter.Direction, key, version int16,
 
 var records = []int{100, 2000} // bytes, of the two partitions of each topic
 
-// parts gives how many bytes of a body are for each of its topics, by where
+// parts returns how many bytes of a body are for each of its topics, by where
 // their names or ids stand.
 func parts(key, version int16, body []byte, names []string) (sizes []uint64) {
 	byID := version >= 13 || key == int16(kmsg.ShareFetch)

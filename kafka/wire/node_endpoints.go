@@ -2,10 +2,10 @@ package wire
 
 import "fmt"
 
-// Node endpoints stand at the end of a message whose length was sent before
-// its first byte (facts, rule 10). So what they become takes exactly as many
-// bytes as they took: endpoints that no longer fit are left out, and what is
-// free is filled, with the first of these that does:
+// Node endpoints (KIP-951) stand at the end of a message whose length was sent
+// before its first byte. So an edit must take exactly as many bytes as they took:
+// endpoints that no longer fit are left out, and the free bytes are filled by the
+// first of these that can:
 //
 //   - the varint of their count, which may be up to four bytes longer;
 //   - an unknown tag on the last endpoint;
@@ -218,7 +218,7 @@ func (w *Walker) mapNodes(b []byte) ([]node, error) {
 	return nodes, r.err
 }
 
-// fitNodes gives as many endpoints as fit, filled so that they take room bytes
+// fitNodes returns as many endpoints as fit, filled so that they take room bytes
 // together with the size of the varint of their count, which comes first.
 func fitNodes(nodes []node, room int) (fit []node, size int) {
 	total := 0

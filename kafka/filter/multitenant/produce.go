@@ -11,52 +11,40 @@ import (
 	"penstock/kafka/wire"
 )
 
-// From these versions on there are ids in place of names.
-const (
-	firstProduceWithID = 13
-	firstFetchWithID   = 13
-)
+// Produce (API key 0):
+//
+//	request   v0-2   decoded: names get the prefix
+//	          v3-12  walked: names and the transactional id get the prefix
+//	          v13+   walked: topic ids are looked at. The first requests of a
+//	                 connection, and all without a response, are looked at whole,
+//	                 since the broker may have to be asked about an id
+//	response  v0+    rewritten as bytes where that is enough, else decoded: names
+//	                 and messages lose the prefix, ids become the client's again
+
+// firstProduceWithID is the first version with ids in place of names (KIP-516).
+const firstProduceWithID = 13
 
 // maxAnswer is how much of an answer's room a connection keeps for the next one.
 const maxAnswer = 512
 
-// edits are those of a connection, made when they are first wanted: bulk comes
-// in many messages, of which only one streams at a time in each direction.
-type edits struct {
-	produceNames, produceIDs, fetchNames, fetchIDs *filter.Edits
-	produce                                        *filter.Exchange // the one that streams
-	answer                                         *filter.Edits    // of Produce
-	names                                          int              // that answer has seen
-	body                                           []byte           // of the last one that answer has changed, where it is small
-}
+// walkProduce reports which requests stream: names and ids stand between the
+// records, so that nothing has to be collected.
+func walkProduce(d filter.Direction, version int16) bool { return d == filter.Request && version >= 3 }
 
-// Edits implements filter.Conn.
-func (c *conn) Edits(d filter.Direction, x *filter.Exchange) *filter.Edits {
+// produceEdits are the edits of a request that streams.
+func (c *conn) produceEdits(x *filter.Exchange) *filter.Edits {
 	e := &c.edits
-	switch {
-	case x.Key == int16(kmsg.Produce) && d == filter.Request && x.Version < firstProduceWithID:
+	if x.Version < firstProduceWithID {
 		if e.produceNames == nil {
 			e.produceNames = &filter.Edits{Topic: c.appendIn, TopicGrowth: len(c.prefix), TransactionalID: c.appendTxn}
 		}
 		return e.produceNames
-	case x.Key == int16(kmsg.Produce) && d == filter.Request:
-		if e.produceIDs == nil {
-			e.produceIDs = &filter.Edits{TopicID: c.producedTo, TransactionalID: c.appendTxn}
-		}
-		e.produce = x
-		return e.produceIDs
-	case x.Key == int16(kmsg.Fetch) && d == filter.Response && x.Version < firstFetchWithID:
-		if e.fetchNames == nil {
-			e.fetchNames = &filter.Edits{Topic: c.appendOut, TopicGrowth: -len(c.prefix), FetchSession: c.handedOut}
-		}
-		return e.fetchNames
-	case x.Key == int16(kmsg.Fetch) && d == filter.Response:
-		if e.fetchIDs == nil {
-			e.fetchIDs = &filter.Edits{TopicID: c.fetchedFrom, FetchSession: c.handedOut}
-		}
-		return e.fetchIDs
 	}
-	return nil
+	if e.produceIDs == nil {
+		e.produceIDs = &filter.Edits{TopicID: c.producedTo, TransactionalID: c.appendTxn}
+	}
+	e.produce = x
+	return e.produceIDs
 }
 
 // MayBuffer implements filter.BufferingConn. In the midst of a request that streams
@@ -67,7 +55,8 @@ func (c *conn) MayBuffer(x *filter.Exchange) bool {
 	return x.Key == int16(kmsg.Produce) && x.Version >= firstProduceWithID && (x.NoResponse || !c.settled)
 }
 
-// produceHeld finds out about the ids of a request that is there as a whole.
+// produceHeld handles a request that is there as a whole: it looks up unknown
+// ids before the request goes on.
 func (c *call) produceHeld() error {
 	var unknown []id
 	now := time.Now()
@@ -80,7 +69,7 @@ func (c *call) produceHeld() error {
 	if _, err := c.rewrite(&look); err != nil {
 		return err
 	}
-	return c.find(unknown, func() error {
+	return c.lookUp(unknown, func() error {
 		c.settled = true
 		body, err := c.rewrite(c.Edits(filter.Request, c.x))
 		if old := c.m.Body(); err == nil && (len(body) != len(old) || len(body) > 0 && &body[0] != &old[0]) {
@@ -90,7 +79,7 @@ func (c *call) produceHeld() error {
 	})
 }
 
-// rewrite gives what becomes of a request that could stream.
+// rewrite returns the new body of a request that could stream.
 func (c *call) rewrite(e *filter.Edits) ([]byte, error) {
 	body, err := wire.Rewrite(nil, wire.Request, c.x.Key, c.x.Version, c.m.Body(), e)
 	if err != nil {
@@ -116,24 +105,8 @@ func (c *conn) producedTo(t *id) error {
 	return nil
 }
 
-// fetchedFrom looks at an id in a response. What a request names was looked at;
-// but a fetch session is known by a number alone, and who guesses another
-// tenant's need name nothing.
-func (c *conn) fetchedFrom(t *id) error {
-	if c.fetches.owns(*t) || c.idRemembered(t) {
-		return nil
-	}
-	// Records follow: only what the session has asked for may have been
-	// replaced and forgotten.
-	if original := c.ids.original(*t); c.fakes.lost && c.fetches.fakes(original) {
-		*t = original
-		return nil
-	}
-	return errForeignID
-}
-
-// appendIn is in for names that stream. A name that must not get the prefix
-// cannot be told here without changing the length announced.
+// appendIn prefixes names that stream. A name that must not get the prefix is
+// refused: without it the frame would not have the length that was announced.
 func (c *conn) appendIn(dst, name []byte) ([]byte, error) {
 	if len(name) <= 2 && c.impossible(string(name)) {
 		return nil, fmt.Errorf("%w: %q is no name of a topic", filter.ErrMalformed, name)
@@ -141,7 +114,7 @@ func (c *conn) appendIn(dst, name []byte) ([]byte, error) {
 	return append(append(dst, c.prefix...), name...), nil
 }
 
-// appendTxn is inID for the transactional id of Produce, by which the broker
+// appendTxn prefixes the transactional id of Produce, by which the broker
 // verifies that a transaction is open (KIP-890).
 func (c *conn) appendTxn(dst, id []byte) ([]byte, error) {
 	if len(id) == 0 {
@@ -150,16 +123,9 @@ func (c *conn) appendTxn(dst, id []byte) ([]byte, error) {
 	return append(append(dst, c.prefix...), id...), nil
 }
 
-func (c *conn) appendOut(dst, name []byte) ([]byte, error) {
-	if len(name) < len(c.prefix) || string(name[:len(c.prefix)]) != c.prefix {
-		return nil, fmt.Errorf("%w: the broker's answer has a name without the tenant's prefix", filter.ErrDenied)
-	}
-	return append(dst, name[len(c.prefix):]...), nil
-}
-
-// produceRequest is for the versions that are not walked, which have no ids.
+// produceRequest handles the versions that are not walked, which have no ids.
 func (c *call) produceRequest(r *kmsg.ProduceRequest) error {
-	c.inEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
+	c.prefixEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 	return nil
 }
 
@@ -207,16 +173,11 @@ func (c *call) produceResponse(r *kmsg.ProduceResponse) error {
 		}
 	}
 	if r.Version < firstProduceWithID {
-		return c.outEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
+		return c.unprefixEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 	}
 	asked, _ := c.x.State.([]id)
 	c.x.State = nil
-	return c.find(asked, func() error {
+	return c.lookUp(asked, func() error {
 		return c.idsOut(len(r.Topics), func(i int) *id { return &r.Topics[i].TopicID })
 	})
-}
-
-// fetchResponse is for the versions that are not walked, which have no ids.
-func (c *call) fetchResponse(r *kmsg.FetchResponse) error {
-	return c.outEach(len(r.Topics), func(i int) *string { return &r.Topics[i].Topic })
 }

@@ -26,18 +26,19 @@ func changesTo(t *testing.T, kind, text string) (list []resource.Change) {
 }
 
 // What a change does to connections is told before it is made.
-func TestWordsOfChanges(t *testing.T) {
+func TestDiffSummaryOfVirtualClusters(t *testing.T) {
 	s := newStage(t, Config{})
 	s.apply(oneBroker("127.0.0.1:1", ""))
 	changes := func(text string) []resource.Change { return changesTo(t, model.KindVirtual, text) }
 	gone := resource.Change{Object: resource.Object{Key: resource.Key{Kind: "VirtualCluster", Name: "t1"}}, Delete: true}
 	for want, list := range map[string][]resource.Change{
-		"t1: 0 connections are kept, settings":                        changes(oneBroker("127.0.0.1:1", "  maxInFlight: 7")),
-		"t1: new connections get the new filters; 0 connections":      changes(oneBroker("127.0.0.1:1", "  filters: [{type: TopicMetrics}]\n")),
-		"the virtual cluster t2 takes new connections":                changes(strings.ReplaceAll(oneBroker("127.0.0.1:1", ""), "name: t1", "name: t2")),
+		"t1: 0 connections are kept, settings":                   changes(oneBroker("127.0.0.1:1", "  maxInFlight: 7")),
+		"t1: new connections get the new filters; 0 connections": changes(oneBroker("127.0.0.1:1", "  filters: [{type: TopicMetrics}]\n")),
+		"the virtual cluster t2 takes new connections": changes(strings.ReplaceAll(oneBroker("127.0.0.1:1", ""),
+			"name: t1", "name: t2")),
 		"new connections to the virtual cluster t1 are closed; 0 con": {gone},
 	} {
-		if got := s.room.DiffSummary(list, nil); len(got) != 1 || !strings.Contains(got[0], want) {
+		if got := s.proxy.DiffSummary(list, nil); len(got) != 1 || !strings.Contains(got[0], want) {
 			t.Errorf("told is %q, want %q", got, want)
 		}
 	}
@@ -45,7 +46,7 @@ func TestWordsOfChanges(t *testing.T) {
 
 // A change of a physical cluster acts on all virtual clusters that stand for
 // it, with the connections that these have on all nodes.
-func TestWordsOfPhysicalClusters(t *testing.T) {
+func TestDiffSummaryOfPhysicalClusters(t *testing.T) {
 	s := newStage(t, Config{})
 	const more = `---
 kind: VirtualCluster
@@ -60,8 +61,8 @@ spec:
 		text += fmt.Sprintf(more, fmt.Sprint("o", i), "other", 200+10*i, 201+10*i, 202+10*i)
 	}
 	s.apply(text)
-	v, _ := s.room.Table().Virtual("t1")
-	s.room.clusters.of(v.Life()).open.Add(2)
+	v, _ := s.proxy.Table().Virtual("t1")
+	s.proxy.clusters.of(v.Life()).open.Add(2)
 	held := func(cluster string) int64 {
 		return map[string]int64{"t1": 3, "o1": 1}[cluster]
 	}
@@ -70,15 +71,18 @@ spec:
 	}
 	const five = "the physical cluster other of 5 virtual clusters (o0, o1, o2 and 2 more): "
 	for want, list := range map[string][]resource.Change{
-		"Kafka: the physical cluster big of the virtual cluster t1: new connections reach the brokers by the new settings; 5 connections are kept": physical("big",
+		"Kafka: the physical cluster big of the virtual cluster t1: new connections reach the brokers by the new settings; 5 " +
+			"connections are kept": physical("big",
 			`{brokers: [{name: a, address: "127.0.0.1:9"}]}`),
-		"Kafka: " + five + "new connections get the new filters; 1 connection is kept, with the new settings where each filter takes them, else as they began": physical("other",
+		"Kafka: " + five + "new connections get the new filters; 1 connection is kept, with the new settings where each filter " +
+			"takes them, else as they began": physical("other",
 			`{bootstrap: ["127.0.0.1:2"], filters: [{type: TopicMetrics}]}`),
-		"Kafka: " + five + "new connections reach the brokers by the new settings; brokers are looked for by the new settings; 1 connection is kept": physical("other",
+		"Kafka: " + five + "new connections reach the brokers by the new settings; brokers are looked for by the new settings; 1 " +
+			"connection is kept": physical("other",
 			`{bootstrap: ["127.0.0.1:2"], connect: {timeout: 3s}, discovery: {interval: 1m}}`),
 		"": append(physical("idle", `{bootstrap: ["127.0.0.1:4"]}`), physical("new", `{bootstrap: ["127.0.0.1:5"]}`)...),
 	} {
-		if got := strings.Join(s.room.DiffSummary(list, held), "\n"); got != want {
+		if got := strings.Join(s.proxy.DiffSummary(list, held), "\n"); got != want {
 			t.Errorf("told is %q, want %q", got, want)
 		}
 	}

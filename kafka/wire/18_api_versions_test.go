@@ -115,7 +115,8 @@ func TestAnErrorInItsOwnLayoutIsRead(t *testing.T) {
 	k := kmsg.NewApiVersionsResponseApiKey()
 	k.ApiKey, k.MaxVersion = 18, 4
 	m.ApiKeys = append(m.ApiKeys, k)
-	if got := narrow(t, 3, m.AppendTo(nil), func(int16) (int16, int16) { return 0, 2 }); !reflect.DeepEqual(ranges(got), map[int16]span{18: {0, 2}}) {
+	if got := narrow(t, 3, m.AppendTo(nil), func(int16) (int16, int16) { return 0, 2 }); !reflect.DeepEqual(ranges(got),
+		map[int16]span{18: {0, 2}}) {
 		t.Errorf("got %+v", got)
 	}
 }

@@ -1,5 +1,17 @@
 package wire
 
+// DescribeConfigs (API key 32) tells settings of topics, groups and brokers.
+//
+//	request   v0+    passed; filters see it decoded
+//	response  v0+    a broker's settings that tell addresses become sensitive
+//	                 and lose their value
+//	          v1+    so do their synonyms (KIP-226)
+//
+// Listeners and the quorum's voters are among the settings of a broker, so this
+// API tells what Metadata and DescribeQuorum hide. MultiTenant also hides
+// settings that are other tenants' (filter/multitenant/configs.go).
+var describeConfigs = apiSpec{key: keyDescribeConfigs, mapAddresses: (*addressEditor).mapConfigs}
+
 // Settings of a broker that tell addresses, of it or of others. Any that ends
 // like one of suffixes counts as well: listeners may have settings of their own.
 var addressSettings = map[string]bool{
@@ -18,8 +30,8 @@ var addressSuffixes = []string{"bootstrap.servers", "advertised.listeners", "hos
 
 const resourceBroker = 4 // the type of resource that is a broker
 
-// tellsAddress tells whether the value of a broker's setting is an address.
-func tellsAddress(name []byte) bool {
+// isAddressSetting reports whether the value of a broker's setting is an address.
+func isAddressSetting(name []byte) bool {
 	if addressSettings[string(name)] {
 		return true
 	}
@@ -31,8 +43,8 @@ func tellsAddress(name []byte) bool {
 	return false
 }
 
-// configs: settings of brokers that tell addresses become sensitive.
-func (e *addressEditor) configs() {
+// mapConfigs makes settings of brokers that tell addresses sensitive.
+func (e *addressEditor) mapConfigs() {
 	e.r.Int32() // throttle
 	for range e.r.Array() {
 		e.r.Int16() // error
@@ -52,14 +64,14 @@ func (e *addressEditor) configs() {
 // sensitive, synonyms from v1 on, type and documentation from v3 on.
 func (e *addressEditor) config(broker bool) {
 	name, _ := e.r.String()
-	mask := broker && tellsAddress(name)
+	mask := broker && isAddressSetting(name)
 	e.masked(mask)
 	e.r.Span(2)
 	e.sensitive(mask)
 	if e.v >= 1 {
 		for range e.r.Array() {
 			synonym, _ := e.r.String()
-			e.masked(mask || broker && tellsAddress(synonym))
+			e.masked(mask || broker && isAddressSetting(synonym))
 			e.r.Int8() // source
 			e.r.Tags()
 		}

@@ -32,7 +32,7 @@ func answers(t *testing.T, c filter.Conn, version int16, session int32) {
 	}
 }
 
-// names gives what the broker gets of a request that names a session, or the
+// names returns what the broker gets of a request that names a session, or the
 // error by which it was answered here.
 func (k *cluster) names(c filter.Conn, version int16, session, epoch int32) (got, code int32) {
 	k.t.Helper()

@@ -134,12 +134,12 @@ func maskDecoded(m *kmsg.DescribeConfigsResponse) {
 		}
 		for j := range r.Configs {
 			c := &r.Configs[j]
-			mask := tellsAddress([]byte(c.Name))
+			mask := isAddressSetting([]byte(c.Name))
 			if mask {
 				c.Value, c.IsSensitive = nil, true
 			}
 			for k := range c.ConfigSynonyms {
-				if s := &c.ConfigSynonyms[k]; mask || tellsAddress([]byte(s.Name)) {
+				if s := &c.ConfigSynonyms[k]; mask || isAddressSetting([]byte(s.Name)) {
 					s.Value = nil
 				}
 			}
@@ -380,7 +380,8 @@ func TestNoFieldWithAnAddressIsForgotten(t *testing.T) {
 				strings.Contains(name, "Listener") || strings.Contains(name, "Address"); !suspicious {
 				return
 			}
-			if !CarriesAddress(key, highest) && !none[path] && !none[path+".Host"] && !strings.HasPrefix("StreamsGroupHeartbeat.PartitionsByUserEndpoint.UserEndpoint", path) {
+			if !CarriesAddress(key, highest) && !none[path] && !none[path+".Host"] &&
+				!strings.HasPrefix("StreamsGroupHeartbeat.PartitionsByUserEndpoint.UserEndpoint", path) {
 				t.Errorf("%s may be an address, and is not edited", path)
 			}
 		})

@@ -1,0 +1,205 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"sync"
+)
+
+const (
+	errLeaderNotAvailable      = 5
+	errCoordinatorNotAvailable = 15
+)
+
+// noNode is the node id that stands for no broker.
+const noNode int32 = -1
+
+// CarriesAddress reports whether a response has addresses of brokers or
+// controllers, or settings that tell them. User endpoints of streams groups
+// belong to the clients, and do not count.
+func CarriesAddress(key, version int16) bool {
+	s := specOf(key)
+	return s != nil && version >= s.addressesFrom
+}
+
+// Streams reports whether the responses of an API have records in them. They
+// may be as large as a frame can be, so they are walked rather than collected.
+func Streams(key int16) bool {
+	s := specOf(key)
+	return s != nil && s.streams
+}
+
+// MapAddresses replaces the addresses in the body of a response that
+// CarriesAddress. A broker for which to returns ok false is left out of lists,
+// or becomes a coordinator that is not available. to is never called for
+// controllers: lists of them become empty. Settings that tell addresses become
+// sensitive ones, without a value.
+//
+// The new body is out followed by tail. out is dst with everything up to the
+// last change, tail a view of the rest of body: all of it if nothing changed.
+// hidden counts what was left out or masked.
+func MapAddresses(dst []byte, key, version int16, body []byte, to NodeFunc) (out, tail []byte, hidden int, err error) {
+	s := specOf(key)
+	switch {
+	case s == nil || s.addressesFrom == noVersion:
+		return dst, body, 0, nil
+	case s.mapAddresses == nil:
+		return mapEndpoints(dst, key, version, body, to)
+	}
+	e, _ := editors.Get().(*addressEditor)
+	*e = addressEditor{
+		r: NewReader(body, Flexible(key, version)), v: version, out: dst, to: to, base: len(dst),
+		shown: noNode, gone: e.gone[:0],
+	}
+	s.mapAddresses(e)
+	if e.err == nil {
+		e.err = e.r.Err()
+	}
+	out, tail, hidden, err = e.out, body[e.done:], e.hidden, e.err
+	e.r, e.out, e.to, e.err = Reader{}, nil, nil, nil // nothing of the message stays
+	editors.Put(e)
+	if err != nil {
+		return nil, nil, 0, fmt.Errorf("response to %s v%d: %w", Name(key), version, err)
+	}
+	return out, tail, hidden, nil
+}
+
+// editors are pooled. specs call them through a function value, so each would
+// be an allocation.
+var editors = sync.Pool{New: func() any { return new(addressEditor) }}
+
+// addressEditor reads a body, and writes a changed copy up to the last change.
+type addressEditor struct {
+	r      Reader
+	v      int16
+	out    []byte
+	done   int // up to here body is in out, changed or not
+	hidden int
+	to     NodeFunc
+	err    error // of to
+	base   int   // length of out before the body
+
+	shown int32   // the first broker that is left in a list
+	gone  []int32 // node ids of the brokers that were left out of a list, sorted
+}
+
+// keep copies what was read up to offset and not copied yet.
+func (e *addressEditor) keep(offset int) {
+	if e.err == nil && e.r.err == nil {
+		e.out = append(e.out, e.r.b[e.done:offset]...)
+		e.done = offset
+	}
+}
+
+// mapped returns the virtual address of a broker. ok is false if there is none,
+// or after an error.
+func (e *addressEditor) mapped(id int32, host []byte, port int32) (vhost string, vport int32, ok bool) {
+	if e.err != nil || e.r.err != nil {
+		return "", 0, false
+	}
+	vhost, vport, ok, e.err = e.to(id, string(host), port)
+	if len(vhost) > maxVersion {
+		e.err = fmt.Errorf("host of %d bytes: %w", len(vhost), ErrTooLarge)
+	}
+	return vhost, vport, ok
+}
+
+// array reads the length of an array of brokers, and writes one that count may
+// correct.
+func (e *addressEditor) array() (n, at int) {
+	from := e.r.at
+	n = e.r.Array()
+	e.out = slices.Grow(e.out, from-e.done+64*min(max(n, 0), 1000))
+	e.keep(from)
+	at = len(e.out)
+	if size := e.r.at - from; e.r.Flexible {
+		e.out = AppendUvarintSize(e.out, uint32(n+1), size)
+	} else {
+		e.out = AppendInt32(e.out, int32(n))
+	}
+	e.done = e.r.at
+	return n, at
+}
+
+// count corrects the length of an array that was written at.
+func (e *addressEditor) count(n, kept, at, size int) {
+	switch {
+	case e.err != nil || e.r.err != nil || n == kept:
+	case e.r.Flexible:
+		AppendUvarintSize(e.out[:at], uint32(kept+1), size)
+	default:
+		AppendInt32(e.out[:at], int32(kept))
+	}
+	e.hidden += max(n, 0) - max(kept, 0)
+}
+
+// brokers edits an array of brokers: id, host, port, and fields that rest
+// reads.
+func (e *addressEditor) brokers(rest func(), hide bool) {
+	n, at := e.array()
+	size := len(e.out) - at
+	kept := min(n, 0)
+	for range n {
+		id := e.r.Int32()
+		host, _ := e.r.String()
+		port := e.r.Int32()
+		from := e.r.at
+		rest()
+		e.r.Tags()
+		vhost, vport, ok := "", int32(0), false
+		if !hide {
+			vhost, vport, ok = e.mapped(id, host, port)
+		}
+		if e.err != nil || e.r.err != nil {
+			return
+		}
+		if ok {
+			e.out = AppendInt32(e.out, id)
+			e.out = AppendString(e.out, vhost, e.r.Flexible)
+			e.out = AppendInt32(e.out, vport)
+			e.out = append(e.out, e.r.b[from:e.r.at]...)
+			if kept++; kept == 1 {
+				e.shown = id
+			}
+		} else if !hide {
+			e.gone = append(e.gone, id)
+		}
+		e.done = e.r.at
+	}
+	e.count(n, kept, at, size)
+	slices.Sort(e.gone)
+}
+
+// mapEndpoints edits the node endpoints of a whole response to Produce, Fetch
+// or the share APIs.
+func mapEndpoints(dst []byte, key, version int16, body []byte, to NodeFunc) (out, tail []byte, hidden int, err error) {
+	w := struct {
+		Walker
+		edits Edits
+	}{edits: Edits{Node: to}}
+	out, err = w.rewrite(dst, Response, key, version, body, &w.edits)
+	if err != nil {
+		return nil, nil, 0, fmt.Errorf("response to %s v%d: %w", Name(key), version, err)
+	}
+	if len(out) == len(body) && len(body) > 0 && &out[0] == &body[0] {
+		return dst, body, w.hidden, nil
+	}
+	return out, nil, w.hidden, nil
+}
+
+// left reports whether a broker was left out of the list.
+func (e *addressEditor) left(id int32) bool {
+	_, ok := slices.BinarySearch(e.gone, id)
+	return ok
+}
+
+// replaceController replaces a controller that clients do not see by a broker
+// that they see, at an offset of out. Clients since Kafka 2.8 send requests for
+// the controller to that broker, and any broker forwards them.
+func (e *addressEditor) replaceController(at int) {
+	field := e.out[at : at+4]
+	if e.left(int32(binary.BigEndian.Uint32(field))) {
+		binary.BigEndian.PutUint32(field, uint32(e.shown))
+	}
+}
