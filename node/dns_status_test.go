@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"penstock/node/admin"
+	"penstock/node/dataplane"
+	"penstock/node/nodetest"
 	"penstock/routing"
 	"penstock/routing/discovery"
 	"penstock/routing/resource"
@@ -31,9 +33,9 @@ func TestStatusTellsOfNamesThatCannotBeLookedUp(t *testing.T) {
 		resolver := discovery.New(discovery.Config{Lookup: lookup})
 		defer resolver.Close()
 		router := routing.NewRouter(routing.Config{Hosts: resolver})
-		n := &Node{router: router, reconciler: &reconciler{resolver: resolver}}
+		n := &Node{data: &dataplane.Dataplane{Router: router, Resolver: resolver}}
 		var changes []resource.Change
-		for _, o := range objects(t, "kind: Service\nname: apps\nspec: {endpoints: [{address: \"Apps.example.com:80\"}, {address: \"10.0.0.9:80\"}, {address: \"never.example.com:80\"}]}\n") {
+		for _, o := range nodetest.Objects(t, "kind: Service\nname: apps\nspec: {endpoints: [{address: \"Apps.example.com:80\"}, {address: \"10.0.0.9:80\"}, {address: \"never.example.com:80\"}]}\n") {
 			changes = append(changes, resource.Put(o))
 		}
 		if _, err := router.Apply(changes, time.Now()); err != nil {

@@ -33,7 +33,7 @@ func (n *Node) drain(ctx context.Context, over time.Duration, final bool) error 
 		n.drainRun = run
 		n.state.advance(draining)
 		n.handOver()
-		n.requests.server.Quiesce()
+		n.data.Quiesce()
 	}
 	if final {
 		run.final++
@@ -83,9 +83,7 @@ func (n *Node) undrain() error {
 	}
 	run.undo()
 	<-run.done
-	n.engine.Resume()
-	n.requests.server.Resume()
-	n.reconciler.listen()
+	n.data.Resume()
 	n.drainRun = nil
 	n.state.resume()
 	n.log.Info("back in service")
@@ -94,7 +92,7 @@ func (n *Node) undrain() error {
 
 // runDrain is the drain of whoever began it.
 func (n *Node) runDrain(ctx context.Context, run *drainRun, over time.Duration) error {
-	n.log.Info("draining", "connections", n.engine.Stats().Connections, "wait", n.cfg.DrainWait, "over", over)
+	n.log.Info("draining", "connections", n.data.Engine.Stats().Connections, "wait", n.cfg.DrainWait, "over", over)
 	wait := time.NewTimer(n.cfg.DrainWait)
 	defer wait.Stop()
 	for waiting := true; waiting; {
@@ -111,7 +109,7 @@ func (n *Node) runDrain(ctx context.Context, run *drainRun, over time.Duration) 
 		// itself takes comes on top of it.
 		trying, cancel := context.WithCancel(ctx)
 		ended := make(chan error, 1)
-		go func(over time.Duration) { ended <- n.engine.Drain(trying, over) }(over)
+		go func(over time.Duration) { ended <- n.data.Engine.Drain(trying, over) }(over)
 		select {
 		case over = <-run.over:
 			cancel()
@@ -119,7 +117,7 @@ func (n *Node) runDrain(ctx context.Context, run *drainRun, over time.Duration) 
 			if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
 				n.log.Warn("drain", "error", err)
 			}
-			n.log.Info("draining by another window", "connections", n.engine.Stats().Connections, "over", over)
+			n.log.Info("draining by another window", "connections", n.data.Engine.Stats().Connections, "over", over)
 		case err := <-ended:
 			cancel()
 			if err == nil {
@@ -144,7 +142,7 @@ func (n *Node) drainMethod(ctx context.Context, r *admin.DrainRequest) (*admin.D
 	if over < 0 {
 		return nil, admin.Errorf(admin.Invalid, "a window of %v: want 0s or more", over)
 	}
-	result := &admin.DrainResult{Node: n.cfg.Name, Connections: int64(n.engine.Stats().Connections), Over: over}
+	result := &admin.DrainResult{Node: n.cfg.Name, Connections: int64(n.data.Engine.Stats().Connections), Over: over}
 	if r.Undo {
 		return result, n.undrain()
 	}

@@ -37,7 +37,7 @@ func (n *Node) gatewayProblems() (words []string) {
 // failedGateways says which listeners of Gateways this node cannot have.
 func (n *Node) failedGateways() gateway.Failed {
 	failed := map[string]string{}
-	for _, l := range n.engine.Listeners() {
+	for _, l := range n.data.Engine.Listeners() {
 		if l.Err != nil && gateway.IsListener(l.Name) {
 			failed[l.Name] = n.cfg.Name + ": " + l.Err.Error()
 		}

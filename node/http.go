@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"penstock/node/admin"
+	"penstock/node/kinds"
 	"penstock/node/mux"
 	"penstock/routing/resource"
 )
@@ -200,7 +201,7 @@ func nothing(*http.Request) (any, error) { return admin.Empty{}, nil }
 func whole[T any](v *T) any { return v }
 
 func getRequest(r *http.Request) (any, error) {
-	if _, err := resource.FindKind(Kinds(), r.PathValue("kind")); err != nil {
+	if _, err := resource.FindKind(kinds.All(), r.PathValue("kind")); err != nil {
 		return nil, admin.Errorf(admin.NotFound, "%v", err)
 	}
 	return admin.GetRequest{Kind: r.PathValue("kind"), Name: r.PathValue("name"), Stale: r.URL.Query().Has("stale")}, nil

@@ -7,16 +7,11 @@ import (
 	"net/http"
 	"strings"
 
-	"penstock/kafka/model"
 	"penstock/node/admin"
 	"penstock/node/catalog"
-	"penstock/routing/formats"
+	"penstock/node/kinds"
 	"penstock/routing/resource"
 )
-
-// Formats are the formats of others that this build takes, in the order in
-// which they are asked: what has an apiVersion is not told by other things.
-func Formats() []resource.Foreign { return append(formats.All(), model.Foreign()...) }
 
 // maxBody bounds what PUT and POST take, in bytes.
 const maxBody = 8 << 20
@@ -36,7 +31,7 @@ func readBody(r *http.Request) ([]resource.Object, resource.Faults, error) {
 	if len(body) > maxBody {
 		return nil, nil, admin.Errorf(admin.TooLarge, "more than %d bytes", maxBody)
 	}
-	objects, faults, warnings := resource.DecodeReport("", body, Kinds(), Formats())
+	objects, faults, warnings := resource.DecodeReport("", body, kinds.All(), kinds.Formats())
 	if len(faults) > 0 {
 		return nil, nil, catalog.Invalid(faults)
 	}
@@ -69,7 +64,7 @@ func putRequest(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	kind, err := resource.FindKind(Kinds(), r.PathValue("kind"))
+	kind, err := resource.FindKind(kinds.All(), r.PathValue("kind"))
 	if err != nil {
 		return nil, admin.Errorf(admin.NotFound, "%v", err)
 	}

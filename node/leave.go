@@ -68,7 +68,7 @@ func (n *Node) leave(ctx context.Context, r *admin.LeaveRequest) (*admin.LeaveRe
 	if err := n.cluster.MayLeave(); err != nil {
 		return nil, err // before it is drained for nothing
 	}
-	result := &admin.LeaveResult{Node: n.cfg.Name, Connections: int64(n.engine.Stats().Connections)}
+	result := &admin.LeaveResult{Node: n.cfg.Name, Connections: int64(n.data.Engine.Stats().Connections)}
 	var begun bool
 	if result.ID, begun = n.departures.begin(); !begun {
 		return result, nil
@@ -106,5 +106,5 @@ func (n *Node) leaving(ctx context.Context, r *admin.LeavingRequest) (*admin.Lea
 	if !ok {
 		return &admin.Leaving{State: admin.LeaveUnknown}, nil
 	}
-	return &admin.Leaving{State: d.state, Connections: int64(n.engine.Stats().Connections), Why: d.why}, nil
+	return &admin.Leaving{State: d.state, Connections: int64(n.data.Engine.Stats().Connections), Why: d.why}, nil
 }

@@ -200,7 +200,7 @@ func (n *Node) deaf(listeners []string) (warnings []admin.Fault) {
 	if len(listeners) == 0 {
 		return nil
 	}
-	for _, l := range n.engine.Listeners() {
+	for _, l := range n.data.Engine.Listeners() {
 		if l.Err == nil || !slices.Contains(listeners, l.Name) {
 			continue
 		}

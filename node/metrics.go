@@ -6,6 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"penstock/node/dataplane"
+	"penstock/node/kinds"
 	"penstock/routing/endpoint"
 )
 
@@ -57,8 +59,9 @@ type collector struct{ n *Node }
 // newRegistry has everything that /metrics tells.
 func newRegistry(n *Node) *prometheus.Registry {
 	r := prometheus.NewRegistry()
-	r.MustRegister(collector{n}, n.flows.connect, n.flows.took, n.changes,
+	r.MustRegister(collector{n}, n.changes,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	r.MustRegister(n.data.Histograms()...)
 	return r
 }
 
@@ -76,7 +79,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	c.refusals(count)
 	c.engine(gauge, count)
 	c.endpoints(gauge)
-	c.n.portUse().collect(gauge)
+	c.ports(gauge)
 	c.node(gauge, count)
 	c.cluster(gauge, count)
 	c.kafka(ch, gauge, count)
@@ -89,25 +92,23 @@ type (
 )
 
 func (c collector) flows(gauge gaugeFunc, count countFunc) {
-	for _, f := range c.n.flows.all() {
-		if f.service != "" {
-			counts := f.meter.Counts()
-			gauge(mConnections, float64(counts.Active), f.listener, f.service)
-			count(mRoutedTotal, counts.Connections, f.listener, f.service)
-			count(mBytesTotal, counts.BytesIn, f.listener, f.service, "in")
-			count(mBytesTotal, counts.BytesOut, f.listener, f.service, "out")
+	for _, f := range c.n.data.Flows() {
+		if f.Service() != "" {
+			counts := f.Counts()
+			gauge(mConnections, float64(counts.Active), f.Listener(), f.Service())
+			count(mRoutedTotal, counts.Connections, f.Listener(), f.Service())
+			count(mBytesTotal, counts.BytesIn, f.Listener(), f.Service(), "in")
+			count(mBytesTotal, counts.BytesOut, f.Listener(), f.Service(), "out")
 		}
-		c.requests(f, gauge, count)
-		for i := range reasons {
-			if v := f.ended[i].Load(); v > 0 {
-				count(mConnectionsTotal, v, f.listener, f.service, string(reasons[i]))
-			}
+		requests(f, gauge, count)
+		for reason, v := range f.Ended() {
+			count(mConnectionsTotal, v, f.Listener(), f.Service(), string(reason))
 		}
 	}
 }
 
 func (c collector) engine(gauge gaugeFunc, count countFunc) {
-	s := c.n.engine.Stats()
+	s := c.n.data.Engine.Stats()
 	gauge(mAccepted, float64(s.Connections))
 	for i, v := range s.PerLoop {
 		gauge(mLoop, float64(v), itoa(i))
@@ -120,8 +121,8 @@ func (c collector) engine(gauge gaugeFunc, count countFunc) {
 		count(mRefusedTotal, v, string(reason))
 	}
 	count(mRestsTotal, s.AcceptRests)
-	requests := c.n.requests.places.Evictions()
-	for _, l := range c.n.engine.Listeners() {
+	requests := c.n.data.EvictedRequests()
+	for _, l := range c.n.data.Engine.Listeners() {
 		gauge(mListenerUp, truth(l.Err == nil), l.Name)
 		count(mEvictions, s.Evicted[l.Name], "memory", l.Name)
 		count(mEvictions, s.EvictedHandshakes[l.Name], "handshakes", l.Name)
@@ -133,11 +134,11 @@ func (c collector) engine(gauge gaugeFunc, count countFunc) {
 // apart by what they resolve to.
 func (c collector) endpoints(gauge gaugeFunc) {
 	now := time.Now()
-	for svc := range c.n.router.Table().Services() {
+	for svc := range c.n.data.Router.Table().Services() {
 		g := svc.Group()
 		seen := map[string]bool{}
 		for _, e := range g.Endpoints() {
-			name := endpointName(e)
+			name := dataplane.EndpointName(e)
 			if seen[name] {
 				continue // the same address twice, with different tags
 			}
@@ -153,7 +154,7 @@ func (c collector) endpoints(gauge gaugeFunc) {
 func (c collector) node(gauge gaugeFunc, count countFunc) {
 	n := c.n
 	set, view := n.catalog.InForce()
-	for _, k := range Kinds() {
+	for _, k := range kinds.All() {
 		gauge(mResources, float64(set.Count(k.Name)), k.Name)
 	}
 	gauge(mIndex, float64(view.Index()))

@@ -26,7 +26,7 @@ var (
 )
 
 func (c collector) kafka(ch chan<- prometheus.Metric, gauge gaugeFunc, count countFunc) {
-	room := c.n.reconciler.kafka
+	room := c.n.data.Kafka
 	for _, s := range room.Counts() {
 		for i := range s.APIs {
 			a := &s.APIs[i]

@@ -26,20 +26,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"penstock/consensus"
-	"penstock/netio"
 	"penstock/netio/reactor"
 	"penstock/netio/tlsstream"
 	"penstock/node/accesslog"
 	"penstock/node/admin"
 	"penstock/node/catalog"
 	"penstock/node/cluster"
+	"penstock/node/dataplane"
+	"penstock/node/kinds"
 	"penstock/node/rollout"
-	"penstock/node/tlsconfig"
 	"penstock/node/trust"
-	"penstock/routing"
-	"penstock/routing/discovery"
-	"penstock/routing/endpoint"
-	"penstock/routing/health"
+	"penstock/routing/resource"
 )
 
 // errOfCluster keeps a node for trying things from looking like the node of a
@@ -62,8 +59,7 @@ type Node struct {
 	store      catalog.Store
 	tickets    *tlsstream.Tickets
 	uploads    uploads
-	sharing    *healthGossip // of health checks; nil: with nobody
-	requests   *requests
+	data       *dataplane.Dataplane
 	made       atomic.Bool // the rooms are made
 	left       atomic.Bool // the node left its cluster for good
 	departures departures
@@ -73,12 +69,9 @@ type Node struct {
 	reread     rereader
 	err        error // why the node cannot go on; written before done is closed
 	access     *accesslog.Log
-	flows      *flows
 	catalog    *catalog.Catalog
-	reconciler *reconciler
+	tracker    *rollout.Tracker
 	rollouts   *rollout.Driver
-	router     *routing.Router
-	engine     *netio.Engine
 	admin      *admin.Server
 	http       *http.Server
 	gate       gate // what HTTP serves now
@@ -137,7 +130,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	}
 	// 4. The rooms, from the inside out: what decides, what it decides by, and
 	//    what carries bytes. They have nothing to do yet.
-	if err = n.makeReconciler(); err != nil {
+	if err = n.makeRooms(); err != nil {
 		return nil, err
 	}
 	// 5. The store's content acts, and every change of it from now on. The
@@ -147,7 +140,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	n.background.Go(n.housekeep)
 	n.background.Go(func() { n.rollouts.Run(n.alive) })
 	if n.cfg.AccessLog == AccessAll {
-		n.background.Go(n.logOngoing)
+		n.background.Go(func() { n.data.LogOngoing(n.alive) })
 	}
 	if err = n.catchUp(ctx); err != nil {
 		return nil, err
@@ -165,7 +158,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	n.serve(&doors)
 	n.state.advance(serving)
 	notifySystemd("READY=1")
-	n.log.Info("started", "name", n.cfg.Name, "version", n.cfg.Version, "cluster", n.adminAddr, "http", n.httpAddr, "loops", n.engine.Loops())
+	n.log.Info("started", "name", n.cfg.Name, "version", n.cfg.Version, "cluster", n.adminAddr, "http", n.httpAddr, "loops", n.data.Engine.Loops())
 	return n, nil
 }
 
@@ -237,44 +230,17 @@ func (n *Node) openFolder() (err error) {
 	return err
 }
 
-// makeReconciler makes the rooms and ties them together.
-func (n *Node) makeReconciler() error {
-	n.catalog = catalog.New(n.catalogConfig())
+// makeRooms makes the rooms and ties them together.
+func (n *Node) makeRooms() (err error) {
 	if n.cfg.AccessLog != AccessOff {
 		n.access = accesslog.New(accesslog.Config{Out: n.cfg.AccessOut, JSON: n.cfg.AccessJSON})
 	}
-	r := &reconciler{
-		log: n.log, bind: n.cfg.Bind, certs: tlsconfig.NewStore(), tickets: n.tickets,
-		listeners: map[string]netio.Listener{}, servers: map[string]server{},
-		checks: map[string][]health.Target{}, ejecting: map[string]*endpoint.Group{},
-		rollouts: new(rollout.Tracker),
-	}
-	r.clients = &clients{log: n.log, certs: r.certs, m: map[string]client{}}
-	r.resolver = discovery.New(discovery.Config{Changed: r.resolved, Log: n.log})
-	r.router = routing.NewRouter(routing.Config{NodeTags: n.cfg.Tags, Hosts: r.resolver, Observe: n.observe})
-	r.checker = health.New(health.Config{})
-	n.reconciler, n.router = r, r.router
-	n.rollouts = n.newRollouts()
-
-	handler := &traffic{router: r.router, gone: &r.gone, client: r.clients.of, access: n.access, accessAll: n.cfg.AccessLog == AccessAll}
-	engine, err := netio.New(netio.Config{
-		Handler: handler, Log: n.log, Loops: n.cfg.Loops,
-		MemoryBudget: n.cfg.MemoryBudget, MaxHandshakes: n.cfg.MaxHandshakes,
-	})
-	if err != nil {
+	if n.data, err = dataplane.New(n.dataplaneConfig()); err != nil {
 		return err
 	}
-	n.engine, r.engine = engine, engine
-	if n.cluster != nil {
-		n.sharing = &healthGossip{self: n.id}
-		r.checker.Share(n.sharing)
-	}
-	n.flows = newFlows(engine.Loops())
-	handler.flows, r.flows = n.flows, n.flows
-	n.requests = newRequests(n)
-	handler.requests, r.requests = n.requests, n.requests
-	r.makeKafka(engine.Loops())
-	handler.kafka = r.kafka
+	n.catalog = catalog.New(n.catalogConfig())
+	n.tracker = new(rollout.Tracker)
+	n.rollouts = n.newRollouts()
 	n.metrics = newRegistry(n)
 	n.admin = newAdmin(n)
 	n.made.Store(true)
@@ -282,14 +248,27 @@ func (n *Node) makeReconciler() error {
 	return nil
 }
 
+// dataplaneConfig is what the settings say of the data plane.
+func (n *Node) dataplaneConfig() dataplane.Config {
+	c := dataplane.Config{
+		Log: n.log, Bind: n.cfg.Bind, Tags: n.cfg.Tags, Loops: n.cfg.Loops, MemoryBudget: n.cfg.MemoryBudget,
+		MaxHandshakes: n.cfg.MaxHandshakes, MaxRequests: n.cfg.MaxRequests, Tickets: n.tickets,
+		Access: n.access, AccessAll: n.cfg.AccessLog == AccessAll,
+	}
+	if n.cluster != nil {
+		c.Self = n.id
+	}
+	return c
+}
+
 // catalogConfig is how resources come from the store.
 func (n *Node) catalogConfig() catalog.Config {
-	c := catalog.Config{Store: n.store, Kinds: Kinds(), Log: n.log, Status: n.gatewayStatus}
+	c := catalog.Config{Store: n.store, Kinds: kinds.All(), Log: n.log, Status: n.gatewayStatus}
 	if n.cluster == nil {
 		return c
 	}
 	c.Sealer = n.cluster.Sealer()
-	c.Admit = n.understood
+	c.Admit = func(o resource.Object) error { return kinds.Understood(o, n.cluster.Lacking) }
 	c.Barrier = func(ctx context.Context) error {
 		index, err := n.cluster.Store().ReadIndex(ctx)
 		if err != nil {
@@ -304,7 +283,11 @@ func (n *Node) catalogConfig() catalog.Config {
 // follow brings the store's content to act. A node that cannot understand what
 // was agreed must not go on as if it had.
 func (n *Node) follow() {
-	err := n.catalog.Follow(n.alive, n.reconciler.apply)
+	err := n.catalog.Follow(n.alive, func(set *resource.Set, changes []resource.Change) error {
+		n.data.Apply(set, changes)
+		n.tracker.Apply(changes, time.Now()) // a step lasts from the moment that it acts
+		return nil
+	})
 	// The store closes when the node has left its cluster, and is ending.
 	if !errors.Is(err, context.Canceled) && !errors.Is(err, consensus.ErrClosed) {
 		n.fail(fmt.Errorf("the configuration cannot be followed: %w", err))
@@ -381,10 +364,10 @@ func (n *Node) housekeep() {
 	for {
 		select {
 		case now := <-ticker.C:
-			n.reconciler.tidy(now)
+			n.data.Tidy(now)
 			n.uploads.sweep(now)
-			if n.sharing != nil {
-				n.sharing.look(n.cluster.Members())
+			if n.cluster != nil {
+				n.data.HearHints(hints(n.cluster.Members()))
 			}
 		case <-n.alive.Done():
 			return
@@ -392,19 +375,15 @@ func (n *Node) housekeep() {
 	}
 }
 
-// observe logs what happens to endpoints. It is called on loops.
-func (n *Node) observe(e endpoint.Event) {
-	args := []any{"service", e.Service, "endpoint", endpointName(e.Endpoint)}
-	level := slog.LevelInfo
-	switch e.Change {
-	case endpoint.EventEjected:
-		level = slog.LevelWarn
-		args = append(args, "cause", e.Cause, "until", e.Until.Format(time.RFC3339))
-	case endpoint.EventUnhealthy, endpoint.EventPaused:
-		level = slog.LevelWarn
-		args = append(args, "cause", e.Cause)
+// hints are what the members that are up have found out about endpoints.
+func hints(members []cluster.Member) map[string]string {
+	nodes := map[string]string{}
+	for i := range members {
+		if m := &members[i]; m.Up() {
+			nodes[m.ID] = string(m.Facts.Hints)
+		}
 	}
-	n.log.Log(n.alive, level, "endpoint "+e.Change.String(), args...)
+	return nodes
 }
 
 // Done is closed when the node cannot go on; its log says why.
@@ -436,11 +415,8 @@ func (n *Node) Stop(ctx context.Context) error {
 // watched and its last numbers scraped.
 func (n *Node) close(ctx context.Context) {
 	n.state.advance(stopping)
-	if n.engine != nil {
-		n.engine.Close()
-	}
-	if n.requests != nil {
-		n.requests.close()
+	if n.data != nil {
+		n.data.Shutdown()
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -456,12 +432,8 @@ func (n *Node) close(ctx context.Context) {
 	if n.cluster != nil {
 		n.cluster.Close()
 	}
-	if n.reconciler != nil {
-		n.reconciler.checker.Close()
-		if n.reconciler.kafka != nil {
-			n.reconciler.kafka.Close()
-		}
-		n.reconciler.resolver.Close()
+	if n.data != nil {
+		n.data.Close()
 	}
 	if n.access != nil {
 		n.access.Close()

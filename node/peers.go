@@ -75,7 +75,7 @@ func (n *Node) facts() cluster.Facts {
 	}
 	_, view := n.catalog.InForce()
 	return cluster.Facts{
-		Phase: n.state.String(), Connections: int64(n.engine.Stats().Connections), Acted: view.Index(), Hints: n.healthHints(),
+		Phase: n.state.String(), Connections: int64(n.data.Engine.Stats().Connections), Acted: view.Index(), Hints: n.data.Hints(),
 	}
 }
 
@@ -258,7 +258,7 @@ func (n *Node) listenersOf(changes []admin.Change) (names []string) {
 	if len(gateways) == 0 {
 		return names
 	}
-	for _, l := range n.engine.Listeners() {
+	for _, l := range n.data.Engine.Listeners() {
 		if of, _, ok := strings.Cut(l.Name, "/"); ok && gateways[of] {
 			names = append(names, l.Name)
 		}
@@ -278,22 +278,22 @@ func (n *Node) await(ctx context.Context, r *admin.AwaitRequest) (*admin.AwaitRe
 func (n *Node) report() *admin.Report {
 	set, view := n.catalog.InForce()
 	totals := map[string]uint64{}
-	for _, f := range n.flows.all() {
-		totals[f.listener] += f.meter.Counts().Connections
+	for _, f := range n.data.Flows() {
+		totals[f.Listener()] += f.Counts().Connections
 	}
 	r := &admin.Report{
 		Node: admin.NodeStatus{
 			Name: n.cfg.Name, ID: n.id, Role: cluster.RoleLeader, State: n.state.String(), AppliedIndex: view.Index(),
-			Resources: set.Len(), Connections: int64(n.engine.Stats().Connections), Address: n.adminAddr, HTTP: n.httpAddr,
+			Resources: set.Len(), Connections: int64(n.data.Engine.Stats().Connections), Address: n.adminAddr, HTTP: n.httpAddr,
 			Uptime: time.Since(n.started).Round(time.Second).String(), Version: n.cfg.Version,
 		},
 		Listeners: []admin.ListenerStatus{},
 		Services:  n.serviceStatus(),
 
 		VirtualClusters: n.virtualClusters(),
-		Warnings:        n.portUse().warnings(n.cfg.Name),
+		Warnings:        n.data.PortUse().Warnings(n.cfg.Name),
 	}
-	for _, l := range n.engine.Listeners() {
+	for _, l := range n.data.Engine.Listeners() {
 		one := admin.ListenerStatus{
 			Node: n.cfg.Name, Name: l.Name, Address: l.Address, State: "listening",
 			Connections: int64(l.Connections), Total: totals[l.Name],
@@ -418,7 +418,7 @@ func (n *Node) notReady() string {
 	if why := n.state.notReady(); why != "" {
 		return why
 	}
-	if n.engine.Exhausted() {
+	if n.data.Engine.Exhausted() {
 		return outOfFiles
 	}
 	return ""

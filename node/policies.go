@@ -33,7 +33,7 @@ func (n *Node) effective(ctx context.Context, r *admin.EffectiveRequest) (*admin
 		q.Limit = admin.MaxEffective
 	}
 	result := &admin.EffectiveResult{Node: n.cfg.Name}
-	result.Destinations, result.More = n.router.Table().Effective(&q)
+	result.Destinations, result.More = n.data.Router.Table().Effective(&q)
 	switch {
 	case r.Destination != "" && len(result.Destinations) == 0:
 		return nil, admin.Errorf(admin.NotFound, "there is no Service %q, and no policy for one", r.Destination)

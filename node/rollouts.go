@@ -11,6 +11,7 @@ import (
 
 	"penstock/node/admin"
 	"penstock/node/cluster"
+	"penstock/node/kinds"
 	"penstock/node/rollout"
 	"penstock/routing/resource"
 )
@@ -38,7 +39,7 @@ func (n *Node) registerRollouts(s *admin.Server) {
 // newRollouts makes what looks after rollouts where this node leads.
 func (n *Node) newRollouts() *rollout.Driver {
 	return rollout.New(rollout.Config{
-		Tracker: n.reconciler.rollouts, Store: n.catalog, Leads: n.leads, Ask: n.askRollouts, Name: n.cfg.Name, Log: n.log,
+		Tracker: n.tracker, Store: n.catalog, Leads: n.leads, Ask: n.askRollouts, Name: n.cfg.Name, Log: n.log,
 	})
 }
 
@@ -52,10 +53,10 @@ func (n *Node) rolloutSeen(r *admin.RolloutSeenRequest) (*admin.RolloutSeen, err
 	if len(r.Routes) > admin.MaxRollouts {
 		return nil, admin.Errorf(admin.TooLarge, "%d routes in one question, at most %d", len(r.Routes), admin.MaxRollouts)
 	}
-	now, table := time.Now(), n.router.Table()
+	now, table := time.Now(), n.data.Router.Table()
 	seen := &admin.RolloutSeen{Rollouts: map[string]admin.RolloutSight{}}
 	for _, name := range r.Routes {
-		item, ok := n.reconciler.rollouts.Get(name, now)
+		item, ok := n.tracker.Get(name, now)
 		if !ok {
 			continue
 		}
@@ -181,7 +182,7 @@ func (n *Node) knownRollouts(r *admin.RolloutsRequest) (*admin.Rollouts, error) 
 
 // rolloutItems are the routes with a rollout; all, or one.
 func (n *Node) rolloutItems(route string) ([]rollout.Item, error) {
-	items := slices.DeleteFunc(n.reconciler.rollouts.All(time.Now()), func(i rollout.Item) bool {
+	items := slices.DeleteFunc(n.tracker.All(time.Now()), func(i rollout.Item) bool {
 		return i.Route == nil || route != "" && i.Name != route
 	})
 	if route == "" || len(items) > 0 {
@@ -275,7 +276,7 @@ func (n *Node) statusRollouts() []admin.Rollout {
 
 // ownByLeader refuses a kind that users do not write.
 func ownByLeader(kind string) error {
-	k, err := resource.FindKind(Kinds(), kind)
+	k, err := resource.FindKind(kinds.All(), kind)
 	if err == nil && k.Kept != "" {
 		return admin.Errorf(admin.Refused, "%s %s", k.Name, k.Kept)
 	}
@@ -292,9 +293,9 @@ var (
 
 // rollouts tells how far rollouts have come.
 func (c collector) rollouts(gauge gaugeFunc, count countFunc) {
-	now, table := time.Now(), c.n.router.Table()
+	now, table := time.Now(), c.n.data.Router.Table()
 	phases := map[string]int{}
-	for _, item := range c.n.reconciler.rollouts.All(now) {
+	for _, item := range c.n.tracker.All(now) {
 		if item.Route == nil {
 			continue
 		}

@@ -27,7 +27,7 @@ func (n *Node) simulate(ctx context.Context, r *admin.SimulateRequest) (*admin.S
 	if err := admin.LargeResponse(ctx); err != nil {
 		return nil, err
 	}
-	table := n.router.Table()
+	table := n.data.Router.Table()
 	play, err := n.simulateRequest(r, table)
 	if err != nil {
 		return nil, err
@@ -40,13 +40,13 @@ func (n *Node) simulate(ctx context.Context, r *admin.SimulateRequest) (*admin.S
 	if err != nil {
 		return nil, err
 	}
-	trial, err := table.WhatIf(changes, n.reconciler.resolver, time.Now())
+	trial, err := table.WhatIf(changes, n.data.Resolver, time.Now())
 	if err != nil {
 		return nil, admin.Errorf(admin.Invalid, "%v", err)
 	}
 	result := &admin.SimulateResult{Node: n.cfg.Name}
 	words := func(h *held) []string {
-		return append(trial.DiffSummary(h.endpoint), n.reconciler.kafka.DiffSummary(changes, h.cluster)...)
+		return append(trial.DiffSummary(h.endpoint), n.data.Kafka.DiffSummary(changes, h.cluster)...)
 	}
 	if result.Words = words(new(held)); len(result.Words) > 0 {
 		if h := n.heldElsewhere(ctx); h.counted != nil {
@@ -78,7 +78,7 @@ func (n *Node) simulateRequest(r *admin.SimulateRequest, table *routing.Table) (
 	if err != nil {
 		return nil, err
 	}
-	if n.reconciler.kafka.Table().Has(in.Listener) {
+	if n.data.Kafka.Table().Has(in.Listener) {
 		return nil, admin.Errorf(admin.Invalid, "listener %q is Kafka's: what it does is no matter of routes", in.Listener)
 	}
 	play.Input = &in

@@ -1,31 +1,22 @@
 package node
 
 import (
-	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
-	"penstock/node/accesslog"
 	"penstock/node/admin"
 	"penstock/routing"
 	"penstock/routing/endpoint"
 )
 
-// services are those in force, by name.
-func (n *Node) services() []*routing.Service {
-	byName := func(a, b *routing.Service) int { return cmp.Compare(a.Name(), b.Name()) }
-	return slices.SortedFunc(n.router.Table().Services(), byName)
-}
-
 // serviceStatus tells how the services' endpoints do.
 func (n *Node) serviceStatus() []admin.ServiceStatus {
 	now := time.Now()
 	out := []admin.ServiceStatus{}
-	for _, svc := range n.services() {
+	for _, svc := range n.data.Services() {
 		s := admin.ServiceStatus{Name: svc.Name(), Endpoints: []admin.EndpointStatus{}}
 		usable := 0
 		known := map[string]bool{}
@@ -58,7 +49,7 @@ func (n *Node) serviceStatus() []admin.ServiceStatus {
 func (n *Node) unresolved(address string) admin.EndpointStatus {
 	s := admin.EndpointStatus{Address: address, Health: "unresolved"}
 	if host, _, err := net.SplitHostPort(address); err == nil {
-		if r, ok := n.reconciler.resolver.StatusOf(strings.ToLower(host)); ok {
+		if r, ok := n.data.Resolver.StatusOf(strings.ToLower(host)); ok {
 			s.Error = r.Err
 		}
 	}
@@ -79,7 +70,7 @@ func (n *Node) endpointStatus(g *endpoint.Group, e *endpoint.Endpoint, now time.
 		s.Error, s.ErrorAt = c.Error, &c.ErrorAt
 	}
 	if host, _, err := net.SplitHostPort(e.Address); err == nil && e.Unix == "" {
-		if r, ok := n.reconciler.resolver.StatusOf(host); ok && r.Stale {
+		if r, ok := n.data.Resolver.StatusOf(host); ok && r.Stale {
 			text := fmt.Sprintf("its host name cannot be looked up (%s), and its address is %v old", r.Err, now.Sub(r.Answered).Round(time.Second))
 			s.Reason = strings.TrimPrefix(s.Reason+"; "+text, "; ")
 		}
@@ -109,9 +100,9 @@ func (n *Node) explain(r *admin.ExplainRequest) (*routing.Explanation, error) {
 	if err != nil {
 		return nil, err
 	}
-	table := n.router.Table()
-	if n.reconciler.kafka.Table().Has(r.Listener) {
-		e := n.reconciler.kafka.Explain(r.Listener, in.ServerName, in.HasServerName)
+	table := n.data.Router.Table()
+	if n.data.Kafka.Table().Has(r.Listener) {
+		e := n.data.Kafka.Explain(r.Listener, in.ServerName, in.HasServerName)
 		return &e, nil
 	}
 	if _, ok := table.Listener(r.Listener); !ok {
@@ -131,43 +122,4 @@ func requestOf(r *admin.HTTPRequest) *routing.Request {
 		return nil
 	}
 	return routing.NewRequest(r.Method, r.Path, r.Host, r.Headers)
-}
-
-const (
-	// ongoingEvery is how often a connection is logged while it is open, with
-	// AccessAll.
-	ongoingEvery = 5 * time.Minute
-	// maxOngoing bounds the lines of one round.
-	maxOngoing = 50_000
-)
-
-// logOngoing writes a line for each open connection from time to time, so that
-// those which never end are seen too.
-func (n *Node) logOngoing() {
-	ticker := time.NewTicker(ongoingEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case now := <-ticker.C:
-			n.logOpen(now, ongoingEvery)
-		case <-n.alive.Done():
-			return
-		}
-	}
-}
-
-// logOpen writes a line for each connection of at least that age: what the
-// younger ones have is their first line.
-func (n *Node) logOpen(now time.Time, age time.Duration) {
-	for _, c := range n.engine.Connections(maxOngoing) {
-		if c.Age < age {
-			continue
-		}
-		service, at, _ := strings.Cut(c.Label, " ")
-		n.access.Write(accesslog.Record{
-			Event: accesslog.Ongoing, At: now, ID: c.ID, Listener: c.Listener, Client: c.Client,
-			SNI: c.ServerName, Service: service, Endpoint: at,
-			In: c.BytesIn, Out: c.BytesOut, Duration: c.Age,
-		})
-	}
 }

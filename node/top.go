@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"penstock/node/admin"
+	"penstock/node/dataplane"
 )
 
 // minInterval is the least time between two samples of top.
@@ -74,7 +75,7 @@ const maxLatest = 1000
 // latest describes the latest connections.
 func (n *Node) latest(limit int) []admin.Connection {
 	var list []admin.Connection
-	for _, c := range n.engine.Connections(limit) {
+	for _, c := range n.data.Engine.Connections(limit) {
 		service, at, _ := strings.Cut(c.Label, " ")
 		one := admin.Connection{
 			ID: c.ID, Listener: c.Listener, SNI: c.ServerName, Service: service, Endpoint: at, Phase: c.Phase,
@@ -89,15 +90,15 @@ func (n *Node) latest(limit int) []admin.Connection {
 }
 
 // sample is each flow's counts now.
-func (n *Node) sample() map[*flow]admin.Flow {
-	m := map[*flow]admin.Flow{}
-	for _, f := range n.flows.all() {
-		if f.service == "" {
+func (n *Node) sample() map[*dataplane.Flow]admin.Flow {
+	m := map[*dataplane.Flow]admin.Flow{}
+	for _, f := range n.data.Flows() {
+		if f.Service() == "" {
 			continue
 		}
-		c := f.meter.Counts()
+		c := f.Counts()
 		m[f] = admin.Flow{
-			Listener: f.listener, Service: f.service, Connections: c.Active,
+			Listener: f.Listener(), Service: f.Service(), Connections: c.Active,
 			Total: c.Connections, BytesIn: c.BytesIn, BytesOut: c.BytesOut,
 		}
 	}
@@ -105,9 +106,9 @@ func (n *Node) sample() map[*flow]admin.Flow {
 }
 
 // compare makes the rates between two samples.
-func (n *Node) compare(last, next map[*flow]admin.Flow, now time.Time, over time.Duration) *admin.TopSample {
-	s := &admin.TopSample{Node: n.cfg.Name, At: now, Interval: over, Connections: int64(n.engine.Stats().Connections), Flows: []admin.Flow{}}
-	for _, f := range n.flows.all() {
+func (n *Node) compare(last, next map[*dataplane.Flow]admin.Flow, now time.Time, over time.Duration) *admin.TopSample {
+	s := &admin.TopSample{Node: n.cfg.Name, At: now, Interval: over, Connections: int64(n.data.Engine.Stats().Connections), Flows: []admin.Flow{}}
+	for _, f := range n.data.Flows() {
 		one, ok := next[f]
 		if !ok {
 			continue
