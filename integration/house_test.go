@@ -35,7 +35,12 @@ var mayImport = map[string][]string{
 var mayImportOfNode = map[string][]string{
 	"node/dataplane": {"kafka", "netio", "routing", "node/accesslog", "node/tlsconfig"},
 	"node/kinds":     {"kafka", "routing", "node/admin", "node/cluster"},
-	"node/nodetest":  {"routing", "node/kinds"},
+	"node/lifecycle": {},
+	"node/metrics": {
+		"kafka", "netio", "routing", "node/accesslog", "node/admin", "node/catalog", "node/cluster", "node/dataplane",
+		"node/kinds", "node/lifecycle", "node/rollout",
+	},
+	"node/nodetest": {"routing", "node/kinds"},
 }
 
 var forTests = []string{"node/kinds", "node/nodetest"}

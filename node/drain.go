@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"penstock/node/admin"
+	"penstock/node/lifecycle"
 )
 
 // drainRun is one drain, from its beginning until it is over or undone.
@@ -31,7 +32,7 @@ func (n *Node) drain(ctx context.Context, over time.Duration, final bool) error 
 		run = &drainRun{over: make(chan time.Duration), done: make(chan struct{})}
 		run.undone, run.undo = context.WithCancel(context.Background())
 		n.drainRun = run
-		n.state.advance(draining)
+		n.state.Advance(lifecycle.Draining)
 		n.handOver()
 		n.data.Quiesce()
 	}
@@ -85,7 +86,7 @@ func (n *Node) undrain() error {
 	<-run.done
 	n.data.Resume()
 	n.drainRun = nil
-	n.state.resume()
+	n.state.Resume()
 	n.log.Info("back in service")
 	return nil
 }
@@ -121,7 +122,7 @@ func (n *Node) runDrain(ctx context.Context, run *drainRun, over time.Duration) 
 		case err := <-ended:
 			cancel()
 			if err == nil {
-				n.state.advance(drained)
+				n.state.Advance(lifecycle.Drained)
 				n.log.Info("drained")
 			}
 			return err

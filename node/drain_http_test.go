@@ -52,7 +52,7 @@ func TestDrainMovesClientsOfHTTP(t *testing.T) {
 			if _, err := admin.Call[admin.DrainResult](t.Context(), nodes[0].client, admin.MethodDrain, admin.DrainRequest{}); err != nil {
 				t.Fatal(err)
 			}
-			nodetest.WaitFor(t, "the drain to end", func() bool { return nodes[0].state.notReady() == "drained" })
+			nodetest.WaitFor(t, "the drain to end", func() bool { return nodes[0].state.NotReady() == "drained" })
 			at := requests.Load()
 			nodetest.WaitFor(t, "requests at the other node", func() bool { return requests.Load() > at+100 })
 			if _, err := admin.Call[admin.DrainResult](t.Context(), nodes[0].client, admin.MethodDrain, admin.DrainRequest{Undo: true}); err != nil {

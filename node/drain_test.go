@@ -30,7 +30,7 @@ func TestDrainIsHurriedByWhoAsksLast(t *testing.T) {
 				if _, err := admin.Call[admin.DrainResult](t.Context(), n.client, admin.MethodDrain, admin.DrainRequest{Over: &long}); err != nil {
 					t.Fatal(err)
 				}
-				nodetest.WaitFor(t, "the drain to begin", func() bool { return n.state.notReady() != "" })
+				nodetest.WaitFor(t, "the drain to begin", func() bool { return n.state.NotReady() != "" })
 				if wait == 0 {
 					nodetest.WaitFor(t, "the listeners to close", func() bool { return len(n.data.Engine.Listeners()) == 0 })
 				}
@@ -68,7 +68,7 @@ func TestDrainCanBeUndone(t *testing.T) {
 		if err := drain(admin.DrainRequest{Undo: true}); err != nil {
 			t.Fatal(err)
 		}
-		if why := n.state.notReady(); why != "" {
+		if why := n.state.NotReady(); why != "" {
 			t.Errorf("not ready: %s", why)
 		}
 		again, _ := nodetest.Dial(t, n.at(t, "edge"))

@@ -105,7 +105,7 @@ func crowd(all *mux.UnauthenticatedPool) func(net.Conn, http.ConnState) {
 // serveReady tells whether the node should get traffic. One that is cut off
 // from its cluster should: it serves what it knows, and says so.
 func (n *Node) serveReady(w http.ResponseWriter, _ *http.Request) {
-	if why := n.notReady(); why != "" {
+	if why := (readiness{&n.state, n.data.Engine}).NotReady(); why != "" {
 		http.Error(w, why, http.StatusServiceUnavailable)
 		return
 	}

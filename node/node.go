@@ -17,7 +17,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -34,6 +33,8 @@ import (
 	"penstock/node/cluster"
 	"penstock/node/dataplane"
 	"penstock/node/kinds"
+	"penstock/node/lifecycle"
+	"penstock/node/metrics"
 	"penstock/node/rollout"
 	"penstock/node/trust"
 	"penstock/routing/resource"
@@ -52,7 +53,7 @@ type Node struct {
 	log     *slog.Logger
 	id      string
 	started time.Time
-	state   state
+	state   lifecycle.State
 
 	dir        *dataDir         // nil: none
 	cluster    *cluster.Cluster // nil: with --dev
@@ -156,7 +157,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	}
 	// 6. Whoever operates the node comes last: what they see is complete.
 	n.serve(&doors)
-	n.state.advance(serving)
+	n.state.Advance(lifecycle.Serving)
 	notifySystemd("READY=1")
 	n.log.Info("started", "name", n.cfg.Name, "version", n.cfg.Version, "cluster", n.adminAddr, "http", n.httpAddr, "loops", n.data.Engine.Loops())
 	return n, nil
@@ -170,9 +171,7 @@ func newNode(cfg Config) *Node {
 		uploads: uploads{dir: cfg.DataDir, open: map[string]*upload{}},
 		done:    make(chan struct{}),
 		reread:  rereader{asked: make(chan struct{}, 1)},
-		changes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "penstock_configuration_changes_total", Help: "Changes that were asked for here: done or refused.",
-		}, []string{"result"}),
+		changes: metrics.Changes(),
 	}
 	n.alive, n.end = context.WithCancel(context.Background())
 	return n
@@ -241,11 +240,27 @@ func (n *Node) makeRooms() (err error) {
 	n.catalog = catalog.New(n.catalogConfig())
 	n.tracker = new(rollout.Tracker)
 	n.rollouts = n.newRollouts()
-	n.metrics = newRegistry(n)
 	n.admin = newAdmin(n)
+	n.metrics = n.newRegistry()
 	n.made.Store(true)
 	n.gate.set(newFront(n))
 	return nil
+}
+
+// newRegistry has everything that /metrics tells.
+func (n *Node) newRegistry() *prometheus.Registry {
+	all := []prometheus.Collector{
+		metrics.Dataplane(n.data), metrics.Rollouts(n.data.Router, n.tracker, n.rollouts),
+		metrics.Node(n.cfg.Version, n.started, &n.state, readiness{&n.state, n.data.Engine}),
+		metrics.Catalog(n.catalog), n.changes, metrics.Store(n.store), metrics.Admin(n.admin), metrics.Cluster(n.cluster),
+	}
+	if n.access != nil {
+		all = append(all, metrics.AccessLog(n.access))
+	}
+	if f := n.cfg.ResourceFiles; f != nil && f.Sync {
+		all = append(all, metrics.Files(&n.reread.synced))
+	}
+	return metrics.NewRegistry(append(all, n.data.Histograms()...)...)
 }
 
 // dataplaneConfig is what the settings say of the data plane.
@@ -414,7 +429,7 @@ func (n *Node) Stop(ctx context.Context) error {
 // doors stay open until the last connection is gone, so that a drain can be
 // watched and its last numbers scraped.
 func (n *Node) close(ctx context.Context) {
-	n.state.advance(stopping)
+	n.state.Advance(lifecycle.Stopping)
 	if n.data != nil {
 		n.data.Shutdown()
 	}
@@ -451,5 +466,3 @@ func (n *Node) countChange(err error, dryRun bool) {
 		n.changes.WithLabelValues("done").Inc()
 	}
 }
-
-func itoa(i int) string { return strconv.Itoa(i) }

@@ -267,7 +267,7 @@ func TestDrain(t *testing.T) {
 	}
 	stopped := make(chan error, 1)
 	go func() { stopped <- n.Stop(context.Background()) }()
-	nodetest.WaitFor(t, "the node not to be ready", func() bool { return n.state.notReady() != "" })
+	nodetest.WaitFor(t, "the node not to be ready", func() bool { return n.state.NotReady() != "" })
 	if code, body := n.get(t, "/readyz"); code != 503 || !strings.Contains(body, "draining") {
 		t.Errorf("readyz while draining: %d %s", code, body)
 	}
@@ -294,7 +294,7 @@ func TestStopEndsAtOnceWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	stopped := make(chan error, 1)
 	go func() { stopped <- n.Stop(ctx) }()
-	nodetest.WaitFor(t, "the drain to begin", func() bool { return n.state.notReady() != "" })
+	nodetest.WaitFor(t, "the drain to begin", func() bool { return n.state.NotReady() != "" })
 	cancel()
 	if err := <-stopped; err != nil {
 		t.Errorf("Stop: %v", err)

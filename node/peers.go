@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"penstock/consensus"
+	"penstock/netio"
 	"penstock/node/admin"
 	"penstock/node/cluster"
+	"penstock/node/lifecycle"
 	"penstock/routing"
 	"penstock/routing/gateway"
 )
@@ -413,12 +415,18 @@ func (n *Node) explainHere(ctx context.Context, r *admin.ExplainRequest) (*routi
 	return n.explain(r)
 }
 
-// notReady says why the node should get no traffic; "": it should.
-func (n *Node) notReady() string {
-	if why := n.state.notReady(); why != "" {
+// readiness says whether a node should get traffic.
+type readiness struct {
+	state  *lifecycle.State
+	engine *netio.Engine
+}
+
+// NotReady says why the node should get no traffic; "": it should.
+func (r readiness) NotReady() string {
+	if why := r.state.NotReady(); why != "" {
 		return why
 	}
-	if n.data.Engine.Exhausted() {
+	if r.engine.Exhausted() {
 		return outOfFiles
 	}
 	return ""

@@ -199,9 +199,8 @@ func (n *Node) rolloutItems(route string) ([]rollout.Item, error) {
 // rolloutText tells of one rollout; look is nil where nobody was asked.
 func rolloutText(item *rollout.Item, seen *rollout.Seen, look *rollout.Observation) admin.Rollout {
 	spec := item.Route.Rollout.WithDefaults()
-	s := item.State
-	if !item.Begun() { // it acts, and is yet to be noted
-		s = &rollout.State{Phase: resource.RolloutRunning, Step: 1, Weight: spec.Steps[0].Weight}
+	s := item.Acts()
+	if !item.Begun() {
 		seen.Watched = 0
 	}
 	out := admin.Rollout{
@@ -281,36 +280,4 @@ func ownByLeader(kind string) error {
 		return admin.Errorf(admin.Refused, "%s %s", k.Name, k.Kept)
 	}
 	return nil
-}
-
-// The metrics of rollouts.
-var (
-	mRollouts       = desc("rollouts", "Rollouts, by the phase that they are in.", "phase")
-	mRolloutWeight  = desc("rollout_weight_percent", "What the new backend of a route's rollout gets now, in percent.", "route")
-	mRolloutTally   = desc("rollout_connects_total", "Connects to the new backend of a route's rollout from this node, by what became of them; a reset one is ok as well.", "route", "result")
-	mRolloutChanges = desc("rollout_changes_total", "Changes of rollouts that this node has made as the leader, by the phase that they led to.", "phase")
-)
-
-// rollouts tells how far rollouts have come.
-func (c collector) rollouts(gauge gaugeFunc, count countFunc) {
-	now, table := time.Now(), c.n.data.Router.Table()
-	phases := map[string]int{}
-	for _, item := range c.n.tracker.All(now) {
-		if item.Route == nil {
-			continue
-		}
-		r := rolloutText(&item, &rollout.Seen{}, nil)
-		phases[r.Phase]++
-		gauge(mRolloutWeight, float64(r.Weight), r.Route)
-		if t, ok := table.RolloutCounts(r.Route, now); ok {
-			count(mRolloutTally, t.Connects-min(t.Connects, t.Failed), r.Route, "ok")
-			count(mRolloutTally, t.Failed, r.Route, "failed")
-			count(mRolloutTally, t.Resets, r.Route, "reset")
-		}
-	}
-	moves := c.n.rollouts.Moves()
-	for _, phase := range rollout.Phases {
-		gauge(mRollouts, float64(phases[phase]), phase)
-		count(mRolloutChanges, moves[phase], phase)
-	}
 }

@@ -1,9 +1,10 @@
-package node
+package metrics
 
 import (
-	"maps"
-	"slices"
+	"github.com/prometheus/client_golang/prometheus"
 
+	"penstock/node/admin"
+	"penstock/node/catalog"
 	"penstock/node/cluster"
 )
 
@@ -27,56 +28,74 @@ var (
 	mPortPending  = desc("cluster_port_pending", "Connections to the cluster port that have not said what they want.")
 	mPortAccepted = desc("cluster_port_accepted_total", "Connections to the cluster port.")
 	mPortRefused  = desc("cluster_port_refused_total", "Those of them that were closed before they were anybody's.", "reason")
-	mSynced       = desc("resources_synced", "1 where what the files of --resources say acts, 0 where they have faults or could not be applied yet. Only with --resources-mode sync.")
-	mUnreadable   = desc("unreadable_resources", "Resources that this node has no key for: they act as they were before.")
 )
 
-// cluster tells what this node sees of its cluster.
-func (c collector) cluster(gauge gaugeFunc, count countFunc) {
-	n := c.n
-	a := n.admin.Stats()
-	gauge(mAdminConns, float64(a.Unauthenticated), "unknown")
-	gauge(mAdminConns, float64(a.Connections-a.Unauthenticated), "known")
-	count(mAdminTokens, a.Authenticated, "good")
-	count(mAdminTokens, a.AuthFailed, "wrong")
-	count(mAdminTokens, a.AuthLimited, "not_looked_at")
-	count(mAdminRefused, a.Forbidden, "role")
-	count(mAdminRefused, a.OverLimit, "too_many")
-	gauge(mUnreadable, float64(len(n.catalog.Unreadable())))
-	if f := n.cfg.ResourceFiles; f != nil && f.Sync {
-		gauge(mSynced, truth(n.reread.synced.Load()))
-	}
-	view := n.store.Snapshot()
-	gauge(mStoreEntries, float64(view.Len()))
-	gauge(mStoreBytes, float64(view.Bytes()))
-	gauge(mAlone, truth(n.alone() != ""))
-	if n.cluster == nil {
-		return
-	}
-	s := n.cluster.Store().Leadership()
-	gauge(mLeads, truth(s.Leader == n.id))
-	gauge(mTerm, float64(s.Term))
-	gauge(mCommit, float64(s.Commit))
-	gauge(mLast, float64(s.Last))
-	gauge(mApplied, float64(s.Applied))
-	gauge(mContact, s.Contact.Seconds())
-	gauge(mFault, truth(s.Fault != nil))
+// Store tells how much there is in a store.
+func Store(s catalog.Store) prometheus.Collector {
+	return collector(func(to sink) {
+		view := s.Snapshot()
+		to.gauge(mStoreEntries, float64(view.Len()))
+		to.gauge(mStoreBytes, float64(view.Bytes()))
+	})
+}
+
+// Admin tells who asks a server of the admin methods.
+func Admin(s *admin.Server) prometheus.Collector {
+	return collector(func(to sink) {
+		a := s.Stats()
+		to.gauge(mAdminConns, float64(a.Unauthenticated), "unknown")
+		to.gauge(mAdminConns, float64(a.Connections-a.Unauthenticated), "known")
+		to.count(mAdminTokens, a.Authenticated, "good")
+		to.count(mAdminTokens, a.AuthFailed, "wrong")
+		to.count(mAdminTokens, a.AuthLimited, "not_looked_at")
+		to.count(mAdminRefused, a.Forbidden, "role")
+		to.count(mAdminRefused, a.OverLimit, "too_many")
+	})
+}
+
+// Cluster tells what a node sees of its cluster; c is nil with --dev.
+func Cluster(c *cluster.Cluster) prometheus.Collector {
+	return collector(func(to sink) {
+		if c == nil {
+			to.gauge(mAlone, 0)
+			return
+		}
+		to.gauge(mAlone, truth(c.Alone() != ""))
+		raft(c, to)
+		members(c, to)
+		p := c.PortStats()
+		to.gauge(mPortPending, float64(p.Pending))
+		to.count(mPortAccepted, p.Accepted)
+		for reason, v := range p.Refused {
+			to.count(mPortRefused, v, reason)
+		}
+	})
+}
+
+// raft tells of the log.
+func raft(c *cluster.Cluster, to sink) {
+	s := c.Store().Leadership()
+	to.gauge(mLeads, truth(s.Leader == c.ID()))
+	to.gauge(mTerm, float64(s.Term))
+	to.gauge(mCommit, float64(s.Commit))
+	to.gauge(mLast, float64(s.Last))
+	to.gauge(mApplied, float64(s.Applied))
+	to.gauge(mContact, s.Contact.Seconds())
+	to.gauge(mFault, truth(s.Fault != nil))
+}
+
+// members counts the nodes, also where there are none of a kind.
+func members(c *cluster.Cluster, to sink) {
 	members := map[[2]string]int{}
 	for _, role := range []string{cluster.RoleLeader, cluster.RoleVoter, cluster.RoleNonVoter} {
 		for _, state := range []string{cluster.StateUp, cluster.StateUnreachable} {
 			members[[2]string{role, state}] = 0
 		}
 	}
-	for _, m := range n.cluster.Members() {
+	for _, m := range c.Members() {
 		members[[2]string{m.Role, m.State}]++
 	}
 	for k, v := range members {
-		gauge(mMembers, float64(v), k[0], k[1])
-	}
-	p := n.cluster.PortStats()
-	gauge(mPortPending, float64(p.Pending))
-	count(mPortAccepted, p.Accepted)
-	for _, reason := range slices.Sorted(maps.Keys(p.Refused)) {
-		count(mPortRefused, p.Refused[reason], reason)
+		to.gauge(mMembers, float64(v), k[0], k[1])
 	}
 }

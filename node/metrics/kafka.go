@@ -1,4 +1,4 @@
-package node
+package metrics
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,33 +25,33 @@ var (
 	mKafkaLookup    = desc("kafka_lookup_failing", "1 where the brokers of a physical cluster could not be looked up last time.", "physical_cluster")
 )
 
-func (c collector) kafka(ch chan<- prometheus.Metric, gauge gaugeFunc, count countFunc) {
-	room := c.n.data.Kafka
+// proxy tells of the virtual clusters.
+func proxy(room *kafka.Proxy, to sink) {
 	for _, s := range room.Counts() {
 		for i := range s.APIs {
 			a := &s.APIs[i]
-			count(mKafkaRequests, a.Requests, s.Cluster, a.API)
-			count(mKafkaErrors, a.Errors, s.Cluster, a.API)
-			count(mKafkaBytes, a.In, s.Cluster, a.API, "in")
-			count(mKafkaBytes, a.Out, s.Cluster, a.API, "out")
-			ch <- latency(mKafkaBroker, &a.Broker, s.Cluster, a.API)
-			ch <- latency(mKafkaProxy, &a.Proxy, s.Cluster, a.API)
+			to.count(mKafkaRequests, a.Requests, s.Cluster, a.API)
+			to.count(mKafkaErrors, a.Errors, s.Cluster, a.API)
+			to.count(mKafkaBytes, a.In, s.Cluster, a.API, "in")
+			to.count(mKafkaBytes, a.Out, s.Cluster, a.API, "out")
+			to.ch <- latency(mKafkaBroker, &a.Broker, s.Cluster, a.API)
+			to.ch <- latency(mKafkaProxy, &a.Proxy, s.Cluster, a.API)
 		}
 		for _, t := range s.Topics {
-			count(mKafkaTopics, t.Messages, s.Cluster, t.Topic, t.API)
-			count(mKafkaRecords, t.Bytes, s.Cluster, t.Topic, t.API)
+			to.count(mKafkaTopics, t.Messages, s.Cluster, t.Topic, t.API)
+			to.count(mKafkaRecords, t.Bytes, s.Cluster, t.Topic, t.API)
 		}
-		count(mKafkaHidden, s.Hidden, s.Cluster)
-		count(mKafkaThrottled, s.Throttled, s.Cluster)
-		count(mKafkaDenied, s.Denied, s.Cluster)
+		to.count(mKafkaHidden, s.Hidden, s.Cluster)
+		to.count(mKafkaThrottled, s.Throttled, s.Cluster)
+		to.count(mKafkaDenied, s.Denied, s.Cluster)
 	}
 	for name, n := range room.Unplaced() {
-		gauge(mKafkaUnplaced, float64(n), name)
+		to.gauge(mKafkaUnplaced, float64(n), name)
 	}
 	for p := range room.Table().Physicals() {
 		if s, ok := room.Watched(p.Name()); ok {
-			gauge(mKafkaKnown, float64(len(s.Brokers)), p.Name())
-			gauge(mKafkaLookup, truth(s.Err != nil), p.Name())
+			to.gauge(mKafkaKnown, float64(len(s.Brokers)), p.Name())
+			to.gauge(mKafkaLookup, truth(s.Err != nil), p.Name())
 		}
 	}
 }
