@@ -9,6 +9,7 @@ import (
 
 	"penstock/node/admin"
 	"penstock/node/nodetest"
+	"penstock/routing"
 	"penstock/routing/resource"
 )
 
@@ -112,7 +113,7 @@ func TestALaterRouteTakesNothingFromOneThatIsThere(t *testing.T) {
 		if err := n.apply(t, "kind: TCPRoute\nname: "+name+"\nspec: {parentRefs: [{name: edge}], rules: [{backendRefs: [{name: a}]}]}"); err != nil {
 			t.Fatal(err)
 		}
-		e, err := n.explain(&admin.ExplainRequest{Listener: "edge/" + taken.Addr().String()})
+		e, err := admin.Call[routing.Explanation](t.Context(), n.client, admin.MethodExplain, admin.ExplainRequest{Listener: "edge/" + taken.Addr().String()})
 		if err != nil {
 			t.Fatal(err)
 		}

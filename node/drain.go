@@ -133,7 +133,7 @@ func (n *Node) runDrain(ctx context.Context, run *drainRun, over time.Duration) 
 // drainMethod begins a drain and tells how many connections there are, or
 // undoes one.
 func (n *Node) drainMethod(ctx context.Context, r *admin.DrainRequest) (*admin.DrainResult, error) {
-	if passed, err := n.elsewhere(ctx, r.Node); passed {
+	if passed, err := n.ops.Peers.Elsewhere(ctx, r.Node); passed {
 		return nil, err
 	}
 	over := n.cfg.DrainTimeout

@@ -6,6 +6,7 @@ import (
 
 	"penstock/node/admin"
 	"penstock/node/nodetest"
+	"penstock/routing"
 )
 
 // Status, explain and metrics tell the same of an endpoint: one state, one
@@ -42,7 +43,7 @@ func TestStatusAndExplainAgreeOnEndpoints(t *testing.T) {
 		if c.used == "panic" && !strings.Contains(s.State, "allUnhealthy is panic: all are used") {
 			t.Errorf("%s: status says %q of what is used", c.service, s.State)
 		}
-		x, err := n.explain(&admin.ExplainRequest{Listener: c.service})
+		x, err := admin.Call[routing.Explanation](t.Context(), n.client, admin.MethodExplain, admin.ExplainRequest{Listener: c.service})
 		if err != nil {
 			t.Fatal(err)
 		}

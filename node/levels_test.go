@@ -13,6 +13,7 @@ import (
 	"penstock/node/admin"
 	"penstock/node/cluster"
 	"penstock/node/nodetest"
+	"penstock/node/ops"
 )
 
 // A member of the release before would end at a policy that it does not know,
@@ -48,7 +49,12 @@ func TestPoliciesAreNotForMembersOfAnOlderRelease(t *testing.T) {
 		}
 	}
 	apply := func(text string) error {
-		_, err := n.apply(ctx, &admin.ApplyRequest{Documents: [][]byte{[]byte(text)}})
+		c, err := ops.Ask(ctx, n.admin, admin.Principal{Name: "test", Role: admin.RoleAdmin})
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		_, err = admin.Call[admin.ApplyResult](ctx, c, admin.MethodApply, admin.ApplyRequest{Documents: [][]byte{[]byte(text)}})
 		return err
 	}
 	taken, err := net.Listen("tcp", "127.0.0.1:0") // what cannot listen is taken nevertheless

@@ -35,6 +35,7 @@ import (
 	"penstock/node/kinds"
 	"penstock/node/lifecycle"
 	"penstock/node/metrics"
+	"penstock/node/ops"
 	"penstock/node/rollout"
 	"penstock/node/trust"
 	"penstock/routing/resource"
@@ -59,24 +60,21 @@ type Node struct {
 	cluster    *cluster.Cluster // nil: with --dev
 	store      catalog.Store
 	tickets    *tlsstream.Tickets
-	uploads    uploads
 	data       *dataplane.Dataplane
 	made       atomic.Bool // the rooms are made
 	left       atomic.Bool // the node left its cluster for good
 	departures departures
 	waiting    waiting
 	own        net.Listener // the node's own socket; nil: none
-	certs      *certFiles   // of HTTP; nil: it speaks no TLS
 	reread     rereader
 	err        error // why the node cannot go on; written before done is closed
 	access     *accesslog.Log
 	catalog    *catalog.Catalog
 	tracker    *rollout.Tracker
-	rollouts   *rollout.Driver
+	ops        *ops.Methods
 	admin      *admin.Server
 	http       *http.Server
-	gate       gate // what HTTP serves now
-	metrics    *prometheus.Registry
+	gate       ops.Gate               // what HTTP serves now
 	changes    *prometheus.CounterVec // changes of the configuration, by result
 
 	adminAddr, httpAddr string
@@ -123,7 +121,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	}()
 	// 3. The cluster: who the node is and what was agreed. A node that has a
 	//    cluster finds that on its disk, and waits for nobody.
-	n.gate.set(n.waitingFront())
+	n.gate.Set(n.waiting.front())
 	n.own = doors.own
 	n.serveHTTP(&doors)
 	if err = n.openCluster(ctx, &doors); err != nil {
@@ -139,11 +137,12 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	//    port is open from here.
 	n.background.Go(n.follow)
 	n.background.Go(n.housekeep)
-	n.background.Go(func() { n.rollouts.Run(n.alive) })
+	n.background.Go(func() { n.ops.Rollouts.Run(n.alive) })
 	if n.cfg.AccessLog == AccessAll {
 		n.background.Go(func() { n.data.LogOngoing(n.alive) })
 	}
-	if err = n.catchUp(ctx); err != nil {
+	// What the node had on its disk acts first.
+	if err = n.catalog.Await(ctx, n.store.Snapshot().Index()); err != nil {
 		return nil, err
 	}
 	if n.cluster != nil {
@@ -168,9 +167,8 @@ func newNode(cfg Config) *Node {
 	_, _ = rand.Read(id[:]) // never fails
 	n := &Node{
 		cfg: cfg, log: cfg.Log, id: hex.EncodeToString(id[:]), started: time.Now(), tickets: tlsstream.NewTickets(),
-		uploads: uploads{dir: cfg.DataDir, open: map[string]*upload{}},
 		done:    make(chan struct{}),
-		reread:  rereader{asked: make(chan struct{}, 1)},
+		reread:  rereader{log: cfg.Log, files: cfg.ResourceFiles, asked: make(chan struct{}, 1)},
 		changes: metrics.Changes(),
 	}
 	n.alive, n.end = context.WithCancel(context.Background())
@@ -207,8 +205,11 @@ func (n *Node) openListeners() (d listenerSet, err error) {
 		return d, fmt.Errorf("--http: %w", err)
 	}
 	n.httpAddr = d.http.Addr().String()
-	if d.http, err = n.httpListener(d.http); err != nil {
-		return d, err
+	if n.cfg.HTTPCert != "" {
+		n.reread.certs = &certFiles{cert: n.cfg.HTTPCert, key: n.cfg.HTTPKey, log: n.log}
+		if d.http, err = n.reread.certs.listener(d.http); err != nil {
+			return d, err
+		}
 	}
 	if n.dir != nil {
 		if d.own, err = n.dir.listen(); err != nil {
@@ -239,19 +240,21 @@ func (n *Node) makeRooms() (err error) {
 	}
 	n.catalog = catalog.New(n.catalogConfig())
 	n.tracker = new(rollout.Tracker)
-	n.rollouts = n.newRollouts()
+	n.ops = ops.New(n.opsConfig())
 	n.admin = newAdmin(n)
-	n.metrics = n.newRegistry()
 	n.made.Store(true)
-	n.gate.set(newFront(n))
+	front := ops.HTTP{
+		Admin: n.admin, Metrics: n.newRegistry(), Ready: n.readiness(), Peers: n.ops.Peers, Log: n.log, Dev: n.cfg.Dev, Pprof: n.cfg.Pprof,
+	}
+	n.gate.Set(front.Handler())
 	return nil
 }
 
 // newRegistry has everything that /metrics tells.
 func (n *Node) newRegistry() *prometheus.Registry {
 	all := []prometheus.Collector{
-		metrics.Dataplane(n.data), metrics.Rollouts(n.data.Router, n.tracker, n.rollouts),
-		metrics.Node(n.cfg.Version, n.started, &n.state, readiness{&n.state, n.data.Engine}),
+		metrics.Dataplane(n.data), metrics.Rollouts(n.data.Router, n.tracker, n.ops.Rollouts),
+		metrics.Node(n.cfg.Version, n.started, &n.state, n.readiness()),
 		metrics.Catalog(n.catalog), n.changes, metrics.Store(n.store), metrics.Admin(n.admin), metrics.Cluster(n.cluster),
 	}
 	if n.access != nil {
@@ -261,6 +264,32 @@ func (n *Node) newRegistry() *prometheus.Registry {
 		all = append(all, metrics.Files(&n.reread.synced))
 	}
 	return metrics.NewRegistry(append(all, n.data.Histograms()...)...)
+}
+
+// newAdmin makes the server of the admin methods.
+func newAdmin(n *Node) *admin.Server {
+	cfg := admin.Config{Logger: n.log, Authenticate: n.authenticate, Audit: audit(n.log)}
+	if n.cluster != nil {
+		cfg.Check = n.cluster.Check
+	}
+	s := admin.NewServer(cfg)
+	n.ops.Register(s)
+	// What a node does of itself because it is asked to.
+	admin.Handle(s, admin.MethodDrain, admin.RoleOperator, n.drainMethod, admin.Changing())
+	admin.Handle(s, admin.MethodLeave, admin.RoleAdmin, n.leave, admin.Changing())
+	admin.Handle(s, admin.MethodLeaving, admin.RoleAdmin, n.leaving)
+	if n.cluster != nil {
+		n.cluster.Register(s)
+	}
+	return s
+}
+
+func (n *Node) readiness() ops.Readiness {
+	return ops.Readiness{State: &n.state, Engine: n.data.Engine}
+}
+
+func (n *Node) gateways() *ops.Gateways {
+	return &ops.Gateways{Node: n.cfg.Name, Bind: n.cfg.Bind, Engine: n.data.Engine}
 }
 
 // dataplaneConfig is what the settings say of the data plane.
@@ -276,9 +305,20 @@ func (n *Node) dataplaneConfig() dataplane.Config {
 	return c
 }
 
+// opsConfig is what the methods of operators work with.
+func (n *Node) opsConfig() ops.Config {
+	return ops.Config{
+		Self: ops.Self{
+			ID: n.id, Name: n.cfg.Name, Version: n.cfg.Version, Cluster: n.adminAddr, HTTP: n.httpAddr, Started: n.started,
+		},
+		Data: n.data, Catalog: n.catalog, Cluster: n.cluster, Tracker: n.tracker, State: &n.state,
+		Gateways: n.gateways(), Changes: n.changes, Uploads: n.cfg.DataDir, Log: n.log,
+	}
+}
+
 // catalogConfig is how resources come from the store.
 func (n *Node) catalogConfig() catalog.Config {
-	c := catalog.Config{Store: n.store, Kinds: kinds.All(), Log: n.log, Status: n.gatewayStatus}
+	c := catalog.Config{Store: n.store, Kinds: kinds.All(), Log: n.log, Status: n.gateways().Status}
 	if n.cluster == nil {
 		return c
 	}
@@ -322,18 +362,6 @@ func (n *Node) fail(err error) {
 // its cluster as it was told to.
 func (n *Node) Err() error { return n.err }
 
-// catchUp waits until what the node had on its disk acts.
-func (n *Node) catchUp(ctx context.Context) error {
-	return n.catalog.Await(ctx, n.store.Snapshot().Index())
-}
-
-// ask connects to the node itself, in somebody's name.
-func (n *Node) ask(ctx context.Context, p admin.Principal) (*admin.Client, error) {
-	near, far := net.Pipe()
-	go n.admin.ServeConn(far, p)
-	return admin.Connect(ctx, "this node", near)
-}
-
 // serve opens the doors of admin RPC.
 func (n *Node) serve(d *listenerSet) {
 	n.waited()
@@ -353,7 +381,7 @@ func (n *Node) serve(d *listenerSet) {
 // serveHTTP opens the door of HTTP, before there is much to tell: whoever
 // watches a node that looks for its cluster must see that it lives.
 func (n *Node) serveHTTP(d *listenerSet) {
-	n.http = newHTTP(n)
+	n.http = ops.NewServer(&n.gate, n.log)
 	l := d.http
 	d.http = nil
 	n.background.Go(func() {
@@ -380,7 +408,7 @@ func (n *Node) housekeep() {
 		select {
 		case now := <-ticker.C:
 			n.data.Tidy(now)
-			n.uploads.sweep(now)
+			n.ops.Tidy(now)
 			if n.cluster != nil {
 				n.data.HearHints(hints(n.cluster.Members()))
 			}
@@ -454,15 +482,4 @@ func (n *Node) close(ctx context.Context) {
 		n.access.Close()
 	}
 	n.dir.close()
-}
-
-// countChange counts a change that was asked for.
-func (n *Node) countChange(err error, dryRun bool) {
-	switch {
-	case dryRun:
-	case err != nil:
-		n.changes.WithLabelValues("refused").Inc()
-	default:
-		n.changes.WithLabelValues("done").Inc()
-	}
 }

@@ -84,6 +84,8 @@ func New(cfg Config) (*Dataplane, error) {
 		MemoryBudget: cfg.MemoryBudget, MaxHandshakes: cfg.MaxHandshakes,
 	})
 	if err != nil {
+		r.checker.Close()
+		r.resolver.Close()
 		return nil, err
 	}
 	d.Router, d.Engine, r.engine = r.router, engine, engine

@@ -1,10 +1,11 @@
-package node
+package ops
 
 import (
 	"fmt"
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"strings"
 
 	"penstock/node/admin"
@@ -53,7 +54,7 @@ func postRequest(r *http.Request) (any, error) {
 // applyRequest asks for what a body says.
 func applyRequest(r *http.Request, objects []resource.Object, warnings resource.Faults) admin.ApplyRequest {
 	return admin.ApplyRequest{
-		Documents: documentsOf(objects), DryRun: r.URL.Query().Has("dryRun"), Warnings: catalog.Faults(warnings),
+		Documents: Documents(objects), DryRun: r.URL.Query().Has("dryRun"), Warnings: catalog.Faults(warnings),
 	}
 }
 
@@ -83,9 +84,29 @@ func named(objects []resource.Object) string {
 	for i := range objects {
 		names[i] = objects[i].String()
 	}
-	text := short(names)
+	text := List(names)
 	if format := objects[0].Format(); format != "Penstock" {
 		text += fmt.Sprintf(" (what the document, of %s, stands for)", format)
 	}
 	return strings.TrimSpace(text)
+}
+
+// Documents gives objects in the form in which they travel.
+func Documents(objects []resource.Object) [][]byte {
+	docs := make([][]byte, len(objects))
+	for i, o := range objects {
+		docs[i] = resource.EncodeWithSecrets(o)
+	}
+	return docs
+}
+
+// maxListed bounds what one line lists.
+const maxListed = 50
+
+// List names things in one line, the first of them where they are many.
+func List(names []string) string {
+	if len(names) > maxListed {
+		names = append(slices.Clone(names[:maxListed]), fmt.Sprintf("and %d more", len(names)-maxListed))
+	}
+	return strings.Join(names, ", ")
 }

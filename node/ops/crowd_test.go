@@ -1,9 +1,10 @@
-package node
+package ops
 
 import (
 	"bytes"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -18,10 +19,15 @@ import (
 
 // Connections that idle at HTTP are bounded; who comes last is served.
 func TestTheOldestOfTooManyAtHTTPGoes(t *testing.T) {
-	n := startNode(t, "")
+	var gate Gate
+	gate.Set(http.HandlerFunc(ServeAlive))
+	s := httptest.NewUnstartedServer(nil)
+	s.Config = NewServer(&gate, slog.New(slog.DiscardHandler))
+	s.Start()
+	defer s.Close()
 	var all []net.Conn
 	for range maxHTTPSource + 1 {
-		conn, err := net.Dial("tcp", n.HTTPAddr())
+		conn, err := net.Dial("tcp", s.Listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,8 +42,8 @@ func TestTheOldestOfTooManyAtHTTPGoes(t *testing.T) {
 	if _, err := all[0].Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the oldest stays: %v", err)
 	}
-	if status, text := n.get(t, "/readyz"); status != 200 {
-		t.Errorf("the newest: %d %s", status, text)
+	if resp, err := s.Client().Get(s.URL); err != nil || resp.StatusCode != 200 {
+		t.Errorf("the newest: %+v, %v", resp, err)
 	}
 }
 
@@ -76,9 +82,9 @@ func TestACrowdLosesItsOldest(t *testing.T) {
 // Snapshots on their way here may come beside one another, and give their
 // place and their disk back when nothing comes any more.
 func TestUploadsThatStandStillAreGivenUp(t *testing.T) {
-	n := &Node{uploads: uploads{dir: t.TempDir(), open: map[string]*upload{}}}
+	c := &changes{uploads: uploads{dir: t.TempDir(), open: map[string]*upload{}}}
 	part := func(name byte, i int64) error {
-		_, err := n.restoreSnapshot(t.Context(), &admin.UploadRequest{Upload: bytes.Repeat([]byte{name}, 16), Offset: i * 4, Data: []byte("part")})
+		_, err := c.restoreSnapshot(t.Context(), &admin.UploadRequest{Upload: bytes.Repeat([]byte{name}, 16), Offset: i * 4, Data: []byte("part")})
 		return err
 	}
 	var sending sync.WaitGroup
@@ -92,19 +98,19 @@ func TestUploadsThatStandStillAreGivenUp(t *testing.T) {
 		})
 	}
 	for range 100 {
-		n.uploads.sweep(time.Now())
+		c.uploads.sweep(time.Now())
 	}
 	sending.Wait()
-	file := n.uploads.open[string(make([]byte, 16))].file
+	file := c.uploads.open[string(make([]byte, 16))].file
 	if err := part(9, 0); err == nil {
 		t.Error("one too many is taken")
 	}
-	n.uploads.sweep(time.Now().Add(2 * uploadIdle))
-	if _, err := file.Stat(); !errors.Is(err, os.ErrClosed) || len(n.uploads.open) > 0 {
-		t.Errorf("%d are kept; the file: %v", len(n.uploads.open), err)
+	c.uploads.sweep(time.Now().Add(2 * uploadIdle))
+	if _, err := file.Stat(); !errors.Is(err, os.ErrClosed) || len(c.uploads.open) > 0 {
+		t.Errorf("%d are kept; the file: %v", len(c.uploads.open), err)
 	}
 	if err := part(9, 0); err != nil {
 		t.Errorf("another one: %v", err)
 	}
-	n.uploads.drop(bytes.Repeat([]byte{9}, 16))
+	c.uploads.drop(bytes.Repeat([]byte{9}, 16))
 }

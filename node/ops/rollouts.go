@@ -1,4 +1,4 @@
-package node
+package ops
 
 import (
 	"context"
@@ -10,18 +10,37 @@ import (
 	"time"
 
 	"penstock/node/admin"
+	"penstock/node/catalog"
 	"penstock/node/cluster"
-	"penstock/node/kinds"
 	"penstock/node/rollout"
+	"penstock/routing"
 	"penstock/routing/resource"
 )
 
-// registerRollouts adds the methods about rollouts.
-func (n *Node) registerRollouts(s *admin.Server) {
-	led := atLeader(n, n.listRollouts)
+// rollouts has the methods about rollouts.
+type rollouts struct {
+	peers   *Peers
+	router  *routing.Router
+	catalog *catalog.Catalog
+	tracker *rollout.Tracker
+	driver  *rollout.Driver
+	changes *changes
+}
+
+// newRollouts makes them, with what looks after rollouts where this node leads.
+func newRollouts(cfg *Config, peers *Peers, changes *changes) *rollouts {
+	l := &rollouts{peers: peers, router: cfg.Data.Router, catalog: cfg.Catalog, tracker: cfg.Tracker, changes: changes}
+	l.driver = rollout.New(rollout.Config{
+		Tracker: cfg.Tracker, Store: cfg.Catalog, Leads: peers.leads, Ask: l.askRollouts, Name: cfg.Self.Name, Log: cfg.Log,
+	})
+	return l
+}
+
+func (l *rollouts) register(s *admin.Server) {
+	led := atLeader(l.peers, l.listRollouts)
 	admin.Handle(s, admin.MethodRollouts, admin.RoleReader, func(ctx context.Context, r *admin.RolloutsRequest) (*admin.Rollouts, error) {
 		if r.Stale {
-			return n.knownRollouts(r)
+			return l.knownRollouts(r)
 		}
 		list, err := led(ctx, r)
 		var refused *admin.Error
@@ -30,33 +49,21 @@ func (n *Node) registerRollouts(s *admin.Server) {
 		}
 		return list, err
 	})
-	admin.Handle(s, admin.MethodRollout, admin.RoleOperator, atLeader(n, n.doRollout), admin.Changing())
+	admin.Handle(s, admin.MethodRollout, admin.RoleOperator, atLeader(l.peers, l.doRollout), admin.Changing())
 	admin.Handle(s, admin.MethodRolloutSeen, admin.RoleNode, func(_ context.Context, r *admin.RolloutSeenRequest) (*admin.RolloutSeen, error) {
-		return n.rolloutSeen(r)
+		return l.rolloutSeen(r)
 	})
-}
-
-// newRollouts makes what looks after rollouts where this node leads.
-func (n *Node) newRollouts() *rollout.Driver {
-	return rollout.New(rollout.Config{
-		Tracker: n.tracker, Store: n.catalog, Leads: n.leads, Ask: n.askRollouts, Name: n.cfg.Name, Log: n.log,
-	})
-}
-
-// leads tells whether this node decides now.
-func (n *Node) leads() bool {
-	return n.cluster == nil || n.cluster.Store().Leadership().Ready
 }
 
 // rolloutSeen tells what this node sees of some rollouts.
-func (n *Node) rolloutSeen(r *admin.RolloutSeenRequest) (*admin.RolloutSeen, error) {
+func (l *rollouts) rolloutSeen(r *admin.RolloutSeenRequest) (*admin.RolloutSeen, error) {
 	if len(r.Routes) > admin.MaxRollouts {
 		return nil, admin.Errorf(admin.TooLarge, "%d routes in one question, at most %d", len(r.Routes), admin.MaxRollouts)
 	}
-	now, table := time.Now(), n.data.Router.Table()
+	now, table := time.Now(), l.router.Table()
 	seen := &admin.RolloutSeen{Rollouts: map[string]admin.RolloutSight{}}
 	for _, name := range r.Routes {
-		item, ok := n.tracker.Get(name, now)
+		item, ok := l.tracker.Get(name, now)
 		if !ok {
 			continue
 		}
@@ -72,14 +79,14 @@ func (n *Node) rolloutSeen(r *admin.RolloutSeenRequest) (*admin.RolloutSeen, err
 
 // askRollouts asks all members what they see of some rollouts, in as many
 // questions as that takes.
-func (n *Node) askRollouts(ctx context.Context, routes []string) []rollout.Report {
-	own, err := inQuestions(routes, admin.MaxRollouts, n.rolloutSeen)
-	reports := []rollout.Report{report(n.id, n.cfg.Name, own, err)}
-	if n.cluster == nil {
+func (l *rollouts) askRollouts(ctx context.Context, routes []string) []rollout.Report {
+	own, err := inQuestions(routes, admin.MaxRollouts, l.rolloutSeen)
+	reports := []rollout.Report{report(l.peers.self.ID, l.peers.self.Name, own, err)}
+	if l.peers.cluster == nil {
 		return reports
 	}
-	return append(reports, askMembers(n.cluster.Members(), func(m *cluster.Member) (*admin.RolloutSeen, error) {
-		c, err := n.cluster.Client(ctx, m.ID)
+	return append(reports, askMembers(l.peers.cluster.Members(), func(m *cluster.Member) (*admin.RolloutSeen, error) {
+		c, err := l.peers.cluster.Client(ctx, m.ID)
 		if err != nil {
 			return nil, err
 		}
@@ -146,11 +153,11 @@ func report(id, node string, seen *admin.RolloutSeen, err error) rollout.Report 
 }
 
 // listRollouts tells how far rollouts have come, by what all nodes see.
-func (n *Node) listRollouts(ctx context.Context, r *admin.RolloutsRequest) (*admin.Rollouts, error) {
-	if err := n.current(ctx); err != nil {
+func (l *rollouts) listRollouts(ctx context.Context, r *admin.RolloutsRequest) (*admin.Rollouts, error) {
+	if err := l.peers.Current(ctx); err != nil {
 		return nil, err
 	}
-	items, err := n.rolloutItems(r.Route)
+	items, err := l.rolloutItems(r.Route)
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +166,7 @@ func (n *Node) listRollouts(ctx context.Context, r *admin.RolloutsRequest) (*adm
 		names[i] = items[i].Name
 	}
 	list := admin.Rollouts{}
-	for _, look := range n.rollouts.Observe(ctx, names) {
+	for _, look := range l.driver.Observe(ctx, names) {
 		if look.Route != nil {
 			list = append(list, rolloutText(&look.Item, &look.Seen, look))
 		}
@@ -168,8 +175,8 @@ func (n *Node) listRollouts(ctx context.Context, r *admin.RolloutsRequest) (*adm
 }
 
 // knownRollouts tells what this node knows of rollouts by itself.
-func (n *Node) knownRollouts(r *admin.RolloutsRequest) (*admin.Rollouts, error) {
-	items, err := n.rolloutItems(r.Route)
+func (l *rollouts) knownRollouts(r *admin.RolloutsRequest) (*admin.Rollouts, error) {
+	items, err := l.rolloutItems(r.Route)
 	if err != nil {
 		return nil, err
 	}
@@ -181,14 +188,14 @@ func (n *Node) knownRollouts(r *admin.RolloutsRequest) (*admin.Rollouts, error) 
 }
 
 // rolloutItems are the routes with a rollout; all, or one.
-func (n *Node) rolloutItems(route string) ([]rollout.Item, error) {
-	items := slices.DeleteFunc(n.tracker.All(time.Now()), func(i rollout.Item) bool {
+func (l *rollouts) rolloutItems(route string) ([]rollout.Item, error) {
+	items := slices.DeleteFunc(l.tracker.All(time.Now()), func(i rollout.Item) bool {
 		return i.Route == nil || route != "" && i.Name != route
 	})
 	if route == "" || len(items) > 0 {
 		return items, nil
 	}
-	if set, _ := n.catalog.InForce(); set != nil {
+	if set, _ := l.catalog.InForce(); set != nil {
 		if _, ok := set.Get(resource.Key{Kind: "MeshTCPRoute", Name: route}); ok {
 			return nil, admin.Errorf(admin.NotFound, "MeshTCPRoute %q has no rollout", route)
 		}
@@ -225,7 +232,7 @@ func rolloutText(item *rollout.Item, seen *rollout.Seen, look *rollout.Observati
 }
 
 // doRollout pauses, resumes, rolls back or restarts a rollout.
-func (n *Node) doRollout(ctx context.Context, r *admin.RolloutRequest) (*admin.RolloutResult, error) {
+func (l *rollouts) doRollout(ctx context.Context, r *admin.RolloutRequest) (*admin.RolloutResult, error) {
 	id, err := batchID(r.ID)
 	if err != nil {
 		return nil, err
@@ -233,14 +240,14 @@ func (n *Node) doRollout(ctx context.Context, r *admin.RolloutRequest) (*admin.R
 	if !slices.Contains(rollout.Commands, r.Do) {
 		return nil, admin.Errorf(admin.Invalid, "a rollout cannot %q: want one of %s", r.Do, strings.Join(rollout.Commands, ", "))
 	}
-	if err := n.current(ctx); err != nil {
+	if err := l.peers.Current(ctx); err != nil {
 		return nil, err
 	}
-	if _, err := n.rolloutItems(r.Route); err != nil {
+	if _, err := l.rolloutItems(r.Route); err != nil {
 		return nil, err
 	}
 	result := new(admin.RolloutResult)
-	result.Index, err = n.rollouts.Do(ctx, r.Do, r.Route, admin.Caller(ctx).Name, id)
+	result.Index, err = l.driver.Do(ctx, r.Do, r.Route, admin.Caller(ctx).Name, id)
 	switch {
 	case errors.Is(err, rollout.ErrNone):
 		return nil, admin.Errorf(admin.NotFound, "%v", err)
@@ -249,19 +256,19 @@ func (n *Node) doRollout(ctx context.Context, r *admin.RolloutRequest) (*admin.R
 	case err != nil:
 		return nil, err
 	}
-	list, err := n.knownRollouts(&admin.RolloutsRequest{Route: r.Route})
+	list, err := l.knownRollouts(&admin.RolloutsRequest{Route: r.Route})
 	if err != nil {
 		return nil, err // it has gone in the meantime
 	}
 	result.Rollout = (*list)[0]
-	result.Reached, _ = n.reach(ctx, result.Index, r.Wait, nil)
+	result.Reached, _ = l.changes.reach(ctx, result.Index, r.Wait, nil)
 	return result, nil
 }
 
-// statusRollouts are those that status tells of: all but those that are done.
-func (n *Node) statusRollouts() []admin.Rollout {
+// unfinished are those that status tells of: all but those that are done.
+func (l *rollouts) unfinished() []admin.Rollout {
 	var out []admin.Rollout
-	list, err := n.knownRollouts(&admin.RolloutsRequest{})
+	list, err := l.knownRollouts(&admin.RolloutsRequest{})
 	if err != nil {
 		return nil
 	}
@@ -271,13 +278,4 @@ func (n *Node) statusRollouts() []admin.Rollout {
 		}
 	}
 	return out
-}
-
-// ownByLeader refuses a kind that users do not write.
-func ownByLeader(kind string) error {
-	k, err := resource.FindKind(kinds.All(), kind)
-	if err == nil && k.Kept != "" {
-		return admin.Errorf(admin.Refused, "%s %s", k.Name, k.Kept)
-	}
-	return nil
 }

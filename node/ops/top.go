@@ -1,4 +1,4 @@
-package node
+package ops
 
 import (
 	"context"
@@ -12,26 +12,32 @@ import (
 // minInterval is the least time between two samples of top.
 const minInterval = 100 * time.Millisecond
 
+// top has the method of that name: what the traffic does now.
+type top struct {
+	peers *Peers
+	data  *dataplane.Dataplane
+}
+
 // top sends samples of this node, of another, or of the whole cluster.
-func (n *Node) top(ctx context.Context, r *admin.TopRequest, send func(*admin.TopSample) error) error {
+func (t *top) top(ctx context.Context, r *admin.TopRequest, send func(*admin.TopSample) error) error {
 	if r.Interval < minInterval {
 		return admin.Errorf(admin.Invalid, "an interval of %v: want %v or more", r.Interval, minInterval)
 	}
-	own := r.Node == "" || r.Node == n.cfg.Name || r.Node == n.id
+	own := r.Node == "" || r.Node == t.peers.self.Name || r.Node == t.peers.self.ID
 	switch {
-	case own && r.Cluster && n.cluster != nil:
-		return n.topCluster(ctx, r, send)
+	case own && r.Cluster && t.peers.cluster != nil:
+		return t.topCluster(ctx, r, send)
 	case own:
-		return n.topHere(ctx, r, send)
-	case n.cluster == nil:
-		return admin.Errorf(admin.NotFound, "there is no node %q; this one is %q", r.Node, n.cfg.Name)
+		return t.topHere(ctx, r, send)
+	case t.peers.cluster == nil:
+		return admin.Errorf(admin.NotFound, "there is no node %q; this one is %q", r.Node, t.peers.self.Name)
 	}
-	return n.topOf(ctx, r.Node, &admin.TopRequest{Interval: r.Interval, Count: r.Count, Connections: r.Connections}, send)
+	return t.topOf(ctx, r.Node, &admin.TopRequest{Interval: r.Interval, Count: r.Count, Connections: r.Connections}, send)
 }
 
 // topOf passes on the samples of another node.
-func (n *Node) topOf(ctx context.Context, node string, r *admin.TopRequest, send func(*admin.TopSample) error) error {
-	c, err := n.cluster.Client(ctx, node)
+func (t *top) topOf(ctx context.Context, node string, r *admin.TopRequest, send func(*admin.TopSample) error) error {
+	c, err := t.peers.cluster.Client(ctx, node)
 	if err != nil {
 		return err
 	}
@@ -39,11 +45,11 @@ func (n *Node) topOf(ctx context.Context, node string, r *admin.TopRequest, send
 }
 
 // topHere sends a sample of the flows after each interval.
-func (n *Node) topHere(ctx context.Context, r *admin.TopRequest, send func(*admin.TopSample) error) error {
+func (t *top) topHere(ctx context.Context, r *admin.TopRequest, send func(*admin.TopSample) error) error {
 	ticker := time.NewTicker(r.Interval)
 	defer ticker.Stop()
-	last, at := n.sample(), time.Now()
-	clusters := n.clusterTotals()
+	last, at := t.sample(), time.Now()
+	clusters := clusterTotals(t.data.Kafka)
 	for i := 0; r.Count == 0 || i < r.Count; i++ {
 		select {
 		case <-ticker.C:
@@ -53,13 +59,13 @@ func (n *Node) topHere(ctx context.Context, r *admin.TopRequest, send func(*admi
 		if err := admin.LargeResponse(ctx); err != nil {
 			return err
 		}
-		next, now := n.sample(), time.Now()
-		s := n.compare(last, next, now, now.Sub(at))
-		totals := n.clusterTotals()
+		next, now := t.sample(), time.Now()
+		s := t.compare(last, next, now, now.Sub(at))
+		totals := clusterTotals(t.data.Kafka)
 		s.VirtualClusters = clusterRates(clusters, totals, now.Sub(at))
 		clusters = totals
 		if r.Connections > 0 {
-			s.Latest = n.latest(min(r.Connections, maxLatest))
+			s.Latest = t.latest(min(r.Connections, maxLatest))
 		}
 		if err := send(s); err != nil {
 			return err
@@ -73,9 +79,9 @@ func (n *Node) topHere(ctx context.Context, r *admin.TopRequest, send func(*admi
 const maxLatest = 1000
 
 // latest describes the latest connections.
-func (n *Node) latest(limit int) []admin.Connection {
+func (t *top) latest(limit int) []admin.Connection {
 	var list []admin.Connection
-	for _, c := range n.data.Engine.Connections(limit) {
+	for _, c := range t.data.Engine.Connections(limit) {
 		service, at, _ := strings.Cut(c.Label, " ")
 		one := admin.Connection{
 			ID: c.ID, Listener: c.Listener, SNI: c.ServerName, Service: service, Endpoint: at, Phase: c.Phase,
@@ -90,9 +96,9 @@ func (n *Node) latest(limit int) []admin.Connection {
 }
 
 // sample is each flow's counts now.
-func (n *Node) sample() map[*dataplane.Flow]admin.Flow {
+func (t *top) sample() map[*dataplane.Flow]admin.Flow {
 	m := map[*dataplane.Flow]admin.Flow{}
-	for _, f := range n.data.Flows() {
+	for _, f := range t.data.Flows() {
 		if f.Service() == "" {
 			continue
 		}
@@ -106,9 +112,9 @@ func (n *Node) sample() map[*dataplane.Flow]admin.Flow {
 }
 
 // compare makes the rates between two samples.
-func (n *Node) compare(last, next map[*dataplane.Flow]admin.Flow, now time.Time, over time.Duration) *admin.TopSample {
-	s := &admin.TopSample{Node: n.cfg.Name, At: now, Interval: over, Connections: int64(n.data.Engine.Stats().Connections), Flows: []admin.Flow{}}
-	for _, f := range n.data.Flows() {
+func (t *top) compare(last, next map[*dataplane.Flow]admin.Flow, now time.Time, over time.Duration) *admin.TopSample {
+	s := &admin.TopSample{Node: t.peers.self.Name, At: now, Interval: over, Connections: int64(t.data.Engine.Stats().Connections), Flows: []admin.Flow{}}
+	for _, f := range t.data.Flows() {
 		one, ok := next[f]
 		if !ok {
 			continue

@@ -1,4 +1,4 @@
-package node
+package ops
 
 import (
 	"bufio"
@@ -26,13 +26,13 @@ const chunkSize = 1 << 20
 
 // saveSnapshot sends a snapshot of what this node has, once that is current
 // unless the request says otherwise.
-func (n *Node) saveSnapshot(ctx context.Context, r *admin.SaveRequest, send func(*admin.Chunk) error) error {
+func (q *reader) saveSnapshot(ctx context.Context, r *admin.SaveRequest, send func(*admin.Chunk) error) error {
 	if !r.Stale {
-		if err := n.current(ctx); err != nil {
+		if err := q.peers.Current(ctx); err != nil {
 			return err
 		}
 	}
-	view, err := n.exported()
+	view, err := q.exported()
 	if err != nil {
 		return err
 	}
@@ -44,8 +44,8 @@ func (n *Node) saveSnapshot(ctx context.Context, r *admin.SaveRequest, send func
 }
 
 // exported is what acts here, nothing sealed.
-func (n *Node) exported() (consensus.Snapshot, error) {
-	set, _ := n.catalog.InForce()
+func (q *reader) exported() (consensus.Snapshot, error) {
+	set, _ := q.catalog.InForce()
 	b := consensus.Batch{Note: consensus.Note{What: "snapshot"}}
 	for o := range set.All("") {
 		b.Ops = append(b.Ops, consensus.Op{Key: consensus.Key(o.Key), Value: resource.EncodeWithSecrets(o)})
@@ -158,24 +158,24 @@ func (u *uploads) drop(name []byte) {
 
 // restoreSnapshot takes one part of a snapshot. With the last one, the
 // resources of the cluster become those of the snapshot, in one change.
-func (n *Node) restoreSnapshot(ctx context.Context, r *admin.UploadRequest) (*admin.RestoreResult, error) {
-	one, err := n.uploads.take(r)
+func (c *changes) restoreSnapshot(ctx context.Context, r *admin.UploadRequest) (*admin.RestoreResult, error) {
+	one, err := c.uploads.take(r)
 	if err != nil {
 		return nil, err
 	}
 	if one.size+int64(len(r.Data)) > maxUpload {
-		n.uploads.drop(r.Upload)
+		c.uploads.drop(r.Upload)
 		return nil, admin.Errorf(admin.TooLarge, "a snapshot of more than %d bytes", maxUpload)
 	}
 	_, err = one.file.WriteAt(r.Data, one.size)
 	if err != nil || r.Last {
-		defer n.uploads.drop(r.Upload)
+		defer c.uploads.drop(r.Upload)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("keeping the snapshot: %w", err)
 	}
 	if !r.Last {
-		n.uploads.give(one, len(r.Data))
+		c.uploads.give(one, len(r.Data))
 		return &admin.RestoreResult{}, nil
 	}
 	whole := io.NewSectionReader(one.file, 0, one.size+int64(len(r.Data)))
@@ -187,14 +187,14 @@ func (n *Node) restoreSnapshot(ctx context.Context, r *admin.UploadRequest) (*ad
 		return nil, err
 	}
 	entries := slices.Collect(view.All())
-	result, err := n.catalog.Replace(ctx, catalog.Replacement{
+	result, err := c.catalog.Replace(ctx, catalog.Replacement{
 		Entries: entries, ID: consensus.ID(r.Upload), Note: note(ctx),
 		Open: func(_, value []byte) ([]byte, error) { return value, nil },
 	})
 	if err != nil {
 		return nil, tooMuch(err)
 	}
-	result.Reached, _ = n.reach(ctx, result.Index, admin.Wait{}, nil)
+	result.Reached, _ = c.reach(ctx, result.Index, admin.Wait{}, nil)
 	return result, nil
 }
 

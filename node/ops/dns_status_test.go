@@ -1,4 +1,4 @@
-package node
+package ops
 
 import (
 	"context"
@@ -33,7 +33,7 @@ func TestStatusTellsOfNamesThatCannotBeLookedUp(t *testing.T) {
 		resolver := discovery.New(discovery.Config{Lookup: lookup})
 		defer resolver.Close()
 		router := routing.NewRouter(routing.Config{Hosts: resolver})
-		n := &Node{data: &dataplane.Dataplane{Router: router, Resolver: resolver}}
+		plane := &dataplane.Dataplane{Router: router, Resolver: resolver}
 		var changes []resource.Change
 		for _, o := range nodetest.Objects(t, "kind: Service\nname: apps\nspec: {endpoints: [{address: \"Apps.example.com:80\"}, {address: \"10.0.0.9:80\"}, {address: \"never.example.com:80\"}]}\n") {
 			changes = append(changes, resource.Put(o))
@@ -47,7 +47,7 @@ func TestStatusTellsOfNamesThatCannotBeLookedUp(t *testing.T) {
 			synctest.Wait()
 			router.Resolved([]string{"apps.example.com"}, time.Now())
 			all := map[string]admin.EndpointStatus{}
-			for _, e := range n.serviceStatus()[0].Endpoints {
+			for _, e := range serviceStatus(plane, time.Now())[0].Endpoints {
 				all[e.Address] = e
 			}
 			return all

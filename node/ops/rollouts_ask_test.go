@@ -1,4 +1,4 @@
-package node
+package ops
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 
 	"penstock/node/admin"
 	"penstock/node/cluster"
+	"penstock/node/rollout"
+	"penstock/routing"
 )
 
 // A member that gossip does not reach is asked as any other: where it answers,
@@ -69,12 +71,12 @@ func TestManyRolloutsAreAskedAboutInSeveralQuestions(t *testing.T) {
 		t.Errorf("one question that is not answered: %+v, %v", seen, err)
 	}
 	// A node with more rollouts than a question takes.
-	n := startNode(t, "")
+	l := &rollouts{peers: &Peers{}, router: routing.NewRouter(routing.Config{}), tracker: new(rollout.Tracker)}
 	many := make([]string, admin.MaxRollouts+1)
 	for i := range many {
 		many[i] = fmt.Sprint("r", i)
 	}
-	if reports := n.askRollouts(t.Context(), many); len(reports) != 1 || reports[0].Err != nil {
+	if reports := l.askRollouts(t.Context(), many); len(reports) != 1 || reports[0].Err != nil {
 		t.Errorf("more than %d: %+v", admin.MaxRollouts, reports)
 	}
 }

@@ -1,4 +1,4 @@
-package node
+package ops
 
 import (
 	"cmp"
@@ -15,41 +15,41 @@ import (
 
 // simulate tells what a change would do to traffic, by trying it on copies of
 // what routing has here.
-func (n *Node) simulate(ctx context.Context, r *admin.SimulateRequest) (*admin.SimulateResult, error) {
-	if passed, err := n.elsewhere(ctx, r.Node); passed {
+func (d *decisions) simulate(ctx context.Context, r *admin.SimulateRequest) (*admin.SimulateResult, error) {
+	if passed, err := d.peers.Elsewhere(ctx, r.Node); passed {
 		return nil, err
 	}
 	if !r.Stale {
-		if err := n.current(ctx); err != nil {
+		if err := d.peers.Current(ctx); err != nil {
 			return nil, err
 		}
 	}
 	if err := admin.LargeResponse(ctx); err != nil {
 		return nil, err
 	}
-	table := n.data.Router.Table()
-	play, err := n.simulateRequest(r, table)
+	table := d.data.Router.Table()
+	play, err := d.simulateRequest(r, table)
 	if err != nil {
 		return nil, err
 	}
-	objects, err := n.catalog.Decode(r.Documents)
+	objects, err := d.catalog.Decode(r.Documents)
 	if err != nil {
 		return nil, err
 	}
-	changes, err := n.catalog.Preview(catalog.Change{Objects: objects, Prune: r.Prune})
+	changes, err := d.catalog.Preview(catalog.Change{Objects: objects, Prune: r.Prune})
 	if err != nil {
 		return nil, err
 	}
-	trial, err := table.WhatIf(changes, n.data.Resolver, time.Now())
+	trial, err := table.WhatIf(changes, d.data.Resolver, time.Now())
 	if err != nil {
 		return nil, admin.Errorf(admin.Invalid, "%v", err)
 	}
-	result := &admin.SimulateResult{Node: n.cfg.Name}
+	result := &admin.SimulateResult{Node: d.peers.self.Name}
 	words := func(h *held) []string {
-		return append(trial.DiffSummary(h.endpoint), n.data.Kafka.DiffSummary(changes, h.cluster)...)
+		return append(trial.DiffSummary(h.endpoint), d.data.Kafka.DiffSummary(changes, h.cluster)...)
 	}
 	if result.Words = words(new(held)); len(result.Words) > 0 {
-		if h := n.heldElsewhere(ctx); h.counted != nil {
+		if h := d.heldElsewhere(ctx); h.counted != nil {
 			result.Words, result.Counted = words(h), h.counted
 		}
 	} else {
@@ -66,7 +66,7 @@ func (n *Node) simulate(ctx context.Context, r *admin.SimulateRequest) (*admin.S
 }
 
 // simulateRequest is what to play; nil: nothing.
-func (n *Node) simulateRequest(r *admin.SimulateRequest, table *routing.Table) (*routing.SimulateRequest, error) {
+func (d *decisions) simulateRequest(r *admin.SimulateRequest, table *routing.Table) (*routing.SimulateRequest, error) {
 	if r.Connections == 0 {
 		return nil, nil
 	}
@@ -78,7 +78,7 @@ func (n *Node) simulateRequest(r *admin.SimulateRequest, table *routing.Table) (
 	if err != nil {
 		return nil, err
 	}
-	if n.data.Kafka.Table().Has(in.Listener) {
+	if d.data.Kafka.Table().Has(in.Listener) {
 		return nil, admin.Errorf(admin.Invalid, "listener %q is Kafka's: what it does is no matter of routes", in.Listener)
 	}
 	play.Input = &in
@@ -100,17 +100,17 @@ func (h *held) cluster(name string) int64              { return h.clusters[name]
 
 // heldElsewhere asks the other nodes how many connections they have. One that
 // does not answer within reportPatience is left out, and named.
-func (n *Node) heldElsewhere(ctx context.Context) *held {
+func (d *decisions) heldElsewhere(ctx context.Context) *held {
 	h := &held{endpoints: map[heldAt]int64{}, clusters: map[string]int64{}}
-	if n.cluster == nil {
+	if d.peers.cluster == nil {
 		return h
 	}
-	members := slices.DeleteFunc(n.cluster.Members(), func(m cluster.Member) bool { return m.Self })
+	members := slices.DeleteFunc(d.peers.cluster.Members(), func(m cluster.Member) bool { return m.Self })
 	if len(members) == 0 {
 		return h
 	}
 	h.counted = &admin.Counted{Nodes: 1, Of: len(members) + 1}
-	for i, r := range n.reports(ctx, members) {
+	for i, r := range d.status.reports(ctx, members) {
 		if r == nil {
 			h.counted.Missing = append(h.counted.Missing, members[i].Name)
 			continue

@@ -1,4 +1,4 @@
-package node
+package ops
 
 import (
 	"cmp"
@@ -14,9 +14,9 @@ import (
 // topCluster sends samples of all nodes together. Each round asks every node
 // for one sample, and is over when all have answered or reportPatience after
 // the interval.
-func (n *Node) topCluster(ctx context.Context, r *admin.TopRequest, send func(*admin.TopSample) error) error {
+func (t *top) topCluster(ctx context.Context, r *admin.TopRequest, send func(*admin.TopSample) error) error {
 	for i := 0; r.Count == 0 || i < r.Count; i++ {
-		parts := n.topRound(ctx, r)
+		parts := t.topRound(ctx, r)
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -38,11 +38,11 @@ type topPart struct {
 }
 
 // topRound asks each node of the cluster for one sample. The order is by name.
-func (n *Node) topRound(ctx context.Context, r *admin.TopRequest) []topPart {
+func (t *top) topRound(ctx context.Context, r *admin.TopRequest) []topPart {
 	ctx, cancel := context.WithTimeout(ctx, r.Interval+reportPatience)
 	defer cancel()
 	one := &admin.TopRequest{Interval: r.Interval, Count: 1, Connections: r.Connections}
-	members := n.cluster.Members()
+	members := t.peers.cluster.Members()
 	answers := make(chan topPart, len(members))
 	for _, m := range members {
 		go func() {
@@ -50,11 +50,11 @@ func (n *Node) topRound(ctx context.Context, r *admin.TopRequest) []topPart {
 			take := func(s *admin.TopSample) error { p.sample = s; return nil }
 			switch {
 			case m.Self:
-				p.err = n.topHere(ctx, one, take)
+				p.err = t.topHere(ctx, one, take)
 			case !m.Up():
 				p.err = errors.New(cmp.Or(m.State, "unreachable"))
 			default:
-				p.err = n.topOfMember(ctx, m, one, take)
+				p.err = t.topOfMember(ctx, m, one, take)
 			}
 			if p.err == nil && p.sample == nil {
 				p.err = errors.New("sent no sample")
@@ -71,11 +71,11 @@ func (n *Node) topRound(ctx context.Context, r *admin.TopRequest) []topPart {
 }
 
 // topOfMember asks another node for samples, for as long as it is up.
-func (n *Node) topOfMember(ctx context.Context, m cluster.Member, r *admin.TopRequest, take func(*admin.TopSample) error) error {
+func (t *top) topOfMember(ctx context.Context, m cluster.Member, r *admin.TopRequest, take func(*admin.TopSample) error) error {
 	asking, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go n.whileUp(asking, m.ID, cancel)
-	err := n.topOf(asking, m.ID, r, take)
+	go t.peers.whileUp(asking, m.ID, cancel)
+	err := t.topOf(asking, m.ID, r, take)
 	switch {
 	case err == nil:
 		return nil
