@@ -37,7 +37,7 @@ var mayImportOfNode = map[string][]string{
 	"node/kinds":     {"kafka", "routing", "node/admin", "node/cluster"},
 	"node/lifecycle": {},
 	"node/metrics": {
-		"kafka", "netio", "routing", "node/accesslog", "node/admin", "node/catalog", "node/cluster", "node/dataplane",
+		"kafka", "routing", "node/accesslog", "node/admin", "node/catalog", "node/cluster", "node/dataplane",
 		"node/kinds", "node/lifecycle", "node/rollout",
 	},
 	"node/nodetest": {"routing", "node/kinds"},

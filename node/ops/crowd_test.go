@@ -42,8 +42,13 @@ func TestTheOldestOfTooManyAtHTTPGoes(t *testing.T) {
 	if _, err := all[0].Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the oldest stays: %v", err)
 	}
-	if resp, err := s.Client().Get(s.URL); err != nil || resp.StatusCode != 200 {
-		t.Errorf("the newest: %+v, %v", resp, err)
+	resp, err := s.Client().Get(s.URL)
+	if err != nil {
+		t.Fatalf("the newest: %v", err)
+	}
+	defer resp.Body.Close()
+	if text, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK || string(text) != "ok\n" {
+		t.Errorf("the newest: %d %q, %v", resp.StatusCode, text, err)
 	}
 }
 
