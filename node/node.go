@@ -110,21 +110,21 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	}
 	// 2. The ports that commands and metrics come to are taken before any
 	//    traffic flows: a node that cannot be operated should not start.
-	doors, err := n.openListeners()
+	listeners, err := n.openListeners()
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			doors.close()
+			listeners.close()
 		}
 	}()
 	// 3. The cluster: who the node is and what was agreed. A node that has a
 	//    cluster finds that on its disk, and waits for nobody.
 	n.gate.Set(n.waiting.front())
-	n.own = doors.own
-	n.serveHTTP(&doors)
-	if err = n.openCluster(ctx, &doors); err != nil {
+	n.own = listeners.own
+	n.serveHTTP(&listeners)
+	if err = n.openCluster(ctx, &listeners); err != nil {
 		return nil, err
 	}
 	// 4. The rooms, from the inside out: what decides, what it decides by, and
@@ -155,7 +155,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 		return nil, err
 	}
 	// 6. Whoever operates the node comes last: what they see is complete.
-	n.serve(&doors)
+	n.serve(&listeners)
 	n.state.Advance(lifecycle.Serving)
 	notifySystemd("READY=1")
 	n.log.Info("started", "name", n.cfg.Name, "version", n.cfg.Version, "cluster", n.adminAddr, "http", n.httpAddr, "loops", n.data.Engine.Loops())
@@ -362,7 +362,7 @@ func (n *Node) fail(err error) {
 // its cluster as it was told to.
 func (n *Node) Err() error { return n.err }
 
-// serve opens the doors of admin RPC.
+// serve accepts requests of admin RPC from now on.
 func (n *Node) serve(d *listenerSet) {
 	n.waited()
 	for _, l := range []net.Listener{d.cluster, d.own} {
@@ -378,7 +378,7 @@ func (n *Node) serve(d *listenerSet) {
 	d.cluster, d.own = nil, nil
 }
 
-// serveHTTP opens the door of HTTP, before there is much to tell: whoever
+// serveHTTP accepts requests of HTTP before there is much to tell: whoever
 // watches a node that looks for its cluster must see that it lives.
 func (n *Node) serveHTTP(d *listenerSet) {
 	n.http = ops.NewServer(&n.gate, n.log)
@@ -453,9 +453,9 @@ func (n *Node) Stop(ctx context.Context) error {
 	return cmp.Or(n.err, err)
 }
 
-// close ends everything in the reverse order of Start, with one exception: the
-// doors stay open until the last connection is gone, so that a drain can be
-// watched and its last numbers scraped.
+// close ends everything in the reverse order of Start, with one exception: admin
+// RPC and HTTP are served until the last connection is gone, so that a drain can
+// be watched and its last numbers scraped.
 func (n *Node) close(ctx context.Context) {
 	n.state.Advance(lifecycle.Stopping)
 	if n.data != nil {

@@ -32,11 +32,11 @@ func (n *Node) wait(w cluster.Waiting) {
 	s := newWaitingAdmin(n)
 	served := make(chan struct{})
 	n.waiting.server, n.waiting.served = s, served
-	door := pausable{n.own}
+	listener := pausable{n.own}
 	n.background.Go(func() {
 		defer close(served)
-		if err := s.Serve(door, caller(door)); err != nil {
-			n.log.Error("admin", "address", door.Addr().String(), "error", err)
+		if err := s.Serve(listener, caller(listener)); err != nil {
+			n.log.Error("admin", "address", listener.Addr().String(), "error", err)
 		}
 	})
 }
