@@ -1,6 +1,7 @@
-// Package node puts the rooms together and runs them: it starts and stops them
-// in order, brings changes of the configuration to each, and answers those who
-// operate it. What a connection goes through is netio's and routing's business.
+// Package node puts a node together: it starts its parts in order, drains them
+// and stops them. What the node does with traffic is dataplane's business, what
+// it answers operators is ops', and what its cluster agrees on is cluster's and
+// catalog's.
 //
 //	n, err := node.Start(ctx, node.Config{Dev: true, Cluster: "127.0.0.1:7947", HTTP: "127.0.0.1:7948", ...})
 //	...
