@@ -16,6 +16,7 @@ import (
 
 	"penstock/cmd/cli"
 	penstocknode "penstock/node"
+	"penstock/node/kinds"
 	"penstock/routing/resource"
 )
 
@@ -103,7 +104,7 @@ func scrape(t *testing.T, whole func(text string) bool) {
 	kafkaText, bootstrap := kafkaExample(t)
 	httpText, web := httpExample(t)
 	text += kafkaText + httpText
-	objects, faults := resource.Decode("", []byte(text), penstocknode.Kinds())
+	objects, faults := resource.Decode("", []byte(text), kinds.All())
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}

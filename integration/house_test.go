@@ -30,6 +30,48 @@ var mayImport = map[string][]string{
 	"integration": {"cmd", "node", "consensus", "gossip", "kafka", "netio", "routing"},
 }
 
+// mayImportOfNode lists what packages of node may import, of the module: whole
+// rooms, and packages of node by name. Tests may import forTests besides.
+var mayImportOfNode = map[string][]string{
+	"node/dataplane": {"kafka", "netio", "routing", "node/accesslog", "node/tlsconfig"},
+	"node/kinds":     {"kafka", "routing", "node/admin", "node/cluster"},
+	"node/lifecycle": {},
+	"node/metrics": {
+		"kafka", "routing", "node/accesslog", "node/admin", "node/catalog", "node/cluster", "node/dataplane",
+		"node/kinds", "node/lifecycle", "node/rollout",
+	},
+	"node/nodetest": {"routing", "node/kinds"},
+}
+
+var forTests = []string{"node/kinds", "node/nodetest"}
+
+// Of node's packages, those that have a list keep to it, and only tests use
+// what is for tests.
+func TestPackagesOfNodeKeepToTheirImports(t *testing.T) {
+	seen := map[string]bool{}
+	forEachGoFile(t, func(path string, file *ast.File, _ *token.FileSet) {
+		from, test := filepath.ToSlash(filepath.Dir(path)), strings.HasSuffix(path, "_test.go")
+		allowed, listed := mayImportOfNode[from]
+		seen[from] = true
+		for _, imp := range file.Imports {
+			target, inside := strings.CutPrefix(strings.Trim(imp.Path.Value, `"`), module+"/")
+			switch {
+			case !inside:
+			case target == "node/nodetest" && !test:
+				t.Errorf("%s imports %s, which is for tests", path, target)
+			case !listed || target == from || test && slices.Contains(forTests, target):
+			case !slices.ContainsFunc(allowed, func(one string) bool { return target == one || strings.HasPrefix(target, one+"/") }):
+				t.Errorf("%s imports %s: %s may import only %v", path, target, from, allowed)
+			}
+		}
+	})
+	for from := range mayImportOfNode {
+		if !seen[from] {
+			t.Errorf("there is no package %s", from)
+		}
+	}
+}
+
 func TestImportsPointOneWay(t *testing.T) {
 	checked := 0
 	forEachGoFile(t, func(path string, file *ast.File, _ *token.FileSet) {

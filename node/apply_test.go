@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"penstock/node/admin"
+	"penstock/node/nodetest"
+	"penstock/routing"
 	"penstock/routing/resource"
 )
 
@@ -21,7 +23,7 @@ func TestApplyWarnsOfAListenerThatCannotListen(t *testing.T) {
 	}
 	defer taken.Close()
 	var docs [][]byte
-	for _, o := range objects(t, fmt.Sprintf("kind: Listener\nname: busy\nspec: {address: %q, service: apps}\n---\nkind: Listener\nname: free\nspec: {address: \"127.0.0.1:0\", service: apps}", taken.Addr())) {
+	for _, o := range nodetest.Objects(t, fmt.Sprintf("kind: Listener\nname: busy\nspec: {address: %q, service: apps}\n---\nkind: Listener\nname: free\nspec: {address: \"127.0.0.1:0\", service: apps}", taken.Addr())) {
 		docs = append(docs, resource.EncodeWithSecrets(o))
 	}
 	for _, want := range []string{admin.Created, admin.Unchanged} {
@@ -79,7 +81,7 @@ func TestApplyWarnsOfFramesLargerThanMemory(t *testing.T) {
 		for _, dry := range []bool{true, false} {
 			text := "kind: VirtualCluster\nname: v\nspec: {physicalClusterRef: big, " + size +
 				"brokers: {discover: {address: 127.0.0.1, bootstrapPort: 19090, brokerPorts: 19091-19092}}}"
-			docs := [][]byte{resource.EncodeWithSecrets(objects(t, text)[0])}
+			docs := [][]byte{resource.EncodeWithSecrets(nodetest.Objects(t, text)[0])}
 			r, err := admin.Call[admin.ApplyResult](t.Context(), n.client, admin.MethodApply, admin.ApplyRequest{Documents: docs, DryRun: dry})
 			if err != nil {
 				t.Fatal(err)
@@ -111,7 +113,7 @@ func TestALaterRouteTakesNothingFromOneThatIsThere(t *testing.T) {
 		if err := n.apply(t, "kind: TCPRoute\nname: "+name+"\nspec: {parentRefs: [{name: edge}], rules: [{backendRefs: [{name: a}]}]}"); err != nil {
 			t.Fatal(err)
 		}
-		e, err := n.explain(&admin.ExplainRequest{Listener: "edge/" + taken.Addr().String()})
+		e, err := admin.Call[routing.Explanation](t.Context(), n.client, admin.MethodExplain, admin.ExplainRequest{Listener: "edge/" + taken.Addr().String()})
 		if err != nil {
 			t.Fatal(err)
 		}

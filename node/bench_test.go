@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"penstock/node/admin"
+	"penstock/node/nodetest"
 )
 
 // manyNames is a listener with that many names.
@@ -27,17 +28,17 @@ func hostResource(i int) string {
 // TestANameIsServedOnceItIsApplied: a Host acts on connections that come after
 // its answer, and no longer after its deletion.
 func TestANameIsServedOnceItIsApplied(t *testing.T) {
-	ca := newAuthority(t)
-	_, _, pair := ca.issue(t, "added1.example.com")
-	b := serveBackend(t, "b", &tls.Config{Certificates: []tls.Certificate{pair}})
-	n := startNode(t, manyNames(10, b.at()))
-	config := &tls.Config{RootCAs: ca.pool, ServerName: "added1.example.com"}
+	ca := nodetest.NewAuthority(t)
+	_, _, pair := ca.Issue(t, "added1.example.com")
+	b := nodetest.ServeBackend(t, "b", &tls.Config{Certificates: []tls.Certificate{pair}})
+	n := startNode(t, manyNames(10, b.At()))
+	config := &tls.Config{RootCAs: ca.Pool, ServerName: "added1.example.com"}
 	for range 3 {
-		if _, _, err := dialTLS(t, n.at(t, "edge"), config); err == nil {
+		if _, _, err := nodetest.DialTLS(t, n.at(t, "edge"), config); err == nil {
 			t.Fatal("a name that nobody has was let in")
 		}
 		n.mustApply(t, hostResource(1))
-		if _, name, err := dialTLS(t, n.at(t, "edge"), config); err != nil || name != "b" {
+		if _, name, err := nodetest.DialTLS(t, n.at(t, "edge"), config); err != nil || name != "b" {
 			t.Fatalf("came to %q, %v", name, err)
 		}
 		n.mustDelete(t, "hosts", "h1")
@@ -49,7 +50,7 @@ func TestANameIsServedOnceItIsApplied(t *testing.T) {
 func BenchmarkAddOneName(b *testing.B) {
 	for _, names := range []int{10, 100_000} {
 		b.Run(fmt.Sprint(names), func(b *testing.B) {
-			_, c := benchNode(b, objects(b, manyNames(names, "127.0.0.1:1")))
+			_, c := benchNode(b, nodetest.Objects(b, manyNames(names, "127.0.0.1:1")))
 			for i := 0; b.Loop(); i++ {
 				doc := fmt.Appendf(nil, `{"kind":"Host","name":"h%d","spec":{"listener":"edge","names":["added%d.example.com"],"service":"apps"}}`, i, i)
 				if _, err := admin.Call[admin.ApplyResult](b.Context(), c, admin.MethodApply, admin.ApplyRequest{Documents: [][]byte{doc}}); err != nil {

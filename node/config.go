@@ -6,12 +6,9 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
-	"penstock/kafka"
-	"penstock/routing/gateway"
 	"penstock/routing/resource"
 )
 
@@ -216,9 +213,4 @@ func (c Config) checkCluster() []string {
 		fault("--dead-voter-after %v, --forget-after %v: want more than 0s", c.DeadVoterAfter, c.ForgetAfter)
 	}
 	return faults
-}
-
-// Kinds are the kinds of resources that this build understands.
-func Kinds() []resource.Kind {
-	return slices.Concat(resource.RoutingKinds(), gateway.Kinds(), kafka.Kinds(), []resource.Kind{resource.RolloutKind()})
 }

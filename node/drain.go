@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"penstock/node/admin"
+	"penstock/node/lifecycle"
 )
 
 // drainRun is one drain, from its beginning until it is over or undone.
@@ -31,9 +32,9 @@ func (n *Node) drain(ctx context.Context, over time.Duration, final bool) error 
 		run = &drainRun{over: make(chan time.Duration), done: make(chan struct{})}
 		run.undone, run.undo = context.WithCancel(context.Background())
 		n.drainRun = run
-		n.state.advance(draining)
+		n.state.Advance(lifecycle.Draining)
 		n.handOver()
-		n.requests.server.Quiesce()
+		n.data.Quiesce()
 	}
 	if final {
 		run.final++
@@ -83,18 +84,16 @@ func (n *Node) undrain() error {
 	}
 	run.undo()
 	<-run.done
-	n.engine.Resume()
-	n.requests.server.Resume()
-	n.reconciler.listen()
+	n.data.Resume()
 	n.drainRun = nil
-	n.state.resume()
+	n.state.Resume()
 	n.log.Info("back in service")
 	return nil
 }
 
 // runDrain is the drain of whoever began it.
 func (n *Node) runDrain(ctx context.Context, run *drainRun, over time.Duration) error {
-	n.log.Info("draining", "connections", n.engine.Stats().Connections, "wait", n.cfg.DrainWait, "over", over)
+	n.log.Info("draining", "connections", n.data.Engine.Stats().Connections, "wait", n.cfg.DrainWait, "over", over)
 	wait := time.NewTimer(n.cfg.DrainWait)
 	defer wait.Stop()
 	for waiting := true; waiting; {
@@ -111,7 +110,7 @@ func (n *Node) runDrain(ctx context.Context, run *drainRun, over time.Duration) 
 		// itself takes comes on top of it.
 		trying, cancel := context.WithCancel(ctx)
 		ended := make(chan error, 1)
-		go func(over time.Duration) { ended <- n.engine.Drain(trying, over) }(over)
+		go func(over time.Duration) { ended <- n.data.Engine.Drain(trying, over) }(over)
 		select {
 		case over = <-run.over:
 			cancel()
@@ -119,11 +118,11 @@ func (n *Node) runDrain(ctx context.Context, run *drainRun, over time.Duration) 
 			if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
 				n.log.Warn("drain", "error", err)
 			}
-			n.log.Info("draining by another window", "connections", n.engine.Stats().Connections, "over", over)
+			n.log.Info("draining by another window", "connections", n.data.Engine.Stats().Connections, "over", over)
 		case err := <-ended:
 			cancel()
 			if err == nil {
-				n.state.advance(drained)
+				n.state.Advance(lifecycle.Drained)
 				n.log.Info("drained")
 			}
 			return err
@@ -134,7 +133,7 @@ func (n *Node) runDrain(ctx context.Context, run *drainRun, over time.Duration) 
 // drainMethod begins a drain and tells how many connections there are, or
 // undoes one.
 func (n *Node) drainMethod(ctx context.Context, r *admin.DrainRequest) (*admin.DrainResult, error) {
-	if passed, err := n.elsewhere(ctx, r.Node); passed {
+	if passed, err := n.ops.Peers.Elsewhere(ctx, r.Node); passed {
 		return nil, err
 	}
 	over := n.cfg.DrainTimeout
@@ -144,7 +143,7 @@ func (n *Node) drainMethod(ctx context.Context, r *admin.DrainRequest) (*admin.D
 	if over < 0 {
 		return nil, admin.Errorf(admin.Invalid, "a window of %v: want 0s or more", over)
 	}
-	result := &admin.DrainResult{Node: n.cfg.Name, Connections: int64(n.engine.Stats().Connections), Over: over}
+	result := &admin.DrainResult{Node: n.cfg.Name, Connections: int64(n.data.Engine.Stats().Connections), Over: over}
 	if r.Undo {
 		return result, n.undrain()
 	}

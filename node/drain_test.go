@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"penstock/node/admin"
+	"penstock/node/nodetest"
 )
 
 // TestDrainIsHurriedByWhoAsksLast: an operator who began a drain over an hour
@@ -23,15 +24,15 @@ func TestDrainIsHurriedByWhoAsksLast(t *testing.T) {
 		for phase, wait := range map[string]time.Duration{"in the window": 0, "in the wait": 300 * time.Millisecond} {
 			t.Run(name+" "+phase, func(t *testing.T) {
 				t.Parallel()
-				n := startNode(t, oneService(newBackend(t, "b")), func(c *Config) { c.DrainWait, c.DrainTimeout = wait, 50*time.Millisecond })
-				conn, _ := dial(t, n.at(t, "edge"))
+				n := startNode(t, nodetest.OneService(nodetest.NewBackend(t, "b")), func(c *Config) { c.DrainWait, c.DrainTimeout = wait, 50*time.Millisecond })
+				conn, _ := nodetest.Dial(t, n.at(t, "edge"))
 				long := time.Hour
 				if _, err := admin.Call[admin.DrainResult](t.Context(), n.client, admin.MethodDrain, admin.DrainRequest{Over: &long}); err != nil {
 					t.Fatal(err)
 				}
-				waitFor(t, "the drain to begin", func() bool { return n.state.notReady() != "" })
+				nodetest.WaitFor(t, "the drain to begin", func() bool { return n.state.NotReady() != "" })
 				if wait == 0 {
-					waitFor(t, "the listeners to close", func() bool { return len(n.engine.Listeners()) == 0 })
+					nodetest.WaitFor(t, "the listeners to close", func() bool { return len(n.data.Engine.Listeners()) == 0 })
 				}
 				if err := again(n); err != nil {
 					t.Fatal(err)
@@ -50,7 +51,7 @@ func TestDrainIsHurriedByWhoAsksLast(t *testing.T) {
 // TestDrainCanBeUndone: whoever drained the wrong node, or is done with what
 // it was drained for, need not restart it; who is connected stays.
 func TestDrainCanBeUndone(t *testing.T) {
-	n := startNode(t, oneService(newBackend(t, "b")), func(c *Config) { c.DrainWait, c.DrainTimeout = 0, time.Hour })
+	n := startNode(t, nodetest.OneService(nodetest.NewBackend(t, "b")), func(c *Config) { c.DrainWait, c.DrainTimeout = 0, time.Hour })
 	drain := func(r admin.DrainRequest) error {
 		_, err := admin.Call[admin.DrainResult](t.Context(), n.client, admin.MethodDrain, r)
 		return err
@@ -58,25 +59,25 @@ func TestDrainCanBeUndone(t *testing.T) {
 	if err := drain(admin.DrainRequest{Undo: true}); err == nil {
 		t.Error("a node that does not drain was undrained")
 	}
-	conn, _ := dial(t, n.at(t, "edge"))
+	conn, _ := nodetest.Dial(t, n.at(t, "edge"))
 	for range 2 {
 		if err := drain(admin.DrainRequest{}); err != nil {
 			t.Fatal(err)
 		}
-		waitFor(t, "the listeners to close", func() bool { return len(n.engine.Listeners()) == 0 })
+		nodetest.WaitFor(t, "the listeners to close", func() bool { return len(n.data.Engine.Listeners()) == 0 })
 		if err := drain(admin.DrainRequest{Undo: true}); err != nil {
 			t.Fatal(err)
 		}
-		if why := n.state.notReady(); why != "" {
+		if why := n.state.NotReady(); why != "" {
 			t.Errorf("not ready: %s", why)
 		}
-		again, _ := dial(t, n.at(t, "edge"))
+		again, _ := nodetest.Dial(t, n.at(t, "edge"))
 		again.Close()
 	}
 	if _, err := conn.Write([]byte("still here\n")); err != nil {
 		t.Fatal(err)
 	}
-	if got := readLine(t, conn); got != "still here" {
+	if got := nodetest.ReadLine(t, conn); got != "still here" {
 		t.Errorf("the connection from before answers %q", got)
 	}
 }

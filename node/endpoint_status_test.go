@@ -5,17 +5,19 @@ import (
 	"testing"
 
 	"penstock/node/admin"
+	"penstock/node/nodetest"
+	"penstock/routing"
 )
 
 // Status, explain and metrics tell the same of an endpoint: one state, one
 // reason, and its last error; and what is used where none is well.
 func TestStatusAndExplainAgreeOnEndpoints(t *testing.T) {
 	t.Parallel()
-	dead, good := deadAddress(t), newBackend(t, "ok").at()
-	n := startNode(t, plainService("paused", dead, good)+
-		strings.Replace(plainService("ejected", dead, good), "spec:\n", "spec:\n  ejection: {failures: 1, duration: 1h}\n", 1)+
-		strings.Replace(plainService("unhealthy", dead, good), "spec:\n", "spec:\n  ejection: {failures: 1, duration: 1h}\n  healthCheck: {interval: 100ms, fall: 1}\n", 1)+
-		strings.Replace(plainService("panic", dead), "spec:\n", "spec:\n  allUnhealthy: panic\n  healthCheck: {interval: 100ms, fall: 1}\n", 1))
+	dead, good := nodetest.DeadAddress(t), nodetest.NewBackend(t, "ok").At()
+	n := startNode(t, nodetest.PlainService("paused", dead, good)+
+		strings.Replace(nodetest.PlainService("ejected", dead, good), "spec:\n", "spec:\n  ejection: {failures: 1, duration: 1h}\n", 1)+
+		strings.Replace(nodetest.PlainService("unhealthy", dead, good), "spec:\n", "spec:\n  ejection: {failures: 1, duration: 1h}\n  healthCheck: {interval: 100ms, fall: 1}\n", 1)+
+		strings.Replace(nodetest.PlainService("panic", dead), "spec:\n", "spec:\n  allUnhealthy: panic\n  healthCheck: {interval: 100ms, fall: 1}\n", 1))
 	for _, c := range []struct{ service, state, reason, used string }{
 		{"paused", "paused", "it did not connect", "1/2"},
 		{"ejected", "ejected", "it is ejected for", "1/2"},
@@ -25,8 +27,8 @@ func TestStatusAndExplainAgreeOnEndpoints(t *testing.T) {
 		at := n.at(t, c.service)
 		var e admin.EndpointStatus
 		var s admin.ServiceStatus
-		waitFor(t, c.service+" to be "+c.state, func() bool {
-			attempt(at)
+		nodetest.WaitFor(t, c.service+" to be "+c.state, func() bool {
+			nodetest.Attempt(at)
 			for _, s = range n.mustStatus(t).Services {
 				if s.Name == c.service {
 					break
@@ -41,7 +43,7 @@ func TestStatusAndExplainAgreeOnEndpoints(t *testing.T) {
 		if c.used == "panic" && !strings.Contains(s.State, "allUnhealthy is panic: all are used") {
 			t.Errorf("%s: status says %q of what is used", c.service, s.State)
 		}
-		x, err := n.explain(&admin.ExplainRequest{Listener: c.service})
+		x, err := admin.Call[routing.Explanation](t.Context(), n.client, admin.MethodExplain, admin.ExplainRequest{Listener: c.service})
 		if err != nil {
 			t.Fatal(err)
 		}

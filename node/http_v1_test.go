@@ -8,11 +8,12 @@ import (
 	"testing"
 
 	"penstock/node/admin"
+	"penstock/node/nodetest"
 )
 
 // /v1 changes what commands change, and is refused as they are.
 func TestV1ChangesResources(t *testing.T) {
-	n := startNode(t, oneService(newBackend(t, "b")))
+	n := startNode(t, nodetest.OneService(nodetest.NewBackend(t, "b")))
 	call := func(method, path, media, body string) (int, string) {
 		t.Helper()
 		req, err := http.NewRequestWithContext(t.Context(), method, "http://"+n.HTTPAddr()+path, strings.NewReader(body))
@@ -64,7 +65,7 @@ func TestV1ChangesResources(t *testing.T) {
 // formats are taken, or it is said what they stand for.
 func TestV1TellsEveryFaultAndTakesOtherFormats(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, oneService(newBackend(t, "b")))
+	n := startNode(t, nodetest.OneService(nodetest.NewBackend(t, "b")))
 	call := func(method, path, body string) (int, string) {
 		t.Helper()
 		req, err := http.NewRequestWithContext(t.Context(), method, "http://"+n.HTTPAddr()+path, strings.NewReader(body))

@@ -16,21 +16,6 @@ import (
 	"penstock/routing/resource"
 )
 
-// httpListener gives the listener of HTTP TLS where the settings say so. Without
-// it, an address that others reach wants a word that this is meant.
-func (n *Node) httpListener(l net.Listener) (net.Listener, error) {
-	if n.cfg.HTTPCert == "" {
-		return l, nil
-	}
-	n.certs = &certFiles{cert: n.cfg.HTTPCert, key: n.cfg.HTTPKey, log: n.log}
-	if _, err := n.certs.get(nil); err != nil {
-		return nil, err
-	}
-	return tls.NewListener(l, &tls.Config{
-		MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: n.certs.get,
-	}), nil
-}
-
 // checkHTTP says what is wrong with the settings of HTTP; "": nothing.
 func (c *Config) checkHTTP(at netip.AddrPort) string {
 	switch {
@@ -53,6 +38,16 @@ type certFiles struct {
 	stamp  time.Time // of the newer file when it was read
 	asked  time.Time // when the files were last looked at
 	failed bool      // the files cannot be used; last serves on
+}
+
+// listener gives a listener TLS with the certificate, if that can be read.
+func (f *certFiles) listener(l net.Listener) (net.Listener, error) {
+	if _, err := f.get(nil); err != nil {
+		return l, err
+	}
+	return tls.NewListener(l, &tls.Config{
+		MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: f.get,
+	}), nil
 }
 
 // lookEvery is the least time between two looks at the files.

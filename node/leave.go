@@ -55,7 +55,7 @@ func (d *departures) of(id string) (departure, bool) {
 // leave takes the node that is meant out of the cluster, and ends it. The
 // answer is what it begins with; leaving tells what came of it.
 func (n *Node) leave(ctx context.Context, r *admin.LeaveRequest) (*admin.LeaveResult, error) {
-	if passed, err := n.elsewhere(ctx, r.Node); passed {
+	if passed, err := n.ops.Peers.Elsewhere(ctx, r.Node); passed {
 		return nil, err
 	}
 	if n.cluster == nil {
@@ -68,7 +68,7 @@ func (n *Node) leave(ctx context.Context, r *admin.LeaveRequest) (*admin.LeaveRe
 	if err := n.cluster.MayLeave(); err != nil {
 		return nil, err // before it is drained for nothing
 	}
-	result := &admin.LeaveResult{Node: n.cfg.Name, Connections: int64(n.engine.Stats().Connections)}
+	result := &admin.LeaveResult{Node: n.cfg.Name, Connections: int64(n.data.Engine.Stats().Connections)}
 	var begun bool
 	if result.ID, begun = n.departures.begin(); !begun {
 		return result, nil
@@ -99,12 +99,12 @@ func (n *Node) leave(ctx context.Context, r *admin.LeaveRequest) (*admin.LeaveRe
 
 // leaving tells how far an attempt to leave is.
 func (n *Node) leaving(ctx context.Context, r *admin.LeavingRequest) (*admin.Leaving, error) {
-	if passed, err := n.elsewhere(ctx, r.Node); passed {
+	if passed, err := n.ops.Peers.Elsewhere(ctx, r.Node); passed {
 		return nil, err
 	}
 	d, ok := n.departures.of(r.ID)
 	if !ok {
 		return &admin.Leaving{State: admin.LeaveUnknown}, nil
 	}
-	return &admin.Leaving{State: d.state, Connections: int64(n.engine.Stats().Connections), Why: d.why}, nil
+	return &admin.Leaving{State: d.state, Connections: int64(n.data.Engine.Stats().Connections), Why: d.why}, nil
 }

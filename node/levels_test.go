@@ -12,6 +12,8 @@ import (
 	"penstock/consensus"
 	"penstock/node/admin"
 	"penstock/node/cluster"
+	"penstock/node/nodetest"
+	"penstock/node/ops"
 )
 
 // A member of the release before would end at a policy that it does not know,
@@ -30,7 +32,7 @@ func TestPoliciesAreNotForMembersOfAnOlderRelease(t *testing.T) {
 		cancel()
 		n.Stop(ctx)
 	})
-	waitFor(t, "the node to lead", func() bool { return n.cluster.Store() != nil && n.cluster.Store().Leadership().Ready })
+	nodetest.WaitFor(t, "the node to lead", func() bool { return n.cluster.Store() != nil && n.cluster.Store().Leadership().Ready })
 	const id = "00000000000000000000000000000001"
 	note := func(level int) {
 		t.Helper()
@@ -47,7 +49,12 @@ func TestPoliciesAreNotForMembersOfAnOlderRelease(t *testing.T) {
 		}
 	}
 	apply := func(text string) error {
-		_, err := n.apply(ctx, &admin.ApplyRequest{Documents: [][]byte{[]byte(text)}})
+		c, err := ops.Ask(ctx, n.admin, admin.Principal{Name: "test", Role: admin.RoleAdmin})
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		_, err = admin.Call[admin.ApplyResult](ctx, c, admin.MethodApply, admin.ApplyRequest{Documents: [][]byte{[]byte(text)}})
 		return err
 	}
 	taken, err := net.Listen("tcp", "127.0.0.1:0") // what cannot listen is taken nevertheless
@@ -73,21 +80,6 @@ func TestPoliciesAreNotForMembersOfAnOlderRelease(t *testing.T) {
 		note(cluster.LevelPolicies)
 		if err := apply(text); err != nil {
 			t.Errorf("%s when all know it: %v", name, err)
-		}
-	}
-}
-
-// Fields that the release before does not know are of a level of their own.
-func TestFieldsForRequestsWantNodesThatKnowThem(t *testing.T) {
-	t.Parallel()
-	const listener, service = "kind: Listener\nname: a\nspec: {address: \":1\", service: a%s}\n", "kind: Service\nname: a\nspec: {protocol: http%s}\n"
-	for text, want := range map[string]int{
-		fmt.Sprintf(listener, ""): 0, fmt.Sprintf(listener, ", http: {underscores: allow}"): cluster.LevelRequests,
-		fmt.Sprintf(service, ""): 0, fmt.Sprintf(service, ", http: {timeout: 1s}"): cluster.LevelPolicies,
-		fmt.Sprintf(service, ", http: {upgrades: [websocket]}"): cluster.LevelRequests,
-	} {
-		if got := levelOf(objects(t, text)[0]); got != want {
-			t.Errorf("%s is of level %d, want %d", text, got, want)
 		}
 	}
 }

@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"runtime"
 	"slices"
 	"testing"
 	"time"
 
 	"penstock/node/admin"
+	"penstock/node/nodetest"
 	"penstock/routing/resource"
 )
 
@@ -33,7 +33,7 @@ func BenchmarkServeOneNameMore(b *testing.B) {
 	for _, as := range []string{"hosts", "listener"} {
 		b.Run(as, func(b *testing.B) {
 			n, c := benchNode(b, namesAs(as, many, backend.Addr().String()))
-			at := n.engine.Listeners()[0].Address
+			at := n.data.Engine.Listeners()[0].Address
 			took := map[string][]time.Duration{}
 			put := func(what, resource, name string) net.Conn {
 				doc := fmt.Appendf(nil, `{"kind":"Host","name":%q,"spec":{"listener":"edge","names":[%q],"service":"apps"}}`, resource, name)
@@ -63,11 +63,11 @@ func BenchmarkServeOneNameMore(b *testing.B) {
 			}
 			const held = 10
 			var conns [held]net.Conn
-			before := heapInUse()
+			before := nodetest.HeapInUse()
 			for i := range conns {
 				conns[i] = put("held", fmt.Sprint("held-", i), fmt.Sprintf(format, i))
 			}
-			b.ReportMetric(float64(heapInUse()-before)/held, "B/held")
+			b.ReportMetric(float64(nodetest.HeapInUse()-before)/held, "B/held")
 			for _, conn := range conns {
 				conn.Close()
 			}
@@ -160,12 +160,4 @@ func helloFor(name string) []byte {
 	body := make([]byte, binary.BigEndian.Uint16(head[3:]))
 	_, _ = io.ReadFull(server, body)
 	return append(head, body...)
-}
-
-func heapInUse() int64 {
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.GC() // the second one frees what finalizers and pools held
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }

@@ -1,6 +1,7 @@
-// Package node puts the rooms together and runs them: it starts and stops them
-// in order, brings changes of the configuration to each, and answers those who
-// operate it. What a connection goes through is netio's and routing's business.
+// Package node puts a node together: it starts its parts in order, drains them
+// and stops them. What the node does with traffic is dataplane's business, what
+// it answers operators is ops', and what its cluster agrees on is cluster's and
+// catalog's.
 //
 //	n, err := node.Start(ctx, node.Config{Dev: true, Cluster: "127.0.0.1:7947", HTTP: "127.0.0.1:7948", ...})
 //	...
@@ -17,7 +18,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,20 +26,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"penstock/consensus"
-	"penstock/netio"
 	"penstock/netio/reactor"
 	"penstock/netio/tlsstream"
 	"penstock/node/accesslog"
 	"penstock/node/admin"
 	"penstock/node/catalog"
 	"penstock/node/cluster"
+	"penstock/node/dataplane"
+	"penstock/node/kinds"
+	"penstock/node/lifecycle"
+	"penstock/node/metrics"
+	"penstock/node/ops"
 	"penstock/node/rollout"
-	"penstock/node/tlsconfig"
 	"penstock/node/trust"
-	"penstock/routing"
-	"penstock/routing/discovery"
-	"penstock/routing/endpoint"
-	"penstock/routing/health"
+	"penstock/routing/resource"
 )
 
 // errOfCluster keeps a node for trying things from looking like the node of a
@@ -55,34 +55,27 @@ type Node struct {
 	log     *slog.Logger
 	id      string
 	started time.Time
-	state   state
+	state   lifecycle.State
 
 	dir        *dataDir         // nil: none
 	cluster    *cluster.Cluster // nil: with --dev
 	store      catalog.Store
 	tickets    *tlsstream.Tickets
-	uploads    uploads
-	sharing    *healthGossip // of health checks; nil: with nobody
-	requests   *requests
+	data       *dataplane.Dataplane
 	made       atomic.Bool // the rooms are made
 	left       atomic.Bool // the node left its cluster for good
 	departures departures
 	waiting    waiting
 	own        net.Listener // the node's own socket; nil: none
-	certs      *certFiles   // of HTTP; nil: it speaks no TLS
 	reread     rereader
 	err        error // why the node cannot go on; written before done is closed
 	access     *accesslog.Log
-	flows      *flows
 	catalog    *catalog.Catalog
-	reconciler *reconciler
-	rollouts   *rollout.Driver
-	router     *routing.Router
-	engine     *netio.Engine
+	tracker    *rollout.Tracker
+	ops        *ops.Methods
 	admin      *admin.Server
 	http       *http.Server
-	gate       gate // what HTTP serves now
-	metrics    *prometheus.Registry
+	gate       ops.Gate               // what HTTP serves now
 	changes    *prometheus.CounterVec // changes of the configuration, by result
 
 	adminAddr, httpAddr string
@@ -118,26 +111,26 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	}
 	// 2. The ports that commands and metrics come to are taken before any
 	//    traffic flows: a node that cannot be operated should not start.
-	doors, err := n.openListeners()
+	listeners, err := n.openListeners()
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			doors.close()
+			listeners.close()
 		}
 	}()
 	// 3. The cluster: who the node is and what was agreed. A node that has a
 	//    cluster finds that on its disk, and waits for nobody.
-	n.gate.set(n.waitingFront())
-	n.own = doors.own
-	n.serveHTTP(&doors)
-	if err = n.openCluster(ctx, &doors); err != nil {
+	n.gate.Set(n.waiting.front())
+	n.own = listeners.own
+	n.serveHTTP(&listeners)
+	if err = n.openCluster(ctx, &listeners); err != nil {
 		return nil, err
 	}
 	// 4. The rooms, from the inside out: what decides, what it decides by, and
 	//    what carries bytes. They have nothing to do yet.
-	if err = n.makeReconciler(); err != nil {
+	if err = n.makeRooms(); err != nil {
 		return nil, err
 	}
 	// 5. The store's content acts, and every change of it from now on. The
@@ -145,11 +138,12 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	//    port is open from here.
 	n.background.Go(n.follow)
 	n.background.Go(n.housekeep)
-	n.background.Go(func() { n.rollouts.Run(n.alive) })
+	n.background.Go(func() { n.ops.Rollouts.Run(n.alive) })
 	if n.cfg.AccessLog == AccessAll {
-		n.background.Go(n.logOngoing)
+		n.background.Go(func() { n.data.LogOngoing(n.alive) })
 	}
-	if err = n.catchUp(ctx); err != nil {
+	// What the node had on its disk acts first.
+	if err = n.catalog.Await(ctx, n.store.Snapshot().Index()); err != nil {
 		return nil, err
 	}
 	if n.cluster != nil {
@@ -162,10 +156,10 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 		return nil, err
 	}
 	// 6. Whoever operates the node comes last: what they see is complete.
-	n.serve(&doors)
-	n.state.advance(serving)
+	n.serve(&listeners)
+	n.state.Advance(lifecycle.Serving)
 	notifySystemd("READY=1")
-	n.log.Info("started", "name", n.cfg.Name, "version", n.cfg.Version, "cluster", n.adminAddr, "http", n.httpAddr, "loops", n.engine.Loops())
+	n.log.Info("started", "name", n.cfg.Name, "version", n.cfg.Version, "cluster", n.adminAddr, "http", n.httpAddr, "loops", n.data.Engine.Loops())
 	return n, nil
 }
 
@@ -174,12 +168,9 @@ func newNode(cfg Config) *Node {
 	_, _ = rand.Read(id[:]) // never fails
 	n := &Node{
 		cfg: cfg, log: cfg.Log, id: hex.EncodeToString(id[:]), started: time.Now(), tickets: tlsstream.NewTickets(),
-		uploads: uploads{dir: cfg.DataDir, open: map[string]*upload{}},
 		done:    make(chan struct{}),
-		reread:  rereader{asked: make(chan struct{}, 1)},
-		changes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "penstock_configuration_changes_total", Help: "Changes that were asked for here: done or refused.",
-		}, []string{"result"}),
+		reread:  rereader{log: cfg.Log, files: cfg.ResourceFiles, asked: make(chan struct{}, 1)},
+		changes: metrics.Changes(),
 	}
 	n.alive, n.end = context.WithCancel(context.Background())
 	return n
@@ -215,8 +206,11 @@ func (n *Node) openListeners() (d listenerSet, err error) {
 		return d, fmt.Errorf("--http: %w", err)
 	}
 	n.httpAddr = d.http.Addr().String()
-	if d.http, err = n.httpListener(d.http); err != nil {
-		return d, err
+	if n.cfg.HTTPCert != "" {
+		n.reread.certs = &certFiles{cert: n.cfg.HTTPCert, key: n.cfg.HTTPKey, log: n.log}
+		if d.http, err = n.reread.certs.listener(d.http); err != nil {
+			return d, err
+		}
 	}
 	if n.dir != nil {
 		if d.own, err = n.dir.listen(); err != nil {
@@ -237,59 +231,100 @@ func (n *Node) openFolder() (err error) {
 	return err
 }
 
-// makeReconciler makes the rooms and ties them together.
-func (n *Node) makeReconciler() error {
-	n.catalog = catalog.New(n.catalogConfig())
+// makeRooms makes the rooms and ties them together.
+func (n *Node) makeRooms() (err error) {
 	if n.cfg.AccessLog != AccessOff {
 		n.access = accesslog.New(accesslog.Config{Out: n.cfg.AccessOut, JSON: n.cfg.AccessJSON})
 	}
-	r := &reconciler{
-		log: n.log, bind: n.cfg.Bind, certs: tlsconfig.NewStore(), tickets: n.tickets,
-		listeners: map[string]netio.Listener{}, servers: map[string]server{},
-		checks: map[string][]health.Target{}, ejecting: map[string]*endpoint.Group{},
-		rollouts: new(rollout.Tracker),
-	}
-	r.clients = &clients{log: n.log, certs: r.certs, m: map[string]client{}}
-	r.resolver = discovery.New(discovery.Config{Changed: r.resolved, Log: n.log})
-	r.router = routing.NewRouter(routing.Config{NodeTags: n.cfg.Tags, Hosts: r.resolver, Observe: n.observe})
-	r.checker = health.New(health.Config{})
-	n.reconciler, n.router = r, r.router
-	n.rollouts = n.newRollouts()
-
-	handler := &traffic{router: r.router, gone: &r.gone, client: r.clients.of, access: n.access, accessAll: n.cfg.AccessLog == AccessAll}
-	engine, err := netio.New(netio.Config{
-		Handler: handler, Log: n.log, Loops: n.cfg.Loops,
-		MemoryBudget: n.cfg.MemoryBudget, MaxHandshakes: n.cfg.MaxHandshakes,
-	})
-	if err != nil {
+	if n.data, err = dataplane.New(n.dataplaneConfig()); err != nil {
 		return err
 	}
-	n.engine, r.engine = engine, engine
-	if n.cluster != nil {
-		n.sharing = &healthGossip{self: n.id}
-		r.checker.Share(n.sharing)
-	}
-	n.flows = newFlows(engine.Loops())
-	handler.flows, r.flows = n.flows, n.flows
-	n.requests = newRequests(n)
-	handler.requests, r.requests = n.requests, n.requests
-	r.makeKafka(engine.Loops())
-	handler.kafka = r.kafka
-	n.metrics = newRegistry(n)
+	n.catalog = catalog.New(n.catalogConfig())
+	n.tracker = new(rollout.Tracker)
+	n.ops = ops.New(n.opsConfig())
 	n.admin = newAdmin(n)
 	n.made.Store(true)
-	n.gate.set(newFront(n))
+	front := ops.HTTP{
+		Admin: n.admin, Metrics: n.newRegistry(), Ready: n.readiness(), Peers: n.ops.Peers, Log: n.log, Dev: n.cfg.Dev, Pprof: n.cfg.Pprof,
+	}
+	n.gate.Set(front.Handler())
 	return nil
+}
+
+// newRegistry has everything that /metrics tells.
+func (n *Node) newRegistry() *prometheus.Registry {
+	all := []prometheus.Collector{
+		metrics.Dataplane(n.data), metrics.Rollouts(n.data.Router, n.tracker, n.ops.Rollouts),
+		metrics.Node(n.cfg.Version, n.started, &n.state, n.readiness()),
+		metrics.Catalog(n.catalog), n.changes, metrics.Store(n.store), metrics.Admin(n.admin), metrics.Cluster(n.cluster),
+	}
+	if n.access != nil {
+		all = append(all, metrics.AccessLog(n.access))
+	}
+	if f := n.cfg.ResourceFiles; f != nil && f.Sync {
+		all = append(all, metrics.Files(&n.reread.synced))
+	}
+	return metrics.NewRegistry(append(all, n.data.Histograms()...)...)
+}
+
+// newAdmin makes the server of the admin methods.
+func newAdmin(n *Node) *admin.Server {
+	cfg := admin.Config{Logger: n.log, Authenticate: n.authenticate, Audit: audit(n.log)}
+	if n.cluster != nil {
+		cfg.Check = n.cluster.Check
+	}
+	s := admin.NewServer(cfg)
+	n.ops.Register(s)
+	// What a node does of itself because it is asked to.
+	admin.Handle(s, admin.MethodDrain, admin.RoleOperator, n.drainMethod, admin.Changing())
+	admin.Handle(s, admin.MethodLeave, admin.RoleAdmin, n.leave, admin.Changing())
+	admin.Handle(s, admin.MethodLeaving, admin.RoleAdmin, n.leaving)
+	if n.cluster != nil {
+		n.cluster.Register(s)
+	}
+	return s
+}
+
+func (n *Node) readiness() ops.Readiness {
+	return ops.Readiness{State: &n.state, Engine: n.data.Engine}
+}
+
+func (n *Node) gateways() *ops.Gateways {
+	return &ops.Gateways{Node: n.cfg.Name, Bind: n.cfg.Bind, Engine: n.data.Engine}
+}
+
+// dataplaneConfig is what the settings say of the data plane.
+func (n *Node) dataplaneConfig() dataplane.Config {
+	c := dataplane.Config{
+		Log: n.log, Bind: n.cfg.Bind, Tags: n.cfg.Tags, Loops: n.cfg.Loops, MemoryBudget: n.cfg.MemoryBudget,
+		MaxHandshakes: n.cfg.MaxHandshakes, MaxRequests: n.cfg.MaxRequests, Tickets: n.tickets,
+		Access: n.access, AccessAll: n.cfg.AccessLog == AccessAll,
+	}
+	if n.cluster != nil {
+		c.Self = n.id
+	}
+	return c
+}
+
+// opsConfig is what the methods of operators work with.
+func (n *Node) opsConfig() ops.Config {
+	return ops.Config{
+		Self: ops.Self{
+			ID: n.id, Name: n.cfg.Name, Version: n.cfg.Version, Cluster: n.adminAddr, HTTP: n.httpAddr, Started: n.started,
+		},
+		Data: n.data, Catalog: n.catalog, Cluster: n.cluster, Tracker: n.tracker, State: &n.state,
+		Gateways: n.gateways(), Changes: n.changes, Uploads: n.cfg.DataDir, Log: n.log,
+	}
 }
 
 // catalogConfig is how resources come from the store.
 func (n *Node) catalogConfig() catalog.Config {
-	c := catalog.Config{Store: n.store, Kinds: Kinds(), Log: n.log, Status: n.gatewayStatus}
+	c := catalog.Config{Store: n.store, Kinds: kinds.All(), Log: n.log, Status: n.gateways().Status}
 	if n.cluster == nil {
 		return c
 	}
 	c.Sealer = n.cluster.Sealer()
-	c.Admit = n.understood
+	c.Admit = func(o resource.Object) error { return kinds.Understood(o, n.cluster.Lacking) }
 	c.Barrier = func(ctx context.Context) error {
 		index, err := n.cluster.Store().ReadIndex(ctx)
 		if err != nil {
@@ -304,7 +339,11 @@ func (n *Node) catalogConfig() catalog.Config {
 // follow brings the store's content to act. A node that cannot understand what
 // was agreed must not go on as if it had.
 func (n *Node) follow() {
-	err := n.catalog.Follow(n.alive, n.reconciler.apply)
+	err := n.catalog.Follow(n.alive, func(set *resource.Set, changes []resource.Change) error {
+		n.data.Apply(set, changes)
+		n.tracker.Apply(changes, time.Now()) // a step lasts from the moment that it acts
+		return nil
+	})
 	// The store closes when the node has left its cluster, and is ending.
 	if !errors.Is(err, context.Canceled) && !errors.Is(err, consensus.ErrClosed) {
 		n.fail(fmt.Errorf("the configuration cannot be followed: %w", err))
@@ -324,19 +363,7 @@ func (n *Node) fail(err error) {
 // its cluster as it was told to.
 func (n *Node) Err() error { return n.err }
 
-// catchUp waits until what the node had on its disk acts.
-func (n *Node) catchUp(ctx context.Context) error {
-	return n.catalog.Await(ctx, n.store.Snapshot().Index())
-}
-
-// ask connects to the node itself, in somebody's name.
-func (n *Node) ask(ctx context.Context, p admin.Principal) (*admin.Client, error) {
-	near, far := net.Pipe()
-	go n.admin.ServeConn(far, p)
-	return admin.Connect(ctx, "this node", near)
-}
-
-// serve opens the doors of admin RPC.
+// serve accepts requests of admin RPC from now on.
 func (n *Node) serve(d *listenerSet) {
 	n.waited()
 	for _, l := range []net.Listener{d.cluster, d.own} {
@@ -352,10 +379,10 @@ func (n *Node) serve(d *listenerSet) {
 	d.cluster, d.own = nil, nil
 }
 
-// serveHTTP opens the door of HTTP, before there is much to tell: whoever
+// serveHTTP accepts requests of HTTP before there is much to tell: whoever
 // watches a node that looks for its cluster must see that it lives.
 func (n *Node) serveHTTP(d *listenerSet) {
-	n.http = newHTTP(n)
+	n.http = ops.NewServer(&n.gate, n.log)
 	l := d.http
 	d.http = nil
 	n.background.Go(func() {
@@ -381,10 +408,10 @@ func (n *Node) housekeep() {
 	for {
 		select {
 		case now := <-ticker.C:
-			n.reconciler.tidy(now)
-			n.uploads.sweep(now)
-			if n.sharing != nil {
-				n.sharing.look(n.cluster.Members())
+			n.data.Tidy(now)
+			n.ops.Tidy(now)
+			if n.cluster != nil {
+				n.data.HearHints(hints(n.cluster.Members()))
 			}
 		case <-n.alive.Done():
 			return
@@ -392,19 +419,15 @@ func (n *Node) housekeep() {
 	}
 }
 
-// observe logs what happens to endpoints. It is called on loops.
-func (n *Node) observe(e endpoint.Event) {
-	args := []any{"service", e.Service, "endpoint", endpointName(e.Endpoint)}
-	level := slog.LevelInfo
-	switch e.Change {
-	case endpoint.EventEjected:
-		level = slog.LevelWarn
-		args = append(args, "cause", e.Cause, "until", e.Until.Format(time.RFC3339))
-	case endpoint.EventUnhealthy, endpoint.EventPaused:
-		level = slog.LevelWarn
-		args = append(args, "cause", e.Cause)
+// hints are what the members that are up have found out about endpoints.
+func hints(members []cluster.Member) map[string]string {
+	nodes := map[string]string{}
+	for i := range members {
+		if m := &members[i]; m.Up() {
+			nodes[m.ID] = string(m.Facts.Hints)
+		}
 	}
-	n.log.Log(n.alive, level, "endpoint "+e.Change.String(), args...)
+	return nodes
 }
 
 // Done is closed when the node cannot go on; its log says why.
@@ -431,16 +454,13 @@ func (n *Node) Stop(ctx context.Context) error {
 	return cmp.Or(n.err, err)
 }
 
-// close ends everything in the reverse order of Start, with one exception: the
-// doors stay open until the last connection is gone, so that a drain can be
-// watched and its last numbers scraped.
+// close ends everything in the reverse order of Start, with one exception: admin
+// RPC and HTTP are served until the last connection is gone, so that a drain can
+// be watched and its last numbers scraped.
 func (n *Node) close(ctx context.Context) {
-	n.state.advance(stopping)
-	if n.engine != nil {
-		n.engine.Close()
-	}
-	if n.requests != nil {
-		n.requests.close()
+	n.state.Advance(lifecycle.Stopping)
+	if n.data != nil {
+		n.data.Shutdown()
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -456,28 +476,11 @@ func (n *Node) close(ctx context.Context) {
 	if n.cluster != nil {
 		n.cluster.Close()
 	}
-	if n.reconciler != nil {
-		n.reconciler.checker.Close()
-		if n.reconciler.kafka != nil {
-			n.reconciler.kafka.Close()
-		}
-		n.reconciler.resolver.Close()
+	if n.data != nil {
+		n.data.Close()
 	}
 	if n.access != nil {
 		n.access.Close()
 	}
 	n.dir.close()
 }
-
-// countChange counts a change that was asked for.
-func (n *Node) countChange(err error, dryRun bool) {
-	switch {
-	case dryRun:
-	case err != nil:
-		n.changes.WithLabelValues("refused").Inc()
-	default:
-		n.changes.WithLabelValues("done").Inc()
-	}
-}
-
-func itoa(i int) string { return strconv.Itoa(i) }

@@ -14,39 +14,27 @@ import (
 	"time"
 
 	"penstock/node/admin"
+	"penstock/node/nodetest"
 )
 
-// oneService is a listener with a service of one endpoint.
-func oneService(b *backend) string {
-	return fmt.Sprintf(`
-kind: Listener
-name: edge
-spec: {address: "127.0.0.1:0", service: apps}
----
-kind: Service
-name: apps
-spec: {endpoints: [{address: "%s"}]}
-`, b.at())
-}
-
 func TestChangesActAtOnceAndLeaveConnectionsAlone(t *testing.T) {
-	v1, v2 := newBackend(t, "v1"), newBackend(t, "v2")
-	n := startNode(t, oneService(v1))
+	v1, v2 := nodetest.NewBackend(t, "v1"), nodetest.NewBackend(t, "v2")
+	n := startNode(t, nodetest.OneService(v1))
 	edge := n.at(t, "edge")
 	var old []net.Conn
 	expect := func(want string) {
 		t.Helper()
-		conn, got := dial(t, edge)
+		conn, got := nodetest.Dial(t, edge)
 		if got != want {
 			t.Fatalf("a new connection came to %s, want %s", got, want)
 		}
 		old = append(old, conn)
 		for _, c := range old {
-			echo(t, c)
+			nodetest.Echo(t, c)
 		}
 	}
 	expect("v1")
-	n.mustApply(t, strings.Replace(oneService(v1), v1.at(), v2.at(), 1))
+	n.mustApply(t, strings.Replace(nodetest.OneService(v1), v1.At(), v2.At(), 1))
 	expect("v2")
 	n.mustApply(t, fmt.Sprintf(`
 kind: Service
@@ -59,19 +47,19 @@ spec:
   to:
   - targetRef: {kind: MeshService, name: apps}
     rules: [{default: {backendRefs: [{kind: MeshService, name: other}]}}]
-`, v1.at()))
+`, v1.At()))
 	expect("v1")
 	n.mustDelete(t, "meshtcproute", "all")
 	expect("v2")
-	n.mustApply(t, strings.Replace(oneService(v2), "service: apps}", "service: apps, limits: {perSource: 100}, timeouts: {hello: 3s}}", 1))
+	n.mustApply(t, strings.Replace(nodetest.OneService(v2), "service: apps}", "service: apps, limits: {perSource: 100}, timeouts: {hello: 3s}}", 1))
 	expect("v2")
-	n.mustApply(t, strings.Replace(oneService(v2), `name: edge`, `name: edge2`, 1))
+	n.mustApply(t, strings.Replace(nodetest.OneService(v2), `name: edge`, `name: edge2`, 1))
 	expect("v2")
 	n.mustDelete(t, "listener", "edge")
 	for _, c := range old {
-		echo(t, c)
+		nodetest.Echo(t, c)
 	}
-	waitFor(t, "the deleted listener to refuse connections", func() bool {
+	nodetest.WaitFor(t, "the deleted listener to refuse connections", func() bool {
 		c, err := net.Dial("tcp", edge)
 		if err == nil {
 			c.Close()
@@ -79,15 +67,15 @@ spec:
 		return errors.Is(err, syscall.ECONNREFUSED)
 	})
 	for _, c := range old {
-		echo(t, c)
+		nodetest.Echo(t, c)
 	}
 }
 
 func TestAFailedConnectGoesToAnotherEndpoint(t *testing.T) {
-	good := newBackend(t, "good")
-	n := startNode(t, strings.Replace(oneService(good), "[{address:", `[{address: "127.0.0.1:1"}, {address:`, 1))
+	good := nodetest.NewBackend(t, "good")
+	n := startNode(t, strings.Replace(nodetest.OneService(good), "[{address:", `[{address: "127.0.0.1:1"}, {address:`, 1))
 	for range 4 {
-		if _, name := dial(t, n.at(t, "edge")); name != "good" {
+		if _, name := nodetest.Dial(t, n.at(t, "edge")); name != "good" {
 			t.Errorf("came to %q", name)
 		}
 	}
@@ -103,13 +91,13 @@ kind: Service
 name: apps
 spec: {endpoints: [{address: "127.0.0.1:1"}]}
 `)
-	if got := attempt(n.at(t, "edge")); got != "" {
+	if got := nodetest.Attempt(n.at(t, "edge")); got != "" {
 		t.Errorf("%q came from nowhere", got)
 	}
-	waitFor(t, "the line of the access log", func() bool {
+	nodetest.WaitFor(t, "the line of the access log", func() bool {
 		return strings.Contains(n.lines.String(), `reason=connect_refused error="connection refused"`)
 	})
-	waitFor(t, "the connection to be counted", func() bool {
+	nodetest.WaitFor(t, "the connection to be counted", func() bool {
 		return n.metric(t, `penstock_connections_total{listener="edge",result="connect_refused",service="apps"}`) == "1"
 	})
 }
@@ -134,7 +122,7 @@ func TestEarlyResetsEject(t *testing.T) {
 		}
 	}()
 	t.Cleanup(func() { ln.Close(); <-done })
-	good := newBackend(t, "good")
+	good := nodetest.NewBackend(t, "good")
 	n := startNode(t, fmt.Sprintf(`
 kind: Listener
 name: edge
@@ -145,14 +133,14 @@ name: apps
 spec:
   ejection: {failures: 2, window: 1h, duration: 1h}
   endpoints: [{address: "%s"}, {address: "%s"}]
-`, ln.Addr(), good.at()))
+`, ln.Addr(), good.At()))
 	edge := n.at(t, "edge")
-	waitFor(t, "the ejection", func() bool {
-		attempt(edge)
+	nodetest.WaitFor(t, "the ejection", func() bool {
+		nodetest.Attempt(edge)
 		return n.mustStatus(t).Services[0].Endpoints[0].Health == "ejected"
 	})
 	for range 4 {
-		if _, name := dial(t, edge); name != "good" {
+		if _, name := nodetest.Dial(t, edge); name != "good" {
 			t.Errorf("came to %q", name)
 		}
 	}
@@ -162,13 +150,13 @@ spec:
 }
 
 func TestAnAddressInUseConcernsItsListenerAlone(t *testing.T) {
-	b := newBackend(t, "b")
+	b := nodetest.NewBackend(t, "b")
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	n := startNode(t, oneService(b)+fmt.Sprintf(`
+	n := startNode(t, nodetest.OneService(b)+fmt.Sprintf(`
 ---
 kind: Listener
 name: blocked
@@ -181,11 +169,11 @@ spec: {address: "%s", service: apps}
 	if got := n.metric(t, `penstock_listener_up{listener="blocked"}`); got != "0" {
 		t.Errorf("listener_up of the blocked one is %q", got)
 	}
-	if _, name := dial(t, n.at(t, "edge")); name != "b" {
+	if _, name := nodetest.Dial(t, n.at(t, "edge")); name != "b" {
 		t.Errorf("the other listener came to %q", name)
 	}
 	taken.Close()
-	waitFor(t, "the listener to get its address", func() bool { return n.mustStatus(t).Listeners[0].State == "listening" })
+	nodetest.WaitFor(t, "the listener to get its address", func() bool { return n.mustStatus(t).Listeners[0].State == "listening" })
 }
 
 func TestUnixSocketsOnBothSides(t *testing.T) {
@@ -222,22 +210,22 @@ spec: {endpoints: [{address: "unix:%s/b.sock"}]}
 	}
 	defer conn.Close()
 	conn.SetDeadline(time.Now().Add(time.Minute))
-	if got := readLine(t, conn); got != "unix" {
+	if got := nodetest.ReadLine(t, conn); got != "unix" {
 		t.Errorf("came to %q", got)
 	}
 }
 
 func TestHostNamesAreResolved(t *testing.T) {
-	b := newBackend(t, "b")
-	_, port, _ := net.SplitHostPort(b.at())
-	n := startNode(t, strings.Replace(oneService(b), b.at(), "localhost:"+port, 1))
+	b := nodetest.NewBackend(t, "b")
+	_, port, _ := net.SplitHostPort(b.At())
+	n := startNode(t, strings.Replace(nodetest.OneService(b), b.At(), "localhost:"+port, 1))
 	edge := n.at(t, "edge")
-	waitFor(t, "the name to be resolved", func() bool { return attempt(edge) == "b\n" })
+	nodetest.WaitFor(t, "the name to be resolved", func() bool { return nodetest.Attempt(edge) == "b\n" })
 }
 
 func TestANameWithoutAddressIsToldInStatus(t *testing.T) {
-	n := startNode(t, strings.Replace(oneService(newBackend(t, "b")), "[{address:", `[{address: "nowhere.invalid:1"}, {address:`, 1))
-	waitFor(t, "the lookup to fail", func() bool {
+	n := startNode(t, strings.Replace(nodetest.OneService(nodetest.NewBackend(t, "b")), "[{address:", `[{address: "nowhere.invalid:1"}, {address:`, 1))
+	nodetest.WaitFor(t, "the lookup to fail", func() bool {
 		s := n.mustStatus(t).Services[0]
 		e := s.Endpoints[len(s.Endpoints)-1]
 		return s.State == "1/2 usable" && e.Address == "nowhere.invalid:1" && e.Health == "unresolved" && e.Error != ""
@@ -245,8 +233,8 @@ func TestANameWithoutAddressIsToldInStatus(t *testing.T) {
 }
 
 func TestListenersRunWhereTheirTagsSay(t *testing.T) {
-	b := newBackend(t, "b")
-	n := startNode(t, oneService(b)+`
+	b := nodetest.NewBackend(t, "b")
+	n := startNode(t, nodetest.OneService(b)+`
 ---
 kind: Listener
 name: elsewhere
@@ -270,24 +258,24 @@ spec: {address: ":0", service: apps, nodes: {zone: a}}
 
 func TestDrain(t *testing.T) {
 	t.Parallel()
-	b := newBackend(t, "b")
-	n := startNode(t, oneService(b), func(c *Config) { c.DrainWait, c.DrainTimeout = 3*time.Second, 200*time.Millisecond })
+	b := nodetest.NewBackend(t, "b")
+	n := startNode(t, nodetest.OneService(b), func(c *Config) { c.DrainWait, c.DrainTimeout = 3*time.Second, 200*time.Millisecond })
 	edge := n.at(t, "edge")
-	conn, _ := dial(t, edge)
+	conn, _ := nodetest.Dial(t, edge)
 	if code, body := n.get(t, "/readyz"); code != 200 {
 		t.Fatalf("readyz before: %d %s", code, body)
 	}
 	stopped := make(chan error, 1)
 	go func() { stopped <- n.Stop(context.Background()) }()
-	waitFor(t, "the node not to be ready", func() bool { return n.state.notReady() != "" })
+	nodetest.WaitFor(t, "the node not to be ready", func() bool { return n.state.NotReady() != "" })
 	if code, body := n.get(t, "/readyz"); code != 503 || !strings.Contains(body, "draining") {
 		t.Errorf("readyz while draining: %d %s", code, body)
 	}
 	if got := n.metric(t, `penstock_state{state="draining"}`); got != "1" {
 		t.Errorf("state draining is %q", got)
 	}
-	dial(t, edge) // still accepted
-	echo(t, conn) // and carried
+	nodetest.Dial(t, edge) // still accepted
+	nodetest.Echo(t, conn) // and carried
 	if _, err := conn.Read(make([]byte, 1)); err == nil {
 		t.Error("the connection outlives the drain")
 	}
@@ -300,13 +288,13 @@ func TestDrain(t *testing.T) {
 }
 
 func TestStopEndsAtOnceWithItsContext(t *testing.T) {
-	b := newBackend(t, "b")
-	n := startNode(t, oneService(b), func(c *Config) { c.DrainWait, c.DrainTimeout = time.Hour, time.Hour })
-	dial(t, n.at(t, "edge"))
+	b := nodetest.NewBackend(t, "b")
+	n := startNode(t, nodetest.OneService(b), func(c *Config) { c.DrainWait, c.DrainTimeout = time.Hour, time.Hour })
+	nodetest.Dial(t, n.at(t, "edge"))
 	ctx, cancel := context.WithCancel(t.Context())
 	stopped := make(chan error, 1)
 	go func() { stopped <- n.Stop(ctx) }()
-	waitFor(t, "the drain to begin", func() bool { return n.state.notReady() != "" })
+	nodetest.WaitFor(t, "the drain to begin", func() bool { return n.state.NotReady() != "" })
 	cancel()
 	if err := <-stopped; err != nil {
 		t.Errorf("Stop: %v", err)
@@ -317,9 +305,9 @@ func TestStopEndsAtOnceWithItsContext(t *testing.T) {
 }
 
 func TestDrainByCommandKeepsTheProcess(t *testing.T) {
-	b := newBackend(t, "b")
-	n := startNode(t, oneService(b))
-	conn, _ := dial(t, n.at(t, "edge"))
+	b := nodetest.NewBackend(t, "b")
+	n := startNode(t, nodetest.OneService(b))
+	conn, _ := nodetest.Dial(t, n.at(t, "edge"))
 	over := time.Duration(0)
 	if _, err := admin.Call[admin.DrainResult](t.Context(), n.client, admin.MethodDrain, admin.DrainRequest{Node: "n2"}); err == nil {
 		t.Error("another node's drain was taken")
@@ -331,7 +319,7 @@ func TestDrainByCommandKeepsTheProcess(t *testing.T) {
 	if _, err := conn.Read(make([]byte, 1)); err == nil {
 		t.Error("the connection outlives the drain")
 	}
-	waitFor(t, "the end of the drain", func() bool { return n.mustStatus(t).Nodes[0].State == "drained" })
+	nodetest.WaitFor(t, "the end of the drain", func() bool { return n.mustStatus(t).Nodes[0].State == "drained" })
 }
 
 func TestDataDirIsForOneNodeAndItsOwner(t *testing.T) {
@@ -386,7 +374,7 @@ func TestStartRefusesWhatCannotWork(t *testing.T) {
 		"negative wait":     {func(c *Config) { c.DrainWait = -1 }, "--drain-wait"},
 		"negative window":   {func(c *Config) { c.DrainTimeout = -1 }, "--drain-timeout"},
 		"broken reference": {func(c *Config) {
-			c.Resources = objects(t, "kind: Listener\nname: edge\nspec: {address: \"127.0.0.1:0\", service: nobody}")
+			c.Resources = nodetest.Objects(t, "kind: Listener\nname: edge\nspec: {address: \"127.0.0.1:0\", service: nobody}")
 		}, "Listener/edge spec.service: there is no such Service (nobody)"},
 	} {
 		cfg := base

@@ -3,64 +3,17 @@ package node
 import (
 	"encoding/json"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"io"
 	"net"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"penstock/netio"
 	"penstock/node/admin"
+	"penstock/node/nodetest"
 )
-
-// TestEveryReasonIsCounted: a reason that is added to the rooms has a counter.
-func TestEveryReasonIsCounted(t *testing.T) {
-	found := 0
-	for _, file := range []string{"../netio/reason.go", "../routing/routing.go", "../kafka/session/reasons.go"} {
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ast.Inspect(parsed, func(n ast.Node) bool {
-			spec, ok := n.(*ast.ValueSpec)
-			if !ok {
-				return true
-			}
-			if !isReason(spec.Type) {
-				return true
-			}
-			for _, v := range spec.Values {
-				text, err := strconv.Unquote(v.(*ast.BasicLit).Value)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if _, counted := reasonIndex[netio.Reason(text)]; text != "" && !counted {
-					t.Errorf("%s: reason %q has no counter", file, text)
-				}
-				found++
-			}
-			return true
-		})
-	}
-	if found < len(reasons) {
-		t.Errorf("found %d reasons in the code, counters for %d", found, len(reasons))
-	}
-}
-
-// isReason tells whether a type is Reason, of its own package or another.
-func isReason(t ast.Expr) bool {
-	if sel, ok := t.(*ast.SelectorExpr); ok {
-		t = sel.Sel
-	}
-	id, ok := t.(*ast.Ident)
-	return ok && id.Name == "Reason"
-}
 
 // TestAccessLog (rule 20): one line at the end by default; one at connect too,
 // where all is asked for; none where it is off.
@@ -71,15 +24,15 @@ func TestAccessLog(t *testing.T) {
 		AccessAll:    {"connection opened", "connection closed"},
 	} {
 		t.Run(mode, func(t *testing.T) {
-			b := newBackend(t, "b")
-			n := startNode(t, oneService(b), func(c *Config) { c.AccessLog, c.AccessJSON = mode, true })
-			conn, _ := dial(t, n.at(t, "edge"))
-			echo(t, conn)
+			b := nodetest.NewBackend(t, "b")
+			n := startNode(t, nodetest.OneService(b), func(c *Config) { c.AccessLog, c.AccessJSON = mode, true })
+			conn, _ := nodetest.Dial(t, n.at(t, "edge"))
+			nodetest.Echo(t, conn)
 			conn.Close()
-			waitFor(t, "the end of the connection", func() bool {
+			nodetest.WaitFor(t, "the end of the connection", func() bool {
 				return n.metric(t, `penstock_connections_total{listener="edge",result="client_fin",service="apps"}`) == "1"
 			})
-			waitFor(t, "the lines", func() bool { return strings.Count(n.lines.String(), "\n") == len(want) })
+			nodetest.WaitFor(t, "the lines", func() bool { return strings.Count(n.lines.String(), "\n") == len(want) })
 			var got []string
 			for line := range strings.Lines(n.lines.String()) {
 				var l struct {
@@ -90,7 +43,7 @@ func TestAccessLog(t *testing.T) {
 					t.Fatal(err)
 				}
 				got = append(got, l.Msg)
-				if l.Listener != "edge" || l.Client != conn.LocalAddr().String() || l.Service != "apps" || l.Endpoint != b.at() {
+				if l.Listener != "edge" || l.Client != conn.LocalAddr().String() || l.Service != "apps" || l.Endpoint != b.At() {
 					t.Errorf("line %s", line)
 				}
 				if l.Msg == "connection closed" && (l.Reason != "client_fin" || l.In != 5 || l.Out != 7) {
@@ -104,27 +57,12 @@ func TestAccessLog(t *testing.T) {
 	}
 }
 
-// TestOpenConnectionsAreLoggedFromTimeToTime (rule 20).
-func TestOpenConnectionsAreLoggedFromTimeToTime(t *testing.T) {
-	b := newBackend(t, "b")
-	n := startNode(t, oneService(b), func(c *Config) { c.AccessLog = AccessAll })
-	conn, _ := dial(t, n.at(t, "edge"))
-	echo(t, conn)
-	n.logOpen(time.Now(), time.Hour)
-	n.logOpen(time.Now(), 0)
-	waitFor(t, "the line", func() bool { return strings.Contains(n.lines.String(), `msg="connection open"`) })
-	want := "service=apps endpoint=" + b.at() + " in=5 out=7"
-	if got := n.lines.String(); strings.Count(got, `msg="connection open"`) != 1 || !strings.Contains(got, want) {
-		t.Errorf("logged\n%swant one line with %s", got, want)
-	}
-}
-
 func TestMetricsCountWhatHappened(t *testing.T) {
-	b := newBackend(t, "b")
-	n := startNode(t, oneService(b))
+	b := nodetest.NewBackend(t, "b")
+	n := startNode(t, nodetest.OneService(b))
 	edge := n.at(t, "edge")
-	conn, _ := dial(t, edge)
-	echo(t, conn)
+	conn, _ := nodetest.Dial(t, edge)
+	nodetest.Echo(t, conn)
 	const flow = `listener="edge",service="apps"`
 	for series, want := range map[string]string{
 		`penstock_connections{` + flow + `}`:                                      "1",
@@ -134,7 +72,7 @@ func TestMetricsCountWhatHappened(t *testing.T) {
 		`penstock_connect_duration_seconds_count{service="apps"}`:                 "1",
 		`penstock_accepted_connections`:                                           "1",
 		`penstock_listener_up{listener="edge"}`:                                   "1",
-		`penstock_endpoint_connections{endpoint="` + b.at() + `",service="apps"}`: "1",
+		`penstock_endpoint_connections{endpoint="` + b.At() + `",service="apps"}`: "1",
 		`penstock_resources{kind="Service"}`:                                      "1",
 		`penstock_configuration_index`:                                            "1",
 		`penstock_ready`:                                                          "1",
@@ -144,10 +82,10 @@ func TestMetricsCountWhatHappened(t *testing.T) {
 			t.Errorf("%s is %q, want %s", series, got, want)
 		}
 	}
-	if err := n.apply(t, strings.Replace(oneService(b), "service: apps}", "service: nobody}", 1)); err == nil {
+	if err := n.apply(t, strings.Replace(nodetest.OneService(b), "service: apps}", "service: nobody}", 1)); err == nil {
 		t.Fatal("a reference to nothing was applied")
 	}
-	n.mustApply(t, oneService(newBackend(t, "c")))
+	n.mustApply(t, nodetest.OneService(nodetest.NewBackend(t, "c")))
 	for result, want := range map[string]string{"refused": "1", "done": "1"} {
 		if got := n.metric(t, `penstock_configuration_changes_total{result="`+result+`"}`); got != want {
 			t.Errorf("changes %s: %q, want %s", result, got, want)
@@ -157,39 +95,39 @@ func TestMetricsCountWhatHappened(t *testing.T) {
 
 // TestSeriesGoWithTheirListener, once its connections have ended.
 func TestSeriesGoWithTheirListener(t *testing.T) {
-	b := newBackend(t, "b")
-	n := startNode(t, oneService(b))
-	conn, _ := dial(t, n.at(t, "edge"))
+	b := nodetest.NewBackend(t, "b")
+	n := startNode(t, nodetest.OneService(b))
+	conn, _ := nodetest.Dial(t, n.at(t, "edge"))
 	n.mustDelete(t, "listener", "edge")
 	n.mustDelete(t, "service", "apps")
-	n.reconciler.tidy(time.Now())
+	n.data.Tidy(time.Now())
 	const series = `penstock_connections{listener="edge",service="apps"}`
 	if got := n.metric(t, series); got != "1" {
 		t.Errorf("with its connection open the series is %q", got)
 	}
 	conn.Close()
-	waitFor(t, "the series to go", func() bool { n.reconciler.tidy(time.Now()); return n.metric(t, series) == "" })
+	nodetest.WaitFor(t, "the series to go", func() bool { n.data.Tidy(time.Now()); return n.metric(t, series) == "" })
 }
 
 func TestTopTellsRates(t *testing.T) {
-	b := newBackend(t, "b")
-	n := startNode(t, oneService(b))
-	conn, _ := dial(t, n.at(t, "edge"))
+	b := nodetest.NewBackend(t, "b")
+	n := startNode(t, nodetest.OneService(b))
+	conn, _ := nodetest.Dial(t, n.at(t, "edge"))
 	echoes := uint64(0)
 	// On a busy machine the echo may come after the second sample.
-	waitFor(t, "a sample of the time of an echo", func() bool {
+	nodetest.WaitFor(t, "a sample of the time of an echo", func() bool {
 		samples, rates := 0, false
 		request := admin.TopRequest{Interval: 100 * time.Millisecond, Count: 2, Connections: 5}
 		err := admin.Stream(t.Context(), n.client, admin.MethodTop, request, func(s *admin.TopSample) error {
 			samples++
-			if len(s.Latest) != 1 || s.Latest[0].Service != "apps" || s.Latest[0].Endpoint != b.at() || s.Latest[0].Phase != "relaying" {
+			if len(s.Latest) != 1 || s.Latest[0].Service != "apps" || s.Latest[0].Endpoint != b.At() || s.Latest[0].Phase != "relaying" {
 				t.Errorf("latest connections %+v", s.Latest)
 			}
 			if len(s.Flows) != 1 || s.Flows[0].Connections != 1 || s.Connections != 1 || s.Flows[0].Service != "apps" {
 				t.Fatalf("sample %+v", s)
 			}
 			if samples == 1 {
-				echo(t, conn)
+				nodetest.Echo(t, conn)
 				echoes++
 				return nil
 			}
@@ -209,8 +147,8 @@ func TestTopTellsRates(t *testing.T) {
 }
 
 func TestHTTP(t *testing.T) {
-	b := newBackend(t, "b")
-	n := startNode(t, oneService(b))
+	b := nodetest.NewBackend(t, "b")
+	n := startNode(t, nodetest.OneService(b))
 	for _, c := range []struct {
 		path string
 		code int
@@ -252,8 +190,8 @@ func TestHTTP(t *testing.T) {
 
 // TestAbuseOfTheAdminPortDisturbsNobody: garbage on it, and the node serves.
 func TestAbuseOfTheAdminPortDisturbsNobody(t *testing.T) {
-	b := newBackend(t, "b")
-	n := startNode(t, oneService(b))
+	b := nodetest.NewBackend(t, "b")
+	n := startNode(t, nodetest.OneService(b))
 	n.mustStatus(t) // a connection from before
 	for _, garbage := range []string{"GET / HTTP/1.1\r\n\r\n", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "APSK\x01\x01\x00\x00\xff\xff\xff\xff\x01aaaaaaaa", strings.Repeat("\x00", 5000)} {
 		conn, err := net.Dial("tcp", n.AdminAddr())
@@ -268,7 +206,7 @@ func TestAbuseOfTheAdminPortDisturbsNobody(t *testing.T) {
 	if s := n.mustStatus(t); len(s.Listeners) != 1 {
 		t.Errorf("status %+v", s)
 	}
-	if _, name := dial(t, n.at(t, "edge")); name != "b" {
+	if _, name := nodetest.Dial(t, n.at(t, "edge")); name != "b" {
 		t.Errorf("came to %q", name)
 	}
 }
@@ -293,7 +231,7 @@ func TestSystemdIsTold(t *testing.T) {
 }
 
 func TestExplainRefusesWhatItCannotKnow(t *testing.T) {
-	n := startNode(t, oneService(newBackend(t, "b")))
+	n := startNode(t, nodetest.OneService(nodetest.NewBackend(t, "b")))
 	for _, r := range []admin.ExplainRequest{{Listener: "nobody"}, {Listener: "edge", Client: "not an address"}} {
 		_, err := admin.Call[struct{}](t.Context(), n.client, admin.MethodExplain, r)
 		if err == nil || !strings.Contains(fmt.Sprint(err), "no") {

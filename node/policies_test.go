@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"penstock/node/admin"
+	"penstock/node/nodetest"
 )
 
 const twoRoutes = `
@@ -25,7 +26,7 @@ spec:
 
 // The same answer by the admin port, whole and in parts, and by HTTP.
 func TestEffectiveRoutesAreTold(t *testing.T) {
-	n := startNode(t, oneService(newBackend(t, "b"))+twoRoutes)
+	n := startNode(t, nodetest.OneService(nodetest.NewBackend(t, "b"))+twoRoutes)
 	ctx := context.Background()
 	whole, err := admin.Call[admin.EffectiveResult](ctx, n.client, admin.MethodEffective, admin.EffectiveRequest{})
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"penstock/consensus"
 	"penstock/node/admin"
 	"penstock/node/catalog"
+	"penstock/node/ops"
 	"penstock/routing/resource"
 )
 
@@ -67,6 +67,11 @@ func (f *ResourceFiles) labelled(objects []resource.Object) []resource.Object {
 // rereader reads the node's files again when it is told to, and applies those
 // that are to be applied. Its loop alone touches objects.
 type rereader struct {
+	log   *slog.Logger
+	files *ResourceFiles // nil: none
+	certs *certFiles     // of HTTP; nil: none
+	admin *admin.Server  // by which resources are applied; set before run
+
 	asked  chan struct{} // holds one: more at once are one
 	synced atomic.Bool   // what the files say acts
 
@@ -86,26 +91,26 @@ func (n *Node) Reread() {
 // decide.
 const rereadAgain, rereadAgainMost = time.Second, 30 * time.Second
 
-// keepFiles applies the files of --resources-mode sync, and reads all files
-// again whenever Reread says so, until the node stops.
-func (n *Node) keepFiles(first []resource.Object) {
-	switch f := n.cfg.ResourceFiles; {
+// run applies the files of --resources-mode sync, and reads all files again
+// whenever Reread says so, until ctx ends.
+func (r *rereader) run(ctx context.Context, first []resource.Object) {
+	switch f := r.files; {
 	case f != nil && f.Fault != nil:
-		logFaults(n.log, "the files of --resources have faults and were not applied; the node serves what its cluster agreed on", f.Fault)
+		logFaults(r.log, "the files of --resources have faults and were not applied; the node serves what its cluster agreed on", f.Fault)
 	case f != nil && f.Sync:
-		n.reread.objects = first
+		r.objects = first
 	}
 	wait, told := rereadAgain, ""
 	for {
 		var again <-chan time.Time
-		if n.reread.objects != nil {
-			err := n.syncFiles(n.alive)
+		if r.objects != nil {
+			err := r.sync(ctx)
 			if err == nil {
-				wait, told, n.reread.objects = rereadAgain, "", nil
+				wait, told, r.objects = rereadAgain, "", nil
 			} else {
-				if err.Error() != told && n.alive.Err() == nil {
+				if err.Error() != told && ctx.Err() == nil {
 					told = err.Error()
-					n.log.Warn("the files of --resources cannot be applied yet; this is tried again", "error", err)
+					r.log.Warn("the files of --resources cannot be applied yet; this is tried again", "error", err)
 				}
 				again = time.After(wait)
 				wait = min(2*wait, rereadAgainMost)
@@ -113,66 +118,66 @@ func (n *Node) keepFiles(first []resource.Object) {
 		}
 		select {
 		case <-again:
-		case <-n.reread.asked:
-			n.rereadCertificate()
-			n.rereadResources(n.alive)
+		case <-r.asked:
+			r.certificate()
+			r.resources(ctx)
 			wait, told = rereadAgain, ""
-		case <-n.alive.Done():
+		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// rereadCertificate reads the files of --http-cert.
-func (n *Node) rereadCertificate() {
-	if n.certs == nil {
+// certificate reads the files of --http-cert.
+func (r *rereader) certificate() {
+	if r.certs == nil {
 		return
 	}
-	changed, err := n.certs.reread()
+	changed, err := r.certs.reread()
 	if err != nil {
-		n.log.Error("the certificate of --http was read again and cannot be used; the last one stays in use", "error", err)
+		r.log.Error("the certificate of --http was read again and cannot be used; the last one stays in use", "error", err)
 		return
 	}
-	n.log.Info("the certificate of --http was read again", "changed", changed)
+	r.log.Info("the certificate of --http was read again", "changed", changed)
 }
 
-// rereadResources reads the files of --resources. Faults change nothing.
-func (n *Node) rereadResources(ctx context.Context) {
-	f := n.cfg.ResourceFiles
+// resources reads the files of --resources. Faults change nothing.
+func (r *rereader) resources(ctx context.Context) {
+	f := r.files
 	if f == nil {
-		n.log.Info("no --resources to read again; resources change by penstock apply")
+		r.log.Info("no --resources to read again; resources change by penstock apply")
 		return
 	}
 	objects, err := f.Read()
 	if err != nil {
-		n.reread.objects = nil
-		n.reread.synced.Store(false)
-		logFaults(n.log, "the files of --resources were read again and have faults; nothing was changed", err)
+		r.objects = nil
+		r.synced.Store(false)
+		logFaults(r.log, "the files of --resources were read again and have faults; nothing was changed", err)
 		return
 	}
 	if f.Sync {
-		n.reread.objects = objects
+		r.objects = objects
 		return
 	}
-	n.compareFiles(ctx, objects)
+	r.compare(ctx, objects)
 }
 
-// syncFiles applies what the files say and deletes what they said before. The
+// sync applies what the files say and deletes what they said before. The
 // error is for what may succeed later; a refusal is logged and final.
-func (n *Node) syncFiles(ctx context.Context) error {
-	f, objects := n.cfg.ResourceFiles, n.reread.objects
-	n.reread.synced.Store(false)
-	r, err := n.applyAsFiles(ctx, admin.ApplyRequest{
-		Documents: documentsOf(f.labelled(objects)), Prune: map[string]string{AppliedBy: f.Description()}, Wait: admin.Wait{Nodes: -1},
+func (r *rereader) sync(ctx context.Context) error {
+	f, objects := r.files, r.objects
+	r.synced.Store(false)
+	result, err := r.apply(ctx, admin.ApplyRequest{
+		Documents: ops.Documents(f.labelled(objects)), Prune: map[string]string{AppliedBy: f.Description()}, Wait: admin.Wait{Nodes: -1},
 	})
 	switch {
 	case err == nil:
-		n.reread.synced.Store(true)
-		n.log.Info("what the files of --resources say acts", append(changesSaid(r.Changes), "label", AppliedBy+"="+f.Description())...)
+		r.synced.Store(true)
+		r.log.Info("what the files of --resources say acts", append(changesSaid(result.Changes), "label", AppliedBy+"="+f.Description())...)
 	case passing(err):
 		return err
 	default:
-		logFaults(n.log, "the files of --resources were refused; nothing was changed", asFaults(err, objects))
+		logFaults(r.log, "the files of --resources were refused; nothing was changed", asFaults(err, objects))
 	}
 	return nil
 }
@@ -194,44 +199,35 @@ func passing(err error) bool {
 // comparePatience bounds the comparison of files with the cluster.
 const comparePatience = 10 * time.Second
 
-// compareFiles says how files that are not applied differ from the cluster.
-func (n *Node) compareFiles(ctx context.Context, objects []resource.Object) {
+// compare says how files that are not applied differ from the cluster.
+func (r *rereader) compare(ctx context.Context, objects []resource.Object) {
 	ctx, cancel := context.WithTimeout(ctx, comparePatience)
 	defer cancel()
-	r, err := n.applyAsFiles(ctx, admin.ApplyRequest{Documents: documentsOf(objects), DryRun: true, Wait: admin.Wait{Nodes: -1}})
+	result, err := r.apply(ctx, admin.ApplyRequest{Documents: ops.Documents(objects), DryRun: true, Wait: admin.Wait{Nodes: -1}})
 	const said = "the files of --resources were read again and not applied; penstock apply -f does that, or --resources-mode sync at each start and SIGHUP"
 	if err != nil {
-		logFaults(n.log, said, asFaults(err, objects))
+		logFaults(r.log, said, asFaults(err, objects))
 		return
 	}
 	args := []any{"same", 0, "differ", ""}
 	var differ []string
-	for _, c := range r.Changes {
+	for _, c := range result.Changes {
 		if c.Action != admin.Unchanged {
 			differ = append(differ, c.Kind+"/"+c.Name)
 		}
 	}
-	args[1], args[3] = len(r.Changes)-len(differ), short(differ)
-	n.log.Info(said, args...)
+	args[1], args[3] = len(result.Changes)-len(differ), ops.List(differ)
+	r.log.Info(said, args...)
 }
 
-// applyAsFiles makes a change in the name of the files.
-func (n *Node) applyAsFiles(ctx context.Context, req admin.ApplyRequest) (*admin.ApplyResult, error) {
-	c, err := n.ask(ctx, admin.Principal{Name: "resources", Role: admin.RoleAdmin})
+// apply makes a change in the name of the files.
+func (r *rereader) apply(ctx context.Context, req admin.ApplyRequest) (*admin.ApplyResult, error) {
+	c, err := ops.Ask(ctx, r.admin, admin.Principal{Name: "resources", Role: admin.RoleAdmin})
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
 	return admin.Call[admin.ApplyResult](ctx, c, admin.MethodApply, req)
-}
-
-// documentsOf gives objects in the form in which they travel.
-func documentsOf(objects []resource.Object) [][]byte {
-	docs := make([][]byte, len(objects))
-	for i, o := range objects {
-		docs[i] = resource.EncodeWithSecrets(o)
-	}
-	return docs
 }
 
 // changesSaid are the attributes of a log line about changes.
@@ -247,20 +243,13 @@ func changesSaid(changes []admin.Change) []any {
 		args = append(args, action, counts[action])
 	}
 	if len(names) > 0 {
-		args = append(args, "changes", short(names))
+		args = append(args, "changes", ops.List(names))
 	}
 	return args
 }
 
-// maxSaid bounds what one log line lists, and how many lines tell faults.
+// maxSaid bounds how many lines of the log tell faults.
 const maxSaid = 50
-
-func short(names []string) string {
-	if len(names) > maxSaid {
-		names = append(slices.Clone(names[:maxSaid]), fmt.Sprintf("and %d more", len(names)-maxSaid))
-	}
-	return strings.Join(names, ", ")
-}
 
 // logFaults logs an error, a line for each fault.
 func logFaults(log *slog.Logger, message string, err error) {
@@ -315,7 +304,8 @@ func (n *Node) startResources(ctx context.Context) error {
 	if err := n.applyFirst(ctx, objects); err != nil {
 		return err
 	}
-	n.background.Go(func() { n.keepFiles(objects) })
+	n.reread.admin = n.admin
+	n.background.Go(func() { n.reread.run(n.alive, objects) })
 	return nil
 }
 
@@ -340,8 +330,8 @@ func (n *Node) applyFirst(ctx context.Context, objects []resource.Object) error 
 		return nil
 	}
 	sum := sha256.Sum256([]byte("first resources of " + n.cluster.ClusterID()))
-	req := admin.ApplyRequest{Documents: documentsOf(objects), Wait: admin.Wait{Nodes: -1}, ID: sum[:16]}
-	c, err := n.ask(ctx, admin.Principal{Name: "start", Role: admin.RoleAdmin})
+	req := admin.ApplyRequest{Documents: ops.Documents(objects), Wait: admin.Wait{Nodes: -1}, ID: sum[:16]}
+	c, err := ops.Ask(ctx, n.admin, admin.Principal{Name: "start", Role: admin.RoleAdmin})
 	if err != nil {
 		return err
 	}

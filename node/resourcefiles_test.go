@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"penstock/node/admin"
+	"penstock/node/kinds"
+	"penstock/node/nodetest"
 	"penstock/routing/resource"
 )
 
@@ -60,7 +62,7 @@ func (f resourceFile) files(sync bool) *ResourceFiles {
 		if err != nil {
 			return nil, err
 		}
-		list, faults := resource.Decode(f.path, data, Kinds())
+		list, faults := resource.Decode(f.path, data, kinds.All())
 		if len(faults) > 0 {
 			return nil, faults
 		}
@@ -103,12 +105,12 @@ func TestSyncedFilesAreAppliedAndPruned(t *testing.T) {
 	t.Parallel()
 	n, f, log := startWithFile(t, true, serviceA+"---\n"+serviceB)
 	n.mustApply(t, strings.Replace(serviceC, "name: c", "name: by-hand", 1))
-	waitFor(t, "the first sync", func() bool {
+	nodetest.WaitFor(t, "the first sync", func() bool {
 		return log.has("what the files of --resources say acts", "unchanged=2", AppliedBy+"=resources-")
 	})
 	f.write(serviceB + "---\n" + serviceC)
 	n.Reread()
-	waitFor(t, "the second sync", func() bool {
+	nodetest.WaitFor(t, "the second sync", func() bool {
 		return log.has("created=1", "deleted=1", "unchanged=1", "Service/c created, Service/a deleted")
 	})
 	if got := n.services(t); !slices.Equal(got, []string{"b", "by-hand", "c"}) {
@@ -123,17 +125,17 @@ func TestSyncedFilesAreAppliedAndPruned(t *testing.T) {
 func TestFaultyFilesChangeNothing(t *testing.T) {
 	t.Parallel()
 	n, f, log := startWithFile(t, true, serviceA)
-	waitFor(t, "the first sync", func() bool { return log.has("say acts") })
+	nodetest.WaitFor(t, "the first sync", func() bool { return log.has("say acts") })
 	f.write(serviceB + "---\nkind: Service\nname: a\nspec:\n  endpoint: []\n")
 	n.Reread()
-	waitFor(t, "the fault", func() bool { return log.has("have faults; nothing was changed", f.path+":8: Service/a spec.endpoint") })
+	nodetest.WaitFor(t, "the fault", func() bool { return log.has("have faults; nothing was changed", f.path+":8: Service/a spec.endpoint") })
 	if got := n.metric(t, "penstock_resources_synced"); got != "0" {
 		t.Errorf("penstock_resources_synced %s", got)
 	}
 	// What only the cluster can tell is located too.
 	f.write(serviceA + "---\nkind: Listener\nname: l\nspec:\n  address: \":0\"\n  service: nobody\n")
 	n.Reread()
-	waitFor(t, "the refusal", func() bool {
+	nodetest.WaitFor(t, "the refusal", func() bool {
 		return log.has("were refused; nothing was changed", f.path+":9: Listener/l spec.service", "nobody")
 	})
 	if got := n.services(t); !slices.Equal(got, []string{"a"}) {
@@ -141,7 +143,7 @@ func TestFaultyFilesChangeNothing(t *testing.T) {
 	}
 	f.write(serviceA + "---\n" + serviceB)
 	n.Reread()
-	waitFor(t, "the mended files", func() bool { return log.has("say acts", "Service/b created") })
+	nodetest.WaitFor(t, "the mended files", func() bool { return log.has("say acts", "Service/b created") })
 }
 
 // With seed, Reread says how the files differ and applies nothing.
@@ -150,7 +152,7 @@ func TestSeedFilesAreComparedOnReread(t *testing.T) {
 	n, f, log := startWithFile(t, false, serviceA+"---\n"+serviceB)
 	f.write(strings.Replace(serviceA, ":9", ":10", 1) + "---\n" + serviceB + "---\n" + serviceC)
 	n.Reread()
-	waitFor(t, "the line", func() bool {
+	nodetest.WaitFor(t, "the line", func() bool {
 		return log.has("read again and not applied", "--resources-mode sync", "same=1", `differ="Service/a, Service/c"`)
 	})
 	if got := n.services(t); !slices.Equal(got, []string{"a", "b"}) {
@@ -170,7 +172,7 @@ func TestSeedFilesOfALaterStartAreNamed(t *testing.T) {
 		f, log := resourceFile{t, filepath.Join(t.TempDir(), "r.yaml")}, &logText{}
 		f.write(text)
 		cfg := Config{
-			Name: "n1", Cluster: "127.0.0.1:0", HTTP: "127.0.0.1:0", Loops: 1, Resources: objects(t, text),
+			Name: "n1", Cluster: "127.0.0.1:0", HTTP: "127.0.0.1:0", Loops: 1, Resources: nodetest.Objects(t, text),
 			ResourceFiles: f.files(false), Log: slog.New(slog.NewTextHandler(log, nil)),
 		}
 		inCluster(&cfg)
@@ -202,7 +204,7 @@ func TestFaultsAtStartAreLogged(t *testing.T) {
 		c.ResourceFiles = &ResourceFiles{Sync: true, Fault: resource.Faults{{File: "x.yaml", Line: 3, Path: "Service/a", Message: "is odd"}}}
 		c.Log = slog.New(slog.NewTextHandler(log, nil))
 	})
-	waitFor(t, "the fault", func() bool { return log.has("were not applied", "x.yaml:3: Service/a: is odd") })
+	nodetest.WaitFor(t, "the fault", func() bool { return log.has("were not applied", "x.yaml:3: Service/a: is odd") })
 	if got := n.metric(t, "penstock_resources_synced"); got != "0" {
 		t.Errorf("penstock_resources_synced %s", got)
 	}
@@ -232,8 +234,8 @@ func TestOnlyPassingErrorsAreTriedAgain(t *testing.T) {
 // used leaves the last one in use, and a line says so.
 func TestRereadRenewsTheCertificateOfHTTP(t *testing.T) {
 	t.Parallel()
-	ca, dir, log := newAuthority(t), t.TempDir(), &logText{}
-	certFile, keyFile := filepath.Join(dir, "c.pem"), filepath.Join(dir, "k.pem")
+	ca, dir, log := nodetest.NewAuthority(t), t.TempDir(), &logText{}
+	certFile, keyFile := filepath.Join(dir, "c.PEM"), filepath.Join(dir, "k.PEM")
 	put := func(cert, key string) {
 		t.Helper()
 		if err := errors.Join(os.WriteFile(certFile, []byte(cert), 0o600), os.WriteFile(keyFile, []byte(key), 0o600)); err != nil {
@@ -242,7 +244,7 @@ func TestRereadRenewsTheCertificateOfHTTP(t *testing.T) {
 	}
 	issue := func(name string) {
 		t.Helper()
-		cert, key, _ := ca.issue(t, name)
+		cert, key, _ := ca.Issue(t, name)
 		put(cert, key)
 	}
 	issue("first.example")
@@ -251,7 +253,7 @@ func TestRereadRenewsTheCertificateOfHTTP(t *testing.T) {
 	})
 	serves := func(name string) {
 		t.Helper()
-		d := tls.Dialer{Config: &tls.Config{RootCAs: ca.pool, ServerName: name}}
+		d := tls.Dialer{Config: &tls.Config{RootCAs: ca.Pool, ServerName: name}}
 		conn, err := d.DialContext(t.Context(), "tcp", n.HTTPAddr())
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -261,10 +263,10 @@ func TestRereadRenewsTheCertificateOfHTTP(t *testing.T) {
 	serves("first.example")
 	issue("second.example")
 	n.Reread()
-	waitFor(t, "the renewed certificate", func() bool { return log.has("certificate of --http was read again", "changed=true") })
+	nodetest.WaitFor(t, "the renewed certificate", func() bool { return log.has("certificate of --http was read again", "changed=true") })
 	serves("second.example")
 	put("nothing", "nothing")
 	n.Reread()
-	waitFor(t, "the fault", func() bool { return log.has("cannot be used; the last one stays in use", certFile) })
+	nodetest.WaitFor(t, "the fault", func() bool { return log.has("cannot be used; the last one stays in use", certFile) })
 	serves("second.example")
 }

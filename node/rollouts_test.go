@@ -10,6 +10,8 @@ import (
 
 	"penstock/node/admin"
 	"penstock/node/cluster"
+	"penstock/node/kinds"
+	"penstock/node/nodetest"
 	"penstock/routing/resource"
 )
 
@@ -73,16 +75,16 @@ func (n *testNode) shares(t *testing.T, count int) map[string]int {
 	t.Helper()
 	at, got := n.at(t, "edge"), map[string]int{}
 	for range count {
-		got[attempt(at)]++
+		got[nodetest.Attempt(at)]++
 	}
 	return got
 }
 
 func TestARolloutGoesItsWay(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, twoVersions(newBackend(t, "v1").at(), newBackend(t, "v2").at(), "[{weight: 20, for: 1s}, {weight: 60, for: 720h}, {weight: 100, for: 1s}]"))
-	held, name := dial(t, n.at(t, "edge"))
-	waitFor(t, "the second step", func() bool { return n.rollout(t).Step == 2 })
+	n := startNode(t, twoVersions(nodetest.NewBackend(t, "v1").At(), nodetest.NewBackend(t, "v2").At(), "[{weight: 20, for: 1s}, {weight: 60, for: 720h}, {weight: 100, for: 1s}]"))
+	held, name := nodetest.Dial(t, n.at(t, "edge"))
+	nodetest.WaitFor(t, "the second step", func() bool { return n.rollout(t).Step == 2 })
 	if got := n.shares(t, 100); got["v1"] != 40 || got["v2"] != 60 {
 		t.Errorf("at 60 %% the shares are %v", got)
 	}
@@ -97,7 +99,7 @@ func TestARolloutGoesItsWay(t *testing.T) {
 		t.Errorf("a second pause: %v", err)
 	}
 	n.mustCommand(t, "resume", resource.RolloutRunning, 2, 60)
-	waitFor(t, "the leader to have seen the connections", func() bool { return n.rollout(t).Connects >= 60 })
+	nodetest.WaitFor(t, "the leader to have seen the connections", func() bool { return n.rollout(t).Connects >= 60 })
 	if r := n.rollout(t); r.Left <= 0 || r.Left > 720*time.Hour || r.Nodes != 1 || r.Endpoints != 1 {
 		t.Errorf("it is at %+v", r)
 	}
@@ -110,7 +112,7 @@ func TestARolloutGoesItsWay(t *testing.T) {
 	if r := n.rollout(t); r.Step != 1 || r.Weight != 50 || r.Steps != 2 {
 		t.Errorf("the changed rollout is at %+v", r)
 	}
-	waitFor(t, "the changed rollout to be noted", func() bool { return !n.rollout(t).Since.IsZero() })
+	nodetest.WaitFor(t, "the changed rollout to be noted", func() bool { return !n.rollout(t).Since.IsZero() })
 	n.mustCommand(t, "rollback", resource.RolloutRolledBack, 1, 0)
 	if got := n.shares(t, 20); got["v1"] != 20 {
 		t.Errorf("rolled back, the shares are %v", got)
@@ -119,7 +121,7 @@ func TestARolloutGoesItsWay(t *testing.T) {
 		t.Error("what was rolled back is resumed")
 	}
 	n.mustCommand(t, "restart", resource.RolloutRunning, 1, 50)
-	echo(t, held) // whichever it is at
+	nodetest.Echo(t, held) // whichever it is at
 	if name != "v1" && name != "v2" {
 		t.Errorf("the first connection is at %q", name)
 	}
@@ -131,7 +133,7 @@ func TestARolloutGoesItsWay(t *testing.T) {
 func TestARouteThatIsThereAgainBeginsItsRolloutAnew(t *testing.T) {
 	t.Parallel()
 	const steps = "[{weight: 20, for: 1h}, {weight: 100}]"
-	v1, v2 := newBackend(t, "v1").at(), newBackend(t, "v2").at()
+	v1, v2 := nodetest.NewBackend(t, "v1").At(), nodetest.NewBackend(t, "v2").At()
 	n := startNode(t, twoVersions(v1, v2, steps))
 	for _, end := range []func(){
 		func() { n.mustDelete(t, "meshtcproute", "canary") },
@@ -143,7 +145,7 @@ func TestARouteThatIsThereAgainBeginsItsRolloutAnew(t *testing.T) {
 		if got := n.shares(t, 50); got["v2"] != 10 {
 			t.Errorf("at the first step of 20 %% the shares are %v", got)
 		}
-		waitFor(t, "what it has come to", func() bool { return !n.rollout(t).Since.IsZero() })
+		nodetest.WaitFor(t, "what it has come to", func() bool { return !n.rollout(t).Since.IsZero() })
 		if r := n.rollout(t); r.Phase != resource.RolloutRunning || r.Step != 1 {
 			t.Errorf("it begins as %+v", r)
 		}
@@ -172,9 +174,9 @@ func (n *testNode) historyTells(t *testing.T) {
 // A backend that refuses connections loses its share, until someone says so.
 func TestARolloutOfABrokenBackendIsAborted(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, twoVersions(newBackend(t, "v1").at(), deadAddress(t), "[{weight: 50, for: 1h}, {weight: 100}]"))
-	waitFor(t, "the rollout to be noted", func() bool { return !n.rollout(t).Since.IsZero() })
-	waitFor(t, "the abort", func() bool {
+	n := startNode(t, twoVersions(nodetest.NewBackend(t, "v1").At(), nodetest.DeadAddress(t), "[{weight: 50, for: 1h}, {weight: 100}]"))
+	nodetest.WaitFor(t, "the rollout to be noted", func() bool { return !n.rollout(t).Since.IsZero() })
+	nodetest.WaitFor(t, "the abort", func() bool {
 		n.shares(t, 10)
 		return n.rollout(t).Phase == resource.RolloutAborted
 	})
@@ -199,11 +201,11 @@ func TestARolloutOfABrokenBackendIsAborted(t *testing.T) {
 // others take connections again.
 func TestARolloutWithNobodyLeftIsAborted(t *testing.T) {
 	t.Parallel()
-	v1, v2 := newBackend(t, "v1").at(), newBackend(t, "v2").at()
+	v1, v2 := nodetest.NewBackend(t, "v1").At(), nodetest.NewBackend(t, "v2").At()
 	n := startNode(t, twoVersions(v1, v2, "[{weight: 100, for: 1h}]"))
-	waitFor(t, "the rollout to be noted", func() bool { return !n.rollout(t).Since.IsZero() })
+	nodetest.WaitFor(t, "the rollout to be noted", func() bool { return !n.rollout(t).Since.IsZero() })
 	n.mustApply(t, "kind: Service\nname: apps\nspec: {endpoints: [{address: \""+v1+"\", tags: {version: v1}}]}\n")
-	waitFor(t, "the abort", func() bool {
+	nodetest.WaitFor(t, "the abort", func() bool {
 		n.shares(t, 10)
 		return n.rollout(t).Phase == resource.RolloutAborted
 	})
@@ -214,8 +216,8 @@ func TestARolloutWithNobodyLeftIsAborted(t *testing.T) {
 
 // How far a rollout has come is nobody's to write.
 func TestWhatTheLeaderKeepsCannotBeChangedByHand(t *testing.T) {
-	n := startNode(t, twoVersions(newBackend(t, "v1").at(), newBackend(t, "v2").at(), "[{weight: 50, for: 1h}, {weight: 100}]"))
-	waitFor(t, "the rollout to be noted", func() bool { return !n.rollout(t).Since.IsZero() })
+	n := startNode(t, twoVersions(nodetest.NewBackend(t, "v1").At(), nodetest.NewBackend(t, "v2").At(), "[{weight: 50, for: 1h}, {weight: 100}]"))
+	nodetest.WaitFor(t, "the rollout to be noted", func() bool { return !n.rollout(t).Since.IsZero() })
 	got, err := admin.Call[admin.GetResult](t.Context(), n.client, admin.MethodGet, admin.GetRequest{Kind: "rollouts", Name: "canary"})
 	if err != nil || len(got.Documents) != 1 {
 		t.Fatalf("%+v, %v", got, err)
@@ -239,7 +241,7 @@ func TestWhatTheLeaderKeepsCannotBeChangedByHand(t *testing.T) {
 	}
 	// The route goes, and with it what was noted of it.
 	n.mustDelete(t, "meshtcproute", "canary")
-	waitFor(t, "the note to be gone", func() bool {
+	nodetest.WaitFor(t, "the note to be gone", func() bool {
 		_, err := admin.Call[admin.GetResult](t.Context(), n.client, admin.MethodGet, admin.GetRequest{Kind: "rollouts", Name: "canary"})
 		var refusal *admin.Error
 		return errors.As(err, &refusal) && refusal.Code == admin.NotFound
@@ -251,21 +253,21 @@ func TestWhatTheLeaderKeepsCannotBeChangedByHand(t *testing.T) {
 
 // Nodes of the release before would have to end at a rollout.
 func TestARolloutWantsNodesThatKnowIt(t *testing.T) {
-	for _, o := range objects(t, twoVersions("127.0.0.1:1", "127.0.0.1:2", "[{weight: 100}]")) {
+	for _, o := range nodetest.Objects(t, twoVersions("127.0.0.1:1", "127.0.0.1:2", "[{weight: 100}]")) {
 		want := 0
 		if r, ok := o.Spec.(*resource.MeshTCPRoute); ok {
 			want = cluster.LevelPolicies
 			without := *r
 			without.Rollout = nil
-			if got := levelOf(resource.Object{Key: o.Key, Spec: &without}); got != 0 {
+			if got := kinds.Level(resource.Object{Key: o.Key, Spec: &without}); got != 0 {
 				t.Errorf("a route without one is of level %d", got)
 			}
 		}
-		if got := levelOf(o); got != want {
+		if got := kinds.Level(o); got != want {
 			t.Errorf("%v is of level %d, want %d", o.Key, got, want)
 		}
 	}
-	if got := levelOf(resource.Object{Key: resource.Key{Kind: resource.KindRollout}, Spec: new(resource.Rollout)}); got != cluster.LevelPolicies {
+	if got := kinds.Level(resource.Object{Key: resource.Key{Kind: resource.KindRollout}, Spec: new(resource.Rollout)}); got != cluster.LevelPolicies {
 		t.Errorf("how far one has come is of level %d", got)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"penstock/node/admin"
+	"penstock/node/nodetest"
 	"penstock/routing"
 	"penstock/routing/resource"
 )
@@ -16,8 +17,8 @@ import (
 // A simulation tells what a change would do and does nothing: neither to the
 // configuration nor to the connections there are.
 func TestSimulationTellsAndDoesNothing(t *testing.T) {
-	a, b := newBackend(t, "a"), newBackend(t, "b")
-	n := startNode(t, oneService(a)+fmt.Sprintf("---\nkind: Service\nname: other\nspec: {endpoints: [{address: %q}]}\n", b.at()))
+	a, b := nodetest.NewBackend(t, "a"), nodetest.NewBackend(t, "b")
+	n := startNode(t, nodetest.OneService(a)+fmt.Sprintf("---\nkind: Service\nname: other\nspec: {endpoints: [{address: %q}]}\n", b.At()))
 	conn, err := net.Dial("tcp", n.at(t, "edge"))
 	if err != nil {
 		t.Fatal(err)
@@ -29,7 +30,7 @@ func TestSimulationTellsAndDoesNothing(t *testing.T) {
 	ctx := context.Background()
 	ask := func(doc string, change ...func(*admin.SimulateRequest)) (*admin.SimulateResult, error) {
 		r := admin.SimulateRequest{Connections: 100}
-		for _, o := range objects(t, doc) {
+		for _, o := range nodetest.Objects(t, doc) {
 			r.Documents = append(r.Documents, resource.EncodeWithSecrets(o))
 		}
 		for _, c := range change {
@@ -63,7 +64,7 @@ spec:
 	if r, err = ask(canary, func(r *admin.SimulateRequest) { r.Connections = 0 }); err != nil || r.Simulation != nil || len(r.Words) != 1 {
 		t.Errorf("words alone: %+v, %v", r, err)
 	}
-	if r, err = ask(oneService(a)); err != nil || len(r.Words) != 0 || len(r.Simulation.Plays) != 0 {
+	if r, err = ask(nodetest.OneService(a)); err != nil || len(r.Words) != 0 || len(r.Simulation.Plays) != 0 {
 		t.Errorf("what is there already: %+v, %v", r, err)
 	}
 	for name, c := range map[string]struct {
@@ -84,7 +85,7 @@ spec:
 	if got, err := admin.Call[admin.GetResult](ctx, n.client, admin.MethodGet, admin.GetRequest{Kind: "MeshTCPRoute"}); err != nil || len(got.Documents) != 0 {
 		t.Errorf("after it there are %d routes, %v", len(got.Documents), err)
 	}
-	if s, _ := n.router.Table().Service("apps"); s.Members()[0].Active() != 1 {
+	if s, _ := n.data.Router.Table().Service("apps"); s.Members()[0].Active() != 1 {
 		t.Errorf("the endpoint counts %d connections, there is 1", s.Members()[0].Active())
 	}
 }

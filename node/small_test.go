@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"penstock/node/admin"
 	"penstock/node/trust"
 )
 
@@ -40,21 +39,5 @@ func TestDevKeepsOffTheFolderOfANode(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = n.Stop(t.Context())
-	}
-}
-
-func TestARestoreThatIsTooLargeSaysWhatCounts(t *testing.T) {
-	err := tooMuch(admin.Errorf(admin.TooLarge, "batch: too large: 70000000 bytes, the limit is 67108864"))
-	var refusal *admin.Error
-	if !errors.As(err, &refusal) || refusal.Code != admin.TooLarge {
-		t.Fatalf("%v", err)
-	}
-	for _, want := range []string{"the limit is 67108864", "nothing was changed", "penstock apply -f"} {
-		if !strings.Contains(refusal.Message, want) {
-			t.Errorf("%q does not say %q", refusal.Message, want)
-		}
-	}
-	if other := errors.New("disk"); !errors.Is(tooMuch(other), other) {
-		t.Error("another error is not itself any more")
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"penstock/node/admin"
 	"penstock/node/cluster"
+	"penstock/node/ops"
 )
 
 // waiting is the node's own socket while the node looks for its cluster: who
@@ -31,11 +32,11 @@ func (n *Node) wait(w cluster.Waiting) {
 	s := newWaitingAdmin(n)
 	served := make(chan struct{})
 	n.waiting.server, n.waiting.served = s, served
-	door := pausable{n.own}
+	listener := pausable{n.own}
 	n.background.Go(func() {
 		defer close(served)
-		if err := s.Serve(door, caller(door)); err != nil {
-			n.log.Error("admin", "address", door.Addr().String(), "error", err)
+		if err := s.Serve(listener, caller(listener)); err != nil {
+			n.log.Error("admin", "address", listener.Addr().String(), "error", err)
 		}
 	})
 }
@@ -84,55 +85,55 @@ func (p pausable) Close() error {
 // newWaitingAdmin makes the server of a node that is in no cluster yet.
 func newWaitingAdmin(n *Node) *admin.Server {
 	s := admin.NewServer(admin.Config{Logger: n.log, Otherwise: func(string) *admin.Error {
-		return admin.Errorf(admin.Unavailable, "this node is not ready for that: %s", n.waitsFor())
+		return admin.Errorf(admin.Unavailable, "this node is not ready for that: %s", n.waiting.why())
 	}})
 	admin.Handle(s, admin.MethodStatus, admin.RoleReader, func(context.Context, *admin.Empty) (*admin.Status, error) {
-		st := &admin.Status{Alone: n.waitsFor(), Listeners: []admin.ListenerStatus{}, Services: []admin.ServiceStatus{}}
-		for _, m := range n.waitingMembers() {
+		st := &admin.Status{Alone: n.waiting.why(), Listeners: []admin.ListenerStatus{}, Services: []admin.ServiceStatus{}}
+		for _, m := range n.waiting.members(n.adminAddr, n.cfg.Version) {
 			st.Nodes = append(st.Nodes, admin.NodeStatus{Name: m.Name, ID: m.ID, State: m.State, Address: m.Address, Version: m.Version})
 		}
 		st.Nodes[0].HTTP, st.Nodes[0].Uptime = n.httpAddr, time.Since(n.started).Round(time.Second).String()
 		return st, nil
 	})
 	admin.Handle(s, admin.MethodMembers, admin.RoleReader, func(context.Context, *admin.Empty) (*admin.Members, error) {
-		list := n.waitingMembers()
+		list := n.waiting.members(n.adminAddr, n.cfg.Version)
 		return &list, nil
 	})
 	admin.Handle(s, admin.MethodVersion, admin.RoleReader, func(context.Context, *admin.Empty) (*admin.Version, error) {
-		return n.version(), nil
+		return ops.Version(n.cfg.Version), nil
 	})
 	return s
 }
 
-// waitingMembers are this node, by the name that it has now, and those that it
+// members are this node, by the name that it has now, and those that it
 // has seen.
-func (n *Node) waitingMembers() admin.Members {
-	w := n.waiting.now.Load() // there is one for as long as the server is
-	list := admin.Members{{Name: w.Name, ID: w.ID, State: w.State, Address: n.adminAddr, Version: n.cfg.Version}}
-	for _, p := range w.Seen {
-		list = append(list, admin.Member{Name: p.Name, ID: p.ID, State: w.State, Address: p.Cluster})
+func (w *waiting) members(address, version string) admin.Members {
+	now := w.now.Load() // there is one for as long as the server is
+	list := admin.Members{{Name: now.Name, ID: now.ID, State: now.State, Address: address, Version: version}}
+	for _, p := range now.Seen {
+		list = append(list, admin.Member{Name: p.Name, ID: p.ID, State: now.State, Address: p.Cluster})
 	}
 	return list
 }
 
-// waitsFor says why the node is not in its cluster yet.
-func (n *Node) waitsFor() string {
-	if w := n.waiting.now.Load(); w != nil {
-		return w.Why
+// why says why the node is not in its cluster yet.
+func (w *waiting) why() string {
+	if now := w.now.Load(); now != nil {
+		return now.Why
 	}
 	return "it starts"
 }
 
-// waitingFront is what HTTP serves while the node looks for its cluster.
-func (n *Node) waitingFront() http.Handler {
+// front is what HTTP serves while the node looks for its cluster.
+func (w *waiting) front() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", serveAlive)
-	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /healthz", ops.ServeAlive)
+	mux.HandleFunc("/", func(rw http.ResponseWriter, _ *http.Request) {
 		text := "starting: not in a cluster yet"
-		if now := n.waiting.now.Load(); now != nil {
+		if now := w.now.Load(); now != nil {
 			text = "starting: " + now.Why
 		}
-		http.Error(w, text, http.StatusServiceUnavailable)
+		http.Error(rw, text, http.StatusServiceUnavailable)
 	})
 	return mux
 }

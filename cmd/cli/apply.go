@@ -9,8 +9,8 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/cobra"
 
-	"penstock/node"
 	"penstock/node/admin"
+	"penstock/node/kinds"
 	"penstock/routing/resource"
 )
 
@@ -25,7 +25,7 @@ func loadFlag(cmd *cobra.Command, paths []string) (*loaded, error) {
 	if len(paths) == 0 {
 		return nil, usagef("%s needs -f with files, folders or -", cmd.CommandPath())
 	}
-	l, err := load(paths, cmd.InOrStdin(), node.Kinds())
+	l, err := load(paths, cmd.InOrStdin(), kinds.All())
 	if err != nil {
 		return nil, err
 	}

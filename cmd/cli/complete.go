@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"penstock/node"
 	"penstock/node/admin"
+	"penstock/node/kinds"
 )
 
 // completing bounds how long a Tab may take.
@@ -21,7 +21,7 @@ func completeResource(t *target) completion {
 		var words []string
 		switch len(args) {
 		case 0:
-			for _, k := range node.Kinds() {
+			for _, k := range kinds.All() {
 				words = append(words, k.Plural)
 			}
 		case 1:

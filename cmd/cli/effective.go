@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
-	"penstock/node"
 	"penstock/node/admin"
+	"penstock/node/kinds"
 	"penstock/routing"
 	"penstock/routing/resource"
 )
@@ -26,7 +26,7 @@ func (e *effectiveFlags) flags(cmd *cobra.Command) {
 
 // getEffective shows what routes come to on the node asked.
 func getEffective(cmd *cobra.Command, t *target, args []string, g *getting) error {
-	kind, err := resource.FindKind(node.Kinds(), args[0])
+	kind, err := resource.FindKind(kinds.All(), args[0])
 	switch {
 	case !g.effective.on:
 		return usagef("--all goes with --effective")

@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"penstock/node"
 	"penstock/node/admin"
+	"penstock/node/kinds"
 	"penstock/routing/resource"
 )
 
@@ -82,7 +82,7 @@ func staleFlag(cmd *cobra.Command, into *bool) {
 
 // restore decodes what a node sent.
 func restore(d admin.Document) (resource.Object, error) {
-	o, err := resource.Restore(d.Data, node.Kinds())
+	o, err := resource.Restore(d.Data, kinds.All())
 	if err != nil {
 		err = fmt.Errorf("%s/%s: the node is of another version than this command: %w", d.Kind, d.Name, err)
 	}

@@ -14,6 +14,7 @@ import (
 	"penstock/node"
 	"penstock/node/admin"
 	"penstock/node/files"
+	"penstock/node/kinds"
 	"penstock/routing/formats"
 	"penstock/routing/resource"
 )
@@ -30,7 +31,7 @@ type loaded struct {
 
 // load reads files, folders and "-" and reports every fault of each. The error
 // is for what could not be read at all.
-func load(paths []string, stdin io.Reader, kinds []resource.Kind) (*loaded, error) {
+func load(paths []string, stdin io.Reader, known []resource.Kind) (*loaded, error) {
 	l := &loaded{byKey: map[string]*resource.Object{}}
 	for _, p := range paths {
 		if p == "-" {
@@ -38,7 +39,7 @@ func load(paths []string, stdin io.Reader, kinds []resource.Kind) (*loaded, erro
 			if err != nil {
 				return nil, fmt.Errorf("standard input: %w", err)
 			}
-			l.add("-", ".", data, kinds)
+			l.add("-", ".", data, known)
 			continue
 		}
 		names, err := expand(p)
@@ -50,7 +51,7 @@ func load(paths []string, stdin io.Reader, kinds []resource.Kind) (*loaded, erro
 			if err != nil {
 				return nil, err
 			}
-			l.add(name, filepath.Dir(name), data, kinds)
+			l.add(name, filepath.Dir(name), data, known)
 		}
 	}
 	for i := range l.objects {
@@ -66,11 +67,11 @@ func load(paths []string, stdin io.Reader, kinds []resource.Kind) (*loaded, erro
 }
 
 // add decodes one file and reads the files that it names.
-func (l *loaded) add(name, dir string, data []byte, kinds []resource.Kind) {
+func (l *loaded) add(name, dir string, data []byte, known []resource.Kind) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		l.empty = append(l.empty, name)
 	}
-	objects, faults, warnings := resource.DecodeReport(name, data, kinds, node.Formats())
+	objects, faults, warnings := resource.DecodeReport(name, data, known, kinds.Formats())
 	l.faults = append(l.faults, faults...)
 	l.warnings = append(l.warnings, warnings...)
 	for i := range objects {

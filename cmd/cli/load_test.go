@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"penstock/node"
+	"penstock/node/kinds"
 )
 
 const loadedService = "kind: Service\nname: NAME\nspec:\n  endpoints: [{address: \"127.0.0.1:1\"}]\n"
@@ -45,13 +45,13 @@ func TestFoldersAsTheyAreMounted(t *testing.T) {
 		"bad/sub": "-> ../map", "bad/c.yaml": service("c"),
 	})
 	for _, name := range []string{"map", "current"} {
-		l, err := load([]string{filepath.Join(dir, name)}, nil, node.Kinds())
+		l, err := load([]string{filepath.Join(dir, name)}, nil, kinds.All())
 		if err != nil || len(l.faults) > 0 || len(l.objects) != 2 {
 			t.Errorf("%s: %+v, %v", name, l, err)
 		}
 	}
 	// What is not followed is not passed over: it would be deleted by a sync.
-	if _, err := load([]string{filepath.Join(dir, "bad")}, nil, node.Kinds()); err == nil || !strings.Contains(err.Error(), "sub: is a link to a folder") {
+	if _, err := load([]string{filepath.Join(dir, "bad")}, nil, kinds.All()); err == nil || !strings.Contains(err.Error(), "sub: is a link to a folder") {
 		t.Errorf("a link to a folder: %v", err)
 	}
 }

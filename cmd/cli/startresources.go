@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"penstock/node"
+	"penstock/node/kinds"
 	"penstock/routing/resource"
 )
 
@@ -61,7 +62,7 @@ func (s *settings) readResources(stdin io.Reader, stderr io.Writer) error {
 // readObjects reads and checks files. Those that are applied to a cluster which
 // exists may refer to resources that are not in them: the cluster checks that.
 func readObjects(paths []string, stdin io.Reader, stderr io.Writer, sync, isNew bool) ([]resource.Object, error) {
-	read := func() (*loaded, error) { return load(paths, stdin, node.Kinds()) }
+	read := func() (*loaded, error) { return load(paths, stdin, kinds.All()) }
 	var l *loaded
 	var err error
 	if sync {

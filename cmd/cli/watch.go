@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"penstock/node"
 	"penstock/node/admin"
+	"penstock/node/kinds"
 	"penstock/routing/resource"
 )
 
@@ -29,7 +29,7 @@ type watchedKey struct {
 // watchResources shows the resources that a request asks for, and then each
 // change of them, until Ctrl-C.
 func watchResources(cmd *cobra.Command, t *target, req admin.GetRequest, output string) error {
-	kind, err := resource.FindKind(node.Kinds(), req.Kind)
+	kind, err := resource.FindKind(kinds.All(), req.Kind)
 	if err != nil {
 		return err
 	}

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	penstocknode "penstock/node"
 	"penstock/node/admin"
+	"penstock/node/kinds"
 	"penstock/routing/resource"
 )
 
@@ -262,7 +262,7 @@ func (s *story) change(ctx context.Context) {
 // While there is no leader it asks another one, under the same ID, so that the
 // change is made once whatever became of the requests before.
 func (s *story) apply(ctx context.Context, text string) (n *node, times int, r *admin.ApplyResult, err error) {
-	objects, faults := resource.Decode("demo.yaml", []byte(text), penstocknode.Kinds())
+	objects, faults := resource.Decode("demo.yaml", []byte(text), kinds.All())
 	if len(faults) > 0 {
 		return s.cluster.nodes[0], 0, nil, faults
 	}

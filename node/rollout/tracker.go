@@ -118,6 +118,15 @@ func (i *Item) Begun() bool {
 	return i.Route != nil && i.State != nil && i.State.Of == i.Route.RolloutOf()
 }
 
+// Acts is how far the rollout is here: State, or the first step of one that acts
+// and is yet to be noted.
+func (i *Item) Acts() *State {
+	if i.Begun() {
+		return i.State
+	}
+	return &State{Phase: resource.RolloutRunning, Step: 1, Weight: i.Route.Rollout.WithDefaults().Steps[0].Weight}
+}
+
 // UnderWay tells whether there is something for the leader to look after.
 func (i *Item) UnderWay() bool {
 	switch {

@@ -1,0 +1,214 @@
+package dataplane
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"penstock/kafka/session"
+	"penstock/netio"
+	"penstock/routing"
+	"penstock/routing/hamt"
+)
+
+// reasons are all the reasons that a connection can end for: the index of each
+// is its place in a flow's counters.
+var reasons = append([]netio.Reason{
+	netio.ClientFIN, netio.UpstreamFIN, netio.ClientReset, netio.UpstreamReset,
+	netio.ConnectRefused, netio.ConnectTimeout, netio.ConnectError, netio.UpstreamTLS,
+	netio.IdleTimeout, netio.HalfClosedTimeout, netio.MaxAge,
+	netio.BadProxyHeader, netio.ProxyTimeout,
+	netio.BadHello, netio.HelloTooLong, netio.HelloTimeout,
+	netio.HandshakeFailed, netio.HandshakeNoCertificate, netio.HandshakeBadCertificate,
+	netio.HandshakeRefused, netio.HandshakeTimeout, netio.ClientGone,
+	netio.LimitConnections, netio.LimitPerSource, netio.LimitRate,
+	netio.LimitMemory, netio.LimitHandshakes, netio.LimitFiles, netio.LimitPorts,
+	netio.Drained, netio.Shutdown, netio.Internal,
+	netio.Reason(routing.NoListener), netio.Reason(routing.NoServerName), netio.Reason(routing.BadServerName),
+	netio.Reason(routing.NoCertificate), netio.Reason(routing.NoRoute), netio.Reason(routing.NoBackend),
+	netio.Reason(routing.NoEndpoint), netio.Reason(routing.NoHealthyEndpoint), netio.Reason(routing.RetriesExhausted),
+}, session.Reasons...)
+
+// maxReasons is room for all of them in an array.
+const maxReasons = 64
+
+// reasonIndex finds a reason's counter.
+var reasonIndex = func() map[netio.Reason]int {
+	m := make(map[netio.Reason]int, len(reasons))
+	for i, r := range reasons {
+		m[r] = i
+	}
+	return m
+}()
+
+// Flow is the traffic from one listener to one service, over all changes of
+// both. Loops count in it without locks.
+type Flow struct {
+	listener, service string // service is "" for connections that came to none
+	meter             *netio.Meter
+	connect           prometheus.Observer // time until an endpoint took a connection, of the service
+	ended             [maxReasons]atomic.Uint64
+	requests          requestCounts       // that were routed one by one
+	once              sync.Once           // sets took
+	took              prometheus.Observer // time that requests took, of the service
+	// path is how connections are carried, for the last version of the
+	// service that was seen here.
+	path atomic.Pointer[path]
+}
+
+// Listener and Service are the names of both; the service is "" for connections
+// that came to none.
+func (f *Flow) Listener() string { return f.listener }
+
+// Service is the name of the service.
+func (f *Flow) Service() string { return f.service }
+
+// Counts are those of connections that have a service.
+func (f *Flow) Counts() netio.Counts { return f.meter.Counts() }
+
+// Ended counts the connections that have ended, by how; reasons that there were
+// none of are left out.
+func (f *Flow) Ended() iter.Seq2[netio.Reason, uint64] {
+	return func(yield func(netio.Reason, uint64) bool) {
+		for i := range reasons {
+			if v := f.ended[i].Load(); v > 0 && !yield(reasons[i], v) {
+				return
+			}
+		}
+	}
+}
+
+// end counts the end of a connection.
+func (f *Flow) end(why netio.Reason) {
+	if i, ok := reasonIndex[why]; ok { // TestEveryReasonIsCounted
+		f.ended[i].Add(1)
+	}
+}
+
+// flows are all flows since start whose listener and service still exist, or
+// that still have connections. A flow is made by its first connection, so
+// their number is bounded by the configuration, never by clients.
+type flows struct {
+	loops   int
+	connect *prometheus.HistogramVec // by service
+	took    *prometheus.HistogramVec // requests, by service
+
+	m  atomic.Pointer[hamt.Map[*listenerFlows]]
+	mu sync.Mutex // held by whoever changes what m leads to
+}
+
+// listenerFlows are the flows of one listener, by service.
+type listenerFlows struct {
+	m atomic.Pointer[hamt.Map[*Flow]]
+}
+
+func newFlows(loops int) *flows {
+	fs := &flows{loops: loops, connect: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "penstock_connect_duration_seconds",
+		Help:    "Time that the endpoint which took a connection needed for it, TLS included.",
+		Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+	}, []string{"service"}), took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "penstock_http_request_duration_seconds",
+		Help:    "Time from a request's header to the end of its answer.",
+		Buckets: requestBuckets,
+	}, []string{"service"})}
+	fs.m.Store(new(hamt.Map[*listenerFlows]))
+	return fs
+}
+
+// get gives the flow of a listener and a service.
+func (fs *flows) get(listener, service string) *Flow {
+	if lf, ok := fs.m.Load().Get(listener); ok {
+		if f, ok := lf.m.Load().Get(service); ok {
+			return f
+		}
+	}
+	return fs.add(listener, service)
+}
+
+func (fs *flows) add(listener, service string) *Flow {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	lf, ok := fs.m.Load().Get(listener)
+	if !ok {
+		lf = new(listenerFlows)
+		lf.m.Store(new(hamt.Map[*Flow]))
+		edit := fs.m.Load().Edit()
+		edit.Set(listener, lf)
+		next := edit.Map()
+		fs.m.Store(&next)
+	}
+	f, ok := lf.m.Load().Get(service)
+	if ok {
+		return f
+	}
+	f = &Flow{listener: listener, service: service, meter: netio.NewMeter(listener, service, fs.loops)}
+	if service != "" {
+		f.connect = fs.connect.WithLabelValues(service)
+	}
+	edit := lf.m.Load().Edit()
+	edit.Set(service, f)
+	next := edit.Map()
+	lf.m.Store(&next)
+	return f
+}
+
+// all lists the flows by listener and service.
+func (fs *flows) all() []*Flow {
+	var list []*Flow
+	for _, lf := range fs.m.Load().All() {
+		for _, f := range lf.m.Load().All() {
+			list = append(list, f)
+		}
+	}
+	slices.SortFunc(list, func(a, b *Flow) int {
+		return cmp.Or(cmp.Compare(a.listener, b.listener), cmp.Compare(a.service, b.service))
+	})
+	return list
+}
+
+// prune forgets flows whose listener or service is gone: their series would
+// stay for ever. It tells whether some must wait for their connections to end.
+func (fs *flows) prune(listenerExists, serviceExists func(name string) bool) (again bool) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	outer := fs.m.Load().Edit()
+	gone := map[string]bool{} // services; false: a flow that is left still counts
+	for listener, lf := range fs.m.Load().All() {
+		inner := lf.m.Load().Edit()
+		left := 0
+		for service, f := range lf.m.Load().All() {
+			switch {
+			case listenerExists(listener) && (service == "" || serviceExists(service)):
+				left++
+			case f.meter.Counts().Active > 0 || f.requests.active.Load() > 0:
+				left++
+				again = true
+				gone[service] = false
+			default:
+				inner.Delete(service)
+				if _, counts := gone[service]; !counts && !serviceExists(service) {
+					gone[service] = true
+				}
+			}
+		}
+		next := inner.Map()
+		lf.m.Store(&next)
+		if left == 0 {
+			outer.Delete(listener)
+		}
+	}
+	next := outer.Map()
+	fs.m.Store(&next)
+	for service, is := range gone {
+		if is {
+			fs.connect.DeleteLabelValues(service)
+			fs.took.DeleteLabelValues(service)
+		}
+	}
+	return again
+}

@@ -1,0 +1,170 @@
+package dataplane
+
+import (
+	"encoding/binary"
+	"fmt"
+	"testing"
+
+	"penstock/routing/health"
+)
+
+// member is a node of the cluster.
+type member struct {
+	ID    string
+	Hints []byte
+	Down  bool
+}
+
+// up are the hints of those that are up.
+func up(members []member) map[string]string {
+	nodes := map[string]string{}
+	for _, m := range members {
+		if !m.Down {
+			nodes[m.ID] = string(m.Hints)
+		}
+	}
+	return nodes
+}
+
+func membersUp(n int) (list []member) {
+	for i := range n {
+		list = append(list, member{ID: fmt.Sprintf("%016x", i*7919)})
+	}
+	return list
+}
+
+// Each endpoint is asked by three nodes, whatever node is asked who they are,
+// and a node that goes moves only what it asked.
+func TestEachEndpointHasAFewAskers(t *testing.T) {
+	const nodes, endpoints = 20, 3000
+	members := membersUp(nodes)
+	views := make([]*healthGossip, nodes)
+	for i := range views {
+		views[i] = &healthGossip{self: members[i].ID}
+		views[i].look(up(members))
+	}
+	asks := make([]int, nodes)
+	before := map[health.ID][]bool{}
+	for e := range endpoints {
+		id := health.ID(e*2654435761) &^ 1
+		who := make([]bool, nodes)
+		count := 0
+		for i, v := range views {
+			if who[i] = v.Mine(id); who[i] {
+				asks[i]++
+				count++
+			}
+		}
+		before[id] = who
+		if count != askers {
+			t.Fatalf("endpoint %d is asked by %d nodes", e, count)
+		}
+	}
+	fair := endpoints * askers / nodes
+	for i, n := range asks {
+		if n < fair/2 || n > fair*2 {
+			t.Errorf("node %d asks %d endpoints, its fair share is %d", i, n, fair)
+		}
+	}
+	gone := 3
+	members[gone].Down = true
+	for i, v := range views {
+		if i == gone {
+			continue
+		}
+		v.look(up(members))
+		for id, who := range before {
+			if who[i] && !v.Mine(id) {
+				t.Fatalf("node %d does not ask %x any more though it is there", i, id)
+			}
+			if !who[gone] && who[i] != v.Mine(id) {
+				t.Fatalf("%x moved though none of its askers went", id)
+			}
+		}
+	}
+}
+
+func TestWhatMostSayIsHeard(t *testing.T) {
+	const id, unknown = health.ID(42), health.ID(44)
+	members := membersUp(6)
+	s := &healthGossip{self: members[0].ID}
+	if _, known := s.Heard(id); known || !s.Mine(id) {
+		t.Error("a node that has not looked around relies on others")
+	}
+	say := func(i int, well bool) {
+		members[i].Hints = binary.BigEndian.AppendUint32(nil, id.Verdict(well))
+		s.look(up(members))
+	}
+	say(1, true)
+	if well, known := s.Heard(id); !well || !known {
+		t.Error("one that says well is not heard")
+	}
+	say(2, false)
+	say(3, false)
+	if well, _ := s.Heard(id); well {
+		t.Error("two of three say that it is not well")
+	}
+	if _, known := s.Heard(unknown); known {
+		t.Error("something was heard that nobody said")
+	}
+	members[2].Down, members[3].Down = true, true
+	s.look(up(members))
+	if well, known := s.Heard(id); !well || !known {
+		t.Error("nodes that are gone are still heard")
+	}
+	members[0].Hints = binary.BigEndian.AppendUint32(nil, unknown.Verdict(true))
+	s.look(up(members))
+	if _, known := s.Heard(unknown); known {
+		t.Error("a node takes its own word for others'")
+	}
+	s.look(up(members[:3]))
+	if !s.Mine(id) || !s.Mine(unknown) {
+		t.Error("three nodes ask everything")
+	}
+}
+
+// Words for and against are counted, whoever of the members is looked at
+// first; where they are even, an endpoint is used.
+func TestWordsAreCountedInAnyOrder(t *testing.T) {
+	members := membersUp(6)
+	s := &healthGossip{self: members[0].ID}
+	say := func(unwell int) (ids []health.ID) {
+		for i := range members {
+			members[i].Hints = nil
+		}
+		for n := range 64 {
+			id := health.ID(n * 2)
+			ids = append(ids, id)
+			for i := range 4 {
+				m := &members[1+(n+i)%5]
+				m.Hints = binary.BigEndian.AppendUint32(m.Hints, id.Verdict(i >= unwell))
+			}
+		}
+		s.look(up(members))
+		return ids
+	}
+	for unwell, want := range []bool{true, true, true, false, false} {
+		for _, id := range say(unwell) {
+			if well, known := s.Heard(id); well != want || !known {
+				t.Fatalf("%d of 4 say that %d is not well: heard %v, %v", unwell, id, well, known)
+			}
+		}
+	}
+}
+
+// Three nodes ask everything themselves, so they need not tell; four do.
+func TestThreeNodesShareNothing(t *testing.T) {
+	members := membersUp(4)
+	s := &healthGossip{self: members[0].ID}
+	if !s.alone() {
+		t.Error("a node that has not looked around has somebody to tell")
+	}
+	s.look(up(members[:3]))
+	if !s.alone() {
+		t.Error("three nodes share")
+	}
+	s.look(up(members))
+	if s.alone() {
+		t.Error("four nodes do not share")
+	}
+}

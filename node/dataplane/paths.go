@@ -1,0 +1,86 @@
+package dataplane
+
+import (
+	"crypto/tls"
+	"net"
+	"sync"
+
+	"penstock/netio"
+	"penstock/netio/proxyproto"
+	"penstock/node/tlsconfig"
+	"penstock/routing/endpoint"
+	"penstock/routing/resource"
+)
+
+// path is how the connections of a flow are carried, by one version of its
+// service.
+type path struct {
+	spec    *resource.Service
+	profile netio.Profile
+	client  *tlsconfig.Client // nil: plain
+
+	mu     sync.Mutex
+	byHost map[string]*netio.Profile // with TLS, for each host of endpoints
+}
+
+// newPath makes the path of a flow by a service's spec, defaults filled in.
+func newPath(f *Flow, spec *resource.Service, client *tlsconfig.Client) *path {
+	p := &path{spec: spec, client: client, profile: netio.Profile{
+		ConnectTimeout:    spec.Connect.Timeout.D(),
+		IdleTimeout:       spec.IdleTimeout.D(),
+		HalfClosedTimeout: spec.HalfClosedTimeout.D(),
+		MaxAge:            spec.MaxAge.D(),
+		SendProxy:         proxyVersion(spec),
+		Meter:             f.meter,
+	}}
+	if client != nil {
+		p.byHost = map[string]*netio.Profile{}
+	}
+	return p
+}
+
+// profileFor gives the profile for an endpoint. With TLS there is one for each
+// host, because that is what is verified.
+func (p *path) profileFor(e *endpoint.Endpoint) *netio.Profile {
+	if p.client == nil {
+		return &p.profile
+	}
+	host := hostOf(e)
+	config := p.client.For(host)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	profile := p.byHost[host]
+	if profile == nil || profile.TLS != config {
+		profile = p.withTLS(config)
+		p.byHost[host] = profile
+	}
+	return profile
+}
+
+func (p *path) withTLS(config *tls.Config) *netio.Profile {
+	profile := p.profile
+	profile.TLS = config
+	return &profile
+}
+
+// hostOf is the host of an endpoint as the user wrote it; "" for unix sockets.
+func hostOf(e *endpoint.Endpoint) string {
+	if e.Unix != "" {
+		return ""
+	}
+	host, _, err := net.SplitHostPort(e.Address)
+	if err != nil {
+		return ""
+	}
+	return host
+}
+
+func proxyVersion(spec *resource.Service) proxyproto.Version {
+	if spec.ProxyProtocol == nil {
+		return proxyproto.None
+	}
+	if spec.ProxyProtocol.Send == "v1" {
+		return proxyproto.V1
+	}
+	return proxyproto.V2
+}

@@ -1,0 +1,372 @@
+package dataplane
+
+import (
+	"cmp"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"penstock/kafka"
+	"penstock/kafka/model"
+	"penstock/netio"
+	"penstock/netio/clienthello"
+	"penstock/netio/proxyproto"
+	"penstock/netio/tlsstream"
+	"penstock/node/tlsconfig"
+	"penstock/routing"
+	"penstock/routing/discovery"
+	"penstock/routing/endpoint"
+	"penstock/routing/health"
+	"penstock/routing/resource"
+)
+
+// reconciler brings changes of the configuration to the rooms: what routing, netio,
+// the health checks and the resolver each need to know of it, at the cost of
+// the change. One change comes at a time (mu).
+type reconciler struct {
+	log      *slog.Logger
+	bind     string // host of listeners whose address has none
+	router   *routing.Router
+	engine   *netio.Engine
+	checker  *health.Checker
+	resolver *discovery.Resolver
+	certs    *tlsconfig.Store
+	tickets  *tlsstream.Tickets
+	clients  *clients
+	flows    *flows
+	gone     removedListeners
+	requests *requests
+	kafka    *kafka.Proxy
+	kafkaTLS *kafkaTLS
+
+	mu        sync.Mutex
+	listeners map[string]netio.Listener
+	servers   map[string]server // of terminating listeners
+	ports     map[string]bool   // of listeners: those that virtual clusters have by themselves
+	checks    map[string][]health.Target
+	ejecting  map[string]*endpoint.Group // services that eject endpoints
+	prune     bool                       // flows may be gone
+}
+
+// newReconciler makes one that lacks the router, the engine and what New makes
+// after these.
+func newReconciler(cfg *Config) *reconciler {
+	r := &reconciler{
+		log: cfg.Log, bind: cfg.Bind, certs: tlsconfig.NewStore(), tickets: cfg.Tickets,
+		listeners: map[string]netio.Listener{}, servers: map[string]server{},
+		checks: map[string][]health.Target{}, ejecting: map[string]*endpoint.Group{},
+		checker: health.New(health.Config{}),
+	}
+	r.clients = &clients{log: cfg.Log, certs: r.certs, m: map[string]client{}}
+	r.resolver = discovery.New(discovery.Config{Changed: r.resolved, Log: cfg.Log})
+	return r
+}
+
+// server is the TLS of a listener with what it was made from.
+type server struct {
+	tls  *resource.ListenerTLS
+	made *tlsconfig.Server
+}
+
+// Apply brings changes to act; set has them already. Certificates come first,
+// because listeners and services refer to them; then the table, whose swap is
+// the moment at which the change acts on new connections; then the sockets that
+// feed it.
+func (d *Dataplane) Apply(set *resource.Set, changes []resource.Change) {
+	r := d.reconciler
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var rekeyed []string // services whose client certificate is another
+	var removed []string // listeners
+	for i := range changes {
+		ch := &changes[i]
+		r.prune = r.prune || ch.Delete
+		if ch.Delete && ch.Kind == "Listener" {
+			removed = append(removed, ch.Name)
+		}
+		if ch.Kind != "Certificate" {
+			continue
+		}
+		r.putCertificate(ch)
+		for _, u := range set.Users(ch.Key) {
+			if u.Kind == "Service" {
+				rekeyed = append(rekeyed, u.Name)
+			}
+		}
+	}
+	removed = append(removed, r.router.Table().Leaving(changes)...)
+	r.gone.remember(removed, r.router.Table(), time.Now())
+	before := r.router.Table()
+	done, err := r.router.Apply(changes, time.Now())
+	r.requests.leave(removed, before)
+	r.kafkaTLS.forget() // before the room makes anew what it is made into
+	ports, kafkaErr := r.kafka.Apply(changes)
+	if err = errors.Join(err, kafkaErr); err != nil {
+		r.log.Error("a part of the configuration does not act", "error", err)
+	}
+	if ports {
+		r.followPorts()
+	}
+	if slices.ContainsFunc(changes, func(ch resource.Change) bool { return ch.Kind == model.KindPhysical }) {
+		done.Hosts = true
+	}
+	r.follow(done, rekeyed, ports)
+}
+
+// resolved brings new addresses of host names to the rooms.
+func (r *reconciler) resolved(hosts []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.follow(r.router.Resolved(hosts, time.Now()), nil, false)
+}
+
+func (r *reconciler) putCertificate(ch *resource.Change) {
+	if ch.Delete {
+		r.certs.Delete(ch.Name)
+		return
+	}
+	if err := r.certs.Set(ch.Name, ch.Spec.(*resource.Certificate)); err != nil {
+		r.log.Error("a certificate cannot be used", "certificate", ch.Name, "error", err)
+	}
+}
+
+// follow tells the other rooms what a new table means to them. relisten: the
+// list of listeners is another already.
+func (r *reconciler) follow(done routing.Applied, rekeyed []string, relisten bool) {
+	r.requests.profiles.forget(rekeyed)
+	if done.Hosts {
+		r.followHosts(done.Table)
+	}
+	rechecked := false
+	for _, name := range slices.Concat(done.Services, rekeyed) {
+		s, ok := done.Table.Service(name)
+		var targets []health.Target
+		r.requests.profiles.follow(name, s)
+		if ok {
+			r.clients.of(name, s.Spec()) // made here rather than on a loop
+			targets = r.targets(s)
+		} else {
+			r.clients.forget(name)
+		}
+		delete(r.ejecting, name)
+		if ok && s.Spec().Ejection != nil {
+			r.ejecting[name] = s.Group()
+		}
+		rechecked = rechecked || len(targets) > 0 || len(r.checks[name]) > 0
+		if len(targets) > 0 {
+			r.checks[name] = targets
+		} else {
+			delete(r.checks, name)
+		}
+	}
+	if rechecked {
+		r.checker.Set(slices.Concat(slices.Collect(maps.Values(r.checks))...))
+	}
+	for _, name := range done.Listeners {
+		l, ok := done.Table.Listener(name)
+		if !ok || !l.Here() {
+			delete(r.listeners, name)
+			delete(r.servers, name)
+			continue
+		}
+		r.listeners[name] = r.listener(l)
+	}
+	if len(done.Listeners) > 0 || relisten {
+		r.setListeners()
+	}
+}
+
+func (r *reconciler) setListeners() {
+	byName := func(a, b netio.Listener) int { return cmp.Compare(a.Name, b.Name) }
+	r.engine.SetListeners(slices.SortedFunc(maps.Values(r.listeners), byName))
+}
+
+// listen makes the engine listen anew, after it has stopped for a while.
+func (r *reconciler) listen() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.setListeners()
+}
+
+// Tidy does what is not urgent, about once a second.
+func (d *Dataplane) Tidy(now time.Time) {
+	r := d.reconciler
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, g := range r.ejecting {
+		g.Sweep(now)
+	}
+	r.prune = r.gone.sweep(now) || r.prune // late clients may have made flows anew
+	table := r.router.Table()
+	if r.prune {
+		r.prune = r.flows.prune(
+			func(name string) bool { _, ok := table.Listener(name); return ok || r.ports[name] },
+			func(name string) bool {
+				_, isService := table.Service(name)
+				_, isCluster := r.kafka.Table().Virtual(name)
+				return isService || isCluster
+			})
+	}
+}
+
+// listener is what netio needs to know of a listener.
+func (r *reconciler) listener(l *routing.Listener) netio.Listener {
+	spec := l.Spec()
+	out := netio.Listener{
+		Name: l.Name(), Network: "tcp", Address: spec.Address,
+		ProxyTimeout:     spec.Timeouts.ProxyHeader.D(),
+		HelloTimeout:     spec.Timeouts.Hello.D(),
+		HandshakeTimeout: spec.Timeouts.Handshake.D(),
+		MaxConnections:   spec.Limits.Connections,
+		MaxPerSource:     spec.Limits.PerSource,
+		MaxPerSecond:     spec.Limits.ConnectionsPerSecond,
+	}
+	if path, ok := strings.CutPrefix(spec.Address, "unix:"); ok {
+		out.Network, out.Address = "unix", path
+	} else if strings.HasPrefix(spec.Address, ":") {
+		out.Address = net.JoinHostPort(r.bind, spec.Address[1:])
+	}
+	if spec.ProxyProtocol != nil {
+		out.ProxyFrom = spec.ProxyProtocol.Accept
+	}
+	switch {
+	case spec.Protocol == "kafka":
+		return r.kafkaListener(out, spec.TLS != nil)
+	case spec.Protocol != "tls":
+		out.Mode = netio.ModePlain
+	case spec.TLS == nil || spec.TLS.Mode != "terminate":
+		out.Mode = netio.ModeHello
+	default:
+		out.Mode = netio.ModeTerminate
+		out.TLSConfig = r.chooser(l.Name(), r.server(l.Name(), spec.TLS))
+	}
+	return out
+}
+
+// server gives a listener's TLS; a new one where its settings changed.
+func (r *reconciler) server(name string, t *resource.ListenerTLS) *tlsconfig.Server {
+	old, ok := r.servers[name]
+	if ok && sameTLS(old.tls, t) {
+		return old.made
+	}
+	made, err := tlsconfig.NewServer(name, t, r.certs, r.tickets)
+	if err != nil {
+		r.log.Error("tls of a listener lets nobody in", "listener", name, "error", err)
+	}
+	r.servers[name] = server{t, made}
+	return made
+}
+
+// sameTLS tells whether two settings differ in nothing but the certificates,
+// which are looked up for each connection anyway.
+func sameTLS(a, b *resource.ListenerTLS) bool {
+	if a.MinVersion != b.MinVersion || !slices.Equal(a.ALPN, b.ALPN) || (a.ClientAuth == nil) != (b.ClientAuth == nil) {
+		return false
+	}
+	return a.ClientAuth == nil || *a.ClientAuth == *b.ClientAuth
+}
+
+// chooser finds the configuration for a hello: routing names the certificates.
+func (r *reconciler) chooser(name string, s *tlsconfig.Server) func(*clienthello.Hello) (*tls.Config, netio.Reason) {
+	return func(h *clienthello.Hello) (*tls.Config, netio.Reason) {
+		l, ok := r.router.Table().Listener(name)
+		if last := r.gone.table(name); !ok && last != nil {
+			l, ok = last.Listener(name)
+		}
+		if !ok || l.Spec().TLS == nil {
+			return nil, netio.Reason(routing.NoListener)
+		}
+		certs, reason := l.Certificates(h.ServerName, h.HasServerName)
+		if reason != routing.OK {
+			return nil, netio.Reason(reason)
+		}
+		config := s.For(certs)
+		if config == nil {
+			return nil, netio.Reason(routing.NoCertificate)
+		}
+		return config, netio.OK
+	}
+}
+
+// targets are what is to be checked of a service.
+func (r *reconciler) targets(s *routing.Service) []health.Target {
+	h := s.Spec().HealthCheck
+	if h == nil {
+		return nil
+	}
+	check := &health.Check{
+		Interval: h.Interval.D(), Timeout: h.Timeout.D(), Rise: h.Rise, Fall: h.Fall,
+		// A probe keeps the check that it began with.
+		Path: strings.Clone(h.Path), Host: strings.Clone(h.Host), Status: h.Status,
+	}
+	switch h.Type {
+	case "tls":
+		check.Type = health.TLS
+	case "http":
+		check.Type = health.HTTP
+	}
+	// Validation has seen that both can be read.
+	if b, err := resource.Unescape(h.Send); err == nil {
+		check.Send = string(b)
+	}
+	if b, err := resource.Unescape(h.Expect); err == nil {
+		check.Expect = string(b)
+	}
+	if v := proxyVersion(s.Spec()); v != proxyproto.None {
+		check.Preface = string(proxyproto.Append(nil, v, proxyproto.Header{Local: true}))
+	}
+	if c := r.clients.of(s.Name(), s.Spec()); c != nil {
+		check.TLS = c.For("")
+	}
+	var targets []health.Target
+	for _, m := range s.Members() {
+		targets = append(targets, health.Target{Group: s.Group(), Endpoint: m.Endpoint, Check: check})
+	}
+	return targets
+}
+
+// clients are the TLS of services towards their endpoints. Its methods may be
+// called from anywhere.
+type clients struct {
+	log   *slog.Logger
+	certs *tlsconfig.Store
+	mu    sync.Mutex
+	m     map[string]client
+}
+
+// client is the TLS of one version of a service.
+type client struct {
+	spec *resource.Service
+	made *tlsconfig.Client
+}
+
+// of gives the TLS of a version of a service; nil: plain.
+func (c *clients) of(service string, spec *resource.Service) *tlsconfig.Client {
+	if spec.TLS == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	old, ok := c.m[service]
+	if ok && old.spec == spec {
+		return old.made
+	}
+	made, err := tlsconfig.NewClient(spec.TLS, c.certs)
+	if err != nil {
+		c.log.Error("tls of a service trusts nobody", "service", service, "error", err)
+	}
+	c.m[service] = client{spec, made}
+	return made
+}
+
+func (c *clients) forget(service string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.m, service)
+}

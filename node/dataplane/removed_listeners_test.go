@@ -1,0 +1,53 @@
+package dataplane
+
+import (
+	"crypto/tls"
+	"net"
+	"testing"
+	"time"
+
+	"penstock/node/nodetest"
+)
+
+// rule 11: who came while a listener was open is served as it was then, even
+// when the listener is gone before the client has said where it wants to go.
+func TestAClientOfARemovedListenerIsStillServed(t *testing.T) {
+	ca := nodetest.NewAuthority(t)
+	cert, key, pair := ca.Issue(t, "a.example.com")
+	b := nodetest.ServeBackend(t, "b", &tls.Config{Certificates: []tls.Certificate{pair}})
+	plain := nodetest.NewBackend(t, "plain")
+	n := start(t, nodetest.Certificate("a", cert, key)+"\n---\n"+nodetest.OneService(plain)+`
+---
+kind: Service
+name: secure
+spec: {endpoints: [{address: "`+b.At()+`"}]}
+---
+kind: Listener
+name: pass
+spec: {address: "127.0.0.1:0", protocol: tls, service: secure}
+---
+kind: Listener
+name: end
+spec: {address: "127.0.0.1:0", protocol: tls, tls: {mode: terminate, certificateRefs: [a]}, service: apps}
+`)
+	for listener, want := range map[string]string{"pass": "b", "end": "plain"} {
+		conn, err := net.Dial("tcp", n.at(t, listener))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		nodetest.WaitFor(t, "the node to take the client", func() bool { return n.Engine.Stats().Connections > 0 })
+		n.mustDelete(t, "listener", listener)
+		_ = conn.SetDeadline(time.Now().Add(time.Minute))
+		client := tls.Client(conn, &tls.Config{ServerName: "a.example.com", RootCAs: ca.Pool})
+		if got := nodetest.ReadLine(t, client); got != want {
+			t.Errorf("%s: read %q, want %q", listener, got, want)
+		}
+		client.Close()
+		nodetest.WaitFor(t, "the connection to end", func() bool { return n.Engine.Stats().Connections == 0 })
+	}
+	n.Tidy(time.Now().Add(goneGrace + time.Second))
+	if n.reconciler.gone.table("pass") != nil || n.reconciler.gone.table("end") != nil {
+		t.Error("a removed listener is never forgotten")
+	}
+}

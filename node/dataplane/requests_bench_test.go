@@ -1,0 +1,101 @@
+package dataplane
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"testing"
+
+	"penstock/node/nodetest"
+)
+
+// BenchmarkHTTP makes requests one after the other on a connection that is
+// kept: directly, through net/http/httputil's plain reverse proxy, through
+// Penstock where requests are routed one by one, and where the connection is.
+// Client and endpoint are in this process and count too: compare them with one
+// another.
+func BenchmarkHTTP(b *testing.B) {
+	end := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "hello")
+	}))
+	b.Cleanup(end.Close)
+	to := end.Listener.Addr().String()
+	proxy := httptest.NewServer(&httputil.ReverseProxy{
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.SetURL(&url.URL{Scheme: "http", Host: to})
+			p.SetXForwarded()
+		},
+		Transport: &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true},
+	})
+	b.Cleanup(proxy.Close)
+	n := benchHTTPNode(b, to)
+	at := map[string]string{}
+	for _, l := range n.Engine.Listeners() {
+		at[l.Name] = l.Address
+	}
+	for _, c := range []struct{ name, addr string }{
+		{"direct", to}, {"plain reverse proxy", proxy.Listener.Addr().String()}, {"penstock", at["web"]}, {"penstock connection", at["tcp"]},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			transport := &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true}
+			defer transport.CloseIdleConnections()
+			client := &http.Client{Transport: transport}
+			b.ReportAllocs()
+			for b.Loop() {
+				resp, err := client.Get("http://" + c.addr + "/cart/7")
+				if err != nil {
+					b.Fatal(err)
+				}
+				_, _ = io.Copy(io.Discard, resp.Body)
+				_ = resp.Body.Close()
+			}
+		})
+	}
+}
+
+// BenchmarkHTTPDownload moves 64 MiB in one answer.
+func BenchmarkHTTPDownload(b *testing.B) {
+	const size = 64 << 20
+	chunk := make([]byte, 64<<10)
+	end := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		for range size / len(chunk) {
+			_, _ = w.Write(chunk)
+		}
+	}))
+	b.Cleanup(end.Close)
+	to := end.Listener.Addr().String()
+	proxy := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(&url.URL{Scheme: "http", Host: to}) }})
+	b.Cleanup(proxy.Close)
+	n := benchHTTPNode(b, to)
+	web := ""
+	for _, l := range n.Engine.Listeners() {
+		if l.Name == "web" {
+			web = l.Address
+		}
+	}
+	for _, c := range []struct{ name, addr string }{{"plain reverse proxy", proxy.Listener.Addr().String()}, {"penstock", web}} {
+		b.Run(c.name, func(b *testing.B) {
+			b.SetBytes(size)
+			for b.Loop() {
+				resp, err := http.Get("http://" + c.addr)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if n, err := io.Copy(io.Discard, resp.Body); n != size {
+					b.Fatal(n, err)
+				}
+				_ = resp.Body.Close()
+			}
+		})
+	}
+}
+
+// benchHTTPNode is a node with a listener whose requests are routed one by one,
+// "web", and one whose connections are, "tcp".
+func benchHTTPNode(b *testing.B, endpoint string) *testPlane {
+	b.Helper()
+	return start(b, nodetest.WebListener+nodetest.WebService("shop", "", endpoint)+nodetest.WebRoute(nodetest.Rule("/", ""), nodetest.Rule("/cart", nodetest.To("shop")))+
+		"\n---\nkind: Listener\nname: tcp\nspec: {address: \"127.0.0.1:0\", service: shop}\n", func(c *Config) { c.Access = nil })
+}

@@ -1,0 +1,43 @@
+package dataplane
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"testing"
+
+	"penstock/netio"
+	"penstock/netio/budget"
+	"penstock/node/nodetest"
+	"penstock/routing"
+)
+
+// A request in whose routing there is a fault is counted out again, or a few of
+// them would use up --max-requests.
+func TestAFaultInRoutingIsCountedOut(t *testing.T) {
+	n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", newRawServer(t).addr)+nodetest.WebRoute(nodetest.Rule("/", "")))
+	h := &requests{flows: n.flows, places: budget.New(budget.Config{Limit: 10}), memory: enough{}} // without what Route needs
+	client := &httpClient{in: routing.Input{Listener: "web"}}
+	for range 3 {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("the fault is hidden")
+				}
+			}()
+			h.Route(client, httptest.NewRequest(http.MethodGet, "/", nil))
+		}()
+		if left := h.places.Used(); left != 0 {
+			t.Fatalf("%d requests are under way", left)
+		}
+	}
+	if got := h.refused[slices.Index(requestReasons, netio.Internal)].Load(); got != 3 {
+		t.Errorf("%d are counted", got)
+	}
+}
+
+// enough is memory that never ends.
+type enough struct{}
+
+func (enough) Take(*budget.Holder, budget.Owner, *budget.Party, int64) bool { return true }
+func (enough) Give(*budget.Holder, int64)                                   {}

@@ -1,0 +1,417 @@
+package dataplane
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"penstock/node/nodetest"
+)
+
+// A listener that is removed serves who is connected as before, once, and
+// tells them to go.
+func TestClientsOfARemovedListenerAreServed(t *testing.T) {
+	n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", nodetest.NamedServer(t, "shop"))+nodetest.WebService("cart", "", nodetest.NamedServer(t, "cart"))+nodetest.WebRoute(nodetest.Rule("/cart", nodetest.To("cart"))))
+	c, err := net.Dial("tcp", n.at(t, "web"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	in := bufio.NewReader(c)
+	ask := func() (status int, last bool, by string) {
+		_, _ = io.WriteString(c, "GET /cart HTTP/1.1\r\nHost: x\r\n\r\n")
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		_, _ = io.Copy(io.Discard, resp.Body)
+		return resp.StatusCode, resp.Close, resp.Header.Get("X-Served-By")
+	}
+	if _, last, _ := ask(); last {
+		t.Error("told to go before")
+	}
+	n.mustDelete(t, "listener", "web")
+	n.Tidy(time.Now().Add(time.Minute)) // the listener is forgotten
+	if status, last, by := ask(); status != http.StatusOK || !last || by != "cart" {
+		t.Errorf("%d, last %v, by %s", status, last, by)
+	}
+	if _, err := in.ReadByte(); err != io.EOF {
+		t.Errorf("after the last answer: %v", err)
+	}
+	c.Close()
+	nodetest.WaitFor(t, "the client to be forgotten", func() bool {
+		n.requests.mu.Lock()
+		defer n.requests.mu.Unlock()
+		return len(n.requests.clients) == 0
+	})
+}
+
+// flaky fails one request of so many after it has read it.
+func flaky(t *testing.T, every int64, hits *atomic.Int64) string {
+	return nodetest.WebServer(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		if hits.Add(1)%every == 0 {
+			panic(http.ErrAbortHandler)
+		}
+	})
+}
+
+// Requests that do no harm are tried elsewhere when an endpoint fails; one with
+// a body, or that may act twice, never.
+func TestRequestsAreRetriedWhereThatDoesNoHarm(t *testing.T) {
+	var one, two atomic.Int64
+	n := start(t, nodetest.WebListener+nodetest.WebService("shop", ", connect: {retryBudget: 100}", flaky(t, 100, &one), flaky(t, 100, &two))+nodetest.WebRoute(nodetest.Rule("/", "")))
+	c := nodetest.NewWebClient(t, n.at(t, "web"), false)
+	for i := range 1000 {
+		if got := c.Do("GET", "/", ""); got.StatusCode != http.StatusOK {
+			t.Fatalf("request %d: %d %s", i, got.StatusCode, got.Text)
+		}
+	}
+	if hits := one.Load() + two.Load(); hits < 1010 {
+		t.Errorf("%d tries for 1000 requests, of which at least 10 fail", hits)
+	}
+	for _, method := range []string{"POST", "PUT"} {
+		one.Store(0)
+		two.Store(0)
+		failed := 0
+		for range 400 {
+			if got := c.Do(method, "/", "body"); got.StatusCode == http.StatusBadGateway && got.Text == "penstock: no_answer\n" {
+				failed++
+			}
+		}
+		if hits := one.Load() + two.Load(); hits != 400 || failed < 3 {
+			t.Errorf("%s: %d tries for 400 requests, %d failed", method, hits, failed)
+		}
+	}
+}
+
+// Endpoints that fail are ejected, whether the request could be tried elsewhere
+// or not, and counts go back to nothing.
+func TestEndpointsThatFailRequestsAreEjected(t *testing.T) {
+	for method, lost := range map[string]int{"GET": 0, "POST": 3} {
+		var bad atomic.Int64
+		broken := flaky(t, 1, &bad)
+		n := start(t, nodetest.WebListener+nodetest.WebService("shop", ", ejection: {failures: 3, duration: 1m}", broken, nodetest.NamedServer(t, "shop"))+nodetest.WebRoute(nodetest.Rule("/", "")))
+		c := nodetest.NewWebClient(t, n.at(t, "web"), true)
+		for range 100 {
+			if got := c.Do(method, "/", ""); got.StatusCode != http.StatusOK {
+				lost--
+			}
+		}
+		if hits := bad.Load(); hits != 3 || lost != 0 {
+			t.Errorf("%s: %d requests at an endpoint that fails all, want 3; %d more were to fail", method, hits, lost)
+		}
+		s, _ := n.Router.Table().Service("shop")
+		for _, m := range s.Members() {
+			nodetest.WaitFor(t, "no request to be left at "+m.Address, func() bool { return m.Active() == 0 })
+		}
+		nodetest.WaitFor(t, "no request to be under way", func() bool {
+			return n.metric(t, `penstock_http_requests{listener="web",service="shop"}`) == "0"
+		})
+	}
+}
+
+// An endpoint that is gone costs no request where there is another.
+func TestRequestsPassOverEndpointsThatRefuse(t *testing.T) {
+	n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", nodetest.DeadAddress(t), nodetest.NamedServer(t, "shop"))+nodetest.WebRoute(nodetest.Rule("/", "")))
+	c := nodetest.NewWebClient(t, n.at(t, "web"), false)
+	for i := range 10 {
+		if got := c.Do("POST", "/", "body"); got.StatusCode != http.StatusOK {
+			t.Errorf("request %d: %d %s", i, got.StatusCode, got.Text)
+		}
+	}
+}
+
+// WebSocket, or whatever a connection is switched to, goes on over a change of
+// routes and over the service's timeout.
+func TestASwitchedConnectionOutlivesItsRoute(t *testing.T) {
+	t.Parallel()
+	echo := nodetest.WebServer(t, func(w http.ResponseWriter, _ *http.Request) {
+		c, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		_, _ = io.Copy(c, rw)
+	})
+	n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", nodetest.NamedServer(t, "shop"))+nodetest.WebService("talk", ", http: {timeout: 3s}", echo)+nodetest.WebRoute(nodetest.Rule("/talk", nodetest.To("talk"))))
+	c, err := net.Dial("tcp", n.at(t, "web"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	_, _ = io.WriteString(c, "GET /talk HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	in := bufio.NewReader(c)
+	resp, err := http.ReadResponse(in, nil)
+	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("%v %v", resp, err)
+	}
+	defer resp.Body.Close()
+	begun := time.Now()
+	say := func(text string) {
+		t.Helper()
+		_, _ = io.WriteString(c, text+"\n")
+		if got, err := in.ReadString('\n'); err != nil || got != text+"\n" {
+			t.Fatalf("%q, %v", got, err)
+		}
+	}
+	say("before")
+	n.mustApply(t, nodetest.WebRoute(nodetest.Rule("/talk", nodetest.To("shop 0")))[5:])
+	say("after the change")
+	n.mustDelete(t, "meshhttproute", "shop")
+	n.mustDelete(t, "service", "talk")
+	nodetest.WaitFor(t, "the timeout to be over", func() bool { return time.Since(begun) > 3200*time.Millisecond })
+	say("at last")
+	c.Close()
+	nodetest.WaitFor(t, "its end", func() bool { return n.requests.places.Used() == 0 })
+	if v := n.metric(t, `penstock_http_requests_total{code="1xx",listener="web",service=""}`); v != "" {
+		t.Errorf("counted where there is no service: %s", v)
+	}
+}
+
+// A large upload streams: what the node holds of it is bounded however slow the
+// endpoint reads.
+func TestUploadsAreNotCollected(t *testing.T) {
+	const size = 50 << 20
+	begin := make(chan struct{})
+	sum := make(chan [32]byte, 1)
+	end := nodetest.WebServer(t, func(w http.ResponseWriter, r *http.Request) {
+		<-begin
+		h := sha256.New()
+		if _, err := io.Copy(h, r.Body); err != nil {
+			t.Error(err)
+		}
+		sum <- [32]byte(h.Sum(nil))
+	})
+	for _, http2 := range []bool{false, true} {
+		n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", end)+nodetest.WebRoute(nodetest.Rule("/", "")))
+		c := nodetest.NewWebClient(t, n.at(t, "web"), http2)
+		c.HTTP.Timeout = 0 // 50 MiB may take a busy machine long
+		var sent atomic.Int64
+		want := sha256.New()
+		pr, pw := io.Pipe()
+		var uploading sync.WaitGroup
+		uploading.Go(func() {
+			chunk := bytes.Repeat([]byte("0123456789abcdef"), 4<<10)
+			for sent.Load() < size {
+				_, _ = want.Write(chunk)
+				if _, err := pw.Write(chunk); err != nil {
+					t.Error(err)
+					return
+				}
+				sent.Add(int64(len(chunk)))
+			}
+			pw.Close()
+		})
+		uploading.Go(func() {
+			req, _ := http.NewRequest(http.MethodPost, c.Base+"/", pr) // no length: chunks
+			resp, err := c.HTTP.Do(req)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			resp.Body.Close()
+		})
+		// The endpoint reads nothing: the client must come to a stand.
+		nodetest.WaitFor(t, "the upload to stand still", func() bool {
+			at := sent.Load()
+			deadline := time.Now().Add(300 * time.Millisecond)
+			nodetest.WaitFor(t, "a while", func() bool { return time.Now().After(deadline) })
+			return at > 0 && sent.Load() == at
+		})
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		if at := sent.Load(); at > 24<<20 || m.HeapInuse > 64<<20 {
+			t.Errorf("http2 %v: %d MiB sent to an endpoint that reads nothing, %d MiB of memory in use", http2, at>>20, m.HeapInuse>>20)
+		}
+		begin <- struct{}{}
+		uploading.Wait()
+		if got := <-sum; got != [32]byte(want.Sum(nil)) {
+			t.Error("what arrived is not what was sent")
+		}
+	}
+}
+
+// More requests than the node takes are refused, and those that are under way
+// go on.
+func TestRequestsAreBounded(t *testing.T) {
+	end, reached := make(chan struct{}), make(chan struct{}, 2)
+	slow := nodetest.WebServer(t, func(http.ResponseWriter, *http.Request) { reached <- struct{}{}; <-end })
+	n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", slow)+nodetest.WebRoute(nodetest.Rule("/", "")), func(c *Config) { c.MaxRequests = 2 })
+	c := nodetest.NewWebClient(t, n.at(t, "web"), false)
+	var waiting sync.WaitGroup
+	for range 2 {
+		waiting.Go(func() {
+			if got, err := c.Try("GET", "/", ""); err != nil || got.StatusCode != http.StatusOK {
+				t.Errorf("%v", err)
+			}
+		})
+		<-reached
+	}
+	if got := c.Do("GET", "/", ""); got.StatusCode != http.StatusServiceUnavailable || got.Text != "penstock: limit_requests\n" {
+		t.Errorf("%d %q", got.StatusCode, got.Text)
+	}
+	close(end)
+	waiting.Wait()
+}
+
+// A service with proxyProtocol gets the header of each request's own client.
+func TestRequestsWithAPROXYHeader(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := make(chan string, 10)
+	s := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), ReadHeaderTimeout: time.Second}
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = s.Serve(proxyLines{l, seen}) }()
+	t.Cleanup(func() { s.Close(); <-ended })
+	n := start(t, nodetest.WebListener+nodetest.WebService("shop", ", proxyProtocol: {send: v1}", l.Addr().String())+nodetest.WebRoute(nodetest.Rule("/", "")))
+	for range 2 {
+		var mine string
+		c := nodetest.NewWebClient(t, n.at(t, "web"), false)
+		c.HTTP.Transport.(*http.Transport).DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+			if err == nil {
+				mine = conn.LocalAddr().String()
+			}
+			return conn, err
+		}
+		for range 2 {
+			if got := c.Do("GET", "/", ""); got.StatusCode != http.StatusOK {
+				t.Fatalf("%d %s", got.StatusCode, got.Text)
+			}
+			host, port, _ := net.SplitHostPort(mine)
+			if line := <-seen; !strings.HasPrefix(line, "PROXY TCP4 "+host+" 127.0.0.1 "+port+" ") {
+				t.Errorf("the endpoint read %q, the client is %s", line, mine)
+			}
+		}
+	}
+}
+
+// proxyLines reads a header of PROXY, v1, off each connection.
+type proxyLines struct {
+	net.Listener
+	seen chan string
+}
+
+func (p proxyLines) Accept() (net.Conn, error) {
+	c, err := p.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	var line []byte
+	for b := make([]byte, 1); ; line = append(line, b[0]) {
+		if _, err := c.Read(b); err != nil {
+			return nil, err
+		}
+		if b[0] == '\n' {
+			break
+		}
+	}
+	p.seen <- string(line)
+	return c, nil
+}
+
+// Connections to endpoints end with the version of their service, and with the
+// service.
+func TestConnectionsToEndpointsEndWithTheirService(t *testing.T) {
+	var open atomic.Int64
+	end := nodetest.NamedServer(t, "shop")
+	front, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { front.Close() })
+	var serving sync.WaitGroup
+	t.Cleanup(serving.Wait)
+	go func() {
+		for {
+			c, err := front.Accept()
+			if err != nil {
+				return
+			}
+			open.Add(1)
+			serving.Go(func() {
+				defer open.Add(-1)
+				defer c.Close()
+				to, err := net.Dial("tcp", end)
+				if err != nil {
+					return
+				}
+				defer to.Close()
+				go func() { _, _ = io.Copy(c, to) }()
+				_, _ = io.Copy(to, c)
+			})
+		}
+	}()
+	n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", front.Addr().String())+nodetest.WebRoute(nodetest.Rule("/", "")))
+	c := nodetest.NewWebClient(t, n.at(t, "web"), false)
+	for i := range 3 {
+		c.Do("GET", "/", "")
+		if open.Load() == 0 {
+			t.Error("no connection is kept")
+		}
+		n.mustApply(t, nodetest.WebService("shop", fmt.Sprintf(", resolve: %ds", i+20), front.Addr().String())[5:])
+		nodetest.WaitFor(t, "the connections of the version before to end", func() bool { return open.Load() == 0 })
+	}
+	c.Do("GET", "/", "")
+	n.mustDelete(t, "meshhttproute", "shop")
+	n.mustDelete(t, "listener", "web")
+	n.mustDelete(t, "service", "shop")
+	nodetest.WaitFor(t, "the connections of the service to end", func() bool { return open.Load() == 0 })
+	c.HTTP.CloseIdleConnections()
+	nodetest.WaitFor(t, "its series to go", func() bool {
+		n.Tidy(time.Now().Add(time.Minute))
+		for series := range n.series(t) {
+			if strings.Contains(series, `service="shop"`) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// The access log tells of each request, and of what it came by.
+func TestAccessLogOfRequests(t *testing.T) {
+	n := start(t, nodetest.WebListener+nodetest.WebService("shop", "", nodetest.NamedServer(t, "shop"))+nodetest.WebRoute(nodetest.Rule("/cart", "")))
+	c := nodetest.NewWebClient(t, n.at(t, "web"), false)
+	c.Do("POST", "/cart/7?secret=1", "body")
+	c.Do("GET", "/", "")
+	if _, err := c.Try("GET", "/a/../b", ""); err != nil && !errors.Is(err, io.EOF) {
+		t.Error(err)
+	}
+	c.HTTP.CloseIdleConnections()
+	nodetest.WaitFor(t, "the lines", func() bool { return strings.Contains(n.lines.String(), "connection closed") })
+	got := n.lines.String()
+	for _, want := range []string{
+		"method=POST host=" + strings.TrimPrefix(c.Base, "http://") + " path=/cart/7 status=200 route=shop rule=0 service=shop endpoint=127.0.0.1:",
+		" in=4 out=", "attempts=1", "path=/ status=200 route=shop rule=-1 service=shop",
+		"path=/a/../b status=400 reason=bad_path", "requests=3",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the log has no %q:\n%s", want, got)
+		}
+	}
+	if strings.Contains(got, "secret") {
+		t.Error("the query is in the log")
+	}
+}

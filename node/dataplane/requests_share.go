@@ -1,0 +1,135 @@
+package dataplane
+
+import (
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"penstock/netio"
+	"penstock/netio/budget"
+	"penstock/netio/web"
+)
+
+// memory is the node's memory budget.
+type memory interface {
+	Take(h *budget.Holder, o budget.Owner, p *budget.Party, n int64) bool
+	Give(h *budget.Holder, n int64)
+}
+
+// place is a request's among those that are served at once.
+type place struct {
+	budget.Holder
+	running atomic.Pointer[web.Request] // nil: it has not been sent on
+	evicted atomic.Bool
+}
+
+var _ budget.Idler = (*place)(nil)
+
+// Evict implements budget.Owner.
+func (p *place) Evict() {
+	p.evicted.Store(true)
+	if r := p.running.Load(); r != nil {
+		go (*r).End(web.ErrEvicted) // whoever needs the place does not wait
+	}
+}
+
+// Idle implements budget.Idler.
+func (p *place) Idle() (rank int, d time.Duration) {
+	if r := p.running.Load(); r != nil {
+		return (*r).Idle()
+	}
+	return 0, 0
+}
+
+// header is what a request's header holds of the memory budget.
+type header struct {
+	budget.Holder
+	size    int64
+	running atomic.Pointer[web.Request]
+	evicted atomic.Bool
+}
+
+var _ budget.Owner = (*header)(nil)
+
+// Evict implements budget.Owner.
+func (h *header) Evict() {
+	h.evicted.Store(true)
+	if r := h.running.Load(); r != nil {
+		go (*r).End(web.ErrMemory)
+	}
+}
+
+const (
+	// maxFields bounds the fields of a request's header, announced trailers
+	// included.
+	maxFields = 200
+	// fieldSize is about what a field costs beside its bytes: it is there twice, as
+	// it came and as it goes on.
+	fieldSize = 160
+	// freeHeader is what is not charged of a request: most headers take no more,
+	// and --max-requests bounds them.
+	freeHeader = 4 << 10
+)
+
+// weigh counts the fields of a request's header and estimates the memory that it
+// takes beyond what is free.
+func weigh(r *http.Request) (fields int, size int64) {
+	size = int64(len(r.RequestURI) + len(r.Host))
+	for name, values := range r.Header {
+		for _, v := range values {
+			size += int64(len(name) + len(v))
+		}
+		fields += len(values)
+	}
+	fields += len(r.Trailer)
+	return fields, max(size+fieldSize*int64(fields)-freeHeader, 0)
+}
+
+// admit takes a place and memory for a request, which done gives back.
+func (q *request) admit(r *http.Request) netio.Reason {
+	h := q.requests
+	fields, size := weigh(r)
+	if fields > maxFields {
+		return TooManyFields
+	}
+	p := budget.Party{
+		Source: budget.Source(q.client.addr.Addr()), Listener: q.client.in.Listener, Tenant: q.client.destination,
+	}
+	if ok, _ := h.places.Take(&q.place.Holder, budget.Bulk, &q.place, &p, 1, budget.Swap); !ok {
+		return LimitRequests
+	}
+	if size > 0 && !h.memory.Take(&q.header.Holder, &q.header, &p, size) {
+		return netio.LimitMemory
+	}
+	q.header.size = size
+	return netio.OK
+}
+
+// statusOf is what a request is answered that admit refuses.
+func statusOf(why netio.Reason) int {
+	if why == TooManyFields {
+		return http.StatusRequestHeaderFieldsTooLarge
+	}
+	return http.StatusServiceUnavailable
+}
+
+// begin is told that the request is about to be sent on. It may have been evicted
+// before.
+func (q *request) begin(r web.Request) {
+	q.place.running.Store(&r)
+	q.header.running.Store(&r)
+	switch {
+	case q.place.evicted.Load():
+		r.End(web.ErrEvicted)
+	case q.header.evicted.Load():
+		r.End(web.ErrMemory)
+	}
+}
+
+// leave gives back what admit took.
+func (q *request) leave() {
+	q.requests.places.Give(&q.place.Holder, 1)
+	if q.header.size > 0 {
+		q.requests.memory.Give(&q.header.Holder, q.header.size)
+	}
+}

@@ -1,0 +1,241 @@
+package dataplane
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"penstock/netio"
+	"penstock/netio/ports"
+	"penstock/netio/proxyproto"
+	"penstock/netio/web"
+	"penstock/node/accesslog"
+	"penstock/routing"
+	"penstock/routing/endpoint"
+	"penstock/routing/health"
+	"penstock/routing/resource"
+)
+
+// request is one request, from its header to the end of its answer. It is web's
+// UpstreamSelector of the endpoints that its Decision names.
+type request struct {
+	requests           *requests
+	client             *httpClient
+	method, host, path string // as the client wrote them
+	begun              time.Time
+
+	answered routing.Answered
+	spec     *resource.Service // of where it goes; nil: nowhere
+	flow     *Flow             // that it counts in; nil: none yet
+	endpoint string            // the last one that was tried
+	replied  bool              // an endpoint has begun its answer
+	why      netio.Reason      // it is answered from here
+
+	place  place  // of the requests at once
+	header header // of memory
+}
+
+var _ web.UpstreamSelector = (*request)(nil)
+
+// maxTries bounds the endpoints that are tried; the service's own bound, which
+// is lower, is Decision.Next's to keep.
+const maxTries = 1000
+
+// enter counts the request in, where it is known where it goes. A service that
+// is gone gets no flow anew: nobody would forget it.
+func (q *request) enter(table *routing.Table) {
+	if s, ok := table.Service(q.answered.Service()); ok {
+		q.spec = s.Spec()
+	}
+	service := q.answered.Service()
+	if service == "" {
+		service = q.answered.Destination()
+	}
+	if _, ok := q.requests.router.Table().Service(service); !ok {
+		service = ""
+	}
+	q.flow = q.requests.flows.get(q.client.in.Listener, service)
+	q.flow.requests.active.Add(1)
+}
+
+// refuse answers from here, with the reason.
+func (q *request) refuse(plan web.Disposition, status int, why netio.Reason) web.Disposition {
+	q.why = why
+	plan.Answer = &web.Answer{Status: status, Body: reasonText(why) + "\n"}
+	return plan
+}
+
+// isGRPC reports whether a request is a call of gRPC: its streams may be silent on
+// both sides for any time before an answer begins, and have deadlines and
+// pings of their own (gRPC over HTTP/2, "Requests").
+func isGRPC(r *http.Request) bool {
+	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+	kind, _, _ = strings.Cut(strings.TrimSpace(kind), "+")
+	return r.ProtoMajor == 2 && strings.EqualFold(kind, "application/grpc")
+}
+
+// forward completes the plan of a request that goes to endpoints.
+func (q *request) forward(plan web.Disposition, path string) web.Disposition {
+	a := &q.answered
+	plan.Upstreams, plan.Attempts, plan.Timeout = q, maxTries, q.spec.HTTP.Timeout.D()
+	plan.Begun, plan.Upgrades = q.begin, q.spec.HTTP.Protocols()
+	plan.Request = func(out *http.Request) {
+		host, newPath := a.Rewrite(path)
+		if host != "" {
+			out.Host = host
+		}
+		switch {
+		case newPath != "":
+			setPath(out.URL, newPath)
+		case out.URL.RawPath != "" && out.URL.RawPath != out.URL.EscapedPath():
+			// It has characters that need an escape and have none: net/url would
+			// escape all of it anew, and make a slash of %2F.
+			setPath(out.URL, path)
+		}
+		a.RequestHeaders(out.Header)
+	}
+	plan.Response = func(h http.Header) { a.ResponseHeaders(h) }
+	// The connection would be cut at its age: rather let the client go before.
+	if age := q.maxAge(); age > 0 && time.Since(q.client.born) > age-age/5 {
+		plan.Last = true
+	}
+	return plan
+}
+
+// maxAge is that of the client's connection.
+func (q *request) maxAge() time.Duration {
+	if s, ok := q.requests.router.Table().Service(q.client.destination); ok {
+		return s.Spec().MaxAge.D()
+	}
+	return 0
+}
+
+// written is the path as the client wrote it.
+func written(u *url.URL) string {
+	if u.RawPath != "" {
+		return u.RawPath
+	}
+	return u.EscapedPath()
+}
+
+// setPath sets a path in normal form. One that has none was stored before
+// validation refused it, and changes nothing.
+func setPath(u *url.URL, path string) {
+	if plain, err := url.PathUnescape(path); err == nil {
+		u.Path, u.RawPath = plain, path
+	}
+}
+
+// Next implements web.UpstreamSelector. What fails for want of something on this node is
+// not held against the endpoint, nor tried again, as with connections.
+func (q *request) Next(err error) (web.Target, bool) {
+	if err != nil && requestReason(err) == netio.LimitFiles {
+		return web.Target{}, false
+	}
+	now := time.Now()
+	if err != nil && requestReason(err) == netio.LimitPorts {
+		q.answered.Excuse(health.ErrorText(ports.Explain(err)), now)
+	} else if err != nil {
+		q.answered.Fault(requestFailure(err), health.ErrorText(err), now)
+	}
+	e, reason := q.answered.Next(now)
+	if reason != routing.OK {
+		if err == nil || q.answered.BudgetSpent() {
+			q.why = netio.Reason(reason)
+		}
+		return web.Target{}, false
+	}
+	q.endpoint = EndpointName(e)
+	t := web.Target{Address: e.Addr.String(), Profile: q.requests.profiles.of(q.answered.Service(), q.spec, hostOf(e))}
+	if e.Unix != "" {
+		t.Address = "unix:" + e.Unix
+	}
+	if v := proxyVersion(q.spec); v != proxyproto.None {
+		t.Preface = proxyproto.Append(nil, v, q.client.proxy)
+	}
+	return t, true
+}
+
+// requestFailure is how an endpoint failed a request.
+func requestFailure(err error) endpoint.Failure {
+	switch requestReason(err) {
+	case netio.ConnectTimeout:
+		return endpoint.ConnectTimedOut
+	case netio.UpstreamTLS:
+		var timeout net.Error
+		if errors.As(err, &timeout) && timeout.Timeout() {
+			return endpoint.ConnectTimedOut
+		}
+		return endpoint.ConnectFailed
+	case netio.ConnectRefused, netio.ConnectError:
+		return endpoint.ConnectFailed
+	}
+	return endpoint.NoAnswer
+}
+
+// Reached implements web.UpstreamSelector.
+func (q *request) Reached() { q.answered.Reached(time.Now()) }
+
+// Answered implements web.UpstreamSelector.
+func (q *request) Answered() {
+	q.replied = true
+	q.answered.Connected(time.Now())
+}
+
+// Refusal implements web.UpstreamSelector.
+func (q *request) Refusal(err error) string {
+	if q.why == netio.OK {
+		q.why = requestReason(err)
+	}
+	return reasonText(q.why)
+}
+
+// done is told how the request ended.
+func (q *request) done(o web.Outcome) {
+	h, now := q.requests, time.Now()
+	q.leave()
+	if q.why == netio.OK {
+		q.why = requestReason(o.Err)
+	}
+	defer q.client.requests.end(q.why == netio.ClientGone || q.why == netio.ClientReset)
+	if !q.replied && blames(q.why) {
+		q.answered.Fault(requestFailure(o.Err), health.ErrorText(o.Err), now)
+	}
+	q.answered.Closed()
+	if q.flow == nil {
+		q.flow = h.flows.get(q.client.in.Listener, "")
+		q.flow.requests.active.Add(1)
+	}
+	took := now.Sub(q.begun)
+	q.flow.requests.end(q.flow.requestTime(h.flows), o.Status, took)
+	if o.Status == 0 || q.why != netio.OK {
+		h.refused.count(q.why)
+	}
+	if h.access != nil {
+		h.access.Write(q.record(o, now, took))
+	}
+}
+
+// blames tells whether a failure is the endpoint's.
+func blames(why netio.Reason) bool {
+	switch why {
+	case netio.ConnectRefused, netio.ConnectTimeout, netio.ConnectError, netio.UpstreamTLS, NoAnswer:
+		return true
+	}
+	return false
+}
+
+// record is the request's line of the access log.
+func (q *request) record(o web.Outcome, now time.Time, took time.Duration) accesslog.Record {
+	return accesslog.Record{
+		Event: accesslog.Requested, At: now, ID: q.client.id, Listener: q.client.in.Listener, Client: q.client.addr,
+		Service: q.flow.service, Endpoint: q.endpoint, Reason: string(q.why), Error: o.Err,
+		In: uint64(o.In), Out: uint64(o.Out), Duration: took, Attempts: q.answered.Attempts(),
+		Request: &accesslog.Request{
+			Method: q.method, Host: q.host, Path: q.path, Status: o.Status, Route: q.answered.Route, Rule: q.answered.Rule,
+		},
+	}
+}

@@ -1,0 +1,141 @@
+package dataplane
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"penstock/netio/ports"
+)
+
+// PortUse is how this node's local ports are used: each serves one connection to
+// each address of an endpoint.
+type PortUse struct {
+	available int // to each address; 0: the system does not say
+	timeWait  int // connections of the system in TIME_WAIT; -1: it does not say
+	used      map[netip.AddrPort]int64
+	leads     []lead
+}
+
+// lead is a service or a virtual cluster, and the addresses that it leads to.
+type lead struct {
+	kind, name string
+	to         []netip.AddrPort
+}
+
+// PortUse looks at the counters that there are: connections that are relayed
+// count at their endpoints, those of HTTP and Kafka where they are made.
+func (d *Dataplane) PortUse() *PortUse {
+	u := &PortUse{used: map[netip.AddrPort]int64{}}
+	var err error
+	if u.available, err = ports.Available(); err != nil {
+		u.available = 0
+	}
+	if u.timeWait, err = ports.TimeWait(); err != nil {
+		u.timeWait = -1
+	}
+	d.requests.profiles.ports.AddTo(u.used)
+	for _, svc := range d.Services() {
+		l := lead{kind: "Service", name: svc.Name()}
+		seen := map[string]bool{}
+		for _, e := range svc.Group().Endpoints() {
+			name := EndpointName(e)
+			if !e.Addr.IsValid() || seen[name] { // the same address twice, with different tags, has one counter
+				continue
+			}
+			seen[name] = true
+			at := netip.AddrPortFrom(e.Addr.Addr().Unmap(), e.Addr.Port())
+			u.used[at] += e.Relayed()
+			l.to = append(l.to, at)
+		}
+		u.leads = append(u.leads, l)
+	}
+	clusters := d.Kafka.Ports()
+	for _, name := range slices.Sorted(maps.Keys(clusters)) {
+		l := lead{kind: "VirtualCluster", name: name}
+		for at, connections := range clusters[name] {
+			u.used[at] += connections
+			l.to = append(l.to, at)
+		}
+		u.leads = append(u.leads, l)
+	}
+	return u
+}
+
+// busiest is how many ports are used towards the address that has most.
+func (u *PortUse) busiest(l *lead) (most int64) {
+	for _, at := range l.to {
+		most = max(most, u.used[at])
+	}
+	return most
+}
+
+// Available is how many local ports there are for each address, 0 where the
+// system does not say; TimeWait how many connections of the network namespace
+// are in TIME_WAIT, -1 where it does not say.
+func (u *PortUse) Available() int { return u.available }
+
+// TimeWait is told with Available.
+func (u *PortUse) TimeWait() int { return u.timeWait }
+
+// Busiest is, for each service and virtual cluster, how many ports are used
+// towards the address that has most. A virtual cluster may have the name of a
+// service.
+func (u *PortUse) Busiest() map[string]int64 {
+	used := map[string]int64{}
+	for i := range u.leads {
+		l := &u.leads[i]
+		used[l.name] = max(used[l.name], u.busiest(l))
+	}
+	return used
+}
+
+const (
+	// portsFull is the share of the local ports, in percent, above which a node warns.
+	portsFull = 80
+	// maxPortWarnings bounds the addresses that it warns of, and maxPortNames the
+	// services that it names with each.
+	maxPortWarnings, maxPortNames = 10, 3
+)
+
+// Warnings say towards which addresses the node is running out of ports, the
+// fullest first.
+func (u *PortUse) Warnings(node string) []string {
+	full := map[netip.AddrPort][]string{} // whose it is
+	for i := range u.leads {
+		l := &u.leads[i]
+		for _, at := range l.to {
+			if u.available > 0 && u.used[at]*100 > int64(u.available)*portsFull {
+				full[at] = append(full[at], l.kind+"/"+l.name)
+			}
+		}
+	}
+	all := slices.SortedFunc(maps.Keys(full), func(a, b netip.AddrPort) int {
+		if u.used[a] != u.used[b] {
+			return cmp.Compare(u.used[b], u.used[a])
+		}
+		return a.Compare(b)
+	})
+	var list []string
+	for _, at := range all[:min(len(all), maxPortWarnings)] {
+		list = append(list, u.warning(node, at, full[at]))
+	}
+	if more := len(all) - len(list); more > 0 {
+		list = append(list, fmt.Sprintf("node %s: the same of %d more addresses", node, more))
+	}
+	return list
+}
+
+func (u *PortUse) warning(node string, at netip.AddrPort, names []string) string {
+	names = slices.Compact(names)
+	who := strings.Join(names[:min(len(names), maxPortNames)], ", ")
+	if more := len(names) - maxPortNames; more > 0 {
+		who += fmt.Sprintf(" and %d more", more)
+	}
+	return fmt.Sprintf("node %s: %d of %d local ports (%d %%) are in use towards endpoint %v of %s; with none left, connections there end with limit_ports. "+
+		"Add endpoints or nodes, widen net.ipv4.ip_local_port_range, or keep fewer connections open (docs/operations.md, Ports)",
+		node, u.used[at], u.available, u.used[at]*100/int64(u.available), at, who)
+}

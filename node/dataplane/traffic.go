@@ -1,0 +1,209 @@
+package dataplane
+
+import (
+	"time"
+
+	"penstock/kafka"
+	"penstock/netio"
+	"penstock/netio/ports"
+	"penstock/node/accesslog"
+	"penstock/node/tlsconfig"
+	"penstock/routing"
+	"penstock/routing/endpoint"
+	"penstock/routing/health"
+	"penstock/routing/resource"
+)
+
+// traffic is netio's Handler: it asks routing about each connection, and tells
+// it, the counters and the access log what became of it. Its methods run on
+// the loops and never wait.
+type traffic struct {
+	router *routing.Router
+	gone   *removedListeners
+	flows  *flows
+	kafka  *kafka.Proxy
+	// requests take the connections whose requests are routed one by one.
+	requests *requests
+	// client gives the TLS towards a service's endpoints; nil: plain.
+	client func(service string, spec *resource.Service) *tlsconfig.Client
+
+	access    *accesslog.Log // nil: off
+	accessAll bool
+}
+
+var _ netio.Handler = (*traffic)(nil)
+
+// Route implements netio.Handler.
+func (t *traffic) Route(c *netio.Conn) (netio.Plan, netio.Reason) {
+	in := routing.Input{Listener: c.Listener(), Client: c.Client().Addr(), Tags: identity(c.TLS())}
+	if h := c.Hello(); h != nil {
+		in.ServerName, in.HasServerName, in.ALPN = h.ServerName, h.HasServerName, h.ALPN
+	}
+	table := t.router.Table()
+	d, reason := table.Decide(&in)
+	if last := t.gone.table(in.Listener); reason == routing.NoListener && last != nil {
+		table = last
+		d, reason = table.Decide(&in)
+	}
+	if reason == routing.NoRoute || reason == routing.NoListener {
+		if t.kafka.Table().Has(in.Listener) {
+			return t.kafka.Route(c)
+		}
+	}
+	if reason != routing.OK {
+		return nil, netio.Reason(reason)
+	}
+	service := d.Service()
+	if d.HTTP() {
+		service = d.Destination()
+	}
+	s, ok := table.Service(service)
+	if !ok {
+		return nil, netio.Reason(routing.NoBackend)
+	}
+	f := t.flows.get(c.Listener(), s.Name())
+	p := f.path.Load()
+	if p == nil || p.spec != s.Spec() {
+		p = newPath(f, s.Spec(), t.client(s.Name(), s.Spec()))
+		f.path.Store(p)
+	}
+	if d.HTTP() {
+		return t.requests.plan(c, &in, f, p, table), netio.OK
+	}
+	return &plan{traffic: t, flow: f, path: p, decision: d}, netio.OK
+}
+
+// Closed implements netio.Handler.
+func (t *traffic) Closed(c *netio.Conn, why netio.Reason) {
+	if p, ok := kafka.Of(c.Plan()); ok {
+		t.closedKafka(c, p, why)
+		return
+	}
+	if p, ok := c.Plan().(*httpPlan); ok {
+		t.closedHTTP(c, p, why)
+		return
+	}
+	p, _ := c.Plan().(*plan)
+	if p == nil {
+		t.flows.get(c.Listener(), "").end(why)
+		if t.access != nil {
+			t.access.Write(t.record(c, nil, accesslog.Closed, why))
+		}
+		return
+	}
+	if t.access != nil {
+		t.access.Write(t.record(c, p, accesslog.Closed, why))
+	}
+	p.flow.end(why)
+	if why == netio.UpstreamReset && p.took > 0 {
+		if _, out := c.Bytes(); out == 0 {
+			p.decision.EarlyReset(time.Now())
+		}
+	}
+	p.decision.Closed()
+}
+
+// record is a line of the access log.
+func (t *traffic) record(c *netio.Conn, p *plan, event accesslog.Event, why netio.Reason) accesslog.Record {
+	r := accesslog.Record{
+		Event: event, At: time.Now(), ID: c.ID(), Listener: c.Listener(), Client: c.Client(),
+		SNI: c.ServerName(), Reason: string(why), Duration: c.Age(),
+	}
+	if event == accesslog.Closed {
+		r.Error = c.Failure()
+	}
+	r.In, r.Out = c.Bytes()
+	if p != nil {
+		r.Service, r.Endpoint = p.flow.service, p.endpoint()
+		r.Attempts, r.Connect = p.decision.Attempts(), p.took
+	}
+	return r
+}
+
+// plan is one routed connection. It lives as long as the connection, so it is
+// kept small.
+type plan struct {
+	traffic  *traffic
+	flow     *Flow
+	path     *path // nil once connected
+	decision routing.Decision
+	took     time.Duration // to connect; 0: not connected
+}
+
+var (
+	_ netio.Plan      = (*plan)(nil)
+	_ netio.Described = (*plan)(nil)
+)
+
+// Next implements netio.Plan. What fails for want of something on this node is
+// not held against the endpoint, nor tried again. Local ports are an exception:
+// where there is none left towards one endpoint there may be towards another.
+func (p *plan) Next(_ *netio.Conn, err error) (netio.Target, netio.Reason) {
+	if err != nil {
+		if why := netio.ConnectReason(err); why == netio.LimitFiles || why == netio.LimitHandshakes {
+			return netio.Target{}, why
+		}
+	}
+	now := time.Now()
+	if netio.ConnectReason(err) == netio.LimitPorts {
+		p.decision.Excuse(health.ErrorText(ports.Explain(err)), now)
+	} else if err != nil {
+		p.decision.Fault(connectFailure(err), health.ErrorText(err), now)
+	}
+	e, reason := p.decision.Next(now)
+	if reason != routing.OK {
+		return netio.Target{}, p.giveUp(err, reason)
+	}
+	return netio.Target{Addr: e.Addr, Unix: e.Unix, Profile: p.path.profileFor(e)}, netio.OK
+}
+
+// giveUp names the reason when no endpoint is left to try: how the last
+// attempt failed, unless it is the retry budget that forbids another one.
+func (p *plan) giveUp(err error, reason routing.Reason) netio.Reason {
+	if err == nil || p.decision.BudgetSpent() {
+		return netio.Reason(reason)
+	}
+	return netio.ConnectReason(err)
+}
+
+// connectFailure tells whether an attempt to connect took all of its time.
+func connectFailure(err error) endpoint.Failure {
+	if netio.ConnectReason(err) == netio.ConnectTimeout {
+		return endpoint.ConnectTimedOut
+	}
+	return endpoint.ConnectFailed
+}
+
+// Connected implements netio.Plan.
+func (p *plan) Connected(c *netio.Conn, took time.Duration) {
+	p.took = max(took, 1)
+	p.path = nil
+	p.decision.Connected(time.Now())
+	p.flow.connect.Observe(took.Seconds())
+	if p.traffic.accessAll {
+		p.traffic.access.Write(p.traffic.record(c, p, accesslog.Connected, netio.OK))
+	}
+}
+
+// Description implements netio.Described: "service endpoint".
+func (p *plan) Description() string { return p.flow.service + " " + p.endpoint() }
+
+// endpoint is where the connection is, or "".
+func (p *plan) endpoint() string {
+	if e := p.decision.Endpoint(); e != nil {
+		return EndpointName(e)
+	}
+	return ""
+}
+
+// EndpointName is an endpoint as logs and metrics call it: as the user wrote
+// it, and for a host name the address that it stands for now.
+func EndpointName(e *endpoint.Endpoint) string {
+	if e.Unix != "" || !e.Addr.IsValid() {
+		return e.Address
+	}
+	if addr := e.Addr.String(); addr != e.Address {
+		return e.Address + "=" + addr
+	}
+	return e.Address
+}

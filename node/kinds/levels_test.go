@@ -1,0 +1,28 @@
+package kinds
+
+import (
+	"fmt"
+	"testing"
+
+	"penstock/node/cluster"
+	"penstock/routing/resource"
+)
+
+// Fields that the release before does not know are of a level of their own.
+func TestFieldsForRequestsWantNodesThatKnowThem(t *testing.T) {
+	t.Parallel()
+	const listener, service = "kind: Listener\nname: a\nspec: {address: \":1\", service: a%s}\n", "kind: Service\nname: a\nspec: {protocol: http%s}\n"
+	for text, want := range map[string]int{
+		fmt.Sprintf(listener, ""): 0, fmt.Sprintf(listener, ", http: {underscores: allow}"): cluster.LevelRequests,
+		fmt.Sprintf(service, ""): 0, fmt.Sprintf(service, ", http: {timeout: 1s}"): cluster.LevelPolicies,
+		fmt.Sprintf(service, ", http: {upgrades: [websocket]}"): cluster.LevelRequests,
+	} {
+		objects, faults := resource.Decode("test.yaml", []byte(text), All())
+		if len(faults) > 0 {
+			t.Fatal(faults)
+		}
+		if got := Level(objects[0]); got != want {
+			t.Errorf("%s is of level %d, want %d", text, got, want)
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"penstock/node/admin"
+	"penstock/node/catalog"
+	"penstock/node/cluster"
+)
+
+// The metrics of the cluster and of its ports, as this node sees them.
+var (
+	mAlone        = desc("cluster_alone", "1 where this node can decide nothing, such as without a leader.")
+	mLeads        = desc("cluster_leader", "1 where this node leads.")
+	mMembers      = desc("cluster_members", "Nodes of the cluster, by what this one sees of them.", "role", "state")
+	mTerm         = desc("raft_term", "Term of Raft.")
+	mCommit       = desc("raft_commit_index", "Index of the last entry that is known to be agreed.")
+	mLast         = desc("raft_last_index", "Index of the last entry in this node's log.")
+	mApplied      = desc("raft_applied_index", "Index of the last entry that this node's content has.")
+	mContact      = desc("raft_last_contact_seconds", "How long ago the leader was heard; -1: never.")
+	mFault        = desc("raft_fault", "1 where the log could not be written last.")
+	mStoreEntries = desc("store_entries", "Entries in the store, the cluster's own included.")
+	mStoreBytes   = desc("store_bytes", "Bytes of them, their history not included.")
+
+	mAdminConns   = desc("admin_connections", "Connections of commands and nodes.", "who")
+	mAdminTokens  = desc("admin_tokens_total", "Tokens that were shown, by what became of them.", "result")
+	mAdminRefused = desc("admin_refused_total", "Requests and connections that were refused.", "reason")
+	mPortPending  = desc("cluster_port_pending", "Connections to the cluster port that have not said what they want.")
+	mPortAccepted = desc("cluster_port_accepted_total", "Connections to the cluster port.")
+	mPortRefused  = desc("cluster_port_refused_total", "Those of them that were closed before they were anybody's.", "reason")
+)
+
+// Store tells how much there is in a store.
+func Store(s catalog.Store) prometheus.Collector {
+	return collector(func(to sink) {
+		view := s.Snapshot()
+		to.gauge(mStoreEntries, float64(view.Len()))
+		to.gauge(mStoreBytes, float64(view.Bytes()))
+	})
+}
+
+// Admin tells who asks a server of the admin methods.
+func Admin(s *admin.Server) prometheus.Collector {
+	return collector(func(to sink) {
+		a := s.Stats()
+		to.gauge(mAdminConns, float64(a.Unauthenticated), "unknown")
+		to.gauge(mAdminConns, float64(a.Connections-a.Unauthenticated), "known")
+		to.count(mAdminTokens, a.Authenticated, "good")
+		to.count(mAdminTokens, a.AuthFailed, "wrong")
+		to.count(mAdminTokens, a.AuthLimited, "not_looked_at")
+		to.count(mAdminRefused, a.Forbidden, "role")
+		to.count(mAdminRefused, a.OverLimit, "too_many")
+	})
+}
+
+// Cluster tells what a node sees of its cluster; c is nil with --dev.
+func Cluster(c *cluster.Cluster) prometheus.Collector {
+	return collector(func(to sink) {
+		if c == nil {
+			to.gauge(mAlone, 0)
+			return
+		}
+		to.gauge(mAlone, truth(c.Alone() != ""))
+		raft(c, to)
+		members(c, to)
+		p := c.PortStats()
+		to.gauge(mPortPending, float64(p.Pending))
+		to.count(mPortAccepted, p.Accepted)
+		for reason, v := range p.Refused {
+			to.count(mPortRefused, v, reason)
+		}
+	})
+}
+
+// raft tells of the log.
+func raft(c *cluster.Cluster, to sink) {
+	s := c.Store().Leadership()
+	to.gauge(mLeads, truth(s.Leader == c.ID()))
+	to.gauge(mTerm, float64(s.Term))
+	to.gauge(mCommit, float64(s.Commit))
+	to.gauge(mLast, float64(s.Last))
+	to.gauge(mApplied, float64(s.Applied))
+	to.gauge(mContact, s.Contact.Seconds())
+	to.gauge(mFault, truth(s.Fault != nil))
+}
+
+// members counts the nodes, also where there are none of a kind.
+func members(c *cluster.Cluster, to sink) {
+	members := map[[2]string]int{}
+	for _, role := range []string{cluster.RoleLeader, cluster.RoleVoter, cluster.RoleNonVoter} {
+		for _, state := range []string{cluster.StateUp, cluster.StateUnreachable} {
+			members[[2]string{role, state}] = 0
+		}
+	}
+	for _, m := range c.Members() {
+		members[[2]string{m.Role, m.State}]++
+	}
+	for k, v := range members {
+		to.gauge(mMembers, float64(v), k[0], k[1])
+	}
+}

@@ -1,0 +1,149 @@
+package metrics
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"penstock/node/dataplane"
+	"penstock/routing"
+	"penstock/routing/endpoint"
+)
+
+// The metrics of the data plane.
+var (
+	mConnectionsTotal = desc("connections_total", "Connections that ended, by how (docs/reasons.md); service is empty where none was found.", "listener", "service", "result")
+	mConnections      = desc("connections", "Connections with a service now.", "listener", "service")
+	mRoutedTotal      = desc("routed_connections_total", "Connections that were sent to a service.", "listener", "service")
+	mBytesTotal       = desc("bytes_total", "Bytes relayed: in from clients, out from endpoints.", "listener", "service", "direction")
+
+	mAccepted      = desc("accepted_connections", "Connections accepted and not ended, those without a service included.")
+	mLoop          = desc("loop_connections", "The same, on each event loop.", "loop")
+	mPending       = desc("pending_bytes", "Bytes that the kernel has not taken yet.")
+	mBudget        = desc("memory_budget_bytes", "Memory budget for connections that are not relayed yet, Kafka frames and headers of HTTP requests.")
+	mBudgetUsed    = desc("memory_budget_used_bytes", "What of it is in use.")
+	mEvictions     = desc("evictions_total", "Connections and requests that were ended to make room for others (docs/settings.md#shares): budget is memory, handshakes or requests.", "budget", "listener")
+	mHandshakes    = desc("handshakes", "TLS handshakes under way.")
+	mRefusedTotal  = desc("refused_connections_total", "Connections that a limit turned away.", "reason")
+	mRestsTotal    = desc("accept_rests_total", "Times that accepting rested for want of descriptors or memory.")
+	mListenerUp    = desc("listener_up", "1 where the listener listens, 0 where its address cannot be bound.", "listener")
+	mHealthy       = desc("endpoint_healthy", "1 where the endpoint is healthy or not checked, 0 where it is unhealthy.", "service", "endpoint")
+	mEjected       = desc("endpoint_ejected", "1 where the endpoint is ejected.", "service", "endpoint")
+	mEndpointState = desc("endpoint_state", "1 for the state that the endpoint is in.", "service", "endpoint", "state")
+	mEndpointConns = desc("endpoint_connections", "Connections at the endpoint, those being established included.", "service", "endpoint")
+
+	mPorts     = desc("source_ports", "Local ports that there are for connections to one endpoint address of the service.", "service")
+	mPortsUsed = desc("source_ports_used", "Those of them in use towards the address that has most; without TIME_WAIT.", "service")
+	mTimeWait  = desc("time_wait_connections", "Connections of the network namespace in TIME_WAIT, wherever they led.")
+
+	mRequestsTotal   = desc("http_requests_total", "Requests of HTTP that were routed one by one and have ended, by the class of their status; none: the client did not wait.", "listener", "service", "code")
+	mRequests        = desc("http_requests", "Requests under way.", "listener", "service")
+	mRequestsRefused = desc("http_refused_total", "Requests that no endpoint has answered in full, by why (docs/reasons.md).", "reason")
+)
+
+// Dataplane tells what a data plane carries.
+func Dataplane(d *dataplane.Dataplane) prometheus.Collector {
+	return collector(func(to sink) {
+		flows(d, to)
+		refusals(d, to)
+		engine(d, to)
+		endpoints(d.Router.Table(), to)
+		ports(d, to)
+		proxy(d.Kafka, to)
+	})
+}
+
+// flows tells of the traffic from each listener to each service.
+func flows(d *dataplane.Dataplane, to sink) {
+	for _, f := range d.Flows() {
+		if f.Service() != "" {
+			counts := f.Counts()
+			to.gauge(mConnections, float64(counts.Active), f.Listener(), f.Service())
+			to.count(mRoutedTotal, counts.Connections, f.Listener(), f.Service())
+			to.count(mBytesTotal, counts.BytesIn, f.Listener(), f.Service(), "in")
+			to.count(mBytesTotal, counts.BytesOut, f.Listener(), f.Service(), "out")
+		}
+		requests(f, to)
+		for reason, v := range f.Ended() {
+			to.count(mConnectionsTotal, v, f.Listener(), f.Service(), string(reason))
+		}
+	}
+}
+
+// engine tells of the loops and their limits.
+func engine(d *dataplane.Dataplane, to sink) {
+	s := d.Engine.Stats()
+	to.gauge(mAccepted, float64(s.Connections))
+	for i, v := range s.PerLoop {
+		to.gauge(mLoop, float64(v), strconv.Itoa(i))
+	}
+	to.gauge(mPending, float64(s.Pending))
+	to.gauge(mBudget, float64(s.Budget))
+	to.gauge(mBudgetUsed, float64(s.BudgetUsed))
+	to.gauge(mHandshakes, float64(s.Handshakes))
+	for reason, v := range s.Refused {
+		to.count(mRefusedTotal, v, string(reason))
+	}
+	to.count(mRestsTotal, s.AcceptRests)
+	requests := d.EvictedRequests()
+	for _, l := range d.Engine.Listeners() {
+		to.gauge(mListenerUp, truth(l.Err == nil), l.Name)
+		to.count(mEvictions, s.Evicted[l.Name], "memory", l.Name)
+		to.count(mEvictions, s.EvictedHandshakes[l.Name], "handshakes", l.Name)
+		to.count(mEvictions, requests[l.Name], "requests", l.Name)
+	}
+}
+
+// endpoints tells of every endpoint. Two addresses of one host name are told
+// apart by what they resolve to.
+func endpoints(table *routing.Table, to sink) {
+	now := time.Now()
+	for svc := range table.Services() {
+		g := svc.Group()
+		seen := map[string]bool{}
+		for _, e := range g.Endpoints() {
+			name := dataplane.EndpointName(e)
+			if seen[name] {
+				continue // the same address twice, with different tags
+			}
+			seen[name] = true
+			to.gauge(mHealthy, truth(e.Health() != endpoint.Unhealthy), g.Service(), name)
+			to.gauge(mEjected, truth(e.Ejected(now)), g.Service(), name)
+			to.gauge(mEndpointState, 1, g.Service(), name, string(g.Condition(e, now).State))
+			to.gauge(mEndpointConns, float64(e.Active()), g.Service(), name)
+		}
+	}
+}
+
+// requests tells of the requests of a flow that has some.
+func requests(f *dataplane.Flow, to sink) {
+	active, ended := f.Requests()
+	for class, v := range ended {
+		to.count(mRequestsTotal, v, f.Listener(), f.Service(), class)
+	}
+	if active > 0 || len(ended) > 0 {
+		to.gauge(mRequests, float64(active), f.Listener(), f.Service())
+	}
+}
+
+// refusals tells why requests were refused.
+func refusals(d *dataplane.Dataplane, to sink) {
+	for reason, v := range d.Refusals() {
+		to.count(mRequestsRefused, v, string(reason))
+	}
+}
+
+// ports tells how the local ports are used.
+func ports(d *dataplane.Dataplane, to sink) {
+	u := d.PortUse()
+	for name, most := range u.Busiest() {
+		if u.Available() > 0 {
+			to.gauge(mPorts, float64(u.Available()), name)
+		}
+		to.gauge(mPortsUsed, float64(most), name)
+	}
+	if u.TimeWait() >= 0 {
+		to.gauge(mTimeWait, float64(u.TimeWait()))
+	}
+}

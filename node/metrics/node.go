@@ -1,0 +1,72 @@
+package metrics
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"penstock/node/accesslog"
+	"penstock/node/catalog"
+	"penstock/node/kinds"
+	"penstock/node/lifecycle"
+)
+
+// The metrics of a node by itself.
+var (
+	mResources    = desc("resources", "Resources in force.", "kind")
+	mIndex        = desc("configuration_index", "Index of the change that was last brought to act.")
+	mReady        = desc("ready", "1 where the node should get traffic.")
+	mState        = desc("state", "1 for the phase that the node is in.", "state")
+	mAccessLost   = desc("access_log_dropped_total", "Lines of the access log that were not written.")
+	mBuild        = desc("build_info", "1, with the version of the build.", "version")
+	mStartSeconds = desc("start_time_seconds", "When the node started, in seconds since 1970.")
+	mSynced       = desc("resources_synced", "1 where what the files of --resources say acts, 0 where they have faults or could not be applied yet. Only with --resources-mode sync.")
+	mUnreadable   = desc("unreadable_resources", "Resources that this node has no key for: they act as they were before.")
+)
+
+// Readiness says why a node should get no traffic; "": it should.
+type Readiness interface{ NotReady() string }
+
+// Node tells of a node by itself: the phase that it is in, whether it should get
+// traffic, which build it is and when it started.
+func Node(version string, started time.Time, state *lifecycle.State, ready Readiness) prometheus.Collector {
+	return collector(func(to sink) {
+		to.gauge(mReady, truth(ready.NotReady() == ""))
+		now := state.String()
+		for _, phase := range lifecycle.Phases {
+			to.gauge(mState, truth(phase == now), phase)
+		}
+		to.gauge(mBuild, 1, version)
+		to.gauge(mStartSeconds, float64(started.UnixMilli())/1000)
+	})
+}
+
+// Catalog tells of the resources in force.
+func Catalog(c *catalog.Catalog) prometheus.Collector {
+	return collector(func(to sink) {
+		set, view := c.InForce()
+		for _, k := range kinds.All() {
+			to.gauge(mResources, float64(set.Count(k.Name)), k.Name)
+		}
+		to.gauge(mIndex, float64(view.Index()))
+		to.gauge(mUnreadable, float64(len(c.Unreadable())))
+	})
+}
+
+// Files tells whether what the files of --resources say acts.
+func Files(synced *atomic.Bool) prometheus.Collector {
+	return collector(func(to sink) { to.gauge(mSynced, truth(synced.Load())) })
+}
+
+// AccessLog tells of an access log.
+func AccessLog(l *accesslog.Log) prometheus.Collector {
+	return collector(func(to sink) { to.count(mAccessLost, l.Dropped()) })
+}
+
+// Changes counts the changes that are asked for, by what came of them.
+func Changes() *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "penstock_configuration_changes_total", Help: "Changes that were asked for here: done or refused.",
+	}, []string{"result"})
+}

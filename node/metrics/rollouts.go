@@ -1,0 +1,47 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"penstock/node/rollout"
+	"penstock/routing"
+)
+
+// The metrics of rollouts.
+var (
+	mRollouts       = desc("rollouts", "Rollouts, by the phase that they are in.", "phase")
+	mRolloutWeight  = desc("rollout_weight_percent", "What the new backend of a route's rollout gets now, in percent.", "route")
+	mRolloutTally   = desc("rollout_connects_total", "Connects to the new backend of a route's rollout from this node, by what became of them; a reset one is ok as well.", "route", "result")
+	mRolloutChanges = desc("rollout_changes_total", "Changes of rollouts that this node has made as the leader, by the phase that they led to.", "phase")
+)
+
+// Rollouts tells how far rollouts have come; driver looks after them where this
+// node leads.
+func Rollouts(router *routing.Router, tracker *rollout.Tracker, driver *rollout.Driver) prometheus.Collector {
+	return collector(func(to sink) { rollouts(router.Table(), tracker, driver, to) })
+}
+
+func rollouts(table *routing.Table, tracker *rollout.Tracker, driver *rollout.Driver, to sink) {
+	now := time.Now()
+	phases := map[string]int{}
+	for _, item := range tracker.All(now) {
+		if item.Route == nil {
+			continue
+		}
+		s := item.Acts()
+		phases[s.Phase]++
+		to.gauge(mRolloutWeight, float64(s.Weight), item.Name)
+		if t, ok := table.RolloutCounts(item.Name, now); ok {
+			to.count(mRolloutTally, t.Connects-min(t.Connects, t.Failed), item.Name, "ok")
+			to.count(mRolloutTally, t.Failed, item.Name, "failed")
+			to.count(mRolloutTally, t.Resets, item.Name, "reset")
+		}
+	}
+	moves := driver.Moves()
+	for _, phase := range rollout.Phases {
+		to.gauge(mRollouts, float64(phases[phase]), phase)
+		to.count(mRolloutChanges, moves[phase], phase)
+	}
+}

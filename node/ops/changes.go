@@ -1,0 +1,139 @@
+package ops
+
+import (
+	"context"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"penstock/consensus"
+	"penstock/node/admin"
+	"penstock/node/catalog"
+	"penstock/node/dataplane"
+	"penstock/node/kinds"
+	"penstock/routing/resource"
+)
+
+// note says for the history who asks.
+func note(ctx context.Context) consensus.Note {
+	return consensus.Note{Who: admin.Caller(ctx).Name}
+}
+
+// batchID is the ID that a request brings.
+func batchID(b []byte) (id consensus.ID, err error) {
+	if len(b) != 0 && len(b) != len(id) {
+		return id, admin.Errorf(admin.Invalid, "an ID of %d bytes, want %d or none", len(b), len(id))
+	}
+	copy(id[:], b)
+	return id, nil
+}
+
+// changes are the methods that change resources. The leader runs them.
+type changes struct {
+	peers   *Peers
+	data    *dataplane.Dataplane
+	catalog *catalog.Catalog
+	counted *prometheus.CounterVec // by result
+	uploads uploads
+}
+
+func (c *changes) register(s *admin.Server) {
+	admin.Handle(s, admin.MethodApply, admin.RoleAdmin, atLeader(c.peers, c.apply), admin.Changing())
+	admin.Handle(s, admin.MethodDelete, admin.RoleAdmin, atLeader(c.peers, c.delete), admin.Changing())
+	admin.Handle(s, admin.MethodRollback, admin.RoleAdmin, atLeader(c.peers, c.rollback), admin.Changing())
+	admin.Handle(s, admin.MethodRestore, admin.RoleAdmin, atLeader(c.peers, c.restoreSnapshot), admin.Changing())
+	admin.Handle(s, admin.MethodAwait, admin.RoleNode, c.await)
+}
+
+func (c *changes) apply(ctx context.Context, r *admin.ApplyRequest) (*admin.ApplyResult, error) {
+	id, err := batchID(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	objects, err := c.catalog.Decode(r.Documents)
+	if err != nil {
+		return nil, err
+	}
+	result, err := c.catalog.Apply(ctx, catalog.Change{Objects: objects, Prune: r.Prune, DryRun: r.DryRun, ID: id, Note: note(ctx)})
+	c.count(err, r.DryRun)
+	if err == nil {
+		result.Warnings = slices.Concat(r.Warnings, result.Warnings, c.crowding(objects))
+		result.Warnings = append(result.Warnings, c.unplaced(objects)...)
+	}
+	if err == nil && !r.DryRun {
+		c.spread(ctx, result, r.Wait)
+	}
+	return result, err
+}
+
+// spread waits for the other nodes to act on a result, and adds what they say.
+func (c *changes) spread(ctx context.Context, result *admin.ApplyResult, wait admin.Wait) {
+	var warnings []admin.Fault
+	result.Reached, warnings = c.reach(ctx, result.Index, wait, result.Changes)
+	result.Warnings = append(result.Warnings, warnings...)
+	if c.peers.cluster != nil { // a --dev node keeps nothing on a disk
+		result.Warnings = append(result.Warnings, oneDisk(c.peers.self.Name, c.peers.cluster.Store().Leadership().Voters, result.Changes)...)
+	}
+}
+
+// oneDisk warns that changes are on the disk of one node alone: the only one
+// that votes.
+func oneDisk(name string, voters int, changes []admin.Change) []admin.Fault {
+	changed := slices.ContainsFunc(changes, func(c admin.Change) bool { return c.Action != admin.Unchanged })
+	if voters > 1 || !changed {
+		return nil
+	}
+	return []admin.Fault{{Key: "node " + name, Message: "only its disk is sure to hold this change, until two more nodes have joined and vote"}}
+}
+
+func (c *changes) rollback(ctx context.Context, r *admin.RollbackRequest) (*admin.ApplyResult, error) {
+	if err := ownByLeader(r.Kind); err != nil {
+		return nil, err
+	}
+	id, err := batchID(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	result, err := c.catalog.Rollback(ctx, catalog.Target{Kind: r.Kind, Name: r.Name, Version: r.Version, ID: id, Note: note(ctx)})
+	c.count(err, false)
+	if err == nil {
+		c.spread(ctx, result, r.Wait)
+	}
+	return result, err
+}
+
+func (c *changes) delete(ctx context.Context, r *admin.DeleteRequest) (*admin.DeleteResult, error) {
+	if err := ownByLeader(r.Kind); err != nil {
+		return nil, err
+	}
+	id, err := batchID(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	result, err := c.catalog.Delete(ctx, catalog.Target{Kind: r.Kind, Name: r.Name, Version: r.Version, ID: id, Note: note(ctx)})
+	c.count(err, false)
+	if err == nil {
+		result.Reached, _ = c.reach(ctx, result.Index, r.Wait, nil)
+	}
+	return result, err
+}
+
+// count counts a change that was asked for.
+func (c *changes) count(err error, dryRun bool) {
+	switch {
+	case dryRun:
+	case err != nil:
+		c.counted.WithLabelValues("refused").Inc()
+	default:
+		c.counted.WithLabelValues("done").Inc()
+	}
+}
+
+// ownByLeader refuses a kind that users do not write.
+func ownByLeader(kind string) error {
+	k, err := resource.FindKind(kinds.All(), kind)
+	if err == nil && k.Kept != "" {
+		return admin.Errorf(admin.Refused, "%s %s", k.Name, k.Kept)
+	}
+	return nil
+}

@@ -1,0 +1,121 @@
+package ops
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"penstock/node/admin"
+	"penstock/node/mux"
+)
+
+// Connections that idle at HTTP are bounded; who comes last is served.
+func TestTheOldestOfTooManyAtHTTPGoes(t *testing.T) {
+	var gate Gate
+	gate.Set(http.HandlerFunc(ServeAlive))
+	s := httptest.NewUnstartedServer(nil)
+	s.Config = NewServer(&gate, slog.New(slog.DiscardHandler))
+	s.Start()
+	defer s.Close()
+	var all []net.Conn
+	for range maxHTTPSource + 1 {
+		conn, err := net.Dial("tcp", s.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		all = append(all, conn)
+	}
+	// The server itself ends what says nothing as well: TestACrowdLosesItsOldest
+	// tells the one from the other.
+	if err := all[0].SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := all[0].Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the oldest stays: %v", err)
+	}
+	resp, err := s.Client().Get(s.URL)
+	if err != nil {
+		t.Fatalf("the newest: %v", err)
+	}
+	defer resp.Body.Close()
+	if text, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK || string(text) != "ok\n" {
+		t.Errorf("the newest: %d %q, %v", resp.StatusCode, text, err)
+	}
+}
+
+// The oldest goes for the newest alone, at a server that waits for as long as it takes.
+func TestACrowdLosesItsOldest(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewUnstartedServer(http.NotFoundHandler())
+	s.Config.ConnState = crowd(mux.NewUnauthenticatedPool(10, 3))
+	s.Start()
+	defer s.Close()
+	var all []net.Conn
+	for range 4 {
+		conn, err := net.Dial("tcp", s.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, conn)
+	}
+	if _, err := all[0].Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the oldest stays: %v", err)
+	}
+	for _, conn := range all[1:] {
+		if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+			t.Error(err)
+		}
+		if _, err := conn.Read(make([]byte, 1)); err != nil {
+			t.Errorf("one that is not the oldest: %v", err)
+		}
+	}
+}
+
+// Snapshots on their way here may come beside one another, and give their
+// place and their disk back when nothing comes any more.
+func TestUploadsThatStandStillAreGivenUp(t *testing.T) {
+	c := &changes{uploads: uploads{dir: t.TempDir(), open: map[string]*upload{}}}
+	part := func(name byte, i int64) error {
+		_, err := c.restoreSnapshot(t.Context(), &admin.UploadRequest{Upload: bytes.Repeat([]byte{name}, 16), Offset: i * 4, Data: []byte("part")})
+		return err
+	}
+	var sending sync.WaitGroup
+	for name := range byte(maxUploads) {
+		sending.Go(func() {
+			for i := range int64(100) {
+				if err := part(name, i); err != nil {
+					t.Errorf("upload %d, part %d: %v", name, i, err)
+				}
+			}
+		})
+	}
+	for range 100 {
+		c.uploads.sweep(time.Now())
+	}
+	sending.Wait()
+	file := c.uploads.open[string(make([]byte, 16))].file
+	if err := part(9, 0); err == nil {
+		t.Error("one too many is taken")
+	}
+	c.uploads.sweep(time.Now().Add(2 * uploadIdle))
+	if _, err := file.Stat(); !errors.Is(err, os.ErrClosed) || len(c.uploads.open) > 0 {
+		t.Errorf("%d are kept; the file: %v", len(c.uploads.open), err)
+	}
+	if err := part(9, 0); err != nil {
+		t.Errorf("another one: %v", err)
+	}
+	c.uploads.drop(bytes.Repeat([]byte{9}, 16))
+}

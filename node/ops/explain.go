@@ -1,0 +1,64 @@
+package ops
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"penstock/node/admin"
+	"penstock/routing"
+)
+
+// inputOf is the connection that a request describes.
+func inputOf(r *admin.ExplainRequest) (routing.Input, error) {
+	in := routing.Input{Listener: r.Listener, ALPN: r.ALPN, Tags: r.Tags}
+	if r.SNI != nil {
+		in.ServerName, in.HasServerName = *r.SNI, true
+	}
+	if r.Client != "" {
+		addr, err := netip.ParseAddr(r.Client)
+		if err != nil {
+			return in, admin.Errorf(admin.Invalid, "client %q: want an IP address", r.Client)
+		}
+		in.Client = addr
+	}
+	return in, nil
+}
+
+// explain asks the table how it would decide.
+func (d *decisions) explain(r *admin.ExplainRequest) (*routing.Explanation, error) {
+	in, err := inputOf(r)
+	if err != nil {
+		return nil, err
+	}
+	table := d.data.Router.Table()
+	if d.data.Kafka.Table().Has(r.Listener) {
+		e := d.data.Kafka.Explain(r.Listener, in.ServerName, in.HasServerName)
+		return &e, nil
+	}
+	if _, ok := table.Listener(r.Listener); !ok {
+		return nil, admin.Errorf(admin.NotFound, "there is no Listener %q", r.Listener)
+	}
+	if q := requestOf(r.Request); q != nil {
+		e := table.ExplainRequest(&in, q, time.Now())
+		return &e, nil
+	}
+	e := table.Explain(&in, time.Now())
+	return &e, nil
+}
+
+// requestOf is the request that is asked about; nil: none is.
+func requestOf(r *admin.HTTPRequest) *routing.Request {
+	if r == nil {
+		return nil
+	}
+	return routing.NewRequest(r.Method, r.Path, r.Host, r.Headers)
+}
+
+// explainHere asks the table of the node that is meant how it would decide.
+func (d *decisions) explainHere(ctx context.Context, r *admin.ExplainRequest) (*routing.Explanation, error) {
+	if passed, err := d.peers.Elsewhere(ctx, r.Node); passed {
+		return nil, err
+	}
+	return d.explain(r)
+}

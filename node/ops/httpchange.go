@@ -1,0 +1,112 @@
+package ops
+
+import (
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+
+	"penstock/node/admin"
+	"penstock/node/catalog"
+	"penstock/node/kinds"
+	"penstock/routing/resource"
+)
+
+// maxBody bounds what PUT and POST take, in bytes.
+const maxBody = 8 << 20
+
+// readBody decodes the documents of a request, also those of other formats, with
+// what these warn of. Its media type must be given, and none that a form could have: so a page in
+// a browser cannot send one without being asked first (CORS).
+func readBody(r *http.Request) ([]resource.Object, resource.Faults, error) {
+	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || media != "application/json" && media != "application/yaml" {
+		return nil, nil, admin.Errorf(admin.Invalid, "want Content-Type: application/json or application/yaml")
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(body) > maxBody {
+		return nil, nil, admin.Errorf(admin.TooLarge, "more than %d bytes", maxBody)
+	}
+	objects, faults, warnings := resource.DecodeReport("", body, kinds.All(), kinds.Formats())
+	if len(faults) > 0 {
+		return nil, nil, catalog.Invalid(faults)
+	}
+	if len(objects) == 0 {
+		return nil, nil, admin.Errorf(admin.Invalid, "the body holds no resource")
+	}
+	return objects, warnings, nil
+}
+
+// postRequest reads any number of resources, which are applied together.
+func postRequest(r *http.Request) (any, error) {
+	objects, warnings, err := readBody(r)
+	if err != nil {
+		return nil, err
+	}
+	return applyRequest(r, objects, warnings), nil
+}
+
+// applyRequest asks for what a body says.
+func applyRequest(r *http.Request, objects []resource.Object, warnings resource.Faults) admin.ApplyRequest {
+	return admin.ApplyRequest{
+		Documents: Documents(objects), DryRun: r.URL.Query().Has("dryRun"), Warnings: catalog.Faults(warnings),
+	}
+}
+
+// putRequest reads one resource, whose kind and name must be those of the
+// path. A document of another format is taken as what it stands for.
+func putRequest(r *http.Request) (any, error) {
+	objects, warnings, err := readBody(r)
+	if err != nil {
+		return nil, err
+	}
+	kind, err := resource.FindKind(kinds.All(), r.PathValue("kind"))
+	if err != nil {
+		return nil, admin.Errorf(admin.NotFound, "%v", err)
+	}
+	name, first := r.PathValue("name"), &objects[0]
+	if len(objects) == 1 && first.Kind == kind.Name && first.Name == name {
+		return applyRequest(r, objects, warnings), nil
+	}
+	e := admin.Errorf(admin.Invalid, "want one %s with the name %q, not %s; POST /v1/apply takes any number of any kind", kind.Name, name, named(objects))
+	e.Faults = []admin.Fault{{Key: first.String(), Path: "name", Message: e.Message, Value: first.Name}}
+	return nil, e
+}
+
+// named lists resources for people, and the format that they came in.
+func named(objects []resource.Object) string {
+	names := make([]string, len(objects))
+	for i := range objects {
+		names[i] = objects[i].String()
+	}
+	text := List(names)
+	if format := objects[0].Format(); format != "Penstock" {
+		text += fmt.Sprintf(" (what the document, of %s, stands for)", format)
+	}
+	return strings.TrimSpace(text)
+}
+
+// Documents gives objects in the form in which they travel.
+func Documents(objects []resource.Object) [][]byte {
+	docs := make([][]byte, len(objects))
+	for i, o := range objects {
+		docs[i] = resource.EncodeWithSecrets(o)
+	}
+	return docs
+}
+
+// maxListed bounds what one line lists.
+const maxListed = 50
+
+// List names things in one line, the first of them where they are many.
+func List(names []string) string {
+	if len(names) > maxListed {
+		names = append(slices.Clone(names[:maxListed]), fmt.Sprintf("and %d more", len(names)-maxListed))
+	}
+	return strings.Join(names, ", ")
+}

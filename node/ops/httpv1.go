@@ -1,0 +1,164 @@
+package ops
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"penstock/node/admin"
+	"penstock/node/kinds"
+	"penstock/routing/resource"
+)
+
+// serveV1 answers by asking the node what a command would ask, in the name of
+// whoever's token the request has. So what a caller may do, and which node it
+// is passed on to, is decided in one place.
+func serveV1[Resp any](f *HTTP, method string, request func(*http.Request) (any, error), show func(*Resp) any) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), v1Timeout)
+		defer cancel()
+		p, err := f.bearer(ctx, r)
+		if err != nil {
+			reply(w, nil, err)
+			return
+		}
+		req, err := request(r)
+		if err != nil {
+			reply(w, nil, err)
+			return
+		}
+		c, err := Ask(ctx, f.Admin, p)
+		if err != nil {
+			reply(w, nil, err)
+			return
+		}
+		defer c.Close()
+		resp, err := admin.Call[Resp](ctx, c, method, req)
+		if err != nil {
+			reply(w, nil, err)
+			return
+		}
+		reply(w, show(resp), nil)
+	}
+}
+
+// v1Timeout bounds a request.
+const v1Timeout = 30 * time.Second
+
+// bearer is who asks: with --dev whoever reaches the loopback address, else
+// whoever has the token in the Authorization header (RFC 6750), which must
+// not travel in the clear.
+func (f *HTTP) bearer(ctx context.Context, r *http.Request) (admin.Principal, error) {
+	if f.Dev {
+		return admin.Principal{Name: "dev", Role: admin.RoleAdmin, From: r.RemoteAddr}, nil
+	}
+	if r.TLS == nil {
+		if at, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || !at.Addr().Unmap().IsLoopback() {
+			return admin.Principal{}, admin.Errorf(admin.Forbidden, "/v1 wants TLS, except from this machine: see --http-cert")
+		}
+	}
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") || token == "" {
+		return admin.Principal{}, admin.Errorf(admin.Unauthenticated, "/v1 wants a token: Authorization: Bearer pst1...")
+	}
+	var from net.Addr
+	if at, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
+		from = net.TCPAddrFromAddrPort(at)
+	}
+	p, err := f.Admin.ThrottleToken(ctx, from, strings.TrimSpace(token))
+	p.From = r.RemoteAddr
+	return p, err
+}
+
+func nothing(*http.Request) (any, error) { return admin.Empty{}, nil }
+
+func whole[T any](v *T) any { return v }
+
+func getRequest(r *http.Request) (any, error) {
+	if _, err := resource.FindKind(kinds.All(), r.PathValue("kind")); err != nil {
+		return nil, admin.Errorf(admin.NotFound, "%v", err)
+	}
+	return admin.GetRequest{Kind: r.PathValue("kind"), Name: r.PathValue("name"), Stale: r.URL.Query().Has("stale")}, nil
+}
+
+func deleteRequest(r *http.Request) (any, error) {
+	return admin.DeleteRequest{Kind: r.PathValue("kind"), Name: r.PathValue("name")}, nil
+}
+
+// documents shows a list of resources, document the only one.
+func documents(g *admin.GetResult) any {
+	raw := make([]json.RawMessage, len(g.Documents))
+	for i, d := range g.Documents {
+		raw[i] = d.Data
+	}
+	return raw
+}
+
+func document(g *admin.GetResult) any { return json.RawMessage(g.Documents[0].Data) }
+
+// statuses are the HTTP statuses of refusals.
+var statuses = map[admin.Code]int{
+	admin.Invalid: http.StatusBadRequest, admin.NotFound: http.StatusNotFound, admin.Refused: http.StatusConflict,
+	admin.TooLarge: http.StatusRequestEntityTooLarge, admin.Busy: http.StatusTooManyRequests,
+	admin.Deadline: http.StatusGatewayTimeout, admin.UnknownOutcome: http.StatusGatewayTimeout,
+	admin.Forbidden: http.StatusForbidden, admin.Unauthenticated: http.StatusUnauthorized,
+	admin.NoLeader: http.StatusServiceUnavailable, admin.Unavailable: http.StatusServiceUnavailable,
+}
+
+// reply writes an answer, or a refusal, as JSON.
+func reply(w http.ResponseWriter, answer any, err error) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	if err != nil {
+		status := http.StatusInternalServerError
+		refusal := map[string]any{"error": err.Error()}
+		var e *admin.Error
+		if errors.As(err, &e) {
+			if s, ok := statuses[e.Code]; ok {
+				status = s
+			}
+			refusal["code"] = e.Code
+			if len(e.Faults) > 0 {
+				refusal["faults"] = e.Faults
+			} else if e.Code == admin.Invalid { // whoever reads faults finds each there
+				refusal["faults"] = []admin.Fault{{Message: e.Message}}
+			}
+		}
+		switch status {
+		case http.StatusUnauthorized:
+			w.Header().Set("WWW-Authenticate", "Bearer")
+		case http.StatusTooManyRequests:
+			w.Header().Set("Retry-After", "2")
+		}
+		answer = refusal
+		w.WriteHeader(status)
+	}
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(answer) // the client has gone: there is nobody to tell
+}
+
+// effectiveRequest reads one of HTTP: ?destination, all, stale, limit, and
+// afterDestination with afterSources, which are what "more" of the answer
+// before has.
+func effectiveRequest(r *http.Request) (any, error) {
+	q := r.URL.Query()
+	req := admin.EffectiveRequest{Destination: q.Get("destination"), All: q.Has("all"), Stale: q.Has("stale")}
+	req.After.Destination = q.Get("afterDestination")
+	for name, into := range map[string]*int{"limit": &req.Limit, "afterSources": &req.After.Sources} {
+		if text := q.Get(name); text != "" {
+			n, err := strconv.Atoi(text)
+			if err != nil {
+				return nil, admin.Errorf(admin.Invalid, "%s: want a number", name)
+			}
+			*into = n
+		}
+	}
+	return req, nil
+}

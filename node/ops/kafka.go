@@ -1,0 +1,60 @@
+package ops
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"penstock/kafka"
+	"penstock/node/admin"
+)
+
+import ()
+
+// virtualClusters tells how the virtual clusters do.
+func virtualClusters(proxy *kafka.Proxy) []admin.VirtualClusterStatus {
+	var out []admin.VirtualClusterStatus
+	for _, c := range proxy.Status() {
+		s := admin.VirtualClusterStatus{
+			Name: c.Name, PhysicalCluster: c.Physical, Filters: c.Filters, Error: c.Err, Brokers: []admin.VirtualBrokerStatus{},
+			Connections: c.Connections,
+		}
+		for _, b := range c.Brokers {
+			s.Brokers = append(s.Brokers, admin.VirtualBrokerStatus{
+				Name: b.Name, Endpoint: b.Advertised, Address: b.Address, Connections: b.Connections, Error: b.Err,
+			})
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// clusterTotals are the requests, errors and throttled answers of each virtual
+// cluster since start.
+func clusterTotals(proxy *kafka.Proxy) map[string][3]uint64 {
+	totals := map[string][3]uint64{}
+	for _, c := range proxy.Counts() {
+		t := totals[c.Cluster]
+		for i := range c.APIs {
+			t[0] += c.APIs[i].Requests
+			t[1] += c.APIs[i].Errors
+		}
+		t[2] += c.Throttled
+		totals[c.Cluster] = t
+	}
+	return totals
+}
+
+// clusterRates makes rates of two totals, by name.
+func clusterRates(last, next map[string][3]uint64, over time.Duration) []admin.ClusterRate {
+	var out []admin.ClusterRate
+	for _, name := range slices.Sorted(maps.Keys(next)) {
+		was, is := last[name], next[name]
+		if is[0] == 0 {
+			continue
+		}
+		rate := func(i int) float64 { return float64(int64(is[i]-was[i])) / over.Seconds() }
+		out = append(out, admin.ClusterRate{Name: name, Requests: rate(0), Errors: rate(1), Throttled: rate(2)})
+	}
+	return out
+}

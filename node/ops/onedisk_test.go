@@ -1,0 +1,28 @@
+package ops
+
+import (
+	"testing"
+
+	"penstock/node/admin"
+)
+
+// Whoever changes something in a cluster that rests on one disk is told.
+func TestAChangeOnOneDiskIsToldOfAsSuch(t *testing.T) {
+	t.Parallel()
+	made := []admin.Change{{Action: admin.Unchanged}, {Action: admin.Created}}
+	for _, c := range []struct {
+		voters  int
+		changes []admin.Change
+		want    int
+	}{
+		{1, made, 1},
+		{1, made[:1], 0},
+		{1, nil, 0},
+		{2, made, 0},
+		{3, made, 0},
+	} {
+		if got := oneDisk("n1", c.voters, c.changes); len(got) != c.want {
+			t.Errorf("%d voters, %+v: %+v", c.voters, c.changes, got)
+		}
+	}
+}

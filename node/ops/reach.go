@@ -1,0 +1,145 @@
+package ops
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"penstock/node/admin"
+	"penstock/node/cluster"
+	"penstock/routing/gateway"
+)
+
+// reachPatience is how long a change waits for the nodes to act on it, if its
+// sender does not say.
+const reachPatience = 10 * time.Second
+
+// reach waits for as many nodes to act on an index as the sender wishes, and
+// gathers what they have to say about the listeners among the changes.
+func (c *changes) reach(ctx context.Context, index uint64, wait admin.Wait, changes []admin.Change) (admin.Reached, []admin.Fault) {
+	listeners := c.listenersOf(changes)
+	reached, warnings := admin.Reached{Nodes: 1}, c.deaf(listeners)
+	if wait.Nodes < 0 {
+		return reached, warnings
+	}
+	others := c.peers.others()
+	wanted := len(others) + 1
+	if wait.Nodes > 0 {
+		wanted = wait.Nodes
+	}
+	if wanted <= 1 || index == 0 {
+		return reached, warnings
+	}
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(wait.For, reachPatience))
+	defer cancel()
+	answers := c.askAll(ctx, others, &admin.AwaitRequest{Index: index, Listeners: listeners})
+	for range others {
+		if reached.Nodes >= wanted {
+			break
+		}
+		a := <-answers
+		if a.err != nil {
+			switch {
+			case errors.Is(a.err, context.DeadlineExceeded):
+				a.err = errors.New("does not act on it yet")
+			case errors.Is(a.err, context.Canceled) && ctx.Err() == nil:
+				a.err = errors.New("is not in reach any more")
+			}
+			reached.Late = append(reached.Late, admin.Late{Node: a.node, Why: a.err.Error()})
+			continue
+		}
+		reached.Nodes++
+		warnings = append(warnings, a.result.Warnings...)
+	}
+	if reached.Nodes >= wanted {
+		reached.Late = nil
+	} else if wanted > len(others)+1 {
+		reached.Late = append(reached.Late, admin.Late{Why: fmt.Sprintf("%d nodes are up, %d were asked for", len(others)+1, wanted)})
+	}
+	return reached, warnings
+}
+
+// reachedBy is what one node answers to whether it acts on something.
+type reachedBy struct {
+	node   string
+	result *admin.AwaitResult
+	err    error
+}
+
+// askAll asks nodes to answer when they act on an index. One that hangs or is
+// cut off is waited for as long as it is known to be up: context.Canceled is
+// what it answers then.
+func (c *changes) askAll(ctx context.Context, nodes []cluster.Member, r *admin.AwaitRequest) <-chan reachedBy {
+	answers := make(chan reachedBy, len(nodes))
+	for _, m := range nodes {
+		go func() {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			go c.peers.whileUp(ctx, m.ID, cancel)
+			a := reachedBy{node: m.Name}
+			var client *admin.Client
+			if client, a.err = c.peers.cluster.Client(ctx, m.ID); a.err == nil {
+				a.result, a.err = admin.Call[admin.AwaitResult](ctx, client, admin.MethodAwait, r)
+			}
+			answers <- a
+		}()
+	}
+	return answers
+}
+
+// listenersOf names the listeners among changes, and those that come of the
+// Gateways among them; this node acts on the changes already.
+func (c *changes) listenersOf(changes []admin.Change) (names []string) {
+	gateways := map[string]bool{}
+	for _, ch := range changes {
+		switch {
+		case ch.Action == admin.Deleted:
+		case ch.Kind == "Listener":
+			names = append(names, ch.Name)
+		case ch.Kind == gateway.KindGateway:
+			gateways[ch.Name] = true
+		}
+	}
+	if len(gateways) == 0 {
+		return names
+	}
+	for _, l := range c.data.Engine.Listeners() {
+		if of, _, ok := strings.Cut(l.Name, "/"); ok && gateways[of] {
+			names = append(names, l.Name)
+		}
+	}
+	return names
+}
+
+// await tells when this node acts on an index.
+func (c *changes) await(ctx context.Context, r *admin.AwaitRequest) (*admin.AwaitResult, error) {
+	if err := c.catalog.Await(ctx, r.Index); err != nil {
+		return nil, err
+	}
+	return &admin.AwaitResult{Index: r.Index, Warnings: c.deaf(r.Listeners)}, nil
+}
+
+// deaf warns of the listeners among some that do not listen here.
+func (c *changes) deaf(listeners []string) (warnings []admin.Fault) {
+	if len(listeners) == 0 {
+		return nil
+	}
+	for _, l := range c.data.Engine.Listeners() {
+		if l.Err == nil || !slices.Contains(listeners, l.Name) {
+			continue
+		}
+		f := admin.Fault{
+			Key: "Listener/" + l.Name, Path: "spec.address",
+			Message: "does not listen on node " + c.peers.self.Name + ", and is tried again: " + l.Err.Error(),
+		}
+		if of, at, ok := strings.Cut(l.Name, "/"); ok { // it comes of a Gateway
+			f.Key, f.Path, f.Value = gateway.KindGateway+"/"+of, "spec.listeners", at
+		}
+		warnings = append(warnings, f)
+	}
+	return warnings
+}

@@ -1,0 +1,281 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"penstock/node/admin"
+	"penstock/node/catalog"
+	"penstock/node/cluster"
+	"penstock/node/rollout"
+	"penstock/routing"
+	"penstock/routing/resource"
+)
+
+// rollouts has the methods about rollouts.
+type rollouts struct {
+	peers   *Peers
+	router  *routing.Router
+	catalog *catalog.Catalog
+	tracker *rollout.Tracker
+	driver  *rollout.Driver
+	changes *changes
+}
+
+// newRollouts makes them, with what looks after rollouts where this node leads.
+func newRollouts(cfg *Config, peers *Peers, changes *changes) *rollouts {
+	l := &rollouts{peers: peers, router: cfg.Data.Router, catalog: cfg.Catalog, tracker: cfg.Tracker, changes: changes}
+	l.driver = rollout.New(rollout.Config{
+		Tracker: cfg.Tracker, Store: cfg.Catalog, Leads: peers.leads, Ask: l.askRollouts, Name: cfg.Self.Name, Log: cfg.Log,
+	})
+	return l
+}
+
+func (l *rollouts) register(s *admin.Server) {
+	led := atLeader(l.peers, l.listRollouts)
+	admin.Handle(s, admin.MethodRollouts, admin.RoleReader, func(ctx context.Context, r *admin.RolloutsRequest) (*admin.Rollouts, error) {
+		if r.Stale {
+			return l.knownRollouts(r)
+		}
+		list, err := led(ctx, r)
+		var refused *admin.Error
+		if errors.As(err, &refused) && refused.Code == admin.NoLeader {
+			return nil, admin.Errorf(admin.NoLeader, "%s; --stale shows what this node has", refused.Message)
+		}
+		return list, err
+	})
+	admin.Handle(s, admin.MethodRollout, admin.RoleOperator, atLeader(l.peers, l.doRollout), admin.Changing())
+	admin.Handle(s, admin.MethodRolloutSeen, admin.RoleNode, func(_ context.Context, r *admin.RolloutSeenRequest) (*admin.RolloutSeen, error) {
+		return l.rolloutSeen(r)
+	})
+}
+
+// rolloutSeen tells what this node sees of some rollouts.
+func (l *rollouts) rolloutSeen(r *admin.RolloutSeenRequest) (*admin.RolloutSeen, error) {
+	if len(r.Routes) > admin.MaxRollouts {
+		return nil, admin.Errorf(admin.TooLarge, "%d routes in one question, at most %d", len(r.Routes), admin.MaxRollouts)
+	}
+	now, table := time.Now(), l.router.Table()
+	seen := &admin.RolloutSeen{Rollouts: map[string]admin.RolloutSight{}}
+	for _, name := range r.Routes {
+		item, ok := l.tracker.Get(name, now)
+		if !ok {
+			continue
+		}
+		sight := admin.RolloutSight{Mark: rollout.Mark(item.State), Watched: item.Watched}
+		if c, ok := table.RolloutCounts(name, now); ok {
+			sight.Connects, sight.Failed, sight.Resets = c.Connects, c.Failed, c.Resets
+			sight.Endpoints, sight.Ejected, sight.Counting = c.Endpoints, c.Ejected, c.Counting
+		}
+		seen.Rollouts[name] = sight
+	}
+	return seen, nil
+}
+
+// askRollouts asks all members what they see of some rollouts, in as many
+// questions as that takes.
+func (l *rollouts) askRollouts(ctx context.Context, routes []string) []rollout.Report {
+	own, err := inQuestions(routes, admin.MaxRollouts, l.rolloutSeen)
+	reports := []rollout.Report{report(l.peers.self.ID, l.peers.self.Name, own, err)}
+	if l.peers.cluster == nil {
+		return reports
+	}
+	return append(reports, askMembers(l.peers.cluster.Members(), func(m *cluster.Member) (*admin.RolloutSeen, error) {
+		c, err := l.peers.cluster.Client(ctx, m.ID)
+		if err != nil {
+			return nil, err
+		}
+		return inQuestions(routes, admin.MaxRollouts, func(r *admin.RolloutSeenRequest) (*admin.RolloutSeen, error) {
+			return admin.Call[admin.RolloutSeen](ctx, c, admin.MethodRolloutSeen, r)
+		})
+	})...)
+}
+
+// inQuestions asks about so many routes at a time. Where one question is not
+// answered there is no answer: half of one would look like a node that does not
+// have the rest.
+func inQuestions(routes []string, most int, ask func(*admin.RolloutSeenRequest) (*admin.RolloutSeen, error)) (*admin.RolloutSeen, error) {
+	all := &admin.RolloutSeen{Rollouts: make(map[string]admin.RolloutSight, len(routes))}
+	for some := range slices.Chunk(routes, most) {
+		seen, err := ask(&admin.RolloutSeenRequest{Routes: some})
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(all.Rollouts, seen.Rollouts)
+	}
+	return all, nil
+}
+
+// askMembers asks all other members at once. Those that gossip does not reach
+// are asked as well: what they see counts, and a network may let through the
+// one port and not the other. How long that takes is up to who asks, and to the
+// pause between two dials of a node that is gone.
+func askMembers(members []cluster.Member, ask func(*cluster.Member) (*admin.RolloutSeen, error)) []rollout.Report {
+	members = slices.DeleteFunc(members, func(m cluster.Member) bool { return m.Self })
+	reports := make([]rollout.Report, len(members))
+	var asked sync.WaitGroup
+	for i := range members {
+		asked.Go(func() {
+			m := &members[i]
+			seen, err := ask(m)
+			switch {
+			case err != nil && !m.Up():
+				err = errors.New("is not in reach")
+			case errors.Is(err, context.DeadlineExceeded):
+				err = errors.New("does not answer")
+			}
+			reports[i] = report(m.ID, m.Name, seen, err)
+		})
+	}
+	asked.Wait()
+	return reports
+}
+
+// report is what a node answers.
+func report(id, node string, seen *admin.RolloutSeen, err error) rollout.Report {
+	one := rollout.Report{ID: id, Node: node, Err: err}
+	if err != nil {
+		return one
+	}
+	one.Answers = map[string]rollout.Answer{}
+	for name, s := range seen.Rollouts {
+		one.Answers[name] = rollout.Answer{
+			Mark: s.Mark, Watched: s.Watched, Counting: s.Counting, Endpoints: s.Endpoints, Ejected: s.Ejected,
+			Counts: rollout.Counts{Connects: s.Connects, Failed: s.Failed, Resets: s.Resets},
+		}
+	}
+	return one
+}
+
+// listRollouts tells how far rollouts have come, by what all nodes see.
+func (l *rollouts) listRollouts(ctx context.Context, r *admin.RolloutsRequest) (*admin.Rollouts, error) {
+	if err := l.peers.Current(ctx); err != nil {
+		return nil, err
+	}
+	items, err := l.rolloutItems(r.Route)
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, len(items))
+	for i := range items {
+		names[i] = items[i].Name
+	}
+	list := admin.Rollouts{}
+	for _, look := range l.driver.Observe(ctx, names) {
+		if look.Route != nil {
+			list = append(list, rolloutText(&look.Item, &look.Seen, look))
+		}
+	}
+	return &list, nil
+}
+
+// knownRollouts tells what this node knows of rollouts by itself.
+func (l *rollouts) knownRollouts(r *admin.RolloutsRequest) (*admin.Rollouts, error) {
+	items, err := l.rolloutItems(r.Route)
+	if err != nil {
+		return nil, err
+	}
+	list := admin.Rollouts{}
+	for i := range items {
+		list = append(list, rolloutText(&items[i], &rollout.Seen{Watched: items[i].Watched}, nil))
+	}
+	return &list, nil
+}
+
+// rolloutItems are the routes with a rollout; all, or one.
+func (l *rollouts) rolloutItems(route string) ([]rollout.Item, error) {
+	items := slices.DeleteFunc(l.tracker.All(time.Now()), func(i rollout.Item) bool {
+		return i.Route == nil || route != "" && i.Name != route
+	})
+	if route == "" || len(items) > 0 {
+		return items, nil
+	}
+	if set, _ := l.catalog.InForce(); set != nil {
+		if _, ok := set.Get(resource.Key{Kind: "MeshTCPRoute", Name: route}); ok {
+			return nil, admin.Errorf(admin.NotFound, "MeshTCPRoute %q has no rollout", route)
+		}
+	}
+	return nil, admin.Errorf(admin.NotFound, "there is no MeshTCPRoute %q", route)
+}
+
+// rolloutText tells of one rollout; look is nil where nobody was asked.
+func rolloutText(item *rollout.Item, seen *rollout.Seen, look *rollout.Observation) admin.Rollout {
+	spec := item.Route.Rollout.WithDefaults()
+	s := item.Acts()
+	if !item.Begun() {
+		seen.Watched = 0
+	}
+	out := admin.Rollout{
+		Route: item.Name, Destination: item.Route.To[0].TargetRef.Name, Backend: spec.Backend.String(),
+		Phase: s.Phase, Step: s.Step, Steps: len(spec.Steps), Weight: s.Weight, Since: s.Since, Reason: s.Reason,
+		Window: spec.Abort.Window.D(),
+	}
+	if s.UnderWay() {
+		out.Left = rollout.Left(spec, s, seen)
+	}
+	if look == nil {
+		return out
+	}
+	out.Connects, out.Failed, out.Resets = seen.Connects, seen.Failed, seen.Resets
+	out.Endpoints, out.Ejected = seen.Endpoints, seen.Ejected
+	out.Nodes, out.Silent = look.Nodes, look.Silent
+	slices.Sort(out.Silent)
+	if s.Phase == resource.RolloutRunning && out.Left == 0 {
+		out.Held = rollout.Held(seen)
+	}
+	return out
+}
+
+// doRollout pauses, resumes, rolls back or restarts a rollout.
+func (l *rollouts) doRollout(ctx context.Context, r *admin.RolloutRequest) (*admin.RolloutResult, error) {
+	id, err := batchID(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Contains(rollout.Commands, r.Do) {
+		return nil, admin.Errorf(admin.Invalid, "a rollout cannot %q: want one of %s", r.Do, strings.Join(rollout.Commands, ", "))
+	}
+	if err := l.peers.Current(ctx); err != nil {
+		return nil, err
+	}
+	if _, err := l.rolloutItems(r.Route); err != nil {
+		return nil, err
+	}
+	result := new(admin.RolloutResult)
+	result.Index, err = l.driver.Do(ctx, r.Do, r.Route, admin.Caller(ctx).Name, id)
+	switch {
+	case errors.Is(err, rollout.ErrNone):
+		return nil, admin.Errorf(admin.NotFound, "%v", err)
+	case errors.Is(err, rollout.ErrRefused):
+		return nil, admin.Errorf(admin.Refused, "rollout of %s: %v", r.Route, err)
+	case err != nil:
+		return nil, err
+	}
+	list, err := l.knownRollouts(&admin.RolloutsRequest{Route: r.Route})
+	if err != nil {
+		return nil, err // it has gone in the meantime
+	}
+	result.Rollout = (*list)[0]
+	result.Reached, _ = l.changes.reach(ctx, result.Index, r.Wait, nil)
+	return result, nil
+}
+
+// unfinished are those that status tells of: all but those that are done.
+func (l *rollouts) unfinished() []admin.Rollout {
+	var out []admin.Rollout
+	list, err := l.knownRollouts(&admin.RolloutsRequest{})
+	if err != nil {
+		return nil
+	}
+	for _, r := range *list {
+		if r.Phase != resource.RolloutDone {
+			out = append(out, r)
+		}
+	}
+	return out
+}

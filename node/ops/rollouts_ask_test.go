@@ -1,0 +1,82 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"penstock/node/admin"
+	"penstock/node/cluster"
+	"penstock/node/rollout"
+	"penstock/routing"
+)
+
+// A member that gossip does not reach is asked as any other: where it answers,
+// what it sees counts.
+func TestMembersThatGossipDoesNotReachAreAskedAboutRollouts(t *testing.T) {
+	members := []cluster.Member{
+		{ID: "1", Name: "a", State: cluster.StateUp, Self: true},
+		{ID: "2", Name: "b", State: cluster.StateUnreachable},
+		{ID: "3", Name: "c", State: cluster.StateUnreachable},
+		{ID: "4", Name: "d", State: cluster.StateUp},
+		{ID: "5", Name: "e", State: cluster.StateUp},
+		{ID: "6", Name: "f", State: cluster.StateLeft},
+	}
+	var got []string
+	for _, r := range askMembers(members, func(m *cluster.Member) (*admin.RolloutSeen, error) {
+		switch m.Name {
+		case "b", "d":
+			return &admin.RolloutSeen{Rollouts: map[string]admin.RolloutSight{"canary": {Failed: 7}}}, nil
+		case "e":
+			return nil, fmt.Errorf("call: %w", context.DeadlineExceeded)
+		}
+		return nil, errors.New("no route to host")
+	}) {
+		got = append(got, fmt.Sprint(r.ID, r.Node, " ", r.Answers["canary"].Failed, " ", r.Err))
+	}
+	want := []string{"2b 7 <nil>", "3c 0 is not in reach", "4d 7 <nil>", "5e 0 does not answer", "6f 0 is not in reach"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+// However many rollouts there are, each is asked about.
+func TestManyRolloutsAreAskedAboutInSeveralQuestions(t *testing.T) {
+	var routes, sizes []string
+	for i := range 25 {
+		routes = append(routes, fmt.Sprint("r", i))
+	}
+	ask := func(r *admin.RolloutSeenRequest) (*admin.RolloutSeen, error) {
+		sizes = append(sizes, fmt.Sprint(len(r.Routes)))
+		seen := &admin.RolloutSeen{Rollouts: map[string]admin.RolloutSight{}}
+		for _, name := range r.Routes {
+			seen.Rollouts[name] = admin.RolloutSight{Mark: name}
+		}
+		return seen, nil
+	}
+	seen, err := inQuestions(routes, 10, ask)
+	if err != nil || len(seen.Rollouts) != 25 || seen.Rollouts["r24"].Mark != "r24" || !slices.Equal(sizes, []string{"10", "10", "5"}) {
+		t.Errorf("in questions of %v: %+v, %v", sizes, seen, err)
+	}
+	lost := errors.New("lost")
+	seen, err = inQuestions(routes, 10, func(r *admin.RolloutSeenRequest) (*admin.RolloutSeen, error) {
+		if len(r.Routes) < 10 {
+			return nil, lost
+		}
+		return ask(r)
+	})
+	if seen != nil || !errors.Is(err, lost) {
+		t.Errorf("one question that is not answered: %+v, %v", seen, err)
+	}
+	// A node with more rollouts than a question takes.
+	l := &rollouts{peers: &Peers{}, router: routing.NewRouter(routing.Config{}), tracker: new(rollout.Tracker)}
+	many := make([]string, admin.MaxRollouts+1)
+	for i := range many {
+		many[i] = fmt.Sprint("r", i)
+	}
+	if reports := l.askRollouts(t.Context(), many); len(reports) != 1 || reports[0].Err != nil {
+		t.Errorf("more than %d: %+v", admin.MaxRollouts, reports)
+	}
+}

@@ -1,0 +1,77 @@
+package ops
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"penstock/node/admin"
+	"penstock/node/dataplane"
+	"penstock/routing/endpoint"
+)
+
+// serviceStatus tells how the services' endpoints do.
+func serviceStatus(d *dataplane.Dataplane, now time.Time) []admin.ServiceStatus {
+	out := []admin.ServiceStatus{}
+	for _, svc := range d.Services() {
+		s := admin.ServiceStatus{Name: svc.Name(), Endpoints: []admin.EndpointStatus{}}
+		usable := 0
+		known := map[string]bool{}
+		for i, e := range svc.Members() {
+			one := endpointStatus(d, svc.Group(), e.Endpoint, now)
+			one.Used = svc.Uses(i, now)
+			if e.Usable(now) {
+				usable++
+			}
+			known[e.Address] = true
+			s.Connections += one.Connections
+			s.Endpoints = append(s.Endpoints, one)
+		}
+		for _, e := range svc.Spec().Endpoints {
+			if !known[e.Address] {
+				known[e.Address] = true
+				s.Endpoints = append(s.Endpoints, unresolved(d, e.Address))
+			}
+		}
+		s.State = fmt.Sprintf("%d/%d usable", usable, len(s.Endpoints))
+		if text := svc.Source(now).Text(); text != "" {
+			s.State += "; " + text
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// unresolved is an endpoint whose host name has no address yet.
+func unresolved(d *dataplane.Dataplane, address string) admin.EndpointStatus {
+	s := admin.EndpointStatus{Address: address, Health: "unresolved"}
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		if r, ok := d.Resolver.StatusOf(strings.ToLower(host)); ok {
+			s.Error = r.Err
+		}
+	}
+	s.Reason = "its host name has no address"
+	return s
+}
+
+// recently is how long the last error of an endpoint that has recovered is shown.
+const recently = time.Minute
+
+func endpointStatus(d *dataplane.Dataplane, g *endpoint.Group, e *endpoint.Endpoint, now time.Time) admin.EndpointStatus {
+	c := g.Condition(e, now)
+	s := admin.EndpointStatus{Address: e.Address, Health: string(c.State), Connections: e.Active(), Reason: c.Reason}
+	if e.Addr.IsValid() {
+		s.Resolved = e.Addr.String()
+	}
+	if c.Error != "" && (c.Reason != "" || now.Sub(c.ErrorAt) < recently) {
+		s.Error, s.ErrorAt = c.Error, &c.ErrorAt
+	}
+	if host, _, err := net.SplitHostPort(e.Address); err == nil && e.Unix == "" {
+		if r, ok := d.Resolver.StatusOf(host); ok && r.Stale {
+			text := fmt.Sprintf("its host name cannot be looked up (%s), and its address is %v old", r.Err, now.Sub(r.Answered).Round(time.Second))
+			s.Reason = strings.TrimPrefix(s.Reason+"; "+text, "; ")
+		}
+	}
+	return s
+}

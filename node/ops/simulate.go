@@ -1,0 +1,136 @@
+package ops
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"penstock/node/admin"
+	"penstock/node/catalog"
+	"penstock/node/cluster"
+	"penstock/routing"
+)
+
+// simulate tells what a change would do to traffic, by trying it on copies of
+// what routing has here.
+func (d *decisions) simulate(ctx context.Context, r *admin.SimulateRequest) (*admin.SimulateResult, error) {
+	if passed, err := d.peers.Elsewhere(ctx, r.Node); passed {
+		return nil, err
+	}
+	if !r.Stale {
+		if err := d.peers.Current(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := admin.LargeResponse(ctx); err != nil {
+		return nil, err
+	}
+	table := d.data.Router.Table()
+	play, err := d.simulateRequest(r, table)
+	if err != nil {
+		return nil, err
+	}
+	objects, err := d.catalog.Decode(r.Documents)
+	if err != nil {
+		return nil, err
+	}
+	changes, err := d.catalog.Preview(catalog.Change{Objects: objects, Prune: r.Prune})
+	if err != nil {
+		return nil, err
+	}
+	trial, err := table.WhatIf(changes, d.data.Resolver, time.Now())
+	if err != nil {
+		return nil, admin.Errorf(admin.Invalid, "%v", err)
+	}
+	result := &admin.SimulateResult{Node: d.peers.self.Name}
+	words := func(h *held) []string {
+		return append(trial.DiffSummary(h.endpoint), d.data.Kafka.DiffSummary(changes, h.cluster)...)
+	}
+	if result.Words = words(new(held)); len(result.Words) > 0 {
+		if h := d.heldElsewhere(ctx); h.counted != nil {
+			result.Words, result.Counted = words(h), h.counted
+		}
+	} else {
+		result.Words = []string{}
+	}
+	if play == nil {
+		return result, nil
+	}
+	result.Simulation, err = trial.Simulate(ctx, play, time.Now())
+	if errors.Is(err, routing.ErrPlayed) {
+		err = admin.Errorf(admin.Invalid, "%v", err)
+	}
+	return result, err
+}
+
+// simulateRequest is what to play; nil: nothing.
+func (d *decisions) simulateRequest(r *admin.SimulateRequest, table *routing.Table) (*routing.SimulateRequest, error) {
+	if r.Connections == 0 {
+		return nil, nil
+	}
+	play := &routing.SimulateRequest{Connections: r.Connections, Destination: r.Destination, Source: r.Tags, Request: requestOf(r.Request)}
+	if r.Connection == nil {
+		return play, nil
+	}
+	in, err := inputOf(r.Connection)
+	if err != nil {
+		return nil, err
+	}
+	if d.data.Kafka.Table().Has(in.Listener) {
+		return nil, admin.Errorf(admin.Invalid, "listener %q is Kafka's: what it does is no matter of routes", in.Listener)
+	}
+	play.Input = &in
+	return play, nil
+}
+
+// held is how many connections other nodes have, as far as they answered.
+type held struct {
+	endpoints map[heldAt]int64
+	clusters  map[string]int64 // by virtual cluster
+	counted   *admin.Counted   // nil: there are no other nodes
+}
+
+// heldAt is an endpoint of a service.
+type heldAt struct{ service, address string }
+
+func (h *held) endpoint(service, address string) int64 { return h.endpoints[heldAt{service, address}] }
+func (h *held) cluster(name string) int64              { return h.clusters[name] }
+
+// heldElsewhere asks the other nodes how many connections they have. One that
+// does not answer within reportPatience is left out, and named.
+func (d *decisions) heldElsewhere(ctx context.Context) *held {
+	h := &held{endpoints: map[heldAt]int64{}, clusters: map[string]int64{}}
+	if d.peers.cluster == nil {
+		return h
+	}
+	members := slices.DeleteFunc(d.peers.cluster.Members(), func(m cluster.Member) bool { return m.Self })
+	if len(members) == 0 {
+		return h
+	}
+	h.counted = &admin.Counted{Nodes: 1, Of: len(members) + 1}
+	for i, r := range d.status.reports(ctx, members) {
+		if r == nil {
+			h.counted.Missing = append(h.counted.Missing, members[i].Name)
+			continue
+		}
+		h.counted.Nodes++
+		h.add(r)
+	}
+	return h
+}
+
+// add adds what another node reports.
+func (h *held) add(r *admin.Report) {
+	for i := range r.Services {
+		service := &r.Services[i]
+		for j := range service.Endpoints {
+			e := &service.Endpoints[j]
+			h.endpoints[heldAt{service.Name, cmp.Or(e.Resolved, e.Address)}] += e.Connections
+		}
+	}
+	for i := range r.VirtualClusters {
+		h.clusters[r.VirtualClusters[i].Name] += r.VirtualClusters[i].Connections
+	}
+}

@@ -1,0 +1,208 @@
+package ops
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"penstock/consensus"
+	"penstock/node/admin"
+	"penstock/node/catalog"
+	"penstock/routing/resource"
+)
+
+// A snapshot is a file of package consensus with all resources, their secrets
+// in the clear: it is to be of use to another cluster, whose keys are others.
+// What makes a cluster that cluster (nodes, tokens, keys) is not in it.
+
+// chunkSize is how much of a snapshot travels at once, in bytes.
+const chunkSize = 1 << 20
+
+// saveSnapshot sends a snapshot of what this node has, once that is current
+// unless the request says otherwise.
+func (q *reader) saveSnapshot(ctx context.Context, r *admin.SaveRequest, send func(*admin.Chunk) error) error {
+	if !r.Stale {
+		if err := q.peers.Current(ctx); err != nil {
+			return err
+		}
+	}
+	view, err := q.exported()
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriterSize(chunks(func(b []byte) error { return send(&admin.Chunk{Data: b}) }), chunkSize)
+	if err := consensus.WriteSnapshot(w, view); err != nil {
+		return err
+	}
+	return w.Flush()
+}
+
+// exported is what acts here, nothing sealed.
+func (q *reader) exported() (consensus.Snapshot, error) {
+	set, _ := q.catalog.InForce()
+	b := consensus.Batch{Note: consensus.Note{What: "snapshot"}}
+	for o := range set.All("") {
+		b.Ops = append(b.Ops, consensus.Op{Key: consensus.Key(o.Key), Value: resource.EncodeWithSecrets(o)})
+	}
+	view, _, err := consensus.Snapshot{}.Apply(1, &b, consensus.Limits{})
+	return view, err
+}
+
+// chunks is a writer that sends.
+type chunks func(b []byte) error
+
+func (c chunks) Write(b []byte) (int, error) {
+	for rest := b; len(rest) > 0; {
+		n := min(len(rest), chunkSize)
+		if err := c(rest[:n]); err != nil {
+			return 0, err
+		}
+		rest = rest[n:]
+	}
+	return len(b), nil
+}
+
+const (
+	// maxUploads bounds the snapshots that are on their way to this node,
+	// maxUpload the bytes of one.
+	maxUploads = 2
+	maxUpload  = 512 << 20
+	// uploadIdle is how long one may stand still.
+	uploadIdle = time.Minute
+)
+
+// uploads are the snapshots that are on their way to this node, in files
+// without a name.
+type uploads struct {
+	dir string
+
+	mu   sync.Mutex
+	open map[string]*upload
+}
+
+// upload is one snapshot, used by one request at a time.
+type upload struct {
+	file *os.File
+	size int64
+	last time.Time
+	busy bool
+}
+
+// take finds the upload that a part belongs to, or begins one with its first
+// part.
+func (u *uploads) take(r *admin.UploadRequest) (*upload, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	one := u.open[string(r.Upload)]
+	if one == nil {
+		switch {
+		case len(r.Upload) != 16:
+			return nil, admin.Errorf(admin.Invalid, "an upload's name has %d bytes, want 16", len(r.Upload))
+		case r.Offset != 0:
+			return nil, admin.Errorf(admin.Unavailable, "the node that took the first parts does not lead any more, or gave them up: send the file again")
+		case len(u.open) >= maxUploads:
+			return nil, admin.Errorf(admin.Busy, "%d snapshots are being restored already: try again later", maxUploads)
+		}
+		file, err := os.CreateTemp(u.dir, ".restore-*")
+		if err != nil {
+			return nil, err
+		}
+		if err := os.Remove(file.Name()); err != nil {
+			file.Close()
+			return nil, err
+		}
+		one = &upload{file: file}
+		u.open[string(r.Upload)] = one
+	}
+	if one.busy || r.Offset != one.size {
+		return nil, admin.Errorf(admin.Invalid, "a part at %d, want the one at %d", r.Offset, one.size)
+	}
+	one.busy = true
+	return one, nil
+}
+
+// give hands an upload back, n bytes longer, until its next part.
+func (u *uploads) give(one *upload, n int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	one.size, one.last, one.busy = one.size+int64(n), time.Now(), false
+}
+
+// sweep gives up what stands still: it holds disk, and a place.
+func (u *uploads) sweep(now time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for id, one := range u.open {
+		if !one.busy && now.Sub(one.last) > uploadIdle {
+			one.file.Close()
+			delete(u.open, id)
+		}
+	}
+}
+
+// drop ends an upload.
+func (u *uploads) drop(name []byte) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if one := u.open[string(name)]; one != nil {
+		one.file.Close()
+		delete(u.open, string(name))
+	}
+}
+
+// restoreSnapshot takes one part of a snapshot. With the last one, the
+// resources of the cluster become those of the snapshot, in one change.
+func (c *changes) restoreSnapshot(ctx context.Context, r *admin.UploadRequest) (*admin.RestoreResult, error) {
+	one, err := c.uploads.take(r)
+	if err != nil {
+		return nil, err
+	}
+	if one.size+int64(len(r.Data)) > maxUpload {
+		c.uploads.drop(r.Upload)
+		return nil, admin.Errorf(admin.TooLarge, "a snapshot of more than %d bytes", maxUpload)
+	}
+	_, err = one.file.WriteAt(r.Data, one.size)
+	if err != nil || r.Last {
+		defer c.uploads.drop(r.Upload)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("keeping the snapshot: %w", err)
+	}
+	if !r.Last {
+		c.uploads.give(one, len(r.Data))
+		return &admin.RestoreResult{}, nil
+	}
+	whole := io.NewSectionReader(one.file, 0, one.size+int64(len(r.Data)))
+	view, err := consensus.ReadSnapshot(bufio.NewReaderSize(whole, chunkSize), consensus.Limits{})
+	if err != nil {
+		if errors.Is(err, consensus.ErrFormat) || errors.Is(err, consensus.ErrDamaged) {
+			return nil, admin.Errorf(admin.Invalid, "not a snapshot that can be restored: %v", err)
+		}
+		return nil, err
+	}
+	entries := slices.Collect(view.All())
+	result, err := c.catalog.Replace(ctx, catalog.Replacement{
+		Entries: entries, ID: consensus.ID(r.Upload), Note: note(ctx),
+		Open: func(_, value []byte) ([]byte, error) { return value, nil },
+	})
+	if err != nil {
+		return nil, tooMuch(err)
+	}
+	result.Reached, _ = c.reach(ctx, result.Index, admin.Wait{}, nil)
+	return result, nil
+}
+
+// tooMuch says of a restore that is too large what that is measured by.
+func tooMuch(err error) error {
+	var refusal *admin.Error
+	if !errors.As(err, &refusal) || refusal.Code != admin.TooLarge {
+		return err
+	}
+	return admin.Errorf(admin.TooLarge, "a restore is one change, and what the snapshot changes here is too much for one (%s): nothing was changed; apply the greater part of the resources from files first (penstock apply -f), and restore then: what is the same by then does not count", refusal.Message)
+}

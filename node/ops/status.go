@@ -1,0 +1,171 @@
+package ops
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"penstock/node/admin"
+	"penstock/node/catalog"
+	"penstock/node/cluster"
+	"penstock/node/dataplane"
+	"penstock/node/lifecycle"
+)
+
+// status has the methods that tell how the node and its cluster do.
+type status struct {
+	peers    *Peers
+	data     *dataplane.Dataplane
+	catalog  *catalog.Catalog
+	state    *lifecycle.State
+	gateways *Gateways
+	rollouts *rollouts
+}
+
+func (q *status) register(s *admin.Server) {
+	admin.Handle(s, admin.MethodStatus, admin.RoleReader, func(ctx context.Context, _ *admin.Empty) (*admin.Status, error) {
+		if err := admin.LargeResponse(ctx); err != nil {
+			return nil, err
+		}
+		return q.status(ctx), nil
+	})
+	admin.Handle(s, admin.MethodMembers, admin.RoleReader, func(ctx context.Context, _ *admin.Empty) (*admin.Members, error) {
+		return q.members(ctx), nil
+	})
+	admin.Handle(s, admin.MethodReport, admin.RoleNode, func(context.Context, *admin.Empty) (*admin.Report, error) {
+		return q.report(), nil
+	})
+}
+
+// report is what this node says of itself.
+func (q *status) report() *admin.Report {
+	set, view := q.catalog.InForce()
+	totals := map[string]uint64{}
+	for _, f := range q.data.Flows() {
+		totals[f.Listener()] += f.Counts().Connections
+	}
+	r := &admin.Report{
+		Node: admin.NodeStatus{
+			Name: q.peers.self.Name, ID: q.peers.self.ID, Role: cluster.RoleLeader, State: q.state.String(), AppliedIndex: view.Index(),
+			Resources: set.Len(), Connections: int64(q.data.Engine.Stats().Connections), Address: q.peers.self.Cluster, HTTP: q.peers.self.HTTP,
+			Uptime: time.Since(q.peers.self.Started).Round(time.Second).String(), Version: q.peers.self.Version,
+		},
+		Listeners: []admin.ListenerStatus{},
+		Services:  serviceStatus(q.data, time.Now()),
+
+		VirtualClusters: virtualClusters(q.data.Kafka),
+		Warnings:        q.data.PortUse().Warnings(q.peers.self.Name),
+	}
+	for _, l := range q.data.Engine.Listeners() {
+		one := admin.ListenerStatus{
+			Node: q.peers.self.Name, Name: l.Name, Address: l.Address, State: "listening",
+			Connections: int64(l.Connections), Total: totals[l.Name],
+		}
+		if l.Err != nil {
+			one.State, one.Error = "failed", l.Err.Error()
+		}
+		r.Listeners = append(r.Listeners, one)
+	}
+	return r
+}
+
+// reportPatience bounds the wait for what other nodes say of themselves.
+const reportPatience = 2 * time.Second
+
+// reports asks other members what they say of themselves, all at once. The
+// answers stand in the order of the members; nil: this node itself, or one that
+// did not answer in time.
+func (q *status) reports(ctx context.Context, members []cluster.Member) []*admin.Report {
+	ctx, cancel := context.WithTimeout(ctx, reportPatience)
+	defer cancel()
+	reports := make([]*admin.Report, len(members))
+	var asked sync.WaitGroup
+	for i, m := range members {
+		if m.Self || !m.Up() {
+			continue
+		}
+		asked.Go(func() {
+			if c, err := q.peers.cluster.Client(ctx, m.ID); err == nil {
+				reports[i], _ = admin.Call[admin.Report](ctx, c, admin.MethodReport, admin.Empty{})
+			}
+		})
+	}
+	asked.Wait()
+	return reports
+}
+
+// status gathers what the nodes say of themselves. Services and listeners are
+// those of the node asked, and whatever listeners fail elsewhere; warnings are
+// everybody's.
+func (q *status) status(ctx context.Context) *admin.Status {
+	own := q.report()
+	set, _ := q.catalog.InForce()
+	s := &admin.Status{
+		Leader: q.peers.self.Name, Listeners: own.Listeners, Services: own.Services, VirtualClusters: own.VirtualClusters,
+		Rollouts: q.rollouts.unfinished(), NotAccepted: q.gateways.problems(set), Warnings: own.Warnings,
+	}
+	if q.peers.cluster == nil {
+		s.Nodes = []admin.NodeStatus{own.Node}
+		return s
+	}
+	_, s.Leader, _ = q.peers.cluster.Leader()
+	s.Alone = q.peers.cluster.Alone()
+	members := q.peers.cluster.Members()
+	reports := q.reports(ctx, members)
+	newest := own.Node.AppliedIndex
+	for i, m := range members {
+		one := admin.NodeStatus{
+			Name: m.Name, ID: m.ID, State: cluster.StateUnreachable, AppliedIndex: m.Facts.Acted, Address: m.Cluster, HTTP: m.HTTP, Version: m.Version,
+		}
+		switch r := reports[i]; {
+		case m.Self:
+			one = own.Node
+		case r != nil:
+			one = r.Node
+			s.Listeners = append(s.Listeners, failing(r.Listeners)...)
+			s.Warnings = append(s.Warnings, r.Warnings...)
+		}
+		one.Role = m.Role
+		newest = max(newest, one.AppliedIndex)
+		s.Nodes = append(s.Nodes, one)
+	}
+	for i := range s.Nodes {
+		s.Nodes[i].Lag = newest - s.Nodes[i].AppliedIndex
+	}
+	return s
+}
+
+func failing(list []admin.ListenerStatus) []admin.ListenerStatus {
+	return slices.DeleteFunc(list, func(l admin.ListenerStatus) bool { return l.State != "failed" })
+}
+
+// stateSuspect is a node that gossip has not given up, and that does not answer.
+const stateSuspect = "suspect"
+
+// members lists the nodes, by what gossip last said of the others, and whether
+// they answer.
+func (q *status) members(ctx context.Context) *admin.Members {
+	if q.peers.cluster == nil {
+		r := q.report().Node
+		return &admin.Members{{Name: r.Name, ID: r.ID, Role: r.Role, State: r.State, Address: r.Address, Version: r.Version, Connections: r.Connections}}
+	}
+	list := admin.Members{}
+	q.peers.cluster.ProbeLiveness(ctx)
+	silent := q.peers.cluster.Silent()
+	for _, m := range q.peers.cluster.Members() {
+		one := admin.Member{
+			Name: m.Name, ID: m.ID, Role: m.Role, State: m.State, Address: m.Cluster, Version: m.Version, Connections: m.Facts.Connections,
+		}
+		switch {
+		case m.Up() && silent[m.ID]:
+			one.State = stateSuspect
+		case m.Up() && m.Facts.Phase != "":
+			one.State = m.Facts.Phase
+		case m.State == cluster.StateLeft: // its process; it is a member
+			one.State = "stopped"
+		}
+		list = append(list, one)
+	}
+	return &list
+}

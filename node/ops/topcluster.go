@@ -1,0 +1,157 @@
+package ops
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"penstock/node/admin"
+	"penstock/node/cluster"
+)
+
+// topCluster sends samples of all nodes together. Each round asks every node
+// for one sample, and is over when all have answered or reportPatience after
+// the interval.
+func (t *top) topCluster(ctx context.Context, r *admin.TopRequest, send func(*admin.TopSample) error) error {
+	for i := 0; r.Count == 0 || i < r.Count; i++ {
+		parts := t.topRound(ctx, r)
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := admin.LargeResponse(ctx); err != nil {
+			return err
+		}
+		if err := send(sumTop(parts, r.Connections)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// topPart is what one node said in a round.
+type topPart struct {
+	node   string
+	sample *admin.TopSample
+	err    error // sample is nil
+}
+
+// topRound asks each node of the cluster for one sample. The order is by name.
+func (t *top) topRound(ctx context.Context, r *admin.TopRequest) []topPart {
+	ctx, cancel := context.WithTimeout(ctx, r.Interval+reportPatience)
+	defer cancel()
+	one := &admin.TopRequest{Interval: r.Interval, Count: 1, Connections: r.Connections}
+	members := t.peers.cluster.Members()
+	answers := make(chan topPart, len(members))
+	for _, m := range members {
+		go func() {
+			p := topPart{node: m.Name}
+			take := func(s *admin.TopSample) error { p.sample = s; return nil }
+			switch {
+			case m.Self:
+				p.err = t.topHere(ctx, one, take)
+			case !m.Up():
+				p.err = errors.New(cmp.Or(m.State, "unreachable"))
+			default:
+				p.err = t.topOfMember(ctx, m, one, take)
+			}
+			if p.err == nil && p.sample == nil {
+				p.err = errors.New("sent no sample")
+			}
+			answers <- p
+		}()
+	}
+	var parts []topPart
+	for range members {
+		parts = append(parts, <-answers)
+	}
+	slices.SortFunc(parts, func(a, b topPart) int { return strings.Compare(a.node, b.node) })
+	return parts
+}
+
+// topOfMember asks another node for samples, for as long as it is up.
+func (t *top) topOfMember(ctx context.Context, m cluster.Member, r *admin.TopRequest, take func(*admin.TopSample) error) error {
+	asking, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go t.peers.whileUp(asking, m.ID, cancel)
+	err := t.topOf(asking, m.ID, r, take)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.DeadlineExceeded):
+		return errors.New("did not answer")
+	case asking.Err() != nil && ctx.Err() == nil:
+		return errors.New("is not in reach any more")
+	}
+	return err
+}
+
+// sumTop puts the samples of nodes together. latest bounds the connections
+// that are listed.
+func sumTop(parts []topPart, latest int) *admin.TopSample {
+	sum := &admin.TopSample{Flows: []admin.Flow{}}
+	flows, clusters := map[[2]string]int{}, map[string]int{}
+	for _, p := range parts {
+		node := admin.NodeSample{Name: p.node}
+		if p.err != nil {
+			node.Error = p.err.Error()
+			sum.Nodes = append(sum.Nodes, node)
+			continue
+		}
+		s := p.sample
+		node.Connections = s.Connections
+		sum.Connections += s.Connections
+		if s.At.After(sum.At) {
+			sum.At = s.At
+		}
+		sum.Interval = max(sum.Interval, s.Interval)
+		for _, f := range s.Flows {
+			node.NewRate += f.NewRate
+			node.InRate += f.InRate
+			node.OutRate += f.OutRate
+			at, ok := flows[[2]string{f.Listener, f.Service}]
+			if !ok {
+				at = len(sum.Flows)
+				flows[[2]string{f.Listener, f.Service}] = at
+				sum.Flows = append(sum.Flows, admin.Flow{Listener: f.Listener, Service: f.Service})
+			}
+			addFlow(&sum.Flows[at], &f)
+		}
+		for _, c := range s.VirtualClusters {
+			at, ok := clusters[c.Name]
+			if !ok {
+				at = len(sum.VirtualClusters)
+				clusters[c.Name] = at
+				sum.VirtualClusters = append(sum.VirtualClusters, admin.ClusterRate{Name: c.Name})
+			}
+			to := &sum.VirtualClusters[at]
+			to.Requests, to.Errors, to.Throttled = to.Requests+c.Requests, to.Errors+c.Errors, to.Throttled+c.Throttled
+		}
+		for _, c := range s.Latest {
+			c.Node = p.node
+			sum.Latest = append(sum.Latest, c)
+		}
+		sum.Nodes = append(sum.Nodes, node)
+	}
+	slices.SortFunc(sum.Flows, func(a, b admin.Flow) int {
+		return cmp.Or(strings.Compare(a.Listener, b.Listener), strings.Compare(a.Service, b.Service))
+	})
+	slices.SortFunc(sum.VirtualClusters, func(a, b admin.ClusterRate) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(sum.Latest, func(a, b admin.Connection) int { return cmp.Compare(a.Age, b.Age) })
+	if len(sum.Latest) > latest {
+		sum.Latest = sum.Latest[:latest]
+	}
+	return sum
+}
+
+// addFlow adds one node's part of a flow to the sum.
+func addFlow(to, f *admin.Flow) {
+	to.Connections += f.Connections
+	to.NewRate += f.NewRate
+	to.InRate += f.InRate
+	to.OutRate += f.OutRate
+	to.Total += f.Total
+	to.BytesIn += f.BytesIn
+	to.BytesOut += f.BytesOut
+}
