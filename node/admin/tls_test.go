@@ -20,7 +20,7 @@ type ca struct {
 	pool *x509.CertPool
 }
 
-func newCA(t *testing.T) *ca {
+func newCA(t testing.TB) *ca {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -44,7 +44,7 @@ func newCA(t *testing.T) *ca {
 }
 
 // node makes a certificate of a node.
-func (c *ca) node(t *testing.T, id string) tls.Certificate {
+func (c *ca) node(t testing.TB, id string) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -62,7 +62,7 @@ func (c *ca) node(t *testing.T, id string) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-func (c *ca) server(t *testing.T, id string) *tls.Config {
+func (c *ca) server(t testing.TB, id string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{c.node(t, id)},
 		ClientCAs: c.pool, ClientAuth: tls.VerifyClientCertIfGiven,
@@ -70,7 +70,7 @@ func (c *ca) server(t *testing.T, id string) *tls.Config {
 }
 
 // client is for a node of an ID, or for a command where that is empty.
-func (c *ca) client(t *testing.T, id string) *tls.Config {
+func (c *ca) client(t testing.TB, id string) *tls.Config {
 	config := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: c.pool, ServerName: "node"}
 	if id != "" {
 		config.Certificates = []tls.Certificate{c.node(t, id)}
@@ -80,7 +80,7 @@ func (c *ca) client(t *testing.T, id string) *tls.Config {
 
 // serveTLS serves a server as a node's port does: who has shown a node's
 // certificate is one.
-func serveTLS(t *testing.T, s *Server, config *tls.Config) (addr string) {
+func serveTLS(t testing.TB, s *Server, config *tls.Config) (addr string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

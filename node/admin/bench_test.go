@@ -1,0 +1,215 @@
+package admin
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// benchServer serves echo and count over TLS; it returns a client of a node.
+func benchServer(b *testing.B) (addr string, authority *ca, s *Server) {
+	b.Helper()
+	s = NewServer(Config{})
+	Handle(s, "echo", RoleReader, func(_ context.Context, r *echo) (*echo, error) { return r, nil })
+	Handle(s, "answer", RoleReader, func(_ context.Context, r *echo) (*echo, error) { return &echo{Text: strings.Repeat("x", r.N)}, nil })
+	HandleStream(s, "count", RoleReader, func(_ context.Context, r *echo, send func(*echo) error) error {
+		for i := range r.N {
+			if err := send(&echo{N: i}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	authority = newCA(b)
+	b.Cleanup(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		s.Shutdown(ctx)
+	})
+	return serveTLS(b, s, authority.server(b, "n1")), authority, s
+}
+
+func benchClient(b *testing.B) *Client {
+	b.Helper()
+	addr, authority, _ := benchServer(b)
+	c, err := DialConfig{TLS: authority.client(b, "n2")}.Dial(b.Context(), addr)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { c.Close() })
+	return c
+}
+
+// spent reports what the process spends on each operation: CPU in user and
+// kernel mode, which others on the machine disturb less than the clock, and
+// writes to sockets. Client and server are both in it.
+func spent(b *testing.B) (report func()) {
+	b.Helper()
+	cpu, writes := cpuTime(b), written(b)
+	return func() {
+		b.ReportMetric(float64(cpuTime(b)-cpu)/float64(b.N)/1e3, "cpu-us/op")
+		b.ReportMetric(float64(written(b)-writes)/float64(b.N), "writes/op")
+	}
+}
+
+func cpuTime(b *testing.B) (ns int64) {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return u.Utime.Nano() + u.Stime.Nano()
+}
+
+func written(b *testing.B) (calls int64) {
+	text, err := os.ReadFile("/proc/self/io")
+	if err != nil {
+		b.Skip(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if n, ok := strings.CutPrefix(line, "syscw: "); ok {
+			calls, _ = strconv.ParseInt(strings.TrimSpace(n), 10, 64)
+		}
+	}
+	return calls
+}
+
+func mustEcho(b *testing.B, c *Client, method string, r echo) {
+	b.Helper()
+	if _, err := Call[echo](b.Context(), c, method, r); err != nil {
+		b.Error(err)
+	}
+}
+
+func BenchmarkCall(b *testing.B) {
+	c := benchClient(b)
+	b.ReportAllocs()
+	defer spent(b)()
+	for b.Loop() {
+		mustEcho(b, c, "echo", echo{Text: "x"})
+	}
+}
+
+func BenchmarkCallsOf32(b *testing.B) {
+	c := benchClient(b)
+	b.ReportAllocs()
+	defer spent(b)()
+	b.SetParallelism(32 / runtime.GOMAXPROCS(0))
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			mustEcho(b, c, "echo", echo{Text: "x"})
+		}
+	})
+}
+
+// BenchmarkItems is one item of a stream.
+func BenchmarkItems(b *testing.B) {
+	c := benchClient(b)
+	b.ReportAllocs()
+	defer spent(b)()
+	const items = 1000
+	for i := 0; i < b.N; i += items {
+		if err := Stream(b.Context(), c, "count", echo{N: items}, func(*echo) error { return nil }); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkRequestOf8MiB(b *testing.B) {
+	c := benchClient(b)
+	text := strings.Repeat("x", 8<<20)
+	b.SetBytes(2 * 8 << 20)
+	for b.Loop() {
+		mustEcho(b, c, "echo", echo{Text: text})
+	}
+}
+
+func BenchmarkAnswerOf8MiB(b *testing.B) {
+	c := benchClient(b)
+	b.SetBytes(8 << 20)
+	for b.Loop() {
+		mustEcho(b, c, "answer", echo{N: 8 << 20})
+	}
+}
+
+// BenchmarkDial is what a command does: connect, ask, leave.
+func BenchmarkDial(b *testing.B) {
+	addr, authority, _ := benchServer(b)
+	d := DialConfig{TLS: authority.client(b, "n2")}
+	for b.Loop() {
+		c, err := d.Dial(b.Context(), addr)
+		if err != nil {
+			b.Fatal(err)
+		}
+		mustEcho(b, c, "echo", echo{Text: "x"})
+		c.Close()
+	}
+}
+
+// BenchmarkInside is what /v1 does for each request: a pipe to the server.
+func BenchmarkInside(b *testing.B) {
+	_, _, s := benchServer(b)
+	defer spent(b)()
+	for b.Loop() {
+		near, far := net.Pipe()
+		go s.ServeConn(far, admin)
+		c, err := Connect(b.Context(), "this node", near)
+		if err != nil {
+			b.Fatal(err)
+		}
+		mustEcho(b, c, "echo", echo{Text: "x"})
+		c.Close()
+	}
+}
+
+// BenchmarkStranger reports what a connection costs the server whose peer has
+// shown nothing and says no more than its greeting.
+func BenchmarkStranger(b *testing.B) {
+	addr, authority, s := benchServer(b)
+	const held = 200
+	for b.Loop() {
+		conns := make([]*tls.Conn, held)
+		for i := range conns {
+			c, err := tls.Dial("tcp", addr, authority.client(b, ""))
+			if err != nil {
+				b.Fatal(err)
+			}
+			conns[i] = c
+		}
+		time.Sleep(100 * time.Millisecond)
+		before, routines := inUse(), runtime.NumGoroutine()
+		for _, c := range conns {
+			c.Write(greeting())
+			c.Read(make([]byte, 8))
+		}
+		time.Sleep(300 * time.Millisecond)
+		if n := s.Stats().Unauthenticated; n != held {
+			b.Fatalf("%d are held", n)
+		}
+		b.ReportMetric((inUse()-before)/held/1024, "KiB/conn")
+		b.ReportMetric(float64(runtime.NumGoroutine()-routines)/held, "goroutines/conn")
+		for _, c := range conns {
+			c.Close()
+		}
+		for s.Stats().Unauthenticated > 0 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
+
+// inUse is the heap and the stacks in use.
+func inUse() float64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapInuse + m.StackInuse)
+}
+
+func greeting() []byte { return clientPreamble(minVersion, maxVersion) }
