@@ -38,7 +38,7 @@ type target struct {
 	tls  *model.PhysicalTLS
 }
 
-// targets lists the addresses to try for a broker, at most most of them.
+// targets lists the addresses to try for a broker, no more than most.
 func (u *upstreams) targets(route model.Route, start, most int) ([]target, routing.Reason) {
 	list, reason := route.Cluster.Targets(route.Broker)
 	if reason != routing.OK {

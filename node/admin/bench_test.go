@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // benchServer serves echo and count over TLS; it returns a client of a node.
@@ -182,13 +181,12 @@ func BenchmarkStranger(b *testing.B) {
 			}
 			conns[i] = c
 		}
-		time.Sleep(100 * time.Millisecond)
+		waitFor(b, "the handshakes", func() bool { return s.Stats().Unauthenticated == held })
 		before, routines := inUse(), runtime.NumGoroutine()
 		for _, c := range conns {
 			c.Write(greeting())
 			c.Read(make([]byte, 8))
 		}
-		time.Sleep(300 * time.Millisecond)
 		if n := s.Stats().Unauthenticated; n != held {
 			b.Fatalf("%d are held", n)
 		}
@@ -197,9 +195,7 @@ func BenchmarkStranger(b *testing.B) {
 		for _, c := range conns {
 			c.Close()
 		}
-		for s.Stats().Unauthenticated > 0 {
-			time.Sleep(time.Millisecond)
-		}
+		waitFor(b, "the connections to go", func() bool { return s.Stats().Unauthenticated == 0 })
 	}
 }
 

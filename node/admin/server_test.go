@@ -388,7 +388,7 @@ func TestClientRefusesWhatIsNoNode(t *testing.T) {
 	}
 }
 
-func waitFor(t *testing.T, what string, cond func() bool) {
+func waitFor(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	deadline := time.After(time.Minute)
 	tick := time.NewTicker(2 * time.Millisecond)

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// authority signs certificates for tests.
+// Authority signs certificates for tests.
 type Authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -25,6 +25,7 @@ type Authority struct {
 	last int64
 }
 
+// NewAuthority makes a CA that is good for an hour.
 func NewAuthority(t *testing.T) *Authority {
 	t.Helper()
 	a := &Authority{Pool: x509.NewCertPool(), last: 1}
@@ -48,7 +49,7 @@ func NewAuthority(t *testing.T) *Authority {
 	return a
 }
 
-// issue makes a certificate for these names, as PEM and ready for use.
+// Issue makes a certificate for these names, as PEM and ready for use.
 func (a *Authority) Issue(t *testing.T, names ...string) (cert, key string, pair tls.Certificate) {
 	t.Helper()
 	a.last++
@@ -89,6 +90,7 @@ func Certificate(name, cert, key string) string {
 	return "\n---\nkind: Certificate\nname: " + name + "\nspec:\n  cert: |\n" + Indent(cert, 4) + "  key: |\n" + Indent(key, 4)
 }
 
+// Indent puts n spaces before each line.
 func Indent(text string, n int) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -105,7 +107,7 @@ func DialTLS(t *testing.T, addr string, config *tls.Config) (*tls.Conn, string, 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { raw.Close() })
-	raw.SetDeadline(time.Now().Add(time.Minute))
+	raw.SetDeadline(time.Now().Add(Patience))
 	conn := tls.Client(raw, config)
 	if err := conn.Handshake(); err != nil {
 		return nil, "", err

@@ -18,6 +18,10 @@ import (
 	"penstock/routing/resource"
 )
 
+// Patience bounds each wait of these tests: it ends hangs, and no test passes or
+// fails by it.
+const Patience = 5 * time.Minute
+
 // Objects are the resources of a text.
 func Objects(t testing.TB, text string) []resource.Object {
 	t.Helper()
@@ -40,7 +44,7 @@ func DeadAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// lines collects what a log writes.
+// Lines collects what a log writes.
 type Lines struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -58,22 +62,25 @@ func (l *Lines) String() string {
 	return l.b.String()
 }
 
-// backend is an echo server that says its name first.
+// Backend is an echo server that says its name first.
 type Backend struct {
 	net.Listener
 	name string
 }
 
+// NewBackend starts a Backend on a port of its own.
 func NewBackend(t *testing.T, name string) *Backend {
 	t.Helper()
 	return ServeBackend(t, name, nil)
 }
 
+// ServeBackend starts a Backend, with TLS where config is not nil.
 func ServeBackend(t *testing.T, name string, config *tls.Config) *Backend {
 	t.Helper()
 	return ServeBackendAt(t, name, "127.0.0.1:0", config)
 }
 
+// ServeBackendAt starts a Backend at an address.
 func ServeBackendAt(t *testing.T, name, address string, config *tls.Config) *Backend {
 	t.Helper()
 	ln, err := net.Listen("tcp", address)
@@ -101,6 +108,7 @@ func ServeBackendAt(t *testing.T, name, address string, config *tls.Config) *Bac
 	return &Backend{ln, name}
 }
 
+// At returns the address that it listens on.
 func (b *Backend) At() string { return b.Addr().String() }
 
 // Dial connects and reads the backend's name.
@@ -111,7 +119,7 @@ func Dial(t *testing.T, addr string) (net.Conn, string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	conn.SetDeadline(time.Now().Add(time.Minute))
+	conn.SetDeadline(time.Now().Add(Patience))
 	return conn, ReadLine(t, conn)
 }
 
@@ -122,11 +130,12 @@ func Attempt(addr string) string {
 		return ""
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(time.Minute))
+	conn.SetDeadline(time.Now().Add(Patience))
 	got, _ := io.ReadAll(io.LimitReader(conn, 2))
 	return string(got)
 }
 
+// ReadLine reads up to a newline, which it leaves out.
 func ReadLine(t *testing.T, r io.Reader) string {
 	t.Helper()
 	var line []byte
@@ -155,7 +164,7 @@ func Echo(t *testing.T, conn net.Conn) {
 // WaitFor polls for a condition.
 func WaitFor(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	deadline := time.After(time.Minute)
+	deadline := time.After(Patience)
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for !cond() {

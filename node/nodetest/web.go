@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 )
 
 // WebServer is an endpoint that speaks HTTP/1.1 and HTTP/2, both without TLS.
@@ -76,7 +75,7 @@ func To(backends ...string) string {
 	return "backendRefs: [" + strings.Join(refs, ", ") + "]"
 }
 
-// webClient is a client of HTTP that follows no redirect.
+// WebClient is a client of HTTP that follows no redirect.
 type WebClient struct {
 	t    testing.TB
 	HTTP *http.Client
@@ -91,20 +90,22 @@ func NewWebClient(t testing.TB, addr string, http2 bool) *WebClient {
 	return ClientOf(t, "http://"+addr, &http.Transport{Protocols: p, DisableCompression: true})
 }
 
+// ClientOf makes a client of the server at a URL.
 func ClientOf(t testing.TB, base string, transport *http.Transport) *WebClient {
 	t.Cleanup(transport.CloseIdleConnections)
 	return &WebClient{t, &http.Client{
-		Transport: transport, Timeout: 20 * time.Second,
+		Transport: transport, Timeout: Patience,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, base}
 }
 
-// answer is a response that has been read.
+// Answer is a response that has been read.
 type Answer struct {
 	*http.Response
 	Text string
 }
 
+// Do makes a request that must be answered.
 func (c *WebClient) Do(method, path, body string, change ...func(*http.Request)) Answer {
 	c.t.Helper()
 	a, err := c.Try(method, path, body, change...)
@@ -114,6 +115,7 @@ func (c *WebClient) Do(method, path, body string, change ...func(*http.Request))
 	return a
 }
 
+// Try makes a request. change may alter it before it is sent.
 func (c *WebClient) Try(method, path, body string, change ...func(*http.Request)) (Answer, error) {
 	req, err := http.NewRequestWithContext(context.Background(), method, c.Base+path, strings.NewReader(body))
 	if err != nil {
