@@ -157,31 +157,6 @@ func (e *Engine) onLoops(fn func(l *loop)) {
 	wg.Wait()
 }
 
-// Close ends all connections at once with the reason Shutdown, stops the loops
-// and waits for their goroutines.
-func (e *Engine) Close() {
-	e.mu.Lock()
-	if e.closed {
-		e.mu.Unlock()
-		return
-	}
-	e.closed = true
-	e.stopListening()
-	e.mu.Unlock()
-	// Nobody accepts any more after this round, so no connection is on its
-	// way to another loop after the next one.
-	e.onLoops(func(l *loop) {
-		for s := range l.sockets {
-			s.close()
-		}
-	})
-	e.onLoops((*loop).shutdown)
-	for _, l := range e.loops {
-		l.Close()
-	}
-	e.running.Wait()
-}
-
 // Stats are the current numbers of an engine.
 type Stats struct {
 	// Connections counts the open connections; PerLoop does so for each loop.

@@ -72,17 +72,6 @@ func (l *loop) nextID() uint64 {
 	return l.ids*uint64(len(l.engine.loops)) + uint64(l.index)
 }
 
-// shutdown ends all connections at once.
-func (l *loop) shutdown() {
-	l.closed = true
-	for c := l.conns.head; c != nil; c = l.conns.head {
-		c.stop(Shutdown, c.isIdle())
-	}
-	if l.draining != nil {
-		l.draining.finish()
-	}
-}
-
 // connList and identList are doubly linked through their elements.
 type connList struct{ head *Conn }
 

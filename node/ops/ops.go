@@ -13,7 +13,6 @@ import (
 	"context"
 	"log/slog"
 	"net"
-	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -87,18 +86,11 @@ func (m *Methods) Register(s *admin.Server) {
 	m.decisions.register(s)
 	m.rollouts.register(s)
 	admin.HandleStream(s, admin.MethodTop, admin.RoleReader, m.top.top)
-	admin.Handle(s, admin.MethodVersion, admin.RoleReader, func(context.Context, *admin.Empty) (*admin.Version, error) {
-		return Version(m.Peers.self.Version), nil
-	})
+	admin.Handle(s, admin.MethodVersion, admin.RoleReader, m.version)
 }
 
 // Tidy does what is not urgent, about once a second.
 func (m *Methods) Tidy(now time.Time) { m.changes.uploads.sweep(now) }
-
-// Version tells of a build.
-func Version(version string) *admin.Version {
-	return &admin.Version{Version: version, Go: runtime.Version()}
-}
 
 // Ask connects to a server of this process, in somebody's name.
 func Ask(ctx context.Context, s *admin.Server, p admin.Principal) (*admin.Client, error) {
