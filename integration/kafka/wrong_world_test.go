@@ -25,6 +25,9 @@ type wrongWorld struct {
 	plain, tenant, sasl, byTLS target
 	neighbours                 []*rawConn
 	counted                    map[string]int // connections that were to end, by reason
+	// earlier counts the ended connections that had the source address of an open
+	// one, when that was opened: ports come again.
+	earlier map[string]int
 }
 
 func newWrongWorld(t *testing.T) *wrongWorld {
@@ -36,7 +39,7 @@ func newWrongWorld(t *testing.T) *wrongWorld {
 	at := func(n int) string { return fmt.Sprintf("127.%d.253.%d", 20+os.Getpid()%200, n) }
 	text := fmt.Sprintf(wrongResources, quoted(c.Bootstrap(realkafka.Plain)), c.Brokers[0].Addr(realkafka.SASL), cert, key, ports[0], ports[1], at(1), at(2), domain, domain)
 	w := &wrongWorld{
-		node: startNode(t, "closed", text, ports...), ca: &c.CA, counted: map[string]int{},
+		node: startNode(t, "closed", text, ports...), ca: &c.CA, counted: map[string]int{}, earlier: map[string]int{},
 		plain:  target{name: "plain", bootstrap: []string{at(1) + ":9092"}},
 		tenant: target{name: "tenant", bootstrap: []string{at(2) + ":9092"}},
 		sasl:   target{name: "sasl", bootstrap: []string{process.Loopback(ports[1])}},
@@ -79,7 +82,9 @@ func (w *wrongWorld) wantEnd(t *testing.T, c net.Conn, reasons ...string) {
 	c.Close()
 	var line string
 	waitFor(t, "the line of the access log", func() bool {
-		line = w.logLine(t, local)
+		if lines := w.endsOf(t, local); len(lines) > w.earlier[local] {
+			line = lines[w.earlier[local]]
+		}
 		return line != ""
 	})
 	reason := reasonOf.FindStringSubmatch(line)
@@ -93,17 +98,18 @@ func (w *wrongWorld) wantEnd(t *testing.T, c net.Conn, reasons ...string) {
 
 var reasonOf = regexp.MustCompile(` reason=(\w+)`)
 
-// logLine is the line of the access log about the end of a client's connection.
-func (w *wrongWorld) logLine(t *testing.T, client string) string {
+// endsOf returns the lines of the access log about the ends of connections from
+// one source address.
+func (w *wrongWorld) endsOf(t *testing.T, client string) (lines []string) {
 	t.Helper()
 	text, err := os.ReadFile(w.Log())
 	must(t, err)
 	for l := range strings.Lines(string(text)) {
 		if strings.Contains(l, "connection closed") && strings.Contains(l, "client="+client+" ") {
-			return l
+			lines = append(lines, l)
 		}
 	}
-	return ""
+	return lines
 }
 
 // wantNeighbours works on the connections that were there before.
@@ -129,7 +135,15 @@ func (w *wrongWorld) connect(t *testing.T, g target) net.Conn {
 	c, err := d.DialContext(t.Context(), "tcp", g.address())
 	must(t, err)
 	t.Cleanup(func() { c.Close() })
+	w.opened(t, c)
 	return c
+}
+
+// opened notes what the access log has of the source address of a connection.
+func (w *wrongWorld) opened(t *testing.T, c net.Conn) {
+	t.Helper()
+	local := c.LocalAddr().String()
+	w.earlier[local] = len(w.endsOf(t, local))
 }
 
 // greeted is a connection that has had an answer to a request other than
@@ -139,6 +153,7 @@ func (w *wrongWorld) greeted(t *testing.T, g target) *rawConn {
 	c, err := g.raw(t.Context(), g.bootstrap[0])
 	must(t, err)
 	t.Cleanup(func() { c.Close() })
+	w.opened(t, c)
 	_, _, err = c.ask(request(60, 0))
 	must(t, err)
 	return c
