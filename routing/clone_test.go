@@ -82,3 +82,28 @@ func TestAForkForetellsAndTouchesNothing(t *testing.T) {
 		}
 	})
 }
+
+// Two refs of a route that name one subset have turns of their own, and a clone
+// goes on with those of each.
+func TestTwoRefsToOneSubsetHaveTheirOwnTurns(t *testing.T) {
+	t.Parallel()
+	v2 := map[string]string{"version": "2"}
+	s := &resource.Service{Balancing: resource.Balancing{Policy: "roundRobin"}}
+	for i := range 2 {
+		s.Endpoints = append(s.Endpoints, resource.Endpoint{Address: fmt.Sprintf("10.0.0.%d:1", i), Weight: new(1), Tags: v2})
+	}
+	subset := resource.BackendRef{Kind: "MeshServiceSubset", Name: "s", Tags: v2}
+	route := &resource.MeshTCPRoute{TargetRef: &resource.TargetRef{Kind: "Mesh"}, To: []resource.RouteTo{{
+		TargetRef: resource.TargetRef{Kind: "MeshService", Name: "s"},
+		Rules:     []resource.RouteRule{{Default: resource.RouteDefault{BackendRefs: []resource.BackendRef{subset, subset}}}},
+	}}}
+	r := NewRouter(Config{})
+	mustApply(t, r, put("Service", "s", s), put("Listener", "front", &resource.Listener{Service: "s"}), put("MeshTCPRoute", "r", route))
+	in := &Input{Listener: "front"}
+	outcomes(r, in, 1) // now the turns differ
+	clone := r.Table().clone(nil, t0)
+	foretold := outcomes(clone, in, 8)
+	if happened := outcomes(r, in, 8); fmt.Sprint(happened) != fmt.Sprint(foretold) {
+		t.Errorf("the clone says %q, and then comes %q", foretold, happened)
+	}
+}

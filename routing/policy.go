@@ -212,7 +212,7 @@ func (c *compiler) makeShares(refs []resource.BackendRef, old *shares) (sh share
 		if s, ok := c.services.Get(x.Name); ok {
 			x.whole = s.whole
 		}
-		x.backend, x.skipped = c.resolveRef(x.BackendRef, old)
+		x.backend, x.skipped = c.resolveRef(x.BackendRef, sh.refs, old)
 		if x.skipped == "" {
 			sh.live = append(sh.live, x.backend)
 			sh.weight = append(sh.weight, *x.Weight)
@@ -228,19 +228,21 @@ func (c *compiler) makeShares(refs []resource.BackendRef, old *shares) (sh share
 // resolveRef finds the backend of a ref, or why it gets nothing. What has no
 // endpoint leads nowhere; one whose endpoints are all unhealthy does not, and
 // keeps its share: who sends a tenth to a broken version is to see it.
-func (c *compiler) resolveRef(r *resource.BackendRef, old *shares) (*backend, string) {
+//
+// Two refs may name one subset, and each has its own turns: the second goes on
+// where the second of them was. before are the refs above this one.
+func (c *compiler) resolveRef(r *resource.BackendRef, before []ref, old *shares) (*backend, string) {
 	s, ok := c.services.Get(r.Name)
 	if !ok {
 		return nil, fmt.Sprintf("there is no service %q", r.Name)
 	}
 	b := s.whole
 	if r.Kind == kindMeshServiceSubset {
-		i := slices.IndexFunc(old.refs, func(x ref) bool { return x.backend.is(r.Name, r.Tags) })
-		var before *backend
-		if i >= 0 {
-			before = old.refs[i].backend
+		var was *backend
+		if list, n := subsets(old.refs, r), len(subsets(before, r)); n < len(list) {
+			was = list[n]
 		}
-		b = c.subset(s, r.Tags, before)
+		b = c.subset(s, r.Tags, was)
 	}
 	switch {
 	case *r.Weight == 0:
@@ -249,6 +251,16 @@ func (c *compiler) resolveRef(r *resource.BackendRef, old *shares) (*backend, st
 		return b, "it has no endpoint"
 	}
 	return b, ""
+}
+
+// subsets returns the backends of the refs that name the subset of r, in order.
+func subsets(refs []ref, r *resource.BackendRef) (list []*backend) {
+	for _, x := range refs {
+		if x.backend.is(r.Name, r.Tags) {
+			list = append(list, x.backend)
+		}
+	}
+	return list
 }
 
 // splitAfter takes the old split over where parts and weights are the
