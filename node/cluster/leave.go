@@ -214,10 +214,16 @@ func (c *Cluster) letGo(ctx context.Context) bool {
 		})
 	}
 	all.Wait()
-	for _, voters := range without {
+	return goOnWithout(without)
+}
+
+// goOnWithout tells whether an answer counts: most of the voters that it names
+// have given one. The keys are who answered.
+func goOnWithout(answers map[string][]string) bool {
+	for _, voters := range answers {
 		agree := 0
 		for _, id := range voters {
-			if _, ok := without[id]; ok {
+			if _, ok := answers[id]; ok {
 				agree++
 			}
 		}

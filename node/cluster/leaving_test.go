@@ -241,6 +241,31 @@ func TestANodeThatIsRefusedLeavesNoLonger(t *testing.T) {
 	}
 }
 
+// An answer of one that stays counts where most of the voters that it names give
+// it too: until then a leader may still need the vote of the node that leaves.
+func TestAMajorityOfThoseThatStayLetsANodeGo(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		answers map[string][]string
+		want    bool
+	}{
+		"nobody answers":                      {nil, false},
+		"the only voter":                      {map[string][]string{"a": {"a"}}, true},
+		"one of two":                          {map[string][]string{"a": {"a", "b"}}, false},
+		"both":                                {map[string][]string{"a": {"a", "b"}, "b": {"a", "b"}}, true},
+		"one of three":                        {map[string][]string{"a": {"a", "b", "c"}}, false},
+		"two of three":                        {map[string][]string{"a": {"a", "b", "c"}, "b": {"a", "b", "c"}}, true},
+		"two of four":                         {map[string][]string{"a": {"a", "b", "c", "d"}, "b": {"a", "b", "c", "d"}}, false},
+		"a release that names no voters":      {map[string][]string{"a": nil, "b": nil}, false},
+		"two that know different voters":      {map[string][]string{"a": {"a", "c", "d"}, "b": {"b", "c", "d"}}, false},
+		"non-voters that say so, no majority": {map[string][]string{"x": {"a", "b", "c"}, "y": {"a", "b", "c"}}, false},
+	} {
+		if got := goOnWithout(c.answers); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
 // TestANodeHearsThatItHasLeftFromThoseThatStay: the leader that took it out is gone
 // before it has said so, and tells it of no other.
 func TestANodeHearsThatItHasLeftFromThoseThatStay(t *testing.T) {
