@@ -24,6 +24,12 @@ func TestTheLeadGoesToANodeThatServes(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), enough)
 	defer cancel()
 	leads(t, a, all...)
+	o, _, _ := a.c.observe() // by which a leader that leaves chooses
+	for _, n := range o.Nodes {
+		if n.Draining != (n.ID == b.c.ID()) {
+			t.Errorf("%s drains, as the leader sees it: %v", n.Name, n.Draining)
+		}
+	}
 	before := led(b)
 	eventually(t, "c to have the lead", func() string { // who is too busy to take it leaves it
 		a.c.HandOver(ctx)
