@@ -216,17 +216,17 @@ func (d *decoder) unknown(parent, key *yaml.Node, t reflect.Type, p *plan) {
 		return
 	}
 	meant := nearest(key.Value, p.names)
-	hint := hintFor(t.Name(), key.Value)
+	suggestion := suggestionFor(t.Name(), key.Value)
 	switch {
-	case hint != "":
-		meant, hint = "", ": "+hint
+	case suggestion != "":
+		meant, suggestion = "", ": "+suggestion
 	case meant != "":
-		hint = ", did you mean " + meant + "?"
+		suggestion = ", did you mean " + meant + "?"
 	default:
-		hint = "; known are " + strings.Join(p.names, ", ")
+		suggestion = "; known are " + strings.Join(p.names, ", ")
 	}
 	d.child(key.Value, func() {
-		d.at(key, "unknown field"+hint, nil)
+		d.at(key, "unknown field"+suggestion, nil)
 		delete(d.failed, string(d.path))
 	})
 	if meant != "" && childOf(parent, meant) == nil {

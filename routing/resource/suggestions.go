@@ -2,26 +2,26 @@ package resource
 
 import "strings"
 
-// hints say what there is in the place of a field that does not exist and
+// suggestions say what there is in the place of a field that does not exist and
 // that users of other proxies look for. Keys are "Type.field", or "field" for
 // all types, in lower case. What is here in no form says so, with the nearest
 // way that there is.
-var hints = map[string]string{
-	"listener.port":              hintListenerPort,
-	"listener.bind":              hintListenerPort,
-	"listener.listen":            hintListenerPort,
+var suggestions = map[string]string{
+	"listener.port":              suggestionListenerPort,
+	"listener.bind":              suggestionListenerPort,
+	"listener.listen":            suggestionListenerPort,
 	"listener.host":              `the address to listen at is address: "IP:port"; server names stand in hosts`,
-	"listener.sni":               hintNames,
-	"listener.servername":        hintNames,
-	"listener.servernames":       hintNames,
-	"listener.hostnames":         hintNames,
-	"listener.backend":           hintListenerService,
-	"listener.backends":          hintListenerService,
-	"listener.endpoints":         hintListenerService,
-	"listener.upstream":          hintListenerService,
-	"listener.certificate":       hintListenerCertificate,
-	"listener.certificateref":    hintListenerCertificate,
-	"listener.certificaterefs":   hintListenerCertificate,
+	"listener.sni":               suggestionNames,
+	"listener.servername":        suggestionNames,
+	"listener.servernames":       suggestionNames,
+	"listener.hostnames":         suggestionNames,
+	"listener.backend":           suggestionListenerService,
+	"listener.backends":          suggestionListenerService,
+	"listener.endpoints":         suggestionListenerService,
+	"listener.upstream":          suggestionListenerService,
+	"listener.certificate":       suggestionListenerCertificate,
+	"listener.certificateref":    suggestionListenerCertificate,
+	"listener.certificaterefs":   suggestionListenerCertificate,
 	"listener.timeout":           "timeouts has proxyHeader, hello and handshake; those of connections are the Service's connect.timeout, idleTimeout and maxAge",
 	"listener.maxconnections":    "write limits: {connections: N}",
 	"listener.ratelimit":         "write limits: {connectionsPerSecond: N}, perSource: N bounds what one client has open",
@@ -33,31 +33,31 @@ var hints = map[string]string{
 	"hostrule.host":              "write names: [HOST], a list",
 	"hostrule.hosts":             "write names: [HOST]",
 	"hostrule.sni":               "write names: [HOST]",
-	"hostrule.weight":            hintWeight,
+	"hostrule.weight":            suggestionWeight,
 	"hostrule.backendrefs":       "write service: NAME; a MeshTCPRoute to that Service has backendRefs with weights",
 
-	"service.port":             hintServicePort,
+	"service.port":             suggestionServicePort,
 	"service.address":          "write endpoints: [{address: \"host:port\"}]",
-	"service.addresses":        hintEndpoints,
-	"service.backends":         hintEndpoints,
-	"service.servers":          hintEndpoints,
-	"service.targets":          hintEndpoints,
-	"service.upstreams":        hintEndpoints,
-	"service.hosts":            hintEndpoints,
-	"service.selector":         hintEndpoints,
+	"service.addresses":        suggestionEndpoints,
+	"service.backends":         suggestionEndpoints,
+	"service.servers":          suggestionEndpoints,
+	"service.targets":          suggestionEndpoints,
+	"service.upstreams":        suggestionEndpoints,
+	"service.hosts":            suggestionEndpoints,
+	"service.selector":         suggestionEndpoints,
 	"service.timeout":          "write connect: {timeout: ...} for connecting, idleTimeout for a connection without bytes, http: {timeout: ...} for requests",
 	"service.timeouts":         "write connect: {timeout: ...}, idleTimeout, halfClosedTimeout and maxAge",
-	"service.retries":          hintRetries,
-	"service.retry":            hintRetries,
-	"service.policy":           hintBalancing,
-	"service.algorithm":        hintBalancing,
-	"service.loadbalancer":     hintBalancing,
-	"service.loadbalancing":    hintBalancing,
+	"service.retries":          suggestionRetries,
+	"service.retry":            suggestionRetries,
+	"service.policy":           suggestionBalancing,
+	"service.algorithm":        suggestionBalancing,
+	"service.loadbalancer":     suggestionBalancing,
+	"service.loadbalancing":    suggestionBalancing,
 	"service.outlierdetection": "write ejection: {failures: 3, window: 10s}",
 	"service.circuitbreaker":   "write ejection: {failures: 3, window: 10s}",
 	"service.sni":              "write tls: {serverName: NAME}",
 	"service.servername":       "write tls: {serverName: NAME}",
-	"service.weight":           hintWeight,
+	"service.weight":           suggestionWeight,
 	"service.stickysessions":   "write balancing: {policy: maglev, hashOn: source}",
 	"service.affinity":         "write balancing: {policy: maglev, hashOn: source}",
 	"servicetls.sni":           "write serverName: NAME",
@@ -70,7 +70,7 @@ var hints = map[string]string{
 	"endpoint.port":            "the port is part of address: \"host:port\"",
 	"endpoint.host":            "write address: \"host:port\"",
 	"endpoint.ip":              "write address: \"IP:port\"",
-	"endpoint.priority":        hintBackup,
+	"endpoint.priority":        suggestionBackup,
 	"endpoint.zone":            "write tags: {zone: NAME}, and balancing: {zone: zone} in the Service",
 	"endpoint.labels":          "write tags: {k: v}",
 
@@ -84,44 +84,44 @@ var hints = map[string]string{
 	"meshtcproute.from":     "write targetRef: {kind: MeshSubset, tags: {k: v}} for the sources that the route is for",
 	"meshhttproute.from":    "write targetRef: {kind: MeshSubset, tags: {k: v}} for the sources that the route is for",
 	"routerule.backendrefs": "write default: {backendRefs: [...]}",
-	"routerule.weight":      hintWeight,
+	"routerule.weight":      suggestionWeight,
 	"routeto.backendrefs":   "write rules: [{default: {backendRefs: [...]}}]",
 	"healthcheck.port":      "checks go to the endpoint's own address",
 	"healthcheck.uri":       "write path: PATH with type: http",
 
-	"allow":     hintAccess,
-	"deny":      hintAccess,
-	"allowlist": hintAccess,
-	"denylist":  hintAccess,
-	"whitelist": hintAccess,
-	"blacklist": hintAccess,
-	"acl":       hintAccess,
-	"backup":    hintBackup,
-	"mirror":    hintMirror,
-	"shadow":    hintMirror,
+	"allow":     suggestionAccess,
+	"deny":      suggestionAccess,
+	"allowlist": suggestionAccess,
+	"denylist":  suggestionAccess,
+	"whitelist": suggestionAccess,
+	"blacklist": suggestionAccess,
+	"acl":       suggestionAccess,
+	"backup":    suggestionBackup,
+	"mirror":    suggestionMirror,
+	"shadow":    suggestionMirror,
 }
 
 const (
-	hintListenerPort        = `the port is part of address: ":9443" is that port at the node's --bind`
-	hintNames               = "write hosts: [{names: [NAME], service: SERVICE}]"
-	hintListenerService     = "write service: NAME, or hosts for one by server name; endpoints stand in the Service, and weights in a MeshTCPRoute"
-	hintListenerCertificate = "write tls: {mode: terminate, certificateRefs: [NAME]}"
-	hintServicePort         = `the port is part of each endpoint's address: endpoints: [{address: "host:port"}]`
-	hintEndpoints           = `write endpoints: [{address: "host:port"}]`
-	hintRetries             = "write connect: {attempts: N}, and retryBudget there bounds them"
-	hintBalancing           = "write balancing: {policy: roundRobin}, or leastConnections, random, maglev"
-	hintWeight              = "weights stand at a Service's endpoints, or at the backendRefs of a MeshTCPRoute to it"
-	hintAccess              = "there are no lists of who may connect yet: a Listener's limits bound clients, its tls.clientAuth asks for their certificates, and networks are for the host's firewall"
-	hintBackup              = "there are no backup endpoints: balancing: {zone: TAG} prefers those near and spills over to the others; or make the backup a Service of its own and move weight to it by a MeshTCPRoute"
-	hintMirror              = "traffic is not copied; a MeshTCPRoute sends a share of it elsewhere by backendRefs with weights, and penstock simulate plays a change without traffic"
+	suggestionListenerPort        = `the port is part of address: ":9443" is that port at the node's --bind`
+	suggestionNames               = "write hosts: [{names: [NAME], service: SERVICE}]"
+	suggestionListenerService     = "write service: NAME, or hosts for one by server name; endpoints stand in the Service, and weights in a MeshTCPRoute"
+	suggestionListenerCertificate = "write tls: {mode: terminate, certificateRefs: [NAME]}"
+	suggestionServicePort         = `the port is part of each endpoint's address: endpoints: [{address: "host:port"}]`
+	suggestionEndpoints           = `write endpoints: [{address: "host:port"}]`
+	suggestionRetries             = "write connect: {attempts: N}, and retryBudget there bounds them"
+	suggestionBalancing           = "write balancing: {policy: roundRobin}, or leastConnections, random, maglev"
+	suggestionWeight              = "weights stand at a Service's endpoints, or at the backendRefs of a MeshTCPRoute to it"
+	suggestionAccess              = "there are no lists of who may connect yet: a Listener's limits bound clients, its tls.clientAuth asks for their certificates, and networks are for the host's firewall"
+	suggestionBackup              = "there are no backup endpoints: balancing: {zone: TAG} prefers those near and spills over to the others; or make the backup a Service of its own and move weight to it by a MeshTCPRoute"
+	suggestionMirror              = "traffic is not copied; a MeshTCPRoute sends a share of it elsewhere by backendRefs with weights, and penstock simulate plays a change without traffic"
 )
 
-// hintFor says what there is in the place of a field of a type; "": nothing
+// suggestionFor says what there is in the place of a field of a type; "": nothing
 // is known of it.
-func hintFor(typ, field string) string {
+func suggestionFor(typ, field string) string {
 	field = strings.ToLower(field)
-	if hint, ok := hints[strings.ToLower(typ)+"."+field]; ok {
-		return hint
+	if suggestion, ok := suggestions[strings.ToLower(typ)+"."+field]; ok {
+		return suggestion
 	}
-	return hints[field]
+	return suggestions[field]
 }
