@@ -5,7 +5,7 @@ GO            ?= go
 RACE          := GORACE="atexit_sleep_ms=0 $$GORACE"
 # Tests write to memory where there is room for it; what they are built from and
 # into stays on the disk.
-SCRATCH       := GOTMPDIR="$${TMPDIR:-/tmp}" TMPDIR="$$(bash integration/scratch.sh)"
+SCRATCH       := bash integration/scratch.sh
 GOLANGCI_LINT ?= v2.15.0
 FUZZTIME      ?= 500000x
 ROUNDS        ?= 5
@@ -36,11 +36,11 @@ build:
 # race detector. What vet finds is make vet's to say. With PENSTOCK_SUITE=whole,
 # Kafka's suites are whole.
 test: setup
-	$(SCRATCH) $(RACE) $(GO) test -race -vet=off -p 3 -timeout 30m ./integration/kafka ./integration ./node/... ./...
+	$(RACE) $(SCRATCH) $(GO) test -race -vet=off -p 3 -timeout 30m ./integration/kafka ./integration ./node/... ./...
 	$(GO) test -vet=off -run '^TestLarge' $(addprefix ./,$(dir $(wildcard routing/large_test.go routing/*/large_test.go)))
 
 test-kafka: setup
-	PENSTOCK_SUITE=whole $(SCRATCH) $(RACE) $(GO) test -race -vet=off -count=1 -timeout 30m ./integration/kafka
+	PENSTOCK_SUITE=whole $(RACE) $(SCRATCH) $(GO) test -race -vet=off -count=1 -timeout 30m ./integration/kafka
 
 # 100 histories of reads and changes, five nodes in partitions of every shape.
 test-long: setup

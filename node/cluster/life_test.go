@@ -92,7 +92,9 @@ func TestAnotherLeadsWhenTheLeaderIsGone(t *testing.T) {
 func TestALeaderThatStopsHandsOver(t *testing.T) {
 	t.Parallel()
 	// No voter looks for a new leader by itself before this test has ended.
-	all := threeOf(t, func(_ int, m *machine) { m.cfg.Timing.Heartbeat, m.cfg.Timing.Election = 10*enough, 10*enough })
+	all := threeOf(t, func(_ int, m *machine) {
+		m.cfg.Timing.Heartbeat, m.cfg.Timing.Election, m.cfg.Timing.HandOver = 10*enough, 10*enough, enough
+	})
 	lead := leading(t, all...)
 	lead.stop()
 	put(t, leading(t, others(all, lead)...), "x", "1")
