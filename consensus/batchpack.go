@@ -59,7 +59,7 @@ func (p *packer) note(n Note) {
 type unpacker struct {
 	data []byte // the whole input
 	left bytes.Reader
-	from *msgpack.Decoder // of left
+	from *msgpack.Decoder // reads left
 	err  error
 	// texts interns the strings read, to share memory; if nil, a string shares
 	// memory only with its predecessor.

@@ -157,7 +157,7 @@ type Replica struct {
 	closing  chan struct{} // closed when Close begins, or the replica has failed
 	closed   chan struct{} // closed when all goroutines have ended
 	failOnce sync.Once
-	failed   chan struct{} // closed when the replica cannot go on
+	failed   chan struct{} // closed when the replica cannot continue
 	failure  error         // why; set before failed is closed
 }
 

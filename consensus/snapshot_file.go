@@ -107,7 +107,7 @@ type blockWriter struct {
 	err    error
 }
 
-// record ends a record that was appended to the block.
+// record ends a record, and writes the block if it is full.
 func (b *blockWriter) record() {
 	if b.packed.Len() >= blockSize {
 		b.flush()

@@ -130,7 +130,7 @@ func Form(self Peer, peers []Peer) Decision {
 // former is the input of one decision.
 type former struct {
 	self  Peer
-	peers []Peer // by ID, each once, fresh, without self
+	peers []Peer // sorted by ID, unique, no older than ActWithin, without self
 }
 
 func (f *former) find(id string) (Peer, bool) {
