@@ -8,10 +8,10 @@ import (
 )
 
 // heartbeatBatcher sends a leader's heartbeats to all servers at the same time,
-// and less often. Raft sends ten to each server in Config.Heartbeat, each at a
-// time of its own. That is more often than any follower checks, and nearly all
-// that an idle cluster does; and waking up for each costs more than sending it.
-// A heartbeat here waits for the common time, unless a read waits for its
+// and less often. Raft sends each server five to ten in Config.Heartbeat, each
+// at a time of its own. That is more often than any follower checks, and nearly
+// all that an idle cluster does; and waking up for each costs more than sending
+// it. A heartbeat here waits for the common time, unless a read waits for its
 // response.
 //
 // After a response, the next heartbeat enters the batcher at once, not after a

@@ -16,7 +16,7 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
-// logStore is Raft's log store and stable store, in one BoltDB file. It adds to
+// logStore is Raft's log store and stable store, in one bbolt file. It adds to
 // raft-boltdb:
 //
 //   - Recent entries are cached in memory, for replication.

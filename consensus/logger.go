@@ -13,8 +13,8 @@ import (
 )
 
 // raftLogger writes Raft's log to the node's log. Raft logs often, and for its
-// developers: everything goes to debug level except errors, and of those the
-// ones that only report an unreachable peer go to debug level too.
+// developers: errors go to warn level, except those that only report an
+// unreachable peer, and all else to debug level.
 type raftLogger struct {
 	log  *slog.Logger
 	name string

@@ -30,7 +30,7 @@ type Config struct {
 	Addr string
 	// Limits bound the store. All servers must have the same.
 	Limits Limits
-	// Log receives operator events, and Raft's own log at debug level.
+	// Log receives operator events, and Raft's own log as raftLogger writes it.
 	Log *slog.Logger
 
 	// Heartbeat is how long a server waits without contact from its leader before
@@ -121,7 +121,7 @@ var (
 	// ErrServers: the configuration is not, or no longer, the one that the change
 	// expects.
 	ErrServers = errors.New("the servers have changed")
-	// ErrQuorum: the voters that would remain could not form a quorum.
+	// ErrQuorum: too few of the voters that would remain respond.
 	ErrQuorum = errors.New("too few of the voters that would remain answer")
 )
 

@@ -13,8 +13,8 @@ import (
 type machine struct {
 	limits  Limits
 	applied *appliedFile
-	// fail is called once, with the error that stops the machine. After that the
-	// machine applies nothing.
+	// fail is called with the error that stops the machine, perhaps more than
+	// once. After that the machine applies nothing.
 	fail func(error)
 	// committed is called with the last entry applied.
 	committed func(index, term uint64)

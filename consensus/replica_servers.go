@@ -83,8 +83,8 @@ func (r *Replica) Bootstrap(voters ...Server) error {
 	return nil
 }
 
-// hurry starts an election at once instead of after the heartbeat timeout: Raft
-// restarts its timer when the timeout becomes shorter.
+// hurry starts an election at once instead of after the heartbeat timeout: a
+// follower checks for a leader at once when the timeout becomes shorter.
 func (r *Replica) hurry() {
 	c := r.raft.ReloadableConfig()
 	longer := c

@@ -231,9 +231,9 @@ func (g *Gossip) SetMeta(m Meta) error {
 // once a second, the last one of several. Blobs above about 1 KiB do not fit
 // into packets and are streamed, which is slower.
 //
-// Packets may miss some members, which then get the blob with their next
-// push/pull, after up to half a minute. With everyone set, the blob is also
-// streamed to the other members at once, up to 64 of them.
+// Packets may miss some members, which then get the blob with a later
+// push/pull, every half minute in small clusters. With everyone set, the blob
+// is also streamed to the other members at once, up to 64 of them.
 func (g *Gossip) SetFacts(facts []byte, everyone bool) error {
 	if len(facts) > maxFacts {
 		return fmt.Errorf("%w: facts of %d bytes, the limit is %d", ErrTooLarge, len(facts), maxFacts)

@@ -17,8 +17,8 @@ const (
 	maxSeedIPs    = 8 // addresses per name
 	joinsAtATime  = 8
 	triesPerRound = 3
-	// The pause after a failed attempt grows up to this multiple of the first
-	// pause.
+	// The pause between attempts doubles from half of timing.heal up to these
+	// multiples of timing.heal.
 	maxDeadPause = 6
 	maxSeedPause = 30
 )
@@ -77,7 +77,7 @@ func (h *healer) run() {
 
 // lost returns a few addresses of lost members or seeds that are due for a try.
 func (h *healer) lost() (addrs []string) {
-	most := map[string]int{} // maximum pause, as a multiple of the first pause
+	most := map[string]int{} // maximum pause, as a multiple of timing.heal
 	known := map[string]bool{}
 	for _, m := range h.g.members.list() {
 		switch m.State {

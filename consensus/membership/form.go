@@ -55,9 +55,9 @@ const (
 	// the age counts from the request, a node acts on a pledge within ActWithin
 	// after it was given.
 	ActWithin = 5 * time.Second
-	// TakeBackAfter is how long a node must not have told another of its pledge to
-	// it before it may pledge to a third. It is much longer than ActWithin, so
-	// that clocks may run at different rates.
+	// TakeBackAfter is how long a node must not have told the node it is pledged
+	// to of the pledge before it may pledge to another. It is much longer than
+	// ActWithin, so that clocks may run at different rates.
 	TakeBackAfter = 30 * time.Second
 )
 

@@ -15,7 +15,7 @@
 //		do(a) // a.Kind == membership.Promote, a.ID == "n2", a.Why == "..."
 //	}
 //
-// The scenarios in testdata document the behavior; a line "plan" prints the
+// The scenarios in testdata document the behaviour; a line "plan" prints the
 // actions in that situation.
 package membership
 
