@@ -96,8 +96,8 @@ func openLog(path string, noSync bool, s *snapshots, closing <-chan struct{}, lo
 }
 
 // lost returns ErrNoLog if an earlier log is missing. A server records a term
-// before anything else; it may have voted by the missing log, and must not vote
-// again for a candidate that it had rejected.
+// before anything else; it may have voted based on the missing log, and must
+// not vote again for a candidate that it had rejected.
 func (s *logStore) lost(applied *appliedFile) error {
 	term, err := s.GetUint64([]byte(raftTerm))
 	if err == nil && term > 0 || err != nil && !errors.Is(err, raftboltdb.ErrKeyNotFound) {

@@ -60,8 +60,7 @@ type Settings struct {
 	// StableAfter is how long a node must be up before it may vote: 10 s. Up to
 	// the first three voters, a tenth of it is enough.
 	StableAfter time.Duration
-	// ReplaceAfter is how long a voter must be down before another replaces it: 1
-	// min.
+	// ReplaceAfter is how long a voter must be down before it is replaced: 1 min.
 	ReplaceAfter time.Duration
 	// ForgetAfter is how long a non-voter must be down before it is removed: 72 h.
 	ForgetAfter time.Duration

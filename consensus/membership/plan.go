@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// firstVoters is the number of voters up to which the set grows quickly: three
-// tolerate the loss of one.
+// firstVoters is the number of voters up to which the set grows quickly: with
+// three, one may fail.
 const firstVoters = 3
 
 // Plan returns the actions for the observed cluster, the most urgent first,
@@ -25,8 +25,8 @@ const firstVoters = 3
 //     promoted, else a voter is demoted, except for the last two with
 //     Settings.Two. This completes what the rules below begin.
 //  6. If two nodes are ready to vote, one is promoted; rule 5 then promotes the other.
-//  7. If a voter is down for ReplaceAfter and a node is ready, that is promoted.
-//  8. If a zone has two voters more than the zone of a ready node, that is promoted.
+//  7. If a voter is down for ReplaceAfter and a node is ready, the node is promoted.
+//  8. If a zone has two voters more than the zone of a ready node, the node is promoted.
 //
 // So a dead voter without a replacement stays a voter, since it cannot be told
 // from one that is cut off, and no series of deaths shrinks the set.
@@ -223,8 +223,8 @@ func (s *situation) shrink() (Action, bool) {
 	return wait()
 }
 
-// even makes an even number of voters odd: it tolerates no more failures than
-// the odd number below, and needs one more node to decide.
+// even makes an even number of voters odd: an even number tolerates no more
+// failures than the odd one below, and its quorum is one larger.
 func (s *situation) even() (Action, bool) {
 	if len(s.voting)%2 == 1 {
 		return no()
