@@ -10,27 +10,27 @@ import (
 	"slices"
 )
 
-// appliedFile remembers how far this server has applied the log, so that it
-// can serve what it served before its process ended, without asking anybody
-// what was agreed. Records go to its two slots in turn, without waiting for
-// the disk: one that is torn leaves the one before it. What a power failure
-// takes away costs nothing but that a little older content is served until
-// another server can be reached.
+// appliedFile records how far this server has applied the log, so that after a
+// restart it can serve the same content without contact to the cluster. Records
+// alternate between two slots and are not synced: a torn one leaves the one
+// before it. Records lost in a power failure cost nothing but slightly older
+// content until another server is reachable.
 type appliedFile struct {
 	f    *os.File
-	slot int64    // where the next record goes: 0 or 1
-	old  []record // what was there when it was opened, newest first
+	slot int64    // slot of the next record: 0 or 1
+	old  []record // the records found at open, newest first
 }
 
-// record is an entry of the log that has acted here.
+// record identifies a log entry that was applied here.
 type record struct{ index, term uint64 }
 
-// A record on disk: the magic, index and term (big endian), and the CRC-32C of
+// The record format: magic, index and term (big endian), and the CRC-32C of
 // these 24 bytes.
 const (
 	appliedMagic = "PSKAPPL1"
 	appliedSize  = 8 + 8 + 8 + 4
-	// appliedSlot parts the slots, so that no disk tears both at once.
+	// appliedSlot is the distance of the slots, so that no disk tears both at
+	// once.
 	appliedSlot = 4096
 )
 
@@ -80,8 +80,8 @@ func appendRecord(b []byte, r record) []byte {
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b[start:], castagnoli))
 }
 
-// write notes an entry down. An error changes nothing but what a restart alone
-// would serve, so it is not passed on: the slot is tried again with the next.
+// write records an entry. It drops errors, which affect only the content served
+// after a restart; the next write uses the same slot again.
 func (a *appliedFile) write(index, term uint64) {
 	var b [appliedSize]byte
 	if _, err := a.f.WriteAt(appendRecord(b[:0], record{index, term}), a.slot*appliedSlot); err == nil {

@@ -8,13 +8,14 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// applier applies log entries one after the other. Those that come together
-// share what they write: nodes of the trees are copied once for all of them,
-// not for each. What comes of it is what Snapshot.Apply makes of each by itself,
-// however the entries are parted among appliers.
+// applier applies log entries in order. Entries applied together share their
+// writes: tree nodes are copied once for all of them, not for each. The result
+// is the same as with Snapshot.Apply for each, however the entries are split
+// among appliers.
 type applier struct {
 	limits Limits
-	// view is right but for its entries and its past, where these are not nil.
+	// view is current except for its entries and past, while the fields below are
+	// not nil.
 	view    Snapshot
 	entries *iradix.Txn[Entry]
 	past    *pastTxn
@@ -22,14 +23,14 @@ type applier struct {
 
 func newApplier(v Snapshot, l Limits) *applier { return &applier{limits: l.withDefaults(), view: v} }
 
-// reply is what became of one batch of an entry.
+// reply is the outcome of one batch of an entry.
 type reply struct {
 	Result
-	err error // it was refused
+	err error // why the batch was refused
 }
 
-// step applies a log entry. It returns an error where the entry cannot be
-// understood, and has done nothing of it then.
+// step applies a log entry. On an error, the entry is not understood and has no
+// effect.
 func (a *applier) step(l *raft.Log) ([]reply, error) {
 	if l.Type != raft.LogCommand {
 		a.view = a.view.Skip(l.Index)
@@ -60,7 +61,7 @@ func (a *applier) step(l *raft.Log) ([]reply, error) {
 	return replies, nil
 }
 
-// isRefusal tells the errors of batches that were understood and not done.
+// isRefusal reports whether err is that of a refused batch.
 func isRefusal(err error) bool {
 	for _, e := range [...]error{ErrVersion, ErrTooLarge, ErrKey, ErrStale} {
 		if errors.Is(err, e) {
@@ -70,8 +71,8 @@ func isRefusal(err error) bool {
 	return false
 }
 
-// quick tells whether nothing can be wrong with a batch that is not wrong from
-// the beginning, so that nothing has to be taken back.
+// quick reports whether a batch can fail only before its first operation, so
+// that nothing has to be rolled back.
 func (a *applier) quick(b *Batch) bool {
 	for i := range b.Ops {
 		if op := &b.Ops[i]; op.Value == nil || op.IfVersion != nil {
@@ -82,13 +83,13 @@ func (a *applier) quick(b *Batch) bool {
 	return a.view.bytes+n <= a.limits.Total && a.view.internal+n <= a.limits.Internal
 }
 
-// whole applies a batch to the view as a whole.
+// whole applies a batch with Snapshot.apply.
 func (a *applier) whole(index uint64, b *Batch) (result Result, err error) {
 	a.view, result, err = a.commit().apply(index, b, a.limits)
 	return result, err
 }
 
-// put applies a quick batch, and adds the keys that it touches to others.
+// put applies a quick batch, and appends the keys it touches to touched.
 func (a *applier) put(index uint64, b *Batch, touched []Key) (Result, []Key, error) {
 	v := &a.view
 	v.index = max(v.index, index)
@@ -110,7 +111,7 @@ func (a *applier) put(index uint64, b *Batch, touched []Key) (Result, []Key, err
 	step := stepper{view: v, note: b.Note.bounded(), entries: a.entries, past: a.past}
 	for i := range b.Ops {
 		k, err := step.do(&b.Ops[i])
-		if err != nil { // quick has seen to it that there is none
+		if err != nil { // cannot happen: see quick
 			return Result{}, touched, err
 		}
 		touched = append(touched, k)
@@ -120,7 +121,7 @@ func (a *applier) put(index uint64, b *Batch, touched []Key) (Result, []Key, err
 	return Result{Index: index}, touched, nil
 }
 
-// touched notes the keys that an entry has touched so far.
+// touched logs the keys that an entry has touched so far.
 func (a *applier) touched(index uint64, keys []Key) (none []Key) {
 	if len(keys) > 0 {
 		a.view.log = a.view.log.with(index, keys)
@@ -128,7 +129,7 @@ func (a *applier) touched(index uint64, keys []Key) (none []Key) {
 	return nil
 }
 
-// commit is the view after all that was applied.
+// commit returns the snapshot after all applied entries.
 func (a *applier) commit() Snapshot {
 	if a.entries != nil {
 		a.view.entries, a.view.past = a.entries.CommitOnly(), a.past.commit()

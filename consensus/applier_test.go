@@ -13,11 +13,17 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestEntriesActAloneAsTheyDoTogether applies the same log in pieces of every
-// size, groups among its entries, and batch by batch.
+// TestEntriesActAloneAsTheyDoTogether applies the same log in parts of random
+// size, with groups among its entries, and batch by batch.
 func TestEntriesActAloneAsTheyDoTogether(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		limits := Limits{Entry: 200, Total: 250, Internal: 200, Revisions: rapid.IntRange(1, 4).Draw(t, "revisions"), Past: rapid.SampledFrom([]int{1, 1500, 1 << 20}).Draw(t, "past")}
+		limits := Limits{
+			Entry:     200,
+			Total:     250,
+			Internal:  200,
+			Revisions: rapid.IntRange(1, 4).Draw(t, "revisions"),
+			Past:      rapid.SampledFrom([]int{1, 1500, 1 << 20}).Draw(t, "past"),
+		}
 		var alone Snapshot
 		together := newApplier(Snapshot{}, limits)
 		for n := range rapid.IntRange(1, 15).Draw(t, "entries") {
@@ -25,7 +31,7 @@ func TestEntriesActAloneAsTheyDoTogether(t *testing.T) {
 			var data [][]byte
 			for i := range rapid.SampledFrom([]int{1, 1, 2, 5}).Draw(t, "batches") {
 				b := drawChange(t, alone)
-				for j := range b.Ops { // groups share no keys
+				for j := range b.Ops { // batches of a group share no keys
 					b.Ops[j].Name += fmt.Sprint(i)
 				}
 				encoded, err := EncodeBatch(b)
@@ -57,7 +63,7 @@ func TestEntriesActAloneAsTheyDoTogether(t *testing.T) {
 					t.Fatalf("batch %d of entry %d: %+v, want %+v", i, n, got[i], want[i])
 				}
 			}
-			clear(entry.Data) // views have memory of their own
+			clear(entry.Data) // snapshots share no memory with entries
 			if rapid.IntRange(0, 2).Draw(t, "go on") > 0 {
 				continue
 			}
@@ -73,7 +79,7 @@ func TestEntriesActAloneAsTheyDoTogether(t *testing.T) {
 				}
 			}
 			together = newApplier(fromFile(t, fileOf(t, v), limits), limits)
-			together.view.log = v.log // files do not have it
+			together.view.log = v.log // not in the file
 		}
 	})
 }
@@ -166,7 +172,7 @@ func FuzzDecodeEntry(f *testing.F) {
 				t.Fatal(err)
 			}
 			if one[1] != 0 {
-				return // what is large is not grouped
+				return // large batches are not grouped
 			}
 			again = append(again, one)
 		}
@@ -177,7 +183,7 @@ func FuzzDecodeEntry(f *testing.F) {
 }
 
 // TestBatchesThatWaitTogetherAreOneEntry proposes faster than the servers
-// agree. Each batch acts or is refused by itself.
+// commit. Each batch is applied or refused separately.
 func TestBatchesThatWaitTogetherAreOneEntry(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -190,9 +196,9 @@ func TestBatchesThatWaitTogetherAreOneEntry(t *testing.T) {
 		for i := range n {
 			b := &Batch{ID: ID{1, byte(i), byte(i >> 8)}, Ops: []Op{put("A", fmt.Sprint(i), "1")}}
 			switch i % 20 {
-			case 3: // refused: it has another version
+			case 3: // refused: version conflict
 				b.Ops[0] = put("A", "once", "2").at(0)
-			case 4, 5: // the same key again: not in the same entry
+			case 4, 5: // the same key: not in the same entry
 				b.Ops[0] = put("A", "again", fmt.Sprint(i))
 			}
 			p, err := a.Propose(t.Context(), b)
@@ -232,8 +238,7 @@ func TestBatchesThatWaitTogetherAreOneEntry(t *testing.T) {
 	})
 }
 
-// TestBatchesGoSinglyWhereAServerDoesNotKnowGroups: such a server would have
-// to end at one.
+// A server without support for groups would stop at one.
 func TestBatchesGoSinglyWhereAServerDoesNotKnowGroups(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -6,25 +6,27 @@ import (
 )
 
 const (
-	// maxBatch bounds a batch, as its size says: 64 MiB.
+	// maxBatch bounds Batch.size: 64 MiB.
 	maxBatch = 64 << 20
-	// maxPacked bounds its packed form, which is less than its size but for a few bytes.
+	// maxPacked bounds the packed form, which exceeds size by a few bytes at most.
 	maxPacked = maxBatch + 1024
-	// opOverhead is about what an operation takes in memory beside its texts and value.
+	// opOverhead approximates the memory of an operation beside its strings and
+	// value.
 	opOverhead = 64
-	// compressAbove is the size of a packed batch below which compressing it gains little.
+	// compressAbove is the size up to which compressing a packed batch gains
+	// little.
 	compressAbove = 64 << 10
 
-	// batchFormat is the format of the batches in the log, their first byte.
+	// batchFormat is the first byte of a log entry: the format of its batches.
 	batchFormat = 1
-	// The second byte has the flags, one at most. Without one the batch
-	// follows, packed; with batchCompressed its packed size (uvarint) and
-	// zstd; with batchGrouped an array of packed batches, see batchgroup.go.
+	// The second byte has at most one flag. Without one, the packed batch follows;
+	// with batchCompressed, its packed size (uvarint) and the zstd data; with
+	// batchGrouped, an array of packed batches, see batchgroup.go.
 	batchCompressed = 1
 	batchGrouped    = 2
 )
 
-// size is what the batch counts against its bound, in bytes.
+// size returns the bytes that the batch counts against its limit.
 func (b *Batch) size() int {
 	n := len(b.Note.Who) + len(b.Note.What)
 	for i := range b.Ops {
@@ -34,7 +36,8 @@ func (b *Batch) size() int {
 	return n
 }
 
-// EncodeBatch is the batch as the log has it, its note cut to its bound.
+// EncodeBatch returns the log encoding of a batch, with its note cut to the
+// limit.
 func EncodeBatch(b *Batch) ([]byte, error) {
 	size := b.size()
 	if size > maxBatch {
@@ -73,10 +76,10 @@ func (p *packer) batch(b *Batch) {
 	}
 }
 
-// DecodeBatch reads what EncodeBatch wrote. The values of the batch may share
-// the memory of data. What it allocates is bounded by the size of data times a
-// constant, and by maxBatch. Its errors are an ErrFormat or an ErrDamaged: they
-// are no refusals, since other builds may understand the batch and do it.
+// DecodeBatch decodes the output of EncodeBatch. Values may share data's
+// memory. Allocations are bounded by a constant times the size of data, and by
+// maxBatch. Errors are ErrFormat or ErrDamaged. They are not refusals, since
+// another build may be able to apply the batch.
 func DecodeBatch(data []byte) (*Batch, error) {
 	if len(data) < 2 {
 		return nil, fmt.Errorf("batch: %w: %d bytes", ErrDamaged, len(data))
@@ -115,11 +118,11 @@ func unpackBatch(packed []byte) (*Batch, error) {
 	return b, u.err
 }
 
-// batch reads the next batch; u.err says whether it is one.
+// batch reads the next batch; u.err reports a failure.
 func (u *unpacker) batch() *Batch {
 	u.tuple(5)
 	b := &Batch{ID: u.id(), Note: u.note(Note{}), IfSequence: u.maybe(), Sequence: u.uint()}
-	n := u.array(5) // the least that an operation takes
+	n := u.array(5) // the minimum size of an operation
 	if n > maxBatch/opOverhead {
 		u.fail("%d operations, the limit is %d", n, maxBatch/opOverhead)
 		return b

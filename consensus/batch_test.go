@@ -23,7 +23,7 @@ var rewrite = flag.Bool("rewrite", false, "write the golden files of the formats
 
 func ref(n uint64) *uint64 { return &n }
 
-// oneOfEach is a batch that has everything a batch can have.
+// oneOfEach returns a batch with every field set.
 func oneOfEach() *Batch {
 	return &Batch{
 		ID: ID{1, 2, 3, 15: 255},
@@ -52,7 +52,11 @@ func drawBatch(t *rapid.T) *Batch {
 			IfVersion: number.Draw(t, "version"),
 		}
 	})
-	b := &Batch{Ops: rapid.SliceOfN(op, 0, 30).Draw(t, "ops"), IfSequence: number.Draw(t, "sequence"), Sequence: rapid.Uint64().Draw(t, "next")}
+	b := &Batch{
+		Ops:        rapid.SliceOfN(op, 0, 30).Draw(t, "ops"),
+		IfSequence: number.Draw(t, "sequence"),
+		Sequence:   rapid.Uint64().Draw(t, "next"),
+	}
 	copy(b.ID[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "id"))
 	b.Note = Note{
 		Who:  rapid.StringN(0, 60, 120).Draw(t, "who"),
@@ -73,12 +77,12 @@ func TestBatchesComeBackAsTheyWent(t *testing.T) {
 			return err
 		}
 		if len(b.Ops) == 0 {
-			got.Ops = b.Ops // none is none
+			got.Ops = b.Ops // nil and empty are equivalent
 		}
 		if !reflect.DeepEqual(got, b) {
 			return fmt.Errorf("%+v became %+v", b, got)
 		}
-		var foreign []any // another's reader takes it for MessagePack
+		var foreign []any // another MessagePack decoder accepts it
 		if data[1] == 0 {
 			return msgpack.Unmarshal(data[2:], &foreign)
 		}
@@ -181,7 +185,7 @@ func TestBatchesThatCannotBeReadSaySo(t *testing.T) {
 	}
 }
 
-// allocated is how many bytes f allocates.
+// allocated returns how many bytes f allocates.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -190,7 +194,7 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// golden reads a file that earlier builds wrote; -rewrite writes it.
+// golden returns a file written by earlier builds; -rewrite overwrites it.
 func golden(t *testing.T, name string, now []byte) []byte {
 	t.Helper()
 	path := filepath.Join("testdata", name)
@@ -206,8 +210,8 @@ func golden(t *testing.T, name string, now []byte) []byte {
 	return data
 }
 
-// TestFormat1OfBatches: what is in the logs of clusters must stay readable. A
-// change here needs a new format number, and this file must still be read.
+// The logs of existing clusters must stay readable. A change here needs a new
+// format number, and this file must remain readable.
 func TestFormat1OfBatches(t *testing.T) {
 	plain := oneOfEach()
 	plain.Ops[2].Value = plain.Ops[2].Value[:500]
@@ -220,7 +224,7 @@ func TestFormat1OfBatches(t *testing.T) {
 		if got, err := DecodeBatch(was); err != nil || !reflect.DeepEqual(got, b) {
 			t.Errorf("%s is read as %+v, %v", name, got, err)
 		}
-		// How zstd compresses may change with its version; what it says may not.
+		// zstd's output may change with its version; the content may not.
 		if b == plain && !bytes.Equal(was, now) {
 			t.Errorf("%s would be written as other bytes now", name)
 		}

@@ -4,27 +4,29 @@ import (
 	"fmt"
 )
 
-// Batches that wait for Raft at the same time go as one entry of the log, a
-// group, which costs Raft and the disk as much as one of them. All of a group
-// have the entry's index; each acts or is refused by itself, in their order.
+// Batches that wait for Raft at the same time form one log entry, a group,
+// which costs Raft and the disk no more than a single batch. All batches of a
+// group have the entry's index; each is applied or refused separately, in
+// order.
 //
-// Only small batches that put entries of users are grouped, and no two of a
-// group touch the same key: a version then still tells one state of an entry,
-// and what was deleted at an index was deleted by one batch.
+// Only small batches that put user entries are grouped, and no two of a group
+// touch the same key: a version still identifies one state of an entry, and a
+// deletion at an index belongs to one batch.
 const (
 	// maxGroup bounds the batches of a group.
 	maxGroup = 64
 	// groupBelow is the encoded size below which a batch may be in a group.
 	groupBelow = 4 << 10
-	// leastBatch is the least that a packed batch takes, in bytes.
+	// leastBatch is the minimum size of a packed batch, in bytes.
 	leastBatch = 35
 )
 
-// Singly has each batch go as an entry of its own, from now on: for as long as
-// a server does not know groups, at which it would have to end.
+// Singly disables groups from now on, or enables them again. They must be
+// disabled while the cluster has a server whose build does not support groups:
+// a group would stop it.
 func (r *Replica) Singly(on bool) { r.singly.Store(on) }
 
-// groupable tells whether the batch, encoded as data, may be in a group.
+// groupable reports whether the batch, encoded as data, may be part of a group.
 func (b *Batch) groupable(data []byte) bool {
 	if len(data) > groupBelow || data[1] != 0 {
 		return false
@@ -37,8 +39,8 @@ func (b *Batch) groupable(data []byte) bool {
 	return true
 }
 
-// encodeGroup is the log entry of batches that EncodeBatch has encoded, none
-// of them compressed.
+// encodeGroup returns the log entry for uncompressed batches encoded by
+// EncodeBatch.
 func encodeGroup(batches [][]byte) []byte {
 	size := 2 + 5
 	for _, b := range batches {
@@ -53,8 +55,8 @@ func encodeGroup(batches [][]byte) []byte {
 	return p.Bytes()
 }
 
-// decodeEntry reads the batches of a log entry: one, or those of a group. Its
-// errors and its bounds are DecodeBatch's.
+// decodeEntry decodes the batches of a log entry: one, or those of a group.
+// Errors and bounds are the same as for DecodeBatch.
 func decodeEntry(data []byte) ([]*Batch, error) {
 	if len(data) < 2 || data[0] != batchFormat || data[1]&batchGrouped == 0 {
 		b, err := DecodeBatch(data)

@@ -9,18 +9,18 @@ import (
 	"github.com/vmihailenco/msgpack/v5/msgpcode"
 )
 
-// What is stored is MessagePack, of which only a part is used: nil, numbers,
-// texts, bytes and arrays. The shapes of batch.go and snapshot_file.go are
-// arrays without names; a change of shape is a change of the format's version.
+// The stored format is a subset of MessagePack: nil, numbers, strings, bytes
+// and arrays. The structures of batch.go and snapshot_file.go are arrays
+// without field names; a changed structure needs a new format version.
 
-// packer appends MessagePack to a buffer in memory. The encoder's only errors
-// would be the buffer's, which has none.
+// packer appends MessagePack to a buffer in memory. Encoder errors are ignored:
+// they could only come from the buffer, which has none.
 type packer struct {
 	bytes.Buffer
 	to *msgpack.Encoder
 }
 
-// newPacker returns a packer whose buffer has room for size bytes.
+// newPacker returns a packer with capacity for size bytes.
 func newPacker(size int) *packer {
 	p := &packer{}
 	p.Grow(size)
@@ -32,10 +32,10 @@ func (p *packer) array(n int)   { _ = p.to.EncodeArrayLen(n) }
 func (p *packer) uint(n uint64) { _ = p.to.EncodeUint(n) }
 func (p *packer) text(s string) { _ = p.to.EncodeString(s) }
 
-// bytes writes nil for nil, so that it stays apart from what is empty.
+// bytes encodes nil as nil, to distinguish it from an empty slice.
 func (p *packer) bytes(b []byte) { _ = p.to.EncodeBytes(b) }
 
-// maybe writes nil for nil.
+// maybe encodes a nil pointer as nil.
 func (p *packer) maybe(n *uint64) {
 	if n == nil {
 		_ = p.to.EncodeNil()
@@ -44,7 +44,7 @@ func (p *packer) maybe(n *uint64) {
 	p.uint(*n)
 }
 
-// note writes who, what, and the time as seconds since 1970 and nanoseconds.
+// note encodes who, what, and the time as seconds since 1970 and nanoseconds.
 func (p *packer) note(n Note) {
 	p.array(4)
 	p.text(n.Who)
@@ -53,16 +53,16 @@ func (p *packer) note(n Note) {
 	p.uint(uint64(n.At.Nanosecond()))
 }
 
-// unpacker reads what a packer wrote, and refuses the rest of MessagePack: the
-// decoder would take nil for 0, and a negative number for a large one. After
-// the first error, which it keeps, it reads only zero values.
+// unpacker decodes the output of packer and rejects all other MessagePack: the
+// decoder would take nil for 0, and a negative number for a large one. The
+// first error is sticky; after it, all reads return zero values.
 type unpacker struct {
-	data []byte // whole
+	data []byte // the whole input
 	left bytes.Reader
-	from *msgpack.Decoder // of left
+	from *msgpack.Decoder // reads left
 	err  error
-	// texts that were read, so that equal ones share memory; nil: only what
-	// is like the one before does.
+	// texts interns the strings read, to share memory; if nil, a string shares
+	// memory only with its predecessor.
 	texts map[string]string
 }
 
@@ -76,7 +76,7 @@ func newUnpacker(data []byte) *unpacker {
 	return u
 }
 
-// reset goes on with other data.
+// reset continues with other data.
 func (u *unpacker) reset(data []byte) {
 	u.data = data
 	u.left.Reset(data)
@@ -89,15 +89,14 @@ func (u *unpacker) fail(format string, args ...any) {
 	u.reset(nil)
 }
 
-// end fails unless all was read.
+// end fails if bytes are left.
 func (u *unpacker) end() {
 	if n := u.left.Len(); n > 0 {
 		u.fail("%d bytes after its end", n)
 	}
 }
 
-// next looks at the code that comes next, and fails unless it is one of those
-// that are wanted.
+// next peeks at the next code, and fails if it is not a wanted one.
 func (u *unpacker) next(wanted string, is func(code byte) bool) bool {
 	code, err := u.from.PeekCode()
 	switch {
@@ -109,7 +108,7 @@ func (u *unpacker) next(wanted string, is func(code byte) bool) bool {
 	return u.err == nil
 }
 
-// number keeps a number that was read, or the error of reading it.
+// number returns n, or fails and returns 0 if err is not nil.
 func number[T int | int64 | uint64](u *unpacker, n T, err error) T {
 	if err != nil {
 		u.fail("a number: %v, %d bytes are left", err, u.left.Len())
@@ -118,7 +117,7 @@ func number[T int | int64 | uint64](u *unpacker, n T, err error) T {
 	return n
 }
 
-// isNil tells whether nil comes next, and reads it.
+// isNil reports whether nil comes next, and consumes it.
 func (u *unpacker) isNil() bool {
 	code, err := u.from.PeekCode()
 	return err == nil && code == msgpcode.Nil && u.from.DecodeNil() == nil
@@ -144,7 +143,7 @@ func (u *unpacker) maybe() *uint64 {
 	return &n
 }
 
-// array reads how many items an array has, of which each takes some bytes.
+// array reads an array's length, of items that take at least each bytes.
 func (u *unpacker) array(each int) int {
 	length, err := u.from.DecodeArrayLen()
 	n := number(u, length, err)
@@ -155,14 +154,14 @@ func (u *unpacker) array(each int) int {
 	return n
 }
 
-// tuple reads an array that must have that many items.
+// tuple reads the length of an array that must have want items.
 func (u *unpacker) tuple(want int) {
 	if n := u.array(1); n != want {
 		u.fail("an array of %d where %d belong", n, want)
 	}
 }
 
-// take reads a length and that many bytes, in place.
+// take reads a length and returns that many bytes, in place.
 func (u *unpacker) take() []byte {
 	length, err := u.from.DecodeBytesLen()
 	n := number(u, length, err)
@@ -175,7 +174,7 @@ func (u *unpacker) take() []byte {
 	return u.data[at : at+n : at+n]
 }
 
-// text reads a text, in place.
+// text returns the next string, in place.
 func (u *unpacker) text() []byte {
 	if !u.next("a text", msgpcode.IsString) {
 		return nil
@@ -183,8 +182,8 @@ func (u *unpacker) text() []byte {
 	return u.take()
 }
 
-// like is the next text. Its memory is that of the one before, or of another
-// that was read, when they are equal.
+// like returns the next string. It shares memory with before, or with an
+// interned string, if equal.
 func (u *unpacker) like(before string) string {
 	t := u.text()
 	if string(t) == before {
@@ -200,7 +199,7 @@ func (u *unpacker) like(before string) string {
 	return s
 }
 
-// bytes reads bytes, in place, or nil.
+// bytes returns the next bytes, in place, or nil.
 func (u *unpacker) bytes() []byte {
 	if u.isNil() || !u.next("bytes", msgpcode.IsBin) {
 		return nil
@@ -208,7 +207,7 @@ func (u *unpacker) bytes() []byte {
 	return u.take()
 }
 
-// note reads a note; its texts are those of the one before where they are equal.
+// note reads a note, whose strings share memory with before's if equal.
 func (u *unpacker) note(before Note) Note {
 	u.tuple(4)
 	n := Note{Who: u.like(before.Who), What: u.like(before.What)}

@@ -7,13 +7,13 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// maxRatio is how many times larger than compressed a thing may be. What would
-// compress better is stored as it is: so a few bytes never stand for
-// megabytes, and who claims that is refused before memory is taken.
+// maxRatio bounds the compression ratio. Data that would compress better is
+// stored uncompressed: a few bytes never expand to megabytes, and a size that
+// claims so is rejected before memory is allocated.
 const maxRatio = 1024
 
-// zstdEncoder and zstdDecoder may be used from anywhere; without a stream they
-// hold no goroutines. They are made when first needed.
+// zstdEncoder and zstdDecoder are safe for concurrent use; without a stream
+// they hold no goroutines. They are created at first use.
 var (
 	zstdEncoder = sync.OnceValues(func() (*zstd.Encoder, error) {
 		return zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
@@ -23,8 +23,8 @@ var (
 	})
 )
 
-// compress appends raw to dst, compressed. It returns false when that is of no
-// use.
+// compress appends raw to dst, compressed. It returns false if compression does
+// not help.
 func compress(dst, raw []byte) ([]byte, bool) {
 	encoder, err := zstdEncoder()
 	if err != nil {
@@ -36,8 +36,8 @@ func compress(dst, raw []byte) ([]byte, bool) {
 	return dst, size < len(raw)-len(raw)/16 && len(raw) <= size*maxRatio
 }
 
-// expand reads what compress wrote, which is size bytes, into the array of buf
-// where it is large enough.
+// expand decompresses the output of compress, of that size, into buf's array if
+// that is large enough.
 func expand(buf, compressed []byte, size uint64, limit int) ([]byte, error) {
 	if size > uint64(limit) {
 		return nil, fmt.Errorf("%w: %d bytes, the limit is %d", ErrDamaged, size, limit)

@@ -7,20 +7,20 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// commitNotifier tell the other servers at once what is committed. Raft tells them
-// with the next entries, or after CommitTimeout, which is long where nothing
-// changes or costs idle traffic where it is short.
+// commitNotifier sends the commit index to the other servers at once. Raft
+// sends it with the next entries, or after CommitTimeout, which is either long,
+// or short at the cost of idle traffic.
 //
 // A notice is an AppendEntries request without entries, of the term t in which
-// the peer has acknowledged entries up to m, and says: what stands before m is
-// what you have; of that, all up to i is committed. It is sent when the entry
-// (i, t) has acted here, i <= m. That is the truth whatever has become of this
-// server's lead: (i, t) is committed, and the peer's log was equal to that of
-// the leader of t up to m. Should the peer have another log by now, it is in a
-// later term, and refuses. Raft itself never sees the answers.
+// the peer has acknowledged entries up to m: its previous entry is m, and its
+// commit index i. It is sent once entry (i, t) is applied here, i <= m. It is
+// true whatever has become of this server's leadership: (i, t) is committed,
+// and the peer's log was equal to that of the leader of t up to m. If the peer
+// has another log by now, it is in a later term and rejects the notice. Raft
+// itself never sees the responses.
 //
-// The acknowledgements also say which servers took this one for their leader
-// at a certain time, for reads.
+// The acknowledgements also show which servers recognized this one as leader at
+// a certain time, for reads.
 type commitNotifier struct {
 	id   raft.ServerID
 	send func(raft.ServerID, *raft.AppendEntriesRequest, func(error))
@@ -28,30 +28,34 @@ type commitNotifier struct {
 
 	mu     sync.Mutex
 	closed bool
-	serial uint64 // of the last request that was begun to be sent, to whomever
-	// entry is the last one that has acted here.
+	serial uint64 // of the last request sent, to any server
+	// entry is the last entry applied here.
 	entry struct{ index, term uint64 }
 	peers map[raft.ServerID]*notifiedPeer
-	// acks is closed by the next acknowledgement when somebody waits for it.
+	// acks is closed by the next acknowledgement.
 	acks chan struct{}
 }
 
-// notifiedPeer is what is known of a peer since it has acknowledged something in a
-// term of this server.
+// notifiedPeer is the state of a peer that has acknowledged a request in a term
+// of this server.
 type notifiedPeer struct {
 	term             uint64
-	match, matchTerm uint64 // the last entry that it is known to have
-	notified         uint64 // the commit index that is on its way to it, or has arrived
-	serial           uint64 // of the last request that it acknowledged
-	busy             bool   // a notice is on its way
+	match, matchTerm uint64 // the last entry it is known to have
+	notified         uint64 // the commit index sent to it, perhaps not yet received
+	serial           uint64 // of the last request it acknowledged
+	busy             bool   // a notice is in flight
 	header           raft.RPCHeader
 }
 
-func newCommitNotifier(id raft.ServerID, send func(raft.ServerID, *raft.AppendEntriesRequest, func(error))) *commitNotifier {
+func newCommitNotifier(
+	id raft.ServerID,
+	send func(raft.ServerID, *raft.AppendEntriesRequest, func(error)),
+) *commitNotifier {
 	return &commitNotifier{id: id, send: send, peers: make(map[raft.ServerID]*notifiedPeer), acks: make(chan struct{})}
 }
 
-// sending notes a request of Raft, and returns its serial.
+// sending records a request by Raft that is about to be sent, and returns its
+// serial.
 func (n *commitNotifier) sending(id raft.ServerID, req *raft.AppendEntriesRequest) uint64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -62,8 +66,14 @@ func (n *commitNotifier) sending(id raft.ServerID, req *raft.AppendEntriesReques
 	return n.serial
 }
 
-// answered notes what became of a request of Raft.
-func (n *commitNotifier) answered(id raft.ServerID, serial uint64, req *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse, err error) {
+// answered records the outcome of a request by Raft.
+func (n *commitNotifier) answered(
+	id raft.ServerID,
+	serial uint64,
+	req *raft.AppendEntriesRequest,
+	resp *raft.AppendEntriesResponse,
+	err error,
+) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	p := n.peers[id]
@@ -97,7 +107,7 @@ func (n *commitNotifier) answered(id raft.ServerID, serial uint64, req *raft.App
 	}
 }
 
-// committed notes that an entry has acted here.
+// committed records that an entry was applied here.
 func (n *commitNotifier) committed(index, term uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -110,7 +120,7 @@ func (n *commitNotifier) committed(index, term uint64) {
 	}
 }
 
-// notify sends a notice if there is something to tell. The caller holds mu.
+// notify sends a notice if one is due. The caller holds mu.
 func (n *commitNotifier) notify(id raft.ServerID, p *notifiedPeer) {
 	index := n.entry.index
 	if n.off || n.closed || p.busy || p.term != n.entry.term || p.match < index || p.notified >= index {
@@ -129,7 +139,7 @@ func (n *commitNotifier) notify(id raft.ServerID, p *notifiedPeer) {
 		defer n.mu.Unlock()
 		p.busy = false
 		if err != nil {
-			p.notified = 0 // the next acknowledgement tries again
+			p.notified = 0 // retried after the next acknowledgement
 			return
 		}
 		if n.peers[id] == p {
@@ -138,24 +148,29 @@ func (n *commitNotifier) notify(id raft.ServerID, p *notifiedPeer) {
 	})
 }
 
-// close ends the sending of notices.
+// close stops the sending of notices.
 func (n *commitNotifier) close() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.closed = true
 }
 
-// mark is the serial of the last request so far.
+// mark returns the serial of the last request so far.
 func (n *commitNotifier) mark() uint64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.serial
 }
 
-// confirmed waits until so many of the servers have acknowledged, in that
-// term, requests that were sent after the mark. It returns ErrNotLeader when
-// lost is closed.
-func (n *commitNotifier) confirmed(ctx context.Context, servers []raft.ServerID, need int, term, mark uint64, lost <-chan struct{}) error {
+// confirmed waits until need of the servers have acknowledged, in that term,
+// requests sent after the mark. It returns ErrNotLeader when lost is closed.
+func (n *commitNotifier) confirmed(
+	ctx context.Context,
+	servers []raft.ServerID,
+	need int,
+	term, mark uint64,
+	lost <-chan struct{},
+) error {
 	return n.wait(ctx, lost, func() bool {
 		have := 0
 		for _, id := range servers {
@@ -167,9 +182,15 @@ func (n *commitNotifier) confirmed(ctx context.Context, servers []raft.ServerID,
 	})
 }
 
-// upToDate waits until one of the servers has acknowledged, in that term, the
-// log up to the index, and returns it. It returns ErrNotLeader when lost is closed.
-func (n *commitNotifier) upToDate(ctx context.Context, servers []raft.ServerID, term, index uint64, lost <-chan struct{}) (found raft.ServerID, err error) {
+// upToDate waits until one of the servers has acknowledged the log up to index,
+// in that term, and returns that server. It returns ErrNotLeader when lost is
+// closed.
+func (n *commitNotifier) upToDate(
+	ctx context.Context,
+	servers []raft.ServerID,
+	term, index uint64,
+	lost <-chan struct{},
+) (found raft.ServerID, err error) {
 	err = n.wait(ctx, lost, func() bool {
 		for _, id := range servers {
 			if p := n.peers[id]; p != nil && p.term == term && p.match >= index {
@@ -182,7 +203,8 @@ func (n *commitNotifier) upToDate(ctx context.Context, servers []raft.ServerID, 
 	return found, err
 }
 
-// wait looks again after each acknowledgement; it holds mu when it does.
+// wait returns once ok, called with mu held after each acknowledgement, returns
+// true.
 func (n *commitNotifier) wait(ctx context.Context, lost <-chan struct{}, ok func() bool) error {
 	for {
 		n.mu.Lock()

@@ -10,14 +10,18 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// TestAServerIsUpToDateThatHasAcknowledgedAll: Raft itself takes one that it
-// has heard nothing of for one that has the whole log, and would hand it the
-// lead.
+// Raft itself considers a server without any contact up to date, and would
+// transfer leadership to it.
 func TestAServerIsUpToDateThatHasAcknowledgedAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newCommitNotifier("a", func(raft.ServerID, *raft.AppendEntriesRequest, func(error)) {})
 		acknowledge := func(id raft.ServerID, term, index uint64, ok bool) {
-			req := &raft.AppendEntriesRequest{Term: term, PrevLogEntry: index - 1, PrevLogTerm: term, Entries: []*raft.Log{{Index: index, Term: term}}}
+			req := &raft.AppendEntriesRequest{
+				Term:         term,
+				PrevLogEntry: index - 1,
+				PrevLogTerm:  term,
+				Entries:      []*raft.Log{{Index: index, Term: term}},
+			}
 			n.answered(id, n.sending(id, req), req, &raft.AppendEntriesResponse{Term: term, Success: ok}, nil)
 		}
 		acknowledge("behind", 3, 9, true)

@@ -15,25 +15,25 @@ import (
 )
 
 const (
-	// electionBound is how long the voters that are left may take to a leader
-	// that can decide, in all but one of a thousand losses of a leader.
+	// electionBound is the time in which the remaining voters must elect a ready
+	// leader, in all but one of a thousand losses of a leader.
 	electionBound = 5 * time.Second
-	// electionRuns and electionRunsLong are how often the leader is cut off;
-	// the second with PENSTOCK_LONG=1, beside a load.
+	// electionRuns and electionRunsLong are how often the leader is cut off; the
+	// second with PENSTOCK_LONG=1, under load.
 	electionRuns, electionRunsLong = 20, 1000
 )
 
-// election is how long one took, and what it took.
+// election is the duration of an election and the terms it took.
 type election struct {
 	took  time.Duration
-	terms uint64 // how many terms the cluster went through
+	terms uint64 // number of terms passed
 }
 
-// TestVotersThatAreLeftElectSoon cuts off the leader of three voters, again
-// and again, until the two others have elected one of them. The timeouts are
-// those of a node. The short form, in virtual time, only holds that there is a
-// leader each time; the long one, beside processes that keep all processors
-// busy, holds the bound.
+// TestVotersThatAreLeftElectSoon repeatedly cuts off the leader of three voters
+// until the other two have elected a leader. The timeouts are a node's
+// defaults. The short form, in virtual time, only checks that a leader is
+// elected each time; the long form, with processes that keep all processors
+// busy, checks the bound.
 func TestVotersThatAreLeftElectSoon(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("PENSTOCK_LONG") == "" {
@@ -80,8 +80,8 @@ func loseLeaders(t *testing.T, runs, worlds int) {
 	}
 }
 
-// loseLeader cuts the leader off until the others have another, and then lets
-// it back and waits until all three agree.
+// loseLeader cuts off the leader until the others have elected one, then
+// reconnects it and waits until all three agree.
 func (w *world) loseLeader() election {
 	w.t.Helper()
 	old := w.leader()
@@ -113,11 +113,11 @@ func (w *world) loseLeader() election {
 	return e
 }
 
-// busyChild makes a test's process one that keeps a processor busy until its
-// input ends.
+// busyChild is the environment variable that makes a test process keep a
+// processor busy until its stdin ends.
 const busyChild = "CONSENSUS_TEST_BUSY"
 
-// beBusy has processes compete for the processors until the test ends.
+// beBusy runs processes that compete for the processors until the test ends.
 func beBusy(t *testing.T, processes int) {
 	t.Helper()
 	for range processes {

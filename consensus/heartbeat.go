@@ -12,34 +12,34 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// heartbeats carry heartbeats. An idle cluster does and sends little else, and as
-// Raft writes them down, with the names of their fields, they are nearly ten
-// times as long as what they say. So each server that is led has a connection
-// of its own for them, which begins with
+// heartbeats sends heartbeats over connections of their own, one for each
+// follower. An idle cluster sends little else, and Raft's encoding, with field
+// names, is nearly ten times the size. A connection begins with
 //
-//	beatMark  protocol version of Raft  length of the leader's ID  the ID
+//	heartbeatMark  Raft's protocol version  length of the leader's ID  the ID
 //
-// followed, in turns, by the leader's term (8 bytes, like all numbers here big
-// endian) and the answer: the other's term (8), its last log entry (8), flags (1).
+// followed, in turns, by the leader's term (8 bytes; all integers here are big
+// endian) and the response: the follower's term (8), its last log entry (8),
+// flags (1).
 type heartbeats struct {
 	id   raft.ServerID
 	dial func(raft.ServerID) (net.Conn, error)
 
 	mu    sync.Mutex
-	conns map[raft.ServerID]heartbeatConn // that nobody uses now
+	conns map[raft.ServerID]heartbeatConn // idle
 }
 
-// heartbeatConn is a connection that may lie idle, from when on.
+// heartbeatConn is an idle connection and the time since when it is idle.
 type heartbeatConn struct {
 	net.Conn
 	since time.Time
 }
 
 const (
-	// heartbeatMark begins connections for heartbeats. Raft's own begin with the
-	// type of a request, which is a small number.
+	// heartbeatMark is the first byte of a heartbeat connection. Raft's own begin
+	// with a request type, which is a small number.
 	heartbeatMark = 'H'
-	// heartbeatIdle is how long a connection may lie idle.
+	// heartbeatIdle is how long a connection may be idle.
 	heartbeatIdle = time.Minute
 
 	requestSize = 8
@@ -55,7 +55,7 @@ func newHeartbeats(id raft.ServerID, dial func(raft.ServerID) (net.Conn, error))
 	return &heartbeats{id: id, dial: dial, conns: make(map[raft.ServerID]heartbeatConn)}
 }
 
-// send sends a heartbeat, and waits for the answer.
+// send sends a heartbeat and waits for the response.
 func (b *heartbeats) send(to raft.ServerID, req *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	var message []byte
 	c := b.take(to)
@@ -86,7 +86,7 @@ func (b *heartbeats) send(to raft.ServerID, req *raft.AppendEntriesRequest, resp
 	return nil
 }
 
-// take is the idle connection to a server, or nil.
+// take returns the idle connection to a server, or nil.
 func (b *heartbeats) take(to raft.ServerID) net.Conn {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -102,13 +102,13 @@ func (b *heartbeats) take(to raft.ServerID) net.Conn {
 func (b *heartbeats) put(to raft.ServerID, c net.Conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if o, ok := b.conns[to]; ok { // of a lead before this one
+	if o, ok := b.conns[to]; ok { // from an earlier term as leader
 		o.Close()
 	}
 	b.conns[to] = heartbeatConn{c, time.Now()}
 }
 
-// sweep closes the connections to servers that are not led any more.
+// sweep closes the connections to servers that are no longer followers.
 func (b *heartbeats) sweep() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -120,15 +120,14 @@ func (b *heartbeats) sweep() {
 	}
 }
 
-// heartbeatHandler passes heartbeats on to Raft, past its queue: what it does with its
-// log must not keep them waiting.
+// heartbeatHandler passes heartbeats to Raft directly, not through Raft's
+// queue: they must not wait for work on its log.
 type heartbeatHandler struct {
-	raft atomic.Pointer[func(raft.RPC)] // nil before there is a Raft
+	raft atomic.Pointer[func(raft.RPC)] // nil before Raft runs
 	done <-chan struct{}
 }
 
-// serve answers heartbeats, as long as they come. What begins with a mark is
-// to be read from r.
+// serve answers heartbeats until an error. r begins with the heartbeatMark.
 func (h *heartbeatHandler) serve(r io.Reader, w io.Writer) error {
 	head := make([]byte, 3, 3+255)
 	if _, err := io.ReadFull(r, head); err != nil {
@@ -152,7 +151,7 @@ func (h *heartbeatHandler) serve(r io.Reader, w io.Writer) error {
 			return err
 		}
 		if req.Term = binary.BigEndian.Uint64(request[:]); req.Term == 0 {
-			return errHeartbeat // there is no such term
+			return errHeartbeat // terms start at 1
 		}
 		resp, err := h.ask(raft.RPC{Command: req, RespChan: answers}, answers)
 		if err != nil {
@@ -186,7 +185,7 @@ func (h *heartbeatHandler) ask(rpc raft.RPC, answers <-chan raft.RPCResponse) (*
 			return nil, errors.Join(errHeartbeat, a.Error)
 		}
 		return resp, nil
-	case <-h.done: // Raft does not answer when it ends
+	case <-h.done: // Raft does not respond during shutdown
 		return nil, raft.ErrTransportShutdown
 	}
 }

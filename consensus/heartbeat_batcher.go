@@ -7,28 +7,29 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// heartbeatBatcher keeps a leader's heartbeats apart, and brings those to all servers
-// together. Raft sends one to each ten times in Config.Heartbeat, each when its
-// own time has come. That is more often than anybody looks, and nearly all
-// that an idle cluster does; and what costs is to wake up for each, more than
-// to send it. Here each waits until it is time for all, but for when somebody
-// waits for its answer: reads do.
+// heartbeatBatcher sends a leader's heartbeats to all servers at the same time,
+// and less often. Raft sends each server five to ten in Config.Heartbeat, each
+// at a time of its own. That is more often than any follower checks, and nearly
+// all that an idle cluster does; and waking up for each costs more than sending
+// it. A heartbeat here waits for the common time, unless a read waits for its
+// response.
 //
-// They come here at once when they have their answers, and not by a timer of
-// Raft for each: see drum.
+// After a response, the next heartbeat enters the batcher at once, not after a
+// timer in Raft: see drum.
 type heartbeatBatcher struct {
 	period     time.Duration
-	began      time.Time     // a period begins then, and after each period
-	timeToSend chan struct{} // has room for one: heartbeats go out
+	began      time.Time     // start of the first period
+	timeToSend chan struct{} // capacity 1; receives when heartbeats go out
 
 	mu      sync.Mutex
-	last    map[raft.ServerID]time.Time // when a server's last heartbeat went
-	until   time.Time                   // heartbeats do not wait before that
-	hurried chan struct{}               // closed when those that wait shall go
+	last    map[raft.ServerID]time.Time // when a server's last heartbeat was sent
+	until   time.Time                   // heartbeats do not wait until then
+	hurried chan struct{}               // closed to release waiting heartbeats
 }
 
-// newHeartbeatBatcher takes the lease. A server's heartbeats go out half of it apart, so
-// that a leader keeps its lease, and the others their leader, when one is late.
+// newHeartbeatBatcher returns a batcher that sends every half lease, so that
+// one late heartbeat costs neither the leader its lease nor the followers their
+// leader.
 func newHeartbeatBatcher(lease time.Duration) *heartbeatBatcher {
 	return &heartbeatBatcher{
 		period: lease / 2, began: time.Now(), timeToSend: make(chan struct{}, 1),
@@ -36,12 +37,12 @@ func newHeartbeatBatcher(lease time.Duration) *heartbeatBatcher {
 	}
 }
 
-// isHeartbeat tells heartbeats as Raft's own transport does.
+// isHeartbeat detects heartbeats as Raft's own transport does.
 func isHeartbeat(req *raft.AppendEntriesRequest) bool {
 	return req.PrevLogEntry == 0 && req.PrevLogTerm == 0 && len(req.Entries) == 0 && req.LeaderCommitIndex == 0
 }
 
-// wait lets a heartbeat wait for its time.
+// wait blocks until a heartbeat to the server is due.
 func (p *heartbeatBatcher) wait(id raft.ServerID) {
 	p.mu.Lock()
 	now := time.Now()
@@ -77,23 +78,23 @@ func (p *heartbeatBatcher) tell() {
 	}
 }
 
-// due is how long a heartbeat waits: until the next period begins, unless the
-// one before would be longer ago than a period then.
+// due returns how long a heartbeat waits: until the next period begins, or 0 if
+// that is more than a period after last.
 func (p *heartbeatBatcher) due(last, now time.Time) time.Duration {
 	if p.period <= 0 {
 		return 0
 	}
 	wait := p.period - now.Sub(p.began)%p.period
-	if now.Add(wait).After(last.Add(p.period + p.period/100)) { // timers are late
+	if now.Add(wait).After(last.Add(p.period + p.period/100)) { // 1% tolerance for late timers
 		return 0
 	}
 	return wait
 }
 
-// note notes down when a heartbeat goes. The caller holds mu.
+// note records when a heartbeat is sent. The caller holds mu.
 func (p *heartbeatBatcher) note(id raft.ServerID, at time.Time) {
 	if _, ok := p.last[id]; !ok {
-		for id, last := range p.last { // servers that are not led any more
+		for id, last := range p.last { // servers that are no longer followers
 			if at.Sub(last) > heartbeatIdle {
 				delete(p.last, id)
 			}
@@ -102,10 +103,10 @@ func (p *heartbeatBatcher) note(id raft.ServerID, at time.Time) {
 	p.last[id] = at
 }
 
-// hurry lets the heartbeats go that wait, and those that come next.
+// hurry releases the waiting heartbeats and those of the next half period.
 func (p *heartbeatBatcher) hurry() { p.hurryFor(p.period / 2) }
 
-// end lets all heartbeats go: Raft, when it ends, waits for them.
+// end releases all heartbeats: Raft waits for them when it shuts down.
 func (p *heartbeatBatcher) end() { p.hurryFor(time.Hour) }
 
 func (p *heartbeatBatcher) hurryFor(d time.Duration) {

@@ -13,7 +13,7 @@ func TestHeartbeatsWaitUnlessSomebodyIsInAHurry(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newHeartbeatBatcher(2 * time.Hour)
-		p.wait("b") // the first does not
+		p.wait("b") // the first heartbeat does not wait
 		p.note("b", p.began)
 		went := make(chan struct{})
 		go func() {
@@ -25,7 +25,7 @@ func TestHeartbeatsWaitUnlessSomebodyIsInAHurry(t *testing.T) {
 			t.Fatal("a heartbeat did not wait")
 		case <-time.After(20 * time.Millisecond):
 		}
-		p.hurry() // of those that wait, and that come next
+		p.hurry() // releases waiting and later heartbeats
 		<-went
 		p.wait("b")
 
@@ -72,15 +72,14 @@ func TestHeartbeatsGoTogether(t *testing.T) {
 func TestReadsDoNotWaitForHeartbeats(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		// Heartbeats go out after one and a half to two seconds by themselves, and nothing
-		// else does.
+		// Heartbeats go out after 1.5 to 2 s by themselves, and nothing else is sent.
 		w := newWorld(t, func(c *Config) {
 			c.Heartbeat, c.Election, c.Lease, c.CommitInterval = 3*time.Second, 3*time.Second, 3*time.Second, time.Hour
 		})
 		a := w.cluster(3)
 		w.mustCommit(a, put("A", "x", "1"))
 		began := time.Now()
-		const reads = 10 // which would take 13 seconds at least
+		const reads = 10 // would take at least 13 s with the batcher's delay
 		for i := range reads {
 			if _, err := a.ReadIndex(t.Context()); err != nil {
 				t.Fatal(fmt.Errorf("read %d: %w", i, err))
@@ -92,11 +91,11 @@ func TestReadsDoNotWaitForHeartbeats(t *testing.T) {
 	})
 }
 
-// TestAServerAloneDoesNotWaitForALeader: there is no other to hear of.
+// A single server has no other leader to wait for.
 func TestAServerAloneDoesNotWaitForALeader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const slow = time.Hour // as long it would wait
+		const slow = time.Hour // the wait without hurry
 		w := newWorld(t, func(c *Config) { c.Heartbeat, c.Election, c.Lease = slow, slow, 0 })
 		w.cluster(1)
 		w.close("a")

@@ -12,8 +12,8 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// beating is a server that answers heartbeats as ask does, and what another
-// sends them with.
+// beating starts a server that answers heartbeats with ask, and returns a
+// sender connected to it.
 func beating(t testing.TB, ask func(*raft.AppendEntriesRequest) raft.RPCResponse) *heartbeats {
 	done := make(chan struct{})
 	h := &heartbeatHandler{done: done}
@@ -86,8 +86,7 @@ func TestHeartbeatsSayWhatRaftSays(t *testing.T) {
 	}
 }
 
-// TestHeartbeatsHaveAConnectionOfTheirOwn: they do not queue behind what
-// Raft does with its log.
+// Heartbeats do not queue behind Raft's work on its log.
 func TestHeartbeatsHaveAConnectionOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -101,7 +100,7 @@ func TestHeartbeatsHaveAConnectionOfTheirOwn(t *testing.T) {
 			return len(b.conns) == 2
 		})
 		term := a.Leadership().Term
-		for _, id := range []string{"b", "c"} { // they hear their leader by nothing else for a while
+		for _, id := range []string{"b", "c"} { // for a while heartbeats are their only contact
 			before := w.servers[id].raft.LastContact()
 			until(t, "a heartbeat", func() bool { return w.servers[id].raft.LastContact().After(before) })
 		}
@@ -111,7 +110,7 @@ func TestHeartbeatsHaveAConnectionOfTheirOwn(t *testing.T) {
 	})
 }
 
-// FuzzHeartbeats reads what a peer sends for heartbeats.
+// FuzzHeartbeats feeds bytes to a heartbeat connection.
 func FuzzHeartbeats(f *testing.F) {
 	f.Add([]byte("H\x03\x06leader\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x02"))
 	f.Add([]byte("H\x03\x00"))

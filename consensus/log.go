@@ -16,13 +16,13 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
-// logStore is Raft's log and its term and vote, in one file. It adds to the
-// file what Raft needs and the file does not do:
+// logStore is Raft's log store and stable store, in one bbolt file. It adds to
+// raft-boltdb:
 //
-//   - Entries that were written lately are kept in memory, for replication.
-//   - The index of each configuration is known, which Raft does not tell.
-//   - No entry goes that the last snapshot but one needs, should the last one
-//     turn out to be damaged.
+//   - Recent entries are cached in memory, for replication.
+//   - The index of each configuration is available, which Raft does not expose.
+//   - Entries that the last snapshot but one needs are kept, in case the last one
+//     is damaged.
 //   - A term that cannot be written does not end the process: Raft waits.
 type logStore struct {
 	bolt      *raftboltdb.BoltStore
@@ -31,9 +31,9 @@ type logStore struct {
 	log       *slog.Logger
 
 	mu      sync.RWMutex
-	recent  [recentEntries]*raft.Log // by index modulo its length
+	recent  [recentEntries]*raft.Log // by index modulo recentEntries
 	servers []configurationAt        // the last ones, oldest first
-	fault   error                    // of the last write; nil when that was good
+	fault   error                    // of the last write; nil if it succeeded
 }
 
 var (
@@ -48,20 +48,21 @@ type configurationAt struct {
 }
 
 const (
-	// recentEntries and recentSize bound what is kept in memory: so many
-	// entries, and none that has more bytes. 16 MiB in all.
+	// recentEntries and recentSize bound the cache: the number of entries, and the
+	// bytes of one. 16 MiB in total.
 	recentEntries = 512
 	recentSize    = 32 << 10
-	// rememberedServers bounds the configurations that are remembered.
+	// rememberedServers bounds the configurations kept.
 	rememberedServers = 16
-	// lockTimeout bounds the wait for another process to let go of the file.
+	// lockTimeout bounds the wait for another process to release the file.
 	lockTimeout = time.Second
-	// deleteChunk is how many entries go in one transaction: writes wait for it.
+	// deleteChunk is the number of entries deleted in one transaction, during
+	// which writes wait.
 	deleteChunk = 512
 )
 
-// openLog opens the file. What is wrong with it is found out here: a file with
-// damaged pages would end the process later.
+// openLog opens the file. It validates the file first: damaged pages would
+// crash the process later.
 func openLog(path string, noSync bool, s *snapshots, closing <-chan struct{}, log *slog.Logger) (_ *logStore, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -77,7 +78,7 @@ func openLog(path string, noSync bool, s *snapshots, closing <-chan struct{}, lo
 		NoSync: noSync,
 		BoltOptions: &bbolt.Options{
 			Timeout:        lockTimeout,
-			NoFreelistSync: true, // each write would write the whole list of free pages too
+			NoFreelistSync: true, // otherwise each write also writes the whole list of free pages
 			FreelistType:   bbolt.FreelistMapType,
 		},
 		MsgpackUseNewTimeFormat: true,
@@ -86,7 +87,7 @@ func openLog(path string, noSync bool, s *snapshots, closing <-chan struct{}, lo
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return nil, fmt.Errorf("%s: another process has it open", path)
 	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch),
-		errors.Is(err, bolterrors.ErrIncompatibleValue): // a bucket is none any more
+		errors.Is(err, bolterrors.ErrIncompatibleValue): // a key that should be a bucket
 		return nil, fmt.Errorf("%s: %w: %w", path, ErrDamaged, err)
 	case err != nil:
 		return nil, err
@@ -94,9 +95,9 @@ func openLog(path string, noSync bool, s *snapshots, closing <-chan struct{}, lo
 	return &logStore{bolt: bolt, snapshots: s, closing: closing, log: log}, os.Chmod(path, 0o600)
 }
 
-// lost finds out that there was another log: a server has a term before it has
-// anything else. It may have voted by that log, and must not vote again for
-// what it had voted against.
+// lost returns ErrNoLog if an earlier log is missing. A server records a term
+// before anything else; it may have voted based on the missing log, and must
+// not vote again for a candidate that it had rejected.
 func (s *logStore) lost(applied *appliedFile) error {
 	term, err := s.GetUint64([]byte(raftTerm))
 	if err == nil && term > 0 || err != nil && !errors.Is(err, raftboltdb.ErrKeyNotFound) {
@@ -114,7 +115,7 @@ func (s *logStore) lost(applied *appliedFile) error {
 	return nil
 }
 
-// raftTerm is Raft's name for its term, in the file.
+// raftTerm is Raft's key for its term.
 const raftTerm = "CurrentTerm"
 
 // Close closes the file.
@@ -159,7 +160,7 @@ func (s *logStore) StoreLogs(logs []*raft.Log) error {
 	return nil
 }
 
-// remember notes a configuration down. The caller holds mu, or is alone.
+// remember records a configuration. The caller holds mu or is the only user.
 func (s *logStore) remember(index uint64, c raft.Configuration) {
 	s.servers = slices.DeleteFunc(s.servers, func(o configurationAt) bool { return o.index >= index })
 	s.servers = append(s.servers, configurationAt{index, c})
@@ -168,7 +169,7 @@ func (s *logStore) remember(index uint64, c raft.Configuration) {
 	}
 }
 
-// configurationIndex is the index of that configuration, or 0.
+// configurationIndex returns the index of a configuration, or 0.
 func (s *logStore) configurationIndex(c raft.Configuration) uint64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -180,8 +181,8 @@ func (s *logStore) configurationIndex(c raft.Configuration) uint64 {
 	return 0
 }
 
-// DeleteRange implements raft.LogStore. Raft deletes the beginning of the log,
-// which snapshots have, or its end, which another leader has replaced.
+// DeleteRange implements raft.LogStore. Raft deletes the start of the log,
+// which snapshots include, or its end, which another leader has replaced.
 func (s *logStore) DeleteRange(from, to uint64) error {
 	last, err := s.bolt.LastIndex()
 	if err != nil {
@@ -201,7 +202,7 @@ func (s *logStore) DeleteRange(from, to uint64) error {
 	return s.written(s.bolt.DeleteRange(from, to))
 }
 
-// compact deletes the beginning of the log, in steps: writes wait for each.
+// compact deletes the start of the log in chunks: writes wait for each.
 func (s *logStore) compact(from, to uint64) error {
 	s.mu.Lock()
 	for i, l := range s.recent {
@@ -229,10 +230,11 @@ func (s *logStore) Get(key []byte) ([]byte, error) { return s.bolt.Get(key) }
 // GetUint64 implements raft.StableStore.
 func (s *logStore) GetUint64(key []byte) (uint64, error) { return s.bolt.GetUint64(key) }
 
-// SetUint64 implements raft.StableStore. Raft panics when a term cannot be
-// written, for it must not go on with one that it could forget. It can wait,
-// though, while this server serves what it has: until there is room again, or
-// the replica is closed and has no connections left to say anything by.
+// SetUint64 implements raft.StableStore. Raft panics if a term cannot be
+// written, since it must not continue with one that it could forget. SetUint64
+// therefore retries, while this server keeps serving, until there is disk space
+// again or the replica is closed and has no connections left to use the term
+// on.
 func (s *logStore) SetUint64(key []byte, value uint64) error {
 	for {
 		err := s.written(s.bolt.SetUint64(key, value))
@@ -249,10 +251,10 @@ func (s *logStore) SetUint64(key []byte, value uint64) error {
 	}
 }
 
-// retryWrite is how long a term that cannot be written waits for the next try.
+// retryWrite is the pause before a term is written again.
 const retryWrite = 500 * time.Millisecond
 
-// written notes down how a write went, and passes its error on.
+// written records the outcome of a write and returns its error.
 func (s *logStore) written(err error) error {
 	s.mu.Lock()
 	before := s.fault
@@ -267,7 +269,7 @@ func (s *logStore) written(err error) error {
 	return err
 }
 
-// lastFault is the error of the last write; nil when that was good.
+// lastFault returns the error of the last write; nil if it succeeded.
 func (s *logStore) lastFault() error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -10,13 +10,13 @@ import (
 	"os"
 )
 
-// checkBolt looks whether the pages of a bbolt file are sound, before bbolt
-// itself reads the file: it reads it as memory, so one that ends too early, or
-// a page that is none, ends the process. Tx.Check of bbolt comes too late for
-// that, see DESIGN.md. A file that is missing or empty is sound.
+// checkBolt verifies the pages of a bbolt file before bbolt opens it. bbolt
+// maps the file into memory, so a truncated file or an invalid page crashes the
+// process. bbolt's Tx.Check comes too late for that, see DESIGN.md. A missing
+// or empty file is valid.
 //
 // The format is that of bbolt's internal/common: pages with a header of 16
-// bytes, of which 0 and 1 are the last two states of the file.
+// bytes, of which pages 0 and 1 are the last two meta pages.
 func checkBolt(path string) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -46,24 +46,24 @@ const (
 	boltHeader   = 16
 	boltBranch   = 1
 	boltLeaf     = 2
-	boltBucket   = 1  // flag of a leaf's element
+	boltBucket   = 1  // flag of a leaf element
 	boltMaxDepth = 32 // of a tree with at least two keys in each page
 )
 
-// boltWalk goes through all pages that are in use.
+// boltWalk visits all pages in use.
 type boltWalk struct {
 	f        *os.File
 	size     uint64 // of the file
 	pageSize uint64
-	end      uint64 // the first page that has never been used
+	end      uint64 // the first page never used
 	seen     map[uint64]bool
 }
 
-// head reads the newer sound one of the first two pages, and returns the root.
+// head reads the newer valid meta page and returns the root.
 func (w *boltWalk) head() (root uint64, err error) {
 	newest := int64(-1)
 	sizes := []int64{int64(os.Getpagesize()), 4096, 8192, 16384, 65536}
-	for _, at := range append([]int64{0}, sizes...) { // where the second is depends on the page's size
+	for _, at := range append([]int64{0}, sizes...) { // the offset of page 1 is the page size
 		var b [boltHeader + 64]byte
 		if _, err := w.f.ReadAt(b[:], at); err != nil {
 			continue
@@ -89,14 +89,14 @@ func (w *boltWalk) head() (root uint64, err error) {
 	return root, nil
 }
 
-// bucket goes through the tree of a bucket.
+// bucket walks the tree of a bucket.
 func (w *boltWalk) bucket(root uint64) error {
 	var last []byte
 	return w.page(root, 0, &last)
 }
 
-// page goes through a page and those below it. Keys only ever grow; the first
-// one of a page may be equal to the one by which its parent finds it.
+// page walks a page and its children. Keys are strictly ascending; the first
+// key of a page may equal its key in the parent.
 func (w *boltWalk) page(id uint64, depth int, last *[]byte) error {
 	p, err := w.read(id)
 	if err != nil {
@@ -108,7 +108,7 @@ func (w *boltWalk) page(id uint64, depth int, last *[]byte) error {
 	return w.elements(id, p, depth, last)
 }
 
-// read reads a page with what it has overflown to.
+// read reads a page with its overflow pages.
 func (w *boltWalk) read(id uint64) ([]byte, error) {
 	if id < 2 || id >= w.end {
 		return nil, fmt.Errorf("page %d is not one of its %d", id, w.end)
@@ -132,7 +132,7 @@ func (w *boltWalk) read(id uint64) ([]byte, error) {
 	return p, err
 }
 
-// elements goes through a page, or a small bucket inside one.
+// elements walks the elements of a page, or of an inline bucket.
 func (w *boltWalk) elements(id uint64, p []byte, depth int, last *[]byte) error {
 	if len(p) < boltHeader {
 		return fmt.Errorf("page %d has a bucket of %d bytes", id, len(p))
@@ -179,8 +179,8 @@ func (w *boltWalk) elements(id uint64, p []byte, depth int, last *[]byte) error 
 	return nil
 }
 
-// nested goes through a bucket that is a value: it has a root of its own, or
-// is small and follows as a page.
+// nested walks a bucket stored as a value: it has a root page, or is small and
+// follows inline as a page.
 func (w *boltWalk) nested(id uint64, v []byte) error {
 	if len(v) < 16 {
 		return fmt.Errorf("page %d has a bucket of %d bytes", id, len(v))

@@ -31,11 +31,11 @@ func newLog(t *testing.T) (s *logStore, closing chan struct{}) {
 	return s, closing
 }
 
-// TestATermThatCannotBeWrittenIsWaitedFor: Raft would end the process.
+// Raft would end the process.
 func TestATermThatCannotBeWrittenIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, closing := newLog(t)
-		s.bolt.Close() // as good as a full disk
+		s.bolt.Close() // has the effect of a full disk
 		if err := s.SetUint64([]byte("LastVoteTerm"), 7); err == nil {
 			t.Error("a vote that was not written is taken for written")
 		}
@@ -87,7 +87,7 @@ func TestLogsRememberWhatRaftAsks(t *testing.T) {
 	if got := s.configurationIndex(conf("ssss")); got != 2000 {
 		t.Errorf("the last configuration is at %d, want 2000", got)
 	}
-	if err := s.DeleteRange(1900, 2000); err != nil { // another leader's are to come
+	if err := s.DeleteRange(1900, 2000); err != nil { // entries of another leader follow
 		t.Fatal(err)
 	}
 	if got := s.configurationIndex(conf("ssss")); got != 0 {
@@ -130,7 +130,7 @@ func TestRecordsSurviveATornOne(t *testing.T) {
 		if got := reopen(); len(got) == 0 || got[0] != (record{100*n + n - 1, n}) {
 			t.Fatalf("after %d records: %v", n, got)
 		}
-		for slot := range 2 { // whichever is torn, the other is there
+		for slot := range 2 { // whichever is torn, the other is valid
 			torn := bytes.Clone(whole)
 			if at := slot*appliedSlot + 12; at < len(torn) {
 				torn[at] ^= 0xff
@@ -160,12 +160,13 @@ func TestRaftSpeaksQuietly(t *testing.T) {
 	for range 3 {
 		l.With("id", 7).Named("x").Error("failed to commit logs", "msg", hclog.Fmt("%d of %d", 1, 2))
 	}
-	if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, `level=WARN msg="raft.x: failed to commit logs" id=7 raft-msg="1 of 2"`) {
+	if got := out.String(); strings.Count(got, "\n") != 1 ||
+		!strings.Contains(got, `level=WARN msg="raft.x: failed to commit logs" id=7 raft-msg="1 of 2"`) {
 		t.Errorf("it said %q", got)
 	}
 }
 
-// boltFile is a file with so many entries.
+// boltFile returns a log file with that many entries.
 func boltFile(t testing.TB, entries uint64) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "good")
@@ -189,8 +190,8 @@ func boltFile(t testing.TB, entries uint64) []byte {
 }
 
 // TestDamagedPagesAreFoundBeforeBboltReadsThem changes the fields of each page,
-// one at a time. A file that the check lets pass is opened: what bbolt then
-// finds wrong ends this process, for it looks in a goroutine of its own.
+// one at a time, and opens the files that pass the check. Damage that only
+// bbolt finds ends this process, since bbolt checks in a goroutine of its own.
 func TestDamagedPagesAreFoundBeforeBboltReadsThem(t *testing.T) {
 	t.Parallel()
 	whole, pageSize := boltFile(t, 300), os.Getpagesize()
@@ -219,8 +220,8 @@ func TestDamagedPagesAreFoundBeforeBboltReadsThem(t *testing.T) {
 	}
 }
 
-// FuzzBoltFiles: whatever is in a file, looking at it ends, without a panic,
-// and so does opening it.
+// FuzzBoltFiles: for any file content, the check and opening end without a
+// panic.
 func FuzzBoltFiles(f *testing.F) {
 	whole := boltFile(f, 100)
 	f.Add(uint32(0), []byte{}, uint32(0))

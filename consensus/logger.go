@@ -12,9 +12,9 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// raftLogger writes what Raft says into the node's log. Raft speaks to its
-// developers, and often: all of it is for debugging but its errors, and those
-// too where they only say that a peer cannot be reached.
+// raftLogger writes Raft's log to the node's log. Raft logs often, and for its
+// developers: errors go to warn level, except those that only report an
+// unreachable peer, and all else to debug level.
 type raftLogger struct {
 	log  *slog.Logger
 	name string
@@ -28,7 +28,7 @@ func newRaftLogger(l *slog.Logger) *raftLogger {
 	return &raftLogger{log: l, name: "raft", said: &said{at: make(map[string]time.Time)}}
 }
 
-// said keeps errors that come again and again to one in quiet.
+// said limits repeated errors to one per quiet.
 type said struct {
 	mu sync.Mutex
 	at map[string]time.Time
@@ -36,7 +36,7 @@ type said struct {
 
 const (
 	quiet   = 10 * time.Second
-	maxSaid = 128 // messages, which are constants of Raft's source
+	maxSaid = 128 // messages; they are constants in Raft's source
 )
 
 func (s *said) again(msg string) bool {
@@ -52,8 +52,8 @@ func (s *said) again(msg string) bool {
 	return false
 }
 
-// peerErrors are the errors that say nothing but that a peer, or this server
-// itself, is going or gone.
+// peerErrors lists errors that only report that a peer, or this server itself,
+// is stopping or gone.
 var peerErrors = map[string]bool{
 	"failed to appendEntries to":                        true,
 	"failed to heartbeat to":                            true,
@@ -66,7 +66,7 @@ var peerErrors = map[string]bool{
 	"failed to decode incoming command":                 true,
 	"failed to flush response":                          true,
 	"failed to accept connection":                       true,
-	"failed to take snapshot":                           true, // Raft tries again; a disk's error is said by whoever had it
+	"failed to take snapshot":                           true, // Raft retries; the store logs disk errors itself
 	"target does not support pre-vote RPC, treating as": true,
 }
 
@@ -145,7 +145,7 @@ func (l *raftLogger) ResetNamed(name string) hclog.Logger {
 	return &raftLogger{log: l.log, name: name, args: l.args, said: l.said}
 }
 
-// SetLevel implements hclog.Logger; the node's log has its own level.
+// SetLevel implements hclog.Logger; the level is that of the node's log.
 func (l *raftLogger) SetLevel(hclog.Level) {}
 
 // GetLevel implements hclog.Logger.
@@ -156,10 +156,10 @@ func (l *raftLogger) GetLevel() hclog.Level {
 	return hclog.Error
 }
 
-// StandardLogger implements hclog.Logger. Raft does not ask for it.
+// StandardLogger implements hclog.Logger. Raft does not use it.
 func (l *raftLogger) StandardLogger(*hclog.StandardLoggerOptions) *log.Logger {
 	return log.New(io.Discard, "", 0)
 }
 
-// StandardWriter implements hclog.Logger. Raft does not ask for it.
+// StandardWriter implements hclog.Logger. Raft does not use it.
 func (l *raftLogger) StandardWriter(*hclog.StandardLoggerOptions) io.Writer { return io.Discard }

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// Memory is the store of a single node: it forgets everything when the
-// process ends. All methods may be called from anywhere.
+// Memory is an in-memory store for a single node. All methods are safe for
+// concurrent use.
 type Memory struct {
 	limits Limits
 
@@ -15,22 +15,21 @@ type Memory struct {
 	changed chan struct{} // closed by the next change, then replaced
 }
 
-// NewMemory makes an empty store.
+// NewMemory returns an empty store.
 func NewMemory(limits Limits) *Memory {
 	return &Memory{limits: limits, changed: make(chan struct{})}
 }
 
-// Snapshot is the store's content now.
+// Snapshot returns the current content.
 func (m *Memory) Snapshot() Snapshot {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.view
 }
 
-// Propose takes a batch, which acts before any that is proposed later. Here it
-// has acted, or has been refused, when Propose returns; what became of it is
-// for Wait to say, as with any store. Batches that change nothing act all the
-// same; those that are refused or come again take no index.
+// Propose applies or refuses the batch before it returns; Wait reports the
+// outcome, as with any store. A batch that changes nothing still takes an
+// index; a refused or repeated one does not.
 func (m *Memory) Propose(ctx context.Context, b *Batch) (Pending, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -46,7 +45,7 @@ func (m *Memory) Propose(ctx context.Context, b *Batch) (Pending, error) {
 	return done{result, err}, nil
 }
 
-// Commit proposes a batch and waits for it.
+// Commit proposes a batch and waits for its result.
 func (m *Memory) Commit(ctx context.Context, b *Batch) (Result, error) {
 	p, err := m.Propose(ctx, b)
 	if err != nil {
@@ -55,7 +54,7 @@ func (m *Memory) Commit(ctx context.Context, b *Batch) (Result, error) {
 	return p.Wait(ctx)
 }
 
-// done is a batch that waits no longer.
+// done is a Pending with a result.
 type done struct {
 	result Result
 	err    error
@@ -64,8 +63,8 @@ type done struct {
 // Wait returns at once.
 func (d done) Wait(context.Context) (Result, error) { return d.result, d.err }
 
-// Wait returns the first view it sees whose index is above after. Changes
-// that came between two calls are seen as one.
+// Wait returns the first snapshot it sees whose index is above after. Changes
+// between two calls are coalesced.
 func (m *Memory) Wait(ctx context.Context, after uint64) (Snapshot, error) {
 	for {
 		m.mu.Lock()

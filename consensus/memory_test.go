@@ -30,7 +30,7 @@ func mustCommit(t *testing.T, m *Memory, ops ...Op) uint64 {
 	return result.Index
 }
 
-// content writes a view down as "Kind/name=value@version" words.
+// content formats a snapshot as "Kind/name=value@version" words.
 func content(v Snapshot) string {
 	var words []string
 	for e := range v.All() {
@@ -175,7 +175,7 @@ func TestWaitCoalescesAndEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestStoreIsAMap holds the store against a plain map under random batches.
+// TestStoreIsAMap compares the store with a plain map under random batches.
 func TestStoreIsAMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m, model := NewMemory(Limits{}), map[Key]string{}

@@ -15,63 +15,65 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Config says what a Replica is made of. Zero values take the defaults.
+// Config configures a Replica. Zero values take the defaults.
 type Config struct {
-	// ID is the server's ID: of this data folder, for ever, whatever its address.
+	// ID is the server's permanent ID. It belongs to the data directory, whatever
+	// the server's address.
 	ID string
-	// Dir is the folder that the replica owns: raft.db, snapshots and applied
-	// are in it. It is made when missing, with mode 0700.
+	// Dir is the directory that the replica owns; it contains raft.db, snapshots
+	// and applied. It is created if missing, with mode 0700.
 	Dir string
-	// Streams carry what the servers say to each other. The replica closes it.
+	// Streams carries the connections between servers. The replica closes it.
 	Streams StreamLayer
-	// Addr is where the other servers find this one. The replica only notes it
-	// down for people; Streams find a server by its ID.
+	// Addr is the server's address, recorded for display only: Streams finds a
+	// server by its ID.
 	Addr string
-	// Limits bound the store. They must be the same on all servers.
+	// Limits bound the store. All servers must have the same.
 	Limits Limits
-	// Log gets what operators should know, and at debug level what Raft says.
+	// Log receives operator events, and Raft's own log as raftLogger writes it.
 	Log *slog.Logger
 
-	// Heartbeat is how long a server goes without a word of its leader before
-	// it looks for another. 1s.
+	// Heartbeat is how long a server waits without contact from its leader before
+	// it starts an election. 1s.
 	Heartbeat time.Duration
 	// Election is how long a candidate waits for votes; at least Heartbeat. 1s.
 	Election time.Duration
-	// Lease is how long a leader goes on that hears of too few voters; at most
-	// Heartbeat. Leaders send a word after half of it: the longer it is, the
-	// fewer there need to be. Nothing that a leader says is taken for granted
-	// for as long as it has its lease. As long as Heartbeat.
+	// Lease is how long a leader stays leader without contact from a majority of
+	// the voters; at most Heartbeat. Heartbeats go out every half of it, so a
+	// longer lease means fewer of them. Nothing relies on the lease for
+	// correctness. Default: Heartbeat.
 	Lease time.Duration
-	// CommitInterval is how often a leader that has nothing to send repeats how
-	// far the log is committed, and tries anew to bring entries to servers
-	// that could not be reached. 2s.
+	// CommitInterval is how often an idle leader repeats its commit index and
+	// retries replication to servers that were unreachable. 2s.
 	CommitInterval time.Duration
-	// Timeout bounds each step of a conversation between servers: the dialing,
-	// the answer, and each time that no byte moves. 10s.
+	// Timeout bounds each step of an exchange between servers: dialing, the
+	// response, and any time without a byte transferred. 10s.
 	Timeout time.Duration
 
-	// SnapshotThreshold is how many entries the log has beyond the last
-	// snapshot when the next one is taken. 8192.
+	// SnapshotThreshold is the number of log entries since the last snapshot that
+	// triggers the next one. 8192.
 	SnapshotThreshold uint64
-	// SnapshotInterval is how often that is looked at; up to twice as long, at
-	// random, so that servers do not all do it at once. 2m.
+	// SnapshotInterval is the minimum interval between checks of
+	// SnapshotThreshold. Jitter adds up to as much again, so that servers do not
+	// all take a snapshot at once. 2m.
 	SnapshotInterval time.Duration
-	// TrailingLogs is how many entries stay in the log although a snapshot has
-	// them, for servers that are a little behind. At least 1; 10240.
+	// TrailingLogs is how many entries stay in the log after a snapshot includes
+	// them, for servers that are slightly behind. At least 1; 10240.
 	TrailingLogs uint64
 
-	// MaxInFlight bounds the proposals that have not acted or failed yet. 1024.
+	// MaxInFlight bounds the proposals that are neither applied nor failed. 1024.
 	MaxInFlight int
-	// MaxInFlightBytes bounds their bytes; one of any size may be alone. 128 MiB.
+	// MaxInFlightBytes bounds their total bytes; a single proposal of any size is
+	// allowed. 128 MiB.
 	MaxInFlightBytes int
 
-	// NoSync leaves it to the system when the log is written to the disk. A
-	// power failure then loses what was promised: for benchmarks only.
+	// NoSync skips fsync for log writes. A power failure can then lose
+	// acknowledged batches: for benchmarks only.
 	NoSync bool
 
-	// plainReplication sends one message at a time to each server, and
-	// noNotices leaves it to CommitInterval alone how soon the others act.
-	// Tests and benchmarks compare with them.
+	// plainReplication disables pipelining of replication, and noNotices leaves it
+	// to CommitInterval how soon followers apply entries. Tests and benchmarks use
+	// them as a baseline.
 	plainReplication, noNotices bool
 }
 
@@ -99,41 +101,42 @@ func set[T comparable](field *T, value T) {
 	}
 }
 
-// StreamLayer carries connections between servers. It must know who is at the
-// other end: whoever can connect can speak for any server.
+// StreamLayer carries connections between servers. It must authenticate both
+// ends: any peer that can connect can act as any server.
 type StreamLayer interface {
 	net.Listener
-	// Dial connects to the server with that ID, wherever it is now.
+	// Dial connects to the server with that ID, at its current address.
 	Dial(serverID string, timeout time.Duration) (net.Conn, error)
 }
 
-// Errors of a Replica alone.
+// Errors specific to Replica.
 var (
-	// ErrBusy: too many proposals are in flight; nothing has changed.
+	// ErrBusy: too many proposals are in flight. Nothing has changed.
 	ErrBusy = errors.New("too many proposals in flight")
-	// ErrState: there is a cluster's state already.
+	// ErrState: the server already has a cluster's state.
 	ErrState = errors.New("the server has state already")
-	// ErrNoLog: the server's log, by which it may have voted, is not there any
-	// more. It must not be the same server without it.
+	// ErrNoLog: the server's log, which its earlier votes were based on, is
+	// missing. Without it the server must not rejoin under the same ID.
 	ErrNoLog = errors.New("the log is gone")
-	// ErrServers: the servers are not, or no longer, as the change expects.
+	// ErrServers: the configuration is not, or no longer, the one that the change
+	// expects.
 	ErrServers = errors.New("the servers have changed")
-	// ErrQuorum: those who would vote then could not decide anything.
+	// ErrQuorum: too few of the voters that would remain respond.
 	ErrQuorum = errors.New("too few of the voters that would remain answer")
 )
 
-// Replica is a store that servers share through Raft. Views are what this
-// server knows: all servers see the same views, some later than others. All
-// methods may be called from anywhere.
+// Replica is a store replicated through Raft. Its snapshots are this server's
+// state: all servers go through the same snapshots, some later than others. All
+// methods are safe for concurrent use.
 //
 //	r, err := consensus.Open(consensus.Config{ID: id, Dir: dir, Streams: streams})
 //	...
-//	result, err := r.Commit(ctx, &consensus.Batch{Ops: ops}) // at the leader
+//	result, err := r.Commit(ctx, &consensus.Batch{Ops: ops}) // on the leader
 //
-// What is on disk is served from the moment that Open returns, also when no
-// other server can be reached.
+// The state on disk is readable as soon as Open returns, even if no other
+// server is reachable.
 type Replica struct {
-	singly    atomic.Bool // no groups: see Singly
+	singly    atomic.Bool // disables groups; see Singly
 	cfg       Config
 	log       *slog.Logger
 	store     *logStore
@@ -147,19 +150,19 @@ type Replica struct {
 	watch     watch
 	reads     reads
 
-	outstanding atomic.Int64 // futures of Raft that somebody waits for
+	outstanding atomic.Int64 // Raft futures that are being waited for
 	tasks       sync.WaitGroup
 
 	ending   atomic.Bool   // Close was called
 	closing  chan struct{} // closed when Close begins, or the replica has failed
-	closed   chan struct{} // closed when nothing runs any more
+	closed   chan struct{} // closed when all goroutines have ended
 	failOnce sync.Once
-	failed   chan struct{} // closed when the replica cannot go on
+	failed   chan struct{} // closed when the replica cannot continue
 	failure  error         // why; set before failed is closed
 }
 
-// Open starts the server on what its folder holds. A server whose folder is
-// empty waits to be added by others, or for Bootstrap.
+// Open starts the server on the state in its directory. A server with an empty
+// directory waits to be added to a cluster, or for Bootstrap.
 func Open(cfg Config) (*Replica, error) {
 	cfg = cfg.withDefaults()
 	if cfg.ID == "" || cfg.Dir == "" || cfg.Streams == nil {
@@ -185,7 +188,7 @@ func Open(cfg Config) (*Replica, error) {
 	return r, nil
 }
 
-// open makes all parts; what it has made before an error is for the caller to close.
+// open creates all components. The caller closes those created before an error.
 func (r *Replica) open() (err error) {
 	if err := os.MkdirAll(r.cfg.Dir, 0o700); err != nil {
 		return err
@@ -213,7 +216,8 @@ func (r *Replica) open() (err error) {
 	return r.openRaft(hc)
 }
 
-// openRaft gives all parts to Raft. It panics about what it cannot read.
+// openRaft starts Raft on the components. NewRaft panics on data that it cannot
+// decode.
 func (r *Replica) openRaft(hc *raftLogger) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -239,13 +243,13 @@ func (r *Replica) raftConfig(hc *raftLogger) *raft.Config {
 	c.SnapshotThreshold = r.cfg.SnapshotThreshold
 	c.SnapshotInterval = r.cfg.SnapshotInterval
 	c.TrailingLogs = r.cfg.TrailingLogs
-	c.BatchApplyCh = true      // so that one goroutine can enqueue what one write takes
-	c.ShutdownOnRemove = false // a server that was removed goes on serving what it has
+	c.BatchApplyCh = true      // so that one goroutine can enqueue as much as one disk write takes
+	c.ShutdownOnRemove = false // a removed server keeps serving its state
 	c.NoLegacyTelemetry = true
 	return c
 }
 
-// start sets going what runs until Close.
+// start starts the goroutines that run until Close.
 func (r *Replica) start() {
 	r.raft.RegisterObserver(r.watch.observer)
 	r.tasks.Go(r.enqueue)
@@ -257,11 +261,11 @@ func (r *Replica) start() {
 	}
 }
 
-// Snapshot is the store's content as this server knows it.
+// Snapshot returns the store's content on this server.
 func (r *Replica) Snapshot() Snapshot { return r.machine.current() }
 
-// Wait returns the first view it sees whose index is above after. Changes
-// that came between two calls are seen as one.
+// Wait returns the first snapshot it sees whose index is above after. Changes
+// between two calls are coalesced.
 func (r *Replica) Wait(ctx context.Context, after uint64) (Snapshot, error) {
 	for {
 		view, changed := r.machine.now()
@@ -278,22 +282,24 @@ func (r *Replica) Wait(ctx context.Context, after uint64) (Snapshot, error) {
 	}
 }
 
-// fail ends the replica, which cannot go on: to skip what it does not
-// understand would be to serve other content than the other servers. The views
-// it has stay readable.
+// fail closes a replica that cannot continue: skipping an entry that it does
+// not understand would make its content diverge from the other servers'. Its
+// last snapshot stays readable.
 func (r *Replica) fail(err error) {
 	r.failOnce.Do(func() {
 		r.failure = err
 		close(r.failed)
 		r.log.Error("the replica cannot go on", "err", err)
-		go func() { _ = r.Close() }() // its caller is of Raft, and Close waits for Raft
+		go func() { _ = r.Close() }() // fail runs on a goroutine of Raft, for which Close waits
 	})
 }
 
-// Failed is closed when the replica cannot go on; Err says why.
+// Failed returns a channel that is closed when the replica cannot continue; Err
+// returns the reason.
 func (r *Replica) Failed() <-chan struct{} { return r.failed }
 
-// Err is why the replica cannot go on; nil as long as it can, and after Close.
+// Err returns why the replica cannot continue; nil while it can, and after
+// Close.
 func (r *Replica) Err() error {
 	select {
 	case <-r.failed:
@@ -303,7 +309,7 @@ func (r *Replica) Err() error {
 	}
 }
 
-// gone is the error of what is asked of a replica that has ended.
+// gone returns the error for calls to a closed or failed replica.
 func (r *Replica) gone() error {
 	if err := r.Err(); err != nil {
 		return fmt.Errorf("%w: %w", ErrClosed, err)
@@ -311,7 +317,7 @@ func (r *Replica) gone() error {
 	return ErrClosed
 }
 
-// Close ends the server. The last views stay readable.
+// Close stops the server. The last snapshot stays readable.
 func (r *Replica) Close() error {
 	if r.ending.CompareAndSwap(false, true) {
 		r.close()
@@ -324,8 +330,8 @@ func (r *Replica) close() {
 	defer close(r.closed)
 	r.proposals.stop()
 	close(r.closing)
-	// Reads of snapshots have no deadline: whoever waits for a peer must lose
-	// the connection first.
+	// Snapshot reads have no deadline: a goroutine that waits for a peer ends only
+	// when its connection is closed, so that comes first.
 	if err := r.transport.streams.close(); err != nil {
 		r.log.Debug("closing the streams", "err", err)
 	}
@@ -339,9 +345,9 @@ func (r *Replica) close() {
 	r.closeFiles()
 }
 
-// drain waits until nobody waits for Raft any more: it forgets some of what it
-// has been asked when it is shut down, and whoever waits for that would wait
-// for ever. Without connections it soon steps down and answers.
+// drain waits until no Raft future is outstanding: Raft drops some requests
+// when it is shut down, and their callers would wait for ever. Without
+// connections it soon steps down and completes them.
 func (r *Replica) drain() {
 	end := time.NewTimer(2*r.cfg.Lease + time.Second)
 	defer end.Stop()

@@ -12,9 +12,9 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// TestAServerFarBehindCatchesUp: the log that a server lacks has gone, at all
-// others, so it gets a snapshot; and all the while the others write, and take
-// snapshots, so that what it lacks then goes as well.
+// TestAServerFarBehindCatchesUp: no other server has the log entries that a
+// server lacks, so it gets a snapshot. Meanwhile the others keep writing and
+// taking snapshots, so that further entries it lacks are truncated.
 func TestAServerFarBehindCatchesUp(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *Config) { c.TrailingLogs = 1 })
@@ -33,11 +33,11 @@ func TestAServerFarBehindCatchesUp(t *testing.T) {
 		}
 		for _, id := range []string{"a", "b"} {
 			if r := w.servers[id]; r.Leadership().Applied > 0 {
-				_ = r.raft.Snapshot().Error() // there may be nothing new yet
+				_ = r.raft.Snapshot().Error() // there may be nothing new
 			}
 		}
 	}
-	for first := uint64(0); first <= missed+1; { // until the leader could not send it
+	for first := uint64(0); first <= missed+1; { // until the leader no longer has the missed entries
 		write(w.leader("a", "b"))
 		var err error
 		if first, err = w.leader("a", "b").store.FirstIndex(); err != nil {
@@ -80,9 +80,9 @@ func TestAServerFarBehindCatchesUp(t *testing.T) {
 	if err := c.store.GetLog(missed+1, &entry); !errors.Is(err, raft.ErrLogNotFound) {
 		t.Errorf("the first entry that it lacked: %v, want %v: it got the log", err, raft.ErrLogNotFound)
 	}
-	// What it has now is a log like any other: it leads on it, and alone it serves it.
+	// Its log is complete again: it can lead, and alone it serves its content.
 	if err := w.leader().Transfer(t.Context(), "c"); err != nil {
-		t.Log(err) // it may have lost the lead by itself
+		t.Log(err) // it may have lost leadership by itself
 	}
 	w.persist(batch(put("A", "x", "last")))
 	want = values(w.leader().Snapshot())
@@ -95,10 +95,10 @@ func TestAServerFarBehindCatchesUp(t *testing.T) {
 	}
 }
 
-// TestAServerThatLostItsLogDoesNotStart: it may have voted by it.
+// The lost log is what the server's votes were based on.
 func TestAServerThatLostItsLogDoesNotStart(t *testing.T) {
 	t.Parallel()
-	empty := func(path string) error { // a log that was never written
+	empty := func(path string) error { // an empty log
 		s, err := openLog(path, true, nil, nil, nil)
 		return errors.Join(err, s.Close())
 	}
@@ -121,12 +121,12 @@ func TestAServerThatLostItsLogDoesNotStart(t *testing.T) {
 					if err := lose(filepath.Join(w.dir, "a", "raft.db")); err != nil {
 						t.Fatal(err)
 					}
-					if snapshot { // which is enough to know that there was a log
+					if snapshot { // the snapshot alone proves that there was a log
 						if err := os.Remove(filepath.Join(w.dir, "a", "applied")); err != nil {
 							t.Fatal(err)
 						}
 					}
-					for range 2 { // also not at the second try, which finds what the first one left
+					for range 2 { // the second attempt finds the files of the first
 						if r, err := Open(w.config("a")); !errors.Is(err, ErrNoLog) {
 							t.Errorf("it starts: %v, want %v", err, ErrNoLog)
 							if err == nil {

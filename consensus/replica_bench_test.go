@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// clients is how many write at once in benchmarks.
+// clients is the number of concurrent writers in benchmarks.
 const clients = 32
 
 // together spreads b.N calls over the clients.
@@ -37,21 +37,20 @@ func together(b *testing.B, do func(client, i int)) {
 	b.StopTimer()
 }
 
-// value is what benchmarks store, in bytes.
+// benchValue is the value that benchmarks store.
 var benchValue = make([]byte, 256)
 
 func benchBatch(client, i int) *Batch {
 	return batch(Op{Key: Key{"Bench", fmt.Sprint(client, i%100)}, Value: benchValue})
 }
 
-// slow makes a world with the timeouts that servers have by default, and disks
-// that are waited for.
+// slow selects the default timeouts and synced writes.
 func slow(c *Config) {
 	c.Heartbeat, c.Election, c.Lease, c.Timeout, c.NoSync = 0, 0, 0, 0, false
 }
 
-// BenchmarkCommit is 32 clients that write to three servers, beside Raft
-// without anything of ours.
+// BenchmarkCommit measures 32 clients that write to three servers, and plain
+// Raft for comparison.
 func BenchmarkCommit(b *testing.B) {
 	for _, c := range []struct {
 		name string
@@ -71,7 +70,7 @@ func BenchmarkCommit(b *testing.B) {
 			})
 		})
 	}
-	for _, empty := range []bool{false, true} { // with the same content, and without any
+	for _, empty := range []bool{false, true} { // with the same content, and without
 		b.Run(fmt.Sprint("plain-empty=", empty), func(b *testing.B) {
 			leader := plainCluster(b, 3, empty)
 			together(b, func(client, i int) {
@@ -87,8 +86,8 @@ func BenchmarkCommit(b *testing.B) {
 	}
 }
 
-// BenchmarkVisible is how long it takes from the proposal until all three
-// servers show it, with nothing else going on.
+// BenchmarkVisible measures the time from a proposal until all three servers
+// have applied it, without other load.
 func BenchmarkVisible(b *testing.B) {
 	for _, c := range []struct {
 		name string
@@ -124,7 +123,7 @@ func BenchmarkVisible(b *testing.B) {
 	}
 }
 
-// BenchmarkIdle is what three servers take in a second in which nothing is done.
+// BenchmarkIdle measures the CPU time that three idle servers use per second.
 func BenchmarkIdle(b *testing.B) {
 	for _, interval := range []time.Duration{50 * time.Millisecond, 0, time.Second} {
 		b.Run(fmt.Sprint("CommitInterval=", interval), func(b *testing.B) {
@@ -149,8 +148,8 @@ func BenchmarkIdle(b *testing.B) {
 	}
 }
 
-// plainFSM is the least that a state machine can be, or one that has the same
-// content as a replica.
+// plainFSM is a minimal state machine, or one with the same content as a
+// replica.
 type plainFSM struct {
 	n     int
 	view  Snapshot
@@ -175,7 +174,8 @@ func (f *plainFSM) Restore(io.ReadCloser) error         { return nil }
 func (f *plainFSM) Persist(s raft.SnapshotSink) error   { return s.Close() }
 func (f *plainFSM) Release()                            {}
 
-// plainCluster is servers of Raft as its manual has them, with Config's settings.
+// plainCluster returns the leader of plain Raft servers, with hashicorp/raft's
+// own transport, cache and default settings.
 func plainCluster(b *testing.B, n int, empty bool) *raft.Raft {
 	var c raft.Configuration
 	transports := make([]*raft.NetworkTransport, n)

@@ -55,7 +55,7 @@ func TestAServerAloneServesWhatItServed(t *testing.T) {
 				ctx, stop := context.WithCancel(t.Context())
 				defer stop()
 				done := make(chan struct{})
-				go func() { // while Raft brings the log again
+				go func() { // while Raft delivers the log again
 					defer close(done)
 					for v := b.Snapshot(); ; {
 						next, err := b.Wait(ctx, v.Index())
@@ -72,7 +72,7 @@ func TestAServerAloneServesWhatItServed(t *testing.T) {
 				w.open("a")
 				w.persist(batch(put("A", "z", "4")))
 				w.mustShow(b, "x=1 y=2 z=4")
-				w.mustSnapshot(b) // it has been brought all again by now
+				w.mustSnapshot(b) // all entries are delivered again by now
 				stop()
 				<-done
 				select {
@@ -100,7 +100,8 @@ func TestWhatWasNeverAgreedIsNotServed(t *testing.T) {
 		if got := values(w.open("a").Snapshot()); got != "x=1" {
 			t.Errorf("it serves %q, want what was agreed", got)
 		}
-		// A record of an entry that the log does not have, or has of another term, is no record.
+		// A record is ignored if its entry is not in the log, or has another term
+		// there.
 		w.close("a")
 		f, err := openApplied(filepath.Join(w.dir, "a", "applied"))
 		if err != nil {
@@ -114,10 +115,11 @@ func TestWhatWasNeverAgreedIsNotServed(t *testing.T) {
 	})
 }
 
-// childDir is set in the environment of the process that is killed.
+// childDir is an environment variable of the process that is killed.
 const childDir = "CONSENSUS_TEST_CHILD"
 
-// writeUntilKilled is that process: it tells each index and value that it promised.
+// writeUntilKilled is the main function of that process: it prints each
+// acknowledged index and value.
 func writeUntilKilled(dir string) {
 	streams, err := newNetwork().listen("a")
 	if err != nil {
@@ -139,7 +141,7 @@ func writeUntilKilled(dir string) {
 	e, _ := r.Snapshot().Get(Key{"A", "x"})
 	before := 0
 	fmt.Sscan(string(e.Value), &before)
-	for i := before + 1; ; i++ { // across all rounds a greater value is a newer one
+	for i := before + 1; ; i++ { // values increase across all rounds
 		result, err := r.Commit(context.Background(), batch(put("A", "x", fmt.Sprint(i))))
 		if err == nil {
 			fmt.Println(result.Index, i)
@@ -178,7 +180,7 @@ func TestAKilledServerServesWhatItPromised(t *testing.T) {
 		}
 		cmd.Wait()
 		a := w.open("a")
-		v := a.Snapshot() // before there is a leader
+		v := a.Snapshot() // before a leader is elected
 		e, _ := v.Get(Key{"A", "x"})
 		got := -1
 		fmt.Sscan(string(e.Value), &got)
@@ -191,8 +193,8 @@ func TestAKilledServerServesWhatItPromised(t *testing.T) {
 	}
 }
 
-// TestADamagedLogIsSaidToBe: a copy that was taken while the file was written,
-// or a part of one, may be of use or not, but never ends the process.
+// TestADamagedLogIsSaidToBe: a copy taken while the file was written, or a part
+// of one, may be usable or not, but never crashes the process.
 func TestADamagedLogIsSaidToBe(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -214,7 +216,7 @@ func TestADamagedLogIsSaidToBe(t *testing.T) {
 	}
 	whole := copies[len(copies)-1]
 	used := len(whole)
-	for used > 0 && whole[used-1] == 0 { // the file has grown ahead of its content
+	for used > 0 && whole[used-1] == 0 { // the file is preallocated
 		used--
 	}
 	for _, n := range []int{used - 5000, used / 2, 3 * os.Getpagesize(), 5000, 100} {
@@ -288,15 +290,15 @@ func TestADamagedSnapshotFallsBack(t *testing.T) {
 		}
 		w.mustCommit(w.leader(), put("A", "last", "2"))
 		w.close("a")
-		damage(1) // now the log does not reach back far enough
+		damage(1) // now the log does not go back far enough
 		if _, err := Open(w.config("a")); !errors.Is(err, ErrDamaged) {
 			t.Errorf("without snapshots: %v, want %v", err, ErrDamaged)
 		}
 	})
 }
 
-// A log may be empty behind a snapshot that the leader has sent. Without that,
-// nothing is left of what this server has helped to agree on: it must not vote.
+// A log may be empty after a snapshot from the leader. Without the snapshot the
+// server has lost committed entries and must not vote.
 func TestAnEmptyLogNeedsASnapshot(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -382,14 +384,14 @@ func TestAFolderHasOneServer(t *testing.T) {
 	})
 }
 
-// randomText is so many bytes that cannot be compressed.
+// randomText returns n incompressible bytes.
 func randomText(n int) string {
 	b := make([]byte, n)
 	rand.Read(b)
 	return string(b)
 }
 
-// tmpfs mounts a disk of its own.
+// tmpfs mounts a file system of its own at dir.
 func tmpfs(t *testing.T, dir, options string) {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -430,7 +432,7 @@ func TestALeaderWithAFullDiskStepsDown(t *testing.T) {
 		return used
 	})
 	var leader *Replica
-	until(t, "another leader", func() bool { // it may win once or twice more, until it is behind
+	until(t, "another leader", func() bool { // a may win once or twice more, until its log is behind
 		_, _ = w.leader().Commit(t.Context(), batch(put("A", "big", randomText(100_000))))
 		leader = w.leader()
 		return leader != a && a.Leadership().Fault != nil

@@ -8,36 +8,37 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Role is what a server is among the others.
+// Role is a server's role in the cluster.
 type Role string
 
 // The roles.
 const (
-	RoleNone     Role = "none" // in no configuration that it knows
+	RoleNone     Role = "none" // in no configuration known to the server
 	RoleNonvoter Role = "nonvoter"
 	RoleVoter    Role = "voter"
 	RoleLeader   Role = "leader"
 )
 
-// Leadership is where a server stands.
+// Leadership is a server's role and Raft state.
 type Leadership struct {
 	Role   Role
 	Leader string // the leader's ID; empty when none is known
 	Term   uint64
-	// Ready: this server leads, and knows all that was agreed before its time.
+	// Ready: this server leads, and has all entries committed before its term.
 	Ready bool
 
-	Commit  uint64 // the last entry that is known to be agreed
-	Applied uint64 // the last one that is in Snapshot
+	Commit  uint64 // the last entry known to be committed
+	Applied uint64 // the last one applied to Snapshot
 	Last    uint64 // the last one in the log
 	Voters  int
-	// Contact is how long ago the leader was heard; 0 at the leader, -1 never.
+	// Contact is the time since the last contact with the leader; 0 on the leader,
+	// -1 without any contact.
 	Contact time.Duration
-	// Fault is why the log could not be written last; nil when it could.
+	// Fault is the error of the last log write; nil if it succeeded.
 	Fault error
 }
 
-// Leadership says where this server stands now.
+// Leadership returns this server's current role and Raft state.
 func (r *Replica) Leadership() Leadership {
 	s := Leadership{
 		Role:    RoleNone,
@@ -67,7 +68,7 @@ func (r *Replica) Leadership() Leadership {
 	}
 	switch r.raft.State() {
 	case raft.Candidate:
-		s.Leader = "" // Raft may note one all the same: see silent
+		s.Leader = "" // Raft may still record one: see silent
 	case raft.Leader:
 		s.Role, s.Leader, s.Contact = RoleLeader, r.cfg.ID, 0
 		s.Ready = r.reads.ready.Load() == s.Term
@@ -75,15 +76,15 @@ func (r *Replica) Leadership() Leadership {
 	return s
 }
 
-// same says that nothing has changed that Changes tells.
+// same reports whether o differs in nothing that Changes reports.
 func (s Leadership) same(o Leadership) bool {
 	return s.Role == o.Role && s.Leader == o.Leader && s.Term == o.Term && s.Ready == o.Ready &&
 		s.Voters == o.Voters && (s.Fault == nil) == (o.Fault == nil)
 }
 
 // Changes returns a channel that is closed when the role, the leader, the term
-// or the servers have changed since it was called. Take it before Leadership or
-// Servers, and nothing is missed:
+// or the servers change after the call. Call it before Leadership or Servers to
+// miss nothing:
 //
 //	for {
 //		changes := r.Changes()
@@ -96,8 +97,8 @@ func (r *Replica) Changes() <-chan struct{} {
 	return r.watch.changes
 }
 
-// watch follows what Raft does. Raft drops what it tells an observer that has
-// no room, so it is only a reason to look: there is always room for one.
+// watch observes Raft. Raft drops observations for a full channel, so an
+// observation is only a trigger to check the state; capacity for one is enough.
 type watch struct {
 	observer *raft.Observer
 	observed chan raft.Observation
@@ -107,8 +108,8 @@ type watch struct {
 	changes chan struct{}
 }
 
-// lookInterval is how often standing and servers are looked at without a
-// reason: Raft does not tell of all that changes.
+// lookInterval is how often leadership and servers are checked without a
+// trigger: Raft does not report all changes.
 const lookInterval = time.Second
 
 func (w *watch) init() {
@@ -125,7 +126,7 @@ func (w *watch) init() {
 	})
 }
 
-// poke asks for a look. It never blocks.
+// poke triggers a check. It never blocks.
 func (w *watch) poke() {
 	select {
 	case w.poked <- struct{}{}:
@@ -140,7 +141,7 @@ func (w *watch) tell() {
 	w.changes = make(chan struct{})
 }
 
-// follow tells Changes, and asserts each new lead.
+// follow closes the channels of Changes, and calls assert in each new term.
 func (r *Replica) follow() {
 	tick := time.NewTicker(lookInterval)
 	defer tick.Stop()

@@ -8,15 +8,15 @@ import (
 	"testing"
 )
 
-// journal keeps the last lines of what the servers of a world say, Raft's own
-// words among it, for when their test fails.
+// journal keeps the last log lines of a world's servers, including Raft's, for
+// failed tests.
 type journal struct {
 	mu    sync.Mutex
 	lines [2000][]byte
 	count int
 }
 
-// Write implements io.Writer: one line, as slog writes them.
+// Write implements io.Writer; slog calls it once per line.
 func (j *journal) Write(line []byte) (int, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -35,8 +35,8 @@ func (j *journal) all() []byte {
 	return all
 }
 
-// logOf is where a server of the world writes what it does: with REPLICA_LOG
-// set, to stderr at once. Benchmarks write nothing.
+// logOf returns a server's logger: it writes to the journal, or with
+// REPLICA_LOG set to stderr. Benchmarks discard logs.
 func (w *world) logOf(id string) *slog.Logger {
 	options := &slog.HandlerOptions{Level: slog.LevelDebug}
 	if os.Getenv("REPLICA_LOG") != "" {

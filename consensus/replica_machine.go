@@ -9,20 +9,21 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// machine is the state machine that Raft drives: one Snapshot after the other.
+// machine is the state machine that Raft drives: it holds the current Snapshot.
 type machine struct {
 	limits  Limits
 	applied *appliedFile
-	// fail is told what the machine cannot take, once; it takes nothing after that.
+	// fail is called with the error that stops the machine, perhaps more than
+	// once. After that the machine applies nothing.
 	fail func(error)
-	// committed is told the last entry that has acted.
+	// committed is called with the last entry applied.
 	committed func(index, term uint64)
-	// configured is told that the servers have changed.
+	// configured is called when the servers have changed.
 	configured func()
 
-	stuck error // set by fail's caller; of Raft's goroutine alone
+	stuck error // the error passed to fail; used by Raft's FSM goroutine only
 	fed   uint64
-	base  uint64 // of the snapshot that Raft restored last
+	base  uint64 // index of the snapshot that Raft restored last
 
 	mu      sync.Mutex
 	view    Snapshot
@@ -37,21 +38,22 @@ func newMachine(v Snapshot, l Limits, applied *appliedFile) *machine {
 	return &machine{limits: l, applied: applied, view: v, changed: make(chan struct{})}
 }
 
-// current is the last view.
+// current returns the current snapshot.
 func (m *machine) current() Snapshot {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.view
 }
 
-// now is the last view and what is closed when there is another.
+// now returns the current snapshot and a channel that is closed by the next
+// one.
 func (m *machine) now() (Snapshot, <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.view, m.changed
 }
 
-// publish makes a view the last one, unless it is older.
+// publish makes v the current snapshot, unless it is not newer.
 func (m *machine) publish(v Snapshot) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -66,10 +68,10 @@ func (m *machine) publish(v Snapshot) {
 func (m *machine) Apply(l *raft.Log) any { return m.ApplyBatch([]*raft.Log{l})[0] }
 
 // ApplyBatch implements raft.BatchingFSM. A response is a Result or an error,
-// of a group a []reply.
+// for a group a []reply.
 //
-// After a start Raft brings entries again that rebuild has applied before;
-// nobody waits for what becomes of those.
+// After a start Raft delivers entries again that rebuild has already applied;
+// nothing waits for their responses.
 func (m *machine) ApplyBatch(logs []*raft.Log) []any {
 	responses := make([]any, len(logs))
 	a := newApplier(m.current(), m.limits)
@@ -111,17 +113,17 @@ func (m *machine) ApplyBatch(logs []*raft.Log) []any {
 	return responses
 }
 
-// Snapshot implements raft.FSM. The index under which Raft keeps it is that of
-// the last entry it brought, which may be behind the view for a while after a
+// Snapshot implements raft.FSM. Raft stores it under the index of the last
+// entry delivered, which may be behind the current snapshot for a while after a
 // start.
 func (m *machine) Snapshot() (raft.FSMSnapshot, error) {
 	if m.stuck != nil {
 		return nil, m.stuck
 	}
 	v := m.current()
-	// A server that took a leader's snapshot keeps a log that ended before it.
-	// Raft counts from there to the snapshot, backwards, and would take one
-	// after the other of the same content.
+	// A server that installed a leader's snapshot keeps a log that ends before it.
+	// Raft computes the distance from there to the snapshot, which underflows, and
+	// would take snapshot after snapshot of the same content.
 	if m.base > 0 && m.fed == m.base {
 		return nil, raft.ErrNothingNewToSnapshot
 	}
@@ -131,8 +133,8 @@ func (m *machine) Snapshot() (raft.FSMSnapshot, error) {
 	return fsmSnapshot{v}, nil
 }
 
-// Restore implements raft.FSM. Views never go back: what is in a snapshot was
-// agreed before what a newer view has.
+// Restore implements raft.FSM. The current snapshot never goes back: a restored
+// one was committed before a newer current one.
 func (m *machine) Restore(source io.ReadCloser) error {
 	defer source.Close()
 	if m.stuck != nil {
@@ -161,7 +163,7 @@ func (m *machine) Restore(source io.ReadCloser) error {
 	return nil
 }
 
-// fsmSnapshot writes a view down while newer ones come.
+// fsmSnapshot writes a snapshot while newer ones are made.
 type fsmSnapshot struct{ view Snapshot }
 
 // Persist implements raft.FSMSnapshot.

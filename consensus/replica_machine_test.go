@@ -10,8 +10,8 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// A server that was brought a snapshot makes none of its own before something
-// new has come: Raft asks for one again and again, its log being behind.
+// A server that received a snapshot takes none of its own before a new entry
+// arrives: Raft requests one repeatedly, since its log is behind.
 func TestASnapshotThatWasBroughtIsNotTakenAgain(t *testing.T) {
 	var file bytes.Buffer
 	if err := WriteSnapshot(&file, Snapshot{}.Skip(100)); err != nil {

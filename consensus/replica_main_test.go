@@ -15,8 +15,8 @@ func TestMain(m *testing.M) {
 		busyUntilInputEnds()
 		return
 	}
-	// Both make channels at first use, and what is made in a bubble of synctest
-	// cannot be used outside of it.
+	// Both create channels at first use, and channels created inside a synctest
+	// bubble cannot be used outside.
 	_, _ = compress(nil, make([]byte, 1<<10))
 	_, _ = zstdDecoder()
 	goleak.VerifyTestMain(m)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// memoryStreams is a server's end of a network in memory.
+// memoryStreams is a server's end of an in-memory network.
 type memoryStreams struct {
 	id      string
 	network *network
@@ -24,7 +24,7 @@ func (n *network) listenInMemory(id string) *memoryStreams {
 	return s
 }
 
-// Network and String are those of its address, which is its ID.
+// Network and String implement net.Addr; the address is the ID.
 func (s *memoryStreams) Network() string { return "memory" }
 func (s *memoryStreams) String() string  { return s.id }
 func (s *memoryStreams) Addr() net.Addr  { return s }

@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// network joins servers in memory, so that they run in a bubble of synctest, or
-// by TCP on loopback. Links can be cut, one way or both.
+// network connects servers in memory, for synctest bubbles, or by TCP on
+// loopback. Links can be cut, one way or both.
 type network struct {
 	tcp   bool
 	mu    sync.Mutex
-	addrs map[string]string         // of the servers that are up, by ID
-	doors map[string]*memoryStreams // the same, of those in memory
+	addrs map[string]string         // running servers, by ID
+	doors map[string]*memoryStreams // the same, in memory
 	cut   map[[2]string]bool
 	conns map[*link]struct{}
 }
 
-// newNetwork makes a network of TCP.
+// newNetwork returns a TCP network.
 func newNetwork() *network {
 	return &network{
 		tcp: true, addrs: map[string]string{}, doors: map[string]*memoryStreams{},
@@ -42,7 +42,7 @@ func (l *link) Close() error {
 	return l.Conn.Close()
 }
 
-// isolate cuts a server off from all others, or lets it back.
+// isolate cuts the links between a server and others, or restores them.
 func (n *network) isolate(id string, cut bool, others ...string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -121,7 +121,7 @@ func (s *testStreams) Accept() (net.Conn, error) {
 	}
 }
 
-// oneByte keeps a buffered reader from reading too far.
+// oneByte keeps a buffered reader from reading ahead.
 type oneByte struct{ net.Conn }
 
 func (o oneByte) Read(b []byte) (int, error) { return o.Conn.Read(b[:1]) }

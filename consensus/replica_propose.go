@@ -9,33 +9,35 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// proposals are the batches on their way: queued in their order for Raft,
-// then with Raft, in the same order, until they have acted or failed. What is
-// queued while maxGroups groups are with Raft goes as one group: the busier
-// Raft is, the more it gets at once.
+// proposals holds the batches in flight: queued for Raft, then submitted to
+// Raft, in the same order, until they are applied or fail. Batches queued while
+// Raft has maxGroups groups go as one group: the busier Raft is, the larger the
+// groups.
 type proposals struct {
 	mu      sync.Mutex
 	stopped bool
 	count   int // in flight
 	bytes   int
-	// Both channels have room for all that may be in flight: sending never blocks.
+	// Both channels have capacity for all batches that may be in flight: sending
+	// never blocks.
 	queue chan *proposal
 	sent  chan *entry
-	// groups has one for each group that is with Raft; a small batch alone is one.
+	// groups holds a token for each group that is with Raft; a small batch alone
+	// is one.
 	groups chan struct{}
 
 	maxCount, maxBytes int
 }
 
-// maxGroups is how many groups Raft has at once. With one, it would have
-// nothing to do while the next is made; with more, groups are smaller.
+// maxGroups is how many groups Raft has at once. With one, Raft would idle
+// while the next is built; with more, groups are smaller.
 const maxGroups = 2
 
-// entry is an entry of Raft's log on its way.
+// entry is a Raft log entry in flight.
 type entry struct {
 	batches []*proposal
 	future  raft.ApplyFuture
-	grouped bool // has one of proposals.groups
+	grouped bool // holds a token of proposals.groups
 }
 
 func (p *proposals) init(cfg Config) {
@@ -45,7 +47,7 @@ func (p *proposals) init(cfg Config) {
 	p.groups = make(chan struct{}, maxGroups)
 }
 
-// add queues a batch behind all that were added before.
+// add queues a batch behind all earlier ones.
 func (p *proposals) add(q *proposal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -70,7 +72,7 @@ func (p *proposals) remove(bytes int) {
 	p.bytes -= bytes
 }
 
-// stop refuses what comes from now on; what is queued goes its way.
+// stop refuses new batches. Those in the queue continue.
 func (p *proposals) stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -80,18 +82,18 @@ func (p *proposals) stop() {
 	}
 }
 
-// proposal is one batch on its way.
+// proposal is one batch in flight.
 type proposal struct {
 	replica *Replica
 	data    []byte        // the encoded batch
-	ops     []Op          // those of a batch that may be in a group, for their keys; nil of others
+	ops     []Op          // of a groupable batch, for their keys; else nil
 	done    chan struct{} // closed when result and err are set
 	result  Result
 	err     error
 }
 
-// Propose enqueues a batch, which comes to act after all that were proposed
-// here before, and returns at once. It must be called at the leader.
+// Propose enqueues a batch and returns at once. The batch is applied after all
+// that were proposed on this server before. Only the leader accepts batches.
 func (r *Replica) Propose(ctx context.Context, b *Batch) (Pending, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -120,7 +122,7 @@ func (r *Replica) Propose(ctx context.Context, b *Batch) (Pending, error) {
 	return p, nil
 }
 
-// Commit proposes a batch and waits for it.
+// Commit proposes a batch and waits for its result.
 func (r *Replica) Commit(ctx context.Context, b *Batch) (Result, error) {
 	p, err := r.Propose(ctx, b)
 	if err != nil {
@@ -151,7 +153,7 @@ func (p *proposal) Wait(ctx context.Context) (Result, error) {
 	}
 }
 
-// enqueue hands proposals to Raft, which may be writing to the disk meanwhile.
+// enqueue submits proposals to Raft, which may be writing to disk meanwhile.
 func (r *Replica) enqueue() {
 	q := &r.proposals
 	defer close(q.sent)
@@ -174,8 +176,8 @@ func (r *Replica) enqueue() {
 	}
 }
 
-// gather adds to an entry of one batch those that are queued behind it, and
-// returns the first that must not be in the same group; nil: there is none.
+// gather appends queued batches to an entry of one batch. It returns the first
+// batch that must not be in the same group; nil: there is none.
 func (p *proposals) gather(e *entry) (next *proposal) {
 	keys := map[Key]struct{}{}
 	join := func(q *proposal) bool {
@@ -211,7 +213,7 @@ func (p *proposals) gather(e *entry) (next *proposal) {
 	return nil
 }
 
-// data is the entry as the log has it.
+// data returns the encoded log entry.
 func (e *entry) data() []byte {
 	if len(e.batches) == 1 {
 		return e.batches[0].data
@@ -223,7 +225,7 @@ func (e *entry) data() []byte {
 	return encodeGroup(all)
 }
 
-// settle takes what became of the proposals from Raft.
+// settle completes proposals with their outcome from Raft.
 func (r *Replica) settle() {
 	for e := range r.proposals.sent {
 		replies, err := r.outcome(e)
@@ -242,7 +244,7 @@ func (r *Replica) settle() {
 	}
 }
 
-// outcome is what became of each batch of an entry, or why of none anything did.
+// outcome returns the reply to each batch of an entry, or the error of all.
 func (r *Replica) outcome(e *entry) ([]reply, error) {
 	if err := e.future.Error(); err != nil {
 		return nil, r.fate(err)
@@ -262,17 +264,17 @@ func (r *Replica) outcome(e *entry) ([]reply, error) {
 	return nil, fmt.Errorf("%w: the store's answer is %T", ErrUnknown, e.future.Response())
 }
 
-// fate says what Raft's error about a proposal means.
+// fate converts Raft's error about a proposal.
 func (r *Replica) fate(err error) error {
 	switch {
 	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress):
 		return r.notLeader()
-	default: // also of a disk: what could not be written here may be on it all the same
+	default: // a disk error too: the entry may be on disk despite it
 		return fmt.Errorf("%w: %w", ErrUnknown, err)
 	}
 }
 
-// notLeader is ErrNotLeader with who is.
+// notLeader returns ErrNotLeader, with the leader's ID if another server leads.
 func (r *Replica) notLeader() error {
 	if _, id := r.raft.LeaderWithID(); id != "" && string(id) != r.cfg.ID {
 		return fmt.Errorf("%w, but %s is", ErrNotLeader, id)

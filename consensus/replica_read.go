@@ -9,29 +9,29 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// reads is what linearizable reads need to know.
+// reads is the state of linearizable reads.
 type reads struct {
-	// ready is the last term in which this server leads and has had an entry
-	// of its own agreed; before that it may not know all that was.
+	// ready is the last term in which this server leads and has committed an entry
+	// of its own. Before that its commit index may be behind.
 	ready     atomic.Uint64
-	asserting atomic.Bool // a try to become so is on its way
+	asserting atomic.Bool // an attempt to become ready is in progress
 
 	mu   sync.Mutex
-	next *round // what new reads join; nil when none waits
-	busy bool   // a round is on its way
-	// Of the last scan: the last entry at or below upTo that views tell of.
+	next *round // joined by new reads; nil if none waits
+	busy bool   // a round is in progress
+	// Of the last scan: the last entry at or below upTo that snapshots reflect.
 	upTo, found uint64
 }
 
-// round is one verification of the lead, for all reads that came before it.
+// round is one leadership check, shared by all reads that came before it.
 type round struct {
 	done chan struct{}
 	err  error
 }
 
-// assert has an entry agreed in a new term of this server: with it, all that
-// was agreed before is known to be. Raft does that by itself; here it is to
-// find out when. Where it fails, it is asked for again at the next look.
+// assert commits an entry in this server's new term, after which the server has
+// all committed entries. Raft does that by itself; assert finds out when. After
+// a failure, follow calls it again.
 func (r *Replica) assert() {
 	if !r.reads.asserting.CompareAndSwap(false, true) {
 		return
@@ -53,12 +53,13 @@ func (r *Replica) assert() {
 	})
 }
 
-// ReadIndex returns an index that a view must have, or exceed, to show all
-// that had acted anywhere when ReadIndex was called; Wait(ctx, index-1) waits
-// for one, on any server. It must be called at the leader.
+// ReadIndex returns an index for linearizable reads: a snapshot with that index
+// or a higher one reflects everything applied anywhere when ReadIndex was
+// called. Wait(ctx, index-1) waits for one, on any server. ReadIndex works on
+// the leader only.
 //
-// Raft's VerifyLeader alone would not do: it also counts servers without a
-// vote, and answers to questions that were asked before.
+// Raft's VerifyLeader alone is not enough: it also counts non-voters, and
+// responses to requests from before the call.
 func (r *Replica) ReadIndex(ctx context.Context) (uint64, error) {
 	term, err := r.leading(ctx)
 	if err != nil {
@@ -78,8 +79,8 @@ func (r *Replica) ReadIndex(ctx context.Context) (uint64, error) {
 	return r.lastActing(commit)
 }
 
-// leading waits until this server knows all that was agreed before it came to
-// lead, and returns the term.
+// leading waits until this leader has all entries committed before its term,
+// and returns the term.
 func (r *Replica) leading(ctx context.Context) (uint64, error) {
 	for {
 		changes := r.Changes()
@@ -100,11 +101,11 @@ func (r *Replica) leading(ctx context.Context) (uint64, error) {
 	}
 }
 
-// drum has Raft ask for the next heartbeats while the last ones are on their
-// way, as if there were a read: each comes to wait in pace when it has its
-// answer. Else Raft would wake up for each after a tenth or a fifth of
-// Config.Heartbeat, only to have it wait again. What the answers say of the
-// lead, Raft goes by: it gives it up at once when one is of a later term.
+// drum makes Raft request the next heartbeats while the last ones are in
+// flight, as a read would: each then waits in the batcher as soon as its
+// response arrives. Otherwise Raft would wake up for each after a tenth to a
+// fifth of Config.Heartbeat, only to wait again. Raft evaluates the responses:
+// it steps down at once if one has a later term.
 func (r *Replica) drum() {
 	for {
 		select {
@@ -112,14 +113,14 @@ func (r *Replica) drum() {
 		case <-r.closing:
 			return
 		}
-		r.outstanding.Add(1) // it may wait for Raft, which may wait for a disk
+		r.outstanding.Add(1) // it may block on Raft, which may block on a disk
 		_ = r.raft.VerifyLeader()
 		r.outstanding.Add(-1)
 	}
 }
 
-// verify has Raft ask all servers whether this one leads. Reads that come
-// while they are asked share the next time.
+// verify has Raft confirm its leadership with all servers. Reads that arrive
+// while a round is in progress share the next.
 func (r *Replica) verify(ctx context.Context) error {
 	q := &r.reads
 	q.mu.Lock()
@@ -162,7 +163,7 @@ func (r *Replica) verifyRounds() {
 			return
 		}
 		q.mu.Unlock()
-		r.transport.batcher.hurry() // what Raft asks them for is heartbeats
+		r.transport.batcher.hurry() // VerifyLeader sends heartbeats
 		if err := r.raft.VerifyLeader().Error(); err != nil {
 			now.err = fmt.Errorf("%w: %w", r.notLeader(), err)
 		}
@@ -170,8 +171,8 @@ func (r *Replica) verifyRounds() {
 	}
 }
 
-// confirm waits until most voters have taken this server for the leader of the
-// term after the mark was made.
+// confirm waits until a majority of the voters has acknowledged this server as
+// the leader of the term, in response to requests sent after mark.
 func (r *Replica) confirm(ctx context.Context, term, mark uint64) error {
 	var others []raft.ServerID
 	voters, have := 0, 0
@@ -196,8 +197,8 @@ func (r *Replica) confirm(ctx context.Context, term, mark uint64) error {
 	return err
 }
 
-// lastActing is the last entry at or below the index that views tell of. They
-// do not tell of Raft's own entries.
+// lastActing returns the last entry at or below index that snapshots reflect.
+// Snapshots skip Raft's internal entries.
 func (r *Replica) lastActing(index uint64) (uint64, error) {
 	q := &r.reads
 	q.mu.Lock()

@@ -27,7 +27,7 @@ func TestReadsSeeWhatWasAgreed(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := ""
-			for _, id := range w.ids { // on all servers, although the last entries are Raft's own
+			for _, id := range w.ids { // on all servers, although Raft's internal entries are last
 				ctx, cancel := context.WithTimeout(t.Context(), within)
 				v, err := w.servers[id].Wait(ctx, index-1)
 				cancel()
@@ -57,8 +57,7 @@ func TestReadsSeeWhatWasAgreed(t *testing.T) {
 	})
 }
 
-// TestALeaderWithoutVotersReadsNothing: Raft itself takes the word of a server
-// without a vote for that of a voter.
+// Raft itself counts a non-voter's response like a voter's.
 func TestALeaderWithoutVotersReadsNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -95,10 +94,10 @@ func TestAStaleLeaderReadsNothing(t *testing.T) {
 		bad := make(chan string, 1)
 		var wg sync.WaitGroup
 		agreed := make(chan uint64, 1)
-		wg.Go(func() { // reads all the time, and must never miss what b and c agree upon
+		wg.Go(func() { // reads continuously, and must never miss what b and c commit
 			after := uint64(0)
 			for ctx.Err() == nil {
-				<-time.After(time.Millisecond) // virtual time goes on only while nobody works
+				<-time.After(time.Millisecond) // virtual time advances only while all goroutines are blocked
 				select {
 				case after = <-agreed:
 				default:
@@ -124,8 +123,8 @@ func TestAStaleLeaderReadsNothing(t *testing.T) {
 	})
 }
 
-// TestANewLeaderReadsWhatWasAgreedBeforeIt: until an entry of its own term is
-// agreed it may not know all that was.
+// Until an entry of its own term is committed, a leader's commit index may be
+// behind.
 func TestANewLeaderReadsWhatWasAgreedBeforeIt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -141,12 +140,12 @@ func TestANewLeaderReadsWhatWasAgreedBeforeIt(t *testing.T) {
 	})
 }
 
-// register is a step of a client on one key.
+// register is a client's operation on one key.
 type register struct {
 	key   string
 	write bool
-	value string // "" where there is none
-	// unknown: the write may act at any time after it began, or never.
+	value string // "" if the key does not exist
+	// unknown: the write may take effect at any time after it began, or never.
 	unknown bool
 }
 
@@ -172,8 +171,8 @@ var registers = porcupine.Model{
 	},
 }
 
-// TestHistoriesAreLinearizable has clients put, delete and read while leaders
-// change and links break.
+// TestHistoriesAreLinearizable runs clients that put, delete and read while
+// leaders change and links break.
 func TestHistoriesAreLinearizable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -184,9 +183,10 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 	const duration, enough = 3 * time.Second, 100
 	var mu sync.Mutex
 	var history []porcupine.Operation
-	good := 0 // steps that succeeded
-	// A write that is unknown may act at any later time, and the check grows
-	// with each such of a key beyond bounds: after a few, another takes its place.
+	good := 0 // successful operations
+	// A write of unknown outcome may take effect at any later time, and each one
+	// of a key makes the check much slower: after a few, the clients use a new
+	// key.
 	const mayBeUnknown = 8
 	var keys, unknown [3]int
 	var wg sync.WaitGroup
@@ -205,7 +205,7 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 				out, ok := act(ctx, servers, in)
 				op.Output, op.Return = out, int64(time.Since(start))
 				if out.unknown {
-					op.Return = int64(time.Hour) // it may act at any time
+					op.Return = int64(time.Hour) // it may take effect at any time
 				}
 				if ok || out.unknown {
 					mu.Lock()
@@ -215,7 +215,7 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 					} else if unknown[which]++; unknown[which] >= mayBeUnknown {
 						keys[which], unknown[which] = keys[which]+1, 0
 					}
-					if good >= enough && time.Since(start) >= duration { // which a busy machine takes longer for
+					if good >= enough && time.Since(start) >= duration { // a busy machine takes longer
 						cancel()
 					}
 					mu.Unlock()
@@ -235,8 +235,8 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 	}
 }
 
-// act does a step at one server after the other. A batch that is not known to
-// have acted or failed is sent no more: it stays unknown.
+// act tries an operation on one server after the other. A batch of unknown
+// outcome is not retried: it stays unknown.
 func act(ctx context.Context, servers []*Replica, in register) (out register, ok bool) {
 	b := batch(put("A", in.key, in.value))
 	if in.value == "" {
@@ -265,7 +265,7 @@ func act(ctx context.Context, servers []*Replica, in register) (out register, ok
 	return register{}, false
 }
 
-// read asks the leader what must be seen, and looks at some server.
+// read gets a read index from the leader, and reads on another server.
 func read(ctx context.Context, leader, at *Replica, key string) (register, bool) {
 	index, err := leader.ReadIndex(ctx)
 	if err != nil {
@@ -279,7 +279,7 @@ func read(ctx context.Context, leader, at *Replica, key string) (register, bool)
 	return register{value: string(e.Value)}, true
 }
 
-// disturb has the lead change hands, and links break and heal.
+// disturb transfers leadership, and breaks and restores links.
 func disturb(ctx context.Context, w *world, servers []*Replica) {
 	ids := []string{"a", "b", "c"}
 	tick := time.NewTicker(250 * time.Millisecond)

@@ -8,9 +8,9 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// rebuild makes the state machine as it was when the server ended: from the
-// newest snapshot that can be read, and the log up to what had been applied.
-// Entries behind that may never have been agreed.
+// rebuild restores the state machine as of the server's last stop: from the
+// newest readable snapshot and the log up to the last entry recorded as
+// applied. Later entries may never have been committed.
 func rebuild(s *logStore, snapshots *snapshots, applied *appliedFile, l Limits, log *slog.Logger) (*machine, error) {
 	v, base, err := snapshots.newest(l, log)
 	if err != nil {
@@ -28,7 +28,8 @@ func rebuild(s *logStore, snapshots *snapshots, applied *appliedFile, l Limits, 
 		from = base.Index + 1
 	}
 	if last == 0 && len(applied.old) > 0 && applied.old[0].index >= from {
-		// After the leader's snapshot a log may be empty, and then that has all.
+		// A log may be empty after a leader's snapshot, which then contains
+		// everything.
 		return nil, fmt.Errorf("%w: entry %d has acted, and neither a snapshot nor the log has it", ErrDamaged, applied.old[0].index)
 	}
 	upTo := agreed(s, applied.old, last)
@@ -54,9 +55,9 @@ func rebuild(s *logStore, snapshots *snapshots, applied *appliedFile, l Limits, 
 	return newMachine(a.commit(), l, applied), nil
 }
 
-// agreed is the newest record whose entry the log has, term and all: then all
-// before it is what was agreed, too. A log that was put back from elsewhere
-// may hold what never was.
+// agreed returns the index of the newest record whose entry is in the log with
+// the same term: then all entries up to it are the committed ones. A log
+// restored from elsewhere may contain others.
 func agreed(s *logStore, records []record, last uint64) uint64 {
 	for _, r := range records {
 		var entry raft.Log

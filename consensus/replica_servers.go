@@ -10,15 +10,15 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Server is a server as the configuration has it.
+// Server is a server in the Raft configuration.
 type Server struct {
 	ID    string
-	Addr  string // where it said that it is, for people
+	Addr  string // as announced by the server; for display only
 	Voter bool
 }
 
-// Servers lists the servers, in the order in which they came, with the index
-// of that configuration. Both are empty before there is one.
+// Servers lists the servers of the configuration, in the order in which they
+// were added, and the index of that configuration. Both are empty without one.
 func (r *Replica) Servers() ([]Server, uint64) {
 	c := r.raft.GetConfiguration().Configuration()
 	all := make([]Server, 0, len(c.Servers))
@@ -28,12 +28,13 @@ func (r *Replica) Servers() ([]Server, uint64) {
 	return all, r.store.configurationIndex(c)
 }
 
-// addrOf is the address as the configuration has it. Raft refuses a
-// configuration in which two servers have the same one, but addresses come to
-// belong to other servers, and an old one may not be known to have gone.
+// addrOf returns the address for the Raft configuration, prefixed with the ID.
+// Raft rejects a configuration with two equal addresses, but addresses get
+// reused, and a server may not know yet that an old one is gone.
 func addrOf(id, addr string) raft.ServerAddress { return raft.ServerAddress(id + "@" + addr) }
 
-// addrOf is the address that a server has, or is to have, in the configuration.
+// addrOf returns a server's address in the configuration, or the one it will
+// have.
 func (r *Replica) addrOf(id, addr string) raft.ServerAddress {
 	for _, s := range r.raft.GetConfiguration().Configuration().Servers {
 		if string(s.ID) == id {
@@ -48,16 +49,16 @@ func addrIn(a raft.ServerAddress) string {
 	return addr
 }
 
-// HasState says whether this server belongs, or has belonged, to a cluster.
+// HasState reports whether this server is or was part of a cluster.
 func (r *Replica) HasState() (bool, error) {
 	return raft.HasExistingState(r.store, r.store, r.snapshots)
 }
 
-// Bootstrap begins a cluster. Without voters it is one of this server alone,
-// which others can be added to. With voters, this server among them, it is one
-// of all of these: each of them must be bootstrapped with the same ones, and
-// nothing is agreed before a majority of them is there. It refuses, with
-// ErrState, when there is state already.
+// Bootstrap creates a cluster. Without voters the cluster consists of this
+// server alone, and others can be added. With voters, which include this
+// server, each of them must be bootstrapped with the same list, and nothing is
+// committed before a majority of them is up. If the server already has state,
+// Bootstrap returns ErrState.
 func (r *Replica) Bootstrap(voters ...Server) error {
 	if len(voters) == 0 {
 		voters = []Server{{ID: r.cfg.ID, Addr: r.cfg.Addr}}
@@ -75,51 +76,51 @@ func (r *Replica) Bootstrap(voters ...Server) error {
 	case err != nil:
 		return fmt.Errorf("bootstrap: %w", err)
 	}
-	if voters[0].ID == r.cfg.ID { // the others leave it the first election
+	if voters[0].ID == r.cfg.ID { // the others leave the first election to this server
 		r.hurry()
 	}
 	r.watch.poke()
 	return nil
 }
 
-// hurry has this server look for a leader at once, instead of waiting for the
-// word of one first: Raft does that when the time to wait becomes shorter.
+// hurry starts an election at once instead of after the heartbeat timeout: a
+// follower checks for a leader at once when the timeout becomes shorter.
 func (r *Replica) hurry() {
 	c := r.raft.ReloadableConfig()
 	longer := c
 	longer.HeartbeatTimeout += time.Millisecond
 	longer.ElectionTimeout += time.Millisecond
 	for _, c := range [...]raft.ReloadableConfig{longer, c} {
-		if err := r.raft.ReloadConfig(c); err != nil { // then it takes its time
+		if err := r.raft.ReloadConfig(c); err != nil { // the election starts after the timeout
 			r.log.Debug("cannot hurry the first election", "err", err)
 			return
 		}
 	}
 }
 
-// AddNonvoter adds a server that gets the log and has no vote; it takes no
-// vote away. Like all changes of the servers it acts upon the configuration
-// with the index prev alone, else it returns ErrServers, and returns the index
-// of the next one.
+// AddNonvoter adds a server that receives the log and has no vote; a voter
+// stays a voter. Like all changes of the servers it returns ErrServers unless
+// prev is the index of the current configuration, and otherwise the index of
+// the next one.
 //
-// The address of a server that is there stays what it was: nobody dials by it,
-// and Raft reads it unguarded while it changes it.
+// The address of an existing server does not change: no connection uses it, and
+// Raft reads it without synchronization.
 func (r *Replica) AddNonvoter(ctx context.Context, id, addr string, prev uint64) (uint64, error) {
 	return r.change(ctx, "add", id, prev, func(wait time.Duration) raft.IndexFuture {
 		return r.raft.AddNonvoter(raft.ServerID(id), r.addrOf(id, addr), prev, wait)
 	})
 }
 
-// AddVoter adds a server with a vote, or gives one that is there a vote.
+// AddVoter adds a server as a voter, or promotes a non-voter.
 func (r *Replica) AddVoter(ctx context.Context, id, addr string, prev uint64) (uint64, error) {
 	return r.change(ctx, "add voter", id, prev, func(wait time.Duration) raft.IndexFuture {
 		return r.raft.AddVoter(raft.ServerID(id), r.addrOf(id, addr), prev, wait)
 	})
 }
 
-// Demote takes a server's vote away. It refuses, with ErrQuorum, where too few
-// of the voters that would remain answer: such a change could not be agreed,
-// and nothing could after it.
+// Demote makes a voter a non-voter. It returns ErrQuorum if too few of the
+// voters that would remain respond: neither this change nor a later one could
+// be committed.
 func (r *Replica) Demote(ctx context.Context, id string, prev uint64) (uint64, error) {
 	if err := r.Without(ctx, id); err != nil {
 		return 0, fmt.Errorf("demote %s: %w", id, err)
@@ -129,8 +130,8 @@ func (r *Replica) Demote(ctx context.Context, id string, prev uint64) (uint64, e
 	})
 }
 
-// Remove takes a server out. A leader that removes itself leads until the
-// change is agreed. With a voter's vote it is as with Demote.
+// Remove removes a server from the configuration. A leader that removes itself
+// leads until the change is committed. A voter is checked as in Demote.
 func (r *Replica) Remove(ctx context.Context, id string, prev uint64) (uint64, error) {
 	if err := r.Without(ctx, id); err != nil {
 		return 0, fmt.Errorf("remove %s: %w", id, err)
@@ -140,10 +141,10 @@ func (r *Replica) Remove(ctx context.Context, id string, prev uint64) (uint64, e
 	})
 }
 
-// Without asks the voters whether those that would remain without a server
-// could decide: it returns ErrQuorum unless most of them answer now. Others may
-// have died a moment ago, and nobody have noticed yet. It must be called at
-// the leader; a server that does not vote is not missed.
+// Without checks that the cluster keeps a quorum without a server: it returns
+// ErrQuorum unless a majority of the voters that would remain responds now.
+// Others may have died a moment ago, unnoticed. Without works on the leader
+// only, and accepts any server that is not a voter.
 func (r *Replica) Without(ctx context.Context, id string) error {
 	term, err := r.leading(ctx)
 	if err != nil {
@@ -184,13 +185,14 @@ func (r *Replica) Without(ctx context.Context, id string) error {
 	return err
 }
 
-// changeTimeout bounds how long a change of the servers waits for the one
-// before it, where the context has no end.
+// changeTimeout bounds how long a change of the servers waits for the previous
+// one if the context has no deadline.
 const changeTimeout = 10 * time.Second
 
-// change asks Raft for a change of the servers, and waits until it is agreed.
+// change submits a change of the servers to Raft and waits until it is
+// committed.
 func (r *Replica) change(ctx context.Context, what, id string, prev uint64, ask func(time.Duration) raft.IndexFuture) (uint64, error) {
-	if prev == 0 { // to Raft, that is any
+	if prev == 0 { // Raft takes 0 as any index
 		return 0, fmt.Errorf("%s %s: %w: it has no configuration to begin with", what, id, ErrServers)
 	}
 	if r.raft.State() != raft.Leader {
@@ -227,12 +229,13 @@ func (r *Replica) change(ctx context.Context, what, id string, prev uint64, ask 
 	return 0, fmt.Errorf("%s %s: %w", what, id, err)
 }
 
-// await waits for what Raft may take long to answer, as long as ctx allows.
+// await runs a call to Raft that may take long, and waits for it until ctx
+// ends.
 func (r *Replica) await(ctx context.Context, ask func() error) error {
 	done := make(chan error, 1)
 	r.outstanding.Add(1)
 	select {
-	case <-r.closing: // Close may wait no more for what is asked now, and Raft forget it
+	case <-r.closing: // Close may have stopped waiting for new calls, which Raft may drop
 		r.outstanding.Add(-1)
 		return r.gone()
 	default:
@@ -251,8 +254,9 @@ func (r *Replica) await(ctx context.Context, ask func() error) error {
 	}
 }
 
-// Transfer hands the lead to the voter with that ID, or to one that has all of
-// the log when it is empty, and waits until this server leads no more.
+// Transfer transfers leadership to the voter with that ID, or if id is empty to
+// a voter whose log is up to date, and waits until this server is no longer
+// leader.
 func (r *Replica) Transfer(ctx context.Context, id string) error {
 	term := r.raft.CurrentTerm()
 	if r.raft.State() != raft.Leader {
@@ -273,7 +277,7 @@ func (r *Replica) Transfer(ctx context.Context, id string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
-	// Raft takes a server that it has heard nothing of for one that has all.
+	// Raft considers a server without any contact up to date.
 	to, err := r.whileLeading(term, func(lost <-chan struct{}) (raft.ServerID, error) {
 		return r.transport.notifier.upToDate(ctx, others, term, r.raft.LastIndex(), lost)
 	})
@@ -289,8 +293,8 @@ func (r *Replica) Transfer(ctx context.Context, id string) error {
 	return nil
 }
 
-// whileLeading calls wait, again after each change, as long as this server
-// leads in that term.
+// whileLeading calls wait, again after each change, while this server leads in
+// that term.
 func (r *Replica) whileLeading(term uint64, wait func(lost <-chan struct{}) (raft.ServerID, error)) (raft.ServerID, error) {
 	for {
 		changes := r.Changes()

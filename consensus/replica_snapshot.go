@@ -11,15 +11,15 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// snapshots are the files that stand for the beginning of the log. It adds to
-// Raft's store that it leaves nothing behind when a disk is full, and that
-// whoever reads a snapshot can tell which.
+// snapshots is Raft's file snapshot store, extended in two ways: it removes
+// unfinished files when a disk is full, and a reader can find out which
+// snapshot it reads.
 type snapshots struct {
 	*raft.FileSnapshotStore
 	dir string
 }
 
-// keepSnapshots is how many there are: the last one, and what to fall back to.
+// keepSnapshots is how many snapshots are kept: the last one and fallbacks.
 const keepSnapshots = 3
 
 func openSnapshots(dir string, log *raftLogger) (*snapshots, error) {
@@ -44,7 +44,8 @@ func openSnapshots(dir string, log *raftLogger) (*snapshots, error) {
 	return s, nil
 }
 
-// newest reads the newest snapshot that can be read; base is nil when there is none.
+// newest reads the newest readable snapshot; base is nil if there is none at
+// all.
 func (s *snapshots) newest(l Limits, log *slog.Logger) (v Snapshot, base *raft.SnapshotMeta, err error) {
 	all, err := s.List()
 	if err != nil {
@@ -78,8 +79,8 @@ func (s *snapshots) read(id string, l Limits) (Snapshot, error) {
 	return ReadSnapshot(source, l)
 }
 
-// spare is the index up to which the log may go, so that the last snapshot but
-// one is still of use.
+// spare returns the index up to which the log may be truncated so that the last
+// snapshot but one stays usable.
 func (s *snapshots) spare() uint64 {
 	all, err := s.List()
 	if err != nil || len(all) < 2 {
@@ -88,7 +89,7 @@ func (s *snapshots) spare() uint64 {
 	return all[1].Index
 }
 
-// openSnapshot is a snapshot that is being read.
+// openSnapshot is a snapshot being read.
 type openSnapshot struct {
 	io.ReadCloser
 	meta *raft.SnapshotMeta
@@ -103,7 +104,8 @@ func (s *snapshots) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	return meta, &openSnapshot{source, meta}, nil
 }
 
-// openedAs says which snapshot Raft restores: it has packed our reader.
+// openedAs returns which snapshot Raft restores. Raft wraps the reader that
+// Open returned.
 func openedAs(source io.Reader) (*raft.SnapshotMeta, error) {
 	for {
 		switch r := source.(type) {
@@ -118,7 +120,13 @@ func openedAs(source io.Reader) (*raft.SnapshotMeta, error) {
 }
 
 // Create implements raft.SnapshotStore.
-func (s *snapshots) Create(version raft.SnapshotVersion, index, term uint64, c raft.Configuration, ci uint64, t raft.Transport) (raft.SnapshotSink, error) {
+func (s *snapshots) Create(
+	version raft.SnapshotVersion,
+	index, term uint64,
+	c raft.Configuration,
+	ci uint64,
+	t raft.Transport,
+) (raft.SnapshotSink, error) {
 	sink, err := s.FileSnapshotStore.Create(version, index, term, c, ci, t)
 	if err != nil {
 		return nil, err
@@ -126,10 +134,10 @@ func (s *snapshots) Create(version raft.SnapshotVersion, index, term uint64, c r
 	return &snapshotSink{SnapshotSink: sink, path: filepath.Join(s.dir, sink.ID()+".tmp")}, nil
 }
 
-// snapshotSink leaves nothing behind when it fails.
+// snapshotSink removes its files when it fails.
 type snapshotSink struct {
 	raft.SnapshotSink
-	path string // of what is not finished
+	path string // of the unfinished snapshot
 }
 
 func (s *snapshotSink) Close() error { return s.clean(s.SnapshotSink.Close()) }

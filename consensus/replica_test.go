@@ -67,16 +67,16 @@ func TestProposalsInFlightAreBounded(t *testing.T) {
 			want  int
 		}{{"small", 8}, {string(make([]byte, 600)), 1}} {
 			until(t, "a leader that is busy before it steps down", func() bool {
-				w.network.isolate("b", true, "a") // nothing is agreed any more, until the leader steps down
+				w.network.isolate("b", true, "a") // nothing is committed any more, until the leader steps down
 				pending, refused := fill(t, a, c.value)
 				if !errors.Is(refused, ErrNotLeader) && (!errors.Is(refused, ErrBusy) || len(pending) != c.want) {
 					t.Errorf("%d proposals, then %v; want %d, then %v", len(pending), refused, c.want, ErrBusy)
 				}
-				early := errors.Is(refused, ErrNotLeader) // on a machine that is itself busy
+				early := errors.Is(refused, ErrNotLeader) // on a busy machine
 				for i, p := range pending {
 					_, err := p.Wait(t.Context())
 					switch {
-					case errors.Is(err, ErrUnknown), i > 0 && errors.Is(err, ErrNotLeader): // what waited for its group was never said to anybody
+					case errors.Is(err, ErrUnknown), i > 0 && errors.Is(err, ErrNotLeader): // a batch still waiting for its group was never sent
 					case errors.Is(err, ErrNotLeader):
 						early = true
 					default:
@@ -136,7 +136,7 @@ func TestAllRestartAtOtherAddresses(t *testing.T) {
 		for _, id := range w.ids {
 			w.close(id)
 		}
-		for _, id := range w.ids { // each listens at a new port
+		for _, id := range w.ids { // each listens on a new port
 			w.open(id)
 		}
 		w.persist(batch(put("A", "y", "2")))
@@ -186,8 +186,10 @@ func TestServersComeAndGo(t *testing.T) {
 		mustStand(b, RoleNonvoter, fmt.Sprint([]Server{{"a", a.cfg.Addr, true}, {"b", "host:1", false}}))
 		w.mustChange(a, (*Replica).AddVoter, "b")
 		w.mustChange(a, (*Replica).AddNonvoter, "c")
-		w.mustChange(a, (*Replica).AddNonvoter, "d") // at the address of c, which may have been there before
-		mustStand(b, RoleVoter, fmt.Sprint([]Server{{"a", a.cfg.Addr, true}, {"b", "host:1", true}, {"c", "somewhere:1", false}, {"d", "somewhere:1", false}}))
+		w.mustChange(a, (*Replica).AddNonvoter, "d") // at c's address, which may have been reused
+		mustStand(b, RoleVoter, fmt.Sprint([]Server{
+			{"a", a.cfg.Addr, true}, {"b", "host:1", true}, {"c", "somewhere:1", false}, {"d", "somewhere:1", false},
+		}))
 		if s := b.Leadership(); s.Voters != 2 || s.Leader != "a" {
 			t.Errorf("b knows %d voters and leader %q, want 2 and a", s.Voters, s.Leader)
 		}
@@ -199,7 +201,9 @@ func TestServersComeAndGo(t *testing.T) {
 			}
 		}
 		drop((*Replica).Demote, "b")
-		mustStand(b, RoleNonvoter, fmt.Sprint([]Server{{"a", a.cfg.Addr, true}, {"b", "host:1", false}, {"c", "somewhere:1", false}, {"d", "somewhere:1", false}}))
+		mustStand(b, RoleNonvoter, fmt.Sprint([]Server{
+			{"a", a.cfg.Addr, true}, {"b", "host:1", false}, {"c", "somewhere:1", false}, {"d", "somewhere:1", false},
+		}))
 		drop((*Replica).Remove, "c")
 		drop((*Replica).Remove, "d")
 		w.mustChange(a, (*Replica).AddVoter, "b")
@@ -263,7 +267,7 @@ func TestABatchOfUnknownOutcomeActsOnce(t *testing.T) {
 		w := newWorld(t, steady)
 		a := w.cluster(3)
 		lost, kept := batch(put("A", "x", "1")), batch(put("A", "y", "1"))
-		if _, err := a.Commit(t.Context(), kept); err != nil { // say, the answer was lost
+		if _, err := a.Commit(t.Context(), kept); err != nil { // as if the response was lost
 			t.Fatal(err)
 		}
 		w.lead("a")
@@ -296,13 +300,13 @@ func TestFollowersActAtOnce(t *testing.T) {
 			c.CommitInterval = time.Hour
 		})
 		a := w.cluster(3)
-		for i := range 20 { // without a word from the leader these would take an hour
+		for i := range 20 { // without commit notices these would take an hour
 			w.mustCommit(a, put("A", "x", fmt.Sprint(i)))
 			for _, id := range w.ids {
 				w.mustShow(w.servers[id], fmt.Sprint("x=", i))
 			}
 		}
-		// Also of servers, and of a new leader.
+		// The same holds for configuration changes and for a new leader.
 		_, at := a.Servers()
 		at, err := a.Demote(t.Context(), "c", at)
 		if err != nil {
@@ -340,7 +344,7 @@ func TestChangesAreNeverMissed(t *testing.T) {
 				}
 			}
 			if err := w.leader().Transfer(t.Context(), ""); err != nil {
-				t.Log(err) // it may have lost the lead by itself
+				t.Log(err) // it may have lost leadership by itself
 			}
 		}
 	})
@@ -371,11 +375,11 @@ func TestAnUnknownBatchStopsTheReplica(t *testing.T) {
 				t.Errorf("a batch for it: %v", err)
 			}
 		}
-		// Raft may forget what it is asked while it ends: nobody waits for these.
+		// Raft may drop these during shutdown, so the test does not wait for them.
 		a.raft.Apply(future, 0)
 		a.raft.Apply(future, 0)
 		mustFail(a)
-		mustFail(w.open("a")) // and after a restart again
+		mustFail(w.open("a")) // and again after a restart
 	})
 }
 

@@ -20,13 +20,14 @@ type world struct {
 	dir     string
 	network *network
 	tune    func(*Config)
-	servers map[string]*Replica // those that are up
-	ids     []string            // all that have ever been
+	servers map[string]*Replica // running servers
+	ids     []string            // all servers ever started
 	journal journal
 }
 
-// newWorld makes a cluster without servers. In a bubble of synctest, where its
-// time is virtual, and in tests that need no TCP it is joined in memory.
+// newWorld returns a cluster without servers. It is connected in memory, for
+// synctest bubbles with virtual time and for tests that need no TCP; benchmarks
+// use TCP.
 func newWorld(t testing.TB, tune func(*Config)) *world {
 	w := &world{t: t, dir: t.TempDir(), network: newNetwork(), tune: tune, servers: map[string]*Replica{}}
 	_, w.network.tcp = t.(*testing.B)
@@ -41,7 +42,7 @@ func newWorld(t testing.TB, tune func(*Config)) *world {
 	return w
 }
 
-// config is what a server of the world is opened with: in a hurry.
+// config returns the configuration of a server, with short timeouts.
 func (w *world) config(id string) Config {
 	streams, err := w.network.listen(id)
 	if err != nil {
@@ -51,7 +52,7 @@ func (w *world) config(id string) Config {
 		ID: id, Dir: filepath.Join(w.dir, id), Streams: streams, Addr: streams.Addr().String(),
 		Heartbeat: 400 * time.Millisecond, Election: 400 * time.Millisecond,
 		Timeout: 2 * time.Second,
-		NoSync:  true, // no test cuts the power
+		NoSync:  true, // no test simulates a power failure
 		Log:     w.logOf(id),
 	}
 	if w.tune != nil {
@@ -60,8 +61,8 @@ func (w *world) config(id string) Config {
 	return c
 }
 
-// steady keeps the lead where it is, also on a busy machine: for worlds in
-// which nobody has to find out that the leader is gone.
+// steady sets long timeouts that keep leadership stable on a busy machine, for
+// tests in which no server must detect the loss of a leader.
 func steady(c *Config) { c.Heartbeat, c.Election = 2*time.Second, 2*time.Second }
 
 func (w *world) open(id string) *Replica {
@@ -85,7 +86,7 @@ func (w *world) close(id string) {
 	delete(w.servers, id)
 }
 
-// cluster starts servers a, b, c ... that all vote; a leads.
+// cluster starts n voters a, b, c ...; a leads.
 func (w *world) cluster(n int) *Replica {
 	w.t.Helper()
 	a := w.open("a")
@@ -101,8 +102,8 @@ func (w *world) cluster(n int) *Replica {
 	return w.lead("a")
 }
 
-// lead has a server lead. On a busy machine the lead may go by itself, at any
-// time: a test that needs it somewhere brings it there, and is steady.
+// lead makes a server the leader. On a busy machine leadership may move at any
+// time; a test that depends on the leader uses lead and steady.
 func (w *world) lead(id string) *Replica {
 	w.t.Helper()
 	r := w.servers[id]
@@ -118,10 +119,11 @@ func (w *world) lead(id string) *Replica {
 	return r
 }
 
-// within is how long a test waits for what should come soon.
+// within bounds the wait for a condition.
 const within = 5 * time.Minute
 
-// until polls for a condition, and fails the test when it does not come.
+// until polls for a condition, and fails the test if it does not hold within
+// that time.
 func until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	end := time.Now().Add(within)
@@ -135,8 +137,7 @@ func until(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// leader waits for a leader among those that are up and, where ids are given,
-// one of these.
+// leader waits until a running server is the leader, one of ids if given.
 func (w *world) leader(ids ...string) (leader *Replica) {
 	w.t.Helper()
 	until(w.t, "a leader", func() bool {
@@ -151,8 +152,8 @@ func (w *world) leader(ids ...string) (leader *Replica) {
 	return leader
 }
 
-// mustTransfer has the lead go to a server, or to any other than now: one that
-// is too busy to take it at once is asked again.
+// mustTransfer transfers leadership to a server, or to any other than the
+// current leader. It retries while the target is too busy.
 func (w *world) mustTransfer(to string) {
 	w.t.Helper()
 	from := w.leader()
@@ -171,9 +172,13 @@ func (w *world) mustTransfer(to string) {
 	})
 }
 
-// mustChange changes the servers, at that leader or, where the lead has gone
-// by itself, at the next.
-func (w *world) mustChange(leader *Replica, change func(*Replica, context.Context, string, string, uint64) (uint64, error), id string) {
+// mustChange changes the servers through that leader, or its successor if
+// leadership has moved.
+func (w *world) mustChange(
+	leader *Replica,
+	change func(*Replica, context.Context, string, string, uint64) (uint64, error),
+	id string,
+) {
 	w.t.Helper()
 	until(w.t, "a change of the servers", func() bool {
 		_, at := leader.Servers()
@@ -190,9 +195,8 @@ func (w *world) mustChange(leader *Replica, change func(*Replica, context.Contex
 
 var batchIDs atomic.Uint64
 
-// batch is a batch with an ID of its own, also among those of other processes
-// that write to the same folder: one that had an ID of theirs would be taken
-// for theirs, come a second time.
+// batch returns a batch with a unique ID, also among processes that write to
+// the same directory: a reused ID would make it a repeated batch.
 func batch(ops ...Op) *Batch {
 	b := &Batch{Ops: ops}
 	rand.Read(b.ID[:8])
@@ -200,8 +204,8 @@ func batch(ops ...Op) *Batch {
 	return b
 }
 
-// mustCommit commits a batch, at that leader or, where the lead has gone by
-// itself, at the next.
+// mustCommit commits a batch through that leader, or its successor if
+// leadership has moved.
 func (w *world) mustCommit(r *Replica, ops ...Op) uint64 {
 	w.t.Helper()
 	b := batch(ops...)
@@ -215,7 +219,7 @@ func (w *world) mustCommit(r *Replica, ops ...Op) uint64 {
 	return result.Index
 }
 
-// persist commits a batch at whoever leads, again and again until it has acted.
+// persist retries a batch on all servers until it is applied.
 func (w *world) persist(b *Batch) Result {
 	w.t.Helper()
 	var result Result
@@ -237,7 +241,7 @@ func (w *world) persist(b *Batch) Result {
 	return result
 }
 
-// mustShow waits until a server shows that content.
+// mustShow waits until a server has that content.
 func (w *world) mustShow(r *Replica, want string) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), within)
@@ -254,7 +258,7 @@ func (w *world) mustShow(r *Replica, want string) {
 	}
 }
 
-// values writes a view down as "name=value" words.
+// values formats a snapshot as "name=value" words.
 func values(v Snapshot) string {
 	var words []string
 	for e := range v.All() {

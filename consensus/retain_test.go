@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestLogKeepsNoDocuments: a key is often cut out of the document that it came
-// with, and must not keep that alive for as long as the log remembers it.
+// A key is often a substring of a document and must not keep that alive while
+// the log has the key.
 func TestLogKeepsNoDocuments(t *testing.T) {
 	const size = 1 << 20
 	m := NewMemory(Limits{})
@@ -27,7 +27,7 @@ func TestLogKeepsNoDocuments(t *testing.T) {
 	runtime.KeepAlive(m)
 }
 
-// TestLogIsBoundedByItsKeys: batches of many keys are remembered for a shorter time.
+// Batches with many keys are kept for a shorter time.
 func TestLogIsBoundedByItsKeys(t *testing.T) {
 	keys := make([]Key, maxLogKeys/4)
 	for i := range keys {
@@ -52,7 +52,7 @@ func TestLogIsBoundedByItsKeys(t *testing.T) {
 	if _, known := l.after(1); known {
 		t.Error("the log reaches back to the first batch")
 	}
-	// One batch over the bound is remembered all the same: it is what a follower needs next.
+	// A single batch over the limit is kept: a follower needs it next.
 	more := make([]Key, maxLogKeys+1)
 	if changed, known := l.with(20, more).after(12); !known || len(changed) != len(more) {
 		t.Errorf("a large batch: %d keys, known %v", len(changed), known)

@@ -7,32 +7,30 @@ import (
 	iradix "github.com/hashicorp/go-immutable-radix/v2"
 )
 
-// Snapshot is the content of a store as of one index. It never changes, shares
-// what it can with the views before and after it, and may be kept. The zero
-// Snapshot is empty.
+// Snapshot is the immutable content of a store as of one index. Successive
+// snapshots share memory; a snapshot may be kept. The zero Snapshot is empty.
 type Snapshot struct {
-	index    uint64 // of the last batch, or of the last Skip
+	index    uint64 // of the last batch or Skip
 	sequence uint64 // Batch.Sequence of the last batch with IfSequence
-	bytes    int    // keys and values of the entries, internal ones apart
+	bytes    int    // keys and values of the entries, excluding internal ones
 	internal int    // keys and values of the internal entries
 	entries  *iradix.Tree[Entry]
-	past     past     // what entries were
+	past     past     // earlier revisions
 	seen     seen     // IDs of the last batches
-	log      batchLog // what the last batches touched
+	log      batchLog // keys touched by the last batches
 }
 
-// Index is the index of the last batch in the view, or the one it has been
-// moved to since; 0 before the first.
+// Index returns the index of the last batch, or the one set by a later Skip; 0
+// before the first.
 func (v Snapshot) Index() uint64 { return v.index }
 
-// Sequence tells which batch with IfSequence was the last that acted; see
-// Batch.Sequence.
+// Sequence returns the Batch.Sequence of the last batch with IfSequence.
 func (v Snapshot) Sequence() uint64 { return v.sequence }
 
-// Find returns the index of the batch with that ID, while it is remembered.
+// Find returns the index of the batch with that ID, while the ID is remembered.
 func (v Snapshot) Find(id ID) (index uint64, ok bool) { return v.seen.find(id) }
 
-// Len is the number of entries, internal ones included.
+// Len returns the number of entries, including internal ones.
 func (v Snapshot) Len() int {
 	if v.entries == nil {
 		return 0
@@ -40,10 +38,10 @@ func (v Snapshot) Len() int {
 	return v.entries.Len()
 }
 
-// Bytes is the size of all keys and values, those of internal entries apart.
+// Bytes returns the size of all keys and values, excluding internal entries.
 func (v Snapshot) Bytes() int { return v.bytes }
 
-// Get returns the entry of that key.
+// Get returns the entry with that key.
 func (v Snapshot) Get(k Key) (Entry, bool) {
 	if v.entries == nil {
 		return Entry{}, false
@@ -51,10 +49,9 @@ func (v Snapshot) Get(k Key) (Entry, bool) {
 	return v.entries.Get(k.path())
 }
 
-// History lists what the entry of that key is and was, newest first; a
-// deletion has no Value. It is empty for a key that has never been, or whose
-// history has been pushed out, and for internal entries that do not exist: of
-// those only what is now is kept.
+// History lists the revisions of a key, the current one included, newest first.
+// A deletion has no Value. The list is empty for a key that never existed or
+// whose history has been evicted. Internal entries have no past revisions.
 func (v Snapshot) History(k Key) []Revision {
 	path := k.path()
 	old := v.past.of(path)
@@ -70,10 +67,10 @@ func (v Snapshot) History(k Key) []Revision {
 	return revisions
 }
 
-// Changed lists the keys that the batches with an index above after touched,
-// in order, each once for each operation. It returns false when the view does
-// not reach back so far: then everything may have changed. Indexes that no
-// batch has are nothing special.
+// Changed lists the keys touched by the batches with an index above after, in
+// order, one for each operation. It returns false if the snapshot does not
+// reach back that far: then everything may have changed. Indexes without a
+// batch are allowed.
 func (v Snapshot) Changed(after uint64) (keys []Key, known bool) {
 	if after >= v.index {
 		return nil, true
@@ -104,8 +101,8 @@ func (v Snapshot) under(prefix []byte) iter.Seq[Entry] {
 	}
 }
 
-// path is the key's place in the tree. A zero byte parts kind and name, so
-// that no kind is the prefix of another; checkKey keeps it out of both.
+// path returns the key's path in the tree. A zero byte separates kind and name,
+// so that no kind is a prefix of another; Key.check keeps it out of both.
 func (k Key) path() []byte {
 	p := make([]byte, 0, len(k.Kind)+1+len(k.Name))
 	p = append(p, k.Kind...)
@@ -113,18 +110,18 @@ func (k Key) path() []byte {
 	return append(p, k.Name...)
 }
 
-// keyOf is the key of a path, of which the kind takes the first bytes.
+// keyOf returns the key of a path whose first kind bytes are the kind.
 func keyOf(path []byte, kind int) Key {
 	s := string(path)
 	return Key{s[:kind], s[kind+1:]}
 }
 
-// Internal says that the entries of that kind belong to the cluster itself.
+// Internal reports whether the key belongs to the cluster itself.
 func (k Key) Internal() bool { return strings.HasPrefix(k.Kind, "_") }
 
 func (e Entry) revision() Revision {
 	return Revision{Version: e.Version, Value: e.Value, Note: e.Note}
 }
 
-// size is what an entry counts against the store's bound.
+// size returns the bytes that the entry counts against the store's limit.
 func (e Entry) size() int { return len(e.Kind) + len(e.Name) + len(e.Value) }

@@ -9,23 +9,24 @@ import (
 	"io"
 )
 
-// A view file is
+// A snapshot file is
 //
 //	magic (8 bytes), format (2)
 //	blocks: stored size (4), packed size (4), the stored bytes
 //	an empty block: 8 zero bytes
 //	CRC-64 (ECMA) of everything before (8)
 //
-// with all numbers big-endian. A block is compressed where its sizes differ.
-// Together the blocks are records, none of which is in two blocks: a header,
-// and as many entries, revisions and IDs as it says, each in order. Equal
-// views make equal files.
+// with all numbers big-endian. A block is compressed if its sizes differ. The
+// blocks contain records, none of which spans two blocks: a header, then the
+// numbers of entries, revisions and IDs that it gives, each in order. Equal
+// snapshots have equal files.
 const (
 	viewMagic  = "PSTKVIEW"
 	viewFormat = 1
-	// blockSize is the packed size at which a block is full. One record may exceed it.
+	// blockSize is the packed size at which a block is full. A single record may
+	// exceed it.
 	blockSize = 1 << 20
-	// recordOverhead bounds what a record takes beside its key and value.
+	// recordOverhead bounds the size of a record without its key and value.
 	recordOverhead = 2*maxNote + 128
 )
 
@@ -35,13 +36,13 @@ var viewTable = crc64.MakeTable(crc64.ECMA)
 type snapshotHeader struct {
 	index, sequence uint64
 	entries         uint64
-	revisions       uint64 // that are no longer in force
-	ids             uint64 // that are remembered
+	revisions       uint64 // no longer in force
+	ids             uint64 // still remembered
 	idsEver         uint64
 }
 
-// WriteSnapshot writes the view. It needs a few MiB of memory, whatever the size
-// of the view, and may run while later views are made.
+// WriteSnapshot writes a snapshot. It needs a few MiB of memory, whatever the
+// size of the snapshot, and may run while later snapshots are made.
 func WriteSnapshot(w io.Writer, v Snapshot) error {
 	b := blockWriter{w: w, sum: crc64.New(viewTable), packed: newPacker(0)}
 	ids := v.seen.inOrder()
@@ -97,16 +98,16 @@ func (p *packer) revision(k Key, r Revision) {
 	p.note(r.Note)
 }
 
-// blockWriter writes blocks, and keeps its first error.
+// blockWriter writes blocks. Its first error is sticky.
 type blockWriter struct {
 	w      io.Writer
 	sum    hash.Hash64
-	packed *packer // the block to be
-	stored []byte  // the last block written, for its memory
+	packed *packer // the next block
+	stored []byte  // the last block written, kept as a buffer
 	err    error
 }
 
-// record ends a record that was appended to the block.
+// record ends a record, and writes the block if it is full.
 func (b *blockWriter) record() {
 	if b.packed.Len() >= blockSize {
 		b.flush()
@@ -131,7 +132,7 @@ func (b *blockWriter) flush() {
 	binary.BigEndian.PutUint32(b.stored, uint32(len(b.stored)-head))
 	binary.BigEndian.PutUint32(b.stored[4:], uint32(len(packed)))
 	b.write(b.stored)
-	if cap(packed) > 4*blockSize { // one large record must not stay
+	if cap(packed) > 4*blockSize { // drop the buffers of one large record
 		b.packed, b.stored = newPacker(blockSize), nil
 	}
 }

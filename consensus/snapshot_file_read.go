@@ -11,10 +11,10 @@ import (
 	"slices"
 )
 
-// ReadSnapshot reads what WriteSnapshot wrote, to the end of r. The view knows nothing
-// of what changed before its index (see Snapshot.Changed). A file that is not
-// whole and sound is an ErrDamaged, one of another format an ErrFormat, and
-// one that exceeds the limits, or has a single part that does, an ErrTooLarge.
+// ReadSnapshot reads the output of WriteSnapshot, to the end of r. The snapshot
+// has no record of changes before its index (see Snapshot.Changed). It returns
+// ErrDamaged for a truncated or corrupt file, ErrFormat for another format, and
+// ErrTooLarge if the content or one part of it exceeds the limits.
 func ReadSnapshot(r io.Reader, l Limits) (Snapshot, error) {
 	l = l.withDefaults()
 	b := blockReader{
@@ -31,15 +31,15 @@ func ReadSnapshot(r io.Reader, l Limits) (Snapshot, error) {
 	return v, nil
 }
 
-// blockReader reads the blocks of a file one after the other.
+// blockReader reads the blocks of a file in order.
 type blockReader struct {
 	r     io.Reader
 	sum   hash.Hash64
 	limit int // of a packed block
 
-	rest           *unpacker // of the block at hand
-	stored, packed []byte    // the memory of blocks
-	ended          bool      // the empty block has come
+	rest           *unpacker // of the current block
+	stored, packed []byte    // buffers of the current block
+	ended          bool      // the empty block has been read
 }
 
 func (b *blockReader) view(l Limits) (Snapshot, error) {
@@ -63,7 +63,7 @@ func (b *blockReader) view(l Limits) (Snapshot, error) {
 	return v, b.end()
 }
 
-// start reads what comes before the blocks.
+// start reads the magic and the format.
 func (b *blockReader) start() error {
 	head := make([]byte, len(viewMagic)+2)
 	if err := b.read(head); err != nil {
@@ -78,7 +78,7 @@ func (b *blockReader) start() error {
 	return nil
 }
 
-// read fills p, all of which counts for the checksum.
+// read fills p and adds it to the checksum.
 func (b *blockReader) read(p []byte) error {
 	n, err := io.ReadFull(b.r, p)
 	_, _ = b.sum.Write(p[:n]) // a hash has no errors
@@ -88,7 +88,7 @@ func (b *blockReader) read(p []byte) error {
 	return err
 }
 
-// record makes ready the next record in b.rest, whose error is that of the
+// record moves to the next record in b.rest, and returns the error of the
 // record before.
 func (b *blockReader) record() error {
 	for b.rest.left.Len() == 0 && b.rest.err == nil {
@@ -134,8 +134,8 @@ func (b *blockReader) block() error {
 	return nil
 }
 
-// sized is a slice of n bytes, in the array of buf where that is large enough
-// and not far too large.
+// sized returns a slice of n bytes, in buf's array if that is large enough and
+// not far too large.
 func sized(buf []byte, n int) []byte {
 	if cap(buf) < n || cap(buf) > max(2*n, 4*blockSize) {
 		return make([]byte, n, max(n, blockSize+blockSize/4))
@@ -158,8 +158,8 @@ func (b *blockReader) header() (h snapshotHeader, err error) {
 	return h, u.err
 }
 
-// entry reads the parts that entries and revisions share. Keys must come in
-// order; before is the path of the last one.
+// entry reads the fields that entries and revisions share. Keys must be in
+// order; before is the path of the previous one.
 func (b *blockReader) entry(parts int, last Entry, before []byte, view *Snapshot, l Limits) (Entry, []byte, error) {
 	if err := b.record(); err != nil {
 		return Entry{}, nil, err
@@ -281,7 +281,7 @@ func (b *blockReader) ids(v *Snapshot, h snapshotHeader) error {
 	return nil
 }
 
-// end reads what comes after the records.
+// end reads the end of the file after the records.
 func (b *blockReader) end() error {
 	if b.rest.left.Len() == 0 && !b.ended {
 		if err := b.block(); err != nil {

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// fataler is a test, or one of rapid's.
+// fataler is implemented by testing.TB and rapid.T.
 type fataler interface {
 	Helper()
 	Fatal(args ...any)
@@ -41,7 +41,7 @@ func fromFile(t fataler, file []byte, l Limits) Snapshot {
 	return v
 }
 
-// mustApply is the view after that batch.
+// mustApply returns the snapshot after the batch.
 func mustApply(t testing.TB, v Snapshot, index uint64, b *Batch) Snapshot {
 	t.Helper()
 	next, _, err := v.Apply(index, b, Limits{})
@@ -51,7 +51,7 @@ func mustApply(t testing.TB, v Snapshot, index uint64, b *Batch) Snapshot {
 	return next
 }
 
-// everything is a small view that has everything a view can have.
+// everything returns a small snapshot that uses every feature.
 func everything(t testing.TB) Snapshot {
 	note := Note{Who: "ada", What: "apply", At: time.Date(2026, 11, 21, 19, 0, 0, 1, time.UTC)}
 	v := mustApply(t, Snapshot{}, 3, &Batch{ID: ID{1}, Note: note, Ops: []Op{put("A", "x", "1"), put("A", "y", "1"), put("A", "z", "1")}})
@@ -94,9 +94,10 @@ func TestViewsComeBackFromTheirFiles(t *testing.T) {
 	}
 }
 
-// same compares all that two views hold.
+// same compares the whole content of two snapshots.
 func same(got, want Snapshot) error {
-	if got.index != want.index || got.sequence != want.sequence || got.bytes != want.bytes || got.internal != want.internal || got.Len() != want.Len() {
+	if got.index != want.index || got.sequence != want.sequence || got.bytes != want.bytes ||
+		got.internal != want.internal || got.Len() != want.Len() {
 		return fmt.Errorf("index %d, sequence %d, %d+%d bytes, %d entries; want %d, %d, %d+%d, %d",
 			got.index, got.sequence, got.bytes, got.internal, got.Len(), want.index, want.sequence, want.bytes, want.internal, want.Len())
 	}
@@ -124,7 +125,7 @@ func same(got, want Snapshot) error {
 	return nil
 }
 
-// keysOf lists the order of a past.
+// keysOf lists the keys of the order tree.
 func keysOf(p past) (keys []string) {
 	if p.order == nil {
 		return nil
@@ -139,7 +140,8 @@ func keysOf(p past) (keys []string) {
 func TestFilesThatAreNotWholeAreRefused(t *testing.T) {
 	file := fileOf(t, everything(t))
 	for n := range file {
-		if _, err := ReadSnapshot(bytes.NewReader(file[:n]), Limits{}); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "truncated") {
+		if _, err := ReadSnapshot(bytes.NewReader(file[:n]), Limits{}); !errors.Is(err, ErrDamaged) ||
+			!strings.Contains(err.Error(), "truncated") {
 			t.Fatalf("%d of %d bytes: %v", n, len(file), err)
 		}
 	}
@@ -183,7 +185,7 @@ func TestFilesThatAreNotWholeAreRefused(t *testing.T) {
 	}
 }
 
-// failing fails after some writes.
+// failing is a writer that fails after some writes.
 type failing struct {
 	left int
 	err  error
@@ -219,8 +221,8 @@ func TestFilesBeyondTheLimitsAreRefused(t *testing.T) {
 	}
 }
 
-// TestFormat1OfViews: the snapshots of clusters must stay readable. A change
-// here needs a new format number, and this file must still be read.
+// The snapshots of existing clusters must stay readable. A change here needs a
+// new format number, and this file must remain readable.
 func TestFormat1OfViews(t *testing.T) {
 	v := everything(t)
 	now := fileOf(t, v)
@@ -239,7 +241,7 @@ func FuzzReadView(f *testing.F) {
 		f.Add(file[:len(file)-8])
 	}
 	limits := Limits{Entry: 1 << 16, Total: 1 << 20, Internal: 1 << 20, Past: 1 << 20}
-	f.Fuzz(func(t *testing.T, file []byte) { // all but the checksum, which would stop nearly everything
+	f.Fuzz(func(t *testing.T, file []byte) { // without the checksum, which would reject nearly all inputs
 		file = binary.BigEndian.AppendUint64(file, crc64.Checksum(file, viewTable))
 		v, err := ReadSnapshot(bytes.NewReader(file), limits)
 		if err != nil {
@@ -249,13 +251,15 @@ func FuzzReadView(f *testing.F) {
 		if err := same(again, v); err != nil {
 			t.Error(err)
 		}
-		if _, _, err := v.Apply(v.Index()+1, &Batch{Ops: []Op{put("A", "x", "9"), del("A", "z")}}, limits); v.Index()+1 > 0 && err != nil && !errors.Is(err, ErrTooLarge) {
+		if _, _, err := v.Apply(
+			v.Index()+1, &Batch{Ops: []Op{put("A", "x", "9"), del("A", "z")}}, limits,
+		); v.Index()+1 > 0 && err != nil && !errors.Is(err, ErrTooLarge) {
 			t.Error(err)
 		}
 	})
 }
 
-// thousands is a view of so many thousand entries of 300 bytes.
+// thousands returns a snapshot of n thousand entries of 300 bytes.
 func thousands(b testing.TB, n int) Snapshot {
 	var v Snapshot
 	for i := range n {
@@ -288,8 +292,7 @@ func BenchmarkViewRead100000(b *testing.B) {
 	}
 }
 
-// TestReadingTakesLittleMoreThanTheView: what is read beside the view is a
-// constant, and goes.
+// Beside the snapshot, reading uses a constant amount of memory, and frees it.
 func TestReadingTakesLittleMoreThanTheView(t *testing.T) {
 	file := fileOf(t, thousands(t, 20))
 	inUse := func() uint64 {

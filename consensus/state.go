@@ -9,28 +9,27 @@ import (
 	iradix "github.com/hashicorp/go-immutable-radix/v2"
 )
 
-// Limits bound a store, in bytes where nothing else is said. Zero fields take
-// the defaults. They decide what becomes of a batch, so all stores that take
-// the same batches must have the same limits.
+// Limits bound a store, in bytes unless noted. Zero fields take the defaults.
+// The limits affect the outcome of batches, so stores that apply the same
+// batches must have the same limits.
 type Limits struct {
 	Entry int // one entry with its key: 8 MiB
-	Total int // all entries with their keys, internal ones apart: 256 MiB
-	// Internal bounds the entries of kinds that begin with "_", with their
-	// keys: 64 MiB. It is apart from Total so that users who have filled the
-	// store cannot keep the cluster from changing its own members.
+	Total int // all entries with their keys, except internal ones: 256 MiB
+	// Internal bounds the entries of kinds that begin with "_", with their keys:
+	// 64 MiB. It is separate from Total so that a store filled by users does not
+	// block changes of the cluster's members.
 	Internal int
-	// Revisions is how many revisions of a key there are, what it is now
-	// included: 10.
+	// Revisions bounds the revisions of a key, including the current one: 10.
 	Revisions int
-	// Past bounds all revisions that are no longer in force, with their keys,
-	// notes and 256 bytes each: 64 MiB. Those that were replaced first go first.
+	// Past bounds all revisions no longer in force, with their keys, notes and 256
+	// bytes each: 64 MiB. The ones replaced first are evicted first.
 	Past int
 }
 
 const (
 	// maxKey bounds a kind and a name, in bytes each.
 	maxKey = 512
-	// maxNote bounds the texts of a note, in bytes each; what is longer is cut.
+	// maxNote bounds each string of a note, in bytes; longer ones are cut.
 	maxNote = 256
 )
 
@@ -52,15 +51,16 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// Apply is the view after that batch; v stays as it is. It depends on nothing
-// but its arguments: the same batches make the same views everywhere.
+// Apply returns the snapshot after a batch and leaves v unchanged. The result
+// depends on the arguments alone, so the same batches produce the same
+// snapshots everywhere.
 //
-// The index must be above the view's, but need not be the next. When the batch
+// The index must be above the snapshot's but need not be the next. If the batch
 // is refused (ErrVersion, ErrTooLarge, ErrKey or ErrStale) or its ID is
-// remembered, the view that comes back has the index and nothing else that is
-// new. A refused batch is not remembered: sent again it is judged again.
+// remembered, only the index changes. A refused batch is not remembered: a
+// retry is evaluated again.
 //
-// The view shares no memory with the batch.
+// The result shares no memory with the batch.
 func (v Snapshot) Apply(index uint64, b *Batch, l Limits) (Snapshot, Result, error) {
 	if index <= v.index {
 		return v, Result{}, fmt.Errorf("%w: batch %d came to a view of index %d", ErrIndex, index, v.index)
@@ -68,8 +68,7 @@ func (v Snapshot) Apply(index uint64, b *Batch, l Limits) (Snapshot, Result, err
 	return v.apply(index, b, l)
 }
 
-// apply is Apply, also for the later batches of a group: the view may have the
-// index already.
+// apply is Apply without the index check, for the later batches of a group.
 func (v Snapshot) apply(index uint64, b *Batch, l Limits) (Snapshot, Result, error) {
 	if first, ok := v.seen.find(b.ID); ok {
 		return v.Skip(index), Result{Index: first, Repeated: true}, nil
@@ -81,15 +80,15 @@ func (v Snapshot) apply(index uint64, b *Batch, l Limits) (Snapshot, Result, err
 	return next, Result{Index: index}, nil
 }
 
-// Skip is the same content at that index, for indexes that no batch has. A
-// view never goes back: an index that is not above its own changes nothing.
+// Skip returns the same content at that index, for indexes without a batch. The
+// index never decreases: one not above the current one changes nothing.
 func (v Snapshot) Skip(index uint64) Snapshot {
 	v.index = max(v.index, index)
 	return v
 }
 
-// act is Apply for a batch that has not come before. On an error nothing that
-// it has begun is kept.
+// act applies a batch whose ID is not remembered. On an error it returns v
+// unchanged.
 func (v Snapshot) act(index uint64, b *Batch, l Limits) (Snapshot, error) {
 	next := v.Skip(index)
 	var err error
@@ -109,7 +108,7 @@ func (v Snapshot) act(index uint64, b *Batch, l Limits) (Snapshot, error) {
 		}
 		touched[i] = k
 	}
-	// What is over the bound already, because that was higher once, may shrink.
+	// Content beyond the limit, after that was lowered, may shrink.
 	if next.bytes > l.Total && next.bytes > v.bytes {
 		return v, fmt.Errorf("store: %w: %d bytes, the limit is %d", ErrTooLarge, next.bytes, l.Total)
 	}
@@ -123,8 +122,8 @@ func (v Snapshot) act(index uint64, b *Batch, l Limits) (Snapshot, error) {
 	return next, nil
 }
 
-// follows is the view's sequence after the batch, or the error that it was not
-// made for this one.
+// follows returns the snapshot's sequence after the batch, or ErrStale if the
+// batch was checked against another snapshot.
 func (v Snapshot) follows(b *Batch) (sequence uint64, err error) {
 	switch {
 	case b.IfSequence == nil:
@@ -137,7 +136,7 @@ func (v Snapshot) follows(b *Batch) (sequence uint64, err error) {
 	return b.Sequence, nil
 }
 
-// check refuses what no store could take, whatever its content.
+// check returns an error for a batch that no store could apply.
 func (b *Batch) check(l Limits) error {
 	if n := b.size(); n > maxBatch {
 		return fmt.Errorf("batch: %w: %d bytes, the limit is %d", ErrTooLarge, n, maxBatch)
@@ -151,7 +150,8 @@ func (b *Batch) check(l Limits) error {
 	return nil
 }
 
-// check refuses what is no key, or too large with a value of so many bytes.
+// check returns an error for an invalid key, or one whose entry is too large
+// with a value of that many bytes.
 func (k Key) check(value int, l Limits) error {
 	for _, s := range [...]string{k.Kind, k.Name} {
 		if s == "" || len(s) > maxKey || strings.IndexByte(s, 0) >= 0 {
@@ -164,16 +164,16 @@ func (k Key) check(value int, l Limits) error {
 	return nil
 }
 
-// stepper does the operations of one batch.
+// stepper performs the operations of one batch.
 type stepper struct {
-	view    *Snapshot // the view to be: its index and its counts so far, entries and all else as before
+	view    *Snapshot // the next snapshot: index and counts so far; the rest as before the batch
 	note    Note
 	entries *iradix.Txn[Entry]
 	past    *pastTxn
 }
 
-// do does one operation and returns its key in memory of its own: the one it
-// came with may be a part of a document.
+// do performs one operation and returns its key in memory of its own: the op's
+// key may point into a large document.
 func (s *stepper) do(op *Op) (Key, error) {
 	path := op.path()
 	old, exists := s.entries.Get(path)
@@ -198,7 +198,7 @@ func (s *stepper) do(op *Op) (Key, error) {
 	case exists:
 		*total -= old.size()
 		s.entries.Delete(path)
-		if old.Version == s.view.index { // made by this batch: did it replace another?
+		if old.Version == s.view.index { // written by this batch: did it replace an entry?
 			_, exists = s.view.entries.Get(path)
 		}
 		if exists {
@@ -208,8 +208,8 @@ func (s *stepper) do(op *Op) (Key, error) {
 	return k, nil
 }
 
-// bounded is the note as it is stored: texts cut to their bound, in memory of
-// their own, and the time without what only its process understands.
+// bounded returns the note as stored: its strings cut to the limit and copied,
+// its time in UTC without a monotonic reading.
 func (n Note) bounded() Note {
 	cut := func(s string) string {
 		if len(s) > maxNote {
@@ -223,7 +223,7 @@ func (n Note) bounded() Note {
 	return Note{Who: cut(n.Who), What: cut(n.What), At: n.At.Round(0).UTC()}
 }
 
-// rooted is the tree, or an empty one where the zero view has none.
+// rooted returns t, or an empty tree if t is nil.
 func rooted[T any](t *iradix.Tree[T]) *iradix.Tree[T] {
 	if t == nil {
 		return iradix.New[T]()

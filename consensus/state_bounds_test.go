@@ -35,13 +35,14 @@ func TestTheLast10000BatchesAreRemembered(t *testing.T) {
 	if want := (Result{Index: 2 * all, Repeated: true}); err != nil || result != want || again.Index() != 60_000 || again.Len() != 0 {
 		t.Errorf("the last batch again: %+v, %v, index %d, %d entries", result, err, again.Index(), again.Len())
 	}
-	if forgotten, result, err := v.Apply(60_000, &Batch{ID: id(all - maxSeen), Ops: []Op{put("A", "x", "1")}}, Limits{}); err != nil || result.Repeated || forgotten.Len() != 1 {
+	if forgotten, result, err := v.Apply(
+		60_000, &Batch{ID: id(all - maxSeen), Ops: []Op{put("A", "x", "1")}}, Limits{},
+	); err != nil || result.Repeated || forgotten.Len() != 1 {
 		t.Errorf("a batch that is forgotten: %+v, %v", result, err)
 	}
 }
 
-// TestARefusedBatchIsJudgedAnew: what was refused did not act, so the same
-// batch may act when it comes again.
+// A refused batch had no effect, so a retry may succeed.
 func TestARefusedBatchIsJudgedAnew(t *testing.T) {
 	b := &Batch{ID: ID{1}, Ops: []Op{put("A", "x", "2").at(3)}}
 	v, _, err := Snapshot{}.Apply(2, b, Limits{})
@@ -66,7 +67,7 @@ func TestIndexesMustRise(t *testing.T) {
 	}
 }
 
-// TestUsersCannotFillWhatTheClusterNeeds: each bound is for its own kinds.
+// User and internal entries have separate limits.
 func TestUsersCannotFillWhatTheClusterNeeds(t *testing.T) {
 	l := Limits{Total: 10, Internal: 20}
 	v, _, err := Snapshot{}.Apply(1, &Batch{Ops: []Op{put("A", "x", "12345678")}}, l)
@@ -83,8 +84,7 @@ func TestUsersCannotFillWhatTheClusterNeeds(t *testing.T) {
 	}
 }
 
-// TestTheClustersRecordsPushOutNoHistory: internal entries have none, however
-// often they change.
+// Internal entries have no history, however often they change.
 func TestTheClustersRecordsPushOutNoHistory(t *testing.T) {
 	v := mustApply(t, Snapshot{}, 1, &Batch{Ops: []Op{put("A", "x", "1")}})
 	v = mustApply(t, v, 2, &Batch{Ops: []Op{put("A", "x", "2")}})
@@ -101,7 +101,7 @@ func TestTheClustersRecordsPushOutNoHistory(t *testing.T) {
 }
 
 func TestNotesAreCutToTheirBound(t *testing.T) {
-	at := time.Now() // has a clock and a zone of this process
+	at := time.Now() // has a monotonic reading and the local zone
 	long := Note{Who: strings.Repeat("é", maxNote), What: "x" + strings.Repeat("é", maxNote), At: at}
 	v := mustApply(t, Snapshot{}, 1, &Batch{Note: long, Ops: []Op{put("A", "x", "1")}})
 	e, _ := v.Get(Key{"A", "x"})
@@ -110,8 +110,8 @@ func TestNotesAreCutToTheirBound(t *testing.T) {
 	}
 }
 
-// TestViewsKeepNoDocuments: values and keys come in documents and log entries,
-// which must not live as long as one revision of theirs.
+// Values and keys arrive in documents and log entries, which must not be kept
+// alive by a revision.
 func TestViewsKeepNoDocuments(t *testing.T) {
 	const size = 1 << 20
 	var v Snapshot
@@ -131,8 +131,7 @@ func TestViewsKeepNoDocuments(t *testing.T) {
 	runtime.KeepAlive(v)
 }
 
-// TestOneViewMayHaveManyNext: what is tried on a view and thrown away leaves
-// no mark on it, nor on what else follows it.
+// A batch applied to a snapshot affects neither it nor its other successors.
 func TestOneViewMayHaveManyNext(t *testing.T) {
 	v := everything(t)
 	var next []Snapshot

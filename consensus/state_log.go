@@ -2,33 +2,33 @@ package consensus
 
 import iradix "github.com/hashicorp/go-immutable-radix/v2"
 
-// batchLog is what the last batches touched. It is in two parts so that it can
-// forget: when the newer is full it becomes the older one, whose batches go.
-// Many logs may continue the same one.
+// batchLog holds the keys touched by the last batches, in two parts: when newer
+// is full it becomes older, and the batches of older are dropped. Several logs
+// may share the same batches.
 type batchLog struct {
 	newer, older *loggedBatch // the last batch of each part
-	// reach: every batch with an index above it is here.
+	// reach is the index above which the log has all batches.
 	reach uint64
 }
 
-// loggedBatch is what one batch touched.
+// loggedBatch holds the keys touched by one batch.
 type loggedBatch struct {
 	index uint64
 	keys  []Key
 	prev  *loggedBatch // in the same part
-	// Of this part up to here:
-	batches, total int // total counts keys
+	// Totals of this part up to here; total counts keys.
+	batches, total int
 }
 
 const (
-	// maxLog bounds how many batches a view can look back; at least half as
-	// many are there, unless they have too many keys.
+	// maxLog bounds the batches that a snapshot keeps; it keeps at least half as
+	// many, unless they have too many keys.
 	maxLog = 256
-	// maxLogKeys bounds the keys of all these batches, the last one excepted.
+	// maxLogKeys bounds the keys of all these batches except the last.
 	maxLogKeys = 1 << 16
 )
 
-// with is a log that ends with the batch.
+// with returns a log extended by the batch.
 func (l batchLog) with(index uint64, keys []Key) batchLog {
 	total := len(keys)
 	if n := l.newer; n != nil && (n.batches == maxLog/2 || n.total+total > maxLogKeys/2) {
@@ -74,23 +74,23 @@ func (l batchLog) after(index uint64) (keys []Key, known bool) {
 	return keys, true
 }
 
-// seen is the IDs of the last maxSeen batches that had one, in two parts as
-// batchLog is; IDs of the older part end one by one, by their serial.
+// seen holds the IDs of the last maxSeen batches that had one, in two parts as
+// in batchLog. IDs of the older part expire one by one, by serial.
 type seen struct {
 	newer, older *iradix.Tree[seenBatch]
 	count        uint64 // IDs ever
 }
 
-// seenBatch is where an ID came.
+// seenBatch is the position of an ID.
 type seenBatch struct {
 	index  uint64 // of its batch
-	serial uint64 // of the ID: the first has 1
+	serial uint64 // of the ID, from 1
 }
 
-// maxSeen is how many batches are remembered by their ID.
+// maxSeen is how many batches are remembered by ID.
 const maxSeen = 10_000
 
-// path is the ID's place in a tree, in half bytes as orderKey has it.
+// path returns the ID's path in a tree, in half bytes as in orderKey.
 func (id ID) path() []byte {
 	p := make([]byte, 0, 2*len(id))
 	for _, b := range id {
@@ -128,7 +128,7 @@ type remembered struct {
 	index uint64
 }
 
-// inOrder lists the IDs that are remembered, oldest first.
+// inOrder lists the remembered IDs, oldest first.
 func (s seen) inOrder() []remembered {
 	ids := make([]remembered, min(s.count, maxSeen))
 	for _, part := range [...]*iradix.Tree[seenBatch]{s.newer, s.older} {
@@ -145,7 +145,7 @@ func (s seen) inOrder() []remembered {
 	return ids
 }
 
-// with is these IDs and that one, which is not among them.
+// with returns seen extended by an ID that it does not contain.
 func (s seen) with(id ID, index uint64) seen {
 	if id == (ID{}) {
 		return s

@@ -6,34 +6,36 @@ import (
 	iradix "github.com/hashicorp/go-immutable-radix/v2"
 )
 
-// past is what entries were before they became what they are, deletions
-// included. Internal entries have none: one that changes each minute would
-// push out what users may want back.
+// past holds the revisions that are no longer in force, including deletions.
+// Internal entries have none: one that changes every minute would evict
+// revisions that users may want to restore.
 type past struct {
 	// revisions of each key, oldest first, by its path. The slices never change.
 	revisions *iradix.Tree[[]pastRevision]
-	// order has the until and the path of each revision, and so tells which
-	// of all was replaced first. A deletion shares its place with what it deleted.
+	// order has the until and the path of each revision, so the first key is the
+	// revision replaced first. A deletion shares its key with the revision that it
+	// deleted.
 	order *iradix.Tree[struct{}]
-	bytes int // of all revisions, as their size says
+	bytes int // sum of pastRevision.size
 }
 
-// pastRevision is a revision that is in force no longer.
+// pastRevision is a revision that is no longer in force.
 type pastRevision struct {
 	Revision
-	// until is the index of the batch that replaced it; a deletion, which
-	// may not be replaced for long, has its own.
+	// until is the index of the batch that replaced the revision. For a deletion,
+	// which may stay the last for long, it is the deletion's own.
 	until uint64
 }
 
-// revisionOverhead is about what a revision takes beside its texts and value.
+// revisionOverhead approximates the memory of a revision beside its strings and
+// value.
 const revisionOverhead = 256
 
 func (r *pastRevision) size(path []byte) int {
 	return revisionOverhead + len(path) + len(r.Value) + len(r.Who) + len(r.What)
 }
 
-// of is the past of the key with that path, oldest first.
+// of returns the past revisions of the key with that path, oldest first.
 func (p past) of(path []byte) []pastRevision {
 	if p.revisions == nil {
 		return nil
@@ -42,7 +44,7 @@ func (p past) of(path []byte) []pastRevision {
 	return revisions
 }
 
-// all yields the past of each key by its path, ordered by it.
+// all yields the path and the past revisions of each key, ordered by path.
 func (p past) all() iter.Seq2[[]byte, []pastRevision] {
 	return func(yield func([]byte, []pastRevision) bool) {
 		if p.revisions == nil {
@@ -57,7 +59,8 @@ func (p past) all() iter.Seq2[[]byte, []pastRevision] {
 	}
 }
 
-// follows tells whether the revision may come after those, in a view of that index.
+// follows reports whether the revision may come after those in before, in a
+// snapshot of that index.
 func (r *pastRevision) follows(before []pastRevision, index uint64) bool {
 	if r.until > index || r.until < r.Version || (r.until == r.Version) != (r.Value == nil) {
 		return false
@@ -66,14 +69,14 @@ func (r *pastRevision) follows(before []pastRevision, index uint64) bool {
 	return n == 0 || r.Version > before[n-1].Version && r.Version >= before[n-1].until
 }
 
-// pastTxn makes the next past. Where it has begun nothing, it costs nothing.
+// pastTxn builds the next past. It allocates trees at the first change only.
 type pastTxn struct {
 	past
 	revisions *iradix.Txn[[]pastRevision]
 	order     *iradix.Txn[struct{}]
-	long      [][]byte // paths that may have too many revisions when the batch is done
-	// keep is how many past revisions there may be of a key that is there when
-	// the batch is done; only set, above 0, where all that it touches will be.
+	long      [][]byte // paths that may exceed the revision limit after the batch
+	// keep bounds the past revisions of a key that exists after the batch. It is
+	// set, above 0, only if all keys that the batch touches will exist.
 	keep int
 }
 
@@ -86,10 +89,9 @@ func (t *pastTxn) begin() {
 	}
 }
 
-// put notes that the entry has become another. The old one is the zero Entry
-// where there was none.
+// put records the replacement of an entry; old is the zero Entry for a new one.
 func (t *pastTxn) put(path []byte, old, now Entry) {
-	if now.Internal() || old.Version == now.Version { // what no view has had is no history
+	if now.Internal() || old.Version == now.Version { // no snapshot had old: no history
 		return
 	}
 	revisions := t.get(path)
@@ -98,7 +100,8 @@ func (t *pastTxn) put(path []byte, old, now Entry) {
 	}
 	t.begin()
 	if n := len(revisions); n > 0 && revisions[n-1].Version == now.Version {
-		// Deleted by this same batch, which thereby replaces it instead.
+		// The last revision is a deletion by this same batch, which replaces the
+		// entry instead.
 		t.bytes -= revisions[n-1].size(path)
 		if revisions = revisions[:n-1]; n == 1 || revisions[n-2].until != now.Version {
 			t.order.Delete(orderKey(now.Version, path))
@@ -111,8 +114,7 @@ func (t *pastTxn) put(path []byte, old, now Entry) {
 	t.long = append(t.long, path)
 }
 
-// delete notes that the entry has ended, by the deletion. It must have been
-// there before the batch.
+// delete records a deletion of an entry that existed before the batch.
 func (t *pastTxn) delete(path []byte, old Entry, deletion Revision) {
 	if old.Internal() {
 		return
@@ -135,7 +137,7 @@ func (t *pastTxn) get(path []byte) []pastRevision {
 	return revisions
 }
 
-// add is a new slice that ends with the revision, and has no more than keep.
+// add returns a new slice that ends with r and has at most keep revisions.
 func (t *pastTxn) add(path []byte, revisions []pastRevision, r pastRevision) []pastRevision {
 	t.bytes += r.size(path)
 	t.order.Insert(orderKey(r.until, path), struct{}{})
@@ -156,7 +158,7 @@ func (t *pastTxn) set(path []byte, revisions []pastRevision) {
 	t.revisions.Insert(path, revisions)
 }
 
-// trim leaves the newest revisions, in an array that holds no others.
+// trim returns the newest revisions in an array of their own.
 func (t *pastTxn) trim(path []byte, revisions []pastRevision, limit int) []pastRevision {
 	drop := len(revisions) - max(limit, 0)
 	if drop <= 0 {
@@ -166,7 +168,7 @@ func (t *pastTxn) trim(path []byte, revisions []pastRevision, limit int) []pastR
 	return append([]pastRevision(nil), revisions[drop:]...)
 }
 
-// forget takes the oldest revisions out of what is counted.
+// forget removes the oldest revisions from the byte count and the order.
 func (t *pastTxn) forget(path []byte, revisions []pastRevision, drop int) {
 	for i := range revisions[:drop] {
 		r := &revisions[i]
@@ -177,13 +179,12 @@ func (t *pastTxn) forget(path []byte, revisions []pastRevision, drop int) {
 	}
 }
 
-// entryGetter is the entries that are now.
+// entryGetter looks up current entries.
 type entryGetter interface {
 	Get(path []byte) (Entry, bool)
 }
 
-// trimAll drops what exceeds the bounds, beside the entries that are now. It
-// comes after each batch.
+// trimAll evicts past revisions beyond the limits, after each batch.
 func (t *pastTxn) trimAll(now entryGetter, l Limits) {
 	if t.revisions == nil {
 		return
@@ -214,7 +215,7 @@ func (t *pastTxn) trimAll(now entryGetter, l Limits) {
 	}
 }
 
-// commit is the past that was made.
+// commit returns the resulting past.
 func (t *pastTxn) commit() past {
 	if t.revisions == nil {
 		return t.past
@@ -222,8 +223,8 @@ func (t *pastTxn) commit() past {
 	return past{t.revisions.CommitOnly(), t.order.CommitOnly(), t.bytes}
 }
 
-// orderKey puts the until first, in half bytes: a node of the tree then has at
-// most 16 edges to copy, not 256.
+// orderKey encodes until in half bytes, before the path: a tree node then has
+// at most 16 edges to copy, not 256.
 func orderKey(until uint64, path []byte) []byte {
 	k := make([]byte, 0, 16+len(path))
 	for shift := 60; shift >= 0; shift -= 4 {

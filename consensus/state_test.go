@@ -14,15 +14,15 @@ import (
 	"pgregory.net/rapid"
 )
 
-// model is a store as plainly as it can be said.
+// model is a naive implementation of the store.
 type model struct {
 	limits   Limits
 	index    uint64
 	sequence uint64
 	now      map[Key]Revision
-	past     []modelRevision // of all keys, in the order in which they were replaced
+	past     []modelRevision // of all keys, in order of replacement
 	ids      []remembered
-	touched  map[uint64][]Key // by batch
+	touched  map[uint64][]Key // by index of the batch
 }
 
 type modelRevision struct {
@@ -31,7 +31,7 @@ type modelRevision struct {
 	Revision
 }
 
-// apply does the batch, or returns what refuses it.
+// apply applies the batch, or returns why it is refused.
 func (m *model) apply(index uint64, b *Batch) (Result, error) {
 	m.index = index
 	for _, r := range m.ids[max(0, len(m.ids)-maxSeen):] {
@@ -70,7 +70,7 @@ func (m *model) apply(index uint64, b *Batch) (Result, error) {
 	return Result{Index: index}, nil
 }
 
-// replace notes what the batch has replaced, and forgets what is too much.
+// replace records the replaced revisions and evicts those beyond the limits.
 func (m *model) replace(index uint64, next map[Key]Revision, note Note) {
 	keys := slices.SortedFunc(maps.Keys(m.now), func(a, b Key) int { return bytes.Compare(a.path(), b.path()) })
 	for _, k := range keys {
@@ -132,7 +132,7 @@ func (m *model) history(k Key) (h []Revision) {
 	return h
 }
 
-// is compares the view with the model.
+// is compares the snapshot with the model.
 func (m *model) is(v Snapshot) error {
 	users, internal := sizes(m.now)
 	if v.Index() != m.index || v.Sequence() != m.sequence || v.Len() != len(m.now) || v.Bytes() != users || v.internal != internal {
@@ -200,13 +200,19 @@ func drawChange(t *rapid.T, v Snapshot) *Batch {
 	return b
 }
 
-// TestViewsAreWhatTheModelIs holds views against the model: contents,
-// histories within their bounds, IDs, sequences and indexes with gaps. Views
-// that are kept stay as they were, a view that was written and read goes on as
-// the one it was, and so does a second store.
+// TestViewsAreWhatTheModelIs compares snapshots with the model: content,
+// bounded histories, IDs, sequences and indexes with gaps. Earlier snapshots
+// must not change; a snapshot that was written and read back, and a second
+// store, must behave the same.
 func TestViewsAreWhatTheModelIs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		limits := Limits{Entry: 200, Total: 250, Internal: 200, Revisions: rapid.IntRange(1, 4).Draw(t, "revisions"), Past: rapid.SampledFrom([]int{1, 1500, 1 << 20}).Draw(t, "past")}
+		limits := Limits{
+			Entry:     200,
+			Total:     250,
+			Internal:  200,
+			Revisions: rapid.IntRange(1, 4).Draw(t, "revisions"),
+			Past:      rapid.SampledFrom([]int{1, 1500, 1 << 20}).Draw(t, "past"),
+		}
 		m := &model{limits: limits, now: map[Key]Revision{}, touched: map[uint64][]Key{}}
 		var v, twin Snapshot
 		kept, files := []Snapshot{{}}, [][]byte{fileOf(t, Snapshot{})}
@@ -229,7 +235,7 @@ func TestViewsAreWhatTheModelIs(t *testing.T) {
 			if twin, _, _ = twin.Apply(index, decoded, limits); rapid.Bool().Draw(t, "restart") {
 				twin = fromFile(t, fileOf(t, twin), limits)
 			}
-			clear(data) // views have memory of their own
+			clear(data) // snapshots share no memory with data
 			v = next
 			if err := m.is(v); err != nil {
 				t.Fatal(err)

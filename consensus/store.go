@@ -1,9 +1,9 @@
-// Package consensus keeps what the nodes agree on: named entries whose content
-// it does not understand, changed by atomic batches, each of which has an
-// index. It knows nothing of routes.
+// Package consensus stores the cluster's replicated state: named entries with
+// opaque values, changed by atomic batches. Each batch has an index. The
+// package does not interpret values and contains no routing logic.
 //
-// Memory is the store of a single node. Replica is the replicated one, on
-// Raft; it has the same methods. Callers declare the interface they need.
+// Memory is the store of a single node. Replica is the replicated store, built
+// on Raft, with the same methods. Callers declare the interface they need.
 package consensus
 
 import (
@@ -13,38 +13,39 @@ import (
 	"time"
 )
 
-// Errors of a batch that was understood and not done. Nothing has changed.
-// They are wrapped with the key they concern.
+// Errors of a refused batch. The store is unchanged. Each is wrapped with the
+// key it concerns.
 var (
-	// ErrVersion: the entry has another version than the batch expects.
+	// ErrVersion: the entry's version differs from the one that the batch expects.
 	ErrVersion = errors.New("version conflict")
-	// ErrTooLarge: an entry or the store would exceed its bound.
+	// ErrTooLarge: an entry or the store would exceed its limit.
 	ErrTooLarge = errors.New("too large")
-	// ErrKey: the kind or the name is empty, longer than 512 bytes or holds a zero byte.
+	// ErrKey: the kind or the name is empty, longer than 512 bytes or contains a
+	// zero byte.
 	ErrKey = errors.New("not a key")
-	// ErrStale: the batch was checked against other content than it came to.
+	// ErrStale: the batch was checked against content other than the current one.
 	ErrStale = errors.New("the content has changed since it was checked")
 )
 
-// ErrIndex says that a batch came to a view that already has its index. It is
-// no refusal but a fault of whoever numbers the batches.
+// ErrIndex reports a batch whose index is not above the snapshot's. It is not a
+// refusal but a fault of the code that numbers the batches.
 var ErrIndex = errors.New("index out of order")
 
-// Errors of a replicated store that cannot take a batch.
+// Errors of a replicated store that cannot accept a batch.
 var (
-	// ErrNotLeader: another node decides, or none; nothing has changed.
+	// ErrNotLeader: another node leads, or none does. Nothing has changed.
 	ErrNotLeader = errors.New("not the leader")
-	// ErrUnknown: the batch may or may not come to act. Repeated under the
-	// same ID it acts once.
+	// ErrUnknown: the batch may or may not be applied. Retried under the same ID,
+	// it is applied once.
 	ErrUnknown = errors.New("outcome unknown")
 	// ErrClosed: the store has been closed.
 	ErrClosed = errors.New("store is closed")
-	// ErrFormat: something on disk or in the log is of a format that this
-	// build does not understand; the error names both.
+	// ErrFormat: data on disk or in the log has a format that this build does not
+	// support. The error names both formats.
 	ErrFormat = errors.New("unknown format")
-	// ErrDamaged: something on disk or in the log is not what was written.
+	// ErrDamaged: data on disk or in the log differs from what was written.
 	ErrDamaged = errors.New("damaged")
-	// ErrChecksum: its checksum says so. It is an ErrDamaged.
+	// ErrChecksum is the ErrDamaged of a checksum mismatch.
 	ErrChecksum = fmt.Errorf("%w: the checksum differs", ErrDamaged)
 )
 
@@ -59,64 +60,65 @@ type Entry struct {
 	Note
 }
 
-// Note is what a batch says about itself, for the history. It decides nothing.
+// Note describes a batch in the history. It has no effect.
 type Note struct {
-	Who  string    // the name of whoever asked for it
+	Who  string    // the user's name
 	What string    // the command: "apply", "rollback to 12"
 	At   time.Time // by the clock of the node that proposed it, UTC
 }
 
-// Op is one step of a batch: a put, or a delete where Value is nil.
+// Op is one operation of a batch: a put, or a delete where Value is nil.
 type Op struct {
 	Key
 	Value []byte
-	// IfVersion, when not nil, is the version that the entry must have; 0
-	// means that it must not exist.
+	// IfVersion, if not nil, is the version that the entry must have; 0 requires
+	// that the entry does not exist.
 	IfVersion *uint64
 }
 
-// ID tells a batch from all others; the zero ID from none.
+// ID identifies a batch. The zero ID identifies none.
 type ID [16]byte
 
-// Batch is a change: all of its operations act, or none. The operations act in
-// order, so a later one sees what an earlier one did. A delete of what does
-// not exist is no error.
+// Batch is an atomic change: all of its operations are applied, in order, or
+// none. An operation sees the effects of those before it. Deleting an entry
+// that does not exist is not an error.
 type Batch struct {
-	// ID makes it safe to send the batch again: while the store remembers it
-	// (the last 10,000), a batch of the same ID changes nothing and has the
-	// result of the first.
+	// ID makes retries safe: while the store remembers the ID (it keeps the last
+	// 10,000), another batch with that ID changes nothing and returns the first
+	// one's result.
 	ID   ID
 	Ops  []Op
 	Note Note
-	// IfSequence, when not nil, is the Snapshot.Sequence that the store must have
-	// when the batch comes to act, else ErrStale; the store then has the
-	// batch's Sequence. So whoever checks a batch against content that is
-	// still on its way knows that it acts upon exactly that.
+	// IfSequence, if not nil, is the Snapshot.Sequence that the store must have
+	// when the batch is applied, else the batch fails with ErrStale. The store
+	// then takes the batch's Sequence. A writer can thus check a batch against the
+	// result of batches that are still in flight, and be sure that it is applied
+	// to exactly that.
 	IfSequence *uint64
-	// Sequence is the store's next Snapshot.Sequence, where IfSequence is given;
-	// 0: the number after IfSequence, for a writer that is alone. Writers pick
-	// numbers that no other writer picks: a random one to begin with, then the
-	// ones after it. If all counted on from what they found, a batch whose
-	// predecessor was refused could follow another writer's batch of the same
-	// number, and act upon what it was never checked against.
+	// Sequence becomes the store's Snapshot.Sequence if IfSequence is set. 0
+	// selects IfSequence+1, for a single writer. Each of several writers must use
+	// numbers of its own: a random one first, then its successors. If all counted
+	// on from the number they found, a batch whose predecessor was refused could
+	// follow another writer's batch of the same number, and be applied to content
+	// that it was never checked against.
 	Sequence uint64
 }
 
-// Result is what became of a batch.
+// Result is the outcome of a batch.
 type Result struct {
-	Index uint64 // of the batch: a Snapshot of that index or above has it
-	// Repeated: the batch had come before, and Index is that of then.
+	Index uint64 // of the batch: a Snapshot with that index or a higher one includes it
+	// Repeated: the batch was applied before, with this Index.
 	Repeated bool
 }
 
-// Pending is a batch on its way.
+// Pending is a batch in flight.
 type Pending interface {
-	// Wait waits for the batch to act here or to fail. When ctx ends first it
-	// returns its error, and the outcome is unknown.
+	// Wait waits until the batch is applied here or fails. If ctx ends first, Wait
+	// returns ctx's error and the outcome is unknown.
 	Wait(ctx context.Context) (Result, error)
 }
 
-// Revision is an entry as it was, or its deletion where Value is nil.
+// Revision is one version of an entry, or its deletion where Value is nil.
 type Revision struct {
 	Version uint64 // the index of the batch that made it
 	Value   []byte

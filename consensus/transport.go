@@ -10,13 +10,12 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// transport is Raft's network transport, with these differences. Servers are
-// known by their IDs: the address that goes about in requests, votes and
-// connections is the ID, so that nothing that was agreed about addresses is
-// ever trusted. What requests and answers say is noted down in notices, and
-// heartbeats go by pace, as beats. Candidates that this server does not know
-// get an answer too. And a peer that stops in the middle of a snapshot cannot
-// stop this server with it.
+// transport is Raft's network transport with these differences. Servers are
+// addressed by ID: the address in requests, votes and connections is the ID, so
+// that no address in the configuration is ever trusted. The commit notifier
+// records requests and responses. Heartbeats go through the batcher, over
+// connections of their own. Candidates unknown to this server get an answer. A
+// peer that stalls in the middle of a snapshot cannot block this server.
 type transport struct {
 	*raft.NetworkTransport
 	id         raft.ServerID
@@ -37,15 +36,16 @@ var (
 )
 
 const (
-	// pooled is how many idle connections are kept to each server: one for
+	// pooled is the number of idle connections kept to each server: one for
 	// entries, one for notices and votes. Heartbeats have their own.
 	pooled = 2
-	// snapshotRate is how many bytes of a snapshot must at least be taken in
-	// Config.Timeout; the answer to it may take as long as that makes for all of it.
+	// snapshotRate is the minimum number of snapshot bytes that a peer must
+	// receive per Config.Timeout. The response may take as long as that allows for
+	// the whole snapshot.
 	snapshotRate = 2 << 20
 )
 
-// addresses gives each server its ID as its address.
+// addresses maps each server ID to itself.
 type addresses struct{}
 
 func (addresses) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
@@ -82,7 +82,7 @@ func newTransport(cfg Config, log *raftLogger) *transport {
 	return t
 }
 
-// start begins to pass on what other servers ask that server of Raft.
+// start starts forwarding other servers' requests to Raft.
 func (t *transport) start(r *raft.Raft, heartbeat time.Duration) {
 	now := func() raft.Configuration { return r.GetConfiguration().Configuration() }
 	t.tasks.Go(func() { t.receive(now, leaderSilence(r, heartbeat)) })
@@ -100,7 +100,7 @@ func (t *transport) LocalAddr() raft.ServerAddress { return raft.ServerAddress(t
 // Consumer implements raft.Transport.
 func (t *transport) Consumer() <-chan raft.RPC { return t.rpcs }
 
-// receive passes on what other servers ask.
+// receive forwards other servers' requests.
 func (t *transport) receive(now func() raft.Configuration, silent func() (raft.ServerAddress, bool)) {
 	for {
 		select {
@@ -121,8 +121,8 @@ func (t *transport) receive(now func() raft.Configuration, silent func() (raft.S
 	}
 }
 
-// snapshotReader reads a snapshot from a peer, with a deadline for each step:
-// Raft does nothing else meanwhile.
+// snapshotReader reads a snapshot from a peer, with a deadline for each read:
+// Raft is blocked meanwhile.
 type snapshotReader struct {
 	io.Reader
 	streams *streams
@@ -135,7 +135,12 @@ func (r snapshotReader) Read(b []byte) (int, error) {
 }
 
 // AppendEntries implements raft.Transport.
-func (t *transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, req *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+func (t *transport) AppendEntries(
+	id raft.ServerID,
+	target raft.ServerAddress,
+	req *raft.AppendEntriesRequest,
+	resp *raft.AppendEntriesResponse,
+) error {
 	send := func() error { return t.NetworkTransport.AppendEntries(id, target, req, resp) }
 	if isHeartbeat(req) {
 		t.batcher.wait(id)
@@ -147,7 +152,7 @@ func (t *transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, r
 	return err
 }
 
-// sendNotice sends a request that Raft knows nothing of.
+// sendNotice sends a commit notice, bypassing Raft.
 func (t *transport) sendNotice(id raft.ServerID, req *raft.AppendEntriesRequest, done func(error)) {
 	t.tasks.Go(func() {
 		var resp raft.AppendEntriesResponse
@@ -175,7 +180,7 @@ func (t *transport) Close() error {
 	return errors.Join(err, t.NetworkTransport.Close())
 }
 
-// pipeline is Raft's pipeline, whose answers are noted down.
+// pipeline is Raft's pipeline with its responses recorded by the notifier.
 type pipeline struct {
 	raft.AppendPipeline
 	id       raft.ServerID
@@ -185,7 +190,7 @@ type pipeline struct {
 	done     chan struct{}
 
 	mu      sync.Mutex
-	serials []uint64 // of what has no answer yet, in order
+	serials []uint64 // of unanswered requests, in order
 }
 
 // AppendEntries implements raft.AppendPipeline.
@@ -195,7 +200,7 @@ func (p *pipeline) AppendEntries(req *raft.AppendEntriesRequest, resp *raft.Appe
 	p.serials = append(p.serials, serial)
 	p.mu.Unlock()
 	f, err := p.AppendPipeline.AppendEntries(req, resp)
-	if err != nil { // then the pipeline is of no more use
+	if err != nil { // the pipeline is broken
 		p.notifier.answered(p.id, serial, req, resp, err)
 	}
 	return f, err

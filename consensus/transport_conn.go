@@ -12,15 +12,15 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// streams is a StreamLayer as Raft wants it: the address is the ID. It knows
-// all connections, so that it can close them, and watches that bytes move.
+// streams adapts StreamLayer to raft.StreamLayer, with the server ID as the
+// address. It tracks all connections to close them, and bounds their stalls.
 type streams struct {
 	inner StreamLayer
-	stall time.Duration // the longest that no byte may move where somebody waits for one
-	// strict counts those who wait for the rest of something that has begun
-	// to come. While it is not 0, all connections are read with a deadline.
+	stall time.Duration // the maximum time without a byte while one is awaited
+	// strict counts the readers in the middle of a message. While it is not 0, all
+	// connections are read with a deadline.
 	strict atomic.Int64
-	heard  *heartbeatHandler // answers heartbeats
+	heard  *heartbeatHandler // handles heartbeats
 
 	mu     sync.Mutex
 	closed bool
@@ -28,7 +28,7 @@ type streams struct {
 	done   chan struct{}
 }
 
-// maxConns bounds the connections: some for each of a thousand servers.
+// maxConns bounds the connections: several for each of a thousand servers.
 const maxConns = 8192
 
 var (
@@ -58,7 +58,7 @@ func (s *streams) Accept() (net.Conn, error) {
 	}
 }
 
-// Dial implements raft.StreamLayer. It does not outlast close.
+// Dial implements raft.StreamLayer. It returns when streams is closed.
 func (s *streams) Dial(id raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	type dialled struct {
 		c   net.Conn
@@ -127,22 +127,22 @@ func (s *streams) close() error {
 	return err
 }
 
-// conn is one connection. Raft's deadlines are for a whole message, however
-// large; here they are for each step, so that a large message may take its
-// time as long as it moves.
+// conn is one connection. Raft sets a deadline for a whole message, however
+// large; conn applies it to each read and write, so that a large message may
+// take long as long as bytes move.
 type conn struct {
 	net.Conn
 	streams  *streams
 	accepted bool
-	begun    bool         // something was read; of the reader alone
-	limit    atomic.Int64 // for a step of reading what was asked for, in nanoseconds
+	begun    bool         // a byte was read; used by the reader only
+	limit    atomic.Int64 // of one read on a dialed connection, in nanoseconds
 }
 
-// chunk is how much is written in one step.
+// chunk is the size of one write.
 const chunk = 256 << 10
 
 // Read implements net.Conn. An accepted connection that turns out to be for
-// heartbeats is answered here until it ends; Raft sees nothing of it.
+// heartbeats is served here until it ends; Raft sees EOF.
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.read(b)
 	if c.begun || n == 0 {
@@ -152,7 +152,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	if !c.accepted || b[0] != heartbeatMark {
 		return n, err
 	}
-	// Whoever sends heartbeats finds out by itself, and begins another.
+	// The sender notices the closed connection by itself and dials again.
 	_ = c.streams.heard.serve(io.MultiReader(bytes.NewReader(bytes.Clone(b[:n])), readFunc(c.read)), c)
 	return 0, io.EOF
 }
@@ -161,7 +161,7 @@ type readFunc func([]byte) (int, error)
 
 func (f readFunc) Read(b []byte) (int, error) { return f(b) }
 
-// read reads a step. What is accepted may lie idle, between messages.
+// read does one read. An accepted connection may be idle between messages.
 func (c *conn) read(b []byte) (int, error) {
 	var end time.Time
 	switch {
@@ -193,7 +193,8 @@ func (c *conn) Write(b []byte) (n int, err error) {
 // SetDeadline implements net.Conn.
 func (c *conn) SetDeadline(t time.Time) error { return c.SetReadDeadline(t) }
 
-// SetReadDeadline implements net.Conn: as long as that is from now, each step may take.
+// SetReadDeadline implements net.Conn. The time from now to t becomes the limit
+// of each read.
 func (c *conn) SetReadDeadline(t time.Time) error {
 	if !t.IsZero() {
 		c.limit.Store(int64(max(time.Until(t), time.Millisecond)))
@@ -201,7 +202,8 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// SetWriteDeadline implements net.Conn: steps of writing have their own.
+// SetWriteDeadline implements net.Conn. It does nothing: each write has its own
+// deadline.
 func (c *conn) SetWriteDeadline(time.Time) error { return nil }
 
 // Close implements net.Conn.

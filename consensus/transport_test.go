@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// pair is the two ends of a connection between streams, the accepted one second.
+// pair returns both ends of a connection between streams, the accepted one
+// second.
 func pair(t *testing.T, stall time.Duration) (from, to *streams, dialled, accepted net.Conn) {
 	t.Helper()
 	n := newNetwork()
@@ -34,12 +35,11 @@ func pair(t *testing.T, stall time.Duration) (from, to *streams, dialled, accept
 	return from, to, dialled, <-got
 }
 
-// TestAPeerThatStopsInASnapshotIsLeft: Raft reads snapshots without a deadline,
-// and does nothing else meanwhile.
+// Raft reads snapshots without a deadline, and is blocked meanwhile.
 func TestAPeerThatStopsInASnapshotIsLeft(t *testing.T) {
 	_, to, dialled, accepted := pair(t, 50*time.Millisecond)
 	read := make(chan error, 1)
-	go func() { // between messages: a peer may have nothing to say
+	go func() { // between messages a peer may be silent
 		_, err := accepted.Read(make([]byte, 1))
 		read <- err
 	}()
@@ -60,7 +60,8 @@ func TestAPeerThatStopsInASnapshotIsLeft(t *testing.T) {
 }
 
 func TestLargeMessagesMayTakeTheirTime(t *testing.T) {
-	// Longer than a busy machine lets a reader wait, and shorter than it all takes.
+	// Longer than a reader waits on a busy machine, shorter than the whole
+	// transfer.
 	const timeout, reads, pause = time.Second, 64, 50 * time.Millisecond
 	_, _, dialled, accepted := pair(t, timeout)
 	const size = 8 << 20

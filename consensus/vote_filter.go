@@ -7,8 +7,8 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// votesFilter has Raft answer candidates that it would refuse for reasons that do
-// not hold: see acceptUnknown and silent.
+// votesFilter rewrites vote requests so that Raft does not reject candidates
+// for two invalid reasons: see acceptUnknown and silent.
 func votesFilter(command any, now func() raft.Configuration, silent func() (leader raft.ServerAddress, ok bool)) {
 	acceptUnknown(command, now)
 	leader, ok := silent()
@@ -17,16 +17,16 @@ func votesFilter(command any, now func() raft.Configuration, silent func() (lead
 	}
 	switch req := command.(type) {
 	case *raft.RequestVoteRequest:
-		req.LeadershipTransfer = true // all that it does is to pass over the leader
+		req.LeadershipTransfer = true // its only effect is to skip the check for a leader
 	case *raft.RequestPreVoteRequest:
 		if leader != "" {
-			req.Addr = []byte(leader) // Raft compares it with the leader's, and logs it
+			req.Addr = []byte(leader) // Raft compares it with the leader's address, and logs it
 		}
 	}
 }
 
-// leaderSilence says whether a server of Raft has no leader that holds its vote,
-// and which one Raft takes for its leader all the same, if any.
+// leaderSilence returns a function that reports whether a server has no leader
+// that holds its vote, and the leader that Raft still records, if any.
 func leaderSilence(r *raft.Raft, heartbeat time.Duration) func() (raft.ServerAddress, bool) {
 	return func() (raft.ServerAddress, bool) {
 		leader, _ := r.LeaderWithID()
@@ -34,51 +34,52 @@ func leaderSilence(r *raft.Raft, heartbeat time.Duration) func() (raft.ServerAdd
 	}
 }
 
-// silent says whether a server in that state has no leader that holds its
-// vote. contact is when it last heard its leader.
+// silent reports whether a server in that state has no leader that holds its
+// vote. contact is the time of its last contact with its leader.
 //
-// Raft refuses every candidate while it notes a leader, and clears that note
-// only when the server's own timer, which is random, finds that the leader has
-// been silent for Config.Heartbeat; up to three times that may pass. A server
-// that has heard nothing for so long votes at once: the first candidate wins
-// instead of waiting for the timers of the others, and collides with fewer.
+// Raft rejects every candidate while it records a leader, and clears that
+// record only when the server's own, random timer finds that the leader has
+// been silent for Config.Heartbeat; that may take up to three times as long.
+// With the filter, a server without contact for Config.Heartbeat votes at once:
+// the first candidate wins instead of waiting for the others' timers, and split
+// votes are rarer.
 //
-// A candidate has no leader at all. Raft may note one: heartbeats are answered
-// beside its main loop, and one that begins a term writes that to the disk
-// before it notes who leads. When the server's timer makes it a candidate
-// meanwhile, the note comes after that, and nothing ever clears it. If that
-// leader is then lost, the others are refused for good. Where this server's
-// log lacks what the others have, nobody could lead again before the old
-// leader was back.
+// A candidate never has a leader, but Raft may record one. It handles
+// heartbeats outside its main loop, and one that starts a term writes the term
+// to disk before it records the leader. If the server's timer makes it a
+// candidate meanwhile, the record is set after that and never cleared. If that
+// leader then dies, the server rejects all other candidates for good. If its
+// own log is behind, no leader could be elected until the old one returned.
 func silent(state raft.RaftState, contact time.Time, heartbeat time.Duration) bool {
 	return state == raft.Candidate || state == raft.Follower && time.Since(contact) > heartbeat
 }
 
-// acceptUnknown lets Raft answer every candidate by its log and its term, also one
-// that votes for all this server knows not, or no longer. Raft itself refuses
-// those, and then the servers that are left may never find a leader: say a, of
-// a and b, gives c a vote, c agrees, and a dies before b has heard. Only c can
-// lead, for it has what was agreed, and only with the vote of b.
+// acceptUnknown lets a server vote for a candidate that is not, or no longer, a
+// voter in its configuration, judged by log and term alone. Raft itself rejects
+// such candidates, which can leave the remaining servers without a leader for
+// ever: say a, of a and b, gives c a vote, c acknowledges it, and a dies before
+// b gets the entry. Only c can win, since only c has all committed entries, and
+// it needs b's vote.
 //
-// It is safe: who wins has the votes of most servers of the newest
-// configuration it knows, and a log with all that was agreed. A server that
-// was removed, and does not know, cannot win: one of those it needs has the
-// entry that removed it. And it disturbs nobody: while there is a leader nobody
-// grants a pre-vote, and a pre-vote changes no term.
+// This is safe: a winner has the votes of a majority of the newest
+// configuration in its log, and all committed entries. A removed server that
+// has not learned of its removal cannot win: one of the voters it needs has the
+// entry that removed it. Nor does it disrupt a leader: while there is one no
+// server grants a pre-vote, and a pre-vote changes no term.
 //
-// The address of the candidate, which the vote is written down for, stays.
+// The candidate's address, under which the vote is recorded, stays unchanged.
 func acceptUnknown(command any, now func() raft.Configuration) {
 	switch req := command.(type) {
 	case *raft.RequestVoteRequest:
 		if !isVoter(now(), raft.ServerID(req.ID)) {
-			req.ID = nil // Raft does not ask who that is
+			req.ID = nil // Raft then skips the lookup
 		}
 	case *raft.RequestPreVoteRequest:
 		servers := now()
 		if isVoter(servers, raft.ServerID(req.ID)) {
 			return
 		}
-		for _, s := range servers.Servers { // here it does ask, and for nothing else
+		for _, s := range servers.Servers { // here the lookup is mandatory; the ID has no other use
 			if s.Suffrage == raft.Voter {
 				req.ID = []byte(s.ID)
 				return

@@ -7,7 +7,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// gatedStable holds back the first write of a term until it is let go.
+// gatedStable blocks the first write of a term until it is released.
 type gatedStable struct {
 	*raft.InmemStore
 	writes, release chan struct{}
@@ -18,13 +18,13 @@ func (g *gatedStable) SetUint64(key []byte, value uint64) error {
 		select {
 		case g.writes <- struct{}{}:
 			<-g.release
-		default: // nobody waits for one
+		default: // the test waits for no write
 		}
 	}
 	return g.InmemStore.SetUint64(key, value)
 }
 
-// handedTransport gives a test what Raft does with requests.
+// handedTransport gives a test Raft's request channel and heartbeat handler.
 type handedTransport struct {
 	*raft.InmemTransport
 	requests  chan raft.RPC
@@ -34,11 +34,10 @@ type handedTransport struct {
 func (h handedTransport) Consumer() <-chan raft.RPC                 { return h.requests }
 func (h handedTransport) SetHeartbeatHandler(handle func(raft.RPC)) { h.heartbeat <- handle }
 
-// TestACandidateHasNoLeader: a server becomes a candidate while it writes down
-// the term of a heartbeat that it has just been sent. Raft then notes a leader
-// that the candidate never lets go, and refuses all others for it. If that
-// leader is lost, and this server's log lacks what the others have, nobody
-// could be elected.
+// TestACandidateHasNoLeader: a server becomes a candidate while it writes the
+// term of a heartbeat to disk. Raft then records a leader that the candidate
+// never clears, and rejects all other candidates because of it. If that leader
+// dies and this server's log is behind, no leader could be elected.
 func TestACandidateHasNoLeader(t *testing.T) {
 	t.Parallel()
 	stable := &gatedStable{raft.NewInmemStore(), make(chan struct{}), make(chan struct{})}
@@ -101,7 +100,7 @@ func TestWhoHoldsAVote(t *testing.T) {
 	const heartbeat = time.Second
 	for _, c := range []struct {
 		state raft.RaftState
-		heard time.Duration // ago
+		heard time.Duration // time since the last contact
 		want  bool
 	}{
 		{raft.Follower, 0, false},

@@ -8,9 +8,10 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// TestAVoterThatIsBehindVotesForNewOnes: c and e came to vote without b, and
-// then those go that b knows. Three of five voters are left, so there must be
-// a leader; it cannot be b, which has not what was agreed.
+// TestAVoterThatIsBehindVotesForNewOnes: c and e become voters while b is cut
+// off, then the voters that b has in its configuration are lost. Three of five
+// voters remain, so a leader must be elected; it cannot be b, which lacks
+// committed entries.
 func TestAVoterThatIsBehindVotesForNewOnes(t *testing.T) {
 	t.Parallel()
 	for name, known := range map[string]bool{"that it has never heard of": false, "that it knows without a vote": true} {
@@ -59,8 +60,8 @@ func TestAVoterThatIsBehindVotesForNewOnes(t *testing.T) {
 }
 
 // TestWhoIsRemovedDoesNotLead: a voter that was cut off when it was removed
-// asks for votes when those that remain have lost their leader. They hear it,
-// and have what it lacks.
+// requests votes after the remaining voters have lost their leader. They
+// receive the requests and have entries that it lacks.
 func TestWhoIsRemovedDoesNotLead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -98,7 +99,7 @@ func TestCandidates(t *testing.T) {
 	for _, c := range []struct {
 		from          string
 		now           func() raft.Configuration
-		vote, preVote string // the IDs that Raft sees
+		vote, preVote string // the IDs passed to Raft
 	}{
 		{"b", now, "b", "b"},
 		{"n", now, "", "a"},

@@ -15,11 +15,12 @@ var (
 
 var errFull = errors.New("too many members")
 
-// gate refuses members that are malformed or one too many. Those of other
-// clusters do not come so far: their packets have another label.
+// gate rejects malformed members, and new ones when the table is full. Members
+// of other clusters do not get this far: their packets have another label.
 type gate struct{ members *memberTable }
 
-// NotifyAlive is asked before a node is taken for alive, under memberlist's lock.
+// NotifyAlive is called before a node is considered alive, under memberlist's
+// lock.
 func (g *gate) NotifyAlive(n *memberlist.Node) error {
 	if err := check(n); err != nil {
 		return err
@@ -30,7 +31,7 @@ func (g *gate) NotifyAlive(n *memberlist.Node) error {
 	return nil
 }
 
-// NotifyMerge is asked before another node's view is merged, when one of the
+// NotifyMerge is called before another node's state is merged, when one of the
 // two joins the other.
 func (g *gate) NotifyMerge(nodes []*memberlist.Node) error {
 	for _, n := range nodes {

@@ -14,49 +14,49 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// timing is how often and for how long.
+// timing holds the intervals and timeouts.
 type timing struct {
-	// probe is how often a node looks after one other, answer how long it
-	// waits before it asks others to look as well.
+	// probe is the interval of probes of other members; answer is how long a probe
+	// waits for a response before other members are asked to probe.
 	probe, answer time.Duration
-	// gossip is how often news go out. Nothing goes out where there is none.
+	// gossip is the interval of sending queued broadcasts, if there are any.
 	gossip time.Duration
-	// pushPull is how often two nodes exchange all they know, to make up for
-	// what got lost.
+	// pushPull is the interval at which two nodes exchange their full state, to
+	// recover lost packets.
 	pushPull time.Duration
-	// reclaim is for how long a node that died keeps its address: then it is
-	// believed at another one.
+	// reclaim is how long after a node's death its ID stays bound to its address;
+	// then another address is accepted.
 	reclaim time.Duration
-	// stream bounds what is done over TCP.
+	// stream bounds TCP operations.
 	stream time.Duration
-	// facts is the least time between two of this node's own facts.
+	// facts is the minimum interval between updates of this node's facts.
 	facts time.Duration
-	// heal is how often nodes that are lost are looked for, half of it to
-	// one and a half.
+	// heal is the mean interval of attempts to rejoin lost members; each pause is
+	// half of it to one and a half.
 	heal time.Duration
-	// leave bounds a goodbye.
+	// leave bounds the announcement of Leave.
 	leave time.Duration
 }
 
-// defaultTiming sees a dead node in 3 to 6 seconds on a LAN and sends about
-// 0.4 KB/s while nothing happens.
+// defaultTiming detects a dead node within 3 to 6 seconds on a LAN and sends
+// about 0.4 KB/s when idle.
 var defaultTiming = timing{
 	probe: time.Second, answer: 400 * time.Millisecond,
 	gossip: 200 * time.Millisecond, pushPull: 30 * time.Second, reclaim: 30 * time.Second,
 	stream: 5 * time.Second, facts: time.Second, heal: 10 * time.Second, leave: 2 * time.Second,
 }
 
-// settings are a Config that was checked.
+// settings is a validated Config.
 type settings struct {
 	log       *slog.Logger
 	timing    timing
 	meta      []byte
 	bind      netip.AddrPort
-	advertise netip.AddrPort // invalid: the bound one
+	advertise netip.AddrPort // invalid: use the bound address
 	keyring   *memberlist.Keyring
 }
 
-// check completes and checks the configuration.
+// check validates the configuration and sets defaults.
 func (c *Config) check() (*settings, error) {
 	s := &settings{log: c.Log, timing: defaultTiming}
 	if c.timing != nil {
@@ -73,7 +73,7 @@ func (c *Config) check() (*settings, error) {
 	}
 	if c.Meta.Instance == "" {
 		b := make([]byte, 8)
-		_, _ = rand.Read(b) // it never fails
+		_, _ = rand.Read(b) // crypto/rand.Read never fails
 		c.Meta.Instance = hex.EncodeToString(b)
 	}
 	var err error
@@ -102,7 +102,7 @@ func (c *Config) check() (*settings, error) {
 	return s, err
 }
 
-// maxKeys bounds the keys: each packet is tried with one after the other.
+// maxKeys bounds the keys, since each packet is tried with one after the other.
 const maxKeys = 8
 
 func checkKeys(keys [][]byte) error {
@@ -117,10 +117,10 @@ func checkKeys(keys [][]byte) error {
 	return nil
 }
 
-// replaceKeys makes the keyring hold keys, the first of them in use. A keyring
-// removes a key by moving the ones behind it, in the very slice that others
-// read without a lock; the last one has none behind it, so only that is ever
-// removed.
+// replaceKeys sets the keyring to keys, with the first as primary. Keyring
+// removes a key by shifting the ones behind it, in a slice that others read
+// without a lock. Removing the last key shifts none, so only the last one is
+// ever removed.
 func replaceKeys(ring *memberlist.Keyring, keys [][]byte) error {
 	has := func(set [][]byte, key []byte) bool {
 		for _, k := range set {
@@ -142,7 +142,7 @@ func replaceKeys(ring *memberlist.Keyring, keys [][]byte) error {
 		if has(keys, old) {
 			continue
 		}
-		// To the front and back again: what is not wanted gathers at the end.
+		// Move each wanted key to the front; the unwanted ones gather at the end.
 		for i := len(keys) - 1; i >= 0; i-- {
 			if err := ring.UseKey(keys[i]); err != nil {
 				return err
@@ -158,7 +158,7 @@ func replaceKeys(ring *memberlist.Keyring, keys [][]byte) error {
 	return nil
 }
 
-// memberlist is the configuration of the library.
+// memberlist returns the configuration of the library.
 func (s *settings) memberlist(c Config, logger *log.Logger, g *Gossip) *memberlist.Config {
 	m := memberlist.DefaultLANConfig()
 	m.Name, m.Label, m.Keyring, m.Logger, m.Transport = c.ID, c.Label, s.keyring, logger, g.transport
@@ -170,16 +170,17 @@ func (s *settings) memberlist(c Config, logger *log.Logger, g *Gossip) *memberli
 		m.AdvertisePort = g.transport.port
 	}
 	m.ProbeInterval, m.ProbeTimeout = s.timing.probe, s.timing.answer
-	// A suspect has three probes to object, or up to three times that while
-	// nobody else suspects it: then it may be the accuser who is cut off.
+	// A suspect has three probe intervals to refute, or up to three times that
+	// while no other member suspects it: then the accuser may be the one that is
+	// cut off.
 	m.SuspicionMult, m.SuspicionMaxTimeoutMult = 3, 3
 	m.AwarenessMaxMultiplier = 4
 	m.GossipInterval, m.GossipNodes, m.RetransmitMult = s.timing.gossip, 3, 3
 	m.GossipToTheDeadTime, m.DeadNodeReclaimTime = s.timing.reclaim, s.timing.reclaim
 	m.PushPullInterval, m.TCPTimeout = s.timing.pushPull, s.timing.stream
-	// Encrypted packets of a few hundred bytes gain nothing by LZW.
+	// Encrypted packets of a few hundred bytes gain nothing from LZW.
 	m.EnableCompression = false
-	// Below the MTU of every network: fragments are lost too easily.
+	// Below the MTU of every network: fragments are easily lost.
 	m.UDPBufferSize = 1400
 	m.HandoffQueueDepth = 1024
 	return m

@@ -8,12 +8,13 @@ import (
 
 var _ memberlist.ConflictDelegate = (*conflictDelegate)(nil)
 
-// conflictDelegate hears of two addresses for one ID. That is not yet two
-// processes: a node that came back at another address hears the echo of its
-// former self. So whoever hears it of its own ID asks at the other address who
-// is there. An echo does not answer; this node itself, reached by another
-// way, answers with the same instance; only another process answers with
-// another instance. The question tells it of the conflict as well.
+// conflictDelegate handles two addresses for one ID. These need not be two
+// processes: a node that returned at another address receives stale gossip
+// about its former self. A node that is notified for its own ID therefore
+// requests a claim at the other address. A stale address does not respond; this
+// node itself, reached by another route, responds with the same instance; only
+// another process responds with another instance. The request informs that
+// process of the conflict as well.
 type conflictDelegate struct{ g *Gossip }
 
 // NotifyConflict is called under memberlist's lock.
@@ -23,21 +24,21 @@ func (d *conflictDelegate) NotifyConflict(existing, other *memberlist.Node) {
 	}
 }
 
-// doubt is a hint that another process uses this node's ID.
+// doubt is a sign that another process uses this node's ID.
 type doubt struct {
-	ask    string // gossip address to ask at; "": the claim is what was heard
+	ask    string // gossip address to request a claim from; "": claim was received
 	claim  claim
-	answer bool // it was a question
+	answer bool // the claim came with a request
 }
 
 const (
-	askEvery     = 2 * time.Second // at one address
-	warnEvery    = time.Minute     // of one other process
-	maxConflicts = 16              // addresses and processes that are remembered
+	askEvery     = 2 * time.Second // per address
+	warnEvery    = time.Minute     // per other process
+	maxConflicts = 16              // addresses and processes kept
 )
 
-// doubt hands a hint to the goroutine that follows it; one too many is
-// dropped, and comes again with the next packet.
+// doubt queues a doubt for follow. If the queue is full it is dropped, and
+// comes again with the next packet.
 func (g *Gossip) doubt(d doubt) {
 	select {
 	case g.doubts <- d:
@@ -45,7 +46,7 @@ func (g *Gossip) doubt(d doubt) {
 	}
 }
 
-// follow follows hints until the end.
+// follow handles doubts until g is closed.
 func (g *Gossip) follow() {
 	asked, warned := pause{every: askEvery}, pause{every: warnEvery}
 	for {
@@ -85,7 +86,7 @@ func (g *Gossip) send(addr string, b []byte) {
 	}
 }
 
-// pause keeps things from being done too often, each by its key.
+// pause limits the rate of events by key.
 type pause struct {
 	every time.Duration
 	last  map[string]time.Time

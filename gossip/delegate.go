@@ -4,15 +4,15 @@ import "github.com/hashicorp/memberlist"
 
 var _ memberlist.Delegate = (*delegate)(nil)
 
-// delegate carries facts: one record in a packet, or several in a stream, and
-// all of them with each push/pull.
+// delegate carries facts: one record per packet, several per stream, and all of
+// them with each push/pull.
 type delegate struct{ g *Gossip }
 
-// NodeMeta is asked for when this node makes itself known. It is checked
-// before it is stored, so it is never beyond the limit.
+// NodeMeta returns this node's meta data. Its size is checked before it is
+// stored, so it never exceeds the limit.
 func (d *delegate) NodeMeta(int) []byte { return *d.g.meta.Load() }
 
-// NotifyMsg takes a message; memberlist uses the bytes again afterwards.
+// NotifyMsg handles a message; memberlist reuses the bytes afterwards.
 func (d *delegate) NotifyMsg(b []byte) {
 	if len(b) == 0 {
 		return
@@ -30,7 +30,7 @@ func (d *delegate) NotifyMsg(b []byte) {
 	}
 }
 
-// take takes records, and passes on those that are new.
+// take merges records and passes on the new ones.
 func (d *delegate) take(b []byte) {
 	err := decodeRecords(b, func(r record) {
 		if on, news := d.g.members.hear(r); news {
@@ -42,13 +42,13 @@ func (d *delegate) take(b []byte) {
 	}
 }
 
-// GetBroadcasts fills the rest of a packet.
+// GetBroadcasts returns records to fill a packet.
 func (d *delegate) GetBroadcasts(overhead, limit int) [][]byte {
 	return d.g.queue.GetBroadcasts(overhead, limit)
 }
 
-// LocalState is this node's part of a push/pull.
+// LocalState returns this node's part of a push/pull.
 func (d *delegate) LocalState(bool) []byte { return encodeRecords(d.g.members.said(maxState)...) }
 
-// MergeRemoteState is the other's part.
+// MergeRemoteState handles the peer's part of a push/pull.
 func (d *delegate) MergeRemoteState(b []byte, _ bool) { d.take(b) }

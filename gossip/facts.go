@@ -11,22 +11,22 @@ import (
 )
 
 const (
-	// maxPacketRecord is how large a record may be to go into a packet beside
-	// memberlist's own news.
+	// maxPacketRecord bounds a record in a packet, which also carries memberlist's
+	// broadcasts.
 	maxPacketRecord = 1100
-	// streamPeers is to how many others a node streams what does not fit.
+	// streamPeers is the number of members to which a node streams a large record.
 	streamPeers = 3
-	// everyonePeers is to how many at most a node streams what all are to hear.
+	// everyonePeers bounds the members to which a node streams a record for all.
 	everyonePeers = 64
-	// factsMult makes each node pass a record on factsMult*log10(members)
-	// times, less often than memberlist's own news: what gets lost comes with
-	// the next push/pull.
+	// factsMult: a node sends a record factsMult*log10(members) times, less often
+	// than memberlist's own broadcasts; lost ones come with the next push/pull.
 	factsMult = 2
-	// maxLarge bounds what waits to be streamed, in bytes.
+	// maxLarge bounds the bytes of facts that wait to be streamed.
 	maxLarge = 256 << 10
 )
 
-// broadcast is a record on its way in packets. A newer one of the same node takes its place.
+// broadcast is a record to be sent in packets. A newer one of the same node
+// replaces it.
 type broadcast struct {
 	id  string
 	msg []byte
@@ -38,13 +38,13 @@ func (n broadcast) Name() string    { return n.id }
 func (n broadcast) Message() []byte { return n.msg }
 func (n broadcast) Finished()       {}
 
-// Invalidates is not asked of broadcasts that have names.
+// Invalidates is not called for broadcasts with names.
 func (n broadcast) Invalidates(other memberlist.Broadcast) bool {
 	o, ok := other.(broadcast)
 	return ok && o.id == n.id
 }
 
-// pass passes a record on.
+// pass queues a record to be sent.
 func (g *Gossip) pass(r record) {
 	if msg := encodeRecords(r); len(msg) <= maxPacketRecord {
 		g.queue.QueueBroadcast(broadcast{r.ID, msg})
@@ -53,7 +53,7 @@ func (g *Gossip) pass(r record) {
 	g.large.put(r)
 }
 
-// changedOwn says that this node has something new to say.
+// changedOwn triggers spread after a change of this node's record.
 func (g *Gossip) changedOwn() {
 	select {
 	case g.dirty <- struct{}{}:
@@ -61,8 +61,8 @@ func (g *Gossip) changedOwn() {
 	}
 }
 
-// spread spreads this node's facts, not more often than timing says, and what
-// does not fit into packets.
+// spread sends this node's facts, no more often than timing.facts, and the
+// large records.
 func (g *Gossip) spread() {
 	for {
 		select {
@@ -85,7 +85,7 @@ func (g *Gossip) spread() {
 	}
 }
 
-// stream sends records to others, as many as that at most.
+// stream sends records to up to most random living members.
 func (g *Gossip) stream(records []record, most int) {
 	if len(records) == 0 {
 		return
@@ -117,7 +117,7 @@ func (g *Gossip) stream(records []record, most int) {
 
 // large holds records that wait to be streamed, the newest of each node.
 type large struct {
-	some chan struct{} // holds one while there are any
+	some chan struct{} // capacity 1; filled when records wait
 
 	mu      sync.Mutex
 	records map[string]record
@@ -133,7 +133,7 @@ func (l *large) put(r record) {
 	defer l.mu.Unlock()
 	size := l.size - len(l.records[r.ID].Facts) + len(r.Facts)
 	if size > maxLarge {
-		return // it comes with the next push/pull
+		return // sent with the next push/pull instead
 	}
 	l.records[r.ID], l.size = r, size
 	select {

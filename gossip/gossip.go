@@ -1,10 +1,10 @@
-// Package gossip knows which nodes are there. It owns discovery, the detection
-// of failures, and a small blob of facts for each node, such as its load.
+// Package gossip tracks cluster members. It owns discovery, failure detection,
+// and a small blob of facts for each node, such as its load.
 //
-// It stands on hashicorp/memberlist. What it says may be stale and is never
-// trusted for what must be agreed. It refuses packets of other clusters (the
-// label), packets that no key opens, and members whose data is malformed;
-// everything that a member can push is bounded.
+// It is built on hashicorp/memberlist. Its data may be stale and is never the
+// basis of decisions that need consensus. It rejects packets of other clusters
+// (the label), packets that no key decrypts, and members with malformed data;
+// everything a member can send is bounded.
 //
 //	g, err := gossip.Open(gossip.Config{ID: id, Bind: "10.0.0.1:7946", Label: cluster, Keys: keys, Log: log})
 //	g.Join(ctx, []string{"10.0.0.2:7946"})
@@ -39,72 +39,73 @@ var (
 	ErrClosed = errors.New("gossip is closed")
 )
 
-// Config says how to gossip.
+// Config configures Open.
 type Config struct {
-	// ID is the node's ID, at most 128 bytes; it must be its own in the cluster.
+	// ID is the node's ID, at most 128 bytes, unique in the cluster.
 	ID string
-	// Meta is what everybody knows of the node.
+	// Meta is the node's public meta data.
 	Meta Meta
-	// Bind is the ip:port to listen on, for UDP and TCP; port 0 takes a free one.
+	// Bind is the ip:port to listen on, for UDP and TCP; port 0 selects a free
+	// one.
 	Bind string
-	// Advertise is the ip:port at which others reach it; "": Bind. Port 0 is
-	// the port that was bound.
+	// Advertise is the ip:port at which others reach the node; "": Bind. Port 0
+	// means the bound port.
 	Advertise string
-	// Label is the ID of the cluster: packets of others are dropped.
+	// Label is the ID of the cluster; packets with another label are dropped.
 	Label string
-	// Keys are AES keys of 16, 24 or 32 bytes. The first one encrypts, all of
-	// them decrypt. Without any, a key is made of the label: it keeps
-	// strangers' noise out, not strangers.
+	// Keys are AES keys of 16, 24 or 32 bytes. The first one encrypts, all of them
+	// decrypt. Without any, the key is derived from the label, which filters stray
+	// packets but does not authenticate.
 	Keys [][]byte
-	// Log takes what goes wrong; nil: nowhere.
+	// Log receives problems; nil discards them.
 	Log *slog.Logger
-	// Conflict is called when another process answers to this node's ID, as
-	// after somebody copied a data folder. Both are told; Since is when the
-	// other one was opened, by this node's clock, so that the younger one can
-	// yield. It is called from a goroutine of its own, again after a minute
+	// Conflict is called when another process uses this node's ID, for example
+	// after a data directory was copied. It is called in both processes; Since is
+	// when the other was opened, by this node's clock, so that the younger one can
+	// yield. It runs on a goroutine of the package and is repeated after a minute
 	// while the conflict lasts. May be nil.
 	Conflict func(other Member)
 
-	timing *timing                // nil: the defaults; tests are in a hurry
+	timing *timing                // nil: the defaults; shortened by tests
 	reach  func(addr string) bool // nil: all; tests cut links with it
 }
 
-// Meta is what everybody knows of a node, in at most 512 bytes when encoded:
-// texts without control characters.
+// Meta is a node's public meta data, at most 512 bytes when encoded, without
+// control characters.
 type Meta struct {
-	Name    string // what people call it
+	Name    string // display name
 	Cluster string // address of its cluster port
 	HTTP    string // address of health and metrics
-	Version string // of the program
-	Zone    string // what fails together with it
-	// Instance is random, new with each start of the process; "": one is made.
+	Version string // of the build
+	Zone    string // failure domain
+	// Instance is random for each start of the process; "": Open generates it.
 	Instance string
 }
 
-// State is how a member is doing.
+// State is a member's liveness.
 type State string
 
 // The states.
 const (
 	Alive State = "alive"
-	Dead  State = "dead" // it does not answer
-	Left  State = "left" // it said goodbye
+	Dead  State = "dead" // it does not respond
+	Left  State = "left" // it left with Leave
 )
 
-// Member is one node that gossips, or did.
+// Member is a current or former member.
 type Member struct {
 	ID   string
 	Addr string // gossip ip:port
 	Meta
 	State State
-	Since time.Time // when State changed, as seen here
-	// Facts is the node's own blob; nil: none known, or it is not alive.
-	// It must not be changed.
+	Since time.Time // when State changed, by this node's clock
+	// Facts is the node's own blob, read-only; nil: unknown, or the node is not
+	// alive.
 	Facts []byte
 }
 
-// Gossip is a node's part in the gossip. All methods may be called from
-// anywhere; after Close they do nothing or return ErrClosed.
+// Gossip is this node's gossip instance. All methods are safe for concurrent
+// use; after Close they do nothing or return ErrClosed.
 type Gossip struct {
 	id       string
 	addr     string
@@ -117,24 +118,24 @@ type Gossip struct {
 	list      *memberlist.Memberlist
 	transport *transport
 	keyring   *memberlist.Keyring
-	meta      atomic.Pointer[[]byte] // encoded, within its bound
+	meta      atomic.Pointer[[]byte] // encoded, within the limit
 	queue     *memberlist.TransmitLimitedQueue
 	doubts    chan doubt
-	dirty     chan struct{} // holds one when this node's record has changed
-	everyone  atomic.Bool   // and all are to hear of it
+	dirty     chan struct{} // capacity 1; filled when this node's record has changed
+	everyone  atomic.Bool   // the record must be streamed to all
 	large     *large
 	heal      *healer
 
-	setting sync.Mutex // one change of meta data, keys or state at a time
+	setting sync.Mutex // serializes changes of meta data, keys and state
 
 	ctx    context.Context
 	cancel context.CancelFunc
-	mu     sync.Mutex // of closed and wg.Add
+	mu     sync.Mutex // guards closed and wg.Add
 	closed bool
 	wg     sync.WaitGroup
 }
 
-// Open listens and makes the node known to whoever asks.
+// Open starts listening and makes the node discoverable.
 func Open(c Config) (*Gossip, error) {
 	s, err := c.check()
 	if err != nil {
@@ -158,7 +159,7 @@ func Open(c Config) (*Gossip, error) {
 	}
 	g.addr = net.JoinHostPort(ip.String(), strconv.Itoa(port))
 	g.members = newMemberTable(Member{ID: c.ID, Addr: g.addr, Meta: c.Meta, State: Alive, Since: now},
-		// A node that comes back is newer than it was, as far as its clock is right.
+		// The version grows with each restart, as far as the clock is right.
 		record{ID: c.ID, Instance: c.Meta.Instance, Version: uint64(max(0, now.UnixMicro()))})
 	g.queue = &memberlist.TransmitLimitedQueue{
 		NumNodes: func() int { return int(g.members.alive.Load()) }, RetransmitMult: factsMult,
@@ -178,7 +179,7 @@ func Open(c Config) (*Gossip, error) {
 	return g, nil
 }
 
-// start runs f as a part of this node, unless that is closed.
+// start runs f in g.wg, unless g is closed.
 func (g *Gossip) start(f func()) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -189,23 +190,23 @@ func (g *Gossip) start(f func()) bool {
 	return true
 }
 
-// Join asks the nodes at addrs (host:port) to take this one in, and remembers
-// them as seeds, the latest 64, to find the others again after a partition. It
-// returns how many answered; the error tells why when none did, and nobody
-// asked is no error. When ctx ends it returns with what is known then.
+// Join joins the cluster through the nodes at addrs (host:port), and remembers
+// the latest 64 as seeds, to rejoin after a partition. It returns how many
+// responded; the error is set if none did, except for empty addrs. When ctx
+// ends, Join returns what it has so far.
 func (g *Gossip) Join(ctx context.Context, addrs []string) (reached int, err error) {
 	g.heal.remember(addrs)
 	return g.join(ctx, addrs)
 }
 
-// Members lists this node and the others, by ID. The dead and those who left
-// are among them for 72 h, the latest 1024.
+// Members lists this node and the others, by ID. Dead and former members remain
+// for 72 h, the latest 1024.
 func (g *Gossip) Members() []Member { return g.members.list() }
 
-// Changed returns a channel that is closed when Members has something new.
+// Changed returns a channel that is closed when Members changes.
 func (g *Gossip) Changed() <-chan struct{} { return g.members.watch() }
 
-// SetMeta replaces what everybody knows of this node.
+// SetMeta replaces this node's public meta data.
 func (g *Gossip) SetMeta(m Meta) error {
 	g.setting.Lock()
 	defer g.setting.Unlock()
@@ -220,19 +221,19 @@ func (g *Gossip) SetMeta(m Meta) error {
 		return err
 	}
 	g.meta.Store(&b)
-	// The news is queued at once. An error only says that it has not gone out
-	// within the time given here.
+	// The update is queued at once. An error only means that it was not sent
+	// within the timeout given here.
 	_ = g.list.UpdateNode(time.Millisecond)
 	return nil
 }
 
-// SetFacts replaces this node's blob, at most 4 KiB. It is spread at most once
-// a second; of several in between the last one is. Blobs beyond about 1 KiB do
-// not fit into packets and take streams, so they are slower.
+// SetFacts replaces this node's blob, at most 4 KiB. Changes are sent at most
+// once a second, the last one of several. Blobs above about 1 KiB do not fit
+// into packets and are streamed, which is slower.
 //
-// A packet more or less is up to chance, and then others hear of it with their
-// next exchange, half a minute later. What everyone is to hear at once is
-// streamed to all.
+// Packets may miss some members, which then get the blob with a later
+// push/pull, every half minute in small clusters. With everyone set, the blob
+// is also streamed to the other members at once, up to 64 of them.
 func (g *Gossip) SetFacts(facts []byte, everyone bool) error {
 	if len(facts) > maxFacts {
 		return fmt.Errorf("%w: facts of %d bytes, the limit is %d", ErrTooLarge, len(facts), maxFacts)
@@ -249,9 +250,9 @@ func (g *Gossip) SetFacts(facts []byte, everyone bool) error {
 	return nil
 }
 
-// SetKeys replaces the keys, while traffic runs. To change keys without
-// losing anybody, add the new one last everywhere, then make it the first
-// everywhere, then drop the old one.
+// SetKeys replaces the keys during operation. To rotate keys without losing
+// members, add the new one last on all nodes, then make it the first on all
+// nodes, then remove the old one.
 func (g *Gossip) SetKeys(keys [][]byte) error {
 	g.setting.Lock()
 	defer g.setting.Unlock()
@@ -261,11 +262,11 @@ func (g *Gossip) SetKeys(keys [][]byte) error {
 	return replaceKeys(g.keyring, keys)
 }
 
-// Addr is the ip:port at which others reach this node.
+// Addr returns the ip:port at which others reach this node.
 func (g *Gossip) Addr() string { return g.addr }
 
-// Leave says goodbye, so that the others see the node as left rather than
-// dead. It waits until that went out or ctx ends. Close must follow.
+// Leave announces that this node leaves, so that the others see it as left, not
+// dead. It waits until the announcement is sent or ctx ends. Close must follow.
 func (g *Gossip) Leave(ctx context.Context) error {
 	g.setting.Lock()
 	defer g.setting.Unlock()
@@ -285,7 +286,8 @@ func (g *Gossip) Leave(ctx context.Context) error {
 	return nil
 }
 
-// Close ends everything: sockets, goroutines, whatever waits for the network.
+// Close closes all sockets and ends all goroutines, including those that wait
+// for the network.
 func (g *Gossip) Close() error {
 	g.mu.Lock()
 	closed := g.closed
@@ -295,7 +297,7 @@ func (g *Gossip) Close() error {
 		return nil
 	}
 	g.cancel()
-	g.setting.Lock() // nobody leaves while memberlist shuts down: it would panic
+	g.setting.Lock() // Leave during memberlist's shutdown would panic
 	err := g.list.Shutdown()
 	g.setting.Unlock()
 	g.wg.Wait()

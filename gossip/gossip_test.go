@@ -58,14 +58,14 @@ func TestFactsSpread(t *testing.T) {
 	if err := all[0].SetFacts(make([]byte, maxFacts+1), false); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("facts beyond the bound: %v", err)
 	}
-	// One who comes later gets them with the first exchange.
+	// A later member gets them with its first push/pull.
 	late := open(t, "late")
 	late.mustJoin(t, all[3])
 	wait(t, "the late one has the facts", func() bool { return len(late.see("b").Facts) == maxFacts })
 }
 
-// What everyone is to hear reaches all without a packet: here nobody gossips,
-// probes or exchanges anything but with whom it joins.
+// TestEveryoneHearsAtOnce: facts with everyone set reach all members without
+// packets. Here members do not gossip or probe, and push/pull only on join.
 func TestEveryoneHearsAtOnce(t *testing.T) {
 	t.Parallel()
 	mute := func(c *Config) {
@@ -90,7 +90,7 @@ func TestEveryoneHearsAtOnce(t *testing.T) {
 	}
 }
 
-// What a node says may overtake the news that it is there.
+// A node's record may arrive before memberlist reports the node.
 func TestFactsOfANodeThatIsNotKnownYet(t *testing.T) {
 	b := newMemberTable(Member{ID: "self", State: Alive}, record{ID: "self"})
 	for i := range 3 * maxStrays {
@@ -116,7 +116,7 @@ func TestFactsOfANodeThatIsNotKnownYet(t *testing.T) {
 	}
 }
 
-// A node that restarts with a clock that was set back is heard all the same.
+// The facts of a node that restarts with its clock set back are accepted.
 func TestFactsOfARestartedNodeAreNewer(t *testing.T) {
 	t.Parallel()
 	all := group(t, "a", "b")
@@ -137,8 +137,8 @@ func TestFactsOfARestartedNodeAreNewer(t *testing.T) {
 	wait(t, "a has the new facts", func() bool { return string(all[0].see("b").Facts) == "after" })
 }
 
-// A node that was taken for dead shows its facts when it is back, also those
-// that were heard meanwhile, without having to say them again.
+// A node falsely considered dead shows its facts once it is back, including
+// those received meanwhile, without sending them again.
 func TestFactsSurviveAFalseAlarm(t *testing.T) {
 	b := newMemberTable(Member{ID: "self", State: Alive}, record{ID: "self"})
 	b.seen("x", "127.0.0.1:1", Meta{Instance: "i"})
@@ -218,7 +218,7 @@ func TestCopiedDataFolderIsNoticed(t *testing.T) {
 	other.mustJoin(t, original)
 	heard := make(chan Member, 4)
 	copied := open(t, "a", bindTo("127.0.0.2:0"), func(c *Config) { c.Conflict = func(m Member) { heard <- m } })
-	copied.mustJoin(t, other) // not the original: it must hear of it all the same
+	copied.mustJoin(t, other) // not to the original, which must learn of it anyway
 	for who, c := range map[string]chan Member{"the original": told, "the copy": heard} {
 		select {
 		case m := <-c:
@@ -232,14 +232,14 @@ func TestCopiedDataFolderIsNoticed(t *testing.T) {
 	}
 }
 
-// A node that reaches itself by another of its addresses is no copy.
+// A node that reaches itself by another of its addresses is no conflict.
 func TestOwnEchoIsNoConflict(t *testing.T) {
 	t.Parallel()
 	told := make(chan Member, 4)
 	n := open(t, "a", func(c *Config) { c.Conflict = func(m Member) { told <- m } })
 	n.doubt(doubt{claim: claim{ID: "a", Addr: "127.0.0.1:1", Meta: n.config.Meta}})
 	n.doubt(doubt{claim: claim{ID: "other", Addr: "127.0.0.1:1", Meta: Meta{Instance: "x"}}})
-	n.doubt(doubt{claim: claim{ID: "a", Addr: "127.0.0.1:2", Meta: Meta{Instance: "y"}}}) // after the others, in the same goroutine
+	n.doubt(doubt{claim: claim{ID: "a", Addr: "127.0.0.1:2", Meta: Meta{Instance: "y"}}}) // handled after the others, by the same goroutine
 	select {
 	case m := <-told:
 		if m.Addr != "127.0.0.1:2" {
@@ -320,7 +320,7 @@ func TestPartitionHeals(t *testing.T) {
 			wait(t, r.id+" loses "+l.id, r.sees(l.id, Dead))
 		}
 	}
-	// Until memberlist itself has forgotten them.
+	// Wait until memberlist has dropped them.
 	wait(t, "memberlist forgets the dead", func() bool { return all[0].list.NumMembers() == 2 && forgotten(all[0], "c") })
 	turn(false)
 	for _, n := range all {
@@ -330,7 +330,7 @@ func TestPartitionHeals(t *testing.T) {
 	}
 }
 
-// forgotten says whether memberlist no longer tries to reach a node by itself.
+// forgotten reports whether memberlist no longer contacts a node by itself.
 func forgotten(n *node, id string) bool {
 	return n.see(id).State == Dead && time.Since(n.see(id).Since) > 2*hurry.reclaim
 }

@@ -14,28 +14,28 @@ import (
 
 const (
 	maxSeeds      = 64
-	maxSeedIPs    = 8 // addresses of one name
+	maxSeedIPs    = 8 // addresses per name
 	joinsAtATime  = 8
 	triesPerRound = 3
-	// A node that does not answer is tried less and less often: up to so many
-	// times the first pause.
+	// The pause between attempts doubles from half of timing.heal up to these
+	// multiples of timing.heal.
 	maxDeadPause = 6
 	maxSeedPause = 30
 )
 
-// healer finds members again that were lost. memberlist stops to look for the
-// dead after a while, so two halves of a partition would stay apart.
+// healer rejoins lost members. memberlist stops contacting the dead after a
+// while, so the halves of a partition would stay apart.
 type healer struct {
 	g *Gossip
 
 	mu    sync.Mutex
 	seeds []string // host:port, the latest last
 
-	// Only run touches these.
+	// Used by run only.
 	tries map[string]*try // by address
 }
 
-// try is when an address is tried again.
+// try is the schedule of an address.
 type try struct {
 	next  time.Time
 	pause time.Duration
@@ -53,8 +53,8 @@ func (h *healer) remember(addrs []string) {
 	h.seeds = slices.Clone(h.seeds[max(0, len(h.seeds)-maxSeeds):])
 }
 
-// run looks for lost members until the end. While none is lost and each seed
-// is a member it sends nothing.
+// run tries to rejoin lost members until g is closed. It sends nothing while no
+// member is dead and each seed is a member.
 func (h *healer) run() {
 	for {
 		pause := h.g.timing.heal/2 + rand.N(h.g.timing.heal)
@@ -75,9 +75,9 @@ func (h *healer) run() {
 	}
 }
 
-// lost are a few addresses at which a lost member may be, whose turn it is.
+// lost returns a few addresses of lost members or seeds that are due for a try.
 func (h *healer) lost() (addrs []string) {
-	most := map[string]int{} // times the first pause
+	most := map[string]int{} // maximum pause, as a multiple of timing.heal
 	known := map[string]bool{}
 	for _, m := range h.g.members.list() {
 		switch m.State {
@@ -129,7 +129,7 @@ func (g *Gossip) join(ctx context.Context, addrs []string) (reached int, err err
 		ok  bool
 		err error
 	}
-	answers := make(chan answer, len(addrs)) // nobody waits for a late one
+	answers := make(chan answer, len(addrs)) // buffered: late answers are not read
 	slots := make(chan struct{}, joinsAtATime)
 	for _, a := range addrs {
 		started := g.start(func() {
@@ -172,8 +172,8 @@ func (g *Gossip) join(ctx context.Context, addrs []string) (reached int, err err
 	return 0, errors.Join(errs...)
 }
 
-// joinOne asks at the addresses of one name until one answers. The names are
-// looked up here, since memberlist's own way knows no deadline.
+// joinOne tries the addresses of one host name until one responds. It resolves
+// the name here, since memberlist's lookup has no deadline.
 func (g *Gossip) joinOne(ctx context.Context, addr string) error {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -187,7 +187,7 @@ func (g *Gossip) joinOne(ctx context.Context, addr string) error {
 	for _, ip := range ips[:min(maxSeedIPs, len(ips))] {
 		at := net.JoinHostPort(ip, port)
 		if at == g.addr {
-			continue // this is the node itself
+			continue // this node itself
 		}
 		if ctx.Err() != nil || g.ctx.Err() != nil {
 			errs = append(errs, context.Cause(ctx))

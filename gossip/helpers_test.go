@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	// memberlist's probes notice its end only when their own time is up.
+	// memberlist's probes end only after their own timeout.
 	if !within(time.Minute, func() bool { return goleak.Find() == nil }) && code == 0 {
 		fmt.Fprintln(os.Stderr, goleak.Find())
 		code = 1
@@ -25,14 +25,14 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// hurry makes in a second what else takes half a minute.
+// hurry has intervals short enough for tests: seconds instead of half a minute.
 var hurry = timing{
 	probe: 150 * time.Millisecond, answer: 60 * time.Millisecond,
 	gossip: 30 * time.Millisecond, pushPull: time.Second, reclaim: 700 * time.Millisecond,
 	stream: time.Second, facts: 50 * time.Millisecond, heal: 300 * time.Millisecond, leave: time.Second,
 }
 
-// within polls until ok is true or the time is over.
+// within polls until ok returns true or the limit is over.
 func within(limit time.Duration, ok func() bool) bool {
 	ticker := time.NewTicker(5 * time.Millisecond)
 	defer ticker.Stop()
@@ -55,14 +55,14 @@ func wait(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// node is one member and what its test needs to know.
+// node is one member with its configuration and cut links.
 type node struct {
 	*Gossip
 	config Config
 	cut    *cuts
 }
 
-// cuts are the addresses between which nothing passes.
+// cuts is the set of addresses that a member cannot reach.
 type cuts struct {
 	mu  sync.Mutex
 	set map[string]bool
@@ -82,7 +82,7 @@ func (c *cuts) turn(addr string, cut bool) {
 
 var instances atomic.Int64
 
-// open starts a member, of cluster "c" unless change says otherwise.
+// open starts a member, in cluster "c" unless change sets another.
 func open(t *testing.T, id string, change ...func(*Config)) *node {
 	t.Helper()
 	n := &node{cut: &cuts{set: map[string]bool{}}}
@@ -104,7 +104,7 @@ func open(t *testing.T, id string, change ...func(*Config)) *node {
 	return n
 }
 
-// tee writes the log into the test's, as long as that takes any.
+// tee writes to the test's log until the test ends.
 type tee struct{ t *testing.T }
 
 func (w tee) Write(b []byte) (int, error) {
@@ -128,7 +128,7 @@ func (n *node) mustJoin(t *testing.T, others ...*node) {
 	t.Helper()
 	for _, o := range others {
 		var err error
-		// One that is busy may not answer within the time that a stream has.
+		// A busy member may not respond within the stream timeout.
 		if !within(time.Minute, func() bool {
 			var reached int
 			reached, err = n.Join(t.Context(), []string{o.Addr()})
@@ -152,7 +152,7 @@ func (n *node) sees(id string, s State) func() bool {
 	return func() bool { return n.see(id).State == s }
 }
 
-// group starts members that know each other.
+// group starts members and joins them.
 func group(t *testing.T, ids ...string) []*node {
 	t.Helper()
 	var all []*node

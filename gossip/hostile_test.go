@@ -17,15 +17,15 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// Garbage in packets and 10 MB streams, with and without the label, cost
-// nothing that lasts, and the members go on.
+// Garbage in packets and in 10 MB streams, with and without the label, leaves
+// no lasting memory use, and the members keep working.
 //
-// Not beside others: it looks at the memory of the process.
+// Not parallel: the test measures the memory of the process.
 func TestGarbageOnThePort(t *testing.T) {
 	all := group(t, "a", "b")
 	target := all[0].Addr()
 	labelled := append([]byte{244, 1}, 'c')
-	huge := append(bytes.Clone(labelled), 10) // encrypted, and 19 MB announced
+	huge := append(bytes.Clone(labelled), 10) // encrypted, with a length of 19 MB
 	huge = binary.BigEndian.AppendUint32(huge, 19<<20)
 	random := make([]byte, 64<<10)
 	rng := rand.NewChaCha8([32]byte{1})
@@ -45,7 +45,7 @@ func TestGarbageOnThePort(t *testing.T) {
 				c.Write(head)
 				for range 10 << 20 / len(random) {
 					if _, err := c.Write(random); err != nil {
-						return // it has had enough
+						return // the node has closed the stream
 					}
 				}
 			})
@@ -82,7 +82,7 @@ func TestGarbageOnThePort(t *testing.T) {
 	wait(t, "b hears a", func() bool { return string(all[1].see("a").Facts) == "fine" })
 }
 
-// A stranger that knows the label cannot make a node keep more than a bound.
+// A stranger with the label cannot make a node hold more than a bounded amount.
 func TestStreamsAreBounded(t *testing.T) {
 	t.Parallel()
 	n := open(t, "a", timed(func(s *timing) { s.stream = time.Hour }))
@@ -95,11 +95,11 @@ func TestStreamsAreBounded(t *testing.T) {
 	c.SetDeadline(time.Now().Add(time.Minute))
 	sent, err := io.Copy(c, io.MultiReader(bytes.NewReader(head), io.LimitReader(zeros{}, 19<<20)))
 	if err == nil {
-		// The kernel may have taken the rest before the end came, and memberlist
-		// says why before it closes.
+		// The kernel may have buffered the rest before the close, and memberlist
+		// sends the reason before it closes.
 		_, err = io.Copy(io.Discard, c)
 	}
-	if !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) { // what was not read resets
+	if !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) { // unread data causes a reset
 		t.Errorf("%d bytes are taken: %v", sent, err)
 	}
 	var idle []net.Conn
@@ -133,18 +133,18 @@ func TestStreamsAreBounded(t *testing.T) {
 	}
 }
 
-// prompt is far less than the hour that streams are waited for in these tests,
-// and more than a busy machine takes.
+// prompt is far less than the stream timeout of an hour in these tests, and
+// more than a busy machine needs.
 const prompt = time.Minute
 
 type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
-// Nothing that a dead peer holds up keeps a node from ending.
+// A dead peer does not delay Close.
 func TestCloseIsPrompt(t *testing.T) {
 	t.Parallel()
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, says nothing
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts and sends nothing
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func TestCloseIsPrompt(t *testing.T) {
 	}
 }
 
-// Members that say too much are cut short: names, facts, meta data.
+// Members' names, facts and meta data are bounded.
 func TestMembersAreBounded(t *testing.T) {
 	t.Parallel()
 	b := newMemberTable(Member{ID: "self", State: Alive}, record{ID: "self"})

@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// trouble are the words of memberlist's lines that an operator must know of.
-// Everything else happens in every network and with every stranger.
+// trouble maps parts of memberlist's log lines that an operator must see to the
+// message logged. All other lines occur in every network and with every stray
+// peer.
 var trouble = map[string]string{
 	"over TCP but UDP probes failed": "gossip reaches a node over TCP and not over UDP: is UDP blocked?",
 	"handler queue full":             "gossip comes faster than it is handled",
@@ -20,23 +21,23 @@ var trouble = map[string]string{
 	"Decrypt packet failed":          "gossip packets of this cluster do not decrypt: do all nodes have the same keys?",
 }
 
-// troubleEvery is how often one kind of trouble is told.
+// troubleEvery is the minimum interval between messages of one kind.
 const troubleEvery = time.Minute
 
-// memberlistLog turns memberlist's lines into records: at debug, and what is
+// memberlistLog writes memberlist's lines to slog: at debug, and those in
 // trouble at warn, each kind at most once a minute.
 type memberlistLog struct {
 	log *slog.Logger
 
 	mu   sync.Mutex
-	told map[string]time.Time // by the key in trouble
+	told map[string]time.Time // by key of trouble
 }
 
 func newMemberlistLog(l *slog.Logger) *log.Logger {
 	return log.New(&memberlistLog{log: l, told: map[string]time.Time{}}, "", 0)
 }
 
-// Write takes one line.
+// Write logs one line.
 func (m *memberlistLog) Write(b []byte) (int, error) {
 	debug := m.log.Enabled(context.Background(), slog.LevelDebug)
 	if !debug && !bytes.Contains(b, []byte("[ERR]")) && !bytes.Contains(b, []byte("[WARN]")) {

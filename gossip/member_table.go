@@ -11,35 +11,35 @@ import (
 )
 
 const (
-	// maxMembers bounds the nodes that are known, dead or alive.
+	// maxMembers bounds the known nodes, dead or alive.
 	maxMembers = 4096
-	// maxDead bounds the dead that are remembered, rememberDead for how long.
+	// maxDead bounds the dead members kept, rememberDead how long they are kept.
 	maxDead      = 1024
 	rememberDead = 72 * time.Hour
-	// maxStrays bounds what is remembered of nodes that are not known yet.
+	// maxStrays bounds the records kept for unknown nodes.
 	maxStrays = 64
 )
 
-// memberTable is what is known of the members. Its lock is taken inside memberlist's
-// callbacks, which hold memberlist's locks: nothing of memberlist may be
+// memberTable holds the known members. Its lock is taken inside memberlist's
+// callbacks, which hold memberlist's locks, so no memberlist function may be
 // called while it is held.
 type memberTable struct {
 	self string
 
 	mu      sync.Mutex
 	entries map[string]*tableEntry
-	strays  map[string]record // of those who are not among entries: what they said overtook the news of them
+	strays  map[string]record // of nodes not in entries: their records overtook memberlist's join
 	changed chan struct{}     // closed by the next change, then replaced
-	alive   atomic.Int64      // members that are, this node included
+	alive   atomic.Int64      // living members, including this node
 }
 
 // tableEntry is one member.
 type tableEntry struct {
 	Member
-	said record // the newest that it said
+	said record // its newest record
 }
 
-// show brings what others see in line with what is known.
+// show updates the exported Facts from the record.
 func (e *tableEntry) show() {
 	e.Facts = nil
 	if e.State == Alive && e.said.Instance == e.Instance && !e.said.Left {
@@ -54,7 +54,7 @@ func newMemberTable(self Member, said record) *memberTable {
 	return b
 }
 
-// notify tells those who wait. The caller holds the lock.
+// notify wakes up the waiters. The caller holds the lock.
 func (b *memberTable) notify() {
 	close(b.changed)
 	b.changed = make(chan struct{})
@@ -78,14 +78,14 @@ func (b *memberTable) list() []Member {
 	return members
 }
 
-// welcome says whether there is room for a node.
+// welcome reports whether there is room for a node.
 func (b *memberTable) welcome(id string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.entries[id] != nil || len(b.entries) < maxMembers
 }
 
-// seen notes that a node is alive.
+// seen records that a node is alive.
 func (b *memberTable) seen(id, addr string, meta Meta) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -104,7 +104,7 @@ func (b *memberTable) seen(id, addr string, meta Meta) {
 	b.notify()
 }
 
-// lost notes that a node is not alive any more.
+// lost records that a node is no longer alive.
 func (b *memberTable) lost(id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -122,7 +122,7 @@ func (b *memberTable) lost(id string) {
 	b.notify()
 }
 
-// forget drops the dead that are beyond the bounds. The caller holds the lock.
+// forget drops dead members beyond the limits. The caller holds the lock.
 func (b *memberTable) forget(now time.Time) {
 	var dead []*tableEntry
 	for _, e := range b.entries {
@@ -134,7 +134,7 @@ func (b *memberTable) forget(now time.Time) {
 			dead = append(dead, e)
 		}
 	}
-	// One is too many at most: this is done whenever a node dies.
+	// At most one is over the limit, since forget runs whenever a node dies.
 	for ; len(dead) > maxDead; dead = dead[1:] {
 		for i, e := range dead {
 			if e.Since.Before(dead[0].Since) {
@@ -145,9 +145,9 @@ func (b *memberTable) forget(now time.Time) {
 	}
 }
 
-// hear takes what a node is said to have said, and returns it where it is to
-// be passed on. Of this node itself it can only be from an earlier process,
-// and then this node says something newer.
+// hear merges a record, and returns the one to pass on if it is new. A newer
+// record of this node itself is from an earlier process; this node then
+// supersedes it.
 func (b *memberTable) hear(r record) (on record, news bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -173,12 +173,12 @@ func (b *memberTable) hear(r record) (on record, news bool) {
 	return r, true
 }
 
-// stray keeps what a node said that is not known yet. The caller holds the lock.
+// stray keeps the record of an unknown node. The caller holds the lock.
 func (b *memberTable) stray(r record) {
 	if r.Version <= b.strays[r.ID].Version {
 		return
 	}
-	for id := range b.strays { // any will do: most come to be known within moments
+	for id := range b.strays { // any one: most nodes become known within moments
 		if len(b.strays) < maxStrays {
 			break
 		}
@@ -188,7 +188,7 @@ func (b *memberTable) stray(r record) {
 	b.strays[r.ID] = r
 }
 
-// say changes what this node says of itself; false where that is nothing new.
+// say changes this node's own record; it returns false if nothing changed.
 func (b *memberTable) say(facts []byte, left bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -203,7 +203,7 @@ func (b *memberTable) say(facts []byte, left bool) bool {
 	return true
 }
 
-// own is this node's entry and record.
+// own returns this node's entry and record.
 func (b *memberTable) own() (Member, record) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -211,9 +211,9 @@ func (b *memberTable) own() (Member, record) {
 	return e.Member, e.said
 }
 
-// said is what those said who are alive or left, this node first, up to about
-// limit bytes of facts. Which are left out is up to chance, so that all get
-// through in time.
+// said returns the records of this node first, then of members that are alive
+// or left, up to about limit bytes. Random map order selects them, so that over
+// time all get through.
 func (b *memberTable) said(limit int) []record {
 	b.mu.Lock()
 	defer b.mu.Unlock()

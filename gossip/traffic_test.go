@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// BenchmarkIdle measures what one of five nodes sends while nothing happens,
-// at the ordinary pace, and how long a death takes to be seen by all. With
-// -short it looks at two seconds of each and not at a minute.
+// BenchmarkIdle measures what one of five idle nodes sends with the default
+// timing, and how long until all members see a death. With -short it measures
+// two seconds of each instead of a minute.
 //
 //	go test ./gossip -run - -bench Idle -benchtime 1x
 func BenchmarkIdle(b *testing.B) {
@@ -48,7 +48,7 @@ func BenchmarkIdle(b *testing.B) {
 		}
 		measure("idle-B/s/node")
 		stop, done := make(chan struct{}), make(chan struct{})
-		go func() { // all change their facts every second
+		go func() { // all nodes change their facts every second
 			defer close(done)
 			for i := byte(1); ; i++ {
 				for _, g := range all {

@@ -15,13 +15,13 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// Bounds of the streams that others open. Nobody has proven anything when the
-// first bytes are read.
+// Limits of inbound streams. Their peers are not authenticated when the first
+// bytes are read.
 const (
 	maxStreams     = 128      // at a time
-	maxStreamsFrom = 16       // of these from one address
-	maxStreamBytes = 8 << 20  // that one may bring
-	maxUnread      = 32 << 20 // that all may have brought at a time
+	maxStreamsFrom = 16       // at a time from one IP address
+	maxStreamBytes = 8 << 20  // received on one
+	maxUnread      = 32 << 20 // received on all open ones
 )
 
 var (
@@ -31,34 +31,34 @@ var (
 
 var _ memberlist.NodeAwareTransport = (*transport)(nil)
 
-// transport is memberlist's own with bounds on what comes in, and with an end:
-// Shutdown breaks off whatever is open, so that nothing waits for a timeout.
+// transport is memberlist's NetTransport with limits on inbound data. Shutdown
+// also closes open streams, so that nothing waits for a timeout.
 type transport struct {
 	*memberlist.NetTransport
 	port    int
-	reach   func(addr string) bool // nil: all
+	reach   func(addr string) bool // nil: all are reachable
 	ctx     context.Context
 	cancel  context.CancelFunc
 	streams chan net.Conn
 	pump    sync.WaitGroup
 	drain   sync.WaitGroup
 	stopped chan struct{}
-	once    sync.Once // of stopped
+	once    sync.Once // for stopped
 
-	unread atomic.Int64 // bytes that open streams have brought
-	sent   atomic.Int64 // bytes sent in packets and streams, with IP and UDP headers of packets
+	unread atomic.Int64 // bytes received on open streams
+	sent   atomic.Int64 // bytes sent, including the IP and UDP headers of packets
 
 	mu    sync.Mutex
 	open  map[*stream]struct{}
-	from  map[string]int // streams that others opened, by IP address
-	count int            // and in all
+	from  map[string]int // inbound streams by IP address
+	count int            // all inbound streams
 }
 
 // listen binds UDP and TCP to the same port.
 func listen(bind netip.AddrPort, logger *log.Logger, reach func(string) bool) (*transport, error) {
 	var nt *memberlist.NetTransport
 	var err error
-	for range 10 { // a port that is free for TCP may be taken for UDP
+	for range 10 { // a port free for TCP may be taken for UDP
 		nt, err = memberlist.NewNetTransport(&memberlist.NetTransportConfig{
 			BindAddrs: []string{bind.Addr().String()}, BindPort: int(bind.Port()), Logger: logger,
 		})
@@ -79,7 +79,7 @@ func listen(bind netip.AddrPort, logger *log.Logger, reach func(string) bool) (*
 	return t, nil
 }
 
-// accept takes the streams that others open, as many as there may be.
+// accept forwards inbound streams within the limits.
 func (t *transport) accept() {
 	for {
 		select {
@@ -114,7 +114,7 @@ func (t *transport) admit(c net.Conn) *stream {
 	return s
 }
 
-// StreamCh gives memberlist the streams that others opened.
+// StreamCh implements memberlist.Transport, with the admitted inbound streams.
 func (t *transport) StreamCh() <-chan net.Conn { return t.streams }
 
 // WriteTo sends a packet.
@@ -154,12 +154,12 @@ func (t *transport) DialAddressTimeout(a memberlist.Address, timeout time.Durati
 		return nil, net.ErrClosed
 	}
 	t.open[s] = struct{}{}
-	// The label goes out before memberlist sets a deadline.
+	// memberlist sends the label before it sets a deadline.
 	return s, c.SetDeadline(time.Now().Add(timeout))
 }
 
-// Shutdown ends everything. memberlist still takes what the listeners hand
-// over until it returns.
+// Shutdown closes everything. Until NetTransport.Shutdown returns, memberlist
+// receives what the listeners hand over.
 func (t *transport) Shutdown() error {
 	t.cancel()
 	err := t.NetTransport.Shutdown()
@@ -177,8 +177,8 @@ func (t *transport) Shutdown() error {
 	return err
 }
 
-// end is Shutdown where memberlist never came to be: what the listeners hand
-// over meanwhile is dropped.
+// end is Shutdown before memberlist runs: it drops what the listeners hand over
+// meanwhile.
 func (t *transport) end() {
 	done := make(chan struct{})
 	t.drain.Go(func() {
@@ -197,11 +197,11 @@ func (t *transport) end() {
 	t.drain.Wait()
 }
 
-// stream is one connection, with a bound on what it brings.
+// stream is one connection with a limit on the bytes received.
 type stream struct {
 	net.Conn
 	t    *transport
-	from string // IP address of whoever opened it; "": this node did
+	from string // IP address of an inbound stream; "": outbound
 
 	mu     sync.Mutex
 	read   int64 // bytes
@@ -228,7 +228,7 @@ func (s *stream) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Close gives back what the stream held.
+// Close releases the stream's share of the limits.
 func (s *stream) Close() error {
 	err := s.Conn.Close()
 	s.mu.Lock()

@@ -9,43 +9,43 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of what a member may say.
+// Limits of members' data.
 const (
 	maxID    = 128       // bytes of a node's ID
 	maxMeta  = 512       // bytes of its encoded meta data: memberlist panics beyond
 	maxFacts = 4 << 10   // bytes of its facts
-	maxState = 1 << 20   // bytes of the facts that one push/pull carries
-	maxAge   = 1 << 40   // milliseconds that a process may claim to run
-	maxTick  = 1<<62 - 1 // of a record's version, so that it can be surpassed
+	maxState = 1 << 20   // bytes of the facts in one push/pull
+	maxAge   = 1 << 40   // milliseconds of uptime in a claim
+	maxTick  = 1<<62 - 1 // of a record's version, so that a newer one is possible
 )
 
-// The first byte of what members tell each other. A member that does not know
-// one ignores the message.
+// The first byte of messages and meta data. A member ignores messages with an
+// unknown one.
 const (
-	formatMeta    = 1 // of meta data
-	formatRecords = 1 // records, to the end
-	formatWho     = 2 // who are you? A claim of the asker's own
-	formatIAm     = 3 // the claim of whoever was asked
+	formatMeta    = 1 // meta data
+	formatRecords = 1 // a message of records
+	formatWho     = 2 // a request for a claim, with the sender's claim
+	formatIAm     = 3 // the response, a claim
 )
 
-// errMalformed says that a member's bytes cannot be understood.
+// errMalformed: a member's bytes cannot be decoded.
 var errMalformed = errors.New("malformed")
 
-// record is what a node says of itself beside its meta data.
+// record is a node's replicated data besides its meta data.
 type record struct {
 	ID       string
-	Instance string // of the process that says it
-	Version  uint64 // the larger one is newer; the node itself sees to that
-	Left     bool   // it says goodbye
+	Instance string // of the process that sent it
+	Version  uint64 // increased by the node itself; the larger one is newer
+	Left     bool   // the node leaves
 	Facts    []byte
 }
 
-// claim is what a process that answers to an ID says of itself, to find out
-// whether two of them answer to the same.
+// claim describes a process that uses an ID, to detect a second one that uses
+// the same.
 type claim struct {
 	ID   string
 	Addr string        // gossip ip:port
-	Age  time.Duration // since it was opened
+	Age  time.Duration // since Open
 	Meta Meta
 }
 
@@ -61,7 +61,7 @@ func appendMeta(dst []byte, m Meta) []byte {
 	return dst
 }
 
-// encodeMeta encodes meta data that others would accept.
+// encodeMeta encodes valid meta data.
 func encodeMeta(m Meta) ([]byte, error) {
 	b := appendMeta(nil, m)
 	if len(b) > maxMeta {
@@ -73,8 +73,8 @@ func encodeMeta(m Meta) ([]byte, error) {
 	return b, nil
 }
 
-// decodeMeta reads meta data. What follows the fields that it knows is of a
-// newer version and ignored.
+// decodeMeta decodes meta data. It ignores further fields, which a newer
+// version may add.
 func decodeMeta(b []byte) (m Meta, err error) {
 	if len(b) > maxMeta {
 		return Meta{}, fmt.Errorf("%w: %d bytes, the limit is %d", errMalformed, len(b), maxMeta)
@@ -103,7 +103,7 @@ func appendRecord(dst []byte, r record) []byte {
 	return appendBytes(append(dst, flags), r.Facts)
 }
 
-// encodeRecords makes a message of records.
+// encodeRecords encodes a message of records.
 func encodeRecords(records ...record) []byte {
 	b := []byte{formatRecords}
 	for _, r := range records {
@@ -112,8 +112,8 @@ func encodeRecords(records ...record) []byte {
 	return b
 }
 
-// decodeRecords reads the records of a message up to the first one that is
-// malformed, and hands each to use. Facts are part of b.
+// decodeRecords decodes the records of a message up to the first malformed one,
+// and calls use for each. Facts share b's memory.
 func decodeRecords(b []byte, use func(record)) error {
 	r := reader{rest: b}
 	if v := r.byte(); v != formatRecords {
@@ -150,7 +150,7 @@ func decodeClaim(b []byte) (c claim, err error) {
 	return c, err
 }
 
-// reader takes values off bytes; the first fault stays.
+// reader decodes values from bytes; its first error is sticky.
 type reader struct {
 	rest []byte
 	err  error
@@ -194,7 +194,7 @@ func (r *reader) bytes(limit int) []byte {
 	return b
 }
 
-// text is what may be shown to people: valid UTF-8 without control characters.
+// text reads a displayable string: valid UTF-8 without control characters.
 func (r *reader) text(limit int) string {
 	b := r.bytes(limit)
 	if !utf8.Valid(b) {

@@ -23,7 +23,8 @@ func TestWireRoundTrip(t *testing.T) {
 	}
 	records := []record{{ID: "a", Instance: "i", Version: 1 << 60, Facts: []byte("f")}, {ID: "b", Left: true, Facts: []byte{}}}
 	var got []record
-	if err := decodeRecords(encodeRecords(records...), func(r record) { got = append(got, r) }); err != nil || !reflect.DeepEqual(got, records) {
+	if err := decodeRecords(encodeRecords(records...), func(r record) { got = append(got, r) }); err != nil ||
+		!reflect.DeepEqual(got, records) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	c := claim{ID: "a", Addr: "127.0.0.1:1", Age: time.Hour, Meta: meta}
@@ -38,7 +39,7 @@ func FuzzMessage(f *testing.F) {
 	f.Add(encodeClaim(formatIAm, claim{ID: "a", Addr: "b"}))
 	f.Add([]byte{formatRecords, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		// What is understood is written the same way again, as far as it was known.
+		// Decoded meta data must encode to the same fields.
 		if m, err := decodeMeta(b); err == nil {
 			again, err := encodeMeta(m)
 			if back, err2 := decodeMeta(again); err != nil || err2 != nil || back != m {

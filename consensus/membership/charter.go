@@ -7,73 +7,75 @@ import (
 	"strings"
 )
 
-// Charter names a cluster that is to begin and the nodes that begin it
-// together. It is fixed before any of them begins.
+// Charter names a new cluster and the nodes that found it together. It is fixed
+// before any of them starts Raft.
 //
 // The protocol, for N nodes of --expect:
 //
-//	draw up   One node, to which the others are pledged (Form), mints the
-//	          cluster, writes the charter to its disk and offers it to the
-//	          other members. By that it has accepted it.
-//	accept    A member that has seen all the others writes it to its disk. A
-//	          node is bound to one charter at a time, also over restarts.
+//	draw up   One node, to which the others are pledged (Form), creates the
+//	          cluster ID, writes the charter to its disk and offers it to the
+//	          other members. It has thereby accepted the charter.
+//	accept    A member that has seen all others writes the charter to its
+//	          disk. A node is bound to one charter at a time, also across
+//	          restarts.
 //	begin     A member that knows that all N have accepted starts Raft with
 //	          the charter's voters. It stays in that cluster.
-//	renounce  A member that is bound and cannot begin for GiveUpAfter writes
-//	          down that it never will. It stays barred from other charters
-//	          until the charter is dead: until so many of its voters have
-//	          renounced it that the others are no majority.
+//	renounce  A member that is bound and cannot begin for GiveUpAfter records
+//	          that it never will. It may accept no other charter until this
+//	          one is dead: until so many of its voters have renounced it that
+//	          the rest is no majority.
 //
-// Safety needs no clock. Begin is for those that have accepted and not
-// renounced, so a charter of which a voter has begun and that is dead has no
-// majority of voters that ever begin: it agrees on nothing. A node accepts a
-// second charter only when the first one is dead. So of two charters with a
-// member in common at most one ever agrees on anything, and it does so with a
-// majority of the voters that all of its members have confirmed.
+// Safety does not depend on clocks. Only a member that has accepted and not
+// renounced may begin, so a dead charter never has a majority of voters that
+// have begun: it never commits anything. A node accepts a second charter only
+// when the first one is dead. So of two charters with a common member, at most
+// one ever commits anything, and it does so with a majority of the voters that
+// all of its members have confirmed.
 //
-// What a crash leaves behind, step by step (the same folder, a new process):
+// A crash has these effects, step by step (same directory, new process):
 //
-//   - before the charter is on the disk of who draws it up: nothing; no one
-//     has heard of it.
-//   - on that disk, offered to some or none: it is offered again. If that
-//     node does not return, those that have accepted know either that all have
-//     (then they begin without it) or renounce it.
-//   - after a member has accepted, before it has answered: the next look at
-//     it shows that it has.
-//   - after all have accepted, before anyone has begun: each finds that out
-//     from the others and begins.
-//   - after some have begun: the others find that all have accepted, or are
-//     told that the cluster is there. Raft decides nothing before a majority
-//     of the voters has begun.
-//   - after a member has renounced: it remembers, and does not accept again.
-//   - a node that is wiped has another ID. Where it had accepted, the charter
-//     goes on with a voter that is gone; where it had not, the others renounce.
+//   - before the charter is on the disk of the node that draws it up: none; no
+//     other node has seen the charter.
+//   - on that disk, offered to some or none: it is offered again. If that node
+//     does not return, the members that accepted either know that all have, and
+//     begin without it, or renounce it.
+//   - after a member has accepted, before it has responded: its next view shows
+//     that it has.
+//   - after all have accepted, before any has begun: each learns that from the
+//     others and begins.
+//   - after some have begun: the others find that all have accepted, or that the
+//     cluster exists. Raft commits nothing before a majority of the voters has
+//     begun.
+//   - after a member has renounced: the record persists, and the member does not
+//     accept again.
+//   - a node whose disk is wiped has a new ID. If it had accepted, the charter
+//     continues with a lost voter; otherwise the others renounce.
 //   - a node that has begun and finds the charter dead (it was away while the
-//     others renounced) has agreed on nothing. It starts over as a new node.
+//     others renounced) has committed nothing. It starts over as a new node.
 type Charter struct {
-	Cluster string   `json:"cluster"` // its ID, minted by By
+	Cluster string   `json:"cluster"` // its ID, created by By
 	By      string   `json:"by"`      // ID of the member that drew it up
 	Members []string `json:"members"` // IDs of the N nodes, in order
-	// Voters are the members that vote in the first configuration.
+	// Voters are the voters of the first configuration.
 	Voters []string `json:"voters"`
 }
 
 // Renounced is a charter that a node will never begin.
 type Renounced struct {
 	Charter
-	// Without are the voters that are known to have renounced it.
+	// Without lists the voters known to have renounced it.
 	Without []string `json:"without"`
 }
 
-// MaxRenounced bounds the charters that one node has renounced and remembers.
+// MaxRenounced bounds the renounced charters that a node remembers.
 const MaxRenounced = 64
 
-// Same says whether two charters are the same in every part.
+// Same reports whether two charters are equal.
 func (c Charter) Same(o Charter) bool {
 	return c.Cluster == o.Cluster && c.By == o.By && slices.Equal(c.Members, o.Members) && slices.Equal(c.Voters, o.Voters)
 }
 
-// Valid says whether a charter is one that nodes may agree on.
+// Valid reports whether a charter is well-formed.
 func (c Charter) Valid() bool {
 	return c.Cluster != "" && len(c.Members) > 1 && len(c.Members) <= maxExpect &&
 		slices.IsSorted(c.Members) && len(slices.Compact(slices.Clone(c.Members))) == len(c.Members) &&
@@ -81,7 +83,7 @@ func (c Charter) Valid() bool {
 		slices.Equal(c.Voters, c.Members[:len(c.Voters)])
 }
 
-// Dead says whether the voters that have not renounced are no majority.
+// Dead reports whether the voters that have not renounced are no majority.
 func (r Renounced) Dead() bool {
 	left := 0
 	for _, id := range r.Voters {
@@ -92,10 +94,9 @@ func (r Renounced) Dead() bool {
 	return left < majority(len(r.Voters))
 }
 
-// FirstVoters are those of a charter's members, which are sorted, that vote in
-// its first configuration: the lowest IDs, an odd number, at most as many as
-// the setting --voters says. Two nodes both vote, so that no change rests on
-// one disk.
+// FirstVoters returns the voters of a charter's first configuration: the lowest
+// IDs of the sorted members, an odd number, at most the setting --voters. Of
+// two nodes both vote, so that every change is on two disks.
 func FirstVoters(members []string, most int) []string {
 	most = Settings{Voters: most}.withDefaults().Voters
 	n := min(len(members), most)
@@ -105,8 +106,8 @@ func FirstVoters(members []string, most int) []string {
 	return members[:n]
 }
 
-// Accept says why a node may not accept a charter that it is offered; nil: it
-// may, and is bound to it once it has written it down.
+// Accept returns why a node may not accept an offered charter. On nil it may,
+// and is bound to the charter once that is on its disk.
 func Accept(self Peer, peers []Peer, c Charter) error {
 	switch {
 	case !c.Valid() || !slices.Contains(c.Members, self.ID):
@@ -131,8 +132,7 @@ func Accept(self Peer, peers []Peer, c Charter) error {
 	return nil
 }
 
-// Learn adds what peers say of renounced charters to what a node knows of its
-// own ones.
+// Learn merges the peers' knowledge of renounced charters into a node's own.
 func Learn(own []Renounced, peers []Peer) (all []Renounced, news bool) {
 	all = make([]Renounced, 0, len(own))
 	for _, r := range own {
@@ -155,14 +155,14 @@ func Learn(own []Renounced, peers []Peer) (all []Renounced, news bool) {
 	return all, news
 }
 
-// GivenUp says whether a charter that a node has begun is dead, by what peers
-// say: it has agreed on nothing and never will.
+// GivenUp reports whether a charter that a node has begun is dead, according to
+// its peers: it has committed nothing and never will.
 func GivenUp(c Charter, peers []Peer) bool {
 	known, _ := Learn([]Renounced{{Charter: c}}, peers)
 	return known[0].Dead()
 }
 
-// Renounce is what a node remembers of a charter that it renounces.
+// Renounce returns the record of a charter that the node renounces.
 func Renounce(self string, c Charter) Renounced {
 	r := Renounced{Charter: c}
 	if slices.Contains(c.Voters, self) {
@@ -171,13 +171,13 @@ func Renounce(self string, c Charter) Renounced {
 	return r
 }
 
-// renounced says whether the peer has renounced the charter of a cluster.
+// renounced reports whether the peer has renounced the charter of a cluster.
 func (p Peer) renounced(cluster string) bool {
 	return slices.ContainsFunc(p.Renounced, func(r Renounced) bool { return r.Cluster == cluster })
 }
 
-// barred is a charter that the peer has renounced and that is not dead: until
-// it is, the peer takes part in no other. Nil: there is none.
+// barred returns a charter that the peer has renounced and that is not dead:
+// until it is, the peer takes part in no other. Nil: there is none.
 func (p Peer) barred() *Renounced {
 	for i := range p.Renounced {
 		if !p.Renounced[i].Dead() {
@@ -187,15 +187,16 @@ func (p Peer) barred() *Renounced {
 	return nil
 }
 
-// knowsDead says whether the peer knows that a cluster never came to be.
+// knowsDead reports whether the peer knows that the charter of a cluster is
+// dead.
 func (p Peer) knowsDead(cluster string) bool {
 	return slices.ContainsFunc(p.Renounced, func(r Renounced) bool { return r.Cluster == cluster && r.Dead() })
 }
 
-// open says whether the peer may take part in a charter.
+// open reports whether the peer may take part in a charter.
 func (p Peer) open() bool { return p.Accepted == nil && p.barred() == nil }
 
-// bound decides for a node that has accepted a charter, or is barred by one.
+// bound decides for a node that has accepted a charter or is barred by one.
 func (f *former) bound() (Decision, bool) {
 	c := f.self.Accepted
 	if c == nil {
@@ -209,7 +210,7 @@ func (f *former) bound() (Decision, bool) {
 	}
 	for _, id := range c.Members {
 		p, ok := f.find(id)
-		// Who drew it up had accepted it before anyone heard of it.
+		// The member By accepted it before it offered it to others.
 		if id != f.self.ID && id != c.By && (!ok || p.Accepted == nil || !p.Accepted.Same(*c)) {
 			missing = append(missing, id)
 		}
@@ -218,16 +219,17 @@ func (f *former) bound() (Decision, bool) {
 	case len(missing) == 0:
 		return Decision{Action: FormBegin, Charter: c, Why: "all have accepted: " + strings.Join(c.Members, " ")}, true
 	case f.self.BoundFor > GiveUpAfter:
-		return Decision{Action: FormRenounce, Charter: c, Why: fmt.Sprintf("after %v not accepted by %s", GiveUpAfter, strings.Join(missing, " "))}, true
+		return Decision{Action: FormRenounce, Charter: c, Why: fmt.Sprintf(
+			"after %v not accepted by %s", GiveUpAfter, strings.Join(missing, " "))}, true
 	case c.By == f.self.ID:
 		return Decision{Action: FormOffer, Peers: missing, Charter: c, Why: "not yet accepted by " + strings.Join(missing, " ")}, true
 	}
 	return Decision{Action: FormWait, Why: "not yet accepted by " + strings.Join(missing, " ")}, true
 }
 
-// barred decides for a node that is bound by nothing but what it, or a peer,
-// has renounced. A member that has not heard of a charter before renounces it
-// with the others, so that they come to know that it is dead.
+// barred decides for a node that has accepted no charter, by the charters that
+// it or a peer has renounced. A member that never saw a charter renounces it
+// with the others, so that they learn that it is dead.
 func (f *former) barred() (Decision, bool) {
 	for _, p := range f.peers {
 		for _, r := range p.Renounced {
@@ -237,13 +239,14 @@ func (f *former) barred() (Decision, bool) {
 		}
 	}
 	if r := f.self.barred(); r != nil {
-		return Decision{Action: FormWait, Barred: true, Why: fmt.Sprintf("it has renounced the cluster of %s, which may still begin: %s must renounce it too, or begin it",
+		return Decision{Action: FormWait, Barred: true, Why: fmt.Sprintf(
+			"it has renounced the cluster of %s, which may still begin: %s must renounce it too, or begin it",
 			strings.Join(r.Members, " "), strings.Join(r.silent(), " or "))}, true
 	}
 	return Decision{}, false
 }
 
-// silent are the voters that are not known to have renounced.
+// silent returns the voters not known to have renounced.
 func (r *Renounced) silent() (ids []string) {
 	for _, id := range r.Voters {
 		if !slices.Contains(r.Without, id) {

@@ -8,108 +8,106 @@ import (
 	"time"
 )
 
-// Peer is a node that was started with --expect N, as it says of itself.
+// Peer is a node started with --expect N, as described by itself.
 type Peer struct {
 	ID     string
 	Addr   string // of its cluster port
-	Expect int    // N: how many nodes found the cluster
-	// Formed says that it is in a cluster, whose ID is Cluster.
+	Expect int    // N: number of nodes that found the cluster
+	// Formed: the node is in a cluster, whose ID is Cluster.
 	Formed  bool
 	Cluster string
-	// PledgedTo is the ID of the only node that it lets found the cluster,
-	// itself perhaps; "": none yet. It is told with every view. A process
-	// that forgets it, because it ends, must come back with another ID, or
-	// answer nobody for ActWithin.
+	// PledgedTo is the ID of the only node, perhaps itself, that it allows to
+	// found the cluster; "": none yet. Every view includes it. A process that
+	// forgets it by ending must return with another ID, or answer no view for
+	// ActWithin.
 	PledgedTo string
-	// Seen are the IDs of the nodes whose views it has, not older than ActWithin.
+	// Seen lists the nodes whose views it has, none older than ActWithin.
 	Seen []string
-	// Accepted is the charter that it is bound to, Renounced those that it
-	// will never begin. Both outlive its process.
+	// Accepted is the charter that it is bound to, Renounced those that it will
+	// never begin. Both are persistent.
 	Accepted  *Charter
 	Renounced []Renounced
 
-	// Age is how long ago the caller asked for this view. The question
-	// counts, not the answer, so that what a slow network delivers late is
-	// old. Only views that were asked for count, not those that came with
-	// another's question. Of a peer; nothing for the node itself.
+	// Age is the time since the caller requested this view; the time of the
+	// request counts, so that a response delayed by the network is old. Only
+	// requested views count, not those that came with a peer's request. Set for
+	// peers only.
 	Age time.Duration
-	// PledgedFor is how long ago the node made its pledge, and Told how long
-	// ago it last answered the node that it is pledged to; PledgedFor if it
-	// has not since. Of the node itself, by its own monotonic clock. Answers
-	// and decisions must not run at the same time.
+	// PledgedFor is the time since the node made its pledge, and Told the time
+	// since it last answered the node that it is pledged to, or PledgedFor if it
+	// has not since. Set for the node itself only, by its monotonic clock. Answers
+	// and decisions must not run concurrently.
 	PledgedFor time.Duration
 	Told       time.Duration
-	// BoundFor is how long ago the node accepted its charter, or began to run
-	// with it. Of the node itself.
+	// BoundFor is the time since the node accepted its charter, or began to run
+	// with it. Set for the node itself only.
 	BoundFor time.Duration
 }
 
-// The times that bring nodes to one charter soon. Safety rests on none of them
-// (see Charter). They hold between the clocks' rates, never between their
-// readings: each is measured on one node.
+// Durations that make nodes converge on one charter. Safety depends on none of
+// them (see Charter). They assume that clocks run at similar rates, not that
+// they agree: each is measured on one node.
 const (
-	// GiveUpAfter is how long a node is bound to a charter that not all
-	// members accept before it renounces it.
+	// GiveUpAfter is how long a node stays bound to a charter that not all members
+	// accept before it renounces it.
 	GiveUpAfter = 30 * time.Second
-	// ActWithin bounds the age of the views on which a node may bootstrap.
-	// Since a view's age counts from the question, whoever acts on a pledge
-	// does so within ActWithin after it was given.
+	// ActWithin bounds the age of the views on which a node may bootstrap. Since
+	// the age counts from the request, a node acts on a pledge within ActWithin
+	// after it was given.
 	ActWithin = 5 * time.Second
-	// TakeBackAfter is how long a node that is pledged to another one must
-	// not have told it so before it may pledge to a third. It is longer than
-	// ActWithin by far, so that clocks may run at different speeds.
+	// TakeBackAfter is how long a node must not have told the node it is pledged
+	// to of the pledge before it may pledge to another. It is much longer than
+	// ActWithin, so that clocks may run at different rates.
 	TakeBackAfter = 30 * time.Second
 )
 
 const (
-	maxExpect = 16 // nodes that found a cluster together
+	maxExpect = 16 // bounds --expect
 	maxSearch = 10_000
 )
 
-// FormAction is what a decision says.
+// FormAction is the kind of a Decision.
 type FormAction string
 
-// The decisions.
+// The kinds of Decision.
 const (
-	FormWait      FormAction = "wait"      // look again soon
-	FormPledge    FormAction = "pledge"    // set PledgedTo to Peer, then look again
-	FormBootstrap FormAction = "bootstrap" // found a cluster of this node alone: --expect 1
+	FormWait      FormAction = "wait"      // decide again soon
+	FormPledge    FormAction = "pledge"    // set PledgedTo to Peer, then decide again
+	FormBootstrap FormAction = "bootstrap" // create a single-node cluster: --expect 1
 	FormDraw      FormAction = "draw"      // draw up a charter of Peers, and accept it
 	FormOffer     FormAction = "offer"     // offer Charter to Peers
 	FormBegin     FormAction = "begin"     // begin the cluster of Charter
 	FormRenounce  FormAction = "renounce"  // renounce Charter
 	FormJoin      FormAction = "join"      // join the cluster of Peer
-	FormRefuse    FormAction = "refuse"    // an operator must act; look again all the same
+	FormRefuse    FormAction = "refuse"    // an operator must act; still decide again
 )
 
-// Decision is what a node that forms does next.
+// Decision is the next step of a node without a cluster.
 type Decision struct {
 	Action  FormAction
-	Peer    string   // ID of whom to pledge to or to join
-	Peers   []string // IDs: the members to be, or whom to offer Charter
+	Peer    string   // ID of the node to pledge to or to join
+	Peers   []string // IDs of the future members, or of the nodes to offer Charter to
 	Charter *Charter
-	Barred  bool // it waits for a charter that it has renounced to be dead
+	Barred  bool // the node waits until a charter that it has renounced is dead
 	Why     string
 }
 
-// Form decides what a node that was started with --expect does next. Peers are
-// the nodes that prove the same token and have answered; a node that has not
-// answered is not among them and is never taken for one that is empty. A
-// caller that learns from its peers' answers where further peers are needs
-// join lists that overlap, no more.
+// Form returns the next step of a node started with --expect. Peers are the
+// nodes that proved the same token and have responded; a node that has not
+// responded is not among them and is never assumed to be empty. If the caller
+// learns of further peers from responses, the join lists need only overlap.
 //
-// A node draws up a charter only when it has the lowest ID of N nodes, itself
-// among them, that all have seen each other, expect the same number, are in no
-// cluster, are bound to no charter, and are all pledged to it. What follows is
-// told at Charter. If anybody is in a cluster, the others join that.
+// A node draws up a charter only if it has the lowest ID of N nodes, including
+// itself, that all have seen each other, expect the same number, are in no
+// cluster, are bound to no charter, and are all pledged to it. See Charter for
+// what follows. If any node is in a cluster, the others join that.
 //
-// Pledges keep nodes from drawing up charters against each other; nothing
-// worse than a wait comes of it when two do. A node is pledged to at most one,
-// and takes that back only
+// Pledges prevent competing charters; two of them cost no more than a wait. A
+// node is pledged to one node at most, and withdraws the pledge only
 //
-//   - when that one says that it is not pledged to itself, and says so in a
-//     view that was asked for after it last heard of the pledge;
-//   - when it has not told that one of its pledge for TakeBackAfter.
+//   - when that node reports that it is not pledged to itself, in a view requested
+//     after it was last told of the pledge;
+//   - when it has not told that node of the pledge for TakeBackAfter.
 func Form(self Peer, peers []Peer) Decision {
 	if self.Formed {
 		return Decision{Action: FormWait, Why: "it is in a cluster"}
@@ -129,10 +127,10 @@ func Form(self Peer, peers []Peer) Decision {
 	return f.wait()
 }
 
-// former is one look at the peers.
+// former is the input of one decision.
 type former struct {
 	self  Peer
-	peers []Peer // by ID, each once, fresh, without self
+	peers []Peer // sorted by ID, unique, no older than ActWithin, without self
 }
 
 func (f *former) find(id string) (Peer, bool) {
@@ -148,7 +146,7 @@ func (f *former) has(id string) bool {
 	return ok
 }
 
-// join looks for a cluster that is there already.
+// join handles peers that are already in a cluster.
 func (f *former) join() (Decision, bool) {
 	if c := f.self.Accepted; c != nil {
 		if i := slices.IndexFunc(f.peers, func(p Peer) bool { return p.Formed && p.Cluster == c.Cluster }); i >= 0 {
@@ -175,7 +173,7 @@ func (f *former) join() (Decision, bool) {
 	return Decision{Action: FormJoin, Peer: formed[0].ID, Why: "it is in a cluster"}, true
 }
 
-// unequal refuses what operators get wrong.
+// unequal refuses --expect values that are out of range or differ.
 func (f *former) unequal() (Decision, bool) {
 	if f.self.Expect < 1 || f.self.Expect > maxExpect {
 		return Decision{Action: FormRefuse, Why: fmt.Sprintf("--expect %d: not between 1 and %d", f.self.Expect, maxExpect)}, true
@@ -189,7 +187,7 @@ func (f *former) unequal() (Decision, bool) {
 	return Decision{}, false
 }
 
-// draw looks whether this node may draw up the charter now.
+// draw checks whether this node may draw up the charter now.
 func (f *former) draw() (Decision, bool) {
 	if f.self.Expect == 1 {
 		return Decision{Action: FormBootstrap, Why: "no other node is expected"}, true
@@ -206,7 +204,7 @@ func (f *former) draw() (Decision, bool) {
 	return Decision{Action: FormDraw, Peers: set, Why: "all are pledged to it: " + strings.Join(set, " ")}, true
 }
 
-// pledge looks whom this node should let found the cluster.
+// pledge selects the node that may found the cluster.
 func (f *former) pledge() (Decision, bool) {
 	set := f.meet(func(Peer) bool { return true })
 	if set == nil || set[0] == f.self.PledgedTo || !f.free() {
@@ -215,7 +213,7 @@ func (f *former) pledge() (Decision, bool) {
 	return Decision{Action: FormPledge, Peer: set[0], Why: "it has the lowest ID of " + strings.Join(set, " ")}, true
 }
 
-// free says whether this node may pledge to another one than it has.
+// free reports whether this node may change its pledge.
 func (f *former) free() bool {
 	to := f.self.PledgedTo
 	if to == "" || to == f.self.ID || f.self.Told > TakeBackAfter && f.self.PledgedFor > TakeBackAfter {
@@ -225,9 +223,9 @@ func (f *former) free() bool {
 	return ok && p.PledgedTo != to && p.Age < f.self.Told && p.Age < f.self.PledgedFor
 }
 
-// meet finds N nodes that have all seen each other, this one among them and
-// else those that may be; of several such sets the one with the lowest IDs.
-// Nil: there is none.
+// meet returns N nodes that have all seen each other: this one, and peers for
+// which may returns true. Of several such sets it returns the one with the
+// lowest IDs; nil: there is none.
 func (f *former) meet(may func(Peer) bool) []string {
 	var all []Peer
 	for _, p := range f.peers {
@@ -235,7 +233,7 @@ func (f *former) meet(may func(Peer) bool) []string {
 			all = append(all, p)
 		}
 	}
-	// Having the peer's view is to have seen it.
+	// A peer whose view is here has been seen.
 	self := f.self
 	self.Seen = nil
 	for _, p := range all {
@@ -251,8 +249,8 @@ func (f *former) meet(may func(Peer) bool) []string {
 	return ids
 }
 
-// search tries to make set as large as want with nodes from rest, in order.
-// The set must come to hold self.
+// search extends set to want nodes with nodes from rest, in order. The result
+// must contain self.
 func search(set, rest []Peer, self Peer, want int, budget *int) []Peer {
 	if len(set) == want {
 		if !slices.ContainsFunc(set, func(p Peer) bool { return p.ID == self.ID }) {
@@ -264,7 +262,7 @@ func search(set, rest []Peer, self Peer, want int, budget *int) []Peer {
 		*budget--
 		switch {
 		case *budget < 0 || len(set)+len(rest)-i < want || i > 0 && rest[i-1].ID == self.ID:
-			return nil // without self there is no set
+			return nil // self must be in the set
 		case !slices.ContainsFunc(set, func(q Peer) bool { return !mutual(p, q) }):
 			if found := search(append(slices.Clip(set), p), rest[i+1:], self, want, budget); found != nil {
 				return found
@@ -278,7 +276,7 @@ func mutual(a, b Peer) bool {
 	return slices.Contains(a.Seen, b.ID) && slices.Contains(b.Seen, a.ID)
 }
 
-// wait says what is missing.
+// wait returns FormWait with what is missing.
 func (f *former) wait() Decision {
 	var why string
 	switch to := f.self.PledgedTo; {

@@ -11,20 +11,20 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestFormScenarios plays the stories in testdata/form. Steps:
+// TestFormScenarios runs the scenarios in testdata/form. Steps:
 //
 //	start N... expect=E       nodes start
-//	stop N                    a node dies, for good: its folder is wiped
-//	crash N                   its process ends; the next one has the same folder
-//	off|on N                  it is down, with its folder; it runs again
-//	cut|link A B              they cannot reach each other, or can again
+//	stop N                    a node dies for good: its directory is wiped
+//	crash N                   its process ends; the next one has the same directory
+//	off|on N                  it goes down with its directory; it runs again
+//	cut|link A B              the link between A and B is cut, or restored
 //	at T                      the time since the beginning
-//	round                     one after the other asks everybody and decides
-//	ask A B                   A asks B, and is answered
+//	round                     each node in turn requests all views and decides
+//	ask A B                   A requests B's view, and gets it
 //	decide A                  A decides; offers of a charter arrive at once
 //	lose A                    A decides; its offers of a charter are lost
-//	settle                    rounds, a second apart, until nobody has anything new to say
-//	clusters                  who is in which
+//	settle                    rounds, a second apart, until five bring nothing new
+//	clusters                  the clusters and their members
 func TestFormScenarios(t *testing.T) { play(t, "form", newFounding, (*founding).step) }
 
 func (f *founding) step(words []string) ([]string, error) {
@@ -80,7 +80,7 @@ func (f *founding) step(words []string) ([]string, error) {
 	return nil, errArguments
 }
 
-// settle tells each decision once, and ends when five rounds bring nothing new.
+// settle lists each decision once, and ends when five rounds bring nothing new.
 func (f *founding) settle() (out []string, err error) {
 	for quiet := 0; quiet < 5; quiet++ {
 		f.now = f.now.Add(time.Second)
@@ -115,10 +115,10 @@ func (f *founding) clusters() (out []string) {
 	return out
 }
 
-// N+2 nodes that reach each other or not, that crash and are wiped, ask, offer,
-// accept and decide in any order and at any pace: of two charters with a node
-// in common only one ever has a majority that begins, and no charter is begun
-// before all of its members have accepted it.
+// TestFormNeverFoundsTwoClusters runs N+2 nodes whose links break, that crash,
+// are wiped, request views, offer, accept and decide in random order and
+// timing. Of two charters with a common node only one ever has a majority that
+// begins, and no charter is begun before all of its members have accepted it.
 func TestFormNeverFoundsTwoClusters(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := newFounding()
@@ -134,11 +134,13 @@ func TestFormNeverFoundsTwoClusters(t *testing.T) {
 	})
 }
 
-// chance lets one thing happen.
+// chance runs one random event.
 func (f *founding) chance(t *rapid.T, i int) {
 	a := f.nodes[rapid.IntRange(0, len(f.nodes)-1).Draw(t, "a")]
 	b := f.nodes[rapid.IntRange(0, len(f.nodes)-1).Draw(t, "b")]
-	switch rapid.SampledFrom([]string{"ask", "fly", "fly", "fly", "decide", "decide", "round", "cut", "link", "crash", "wait", "long", "wipe"}).Draw(t, "event") {
+	switch rapid.SampledFrom([]string{
+		"ask", "fly", "fly", "fly", "decide", "decide", "round", "cut", "link", "crash", "wait", "long", "wipe",
+	}).Draw(t, "event") {
 	case "ask":
 		f.ask(a, b)
 	case "fly":
@@ -170,8 +172,8 @@ func (f *founding) chance(t *rapid.T, i int) {
 	}
 }
 
-// fly sends a question, or brings one, or an offer, that is on its way a step
-// further; or it is lost.
+// fly sends a request, or moves a request, response or offer in flight one step
+// further, or loses it.
 func (f *founding) fly(t *rapid.T, a, b *starter) {
 	if len(f.flying) == 0 || len(f.flying) < 8 && rapid.Bool().Draw(t, "new") {
 		if a != b {
@@ -219,9 +221,9 @@ func (f *founding) check(t *rapid.T) {
 	}
 }
 
-// peace lets everybody reach everybody: then all come to be in a cluster. Not
-// where most of the voters of one that was begun were wiped: they could as
-// well be down, and an operator must say that they are not.
+// peace restores all links: then all nodes join a cluster, unless most of the
+// voters of a begun charter were wiped. They might as well be down, so an
+// operator must decide.
 func (f *founding) peace(t *rapid.T, expect int) {
 	clear(f.cut)
 	for range 4*int(TakeBackAfter/time.Second) + 20 {
@@ -274,29 +276,45 @@ func TestFormIgnoresWhatIsOld(t *testing.T) {
 	}
 }
 
-// A node that is pledged to b would rather be pledged to a, which has a lower
-// ID. When may it be?
+// TestFormKeepsItsPledge: a node is pledged to b, and a has a lower ID. The
+// table lists when it may change its pledge to a.
 func TestFormKeepsItsPledge(t *testing.T) {
 	all := []string{"a", "b", "c"}
 	for what, test := range map[string]struct {
-		b          Peer // as it says of itself
+		b          Peer // b's view of itself
 		told, held time.Duration
 		free       bool
 	}{
-		"b wants to found the cluster":                                           {Peer{PledgedTo: "b", Age: time.Second}, 2 * time.Second, time.Minute, false},
-		"b gave way, and said so when asked after it was told of the pledge":     {Peer{PledgedTo: "a", Age: time.Second}, 2 * time.Second, time.Minute, true},
-		"b gave way, and may since have been told of the pledge":                 {Peer{PledgedTo: "a", Age: 2 * time.Second}, time.Second, time.Minute, false},
-		"b gave way, and was told of the pledge at the very time":                {Peer{PledgedTo: "a", Age: time.Second}, time.Second, time.Minute, false},
-		"b said so before the pledge was made":                                   {Peer{PledgedTo: "a", Age: 3 * time.Second}, 4 * time.Second, 2 * time.Second, false},
-		"b is silent, and was told lately":                                       {Peer{PledgedTo: "b", Age: time.Minute}, TakeBackAfter, time.Hour, false},
-		"b is silent, and has not been told for long":                            {Peer{PledgedTo: "b", Age: time.Minute}, TakeBackAfter + 1, time.Hour, true},
-		"b is silent; the pledge is young, whatever is said of when it was told": {Peer{PledgedTo: "b", Age: time.Minute}, time.Hour, TakeBackAfter, false},
+		"b wants to found the cluster": {
+			Peer{PledgedTo: "b", Age: time.Second}, 2 * time.Second, time.Minute, false,
+		},
+		"b gave way, and said so when asked after it was told of the pledge": {
+			Peer{PledgedTo: "a", Age: time.Second}, 2 * time.Second, time.Minute, true,
+		},
+		"b gave way, and may since have been told of the pledge": {
+			Peer{PledgedTo: "a", Age: 2 * time.Second}, time.Second, time.Minute, false,
+		},
+		"b gave way, and was told of the pledge at the very time": {
+			Peer{PledgedTo: "a", Age: time.Second}, time.Second, time.Minute, false,
+		},
+		"b said so before the pledge was made": {
+			Peer{PledgedTo: "a", Age: 3 * time.Second}, 4 * time.Second, 2 * time.Second, false,
+		},
+		"b is silent, and was told lately": {
+			Peer{PledgedTo: "b", Age: time.Minute}, TakeBackAfter, time.Hour, false,
+		},
+		"b is silent, and has not been told for long": {
+			Peer{PledgedTo: "b", Age: time.Minute}, TakeBackAfter + 1, time.Hour, true,
+		},
+		"b is silent; the pledge is young, whatever is said of when it was told": {
+			Peer{PledgedTo: "b", Age: time.Minute}, time.Hour, TakeBackAfter, false,
+		},
 	} {
 		self := Peer{ID: "c", Expect: 3, PledgedTo: "b", Told: test.told, PledgedFor: test.held}
 		b := test.b
 		b.ID, b.Expect, b.Seen = "b", 3, all
 		peers := []Peer{{ID: "a", Expect: 3, PledgedTo: "a", Seen: append(all, "d")}, b}
-		if b.Age > ActWithin { // then another one makes up the number
+		if b.Age > ActWithin { // b's view is too old, so d completes the set
 			peers = append(peers, Peer{ID: "d", Expect: 3, PledgedTo: "a", Seen: all})
 		}
 		if d := Form(self, peers); (d.Action == FormPledge && d.Peer == "a") != test.free {

@@ -7,35 +7,35 @@ import (
 	"time"
 )
 
-// founding is a set of nodes that were started with --expect.
+// founding is a set of nodes started with --expect.
 type founding struct {
 	now   time.Time
-	nodes []*starter // by ID; those that are gone as well
+	nodes []*starter // by ID, including dead ones
 	cut   map[[2]string]bool
-	// flying are questions and answers on their way.
+	// flying holds the messages in flight.
 	flying []*exchange
 
 	charters map[string]*chartered
 	minted   int
 }
 
-// chartered is a charter that was drawn up, and who has begun it.
+// chartered is a charter and the nodes that have begun it.
 type chartered struct {
 	Charter
 	began   []string
 	gaveUp  []string
-	decides bool // a majority of its voters has begun: it may agree on something
+	decides bool // a majority of its voters has begun: it may commit entries
 }
 
-// starter is one node that forms.
+// starter is one node.
 type starter struct {
 	Peer
 	alive    bool
 	pledged  time.Time
 	told     time.Time
 	views    map[string]view
-	bound    time.Time // since when, as this process sees it
-	silent   time.Time // it answers nobody before
+	bound    time.Time // since when, in this process
+	silent   time.Time // it answers no requests until then
 	decision Decision
 }
 
@@ -48,7 +48,7 @@ type exchange struct {
 	from, to *starter
 	asked    time.Time
 	answer   *Peer
-	offer    *Charter // nil: a question
+	offer    *Charter // nil: a request for a view
 }
 
 func newFounding() *founding {
@@ -77,13 +77,13 @@ func (f *founding) linked(a, b *starter) bool {
 	return a != b && a.alive && b.alive && !f.cut[pair(a.ID, b.ID)]
 }
 
-// crash ends a node's process; the next one has what is on the disk, and
-// answers nobody while its old pledge may be acted on.
+// crash ends a node's process; the next one has its disk, and answers no
+// requests while its old pledge may be acted on.
 func (f *founding) crash(n *starter) {
 	n.PledgedTo, n.views, n.bound, n.silent = "", map[string]view{}, f.now, f.now.Add(ActWithin)
 }
 
-// tell is what a node answers to another one.
+// tell returns a node's answer to a request.
 func (f *founding) tell(n, to *starter) Peer {
 	if n.PledgedTo == to.ID {
 		n.told = f.now
@@ -98,7 +98,7 @@ func (f *founding) tell(n, to *starter) Peer {
 	return p
 }
 
-// ask is a question that is answered at once.
+// ask is a request answered at once.
 func (f *founding) ask(from, to *starter) {
 	if f.linked(from, to) && f.answers(to) {
 		from.views[to.ID] = view{f.tell(to, from), f.now}
@@ -107,7 +107,7 @@ func (f *founding) ask(from, to *starter) {
 
 func (f *founding) answers(n *starter) bool { return !f.now.Before(n.silent) }
 
-// offer brings a charter to a node.
+// offer delivers a charter to a node.
 func (f *founding) offer(to *starter, c Charter) error {
 	if err := Accept(to.Peer, f.seenBy(to), c); err != nil {
 		return err
@@ -119,7 +119,7 @@ func (f *founding) offer(to *starter, c Charter) error {
 	return nil
 }
 
-// seenBy are a node's views of the others.
+// seenBy returns a node's views of the others.
 func (f *founding) seenBy(n *starter) (peers []Peer) {
 	for _, v := range n.views {
 		v.Age = f.now.Sub(v.asked)
@@ -129,14 +129,14 @@ func (f *founding) seenBy(n *starter) (peers []Peer) {
 	return peers
 }
 
-// self is a node as Form wants it.
+// self returns a node's Peer for Form.
 func (f *founding) self(n *starter) Peer {
 	p := n.Peer
 	p.PledgedFor, p.Told, p.BoundFor = f.now.Sub(n.pledged), f.now.Sub(n.told), f.now.Sub(n.bound)
 	return p
 }
 
-// decide lets a node do what Form says. Offers are sent by send.
+// decide performs what Form returns for a node. send delivers offers.
 func (f *founding) decide(n *starter, send func(to *starter, c Charter)) Decision {
 	peers := f.seenBy(n)
 	n.Renounced, _ = Learn(n.Renounced, peers)
@@ -183,7 +183,7 @@ func (f *founding) begin(n *starter) {
 	c.decides = c.decides || votes >= majority(len(c.Voters))
 }
 
-// giveUp lets a node that has begun start over where its charter is dead.
+// giveUp makes a node that has begun a dead charter start over.
 func (f *founding) giveUp(n *starter) bool {
 	c := f.charters[n.Cluster]
 	if !n.alive || !n.Formed || n.Accepted == nil || c.decides || !GivenUp(c.Charter, f.seenBy(n)) {
@@ -195,7 +195,7 @@ func (f *founding) giveUp(n *starter) bool {
 	return true
 }
 
-// deliver is an offer that arrives at once.
+// deliver returns a send that delivers offers at once.
 func (f *founding) deliver(from *starter) func(to *starter, c Charter) {
 	return func(to *starter, c Charter) {
 		if f.linked(from, to) && f.answers(to) {
@@ -204,7 +204,7 @@ func (f *founding) deliver(from *starter) func(to *starter, c Charter) {
 	}
 }
 
-// round lets one after the other ask everybody and then decide.
+// round lets each node in turn request all views and decide.
 func (f *founding) round() (out []string) {
 	for _, n := range slices.Clone(f.nodes) {
 		for _, other := range f.nodes {

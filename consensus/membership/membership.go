@@ -1,69 +1,68 @@
-// Package membership decides who votes. It is pure: what the leader sees goes
-// in, what it should do comes out, and there is neither I/O nor a clock in it.
+// Package membership decides which nodes are Raft voters. It is pure:
+// observations in, actions out, without I/O or a clock.
 //
-// It owns two decisions. Plan keeps the voters of a cluster: how many, who,
-// and in which order they change. Form decides which of several nodes that
-// have no cluster yet may found one.
+// It owns two decisions. Plan manages the voters of a cluster: how many, which
+// nodes, and the order of changes. Form decides which of several nodes without
+// a cluster may found one.
 //
-// It refuses to act where acting could cost the quorum: whoever is unsure
-// leaves the voters as they are.
+// It refuses any action that could cost the quorum: in doubt the voters stay as
+// they are.
 //
 //	actions := membership.Plan(membership.Observed{
 //		Self: "n1", Now: now, Settings: settings, Nodes: nodes,
 //	})
 //	for _, a := range actions {
-//		do(a) // a.Do == membership.Promote, a.ID == "n2", a.Why == "..."
+//		do(a) // a.Kind == membership.Promote, a.ID == "n2", a.Why == "..."
 //	}
 //
-// The stories in testdata tell how it behaves; a line "plan" shows what it
-// wants in that situation.
+// The scenarios in testdata document the behaviour; a line "plan" prints the
+// actions in that situation.
 package membership
 
 import "time"
 
-// Node is one node as the leader sees it.
+// Node is one node as observed by the leader.
 type Node struct {
 	ID   string
-	Name string // what people call it; decides nothing
-	// Addr is where the node is now; "": unknown.
+	Name string // display name; has no effect
+	// Addr is the node's current address; "": unknown.
 	Addr string
-	// Zone is what fails together with it; "": unknown.
+	// Zone is the node's failure domain; "": unknown.
 	Zone string
-	// Server says that it is in the Raft configuration, Voter that it votes
-	// there, ConfigAddr at which address it stands there.
+	// Server: the node is in the Raft configuration. Voter: it is a voter there.
+	// ConfigAddr is its address there.
 	Server     bool
 	Voter      bool
 	ConfigAddr string
-	// Up says that the node is there, Since when the leader saw Up change
-	// last. The zero time says that it is not known, and nothing is done
-	// that would need it to be long ago. A leader that is new, or that
-	// sees a node for the first time, begins with the present.
+	// Up: the node is alive. Since is when the leader last saw Up change. If Since
+	// is zero, it is unknown, and no action that requires a minimum time is taken.
+	// A new leader, or one that sees a node for the first time, sets Since to the
+	// present.
 	Up    bool
 	Since time.Time
-	// Joined is when the node came to the cluster.
+	// Joined is when the node joined the cluster.
 	Joined time.Time
-	// Leaving says that it was told to leave for good.
+	// Leaving: the node was told to leave for good.
 	Leaving bool
-	// Draining says that it is about to end, for good or not: it should not lead.
+	// Draining: the node is about to stop, for good or not, and should not lead.
 	Draining bool
-	// CaughtUp says that its log is close to the leader's.
+	// CaughtUp: its log is close to the leader's.
 	CaughtUp bool
 }
 
-// Settings are what the operator wants. Zero fields take the defaults.
+// Settings are the operator's settings. Zero fields take the defaults.
 type Settings struct {
-	// Voters is how many nodes vote at most; an even number counts as the odd
-	// one below it: 5.
+	// Voters is the maximum number of voters; an even number is lowered by one: 5.
 	Voters int
-	// Two says that two voters stay two, though one alone would decide more
-	// often: no change is to rest on one disk.
+	// Two keeps two voters as they are, although a single voter would be available
+	// more often, so that every change is on two disks.
 	Two bool
-	// StableAfter is how long a node is up before it may vote: 10 s. While
-	// the voters grow to the first three a tenth of it is enough.
+	// StableAfter is how long a node must be up before it may vote: 10 s. Up to
+	// the first three voters, a tenth of it is enough.
 	StableAfter time.Duration
-	// ReplaceAfter is how long a voter is down before another one takes its place: 1 min.
+	// ReplaceAfter is how long a voter must be down before it is replaced: 1 min.
 	ReplaceAfter time.Duration
-	// ForgetAfter is how long a node that does not vote is down before it is forgotten: 72 h.
+	// ForgetAfter is how long a non-voter must be down before it is removed: 72 h.
 	ForgetAfter time.Duration
 }
 
@@ -86,9 +85,9 @@ func (s Settings) withDefaults() Settings {
 	return s
 }
 
-// Observed is what the leader sees.
+// Observed is the cluster as observed by the leader.
 type Observed struct {
-	Self     string // ID of the leader, which is among Nodes
+	Self     string // ID of the leader; it is in Nodes
 	Now      time.Time
 	Nodes    []Node // in any order
 	Settings Settings
@@ -97,27 +96,27 @@ type Observed struct {
 // ActionKind is a kind of action.
 type ActionKind string
 
-// The actions. None is repeated once Nodes show what it did.
+// The kinds of action. An action is not repeated once Nodes reflects it.
 const (
-	// AddNonvoter takes the node into the Raft configuration, at its Addr.
+	// AddNonvoter adds the node to the Raft configuration, with its Addr.
 	AddNonvoter ActionKind = "add-nonvoter"
-	// Readdress puts the node's Addr in the place of its ConfigAddr.
+	// Readdress replaces the node's ConfigAddr with its Addr.
 	Readdress ActionKind = "readdress"
-	// Promote makes a non-voter vote.
+	// Promote makes a non-voter a voter.
 	Promote ActionKind = "promote"
 	// Demote makes a voter a non-voter.
 	Demote ActionKind = "demote"
-	// Remove takes a non-voter out of the Raft configuration.
+	// Remove removes a non-voter from the Raft configuration.
 	Remove ActionKind = "remove"
-	// Forget deletes the record of a node that is in no configuration.
+	// Forget deletes the record of a node that is not in the Raft configuration.
 	Forget ActionKind = "forget"
-	// Transfer hands the lead to the node; whoever leads then goes on.
+	// Transfer transfers leadership to the node; the new leader continues.
 	Transfer ActionKind = "transfer"
 )
 
-// Action is one thing to do.
+// Action is one action.
 type Action struct {
 	Kind ActionKind
-	ID   string // of the node that it is done to
+	ID   string // of the affected node
 	Why  string
 }

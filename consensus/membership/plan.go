@@ -7,29 +7,29 @@ import (
 	"time"
 )
 
-// firstVoters is up to how many voters the set grows quickly: from three on a
-// node may fail.
+// firstVoters is the number of voters up to which the set grows quickly: with
+// three, one may fail.
 const firstVoters = 3
 
-// Plan says what to do about what the leader sees: the most urgent first, at
-// most one change of the voters among them. It is asked again whenever
-// something has changed, and once a second.
+// Plan returns the actions for the observed cluster, the most urgent first,
+// with at most one change of the voters. It is called after every change, and
+// once a second.
 //
-// The rules for voters, in this order; the first that applies acts:
+// The rules for voters, in order of priority; the first that applies decides:
 //
-//  1. Without a majority of the voters up nothing is done.
-//  2. A leader that leaves hands the lead over first.
-//  3. A voter that leaves is demoted, after a replacement was promoted where there is one.
-//  4. More voters than Settings.Voters: one is demoted, dead ones first.
-//  5. An even number of voters: a dead one is demoted, else another promoted,
-//     else one demoted, but for the last two with Settings.Two. So whatever
-//     the rules below begin is finished here.
-//  6. Two nodes are ready to vote: one is promoted; 5 follows with the other.
-//  7. A voter is down for ReplaceAfter and a node is ready: it is promoted.
-//  8. A zone has two voters more than the zone of a node that is ready: it is promoted.
+//  1. Without a majority of the voters up, nothing is done.
+//  2. A leader that leaves transfers leadership first.
+//  3. A voter that leaves is demoted, after a replacement is promoted if there is one.
+//  4. With more voters than Settings.Voters, one is demoted, dead ones first.
+//  5. With an even number of voters, a dead one is demoted, else another node is
+//     promoted, else a voter is demoted, except for the last two with
+//     Settings.Two. This completes what the rules below begin.
+//  6. If two nodes are ready to vote, one is promoted; rule 5 then promotes the other.
+//  7. If a voter is down for ReplaceAfter and a node is ready, the node is promoted.
+//  8. If a zone has two voters more than the zone of a ready node, the node is promoted.
 //
-// So a dead voter without a replacement stays a voter, since nobody can tell
-// it from one that is cut off, and no series of deaths shrinks the set.
+// So a dead voter without a replacement stays a voter, since it cannot be told
+// from one that is cut off, and no series of deaths shrinks the set.
 func Plan(o Observed) []Action {
 	s, ok := newSituation(o)
 	if !ok {
@@ -45,25 +45,25 @@ func Plan(o Observed) []Action {
 	return append(actions, s.others(actions)...)
 }
 
-// situation is what is observed, sorted.
+// situation is Observed, sorted.
 type situation struct {
 	Settings
 	self   string
 	now    time.Time
 	nodes  []Node // by ID
 	voting []Node // the voters
-	ready  []Node // those that may be promoted, the best first
+	ready  []Node // nodes that may be promoted, the best first
 	live   int    // voters that are up
 }
 
-// newSituation sorts what is observed; false where nothing may be done.
+// newSituation sorts what is observed; false if nothing may be done.
 func newSituation(o Observed) (*situation, bool) {
 	s := &situation{Settings: o.Settings.withDefaults(), self: o.Self, now: o.Now}
 	s.nodes = slices.Clone(o.Nodes)
 	slices.SortFunc(s.nodes, func(a, b Node) int { return cmp.Compare(a.ID, b.ID) })
 	leads := false
 	for i := range s.nodes {
-		if s.nodes[i].ID == o.Self { // whoever looks is there
+		if s.nodes[i].ID == o.Self { // the observer itself is up
 			s.nodes[i].Up, s.nodes[i].CaughtUp = true, true
 			leads = s.nodes[i].Server && s.nodes[i].Voter
 		}
@@ -87,7 +87,7 @@ func newSituation(o Observed) (*situation, bool) {
 
 func majority(voters int) int { return voters/2 + 1 }
 
-// since is for how long a node has been up or down; 0 where nobody knows.
+// since returns how long a node has been up or down; 0 if unknown.
 func (s *situation) since(n Node) time.Duration {
 	if n.Since.IsZero() {
 		return 0
@@ -95,7 +95,7 @@ func (s *situation) since(n Node) time.Duration {
 	return max(0, s.now.Sub(n.Since))
 }
 
-// mayVote says whether a node may be promoted.
+// mayVote reports whether a node may be promoted.
 func (s *situation) mayVote(n Node) bool {
 	stable := s.StableAfter
 	if len(s.voting) < firstVoters {
@@ -104,11 +104,11 @@ func (s *situation) mayVote(n Node) bool {
 	return n.Server && !n.Voter && n.Up && n.CaughtUp && !n.Leaving && s.since(n) >= stable
 }
 
-// gone says whether a node is down for so long that another may take its place.
+// gone reports whether a node is down for long enough to be replaced.
 func (s *situation) gone(n Node) bool { return !n.Up && s.since(n) >= s.ReplaceAfter }
 
-// crowd is how many voters the node's zone has, without those that are gone.
-// An unknown zone is one of its own.
+// crowd returns how many voters the node's zone has, except those that are
+// gone. An unknown zone counts as a zone of its own.
 func (s *situation) crowd(n Node) int {
 	count := 0
 	for _, v := range s.voting {
@@ -120,7 +120,7 @@ func (s *situation) crowd(n Node) int {
 	return count
 }
 
-// voters is the one change of the voters that is due, if any.
+// voters returns the change of the voters that is due, if any.
 func (s *situation) voters() (Action, bool) {
 	for _, rule := range []func() (Action, bool){s.leave, s.shrink, s.even, s.grow, s.replace, s.spread} {
 		if a, ok := rule(); ok {
@@ -130,8 +130,8 @@ func (s *situation) voters() (Action, bool) {
 	return Action{}, false
 }
 
-// wait is the answer of a rule that applies and finds nothing to do now: the
-// rules after it must not act either.
+// wait is the result of a rule that applies but has no action now: later rules
+// must not act either.
 func wait() (Action, bool) { return Action{}, true }
 
 func no() (Action, bool) { return Action{}, false }
@@ -144,7 +144,7 @@ func demote(n Node, format string, args ...any) (Action, bool) {
 	return Action{Demote, n.ID, fmt.Sprintf(format, args...)}, true
 }
 
-// affordable says whether those who are left can still decide without n.
+// affordable reports whether the other voters keep a quorum without n.
 func (s *situation) affordable(n Node) bool {
 	live := s.live
 	if n.Up {
@@ -153,7 +153,7 @@ func (s *situation) affordable(n Node) bool {
 	return n.ID != s.self && live >= majority(len(s.voting)-1)
 }
 
-// leave sees off the voters that leave.
+// leave handles voters that leave.
 func (s *situation) leave() (Action, bool) {
 	for _, n := range s.voting {
 		if !n.Leaving {
@@ -178,8 +178,8 @@ func (s *situation) leave() (Action, bool) {
 	return no()
 }
 
-// abdicate is what a leader does that leaves: hand the lead to a voter, and
-// where there is none make one.
+// abdicate handles a leader that leaves: it transfers leadership to a voter,
+// and if none is suitable promotes a node first.
 func (s *situation) abdicate() (Action, bool) {
 	heirs := slices.DeleteFunc(slices.Clone(s.voting), func(n Node) bool {
 		return n.ID == s.self || !n.Up || !n.CaughtUp || n.Leaving
@@ -202,7 +202,7 @@ func (s *situation) abdicate() (Action, bool) {
 	return no()
 }
 
-// firstGone is the voter that is down for the longest, if for long enough.
+// firstGone returns the voter that is down the longest, if for long enough.
 func (s *situation) firstGone() (first Node, ok bool) {
 	for _, n := range s.voting {
 		if s.gone(n) && (!ok || s.since(n) > s.since(first)) {
@@ -212,7 +212,7 @@ func (s *situation) firstGone() (first Node, ok bool) {
 	return first, ok
 }
 
-// shrink brings the voters down to Settings.Voters.
+// shrink reduces the voters to Settings.Voters.
 func (s *situation) shrink() (Action, bool) {
 	if len(s.voting) <= s.Voters {
 		return no()
@@ -223,8 +223,8 @@ func (s *situation) shrink() (Action, bool) {
 	return wait()
 }
 
-// even makes an even number of voters odd: it tolerates no more failures than
-// the odd number below, and needs one more node to decide.
+// even makes an even number of voters odd: an even number tolerates no more
+// failures than the odd one below, and its quorum is one larger.
 func (s *situation) even() (Action, bool) {
 	if len(s.voting)%2 == 1 {
 		return no()
@@ -238,7 +238,7 @@ func (s *situation) even() (Action, bool) {
 	for _, n := range s.nodes {
 		soon := n.Server && !n.Leaving && s.since(n) < s.ReplaceAfter
 		if soon && (n.Voter && !n.Up || !n.Voter && n.Up && n.ID != s.self) {
-			return wait() // it will vote soon, or be back, or be gone
+			return wait() // it will soon be a voter, up again, or gone
 		}
 	}
 	if s.Two && len(s.voting) == 2 {
@@ -250,7 +250,7 @@ func (s *situation) even() (Action, bool) {
 	return wait()
 }
 
-// grow promotes where two more can vote.
+// grow promotes a node if two more can vote.
 func (s *situation) grow() (Action, bool) {
 	if len(s.ready) < 2 || len(s.voting)+2 > s.Voters {
 		return no()
@@ -258,7 +258,7 @@ func (s *situation) grow() (Action, bool) {
 	return promote(s.ready[0], "%d nodes can vote", len(s.voting)+len(s.ready))
 }
 
-// replace promotes a node in the place of a voter that is gone.
+// replace promotes a node to replace a voter that is gone.
 func (s *situation) replace() (Action, bool) {
 	gone, ok := s.firstGone()
 	if !ok || len(s.ready) == 0 {
@@ -267,9 +267,9 @@ func (s *situation) replace() (Action, bool) {
 	return promote(s.ready[0], "takes the place of %s, down for %v", gone.ID, s.since(gone).Round(time.Second))
 }
 
-// spread promotes a node whose zone has two voters less than another one, from
-// which a voter is demoted then. Each time the voters are spread more evenly,
-// so it comes to an end.
+// spread promotes a node if another zone has at least two voters more than its
+// own; then a voter of the full zone is demoted. Each step evens out the zones,
+// so the process ends.
 func (s *situation) spread() (Action, bool) {
 	if len(s.ready) == 0 {
 		return no()
@@ -282,9 +282,9 @@ func (s *situation) spread() (Action, bool) {
 	return no()
 }
 
-// least is the voter to do without, if any: one that is down, for the longest;
-// else one that is behind; else of the fullest zone, the one that is up for
-// the shortest.
+// least returns the voter to demote, if any: the one that is down the longest;
+// else one that is behind; else, in the fullest zone, the one with the shortest
+// uptime.
 func (s *situation) least() (Node, bool) {
 	can := slices.DeleteFunc(slices.Clone(s.voting), func(n Node) bool { return !s.affordable(n) })
 	if len(can) == 0 {
@@ -299,7 +299,7 @@ func (s *situation) least() (Node, bool) {
 	}), true
 }
 
-// lack says in a few words why n is the least.
+// lack returns the reason why n is the least.
 func (s *situation) lack(n Node) string {
 	switch {
 	case !n.Up:
@@ -322,8 +322,8 @@ func less(a, b bool) int {
 	return 1
 }
 
-// others are the actions that change no vote. While a vote changes, that node
-// and the addresses of voters are left for later.
+// others returns the actions that change no vote. While a vote changes, they
+// skip that node and the addresses of voters.
 func (s *situation) others(vote []Action) []Action {
 	var add, readdress, remove, forget []Action
 	busy := len(vote) > 0
@@ -352,7 +352,8 @@ func (s *situation) others(vote []Action) []Action {
 	return slices.Concat(readdress, add, remove, forget)
 }
 
-// moved says whether the Raft configuration has an address where the node is no longer.
+// moved reports whether the Raft configuration has an outdated address of the
+// node.
 func (s *situation) moved(n Node) bool {
 	return n.Server && n.Up && n.Addr != "" && n.Addr != n.ConfigAddr
 }

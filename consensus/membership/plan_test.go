@@ -14,8 +14,8 @@ import (
 
 var update = flag.Bool("update", false, "write what happens into the scenario files as what is expected")
 
-// play runs the stories of a folder. A line is a step; the lines below it that
-// begin with ">" are what it brings about.
+// play runs the scenarios in a directory. A line is a step; the lines below it
+// that begin with ">" are its expected output.
 func play[S any](t *testing.T, folder string, begin func() S, step func(s S, words []string) ([]string, error)) {
 	files, err := filepath.Glob(filepath.Join("testdata", folder, "*.txt"))
 	if err != nil || len(files) == 0 {
@@ -60,19 +60,19 @@ func play[S any](t *testing.T, folder string, begin func() S, step func(s S, wor
 
 var errArguments = errors.New("not the arguments that this step takes")
 
-// TestPlanScenarios plays the stories in testdata/plan. Steps:
+// TestPlanScenarios runs the scenarios in testdata/plan. Steps:
 //
 //	set voters=N stable=D replace=D forget=D   settings
 //	found N [zone=Z]          a node founds the cluster
-//	join N... [zone=Z]        nodes come, up and known
-//	up|down N...              nodes are there again, or not
-//	behind|caughtup N         its log is far from the leader's, or near
-//	leave N                   it was told to leave for good
-//	drain N...                it is about to end
-//	move N ADDR               it is at another address now
+//	join N... [zone=Z]        nodes join, up and caught up
+//	up|down N...              nodes go up or down
+//	behind|caughtup N         its log is far behind the leader's, or close to it
+//	leave N                   it is told to leave for good
+//	drain N...                it is about to stop
+//	move N ADDR               it has another address now
 //	at T                      the time since the beginning
-//	plan                      what the leader wants
-//	run                       the leader acts until it wants nothing more
+//	plan                      the leader's plan
+//	run                       the leader acts until its plan is empty
 func TestPlanScenarios(t *testing.T) { play(t, "plan", newWorld, (*world).step) }
 
 func (w *world) step(words []string) ([]string, error) {
@@ -110,7 +110,7 @@ func (w *world) step(words []string) ([]string, error) {
 	return nil, nil
 }
 
-// change does the steps that concern one node.
+// change performs the steps that concern one node.
 func (w *world) change(verb, id, zone string) error {
 	n := w.find(id)
 	if (n == nil) != (verb == "join" || verb == "found") {
@@ -158,8 +158,7 @@ func (w *world) set(args []string) (err error) {
 	return nil
 }
 
-// run acts on plans until there is nothing to do. Only the first change of the
-// voters counts in each: a leader sees its effect before it goes on.
+// run performs the actions of plans until one is empty.
 func (w *world) run() (out []string, err error) {
 	for range 100 {
 		actions := w.plan()
@@ -194,8 +193,8 @@ func (w *world) describe() string {
 	return fmt.Sprintf("%s leads the voters %s", w.leader, strings.Join(ids, " "))
 }
 
-// TestAMinorityPlansNothing: whoever leads without a majority of the voters
-// leads no more, and does not know it yet.
+// A leader without a majority of the voters has lost leadership without having
+// noticed yet.
 func TestAMinorityPlansNothing(t *testing.T) {
 	now := time.Now()
 	long := now.Add(-100 * time.Hour)

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// act lets the leader act once and holds its plan to the promises.
+// act performs one plan of the leader and checks its invariants.
 func (w *world) act(t *rapid.T) int {
 	actions, possible := w.plan(), w.quorum()
 	changes := 0
@@ -32,7 +32,7 @@ func (w *world) act(t *rapid.T) int {
 	return len(actions)
 }
 
-// settle lets the leader act until it wants nothing more.
+// settle calls act until the plan is empty.
 func (w *world) settle(t *rapid.T) {
 	for range 20 + 5*len(w.nodes) {
 		if w.act(t) == 0 {
@@ -42,9 +42,10 @@ func (w *world) settle(t *rapid.T) {
 	t.Fatalf("no end of actions: %v", w.plan())
 }
 
-// Whatever comes and goes: never two changes of the voters at once, no action
-// that costs the quorum, never more voters than wanted but for one in the
-// middle of a replacement, and an end of actions when nothing changes.
+// TestPlanKeepsItsPromises checks that under random events there are never two
+// changes of the voters at once, no action that costs the quorum, never more
+// voters than set except for one during a replacement, and no actions once
+// nothing changes.
 func TestPlanKeepsItsPromises(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld()
@@ -53,7 +54,9 @@ func TestPlanKeepsItsPromises(t *testing.T) {
 		limit := 5
 		for i := range rapid.IntRange(1, 60).Draw(t, "steps") {
 			n := w.nodes[rapid.IntRange(0, len(w.nodes)-1).Draw(t, "node")]
-			switch rapid.SampledFrom([]string{"join", "join", "up", "up", "down", "leave", "behind", "move", "voters", "wait", "long"}).Draw(t, "event") {
+			switch rapid.SampledFrom([]string{
+				"join", "join", "up", "up", "down", "leave", "behind", "move", "voters", "wait", "long",
+			}).Draw(t, "event") {
 			case "join":
 				w.add(fmt.Sprintf("n%d", i+1)).Zone = rapid.SampledFrom(zones).Draw(t, "zone")
 			case "up", "down":
@@ -88,7 +91,7 @@ func TestPlanKeepsItsPromises(t *testing.T) {
 	})
 }
 
-// calm brings everybody back; then the voters must come to be what is wanted.
+// calm brings all nodes back; then the voters must match the settings.
 func (w *world) calm(t *rapid.T, limit int) {
 	staying := 0
 	for _, n := range w.nodes {
@@ -99,7 +102,7 @@ func (w *world) calm(t *rapid.T, limit int) {
 		}
 	}
 	if staying == 0 {
-		return // the last nodes keep what is left of the cluster
+		return // the last nodes keep the rest of the cluster
 	}
 	for range 3 {
 		w.now = w.now.Add(10 * time.Minute)
@@ -128,7 +131,8 @@ func (w *world) calm(t *rapid.T, limit int) {
 	}
 }
 
-// A node that goes up and down moves the voters at most once, however often.
+// TestPlanDoesNotFollowAFlappingNode: a flapping node changes the voters at
+// most once.
 func TestPlanDoesNotFollowAFlappingNode(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld()
@@ -146,8 +150,10 @@ func TestPlanDoesNotFollowAFlappingNode(t *testing.T) {
 		changes := 0
 		for range rapid.IntRange(1, 50).Draw(t, "flaps") {
 			w.turn(flapper, !flapper.Up)
-			// Down for less than ReplaceAfter, or for more: then it is replaced once.
-			for until := w.now.Add(time.Duration(rapid.IntRange(1, 120).Draw(t, "for")) * time.Second); w.now.Before(until); w.now = w.now.Add(5 * time.Second) {
+			// Down for less than ReplaceAfter, or for longer: then it is replaced once.
+			for until := w.now.Add(
+				time.Duration(rapid.IntRange(1, 120).Draw(t, "for")) * time.Second,
+			); w.now.Before(until); w.now = w.now.Add(5 * time.Second) {
 				for _, a := range w.plan() {
 					changes++
 					if err := w.do(a); err != nil {

@@ -9,8 +9,8 @@ import (
 
 var t0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// world is a cluster whose leader acts on its plans. What a real leader does
-// through Raft is done here by changing a field.
+// world is a cluster whose leader performs its plans, by changing fields
+// instead of through Raft.
 type world struct {
 	now      time.Time
 	settings Settings
@@ -29,7 +29,7 @@ func (w *world) find(id string) *Node {
 	return nil
 }
 
-// add brings a node into the world, up.
+// add adds a node, up and caught up.
 func (w *world) add(id string) *Node {
 	n := &Node{ID: id, Name: id, Addr: id + ":1", Up: true, Since: w.now, Joined: w.now, CaughtUp: true}
 	w.nodes = append(w.nodes, n)
@@ -44,7 +44,7 @@ func (w *world) found(id string) {
 	w.leader = id
 }
 
-// turn makes a node up or down, and elects.
+// turn sets a node up or down, and elects a leader.
 func (w *world) turn(n *Node, up bool) {
 	if n.Up != up {
 		n.Up, n.Since = up, w.now
@@ -69,7 +69,8 @@ func (w *world) quorum() bool {
 	return live >= majority(len(ids))
 }
 
-// elect keeps the leader while it can lead, else takes the first voter that can.
+// elect keeps the leader while it can lead, else selects the first voter that
+// can.
 func (w *world) elect() {
 	if !w.quorum() {
 		w.leader = ""
@@ -98,7 +99,7 @@ func (w *world) plan() []Action {
 	return Plan(o)
 }
 
-// do does an action, or tells why it makes no sense.
+// do performs an action, or returns why it is invalid.
 func (w *world) do(a Action) error {
 	n := w.find(a.ID)
 	if n == nil {
@@ -135,7 +136,7 @@ func (w *world) do(a Action) error {
 	return nil
 }
 
-// votes says whether an action changes who votes, or where a voter is.
+// votes reports whether an action changes a vote, or the address of a voter.
 func (w *world) votes(a Action) bool {
 	n := w.find(a.ID)
 	return a.Kind == Promote || a.Kind == Demote || n != nil && n.Voter && (a.Kind == Readdress || a.Kind == Remove)
