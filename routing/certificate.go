@@ -8,13 +8,13 @@ import (
 	"penstock/routing/resource"
 )
 
-// putCertificate takes a certificate's new resource in; nil: it is gone.
+// putCertificate records a certificate's new resource; a nil spec removes it.
 func (c *compiler) putCertificate(name string, spec resource.Spec) error {
 	c.dirtyCertificates[name] = true
 	c.certificates.Delete(name)
 	key := resource.Key{Kind: "Certificate", Name: name}
 	bound := resource.Delete(key)
-	defer func() { c.gatewayChanges = append(c.gatewayChanges, bound) }() // it is one if it can be read
+	defer func() { c.gatewayChanges = append(c.gatewayChanges, bound) }() // a Delete unless the certificate parses
 	cert, ok := spec.(*resource.Certificate)
 	if !ok {
 		if spec != nil {
@@ -28,7 +28,7 @@ func (c *compiler) putCertificate(name string, spec resource.Spec) error {
 	}
 	names := make([]string, 0, len(leaf.DNSNames))
 	for _, s := range leaf.DNSNames {
-		if pattern, err := hostname.ParsePattern(s); err == nil { // nobody can ask for others
+		if pattern, err := hostname.ParsePattern(s); err == nil { // a name that is no valid pattern never matches an SNI
 			names = append(names, pattern)
 		}
 	}
@@ -37,7 +37,7 @@ func (c *compiler) putCertificate(name string, spec resource.Spec) error {
 	return nil
 }
 
-// certificateUsers are the listeners that show a changed certificate.
+// certificateUsers returns the listeners that refer to a changed certificate.
 func (c *compiler) certificateUsers() (names []string) {
 	if len(c.dirtyCertificates) == 0 {
 		return nil
