@@ -280,7 +280,7 @@ func (d *Decision) Closed() {
 	d.release()
 }
 
-// release uncounts the connection, once.
+// release removes the connection from the counts, once.
 func (d *Decision) release() {
 	if d.endpoint != nil {
 		if d.probe {
