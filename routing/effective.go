@@ -332,7 +332,7 @@ func (p *policy) losesTo(winner *policy) string {
 	return "as specific, its name comes later"
 }
 
-// reason returns why the shares lead nowhere, or OK.
+// reason returns NoBackend if no backend gets a share, otherwise OK.
 func (sh *shares) reason() Reason {
 	if len(sh.live) == 0 {
 		return NoBackend
