@@ -33,7 +33,7 @@ type compiler struct {
 	backendOf    *hamt.Edit[[]string]
 	atHost       *hamt.Edit[[]string]
 	bound        *hamt.Edit[*gateway.Destination]
-	gateways     *gateway.Model // nil without Gateway API resources
+	gateways     *gateway.Model // nil before the first change
 
 	dirtyServices     map[string]*resource.Service  // new resource, or nil if it was deleted
 	dirtyPolicies     map[string]bool               // by destination

@@ -22,8 +22,8 @@ type Decision struct {
 	tally       *Tally             // additional counter of the outcome, or nil
 	hash        uint64
 	tried       balance.Set
-	began       int64            // start of the first attempt, as endpoint.Stamp
-	attempts    uint8            // -
+	began       int64 // start of the first attempt, as endpoint.Stamp
+	attempts    uint8
 	slow        uint8            // attempts that did not fail at once
 	failure     endpoint.Failure // of the last attempt
 	spent       bool             // no retry was left in the budget

@@ -161,8 +161,8 @@ func requestsText(matches []resource.HTTPMatch) string {
 	return strings.Join(texts, " or ")
 }
 
-// summarizeListener describes the listeners whose connections start or stop to
-// be routed request by request because of the listener itself. Effects of
+// summarizeListener describes the listeners whose connections start or stop
+// being routed request by request because of the listener itself. Effects of
 // routes are described with their destination.
 func (tr *WhatIf) summarizeListener() (words []string) {
 	seen := map[string]bool{}

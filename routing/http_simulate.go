@@ -78,8 +78,8 @@ func exampleSimulation(destination string, tags map[string]string, c *class, q *
 	return g
 }
 
-// example returns a request that matches the first match of a rule and no
-// earlier rule, or nil if it finds none.
+// example returns a request that fits the first match of a rule and for which
+// that rule decides, or nil if it finds none.
 func (h *httpPolicy) example(i int) *Request {
 	m := &h.spec[i].Matches[0]
 	path := "/"
@@ -120,7 +120,7 @@ func (h *httpPolicy) example(i int) *Request {
 		return nil
 	}
 	if found, ok := h.rules.Match(&full.Request); !ok || found.Rule != i {
-		return nil // an earlier rule takes precedence
+		return nil // another rule decides
 	}
 	return q
 }

@@ -54,7 +54,7 @@ type RolloutCounts struct {
 	Endpoints int    // with a weight above 0
 	Ejected   int    // of them
 	// Counting is the duration of the first three counts. A node that missed that
-	// the route was deleted and recreated has not started anew.
+	// the route was deleted and recreated keeps counting.
 	Counting time.Duration
 }
 

@@ -1,6 +1,6 @@
 // Package routing decides which destination a connection is for, which backend
 // of it, and which endpoint. It holds the compiled table, the splits, the
-// balancers and the state of endpoints. It opens no sockets.
+// balancers and the state of endpoints. A decision opens no socket.
 //
 // A Table is immutable and compiled from resources; a change compiles the next
 // one at a cost proportional to the change. State that outlives tables (counts
@@ -35,7 +35,8 @@ const (
 	NoCertificate Reason = "no_certificate"
 	// NoRoute: the name is valid, but nothing is configured for it.
 	NoRoute Reason = "no_route"
-	// NoBackend: the policy's backends all have weight 0 or no endpoints.
+	// NoBackend: the destination does not exist, or no backend of the policy has
+	// both a weight and endpoints.
 	NoBackend Reason = "no_backend"
 	// NoEndpoint: the backend has no endpoint.
 	NoEndpoint Reason = "no_endpoint"

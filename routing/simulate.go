@@ -78,7 +78,7 @@ type SimulatedOutcome struct {
 	Endpoint    string `json:"endpoint,omitempty"`
 	Reason      Reason `json:"reason,omitempty"` // why they are closed; "" if they are not
 	// Route is the MeshHTTPRoute by which the requests of these connections are
-	// routed individually; "" for connections routed as a whole.
+	// routed individually; "" for connections routed as a whole, and for requests.
 	Route string `json:"route,omitempty"`
 	// Status and Location are the answer of a redirect.
 	Status   int    `json:"status,omitempty"`
@@ -213,7 +213,7 @@ type end struct {
 	backend     *backend
 	endpoint    *endpoint.Endpoint
 	reason      Reason
-	route       string // by which requests are routed; "" for connections
+	route       string // as SimulatedOutcome.Route
 	request     bool   // counts as a request at the endpoint
 	status      int
 	location    string

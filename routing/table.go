@@ -28,7 +28,7 @@ type Table struct {
 	httpRoutesTo hamt.Map[[]string] // destination -> its MeshHTTPRoutes
 	backendOf    hamt.Map[[]string] // service -> destinations with a route to it
 	// Derived from the Gateway API.
-	gateways *gateway.Model // nil without such resources
+	gateways *gateway.Model // nil in the first, empty table
 	bound    hamt.Map[*gateway.Destination]
 
 	atHost hamt.Map[[]string] // host name -> services with an endpoint there

@@ -159,7 +159,7 @@ func TestEveryPolicyKeepsToTheWeights(t *testing.T) {
 		members := group(5, 0, 3, 2)
 		p := New(Config{Policy: policy}, members, nil)
 		got := picks(p, 20_000, t0)
-		// Maglev's places are exact to within a place in sixty. // Maglev's slots are exact to one in sixty
+		// Maglev's slots are exact to one in sixty.
 		if !near(got, []float64{5, 0, 3, 2}, 6) || got[1] != 0 {
 			t.Errorf("got %v", got)
 		}

@@ -52,8 +52,8 @@ func newTurns(t *tier, old *Pool) *turns {
 		w := uint64(m.Weight)
 		first := turn{unit / (2 * w), uint32(unit % (2 * w)), i}
 		if at, known := left[identity(m)]; known {
-			first = turn{at: min(at, unit/w), member: i} // the weight may have been lower
-		} // the old weight may have been lower
+			first = turn{at: min(at, unit/w), member: i} // the old weight may have been lower
+		}
 		s.push(first)
 	}
 	return s

@@ -66,7 +66,7 @@ type Config struct {
 	// call Close.
 	Changed func(hosts []string)
 	Settle  time.Duration
-	// Log gets a line when a name starts or stops to fail, or to exceed MaxAddrs;
+	// Log gets a line when a name starts or stops failing or exceeding MaxAddrs;
 	// nil: none.
 	Log *slog.Logger
 }

@@ -54,8 +54,8 @@ func (w *window) add(at uint32, n int32) {
 		old := s.Load()
 		number, count := uint32(old>>32), int32(old)
 		switch age := int32(at - number); {
-		case age > 0 || old == 0: // a slot of an earlier round, or of none
-			number, count = at, 0 // an expired or unused slot
+		case age > 0 || old == 0: // an expired or unused slot
+			number, count = at, 0
 		case age < 0 && n < 0: // the count to reduce has expired
 			return
 		}

@@ -35,8 +35,8 @@ type Ejection struct {
 }
 
 // record is the failure history of an endpoint.
-type record struct { // in the group's current set
-	member bool // of the group, now
+type record struct {
+	member bool // in the group's current set
 	// marks is a ring of the last Failures failures, allocated at the first
 	// failure. next is the oldest once the ring is full.
 	marks  []mark

@@ -27,10 +27,10 @@ type Split struct {
 }
 
 // part is the state of a part's next turn.
-type part struct { // turns taken in this period, up to the weight
-	count int64 // start of the next turn's window
-	from  int64 // end of the window, exclusive
-	until int64 // the window's end: the turn is due before it
+type part struct {
+	count int64 // turns taken in this period, up to the weight
+	from  int64 // start of the next turn's window
+	until int64 // end of the window, exclusive
 }
 
 // New returns a split by weights of at least 0. Their sum in lowest terms must
