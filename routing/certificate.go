@@ -8,13 +8,13 @@ import (
 	"penstock/routing/resource"
 )
 
-// putCertificate takes a certificate's new resource in; nil: it is gone.
+// putCertificate records a certificate's new resource; a nil spec removes it.
 func (c *compiler) putCertificate(name string, spec resource.Spec) error {
 	c.dirtyCertificates[name] = true
 	c.certificates.Delete(name)
 	key := resource.Key{Kind: "Certificate", Name: name}
 	bound := resource.Delete(key)
-	defer func() { c.gatewayChanges = append(c.gatewayChanges, bound) }() // it is one if it can be read
+	defer func() { c.gatewayChanges = append(c.gatewayChanges, bound) }() // a Delete unless the certificate parses
 	cert, ok := spec.(*resource.Certificate)
 	if !ok {
 		if spec != nil {
@@ -28,7 +28,7 @@ func (c *compiler) putCertificate(name string, spec resource.Spec) error {
 	}
 	names := make([]string, 0, len(leaf.DNSNames))
 	for _, s := range leaf.DNSNames {
-		if pattern, err := hostname.ParsePattern(s); err == nil { // nobody can ask for others
+		if pattern, err := hostname.ParsePattern(s); err == nil { // a name that is no valid pattern never matches an SNI
 			names = append(names, pattern)
 		}
 	}
@@ -37,7 +37,7 @@ func (c *compiler) putCertificate(name string, spec resource.Spec) error {
 	return nil
 }
 
-// certificateUsers are the listeners that show a changed certificate.
+// certificateUsers returns the listeners that refer to a changed certificate.
 func (c *compiler) certificateUsers() (names []string) {
 	if len(c.dirtyCertificates) == 0 {
 		return nil
@@ -50,7 +50,8 @@ func (c *compiler) certificateUsers() (names []string) {
 	return names
 }
 
-// hasOtherCertificates tells whether what a listener shows may have changed.
+// hasOtherCertificates reports whether a listener's certificates may have
+// changed.
 func (c *compiler) hasOtherCertificates(l *Listener) bool {
 	old, ok := c.old.listeners.Get(l.name)
 	if !ok || old.spec.TLS == nil || l.spec.TLS == nil {
@@ -60,9 +61,9 @@ func (c *compiler) hasOtherCertificates(l *Listener) bool {
 		slices.ContainsFunc(l.spec.TLS.CertificateRefs, func(ref string) bool { return c.dirtyCertificates[ref] })
 }
 
-// withCertificates gives a listener with the names of its certificates. A
-// name that several certificates are for has them all, in the order of the
-// references, so that a client is shown one that it can use.
+// withCertificates returns the listener with its certificates indexed by name.
+// A name that several certificates cover has them all, in the order of the
+// references, so that each client gets one that it supports.
 func (c *compiler) withCertificates(l *Listener) *Listener {
 	edit := hostname.Matcher[[]string]{}.Edit()
 	for _, ref := range l.spec.TLS.CertificateRefs {
@@ -79,10 +80,10 @@ func (c *compiler) withCertificates(l *Listener) *Listener {
 	return &next
 }
 
-// Certificates names the Certificates to show to a client, the best first, or
-// the reason to refuse it. The rules are those of routing: a name that no
-// certificate is for does not get another's, and what happens without a name
-// is the listener's noServerName.
+// Certificates returns the names of the Certificates to offer a client, the
+// best first, or the reason to refuse it. The rules are those of routing: a
+// name without a certificate does not get another name's, and without a name
+// the listener's noServerName applies.
 func (l *Listener) Certificates(serverName string, hasServerName bool) ([]string, Reason) {
 	if !hasServerName {
 		if l.spec.NoServerName != "service" {

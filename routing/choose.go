@@ -7,38 +7,38 @@ import (
 	"penstock/routing/resource"
 )
 
-// chooser finds the policy for a source among those for one destination, of
-// which there may be thousands of equal rank, without looking at each. A
-// policy that wants tags is found by one of them, its anchor: that which the
-// fewest policies want. So the cost goes with the tags that a source has, and
+// chooser finds the policy for a source among the policies for one destination,
+// without scanning them all: there may be thousands of equal rank. A policy
+// with tags is indexed by one of them, its anchor: the tag that the fewest
+// policies require. So the cost grows with the number of tags of the source and
 // with how many policies share an anchor.
 //
-// Policies are known by their place in the order of precedence.
+// A policy is identified by its index in the order of precedence.
 type chooser struct {
-	policies  []*policy          // in order
-	next      []int32            // for each: the next one with the same anchor; none: the last
-	byService map[string]*tagged // those for a service, or a part of it; nil: there is none
+	policies  []*policy          // in order of precedence
+	next      []int32            // by policy: the next one with the same anchor, or none
+	byService map[string]*tagged // policies whose source names a service, by that service; nil if there are none
 	others    tagged
 	blind     bool // no policy looks at the source
 }
 
-// tagged are policies of which each wants other tags.
+// tagged indexes policies by the tags that they require.
 type tagged struct {
-	plain  int32         // the first that wants none
-	keys   []string      // names of the anchors, each once
+	plain  int32         // the first policy that requires no tags
+	keys   []string      // names of the anchors, without duplicates
 	anchor map[tag]int32 // the first policy with this anchor
 }
 
-// tag is one tag with its value.
+// tag is a tag's name and value.
 type tag struct{ name, value string }
 
-// none is no policy's place: it comes after all.
+// none stands for no policy; it sorts after every index.
 const none = 1<<31 - 1
 
-// few policies are walked: to look at each costs less than to find one.
+// few is the number of policies up to which a scan is cheaper than the index.
 const few = 4
 
-// newChooser indexes policies that are in order.
+// newChooser indexes policies, which must be in order of precedence.
 func newChooser(policies []*policy) chooser {
 	c := chooser{policies: policies, blind: true}
 	for _, p := range policies {
@@ -48,7 +48,7 @@ func newChooser(policies []*policy) chooser {
 		return c
 	}
 	c.next, c.others = make([]int32, len(policies)), tagged{plain: none}
-	wanted := map[string]map[tag]int{} // by service: how many policies want a tag
+	wanted := map[string]map[tag]int{} // by service: how many policies require a tag
 	for _, p := range policies {
 		if wanted[p.source.Name] == nil {
 			wanted[p.source.Name] = map[tag]int{}
@@ -57,14 +57,15 @@ func newChooser(policies []*policy) chooser {
 			wanted[p.source.Name][t]++
 		}
 	}
-	// Backwards, so that each becomes the first with its anchor.
+	// In reverse, so that the earliest policy ends up as the first with its
+	// anchor.
 	for i, p := range slices.Backward(policies) {
 		c.group(p).add(&c, int32(i), p, wanted[p.source.Name])
 	}
 	return c
 }
 
-// group is where a policy is.
+// group returns the index that a policy belongs to.
 func (c *chooser) group(p *policy) *tagged {
 	if !p.ofService() {
 		return &c.others
@@ -104,7 +105,7 @@ func (g *tagged) add(c *chooser, place int32, p *policy, wanted map[tag]int) {
 	c.next[place], g.anchor[anchor] = after, place
 }
 
-// walk looks at one policy after the other.
+// walk scans the policies in order.
 func (c *chooser) walk(src *source) *policy {
 	service, known := "", false
 	for _, p := range c.policies {
@@ -123,10 +124,10 @@ func (c *chooser) walk(src *source) *policy {
 	return nil
 }
 
-// ofService tells whether the policy is for sources of one service.
+// ofService reports whether the policy's source names a service.
 func (p *policy) ofService() bool { return p.rank >= rankOfService }
 
-// choose is the policy for a source; nil: none.
+// choose returns the policy for a source, or nil if none matches.
 func (c *chooser) choose(src *source) *policy {
 	if len(c.policies) <= few {
 		return c.walk(src)
@@ -137,7 +138,7 @@ func (c *chooser) choose(src *source) *policy {
 			best = g.find(c, src)
 		}
 	}
-	if best == none { // whatever is for a service comes before all others
+	if best == none { // a policy for a service precedes all others
 		best = c.others.find(c, src)
 	}
 	if best == none {
@@ -146,7 +147,7 @@ func (c *chooser) choose(src *source) *policy {
 	return c.policies[best]
 }
 
-// find gives the first policy that matches; none: none does.
+// find returns the first policy that matches, or none.
 func (g *tagged) find(c *chooser, src *source) int32 {
 	best := g.plain
 	if len(g.keys) <= src.size() {
@@ -167,8 +168,8 @@ func (g *tagged) find(c *chooser, src *source) int32 {
 	return best
 }
 
-// at gives the first that matches among the policies with an anchor, or best
-// where that comes before it.
+// at returns the first match among the policies with an anchor, or best if that
+// precedes it.
 func (g *tagged) at(c *chooser, src *source, anchor tag, best int32) int32 {
 	i, ok := g.anchor[anchor]
 	for ok && i < best {
@@ -180,7 +181,7 @@ func (g *tagged) at(c *chooser, src *source, anchor tag, best int32) int32 {
 	return best
 }
 
-// size is at most how many tags the source has.
+// size is an upper bound of the number of tags of the source.
 func (s *source) size() (n int) {
 	for _, tags := range s.layers {
 		n += len(tags)
@@ -188,7 +189,7 @@ func (s *source) size() (n int) {
 	return n
 }
 
-// has tells whether the source has all of the tags.
+// has reports whether the source has all of the tags.
 func (s *source) has(tags []tag) bool {
 	for i := range tags {
 		if v, layer := s.get(tags[i].name); layer < 0 || v != tags[i].value {
@@ -198,7 +199,7 @@ func (s *source) has(tags []tag) bool {
 	return true
 }
 
-// wants are the tags that a targetRef wants, by name.
+// wants returns the tags that a targetRef requires, sorted by name.
 func wants(r *resource.TargetRef) []tag {
 	if r.Kind == kindMesh || len(r.Tags) == 0 {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// outcomes tells where the next n connections go.
+// outcomes returns where the next n connections go.
 func outcomes(r *Router, in *Input, n int) (list []string) {
 	for range n {
 		d, reason := r.Decide(in)
@@ -26,8 +26,8 @@ func outcomes(r *Router, in *Input, n int) (list []string) {
 	return list
 }
 
-// A fork goes on where the table is, and the table does not notice: what the
-// fork foretells is what then happens.
+// A clone continues where the table is, without affecting it: decisions on the
+// clone predict those on the table.
 func TestAForkForetellsAndTouchesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := mesh{t}
@@ -83,8 +83,8 @@ func TestAForkForetellsAndTouchesNothing(t *testing.T) {
 	})
 }
 
-// Two refs of a route that name one subset have turns of their own, and a clone
-// goes on with those of each.
+// Two refs of a route to the same subset have separate turns, and a clone
+// continues those of each.
 func TestTwoRefsToOneSubsetHaveTheirOwnTurns(t *testing.T) {
 	t.Parallel()
 	v2 := map[string]string{"version": "2"}
@@ -100,7 +100,7 @@ func TestTwoRefsToOneSubsetHaveTheirOwnTurns(t *testing.T) {
 	r := NewRouter(Config{})
 	mustApply(t, r, put("Service", "s", s), put("Listener", "front", &resource.Listener{Service: "s"}), put("MeshTCPRoute", "r", route))
 	in := &Input{Listener: "front"}
-	outcomes(r, in, 1) // now the turns differ
+	outcomes(r, in, 1) // the two refs' turns now differ
 	clone := r.Table().clone(nil, t0)
 	foretold := outcomes(clone, in, 8)
 	if happened := outcomes(r, in, 8); fmt.Sprint(happened) != fmt.Sprint(foretold) {

@@ -12,14 +12,14 @@ import (
 	"penstock/routing/resource"
 )
 
-// compiler makes the next table from one. It first takes all changes in, and
-// then makes anew what they touch: services, after them the policies with a
-// way to these services, and listeners.
+// compiler builds the next table from the current one. It first records all
+// changes, and then rebuilds what they affect: services, the policies that lead
+// to these services, and listeners.
 type compiler struct {
 	cfg  *Config
 	now  time.Time
 	old  *Table
-	like *Table // of a fork: where the state of services that are new is from
+	like *Table // of a clone: the source of the state of new services; otherwise nil
 
 	listeners    *hamt.Edit[*Listener]
 	hosts        *hamt.Edit[*resource.Host]
@@ -33,16 +33,16 @@ type compiler struct {
 	backendOf    *hamt.Edit[[]string]
 	atHost       *hamt.Edit[[]string]
 	bound        *hamt.Edit[*gateway.Destination]
-	gateways     *gateway.Model // nil: there is nothing of it
+	gateways     *gateway.Model // nil before the first change
 
-	dirtyServices     map[string]*resource.Service  // new resource, or nil: addresses only
+	dirtyServices     map[string]*resource.Service  // new resource, or nil if it was deleted
 	dirtyPolicies     map[string]bool               // by destination
-	dirtyListeners    map[string]*resource.Listener // new resource, or nil: it is gone
-	dirtyHosts        map[string]*resource.Host     // what was in force; nil: nothing
-	hostOrder         []string                      // of dirtyHosts, in the order of the changes
+	dirtyListeners    map[string]*resource.Listener // new resource, or nil if it was deleted
+	dirtyHosts        map[string]*resource.Host     // the resource in force before, or nil
+	hostOrder         []string                      // keys of dirtyHosts in the order of the changes
 	dirtyCertificates map[string]bool
 	gatewayChanges    []resource.Change
-	resolves          bool // other host names than before, or at other times
+	resolves          bool // the set of host names to resolve, or their interval, may have changed
 	faults            []error
 }
 
@@ -58,7 +58,7 @@ func newCompiler(cfg *Config, old *Table, now time.Time) *compiler {
 	}
 }
 
-// change takes one change in.
+// change records one change.
 func (c *compiler) change(ch *resource.Change) {
 	spec := ch.Spec
 	if ch.Delete {
@@ -88,12 +88,12 @@ func (c *compiler) change(ch *resource.Change) {
 	}
 }
 
-// leaveOut notes that a resource is left out.
+// leaveOut records that a resource is left out, and why.
 func (c *compiler) leaveOut(k resource.Key, err error) {
 	c.faults = append(c.faults, fmt.Errorf("%s is left out: %w", k, err))
 }
 
-// finish makes what is touched and gives the table.
+// finish rebuilds what the changes affect and returns the next table.
 func (c *compiler) finish() (Applied, error) {
 	var done Applied
 	c.bindGateways()
@@ -117,7 +117,7 @@ func (c *compiler) finish() (Applied, error) {
 			c.listeners.Set(name, c.withCertificates(l))
 		}
 	}
-	done.Hosts = c.resolves // making services may have told
+	done.Hosts = c.resolves // makeService may have set it
 	slices.Sort(done.Services)
 	done.Services = slices.Compact(done.Services)
 	slices.Sort(done.Listeners)
@@ -132,13 +132,13 @@ func (c *compiler) finish() (Applied, error) {
 	return done, errors.Join(c.faults...)
 }
 
-// list gives the names under a key.
+// list returns the names under a key.
 func list(m *hamt.Edit[[]string], key string) []string {
 	names, _ := m.Get(key)
 	return names
 }
 
-// link adds a name under each key of after and takes it away under those that
+// link adds a name under each key in after and removes it from the keys that
 // are only in before.
 func link(m *hamt.Edit[[]string], name string, before, after []string) {
 	for _, key := range before {

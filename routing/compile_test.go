@@ -20,7 +20,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// certificate makes a self-signed certificate for these names.
+// certificate returns a self-signed certificate for these names.
 func certificate(t testing.TB, names ...string) *resource.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -50,7 +50,7 @@ func mustApply(t testing.TB, r *Router, changes ...resource.Change) Applied {
 	return a
 }
 
-// dump writes a table down, without what outlives tables.
+// dump renders a table without the state that outlives tables.
 func dump(t *Table) string {
 	var lines []string
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
@@ -97,7 +97,7 @@ func dump(t *Table) string {
 	return strings.Join(lines, "\n")
 }
 
-// changes draws changes of few names, so that they meet.
+// changes draws changes of few names, so that they interact.
 type changes struct {
 	certificates []*resource.Certificate
 }
@@ -122,8 +122,8 @@ func (g changes) draw(t *rapid.T) resource.Change {
 	return put(kind, name, rapid.SampledFrom(g.certificates).Draw(t, "certificate"))
 }
 
-// host draws a Host of some listener. Its names are its own and those of the
-// listeners' rules at other protocols, so that no two want the same.
+// host draws a Host of some listener. Its names are its own, or those of the
+// listeners' rules with other protocols, so that no two conflict.
 func (changes) host(t *rapid.T, n int) *resource.Host {
 	h := &resource.Host{Listener: fmt.Sprintf("l-%d", rapid.IntRange(0, 3).Draw(t, "listener")), Service: serviceName(t)}
 	mine := rapid.Bool().Draw(t, "mine")
@@ -199,7 +199,7 @@ func (changes) listener(t *rapid.T) *resource.Listener {
 	return l
 }
 
-// anyHosts draws rules in which no name is claimed twice for the same protocol.
+// anyHosts draws rules that claim no name twice for the same protocol.
 func anyHosts(t *rapid.T, names int) []resource.HostRule {
 	var rules []resource.HostRule
 	seen := map[string]bool{}
@@ -225,7 +225,7 @@ func anyHosts(t *rapid.T, names int) []resource.HostRule {
 	return rules
 }
 
-// fixedHosts are host names with addresses that change.
+// fixedHosts resolves host names to addresses that tests change.
 type fixedHosts map[string][]netip.Addr
 
 func (h fixedHosts) Lookup(host string) ([]netip.Addr, bool) {
@@ -233,7 +233,7 @@ func (h fixedHosts) Lookup(host string) ([]netip.Addr, bool) {
 	return addrs, ok
 }
 
-// However a table came about it is the same as one made at once.
+// A table built in many steps equals one built from the same resources at once.
 func TestManySmallChangesMakeTheTableOfOneLargeOne(t *testing.T) {
 	g := changes{[]*resource.Certificate{certificate(t, "a.example", "*.b.example"), certificate(t, "a.example"), certificate(t)}}
 	rapid.Check(t, func(t *rapid.T) {
@@ -270,7 +270,8 @@ func TestManySmallChangesMakeTheTableOfOneLargeOne(t *testing.T) {
 	})
 }
 
-// What DiffHosts says leads from the old rules to the new ones.
+// Applying the difference that DiffHosts returns turns the old rules into the
+// new ones.
 func TestTheDifferenceOfRulesIsWhole(t *testing.T) {
 	flat := func(rules []resource.HostRule) (all []string) {
 		for i := range rules {
@@ -342,7 +343,7 @@ func rule(name, service string) resource.HostRule {
 	return resource.HostRule{Names: []string{name}, Service: service}
 }
 
-// manyRules makes n rules of a name each, as if they had just been decoded.
+// manyRules returns n rules of one name each, as if just decoded.
 func manyRules(n int) []resource.HostRule {
 	rules := make([]resource.HostRule, n)
 	for i := range rules {
@@ -351,15 +352,17 @@ func manyRules(n int) []resource.HostRule {
 	return rules
 }
 
-// What cannot be understood is left out whole: a listener with a bad name must
-// not send that name to its default.
+// An invalid resource is left out as a whole: a listener must not send a bad
+// name of a rule to its default service.
 func TestWhatCannotBeCompiledIsLeftOut(t *testing.T) {
 	r := NewRouter(Config{})
 	mustApply(t, r, put("Service", "s", &resource.Service{Endpoints: []resource.Endpoint{{Address: "10.0.0.1:1"}}}),
 		put("Listener", "l", &resource.Listener{Protocol: "tls", Service: "s"}))
 	for name, ch := range map[string]resource.Change{
-		"name":        put("Listener", "l", &resource.Listener{Protocol: "tls", Service: "s", Hosts: []resource.HostRule{rule("127.1", "s")}}),
-		"twice":       put("Listener", "l", &resource.Listener{Protocol: "tls", Service: "s", Hosts: []resource.HostRule{rule("a.b", "s"), rule("A.b", "x")}}),
+		"name": put("Listener", "l", &resource.Listener{Protocol: "tls", Service: "s", Hosts: []resource.HostRule{rule("127.1", "s")}}),
+		"twice": put("Listener", "l", &resource.Listener{
+			Protocol: "tls", Service: "s", Hosts: []resource.HostRule{rule("a.b", "s"), rule("A.b", "x")},
+		}),
 		"endpoint":    put("Service", "s", &resource.Service{Endpoints: []resource.Endpoint{{Address: "nowhere"}}}),
 		"port":        put("Service", "s", &resource.Service{Endpoints: []resource.Endpoint{{Address: "a:b"}}}),
 		"certificate": put("Certificate", "c", &resource.Certificate{Cert: "none"}),
@@ -382,10 +385,12 @@ func TestWhatCannotBeCompiledIsLeftOut(t *testing.T) {
 	}
 }
 
-// Rules 2 and 3: certificates are chosen as services are, and never by default.
+// Rules 2 and 3: certificates are selected like services, and never by default.
 func TestCertificatesAreChosenByTheSameRules(t *testing.T) {
 	r := NewRouter(Config{})
-	listener := &resource.Listener{Protocol: "tls", TLS: &resource.ListenerTLS{Mode: "terminate", CertificateRefs: []string{"one", "two", "three"}}}
+	listener := &resource.Listener{
+		Protocol: "tls", TLS: &resource.ListenerTLS{Mode: "terminate", CertificateRefs: []string{"one", "two", "three"}},
+	}
 	mustApply(t, r, put("Listener", "l", listener),
 		put("Certificate", "one", certificate(t, "a.example", "*.example", "10.0.0.1")),
 		put("Certificate", "two", certificate(t, "*.apps.example", "a.example")))

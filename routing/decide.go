@@ -10,43 +10,43 @@ import (
 	"penstock/routing/hostname"
 )
 
-// Decision is where one connection goes: a service, or a part of its
-// endpoints, and then one endpoint after the other until one takes it. It
-// belongs to the connection and is not safe for use from several loops at
-// once. It is small, and once connected holds on to no table.
+// Decision is the route of one connection: a service or a subset of its
+// endpoints, and then the endpoints to try in turn. It belongs to its
+// connection and is not safe for concurrent use. It is small, and once
+// connected it keeps no table alive.
 type Decision struct {
 	destination *serviceState
 	service     *serviceState
 	backend     *backend           // nil once connected
-	endpoint    *endpoint.Endpoint // where this connection counts; nil: nowhere
-	tally       *Tally             // where what becomes of it counts as well; nil: nowhere
+	endpoint    *endpoint.Endpoint // the endpoint that counts this connection, or nil
+	tally       *Tally             // additional counter of the outcome, or nil
 	hash        uint64
 	tried       balance.Set
-	began       int64 // of the first attempt, as of endpoint.Stamp
+	began       int64 // start of the first attempt, as endpoint.Stamp
 	attempts    uint8
 	slow        uint8            // attempts that did not fail at once
 	failure     endpoint.Failure // of the last attempt
 	spent       bool             // no retry was left in the budget
-	probe       bool             // the attempt is a probe of an endpoint whose pause is over
+	probe       bool             // the attempt probes an endpoint whose pause is over
 	http        bool             // see HTTP
-	request     bool             // it is of one request
+	request     bool             // it routes a single request
 }
 
 const (
-	// maxAttempts bounds the attempts of a connection in any case.
+	// maxAttempts bounds the attempts where connect.attempts is not set.
 	maxAttempts = 100
-	// maxClaims bounds how often an endpoint is picked anew because another
-	// connection has just begun to probe the one that was picked.
+	// maxClaims bounds how often pick chooses again because another connection has
+	// just started to probe the chosen endpoint.
 	maxClaims = 8
-	// probeGrace is what a probe may take in addition to its timeout.
+	// probeGrace is added to the connect timeout of a probe.
 	probeGrace = time.Second
 )
 
-// minRetries are allowed in the window of a retry budget in any case.
+// minRetries is the number of retries that every budget window allows.
 const minRetries = 10
 
-// Decide resolves and routes a connection. It takes the connection's turn in a
-// split, so it is called once for each.
+// Decide resolves and routes a connection. It advances the split, so call it
+// once per connection.
 func (t *Table) Decide(in *Input) (Decision, Reason) {
 	s, l, reason := t.resolve(in, nil)
 	if reason != OK {
@@ -62,8 +62,8 @@ func (t *Table) Decide(in *Input) (Decision, Reason) {
 	return Decision{destination: s.serviceState, service: b.serviceState, backend: b, tally: b.tally, hash: b.hash(in)}, OK
 }
 
-// Destination is the service that the listener names for the connection; ""
-// where it names none.
+// Destination returns the service that the listener names for the connection,
+// or "" if it names none.
 func (d *Decision) Destination() string {
 	if d.destination == nil {
 		return ""
@@ -71,8 +71,8 @@ func (d *Decision) Destination() string {
 	return d.destination.name
 }
 
-// Service is the service whose endpoints are used: the destination, or the one
-// that a policy sends it to. "" where there is none.
+// Service returns the service whose endpoints are used: the destination, or the
+// one to which a policy sends the connection; "" if there is none.
 func (d *Decision) Service() string {
 	if d.service == nil {
 		return ""
@@ -80,25 +80,23 @@ func (d *Decision) Service() string {
 	return d.service.name
 }
 
-// Attempts is how many endpoints were tried.
+// Attempts returns the number of endpoints tried.
 func (d *Decision) Attempts() int { return int(d.attempts) }
 
-// BudgetSpent tells whether the retry budget, and nothing else, forbade another
-// attempt.
+// BudgetSpent reports whether only the retry budget prevented another attempt.
 func (d *Decision) BudgetSpent() bool { return d.spent }
 
-// Endpoint is where the connection counts now, or nil.
+// Endpoint returns the endpoint that counts the connection now, or nil.
 func (d *Decision) Endpoint() *endpoint.Endpoint { return d.endpoint }
 
-// Next picks the endpoint to try, and counts the connection there. A call
-// after the first says that the one before did not take the connection; see
-// Fault for how to say why.
+// Next picks the endpoint to try and counts the connection there. Each further
+// call means that the previous endpoint did not take the connection; call Fault
+// first to record why.
 //
-// Attempts are bounded by connect.attempts. Where that is not written,
-// endpoints that fail at once do not count while another is untried, until
-// the time that all attempts may take is over. A retry after an attempt that
-// took its time counts against the retry budget, unless it goes to an endpoint
-// that is ready (rule 17).
+// connect.attempts bounds the attempts. If it is not set, endpoints that fail
+// at once do not count while another is untried, until the time for all
+// attempts together is over. A retry after a slow attempt counts against the
+// retry budget unless it goes to a ready endpoint (rule 17).
 func (d *Decision) Next(now time.Time) (*endpoint.Endpoint, Reason) {
 	if d.backend == nil {
 		return nil, RetriesExhausted // connected, or never routed
@@ -170,21 +168,22 @@ func (d *Decision) pick(q *balance.Query) (int, Reason) {
 			return i, RetriesExhausted
 		}
 		if !ready {
-			return i, OK // there is no other
+			return i, OK // every candidate is unready
 		}
 		var claimed bool
 		if d.probe, claimed = e.Claim(q.Now, connect.Timeout.D()+probeGrace); claimed {
 			return i, OK
 		}
 	}
-	// Others were faster each time: be one connection more at the endpoint.
+	// Other connections claimed first each time: accept one extra connection at
+	// the endpoint.
 	if i := b.pool.Pick(q); i != balance.None {
 		return i, OK
 	}
 	return balance.None, d.nobody(q)
 }
 
-// nobody says why there is no endpoint to try.
+// nobody returns the reason why there is no endpoint to try.
 func (d *Decision) nobody(q *balance.Query) Reason {
 	if q.Untried {
 		return RetriesExhausted
@@ -195,9 +194,9 @@ func (d *Decision) nobody(q *balance.Query) Reason {
 	return d.backend.none()
 }
 
-// costs tells whether the next attempt counts against the retry budget: it is
-// a retry after an attempt that took its time, and goes to an endpoint that is
-// not known to be better.
+// costs reports whether the next attempt counts against the retry budget. A
+// retry after a slow attempt does; after a connect timeout only if its endpoint
+// is not ready.
 func (d *Decision) costs(ready bool) bool {
 	switch {
 	case d.attempts == 0 || d.failure == endpoint.ConnectFailed:
@@ -208,7 +207,7 @@ func (d *Decision) costs(ready bool) bool {
 	return true
 }
 
-// none says why there is no endpoint.
+// none returns the reason why the pool offers no endpoint.
 func (b *backend) none() Reason {
 	if b.pool.Empty() {
 		return NoEndpoint
@@ -216,11 +215,11 @@ func (b *backend) none() Reason {
 	return NoHealthyEndpoint
 }
 
-// Failed tells that the endpoint of the last Next did not take the connection.
-// Next says so too.
+// Failed records that the endpoint of the last Next did not take the
+// connection. Next calls it as well.
 func (d *Decision) Failed(now time.Time) { d.Fault(endpoint.ConnectFailed, "", now) }
 
-// Fault is Failed with how it failed, and the error's text.
+// Fault is Failed with the kind of failure and the error's text.
 func (d *Decision) Fault(f endpoint.Failure, text string, now time.Time) {
 	if d.endpoint == nil || d.backend == nil {
 		return
@@ -235,10 +234,10 @@ func (d *Decision) Fault(f endpoint.Failure, text string, now time.Time) {
 	d.release()
 }
 
-// Excuse tells that the endpoint of the last Next was not tried for want of
-// something on this node: it is not held against the endpoint, and the next
-// Next names another one where there is one. The error's text is shown with the
-// endpoint, as the last one.
+// Excuse records that the endpoint of the last Next was not tried because this
+// node lacked a resource. It does not count against the endpoint, and the next
+// Next returns another endpoint if there is one. Status shows text as the
+// endpoint's last error.
 func (d *Decision) Excuse(text string, now time.Time) {
 	if d.endpoint != nil && d.backend != nil {
 		d.failure = endpoint.ConnectFailed
@@ -247,8 +246,8 @@ func (d *Decision) Excuse(text string, now time.Time) {
 	}
 }
 
-// Reached tells that the endpoint of the last Next took the connection, where
-// the request on it may fail yet. Connected says so too.
+// Reached records that the endpoint of the last Next accepted the connection,
+// although the request on it may still fail. Connected includes it.
 func (d *Decision) Reached(now time.Time) {
 	if d.endpoint != nil && d.backend != nil {
 		d.probe = false
@@ -256,17 +255,18 @@ func (d *Decision) Reached(now time.Time) {
 	}
 }
 
-// Connected tells that the endpoint of the last Next took the connection.
+// Connected records that the endpoint of the last Next took the connection.
 func (d *Decision) Connected(now time.Time) {
 	if d.endpoint != nil && d.backend != nil {
-		d.backend = nil // nothing of this version of the table is kept alive
+		d.backend = nil // releases this version of the table
 		d.probe = false
 		d.service.group.Connected(d.endpoint, now)
 		d.tally.connected()
 	}
 }
 
-// EarlyReset tells that the endpoint reset the connection before its first byte.
+// EarlyReset records that the endpoint reset the connection before its first
+// byte.
 func (d *Decision) EarlyReset(now time.Time) {
 	if d.endpoint != nil && d.backend == nil {
 		d.service.group.Failed(d.endpoint, endpoint.EarlyReset, now)
@@ -274,13 +274,13 @@ func (d *Decision) EarlyReset(now time.Time) {
 	}
 }
 
-// Closed ends the connection, whatever its state; it may be called again.
+// Closed ends the connection in whatever state it is. Further calls do nothing.
 func (d *Decision) Closed() {
 	d.backend = nil
 	d.release()
 }
 
-// release counts the connection out, once.
+// release removes the connection from the counts, once.
 func (d *Decision) release() {
 	if d.endpoint != nil {
 		if d.probe {
@@ -296,7 +296,7 @@ func (d *Decision) release() {
 	}
 }
 
-// resolve finds the destination, and the listener that names it. tr is nil on
+// resolve returns the destination and the listener that names it. tr is nil on
 // the data path.
 func (t *Table) resolve(in *Input, tr *trace) (*Service, *Listener, Reason) {
 	l, ok := t.listeners.Get(in.Listener)
@@ -320,8 +320,8 @@ func (t *Table) resolve(in *Input, tr *trace) (*Service, *Listener, Reason) {
 	return s, l, OK
 }
 
-// destination names the service that a listener has for a connection. Only a
-// valid name that no rule has falls through to the listener's service (rule 2).
+// destination returns the service that a listener has for a connection. Only a
+// valid name without a rule falls through to the listener's service (rule 2).
 func (l *Listener) destination(in *Input, tr *trace) (service string, reason Reason) {
 	if l.spec.Protocol != "tls" {
 		return l.otherwise(tr, "the listener looks at no server name")
@@ -356,7 +356,7 @@ func (l *Listener) destination(in *Input, tr *trace) (service string, reason Rea
 	return service, OK
 }
 
-// otherwise is the listener's own service, where it has one.
+// otherwise returns the listener's own service, or NoRoute.
 func (l *Listener) otherwise(tr *trace, why string) (string, Reason) {
 	reason := OK
 	if l.spec.Service == "" {
@@ -368,8 +368,8 @@ func (l *Listener) otherwise(tr *trace, why string) (string, Reason) {
 	return l.spec.Service, reason
 }
 
-// route finds the backend by the policy that matches best. tr is nil on the
-// data path; with it the split stays where it is.
+// route returns the backend by the best matching policy. tr is nil on the data
+// path; with tr the split does not advance.
 func (t *Table) route(in *Input, l *Listener, s *Service, tr *trace) (*backend, Reason) {
 	if len(s.policies) == 0 {
 		if tr != nil {
@@ -387,7 +387,7 @@ func (t *Table) route(in *Input, l *Listener, s *Service, tr *trace) (*backend, 
 	return s.send(&src, tr)
 }
 
-// send finds the backend for connections from a source.
+// send returns the backend for connections from a source.
 func (s *Service) send(src *source, tr *trace) (*backend, Reason) {
 	chosen := s.chooser.choose(src)
 	if tr != nil {
@@ -414,6 +414,6 @@ func (s *Service) send(src *source, tr *trace) (*backend, Reason) {
 }
 
 func hashAddr(a netip.Addr) uint64 {
-	b := a.As16() // an IPv4 address is the same as an IPv4-mapped one
+	b := a.As16() // maps IPv4 to IPv6, so that both forms hash alike
 	return balance.Mix(balance.Mix(binary.BigEndian.Uint64(b[:8])) ^ binary.BigEndian.Uint64(b[8:]))
 }

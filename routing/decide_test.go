@@ -16,7 +16,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// service makes one with n endpoints, 10.0.0.1:1 and up.
+// service returns a service with n endpoints, 10.0.0.0:1 and up.
 func service(n int) *resource.Service {
 	s := &resource.Service{}
 	for i := range n {
@@ -29,8 +29,8 @@ func plainTo(name string) resource.Change {
 	return put("Listener", "front", &resource.Listener{Service: name})
 }
 
-// Whatever happens to connections, and in whatever order, each counts where it
-// is and nowhere else.
+// Whatever happens to connections, in any order, each is counted at its current
+// endpoint and nowhere else.
 func TestConnectionsCountExactlyWhereTheyAre(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := NewRouter(Config{})
@@ -117,8 +117,8 @@ func TestRetriesHaveABudget(t *testing.T) {
 		}
 		return sum
 	}
-	// The first connection of each round tries four endpoints again of which
-	// nobody knows yet that they fail.
+	// The first connection of each round retries at four endpoints that are not
+	// yet known to fail.
 	if got := attempts(50, t0); got != 50+4+10 {
 		t.Errorf("50 failing connections made %d attempts, want 64: 10 retries are always allowed", got)
 	}
@@ -130,8 +130,8 @@ func TestRetriesHaveABudget(t *testing.T) {
 	}
 }
 
-// A split goes on over tables that do not touch it, exactly (rule 14), also
-// when connections and changes come from everywhere at once.
+// A split stays exact over tables that do not change it (rule 14), even with
+// concurrent connections and changes.
 func TestDecisionsDuringChanges(t *testing.T) {
 	r := NewRouter(Config{})
 	tagged := func(n int) *resource.Service {
@@ -189,8 +189,10 @@ func TestDecisionsDuringChanges(t *testing.T) {
 				if n%100 == 0 {
 					r.Explain(&Input{Listener: "front"}, t0)
 				}
-				if n%500 == 0 { // and what would be, without a turn being taken
-					trial, err := r.Table().WhatIf([]resource.Change{put("MeshTCPRoute", "canary", routeFor(resource.TargetRef{Kind: kindMesh}, "apps"))}, nil, t0)
+				if n%500 == 0 { // what-if analysis advances no split
+					trial, err := r.Table().WhatIf([]resource.Change{
+						put("MeshTCPRoute", "canary", routeFor(resource.TargetRef{Kind: kindMesh}, "apps")),
+					}, nil, t0)
 					if err != nil {
 						t.Error(err)
 						return
@@ -222,7 +224,7 @@ func TestDecisionsDuringChanges(t *testing.T) {
 	}
 }
 
-// What outlives tables is found again by service and address.
+// State that outlives tables is found again by service and address.
 func TestStateOutlivesTables(t *testing.T) {
 	r := NewRouter(Config{})
 	mustApply(t, r, put("Service", "apps", service(3)), plainTo("apps"))
@@ -266,7 +268,7 @@ func TestUnrelatedChangesKeepPointers(t *testing.T) {
 	}
 }
 
-// Explain takes no turn, counts nothing and says what comes next.
+// Explain advances no split, counts nothing and predicts the next decision.
 func TestExplainTellsWhatComesNext(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := changes{}
@@ -294,7 +296,7 @@ func TestExplainTellsWhatComesNext(t *testing.T) {
 			if again := r.Explain(in, t0); again.Text() != e.Text() {
 				t.Fatalf("the second time:\n%s\nthe first time:\n%s", again.Text(), e.Text())
 			}
-			if e.Reason == NoCertificate { // refused before anything is decided
+			if e.Reason == NoCertificate { // the handshake fails before routing
 				l, _ := r.Table().Listener("edge")
 				if _, why := l.Certificates(in.ServerName, true); why != NoCertificate || l.Spec().TLS.Mode != "terminate" {
 					t.Fatalf("the handshake says %q after:\n%s", why, e.Text())
@@ -346,9 +348,12 @@ func TestMaglevGoesByWhatTheServiceSays(t *testing.T) {
 	r := NewRouter(Config{})
 	s := service(50)
 	s.Balancing = resource.Balancing{Policy: "maglev", HashOn: "serverName"}
-	mustApply(t, r, put("Service", "apps", s), put("Listener", "edge", &resource.Listener{Protocol: "tls", Service: "apps", NoServerName: "service"}))
+	mustApply(t, r, put("Service", "apps", s),
+		put("Listener", "edge", &resource.Listener{Protocol: "tls", Service: "apps", NoServerName: "service"}))
 	to := func(name string, client byte) *endpoint.Endpoint {
-		d, _ := r.Decide(&Input{Listener: "edge", ServerName: name, HasServerName: name != "", Client: netip.AddrFrom4([4]byte{192, 0, 2, client})})
+		d, _ := r.Decide(&Input{
+			Listener: "edge", ServerName: name, HasServerName: name != "", Client: netip.AddrFrom4([4]byte{192, 0, 2, client}),
+		})
 		e, _ := d.Next(t0)
 		d.Closed()
 		return e
@@ -371,7 +376,10 @@ func TestMaglevGoesByWhatTheServiceSays(t *testing.T) {
 
 func TestDecidingAllocatesNothing(t *testing.T) {
 	r := tableOf(t, 1000)
-	in := &Input{Listener: "edge", ServerName: "tenant-5.apps.example.com", HasServerName: true, Client: netip.MustParseAddr("10.1.2.3"), ALPN: []string{"h2"}}
+	in := &Input{
+		Listener: "edge", ServerName: "tenant-5.apps.example.com", HasServerName: true,
+		Client: netip.MustParseAddr("10.1.2.3"), ALPN: []string{"h2"},
+	}
 	if n := testing.AllocsPerRun(100, func() {
 		d, _ := r.Decide(in)
 		d.Next(t0)
@@ -385,7 +393,8 @@ func TestDecidingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// tableOf has n names, 100 services, a split in each and tags all over.
+// tableOf returns a router with n names and 100 services, each with a split,
+// and with tags in every layer but the client's.
 func tableOf(t testing.TB, n int) *Router {
 	r := NewRouter(Config{NodeTags: map[string]string{"zone": "a"}})
 	batch := []resource.Change{put("Listener", "edge", &resource.Listener{Protocol: "tls", Hosts: manyRules(n),
@@ -410,7 +419,10 @@ func BenchmarkDecide(b *testing.B) {
 		r := tableOf(b, n)
 		inputs := make([]*Input, 1024)
 		for i := range inputs {
-			inputs[i] = &Input{Listener: "edge", ServerName: fmt.Sprintf("tenant-%d.apps.example.com", i*7919%n), HasServerName: true, Client: netip.MustParseAddr("10.1.2.3")}
+			inputs[i] = &Input{
+				Listener: "edge", ServerName: fmt.Sprintf("tenant-%d.apps.example.com", i*7919%n), HasServerName: true,
+				Client: netip.MustParseAddr("10.1.2.3"),
+			}
 		}
 		for _, whole := range []bool{false, true} {
 			name := map[bool]string{false: "resolve+route", true: "connection"}[whole]
@@ -469,8 +481,9 @@ func BenchmarkFirstTableOf100000Names(b *testing.B) {
 	}
 }
 
-// A connection that this node has no local port for says nothing about its
-// endpoint, not even where it was the first after a pause, and the other is next.
+// A connection without a local port on this node does not count against its
+// endpoint, not even as the probe after a pause, and the other endpoint is
+// next.
 func TestWhatThisNodeLacksIsNotTheEndpoints(t *testing.T) {
 	t.Parallel()
 	r := NewRouter(Config{})
@@ -483,7 +496,7 @@ func TestWhatThisNodeLacksIsNotTheEndpoints(t *testing.T) {
 		t.Fatal(reason)
 	}
 	d.Excuse("no port", t0)
-	d.Excuse("no port", t0) // again is nothing more
+	d.Excuse("no port", t0) // the second call has no effect
 	if n := first.Active(); n != 0 || !first.Ready(t0) {
 		t.Errorf("%d connections, ready %v", n, first.Ready(t0))
 	}

@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// maxWords bounds the sentences about one change.
+// maxWords bounds the number of sentences about one change.
 const maxWords = 100
 
-// ActiveElsewhere tells how many established connections a service has at an endpoint
-// elsewhere, beside those of the table's own node.
+// ActiveElsewhere returns the number of established connections to an endpoint
+// of a service from other nodes.
 type ActiveElsewhere func(service, address string) int64
 
-// DiffSummary says what the change does to traffic, a sentence each: which part of
-// the new connections goes elsewhere, by which policy, and how many that are
-// established stay. held may be nil.
+// DiffSummary describes the effect of the change on traffic, one sentence each:
+// which share of new connections moves, by which policy, and how many
+// established connections stay. held may be nil.
 func (tr *WhatIf) DiffSummary(held ActiveElsewhere) []string {
 	if held == nil {
 		held = func(string, string) int64 { return 0 }
@@ -35,15 +35,16 @@ func (tr *WhatIf) DiffSummary(held ActiveElsewhere) []string {
 	return words
 }
 
-// part is a backend's part of the connections from a source.
+// part is a backend's share of the connections from a source.
 type part struct {
 	backend *backend
 	share   float64
-	closed  string // why these connections are closed; "": they are not
+	closed  string // why these connections are closed; "" if they are not
 }
 
-// partOf is a share of a backend. What a mesh sends nothing to keeps its share
-// of a Gateway's route, closed.
+// partOf returns a backend's share as a part. A backend without endpoints,
+// which a mesh route skips, keeps its share in a Gateway API route: those
+// connections are closed.
 func partOf(b *backend, share float64) part {
 	x := part{backend: b, share: share, closed: b.closed}
 	if x.closed == "" && b.pool.Empty() {
@@ -52,8 +53,8 @@ func partOf(b *backend, share float64) part {
 	return x
 }
 
-// is tells whether a connection of x is led as one of y is. All that are closed
-// are alike, whatever for.
+// is reports whether connections of x and y are routed alike. All closed parts
+// are alike, whatever the cause.
 func (x *part) is(y *part) bool {
 	if x.closed != "" || y.closed != "" {
 		return x.closed != "" && y.closed != ""
@@ -61,8 +62,8 @@ func (x *part) is(y *part) bool {
 	return x.backend.is(y.backend.name, y.backend.tags)
 }
 
-// parts tells how connections from a source to a destination are shared, and
-// by which policy; or why they are all closed.
+// parts returns how connections from a source to a destination are divided, and
+// by which policy, or the reason why all are closed.
 func (t *Table) parts(destination string, src *source) (list []part, by string, reason Reason) {
 	s, ok := t.services.Get(destination)
 	if !ok {
@@ -86,8 +87,8 @@ func (t *Table) parts(destination string, src *source) (list []part, by string, 
 	return list, p.route, NoBackend
 }
 
-// parts lists the backends that get something, each once; those whose
-// connections are closed are one.
+// parts lists the backends that get a share, merged by backend; all closed
+// shares form one part.
 func (sh *shares) parts() (list []part) {
 	sum := 0
 	for _, w := range sh.weight {
@@ -104,27 +105,27 @@ func (sh *shares) parts() (list []part) {
 		if y.share += x.share; x.closed != "" && !slices.Contains(strings.Split(y.closed, "; "), x.closed) {
 			y.closed += "; " + x.closed
 		}
-		if x.backend.closed != "" { // its reason goes before that of lacking endpoints
+		if x.backend.closed != "" { // takes precedence over a lack of endpoints
 			y.backend = b
 		}
 	}
 	return list
 }
 
-// summarizePolicy are the sentences about connections to one destination.
+// summarizePolicy describes the effect on connections to one destination.
 func (tr *WhatIf) summarizePolicy(destination string, held ActiveElsewhere) (words []string) {
 	_, was := tr.table.services.Get(destination)
 	_, is := tr.after.services.Get(destination)
 	if !was || !is {
-		return nil // nobody is led there yet, or any more
+		return nil // no connections before, or none after
 	}
 	return bySource(tr.classesOf(destination), func(src *source) []string {
 		return []string{tr.sentence(destination, src, held)}
 	})
 }
 
-// bySource says each sentence once, with the classes of sources that it is for,
-// where it is not for all. Empty ones are left out.
+// bySource merges equal sentences and names the classes of sources of each,
+// unless it is true for all. It drops empty sentences.
 func bySource(classes []class, sentences func(*source) []string) (words []string) {
 	var bodies []string
 	sources := map[string][]string{}
@@ -155,11 +156,11 @@ func bySource(classes []class, sentences func(*source) []string) (words []string
 	return words
 }
 
-// fromHere is where a sentence says from which sources.
+// fromHere marks the place in a sentence for the names of its sources.
 const fromHere = "\x00"
 
-// sentence tells what changes for connections from a source to a destination,
-// or nothing.
+// sentence describes the effect on connections from a source to a destination,
+// or returns "" if there is none.
 func (tr *WhatIf) sentence(destination string, src *source, held ActiveElsewhere) string {
 	before, by, closedBefore := tr.table.parts(destination, src)
 	after, name, closedAfter := tr.after.parts(destination, src)
@@ -177,16 +178,16 @@ func (tr *WhatIf) sentence(destination string, src *source, held ActiveElsewhere
 	return m.text()
 }
 
-// movement is what changes for connections, or requests, of one kind.
+// movement is the effect of a change on one kind of connections or requests.
 type movement struct {
 	name, destination, what   string
-	refused                   string // what becomes of those that lead nowhere
+	refused                   string // what happens to those without a usable backend
 	before, after             []part
 	closedBefore, closedAfter Reason
 	stay                      string
 }
 
-// text tells of the movement in one sentence; "": there is none.
+// text describes the movement in one sentence, or returns "" if nothing moves.
 func (m *movement) text() string {
 	before, after, what, stay := m.before, m.after, m.what, m.stay
 	label := labels(m.destination, before, after)
@@ -197,7 +198,8 @@ func (m *movement) text() string {
 	case m.closedAfter != OK:
 		return fmt.Sprintf("%s: all %s %s (%s)%s", m.name, what, m.refused, why(m.closedAfter, after), stay)
 	case m.closedBefore != OK:
-		return fmt.Sprintf("%s: %s go to %s; until now they %s (%s)", m.name, what, sharesText(after, label), m.refused, why(m.closedBefore, before))
+		return fmt.Sprintf("%s: %s go to %s; until now they %s (%s)",
+			m.name, what, sharesText(after, label), m.refused, why(m.closedBefore, before))
 	case overlapping(losers, gainers):
 		return fmt.Sprintf("%s: %s go to %s, no longer to %s%s", m.name, what, sharesText(after, label), sharesText(before, label), stay)
 	case len(losers) == 1 || len(gainers) == 1:
@@ -228,7 +230,7 @@ func (m *movement) text() string {
 	return fmt.Sprintf("%s: %s are shared by %s, no longer by %s%s", m.name, what, sharesText(after, label), sharesText(before, label), stay)
 }
 
-// why says for what reason all parts are closed: with what is known of them.
+// why returns the reason why all parts are closed, with its detail if known.
 func why(reason Reason, list []part) string {
 	if len(list) == 0 || list[0].closed == "" {
 		return string(reason)
@@ -236,7 +238,8 @@ func why(reason Reason, list []part) string {
 	return string(reason) + ": " + list[0].closed
 }
 
-// differences are the parts that are larger in a than in b, by how much.
+// differences returns the parts that are larger in a than in b, reduced to the
+// excess.
 func differences(a, b []part) (list []part) {
 	for _, x := range a {
 		if i := slices.IndexFunc(b, func(y part) bool { return y.is(&x) }); i >= 0 {
@@ -249,8 +252,8 @@ func differences(a, b []part) (list []part) {
 	return list
 }
 
-// overlapping tells whether a whole service loses or gains and a part of it
-// does the other: then it cannot be said how much moves.
+// overlapping reports whether a whole service loses and a subset of it gains,
+// or the reverse. Then the share that moves is not known.
 func overlapping(losers, gainers []part) bool {
 	for _, l := range losers {
 		for _, g := range gainers {
@@ -262,7 +265,7 @@ func overlapping(losers, gainers []part) bool {
 	return false
 }
 
-// established says how many connections stay where new ones become fewer.
+// established says how many connections stay at the backends that lose share.
 func (tr *WhatIf) established(losers []part, held ActiveElsewhere) string {
 	n := int64(0)
 	for _, l := range losers {
@@ -283,8 +286,8 @@ func (tr *WhatIf) established(losers []part, held ActiveElsewhere) string {
 	return fmt.Sprintf("; %d established connections stay", n)
 }
 
-// labels names backends as short as they can be told apart: parts of the
-// destination by the value of their only tag.
+// labels returns the shortest distinct names for backends: for subsets with one
+// common tag key, the tag's value.
 func labels(destination string, lists ...[]part) func(part) string {
 	key, short := "", true
 	for _, list := range lists {
@@ -317,7 +320,7 @@ func labels(destination string, lists ...[]part) func(part) string {
 
 func percent(share float64) string { return fmt.Sprintf("%.4g %%", math.Round(share*1e8)/1e6) }
 
-// sharesText lists parts, as "v1 (90 %) and v2 (10 %)".
+// sharesText lists parts, as in "v1 (90 %) and v2 (10 %)".
 func sharesText(list []part, label func(part) string) string {
 	var texts []string
 	for _, x := range list {
@@ -333,7 +336,7 @@ func sharesText(list []part, label func(part) string) string {
 	return strings.Join(texts[:len(texts)-1], ", ") + " and " + texts[len(texts)-1]
 }
 
-// summarizeNames are the sentences about names that lead elsewhere.
+// summarizeNames describes the names whose destination changes.
 func (tr *WhatIf) summarizeNames() (words []string) {
 	for _, m := range tr.moves() {
 		what := "new connections without a server name"

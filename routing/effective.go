@@ -9,104 +9,105 @@ import (
 	"penstock/routing/resource"
 )
 
-// Effective is what the policies for one destination come to: which one
-// decides for which source, and why the others do not.
+// Effective is the combined effect of the policies for one destination: which
+// policy decides for which source, and why the others do not.
 type Effective struct {
 	Destination string `json:"destination" yaml:"destination"`
-	// Missing: there is no such service, so the policies do nothing.
+	// Missing: the service does not exist, so its policies have no effect.
 	Missing bool `json:"missing,omitempty" yaml:"missing,omitempty"`
-	// Policies is how many are for the destination.
+	// Policies is the number of policies for the destination.
 	Policies int `json:"policies" yaml:"policies"`
-	// Sources are in order of precedence: a connection is decided by the first
-	// that it is among.
+	// Sources are in order of precedence: the first that includes a connection's
+	// source decides.
 	Sources []EffectiveSource `json:"sources" yaml:"sources"`
-	// Requests are the sources whose requests are routed one by one, in order
-	// of precedence: as far as they speak HTTP, on listeners that read what they
-	// carry, and as long as NoRequests does not say why none are.
+	// Requests are the sources whose requests are routed individually, in order of
+	// precedence. It applies to sources that speak HTTP on listeners that can read
+	// it, unless NoRequests gives a reason why not.
 	Requests   []EffectiveSource `json:"requests,omitempty" yaml:"requests,omitempty"`
 	NoRequests string            `json:"noRequests,omitempty" yaml:"noRequests,omitempty"`
 }
 
-// EffectiveSource is what happens to connections from one set of sources: those
-// that one targetRef, of one policy or of several, picks.
+// EffectiveSource describes the connections from the sources that one targetRef
+// selects. Several policies may share that targetRef.
 type EffectiveSource struct {
-	Source string `json:"source" yaml:"source"` // as "MeshService web"; OtherSources: those that no policy picks
-	// Policy decides for whoever is this and nothing more; "": none does, and
-	// the destination itself gets the connection.
+	Source string `json:"source" yaml:"source"` // as in "MeshService web"; OtherSources: selected by no policy
+	// Policy decides for the sources that match Source and no Except; "" if the
+	// connection goes to the destination itself.
 	Policy   string             `json:"policy,omitempty" yaml:"policy,omitempty"`
 	Backends []EffectiveBackend `json:"backends" yaml:"backends"`
-	// Rules are those of a MeshHTTPRoute, in place of Backends. MoreRules are
-	// not listed.
+	// Rules are the rules of a MeshHTTPRoute, instead of Backends. MoreRules
+	// counts the rules that are not listed.
 	Rules     []EffectiveRule `json:"rules,omitempty" yaml:"rules,omitempty"`
 	MoreRules int             `json:"moreRules,omitempty" yaml:"moreRules,omitempty"`
-	// Rollout is where the policy's rollout is, whose weights these are; nil:
-	// it has none.
+	// Rollout is the state of the policy's rollout, which sets the weights; nil if
+	// the policy has none.
 	Rollout *RolloutPlace `json:"rollout,omitempty" yaml:"rollout,omitempty"`
-	// Reason is why all these connections are closed; "": they are not.
+	// Reason is why all these connections are closed; "" if they are not.
 	Reason Reason `json:"reason,omitempty" yaml:"reason,omitempty"`
-	// Never says why no connection can come from here.
+	// Never says why no connection can have this source.
 	Never string `json:"never,omitempty" yaml:"never,omitempty"`
-	// Losers match too and come later, in order; MoreLosers are not listed.
+	// Losers match too but come later; MoreLosers counts those not listed.
 	Losers     []EffectiveLoser `json:"losers,omitempty" yaml:"losers,omitempty"`
 	MoreLosers int              `json:"moreLosers,omitempty" yaml:"moreLosers,omitempty"`
-	// Except are policies that decide for some of these sources instead: for
-	// those that are more than this. MoreExcept are not listed.
+	// Except are more specific policies that decide for some of these sources
+	// instead. MoreExcept counts those not listed.
 	Except     []EffectivePolicy `json:"except,omitempty" yaml:"except,omitempty"`
 	MoreExcept int               `json:"moreExcept,omitempty" yaml:"moreExcept,omitempty"`
 }
 
-// OtherSources is EffectiveSource.Source of those that no policy is for.
+// OtherSources is the EffectiveSource.Source of sources that no policy selects.
 const OtherSources = "any other"
 
-// EffectiveBackend is one backendRef of the policy that decides.
+// EffectiveBackend is one backendRef of the deciding policy.
 type EffectiveBackend struct {
 	Service string            `json:"service" yaml:"service"`
 	Tags    map[string]string `json:"tags,omitempty" yaml:"tags,omitempty"`
 	Weight  int               `json:"weight" yaml:"weight"`
 	Share   float64           `json:"share" yaml:"share"`                         // of the connections, 0 to 1
-	Skipped string            `json:"skipped,omitempty" yaml:"skipped,omitempty"` // why it gets nothing
+	Skipped string            `json:"skipped,omitempty" yaml:"skipped,omitempty"` // why it gets no connections
 	Closed  string            `json:"closed,omitempty" yaml:"closed,omitempty"`   // why connections for it are closed; it keeps its share
 }
 
-// EffectivePolicy is a policy with the sources that it picks.
+// EffectivePolicy is a policy and the sources that it selects.
 type EffectivePolicy struct {
 	Policy string `json:"policy" yaml:"policy"`
 	Source string `json:"source" yaml:"source"`
 }
 
-// EffectiveLoser is one that does not decide.
+// EffectiveLoser is a policy that matches but does not decide.
 type EffectiveLoser struct {
 	Policy string `json:"policy" yaml:"policy"`
 	Source string `json:"source" yaml:"source"`
 	Why    string `json:"why" yaml:"why"`
 }
 
-// EffectiveQuery asks for a part of all there is.
+// EffectiveQuery selects a page of the effective policies.
 type EffectiveQuery struct {
-	// Destination is the one to tell of; "": all that policies are for.
+	// Destination restricts the result to one service; "": every destination with
+	// policies.
 	Destination string
-	// All are the services that no policy is for as well.
+	// All includes the services without policies.
 	All bool
-	// After is where the answer before ended.
+	// After is the cursor that the previous page returned.
 	After EffectiveCursor
-	// Limit bounds the sources and policies that are listed; at least one
-	// source is. 0: no bound.
+	// Limit bounds the number of listed sources and policies; each page has at
+	// least one source. 0: no bound.
 	Limit int
 }
 
-// EffectiveCursor is a place among all that is effective: behind so many
-// sources of a destination, whatever comes before it included.
+// EffectiveCursor is a position in the result: after Sources sources of
+// Destination and everything before that destination.
 type EffectiveCursor struct {
 	Destination string `json:"destination,omitempty" yaml:"destination,omitempty"`
 	Sources     int    `json:"sources,omitempty" yaml:"sources,omitempty"`
 }
 
-// maxListed bounds the losers, and the exceptions, that are listed of a source.
+// maxListed bounds the losers, and the exceptions, that are listed per source.
 const maxListed = 100
 
-// Effective tells what acts, by destination. more is where to go on; nil: that
-// was all. A destination may be told of in several answers, each with other
-// sources of it.
+// Effective lists the effective policies by destination. more is the cursor of
+// the next page, nil after the last. The sources of one destination may be
+// spread over several pages.
 func (t *Table) Effective(q *EffectiveQuery) (list []Effective, more *EffectiveCursor) {
 	left := q.Limit
 	for _, name := range t.destinations(q) {
@@ -126,7 +127,7 @@ func (t *Table) Effective(q *EffectiveQuery) (list []Effective, more *EffectiveC
 	return list, nil
 }
 
-// destinations are those that a query asks for, by name.
+// destinations returns the sorted destinations that a query selects.
 func (t *Table) destinations(q *EffectiveQuery) []string {
 	var names []string
 	add := func(name string) {
@@ -152,9 +153,9 @@ func (t *Table) destinations(q *EffectiveQuery) []string {
 	return slices.Compact(names)
 }
 
-// effective tells of one destination, from its skip-th source on, those of
-// requests after those of connections. next is the source to go on with where
-// left, unless it began at 0, is used up before the end.
+// effective describes one destination, starting at its skip-th source; sources
+// of requests come after those of connections. If a positive left is used up
+// before the end, next is the source to continue with.
 func (t *Table) effective(name string, skip int, left *int) (e Effective, next int) {
 	routes, _ := t.routesTo.Get(name)
 	http, _ := t.httpRoutesTo.Get(name)
@@ -190,15 +191,15 @@ func (t *Table) effective(name string, skip int, left *int) (e Effective, next i
 	return e, 0
 }
 
-// class is a set of sources: those that a targetRef picks. nil stands for
-// those that none does.
+// class is the set of sources that a targetRef selects, or with a nil ref the
+// sources that no targetRef selects.
 type class struct {
 	ref  *resource.TargetRef
-	like source // the simplest source that it has
+	like source // the simplest source in the class
 }
 
-// classes are the distinct sources of the policies for a service, in order of
-// precedence, and at the end those that no policy is for, if there are such.
+// classes returns the distinct sources of the policies for a service in order
+// of precedence, followed by the sources without a policy, if any.
 func (s *Service) classes() []class {
 	all := classesOf(s.policies)
 	if anyone := (&source{}); s.first(anyone) == nil {
@@ -207,8 +208,8 @@ func (s *Service) classes() []class {
 	return all
 }
 
-// requestClasses are those of its MeshHTTPRoutes; whoever is in none of them is
-// routed by connection.
+// requestClasses returns the classes of the service's MeshHTTPRoutes.
+// Connections from other sources are routed as a whole.
 func (s *Service) requestClasses() []class {
 	if s.requests == nil {
 		return nil
@@ -216,7 +217,7 @@ func (s *Service) requestClasses() []class {
 	return classesOf(s.requests.policies)
 }
 
-// classesOf are the distinct sources of policies.
+// classesOf returns the distinct sources of policies.
 func classesOf(policies []*policy) (all []class) {
 	seen := map[string]bool{}
 	for _, p := range policies {
@@ -228,7 +229,7 @@ func classesOf(policies []*policy) (all []class) {
 	return all
 }
 
-// simplest is the source that has what the targetRef wants and nothing else.
+// simplest returns a source that has only what the targetRef requires.
 func simplest(r *resource.TargetRef) source {
 	tags := map[string]string{}
 	switch r.Kind {
@@ -241,7 +242,7 @@ func simplest(r *resource.TargetRef) source {
 	return source{layers: [4]map[string]string{0: tags}}
 }
 
-// first is the policy that decides for a source; nil: none.
+// first returns the policy that decides for a source, or nil.
 func (s *Service) first(src *source) *policy {
 	for _, p := range s.policies {
 		if src.matches(&p.source) {
@@ -251,7 +252,7 @@ func (s *Service) first(src *source) *policy {
 	return nil
 }
 
-// effectiveFor tells what happens to one class of sources.
+// effectiveFor describes what happens to one class of sources.
 func (s *Service) effectiveFor(c *class) EffectiveSource {
 	if c.ref == nil {
 		return EffectiveSource{Source: OtherSources, Backends: []EffectiveBackend{{Service: s.name, Weight: 1, Share: 1}}}
@@ -259,7 +260,7 @@ func (s *Service) effectiveFor(c *class) EffectiveSource {
 	return effectiveAmong(c, s.policies)
 }
 
-// effectiveAmong tells which of the policies decides for a class.
+// effectiveAmong determines which of the policies decides for a class.
 func effectiveAmong(c *class, policies []*policy) EffectiveSource {
 	e := EffectiveSource{Source: refText(c.ref), Backends: []EffectiveBackend{}}
 	if !c.like.matches(c.ref) {
@@ -294,7 +295,7 @@ func effectiveAmong(c *class, policies []*policy) EffectiveSource {
 	return e
 }
 
-// overlap tells whether there are sources that both pick.
+// overlap reports whether a source can match both.
 func overlap(a, b *resource.TargetRef) bool {
 	if a.Kind == kindMesh || b.Kind == kindMesh {
 		return true
@@ -307,7 +308,7 @@ func overlap(a, b *resource.TargetRef) bool {
 			return false
 		}
 	}
-	// What the service's own tag says must not be another service.
+	// The service tag of either must not name another service.
 	service := cmp.Or(a.Name, b.Name)
 	for _, tags := range []map[string]string{a.Tags, b.Tags} {
 		if v, ok := tags[serviceTags[0]]; ok && service != "" && v != service {
@@ -317,7 +318,7 @@ func overlap(a, b *resource.TargetRef) bool {
 	return true
 }
 
-// losesTo says why a policy comes after the one that wins.
+// losesTo explains why a policy comes after the winner.
 func (p *policy) losesTo(winner *policy) string {
 	if rank, best := slices.Index(precedence, p.source.Kind), slices.Index(precedence, winner.source.Kind); rank < best {
 		return fmt.Sprintf("less specific than %s", winner.source.Kind)
@@ -331,7 +332,7 @@ func (p *policy) losesTo(winner *policy) string {
 	return "as specific, its name comes later"
 }
 
-// reason is why the shares lead nowhere; OK: they do.
+// reason returns NoBackend if no backend gets a share, otherwise OK.
 func (sh *shares) reason() Reason {
 	if len(sh.live) == 0 {
 		return NoBackend

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// routeFor makes a route from a source to one destination.
+// routeFor returns a route from a source to one destination.
 func routeFor(source resource.TargetRef, destination string, refs ...resource.BackendRef) *resource.MeshTCPRoute {
 	return &resource.MeshTCPRoute{TargetRef: &source, To: []resource.RouteTo{{
 		TargetRef: resource.TargetRef{Kind: kindMeshService, Name: destination},
@@ -19,8 +19,8 @@ func routeFor(source resource.TargetRef, destination string, refs ...resource.Ba
 	}}}
 }
 
-// manyPolicies is a mesh of n services with a policy each, and n policies of
-// equal rank, for n services, on the first of them.
+// manyPolicies returns a mesh of n services with one policy each, and n more
+// policies of equal rank on the first service, one for each service as source.
 func manyPolicies(t testing.TB, n int) *Router {
 	r := NewRouter(Config{NodeTags: map[string]string{"zone": "a"}})
 	var batch []resource.Change
@@ -28,15 +28,17 @@ func manyPolicies(t testing.TB, n int) *Router {
 		name := fmt.Sprintf("service-%04d", i)
 		s := service(2)
 		batch = append(batch, put("Service", name, s),
-			put("MeshTCPRoute", "own-"+name, routeFor(resource.TargetRef{Kind: kindMesh}, name, resource.BackendRef{Kind: kindMeshService, Name: name})),
-			put("MeshTCPRoute", "for-"+name, routeFor(resource.TargetRef{Kind: kindMeshService, Name: name}, "service-0000", resource.BackendRef{Kind: kindMeshService, Name: name})))
+			put("MeshTCPRoute", "own-"+name, routeFor(resource.TargetRef{Kind: kindMesh}, name,
+				resource.BackendRef{Kind: kindMeshService, Name: name})),
+			put("MeshTCPRoute", "for-"+name, routeFor(resource.TargetRef{Kind: kindMeshService, Name: name}, "service-0000",
+				resource.BackendRef{Kind: kindMeshService, Name: name})))
 	}
 	mustApply(t, r, batch...)
 	return r
 }
 
-// An answer lists no more than it is asked for, and what all answers together
-// list is what one without a bound does.
+// A page lists no more than its limit, and all pages together list the same as
+// a query without a limit.
 func TestEffectiveIsToldInParts(t *testing.T) {
 	table := manyPolicies(t, 1000).Table()
 	all, more := table.Effective(&EffectiveQuery{})
@@ -44,7 +46,7 @@ func TestEffectiveIsToldInParts(t *testing.T) {
 		t.Fatalf("%d destinations, more %v", len(all), more)
 	}
 	// The first service has a policy for each of 1000 sources, and one for Mesh,
-	// which loses to each of them, and which each is an exception to.
+	// which loses to each of them and has each as an exception.
 	first := all[0]
 	if len(first.Sources) != 1001 || first.Policies != 1001 {
 		t.Fatalf("%d sources of %d policies for the first", len(first.Sources), first.Policies)
@@ -68,7 +70,7 @@ func TestEffectiveIsToldInParts(t *testing.T) {
 			}
 			parts = append(parts, e)
 		}
-		if listed > q.Limit+2*maxListed { // one source may go over it
+		if listed > q.Limit+2*maxListed { // one source may exceed the limit
 			t.Fatalf("an answer lists %d, the limit is %d", listed, q.Limit)
 		}
 		if more == nil {
@@ -84,18 +86,19 @@ func TestEffectiveIsToldInParts(t *testing.T) {
 	}
 }
 
-// A thousand losers are counted, and a part of them listed.
+// All losers are counted, but only the first maxListed are listed.
 func TestLosersAreBounded(t *testing.T) {
 	r := equalRank(t, 150, false, func(int) resource.TargetRef { return resource.TargetRef{Kind: kindMesh} })
 	list, _ := r.Table().Effective(&EffectiveQuery{Destination: "service-0"})
-	if s := list[0].Sources; len(s) != 1 || s[0].Policy != "route-0000" || len(s[0].Losers) != maxListed || s[0].MoreLosers != 149-maxListed || s[0].Losers[0].Policy != "route-0001" {
+	if s := list[0].Sources; len(s) != 1 || s[0].Policy != "route-0000" ||
+		len(s[0].Losers) != maxListed || s[0].MoreLosers != 149-maxListed || s[0].Losers[0].Policy != "route-0001" {
 		t.Errorf("%d sources, %+v", len(s), s)
 	}
 }
 
-// What is called the winner decides, for the simplest source of its kind and
-// for every other but those that the exceptions are for; and every policy that
-// could have is told of.
+// The reported winner decides for the simplest source of its class, and for all
+// others in it except those of the listed exceptions. Every matching policy is
+// listed.
 func TestEffectiveSaysWhoDecides(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := NewRouter(Config{})
@@ -121,7 +124,7 @@ func TestEffectiveSaysWhoDecides(t *testing.T) {
 		for _, e := range list[0].Sources {
 			i := slices.IndexFunc(s.policies, func(p *policy) bool { return refText(&p.source) == e.Source })
 			if i >= 0 && !client.matches(&s.policies[i].source) {
-				continue // the client is not among these
+				continue // the client is not in this class
 			}
 			told := map[string]bool{e.Policy: true}
 			for _, x := range e.Except {
@@ -139,14 +142,15 @@ func TestEffectiveSaysWhoDecides(t *testing.T) {
 			}
 			for _, p := range s.policies {
 				if p.route == e.Policy {
-					break // what comes after the winner decides for nobody here
+					break // policies after the winner decide for no source here
 				}
 				if i >= 0 && client.matches(&p.source) && !told[p.route] {
 					t.Fatalf("%s matches %v too, and %s does not tell: %+v", p.route, client.all(), e.Source, e)
 				}
 			}
 			if chosen != nil && len(e.Except) == 0 && i >= 0 && e.Policy != chosen.route {
-				t.Fatalf("%v of %s is decided by %s, not %s: tags %v", client.all(), e.Source, chosen.route, e.Policy, slices.Collect(maps.Values(told)))
+				t.Fatalf("%v of %s is decided by %s, not %s: tags %v",
+					client.all(), e.Source, chosen.route, e.Policy, slices.Collect(maps.Values(told)))
 			}
 		}
 	})

@@ -8,23 +8,23 @@ import (
 	"penstock/routing/balance"
 )
 
-// Explanation is how a decision is taken, step by step. It is made by the
-// same code that takes decisions, and changes nothing: no turn is taken and
-// nothing is counted.
+// Explanation describes step by step how a decision is made. The code that
+// makes decisions produces it, without side effects: no split or balancer
+// advances and no counter changes.
 type Explanation struct {
 	Steps []Step `json:"steps"`
-	// Destination is what the listener names, Service the one whose endpoints
-	// are used, Endpoint the address that the next such connection would try
-	// first; where the policy draws lots, one that it may draw.
+	// Destination is the service that the listener names, Service the one whose
+	// endpoints are used, Endpoint the address that the next such connection would
+	// try first. A random balancing policy may choose another one.
 	Destination string `json:"destination,omitempty"`
 	Service     string `json:"service,omitempty"`
 	Endpoint    string `json:"endpoint,omitempty"`
-	// Reason is "" where there is a way.
+	// Reason is "" if the connection can be routed.
 	Reason Reason `json:"reason,omitempty"`
-	// Route is the MeshHTTPRoute by which requests are routed one by one; "":
-	// connections are. Where one request was asked about, Rule is the rule that
-	// decides, if one fits; Status and Location are what it is answered with
-	// without asking a backend.
+	// Route is the MeshHTTPRoute by which requests are routed individually; "" if
+	// the connection is routed as a whole. If the query named a request, Rule is
+	// the index of the matching rule, if any, and Status and Location are an
+	// answer that needs no backend.
 	Route    string `json:"route,omitempty"`
 	Rule     *int   `json:"rule,omitempty"`
 	Status   int    `json:"status,omitempty"`
@@ -37,13 +37,13 @@ type Step struct {
 	// policy, rules, rule, redirect, rewrite, headers, backend, endpoint or
 	// outcome.
 	Name   string `json:"name"`
-	Looked string `json:"looked"` // what was looked at
-	Result string `json:"result"` // what that led to
+	Looked string `json:"looked"` // the input of the step
+	Result string `json:"result"` // its outcome
 
 	Tags      []Tag           `json:"tags,omitempty"`      // of the source
 	Policies  []PolicyState   `json:"policies,omitempty"`  // for the destination, in order of precedence
 	Rules     []EffectiveRule `json:"rules,omitempty"`     // of a MeshHTTPRoute
-	Backends  []BackendState  `json:"backends,omitempty"`  // of the policy that wins
+	Backends  []BackendState  `json:"backends,omitempty"`  // of the winning policy
 	Endpoints []EndpointState `json:"endpoints,omitempty"` // of the backend
 }
 
@@ -57,10 +57,10 @@ type Tag struct {
 // PolicyState is a policy that could apply.
 type PolicyState struct {
 	Name    string `json:"name"`
-	Source  string `json:"source"` // what it is for
+	Source  string `json:"source"` // the sources that it selects
 	Matches bool   `json:"matches"`
 	Wins    bool   `json:"wins"`
-	Why     string `json:"why,omitempty"` // it matches and does not win
+	Why     string `json:"why,omitempty"` // why a matching policy does not win
 }
 
 // BackendState is one backendRef.
@@ -69,24 +69,25 @@ type BackendState struct {
 	Tags    string  `json:"tags,omitempty"` // "k=v,..."
 	Weight  int     `json:"weight"`
 	Share   float64 `json:"share"`             // of the connections, 0 to 1
-	Skipped string  `json:"skipped,omitempty"` // why it gets nothing
+	Skipped string  `json:"skipped,omitempty"` // why it gets no connections
 	Closed  string  `json:"closed,omitempty"`  // why connections for it are closed; it keeps its share
-	Next    bool    `json:"next"`              // it is the next connection's
+	Next    bool    `json:"next"`              // the next connection goes there
 }
 
 // EndpointState is one endpoint.
 type EndpointState struct {
 	Address string `json:"address"`           // as configured
-	At      string `json:"at,omitempty"`      // where that is, if it says more
+	At      string `json:"at,omitempty"`      // the resolved address, if it differs
 	Tags    string `json:"tags,omitempty"`    // "k=v,..."
 	Weight  int    `json:"weight"`            // as configured
 	Health  string `json:"health"`            // as in status: unchecked, healthy, unhealthy, ejected or paused
-	Ejected string `json:"ejected,omitempty"` // for how much longer
+	Ejected string `json:"ejected,omitempty"` // remaining time of the ejection
 	Active  int64  `json:"active"`            // connections
 	Grown   int    `json:"grown"`             // percent of its share, by slow start
-	Near    bool   `json:"near"`              // in the preferred zone; true where there is none
-	// Eligible: new connections may come here. Why says why not. Used: they do,
-	// even where it is not eligible, because no other endpoint is.
+	Near    bool   `json:"near"`              // in the preferred zone; true without zones
+	// Eligible: the endpoint takes new connections; Why is the reason if not.
+	// Used: it gets connections, possibly although it is not eligible, because no
+	// other endpoint is.
 	Eligible bool   `json:"eligible"`
 	Why      string `json:"why,omitempty"`
 	Used     bool   `json:"used"`
@@ -95,10 +96,10 @@ type EndpointState struct {
 	ErrorAt *time.Time `json:"errorAt,omitempty"`
 }
 
-// Explain tells how a connection would be decided about now.
+// Explain describes how a connection would be routed now.
 func (t *Table) Explain(in *Input, now time.Time) Explanation { return t.explain(in, nil, now) }
 
-// explain tells of a connection, and of one of its requests where q is given.
+// explain describes a connection, and one of its requests if q is not nil.
 func (t *Table) explain(in *Input, q *Request, now time.Time) Explanation {
 	tr := &trace{}
 	e := &tr.explanation
@@ -132,9 +133,9 @@ func (t *Table) explain(in *Input, q *Request, now time.Time) Explanation {
 	return *e
 }
 
-// handshake tells of the certificate for a connection whose TLS ends here. It
-// comes before the destination; a name that is refused in any case is told of
-// there.
+// handshake adds the certificate step for a connection whose TLS the listener
+// terminates. The step precedes the destination, which reports a bad or missing
+// server name.
 func (t *Table) handshake(in *Input, tr *trace) Reason {
 	l, ok := t.listeners.Get(in.Listener)
 	if !ok || l.spec.TLS == nil || l.spec.TLS.Mode != "terminate" {
@@ -147,8 +148,8 @@ func (t *Table) handshake(in *Input, tr *trace) Reason {
 	return reason
 }
 
-// Text renders the explanation for people, one line for each step and each
-// thing in it.
+// Text renders the explanation for people, one line per step and per item in
+// it.
 func (e *Explanation) Text() string {
 	var b strings.Builder
 	for _, s := range e.Steps {

@@ -7,9 +7,8 @@ import (
 	"penstock/routing/resource"
 )
 
-// TestExplainTellsTheCertificate: where TLS ends here, a name without a
-// certificate is refused before it is routed, and explain must not promise an
-// endpoint.
+// If the listener terminates TLS, a name without a certificate is refused
+// before it is routed, and explain must not show an endpoint.
 func TestExplainTellsTheCertificate(t *testing.T) {
 	r := NewRouter(Config{})
 	mustApply(t, r, put("Service", "s", service(1)),

@@ -9,15 +9,15 @@ import (
 	"penstock/routing/resource"
 )
 
-// What comes of the Gateway API stands among what users write: the listeners
-// that package gateway makes of a Gateway among the listeners, and each route
-// as a service without endpoints whose only policy has the route's backends.
-// Their names have a '/', as no name that users give.
+// Gateway API resources become ordinary table entries: each listener that
+// package gateway derives from a Gateway is a listener, and each route is a
+// service without endpoints whose only policy has the route's backends. Their
+// names contain a '/', which names of other resources cannot.
 
-// emptyService is the service that stands for a route.
+// emptyService is the service that represents a route.
 var emptyService = (&resource.Service{}).WithDefaults()
 
-// bindGateways takes what is changed of the Gateway API in.
+// bindGateways applies the changed Gateway API resources.
 func (c *compiler) bindGateways() {
 	if c.gateways == nil {
 		c.gateways = &gateway.Model{}
@@ -42,8 +42,7 @@ func (c *compiler) bindGateways() {
 	}
 }
 
-// Leaving names the listeners of Gateways that would not be there after some
-// changes.
+// Leaving returns the listeners of Gateways that the changes would remove.
 func (t *Table) Leaving(changes []resource.Change) (names []string) {
 	var of []resource.Change
 	for i := range changes {
@@ -63,10 +62,10 @@ func (t *Table) Leaving(changes []resource.Change) (names []string) {
 	return names
 }
 
-// isBound tells the names of what comes of the Gateway API.
+// isBound reports whether a name stems from the Gateway API.
 func isBound(name string) bool { return gateway.IsListener(name) }
 
-// makeBound makes the policy of a route's destination.
+// makeBound builds the policy of a route's destination.
 func (c *compiler) makeBound(s *Service, d *gateway.Destination) {
 	p := newPolicy(d.Name, &resource.TargetRef{Kind: kindMesh})
 	old := &shares{}
@@ -81,8 +80,8 @@ func (c *compiler) makeBound(s *Service, d *gateway.Destination) {
 	c.services.Set(d.Name, &next)
 }
 
-// boundShares makes the shares of a route. Unlike a mesh's, a backend that
-// leads nowhere keeps its share.
+// boundShares builds the shares of a route. Unlike in a mesh, a backend without
+// endpoints keeps its share.
 func (c *compiler) boundShares(d *gateway.Destination, old *shares) (sh shares) {
 	for i := range d.Backends {
 		b := &d.Backends[i]
@@ -116,8 +115,8 @@ func (c *compiler) boundShares(d *gateway.Destination, old *shares) (sh shares) 
 	return sh
 }
 
-// closing is a backend that closes its connections: that of the shares before,
-// or a new one.
+// closing returns a backend that closes its connections: the same one as in the
+// old shares, if there is one.
 func closing(name, why string, old *shares) *backend {
 	i := slices.IndexFunc(old.refs, func(x ref) bool { return x.backend != nil && x.backend.name == name && x.backend.closed == why })
 	if i >= 0 {

@@ -9,7 +9,7 @@ import (
 	"penstock/routing/resource"
 )
 
-// certified is a Certificate for these names, as an object.
+// certified returns a Certificate object for these names.
 func certified(t testing.TB, name string, names ...string) resource.Object {
 	return resource.Object{Key: resource.Key{Kind: "Certificate", Name: name}, Spec: certificate(t, names...)}
 }
@@ -34,8 +34,8 @@ metadata: {name: r}
 spec: {parentRefs: [{name: edge}], hostnames: [app.example.com, other.example.com], rules: [{backendRefs: [{name: one}]}]}
 `
 
-// A listener that has no Certificate to show is not Programmed, so connections
-// for it are closed, though the listener beside it could show one.
+// A listener without a usable Certificate is not Programmed: its connections
+// are closed, even if another listener has a certificate for them.
 func TestAListenerWithoutACertificateTakesNoConnections(t *testing.T) {
 	r := gatewayRouter(t, fmt.Sprintf(twoTerminating, "{name: secret, namespace: certs}"))
 	want := func(what, app, other string) {
@@ -77,7 +77,8 @@ spec: {from: [{group: gateway.networking.k8s.io, kind: Gateway, namespace: defau
 	want("it is back", "one", "one")
 }
 
-// The Certificate of a namespace is not another's by its name with a dot.
+// A certificateRef without a namespace needs a grant as well, if its name has
+// the form of a Certificate in another namespace.
 func TestADotInACertificateRefIsNoGrant(t *testing.T) {
 	r := gatewayRouter(t, fmt.Sprintf(twoTerminating, "{name: certs.secret}"))
 	want := func(what, where string) {
@@ -113,8 +114,8 @@ spec: {from: [{group: gateway.networking.k8s.io, kind: ` + kind + `, namespace: 
 	want("there is no such namespace any more", "one")
 }
 
-// A Certificate for other names is told where it is applied, and by the status:
-// nothing of the names that it is not for gets in.
+// Names that no Certificate covers are reported when a resource is applied and
+// in the status. A listener without any covered name is not Programmed.
 func TestANameThatNoCertificateIsForIsTold(t *testing.T) {
 	objects, faults := decodeInput(fmt.Sprintf(twoTerminating, "{name: own}"))
 	if len(faults) > 0 {

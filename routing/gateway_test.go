@@ -13,13 +13,13 @@ import (
 	"penstock/routing/resource"
 )
 
-// decodeInput reads what a scenario applies, in any format.
+// decodeInput decodes the resources of a scenario, in any format.
 func decodeInput(input string) ([]resource.Object, resource.Faults) {
 	return resource.DecodeForeign("input", []byte(input), append(resource.RoutingKinds(), gateway.Kinds()...), formats.All())
 }
 
-// gateway applies objects as users do: checked together with those before, and
-// with the warnings told. With an argument it deletes one.
+// gateway applies objects like a user: validated together with those before,
+// and with the warnings printed. With an argument it deletes one.
 func (w *world) gateway(args []string, input string) string {
 	var changes []resource.Change
 	if len(args) > 0 {
@@ -45,7 +45,7 @@ func (w *world) gateway(args []string, input string) string {
 	return b.String() + w.change(changes)
 }
 
-// status tells the conditions of an object of the Gateway API, one a line.
+// status prints the conditions of a Gateway API object, one per line.
 func (w *world) status(key string) string {
 	kind, name, _ := strings.Cut(key, "/")
 	o, ok := w.set.Get(resource.Key{Kind: kind, Name: name})
@@ -82,7 +82,7 @@ func (w *world) status(key string) string {
 	return b.String()
 }
 
-// gatewayRouter makes a router of documents.
+// gatewayRouter returns a router with the resources in text.
 func gatewayRouter(t testing.TB, text string) *Router {
 	t.Helper()
 	objects, faults := decodeInput(text)
@@ -104,7 +104,7 @@ func puts(objects []resource.Object) []resource.Change {
 	return changes
 }
 
-// whither counts where n connections for a name go.
+// whither counts the destinations of n connections for a name.
 func whither(r *Router, listener, name string, n int) map[string]int {
 	count := map[string]int{}
 	for range n {
@@ -151,8 +151,8 @@ spec:
   rules: [{backendRefs: [%s]}]
 `
 
-// The shares of the Gateway API's conformance suite, and what an invalid
-// backend has: it keeps its share, whose connections are closed.
+// Shares as in the Gateway API's conformance suite. An invalid backend keeps
+// its share, and those connections are closed.
 func TestRoutesOfTheGatewayAPIShareExactly(t *testing.T) {
 	for refs, want := range map[string]map[string]int{
 		"{name: one, weight: 70}, {name: two, weight: 30}":                  {"one": 700, "two": 300},
@@ -174,7 +174,7 @@ func TestRoutesOfTheGatewayAPIShareExactly(t *testing.T) {
 		if fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%s: %v, want %v", refs, got, want)
 		}
-		for i := range 10 { // exact in any 1,000 in a row
+		for i := range 10 { // exact in any 1,000 consecutive connections
 			whither(r, "edge/443", "apps.example.com", 37+i)
 			if got := whither(r, "edge/443", "apps.example.com", 1000); fmt.Sprint(got) != fmt.Sprint(want) {
 				t.Errorf("%s: %v in the middle, want %v", refs, got, want)
@@ -183,7 +183,7 @@ func TestRoutesOfTheGatewayAPIShareExactly(t *testing.T) {
 	}
 }
 
-// A backend that comes, or gets its first endpoint, takes its share at once.
+// A backend that is added, or gets its first endpoint, takes its share at once.
 func TestAMissingBackendTakesItsShareWhenItComes(t *testing.T) {
 	r := gatewayRouter(t, fmt.Sprintf(twoServices, "{name: one, weight: 1}, {name: late, weight: 4}"))
 	apply := func(text string) {
@@ -213,8 +213,8 @@ func TestAMissingBackendTakesItsShareWhenItComes(t *testing.T) {
 	want(map[string]int{"one": 200, "no_backend": 800})
 }
 
-// Whoever opens sockets is told of a listener of a Gateway when it comes, is
-// another or goes; and the services of the table are those of users.
+// Applied lists the listeners of a Gateway when they are added or removed. The
+// table's services do not include those that represent routes.
 func TestAGatewaysListenersAreListeners(t *testing.T) {
 	r := gatewayRouter(t, fmt.Sprintf(twoServices, "{name: one}"))
 	l, ok := r.Table().Listener("edge/443")
@@ -237,13 +237,15 @@ func TestAGatewaysListenersAreListeners(t *testing.T) {
 	}
 }
 
-// manyRoutes are n TLSRoutes at one Gateway.
+// manyRoutes returns n TLSRoutes at one Gateway.
 func manyRoutes(t testing.TB, n int) []resource.Object {
 	t.Helper()
 	var b strings.Builder
 	fmt.Fprintf(&b, twoServices, "{name: one}")
 	for i := range n {
-		fmt.Fprintf(&b, "---\napiVersion: gateway.networking.k8s.io/v1\nkind: TLSRoute\nmetadata: {name: r%d}\nspec:\n  parentRefs: [{name: edge}]\n  hostnames: [r%d.example.com]\n  rules: [{backendRefs: [{name: one, weight: 1}, {name: two, weight: 1}]}]\n", i, i)
+		fmt.Fprintf(&b, "---\napiVersion: gateway.networking.k8s.io/v1\nkind: TLSRoute\nmetadata: {name: r%d}\nspec:\n"+
+			"  parentRefs: [{name: edge}]\n  hostnames: [r%d.example.com]\n"+
+			"  rules: [{backendRefs: [{name: one, weight: 1}, {name: two, weight: 1}]}]\n", i, i)
 	}
 	objects, faults := decodeInput(b.String())
 	if len(faults) > 0 {
@@ -252,7 +254,7 @@ func manyRoutes(t testing.TB, n int) []resource.Object {
 	return objects
 }
 
-// One of a thousand TLSRoutes of a Gateway changes.
+// BenchmarkChangeOneOf1000TLSRoutes changes one of 1000 TLSRoutes of a Gateway.
 func BenchmarkChangeOneOf1000TLSRoutes(b *testing.B) {
 	objects := manyRoutes(b, 1000)
 	r := NewRouter(Config{})
@@ -274,7 +276,7 @@ func BenchmarkChangeOneOf1000TLSRoutes(b *testing.B) {
 	}
 }
 
-// All of a thousand TLSRoutes come at once.
+// BenchmarkApply1000TLSRoutes applies 1000 TLSRoutes at once.
 func BenchmarkApply1000TLSRoutes(b *testing.B) {
 	changes := puts(manyRoutes(b, 1000))
 	for b.Loop() {
@@ -284,7 +286,8 @@ func BenchmarkApply1000TLSRoutes(b *testing.B) {
 	}
 }
 
-// A connection is decided through a TLSRoute as fast as through a policy.
+// BenchmarkDecideTLSRoute routes a connection by a TLSRoute. Goal: as fast as
+// by a policy.
 func BenchmarkDecideTLSRoute(b *testing.B) {
 	r := NewRouter(Config{})
 	if _, err := r.Apply(puts(manyRoutes(b, 1000)), t0); err != nil {
@@ -299,7 +302,7 @@ func BenchmarkDecideTLSRoute(b *testing.B) {
 	}
 }
 
-// A status is JSON in the Gateway API's own words.
+// A status is JSON in the form of the Gateway API.
 func TestAStatusIsTheGatewayAPIs(t *testing.T) {
 	objects, _ := decodeInput(fmt.Sprintf(twoServices, "{name: one}"))
 	set, faults, _ := new(resource.Set).With(puts(objects))
@@ -308,19 +311,24 @@ func TestAStatusIsTheGatewayAPIs(t *testing.T) {
 	}
 	o, _ := set.Get(resource.Key{Kind: "TLSRoute", Name: "apps"})
 	text, err := json.Marshal(gateway.NewStatuses(set, nil).Of(&o, 7, time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)))
-	want := `{"parents":[{"parentRef":{"group":"gateway.networking.k8s.io","kind":"Gateway","name":"edge"},"controllerName":"penstock.internal/gateway","conditions":[` +
-		`{"type":"Accepted","status":"True","observedGeneration":7,"lastTransitionTime":"2026-01-31T12:00:00Z","reason":"Accepted","message":""},` +
-		`{"type":"ResolvedRefs","status":"True","observedGeneration":7,"lastTransitionTime":"2026-01-31T12:00:00Z","reason":"ResolvedRefs","message":""}]}]}`
+	want := `{"parents":[{"parentRef":{"group":"gateway.networking.k8s.io","kind":"Gateway","name":"edge"},` +
+		`"controllerName":"penstock.internal/gateway","conditions":[` +
+		`{"type":"Accepted","status":"True","observedGeneration":7,` +
+		`"lastTransitionTime":"2026-01-31T12:00:00Z","reason":"Accepted","message":""},` +
+		`{"type":"ResolvedRefs","status":"True","observedGeneration":7,` +
+		`"lastTransitionTime":"2026-01-31T12:00:00Z","reason":"ResolvedRefs","message":""}]}]}`
 	if err != nil || string(text) != want {
 		t.Errorf("%v\n%s\nwant\n%s", err, text, want)
 	}
 }
 
-// Two routes of one TCP listener are both accepted, as the conformance suite has
-// it, and it is told that the later one gets nothing.
+// Two routes of one TCP listener are both accepted, as in the conformance
+// suite, and the status says that the later one gets no connections.
 func TestTheLaterOfTwoRoutesStaysAccepted(t *testing.T) {
-	const route = "---\napiVersion: gateway.networking.k8s.io/v1\nkind: TCPRoute\nmetadata: {name: %s}\nspec: {parentRefs: [{name: edge}], rules: [{backendRefs: [{name: one}]}]}\n"
-	objects, faults := decodeInput("apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {name: edge}\nspec: {gatewayClassName: any, listeners: [{name: tcp, port: 25, protocol: TCP}]}\n" +
+	const route = "---\napiVersion: gateway.networking.k8s.io/v1\nkind: TCPRoute\nmetadata: {name: %s}\n" +
+		"spec: {parentRefs: [{name: edge}], rules: [{backendRefs: [{name: one}]}]}\n"
+	objects, faults := decodeInput("apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {name: edge}\n" +
+		"spec: {gatewayClassName: any, listeners: [{name: tcp, port: 25, protocol: TCP}]}\n" +
 		fmt.Sprintf(route, "a") + fmt.Sprintf(route, "b"))
 	set, wrong, _ := new(resource.Set).With(puts(objects))
 	if faults = append(faults, wrong...); len(faults) > 0 {
@@ -329,7 +337,8 @@ func TestTheLaterOfTwoRoutesStaysAccepted(t *testing.T) {
 	statuses := gateway.NewStatuses(set, nil)
 	for name, problem := range map[string]string{
 		"a": "[there is no Service one]",
-		"b": "[at edge it is Accepted, but all connections belong to TCPRoute/a, which goes first by hostname, age or name: this one gets none here there is no Service one]",
+		"b": "[at edge it is Accepted, but all connections belong to TCPRoute/a, which goes first by hostname, age or name: " +
+			"this one gets none here there is no Service one]",
 	} {
 		o, _ := set.Get(resource.Key{Kind: "TCPRoute", Name: name})
 		status := statuses.Of(&o, 1, t0)

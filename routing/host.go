@@ -10,10 +10,11 @@ import (
 	"penstock/routing/resource"
 )
 
-// errTwice is for a name that two rules claim for the same clients.
+// errTwice reports a name that two rules claim for the same clients.
 var errTwice = errors.New("another rule has this name for the same protocols")
 
-// with gives the target with a rule more, of the listener itself or of a Host.
+// with returns the target plus a rule, of a Host or, if host is "", of the
+// listener.
 func (t *target) with(r *resource.HostRule, host string) (*target, error) {
 	next := target{}
 	if t != nil {
@@ -35,7 +36,7 @@ func (t *target) with(r *resource.HostRule, host string) (*target, error) {
 	return &next, nil
 }
 
-// without gives the target without a rule, or nil where none is left.
+// without returns the target minus a rule, or nil if none is left.
 func (t *target) without(r *resource.HostRule) *target {
 	next := *t
 	if len(r.ALPN) == 0 {
@@ -49,7 +50,7 @@ func (t *target) without(r *resource.HostRule) *target {
 	return &next
 }
 
-// putListener takes a listener's new resource in; nil: it is gone.
+// putListener records a listener's new resource; a nil spec removes it.
 func (c *compiler) putListener(name string, spec resource.Spec) error {
 	s, ok := spec.(*resource.Listener)
 	c.dirtyListeners[name] = s
@@ -59,7 +60,7 @@ func (c *compiler) putListener(name string, spec resource.Spec) error {
 	return nil
 }
 
-// putHost takes a Host's new resource in; nil: it is gone.
+// putHost records a Host's new resource; a nil spec removes it.
 func (c *compiler) putHost(name string, spec resource.Spec) error {
 	if _, again := c.dirtyHosts[name]; !again {
 		c.dirtyHosts[name], _ = c.hosts.Get(name)
@@ -77,22 +78,22 @@ func (c *compiler) putHost(name string, spec resource.Spec) error {
 	return nil
 }
 
-// namesChange is what a change does to one listener.
+// namesChange is the change of one listener.
 type namesChange struct {
-	before     *Listener          // nil: there was none
-	spec       *resource.Listener // nil: as before
+	before     *Listener          // nil if the listener is new
+	spec       *resource.Listener // nil if the resource did not change
 	gone, come []hostRule
 }
 
-// hostRule is what a Host is for its listener.
+// hostRule is the rule that a Host adds to its listener.
 type hostRule struct {
 	host string
 	rule *resource.HostRule
 }
 
-// makeListeners makes the listeners whose resource, or one of whose Hosts, is
-// another, at the cost of that change: nothing looks at the other Hosts of a
-// listener that was there, nor at its own rules unless it comes anew itself.
+// makeListeners rebuilds the listeners whose resource or Hosts changed. The
+// cost is proportional to the change: unchanged Hosts of an existing listener
+// are not visited, nor its own rules unless its resource changed.
 func (c *compiler) makeListeners() {
 	touched := map[string]*namesChange{}
 	created := false
@@ -133,7 +134,7 @@ func (c *compiler) makeListeners() {
 	}
 }
 
-// giveHosts gives listeners that were not there the Hosts that were.
+// giveHosts adds the existing Hosts to new listeners.
 func (c *compiler) giveHosts(touched map[string]*namesChange) {
 	all := c.hosts.Map()
 	for name, h := range all.All() {
@@ -144,8 +145,8 @@ func (c *compiler) giveHosts(touched map[string]*namesChange) {
 	}
 }
 
-// makeListener makes one listener. First all names go that are to go, so that
-// they may go over to another rule in the same change.
+// makeListener builds one listener. It removes all names before it adds any, so
+// that a name can move to another rule in the same change.
 func (c *compiler) makeListener(name string, n *namesChange) {
 	b := hostsEdit{shared: map[string]*target{}, edit: hostname.Matcher[*target]{}.Edit()}
 	var next Listener
@@ -156,12 +157,17 @@ func (c *compiler) makeListener(name string, n *namesChange) {
 	}
 	var gone, come []resource.HostName
 	if n.spec != nil {
-		next = Listener{name: name, spec: n.spec.WithDefaults(), here: hasTags(c.cfg.NodeTags, n.spec.Nodes), sources: newNetworks(n.spec.Sources)}
+		next = Listener{
+			name:    name,
+			spec:    n.spec.WithDefaults(),
+			here:    hasTags(c.cfg.NodeTags, n.spec.Nodes),
+			sources: newNetworks(n.spec.Sources),
+		}
 		if n.before != nil && n.before.spec.TLS != nil {
 			next.certificates = n.before.certificates
 		}
-		// What is kept of a few new names are copies, so that they do not keep
-		// a whole document of a hundred thousand alive.
+		// Copy the few new names and rules, so that they do not keep a document with
+		// a hundred thousand names alive.
 		b.clone = len(rules) > 0
 		gone, come = resource.DiffHosts(rules, n.spec.Hosts)
 	}
@@ -190,15 +196,15 @@ func (c *compiler) makeListener(name string, n *namesChange) {
 	c.listeners.Set(name, &next)
 }
 
-// hostsEdit is a matcher in the making.
+// hostsEdit is a matcher under construction.
 type hostsEdit struct {
 	edit   *hostname.Edit[*target]
-	shared map[string]*target // of names with one rule that takes any protocol
+	shared map[string]*target // by service: targets with a single rule for any protocol
 	clone  bool
 }
 
 func (b *hostsEdit) remove(name string, rule *resource.HostRule) {
-	pattern, _ := hostname.ParsePattern(name) // it was added
+	pattern, _ := hostname.ParsePattern(name) // add has parsed it
 	t, _ := b.edit.Get(pattern)
 	if t = t.without(rule); t == nil {
 		b.edit.Delete(pattern)
@@ -236,7 +242,7 @@ func (b *hostsEdit) add(name string, rule *resource.HostRule) error {
 	return nil
 }
 
-// keep gives a text that keeps no document alive.
+// keep returns s, copied if the original would keep a document alive.
 func (b *hostsEdit) keep(s string) string {
 	if b.clone {
 		return strings.Clone(s)
@@ -244,7 +250,7 @@ func (b *hostsEdit) keep(s string) string {
 	return s
 }
 
-// copy gives a rule without its names that keeps no document alive.
+// copy returns a copy of a rule without its names that keeps no document alive.
 func (b *hostsEdit) copy(rule *resource.HostRule) *resource.HostRule {
 	out := &resource.HostRule{Service: b.keep(rule.Service), ALPN: make([]string, len(rule.ALPN))}
 	for i, p := range rule.ALPN {
@@ -253,9 +259,9 @@ func (b *hostsEdit) copy(rule *resource.HostRule) *resource.HostRule {
 	return out
 }
 
-// addHost adds the names of a Host, all of them or none.
+// addHost adds either all names of a Host or none.
 func (b *hostsEdit) addHost(x hostRule) error {
-	var alone *target // of names that nobody else has
+	var alone *target // for names that no other rule has
 	for i, name := range x.rule.Names {
 		pattern, err := hostname.ParsePattern(name)
 		if err == nil {

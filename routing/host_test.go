@@ -11,8 +11,8 @@ func hostOf(listener, service string, names ...string) *resource.Host {
 	return &resource.Host{Listener: listener, Names: names, Service: service}
 }
 
-// A Host that cannot be compiled takes nothing from the others and leaves
-// nothing behind, neither when it comes nor when it goes.
+// A Host that does not compile affects no other and leaves nothing behind,
+// neither when it is applied nor when it is deleted.
 func TestAHostThatCannotBeCompiledIsLeftOut(t *testing.T) {
 	r := NewRouter(Config{})
 	mustApply(t, r, put("Listener", "l", &resource.Listener{Protocol: "tls", Hosts: []resource.HostRule{rule("own.example", "own")}}),
@@ -38,7 +38,7 @@ func TestAHostThatCannotBeCompiledIsLeftOut(t *testing.T) {
 	}
 }
 
-// Rooms that open sockets are not told of a change of names.
+// A change of Hosts does not list their listener as changed.
 func TestAHostChangesNoListener(t *testing.T) {
 	r := NewRouter(Config{})
 	mustApply(t, r, put("Listener", "l", &resource.Listener{Protocol: "tls"}))
@@ -58,7 +58,7 @@ func TestAHostChangesNoListener(t *testing.T) {
 	}
 }
 
-// Two tables that were made of the same one do not write into each other.
+// Two versions derived from the same target do not overwrite each other.
 func TestTargetsOfOneTableAreApart(t *testing.T) {
 	with := func(from *target, protocol string) *target {
 		t.Helper()

@@ -7,8 +7,8 @@ import (
 	"penstock/routing/resource"
 )
 
-// httpMesh has a service with a MeshHTTPRoute of n rules, each for a path of
-// its own, with a canary.
+// httpMesh returns a service with a MeshHTTPRoute of n rules, each with a path
+// of its own and a canary.
 func httpMesh(t testing.TB, n int) (*Router, *Input) {
 	r := NewRouter(Config{NodeTags: map[string]string{"zone": "a"}})
 	shop, next := service(3), service(2)
@@ -16,8 +16,13 @@ func httpMesh(t testing.TB, n int) (*Router, *Input) {
 	to := resource.HTTPRouteTo{TargetRef: resource.TargetRef{Kind: kindMeshService, Name: "shop"}}
 	for i := range n {
 		to.Rules = append(to.Rules, resource.HTTPRule{
-			Matches: []resource.HTTPMatch{{Path: &resource.PathMatch{Type: "PathPrefix", Value: fmt.Sprintf("/part-%03d", i)}, Headers: []resource.HeaderMatch{{Name: "x-beta", Value: "yes"}}}},
-			Default: resource.HTTPDefault{BackendRefs: []resource.BackendRef{{Kind: kindMeshService, Name: "shop", Weight: new(9)}, {Kind: kindMeshService, Name: "next"}}},
+			Matches: []resource.HTTPMatch{{
+				Path:    &resource.PathMatch{Type: "PathPrefix", Value: fmt.Sprintf("/part-%03d", i)},
+				Headers: []resource.HeaderMatch{{Name: "x-beta", Value: "yes"}},
+			}},
+			Default: resource.HTTPDefault{BackendRefs: []resource.BackendRef{
+				{Kind: kindMeshService, Name: "shop", Weight: new(9)}, {Kind: kindMeshService, Name: "next"},
+			}},
 		})
 	}
 	mustApply(t, r, put("Service", "shop", shop), put("Service", "next", next),
@@ -26,8 +31,8 @@ func httpMesh(t testing.TB, n int) (*Router, *Input) {
 	return r, clientOf(1)
 }
 
-// A connection whose requests are routed one by one costs no allocation, nor
-// does a request by what has no parameters of a query in it.
+// Neither a connection whose requests are routed individually allocates, nor a
+// request, if no rule looks at query parameters.
 func TestRequestsAllocateNothing(t *testing.T) {
 	r, in := httpMesh(t, 10)
 	q := NewRequest("GET", "/part-007/a?b=1", "a.example", map[string]string{"x-beta": "yes"})
@@ -46,8 +51,7 @@ func TestRequestsAllocateNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkRequests is a request, routed: by the first of its rules and by the
-// last.
+// BenchmarkRequests routes a request that matches the last of n rules.
 func BenchmarkRequests(b *testing.B) {
 	for _, n := range []int{1, 10, 1000} {
 		r, in := httpMesh(b, n)

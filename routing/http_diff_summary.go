@@ -10,8 +10,8 @@ import (
 	"penstock/routing/resource"
 )
 
-// acting is the MeshHTTPRoute by which the requests to a destination are routed
-// that come from a source which speaks HTTP; nil: none is.
+// acting returns the MeshHTTPRoute that routes requests to a destination from a
+// source that speaks HTTP, or nil.
 func (t *Table) acting(destination string, src *source) *policy {
 	s, ok := t.services.Get(destination)
 	if !ok || s.requests == nil || !isHTTP(s.spec.Protocol) {
@@ -20,8 +20,9 @@ func (t *Table) acting(destination string, src *source) *policy {
 	return s.requests.chooser.choose(src)
 }
 
-// requestClassesOf are the classes of sources that MeshHTTPRoutes tell apart
-// before or after, and whoever is in none of them.
+// requestClassesOf returns the classes of sources that MeshHTTPRoutes
+// distinguish before or after the change, and the sources outside of all
+// classes.
 func (tr *WhatIf) requestClassesOf(destination string) (all []class) {
 	seen := map[string]bool{}
 	for _, t := range []*Table{tr.after, tr.table} {
@@ -42,8 +43,8 @@ func (tr *WhatIf) requestClassesOf(destination string) (all []class) {
 	return all
 }
 
-// summarizeRequests are the sentences about requests to one destination, as far as
-// they are routed one by one before or after.
+// summarizeRequests describes the effect on requests to one destination, if
+// they are routed individually before or after the change.
 func (tr *WhatIf) summarizeRequests(destination string) []string {
 	_, was := tr.table.services.Get(destination)
 	_, is := tr.after.services.Get(destination)
@@ -73,7 +74,7 @@ func count(n int, of string) string {
 	return fmt.Sprintf("%d %ss", n, of)
 }
 
-// whereTo says where connections from a source go: "to apps".
+// whereTo says where connections from a source go, as in "to apps".
 func (t *Table) whereTo(destination string, src *source) string {
 	list, by, reason := t.parts(destination, src)
 	text := "to " + sharesText(list, labels(destination, list))
@@ -86,8 +87,8 @@ func (t *Table) whereTo(destination string, src *source) string {
 	return text
 }
 
-// summarizeRules are the sentences about the rules that are not what they were. Rules
-// are the same where they are for the same requests.
+// summarizeRules describes the rules that differ. Two rules correspond if they
+// match the same requests.
 func summarizeRules(destination string, old *httpPolicy, p *policy) (words []string) {
 	before, after := old.byMatches(), p.http.byMatches()
 	for i := range p.http.spec {
@@ -109,8 +110,7 @@ func summarizeRules(destination string, old *httpPolicy, p *policy) (words []str
 	return words
 }
 
-// change tells how the rule j differs from the rule i that takes its
-// place.
+// change describes how rule j of h differs from rule i of p, which replaces it.
 func (h *httpPolicy) change(j int, p *policy, i int, destination, what string) (words []string) {
 	was, is := &h.spec[j], &p.http.spec[i]
 	if !reflect.DeepEqual(was.Default.Filters, is.Default.Filters) {
@@ -131,7 +131,7 @@ func (h *httpPolicy) change(j int, p *policy, i int, destination, what string) (
 	return []string{m.text()}
 }
 
-// does says what a rule does with its requests: "rewrites to path /x, go to a".
+// does describes the effect of a rule, as in "rewrites to path /x, to a".
 func (h *httpPolicy) does(destination string, i int) string {
 	var parts []string
 	for j := range h.spec[i].Default.Filters {
@@ -148,7 +148,7 @@ func (h *httpPolicy) does(destination string, i int) string {
 	return strings.Join(parts, ", ")
 }
 
-// requestsText says which requests matches fit: "/a/* or /b".
+// requestsText describes the requests that match, as in "/a/* or /b".
 func requestsText(matches []resource.HTTPMatch) string {
 	const most = 3
 	var texts []string
@@ -161,9 +161,9 @@ func requestsText(matches []resource.HTTPMatch) string {
 	return strings.Join(texts, " or ")
 }
 
-// summarizeListener are the sentences about listeners whose connections are routed
-// request by request from now on, or no longer, for what the listener itself
-// says of its connections; what routes change is told with the destination.
+// summarizeListener describes the listeners whose connections start or stop
+// being routed request by request because of the listener itself. Effects of
+// routes are described with their destination.
 func (tr *WhatIf) summarizeListener() (words []string) {
 	seen := map[string]bool{}
 	for _, listener := range slices.Sorted(maps.Keys(tr.names)) {
@@ -178,7 +178,7 @@ func (tr *WhatIf) summarizeListener() (words []string) {
 	return words
 }
 
-// listenerSentence compares what becomes of one connection's requests.
+// listenerSentence compares the routing of one connection's requests.
 func (tr *WhatIf) listenerSentence(in *Input) string {
 	before, to := tr.table.byRequest(in)
 	after, next := tr.after.byRequest(in)
@@ -195,16 +195,18 @@ func (tr *WhatIf) listenerSentence(in *Input) string {
 		if tr.after.acting(next.name, &src) == nil {
 			return ""
 		}
-		return fmt.Sprintf("%s: requests to %s are no longer routed one by one, by %s; connections are, %s", l, next.name, before, table.whereTo(next.name, &src))
+		return fmt.Sprintf("%s: requests to %s are no longer routed one by one, by %s; connections are, %s",
+			l, next.name, before, table.whereTo(next.name, &src))
 	}
 	if before != "" || tr.table.acting(to.name, &src) == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s: requests to %s are routed one by one, by %s; until now connections are, %s", l, next.name, after, table.whereTo(to.name, &src))
+	return fmt.Sprintf("%s: requests to %s are routed one by one, by %s; until now connections are, %s",
+		l, next.name, after, table.whereTo(to.name, &src))
 }
 
-// byRequest names the MeshHTTPRoute by which the requests of a connection are
-// routed, "" where it is routed as a whole, and its destination; nil: none.
+// byRequest returns the MeshHTTPRoute that routes the requests of a connection,
+// or "" if it is routed as a whole, and the destination, or nil.
 func (t *Table) byRequest(in *Input) (route string, s *Service) {
 	s, l, reason := t.resolve(in, nil)
 	if reason != OK {

@@ -14,8 +14,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// speaks is the protocol of a source: by the first layer that has a tag for it,
-// else by the service that it belongs to.
+// speaks returns the protocol of a source: by the first layer with a protocol
+// tag, otherwise that of its service.
 func (o *oracle) speaks(in *Input) string {
 	var network map[string]string
 	longest := -1
@@ -41,8 +41,8 @@ func (o *oracle) speaks(in *Input) string {
 	return "tcp"
 }
 
-// httpRoute is the MeshHTTPRoute that acts on connections of one kind; "": none
-// does. A connection that is there was read from its beginning.
+// httpRoute returns the MeshHTTPRoute for connections of one kind, or "". An
+// established connection is readable in any case.
 func (o *oracle) httpRoute(in *Input, destination string, connected bool) string {
 	if !connected && o.listener.Protocol == "tls" && (o.listener.TLS == nil || o.listener.TLS.Mode != "terminate") {
 		return ""
@@ -68,13 +68,13 @@ func (o *oracle) httpRoute(in *Input, destination string, connected bool) string
 	return best
 }
 
-// httpBeats is beats among MeshHTTPRoutes.
+// httpBeats is beats for MeshHTTPRoutes.
 func (o *oracle) httpBeats(a, b string) bool {
 	twin := &oracle{routes: map[string]*resource.MeshTCPRoute{a: {TargetRef: o.http[a].TargetRef}, b: {TargetRef: o.http[b].TargetRef}}}
 	return twin.beats(a, b)
 }
 
-// fits tells whether a match is for a request.
+// fits reports whether a match fits a request.
 func fits(m *resource.HTTPMatch, q *Request) bool {
 	if m.Path != nil {
 		switch m.Path.Type {
@@ -117,7 +117,7 @@ func segments(path string) []string {
 	return strings.Split(strings.TrimPrefix(path, "/"), "/")
 }
 
-// moreSpecific tells whether a match comes before one that stands before it.
+// moreSpecific reports whether a match precedes one that is listed before it.
 func moreSpecific(a, b *resource.HTTPMatch) bool {
 	measure := func(m *resource.HTTPMatch) [5]int {
 		kind, length, method := 0, 1, 0
@@ -133,7 +133,7 @@ func moreSpecific(a, b *resource.HTTPMatch) bool {
 	return slices.Compare(x[:], y[:]) > 0
 }
 
-// rule is the rule of a route for a request; NoRule: none fits.
+// rule returns the rule of a route for a request, or NoRule.
 func (o *oracle) rule(name, destination string, q *Request) (int, *resource.HTTPRule) {
 	rule, found := NoRule, (*resource.HTTPRule)(nil)
 	var best *resource.HTTPMatch
@@ -197,7 +197,7 @@ func (m mesh) request() *Request {
 	return NewRequest(rapid.SampledFrom([]string{"GET", "PUT"}).Draw(m.t, "method"), path, "a.example", headers)
 }
 
-// httpTags are tags of which some say what a source speaks.
+// httpTags draws tags, some of which set the protocol of a source.
 func (m mesh) httpTags(least, most int) map[string]string {
 	tags := m.tags(least, most, sourceTags...)
 	for _, x := range [][]string{{"protocol", "", "", "http", "http", "http2", "tcp"}, {"kuma.io/protocol", "", "", "", "", "http", "grpc"}} {
@@ -209,7 +209,7 @@ func (m mesh) httpTags(least, most int) map[string]string {
 	return tags
 }
 
-// httpChange draws one change of anything and tells the oracle of it.
+// httpChange draws one change of any kind and updates the oracle.
 func (m mesh) httpChange(o *oracle) resource.Change {
 	if rapid.Bool().Draw(m.t, "of connections") {
 		ch := m.change(o)
@@ -227,12 +227,17 @@ func (m mesh) httpChange(o *oracle) resource.Change {
 	return put("MeshHTTPRoute", name, o.http[name])
 }
 
-// Which policy acts, which route and which rule, is what the rules say, and each
-// rule's shares are exact, whatever changes led to it.
+// The policy, route and rule are those of the documented rules, and the shares
+// of each rule are exact, after any sequence of changes.
 func TestRequestsAreRoutedAsTheRulesSay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := mesh{t}
-		o := &oracle{node: m.httpTags(0, 1), services: map[string]*resource.Service{}, routes: map[string]*resource.MeshTCPRoute{}, http: map[string]*resource.MeshHTTPRoute{}}
+		o := &oracle{
+			node:     m.httpTags(0, 1),
+			services: map[string]*resource.Service{},
+			routes:   map[string]*resource.MeshTCPRoute{},
+			http:     map[string]*resource.MeshHTTPRoute{},
+		}
 		o.listener = &resource.Listener{Service: "s-0", Tags: m.httpTags(0, 1), NoServerName: "service"}
 		switch rapid.IntRange(0, 5).Draw(t, "listener") {
 		case 0:
@@ -267,7 +272,7 @@ func TestRequestsAreRoutedAsTheRulesSay(t *testing.T) {
 	})
 }
 
-// compareConnection compares what decides about a connection.
+// compareConnection compares the policy for a connection.
 func compareConnection(t *rapid.T, o *oracle, r *Router, in *Input) {
 	want := o.httpRoute(in, "s-0", false)
 	d, reason := r.Decide(in)
@@ -280,8 +285,8 @@ func compareConnection(t *rapid.T, o *oracle, r *Router, in *Input) {
 	}
 }
 
-// compareRequest compares what becomes of a request on a connection that is
-// there.
+// compareRequest compares the routing of a request on an established
+// connection.
 func compareRequest(t *rapid.T, o *oracle, r *Router, in *Input, q *Request) {
 	want, rule := verdict{shares: map[string]int{}}, NoRule
 	route := o.httpRoute(in, "s-0", true)
@@ -318,7 +323,8 @@ func compareRequest(t *rapid.T, o *oracle, r *Router, in *Input, q *Request) {
 	for n := range max(1, 2*period) {
 		a, reason := r.Table().Request(in, "s-0", q)
 		if a.Route != route || route != "" && a.Rule != rule || (reason != OK) != want.closed {
-			t.Fatalf("%+v %s %s?%s: %s rules[%d] %q, want %s rules[%d] %+v", in, q.Method, q.Path, q.Query, a.Route, a.Rule, reason, route, rule, want)
+			t.Fatalf("%+v %s %s?%s: %s rules[%d] %q, want %s rules[%d] %+v",
+				in, q.Method, q.Path, q.Query, a.Route, a.Rule, reason, route, rule, want)
 		}
 		if n >= period && reason == OK {
 			got[backendText(a.backend.name, a.backend.tags)]++

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// requestOf reads "path=TARGET method=M host=H headers=NAME:VALUE;..."; nil: no
-// path is given.
+// requestOf parses "path=TARGET method=M host=H headers=NAME:VALUE;...". It
+// returns nil without a path.
 func requestOf(args []string) *Request {
 	var method, path, host string
 	headers := map[string]string{}
@@ -44,8 +44,8 @@ func (w *world) explain(args []string) Explanation {
 	return w.router.Explain(in, w.now)
 }
 
-// request makes requests, each on a connection of its own, or with to=SERVICE
-// on one that is there and is for that service. Equal outcomes are counted.
+// request makes requests, each on a new connection, or with to=SERVICE on an
+// established one to that service. Equal outcomes are counted.
 func (w *world) request(args []string) string {
 	in, q := parseInput(w.t, args), requestOf(args)
 	if q == nil {

@@ -8,7 +8,7 @@ import (
 	"penstock/routing/resource"
 )
 
-// asking has each connection of some plays ask for something; nil: for nothing.
+// asking sets the request of some simulations; a nil request changes nothing.
 func asking(games []simulation, q *Request) []simulation {
 	if q == nil {
 		return games
@@ -19,7 +19,7 @@ func asking(games []simulation, q *Request) []simulation {
 	return games
 }
 
-// text is a request as people write it: "GET /cart?page=2".
+// text renders a request, as in "GET /cart?page=2".
 func (q *Request) text() string {
 	method, path := q.Method, q.Path
 	if method == "" {
@@ -34,8 +34,9 @@ func (q *Request) text() string {
 	return method + " " + path
 }
 
-// requestSimulations are the plays of requests to one destination: one for each rule,
-// before or after, of each class of sources, with a request that it is for.
+// requestSimulations returns the simulations of requests to one destination:
+// for each class of sources and each rule, old or new, one with an example
+// request of the rule.
 func (tr *WhatIf) requestSimulations(destination string, tags map[string]string) (games []simulation) {
 	classes := tr.requestClassesOf(destination)
 	if tags != nil {
@@ -77,8 +78,8 @@ func exampleSimulation(destination string, tags map[string]string, c *class, q *
 	return g
 }
 
-// example is a request that the first match of a rule is for, and by which the
-// rule decides; nil: none was found.
+// example returns a request that fits the first match of a rule and for which
+// that rule decides, or nil if it finds none.
 func (h *httpPolicy) example(i int) *Request {
 	m := &h.spec[i].Matches[0]
 	path := "/"
@@ -119,13 +120,13 @@ func (h *httpPolicy) example(i int) *Request {
 		return nil
 	}
 	if found, ok := h.rules.Match(&full.Request); !ok || found.Rule != i {
-		return nil // another rule decides about this one
+		return nil // another rule decides
 	}
 	return q
 }
 
-// exampleOf is a short text that an expression fits, as far as that is easy to
-// say.
+// exampleOf returns a short text that matches a simple expression; for others
+// it may not match.
 func exampleOf(expression string) string {
 	re, err := syntax.Parse(expression, syntax.Perl)
 	if err != nil {
@@ -136,7 +137,7 @@ func exampleOf(expression string) string {
 	return b.String()
 }
 
-// maxExample bounds an example, in bytes.
+// maxExample bounds the length of an example, in bytes.
 const maxExample = 1024
 
 func writeExample(b *strings.Builder, re *syntax.Regexp) {
@@ -163,8 +164,8 @@ func writeExample(b *strings.Builder, re *syntax.Regexp) {
 	}
 }
 
-// ofClass is a character of a class, a plain one where it has some: ranges are
-// pairs.
+// ofClass returns a character of a class, given as pairs of bounds; a plain
+// character if there is one.
 func ofClass(ranges []rune) rune {
 	for _, r := range "a0A-_" {
 		for i := 0; i+1 < len(ranges); i += 2 {
@@ -174,7 +175,7 @@ func ofClass(ranges []rune) rune {
 		}
 	}
 	if len(ranges) == 0 {
-		return 'a' // the class is empty: nothing fits
+		return 'a' // an empty class matches nothing
 	}
 	return ranges[0]
 }

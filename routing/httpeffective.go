@@ -7,19 +7,19 @@ import (
 	"penstock/routing/resource"
 )
 
-// EffectiveRule is one rule of a MeshHTTPRoute: which requests it is for, and
-// what becomes of them.
+// EffectiveRule is one rule of a MeshHTTPRoute: the requests that it matches
+// and its effect.
 type EffectiveRule struct {
-	// Requests it is for, as "GET /cart* with header x-beta=yes".
+	// Requests that the rule matches, as in "GET /cart/* with header x-beta=yes".
 	Requests []string `json:"requests" yaml:"requests"`
-	// Does is what the filters do, as "redirects to https, 301".
+	// Does is the effect of the filters, as in "redirects to https, 301".
 	Does     []string           `json:"does,omitempty" yaml:"does,omitempty"`
 	Backends []EffectiveBackend `json:"backends,omitempty" yaml:"backends,omitempty"`
-	// Reason is why these requests are answered 503; "": they are not.
+	// Reason is why these requests are answered 503; "" if they are not.
 	Reason Reason `json:"reason,omitempty" yaml:"reason,omitempty"`
 }
 
-// effectiveRules tells of the first rules; most of them.
+// effectiveRules describes the rules, at most the first most of them.
 func (h *httpPolicy) effectiveRules(most int) []EffectiveRule {
 	list := make([]EffectiveRule, 0, min(most, len(h.spec)))
 	for i := range h.spec[:min(most, len(h.spec))] {
@@ -39,7 +39,7 @@ func (h *httpPolicy) effectiveRules(most int) []EffectiveRule {
 	return list
 }
 
-// redirects tells of rules that answer requests themselves.
+// redirects reports whether a rule answers requests without a backend.
 func redirects(rule *resource.HTTPRule) bool {
 	for i := range rule.Default.Filters {
 		if rule.Default.Filters[i].Type == "RequestRedirect" {
@@ -49,10 +49,10 @@ func redirects(rule *resource.HTTPRule) bool {
 	return false
 }
 
-// AllRequests is EffectiveRule.Requests of a match that fits every request.
+// AllRequests is the EffectiveRule.Requests entry of a match for every request.
 const AllRequests = "/*"
 
-// matchText says which requests a match fits: "GET /cart* with header a=b".
+// matchText describes a match, as in "GET /cart/* with header a=b".
 func matchText(m *resource.HTTPMatch) string {
 	path := AllRequests
 	if m.Path != nil {
@@ -132,7 +132,7 @@ func pathText(p *resource.PathRewrite) string {
 	return " with prefix " + *p.ReplacePrefixMatch
 }
 
-// Text renders a rule for people, in one line.
+// Text renders a rule on one line, for people.
 func (r *EffectiveRule) Text() string {
 	parts := append([]string(nil), r.Does...)
 	if r.Reason != OK {

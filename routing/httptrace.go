@@ -11,9 +11,9 @@ import (
 	"penstock/routing/urlpath"
 )
 
-// NewRequest is a request as somebody describes it: the target is a path, with
-// a query where there is a question mark. Headers have their names in any case;
-// the host may be one of them.
+// NewRequest returns a request from its description. The target is a path, with
+// a query after a question mark. Header names are case-insensitive; the host
+// may be given as a header.
 func NewRequest(method, target, host string, headers map[string]string) *Request {
 	q := &Request{Request: httprule.Request{Method: method}, Origin: httprule.Origin{Host: host}}
 	q.Path, q.Query, _ = strings.Cut(target, "?")
@@ -31,8 +31,8 @@ func NewRequest(method, target, host string, headers map[string]string) *Request
 	return q
 }
 
-// described fills in what the one who describes a request has left out, and
-// brings its path into normal form; false: it has none.
+// described returns the request with defaults for the missing fields and with
+// its path in normal form, or false if the path has none.
 func (q *Request) described(in *Input, l *Listener) (Request, bool) {
 	full := *q
 	if full.Method == "" {
@@ -57,8 +57,8 @@ func (q *Request) described(in *Input, l *Listener) (Request, bool) {
 	return full, ok
 }
 
-// withHost gives headers among which the host is, as it is among those of a
-// request that comes.
+// withHost returns headers that include the host, as those of a real request
+// do.
 func withHost(header func(string) (string, bool), host string) func(string) (string, bool) {
 	return func(name string) (string, bool) {
 		switch {
@@ -71,14 +71,14 @@ func withHost(header func(string) (string, bool), host string) func(string) (str
 	}
 }
 
-// ExplainRequest tells how one request of a connection would be decided about
-// now. Its path may be in any form.
+// ExplainRequest describes how one request of a connection would be routed now.
+// Its path need not be in normal form.
 func (t *Table) ExplainRequest(in *Input, q *Request, now time.Time) Explanation {
 	return t.explain(in, q, now)
 }
 
-// explainRequests goes on where a connection's requests are routed by p. q is
-// nil where nobody has asked about one of them.
+// explainRequests continues an explanation where p routes the connection's
+// requests. q is nil if the query names no request.
 func (t *Table) explainRequests(p *policy, in *Input, l *Listener, s *Service, q *Request, now time.Time, tr *trace) {
 	e := &tr.explanation
 	e.Route = p.route
@@ -122,14 +122,14 @@ func (t *Table) explainRequests(p *policy, in *Input, l *Listener, s *Service, q
 	tr.add(step)
 }
 
-// What requests are answered with from here.
+// Status codes of the proxy's own answers.
 const (
 	statusBadRequest  = 400
 	statusUnavailable = 503
 )
 
-// requests tells whether a connection's requests are routed one by one: the
-// MeshHTTPRoute by which they are; nil: none, and connections are routed.
+// requests returns the MeshHTTPRoute by which a connection's requests are
+// routed individually, or nil if the connection is routed as a whole.
 func (tr *trace) requests(t *Table, l *Listener, s *Service, src *source) *policy {
 	tr.source(src)
 	step := Step{Name: "protocol", Looked: "what can be read, and what both sides speak"}
@@ -160,7 +160,7 @@ func (tr *trace) requests(t *Table, l *Listener, s *Service, src *source) *polic
 	return chosen
 }
 
-// text says what a client speaks, and who says so.
+// text says which protocol the client speaks, and the source of that fact.
 func (p spoken) text() string {
 	switch {
 	case p.tag != "":
@@ -202,17 +202,20 @@ func (tr *trace) httpPolicies(s *Service, src *source, chosen *policy, acts bool
 	tr.add(step)
 }
 
-// maxRulesTold bounds the rules that are listed of one route.
+// maxRulesTold bounds the listed rules of a route.
 const maxRulesTold = 100
 
-// rules lists what a route does with which requests.
+// rules adds the rules of a route and their effects.
 func (tr *trace) rules(p *policy) {
-	step := Step{Name: "rules", Looked: "rules of " + p.route, Result: fmt.Sprintf("%d; what none fits goes to the destination itself", len(p.http.spec))}
+	step := Step{
+		Name: "rules", Looked: "rules of " + p.route,
+		Result: fmt.Sprintf("%d; what none fits goes to the destination itself", len(p.http.spec)),
+	}
 	step.Rules = p.http.effectiveRules(maxRulesTold)
 	tr.add(step)
 }
 
-// rule says which rule a request is for.
+// rule adds the step that matches a request against the rules.
 func (tr *trace) rule(p *policy, q *Request, m httprule.Match, fits bool) {
 	step := Step{Name: "rule", Looked: fmt.Sprintf("%s %s in MeshHTTPRoute %s", q.Method, q.Path, p.route)}
 	switch {
@@ -231,8 +234,8 @@ func (tr *trace) redirect(a *Answered) {
 	tr.add(Step{Name: "redirect", Looked: "RequestRedirect", Result: fmt.Sprintf("%d %s", a.Status, a.Location)})
 }
 
-// filters says what a rule changes: names of headers, whose values may be
-// secrets.
+// filters adds what a rule changes. Header values may be secrets, so only names
+// are shown.
 func (tr *trace) filters(rule *resource.HTTPRule, a *Answered, q *Request) {
 	for i := range rule.Default.Filters {
 		f := &rule.Default.Filters[i]

@@ -10,12 +10,12 @@ import (
 	"penstock/routing/resource"
 )
 
-// Tests of large inputs run without the race detector: one goroutine does all
-// the work, and the detector makes it take ten times as long. `make test` runs
+// Tests of large inputs run without the race detector: they are
+// single-threaded, and the detector slows them down tenfold. `make test` runs
 // them in a second step.
 
-// The goal of the product: 100,000 names, ten changes with a connection held
-// at each, and hardly more memory.
+// The product's goal: 100,000 names, ten changes with an open connection from
+// each version, and hardly more memory.
 func TestLargeTablesAreNotKeptByHeldConnections(t *testing.T) {
 	const names = 100_000
 	r := NewRouter(Config{})
@@ -27,7 +27,7 @@ func TestLargeTablesAreNotKeptByHeldConnections(t *testing.T) {
 		return put("Listener", "edge", &resource.Listener{Protocol: "tls", Hosts: rules})
 	}
 	mustApply(t, r, listener(0), put("Service", "service-0", &resource.Service{Endpoints: []resource.Endpoint{{Address: "10.0.0.1:1"}}}))
-	mustApply(t, r, listener(1)) // from here on names come from two versions
+	mustApply(t, r, listener(1)) // from here on names belong to two versions
 	heap := func() int64 {
 		var m runtime.MemStats
 		runtime.GC()

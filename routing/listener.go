@@ -18,36 +18,36 @@ type Listener struct {
 	sources      networks
 }
 
-// Name is the resource's name.
+// Name returns the resource's name.
 func (l *Listener) Name() string { return l.name }
 
-// Spec is the resource with its defaults filled in. It must not be changed.
+// Spec returns the resource with defaults filled in. It must not be changed.
 func (l *Listener) Spec() *resource.Listener { return l.spec }
 
-// Here tells whether this node is to run it, by its tags.
+// Here reports whether this node's tags select it to run the listener.
 func (l *Listener) Here() bool { return l.here }
 
-// Names is how many server names and wildcards it has.
+// Names returns the number of server names and wildcards.
 func (l *Listener) Names() int { return l.hosts.Len() }
 
-// target is where a name leads. A name belongs to its target whatever the
-// client offers by ALPN: where no rule for the name takes the client's
-// protocols there is no way, rather than one by a shorter wildcard or the
-// listener's default, which may be somebody else's.
+// target is the destination of a name. A name belongs to its target whatever
+// ALPN the client offers: if no rule for the name accepts the client's
+// protocols, the connection is closed. It does not fall back to a shorter
+// wildcard or to the listener's default, which may belong to another team.
 type target struct {
-	service string // for clients that none of limited is for; "": closed
-	host    string // the Host resource that says so; "": the listener itself
+	service string // for clients that no rule in limited accepts; "": closed
+	host    string // the Host resource of that rule; "": the listener itself
 	limited []limited
 }
 
-// limited is a rule for clients that offer one of these protocols.
+// limited is a rule for clients that offer one of its protocols.
 type limited struct {
 	alpn          []string
 	service, host string
 }
 
-// choose gives the service for a client: by the first of the protocols it
-// offers, in its own order of preference, that a rule is limited to.
+// choose returns the service for a client: by the first protocol in the
+// client's order of preference for which there is a rule.
 func (t *target) choose(offered []string) (service, protocol string) {
 	if len(t.limited) > 0 {
 		for _, p := range offered {
@@ -61,7 +61,7 @@ func (t *target) choose(offered []string) (service, protocol string) {
 	return t.service, ""
 }
 
-// hostFor names the Host resource that choose has taken the service from.
+// hostFor returns the Host resource whose rule choose applied.
 func (t *target) hostFor(protocol string) string {
 	for i := range t.limited {
 		if slices.Contains(t.limited[i].alpn, protocol) {
@@ -71,10 +71,10 @@ func (t *target) hostFor(protocol string) string {
 	return t.host
 }
 
-// networks gives tags to clients by the longest prefix that holds them.
+// networks maps client addresses to tags, by longest prefix.
 type networks struct {
 	tags map[netip.Prefix]map[string]string
-	bits [2][]int // lengths of prefixes there are, the longest first: v4, v6
+	bits [2][]int // existing prefix lengths of IPv4 and IPv6, longest first
 }
 
 func newNetworks(rules []resource.SourceRule) networks {
@@ -108,7 +108,7 @@ func familyOf(a netip.Addr) int {
 	return 1
 }
 
-// find gives the tags for a client, and the network they are for.
+// find returns the tags for a client, and their network.
 func (n *networks) find(client netip.Addr) (map[string]string, netip.Prefix) {
 	if len(n.tags) == 0 || !client.IsValid() {
 		return nil, netip.Prefix{}

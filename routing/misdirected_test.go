@@ -6,8 +6,8 @@ import (
 	"penstock/routing/resource"
 )
 
-// A request on a connection that was opened for one name is not served for a
-// name that another rule of the listener, or another Host, has.
+// A request on a connection for one name is refused for a name of another rule
+// of the listener, or of another Host.
 func TestMisdirectedRequests(t *testing.T) {
 	t.Parallel()
 	r := NewRouter(Config{})

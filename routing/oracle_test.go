@@ -13,9 +13,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// oracle answers by the rules of MeshTCPRoute as they are written down, one
-// after the other, with loops over everything. It shares no code with the
-// table: what it reads is what users write.
+// oracle applies the documented rules of MeshTCPRoute literally, one after the
+// other, with loops over everything. It shares no code with the table and reads
+// the resources as users write them.
 type oracle struct {
 	node     map[string]string
 	listener *resource.Listener
@@ -24,16 +24,16 @@ type oracle struct {
 	http     map[string]*resource.MeshHTTPRoute
 }
 
-// verdict is what must become of connections of one kind.
+// verdict is the expected routing of one kind of connections.
 type verdict struct {
-	policy string         // that decides; "": none
-	shares map[string]int // turns in each period, by "service {k=v,...}"
-	closed bool           // nothing leads anywhere
-	why    []string       // of each backend in order, why it gets nothing; "": it does
+	policy string         // the deciding policy, or ""
+	shares map[string]int // turns per period, by "service {k=v,...}"
+	closed bool           // no backend is usable
+	why    []string       // per backend: why it gets no share, or ""
 }
 
-// tags are those of a source, and the service that it belongs to: what is
-// known of the client beats its network, that the listener, that the node.
+// tags returns the tags of a source and its service. Tags of the client
+// override those of its network, then the listener, then the node.
 func (o *oracle) tags(in *Input) (tags map[string]string, service string) {
 	var network map[string]string
 	longest := -1
@@ -45,7 +45,7 @@ func (o *oracle) tags(in *Input) (tags map[string]string, service string) {
 		}
 	}
 	tags = map[string]string{}
-	for _, layer := range []map[string]string{o.node, o.listener.Tags, network, in.Tags} { // the later the stronger
+	for _, layer := range []map[string]string{o.node, o.listener.Tags, network, in.Tags} { // later layers override earlier ones
 		for k, v := range layer {
 			tags[k] = v
 		}
@@ -76,7 +76,7 @@ func (o *oracle) picks(ref *resource.TargetRef, tags map[string]string, service 
 	return true
 }
 
-// beats tells whether the first of two routes comes before the second.
+// beats reports whether the first of two routes precedes the second.
 func (o *oracle) beats(a, b string) bool {
 	rank := func(name string) (kind, tags int) {
 		ref := o.routes[name].TargetRef
@@ -96,7 +96,8 @@ func (o *oracle) beats(a, b string) bool {
 	return a < b
 }
 
-// alive tells whether some endpoint of a service has the tags and a weight.
+// alive reports whether a service has an endpoint with the tags and a weight,
+// and whether it exists.
 func (o *oracle) alive(service string, tags map[string]string) (is, there bool) {
 	s, there := o.services[service]
 	if !there {
@@ -117,7 +118,7 @@ func (o *oracle) decide(in *Input) verdict {
 	destination := o.listener.Service
 	v := verdict{shares: map[string]int{}}
 	if _, there := o.services[destination]; !there {
-		v.closed = true // whatever the policies for it say
+		v.closed = true // whatever its policies
 		return v
 	}
 	var refs []resource.BackendRef
@@ -138,7 +139,7 @@ func (o *oracle) decide(in *Input) verdict {
 	return v
 }
 
-// divide says what each backend of a policy, or of a rule, gets.
+// divide sets the share of each backend of a policy or rule.
 func (o *oracle) divide(v *verdict, refs []resource.BackendRef) {
 	weights := map[string]int{}
 	for _, ref := range refs {
@@ -159,7 +160,7 @@ func (o *oracle) divide(v *verdict, refs []resource.BackendRef) {
 			weights[backendText(ref.Name, ref.Tags)] += weight
 		}
 	}
-	// In lowest terms of the parts as they stand: equal ones are parts of their own.
+	// Reduce before equal refs are merged: the split counts them separately.
 	divisor := 0
 	for i, ref := range refs {
 		if v.why[i] == "" {
@@ -189,16 +190,18 @@ func backendText(service string, tags map[string]string) string {
 	return service + " {" + strings.Join(parts, ",") + "}"
 }
 
-// mesh draws tables of few names and tags, so that policies meet.
+// mesh draws tables with few names and tags, so that policies interact.
 type mesh struct{ t *rapid.T }
 
 func (m mesh) tags(least, most int, keys ...string) map[string]string {
 	return rapid.MapOfN(rapid.SampledFrom(keys), rapid.SampledFrom([]string{"1", "2", "s-1"}), least, most).Draw(m.t, "tags")
 }
 
-// subset are tags of endpoints.
+// subset draws tags of endpoints.
 func (m mesh) subset(least int) map[string]string {
-	return rapid.MapOfN(rapid.SampledFrom([]string{"version", "region"}), rapid.SampledFrom([]string{"1", "2"}), least, 2).Draw(m.t, "tags of endpoints")
+	return rapid.MapOfN(
+		rapid.SampledFrom([]string{"version", "region"}), rapid.SampledFrom([]string{"1", "2"}), least, 2,
+	).Draw(m.t, "tags of endpoints")
 }
 
 var sourceTags = []string{"zone", "team", "track", "service", "kuma.io/service"}
@@ -218,7 +221,9 @@ func (m mesh) service() *resource.Service {
 }
 
 func (m mesh) targetRef() *resource.TargetRef {
-	switch kind := rapid.SampledFrom([]string{"", "Mesh", "MeshSubset", "MeshSubset", "MeshService", "MeshServiceSubset"}).Draw(m.t, "kind"); kind {
+	switch kind := rapid.SampledFrom([]string{
+		"", "Mesh", "MeshSubset", "MeshSubset", "MeshService", "MeshServiceSubset",
+	}).Draw(m.t, "kind"); kind {
 	case "":
 		return nil
 	case "MeshSubset":
@@ -234,7 +239,7 @@ func (m mesh) targetRef() *resource.TargetRef {
 
 func (m mesh) route() *resource.MeshTCPRoute {
 	r := &resource.MeshTCPRoute{TargetRef: m.targetRef()}
-	// Most are for the service that is looked at, which has many of them then.
+	// Most routes are for the tested service, which then has many.
 	for _, to := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"s-0", "s-0", "s-0", "s-1", "s-2"}), 1, 2, rapid.ID).Draw(m.t, "to") {
 		var refs []resource.BackendRef
 		for range rapid.IntRange(0, 4).Draw(m.t, "refs") {
@@ -255,7 +260,7 @@ func (m mesh) route() *resource.MeshTCPRoute {
 	return r
 }
 
-// otherWeights is a route with the same backends and other weights.
+// otherWeights returns a route with the same backends and other weights.
 func (m mesh) otherWeights(r *resource.MeshTCPRoute) *resource.MeshTCPRoute {
 	next := &resource.MeshTCPRoute{TargetRef: r.TargetRef}
 	for _, to := range r.To {
@@ -269,7 +274,7 @@ func (m mesh) otherWeights(r *resource.MeshTCPRoute) *resource.MeshTCPRoute {
 	return next
 }
 
-// change draws one change and tells the oracle of it.
+// change draws one change and updates the oracle.
 func (m mesh) change(o *oracle) resource.Change {
 	if rapid.IntRange(0, 3).Draw(m.t, "kind of change") == 0 {
 		name := m.name("s")
@@ -294,9 +299,9 @@ func (m mesh) change(o *oracle) resource.Change {
 	return put("MeshTCPRoute", name, o.routes[name])
 }
 
-// The table decides as the rules say, whatever changes led to it: the policy,
-// each backend with the reason why it gets nothing, and the exact share of
-// each over a period.
+// After any sequence of changes the table decides as the documented rules say:
+// the policy, why each skipped backend gets no share, and the exact share of
+// each backend per period.
 func TestPoliciesDecideAsTheRulesSay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := mesh{t}
@@ -314,7 +319,7 @@ func TestPoliciesDecideAsTheRulesSay(t *testing.T) {
 			batch = append(batch, put("Service", name, o.services[name]))
 		}
 		for range rapid.IntRange(1, 10).Draw(t, "batches") {
-			// One change alone shows whether all that hangs on it is made anew.
+			// A single change shows whether everything that depends on it is rebuilt.
 			for range rapid.SampledFrom([]int{1, 1, 1, 2, 5, 25}).Draw(t, "changes") {
 				batch = append(batch, m.change(o))
 			}
@@ -331,7 +336,7 @@ func TestPoliciesDecideAsTheRulesSay(t *testing.T) {
 	})
 }
 
-// longestPeriod bounds the turns that are taken in a comparison.
+// longestPeriod bounds the turns per comparison.
 const longestPeriod = 500
 
 func compareWith(t *rapid.T, o *oracle, r *Router, in *Input) {
@@ -373,7 +378,7 @@ func compareWith(t *rapid.T, o *oracle, r *Router, in *Input) {
 		return
 	}
 	got := map[string]int{}
-	for n := range 2 * period { // a split that began within a period is exact after it
+	for n := range 2 * period { // a split that starts within a period is exact after it
 		d, reason := r.Decide(in)
 		if reason != OK {
 			t.Fatalf("%v: %s, want %v", in, reason, want.shares)

@@ -12,39 +12,39 @@ import (
 	"penstock/routing/split"
 )
 
-// policy is what one route says about one destination. What it sends to another
-// service is balanced there at once: the routes that have that service as
-// their destination do not apply to it, as in Kuma, where a backend is a
-// cluster and no further hop. So routes cannot go in circles.
+// policy is what one route specifies for one destination. Connections that it
+// sends to another service are balanced there directly: routes whose
+// destination is that service do not apply, as in Kuma, where a backend is a
+// cluster and not a further hop. So routes cannot form a loop.
 type policy struct {
 	route   string
 	source  resource.TargetRef
-	rank    int                    // of the kind of source, in precedence
-	wants   []tag                  // of the source
-	from    *resource.MeshTCPRoute // what it was made of, defaults filled in; nil: http is
+	rank    int                    // index of the source's kind in precedence
+	wants   []tag                  // tags that the source must have
+	from    *resource.MeshTCPRoute // the resource with defaults; nil for a MeshHTTPRoute
 	shares                         // of a MeshTCPRoute
-	rollout *rollout               // that gives the shares their weights; nil: none
-	http    *httpPolicy            // of a MeshHTTPRoute; nil: it is none
+	rollout *rollout               // sets the weights of the shares; nil if there is none
+	http    *httpPolicy            // of a MeshHTTPRoute; otherwise nil
 }
 
-// shares divides what a rule is for among its backends.
+// shares divides connections or requests among backends.
 type shares struct {
 	refs   []ref
-	live   []*backend   // of the refs that lead somewhere, and have a weight
-	weight []int        // of each of them
-	split  *split.Split // of them; nil where there are less than two
+	live   []*backend   // backends of the refs that get a share
+	weight []int        // of each backend in live
+	split  *split.Split // of weight; nil for fewer than two backends
 }
 
-// ref is one backend reference, with why it gets nothing where that is so.
+// ref is one backend reference and its resolution.
 type ref struct {
 	*resource.BackendRef
-	whole   *backend // of the service as it was found; nil: there was none
+	whole   *backend // the whole service at that version; nil if it does not exist
 	backend *backend
-	skipped string
+	skipped string // why it gets no share; "" if it gets one
 	closed  string // why connections for it are closed; it keeps its share
 }
 
-// The kinds of targetRefs.
+// Kinds of targetRefs.
 const (
 	kindMesh              = "Mesh"
 	kindMeshSubset        = "MeshSubset"
@@ -52,15 +52,15 @@ const (
 	kindMeshServiceSubset = "MeshServiceSubset"
 )
 
-// precedence orders the kinds of source; the later is the more specific.
+// precedence orders the kinds of source, the most specific last.
 var precedence = []string{kindMesh, kindMeshSubset, kindMeshService, kindMeshServiceSubset}
 
-// rankOfService is the place in precedence from which on kinds name a service.
+// rankOfService is the index in precedence of the first kind that names a
+// service.
 const rankOfService = 2
 
-// compare orders policies for one destination: the one that wins first. The
-// more specific source wins, among subsets the one with more tags, and then
-// the name that comes first.
+// compare orders policies for one destination by precedence: the more specific
+// kind of source first, then the source with more tags, then by name.
 func (p *policy) compare(q *policy) int {
 	return cmp.Or(
 		cmp.Compare(q.rank, p.rank),
@@ -69,7 +69,7 @@ func (p *policy) compare(q *policy) int {
 	)
 }
 
-// putRoute takes a route's new resource in; nil: it is gone.
+// putRoute records a route's new resource; a nil spec removes it.
 func (c *compiler) putRoute(name string, spec resource.Spec) {
 	var before, after []string
 	if old, ok := c.routes.Get(name); ok {
@@ -96,8 +96,8 @@ func destinations(r *resource.MeshTCPRoute) []string {
 	return names
 }
 
-// makePolicies makes the policies of a destination, and tells whether there is
-// such a service.
+// makePolicies rebuilds the policies of a destination, and reports whether that
+// service exists.
 func (c *compiler) makePolicies(destination string) bool {
 	s, ok := c.services.Get(destination)
 	if !ok {
@@ -135,8 +135,9 @@ func byRoute(policies []*policy) map[string]*policy {
 	return m
 }
 
-// upToDate tells whether a policy is what would be made of the route now. One
-// of a thousand for a destination changes without the others being made anew.
+// upToDate reports whether rebuilding the policy from the route would give the
+// same result. So a change of one among a thousand policies of a destination
+// rebuilds only that one.
 func (c *compiler) upToDate(p *policy, r *resource.MeshTCPRoute) bool {
 	if p.from != r || !p.rollout.upToDate(c) {
 		return false
@@ -144,7 +145,7 @@ func (c *compiler) upToDate(p *policy, r *resource.MeshTCPRoute) bool {
 	return p.upToDate(c)
 }
 
-// upToDate tells whether the services that the shares lead to are what they were.
+// upToDate reports whether the services of the shares are unchanged.
 func (sh *shares) upToDate(c *compiler) bool {
 	for i := range sh.refs {
 		var whole *backend
@@ -158,12 +159,13 @@ func (sh *shares) upToDate(c *compiler) bool {
 	return true
 }
 
-// unlinkPolicies forgets that a destination that goes has routes.
+// unlinkPolicies removes the links from backends to a deleted destination.
 func (c *compiler) unlinkPolicies(s *Service) {
 	link(c.backendOf, s.name, s.backendNames(), nil)
 }
 
-// backendNames are the services that the policies of a destination lead to.
+// backendNames returns the services that a destination's policies refer to,
+// sorted.
 func (s *Service) backendNames() []string {
 	names := map[string]bool{}
 	add := func(sh *shares) {
@@ -201,8 +203,7 @@ func (c *compiler) makePolicy(name string, r *resource.MeshTCPRoute, to *resourc
 	return p
 }
 
-// makeShares makes the shares of backends, which go on where the old ones are;
-// nil: there are none.
+// makeShares builds shares that continue the state of the old ones, if any.
 func (c *compiler) makeShares(refs []resource.BackendRef, old *shares) (sh shares) {
 	if old == nil {
 		old = &shares{}
@@ -225,12 +226,13 @@ func (c *compiler) makeShares(refs []resource.BackendRef, old *shares) (sh share
 	return sh
 }
 
-// resolveRef finds the backend of a ref, or why it gets nothing. What has no
-// endpoint leads nowhere; one whose endpoints are all unhealthy does not, and
-// keeps its share: who sends a tenth to a broken version is to see it.
+// resolveRef returns the backend of a ref, and why it gets no share, if so. A
+// backend without endpoints gets none. One whose endpoints are all unhealthy
+// keeps its share: a broken version with a tenth of the traffic has to show.
 //
-// Two refs may name one subset, and each has its own turns: the second goes on
-// where the second of them was. before are the refs above this one.
+// Several refs may name the same subset, each with its own balancer state: the
+// n-th continues the state of the n-th old one. before are the refs above this
+// one.
 func (c *compiler) resolveRef(r *resource.BackendRef, before []ref, old *shares) (*backend, string) {
 	s, ok := c.services.Get(r.Name)
 	if !ok {
@@ -263,8 +265,8 @@ func subsets(refs []ref, r *resource.BackendRef) (list []*backend) {
 	return list
 }
 
-// splitAfter takes the old split over where parts and weights are the
-// same, and otherwise goes on where it was.
+// splitAfter returns the old split if backends and weights are unchanged,
+// otherwise a new one that continues at the old one's phase.
 func (sh *shares) splitAfter(old *shares) *split.Split {
 	if old.split == nil {
 		return split.New(sh.weight, 0)
@@ -276,10 +278,11 @@ func (sh *shares) splitAfter(old *shares) *split.Split {
 	return split.New(sh.weight, old.split.Phase())
 }
 
-// nowhere is the turn of shares that lead nowhere.
+// nowhere is the turn of shares without a backend.
 const nowhere = -1
 
-// turn gives the place in live of the next turn. To peek leaves it there.
+// turn returns the index in live of the next turn. With peek the split does not
+// advance.
 func (sh *shares) turn(peek bool) int {
 	switch {
 	case sh.split == nil:
@@ -290,8 +293,8 @@ func (sh *shares) turn(peek bool) int {
 	return sh.split.Next()
 }
 
-// hash is what Maglev goes by for a connection to the backend. Where there is
-// no server name it is the client's address, as without hashOn.
+// hash returns Maglev's key of a connection. Without a server name that is the
+// client's address, as without hashOn.
 func (b *backend) hash(in *Input) uint64 {
 	if b.pool.Config().Policy != balance.Maglev {
 		return 0

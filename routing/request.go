@@ -8,52 +8,52 @@ import (
 	"penstock/routing/resource"
 )
 
-// Request is one request of HTTP, on a connection whose Decision says HTTP.
+// Request is one HTTP request on a connection whose Decision.HTTP is true.
 type Request struct {
 	httprule.Request
 	httprule.Origin
 }
 
-// Answered is where one request goes: to an answer from here, or to endpoints,
-// of which its Decision names one after the other. It belongs to the request.
+// Answered is the route of one request: an answer from the proxy itself, or
+// endpoints, which its Decision returns in turn. It belongs to the request.
 type Answered struct {
 	Decision
-	// Route is the MeshHTTPRoute that decided, by its rule of that index, or by
-	// NoRule. "": none did, and the request goes where connections go.
+	// Route is the deciding MeshHTTPRoute, and Rule the index of its rule, or
+	// NoRule. Route is "" if none decided: the request goes where connections go.
 	Route string
 	Rule  int
-	// Status, when not 0, and Location are the answer: the rule redirects.
+	// Status and Location are the answer of a redirect; Status is 0 otherwise.
 	Status   int
 	Location string
 
-	rules *httprule.Rules // nil: no rule is for the request
+	rules *httprule.Rules // nil if no rule matches the request
 	match httprule.Match
 }
 
-// BadRequest is the reason that no connection has, only a request: a value is
-// longer than the expression that would decide is tried on.
+// BadRequest is a reason for requests only: a value exceeds the length up to
+// which regular expressions are evaluated.
 const BadRequest Reason = "bad_request"
 
-// NoRule is Answered.Rule where none of the rules fits: the request goes to the
-// destination itself, as by the rule that Kuma appends to all others.
+// NoRule is Answered.Rule if no rule matches: the request goes to the
+// destination itself, as by the default rule that Kuma appends.
 const NoRule = -1
 
-// RequestHeaders changes the headers that the backend gets.
+// RequestHeaders changes the headers for the backend.
 func (a *Answered) RequestHeaders(h httprule.Headers) {
 	if a.rules != nil {
 		a.rules.RequestHeaders(a.match, h)
 	}
 }
 
-// ResponseHeaders changes the headers that the client gets.
+// ResponseHeaders changes the headers for the client.
 func (a *Answered) ResponseHeaders(h httprule.Headers) {
 	if a.rules != nil {
 		a.rules.ResponseHeaders(a.match, h)
 	}
 }
 
-// Rewrite gives the host and the path that the backend sees; "" where the
-// client's stays.
+// Rewrite returns the host and the path for the backend, or "" for each that
+// does not change.
 func (a *Answered) Rewrite(path string) (host, newPath string) {
 	if a.rules == nil {
 		return "", ""
@@ -61,22 +61,23 @@ func (a *Answered) Rewrite(path string) (host, newPath string) {
 	return a.rules.Rewrite(a.match, path)
 }
 
-// HTTP tells that the connection's requests are to be routed one by one, by
-// Table.Request: it can be read, it and its destination speak HTTP, and a
-// MeshHTTPRoute is for it. Such a Decision has a Destination and no endpoints.
+// HTTP reports that the connection's requests are to be routed individually, by
+// Table.Request: the listener can read them, client and destination speak HTTP,
+// and a MeshHTTPRoute applies. Such a Decision has a Destination and no
+// endpoints.
 func (d *Decision) HTTP() bool { return d.http }
 
-// Request decides about one request of a connection to a destination, on this
-// table, which may be a later one than the connection's. It takes the request's
-// turn in a split, so it is called once for each. Where requests are no longer
-// routed one by one it goes where a connection would.
+// Request routes one request of a connection to a destination, on this table,
+// which may be newer than the connection's. It advances the split, so call it
+// once per request. If requests are no longer routed individually, the request
+// goes where a connection would.
 //
-// The reason says why there is no way; Route and Rule are set all the same.
+// On failure it returns the reason; Route and Rule are set nevertheless.
 func (t *Table) Request(in *Input, destination string, q *Request) (Answered, Reason) {
 	return t.request(in, destination, q, nil)
 }
 
-// HTTPRules are what a listener says about requests, with its defaults. They
+// HTTPRules returns a listener's settings for requests, with defaults. They
 // must not be changed.
 func (t *Table) HTTPRules(listener string) *resource.ListenerHTTP {
 	if l, ok := t.listeners.Get(listener); ok {
@@ -85,10 +86,10 @@ func (t *Table) HTTPRules(listener string) *resource.ListenerHTTP {
 	return &resource.ListenerHTTP{}
 }
 
-// Misdirected tells whether the host that a request names is somebody else's
-// than the server name that its connection began with: a rule of the listener
-// leads it to another destination, or it is of another Host. Such a request is
-// answered 421 (RFC 9110, section 15.5.20). A host that no rule has is none.
+// Misdirected reports whether the host of a request belongs to another route
+// than the connection's server name: a rule of the listener leads it to another
+// destination, or it is of another Host. Such a request is answered 421 (RFC
+// 9110, section 15.5.20). A host without a rule is not misdirected.
 func (t *Table) Misdirected(in *Input, host string) bool {
 	l, ok := t.listeners.Get(in.Listener)
 	if !ok || l.spec.Protocol != "tls" || l.hosts.Len() == 0 {
@@ -136,8 +137,8 @@ func (t *Table) request(in *Input, destination string, q *Request, tr *trace) (A
 	return a, reason
 }
 
-// answer decides about a request by the rules of a MeshHTTPRoute. There is no
-// backend where it is answered from here.
+// answer routes a request by the rules of a MeshHTTPRoute. The backend is nil
+// if a rule redirects, or on failure.
 func (p *policy) answer(a *Answered, s *Service, q *Request, tr *trace) (*backend, Reason) {
 	a.Route, a.Rule = p.route, NoRule
 	m, fits := p.http.rules.Match(&q.Request)

@@ -9,29 +9,28 @@ import (
 	"penstock/routing/resource"
 )
 
-// requests are the MeshHTTPRoutes for one destination. They count where
-// requests are routed one by one; everywhere else connections are, by its
-// MeshTCPRoutes.
+// requests are the MeshHTTPRoutes for one destination. They apply where
+// requests are routed individually; elsewhere MeshTCPRoutes route connections.
 type requests struct {
-	policies []*policy // the one that wins first
-	chooser  chooser   // among them
+	policies []*policy // in order of precedence
+	chooser  chooser   // of policies
 }
 
-// httpRoute is one MeshHTTPRoute with what is made of it alone.
+// httpRoute is one MeshHTTPRoute and the rules compiled from it.
 type httpRoute struct {
 	spec  *resource.MeshHTTPRoute // defaults filled in
-	rules []*httprule.Rules       // of each of spec.To
+	rules []*httprule.Rules       // of each entry of spec.To
 }
 
-// httpPolicy is what one MeshHTTPRoute says about one destination.
+// httpPolicy is what one MeshHTTPRoute specifies for one destination.
 type httpPolicy struct {
 	from   *httpRoute
 	rules  *httprule.Rules
 	spec   []resource.HTTPRule
-	shares []shares // of each rule; one that redirects has none
+	shares []shares // of each rule; empty if it redirects
 }
 
-// putHTTPRoute takes a route's new resource in; nil: it is gone.
+// putHTTPRoute records a route's new resource; a nil spec removes it.
 func (c *compiler) putHTTPRoute(name string, spec resource.Spec) error {
 	var before, after []string
 	if old, ok := c.httpRoutes.Get(name); ok {
@@ -73,8 +72,8 @@ func httpDestinations(r *resource.MeshHTTPRoute) []string {
 	return names
 }
 
-// makeRequests makes the policies of a destination's MeshHTTPRoutes; nil: it
-// has none.
+// makeRequests builds the policies of a destination's MeshHTTPRoutes, or nil if
+// it has none.
 func (c *compiler) makeRequests(destination string, old *requests) *requests {
 	names := list(c.httpRoutesTo, destination)
 	if len(names) == 0 {
@@ -118,13 +117,14 @@ func (c *compiler) makeHTTPPolicy(name, destination string, r *httpRoute, old *p
 	return p
 }
 
-// sameRules finds the shares of the rule that is for the same requests as one of
-// the next version's, wherever it stands; nil: there is none, or no policy.
+// sameRules returns a function from the index of a new rule to the shares of
+// the old rule that matches the same requests, at whatever index. That is nil
+// if there is no such rule, or no old policy.
 func (h *httpPolicy) sameRules(rules []resource.HTTPRule) func(i int) *shares {
 	if h == nil {
 		return func(int) *shares { return nil }
 	}
-	var byMatches map[string]int // made when the first rule stands elsewhere
+	var byMatches map[string]int // built at the first rule whose index changed
 	return func(i int) *shares {
 		matches := rules[i].Matches
 		if i < len(h.spec) && reflect.DeepEqual(matches, h.spec[i].Matches) {
@@ -140,7 +140,7 @@ func (h *httpPolicy) sameRules(rules []resource.HTTPRule) func(i int) *shares {
 	}
 }
 
-// byMatches finds rules by the requests that they are for.
+// byMatches maps the key of a rule's matches to the rule's index.
 func (h *httpPolicy) byMatches() map[string]int {
 	m := make(map[string]int, len(h.spec))
 	for i := range h.spec {
@@ -149,19 +149,19 @@ func (h *httpPolicy) byMatches() map[string]int {
 	return m
 }
 
-// protocolTags say what a client speaks: ours, and Kuma's.
+// protocolTags give a client's protocol: Penstock's tag and Kuma's.
 var protocolTags = [...]string{"protocol", "kuma.io/protocol"}
 
-// spoken is what a client speaks, and who says so.
+// spoken is the protocol of a client, and the source of that fact.
 type spoken struct {
-	protocol string // "": nobody knows, which is tcp
-	tag      string // that says so; "": none does
+	protocol string // "" if unknown, which means tcp
+	tag      string // the tag that gives it, or ""
 	layer    int    // of the tag
-	service  string // of the client, whose Service says so; "": none does
+	service  string // the client's service whose protocol it is, or ""
 }
 
-// protocol is what the client speaks: by a tag, or else as the service does
-// that it belongs to.
+// protocol returns the client's protocol: by a tag, otherwise the protocol of
+// its service.
 func (t *Table) protocol(src *source) spoken {
 	for i, tags := range src.layers {
 		if len(tags) == 0 {
@@ -181,16 +181,17 @@ func (t *Table) protocol(src *source) spoken {
 	return spoken{}
 }
 
-// isHTTP tells the protocols whose requests can be routed one by one.
+// isHTTP reports whether requests of a protocol can be routed individually.
 func isHTTP(protocol string) bool { return protocol == "http" || protocol == "http2" }
 
-// readable tells whether what connections to the listener carry can be read.
+// readable reports whether the proxy can read the plaintext of connections to
+// the listener.
 func (l *Listener) readable() bool {
 	return l.spec.Protocol == "tcp" || l.spec.Protocol == "tls" && l.spec.TLS != nil && l.spec.TLS.Mode == "terminate"
 }
 
-// routesRequests tells whether the requests of a connection are to be routed
-// one by one.
+// routesRequests reports whether the requests of a connection are to be routed
+// individually.
 func (t *Table) routesRequests(in *Input, l *Listener, s *Service) bool {
 	if !l.readable() {
 		return false
@@ -199,9 +200,8 @@ func (t *Table) routesRequests(in *Input, l *Listener, s *Service) bool {
 	return t.requestPolicy(s, &src) != nil
 }
 
-// requestPolicy is the MeshHTTPRoute by which requests from a source are
-// routed; nil: none is, and MeshTCPRoutes decide. It acts where both sides
-// speak HTTP.
+// requestPolicy returns the MeshHTTPRoute for requests from a source, or nil if
+// MeshTCPRoutes decide. It requires that both sides speak HTTP.
 func (t *Table) requestPolicy(s *Service, src *source) *policy {
 	if s.requests == nil || !isHTTP(s.spec.Protocol) || !isHTTP(t.protocol(src).protocol) {
 		return nil

@@ -6,8 +6,8 @@ import (
 	"penstock/routing/resource"
 )
 
-// A route that was stored when more was valid acts, but for what no request
-// can have.
+// A route stored under laxer validation stays in effect, except for matches
+// that no request can fit.
 func TestAStoredHTTPRouteThatIsNotValidAnyMoreActs(t *testing.T) {
 	const stored = `{"kind":"MeshHTTPRoute","name":"shop","spec":{"to":[{"targetRef":{"kind":"MeshService","name":"shop"},"rules":[
 {"matches":[{"path":{"type":"PathPrefix","value":"/100%"}}],"default":{"backendRefs":[{"kind":"MeshService","name":"shop"}]}},

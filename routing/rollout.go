@@ -9,21 +9,21 @@ import (
 	"penstock/routing/resource"
 )
 
-// rollout lays the weights that a route's rollout has come to over those of its
-// backendRefs. It reads no clock: when a step is over the leader says so, by a
-// resource of its own. A route that has just come begins at its first step at
-// once, before the leader has noted it, so that what a change does to traffic
-// is known when it is made.
+// rollout replaces the weights of a route's backendRefs by those of its current
+// rollout step. It reads no clock: the leader ends a step by writing a Rollout
+// resource. A new route is at its first step at once, before the leader has
+// recorded it, so that the effect of a change on traffic is known when it is
+// applied.
 type rollout struct {
 	route string
-	state *resource.Rollout // as found; nil: there was none
+	state *resource.Rollout // at that version; nil if there was none
 	place RolloutPlace
-	refs  []resource.BackendRef // with the weights that are in force
-	at    int                   // of the new backend in refs
-	tally *Tally                // of connections to it
+	refs  []resource.BackendRef // with the weights in force
+	at    int                   // index of the new backend in refs
+	tally *Tally                // of connections to the new backend
 }
 
-// RolloutPlace is where a rollout is.
+// RolloutPlace is the current step of a rollout.
 type RolloutPlace struct {
 	Step   int    `json:"step" yaml:"step"` // from 1
 	Steps  int    `json:"steps" yaml:"steps"`
@@ -31,32 +31,34 @@ type RolloutPlace struct {
 	Phase  string `json:"phase" yaml:"phase"`   // resource.Rollout.Phase
 }
 
-// String says it in words.
+// String describes the step.
 func (p *RolloutPlace) String() string {
 	return fmt.Sprintf("weights of step %d of %d of its rollout, %s at %d %%", p.Step, p.Steps, p.Phase, p.Weight)
 }
 
-// Tally counts what becomes of the connections to a rollout's new backend. It
-// lives as long as the route leads there; loops count in it without locks.
+// Tally counts the outcomes of connections to a rollout's new backend. It
+// exists as long as the route has that backend. Event loops update it without
+// locks.
 type Tally struct {
-	since                    time.Time // never changed
+	since                    time.Time // immutable
 	connects, failed, resets atomic.Uint64
 }
 
-// RolloutCounts are what a node sees of a rollout's new backend. The first three
-// only grow, until the process ends or the route leads elsewhere.
+// RolloutCounts are one node's observations of a rollout's new backend. The
+// first three only grow, until the process ends or the route gets another
+// backend.
 type RolloutCounts struct {
-	Connects  uint64 // attempts that have ended, and connections for which there was no endpoint to try
+	Connects  uint64 // finished attempts, and connections without an endpoint to try
 	Failed    uint64 // of them
-	Resets    uint64 // of those that did not fail: reset before the first byte
-	Endpoints int    // of a weight above 0
+	Resets    uint64 // of the successful ones: reset before the first byte
+	Endpoints int    // with a weight above 0
 	Ejected   int    // of them
-	// Counting is for how long the first three have been counted. A node that
-	// was behind while the route was deleted and made anew has counted on.
+	// Counting is the duration of the first three counts. A node that missed that
+	// the route was deleted and recreated keeps counting.
 	Counting time.Duration
 }
 
-// The counting, of a backend that is no rollout's as well.
+// Counter methods; a nil Tally does nothing.
 
 func (t *Tally) connected() {
 	if t != nil {
@@ -77,7 +79,7 @@ func (t *Tally) reset() {
 	}
 }
 
-// putRollout takes in how far a rollout has come; nil: nobody knows any more.
+// putRollout records the state of a rollout; a nil spec removes it.
 func (c *compiler) putRollout(name string, spec resource.Spec) {
 	if s, ok := spec.(*resource.Rollout); ok {
 		c.rollouts.Set(name, s)
@@ -91,8 +93,8 @@ func (c *compiler) putRollout(name string, spec resource.Spec) {
 	}
 }
 
-// rolloutOf makes the rollout of a route; nil: it has none. What was counted
-// goes on where the backend is the same.
+// rolloutOf builds the rollout of a route, or returns nil if it has none.
+// Counts continue if the backend is the same.
 func (c *compiler) rolloutOf(name string, r *resource.MeshTCPRoute, before *policy) *rollout {
 	at := r.RolloutRef()
 	if at < 0 {
@@ -105,14 +107,15 @@ func (c *compiler) rolloutOf(name string, r *resource.MeshTCPRoute, before *poli
 	for i := range o.refs {
 		o.refs[i].Weight = &weights[i]
 	}
-	// A fork counts by itself what is only played.
+	// A clone counts simulated connections in tallies of its own.
 	if before != nil && before.rollout != nil && c.like == nil && before.rollout.sameBackend(o) {
 		o.tally = before.rollout.tally
 	}
 	return o
 }
 
-// placeOf is where a route's rollout is, by what the leader noted of it.
+// placeOf returns the current step of a route's rollout from the state that the
+// leader wrote.
 func placeOf(r *resource.MeshTCPRoute, state *resource.Rollout) RolloutPlace {
 	p := RolloutPlace{Step: 1, Steps: len(r.Rollout.Steps), Weight: r.Rollout.Steps[0].Weight, Phase: resource.RolloutRunning}
 	if state != nil && state.Of == r.RolloutOf() {
@@ -126,7 +129,7 @@ func (o *rollout) sameBackend(other *rollout) bool {
 	return a.Name == b.Name && tagList(a.Tags) == tagList(b.Tags)
 }
 
-// upToDate tells whether nothing more is noted of the rollout than was found.
+// upToDate reports whether the state of the rollout is unchanged.
 func (o *rollout) upToDate(c *compiler) bool {
 	if o == nil {
 		return true
@@ -135,8 +138,8 @@ func (o *rollout) upToDate(c *compiler) bool {
 	return state == o.state
 }
 
-// backendRefs are those of a policy: with a rollout's weights, or as the route
-// has them.
+// backendRefs returns the refs with the rollout's weights, or without a rollout
+// the route's own.
 func (o *rollout) backendRefs(own []resource.BackendRef) []resource.BackendRef {
 	if o == nil {
 		return own
@@ -144,8 +147,8 @@ func (o *rollout) backendRefs(own []resource.BackendRef) []resource.BackendRef {
 	return o.refs
 }
 
-// count has connections that these shares send to the new backend counted, and
-// none that come there by another way.
+// count attaches the tally to the new backend in these shares. Connections that
+// reach it by another route are not counted.
 func (o *rollout) count(sh *shares) {
 	if o == nil || sh.refs[o.at].backend == nil {
 		return
@@ -159,16 +162,16 @@ func (o *rollout) count(sh *shares) {
 	x.backend = &counted
 }
 
-// nobody counts a connection that is closed since none of the backends leads
-// anywhere: while the new one gets a part, it has failed as well. At 100 % there
-// is no other that could take its part.
+// nobody counts a connection that is closed because no backend can take it.
+// While the new backend has weight this counts as its failure: at 100 % no
+// other backend can take its share.
 func (o *rollout) nobody() {
 	if o != nil && o.place.Weight > 0 {
 		o.tally.failure()
 	}
 }
 
-// where tells where the rollout is; nil: there is none.
+// where returns the current step, or nil without a rollout.
 func (o *rollout) where() *RolloutPlace {
 	if o == nil {
 		return nil
@@ -176,8 +179,8 @@ func (o *rollout) where() *RolloutPlace {
 	return &o.place
 }
 
-// RolloutCounts gives what is seen of the new backend of a route's rollout;
-// false where there is no such route, none of its destination, or no rollout.
+// RolloutCounts returns the counts of the new backend of a route's rollout, or
+// false if the route, its destination or the rollout does not exist.
 func (t *Table) RolloutCounts(route string, now time.Time) (counts RolloutCounts, ok bool) {
 	r, ok := t.routes.Get(route)
 	if !ok || r.Rollout == nil || len(r.To) != 1 {
@@ -208,7 +211,7 @@ func (t *Table) RolloutCounts(route string, now time.Time) (counts RolloutCounts
 	return counts, true
 }
 
-// summarizeRollout are the sentences about rollouts that a change begins or ends.
+// summarizeRollout describes the rollouts that a change starts or ends.
 func (tr *WhatIf) summarizeRollout() (words []string) {
 	for _, name := range tr.routes {
 		before, _ := tr.table.routes.Get(name)
@@ -229,7 +232,8 @@ func (tr *WhatIf) summarizeRollout() (words []string) {
 		case was == is:
 		case is == "" && after != nil:
 			place := placeOf(before, state)
-			words = append(words, fmt.Sprintf("%s: its rollout ends, %s at step %d of %d, %d %%: the route's own weights act", name, place.Phase, place.Step, place.Steps, place.Weight))
+			words = append(words, fmt.Sprintf("%s: its rollout ends, %s at step %d of %d, %d %%: the route's own weights act",
+				name, place.Phase, place.Step, place.Steps, place.Weight))
 		case is != "":
 			words = append(words, fmt.Sprintf("%s: a rollout %s: %s", name, begun, after.RolloutText()))
 		}

@@ -11,9 +11,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// rollout notes how far a route's rollout has come, as the leader does: its
-// phase, step and weight. With "other" the note is of another rollout. Without
-// a phase it tells what was counted.
+// rollout writes the state of a route's rollout like the leader: its phase,
+// step and weight; with a further argument as that of another rollout. Without
+// a phase it prints the counts.
 func (w *world) rollout(args []string) string {
 	name := args[0]
 	if len(args) == 1 {
@@ -45,9 +45,9 @@ func rolloutRoute(weights []int, at int, steps ...int) *resource.MeshTCPRoute {
 	return r
 }
 
-// Of any hundred connections the new backend has exactly what its step says,
-// from the first one after a step on, and connections that come by another
-// route are not counted.
+// In each hundred connections the new backend gets exactly the weight of the
+// step, from the first connection of a step on. Connections by another route
+// are not counted.
 func TestEachStepsShareIsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		steps := rapid.SliceOfNDistinct(rapid.IntRange(1, 100), 1, 4, rapid.ID).Draw(t, "steps")
@@ -62,7 +62,7 @@ func TestEachStepsShareIsExact(t *testing.T) {
 		}
 		total := uint64(0)
 		for i, want := range steps {
-			if i > 0 || rapid.Bool().Draw(t, "noted") { // the first step acts before it is noted
+			if i > 0 || rapid.Bool().Draw(t, "noted") { // the first step applies before the leader records it
 				note := &resource.Rollout{Of: route.RolloutOf(), Phase: "running", Step: i + 1, Weight: want}
 				if _, err := r.Apply([]resource.Change{put(resource.KindRollout, "split", note)}, t0); err != nil {
 					t.Fatal(err)
@@ -99,7 +99,7 @@ func TestEachStepsShareIsExact(t *testing.T) {
 	})
 }
 
-// A connection that is there keeps its endpoint, whatever its rollout comes to.
+// An established connection keeps its endpoint at every step of the rollout.
 func TestARolloutDoesNotTouchWhatIsEstablished(t *testing.T) {
 	route := rolloutRoute([]int{1, 1}, 1, 50, 100)
 	r := NewRouter(Config{})
@@ -130,18 +130,23 @@ func TestARolloutDoesNotTouchWhatIsEstablished(t *testing.T) {
 			}
 		}
 	}
-	// A reset of the early one is told where it was counted, and no other table kept alive.
+	// An early reset is counted in the tally that counted the connect, without
+	// keeping another table alive.
 	held["part-1"].EarlyReset(t0)
 	if c, _ := r.Table().RolloutCounts("split", t0); c.Connects != 1 || c.Resets != 1 {
 		t.Errorf("counted %+v, want one connect and one reset", c)
 	}
 }
 
-// For how long a node has counted is said, from when the route's rollout came.
+// RolloutCounts reports for how long a node has counted, since the route's
+// rollout began.
 func TestHowLongARolloutIsCountedIsKnown(t *testing.T) {
 	route := rolloutRoute([]int{1, 1}, 1, 50, 100)
 	r := NewRouter(Config{})
-	changes := []resource.Change{put("Service", "apps", service(1)), put("Service", "part-0", service(1)), put("Service", "part-1", service(1)), put("MeshTCPRoute", "split", route)}
+	changes := []resource.Change{
+		put("Service", "apps", service(1)), put("Service", "part-0", service(1)), put("Service", "part-1", service(1)),
+		put("MeshTCPRoute", "split", route),
+	}
 	if _, err := r.Apply(changes, t0); err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +162,9 @@ func TestHowLongARolloutIsCountedIsKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(time.Hour, time.Hour)
-	for _, change := range []resource.Change{resource.Delete(resource.Key{Kind: "MeshTCPRoute", Name: "split"}), put("MeshTCPRoute", "split", route)} {
+	for _, change := range []resource.Change{
+		resource.Delete(resource.Key{Kind: "MeshTCPRoute", Name: "split"}), put("MeshTCPRoute", "split", route),
+	} {
 		if _, err := r.Apply([]resource.Change{change}, t0.Add(time.Hour)); err != nil {
 			t.Fatal(err)
 		}
@@ -165,7 +172,7 @@ func TestHowLongARolloutIsCountedIsKnown(t *testing.T) {
 	want(time.Hour+time.Second, time.Second)
 }
 
-// What is only played is not counted.
+// Simulated connections are not counted.
 func TestPlayedConnectionsAreNoMeasureOfARollout(t *testing.T) {
 	route := rolloutRoute([]int{1, 1}, 1, 50, 100)
 	r := NewRouter(Config{})
@@ -191,9 +198,9 @@ func TestPlayedConnectionsAreNoMeasureOfARollout(t *testing.T) {
 	}
 }
 
-// A new backend that has everything, and no endpoint any more, closes every
-// connection: each is a failure of the rollout. What gets nothing of a route
-// has no part in that, and looking on is no connection.
+// If a new backend has all the weight and no endpoint, every connection is
+// closed and counts as a failure of the rollout. Connections closed while it
+// has no weight do not count, nor do explain and simulations.
 func TestConnectionsThatNobodyTakesAreFailuresOfTheRollout(t *testing.T) {
 	route := rolloutRoute([]int{1, 1}, 1, 50, 100)
 	r := NewRouter(Config{})
@@ -243,9 +250,9 @@ func TestConnectionsThatNobodyTakesAreFailuresOfTheRollout(t *testing.T) {
 	want("aborted, with nobody left", 10, RolloutCounts{Connects: 20, Failed: 20})
 }
 
-// A rollout among a hundred backends of large weights without a common divisor,
-// which takes the place of a split that is half through: its table is made in
-// no time, and its shares are exact.
+// A rollout among a hundred backends with large coprime weights replaces a
+// split in the middle of its period: the table is built quickly, and the shares
+// are exact.
 func TestARolloutAmongManyLargeWeights(t *testing.T) {
 	r := NewRouter(Config{})
 	changes := []resource.Change{put("Service", "apps", service(1)), put("Listener", "front", &resource.Listener{Service: "apps"})}
@@ -258,7 +265,7 @@ func TestARolloutAmongManyLargeWeights(t *testing.T) {
 	if _, err := r.Apply(changes, t0); err != nil {
 		t.Fatal(err)
 	}
-	d, _ := r.Decide(&Input{Listener: "front"}) // its split is half through
+	d, _ := r.Decide(&Input{Listener: "front"}) // the split is in the middle of its period
 	d.Closed()
 	if _, err := r.Apply([]resource.Change{put("MeshTCPRoute", "split", rolloutRoute(weights, 99, 51, 100))}, t0); err != nil {
 		t.Fatal(err)
@@ -279,9 +286,9 @@ func TestARolloutAmongManyLargeWeights(t *testing.T) {
 	}
 }
 
-// As many endpoints are ejected as a Service allows by itself: where all of a
-// new backend refuse, that is more than a rollout allows by itself, however
-// many there are; the last one is never ejected.
+// With the default limit of ejections, a new backend whose endpoints all refuse
+// exceeds the default abort threshold of a rollout, whatever their number. The
+// last usable endpoint is never ejected.
 func TestEjectionsOfAWholeServiceAreMoreThanARolloutAllows(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 4, 5, 10} {
 		route := rolloutRoute([]int{1, 1}, 1, 50, 100)

@@ -10,64 +10,64 @@ import (
 	"penstock/routing/resource"
 )
 
-// Hosts knows the addresses of host names; discovery.Resolver is one.
+// Hosts resolves host names; discovery.Resolver implements it.
 type Hosts interface {
-	// Lookup gives the last known addresses, in an order of their own.
+	// Lookup returns the last known addresses, in the implementation's order.
 	Lookup(host string) ([]netip.Addr, bool)
 }
 
-// Config is for NewRouter.
+// Config configures NewRouter.
 type Config struct {
-	// NodeTags are this node's, part of every connection's source.
+	// NodeTags are this node's tags, part of every connection's source.
 	NodeTags map[string]string
-	// Hosts resolves endpoints given by name; nil: those have no addresses.
+	// Hosts resolves endpoints given by name. With nil they have no addresses.
 	Hosts Hosts
-	// Observe is told of ejections and of changes of health; nil: nobody is.
-	// It is called on the goroutine that brought them about and must not block.
+	// Observe, if set, receives ejections and changes of health. It runs on the
+	// goroutine that caused them and must not block.
 	Observe func(endpoint.Event)
 }
 
-// Router holds the table that is in force. Decisions are taken from anywhere,
-// without a lock; changes come one after the other.
+// Router holds the table in force. Any goroutine may make decisions, without a
+// lock; changes are serialized.
 type Router struct {
 	cfg   Config
 	table atomic.Pointer[Table]
-	mu    sync.Mutex // held by whoever makes the next table
+	mu    sync.Mutex // held while the next table is built
 }
 
-// NewRouter makes a router with an empty table.
+// NewRouter returns a router with an empty table.
 func NewRouter(cfg Config) *Router {
 	r := &Router{cfg: cfg}
 	r.table.Store(&Table{node: cfg.NodeTags})
 	return r
 }
 
-// Table is the one in force.
+// Table returns the table in force.
 func (r *Router) Table() *Table { return r.table.Load() }
 
-// Decide takes a decision on the table in force.
+// Decide makes a decision with the table in force.
 func (r *Router) Decide(in *Input) (Decision, Reason) { return r.table.Load().Decide(in) }
 
-// Explain tells how a decision would be taken on the table in force.
+// Explain describes a decision with the table in force.
 func (r *Router) Explain(in *Input, now time.Time) Explanation {
 	return r.table.Load().Explain(in, now)
 }
 
-// Applied is what a change has led to.
+// Applied is the result of a change.
 type Applied struct {
 	Table *Table
-	// Listeners and Services are the names of those that are new, other than
-	// before, or gone, each once. A listener that only has other Hosts is not
-	// among them: whoever opens sockets need not know.
+	// Listeners and Services are the sorted names of those that were added,
+	// changed or removed. A listener of which only Hosts changed is not included:
+	// its socket stays as it is.
 	Listeners, Services []string
-	// Hosts tells that the host names to resolve, or how often, may be others
-	// than before.
+	// Hosts reports that the host names to resolve, or the interval, may have
+	// changed.
 	Hosts bool
 }
 
-// Apply puts a set of changes in force, all at once. A resource that cannot be
-// compiled (validation lets none through) is left out as if it were deleted,
-// so that nothing falls through to what is left of it, and the error names it.
+// Apply puts a set of changes in force atomically. A resource that does not
+// compile (validation admits none) is treated as deleted, so that no part of it
+// stays in force, and the error names it.
 func (r *Router) Apply(changes []resource.Change, now time.Time) (Applied, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -80,7 +80,7 @@ func (r *Router) Apply(changes []resource.Change, now time.Time) (Applied, error
 	return done, err
 }
 
-// Resolved puts the present addresses of these host names in force.
+// Resolved puts the current addresses of these host names in force.
 func (r *Router) Resolved(hosts []string, now time.Time) Applied {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -90,7 +90,7 @@ func (r *Router) Resolved(hosts []string, now time.Time) Applied {
 			c.dirty(name)
 		}
 	}
-	done, _ := c.finish() // addresses have no faults
+	done, _ := c.finish() // addresses cannot fail to compile
 	r.table.Store(done.Table)
 	return done
 }

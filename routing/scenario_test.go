@@ -21,8 +21,8 @@ var update = flag.Bool("update", false, "rewrite what the scenarios in testdata 
 
 var t0 = time.Unix(1_700_000_000, 0)
 
-// The scenarios read as stories: a command with its input, a line of dashes,
-// and what comes of it. testdata/README.md explains the commands.
+// TestScenarios runs scenario files: a command with its input, a line of
+// dashes, and the output. testdata/README.md explains the commands.
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -78,7 +78,7 @@ func runScenario(t *testing.T, file string) {
 	}
 }
 
-// world is a router with a clock and host names of the test's own.
+// world is a router with a clock and host names controlled by the test.
 type world struct {
 	t      *testing.T
 	router *Router
@@ -86,7 +86,7 @@ type world struct {
 	hosts  map[string][]netip.Addr
 	events []string
 	held   []*Decision
-	set    *resource.Set // of what gateway has applied
+	set    *resource.Set // resources applied by gateway
 }
 
 func newWorld(t *testing.T) *world {
@@ -171,7 +171,7 @@ func (w *world) do(command, input string) string {
 	return w.took()
 }
 
-// took gives the events since the last command, or ok.
+// took returns the events since the last command, or "ok".
 func (w *world) took() string {
 	s := cmp.Or(strings.Join(w.events, "\n"), "ok")
 	w.events = nil
@@ -190,8 +190,8 @@ func (w *world) apply(input string) string {
 	return w.change(changes)
 }
 
-// policies makes these routes all there are, so that a scenario need not
-// know those before it.
+// policies replaces all routes, so that a scenario does not depend on those
+// before it.
 func (w *world) policies(input string) string {
 	var changes []resource.Change
 	for name := range w.router.Table().routes.All() {
@@ -200,7 +200,7 @@ func (w *world) policies(input string) string {
 	for name := range w.router.Table().httpRoutes.All() {
 		changes = append(changes, resource.Delete(resource.Key{Kind: "MeshHTTPRoute", Name: name}))
 	}
-	w.change(changes) // by itself, so that no split goes on where another one was
+	w.change(changes) // in a change of its own, so that no split continues an old one
 	changes = nil
 	objects, faults := decodeInput(input)
 	if len(faults) == 0 {
@@ -221,8 +221,8 @@ func (w *world) policies(input string) string {
 	return "ok"
 }
 
-// effective tells which policies decide for which sources; "all" also of
-// services that no policy is for.
+// effective prints which policies decide for which sources; "all" includes
+// services without policies.
 func (w *world) effective(args []string) string {
 	q := EffectiveQuery{All: slices.Contains(args, "all")}
 	if len(args) > 0 && !q.All {
@@ -270,7 +270,7 @@ func effectiveSource(b *strings.Builder, destination string, s *EffectiveSource)
 	}
 }
 
-// source tells the tags of a connection and where each comes from.
+// source prints the tags of a connection and the layer of each.
 func (w *world) source(args []string) string {
 	in := parseInput(w.t, args)
 	l, ok := w.router.Table().Listener(in.Listener)
@@ -332,9 +332,9 @@ func (w *world) hostList() string {
 	return cmp.Or(strings.Join(all, "\n"), "none")
 }
 
-// connect runs connections; "times=N" is how many, "failing=A,B" are endpoints
-// that refuse, "dropping=A,B" such that never answer, which takes the timeout,
-// "hold" keeps them open. Equal outcomes in a row are counted.
+// connect opens connections. "times=N" is their number, endpoints in
+// "failing=A,B" refuse, those in "dropping=A,B" time out, and "hold" keeps the
+// connections open. Consecutive equal outcomes are counted.
 func (w *world) connect(args []string) string {
 	in := parseInput(w.t, args)
 	times := 1
@@ -422,7 +422,7 @@ func (w *world) connectOnce(in *Input, failing, dropping []string, hold bool) st
 	}
 }
 
-// parseInput reads "LISTENER sni=NAME alpn=A,B from=IP tags=k=v,...".
+// parseInput parses "LISTENER sni=NAME alpn=A,B from=IP tags=k=v,...".
 func parseInput(t *testing.T, args []string) *Input {
 	in := &Input{Listener: args[0], Client: netip.MustParseAddr("192.0.2.1")}
 	for _, a := range args[1:] {

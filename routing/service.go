@@ -14,20 +14,20 @@ import (
 	"penstock/routing/resource"
 )
 
-// backend is where connections are balanced: all endpoints of a service, or
-// those with certain tags.
+// backend is a set of endpoints to balance over: all endpoints of a service, or
+// a subset by tags.
 type backend struct {
 	*serviceState
 	tags map[string]string // nil: all endpoints
-	spec *resource.Service // how its endpoints are used
+	spec *resource.Service // settings for its endpoints
 	pool *balance.Pool
-	// closed is why connections for it are closed; "": they are not.
+	// closed is why connections to it are closed; "" if they are not.
 	closed string
-	// tally counts connections, where the backend is the new one of a rollout.
+	// tally counts connections if this is the new backend of a rollout.
 	tally *Tally
 }
 
-// putService takes a service's new resource in; nil: it is gone.
+// putService records a service's new resource; a nil spec removes it.
 func (c *compiler) putService(name string, spec resource.Spec) error {
 	s, ok := spec.(*resource.Service)
 	if !ok {
@@ -45,7 +45,7 @@ func (c *compiler) putService(name string, spec resource.Spec) error {
 	return nil
 }
 
-// dirty has the service made anew from the resource it has.
+// dirty schedules a service for a rebuild from its current resource.
 func (c *compiler) dirty(name string) {
 	if s, ok := c.services.Get(name); ok && c.dirtyServices[name] == nil {
 		c.dirtyServices[name] = s.spec
@@ -61,7 +61,7 @@ func (c *compiler) dropService(name string) {
 	c.dirtyServices[name] = nil
 }
 
-// linkHosts notes at which host names a service has endpoints.
+// linkHosts records the host names at which a service has endpoints.
 func (c *compiler) linkHosts(name string, before, after *resource.Service) {
 	from, to := hostsOf(before), hostsOf(after)
 	link(c.atHost, name, from, to)
@@ -83,10 +83,10 @@ func hostsOf(s *resource.Service) []string {
 	return slices.Compact(hosts)
 }
 
-// makeService makes a service's next version; its policies come later.
+// makeService builds a service's next version, without its policies.
 func (c *compiler) makeService(name string, spec *resource.Service) {
 	if spec == nil {
-		return // dropped
+		return // dropService has removed it
 	}
 	old, known := c.services.Get(name)
 	twin := c.twin(name)
@@ -99,7 +99,7 @@ func (c *compiler) makeService(name string, spec *resource.Service) {
 	} else {
 		s.serviceState = &serviceState{name: name, group: endpoint.NewGroup(name, c.cfg.Observe)}
 		if twin != nil {
-			s.policies, s.requests, pool = twin.policies, twin.requests, twin.whole.pool // to go on where those are
+			s.policies, s.requests, pool = twin.policies, twin.requests, twin.whole.pool // whose state the new ones continue
 		}
 	}
 	if before != spec {
@@ -118,7 +118,7 @@ func (c *compiler) makeService(name string, spec *resource.Service) {
 	c.services.Set(name, s)
 }
 
-// twin is the service that a new one stands in for; nil: none.
+// twin returns the service of which a clone's new service is a copy, or nil.
 func (c *compiler) twin(name string) *Service {
 	if c.like == nil {
 		return nil
@@ -145,7 +145,7 @@ func (c *compiler) balancing(s *resource.Service) balance.Config {
 	}
 }
 
-// subset makes the backend of those endpoints of s that have the tags.
+// subset returns the backend of the endpoints of s that have the tags.
 func (c *compiler) subset(s *Service, tags map[string]string, old *backend) *backend {
 	var members []balance.Member
 	for _, m := range s.Members() {
@@ -160,7 +160,7 @@ func (c *compiler) subset(s *Service, tags map[string]string, old *backend) *bac
 	return &backend{serviceState: s.serviceState, tags: tags, spec: s.spec, pool: balance.New(c.balancing(s.spec), members, pool)}
 }
 
-// hasTags tells whether all of want are among tags.
+// hasTags reports whether tags include all of want.
 func hasTags(tags, want map[string]string) bool {
 	for k, v := range want {
 		if got, ok := tags[k]; !ok || got != v {
@@ -174,8 +174,8 @@ func (b *backend) is(name string, tags map[string]string) bool {
 	return b != nil && b.name == name && maps.Equal(b.tags, tags)
 }
 
-// endpoints lists a service's endpoints with their weights. A host name is as
-// many endpoints as it has addresses now, each of the weight that is given.
+// endpoints lists a service's endpoints with their weights. A host name expands
+// to its current addresses, each with the configured weight.
 func (c *compiler) endpoints(s *resource.Service) (set []endpoint.Spec, weights []int) {
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
@@ -208,8 +208,8 @@ func checkEndpoints(s *resource.Service) error {
 	return nil
 }
 
-// address is where an endpoint is: at a host name or an IP address, or at a
-// unix socket.
+// address is an endpoint's parsed address: a host name or IP address with a
+// port, or a unix socket.
 type address struct {
 	host string
 	addr netip.Addr

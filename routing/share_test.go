@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// splitOver is a router with a listener for each name, and one service that is
-// split over others by these weights.
+// splitOver returns a router with listeners of these names and a service that
+// is split over others by weights.
 func splitOver(t interface{ Fatal(...any) }, weights []int, listeners ...string) *Router {
 	r := NewRouter(Config{})
 	batch := []resource.Change{put("Service", "apps", service(1)), put("MeshTCPRoute", "split", splitBy(weights))}
@@ -34,7 +34,7 @@ func splitBy(weights []int) *resource.MeshTCPRoute {
 	return routeFor(resource.TargetRef{Kind: kindMesh}, "apps", refs...)
 }
 
-// takes tells which part each of n connections goes to.
+// takes returns the part that each of n connections goes to.
 func takes(t interface{ Fatalf(string, ...any) }, r *Router, n int, listeners ...string) []int {
 	turns := make([]int, n)
 	for i := range turns {
@@ -50,9 +50,8 @@ func takes(t interface{ Fatalf(string, ...any) }, r *Router, n int, listeners ..
 	return turns
 }
 
-// Where weights add up to 1000, or to a divisor of it, each backend has exactly
-// its share of any 1000 connections in a row, wherever these begin and through
-// whichever listeners they come.
+// If the weights add up to 1000, or to a divisor of it, each backend gets
+// exactly its share of any 1000 consecutive connections, through any listeners.
 func TestAnyThousandConnectionsAreSharedExactly(t *testing.T) {
 	const window = 1000
 	rapid.Check(t, func(t *rapid.T) {
@@ -79,10 +78,13 @@ func TestAnyThousandConnectionsAreSharedExactly(t *testing.T) {
 	})
 }
 
-// Gateway API's conformance suite sends 500 connections and wants each share
-// within 5 points, whenever it begins to look.
+// The Gateway API's conformance suite requires each share of 500 connections to
+// be within 5 points, from any starting point.
 func TestSharesOfFiveHundredAreWithinFivePoints(t *testing.T) {
-	for _, weights := range [][]int{{70, 30, 0}, {1, 1}, {1, 0}, {90, 10}, {8, 1, 1}, {333, 333, 334}, {999_983, 500_009, 7}, {1_000_000, 1}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}} {
+	for _, weights := range [][]int{
+		{70, 30, 0}, {1, 1}, {1, 0}, {90, 10}, {8, 1, 1}, {333, 333, 334}, {999_983, 500_009, 7}, {1_000_000, 1},
+		{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16},
+	} {
 		sum := 0
 		for _, w := range weights {
 			sum += w
@@ -99,8 +101,8 @@ func TestSharesOfFiveHundredAreWithinFivePoints(t *testing.T) {
 					t.Errorf("%v, round %d: part %d had %.3f of 500, want %.3f", weights, begin, p, share, want)
 				}
 			}
-			takes(t, r, 37, "front") // the next round begins elsewhere
-			if begin == 10 {         // and goes on through a change of another route
+			takes(t, r, 37, "front") // the next round starts at another position
+			if begin == 10 {         // and continues after a change of another route
 				mustApply(t, r, put("MeshTCPRoute", "other", routeFor(resource.TargetRef{Kind: kindMesh}, "part-0")))
 			}
 		}

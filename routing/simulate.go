@@ -14,86 +14,88 @@ import (
 	"penstock/routing/resource"
 )
 
-// The bounds of what is played.
+// Bounds of simulations.
 const (
 	// MaxPlayed bounds the connections of one play.
 	MaxPlayed = 1_000_000
-	// maxPlays bounds the plays of one simulation, maxPlayedInAll their
-	// connections together.
+	// maxPlays bounds the plays of one simulation, maxPlayedInAll the sum of their
+	// connections.
 	maxPlays, maxPlayedInAll = 50, 10_000_000
-	// maxOutcomes bounds the outcomes of a play that are listed.
+	// maxOutcomes bounds the listed outcomes of a play.
 	maxOutcomes = 1000
 )
 
-// ErrPlayed is for a number of connections that cannot be played.
+// ErrPlayed reports a number of connections out of range.
 var ErrPlayed = errors.New("cannot play that many connections")
 
-// SimulateRequest says what to play, in one of three ways: connections to a
-// listener (Input), connections to a service whatever listener they come from
-// (Destination), or, with neither, whatever the change may lead elsewhere: each
-// service that it touches, and each name of a listener.
+// SimulateRequest selects what to simulate: connections to a listener (Input),
+// connections to a service regardless of the listener (Destination), or with
+// neither everything that the change may route differently: each service that
+// it affects and each affected name of a listener.
 type SimulateRequest struct {
-	// Connections is how many each play has, 1 to MaxPlayed. They stay open.
+	// Connections is the number per play, 1 to MaxPlayed. They stay open until the
+	// play ends.
 	Connections int
 	Input       *Input
 	Destination string
-	// Source are the tags of connections to a destination; nil: one play for
-	// each source that policies tell apart.
+	// Source is the tags of connections to a destination; nil: one play for each
+	// source that policies distinguish.
 	Source map[string]string
-	// Request is what each of the connections asks for; nil: where requests
-	// are routed one by one, what rules are for is played.
+	// Request is the request of each connection; nil: where requests are routed
+	// individually, an example request of each rule.
 	Request *Request
 }
 
-// Simulation is where connections would go before a change and after it.
+// Simulation is where connections go before a change and after it.
 type Simulation struct {
-	Connections int             `json:"connections"` // of each play
+	Connections int             `json:"connections"` // per play
 	Plays       []SimulatedMove `json:"plays"`
-	// MorePlays is how many were left out.
+	// MorePlays is the number of plays left out.
 	MorePlays int `json:"morePlays,omitempty"`
 }
 
-// SimulatedMove is connections of one kind.
+// SimulatedMove is one play: connections or requests of one kind.
 type SimulatedMove struct {
-	// Listener is where they come to; "": they are played by destination.
+	// Listener is where they arrive; "" for plays by destination.
 	Listener   string `json:"listener,omitempty"`
 	ServerName string `json:"serverName,omitempty"`
 	ALPN       string `json:"alpn,omitempty"`
-	// Destination is the service that they are for; "": what the listener says.
+	// Destination is their service; "" if the listener determines it.
 	Destination string             `json:"destination,omitempty"`
 	Source      string             `json:"source,omitempty"`  // as in EffectiveSource, or tags
-	Request     string             `json:"request,omitempty"` // as "GET /cart"; "": connections are played
+	Request     string             `json:"request,omitempty"` // as in "GET /cart"; "" if connections are simulated
 	Outcomes    []SimulatedOutcome `json:"outcomes"`
-	// MoreOutcomes are not listed; fewer connections came to each of them.
+	// MoreOutcomes is the number of outcomes not listed; each has fewer
+	// connections.
 	MoreOutcomes int `json:"moreOutcomes,omitempty"`
 }
 
-// SimulatedOutcome is one end of connections, and how many came to it.
+// SimulatedOutcome is one result of routing, and how often it occurs.
 type SimulatedOutcome struct {
 	Destination string `json:"destination,omitempty"`
 	Service     string `json:"service,omitempty"`
 	Subset      string `json:"subset,omitempty"` // "k=v,..."; "": the whole service
 	Endpoint    string `json:"endpoint,omitempty"`
-	Reason      Reason `json:"reason,omitempty"` // why they are closed; "": they are not
-	// Route is the MeshHTTPRoute by which each request of these connections is
-	// routed by itself; "": they are routed as a whole, or requests were played.
+	Reason      Reason `json:"reason,omitempty"` // why they are closed; "" if they are not
+	// Route is the MeshHTTPRoute by which the requests of these connections are
+	// routed individually; "" for connections routed as a whole, and for requests.
 	Route string `json:"route,omitempty"`
-	// Status and Location are what requests are answered with by a rule.
+	// Status and Location are the answer of a redirect.
 	Status   int    `json:"status,omitempty"`
 	Location string `json:"location,omitempty"`
 	Before   int    `json:"before"`
 	After    int    `json:"after"`
 }
 
-// simulation is one play, to be taken on any table.
+// simulation is one play, for any table.
 type simulation struct {
 	play SimulatedMove
 	in   Input
-	src  *source  // of a play by destination
-	q    *Request // nil: connections are played
+	src  *source  // for plays by destination; otherwise nil
+	q    *Request // nil if connections are simulated
 }
 
-// Simulate plays connections against copies of both tables.
+// Simulate routes connections on clones of both tables.
 func (tr *WhatIf) Simulate(ctx context.Context, r *SimulateRequest, now time.Time) (*Simulation, error) {
 	if r.Connections < 1 || r.Connections > MaxPlayed {
 		return nil, fmt.Errorf("%w: %d, want 1 to %d", ErrPlayed, r.Connections, MaxPlayed)
@@ -114,7 +116,7 @@ func (tr *WhatIf) Simulate(ctx context.Context, r *SimulateRequest, now time.Tim
 	return sim, nil
 }
 
-// compare plays n connections on both tables and lists the outcomes.
+// compare runs n connections on both tables and lists the outcomes.
 func (g *simulation) compare(ctx context.Context, before, after *Table, n int, now time.Time) error {
 	rows := map[SimulatedOutcome]*SimulatedOutcome{}
 	for i, table := range []*Table{before, after} {
@@ -150,7 +152,7 @@ func (g *simulation) compare(ctx context.Context, before, after *Table, n int, n
 	return nil
 }
 
-// compare orders outcomes: what is served first, then by name.
+// compare orders outcomes: those without a reason first, then by name.
 func (o SimulatedOutcome) compare(p SimulatedOutcome) int {
 	return cmp.Or(
 		strings.Compare(string(o.Reason), string(p.Reason)), strings.Compare(o.Destination, p.Destination),
@@ -159,11 +161,13 @@ func (o SimulatedOutcome) compare(p SimulatedOutcome) int {
 	)
 }
 
-// simulations are the plays that a request asks for.
+// simulations returns the plays for a request.
 func (tr *WhatIf) simulations(r *SimulateRequest) (games []simulation) {
 	switch {
 	case r.Input != nil:
-		g := simulation{in: *r.Input, play: SimulatedMove{Listener: r.Input.Listener, ServerName: r.Input.ServerName, Source: tagList(r.Input.Tags)}}
+		g := simulation{in: *r.Input, play: SimulatedMove{
+			Listener: r.Input.Listener, ServerName: r.Input.ServerName, Source: tagList(r.Input.Tags),
+		}}
 		g.play.ALPN = strings.Join(r.Input.ALPN, ",")
 		return asking([]simulation{g}, r.Request)
 	case r.Destination != "" && r.Request != nil:
@@ -182,13 +186,15 @@ func (tr *WhatIf) simulations(r *SimulateRequest) (games []simulation) {
 	for _, m := range tr.moves() {
 		in := m.input()
 		in.Tags = r.Source
-		games = append(games, simulation{in: *in, play: SimulatedMove{Listener: m.listener, ServerName: m.hello.name, ALPN: m.hello.alpn, Source: tagList(r.Source)}})
+		games = append(games, simulation{in: *in, play: SimulatedMove{
+			Listener: m.listener, ServerName: m.hello.name, ALPN: m.hello.alpn, Source: tagList(r.Source),
+		}})
 	}
 	return games
 }
 
-// simulationsTo are the plays of one destination: from one source, or from each that
-// classes is.
+// simulationsTo returns the plays for one destination: from the source with
+// these tags or, if nil, from each of the classes.
 func (tr *WhatIf) simulationsTo(destination string, tags map[string]string, classes []class) (games []simulation) {
 	if tags != nil {
 		src := &source{layers: [4]map[string]string{0: tags, 3: tr.table.node}}
@@ -201,21 +207,21 @@ func (tr *WhatIf) simulationsTo(destination string, tags map[string]string, clas
 	return games
 }
 
-// end is where a connection comes to.
+// end is the result of routing one connection or request.
 type end struct {
 	destination string
 	backend     *backend
 	endpoint    *endpoint.Endpoint
 	reason      Reason
-	route       string // by which requests are routed; "": not known of requests
-	request     bool   // it is of requests, and counts as one at the endpoint
+	route       string // as SimulatedOutcome.Route
+	request     bool   // counts as a request at the endpoint
 	status      int
 	location    string
 }
 
-// run plays n connections on a table and tells how many come to which end. All
-// are open until the last one is; then they are closed, so that the next play
-// begins with what there was.
+// run routes n connections on a table and returns the number for each end. All
+// stay open until the last is routed and are then closed, so that each play
+// starts from the same state.
 func (g *simulation) run(ctx context.Context, t *Table, n int, now time.Time) (map[end]int, error) {
 	ends := map[end]int{}
 	for i := range n {
@@ -228,7 +234,7 @@ func (g *simulation) run(ctx context.Context, t *Table, n int, now time.Time) (m
 			e.route = d.Route
 		}
 		if reason == OK && d.backend != nil {
-			if !g.in.Client.IsValid() { // of many clients, whom Maglev tells apart
+			if !g.in.Client.IsValid() { // simulate many clients, for Maglev
 				d.hash = balance.Mix(uint64(i) + 1)
 			}
 			e.endpoint, e.reason = d.Next(now)
@@ -249,7 +255,7 @@ func (g *simulation) run(ctx context.Context, t *Table, n int, now time.Time) (m
 	return ends, nil
 }
 
-// decide takes one decision: about a connection, or about a request on one.
+// decide makes one decision, for a connection or for a request.
 func (g *simulation) decide(t *Table) (a Answered, reason Reason) {
 	if g.src == nil {
 		return g.decideAt(t)
@@ -276,7 +282,7 @@ func (g *simulation) decide(t *Table) (a Answered, reason Reason) {
 	return a, reason
 }
 
-// decideAt is decide for what comes to a listener.
+// decideAt is decide for plays by listener.
 func (g *simulation) decideAt(t *Table) (a Answered, reason Reason) {
 	a.Decision, reason = t.Decide(&g.in)
 	if reason != OK || !a.http {
@@ -295,7 +301,7 @@ func (g *simulation) decideAt(t *Table) (a Answered, reason Reason) {
 	return t.Request(&g.in, a.Destination(), &full)
 }
 
-// outcome names an end, without a count.
+// outcome converts an end to an outcome without counts.
 func (e *end) outcome() SimulatedOutcome {
 	o := SimulatedOutcome{Destination: e.destination, Reason: e.reason, Route: e.route, Status: e.status, Location: e.location}
 	if e.backend != nil {

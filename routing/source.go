@@ -8,28 +8,28 @@ import (
 	"penstock/routing/resource"
 )
 
-// source is the tags of where a connection comes from, in layers. Where two
-// layers have the same tag the one that says more about the client wins: its
-// proven identity, then its network, then the listener, then the node.
+// source is the tags of a connection's origin, in layers. If several layers
+// have a tag, the layer that is closest to the client wins: its verified
+// identity, then its network, the listener, the node.
 type source struct {
 	layers  [4]map[string]string
 	network netip.Prefix
 }
 
-// The layers of a source.
+// layerNames are the names of the layers of a source.
 var layerNames = [4]string{"client", "network", "listener", "node"}
 
-// serviceTags name the service that a client belongs to: ours, and Kuma's.
+// serviceTags name the service of a client: Penstock's tag and Kuma's.
 var serviceTags = [...]string{"service", "kuma.io/service"}
 
-// source is that of a connection to a listener.
+// source returns the source of a connection to a listener.
 func (t *Table) source(in *Input, l *Listener) source {
 	s := source{layers: [4]map[string]string{0: in.Tags, 2: l.spec.Tags, 3: t.node}}
 	s.layers[1], s.network = l.sources.find(in.Client)
 	return s
 }
 
-// get gives a tag's value and the layer that it is from.
+// get returns a tag's value and its layer, or -1.
 func (s *source) get(tag string) (value string, layer int) {
 	for i, tags := range s.layers {
 		if v, ok := tags[tag]; ok {
@@ -39,9 +39,9 @@ func (s *source) get(tag string) (value string, layer int) {
 	return "", -1
 }
 
-// service is the service that the client belongs to, or "". A layer that names
-// it by either tag beats those below: what a client has proven to be is not
-// overruled by what its network is said to be.
+// service returns the service of the client, or "". Either tag in a higher
+// layer beats both in lower ones: the tags of its network do not override a
+// client's verified identity.
 func (s *source) service() string {
 	for _, tags := range s.layers {
 		if len(tags) == 0 {
@@ -56,7 +56,7 @@ func (s *source) service() string {
 	return ""
 }
 
-// matches tells whether the source is among those that a targetRef picks.
+// matches reports whether a targetRef selects the source.
 func (s *source) matches(r *resource.TargetRef) bool {
 	switch r.Kind {
 	case kindMesh:
@@ -77,7 +77,7 @@ func (s *source) matches(r *resource.TargetRef) bool {
 	return true
 }
 
-// all lists the tags that count, sorted.
+// all lists the effective tags, sorted.
 func (s *source) all() []Tag {
 	seen := map[string]Tag{}
 	for i, tags := range slices.Backward(s.layers[:]) {

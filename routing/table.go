@@ -11,9 +11,8 @@ import (
 	"penstock/routing/resource"
 )
 
-// Table is one version of everything that decisions are made from. It is
-// immutable and may be read from anywhere; what it shares with the version
-// before it costs nothing.
+// Table is one version of everything that decisions depend on. It is immutable,
+// safe for concurrent use, and shares unchanged parts with the version before.
 type Table struct {
 	node         map[string]string // the node's own tags
 	listeners    hamt.Map[*Listener]
@@ -21,15 +20,15 @@ type Table struct {
 	services     hamt.Map[*Service]
 	routes       hamt.Map[*resource.MeshTCPRoute] // defaults filled in
 	httpRoutes   hamt.Map[*httpRoute]
-	rollouts     hamt.Map[*resource.Rollout] // by the route
-	certificates hamt.Map[[]string]          // the names that each is for
+	rollouts     hamt.Map[*resource.Rollout] // by route
+	certificates hamt.Map[[]string]          // names that each covers
 
-	// Who has to be looked at when something changes.
-	routesTo     hamt.Map[[]string] // destination -> MeshTCPRoutes that speak of it
-	httpRoutesTo hamt.Map[[]string] // destination -> MeshHTTPRoutes that speak of it
+	// Reverse indexes: the objects to rebuild after a change.
+	routesTo     hamt.Map[[]string] // destination -> its MeshTCPRoutes
+	httpRoutesTo hamt.Map[[]string] // destination -> its MeshHTTPRoutes
 	backendOf    hamt.Map[[]string] // service -> destinations with a route to it
-	// What comes of the Gateway API.
-	gateways *gateway.Model // nil: nothing
+	// Derived from the Gateway API.
+	gateways *gateway.Model // nil in the first, empty table
 	bound    hamt.Map[*gateway.Destination]
 
 	atHost hamt.Map[[]string] // host name -> services with an endpoint there
@@ -40,46 +39,46 @@ type Service struct {
 	*serviceState
 	spec     *resource.Service // defaults filled in
 	whole    *backend
-	policies []*policy // MeshTCPRoutes for which it is the destination; the one that wins first
-	chooser  chooser   // among them
-	requests *requests // by MeshHTTPRoutes; nil: there is none for it
+	policies []*policy // MeshTCPRoutes of which it is the destination, in order of precedence
+	chooser  chooser   // of policies
+	requests *requests // MeshHTTPRoutes of which it is the destination; nil if there are none
 }
 
-// serviceState is what of a service outlives its versions.
+// serviceState is the part of a service that outlives its versions.
 type serviceState struct {
 	name   string
 	group  *endpoint.Group
 	budget endpoint.Budget
 }
 
-// Name is the resource's name.
+// Name returns the resource's name.
 func (s *Service) Name() string { return s.name }
 
-// Spec is the resource with its defaults filled in. It must not be changed.
-// It is the same pointer until the resource is applied again.
+// Spec returns the resource with defaults filled in. It must not be changed.
+// The pointer stays the same until the resource is applied again.
 func (s *Service) Spec() *resource.Service { return s.spec }
 
-// Group is the state of all its endpoints; the same in every version.
+// Group returns the state of all endpoints, which every version shares.
 func (s *Service) Group() *endpoint.Group { return s.group }
 
-// Members lists its endpoints with their weights, in the order of the
-// resource. It must not be changed.
+// Members returns the endpoints with their weights, in the resource's order. It
+// must not be changed.
 func (s *Service) Members() []balance.Member { return s.whole.pool.Members() }
 
-// Uses tells whether connections to the service itself are given to member i.
+// Uses reports whether member i gets connections to the whole service.
 func (s *Service) Uses(i int, now time.Time) bool { return s.whole.pool.Uses(i, now) }
 
-// Source tells which of its members they are given to.
+// Source says which members get these connections.
 func (s *Service) Source(now time.Time) balance.Source { return s.whole.pool.Source(now) }
 
-// Retries gives the connections and the retries of the last 10 seconds.
+// Retries returns the number of connections and retries of the last 10 seconds.
 func (s *Service) Retries(now time.Time) (connections, retries int64) { return s.budget.Counts(now) }
 
-// Service finds a service.
+// Service returns the service with a name.
 func (t *Table) Service(name string) (*Service, bool) { return t.services.Get(name) }
 
-// Services iterates over all services, in no order; routes of the Gateway API
-// are none.
+// Services iterates over all services in no particular order, without those
+// that represent Gateway API routes.
 func (t *Table) Services() iter.Seq[*Service] {
 	return func(yield func(*Service) bool) {
 		for name, s := range t.services.All() {
@@ -90,10 +89,10 @@ func (t *Table) Services() iter.Seq[*Service] {
 	}
 }
 
-// Listener finds a listener, of this node or of others.
+// Listener returns the listener with a name; it may be one of other nodes.
 func (t *Table) Listener(name string) (*Listener, bool) { return t.listeners.Get(name) }
 
-// Listeners iterates over all listeners, in no order.
+// Listeners iterates over all listeners in no particular order.
 func (t *Table) Listeners() iter.Seq[*Listener] { return values(&t.listeners) }
 
 func values[V any](m *hamt.Map[V]) iter.Seq[V] {
@@ -106,8 +105,8 @@ func values[V any](m *hamt.Map[V]) iter.Seq[V] {
 	}
 }
 
-// Hosts iterates over the host names of endpoints, with how often each is to
-// be looked up.
+// Hosts iterates over the host names of endpoints, with the lookup interval of
+// each.
 func (t *Table) Hosts() iter.Seq2[string, time.Duration] {
 	return func(yield func(string, time.Duration) bool) {
 		for host, users := range t.atHost.All() {

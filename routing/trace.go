@@ -12,8 +12,7 @@ import (
 	"penstock/routing/resource"
 )
 
-// trace writes down what the steps of a decision see. On the data path there
-// is none.
+// trace records the steps of a decision. It is nil on the data path.
 type trace struct{ explanation Explanation }
 
 func (tr *trace) add(s Step) {
@@ -36,8 +35,8 @@ func (tr *trace) listener(in *Input, l *Listener) {
 	}
 }
 
-// certificate puts in what the handshake sees, after the listener; without a
-// certificate nothing comes after it.
+// certificate inserts the certificate step after the listener. Without a
+// certificate it drops all steps after the listener.
 func (tr *trace) certificate(in *Input, refs []string, reason Reason) {
 	name := *in
 	name.ALPN = nil
@@ -61,7 +60,7 @@ func sentName(in *Input) string {
 	return s
 }
 
-// result completes the step at hand.
+// result sets the result of the last step.
 func (tr *trace) result(format string, args ...any) {
 	steps := tr.explanation.Steps
 	steps[len(steps)-1].Result = fmt.Sprintf(format, args...)
@@ -125,7 +124,7 @@ func (tr *trace) noPolicy(s *Service) {
 func (tr *trace) source(s *source) {
 	told := func(s Step) bool { return s.Name == "source" }
 	if slices.ContainsFunc(tr.explanation.Steps, told) {
-		return // for MeshHTTPRoutes
+		return // recorded for MeshHTTPRoutes
 	}
 	all := s.all()
 	result := "no tags"
@@ -148,7 +147,7 @@ func (tr *trace) policies(s *Service, src *source, chosen *policy) {
 	tr.add(step)
 }
 
-// policyText names the policy of a route.
+// policyText returns the name of a route's policy for display.
 func policyText(route string) string {
 	if isBound(route) {
 		return route
@@ -186,7 +185,7 @@ func (tr *trace) split(of string, sh *shares, turn int) {
 	tr.add(step)
 }
 
-// rollout says whose weights those of the step at hand are.
+// rollout adds to the last step that its weights are those of a rollout.
 func (tr *trace) rollout(o *rollout) {
 	if place := o.where(); place != nil {
 		step := &tr.explanation.Steps[len(tr.explanation.Steps)-1]
@@ -194,7 +193,7 @@ func (tr *trace) rollout(o *rollout) {
 	}
 }
 
-// text names a backend.
+// text returns a backend's name for display.
 func (b *backend) text() string {
 	return resource.SubsetText(b.name, b.tags)
 }
@@ -240,7 +239,7 @@ func (tr *trace) outcome(reason Reason) {
 	tr.add(step)
 }
 
-// tagList renders tags as k=v,... in order.
+// tagList renders tags as k=v,..., sorted by key.
 func tagList(tags map[string]string) string {
 	var parts []string
 	for _, k := range slices.Sorted(maps.Keys(tags)) {

@@ -8,19 +8,19 @@ import (
 	"penstock/routing/resource"
 )
 
-// WhatIf is a change that is tried beside the table that is in force, which it
-// does not touch: what would become of connections can be played and told.
+// WhatIf is a change applied to a clone of the table in force, which stays as
+// it is. It can simulate and describe the effect on connections.
 //
 //	whatIf, err := router.Table().WhatIf(changes, hosts, now)
 //	whatIf.DiffSummary(nil)   // "canary: 10 % of new connections to apps move from v1 to v2"
 //	whatIf.Simulate(ctx, &routing.SimulateRequest{Connections: 10_000})
 type WhatIf struct {
 	table   *Table // in force
-	after   *Table // of a fork
+	after   *Table // of the clone
 	again   func() (before, after *Router)
-	touched []string // services that would be others, or decide otherwise, by name
-	routes  []string // MeshTCPRoutes that would, as they come
-	// listeners of which names may lead elsewhere, by name; and the names.
+	touched []string // services that change or are routed differently, by name
+	routes  []string // changed MeshTCPRoutes, in the order of the changes
+	// names are the hellos that may be routed differently, by listener.
 	names map[string][]sentHello
 }
 
@@ -30,14 +30,15 @@ type sentHello struct {
 	alpn string // "": none
 }
 
-// WhatIf tries changes. The error names what cannot be compiled.
+// WhatIf applies changes to a clone. The error names resources that do not
+// compile.
 func (t *Table) WhatIf(changes []resource.Change, hosts Hosts, now time.Time) (*WhatIf, error) {
 	fork := t.clone(hosts, now)
 	done, err := fork.Apply(changes, now)
 	tr := &WhatIf{table: t, after: done.Table, touched: done.Services, names: map[string][]sentHello{}}
 	tr.again = func() (before, after *Router) {
 		before, after = t.clone(hosts, now), t.clone(hosts, now)
-		_, _ = after.Apply(changes, now) // its faults are known
+		_, _ = after.Apply(changes, now) // fork.Apply has returned its error
 		return before, after
 	}
 	for _, name := range done.Listeners {
@@ -54,7 +55,7 @@ func (t *Table) WhatIf(changes []resource.Change, hosts Hosts, now time.Time) (*
 	return tr, err
 }
 
-// noteNames notes the names that a change of a listener or of a Host speaks of.
+// noteNames records the names that a change of a listener or Host affects.
 func (tr *WhatIf) noteNames(ch *resource.Change) {
 	switch ch.Kind {
 	case "Listener":
@@ -77,10 +78,11 @@ func (tr *WhatIf) noteNames(ch *resource.Change) {
 	}
 }
 
-// anyLabel stands for the label that a wildcard leaves open.
+// anyLabel stands for the label that a wildcard matches.
 const anyLabel = "any-name"
 
-// note adds what clients may send for a rule; without names, that they send none.
+// note records the hellos that a rule matches. Without names it records a hello
+// without a server name.
 func (tr *WhatIf) note(listener string, names, alpn []string) {
 	protocol := ""
 	if len(alpn) > 0 {
@@ -97,15 +99,15 @@ func (tr *WhatIf) note(listener string, names, alpn []string) {
 	}
 }
 
-// moved is a hello that a listener would lead elsewhere.
+// moved is a hello whose destination changes.
 type moved struct {
 	listener      string
 	hello         sentHello
-	before, after string // destinations; "": none
-	closed        Reason // before, where that has none; after, where that has none
+	before, after string // destinations, or ""
+	closed        Reason // the reason of the side without a destination
 }
 
-// input is the connection that sends the hello.
+// input returns a connection that sends the hello.
 func (m *moved) input() *Input {
 	in := &Input{Listener: m.listener, ServerName: m.hello.name, HasServerName: m.hello.name != ""}
 	if m.hello.alpn != "" {
@@ -114,13 +116,13 @@ func (m *moved) input() *Input {
 	return in
 }
 
-// moves lists the hellos that would be led elsewhere, by listener and name.
+// moves lists the hellos whose destination changes, by listener and name.
 func (tr *WhatIf) moves() (list []moved) {
 	for listener, hellos := range tr.names {
 		before, was := tr.table.listeners.Get(listener)
 		after, is := tr.after.listeners.Get(listener)
 		if !was || !is {
-			continue // it begins or ends as a whole
+			continue // the whole listener is added or removed
 		}
 		seen := map[sentHello]bool{}
 		for _, h := range hellos {
@@ -150,9 +152,9 @@ func (tr *WhatIf) moves() (list []moved) {
 	return list
 }
 
-// classesOf are the distinct sources of a destination before and after, each
-// once, in order of precedence after the change, and at the end those that are
-// only there before.
+// classesOf returns the distinct sources of a destination before and after the
+// change, in order of precedence after it; those that exist only before come
+// last.
 func (tr *WhatIf) classesOf(destination string) (all []class) {
 	seen := map[string]bool{}
 	for _, t := range []*Table{tr.after, tr.table} {
@@ -161,7 +163,7 @@ func (tr *WhatIf) classesOf(destination string) (all []class) {
 			continue
 		}
 		for _, c := range s.classes() {
-			if c.ref != nil && !c.like.matches(c.ref) { // nobody is
+			if c.ref != nil && !c.like.matches(c.ref) { // no source can match
 				continue
 			}
 			if name := c.name(); !seen[name] {
@@ -170,7 +172,7 @@ func (tr *WhatIf) classesOf(destination string) (all []class) {
 			}
 		}
 	}
-	// Mesh and whoever is left over are the same.
+	// Mesh already includes all other sources.
 	if seen[kindMesh] && seen[OtherSources] {
 		all = slices.DeleteFunc(all, func(c class) bool { return c.ref == nil })
 	}

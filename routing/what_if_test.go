@@ -13,7 +13,7 @@ import (
 	"penstock/routing/resource"
 )
 
-// try tries resources that are put, or "delete KIND/NAME".
+// try returns the WhatIf of resources to put, or of "delete KIND/NAME".
 func (w *world) try(input string) *WhatIf {
 	var changes []resource.Change
 	if rest, ok := strings.CutPrefix(input, "delete "); ok {
@@ -34,13 +34,13 @@ func (w *world) try(input string) *WhatIf {
 	return trial
 }
 
-// words says what a change would do. Nothing is done.
+// words prints the summary of a change without applying it.
 func (w *world) words(input string) string {
 	return cmp.Or(strings.Join(w.try(input).DiffSummary(nil), "\n"), "nothing changes for connections")
 }
 
-// simulate plays connections against the table and the changed one. Nothing is
-// done.
+// simulate runs connections on the table and on the changed one, without
+// applying the change.
 func (w *world) simulate(args []string, input string) string {
 	n, err := strconv.Atoi(args[0])
 	if err != nil {
@@ -87,8 +87,9 @@ func (w *world) simulate(args []string, input string) string {
 	return cmp.Or(b.String(), "nothing to play")
 }
 
-// Played connections stay open while they are played, so that a balancer that
-// goes by connections sees them; the table's own are counted, and untouched.
+// Simulated connections stay open during their play, so that a balancer by
+// connections counts them. It also counts the table's own connections, which do
+// not change.
 func TestPlayedConnectionsCountWhereTheyAre(t *testing.T) {
 	r := NewRouter(Config{})
 	s := service(2)
@@ -103,7 +104,7 @@ func TestPlayedConnectionsCountWhereTheyAre(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for round := range 2 { // the second begins with what the first did
+	for round := range 2 { // the second round starts from the same state
 		sim, err := trial.Simulate(t.Context(), &SimulateRequest{Connections: 200, Input: &Input{Listener: "front"}}, t0)
 		if err != nil {
 			t.Fatal(err)
@@ -118,13 +119,14 @@ func TestPlayedConnectionsCountWhereTheyAre(t *testing.T) {
 	}
 }
 
-// Each play begins with what there was: the connections of the one before are
+// Each play starts from the same state: the connections of the previous one are
 // closed.
 func TestPlaysDoNotAddUp(t *testing.T) {
 	r := NewRouter(Config{})
 	s := service(2)
 	s.Balancing.Policy = "leastConnections"
-	mustApply(t, r, put("Service", "apps", s), put("MeshTCPRoute", "web", routeFor(resource.TargetRef{Kind: kindMeshService, Name: "web"}, "apps")))
+	mustApply(t, r, put("Service", "apps", s),
+		put("MeshTCPRoute", "web", routeFor(resource.TargetRef{Kind: kindMeshService, Name: "web"}, "apps")))
 	apps, _ := r.Table().Service("apps")
 	for range 10 {
 		apps.Members()[0].Acquire()
@@ -144,7 +146,8 @@ func TestPlaysDoNotAddUp(t *testing.T) {
 	}
 }
 
-// Without an address clients are many, or Maglev would send all to one place.
+// Without a client address a simulation uses many clients: Maglev would send a
+// single one to one endpoint.
 func TestPlayedClientsAreMany(t *testing.T) {
 	r := NewRouter(Config{})
 	s := service(10)
@@ -166,7 +169,8 @@ func TestPlaysAreBounded(t *testing.T) {
 	mustApply(t, r, batch...)
 	var routes []resource.Change
 	for i := range 2 * maxPlays {
-		routes = append(routes, put("MeshTCPRoute", fmt.Sprint("r", i), routeFor(resource.TargetRef{Kind: kindMeshService, Name: fmt.Sprint("s", i)}, "apps")))
+		routes = append(routes, put("MeshTCPRoute", fmt.Sprint("r", i),
+			routeFor(resource.TargetRef{Kind: kindMeshService, Name: fmt.Sprint("s", i)}, "apps")))
 	}
 	trial, err := r.Table().WhatIf(routes, nil, t0)
 	if err != nil {
@@ -186,7 +190,8 @@ func TestPlaysAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	sim, err = trial.Simulate(t.Context(), &SimulateRequest{Connections: maxOutcomes + 10, Destination: "apps"}, t0)
-	if p := sim.Plays[0]; err != nil || len(p.Outcomes) != maxOutcomes || p.MoreOutcomes != 7 || !slices.ContainsFunc(p.Outcomes, func(o SimulatedOutcome) bool { return o.Before == 2 }) {
+	if p := sim.Plays[0]; err != nil || len(p.Outcomes) != maxOutcomes || p.MoreOutcomes != 7 ||
+		!slices.ContainsFunc(p.Outcomes, func(o SimulatedOutcome) bool { return o.Before == 2 }) {
 		t.Errorf("%d outcomes, %d more, %v", len(p.Outcomes), p.MoreOutcomes, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -196,13 +201,14 @@ func TestPlaysAreBounded(t *testing.T) {
 	}
 }
 
-// A thousand sentences are bounded too.
+// The number of sentences is bounded.
 func TestWordsAreBounded(t *testing.T) {
 	r := manyPolicies(t, 300)
 	var changes []resource.Change
 	for i := range 300 {
 		name := fmt.Sprintf("service-%04d", i)
-		changes = append(changes, put("MeshTCPRoute", "own-"+name, routeFor(resource.TargetRef{Kind: kindMesh}, name, resource.BackendRef{Kind: kindMeshService, Name: "service-0000", Weight: new(0)})))
+		changes = append(changes, put("MeshTCPRoute", "own-"+name, routeFor(resource.TargetRef{Kind: kindMesh}, name,
+			resource.BackendRef{Kind: kindMeshService, Name: "service-0000", Weight: new(0)})))
 	}
 	trial, err := r.Table().WhatIf(changes, nil, t0)
 	if err != nil {
@@ -218,7 +224,8 @@ func TestWordsAreBounded(t *testing.T) {
 		}
 		return 0
 	}
-	if words := strings.Join(trial.DiffSummary(held), "\n"); !strings.Contains(words, "own-service-0007: all new connections to service-0007 are closed (no_backend); 2 established connections stay\n") {
+	if words := strings.Join(trial.DiffSummary(held), "\n"); !strings.Contains(words, "own-service-0007: all new connections "+
+		"to service-0007 are closed (no_backend); 2 established connections stay\n") {
 		t.Errorf("connections of other nodes are not counted in:\n%s", words)
 	}
 }

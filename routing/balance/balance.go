@@ -1,9 +1,9 @@
-// Package balance picks the endpoint of a pool that a connection goes to.
+// Package balance picks an endpoint of a pool for each connection.
 //
-// A Pool is the endpoints that a backend has in one version of the table.
-// Which of them may be picked is looked up at every pick (health, ejection,
-// those already tried), so that nothing is compiled when an endpoint fails.
-// What a policy remembers between picks goes on from one Pool to the next.
+// A Pool holds the endpoints of a backend in one version of the table. Each
+// pick checks which of them are eligible (health, ejection, already tried), so
+// a failing endpoint compiles nothing. The policy's state carries over from one
+// Pool to the next.
 //
 //	pool := balance.New(balance.Config{Policy: balance.LeastConnections}, members, old)
 //	i := pool.Pick(&balance.Query{Now: now})
@@ -18,21 +18,21 @@ import (
 	"penstock/routing/endpoint"
 )
 
-// Policy is how an endpoint is picked among those that may be.
+// Policy is the algorithm that picks among the eligible endpoints.
 type Policy uint8
 
 // The policies.
 const (
-	// RoundRobin gives turns by weight, evenly spread.
+	// RoundRobin takes turns by weight, evenly interleaved.
 	RoundRobin Policy = iota
-	// LeastConnections picks the endpoint with the fewest connections for its
-	// weight, those being established included: of all where there are few, of
-	// two taken at random (power of two choices) where there are many.
+	// LeastConnections picks the endpoint with the fewest connections per weight,
+	// counting those being established: the best of all in a small pool, the
+	// better of two random ones (power of two choices) in a large one.
 	LeastConnections
-	// Random picks by weight.
+	// Random picks at random by weight.
 	Random
-	// Maglev sends the same hash to the same endpoint, on every node, and
-	// moves few others when endpoints come and go.
+	// Maglev maps the same hash to the same endpoint on every node, and remaps few
+	// others when endpoints are added or removed.
 	Maglev
 )
 
@@ -40,49 +40,49 @@ var policies = [...]string{"roundRobin", "leastConnections", "random", "maglev"}
 
 func (p Policy) String() string { return policies[p] }
 
-// ParsePolicy finds a policy by its name in resources; "" is RoundRobin.
+// ParsePolicy returns the policy with a name as in resources; "" is RoundRobin.
 func ParsePolicy(s string) (Policy, bool) {
 	i := slices.Index(policies[:], s)
 	return Policy(max(i, 0)), i >= 0 || s == ""
 }
 
-// Config says how a pool picks. It is comparable.
+// Config configures how a pool picks. It is comparable.
 type Config struct {
 	Policy Policy
-	// SlowStart is the time in which an endpoint that is new or has recovered
-	// grows to its full share; 0: none.
+	// SlowStart is the time in which a new or recovered endpoint ramps up to its
+	// full share; 0 disables it.
 	SlowStart time.Duration
-	// ZoneTag and Zone: endpoints whose tag of that name has that value are
-	// near, and preferred. "": no preference.
+	// ZoneTag and Zone: endpoints with this value of this tag are near, and
+	// preferred. "" disables the preference.
 	ZoneTag, Zone string
-	// ZoneMinHealthy is the share of the near endpoints, in percent, that must
-	// be usable for all connections to stay near. Below it as many go far as
-	// are missing in proportion, so that those that are left are not overrun.
+	// ZoneMinHealthy is the percentage of near endpoints that must be usable for
+	// all connections to stay near. Below it a proportional share goes far, so
+	// that the remaining near endpoints are not overloaded.
 	ZoneMinHealthy int
-	// Panic uses all endpoints where none is usable; otherwise none is used.
+	// Panic uses all endpoints if none is usable; otherwise Pick returns None.
 	Panic bool
 }
 
-// Member is an endpoint with its weight; one of weight 0 is never picked.
+// Member is an endpoint with its weight. Weight 0 is never picked.
 type Member struct {
 	*endpoint.Endpoint
 	Weight int
 }
 
-// slowStartFloor is the share with which a slow start begins.
+// slowStartFloor is the fraction of its share at which a slow start begins.
 const slowStartFloor = 0.1
 
-// Pool is the endpoints to choose from. All loops may use it.
+// Pool is the endpoints to choose from. It is safe for concurrent use.
 type Pool struct {
 	cfg     Config
 	members []Member
-	near    *tier         // all endpoints where no zone is preferred
-	far     *tier         // nil where there is none
-	picks   atomic.Uint64 // so far, where there is far
+	near    *tier         // all endpoints if no zone is preferred
+	far     *tier         // nil if there is none
+	picks   atomic.Uint64 // number of picks; counted only with far
 }
 
-// New makes a pool. Where old, which may be nil, is no different it is
-// returned itself; otherwise what its policy remembers is taken over.
+// New returns a pool. If old, which may be nil, is equal, New returns old;
+// otherwise it takes over the state of old's policy.
 func New(cfg Config, members []Member, old *Pool) *Pool {
 	if old != nil && old.cfg == cfg && slices.Equal(old.members, members) {
 		return old
@@ -111,34 +111,34 @@ func New(cfg Config, members []Member, old *Pool) *Pool {
 	return p
 }
 
-// Members lists the endpoints. It must not be changed.
+// Members returns the endpoints. The slice must not be changed.
 func (p *Pool) Members() []Member { return p.members }
 
-// Config is what New was given.
+// Config returns the configuration.
 func (p *Pool) Config() Config { return p.cfg }
 
-// Empty tells whether there is no endpoint of a weight above 0.
+// Empty reports whether no endpoint has a weight above 0.
 func (p *Pool) Empty() bool { return len(p.near.members) == 0 }
 
-// Query is what one connection asks for.
+// Query describes one connection.
 type Query struct {
 	Now time.Time
-	// Hash is for Maglev.
+	// Hash is the key for Maglev.
 	Hash uint64
-	// Tried are the members that failed this connection: they are picked
-	// again only when no other is usable. nil: none.
+	// Tried are the members that failed this connection. They are picked again
+	// only if no other is usable. nil is the empty set.
 	Tried *Set
-	// Untried leaves the members in Tried out in any case.
+	// Untried excludes the members in Tried altogether.
 	Untried bool
-	// Peek leaves everything as it is.
+	// Peek picks without advancing any state.
 	Peek bool
 }
 
-// None is Pick's answer where no endpoint may be picked.
+// None is Pick's result if no endpoint is eligible.
 const None = -1
 
-// Pick chooses a member: one that is ready and untried, else one that is paused,
-// else one that was tried, else, in a panic, any.
+// Pick chooses a member: one that is ready and untried, else one that is paused
+// and untried, else one that was tried, else, in a panic, any.
 func (p *Pool) Pick(q *Query) int {
 	r := round{q: q, from: ready, untried: q.Tried.any()}
 	if p.far != nil {
@@ -167,7 +167,7 @@ func (p *Pool) Pick(q *Query) int {
 	}
 }
 
-// candidates are the members that a round looks at.
+// candidates are the members that a round considers.
 type candidates uint8
 
 const (
@@ -176,23 +176,23 @@ const (
 	all
 )
 
-// Source says which members connections are given to.
+// Source says which members get connections.
 type Source uint8
 
 // The sources.
 const (
 	// FromReady: those that are healthy, not ejected and not paused.
 	FromReady Source = iota
-	// FromPaused: those that are paused, since no other is usable.
+	// FromPaused: paused members, because no other is usable.
 	FromPaused
-	// FromAll: all of them, since none is usable (panic).
+	// FromAll: all members, because none is usable (panic).
 	FromAll
-	// FromNone: there is none that may be used.
+	// FromNone: no member.
 	FromNone
 )
 
-// Text says for people why connections go to members that are not ready; "" if
-// they do not.
+// Text explains why connections go to members that are not ready, or returns ""
+// if they do not.
 func (s Source) Text() string {
 	switch s {
 	case FromPaused:
@@ -203,7 +203,7 @@ func (s Source) Text() string {
 	return ""
 }
 
-// Source tells which members connections are given to at that time.
+// Source returns which members get connections at that time.
 func (p *Pool) Source(now time.Time) Source {
 	source := FromNone
 	for _, m := range p.members {
@@ -220,7 +220,7 @@ func (p *Pool) Source(now time.Time) Source {
 	return source
 }
 
-// Uses tells whether connections are given to a member at that time.
+// Uses reports whether a member gets connections at that time.
 func (p *Pool) Uses(i int, now time.Time) bool {
 	m := p.members[i]
 	if m.Weight <= 0 {
@@ -241,11 +241,11 @@ func (p *Pool) Uses(i int, now time.Time) bool {
 type round struct {
 	q       *Query
 	from    candidates
-	untried bool // only those not in q.Tried
+	untried bool // excludes members in q.Tried
 	ticket  uint64
 }
 
-// may tells whether member i of the pool may be picked.
+// may reports whether member i of the pool is eligible.
 func (r *round) may(p *Pool, i int32) bool {
 	if r.untried && r.q.Tried.Has(int(i)) {
 		return false
@@ -263,7 +263,7 @@ func (c candidates) has(m *Member, now time.Time) bool {
 	return true
 }
 
-// pick tries the zone whose turn it is, and then the other one.
+// pick tries the zone whose turn it is, then the other one.
 func (p *Pool) pick(r *round) int {
 	if p.far == nil {
 		return p.near.pick(r)
@@ -278,8 +278,8 @@ func (p *Pool) pick(r *round) int {
 	return second.pick(r)
 }
 
-// stays tells whether it is the zone's turn: evenly spread over the picks or,
-// with Maglev, the same for the same client.
+// stays reports whether the near zone has this turn. Turns are spread evenly
+// over the picks; with Maglev they depend on the hash alone.
 func (p *Pool) stays(r *round) bool {
 	share := p.nearShare(r.q.Now, r.from)
 	if p.cfg.Policy == Maglev {
@@ -289,18 +289,18 @@ func (p *Pool) stays(r *round) bool {
 	return share == 1 || math.Floor((n+1)*share) > math.Floor(n*share)
 }
 
-// zoneSalt makes a client's zone independent of its place in the table.
+// zoneSalt makes a client's zone independent of its slot in the table.
 const zoneSalt = 0x7a6f6e65
 
-// fraction makes a number from 0 to below 1 of a hash.
+// fraction maps a hash to [0, 1).
 func fraction(h uint64) float64 { return float64(h>>11) / (1 << 53) }
 
-// NearShare is the share of the connections that stay in the zone now, as long
-// as members are ready.
+// NearShare returns the fraction of connections that stay in the zone now,
+// while members are ready.
 func (p *Pool) NearShare(now time.Time) float64 { return p.nearShare(now, ready) }
 
-// nearShare is that share among the candidates. Where all members are, the
-// zones have their weights' shares.
+// nearShare returns this fraction among the candidates. If all members are
+// candidates, each zone gets the share of its weights.
 func (p *Pool) nearShare(now time.Time, from candidates) float64 {
 	if p.far == nil {
 		return 1
@@ -320,10 +320,11 @@ func (p *Pool) nearShare(now time.Time, from candidates) float64 {
 	return min(1, float64(n*100)/float64(len(p.near.members)*max(p.cfg.ZoneMinHealthy, 1)))
 }
 
-// Near tells whether a member is in the preferred zone, or there is none.
+// Near reports whether a member is in the preferred zone, or there is none.
 func (p *Pool) Near(i int) bool { return slices.Contains(p.near.members, int32(i)) }
 
-// Grown is how much of its share a member has, from slowStartFloor to 1.
+// Grown returns the fraction of its share that a member has in its slow start,
+// from slowStartFloor to 1.
 func (p *Pool) Grown(i int, now time.Time) float64 {
 	if p.cfg.SlowStart <= 0 {
 		return 1
@@ -335,19 +336,19 @@ func (p *Pool) Grown(i int, now time.Time) float64 {
 	return min(1, max(slowStartFloor, float64(now.Sub(since))/float64(p.cfg.SlowStart)))
 }
 
-// weight is a member's weight as it counts now.
+// weight returns a member's current weight, reduced by slow start.
 func (p *Pool) weight(i int32, now time.Time) float64 {
 	return float64(p.members[i].Weight) * p.Grown(int(i), now)
 }
 
-// tier is the members of one zone with what the policy needs to pick.
+// tier is the members of one zone and the policy's state for them.
 type tier struct {
 	pool    *Pool
-	members []int32 // indices into the pool's, those of weight 0 left out
-	total   float64 // of their weights
+	members []int32 // indices into pool.members, without weight 0
+	total   float64 // sum of the weights
 	turns   *turns  // RoundRobin
 	sums    []uint64
-	table   []uint32 // Maglev: places in members
+	table   []uint32 // Maglev: indices into members
 }
 
 func newTier(p *Pool, members []int32, old *Pool) *tier {

@@ -16,7 +16,7 @@ import (
 
 var t0 = time.Unix(1_700_000_000, 0)
 
-// group makes endpoints of those weights, 10.0.0.0 and up.
+// group returns endpoints with these weights at 10.0.0.0 and up.
 func group(weights ...int) []Member {
 	members := make([]Member, len(weights))
 	for i, w := range weights {
@@ -28,7 +28,8 @@ func group(weights ...int) []Member {
 
 func equal(n int) []Member { return group(slices.Repeat([]int{1}, n)...) }
 
-// picks counts which members n connections go to. Each has a hash of its own.
+// picks counts the members picked for n connections, each with a hash of its
+// own.
 func picks(p *Pool, n int, now time.Time) []int {
 	counts := make([]int, len(p.Members()))
 	for k := range n {
@@ -39,7 +40,7 @@ func picks(p *Pool, n int, now time.Time) []int {
 	return counts
 }
 
-// near tells whether counts are within that many standard deviations of the
+// near reports whether counts are within that many standard deviations of the
 // shares that the weights give.
 func near(counts []int, weights []float64, sigmas float64) bool {
 	n, sum := 0, 0.0
@@ -139,7 +140,7 @@ func TestRoundRobinGoesOnInTheNextVersion(t *testing.T) {
 	}
 }
 
-// An endpoint that comes back gets its share, not all that it missed.
+// A recovered endpoint gets its share, not the turns that it missed.
 func TestRoundRobinOwesNothingToTheUnusable(t *testing.T) {
 	members := equal(3)
 	p := New(Config{}, members, nil)
@@ -158,7 +159,7 @@ func TestEveryPolicyKeepsToTheWeights(t *testing.T) {
 		members := group(5, 0, 3, 2)
 		p := New(Config{Policy: policy}, members, nil)
 		got := picks(p, 20_000, t0)
-		// Maglev's places are exact to within a place in sixty.
+		// Maglev's slots are exact to one in sixty.
 		if !near(got, []float64{5, 0, 3, 2}, 6) || got[1] != 0 {
 			t.Errorf("got %v", got)
 		}
@@ -178,7 +179,7 @@ func TestEveryPolicyKeepsToTheWeightsOfMany(t *testing.T) {
 		for k := range 40_000 {
 			i := p.Pick(&Query{Now: t0, Hash: Mix(uint64(k))})
 			counts[i]++
-			members[i].Acquire() // all connections stay
+			members[i].Acquire() // connections stay open
 		}
 		if !near(counts, shares, 6) {
 			t.Errorf("got %v", counts)
@@ -218,7 +219,7 @@ func TestNoPolicyPicksWhatIsNotUsable(t *testing.T) {
 	})
 }
 
-// Rule 16: an ejected endpoint gets nothing until its time is over.
+// Rule 16: an ejected endpoint gets no connections until its ejection ends.
 func TestNoPolicyPicksWhatIsEjected(t *testing.T) {
 	eachPolicy(t, func(t *testing.T, policy Policy) {
 		g := endpoint.NewGroup("apps", nil)
@@ -279,8 +280,8 @@ func TestPeekingChangesNothing(t *testing.T) {
 	}
 }
 
-// Rule 15: connections in establishment count (Acquire comes before them), and
-// a full scan finds the least loaded of a few.
+// Rule 15: connections being established count (Acquire precedes them), and a
+// full scan finds the least loaded of a few.
 func TestLeastConnectionsOfAFew(t *testing.T) {
 	members := group(1, 1, 4)
 	p := New(Config{Policy: LeastConnections}, members, nil)
@@ -298,7 +299,7 @@ func TestLeastConnectionsOfAFew(t *testing.T) {
 		{[]int{1, 0, 1}, []int{1}},
 		{[]int{2, 1, 3}, []int{2}},
 		{[]int{5, 6, 100}, []int{0}},
-		{[]int{1, 2, 4}, []int{0, 2}}, // equal for their weights: by lot
+		{[]int{1, 2, 4}, []int{0, 2}}, // equal load per weight: at random
 	} {
 		load(c.load...)
 		got := picks(p, 200, t0)
@@ -310,16 +311,16 @@ func TestLeastConnectionsOfAFew(t *testing.T) {
 	}
 }
 
-// Rule 15: two of many, taken at random: never the more loaded of two, and
-// nearly even in the end.
+// Rule 15: two random choices among many: never the more loaded of the two, and
+// a nearly even result.
 func TestLeastConnectionsOfMany(t *testing.T) {
 	members := equal(200)
 	p := New(Config{Policy: LeastConnections}, members, nil)
 	for range 200 * 50 {
 		members[p.Pick(&Query{Now: t0})].Acquire()
 	}
-	// An endpoint that is seldom drawn may lag by chance: 1 in 100 runs has one
-	// below 44, 1 in 10^9 has one below 33, 1 in 10^14 has five below 44.
+	// A rarely drawn endpoint may lag: 1 in 100 runs has one below 44, 1 in 10^9
+	// has one below 33, 1 in 10^14 has five below 44.
 	least, most, lag := int64(1<<62), int64(0), 0
 	for _, m := range members {
 		least, most = min(least, m.Active()), max(most, m.Active())
@@ -335,7 +336,7 @@ func TestLeastConnectionsOfMany(t *testing.T) {
 			m.Acquire()
 		}
 	}
-	if got := picks(p, 20_000, t0)[0]; got < 100 || got > 320 { // 1 in 100 draws sees it
+	if got := picks(p, 20_000, t0)[0]; got < 100 || got > 320 { // 1 in 100 draws considers it
 		t.Errorf("the one idle endpoint of 200 got %d of 20000", got)
 	}
 }
@@ -369,8 +370,8 @@ func TestSlowStart(t *testing.T) {
 	})
 }
 
-// Rule 18: connections stay in the zone, and go elsewhere in proportion where
-// it has too few usable endpoints.
+// Rule 18: connections stay in the zone, and go elsewhere in proportion if it
+// has too few usable endpoints.
 func TestZonePreference(t *testing.T) {
 	eachPolicy(t, func(t *testing.T, policy Policy) {
 		members := equal(20)
@@ -433,7 +434,7 @@ func TestZonePreference(t *testing.T) {
 	})
 }
 
-// Rule 18: taking one of a hundred endpoints out moves its own clients and few
+// Rule 18: removing one of a hundred endpoints moves its own clients and few
 // others; the same client goes to the same endpoint.
 func TestMaglevMovesFew(t *testing.T) {
 	members := equal(100)
@@ -459,7 +460,8 @@ func TestMaglevMovesFew(t *testing.T) {
 	}
 }
 
-// Where an endpoint fails only its own clients move, and they spread.
+// If an endpoint fails only its own clients move, and they spread over the
+// others.
 func TestMaglevSpreadsTheClientsOfAFailedEndpoint(t *testing.T) {
 	members := equal(10)
 	p := New(Config{Policy: Maglev}, members, nil)
@@ -544,7 +546,7 @@ func setOf(members ...int) *Set {
 	return s
 }
 
-// A paused endpoint gets nothing while another is ready, and is used where
+// A paused endpoint gets no connections while another is ready, and is used if
 // there is no other.
 func TestPausedEndpointsAreTheLastResort(t *testing.T) {
 	eachPolicy(t, func(t *testing.T, policy Policy) {

@@ -5,14 +5,15 @@ import (
 	"sort"
 )
 
-// few is up to how many endpoints all are looked at for the least connections.
-// Looking at one costs a few ns, and a cache line that others write to.
+// few is the number of endpoints up to which LeastConnections compares all.
+// Each comparison costs a few ns and reads a cache line that other threads
+// write.
 const few = 32
 
-// draws is how often an endpoint is drawn before all are looked at instead.
+// draws bounds the random draws before a scan of all endpoints.
 const draws = 8
 
-// sumWeights gives the running sums of the weights, for drawing by weight.
+// sumWeights returns the running sums of the weights, for draw.
 func sumWeights(t *tier) []uint64 {
 	sums := make([]uint64, len(t.members))
 	var sum uint64
@@ -23,7 +24,7 @@ func sumWeights(t *tier) []uint64 {
 	return sums
 }
 
-// random draws by weight among those that may be picked.
+// random picks an eligible member at random by weight.
 func (t *tier) random(r *round) int {
 	for range draws {
 		if i := t.draw(r); i != None {
@@ -33,8 +34,8 @@ func (t *tier) random(r *round) int {
 	return t.scan(r, func(int32, float64) float64 { return 0 })
 }
 
-// draw draws one member by weight; None where it may not be picked, or the
-// lot falls to the part of its share that it has not grown into yet.
+// draw picks one member at random by weight. It returns None if that member is
+// not eligible, or in the part of its share that slow start withholds.
 func (t *tier) draw(r *round) int {
 	lot := rand.Uint64N(t.sums[len(t.sums)-1])
 	i := t.members[sort.Search(len(t.sums), func(n int) bool { return t.sums[n] > lot })]
@@ -47,7 +48,7 @@ func (t *tier) draw(r *round) int {
 	return int(i)
 }
 
-// least picks by connections for the weight, those being established included.
+// least picks by connections per weight, counting those being established.
 func (t *tier) least(r *round) int {
 	load := func(i int32, weight float64) float64 { return float64(t.pool.members[i].Active()) / weight }
 	if len(t.members) > few {
@@ -69,8 +70,8 @@ func (t *tier) least(r *round) int {
 	return t.scan(r, load)
 }
 
-// scan looks at all members and gives the one of the lowest load; among equal
-// ones the lot decides, by weight, so that idle endpoints share alike.
+// scan returns the eligible member with the lowest load. Ties are broken at
+// random by weight, so that idle endpoints share evenly.
 func (t *tier) scan(r *round, load func(i int32, weight float64) float64) int {
 	best, bestLoad, weights := None, 0.0, 0.0
 	for _, i := range t.members {

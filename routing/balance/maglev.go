@@ -1,15 +1,16 @@
 package balance
 
 // The table of Maglev hashing (Eisenbud et al. 2016, section 3.4): each
-// endpoint has a permutation of the table's places, made from its address, and
-// the endpoints claim places in turn, each the first in its permutation that
-// is free. An endpoint with a lower weight passes on some of its turns.
+// endpoint has a permutation of the table's slots, derived from its address,
+// and the endpoints take turns to claim the first free slot in their
+// permutation. Endpoints with lower weights skip some turns.
 //
-// The table depends on addresses and weights alone, so all nodes have the same.
+// The table depends only on addresses and weights, so it is the same on all
+// nodes.
 
-// Sizes are primes, at least 60 places for an endpoint, so that shares are
-// within two percent of the weights. Another size moves most clients once, so
-// there are few of them.
+// maglevSizes are primes with at least 60 slots per endpoint, so that shares
+// are within two percent of the weights. A change of size remaps most clients
+// once, so there are few sizes.
 var maglevSizes = []struct{ endpoints, size int }{{16, 1021}, {1000, 65537}, {1 << 62, 655373}}
 
 func maglevSize(endpoints int) int {
@@ -21,14 +22,14 @@ func maglevSize(endpoints int) int {
 	return 0 // not reached
 }
 
-// free marks a place that is not claimed.
+// free marks an unclaimed slot.
 const free = ^uint32(0)
 
 func maglevTable(t *tier) []uint32 {
 	type claimant struct {
-		at, step uint64  // place at hand in the permutation, and to the next one
-		due      float64 // when it has its next turn
-		every    float64 // between its turns; 1 for the greatest weight
+		at, step uint64  // current slot in the permutation, and distance to the next one
+		due      float64 // the round of its next turn
+		every    float64 // rounds between turns; 1 for the largest weight
 	}
 	if len(t.members) < 2 {
 		return nil
@@ -66,17 +67,17 @@ func maglevTable(t *tier) []uint32 {
 	}
 }
 
-// hash is the same on every node.
+// hash returns a hash of the address that is the same on every node.
 func (d id) hash() uint64 {
 	s := d.address
 	if d.unix == "" {
-		s = d.addr.String() // what it is reached at, whatever name led there
+		s = d.addr.String() // the resolved address, whatever name led to it
 	}
 	return Hash(s)
 }
 
-// Hash hashes a text, the same on every node and in every version (FNV-1a,
-// mixed once more: its upper bits alone are weak).
+// Hash hashes a string, the same on every node and in every version: FNV-1a,
+// whose upper bits are weak, followed by Mix.
 func Hash(s string) uint64 {
 	h := uint64(14695981039346656037)
 	for i := range len(s) {
@@ -93,9 +94,9 @@ func Mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// maglev looks the hash up. Where the endpoint may not be picked the hash is
-// mixed anew, so that the clients of a failed endpoint spread over all others,
-// each again to one and the same, and the other clients stay where they are.
+// maglev looks up the hash. If the endpoint is not eligible it rehashes, so
+// that the clients of a failed endpoint spread over all others, each always to
+// the same one, while other clients stay where they are.
 func (t *tier) maglev(r *round) int {
 	h := r.q.Hash
 	for range draws {
@@ -117,8 +118,8 @@ func (t *tier) maglev(r *round) int {
 	return best
 }
 
-// takes lets an endpoint in slow start have part of its clients; a client that
-// it took once it takes from then on.
+// takes reports whether an endpoint in slow start accepts a client. The
+// accepted clients remain accepted while the endpoint's share grows.
 func (t *tier) takes(r *round, i int32, h uint64) bool {
 	grown := t.pool.Grown(int(i), r.q.Now)
 	return grown >= 1 || fraction(h) < grown

@@ -5,36 +5,38 @@ import (
 	"sync"
 )
 
-// turns is weighted round robin: each member's turns lie at (k+1/2)/weight on
-// a line, and are taken in their order. So any run of turns as long as the sum
-// of the weights is exact, and heavy members do not come in bursts.
+// turns is weighted round robin: each member's turns are at (k+1/2)/weight on a
+// line, and are taken in this order. So any run of turns as long as the sum of
+// the weights is exact, and heavy members do not come in bursts.
 type turns struct {
 	mu      sync.Mutex
-	at      uint64 // where on the line the last turn was
-	heap    []turn // by at, then by member
-	skipped []turn // kept for its memory
+	at      uint64 // position of the last turn
+	heap    []turn // by position, then by member
+	skipped []turn // buffer of pick, reused
 }
 
-// turn is the next turn of a member. It lies at a fraction, at and rest/(2
-// weight): were the rests left out, they would add up, and turns of different
-// members that fall together would be taken in another order each time.
+// turn is the next turn of a member. Its exact position is at + rest/(2
+// weight). Without the rest, rounding errors would accumulate, and turns of
+// different members at the same position would be taken in a different order
+// each time.
 type turn struct {
 	at     uint64
 	rest   uint32
-	member int32 // of the pool
+	member int32 // index into the pool's members
 }
 
-// unit is the length on the line that holds as many turns of a member as its
-// weight says. Weights of a million still are told apart to one in a million.
+// unit is the distance in which a member has as many turns as its weight. It
+// keeps weights of a million distinct to one in a million.
 const unit = 1 << 40
 
-// rebase is where the line is cut, long before it overflows.
+// rebase is the position at which the line restarts at 0, long before it
+// overflows.
 const rebase = 1 << 62
 
 func (x turn) before(y turn) bool { return x.at < y.at || x.at == y.at && x.member < y.member }
 
-// newTurns begins at the start, or goes on where old was: members that it had
-// keep their distance to their next turn.
+// newTurns starts at 0, or continues old: known members keep the distance to
+// their next turn.
 func newTurns(t *tier, old *Pool) *turns {
 	left := map[id]uint64{}
 	if old != nil {
@@ -50,14 +52,14 @@ func newTurns(t *tier, old *Pool) *turns {
 		w := uint64(m.Weight)
 		first := turn{unit / (2 * w), uint32(unit % (2 * w)), i}
 		if at, known := left[identity(m)]; known {
-			first = turn{at: min(at, unit/w), member: i} // the weight may have been lower
+			first = turn{at: min(at, unit/w), member: i} // the old weight may have been lower
 		}
 		s.push(first)
 	}
 	return s
 }
 
-// id is what an endpoint is known by over versions, as in endpoint.Spec.
+// id identifies an endpoint across versions, as in endpoint.Spec.
 type id struct {
 	address string
 	addr    netip.AddrPort
@@ -66,7 +68,7 @@ type id struct {
 
 func identity(m *Member) id { return id{m.Address, m.Addr, m.Unix} }
 
-// distances adds how far away each member's next turn is.
+// distances adds each member's distance to its next turn to left.
 func (s *turns) distances(p *Pool, left map[id]uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,9 +77,9 @@ func (s *turns) distances(p *Pool, left map[id]uint64) {
 	}
 }
 
-// pick takes the next turn of a member that may have one. Members that are
-// not ready lose the turns that came before, so that their return makes no
-// burst; those that were only tried before keep their place.
+// pick takes the next turn of an eligible member. Members that are not ready
+// lose the turns that they missed, so that they do not return with a burst.
+// Members that are skipped only because they were tried keep their position.
 func (s *turns) pick(t *tier, r *round) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,7 +111,7 @@ func (s *turns) pick(t *tier, r *round) int {
 	return chosen
 }
 
-// after is the member's turn that follows one at that place.
+// after returns the member's next turn after a position.
 func (x turn) after(at uint64, p *Pool, r *round) turn {
 	if grown := p.Grown(int(x.member), r.q.Now); grown < 1 {
 		x.at = at + uint64(unit/(grown*float64(p.members[x.member].Weight)))
@@ -121,7 +123,7 @@ func (x turn) after(at uint64, p *Pool, r *round) turn {
 	return x
 }
 
-// peek tells what pick would choose.
+// peek returns what pick would choose, without advancing.
 func (s *turns) peek(t *tier, r *round) int {
 	best := turn{member: None}
 	for _, x := range s.heap {

@@ -7,7 +7,7 @@ import (
 	"penstock/routing/endpoint"
 )
 
-// Every endpoint has its turns although each connection finds a new version of
+// Every endpoint gets its turns even if each connection uses a new version of
 // the table.
 func TestRoundRobinLivesThroughManyVersions(t *testing.T) {
 	members, more := equal(5), equal(6)
@@ -25,8 +25,8 @@ func TestRoundRobinLivesThroughManyVersions(t *testing.T) {
 	}
 }
 
-// The line on which turns lie is cut in time: no service runs so long that
-// its turns come out of order.
+// Positions of turns are rebased in time: even in a service that runs very long
+// the turns stay in order.
 func TestRoundRobinGoesOnForEver(t *testing.T) {
 	p := New(Config{}, group(3, 2, 1), nil)
 	s := p.near.turns
@@ -42,8 +42,8 @@ func TestRoundRobinGoesOnForEver(t *testing.T) {
 	}
 }
 
-// What counts is what is reached, not the name that led there: nodes may have
-// found the same endpoints by other names.
+// Maglev hashes the resolved address, not the name: nodes may have found the
+// same endpoints by different names.
 func TestMaglevGoesByTheResolvedAddress(t *testing.T) {
 	members, named := equal(5), equal(5)
 	for i := range named {
@@ -58,7 +58,7 @@ func TestMaglevGoesByTheResolvedAddress(t *testing.T) {
 	}
 }
 
-// The share that leaves the zone is kept though each connection finds a new
+// The share that leaves the zone is kept even if each connection uses a new
 // version of the table.
 func TestZoneSharesLiveThroughManyVersions(t *testing.T) {
 	cfg := Config{ZoneTag: "zone", Zone: "a", ZoneMinHealthy: 100}

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// debouncer gathers names for a time and tells them together.
+// debouncer collects names for a settle time and reports them together.
 type debouncer struct {
 	tell   func(hosts []string)
 	settle time.Duration
@@ -20,7 +20,7 @@ type debouncer struct {
 	hosts map[string]struct{}
 }
 
-// newDebouncer starts telling, unless there is nobody to tell.
+// newDebouncer starts a goroutine that calls tell, unless tell is nil.
 func newDebouncer(tell func(hosts []string), settle time.Duration) *debouncer {
 	n := &debouncer{tell: tell, settle: settle, kick: make(chan struct{}, 1), hosts: map[string]struct{}{}}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
@@ -35,7 +35,7 @@ func (n *debouncer) close() {
 	n.done.Wait()
 }
 
-// add notes a name to tell.
+// add schedules a name for the next report.
 func (n *debouncer) add(host string) {
 	if n.tell == nil {
 		return
@@ -45,7 +45,7 @@ func (n *debouncer) add(host string) {
 	n.mu.Unlock()
 	select {
 	case n.kick <- struct{}{}:
-	default: // it is on its way already
+	default: // a report is already scheduled
 	}
 }
 

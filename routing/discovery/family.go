@@ -6,12 +6,11 @@ import (
 	"slices"
 )
 
-// oneFamily gives the addresses of one family, where a name has both: the IPv4
-// ones, unless this node has no route to any of them. A name with both is one
-// server with two ways to it, not two servers. Where one of the ways is closed
-// (the node has no IPv6, or what stands behind "localhost" listens at 127.0.0.1
-// alone) every connection that is sent there costs a retry, of which there is
-// a budget.
+// oneFamily returns the addresses of one family if a name has both: the IPv4
+// ones, unless this node has a route only to the IPv6 ones. A name with both is
+// one server reachable in two ways, not two servers. If one way is closed (the
+// node has no IPv6, or the server behind "localhost" listens only on 127.0.0.1)
+// each connection to it costs a retry, and retries have a budget.
 func oneFamily(addrs []netip.Addr, routed func(netip.Addr) bool) []netip.Addr {
 	var v4, v6 []netip.Addr
 	for _, a := range addrs {
@@ -27,8 +26,8 @@ func oneFamily(addrs []netip.Addr, routed func(netip.Addr) bool) []netip.Addr {
 	return v4
 }
 
-// routed tells whether this node has a route to an address. To connect a
-// datagram socket looks for one and sends nothing.
+// routed reports whether this node has a route to an address. Connecting a
+// datagram socket looks up the route and sends nothing.
 func routed(a netip.Addr) bool {
 	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, 9)))
 	if err != nil {

@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// TestOneFamily: of a name with addresses of both families one family is used,
-// or half of all connections would fail first where the other leads nowhere.
+// TestOneFamily: a name with addresses of both families uses one, since
+// otherwise half of all connections would fail first if the other is
+// unreachable.
 func TestOneFamily(t *testing.T) {
 	for name, test := range map[string]struct{ answer, unrouted, want string }{
 		"IPv4 alone":          {answer: "10.0.0.1 10.0.0.2", want: "10.0.0.1 10.0.0.2"},

@@ -5,14 +5,13 @@
 //	addrs, ok := r.Lookup("db.example.com")
 //	r.Close()
 //
-// The system's resolver tells no TTL, so names are looked up at an interval,
-// 10 % more or less. A lookup that fails takes nothing away: the last good
-// answer stays, marked stale, until there is a new one. That holds for a name
-// that does not exist any more too, since an outage of DNS, or a zone that was
-// loaded half, looks just the same, and endpoints that are really gone fail
-// their health checks.
+// The system's resolver reports no TTL, so names are looked up at an interval,
+// +-10 %. A failed lookup removes no address: the last good answer remains,
+// marked stale, until there is a new one. This includes NXDOMAIN, because an
+// outage of DNS or a partially loaded zone looks the same, and endpoints that
+// are really gone fail their health checks.
 //
-// Of a name with IPv4 and IPv6 addresses one family is used (family.go).
+// If a name has IPv4 and IPv6 addresses, one family is used (family.go).
 package discovery
 
 import (
@@ -40,67 +39,67 @@ const (
 	DefaultMaxAddrs    = 256
 	DefaultSettle      = 20 * time.Millisecond
 
-	// A failed lookup is repeated after firstRetry, then after twice as long
-	// each time, up to maxRetry, or the name's interval where that is longer.
+	// A failed lookup is retried after firstRetry, then after twice as long each
+	// time, up to maxRetry or the name's interval, whichever is longer.
 	firstRetry = time.Second
 	maxRetry   = 30 * time.Second
 )
 
-// errNoAddress is for an answer that has no address in it.
+// errNoAddress reports an answer without an address.
 var errNoAddress = errors.New("the name has no address")
 
-// LookupFunc asks for the addresses of a host, IPv4 and IPv6. It must return
+// LookupFunc resolves a host to its IPv4 and IPv6 addresses. It must return
 // when ctx ends.
 type LookupFunc func(ctx context.Context, host string) ([]netip.Addr, error)
 
-// Config is for New; its zero value is ready.
+// Config configures New; its zero value is ready to use.
 type Config struct {
-	// Lookup asks; nil: the system's resolver.
+	// Lookup resolves names; nil: the system's resolver.
 	Lookup LookupFunc
-	// Concurrency is how many lookups run at once, Timeout how long one may take.
+	// Concurrency bounds the lookups in progress, Timeout the duration of each.
 	Concurrency int
 	Timeout     time.Duration
-	// MaxAddrs is how many addresses of one name are used, the lowest ones.
+	// MaxAddrs bounds the used addresses per name; the lowest ones are used.
 	MaxAddrs int
-	// Changed is told of names whose addresses changed, the first answer
-	// included: all of Settle together, and one call at a time. It must not
+	// Changed receives the names whose addresses changed, including the first
+	// answer. Changes within Settle are batched; calls do not overlap. It must not
 	// call Close.
 	Changed func(hosts []string)
 	Settle  time.Duration
-	// Log gets a line when a name begins or ceases to fail or to have too
-	// many addresses; nil: none.
+	// Log gets a line when a name starts or stops failing or exceeding MaxAddrs;
+	// nil: none.
 	Log *slog.Logger
 }
 
-// Name is a host to be kept up to date.
+// Name is a host to resolve periodically.
 type Name struct {
 	Host string
-	// Every is the interval; 0: DefaultEvery, never below MinEvery. Where a
-	// host is given several times the shortest counts.
+	// Every is the interval; 0: DefaultEvery, at least MinEvery. If a host is
+	// given several times the shortest applies.
 	Every time.Duration
 }
 
-// Status is how a name does.
+// Status is the state of a name.
 type Status struct {
 	Host  string
 	Every time.Duration
 	// Addrs is the last good answer; nil: none yet.
 	Addrs []netip.Addr
-	// Stale says that the last lookup failed and Addrs are from before it.
+	// Stale is true if the last lookup failed and Addrs are older.
 	Stale bool
-	// Answered is when the last good answer came, Changed when it last was
-	// another one than before.
+	// Answered is the time of the last good answer, Changed that of the last one
+	// with other addresses.
 	Answered, Changed time.Time
-	// Err is why the last lookup failed, "" when it did not; Failures is how
-	// many in a row did. NotFound: the name does not exist.
+	// Err is the error of the last lookup, "" after a success; Failures is the
+	// number of consecutive failures. NotFound: the name does not exist.
 	Err      string
 	Failures int
 	NotFound bool
-	// Cut is how many addresses of the last answer are above the limit and not used.
+	// Cut is the number of addresses of the last answer beyond MaxAddrs.
 	Cut int
 }
 
-// Resolver keeps names up to date. Make it with New.
+// Resolver keeps the addresses of names up to date. Create it with New.
 type Resolver struct {
 	cfg       Config
 	scheduler *scheduler.Scheduler
@@ -110,15 +109,15 @@ type Resolver struct {
 	mu sync.Mutex
 }
 
-// name is a host that is looked up. The status is guarded by the Resolver's
-// mutex; addrs repeats Status.Addrs for readers without it.
+// name is a host that is resolved. The Resolver's mutex guards status; addrs is
+// a copy of Status.Addrs for readers without the mutex.
 type name struct {
 	entry  *scheduler.Entry
 	addrs  atomic.Pointer[[]netip.Addr]
 	status Status
 }
 
-// New makes a Resolver that looks nothing up yet.
+// New returns a Resolver without names.
 func New(cfg Config) *Resolver {
 	cfg.Concurrency = cmp.Or(cfg.Concurrency, DefaultConcurrency)
 	cfg.Timeout = cmp.Or(cfg.Timeout, DefaultTimeout)
@@ -137,23 +136,23 @@ func New(cfg Config) *Resolver {
 	}
 }
 
-// system asks the system's resolver, Go's own: a lookup of the C library
-// holds a thread and cannot be ended.
+// system looks a host up with Go's own resolver: a lookup of the C library
+// blocks a thread and cannot be canceled.
 func system(ctx context.Context, host string) ([]netip.Addr, error) {
 	addrs, err := (&net.Resolver{PreferGo: true}).LookupNetIP(ctx, "ip", host)
 	return oneFamily(addrs, routed), err
 }
 
-// Close ends all lookups and calls of Changed, and waits for them. Lookup
-// goes on answering with what was known.
+// Close stops all lookups and calls of Changed, and waits for them. Lookup
+// still returns the last addresses.
 func (r *Resolver) Close() {
 	r.scheduler.Close()
 	r.news.close()
 }
 
-// Set makes these the names that are kept up to date. New ones are looked up
-// at once; those that were there before keep their answers; what is known of
-// the others is forgotten. IP addresses are left out.
+// Set replaces the names to resolve. New ones are looked up at once, those that
+// were there before keep their answers, and removed ones are forgotten. IP
+// addresses are ignored.
 func (r *Resolver) Set(names []Name) {
 	want := map[string]time.Duration{}
 	for _, n := range names {
@@ -176,7 +175,7 @@ func (r *Resolver) Set(names []Name) {
 			return true
 		}
 		r.scheduler.Remove(n.entry)
-		if keep { // from now on at the other interval
+		if keep { // restart with the new interval
 			delete(want, host.(string))
 			n.status.Every = every
 			r.start(n)
@@ -186,7 +185,7 @@ func (r *Resolver) Set(names []Name) {
 		return true
 	})
 	for host, every := range want {
-		host = strings.Clone(host) // it outlives the document that it is a part of
+		host = strings.Clone(host) // host would keep the whole document alive
 		n := &name{status: Status{Host: host, Every: every}}
 		r.names.Store(host, n)
 		r.start(n)
@@ -198,9 +197,9 @@ func (r *Resolver) start(n *name) {
 	n.entry = r.scheduler.Add(func(ctx context.Context) (time.Duration, bool) { return r.resolve(ctx, n) })
 }
 
-// Lookup gives the last good addresses of a host, in order of their value,
-// and whether there are any. An IP address is its own answer. It takes no
-// lock. The result must not be changed.
+// Lookup returns the last good addresses of a host, sorted, and whether there
+// are any. For an IP address it returns that address. It takes no lock. The
+// result must not be changed.
 func (r *Resolver) Lookup(host string) (addrs []netip.Addr, ok bool) {
 	v, known := r.names.Load(strings.ToLower(host))
 	if !known {
@@ -216,13 +215,14 @@ func (r *Resolver) Lookup(host string) (addrs []netip.Addr, ok bool) {
 	return *p, true
 }
 
-// Literal gives the address where a host is one, "10.0.0.1" or "fe80::1%eth0".
+// Literal parses a host that is an IP address, as in "10.0.0.1" or
+// "fe80::1%eth0".
 func Literal(host string) (netip.Addr, bool) {
 	addr, err := netip.ParseAddr(host)
 	return addr.Unmap(), err == nil
 }
 
-// Status tells how all names do, in their order.
+// Status returns the state of all names, sorted.
 func (r *Resolver) Status() []Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -235,7 +235,7 @@ func (r *Resolver) Status() []Status {
 	return all
 }
 
-// StatusOf tells how one name does, if it is kept up to date.
+// StatusOf returns the state of one name, or false if it is not resolved.
 func (r *Resolver) StatusOf(host string) (Status, bool) {
 	v, ok := r.names.Load(strings.ToLower(host))
 	if !ok {
@@ -276,7 +276,7 @@ func (r *Resolver) resolve(ctx context.Context, n *name) (again time.Duration, o
 	return scheduler.Jitter(after.Every), true
 }
 
-// failed notes a lookup without an answer.
+// failed records a failed lookup.
 func (n *name) failed(err error) {
 	s := &n.status
 	var dns *net.DNSError
@@ -286,8 +286,8 @@ func (n *name) failed(err error) {
 	s.Stale = s.Addrs != nil
 }
 
-// answered notes an answer, of which cut addresses are not used, and tells
-// whether it is another one than before.
+// answered records an answer with cut further addresses that are not used. It
+// reports whether the addresses changed.
 func (n *name) answered(addrs []netip.Addr, cut int) (changed bool) {
 	s := &n.status
 	s.Failures, s.Err, s.NotFound, s.Stale, s.Cut = 0, "", false, false, cut
@@ -300,7 +300,7 @@ func (n *name) answered(addrs []netip.Addr, cut int) (changed bool) {
 	return true
 }
 
-// log writes a line where something begins or ends.
+// log writes a line when a condition starts or ends.
 func (r *Resolver) log(before, after Status) {
 	switch {
 	case before.Failures == 0 && after.Failures > 0:
@@ -316,16 +316,16 @@ func (r *Resolver) log(before, after Status) {
 	}
 }
 
-// retryAfter is when to look up again after that many failures in a row.
+// retryAfter returns the delay after that many consecutive failures.
 func retryAfter(failures int, every time.Duration) time.Duration {
 	longest := max(maxRetry, every)
-	if failures > 10 { // 1s << 10 is beyond every bound but an interval's own
+	if failures > 10 { // bounds the shift; 1s << 10 exceeds maxRetry
 		return longest
 	}
 	return min(firstRetry<<(failures-1), longest)
 }
 
-// tidy sorts an answer, drops what it has twice, and cuts it to limit.
+// tidy sorts an answer, removes duplicates, and cuts it to limit.
 func tidy(answer []netip.Addr, limit int) (addrs []netip.Addr, cut int) {
 	addrs = make([]netip.Addr, 0, len(answer))
 	for _, a := range answer {

@@ -20,8 +20,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// dns answers as the test says: addresses by spaces, "?" for a name that does
-// not exist, "!" for a failure, "..." for none until the time is over.
+// dns returns the configured answers: addresses separated by spaces, "?" for a
+// name that does not exist, "!" for a failure, "..." for a timeout.
 type dns struct {
 	mu      sync.Mutex
 	start   time.Time
@@ -62,7 +62,7 @@ func (d *dns) lookup(ctx context.Context, host string) ([]netip.Addr, error) {
 	return addrs(answer), nil
 }
 
-// take gives what was asked since the last call.
+// take returns the lookups since the last call.
 func (d *dns) take() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -140,13 +140,13 @@ func TestAnswersAreSortedAndStable(t *testing.T) {
 	inBubble(t, Config{}, func(w *world) {
 		w.set("db", "10.0.0.2 fd00::1 10.0.0.1 ::ffff:10.0.0.2")
 		w.r.Set([]Name{{Host: "DB"}})
-		w.wantLookup("db", "") // nothing is known yet
+		w.wantLookup("db", "") // no answer yet
 		w.after(moment)
 		w.wantLookup("dB", "10.0.0.1 10.0.0.2 fd00::1")
 		w.wantTold([]string{"db"})
 		w.set("db", "10.0.0.1 fd00::1 10.0.0.2")
 		w.after(12 * time.Second)
-		w.wantTold() // the same in another order is no change
+		w.wantTold() // the same addresses in another order are no change
 		w.set("db", "10.0.0.1 10.0.0.3")
 		w.after(12 * time.Second)
 		w.wantLookup("db", "10.0.0.1 10.0.0.3")
@@ -165,7 +165,7 @@ func TestNamesAreAskedAtTheirInterval(t *testing.T) {
 		for _, line := range w.take() {
 			count[line[:1]]++
 		}
-		// 5 s and 10 s, 10 % more or less, and the one at the beginning.
+		// At 5 s and 10 s, +-10 %, and one at the start.
 		if a, b := count["a"], count["b"]; a < 19 || a > 23 || b < 10 || b > 12 {
 			w.Errorf("a was asked %d times, b %d times", a, b)
 		}
@@ -244,7 +244,7 @@ func TestSetChangesNoMoreThanItMust(t *testing.T) {
 			w.Errorf("asked out of turn: %v", got)
 		}
 		w.set("a", "10.0.0.3")
-		w.r.Set([]Name{{Host: "b"}, {Host: "a", Every: time.Minute}}) // asked at once, known all the while
+		w.r.Set([]Name{{Host: "b"}, {Host: "a", Every: time.Minute}}) // looked up at once, with the old answer until then
 		w.wantLookup("a", "10.0.0.1")
 		w.after(moment)
 		w.wantLookup("a", "10.0.0.3")
@@ -363,7 +363,7 @@ func TestCloseEndsLookups(t *testing.T) {
 		w.r.Set([]Name{{Host: "a"}, {Host: "b"}})
 		w.after(moment)
 		w.r.Close()
-		w.wantLookup("a", "10.0.0.1") // the data path goes on with it
+		w.wantLookup("a", "10.0.0.1") // the data path keeps using it
 		w.take()
 		w.after(time.Hour)
 		if got := w.take(); got != nil {
@@ -372,8 +372,8 @@ func TestCloseEndsLookups(t *testing.T) {
 	})
 }
 
-// TestTheSystemKnowsLocalhost asks the system's resolver, which has that name
-// in its hosts file or knows it by itself.
+// TestTheSystemKnowsLocalhost uses the system's resolver, which resolves
+// localhost from its hosts file or by itself.
 func TestTheSystemKnowsLocalhost(t *testing.T) {
 	told := make(chan []string, 1)
 	r := New(Config{Changed: func(hosts []string) { told <- hosts }})
@@ -390,7 +390,8 @@ func TestTheSystemKnowsLocalhost(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce has changes, lookups and readers together; the race detector looks on.
+// TestManyAtOnce runs changes, lookups and readers together, for the race
+// detector.
 func TestManyAtOnce(t *testing.T) {
 	var told sync.WaitGroup
 	told.Add(1)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// newBench is a group of ten with ejection.
+// newBench returns a group of ten endpoints with ejection.
 func newBench() (*Group, []*Endpoint) {
 	g := NewGroup("s", nil)
 	all := g.Update(specs(10), t0)
@@ -36,7 +36,7 @@ func BenchmarkFailed(b *testing.B) {
 	now := t0
 	b.ReportAllocs()
 	for b.Loop() {
-		now = now.Add(6 * time.Second) // two in a window: counted, never ejected
+		now = now.Add(6 * time.Second) // two per window: counted, never ejected
 		g.Failed(all[3], ConnectFailed, now)
 	}
 }
@@ -59,7 +59,7 @@ func BenchmarkBudgetRetry(b *testing.B) {
 	}
 }
 
-// TestTheDataPathAllocatesNothing: once an endpoint has failed for the first time.
+// The data path does not allocate, except at the first failure of an endpoint.
 func TestTheDataPathAllocatesNothing(t *testing.T) {
 	g, all := newBench()
 	var budget Budget

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// BudgetWindow is the time over which a Budget looks back.
+// BudgetWindow is the period that a Budget covers.
 const BudgetWindow = budgetSlots * budgetSlot
 
 const (
@@ -13,8 +13,8 @@ const (
 	budgetSlot  = time.Second
 )
 
-// Budget bounds a service's retries to a share of its connections. The zero
-// value is ready; all loops may use it, without locks.
+// Budget limits a service's retries to a share of its connections. The zero
+// value is ready to use. It is safe for concurrent use, without locks.
 type Budget struct {
 	connections, retries window
 }
@@ -22,12 +22,12 @@ type Budget struct {
 // Connection counts a connection.
 func (b *Budget) Connection(now time.Time) { b.connections.add(slot(now), 1) }
 
-// Retry takes one retry if share percent of the connections of the last
-// BudgetWindow (the slot of one second that is under way included), or
-// minimum where that is more, are not used up.
+// Retry takes one retry and returns true if the retries of the last
+// BudgetWindow (including the current slot of one second) are below share
+// percent of its connections, or below minimum if that is more.
 func (b *Budget) Retry(share, minimum int, now time.Time) bool {
 	at := slot(now)
-	b.retries.add(at, 1) // first, so that two loops cannot both take the last one
+	b.retries.add(at, 1) // before the check, so that two loops cannot both take the last one
 	allowed := max(b.connections.sum(at)*int64(share)/100, int64(minimum))
 	if b.retries.sum(at) <= allowed {
 		return true
@@ -36,7 +36,7 @@ func (b *Budget) Retry(share, minimum int, now time.Time) bool {
 	return false
 }
 
-// Counts are the connections and the retries in the window.
+// Counts returns the connections and the retries in the window.
 func (b *Budget) Counts(now time.Time) (connections, retries int64) {
 	at := slot(now)
 	return b.connections.sum(at), b.retries.sum(at)
@@ -44,8 +44,8 @@ func (b *Budget) Counts(now time.Time) (connections, retries int64) {
 
 func slot(now time.Time) uint32 { return uint32(Stamp(now) / int64(budgetSlot)) }
 
-// window counts events of the last slots. Each slot holds its number in the
-// upper half and its count in the lower one, so that both change together.
+// window counts events in the last slots. Each slot has its number in the upper
+// half and its count in the lower half, so that both change atomically.
 type window struct{ slots [budgetSlots]atomic.Uint64 }
 
 func (w *window) add(at uint32, n int32) {
@@ -54,9 +54,9 @@ func (w *window) add(at uint32, n int32) {
 		old := s.Load()
 		number, count := uint32(old>>32), int32(old)
 		switch age := int32(at - number); {
-		case age > 0 || old == 0: // a slot of an earlier round, or of none
+		case age > 0 || old == 0: // an expired or unused slot
 			number, count = at, 0
-		case age < 0 && n < 0: // what is given back is gone already
+		case age < 0 && n < 0: // the count to reduce has expired
 			return
 		}
 		if s.CompareAndSwap(old, uint64(number)<<32|uint64(uint32(max(count+n, 0)))) {

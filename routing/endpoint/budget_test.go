@@ -40,7 +40,7 @@ func TestRetriesAreAShareOfTheConnections(t *testing.T) { // rule 17
 	}
 }
 
-// TestBudgetAgainstAList compares the ring of slots with a plain list of what happened.
+// TestBudgetAgainstAList compares the ring of slots with a list of all events.
 func TestBudgetAgainstAList(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var b Budget
@@ -85,7 +85,7 @@ func TestBudgetAgainstAList(t *testing.T) {
 func TestARetryGivenBackLateTakesNothingFromOthers(t *testing.T) {
 	var w window
 	w.add(3, 1)
-	w.add(3+budgetSlots, 1) // the slot's next round, on another loop
+	w.add(3+budgetSlots, 1) // another loop already uses the slot for its next round
 	w.add(3, -1)
 	if got := w.sum(3 + budgetSlots); got != 1 {
 		t.Errorf("%d are left of 1", got)

@@ -5,36 +5,36 @@ import (
 	"time"
 )
 
-// State is how an endpoint does, in one word. It is what status, explain and
-// metrics show.
+// State is the state of an endpoint as one word, for status, explain and
+// metrics.
 type State string
 
-// The states. Where several apply, the first one counts.
+// The states, by descending priority: the first that applies is reported.
 const (
 	// StateUnhealthy: active checks fail.
 	StateUnhealthy State = "unhealthy"
 	// StateEjected: it failed too often in use.
 	StateEjected State = "ejected"
-	// StatePaused: it failed to connect, and is passed over for a while.
+	// StatePaused: it failed to connect, and is skipped for a while.
 	StatePaused State = "paused"
 	// StateHealthy: active checks pass.
 	StateHealthy State = "healthy"
-	// StateUnchecked: there is no active check, or none has ended.
+	// StateUnchecked: it has no active check, or none has finished.
 	StateUnchecked State = "unchecked"
 )
 
-// Condition is the state of an endpoint with the reason for it.
+// Condition is the state of an endpoint and the reason for it.
 type Condition struct {
 	State State
-	// Reason says why connections do not go there; "" if they do.
+	// Reason is why connections do not go there; "" if they do.
 	Reason string
-	// Error is the last failure, in use or of a check, at ErrorAt; "" if
-	// there was none. It stays when the endpoint has recovered.
+	// Error is the last failure, of a connection or a check, at ErrorAt; "" if
+	// there was none. It remains after the endpoint has recovered.
 	Error   string
 	ErrorAt time.Time
 }
 
-// Condition tells how an endpoint does at that time.
+// Condition returns an endpoint's condition at that time.
 func (g *Group) Condition(e *Endpoint, now time.Time) Condition {
 	st := g.Standing(e, now)
 	c := Condition{Error: st.Error, ErrorAt: st.ErrorAt}
@@ -56,8 +56,8 @@ func (g *Group) Condition(e *Endpoint, now time.Time) Condition {
 	return c
 }
 
-// NoteError stores the text of a health check that failed, or of a connect that
-// failed for want of something on this node.
+// NoteError records the error of a failed health check, or of a connect that
+// failed because this node lacked a resource.
 func (g *Group) NoteError(e *Endpoint, text string, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

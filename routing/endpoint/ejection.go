@@ -5,63 +5,62 @@ import (
 	"time"
 )
 
-// Bounds of ejection that no one sets.
+// Fixed bounds of ejection.
 const (
-	// MaxTimes is how many times its first duration an ejection lasts at most.
+	// MaxTimes bounds an ejection, in multiples of Ejection.Duration.
 	MaxTimes = 10
-	// maxFailures bounds the memory of one endpoint's failures.
+	// maxFailures bounds the recorded failures per endpoint.
 	maxFailures = 1000
-	// maxSuccesses is how many successes there may be for each failure since
-	// the oldest one that counts: an endpoint of which less than a fifth
-	// fails is not taken out, or three failures in 10 s would eject every
-	// endpoint that is busy enough.
+	// maxSuccesses is the number of successes per failure, since the oldest
+	// failure that counts, up to which an endpoint is ejected. If less than a
+	// fifth of connections fail it stays: otherwise three failures in 10 s would
+	// eject every endpoint that is busy enough.
 	maxSuccesses = 4
 )
 
-// Ejection is when endpoints that fail in use get no new connections for a
-// time. Its fields are effective values, defaults filled in.
+// Ejection configures when endpoints that fail in use get no new connections
+// for a time. Its fields are effective values, with defaults filled in.
 type Ejection struct {
-	// Failures within Window eject. An ejection lasts Duration, the next one
-	// longer by as much, up to MaxTimes; for each Window and Duration that
-	// an endpoint then spends without being ejected again one step is forgotten.
+	// Failures within Window eject. An ejection lasts Duration; each further one
+	// lasts one Duration longer, up to MaxTimes. Each Window plus Duration without
+	// an ejection afterwards takes off one step.
 	Failures int
 	Window   time.Duration
 	Duration time.Duration
-	// MaxShare of the endpoints may be ejected at once, in percent, rounded
-	// down. Of two or more, one may always be (0 percent excepted), and the
-	// last usable one never is. 100 lifts both limits: only then is a
-	// service's single endpoint ejected.
+	// MaxShare is the percentage of endpoints that may be ejected at once, rounded
+	// down. Of two or more, one may always be (unless it is 0), and the last
+	// usable one never is. 100 lifts both limits: only then is a service's single
+	// endpoint ejected.
 	MaxShare int
 }
 
-// record is what an endpoint's failures left behind.
+// record is the failure history of an endpoint.
 type record struct {
-	member bool // of the group, now
-	// marks is a ring of the last Failures failures; next is the oldest once
-	// it is full. It is made at the first failure.
+	member bool // in the group's current set
+	// marks is a ring of the last Failures failures, allocated at the first
+	// failure. next is the oldest once the ring is full.
 	marks  []mark
 	next   int
 	filled int
-	// times is the length of the last ejection, in durations; returned is
-	// when it ended.
+	// times is the length of the last ejection, in multiples of Duration; returned
+	// is its end, as Stamp.
 	times    int
 	returned int64
-	// pauses counts the pauses since the last success. pauseTold says that the
-	// observer knows of them, pauseToldAt when it was last told of one.
+	// pauses counts the pauses since the last success. pauseTold means that the
+	// observer was notified of them, pauseToldAt is its last such notification.
 	pauses      int
 	pauseTold   bool
 	pauseToldAt int64
-	// failed is the last failure's text, failedAt when it was; 0: none.
+	// failed is the text of the last failure, failedAt its time; 0: none.
 	failed   string
 	failedAt int64
 }
 
-// mark is one failure: when, and how many successes there were before it.
+// mark is one failure: its time, and the number of successes before it.
 type mark struct{ at, connected int64 }
 
-// Configure sets how endpoints are ejected; nil ends it, and with it the
-// ejections there are. Failures that were counted under other terms are
-// forgotten.
+// Configure sets when endpoints are ejected. nil disables ejection and ends
+// current ejections. A change discards the failures counted so far.
 func (g *Group) Configure(ej *Ejection, now time.Time) {
 	if ej != nil {
 		own := *ej
@@ -83,8 +82,8 @@ func (g *Group) Configure(ej *Ejection, now time.Time) {
 	g.tell(events)
 }
 
-// Connected counts a success: the endpoint took a connection. It is one
-// atomic operation, unless the endpoint is paused or ejected.
+// Connected records that the endpoint took a connection. It is one atomic
+// operation, unless the endpoint is paused or ejected.
 func (g *Group) Connected(e *Endpoint, now time.Time) {
 	g.Reached(e, now)
 	if g.ejection.Load() == nil {
@@ -96,16 +95,16 @@ func (g *Group) Connected(e *Endpoint, now time.Time) {
 	}
 }
 
-// Failed is Fail for a failure without further details.
+// Failed is Fail without details.
 func (g *Group) Failed(e *Endpoint, f Failure, now time.Time) { g.Fail(e, Fault{Failure: f}, now) }
 
-// Fail counts a failure. It pauses an endpoint that failed to connect, and
-// ejects one that failed too often. What fails while the endpoint is ejected
-// began before that, and does not count.
+// Fail records a failure. It pauses an endpoint that failed to connect, and
+// ejects one that failed too often. A failure during an ejection does not
+// count: that connection began before it.
 func (g *Group) Fail(e *Endpoint, f Fault, now time.Time) {
 	s := e.state()
 	if f.Failure == EarlyReset && g.ejection.Load() != nil {
-		s.connected.Add(-1) // it was no success after all
+		s.connected.Add(-1) // take back the success that Connected counted
 	}
 	text := f.cause()
 	if len(text) > maxErrorText {
@@ -124,8 +123,8 @@ func (g *Group) Fail(e *Endpoint, f Fault, now time.Time) {
 	g.tell(events)
 }
 
-// Sweep tells the observer of ejections that are over. Endpoints return by
-// themselves; called about once a second it makes that known in time. It
+// Sweep notifies the observer of ejections that are over. Endpoints return
+// without it; called about once a second it makes the notification timely. It
 // costs one atomic load while nothing is ejected.
 func (g *Group) Sweep(now time.Time) {
 	if g.out.Load() == 0 {
@@ -139,7 +138,8 @@ func (g *Group) Sweep(now time.Time) {
 	g.tell(events)
 }
 
-// failed does Failed's work under the lock, for a settled group.
+// failed counts a failure and ejects the endpoint if necessary. The caller
+// holds the lock and has settled the group.
 func (g *Group) failed(e *Endpoint, f Failure, now time.Time) {
 	ej, s := g.ejection.Load(), e.state()
 	r := &s.record
@@ -163,7 +163,7 @@ func (g *Group) failed(e *Endpoint, f Failure, now time.Time) {
 	})
 }
 
-// add notes a failure and tells whether there are now enough of them.
+// add records a failure and reports whether the ring now justifies an ejection.
 func (r *record) add(m mark, ej *Ejection) bool {
 	if len(r.marks) != ej.Failures {
 		r.marks = make([]mark, ej.Failures)
@@ -180,7 +180,7 @@ func (r *record) add(m mark, ej *Ejection) bool {
 		m.connected-oldest.connected <= int64(maxSuccesses*ej.Failures)
 }
 
-// recent counts the failures that are still in the window.
+// recent returns the number of failures within the window.
 func (r *record) recent(at int64, ej *Ejection) int {
 	n := 0
 	for _, m := range r.marks[:r.filled] {
@@ -191,12 +191,12 @@ func (r *record) recent(at int64, ej *Ejection) int {
 	return n
 }
 
-// forget drops the failures.
+// forget discards the recorded failures.
 func (r *record) forget() { r.next, r.filled = 0, 0 }
 
-// forgiven is how many steps the time since the last ejection takes off. A
-// step is as long as it takes to return and to fail again, so that an
-// endpoint that fails at once each time is out for longer each time.
+// forgiven returns the steps that the time since the last ejection takes off. A
+// step is Window plus Duration, so that an endpoint which fails at once after
+// each return is out for longer each time.
 func (r *record) forgiven(at int64, ej *Ejection) int {
 	step := int64(ej.Window + ej.Duration)
 	if r.times == 0 || step <= 0 || at < r.returned {
@@ -205,7 +205,7 @@ func (r *record) forgiven(at int64, ej *Ejection) int {
 	return int(min((at-r.returned)/step, MaxTimes))
 }
 
-// limit is how many of the members may be ejected at once.
+// limit returns how many members may be ejected at once.
 func (g *Group) limit() int {
 	ej := g.ejection.Load()
 	if ej == nil {
@@ -218,7 +218,7 @@ func (g *Group) limit() int {
 	return min(n, len(g.members))
 }
 
-// mayEject tells whether e may go now.
+// mayEject reports whether e may be ejected now.
 func (g *Group) mayEject(e *Endpoint, ej *Ejection, now time.Time) bool {
 	if len(g.ejected) >= g.limit() {
 		return false
@@ -234,8 +234,8 @@ func (g *Group) mayEject(e *Endpoint, ej *Ejection, now time.Time) bool {
 	return false
 }
 
-// settle returns the endpoints whose ejection is over and, where the cap has
-// sunk below the number that is out, those that would return first.
+// settle returns the endpoints whose ejection is over and, if more are ejected
+// than the limit now allows, those with the earliest end.
 func (g *Group) settle(now time.Time) {
 	at, kept := Stamp(now), g.ejected[:0]
 	for _, e := range g.ejected {
@@ -261,7 +261,7 @@ func (g *Group) settle(now time.Time) {
 	g.out.Store(int32(len(kept)))
 }
 
-// returnNow ends an ejection before its time.
+// returnNow ends an ejection early.
 func (g *Group) returnNow(e *Endpoint, now time.Time) {
 	e.state().record.returned = Stamp(now)
 	e.state().usableSince.Store(Stamp(now))
@@ -273,23 +273,23 @@ func (g *Group) release(e *Endpoint, at time.Time) {
 	g.events = append(g.events, Event{Endpoint: e, Change: EventReturned, At: at})
 }
 
-// Standing is how an endpoint does in use, for status and explain.
+// Standing is an endpoint's failure history, for status and explain.
 type Standing struct {
-	// Failures in the window of the last ones that count.
+	// Failures is the number of recorded failures within the window.
 	Failures int
-	// EjectedUntil is the zero time unless it is ejected; Times is the
-	// length of that ejection, or of the last one, in durations.
+	// EjectedUntil is the zero time unless the endpoint is ejected. Times is the
+	// length of that or the last ejection, in multiples of Duration.
 	EjectedUntil time.Time
 	Times        int
-	// Pauses counts the pauses in a row; 0 if the last connect succeeded.
+	// Pauses counts the consecutive pauses; 0 if the last connect succeeded.
 	Pauses int
-	// Error is the last failure in use, at ErrorAt, whether or not the
-	// endpoint has recovered since; "" if there was none.
+	// Error is the last failure in use, at ErrorAt; "" if there was none. It
+	// remains after the endpoint has recovered.
 	Error   string
 	ErrorAt time.Time
 }
 
-// Standing tells how an endpoint does at that time.
+// Standing returns an endpoint's failure history at that time.
 func (g *Group) Standing(e *Endpoint, now time.Time) Standing {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -1,10 +1,9 @@
-// Package endpoint holds what is known of a service's endpoints while tables
-// come and go: connections at them, health, ejection. It is written by the
-// data path, the health checks and the resolver, and read by the balancers
-// without locks.
+// Package endpoint holds the state of a service's endpoints that outlives
+// tables: connection counts, health, ejection. The data path, the health checks
+// and the resolver write it; the balancers read it without locks.
 //
-// An Endpoint is one address; a Group is all of a service's endpoints, which
-// is what ejection needs to see; a Budget bounds the retries of a service.
+// An Endpoint is one address; a Group is all endpoints of a service, the scope
+// of ejection; a Budget limits the retries of a service.
 //
 //	g := endpoint.NewGroup("apps", observe)
 //	g.Configure(&endpoint.Ejection{Failures: 3, Window: 10 * time.Second, ...}, now)
@@ -13,9 +12,9 @@
 //	g.Failed(e, endpoint.EarlyReset, now)
 //	g.Sweep(now)                       // about once a second
 //
-// No function here reads the clock: the time is passed in. Times of one
-// process compare by the monotonic clock, so a step of the wall clock neither
-// prolongs nor ends an ejection.
+// Functions take the time as a parameter and do not read the clock. Times of
+// one process compare by the monotonic clock, so a step of the wall clock
+// neither prolongs nor ends an ejection.
 package endpoint
 
 import (
@@ -24,11 +23,11 @@ import (
 	"time"
 )
 
-// Health is what active checks say.
+// Health is the result of active checks.
 type Health uint32
 
-// The states of health. Without a health check an endpoint stays Unchecked,
-// which counts as usable.
+// Values of Health. Without a health check an endpoint stays Unchecked, which
+// counts as usable.
 const (
 	Unchecked Health = iota
 	Healthy
@@ -39,39 +38,39 @@ func (h Health) String() string {
 	return [...]string{"unchecked", "healthy", "unhealthy"}[h]
 }
 
-// Endpoint is one resolved address of one service. The exported fields never
-// change; the state behind the methods does, and may be used from anywhere.
+// Endpoint is one resolved address of one service. The exported fields are
+// immutable; the methods access state that is safe for concurrent use.
 type Endpoint struct {
 	Address string            // as configured: "db.example.com:5432"
 	Addr    netip.AddrPort    // resolved; invalid for unix sockets
 	Unix    string            // path of a unix socket, or ""
-	Tags    map[string]string // never changed
+	Tags    map[string]string // immutable
 
-	// shared is the state of the Endpoint that this one took the place of
-	// when its tags changed; nil: own. Connections that still hold the old
-	// one go on counting in the same place.
+	// shared is the state of the Endpoint that this one replaced when its tags
+	// changed; nil: own. So connections that hold the old one still count in the
+	// same place.
 	shared *state
 	own    state
 }
 
-// state is what changes in the life of an address.
+// state is the mutable state of an address.
 type state struct {
-	// The fields that every connection writes share no cache line with those
-	// that every decision reads.
+	// The fields that every connection writes share no cache line with those that
+	// every decision reads.
 	_         [64]byte
-	active    atomic.Int64 // connections, those being established included
-	connected atomic.Int64 // successes ever, less those that an early reset took back
-	requests  atomic.Int64 // of active: requests, on connections that others share
+	active    atomic.Int64 // connections, including those being established
+	connected atomic.Int64 // all successes, minus those followed by an early reset
+	requests  atomic.Int64 // part of active: requests, on shared connections
 	_         [40]byte
 
 	health       atomic.Uint32 // Health
-	ejectedUntil atomic.Int64  // as of Stamp; 0: not ejected
-	// pausedUntil is when the pause ends, as of Stamp; 0: the last connect
-	// succeeded, or none was made. It stays set, in the past, until a connect
-	// succeeds. pausedSince is when it began; probeUntil until when a
-	// connection that was let through after it keeps others away; 0: none is.
+	ejectedUntil atomic.Int64  // as Stamp; 0: not ejected
+	// pausedUntil is the end of the pause, as Stamp; 0 if the last connect
+	// succeeded, or none was made. It remains set after that time until a connect
+	// succeeds. pausedSince is the start of the pause. probeUntil is the time
+	// until which a probe holds off other connections; 0: no probe.
 	pausedUntil, pausedSince, probeUntil atomic.Int64
-	usableSince                          atomic.Int64 // as of Stamp, for slow start; 0: from the start
+	usableSince                          atomic.Int64 // as Stamp, for slow start; 0: from the start
 	record                               record       // guarded by the group's mutex
 }
 
@@ -82,16 +81,16 @@ func (e *Endpoint) state() *state {
 	return &e.own
 }
 
-// Active is the number of connections here, those being established included.
+// Active returns the number of connections, including those being established.
 func (e *Endpoint) Active() int64 { return e.state().active.Load() }
 
-// Acquire counts a connection in, before it is established.
+// Acquire counts a connection, before it is established.
 func (e *Endpoint) Acquire() { e.state().active.Add(1) }
 
-// Release counts it out.
+// Release undoes Acquire.
 func (e *Endpoint) Release() { e.state().active.Add(-1) }
 
-// AcquireRequest is Acquire for a request of HTTP, whose connection is shared
+// AcquireRequest is Acquire for an HTTP request, which shares its connection
 // with others.
 func (e *Endpoint) AcquireRequest() {
 	s := e.state()
@@ -99,26 +98,26 @@ func (e *Endpoint) AcquireRequest() {
 	s.requests.Add(1)
 }
 
-// ReleaseRequest counts it out.
+// ReleaseRequest undoes AcquireRequest.
 func (e *Endpoint) ReleaseRequest() {
 	s := e.state()
 	s.requests.Add(-1)
 	s.active.Add(-1)
 }
 
-// Relayed is Active without the requests: connections that lead here and nowhere
-// else, each with a local port of its own.
+// Relayed is Active without requests: connections that lead only here, each
+// with a local port of its own.
 func (e *Endpoint) Relayed() int64 {
 	s := e.state()
-	requests := s.requests.Load() // before active: each of them is in that too
+	requests := s.requests.Load() // before active, which includes them
 	return max(0, s.active.Load()-requests)
 }
 
-// Health is what active checks say.
+// Health returns the result of active checks.
 func (e *Endpoint) Health() Health { return Health(e.state().health.Load()) }
 
-// SetHealth is for the health checks; it tells whether anything changed. One
-// that was unhealthy begins its slow start.
+// SetHealth records the result of a health check and reports whether it
+// changed. An endpoint that was unhealthy begins its slow start.
 func (e *Endpoint) SetHealth(h Health, now time.Time) (changed bool) {
 	s := e.state()
 	old := Health(s.health.Swap(uint32(h)))
@@ -128,27 +127,28 @@ func (e *Endpoint) SetHealth(h Health, now time.Time) (changed bool) {
 	return old != h
 }
 
-// Ejected tells whether the endpoint is ejected at that time.
+// Ejected reports whether the endpoint is ejected at that time.
 func (e *Endpoint) Ejected(now time.Time) bool {
 	until := e.state().ejectedUntil.Load()
 	return until != 0 && Stamp(now) < until
 }
 
-// EjectedUntil is when the ejection ends, or the zero time.
+// EjectedUntil returns the end of the ejection, or the zero time.
 func (e *Endpoint) EjectedUntil() time.Time { return fromStamp(e.state().ejectedUntil.Load()) }
 
-// Usable tells whether new connections may go here at that time.
+// Usable reports whether the endpoint is neither unhealthy nor ejected at that
+// time.
 func (e *Endpoint) Usable(now time.Time) bool {
 	return e.Health() != Unhealthy && !e.Ejected(now)
 }
 
-// UsableSince is when the endpoint appeared or recovered, for slow start;
-// the zero time where it was there from the start. It lies ahead while the
+// UsableSince returns when the endpoint appeared or recovered, for slow start;
+// the zero time if it was there from the start. It is in the future while the
 // endpoint is ejected.
 func (e *Endpoint) UsableSince() time.Time { return fromStamp(e.state().usableSince.Load()) }
 
-// usableFrom moves the begin of the slow start, never back: the end of an
-// ejection and a check that passes may come in any order.
+// usableFrom moves the start of the slow start, never back: the end of an
+// ejection and a passing check may come in either order.
 func (s *state) usableFrom(at int64) {
 	for {
 		old := s.usableSince.Load()
@@ -158,10 +158,11 @@ func (s *state) usableFrom(at int64) {
 	}
 }
 
-// origin is what stamps count from. It carries the monotonic clock's reading.
+// origin is the zero of stamps. It includes a monotonic clock reading.
 var origin = time.Now()
 
-// Stamp is a time in nanoseconds since some time in the past, 0 excepted: that says "none".
+// Stamp converts t to nanoseconds since origin. It never returns 0, which means
+// "none".
 func Stamp(t time.Time) int64 {
 	if n := int64(t.Sub(origin)); n != 0 {
 		return n

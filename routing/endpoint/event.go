@@ -2,20 +2,21 @@ package endpoint
 
 import "time"
 
-// Change is what happened to an endpoint.
+// Change is the kind of an Event.
 type Change uint8
 
-// The changes that observers are told of.
+// The changes that observers receive.
 const (
-	// EventEjected: it failed in use, and gets no new connections until Event.Until.
+	// EventEjected: it failed in use and gets no new connections until
+	// Event.Until.
 	EventEjected Change = iota
 	// EventReturned: its ejection ended.
 	EventReturned
-	// EventHealthy and EventUnhealthy: active checks changed their verdict.
+	// EventHealthy and EventUnhealthy: the result of active checks changed.
 	EventHealthy
 	EventUnhealthy
-	// EventPaused: it failed to connect, and is passed over while another
-	// endpoint is ready. EventResumed: it took a connection again.
+	// EventPaused: it failed to connect, and is skipped while another endpoint is
+	// ready. EventResumed: it took a connection again.
 	EventPaused
 	EventResumed
 )
@@ -30,28 +31,29 @@ type Event struct {
 	Endpoint *Endpoint
 	Change   Change
 	At       time.Time
-	// Until and Times are for EventEjected: the end of the ejection, and how
-	// many times its first duration it lasts. Until is for EventPaused too.
+	// Until is the end of an ejection or pause. Times is the length of an ejection
+	// in multiples of Ejection.Duration.
 	Until time.Time
 	Times int
-	// Cause is for EventEjected the kind of the last failure, for EventPaused
-	// its error, for EventHealthy and EventUnhealthy the check's last error or "".
+	// Cause is the kind of the last failure for EventEjected, the error for
+	// EventPaused, and the last error of the check, or "", for EventHealthy and
+	// EventUnhealthy.
 	Cause string
 }
 
-// Failure is how an endpoint failed in use.
+// Failure is the kind of a failure in use.
 type Failure uint8
 
 // The failures that count towards an ejection.
 const (
-	// ConnectFailed: no connection, or no TLS with the endpoint, found out
-	// before the time for it was over.
+	// ConnectFailed: the connect, or the TLS handshake with the endpoint, failed
+	// before its timeout.
 	ConnectFailed Failure = iota
 	// EarlyReset: it took the connection and reset it before its first byte.
 	EarlyReset
-	// ConnectTimedOut: the time to connect, TLS included, was over.
+	// ConnectTimedOut: the connect, including TLS, timed out.
 	ConnectTimedOut
-	// NoAnswer: it took a request and gave no answer.
+	// NoAnswer: it took a request and did not respond.
 	NoAnswer
 )
 
@@ -59,5 +61,5 @@ func (f Failure) String() string {
 	return [...]string{"connect failed", "early reset", "connect timed out", "no answer"}[f]
 }
 
-// connect tells whether there was no connection: such failures pause.
+// connect reports whether the connect itself failed: such failures pause.
 func (f Failure) connect() bool { return f == ConnectFailed || f == ConnectTimedOut }

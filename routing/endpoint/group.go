@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Spec names an endpoint that a service has now. Service, Address, Addr and
-// Unix are its identity: its state lives on while they stay.
+// Spec is an endpoint in a service's current set. Address, Addr and Unix are
+// its identity: while they stay the same it keeps its state.
 type Spec struct {
 	Address string
 	Addr    netip.AddrPort
@@ -25,27 +25,27 @@ type identity struct {
 	unix    string
 }
 
-// Group is what a service knows of its endpoints together. Its methods may be
-// called from anywhere; the observer is called outside of its lock, on the
-// goroutine that brought the change about.
+// Group is the endpoints of a service and their common state. It is safe for
+// concurrent use. The observer is called without the lock held, on the
+// goroutine that caused the change.
 type Group struct {
 	service string
 	observe func(Event)
-	// ejection is nil while none is configured.
+	// ejection is nil if ejection is disabled.
 	ejection atomic.Pointer[Ejection]
-	// out is len(ejected), to be read without the lock.
+	// out is len(ejected), readable without the lock.
 	out atomic.Int32
 
 	mu      sync.Mutex
 	filled  bool // Update was called
 	members map[identity]*Endpoint
-	list    []*Endpoint // replaced as a whole, in the order of Update
+	list    []*Endpoint // replaced as a whole; in the order of Update
 	ejected []*Endpoint // members with ejectedUntil set
-	events  []Event     // found under the lock, told after it
+	events  []Event     // collected under the lock, delivered after it
 }
 
-// NewGroup makes the group of a service. observe may be nil; it must not
-// block, since the data path may be what calls it.
+// NewGroup returns the group of a service. observe may be nil. It must not
+// block, because the data path may call it.
 func NewGroup(service string, observe func(Event)) *Group {
 	if observe == nil {
 		observe = func(Event) {}
@@ -53,21 +53,21 @@ func NewGroup(service string, observe func(Event)) *Group {
 	return &Group{service: service, observe: observe, members: map[identity]*Endpoint{}}
 }
 
-// Service is the name of the service.
+// Service returns the name of the service.
 func (g *Group) Service() string { return g.service }
 
-// Notify hands an event to the observer, Service filled in. It is for those
-// who change an endpoint's health.
+// Notify passes an event to the observer, with Service filled in. It is for
+// callers that change an endpoint's health.
 func (g *Group) Notify(ev Event) {
 	ev.Service = g.service
 	g.observe(ev)
 }
 
-// Update makes the set the service's endpoints and returns them in its order.
-// An endpoint whose identity was there before keeps its state (and is the
-// same Endpoint, unless its tags changed); one that comes again later starts
-// afresh. Those of the first Update are usable from the start, later ones
-// have their slow start. The result must not be changed.
+// Update replaces the service's endpoints by set and returns them in its order.
+// An endpoint whose identity was in the previous set keeps its state (and
+// remains the same Endpoint unless its tags changed); one that returns later
+// starts afresh. Endpoints of the first Update have no slow start, later ones
+// do. The result must not be changed.
 func (g *Group) Update(set []Spec, now time.Time) []*Endpoint {
 	g.mu.Lock()
 	members := make(map[identity]*Endpoint, len(set))
@@ -96,12 +96,12 @@ func (g *Group) Update(set []Spec, now time.Time) []*Endpoint {
 	return list
 }
 
-// endpoint gives the Endpoint for s, where known has its identity or is nil.
+// endpoint returns the Endpoint for s. known has the same identity or is nil.
 func (g *Group) endpoint(s Spec, known *Endpoint, now time.Time) *Endpoint {
 	if known != nil && maps.Equal(known.Tags, s.Tags) {
 		return known
 	}
-	// It outlives the document that its texts are a part of.
+	// Clone the strings: they would keep the whole document alive.
 	e := &Endpoint{Address: strings.Clone(s.Address), Addr: s.Addr, Unix: strings.Clone(s.Unix), Tags: cloneTags(s.Tags)}
 	if known != nil {
 		e.shared = known.state()
@@ -125,15 +125,15 @@ func cloneTags(tags map[string]string) map[string]string {
 	return own
 }
 
-// Endpoints lists the service's endpoints in the order of the last Update. It
-// must not be changed.
+// Endpoints returns the service's endpoints in the order of the last Update.
+// The slice must not be changed.
 func (g *Group) Endpoints() []*Endpoint {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.list
 }
 
-// take gives the events found so far, to be told without the lock.
+// take returns the collected events, to be delivered without the lock.
 func (g *Group) take() []Event {
 	events := g.events
 	g.events = nil

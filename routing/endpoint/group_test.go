@@ -9,7 +9,7 @@ import (
 
 var t0 = time.Unix(1_700_000_000, 0)
 
-// specs gives n addresses.
+// specs returns n endpoints.
 func specs(n int) []Spec {
 	set := make([]Spec, n)
 	for i := range set {
@@ -68,7 +68,7 @@ func TestAnAddressGivenTwiceIsOneEndpoint(t *testing.T) {
 }
 
 func TestRecoveryBeginsTheSlowStart(t *testing.T) {
-	var e Endpoint // an Endpoint outside of a group works alone
+	var e Endpoint // an Endpoint works without a group
 	if !e.Usable(t0) || e.Health() != Unchecked {
 		t.Fatalf("a new endpoint is not usable: %v", e.Health())
 	}
@@ -87,7 +87,7 @@ func TestEventsReachTheObserverWithoutTheLock(t *testing.T) {
 	var g *Group
 	var seen []string
 	g = NewGroup("apps", func(ev Event) {
-		g.Endpoints() // would block for ever under the lock
+		g.Endpoints() // would deadlock with the lock held
 		seen = append(seen, fmt.Sprint(ev.Service, " ", ev.Change, " ", ev.Cause))
 	})
 	all := g.Update(specs(2), t0)
@@ -100,8 +100,8 @@ func TestEventsReachTheObserverWithoutTheLock(t *testing.T) {
 	}
 }
 
-// Only one that was out begins slowly: a first check that passes finds an
-// endpoint that has its full share already.
+// Only an endpoint that was unusable has a slow start: at its first passing
+// check an endpoint already has its full share.
 func TestAFirstCheckBeginsNoSlowStart(t *testing.T) {
 	e := NewGroup("apps", nil).Update(specs(1), t0)[0]
 	e.SetHealth(Healthy, t0.Add(time.Second))
@@ -110,7 +110,8 @@ func TestAFirstCheckBeginsNoSlowStart(t *testing.T) {
 	}
 }
 
-// Of an ejection that goes on and a check that passes, the later one counts.
+// The slow start begins at the end of the ejection or at the passing check,
+// whichever is later.
 func TestSlowStartBeginsWithTheEndOfTheEjection(t *testing.T) {
 	g := NewGroup("apps", nil)
 	g.Configure(&Ejection{Failures: 1, Window: time.Minute, Duration: time.Minute, MaxShare: 100}, t0)
@@ -123,8 +124,8 @@ func TestSlowStartBeginsWithTheEndOfTheEjection(t *testing.T) {
 	}
 }
 
-// Failures that were counted under other terms are forgotten, and no setting
-// makes an endpoint's memory of them large.
+// A change of the configuration discards counted failures, and no configuration
+// makes the record of failures large.
 func TestOtherTermsBeginAnew(t *testing.T) {
 	terms := Ejection{Failures: 2, Window: time.Hour, Duration: time.Minute, MaxShare: 100}
 	g := NewGroup("apps", nil)
@@ -145,8 +146,7 @@ func TestOtherTermsBeginAnew(t *testing.T) {
 	}
 }
 
-// An ejection that is over is told with the next connection, though nobody
-// sweeps.
+// The next connection reports the end of an ejection even without Sweep.
 func TestAReturnIsToldWithTheNextConnection(t *testing.T) {
 	var told []Change
 	g := NewGroup("apps", func(ev Event) { told = append(told, ev.Change) })

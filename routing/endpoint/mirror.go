@@ -5,11 +5,9 @@ import (
 	"time"
 )
 
-// Mirror gives the endpoints the health, the ejection, the pause and the
-// connections that those of the same identity in another group have at that
-// time. It is for a group that
-// stands in for that one, to find out what would be: nothing in the other
-// group is changed.
+// Mirror copies the health, ejection, pause, slow start and connection counts
+// of another group to the endpoints with the same identity. It is for
+// simulations on a clone: it does not change the other group.
 func (g *Group) Mirror(of *Group, now time.Time) {
 	of.mu.Lock()
 	members := maps.Clone(of.members)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// What stands in for a group begins with the state of each endpoint that both
-// have, and leaves no trace on it.
+// A mirroring group starts with the state of each common endpoint, and does not
+// affect the original.
 func TestAMirrorHasTheStateAndLeavesNoTrace(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	specs := []Spec{{Address: "a:1"}, {Address: "b:1"}, {Address: "c:1"}}

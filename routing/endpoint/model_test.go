@@ -10,11 +10,11 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestEjectionKeepsItsPromises drives a group with random events (rule 16)
-// and holds after each one, against nothing but the documentation: no more
-// endpoints are out than the cap allows; an ejection leaves an endpoint to
-// use; it ends by itself after ten times its duration at the latest; and the
-// observer hears of each ejection and its end in turn.
+// TestEjectionKeepsItsPromises drives a group with random events (rule 16) and
+// checks the documented invariants after each: no more endpoints are ejected
+// than the limit allows; an ejection leaves a usable endpoint; it ends without
+// further events after at most ten times its duration; and the observer
+// receives each ejection and its end in order.
 func TestEjectionKeepsItsPromises(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &model{T: t, now: t0, out: map[string]bool{}}
@@ -41,7 +41,7 @@ type model struct {
 	g   *Group
 	ej  Ejection
 	now time.Time
-	out map[string]bool // by address, as the observer was told
+	out map[string]bool // by address, as reported to the observer
 }
 
 func (m *model) any() *Endpoint {
@@ -107,7 +107,7 @@ func (m *model) configure() {
 	m.g.Configure(&m.ej, m.now)
 }
 
-// hold checks what is true at any time.
+// hold checks the invariants.
 func (m *model) hold() {
 	all, out := m.g.Endpoints(), 0
 	for _, e := range all {
@@ -130,7 +130,8 @@ func (m *model) hold() {
 	}
 }
 
-// end lets the longest ejection pass: with nobody's help all are back.
+// end lets the longest ejection pass: all endpoints are back without further
+// events.
 func (m *model) end() {
 	m.now = m.now.Add(MaxTimes * 20 * time.Second)
 	for _, e := range m.g.Endpoints() {
@@ -170,7 +171,7 @@ func TestWhatHasLeftIsNotEjected(t *testing.T) {
 	gone := g.Update(specs(4), t0)[3]
 	g.Configure(&Ejection{Failures: 1, Window: time.Second, Duration: time.Minute, MaxShare: 50}, t0)
 	g.Update(specs(3), t0)
-	g.Failed(gone, ConnectFailed, t0) // a connection that it still had
+	g.Failed(gone, ConnectFailed, t0) // on a connection that it still had
 	if gone.Ejected(t0) {
 		t.Error("it takes the place of another one under the cap")
 	}
@@ -190,8 +191,8 @@ func TestTheSameTermsAgainForgetNothing(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce has loops, checks, readers and changes at the same group;
-// the race detector looks on.
+// TestManyAtOnce runs loops, checks, readers and changes on one group, for the
+// race detector.
 func TestManyAtOnce(t *testing.T) {
 	var mu sync.Mutex
 	out := map[string]int{}

@@ -6,38 +6,38 @@ import (
 	"time"
 )
 
-// An endpoint that fails to connect is paused: new connections pass it over
-// while another endpoint is ready. The first pause lasts FirstPause; after it
-// one connection at a time is let through as a probe, and each probe that
-// fails doubles the pause, up to MaxPause. Every pause is up to a fifth
-// shorter by chance, so that nodes do not probe in step. A connection that
-// succeeds, whether a probe or not, ends the pause and resets its length.
+// An endpoint that fails to connect is paused: new connections skip it while
+// another endpoint is ready. The first pause lasts FirstPause. After it one
+// connection at a time is admitted as a probe, and each failed probe doubles
+// the pause, up to MaxPause. Each pause is shortened at random by up to a
+// fifth, so that nodes do not probe in step. A successful connect, whether a
+// probe or not, ends the pause and resets its length.
 //
-// Pauses need no configuration and have no cap: a paused endpoint is still
-// used when no other is left, so they cannot cause an error by themselves.
+// Pauses need no configuration and have no cap: a paused endpoint is still used
+// if no other is left, so they cannot cause an error by themselves.
 const (
 	FirstPause = time.Second
 	MaxPause   = 30 * time.Second
 )
 
-// pauseLogEvery is how often at most a pause of one endpoint is reported, so
-// that an endpoint that fails now and then does not flood the log.
+// pauseLogEvery is the minimum interval between reported pauses of one
+// endpoint, so that an intermittent failure does not flood the log.
 const pauseLogEvery = 10 * time.Second
 
 // maxErrorText bounds a stored error, in bytes.
 const maxErrorText = 200
 
-// pausedAt tells whether new connections pass the endpoint over at that time.
+// pausedAt reports whether new connections skip the endpoint at that time.
 func (s *state) pausedAt(at int64) bool {
 	until := s.pausedUntil.Load()
 	return until != 0 && (until > at || held(s.probeUntil.Load(), at))
 }
 
-// held tells whether a probe is under way.
+// held reports whether a probe is in progress.
 func held(probeUntil, at int64) bool { return probeUntil != 0 && probeUntil > at }
 
-// Paused tells whether new connections pass the endpoint over at that time,
-// because it failed to connect, or because a probe of it is under way.
+// Paused reports whether new connections skip the endpoint at that time,
+// because it failed to connect or is being probed.
 func (e *Endpoint) Paused(now time.Time) bool {
 	s := e.state()
 	return s.pausedUntil.Load() != 0 && s.pausedAt(Stamp(now))
@@ -47,13 +47,12 @@ func (e *Endpoint) Paused(now time.Time) bool {
 // not paused. A time in the past means that the next connection is a probe.
 func (e *Endpoint) PausedUntil() time.Time { return fromStamp(e.state().pausedUntil.Load()) }
 
-// Ready tells whether the endpoint is usable and not paused.
+// Ready reports whether the endpoint is usable and not paused.
 func (e *Endpoint) Ready(now time.Time) bool { return e.Usable(now) && !e.Paused(now) }
 
-// Claim must be called before a connection is made to an endpoint that was
-// found to be Ready. If its pause has just ended, the first caller gets probe
-// true, and ok is false for the others until the probe has ended or lease is
-// over.
+// Claim must precede a connect to an endpoint that was Ready. If its pause has
+// just ended, the first caller gets probe true; others get ok false until the
+// probe or its lease has ended.
 func (e *Endpoint) Claim(now time.Time, lease time.Duration) (probe, ok bool) {
 	s := e.state()
 	if s.pausedUntil.Load() == 0 {
@@ -66,12 +65,11 @@ func (e *Endpoint) Claim(now time.Time, lease time.Duration) (probe, ok bool) {
 	return true, s.probeUntil.CompareAndSwap(last, at+int64(lease))
 }
 
-// AbandonProbe lets the next connection probe, after a probe that ended
-// without a result.
+// AbandonProbe ends a probe without a result: the next connection may probe.
 func (e *Endpoint) AbandonProbe() { e.state().probeUntil.Store(0) }
 
-// EndPause makes a paused endpoint ready for a probe, because a health check
-// has passed that began after the pause did.
+// EndPause makes a paused endpoint ready for a probe after a health check has
+// passed. A check that began before the pause has no effect.
 func (e *Endpoint) EndPause(began, now time.Time) {
 	s := e.state()
 	until := s.pausedUntil.Load()
@@ -80,9 +78,8 @@ func (e *Endpoint) EndPause(began, now time.Time) {
 	}
 }
 
-// pauseFor starts or lengthens a pause after a failed connect. Failures of
-// connections that were under way when the pause began change nothing. The
-// caller holds the group's lock.
+// pauseFor starts a pause after a failed connect. Until a connect succeeds,
+// only failed probes lengthen it. The caller holds the group's lock.
 func (g *Group) pauseFor(e *Endpoint, f Fault, now time.Time) {
 	s, at := e.state(), Stamp(now)
 	r := &s.record
@@ -114,7 +111,7 @@ func (g *Group) resume(e *Endpoint, now time.Time) {
 		return
 	}
 	r := &s.record
-	if until <= Stamp(now) { // it was away for a whole pause, not just for one connection
+	if until <= Stamp(now) { // a whole pause has passed, not just one connection
 		s.usableFrom(Stamp(now))
 	}
 	s.probeUntil.Store(0)
@@ -128,7 +125,7 @@ func (g *Group) resume(e *Endpoint, now time.Time) {
 // Fault is one failure of an endpoint in use.
 type Fault struct {
 	Failure Failure
-	// Probe says that the connection was let through after a pause.
+	// Probe is true if the connection was admitted after a pause, as a probe.
 	Probe bool
 	// Error is the failure's text; "" if there is none.
 	Error string
@@ -141,7 +138,7 @@ func (f *Fault) cause() string {
 	return f.Failure.String()
 }
 
-// Reached counts a connect that succeeded, and ends the endpoint's pause.
+// Reached records a successful connect: it ends the endpoint's pause.
 func (g *Group) Reached(e *Endpoint, now time.Time) {
 	if e.state().pausedUntil.Load() == 0 {
 		return
@@ -155,8 +152,8 @@ func (g *Group) Reached(e *Endpoint, now time.Time) {
 }
 
 // Recovered ends the ejection and the pause of an endpoint that active checks
-// have found well again. The events are for the caller to Notify of, since it
-// may hold locks.
+// have found healthy again. It returns the events for the caller to Notify,
+// because the caller may hold locks.
 func (g *Group) Recovered(e *Endpoint, now time.Time) []Event {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// pausedFor makes an endpoint fail and returns how long it is paused then.
+// pausedFor makes an endpoint fail and returns the length of its pause.
 func pausedFor(t *testing.T, g *Group, e *Endpoint, f Fault, now time.Time) time.Duration {
 	t.Helper()
 	g.Fail(e, f, now)
@@ -43,7 +43,8 @@ func TestPausesGrowUntilASuccess(t *testing.T) {
 	}
 }
 
-// Connections that were under way when the first one failed say nothing new.
+// Failures of connections that were in progress when the pause began do not
+// extend it.
 func TestOneOutageIsOnePause(t *testing.T) {
 	g := NewGroup("s", nil)
 	e := g.Update(specs(1), t0)[0]
@@ -76,7 +77,7 @@ func TestOneConnectionProbesAtATime(t *testing.T) {
 	}
 }
 
-// What is no failure to connect is for ejection alone.
+// Failures other than failed connects only count towards an ejection.
 func TestOnlyFailedConnectsPause(t *testing.T) {
 	g := NewGroup("s", nil)
 	e := g.Update(specs(1), t0)[0]
@@ -106,7 +107,7 @@ func TestAHealthCheckThatPassesEndsAPause(t *testing.T) {
 	}
 }
 
-// An endpoint that active checks find well again serves at once.
+// An endpoint that active checks find healthy again serves at once.
 func TestRecoveryEndsEjectionAndPause(t *testing.T) {
 	var returned []Change
 	g := NewGroup("s", nil)
@@ -131,7 +132,7 @@ func TestRecoveryEndsEjectionAndPause(t *testing.T) {
 	}
 }
 
-// An endpoint that fails now and then does not flood the log.
+// An endpoint that fails intermittently does not flood the log.
 func TestPausesAreToldNowAndThen(t *testing.T) {
 	told := map[Change]int{}
 	g := NewGroup("s", func(ev Event) { told[ev.Change]++ })

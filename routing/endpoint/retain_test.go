@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// TestEndpointsKeepNoDocuments: the endpoints of a service come and go one at a
-// time, each with a document that lists them all, and must not keep it alive.
+// TestEndpointsKeepNoDocuments replaces the endpoints of a service one at a
+// time, each time by a new document with all of them: the endpoints must not
+// keep the documents alive.
 func TestEndpointsKeepNoDocuments(t *testing.T) {
 	const size, count = 1 << 20, 64
 	g := NewGroup("apps", nil)
@@ -18,7 +19,7 @@ func TestEndpointsKeepNoDocuments(t *testing.T) {
 		address, tag, path := fmt.Sprintf("10.0.0.%d:80", i), "v1", fmt.Sprintf("/run/%d", i)
 		document := strings.Repeat("x", size) + address + tag + path
 		tail := document[size:]
-		for j, s := range specs { // these come from the new document as well
+		for j, s := range specs { // the other strings are from the new document as well
 			specs[j] = Spec{Address: strings.Clone(s.Address), Unix: strings.Clone(s.Unix), Tags: map[string]string{"v": tag}}
 		}
 		specs = append(specs, Spec{

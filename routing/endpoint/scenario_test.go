@@ -14,17 +14,17 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write what happens into the scenario files as what is expected")
 
-// TestEjectionScenarios plays the stories in testdata/ejection (rule 16). A
-// line is a step; the lines below it that begin with ">" are what it brings
-// about: events, and what was asked for. Endpoints have letters.
+// TestEjectionScenarios runs the scenarios in testdata/ejection (rule 16). A
+// line is a step; the lines below it that begin with ">" are its output: events
+// and query results. Letters name the endpoints.
 //
 //	group N failures=F window=W duration=D share=P   a group of N endpoints
-//	at T                                             the time since the beginning
+//	at T                                             the time since the start
 //	connect|fail|reset X [n]                         n successes, failed connects, early resets
-//	healthy|unhealthy X                              an active check's verdict
-//	add|remove X                                     the service changes
-//	sweep                                            nothing but the time has passed
-//	usable | standing X                              what is asked for
+//	healthy|unhealthy X                              the result of an active check
+//	add|remove X                                     a change of the service's endpoints
+//	sweep                                            only time has passed
+//	usable | standing X                              queries
 func TestEjectionScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/ejection/*.txt")
 	if err != nil || len(files) == 0 {
@@ -81,7 +81,7 @@ func (s *scenario) offset(at time.Time) time.Duration { return at.Sub(t0) }
 
 func (s *scenario) told(ev Event) {
 	switch ev.Change {
-	case EventPaused, EventResumed: // TestPause*
+	case EventPaused, EventResumed: // tested by TestPause*
 	case EventEjected:
 		s.say("%s ejected until %v, %d times, after %s", ev.Endpoint.Address, s.offset(ev.Until), ev.Times, ev.Cause)
 	default:
@@ -141,7 +141,7 @@ func (s *scenario) step(words []string) error {
 	return s.endpoint(verb, e, n)
 }
 
-// endpoint does the steps that concern one endpoint.
+// endpoint runs the steps for one endpoint.
 func (s *scenario) endpoint(verb string, e *Endpoint, n int) error {
 	for ; n > 0; n-- {
 		switch verb {
@@ -150,7 +150,7 @@ func (s *scenario) endpoint(verb string, e *Endpoint, n int) error {
 		case "fail":
 			s.g.Failed(e, ConnectFailed, s.now)
 		case "reset":
-			s.g.Connected(e, s.now) // as it happens: it took the connection first
+			s.g.Connected(e, s.now) // as in reality: it accepted the connection first
 			s.g.Failed(e, EarlyReset, s.now)
 		case "healthy":
 			e.SetHealth(Healthy, s.now)

@@ -2,45 +2,45 @@ package hamt
 
 import "iter"
 
-// Groups is one version of a map of maps: values by a group and a key in it.
-// The next version costs the size of the change, whatever the size of the
+// Groups is one version of a map of maps: values by group and key. Creating the
+// next version costs time proportional to the change, whatever the size of the
 // group. The zero value is empty.
 type Groups[V any] struct {
-	groups Map[Map[V]] // none is empty
-	n      int         // values in all of them
+	groups Map[Map[V]] // no group is empty
+	n      int         // number of values in all groups
 }
 
-// Len is the number of values in all groups.
+// Len returns the number of values in all groups.
 func (g *Groups[V]) Len() int { return g.n }
 
-// Group gives one group, empty where there is none.
+// Group returns one group, or an empty map if it does not exist.
 func (g *Groups[V]) Group(group string) Map[V] {
 	m, _ := g.groups.Get(group)
 	return m
 }
 
-// Get finds a value.
+// Get returns a value.
 func (g *Groups[V]) Get(group, key string) (V, bool) {
 	m, _ := g.groups.Get(group)
 	return m.Get(key)
 }
 
-// All iterates over the groups in no order.
+// All iterates over the groups in no particular order.
 func (g *Groups[V]) All() iter.Seq2[string, Map[V]] { return g.groups.All() }
 
-// Edit begins a new version. The groups themselves stay as they are.
+// Edit starts a new version. The receiver does not change.
 func (g Groups[V]) Edit() *GroupsEdit[V] {
 	return &GroupsEdit[V]{groups: g.groups.Edit(), open: map[string]*Edit[V]{}, n: g.n}
 }
 
-// GroupsEdit is a version of Groups in the making, for one goroutine.
+// GroupsEdit is a version of Groups under construction, for one goroutine.
 type GroupsEdit[V any] struct {
 	groups *Edit[Map[V]]
-	open   map[string]*Edit[V] // those that are looked at or changed
+	open   map[string]*Edit[V] // groups read or changed so far
 	n      int
 }
 
-// Groups gives the version as it is now. The edit may go on from there.
+// Groups returns the current version. The edit may continue afterwards.
 func (e *GroupsEdit[V]) Groups() Groups[V] {
 	for name, group := range e.open {
 		if group.Len() > 0 {
@@ -62,10 +62,10 @@ func (e *GroupsEdit[V]) group(name string) *Edit[V] {
 	return group
 }
 
-// Get finds a value.
+// Get returns a value.
 func (e *GroupsEdit[V]) Get(group, key string) (V, bool) { return e.group(group).Get(key) }
 
-// Set gives a key of a group its value.
+// Set sets the value of a key in a group.
 func (e *GroupsEdit[V]) Set(group, key string, value V) {
 	g := e.group(group)
 	before := g.Len()
@@ -73,7 +73,7 @@ func (e *GroupsEdit[V]) Set(group, key string, value V) {
 	e.n += g.Len() - before
 }
 
-// Delete removes a key of a group and tells whether it was there.
+// Delete removes a key from a group and reports whether it existed.
 func (e *GroupsEdit[V]) Delete(group, key string) bool {
 	there := e.group(group).Delete(key)
 	if there {

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Every version of groups stays what it was, and has no group that is empty.
+// Every version of Groups remains unchanged, and has no empty group.
 func TestVersionsOfGroupsAgreeWithOrdinaryMaps(t *testing.T) {
 	type place struct{ group, key string }
 	rapid.Check(t, func(t *rapid.T) {

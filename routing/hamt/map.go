@@ -1,10 +1,11 @@
-// Package hamt holds an immutable map whose next version costs the size of
-// the change: versions share what they have in common, so a table of 100,000
-// names is changed by one name in microseconds, and ten versions of it take
-// hardly more memory than one. Nobody needs a lock to read any of them.
+// Package hamt implements an immutable map. Creating the next version costs
+// time and memory proportional to the change, because versions share their
+// common parts: changing one name in a table of 100,000 takes microseconds, and
+// ten versions take hardly more memory than one. Reads of any version need no
+// lock.
 //
-// It is a hash trie of 64-way nodes. Hashes are seeded for each map, so that
-// whoever chooses the keys cannot make them collide.
+// It is a hash trie with 64-way nodes. Each map has its own hash seed, so that
+// an attacker who chooses the keys cannot make them collide.
 //
 //	edit := old.Edit()
 //	edit.Set("a.example", rule)
@@ -22,17 +23,17 @@ import (
 type Map[V any] struct {
 	root *node[V]
 	n    int
-	seed maphash.Seed // set once there is a root
+	seed maphash.Seed // set once root is not nil
 }
 
-// node holds entries in place and the nodes below it, each packed in the
-// order of their slots. Below the last bits of the hash it holds keys of one
-// hash in no order, and no slots.
+// node holds entries and child nodes, each packed in the order of their slots.
+// Below the last bits of the hash a node holds keys with equal hashes in no
+// particular order, without slots.
 type node[V any] struct {
-	here, below uint64 // slots that hold an entry, a node; never both
+	here, below uint64 // slots with an entry, with a child; disjoint
 	entries     []entry[V]
 	nodes       []*node[V]
-	owner       *owner // the edit that may change it in place
+	owner       *owner // the edit that may change the node in place
 }
 
 type entry[V any] struct {
@@ -49,16 +50,16 @@ const (
 	hashBits = 64
 )
 
-// slot is the bit that stands for a hash in a node at that depth.
+// slot returns the bit of a hash's slot in a node at that depth.
 func slot(hash uint64, shift uint) uint64 { return 1 << (hash >> shift & (1<<slotBits - 1)) }
 
-// index is the place of a slot in a packed slice.
+// index returns the index of a slot in a packed slice.
 func index(slots, bit uint64) int { return bits.OnesCount64(slots & (bit - 1)) }
 
-// Len is the number of keys.
+// Len returns the number of keys.
 func (m *Map[V]) Len() int { return m.n }
 
-// Get finds the value of a key.
+// Get returns the value of a key.
 func (m *Map[V]) Get(key string) (V, bool) {
 	if m.root == nil {
 		var none V
@@ -93,7 +94,7 @@ func (n *node[V]) find(hash uint64, key string) *entry[V] {
 	return nil
 }
 
-// All iterates over keys and values in no order.
+// All iterates over keys and values in no particular order.
 func (m *Map[V]) All() iter.Seq2[string, V] {
 	return func(yield func(string, V) bool) {
 		if m.root != nil {
@@ -116,7 +117,7 @@ func (n *node[V]) each(yield func(string, V) bool) bool {
 	return true
 }
 
-// Edit begins a new version. The map itself stays as it is.
+// Edit starts a new version. The receiver does not change.
 func (m Map[V]) Edit() *Edit[V] {
 	if m.root == nil {
 		m.seed = maphash.MakeSeed()
@@ -124,26 +125,26 @@ func (m Map[V]) Edit() *Edit[V] {
 	return &Edit[V]{m: m, owner: new(owner)}
 }
 
-// Edit is a version in the making, for one goroutine. Nodes that it has made
-// itself it changes in place, so that building a large map costs no garbage.
+// Edit is a version under construction, for one goroutine. It changes the nodes
+// that it created in place, so that building a large map causes no garbage.
 type Edit[V any] struct {
 	m     Map[V]
 	owner *owner
 }
 
-// Map gives the version as it is now. The edit may go on from there.
+// Map returns the current version. The edit may continue afterwards.
 func (e *Edit[V]) Map() Map[V] {
-	e.owner = new(owner) // the nodes made so far are shared from now on
+	e.owner = new(owner) // the existing nodes are shared from now on
 	return e.m
 }
 
-// Len is the number of keys.
+// Len returns the number of keys.
 func (e *Edit[V]) Len() int { return e.m.n }
 
-// Get finds the value of a key.
+// Get returns the value of a key.
 func (e *Edit[V]) Get(key string) (V, bool) { return e.m.Get(key) }
 
-// Set gives a key its value.
+// Set sets the value of a key.
 func (e *Edit[V]) Set(key string, value V) {
 	e.set(entry[V]{maphash.String(e.m.seed, key), key, value})
 }
@@ -159,7 +160,7 @@ func (e *Edit[V]) set(item entry[V]) {
 	}
 }
 
-// Delete removes a key and tells whether it was there.
+// Delete removes a key and reports whether it existed.
 func (e *Edit[V]) Delete(key string) bool {
 	return e.m.root != nil && e.delete(maphash.String(e.m.seed, key), key)
 }
@@ -173,7 +174,7 @@ func (e *Edit[V]) delete(hash uint64, key string) bool {
 	return true
 }
 
-// own gives a node that may be changed in place.
+// own returns a node that may be changed in place: n or a copy.
 func (e *Edit[V]) own(n *node[V]) *node[V] {
 	if n.owner == e.owner {
 		return n
@@ -185,7 +186,7 @@ func (e *Edit[V]) own(n *node[V]) *node[V] {
 	}
 }
 
-// with gives the node with the entry, and whether its key is new.
+// with returns the node plus the entry, and whether its key is new.
 func (e *Edit[V]) with(n *node[V], item entry[V], shift uint) (*node[V], bool) {
 	n = e.own(n)
 	if shift >= hashBits {
@@ -216,7 +217,7 @@ func (e *Edit[V]) with(n *node[V], item entry[V], shift uint) (*node[V], bool) {
 		n.entries[i] = item
 		return n, false
 	}
-	// Two keys want the slot: both go one level down.
+	// Both keys have this slot: move them to a child.
 	child, _ := e.with(&node[V]{owner: e.owner}, there, shift+slotBits)
 	child, _ = e.with(child, item, shift+slotBits)
 	n.entries = slices.Delete(n.entries, i, i+1)
@@ -226,9 +227,10 @@ func (e *Edit[V]) with(n *node[V], item entry[V], shift uint) (*node[V], bool) {
 	return n, true
 }
 
-// without gives the node without a key that is there, or nil where it then is
-// empty. A node that is left with a single entry hands it up, so that the
-// shape of a map depends on its keys and not on its history.
+// without returns the node minus an existing key; nil for a root that becomes
+// empty. A node with a single remaining entry is replaced by that entry in its
+// parent, so that the shape of a map depends on its keys and not on its
+// history.
 func (e *Edit[V]) without(n *node[V], hash uint64, key string, shift uint) *node[V] {
 	n = e.own(n)
 	if shift >= hashBits {

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Every version of a map stays what it was, whatever is done to later ones.
+// Every version of a map remains unchanged, whatever happens to later ones.
 func TestVersionsAgreeWithAnOrdinaryMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type version struct {
@@ -56,14 +56,15 @@ func TestVersionsAgreeWithAnOrdinaryMap(t *testing.T) {
 	})
 }
 
-// Keys of one hash, or that differ in the last bits only, are told apart.
+// Keys with equal hashes, or hashes that differ only in the last bits, are kept
+// distinct.
 func TestCollidingHashesAreToldApart(t *testing.T) {
 	hashes := []uint64{0, 1 << 63, 1 << 60, 1 << 58, 1}
 	var m Map[int]
 	edit := m.Edit()
 	for i := range 15 {
 		edit.set(entry[int]{hashes[i%5], fmt.Sprint(i), i})
-		edit.set(entry[int]{hashes[i%5], fmt.Sprint(i), i}) // again
+		edit.set(entry[int]{hashes[i%5], fmt.Sprint(i), i}) // replaces it
 	}
 	full := edit.Map()
 	for i := range 15 {

@@ -9,17 +9,17 @@ import (
 	"penstock/routing/endpoint"
 )
 
-// Type is what a check asks of an endpoint.
+// Type is the kind of a check.
 type Type uint8
 
 // The types of checks.
 const (
-	// TCP: it takes a connection.
+	// TCP: the endpoint accepts a connection.
 	TCP Type = iota
-	// TLS: it takes a connection and completes a handshake.
+	// TLS: it accepts a connection and completes a handshake.
 	TLS
-	// HTTP: it answers a GET with a status that passes, over TLS where
-	// Check.TLS is given.
+	// HTTP: its response to a GET has a passing status; over TLS if Check.TLS is
+	// set.
 	HTTP
 )
 
@@ -28,39 +28,40 @@ func (t Type) String() string { return [...]string{"tcp", "tls", "http"}[t] }
 // MinInterval is the shortest interval of a check.
 const MinInterval = 10 * time.Millisecond
 
-// Check is how an endpoint is asked. It must not be changed once a Target
-// holds it. Its fields are effective values, defaults filled in.
+// Check configures the probes of an endpoint. It must not be changed once a
+// Target holds it. Its fields are effective values, with defaults filled in.
 type Check struct {
 	Type     Type
-	Interval time.Duration // between the starts of two probes, 10 % earlier or later by chance; at least MinInterval
-	Timeout  time.Duration // of one probe, from the connect on; 0: Interval
-	// Rise is how many successes in a row make an unhealthy endpoint healthy,
-	// Fall how many failures a healthy one unhealthy; 0 is 1.
+	Interval time.Duration // between the starts of two probes, +-10 % at random; at least MinInterval
+	Timeout  time.Duration // of one probe, including the connect; 0: Interval
+	// Rise is the number of consecutive successes that make an unhealthy endpoint
+	// healthy, Fall the number of failures that make a healthy one unhealthy; 0 is
+	// 1.
 	Rise, Fall int
 
-	// Path, Host and Status are for HTTP: the path to GET ("" is "/"), the
-	// Host header ("" is the endpoint's address as configured), the statuses
-	// that pass (none: 200 to 399). No redirect is followed. For TLS without
-	// a configuration Host is the server name to ask for.
+	// Path, Host and Status are for HTTP: the path of the GET ("" is "/"), the
+	// Host header ("" is the endpoint's address as configured), and the statuses
+	// that pass (none: 200 to 399). Redirects are not followed. For type TLS
+	// without a configuration, Host is the server name to send.
 	Path, Host string
 	Status     []int
-	// Send and Expect are for TCP and TLS: bytes to send, and those that the
-	// answer must begin with.
+	// Send and Expect are for TCP and TLS: bytes to send, and the required first
+	// bytes of the response.
 	Send, Expect string
-	// Preface is sent before everything else, TLS included: the PROXY header
-	// of a service whose endpoints want one (v2's LOCAL, v1's UNKNOWN).
+	// Preface is sent before everything else, including TLS: the PROXY header for
+	// endpoints that require one (LOCAL in v2, UNKNOWN in v1).
 	Preface string
 
-	// TLS is the service's TLS towards its endpoints. Without a ServerName
-	// the host of the endpoint's address is verified. nil: for the type TLS
-	// any certificate passes, for HTTP there is no TLS.
+	// TLS is the service's TLS configuration for its endpoints. Without a
+	// ServerName the host of the endpoint's address is verified. If nil, type TLS
+	// accepts any certificate and type HTTP uses no TLS.
 	TLS *tls.Config
-	// TLSKey identifies the content of TLS, so that checks whose
-	// configurations were made apart can be one. "": TLS itself does.
+	// TLSKey identifies the content of TLS, so that checks with separately built
+	// but equal configurations share probes. "": the pointer identifies it.
 	TLSKey string
 }
 
-// key is equal for checks that ask the same.
+// key is equal for checks with the same probes.
 func (c *Check) key() string {
 	tlsKey := c.TLSKey
 	if tlsKey == "" && c.TLS != nil {
@@ -79,7 +80,7 @@ func (c *Check) timeout() time.Duration {
 	return c.interval()
 }
 
-// passes tells whether an HTTP status does.
+// passes reports whether an HTTP status passes.
 func (c *Check) passes(status int) bool {
 	if len(c.Status) == 0 {
 		return status >= 200 && status <= 399
@@ -87,16 +88,16 @@ func (c *Check) passes(status int) bool {
 	return slices.Contains(c.Status, status)
 }
 
-// verdict is what a series of results says.
+// verdict is the health that a series of results implies.
 type verdict struct {
 	health endpoint.Health
-	// against counts the last results in a row that contradict health.
+	// against counts the latest consecutive results that contradict health.
 	against int
 }
 
-// add takes one result. The first decides at once: until then nothing is
-// known, and waiting for more would send connections to an endpoint that is
-// known to have failed. Later it takes rise or fall in a row.
+// add records one result. The first one decides at once: to wait for more would
+// send connections to an endpoint that is known to have failed. Later ones have
+// to repeat rise or fall times.
 func (v *verdict) add(ok bool, rise, fall int) (changed bool) {
 	to, needed := endpoint.Unhealthy, fall
 	if ok {

@@ -1,16 +1,15 @@
-// Package health asks endpoints actively whether they are well, and writes
-// the answer into their state.
+// Package health probes endpoints and stores the results as their health.
 //
 //	c := health.New(health.Config{})
 //	c.Set([]health.Target{{Group: g, Endpoint: e, Check: check}, ...}) // at each change
 //	c.Close()
 //
-// Endpoints of several services that are the same address, asked in the same
-// way, share one probe. An endpoint is Unchecked, and usable, until the first
-// result, which decides at once; from then on Rise and Fall count.
+// Endpoints of several services with the same address and an equal check share
+// one probe. An endpoint is Unchecked, and usable, until the first result,
+// which decides at once; from then on Rise and Fall apply.
 //
-// A probe is one short connection of its own. It ends with an orderly close,
-// not with a reset: endpoints log resets as faults of their clients. It never
+// A probe is a short connection of its own. It ends with an orderly close
+// instead of a reset, because endpoints log resets as client errors. It never
 // reads more than it needs to decide.
 package health
 
@@ -27,42 +26,42 @@ import (
 	"penstock/routing/scheduler"
 )
 
-// DefaultConcurrency is how many probes run at once.
+// DefaultConcurrency is the default of Config.Concurrency.
 const DefaultConcurrency = 64
 
-// Config is for New; its zero value is ready.
+// Config configures New; its zero value is ready to use.
 type Config struct {
-	// Concurrency is how many probes run at once; 0: DefaultConcurrency.
+	// Concurrency bounds the probes in progress; 0: DefaultConcurrency.
 	Concurrency int
-	// Dial connects; nil: the system's.
+	// Dial connects; nil: net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Target is an endpoint of a group that is to be asked.
+// Target is an endpoint of a group that is to be probed.
 type Target struct {
 	Group    *endpoint.Group
 	Endpoint *endpoint.Endpoint
 	Check    *Check
 }
 
-// Status is what the last probes of one target said.
+// Status is the result of the latest probes of one target.
 type Status struct {
 	Service string
 	Address string // as configured
-	Addr    string // as asked: IP:port, or a path
+	Addr    string // as probed: IP:port, or a path
 	Type    Type
 	Health  endpoint.Health
-	// Since is when Health became so, Checked when the last probe ended,
-	// Took how long it was on its way. Zero: no probe has ended.
+	// Since is the time of the last change of Health, Checked the end of the last
+	// probe, Took its duration. Zero: no probe has ended.
 	Since, Checked time.Time
 	Took           time.Duration
-	// Err says why the last probe that failed did, at ErrAt. It stays when
-	// later ones succeed.
+	// Err is the error of the last failed probe, at ErrAt. It remains after later
+	// successes.
 	Err   string
 	ErrAt time.Time
 }
 
-// Checker asks endpoints. Make it with New.
+// Checker probes endpoints. Create it with New.
 type Checker struct {
 	dial      func(ctx context.Context, network, address string) (net.Conn, error)
 	scheduler *scheduler.Scheduler
@@ -71,10 +70,10 @@ type Checker struct {
 	targets []Target // of the last Set
 	follows map[follower]*follow
 	probes  map[probeKey]*probe
-	peers   Peers // nil: none
+	peers   Peers // nil if probes are not shared
 }
 
-// follower identifies an endpoint of a group over its changes of tags.
+// follower identifies an endpoint of a group; its tags may change.
 type follower struct {
 	group   *endpoint.Group
 	address string
@@ -86,10 +85,10 @@ type follower struct {
 type follow struct {
 	Target
 	probe *probe
-	seen  bool // during Set: it is in the new targets
+	seen  bool // used by Set: it is in the new targets
 }
 
-// New makes a Checker that asks nothing yet.
+// New returns a Checker without targets.
 func New(cfg Config) *Checker {
 	if cfg.Concurrency <= 0 {
 		cfg.Concurrency = DefaultConcurrency
@@ -105,13 +104,13 @@ func New(cfg Config) *Checker {
 	}
 }
 
-// Close ends all probes and waits for them.
+// Close stops all probes and waits for them.
 func (c *Checker) Close() { c.scheduler.Close() }
 
-// Set makes these the targets. Probes of targets that were there before go
-// on undisturbed; new ones begin at once. Where the check of an endpoint
-// changed, its health stays until the new check decides; an endpoint that is
-// not asked any more becomes Unchecked.
+// Set replaces the targets. Probes of unchanged targets continue undisturbed;
+// new ones start at once. If the check of an endpoint changed, its health stays
+// until the new check decides. An endpoint that is no longer probed becomes
+// Unchecked.
 func (c *Checker) Set(targets []Target) {
 	c.mu.Lock()
 	if slices.Equal(targets, c.targets) {
@@ -138,7 +137,7 @@ func (c *Checker) Set(targets []Target) {
 	tell(told)
 }
 
-// follow makes t follow the probe that its check needs.
+// follow connects t to the probe that its check needs.
 func (c *Checker) follow(t Target, keys map[*Check]string, now time.Time) []change {
 	who := follower{t.Group, t.Endpoint.Address, t.Endpoint.Addr, t.Endpoint.Unix}
 	f := c.follows[who]
@@ -152,8 +151,8 @@ func (c *Checker) follow(t Target, keys map[*Check]string, now time.Time) []chan
 		keys[t.Check] = check
 	}
 	if f != nil && f.probe.key.check == check {
-		// The same question in other words, an endpoint with other tags, or
-		// one that left and came again and knows nothing of its health.
+		// An equal check in another Check, an endpoint with other tags, or one that
+		// was removed and added again and has no health yet.
 		f.Target, f.seen = t, true
 		return f.adopt(now)
 	}
@@ -172,7 +171,7 @@ func (c *Checker) follow(t Target, keys map[*Check]string, now time.Time) []chan
 	return f.adopt(now)
 }
 
-// adopt gives the endpoint the health that its probe has found already.
+// adopt sets the endpoint's health to the known result of its probe.
 func (f *follow) adopt(now time.Time) []change {
 	if f.probe.health == endpoint.Unchecked {
 		return nil
@@ -180,7 +179,7 @@ func (f *follow) adopt(now time.Time) []change {
 	return f.set(f.probe.health, "", now)
 }
 
-// leave ends a probe that nobody follows any more.
+// leave removes a follower and stops the probe if it was the last one.
 func (c *Checker) leave(p *probe, who follower) {
 	delete(p.followers, who)
 	if len(p.followers) == 0 {
@@ -189,8 +188,8 @@ func (c *Checker) leave(p *probe, who follower) {
 	}
 }
 
-// run asks p's endpoint once, or takes the word of other nodes, and tells all
-// that follow.
+// run probes p's endpoint once, or uses the verdict of other nodes, and updates
+// all followers.
 func (c *Checker) run(ctx context.Context, p *probe) (again time.Duration, ok bool) {
 	if again, done := c.borrow(p); done {
 		return again, true
@@ -198,7 +197,7 @@ func (c *Checker) run(ctx context.Context, p *probe) (again time.Duration, ok bo
 	start := time.Now()
 	err := p.ask(ctx, c.dial)
 	if ctx.Err() != nil {
-		return 0, false // removed or closed: this says nothing of the endpoint
+		return 0, false // removed or closed: no result
 	}
 	now := time.Now()
 	c.mu.Lock()
@@ -229,7 +228,7 @@ func (c *Checker) run(ctx context.Context, p *probe) (again time.Duration, ok bo
 	return scheduler.Jitter(p.check.interval()), err == nil
 }
 
-// change is an event that is to be told without the lock.
+// change is an event to deliver without the lock.
 type change struct {
 	group *endpoint.Group
 	event endpoint.Event
@@ -241,8 +240,8 @@ func tell(changes []change) {
 	}
 }
 
-// set writes the endpoint's health. It happens under the Checker's lock, so
-// that a probe that ends late cannot overwrite what Set did.
+// set writes the endpoint's health. The caller holds the Checker's lock, so
+// that a late probe cannot overwrite what Set did.
 func (f *follow) set(h endpoint.Health, cause string, now time.Time) []change {
 	was := f.Endpoint.Health()
 	if !f.Endpoint.SetHealth(h, now) {
@@ -261,7 +260,7 @@ func (f *follow) set(h endpoint.Health, cause string, now time.Time) []change {
 	return told
 }
 
-// Status tells how all targets do, by service and address.
+// Status returns the status of all targets, sorted by service and address.
 func (c *Checker) Status() []Status {
 	c.mu.Lock()
 	all := make([]Status, 0, len(c.follows))
@@ -276,7 +275,8 @@ func (c *Checker) Status() []Status {
 	return all
 }
 
-// StatusOf tells how one endpoint of a group does, if it is asked.
+// StatusOf returns the status of one endpoint of a group, or false if it is not
+// probed.
 func (c *Checker) StatusOf(g *endpoint.Group, e *endpoint.Endpoint) (Status, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -17,15 +17,14 @@ import (
 	"penstock/routing/endpoint"
 )
 
-// network stands for the endpoints in tests of time: which of them are up,
-// and who dialled when.
+// network simulates the endpoints: it defines which are up, and records dials.
 type network struct {
 	mu      sync.Mutex
 	start   time.Time
-	state   map[string]string // address -> "down", "hung"; up where not given
+	state   map[string]string // address -> "down", "hung", "late"; up if missing
 	dials   []string          // "address at time"
 	at      map[string][]time.Time
-	open    int // dials under way
+	open    int // dials in progress
 	mostNow int
 }
 
@@ -58,7 +57,7 @@ func (n *network) dial(ctx context.Context, _, address string) (net.Conn, error)
 	case "hung":
 		<-ctx.Done()
 		return nil, ctx.Err()
-	case "late": // answers although it is not wanted any more
+	case "late": // connects although the probe was canceled
 		<-ctx.Done()
 	default:
 		<-time.After(time.Millisecond)
@@ -68,7 +67,7 @@ func (n *network) dial(ctx context.Context, _, address string) (net.Conn, error)
 	return near, nil
 }
 
-// count is how many dials there were to an address since the last call.
+// count returns the number of dials to an address since the last call.
 func (n *network) count(address string) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -93,12 +92,12 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// group makes a service with endpoints at 10.0.0.i:80.
+// group returns a service with endpoints at 10.0.0.i:80.
 func (w *world) group(service string, n int) *endpoint.Group {
 	g := endpoint.NewGroup(service, func(ev endpoint.Event) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.c.Status() // would block for ever under the Checker's lock
+		w.c.Status() // would deadlock with the Checker's lock held
 		w.events = append(w.events, strings.TrimSpace(fmt.Sprint(ev.Service, " ", ev.Endpoint.Address, " ", ev.Change, " ", ev.Cause)))
 	})
 	g.Update(specs(n), time.Now())
@@ -123,7 +122,7 @@ func targets(check *Check, groups ...*endpoint.Group) (all []Target) {
 	return all
 }
 
-// after lets time pass and everything come to rest.
+// after advances the time and waits until all goroutines are idle.
 func (w *world) after(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
@@ -161,7 +160,7 @@ func plain() *Check {
 	return &Check{Interval: time.Second, Timeout: 500 * time.Millisecond, Rise: 2, Fall: 2}
 }
 
-// inBubble runs a test with a clock of its own.
+// inBubble runs a test with a fake clock.
 func inBubble(t *testing.T, test func(w *world)) {
 	synctest.Test(t, func(t *testing.T) { test(newWorld(t)) })
 }
@@ -174,16 +173,18 @@ func TestHealthOverTime(t *testing.T) { // rule 16
 		w.wantHealth(g, unchecked, unchecked, unchecked)
 		w.c.Set(targets(plain(), g))
 		w.after(2 * time.Millisecond)
-		w.wantHealth(g, healthy, unhealthy, unchecked) // a timeout takes its time
+		w.wantHealth(g, healthy, unhealthy, unchecked) // the timeout is not over yet
 		w.after(500 * time.Millisecond)
 		w.wantHealth(g, healthy, unhealthy, unhealthy)
-		w.wantEvents("apps 10.0.0.0:80 healthy", "apps 10.0.0.1:80 unhealthy connect: refused", "apps 10.0.0.2:80 unhealthy connect: timeout after 500ms")
+		w.wantEvents("apps 10.0.0.0:80 healthy",
+			"apps 10.0.0.1:80 unhealthy connect: refused",
+			"apps 10.0.0.2:80 unhealthy connect: timeout after 500ms")
 
 		w.net.set("10.0.0.0:80", "down")
 		w.net.set("10.0.0.1:80", "up")
-		w.after(700 * time.Millisecond) // each was asked once more
+		w.after(700 * time.Millisecond) // one more probe each
 		w.wantHealth(g, healthy, unhealthy, unhealthy)
-		w.after(1200 * time.Millisecond) // and once more
+		w.after(1200 * time.Millisecond) // and another one
 		w.wantHealth(g, unhealthy, healthy, unhealthy)
 		w.wantEvents("apps 10.0.0.0:80 unhealthy connect: refused", "apps 10.0.0.1:80 healthy")
 	})
@@ -223,7 +224,7 @@ func TestOneProbeServesAllServicesWithTheSameCheck(t *testing.T) {
 
 		late := w.group("late", 1)
 		w.c.Set(slices.Concat(targets(plain(), a), targets(plain(), b), targets(plain(), late), targets(slow, other)))
-		w.wantHealth(late, healthy) // at once: it is known
+		w.wantHealth(late, healthy) // at once: the shared probe has a result
 		w.after(100 * time.Millisecond)
 		if n := w.net.count("10.0.0.0:80"); n != 1 {
 			w.Errorf("%d probes for another check of the same endpoint", n)
@@ -243,8 +244,8 @@ func TestTLSKeysMakeChecksOne(t *testing.T) {
 	}
 }
 
-// TestEveryFieldTellsChecksApart: a field that key forgot would let one
-// service be judged by another one's check.
+// TestEveryFieldTellsChecksApart checks that key includes every field:
+// otherwise a service could get the results of another one's check.
 func TestEveryFieldTellsChecksApart(t *testing.T) {
 	all := []Check{{}, {Type: HTTP}, {Interval: 1}, {Timeout: 1}, {Rise: 1}, {Fall: 1}, {Path: "a"}, {Host: "a"},
 		{Status: []int{200}}, {Send: "a"}, {Expect: "a"}, {Preface: "a"}, {TLS: &tls.Config{}}, {Path: `" "`}}
@@ -270,7 +271,7 @@ func TestSetChangesNoMoreThanItMust(t *testing.T) {
 		w.net.count("10.0.0.1:80")
 
 		w.c.Set(targets(check, g))   // nothing changed
-		w.c.Set(targets(plain(), g)) // the same in other words
+		w.c.Set(targets(plain(), g)) // an equal Check
 		set := specs(2)
 		set[1].Tags = map[string]string{"version": "v2"}
 		g.Update(set, time.Now())
@@ -281,7 +282,7 @@ func TestSetChangesNoMoreThanItMust(t *testing.T) {
 		}
 		w.wantHealth(g, healthy, unhealthy)
 		w.net.set("10.0.0.1:80", "up")
-		w.after(2200 * time.Millisecond) // what was replaced is told all the same
+		w.after(2200 * time.Millisecond) // the new targets get events nevertheless
 		w.wantHealth(g, healthy, healthy)
 		w.wantEvents("apps 10.0.0.1:80 healthy")
 	})
@@ -334,7 +335,7 @@ func TestAnotherCheckDecidesBeforeHealthChanges(t *testing.T) {
 		other.Fall = 5
 		w.c.Set(targets(other, g))
 		w.after(100 * time.Millisecond)
-		w.wantHealth(g, unhealthy) // though the new check knows nothing yet
+		w.wantHealth(g, unhealthy) // although the new check has no result yet
 		w.net.set("10.0.0.0:80", "up")
 		w.after(3 * time.Second)
 		w.wantHealth(g, healthy)
@@ -367,7 +368,7 @@ func TestAProbeThatEndsAfterItsTargetSaysNothing(t *testing.T) {
 		g := w.group("apps", 1)
 		w.net.set("10.0.0.0:80", "late")
 		w.c.Set(targets(plain(), g))
-		synctest.Wait() // it is under way
+		synctest.Wait() // the probe is in progress
 		w.c.Set(nil)
 		w.after(time.Second)
 		w.wantHealth(g, unchecked)
@@ -435,7 +436,8 @@ func TestCloseEndsProbes(t *testing.T) {
 	})
 }
 
-// TestManyAtOnce has sockets, changes and readers together; the race detector looks on.
+// TestManyAtOnce runs sockets, changes and readers together, for the race
+// detector.
 func TestManyAtOnce(t *testing.T) {
 	good, bad := serve(t, silent), serve(t, resets)
 	c := New(Config{Concurrency: 4})

@@ -7,15 +7,15 @@ import (
 	"penstock/routing/endpoint"
 )
 
-// failing is a service with two endpoints, of which the first is ejected for
-// an hour once it fails in use.
+// failing returns a service with two endpoints, the first of which is ejected
+// for an hour after its first failure in use.
 func (w *world) failing() (g *endpoint.Group, e *endpoint.Endpoint) {
 	g = w.group("apps", 2)
 	g.Configure(&endpoint.Ejection{Failures: 1, Window: time.Second, Duration: time.Hour, MaxShare: 50}, time.Now())
 	return g, g.Endpoints()[0]
 }
 
-// failsInUse fails a connect of a client, and wants the endpoint ejected.
+// failsInUse fails a client's connect and checks that the endpoint is ejected.
 func (w *world) failsInUse(g *endpoint.Group, e *endpoint.Endpoint) {
 	w.Helper()
 	g.Fail(e, endpoint.Fault{Failure: endpoint.ConnectFailed, Error: "refused"}, time.Now())
@@ -27,8 +27,8 @@ func (w *world) failsInUse(g *endpoint.Group, e *endpoint.Endpoint) {
 	w.events = nil
 }
 
-// A check that finds an endpoint well again ends the ejection and the pause
-// that its outage led to.
+// A check that finds an endpoint healthy again ends the ejection and the pause
+// that its outage caused.
 func TestAnEndpointThatIsWellAgainIsNotEjectedAnyMore(t *testing.T) {
 	inBubble(t, func(w *world) {
 		g, e := w.failing()
@@ -39,7 +39,7 @@ func TestAnEndpointThatIsWellAgainIsNotEjectedAnyMore(t *testing.T) {
 		w.failsInUse(g, e)
 
 		w.net.set(e.Address, "up")
-		w.after(1200 * time.Millisecond) // one check passed of the two that are needed
+		w.after(1200 * time.Millisecond) // one of the two required checks has passed
 		if w.wantHealth(g, unhealthy, healthy); !e.Ejected(time.Now()) {
 			t.Error("the ejection ended before the endpoint was well")
 		}
@@ -52,8 +52,8 @@ func TestAnEndpointThatIsWellAgainIsNotEjectedAnyMore(t *testing.T) {
 	})
 }
 
-// What passes its checks all the while fails in use for another reason: checks
-// have nothing to say of it.
+// An endpoint that fails in use while its checks pass has another fault, which
+// the checks do not cover: they do not end the ejection.
 func TestChecksThatNeverFailedEndNoEjection(t *testing.T) {
 	inBubble(t, func(w *world) {
 		g, e := w.failing()
@@ -72,7 +72,7 @@ func TestChecksThatNeverFailedEndNoEjection(t *testing.T) {
 	})
 }
 
-// The word of other nodes that it is well again counts as a check of one's own.
+// A healthy verdict of other nodes has the same effect as a check of this node.
 func TestOthersFindAnEndpointWellAgain(t *testing.T) {
 	inBubble(t, func(w *world) {
 		g, e := w.failing()

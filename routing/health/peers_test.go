@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// serve gives the address of an endpoint that does handle with each
+// serve returns the address of an endpoint that runs handle for each
 // connection, on a loopback port of its own.
 func serve(t *testing.T, handle func(net.Conn)) string {
 	t.Helper()
@@ -30,7 +30,7 @@ func serve(t *testing.T, handle func(net.Conn)) string {
 	return serveOn(t, l, handle)
 }
 
-// serveUnix is serve on a unix socket; it gives its path.
+// serveUnix is serve on a unix socket; it returns the path.
 func serveUnix(t *testing.T, handle func(net.Conn)) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
@@ -72,24 +72,24 @@ func serveOn(t *testing.T, l net.Listener, handle func(net.Conn)) string {
 	return l.Addr().String()
 }
 
-// The endpoints of the tests.
+// Handlers of the endpoints in tests.
 
-// silent takes a connection and says nothing.
+// silent accepts a connection and sends nothing.
 func silent(conn net.Conn) { io.Copy(io.Discard, conn) }
 
-// resets takes a connection and aborts it once it has heard something.
+// resets accepts a connection and aborts it after the first bytes.
 func resets(conn net.Conn) {
 	conn.Read(make([]byte, 1))
 	conn.(*net.TCPConn).SetLinger(0)
 }
 
-// halfCloses ends its side at once, and reads on.
+// halfCloses closes its sending side at once, and reads on.
 func halfCloses(conn net.Conn) {
 	conn.(*net.TCPConn).CloseWrite()
 	io.Copy(io.Discard, conn)
 }
 
-// says greets with a text.
+// says sends a text.
 func says(text string) func(net.Conn) {
 	return func(conn net.Conn) {
 		io.WriteString(conn, text)
@@ -97,7 +97,7 @@ func says(text string) func(net.Conn) {
 	}
 }
 
-// saysSlowly greets with a text, a byte to a segment.
+// saysSlowly sends a text with one byte per segment.
 func saysSlowly(text string) func(net.Conn) {
 	return func(conn net.Conn) {
 		for i := range text {
@@ -107,7 +107,7 @@ func saysSlowly(text string) func(net.Conn) {
 	}
 }
 
-// answers reads a question to its end (as long as it is) and answers.
+// answers reads as many bytes as question has, and responds if they are equal.
 func answers(question, answer string) func(net.Conn) {
 	return func(conn net.Conn) {
 		buf := make([]byte, len(question))
@@ -141,8 +141,8 @@ func afterPreface(preface string, handle func(net.Conn)) func(net.Conn) {
 	}
 }
 
-// certFor makes a self-signed certificate for names and addresses, and the
-// pool that trusts it.
+// certFor returns a self-signed certificate for names and addresses, and a pool
+// that trusts it.
 func certFor(t *testing.T, names ...string) (*tls.Config, *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

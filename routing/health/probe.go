@@ -19,13 +19,13 @@ import (
 	"penstock/routing/scheduler"
 )
 
-// Bounds of what a probe keeps of an answer.
+// Bounds of the data that a probe keeps.
 const (
-	maxAnswer = 64 << 10 // bytes of an HTTP answer up to its final status line
+	maxAnswer = 64 << 10 // bytes of an HTTP response up to its final status line
 	maxErr    = 200      // bytes of an error's text
 )
 
-// Errors of probes, wrapped with where they came up.
+// Errors of probes, wrapped with the step that failed.
 var (
 	errTimeout = errors.New("timeout")
 	errShort   = errors.New("closed before the expected answer was whole")
@@ -34,27 +34,27 @@ var (
 	errStatus  = errors.New("status does not pass")
 )
 
-// probeKey is equal for targets that one probe can serve.
+// probeKey is equal for targets that can share one probe.
 type probeKey struct {
 	network, address string
-	host             string // of the configured address, where the check shows it
+	host             string // of the configured address, if the check sends it
 	check            string
 }
 
-// probe asks one address in one way. Its address and check never change; the
-// rest is guarded by the Checker's mutex.
+// probe checks one address with one Check. Its address and check are immutable;
+// the Checker's mutex guards the rest.
 type probe struct {
 	key   probeKey
 	id    ID // 0: not shared
 	check *Check
-	tls   *tls.Config // nil: none
-	host  string      // of HTTP's Host header
+	tls   *tls.Config // nil for a probe without TLS
+	host  string      // for HTTP's Host header
 	entry *scheduler.Entry
 
 	verdict
 	followers map[follower]*follow
-	since     time.Time // of verdict.health
-	own       bool      // the last answer is this node's own
+	since     time.Time // last change of verdict.health
+	own       bool      // the last result is this node's own
 	checked   time.Time
 	took      time.Duration
 	errText   string
@@ -84,12 +84,12 @@ func newProbe(key probeKey, t Target) *probe {
 	return p
 }
 
-// clientTLS is the configuration for a probe of that address, or nil.
+// clientTLS returns the configuration for a probe of that address, or nil.
 func (c *Check) clientTLS(address string) *tls.Config {
 	switch {
 	case c.TLS == nil && c.Type == TLS:
-		// Endpoints whose TLS is passed through have certificates that only
-		// their clients can judge.
+		// With TLS passthrough only the endpoint's clients can verify its
+		// certificate.
 		return &tls.Config{ServerName: c.Host, InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}
 	case c.TLS == nil || c.Type == TCP:
 		return nil
@@ -105,7 +105,7 @@ func (c *Check) clientTLS(address string) *tls.Config {
 	return cfg
 }
 
-// ask does one probe.
+// ask runs one probe.
 func (p *probe) ask(ctx context.Context, dial func(ctx context.Context, network, address string) (net.Conn, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, p.check.timeout())
 	defer cancel()
@@ -120,14 +120,14 @@ func (p *probe) ask(ctx context.Context, dial func(ctx context.Context, network,
 	}
 }
 
-// steps does the steps of a probe and tells which one failed.
+// steps runs the steps of a probe and returns the name of the step that failed.
 func (p *probe) steps(ctx context.Context, dial func(ctx context.Context, network, address string) (net.Conn, error)) (string, error) {
 	conn, err := dial(ctx, p.key.network, p.key.address)
 	if err != nil {
 		return "connect", err
 	}
 	defer conn.Close()
-	// Closing is what ends every read and write below at the timeout.
+	// Closing the connection ends all reads and writes below at the timeout.
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	if _, err := io.WriteString(conn, p.check.Preface); p.check.Preface != "" && err != nil {
 		return "send", err
@@ -149,14 +149,14 @@ func (p *probe) steps(ctx context.Context, dial func(ctx context.Context, networ
 	return "expect", p.expect(conn)
 }
 
-// expect reads as much as it takes to tell whether the answer is right.
+// expect reads only until the response matches or differs.
 func (p *probe) expect(conn net.Conn) error {
 	want := p.check.Expect
 	buf := make([]byte, len(want))
 	for got := 0; got < len(want); {
 		n, err := conn.Read(buf[got:])
 		if string(buf[got:got+n]) != want[got:got+n] {
-			return errAnswer // the bytes themselves may be nobody's business
+			return errAnswer // without the bytes, which may be confidential
 		}
 		got += n
 		if err != nil && got < len(want) {
@@ -169,7 +169,8 @@ func (p *probe) expect(conn net.Conn) error {
 	return nil
 }
 
-// get asks by HTTP/1.1 and judges the status; the body stays unread.
+// get sends an HTTP/1.1 request and checks the status; it does not read the
+// body.
 func (p *probe) get(conn net.Conn) error {
 	target, err := url.ParseRequestURI("/" + strings.TrimPrefix(p.check.Path, "/"))
 	if err != nil {
@@ -193,8 +194,8 @@ func (p *probe) get(conn net.Conn) error {
 	return nil
 }
 
-// readStatus gives the status of an HTTP/1 answer, that after the
-// intermediate ones (RFC 9110, 15.2). What follows its status line stays unread.
+// readStatus returns the status of an HTTP/1 response, skipping interim
+// responses (RFC 9110, 15.2). It does not parse what follows the status line.
 func readStatus(r io.Reader) (int, error) {
 	answer := textproto.NewReader(bufio.NewReaderSize(r, 1<<10))
 	for {
@@ -215,7 +216,7 @@ func readStatus(r io.Reader) (int, error) {
 	}
 }
 
-// statusOf gives the status of a line like "HTTP/1.1 200 OK".
+// statusOf returns the status in a line such as "HTTP/1.1 200 OK".
 func statusOf(line string) (status int, ok bool) {
 	version, rest, _ := strings.Cut(line, " ")
 	digits, _, _ := strings.Cut(rest, " ")
@@ -226,8 +227,8 @@ func statusOf(line string) (status int, ok bool) {
 	return int(n), err == nil && n >= 100
 }
 
-// httpError keeps errors of the connection, and hides what an answer that is
-// none consisted of.
+// httpError returns connection errors as they are, and hides the content of an
+// invalid response.
 func httpError(err error) error {
 	var op *net.OpError
 	switch {
@@ -239,8 +240,8 @@ func httpError(err error) error {
 	return errNotHTTP
 }
 
-// ErrorText is an error's text without the addresses and system calls that are
-// known anyway, at most maxErr bytes long; "" for nil.
+// ErrorText returns an error's text without the redundant addresses and system
+// calls, bounded by maxErr; "" for nil.
 func ErrorText(err error) string {
 	if err == nil {
 		return ""

@@ -17,8 +17,8 @@ import (
 	"penstock/routing/endpoint"
 )
 
-// ask does one probe of an address (a path where it begins with /) and gives
-// the error's text, "" for success.
+// ask runs one probe of an address (a path if it begins with /) and returns the
+// error's text, "" for success.
 func ask(t *testing.T, configured, address string, check Check) string {
 	t.Helper()
 	e := &endpoint.Endpoint{Address: configured}
@@ -38,8 +38,7 @@ func ask(t *testing.T, configured, address string, check Check) string {
 	return ErrorText(err)
 }
 
-// short is for probes that are to run into their timeout, after they have
-// connected.
+// short is for probes that are to time out after they have connected.
 const short = 500 * time.Millisecond
 
 func TestProbesOfTCP(t *testing.T) { // rule 16
@@ -48,20 +47,25 @@ func TestProbesOfTCP(t *testing.T) { // rule 16
 		check  Check
 		want   string
 	}{
-		"a connection is enough":             {silent, Check{}, ""},
-		"also where its side ends at once":   {halfCloses, Check{}, ""},
-		"the expected greeting":              {says("220 ready\r\n"), Check{Expect: "220 "}, ""},
-		"the expected greeting in pieces":    {saysSlowly("220 ready\r\n"), Check{Expect: "220 ready"}, ""},
-		"another greeting":                   {says("554 busy, come again\r\n"), Check{Expect: "220 "}, "expect: the answer is not the expected one"},
-		"another one after a good start":     {says("221"), Check{Expect: "220 "}, "expect: the answer is not the expected one"},
-		"a question and its answer":          {answers("PING\r\n", "+PONG\r\n"), Check{Send: "PING\r\n", Expect: "+PONG"}, ""},
-		"a question not understood":          {answers("PING\r\n", "+PONG\r\n"), Check{Send: "HELO\r\n", Expect: "+PONG"}, "expect: the answer is not the expected one"},
-		"silence where an answer is due":     {silent, Check{Expect: "220 ", Timeout: short}, "expect: timeout after 500ms"},
-		"a reset where an answer is due":     {resets, Check{Send: "x", Expect: "220 "}, "expect: connection reset by peer"},
-		"an end where an answer is due":      {halfCloses, Check{Expect: "220 "}, "expect: closed before the expected answer was whole"},
-		"an end in the middle of it":         {func(c net.Conn) { io.WriteString(c, "22") }, Check{Expect: "220 "}, "expect: closed before the expected answer was whole"},
-		"a preface comes first":              {afterPreface("PROXY UNKNOWN\r\n", says("220 ")), Check{Preface: "PROXY UNKNOWN\r\n", Expect: "220 "}, ""},
-		"without it there is no answer":      {afterPreface("PROXY UNKNOWN\r\n", says("220 ")), Check{Send: "something that is long enough", Expect: "220 "}, "expect: "},
+		"a connection is enough":           {silent, Check{}, ""},
+		"also where its side ends at once": {halfCloses, Check{}, ""},
+		"the expected greeting":            {says("220 ready\r\n"), Check{Expect: "220 "}, ""},
+		"the expected greeting in pieces":  {saysSlowly("220 ready\r\n"), Check{Expect: "220 ready"}, ""},
+		"another greeting": {says("554 busy, come again\r\n"), Check{Expect: "220 "},
+			"expect: the answer is not the expected one"},
+		"another one after a good start": {says("221"), Check{Expect: "220 "}, "expect: the answer is not the expected one"},
+		"a question and its answer":      {answers("PING\r\n", "+PONG\r\n"), Check{Send: "PING\r\n", Expect: "+PONG"}, ""},
+		"a question not understood": {answers("PING\r\n", "+PONG\r\n"), Check{Send: "HELO\r\n", Expect: "+PONG"},
+			"expect: the answer is not the expected one"},
+		"silence where an answer is due": {silent, Check{Expect: "220 ", Timeout: short}, "expect: timeout after 500ms"},
+		"a reset where an answer is due": {resets, Check{Send: "x", Expect: "220 "}, "expect: connection reset by peer"},
+		"an end where an answer is due":  {halfCloses, Check{Expect: "220 "}, "expect: closed before the expected answer was whole"},
+		"an end in the middle of it": {func(c net.Conn) { io.WriteString(c, "22") }, Check{Expect: "220 "},
+			"expect: closed before the expected answer was whole"},
+		"a preface comes first": {afterPreface("PROXY UNKNOWN\r\n", says("220 ")),
+			Check{Preface: "PROXY UNKNOWN\r\n", Expect: "220 "}, ""},
+		"without it there is no answer": {afterPreface("PROXY UNKNOWN\r\n", says("220 ")),
+			Check{Send: "something that is long enough", Expect: "220 "}, "expect: "},
 		"TLS is not used for a check of TCP": {says("220 "), Check{Expect: "220 ", TLS: &tls.Config{}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -74,7 +78,7 @@ func TestProbesOfTCP(t *testing.T) { // rule 16
 }
 
 func TestNobodyThereIsAFailure(t *testing.T) {
-	l, err := net.Listen("tcp", "127.16.0.1:0") // an IP of its own: nobody else gets the port
+	l, err := net.Listen("tcp", "127.16.0.1:0") // a loopback IP of its own, so that no other test gets the port
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +113,7 @@ func TestProbesOfTLS(t *testing.T) { // rule 16
 	other, otherPool := certFor(t, "other.example.com")
 	needsHTTP := good.Clone()
 	needsHTTP.NextProtos = []string{"postgresql"}
-	asks := &tls.Config{ // a server that only talks to those who name it
+	asks := &tls.Config{ // a server that only accepts its own name
 		GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
 			if h.ServerName != "db.example.com" {
 				return nil, io.ErrUnexpectedEOF
@@ -121,27 +125,31 @@ func TestProbesOfTLS(t *testing.T) { // rule 16
 		handle     func(net.Conn)
 		configured string // "" for the address itself
 		check      Check
-		want       string // beginning
+		want       string // the beginning
 	}{
 		"any certificate without a configuration": {overTLS(other, silent), "", Check{}, ""},
 		"the name to ask for without one":         {overTLS(asks, silent), "", Check{Host: "db.example.com"}, ""},
 		"another name":                            {overTLS(asks, silent), "", Check{Host: "x.example.com"}, "handshake: remote error: tls: "},
-		"verified by server name":                 {overTLS(good, silent), "", Check{TLS: &tls.Config{RootCAs: trusted, ServerName: "db.example.com"}}, ""},
-		"verified by the configured host":         {overTLS(good, silent), "db.example.com:5432", Check{TLS: &tls.Config{RootCAs: trusted}}, ""},
-		"verified by the address":                 {overTLS(good, silent), "", Check{TLS: &tls.Config{RootCAs: trusted}}, ""},
+		"verified by server name": {overTLS(good, silent), "",
+			Check{TLS: &tls.Config{RootCAs: trusted, ServerName: "db.example.com"}}, ""},
+		"verified by the configured host": {overTLS(good, silent), "db.example.com:5432", Check{TLS: &tls.Config{RootCAs: trusted}}, ""},
+		"verified by the address":         {overTLS(good, silent), "", Check{TLS: &tls.Config{RootCAs: trusted}}, ""},
 		"the wrong name": {overTLS(other, silent), "db.example.com:5432", Check{TLS: &tls.Config{RootCAs: otherPool}},
 			"handshake: tls: failed to verify certificate: x509: certificate is valid for other.example.com, not db.example.com"},
 		"an unknown authority": {overTLS(other, silent), "other.example.com:1", Check{TLS: &tls.Config{RootCAs: trusted}},
 			"handshake: tls: failed to verify certificate: x509: certificate signed by unknown authority"},
-		"the wrong name unverified":   {overTLS(other, silent), "db.example.com:5432", Check{TLS: &tls.Config{InsecureSkipVerify: true}}, ""},
-		"no TLS at all":               {says("220 hello\r\n"), "", Check{}, "handshake: tls: first record does not look like a TLS handshake"},
-		"silence":                     {silent, "", Check{Timeout: short}, "handshake: timeout after 500ms"},
-		"a reset in the handshake":    {resets, "", Check{}, "handshake: connection reset by peer"},
-		"a question and its answer":   {overTLS(good, answers("PING", "PONG")), "", Check{Send: "PING", Expect: "PONG"}, ""},
-		"a wrong answer":              {overTLS(good, says("nothing")), "", Check{Expect: "PONG"}, "expect: the answer is not the expected one"},
-		"a preface before the TLS":    {afterPreface("PROXY UNKNOWN\r\n", overTLS(good, silent)), "", Check{Preface: "PROXY UNKNOWN\r\n"}, ""},
-		"the ALPN that is configured": {overTLS(needsHTTP, silent), "", Check{TLS: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"postgresql"}}}, ""},
-		"no ALPN in common":           {overTLS(needsHTTP, silent), "", Check{TLS: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}}, "handshake: remote error: tls: no application protocol"},
+		"the wrong name unverified": {overTLS(other, silent), "db.example.com:5432", Check{TLS: &tls.Config{InsecureSkipVerify: true}}, ""},
+		"no TLS at all":             {says("220 hello\r\n"), "", Check{}, "handshake: tls: first record does not look like a TLS handshake"},
+		"silence":                   {silent, "", Check{Timeout: short}, "handshake: timeout after 500ms"},
+		"a reset in the handshake":  {resets, "", Check{}, "handshake: connection reset by peer"},
+		"a question and its answer": {overTLS(good, answers("PING", "PONG")), "", Check{Send: "PING", Expect: "PONG"}, ""},
+		"a wrong answer":            {overTLS(good, says("nothing")), "", Check{Expect: "PONG"}, "expect: the answer is not the expected one"},
+		"a preface before the TLS":  {afterPreface("PROXY UNKNOWN\r\n", overTLS(good, silent)), "", Check{Preface: "PROXY UNKNOWN\r\n"}, ""},
+		"the ALPN that is configured": {overTLS(needsHTTP, silent), "",
+			Check{TLS: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"postgresql"}}}, ""},
+		"no ALPN in common": {overTLS(needsHTTP, silent), "",
+			Check{TLS: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}},
+			"handshake: remote error: tls: no application protocol"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			address := serve(t, tc.handle)
@@ -158,7 +166,7 @@ func TestProbesOfTLS(t *testing.T) { // rule 16
 	}
 }
 
-// web answers a request with raw bytes.
+// web responds to a request with raw bytes.
 func web(answer func(r *http.Request) string) func(net.Conn) {
 	return func(conn net.Conn) {
 		r, err := http.ReadRequest(bufio.NewReader(conn))
@@ -195,8 +203,9 @@ func TestProbesOfHTTP(t *testing.T) { // rule 16
 		"503 where it is expected":     {web(status("503 Busy")), Check{Status: []int{404, 503}}, ""},
 		"200 where it is not":          {web(status("200 OK")), Check{Status: []int{204}}, "http: status does not pass (200)"},
 		"hints first":                  {web(status("103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 200 OK")), Check{}, ""},
-		"path and host":                {web(asked("GET", "web.example.com", "/up?full=1")), Check{Path: "/up?full=1", Host: "web.example.com"}, ""},
-		"the default path and host":    {web(asked("GET", "web.example.com:8080", "/")), Check{}, ""},
+		"path and host": {web(asked("GET", "web.example.com", "/up?full=1")),
+			Check{Path: "/up?full=1", Host: "web.example.com"}, ""},
+		"the default path and host": {web(asked("GET", "web.example.com:8080", "/")), Check{}, ""},
 		"over TLS": {overTLS(certificate, web(asked("GET", "web.example.com:8080", "/"))),
 			Check{TLS: &tls.Config{RootCAs: pool, NextProtos: []string{"h2"}}}, ""},
 		"a path that is none":   {web(status("200 OK")), Check{Path: "/%zz"}, `http: parse "/%zz": invalid URL escape "%zz"`},

@@ -10,11 +10,11 @@ import (
 	"penstock/routing/scheduler"
 )
 
-// ID is the same on all nodes for the same question to the same address. Its
-// lowest bit is 0: a verdict that travels has the answer there.
+// ID identifies a check of an address, the same on all nodes. Its lowest bit is
+// 0: in a Verdict that bit holds the result.
 type ID uint32
 
-// Verdict is an ID with the answer: 1 where the endpoint is well.
+// Verdict combines the ID with the result: the lowest bit is 1 for healthy.
 func (id ID) Verdict(well bool) uint32 {
 	if well {
 		return uint32(id) | 1
@@ -22,31 +22,31 @@ func (id ID) Verdict(well bool) uint32 {
 	return uint32(id)
 }
 
-// Peers are the nodes that share probes. In a large cluster it would be a
-// flood if each node asked each endpoint; so a few ask, and the others take
-// their word. Where nobody's word is there, a node asks by itself: nothing
-// depends on the others.
+// Peers are the nodes that share probes. In a large cluster probes from every
+// node would flood the endpoints, so a few nodes probe and the others use their
+// verdicts. Without a verdict a node probes by itself and depends on no other.
 type Peers interface {
-	// Mine tells whether this node is one of those that ask.
+	// Mine reports whether this node is one of those that probe.
 	Mine(ID) bool
-	// Heard is what the others that ask say; known is false where none does.
+	// Heard returns the verdict of the nodes that probe; known is false without
+	// one.
 	Heard(ID) (well, known bool)
 }
 
-// Share makes the checker share probes with others; nil: with nobody. What a
-// node learns from its own connections (ejection) is its own in any case.
+// Share makes the checker share probes with peers; nil disables sharing.
+// Results of a node's own connections (ejection) are never shared.
 //
-// Only what is the same seen from every node is shared: no loopback
-// addresses, no sockets of this machine, no checks with TLS settings, which
-// may name files and certificates of the node.
+// Only checks that are the same from every node are shared: not those of
+// loopback and link-local addresses or unix sockets, nor those with TLS
+// settings, which may refer to files and certificates of the node.
 func (c *Checker) Share(p Peers) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.peers = p
 }
 
-// Verdicts are the answers to this node's own probes that others may use:
-// those asked lately, in the order of their IDs, at most limit of them.
+// Verdicts returns the recent results of this node's own probes for other
+// nodes, sorted by ID, at most limit of them.
 func (c *Checker) Verdicts(limit int) []uint32 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,7 +61,7 @@ func (c *Checker) Verdicts(limit int) []uint32 {
 	return list[:min(len(list), limit)]
 }
 
-// idOf gives a probe's ID; 0: it is not for sharing.
+// idOf returns a probe's ID, or 0 if it must not be shared.
 func idOf(key probeKey, check *Check) ID {
 	addr, err := netip.ParseAddrPort(key.address)
 	if err != nil || key.network != "tcp" || addr.Addr().IsLoopback() || addr.Addr().IsLinkLocalUnicast() || check.TLS != nil {
@@ -76,8 +76,8 @@ func idOf(key probeKey, check *Check) ID {
 	return ID(sum>>32^sum) &^ 1
 }
 
-// borrow takes the others' word instead of asking, where it is theirs to ask
-// and they have said something. It holds no lock while it asks for that.
+// borrow uses the verdict of other nodes instead of a probe, if other nodes
+// probe this ID and have a verdict. It calls peers without the lock held.
 func (c *Checker) borrow(p *probe) (again time.Duration, done bool) {
 	c.mu.Lock()
 	peers := c.peers

@@ -12,8 +12,8 @@ import (
 	"penstock/routing/endpoint"
 )
 
-// others stands for the rest of a cluster: it asks everything that is in
-// theirs, and says what is in says.
+// others simulates the other nodes: they probe everything if theirs is true,
+// and says has their verdicts.
 type others struct {
 	mu     sync.Mutex
 	theirs bool
@@ -45,8 +45,8 @@ func (o *others) silence(theirs bool) {
 	o.theirs, o.says = theirs, map[ID]bool{}
 }
 
-// A node that is not to ask takes the others' word, and asks by itself as
-// soon as there is none: with gossip gone, health checks go on.
+// A node that is not to probe uses the verdicts of others, and probes by itself
+// as soon as there are none: health checks continue without gossip.
 func TestOthersWordIsTakenWhileThereIsOne(t *testing.T) {
 	inBubble(t, func(w *world) {
 		g := w.group("apps", 1)
@@ -71,7 +71,7 @@ func TestOthersWordIsTakenWhileThereIsOne(t *testing.T) {
 		w.wantEvents("apps 10.0.0.0:80 healthy", "apps 10.0.0.0:80 unhealthy found by other nodes")
 
 		o.silence(true)
-		w.after(4 * time.Second) // it is up in truth, and two answers are needed
+		w.after(4 * time.Second) // the endpoint is up, and two results are required
 		w.wantHealth(g, healthy)
 		if n := w.net.count("10.0.0.0:80"); n < 2 {
 			t.Errorf("asked %d times although nobody else says anything", n)
@@ -82,7 +82,7 @@ func TestOthersWordIsTakenWhileThereIsOne(t *testing.T) {
 	})
 }
 
-// What a node is to ask it asks, whatever the others say.
+// A node probes what it is to probe, whatever verdicts others have.
 func TestWhatIsAskedHereIsNotTakenFromOthers(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.net.set("10.0.0.0:80", "down")
@@ -96,7 +96,7 @@ func TestWhatIsAskedHereIsNotTakenFromOthers(t *testing.T) {
 	})
 }
 
-// What has no answer yet, or an old one, says nothing to others.
+// A probe without a result, or with an old one, has no verdict for others.
 func TestNoVerdictBeforeTheAnswer(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.net.set("10.0.0.0:80", "hung")

@@ -7,8 +7,9 @@ import (
 	"penstock/routing/hamt"
 )
 
-// Matcher maps patterns to values. It is immutable; the next version, made by
-// Edit, costs the size of the change. The zero value matches nothing.
+// Matcher maps patterns to values. It is immutable; creating the next version
+// with Edit costs time proportional to the change. The zero value matches
+// nothing.
 //
 // Precedence: the exact name, then the wildcard with the most labels, then
 // shorter wildcards. "*.example.com" spans one or more labels and never
@@ -16,15 +17,15 @@ import (
 type Matcher[V any] struct {
 	exact hamt.Map[V]
 	wild  hamt.Map[V] // by the part after "*."
-	// depths has a bit for each number of labels that parts in wild have, so
-	// that a lookup tries only suffixes that could be there.
+	// depths has a bit for each number of labels that suffixes in wild have, so
+	// that a lookup tries only those numbers.
 	depths [2]uint64
 }
 
-// maxLabels is how many labels a name of 253 bytes can have.
+// maxLabels is the maximum number of labels in a name of 253 bytes.
 const maxLabels = (maxName + 1) / 2
 
-// Match is what a name was found under.
+// Match is the pattern that matched a name, and its value.
 type Match[V any] struct {
 	Value V
 	// Suffix is the exact name or, with Wildcard, the part after "*.".
@@ -32,7 +33,7 @@ type Match[V any] struct {
 	Wildcard bool
 }
 
-// Pattern is the pattern as ParsePattern gives it.
+// Pattern returns the pattern in the form of ParsePattern.
 func (m Match[V]) Pattern() string {
 	if m.Wildcard {
 		return "*." + m.Suffix
@@ -40,10 +41,11 @@ func (m Match[V]) Pattern() string {
 	return m.Suffix
 }
 
-// Len is the number of patterns.
+// Len returns the number of patterns.
 func (m *Matcher[V]) Len() int { return m.exact.Len() + m.wild.Len() }
 
-// Match finds what a name in normal form (see CheckSNI) belongs to.
+// Match returns the best match of a name, which must be in normal form (see
+// CheckSNI).
 func (m *Matcher[V]) Match(name string) (Match[V], bool) {
 	if v, ok := m.exact.Get(name); ok {
 		return Match[V]{Value: v, Suffix: name}, true
@@ -68,7 +70,7 @@ func (m *Matcher[V]) mayHave(labels int) bool {
 	return labels <= maxLabels && m.depths[labels>>6]>>(labels&63)&1 != 0
 }
 
-// Get gives the value of a pattern.
+// Get returns the value of a pattern.
 func (m *Matcher[V]) Get(pattern string) (V, bool) {
 	if suffix, wild := strings.CutPrefix(pattern, "*."); wild {
 		return m.wild.Get(suffix)
@@ -76,7 +78,7 @@ func (m *Matcher[V]) Get(pattern string) (V, bool) {
 	return m.exact.Get(pattern)
 }
 
-// All iterates over patterns and values in no order.
+// All iterates over patterns and values in no particular order.
 func (m *Matcher[V]) All() iter.Seq2[string, V] {
 	return func(yield func(string, V) bool) {
 		for name, v := range m.exact.All() {
@@ -92,18 +94,18 @@ func (m *Matcher[V]) All() iter.Seq2[string, V] {
 	}
 }
 
-// Edit begins the next version. The matcher itself stays as it is.
+// Edit starts the next version. The matcher itself does not change.
 func (m Matcher[V]) Edit() *Edit[V] {
 	return &Edit[V]{exact: m.exact.Edit(), wild: m.wild.Edit(), depths: m.depths}
 }
 
-// Edit is a version of a Matcher in the making, for one goroutine.
+// Edit is a version of a Matcher under construction, for one goroutine.
 type Edit[V any] struct {
 	exact, wild *hamt.Edit[V]
 	depths      [2]uint64
 }
 
-// Matcher gives the version as it is now. The edit may go on from there.
+// Matcher returns the current version. The edit may continue afterwards.
 func (e *Edit[V]) Matcher() Matcher[V] {
 	if e.wild.Len() == 0 {
 		e.depths = [2]uint64{}
@@ -111,7 +113,7 @@ func (e *Edit[V]) Matcher() Matcher[V] {
 	return Matcher[V]{e.exact.Map(), e.wild.Map(), e.depths}
 }
 
-// Get gives the value of a pattern.
+// Get returns the value of a pattern.
 func (e *Edit[V]) Get(pattern string) (V, bool) {
 	if suffix, wild := strings.CutPrefix(pattern, "*."); wild {
 		return e.wild.Get(suffix)
@@ -119,7 +121,7 @@ func (e *Edit[V]) Get(pattern string) (V, bool) {
 	return e.exact.Get(pattern)
 }
 
-// Set gives a pattern its value. What ParsePattern did not give never matches.
+// Set sets the value of a pattern. Only results of ParsePattern ever match.
 func (e *Edit[V]) Set(pattern string, v V) {
 	suffix, wild := strings.CutPrefix(pattern, "*.")
 	if !wild {
@@ -132,8 +134,8 @@ func (e *Edit[V]) Set(pattern string, v V) {
 	}
 }
 
-// Delete removes a pattern. A depth that no wildcard has any more stays
-// marked, which costs a lookup and is never wrong.
+// Delete removes a pattern. The bit in depths of a removed wildcard stays set,
+// which costs a useless lookup and is otherwise harmless.
 func (e *Edit[V]) Delete(pattern string) {
 	if suffix, wild := strings.CutPrefix(pattern, "*."); wild {
 		e.wild.Delete(suffix)

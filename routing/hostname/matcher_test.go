@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// oracle is the rules of precedence, said slowly: of all the patterns that
-// cover the name, an exact one wins, then the longest.
+// oracle implements the rules of precedence with a scan: of all patterns that
+// match the name an exact one wins, then the longest.
 func oracle(patterns map[string]int, name string) (winner string, ok bool) {
 	for pattern := range patterns {
 		suffix, wild := strings.CutPrefix(pattern, "*.")
@@ -37,7 +37,7 @@ func oracle(patterns map[string]int, name string) (winner string, ok bool) {
 	return winner, ok
 }
 
-// anyName draws from few labels, so that names meet.
+// anyName draws from few labels, so that names overlap.
 func anyName(maxLabels int) *rapid.Generator[string] {
 	return rapid.Custom(func(t *rapid.T) string {
 		labels := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "aa", "com"}), 1, maxLabels).Draw(t, "labels")
@@ -55,8 +55,8 @@ func anyPattern() *rapid.Generator[string] {
 	})
 }
 
-// Rule 4: exact, then the wildcard with most labels, then shorter wildcards,
-// then none, in every version of a changing matcher.
+// Rule 4: exact, then the wildcard with the most labels, then shorter
+// wildcards, then none, in every version of a changing matcher.
 func TestMatchingAgreesWithTheOracle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type version struct {
@@ -110,7 +110,7 @@ func TestPrecedence(t *testing.T) {
 		"b.a.example.com":               "b.a.example.com", // exact
 		"c.a.example.com":               "*.a.example.com", // most labels
 		"d.c.a.example.com":             "*.a.example.com", // a wildcard spans more than one label
-		"x.b.a.example.com":             "*.a.example.com", // an exact name is no suffix
+		"x.b.a.example.com":             "*.a.example.com", // an exact name matches no subdomain
 		"a.example.com":                 "*.example.com",   // never the apex
 		"xa.example.com":                "*.example.com",   // whole labels only
 		"example.com":                   "*.com",
@@ -138,7 +138,7 @@ func TestMatchingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// A name never matches what the oracle says it does not, whatever the bytes.
+// Match agrees with the oracle on any valid name, and accepts any bytes.
 func FuzzMatch(f *testing.F) {
 	f.Add("*.example.com,a.example.com,*.com", "b.a.example.com")
 	f.Add("a..b,*.,*..", "..")
@@ -152,7 +152,7 @@ func FuzzMatch(f *testing.F) {
 			}
 		}
 		m := edit.Matcher()
-		m.Match(name) // whatever it is
+		m.Match(name) // must not panic
 		name, ok := CheckSNI(name)
 		if !ok {
 			return
@@ -165,7 +165,7 @@ func FuzzMatch(f *testing.F) {
 	})
 }
 
-// matcher holds n patterns, one in ten of them a wildcard.
+// matcher returns n patterns, one in ten of them a wildcard.
 func matcher(n int) Matcher[int] {
 	edit := Matcher[int]{}.Edit()
 	for i := range n {

@@ -1,17 +1,16 @@
-// Package hostname knows what a server name is: which ones are accepted, how
-// they are written, and which of a set of patterns a name belongs to. The one
-// Matcher serves routing and the choice of certificates, so that the two can
-// never disagree about a name.
+// Package hostname validates server names, converts them to a normal form, and
+// matches them against patterns. Routing and the selection of certificates use
+// the same Matcher, so that they never disagree about a name.
 //
-// Names are compared as lower-case ASCII A-labels. Whatever users write is
-// brought to that form once, when configuration is read (ParsePattern):
+// Names are compared as lower-case ASCII A-labels. Configured names are
+// converted to that form once, when configuration is read (ParsePattern):
 //
 //	"API.Example.com"  ->  "api.example.com"
 //	"*.bücher.example" ->  "*.xn--bcher-kva.example"
 //
-// What clients send is checked, not repaired (CheckSNI): apart from case, a
+// Names from clients are checked, not repaired (CheckSNI): apart from case, a
 // name that is not in that form is refused, because a name that two parties
-// could read differently must not be routed.
+// could interpret differently must not be routed.
 package hostname
 
 import (
@@ -23,13 +22,13 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// The bounds of RFC 1035, in bytes, without the root's trailing dot.
+// Bounds of RFC 1035 in bytes, without the root's trailing dot.
 const (
 	maxName  = 253
 	maxLabel = 63
 )
 
-// Errors of ParseName and ParsePattern, wrapped with what they concern.
+// Errors of ParseName and ParsePattern.
 var (
 	ErrEmpty       = errors.New("empty name")
 	ErrTrailingDot = errors.New("ends with a dot; leave it out")
@@ -44,8 +43,8 @@ var (
 )
 
 // toASCII converts IDNs as browsers do (UTS 46, non-transitional) and checks
-// each A-label. The ASCII rules are left to check, which knows our exceptions:
-// underscores, and hyphens in the third and fourth place ("r3---sn.example").
+// each A-label. It leaves the ASCII rules to check, which allows underscores,
+// and hyphens in the third and fourth position ("r3---sn.example").
 var toASCII = idna.New(
 	idna.MapForLookup(),
 	idna.Transitional(false),
@@ -54,11 +53,11 @@ var toASCII = idna.New(
 	idna.StrictDomainName(false),
 )
 
-// ParseName gives the normal form of one exact name.
+// ParseName returns the normal form of one exact name.
 func ParseName(s string) (string, error) {
 	name := s
 	if needsIDNA(name) {
-		if strings.ContainsRune(name, utf8.RuneError) { // or no UTF-8 at all
+		if strings.ContainsRune(name, utf8.RuneError) { // includes invalid UTF-8
 			return "", ErrIDN
 		}
 		ascii, err := toASCII.ToASCII(name)
@@ -74,7 +73,7 @@ func ParseName(s string) (string, error) {
 	return name, nil
 }
 
-// ParsePattern gives the normal form of an exact name or of a wildcard, "*."
+// ParsePattern returns the normal form of an exact name or of a wildcard, "*."
 // and a name.
 func ParsePattern(s string) (string, error) {
 	suffix, wild := strings.CutPrefix(s, "*.")
@@ -86,15 +85,15 @@ func ParsePattern(s string) (string, error) {
 		return name, err
 	}
 	if len(name) > maxName-len("a.") {
-		return "", ErrLength // no name below it would fit
+		return "", ErrLength // no name below the wildcard would fit
 	}
 	if s[2:] == name {
-		return s, nil // as nearly always; saves a copy of each of 100,000 names
+		return s, nil // the usual case; saves a copy of each of 100,000 names
 	}
 	return "*." + name, nil
 }
 
-// needsIDNA tells whether a name holds anything but plain ASCII labels.
+// needsIDNA reports whether a name has a non-ASCII character or an A-label.
 func needsIDNA(s string) bool {
 	for i := range len(s) {
 		if s[i] >= 0x80 {
@@ -117,10 +116,10 @@ const (
 	dot
 )
 
-// class maps each byte to its class. Underscores count as letters: they are
-// in no host name of RFC 1123, but names with them are in use (DNS has no
-// objection, and neither have the clients), and they can be read in one way
-// only, so refusing them would protect nobody.
+// class maps each byte to its class. Underscores count as letters: RFC 1123
+// does not allow them in host names, but such names are in use, DNS and clients
+// accept them, and they are unambiguous, so refusing them would protect against
+// nothing.
 var class = func() (c [256]byte) {
 	for b := byte('a'); b <= 'z'; b++ {
 		c[b] = lower
@@ -133,14 +132,14 @@ var class = func() (c [256]byte) {
 	return c
 }()
 
-// check tells what is wrong with a lower-case ASCII name.
+// check returns the fault of a lower-case ASCII name, or nil.
 func check(s string) error {
 	_, err := scan(s)
 	return err
 }
 
-// scan checks an ASCII name of any case, and tells whether it is lower-case.
-// It is on the path of every connection: one pass, no allocation.
+// scan checks an ASCII name of any case, and reports whether it is lower-case.
+// It runs for every connection: one pass, no allocation.
 func scan(s string) (isLower bool, err error) {
 	switch {
 	case s == "":
@@ -151,7 +150,7 @@ func scan(s string) (isLower bool, err error) {
 		return false, ErrTrailingDot
 	}
 	isLower = true
-	start := 0 // of the label at hand
+	start := 0 // of the current label
 	last := dot
 	for i := range len(s) {
 		c := class[s[i]]
@@ -194,7 +193,7 @@ func endLabel(last byte, n int) error {
 	return nil
 }
 
-// badByte says what a name with a forbidden character probably is.
+// badByte returns the likely fault of a name with a forbidden character.
 func badByte(s string) error {
 	switch {
 	case strings.Contains(s, "*"):
@@ -205,9 +204,9 @@ func badByte(s string) error {
 	return ErrCharacter
 }
 
-// isNumeric tells whether a last label makes parsers of addresses read the
-// name as an IPv4 address: decimal digits, or 0x and hexadecimal ones, as in
-// 127.1 or 0x7f.1. No top-level domain is numeric.
+// isNumeric reports whether address parsers read a name with this last label as
+// an IPv4 address: decimal digits, or 0x and hexadecimal ones, as in 127.1 or
+// 0x7f.1. No top-level domain is numeric.
 func isNumeric(label string) bool {
 	if hex, ok := cutHex(label); ok {
 		return strings.Trim(hex, "0123456789abcdefABCDEF") == ""
@@ -222,8 +221,8 @@ func cutHex(label string) (string, bool) {
 	return "", false
 }
 
-// CheckSNI gives the normal form of a server name as a client sent it, and
-// whether it is one at all. It allocates for names with upper-case letters only.
+// CheckSNI returns the normal form of a server name from a client, and whether
+// it is valid. It allocates only for names with upper-case letters.
 func CheckSNI(raw string) (name string, ok bool) {
 	isLower, err := scan(raw)
 	if err != nil {
@@ -235,10 +234,10 @@ func CheckSNI(raw string) (name string, ok bool) {
 	return strings.ToLower(raw), true
 }
 
-// SplitAuthority takes apart what a request of HTTP names as its host (RFC 9110,
-// section 7.2): the name in lower case and without the root's trailing dot, and
-// the port, "" where there is none. An IPv6 address keeps its brackets. It
-// allocates for upper-case letters only.
+// SplitAuthority splits the host of an HTTP request (RFC 9110, section 7.2)
+// into the name, in lower case and without the root's trailing dot, and the
+// port, or "". An IPv6 address keeps its brackets. It allocates only for
+// upper-case letters.
 func SplitAuthority(s string) (name, port string) {
 	if i := strings.LastIndexByte(s, ':'); i >= 0 && !strings.HasSuffix(s, "]") {
 		s, port = s[:i], s[i+1:]

@@ -45,7 +45,7 @@ func TestPatternsAreNormalised(t *testing.T) {
 	}
 }
 
-// Rule 3: what is refused when configuration is read, and what the user is told.
+// Rule 3: names that configuration must not contain, and the error for each.
 func TestPatternsAreRefused(t *testing.T) {
 	for in, want := range map[string]error{
 		"":                           ErrEmpty,
@@ -98,7 +98,7 @@ func TestPatternsAreRefused(t *testing.T) {
 	}
 }
 
-// Rule 2: what a client sends is either a name beyond doubt, or none.
+// Rule 2: a client's server name is either unambiguous or refused.
 func TestServerNamesFromClientsAreCheckedNotRepaired(t *testing.T) {
 	for in, want := range map[string]string{
 		"api.example.com":       "api.example.com",
@@ -128,7 +128,7 @@ func TestCheckingALowerCaseNameAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Whatever is accepted stays as it is when it is read again, from either side.
+// An accepted name does not change when it is parsed or checked again.
 func FuzzServerName(f *testing.F) {
 	for _, s := range []string{"api.example.com", "*.a.b", "BÜCHER.example", "127.1", "a.0x", "xn--a", "a..b", "-"} {
 		f.Add(s)

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Hole stands for the number in a Numbered name as users write it.
+// Hole is the placeholder for the number in a configured Numbered name.
 const Hole = "$(nodeId)"
 
 // Errors of ParseNumbered.
@@ -17,18 +17,19 @@ var (
 	ErrHoleDigit = errors.New("must not have a digit next to " + Hole + ": nobody could tell where the number ends")
 )
 
-// Numbered is the names that differ in one decimal number in their first
-// label: "broker-$(nodeId).example.com" is broker-0.example.com and all others
-// up to 2147483647, without leading zeros. No digit stands next to the number,
-// so a name has at most one for each run of digits in its first label.
+// Numbered is a set of names that differ in one decimal number in the first
+// label: "broker-$(nodeId).example.com" stands for broker-0.example.com and all
+// others up to 2147483647, without leading zeros. The number is not adjacent to
+// other digits, so a name matches at most one Numbered for each run of digits
+// in its first label.
 type Numbered struct {
-	// Before and After are what the first label has around the number.
+	// Before and After surround the number in the first label.
 	Before, After string
 	// Domain is the rest of the name, without the dot before it.
 	Domain string
 }
 
-// ParseNumbered gives the normal form of such names.
+// ParseNumbered parses such a name and converts it to normal form.
 func ParseNumbered(s string) (Numbered, error) {
 	label, domain, _ := strings.Cut(s, ".")
 	before, after, ok := strings.Cut(label, Hole)
@@ -41,13 +42,13 @@ func ParseNumbered(s string) (Numbered, error) {
 		return Numbered{}, ErrHoleDigit
 	}
 	before, after = strings.ToLower(before), strings.ToLower(after)
-	// The longest number must fit; a name with it is checked like all others.
+	// The name with the longest number must be valid.
 	name, err := ParseName(before + strconv.Itoa(math.MaxInt32) + after + "." + domain)
 	if err != nil {
 		return Numbered{}, err
 	}
 	_, domain, _ = strings.Cut(name, ".")
-	if !strings.HasPrefix(name, before) { // letters beyond ASCII in the first label
+	if !strings.HasPrefix(name, before) { // the first label is an IDN
 		return Numbered{}, ErrIDN
 	}
 	return Numbered{before, after, domain}, nil
@@ -59,15 +60,15 @@ func endsInDigit(s string) bool { return s != "" && isDigit(s[len(s)-1]) }
 
 func beginsWithDigit(s string) bool { return s != "" && isDigit(s[0]) }
 
-// String gives the form that ParseNumbered takes.
+// String returns the form that ParseNumbered accepts.
 func (p Numbered) String() string { return p.Before + Hole + p.After + "." + p.Domain }
 
-// Name gives the name with a number.
+// Name returns the name with a number.
 func (p Numbered) Name(n int32) string {
 	return p.Before + strconv.FormatInt(int64(n), 10) + p.After + "." + p.Domain
 }
 
-// Match gives the number of a name in normal form that is one of these.
+// Match returns the number in a name in normal form, if the name matches.
 func (p Numbered) Match(name string) (int32, bool) {
 	rest, ok := strings.CutPrefix(name, p.Before)
 	if !ok {
@@ -84,7 +85,7 @@ func (p Numbered) Match(name string) (int32, bool) {
 	return number(rest)
 }
 
-// number reads a whole text as a number without leading zeros.
+// number parses s as a number without leading zeros.
 func number(s string) (int32, bool) {
 	if s == "" || len(s) > 10 || s[0] == '0' && len(s) > 1 {
 		return 0, false
@@ -98,7 +99,7 @@ func number(s string) (int32, bool) {
 	return int32(n), err == nil
 }
 
-// Meets tells whether a name can be one of both.
+// Meets reports whether some name matches both.
 func (p Numbered) Meets(q Numbered) bool {
 	if p.Domain != q.Domain {
 		return false
@@ -109,7 +110,7 @@ func (p Numbered) Meets(q Numbered) bool {
 	if len(p.Before) == len(q.Before) {
 		return p.Before == q.Before && p.After == q.After
 	}
-	// p's number comes first: q has it in Before, and p has q's in After.
+	// p's number comes first: it is part of q.Before, and q's number of p.After.
 	rest, ok := strings.CutPrefix(q.Before, p.Before)
 	if !ok {
 		return false
@@ -135,8 +136,8 @@ func runOfDigits(s string) int {
 	return n
 }
 
-// EachNumbered calls do with the Numbered that a name in normal form could be
-// one of, and its number there, until do returns false.
+// EachNumbered calls do with each Numbered that a name in normal form matches,
+// and its number, until do returns false.
 func EachNumbered(name string, do func(p Numbered, n int32) bool) {
 	label, domain, ok := strings.Cut(name, ".")
 	if !ok {

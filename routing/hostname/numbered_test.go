@@ -44,8 +44,8 @@ func TestNumberedNamesAreReadStrictly(t *testing.T) {
 	}
 }
 
-// Two patterns meet where some name is of both; names of one are found by
-// EachNumbered.
+// Two patterns meet if some name matches both. EachNumbered finds the pattern
+// of each name.
 func TestPatternsMeetWhereANameIsOfBoth(t *testing.T) {
 	part := rapid.SampledFrom([]string{"", "a", "a-", "a1-", "-5", "-a", "-05-", "a0-"})
 	draw := func(t *rapid.T, which string) (Numbered, bool) {

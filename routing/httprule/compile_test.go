@@ -8,8 +8,8 @@ import (
 	"penstock/routing/urlpath"
 )
 
-// ruled is a route with one rule for a path, or for a header, that replaces
-// what has matched.
+// ruled returns a route with one rule for a path, or for a header, that
+// replaces the matched prefix.
 func ruled(kind, value, replacement string) *resource.MeshHTTPRoute {
 	rule := resource.HTTPRule{Matches: []resource.HTTPMatch{{Path: &resource.PathMatch{Type: kind, Value: value}}}}
 	if kind == "header" {
@@ -33,10 +33,13 @@ func valid(r *resource.MeshHTTPRoute) bool {
 	return ok
 }
 
-// What is valid compiles, whatever it is, and nothing of it is lost: otherwise
-// apply would succeed and the route be missing.
+// Every valid route compiles without losing a rule: otherwise apply would
+// succeed and the route be missing.
 func FuzzWhatIsValidCompiles(f *testing.F) {
-	for _, s := range []string{"/", "/a", "/a%2Fb", "/100%", "/a/%2e%2e", "/%00", "/a/..%2fb", "/a//b", "/%c3%a9", "/a|b", "/[0-9]+", `\Qa`, `/(a|b){3}`, "(?i)a|b"} {
+	for _, s := range []string{
+		"/", "/a", "/a%2Fb", "/100%", "/a/%2e%2e", "/%00", "/a/..%2fb", "/a//b", "/%c3%a9", "/a|b", "/[0-9]+",
+		`\Qa`, `/(a|b){3}`, "(?i)a|b",
+	} {
 		for i := range uint8(4) {
 			f.Add(i, s, s)
 			f.Add(i, s, "")
@@ -71,7 +74,7 @@ func FuzzWhatIsValidCompiles(f *testing.F) {
 	})
 }
 
-// A quotation that nobody has ended is an expression of RE2 as well.
+// RE2 also accepts an expression with an unterminated \Q.
 func TestAnExpressionMayEndInAQuotation(t *testing.T) {
 	for text, fits := range map[string]string{`/\Qa.b`: "/a.b", `/(a)\Q)\E\Qb|`: "/a)b|", `/a\Q`: "/a"} {
 		route := ruled("RegularExpression", text, "")
@@ -92,8 +95,8 @@ func TestAnExpressionMayEndInAQuotation(t *testing.T) {
 	}
 }
 
-// What has been stored by a release that let more pass still routes: a path
-// that no request has fits none, and the other rules are as they were.
+// A route stored by a release with laxer validation still works: a path that no
+// request can have matches none, and the other rules are unaffected.
 func TestAStoredPathThatIsNotValidAnyMoreFitsNothing(t *testing.T) {
 	var rules []resource.HTTPRule
 	for _, kind := range []string{"Exact", "PathPrefix"} {

@@ -11,8 +11,8 @@ import (
 	"penstock/routing/urlpath"
 )
 
-// normalFilters gives filters whose paths are in normal form, so that what they
-// make of a path is, too. Those that are given stay as they are.
+// normalFilters returns a copy of filters with paths in normal form, so that
+// the paths they produce are normal, too.
 func normalFilters(filters []resource.HTTPFilter) []resource.HTTPFilter {
 	out := slices.Clone(filters)
 	for i := range out {
@@ -28,8 +28,9 @@ func normalFilters(filters []resource.HTTPFilter) []resource.HTTPFilter {
 	return out
 }
 
-// normalRewrite leaves what has no normal form as it is: it was stored before
-// validation refused it, and goes on doing what it did.
+// normalRewrite converts paths to normal form. It keeps a path without one:
+// such a path was stored before validation refused it, and must keep its
+// effect.
 func normalRewrite(p *resource.PathRewrite) *resource.PathRewrite {
 	out := *p
 	for _, path := range []**string{&out.ReplaceFullPath, &out.ReplacePrefixMatch} {
@@ -43,20 +44,21 @@ func normalRewrite(p *resource.PathRewrite) *resource.PathRewrite {
 	return &out
 }
 
-// Headers is what header filters change: net/http's Header is one.
+// Headers is the interface of headers that filters change; http.Header
+// implements it.
 type Headers interface {
 	Set(name, value string)
 	Add(name, value string)
 	Del(name string)
 }
 
-// Origin is the place that a client has asked for.
+// Origin is the origin of a client's request.
 type Origin struct {
 	Scheme string // http or https
 	Host   string // with its port, as the client wrote it
 }
 
-// Redirect gives the status and the Location of a rule that redirects.
+// Redirect returns the status and the Location of a rule that redirects.
 func (r *Rules) Redirect(m Match, from Origin, path, query string) (status int, location string, ok bool) {
 	f := r.filter(m, "RequestRedirect")
 	if f == nil {
@@ -90,7 +92,7 @@ func (r *Rules) Redirect(m Match, from Origin, path, query string) (status int, 
 	return *to.StatusCode, location, true
 }
 
-// splitPort takes the port off a host; "" where it has none. An IPv6 address
+// splitPort splits the port off a host; "" if there is none. An IPv6 address
 // keeps its brackets.
 func splitPort(hostport string) (host, port string) {
 	i := strings.LastIndexByte(hostport, ':')
@@ -100,8 +102,8 @@ func splitPort(hostport string) (host, port string) {
 	return hostport[:i], hostport[i+1:]
 }
 
-// Rewrite gives the host and the path that the backend sees, the path in normal
-// form; "" where the client's stays.
+// Rewrite returns the host and the path for the backend, the path in normal
+// form; "" for each that does not change.
 func (r *Rules) Rewrite(m Match, path string) (host, newPath string) {
 	f := r.filter(m, "URLRewrite")
 	if f == nil {
@@ -113,14 +115,14 @@ func (r *Rules) Rewrite(m Match, path string) (host, newPath string) {
 	return f.URLRewrite.Hostname, newPath
 }
 
-// RequestHeaders changes the headers that the backend gets.
+// RequestHeaders changes the headers for the backend.
 func (r *Rules) RequestHeaders(m Match, h Headers) {
 	if f := r.filter(m, "RequestHeaderModifier"); f != nil {
 		change(f.RequestHeaderModifier, h)
 	}
 }
 
-// ResponseHeaders changes the headers that the client gets.
+// ResponseHeaders changes the headers for the client.
 func (r *Rules) ResponseHeaders(m Match, h Headers) {
 	if f := r.filter(m, "ResponseHeaderModifier"); f != nil {
 		change(f.ResponseHeaderModifier, h)
@@ -139,8 +141,8 @@ func change(c *resource.HeaderModifier, h Headers) {
 	}
 }
 
-// rewritten is what becomes of a path of which that prefix has matched. A new
-// prefix replaces whole segments, so no slash is lost or doubled.
+// rewritten returns the new path for a path that matched with that prefix. A
+// new prefix replaces whole segments, so no slash is lost or doubled.
 func rewritten(to *resource.PathRewrite, path, prefix string) string {
 	switch {
 	case to == nil:
@@ -150,7 +152,7 @@ func rewritten(to *resource.PathRewrite, path, prefix string) string {
 	}
 	rest := urlpath.CutPrefix(path, prefix)
 	start := strings.TrimSuffix(*to.ReplacePrefixMatch, "/")
-	if prefix == "/" && rest == "/" { // all of it was the prefix
+	if prefix == "/" && rest == "/" { // the prefix was the whole path
 		rest = ""
 	}
 	return cmp.Or(start+rest, "/")

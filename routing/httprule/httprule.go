@@ -1,6 +1,5 @@
-// Package httprule decides which rule of a MeshHTTPRoute a request is for, and
-// what its filters make of it. It is pure: requests come as values, and nothing
-// is sent.
+// Package httprule selects the rule of a MeshHTTPRoute for a request and
+// applies its filters. It does no I/O: requests are values.
 //
 //	rules, err := httprule.Compile(to.Rules)
 //	path, ok := urlpath.Normal(r.URL.EscapedPath()) // !ok: answer 400
@@ -8,13 +7,13 @@
 //	backends := to.Rules[m.Rule].Default.BackendRefs
 //
 // Of the matches that fit a request the most specific one decides, whatever the
-// order of the rules, as in the Gateway API: an exact path comes before a
-// regular expression, that before a prefix, and a longer one of these before a
-// shorter; then one with a method, then the one with more headers, then with
-// more parameters, and last the one that stands first. Regular expressions
-// come before prefixes because a rule for / would leave them nothing. Where one
-// would have to be tried on a value that is too long for it, no rule is found:
-// the request is to be refused.
+// order of the rules, as in the Gateway API. An exact path precedes a regular
+// expression, which precedes a prefix, and among equal kinds the longer path is
+// first; then a match with a method, with more headers, with more parameters,
+// and finally the one listed first. Regular expressions precede prefixes
+// because otherwise a rule for / would shadow them. If a value is too long for
+// an expression that would have to be evaluated, no rule is selected: the
+// request is to be refused.
 package httprule
 
 import (
@@ -30,62 +29,62 @@ import (
 	"penstock/routing/urlpath"
 )
 
-// Request is what rules look at.
+// Request is the input of a match.
 type Request struct {
 	Method string
 	// Path is in normal form: see urlpath.Normal.
 	Path string
 	// Query is as the client sent it, without the question mark.
 	Query string
-	// Header gives a header by its name in lower case; several values are one
-	// with commas. present false: there is none.
+	// Header returns a header by its lower-case name; several values are joined
+	// with commas. present is false without such a header.
 	Header func(name string) (value string, present bool)
 }
 
-// Rules are those of one destination of a route, ready for requests. They are
+// Rules are the compiled rules of one destination of a route. They are
 // immutable.
 type Rules struct {
-	filters [][]resource.HTTPFilter // of each rule, with their paths in normal form
+	filters [][]resource.HTTPFilter // of each rule, with paths in normal form
 	exact   map[string][]*match     // by path
-	other   []*match                // with other paths, or any; the more specific first
-	query   bool                    // some look at parameters
+	other   []*match                // with other paths, or any; by precedence
+	query   bool                    // some match has params
 }
 
-// Match says which rule a request is for.
+// Match identifies the rule for a request.
 type Match struct {
 	Rule  int
 	Index int // of the match within the rule
-	// Prefix is what of the path has matched; of use where a prefix is replaced.
+	// Prefix is the path of the match, for filters that replace a prefix.
 	Prefix string
-	// TooLong: a regular expression that decides would have to be tried on a
-	// value above 8 KiB.
+	// TooLong: a value exceeds the 8 KiB up to which the deciding regular
+	// expression is evaluated.
 	TooLong bool
 }
 
-// match is one HTTPMatch.
+// match is one compiled HTTPMatch.
 type match struct {
 	rule, index int
-	order       int                // among all matches
+	order       int                // position among all matches
 	path        resource.PathMatch // with the value in normal form
 	re          *regexp.Regexp     // of the path
-	parameters  bool               // the path names parameters, or may
+	parameters  bool               // the path has parameters, or may match some
 	method      string
 	headers     []condition
 	params      []condition
 }
 
-// condition is on one header or parameter.
+// condition is a condition on one header or parameter.
 type condition struct {
 	name, kind, value string
 	re                *regexp.Regexp
-	host              bool   // the header is Host:
-	port              string // value is without it; "": any fits
+	host              bool   // for the Host header
+	port              string // of value, which is without it; "": any port
 }
 
-// Compile makes rules that have been validated and have their defaults. An
-// error names the value that validation would have refused. A match whose path
-// has no normal form fits nothing, since no request has one: validation once
-// let such paths pass, and what is stored is not validated again.
+// Compile compiles validated rules with defaults filled in. An error names the
+// value that validation would have refused. A match whose path has no normal
+// form never matches, because no request has such a path: validation once
+// accepted it, and stored resources are not validated again.
 func Compile(rules []resource.HTTPRule) (*Rules, error) {
 	out := &Rules{filters: make([][]resource.HTTPFilter, len(rules)), exact: map[string][]*match{}}
 	var all []*match
@@ -115,7 +114,7 @@ func Compile(rules []resource.HTTPRule) (*Rules, error) {
 	return out, nil
 }
 
-// possible tells whether requests can have a path that fits.
+// possible reports whether the path of a request can match.
 func possible(p *resource.PathMatch) bool {
 	if p == nil || p.Type == "RegularExpression" {
 		return true
@@ -160,13 +159,13 @@ func add(to *[]condition, name, kind, value string) (err error) {
 	return err
 }
 
-// addHost adds a condition on Host, which has no case. Its port counts only
-// where the condition names one.
+// addHost adds a condition on Host, which is case-insensitive. A port is
+// compared only if the condition has one.
 func (m *match) addHost(h *resource.HeaderMatch) error {
 	value := h.Value
 	if h.Type == "RegularExpression" {
 		value = "(?i:" + value + ")"
-		if _, err := regexp.Compile(value); err != nil { // an open quotation
+		if _, err := regexp.Compile(value); err != nil { // an unterminated \Q
 			value = "(?i:" + h.Value + `\E)`
 		}
 	}
@@ -184,17 +183,17 @@ func (m *match) addHost(h *resource.HeaderMatch) error {
 	return nil
 }
 
-// maxExpressed bounds the values that regular expressions are tried on, in
-// bytes: their time grows with both, and it is a client that chooses the value.
+// maxExpressed bounds the values that regular expressions are evaluated on, in
+// bytes: the time grows with the lengths of both, and clients choose the value.
 const maxExpressed = 8 << 10
 
-// verdict is what a condition has to say to a request.
+// verdict is the result of a condition.
 type verdict int8
 
 const (
-	misses  verdict = iota
-	fits            // it does
-	tooLong         // nobody knows: the value is longer than an expression is tried on
+	misses verdict = iota
+	fits
+	tooLong // undecided: the value is too long for a regular expression
 )
 
 func verdictOf(ok bool) verdict {
@@ -204,7 +203,7 @@ func verdictOf(ok bool) verdict {
 	return misses
 }
 
-// and is what two conditions have to say together.
+// and combines the results of two conditions.
 func (v verdict) and(w verdict) verdict {
 	if v == misses || w == misses {
 		return misses
@@ -219,8 +218,8 @@ func expresses(re *regexp.Regexp, value string) verdict {
 	return verdictOf(re.MatchString(value))
 }
 
-// whole compiles an expression that has to fit all of a value. A quotation that
-// is still open at its end would quote what closes the group, too.
+// whole compiles an expression that must match the whole value. An unterminated
+// \Q would also quote the end of the group, so it gets a \E.
 func whole(text string) (*regexp.Regexp, error) {
 	re, err := regexp.Compile(`\A(?:` + text + `)\z`)
 	if err != nil && strings.Contains(text, `\Q`) {
@@ -229,10 +228,10 @@ func whole(text string) (*regexp.Regexp, error) {
 	return re, err
 }
 
-// kinds orders the kinds of path; the earlier decides first.
+// kinds lists the kinds of path by precedence.
 var kinds = []string{"Exact", "RegularExpression", "PathPrefix"}
 
-// compare orders matches: the one that decides first.
+// compare orders matches by precedence.
 func (m *match) compare(n *match) int {
 	return cmp.Or(
 		cmp.Compare(slices.Index(kinds, m.path.Type), slices.Index(kinds, n.path.Type)),
@@ -244,12 +243,12 @@ func (m *match) compare(n *match) int {
 	)
 }
 
-// Match finds the rule for a request; false: none is, or with TooLong it cannot
-// be told.
+// Match returns the rule for a request. It returns false if no rule matches, or
+// if that is undecided: then TooLong is set.
 func (r *Rules) Match(q *Request) (Match, bool) {
 	var params url.Values
 	if r.query && q.Query != "" {
-		// What cannot be read is left out, as servers do.
+		// Parameters that do not parse are ignored, as servers do.
 		params, _ = url.ParseQuery(q.Query)
 	}
 	plain := urlpath.WithoutParameters(q.Path)
@@ -291,7 +290,7 @@ func (m *match) fitsPath(path string) verdict {
 	return verdictOf(ok && (rest == "" || rest[0] == '/' || m.path.Value == "/"))
 }
 
-// fits looks at all but the path.
+// fits checks everything but the path.
 func (m *match) fits(q *Request, params url.Values) verdict {
 	if m.method != "" && m.method != q.Method {
 		return misses
@@ -306,7 +305,7 @@ func (m *match) fits(q *Request, params url.Values) verdict {
 	for i := range m.params {
 		value, present := "", false
 		if values, ok := params[m.params[i].name]; ok {
-			value, present = values[0], true // the first counts
+			value, present = values[0], true // the first value counts
 		}
 		if all = all.and(m.params[i].fits(value, present)); all == misses {
 			return misses
@@ -335,7 +334,7 @@ func (c *condition) fits(value string, present bool) verdict {
 	return verdictOf(present && value == c.value) // Exact
 }
 
-// fitsHost compares a host as a name: without case, and but for a prefix
+// fitsHost compares a host name: case-insensitively and, except for Prefix,
 // without the root's trailing dot.
 func (c *condition) fitsHost(value string) verdict {
 	if c.kind == "Prefix" {

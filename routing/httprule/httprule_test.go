@@ -10,7 +10,7 @@ import (
 	"penstock/routing/urlpath"
 )
 
-// route decodes the rules of a route, as a user writes them.
+// route decodes the rules of a route.
 func route(t testing.TB, text string) *Rules {
 	t.Helper()
 	doc := "kind: MeshHTTPRoute\nname: r\nspec:\n  to:\n  - targetRef: {kind: MeshService, name: shop}\n    rules:\n" + text
@@ -25,7 +25,7 @@ func route(t testing.TB, text string) *Rules {
 	return r
 }
 
-// ask makes a request of a line such as "GET /a?b=c header: value".
+// ask parses a request line such as "GET /a?b=c header: value".
 func ask(t testing.TB, line string) *Request {
 	t.Helper()
 	method, rest, _ := strings.Cut(line, " ")
@@ -45,7 +45,7 @@ func ask(t testing.TB, line string) *Request {
 	}}
 }
 
-// Of the rules that fit, the most specific one decides, wherever it stands.
+// Of the matching rules the most specific one decides, at any position.
 func TestTheMostSpecificRuleDecides(t *testing.T) {
 	r := route(t, `
     - {matches: [{path: {type: PathPrefix, value: /}}]}
@@ -71,19 +71,19 @@ func TestTheMostSpecificRuleDecides(t *testing.T) {
 		"GET /shop/cart":                 2,
 		"GET /shop/cart/a/b":             2,
 		"POST /shop/cart/a":              5,
-		"POST /shop/cart x-beta: yes":    5, // a method comes before headers
+		"POST /shop/cart x-beta: yes":    5, // a method precedes headers
 		"GET /shop/cart x-beta: yes":     6,
 		"GET /shop/cart X-BETA: yes":     6,
 		"GET /shop/cart x-beta: Yes":     2,
 		"GET /shop/cart?v=2":             7,
-		"GET /shop/cart?v=2 x-beta: yes": 6, // headers before parameters
-		"GET /shop/cart?v=1&v=2":         2, // the first counts
+		"GET /shop/cart?v=2 x-beta: yes": 6, // headers precede parameters
+		"GET /shop/cart?v=1&v=2":         2, // the first value counts
 		"GET /shop/cart?v=%32":           7,
 		"GET /old/x":                     8,
 		"GET /older":                     8,
 		"GET /older/x":                   0,
 		"GET /sh%6Fp":                    1, // normal forms are equal
-		"GET /shop%2Fcart":               0, // an escaped slash is none
+		"GET /shop%2Fcart":               0, // an escaped slash does not separate segments
 		"GET /caf%C3%A9":                 9,
 	} {
 		if m, ok := r.Match(ask(t, line)); !ok || m.Rule != want {
@@ -121,18 +121,22 @@ func TestRedirects(t *testing.T) {
 		`{path: {type: ReplacePrefixMatch, replacePrefixMatch: /x/y/}}`:       "302 http://shop.example.com:8080/x/y/b?c",
 		`{port: 80, path: {type: ReplacePrefixMatch, replacePrefixMatch: /}}`: "302 http://shop.example.com/b?c",
 	} {
-		r := route(t, "    - {matches: [{path: {type: PathPrefix, value: /a}}], default: {filters: [{type: RequestRedirect, requestRedirect: "+filter+"}]}}\n")
+		r := route(t, "    - {matches: [{path: {type: PathPrefix, value: /a}}], "+
+			"default: {filters: [{type: RequestRedirect, requestRedirect: "+filter+"}]}}\n")
 		m, _ := r.Match(ask(t, "GET /a/b"))
 		status, location, ok := r.Redirect(m, Origin{"http", "shop.example.com:8080"}, "/a/b", "c")
 		if got := fmt.Sprint(status, " ", location); !ok || got != want {
 			t.Errorf("%s: %s, want %s", filter, got, want)
 		}
 	}
-	r := route(t, "    - {matches: [{path: {type: PathPrefix, value: /}}], default: {filters: [{type: RequestRedirect, requestRedirect: {port: 9}}]}}\n")
+	r := route(t, "    - {matches: [{path: {type: PathPrefix, value: /}}], "+
+		"default: {filters: [{type: RequestRedirect, requestRedirect: {port: 9}}]}}\n")
 	if _, location, _ := r.Redirect(Match{Prefix: "/"}, Origin{"http", "[::1]:8080"}, "/", ""); location != "http://[::1]:9/" {
 		t.Errorf("IPv6: %s", location)
 	}
-	r = route(t, "    - {matches: [{path: {type: PathPrefix, value: /}}], default: {filters: [{type: RequestRedirect, requestRedirect: {scheme: https, path: {type: ReplacePrefixMatch, replacePrefixMatch: /}}}]}}\n")
+	r = route(t, "    - {matches: [{path: {type: PathPrefix, value: /}}], "+
+		"default: {filters: [{type: RequestRedirect, requestRedirect: "+
+		"{scheme: https, path: {type: ReplacePrefixMatch, replacePrefixMatch: /}}}]}}\n")
 	if _, location, _ := r.Redirect(Match{Prefix: "/"}, Origin{"http", "x"}, "/", "a=b"); location != "https://x/?a=b" {
 		t.Errorf("a redirect of / to /: %s", location)
 	}
@@ -195,8 +199,8 @@ func TestHeadersAndRewrites(t *testing.T) {
 	}
 }
 
-// What is put in place of a path is in normal form as the path is, so that
-// whoever sends them on together need not escape anything anew.
+// Replaced paths are in normal form like the request's, so that they can be
+// forwarded without escaping.
 func TestReplacementsAreInNormalForm(t *testing.T) {
 	for written, want := range map[string]string{"/a|b": "/a%7Cb/x%2Fy", "/%61%2fb": "/a%2Fb/x%2Fy", "/a": "/a/x%2Fy"} {
 		for _, filter := range []string{"{type: URLRewrite, urlRewrite: %s}", "{type: RequestRedirect, requestRedirect: %s}"} {
@@ -215,7 +219,7 @@ func TestReplacementsAreInNormalForm(t *testing.T) {
 	}
 }
 
-// A replacement that has no normal form is stored only: it does what it did.
+// A stored replacement without a normal form keeps its effect.
 func TestAStoredReplacementWithoutANormalFormStays(t *testing.T) {
 	route := ruled("PathPrefix", "/old", "/a%zz")
 	if valid(route) {
@@ -231,9 +235,9 @@ func TestAStoredReplacementWithoutANormalFormStays(t *testing.T) {
 	}
 }
 
-// A client cannot have regular expressions work on values of any length, nor get
-// past one with a long value: where it would decide, the request is refused.
-// Other conditions hold, whatever the length.
+// A client can neither make regular expressions run on long values nor bypass
+// one with a long value: if the expression would decide, the request is
+// refused. Other conditions apply at any length.
 func TestRegularExpressionsAreNotTriedOnLongValues(t *testing.T) {
 	long := strings.Repeat("a", maxExpressed)
 	for text, line := range map[string]string{
@@ -243,7 +247,7 @@ func TestRegularExpressionsAreNotTriedOnLongValues(t *testing.T) {
 		`path: {type: PathPrefix, value: /}, headers: [{name: h, type: Prefix, value: aa}]`: "",
 	} {
 		r := route(t, "    - {matches: [{"+text+"}]}\n")
-		if line == "" { // no expression
+		if line == "" { // no regular expression
 			if _, ok := r.Match(ask(t, "GET /"+long+" h: a"+long)); !ok {
 				t.Errorf("%s does not fit what is long", text)
 			}
@@ -262,7 +266,8 @@ func TestALongValueDecidesNothingWhereAnotherConditionDoes(t *testing.T) {
 	long := strings.Repeat("a", maxExpressed+1)
 	r := route(t, `
     - {matches: [{path: {type: Exact, value: /first}}]}
-    - {matches: [{path: {type: RegularExpression, value: "/x.*"}, method: POST, headers: [{name: h, type: RegularExpression, value: "b*"}]}]}
+    - {matches: [{path: {type: RegularExpression, value: "/x.*"}, method: POST, `+
+		`headers: [{name: h, type: RegularExpression, value: "b*"}]}]}
     - {matches: [{path: {type: PathPrefix, value: /}}]}
 `)
 	for line, want := range map[string]Match{
@@ -301,15 +306,17 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
-// Parameters of a path do not hide it from a match that names none, and the
-// segments that a rewrite replaces take theirs with them.
+// Parameters of a path do not prevent a match without parameters, and a rewrite
+// removes those of the replaced segments.
 func TestParametersOfAPath(t *testing.T) {
 	t.Parallel()
 	prefix := func(p string) *resource.PathMatch { return &resource.PathMatch{Type: "PathPrefix", Value: p} }
 	rules, err := Compile([]resource.HTTPRule{
 		{Matches: []resource.HTTPMatch{{Path: prefix("/")}}},
 		{Matches: []resource.HTTPMatch{{Path: prefix("/admin/keys")}}, Default: resource.HTTPDefault{Filters: []resource.HTTPFilter{{
-			Type: "URLRewrite", URLRewrite: &resource.URLRewrite{Path: &resource.PathRewrite{Type: "ReplacePrefixMatch", ReplacePrefixMatch: new("/k")}},
+			Type: "URLRewrite", URLRewrite: &resource.URLRewrite{
+				Path: &resource.PathRewrite{Type: "ReplacePrefixMatch", ReplacePrefixMatch: new("/k")},
+			},
 		}}}},
 		{Matches: []resource.HTTPMatch{{Path: &resource.PathMatch{Type: "Exact", Value: "/login"}}}},
 		{Matches: []resource.HTTPMatch{{Path: &resource.PathMatch{Type: "Exact", Value: "/m;v=1"}}}},
@@ -337,7 +344,8 @@ func TestParametersOfAPath(t *testing.T) {
 	}
 }
 
-// Host has no case, no port unless the match names one, and no root's dot.
+// Host is compared case-insensitively, without a trailing dot, and without a
+// port unless the match has one.
 func TestHostIsComparedAsAName(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -1,6 +1,6 @@
 package scheduler
 
-// entries is a heap by due time.
+// entries is a heap ordered by due time.
 type entries []*Entry
 
 func (h entries) Len() int           { return len(h) }
@@ -10,14 +10,14 @@ func (h entries) Swap(i, j int) {
 	h[i].index, h[j].index = i, j
 }
 
-// Push is heap.Interface's.
+// Push implements heap.Interface.
 func (h *entries) Push(x any) {
 	e := x.(*Entry)
 	e.index = len(*h)
 	*h = append(*h, e)
 }
 
-// Pop is heap.Interface's.
+// Pop implements heap.Interface.
 func (h *entries) Pop() any {
 	last := len(*h) - 1
 	e := (*h)[last]
@@ -26,8 +26,7 @@ func (h *entries) Pop() any {
 	return e
 }
 
-// queue is first in, first out; entries that were removed meanwhile drop out
-// at its head.
+// queue is a FIFO. Removed entries are dropped when they reach its head.
 type queue struct{ list []*Entry }
 
 func (q *queue) push(e *Entry) { q.list = append(q.list, e) }

@@ -1,6 +1,6 @@
-// Package scheduler runs recurring jobs, thousands of them, with a bounded number
-// of goroutines: one that waits for what is due next, and one for each job
-// that runs, up to a limit. Health checks and name lookups stand on it.
+// Package scheduler runs thousands of recurring jobs with a bounded number of
+// goroutines: one that waits for the next due job, and one per running job, up
+// to a limit. Health checks and name lookups use it.
 //
 //	a := scheduler.New(64)
 //	e := a.Add(func(ctx context.Context) (time.Duration, bool) {
@@ -10,8 +10,8 @@
 //	a.Remove(e)
 //	a.Close()
 //
-// Jobs that went wrong last time take at most half of the limit: what is down
-// tends to use up its timeout, and must not keep the others waiting.
+// Jobs that failed last time take at most half of the limit: they tend to use
+// up their timeouts, and must not delay the others.
 package scheduler
 
 import (
@@ -23,8 +23,8 @@ import (
 )
 
 // A Job does its work and returns how long after its start it is due again
-// (never before it has ended), and whether it went well. One job never runs
-// twice at a time. Its ctx ends when it is removed or the scheduler closed.
+// (never before it has ended), and whether it succeeded. Runs of one job never
+// overlap. Its ctx ends when it is removed or the scheduler is closed.
 type Job func(ctx context.Context) (again time.Duration, ok bool)
 
 // Entry is a job in a scheduler. Its fields are guarded by the scheduler's mutex.
@@ -33,18 +33,18 @@ type Entry struct {
 	due      time.Time
 	index    int // in the heap
 	place    place
-	troubled bool               // went wrong last time
+	troubled bool               // failed last time
 	cancel   context.CancelFunc // while running
 }
 
-// place is where an entry is.
+// place is the location of an entry.
 type place uint8
 
 const (
 	waiting place = iota // in the heap, not due yet
 	queued               // due, in a queue
 	running
-	removed // nowhere; or still in a queue or running, to be dropped there
+	removed // not scheduled any more, but perhaps still in a queue or running
 )
 
 // Scheduler runs jobs when they are due.
@@ -52,19 +52,19 @@ type Scheduler struct {
 	limit  int
 	ctx    context.Context
 	cancel context.CancelFunc
-	wake   chan struct{} // something earlier came into the heap
+	wake   chan struct{} // the heap has a new first entry
 	done   sync.WaitGroup
 
 	mu       sync.Mutex
 	later    entries
-	due      queue // went well last time, or never ran
-	troubled queue // went wrong last time
+	due      queue // succeeded last time, or never ran
+	troubled queue // failed last time
 	workers  int
-	// workersInTrouble are those that run a job that went wrong last time.
+	// workersInTrouble is the number of workers that run a job from troubled.
 	workersInTrouble int
 }
 
-// New makes a scheduler that runs up to limit jobs at once.
+// New returns a scheduler that runs up to limit jobs at once.
 func New(limit int) *Scheduler {
 	a := &Scheduler{limit: max(limit, 1), wake: make(chan struct{}, 1)}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
@@ -72,7 +72,7 @@ func New(limit int) *Scheduler {
 	return a
 }
 
-// Add takes a job in; it is due at once. After Close it is never run.
+// Add schedules a job; it is due at once. After Close it never runs.
 func (a *Scheduler) Add(job Job) *Entry {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -81,7 +81,8 @@ func (a *Scheduler) Add(job Job) *Entry {
 	return e
 }
 
-// Remove takes a job out. If it is running its ctx ends; Remove does not wait.
+// Remove unschedules a job. If it is running its ctx ends; Remove does not
+// wait.
 func (a *Scheduler) Remove(e *Entry) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -95,7 +96,7 @@ func (a *Scheduler) Remove(e *Entry) {
 	e.place = removed
 }
 
-// Close ends the contexts of all that is running and waits for it.
+// Close cancels all running jobs and waits for them.
 func (a *Scheduler) Close() {
 	a.mu.Lock()
 	a.cancel()
@@ -115,7 +116,7 @@ func (a *Scheduler) wait(e *Entry, due time.Time) {
 	}
 }
 
-// schedule moves what is due to the queues until the scheduler is closed.
+// schedule moves due entries to the queues until the scheduler is closed.
 func (a *Scheduler) schedule() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -134,8 +135,8 @@ func (a *Scheduler) schedule() {
 	}
 }
 
-// collect queues what is due, starts workers for it, and tells when there is
-// more.
+// collect queues due entries, starts workers for them, and returns when the
+// next one is due.
 func (a *Scheduler) collect(now time.Time) (next time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -155,7 +156,7 @@ func (a *Scheduler) collect(now time.Time) (next time.Time) {
 	return next
 }
 
-// hire starts workers while there is work that may be done now.
+// hire starts workers while there is work and the limits allow it.
 func (a *Scheduler) hire() {
 	for a.workers < a.limit && a.ctx.Err() == nil {
 		e := a.take()
@@ -167,7 +168,8 @@ func (a *Scheduler) hire() {
 	}
 }
 
-// take gives the entry to run next, the one that is due longest, or nil.
+// take returns the entry to run next, the one that has been due longest, or
+// nil.
 func (a *Scheduler) take() *Entry {
 	well, ill := a.due.head(), a.troubled.head()
 	if a.workersInTrouble >= max(a.limit/2, 1) {
@@ -184,7 +186,7 @@ func (a *Scheduler) take() *Entry {
 	}
 }
 
-// work runs e, and then whatever is due, until nothing is.
+// work runs e, and then due entries until there are none.
 func (a *Scheduler) work(e *Entry) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -195,7 +197,7 @@ func (a *Scheduler) work(e *Entry) {
 		}
 		e = a.take()
 	}
-	a.workers-- // what is due now waits for workers in trouble alone, and they take it
+	a.workers-- // entries that are still queued wait for a troubled slot, whose worker takes them
 }
 
 // run runs e with the lock released.
@@ -224,11 +226,11 @@ func (a *Scheduler) run(e *Entry) {
 	}
 }
 
-// Jitter gives d, up to 10 % longer or shorter by chance, so that what began
-// together does not stay together.
+// Jitter returns d +-10 % at random, so that jobs that started together do not
+// stay in step.
 func Jitter(d time.Duration) time.Duration { return spread(d, rand.Float64()) }
 
-// spread gives 0.9 d for x = 0 and 1.1 d for x = 1.
+// spread returns 0.9 d for x = 0 and 1.1 d for x = 1.
 func spread(d time.Duration, x float64) time.Duration {
 	return time.Duration(float64(d) * (0.9 + 0.2*x))
 }

@@ -13,8 +13,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// log collects what jobs did and when. In a bubble all goroutines but one are
-// at rest when the test looks.
+// log records what jobs did and when. In a bubble all other goroutines are idle
+// when the test reads it.
 type log struct {
 	start time.Time
 	lines chan string
@@ -52,7 +52,7 @@ func TestAJobRunsAtOnceAndThenWhenItSays(t *testing.T) {
 	})
 }
 
-// after lets the bubble's time pass.
+// after advances the bubble's time.
 func after(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
@@ -86,7 +86,7 @@ func TestTheLimitHoldsAndTheLongestDueGoesFirst(t *testing.T) {
 				<-time.After(time.Second)
 				return time.Hour, true
 			})
-			synctest.Wait() // so that their order is known
+			synctest.Wait() // so that their order is fixed
 			<-time.After(time.Millisecond)
 		}
 		after(10 * time.Second)
@@ -101,7 +101,7 @@ func TestJobsInTroubleLeaveRoomForTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := New(4)
 		defer a.Close()
-		for range 50 { // each uses up its timeout, as what is down does
+		for range 50 { // each uses up its timeout, like an endpoint that is down
 			a.Add(func(ctx context.Context) (time.Duration, bool) {
 				select {
 				case <-ctx.Done():
@@ -189,7 +189,7 @@ func TestJitterIsTenPercentEitherWay(t *testing.T) {
 	}
 }
 
-// TestTenThousandJobs: with as many goroutines as the limit says.
+// TestTenThousandJobs runs them with no more goroutines than the limit.
 func TestTenThousandJobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, limit = 10_000, 64

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Tests of large inputs run without the race detector: one goroutine does all
-// the work, and the detector makes it take ten times as long. `make test` runs
+// Tests of large inputs run without the race detector: they are
+// single-threaded, and the detector slows them down tenfold. `make test` runs
 // them in a second step.
 
 func TestLargeWeightsAreExact(t *testing.T) {

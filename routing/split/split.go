@@ -1,15 +1,13 @@
-// Package split hands out turns by weight. The unit is the connection: of any
-// run of connections as long as the sum of the weights, each part gets exactly
-// its weight, and after n turns no part is a whole turn away from its share of
-// n. A part of 1 % is not owed a bunch of turns at the end: it gets one in
-// each hundred.
+// Package split divides turns (connections or requests) by weight. In any run
+// of turns as long as the sum of the weights each part gets exactly its weight,
+// and after n turns no part deviates by a whole turn from its share of n. A
+// part of 1 % gets one turn in each hundred, not a burst at the end.
 //
-// A turn of a part with share p becomes due like the jobs of a processor that
-// p of belongs to: its k-th turn, counted from 0, comes in [k/p, (k+1)/p). All
-// shares add up to 1, so serving the turn that must be served first, among
-// those that may be served already, misses none of these windows (Tijdeman
-// 1980, "The chairman assignment problem"; the windows are those of Baruah et
-// al. 1996, "Proportionate progress").
+// A part with share p is scheduled like a periodic task with utilisation p: its
+// k-th turn, counted from 0, is in [k/p, (k+1)/p). The shares add up to 1, so
+// taking the turn with the earliest deadline, of those whose window is open,
+// misses no window (Tijdeman 1980, "The chairman assignment problem"; the
+// windows are those of Baruah et al. 1996, "Proportionate progress").
 package split
 
 import (
@@ -17,30 +15,29 @@ import (
 	"sync"
 )
 
-// Split hands out turns to parts 0 to n-1. All loops may use one Split: the
-// order is that of all of them together.
+// Split divides turns among parts 0 to n-1. It is safe for concurrent use: the
+// order is that of all callers together.
 type Split struct {
-	weights []int64 // lowest terms; never changed
-	sum     int64   // of weights: the period, after which all begins anew
+	weights []int64 // in lowest terms; immutable
+	sum     int64   // sum of weights: the period, after which the sequence repeats
 
 	mu    sync.Mutex
-	turn  int64 // handed out in this period, below sum
+	turn  int64 // turns taken in this period, below sum
 	parts []part
 }
 
-// part is a part's next turn.
+// part is the state of a part's next turn.
 type part struct {
-	count int64 // turns had in this period, up to the weight
-	from  int64 // first moment of the next one's window
-	until int64 // the window's end: the turn is due before it
+	count int64 // turns taken in this period, up to the weight
+	from  int64 // start of the next turn's window
+	until int64 // end of the window, exclusive
 }
 
-// New makes a split of these weights, 0 or more, of which the sum in lowest
-// terms is more than 0 and below 2^53, to which phases are exact. phase, from 0
-// to below 1, is how far into the period it begins; a split whose weights change
-// goes on from the Phase of the old one, so that small parts are not passed over
-// by frequent changes. A split that begins within a period is exact from that
-// period's end on.
+// New returns a split by weights of at least 0. Their sum in lowest terms must
+// be above 0 and below 2^53, up to which phases are exact. phase, in [0, 1), is
+// the initial position in the period. A split with changed weights continues at
+// the Phase of the old one, so that frequent changes do not starve small parts.
+// A split that starts within a period is exact from the end of that period on.
 func New(weights []int, phase float64) *Split {
 	s := &Split{weights: make([]int64, len(weights)), parts: make([]part, len(weights))}
 	var divisor int64
@@ -62,9 +59,9 @@ func gcd(a, b int64) int64 {
 	return a
 }
 
-// begin brings the split to the state after that many turns. Turns whose
-// window is over were had; those whose window is open were had as far as
-// there were turns left, the most urgent first.
+// begin sets the state after that many turns. Turns whose window has ended
+// count as taken; the remaining ones are taken from open windows, the most
+// urgent first.
 func (s *Split) begin(turn int64) {
 	left := turn
 	for i, w := range s.weights {
@@ -72,14 +69,14 @@ func (s *Split) begin(turn int64) {
 		left -= s.parts[i].count
 		s.plan(i)
 	}
-	s.turn = turn - 1 // the last one that was had
+	s.turn = turn - 1 // the last turn taken
 	for ; left > 0; left-- {
 		s.advance(s.choose())
 	}
 	s.turn = turn
 }
 
-// plan works out the window of part i's next turn.
+// plan computes the window of part i's next turn.
 func (s *Split) plan(i int) {
 	p, w := &s.parts[i], s.weights[i]
 	if w == 0 {
@@ -90,22 +87,23 @@ func (s *Split) plan(i int) {
 	p.until = ratio(p.count+1, s.sum, w-1, w)
 }
 
-// ratio is (a*b + c) / d of numbers that are not negative, where the product
-// alone may be more than an int64 holds.
+// ratio returns (a*b + c) / d of non-negative numbers, where the product may
+// exceed an int64.
 func ratio(a, b, c, d int64) int64 {
 	high, low := bits.Mul64(uint64(a), uint64(b))
 	low, carry := bits.Add64(low, uint64(c), 0)
-	if high += carry; high == 0 { // as a rule, and quicker
+	if high += carry; high == 0 { // the usual, faster case
 		return int64(low / uint64(d))
 	}
 	q, _ := bits.Div64(high, low, uint64(d))
 	return int64(q)
 }
 
-// never lies after every period.
+// never is later than every period.
 const never = 1 << 62
 
-// choose gives the most urgent part of those that may have the turn at hand.
+// choose returns the part with the earliest deadline of those whose window is
+// open.
 func (s *Split) choose() int {
 	best, until := 0, int64(never)
 	for i := range s.parts {
@@ -121,7 +119,7 @@ func (s *Split) advance(i int) {
 	s.plan(i)
 }
 
-// Next hands out a turn.
+// Next takes a turn and returns its part.
 func (s *Split) Next() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,14 +135,14 @@ func (s *Split) Next() int {
 	return i
 }
 
-// Peek tells which part Next would give now.
+// Peek returns the part that Next would return.
 func (s *Split) Peek() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.choose()
 }
 
-// Phase is how far into its period the split is, from 0 to below 1.
+// Phase returns the position in the period, in [0, 1).
 func (s *Split) Phase() float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

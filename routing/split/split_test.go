@@ -56,9 +56,9 @@ func TestAnyWindowOfThePeriodIsExactAndNoPrefixIsOffByOne(t *testing.T) {
 	})
 }
 
-// The weights of a rollout are a hundred times those of its backends: products
-// of them are more than an int64 holds. Wherever such a split begins, and some
-// turns later, no part is a whole turn away from its share.
+// The weights of a rollout are a hundred times those of its backends, and their
+// products exceed an int64. Wherever such a split starts, and some turns later,
+// no part deviates by a whole turn from its share.
 func TestLargeWeightsAreAsExactAsSmallOnes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const most = 1 << 53 / 100
@@ -96,8 +96,8 @@ func count(turns []int, part int) int {
 	return n
 }
 
-// No clumps: the turns of a small part lie a hundred apart, and a large part
-// waits for no more than one turn of a small one.
+// No bursts: the turns of a small part are a hundred apart, and a large part
+// waits for at most one turn of a small one.
 func TestTurnsAreSpread(t *testing.T) {
 	s := New([]int{99, 1}, 0)
 	last := -1
@@ -117,7 +117,7 @@ func TestTurnsAreSpread(t *testing.T) {
 	}
 }
 
-// Goroutines that take turns at once share one exact sequence.
+// Goroutines that take turns concurrently share one exact sequence.
 func TestTurnsAreExactOverAllLoops(t *testing.T) {
 	weights := []int{50, 30, 15, 5, 0}
 	s := New(weights, 0)
@@ -144,8 +144,8 @@ func TestTurnsAreExactOverAllLoops(t *testing.T) {
 	}
 }
 
-// A split that begins within a period gives each part its share of the rest
-// of it, and is exact from there on.
+// A split that starts within a period gives each part its share of the rest of
+// it, and is exact afterwards.
 func TestASplitMayBeginAnywhere(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		weights := anyWeights(1000).Draw(t, "weights")
@@ -181,7 +181,7 @@ func TestASplitGoesOnWhereTheOldOneWas(t *testing.T) {
 	}
 }
 
-// Where weights change all the time the small part still gets its share.
+// A small part gets its share even if the weights change all the time.
 func TestFrequentChangesDoNotStarveASmallPart(t *testing.T) {
 	small, phase := 0, 0.0
 	const turns = 10_000

@@ -1,6 +1,6 @@
-// Package urlpath is the normal form of a URL's path: what is compared, checked
-// and sent on is one text, whatever a client or a route's author writes. It
-// knows no rules and no queries.
+// Package urlpath converts URL paths to a normal form, so that clients and
+// route authors may write a path in several ways, but comparison, checks and
+// forwarding see one. It handles neither rules nor queries.
 //
 //	urlpath.Normal("/%63art%2f7") // "/cart%2F7", true
 //	urlpath.Normal("/a/%2e%2e/b") // false
@@ -11,15 +11,14 @@ import (
 	"strings"
 )
 
-// Normal brings an escaped path into normal form (RFC 3986, section 6.2.2):
-// characters that need no escape have none, and those that do have one in
-// capitals. So what is compared is one text whatever a client writes; %2F stays
-// apart from /.
+// Normal converts an escaped path to normal form (RFC 3986, section 6.2.2):
+// characters that need no escape have none, and other escapes are upper-case.
+// %2F remains distinct from /.
 //
-// It returns false for what means one thing to one server and another to the
-// next: a path that does not begin with /, broken escapes, a NUL, and the
-// segments . and .. in any form: /..%2F, /..%5C and /..; have one. Empty
-// segments stay: //a is not /a.
+// It returns false for paths that servers interpret differently: without a
+// leading /, with a broken escape or a NUL, or with the segments . and .. in
+// any form, including /..%2F, /..%5C and /..; . Empty segments remain: //a is
+// not /a.
 func Normal(path string) (string, bool) {
 	if !strings.HasPrefix(path, "/") {
 		return "", false
@@ -33,7 +32,7 @@ func Normal(path string) (string, bool) {
 	return path, !hasDots(path)
 }
 
-// isNormal tells that there is nothing to change: of nearly every path.
+// isNormal reports whether nothing needs to change, as in nearly every path.
 func isNormal(path string) bool {
 	for i := range len(path) {
 		if c := path[i]; c == '%' || needsEscape(c) {
@@ -69,8 +68,8 @@ func normalize(path string) (string, bool) {
 	return b.String(), true
 }
 
-// needsEscape tells of characters that a path cannot have as they are: RFC
-// 3986's pchar, and the slash, are all that it can.
+// needsEscape reports whether a path must not contain a character unescaped:
+// all except RFC 3986's pchar and the slash.
 func needsEscape(c byte) bool {
 	return !isUnreserved(c) && !strings.ContainsRune("/!$&'()*+,;=:@", rune(c)) || c >= 0x80
 }
@@ -90,10 +89,9 @@ func unhex(c byte) byte {
 	return c&^0x20 - 'A' + 10
 }
 
-// hasDots tells of the segments . and .., which no two servers resolve alike. To
-// some of them an escaped slash or a backslash ends a segment as well, and what
-// comes behind a semicolon is no part of it. path is in normal form, but for
-// them.
+// hasDots reports whether a path has a segment . or .., which servers resolve
+// differently. For some of them an escaped slash or a backslash also ends a
+// segment, and a semicolon ends its name. The path is otherwise in normal form.
 func hasDots(path string) bool {
 	for at := 1; ; at++ {
 		next := strings.IndexByte(path[at:], '.')
@@ -111,27 +109,27 @@ func hasDots(path string) bool {
 	}
 }
 
-// ends are what ends a segment for some servers, escaped.
+// ends are the escaped characters that end a segment for some servers.
 var ends = []string{"%2F", "%5C", "%3B"}
 
-// separates tells whether a segment may begin behind what is before.
+// separates reports whether a segment may start after this text.
 func separates(before string) bool {
 	return before[len(before)-1] == '/' || strings.HasSuffix(before, "%2F") || strings.HasSuffix(before, "%5C")
 }
 
-// HasParameters tells whether a segment of a path in normal form has parameters:
-// a semicolon that is not escaped (RFC 3986, section 3.3).
+// HasParameters reports whether a segment of a path in normal form has
+// parameters: an unescaped semicolon (RFC 3986, section 3.3).
 func HasParameters(path string) bool { return strings.IndexByte(path, ';') >= 0 }
 
-// HasEscapedSlash tells whether a path in normal form has a slash or a backslash
-// that is escaped: to some servers it ends a segment.
+// HasEscapedSlash reports whether a path in normal form has an escaped slash or
+// backslash, which ends a segment for some servers.
 func HasEscapedSlash(path string) bool {
 	return strings.Contains(path, "%2F") || strings.Contains(path, "%5C")
 }
 
-// WithoutParameters takes the parameters off each segment: "/a;v=1/b" is "/a/b".
-// Many servers choose what they serve by such a path. It allocates only where
-// there are some.
+// WithoutParameters removes the parameters of each segment: "/a;v=1/b" becomes
+// "/a/b". Many servers select content by such a path. It allocates only if
+// there are parameters.
 func WithoutParameters(path string) string {
 	if !HasParameters(path) {
 		return path
@@ -153,9 +151,9 @@ func WithoutParameters(path string) string {
 	return b.String()
 }
 
-// CutPrefix gives what follows a prefix of whole segments. A prefix that names
-// no parameters takes those of its segments with it: behind "/a" in "/a;v=1/b"
-// there is "/b".
+// CutPrefix returns the path after a prefix of whole segments. A prefix without
+// parameters also matches segments with parameters: "/a" leaves "/b" of
+// "/a;v=1/b".
 func CutPrefix(path, prefix string) string {
 	prefix = strings.TrimSuffix(prefix, "/")
 	if rest, ok := strings.CutPrefix(path, prefix); ok && !strings.HasPrefix(rest, ";") {

@@ -28,8 +28,11 @@ func TestNormalForm(t *testing.T) {
 			t.Errorf("%s: %q, %v, want %q; again %q", path, got, ok, want, again)
 		}
 	}
-	for _, path := range []string{"", "a", "*", "/%", "/%4", "/%zz", "/%00", "/\x00", "/.", "/..", "/a/../b", "/a/./", "/%2e%2E/b", "/a/%2e",
-		"/a/..%2Fb", "/a/%2e%2e%2fb", "/a/..%5Cb", "/a/..;/b", "/a/..;x=1/b", "/a/.;", "/a/..%3bx", "/a%2f..", "/a%2F.%2Fb", "/a%5c..%5cb", "/a\\..\\b", "/...%2F../", "/a.b/c../.."} {
+	for _, path := range []string{
+		"", "a", "*", "/%", "/%4", "/%zz", "/%00", "/\x00", "/.", "/..", "/a/../b", "/a/./", "/%2e%2E/b", "/a/%2e",
+		"/a/..%2Fb", "/a/%2e%2e%2fb", "/a/..%5Cb", "/a/..;/b", "/a/..;x=1/b", "/a/.;", "/a/..%3bx", "/a%2f..",
+		"/a%2F.%2Fb", "/a%5c..%5cb", "/a\\..\\b", "/...%2F../", "/a.b/c../..",
+	} {
 		if got, ok := Normal(path); ok {
 			t.Errorf("%q is taken as %q", path, got)
 		}
@@ -56,7 +59,7 @@ func FuzzNormal(f *testing.F) {
 	})
 }
 
-// servers read paths in their ways, each of which is in use.
+// servers are the ways in which servers in use interpret paths.
 var servers = []func(path string) string{
 	func(path string) string { return path },
 	func(path string) string { return strings.ReplaceAll(path, `\`, "/") },
@@ -64,7 +67,7 @@ var servers = []func(path string) string{
 	func(path string) string { return withoutParameters(strings.ReplaceAll(path, `\`, "/")) },
 }
 
-// withoutParameters takes off each segment what comes behind a semicolon.
+// withoutParameters removes everything after a semicolon from each segment.
 func withoutParameters(path string) string {
 	segments := strings.Split(path, "/")
 	for i := range segments {
@@ -73,8 +76,8 @@ func withoutParameters(path string) string {
 	return strings.Join(segments, "/")
 }
 
-// What has a normal form is below the same folders for every server, whether it
-// cuts a path into segments before it takes escapes off or after.
+// A path in normal form is in the same directories for every server, whether it
+// splits the path into segments before or after unescaping.
 func FuzzEveryServerFindsTheSameFolder(f *testing.F) {
 	for _, s := range []string{"/a%2Fb/../%c3", "/a/..%2fb", "/a/..%5cb", "/a/..;/b", "/a%5c..;x/b", "/..%3b/a", "/a/.b/c."} {
 		f.Add(s)
