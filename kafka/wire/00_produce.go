@@ -12,7 +12,7 @@ import (
 //	          v3+    whether it is transactional is read for draining
 //	                 (ProduceTransactional)
 //	          v0+    walked: topic names (v0-12) or ids (v13+, KIP-516), and the
-//	                 transactional id (v3+, KIP-98); records are never looked at
+//	                 transactional id (v3+, KIP-98); records are never decoded
 //	response  v0+    walked or rewritten: topic names or ids
 //	          v10+   node endpoints, tag 0 of the body (KIP-951), get virtual
 //	                 addresses or are left out

@@ -6,7 +6,7 @@ package wire
 //	request   v0+    passed; filters see it decoded
 //	response  v0+    walked: topic names (v0-12) or ids (v13+, KIP-516), and the
 //	                 number of the fetch session (v7+, KIP-227); records are
-//	                 never looked at
+//	                 never decoded
 //	          v16+   node endpoints, tag 0 of the body (KIP-951), get virtual
 //	                 addresses or are left out
 //

@@ -95,8 +95,7 @@ func (e *addressEditor) masked(mask bool) {
 	}
 }
 
-// sensitive reads whether a setting is sensitive and, if mask is set, makes it
-// so.
+// sensitive reads whether a setting is sensitive and, if mask is set, makes it so.
 func (e *addressEditor) sensitive(mask bool) {
 	from := e.r.at
 	was := e.r.Bool()

@@ -12,8 +12,7 @@ package wire
 //	          v2+    fenced brokers (KIP-1073) are treated like all others
 var describeCluster = apiSpec{key: keyDescribeCluster, mapAddresses: (*addressEditor).mapCluster}
 
-// mapCluster edits brokers, which are endpoint type 1, and leaves out
-// controllers.
+// mapCluster edits brokers, which are endpoint type 1, and leaves out controllers.
 func (e *addressEditor) mapCluster() {
 	e.r.Int32() // throttle
 	e.r.Int16() // error

@@ -11,8 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// virtual is an address map for tests: it hides empty hosts and every third
-// node.
+// virtual is an address map for tests: it hides empty hosts and every third node.
 func virtual(id int32, host string, port int32) (string, int32, bool, error) {
 	return fmt.Sprintf("broker-%d.t1.example", id), port + 1, host != "" && id%3 != 0, nil
 }
@@ -95,8 +94,7 @@ func goneBrokers[B any](list []B, to NodeFunc, of func(*B) (int32, string, int32
 	return gone
 }
 
-// led makes brokers of the response the controller and the leaders of
-// partitions.
+// led makes brokers of the response the controller and the leaders of partitions.
 func led(m *kmsg.MetadataResponse, seed uint64) *kmsg.MetadataResponse {
 	id := func(i int) int32 { return m.Brokers[(int(seed)+i)%len(m.Brokers)].NodeID }
 	if len(m.Brokers) == 0 {

@@ -8,8 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// bigMetadata is the response of a cluster of 3 brokers and 1,000 topics of 12
-// partitions.
+// bigMetadata is the response of a cluster of 3 brokers and 1,000 topics of 12 partitions.
 func bigMetadata() []byte {
 	m := kmsg.NewPtrMetadataResponse()
 	m.Version, m.ClusterID = 12, kmsg.StringPtr("hJ2kzTsRTsGjWbxcm0qJ1g")

@@ -18,8 +18,7 @@ type RequestHeader struct {
 	Correlation  int32
 	// ClientID is a view of the header; nil if the client sent none.
 	ClientID []byte
-	// HeaderLen is the offset of the body, counted from the first byte of the
-	// size.
+	// HeaderLen is the offset of the body, counted from the first byte of the size.
 	HeaderLen int
 }
 

@@ -39,8 +39,7 @@ func decode(t testing.TB, d Direction, key, version int16, body []byte) message 
 	return m
 }
 
-// randomMessage returns a message with every field of its version set, and its
-// bytes.
+// randomMessage returns a message with every field of its version set, and its bytes.
 func randomMessage(t testing.TB, rnd *rand.Rand, d Direction, key, version int16) (message, []byte) {
 	t.Helper()
 	m := newMessage(t, d, key, version)

@@ -244,8 +244,7 @@ func fitNodes(nodes []node, room int) (fit []node, size int) {
 	return nil, 0
 }
 
-// appendNodes appends endpoints after their count in a varint of at least size
-// bytes.
+// appendNodes appends endpoints after their count in a varint of at least size bytes.
 func appendNodes(dst []byte, nodes []node, size int) []byte {
 	count := uint32(len(nodes) + 1)
 	dst = AppendUvarintSize(dst, count, max(size, UvarintLen(count)))

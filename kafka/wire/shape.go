@@ -136,8 +136,7 @@ func (b *builder) nodes() {
 	b.ops[at].n = len(b.ops)
 }
 
-// messageTags adds the tags at the end of a message. nodes marks tag 0 as node
-// endpoints.
+// messageTags adds the tags at the end of a message. nodes marks tag 0 as node endpoints.
 func (b *builder) messageTags(nodes bool) {
 	if !b.flexible {
 		return

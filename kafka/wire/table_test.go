@@ -35,8 +35,7 @@ func TestTheTableIsThatOfKmsg(t *testing.T) {
 	}
 }
 
-// Rule 14: unknown APIs are neither offered nor carried, so filters never see
-// them.
+// Rule 14: unknown APIs are neither offered nor carried, so filters never see them.
 func TestUnknownKeysAreNothing(t *testing.T) {
 	for _, key := range []int16{-32768, -1, MaxKey + 1, 32767} {
 		if _, _, ok := Known(key); ok || Flexible(key, 9) || Name(key) != "Unknown" || Withheld(key) != "" ||

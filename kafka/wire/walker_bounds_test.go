@@ -65,8 +65,7 @@ func TestRecordsAreNeitherHeldNorCopied(t *testing.T) {
 	if copied > 6*copyLimit || passed < len(body)*8/10 || cap(w.held) > copyLimit {
 		t.Errorf("of %d bytes %d were copied, %d passed, %d are held", len(body), copied, passed, cap(w.held))
 	}
-	// Two topics in one piece, with many bytes between their names, are not copied
-	// either.
+	// Two topics in one piece, with many bytes between their names, are not copied either.
 	m := kmsg.NewPtrProduceRequest()
 	m.Version = 12
 	for range 3 {

@@ -33,8 +33,7 @@ var (
 	ErrTooLarge = errors.New("larger than allowed")
 )
 
-// Direction is the direction of a message. Its values are those of
-// filter.Direction.
+// Direction is the direction of a message. Its values are those of filter.Direction.
 type Direction uint8
 
 // The directions.

@@ -46,8 +46,7 @@ func isList(root *yaml.Node) bool {
 	return kind.Value == "List" && (document.TextOf(root, "apiVersion") == listVersion || document.Child(root, "apiVersion") == nil)
 }
 
-// items returns the documents of a list. Their number is bounded by
-// resource.MaxNodes.
+// items returns the documents of a list. Their number is bounded by resource.MaxNodes.
 func items(root *yaml.Node, fault resource.ForeignFault) []*yaml.Node {
 	f := document.Open(root, "List", nil, fault)
 	noise := map[string]bool{"metadata": true} // resourceVersion and the like

@@ -58,8 +58,7 @@ func golden(t *testing.T, file, got string) {
 	}
 }
 
-// Each file in testdata/*/bad breaks one rule; the expected faults are beside
-// it.
+// Each file in testdata/*/bad breaks one rule; the expected faults are beside it.
 func TestBadDocumentsGetTheFaultsThatStandBesideThem(t *testing.T) {
 	eachFile(t, "*/bad/*.yaml", func(t *testing.T, file, text string) {
 		objects, faults := decode(filepath.Base(file), text)

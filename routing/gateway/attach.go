@@ -334,8 +334,7 @@ func (p *ParentRef) text() string {
 	return s
 }
 
-// allowing returns the listeners that a route may attach to, or why there are
-// none.
+// allowing returns the listeners that a route may attach to, or why there are none.
 func (a *attached) allowing(r *route, found []*listening) (allowed []*listening, why verdict) {
 	fits := false
 	for _, l := range found {
@@ -392,8 +391,7 @@ func (s *Selector) picks(labels map[string]string) bool {
 	return true
 }
 
-// shared is a name that a route has at a listener, and the hostname that gives
-// it.
+// shared is a name that a route has at a listener, and the hostname that gives it.
 type shared struct{ name, own string }
 
 // intersection returns the names that a route has at a listener: the route's

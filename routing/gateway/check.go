@@ -198,8 +198,7 @@ func (v viewed) trust() trust {
 	return t
 }
 
-// attachIn attaches the routes of a set to a Gateway; nil if there is no such
-// Gateway.
+// attachIn attaches the routes of a set to a Gateway; nil if there is no such Gateway.
 func attachIn(in objects, gateway resource.Key) *attached {
 	o, _ := in.Get(gateway)
 	g, ok := o.Spec.(*Gateway)

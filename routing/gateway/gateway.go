@@ -109,18 +109,16 @@ type Listener struct {
 	Protocol string `yaml:"protocol"`
 	// Security configures TLS. Required for protocol TLS.
 	Security *TLS `yaml:"tls"`
-	// AllowedRoutes limits the routes that may attach. Default: those of the
+	// AllowedRoutes limits the routes that may attach. Default: the routes of the
 	// Gateway's namespace.
 	AllowedRoutes *AllowedRoutes `yaml:"allowedRoutes"`
 }
 
-// TLS configures TLS on a listener. Listeners of one port must have the same
-// mode.
+// TLS configures TLS on a listener. Listeners of one port must have the same mode.
 type TLS struct {
 	// Mode is Passthrough or Terminate. Default Terminate.
 	Mode string `yaml:"mode" default:"Terminate" oneof:"Passthrough Terminate"`
-	// CertificateRefs name the Certificates to present, at most 64. Required for
-	// Terminate.
+	// CertificateRefs name the Certificates to present, at most 64. Required for Terminate.
 	CertificateRefs []CertificateRef `yaml:"certificateRefs"`
 }
 
@@ -130,7 +128,7 @@ type CertificateRef struct {
 	Group string `yaml:"group"`
 	// Kind is Secret. Default Secret.
 	Kind string `yaml:"kind" default:"Secret"`
-	// Namespace is that of the Certificate. Default that of the Gateway.
+	// Namespace is the Certificate's. Default the Gateway's.
 	Namespace string `yaml:"namespace"`
 	// Name is the Certificate. Required.
 	Name string `yaml:"name"`
@@ -222,7 +220,7 @@ type ParentRef struct {
 	Group *string `yaml:"group"`
 	// Kind is Gateway; a route attaches to no other kind. Default Gateway.
 	Kind string `yaml:"kind" default:"Gateway"`
-	// Namespace is that of the Gateway. Default that of the route.
+	// Namespace is the Gateway's. Default the route's.
 	Namespace string `yaml:"namespace"`
 	// Name is the Gateway. Required.
 	Name string `yaml:"name"`
@@ -247,7 +245,7 @@ type BackendRef struct {
 	Group string `yaml:"group"`
 	// Kind is Service. Default Service.
 	Kind string `yaml:"kind" default:"Service"`
-	// Namespace is that of the Service. Default that of the route.
+	// Namespace is the Service's. Default the route's.
 	Namespace string `yaml:"namespace"`
 	// Name is the Service. Required.
 	Name string `yaml:"name"`
@@ -274,10 +272,9 @@ type ReferenceGrant struct {
 type GrantFrom struct {
 	// Group is gateway.networking.k8s.io. Required.
 	Group string `yaml:"group"`
-	// Kind is Gateway, TCPRoute or TLSRoute; other kinds refer to nothing.
-	// Required.
+	// Kind is Gateway, TCPRoute or TLSRoute; other kinds refer to nothing. Required.
 	Kind string `yaml:"kind"`
-	// Namespace is that of these objects. Required.
+	// Namespace is the namespace of these objects. Required.
 	Namespace string `yaml:"namespace"`
 }
 

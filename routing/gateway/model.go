@@ -58,8 +58,8 @@ type Backend struct {
 	Closed string
 }
 
-// IsListener reports whether a name is that of a Gateway's listener rather than
-// of a Listener that a user wrote.
+// IsListener reports whether a name belongs to a Gateway's listener rather than
+// to a Listener that a user wrote.
 func IsListener(name string) bool { return strings.Contains(name, "/") }
 
 // With returns the model after some changes. It uses the changes of its kinds,
@@ -306,8 +306,7 @@ func kindText(group, kind string) string {
 	return short(group) + "/" + short(kind)
 }
 
-// compile returns the listeners of a Gateway: one for each port in use and each
-// address.
+// compile returns the listeners of a Gateway: one for each port in use and each address.
 func (a *attached) compile(m *Model) map[string]*resource.Listener {
 	out := map[string]*resource.Listener{}
 	if a.unsupportedAddress() != "" {
@@ -330,8 +329,7 @@ func (a *attached) compile(m *Model) map[string]*resource.Listener {
 	return out
 }
 
-// at returns the listen addresses of a port, by the listener names that they
-// yield.
+// at returns the listen addresses of a port, by the listener names that they yield.
 func (g *Gateway) at(port int) map[string]string {
 	text := strconv.Itoa(port)
 	if len(g.Addresses) == 0 {

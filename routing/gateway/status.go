@@ -159,8 +159,7 @@ type conditions struct {
 	since   string
 }
 
-// is returns a condition that is True if v is ok, with the given reason and
-// message.
+// is returns a condition that is True if v is ok, with the given reason and message.
 func (c conditions) is(what string, v verdict, reason, message string) Condition {
 	status := "True"
 	if !v.ok() {
@@ -222,8 +221,7 @@ func (s *Statuses) gateway(a *attached, c conditions) *Status {
 	return out
 }
 
-// addresses returns the addresses where a Gateway listens: its own, or the
-// node's.
+// addresses returns the addresses where a Gateway listens: its own, or the node's.
 func (s *Statuses) addresses(a *attached) (list []StatusAddress) {
 	const ip = "IPAddress"
 	for i := range a.spec.Addresses {

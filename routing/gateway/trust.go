@@ -102,8 +102,7 @@ func (m *Model) trust() trust {
 	}}
 }
 
-// originOf returns the origin of an object before the change; nil if it did not
-// exist.
+// originOf returns the origin of an object before the change; nil if it did not exist.
 func (e *edit) originOf(k resource.Key) *Origin {
 	switch k.Kind {
 	case KindGateway:
@@ -122,8 +121,7 @@ func (e *edit) originOf(k resource.Key) *Origin {
 	return nil
 }
 
-// inhabit counts the namespaces of an object before and after a change; nil:
-// none.
+// inhabit counts the namespaces of an object before and after a change; nil: none.
 func (e *edit) inhabit(was, is *Origin) {
 	count := func(o *Origin, by int) {
 		if o == nil || o.namespace() == defaultNamespace {

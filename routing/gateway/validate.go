@@ -25,8 +25,7 @@ const (
 	maxSection      = 253 // bytes
 )
 
-// report receives the faults of Validate methods; paths are relative to the
-// spec.
+// report receives the faults of Validate methods; paths are relative to the spec.
 type report = func(path, message string, value any)
 
 // Validate reports the faults of a Gateway alone.
@@ -242,8 +241,7 @@ func validateRoute(parents []ParentRef, rules []Rule, fault report) {
 	}
 }
 
-// serviceName reports whether s can be the name of a Service, which may have
-// '_'.
+// serviceName reports whether s can be the name of a Service, which may have '_'.
 func serviceName(s string) bool {
 	return resource.NameOK(strings.ReplaceAll(s, "_", "-"))
 }
@@ -396,8 +394,7 @@ func (r *BackendRef) isService() bool {
 	return r.Group == "" && (r.Kind == "" || r.Kind == kindService)
 }
 
-// Refs returns nothing: a ReferenceGrant names what it trusts, not what it
-// needs.
+// Refs returns nothing: a ReferenceGrant names what it trusts, not what it needs.
 func (g *ReferenceGrant) Refs() []resource.Ref { return nil }
 
 // kindsOf returns the kinds of routes that fit a listener's protocol.

@@ -37,8 +37,7 @@ func TestAddressesThatOverlapAreFaults(t *testing.T) {
 	}
 }
 
-// Listeners that cannot share a port conflict, even if their protocols are not
-// supported.
+// Listeners that cannot share a port conflict, even if their protocols are not supported.
 func TestListenersOfOnePortConflict(t *testing.T) {
 	tls := func(protocol, hostname, mode string) Listener {
 		return Listener{
@@ -92,8 +91,7 @@ func TestTheSameAddressIsToldEachTime(t *testing.T) {
 	}
 }
 
-// The status of a Gateway without addresses has the node's, if the Gateway
-// listens.
+// The status of a Gateway without addresses has the node's, if the Gateway listens.
 func TestAStatusHasTheNodesAddress(t *testing.T) {
 	tcp := Listener{Name: "l", Port: 1, Protocol: "TCP"}
 	for what, c := range map[string]struct {

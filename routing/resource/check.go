@@ -21,8 +21,7 @@ type checker struct {
 	once     map[any]any  // see View.Once
 	told     map[Key]bool // listeners already reported as unable to have Hosts
 	known    map[Key]bool // results of knowsCertificates
-	// places has the paths of an object's names, for objects where they were
-	// needed.
+	// places has the paths of an object's names, for objects where they were needed.
 	places map[Key]map[string]string
 	meshes []*member // the first policy of each mesh; nil: not looked for yet
 	splits *splits   // nil: not looked for yet

@@ -58,8 +58,7 @@ func appendBackwards(dst []byte, s string) []byte {
 	return dst
 }
 
-// claimed calls do with all claims to names of a listener until it returns
-// false.
+// claimed calls do with all claims to names of a listener until it returns false.
 func (s *Set) claimed(listener string, do func(*nameClaim) bool) {
 	s.walkClaims(listener, "", "", do)
 }

@@ -463,8 +463,7 @@ func nameFaultOf(kind, name string) string {
 	return nameFault(name)
 }
 
-// isName reports whether s has only lower-case letters and digits, and marks
-// inside.
+// isName reports whether s has only lower-case letters and digits, and marks inside.
 func isName(s, marks string) bool {
 	edge := func(c byte) bool { return c >= 'a' && c <= 'z' || c >= '0' && c <= '9' }
 	ok := s != "" && len(s) <= maxName && edge(s[0]) && edge(s[len(s)-1])

@@ -27,8 +27,7 @@ func sameObject(t testing.TB, how string, a, b Object) {
 	}
 }
 
-// leaveOutEmpty sets empty lists and maps to nil: no written form distinguishes
-// them.
+// leaveOutEmpty sets empty lists and maps to nil: no written form distinguishes them.
 func leaveOutEmpty(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Interface:

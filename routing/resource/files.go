@@ -118,8 +118,7 @@ func contentPath(path string) string {
 	return path
 }
 
-// reason returns the system's message without the path, which the fault has
-// already.
+// reason returns the system's message without the path, which the fault has already.
 func reason(err error) string {
 	var pathError *fs.PathError
 	if errors.As(err, &pathError) {

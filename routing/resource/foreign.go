@@ -52,8 +52,7 @@ func DecodeForeign(file string, data []byte, kinds []Kind, foreign []Foreign) ([
 	return objects, faults
 }
 
-// DecodeReport is like DecodeForeign but also returns the formats' warnings, by
-// line.
+// DecodeReport is like DecodeForeign but also returns the formats' warnings, by line.
 func DecodeReport(file string, data []byte, kinds []Kind, foreign []Foreign) (objects []Object, faults, warnings Faults) {
 	d := &decoder{file: file, kinds: kinds, foreign: foreign, seen: map[Key]seenAt{}}
 	objects, faults = decodeAll(d, data)

@@ -64,8 +64,7 @@ type claim struct {
 	next *claim // claims to the same name for other protocols
 }
 
-// claimOfListener is shared by a listener's own names that are not limited by
-// ALPN.
+// claimOfListener is shared by a listener's own names that are not limited by ALPN.
 var claimOfListener = &claim{}
 
 // meets reports whether a ClientHello could match both claims equally well.

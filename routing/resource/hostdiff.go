@@ -30,8 +30,7 @@ func (c *hostCursor) next() (HostName, bool) {
 	return HostName{}, false
 }
 
-// ahead appends the next entries to into, up to most in all, and does not move
-// c.
+// ahead appends the next entries to into, up to most in all, and does not move c.
 func (c hostCursor) ahead(into []HostName, most int) []HostName {
 	for len(into) < most {
 		x, ok := c.next()

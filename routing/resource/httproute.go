@@ -129,8 +129,8 @@ type RequestRedirect struct {
 	Hostname string `yaml:"hostname"`
 	// Path changes the path.
 	Path *PathRewrite `yaml:"path"`
-	// Port is from 1 to 65,535. Default: that of the scheme if Scheme is given,
-	// else that of the request.
+	// Port is from 1 to 65,535. Default: the scheme's if Scheme is given, else the
+	// request's.
 	Port *int `yaml:"port" range:"1..65535"`
 	// StatusCode is 301, 302, 303, 307 or 308. Default 302.
 	StatusCode *int `yaml:"statusCode" default:"302"`
@@ -148,8 +148,7 @@ type URLRewrite struct {
 type PathRewrite struct {
 	// Type is ReplaceFullPath or ReplacePrefixMatch. Required.
 	Type string `yaml:"type" oneof:"ReplaceFullPath ReplacePrefixMatch"`
-	// ReplaceFullPath is the new path. Required for its type, not allowed for the
-	// other.
+	// ReplaceFullPath is the new path. Required for its type, not allowed for the other.
 	ReplaceFullPath *string `yaml:"replaceFullPath"`
 	// ReplacePrefixMatch replaces the prefix that matched; every match of the rule
 	// must have one. Required for its type, not allowed for the other.
@@ -202,8 +201,7 @@ func (d *HTTPDefault) filter(kind string) *HTTPFilter {
 	return nil
 }
 
-// Text says which headers are modified, but not their values, which may be
-// secrets.
+// Text says which headers are modified, but not their values, which may be secrets.
 func (m *HeaderModifier) Text() string {
 	names := func(list []HeaderValue) (all []string) {
 		for i := range list {

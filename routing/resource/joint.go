@@ -113,8 +113,7 @@ func (v *View) Claimed(c Claim) iter.Seq[Rival] {
 	}
 }
 
-// counts reports whether x is to be reported as a rival of the object's own
-// claim.
+// counts reports whether x is to be reported as a rival of the object's own claim.
 func (v *View) counts(own *Claim, x *nameClaim) bool {
 	if x.owner == v.m.Key {
 		return x.order < own.order

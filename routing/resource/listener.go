@@ -87,8 +87,7 @@ type AcceptProxy struct {
 
 // ListenerTimeouts bound the phases before a connection is routed.
 type ListenerTimeouts struct {
-	// ProxyHeader bounds the wait for the whole PROXY header. Default 5s, 3s to
-	// 10m.
+	// ProxyHeader bounds the wait for the whole PROXY header. Default 5s, 3s to 10m.
 	ProxyHeader Duration `yaml:"proxyHeader" default:"5s" range:"3s..10m"`
 	// Hello bounds the wait for the whole ClientHello. Default 5s, 100ms to 10m.
 	Hello Duration `yaml:"hello" default:"5s" range:"100ms..10m"`
@@ -100,8 +99,7 @@ type ListenerTimeouts struct {
 type ListenerLimits struct {
 	// Connections bounds the concurrent connections, up to 1,000,000,000.
 	Connections int `yaml:"connections" range:"0..1000000000"`
-	// ConnectionsPerSecond bounds the rate of new connections, up to
-	// 1,000,000,000.
+	// ConnectionsPerSecond bounds the rate of new connections, up to 1,000,000,000.
 	ConnectionsPerSecond int `yaml:"connectionsPerSecond" range:"0..1000000000"`
 	// PerSource bounds the concurrent connections of one client (an IPv4 address
 	// or an IPv6 /64), up to 1,000,000,000.

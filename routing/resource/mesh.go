@@ -66,8 +66,7 @@ func (e *setEdit) splitsAfter() hamt.Groups[struct{}] {
 	return e.splits.Groups()
 }
 
-// first returns the first object of a group by its treeKey; nil if the group is
-// empty.
+// first returns the first object of a group by its treeKey; nil if the group is empty.
 func (s *Set) first(group hamt.Map[struct{}]) *member {
 	first := ""
 	for key := range group.All() {
@@ -101,8 +100,7 @@ func (c *checker) checkMesh(m *member) {
 	}
 }
 
-// firstOfMeshes returns the first policy of each mesh if there are several
-// meshes.
+// firstOfMeshes returns the first policy of each mesh if there are several meshes.
 func (s *Set) firstOfMeshes() []*member {
 	n, firsts := 0, []*member{}
 	for range s.meshes.All() {

@@ -77,8 +77,7 @@ type Rollout struct {
 	Phase string `yaml:"phase" oneof:"running paused done aborted rolledBack"`
 	// Step is the current step, from 1.
 	Step int `yaml:"step"`
-	// Weight is the new backend's share, in percent; 0 after an abort or a
-	// rollback.
+	// Weight is the new backend's share, in percent; 0 after an abort or a rollback.
 	Weight int `yaml:"weight" range:"0..100"`
 	// Since is when this state was entered, by the clock of the leader of that
 	// time. It is for display: no step is timed by it.

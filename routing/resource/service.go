@@ -74,8 +74,7 @@ type Connect struct {
 	attemptsGiven bool // Attempts was written; set by WithDefaults
 }
 
-// AttemptsGiven reports whether the user wrote Attempts. It is valid after
-// WithDefaults.
+// AttemptsGiven reports whether the user wrote Attempts. It is valid after WithDefaults.
 func (c *Connect) AttemptsGiven() bool { return c.attemptsGiven }
 
 // Deadline returns the time that all attempts together may take.
@@ -94,8 +93,7 @@ type ServiceHTTP struct {
 	// no response has begun. gRPC calls are exempt. Default 30s, up to 24h; 0 is
 	// none.
 	BodyIdleTimeout *Duration `yaml:"bodyIdleTimeout" default:"30s" range:"0..24h"`
-	// MaxIdle is how many idle connections are kept to each endpoint. Default 64,
-	// 0..10,000.
+	// MaxIdle is how many idle connections are kept to each endpoint. Default 64, 0..10,000.
 	MaxIdle *int `yaml:"maxIdle" default:"64" range:"0..10000"`
 	// KeepIdle is how long idle connections are kept. It should be shorter than
 	// the endpoints' own idle timeout. Default 1m, 1s to 1h.
@@ -129,8 +127,7 @@ type HealthCheck struct {
 	// Send is what a tcp or tls check sends. Go escapes ("\r\n", "\x00") are
 	// understood. At most 1024 bytes.
 	Send string `yaml:"send"`
-	// Expect is how the response to a tcp or tls check must begin, written like
-	// Send.
+	// Expect is how the response to a tcp or tls check must begin, written like Send.
 	Expect string `yaml:"expect"`
 }
 

@@ -28,7 +28,7 @@ type Set struct {
 	// names has the claims to each server name of a listener, in normal form,
 	// under the listener's name, even if that listener does not exist.
 	names hamt.Groups[*claim]
-	// covers has the Certificates that are valid for a name, in lower case.
+	// covers has the Certificates whose leaf has a name, in lower case.
 	covers hamt.Groups[struct{}]
 	// claims has the server names that Joints claim; see nameClaim.
 	claims *iradix.Tree[*nameClaim]
@@ -129,8 +129,8 @@ func (s *Set) All(kind string) iter.Seq[Object] {
 	}
 }
 
-// Users lists the references to an object. The key is that of the referring
-// object, the path is where it holds the reference.
+// Users lists the references to an object. Each has the key of the referring
+// object, and the path of the reference in it.
 func (s *Set) Users(k Key) []Ref {
 	var out []Ref
 	s.eachUser(k, func(user *member) {

@@ -5,8 +5,7 @@ package resource
 // of those connections is undefined; one that leads to the root of another gets
 // a warning. Penstock takes one hop in any case.
 
-// rootOf returns the service that a route splits if it was a TrafficSplit, or
-// "".
+// rootOf returns the service that a route splits if it was a TrafficSplit, or "".
 func rootOf(m *member) string {
 	if m == nil {
 		return ""

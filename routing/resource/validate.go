@@ -12,12 +12,10 @@ import (
 	"unicode"
 )
 
-// report receives the faults of Validate methods; paths are relative to the
-// spec.
+// report receives the faults of Validate methods; paths are relative to the spec.
 type report = func(path, message string, value any)
 
-// maxUnixPath is the longest path that fits in sockaddr_un with its closing
-// zero.
+// maxUnixPath is the longest path that fits in sockaddr_un with its closing zero.
 const maxUnixPath = 107
 
 // checkAddress returns what is wrong with host:port, [v6]:port or unix:PATH, or
@@ -126,8 +124,7 @@ func tagFault(key, value string) string {
 	return ""
 }
 
-// checkALPN reports protocol names that TLS cannot carry (RFC 7301), and
-// duplicates.
+// checkALPN reports protocol names that TLS cannot carry (RFC 7301), and duplicates.
 func checkALPN(path string, protocols []string, fault report) {
 	for i, p := range protocols {
 		if p == "" || len(p) > 255 {

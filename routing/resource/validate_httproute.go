@@ -198,8 +198,7 @@ func checkPath(path, value string, fault report) {
 	}
 }
 
-// checkValue reports a value that is missing, too long or an invalid regular
-// expression.
+// checkValue reports a value that is missing, too long or an invalid regular expression.
 func checkValue(path, kind, value string, fault report) {
 	switch {
 	case !checkGiven(path, value, fault):

@@ -233,8 +233,7 @@ func checkBackends(path string, refs []BackendRef, fault report) {
 	}
 }
 
-// checkDestination checks a target as the destination of connections or
-// requests.
+// checkDestination checks a target as the destination of connections or requests.
 func (t *TargetRef) checkDestination(path string, fault report) {
 	switch t.Kind {
 	case "MeshService", "":
@@ -244,8 +243,7 @@ func (t *TargetRef) checkDestination(path string, fault report) {
 	}
 }
 
-// validate checks that name and tags fit the kind. CheckFields reports unknown
-// kinds.
+// validate checks that name and tags fit the kind. CheckFields reports unknown kinds.
 func (t *TargetRef) validate(path string, fault report) {
 	named, tagged := false, false
 	switch t.Kind {

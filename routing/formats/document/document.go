@@ -169,8 +169,8 @@ func (f *Frame) Metadata(n *yaml.Node) Meta {
 	return Meta{v["name"], v["namespace"], v["labels"]}
 }
 
-// MetadataPath converts a path of the resource to that of the Kubernetes object
-// that it was made of.
+// MetadataPath converts a path of the resource to the path in its Kubernetes
+// object.
 func MetadataPath(path string) string {
 	if path == "name" || path == "labels" || strings.HasPrefix(path, "labels.") || strings.HasPrefix(path, "labels[") {
 		return "metadata." + path
@@ -178,8 +178,7 @@ func MetadataPath(path string) string {
 	return path
 }
 
-// Labels returns the labels of a resource: those of the document, then those in
-// kept.
+// Labels returns the labels of a resource: those of the document, then those in kept.
 func (f *Frame) Labels(n *yaml.Node, path string, kept ...Label) *yaml.Node {
 	if n != nil && n.Kind != yaml.MappingNode {
 		return n // decoding reports it
@@ -211,8 +210,7 @@ func (f *Frame) Labels(n *yaml.Node, path string, kept ...Label) *yaml.Node {
 	return out.Node
 }
 
-// Label is a value that a document has elsewhere and a resource keeps as a
-// label.
+// Label is a value that a document has elsewhere and a resource keeps as a label.
 type Label struct {
 	Key   string
 	Value *yaml.Node // nil: not given

@@ -117,8 +117,7 @@ func text(n *yaml.Node) string {
 	return n.Value
 }
 
-// taken reports whether the kind and its version are supported, and a fault if
-// not.
+// taken reports whether the kind and its version are supported, and a fault if not.
 func taken(f *document.Frame, kind string) bool {
 	at := document.Child(f.Root, "kind")
 	if at == nil {
@@ -205,7 +204,7 @@ func without(f *document.Frame, kind string, n *yaml.Node, path, plain string) *
 	return &out
 }
 
-// path converts a path of the resource to that of the document.
+// path converts a path of the resource to the document's path.
 func path(path string) string {
 	switch path {
 	case "spec.origin.namespace":

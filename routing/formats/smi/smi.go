@@ -159,7 +159,7 @@ func backend(f *document.Frame, n *yaml.Node, path, root string) *yaml.Node {
 	return out.Node
 }
 
-// path converts a path of the route to that of the split.
+// path converts a path of the route to the split's path.
 func path(path string) string {
 	const to, refs = "spec.to[0].targetRef.name", "spec.to[0].rules[0].default.backendRefs"
 	if path == to {
