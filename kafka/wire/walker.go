@@ -25,9 +25,9 @@ const (
 //
 // It returns no bytes before Growth is known, so that the new length of the
 // frame can be sent first: scratch may begin with it. Names and ids are edited
-// in place. Node endpoints are at the end of the message, so they must keep
-// their length (see node_endpoints.go), unless the first call of Next gets a
-// whole message of up to MaxHeld.
+// where they occur. Node endpoints are at the end of the message, so they must
+// keep their length (see node_endpoints.go), unless the first call of Next gets
+// a whole message of up to MaxHeld.
 type Walker struct {
 	s     *shape
 	edits *Edits
