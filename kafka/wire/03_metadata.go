@@ -7,7 +7,7 @@ import "encoding/binary"
 //
 //	request   v0+    passed; filters see it decoded
 //	response  v0+    brokers get virtual addresses; one without any is left out
-//	          v1+    a controller that was left out is replaced by a broker that
+//	          v1+    a controller that was left out is replaced with a broker that
 //	                 is shown; any broker forwards requests for the controller
 //	                 (KIP-590)
 //	          v0+    a partition whose leader was left out has none

@@ -84,7 +84,7 @@ func (e *addressEditor) config(broker bool) {
 	e.r.Tags()
 }
 
-// masked reads a value and, if mask is set, replaces it by null.
+// masked reads a value and, if mask is set, replaces it with null.
 func (e *addressEditor) masked(mask bool) {
 	from := e.r.at
 	_, null := e.r.String()

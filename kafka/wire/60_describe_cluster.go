@@ -5,7 +5,7 @@ package wire
 //
 //	request   v0+    passed
 //	response  v0+    brokers get virtual addresses; one without any is left out
-//	          v0+    a controller that was left out is replaced by a broker that
+//	          v0+    a controller that was left out is replaced with a broker that
 //	                 is shown
 //	          v1+    a list of controllers in place of brokers (KIP-919) becomes
 //	                 empty

@@ -194,7 +194,7 @@ func (e *addressEditor) left(id int32) bool {
 	return ok
 }
 
-// replaceController replaces a controller that was left out by a broker that is
+// replaceController replaces a controller that was left out with a broker that is
 // shown, at an offset of out. Clients since Kafka 2.8 send requests for the
 // controller to that broker, and any broker forwards them.
 func (e *addressEditor) replaceController(at int) {

@@ -305,7 +305,7 @@ func (w *Walker) editHead(out, b []byte) ([]byte, error) {
 	return append(out, b[n:]...), nil
 }
 
-// editFree replaces a string by one of any length.
+// editFree replaces a string with one of any length.
 func (w *Walker) editFree(out, b []byte, edit func(dst, s []byte) ([]byte, error)) ([]byte, error) {
 	m, err := w.length(b, 2)
 	if err != nil {

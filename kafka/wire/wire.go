@@ -1,6 +1,6 @@
 // Package wire reads and edits Kafka's protocol as bytes: frames, headers, API
-// versions, and messages. It does no I/O, keeps none of its arguments, and
-// checks every length before using it.
+// versions, and messages. It does no I/O and checks every length before using
+// it.
 //
 // A file named for an API key (00_produce.go, 03_metadata.go) documents what
 // happens to the messages of that API, by version, and declares its apiSpec. All

@@ -126,7 +126,7 @@ type TLS struct {
 type CertificateRef struct {
 	// Group is the group of the kind, empty for a Secret.
 	Group string `yaml:"group"`
-	// Kind is Secret. Default Secret.
+	// Kind is Secret, or Certificate with the same meaning. Default Secret.
 	Kind string `yaml:"kind" default:"Secret"`
 	// Namespace is the Certificate's. Default the Gateway's.
 	Namespace string `yaml:"namespace"`
@@ -234,8 +234,8 @@ type ParentRef struct {
 type Rule struct {
 	// Name is for people.
 	Name string `yaml:"name"`
-	// BackendRefs share the connections by weight, 1 to 16. A backend that does
-	// not exist keeps its share, and those connections are closed.
+	// BackendRefs share the connections by weight, 1 to 16. A backend that cannot
+	// be resolved keeps its share, and those connections are closed.
 	BackendRefs []BackendRef `yaml:"backendRefs"`
 }
 

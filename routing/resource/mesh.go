@@ -79,7 +79,7 @@ func (s *Set) first(group hamt.Map[struct{}]) *member {
 
 // checkMesh refuses policies of more than one mesh: a Kuma policy does not act
 // on the services of another mesh, and Penstock is one mesh. One change may
-// replace a mesh by another.
+// replace a mesh with another.
 func (c *checker) checkMesh(m *member) {
 	mesh := meshOf(m)
 	if mesh == "" {
