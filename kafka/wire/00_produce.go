@@ -12,7 +12,7 @@ import (
 //	          v3+    whether it is transactional is read for draining
 //	                 (ProduceTransactional)
 //	          v0+    walked: topic names (v0-12) or ids (v13+, KIP-516), and the
-//	                 transactional id (v3+, KIP-98); records are never looked at
+//	                 transactional id (v3+, KIP-98); records are never decoded
 //	response  v0+    walked or rewritten: topic names or ids
 //	          v10+   node endpoints, tag 0 of the body (KIP-951), get virtual
 //	                 addresses or are left out
@@ -23,7 +23,7 @@ import (
 // MultiTenant puts its prefix before names and transactional ids and checks
 // topic ids (filter/multitenant/produce.go); TopicMetrics counts bytes.
 //
-// A walk with Edits.Node takes tag 0 for node endpoints from v9 on, the first
+// A walk with Edits.Node treats tag 0 as node endpoints from v9 on, the first
 // version with tags: Kafka gives it no other meaning.
 var produce = apiSpec{
 	key:           keyProduce,
@@ -62,8 +62,8 @@ func walkProduceResponse(b *builder, v int16) {
 }
 
 // ProduceAcks reads the acks of a Produce request from the beginning of its
-// body. need is as in PeekRequest, counted in the body. 0 means that the broker
-// will not answer.
+// body. need is as in PeekRequest, counted in the body. With acks 0 the broker
+// does not respond.
 func ProduceAcks(version int16, body []byte) (acks int16, need int, err error) {
 	at := 0
 	switch {
@@ -108,8 +108,8 @@ func ProduceTransactional(version int16, body []byte) bool {
 }
 
 // ProduceOutcome returns the first error of a partition in a response, and
-// whether the broker throttles the client. body may be the beginning only; the
-// throttle time stands at the end.
+// whether the broker throttles the client. body may be only a beginning;
+// throttled is false without the throttle time, which is at the end.
 func ProduceOutcome(version int16, body []byte) (failed int16, throttled bool) {
 	r := NewReader(body, Flexible(keyProduce, version))
 	for range r.Array() {
@@ -137,7 +137,7 @@ func ProduceOutcome(version int16, body []byte) (failed int16, throttled bool) {
 	return failed, version >= 1 && r.Int32() > 0 && r.err == nil
 }
 
-// skipProduced reads over what follows a partition's error.
+// skipProduced skips the fields behind a partition's error.
 func skipProduced(r *Reader, version int16) {
 	r.Int64() // offset
 	if version >= 2 {

@@ -6,15 +6,15 @@ package wire
 //	request   v0+    passed; filters see it decoded
 //	response  v0+    walked: topic names (v0-12) or ids (v13+, KIP-516), and the
 //	                 number of the fetch session (v7+, KIP-227); records are
-//	                 never looked at
+//	                 never decoded
 //	          v16+   node endpoints, tag 0 of the body (KIP-951), get virtual
 //	                 addresses or are left out
 //
-// MultiTenant puts its prefix before names, checks topic ids, and lets a tenant
-// go on only with its own fetch sessions (filter/multitenant/fetch.go);
-// TopicMetrics counts bytes.
+// MultiTenant prefixes names, checks topic ids, and lets a tenant continue only
+// its own fetch sessions (filter/multitenant/fetch.go); TopicMetrics counts
+// bytes.
 //
-// A walk with Edits.Node takes tag 0 for node endpoints from v12 on, the first
+// A walk with Edits.Node treats tag 0 as node endpoints from v12 on, the first
 // version with tags: Kafka gives it no other meaning.
 var fetch = apiSpec{
 	key:           keyFetch,

@@ -2,13 +2,13 @@ package wire
 
 import "encoding/binary"
 
-// Metadata (API key 3) tells the brokers, the controller, and the topics with
+// Metadata (API key 3) lists the brokers, the controller, and the topics with
 // their partitions and leaders.
 //
 //	request   v0+    passed; filters see it decoded
 //	response  v0+    brokers get virtual addresses; one without any is left out
-//	          v1+    the controller becomes a broker that is shown, where it was
-//	                 left out; any broker forwards what is for the controller
+//	          v1+    a controller that was left out is replaced with a broker that
+//	                 is shown; any broker forwards requests for the controller
 //	                 (KIP-590)
 //	          v0+    a partition whose leader was left out has none
 //	                 (LEADER_NOT_AVAILABLE); its lists of replicas stay
@@ -17,12 +17,13 @@ import "encoding/binary"
 //
 // Brokers come first, so everything behind them is copied unless one of them is
 // left out. Topics have ids from v10 on (KIP-516). MultiTenant edits topics as
-// bytes (filter/multitenant/metadata.go); TopicMetrics learns names and ids of
+// bytes (filter/multitenant/metadata.go); TopicMetrics collects names and ids of
+// topics. Both use ReadMetadataTopic.
 // topics. Both read them by ReadMetadataTopic.
 var metadata = apiSpec{key: keyMetadata, mapAddresses: (*addressEditor).mapMetadata}
 
-// mapMetadata edits the brokers, which come first. What follows them is read only
-// where one of them is left out.
+// mapMetadata edits the brokers. The fields behind them are read only if a
+// broker is left out.
 func (e *addressEditor) mapMetadata() {
 	if e.v >= 3 {
 		e.r.Int32() // throttle
@@ -37,10 +38,10 @@ func (e *addressEditor) mapMetadata() {
 	}
 }
 
-// withoutLeaders edits what follows the brokers in Metadata where some were
-// left out: partitions that these lead have no leader, as if their broker were
-// down (LEADER_NOT_AVAILABLE, which clients retry). Lists of replicas keep the
-// ids, as Kafka keeps those of brokers that are down. All edits keep the length.
+// withoutLeaders edits the fields behind the brokers if some brokers were left
+// out: partitions led by them get no leader, as if the broker were down
+// (LEADER_NOT_AVAILABLE, which clients retry). Lists of replicas keep the ids,
+// as Kafka keeps those of brokers that are down. No edit changes the length.
 func (e *addressEditor) withoutLeaders() {
 	shift := len(e.out) - e.done // from an offset in the body to that in out
 	e.keep(len(e.r.b))
@@ -103,7 +104,7 @@ func (e *addressEditor) leader(shift int) {
 	e.r.Tags()
 }
 
-// SkipMetadataBrokers reads over what stands before the topics of a response.
+// SkipMetadataBrokers skips the fields before the topics of a response.
 func SkipMetadataBrokers(r *Reader, version int16) {
 	if version >= 3 {
 		r.Int32() // throttle
@@ -125,18 +126,18 @@ func SkipMetadataBrokers(r *Reader, version int16) {
 	}
 }
 
-// MetadataTopic is a topic of a response. Offsets are those in the body.
+// MetadataTopic is a topic of a response. Offsets are relative to the body.
 type MetadataTopic struct {
 	ErrorCode int16
 	Name      []byte // a view of the body
-	NoName    bool   // null: the topic was asked for by an id that is not known (v12+)
-	NameAt    int    // where the name's length stands
+	NoName    bool   // null: the request named an unknown id (v12+)
+	NameAt    int    // offset of the name's length
 	NameEnd   int
 	IDAt      int
 	ID        [16]byte // v10+
 }
 
-// ReadMetadataTopic reads a topic, and reads over its partitions.
+// ReadMetadataTopic reads a topic and skips its partitions.
 func ReadMetadataTopic(r *Reader, version int16) (t MetadataTopic) {
 	t.ErrorCode = r.Int16()
 	t.NameAt = r.at
@@ -171,9 +172,10 @@ func ReadMetadataTopic(r *Reader, version int16) (t MetadataTopic) {
 	return t
 }
 
-// skipPlainPartitions reads over partitions of a flexible version while they
-// have no tags and no list of more than 126. It returns how many of n are left.
-// A response may have thousands of partitions, and nearly all are like this.
+// skipPlainPartitions skips partitions of a flexible version while they have no
+// tags and no list longer than 126. It returns how many of n are left. It is a
+// fast path: a response may have thousands of partitions, nearly all of this
+// form.
 func skipPlainPartitions(r *Reader, n int) int {
 	b := r.Rest()
 	at := 0

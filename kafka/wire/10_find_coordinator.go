@@ -1,15 +1,15 @@
 package wire
 
-// FindCoordinator (API key 10) tells the broker that coordinates a group, a
+// FindCoordinator (API key 10) returns the broker that coordinates a group, a
 // transactional id or a share group's partition.
 //
 //	request   v0+    passed; filters see it decoded
 //	response  v0-3   one broker at the top level gets its virtual address
-//	          v4+    several do, in an array (KIP-699)
+//	          v4+    an array of brokers get theirs (KIP-699)
 //	          v0+    a broker without a virtual address becomes none: node -1,
 //	                 no host, and COORDINATOR_NOT_AVAILABLE if there was no error
 //
-// An answer of node -1 without a host is an error already and stays as it is.
+// A response with node -1 and no host is an error already and stays as it is.
 var findCoordinator = apiSpec{key: keyFindCoordinator, mapAddresses: (*addressEditor).mapCoordinators}
 
 func (e *addressEditor) mapCoordinators() {
@@ -27,7 +27,7 @@ func (e *addressEditor) mapCoordinators() {
 	}
 }
 
-// coordinator: error, message from v1 on, broker.
+// coordinator maps a response of v0-3: error, message (v1+), broker.
 func (e *addressEditor) coordinator() {
 	from := e.r.at
 	code := e.r.Int16()
@@ -40,7 +40,7 @@ func (e *addressEditor) coordinator() {
 	host, _ := e.r.String()
 	port := e.r.Int32()
 	if id == -1 && len(host) == 0 || e.r.err != nil {
-		return // none: the answer is an error
+		return // no broker: the response is an error
 	}
 	vhost, vport, ok := e.mapped(id, host, port)
 	if !ok {
@@ -59,7 +59,7 @@ func (e *addressEditor) coordinator() {
 	e.done = e.r.at
 }
 
-// coordinator4: key, broker, error, message.
+// coordinator4 maps an element of v4+: key, broker, error, message.
 func (e *addressEditor) coordinator4() {
 	e.r.String()
 	from := e.r.at

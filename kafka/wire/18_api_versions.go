@@ -2,9 +2,9 @@ package wire
 
 import "fmt"
 
-// ApiVersions (API key 18) tells which APIs and versions the broker has.
+// ApiVersions (API key 18) lists the APIs and versions that the broker has.
 //
-//	request   v0+    passed; the session notes the client's software (v3+,
+//	request   v0+    passed; the session records the client's software (v3+,
 //	                 KIP-511; session/auth.go)
 //	          newer than known   answered by the session itself, as a broker does:
 //	                 UNSUPPORTED_VERSION in the layout of v0
@@ -13,8 +13,8 @@ import "fmt"
 //	                 carry (NarrowApiVersions)
 //	          v0+    its header never has tags, flexible or not (ResponseTags)
 //
-// The cluster and node that a client names from v5 on (KIP-1242) pass: they are
-// the broker's own in a virtual cluster, and so is its answer.
+// The cluster and node that a client names from v5 on (KIP-1242) pass unchanged:
+// in a virtual cluster they are the broker's own, and so is its answer.
 
 const errUnsupportedVersion = 35
 
@@ -24,12 +24,12 @@ const errUnsupportedVersion = 35
 // features. version is that of the request. It returns body itself if nothing
 // changed, or dst with the new body.
 //
-// There are two special cases. A broker that does not know the version answers
-// with error 35 in the layout of v0; that is recognized for any version, and
-// narrowed as well. And Produce is offered from v0 if the broker does so, whatever
-// ranges has as its lowest: librdkafka takes a higher one for a broker that cannot
-// compress (KAFKA-18659), and sends the newest anyway. The session refuses
-// requests below the range.
+// There are two special cases. A broker that does not support the version
+// answers with error 35 in the layout of v0; that layout is recognized for any
+// version and narrowed as well. And Produce is offered from v0 if the broker
+// does so, even if ranges starts higher: librdkafka takes a higher start for a
+// broker that cannot compress (KAFKA-18659), and sends the newest version
+// anyway. The session refuses requests below the range.
 func NarrowApiVersions( //nolint:revive // Kafka's own name
 	dst []byte, version int16, body []byte, ranges func(key int16) (lowest, highest int16),
 ) ([]byte, error) {
@@ -40,7 +40,7 @@ func NarrowApiVersions( //nolint:revive // Kafka's own name
 	n := r.Array()
 	start := len(dst)
 	dst = append(dst, body[:min(2, len(body))]...)
-	dst = AppendArray(dst, n, r.Flexible) // too many: corrected below
+	dst = AppendArray(dst, n, r.Flexible) // the old count, corrected below
 	first, kept, changed := len(dst), 0, false
 	for range n {
 		from := r.At()
@@ -73,7 +73,7 @@ func NarrowApiVersions( //nolint:revive // Kafka's own name
 	if !changed {
 		return body, nil
 	}
-	if r.Flexible { // as long as it was: no more than what was there
+	if r.Flexible { // in as many bytes as the old count, which is not lower
 		AppendUvarintSize(dst[:start+2], uint32(kept+1), first-start-2)
 	} else {
 		AppendInt32(dst[:start+2], int32(kept))
@@ -81,7 +81,7 @@ func NarrowApiVersions( //nolint:revive // Kafka's own name
 	return append(dst, r.Rest()...), nil
 }
 
-// isV0 reports whether a body has the layout of ApiVersions v0 exactly.
+// isV0 reports whether a body has exactly the layout of ApiVersions v0.
 func isV0(body []byte) bool {
 	r := NewReader(body, false)
 	r.Int16()
@@ -89,9 +89,9 @@ func isV0(body []byte) bool {
 	return r.Err() == nil && len(r.Rest()) == 0
 }
 
-// AppendUnsupportedApiVersions appends the body that answers an ApiVersions
-// request of an unknown version: error 35 in the layout of v0, with the known
-// versions of ApiVersions. Its header has no tags.
+// AppendUnsupportedApiVersions appends the body of the response to an
+// ApiVersions request of an unknown version: error 35 in the layout of v0, with
+// the known versions of ApiVersions. Its header has no tags.
 func AppendUnsupportedApiVersions(dst []byte, lowest, highest int16) []byte { //nolint:revive // Kafka's own name
 	dst = AppendInt16(dst, errUnsupportedVersion)
 	dst = AppendInt32(dst, 1)

@@ -11,7 +11,7 @@ import (
 
 type span struct{ lo, hi int16 }
 
-// everything is what a broker of a far future offers.
+// everything is the offer of a broker of the far future.
 func everything() map[int16]span {
 	all := map[int16]span{}
 	for key := range int16(MaxKey + 20) {
@@ -92,8 +92,8 @@ func TestRule5TheIntersectionIsOffered(t *testing.T) {
 	}
 }
 
-// Rule 5: a broker that does not know the version answers in the layout of v0
-// with error 35; whatever was asked, that is what is narrowed.
+// Rule 5: a broker that does not support the version answers in the layout of v0
+// with error 35; that answer is narrowed whatever version was requested.
 func TestRule5TheFallbackToV0IsNarrowedToo(t *testing.T) {
 	for asked := int16(0); asked <= 5; asked++ {
 		body := AppendUnsupportedApiVersions(nil, 0, 99)
@@ -108,7 +108,7 @@ func TestRule5TheFallbackToV0IsNarrowedToo(t *testing.T) {
 	}
 }
 
-// Error 35 in the layout of the version that was asked for is taken as that.
+// Error 35 in the layout of the requested version is read in that layout.
 func TestAnErrorInItsOwnLayoutIsRead(t *testing.T) {
 	m := kmsg.NewPtrApiVersionsResponse()
 	m.Version, m.ErrorCode = 3, 35
@@ -121,8 +121,8 @@ func TestAnErrorInItsOwnLayoutIsRead(t *testing.T) {
 	}
 }
 
-// Rule 6: Produce is offered from v0 if the broker does, even where what is
-// carried begins later; and no lower than the broker's.
+// Rule 6: Produce is offered from v0 if the broker does, even if the carried
+// versions begin later, and never below the broker's lowest.
 func TestRule6ProduceIsOfferedFromV0(t *testing.T) {
 	for _, c := range []struct{ broker, carried, want span }{
 		{span{0, 13}, span{3, 12}, span{0, 12}},
@@ -142,7 +142,7 @@ func TestRule6ProduceIsOfferedFromV0(t *testing.T) {
 	}
 }
 
-// Rule 8: SaslHandshake v0 is followed by tokens without frames, so it is not offered.
+// Rule 8: unframed tokens follow SaslHandshake v0, so it is not offered.
 func TestRule8SaslHandshakeBeginsAtV1(t *testing.T) {
 	got := ranges(narrow(t, 4, offered(4, map[int16]span{17: {0, 1}}), known))
 	if !reflect.DeepEqual(got, map[int16]span{17: {1, 1}}) {

@@ -1,19 +1,20 @@
 package wire
 
-// DescribeConfigs (API key 32) tells settings of topics, groups and brokers.
+// DescribeConfigs (API key 32) returns settings of topics, groups and brokers.
 //
 //	request   v0+    passed; filters see it decoded
-//	response  v0+    a broker's settings that tell addresses become sensitive
+//	response  v0+    a broker's settings that contain addresses become sensitive
 //	                 and lose their value
 //	          v1+    so do their synonyms (KIP-226)
 //
-// Listeners and the quorum's voters are among the settings of a broker, so this
-// API tells what Metadata and DescribeQuorum hide. MultiTenant also hides
-// settings that are other tenants' (filter/multitenant/configs.go).
+// A broker's settings include its listeners and the quorum's voters, so this API
+// would reveal what Metadata and DescribeQuorum hide. MultiTenant also hides
+// settings of other tenants (filter/multitenant/configs.go).
 var describeConfigs = apiSpec{key: keyDescribeConfigs, mapAddresses: (*addressEditor).mapConfigs}
 
-// Settings of a broker that tell addresses, of it or of others. Any that ends
-// like one of suffixes counts as well: listeners may have settings of their own.
+// addressSettings are settings of a broker that contain addresses of it or of
+// others. So do settings that end in one of addressSuffixes, since listeners may
+// have settings of their own.
 var addressSettings = map[string]bool{
 	"listeners":                           true,
 	"advertised.listeners":                true,
@@ -28,7 +29,7 @@ var addressSettings = map[string]bool{
 
 var addressSuffixes = []string{"bootstrap.servers", "advertised.listeners", "host.name"}
 
-const resourceBroker = 4 // the type of resource that is a broker
+const resourceBroker = 4 // resource type of a broker
 
 // isAddressSetting reports whether the value of a broker's setting is an address.
 func isAddressSetting(name []byte) bool {
@@ -43,7 +44,7 @@ func isAddressSetting(name []byte) bool {
 	return false
 }
 
-// mapConfigs makes settings of brokers that tell addresses sensitive.
+// mapConfigs makes settings of brokers that contain addresses sensitive.
 func (e *addressEditor) mapConfigs() {
 	e.r.Int32() // throttle
 	for range e.r.Array() {
@@ -60,8 +61,8 @@ func (e *addressEditor) mapConfigs() {
 	}
 }
 
-// config is one setting: name, value, read-only, default (v0) or source,
-// sensitive, synonyms from v1 on, type and documentation from v3 on.
+// config edits one setting: name, value, read-only, default (v0) or source,
+// sensitive, synonyms (v1+), type and documentation (v3+).
 func (e *addressEditor) config(broker bool) {
 	name, _ := e.r.String()
 	mask := broker && isAddressSetting(name)
@@ -83,7 +84,7 @@ func (e *addressEditor) config(broker bool) {
 	e.r.Tags()
 }
 
-// masked reads a value, and makes it null.
+// masked reads a value and, if mask is set, replaces it with null.
 func (e *addressEditor) masked(mask bool) {
 	from := e.r.at
 	_, null := e.r.String()
@@ -94,7 +95,7 @@ func (e *addressEditor) masked(mask bool) {
 	}
 }
 
-// sensitive reads whether a setting is, and makes it so.
+// sensitive reads whether a setting is sensitive and, if mask is set, makes it so.
 func (e *addressEditor) sensitive(mask bool) {
 	from := e.r.at
 	was := e.r.Bool()

@@ -1,16 +1,16 @@
 package wire
 
-// DescribeQuorum (API key 55) tells the state of the metadata quorum.
+// DescribeQuorum (API key 55) returns the state of the metadata quorum.
 //
 //	request   v0+    passed
 //	response  v0-1   passed: there are no addresses
 //	          v2+    controllers lose their listeners (KIP-853); the nodes stay
 //
-// Clients have no business with controllers, so no address of theirs is mapped.
+// Clients do not connect to controllers, so their addresses are never mapped.
 // MultiTenant does not offer this API.
 var describeQuorum = apiSpec{key: keyDescribeQuorum, addressesFrom: 2, mapAddresses: (*addressEditor).mapQuorum}
 
-// mapQuorum removes the listeners of each node and leaves the node.
+// mapQuorum removes the listeners of each node and keeps the node.
 func (e *addressEditor) mapQuorum() {
 	if e.v < 2 {
 		return

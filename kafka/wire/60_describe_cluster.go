@@ -1,18 +1,18 @@
 package wire
 
-// DescribeCluster (API key 60) tells the brokers and the controller, to
-// administrators' clients.
+// DescribeCluster (API key 60) lists the brokers and the controller for admin
+// clients.
 //
 //	request   v0+    passed
 //	response  v0+    brokers get virtual addresses; one without any is left out
-//	          v0+    the controller becomes a broker that is shown, where it was
-//	                 left out
+//	          v0+    a controller that was left out is replaced with a broker that
+//	                 is shown
 //	          v1+    a list of controllers in place of brokers (KIP-919) becomes
 //	                 empty
-//	          v2+    fenced brokers (KIP-1073) are as all others
+//	          v2+    fenced brokers (KIP-1073) are treated like all others
 var describeCluster = apiSpec{key: keyDescribeCluster, mapAddresses: (*addressEditor).mapCluster}
 
-// mapCluster edits brokers, which are endpoint type 1, and leaves out others.
+// mapCluster edits brokers, which are endpoint type 1, and leaves out controllers.
 func (e *addressEditor) mapCluster() {
 	e.r.Int32() // throttle
 	e.r.Int16() // error

@@ -3,7 +3,7 @@ package wire
 // ShareFetch (API key 78, KIP-932) reads records for a member of a share group.
 //
 //	request   v0+    passed; filters see it decoded
-//	response  v0+    walked: topic ids; records are never looked at
+//	response  v0+    walked: topic ids; records are never decoded
 //	          v0+    node endpoints, an array behind the topics, get virtual
 //	                 addresses or are left out
 //

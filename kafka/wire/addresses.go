@@ -12,19 +12,19 @@ const (
 	errCoordinatorNotAvailable = 15
 )
 
-// noNode is the node id that stands for no broker.
+// noNode is the node id for no broker.
 const noNode int32 = -1
 
 // CarriesAddress reports whether a response has addresses of brokers or
-// controllers, or settings that tell them. User endpoints of streams groups
-// belong to the clients, and do not count.
+// controllers, or settings that contain them. User endpoints of streams groups
+// do not count, since they are addresses of clients.
 func CarriesAddress(key, version int16) bool {
 	s := specOf(key)
 	return s != nil && version >= s.addressesFrom
 }
 
-// Streams reports whether the responses of an API have records in them. They
-// may be as large as a frame can be, so they are walked rather than collected.
+// Streams reports whether the responses of an API contain records. They may have
+// the size of the largest frame, so they are walked rather than collected.
 func Streams(key int16) bool {
 	s := specOf(key)
 	return s != nil && s.streams
@@ -33,8 +33,8 @@ func Streams(key int16) bool {
 // MapAddresses replaces the addresses in the body of a response that
 // CarriesAddress. A broker for which to returns ok false is left out of lists,
 // or becomes a coordinator that is not available. to is never called for
-// controllers: lists of them become empty. Settings that tell addresses become
-// sensitive ones, without a value.
+// controllers: lists of them become empty. Settings that contain addresses
+// become sensitive and lose their value.
 //
 // The new body is out followed by tail. out is dst with everything up to the
 // last change, tail a view of the rest of body: all of it if nothing changed.
@@ -57,7 +57,7 @@ func MapAddresses(dst []byte, key, version int16, body []byte, to NodeFunc) (out
 		e.err = e.r.Err()
 	}
 	out, tail, hidden, err = e.out, body[e.done:], e.hidden, e.err
-	e.r, e.out, e.to, e.err = Reader{}, nil, nil, nil // nothing of the message stays
+	e.r, e.out, e.to, e.err = Reader{}, nil, nil, nil // keep no reference to the message
 	editors.Put(e)
 	if err != nil {
 		return nil, nil, 0, fmt.Errorf("response to %s v%d: %w", Name(key), version, err)
@@ -65,26 +65,26 @@ func MapAddresses(dst []byte, key, version int16, body []byte, to NodeFunc) (out
 	return out, tail, hidden, nil
 }
 
-// editors are pooled. specs call them through a function value, so each would
-// be an allocation.
+// editors are pooled: mapAddresses is called through a function value, so that
+// each editor would be allocated.
 var editors = sync.Pool{New: func() any { return new(addressEditor) }}
 
-// addressEditor reads a body, and writes a changed copy up to the last change.
+// addressEditor parses a body and writes a changed copy up to the last change.
 type addressEditor struct {
 	r      Reader
 	v      int16
 	out    []byte
-	done   int // up to here body is in out, changed or not
+	done   int // up to here body is in out, edited or not
 	hidden int
 	to     NodeFunc
 	err    error // of to
 	base   int   // length of out before the body
 
-	shown int32   // the first broker that is left in a list
-	gone  []int32 // node ids of the brokers that were left out of a list, sorted
+	shown int32   // the first broker that was kept in a list
+	gone  []int32 // ids of the brokers that were left out of a list, sorted
 }
 
-// keep copies what was read up to offset and not copied yet.
+// keep copies the bytes of the body from done up to offset.
 func (e *addressEditor) keep(offset int) {
 	if e.err == nil && e.r.err == nil {
 		e.out = append(e.out, e.r.b[e.done:offset]...)
@@ -105,8 +105,8 @@ func (e *addressEditor) mapped(id int32, host []byte, port int32) (vhost string,
 	return vhost, vport, ok
 }
 
-// array reads the length of an array of brokers, and writes one that count may
-// correct.
+// array reads the length of an array of brokers, and writes one of the same size
+// for count to correct.
 func (e *addressEditor) array() (n, at int) {
 	from := e.r.at
 	n = e.r.Array()
@@ -122,7 +122,7 @@ func (e *addressEditor) array() (n, at int) {
 	return n, at
 }
 
-// count corrects the length of an array that was written at.
+// count corrects the length of an array, which was written at offset at of out.
 func (e *addressEditor) count(n, kept, at, size int) {
 	switch {
 	case e.err != nil || e.r.err != nil || n == kept:
@@ -134,8 +134,8 @@ func (e *addressEditor) count(n, kept, at, size int) {
 	e.hidden += max(n, 0) - max(kept, 0)
 }
 
-// brokers edits an array of brokers: id, host, port, and fields that rest
-// reads.
+// brokers edits an array of brokers: id, host, port, and the fields that rest
+// reads. hide leaves all of them out.
 func (e *addressEditor) brokers(rest func(), hide bool) {
 	n, at := e.array()
 	size := len(e.out) - at
@@ -171,8 +171,8 @@ func (e *addressEditor) brokers(rest func(), hide bool) {
 	slices.Sort(e.gone)
 }
 
-// mapEndpoints edits the node endpoints of a whole response to Produce, Fetch
-// or the share APIs.
+// mapEndpoints edits the node endpoints of a whole response to Produce, Fetch or
+// the share APIs.
 func mapEndpoints(dst []byte, key, version int16, body []byte, to NodeFunc) (out, tail []byte, hidden int, err error) {
 	w := struct {
 		Walker
@@ -194,9 +194,9 @@ func (e *addressEditor) left(id int32) bool {
 	return ok
 }
 
-// replaceController replaces a controller that clients do not see by a broker
-// that they see, at an offset of out. Clients since Kafka 2.8 send requests for
-// the controller to that broker, and any broker forwards them.
+// replaceController replaces a controller that was left out with a broker that is
+// shown, at an offset of out. Clients since Kafka 2.8 send requests for the
+// controller to that broker, and any broker forwards them.
 func (e *addressEditor) replaceController(at int) {
 	field := e.out[at : at+4]
 	if e.left(int32(binary.BigEndian.Uint32(field))) {

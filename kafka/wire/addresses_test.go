@@ -11,13 +11,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// virtual is an address map of tests: it hides hosts that are empty and every
-// third node.
+// virtual is an address map for tests: it hides empty hosts and every third node.
 func virtual(id int32, host string, port int32) (string, int32, bool, error) {
 	return fmt.Sprintf("broker-%d.t1.example", id), port + 1, host != "" && id%3 != 0, nil
 }
 
-// mapDecoded does to a decoded response what MapAddresses does to its bytes.
+// mapDecoded edits a decoded response as MapAddresses edits its bytes.
 func mapDecoded(m message, to NodeFunc) {
 	switch m := m.(type) {
 	case *kmsg.DescribeQuorumResponse:
@@ -83,7 +82,7 @@ func mapDecoded(m message, to NodeFunc) {
 	}
 }
 
-// goneBrokers are the ids of those that are left out.
+// goneBrokers are the ids of the brokers that are left out.
 func goneBrokers[B any](list []B, to NodeFunc, of func(*B) (int32, string, int32)) map[int32]bool {
 	gone := map[int32]bool{}
 	for i := range list {
@@ -95,7 +94,7 @@ func goneBrokers[B any](list []B, to NodeFunc, of func(*B) (int32, string, int32
 	return gone
 }
 
-// led has partitions led by, and the controller be, brokers of the answer.
+// led makes brokers of the response the controller and the leaders of partitions.
 func led(m *kmsg.MetadataResponse, seed uint64) *kmsg.MetadataResponse {
 	id := func(i int) int32 { return m.Brokers[(int(seed)+i)%len(m.Brokers)].NodeID }
 	if len(m.Brokers) == 0 {
@@ -147,7 +146,7 @@ func maskDecoded(m *kmsg.DescribeConfigsResponse) {
 	}
 }
 
-// carriers are all responses that carry addresses.
+// carriers calls do for all responses that carry addresses.
 func carriers(do func(key, version int16)) {
 	for key := range int16(MaxKey + 1) {
 		_, highest, ok := Known(key)
@@ -167,7 +166,7 @@ func mapAddresses(key, version int16, body []byte, to NodeFunc) ([]byte, error) 
 	return append(out[len("dst"):], tail...), nil
 }
 
-// checkMapped compares a response edited, then decoded with one decoded, then edited.
+// checkMapped compares edit-then-decode of a response with decode-then-edit.
 func checkMapped(t *testing.T, key, version int16, body []byte, to NodeFunc) {
 	t.Helper()
 	before := string(body)
@@ -189,7 +188,7 @@ func checkMapped(t *testing.T, key, version int16, body []byte, to NodeFunc) {
 	}
 }
 
-// What carries addresses is edited in every version as its decoded value would be.
+// Every version of a response with addresses is edited like its decoded value.
 func TestMappedResponsesAreThoseThatWereMappedDecoded(t *testing.T) {
 	n := 0
 	carriers(func(key, version int16) {
@@ -233,7 +232,7 @@ func withAddressSettings(m *kmsg.DescribeConfigsResponse, seed uint64) *kmsg.Des
 	return m
 }
 
-// No byte of a hidden host is left in what a client gets, tags and padding included.
+// No byte of a hidden host reaches a client, in tags and padding either.
 func TestHiddenHostsLeaveNoByte(t *testing.T) {
 	const secret = "beefy.internal.svc"
 	carriers(func(key, version int16) {
@@ -286,7 +285,7 @@ func replaceHosts(v reflect.Value, host string) {
 	}
 }
 
-// FindCoordinator leaves node -1 and the errors with it alone.
+// FindCoordinator does not change node -1 and its errors.
 func TestErrorsWithoutACoordinatorStay(t *testing.T) {
 	for version := int16(0); version <= 6; version++ {
 		m := kmsg.NewPtrFindCoordinatorResponse()
@@ -304,7 +303,7 @@ func TestErrorsWithoutACoordinatorStay(t *testing.T) {
 	}
 }
 
-// The controllers' listeners are shown to nobody, mapped or not.
+// The controllers' listeners are never shown, mapped or not.
 func TestControllersAreNeverShown(t *testing.T) {
 	show := func(_ int32, host string, port int32) (string, int32, bool, error) { return host, port, true, nil }
 	d := kmsg.NewPtrDescribeClusterResponse()
@@ -356,16 +355,16 @@ func TestErrorsOfAnAddressMapEndTheEdit(t *testing.T) {
 	})
 }
 
-// Every field of every response that could be an address is one that is edited,
-// or is known to be none of a broker: what a newer kmsg adds has to be looked at.
+// Every field of every response that may be an address is edited, or known not
+// to be a broker's: fields that a newer kmsg adds must be reviewed.
 func TestNoFieldWithAnAddressIsForgotten(t *testing.T) {
 	none := map[string]bool{
-		"StreamsGroupHeartbeat.PartitionsByUserEndpoint.UserEndpoint.Host": true, // the clients' own
+		"StreamsGroupHeartbeat.PartitionsByUserEndpoint.UserEndpoint.Host": true, // of clients
 		"StreamsGroupDescribe.Groups.Members.UserEndpoint.Host":            true,
 		"StreamsGroupHeartbeat.EndpointInformationEpoch":                   true,
-		"DescribeAcls.Resources.ACLs.Host":                                 true, // whom an ACL is for
+		"DescribeAcls.Resources.ACLs.Host":                                 true, // the host that an ACL applies to
 		"DeleteAcls.Results.MatchingACLs.Host":                             true,
-		"DescribeGroups.Groups.Members.ClientHost":                         true, // where a client comes from
+		"DescribeGroups.Groups.Members.ClientHost":                         true, // the host of a client
 		"ConsumerGroupDescribe.Groups.Members.ClientHost":                  true,
 		"ShareGroupDescribe.Groups.Members.ClientHost":                     true,
 		"StreamsGroupDescribe.Groups.Members.ClientHost":                   true,

@@ -8,7 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// bigMetadata is the answer of a cluster of 3 brokers, 1,000 topics of 12 partitions.
+// bigMetadata is the response of a cluster of 3 brokers and 1,000 topics of 12 partitions.
 func bigMetadata() []byte {
 	m := kmsg.NewPtrMetadataResponse()
 	m.Version, m.ClusterID = 12, kmsg.StringPtr("hJ2kzTsRTsGjWbxcm0qJ1g")
@@ -84,8 +84,8 @@ func bulk(d Direction, version int16, size int) (key int16, body []byte) {
 	return keyFetch, m.AppendTo(nil)
 }
 
-// What a walk costs beside moving the bytes, as they come: 64 KiB at once, and
-// what passes is not shown.
+// The cost of a walk beyond moving the bytes: 64 KiB at a time, without the
+// bytes that pass.
 func BenchmarkWalk(b *testing.B) {
 	edits := prefixing(Request, "z4de-")
 	back := prefixing(Response, "z4de-")

@@ -7,15 +7,15 @@ import (
 	"sync"
 )
 
-// MaxElements bounds the elements of all arrays of one message together, arrays
-// of numbers excepted. Each may cost a hundred bytes and more once decoded.
+// MaxElements bounds the sum of the elements of all arrays of a message, except
+// arrays of numbers. A decoded element may take a hundred bytes and more.
 const MaxElements = 2_000_000
 
-// Check reads the body of a message as kmsg would, and fails where kmsg would
-// misbehave. kmsg believes the count of tags, so five bytes make it loop four
-// thousand million times. It believes the count of an array up to the bytes
-// that are left, whatever an element takes. Check costs the time to read the
-// body, and allocates nothing. Messages from peers must pass it before they are
+// Check parses the body of a message as kmsg would, and fails where kmsg would
+// misbehave: kmsg trusts the count of tags, so that five bytes make it loop four
+// thousand million times, and it trusts the count of an array up to the number
+// of bytes left, whatever the size of an element. Check takes time linear in the
+// body and allocates nothing. Messages from peers must pass it before they are
 // decoded.
 func Check(d Direction, key, version int16, body []byte) error {
 	if d > Response || key < 0 || key > MaxKey || table[key].name == "" {
@@ -32,7 +32,7 @@ func Check(d Direction, key, version int16, body []byte) error {
 	return nil
 }
 
-// field is one field of a layout; layouts.go tells how they are written.
+// field is one field of a layout; see layouts for their notation.
 type field struct {
 	kind   byte  // '4': n bytes, 's', 'b', '[', '?', 'T', '{': inner in versions lo to hi
 	n      int   // bytes
@@ -125,11 +125,11 @@ var parsedLayouts = sync.OnceValue(func() *[MaxKey + 1][2][]field {
 	return parsed
 })
 
-// layoutParser parses the words of a layout. They are part of the program, so
-// an unknown word is a bug; the tests parse all of them.
+// layoutParser parses the words of a layout. An unknown word is a bug; the tests
+// parse all layouts.
 type layoutParser []string
 
-// fields parses up to the word that ends them.
+// fields parses up to the word end.
 func (p *layoutParser) fields(end string) (fields []field) {
 	for len(*p) > 0 {
 		word := (*p)[0]

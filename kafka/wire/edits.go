@@ -3,30 +3,29 @@ package wire
 // Edits change a message while it streams through a Walker, or whole, by
 // Rewrite. Each may be nil.
 type Edits struct {
-	// Topic appends the name to be sent in place of one. All names of a
-	// message grow by TopicGrowth bytes exactly, or shrink where it is
-	// negative; an error ends the connection.
+	// Topic appends the replacement of a topic's name. Every name of a message
+	// must grow by exactly TopicGrowth bytes, or shrink if it is negative. An
+	// error ends the connection.
 	Topic       func(dst, name []byte) ([]byte, error)
 	TopicGrowth int
-	// TransactionalID appends the id to be sent in place of that of a Produce
-	// request. It may grow as it likes, since it comes first.
+	// TransactionalID appends the replacement of the transactional id of a Produce
+	// request. It may have any length, since it comes first.
 	TransactionalID func(dst, id []byte) ([]byte, error)
-	// TopicID may replace an id where it stands. It may be asked twice about
-	// the same one.
+	// TopicID may replace an id in place. It may be called twice for one id.
 	TopicID func(id *[16]byte) error
-	// FetchSession is told the number of the session in a response to Fetch
-	// (KIP-227), 0 for none; it stays as it is. It may be told twice.
+	// FetchSession receives the session id in a response to Fetch (KIP-227), 0 for
+	// none; the id stays as it is. It may be called twice.
 	FetchSession func(number int32)
-	// TopicSize is told how many bytes of the message follow the name or id of
-	// a topic as its part: partitions with their records. Of the last topic
-	// it is told at once, the end of the message included, of others when
-	// they are over.
+	// TopicSize receives the number of bytes behind the name or id of a topic that
+	// belong to it: partitions with their records. It is called at the end of the
+	// topic, except for the last topic: there it is called at once, and the end of
+	// the message counts as well.
 	TopicSize func(bytes int)
-	// Node gives the address to be shown for a broker (KIP-951). ok false
-	// leaves the node out.
+	// Node returns the address to show for a broker (KIP-951). If ok is false, the
+	// node is left out.
 	Node NodeFunc
 }
 
-// NodeFunc maps a broker's address as the broker tells it to what clients are
-// to see. ok false: clients are not to see it. An error ends the connection.
+// NodeFunc maps a broker's own address to the one that clients see. If ok is
+// false, clients must not see the broker. An error ends the connection.
 type NodeFunc func(id int32, host string, port int32) (vhost string, vport int32, ok bool, err error)

@@ -9,7 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// seeds adds bodies of everything that do names.
+// seedBodies adds bodies of all messages that list gives.
 func seedBodies(f *testing.F, list func(do func(d Direction, key, version int16))) {
 	list(func(d Direction, key, version int16) {
 		rnd := rand.New(rand.NewPCG(uint64(key), uint64(version)))
@@ -22,9 +22,9 @@ func seedBodies(f *testing.F, list func(do func(d Direction, key, version int16)
 	})
 }
 
-// Whatever bytes a Walker is given, in whatever pieces: it ends, what it sends
-// has the length that it told, and where kmsg can read what came, what went is
-// that, edited.
+// For any bytes in any pieces, a Walker ends and returns as many bytes as it
+// announced; if kmsg can decode the input, the output decodes to the edited
+// message.
 func FuzzWalker(f *testing.F) {
 	seedBodies(f, func(do func(d Direction, key, version int16)) { walkables(f, do) })
 	f.Fuzz(func(t *testing.T, d uint8, key, version int16, body []byte, seed uint64) {
@@ -64,15 +64,15 @@ func FuzzWalker(f *testing.F) {
 	})
 }
 
-// tolerant are edits that take any name: each grows.
+// tolerant are edits that accept any name and make it grow.
 func tolerant() *Edits {
 	e := prefixing(Request, "z4de-")
 	e.Node = func(int32, string, int32) (string, int32, bool, error) { return "", 0, false, nil }
 	return e
 }
 
-// normal takes node endpoints and null names out of the comparison: those
-// that are hidden differ in how they are absent.
+// normal removes node endpoints and null names from the comparison: hidden ones
+// differ in how they are absent.
 func normal(m message) {
 	v := reflect.ValueOf(m).Elem()
 	for _, name := range []string{"Brokers", "NodeEndpoints"} {
@@ -83,7 +83,7 @@ func normal(m message) {
 	plain(v)
 }
 
-// Edited then decoded equals decoded then edited, or both fail.
+// Edit-then-decode equals decode-then-edit, or both fail.
 func FuzzMapAddresses(f *testing.F) {
 	seedBodies(f, func(do func(d Direction, key, version int16)) {
 		carriers(func(key, version int16) { do(Response, key, version) })
@@ -105,7 +105,7 @@ func FuzzMapAddresses(f *testing.F) {
 		if err := have.ReadFrom(got); err != nil {
 			t.Fatalf("kmsg read what came, but not what went: %v", err)
 		}
-		// A coordinator -1 with an empty host that was null is left alone.
+		// A coordinator -1 whose empty host was null stays as it is.
 		plain(reflect.ValueOf(want).Elem())
 		plain(reflect.ValueOf(have).Elem())
 		if !reflect.DeepEqual(have, want) {
@@ -114,7 +114,7 @@ func FuzzMapAddresses(f *testing.F) {
 	})
 }
 
-// A reader never gives more than there is, and its first error stays.
+// A reader never returns more than there is, and keeps its first error.
 func FuzzReader(f *testing.F) {
 	f.Add([]byte{1, 2, 3, 0xff, 0xff, 0xff, 0xff, 0x0f}, []byte{0, 1, 2, 3, 4, 5, 6, 7}, true)
 	f.Add((&kmsg.ApiVersionsResponse{Version: 3}).AppendTo(nil), []byte{2, 6, 1, 7}, true)

@@ -16,10 +16,9 @@ type RequestHeader struct {
 	Size         int32
 	Key, Version int16
 	Correlation  int32
-	// ClientID is a view, nil where the client gives none.
+	// ClientID is a view of the header; nil if the client sent none.
 	ClientID []byte
-	// HeaderLen is where the body begins, counted from the first byte of the
-	// size.
+	// HeaderLen is the offset of the body, counted from the first byte of the size.
 	HeaderLen int
 }
 
@@ -29,13 +28,14 @@ func (h *RequestHeader) BodyLen() int { return 4 + int(h.Size) - h.HeaderLen }
 // FrameLen returns the length of the whole frame, its size included.
 func (h *RequestHeader) FrameLen() int { return 4 + int(h.Size) }
 
-// PeekRequest reads the header of the request at the beginning of p, its size
-// first. If it needs more than len(p) bytes, need is how many, and only Size is
-// set, or -1: so a caller can check the size before it waits. A size that no
-// request can have is an error.
+// PeekRequest reads the header of the request at the beginning of p, which
+// starts with its size. If it needs more than len(p) bytes, need is how many,
+// and of h only Size may be used, -1 if it is not known yet: a caller can check
+// it before waiting for more. A size that is too small for a request is an
+// error.
 //
 // The client id of a flexible header is not compact, and ControlledShutdown v0
-// has none. Tags of a header are skipped.
+// has none. Tags of the header are skipped.
 func PeekRequest(p []byte) (h RequestHeader, need int, err error) {
 	h.Size = -1
 	if len(p) < 4 {
@@ -80,8 +80,8 @@ func PeekRequest(p []byte) (h RequestHeader, need int, err error) {
 	return h, need, err
 }
 
-// PeekResponse reads the beginning of every response: its size and the
-// correlation id. need is as in PeekRequest; size is -1 until it is known.
+// PeekResponse reads the size and the correlation id at the beginning of a
+// response. need is as in PeekRequest; size is -1 until it is known.
 func PeekResponse(p []byte) (size, correlation int32, need int, err error) {
 	if len(p) < 4 {
 		return -1, 0, 4, nil
@@ -96,8 +96,9 @@ func PeekResponse(p []byte) (size, correlation int32, need int, err error) {
 	return size, int32(binary.BigEndian.Uint32(p[4:])), 0, nil
 }
 
-// ResponseHeaderLen returns where the body of the response at the beginning of
-// p begins, counted from the first byte of the size. need is as in PeekRequest.
+// ResponseHeaderLen returns the offset of the body of the response at the
+// beginning of p, counted from the first byte of the size. need is as in
+// PeekRequest.
 func ResponseHeaderLen(p []byte, key, version int16) (n, need int, err error) {
 	if !ResponseTags(key, version) {
 		return 8, 0, nil
@@ -109,13 +110,13 @@ func ResponseHeaderLen(p []byte, key, version int16) (n, need int, err error) {
 }
 
 // ResponseTags reports whether the header of a response has tags. That of
-// ApiVersions never does.
+// ApiVersions never has.
 func ResponseTags(key, version int16) bool {
 	return key != keyAPIVersions && Flexible(key, version)
 }
 
 // AppendResponseHeader appends the size and the header, without tags, of a
-// response with body bytes behind it.
+// response whose body has the given length.
 func AppendResponseHeader(dst []byte, key, version int16, correlation int32, body int) []byte {
 	tags := ResponseTags(key, version)
 	size := 4 + body
@@ -131,7 +132,8 @@ func AppendResponseHeader(dst []byte, key, version int16, correlation int32, bod
 }
 
 // AppendRequestHeader appends the size and the header, without tags, of a
-// request with body bytes behind it. It is for requests of the proxy itself.
+// request whose body has the given length. It is for requests of the proxy
+// itself.
 func AppendRequestHeader(dst []byte, key, version int16, correlation int32, clientID string, body int) []byte {
 	tags := Flexible(key, version)
 	size := 10 + len(clientID) + body
@@ -149,7 +151,7 @@ func AppendRequestHeader(dst []byte, key, version int16, correlation int32, clie
 	return dst
 }
 
-// skipTags skips the tags at p[at:]. They may not reach beyond end.
+// skipTags skips the tags at p[at:], which must end before end.
 func skipTags(p []byte, at, end int) (next, need int, err error) {
 	read := func() (uint32, bool) {
 		u, n, fault := uvarint(p[at:min(len(p), end)])
@@ -188,8 +190,8 @@ func skipTags(p []byte, at, end int) (next, need int, err error) {
 	return at, need, nil
 }
 
-// Guess returns what bytes look like that are no Kafka request: "http", "tls",
-// "ssh", or "" if it does not know. It is for the log.
+// Guess returns the protocol that bytes seem to be instead of Kafka: "http",
+// "tls", "ssh", or "" if unknown. It is for the log.
 func Guess(p []byte) string {
 	if len(p) >= 3 && p[0] >= 0x14 && p[0] <= 0x17 && p[1] == 3 && p[2] <= 4 {
 		return "tls"

@@ -9,7 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// request is a frame as kmsg makes it, with tags in its header where it is flexible.
+// request returns a frame as kmsg writes it, with tags in a flexible header.
 func request(t testing.TB, key, version int16, clientID *string, correlation int32, tags []byte) (frame, body []byte) {
 	t.Helper()
 	r := kmsg.RequestForKey(key)
@@ -20,7 +20,7 @@ func request(t testing.TB, key, version int16, clientID *string, correlation int
 	}
 	frame = f.AppendRequest(nil, r, correlation)
 	body = r.AppendTo(nil)
-	if key == 7 && version == 0 { // kmsg leaves the size and the body out
+	if key == 7 && version == 0 { // kmsg does not write the size and the body
 		frame = append(frame, body...)
 		binary.BigEndian.PutUint32(frame, uint32(len(frame)-4))
 	}
@@ -36,7 +36,7 @@ func request(t testing.TB, key, version int16, clientID *string, correlation int
 var someTags = []byte{2, 5, 3, 'a', 'b', 'c', 9, 0}
 
 // Rule 7: the client id of a flexible header is not compact, ControlledShutdown
-// v0 has none, and the header's tags are part of it, byte for byte.
+// v0 has none, and tags are skipped as part of the header.
 func TestRule7HeadersOfEveryVersionAreRead(t *testing.T) {
 	for key := range int16(MaxKey + 1) {
 		for version := int16(0); version <= table[key].max; version++ {
@@ -63,8 +63,8 @@ func TestRule7HeadersOfEveryVersionAreRead(t *testing.T) {
 	}
 }
 
-// A header that is not there as a whole asks for bytes, a few at a time, and
-// is then the same.
+// An incomplete header requests more bytes, a few at a time, and reads the same
+// once it is complete.
 func TestHeadersComeByteForByte(t *testing.T) {
 	frame, _ := request(t, 0, 9, kmsg.StringPtr("producer-1"), 1, someTags)
 	whole, _, _ := PeekRequest(frame)
@@ -79,7 +79,7 @@ func TestHeadersComeByteForByte(t *testing.T) {
 	}
 }
 
-// Rule 9: sizes that cannot be are refused before anything is waited for.
+// Rule 9: impossible sizes are refused before more bytes are awaited.
 func TestRule9SizesThatCannotBeAreRefused(t *testing.T) {
 	for _, size := range []int32{-1 << 31, -1, 0, 1, 7} {
 		p := AppendInt32(nil, size)
@@ -90,7 +90,7 @@ func TestRule9SizesThatCannotBeAreRefused(t *testing.T) {
 			t.Errorf("response of %d bytes: %v", size, err)
 		}
 	}
-	// A large one is the caller's to judge, from its first four bytes.
+	// A large size is returned from the first four bytes, for the caller to check.
 	if h, need, err := PeekRequest(AppendInt32(nil, 1<<31-1)); err != nil || h.Size != 1<<31-1 || need != 12 {
 		t.Errorf("size %d, need %d, %v", h.Size, need, err)
 	}
@@ -116,7 +116,7 @@ func TestBrokenHeadersAreRefused(t *testing.T) {
 	}
 }
 
-// Rule 5: the header of an ApiVersions response is that of v0, in each version.
+// Rule 5: every version of an ApiVersions response has the header of v0.
 func TestRule5HeadersOfResponsesAreRead(t *testing.T) {
 	for key := range int16(MaxKey + 1) {
 		for version := int16(0); version <= table[key].max; version++ {
@@ -157,7 +157,7 @@ func TestRequestsOfTheProxyAreRead(t *testing.T) {
 	}
 }
 
-// Rule 3: whether a Produce request will be answered is told by its first bytes.
+// Rule 3: the first bytes of a Produce request show whether it gets a response.
 func TestRule3AcksAreReadWithoutADecode(t *testing.T) {
 	for version := int16(0); version <= 13; version++ {
 		for _, id := range []*string{nil, kmsg.StringPtr(""), kmsg.StringPtr("a transactional id")} {
@@ -201,7 +201,7 @@ func TestWhatIsNoKafkaIsGuessed(t *testing.T) {
 		if got := Guess([]byte(p)); got != want {
 			t.Errorf("%q is taken for %q, want %q", p, got, want)
 		}
-		// None of it gets past a cap of 100 MiB.
+		// A limit of 100 MiB refuses all of them.
 		if h, _, err := PeekRequest([]byte(p)); want != "" && len(p) >= 4 && err == nil && h.Size <= 100<<20 {
 			t.Errorf("%q is a request of %d bytes", p, h.Size)
 		}
@@ -231,7 +231,7 @@ func FuzzPeekRequest(f *testing.F) {
 		if h.HeaderLen > len(p) || h.HeaderLen > h.FrameLen() || h.BodyLen() < 0 {
 			t.Fatalf("%+v of %d bytes", h, len(p))
 		}
-		// The same, however it comes.
+		// The result is the same in any pieces.
 		for n := range h.HeaderLen {
 			if _, need, err := PeekRequest(p[:n]); err != nil || need <= n {
 				t.Fatalf("with %d of %d bytes: need %d, %v", n, h.HeaderLen, need, err)

@@ -9,7 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// message is what kmsg's requests and responses have in common.
+// message is the common interface of kmsg's requests and responses.
 type message interface {
 	SetVersion(int16)
 	GetVersion() int16
@@ -39,8 +39,7 @@ func decode(t testing.TB, d Direction, key, version int16, body []byte) message 
 	return m
 }
 
-// randomMessage makes a message with everything in it that its version has,
-// and its bytes.
+// randomMessage returns a message with every field of its version set, and its bytes.
 func randomMessage(t testing.TB, rnd *rand.Rand, d Direction, key, version int16) (message, []byte) {
 	t.Helper()
 	m := newMessage(t, d, key, version)
@@ -50,7 +49,7 @@ func randomMessage(t testing.TB, rnd *rand.Rand, d Direction, key, version int16
 	return decode(t, d, key, version, body), body
 }
 
-// fill sets every field to something.
+// fill sets every field to a random value.
 func fill(rnd *rand.Rand, v reflect.Value, depth int) {
 	if v.Type() == reflect.TypeFor[kmsg.Tags]() {
 		if rnd.IntN(3) == 0 {
@@ -113,8 +112,8 @@ func randomBytes(rnd *rand.Rand, n int) []byte {
 	return b
 }
 
-// plain takes away what encodings may differ in without meaning it: nil and
-// empty, and the tags that fill.
+// plain removes differences that encodings do not preserve: nil or empty, and
+// padding tags.
 func plain(v reflect.Value) {
 	if v.Type() == reflect.TypeFor[kmsg.Tags]() {
 		tags := v.Addr().Interface().(*kmsg.Tags)

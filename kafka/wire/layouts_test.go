@@ -36,7 +36,7 @@ package wire
 var layouts = [MaxKey + 1][2]string{
 `
 
-// Layouts are read out of kmsg's own decoder, so they know what it knows.
+// Layouts are derived from the code of kmsg's decoder, so they match it.
 func TestLayoutsAreThoseOfKmsg(t *testing.T) {
 	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/twmb/franz-go/pkg/kmsg").Output()
 	if err != nil {
@@ -80,7 +80,7 @@ func TestLayoutsAreThoseOfKmsg(t *testing.T) {
 	}
 }
 
-// layoutWriter turns the statements of a decoder into words.
+// layoutWriter translates the statements of a decoder to the words of a layout.
 type layoutWriter struct{ words []string }
 
 func (l *layoutWriter) add(words ...string) { l.words = append(l.words, words...) }
@@ -110,7 +110,7 @@ func (l *layoutWriter) stmt(s ast.Stmt) {
 	}
 }
 
-// read finds the call of the reader in an expression.
+// read finds the call of kmsg's reader in an expression.
 func (l *layoutWriter) read(e ast.Expr) {
 	call, ok := e.(*ast.CallExpr)
 	if !ok {
@@ -162,7 +162,7 @@ func (l *layoutWriter) branch(s *ast.IfStmt) {
 		return
 	}
 	if name, ok := s.Cond.(*ast.Ident); ok && (name.Name == "isFlexible" || name.Name == "unsafe") {
-		l.list(s.Body.List) // the other branch reads the same otherwise
+		l.list(s.Body.List) // both branches read the same fields
 		return
 	}
 	lo, hi, ok := versionsOf(s.Cond)
@@ -194,7 +194,7 @@ func (l *layoutWriter) guarded(lo, hi int, body ast.Stmt) {
 	l.add("}")
 }
 
-// versionsOf reads a condition on the version alone.
+// versionsOf parses a condition that depends only on the version.
 func versionsOf(e ast.Expr) (lo, hi int, ok bool) {
 	b, is := e.(*ast.BinaryExpr)
 	if !is {
@@ -246,8 +246,8 @@ func everyMessage(do func(d Direction, key, version int16)) {
 	}
 }
 
-// Every message that kmsg writes is accepted, with everything set; cut off
-// anywhere, it is not.
+// Every message that kmsg writes with all fields set is accepted, and refused
+// when it is cut off anywhere.
 func TestEveryMessageIsChecked(t *testing.T) {
 	everyMessage(func(d Direction, key, version int16) {
 		for seed := range uint64(10) {
@@ -265,7 +265,8 @@ func TestEveryMessageIsChecked(t *testing.T) {
 	})
 }
 
-// What kmsg would go round for minutes for, or allocate gigabytes for, is refused at once.
+// Messages that would make kmsg loop for minutes or allocate gigabytes are
+// refused at once.
 func TestBombsAreRefused(t *testing.T) {
 	tags := []byte{0xff, 0xff, 0xff, 0xff, 0x0f}
 	everyMessage(func(d Direction, key, version int16) {
@@ -300,8 +301,8 @@ func BenchmarkCheckMetadata(b *testing.B) {
 	}
 }
 
-// What is accepted kmsg reads at once. It may still refuse it: Check does not
-// know which strings must not be null.
+// kmsg decodes every accepted message at once. It may still refuse one: Check
+// does not consider which strings must not be null.
 func FuzzCheck(f *testing.F) {
 	everyMessage(func(d Direction, key, version int16) {
 		if version == table[key].max {

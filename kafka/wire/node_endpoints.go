@@ -2,29 +2,29 @@ package wire
 
 import "fmt"
 
-// Node endpoints (KIP-951) stand at the end of a message whose length was sent
-// before its first byte. So an edit must take exactly as many bytes as they took:
-// endpoints that no longer fit are left out, and the free bytes are filled by the
-// first of these that can:
+// Node endpoints (KIP-951) are at the end of a message whose length is sent
+// before its first byte. So edited endpoints must take exactly as many bytes as
+// before: endpoints that do not fit are left out, and the free bytes are filled
+// by the first of these that can:
 //
 //   - the varint of their count, which may be up to four bytes longer;
 //   - an unknown tag on the last endpoint;
-//   - where none is left, an unknown tag in place of theirs, or among those of
-//     the message.
+//   - if no endpoint is left, an unknown tag in place of theirs, or among those
+//     of the message.
 //
-// A client that misses an endpoint asks for Metadata, as if there were no
+// A client that misses an endpoint requests Metadata, as it does without
 // KIP-951.
 
-// padTag is a tag that Kafka has not given a meaning, of one byte.
+// padTag is a tag without a meaning in Kafka. Its varint takes one byte.
 const padTag = 127
 
-// node is one endpoint, as it stands in an array.
+// node is one endpoint as encoded in an array.
 type node struct {
 	id   int32
 	host []byte
 	port int32
-	rack []byte // nullable string with its length
-	tags []byte // with their count
+	rack []byte // nullable string including its length
+	tags []byte // including their count
 }
 
 func readNode(r *Reader) (n node) {
@@ -50,7 +50,7 @@ func (n *node) append(dst []byte) []byte {
 	return append(dst, n.tags...)
 }
 
-// fill adds an unknown tag of size bytes, 5 at least.
+// fill adds an unknown tag of size bytes, at least 5.
 func (n *node) fill(size int) bool {
 	count, k, err := uvarint(n.tags)
 	if k == 0 || err != nil || UvarintLen(count+1) > k {
@@ -62,19 +62,20 @@ func (n *node) fill(size int) bool {
 	return true
 }
 
-// appendPadTag appends a tag of zeroes that takes size bytes, 5 at least.
+// appendPadTag appends a tag of zeroes that takes size bytes, at least 5.
 func appendPadTag(dst []byte, id uint32, size int) []byte {
 	k := 1
 	if size > 2+127 {
-		k = 4 // as much as MaxHeld and more
+		k = 4 // enough for MaxHeld and more
 	}
 	dst = AppendUvarint(dst, id)
 	dst = AppendUvarintSize(dst, uint32(size-1-k), k)
 	return append(dst, make([]byte, size-1-k)...)
 }
 
-// measureNodes finds the end of an array of endpoints. It begins where it came
-// to before, so that an array in many pieces is not read anew with each.
+// measureNodes finds the end of an array of endpoints. It continues where the
+// last call stopped, so that an array in many pieces is not parsed anew with
+// each.
 func (w *Walker) measureNodes(b []byte) (measured, error) {
 	r := walked{b: b, at: w.nodesAt}
 	if r.at == 0 {
@@ -101,10 +102,10 @@ func (w *Walker) measureNodes(b []byte) (measured, error) {
 	return measured{used: r.at, edit: w.manyNodes}, nil
 }
 
-// walked finds how far a structure goes whose end may not be there yet.
+// walked parses a structure whose end may not have arrived yet.
 type walked struct {
 	b   []byte
-	at  int // beyond len(b): so much is needed
+	at  int // beyond len(b): the number of bytes needed
 	err error
 }
 
@@ -145,7 +146,7 @@ func (w *Walker) editNodes(out, b []byte) ([]byte, error) {
 	return AppendUvarintSize(out, 1, size), nil
 }
 
-// editNodesTag edits the tag that has the endpoints, b.
+// editNodesTag edits b, the tag that contains the endpoints.
 func (w *Walker) editNodesTag(out, b []byte) ([]byte, error) {
 	r := NewReader(b, true)
 	r.Uvarint()
@@ -161,7 +162,7 @@ func (w *Walker) editNodesTag(out, b []byte) ([]byte, error) {
 	if nodes, size := fitNodes(nodes, len(body)); len(nodes) > 0 {
 		return appendNodes(append(out, head...), nodes, size), nil
 	}
-	_, k, err := uvarint(head) // the tag's own varint need not be minimal
+	_, k, err := uvarint(head) // the varint of the tag's id need not be minimal
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +171,8 @@ func (w *Walker) editNodesTag(out, b []byte) ([]byte, error) {
 	return append(out, make([]byte, len(body))...), nil
 }
 
-// fillTags fills what endpoints fell short by: b is the count of the message's tags.
+// fillTags fills the bytes that endpoints left over; b is the count of the
+// message's tags.
 func (w *Walker) fillTags(out, b []byte) ([]byte, error) {
 	count, k, err := uvarint(b)
 	if err != nil {
@@ -181,7 +183,7 @@ func (w *Walker) fillTags(out, b []byte) ([]byte, error) {
 	if k+pad <= 5 {
 		return AppendUvarintSize(out, count, k+pad), nil
 	}
-	if pad < 5 { // k > 1: it is not minimal, so there is room
+	if pad < 5 { // k > 1: the count is not minimal, so its varint has room
 		return nil, fmt.Errorf("%w: a count of tags in %d bytes", ErrMalformed, k)
 	}
 	if UvarintLen(count+1) > k {
@@ -191,8 +193,8 @@ func (w *Walker) fillTags(out, b []byte) ([]byte, error) {
 	return appendPadTag(out, padTag, pad), nil
 }
 
-// mapNodes reads an array of endpoints, and gives those that clients may see
-// with the addresses that they are to see.
+// mapNodes parses an array of endpoints and returns those that clients may see,
+// with their new addresses.
 func (w *Walker) mapNodes(b []byte) ([]node, error) {
 	r := NewReader(b, true)
 	var nodes []node
@@ -218,8 +220,8 @@ func (w *Walker) mapNodes(b []byte) ([]node, error) {
 	return nodes, r.err
 }
 
-// fitNodes returns as many endpoints as fit, filled so that they take room bytes
-// together with the size of the varint of their count, which comes first.
+// fitNodes returns as many endpoints as fit into room bytes, filled so that they
+// and the varint of their count, of size bytes, take exactly that many.
 func fitNodes(nodes []node, room int) (fit []node, size int) {
 	total := 0
 	for i := range nodes {
@@ -242,7 +244,7 @@ func fitNodes(nodes []node, room int) (fit []node, size int) {
 	return nil, 0
 }
 
-// appendNodes appends endpoints, their count in a varint of size bytes at least.
+// appendNodes appends endpoints after their count in a varint of at least size bytes.
 func appendNodes(dst []byte, nodes []node, size int) []byte {
 	count := uint32(len(nodes) + 1)
 	dst = AppendUvarintSize(dst, count, max(size, UvarintLen(count)))

@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// endpointsOf are the node endpoints of a decoded response.
+// endpointsOf returns the node endpoints of a decoded response.
 func endpointsOf(m message) reflect.Value {
 	v := reflect.ValueOf(m).Elem()
 	if f := v.FieldByName("NodeEndpoints"); f.IsValid() {
@@ -19,7 +19,7 @@ func endpointsOf(m message) reflect.Value {
 	return v.FieldByName("Brokers")
 }
 
-// eachEndpointed calls do for all that is walked and carries node endpoints.
+// eachEndpointed calls do for all walkable messages with node endpoints.
 func eachEndpointed(do func(key, version int16)) {
 	carriers(func(key, version int16) {
 		if Walkable(Response, key, version) {
@@ -28,9 +28,9 @@ func eachEndpointed(do func(key, version int16)) {
 	})
 }
 
-// Rule 10: endpoints stand behind a length that is sent already. Whatever
-// length addresses get, the message keeps its own; endpoints that clients get
-// are those that were to be shown, in their order, and the rest is as it was.
+// Rule 10: the length of the message was sent before its endpoints. Whatever
+// length addresses get, the message keeps its own; clients get endpoints that
+// should be shown, in their order, and the rest is unchanged.
 func TestWalkedEndpointsKeepTheirLength(t *testing.T) {
 	all, some, none := 0, 0, 0
 	eachEndpointed(func(key, version int16) {
@@ -88,7 +88,7 @@ func isSubsequence(t *testing.T, have, want reflect.Value) {
 	}
 }
 
-// Every difference of length that one endpoint can bring about is filled.
+// Every difference in length that one endpoint can cause is filled.
 func TestEveryGapIsFilled(t *testing.T) {
 	eachEndpointed(func(key, version int16) {
 		m := newMessage(t, Response, key, version)
@@ -104,8 +104,8 @@ func TestEveryGapIsFilled(t *testing.T) {
 				t.Fatal(err)
 			}
 			have := endpointsOf(decode(t, Response, key, version, got))
-			// The varint of the host's length shrinks by one, so all gaps but few are
-			// met: those that no filling has are left out.
+			// The gap is len(long)-n, or one more if the varint of the host's length
+			// shrinks. No gap leaves the endpoint out.
 			if have.Len() != 1 || have.Index(0).FieldByName("Host").Len() != n {
 				t.Fatalf("%s v%d: a host of %d bytes in place of %d is left out", Name(key), version, n, len(long))
 			}
@@ -113,8 +113,8 @@ func TestEveryGapIsFilled(t *testing.T) {
 	})
 }
 
-// A small message that is there as a whole when its walk begins has its length
-// told afterwards: addresses of any length are shown. Most with such endpoints are.
+// The length of a small message that has arrived whole is sent after the edit:
+// addresses of any length are shown. Most messages with endpoints are small.
 func TestEndpointsOfASmallMessageMayGrow(t *testing.T) {
 	to := func(id int32, host string, port int32) (string, int32, bool, error) {
 		return host + ".of.a.much.longer.name.example", port, true, nil
@@ -143,8 +143,8 @@ func TestEndpointsOfASmallMessageMayGrow(t *testing.T) {
 	})
 }
 
-// A client that is told of a broker under a name too long to fit is told
-// nothing of it, and neither of the one that the name stood for.
+// If the virtual address of a broker is too long to fit, clients see neither
+// that nor the broker's own address.
 func TestAnEndpointThatDoesNotFitIsLeftOut(t *testing.T) {
 	m := kmsg.NewPtrFetchResponse()
 	m.Version = 16

@@ -5,11 +5,11 @@ import (
 	"fmt"
 )
 
-// Reader reads a message field by field. After its first error it reads zeroes.
-// The bytes that it returns are views into the message.
+// Reader reads a message field by field. After its first error it returns zero
+// values. Returned bytes are views of the message.
 type Reader struct {
-	// Flexible picks the compact encodings of strings, bytes and arrays, and
-	// says that structures end with tags.
+	// Flexible selects the compact encodings of strings, bytes and arrays, and
+	// tags at the end of structures.
 	Flexible bool
 
 	b   []byte
@@ -26,10 +26,10 @@ func (r *Reader) Err() error { return r.err }
 // At returns the offset of the next field.
 func (r *Reader) At() int { return r.at }
 
-// Rest returns what was not read yet.
+// Rest returns the unread bytes.
 func (r *Reader) Rest() []byte { return r.b[r.at:] }
 
-// Fail makes the reader fail, unless it has already.
+// Fail sets the error, unless there is one already.
 func (r *Reader) Fail(err error) {
 	if r.err == nil {
 		r.err, r.at = err, len(r.b)
@@ -96,7 +96,7 @@ func (r *Reader) Uvarint() uint32 {
 	return u
 }
 
-// String reads a string. null reports that there is none.
+// String reads a string. null reports a null string.
 func (r *Reader) String() (s []byte, null bool) {
 	var n int
 	if r.Flexible {
@@ -107,7 +107,7 @@ func (r *Reader) String() (s []byte, null bool) {
 	return r.sized(n)
 }
 
-// Bytes reads bytes or records. null reports that there are none.
+// Bytes reads bytes or records. null reports null.
 func (r *Reader) Bytes() (b []byte, null bool) {
 	var n int
 	if r.Flexible {
@@ -125,8 +125,8 @@ func (r *Reader) sized(n int) ([]byte, bool) {
 	return r.Span(n), false
 }
 
-// Array reads the length of an array; that of null is -1. It is never more than
-// the bytes that are left.
+// Array reads the length of an array; -1 is null. It never exceeds the number of
+// bytes left.
 func (r *Reader) Array() int {
 	var n int
 	if r.Flexible {
@@ -144,8 +144,8 @@ func (r *Reader) Array() int {
 	return n
 }
 
-// Tags skips the tags of a flexible structure, and returns them with their
-// count. It returns nil for one that is not flexible.
+// Tags skips the tags of a structure and returns them, including their count;
+// nil if the message is not flexible.
 func (r *Reader) Tags() []byte {
 	if !r.Flexible {
 		return nil

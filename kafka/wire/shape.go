@@ -1,7 +1,7 @@
 package wire
 
-// A shape is the layout of one version of a message, as far as a Walker has to
-// know it: a flat program that runs as the bytes come.
+// A shape is the part of the layout of a message version that a Walker needs: a
+// flat program that runs as the bytes arrive.
 type shape struct {
 	ops      []op
 	flexible bool
@@ -10,31 +10,31 @@ type shape struct {
 
 type op struct {
 	do opcode
-	// n is: the length of opFixed, opID and opSession; where opArray goes on if it is
-	// empty, and opNodes if it was edited; where opNext goes back to; 1 where
-	// tag 0 of opEnd is node endpoints.
+	// n depends on the op: the length of opFixed, opID and opSession; the next op
+	// if opArray or opTopics is empty, or if opNodes was edited; the first op of
+	// an element for opNext; 1 if tag 0 of opEnd is node endpoints.
 	n int
 }
 
 type opcode uint8
 
 const (
-	opFixed   opcode = iota // bytes of no interest
-	opSession               // the number of a fetch session
-	opString                // a string, or null, of no interest
-	opBytes                 // records, or null: never looked at
+	opFixed   opcode = iota // bytes that are never edited
+	opSession               // the id of a fetch session
+	opString                // a string, or null, that is never edited
+	opBytes                 // records, or null: never decoded
 	opTxnID                 // the transactional id of a Produce request
-	opTopics                // the array of topics: its count tells how much the message grows
+	opTopics                // the array of topics, whose count determines the growth of the message
 	opArray                 // another array
 	opNext                  // the end of an array's element
 	opName                  // a topic's name
 	opID                    // a topic's id
 	opTags                  // the tags of a structure
-	opNodes                 // an array of node endpoints; as an opArray it follows
+	opNodes                 // an array of node endpoints; the same as an opArray follows it
 	opEnd                   // the tags of the message
 )
 
-// shapes are the messages that can be walked, by direction, key and version.
+// shapes has the messages that can be walked, by direction, key and version.
 var shapes = buildShapes()
 
 type shapeTable [2][keyShareAcknowledge + 1][]shape
@@ -102,7 +102,7 @@ func (b *builder) tags() {
 func (b *builder) array(do opcode, element func()) {
 	at := len(b.ops)
 	b.add(do, 0)
-	b.add(opFixed, 0) // ends the run of fixed bytes, and is where an element begins
+	b.add(opFixed, 0) // stops merging of fixed bytes; an element begins here
 	element()
 	b.tags()
 	b.add(opNext, at+1)
@@ -122,7 +122,8 @@ func (b *builder) topics(named bool, partition func()) {
 	})
 }
 
-// nodes adds an array of node endpoints: once to be edited, once to be passed.
+// nodes adds an array of node endpoints twice: as opNodes to edit it, and as
+// opArray to pass it.
 func (b *builder) nodes() {
 	at := len(b.ops)
 	b.add(opNodes, 0)
@@ -135,8 +136,7 @@ func (b *builder) nodes() {
 	b.ops[at].n = len(b.ops)
 }
 
-// messageTags adds the tags at the end of a message. nodes says that tag 0 is
-// node endpoints.
+// messageTags adds the tags at the end of a message. nodes marks tag 0 as node endpoints.
 func (b *builder) messageTags(nodes bool) {
 	if !b.flexible {
 		return

@@ -6,7 +6,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// The keys that this package knows by name.
+// API keys that this package uses by name.
 const (
 	keyProduce            = int16(kmsg.Produce)
 	keyFetch              = int16(kmsg.Fetch)
@@ -26,7 +26,7 @@ const (
 const MaxKey = kmsg.MaxKey
 
 // withheld are the APIs that no client of a broker uses, with the reason.
-// Whatever is not known at all is withheld as well.
+// Unknown APIs are withheld as well.
 var withheld = map[kmsg.Key]string{
 	kmsg.LeaderAndISR:       "from the controller to brokers",
 	kmsg.StopReplica:        "from the controller to brokers",
@@ -57,33 +57,33 @@ var withheld = map[kmsg.Key]string{
 	kmsg.ReadShareGroupStateSummary: "between brokers: the state of share groups",
 }
 
-// WriteTxnMarkers is not withheld though brokers use it: an administrator ends
-// hanging transactions by it (KIP-664), and the broker asks for the right to.
+// WriteTxnMarkers is not withheld although brokers use it: administrators abort
+// hanging transactions with it (KIP-664), and the broker authorizes it.
 
 // An apiSpec declares what this package does to the messages of one API beyond
-// passing them. It stands in the file named for the key of the API, under a
-// comment that tells all that happens to that API, and in which versions.
+// passing them. It is in the file named for the API key, below a comment that
+// documents all handling of that API by version.
 type apiSpec struct {
 	key    int16
 	lowest int16 // the first version that can be carried
-	// walkRequest and walkResponse write down the layout of a version, as far as
-	// a Walker has to know it; nil: such messages cannot be walked.
+	// walkRequest and walkResponse build the shape of a version; nil if such
+	// messages cannot be walked.
 	walkRequest, walkResponse func(b *builder, version int16)
 	addressesFrom             int16                  // the first version whose responses have addresses, or noVersion
 	mapAddresses              func(e *addressEditor) // edits them; nil: a Walker does
-	streams                   bool                   // responses have records in them
+	streams                   bool                   // responses contain records
 }
 
-// specs are the APIs that are more than passed. ApiVersions needs no spec.
+// specs are the APIs that are not only passed. ApiVersions needs no spec.
 var specs = []*apiSpec{
 	&produce, &fetch, &metadata, &findCoordinator, &saslHandshake, &describeConfigs,
 	&describeQuorum, &describeCluster, &shareFetch, &shareAcknowledge,
 }
 
-// api is what is known of one API.
+// api is the table entry of one API.
 type api struct {
 	name     string // empty: unknown
-	max      int16  // the newest version that kmsg has
+	max      int16  // the newest version in kmsg
 	flexible int16  // the first flexible version, or noVersion
 	withheld string // why no client may use it
 	spec     *apiSpec
@@ -96,7 +96,7 @@ const (
 
 var table = buildTable()
 
-// kafkaName turns the names of kmsg into Kafka's own.
+// kafkaName turns names of kmsg into Kafka's own.
 var kafkaName = strings.NewReplacer("SASL", "Sasl", "SCRAM", "Scram", "ACL", "Acl", "ISR", "Isr", "ID", "Id",
 	"PartitionAssignments", "PartitionReassignments")
 
@@ -121,7 +121,7 @@ func buildTable() (t [MaxKey + 1]api) {
 	return t
 }
 
-// specOf returns the spec of an API; nil: there is none.
+// specOf returns the spec of an API, or nil.
 func specOf(key int16) *apiSpec {
 	if key < 0 || key > MaxKey {
 		return nil
@@ -129,9 +129,9 @@ func specOf(key int16) *apiSpec {
 	return table[key].spec
 }
 
-// Known returns the versions of an API that the proxy can carry for a client.
-// ok is false for an unknown API, and for one that clients of a broker do not
-// use: it is neither offered nor carried.
+// Known returns the versions of an API that the proxy can carry for a client. ok
+// is false for an unknown API and for a withheld one, which are neither offered
+// nor carried.
 func Known(key int16) (lowest, highest int16, ok bool) {
 	if key < 0 || key > MaxKey || table[key].name == "" || table[key].withheld != "" {
 		return 0, -1, false
@@ -159,7 +159,7 @@ func Name(key int16) string {
 }
 
 // Flexible reports whether a version of an API is flexible: compact, with tags.
-// A version newer than all known ones is taken to be like the newest.
+// Versions newer than all known ones are like the newest.
 func Flexible(key, version int16) bool {
 	return key >= 0 && key <= MaxKey && table[key].name != "" && version >= table[key].flexible
 }

@@ -35,8 +35,7 @@ func TestTheTableIsThatOfKmsg(t *testing.T) {
 	}
 }
 
-// Rule 14: what is not known is neither offered nor carried, so no filter has to
-// know an API that it never saw.
+// Rule 14: unknown APIs are neither offered nor carried, so filters never see them.
 func TestUnknownKeysAreNothing(t *testing.T) {
 	for _, key := range []int16{-32768, -1, MaxKey + 1, 32767} {
 		if _, _, ok := Known(key); ok || Flexible(key, 9) || Name(key) != "Unknown" || Withheld(key) != "" ||
@@ -49,7 +48,7 @@ func TestUnknownKeysAreNothing(t *testing.T) {
 	}
 }
 
-// The raft-only APIs, and those between brokers, are never offered.
+// APIs between brokers or between controllers are never offered.
 func TestAPIsThatAreNotForClientsAreWithheld(t *testing.T) {
 	for _, name := range []string{
 		"Vote", "BeginQuorumEpoch", "EndQuorumEpoch", "FetchSnapshot", "AddRaftVoter", "RemoveRaftVoter", "UpdateRaftVoter",
@@ -79,7 +78,7 @@ func TestAPIsThatAreNotForClientsAreWithheld(t *testing.T) {
 	}
 }
 
-// A reader finds what happens to an API in the file of its key and name.
+// All handling of an API is documented in the file of its key and name.
 func TestEveryEditedAPIHasItsFile(t *testing.T) {
 	words := regexp.MustCompile(`[A-Z][a-z]+`)
 	named := map[string]string{}

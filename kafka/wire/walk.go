@@ -5,16 +5,16 @@ import (
 	"fmt"
 )
 
-// measured is what an op was found to be.
+// measured is the extent of an op in the bytes at hand.
 type measured struct {
-	used int  // bytes that it has itself
-	val  int  // what they say: bytes that pass behind it, elements, or tags
-	need int  // > 0: so many bytes are wanted first, counted from the op
-	edit bool // those used bytes change
+	used int  // bytes of the op itself
+	val  int  // their meaning: bytes that pass behind them, elements, or tags
+	need int  // > 0: bytes needed before the op can be measured, counted from its beginning
+	edit bool // the used bytes are edited
 }
 
-// measure looks at the op that b begins with. It may be asked again, with more
-// of the same.
+// measure measures the op at the beginning of b. It may be called again with
+// more of the same bytes.
 func (w *Walker) measure(b []byte) (m measured, err error) {
 	if w.known {
 		m, err = w.measureOp(w.s.ops[w.pc], b)
@@ -76,7 +76,7 @@ func (w *Walker) measureOp(o op, b []byte) (m measured, err error) {
 	}
 }
 
-// measureSession tells of a session once its number is there.
+// measureSession passes the id of a fetch session to the edits.
 func (w *Walker) measureSession(b []byte) measured {
 	const size = 4
 	if len(b) < size {
@@ -86,19 +86,19 @@ func (w *Walker) measureSession(b []byte) measured {
 	return measured{used: size}
 }
 
-// measureID asks about an id before it is edited: one that stays as it is does
-// not keep what is around it from passing in one piece.
+// measureID calls TopicID before the id is edited, so that an unchanged id does
+// not split the bytes around it.
 func (w *Walker) measureID(m measured, b []byte) (measured, error) {
 	if m.need > 0 {
 		return m, nil
 	}
-	w.id = [16]byte(b) // its own would cost an allocation
+	w.id = [16]byte(b) // a variable of its own would be allocated
 	err := w.edits.TopicID(&w.id)
 	m.edit = w.id != [16]byte(b)
 	return m, err
 }
 
-// wholly takes what an op says that follows it as a part of it, to be edited.
+// wholly includes the value behind an op's length in the op, to be edited.
 func wholly(m measured, b []byte) measured {
 	m.used += max(m.val, 0)
 	m.val, m.edit = 0, true
@@ -108,7 +108,7 @@ func wholly(m measured, b []byte) measured {
 	return m
 }
 
-// measureHead takes everything up to the count of topics as one op.
+// measureHead measures everything up to the count of topics as one op.
 func (w *Walker) measureHead(b []byte) (measured, error) {
 	at, session := 0, -1
 	for _, o := range w.s.ops {
@@ -139,10 +139,10 @@ func (w *Walker) measureHead(b []byte) (measured, error) {
 		}
 		at += max(m.val, 0)
 	}
-	return measured{}, nil // every shape that is named has topics
+	return measured{}, nil // unreachable: every such shape has topics
 }
 
-// measureTags looks at the count of tags, or at the next one.
+// measureTags measures the count of tags, or the next tag.
 func (w *Walker) measureTags(o op, b []byte) (measured, error) {
 	u, n, err := uvarint(b)
 	if n == 0 || err != nil {
@@ -158,7 +158,7 @@ func (w *Walker) measureTags(o op, b []byte) (measured, error) {
 	m := measured{used: n + k, val: int(size)}
 	if u == 0 && o.n == 1 && w.edits.Node != nil {
 		if m.val > w.left-m.used {
-			return m, nil // told by measure
+			return m, nil // measure reports the error
 		}
 		m = wholly(m, b)
 	}
@@ -189,7 +189,7 @@ func (w *Walker) length(b []byte, size int) (m measured, err error) {
 	return m, err
 }
 
-// advance goes behind the op that was measured.
+// advance moves behind the measured op.
 func (w *Walker) advance(m measured) {
 	w.left -= m.used
 	o := w.s.ops[w.pc]
@@ -245,7 +245,7 @@ func (w *Walker) advance(m measured) {
 	}
 }
 
-// advanceTopic goes behind the name or id of a topic.
+// advanceTopic moves behind the name or id of a topic.
 func (w *Walker) advanceTopic() {
 	last, left := w.counts[0] == 1, w.left-w.skip
 	if w.topicLeft = 0; w.edits.TopicSize != nil {
@@ -256,11 +256,11 @@ func (w *Walker) advanceTopic() {
 		}
 	}
 	if last && w.edits.Node == nil {
-		w.pc, w.depth = len(w.s.ops), 0 // nothing behind it is changed
+		w.pc, w.depth = len(w.s.ops), 0 // no edit follows
 	}
 }
 
-// edit appends what the op b becomes.
+// edit appends the replacement of b, the bytes of the current op.
 func (w *Walker) edit(out, b []byte) ([]byte, error) {
 	o := w.s.ops[w.pc]
 	if !w.known {
@@ -275,7 +275,7 @@ func (w *Walker) edit(out, b []byte) ([]byte, error) {
 		}
 		return w.editName(out, b)
 	case opID:
-		return append(out, w.id[:]...), nil // as measureID was told
+		return append(out, w.id[:]...), nil // as measureID got it
 	case opNodes:
 		return w.editNodes(out, b)
 	default: // opEnd
@@ -286,7 +286,7 @@ func (w *Walker) edit(out, b []byte) ([]byte, error) {
 	}
 }
 
-// editHead edits the transactional id, and leaves what follows it as it is.
+// editHead edits the transactional id and copies the rest of the head.
 func (w *Walker) editHead(out, b []byte) ([]byte, error) {
 	m, err := w.length(b, 2)
 	if err != nil {
@@ -305,7 +305,7 @@ func (w *Walker) editHead(out, b []byte) ([]byte, error) {
 	return append(out, b[n:]...), nil
 }
 
-// editFree replaces a string by one of any length.
+// editFree replaces a string with one of any length.
 func (w *Walker) editFree(out, b []byte, edit func(dst, s []byte) ([]byte, error)) ([]byte, error) {
 	m, err := w.length(b, 2)
 	if err != nil {
@@ -322,9 +322,9 @@ func (w *Walker) editFree(out, b []byte, edit func(dst, s []byte) ([]byte, error
 	return AppendString(out, s, w.s.flexible), nil
 }
 
-// editName replaces a name so that it grows by what was told, however long it
-// is: the varint of its length takes one byte more where names grow, and as
-// many as before where they shrink.
+// editName replaces a name so that its encoding grows by the same number of
+// bytes for every name: the varint of its length takes one byte more if names
+// grow, and as many as before if they shrink.
 func (w *Walker) editName(out, b []byte) ([]byte, error) {
 	m, err := w.length(b, 2)
 	if err != nil {

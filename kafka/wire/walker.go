@@ -3,63 +3,63 @@ package wire
 import "sync"
 
 const (
-	// MaxHeld bounds the bytes that a Walker waits for at once: one name, or
-	// all node endpoints of a message. More is an error.
+	// MaxHeld bounds the bytes that a Walker holds at once: one name, or all node
+	// endpoints of a message. More is an error.
 	MaxHeld = 64 << 10
-	// copyLimit is the size up to which bytes between two edits are copied.
-	// More are returned as a view, which costs another call.
+	// copyLimit bounds the bytes between two edits that are copied. More are
+	// returned as a view, which costs another call.
 	copyLimit = 16 << 10
 )
 
-// A Walker rewrites the body of one message while it streams. It reads the
-// structure alone, and only as far as something may change. It never looks at
-// records, and copies or holds only small pieces beside a change.
+// A Walker edits the body of one message while it streams. It reads only the
+// structure, and only as far as an edit may follow. It never decodes records,
+// and copies or holds only small pieces next to an edit.
 //
 //	w.Init(Response, key, version, bodySize, &edits)
 //	for {
 //		out, view, n, pass, err := w.Next(scratch[:0], p)
-//		// send out, then view, and drop p[:n]; then pass as many bytes as
-//		// pass says, which follow p[:n], without showing them. Go on with
-//		// what follows them, until Done.
+//		// Send out, then view, and drop p[:n]. Then send the next pass bytes
+//		// behind p[:n] without giving them to the Walker. Continue with the
+//		// bytes behind them, until Done.
 //	}
 //
-// It returns nothing before Growth is known, so that the new length of the
+// It returns no bytes before Growth is known, so that the new length of the
 // frame can be sent first: scratch may begin with it. Names and ids are edited
-// where they stand. Node endpoints stand at the end, so they are made to take
-// as many bytes as before (see node_endpoints.go), unless the first call of
-// Next gets all of a message of up to MaxHeld.
+// where they occur. Node endpoints are at the end of the message, so they must
+// keep their length (see node_endpoints.go), unless the first call of Next gets
+// a whole message of up to MaxHeld.
 type Walker struct {
 	s     *shape
 	edits *Edits
-	free  bool // whole: lengths need not be kept
+	free  bool // whole message: lengths may change
 
 	pc     int       // the next op
 	counts [4]uint32 // elements left, by depth of arrays
-	depth  int       // in counts; 0: outside
+	depth  int       // into counts; 0: outside of arrays
 	inTags bool      // the count of the tags at pc was read
 	tags   uint32    // tags left, if inTags
 
-	left   int // bytes of the body behind what is done, held ones included
-	skip   int // of them, those that pass now
-	pad    int // bytes that node endpoints fell short by, to be filled in the message's tags
+	left   int // bytes of the body that are not done, held ones included
+	skip   int // how many of them pass next
+	pad    int // bytes that the node endpoints are too short; the message's tags fill them
 	growth int
 	per    int // growth of each name on the wire
 	known  bool
 	begun  bool
 	hidden int // nodes that the edits gave no address for
 
-	id        [16]byte // what the id that was measured last becomes
-	nodes     uint32   // of an array of endpoints whose end was not found yet: how many are left, plus one
-	nodesAt   int      // where the next one of them begins
-	topicLeft int      // left behind the name of a topic that is not the last; 0: nobody wants to know
-	manyNodes bool     // there is one at all
+	id        [16]byte // replacement of the last measured id
+	nodes     uint32   // endpoints left in an array whose end was not found yet, plus one
+	nodesAt   int      // offset of the next of them
+	topicLeft int      // bytes left behind the name of a topic that is not the last; 0: not needed
+	manyNodes bool     // the array has an endpoint
 
-	held []byte // the beginning of an op whose end has not come
-	word []byte // what the string that was edited last became
+	held []byte // beginning of an incomplete op
+	word []byte // buffer of the last edited string
 }
 
-// Init begins with a message whose body has size bytes. It must be Walkable.
-// The Walker keeps edits until the message is done.
+// Init starts a message whose body has size bytes. It must be Walkable. The
+// Walker keeps edits until the message is done.
 func (w *Walker) Init(d Direction, key, version int16, size int, edits *Edits) {
 	held, word := w.held, w.word
 	if cap(held) > copyLimit {
@@ -78,18 +78,18 @@ func (w *Walker) Init(d Direction, key, version int16, size int, edits *Edits) {
 	}
 }
 
-// Growth returns by how many bytes the body grows, or shrinks if negative. It
-// is known when Next first returns bytes.
+// Growth returns by how many bytes the body grows, or shrinks if negative. It is
+// known when Next first returns bytes.
 func (w *Walker) Growth() (bytes int, known bool) { return w.growth, w.known }
 
-// Done reports whether the message is over.
+// Done reports whether the message is complete.
 func (w *Walker) Done() bool { return w.left == 0 && w.pc == len(w.s.ops) }
 
-// Next continues with p, which begins where the last call, or what it let pass,
-// ended. Bytes behind the message are ignored. Next appends what it edits to
-// dst: out is dst with that, and view a part of p that follows it. n bytes of p
-// are done; the caller passes the next pass bytes behind p[:n] itself. A
-// message without a body needs one call with no bytes.
+// Next continues with p, which begins where the last call, including the bytes
+// that it let pass, ended. Bytes behind the message are ignored. out is dst with
+// the edited bytes appended, and view is the part of p that follows them. n
+// bytes of p are done; the caller sends the next pass bytes behind p[:n] itself.
+// A message without a body takes one call with no bytes.
 func (w *Walker) Next(dst, p []byte) (out, view []byte, n, pass int, err error) {
 	p = p[:min(len(p), w.left-len(w.held))]
 	if !w.begun {
@@ -120,7 +120,7 @@ func (w *Walker) Next(dst, p []byte) (out, view []byte, n, pass int, err error) 
 			if w.left == 0 {
 				break
 			}
-			w.skip = w.left // what is behind a message is read by nobody
+			w.skip = w.left // bytes behind the last op are not read
 			continue
 		}
 		if at == len(p) && w.left > 0 {
@@ -152,7 +152,7 @@ func (w *Walker) Next(dst, p []byte) (out, view []byte, n, pass int, err error) 
 	return out, view, at, pass, nil
 }
 
-// merge appends a piece that passes, if that saves the caller a call.
+// merge appends a view to out if that saves the caller a write.
 func merge(out, piece []byte) (merged, view []byte) {
 	if len(out) > 0 && len(piece) <= copyLimit {
 		return append(out, piece...), nil
@@ -160,7 +160,7 @@ func merge(out, piece []byte) (merged, view []byte) {
 	return out, piece
 }
 
-// finishHeld adds bytes of p to those held until they are a whole op.
+// finishHeld adds bytes of p to the held ones until the op is complete.
 func (w *Walker) finishHeld(dst, p []byte) (out []byte, at int, err error) {
 	for {
 		m, err := w.measure(w.held)
@@ -187,8 +187,8 @@ func (w *Walker) finishHeld(dst, p []byte) (out []byte, at int, err error) {
 }
 
 // Rewrite edits the body of a whole message, which must be Walkable. Names and
-// addresses may have any length. It returns body itself if nothing changed, or
-// dst with the new body.
+// addresses may change their length. It returns body itself if nothing changed,
+// or dst with the new body.
 func Rewrite(dst []byte, d Direction, key, version int16, body []byte, edits *Edits) ([]byte, error) {
 	w, _ := rewriters.Get().(*Walker)
 	defer rewriters.Put(w)
@@ -197,7 +197,7 @@ func Rewrite(dst []byte, d Direction, key, version int16, body []byte, edits *Ed
 	return out, err
 }
 
-// rewriters are pooled: small messages are rewritten in great numbers.
+// rewriters are pooled because many small messages are rewritten.
 var rewriters = sync.Pool{New: func() any { return new(Walker) }}
 
 func (w *Walker) rewrite(dst []byte, d Direction, key, version int16, body []byte, edits *Edits) ([]byte, error) {
@@ -205,8 +205,8 @@ func (w *Walker) rewrite(dst []byte, d Direction, key, version int16, body []byt
 	return w.all(dst, body)
 }
 
-// atOnce is Next for a small message that came as a whole. Its length is still
-// free, so no endpoint is left out for being longer.
+// atOnce is Next for a small message that arrived whole. Its length may still
+// change, so no endpoint is left out for being longer.
 func (w *Walker) atOnce(dst, body []byte) (out, view []byte, n, pass int, err error) {
 	out, err = w.all(dst, body)
 	switch {

@@ -12,8 +12,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Names of every length grow and shrink by what was told, those too whose
-// length takes a byte more or less.
+// Names of every length grow and shrink as announced, even if their length then
+// takes a byte more or less.
 func TestNamesOfEveryLengthKeepTheGrowth(t *testing.T) {
 	for _, c := range []struct {
 		d            Direction
@@ -44,7 +44,7 @@ func TestNamesOfEveryLengthKeepTheGrowth(t *testing.T) {
 	}
 }
 
-// Records go out as they came in: views, and what is let pass.
+// Records are never held or copied: they are returned as views or let pass.
 func TestRecordsAreNeitherHeldNorCopied(t *testing.T) {
 	key, body := bulk(Request, 12, 100<<10)
 	var w Walker
@@ -65,7 +65,7 @@ func TestRecordsAreNeitherHeldNorCopied(t *testing.T) {
 	if copied > 6*copyLimit || passed < len(body)*8/10 || cap(w.held) > copyLimit {
 		t.Errorf("of %d bytes %d were copied, %d passed, %d are held", len(body), copied, passed, cap(w.held))
 	}
-	// Two topics in one piece, with much between their names: that is no copy either.
+	// Two topics in one piece, with many bytes between their names, are not copied either.
 	m := kmsg.NewPtrProduceRequest()
 	m.Version = 12
 	for range 3 {
@@ -86,9 +86,8 @@ func TestRecordsAreNeitherHeldNorCopied(t *testing.T) {
 	}
 }
 
-// A message whose frame ends before it does is refused, wherever that is: as
-// far as it is looked at, which without edits of node endpoints is up to the
-// last topic.
+// A message whose frame ends too early is refused wherever it is cut, as far as
+// it is read: without edits of node endpoints, up to the last topic.
 func TestMessagesCutOffAreRefused(t *testing.T) {
 	walkables(t, func(d Direction, key, version int16) {
 		for seed := range uint64(20) {
@@ -107,7 +106,7 @@ func TestMessagesCutOffAreRefused(t *testing.T) {
 	})
 }
 
-// What would have to be held is bounded, whatever a message says.
+// The bytes to hold are bounded for every message.
 func TestTooMuchStructureIsRefused(t *testing.T) {
 	id := append(append([]byte{}, AppendUvarint(nil, 1<<20)...), bytes.Repeat([]byte{'x'}, 1<<20)...)
 	name := append([]byte{0, 0, 0, 0, 0, 0, 0, 2}, id...) // no id, acks, timeout, one topic
@@ -139,7 +138,7 @@ func TestTooMuchStructureIsRefused(t *testing.T) {
 			t.Errorf("%s: %v, %d bytes are held", what, err, cap(w.held))
 		}
 	}
-	// And a message that is larger than that is never taken at once.
+	// A message larger than the bound is never edited at once.
 	key, body := bulk(Response, 17, 20<<10)
 	var w Walker
 	w.Init(Response, key, 17, len(body), &Edits{Node: tolerant().Node})
@@ -149,7 +148,7 @@ func TestTooMuchStructureIsRefused(t *testing.T) {
 	}
 }
 
-// An edit that does not keep its word ends the walk.
+// An edit that does not grow names as announced ends the walk.
 func TestEditsThatLieAreRefused(t *testing.T) {
 	key, body := bulk(Request, 12, 10)
 	for by := -2; by <= 2; by++ {

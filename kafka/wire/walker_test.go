@@ -11,7 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// walkables are all messages that can be walked.
+// walkables calls do for all messages that can be walked.
 func walkables(t testing.TB, do func(d Direction, key, version int16)) {
 	t.Helper()
 	n := 0
@@ -28,8 +28,8 @@ func walkables(t testing.TB, do func(d Direction, key, version int16)) {
 	}
 }
 
-// walk sends a body through a Walker in pieces of random length, and checks
-// that what comes out has the length that was announced before its first byte.
+// walk sends a body through a Walker in pieces of random length, and checks that
+// the output has the length that was announced before its first byte.
 func walk(t testing.TB, rnd *rand.Rand, d Direction, key, version int16, body []byte, edits *Edits, most int) ([]byte, error) {
 	t.Helper()
 	var w Walker
@@ -75,7 +75,7 @@ func walk(t testing.TB, rnd *rand.Rand, d Direction, key, version int16, body []
 
 var errForeign = errors.New("foreign")
 
-// prefixing are the edits of a tenant on the way to the broker, or back.
+// prefixing are the edits of a tenant, to the broker or back.
 func prefixing(d Direction, prefix string) *Edits {
 	return &Edits{
 		TopicGrowth: map[Direction]int{Request: len(prefix), Response: -len(prefix)}[d],
@@ -99,7 +99,7 @@ func prefixing(d Direction, prefix string) *Edits {
 	}
 }
 
-// editTopics does to a decoded message what edits do to its bytes.
+// editTopics applies edits to a decoded message.
 func editTopics(t testing.TB, m message, edits *Edits) {
 	t.Helper()
 	name := func(s string, edit func(dst, name []byte) ([]byte, error)) string {
@@ -128,8 +128,8 @@ func editTopics(t testing.TB, m message, edits *Edits) {
 	}
 }
 
-// sessionOf is the fetch session of a message, -1 for none, and reports whether
-// edits have been told of that one, and of no other, since it was asked last.
+// sessionOf returns the fetch session of a message, or -1, and a function that
+// reports whether edits received that one, and no other, since its last call.
 func sessionOf(edits *Edits, m message) (told func(want int32) bool, session int32) {
 	session = -1
 	if r, ok := m.(*kmsg.FetchResponse); ok && r.Version >= 7 {
@@ -155,7 +155,7 @@ func directionOf(m message) Direction {
 	return Response
 }
 
-// addPrefix makes the names of a response those of a tenant.
+// addPrefix adds the prefix of a tenant to the names of a response.
 func addPrefix(m message, prefix string) {
 	topics := reflect.ValueOf(m).Elem().FieldByName("Topics")
 	for i := range topics.Len() {

@@ -6,8 +6,8 @@ import (
 	"penstock/routing/resource"
 )
 
-// Twice tells of two resources of one kind and name, with both places, and
-// with the formats where they differ.
+// Twice returns the fault of a second resource of one kind and name, with both
+// places, and with the formats if they differ.
 func Twice(first, again *resource.Object) resource.Fault {
 	message := fmt.Sprintf("stands here twice, first at %s:%d", first.File, first.Line)
 	if a, b := first.Format(), again.Format(); a != b {

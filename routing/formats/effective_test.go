@@ -14,9 +14,9 @@ import (
 	"penstock/routing/resource"
 )
 
-// What the good ones do stands beside them: for each destination and source
-// the route that decides, and the shares. There are endpoints for each subset
-// that they speak of, and for all services but those that are called after it.
+// The expected effect of the good files is beside them: for each destination and
+// source the deciding route, and the shares. There are endpoints for each subset
+// that they name, and for all services except "nobody" and those named not-yet.
 func TestGoodDocumentsDoWhatStandsBesideThem(t *testing.T) {
 	eachFile(t, "*/good/*.yaml", func(t *testing.T, file, text string) {
 		objects, faults := decode(filepath.Base(file), text)
@@ -48,7 +48,9 @@ func TestGoodDocumentsDoWhatStandsBesideThem(t *testing.T) {
 			}
 			s := &resource.Service{Protocol: protocol}
 			for i, version := range []string{"v0", "v1", "v2", "1.0"} {
-				s.Endpoints = append(s.Endpoints, resource.Endpoint{Address: fmt.Sprintf("127.0.0.1:%d", 7000+i), Tags: map[string]string{"version": version}})
+				s.Endpoints = append(s.Endpoints, resource.Endpoint{
+					Address: fmt.Sprintf("127.0.0.1:%d", 7000+i), Tags: map[string]string{"version": version},
+				})
 			}
 			changes = append(changes, resource.Put(resource.Object{Key: resource.Key{Kind: "Service", Name: name}, Spec: s}))
 		}

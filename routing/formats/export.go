@@ -16,13 +16,13 @@ import (
 // Own is the name of Penstock's own format.
 const Own = "penstock"
 
-// exports are the other formats that resources are given back in.
+// exports are the other formats that resources can be written in.
 var exports = map[string]func(resource.Object) (*yaml.Node, error){
 	"gateway": gateway.Export,
 	"kuma":    kuma.Export,
 }
 
-// Names are the formats that Encode knows, Penstock's own first.
+// Names returns the formats that Encode supports, Penstock's own first.
 func Names() []string {
 	names := []string{Own}
 	for name := range exports {
@@ -32,8 +32,8 @@ func Names() []string {
 	return names
 }
 
-// Encode gives a resource in a format of Names, as YAML with secrets hidden.
-// Not every format has every kind.
+// Encode returns a resource in one of the formats of Names, as YAML with secrets
+// hidden. A format may lack kinds.
 func Encode(format string, o resource.Object) ([]byte, error) {
 	if format == Own {
 		return resource.EncodeYAML(o), nil
@@ -49,7 +49,7 @@ func Encode(format string, o resource.Object) ([]byte, error) {
 	var out bytes.Buffer
 	e := yaml.NewEncoder(&out)
 	e.SetIndent(2)
-	// Neither the tree, which is well-formed, nor the buffer gives an error.
+	// No error is possible: the tree is well-formed, and the buffer accepts it.
 	_ = e.Encode(root)
 	_ = e.Close()
 	return out.Bytes(), nil

@@ -1,13 +1,13 @@
-// Package formats takes the documents of other meshes as they are and turns
-// them into Penstock's resources, with the lines that they have; and it gives
-// resources back in those formats.
+// Package formats converts documents of Kuma, SMI and the Gateway API to
+// Penstock's resources, keeping their lines, and writes resources in these
+// formats.
 //
 //	objects, faults := resource.DecodeForeign(file, data, kinds, formats.All())
 //	text, err := formats.Encode("kuma", objects[0])
 //
-// Each format is a package below. This one lists them, unfolds the lists of
-// Kubernetes (kind: List) and of Kuma's API (items), and refuses what has an
-// apiVersion that nobody here knows, by naming the known ones.
+// Each format is a package below. This one lists them, unpacks lists of
+// Kubernetes (kind: List) and of Kuma's API (items), and refuses documents with
+// an unknown apiVersion by listing the known ones.
 package formats
 
 import (
@@ -23,8 +23,8 @@ import (
 	"penstock/routing/resource"
 )
 
-// All are the formats that are taken. They stand before those that tell their
-// documents by other things than apiVersion.
+// All returns the supported formats. They must precede formats that recognise
+// their documents by anything else than apiVersion.
 func All() []resource.Foreign {
 	all := []resource.Foreign{{Name: "a list", Is: isList, Items: items}}
 	all = append(all, kuma.Foreign()...)
@@ -33,11 +33,11 @@ func All() []resource.Foreign {
 	return append(all, resource.Foreign{Name: "another system", Is: isVersioned, Convert: unknown})
 }
 
-// listVersion is the apiVersion of Kubernetes' List.
+// listVersion is the apiVersion of a Kubernetes List.
 const listVersion = "v1"
 
-// isList tells a List of Kubernetes, in which each item says what it is, or
-// what Kuma's API gives for "all of a kind".
+// isList reports whether a document is a Kubernetes List, whose items give their
+// kinds, or a list of Kuma's API, whose items are of one kind.
 func isList(root *yaml.Node) bool {
 	kind := document.Child(root, "kind")
 	if kind == nil {
@@ -46,8 +46,7 @@ func isList(root *yaml.Node) bool {
 	return kind.Value == "List" && (document.TextOf(root, "apiVersion") == listVersion || document.Child(root, "apiVersion") == nil)
 }
 
-// items gives the documents of a list. Their number is bounded by that of the
-// values of a document.
+// items returns the documents of a list. Their number is bounded by resource.MaxNodes.
 func items(root *yaml.Node, fault resource.ForeignFault) []*yaml.Node {
 	f := document.Open(root, "List", nil, fault)
 	noise := map[string]bool{"metadata": true} // resourceVersion and the like
@@ -69,12 +68,12 @@ func items(root *yaml.Node, fault resource.ForeignFault) []*yaml.Node {
 
 func isVersioned(root *yaml.Node) bool { return document.Child(root, "apiVersion") != nil }
 
-// Versions are the known values of apiVersion.
+// Versions returns the known values of apiVersion.
 func Versions() []string {
 	return slices.Concat([]string{kuma.APIVersion}, smi.APIVersions(), gateway.APIVersions())
 }
 
-// unknown refuses an object of Kubernetes that no format is for.
+// unknown refuses a document with an apiVersion that no format has.
 func unknown(root *yaml.Node, fault resource.ForeignFault) []*yaml.Node {
 	n, version := document.Child(root, "apiVersion"), document.TextOf(root, "apiVersion")
 	name := document.Child(document.Child(root, "metadata"), "name")

@@ -17,12 +17,12 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the expected texts in testdata")
 
-// decode reads a text as check and apply do.
+// decode decodes a text as check and apply do.
 func decode(file, text string) ([]resource.Object, resource.Faults) {
 	return resource.DecodeForeign(file, []byte(text), append(resource.RoutingKinds(), gateway.Kinds()...), All())
 }
 
-// eachFile calls do with the files of testdata that a pattern is for.
+// eachFile calls do with the files of testdata that match a pattern.
 func eachFile(t *testing.T, pattern string, do func(t *testing.T, file, text string)) {
 	t.Helper()
 	files, err := filepath.Glob("testdata/" + pattern)
@@ -40,7 +40,7 @@ func eachFile(t *testing.T, pattern string, do func(t *testing.T, file, text str
 	}
 }
 
-// golden compares a text with what stands beside a file (go test -update
+// golden compares a text with the golden file beside a file (go test -update
 // writes it).
 func golden(t *testing.T, file, got string) {
 	t.Helper()
@@ -58,8 +58,7 @@ func golden(t *testing.T, file, got string) {
 	}
 }
 
-// Each file in testdata/*/bad breaks one rule; what users are told stands
-// beside it.
+// Each file in testdata/*/bad breaks one rule; the expected faults are beside it.
 func TestBadDocumentsGetTheFaultsThatStandBesideThem(t *testing.T) {
 	eachFile(t, "*/bad/*.yaml", func(t *testing.T, file, text string) {
 		objects, faults := decode(filepath.Base(file), text)
@@ -73,7 +72,7 @@ func TestBadDocumentsGetTheFaultsThatStandBesideThem(t *testing.T) {
 	})
 }
 
-// What the good ones become stands beside them.
+// The expected resources of the good files are beside them.
 func TestGoodDocumentsBecomeTheResourcesThatStandBesideThem(t *testing.T) {
 	eachFile(t, "*/good/*.yaml", func(t *testing.T, file, text string) {
 		objects, faults := decode(filepath.Base(file), text)
@@ -94,7 +93,7 @@ func TestGoodDocumentsBecomeTheResourcesThatStandBesideThem(t *testing.T) {
 	})
 }
 
-// checkGivenBack holds that a resource comes back from each format as it was.
+// checkGivenBack checks that a resource is the same after each format.
 func checkGivenBack(t interface {
 	Helper()
 	Fatalf(string, ...any)
@@ -112,7 +111,7 @@ func checkGivenBack(t interface {
 		if len(faults) > 0 || len(again) != 1 {
 			t.Fatalf("%s as %s: %v\n%s", o.Key, format, faults, text)
 		}
-		if format != Own && !asKumas(o.Labels) { // it is Kuma's from now on
+		if format != Own && !asKumas(o.Labels) { // it is in Kuma's format from now on
 			again[0].Labels = o.Labels
 		}
 		if !resource.Equal(o, again[0]) {
@@ -121,7 +120,7 @@ func checkGivenBack(t interface {
 	}
 }
 
-// has tells whether a format must have a resource.
+// has reports whether a format must support a resource.
 func has(format string, o *resource.Object) bool {
 	switch format {
 	case "kuma":
@@ -132,19 +131,19 @@ func has(format string, o *resource.Object) bool {
 	return true
 }
 
-// rollsOut tells the routes with a rollout, which is Penstock's alone.
+// rollsOut reports whether a route has a rollout, which only Penstock has.
 func rollsOut(o *resource.Object) bool {
 	r, ok := o.Spec.(*resource.MeshTCPRoute)
 	return ok && r.Rollout != nil
 }
 
-// foreignKind tells the error of a format that has nothing like a kind.
+// foreignKind reports whether a format has no equivalent for a kind.
 func foreignKind(err error) bool {
 	return errors.Is(err, kuma.ErrKind) || errors.Is(err, format.ErrKind)
 }
 
-// asKumas tells the labels that Kuma's documents get from those that somebody
-// wrote by hand.
+// asKumas reports whether labels are as on Kuma's documents rather than written
+// by hand.
 func asKumas(labels map[string]string) bool {
 	_, mesh := labels[resource.LabelMesh]
 	_, namespace := labels[document.LabelNamespace]
@@ -152,8 +151,8 @@ func asKumas(labels map[string]string) bool {
 	return mesh && !namespace && (form == resource.FormatKuma || form == resource.FormatKumaKubernetes)
 }
 
-// A rollout is Penstock's own: a route that has one is not given as Kuma's,
-// where it would be another route.
+// A rollout is Penstock's own: a route with one is not exported as Kuma's, which
+// would be another route.
 func TestARouteWithARolloutIsPenstocksAlone(t *testing.T) {
 	objects, faults := decode("x.yaml", `
 kind: MeshTCPRoute
@@ -171,7 +170,7 @@ spec:
 	for _, format := range Names() {
 		text, err := Encode(format, objects[0])
 		if format == "gateway" {
-			continue // it has no such kind at all
+			continue // the format lacks the kind
 		}
 		if (err == nil) != (format == Own) || err != nil && (!errors.Is(err, kuma.ErrKind) || !strings.Contains(err.Error(), "rollout")) {
 			t.Errorf("as %s: %v\n%s", format, err, text)

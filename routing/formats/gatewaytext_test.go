@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// What is given back is what the API takes: fields that it requires are there
-// also where they are empty.
+// Exported objects are valid for the API: required fields are present even if
+// they are empty.
 func TestAGrantIsGivenBackAsItWasWritten(t *testing.T) {
 	const text = `apiVersion: gateway.networking.k8s.io/v1beta1
 kind: ReferenceGrant
@@ -35,8 +35,8 @@ spec:
 	}
 }
 
-// A version that the API does not have does not get in by Penstock's own frame
-// either: what it is given back as could not be taken again.
+// Penstock's own format refuses versions that the API does not have, since the
+// exported object could not be read again.
 func TestAnOriginHasAVersionThatThereIs(t *testing.T) {
 	for version, want := range map[string]string{
 		"v1":       "",
@@ -44,7 +44,8 @@ func TestAnOriginHasAVersionThatThereIs(t *testing.T) {
 		"v1alpha3": "a.yaml:3: TCPRoute/odd spec.origin.apiVersion: this version of TCPRoute is not taken; known are v1, v1alpha2 (v1alpha3)",
 		"v7":       "a.yaml:3: TCPRoute/odd spec.origin.apiVersion: this version of TCPRoute is not taken; known are v1, v1alpha2 (v7)",
 	} {
-		_, faults := decode("a.yaml", "kind: TCPRoute\nname: odd\nspec: {origin: {apiVersion: "+version+"}, rules: [{backendRefs: [{name: a}]}]}\n")
+		_, faults := decode("a.yaml", "kind: TCPRoute\nname: odd\n"+
+			"spec: {origin: {apiVersion: "+version+"}, rules: [{backendRefs: [{name: a}]}]}\n")
 		got := ""
 		if len(faults) > 0 {
 			got = faults.Error()
@@ -55,10 +56,11 @@ func TestAnOriginHasAVersionThatThereIs(t *testing.T) {
 	}
 }
 
-// The version is given as the generation that a status speaks of; a document
-// that has none of a cluster's has no generation either.
+// The version is exported as the generation that a status refers to; an object
+// without a version has none.
 func TestTheVersionIsTheGeneration(t *testing.T) {
-	objects, faults := decode("a.yaml", "apiVersion: gateway.networking.k8s.io/v1\nkind: TCPRoute\nmetadata: {name: a, generation: 3}\nspec: {rules: [{backendRefs: [{name: a}]}]}\n")
+	objects, faults := decode("a.yaml", "apiVersion: gateway.networking.k8s.io/v1\nkind: TCPRoute\n"+
+		"metadata: {name: a, generation: 3}\nspec: {rules: [{backendRefs: [{name: a}]}]}\n")
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}

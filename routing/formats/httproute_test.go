@@ -9,8 +9,7 @@ import (
 	"penstock/routing/resource"
 )
 
-// drawHTTPRoute makes any valid route of its bounds: with each sort of match
-// and filter.
+// drawHTTPRoute draws any valid route, with each type of match and filter.
 func drawHTTPRoute(t *rapid.T) *resource.MeshHTTPRoute {
 	tcp := drawRoute(t)
 	r := &resource.MeshHTTPRoute{TargetRef: tcp.TargetRef}
@@ -20,9 +19,14 @@ func drawHTTPRoute(t *rapid.T) *resource.MeshHTTPRoute {
 			rule := resource.HTTPRule{Matches: []resource.HTTPMatch{drawMatch(t, i)}}
 			rule.Default.Filters = drawFilters(t)
 			if i == 0 && rapid.Bool().Draw(t, "redirects") {
-				rule.Default.Filters = append(rule.Default.Filters, resource.HTTPFilter{Type: "RequestRedirect", RequestRedirect: &resource.RequestRedirect{
-					Scheme: rapid.SampledFrom([]string{"", "http", "https"}).Draw(t, "scheme"), Hostname: "a.example.com", StatusCode: new(rapid.SampledFrom([]int{301, 302, 303, 307, 308}).Draw(t, "status")),
-				}})
+				rule.Default.Filters = append(rule.Default.Filters, resource.HTTPFilter{
+					Type: "RequestRedirect",
+					RequestRedirect: &resource.RequestRedirect{
+						Scheme:     rapid.SampledFrom([]string{"", "http", "https"}).Draw(t, "scheme"),
+						Hostname:   "a.example.com",
+						StatusCode: new(rapid.SampledFrom([]int{301, 302, 303, 307, 308}).Draw(t, "status")),
+					},
+				})
 			} else {
 				rule.Default.BackendRefs = to.Rules[0].Default.BackendRefs
 			}
@@ -33,13 +37,19 @@ func drawHTTPRoute(t *rapid.T) *resource.MeshHTTPRoute {
 	return r
 }
 
-// drawMatch makes a match that is unlike those of other numbers.
+// drawMatch draws a match that differs from those of other numbers.
 func drawMatch(t *rapid.T, number int) resource.HTTPMatch {
 	value := rapid.StringMatching(`[!-~]{1,9}`)
 	m := resource.HTTPMatch{Method: rapid.SampledFrom([]string{"", "GET", "POST"}).Draw(t, "method")}
-	m.Path = &resource.PathMatch{Type: rapid.SampledFrom([]string{"Exact", "PathPrefix", "RegularExpression"}).Draw(t, "path"), Value: fmt.Sprintf("/%d", number)}
+	m.Path = &resource.PathMatch{
+		Type:  rapid.SampledFrom([]string{"Exact", "PathPrefix", "RegularExpression"}).Draw(t, "path"),
+		Value: fmt.Sprintf("/%d", number),
+	}
 	for i := range rapid.IntRange(0, 2).Draw(t, "headers") {
-		h := resource.HeaderMatch{Type: rapid.SampledFrom([]string{"", "Exact", "Present", "Absent", "Prefix"}).Draw(t, "type"), Name: fmt.Sprintf("x-%d", i)}
+		h := resource.HeaderMatch{
+			Type: rapid.SampledFrom([]string{"", "Exact", "Present", "Absent", "Prefix"}).Draw(t, "type"),
+			Name: fmt.Sprintf("x-%d", i),
+		}
 		if h.Type != "Present" && h.Type != "Absent" {
 			h.Value = value.Draw(t, "value")
 		}
@@ -68,7 +78,7 @@ func drawFilters(t *rapid.T) (filters []resource.HTTPFilter) {
 	return filters
 }
 
-// Routes of HTTP come back as those of connections do.
+// HTTP routes are the same after each format, like TCP routes.
 func TestHTTPRoutesComeBackFromEachFormat(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := resource.Object{Key: resource.Key{Kind: "MeshHTTPRoute", Name: "r"}, Spec: drawHTTPRoute(t)}

@@ -15,10 +15,14 @@ import (
 	"penstock/routing/resource"
 )
 
-// drawRoute makes any valid route.
+// drawRoute draws any valid route.
 func drawRoute(t *rapid.T) *resource.MeshTCPRoute {
 	name := rapid.StringMatching(`[a-z0-9]([-a-z0-9._]{0,20}[a-z0-9])?`)
-	tags := rapid.MapOfN(rapid.StringMatching(`[!-+\--<>-~]{1,9}`).Filter(noQuote), rapid.StringMatching(`[!-+\--<>-~]{1,9}`).Filter(noQuote), 1, 3)
+	tags := rapid.MapOfN(
+		rapid.StringMatching(`[!-+\--<>-~]{1,9}`).Filter(noQuote),
+		rapid.StringMatching(`[!-+\--<>-~]{1,9}`).Filter(noQuote),
+		1, 3,
+	)
 	target := func(kind string) resource.TargetRef {
 		ref := resource.TargetRef{Kind: kind}
 		if kind == "MeshService" || kind == "MeshServiceSubset" {
@@ -36,7 +40,7 @@ func drawRoute(t *rapid.T) *resource.MeshTCPRoute {
 	}
 	for i := range rapid.IntRange(1, 3).Draw(t, "destinations") {
 		to := resource.RouteTo{TargetRef: target("MeshService"), Rules: []resource.RouteRule{{}}}
-		to.TargetRef.Name += fmt.Sprint(i) // no two the same
+		to.TargetRef.Name += fmt.Sprint(i) // all names are different
 		for range rapid.IntRange(0, 3).Draw(t, "backends") {
 			ref := target(rapid.SampledFrom([]string{"MeshService", "MeshServiceSubset"}).Draw(t, "backend"))
 			b := resource.BackendRef{Kind: ref.Kind, Name: ref.Name, Tags: ref.Tags}
@@ -60,13 +64,20 @@ func noQuote(s string) bool {
 	return true
 }
 
-// Any route comes back from any format as it was, whatever form and labels it
-// came with.
+// Any route is the same after any format, whatever form and labels it came with.
 func TestRoutesComeBackFromEachFormat(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		o := resource.Object{Key: resource.Key{Kind: "MeshTCPRoute", Name: rapid.StringMatching(`[a-z0-9]([-a-z0-9.]{0,20}[a-z0-9])?`).Draw(t, "route")}, Spec: drawRoute(t)}
+		o := resource.Object{
+			Key: resource.Key{
+				Kind: "MeshTCPRoute",
+				Name: rapid.StringMatching(`[a-z0-9]([-a-z0-9.]{0,20}[a-z0-9])?`).Draw(t, "route"),
+			},
+			Spec: drawRoute(t),
+		}
 		word := rapid.StringMatching(`[A-Za-z0-9]([-A-Za-z0-9._]{0,9}[A-Za-z0-9])?`)
-		o.Labels = rapid.MapOfN(word, rapid.OneOf(rapid.Just(""), word, rapid.SampledFrom([]string{"true", "null", "1.0", "0x1f", "2001-01-01", "1e3"})), 0, 3).Draw(t, "labels")
+		o.Labels = rapid.MapOfN(word, rapid.OneOf(
+			rapid.Just(""), word, rapid.SampledFrom([]string{"true", "null", "1.0", "0x1f", "2001-01-01", "1e3"}),
+		), 0, 3).Draw(t, "labels")
 		switch form := rapid.SampledFrom([]string{"", "smi", "kuma", "kuma-kubernetes"}).Draw(t, "form"); form {
 		case "":
 		case "smi":
@@ -88,8 +99,8 @@ func TestRoutesComeBackFromEachFormat(t *testing.T) {
 	})
 }
 
-// Whatever a file holds: faults, or resources that are valid and come back, and
-// of which listeners and a status of the Gateway API can be made.
+// Any file yields faults, or resources that are valid, can be exported and read
+// again, and compile to listeners and a status of the Gateway API.
 func FuzzDocuments(f *testing.F) {
 	files, err := filepath.Glob("testdata/*/*/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -102,7 +113,9 @@ func FuzzDocuments(f *testing.F) {
 		}
 		f.Add(data)
 	}
-	f.Add([]byte("kind: MeshTCPRoute\nname: a\nspec: {to: [{targetRef: {kind: MeshService, name: b}, rules: [{default: {backendRefs: [{kind: MeshService, name: c}, {kind: MeshService, name: b}]}}]}], rollout: {backend: {name: c}, steps: [{weight: 5, for: 1m}, {weight: 100}]}}"))
+	f.Add([]byte("kind: MeshTCPRoute\nname: a\nspec: {to: [{targetRef: {kind: MeshService, name: b}, " +
+		"rules: [{default: {backendRefs: [{kind: MeshService, name: c}, {kind: MeshService, name: b}]}}]}], " +
+		"rollout: {backend: {name: c}, steps: [{weight: 5, for: 1m}, {weight: 100}]}}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		objects, faults := decode("x.yaml", string(data))
 		more, warnings := resource.ValidateSet(objects)

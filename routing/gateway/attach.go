@@ -35,12 +35,12 @@ const (
 	reasonRefNotPermitted     = "RefNotPermitted"
 )
 
-// verdict is a condition's reason with its words; without a reason all is well.
+// verdict is a condition's reason with its message; without a reason it is ok.
 type verdict struct{ reason, message string }
 
 func (v verdict) ok() bool { return v.reason == "" }
 
-// route is a TCPRoute or a TLSRoute, made ready.
+// route is a TCPRoute or a TLSRoute in parsed form.
 type route struct {
 	key       resource.Key
 	origin    *Origin
@@ -50,7 +50,7 @@ type route struct {
 	backends  []BackendRef
 }
 
-// newRoute gives the route of an object; nil: it is none.
+// newRoute parses the route of an object; nil if the object is none.
 func newRoute(o *resource.Object) *route {
 	r := &route{key: o.Key}
 	switch s := o.Spec.(type) {
@@ -59,7 +59,7 @@ func newRoute(o *resource.Object) *route {
 		if len(s.Rules) > 0 {
 			r.backends = s.Rules[0].BackendRefs
 		}
-		if len(s.Hostnames) > 0 { // one that cannot be read is no name, and never every name
+		if len(s.Hostnames) > 0 { // invalid hostnames must not mean every name
 			r.hostnames = []string{}
 		}
 		for _, name := range s.Hostnames {
@@ -79,12 +79,12 @@ func newRoute(o *resource.Object) *route {
 	return r
 }
 
-// Destination is what the route is called where connections are led to it. No
-// Service has a '/' in its name.
+// destination returns the name of the route as a destination. No Service has a
+// '/' in its name.
 func (r *route) destination() string { return r.key.Kind + "/" + r.key.Name }
 
-// compare orders routes by precedence: the oldest first, those that do not say
-// how old they are last, and then by namespace and name.
+// compare orders routes by precedence: oldest first, those without a creation
+// time last, then by namespace and name.
 func (r *route) compare(q *route) int {
 	if a, b := r.created, q.created; !a.Equal(b) {
 		switch {
@@ -102,33 +102,34 @@ func (r *route) compare(q *route) int {
 	)
 }
 
-// listening is a listener of a Gateway in the making.
+// listening is a listener of a Gateway with the routes that attach to it.
 type listening struct {
 	*Listener
 	protocol string // in upper case
 	hostname string // in normal form; "": every name
 	kinds    []string
-	wrong    []string // kinds of routes that it allows and that never attach
+	wrong    []string // kinds of routes that it allows but that never attach
 	accepted verdict
 	conflict verdict
-	names    map[string]claimed // who has a server name; "": every other
+	names    map[string]claimed // by server name; "": all others
 	order    []string           // of names
 	attached int
 }
 
 func (l *listening) valid() bool { return l.accepted.ok() && l.conflict.ok() }
 
-// claimed is who has a name of a listener, by which hostname of its own.
+// claimed is the route that has a name of a listener, and the hostname that
+// gives it.
 type claimed struct {
 	*route
 	own string
 }
 
-// attachment is what becomes of one parentRef of a route.
+// attachment is the result of one parentRef of a route.
 type attachment struct {
 	accepted verdict
 	route    *route
-	at       []*listening // that it attaches to
+	at       []*listening // listeners that it attaches to
 }
 
 // attached is a Gateway with the routes that attach to it.
@@ -136,14 +137,18 @@ type attached struct {
 	key       resource.Key
 	spec      *Gateway
 	listeners []*listening
-	// routes has, by kind and name, what became of each parentRef; nil: it is
-	// for another parent.
+	// routes has the attachment of each parentRef, by the route's key; nil for
+	// other parents.
 	routes map[resource.Key][]*attachment
 }
 
-// attach attaches routes, which are in order of precedence, to a Gateway.
+// attach attaches routes, given in order of precedence, to a Gateway.
 func attach(name string, g *Gateway, routes []*route) *attached {
-	a := &attached{key: resource.Key{Kind: KindGateway, Name: name}, spec: g, routes: make(map[resource.Key][]*attachment, len(routes))}
+	a := &attached{
+		key:    resource.Key{Kind: KindGateway, Name: name},
+		spec:   g,
+		routes: make(map[resource.Key][]*attachment, len(routes)),
+	}
 	a.listeners = listenersOf(g)
 	for _, r := range routes {
 		list := make([]*attachment, len(r.parents))
@@ -159,7 +164,7 @@ func attach(name string, g *Gateway, routes []*route) *attached {
 	return a
 }
 
-// listenersOf makes the listeners of a Gateway ready, conflicts told.
+// listenersOf parses the listeners of a Gateway and marks their conflicts.
 func listenersOf(g *Gateway) []*listening {
 	list := make([]*listening, len(g.Listeners))
 	for i := range g.Listeners {
@@ -186,7 +191,7 @@ func listenersOf(g *Gateway) []*listening {
 	return list
 }
 
-// meet tells two listeners of one port of a conflict. None of them wins.
+// meet marks a conflict of two listeners of one port. Neither of them wins.
 func (l *listening) meet(other *listening) {
 	both := func(reason, why string) {
 		for _, x := range [][2]*listening{{l, other}, {other, l}} {
@@ -206,8 +211,8 @@ func (l *listening) meet(other *listening) {
 	}
 }
 
-// stack is what of a listener's protocol others of its port must have too: TLS
-// and HTTPS are told apart by the server name. "": it shares no port with them.
+// stack returns the protocol that all listeners of one port must have: TLS and
+// HTTPS can share a port by server name. "" conflicts with nothing.
 func (l *listening) stack() string {
 	switch l.protocol {
 	case "TLS", "HTTPS":
@@ -242,7 +247,7 @@ func (a *attached) attach(r *route, p *ParentRef, counted map[*listening]bool) *
 		return done
 	}
 	named, invalid := false, verdict{}
-	done.at = allowed[:0] // in its place: a Gateway may have thousands of routes
+	done.at = allowed[:0] // in place: a Gateway may have thousands of routes
 	for _, l := range allowed {
 		names := intersection(l.hostname, r.hostnames)
 		if len(names) == 0 {
@@ -261,7 +266,7 @@ func (a *attached) attach(r *route, p *ParentRef, counted map[*listening]bool) *
 			invalid.message = "listener " + l.Name + " is not accepted: " + invalid.message
 			continue
 		}
-		done.at = append(done.at, l) // also where it gets nothing: the other route may go
+		done.at = append(done.at, l) // even if it gets no name: the other route may be deleted
 		l.claim(r, names)
 	}
 	switch {
@@ -273,7 +278,7 @@ func (a *attached) attach(r *route, p *ParentRef, counted map[*listening]bool) *
 	return done
 }
 
-// conflict says whose the names are that the route has lost; "": it has all.
+// conflict describes the names that the route lost to others; "" if it has all.
 func (d *attachment) conflict() string {
 	var lost named
 	var by *route
@@ -305,9 +310,9 @@ func (d *attachment) conflict() string {
 	return words
 }
 
-// claim gives a route those of the names of a listener that are nobody's yet,
-// and those that another one has by a hostname that is wider than its own: the
-// Gateway API has the most specific match go before the older route.
+// claim gives a route the names of a listener that are free, and those that
+// another route has by a wider hostname: in the Gateway API the most specific
+// match precedes the older route.
 func (l *listening) claim(r *route, names []shared) {
 	for _, x := range names {
 		owner, taken := l.names[x.name]
@@ -320,7 +325,7 @@ func (l *listening) claim(r *route, names []shared) {
 	}
 }
 
-// text says which listeners a parentRef wants.
+// text describes the listeners that a parentRef selects.
 func (p *ParentRef) text() string {
 	s := p.SectionName
 	if p.Port != 0 {
@@ -329,7 +334,7 @@ func (p *ParentRef) text() string {
 	return s
 }
 
-// allowing are those listeners that a route may attach to; or why there is none.
+// allowing returns the listeners that a route may attach to, or why there are none.
 func (a *attached) allowing(r *route, found []*listening) (allowed []*listening, why verdict) {
 	fits := false
 	for _, l := range found {
@@ -346,10 +351,13 @@ func (a *attached) allowing(r *route, found []*listening) (allowed []*listening,
 	case !fits:
 		return nil, verdict{reasonNotAllowed, "a TCPRoute needs a listener with protocol TCP, or with protocol TLS and mode Terminate"}
 	}
-	return nil, verdict{reasonNotAllowed, fmt.Sprintf("allowedRoutes of no listener takes a %s of namespace %s", r.key.Kind, r.origin.namespace())}
+	return nil, verdict{
+		reasonNotAllowed,
+		fmt.Sprintf("allowedRoutes of no listener takes a %s of namespace %s", r.key.Kind, r.origin.namespace()),
+	}
 }
 
-// allows tells whether routes of a namespace may attach.
+// allows reports whether routes of a namespace may attach.
 func (l *listening) allows(namespace, own string) bool {
 	if l.AllowedRoutes == nil || l.AllowedRoutes.Namespaces == nil {
 		return namespace == own
@@ -365,7 +373,7 @@ func (l *listening) allows(namespace, own string) bool {
 	return namespace == own
 }
 
-// picks tells whether something with these labels is picked.
+// picks reports whether the selector matches labels.
 func (s *Selector) picks(labels map[string]string) bool {
 	for k, v := range s.MatchLabels {
 		if got, ok := labels[k]; !ok || got != v {
@@ -375,19 +383,20 @@ func (s *Selector) picks(labels map[string]string) bool {
 	for _, e := range s.MatchExpressions {
 		v, ok := labels[e.Key]
 		listed := ok && slices.Contains(e.Values, v)
-		if e.Operator == "In" && !listed || e.Operator == "NotIn" && listed || e.Operator == "Exists" && !ok || e.Operator == "DoesNotExist" && ok {
+		if e.Operator == "In" && !listed || e.Operator == "NotIn" && listed ||
+			e.Operator == "Exists" && !ok || e.Operator == "DoesNotExist" && ok {
 			return false
 		}
 	}
 	return true
 }
 
-// shared is a name that a route has at a listener, by which hostname of its own.
+// shared is a name that a route has at a listener, and the hostname that gives it.
 type shared struct{ name, own string }
 
-// intersection are the names that a route has at a listener: those of its own
-// that the listener's hostname covers, and the listener's where that is the
-// narrower one. "" is every name.
+// intersection returns the names that a route has at a listener: the route's
+// hostnames that the listener's covers, and the listener's hostname where it is
+// the narrower one. "" is every name.
 func intersection(listener string, hostnames []string) (names []shared) {
 	if hostnames == nil {
 		return []shared{{listener, ""}}
@@ -403,8 +412,8 @@ func intersection(listener string, hostnames []string) (names []shared) {
 	return names
 }
 
-// covers tells whether all names of a pattern are also of another, the wider
-// one. "" is the pattern of every name.
+// covers reports whether all names of a pattern also match the wider one. "" is
+// the pattern of every name.
 func covers(wider, pattern string) bool {
 	if wider == "" || wider == pattern {
 		return true

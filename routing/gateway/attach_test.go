@@ -6,11 +6,13 @@ import (
 	"penstock/routing/resource"
 )
 
-// Validation lets no such name in; should one be there all the same, it is not
-// every name.
+// Validation refuses such a name; if one is stored all the same, it must not
+// stand for every name.
 func TestANameThatCannotBeReadIsNotEveryName(t *testing.T) {
 	tls := func(hostname string) *Gateway {
-		return &Gateway{GatewayClassName: "x", Listeners: []Listener{{Name: "tls", Hostname: hostname, Port: 443, Protocol: "TLS", Security: &TLS{Mode: "Passthrough"}}}}
+		return &Gateway{GatewayClassName: "x", Listeners: []Listener{
+			{Name: "tls", Hostname: hostname, Port: 443, Protocol: "TLS", Security: &TLS{Mode: "Passthrough"}},
+		}}
 	}
 	route := func(names ...string) *TLSRoute {
 		return &TLSRoute{ParentRefs: []ParentRef{{Name: "edge"}}, Hostnames: names, Rules: []Rule{{BackendRefs: []BackendRef{{Name: "apps"}}}}}

@@ -9,8 +9,9 @@ import (
 	"penstock/routing/resource"
 )
 
-// What is wrong with these objects beside others. What the Gateway API tells as
-// a condition is a warning here: the object is kept, and acts as far as it can.
+// Checks of these objects against others. What the Gateway API reports as a
+// condition is a warning here: the object is kept and takes effect as far as it
+// can.
 
 var (
 	_ resource.Joint = (*Gateway)(nil)
@@ -19,16 +20,16 @@ var (
 	_ resource.Joint = (*ReferenceGrant)(nil)
 )
 
-// Claims implements resource.Joint: none of other listeners' names.
+// Claims implements resource.Joint: no names of other listeners.
 func (g *Gateway) Claims() []resource.Claim { return nil }
 
-// Claims implements resource.Joint: none of other listeners' names.
+// Claims implements resource.Joint: no names of other listeners.
 func (r *TCPRoute) Claims() []resource.Claim { return nil }
 
-// Claims implements resource.Joint: none of other listeners' names.
+// Claims implements resource.Joint: no names of other listeners.
 func (r *TLSRoute) Claims() []resource.Claim { return nil }
 
-// Claims implements resource.Joint: none of other listeners' names.
+// Claims implements resource.Joint: no names of other listeners.
 func (g *ReferenceGrant) Claims() []resource.Claim { return nil }
 
 // Listens implements resource.Joint: the ports of the listeners, each once.
@@ -71,7 +72,11 @@ func (g *Gateway) CheckIn(v *resource.View) {
 	}
 	for i := range g.Addresses {
 		if x := &g.Addresses[i]; !x.isIP() {
-			v.Warn(resource.Item("spec.addresses", i)+".type", "is not taken, so the Gateway listens nowhere ("+reasonUnsupportedAddress+"): IPAddress is", x.Type)
+			v.Warn(
+				resource.Item("spec.addresses", i)+".type",
+				"is not taken, so the Gateway listens nowhere ("+reasonUnsupportedAddress+"): IPAddress is",
+				x.Type,
+			)
 		}
 	}
 	for i, l := range a.listeners {
@@ -102,15 +107,21 @@ func (l *listening) checkCertificates(v *resource.View, at string, own *Origin) 
 	}
 }
 
-// resolve says what is wrong with a reference to a certificate, apart from one
-// that is missing.
+// resolve returns the verdict on a reference to a Certificate. Whether it exists
+// is checked elsewhere.
 func (r *CertificateRef) resolve(own *Origin, of func() trust) verdict {
 	if !r.isSecret() {
-		return verdict{reasonInvalidCertificate, "certificateRef " + r.Name + " is a " + kindText(r.Group, r.Kind) + ": a Secret is taken, which is a Certificate here"}
+		return verdict{
+			reasonInvalidCertificate,
+			"certificateRef " + r.Name + " is a " + kindText(r.Group, r.Kind) + ": a Secret is taken, which is a Certificate here",
+		}
 	}
 	from := own.namespace()
 	if to, name, is := foreign(KindGateway, from, kindSecret, orOwn(r.Namespace, own), r.Name, of); is {
-		return verdict{reasonRefNotPermitted, "no ReferenceGrant in namespace " + to + " lets a Gateway of namespace " + from + " refer to the Secret " + name}
+		return verdict{
+			reasonRefNotPermitted,
+			"no ReferenceGrant in namespace " + to + " lets a Gateway of namespace " + from + " refer to the Secret " + name,
+		}
 	}
 	return verdict{}
 }
@@ -142,7 +153,7 @@ func checkRoute(v *resource.View, spec resource.Spec) {
 		}
 		a := viewed{v}.attached(resource.Key{Kind: KindGateway, Name: r.origin.NameOf(p.Namespace, p.Name)})
 		if a == nil || a.routes[r.key] == nil {
-			continue // told as a reference to nothing
+			continue // reported as a missing reference
 		}
 		done := a.routes[r.key][i]
 		if !done.accepted.ok() {
@@ -174,7 +185,7 @@ func (o *Origin) checkName(v *resource.View) {
 	}
 }
 
-// viewed finds what attaches to Gateways in a set that is checked.
+// viewed finds what attaches to Gateways in the set of a View.
 type viewed struct{ *resource.View }
 
 func (v viewed) attached(gateway resource.Key) *attached {
@@ -187,7 +198,7 @@ func (v viewed) trust() trust {
 	return t
 }
 
-// attachIn attaches the routes of a set to a Gateway; nil: there is none.
+// attachIn attaches the routes of a set to a Gateway; nil if there is no such Gateway.
 func attachIn(in objects, gateway resource.Key) *attached {
 	o, _ := in.Get(gateway)
 	g, ok := o.Spec.(*Gateway)

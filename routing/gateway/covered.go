@@ -8,16 +8,17 @@ import (
 	"penstock/routing/resource"
 )
 
-// A name of a listener that ends TLS may be one that no Certificate is for. Its
-// connections are closed in the handshake, so that is told at once.
+// A listener that terminates TLS may have names that no Certificate is valid
+// for. Their connections fail in the handshake, so checks and status report
+// them.
 
-// covering tells whether a Certificate is for a name, exact or a wildcard; true
-// where there is none or it was not read yet.
+// covering reports whether a Certificate is valid for a name, exact or a
+// wildcard. It returns true if the Certificate is missing or was not read yet.
 type covering func(certificate, name string) bool
 
-// uncovered are those of the names of a listener with connections to take that
-// no Certificate is for which the listeners of its port show; all: that goes for
-// every name, so that nothing gets in.
+// uncovered returns the names of a valid listener that no Certificate presented
+// at its port is valid for. all reports that this holds for every name, so that
+// the listener can take no connection.
 func (a *attached) uncovered(l *listening, trust func() trust, covers covering) (names []string, all bool) {
 	if !l.valid() || !l.terminates() {
 		return nil, false
@@ -31,7 +32,7 @@ func (a *attached) uncovered(l *listening, trust func() trust, covers covering) 
 		}
 	}
 	if len(shown.CertificateRefs) == 0 {
-		return nil, false // told as what is wrong with the references
+		return nil, false // reported as a fault of the references
 	}
 	own := slices.DeleteFunc(slices.Clone(l.order), func(name string) bool { return isolated(beside, l, name) })
 	if len(own) == 0 {
@@ -44,18 +45,18 @@ func (a *attached) uncovered(l *listening, trust func() trust, covers covering) 
 			continue
 		}
 		names = append(names, name)
-		all = all && !strings.HasPrefix(name, "*") // of which there may be a Certificate for one
+		all = all && !strings.HasPrefix(name, "*") // a Certificate may be valid for some of its names
 	}
 	return names, all
 }
 
-// notCovered says it in words.
+// notCovered formats the message for uncovered names.
 func notCovered(port int, names []string) string {
 	return fmt.Sprintf("no Certificate shown at port %d is for %s: what none is for is closed (no_certificate)", port, some(names))
 }
 
-// warnOfNames warns of names without a Certificate at a listener, those of one
-// route or, without one, of all. None is told twice in one check.
+// warnOfNames warns of names without a Certificate at a listener: those of one
+// route, or all if of is nil. One check reports each name once.
 func (a *attached) warnOfNames(v *resource.View, path string, l *listening, of *route) {
 	if !l.terminates() {
 		return

@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// Messages hold what users have written, of which there may be much; these
-// bounds keep each below a kilobyte.
+// Messages contain texts of users, which may be long; these bounds keep each
+// message below a kilobyte.
 const (
 	maxNamed = 5   // names that a message lists
-	maxList  = 500 // bytes of them, the first left out of account
+	maxList  = 500 // bytes of these names; the first one is always listed
 	maxText  = 253 // bytes of one text
 )
 
-// named is names to list in a message, each once. It keeps the first ones.
+// named collects distinct names for a message and keeps the first ones.
 type named struct {
 	first []string
 	all   map[string]struct{}
@@ -32,10 +32,10 @@ func (n *named) add(name string) {
 	}
 }
 
-// String lists them as some does.
+// String lists the names as some does.
 func (n *named) String() string { return list(n.first, len(n.all)) }
 
-// some lists names, and of many the first ones.
+// some lists names, or the first of many.
 func some(names []string) string { return list(names, len(names)) }
 
 // list lists the first of n names.
@@ -58,7 +58,7 @@ func list(first []string, n int) string {
 	return b.String()
 }
 
-// short cuts a text that nothing else bounds.
+// short truncates a text that has no other bound.
 func short(s string) string {
 	if len(s) <= maxText {
 		return s

@@ -9,8 +9,8 @@ import (
 	"penstock/routing/resource"
 )
 
-// What users have written a lot of is not told a lot about: each warning and
-// each message of a condition is below a kilobyte.
+// Each warning and each message of a condition is below a kilobyte, however much
+// users have written.
 func TestMessagesAreShort(t *testing.T) {
 	long := strings.Repeat(strings.Repeat("a", 60)+".", 3)
 	names := func(domain string) (list []string) {
@@ -28,13 +28,17 @@ func TestMessagesAreShort(t *testing.T) {
 		}
 		g.Listeners = append(g.Listeners, l)
 	}
-	far := &Gateway{GatewayClassName: "x", Listeners: g.Listeners[:2], Addresses: []Address{{Type: strings.Repeat("T", 2000), Value: strings.Repeat("v", 2000)}}}
+	far := &Gateway{GatewayClassName: "x", Listeners: g.Listeners[:2], Addresses: []Address{
+		{Type: strings.Repeat("T", 2000), Value: strings.Repeat("v", 2000)},
+	}}
 	route := func(at string, names []string) *TLSRoute {
 		return &TLSRoute{ParentRefs: []ParentRef{{Name: at}}, Hostnames: names, Rules: []Rule{{BackendRefs: []BackendRef{
 			{Name: strings.Repeat("n", 250), Kind: strings.Repeat("K", 2000), Group: strings.Repeat("g", 2000)},
 		}}}}
 	}
-	one := &Gateway{GatewayClassName: "x", Listeners: []Listener{{Name: "tls", Port: 1, Protocol: "TLS", Hostname: "*.example.com", Security: &TLS{Mode: "Passthrough"}}}}
+	one := &Gateway{GatewayClassName: "x", Listeners: []Listener{
+		{Name: "tls", Port: 1, Protocol: "TLS", Hostname: "*.example.com", Security: &TLS{Mode: "Passthrough"}},
+	}}
 	var changes []resource.Change
 	put := func(kind, name string, spec resource.Spec) {
 		changes = append(changes, resource.Put(resource.Object{Key: resource.Key{Kind: kind, Name: name}, Spec: spec}))

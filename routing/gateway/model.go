@@ -12,65 +12,66 @@ import (
 	"penstock/routing/resource"
 )
 
-// Model is all that there is of these kinds, with the listeners that come of
-// it. It is immutable; the next one costs what a change touches: a Gateway with
-// its routes. The zero Model is empty.
+// Model holds all objects of these kinds and the listeners compiled from them.
+// It is immutable; the next one costs what a change touches: a Gateway with its
+// routes. The zero Model is empty.
 type Model struct {
 	gateways hamt.Map[*made]
 	routes   hamt.Map[*route] // by destination
 	of       hamt.Groups[*route]
 	grants   hamt.Map[*ReferenceGrant]
-	// namespaces are those that something lives in, the default one left out,
-	// with how much it is.
+	// namespaces counts the objects of each namespace, except the default one.
 	namespaces hamt.Map[int]
-	// certificates are those that there are: a listener without any takes no
-	// connections.
+	// certificates are the Certificates that exist: a listener that terminates TLS
+	// takes no connections without one.
 	certificates hamt.Map[struct{}]
 }
 
-// made is a Gateway with what came of it.
+// made is a Gateway with the listeners compiled from it.
 type made struct {
 	spec      *Gateway
 	listeners map[string]*resource.Listener
 }
 
-// Changed is what a change has led to.
+// Changed is the effect of a change.
 type Changed struct {
-	// Listeners are those that are new or other than before, by name, which is
-	// GATEWAY/PORT or GATEWAY/ADDRESS:PORT; nil: it is gone.
+	// Listeners are the listeners that are new or different, by name, which is
+	// GATEWAY/PORT or GATEWAY/ADDRESS:PORT; nil: removed.
 	Listeners map[string]*resource.Listener
-	// Destinations are what their hosts and services name: KIND/NAME of a route.
-	// Nil: it is gone.
+	// Destinations are the targets of their hosts and services, by name, which is
+	// KIND/NAME of a route; nil: removed.
 	Destinations map[string]*Destination
 }
 
-// Destination shares the connections that a route gets.
+// Destination distributes the connections of a route.
 type Destination struct {
 	Name     string
 	Backends []Backend
 }
 
-// Backend is one part of a destination.
+// Backend is one backend of a destination.
 type Backend struct {
 	Service string
 	Weight  int
-	// Closed says why connections for it are closed whether or not there is
-	// such a Service; "": they are not.
+	// Closed says why connections for it are closed even if the Service exists; ""
+	// if they are not.
 	Closed string
 }
 
-// IsListener tells the names of these listeners from those that users write.
+// IsListener reports whether a name belongs to a Gateway's listener rather than
+// to a Listener that a user wrote.
 func IsListener(name string) bool { return strings.Contains(name, "/") }
 
-// With gives the model after some changes, of which it takes those of its kinds
-// and which Certificates there are.
+// With returns the model after some changes. It uses the changes of its kinds,
+// and which Certificates exist.
 func (m *Model) With(changes []resource.Change) (*Model, Changed) {
 	if !slices.ContainsFunc(changes, func(c resource.Change) bool { return IsKind(c.Kind) || c.Kind == kindCertificate }) {
 		return m, Changed{}
 	}
 	e := &edit{
-		gateways: m.gateways.Edit(), routes: m.routes.Edit(), of: m.of.Edit(), grants: m.grants.Edit(), certificates: m.certificates.Edit(),
-		namespaces: m.namespaces.Edit(), touched: map[string]bool{}, rerouted: map[string]bool{}, certified: map[string]bool{}, moved: map[string]bool{},
+		gateways: m.gateways.Edit(), routes: m.routes.Edit(), of: m.of.Edit(),
+		grants: m.grants.Edit(), certificates: m.certificates.Edit(), namespaces: m.namespaces.Edit(),
+		touched: map[string]bool{}, rerouted: map[string]bool{}, certified: map[string]bool{}, moved: map[string]bool{},
 	}
 	for i := range changes {
 		e.change(&changes[i])
@@ -103,7 +104,7 @@ func (m *Model) With(changes []resource.Change) (*Model, Changed) {
 	return next, done
 }
 
-// Again gives all that With gave so far.
+// Again returns all listeners and destinations of the model.
 func (m *Model) Again() Changed {
 	done := Changed{Listeners: map[string]*resource.Listener{}, Destinations: map[string]*Destination{}}
 	for _, g := range m.gateways.All() {
@@ -115,7 +116,7 @@ func (m *Model) Again() Changed {
 	return done
 }
 
-// edit is a model in the making.
+// edit collects the edits that lead from one model to the next.
 type edit struct {
 	gateways     *hamt.Edit[*made]
 	routes       *hamt.Edit[*route]
@@ -125,9 +126,9 @@ type edit struct {
 	namespaces   *hamt.Edit[int]
 	touched      map[string]bool // Gateways
 	rerouted     map[string]bool // destinations
-	certified    map[string]bool // Certificates that came or went
-	moved        map[string]bool // namespaces that came or went
-	granted      bool            // grants are others
+	certified    map[string]bool // Certificates that were added or removed
+	moved        map[string]bool // namespaces that appeared or vanished
+	granted      bool            // a ReferenceGrant has changed
 }
 
 func (e *edit) change(ch *resource.Change) {
@@ -168,8 +169,8 @@ func (e *edit) change(ch *resource.Change) {
 	}
 }
 
-// touchCertified touches the Gateways that refer to a Certificate that came or
-// went.
+// touchCertified marks the Gateways that refer to a Certificate that was added
+// or removed.
 func (e *edit) touchCertified() {
 	if len(e.certified) == 0 {
 		return
@@ -204,7 +205,7 @@ func (e *edit) changeRoute(o resource.Object) {
 	}
 }
 
-// gateways are the names of those that a route wants to attach to, each once.
+// gateways returns the names of the Gateways in a route's parentRefs, each once.
 func (r *route) gateways() (names []string) {
 	for i := range r.parents {
 		if p := &r.parents[i]; p.isGateway() {
@@ -216,11 +217,11 @@ func (r *route) gateways() (names []string) {
 	return names
 }
 
-// remake makes the listeners of a Gateway anew and tells which are others.
+// remake recompiles the listeners of a Gateway and records those that differ.
 func (m *Model) remake(gateways *hamt.Edit[*made], name string, changed map[string]*resource.Listener) {
 	g, ok := gateways.Get(name)
 	if !ok {
-		return // a route waits for it
+		return // named by a route, but does not exist
 	}
 	next := &made{spec: g.spec}
 	if g.spec == nil {
@@ -247,18 +248,21 @@ func (m *Model) remake(gateways *hamt.Edit[*made], name string, changed map[stri
 	}
 }
 
-// same tells whether two listeners that were made here are the same.
+// same reports whether two compiled listeners are equal.
 func same(a, b *resource.Listener) bool {
-	if a.Address != b.Address || a.Protocol != b.Protocol || a.Service != b.Service || a.NoServerName != b.NoServerName || (a.TLS == nil) != (b.TLS == nil) {
+	if a.Address != b.Address || a.Protocol != b.Protocol || a.Service != b.Service ||
+		a.NoServerName != b.NoServerName || (a.TLS == nil) != (b.TLS == nil) {
 		return false
 	}
 	if a.TLS != nil && (a.TLS.Mode != b.TLS.Mode || !slices.Equal(a.TLS.CertificateRefs, b.TLS.CertificateRefs)) {
 		return false
 	}
-	return slices.EqualFunc(a.Hosts, b.Hosts, func(x, y resource.HostRule) bool { return x.Service == y.Service && slices.Equal(x.Names, y.Names) })
+	return slices.EqualFunc(a.Hosts, b.Hosts, func(x, y resource.HostRule) bool {
+		return x.Service == y.Service && slices.Equal(x.Names, y.Names)
+	})
 }
 
-// shares makes the destination of a route.
+// shares returns the destination of a route.
 func (r *route) shares(m *Model) *Destination {
 	d := &Destination{Name: r.destination()}
 	for i := range r.backends {
@@ -279,15 +283,18 @@ func (r *BackendRef) weight() int {
 	return *r.Weight
 }
 
-// resolve says what is wrong with a backendRef, apart from a Service that is
-// missing. of is only called for what may be a reference into another namespace.
+// resolve returns the verdict on a backendRef. Whether the Service exists is
+// checked elsewhere. of is only called if the reference may lead into another
+// namespace.
 func (r *BackendRef) resolve(by *route, of func() trust) verdict {
 	if !r.isService() {
 		return verdict{reasonInvalidKind, fmt.Sprintf("backendRef %s is a %s: a Service is taken", r.Name, kindText(r.Group, r.Kind))}
 	}
 	from := by.origin.namespace()
 	if to, name, is := foreign(by.key.Kind, from, kindService, orOwn(r.Namespace, by.origin), r.Name, of); is {
-		return verdict{reasonRefNotPermitted, fmt.Sprintf("no ReferenceGrant in namespace %s lets a %s of namespace %s refer to the Service %s", to, by.key.Kind, from, name)}
+		return verdict{reasonRefNotPermitted, fmt.Sprintf(
+			"no ReferenceGrant in namespace %s lets a %s of namespace %s refer to the Service %s", to, by.key.Kind, from, name,
+		)}
 	}
 	return verdict{}
 }
@@ -299,8 +306,7 @@ func kindText(group, kind string) string {
 	return short(group) + "/" + short(kind)
 }
 
-// compile makes the listeners of a Gateway, one for each port that something
-// listens at, and address.
+// compile returns the listeners of a Gateway: one for each port in use and each address.
 func (a *attached) compile(m *Model) map[string]*resource.Listener {
 	out := map[string]*resource.Listener{}
 	if a.unsupportedAddress() != "" {
@@ -323,7 +329,7 @@ func (a *attached) compile(m *Model) map[string]*resource.Listener {
 	return out
 }
 
-// at are the addresses of a port, by the names that they give to listeners.
+// at returns the listen addresses of a port, by the listener names that they yield.
 func (g *Gateway) at(port int) map[string]string {
 	text := strconv.Itoa(port)
 	if len(g.Addresses) == 0 {
@@ -337,7 +343,7 @@ func (g *Gateway) at(port int) map[string]string {
 	return out
 }
 
-// unsupportedAddress is the first address that is none to listen at; "": none is.
+// unsupportedAddress returns the first address of an unsupported type, or "".
 func (a *attached) unsupportedAddress() string {
 	for i := range a.spec.Addresses {
 		if x := &a.spec.Addresses[i]; !x.isIP() {
@@ -347,11 +353,11 @@ func (a *attached) unsupportedAddress() string {
 	return ""
 }
 
-// compilePort makes one listener of those of a port, which are of one protocol.
-// A name that a listener is for and no route has is closed, so that it does not
-// fall through to a wider listener beside it. So are all names of a listener
-// that has no Certificate to show: what comes for it is not to be met with that
-// of a listener beside it.
+// compilePort merges the listeners of a port, which have one protocol, into one.
+// A listener's hostname that no route has is closed, so that it does not fall
+// through to a wider listener of the port. So are all names of a listener
+// without a Certificate, so that its connections do not get the Certificate of
+// another listener.
 func (a *attached) compilePort(listeners []*listening, m *Model) *resource.Listener {
 	first := listeners[0]
 	if first.protocol == "TCP" {
@@ -401,9 +407,9 @@ func (l *listening) mode() string {
 	return "Passthrough"
 }
 
-// isolated tells whether a name of a listener belongs to a narrower one beside
-// it: a connection is for the listener whose hostname fits it best, and for the
-// routes of that one alone.
+// isolated reports whether a name belongs to a narrower listener of the port: a
+// connection is for the listener whose hostname fits it best, and only for the
+// routes of that listener.
 func isolated(listeners []*listening, own *listening, name string) bool {
 	for _, x := range listeners {
 		if x != own && x.hostname != "" && covers(own.hostname, x.hostname) && covers(x.hostname, name) {
@@ -413,7 +419,7 @@ func isolated(listeners []*listening, own *listening, name string) bool {
 	return false
 }
 
-// addCertificates adds the Certificates of a listener that it may refer to.
+// addCertificates adds the Certificates that a listener may refer to.
 func (a *attached) addCertificates(t *resource.ListenerTLS, x *listening, trust func() trust) {
 	if !x.terminates() {
 		return
@@ -427,8 +433,8 @@ func (a *attached) addCertificates(t *resource.ListenerTLS, x *listening, trust 
 	}
 }
 
-// shows tells whether a listener has what it needs to take connections: one
-// that ends TLS a Certificate that is there.
+// shows reports whether a listener can take connections: one that terminates TLS
+// needs a Certificate that exists.
 func (a *attached) shows(x *listening, m *Model) bool {
 	var own resource.ListenerTLS
 	a.addCertificates(&own, x, m.trust)

@@ -11,8 +11,8 @@ import (
 	"penstock/routing/resource"
 )
 
-// drawObject draws an object of few names and namespaces, so that references
-// meet what comes and goes: by namespace, by a dot and to Certificates.
+// drawObject draws an object from few names and namespaces, so that references
+// hit objects that come and go: by namespace, by a dot and to Certificates.
 func drawObject(t *rapid.T) resource.Object {
 	namespace := rapid.SampledFrom([]string{"", "", "shop", "blog"}).Draw(t, "namespace")
 	kind := rapid.SampledFrom([]string{KindGateway, KindTLSRoute, KindTCPRoute, KindGrant, kindCertificate}).Draw(t, "kind")
@@ -41,7 +41,10 @@ func drawObject(t *rapid.T) resource.Object {
 		}
 		o.Spec = g
 	case KindTLSRoute:
-		o.Spec = &TLSRoute{Origin: origin, ParentRefs: parents, Rules: rules(), Hostnames: rapid.SampledFrom([][]string{nil, {"a.com"}, {"*.com"}}).Draw(t, "hostnames")}
+		o.Spec = &TLSRoute{
+			Origin: origin, ParentRefs: parents, Rules: rules(),
+			Hostnames: rapid.SampledFrom([][]string{nil, {"a.com"}, {"*.com"}}).Draw(t, "hostnames"),
+		}
 	case KindTCPRoute:
 		o.Spec = &TCPRoute{Origin: origin, ParentRefs: parents, Rules: rules()}
 	case KindGrant:
@@ -57,8 +60,8 @@ func drawObject(t *rapid.T) resource.Object {
 	return o
 }
 
-// What changes have led to, one after the other, is what their outcome gives at
-// once: nothing that a change touches is left as it was.
+// A series of changes yields the same model as its final objects applied at
+// once: everything that a change affects is updated.
 func TestChangesLeadToWhatTheirOutcomeGives(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		model, all := new(Model), map[resource.Key]resource.Object{}
@@ -87,7 +90,8 @@ func TestChangesLeadToWhatTheirOutcomeGives(t *testing.T) {
 				t.Fatalf("%s: %+v, want %+v", name, listeners[name], l)
 			}
 		}
-		if len(listeners) != len(want.Listeners) || !reflect.DeepEqual(destinations, want.Destinations) && len(destinations)+len(want.Destinations) > 0 {
+		if len(listeners) != len(want.Listeners) ||
+			!reflect.DeepEqual(destinations, want.Destinations) && len(destinations)+len(want.Destinations) > 0 {
 			t.Fatalf("%v %v, want %v %v", listeners, destinations, want.Listeners, want.Destinations)
 		}
 	})

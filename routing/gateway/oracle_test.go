@@ -12,7 +12,7 @@ import (
 	"penstock/routing/resource"
 )
 
-// labels of the names that the random tables are made of; few, so that names meet.
+// labels of the names in random tables; few, so that names collide.
 var (
 	hostnames = []string{"", "*.com", "*.a.com", "a.com", "b.a.com", "*.b.a.com", "c.b.a.com", "b.com"}
 	asked     = []string{"a.com", "b.a.com", "x.a.com", "c.b.a.com", "x.b.a.com", "b.com", "x.com", "com", "x.net", "a.b.c.com"}
@@ -54,7 +54,7 @@ func drawTLSRoute(t *rapid.T) *TLSRoute {
 	return r
 }
 
-// fits tells whether a name is of a pattern; more: how specific that is.
+// fits reports whether a pattern matches a name; more is its specificity.
 func fits(pattern, name string) (more int, ok bool) {
 	suffix, wild := strings.CutPrefix(pattern, "*.")
 	switch {
@@ -66,9 +66,9 @@ func fits(pattern, name string) (more int, ok bool) {
 	return 1000, pattern == name
 }
 
-// expected is the route for a name at a port, by the words of the Gateway API:
-// the listener whose hostname fits best; of its routes the one with the name
-// that fits best (where both are narrowed to the listener's, the route whose own
+// expected returns the route for a name at a port as the Gateway API specifies
+// it: the listener whose hostname fits best; of its routes the one with the name
+// that fits best (if both are narrowed to the listener's, the route whose own
 // fits best), then the oldest, then the first by namespace and name.
 func expected(g *Gateway, routes map[string]*TLSRoute, port int, name string) string {
 	var at *Listener
@@ -107,7 +107,7 @@ func expected(g *Gateway, routes map[string]*TLSRoute, port int, name string) st
 			hosts = []string{""}
 		}
 		for _, h := range hosts {
-			// At the listener the name of the route is the narrower of both.
+			// At the listener the route's name is the narrower of both.
 			if own, ok := fits(h, name); ok {
 				if both := max(own, best); both > won || both == won && own > wonOwn {
 					winner, won, wonOwn = key, both, own
@@ -118,7 +118,7 @@ func expected(g *Gateway, routes map[string]*TLSRoute, port int, name string) st
 	return winner
 }
 
-// order lists routes by precedence.
+// order sorts routes by precedence.
 func order(routes map[string]*TLSRoute) []string {
 	var keys []string
 	for key := range routes {
@@ -138,7 +138,7 @@ func order(routes map[string]*TLSRoute) []string {
 	return keys
 }
 
-// lead is where a listener that was made leads a name.
+// lead returns the route that a compiled listener selects for a name.
 func lead(t *rapid.T, l *resource.Listener, name string) string {
 	e := hostname.Matcher[string]{}.Edit()
 	for _, rule := range l.Hosts {
@@ -156,8 +156,7 @@ func lead(t *rapid.T, l *resource.Listener, name string) string {
 	return strings.TrimPrefix(l.Service, "TLSRoute/")
 }
 
-// What the model makes agrees with the words of the Gateway API, whatever
-// changes led to it.
+// The model agrees with the rules of the Gateway API after any changes.
 func TestListenersAgreeWithTheOracle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		model := new(Model)
@@ -210,7 +209,7 @@ func TestListenersAgreeWithTheOracle(t *testing.T) {
 	})
 }
 
-// A reference into another namespace needs a grant that names both ends.
+// A reference into another namespace requires a grant that names both ends.
 func TestGrantsNameBothEnds(t *testing.T) {
 	grant := func(change func(*ReferenceGrant)) grants {
 		g := &ReferenceGrant{

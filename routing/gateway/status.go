@@ -12,10 +12,10 @@ import (
 	"penstock/routing/resource"
 )
 
-// Controller is how the status of routes names who gave it.
+// Controller is the controllerName in the status of routes.
 const Controller = "penstock.internal/gateway"
 
-// Condition is one of the Gateway API's.
+// Condition is a condition of the Gateway API.
 type Condition struct {
 	Type               string `json:"type"`
 	Status             string `json:"status"` // True or False
@@ -57,14 +57,14 @@ type RouteStatus struct {
 	Parents []ParentStatus `json:"parents"`
 }
 
-// ParentStatus is what became of one parentRef.
+// ParentStatus is the status of one parentRef.
 type ParentStatus struct {
 	ParentRef      StatusParent `json:"parentRef"`
 	ControllerName string       `json:"controllerName"`
 	Conditions     []Condition  `json:"conditions"`
 }
 
-// StatusParent is a parentRef as the route has it.
+// StatusParent is a parentRef with its group and kind filled in.
 type StatusParent struct {
 	Group       string `json:"group"`
 	Kind        string `json:"kind"`
@@ -74,21 +74,21 @@ type StatusParent struct {
 	Port        int    `json:"port,omitempty"`
 }
 
-// Failed says why a listener of a node cannot listen, by its name as Changed
-// has it; "": it listens, or nobody knows.
+// Failed returns why a node cannot listen for a listener, given its name as in
+// Changed; "" if it listens or that is unknown.
 type Failed func(listener string) string
 
-// Statuses tells the status of objects of a set. It is for one use by one
-// goroutine; what it finds out it keeps.
+// Statuses computes the status of objects of a set. It caches results and is for
+// a single use by one goroutine.
 type Statuses struct {
 	set    *resource.Set
 	failed Failed
-	bind   string // of the node; "": nobody knows
+	bind   string // address of the node; "": unknown
 	made   map[resource.Key]*attached
 	trust  func() trust
 }
 
-// NewStatuses tells the status of the objects of a set. failed may be nil.
+// NewStatuses returns the Statuses of a set. failed may be nil.
 func NewStatuses(set *resource.Set, failed Failed) *Statuses {
 	if failed == nil {
 		failed = func(string) string { return "" }
@@ -99,15 +99,16 @@ func NewStatuses(set *resource.Set, failed Failed) *Statuses {
 	}
 }
 
-// At says where the node listens for Gateways without addresses of their own.
+// At sets the address where the node listens for Gateways without addresses.
 func (s *Statuses) At(bind string) *Statuses {
 	s.bind = bind
 	return s
 }
 
-// Of gives the status of an object, a *Status or a *RouteStatus; nil: it
-// has none. The version is what its conditions are about, and since when they
-// may hold; a condition is not followed by itself.
+// Of returns the status of an object, a *Status or a *RouteStatus; nil if it has
+// none. version is the version that its conditions observed, and since the time
+// from which they may hold: the transitions of a single condition are not
+// tracked.
 func (s *Statuses) Of(o *resource.Object, version uint64, since time.Time) any {
 	c := conditions{version, since.UTC().Format(time.RFC3339)}
 	if o.Kind == KindGateway {
@@ -152,13 +153,13 @@ func (s *Statuses) has(kind, name string) bool {
 	return ok
 }
 
-// conditions makes conditions of one object.
+// conditions creates the conditions of one object.
 type conditions struct {
 	version uint64
 	since   string
 }
 
-// is makes a condition that holds where v is well, for the reason and message then.
+// is returns a condition that is True if v is ok, with the given reason and message.
 func (c conditions) is(what string, v verdict, reason, message string) Condition {
 	status := "True"
 	if !v.ok() {
@@ -167,7 +168,7 @@ func (c conditions) is(what string, v verdict, reason, message string) Condition
 	return Condition{what, status, c.version, c.since, reason, message}
 }
 
-// not makes a condition that holds where v is not well.
+// not returns a condition that is True if v is not ok.
 func (c conditions) not(what string, v verdict, reason string) Condition {
 	if v.ok() {
 		return Condition{what, "False", c.version, c.since, reason, ""}
@@ -220,7 +221,7 @@ func (s *Statuses) gateway(a *attached, c conditions) *Status {
 	return out
 }
 
-// addresses are those where a Gateway listens: its own, or the node's.
+// addresses returns the addresses where a Gateway listens: its own, or the node's.
 func (s *Statuses) addresses(a *attached) (list []StatusAddress) {
 	const ip = "IPAddress"
 	for i := range a.spec.Addresses {
@@ -234,7 +235,7 @@ func (s *Statuses) addresses(a *attached) (list []StatusAddress) {
 	return list
 }
 
-// down says why the node does not listen for a listener; "": it does.
+// down returns why the node does not listen for a listener; "" if it does.
 func (s *Statuses) down(a *attached, l *listening) string {
 	if !l.valid() {
 		return ""
@@ -247,9 +248,9 @@ func (s *Statuses) down(a *attached, l *listening) string {
 	return ""
 }
 
-// resolve tells whether what a listener refers to can be used, and whether
-// enough of it for connections to be taken; note says which are not, of one
-// that takes others.
+// resolve returns the verdict on the references of a listener, and on whether
+// enough of them are usable for it to take connections. note names what is
+// unusable if it takes connections.
 func (s *Statuses) resolve(a *attached, l *listening) (refs, programmed verdict, note string) {
 	usable := 0
 	if l.terminates() {
@@ -323,8 +324,7 @@ func (s *Statuses) route(r *route, c conditions) *RouteStatus {
 	return out
 }
 
-// parent tells what became of a parentRef; the message is of one that is
-// accepted.
+// parent returns the verdict on a parentRef, with a message if it is accepted.
 func (s *Statuses) parent(r *route, i int) (accepted verdict, message string) {
 	p := &r.parents[i]
 	if !p.isGateway() {
@@ -339,7 +339,7 @@ func (s *Statuses) parent(r *route, i int) (accepted verdict, message string) {
 	return done.accepted, done.conflict()
 }
 
-// resolveBackends tells whether the Services of a route can be used.
+// resolveBackends returns the verdict on the Services of a route.
 func (s *Statuses) resolveBackends(r *route) verdict {
 	for i := range r.backends {
 		b := &r.backends[i]
@@ -353,7 +353,8 @@ func (s *Statuses) resolveBackends(r *route) verdict {
 	return verdict{}
 }
 
-// Problems says in words what of a status does not hold, or not for all of it.
+// Problems describes the conditions of a status that do not hold, or hold only
+// in part.
 func Problems(status any) (words []string) {
 	note := func(what string, list []Condition) {
 		for _, c := range list {
@@ -379,9 +380,9 @@ func Problems(status any) (words []string) {
 	return words
 }
 
-// Summary gives what a table shows of a status: whether the object is accepted,
-// whether its references are resolved, and of a Gateway whether it is
-// programmed, each with the reason where it is not so. "" is what it has not.
+// Summary returns the columns that tables show of a status: whether the object
+// is accepted, its references are resolved and, for a Gateway, it is programmed,
+// each with the reason if not. A condition that the object does not have is "".
 func Summary(status any) (accepted, resolved, programmed string) {
 	switch s := status.(type) {
 	case *Status:

@@ -12,7 +12,7 @@ import (
 // grants are all ReferenceGrants.
 type grants []*ReferenceGrant
 
-// permit tells whether an object may refer to another.
+// permit reports whether an object may refer to another.
 func (list grants) permit(kind, from string, to, namespace, name string) bool {
 	if from == namespace {
 		return true
@@ -30,15 +30,16 @@ func (list grants) permit(kind, from string, to, namespace, name string) bool {
 	return false
 }
 
-// trust is who may refer to what.
+// trust decides which references between namespaces are allowed.
 type trust struct {
 	grants grants
-	lives  func(namespace string) bool // something of the Gateway API
+	lives  func(namespace string) bool // whether it has objects of the Gateway API
 }
 
-// home is where that is which a reference means. A name of the default
-// namespace that begins with another namespace and a dot is what that one has:
-// both are called so here, and a dot must not do what wants a ReferenceGrant.
+// home returns the namespace and name of the object that a reference means. A
+// name in the default namespace that begins with another namespace and a dot
+// means an object of that one: both have the same name here, and a dot must not
+// bypass ReferenceGrants.
 func (t trust) home(namespace, name string) (string, string) {
 	if first, rest, ok := strings.Cut(name, "."); ok && namespace == defaultNamespace && t.lives(first) {
 		return first, rest
@@ -46,8 +47,9 @@ func (t trust) home(namespace, name string) (string, string) {
 	return namespace, name
 }
 
-// foreign tells whether an object's reference is into another namespace without
-// a grant, and which object there it means. of is called where it may be one.
+// foreign reports whether a reference leads into another namespace without a
+// grant, and returns the namespace and name that it means. of is called only if
+// it may.
 func foreign(kind, from string, to, namespace, name string, of func() trust) (in, called string, is bool) {
 	if from == namespace && (namespace != defaultNamespace || !strings.Contains(name, ".")) {
 		return namespace, name, false
@@ -57,8 +59,8 @@ func foreign(kind, from string, to, namespace, name string, of func() trust) (in
 	return in, called, !t.grants.permit(kind, from, to, in, called)
 }
 
-// trustIn finds who may refer to what in a set. Where objects live is only
-// looked for where a name has a dot.
+// trustIn returns the trust of a set. Namespaces are collected only when a name
+// has a dot.
 func trustIn(in objects) trust {
 	t := trust{grants: grants{}}
 	for o := range in.All(KindGrant) {
@@ -81,14 +83,14 @@ func trustIn(in objects) trust {
 	return t
 }
 
-// objects are what these functions need of a set.
+// objects is the part of a set that these functions need.
 type objects interface {
 	Get(k resource.Key) (resource.Object, bool)
 	All(kind string) iter.Seq[resource.Object]
 	Users(k resource.Key) iter.Seq[resource.Object]
 }
 
-// trust is who may refer to what in the model.
+// trust returns the trust of the model.
 func (m *Model) trust() trust {
 	var list grants
 	for _, g := range m.grants.All() {
@@ -100,7 +102,7 @@ func (m *Model) trust() trust {
 	}}
 }
 
-// originOf is where an object was; nil: nowhere.
+// originOf returns the origin of an object before the change; nil if it did not exist.
 func (e *edit) originOf(k resource.Key) *Origin {
 	switch k.Kind {
 	case KindGateway:
@@ -119,7 +121,7 @@ func (e *edit) originOf(k resource.Key) *Origin {
 	return nil
 }
 
-// inhabit counts where an object was and where it is; nil: nowhere.
+// inhabit counts the namespaces of an object before and after a change; nil: none.
 func (e *edit) inhabit(was, is *Origin) {
 	count := func(o *Origin, by int) {
 		if o == nil || o.namespace() == defaultNamespace {
@@ -140,8 +142,8 @@ func (e *edit) inhabit(was, is *Origin) {
 	count(is, 1)
 }
 
-// touchMoved touches what refers by a name with a dot to a namespace that came
-// or went.
+// touchMoved marks what refers, by a name with a dot, to a namespace that
+// appeared or vanished.
 func (e *edit) touchMoved() {
 	if len(e.moved) == 0 {
 		return
@@ -158,7 +160,10 @@ func (e *edit) touchMoved() {
 	}
 	for name, g := range gateways.All() {
 		for i := 0; g.spec != nil && i < len(g.spec.Listeners); i++ {
-			if t := g.spec.Listeners[i].Security; t != nil && slices.ContainsFunc(t.CertificateRefs, func(r CertificateRef) bool { return moved(orOwn(r.Namespace, &g.spec.Origin), r.Name) }) {
+			if t := g.spec.Listeners[i].Security; t != nil && slices.ContainsFunc(
+				t.CertificateRefs,
+				func(r CertificateRef) bool { return moved(orOwn(r.Namespace, &g.spec.Origin), r.Name) },
+			) {
 				e.touched[name] = true
 			}
 		}

@@ -11,7 +11,7 @@ import (
 	"penstock/routing/resource"
 )
 
-// The bounds of the Gateway API's lists.
+// Bounds of lists and texts of the Gateway API.
 const (
 	maxListeners    = 64
 	maxAddresses    = 16
@@ -25,7 +25,7 @@ const (
 	maxSection      = 253 // bytes
 )
 
-// report is how Validate methods tell a fault; paths are relative to the spec.
+// report receives the faults of Validate methods; paths are relative to the spec.
 type report = func(path, message string, value any)
 
 // Validate reports the faults of a Gateway alone.
@@ -77,7 +77,7 @@ func (g *Gateway) validateAddress(i int, fault report) {
 	}
 }
 
-// ip is the address to listen at, one of IPv4 as such however it is written.
+// ip returns the address to listen at; an IPv4-mapped address becomes IPv4.
 func (a *Address) ip() (ip netip.Addr, ok bool) {
 	if !a.isIP() {
 		return ip, false
@@ -86,8 +86,8 @@ func (a *Address) ip() (ip netip.Addr, ok bool) {
 	return ip.Unmap(), err == nil
 }
 
-// takes tells whether who listens at an address gets what comes for another:
-// that of all addresses, where that of IPv6 takes IPv4 as well.
+// takes reports whether a listener at ip also gets connections to other: the
+// wildcard addresses do, and the IPv6 one gets IPv4 as well.
 func takes(ip, other netip.Addr) bool {
 	return ip.IsUnspecified() && (ip.Is6() || other.Is4())
 }
@@ -231,13 +231,17 @@ func validateRoute(parents []ParentRef, rules []Rule, fault report) {
 		case r.Name == "":
 			fault(at+".name", "is required", nil)
 		case !serviceName(r.Name):
-			fault(at+".name", "must be lower-case letters, digits, '-', '_' and '.', with a letter or digit first and last, at most 253 in all", r.Name)
+			fault(
+				at+".name",
+				"must be lower-case letters, digits, '-', '_' and '.', with a letter or digit first and last, at most 253 in all",
+				r.Name,
+			)
 		}
 		checkNamespace(at+".namespace", r.Namespace, fault)
 	}
 }
 
-// serviceName tells the name of a Service, in which there may be '_'.
+// serviceName reports whether s can be the name of a Service, which may have '_'.
 func serviceName(s string) bool {
 	return resource.NameOK(strings.ReplaceAll(s, "_", "-"))
 }
@@ -275,7 +279,7 @@ func (o *Origin) validate(kind string, fault report) {
 	}
 }
 
-// Versions are those that are taken of a kind, the newest first.
+// Versions returns the supported API versions of a kind, newest first.
 func Versions(kind string) []string {
 	switch kind {
 	case KindGateway, KindGrant:
@@ -288,8 +292,8 @@ func Versions(kind string) []string {
 	return nil
 }
 
-// checkNamespace reports what cannot be the name of a namespace, which has no
-// dot, so that it is seen where it ends in NAMESPACE.NAME.
+// checkNamespace reports an invalid namespace. It must not have a dot, so that
+// its end in NAMESPACE.NAME is unambiguous.
 func checkNamespace(path, s string, fault report) {
 	if s != "" && (len(s) > 63 || strings.Contains(s, ".") || !resource.NameOK(s)) {
 		fault(path, "must be lower-case letters, digits and '-', with a letter or digit first and last, at most 63 in all", s)
@@ -347,7 +351,7 @@ func ref(kind, name, path string) resource.Ref {
 	return resource.Ref{Key: resource.Key{Kind: kind, Name: name}, Path: path, Optional: true}
 }
 
-// orOwn is the namespace that a reference means.
+// orOwn returns the namespace that a reference means.
 func orOwn(namespace string, o *Origin) string {
 	if namespace == "" {
 		return o.namespace()
@@ -355,7 +359,7 @@ func orOwn(namespace string, o *Origin) string {
 	return namespace
 }
 
-// NameOf is what that is called here which an object of this origin refers to.
+// NameOf returns the resource name of what an object of this origin refers to.
 func (o *Origin) NameOf(namespace, name string) string { return NameOf(orOwn(namespace, o), name) }
 
 // Refs lists the Gateways and Services of a TLSRoute. They may come later.
@@ -390,10 +394,10 @@ func (r *BackendRef) isService() bool {
 	return r.Group == "" && (r.Kind == "" || r.Kind == kindService)
 }
 
-// Refs of a ReferenceGrant: it names whom it trusts, not what it needs.
+// Refs returns nothing: a ReferenceGrant names what it trusts, not what it needs.
 func (g *ReferenceGrant) Refs() []resource.Ref { return nil }
 
-// kindsOf are the kinds of routes that a listener's protocol has.
+// kindsOf returns the kinds of routes that fit a listener's protocol.
 func (l *Listener) kindsOf() []string {
 	switch strings.ToUpper(l.Protocol) {
 	case "TCP":
@@ -407,8 +411,8 @@ func (l *Listener) kindsOf() []string {
 	return nil
 }
 
-// supported are those of kindsOf that the listener allows; wrong are the kinds
-// that it allows and that can never attach.
+// supported returns the kinds of kindsOf that the listener allows; wrong are the
+// kinds that it allows but that can never attach.
 func (l *Listener) supported() (kinds, wrong []string) {
 	has := l.kindsOf()
 	if l.AllowedRoutes == nil || len(l.AllowedRoutes.Kinds) == 0 {

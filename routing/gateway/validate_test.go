@@ -9,7 +9,7 @@ import (
 	"penstock/routing/resource"
 )
 
-// Two addresses at which one node could not listen both are a fault, however
+// Two addresses that one node cannot listen at together are a fault, however
 // they are written.
 func TestAddressesThatOverlapAreFaults(t *testing.T) {
 	for _, c := range []struct{ addresses, want string }{
@@ -37,11 +37,13 @@ func TestAddressesThatOverlapAreFaults(t *testing.T) {
 	}
 }
 
-// Which listeners of one port cannot stand side by side, whether or not they
-// are taken at all.
+// Listeners that cannot share a port conflict, even if their protocols are not supported.
 func TestListenersOfOnePortConflict(t *testing.T) {
 	tls := func(protocol, hostname, mode string) Listener {
-		return Listener{Port: 443, Protocol: protocol, Hostname: hostname, Security: &TLS{Mode: mode, CertificateRefs: []CertificateRef{{Name: "c"}}}}
+		return Listener{
+			Port: 443, Protocol: protocol, Hostname: hostname,
+			Security: &TLS{Mode: mode, CertificateRefs: []CertificateRef{{Name: "c"}}},
+		}
 	}
 	plain := func(protocol string) Listener { return Listener{Port: 443, Protocol: protocol} }
 	for what, c := range map[string]struct {
@@ -68,8 +70,7 @@ func TestListenersOfOnePortConflict(t *testing.T) {
 	}
 }
 
-// Which of several addresses that a node cannot have is told does not change
-// from one answer to the next.
+// If a node cannot listen at several addresses, each status names the same one.
 func TestTheSameAddressIsToldEachTime(t *testing.T) {
 	g := &Gateway{GatewayClassName: "x", Listeners: []Listener{{Name: "l", Port: 1, Protocol: "TCP"}}}
 	for i := range maxAddresses {
@@ -90,8 +91,7 @@ func TestTheSameAddressIsToldEachTime(t *testing.T) {
 	}
 }
 
-// A Gateway without addresses of its own is told to be where the node listens,
-// if it listens at all.
+// The status of a Gateway without addresses has the node's, if the Gateway listens.
 func TestAStatusHasTheNodesAddress(t *testing.T) {
 	tcp := Listener{Name: "l", Port: 1, Protocol: "TCP"}
 	for what, c := range map[string]struct {

@@ -21,11 +21,15 @@ func readFile(t testing.TB, name string) []byte {
 }
 
 func TestFaultsThatAreListedAreBounded(t *testing.T) {
-	_, faults := Decode("x.yaml", []byte("kind: Service\nname: a\nspec:\n"+strings.Repeat("  x: 1\n", 5)+"  endpoints:\n"+strings.Repeat("  - {}\n", 5000)), RoutingKinds())
+	_, faults := Decode("x.yaml", []byte(
+		"kind: Service\nname: a\nspec:\n"+strings.Repeat("  x: 1\n", 5)+"  endpoints:\n"+strings.Repeat("  - {}\n", 5000),
+	), RoutingKinds())
 	if len(faults) != MaxFaults+1 || !strings.Contains(faults[MaxFaults].Message, "more than 1000 faults") {
 		t.Errorf("%d faults, the last %v", len(faults), faults[len(faults)-1])
 	}
-	_, faults = Decode("x.yaml", []byte("kind: Service\nname: "+strings.Repeat("a", 1<<20)+"\nspec: {"+strings.Repeat("b", 1<<20)+": c}"), RoutingKinds())
+	_, faults = Decode("x.yaml", []byte(
+		"kind: Service\nname: "+strings.Repeat("a", 1<<20)+"\nspec: {"+strings.Repeat("b", 1<<20)+": c}",
+	), RoutingKinds())
 	for _, f := range faults {
 		if len(f.Error()) > 1000 {
 			t.Errorf("a fault of %d bytes", len(f.Error()))
@@ -44,9 +48,11 @@ func TestDocumentMarkersOfAllKinds(t *testing.T) {
 		"old Macs":        strings.ReplaceAll(a+"---\n"+b+"---\n"+c, "\n", "\r"),
 		"ends":            a + "...\n---\n" + b + "...\n---\n" + c,
 		"comments":        "# a\n" + a + "--- # b\n" + b + "---\t# c\n" + c,
-		"list":            "- {kind: Service, name: a, spec: {}}\n- {kind: Service, name: b, spec: {}}\n---\n[{kind: Service, name: c, spec: {}}]",
-		"JSON":            `{"kind": "Service", "name": "a", "spec": {}}{"kind": "Service", "name": "b", "spec": {}}` + "\n" + `{"kind": "Service", "name": "c", "spec": {}}`,
-		"quoted YAML":     `{"kind": Service, name: a, spec: {}}` + "\n---\n" + b + "---\n" + c,
+		"list": "- {kind: Service, name: a, spec: {}}\n- {kind: Service, name: b, spec: {}}\n---\n" +
+			"[{kind: Service, name: c, spec: {}}]",
+		"JSON": `{"kind": "Service", "name": "a", "spec": {}}{"kind": "Service", "name": "b", "spec": {}}` + "\n" +
+			`{"kind": "Service", "name": "c", "spec": {}}`,
+		"quoted YAML": `{"kind": Service, name: a, spec: {}}` + "\n---\n" + b + "---\n" + c,
 	} {
 		objects, faults := Decode("", []byte(text), RoutingKinds())
 		names := ""
@@ -125,22 +131,32 @@ func TestFilesAreReadWhereTheResourceStands(t *testing.T) {
 	}
 	for _, c := range []struct{ kind, spec, want string }{
 		{"Certificate", "{certFile: a.crt, keyFile: /keys/b.key}", "spec.key: does not belong to the first certificate of cert (/keys/b.key)"},
-		{"Certificate", "{certFile: a.key, keyFile: a.key}", "test.yaml:3: Certificate/a spec.cert: holds a private key; it must hold certificates alone (/conf/a.key)"},
+		{
+			"Certificate", "{certFile: a.key, keyFile: a.key}",
+			"test.yaml:3: Certificate/a spec.cert: holds a private key; it must hold certificates alone (/conf/a.key)",
+		},
 		{"Certificate", "{certFile: gone, keyFile: a.key}", "spec.certFile: cannot be read: no such file or directory (/conf/gone)"},
 		{"Service", "{tls: {ca: empty}}", "spec.tls.ca: is empty (/conf/empty)"},
 		{"Service", "{tls: {ca: text}}", "spec.tls.ca: holds no PEM (/conf/text)"},
 		{"Service", "{tls: {ca: huge}}", "spec.tls.ca: is larger than 1024 KiB (/conf/huge)"},
-		{"Listener", "{address: ':1', protocol: tls, tls: {mode: terminate, certificateRefs: [a], clientAuth: {ca: a.key}}}", "spec.tls.clientAuth.ca: holds a private key; it must hold certificates alone (/conf/a.key)"},
+		{
+			"Listener",
+			"{address: ':1', protocol: tls, tls: {mode: terminate, certificateRefs: [a], clientAuth: {ca: a.key}}}",
+			"spec.tls.clientAuth.ca: holds a private key; it must hold certificates alone (/conf/a.key)",
+		},
 	} {
 		_, faults := load(c.kind, c.spec)
 		wantFaults(t, faults, c.want)
 	}
 }
 
-// Whatever comes in, the decoder ends soon, and what it takes keeps its
-// meaning in every written form.
+// For any input the decoder ends soon, and what it accepts keeps its meaning in
+// every written form.
 func FuzzDecode(f *testing.F) {
-	for _, pattern := range []string{"testdata/good/*.yaml", "testdata/good/*.json", "testdata/bad/*.yaml", "testdata/bad/*.json", "testdata/http/good/*.yaml", "testdata/http/bad/*.yaml"} {
+	for _, pattern := range []string{
+		"testdata/good/*.yaml", "testdata/good/*.json", "testdata/bad/*.yaml", "testdata/bad/*.json",
+		"testdata/http/good/*.yaml", "testdata/http/bad/*.yaml",
+	} {
 		for _, file := range glob(f, pattern) {
 			f.Add(readFile(f, file))
 		}

@@ -2,10 +2,10 @@ package resource
 
 // Certificate is a certificate chain with its key.
 type Certificate struct {
-	// CertFile is the file of Cert, relative to the resource's file. It is
-	// read where and when the resource is applied; what is stored is Cert.
+	// CertFile is the file of Cert, relative to the resource's file. It is read
+	// where and when the resource is applied; Cert is what is stored.
 	CertFile string `yaml:"certFile"`
-	// KeyFile is the file of Key, in the same way.
+	// KeyFile is the file of Key, read in the same way.
 	KeyFile string `yaml:"keyFile"`
 	// Cert is the chain as PEM, leaf first. Required, unless CertFile is given.
 	Cert string `yaml:"cert"`

@@ -9,19 +9,19 @@ import (
 	"penstock/routing/hostname"
 )
 
-// checker collects what is wrong with changes, seen in the set they lead to.
+// checker collects the faults of changes, seen in the set that they lead to.
 type checker struct {
 	set      *Set
 	before   *Set // without the changes
 	faults   Faults
 	warnings Warnings
-	covers   map[Key]bool // listeners and Hosts that checkCoverage has seen
-	pending  map[Key]bool // what is yet to be checked
-	joined   map[Key]bool // Joints that checkJoint has seen
+	covers   map[Key]bool // listeners and Hosts that checkCoverage has checked
+	pending  map[Key]bool // changes that are not checked yet
+	joined   map[Key]bool // Joints that checkJoint has checked
 	once     map[any]any  // see View.Once
-	told     map[Key]bool // listeners of which a fault says that they cannot have Hosts
-	known    map[Key]bool // what knowsCertificates said of listeners
-	// places has the paths of names, by object, where they were needed.
+	told     map[Key]bool // listeners already reported as unable to have Hosts
+	known    map[Key]bool // results of knowsCertificates
+	// places has the paths of an object's names, for objects where they were needed.
 	places map[Key]map[string]string
 	meshes []*member // the first policy of each mesh; nil: not looked for yet
 	splits *splits   // nil: not looked for yet
@@ -46,7 +46,7 @@ func (c *checker) warn(o *Object, path, message string, value any) {
 	}
 }
 
-// check looks at one change and at those whom it concerns.
+// check checks one change and the objects that it affects.
 func (c *checker) check(change *Change) {
 	if change.Delete {
 		c.checkDelete(&change.Object)
@@ -117,7 +117,7 @@ func (c *checker) checkListener(m *member, l *Listener) {
 	c.checkCoverage(m, l)
 }
 
-// apart tells whether no node can have both sets of tags.
+// apart reports whether no node can have both sets of tags.
 func apart(a, b map[string]string) bool {
 	for k, v := range a {
 		if other, ok := b[k]; ok && other != v {
@@ -158,8 +158,8 @@ func (c *checker) checkSum(m *member, rule string, refs []BackendRef, so string)
 	}
 }
 
-// checkCoverage warns of names that no certificate of the listener is for,
-// those of its Hosts included.
+// checkCoverage warns of names of a listener and its Hosts that none of its
+// certificates is valid for.
 func (c *checker) checkCoverage(m *member, l *Listener) {
 	if l.TLS == nil || l.TLS.Mode != "terminate" || c.covers[m.Key] {
 		return
@@ -176,8 +176,8 @@ func (c *checker) checkCoverage(m *member, l *Listener) {
 	})
 }
 
-// checkCovered warns of those of an object's names that no certificate of a
-// listener is for.
+// checkCovered warns of those of m's names that no certificate of the listener
+// is valid for.
 func (c *checker) checkCovered(m, listener *member, path string, names []string) {
 	for i, name := range names {
 		canonical, err := hostname.ParsePattern(name)
@@ -188,8 +188,8 @@ func (c *checker) checkCovered(m, listener *member, path string, names []string)
 	}
 }
 
-// knowsCertificates tells whether all certificates of a listener were read;
-// where one is missing that is told elsewhere.
+// knowsCertificates reports whether all certificates of a listener have been
+// read. A missing one is reported elsewhere.
 func (c *checker) knowsCertificates(listener *member) bool {
 	known, ok := c.known[listener.Key]
 	if !ok {
@@ -202,8 +202,8 @@ func (c *checker) knowsCertificates(listener *member) bool {
 	return known
 }
 
-// covered tells whether a certificate that a listener refers to is for a name
-// in normal form.
+// covered reports whether a certificate that the listener refers to is valid for
+// a name in normal form.
 func (s *Set) covered(listener Key, name string) bool {
 	by := func(name string) bool {
 		certificates := s.covers.Group(name)
@@ -221,9 +221,9 @@ func (s *Set) covered(listener Key, name string) bool {
 	return ok && by("*."+parent)
 }
 
-// Admit reports what is wrong with objects only when they are applied, not
-// once they are stored: an expired certificate, a secret that is still hidden
-// and a file that was not read.
+// Admit reports faults that matter only when objects are applied, not once they
+// are stored: an expired certificate, a secret that is still hidden, and a file
+// that was not read.
 func Admit(objects []Object, now time.Time) Faults {
 	c := &checker{}
 	for i := range objects {

@@ -2,18 +2,18 @@ package resource
 
 import "penstock/routing/hostname"
 
-// checkHost checks a Host against its listener and against who has its names.
+// checkHost checks a Host against its listener and other claims to its names.
 func (c *checker) checkHost(m *member, h *Host) {
 	for i, name := range h.Names {
 		c.checkClaims(m, h.Listener, item("spec.names", i), name, h.ALPN)
 	}
 	at := c.set.member(Key{"Listener", h.Listener})
 	if at == nil {
-		return // told as a reference to nothing
+		return // reported as a missing reference
 	}
 	l, ok := at.Spec.(*Listener)
 	if !ok || c.pending[at.Key] || c.told[at.Key] {
-		return // told when the listener is checked
+		return // reported when the listener is checked
 	}
 	if l.Protocol != "tls" {
 		c.fault(&m.Object, "spec.listener", "is no listener with protocol: tls; without TLS there is no server name", h.Listener)
@@ -27,7 +27,11 @@ func (c *checker) checkHost(m *member, h *Host) {
 func (c *checker) checkHostsOf(m *member, l *Listener) {
 	if l.Protocol != "tls" {
 		c.told[m.Key] = true
-		c.fault(&m.Object, "spec.protocol", "must be tls: without TLS there is no server name, and it is in use by "+userList(c.set.Users(m.Key)), orNil(l.Protocol))
+		c.fault(
+			&m.Object, "spec.protocol",
+			"must be tls: without TLS there is no server name, and it is in use by "+userList(c.set.Users(m.Key)),
+			orNil(l.Protocol),
+		)
 	}
 	for i := range l.Hosts {
 		for j, name := range l.Hosts[i].Names {
@@ -36,12 +40,12 @@ func (c *checker) checkHostsOf(m *member, l *Listener) {
 	}
 }
 
-// checkClaims reports that a name of an object is another's too. Of two that
-// are checked the later one is told.
+// checkClaims reports a name that another object has as well. Of two objects
+// that are checked together, the later one gets the fault.
 func (c *checker) checkClaims(m *member, listener, path, name string, alpn []string) {
 	canonical, err := hostname.ParsePattern(name)
 	if err != nil {
-		return // told by Validate
+		return // reported by Validate
 	}
 	var rival *claim
 	var first Key
@@ -60,7 +64,7 @@ func (c *checker) checkClaims(m *member, listener, path, name string, alpn []str
 	}
 }
 
-// place gives the path of a name in the object that has it.
+// place returns the path of a name in the object that has it.
 func (c *checker) place(owner Key, canonical string, alpn []string) string {
 	paths, ok := c.places[owner]
 	if !ok {
@@ -85,7 +89,7 @@ func (c *checker) place(owner Key, canonical string, alpn []string) string {
 	return paths[placeKey(canonical, alpn)]
 }
 
-// placeKey tells the rules of one name apart: their protocols differ.
+// placeKey distinguishes the rules of one name, whose protocols differ.
 func placeKey(canonical string, alpn []string) string {
 	if len(alpn) == 0 {
 		return canonical

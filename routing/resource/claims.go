@@ -8,23 +8,21 @@ import (
 	"penstock/routing/hostname"
 )
 
-// Claim is a server name, or names, that an object wants to have of a
-// listener.
+// Claim is a server name, or a set of names, that an object needs of a listener.
 type Claim struct {
 	// Listener is the listener's name.
 	Listener string
-	// Name is an exact name, a wildcard ("*.example.com") or a numbered one
-	// ("broker-$(nodeId).example.com"), in normal form. "": all that comes.
+	// Name is an exact name, a wildcard ("*.example.com") or a numbered name
+	// ("broker-$(nodeId).example.com"), in normal form. "" claims all connections.
 	Name string
 	Path string // "spec.brokers[1].sniMatchAddress"
 
 	order int // in the object
 }
 
-// nameClaim is a claim as a set keeps it. Claims are ordered by the listener
-// and the name read backwards, so that what lies below a domain is in one
-// place; the numbered names of a domain stand there together, and so do its
-// wildcards:
+// nameClaim is a claim as a set keeps it. Claims are ordered by the listener and
+// the reversed name, so that the names below a domain are adjacent, with the
+// numbered names of a domain together, and its wildcards as well:
 //
 //	edge \0 moc.elpmaxe.1-rekorb       broker-1.example.com
 //	edge \0 moc.elpmaxe. \1 broker-$   broker-$(nodeId).example.com
@@ -60,13 +58,14 @@ func appendBackwards(dst []byte, s string) []byte {
 	return dst
 }
 
-// claimed calls do with all claims of a listener's names until it returns false.
+// claimed calls do with all claims to names of a listener until it returns false.
 func (s *Set) claimed(listener string, do func(*nameClaim) bool) {
 	s.walkClaims(listener, "", "", do)
 }
 
-// walkClaims calls do with the claims of a listener whose names end in that
-// way, and have the mark behind it.
+// walkClaims calls do with the claims to names of a listener that end in end,
+// followed in the key by mark. It stops when do returns false, and then returns
+// false.
 func (s *Set) walkClaims(listener, end, mark string, do func(*nameClaim) bool) (more bool) {
 	more = true
 	prefix := append(appendBackwards(append([]byte(listener), 0), end), mark...)
@@ -77,15 +76,15 @@ func (s *Set) walkClaims(listener, end, mark string, do func(*nameClaim) bool) (
 	return more
 }
 
-// meeting calls do with the claims that some name would be of as well as of c,
-// c's own included, until it returns false.
+// meeting calls do with the claims that have a name in common with c, c's own
+// included, until it returns false.
 func (s *Set) meeting(c Claim, do func(*nameClaim) bool) {
 	if c.Name == "" {
-		return // meets by what the listener is, not by its name
+		return // conflicts depend on the listener, not on a name
 	}
 	suffix, wild := strings.CutPrefix(c.Name, "*.")
 	if wild {
-		if s.walkClaims(c.Listener, "."+suffix, "", do) { // wildcards below are shorter ones' too
+		if s.walkClaims(c.Listener, "."+suffix, "", do) { // all names and wildcards below
 			s.wildcardsAbove(c.Listener, suffix, do)
 		}
 		return
@@ -121,8 +120,8 @@ func (s *Set) meetingName(c Claim, domain string, do func(*nameClaim) bool) {
 	}
 }
 
-// wildcardsAbove calls do with the wildcards that a name, or all names of a
-// domain, are of: those of its parents.
+// wildcardsAbove calls do with the wildcards that match a name, or all names of
+// a domain: those of its parents.
 func (s *Set) wildcardsAbove(listener, name string, do func(*nameClaim) bool) {
 	for {
 		_, parent, ok := strings.Cut(name, ".")

@@ -11,7 +11,7 @@ import (
 	"penstock/routing/hostname"
 )
 
-// wanting is a Joint that wants names and addresses, and reports its rivals.
+// wanting is a Joint that claims names and addresses and reports its rivals.
 type wanting struct {
 	names, addresses []string
 	rivals           *[]string
@@ -47,7 +47,7 @@ func (w *wanting) CheckIn(v *View) {
 
 func want(name string, w *wanting) Change { return Put(Object{Key: Key{"Wanting", name}, Spec: w}) }
 
-// takes tells, name by name, whether a claim has a name.
+// takes reports whether a claim includes a name.
 func takes(claim, name string) bool {
 	if suffix, ok := strings.CutPrefix(claim, "*"); ok {
 		return strings.HasSuffix(name, suffix) && len(name) > len(suffix)
@@ -59,7 +59,7 @@ func takes(claim, name string) bool {
 	return claim == name
 }
 
-// Two claims are rivals where some name is of both, whoever came first.
+// Two claims are rivals if they have a name in common, in either order.
 func TestClaimsMeetWhereANameIsOfBoth(t *testing.T) {
 	pool := []string{
 		"a.x.y", "b.a.x.y", "a-1.x.y", "a-2.x.y", "a-01.x.y", "1-a-2.x.y", "*.x.y", "*.a.x.y", "*.y", "x.y", "a-1.z.y",
@@ -110,15 +110,17 @@ func TestClaimsMeetWhereANameIsOfBoth(t *testing.T) {
 
 func TestOfTwoClaimsTheLaterIsTold(t *testing.T) {
 	edge := Put(Object{Key: Key{"Listener", "edge"}, Spec: &Listener{Protocol: "kafka", Address: ":1"}})
-	// Within one object, and between two that come together.
-	_, faults, _ := new(Set).With([]Change{edge, want("b", &wanting{names: []string{"a.x", "a.x"}}), want("a", &wanting{names: []string{"a.x"}})})
+	// Within one object, and between two that are put together.
+	_, faults, _ := new(Set).With([]Change{
+		edge, want("b", &wanting{names: []string{"a.x", "a.x"}}), want("a", &wanting{names: []string{"a.x"}}),
+	})
 	wantFaults(t, faults, "Wanting/b spec.names[1]: meets Wanting/b spec.names[0]", "Wanting/a spec.names[0]: meets Wanting/b spec.names[0]")
-	// A name that goes over from one to the other is free.
+	// A name that moves from one object to another is free.
 	s := mustWith(t, new(Set), edge, want("a", &wanting{names: []string{"a.x"}}))
 	mustWith(t, s, want("b", &wanting{names: []string{"a.x"}}), want("a", &wanting{}))
 }
 
-// Who refers to what changes is asked again, once, and nobody else is.
+// An object that refers to a changed one is checked again, once, and no other.
 func TestUsersOfWhatChangesAreAsked(t *testing.T) {
 	var asked []string
 	s := mustWith(t, new(Set), Put(Object{Key: Key{"Listener", "edge"}, Spec: &Listener{Protocol: "kafka", Address: ":1"}}),
@@ -129,7 +131,10 @@ func TestUsersOfWhatChangesAreAsked(t *testing.T) {
 		t.Errorf("asked %v, want a alone", asked)
 	}
 	asked = nil
-	s = mustWith(t, s, want("b", &wanting{rivals: &asked}), Put(Object{Key: Key{"Listener", "edge"}, Spec: &Listener{Protocol: "kafka", Address: ":2"}}))
+	s = mustWith(
+		t, s, want("b", &wanting{rivals: &asked}),
+		Put(Object{Key: Key{"Listener", "edge"}, Spec: &Listener{Protocol: "kafka", Address: ":2"}}),
+	)
 	slices.Sort(asked)
 	if !slices.Equal(asked, []string{"a", "b"}) {
 		t.Errorf("asked %v, want a and b once", asked)

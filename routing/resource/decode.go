@@ -16,23 +16,24 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 )
 
-// Bounds of what is decoded. They hold before the work that they bound.
+// Bounds of decoding, enforced before the work that they bound.
 const (
 	MaxFileSize  = 16 << 20  // bytes of one file
 	MaxDocuments = 100_000   // in one file
-	MaxNodes     = 1_000_000 // values and keys in one document, counted from above
+	MaxNodes     = 1_000_000 // values and keys in one document, estimated from above
 	MaxDepth     = 64        // levels of nesting
-	MaxFaults    = 1000      // that are listed for one file
+	MaxFaults    = 1000      // listed for one file
 )
 
 // maxName is the length of the longest name.
 const maxName = 253
 
-// Decode reads every document of a YAML or JSON file and reports everything
-// that is wrong with each, in the order of the file. Objects are those without
-// a fault of their own; what concerns several is for ValidateSet. The file's
-// name only serves the faults, and tells JSON (".json") from YAML; without it,
-// what begins with {" or [ is taken for JSON if it is.
+// Decode decodes every document of a YAML or JSON file and reports all faults of
+// each, in the order of the file. It returns the objects without a fault of
+// their own; ValidateSet checks them together. The file's name is for the
+// faults, and ".json" selects JSON; otherwise, content that begins with an
+// object whose first key is quoted, or with a list of such, is tried as JSON
+// before YAML.
 func Decode(file string, data []byte, kinds []Kind) ([]Object, Faults) {
 	return decodeAll(&decoder{file: file, kinds: kinds, seen: map[Key]seenAt{}}, data)
 }
@@ -50,8 +51,8 @@ func decodeAll(d *decoder, data []byte) ([]Object, Faults) {
 	return d.objects, d.faults
 }
 
-// Restore reads one object as EncodeWithSecrets wrote it. It does not
-// validate: what was admitted once is taken by later versions too.
+// Restore decodes one object that EncodeWithSecrets wrote. It does not validate,
+// so that later versions accept every object that was once admitted.
 func Restore(data []byte, kinds []Kind) (Object, error) {
 	d := &decoder{kinds: kinds, seen: map[Key]seenAt{}, trusted: true}
 	err := d.json(string(data))
@@ -66,7 +67,7 @@ func Restore(data []byte, kinds []Kind) (Object, error) {
 	return d.objects[0], nil
 }
 
-// decoder works through one file.
+// decoder decodes one file.
 type decoder struct {
 	file    string
 	kinds   []Kind
@@ -77,26 +78,26 @@ type decoder struct {
 	faults   Faults
 	warnings Faults         // of documents of other formats
 	seen     map[Key]seenAt // the first object of that key
-	broken   []Object       // with faults of their own; kept where it is not nil
+	broken   []Object       // objects with faults of their own; collected if not nil
 
-	// Of the document at hand.
+	// State of the current document.
 	docs    int
 	offset  int    // lines of the file before it
-	subject string // what faults begin with: "Service/apps"
-	path    []byte // the value at hand: "spec.endpoints[2]"
+	subject string // prefix of its faults: "Service/apps"
+	path    []byte // of the current value: "spec.endpoints[2]"
 	lines   map[string]int
 	failed  map[string]bool // paths with a fault
 	spec    Spec            // being decoded
 	from    origin          // of a document of another format
 }
 
-// seenAt is where an object stood, and in whose format.
+// seenAt is the line and format of an object.
 type seenAt struct {
 	line   int
 	format string
 }
 
-// full tells whether a further fault would not be listed.
+// full reports whether no further fault will be listed.
 func (d *decoder) full() bool { return len(d.faults) > MaxFaults }
 
 func (d *decoder) fail(line int, path, message string, value any) {
@@ -115,7 +116,7 @@ func (d *decoder) fail(line int, path, message string, value any) {
 	d.faults = append(d.faults, Fault{File: d.file, Line: line, Document: d.docs, Path: where, Message: message, Value: show(value)})
 }
 
-// at reports a fault of the value at hand.
+// at reports a fault of the current value.
 func (d *decoder) at(n *yaml.Node, message string, value any) {
 	d.fail(d.offset+n.Line, string(d.path), message, value)
 }
@@ -143,8 +144,8 @@ func (d *decoder) all(data []byte) {
 	}
 }
 
-// looksJSON tells whether data begins with an object whose first key is
-// quoted, or with a list of such.
+// looksJSON reports whether data begins with an object whose first key is
+// quoted, or with a list of such objects.
 func looksJSON(data []byte) bool {
 	data = bytes.TrimLeft(data, "[ \t\r\n")
 	if len(data) == 0 || data[0] != '{' {
@@ -165,10 +166,10 @@ func (d *decoder) json(data string) *syntaxError {
 	return nil
 }
 
-// cutDocument cuts before the second document. Cutting before parsing bounds
-// what is in memory at once, and a syntax error in one document does not hide
-// the faults of the others. A line that begins with "---" and a blank begins a
-// document wherever it stands, block texts included.
+// cutDocument splits data before its second document. Splitting before parsing
+// bounds the memory in use, and a syntax error in one document does not hide the
+// faults of the others. A line that begins with "---" and a blank begins a
+// document anywhere, even within a block scalar.
 func cutDocument(data []byte) (first, rest []byte) {
 	for at := 0; ; {
 		end := bytes.Index(data[at:], []byte("\n---"))
@@ -182,8 +183,8 @@ func cutDocument(data []byte) (first, rest []byte) {
 	}
 }
 
-// yaml decodes one document, or the several that unusual markers make of it.
-// It tells whether to go on with the file.
+// yaml decodes one document, or several if unusual markers divide it. It reports
+// whether to continue with the file.
 func (d *decoder) yaml(chunk []byte) bool {
 	d.subject, d.path = "", d.path[:0]
 	if tooManyNodes(chunk) {
@@ -213,8 +214,8 @@ func (d *decoder) yaml(chunk []byte) bool {
 	}
 }
 
-// tooManyNodes counts what begins or ends a value in YAML, and so bounds what
-// a parser would build, without parsing.
+// tooManyNodes bounds the nodes that a parser would build, without parsing: it
+// counts the characters that begin or end a value in YAML.
 func tooManyNodes(chunk []byte) bool {
 	if len(chunk) <= MaxNodes {
 		return false
@@ -235,7 +236,7 @@ func tooManyNodes(chunk []byte) bool {
 
 var yamlError = regexp.MustCompile(`^yaml: (?:line (\d+): )?(?s:(.*))$`)
 
-// syntax reports what the YAML parser gave up with.
+// syntax reports the error of the YAML parser.
 func (d *decoder) syntax(chunk []byte, err error) {
 	line, message := 1, err.Error()
 	if m := yamlError.FindStringSubmatch(message); m != nil {
@@ -255,7 +256,7 @@ func (d *decoder) syntax(chunk []byte, err error) {
 	d.fail(d.offset+line, "", message, nil)
 }
 
-// tabLine is the first line whose indentation holds a tab, or 0.
+// tabLine returns the first line with a tab in its indentation, or 0.
 func tabLine(chunk []byte) int {
 	line := 0
 	for text := range bytes.Lines(chunk) {
@@ -270,8 +271,8 @@ func tabLine(chunk []byte) int {
 
 const messageAlias = "anchors and aliases (&x, *x) are not taken: write the value out"
 
-// plain refuses what YAML has beyond JSON's data: anchors, aliases and tags.
-// An alias is never followed, so a bomb of them costs nothing.
+// plain refuses what YAML adds to JSON's data model: anchors, aliases and tags.
+// Aliases are never followed, so an alias bomb costs nothing.
 func (d *decoder) plain(n *yaml.Node, depth int) bool {
 	message := ""
 	switch {
@@ -295,7 +296,7 @@ func (d *decoder) plain(n *yaml.Node, depth int) bool {
 	return true
 }
 
-// document decodes a resource, or a list of them.
+// document decodes a resource or a list of resources.
 func (d *decoder) document(n *yaml.Node) {
 	if n.Kind == yaml.SequenceNode {
 		for _, item := range n.Content {
@@ -308,7 +309,7 @@ func (d *decoder) document(n *yaml.Node) {
 	}
 }
 
-// one decodes a resource, or what a document of another format stands for.
+// one decodes a resource, or converts a document of another format.
 func (d *decoder) one(n *yaml.Node, listed bool) {
 	if !d.convert(n, listed) {
 		d.object(n)
@@ -380,7 +381,7 @@ func (d *decoder) object(n *yaml.Node) {
 	d.add(o)
 }
 
-// add keeps a resource, once.
+// add keeps a resource unless its key occurred before.
 func (d *decoder) add(o Object) {
 	if first, ok := d.seen[o.Key]; ok {
 		message := fmt.Sprintf("stands here twice, first in line %d", first.line)
@@ -411,7 +412,7 @@ func (d *decoder) kind(n *yaml.Node) Kind {
 	return Kind{}
 }
 
-// name checks the name of the object and makes it the subject of faults.
+// name checks the name of the object and puts it into the subject of faults.
 func (d *decoder) name(object, n *yaml.Node, kind string) string {
 	if kind != "" {
 		d.subject = kind
@@ -434,9 +435,9 @@ func (d *decoder) name(object, n *yaml.Node, kind string) string {
 	return n.Value
 }
 
-// nameFault says what is wrong with the name of a resource, or nothing. Names
-// are those of RFC 1123 hosts in lower case, so that they fit in a file name,
-// a metric's label and a host name alike.
+// nameFault returns what is wrong with the name of a resource, or "". Names are
+// lower-case host names (RFC 1123), so that they fit into a file name, a metric
+// label and a host name.
 func nameFault(s string) string {
 	if isName(s, "-.") {
 		return ""
@@ -444,13 +445,15 @@ func nameFault(s string) string {
 	return fmt.Sprintf("must be lower-case letters, digits, '-' and '.', with a letter or digit first and last, at most %d in all", maxName)
 }
 
-// serviceNameFault is nameFault for Services, whose names may have '_' inside:
-// those that Kuma gives to Kubernetes' do, like backend_kuma-demo_svc_3001.
+// serviceNameFault is nameFault for Services, whose names may have '_' inside,
+// as Kuma's names for Kubernetes services do: backend_kuma-demo_svc_3001.
 func serviceNameFault(s string) string {
 	if isName(s, "-._") {
 		return ""
 	}
-	return fmt.Sprintf("must be lower-case letters, digits, '-', '_' and '.', with a letter or digit first and last, at most %d in all", maxName)
+	return fmt.Sprintf(
+		"must be lower-case letters, digits, '-', '_' and '.', with a letter or digit first and last, at most %d in all", maxName,
+	)
 }
 
 func nameFaultOf(kind, name string) string {
@@ -460,7 +463,7 @@ func nameFaultOf(kind, name string) string {
 	return nameFault(name)
 }
 
-// isName tells a name that has letters and digits, and some marks inside.
+// isName reports whether s has only lower-case letters and digits, and marks inside.
 func isName(s, marks string) bool {
 	edge := func(c byte) bool { return c >= 'a' && c <= 'z' || c >= '0' && c <= '9' }
 	ok := s != "" && len(s) <= maxName && edge(s[0]) && edge(s[len(s)-1])
@@ -470,7 +473,7 @@ func isName(s, marks string) bool {
 	return ok
 }
 
-// frameHint helps with a key that stands beside kind, name and spec.
+// frameHint returns a hint for an unknown key beside kind, name and spec.
 func frameHint(key string, kind Kind) string {
 	if kind.New != nil {
 		if _, ok := planOf(reflect.TypeOf(kind.New()).Elem()).byName[key]; ok {
@@ -480,7 +483,7 @@ func frameHint(key string, kind Kind) string {
 	return didYouMean(key, []string{"kind", "name", "labels", "spec", "version"})
 }
 
-// content decodes and validates what stands under spec.
+// content decodes and validates the spec of a document.
 func (d *decoder) content(object, n *yaml.Node, kind Kind, o *Object) {
 	switch {
 	case n == nil:
@@ -514,19 +517,19 @@ func (d *decoder) content(object, n *yaml.Node, kind Kind, o *Object) {
 		path = strings.TrimSuffix("spec."+path, ".")
 		for _, p := range decoded {
 			if within(p, path) || within(path, p) {
-				return // it follows from a fault that is told
+				return // follows from a reported fault
 			}
 		}
 		d.fail(d.offset+locate(n, path).Line, path, message, value)
 	})
 }
 
-// within tells whether the path inner is outer or leads into it.
+// within reports whether the path inner is outer or lies below it.
 func within(inner, outer string) bool {
 	return strings.HasPrefix(inner, outer) && (len(inner) == len(outer) || inner[len(outer)] == '.' || inner[len(outer)] == '[')
 }
 
-// badUTF8 is the line of the first bytes that are not UTF-8.
+// badUTF8 returns the line of the first bytes that are not UTF-8.
 func badUTF8(data []byte) int {
 	line := 1
 	for len(data) > 0 {

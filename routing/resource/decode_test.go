@@ -9,7 +9,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the expected faults in testdata")
 
-// decode decodes a text that must be right.
+// decode decodes a text that must be valid.
 func decode(t testing.TB, text string) []Object {
 	t.Helper()
 	objects, faults := Decode("test.yaml", []byte(text), RoutingKinds())
@@ -19,7 +19,7 @@ func decode(t testing.TB, text string) []Object {
 	return objects
 }
 
-// faultsOf decodes a text that must be wrong, and gives the faults as told.
+// faultsOf decodes a text that must be invalid, and returns its faults.
 func faultsOf(t testing.TB, text string) string {
 	t.Helper()
 	_, faults := Decode("test.yaml", []byte(text), RoutingKinds())
@@ -38,8 +38,8 @@ func glob(t testing.TB, pattern string) []string {
 	return files
 }
 
-// Each file in testdata/bad breaks one rule or a few of a kind; the faults
-// that users are told stand beside it (go test -update writes them).
+// Each file in testdata/bad breaks one rule or a few of a kind; the file beside
+// it has the expected faults (go test -update writes them).
 func TestBadFilesGetTheFaultsThatStandBesideThem(t *testing.T) {
 	for _, file := range append(glob(t, "testdata/bad/*.yaml"), glob(t, "testdata/bad/*.json")...) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
@@ -92,12 +92,14 @@ func TestKindsAreFoundInAnyCaseAndNumber(t *testing.T) {
 		}
 	}
 	_, err := FindKind(RoutingKinds(), "servce")
-	if want := "unknown kind servce, did you mean Service?; known are Listener, Service, MeshTCPRoute, MeshHTTPRoute, Certificate, Host"; err == nil || err.Error() != want {
+	if want := "unknown kind servce, did you mean Service?; " +
+		"known are Listener, Service, MeshTCPRoute, MeshHTTPRoute, Certificate, Host"; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
 }
 
-// Services have the names that Kuma gives to those of Kubernetes; others not.
+// Names of Services may be those that Kuma gives to Kubernetes services; other
+// names may not.
 func TestNamesOfServicesMayHaveUnderscores(t *testing.T) {
 	decode(t, `
 kind: Service
@@ -116,7 +118,11 @@ kind: Host
 name: a
 spec: {listener: a, names: [b.example.com], service: a_b}
 `)
-	for _, text := range []string{"kind: Host\nname: a_b\nspec: {listener: a, names: [b.example.com], service: a}", "kind: Service\nname: _a\nspec: {}", "kind: Service\nname: a_\nspec: {}"} {
+	for _, text := range []string{
+		"kind: Host\nname: a_b\nspec: {listener: a, names: [b.example.com], service: a}",
+		"kind: Service\nname: _a\nspec: {}",
+		"kind: Service\nname: a_\nspec: {}",
+	} {
 		faultsOf(t, text)
 	}
 }

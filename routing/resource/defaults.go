@@ -6,8 +6,9 @@ import (
 	"sync"
 )
 
-// WithDefaults gives a copy of a listener in which every default is filled in.
-// Pointers to structs stay nil where leaving out means none. Lists and maps are shared.
+// WithDefaults returns a copy of a listener with all defaults filled in.
+// Pointers to structs stay nil where left out means none. Lists and maps are
+// shared.
 func (l *Listener) WithDefaults() *Listener {
 	out := *l
 	if l.Protocol == "tls" && l.TLS == nil {
@@ -17,9 +18,9 @@ func (l *Listener) WithDefaults() *Listener {
 	return &out
 }
 
-// WithDefaults gives a copy of a service in which every default is filled in:
-// no pointer to a number or duration is nil. Pointers to structs stay nil
-// where leaving out means none.
+// WithDefaults returns a copy of a service with all defaults filled in: no
+// pointer to a number or duration is nil. Pointers to structs stay nil where
+// left out means none.
 func (s *Service) WithDefaults() *Service {
 	out := *s
 	fill(reflect.ValueOf(&out).Elem())
@@ -30,7 +31,7 @@ func (s *Service) WithDefaults() *Service {
 	return &out
 }
 
-// StatusOK tells whether an http check takes the status for healthy.
+// StatusOK reports whether an http check accepts the status.
 func (h *HealthCheck) StatusOK(status int) bool {
 	if len(h.Status) == 0 {
 		return status >= 200 && status <= 399
@@ -43,7 +44,7 @@ func (h *HealthCheck) StatusOK(status int) bool {
 	return false
 }
 
-// WithDefaults gives a copy of a route in which every default is filled in.
+// WithDefaults returns a copy of a route with all defaults filled in.
 // BackendRefs that are left out become the destination itself.
 func (r *MeshTCPRoute) WithDefaults() *MeshTCPRoute {
 	out := *r
@@ -65,12 +66,12 @@ func (r *MeshTCPRoute) WithDefaults() *MeshTCPRoute {
 	return &out
 }
 
-// FillDefaults fills in every default of a spec of another package. What it
-// changes behind pointers and in lists of structs it copies first, so it may be
-// given a plain copy.
+// FillDefaults fills in all defaults of a spec of another package. It copies
+// what it changes behind pointers and in lists of structs, so spec may be a
+// shallow copy.
 func FillDefaults(spec any) { fill(reflect.ValueOf(spec).Elem()) }
 
-// fill sets what is left out in a struct to the default of its field tag.
+// fill sets fields of a struct that are left out to the defaults of their tags.
 func fill(v reflect.Value) {
 	p := planOf(v.Type())
 	if p.list >= 0 {
@@ -107,10 +108,10 @@ func fillList(v reflect.Value) {
 	v.Set(list)
 }
 
-// withDefaults remembers hasDefaults for each type: a pure function of it.
+// withDefaults caches hasDefaults, a pure function of the type.
 var withDefaults sync.Map
 
-// hasDefaults tells whether fill has something to do in a struct.
+// hasDefaults reports whether a struct type has defaults for fill to set.
 func hasDefaults(t reflect.Type) bool {
 	if has, ok := withDefaults.Load(t); ok {
 		return has.(bool)

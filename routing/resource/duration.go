@@ -9,10 +9,10 @@ import (
 // Duration is a time.Duration that is written as "1h30m", "500ms" or "0".
 type Duration time.Duration
 
-// D gives the time.Duration.
+// D returns the time.Duration.
 func (d Duration) D() time.Duration { return time.Duration(d) }
 
-// String gives the shortest form: "1h", not "1h0m0s".
+// String returns the shortest form: "1h", not "1h0m0s".
 func (d Duration) String() string {
 	s := time.Duration(d).String()
 	if strings.HasSuffix(s, "m0s") {
@@ -26,7 +26,7 @@ func (d Duration) String() string {
 
 var errDuration = errors.New(`must be a duration with a unit, like 500ms, 5s, 1h30m or 0`)
 
-// ParseDuration reads "1h30m", "500ms" or "0". A number without a unit is
+// ParseDuration parses "1h30m", "500ms" or "0". A number without a unit is
 // refused, because some programs mean seconds and some milliseconds by it.
 func ParseDuration(s string) (Duration, error) {
 	d, err := time.ParseDuration(s)
@@ -41,16 +41,16 @@ func ParseDuration(s string) (Duration, error) {
 	return Duration(d), nil
 }
 
-// MarshalText gives the form of String.
+// MarshalText returns the form of String.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// UnmarshalText is ParseDuration.
+// UnmarshalText parses text with ParseDuration.
 func (d *Duration) UnmarshalText(text []byte) (err error) {
 	*d, err = ParseDuration(string(text))
 	return err
 }
 
-// isNumber tells whether s is digits alone, with at most one point in them.
+// isNumber reports whether s has only digits and at most one point.
 func isNumber(s string) bool {
 	digits := strings.Replace(s, ".", "", 1)
 	return digits != "" && strings.Trim(digits, "0123456789") == ""

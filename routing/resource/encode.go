@@ -13,41 +13,42 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 )
 
-// EncodeWithSecrets gives the form in which objects are stored and sent to a
+// EncodeWithSecrets returns the form in which objects are stored and sent to a
 // node to be applied: JSON, one form for one content, with exactly the fields
-// that the user wrote and SECRETS IN CLEAR. Restore reads it.
+// that the user wrote and SECRETS IN CLEAR. Restore decodes it.
 func EncodeWithSecrets(o Object) []byte { return jsonEncoder{clear: true}.object(o) }
 
-// EncodeJSON gives an object for people and programs, secrets hidden.
+// EncodeJSON returns an object as indented JSON, secrets hidden.
 func EncodeJSON(o Object) []byte {
 	var out bytes.Buffer
-	// What the encoder writes is JSON, which is all that Indent asks for.
+	// Indent fails only for invalid JSON, which the encoder does not write.
 	_ = json.Indent(&out, jsonEncoder{}.object(o), "", "  ")
 	out.WriteByte('\n')
 	return out.Bytes()
 }
 
-// EncodeYAML gives an object for people, secrets hidden, with the fields in
-// the order of the manual. It can be applied again; see FillHidden.
+// EncodeYAML returns an object as YAML, secrets hidden, with the fields in the
+// order of the manual. It can be applied again; see FillHidden.
 func EncodeYAML(o Object) []byte {
 	var out bytes.Buffer
 	e := yaml.NewEncoder(&out)
 	e.SetIndent(2)
-	// Neither the tree, which is well-formed, nor the buffer gives an error.
+	// No error is possible: the tree is well-formed, and the buffer accepts it.
 	_ = e.Encode(yamlObject(o))
 	_ = e.Close()
 	return out.Bytes()
 }
 
-// Equal tells whether two objects say the same. A default that is written out
-// differs from one that is left out: it stays when the default changes.
+// Equal reports whether two objects have the same content. A default that is
+// written out differs from one that is left out: it stays when the default
+// changes.
 func Equal(a, b Object) bool {
 	va, vb := reflect.ValueOf(a.Spec), reflect.ValueOf(b.Spec)
 	return a.Key == b.Key && maps.Equal(a.Labels, b.Labels) && va.IsValid() && vb.IsValid() && va.Type() == vb.Type() && sameValue(va, vb)
 }
 
-// Same tells whether two values of a spec, such as the configurations of two
-// filters, say the same. Nil is what is left out.
+// Same reports whether two values of a spec, such as the configurations of two
+// filters, have the same content. Nil means left out.
 func Same(a, b any) bool {
 	if a == nil || b == nil {
 		return a == nil && b == nil
@@ -56,8 +57,8 @@ func Same(a, b any) bool {
 	return va.Type() == vb.Type() && sameValue(va, vb)
 }
 
-// sameValue compares values of one type. An empty list or map is one that is
-// left out; a pointer that is left out is not one to an empty struct.
+// sameValue compares values of one type. An empty list or map equals a nil one;
+// a pointer to an empty struct does not equal nil.
 func sameValue(a, b reflect.Value) bool {
 	switch a.Kind() {
 	case reflect.Pointer, reflect.Interface:
@@ -108,9 +109,9 @@ func sameValue(a, b reflect.Value) bool {
 	return a.Equal(b)
 }
 
-// isEmpty tells what is not written: what the user left out. A pointer that is
-// there is written even when what it points to is empty: "tls: {}" says
-// something.
+// isEmpty reports whether a value was left out and is not written. A non-nil
+// pointer is written even if it points to an empty struct: "tls: {}" has a
+// meaning.
 func isEmpty(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Slice, reflect.Map:
@@ -130,7 +131,7 @@ func isEmpty(v reflect.Value) bool {
 	return v.IsZero()
 }
 
-// listForm gives the list that a struct is written as, if it is.
+// listForm returns the list that a struct is written as, if any.
 func listForm(v reflect.Value) (reflect.Value, bool) {
 	p := planOf(v.Type())
 	if p.list < 0 || v.Field(p.list).Len() == 0 {
@@ -139,20 +140,20 @@ func listForm(v reflect.Value) (reflect.Value, bool) {
 	return v.Field(p.list), true
 }
 
-// leafText gives the text of a value that is written as one, such as a
+// leafText returns the text of a value that is written as a string, such as a
 // duration or a network.
 func leafText(v reflect.Value) (string, bool) {
 	if v.Kind() == reflect.String || !isLeaf(v) {
 		return "", false
 	}
 	if m, ok := v.Interface().(encoding.TextMarshaler); ok {
-		text, err := m.MarshalText() // of values that were decoded or are zero
+		text, err := m.MarshalText() // does not fail for decoded and zero values
 		return string(text), err == nil
 	}
 	return "", false
 }
 
-// floatText writes a number so that it is read as a float again.
+// floatText formats a number so that it is parsed as a float again.
 func floatText(f float64, bits int) string {
 	s := strconv.FormatFloat(f, 'g', -1, bits)
 	if !strings.ContainsAny(s, ".e") {
@@ -161,7 +162,7 @@ func floatText(f float64, bits int) string {
 	return s
 }
 
-// sortedKeys gives the keys of a map in one order.
+// sortedKeys returns the keys of a map in order.
 func sortedKeys(m reflect.Value) []reflect.Value {
 	keys := m.MapKeys()
 	slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })

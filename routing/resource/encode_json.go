@@ -21,7 +21,7 @@ func (e jsonEncoder) object(o Object) []byte {
 	return append(e.value(append(dst, `,"spec":`...), reflect.ValueOf(o.Spec).Elem()), '}')
 }
 
-// value writes a value that is there.
+// value writes a value, which must not be nil.
 func (e jsonEncoder) value(dst []byte, v reflect.Value) []byte {
 	if text, ok := leafText(v); ok {
 		return appendText(dst, text)
@@ -80,7 +80,7 @@ func (e jsonEncoder) structure(dst []byte, v reflect.Value) []byte {
 func (e jsonEncoder) list(dst []byte, v reflect.Value) []byte {
 	dst = append(dst, '[')
 	if texts, ok := v.Interface().([]string); ok {
-		for i, s := range texts { // lists of 100,000 names deserve a short way
+		for i, s := range texts { // fast path for lists of 100,000 names
 			if i > 0 {
 				dst = append(dst, ',')
 			}
@@ -99,11 +99,11 @@ func (e jsonEncoder) list(dst []byte, v reflect.Value) []byte {
 
 const hexDigits = "0123456789abcdef"
 
-// appendText writes a JSON text. What is no UTF-8 cannot have been decoded,
-// and is written as the replacement character.
+// appendText appends a JSON string. Invalid UTF-8, which decoding refuses,
+// becomes the replacement character.
 func appendText(dst []byte, s string) []byte {
 	dst = append(dst, '"')
-	from := 0 // what is before it is written
+	from := 0 // s[:from] is written
 	for i := 0; i < len(s); {
 		c := s[i]
 		if c >= ' ' && c != '"' && c != '\\' && c < utf8.RuneSelf {

@@ -14,7 +14,7 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 )
 
-// sameObject fails unless b is a, apart from where it was read.
+// sameObject fails unless b equals a, apart from where it was read.
 func sameObject(t testing.TB, how string, a, b Object) {
 	t.Helper()
 	leaveOutEmpty(reflect.ValueOf(a.Spec))
@@ -27,8 +27,7 @@ func sameObject(t testing.TB, how string, a, b Object) {
 	}
 }
 
-// leaveOutEmpty makes empty lists and maps such as are left out: no written form
-// tells them apart.
+// leaveOutEmpty sets empty lists and maps to nil: no written form distinguishes them.
 func leaveOutEmpty(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Interface:
@@ -49,7 +48,7 @@ func leaveOutEmpty(v reflect.Value) {
 	}
 }
 
-// checkRoundTrip takes an object through each of its written forms.
+// checkRoundTrip encodes and decodes an object in each of its written forms.
 func checkRoundTrip(t testing.TB, o Object) {
 	t.Helper()
 	stored := EncodeWithSecrets(o)
@@ -118,7 +117,9 @@ spec:
 }
 
 func TestYAMLReadsLikeTheManual(t *testing.T) {
-	o := decode(t, `{"kind": "Service", "name": "a", "spec": {"endpoints": [{"weight": 2, "address": "127.0.0.1:80", "tags": {"version": "1"}}], "connect": {"attempts": 2}, "idleTimeout": "60m"}}`)[0]
+	o := decode(t, `{"kind": "Service", "name": "a", "spec": {`+
+		`"endpoints": [{"weight": 2, "address": "127.0.0.1:80", "tags": {"version": "1"}}], `+
+		`"connect": {"attempts": 2}, "idleTimeout": "60m"}}`)[0]
 	want := `kind: Service
 name: a
 spec:
@@ -190,7 +191,7 @@ func TestASecretIsShownNowhere(t *testing.T) {
 	}
 }
 
-// Every way of getting a key into a wrong place must keep it out of the faults.
+// No fault shows a key that was put into a wrong place.
 func TestNoFaultTellsASecret(t *testing.T) {
 	key, err := os.ReadFile("testdata/pem/a.key")
 	if err != nil {
@@ -208,7 +209,8 @@ func TestNoFaultTellsASecret(t *testing.T) {
 		"kind: Certificate\nname: a\nspec: {? " + quoted + " : x}",
 		"kind: Certificate\nname: a\nspec: {key: {" + quoted + ": x}}",
 		"kind: Listener\nname: a\nspec: {address: " + quoted + ", tags: {? " + quoted + " : a b, k: " + quoted + "}}",
-		"kind: Service\nname: a\nspec: {resolve: " + quoted + ", connect: {attempts: " + quoted + "}, tls: {ca: " + quoted + ", alpn: [" + quoted + ", " + quoted + "]}}",
+		"kind: Service\nname: a\nspec: {resolve: " + quoted + ", connect: {attempts: " + quoted + "}, " +
+			"tls: {ca: " + quoted + ", alpn: [" + quoted + ", " + quoted + "]}}",
 		"kind: Certificate\nname: a\nspec: {certFile: x, key: |\n" + string(key),
 		"kind: Certificate\nname: a\nspec: {certFile: x, key: " + strings.Replace(quoted, body[:8], "!!!!!!!!", 1) + "}",
 	} {

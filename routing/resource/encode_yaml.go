@@ -6,18 +6,19 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 )
 
-// YAML is written from the tree of the JSON: what is left out, in which order
-// fields come and how a value is written is decided in one place.
+// YAML is written from the tree of the JSON, so that one encoder decides which
+// fields are written, their order and their form.
 
-// yamlObject makes the tree of an object, secrets hidden.
+// yamlObject returns the tree of an object, secrets hidden.
 func yamlObject(o Object) *yaml.Node { return yamlTree(jsonEncoder{}.object(o)) }
 
 func specNode(s Spec) *yaml.Node {
 	return yamlTree(jsonEncoder{}.value(nil, reflect.ValueOf(s).Elem()))
 }
 
-// yamlTree reads what a jsonEncoder wrote. It is JSON, and what has more values
-// than the parser takes could not be restored either: there is no such object.
+// yamlTree parses the output of a jsonEncoder. This cannot fail: the output is
+// JSON, and an object with more values than the parser accepts cannot have been
+// decoded.
 func yamlTree(text []byte) *yaml.Node {
 	p := jsonParser{data: string(text)}
 	n, err := p.value(0)

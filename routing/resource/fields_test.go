@@ -11,7 +11,7 @@ import (
 	"penstock/routing/resource/manual"
 )
 
-// eachStruct calls do with the struct types that a type leads to.
+// eachStruct calls do with the struct types that are reachable from a type.
 func eachStruct(t reflect.Type, seen map[reflect.Type]bool, do func(reflect.Type)) {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
 		t = t.Elem()
@@ -49,7 +49,7 @@ func TestTagsOfFieldsCanBeRead(t *testing.T) {
 	eachSpecStruct(func(s reflect.Type) {
 		for i := range s.NumField() {
 			f, name := s.Field(i), s.Name()+"."+s.Field(i).Name
-			if !f.IsExported() { // nobody can write it
+			if !f.IsExported() { // cannot be written
 				continue
 			}
 			if key := f.Tag.Get("yaml"); !regexp.MustCompile(`^[a-z][a-zA-Z0-9]*$`).MatchString(key) {
@@ -87,7 +87,7 @@ func TestTagsOfFieldsCanBeRead(t *testing.T) {
 	})
 }
 
-// Every key that the model has is used in one of the good files.
+// Every key of the model is used in one of the good files.
 func TestEveryKeyIsReached(t *testing.T) {
 	var text strings.Builder
 	for _, file := range append(glob(t, "testdata/good/*.yaml"), glob(t, "testdata/http/good/*.yaml")...) {
@@ -127,16 +127,20 @@ spec:
 		t.Errorf("the original changed: %s", after)
 	}
 	checks := map[string]bool{
-		"protocol":     s.Protocol == "tcp" && s.AllUnhealthy == "fail",
-		"balancing":    s.Balancing.Policy == "roundRobin" && s.Balancing.HashOn == "source" && *s.Balancing.ZoneMinHealthy == 70 && s.Balancing.SlowStart == 0,
-		"connect":      s.Connect.Timeout.D() == time.Second && s.Connect.Attempts == 3 && *s.Connect.RetryBudget == 0,
-		"health check": s.HealthCheck.Type == "tcp" && s.HealthCheck.Interval.D() == 3*time.Second && s.HealthCheck.Timeout.D() == time.Second && s.HealthCheck.Rise == 2 && s.HealthCheck.Fall == 2,
+		"protocol": s.Protocol == "tcp" && s.AllUnhealthy == "fail",
+		"balancing": s.Balancing.Policy == "roundRobin" && s.Balancing.HashOn == "source" &&
+			*s.Balancing.ZoneMinHealthy == 70 && s.Balancing.SlowStart == 0,
+		"connect": s.Connect.Timeout.D() == time.Second && s.Connect.Attempts == 3 && *s.Connect.RetryBudget == 0,
+		"health check": s.HealthCheck.Type == "tcp" && s.HealthCheck.Interval.D() == 3*time.Second &&
+			s.HealthCheck.Timeout.D() == time.Second && s.HealthCheck.Rise == 2 && s.HealthCheck.Fall == 2,
 		"own statuses": (&HealthCheck{Status: []int{204}}).StatusOK(204) && !(&HealthCheck{Status: []int{204}}).StatusOK(200),
-		"statuses":     s.HealthCheck.StatusOK(200) && s.HealthCheck.StatusOK(399) && !s.HealthCheck.StatusOK(400) && !s.HealthCheck.StatusOK(199),
-		"left out":     s.Ejection == nil && s.ProxyProtocol == nil,
-		"timeouts":     s.IdleTimeout.D() == time.Hour && s.HalfClosedTimeout.D() == 5*time.Minute && *s.MaxAge == 0 && s.Resolve.D() == 10*time.Second,
-		"tls":          s.TLS.MinVersion == "1.2",
-		"weights":      *s.Endpoints[0].Weight == 0 && *s.Endpoints[1].Weight == 1,
+		"statuses": s.HealthCheck.StatusOK(200) && s.HealthCheck.StatusOK(399) &&
+			!s.HealthCheck.StatusOK(400) && !s.HealthCheck.StatusOK(199),
+		"left out": s.Ejection == nil && s.ProxyProtocol == nil,
+		"timeouts": s.IdleTimeout.D() == time.Hour && s.HalfClosedTimeout.D() == 5*time.Minute &&
+			*s.MaxAge == 0 && s.Resolve.D() == 10*time.Second,
+		"tls":     s.TLS.MinVersion == "1.2",
+		"weights": *s.Endpoints[0].Weight == 0 && *s.Endpoints[1].Weight == 1,
 	}
 	for what, ok := range checks {
 		if !ok {
@@ -144,7 +148,8 @@ spec:
 		}
 	}
 	l := (&Listener{Protocol: "tls"}).WithDefaults()
-	if l.TLS == nil || l.TLS.Mode != "passthrough" || l.NoServerName != "close" || l.Timeouts.ProxyHeader.D() != 5*time.Second || l.Timeouts.Handshake.D() != 10*time.Second {
+	if l.TLS == nil || l.TLS.Mode != "passthrough" || l.NoServerName != "close" ||
+		l.Timeouts.ProxyHeader.D() != 5*time.Second || l.Timeouts.Handshake.D() != 10*time.Second {
 		t.Errorf("%+v", l)
 	}
 	if l := (&Listener{}).WithDefaults(); l.Protocol != "tcp" || l.TLS != nil {
@@ -173,7 +178,7 @@ func TestEscapes(t *testing.T) {
 	}
 }
 
-// What is left out does not outlast what is written beside it.
+// The default of halfClosedTimeout is not longer than a given idleTimeout.
 func TestHalfClosedTimeoutFollowsIdleTimeout(t *testing.T) {
 	d := func(d time.Duration) *Duration { return new(Duration(d)) }
 	for _, c := range []struct {

@@ -10,9 +10,9 @@ import (
 // MaxPEMFile bounds a file that a resource names, in bytes.
 const MaxPEMFile = 1 << 20
 
-// FileUser is a spec that may name files whose content it is to hold.
+// FileUser is a spec that may name files in place of their content.
 type FileUser interface {
-	// Files lists the files that are still to be read.
+	// Files lists the files that are not read yet.
 	Files() []FileRef
 }
 
@@ -20,7 +20,7 @@ type FileUser interface {
 type FileRef struct {
 	Path string            // "spec.certFile"
 	Name string            // as the user wrote it
-	Set  func(text string) // puts the content where it belongs
+	Set  func(text string) // stores the content in the spec
 }
 
 // Files lists the files of a listener.
@@ -58,9 +58,10 @@ func (c *Certificate) Files() []FileRef {
 	return files
 }
 
-// LoadFiles reads the files that an object names into it, relative to the
-// folder of the file that it came from, and validates it again. readFile gives
-// at most limit bytes and one more, which tells that there are too many.
+// LoadFiles reads the files that an object names into it and validates it again.
+// Relative names start at baseDir, the folder of the object's own file. readFile
+// returns at most limit+1 bytes; the extra byte shows that the file is too
+// large.
 func LoadFiles(o *Object, baseDir string, readFile func(name string, limit int) ([]byte, error)) Faults {
 	user, ok := o.Spec.(FileUser)
 	if !ok {
@@ -71,7 +72,7 @@ func LoadFiles(o *Object, baseDir string, readFile func(name string, limit int) 
 		return nil
 	}
 	var faults Faults
-	sources := map[string]string{} // where the content stands -> the field that named it
+	sources := map[string]string{} // path of the content -> file
 	for _, f := range files {
 		name := f.Name
 		if !filepath.IsAbs(name) {
@@ -98,15 +99,15 @@ func LoadFiles(o *Object, baseDir string, readFile func(name string, limit int) 
 	o.Spec.Validate(func(path, message string, value any) {
 		path = "spec." + path
 		if name, ok := sources[path]; ok {
-			value = name // what is wrong is in the file
+			value = name // the fault is in the file
 		}
 		faults = append(faults, o.Fault(path, message, value))
 	})
 	return faults
 }
 
-// contentPath is where the content of a file goes: "spec.certFile" fills
-// "spec.cert".
+// contentPath returns where a file's content is stored: in "spec.cert" for
+// "spec.certFile".
 func contentPath(path string) string {
 	switch path {
 	case "spec.certFile":
@@ -117,7 +118,7 @@ func contentPath(path string) string {
 	return path
 }
 
-// reason is what the system says, without the path that is told anyway.
+// reason returns the system's message without the path, which the fault has already.
 func reason(err error) string {
 	var pathError *fs.PathError
 	if errors.As(err, &pathError) {

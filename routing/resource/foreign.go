@@ -8,52 +8,51 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 )
 
-// Foreign is somebody else's format, whose documents are taken as they are:
-// each is converted to resources, which are then decoded as strictly as all
-// others, with the lines that they have in the document.
+// Foreign is another project's format, whose documents work unchanged: each is
+// converted to resources, which are decoded as strictly as all others and keep
+// the lines of the document.
 type Foreign struct {
-	// Name is the format as faults call it: "Kuma".
+	// Name is the format's name in faults, such as "Kuma".
 	Name string
-	// Is tells a document of the format by its root, a mapping.
+	// Is reports whether a document, given its root mapping, is of this format.
 	Is func(root *yaml.Node) bool
-	// Convert gives the resources that a document stands for, each a mapping
-	// of kind, name and spec. What it takes over are the document's own nodes;
-	// what it makes has the line of what it was made from. fault reports what
-	// cannot be converted; the path is the document's. Where that begins with
-	// a resource's kind and name ("MeshTCPRoute/a spec.to"), the resource counts
-	// as broken, and nothing more is told of what is there.
+	// Convert returns the resources that a document stands for, each a mapping of
+	// kind, name and spec. Nodes that it takes over are the document's own; a node
+	// that it creates has the line of its origin. fault reports what cannot be
+	// converted, with the document's path. If that path begins with a resource's
+	// kind and name ("MeshTCPRoute/a spec.to"), the resource counts as broken, and
+	// no further faults are reported at that place.
 	Convert func(root *yaml.Node, fault ForeignFault) []*yaml.Node
-	// Report, in place of Convert, also warns of what is left out of a document
-	// because that changes nothing for anybody.
+	// Report replaces Convert for formats that also warn of parts of a document
+	// that are left out because they have no effect.
 	Report func(root *yaml.Node, fault, warn ForeignFault) []*yaml.Node
-	// Items, in place of Convert, gives the documents that a list holds. Each
-	// is taken as if it stood alone, but for lists, which lists do not hold.
+	// Items replaces Convert for lists: it returns the documents that a list
+	// holds. Each is decoded as if it stood alone, but must not be a list.
 	Items func(root *yaml.Node, fault ForeignFault) []*yaml.Node
-	// Path gives the document's path for that of a converted resource. Nil:
-	// they are the same.
+	// Path converts the path of a converted resource to the document's. Nil: they
+	// are the same.
 	Path func(path string) string
-	// Kinds gives the document's kind for that of a converted resource, where
-	// they differ: faults name what the user wrote.
+	// Kinds maps the kind of a converted resource to the document's, where they
+	// differ: faults name what the user wrote.
 	Kinds map[string]string
 }
 
-// ForeignFault reports what cannot be taken of a document.
+// ForeignFault reports a part of a document that cannot be converted.
 type ForeignFault = func(n *yaml.Node, path, message string, value any)
 
-// ownFormat is how faults call documents that are not converted.
+// ownFormat is the name in faults of documents that are not converted.
 const ownFormat = "Penstock"
 
-// DecodeForeign is Decode that also takes documents of other formats, each by
-// the first that knows it. Such a document holds all that belongs together, so
-// when something is wrong with one of its resources alone, what is wrong with
-// them together is told as well.
+// DecodeForeign is like Decode but also accepts documents of other formats, each
+// converted by the first format that recognises it. Such a document holds
+// everything that belongs together, so if one of its resources has a fault of
+// its own, the faults of all of them together are reported as well.
 func DecodeForeign(file string, data []byte, kinds []Kind, foreign []Foreign) ([]Object, Faults) {
 	objects, faults, _ := DecodeReport(file, data, kinds, foreign)
 	return objects, faults
 }
 
-// DecodeReport is DecodeForeign that also gives what the formats warn of, in
-// the order of the file.
+// DecodeReport is like DecodeForeign but also returns the formats' warnings, by line.
 func DecodeReport(file string, data []byte, kinds []Kind, foreign []Foreign) (objects []Object, faults, warnings Faults) {
 	d := &decoder{file: file, kinds: kinds, foreign: foreign, seen: map[Key]seenAt{}}
 	objects, faults = decodeAll(d, data)
@@ -61,12 +60,12 @@ func DecodeReport(file string, data []byte, kinds []Kind, foreign []Foreign) (ob
 	return objects, faults, d.warnings
 }
 
-// origin is the format of the document at hand; of Penstock's own it is empty.
+// origin describes the format of the current document; empty for Penstock's own.
 type origin struct {
 	format string
 	rename func(path string) string
 	kinds  map[string]string
-	failed map[string]bool // "KIND/NAME PATH" that could not be converted
+	failed map[string]bool // "KIND/NAME PATH" of parts that could not be converted
 }
 
 func (o *origin) path(path string) string {
@@ -76,8 +75,8 @@ func (o *origin) path(path string) string {
 	return o.rename(path)
 }
 
-// subject gives the kind and name that faults begin with for those of a
-// converted resource; what follows them stays.
+// subject replaces the kind of a converted resource at the beginning of a fault
+// by the document's kind.
 func (o *origin) subject(of string) string {
 	end := strings.IndexAny(of, "/ ")
 	if end < 0 {
@@ -99,13 +98,13 @@ func (o *origin) of(subject string) (paths []string) {
 	return paths
 }
 
-// ownDocument tells a document of Penstock's by its root: it has a kind, and
-// nothing of a Kubernetes object or list.
+// ownDocument reports whether a document is Penstock's own: its root has a kind,
+// and no apiVersion or items as a Kubernetes object or list has.
 func ownDocument(root *yaml.Node) bool {
 	return childOf(root, "kind") != nil && childOf(root, "apiVersion") == nil && childOf(root, "items") == nil
 }
 
-// convert decodes a document if it is one of another format.
+// convert decodes a document of another format and reports whether it is one.
 func (d *decoder) convert(root *yaml.Node, listed bool) bool {
 	if root.Kind != yaml.MappingNode || len(d.foreign) == 0 || ownDocument(root) {
 		return false
@@ -136,7 +135,13 @@ func (d *decoder) unconverted(n *yaml.Node, path, message string, value any) {
 
 func (d *decoder) warn(n *yaml.Node, path, message string, value any) {
 	if len(d.warnings) < MaxFaults {
-		d.warnings = append(d.warnings, Fault{File: d.file, Line: d.offset + n.Line, Path: d.from.subject(path), Message: message, Value: show(value)})
+		d.warnings = append(d.warnings, Fault{
+			File:    d.file,
+			Line:    d.offset + n.Line,
+			Path:    d.from.subject(path),
+			Message: message,
+			Value:   show(value),
+		})
 	}
 }
 
@@ -160,7 +165,7 @@ func (d *decoder) together(f Foreign, root *yaml.Node) {
 	broken := d.broken
 	d.broken, d.from = nil, origin{}
 	if len(d.faults) == faults {
-		return // whoever checks them with others tells it
+		return // the check of the whole set reports their faults
 	}
 	all, _ := ValidateSet(append(broken, d.objects[first:]...))
 	for _, fault := range all {
@@ -175,12 +180,12 @@ func (d *decoder) together(f Foreign, root *yaml.Node) {
 	}
 }
 
-// NameOK tells whether a text can be the name of a resource.
+// NameOK reports whether a text is a valid resource name.
 func NameOK(s string) bool { return nameFault(s) == "" }
 
-// Step gives the path of a key of a mapping, shortened and quoted as needed.
+// Step appends a mapping's key to a path, shortened and quoted as needed.
 func Step(path, key string) string { return string(appendStep([]byte(path), key)) }
 
-// SpecNode gives the tree of a spec, secrets hidden, for documents of other
-// formats.
+// SpecNode returns the YAML tree of a spec, secrets hidden, for documents of
+// other formats.
 func SpecNode(s Spec) *yaml.Node { return specNode(s) }

@@ -7,10 +7,10 @@ import (
 	"penstock/routing/hostname"
 )
 
-// Host adds server names to a listener, as if they stood among its hosts. It
-// is for listeners of many names: what a change of a Host costs does not
-// depend on how many there are. A Host and a rule of its listener are peers;
-// neither may have what the other has.
+// Host adds server names to a listener, as if they were among its hosts. It is
+// for listeners with many names: the cost of changing a Host does not depend on
+// their number. A Host and a rule of its listener have equal rank; neither may
+// have a name that the other has.
 type Host struct {
 	// Listener is the tls listener that gets the names. Required.
 	Listener string `yaml:"listener"`
@@ -19,12 +19,12 @@ type Host struct {
 	Names []string `yaml:"names"`
 	// Service is the destination. Required.
 	Service string `yaml:"service"`
-	// ALPN limits the names to clients that offer one of these. Default any.
-	// The same name may stand in several Hosts whose protocols differ.
+	// ALPN limits the names to clients that offer one of these. Default any. The
+	// same name may occur in several Hosts whose protocols differ.
 	ALPN []string `yaml:"alpn"`
 }
 
-// Rule is what the Host adds to its listener.
+// Rule returns what the Host adds to its listener.
 func (h *Host) Rule() *HostRule { return &HostRule{Names: h.Names, Service: h.Service, ALPN: h.ALPN} }
 
 // Validate reports the faults of a Host alone.
@@ -49,7 +49,7 @@ func (h *Host) Validate(fault func(path, message string, value any)) {
 	}
 }
 
-// Refs names the listener and the service of a Host.
+// Refs returns the listener and the service of a Host.
 func (h *Host) Refs() []Ref {
 	return []Ref{
 		{Key: Key{"Listener", h.Listener}, Path: "spec.listener"},
@@ -57,17 +57,17 @@ func (h *Host) Refs() []Ref {
 	}
 }
 
-// claim is that somebody has a name of a listener. Claims are immutable.
+// claim is the claim of one owner to a name of a listener. Claims are immutable.
 type claim struct {
 	host string // the Host's name; "": the listener itself
 	alpn []string
-	next *claim // of the same name, for other protocols
+	next *claim // claims to the same name for other protocols
 }
 
-// claimOfListener is the claim of most names that listeners have themselves.
+// claimOfListener is shared by a listener's own names that are not limited by ALPN.
 var claimOfListener = &claim{}
 
-// meets tells whether a hello could match both claims alike.
+// meets reports whether a ClientHello could match both claims equally well.
 func (c *claim) meets(alpn []string) bool {
 	if len(c.alpn) == 0 || len(alpn) == 0 {
 		return len(c.alpn) == len(alpn)
@@ -75,7 +75,7 @@ func (c *claim) meets(alpn []string) bool {
 	return slices.ContainsFunc(c.alpn, func(p string) bool { return slices.Contains(alpn, p) })
 }
 
-// owner is the object that has the claim.
+// owner returns the key of the object that has the claim.
 func (c *claim) owner(listener string) Key {
 	if c.host == "" {
 		return Key{"Listener", listener}
@@ -83,7 +83,7 @@ func (c *claim) owner(listener string) Key {
 	return Key{"Host", c.host}
 }
 
-// without gives the claims without the first like x.
+// without returns the list without its first claim equal to x.
 func (c *claim) without(x *claim) *claim {
 	switch {
 	case c == nil:
@@ -94,7 +94,7 @@ func (c *claim) without(x *claim) *claim {
 	return &claim{c.host, c.alpn, c.next.without(x)}
 }
 
-// updateNames brings the claims to what the object of a key has of names now.
+// updateNames updates the claims to names for the change of a Host or Listener.
 func (e *setEdit) updateNames(key Key, old, next *member) {
 	e.claimHost(old, (*nameClaims).remove)
 	e.claimHost(next, (*nameClaims).add)
@@ -102,8 +102,8 @@ func (e *setEdit) updateNames(key Key, old, next *member) {
 	if len(before)+len(after) == 0 {
 		return
 	}
-	// What is kept of a few new names are copies, so that they do not keep a
-	// whole document of a hundred thousand alive.
+	// A few new names are copied, so that they do not keep a whole document of a
+	// hundred thousand alive.
 	n := nameClaims{edit: e, listener: key.Name, clone: len(before) > 0}
 	gone, come := DiffHosts(before, after)
 	for _, x := range gone {
@@ -156,7 +156,7 @@ type nameClaims struct {
 func (n *nameClaims) add(name string, x *claim) {
 	pattern, err := hostname.ParsePattern(name)
 	if err != nil {
-		return // told by Validate
+		return // reported by Validate
 	}
 	if n.clone {
 		pattern = strings.Clone(pattern)

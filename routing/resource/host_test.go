@@ -29,7 +29,7 @@ name: tenant
 spec: {listener: edge, names: [tenant.example.com, "*.bücher.example"], service: only}
 `
 
-// host is a Host of edge with these names, at any protocol or at some.
+// host returns a Host of edge with these names, for all protocols or for some.
 func host(name, names string, alpn ...string) Object {
 	return Object{Key: Key{"Host", name}, Spec: &Host{Listener: "edge", Names: strings.Fields(names), Service: "apps", ALPN: alpn}}
 }
@@ -41,13 +41,22 @@ func TestANameOfAListenerHasOneOwner(t *testing.T) {
 		want string
 	}{
 		{host("new", "new.example.com"), ""},
-		{host("new", "x.example.com A.Example.com"), "Host/new spec.names[1]: stands twice, before at Listener/edge spec.hosts[0].names[0] (A.Example.com)"},
-		{host("new", "*.xn--bcher-kva.example"), "Host/new spec.names[0]: stands twice, before at Host/tenant spec.names[1] (*.xn--bcher-kva.example)"},
-		{host("tenant", "tenant.example.com"), ""}, // it is its own
+		{
+			host("new", "x.example.com A.Example.com"),
+			"Host/new spec.names[1]: stands twice, before at Listener/edge spec.hosts[0].names[0] (A.Example.com)",
+		},
+		{
+			host("new", "*.xn--bcher-kva.example"),
+			"Host/new spec.names[0]: stands twice, before at Host/tenant spec.names[1] (*.xn--bcher-kva.example)",
+		},
+		{host("tenant", "tenant.example.com"), ""}, // its own name
 		{host("new", "tenant.example.com", "h2"), ""},
 		{host("new", "b.example.com"), ""},
 		{host("new", "b.example.com", "h3", "http/1.1"), ""},
-		{host("new", "b.example.com", "h3", "h2"), "Host/new spec.names[0]: stands twice, before at Listener/edge spec.hosts[1].names[0] (b.example.com)"},
+		{
+			host("new", "b.example.com", "h3", "h2"),
+			"Host/new spec.names[0]: stands twice, before at Listener/edge spec.hosts[1].names[0] (b.example.com)",
+		},
 	} {
 		_, faults, _ := s.With([]Change{Put(c.host)})
 		if c.want == "" {
@@ -58,8 +67,9 @@ func TestANameOfAListenerHasOneOwner(t *testing.T) {
 	}
 	edge := decode(t, strings.ReplaceAll(hosted, "a.example.com", "a.example.com, tenant.example.com"))[0]
 	_, faults, _ := s.With([]Change{Put(edge)})
-	wantFaults(t, faults, "test.yaml:8: Listener/edge spec.hosts[0].names[1]: stands twice, before at Host/tenant spec.names[0] (tenant.example.com)")
-	// What goes over in one change is no fault, whoever stands first.
+	wantFaults(t, faults, "test.yaml:8: Listener/edge spec.hosts[0].names[1]: stands twice, "+
+		"before at Host/tenant spec.names[0] (tenant.example.com)")
+	// A name may move in one change, in either order.
 	for _, changes := range [][]Change{
 		{Put(edge), Put(host("tenant", "x.example.com"))},
 		{Put(host("tenant", "x.example.com")), Put(edge)},
@@ -84,7 +94,8 @@ func TestWhatHostsUseStays(t *testing.T) {
 	}
 	plain := Object{Key: Key{"Listener", "edge"}, Spec: &Listener{Address: ":9443", Service: "apps"}}
 	_, faults, _ := s.With([]Change{Put(plain)})
-	wantFaults(t, faults, "Listener/edge spec.protocol: must be tls: without TLS there is no server name, and it is in use by Host/tenant (spec.listener)")
+	wantFaults(t, faults, "Listener/edge spec.protocol: must be tls: without TLS there is no server name, "+
+		"and it is in use by Host/tenant (spec.listener)")
 	s = mustWith(t, s, Delete(Key{"Host", "tenant"}))
 	s = mustWith(t, s, Delete(Key{"Service", "only"}), Put(plain))
 	_, faults, _ = s.With([]Change{Put(host("new", "a.example.com"))})
@@ -114,7 +125,9 @@ spec: {listener: edge, names: [a.example.com, other.example.org], service: apps}
 	wantFaults(t, warnings, "Host/new spec.names[0]: no certificate of the listener is for this name (b.example.org)")
 	_, _, warnings = s.With([]Change{Put(all[2]), Put(host("new", "b.example.org"))})
 	wantFaults(t, warnings, "Host/new spec.names[0]", "Host/tenant spec.names[1]")
-	other := Object{Key: Key{"Certificate", "a"}, Spec: &Certificate{Cert: string(readFile(t, "testdata/pem/b.crt")), Key: Secret(readFile(t, "testdata/pem/b.key"))}}
+	other := Object{Key: Key{"Certificate", "a"}, Spec: &Certificate{
+		Cert: string(readFile(t, "testdata/pem/b.crt")), Key: Secret(readFile(t, "testdata/pem/b.key")),
+	}}
 	_, _, warnings = s.With([]Change{Put(other)})
 	wantFaults(t, warnings, "Host/tenant spec.names[0]", "Host/tenant spec.names[1]")
 	for _, w := range warnings {
@@ -124,7 +137,7 @@ spec: {listener: edge, names: [a.example.com, other.example.org], service: apps}
 	}
 }
 
-// What one Host costs among 100,000 names, as Hosts and as the listener's own.
+// The cost of a change of one name among 100,000, in Hosts and in the listener.
 func BenchmarkOneHostOf100000(b *testing.B) {
 	const many = 100_000
 	edge := func(hosts []HostRule) Change {

@@ -8,12 +8,12 @@ type HostName struct {
 	Name string
 }
 
-// same tells whether a hello is sent to the same place by both.
+// same reports whether both send a ClientHello to the same service.
 func (a HostName) same(b HostName) bool {
 	return a.Name == b.Name && (a.Rule == b.Rule || a.Rule.Service == b.Rule.Service && slices.Equal(a.Rule.ALPN, b.Rule.ALPN))
 }
 
-// hostCursor walks over all names of all rules.
+// hostCursor iterates over all names of all rules.
 type hostCursor struct {
 	rules      []HostRule
 	rule, name int
@@ -30,7 +30,7 @@ func (c *hostCursor) next() (HostName, bool) {
 	return HostName{}, false
 }
 
-// ahead lists the next entries, up to that many, and leaves c where it is.
+// ahead appends the next entries to into, up to most in all, and does not move c.
 func (c hostCursor) ahead(into []HostName, most int) []HostName {
 	for len(into) < most {
 		x, ok := c.next()
@@ -42,14 +42,14 @@ func (c hostCursor) ahead(into []HostName, most int) []HostName {
 	return into
 }
 
-// lookAhead is how far apart two lists may be to be taken for the same with
-// something put in, left out or changed.
+// lookAhead is the number of entries within which two lists must agree again for
+// a difference to count as an insertion, deletion or change.
 const lookAhead = 32
 
-// DiffHosts tells which entries of the old rules the new ones no longer have,
-// and which they have in addition. The lists of a listener are long, and
-// nearly always the same but for a few entries, so they are walked over side
-// by side; only where they differ for longer are entries looked up by name.
+// DiffHosts returns the entries of the old rules that the new ones lack, and the
+// entries that they add. A listener's lists are long and nearly always the same
+// except for a few entries, so they are compared side by side; only after a
+// longer difference are entries looked up by name.
 func DiffHosts(old, rules []HostRule) (gone, come []HostName) {
 	if len(old) == len(rules) && (len(old) == 0 || &old[0] == &rules[0]) {
 		return nil, nil
@@ -82,8 +82,8 @@ func DiffHosts(old, rules []HostRule) (gone, come []HostName) {
 	}
 }
 
-// meet finds how many entries to leave out of both lists so that they go on
-// alike, as few as possible.
+// meet returns how many entries to skip in each list, as few as possible, so
+// that the lists continue alike.
 func meet(a, b []HostName) (i, j int, ok bool) {
 	for sum := 1; sum < len(a)+len(b); sum++ {
 		for i := max(0, sum-len(b)+1); i <= sum && i < len(a); i++ {
@@ -93,12 +93,12 @@ func meet(a, b []HostName) (i, j int, ok bool) {
 		}
 	}
 	if len(a) < lookAhead && len(b) < lookAhead {
-		return len(a), len(b), true // both end here
+		return len(a), len(b), true // both lists end here
 	}
 	return 0, 0, false
 }
 
-// diffByName compares what is left of two lists, in whatever order.
+// diffByName compares the rest of two lists, in any order.
 func diffByName(a, b hostCursor, gone, come []HostName) ([]HostName, []HostName) {
 	left := map[string][]HostName{}
 	for x, ok := a.next(); ok; x, ok = a.next() {

@@ -2,44 +2,44 @@ package resource
 
 import "strings"
 
-// MeshHTTPRoute sends requests of HTTP from sources to a destination on to
-// weighted backends, changed on the way (Kuma's policy of that name).
+// MeshHTTPRoute distributes HTTP requests from some sources to a destination
+// over weighted backends and can modify them (Kuma's policy of the same name).
 type MeshHTTPRoute struct {
-	// TargetRef picks the sources. Default {kind: Mesh}.
+	// TargetRef selects the sources. Default {kind: Mesh}.
 	TargetRef *TargetRef `yaml:"targetRef"`
 	// To has one entry for each destination, at least one.
 	To []HTTPRouteTo `yaml:"to"`
 }
 
-// HTTPRouteTo is what happens to requests to one destination.
+// HTTPRouteTo routes the requests to one destination.
 type HTTPRouteTo struct {
-	// TargetRef is a MeshService.
+	// TargetRef is the destination, a MeshService.
 	TargetRef TargetRef `yaml:"targetRef"`
-	// Rules are tried for each request; the most specific match decides. 1 to
-	// 1,000, no two with the same matches, with at most 100 regular expressions
+	// Rules are matched against each request; the most specific match decides. 1
+	// to 1,000, no two with the same matches, and at most 100 regular expressions
 	// in all.
 	Rules []HTTPRule `yaml:"rules"`
 }
 
-// HTTPRule is what happens to the requests that it is for.
+// HTTPRule applies to the requests that one of its matches fits.
 type HTTPRule struct {
-	// Matches are the requests that the rule is for: those that fit one of
-	// them. 1 to 64.
+	// Matches select the requests that the rule applies to. 1 to 64.
 	Matches []HTTPMatch `yaml:"matches"`
 	// Default is what the rule does.
 	Default HTTPDefault `yaml:"default"`
 }
 
-// HTTPMatch fits requests that have all of what it says; one that says nothing
-// fits all.
+// HTTPMatch fits requests that meet all of its conditions; without conditions it
+// fits all requests.
 type HTTPMatch struct {
-	// Path is compared with the path, without the query.
+	// Path is compared with the request's path, without the query.
 	Path *PathMatch `yaml:"path"`
 	// Method is CONNECT, DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT or TRACE.
 	Method string `yaml:"method" oneof:"CONNECT DELETE GET HEAD OPTIONS PATCH POST PUT TRACE"`
-	// QueryParams are parameters of the query, each named once. At most 16.
+	// QueryParams are compared with the query's parameters, each name once. At
+	// most 16.
 	QueryParams []QueryMatch `yaml:"queryParams"`
-	// Headers are headers of the request. At most 16.
+	// Headers are compared with the request's headers. At most 16.
 	Headers []HeaderMatch `yaml:"headers"`
 }
 
@@ -47,9 +47,10 @@ type HTTPMatch struct {
 type PathMatch struct {
 	// Type is Exact, PathPrefix or RegularExpression. Required.
 	Type string `yaml:"type" oneof:"Exact PathPrefix RegularExpression"`
-	// Value is an absolute path; a prefix fits whole segments (/a fits /a and
-	// /a/b, not /ab); a regular expression (RE2, at most 1,024 bytes) fits the
-	// whole path; where one above 8 KiB would be for it, the answer is 400. Required.
+	// Value is an absolute path. A prefix fits whole segments (/a fits /a and
+	// /a/b, not /ab). A regular expression (RE2, at most 1,024 bytes) fits the
+	// whole path; a path above 8 KiB that one would have to be matched against is
+	// answered with 400. Required.
 	Value string `yaml:"value"`
 }
 
@@ -59,9 +60,9 @@ type HeaderMatch struct {
 	Type string `yaml:"type" default:"Exact" oneof:"Exact Present RegularExpression Absent Prefix"`
 	// Name is the header, in lower case. Required.
 	Name string `yaml:"name"`
-	// Value is what it is compared with; not for Present and Absent. A regular
-	// expression fits the whole of what is there; where it is above 8 KiB, the
-	// answer is 400. Required for the others.
+	// Value is compared with the header's value; not allowed for Present and
+	// Absent, required otherwise. A regular expression fits the whole value; a
+	// value above 8 KiB is answered with 400.
 	Value string `yaml:"value"`
 }
 
@@ -71,43 +72,43 @@ type QueryMatch struct {
 	Type string `yaml:"type" oneof:"Exact RegularExpression"`
 	// Name is the parameter. Required.
 	Name string `yaml:"name"`
-	// Value is what it is compared with. A regular expression fits the whole of
-	// what is there; where it is above 8 KiB, the answer is 400. Required.
+	// Value is compared with the parameter's value. A regular expression fits the
+	// whole value; a value above 8 KiB is answered with 400. Required.
 	Value string `yaml:"value"`
 }
 
-// HTTPDefault lists the backends, and what is done with requests before.
+// HTTPDefault modifies requests and lists their backends.
 type HTTPDefault struct {
-	// Filters change requests and answers, each type at most once.
+	// Filters modify requests and responses, each type at most once.
 	Filters []HTTPFilter `yaml:"filters"`
-	// BackendRefs share the requests by weight; left out, the destination
-	// itself. Not empty when given, at most 1,000.
+	// BackendRefs share the requests by weight; left out: the destination itself.
+	// Not empty when given, at most 1,000.
 	BackendRefs []BackendRef `yaml:"backendRefs"`
 }
 
-// HTTPFilter changes requests or answers. The field of its type is required,
-// the others are not for it.
+// HTTPFilter modifies requests or responses. The field that Type names is
+// required, the others are not allowed.
 type HTTPFilter struct {
 	// Type is RequestHeaderModifier, ResponseHeaderModifier, RequestRedirect or
 	// URLRewrite. Required.
 	Type string `yaml:"type"`
-	// RequestHeaderModifier changes headers on the way to the backend.
+	// RequestHeaderModifier modifies headers on the way to the backend.
 	RequestHeaderModifier *HeaderModifier `yaml:"requestHeaderModifier"`
-	// ResponseHeaderModifier changes headers on the way back.
+	// ResponseHeaderModifier modifies headers on the way back.
 	ResponseHeaderModifier *HeaderModifier `yaml:"responseHeaderModifier"`
-	// RequestRedirect answers with another place to go to.
+	// RequestRedirect answers with a redirect.
 	RequestRedirect *RequestRedirect `yaml:"requestRedirect"`
 	// URLRewrite changes the host name and the path on the way to the backend.
 	URLRewrite *URLRewrite `yaml:"urlRewrite"`
 }
 
-// HeaderModifier changes headers, each name in one way.
+// HeaderModifier modifies headers, each name in one way.
 type HeaderModifier struct {
 	// Set replaces headers. At most 16.
 	Set []HeaderValue `yaml:"set"`
-	// Add adds to what is there. At most 16.
+	// Add adds values to headers. At most 16.
 	Add []HeaderValue `yaml:"add"`
-	// Remove takes headers out. At most 16.
+	// Remove removes headers. At most 16.
 	Remove []string `yaml:"remove"`
 }
 
@@ -119,8 +120,8 @@ type HeaderValue struct {
 	Value string `yaml:"value"`
 }
 
-// RequestRedirect answers with another place to go to. What it does not say
-// stays as in the request.
+// RequestRedirect answers with a redirect. Parts that are left out stay as in
+// the request.
 type RequestRedirect struct {
 	// Scheme is http or https.
 	Scheme string `yaml:"scheme" oneof:"http https"`
@@ -128,14 +129,14 @@ type RequestRedirect struct {
 	Hostname string `yaml:"hostname"`
 	// Path changes the path.
 	Path *PathRewrite `yaml:"path"`
-	// Port is from 1 to 65,535. Default: that of the scheme where the scheme is
-	// given, else that of the request.
+	// Port is from 1 to 65,535. Default: the scheme's if Scheme is given, else the
+	// request's.
 	Port *int `yaml:"port" range:"1..65535"`
 	// StatusCode is 301, 302, 303, 307 or 308. Default 302.
 	StatusCode *int `yaml:"statusCode" default:"302"`
 }
 
-// URLRewrite changes what the backend sees. What it does not say stays.
+// URLRewrite changes what the backend receives. Parts that are left out stay.
 type URLRewrite struct {
 	// Hostname is a host name in lower case.
 	Hostname string `yaml:"hostname"`
@@ -143,19 +144,19 @@ type URLRewrite struct {
 	Path *PathRewrite `yaml:"path"`
 }
 
-// PathRewrite changes a path, in the way that its type says.
+// PathRewrite changes a path as its type says.
 type PathRewrite struct {
 	// Type is ReplaceFullPath or ReplacePrefixMatch. Required.
 	Type string `yaml:"type" oneof:"ReplaceFullPath ReplacePrefixMatch"`
-	// ReplaceFullPath is the new path. Required for its type, not for the other.
+	// ReplaceFullPath is the new path. Required for its type, not allowed for the other.
 	ReplaceFullPath *string `yaml:"replaceFullPath"`
-	// ReplacePrefixMatch stands for the prefix that matched; the matches of the
-	// rule must all have one. Required for its type, not for the other.
+	// ReplacePrefixMatch replaces the prefix that matched; every match of the rule
+	// must have one. Required for its type, not allowed for the other.
 	ReplacePrefixMatch *string `yaml:"replacePrefixMatch"`
 }
 
-// Refs lists the services that a route speaks of. All may be missing, as those
-// of MeshTCPRoute.
+// Refs lists the services that the route names. All may be missing, as those of
+// MeshTCPRoute.
 func (r *MeshHTTPRoute) Refs() []Ref {
 	refs := targetRefs(nil, r.TargetRef, "targetRef")
 	for i := range r.To {
@@ -168,9 +169,8 @@ func (r *MeshHTTPRoute) Refs() []Ref {
 	return refs
 }
 
-// WithDefaults gives a copy in which every default is filled in. BackendRefs
-// that are left out become the destination itself, but where requests are
-// redirected.
+// WithDefaults returns a copy with all defaults filled in. BackendRefs that are
+// left out become the destination itself, unless requests are redirected.
 func (r *MeshHTTPRoute) WithDefaults() *MeshHTTPRoute {
 	out := *r
 	if r.TargetRef == nil {
@@ -191,7 +191,7 @@ func (r *MeshHTTPRoute) WithDefaults() *MeshHTTPRoute {
 	return &out
 }
 
-// filter finds the filter of a type; nil: there is none.
+// filter returns the filter of a type, or nil.
 func (d *HTTPDefault) filter(kind string) *HTTPFilter {
 	for i := range d.Filters {
 		if d.Filters[i].Type == kind {
@@ -201,7 +201,7 @@ func (d *HTTPDefault) filter(kind string) *HTTPFilter {
 	return nil
 }
 
-// Text says which headers are changed; their values may be secrets.
+// Text says which headers are modified, but not their values, which may be secrets.
 func (m *HeaderModifier) Text() string {
 	names := func(list []HeaderValue) (all []string) {
 		for i := range list {

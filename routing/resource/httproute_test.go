@@ -92,16 +92,21 @@ func TestDefaultsOfHTTPRoutes(t *testing.T) {
 	if after := string(EncodeWithSecrets(o)); after != before {
 		t.Errorf("the original changed: %s", after)
 	}
-	r = (&MeshHTTPRoute{To: []HTTPRouteTo{{Rules: []HTTPRule{{Default: HTTPDefault{Filters: []HTTPFilter{{Type: "RequestRedirect", RequestRedirect: &RequestRedirect{Scheme: "https"}}}}}}}}}).WithDefaults()
+	r = (&MeshHTTPRoute{To: []HTTPRouteTo{{Rules: []HTTPRule{{Default: HTTPDefault{Filters: []HTTPFilter{
+		{Type: "RequestRedirect", RequestRedirect: &RequestRedirect{Scheme: "https"}},
+	}}}}}}}).WithDefaults()
 	if r.TargetRef.Kind != "Mesh" || *r.To[0].Rules[0].Default.Filters[0].RequestRedirect.StatusCode != 302 {
 		t.Errorf("%+v", r)
 	}
 }
 
-// What is counted before a regular expression is built is not less than what
-// it becomes, and near enough to refuse nothing that is harmless.
+// The count before a regular expression is built is not less than its states,
+// and close enough to refuse no harmless expression.
 func TestRegularExpressionsAreMeasuredBeforeTheyAreBuilt(t *testing.T) {
-	for _, text := range []string{"/", "/a", "/v[0-9]+/.*", "(a|b|c)*", "[a-z]{1,9}", "(?i)hello{3,7}", `\pL+`, `(\w+\.)+com`, "(a{10}){10}", "(?:a?){50}", ".*Firefox.*"} {
+	for _, text := range []string{
+		"/", "/a", "/v[0-9]+/.*", "(a|b|c)*", "[a-z]{1,9}", "(?i)hello{3,7}", `\pL+`, `(\w+\.)+com`,
+		"(a{10}){10}", "(?:a?){50}", ".*Firefox.*",
+	} {
 		re, err := syntax.Parse(text, syntax.Perl)
 		if err != nil {
 			t.Fatal(err)
@@ -120,8 +125,8 @@ func TestRegularExpressionsAreMeasuredBeforeTheyAreBuilt(t *testing.T) {
 	}
 }
 
-// Each destination's regular expressions are counted, wherever they stand;
-// those that are stored already stay.
+// Regular expressions are counted per destination, in every place; those that
+// are stored already stay valid.
 func TestRegularExpressionsOfADestinationAreBounded(t *testing.T) {
 	route := func(rules int) *MeshHTTPRoute {
 		var to HTTPRouteTo
@@ -137,8 +142,12 @@ func TestRegularExpressionsOfADestinationAreBounded(t *testing.T) {
 		return &MeshHTTPRoute{To: []HTTPRouteTo{to, other}}
 	}
 	for rules, want := range map[int]string{
-		maxRegexps / 4:   "",
-		maxRegexps/4 + 1: fmt.Sprintf("to[0].rules must hold at most %d regular expressions in all: each is tried on every request that nothing before it is for (%d)", maxRegexps, maxRegexps+4),
+		maxRegexps / 4: "",
+		maxRegexps/4 + 1: fmt.Sprintf(
+			"to[0].rules must hold at most %d regular expressions in all: "+
+				"each is tried on every request that nothing before it is for (%d)",
+			maxRegexps, maxRegexps+4,
+		),
 	} {
 		got := ""
 		route(rules).Validate(func(path, message string, value any) { got += fmt.Sprintf("%s %s (%v)", path, message, value) })

@@ -7,50 +7,50 @@ import (
 	"strings"
 )
 
-// Joint is a spec of another package that can be wrong beside other objects:
-// it says what it wants for itself, and checks itself in the set that it would
-// be part of. It is asked when it is put, and when a resource that it refers to
-// is put; so a check costs what a change touches.
+// Joint is a spec of another package that can conflict with other objects: it
+// lists what it needs for itself, and checks itself in the set that it would be
+// part of. It is checked when it is put and when a resource that it refers to is
+// put, so a check costs what a change touches.
 type Joint interface {
 	Spec
-	// Claims lists the server names that it has of listeners. The set finds
-	// who else has them; what that means is for CheckIn to say.
+	// Claims lists the server names that it needs of listeners. The set finds
+	// other claims to them; CheckIn decides what those mean.
 	Claims() []Claim
-	// Listens lists the addresses where it listens itself. Two objects at one
-	// are a fault without its doing.
+	// Listens lists the addresses where it listens itself. The set reports objects
+	// that listen at the same address.
 	Listens() []Listen
-	// CheckIn reports what is wrong with it in the set.
+	// CheckIn reports the faults that it has in the set.
 	CheckIn(v *View)
 }
 
 // Listen is an address where an object listens.
 type Listen struct {
-	// Address is host:port or ":port", as a listener has it.
+	// Address is host:port or ":port", as in a Listener.
 	Address string
 	Path    string // "spec.brokers.discover.bootstrapPort"
 }
 
-// View is a set as a Joint sees it.
+// View is the set as CheckIn sees it.
 type View struct {
 	c *checker
 	m *member
 }
 
-// Key is that of the object that is checked.
+// Key returns the key of the object that is checked.
 func (v *View) Key() Key { return v.m.Key }
 
-// Get finds an object. What its Spec points to must not be changed.
+// Get finds an object. The caller must not change what its Spec points to.
 func (v *View) Get(k Key) (Object, bool) { return v.c.set.Get(k) }
 
 // Before finds an object as it was before the changes that are checked.
 func (v *View) Before(k Key) (Object, bool) { return v.c.before.Get(k) }
 
-// All gives the objects of a kind by name. What their Specs point to must not
-// be changed.
+// All iterates over the objects of a kind by name. The caller must not change
+// what their Specs point to.
 func (v *View) All(kind string) iter.Seq[Object] { return v.c.set.All(kind) }
 
-// Users iterates over the objects that refer to one, by kind and name. What
-// their Specs point to must not be changed.
+// Users iterates over the objects that refer to k, by kind and name. The caller
+// must not change what their Specs point to.
 func (v *View) Users(k Key) iter.Seq[Object] {
 	return func(yield func(Object) bool) {
 		done := false
@@ -60,8 +60,8 @@ func (v *View) Users(k Key) iter.Seq[Object] {
 	}
 }
 
-// Once gives what make gives, which is called once for all that is checked
-// together: for what is costly to find out and the same for many.
+// Once returns the result of make, which is called once per key in all that is
+// checked together. It is for costly results that many checks share.
 func (v *View) Once(key any, make func() any) any {
 	made, ok := v.c.once[key]
 	if !ok {
@@ -74,24 +74,24 @@ func (v *View) Once(key any, make func() any) any {
 	return made
 }
 
-// Fault reports what must not be. The path begins with "spec".
+// Fault reports an error. The path begins with "spec".
 func (v *View) Fault(path, message string, value any) { v.c.fault(&v.m.Object, path, message, value) }
 
-// Warn reports what is probably not meant.
+// Warn reports what is probably not intended.
 func (v *View) Warn(path, message string, value any) { v.c.warn(&v.m.Object, path, message, value) }
 
-// Rival is a claim that meets another.
+// Rival is a claim that overlaps with another.
 type Rival struct {
 	Owner Key
 	Claim
 }
 
-// String says whose claim it is and where it stands.
+// String returns the owner and the path of the claim.
 func (r Rival) String() string { return r.Owner.String() + " " + r.Path }
 
-// Rival finds a claim that meets one of the object's own, the first by owner.
-// Of two claims of one object the later one has the other for a rival, and of
-// two objects that are put together the later one.
+// Rival returns the first claim, by owner, that overlaps with c. Of two
+// overlapping claims of one object the later one has the rival, and of two
+// objects that are put together the later one.
 func (v *View) Rival(c Claim) (Rival, bool) {
 	first, found := Rival{}, false
 	v.c.set.meeting(c, func(x *nameClaim) bool {
@@ -103,8 +103,8 @@ func (v *View) Rival(c Claim) (Rival, bool) {
 	return first, found
 }
 
-// Claimed gives the claims of a listener's names that others have, and those
-// of the object's own that come before c.
+// Claimed iterates over the claims that other objects have to names of c's
+// listener, and over the object's own that come before c.
 func (v *View) Claimed(c Claim) iter.Seq[Rival] {
 	return func(yield func(Rival) bool) {
 		v.c.set.claimed(c.Listener, func(x *nameClaim) bool {
@@ -113,7 +113,7 @@ func (v *View) Claimed(c Claim) iter.Seq[Rival] {
 	}
 }
 
-// counts tells whether a claim is to be told as a rival of the object's own.
+// counts reports whether x is to be reported as a rival of the object's own claim.
 func (v *View) counts(own *Claim, x *nameClaim) bool {
 	if x.owner == v.m.Key {
 		return x.order < own.order
@@ -121,17 +121,17 @@ func (v *View) counts(own *Claim, x *nameClaim) bool {
 	return !v.c.pending[x.owner]
 }
 
-// compare orders claims by owner and place.
+// compare orders claims by owner and by their order in it.
 func (x *nameClaim) compare(other *Rival) int {
 	return cmp.Or(x.owner.compare(other.Owner), cmp.Compare(x.order, other.order))
 }
 
-// Covers is Set.Covers of the set.
+// Covers calls Set.Covers.
 func (v *View) Covers(certificate, name string) bool { return v.c.set.Covers(certificate, name) }
 
-// Covers tells whether a Certificate is for a server name, exact or a
-// wildcard; true where there is none or it was not read yet, which is told
-// elsewhere.
+// Covers reports whether a Certificate is valid for a server name, exact or a
+// wildcard. It returns true if the Certificate is missing or was not read yet,
+// which is reported elsewhere.
 func (s *Set) Covers(certificate, name string) bool {
 	m := s.member(Key{"Certificate", certificate})
 	if m == nil || len(m.names) == 0 {
@@ -145,10 +145,10 @@ func (s *Set) Covers(certificate, name string) bool {
 	return covered(name) || ok && covered("*."+parent)
 }
 
-// Own lists the object's claims, in its order.
+// Own returns the object's claims, in its order.
 func (v *View) Own() []Claim { return v.m.claims }
 
-// checkJoint checks an object that asked for it.
+// checkJoint checks a Joint, once.
 func (c *checker) checkJoint(m *member, spec Joint) {
 	if c.joined[m.Key] {
 		return
@@ -158,7 +158,7 @@ func (c *checker) checkJoint(m *member, spec Joint) {
 		path  string
 		rival Key
 	}
-	told := map[pair]bool{} // a range of ports is told of once
+	told := map[pair]bool{} // a range of ports is reported once
 	for i, l := range spec.Listens() {
 		c.set.rivals(m.listens[i], func(rival *member) {
 			if at := (pair{l.Path, rival.Key}); rival.Key != m.Key && !told[at] {
@@ -187,7 +187,7 @@ func (c *checker) checkJoints(k Key) {
 	}
 }
 
-// updateJoint brings what the set knows of a Joint to what it is now.
+// updateJoint updates the claims of a Joint.
 func (e *setEdit) updateJoint(old, next *member) {
 	for i := range membersClaims(old) {
 		e.claims.Delete(old.claims[i].key(old.Key))

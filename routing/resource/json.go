@@ -9,20 +9,20 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 )
 
-// jsonParser reads JSON (RFC 8259) into the same nodes as the YAML parser
-// gives, lines included. JSON is not read as YAML, which knows neither its
-// surrogate pairs nor its tabs. Names and texts must be UTF-8.
+// jsonParser parses JSON (RFC 8259) into the same nodes as the YAML parser, with
+// their lines. JSON is not parsed as YAML, which supports neither its surrogate
+// pairs nor its tabs. Names and strings must be UTF-8.
 type jsonParser struct {
 	data  string
 	pos   int
 	line  int
-	texts yaml.Style // of texts: quoted, as they stand, or 0 to be written anew
+	texts yaml.Style // of strings: quoted to decode them, 0 to write them as YAML
 	nodes int
-	slab  []yaml.Node // nodes to give out: one allocation for many
+	slab  []yaml.Node // preallocated nodes
 }
 
-// slabSize is how many nodes are allocated at once. They are dropped together
-// when the object is decoded.
+// slabSize is how many nodes are allocated at once. They are freed together once
+// the object is decoded.
 const slabSize = 64
 
 func (p *jsonParser) node(n yaml.Node) *yaml.Node {
@@ -36,7 +36,7 @@ func (p *jsonParser) node(n yaml.Node) *yaml.Node {
 	return out
 }
 
-// syntaxError is what a parser gives up with.
+// syntaxError is the error that stops a parser.
 type syntaxError struct {
 	line    int
 	message string
@@ -44,7 +44,7 @@ type syntaxError struct {
 
 func (e *syntaxError) Error() string { return e.message }
 
-// parseJSON reads one value after another to the end of data.
+// parseJSON parses one value after another to the end of data.
 func parseJSON(data string) ([]*yaml.Node, *syntaxError) {
 	p := &jsonParser{data: data, line: 1, texts: yaml.DoubleQuotedStyle}
 	var roots []*yaml.Node
@@ -77,7 +77,7 @@ func (p *jsonParser) space() {
 	}
 }
 
-// peek is the byte at hand; 0 at the end, which no JSON token begins with.
+// peek returns the next byte; 0 at the end, which begins no JSON token.
 func (p *jsonParser) peek() byte {
 	if p.pos < len(p.data) {
 		return p.data[p.pos]
@@ -152,7 +152,7 @@ func (p *jsonParser) array(depth int) (*yaml.Node, *syntaxError) {
 	return n, err
 }
 
-// list reads items with commas between them up to the end byte.
+// list parses items separated by commas up to the end byte.
 func (p *jsonParser) list(end byte, item func() *syntaxError) *syntaxError {
 	p.pos++
 	p.space()
@@ -219,7 +219,7 @@ func (p *jsonParser) text() (*yaml.Node, *syntaxError) {
 	n := p.node(yaml.Node{Kind: yaml.ScalarNode, Style: p.texts, Tag: "!!str"})
 	p.pos++
 	start := p.pos
-	var built []byte // nil while the text stands in data as it is
+	var built []byte // nil while the string has no escapes
 	for {
 		switch c := p.peek(); {
 		case p.pos >= len(p.data):
@@ -246,7 +246,7 @@ func (p *jsonParser) text() (*yaml.Node, *syntaxError) {
 	}
 }
 
-// escape reads one escape, a surrogate pair being one.
+// escape parses one escape or surrogate pair.
 func (p *jsonParser) escape(dst []byte) ([]byte, *syntaxError) {
 	p.pos++
 	c := p.peek()

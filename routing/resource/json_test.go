@@ -10,7 +10,7 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 )
 
-// plainValue gives what encoding/json gives for the same text.
+// plainValue returns the value that encoding/json returns for the same text.
 func plainValue(n *yaml.Node) any {
 	switch {
 	case n.Kind == yaml.MappingNode:
@@ -35,8 +35,8 @@ func plainValue(n *yaml.Node) any {
 	return json.Number(n.Value)
 }
 
-// checkJSON compares the parser with that of the standard library. Ours takes
-// several values in a row, wants whole surrogate pairs and bounds the depth.
+// checkJSON compares the parser with that of the standard library. Ours accepts
+// several values in a row, requires whole surrogate pairs and bounds the depth.
 func checkJSON(t *testing.T, text string) {
 	t.Helper()
 	roots, err := parseJSON(text)
@@ -59,8 +59,10 @@ func checkJSON(t *testing.T, text string) {
 var jsonTexts = []string{
 	`null`, `true`, `false`, `0`, `-0`, `-1.5e+10`, `1E2`, `12`, `""`, `"a"`, `[]`, `{}`, `[1, 2]`, `{"a": {"b": []}}`, "\t[\r\n]\n",
 	`"\"\\\/\b\f\n\r\t\u00e9\ud83d\ude00"`, `"é😀"`, `{"a": 1, "a": 2}`,
-	``, `nul`, `truee`, `01`, `-`, `1.`, `.5`, `1e`, `+1`, `"`, `"\`, `"\u12"`, `"\u12g4"`, `"\x"`, `"\ud83d"`, `"\ud83dx"`, `"\ud83d\u0041"`, `"\ude00"`,
-	"\"\n\"", "\"\x00\"", "\x00", `[`, `[1`, `[1,`, `[1,]`, `[,]`, `[1 2]`, `{`, `{"a"`, `{"a":`, `{"a":1`, `{"a":1,}`, `{a:1}`, `{"a" 1}`, `{1:1}`, `]`, `}`, `'a'`, `1 2`, `//`,
+	``, `nul`, `truee`, `01`, `-`, `1.`, `.5`, `1e`, `+1`,
+	`"`, `"\`, `"\u12"`, `"\u12g4"`, `"\x"`, `"\ud83d"`, `"\ud83dx"`, `"\ud83d\u0041"`, `"\ude00"`, "\"\n\"", "\"\x00\"", "\x00",
+	`[`, `[1`, `[1,`, `[1,]`, `[,]`, `[1 2]`, `{`, `{"a"`, `{"a":`, `{"a":1`, `{"a":1,}`, `{a:1}`, `{"a" 1}`, `{1:1}`,
+	`]`, `}`, `'a'`, `1 2`, `//`,
 }
 
 func TestJSONIsReadLikeTheStandardLibraryReadsIt(t *testing.T) {
@@ -74,7 +76,7 @@ func FuzzJSON(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if utf8.Valid(data) { // as Decode makes sure of
+		if utf8.Valid(data) { // as Decode ensures
 			checkJSON(t, string(data))
 		}
 	})
@@ -92,7 +94,7 @@ func TestAStoredObjectThatCannotBeReadIsAnError(t *testing.T) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
-	// What rules added later would refuse is restored all the same.
+	// Restore accepts objects that later rules would refuse.
 	o, err := Restore([]byte(`{"kind":"Listener","name":"a","spec":{"address":"nowhere","protocol":"kafka"}}`), RoutingKinds())
 	if err != nil || o.Spec.(*Listener).Address != "nowhere" {
 		t.Errorf("%v, %+v", err, o)

@@ -10,15 +10,15 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 )
 
-// Bounds of labels. Those of names and values are Kubernetes', so that labels
-// can be carried over as they are.
+// Bounds of labels. Those of names and values are Kubernetes', so that its
+// labels can be used unchanged.
 const (
 	MaxLabels      = 64  // of one resource
 	maxLabelPrefix = 253 // bytes before the "/" of a name
 	maxLabelWord   = 63  // bytes of a name, without its prefix, and of a value
 )
 
-// frameLabels decodes and checks what stands under labels.
+// frameLabels decodes and checks the labels of a document.
 func (d *decoder) frameLabels(n *yaml.Node, o *Object) {
 	if n == nil {
 		return
@@ -44,8 +44,8 @@ func (d *decoder) frameLabels(n *yaml.Node, o *Object) {
 	})
 }
 
-// LabelFaults says what is wrong with labels that stand in no document, such
-// as those to choose by, or nothing.
+// LabelFaults returns the faults of labels outside a document, such as those of
+// a selector.
 func LabelFaults(labels map[string]string) (faults []string) {
 	labelFaults(labels, func(key, message, value string) {
 		faults = append(faults, strings.TrimSpace(fmt.Sprintf("label %s: %s (%s)", quote(key), message, quote(value))))
@@ -53,8 +53,8 @@ func LabelFaults(labels map[string]string) (faults []string) {
 	return faults
 }
 
-// labelFaults reports what is wrong with labels; the key is "" where it is
-// about all of them. The value is the offending text.
+// labelFaults reports the faults of labels. key is "" for a fault of all of
+// them; value is the offending text.
 func labelFaults(labels map[string]string, report func(key, message, value string)) {
 	if len(labels) > MaxLabels {
 		report("", fmt.Sprintf("%d labels; a resource has at most %d", len(labels), MaxLabels), "")
@@ -78,8 +78,8 @@ func labelFaults(labels map[string]string, report func(key, message, value strin
 
 var labelRule = fmt.Sprintf("letters, digits, '-', '_' and '.', with a letter or digit first and last, at most %d in all", maxLabelWord)
 
-// labelWord tells whether a label can have that value; only names must not be
-// empty.
+// labelWord reports whether a label can have that value. Names follow the same
+// rule but must not be empty.
 func labelWord(s string) bool {
 	edge := func(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' }
 	if s == "" {
@@ -92,7 +92,7 @@ func labelWord(s string) bool {
 	return ok
 }
 
-// HasLabels tells whether an object has all of some labels.
+// HasLabels reports whether an object has all of the labels.
 func (o *Object) HasLabels(labels map[string]string) bool {
 	for k, want := range labels {
 		if got, ok := o.Labels[k]; !ok || got != want {
@@ -102,8 +102,8 @@ func (o *Object) HasLabels(labels map[string]string) bool {
 	return true
 }
 
-// WithLabels lists the objects of a kind that have all of some labels, by kind
-// and name; those of every kind where kind is "".
+// WithLabels lists the objects of a kind that have all of the labels; with kind
+// "" those of every kind, by kind and name.
 func (s *Set) WithLabels(kind string, labels map[string]string) []Object {
 	var found []*member
 	for k, group := range s.objects.All() {

@@ -15,7 +15,9 @@ func TestLabelsAreKeptInOneForm(t *testing.T) {
 	if want := "kind: Service\nname: a\nlabels:\n  app.example.com/part-of: shop\n  zone: \"1.10\"\nspec: {}\n"; shown != want {
 		t.Errorf("%s\nwant\n%s", shown, want)
 	}
-	if back, err := Restore([]byte(`{"kind":"Service","name":"a","labels":{"of a later version":"~"},"spec":{}}`), RoutingKinds()); err != nil || len(back.Labels) != 1 {
+	if back, err := Restore(
+		[]byte(`{"kind":"Service","name":"a","labels":{"of a later version":"~"},"spec":{}}`), RoutingKinds(),
+	); err != nil || len(back.Labels) != 1 {
 		t.Errorf("what was admitted is not taken: %v, %v", back.Labels, err)
 	}
 }
@@ -58,7 +60,10 @@ func TestKindsOfSecrets(t *testing.T) {
 
 func TestObjectsOfLabels(t *testing.T) {
 	changes := []Change{}
-	for _, o := range decode(t, "kind: Service\nname: b\nlabels: {l: x}\nspec: {}\n---\nkind: Service\nname: a\nlabels: {l: x}\nspec: {}\n---\nkind: Listener\nname: l\nlabels: {l: x}\nspec: {address: \":1\"}\n---\nkind: Service\nname: c\nspec: {}") {
+	for _, o := range decode(t, "kind: Service\nname: b\nlabels: {l: x}\nspec: {}\n---\n"+
+		"kind: Service\nname: a\nlabels: {l: x}\nspec: {}\n---\n"+
+		"kind: Listener\nname: l\nlabels: {l: x}\nspec: {address: \":1\"}\n---\n"+
+		"kind: Service\nname: c\nspec: {}") {
 		changes = append(changes, Put(o))
 	}
 	set, _, _ := new(Set).With(changes)

@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tests of large inputs run without the race detector: one goroutine does all
-// the work, and the detector makes it take ten times as long. `make test` runs
-// them in a second step.
+// Tests of large inputs run without the race detector: they use one goroutine,
+// and the detector makes them take ten times as long. `make test` runs them in a
+// second step.
 
-// What would cost much is refused before the work is done.
+// Expensive documents are refused before the work is done.
 func TestLargeDocumentsAreRefusedAtOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		file, text, want string
@@ -50,8 +50,8 @@ func TestLargeDocumentsAreRefusedAtOnce(t *testing.T) {
 	}
 }
 
-// spent is what this process has had of the CPUs: on a busy machine that is
-// less than the time that goes by.
+// spent returns the CPU time of this process: on a busy machine it is less than
+// the elapsed time.
 func spent(t *testing.T) time.Duration {
 	t.Helper()
 	var use unix.Rusage
@@ -61,15 +61,20 @@ func spent(t *testing.T) time.Duration {
 	return time.Duration(use.Utime.Nano() + use.Stime.Nano())
 }
 
-// Lists in which each item is compared with the others cost their length, not
-// its square: four times as many items take about four times as long.
+// Lists whose items are compared with each other take linear time: four times as
+// many items take about four times as long.
 func TestLargeListsCostTheirLength(t *testing.T) {
 	for name, c := range map[string]struct{ before, item, after string }{
-		"protocols":      {"kind: Service\nname: a\nspec: {tls: {alpn: [", "a%d,", "]}}"},
-		"certificates":   {"kind: Listener\nname: a\nspec: {address: ':1', protocol: tls, tls: {mode: terminate, certificateRefs: [", "a%d,", "]}}"},
-		"destinations":   {"kind: MeshTCPRoute\nname: a\nspec: {to: [", "{targetRef: {kind: MeshService, name: a%d}, rules: [{}]},", "]}"},
-		"endpoints":      {"kind: Service\nname: a\nspec: {endpoints: [", "{address: 'a:1', tags: {a: b%d}},", "]}"},
-		"same host":      {"kind: Listener\nname: a\nspec: {address: ':1', protocol: tls, hosts: [", "{names: [a.example], service: s, alpn: [a%d]},", "]}"},
+		"protocols": {"kind: Service\nname: a\nspec: {tls: {alpn: [", "a%d,", "]}}"},
+		"certificates": {
+			"kind: Listener\nname: a\nspec: {address: ':1', protocol: tls, tls: {mode: terminate, certificateRefs: [", "a%d,", "]}}",
+		},
+		"destinations": {"kind: MeshTCPRoute\nname: a\nspec: {to: [", "{targetRef: {kind: MeshService, name: a%d}, rules: [{}]},", "]}"},
+		"endpoints":    {"kind: Service\nname: a\nspec: {endpoints: [", "{address: 'a:1', tags: {a: b%d}},", "]}"},
+		"same host": {
+			"kind: Listener\nname: a\nspec: {address: ':1', protocol: tls, hosts: [",
+			"{names: [a.example], service: s, alpn: [a%d]},", "]}",
+		},
 		"unknown fields": {"kind: Service\nname: a\nspec: {", "resolv%d: 1s,", "}"},
 		"faults":         {"kind: Service\nname: a\nspec: {endpoints: [", "{address: x%d, foo: 1},", "]}"},
 		"duplicates":     {"", "kind: Service\nname: a\nspec: {} # %d\n---\n", ""},
@@ -87,7 +92,7 @@ func TestLargeListsCostTheirLength(t *testing.T) {
 				return spent(t) - before
 			}
 			var few, many time.Duration
-			for range 5 { // the collector and other processes may disturb one
+			for range 5 { // garbage collection and other processes may disturb one
 				few, many = cost(5_000), cost(20_000)
 				if many < 8*few {
 					return

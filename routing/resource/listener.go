@@ -2,62 +2,61 @@ package resource
 
 import "net/netip"
 
-// Listener is a place where clients connect.
+// Listener accepts connections at one address and maps them to services.
 type Listener struct {
 	// Address is host:port, [v6]:port, ":port" (at the node's --bind) or
 	// "unix:PATH" (a path of at most 107 bytes). With port 0 the system
 	// picks a free one. Required.
 	Address string `yaml:"address"`
-	// Protocol is tcp, tls or kafka. Default tcp. What comes at a kafka
-	// listener goes to the virtual brokers that name it.
+	// Protocol is tcp, tls or kafka. Default tcp. Connections to a kafka listener
+	// go to the virtual brokers that name it.
 	Protocol string `yaml:"protocol" default:"tcp" oneof:"tcp tls kafka"`
-	// TLS says what a tls listener does with TLS. Default: passthrough. On a
-	// kafka listener {}: the server name picks the virtual broker, and the
-	// certificates are those of the virtual clusters. Left out there: in the
-	// clear.
+	// TLS configures TLS. On a tls listener the default is passthrough. On a kafka
+	// listener {} means TLS: the server name selects the virtual broker, and the
+	// virtual clusters have the certificates; left out there: plain text.
 	TLS *ListenerTLS `yaml:"tls"`
 	// Hosts maps server names to destinations.
 	Hosts []HostRule `yaml:"hosts"`
-	// Service is the destination of a valid name that no host rule matches
-	// (on a tcp listener: of every connection). Left out: closed.
+	// Service is the destination of a valid name that no host rule matches (on a
+	// tcp listener, of every connection). Left out: the connection is closed.
 	Service string `yaml:"service"`
-	// NoServerName says what a hello without a name gets: close or service.
-	// Default close.
+	// NoServerName is what a ClientHello without a server name gets: close or the
+	// listener's service. Default close.
 	NoServerName string `yaml:"noServerName" default:"close" oneof:"close service"`
-	// ProxyProtocol names who must send a PROXY header.
+	// ProxyProtocol lists the networks that must send a PROXY header.
 	ProxyProtocol *AcceptProxy `yaml:"proxyProtocol"`
 	// Timeouts bound the phases before a connection is routed.
 	Timeouts ListenerTimeouts `yaml:"timeouts"`
 	// Limits refuse connections over a bound. 0: no limit.
 	Limits ListenerLimits `yaml:"limits"`
-	// HTTP is how requests are read that a MeshHTTPRoute routes one by one. It
-	// is for listeners that can read them: protocol tcp, or tls with mode terminate.
+	// HTTP sets how requests are read that a MeshHTTPRoute routes one by one. It
+	// requires protocol tcp, or tls with mode terminate.
 	HTTP ListenerHTTP `yaml:"http"`
-	// Tags are part of the source of every connection that comes here.
+	// Tags are part of the source of every connection to this listener.
 	Tags map[string]string `yaml:"tags"`
-	// Sources gives tags to client networks; the longest prefix that holds
-	// the client wins.
+	// Sources adds tags by client network; the longest prefix that contains the
+	// client's address wins.
 	Sources []SourceRule `yaml:"sources"`
-	// Nodes picks the nodes that run the listener, by their tags. Default all.
+	// Nodes selects the nodes that run the listener, by their tags. Default all.
 	Nodes map[string]string `yaml:"nodes"`
 }
 
-// ListenerTLS is how a tls listener treats TLS.
+// ListenerTLS configures TLS on a listener.
 type ListenerTLS struct {
 	// Mode is passthrough or terminate. Default passthrough.
 	Mode string `yaml:"mode" default:"passthrough" oneof:"passthrough terminate"`
-	// CertificateRefs name Certificates; the one whose names match the
-	// server name best is shown. Required for terminate.
+	// CertificateRefs name Certificates; the one whose names match the server name
+	// best is presented. Required for terminate.
 	CertificateRefs []string `yaml:"certificateRefs"`
 	// ALPN lists the protocols offered to clients, best first.
 	ALPN []string `yaml:"alpn"`
 	// MinVersion is "1.2" or "1.3". Default "1.2".
 	MinVersion string `yaml:"minVersion" default:"1.2" oneof:"1.2 1.3"`
-	// ClientAuth asks for client certificates.
+	// ClientAuth requests client certificates.
 	ClientAuth *ClientAuth `yaml:"clientAuth"`
 }
 
-// ClientAuth asks clients for a certificate.
+// ClientAuth requests a certificate from clients.
 type ClientAuth struct {
 	// Mode is none, request (verified when given) or require. Default require.
 	Mode string `yaml:"mode" default:"require" oneof:"none request require"`
@@ -74,63 +73,62 @@ type HostRule struct {
 	Names []string `yaml:"names"`
 	// Service is the destination. Required.
 	Service string `yaml:"service"`
-	// ALPN limits the rule to clients that offer one of these. Default any.
-	// The same name may stand in several rules whose protocols differ.
+	// ALPN limits the rule to clients that offer one of these. Default any. The
+	// same name may occur in several rules whose protocols differ.
 	ALPN []string `yaml:"alpn"`
 }
 
-// AcceptProxy names who must send a PROXY header.
+// AcceptProxy lists the networks that must send a PROXY header.
 type AcceptProxy struct {
-	// Accept lists networks whose connections must begin with a header;
-	// from others none is looked for.
+	// Accept lists networks whose connections must begin with a header; other
+	// connections are not checked for one.
 	Accept []netip.Prefix `yaml:"accept"`
 }
 
 // ListenerTimeouts bound the phases before a connection is routed.
 type ListenerTimeouts struct {
-	// ProxyHeader is for the whole PROXY header. Default 5s, 3s to 10m.
+	// ProxyHeader bounds the wait for the whole PROXY header. Default 5s, 3s to 10m.
 	ProxyHeader Duration `yaml:"proxyHeader" default:"5s" range:"3s..10m"`
-	// Hello is for the whole ClientHello. Default 5s, 100ms to 10m.
+	// Hello bounds the wait for the whole ClientHello. Default 5s, 100ms to 10m.
 	Hello Duration `yaml:"hello" default:"5s" range:"100ms..10m"`
-	// Handshake is for TLS. Default 10s, 100ms to 10m.
+	// Handshake bounds the TLS handshake. Default 10s, 100ms to 10m.
 	Handshake Duration `yaml:"handshake" default:"10s" range:"100ms..10m"`
 }
 
 // ListenerLimits refuse connections over a bound; 0 is no limit.
 type ListenerLimits struct {
-	// Connections at once, up to 1,000,000,000.
+	// Connections bounds the concurrent connections, up to 1,000,000,000.
 	Connections int `yaml:"connections" range:"0..1000000000"`
-	// ConnectionsPerSecond counts new connections, up to 1,000,000,000.
+	// ConnectionsPerSecond bounds the rate of new connections, up to 1,000,000,000.
 	ConnectionsPerSecond int `yaml:"connectionsPerSecond" range:"0..1000000000"`
-	// PerSource counts connections at once of one client (an IPv4 address
+	// PerSource bounds the concurrent connections of one client (an IPv4 address
 	// or an IPv6 /64), up to 1,000,000,000.
 	PerSource int `yaml:"perSource" range:"0..1000000000"`
 }
 
-// ListenerHTTP is how requests are read that are routed one by one.
+// ListenerHTTP sets how requests are read that are routed one by one.
 type ListenerHTTP struct {
 	// TrustedProxies lists networks of proxies whose X-Forwarded-For, Forwarded
-	// and similar headers are kept; from all other clients they are removed.
-	// Left out: none.
+	// and similar headers are kept; those of all other clients are removed. Left
+	// out: none.
 	TrustedProxies []netip.Prefix `yaml:"trustedProxies"`
-	// Underscores says what happens to headers and trailers whose name has an
-	// underscore, or any other character than letters, digits and hyphens: drop
-	// removes them, refuse answers the request 400, allow passes them on.
-	// Default drop.
+	// Underscores is for headers and trailers whose name has an underscore, or any
+	// other character than letters, digits and hyphens: drop removes them, refuse
+	// answers the request with 400, allow forwards them. Default drop.
 	Underscores string `yaml:"underscores" default:"drop" oneof:"drop allow refuse"`
-	// PathParameters says what happens to paths with parameters ("/a;v=1/b"):
-	// keep passes them on, and matches that name none look past them; refuse
-	// answers 400. Default keep.
+	// PathParameters is for paths with parameters ("/a;v=1/b"): keep forwards
+	// them, and matches that name no parameter ignore them; refuse answers with
+	// 400. Default keep.
 	PathParameters string `yaml:"pathParameters" default:"keep" oneof:"keep refuse"`
-	// EscapedSlashes says what happens to paths with "%2F" or "%5C": keep passes
-	// them on as part of their segment, refuse answers 400. Default keep.
+	// EscapedSlashes is for paths with "%2F" or "%5C": keep forwards them as part
+	// of their segment, refuse answers with 400. Default keep.
 	EscapedSlashes string `yaml:"escapedSlashes" default:"keep" oneof:"keep refuse"`
 }
 
-// SourceRule gives tags to client networks.
+// SourceRule adds tags to connections by client network.
 type SourceRule struct {
-	// From lists networks; an address alone is a network of one. Required.
+	// From lists networks; a plain address is a network of one. Required.
 	From []netip.Prefix `yaml:"from"`
-	// Tags become part of the source of connections from there. Required.
+	// Tags become part of the source of connections from these networks. Required.
 	Tags map[string]string `yaml:"tags"`
 }

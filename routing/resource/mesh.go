@@ -8,20 +8,20 @@ import (
 	"penstock/routing/hamt"
 )
 
-// Labels of policies that came in another format.
+// Labels of policies that were converted from another format.
 const (
-	LabelFormat = "penstock/format" // the format that a resource came in
-	LabelMesh   = "kuma.io/mesh"    // the mesh that it was for
+	LabelFormat = "penstock/format" // the format that a resource was converted from
+	LabelMesh   = "kuma.io/mesh"    // the mesh that it belonged to
 )
 
 // Values of LabelFormat.
 const (
-	FormatKuma           = "kuma"            // its universal form
-	FormatKumaKubernetes = "kuma-kubernetes" // its form in Kubernetes
+	FormatKuma           = "kuma"            // Kuma's universal form
+	FormatKumaKubernetes = "kuma-kubernetes" // Kuma's form in Kubernetes
 	FormatSMI            = "smi"
 )
 
-// meshOf is the mesh of a policy of Kuma's; "": it is none.
+// meshOf returns the mesh of a Kuma policy; "" for any other object.
 func meshOf(m *member) string {
 	if m == nil || m.Kind != "MeshTCPRoute" && m.Kind != "MeshHTTPRoute" {
 		return ""
@@ -32,8 +32,7 @@ func meshOf(m *member) string {
 	return m.Labels[LabelMesh]
 }
 
-// updateForeign adds and removes a policy where those of other formats are
-// looked at together.
+// updateForeign updates the indices of policies by Kuma mesh and by SMI root.
 func (e *setEdit) updateForeign(k Key, old, next *member) {
 	move := func(edit **hamt.GroupsEdit[struct{}], before hamt.Groups[struct{}], was, is string) {
 		if was == is {
@@ -67,7 +66,7 @@ func (e *setEdit) splitsAfter() hamt.Groups[struct{}] {
 	return e.splits.Groups()
 }
 
-// first gives the first object of a group, by name; nil: it has none.
+// first returns the first object of a group by its treeKey; nil if the group is empty.
 func (s *Set) first(group hamt.Map[struct{}]) *member {
 	first := ""
 	for key := range group.All() {
@@ -78,9 +77,9 @@ func (s *Set) first(group hamt.Map[struct{}]) *member {
 	return s.member(userKey(first))
 }
 
-// checkMesh refuses policies of several meshes: Kuma's do not act on one
-// another's services, and Penstock is one mesh. One mesh may become another in
-// one change.
+// checkMesh refuses policies of more than one mesh: a Kuma policy does not act
+// on the services of another mesh, and Penstock is one mesh. One change may
+// replace a mesh with another.
 func (c *checker) checkMesh(m *member) {
 	mesh := meshOf(m)
 	if mesh == "" {
@@ -91,13 +90,17 @@ func (c *checker) checkMesh(m *member) {
 	}
 	for _, first := range c.meshes {
 		if other := meshOf(first); other != mesh {
-			c.fault(&m.Object, `labels["`+LabelMesh+`"]`, fmt.Sprintf("differs from the mesh %s of %s, and Penstock is one mesh", other, withPlace(first)), mesh)
+			c.fault(
+				&m.Object, `labels["`+LabelMesh+`"]`,
+				fmt.Sprintf("differs from the mesh %s of %s, and Penstock is one mesh", other, withPlace(first)),
+				mesh,
+			)
 			return
 		}
 	}
 }
 
-// firstOfMeshes gives the first policy of each mesh, where there are several.
+// firstOfMeshes returns the first policy of each mesh if there are several meshes.
 func (s *Set) firstOfMeshes() []*member {
 	n, firsts := 0, []*member{}
 	for range s.meshes.All() {
@@ -113,7 +116,7 @@ func (s *Set) firstOfMeshes() []*member {
 	return firsts
 }
 
-// withPlace names an object, with where it stands if that is known.
+// withPlace names an object, and where it was read if that is known.
 func withPlace(m *member) string {
 	if m.File == "" {
 		return m.Subject()

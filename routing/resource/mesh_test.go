@@ -6,11 +6,13 @@ import (
 	"testing"
 )
 
-// Policies of one of Kuma's meshes do not act on services of another, and
-// Penstock cannot keep them apart.
+// A Kuma policy does not act on services of another mesh, and Penstock cannot
+// keep meshes apart.
 func TestPoliciesAreOfOneMesh(t *testing.T) {
 	route := func(name, mesh, form string) Change {
-		o := decode(t, "kind: MeshTCPRoute\nname: "+name+"\nlabels: {kuma.io/mesh: "+mesh+", penstock/format: "+form+"}\nspec: {to: [{targetRef: {kind: MeshService, name: a}, rules: [{}]}]}\n")[0]
+		o := decode(t, "kind: MeshTCPRoute\nname: "+name+"\n"+
+			"labels: {kuma.io/mesh: "+mesh+", penstock/format: "+form+"}\n"+
+			"spec: {to: [{targetRef: {kind: MeshService, name: a}, rules: [{}]}]}\n")[0]
 		o.File = ""
 		return Put(o)
 	}
@@ -23,12 +25,20 @@ func TestPoliciesAreOfOneMesh(t *testing.T) {
 		changes []Change
 		want    string
 	}{
-		{"another mesh", []Change{route("c", "two", "kuma")}, `MeshTCPRoute/c labels["kuma.io/mesh"]: differs from the mesh one of MeshTCPRoute/a, and Penstock is one mesh (two)`},
+		{
+			"another mesh",
+			[]Change{route("c", "two", "kuma")},
+			`MeshTCPRoute/c labels["kuma.io/mesh"]: differs from the mesh one of MeshTCPRoute/a, and Penstock is one mesh (two)`,
+		},
 		{"one that changes", []Change{route("b", "two", "kuma")}, "MeshTCPRoute/b labels"},
 		{"the same", []Change{route("c", "one", "kuma")}, ""},
 		{"no policy of Kuma's", []Change{route("c", "two", "other")}, ""},
 		{"all that change", []Change{route("a", "two", "kuma"), route("b", "two", "kuma")}, ""},
-		{"one in place of the others", []Change{route("c", "two", "kuma"), Delete(Key{"MeshTCPRoute", "a"}), Delete(Key{"MeshTCPRoute", "b"})}, ""},
+		{
+			"one in place of the others",
+			[]Change{route("c", "two", "kuma"), Delete(Key{"MeshTCPRoute", "a"}), Delete(Key{"MeshTCPRoute", "b"})},
+			"",
+		},
 	} {
 		_, faults, _ := set.With(c.changes)
 		if got := faults.Error(); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
@@ -37,7 +47,7 @@ func TestPoliciesAreOfOneMesh(t *testing.T) {
 	}
 }
 
-// splitChange is a split of SMI.
+// splitChange puts a route that was converted from an SMI split.
 func splitChange(name, root string, backends ...string) Change {
 	r := &MeshTCPRoute{To: []RouteTo{{TargetRef: TargetRef{Kind: "MeshService", Name: root}, Rules: []RouteRule{{}}}}}
 	for _, b := range backends {
@@ -46,10 +56,14 @@ func splitChange(name, root string, backends ...string) Change {
 	return Put(Object{Key: Key{"MeshTCPRoute", name}, Labels: map[string]string{LabelFormat: FormatSMI}, Spec: r})
 }
 
-// A circle closes over what is stored, and opens where one of it goes.
+// A cycle closes over stored splits, and opens when one of them is deleted.
 func TestSplitsDoNotGoInCircles(t *testing.T) {
-	set, faults, warnings := new(Set).With([]Change{splitChange("first", "a", "b", "leaf"), splitChange("second", "b", "c"), splitChange("beside", "x", "a")})
-	if len(faults) > 0 || !strings.Contains(Faults(warnings).Error(), "MeshTCPRoute/beside spec.to[0].rules[0].default.backendRefs[0].name: is the root of the split MeshTCPRoute/first, by which these connections are not split again (a)") {
+	set, faults, warnings := new(Set).With([]Change{
+		splitChange("first", "a", "b", "leaf"), splitChange("second", "b", "c"), splitChange("beside", "x", "a"),
+	})
+	if len(faults) > 0 || !strings.Contains(Faults(warnings).Error(),
+		"MeshTCPRoute/beside spec.to[0].rules[0].default.backendRefs[0].name: is the root of the split MeshTCPRoute/first, "+
+			"by which these connections are not split again (a)") {
 		t.Fatal(faults, Faults(warnings))
 	}
 	plain := splitChange("third", "c", "a")
@@ -59,7 +73,12 @@ func TestSplitsDoNotGoInCircles(t *testing.T) {
 		changes []Change
 		want    string
 	}{
-		{"one that closes it", []Change{splitChange("third", "c", "a")}, "MeshTCPRoute/third spec.to[0].rules[0].default.backendRefs[0].name: is the root of the split MeshTCPRoute/first, which leads back to c: splits must not go in circles (a)"},
+		{
+			"one that closes it",
+			[]Change{splitChange("third", "c", "a")},
+			"MeshTCPRoute/third spec.to[0].rules[0].default.backendRefs[0].name: is the root of the split MeshTCPRoute/first, " +
+				"which leads back to c: splits must not go in circles (a)",
+		},
 		{"one that leads into one", []Change{splitChange("third", "d", "a")}, ""},
 		{"one that opens another", []Change{splitChange("third", "c", "a"), splitChange("second", "b", "leaf")}, ""},
 		{"one that takes part of it away", []Change{splitChange("third", "c", "a"), Delete(Key{"MeshTCPRoute", "first"})}, ""},
@@ -72,7 +91,7 @@ func TestSplitsDoNotGoInCircles(t *testing.T) {
 	}
 }
 
-// A circle of many splits is found at once: as many steps as there are.
+// A cycle of many splits is found in linear time.
 func TestLongCirclesAreFound(t *testing.T) {
 	const n = MaxFaults * 5
 	var changes []Change

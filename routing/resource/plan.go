@@ -11,20 +11,20 @@ import (
 	"sync/atomic"
 )
 
-// Field tags beside yaml, so that defaults and simple bounds stand once, next
-// to the comment that tells them:
+// Field tags besides yaml hold defaults and simple bounds, next to the comment
+// that documents them:
 //
-//	default:"5s"       what a field is when it is left out
+//	default:"5s"       the value of a field that is left out
 //	range:"3s..1h"     the least and the most, for numbers and durations
 //	oneof:"tcp tls"    the allowed words
 //	form:"list"        the struct may be written as this list instead; the
 //	                   field has no key of its own
-//	variant:"type"     the field, an interface, is what the word in the field
-//	                   of that key stands for; see Varied
+//	variant:"type"     the field is an interface; the word in the field with
+//	                   that key selects its type; see Varied
 //
 // A field that has a default and is no pointer cannot be written as 0 or "".
 
-// plan is what is known of a struct type.
+// plan caches the fields and tags of a struct type.
 type plan struct {
 	fields []field
 	byName map[string]int // yaml key -> place in fields
@@ -39,19 +39,19 @@ type field struct {
 	pointer bool
 	def     string
 	oneOf   []string
-	lo, hi  int64 // where bounded
+	lo, hi  int64 // if bounded
 	bounded bool
 	span    string // "3s..1h"
-	inner   bool   // it holds structs, which have checks and defaults themselves
-	variant string // yaml key of the field whose word says what this one holds
+	inner   bool   // holds structs, which have checks and defaults of their own
+	variant string // yaml key of the field whose word selects this one's type
 }
 
-// plans remembers planOf for each type: a pure function of it. The map is
-// replaced, never changed: each value that is compared, checked or filled in
-// looks things up here.
+// plans caches planOf, a pure function of the type. The map is replaced and
+// never changed, so that the lookup for each value that is compared, checked or
+// filled in takes no lock.
 var (
 	plans   atomic.Pointer[map[reflect.Type]*plan]
-	plansMu sync.Mutex // of those who replace it
+	plansMu sync.Mutex // held while the map is replaced
 )
 
 func planOf(t reflect.Type) *plan {
@@ -110,9 +110,8 @@ func holdsStruct(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct && !reflect.PointerTo(t).Implements(textType)
 }
 
-// number reads a bound or default of a tag: a whole number, a size in bytes or
-// a duration in nanoseconds. Tags are part of the program, and a test reads all
-// of them.
+// number parses a bound or default of a tag: a whole number, a size in bytes or
+// a duration in nanoseconds. It needs no error, since a test parses all tags.
 func number(s string) int64 {
 	if size, err := ParseSize(s); err == nil {
 		return int64(size)
@@ -121,8 +120,8 @@ func number(s string) int64 {
 	return int64(d)
 }
 
-// CheckFields checks the ranges and words of a spec's field tags, at any
-// depth. Fields that are left out pass. Validate methods begin with it.
+// CheckFields checks the ranges and words of a spec's field tags, at any depth.
+// Fields that are left out pass. Validate methods call it first.
 func CheckFields(spec any, report func(path, message string, value any)) {
 	checkStruct(reflect.ValueOf(spec).Elem(), nil, report)
 }
@@ -174,7 +173,7 @@ func checkInner(v reflect.Value, path []byte, report func(path, message string, 
 	}
 }
 
-// orList gives "a, b or c".
+// orList formats words as "a, b or c".
 func orList(words []string) string {
 	if len(words) == 1 {
 		return words[0]

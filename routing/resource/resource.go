@@ -1,4 +1,4 @@
-// Package resource is the model of what users write: its types, their
+// Package resource models the resources that users write: their types and
 // defaults, strict decoding from YAML and JSON, and validation that reports
 // every fault at once with file, line, path and value.
 //
@@ -6,24 +6,24 @@
 //	next, faults, warnings := set.With([]resource.Change{resource.Put(objects[0])})
 //	service := objects[1].Spec.(*resource.Service).WithDefaults()
 //
-// The types here are the user's manual as well: each field's comment gives
-// its unit, default and bounds, the field's tags hold them for the program, and
-// tests compare the two with each other and with docs/resources.md.
+// The types are also the user's manual: each field's comment gives its unit,
+// default and bounds, its tags hold them for the program, and tests compare the
+// two with each other and with docs/resources.md.
 //
-// What is decoded is data as JSON has it, so that a file reads the same to
-// everyone: no anchors, aliases or tags, no octal numbers, no "yes". A field
-// without a value and an explicit 0 or "" that would mean a default are faults,
-// because nobody can say what was meant. A text may be written as a number or
-// boolean, which is taken letter by letter.
+// Documents use the JSON data model, so that every tool reads a file in the same
+// way: no anchors, aliases or tags, no octal numbers, no "yes". A field without
+// a value is a fault, and so is an explicit 0 or "" that would mean a default,
+// because either is ambiguous. A string field accepts a number or boolean and
+// keeps its spelling.
 //
-// Faults come in three layers. Decode tells what can be seen in one document;
-// it and Spec.Validate depend on nothing but the content, not even on the
-// time. Set tells what can be seen in all objects together, at the cost of what
-// a change touches. Admit tells what matters only at the moment of applying.
+// Faults are found in three layers. Decode and Spec.Validate check one document
+// and depend on nothing but its content, not even the time. Set checks all
+// objects together, at the cost of what a change touches. Admit checks what
+// matters only when an object is applied.
 //
-// What is kept, in a store or a Set, is what the user wrote. Defaults are
-// filled in by WithDefaults where something is done with it, so that a better
-// default reaches everyone who did not choose.
+// A store or a Set keeps what the user wrote. WithDefaults fills in defaults
+// where a spec is used, so that a better default reaches everyone who did not
+// choose.
 package resource
 
 import (
@@ -47,34 +47,34 @@ type Key struct{ Kind, Name string }
 
 func (k Key) String() string { return k.Kind + "/" + k.Name }
 
-// Ref is a reference to another resource, with the path where it stands.
+// Ref is a reference to another resource, with the path where it occurs.
 type Ref struct {
 	Key
 	Path string // "spec.hosts[0].service"
-	// Optional: it may lead nowhere, which gives a warning only.
+	// Optional allows the target to be missing, which is then only a warning.
 	Optional bool
 }
 
-// Object is one resource with the place it was read from.
+// Object is one resource with the place that it was read from.
 type Object struct {
 	Key
 	Spec Spec
-	// Labels sort resources for whoever manages them; nothing that is done
-	// with connections depends on them. Nil: none.
+	// Labels group resources for their owners; connections do not depend on them.
+	// Nil: none.
 	Labels map[string]string
-	// Version is the version that the writer has seen; 0: not said.
+	// Version is the version that the writer has seen; 0 if the writer gave none.
 	Version uint64
-	// File and Line say where the document begins; empty when it came by RPC.
+	// File and Line are where the document begins; empty if it came by RPC.
 	File string
 	Line int
-	// Lines maps paths to lines, for faults that only show later. Lists of
-	// plain values have one entry, for the list; see LineOf.
+	// Lines maps paths to lines, for faults that are found later. A list of plain
+	// values has one entry, for the list; see LineOf.
 	Lines map[string]int
 
-	from origin // the format of the document, where it was another's
+	from origin // the format that the document was converted from; empty: Penstock's own
 }
 
-// LineOf gives the line of a path, or of the nearest thing around it.
+// LineOf returns the line of a path, or of its nearest ancestor that has one.
 func (o *Object) LineOf(path string) int {
 	for path != "" {
 		if line, ok := o.Lines[path]; ok {
@@ -85,20 +85,27 @@ func (o *Object) LineOf(path string) int {
 	return o.Line
 }
 
-// Fault makes a fault of this object. The path begins with "spec".
+// Fault returns a fault of this object. The path begins with "spec".
 func (o *Object) Fault(path, message string, value any) Fault {
-	return Fault{File: o.File, Line: o.LineOf(path), Path: strings.TrimSpace(o.Subject() + " " + o.PathOf(path)), Message: message, Value: show(value)}
+	return Fault{
+		File:    o.File,
+		Line:    o.LineOf(path),
+		Path:    strings.TrimSpace(o.Subject() + " " + o.PathOf(path)),
+		Message: message,
+		Value:   show(value),
+	}
 }
 
-// PathOf gives the path that a path of the resource has in the document that
-// it was read from.
+// PathOf converts a path of the resource to the path in the document that it was
+// read from.
 func (o *Object) PathOf(path string) string { return o.from.path(path) }
 
-// Subject is the kind and name that faults of the object begin with: those of
-// the document that it was read from.
+// Subject returns the kind and name that the object's faults begin with, as the
+// document that it was read from has them.
 func (o *Object) Subject() string { return o.from.subject(o.String()) }
 
-// Format is that of the document that it was read from, as faults call it.
+// Format returns the format of the document that it was read from, as faults
+// call it.
 func (o *Object) Format() string { return cmp.Or(o.from.format, ownFormat) }
 
 // Kind describes one kind of resource to the decoder.
@@ -106,14 +113,14 @@ type Kind struct {
 	Name   string // "Service"
 	Plural string // "services"
 	New    func() Spec
-	// Secrets tells that there may be secrets where the types do not show it,
-	// behind an interface.
+	// Secrets marks a kind that may hold secrets behind an interface, where its
+	// types do not show them.
 	Secrets bool
-	// Kept says why nobody may apply it, where a node writes it itself; "":
-	// users may.
+	// Kept is the message that refuses an apply of a kind that only nodes write;
+	// "" if users may apply it.
 	Kept string
-	// Status tells that a status is shown beside the spec. It is made when it
-	// is asked for, and passed over when it comes back.
+	// Status marks a kind that is shown with a status beside its spec. The status
+	// is computed when the object is read and ignored when it is applied.
 	Status bool
 }
 
@@ -129,8 +136,8 @@ func RoutingKinds() []Kind {
 	}
 }
 
-// FindKind finds a kind by its name in any case, singular or plural. Its
-// error lists the known ones.
+// FindKind finds a kind by its singular or plural name, ignoring case. The error
+// lists the known kinds.
 func FindKind(kinds []Kind, s string) (Kind, error) {
 	for _, k := range kinds {
 		if strings.EqualFold(s, k.Name) || strings.EqualFold(s, k.Plural) {
@@ -149,19 +156,19 @@ func kindNames(kinds []Kind) []string {
 	return names
 }
 
-// Fault is one thing that is wrong.
+// Fault is one error in a resource.
 type Fault struct {
 	File string
 	Line int
-	// Document counts the documents of the file, from 1; 0: of JSON, or not
-	// known.
+	// Document is the number of the document in the file, from 1; 0 for JSON or if
+	// not known.
 	Document int
 	Path     string // "Service/apps spec.endpoints[2].address"
 	Message  string // what is wrong and what to do
 	Value    string // the offending value, shortened; never a secret
 }
 
-// Error gives  file:line: path: what is wrong (value).
+// Error returns "file:line: path: message (value)".
 func (f Fault) Error() string {
 	s := f.Path + ": " + f.Message
 	if f.Value != "" {
@@ -173,10 +180,10 @@ func (f Fault) Error() string {
 	return s
 }
 
-// Faults is every thing that is wrong with a set of resources.
+// Faults are all errors found in a set of resources.
 type Faults []Fault
 
-// Error gives one fault per line.
+// Error returns one fault per line.
 func (f Faults) Error() string {
 	lines := make([]string, len(f))
 	for i := range f {
@@ -185,5 +192,5 @@ func (f Faults) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Warnings are things that are allowed and probably not meant.
+// Warnings report content that is allowed but probably not intended.
 type Warnings []Fault

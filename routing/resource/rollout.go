@@ -11,55 +11,54 @@ import (
 	"time"
 )
 
-// RouteRollout gives one backend of a route, the new one, more and more of the
-// connections: in steps, each for a time. The cluster's leader takes the steps.
+// RouteRollout moves a route's connections to one of its backends, the new one,
+// in timed steps. The cluster's leader takes the steps.
 type RouteRollout struct {
 	// Backend is the new one: one of the route's backendRefs. Required.
 	Backend RolloutBackend `yaml:"backend"`
-	// Steps are taken one after the other. Required, 1 to 100, each of a
-	// higher weight than the one before it.
+	// Steps are taken in order. Required, 1 to 100, each of a higher weight than
+	// the one before it.
 	Steps []RolloutStep `yaml:"steps"`
-	// Abort says what ends the rollout early: the new backend then gets
-	// nothing, until someone starts it anew.
+	// Abort bounds the failures of the new backend. Beyond a bound the rollout
+	// ends early, and the new backend gets nothing until the rollout is restarted.
 	Abort RolloutAbort `yaml:"abort"`
 }
 
-// RolloutBackend names a backendRef by what it leads to.
+// RolloutBackend identifies a backendRef by its service and tags.
 type RolloutBackend struct {
 	// Name is the service. Required.
 	Name string `yaml:"name"`
-	// Tags are those of a MeshServiceSubset; left out, the backendRef is a
-	// MeshService.
+	// Tags are those of a MeshServiceSubset; left out: a MeshService.
 	Tags map[string]string `yaml:"tags"`
 }
 
-// RolloutStep is what the new backend gets, and for how long.
+// RolloutStep is the new backend's share for some time.
 type RolloutStep struct {
-	// Weight is the percentage of the destination's connections that the new
-	// backend gets. Required, 1..100. The other backends share the rest in
-	// proportion to their own weights.
+	// Weight is the percentage of the destination's connections that go to the new
+	// backend. Required, 1..100. The other backends share the rest in proportion
+	// to their own weights.
 	Weight int `yaml:"weight" range:"1..100"`
-	// For is how long the step lasts before the next one, 1s..720h. Required,
-	// but for the last step: that is watched for so long, and left out for
-	// abort's window, before the rollout is done.
+	// For is the time until the next step, 1s..720h. Required, except in the last
+	// step: there it is how long the new backend is watched before the rollout is
+	// done; left out: abort's window.
 	For *Duration `yaml:"for" range:"1s..720h"`
 }
 
-// RolloutAbort says what a new backend may do without its rollout being
-// aborted. What all nodes see counts together.
+// RolloutAbort bounds the failures of a new backend, summed over all nodes.
+// Beyond a bound its rollout is aborted.
 type RolloutAbort struct {
-	// Failures is the percentage of the connects to the new backend that may
-	// fail within the window; endpoints that reset before their first byte,
-	// and connections that find no healthy endpoint, count as failures.
-	// Default 5, 0..100; 100 never aborts.
+	// Failures is the percentage of the connects to the new backend that may fail
+	// within the window. Resets before the endpoint's first byte and connections
+	// that find no healthy endpoint count as failures. Default 5, 0..100; 100
+	// never aborts.
 	Failures *int `yaml:"failures" default:"5" range:"0..100"`
 	// Ejections is the percentage of the new backend's endpoints that may be
-	// ejected at once. It needs ejection on their Service, whose maxShare is
-	// the most that are ejected. Default 30, 0..100; 100 never aborts.
+	// ejected at once. It requires ejection on their Service, whose maxShare caps
+	// the endpoints that are ejected. Default 30, 0..100; 100 never aborts.
 	Ejections *int `yaml:"ejections" default:"30" range:"0..100"`
-	// Window is the time that failures are looked at. Default 1m, 1s..1h.
+	// Window is the time over which failures are counted. Default 1m, 1s..1h.
 	Window Duration `yaml:"window" default:"1m" range:"1s..1h"`
-	// Connections is how many connects there must be within the window before
+	// Connections is the number of connects within the window from which on
 	// failures are judged. Default 20, 1..1,000,000.
 	Connections int `yaml:"connections" default:"20" range:"1..1000000"`
 }
@@ -67,31 +66,31 @@ type RolloutAbort struct {
 // KindRollout is the kind of Rollout.
 const KindRollout = "Rollout"
 
-// Rollout is how far the rollout of the MeshTCPRoute of its name has come. The
-// leader alone writes it, so that history and watches tell of each step.
+// Rollout is the progress of the rollout of the MeshTCPRoute of the same name.
+// Only the leader writes it; as a resource it shows each step in history and
+// watches.
 type Rollout struct {
-	// Of is the route's RolloutOf when this was written: a rollout that was
-	// changed since begins anew.
+	// Of is the route's RolloutOf when this was written. If the route's differs,
+	// its rollout starts anew.
 	Of string `yaml:"of"`
 	// Phase is running, paused, done, aborted or rolledBack.
 	Phase string `yaml:"phase" oneof:"running paused done aborted rolledBack"`
-	// Step is the one that was reached, from 1.
+	// Step is the current step, from 1.
 	Step int `yaml:"step"`
-	// Weight is what the new backend gets, in percent; 0 where the rollout
-	// was aborted or rolled back.
+	// Weight is the new backend's share, in percent; 0 after an abort or a rollback.
 	Weight int `yaml:"weight" range:"0..100"`
-	// Since is when this came about, by the clock of the leader of then. It is
-	// for people: no step is timed by it.
+	// Since is when this state was entered, by the clock of the leader of that
+	// time. It is for display: no step is timed by it.
 	Since time.Time `yaml:"since"`
-	// Spent is how much of the step's time was over before that, such as
+	// Spent is how much of the step's time had passed before Since, for example
 	// before a pause.
 	Spent Duration `yaml:"spent"`
-	// Reason is why it came about.
+	// Reason says why this state was entered.
 	Reason string `yaml:"reason"`
 }
 
-// Values of Rollout.Phase. Under way are running and paused; the others are
-// final until the rollout is started anew, by command or by another route.
+// Values of Rollout.Phase. Running and paused are under way; the others are
+// final until the rollout is restarted, by a command or by a changed route.
 const (
 	RolloutRunning    = "running"
 	RolloutPaused     = "paused"
@@ -100,8 +99,8 @@ const (
 	RolloutRolledBack = "rolledBack"
 )
 
-// RolloutKind is the kind of how far rollouts have come. It is not among
-// RoutingKinds, since nobody applies it.
+// RolloutKind describes Rollout. It is not one of RoutingKinds, since users
+// cannot apply it.
 func RolloutKind() Kind {
 	return Kind{
 		Name: KindRollout, Plural: "rollouts", New: func() Spec { return new(Rollout) },
@@ -109,13 +108,13 @@ func RolloutKind() Kind {
 	}
 }
 
-// UnderWay tells whether the rollout may still move by itself or be resumed.
+// UnderWay reports whether the rollout may still proceed or be resumed.
 func (s *Rollout) UnderWay() bool { return s.Phase == RolloutRunning || s.Phase == RolloutPaused }
 
-// Begins tells whether the rollout has only begun, or begun anew.
+// Begins reports whether the rollout has just started or restarted.
 func (s *Rollout) Begins() bool { return s.Phase == RolloutRunning && s.Step == 1 && s.Spent == 0 }
 
-// Same tells whether two say the same, their times included.
+// Same reports whether both have the same content, times compared as instants.
 func (s *Rollout) Same(o *Rollout) bool {
 	if s == nil || o == nil {
 		return s == o
@@ -125,13 +124,14 @@ func (s *Rollout) Same(o *Rollout) bool {
 	return a == b && s.Since.Equal(o.Since)
 }
 
-// Validate reports the faults of what a leader wrote.
+// Validate checks a Rollout that a leader wrote.
 func (s *Rollout) Validate(fault func(path, message string, value any)) { CheckFields(s, fault) }
 
-// Refs is nothing: a route may go at any time, and the leader clears up.
+// Refs returns nothing: a route may be deleted at any time, and the leader then
+// deletes its Rollout.
 func (s *Rollout) Refs() []Ref { return nil }
 
-// WithDefaults gives a copy in which every default is filled in: of abort, and
+// WithDefaults returns a copy with all defaults filled in: those of abort, and
 // how long the last step is watched.
 func (r *RouteRollout) WithDefaults() *RouteRollout {
 	out := *r
@@ -143,16 +143,16 @@ func (r *RouteRollout) WithDefaults() *RouteRollout {
 	return &out
 }
 
-// is tells whether a backendRef is the new backend.
+// is reports whether a backendRef is the new backend.
 func (b *RolloutBackend) is(ref *BackendRef) bool {
 	return ref.Name == b.Name && maps.Equal(ref.Tags, b.Tags)
 }
 
-// String names the backend, as "apps {version=v2}".
+// String returns the backend as "apps {version=v2}".
 func (b *RolloutBackend) String() string { return SubsetText(b.Name, b.Tags) }
 
-// SubsetText writes what tags select of something, as all commands and logs
-// do: "apps {version=v2}"; without tags the name alone.
+// SubsetText formats a name and the tags that select a subset of it, as all
+// commands and logs do: "apps {version=v2}", or the name alone without tags.
 func SubsetText(name string, tags map[string]string) string {
 	if len(tags) == 0 {
 		return name
@@ -165,9 +165,9 @@ func SubsetText(name string, tags map[string]string) string {
 }
 
 // RolloutOf identifies what a route's rollout moves and how: another
-// destination, backend or step makes it another rollout. The bounds of abort
-// and the other backends' weights do not: they may be changed while it is
-// under way. "" where there is none.
+// destination, backend or step makes another rollout. It leaves out abort's
+// bounds and the other backends' weights, which may change while the rollout is
+// under way. "" without a rollout.
 func (r *MeshTCPRoute) RolloutOf() string {
 	if r.Rollout == nil || len(r.To) != 1 {
 		return ""
@@ -186,12 +186,12 @@ func (r *MeshTCPRoute) RolloutOf() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// RolloutsEnded lists what the set has noted of rollouts that changes of it end:
-// those of routes that go, come, or get another rollout. Who makes the changes
-// deletes it with them: noted for a moment longer, it would act again on a route
+// RolloutsEnded lists the Rollouts of the set that the changes end: those of
+// routes that are deleted, created, or get another rollout. The caller must
+// delete them in the same change: if one were kept, it would apply to a route
 // that comes back with the same rollout.
 func (s *Set) RolloutsEnded(changes []Change) (ended []Key) {
-	seen := map[Key]bool{} // that a route stands there twice is told elsewhere
+	seen := map[Key]bool{} // a route that is changed twice is reported elsewhere
 	for i := range changes {
 		ch := &changes[i]
 		if ch.Kind != "MeshTCPRoute" {
@@ -216,7 +216,7 @@ func (s *Set) RolloutsEnded(changes []Change) (ended []Key) {
 	return ended
 }
 
-// rolloutOf is RolloutOf of what may be no route; "" then.
+// rolloutOf returns the RolloutOf of a spec; "" if it is not a route.
 func rolloutOf(s Spec) string {
 	if r, ok := s.(*MeshTCPRoute); ok && r != nil {
 		return r.RolloutOf()
@@ -224,8 +224,8 @@ func rolloutOf(s Spec) string {
 	return ""
 }
 
-// RolloutRef is the place of the new backend among the route's backendRefs;
-// -1: there is none.
+// RolloutRef returns the index of the new backend among the route's backendRefs,
+// or -1.
 func (r *MeshTCPRoute) RolloutRef() int {
 	if r.Rollout == nil || len(r.To) != 1 || len(r.To[0].Rules) != 1 {
 		return -1
@@ -234,9 +234,9 @@ func (r *MeshTCPRoute) RolloutRef() int {
 	return slices.IndexFunc(refs, func(b BackendRef) bool { return r.Rollout.Backend.is(&b) })
 }
 
-// RolloutWeights are the weights of the route's backendRefs where the new
-// backend gets that percentage; nil where it is none of them. They sum up to
-// 100 times the weights of the others in lowest terms.
+// RolloutWeights returns the weights of the route's backendRefs when the new
+// backend gets percent of the connections; nil if it is not among them. They add
+// up to 100 times the sum of the others' weights in lowest terms.
 func (r *MeshTCPRoute) RolloutWeights(percent int) []int {
 	at := r.RolloutRef()
 	if at < 0 {
@@ -252,7 +252,7 @@ func (r *MeshTCPRoute) RolloutWeights(percent int) []int {
 			divisor = gcd(weights[i], divisor)
 		}
 	}
-	if sum == 0 { // validation lets none such through
+	if sum == 0 { // refused by validation
 		weights[at] = percent
 		return weights
 	}
@@ -277,7 +277,7 @@ func gcd(a, b int) int {
 	return a
 }
 
-// RolloutText says in words what the route's rollout does.
+// RolloutText describes the route's rollout in words.
 func (r *MeshTCPRoute) RolloutText() string {
 	if r.Rollout == nil || len(r.To) != 1 {
 		return ""
@@ -303,7 +303,9 @@ func (r *MeshTCPRoute) RolloutText() string {
 	}
 	var bounds []string
 	if p := *full.Abort.Failures; p < 100 {
-		bounds = append(bounds, fmt.Sprintf("more than %d %% of at least %d connects within %s fail", p, full.Abort.Connections, full.Abort.Window))
+		bounds = append(bounds, fmt.Sprintf(
+			"more than %d %% of at least %d connects within %s fail", p, full.Abort.Connections, full.Abort.Window,
+		))
 	}
 	if p := *full.Abort.Ejections; p < 100 {
 		bounds = append(bounds, fmt.Sprintf("more than %d %% of its endpoints are ejected", p))
@@ -315,7 +317,7 @@ func (r *MeshTCPRoute) RolloutText() string {
 	return text
 }
 
-// maxSteps bounds a rollout.
+// maxSteps bounds the steps of a rollout.
 const maxSteps = 100
 
 // validateRollout reports the faults of a route's rollout.
@@ -336,11 +338,12 @@ func (r *MeshTCPRoute) validateRollout(fault report) {
 	checkSteps(r.Rollout.Steps, fault)
 }
 
-// checkRolloutRefs looks for the new backend among the backendRefs.
+// checkRolloutRefs checks that the backendRefs hold the new backend once, and
+// another one with a weight above 0.
 func (r *MeshTCPRoute) checkRolloutRefs(fault report) {
 	b := &r.Rollout.Backend
 	if len(r.To) != 1 || len(r.To[0].Rules) != 1 || b.Name == "" {
-		return // told elsewhere
+		return // reported elsewhere
 	}
 	refs := r.To[0].Rules[0].Default.BackendRefs
 	const path = "to[0].rules[0].default.backendRefs"

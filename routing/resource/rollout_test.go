@@ -17,15 +17,17 @@ spec:
   to:
   - targetRef: {kind: MeshService, name: apps}
     rules:
-    - default: {backendRefs: [{kind: MeshServiceSubset, name: apps, weight: 9, tags: {version: v1}}, {kind: MeshServiceSubset, name: apps, weight: 7, tags: {version: v2}}, {kind: MeshService, name: more}]}
+    - default: {backendRefs: [{kind: MeshServiceSubset, name: apps, weight: 9, tags: {version: v1}}, `+
+		`{kind: MeshServiceSubset, name: apps, weight: 7, tags: {version: v2}}, {kind: MeshService, name: more}]}
   rollout: {backend: {name: apps, tags: {version: v2}}, steps: `+steps+`}
 `)[0].Spec.(*MeshTCPRoute)
 }
 
-// How far a rollout has come is the leader's to write: users read it.
+// Only the leader writes Rollouts; users cannot apply them.
 func TestWhatTheLeaderKeepsIsNotApplied(t *testing.T) {
 	o := Object{Key: Key{KindRollout, "canary"}, Spec: &Rollout{
-		Of: "0011", Phase: RolloutPaused, Step: 2, Weight: 50, Since: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC), Spent: Duration(time.Second), Reason: "because",
+		Of: "0011", Phase: RolloutPaused, Step: 2, Weight: 50,
+		Since: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC), Spent: Duration(time.Second), Reason: "because",
 	}}
 	kinds := append(RoutingKinds(), RolloutKind())
 	stored := EncodeWithSecrets(o)
@@ -46,7 +48,7 @@ func TestWhatTheLeaderKeepsIsNotApplied(t *testing.T) {
 }
 
 // The new backend gets exactly its percentage, and the others keep their
-// proportion, whatever weight the new one has by itself.
+// proportion, whatever the new one's own weight is.
 func TestWeightsOfARollout(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := &MeshTCPRoute{
@@ -56,7 +58,9 @@ func TestWeightsOfARollout(t *testing.T) {
 		refs := &r.To[0].Rules[0].Default.BackendRefs
 		weights := rapid.SliceOfN(rapid.IntRange(0, 1_000_000), 1, 5).Filter(func(w []int) bool { return w[0] > 0 }).Draw(t, "weights")
 		for i := range weights {
-			*refs = append(*refs, BackendRef{Kind: "MeshService", Name: "old", Tags: map[string]string{"n": string(rune('a' + i))}, Weight: &weights[i]})
+			*refs = append(*refs, BackendRef{
+				Kind: "MeshService", Name: "old", Tags: map[string]string{"n": string(rune('a' + i))}, Weight: &weights[i],
+			})
 		}
 		at := rapid.IntRange(0, len(weights)).Draw(t, "at")
 		own := rapid.IntRange(0, 1_000_000).Draw(t, "own")
@@ -96,7 +100,10 @@ func TestWhatMakesItAnotherRollout(t *testing.T) {
 	if got := same.WithDefaults().RolloutOf(); got != of {
 		t.Errorf("defaults make it another: %q and %q", of, got)
 	}
-	for _, other := range []string{"[{weight: 6, for: 10m}, {weight: 100}]", "[{weight: 5, for: 11m}, {weight: 100}]", "[{weight: 5, for: 10m}, {weight: 100, for: 1m}]", "[{weight: 100}]"} {
+	for _, other := range []string{
+		"[{weight: 6, for: 10m}, {weight: 100}]", "[{weight: 5, for: 11m}, {weight: 100}]",
+		"[{weight: 5, for: 10m}, {weight: 100, for: 1m}]", "[{weight: 100}]",
+	} {
 		if canary(t, other).RolloutOf() == of {
 			t.Errorf("%s is taken for %s", other, steps)
 		}
@@ -113,7 +120,8 @@ func TestWhatMakesItAnotherRollout(t *testing.T) {
 
 func TestARolloutInWords(t *testing.T) {
 	r := canary(t, "[{weight: 5, for: 10m}, {weight: 50, for: 1h}, {weight: 100}]")
-	want := "5 % of new connections to apps go to apps {version=v2} for 10m, then 50 % for 1h, at last 100 %, watched for 1m; back to 0 % when more than 5 % of at least 20 connects within 1m fail or more than 30 % of its endpoints are ejected"
+	want := "5 % of new connections to apps go to apps {version=v2} for 10m, then 50 % for 1h, at last 100 %, watched for 1m; " +
+		"back to 0 % when more than 5 % of at least 20 connects within 1m fail or more than 30 % of its endpoints are ejected"
 	if got := r.RolloutText(); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

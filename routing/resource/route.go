@@ -1,39 +1,39 @@
 package resource
 
-// MeshTCPRoute sends connections from sources to a destination on to weighted
-// backends (Kuma's policy of that name).
+// MeshTCPRoute distributes connections from some sources to a destination over
+// weighted backends (Kuma's policy of the same name).
 type MeshTCPRoute struct {
-	// TargetRef picks the sources. Default {kind: Mesh}.
+	// TargetRef selects the sources. Default {kind: Mesh}.
 	TargetRef *TargetRef `yaml:"targetRef"`
 	// To has one entry for each destination, at least one.
 	To []RouteTo `yaml:"to"`
-	// Rollout moves weight to one of the backends over time; it needs a route
-	// with one destination. Left out, the weights are as they stand.
+	// Rollout moves weight to one of the backends over time; it requires a route
+	// with one destination. Left out: the weights apply as written.
 	Rollout *RouteRollout `yaml:"rollout"`
 }
 
-// RouteTo is what happens to connections to one destination.
+// RouteTo routes the connections to one destination.
 type RouteTo struct {
-	// TargetRef is a MeshService.
+	// TargetRef is the destination, a MeshService.
 	TargetRef TargetRef `yaml:"targetRef"`
 	// Rules holds exactly one rule.
 	Rules []RouteRule `yaml:"rules"`
 }
 
-// RouteRule holds the rule's defaults, in Kuma's shape.
+// RouteRule holds what the rule does under default, as Kuma's policy does.
 type RouteRule struct {
 	// Default is what the rule does.
 	Default RouteDefault `yaml:"default"`
 }
 
-// RouteDefault lists the backends; left out, the destination itself.
+// RouteDefault lists the backends; left out: the destination itself.
 type RouteDefault struct {
 	// BackendRefs share the connections by weight. Not empty when given, at
 	// most 1,000.
 	BackendRefs []BackendRef `yaml:"backendRefs"`
 }
 
-// TargetRef names a set of sources or a destination.
+// TargetRef selects a set of sources or a destination.
 type TargetRef struct {
 	// Kind is Mesh, MeshSubset, MeshService or MeshServiceSubset. Required.
 	Kind string `yaml:"kind" oneof:"Mesh MeshSubset MeshService MeshServiceSubset"`
@@ -49,9 +49,9 @@ type BackendRef struct {
 	Kind string `yaml:"kind" oneof:"MeshService MeshServiceSubset"`
 	// Name is the service. Required.
 	Name string `yaml:"name"`
-	// Weight is the share among the backends. Default 1, 0..1,000,000; 0 gets
-	// nothing.
+	// Weight is the share among the backends. Default 1, 0..1,000,000; with 0 the
+	// backend gets nothing.
 	Weight *int `yaml:"weight" default:"1" range:"0..1000000"`
-	// Tags select the subset of a MeshServiceSubset, which needs some.
+	// Tags select the subset; required for MeshServiceSubset.
 	Tags map[string]string `yaml:"tags"`
 }

@@ -6,11 +6,11 @@ import (
 	"reflect"
 )
 
-// HiddenSecret stands for a secret wherever resources are shown.
+// HiddenSecret replaces a secret wherever resources are shown.
 const HiddenSecret = "(hidden)"
 
-// Secret is a text that is never shown: every way of printing, logging or
-// marshalling it gives HiddenSecret.
+// Secret is a text that is never shown: printing, logging and marshalling it all
+// yield HiddenSecret.
 type Secret string
 
 // String hides the text.
@@ -24,20 +24,20 @@ func (s Secret) String() string {
 // GoString hides the text.
 func (s Secret) GoString() string { return s.String() }
 
-// Format hides the text from every verb, those of numbers included, which
-// would print it in their complaint.
+// Format hides the text from every verb, including numeric ones, whose error
+// output would contain it.
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
 
 // MarshalText hides the text.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// HasSecrets tells whether resources of the kind may hold secrets.
+// HasSecrets reports whether resources of the kind may hold secrets.
 func (k Kind) HasSecrets() bool {
 	return k.Secrets || k.New != nil && HoldsSecret(reflect.TypeOf(k.New()))
 }
 
-// HoldsSecret tells whether values of a type may hold a Secret. What stands
-// behind interfaces is not seen.
+// HoldsSecret reports whether values of a type may hold a Secret. It does not
+// look behind interfaces.
 func HoldsSecret(t reflect.Type) bool { return holdsSecret(t, map[reflect.Type]bool{}) }
 
 func holdsSecret(t reflect.Type, seen map[reflect.Type]bool) bool {
@@ -59,11 +59,11 @@ func holdsSecret(t reflect.Type, seen map[reflect.Type]bool) bool {
 	return false
 }
 
-// HasHidden tells whether an object holds the marker of a hidden secret, as
-// it does when what "get" printed is applied again.
+// HasHidden reports whether an object holds HiddenSecret in place of a secret,
+// as the output of "get" does when it is applied again.
 func HasHidden(o Object) bool { return o.Spec != nil && len(hiddenPaths(o.Spec)) > 0 }
 
-// hiddenPaths lists where a spec holds the marker of a hidden secret.
+// hiddenPaths lists the paths at which a spec holds HiddenSecret.
 func hiddenPaths(spec Spec) (paths []string) {
 	if c, ok := spec.(*Certificate); ok {
 		if c.Key == HiddenSecret {
@@ -79,7 +79,8 @@ func hiddenPaths(spec Spec) (paths []string) {
 	return paths
 }
 
-// eachSecret calls do with every Secret of a value, and the struct it is in.
+// eachSecret calls do with the path of every Secret in v, the Secret, and the
+// struct that holds it.
 func eachSecret(v reflect.Value, path []byte, do func(path []byte, v, in reflect.Value)) {
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Interface:
@@ -116,10 +117,10 @@ func mayHoldSecret(t reflect.Type) bool {
 	return t.Kind() == reflect.Interface || t.Kind() == reflect.Struct || t.Kind() == reflect.Pointer
 }
 
-// FillHidden gives o with its hidden secrets filled in from what is stored
-// under the same key. It refuses when there is none, or when what stands
-// beside the secret is other than is stored, so that the stored one cannot be
-// meant for it.
+// FillHidden returns o with its hidden secrets filled in from stored. It reports
+// a fault if the secret is not stored under the same key, or if the fields
+// beside it differ from the stored ones, since the secret might then not belong
+// to them.
 func FillHidden(o, stored Object) (Object, Faults) {
 	if !HasHidden(o) {
 		return o, nil
@@ -133,7 +134,7 @@ func FillHidden(o, stored Object) (Object, Faults) {
 			known[string(path)] = [2]reflect.Value{v, in}
 		})
 	}
-	// What is filled in must not change what the caller has.
+	// Filling in must not change the caller's spec.
 	filled, faults := cloneSpec(o.Spec), Faults(nil)
 	eachSecret(reflect.ValueOf(filled), []byte("spec"), func(path []byte, v, in reflect.Value) {
 		if v.String() != HiddenSecret {
@@ -153,7 +154,7 @@ func FillHidden(o, stored Object) (Object, Faults) {
 	return o, faults
 }
 
-// sameBeside tells whether two structs differ in nothing but their secrets.
+// sameBeside reports whether two structs are equal apart from their secrets.
 func sameBeside(a, b reflect.Value) bool {
 	if a.Type() != b.Type() {
 		return false
@@ -166,7 +167,7 @@ func sameBeside(a, b reflect.Value) bool {
 	return true
 }
 
-// cloneSpec copies a spec wherever it may hold a secret.
+// cloneSpec copies a spec as deep as it may hold secrets.
 func cloneSpec(spec Spec) Spec { return cloneDeep(reflect.ValueOf(spec)).Interface().(Spec) }
 
 func cloneDeep(v reflect.Value) reflect.Value {

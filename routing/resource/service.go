@@ -10,34 +10,34 @@ type Service struct {
 	Balancing Balancing `yaml:"balancing"`
 	// Connect bounds how an endpoint is reached.
 	Connect Connect `yaml:"connect"`
-	// HTTP is how requests are carried that a MeshHTTPRoute routes one by one.
+	// HTTP sets how requests are forwarded that a MeshHTTPRoute routes one by one.
 	HTTP ServiceHTTP `yaml:"http"`
-	// HealthCheck asks endpoints actively. Left out: none.
+	// HealthCheck probes endpoints actively. Left out: no probes.
 	HealthCheck *HealthCheck `yaml:"healthCheck"`
-	// Ejection takes endpoints out that fail in use. Left out: none.
+	// Ejection takes endpoints that fail in use out of balancing. Left out: none.
 	Ejection *Ejection `yaml:"ejection"`
 	// AllUnhealthy says what happens when no endpoint is healthy: fail
 	// (connections are closed) or panic (all endpoints are used). Default fail.
 	AllUnhealthy string `yaml:"allUnhealthy" default:"fail" oneof:"fail panic"`
-	// IdleTimeout ends a connection without a byte in either direction.
-	// Default 1h, up to 720h; 0 is none.
+	// IdleTimeout closes a connection without a byte in either direction. Default
+	// 1h, up to 720h; 0 is none.
 	IdleTimeout *Duration `yaml:"idleTimeout" default:"1h" range:"0..720h"`
-	// HalfClosedTimeout takes IdleTimeout's place after one side's end.
-	// Default 5m, or IdleTimeout where that is shorter; up to 720h. With 0
-	// IdleTimeout stays in force.
+	// HalfClosedTimeout replaces IdleTimeout once one side has ended. Default 5m,
+	// or IdleTimeout if that is shorter; up to 720h. With 0 IdleTimeout stays in
+	// force.
 	HalfClosedTimeout *Duration `yaml:"halfClosedTimeout" default:"5m" range:"0..720h"`
-	// MaxAge ends a connection of that age, up to 10 % earlier by chance. Default 0,
-	// none; up to 8760h.
+	// MaxAge closes a connection of that age, up to 10 % earlier at random.
+	// Default 0, none; up to 8760h.
 	MaxAge *Duration `yaml:"maxAge" default:"0" range:"0..8760h"`
 	// ProxyProtocol sends a PROXY header to the endpoints.
 	ProxyProtocol *SendProxy `yaml:"proxyProtocol"`
-	// TLS towards the endpoints. Left out: plain.
+	// TLS configures TLS to the endpoints. Left out: plain text.
 	TLS *ServiceTLS `yaml:"tls"`
-	// Resolve is how often endpoints given by host name are looked up.
+	// Resolve is the interval at which the host names of endpoints are resolved.
 	// Default 10s, 1s to 24h.
 	Resolve Duration `yaml:"resolve" default:"10s" range:"1s..24h"`
-	// Endpoints are where the service is. None is allowed: connections are
-	// closed until there are some.
+	// Endpoints are the addresses of the service. An empty list is allowed:
+	// connections are closed until it has entries.
 	Endpoints []Endpoint `yaml:"endpoints"`
 }
 
@@ -47,75 +47,71 @@ type Balancing struct {
 	Policy string `yaml:"policy" default:"roundRobin" oneof:"roundRobin leastConnections random maglev"`
 	// HashOn is what maglev hashes: source (client address) or serverName. Default source.
 	HashOn string `yaml:"hashOn" default:"source" oneof:"source serverName"`
-	// SlowStart is the time in which a new or recovered endpoint grows to its full share.
-	// Default 0, up to 1h.
+	// SlowStart is the time in which a new or recovered endpoint grows to its full
+	// share. Default 0, up to 1h.
 	SlowStart Duration `yaml:"slowStart" range:"0..1h"`
 	// Zone prefers endpoints whose tag of this name equals the node's own. Empty: no preference.
 	Zone string `yaml:"zone"`
-	// ZoneMinHealthy is the share of the zone's endpoints, in percent, below
-	// which connections spill over to other zones. Default 70,
-	// 0..100.
+	// ZoneMinHealthy is the share of the zone's endpoints, in percent, below which
+	// connections spill over to other zones. Default 70, 0..100.
 	ZoneMinHealthy *int `yaml:"zoneMinHealthy" default:"70" range:"0..100"`
 }
 
 // Connect bounds how an endpoint is reached.
 type Connect struct {
-	// Timeout of one attempt, TLS included. Default 1s, 10ms to 10m.
+	// Timeout bounds one attempt, TLS included. Default 1s, 10ms to 10m.
 	Timeout Duration `yaml:"timeout" default:"1s" range:"10ms..10m"`
-	// Attempts in all, each at another endpoint while there is one. Left out:
-	// 3, and endpoints that fail before Timeout is over do not count while
-	// another one is untried and three times Timeout is not over. Default 3,
-	// 1..10.
+	// Attempts is the number of attempts in all, each at another endpoint while
+	// there is one. Left out: 3, and an attempt that fails before Timeout does not
+	// count while another endpoint is untried and three times Timeout has not
+	// passed. Default 3, 1..10.
 	Attempts int `yaml:"attempts" default:"3" range:"1..10"`
-	// RetryBudget bounds the retries that follow a timeout and go to an
-	// endpoint that is failing too to this share, in percent, of the
-	// connections of the last 10 seconds (10 are always allowed). Default 20,
-	// 0..100.
+	// RetryBudget bounds the retries that follow a timeout and go to an endpoint
+	// that is failing too: to this share, in percent, of the connections of the
+	// last 10 seconds (10 are always allowed). Default 20, 0..100.
 	RetryBudget *int `yaml:"retryBudget" default:"20" range:"0..100"`
 
 	attemptsGiven bool // Attempts was written; set by WithDefaults
 }
 
-// AttemptsGiven tells whether Attempts was written, of a service with its
-// defaults filled in.
+// AttemptsGiven reports whether the user wrote Attempts. It is valid after WithDefaults.
 func (c *Connect) AttemptsGiven() bool { return c.attemptsGiven }
 
-// Deadline is the time that all attempts together may take.
+// Deadline returns the time that all attempts together may take.
 func (c *Connect) Deadline() time.Duration { return time.Duration(c.Attempts) * c.Timeout.D() }
 
-// ServiceHTTP is how requests are carried that are routed one by one.
+// ServiceHTTP sets how requests are forwarded that are routed one by one.
 type ServiceHTTP struct {
-	// Timeout of a request, from its header to the end of its answer; one that
-	// switches to another protocol, such as WebSocket, is out of it from there
-	// on. Default 0, none; up to 24h.
+	// Timeout bounds a request, from its header to the end of the response; a
+	// request that switches to another protocol, such as WebSocket, is exempt from
+	// then on. Default 0, none; up to 24h.
 	Timeout *Duration `yaml:"timeout" default:"0" range:"0..24h"`
-	// ResponseTimeout is for the time from the end of a request until its answer begins.
-	// Default 1m, up to 24h; 0 is none.
+	// ResponseTimeout bounds the time from the end of a request to the beginning
+	// of the response. Default 1m, up to 24h; 0 is none.
 	ResponseTimeout *Duration `yaml:"responseTimeout" default:"1m" range:"0..24h"`
-	// BodyIdleTimeout is how long a client may keep the body of its request waiting
-	// for the next byte, as long as no answer has begun. Calls of gRPC are exempt.
-	// Default 30s, up to 24h; 0 is none.
+	// BodyIdleTimeout is how long a client may pause within a request body while
+	// no response has begun. gRPC calls are exempt. Default 30s, up to 24h; 0 is
+	// none.
 	BodyIdleTimeout *Duration `yaml:"bodyIdleTimeout" default:"30s" range:"0..24h"`
-	// MaxIdle is how many connections without a request are kept at each endpoint.
-	// Default 64, 0..10,000.
+	// MaxIdle is how many idle connections are kept to each endpoint. Default 64, 0..10,000.
 	MaxIdle *int `yaml:"maxIdle" default:"64" range:"0..10000"`
-	// KeepIdle is how long they are kept. It should be shorter than what the
-	// endpoints themselves allow. Default 1m, 1s to 1h.
+	// KeepIdle is how long idle connections are kept. It should be shorter than
+	// the endpoints' own idle timeout. Default 1m, 1s to 1h.
 	KeepIdle Duration `yaml:"keepIdle" default:"1m" range:"1s..1h"`
-	// Upgrades lists the protocols that a client of HTTP/1.1 may switch to, at
-	// most 16; other versions of HTTP, SPDY and TLS are never among them. Left
-	// out: websocket.
+	// Upgrades lists the protocols that an HTTP/1.1 client may switch to, at most
+	// 16; other versions of HTTP, SPDY and TLS are never allowed. Left out:
+	// websocket.
 	Upgrades []string `yaml:"upgrades"`
 }
 
-// HealthCheck asks endpoints actively.
+// HealthCheck probes endpoints actively.
 type HealthCheck struct {
 	// Type is tcp, tls or http. Default tcp.
 	Type string `yaml:"type" default:"tcp" oneof:"tcp tls http"`
-	// Interval between checks of one endpoint, 10 % earlier or later by chance.
-	// Default 2s, 100ms to 1h.
+	// Interval is the time between checks of one endpoint, 10 % shorter or longer
+	// at random. Default 2s, 100ms to 1h.
 	Interval Duration `yaml:"interval" default:"2s" range:"100ms..1h"`
-	// Timeout of one check. Default 1s, 10ms to 10m.
+	// Timeout bounds one check. Default 1s, 10ms to 10m.
 	Timeout Duration `yaml:"timeout" default:"1s" range:"10ms..10m"`
 	// Rise is how many successes in a row make an endpoint healthy. Default 2, 1..100.
 	Rise int `yaml:"rise" default:"2" range:"1..100"`
@@ -125,29 +121,28 @@ type HealthCheck struct {
 	Path string `yaml:"path" default:"/"`
 	// Host is the Host header of an http check. Default the endpoint's address.
 	Host string `yaml:"host"`
-	// Status lists what an http check takes for healthy, 100..599. Default
+	// Status lists the status codes that an http check accepts, 100..599. Default
 	// 200 to 399.
 	Status []int `yaml:"status"`
 	// Send is what a tcp or tls check sends. Go escapes ("\r\n", "\x00") are
 	// understood. At most 1024 bytes.
 	Send string `yaml:"send"`
-	// Expect is what the answer to a tcp or tls check must begin with,
-	// written like Send.
+	// Expect is how the response to a tcp or tls check must begin, written like Send.
 	Expect string `yaml:"expect"`
 }
 
-// Ejection takes endpoints out that fail in use.
+// Ejection takes endpoints that fail in use out of balancing.
 type Ejection struct {
-	// Failures in Window eject: failed connects, and resets before the
-	// endpoint's first byte. Default 3, 1..1000.
+	// Failures is how many failures within Window eject an endpoint: failed
+	// connects, and resets before the endpoint's first byte. Default 3, 1..1000.
 	Failures int `yaml:"failures" default:"3" range:"1..1000"`
 	// Window is the time in which failures count. Default 10s, 100ms to 1h.
 	Window Duration `yaml:"window" default:"10s" range:"100ms..1h"`
-	// Duration of the first ejection; each further one is longer by as
+	// Duration is that of the first ejection; each further one is longer by as
 	// much, up to ten times. Default 10s, 100ms to 24h.
 	Duration Duration `yaml:"duration" default:"10s" range:"100ms..24h"`
-	// MaxShare of the endpoints that may be ejected at once, in percent.
-	// Default 50, 0..100.
+	// MaxShare is the share of the endpoints that may be ejected at once, in
+	// percent. Default 50, 0..100.
 	MaxShare *int `yaml:"maxShare" default:"50" range:"0..100"`
 }
 
@@ -157,21 +152,22 @@ type SendProxy struct {
 	Send string `yaml:"send" oneof:"v1 v2"`
 }
 
-// ServiceTLS is TLS towards the endpoints.
+// ServiceTLS configures TLS to the endpoints.
 type ServiceTLS struct {
 	// CA is a bundle of PEM certificates, or the file that holds it,
 	// relative to the resource's file and read when it is applied. Left out:
 	// the system's.
 	CA string `yaml:"ca"`
-	// ServerName to ask for and to verify. Default the endpoint's host name or IP address.
+	// ServerName is sent as SNI and verified. Default the endpoint's host name or
+	// IP address.
 	ServerName string `yaml:"serverName"`
-	// CertificateRef names the client certificate to show.
+	// CertificateRef names the client certificate to present.
 	CertificateRef string `yaml:"certificateRef"`
-	// ALPN to offer.
+	// ALPN lists the protocols to offer.
 	ALPN []string `yaml:"alpn"`
 	// MinVersion is "1.2" or "1.3". Default "1.2".
 	MinVersion string `yaml:"minVersion" default:"1.2" oneof:"1.2 1.3"`
-	// InsecureSkipVerify takes any certificate. Default false.
+	// InsecureSkipVerify accepts any certificate. Default false.
 	InsecureSkipVerify bool `yaml:"insecureSkipVerify"`
 }
 
@@ -180,7 +176,8 @@ type Endpoint struct {
 	// Address is host:port, IP:port, [v6]:port or unix:PATH (a path of at
 	// most 107 bytes). Required.
 	Address string `yaml:"address"`
-	// Weight is the share among the endpoints. Default 1, 0..1,000,000; 0 gets nothing.
+	// Weight is the share among the endpoints. Default 1, 0..1,000,000; with 0 the
+	// endpoint gets nothing.
 	Weight *int `yaml:"weight" default:"1" range:"0..1000000"`
 	// Tags select subsets of a service.
 	Tags map[string]string `yaml:"tags"`

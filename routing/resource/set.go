@@ -13,45 +13,45 @@ import (
 	"penstock/routing/hamt"
 )
 
-// Set is an immutable set of objects with what is needed to check a change at
-// the cost of the change: who refers to whom, who listens where, and whose a
-// server name is. With makes the next set, which shares what did not change; a
-// Set may be read from anywhere and kept as long as wanted. The zero Set is
-// empty.
+// Set is an immutable set of objects with the indices that let a change be
+// checked at the cost of the change: references, listen addresses, and claims to
+// server names. With returns the next set, which shares all that did not change.
+// A Set is safe for concurrent reads and may be kept indefinitely. The zero Set
+// is empty.
 type Set struct {
 	objects hamt.Groups[*member] // by kind and name
-	// users has, for each reference, the user's treeKey under the target's.
+	// users has the treeKey of each referring object under its target's treeKey.
 	users hamt.Groups[struct{}]
-	// ports has "port\x00host\x00kind\x00name" of who listens there, or
-	// "unix:PATH\x00\x00kind\x00name".
+	// ports has "port\x00host\x00kind\x00name" for each object that listens there,
+	// or "unix:PATH\x00\x00kind\x00name".
 	ports *iradix.Tree[struct{}]
 	// names has the claims to each server name of a listener, in normal form,
-	// under the listener's name, whether or not there is such a listener.
+	// under the listener's name, even if that listener does not exist.
 	names hamt.Groups[*claim]
-	// covers has the Certificates that are for a name, in lower case.
+	// covers has the Certificates whose leaf has a name, in lower case.
 	covers hamt.Groups[struct{}]
-	// claims has the names that Joints have of listeners; see nameClaim.
+	// claims has the server names that Joints claim; see nameClaim.
 	claims *iradix.Tree[*nameClaim]
-	// joints is users of the users that are Joints.
+	// joints is the part of users in which the user is a Joint.
 	joints hamt.Groups[struct{}]
-	// meshes has the policies of each of Kuma's meshes, splits those that split
-	// a root service of SMI.
+	// meshes has the policies of each Kuma mesh, splits the routes of each root
+	// service of SMI.
 	meshes, splits hamt.Groups[struct{}]
 }
 
-// member is an object of a set with what is derived from it once.
+// member is an object of a set with the values derived from it once.
 type member struct {
 	Object
-	refs    []Ref           // nil: few, and made when asked for
+	refs    []Ref           // nil: Spec.Refs is called each time
 	names   []string        // of a certificate's leaf, in lower case
 	claims  []Claim         // of a Joint
-	listens []listenAddress // where it wants to be alone; of a Joint as many as it lists
+	listens []listenAddress // addresses that it needs for itself; of a Joint one for each of Listens
 }
 
 // byKey orders members by kind and name.
 func byKey(a, b *member) int { return a.compare(b.Key) }
 
-// references lists what the object refers to.
+// references lists the references of the object.
 func (m *member) references() []Ref {
 	if m.refs != nil {
 		return m.refs
@@ -64,21 +64,21 @@ func (k Key) compare(other Key) int {
 	return cmp.Or(strings.Compare(k.Kind, other.Kind), strings.Compare(k.Name, other.Name))
 }
 
-// Change puts an object in place of the one of its key, or deletes that one.
+// Change puts an object in place of any with the same key, or deletes it.
 type Change struct {
 	Object
-	Delete bool // only the key counts
+	Delete bool // Object gives the key only
 }
 
-// Put is the change that puts o.
+// Put returns the change that puts o.
 func Put(o Object) Change { return Change{Object: o} }
 
-// Delete is the change that deletes the object of a key.
+// Delete returns the change that deletes the object with that key.
 func Delete(k Key) Change { return Change{Object: Object{Key: k}, Delete: true} }
 
 func treeKey(k Key) string { return k.Kind + "\x00" + k.Name + "\x00" }
 
-// tree is t, or an empty tree where the set is a zero one.
+// tree returns t, or an empty tree if t is nil, as it is in a zero Set.
 func tree[T any](t *iradix.Tree[T]) *iradix.Tree[T] {
 	if t == nil {
 		return iradix.New[T]()
@@ -86,16 +86,16 @@ func tree[T any](t *iradix.Tree[T]) *iradix.Tree[T] {
 	return t
 }
 
-// Len is the number of objects.
+// Len returns the number of objects.
 func (s *Set) Len() int { return s.objects.Len() }
 
-// Count is the number of objects of a kind.
+// Count returns the number of objects of a kind.
 func (s *Set) Count(kind string) int {
 	group := s.objects.Group(kind)
 	return group.Len()
 }
 
-// Get finds an object. What its Spec points to must not be changed.
+// Get finds an object. The caller must not change what its Spec points to.
 func (s *Set) Get(k Key) (Object, bool) {
 	if m := s.member(k); m != nil {
 		return m.Object, true
@@ -108,7 +108,8 @@ func (s *Set) member(k Key) *member {
 	return m
 }
 
-// All gives the objects of a kind by name; those of every kind where kind is "".
+// All iterates over the objects of a kind by name; with kind "" over all
+// objects, by kind and name.
 func (s *Set) All(kind string) iter.Seq[Object] {
 	return func(yield func(Object) bool) {
 		var all []*member
@@ -128,8 +129,8 @@ func (s *Set) All(kind string) iter.Seq[Object] {
 	}
 }
 
-// Users lists who refers to an object: the key is the user's, the path is
-// where in it the reference stands.
+// Users lists the references to an object. Each has the key of the referring
+// object, and the path of the reference in it.
 func (s *Set) Users(k Key) []Ref {
 	var out []Ref
 	s.eachUser(k, func(user *member) {
@@ -142,7 +143,7 @@ func (s *Set) Users(k Key) []Ref {
 	return out
 }
 
-// eachUser calls do with the users of an object, by kind and name.
+// eachUser calls do with the objects that refer to k, by kind and name.
 func (s *Set) eachUser(k Key, do func(*member)) {
 	group := s.users.Group(treeKey(k))
 	all := make([]*member, 0, group.Len())
@@ -157,7 +158,7 @@ func (s *Set) eachUser(k Key, do func(*member)) {
 	}
 }
 
-// hasUser tells whether an object has a user of a kind.
+// hasUser reports whether an object of that kind refers to k.
 func (s *Set) hasUser(k Key, kind string) bool {
 	group := s.users.Group(treeKey(k))
 	for key := range group.All() {
@@ -173,8 +174,8 @@ func userKey(treeKey string) Key {
 	return Key{kind, name}
 }
 
-// ValidateSet checks resources together: duplicates, references that lead
-// nowhere, addresses that two listeners want.
+// ValidateSet checks resources together: duplicates, references to missing
+// objects, and addresses that two objects listen at.
 func ValidateSet(objects []Object) (Faults, Warnings) {
 	changes := make([]Change, len(objects))
 	for i, o := range objects {
@@ -184,9 +185,9 @@ func ValidateSet(objects []Object) (Faults, Warnings) {
 	return faults, warnings
 }
 
-// With makes the changes at once and checks what they concern, and nothing
-// else. The next set is complete in any case, apart from second changes of one
-// key, which are faults.
+// With applies the changes together and checks only what they affect. The next
+// set is complete even if there are faults, except for a second change of the
+// same key, which is a fault and left out.
 func (s *Set) With(changes []Change) (*Set, Faults, Warnings) {
 	c := newChecker()
 	c.before = s
@@ -210,8 +211,8 @@ func (s *Set) With(changes []Change) (*Set, Faults, Warnings) {
 	return c.set, c.faults, c.warnings
 }
 
-// Next makes the changes, one after another, without checking anything: for
-// who repeats what was decided.
+// Next applies the changes in order and checks nothing. It is for replaying
+// changes that were accepted before.
 func (s *Set) Next(changes []Change) *Set {
 	e := &setEdit{
 		s.objects.Edit(), s.users.Edit(), tree(s.ports).Txn(), s.names.Edit(), s.covers.Edit(),
@@ -242,7 +243,7 @@ func (s *Set) Next(changes []Change) *Set {
 	}
 }
 
-// setEdit is a set in the making.
+// setEdit collects the edits that lead from one set to the next.
 type setEdit struct {
 	objects *hamt.GroupsEdit[*member]
 	users   *hamt.GroupsEdit[struct{}]
@@ -259,7 +260,7 @@ type setEdit struct {
 func newMember(o Object) *member {
 	m := &member{Object: o}
 	switch spec := o.Spec.(type) {
-	case *Host: // there are many, each of few references
+	case *Host: // refs stays nil: Hosts are many and have two references each
 	case *Certificate:
 		if leaf, err := spec.Leaf(); err == nil {
 			for _, name := range leaf.DNSNames {
@@ -292,7 +293,7 @@ func isJoint(m *member) bool {
 	return ok
 }
 
-// updateUsers adds and removes the entries of one user.
+// updateUsers updates the references of one user.
 func (e *setEdit) updateUsers(user Key, old, next *member) {
 	key := treeKey(user)
 	wanted := make(map[Key]bool)
@@ -304,7 +305,7 @@ func (e *setEdit) updateUsers(user Key, old, next *member) {
 	if old != nil {
 		for _, r := range old.references() {
 			if _, ok := wanted[r.Key]; ok {
-				wanted[r.Key] = false // it is there already
+				wanted[r.Key] = false // already present
 			} else {
 				e.users.Delete(treeKey(r.Key), key)
 				if isJoint(old) {
@@ -323,7 +324,7 @@ func (e *setEdit) updateUsers(user Key, old, next *member) {
 	}
 }
 
-// updateCovers adds and removes the names of a certificate.
+// updateCovers updates the names of a certificate.
 func (e *setEdit) updateCovers(certificate string, old, next *member) {
 	if old != nil {
 		for _, name := range old.names {
@@ -337,12 +338,13 @@ func (e *setEdit) updateCovers(certificate string, old, next *member) {
 	}
 }
 
-// listenAddress is an address as the set finds it: port first, because a
-// wildcard host meets all others of its port. The zero one is none that others
-// could want.
+// listenAddress is an address as an index key: port first, because a wildcard
+// host overlaps with every host of its port. The zero value overlaps with
+// nothing.
 type listenAddress struct{ port, host string }
 
-// addressOf reads an address. With port 0 the system picks a free one.
+// addressOf parses an address; with port 0, for which the system picks a free
+// one, it returns the zero value.
 func addressOf(s string) listenAddress {
 	if strings.HasPrefix(s, "unix:") {
 		return listenAddress{port: s}
@@ -357,7 +359,8 @@ func addressOf(s string) listenAddress {
 	return listenAddress{port, host}
 }
 
-// key finds an object at the address; all of them for the zero Key.
+// key returns the index key of an object at the address; for the zero Key it
+// returns the prefix of all objects there.
 func (a listenAddress) key(owner Key) []byte {
 	key := a.port + "\x00" + a.host + "\x00"
 	if owner != (Key{}) {
@@ -387,10 +390,10 @@ func updatePorts(ports *iradix.Txn[struct{}], old, next *member) {
 	}
 }
 
-// rivals calls do with those who listen at addresses that overlap with a:
-// those of the same host and of the wildcards, for a wildcard all of the port.
-// "" is the node's own --bind: it meets itself and the wildcards, and what
-// else it meets depends on the node.
+// rivals calls do with the objects whose listen addresses overlap with a: those
+// of the same host and of the wildcards; for a wildcard, those of the whole
+// port. Host "" is the node's own --bind: it overlaps with itself and the
+// wildcards, and the rest depends on the node.
 func (s *Set) rivals(a listenAddress, do func(*member)) {
 	if a == (listenAddress{}) {
 		return
@@ -413,7 +416,7 @@ func (s *Set) rivals(a listenAddress, do func(*member)) {
 	}
 }
 
-// The hosts that stand for every address; that of IPv6 takes IPv4 as well.
+// The wildcard hosts; the IPv6 one accepts IPv4 as well.
 const (
 	wildcard4 = "0.0.0.0"
 	wildcard6 = "::"
@@ -421,7 +424,7 @@ const (
 
 func isWildcard(host string) bool { return host == wildcard4 || host == wildcard6 }
 
-// overlap tells whether one node could not listen at both hosts.
+// overlap reports whether one node cannot listen at both hosts.
 func overlap(a, b string) bool {
 	meets := func(wild, other string) bool {
 		ip, err := netip.ParseAddr(other)
@@ -430,7 +433,7 @@ func overlap(a, b string) bool {
 	return a == b || meets(a, b) || meets(b, a)
 }
 
-// place says where an object was read.
+// place describes where an object was read.
 func place(o *Object) string {
 	if o.File == "" {
 		return "in the same change"
@@ -438,7 +441,8 @@ func place(o *Object) string {
 	return fmt.Sprintf("at %s:%d", o.File, o.Line)
 }
 
-// userList names users for a fault: the first ones, and how many more.
+// userList formats references for a fault: the first ones, and how many more
+// there are.
 func userList(users []Ref) string {
 	const most = 5
 	words := make([]string, 0, most+1)

@@ -27,7 +27,8 @@ func puts(objects []Object) []Change {
 	return changes
 }
 
-// wantFaults fails unless there is one fault for each of the texts, with it in.
+// wantFaults fails unless there is one fault for each of the texts, which
+// contains it.
 func wantFaults(t testing.TB, faults []Fault, texts ...string) {
 	t.Helper()
 	if len(faults) != len(texts) {
@@ -64,7 +65,7 @@ func TestDeletingWhatIsUsedNamesTheUsers(t *testing.T) {
 		t.Errorf("users: %v", users)
 	}
 
-	// Together with its users it can go; the route's warning stays.
+	// It can be deleted together with its users; the route's warning stays.
 	_, faults, warnings = s.With([]Change{Delete(apps), Delete(Key{"Listener", "edge"})})
 	wantFaults(t, faults)
 	wantFaults(t, warnings, "canary")
@@ -76,7 +77,9 @@ func TestDeletingWhatIsUsedNamesTheUsers(t *testing.T) {
 func TestManyUsersAreCounted(t *testing.T) {
 	objects := decode(t, "kind: Service\nname: apps\nspec: {}")
 	for i := range 8 {
-		objects = append(objects, Object{Key: Key{"Listener", fmt.Sprint("l", i)}, Spec: &Listener{Address: fmt.Sprint(":", 9000+i), Service: "apps"}})
+		objects = append(objects, Object{
+			Key: Key{"Listener", fmt.Sprint("l", i)}, Spec: &Listener{Address: fmt.Sprint(":", 9000+i), Service: "apps"},
+		})
 	}
 	s := mustWith(t, new(Set), puts(objects)...)
 	_, faults, _ := s.With([]Change{Delete(Key{"Service", "apps"})})
@@ -148,7 +151,7 @@ func TestListenersMustNotMeet(t *testing.T) {
 			if (len(faults) > 0) != c.meet {
 				t.Errorf("%s beside %s: %v", pair[1], pair[0], faults)
 			}
-			// Moved away, the other may come.
+			// Once the first has moved, the other may be added.
 			s = mustWith(t, s, listener("one", ":1"))
 			mustWith(t, s, listener("two", pair[1]))
 		}
@@ -180,7 +183,9 @@ spec:
   tls: {mode: terminate, certificateRefs: [a]}
   hosts: [{names: [a.example.com, "*.a.example.com", X.a.example.com], service: s}]
 `))...)
-	other := Object{Key: Key{"Certificate", "a"}, Spec: &Certificate{Cert: string(readFile(t, "testdata/pem/b.crt")), Key: Secret(readFile(t, "testdata/pem/b.key"))}}
+	other := Object{Key: Key{"Certificate", "a"}, Spec: &Certificate{
+		Cert: string(readFile(t, "testdata/pem/b.crt")), Key: Secret(readFile(t, "testdata/pem/b.key")),
+	}}
 	_, faults, warnings := s.With([]Change{Put(other)})
 	wantFaults(t, faults)
 	wantFaults(t, warnings, "names[0]: no certificate of the listener is for this name (a.example.com)", "names[1]", "names[2]")
@@ -197,8 +202,8 @@ func TestAnExpiredCertificateIsNotAdmitted(t *testing.T) {
 	wantFaults(t, Admit(decode(t, "kind: Service\nname: a\nspec: {tls: {ca: x.pem}}"), time.Now()), "spec.tls.ca: was not read")
 }
 
-// A set that changes by and by tells at each step what a fresh look at all
-// its objects tells about its contents.
+// After each of many changes a Set reports the same about its contents as a new
+// Set of all its objects.
 func TestASetAgreesWithAFreshLook(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, model := new(Set), map[Key]Object{}
@@ -210,7 +215,14 @@ func TestASetAgreesWithAFreshLook(t *testing.T) {
 				o := Object{Key: Key{rapid.SampledFrom([]string{"Listener", "Service", "MeshTCPRoute", "Host"}).Draw(t, "kind"), name.Draw(t, "name")}}
 				switch o.Kind {
 				case "Listener":
-					o.Spec = &Listener{Protocol: rapid.SampledFrom([]string{"tls", "tls", ""}).Draw(t, "protocol"), Hosts: anyHosts(t), Address: rapid.SampledFrom([]string{":80", "0.0.0.0:80", "127.0.0.1:80", ":81", "unix:/a"}).Draw(t, "address"), Service: name.Draw(t, "service")}
+					o.Spec = &Listener{
+						Protocol: rapid.SampledFrom([]string{"tls", "tls", ""}).Draw(t, "protocol"),
+						Hosts:    anyHosts(t),
+						Address: rapid.SampledFrom([]string{
+							":80", "0.0.0.0:80", "127.0.0.1:80", ":81", "unix:/a",
+						}).Draw(t, "address"),
+						Service: name.Draw(t, "service"),
+					}
 				case "Service":
 					o.Spec = &Service{}
 				case "Host":
@@ -236,7 +248,7 @@ func TestASetAgreesWithAFreshLook(t *testing.T) {
 	})
 }
 
-// anyHost draws a Host whose names others may want too.
+// anyHost draws a Host whose names others may claim too.
 func anyHost(t *rapid.T, listener string) *Host {
 	h := &Host{Listener: listener, Service: "a"}
 	h.ALPN = rapid.SampledFrom([][]string{nil, {"h2"}, {"h2", "h3"}}).Draw(t, "alpn")
@@ -284,7 +296,7 @@ func checkAgainst(t *rapid.T, s *Set, model map[Key]Object) {
 	if !same(s, fresh) {
 		t.Fatalf("entries that nothing stands for: %d users, %d ports, %d names", s.users.Len(), tree(s.ports).Len(), s.names.Len())
 	}
-	// Whatever is put again is told the same as among all at once.
+	// An object that is put again gets the same faults as among all at once.
 	all, _ := ValidateSet(objects)
 	_, again, _ := s.With(puts(objects))
 	if all.Error() != again.Error() {
@@ -292,7 +304,7 @@ func checkAgainst(t *rapid.T, s *Set, model map[Key]Object) {
 	}
 }
 
-// claims lists who has which names of a listener.
+// claims lists the claims to a listener's names and their owners.
 func claims(s *Set, listener string) (all []string) {
 	group := s.names.Group(listener)
 	for name, x := range group.All() {
@@ -304,7 +316,7 @@ func claims(s *Set, listener string) (all []string) {
 	return all
 }
 
-// claimsOf is what claims should give.
+// claimsOf returns the expected result of claims.
 func claimsOf(objects []Object, listener string) (all []string) {
 	add := func(owner Key, r *HostRule) {
 		for _, name := range r.Names {
@@ -329,7 +341,7 @@ func claimsOf(objects []Object, listener string) (all []string) {
 	return all
 }
 
-// usersAmong lists who of the objects refers to that of the key.
+// usersAmong lists the references of objects to k.
 func usersAmong(objects []Object, k Key) []Ref {
 	var out []Ref
 	for _, o := range objects {

@@ -10,9 +10,9 @@ import (
 // maxShown bounds a value in a fault, in bytes.
 const maxShown = 80
 
-// show gives a value as faults tell it: on one line, short, never a secret.
-// What looks like a private key is hidden wherever it stands: it may have
-// been put into the wrong field.
+// show formats a value for a fault: on one line, short, never a secret. A text
+// that looks like a private key is hidden in every field, since it may have been
+// put into the wrong one.
 func show(value any) string {
 	switch v := value.(type) {
 	case nil:
@@ -25,7 +25,7 @@ func show(value any) string {
 	return quote(fmt.Sprint(value))
 }
 
-// quote shortens a text, and quotes it where it would not stand for itself.
+// quote shortens a text, and quotes it if it needs escapes or has outer blanks.
 func quote(s string) string {
 	if s == "" {
 		return `""`
@@ -51,8 +51,8 @@ func quote(s string) string {
 
 func looksSecret(s string) bool { return strings.Contains(s, "PRIVATE KEY") }
 
-// didYouMean gives ", did you mean X?" for the nearest of the known words, or
-// nothing when none is near. Words of up to three letters are too alike for it.
+// didYouMean returns ", did you mean X?" for the nearest known word, or "" if
+// none is near. Words of up to three letters are too alike to be corrected.
 func didYouMean(word string, known []string) string {
 	best := nearest(word, known)
 	if best == "" {
@@ -61,7 +61,7 @@ func didYouMean(word string, known []string) string {
 	return ", did you mean " + best + "?"
 }
 
-// nearest is the known word that a misspelt one was meant for; "": none.
+// nearest returns the known word that a misspelt one stands for, or "".
 func nearest(word string, known []string) string {
 	best, bestAt := "", 1
 	if len(word) > 3 {
@@ -80,8 +80,8 @@ func nearest(word string, known []string) string {
 }
 
 // distance counts the edits between two words: insertions, deletions,
-// replacements and swaps of neighbours. Words whose lengths alone differ by
-// limit or more get limit.
+// replacements and swaps of neighbours. It returns limit if their lengths differ
+// by limit or more.
 func distance(a, b string, limit int) int {
 	if len(a)-len(b) >= limit || len(b)-len(a) >= limit {
 		return limit

@@ -17,7 +17,7 @@ var sizeUnits = []struct {
 	bytes int64
 }{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}
 
-// String gives the shortest exact form.
+// String returns the shortest exact form.
 func (s Size) String() string {
 	for _, u := range sizeUnits {
 		if s != 0 && int64(s)%u.bytes == 0 {
@@ -29,8 +29,8 @@ func (s Size) String() string {
 
 var errSize = errors.New("must be a size in bytes, like 64KiB, 100MiB, 1GiB or 65536")
 
-// ParseSize reads "64KiB", "100MiB", "1GiB" or "65536". Other units are
-// refused, because some programs mean 1000 and some 1024 by K.
+// ParseSize parses "64KiB", "100MiB", "1GiB" or "65536". Other units are
+// refused, because K means 1000 in some programs and 1024 in others.
 func ParseSize(s string) (Size, error) {
 	digits, unit := s, int64(1)
 	for _, u := range sizeUnits {
@@ -45,10 +45,10 @@ func ParseSize(s string) (Size, error) {
 	return Size(n * unit), nil
 }
 
-// MarshalText gives the form of String.
+// MarshalText returns the form of String.
 func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText is ParseSize.
+// UnmarshalText parses text with ParseSize.
 func (s *Size) UnmarshalText(text []byte) (err error) {
 	*s, err = ParseSize(string(text))
 	return err

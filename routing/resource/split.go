@@ -1,11 +1,11 @@
 package resource
 
-// Routes that were a TrafficSplit of SMI. Such splits are not hierarchical:
-// one that leads back to its own root over others is refused, because nobody
-// can say where those connections belong; one that leads to the root of another
-// is warned of. Penstock takes one hop in any case.
+// Routes converted from SMI TrafficSplits. Such splits do not nest: one that
+// leads back to its own root through others is refused, because the destination
+// of those connections is undefined; one that leads to the root of another gets
+// a warning. Penstock takes one hop in any case.
 
-// rootOf is the service that a route splits, if it was a TrafficSplit.
+// rootOf returns the service that a route splits if it was a TrafficSplit, or "".
 func rootOf(m *member) string {
 	if m == nil {
 		return ""
@@ -17,14 +17,16 @@ func rootOf(m *member) string {
 	return r.To[0].TargetRef.Name
 }
 
-// checkSplit looks at where a split leads.
+// checkSplit reports backends of a split that are roots of other splits.
 func (c *checker) checkSplit(m *member, r *MeshTCPRoute) {
 	root := rootOf(m)
 	if root == "" {
 		return
 	}
 	if c.splits == nil {
-		c.splits = &splits{set: c.set, order: map[string]int{}, low: map[string]int{}, circle: map[string]int{}, first: map[string]*member{}}
+		c.splits = &splits{
+			set: c.set, order: map[string]int{}, low: map[string]int{}, circle: map[string]int{}, first: map[string]*member{},
+		}
 	}
 	c.splits.visit(root)
 	for i, b := range r.To[0].Rules[0].Default.BackendRefs {
@@ -34,26 +36,30 @@ func (c *checker) checkSplit(m *member, r *MeshTCPRoute) {
 		}
 		path := item("spec.to[0].rules[0].default.backendRefs", i) + ".name"
 		if c.splits.circle[b.Name] == c.splits.circle[root] {
-			c.fault(&m.Object, path, "is the root of the split "+withPlace(other)+", which leads back to "+root+": splits must not go in circles", b.Name)
+			c.fault(
+				&m.Object, path,
+				"is the root of the split "+withPlace(other)+", which leads back to "+root+": splits must not go in circles",
+				b.Name,
+			)
 		} else {
 			c.warn(&m.Object, path, "is the root of the split "+withPlace(other)+", by which these connections are not split again", b.Name)
 		}
 	}
 }
 
-// splits finds the circles among roots, from those on that are asked about:
-// the strongly connected components, by Tarjan's algorithm. Each root is
-// visited once.
+// splits finds cycles among roots: the strongly connected components that are
+// reachable from the visited roots, by Tarjan's algorithm. Each root is visited
+// once.
 type splits struct {
 	set    *Set
-	order  map[string]int // when a root was visited first, from 1
+	order  map[string]int // when a root was first visited, from 1
 	low    map[string]int // the earliest root that it leads back to
 	stack  []string
 	circle map[string]int     // the component of a root, from 1
-	first  map[string]*member // what of found
+	first  map[string]*member // results of of
 }
 
-// of finds the first split of a root; nil: it is none.
+// of returns the first split of a root; nil if no split has that root.
 func (s *splits) of(root string) *member {
 	m, known := s.first[root]
 	if !known {

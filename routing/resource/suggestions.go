@@ -2,27 +2,28 @@ package resource
 
 import "strings"
 
-// suggestions say what there is in the place of a field that does not exist and
-// that users of other proxies look for. Keys are "Type.field", or "field" for
-// all types, in lower case. What is here in no form says so, with the nearest
-// way that there is.
+// suggestions name the replacement for fields that do not exist but that users
+// of other proxies look for. Keys are "Type.field", or "field" for all types, in
+// lower case. For a feature that does not exist, the text says so and names the
+// nearest alternative.
 var suggestions = map[string]string{
-	"listener.port":              suggestionListenerPort,
-	"listener.bind":              suggestionListenerPort,
-	"listener.listen":            suggestionListenerPort,
-	"listener.host":              `the address to listen at is address: "IP:port"; server names stand in hosts`,
-	"listener.sni":               suggestionNames,
-	"listener.servername":        suggestionNames,
-	"listener.servernames":       suggestionNames,
-	"listener.hostnames":         suggestionNames,
-	"listener.backend":           suggestionListenerService,
-	"listener.backends":          suggestionListenerService,
-	"listener.endpoints":         suggestionListenerService,
-	"listener.upstream":          suggestionListenerService,
-	"listener.certificate":       suggestionListenerCertificate,
-	"listener.certificateref":    suggestionListenerCertificate,
-	"listener.certificaterefs":   suggestionListenerCertificate,
-	"listener.timeout":           "timeouts has proxyHeader, hello and handshake; those of connections are the Service's connect.timeout, idleTimeout and maxAge",
+	"listener.port":            suggestionListenerPort,
+	"listener.bind":            suggestionListenerPort,
+	"listener.listen":          suggestionListenerPort,
+	"listener.host":            `the address to listen at is address: "IP:port"; server names stand in hosts`,
+	"listener.sni":             suggestionNames,
+	"listener.servername":      suggestionNames,
+	"listener.servernames":     suggestionNames,
+	"listener.hostnames":       suggestionNames,
+	"listener.backend":         suggestionListenerService,
+	"listener.backends":        suggestionListenerService,
+	"listener.endpoints":       suggestionListenerService,
+	"listener.upstream":        suggestionListenerService,
+	"listener.certificate":     suggestionListenerCertificate,
+	"listener.certificateref":  suggestionListenerCertificate,
+	"listener.certificaterefs": suggestionListenerCertificate,
+	"listener.timeout": "timeouts has proxyHeader, hello and handshake; " +
+		"those of connections are the Service's connect.timeout, idleTimeout and maxAge",
 	"listener.maxconnections":    "write limits: {connections: N}",
 	"listener.ratelimit":         "write limits: {connectionsPerSecond: N}, perSource: N bounds what one client has open",
 	"listenertls.certificate":    "write certificateRefs: [NAME], the names of Certificates",
@@ -36,16 +37,17 @@ var suggestions = map[string]string{
 	"hostrule.weight":            suggestionWeight,
 	"hostrule.backendrefs":       "write service: NAME; a MeshTCPRoute to that Service has backendRefs with weights",
 
-	"service.port":             suggestionServicePort,
-	"service.address":          "write endpoints: [{address: \"host:port\"}]",
-	"service.addresses":        suggestionEndpoints,
-	"service.backends":         suggestionEndpoints,
-	"service.servers":          suggestionEndpoints,
-	"service.targets":          suggestionEndpoints,
-	"service.upstreams":        suggestionEndpoints,
-	"service.hosts":            suggestionEndpoints,
-	"service.selector":         suggestionEndpoints,
-	"service.timeout":          "write connect: {timeout: ...} for connecting, idleTimeout for a connection without bytes, http: {timeout: ...} for requests",
+	"service.port":      suggestionServicePort,
+	"service.address":   "write endpoints: [{address: \"host:port\"}]",
+	"service.addresses": suggestionEndpoints,
+	"service.backends":  suggestionEndpoints,
+	"service.servers":   suggestionEndpoints,
+	"service.targets":   suggestionEndpoints,
+	"service.upstreams": suggestionEndpoints,
+	"service.hosts":     suggestionEndpoints,
+	"service.selector":  suggestionEndpoints,
+	"service.timeout": "write connect: {timeout: ...} for connecting, " +
+		"idleTimeout for a connection without bytes, http: {timeout: ...} for requests",
 	"service.timeouts":         "write connect: {timeout: ...}, idleTimeout, halfClosedTimeout and maxAge",
 	"service.retries":          suggestionRetries,
 	"service.retry":            suggestionRetries,
@@ -102,22 +104,25 @@ var suggestions = map[string]string{
 }
 
 const (
-	suggestionListenerPort        = `the port is part of address: ":9443" is that port at the node's --bind`
-	suggestionNames               = "write hosts: [{names: [NAME], service: SERVICE}]"
-	suggestionListenerService     = "write service: NAME, or hosts for one by server name; endpoints stand in the Service, and weights in a MeshTCPRoute"
+	suggestionListenerPort    = `the port is part of address: ":9443" is that port at the node's --bind`
+	suggestionNames           = "write hosts: [{names: [NAME], service: SERVICE}]"
+	suggestionListenerService = "write service: NAME, or hosts for one by server name; " +
+		"endpoints stand in the Service, and weights in a MeshTCPRoute"
 	suggestionListenerCertificate = "write tls: {mode: terminate, certificateRefs: [NAME]}"
 	suggestionServicePort         = `the port is part of each endpoint's address: endpoints: [{address: "host:port"}]`
 	suggestionEndpoints           = `write endpoints: [{address: "host:port"}]`
 	suggestionRetries             = "write connect: {attempts: N}, and retryBudget there bounds them"
 	suggestionBalancing           = "write balancing: {policy: roundRobin}, or leastConnections, random, maglev"
 	suggestionWeight              = "weights stand at a Service's endpoints, or at the backendRefs of a MeshTCPRoute to it"
-	suggestionAccess              = "there are no lists of who may connect yet: a Listener's limits bound clients, its tls.clientAuth asks for their certificates, and networks are for the host's firewall"
-	suggestionBackup              = "there are no backup endpoints: balancing: {zone: TAG} prefers those near and spills over to the others; or make the backup a Service of its own and move weight to it by a MeshTCPRoute"
-	suggestionMirror              = "traffic is not copied; a MeshTCPRoute sends a share of it elsewhere by backendRefs with weights, and penstock simulate plays a change without traffic"
+	suggestionAccess              = "there are no lists of who may connect yet: a Listener's limits bound clients, " +
+		"its tls.clientAuth asks for their certificates, and networks are for the host's firewall"
+	suggestionBackup = "there are no backup endpoints: balancing: {zone: TAG} prefers those near and spills over to the others; " +
+		"or make the backup a Service of its own and move weight to it by a MeshTCPRoute"
+	suggestionMirror = "traffic is not copied; a MeshTCPRoute sends a share of it elsewhere by backendRefs with weights, " +
+		"and penstock simulate plays a change without traffic"
 )
 
-// suggestionFor says what there is in the place of a field of a type; "": nothing
-// is known of it.
+// suggestionFor returns the suggestion for an unknown field of a type, or "".
 func suggestionFor(typ, field string) string {
 	field = strings.ToLower(field)
 	if suggestion, ok := suggestions[strings.ToLower(typ)+"."+field]; ok {

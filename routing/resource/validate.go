@@ -12,14 +12,14 @@ import (
 	"unicode"
 )
 
-// report is how Validate methods tell a fault; paths are relative to the spec.
+// report receives the faults of Validate methods; paths are relative to the spec.
 type report = func(path, message string, value any)
 
-// maxUnixPath is what fits in sockaddr_un with its closing zero.
+// maxUnixPath is the longest path that fits in sockaddr_un with its closing zero.
 const maxUnixPath = 107
 
-// checkAddress says what is wrong with host:port, [v6]:port or unix:PATH, or
-// nothing. Listeners may leave the host out, and take port 0.
+// checkAddress returns what is wrong with host:port, [v6]:port or unix:PATH, or
+// "". Listeners may leave out the host and use port 0.
 func checkAddress(s string, listener bool) string {
 	if path, ok := strings.CutPrefix(s, "unix:"); ok {
 		switch {
@@ -51,7 +51,7 @@ func checkAddress(s string, listener bool) string {
 		return fmt.Sprintf("the port must be a number from %d to 65535", least)
 	}
 	if listener && host != "" {
-		if _, err := netip.ParseAddr(host); err != nil { // a name can be looked up, and not be bound
+		if _, err := netip.ParseAddr(host); err != nil { // a name can be resolved, but not bound
 			return shape + ": the host must be an IP address"
 		}
 		return ""
@@ -62,7 +62,7 @@ func checkAddress(s string, listener bool) string {
 	return shape + ": " + checkHost(host)
 }
 
-// splitAddress cuts host and port apart; a v6 address stands in brackets.
+// splitAddress splits host and port; an IPv6 address must be in brackets.
 func splitAddress(s string) (host, port string, ok bool) {
 	colon := strings.LastIndexByte(s, ':')
 	if colon < 0 {
@@ -77,8 +77,8 @@ func splitAddress(s string) (host, port string, ok bool) {
 	return host, port, !strings.ContainsAny(host, ":[]")
 }
 
-// checkHost says what is wrong with an IP address or a name that is to be
-// looked up, or nothing. Underscores occur in such names, unlike in server names.
+// checkHost returns what is wrong with an IP address or a host name to be
+// resolved, or "". Such names may have underscores, unlike server names.
 func checkHost(s string) string {
 	if _, err := netip.ParseAddr(s); err == nil {
 		return ""
@@ -101,7 +101,7 @@ func checkHost(s string) string {
 	return ""
 }
 
-// checkTags reports tags that could not be written as k=v,k=v.
+// checkTags reports tags that cannot be written as k=v,k=v.
 func checkTags(path string, tags map[string]string, fault report) {
 	for _, k := range slices.Sorted(maps.Keys(tags)) {
 		v := tags[k]
@@ -124,8 +124,7 @@ func tagFault(key, value string) string {
 	return ""
 }
 
-// checkALPN reports protocol names that TLS cannot carry (RFC 7301) and those
-// that stand twice.
+// checkALPN reports protocol names that TLS cannot carry (RFC 7301), and duplicates.
 func checkALPN(path string, protocols []string, fault report) {
 	for i, p := range protocols {
 		if p == "" || len(p) > 255 {
@@ -135,7 +134,7 @@ func checkALPN(path string, protocols []string, fault report) {
 	checkTwice(path, protocols, fault)
 }
 
-// checkTwice reports what stands in a list a second time.
+// checkTwice reports duplicates in a list.
 func checkTwice(path string, list []string, fault report) {
 	seen := make(map[string]bool, len(list))
 	for i, s := range list {
@@ -162,12 +161,12 @@ func checkServiceRef(path, name string, fault report) {
 	}
 }
 
-// item gives "path[i]".
+// item returns "path[i]".
 func item(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
 
 var errEscape = errors.New(`has an escape that is none; there are \r, \n, \t, \\, \", \', \0, \xHH and \uHHHH`)
 
-// Unescape gives the bytes that a text with Go escapes stands for.
+// Unescape returns the bytes that a text with Go escapes stands for.
 func Unescape(s string) ([]byte, error) {
 	var out bytes.Buffer
 	for s != "" {

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// Validate reports the faults of a certificate alone. What is still to be
-// read from a file, or to be filled in for a hidden key, is looked at then.
-// It does not look at the time: a certificate that expires later must not
-// make what is stored invalid. Admit does, when it is applied.
+// Validate reports the faults of a certificate alone. Content that is yet to be
+// read from a file or filled in for a hidden key is checked then. The time is
+// not considered, so that an expiring certificate does not make stored objects
+// invalid; Admit checks it when the certificate is applied.
 func (c *Certificate) Validate(fault func(path, message string, value any)) {
 	either := func(field string, inline, file bool) {
 		switch {
@@ -45,10 +45,10 @@ func (c *Certificate) Validate(fault func(path, message string, value any)) {
 	}
 }
 
-// Refs is empty: a certificate needs nothing else.
+// Refs returns nothing: a certificate refers to no other resource.
 func (c *Certificate) Refs() []Ref { return nil }
 
-// Leaf gives the first certificate of the chain, parsed.
+// Leaf parses the first certificate of the chain.
 func (c *Certificate) Leaf() (*x509.Certificate, error) {
 	chain, err := parseCertificates(c.Cert)
 	if err != nil {
@@ -60,7 +60,7 @@ func (c *Certificate) Leaf() (*x509.Certificate, error) {
 // maxChain bounds the certificates of one chain or bundle.
 const maxChain = 1000
 
-// parseCertificates reads a chain or bundle. Its errors never hold content.
+// parseCertificates parses a chain or bundle. Its errors never contain content.
 func parseCertificates(text string) ([]*x509.Certificate, error) {
 	var chain []*x509.Certificate
 	for rest := []byte(text); ; {
@@ -91,8 +91,8 @@ func parseCertificates(text string) ([]*x509.Certificate, error) {
 	}
 }
 
-// parseKey reads a private key. Its errors never hold content, that of the
-// libraries below included.
+// parseKey parses a private key. Its errors never contain content, nor do they
+// wrap errors of the crypto libraries.
 func parseKey(text string) (crypto.Signer, error) {
 	for rest := []byte(text); ; {
 		var block *pem.Block
@@ -130,8 +130,8 @@ func samePublicKey(cert *x509.Certificate, key crypto.Signer) bool {
 	return ok && public.Equal(cert.PublicKey)
 }
 
-// checkCA reports a bundle that cannot be read. A text without PEM is the
-// name of a file, which is read when the resource is applied.
+// checkCA reports a bundle that cannot be parsed. A text without PEM is a file
+// name; the file is read when the resource is applied.
 func checkCA(path, text string, fault report) {
 	if !isPEM(text) {
 		return
@@ -143,7 +143,7 @@ func checkCA(path, text string, fault report) {
 
 func isPEM(text string) bool { return strings.Contains(text, "-----BEGIN") }
 
-// expired says that a chain's first certificate is over at that time.
+// expired returns the fault of a chain whose leaf has expired, or "".
 func (c *Certificate) expired(now time.Time) string {
 	leaf, err := c.Leaf()
 	if err != nil || !now.After(leaf.NotAfter) {

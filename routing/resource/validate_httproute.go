@@ -13,18 +13,18 @@ import (
 	"penstock/routing/urlpath"
 )
 
-// Bounds of a MeshHTTPRoute, all of which cost time for each request.
+// Bounds of a MeshHTTPRoute, each of which limits the time per request.
 const (
 	maxRules        = 1000 // of one destination
 	maxRegexps      = 100  // of one destination
 	maxMatches      = 64   // of one rule
 	maxConditions   = 16   // on headers, or on parameters, of one match
-	maxChanges      = 16   // of headers by one filter, of each sort
+	maxChanges      = 16   // of headers, for each list of one filter
 	maxPath         = 1024 // bytes
 	maxHeaderName   = 256  // bytes
 	maxHeaderValue  = 4096 // bytes
 	maxRegexp       = 1024 // bytes
-	maxRegexpStates = 1000 // of the program that one becomes
+	maxRegexpStates = 1000 // of one regular expression, repeats unfolded
 )
 
 // Validate reports the faults of a route alone, in the order of its fields.
@@ -59,7 +59,11 @@ func (to *HTTPRouteTo) validate(path string, fault report) {
 	for i := range to.Rules {
 		rule, at := &to.Rules[i], item(path, i)
 		if len(rule.Matches) == 0 || len(rule.Matches) > maxMatches {
-			fault(at+".matches", fmt.Sprintf("must hold 1 to %d matches: {path: {type: PathPrefix, value: /}} is for all requests", maxMatches), len(rule.Matches))
+			fault(
+				at+".matches",
+				fmt.Sprintf("must hold 1 to %d matches: {path: {type: PathPrefix, value: /}} is for all requests", maxMatches),
+				len(rule.Matches),
+			)
 			continue
 		}
 		for j := range rule.Matches {
@@ -73,11 +77,18 @@ func (to *HTTPRouteTo) validate(path string, fault report) {
 		rule.Default.validate(at+".default", rule.Matches, fault)
 	}
 	if n := to.regexps(); n > maxRegexps {
-		fault(path, fmt.Sprintf("must hold at most %d regular expressions in all: each is tried on every request that nothing before it is for", maxRegexps), n)
+		fault(
+			path,
+			fmt.Sprintf(
+				"must hold at most %d regular expressions in all: each is tried on every request that nothing before it is for",
+				maxRegexps,
+			),
+			n,
+		)
 	}
 }
 
-// regexps counts the regular expressions.
+// regexps counts the regular expressions of a destination.
 func (to *HTTPRouteTo) regexps() (n int) {
 	count := func(kind string) {
 		if kind == "RegularExpression" {
@@ -101,7 +112,7 @@ func (to *HTTPRouteTo) regexps() (n int) {
 	return n
 }
 
-// MatchesKey is one text for equal matches.
+// MatchesKey returns the same text for equal matches.
 func MatchesKey(matches []HTTPMatch) string {
 	return string(jsonEncoder{}.value(nil, reflect.ValueOf(matches)))
 }
@@ -148,8 +159,8 @@ func orExact(s string) string {
 	return s
 }
 
-// contradicts tells of two conditions on one header that leave nothing for the
-// second to say: exact ones, equal ones, and a header that is to be absent.
+// contradicts reports whether two conditions on one header exclude or repeat
+// each other: both are exact, both are equal, or one is of type Absent.
 func (h HeaderMatch) contradicts(other HeaderMatch) bool {
 	return h.Name == other.Name && (h == other || h.Type == "Absent" || other.Type == "Absent" || h.Type == "Exact" && other.Type == "Exact")
 }
@@ -170,8 +181,8 @@ func (p *PathMatch) validate(path string, fault report) {
 	}
 }
 
-// checkPath reports a path that no request has: requests are compared, and sent
-// on, in normal form.
+// checkPath reports a path that no request has: requests are matched and
+// forwarded in normal form.
 func checkPath(path, value string, fault report) {
 	odd := func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '?' || r == '#' }
 	_, normal := urlpath.Normal(value)
@@ -187,8 +198,7 @@ func checkPath(path, value string, fault report) {
 	}
 }
 
-// checkValue reports a value to compare with that is missing or, as a regular
-// expression, none.
+// checkValue reports a value that is missing, too long or an invalid regular expression.
 func checkValue(path, kind, value string, fault report) {
 	switch {
 	case !checkGiven(path, value, fault):
@@ -199,8 +209,8 @@ func checkValue(path, kind, value string, fault report) {
 	}
 }
 
-// checkRegexp reports what is no regular expression of RE2, and one that would
-// become too large. The size is counted before anything of it is built:
+// checkRegexp reports a regular expression that is invalid in RE2 or would
+// become too large. The size is counted before anything is built:
 // ((a{100}){100}){100} is a short text.
 func checkRegexp(path, text string, fault report) {
 	if len(text) > maxRegexp {
@@ -209,7 +219,7 @@ func checkRegexp(path, text string, fault report) {
 	}
 	re, err := syntax.Parse(text, syntax.Perl)
 	if err != nil {
-		reason := "" // without the text, which is shown as all values are
+		reason := "" // without the text, which the fault shows as its value
 		if parsing := (*syntax.Error)(nil); errors.As(err, &parsing) {
 			reason = ": " + parsing.Code.String()
 		}
@@ -221,8 +231,8 @@ func checkRegexp(path, text string, fault report) {
 	}
 }
 
-// states counts what a regular expression becomes when its repeats are
-// unfolded, up to just above the bound.
+// states counts the states of a regular expression with its repeats unfolded, up
+// to just above the bound.
 func states(re *syntax.Regexp) int {
 	n := 1
 	switch re.Op {
@@ -261,7 +271,7 @@ func (d *HTTPDefault) validate(path string, matches []HTTPMatch, fault report) {
 	checkBackends(path+".backendRefs", d.BackendRefs, fault)
 }
 
-// filterTypes are those that are known.
+// filterTypes are the supported types of filters.
 var filterTypes = []string{"RequestHeaderModifier", "ResponseHeaderModifier", "RequestRedirect", "URLRewrite"}
 
 func (f *HTTPFilter) validate(path string, matches []HTTPMatch, fault report) {
@@ -278,8 +288,14 @@ func (f *HTTPFilter) validate(path string, matches []HTTPMatch, fault report) {
 		given      bool
 		validate   func(path string)
 	}{
-		{"RequestHeaderModifier", "requestHeaderModifier", f.RequestHeaderModifier != nil, func(at string) { f.RequestHeaderModifier.validate(at, fault) }},
-		{"ResponseHeaderModifier", "responseHeaderModifier", f.ResponseHeaderModifier != nil, func(at string) { f.ResponseHeaderModifier.validate(at, fault) }},
+		{
+			"RequestHeaderModifier", "requestHeaderModifier", f.RequestHeaderModifier != nil,
+			func(at string) { f.RequestHeaderModifier.validate(at, fault) },
+		},
+		{
+			"ResponseHeaderModifier", "responseHeaderModifier", f.ResponseHeaderModifier != nil,
+			func(at string) { f.ResponseHeaderModifier.validate(at, fault) },
+		},
 		{"RequestRedirect", "requestRedirect", f.RequestRedirect != nil, func(at string) { f.RequestRedirect.validate(at, matches, fault) }},
 		{"URLRewrite", "urlRewrite", f.URLRewrite != nil, func(at string) { f.URLRewrite.validate(at, matches, fault) }},
 	} {
@@ -332,11 +348,13 @@ func (m *HeaderModifier) validate(path string, fault report) {
 }
 
 // unchangeable are headers that frame a message or belong to one connection
-// (RFC 9110, 7.6.1): who changes these can smuggle requests.
-var unchangeable = []string{"connection", "content-length", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"}
+// (RFC 9110, 7.6.1): changing them would allow request smuggling.
+var unchangeable = []string{
+	"connection", "content-length", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
+}
 
-// checkHeaderName reports what is no name of a header in lower case (RFC 9110,
-// 5.1), and tells whether it is one.
+// checkHeaderName reports an invalid header name (RFC 9110, 5.1, in lower case)
+// and returns whether it is valid.
 func checkHeaderName(path, name string, fault report) bool {
 	if !checkGiven(path, name, fault) {
 		return false
@@ -351,8 +369,8 @@ func checkHeaderName(path, name string, fault report) bool {
 	return false
 }
 
-// checkHeaderValue reports what cannot be sent. The value is not told: it may
-// be a secret.
+// checkHeaderValue reports a value that cannot be sent. The fault does not show
+// the value, which may be a secret.
 func checkHeaderValue(path, value string, fault report) {
 	switch {
 	case !checkGiven(path, value, fault):
@@ -424,7 +442,7 @@ func checkHostname(path, name string, fault report) {
 	}
 }
 
-// checkGiven reports a text that is missing, and tells whether it is there.
+// checkGiven reports a missing text and returns whether it is given.
 func checkGiven(path, value string, fault report) bool {
 	if value == "" {
 		fault(path, "is required", nil)

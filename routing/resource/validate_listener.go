@@ -41,17 +41,17 @@ func (l *Listener) Validate(fault func(path, message string, value any)) {
 	l.validateSources(fault)
 }
 
-// readable tells whether the listener sees what its connections carry.
+// readable reports whether the listener sees what its connections carry.
 func (l *Listener) readable() bool {
 	return l.Protocol == "tcp" || l.Protocol == "" || l.Protocol == "tls" && l.TLS != nil && l.TLS.Mode == "terminate"
 }
 
-// IsZero tells that nothing of it is given.
+// IsZero reports whether no field is given.
 func (h *ListenerHTTP) IsZero() bool {
 	return len(h.TrustedProxies) == 0 && h.Underscores == "" && h.PathParameters == "" && h.EscapedSlashes == ""
 }
 
-// Trusts tells whether a client is one of the trusted proxies.
+// Trusts reports whether a client is one of the trusted proxies.
 func (h *ListenerHTTP) Trusts(client netip.Addr) bool {
 	if !client.IsValid() {
 		return false
@@ -68,7 +68,7 @@ func (h *ListenerHTTP) Trusts(client netip.Addr) bool {
 	return false
 }
 
-// refuseTLS reports what a tcp listener cannot have.
+// refuseTLS reports fields that a tcp listener cannot have.
 func (l *Listener) refuseTLS(fault report) {
 	const why = "is for listeners with protocol: tls"
 	if l.TLS != nil {
@@ -82,8 +82,8 @@ func (l *Listener) refuseTLS(fault report) {
 	}
 }
 
-// validateKafka reports what a kafka listener cannot have: where its
-// connections go, and what they are shown, is for the virtual clusters to say.
+// validateKafka reports fields that a kafka listener cannot have: virtual
+// clusters decide where its connections go and which certificates are presented.
 func (l *Listener) validateKafka(fault report) {
 	const why = "is not for listeners with protocol: kafka; virtual clusters name the listener"
 	if l.Service != "" {
@@ -159,18 +159,18 @@ func (l *Listener) validateHosts(fault report) {
 	}
 }
 
-// nameUse is where a name stands in the rules.
+// nameUse is the position of a name in the rules.
 type nameUse struct{ rule, name int }
 
-// useName notes a name for each of its protocols. It gives the place where
-// the name stood before for one of the same, so that a hello could match
-// both rules alike.
+// useName records a name for each of its protocols. It returns an earlier
+// position of the name for one of the same protocols, where a ClientHello could
+// match both rules equally well.
 func useName(seen map[string]nameUse, name string, alpn []string, use nameUse) (before nameUse, twice bool) {
 	note := func(key string) {
 		if at, ok := seen[key]; !ok {
 			seen[key] = use
 		} else if at != use {
-			before, twice = at, true // the same use again: a protocol that stands twice
+			before, twice = at, true // at == use: a protocol that is listed twice
 		}
 	}
 	if len(alpn) == 0 {
@@ -195,7 +195,7 @@ func (l *Listener) validateSources(fault report) {
 		checkTags(path+".tags", s.Tags, fault)
 		for j, p := range s.From {
 			if !p.IsValid() {
-				continue // it could not be read
+				continue // could not be parsed
 			}
 			at := item(path+".from", j)
 			if before, ok := seen[p]; ok {
@@ -225,7 +225,7 @@ func (l *Listener) Refs() []Ref {
 	return refs
 }
 
-// orNil leaves an empty text out of a fault.
+// orNil returns nil for an empty text, to leave it out of a fault.
 func orNil(s string) any {
 	if strings.TrimSpace(s) == "" {
 		return nil

@@ -40,7 +40,7 @@ func (s *Service) Validate(fault func(path, message string, value any)) {
 	}
 }
 
-// endpointIdentity is the address and the tags in one text.
+// endpointIdentity joins the address and the tags of an endpoint.
 func endpointIdentity(e *Endpoint) string {
 	if len(e.Tags) == 0 {
 		return e.Address
@@ -74,7 +74,7 @@ func (h *ServiceHTTP) validate(fault report) {
 	checkTwice("http.upgrades", h.Upgrades, fault)
 }
 
-// Protocols are those that a client may switch to.
+// Protocols returns the protocols that a client may switch to.
 func (h *ServiceHTTP) Protocols() []string {
 	if len(h.Upgrades) == 0 {
 		return []string{"websocket"}
@@ -82,9 +82,9 @@ func (h *ServiceHTTP) Protocols() []string {
 	return h.Upgrades
 }
 
-// NeverUpgrade tells of protocols, without their version, that carry requests
-// themselves, or hide them: other versions of HTTP (h2c-14 and other drafts
-// among them), SPDY and TLS.
+// NeverUpgrade reports whether a protocol carries requests itself or hides them:
+// other versions of HTTP (including h2c-14 and other drafts), SPDY and TLS. The
+// protocol is given without its version.
 func NeverUpgrade(protocol string) bool {
 	name, _, _ := strings.Cut(strings.ToLower(protocol), "-")
 	return slices.Contains([]string{"h2", "h2c", "h3", "http", "https", "spdy", "tls", "quic"}, name)
@@ -104,7 +104,7 @@ func (b *Balancing) validate(fault report) {
 	}
 }
 
-// maxProbe bounds what a health check sends and compares.
+// maxProbe bounds what a health check sends and compares, in bytes.
 const maxProbe = 1024
 
 func (h *HealthCheck) validate(fault report) {
@@ -152,7 +152,8 @@ func (t *ServiceTLS) validate(fault report) {
 		checkCA("tls.ca", t.CA, fault)
 	}
 	if strings.HasPrefix(strings.ToLower(t.ServerName), "spiffe://") {
-		fault("tls.serverName", "is a SPIFFE ID, which is no server name: write the DNS name or IP address that the endpoints' certificates have, "+
+		fault("tls.serverName", "is a SPIFFE ID, which is no server name: "+
+			"write the DNS name or IP address that the endpoints' certificates have, "+
 			"and in ca the CA that signs nothing but those; a SPIFFE ID of an endpoint is not looked at", t.ServerName)
 	} else if t.ServerName != "" {
 		if _, err := netip.ParseAddr(t.ServerName); err != nil {
@@ -180,8 +181,8 @@ func (s *Service) Refs() []Ref {
 	return []Ref{{Key: Key{"Certificate", s.TLS.CertificateRef}, Path: "spec.tls.certificateRef"}}
 }
 
-// maxBackends bounds those of one destination: each choice is made among all
-// of them, and their turns are kept.
+// maxBackends bounds the backends of one destination: each choice is made among
+// all of them, and the turn of each is kept.
 const maxBackends = 1000
 
 // Validate reports the faults of a route alone.
@@ -232,7 +233,7 @@ func checkBackends(path string, refs []BackendRef, fault report) {
 	}
 }
 
-// checkDestination checks a target that connections or requests go to.
+// checkDestination checks a target as the destination of connections or requests.
 func (t *TargetRef) checkDestination(path string, fault report) {
 	switch t.Kind {
 	case "MeshService", "":
@@ -242,8 +243,7 @@ func (t *TargetRef) checkDestination(path string, fault report) {
 	}
 }
 
-// validate checks which of name and tags go with the kind. Words that are no
-// kind at all are CheckFields' matter.
+// validate checks that name and tags fit the kind. CheckFields reports unknown kinds.
 func (t *TargetRef) validate(path string, fault report) {
 	named, tagged := false, false
 	switch t.Kind {
@@ -275,8 +275,8 @@ func (t *TargetRef) validate(path string, fault report) {
 	checkTags(path+".tags", t.Tags, fault)
 }
 
-// Refs lists the services that a route speaks of. All may be missing: what
-// leads nowhere is skipped, and its share goes to the others.
+// Refs lists the services that the route names. All may be missing: a missing
+// backend is skipped, and its share goes to the others.
 func (r *MeshTCPRoute) Refs() []Ref {
 	refs := targetRefs(nil, r.TargetRef, "targetRef")
 	for i := range r.To {
@@ -289,7 +289,7 @@ func (r *MeshTCPRoute) Refs() []Ref {
 	return refs
 }
 
-// targetRefs adds the service that a target names, if it does.
+// targetRefs appends the service that a target names, if any.
 func targetRefs(refs []Ref, t *TargetRef, path string) []Ref {
 	if t == nil || t.Name == "" {
 		return refs
@@ -297,7 +297,7 @@ func targetRefs(refs []Ref, t *TargetRef, path string) []Ref {
 	return append(refs, Ref{Key: Key{"Service", t.Name}, Path: "spec." + path + ".name", Optional: true})
 }
 
-// backendRefs adds the services that a rule leads to.
+// backendRefs appends the services of a rule's backends.
 func backendRefs(refs []Ref, backends []BackendRef, rule string) []Ref {
 	for i, b := range backends {
 		if b.Name != "" {

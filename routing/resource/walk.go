@@ -11,7 +11,7 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 )
 
-// child does something with the field of that name at hand.
+// child calls do with the path extended by a field.
 func (d *decoder) child(name string, do func()) {
 	at := len(d.path)
 	d.path = appendStep(d.path, name)
@@ -19,7 +19,7 @@ func (d *decoder) child(name string, do func()) {
 	d.path = d.path[:at]
 }
 
-// appendStep adds ".name", or ["name"] where the name would not read well.
+// appendStep appends ".name", or ["name"] if the name needs quotes.
 func appendStep(path []byte, name string) []byte {
 	if looksSecret(name) {
 		name = HiddenSecret
@@ -36,8 +36,8 @@ func appendStep(path []byte, name string) []byte {
 	return append(path, name...)
 }
 
-// plainStep tells a name that reads well in a path, and does nothing to a
-// terminal.
+// plainStep reports whether a name needs no quotes in a path: it has no special
+// characters and cannot affect a terminal.
 func plainStep(name string) bool {
 	for _, r := range name {
 		switch r {
@@ -51,7 +51,7 @@ func plainStep(name string) bool {
 	return name != ""
 }
 
-// item does something with the list item of that number at hand.
+// item calls do with the path extended by a list index.
 func (d *decoder) item(i int, do func()) {
 	at := len(d.path)
 	d.path = append(strconv.AppendInt(append(d.path, '['), int64(i), 10), ']')
@@ -59,7 +59,7 @@ func (d *decoder) item(i int, do func()) {
 	d.path = d.path[:at]
 }
 
-// nodeWord says what a node is.
+// nodeWord describes a node in a fault.
 func nodeWord(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -78,7 +78,7 @@ func nodeWord(n *yaml.Node) string {
 	return "a text"
 }
 
-// value decodes n into v, which is the field f of a struct where f is given.
+// value decodes n into v, which is field f of a struct if f is not nil.
 func (d *decoder) value(n *yaml.Node, v reflect.Value, f *field) {
 	if d.lines != nil && (f != nil || n.Kind != yaml.ScalarNode) {
 		d.lines[string(d.path)] = d.offset + n.Line
@@ -112,7 +112,7 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, f *field) {
 
 var textType = reflect.TypeFor[encoding.TextUnmarshaler]()
 
-// isLeaf tells whether v is written as one scalar.
+// isLeaf reports whether v is written as one scalar.
 func isLeaf(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Struct, reflect.Slice, reflect.Map, reflect.Interface:
@@ -167,19 +167,19 @@ func (d *decoder) structure(n *yaml.Node, v reflect.Value) {
 	}
 }
 
-// Varied is a spec with fields whose type depends on a word beside them.
+// Varied is a spec with fields whose type a word beside them selects.
 type Varied interface {
-	// Variant gives an empty value for the word, a pointer to a struct; nil
-	// where it stands for nothing, which Validate tells.
+	// Variant returns an empty value for the word, a pointer to a struct; nil for
+	// an unknown word, which Validate reports.
 	Variant(word string) any
 }
 
-// variant decodes a field whose type a word in the same mapping says.
+// variant decodes a field whose type is selected by a word in the same mapping.
 func (d *decoder) variant(parent, n *yaml.Node, v reflect.Value, f *field) {
 	varied, ok := d.spec.(Varied)
 	word := childOf(parent, f.variant)
 	if !ok || word == nil || word.Kind != yaml.ScalarNode {
-		return // told where the word is
+		return // reported for the word itself
 	}
 	made := varied.Variant(word.Value)
 	if made == nil {
@@ -193,7 +193,7 @@ func (d *decoder) variant(parent, n *yaml.Node, v reflect.Value, f *field) {
 	d.value(n, reflect.ValueOf(made).Elem(), f)
 }
 
-// childOf finds the value of a key in a mapping; nil: it is not there.
+// childOf returns the value of a key in a mapping, or nil.
 func childOf(n *yaml.Node, key string) *yaml.Node {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value == key {
@@ -203,10 +203,9 @@ func childOf(n *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// unknown reports a field that the struct does not have. The value is not
-// told: it may be a secret under a misspelt name. It hides no fault of what
-// stands beside it or around it, but for one: that the field it was meant for
-// is missing.
+// unknown reports a field that the struct does not have. It leaves out the
+// value, which may be a secret under a misspelt name. The fault hides no other
+// fault beside or around it, except that the field it was meant for is missing.
 func (d *decoder) unknown(parent, key *yaml.Node, t reflect.Type, p *plan) {
 	if key.Kind != yaml.ScalarNode {
 		d.at(key, "a key must be a text, not "+nodeWord(key), nil)
@@ -241,7 +240,7 @@ func (d *decoder) slice(n *yaml.Node, v reflect.Value) {
 	}
 	v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
 	if texts, ok := v.Addr().Interface().(*[]string); ok {
-		for i, c := range n.Content { // lists of 100,000 names deserve a short way
+		for i, c := range n.Content { // fast path for lists of 100,000 names
 			if c.Kind == yaml.ScalarNode && c.Tag != "!!null" {
 				(*texts)[i] = c.Value
 			} else {
@@ -268,8 +267,8 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value) {
 	})
 }
 
-// pairs calls each with every pair of a mapping whose keys are free. Keys are
-// texts as written, like all texts.
+// pairs calls each with every pair of a mapping with free keys. Keys are strings
+// as written, like all strings.
 func (d *decoder) pairs(n *yaml.Node, each func(key string, value *yaml.Node)) {
 	seen := make(map[string]bool, len(n.Content)/2)
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -289,8 +288,8 @@ func (d *decoder) pairs(n *yaml.Node, each func(key string, value *yaml.Node)) {
 	}
 }
 
-// any decodes free content, as configuration of filters has it: maps, lists,
-// texts, whole numbers, numbers and booleans.
+// any decodes free-form content, such as the configuration of filters: maps,
+// lists, strings, integers, floats and booleans.
 func (d *decoder) any(n *yaml.Node) any {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -323,10 +322,10 @@ func (d *decoder) any(n *yaml.Node) any {
 	return n.Value
 }
 
-// scalar decodes one scalar. Texts take numbers and booleans as well, exactly
-// as they are written: nothing is lost by it (1.10 stays "1.10"), and
-// "minVersion: 1.2" and "tags: {version: 1}" do what they say. The other way
-// round nothing is guessed: a quoted "5" is no number, and yes is no boolean.
+// scalar decodes one scalar. A string field accepts numbers and booleans exactly
+// as written: nothing is lost (1.10 stays "1.10"), and "minVersion: 1.2" and
+// "tags: {version: 1}" work. Nothing is converted the other way: a quoted "5" is
+// not a number, and yes is not a boolean.
 func (d *decoder) scalar(n *yaml.Node, v reflect.Value) {
 	if n.Kind != yaml.ScalarNode {
 		d.at(n, "must be "+typeWord(v)+", not "+nodeWord(n), nil)
@@ -383,8 +382,8 @@ func (d *decoder) scalar(n *yaml.Node, v reflect.Value) {
 	d.at(n, message, shown)
 }
 
-// wholeNumber tells a plain decimal from YAML's other notations: 010 is eight
-// to some programs and ten to others.
+// wholeNumber reports whether s is a plain decimal and not another notation of
+// YAML: some programs read 010 as eight, others as ten.
 func wholeNumber(s string) bool {
 	s = strings.TrimPrefix(s, "-")
 	return strings.Trim(s, "0123456789") == "" && (s == "0" || !strings.HasPrefix(s, "0"))
@@ -418,7 +417,7 @@ func typeWord(v reflect.Value) string {
 	return "a text"
 }
 
-// parsePrefix reads a network; a plain address is the network of it alone.
+// parsePrefix parses a network; a plain address is a network of one.
 func parsePrefix(s string) (netip.Prefix, string) {
 	if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
 		a = a.Unmap()
@@ -436,7 +435,7 @@ func parsePrefix(s string) (netip.Prefix, string) {
 	return p, ""
 }
 
-// locate finds the node that a path leads to, or the nearest around it.
+// locate returns the node at a path, or its nearest ancestor that exists.
 func locate(spec *yaml.Node, path string) *yaml.Node {
 	at, rest := spec, strings.TrimPrefix(path, "spec")
 	for rest != "" {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// free is a spec with what other rooms' kinds may hold.
+// free is a spec with types of fields that only other packages' kinds have.
 type free struct {
 	Config map[string]any      `yaml:"config"`
 	Parts  map[string]*part    `yaml:"parts"`

@@ -1,13 +1,13 @@
-// Package document knows what the documents of Kubernetes' users have in
-// common: apiVersion, kind and metadata around a spec. It reads that frame and
-// builds resources from it, out of YAML nodes, so that lines stay:
+// Package document reads what documents of Kubernetes have in common,
+// apiVersion, kind and metadata around a spec, and builds resources from it. It
+// works on YAML nodes, which keep their lines:
 //
 //	f := document.Open(root, "MeshTCPRoute", name, fault)
 //	meta := f.Metadata(document.Child(root, "metadata"))
 //	return f.Resource("MeshTCPRoute", meta.Name, labels, spec)
 //
-// It refuses what it does not know, and passes over what servers add to what
-// users wrote; see Noise.
+// It refuses unknown fields and ignores what servers add to the users'
+// documents; see Noise.
 package document
 
 import (
@@ -18,18 +18,19 @@ import (
 	"penstock/routing/resource"
 )
 
-// LabelNamespace keeps the namespace of formats that have no label for it. It
-// and resource.LabelFormat are Penstock's own: no document may give them.
+// LabelNamespace keeps the namespace of formats without a label for it. It and
+// resource.LabelFormat are reserved: documents must not have them.
 const LabelNamespace = "penstock/namespace"
 
-// Noise is what servers add under metadata. It says nothing of what the user
-// wants, so it is passed over; annotations are notes for other programs.
+// Noise are the metadata fields that servers add. They do not express what the
+// user wants, so they are ignored, and so are annotations, which are for other
+// programs.
 var Noise = map[string]bool{
 	"annotations": true, "creationTimestamp": true, "finalizers": true, "generation": true, "managedFields": true,
 	"ownerReferences": true, "resourceVersion": true, "selfLink": true, "uid": true,
 }
 
-// Child finds the value of a key in a mapping; nil: it is not there.
+// Child returns the value of a key in a mapping, or nil.
 func Child(n *yaml.Node, key string) *yaml.Node {
 	if n == nil || n.Kind != yaml.MappingNode {
 		return nil
@@ -42,7 +43,7 @@ func Child(n *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// TextOf gives the text of the key of a mapping; "": it has none.
+// TextOf returns the text of a key in a mapping, or "".
 func TextOf(n *yaml.Node, key string) string {
 	if c := Child(n, key); c != nil && c.Kind == yaml.ScalarNode && c.Tag != "!!null" {
 		return c.Value
@@ -50,15 +51,15 @@ func TextOf(n *yaml.Node, key string) string {
 	return ""
 }
 
-// Text makes a text in the line of a node.
+// Text returns a string node in the line of a node.
 func Text(from *yaml.Node, s string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s, Line: from.Line}
 }
 
-// Mapping is a mapping in the making.
+// Mapping builds a mapping.
 type Mapping struct{ Node *yaml.Node }
 
-// NewMapping begins a mapping in the line of a node.
+// NewMapping returns an empty mapping in the line of a node.
 func NewMapping(from *yaml.Node) Mapping {
 	return Mapping{&yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: from.Line}}
 }
@@ -68,7 +69,7 @@ func (m Mapping) Put(from *yaml.Node, key string, value *yaml.Node) {
 	m.Node.Content = append(m.Node.Content, Text(from, key), value)
 }
 
-// List makes a list in the line of a node.
+// List returns a list in the line of a node.
 func List(from *yaml.Node, items ...*yaml.Node) *yaml.Node {
 	return &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq", Line: from.Line, Content: items}
 }
@@ -82,8 +83,8 @@ type Frame struct {
 	fault resource.ForeignFault
 }
 
-// Open begins with a document. The subject of its faults is the kind, with the
-// name, as far as these can be shown.
+// Open starts reading a document. The subject of its faults is the kind and the
+// name, as far as these are valid.
 func Open(root *yaml.Node, kind string, name *yaml.Node, fault resource.ForeignFault) *Frame {
 	f := &Frame{Root: root, Subject: "document", fault: fault}
 	if showable(kind) {
@@ -95,7 +96,7 @@ func Open(root *yaml.Node, kind string, name *yaml.Node, fault resource.ForeignF
 	return f
 }
 
-// showable tells a word that can be a kind.
+// showable reports whether a word has the form of a kind.
 func showable(word string) bool {
 	const longest = 63
 	return word != "" && len(word) <= longest && strings.IndexFunc(word, func(r rune) bool {
@@ -103,14 +104,13 @@ func showable(word string) bool {
 	}) < 0
 }
 
-// Fault reports what is wrong at a path of the document.
+// Fault reports a fault at a path of the document.
 func (f *Frame) Fault(n *yaml.Node, path, message string, value any) {
 	f.fault(n, strings.TrimSpace(f.Subject+" "+path), message, value)
 }
 
-// Fields reads a mapping: what is passed over, what is in known, and what is
-// neither or stands twice, which are faults. Nil values are faults too. The
-// values are those of known keys.
+// Fields returns the values of the known keys of a mapping. It ignores the keys
+// in noise, and reports all other keys and duplicates as faults.
 func (f *Frame) Fields(n *yaml.Node, path string, noise map[string]bool, known ...string) map[string]*yaml.Node {
 	values := map[string]*yaml.Node{}
 	if n.Kind != yaml.MappingNode {
@@ -152,7 +152,7 @@ func contains(words []string, word string) bool {
 	return false
 }
 
-// Meta is the metadata of a Kubernetes object. A field that is not there is nil.
+// Meta is the metadata of a Kubernetes object. A missing field is nil.
 type Meta struct {
 	Name, Namespace, Labels *yaml.Node
 }
@@ -169,8 +169,8 @@ func (f *Frame) Metadata(n *yaml.Node) Meta {
 	return Meta{v["name"], v["namespace"], v["labels"]}
 }
 
-// MetadataPath gives the path of a Kubernetes object for that of the resource
-// made of it.
+// MetadataPath converts a path of the resource to the path in its Kubernetes
+// object.
 func MetadataPath(path string) string {
 	if path == "name" || path == "labels" || strings.HasPrefix(path, "labels.") || strings.HasPrefix(path, "labels[") {
 		return "metadata." + path
@@ -178,11 +178,10 @@ func MetadataPath(path string) string {
 	return path
 }
 
-// Labels makes the labels of a resource: those of the document, then what is
-// kept as labels.
+// Labels returns the labels of a resource: those of the document, then those in kept.
 func (f *Frame) Labels(n *yaml.Node, path string, kept ...Label) *yaml.Node {
 	if n != nil && n.Kind != yaml.MappingNode {
-		return n // told when it is decoded
+		return n // decoding reports it
 	}
 	out := NewMapping(f.Root)
 	if n != nil {
@@ -211,15 +210,14 @@ func (f *Frame) Labels(n *yaml.Node, path string, kept ...Label) *yaml.Node {
 	return out.Node
 }
 
-// Label is what a document says elsewhere and a resource keeps as a label.
+// Label is a value that a document has elsewhere and a resource keeps as a label.
 type Label struct {
 	Key   string
-	Value *yaml.Node // nil: not said
-	Path  string     // where the document says it
+	Value *yaml.Node // nil: not given
+	Path  string     // of the value in the document
 }
 
-// Resource makes the mapping that stands for a resource. What is nil is left
-// out.
+// Resource returns the mapping of a resource. Nil arguments are left out.
 func (f *Frame) Resource(kind string, name, labels, spec *yaml.Node) *yaml.Node {
 	out := NewMapping(f.Root)
 	out.Put(f.Root, "kind", Text(f.Root, kind))

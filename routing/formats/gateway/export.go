@@ -14,11 +14,11 @@ import (
 	"penstock/routing/resource"
 )
 
-// ErrKind says that the Gateway API has nothing like a kind of resource.
+// ErrKind means that the Gateway API has no equivalent for a kind of resource.
 var ErrKind = errors.New("cannot be written as the Gateway API's")
 
-// Export gives a resource as the Gateway API's object, in the version that it
-// came in. Taken again, it gives the same resource.
+// Export returns a resource as an object of the Gateway API, in the version that
+// it was applied in. Decoding it yields the same resource.
 func Export(o resource.Object) (*yaml.Node, error) {
 	origin := gateway.OriginOf(o.Spec)
 	if origin == nil {
@@ -44,7 +44,7 @@ func Export(o resource.Object) (*yaml.Node, error) {
 	if origin.CreationTimestamp != "" {
 		meta.Put(root, "creationTimestamp", text(origin.CreationTimestamp))
 	}
-	if o.Version != 0 { // which the status calls observedGeneration
+	if o.Version != 0 { // the observedGeneration of its status
 		meta.Put(root, "generation", &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!int", Value: strconv.FormatUint(o.Version, 10)})
 	}
 	out.Put(root, "metadata", meta.Node)
@@ -62,8 +62,8 @@ func Export(o resource.Object) (*yaml.Node, error) {
 	return root, nil
 }
 
-// giveGroups writes the group of what a ReferenceGrant lets others refer to,
-// also where it is empty as that of a Service: the API requires it.
+// giveGroups adds the group to each entry of a ReferenceGrant's to, even where
+// it is empty, as for a Service: the API requires it.
 func giveGroups(spec *yaml.Node) {
 	to := document.Child(spec, "to")
 	if to == nil {

@@ -1,5 +1,5 @@
-// Package gateway takes the objects of the Kubernetes Gateway API as people have
-// them, and gives them back:
+// Package gateway converts objects of the Kubernetes Gateway API, unchanged as
+// users have them, to resources and back:
 //
 //	apiVersion: gateway.networking.k8s.io/v1
 //	kind: TLSRoute
@@ -7,13 +7,13 @@
 //	spec: ...
 //
 // becomes Penstock's resource of that kind, called shop.apps, with the same
-// spec; what stands beside the spec and matters (version, namespace, age) is
-// its spec.origin. Package penstock/routing/gateway says what they do.
+// spec; the version, namespace and age become its spec.origin. Package
+// penstock/routing/gateway defines their meaning.
 //
-// Taken are Gateway, TCPRoute, TLSRoute and ReferenceGrant. Passed over is what
-// servers add: status, and what document.Noise lists. Refused by name are the
-// other kinds of the group, versions that are not known, and the fields of which
-// Penstock could not do what they say; see refused.
+// Gateway, TCPRoute, TLSRoute and ReferenceGrant are supported. What servers add
+// is ignored: status, and what document.Noise lists. Other kinds of the group,
+// unknown versions, and fields whose effect Penstock does not have are refused
+// by name; see refused.
 package gateway
 
 import (
@@ -27,13 +27,13 @@ import (
 	"penstock/routing/resource"
 )
 
-// Group is that of the Gateway API.
+// Group is the API group of the Gateway API.
 const Group = gateway.Group
 
-// kinds are those that are taken, as they are listed.
+// kinds are the supported kinds, in the order of messages.
 var kinds = []string{gateway.KindGateway, gateway.KindTLSRoute, gateway.KindTCPRoute, gateway.KindGrant}
 
-// others are kinds of the group that are not taken, with what to do.
+// others are unsupported kinds of the group, with what to write instead.
 var others = map[string]string{
 	"GatewayClass":     "a GatewayClass is not taken: whatever Gateway is applied here is Penstock's, leave the class out",
 	"HTTPRoute":        "an HTTPRoute is not taken: write a TLSRoute or a TCPRoute, or a MeshHTTPRoute for requests of HTTP",
@@ -43,19 +43,20 @@ var others = map[string]string{
 	"ListenerSet":      "a ListenerSet is not taken: write the listeners into the Gateway",
 }
 
-// theirs is why a field of Penstock's own is none of the Gateway API's.
+// theirs refuses a field that Penstock has and the Gateway API does not.
 const theirs = "unknown field: it is made of apiVersion and metadata"
 
-// refused are fields that are not taken, by kind and path without numbers, with
-// what to do.
+// refused are unsupported fields, by kind and path without indices, with what to
+// do instead.
 var refused = map[string]string{
-	"Gateway spec.origin":                           theirs,
-	"TLSRoute spec.origin":                          theirs,
-	"TCPRoute spec.origin":                          theirs,
-	"ReferenceGrant spec.origin":                    theirs,
-	"Gateway spec.infrastructure":                   "is not taken: Penstock makes no infrastructure for a Gateway",
-	"Gateway spec.allowedListeners":                 "is not taken: a Gateway has its own listeners alone",
-	"Gateway spec.tls":                              "is not taken: the TLS towards endpoints is a Service's spec.tls, and client certificates are asked for by a Listener's tls.clientAuth",
+	"Gateway spec.origin":           theirs,
+	"TLSRoute spec.origin":          theirs,
+	"TCPRoute spec.origin":          theirs,
+	"ReferenceGrant spec.origin":    theirs,
+	"Gateway spec.infrastructure":   "is not taken: Penstock makes no infrastructure for a Gateway",
+	"Gateway spec.allowedListeners": "is not taken: a Gateway has its own listeners alone",
+	"Gateway spec.tls": "is not taken: the TLS towards endpoints is a Service's spec.tls, " +
+		"and client certificates are asked for by a Listener's tls.clientAuth",
 	"Gateway spec.backendTLS":                       "is not taken: the TLS towards endpoints is a Service's spec.tls",
 	"Gateway spec.defaultScope":                     "is not taken: routes name their Gateway in parentRefs",
 	"Gateway spec.listeners.tls.options":            "is not taken: no option is known here",
@@ -68,7 +69,7 @@ var refused = map[string]string{
 	"TCPRoute spec.rules.backendRefs.filters":       "is not taken: connections have no filters",
 }
 
-// APIVersions are those that are taken, of one kind at least.
+// APIVersions returns the versions that are supported for at least one kind.
 func APIVersions() []string {
 	var list []string
 	for _, kind := range kinds {
@@ -82,7 +83,7 @@ func APIVersions() []string {
 	return list
 }
 
-// Foreign is the format of the Gateway API.
+// Foreign returns the format of the Gateway API.
 func Foreign() []resource.Foreign {
 	return []resource.Foreign{{Name: "the Gateway API", Is: is, Convert: convert, Path: path}}
 }
@@ -102,7 +103,7 @@ func convert(root *yaml.Node, fault resource.ForeignFault) []*yaml.Node {
 	v := f.Fields(root, "", map[string]bool{"status": true}, "apiVersion", "kind", "metadata", "spec")
 	meta := f.Metadata(v["metadata"])
 	if namespace := text(meta.Namespace); namespace != "" && name != nil && name.Kind == yaml.ScalarNode {
-		// What is wrong with the resource is told under the name that it has.
+		// Faults of the resource must have the name of the resource.
 		name = &yaml.Node{Kind: yaml.ScalarNode, Tag: name.Tag, Value: gateway.NameOf(namespace, name.Value), Line: name.Line}
 		f.Subject = document.Open(root, kind, name, fault).Subject
 	}
@@ -116,7 +117,7 @@ func text(n *yaml.Node) string {
 	return n.Value
 }
 
-// taken tells whether the kind and its version are taken; others are faults.
+// taken reports whether the kind and its version are supported, and a fault if not.
 func taken(f *document.Frame, kind string) bool {
 	at := document.Child(f.Root, "kind")
 	if at == nil {
@@ -137,13 +138,17 @@ func taken(f *document.Frame, kind string) bool {
 		for i, v := range known {
 			words[i] = group + "/" + v
 		}
-		f.Fault(document.Child(f.Root, "apiVersion"), "apiVersion", "this version of "+kind+" is not taken; known are "+strings.Join(words, ", "), group+"/"+version)
+		f.Fault(
+			document.Child(f.Root, "apiVersion"), "apiVersion",
+			"this version of "+kind+" is not taken; known are "+strings.Join(words, ", "),
+			group+"/"+version,
+		)
 		return false
 	}
 	return true
 }
 
-// origin is what stands beside the spec and matters; nil: nothing does.
+// origin returns the spec.origin of a document; nil if it would be empty.
 func origin(root *yaml.Node, meta document.Meta) *yaml.Node {
 	out := document.NewMapping(root)
 	at := document.Child(root, "apiVersion")
@@ -162,10 +167,10 @@ func origin(root *yaml.Node, meta document.Meta) *yaml.Node {
 	return out.Node
 }
 
-// spec gives the spec with the origin, and without what is refused.
+// spec returns the spec with the origin and without refused fields.
 func spec(f *document.Frame, kind string, n, origin *yaml.Node) *yaml.Node {
 	if n == nil || n.Kind != yaml.MappingNode {
-		return n // told when it is decoded
+		return n // decoding reports it
 	}
 	out := without(f, kind, n, "spec", "spec")
 	if origin != nil {
@@ -174,8 +179,8 @@ func spec(f *document.Frame, kind string, n, origin *yaml.Node) *yaml.Node {
 	return out
 }
 
-// without gives a value without the fields that are refused in it. path is
-// where it stands, plain the same without numbers.
+// without returns a value without its refused fields. path is the value's path,
+// plain the same without indices.
 func without(f *document.Frame, kind string, n *yaml.Node, path, plain string) *yaml.Node {
 	out := *n
 	switch n.Kind {
@@ -199,7 +204,7 @@ func without(f *document.Frame, kind string, n *yaml.Node, path, plain string) *
 	return &out
 }
 
-// path gives the document's path for that of the resource.
+// path converts a path of the resource to the document's path.
 func path(path string) string {
 	switch path {
 	case "spec.origin.namespace":

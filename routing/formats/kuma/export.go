@@ -13,12 +13,12 @@ import (
 	"penstock/routing/resource"
 )
 
-// ErrKind says that Kuma has nothing like a kind of resource.
+// ErrKind means that Kuma has no equivalent for a kind of resource.
 var ErrKind = errors.New("cannot be written as Kuma's")
 
-// Export gives a resource as Kuma's document: in the form of Kubernetes if it
-// came in that, else in the universal form. Taken again, it gives the same
-// resource; what was none of Kuma's before is in the mesh "default" then.
+// Export returns a resource as Kuma's document: in the Kubernetes form if it was
+// applied in that, otherwise in the universal form. Decoding it yields the same
+// resource; one that did not come from Kuma is then in the mesh "default".
 func Export(o resource.Object) (*yaml.Node, error) {
 	if !slices.Contains(taken, o.Kind) {
 		return nil, fmt.Errorf("%s %w: %s can", o.Key, ErrKind, strings.Join(taken, " and "))

@@ -1,23 +1,24 @@
-// Package kuma takes Kuma's MeshTCPRoute and MeshHTTPRoute as people have them,
-// and gives them back. The universal form and that of Kubernetes,
+// Package kuma converts Kuma's MeshTCPRoute and MeshHTTPRoute, unchanged as
+// users have them, to resources and back. The universal form and the Kubernetes
+// form,
 //
 //	type: MeshTCPRoute            apiVersion: kuma.io/v1alpha1
 //	mesh: default                 kind: MeshTCPRoute
 //	name: route-1                 metadata: {name: route-1, namespace: demo}
 //	spec: ...                     spec: ...
 //
-// become Penstock's resource of the same kind and name, with the same spec.
-// The mesh and the namespace are kept as Kuma's own labels, kuma.io/mesh and
-// k8s.kuma.io/namespace, and the form as penstock/format; nothing that is done
-// with connections depends on them.
+// become Penstock's resource of the same kind and name, with the same spec. The
+// mesh and the namespace are kept as Kuma's own labels, kuma.io/mesh and
+// k8s.kuma.io/namespace, and the form as penstock/format; they have no effect on
+// connections.
 //
-// Passed over on purpose is what Kuma's servers add: creationTime,
-// modificationTime, kri and status of the universal form, status and what
-// document.Noise lists of Kubernetes'.
+// What Kuma's servers add is ignored: creationTime, modificationTime, kri and
+// status of the universal form; status and what document.Noise lists of the
+// Kubernetes form.
 //
-// Refused by name is what Penstock could not do as Kuma does: other kinds,
-// targets that are no services, tags or meshes, and the fields of a target
-// that choose by what Penstock does not have (see refused).
+// What Penstock cannot do as Kuma does is refused by name: other kinds, targets
+// that are not services, tags or meshes, and fields that select targets by
+// properties that Penstock does not have (see refused).
 package kuma
 
 import (
@@ -30,7 +31,7 @@ import (
 	"penstock/routing/resource"
 )
 
-// The group and version of Kuma's objects in Kubernetes.
+// Group and version of Kuma's objects in Kubernetes.
 const (
 	Group      = "kuma.io"
 	APIVersion = "kuma.io/v1alpha1"
@@ -41,10 +42,10 @@ const (
 	defaultMesh    = "default"
 )
 
-// taken are the kinds that become resources of the same kind.
+// taken are the supported kinds, which become resources of the same kind.
 var taken = []string{"MeshTCPRoute", "MeshHTTPRoute"}
 
-// Foreign are Kuma's two forms.
+// Foreign returns Kuma's two formats.
 func Foreign() []resource.Foreign {
 	return []resource.Foreign{
 		{Name: "Kuma", Is: isUniversal, Convert: universal, Path: universalPath},
@@ -52,7 +53,7 @@ func Foreign() []resource.Foreign {
 	}
 }
 
-// isUniversal tells Kuma's universal form, which alone has a type.
+// isUniversal recognises Kuma's universal form, the only one with a type.
 func isUniversal(root *yaml.Node) bool {
 	return document.Child(root, "type") != nil && document.Child(root, "kind") == nil && document.Child(root, "apiVersion") == nil
 }
@@ -62,7 +63,7 @@ func isKubernetes(root *yaml.Node) bool {
 	return group == Group
 }
 
-// universalNoise is what Kuma's server adds to the universal form.
+// universalNoise are the fields that Kuma's server adds to the universal form.
 var universalNoise = map[string]bool{"creationTime": true, "modificationTime": true, "kri": true, "status": true}
 
 func universal(root *yaml.Node, fault resource.ForeignFault) []*yaml.Node {
@@ -95,7 +96,7 @@ func kubernetes(root *yaml.Node, fault resource.ForeignFault) []*yaml.Node {
 	known := isTaken(f, "kind")
 	if version := document.TextOf(root, "apiVersion"); version != APIVersion {
 		f.Fault(document.Child(root, "apiVersion"), "apiVersion", "this version of Kuma's objects is not taken; known is "+APIVersion, version)
-		return nil // nobody knows what the rest means
+		return nil // the other fields may have another meaning
 	}
 	if !known {
 		return nil
@@ -120,8 +121,8 @@ func kubernetesPath(path string) string {
 	return document.MetadataPath(path)
 }
 
-// isTaken tells whether the kind, in the field of that name, is one that is
-// taken; others are faults.
+// isTaken reports whether the kind, in the named field, is supported, and a
+// fault if not.
 func isTaken(f *document.Frame, field string) bool {
 	n, word := document.Child(f.Root, field), document.TextOf(f.Root, field)
 	if slices.Contains(taken, word) {

@@ -7,9 +7,9 @@ import (
 	"penstock/routing/resource"
 )
 
-// refused are the fields of Kuma's targets that Penstock cannot honour, each
-// with why, and with what to do. To leave them out would route other
-// connections than Kuma does.
+// refused are fields of Kuma's targets that Penstock cannot honour, each with
+// the reason and what to do instead. Ignoring them would route other connections
+// than Kuma does.
 var refused = map[string]string{
 	"mesh":        "is not taken: Penstock is one mesh",
 	"namespace":   "is not taken: services have no namespaces here, give the name of the Service whole",
@@ -19,7 +19,7 @@ var refused = map[string]string{
 	"proxyTypes":  "is not taken: all sources are of one type here",
 }
 
-// kinds are those of Kuma's targets that Penstock does not have.
+// kinds are kinds of Kuma's targets that Penstock does not have.
 var kinds = map[string]string{
 	"Dataplane":            "Dataplane is not taken: choose sources by tags, with MeshSubset",
 	"MeshGateway":          "MeshGateway is not taken: a gateway here is a Listener, and MeshSubset chooses sources by its tags",
@@ -28,11 +28,15 @@ var kinds = map[string]string{
 	"MeshHTTPRoute":        "MeshHTTPRoute is not taken as a target: a route here is for sources and services",
 }
 
-// spec gives the spec without what is refused in it. All else is left as it
-// is, for decoding to tell of it.
+// spec returns the spec without refused fields. The rest is unchanged; decoding
+// reports its faults.
 func spec(f *document.Frame, n *yaml.Node) *yaml.Node {
 	if own := document.Child(n, "rollout"); own != nil {
-		f.Fault(own, "spec.rollout", "is Penstock's alone, and not taken of Kuma's documents: write the route as Penstock's, with kind, name and spec", nil)
+		f.Fault(
+			own, "spec.rollout",
+			"is Penstock's alone, and not taken of Kuma's documents: write the route as Penstock's, with kind, name and spec",
+			nil,
+		)
 	}
 	return within(n, "targetRef", func(n *yaml.Node) *yaml.Node {
 		return target(f, n, "spec.targetRef")
@@ -43,7 +47,7 @@ func spec(f *document.Frame, n *yaml.Node) *yaml.Node {
 	})
 }
 
-// refusedTo are fields of a destination that have no counterpart.
+// refusedTo are fields of a destination without an equivalent.
 var refusedTo = map[string]string{
 	"hostnames": "is not taken: it is for MeshGateway; here the names that lead to a service stand in the Listener",
 }
@@ -65,9 +69,11 @@ func destination(f *document.Frame, n *yaml.Node, path string) *yaml.Node {
 	})
 }
 
-// within gives a mapping in which the values of two keys are replaced. What is
-// no mapping stays as it is.
-func within(n *yaml.Node, key string, replace func(*yaml.Node) *yaml.Node, other string, replaceOther func(*yaml.Node) *yaml.Node) *yaml.Node {
+// within returns a mapping with the values of two keys replaced. Other nodes
+// are returned unchanged.
+func within(
+	n *yaml.Node, key string, replace func(*yaml.Node) *yaml.Node, other string, replaceOther func(*yaml.Node) *yaml.Node,
+) *yaml.Node {
 	if n == nil || n.Kind != yaml.MappingNode {
 		return n
 	}
@@ -86,7 +92,7 @@ func within(n *yaml.Node, key string, replace func(*yaml.Node) *yaml.Node, other
 	return &out
 }
 
-// each gives a list whose items are replaced.
+// each returns a list with all items replaced.
 func each(n *yaml.Node, path string, replace func(n *yaml.Node, path string) *yaml.Node) *yaml.Node {
 	if n.Kind != yaml.SequenceNode {
 		return n
@@ -99,8 +105,8 @@ func each(n *yaml.Node, path string, replace func(n *yaml.Node, path string) *ya
 	return &out
 }
 
-// target tells of what is refused in a targetRef or backendRef, and gives it
-// without that.
+// target reports the refused parts of a targetRef or backendRef, and returns it
+// without refused fields.
 func target(f *document.Frame, n *yaml.Node, path string) *yaml.Node {
 	if kind := document.Child(n, "kind"); kind != nil {
 		if why, no := kinds[kind.Value]; no {
@@ -110,8 +116,8 @@ func target(f *document.Frame, n *yaml.Node, path string) *yaml.Node {
 	return without(f, n, path, refused)
 }
 
-// without tells of the fields of a mapping that are refused, each with why, and
-// gives it without them.
+// without reports the refused fields of a mapping, each with its reason, and
+// returns the mapping without them.
 func without(f *document.Frame, n *yaml.Node, path string, refused map[string]string) *yaml.Node {
 	if n.Kind != yaml.MappingNode {
 		return n

@@ -12,8 +12,8 @@ import (
 	"penstock/routing/resource"
 )
 
-// Whatever SMI's documents hold: faults, or routes that are valid and have the
-// shape of a split.
+// Any document of SMI yields faults, or routes that are valid and have the shape
+// of a split.
 func FuzzDocuments(f *testing.F) {
 	files, err := filepath.Glob("../testdata/smi/*/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -52,7 +52,9 @@ func FuzzDocuments(f *testing.F) {
 			o.Labels[resource.LabelFormat] = resource.FormatSMI
 			to := o.Spec.(*resource.MeshTCPRoute).To[0]
 			refs := to.Rules[0].Default.BackendRefs
-			if len(refs) == 0 || slices.ContainsFunc(refs, func(b resource.BackendRef) bool { return b.Name == to.TargetRef.Name || b.Weight == nil }) {
+			if len(refs) == 0 || slices.ContainsFunc(refs, func(b resource.BackendRef) bool {
+				return b.Name == to.TargetRef.Name || b.Weight == nil
+			}) {
 				t.Fatalf("no split:\n%s", resource.EncodeYAML(*o))
 			}
 		}
@@ -60,6 +62,6 @@ func FuzzDocuments(f *testing.F) {
 	})
 }
 
-// converted tells routes that came as a TrafficSplit from those of Penstock's
-// that say so.
+// converted marks routes that came from a TrafficSplit, as opposed to Penstock's
+// own routes with the same label.
 const converted = "c4f1d6a2b85e9037"

@@ -1,4 +1,4 @@
-// Package smi takes the TrafficSplit of the Service Mesh Interface:
+// Package smi converts the TrafficSplit of the Service Mesh Interface:
 //
 //	apiVersion: split.smi-spec.io/v1alpha2
 //	kind: TrafficSplit
@@ -10,16 +10,15 @@
 //	  - {service: website-v2, weight: 10}
 //
 // It becomes a MeshTCPRoute of the same name, for all sources, from the root
-// service to the backends. Weights are relative whole numbers. Of v1alpha4 and
-// v1alpha3, which say the same, all is taken but matches: these are for
-// requests of HTTP, and to split everything instead would be another split.
-// v1alpha1 is refused, whose weights were quantities ("500m").
+// service to the backends. Weights are relative whole numbers. v1alpha3 and
+// v1alpha4 mean the same and are supported except for matches, which select HTTP
+// requests: to ignore them would split all connections. v1alpha1 is refused,
+// because its weights were quantities ("500m").
 //
-// SMI's splits are neither hierarchical nor self-referential (all versions say
-// so). A root among its own backends is refused, because that service is the
-// superset of which the split chooses; who means its own endpoints writes a
-// MeshTCPRoute, which may. Splits that lead to one another are looked at where
-// resources are checked together (resource.Set).
+// SMI's splits are neither hierarchical nor self-referential in any version. A
+// root among its own backends is refused, because the root is the superset that
+// the split selects from; a MeshTCPRoute may name the root's own endpoints.
+// Splits that lead to one another are checked with all resources (resource.Set).
 package smi
 
 import (
@@ -31,22 +30,22 @@ import (
 	"penstock/routing/resource"
 )
 
-// Group is that of TrafficSplit.
+// Group is the API group of TrafficSplit.
 const Group = "split.smi-spec.io"
 
-// APIVersions are those that are taken.
+// APIVersions returns the supported versions.
 func APIVersions() []string {
 	return []string{Group + "/v1alpha2", Group + "/v1alpha3", Group + "/v1alpha4"}
 }
 
 const kind = "TrafficSplit"
 
-// Foreign is SMI's format.
+// Foreign returns SMI's format.
 func Foreign() []resource.Foreign {
 	return []resource.Foreign{{Name: "SMI", Is: is, Convert: convert, Path: path, Kinds: map[string]string{"MeshTCPRoute": kind}}}
 }
 
-// is tells an object of any of SMI's groups.
+// is reports whether a document belongs to any of SMI's groups.
 func is(root *yaml.Node) bool {
 	group, _, _ := strings.Cut(document.TextOf(root, "apiVersion"), "/")
 	return strings.HasSuffix(group, ".smi-spec.io")
@@ -65,10 +64,14 @@ func convert(root *yaml.Node, fault resource.ForeignFault) []*yaml.Node {
 		f.Fault(at, "kind", "is not taken; of SMI's kinds "+kind+" of "+Group+" is"+resource.DidYouMean(word, []string{kind}), word)
 		return nil
 	case !known(version):
-		f.Fault(document.Child(root, "apiVersion"), "apiVersion", "this version of "+kind+" is not taken; known are "+strings.Join(APIVersions(), ", "), version)
+		f.Fault(
+			document.Child(root, "apiVersion"), "apiVersion",
+			"this version of "+kind+" is not taken; known are "+strings.Join(APIVersions(), ", "),
+			version,
+		)
 		return nil
 	}
-	// What is wrong with the split is told of the route that it becomes.
+	// Faults name the route, which Kinds converts back to the split.
 	f.Subject = strings.Replace(f.Subject, kind, "MeshTCPRoute", 1)
 	v := f.Fields(root, "", map[string]bool{"status": true}, "apiVersion", "kind", "metadata", "spec")
 	meta := f.Metadata(v["metadata"])
@@ -87,14 +90,18 @@ func known(version string) bool {
 	return false
 }
 
-// spec makes the spec of the route.
+// spec returns the spec of the route.
 func spec(f *document.Frame, n *yaml.Node) *yaml.Node {
 	if n == nil || n.Kind != yaml.MappingNode {
-		return n // told when it is decoded
+		return n // decoding reports it
 	}
 	v := f.Fields(n, "spec", nil, "service", "backends", "matches")
 	if at := v["matches"]; at != nil {
-		f.Fault(at, "spec.matches", "is not taken: it chooses requests of HTTP, and a split here is of connections; leave it out to split all of them", nil)
+		f.Fault(
+			at, "spec.matches",
+			"is not taken: it chooses requests of HTTP, and a split here is of connections; leave it out to split all of them",
+			nil,
+		)
 	}
 	target := document.NewMapping(n)
 	target.Put(n, "kind", document.Text(n, "MeshService"))
@@ -128,7 +135,7 @@ func spec(f *document.Frame, n *yaml.Node) *yaml.Node {
 
 func backend(f *document.Frame, n *yaml.Node, path, root string) *yaml.Node {
 	if n.Kind != yaml.MappingNode {
-		return n // told when it is decoded
+		return n // decoding reports it
 	}
 	v := f.Fields(n, path, nil, "service", "weight")
 	out := document.NewMapping(n)
@@ -136,7 +143,12 @@ func backend(f *document.Frame, n *yaml.Node, path, root string) *yaml.Node {
 	if service := v["service"]; service != nil {
 		out.Put(service, "name", service)
 		if service.Value == root && root != "" {
-			f.Fault(service, path+".service", "is the root of the split itself, which SMI does not allow: name a Service that has the endpoints that stay, or write a MeshTCPRoute", root)
+			f.Fault(
+				service, path+".service",
+				"is the root of the split itself, which SMI does not allow: "+
+					"name a Service that has the endpoints that stay, or write a MeshTCPRoute",
+				root,
+			)
 		}
 	}
 	if weight := v["weight"]; weight != nil {
@@ -147,7 +159,7 @@ func backend(f *document.Frame, n *yaml.Node, path, root string) *yaml.Node {
 	return out.Node
 }
 
-// path gives the split's path for that of the route.
+// path converts a path of the route to the split's path.
 func path(path string) string {
 	const to, refs = "spec.to[0].targetRef.name", "spec.to[0].rules[0].default.backendRefs"
 	if path == to {

@@ -1,5 +1,5 @@
-// Package manual holds the comments of resources' fields against their tags:
-// the comments are what users read. It is for tests.
+// Package manual checks the comments of resources' fields, which are the users'
+// manual, against the fields' tags. It is for tests.
 package manual
 
 import (
@@ -22,7 +22,7 @@ type Field struct {
 var saysDefault = regexp.MustCompile(`Default (?:is )?"?([^\s,";]+?)"?(?:[,.;]? |[,.;]?$)`)
 
 // Check fails unless each field, of structs of the package under test, has a
-// comment, and that tells the default, the words and the bounds of its tags.
+// comment that gives the default, words and bounds of its tags.
 func Check(t *testing.T, fields []Field) {
 	t.Helper()
 	comments := comments(t)
