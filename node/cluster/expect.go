@@ -66,18 +66,18 @@ type expecting struct {
 	told  logOnce
 
 	mu        sync.Mutex
-	pledged   string    // ID of the node that it is pledged to; "": none
-	pledgedAt time.Time // when it made the pledge
-	toldAt    time.Time // when it last answered that node
-	views     map[string]asked // by node ID; at most maxPeers
-	addrs     []string // to query in addition to Config.Join; at most maxPeers
-	formed    string   // the ID of the cluster that it has begun; "": none
-	bound     *bootstrapping // has the charter that it is bound to; nil: none
+	pledged   string                 // ID of the node that it is pledged to; "": none
+	pledgedAt time.Time              // when it made the pledge
+	toldAt    time.Time              // when it last answered that node
+	views     map[string]asked       // by node ID; at most maxPeers
+	addrs     []string               // to query in addition to Config.Join; at most maxPeers
+	formed    string                 // the ID of the cluster that it has begun; "": none
+	bound     *bootstrapping         // has the charter that it is bound to; nil: none
 	joining   bool                   // the last decision was to join a cluster
 	boundAt   time.Time              // when it was bound, or this process loaded the charter
 	renounced []membership.Renounced // at most membership.MaxRenounced
-	fatal     error         // ends expect
-	wake      chan struct{} // capacity 1
+	fatal     error                  // ends expect
+	wake      chan struct{}          // capacity 1
 }
 
 // asked is a view with the time at which it was requested.
