@@ -74,7 +74,8 @@ func saveRenounced(dir string, all []membership.Renounced) error {
 	return writeFile(filepath.Join(dir, renouncedFile), data)
 }
 
-// restore reads the charter that an earlier process of this node was bound to.
+// restore reads the charters that earlier processes of this node renounced, and
+// the one that it is bound to.
 func (f *expecting) restore() error {
 	var err error
 	if f.renounced, err = loadRenounced(f.c.cfg.Dir); err != nil {

@@ -322,8 +322,8 @@ func some(names []string) string {
 	return text
 }
 
-// connServers holds the server for the requests on the cluster port: at first
-// that of a node that is forming a cluster, then the node's own.
+// connServers holds the server for the requests on the cluster port: first the
+// one that forms a cluster, if any, then the node's own.
 type connServers struct {
 	mu     sync.Mutex
 	server *admin.Server
@@ -405,7 +405,7 @@ func (c *Cluster) principal(nodeID string) admin.Principal {
 	return p
 }
 
-// departed reports whether a node has left or was removed, and votes no longer.
+// departed reports whether a node has left or was removed, and no longer votes.
 // While it votes, the remaining voters may need its agreement to go on without
 // it.
 func (c *Cluster) departed(nodeID string) bool {

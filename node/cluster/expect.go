@@ -105,8 +105,8 @@ func (c *Cluster) expect(ctx context.Context) error {
 	f.reportWaiting()
 	for answers := false; ; {
 		// An earlier process of this node may have made a pledge. This one does
-		// not answer until no node acts on that pledge any more; a node that is
-		// bound to a charter is past pledges.
+		// not answer until no node acts on that pledge any more. Once a node is
+		// bound to a charter, its pledge does not matter.
 		if !answers && (c.fresh || f.bound != nil || time.Since(c.opened) > membership.ActWithin) {
 			answers = true
 			stop = f.serve()
@@ -210,7 +210,8 @@ func (f *expecting) answer(ctx context.Context, req *FormRequest) (*FormResult, 
 	return res, nil
 }
 
-// addAddresses notes the addresses of further nodes. The caller holds f.mu.
+// addAddresses adds the addresses of further nodes to addrs. The caller holds
+// f.mu.
 func (f *expecting) addAddresses(v FormView) {
 	for _, a := range append([]string{v.Addr}, v.Addrs...) {
 		known := slices.Contains(f.addrs, a) || slices.Contains(f.c.cfg.Join, a) || a == f.c.Address()

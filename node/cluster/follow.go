@@ -199,9 +199,9 @@ func (r *renewal) keep(c *Cluster) {
 }
 
 // renew gets the next certificate from the leader. If the current one is not
-// valid now, no node accepts it, and if all nodes were off for long there is
-// never a leader; so this node signs the next one itself, since every node can
-// open the CA.
+// valid now, no other node accepts it; if that holds for all nodes, none can be
+// elected leader. So this node then signs the next certificate itself: every
+// node can open the CA.
 func (c *Cluster) renew(ctx context.Context) error {
 	id := c.id.Load()
 	csr, err := id.Request()

@@ -147,9 +147,9 @@ func (n Candidate) record(joined time.Time, csr trust.Request, ca *trust.CA) Rec
 	}.onto(Record{Format: recordFormat, ID: n.ID, Name: n.Name, Joined: joined, Key: hex.EncodeToString(csr.KeyDigest[:])})
 }
 
-// freeName makes sure that no other member holds a node's name. A holder that
-// is gone gives it up, by the op that freeName returns: its machine was set up
-// anew.
+// freeName makes sure that no other member holds a node's name. If the holder
+// is gone, its machine was set up anew, and freeName returns the op that ends
+// its membership.
 func (c *Cluster) freeName(ctx context.Context, view consensus.Snapshot, next Record) ([]consensus.Op, error) {
 	holder, taken := holderOf(records(view), next.Name, next.ID)
 	if !taken {
@@ -174,8 +174,8 @@ func (c *Cluster) answers(ctx context.Context, id string) bool {
 	return err == nil
 }
 
-// where queries the node with that ID, at some addresses, for the process that
-// it is.
+// where queries the node with that ID, at the first of the addresses that
+// answers, for its current process.
 func (c *Cluster) where(ctx context.Context, id string, addrs []string) (*whereResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, rpcTimeout/2)
 	defer cancel()

@@ -109,8 +109,8 @@ func (c *Cluster) untilLed(ctx context.Context, try func(ctx context.Context, le
 // request's outcome is unknown.
 const lateAnswer = time.Second
 
-// whileLed calls try, and cancels it when that leader has been replaced for
-// lateAnswer.
+// whileLed calls try, and cancels it lateAnswer after another node has replaced
+// that leader.
 func (c *Cluster) whileLed(ctx context.Context, leader string, try func(ctx context.Context, leader string) error) error {
 	if leader == c.ID() {
 		return try(ctx, leader) // the store reports the outcome

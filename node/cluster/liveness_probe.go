@@ -80,7 +80,8 @@ func (c *Cluster) ProbeLiveness(ctx context.Context) {
 	p.round = nil
 }
 
-// probeAll probes the voters, and the non-voters that are up, all at once.
+// probeAll probes the voters, and the non-voters that are up, maxProbed at
+// most, all at once.
 func (c *Cluster) probeAll() map[string]probeResult {
 	list := slices.DeleteFunc(c.Members(), func(m Member) bool { return m.Self || !m.Up() && m.Role == RoleNonVoter })
 	slices.SortStableFunc(list, func(a, b Member) int { return rank(a) - rank(b) })
