@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Peer is where another node is.
+// Peer is another node with its addresses.
 type Peer struct {
 	ID      string `json:"id"`
 	Name    string `json:"name"`
@@ -25,26 +25,32 @@ type Peer struct {
 // maxPeers bounds the peers that are kept or taken from another node.
 const maxPeers = 256
 
-// peersFile is the name of the file that peers are remembered in.
+// peersFile is the file of the remembered peers.
 const peersFile = "peers.json"
 
-// addressBook is what a node has heard of where others are, besides gossip and the
-// records in the store: what they announced to it, and what it remembered
-// from before it was started.
+// addressBook holds what this node has learned about other nodes' addresses,
+// apart from gossip and the records in the store: their announcements, the
+// reports of third nodes, and the peers remembered from before the start.
 type addressBook struct {
 	path string // of the file
 
 	mu            sync.Mutex
-	announced     map[string]Peer // by ID; at most maxPeers
+	announced     map[string]Peer // by ID: announced by the node itself; at most maxPeers
 	lastAnnounced map[string]word // by ID, as announced
-	reported      map[string]Peer // by ID: what others said of a node; at most maxPeers
-	remembered    map[string]Peer // by ID; what the file holds
+	reported      map[string]Peer // by ID: reported by other nodes; at most maxPeers
+	remembered    map[string]Peer // by ID: the content of the file
 }
 
-// openAddressBook reads what was remembered. A file that cannot be read is none:
-// nothing in it is needed for more than to be quick.
+// openAddressBook reads the remembered peers. If the file cannot be read, it
+// returns an empty book with the error: the file only speeds things up.
 func openAddressBook(dir string) (*addressBook, error) {
-	b := &addressBook{path: filepath.Join(dir, peersFile), announced: map[string]Peer{}, lastAnnounced: map[string]word{}, reported: map[string]Peer{}, remembered: map[string]Peer{}}
+	b := &addressBook{
+		path:          filepath.Join(dir, peersFile),
+		announced:     map[string]Peer{},
+		lastAnnounced: map[string]word{},
+		reported:      map[string]Peer{},
+		remembered:    map[string]Peer{},
+	}
 	data, err := os.ReadFile(b.path)
 	if errors.Is(err, os.ErrNotExist) {
 		return b, nil
@@ -64,29 +70,31 @@ func openAddressBook(dir string) (*addressBook, error) {
 	return b, nil
 }
 
-// valid tells whether a peer can be dialled.
+// valid reports whether the peer can be dialled and its fields are of bounded
+// length.
 func (p Peer) valid() bool {
 	return p.ID != "" && len(p.ID) <= 64 && len(p.Name) <= 253 && validAddress(p.Cluster) && (p.Gossip == "" || validAddress(p.Gossip))
 }
 
-// validAddress tells whether a is host:port with both and of bounded length.
+// validAddress reports whether a is host:port with both and of bounded length.
 func validAddress(a string) bool {
 	host, port, err := net.SplitHostPort(a)
 	return err == nil && host != "" && port != "" && port != "0" && len(a) <= 300
 }
 
-// word is when a node was last heard of directly, and which process that was.
+// word is the time of a node's last announcement and the process that sent it.
 type word struct {
 	instance string
 	at       time.Time
 }
 
-// freshWord is how long a node's own word counts more than gossip that has
-// seen only its former process: gossip believes a node at another address
-// half a minute after it was seen to be gone.
+// freshWord is how long a node's own announcement outranks gossip that has seen
+// only its former process: gossip accepts a node at another address half a
+// minute after it saw the node gone.
 const freshWord = 40 * time.Second
 
-// announce notes where a node says that it is, and tells whether that is news.
+// announce records where a node announces itself, and reports whether that is
+// new.
 func (b *addressBook) announce(p Peer, instance string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -97,8 +105,8 @@ func (b *addressBook) announce(p Peer, instance string) bool {
 	return news
 }
 
-// announcedByOther tells whether a node has given word of itself lately by another
-// process than the one that gossip knows.
+// announcedByOther reports whether a node has announced itself within freshWord
+// from a process other than instance, the one that gossip knows.
 func (b *addressBook) announcedByOther(id, instance string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -106,7 +114,8 @@ func (b *addressBook) announcedByOther(id, instance string) bool {
 	return ok && w.instance != instance && time.Since(w.at) < freshWord
 }
 
-// addReported notes where another node says that one is.
+// addReported records where a third node reports a node to be, and reports
+// whether that is new.
 func (b *addressBook) addReported(p Peer) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -122,7 +131,7 @@ func note(in map[string]Peer, p Peer) bool {
 	return old != p
 }
 
-// remove drops what is known of a node.
+// remove deletes what a node announced and what others reported about it.
 func (b *addressBook) remove(id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -131,7 +140,7 @@ func (b *addressBook) remove(id string) {
 	delete(b.reported, id)
 }
 
-// lookup lists what is known of a node, the surest first.
+// lookup lists the known addresses of a node, the most reliable first.
 func (b *addressBook) lookup(id string) (list []Peer) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -143,7 +152,7 @@ func (b *addressBook) lookup(id string) (list []Peer) {
 	return list
 }
 
-// all lists the peers known, each as it is known most surely.
+// all lists the known peers by ID, each with its most reliable addresses.
 func (b *addressBook) all() []Peer {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -153,7 +162,7 @@ func (b *addressBook) all() []Peer {
 	return slices.SortedFunc(maps.Values(both), func(x, y Peer) int { return cmp.Compare(x.ID, y.ID) })
 }
 
-// remember writes the peers to the file, unless it has them.
+// remember writes the peers to the file, unless it holds them already.
 func (b *addressBook) remember(peers []Peer) error {
 	next := map[string]Peer{}
 	for _, p := range peers {
@@ -178,8 +187,7 @@ func (b *addressBook) remember(peers []Peer) error {
 	return nil
 }
 
-// writeFile replaces a file so that there is the old one or the new one,
-// whatever happens, for its owner alone.
+// writeFile replaces a file atomically and durably. Only its owner can read it.
 func writeFile(path string, data []byte) error {
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-*") // 0600
@@ -197,7 +205,7 @@ func writeFile(path string, data []byte) error {
 	return syncDir(dir)
 }
 
-// removeFile removes a file for good; one that is not there is none.
+// removeFile removes a file durably. A missing file is no error.
 func removeFile(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err

@@ -15,8 +15,8 @@ import (
 	"penstock/node/trust"
 )
 
-// spread is how many nodes are told at once, and at most in one go, by one
-// that knows of no leader.
+// A node without a leader announces itself to spreadTo known nodes at most, and
+// to spreadAtOnce of them at the same time.
 const (
 	spreadAtOnce = 8
 	spreadTo     = 64
@@ -25,7 +25,7 @@ const (
 // rpcTimeout bounds a small request between nodes.
 const rpcTimeout = 2 * time.Second
 
-// announcement is what this node says of itself.
+// announcement returns what this node publishes about itself.
 func (c *Cluster) announcement() Announcement {
 	id := c.id.Load()
 	c.mu.Lock()
@@ -43,14 +43,14 @@ func (c *Cluster) keyDigest() string {
 	return hex.EncodeToString(d[:])
 }
 
-// announce tells the leader where this node is whenever that or the leader is
-// another, and now and then. While there is no leader it tells everybody: they
-// need it to elect one.
+// announce sends this node's announcement to the leader: when either changes,
+// and every Timing.Announce. Without a leader it sends the announcement to all
+// known nodes, which need the address to elect one.
 func (c *Cluster) announce() {
 	ticker := time.NewTicker(c.cfg.Timing.Tick)
 	defer ticker.Stop()
-	var said Announcement // what was last taken
-	var to string         // the leader that took it
+	var said Announcement // the last one that was sent
+	var to string         // the leader that took it; "": it went to all
 	var at time.Time
 	news := false
 	for {
@@ -60,7 +60,7 @@ func (c *Cluster) announce() {
 		case said == a && leader != "" && to == leader && time.Since(at) < c.cfg.Timing.Announce:
 		case self:
 			said, to, at = a, leader, time.Now()
-			poke(c.leading) // the leader looks after its own record
+			poke(c.leading) // ownRecord, a duty of the leader, does the rest
 		case leader != "" && c.announceTo(c.ctx, leader, a) == nil:
 			said, to, at = a, leader, time.Now()
 		case said != a || news || time.Since(at) > 5*c.cfg.Timing.Tick:
@@ -78,7 +78,7 @@ func (c *Cluster) announce() {
 	}
 }
 
-// announceTo announces to one node of an ID.
+// announceTo sends an announcement to the node with that ID.
 func (c *Cluster) announceTo(ctx context.Context, id string, a Announcement) error {
 	ctx, cancel := context.WithTimeout(ctx, rpcTimeout)
 	defer cancel()
@@ -100,13 +100,13 @@ func (c *Cluster) announceVia(ctx context.Context, client *admin.Client, a Annou
 	return nil
 }
 
-// errRemovedFrom says what to do after ErrRemoved.
+// errRemovedFrom is ErrRemoved with advice for the operator.
 var errRemovedFrom = fmt.Errorf("%w: to take this machine in again, start with an empty data folder and join", ErrRemoved)
 
-// applyAnnounceResult takes what another node says in answer to an announcement.
+// applyAnnounceResult acts on another node's answer to an announcement.
 func (c *Cluster) applyAnnounceResult(res *AnnounceResult, a Announcement) {
 	switch {
-	case res.Removed && c.leaving.Load(): // as it wants
+	case res.Removed && c.leaving.Load(): // as requested
 	case res.Removed:
 		if err := c.markLeft("the cluster removed it"); err != nil {
 			c.log.Warn("data folder", "error", err)
@@ -131,8 +131,8 @@ func (c *Cluster) applyAnnounceResult(res *AnnounceResult, a Announcement) {
 	}
 }
 
-// spread announces to all nodes that are known, and to the places that the
-// settings name.
+// spread sends an announcement to all known nodes and to the addresses of
+// --join.
 func (c *Cluster) spread(a Announcement) {
 	var all sync.WaitGroup
 	places := make(chan struct{}, spreadAtOnce)
@@ -171,8 +171,8 @@ func (c *Cluster) spread(a Announcement) {
 	all.Wait()
 }
 
-// known lists the other nodes with the best address that is known of each:
-// members first, then who is only remembered.
+// known lists the other nodes, each with its likeliest address: members first,
+// then peers that are only in the address book.
 func (c *Cluster) known() []Peer {
 	seen := map[string]bool{c.ID(): true}
 	var list []Peer
@@ -196,9 +196,10 @@ func (c *Cluster) known() []Peer {
 	return list
 }
 
-// addresses lists where the node of an ID may be, the likeliest first: what
-// gossip says, what it announced, what others said, its record, what is
-// remembered.
+// addresses lists where the node with that ID may be, the likeliest first: the
+// address in gossip if gossip reaches it, then those that it announced, that
+// others reported and that are remembered, then its record, then gossip's last
+// address.
 func (c *Cluster) addresses(id string) []string {
 	if id == c.ID() {
 		return []string{c.cfg.Listener.Addr().String()}
@@ -225,7 +226,8 @@ func (c *Cluster) addresses(id string) []string {
 	return list
 }
 
-// handleAnnounce takes where another node says that it is.
+// handleAnnounce records another node's announcement. The leader updates the
+// node's record with it; any other node relays it to the leader.
 func (c *Cluster) handleAnnounce(ctx context.Context, a *Announcement) (*AnnounceResult, error) {
 	caller := admin.Caller(ctx)
 	if cs := admin.TLS(ctx); caller.Role != admin.RoleNode && cs != nil {
@@ -243,7 +245,7 @@ func (c *Cluster) handleAnnounce(ctx context.Context, a *Announcement) (*Announc
 	}
 	c.met.Store(true)
 	if c.addressBook.announce(a.peer(), a.Last.Instance) {
-		c.pool.Drop(a.ID) // dialled anew, where it is now
+		c.pool.Drop(a.ID) // the next dial uses the new address
 		poke(c.announcing)
 	}
 	leader, _, self := c.Leader()
@@ -264,7 +266,8 @@ func (c *Cluster) handleAnnounce(ctx context.Context, a *Announcement) (*Announc
 	return res, nil
 }
 
-// removed is the answer to a node that is no member any more and votes no more.
+// removed is the answer to a node that is no longer a member and no longer
+// votes.
 func (c *Cluster) removed() *AnnounceResult {
 	res := &AnnounceResult{Removed: true}
 	servers, _ := c.servers()
@@ -276,16 +279,16 @@ func (c *Cluster) removed() *AnnounceResult {
 	return res
 }
 
-// maxWord bounds what else a node says of itself, in bytes: it is kept in the
-// node's record.
+// maxWord bounds each further text in an announcement, in bytes: the node's
+// record keeps them.
 const maxWord = 300
 
 func short(words ...string) bool {
 	return !slices.ContainsFunc(words, func(w string) bool { return len(w) > maxWord })
 }
 
-// relay passes an announcement on to the leader. That it fails is no matter:
-// the node will tell the leader itself when it has heard of it.
+// relay forwards an announcement to the leader. A failure does not matter: the
+// node sends it again once it knows the leader.
 func (c *Cluster) relay(ctx context.Context, leader string, a Announcement, res *AnnounceResult) {
 	ctx, cancel := context.WithTimeout(ctx, rpcTimeout/2)
 	defer cancel()
@@ -299,7 +302,7 @@ func (c *Cluster) relay(ctx context.Context, leader string, a Announcement, res 
 	}
 }
 
-// takeAnnouncement brings a node's record up to date, on the leader.
+// takeAnnouncement updates the record of the announced node, on the leader.
 func (c *Cluster) takeAnnouncement(ctx context.Context, a Announcement, res *AnnounceResult) error {
 	c.admitting.Lock()
 	defer c.admitting.Unlock()
@@ -308,8 +311,8 @@ func (c *Cluster) takeAnnouncement(ctx context.Context, a Announcement, res *Ann
 		r, ok := record(view, a.ID)
 		switch {
 		case !ok:
-			// Whoever is taken in has a record before a certificate. This one
-			// left so long ago that its record is gone.
+			// The record precedes the certificate, so this node left so long
+			// ago that its record was deleted.
 			if view, err := c.current(ctx); err == nil {
 				_, known := record(view, a.ID)
 				res.Removed = !known
@@ -331,7 +334,7 @@ func (c *Cluster) takeAnnouncement(ctx context.Context, a Announcement, res *Ann
 			}
 		}
 		if a.Relayed {
-			a.Level = max(a.Level, r.Level) // a node of the first release passes none on
+			a.Level = max(a.Level, r.Level) // a relay of the first release drops the level
 		}
 		next := a.onto(r)
 		next.Name = cmp.Or(a.Name, r.Name)
@@ -347,19 +350,21 @@ func (c *Cluster) takeAnnouncement(ctx context.Context, a Announcement, res *Ann
 		if !errors.Is(err, consensus.ErrVersion) {
 			return err
 		}
-		if view, err = c.current(ctx); err != nil { // it has changed meanwhile
+		if view, err = c.current(ctx); err != nil { // the record has changed since
 			return err
 		}
 	}
 }
 
-// putRecord puts a record, on condition that it is as it was in the view.
+// putRecord writes a record, on condition that it has not changed since the
+// snapshot.
 func (c *Cluster) putRecord(view consensus.Snapshot, r Record) consensus.Op {
 	e, _ := view.Get(keyNode(r.ID))
 	return consensus.Op{Key: keyNode(r.ID), Value: marshal(r), IfVersion: &e.Version}
 }
 
-// holderOf finds the member that has a name, other than the node of the ID.
+// holderOf finds the member that has a name, apart from the node with the ID
+// but.
 func holderOf(nodes []Record, name, but string) (Record, bool) {
 	for _, r := range nodes {
 		if r.member() && r.Name == name && r.ID != but {

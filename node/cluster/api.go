@@ -2,17 +2,19 @@ package cluster
 
 import "penstock/node/trust"
 
-// What travels between nodes. The methods that users see are in package admin.
+// This file has the messages between nodes. Package admin has the methods for
+// users.
 
-// The methods that only nodes call, besides those of package admin.
+// Methods that only nodes call, in addition to those of package admin.
 const (
-	// methodAdmit: admitRequest -> admitResult. A node that has checked a
-	// joining node's token asks the leader to take that node in.
+	// methodAdmit: admitRequest -> admitResult. A node that has verified a
+	// joining node's token has the leader admit that node.
 	methodAdmit = "cluster.admit"
-	// methodWhere: whereRequest -> whereResult. Who is there?
+	// methodWhere: whereRequest -> whereResult. It tells where a node is and
+	// which process runs as it.
 	methodWhere = "cluster.where"
-	// methodDepart: departRequest -> Empty. A node that leaves asks the
-	// leader to take it out.
+	// methodDepart: departRequest -> Empty. A node that leaves has the leader
+	// take it out.
 	methodDepart = "cluster.depart"
 )
 
@@ -25,39 +27,39 @@ type Candidate struct {
 	HTTP    string `json:"http"`
 	Zone    string `json:"zone,omitempty"`
 	Version string `json:"version"`
-	Level   int    `json:"level,omitempty"` // Record's
-	// Last is the life of the data folder that asks.
+	Level   int    `json:"level,omitempty"` // see Record.Level
+	// Last is the incarnation of the data folder that joins.
 	Last trust.Incarnation `json:"last"`
-	// CSR asks for the node's certificate (PKCS #10, DER).
+	// CSR is the request for the node's certificate (PKCS #10, DER).
 	CSR []byte `json:"csr"`
 }
 
-// JoinRequest asks any node of a cluster to become a member.
+// JoinRequest asks any node of a cluster to admit the sender as a member.
 type JoinRequest struct {
 	TokenID string `json:"tokenID"`
-	// Proof shows that the sender knows the token's secret, on this
-	// connection alone.
+	// Proof proves that the sender knows the token's secret, and is valid on
+	// this connection alone.
 	Proof []byte    `json:"proof"`
 	Node  Candidate `json:"node"`
 }
 
-// JoinResult makes a node a member. It goes only to who has proven to know a
-// token.
+// JoinResult makes a node a member. It is sent only to a node that has proven
+// that it knows a token.
 type JoinResult struct {
-	// Proof shows the same of the answering node.
+	// Proof proves that the answering node knows the token.
 	Proof   []byte `json:"proof"`
 	Cluster string `json:"cluster"` // the ID
-	// CAs, the certificates that nodes' come from, and the node's own, DER.
+	// CAs are the CA certificates, Certificate is the node's own; DER.
 	CAs         [][]byte `json:"cas"`
 	Certificate []byte   `json:"certificate"`
-	// Keyring is what secrets in the store are sealed with.
+	// Keyring seals the secrets in the store.
 	Keyring []byte `json:"keyring"`
-	// Gossip has the gossip keys, the one in use first.
+	// Gossip holds the gossip keys, the one in use first.
 	Gossip [][]byte `json:"gossip"`
 	Peers  []Peer   `json:"peers"`
 }
 
-// admitRequest is a candidate whose token is good.
+// admitRequest is a candidate whose token has been verified.
 type admitRequest struct {
 	Node  Candidate `json:"node"`
 	Token string    `json:"token"` // the name, for the log
@@ -71,7 +73,7 @@ type admitResult struct {
 	Peers       []Peer   `json:"peers"`
 }
 
-// Announcement says where a node is and what it acts on.
+// Announcement says where a node is and which CAs and gossip keys it acts on.
 type Announcement struct {
 	ID      string `json:"id"`
 	Name    string `json:"name"`
@@ -80,13 +82,13 @@ type Announcement struct {
 	HTTP    string `json:"http"`
 	Zone    string `json:"zone,omitempty"`
 	Version string `json:"version"`
-	Level   int    `json:"level,omitempty"` // Record's
-	// Last is the life of the data folder.
+	Level   int    `json:"level,omitempty"` // see Record.Level
+	// Last is the incarnation of the data folder.
 	Last trust.Incarnation `json:"last"`
-	// Trust and Issuer are Record's.
+	// Trust and Issuer are those of Record.
 	Trust  uint64 `json:"trust"`
 	Issuer string `json:"issuer"`
-	// Relayed: it comes from another node than it tells of.
+	// Relayed: the sender is not the announced node.
 	Relayed bool `json:"relayed,omitempty"`
 }
 
@@ -94,7 +96,8 @@ func (a Announcement) peer() Peer {
 	return Peer{ID: a.ID, Name: a.Name, Cluster: a.Cluster, Gossip: a.Gossip}
 }
 
-// onto is a record with what was announced. The name stays: it has to be free.
+// onto returns the record updated with the announcement. The name stays: it has
+// to be free.
 func (a Announcement) onto(r Record) Record {
 	r.Cluster, r.HTTP, r.Zone, r.Version = a.Cluster, a.HTTP, a.Zone, a.Version
 	if a.Gossip != "" {
@@ -104,42 +107,42 @@ func (a Announcement) onto(r Record) Record {
 	return r
 }
 
-// AnnounceResult is what the other side knows.
+// AnnounceResult is the answer to an announcement.
 type AnnounceResult struct {
-	// Removed: the sender is no member any more.
+	// Removed: the announced node is no longer a member.
 	Removed bool `json:"removed,omitempty"`
-	// Voters, with Removed, are the IDs of those that vote without the sender.
+	// Voters, with Removed, are the IDs of the voters that remain.
 	Voters []string `json:"voters,omitempty"`
-	// Copied, when not empty, says where the node runs that the sender is a
-	// copy of.
+	// Copied, if not empty, says why the announced node counts as a copy: where
+	// the original runs, or which start it repeats.
 	Copied string `json:"copied,omitempty"`
-	// Name is the one that the cluster knows the sender by; "": not said.
+	// Name is the announced node's name in the cluster; "": not said.
 	Name string `json:"name,omitempty"`
-	// Leader is the ID of the leader, "" where it is not known.
+	// Leader is the ID of the leader; "" if none is known.
 	Leader string `json:"leader,omitempty"`
-	// Clock is the leader's, in milliseconds since 1970; 0: it is not the
-	// leader that answers, or one of a version that does not say.
+	// Clock is the leader's time, in milliseconds since 1970; 0 if the answer
+	// is not from the leader, or from a version that does not send it.
 	Clock int64  `json:"clock,omitempty"`
 	Peers []Peer `json:"peers"`
 }
 
-// RenewRequest asks the leader for the caller's next certificate.
+// RenewRequest requests the caller's next certificate from the leader.
 type RenewRequest struct {
 	CSR []byte `json:"csr"`
 }
 
-// RenewResult is the next certificate with the CAs of now.
+// RenewResult is the next certificate with the current CAs.
 type RenewResult struct {
 	CAs         [][]byte `json:"cas"`
 	Certificate []byte   `json:"certificate"`
 }
 
-// whereRequest asks what a node knows of an ID; "": of itself.
+// whereRequest names the node to locate by ID; "": the node that answers.
 type whereRequest struct {
 	ID string `json:"id,omitempty"`
 }
 
-// whereResult is where that node is.
+// whereResult is what the answering node knows about that node.
 type whereResult struct {
 	Peer Peer              `json:"peer"`
 	Last trust.Incarnation `json:"last"` // zero: not known

@@ -17,15 +17,15 @@ import (
 )
 
 // foundingFile holds the secrets of a cluster from when they are minted until
-// they stand in its store.
+// its store has them.
 const foundingFile = "founding.json"
 
-// charterFormat is the format of a founding with a charter: a build that knows
-// nothing of charters must not begin that cluster alone.
+// charterFormat is the format of a founding with a charter: a build without
+// support for charters must not begin that cluster alone.
 const charterFormat = 2
 
-// bootstrapping is a cluster that is being founded. Without a charter nobody else
-// has heard of it.
+// bootstrapping is a cluster that is being founded. Without a charter no other
+// node has heard of it.
 type bootstrapping struct {
 	Format int    `json:"format"`
 	CA     []byte `json:"ca"` // trust.CA.Marshal
@@ -33,16 +33,16 @@ type bootstrapping struct {
 	// Token is the text of the first token that nodes join with.
 	Token string `json:"token"`
 
-	// The rest is of a cluster that N nodes of --expect begin together.
+	// The rest is set if N nodes of --expect begin the cluster together.
 
 	Keyring []byte `json:"keyring,omitempty"` // trust.Keyring.Marshal
-	// Certificate is the own one, DER.
+	// Certificate is this node's own, DER.
 	Certificate []byte              `json:"certificate,omitempty"`
 	Charter     *membership.Charter `json:"charter,omitempty"`
 	Members     []Candidate         `json:"members,omitempty"` // by ID
 }
 
-// save writes the founding down.
+// save writes the founding to the data folder.
 func (m *bootstrapping) save(dir string) error {
 	data, err := json.Marshal(m)
 	if err != nil {
@@ -51,22 +51,21 @@ func (m *bootstrapping) save(dir string) error {
 	return writeFile(filepath.Join(dir, foundingFile), data)
 }
 
-// expectName is what the token of --expect is called.
+// expectName is the name of the token of --expect.
 const expectName = "expect"
 
-// firstTTL is how long the first token can be joined with.
+// firstTTL is how long the first token is valid.
 const firstTTL = 24 * time.Hour
 
-// bootstrap founds a cluster of this node alone. With a token of --expect, others
-// join with that one; else a token is made.
+// bootstrap founds a cluster of this node alone. Others join with the token of
+// --expect if there is one, else with a token that is minted.
 //
-// N nodes that found one together do so by a charter (charter.go).
+// N nodes that found a cluster together use a charter (charter.go).
 //
-// First the secrets are written where only this node finds them, then the
-// identity, then the log begins, then all of it is one batch, then the file
-// goes. A node that is killed between two of these goes on from the last: as
-// long as the identity does not stand, everything is minted anew; afterwards
-// the file says that there is something to finish.
+// First the secrets are written to foundingFile, then the identity, then the
+// log begins, then one batch holds all first entries, then the file is removed.
+// A node that is killed between two steps resumes: without an identity it mints
+// everything anew; with one, the file says what to finish.
 func (c *Cluster) bootstrap(ctx context.Context, expect trust.Token) error {
 	if err := c.unbound(); err != nil {
 		return err
@@ -89,18 +88,19 @@ func (c *Cluster) bootstrap(ctx context.Context, expect trust.Token) error {
 	return c.finish(ctx, f, nil)
 }
 
-// unbound refuses to found another cluster than the one that this node has
-// told others that it begins with them.
+// unbound returns an error if this node has confirmed a charter: it must not
+// found another cluster.
 func (c *Cluster) unbound() error {
 	made, err := loadBootstrapping(c.cfg.Dir)
 	if err != nil || made == nil || made.Charter == nil {
 		return err
 	}
-	return fmt.Errorf("%w: this node is about to begin a cluster with %s: start it with --expect as before, or with an empty data folder", ErrExpect, some(made.names(made.Charter.Members)))
+	return fmt.Errorf("%w: this node is about to begin a cluster with %s: start it with --expect as before, or with an empty data folder",
+		ErrExpect, some(made.names(made.Charter.Members)))
 }
 
-// mint makes a cluster's secrets. Without a token of --expect it makes one
-// that nodes join with.
+// mint makes a cluster's secrets. Without a token of --expect it also makes a
+// join token.
 func (c *Cluster) mint(expect trust.Token) (*bootstrapping, *trust.CA, error) {
 	now := time.Now()
 	clusterID := trust.NewClusterID()
@@ -122,7 +122,8 @@ func (c *Cluster) mint(expect trust.Token) (*bootstrapping, *trust.CA, error) {
 	return f, ca, nil
 }
 
-// certify makes a node the first of its cluster.
+// certify issues the certificate of a cluster's first node, and returns the
+// node's identity in that cluster.
 func certify(id *trust.Identity, ca *trust.CA, now time.Time) (*trust.Identity, error) {
 	csr, err := id.Request()
 	if err != nil {
@@ -143,7 +144,8 @@ func certify(id *trust.Identity, ca *trust.CA, now time.Time) (*trust.Identity, 
 	return id.Join(ca.ClusterID(), leaf, ca.Bundle(), ring)
 }
 
-// loadBootstrapping reads what is to be finished; nil: nothing.
+// loadBootstrapping reads the founding that is to be finished; nil if there is
+// none.
 func loadBootstrapping(dir string) (*bootstrapping, error) {
 	path := filepath.Join(dir, foundingFile)
 	data, err := os.ReadFile(path)
@@ -163,9 +165,9 @@ func loadBootstrapping(dir string) (*bootstrapping, error) {
 	return &f, nil
 }
 
-// finish brings a cluster that is being founded to its end: until a majority
-// of its voters have agreed on its first entries. forming is nil where this
-// node founds it alone.
+// finish completes a founding: it waits until a majority of the voters has
+// agreed on the cluster's first entries. forming is nil if this node founds it
+// alone.
 func (c *Cluster) finish(ctx context.Context, f *bootstrapping, forming *expecting) error {
 	if err := c.openStore(); err != nil {
 		return err
@@ -203,7 +205,7 @@ func (c *Cluster) finish(ctx context.Context, f *bootstrapping, forming *expecti
 	return removeFile(filepath.Join(c.cfg.Dir, foundingFile))
 }
 
-// voters are those of the first configuration; none: this node alone.
+// voters returns the voters of the first configuration; none: this node alone.
 func (m *bootstrapping) voters() (list []consensus.Server) {
 	for _, n := range m.Members {
 		if slices.Contains(m.Charter.Voters, n.ID) {
@@ -213,8 +215,8 @@ func (m *bootstrapping) voters() (list []consensus.Server) {
 	return list
 }
 
-// awaitFirst waits until the first entries of the cluster are agreed. Whoever
-// leads proposes them.
+// awaitFirst waits until the first entries of the cluster are committed. The
+// leader proposes them.
 func (c *Cluster) awaitFirst(ctx context.Context, f *bootstrapping, ca *trust.CA, token trust.Token, forming *expecting) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -250,7 +252,7 @@ func (c *Cluster) awaitFirst(ctx context.Context, f *bootstrapping, ca *trust.CA
 			if forming.heardDead() {
 				return final(errors.Join(ErrGivenUp, c.startOver()))
 			}
-			if isMarkedLeft(c.cfg.Dir) { // a member that serves has said so
+			if isMarkedLeft(c.cfg.Dir) { // a member answered an announcement with Removed
 				return final(errRemovedFrom)
 			}
 		case <-ctx.Done():
@@ -261,8 +263,8 @@ func (c *Cluster) awaitFirst(ctx context.Context, f *bootstrapping, ca *trust.CA
 	}
 }
 
-// proposeFirst proposes the first entries where there are none: two leaders
-// may do so, and the first one's stand.
+// proposeFirst proposes the first entries unless they exist. Two leaders may do
+// so; the entries that are committed first stand.
 func (c *Cluster) proposeFirst(ctx context.Context, f *bootstrapping, ca *trust.CA, token trust.Token) error {
 	if _, ok := c.Store().Snapshot().Get(keyCluster); ok {
 		return nil
@@ -277,7 +279,7 @@ func (c *Cluster) proposeFirst(ctx context.Context, f *bootstrapping, ca *trust.
 	return err
 }
 
-// firstEntries are what a cluster begins with.
+// firstEntries returns the entries that a cluster begins with.
 func (c *Cluster) firstEntries(f *bootstrapping, ca *trust.CA, token trust.Token) ([]consensus.Op, error) {
 	now := time.Now().UTC()
 	ring := c.Sealer()
@@ -297,7 +299,7 @@ func (c *Cluster) firstEntries(f *bootstrapping, ca *trust.CA, token trust.Token
 		return nil, err
 	}
 	name, by := "first", "init"
-	if token.Kind != trust.Join { // made without a node, and given to all
+	if token.Kind != trust.Join { // made in advance and given to all nodes
 		name, by = expectName, c.Name()
 	}
 	r, err := token.Record(string(admin.RoleJoin), name, by, firstTTL, now)

@@ -7,18 +7,18 @@ import (
 	"penstock/gossip"
 )
 
-// cache keeps what is asked for often and changes seldom: the records of the
-// nodes, decoded, and what gossip says.
+// cache keeps what is read often and changes rarely: the decoded records of the
+// nodes, and what gossip reports.
 type cache struct {
 	mu      sync.Mutex
-	index   uint64 // of the view that records are of; 0: none
+	index   uint64 // of the snapshot that records was read from; 0: none
 	records []Record
-	changed <-chan struct{} // closed when sights are old; nil: there are none
+	changed <-chan struct{} // closed when sights is stale; nil: there are none
 	sights  map[string]seen
 }
 
-// recordsIn are the records of a view, the store's of now as a rule. They must
-// not be changed.
+// recordsIn returns the node records of a snapshot, usually the store's current
+// one. Callers must not change them.
 func (k *cache) recordsIn(v consensus.Snapshot) []Record {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -33,8 +33,8 @@ func (k *cache) recordsIn(v consensus.Snapshot) []Record {
 	return list
 }
 
-// touches tells which entries of a kind changed in a view after an index;
-// where the view does not reach back so far, it may be all of them.
+// touches lists the keys of a kind that changed in a snapshot after an index.
+// If the snapshot does not reach back that far, it lists all keys of the kind.
 func touches(v consensus.Snapshot, after uint64, kind string) (keys []consensus.Key) {
 	changed, known := v.Changed(after)
 	if !known {
@@ -54,7 +54,8 @@ func touches(v consensus.Snapshot, after uint64, kind string) (keys []consensus.
 	return keys
 }
 
-// sighted is what gossip says of the nodes. It must not be changed.
+// sighted returns what gossip reports about the nodes, by ID. Callers must not
+// change it.
 func (c *Cluster) sighted() map[string]seen {
 	g := c.gossiping()
 	if g == nil {
@@ -70,7 +71,7 @@ func (c *Cluster) sighted() map[string]seen {
 			return k.sights
 		}
 	}
-	k.changed = g.Changed() // before Members, so that nothing is missed
+	k.changed = g.Changed() // before Members, so that no change is missed
 	k.sights = sights(g.Members())
 	return k.sights
 }

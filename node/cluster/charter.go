@@ -17,23 +17,23 @@ import (
 	"penstock/node/trust"
 )
 
-// How N nodes of --expect begin one cluster with one configuration. What is
-// decided when, and what a crash leaves behind, is told at membership.Charter;
-// here are the files and the messages. The file founding.json is what makes a
-// node bound, renounced.json what keeps it from being bound again, and the
-// identity with a cluster's ID is that it has begun.
+// N nodes of --expect begin one cluster with one configuration.
+// membership.Charter describes the protocol and what a crash leaves behind; this
+// file has its messages and its state on disk: founding.json binds a node to a
+// charter, renounced.json bars it from charters that it has given up, and an
+// identity with a cluster's ID records that it has begun.
 
-// CharterRequest offers a charter to one of its members. It goes only to a
-// node that has proven to know the token.
+// CharterRequest offers a charter to one of its members. It is sent only to a
+// node that has proven that it knows the token.
 type CharterRequest struct {
 	TokenID string `json:"tokenID"`
 	Proof   []byte `json:"proof"`
-	// Founding is what the member is to write down, its certificate included.
+	// Founding is what the member writes to its disk, its certificate included.
 	Founding bootstrapping `json:"founding"`
 }
 
-// renouncedFile holds the charters that this node will never begin. It stays:
-// a node that began one of them and was away asks for it.
+// renouncedFile holds the charters that this node will never begin. It is kept
+// for nodes that began one of them and were away (FormView.Renounced).
 const renouncedFile = "renounced.json"
 
 type renouncedRecord struct {
@@ -41,11 +41,12 @@ type renouncedRecord struct {
 	Charters []membership.Renounced `json:"charters"`
 }
 
-// ErrGivenUp says that the cluster that this node began was given up by the others
-// before it had agreed on anything.
-var ErrGivenUp = errors.New("the other nodes gave up the cluster that this node began; nothing had been agreed, and the data folder is new again: start the node once more")
+// ErrGivenUp: the other nodes gave up the cluster that this node began, before
+// it had agreed on anything.
+var ErrGivenUp = errors.New("the other nodes gave up the cluster that this node began; nothing had been agreed, " +
+	"and the data folder is new again: start the node once more")
 
-// loadRenounced reads which charters the folder's node has renounced.
+// loadRenounced reads the charters that the folder's node has renounced.
 func loadRenounced(dir string) ([]membership.Renounced, error) {
 	path := filepath.Join(dir, renouncedFile)
 	data, err := os.ReadFile(path)
@@ -73,7 +74,8 @@ func saveRenounced(dir string, all []membership.Renounced) error {
 	return writeFile(filepath.Join(dir, renouncedFile), data)
 }
 
-// restore reads what an earlier process of this node was bound to.
+// restore reads the charters that earlier processes of this node renounced, and
+// the one that it is bound to.
 func (f *expecting) restore() error {
 	var err error
 	if f.renounced, err = loadRenounced(f.c.cfg.Dir); err != nil {
@@ -84,8 +86,8 @@ func (f *expecting) restore() error {
 		return err
 	}
 	if made.Charter == nil || slices.ContainsFunc(f.renounced, func(r membership.Renounced) bool { return r.Same(*made.Charter) }) {
-		// It was killed before it could begin alone, or between the two
-		// steps of renouncing.
+		// The earlier process was killed before it could begin alone, or
+		// between the two steps of renounce.
 		return removeFile(filepath.Join(f.c.cfg.Dir, foundingFile))
 	}
 	token, err := trust.ParseToken(made.Token)
@@ -93,13 +95,14 @@ func (f *expecting) restore() error {
 		return err
 	}
 	if token.ID != f.token.ID {
-		return final(fmt.Errorf("%w: this node is about to begin a cluster with another token: start it with that one, or with an empty data folder", ErrToken))
+		return final(fmt.Errorf("%w: this node is about to begin a cluster with another token: "+
+			"start it with that one, or with an empty data folder", ErrToken))
 	}
 	f.bind(made)
 	return nil
 }
 
-// bind notes what this node is bound to; the file is there.
+// bind binds this node to a founding that is already on its disk.
 func (f *expecting) bind(made *bootstrapping) {
 	f.bound, f.boundAt, f.pledged = made, time.Now(), ""
 	for _, m := range made.Members {
@@ -109,11 +112,12 @@ func (f *expecting) bind(made *bootstrapping) {
 	}
 }
 
-// draw mints the cluster that this node begins with others, and writes it down.
+// draw mints the cluster that this node begins with the nodes ids, and writes
+// it to the disk.
 func (f *expecting) draw(ids []string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.bound != nil { // an offer came since it was decided
+	if f.bound != nil { // an offer was accepted since the decision
 		return fmt.Errorf("the node has just accepted another set: %s", some(f.bound.names(f.bound.Charter.Members)))
 	}
 	made, ca, err := f.c.mint(f.token)
@@ -161,7 +165,7 @@ func (f *expecting) draw(ids []string) error {
 	return nil
 }
 
-// issue makes a member's certificate.
+// issue signs a member's certificate.
 func (m *bootstrapping) issue(id string) ([]byte, error) {
 	ca, err := trust.ParseCA(m.CA)
 	if err != nil {
@@ -175,7 +179,8 @@ func (m *bootstrapping) issue(id string) ([]byte, error) {
 	return ca.Issue(r.Public, r.NodeID, r.Name, time.Now())
 }
 
-// offerAll offers the charter to members, all at once; news: one has answered.
+// offerAll offers the charter to the members ids, all at once; news: one has
+// accepted it.
 func (f *expecting) offerAll(ctx context.Context, ids []string) (news bool) {
 	ctx, cancel := context.WithTimeout(ctx, membership.ActWithin/2)
 	defer cancel()
@@ -210,8 +215,8 @@ func (f *expecting) offerAll(ctx context.Context, ids []string) (news bool) {
 	return news
 }
 
-// offer offers the charter to one member. The secrets go to a node that has
-// shown on this connection that it knows the token.
+// offer offers the charter to one member. It sends the secrets only after the
+// node has proven on this connection that it knows the token.
 func (f *expecting) offer(ctx context.Context, id, addr string, made bootstrapping) error {
 	when := time.Now()
 	client, err := admin.DialConfig{TLS: trust.JoinConfig()}.Dial(ctx, addr)
@@ -239,7 +244,7 @@ func (f *expecting) offer(ctx context.Context, id, addr string, made bootstrappi
 	return nil
 }
 
-// handleCharter accepts a charter that another node offers, or says why not.
+// handleCharter accepts a charter that another node offers, or returns why not.
 func (f *expecting) handleCharter(ctx context.Context, req *CharterRequest) (*FormResult, error) {
 	cs := admin.TLS(ctx)
 	if req.TokenID != f.token.ID || trust.Check(f.key, trust.Dialer, cs, req.Proof) != nil {
@@ -262,8 +267,8 @@ func (f *expecting) handleCharter(ctx context.Context, req *CharterRequest) (*Fo
 	return &FormResult{Proof: proof, View: f.self(now)}, nil
 }
 
-// accept binds this node to a charter, or says why not. The caller holds the
-// lock.
+// accept binds this node to a charter, or returns why not. The caller holds
+// f.mu.
 func (f *expecting) accept(made *bootstrapping, now time.Time) error {
 	if made.Charter == nil {
 		return admin.Errorf(admin.Invalid, "no charter is offered")
@@ -272,7 +277,7 @@ func (f *expecting) accept(made *bootstrapping, now time.Time) error {
 		return admin.Errorf(admin.Refused, "%s does not accept it: %v", f.c.Name(), err)
 	}
 	if f.bound != nil {
-		return nil // to this one, which was offered again
+		return nil // already bound to this charter
 	}
 	if f.joining {
 		return admin.Errorf(admin.Refused, "%s does not accept it: it joins a cluster that is there", f.c.Name())
@@ -284,12 +289,13 @@ func (f *expecting) accept(made *bootstrapping, now time.Time) error {
 		return admin.Errorf(admin.Unavailable, "%s cannot write it down: %v", f.c.Name(), err)
 	}
 	f.bind(made)
-	f.c.log.Info("confirms which nodes begin the cluster", "cluster", made.Charter.Cluster, "members", made.names(made.Charter.Members), "voters", made.names(made.Charter.Voters))
+	f.c.log.Info("confirms which nodes begin the cluster", "cluster", made.Charter.Cluster,
+		"members", made.names(made.Charter.Members), "voters", made.names(made.Charter.Voters))
 	poke(f.wake)
 	return nil
 }
 
-// check says what is wrong with a founding that another node made.
+// check verifies a founding that another node made.
 func (m *bootstrapping) check(c *Cluster) error {
 	ca, err := trust.ParseCA(m.CA)
 	if err != nil {
@@ -311,7 +317,7 @@ func (m *bootstrapping) check(c *Cluster) error {
 	return err
 }
 
-// identity is this node's in the cluster of a charter.
+// identity returns this node's identity in the cluster of a charter.
 func (m *bootstrapping) identity(c *Cluster) (*trust.Identity, error) {
 	ca, err := trust.ParseCA(m.CA)
 	if err != nil {
@@ -324,7 +330,7 @@ func (m *bootstrapping) identity(c *Cluster) (*trust.Identity, error) {
 	return c.id.Load().Join(m.Charter.Cluster, m.Certificate, ca.Bundle(), ring)
 }
 
-// names are what people call members.
+// names returns the names of members by their IDs.
 func (m *bootstrapping) names(ids []string) (names []string) {
 	for _, n := range m.Members {
 		if slices.Contains(ids, n.ID) {
@@ -334,13 +340,14 @@ func (m *bootstrapping) names(ids []string) (names []string) {
 	return names
 }
 
-// renounce writes down that this node will never begin a charter: first that,
-// then it forgets the secrets.
+// renounce records on the disk that this node will never begin a charter, and
+// then removes the secrets.
 func (f *expecting) renounce(c membership.Charter) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.renounced) >= membership.MaxRenounced {
-		return fmt.Errorf("this node has given up %d attempts to form a cluster, which is the limit: start it with an empty data folder", len(f.renounced))
+		return fmt.Errorf("this node has given up %d attempts to form a cluster, which is the limit: "+
+			"start it with an empty data folder", len(f.renounced))
 	}
 	next := append(slices.Clone(f.renounced), membership.Renounce(f.c.ID(), c))
 	if err := saveRenounced(f.c.cfg.Dir, next); err != nil {
@@ -354,7 +361,8 @@ func (f *expecting) renounce(c membership.Charter) error {
 	return nil
 }
 
-// updateRenounced notes what others say of charters that this node has renounced.
+// updateRenounced records what other nodes report about charters that this node
+// has renounced.
 func (f *expecting) updateRenounced() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -369,8 +377,8 @@ func (f *expecting) updateRenounced() error {
 	return nil
 }
 
-// begin begins the cluster that all members have accepted. From the moment
-// that the identity stands on the disk the node is in that cluster.
+// begin begins the cluster that all members have accepted. Once the identity is
+// on the disk, the node is in that cluster.
 func (f *expecting) begin(ctx context.Context) error {
 	f.mu.Lock()
 	made := f.bound
@@ -403,8 +411,8 @@ func (f *expecting) begin(ctx context.Context) error {
 	return f.c.finish(ctx, made, f)
 }
 
-// resume goes on with a cluster that an earlier process of this node has begun
-// with others, and that had agreed on nothing yet.
+// resume continues a cluster that an earlier process of this node began with
+// others and that had not agreed on anything yet.
 func (c *Cluster) resume(ctx context.Context, made *bootstrapping) error {
 	token, err := trust.ParseToken(made.Token)
 	if err != nil {
@@ -417,16 +425,17 @@ func (c *Cluster) resume(ctx context.Context, made *bootstrapping) error {
 	return f.begin(ctx)
 }
 
-// heardDead says whether the cluster that this node has begun was given up.
+// heardDead reports whether the other nodes gave up the cluster that this node
+// has begun.
 func (f *expecting) heardDead() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return membership.GivenUp(*f.bound.Charter, f.peers(time.Now()))
 }
 
-// startOver makes the folder new again: first its node is nobody, then what
-// that one had begun goes. One that is killed between the two goes on as it
-// starts again (openIdentity).
+// startOver makes the folder new again: it removes the identity first, then
+// what the node had begun. If the process is killed between the two, the next
+// start finishes it (openIdentity).
 func (c *Cluster) startOver() error {
 	if err := c.Store().Close(); err != nil {
 		return err
@@ -437,8 +446,8 @@ func (c *Cluster) startOver() error {
 	return forgetBegun(c.cfg.Dir)
 }
 
-// forgetBegun removes what a node that is nobody any more had begun with
-// others. The file that says so goes last.
+// forgetBegun removes what a node without an identity had begun with others.
+// The founding file, which says that there is something to remove, goes last.
 func forgetBegun(dir string) error {
 	if made, err := loadBootstrapping(dir); err != nil || made == nil || made.Charter == nil {
 		return err

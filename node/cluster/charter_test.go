@@ -21,9 +21,10 @@ import (
 	"penstock/node/trust"
 )
 
-// From the first entry on all three vote, and the first entry itself is on
-// most of their disks: whichever node is killed at the first moment that any
-// node is in the cluster, nothing of it is lost.
+// TestAClusterThatWasExpectedVotesAsOneFromItsFirstEntry: all three nodes vote
+// from the first entry on, and most of their disks hold that entry. So
+// whichever node is killed as soon as any node is in the cluster, nothing is
+// lost.
 func TestAClusterThatWasExpectedVotesAsOneFromItsFirstEntry(t *testing.T) {
 	t.Parallel()
 	all := expectingMachines(t, "a", "b", "c")
@@ -42,7 +43,7 @@ func TestAClusterThatWasExpectedVotesAsOneFromItsFirstEntry(t *testing.T) {
 			opened <- m
 		})
 	}
-	var up []*machine // those that are in the cluster; of the others nothing may be read yet
+	var up []*machine // those that are in the cluster; the others may not be read yet
 	more := func() {
 		select {
 		case m := <-opened:
@@ -85,8 +86,8 @@ func TestAClusterThatWasExpectedVotesAsOneFromItsFirstEntry(t *testing.T) {
 	put(t, others(all, lead)[0], "y", "2")
 }
 
-// TestNothingIsAgreedBeforeAMajorityHasBegun: of three that have accepted, the
-// one that has begun waits, and answers nobody.
+// TestNothingIsAgreedBeforeAMajorityHasBegun: three nodes have accepted a
+// charter and one has begun. It waits for the others until Open's context ends.
 func TestNothingIsAgreedBeforeAMajorityHasBegun(t *testing.T) {
 	t.Parallel()
 	all, made := accepted(t)
@@ -99,10 +100,12 @@ func TestNothingIsAgreedBeforeAMajorityHasBegun(t *testing.T) {
 	if err := a.open(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("one voter of three is a cluster: %v", err)
 	}
-	if len(told) == 0 || !strings.HasPrefix(told[len(told)-1], "forming a cluster: waiting for 2 of its 3 voters to agree on its first entries; not reached: ") {
+	if len(told) == 0 || !strings.HasPrefix(
+		told[len(told)-1], "forming a cluster: waiting for 2 of its 3 voters to agree on its first entries; not reached: ",
+	) {
 		t.Errorf("it says: %q", told)
 	}
-	// With the others it is one at once, whoever of them has begun.
+	// With the others the cluster begins at once, whichever of them has begun.
 	for _, m := range all {
 		m.listenAt()
 	}
@@ -118,8 +121,8 @@ func TestNothingIsAgreedBeforeAMajorityHasBegun(t *testing.T) {
 	}
 }
 
-// TestWhoeverIsLeftBeginsWithoutTheOneThatIsGone: all have accepted, and then
-// one of them never comes back.
+// TestWhoeverIsLeftBeginsWithoutTheOneThatIsGone: all have accepted, and one of
+// them never comes back.
 func TestWhoeverIsLeftBeginsWithoutTheOneThatIsGone(t *testing.T) {
 	t.Parallel()
 	for gone := range 3 {
@@ -128,8 +131,8 @@ func TestWhoeverIsLeftBeginsWithoutTheOneThatIsGone(t *testing.T) {
 			all, made := accepted(t)
 			left := others(all, all[gone])
 			if gone > 0 {
-				// Whether that one had accepted nobody knows any more, so one
-				// of the others must have begun.
+				// The others cannot find out whether the lost node had
+				// accepted, so one of them must have begun.
 				begun(t, left[0], made)
 			}
 			startAll(t, left)
@@ -139,8 +142,8 @@ func TestWhoeverIsLeftBeginsWithoutTheOneThatIsGone(t *testing.T) {
 	}
 }
 
-// TestAFounderThatWasRemovedBeforeItBeganIsTold: it confirmed the cluster, was
-// away while the others began it, and was removed meanwhile.
+// TestAFounderThatWasRemovedBeforeItBeganIsTold: a node confirmed the cluster,
+// was away while the others began it, and was removed meanwhile.
 func TestAFounderThatWasRemovedBeforeItBeganIsTold(t *testing.T) {
 	t.Parallel()
 	all, made := accepted(t)
@@ -149,15 +152,16 @@ func TestAFounderThatWasRemovedBeforeItBeganIsTold(t *testing.T) {
 	startAll(t, left)
 	ctx, cancel := context.WithTimeout(context.Background(), enough)
 	defer cancel()
-	eventually(t, "it to be removed", func() string { // not before those that are left have felt each other
+	eventually(t, "it to be removed", func() string { // not before the two that are left have probed each other
 		_, err := left[0].c.Remove(ctx, &admin.RemoveRequest{Node: away.cfg.Name})
 		if err != nil && !refusedAs(err, admin.NotFound) {
 			return err.Error()
 		}
 		return ""
 	})
-	// The leader's last words to one that leaves may reach it before it has
-	// asked anybody: it begins then, and ends as soon as it is told.
+	// The leader's last messages may reach the removed node before it has
+	// queried another one: then it begins, and stops as soon as it learns of
+	// its removal.
 	switch err := away.open(ctx); {
 	case err == nil:
 		away.endsWith(ErrRemoved)
@@ -172,7 +176,7 @@ func TestAFounderThatWasRemovedBeforeItBeganIsTold(t *testing.T) {
 }
 
 // TestANodeThatComesWhileAClusterBeginsIsLetInLater: a voter has begun, and
-// cannot let anybody in before the others have.
+// cannot admit nodes before the others have.
 func TestANodeThatComesWhileAClusterBeginsIsLetInLater(t *testing.T) {
 	t.Parallel()
 	all, made := accepted(t)
@@ -202,8 +206,8 @@ func TestANodeThatComesWhileAClusterBeginsIsLetInLater(t *testing.T) {
 	}
 }
 
-// TestANodeThatHasNotBegunIsAskedAgain: it may lead already, by its vote, when
-// another has begun and passes a request on to it.
+// TestANodeThatHasNotBegunIsAskedAgain: a node may already lead in Raft when
+// another one has begun and passes a request on to it.
 func TestANodeThatHasNotBegunIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	all, made := accepted(t)
@@ -236,7 +240,8 @@ func TestANodeThatHasNotBegunIsAskedAgain(t *testing.T) {
 	}
 }
 
-// TestANodeIsBoundToOneCluster: it does not found another one.
+// TestANodeIsBoundToOneCluster: a node that has accepted a charter does not
+// found another cluster.
 func TestANodeIsBoundToOneCluster(t *testing.T) {
 	t.Parallel()
 	all, _ := accepted(t)
@@ -250,8 +255,8 @@ func TestANodeIsBoundToOneCluster(t *testing.T) {
 	b.refused(ErrToken)
 }
 
-// TestANodeWhoseClusterWasGivenUpStartsOver: it began alone, and the others
-// have renounced what they had accepted, and formed another cluster.
+// TestANodeWhoseClusterWasGivenUpStartsOver: one node began alone; the others
+// have renounced the charter and formed another cluster.
 func TestANodeWhoseClusterWasGivenUpStartsOver(t *testing.T) {
 	t.Parallel()
 	all, made := accepted(t)
@@ -260,7 +265,9 @@ func TestANodeWhoseClusterWasGivenUpStartsOver(t *testing.T) {
 	old := made.Charter.Cluster
 	for _, m := range all[1:] {
 		r := membership.Renounce(readID(t, m), *made.Charter)
-		if err := errors.Join(saveRenounced(m.cfg.Dir, []membership.Renounced{r}), removeFile(filepath.Join(m.cfg.Dir, foundingFile))); err != nil {
+		if err := errors.Join(
+			saveRenounced(m.cfg.Dir, []membership.Renounced{r}), removeFile(filepath.Join(m.cfg.Dir, foundingFile)),
+		); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -276,8 +283,8 @@ func TestANodeWhoseClusterWasGivenUpStartsOver(t *testing.T) {
 	}
 }
 
-// TestANodeThatHasConfirmedDrawsUpNoOther: the offer came between its decision
-// to draw up a cluster and that it did.
+// TestANodeThatHasConfirmedDrawsUpNoOther: an offer is accepted between the
+// decision to draw up a charter and the drawing.
 func TestANodeThatHasConfirmedDrawsUpNoOther(t *testing.T) {
 	t.Parallel()
 	_, f, nodes := meeting(t)
@@ -294,8 +301,8 @@ func TestANodeThatHasConfirmedDrawsUpNoOther(t *testing.T) {
 	}
 }
 
-// TestANodeThatJoinsConfirmsNothing: the offer comes while it asks the members
-// of a cluster that is there to let it in.
+// TestANodeThatJoinsConfirmsNothing: an offer comes while the node joins an
+// existing cluster.
 func TestANodeThatJoinsConfirmsNothing(t *testing.T) {
 	t.Parallel()
 	all, f, nodes := meeting(t)
@@ -303,7 +310,7 @@ func TestANodeThatJoinsConfirmsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	made, own := f.bound, f.c.ID()
-	other := newExpecting(f.c, f.token) // the same node, which has heard of nothing yet
+	other := newExpecting(f.c, f.token) // the same node, before it was bound
 	other.views = f.views
 	if err := os.Remove(filepath.Join(all[0].cfg.Dir, foundingFile)); err != nil {
 		t.Fatal(err)
@@ -322,8 +329,8 @@ func TestANodeThatJoinsConfirmsNothing(t *testing.T) {
 	}
 }
 
-// TestAFolderThatStartsOverDoesSoAfterACrash: its node had forgotten who it
-// was, and not yet what it had begun.
+// TestAFolderThatStartsOverDoesSoAfterACrash: startOver had removed the
+// identity, but not yet what the node had begun.
 func TestAFolderThatStartsOverDoesSoAfterACrash(t *testing.T) {
 	t.Parallel()
 	all, made := accepted(t)
@@ -344,7 +351,7 @@ func TestAFolderThatStartsOverDoesSoAfterACrash(t *testing.T) {
 	}
 }
 
-// Two nodes both vote: no change rests on one disk.
+// TestTwoNodesThatExpectEachOtherBothVote: no change rests on one disk.
 func TestTwoNodesThatExpectEachOtherBothVote(t *testing.T) {
 	t.Parallel()
 	all := expectingMachines(t, "a", "b")
@@ -358,7 +365,7 @@ func TestTwoNodesThatExpectEachOtherBothVote(t *testing.T) {
 	}
 }
 
-// Nodes of one name cannot all be members.
+// TestNodesOfOneNameFormNoCluster: names are unique in a cluster.
 func TestNodesOfOneNameFormNoCluster(t *testing.T) {
 	t.Parallel()
 	all := expectingMachines(t, "a", "a")
@@ -384,8 +391,8 @@ func TestNodesOfOneNameFormNoCluster(t *testing.T) {
 	}
 }
 
-// accepted are three machines, which do not run, whose nodes have accepted a
-// charter that none of them has begun.
+// accepted returns three machines that do not run, whose nodes have accepted a
+// charter and not begun it.
 func accepted(t *testing.T) ([]*machine, *bootstrapping) {
 	t.Helper()
 	all, f, nodes := meeting(t)
@@ -401,8 +408,8 @@ func accepted(t *testing.T) ([]*machine, *bootstrapping) {
 	return all, f.bound
 }
 
-// meeting are three machines, which do not run, what the first one's node has
-// heard of all of them, and which machine has which ID.
+// meeting returns three machines that do not run, the first node's state with
+// the views of all three, and the machines by node ID.
 func meeting(t *testing.T) (all []*machine, first *expecting, nodes map[string]*machine) {
 	t.Helper()
 	all = expectingMachines(t, "a", "b", "c")
@@ -426,7 +433,10 @@ func meeting(t *testing.T) (all []*machine, first *expecting, nodes map[string]*
 			t.Fatal(err)
 		}
 		nodes[id.NodeID] = m
-		views[id.NodeID] = asked{when: time.Now(), view: FormView{ID: id.NodeID, Name: m.cfg.Name, Addr: m.addr(), Expect: 3, Node: &own}}
+		views[id.NodeID] = asked{
+			when: time.Now(),
+			view: FormView{ID: id.NodeID, Name: m.cfg.Name, Addr: m.addr(), Expect: 3, Node: &own},
+		}
 		if first == nil {
 			first = newExpecting(c, token)
 			first.views = views
@@ -435,7 +445,7 @@ func meeting(t *testing.T) (all []*machine, first *expecting, nodes map[string]*
 	return all, first, nodes
 }
 
-// offered is a charter as one of its members gets it.
+// offered returns a charter as one of its members receives it.
 func offered(t *testing.T, made *bootstrapping, id string) *bootstrapping {
 	t.Helper()
 	own := *made
@@ -446,8 +456,8 @@ func offered(t *testing.T, made *bootstrapping, id string) *bootstrapping {
 	return &own
 }
 
-// begun brings a machine to where its node is in the cluster, and was killed
-// before it had a log.
+// begun puts a machine into the state of a node that is in the cluster and was
+// killed before it had a log.
 func begun(t *testing.T, m *machine, made *bootstrapping) {
 	t.Helper()
 	id, _, err := openIdentity(m.cfg)
@@ -475,7 +485,7 @@ func readID(t *testing.T, m *machine) string {
 	return id.NodeID
 }
 
-// listenAt opens the machine's own address again, after a node of it has ended.
+// listenAt reopens the machine's address after its node has stopped.
 func (m *machine) listenAt() {
 	m.t.Helper()
 	addr := m.addr()

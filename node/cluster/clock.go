@@ -5,24 +5,24 @@ import (
 	"time"
 )
 
-// clocks is how this node's clock stands to the leader's. Tokens end by the
-// leader's clock alone, which also says until when one is to live: by each
-// node's own, one would have ended here and live on there.
+// clocks tracks the offset between this node's clock and the leader's. Tokens
+// expire by the leader's clock, which also sets their expiry: by each node's
+// own clock, a token could be expired on one node and valid on another.
 type clocks struct {
-	ahead atomic.Int64 // how far the leader's is ahead, as last heard; ns
-	told  atomic.Int64 // what of that the log has
+	ahead atomic.Int64 // how far the leader's clock is ahead, as last measured; ns
+	told  atomic.Int64 // the value of ahead that was logged last
 }
 
 const (
-	// clockGrain is up to where two clocks count as the same: the way of an
-	// answer takes as long.
+	// clockGrain is the offset below which two clocks count as equal: an answer
+	// may take as long.
 	clockGrain = 2 * time.Second
-	// clockTold is how far apart clocks are when the log says so.
+	// clockTold is the change of the offset that is logged.
 	clockTold = time.Minute
 )
 
-// now is the time by which tokens end: the leader's, as far as this node has
-// ever heard it, and else its own.
+// now returns the time by which tokens expire: the leader's, as last measured,
+// or this node's own.
 func (c *Cluster) now() time.Time {
 	now := time.Now()
 	if c.leads() == c.ID() {
@@ -31,8 +31,9 @@ func (c *Cluster) now() time.Time {
 	return now.Add(time.Duration(c.clocks.ahead.Load()))
 }
 
-// noteClock takes the leader's time of an answer to a question that was asked
-// then; 0: it was not the leader that answered, or one that does not say.
+// noteClock measures the offset from the leader's time in the answer to a
+// request that was sent at asked. millis is 0 if the answer is not from the
+// leader, or from a version that does not send it.
 func (c *Cluster) noteClock(millis int64, asked time.Time) {
 	if millis == 0 {
 		return
@@ -44,6 +45,7 @@ func (c *Cluster) noteClock(millis int64, asked time.Time) {
 	c.clocks.ahead.Store(int64(ahead))
 	if told := time.Duration(c.clocks.told.Load()); (ahead - told).Abs() >= clockTold {
 		c.clocks.told.Store(int64(ahead))
-		c.log.Warn("this node's clock and the leader's are apart: set them; tokens end by the leader's", "leader_is_ahead_by", ahead.Round(time.Second))
+		c.log.Warn("this node's clock and the leader's are apart: set them; tokens end by the leader's",
+			"leader_is_ahead_by", ahead.Round(time.Second))
 	}
 }

@@ -1,30 +1,31 @@
-// Package cluster makes a node one of several. It owns who the node is among
-// the others (trust), where they are (gossip, announcements, what is
-// remembered), what they agree on (consensus.Replica), who of them votes
-// (membership), and how requests get from any node to the one that decides.
+// Package cluster makes a node a member of a cluster. It owns the node's
+// identity among the others (trust), where the others are (gossip,
+// announcements, remembered peers), the replicated store (consensus.Replica),
+// the choice of voters (membership), and the forwarding of requests from any
+// node to the leader.
 //
-// It refuses whatever could blend two clusters or two nodes into one: a token
-// of another cluster, a data folder that runs elsewhere, a name that is up.
-// What the entries of users mean is not its business; its own have kinds that
-// begin with "_".
+// It refuses whatever could merge two clusters or two nodes into one: a token
+// of another cluster, a data folder that is in use elsewhere, the name of a
+// node that is up. It does not interpret users' entries; its own entries have
+// kinds that begin with "_".
 //
-// Whoever is a member is said by the store alone: the records _node/ID, and
-// Raft's configuration, which the leader brings in line with them
-// (lead.go). Gossip says where nodes are and how they do; addresses are
-// looked up by ID at each dial, and who answers there is shown by
-// certificates. So all nodes may come back at other addresses at once.
+// The store alone defines who is a member: the records _node/ID, and Raft's
+// configuration, which the leader keeps in line with them (lead.go). Gossip
+// reports where nodes are and how they are doing. Addresses are looked up by ID
+// at each dial, and the certificate proves which node has answered, so all
+// nodes may return at other addresses at once.
 //
 //	c, err := cluster.Open(ctx, cluster.Config{Dir: dir, Name: "edge-1", Listener: ln, Gossip: "10.0.0.1:7946", Init: true, ...})
-//	c.Register(server)   // the methods of clusters
-//	c.ServeConns(server) // the cluster port's requests come to it from now on
+//	c.Register(server)   // adds the cluster's methods
+//	c.ServeConns(server) // serves the cluster port's requests from now on
 //	view := c.Store().Snapshot()
 //	...
 //	c.Close()
 //
-// The files: start.go opens a node's cluster (bootstrap.go, join.go, expect.go),
-// join_server.go answers nodes that join, announce.go tells others where this
-// node is, follow.go acts on what was agreed, and lead.go has the leader's duties.
-// DESIGN.md has the reasons and the invariants.
+// The files: start.go opens a node's cluster (bootstrap.go, join.go,
+// expect.go), join_server.go admits nodes that join, announce.go publishes
+// where this node is, follow.go acts on committed changes, and lead.go has the
+// leader's duties. DESIGN.md has the reasons and the invariants.
 package cluster
 
 import (
@@ -46,15 +47,15 @@ import (
 	"penstock/node/trust"
 )
 
-// Cluster is this node's part in its cluster. Its methods may be called from
-// anywhere.
+// Cluster is this node's membership in its cluster. Its methods may be called
+// from any goroutine.
 type Cluster struct {
 	cfg    Config
 	log    *slog.Logger
 	opened time.Time
-	fresh  bool // the folder held no node when this one was opened
-	// id is replaced when certificates or CAs change, by one goroutine at a
-	// time (renewing).
+	fresh  bool // Open found no identity in the data folder
+	// id is replaced when the name, the certificate or the CAs change. Once the
+	// loops run, writers hold renewing.
 	id          atomic.Pointer[trust.Identity]
 	renewing    sync.Mutex
 	addressBook *addressBook
@@ -67,39 +68,39 @@ type Cluster struct {
 	end  context.CancelFunc
 	work sync.WaitGroup
 
-	announcing chan struct{} // holds one: something is to be announced
-	leading    chan struct{} // holds one: the leader has something to look at
-	admitting  sync.Mutex    // one change of the records at a time, on the leader
-	barriers   chan struct{} // those who may ask for a barrier on a stranger's behalf
+	announcing chan struct{} // capacity 1; wakes announce
+	leading    chan struct{} // capacity 1; wakes lead
+	admitting  sync.Mutex    // serializes changes of node records on the leader
+	barriers   chan struct{} // semaphore: reads at the leader for unknown tokens
 
 	cache  cache
 	probes livenessProbes
 
 	mu         sync.Mutex
-	gossip     *gossip.Gossip // nil: not yet
-	keys       [][]byte       // of gossip, as told at the join, until the store has them
-	trusted    uint64         // index of the last change of CAs or gossip keys that acts here
+	gossip     *gossip.Gossip // nil until it runs
+	keys       [][]byte       // of gossip, from bootstrap or join; used until the store has them
+	trusted    uint64         // index of the last change of CAs or gossip keys that this node applied
 	leader     leader
-	changed    chan struct{} // closed when leader changes, then replaced
-	leaderTerm leaderTerm    // of the last one who led
-	seen       map[string]sight
-	join       string // JoinCommand
-	facts      Facts  // own, of the last tick
+	changed    chan struct{}    // closed when leader changes, then replaced
+	leaderTerm leaderTerm       // of the last known leader
+	seen       map[string]sight // by node ID
+	join       string           // JoinCommand
+	facts      Facts            // this node's own, of the last tick
 
 	clocks  clocks
-	leaving atomic.Bool // Leave is under way
-	met     atomic.Bool // another node was heard since this one was opened
-	stopped sync.Once   // Config.Stop
+	leaving atomic.Bool // Leave is in progress
+	met     atomic.Bool // there was contact with another node since Open
+	stopped sync.Once   // guards Config.Stop
 	closed  sync.Once
 }
 
-// leader is who leads, as far as this node knows.
+// leader is the current leader, as far as this node knows.
 type leader struct {
-	id    string    // "": nobody
-	since time.Time // when that changed
+	id    string    // "": none
+	since time.Time // when id changed
 }
 
-// sight is whether a node was there when this one last looked.
+// sight records whether a node was up when this node last looked.
 type sight struct {
 	up    bool
 	since time.Time // when up changed
@@ -119,40 +120,42 @@ func newCluster(cfg Config, id *trust.Identity, fresh bool) *Cluster {
 	return c
 }
 
-// ID is the node's own.
+// ID returns the node's ID.
 func (c *Cluster) ID() string { return c.id.Load().NodeID }
 
-// Name is what people call the node.
+// Name returns the node's name.
 func (c *Cluster) Name() string { return c.id.Load().Name }
 
-// ClusterID is the cluster's.
+// ClusterID returns the cluster's ID.
 func (c *Cluster) ClusterID() string { return c.id.Load().ClusterID }
 
-// Instance is random for each start of the node.
+// Instance returns a value that is random for each start of the node.
 func (c *Cluster) Instance() string { return c.id.Load().Instance }
 
-// New tells whether the node came to its cluster by this start, or has heard
-// nothing of what was agreed since it did.
+// New reports whether this start brought the node into its cluster, or the node
+// has not yet received the cluster's record.
 func (c *Cluster) New() bool {
 	_, heard := c.Store().Snapshot().Get(keyCluster)
 	return c.fresh || !heard
 }
 
-// Store is what the nodes agree on.
+// Store returns the replicated store; nil until the node is in a cluster.
 func (c *Cluster) Store() *consensus.Replica { return c.replica.Load() }
 
-// Sealer seals and opens values with the cluster's key.
+// Sealer returns the keyring that seals and opens values with the cluster's
+// key.
 func (c *Cluster) Sealer() *trust.Keyring { return c.id.Load().Keyring() }
 
-// Identity is what the node shows others.
+// Identity returns the identity that the node presents to others.
 func (c *Cluster) Identity() *trust.Identity { return c.id.Load() }
 
-// Address is where others reach this node's cluster port.
+// Address returns the host:port at which others reach this node's cluster port.
 func (c *Cluster) Address() string {
 	return advertised(c.cfg.Listener.Addr(), c.cfg.Advertise)
 }
 
-// GossipAddress is where others reach its gossip; "" until it runs.
+// GossipAddress returns the host:port at which others reach this node's gossip;
+// "" until gossip runs.
 func (c *Cluster) GossipAddress() string {
 	if g := c.gossiping(); g != nil {
 		return g.Addr()
@@ -160,17 +163,17 @@ func (c *Cluster) GossipAddress() string {
 	return ""
 }
 
-// JoinCommand is the line that other nodes join with, its token included; ""
-// where this node has not just founded the cluster. It is to be shown once
-// and not logged.
+// JoinCommand returns the command line, token included, with which other nodes
+// join; "" unless this start founded the cluster. Show it once and do not log
+// it.
 func (c *Cluster) JoinCommand() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.join
 }
 
-// Leader is the node that leads; id is "" where none is known. self tells
-// whether that is this one.
+// Leader returns the leader's ID and name, and whether it is this node; id is
+// "" if no leader is known.
 func (c *Cluster) Leader() (id, name string, self bool) {
 	id = c.leads()
 	if id == "" {
@@ -182,22 +185,23 @@ func (c *Cluster) Leader() (id, name string, self bool) {
 	return id, name, id == c.ID()
 }
 
-// leads is the ID of the node that leads; "" where none is known. Each request
-// asks for that, so it costs nothing.
+// leads returns the leader's ID; "" if none is known. Each request calls it, so
+// it is cheap.
 func (c *Cluster) leads() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.leader.id
 }
 
-// leadership is closed when the leader is another, or none, than now.
+// leadership returns a channel that is closed when the leader changes or is
+// lost.
 func (c *Cluster) leadership() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.changed
 }
 
-// leaderlessFor is how long there has been no leader; 0 where there is one.
+// leaderlessFor returns how long there has been no leader; 0 if there is one.
 func (c *Cluster) leaderlessFor() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -207,7 +211,7 @@ func (c *Cluster) leaderlessFor() time.Duration {
 	return time.Since(c.leader.since)
 }
 
-// Members lists the nodes of the cluster by name.
+// Members lists the nodes of the cluster, sorted by name.
 func (c *Cluster) Members() []Member {
 	if c.Store() == nil {
 		return nil
@@ -243,8 +247,8 @@ func (c *Cluster) Resolve(nameOrID string) (Member, error) {
 	return m, nil
 }
 
-// Client gives the connection to a member, by ID or name, that all callers
-// share; they must not close it. This node is reached so as well.
+// Client returns the shared connection to a member, by ID or name; callers must
+// not close it. It works for this node as well.
 func (c *Cluster) Client(ctx context.Context, nameOrID string) (*admin.Client, error) {
 	m, err := c.Resolve(nameOrID)
 	if err != nil {
@@ -253,15 +257,15 @@ func (c *Cluster) Client(ctx context.Context, nameOrID string) (*admin.Client, e
 	return c.pool.Get(ctx, m.ID)
 }
 
-// Read gives the index that a view must have reached to show every change
-// that was answered before the call, wherever it was asked for.
+// Read returns the index that a snapshot must reach to show every change that
+// any node acknowledged before the call.
 func (c *Cluster) Read(ctx context.Context) (uint64, error) {
 	until := time.Now().Add(patience)
 	for {
 		changed := c.leadership()
 		attempt, cancel := context.WithCancel(ctx)
 		stop := make(chan struct{})
-		go func() { // a leader that was cut off would be waited for until TCP gives it up
+		go func() { // otherwise the call waits for a leader that is cut off until TCP gives up
 			select {
 			case <-changed:
 				cancel()
@@ -276,17 +280,17 @@ func (c *Cluster) Read(ctx context.Context) (uint64, error) {
 		case err == nil:
 			return r.Index, nil
 		case (given || errors.Is(err, admin.ErrLost)) && ctx.Err() == nil && time.Now().Before(until):
-			// It changes nothing, so it may be asked again.
+			// Read changes nothing, so it can be retried.
 		default:
 			return 0, err
 		}
 	}
 }
 
-// ServeConns has the server answer what comes to the cluster port.
+// ServeConns sets the server that answers requests on the cluster port.
 func (c *Cluster) ServeConns(s *admin.Server) { c.connServers.serve(s) }
 
-// fail ends the node.
+// fail logs the first fatal error and passes it to Config.Stop.
 func (c *Cluster) fail(err error) {
 	c.stopped.Do(func() {
 		c.log.Error("the node must end", "error", err)
@@ -294,7 +298,7 @@ func (c *Cluster) fail(err error) {
 	})
 }
 
-// poke wakes a loop that listens on a channel that holds one.
+// poke wakes the loop that receives from ch, which has capacity 1.
 func poke(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:
@@ -302,7 +306,7 @@ func poke(ch chan struct{}) {
 	}
 }
 
-// some lists names, not too many of them.
+// some joins at most five names and counts the rest.
 func some(names []string) string {
 	const most = 5
 	text := ""
@@ -318,8 +322,8 @@ func some(names []string) string {
 	return text
 }
 
-// connServers hand the requests that come to the cluster port to whoever answers
-// them now: a node that is forming first, then the node's own server.
+// connServers holds the server for the requests on the cluster port: first the
+// one that forms a cluster, if any, then the node's own.
 type connServers struct {
 	mu     sync.Mutex
 	server *admin.Server
@@ -338,7 +342,7 @@ func (d *connServers) serve(s *admin.Server) {
 	d.server = s
 }
 
-// recheck ends the connections of tokens that are not valid any more.
+// recheck closes the connections of tokens that are no longer valid.
 func (d *connServers) recheck() {
 	d.mu.Lock()
 	s := d.server
@@ -348,7 +352,7 @@ func (d *connServers) recheck() {
 	}
 }
 
-// get waits for a server; nil when ctx ends before.
+// get waits for a server; it returns nil when ctx ends first.
 func (d *connServers) get(ctx context.Context) *admin.Server {
 	for {
 		d.mu.Lock()
@@ -365,7 +369,7 @@ func (d *connServers) get(ctx context.Context) *admin.Server {
 	}
 }
 
-// doorWait is how long a connection waits for a node that is starting.
+// doorWait bounds how long a connection waits for a node that is starting.
 const doorWait = 10 * time.Second
 
 // serveAdmin serves one connection of admin RPC.
@@ -380,14 +384,14 @@ func (c *Cluster) serveAdmin(conn net.Conn, nodeID string) {
 	s.ServeConn(conn, c.principal(nodeID))
 }
 
-// peer tells which member has shown its certificate. One that has left is
-// nobody: it may hear that it has, and nothing more.
+// peer returns the node of a peer's certificate. A departed node is not ok: it
+// is treated as unauthenticated, and may only learn that it was removed.
 func (c *Cluster) peer(cs tls.ConnectionState) (nodeID string, ok bool) {
 	nodeID, ok = trust.PeerNode(cs)
 	return nodeID, ok && !c.departed(nodeID)
 }
 
-// principal is who a node's certificate stands for.
+// principal returns the principal of a node's certificate; zero for nodeID "".
 func (c *Cluster) principal(nodeID string) admin.Principal {
 	if nodeID == "" {
 		return admin.Principal{}
@@ -401,8 +405,9 @@ func (c *Cluster) principal(nodeID string) admin.Principal {
 	return p
 }
 
-// departed tells whether a node has left or was removed. As long as it votes
-// it is needed: those who remain may have to agree with it on going on without.
+// departed reports whether a node has left or was removed, and no longer votes.
+// While it votes, the remaining voters may need its agreement to go on without
+// it.
 func (c *Cluster) departed(nodeID string) bool {
 	if c.Store() == nil {
 		return false
@@ -411,7 +416,7 @@ func (c *Cluster) departed(nodeID string) bool {
 	return ok && !r.member() && !c.votes(nodeID)
 }
 
-// votes tells whether a node votes in Raft's configuration.
+// votes reports whether a node votes in Raft's configuration.
 func (c *Cluster) votes(nodeID string) bool {
 	servers, _ := c.servers()
 	return slices.ContainsFunc(servers, func(s server) bool { return s.id == nodeID && s.voter })

@@ -12,9 +12,10 @@ import (
 	"penstock/node/admin"
 )
 
-// Errors that end Open, or the node later on (Config.Stop).
+// Errors that Open returns, or that Config.Stop receives.
 var (
-	// ErrNew: the data folder is empty, and nothing says what to make of it.
+	// ErrNew: the data folder is empty, and no flag says whether to found, form
+	// or join a cluster.
 	ErrNew = errors.New("the data folder is new")
 	// ErrLeft: the node of this folder left its cluster for good.
 	ErrLeft = errors.New("the node of this data folder has left its cluster")
@@ -22,108 +23,113 @@ var (
 	ErrRemoved = errors.New("the cluster has removed this node")
 	// ErrCopied: another process runs as this node, from a copy of its folder.
 	ErrCopied = errors.New("another process runs with a copy of this data folder")
-	// ErrRefused: the cluster does not take this node, for example because a
-	// node of its name is up.
+	// ErrRefused: the cluster does not admit this node, for example because a
+	// node of the same name is up.
 	ErrRefused = errors.New("the cluster refuses this node")
 	// ErrForeign: the token, the address or the folder is of another cluster.
 	ErrForeign = errors.New("another cluster")
-	// ErrToken: the token is not valid, or not valid any more.
+	// ErrToken: the token is not valid, or no longer valid.
 	ErrToken = errors.New("token refused")
-	// ErrNoLog: the node's log, which it had, is not there any more.
+	// ErrNoLog: the node had a log, and it is gone.
 	ErrNoLog = errors.New("the log is gone")
-	// ErrExpect: nodes that are to form one cluster expect different numbers.
+	// ErrExpect: the nodes that are to form a cluster disagree on --expect, or
+	// this node is bound to form another one.
 	ErrExpect = errors.New("different --expect")
 )
 
-// Config says which cluster a node belongs to and how it is reached. The
-// fields down to Token matter while the data folder is new.
+// Config configures Open. Init, Expect, Join and Token say how a new data
+// folder gets its cluster.
 type Config struct {
-	// Dir is the data folder, locked by the caller. Files of trust stand at
-	// its top, the log in Dir/raft.
+	// Dir is the data folder, locked by the caller. The files of package trust
+	// are at its top level, the log is in Dir/raft.
 	Dir string
 	// Name is unique in the cluster. Zone may be "".
 	Name, Version, Zone string
 
-	// Listener is the cluster port. Cluster takes it over.
+	// Listener accepts connections to the cluster port. Open takes ownership of
+	// it, also when it fails.
 	Listener net.Listener
-	// Gossip is where gossip binds, ip:port, TCP and UDP.
+	// Gossip is the ip:port that gossip binds, TCP and UDP.
 	Gossip string
-	// Advertise is the host that others reach this node at; "": the one bound.
+	// Advertise is the host at which others reach this node; "": the one bound.
 	Advertise string
-	// HTTP is the address of HTTP, for others to show.
+	// HTTP is the address of HTTP, which other nodes display.
 	HTTP string
 
-	// Init starts a new cluster of one.
+	// Init founds a new cluster of one node.
 	Init bool
-	// Expect, when not 0, is how many nodes form a cluster together.
+	// Expect, if not 0, is the number of nodes that form a cluster together.
 	Expect int
-	// Join lists cluster addresses of nodes, host:port. A node that has a
-	// cluster takes them as places to look for it.
+	// Join lists cluster addresses of other nodes, host:port. A node that is in
+	// a cluster also looks for it there.
 	Join []string
-	// Token is what lets this node join, or form with others.
+	// Token authorizes this node to join, or to form a cluster with others. A
+	// node that is in a cluster refuses a token of another one.
 	Token string
 
-	// Voters bounds the nodes that vote: 5.
+	// Voters bounds the number of voters; default 5.
 	Voters int
-	// ReplaceAfter is how long a voter may be gone before another node votes
-	// in its place: 1m. ForgetAfter is how long a node that does not vote may
-	// be gone before it is forgotten: 72h.
+	// ReplaceAfter is how long a voter may be down before another node votes in
+	// its place; default 1m. ForgetAfter is how long a non-voter may be down
+	// before it is removed from the cluster; default 72h.
 	ReplaceAfter, ForgetAfter time.Duration
 
 	// Log is required.
 	Log *slog.Logger
-	// Facts tells what this node says of itself. It is called about once a
-	// second and must not block; nil: nothing.
+	// Facts returns what this node publishes about itself. It is called one to
+	// about four times a second and must not block. May be nil.
 	Facts func() Facts
-	// Tickets takes the keys of TLS session tickets that all nodes share,
-	// the newest first, whenever they change; nil: nobody needs them. It is
-	// called from one goroutine.
+	// Tickets receives the TLS session ticket keys that all nodes share, the
+	// newest first, whenever they change. It is called from one goroutine. May
+	// be nil.
 	Tickets func(keys [][32]byte)
-	// Waits is called with what Open waits for, again and again while it does;
-	// nil: nobody wants to know. It is called by Open's goroutine.
+	// Waits is called repeatedly, by Open's goroutine, with what Open waits
+	// for. May be nil.
 	Waits func(Waiting)
-	// Audit takes what changes before Open returns: that this node has
-	// confirmed which nodes begin the cluster. Nil: nobody wants to know.
+	// Audit receives the audit events from before Open returns: other nodes
+	// offering this one a charter, which fixes the nodes that begin the
+	// cluster. May be nil.
 	Audit func(admin.Event)
-	// Stop is called once, from a goroutine of its own, when the node must
-	// end: ErrCopied, ErrRemoved, or an unknown format in the log.
+	// Stop is called at most once, from its own goroutine, when the node must
+	// stop: ErrCopied, ErrRemoved, or an unknown format in the log, for
+	// example.
 	Stop func(error)
 
 	// Timing is for tests: zero fields take the defaults.
 	Timing Timing
 }
 
-// Timing is how fast things go.
+// Timing sets the intervals and time limits of a cluster.
 type Timing struct {
-	// Tick is how often the leader looks at the members and every node at
-	// its surroundings: 1s.
+	// Tick is the interval of the leader's duties and of every node's
+	// housekeeping: 1s.
 	Tick time.Duration
-	// Announce is how often a node repeats where it is, though nothing
-	// changed: 30s.
+	// Announce is how often a node repeats an unchanged announcement: 30s.
 	Announce time.Duration
-	// Retry is the first wait between two attempts to join or to form, which
-	// doubles up to 10 s: 500ms.
+	// Retry is the first pause between attempts to join, which doubles up to
+	// 10s, and the pause between rounds of --expect: 500ms.
 	Retry time.Duration
-	// Stable is how long a node must be up before it may vote: 10s, the first
-	// three a tenth of it.
+	// Stable is how long a node must be up before it may vote: 10s; a tenth of
+	// that for the first three voters.
 	Stable time.Duration
-	// Heartbeat and Election are Raft's: 700ms each. A voter begins to look
-	// for a new leader after one to two of them without a word, and is heard
-	// when the others have missed it as well; so they can write again within
-	// two seconds, as a rule.
+	// Heartbeat and Election are Raft's timeouts: 700ms each. A voter seeks
+	// election after one to two heartbeat timeouts without contact, and wins
+	// votes once the others miss the leader as well, so writes resume within
+	// two seconds as a rule.
 	Heartbeat, Election time.Duration
-	// HandOver is how long a leader that ends waits for the next one: 3s.
+	// HandOver is how long a leader that stops waits for the next one: 3s.
 	HandOver time.Duration
 }
 
-// Facts are what a node tells all others of itself, through gossip: they may
-// be old, and nothing is decided by them that must be agreed.
+// Facts are what a node publishes about itself through gossip. They may be
+// stale; no decision that needs agreement rests on them.
 type Facts struct {
 	Phase       string  `json:"p,omitempty"` // starting, serving, draining, ...
 	Connections int64   `json:"c,omitempty"` // open now
-	Acted       uint64  `json:"a,omitempty"` // the index that its table is of
+	Acted       uint64  `json:"a,omitempty"` // index of the snapshot that its data plane acts on
 	Load        float64 `json:"l,omitempty"` // share of its CPUs in use, 0 to 1
-	// Hints are what else the node wants to tell: at most 2 KiB.
+	// Hints is further data for the other nodes, at most 2 KiB; more is
+	// dropped.
 	Hints []byte `json:"h,omitempty"`
 }
 
@@ -163,10 +169,10 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// maxExpect bounds Config.Expect: more nodes join one that is there.
+// maxExpect bounds Config.Expect; further nodes join the cluster once it runs.
 const maxExpect = 16
 
-// check lists what is wrong, in terms of the command's flags.
+// check reports every fault at once, in terms of the command's flags.
 func (c Config) check() error {
 	var faults []string
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
@@ -212,7 +218,8 @@ func (c Config) check() error {
 	return nil
 }
 
-// advertised is where others reach a port that is bound at bound.
+// advertised returns the address at which others reach a port that is bound at
+// bound: host if it is not "", with the bound port.
 func advertised(bound net.Addr, host string) string {
 	h, port, err := net.SplitHostPort(bound.String())
 	if err != nil {

@@ -14,28 +14,28 @@ import (
 	"penstock/node/trust"
 )
 
-// FormView is what a node of --expect says of itself.
+// FormView is what a node of --expect publishes about itself.
 type FormView struct {
 	ID        string   `json:"id"`
 	Name      string   `json:"name"`
 	Addr      string   `json:"addr"` // of its cluster port
 	Expect    int      `json:"expect"`
 	Formed    bool     `json:"formed,omitempty"`
-	Cluster   string   `json:"cluster,omitempty"` // the ID, of one that is formed
+	Cluster   string   `json:"cluster,omitempty"` // the ID, if Formed
 	PledgedTo string   `json:"pledgedTo,omitempty"`
 	Seen      []string `json:"seen,omitempty"`
-	// Addrs are where the nodes are that it has had a proof of, so that join
-	// lists need not name all.
+	// Addrs are the addresses of the nodes in Seen, in any order, so that join
+	// lists need not name all nodes.
 	Addrs []string `json:"addrs,omitempty"`
-	// Accepted is the charter that it is bound to, Renounced those that it
-	// will never begin.
+	// Accepted is the charter that the node is bound to, Renounced those that
+	// it will never begin.
 	Accepted  *membership.Charter    `json:"accepted,omitempty"`
 	Renounced []membership.Renounced `json:"renounced,omitempty"`
-	// Node is what it would be as a member; of one that is in no cluster.
+	// Node is what the node would be as a member; nil once it is in a cluster.
 	Node *Candidate `json:"node,omitempty"`
 }
 
-// candidate is the node as it would be a member.
+// candidate returns the node as a prospective member.
 func (v FormView) candidate() Candidate {
 	if v.Node == nil {
 		return Candidate{ID: v.ID, Name: v.Name, Cluster: v.Addr}
@@ -43,7 +43,7 @@ func (v FormView) candidate() Candidate {
 	return *v.Node
 }
 
-// FormRequest asks another node of --expect for its view.
+// FormRequest requests the view of another node of --expect.
 type FormRequest struct {
 	TokenID string   `json:"tokenID"`
 	Proof   []byte   `json:"proof"`
@@ -56,45 +56,45 @@ type FormResult struct {
 	View  FormView `json:"view"`
 }
 
-// expecting is a node of --expect until it has a cluster. What it does is
-// decided by membership.Form; here are the questions, the answers, and the
-// pledge, which no clock but this process's own has to do with. Charters are
-// in charter.go.
+// expecting is a node of --expect until it has a cluster. membership.Form makes
+// its decisions; this type exchanges the views and keeps the pledge, which
+// depends on no clock but this process's own. Charters are in charter.go.
 type expecting struct {
 	c     *Cluster
 	token trust.Token
 	key   []byte
-	told  logOnce // of the loop
+	told  logOnce
 
 	mu        sync.Mutex
-	pledged   string    // ID of whom it is pledged to
-	pledgedAt time.Time // when that was
-	toldAt    time.Time // when that one was last answered
-	views     map[string]asked
-	addrs     []string // to ask, besides those of the settings; at most maxPeers
-	formed    string   // the ID of the cluster that it has begun
-	bound     *bootstrapping
-	joining   bool                   // it is about to join a cluster: by the last decision
-	boundAt   time.Time              // when that was, or this process began
+	pledged   string                 // ID of the node that it is pledged to; "": none
+	pledgedAt time.Time              // when it made the pledge
+	toldAt    time.Time              // when it last answered that node
+	views     map[string]asked       // by node ID; at most maxPeers
+	addrs     []string               // to query in addition to Config.Join; at most maxPeers
+	formed    string                 // the ID of the cluster that it has begun; "": none
+	bound     *bootstrapping         // has the charter that it is bound to; nil: none
+	joining   bool                   // the last decision was to join a cluster
+	boundAt   time.Time              // when it was bound, or this process loaded the charter
 	renounced []membership.Renounced // at most membership.MaxRenounced
-	fatal     error
-	wake      chan struct{} // holds one
+	fatal     error                  // ends expect
+	wake      chan struct{}          // capacity 1
 }
 
-// asked is a view with the time of the question.
+// asked is a view with the time at which it was requested.
 type asked struct {
 	view FormView
 	when time.Time
 }
 
-// expect finds the other nodes and founds a cluster with them, or joins theirs.
+// expect finds the other nodes, and forms a cluster with them or joins theirs.
 func (c *Cluster) expect(ctx context.Context) error {
 	token, err := trust.ParseToken(c.cfg.Token)
 	switch {
 	case err != nil:
 		return fmt.Errorf("--token: %w: --expect needs the same token on all nodes: penstock token new makes one", err)
 	case token.Kind != trust.Expect:
-		return fmt.Errorf("--token: %w: %s is no token for --expect: penstock token new makes one; to join a cluster that is there leave --expect out", ErrToken, token)
+		return fmt.Errorf("--token: %w: %s is no token for --expect: penstock token new makes one; "+
+			"to join a cluster that is there leave --expect out", ErrToken, token)
 	}
 	f := newExpecting(c, token)
 	if err := f.restore(); err != nil {
@@ -104,9 +104,9 @@ func (c *Cluster) expect(ctx context.Context) error {
 	defer func() { stop() }()
 	f.reportWaiting()
 	for answers := false; ; {
-		// A process of this node that ended may have pledged itself. Until
-		// nobody acts on that any more, this one answers nobody; where it is
-		// bound to a charter, no pledge matters.
+		// An earlier process of this node may have made a pledge. This one does
+		// not answer until no node acts on that pledge any more. Once a node is
+		// bound to a charter, its pledge does not matter.
 		if !answers && (c.fresh || f.bound != nil || time.Since(c.opened) > membership.ActWithin) {
 			answers = true
 			stop = f.serve()
@@ -139,7 +139,7 @@ func newExpecting(c *Cluster, token trust.Token) *expecting {
 func (f *expecting) serve() (stop func()) {
 	s := admin.NewServer(admin.Config{
 		Logger: f.c.log, Audit: f.c.cfg.Audit,
-		// It may lead already, by its vote in Raft, when another node has begun.
+		// This node may lead in Raft while it still waits for the first entries: others then send it requests.
 		Otherwise: func(string) *admin.Error { return f.begins() },
 	})
 	admin.Handle(s, admin.MethodForm, admin.RoleNone, f.answer)
@@ -150,22 +150,23 @@ func (f *expecting) serve() (stop func()) {
 		f.c.connServers.serve(nil)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_ = s.Shutdown(ctx) // what is still in flight is asked again
+		_ = s.Shutdown(ctx) // callers retry requests that are cut short
 	}
 }
 
-// notYet answers a node that wants to join: it has heard that there is a
-// cluster, which must have agreed on its first entries before it lets in more.
+// notYet refuses a node that wants to join: the cluster must agree on its first
+// entries before it admits further nodes.
 func (f *expecting) notYet(context.Context, *JoinRequest) (*JoinResult, error) {
 	return nil, f.begins()
 }
 
-// begins refuses what a node can do that has begun its cluster, for now.
+// begins is the refusal, for now, of requests that need a cluster that has
+// begun.
 func (f *expecting) begins() *admin.Error {
 	return admin.Errorf(admin.Unavailable, "this node (%s) forms a cluster, which has not begun yet: ask again", f.c.Name())
 }
 
-// self is this node's view. The caller holds the lock.
+// self returns this node's view. The caller holds f.mu.
 func (f *expecting) self(now time.Time) FormView {
 	v := FormView{
 		ID: f.c.ID(), Name: f.c.Name(), Addr: f.c.Address(), Expect: f.c.cfg.Expect,
@@ -187,7 +188,7 @@ func (f *expecting) self(now time.Time) FormView {
 	return v
 }
 
-// answer tells another node this one's view.
+// answer returns this node's view to another node.
 func (f *expecting) answer(ctx context.Context, req *FormRequest) (*FormResult, error) {
 	cs := admin.TLS(ctx)
 	if req.TokenID != f.token.ID || trust.Check(f.key, trust.Dialer, cs, req.Proof) != nil {
@@ -209,7 +210,8 @@ func (f *expecting) answer(ctx context.Context, req *FormRequest) (*FormResult, 
 	return res, nil
 }
 
-// addAddresses notes where further nodes are. The caller holds the lock.
+// addAddresses adds the addresses of further nodes to addrs. The caller holds
+// f.mu.
 func (f *expecting) addAddresses(v FormView) {
 	for _, a := range append([]string{v.Addr}, v.Addrs...) {
 		known := slices.Contains(f.addrs, a) || slices.Contains(f.c.cfg.Join, a) || a == f.c.Address()
@@ -220,21 +222,22 @@ func (f *expecting) addAddresses(v FormView) {
 	}
 }
 
-// compare ends the forming where another node expects another number. The
-// caller holds the lock.
+// compare ends the forming if another node expects a different number. The
+// caller holds f.mu.
 func (f *expecting) compare(v FormView) {
 	own := f.c.cfg.Expect
 	if v.Formed || v.Expect == own || f.fatal != nil || v.ID == f.c.ID() {
 		return
 	}
-	f.fatal = fmt.Errorf("%w: this node (%s) was started with --expect %d, %s at %s with --expect %d: start all with the same number", ErrExpect, f.c.Name(), own, v.Name, v.Addr, v.Expect)
+	f.fatal = fmt.Errorf("%w: this node (%s) was started with --expect %d, %s at %s with --expect %d: start all with the same number",
+		ErrExpect, f.c.Name(), own, v.Name, v.Addr, v.Expect)
 	poke(f.wake)
 }
 
-// askAround asks the other nodes again and again, as long as ctx lasts, and tells
-// of each round; never, where there is nobody to ask. While this node knows no
-// leader it also tells the members where it is: they may serve already, and
-// then look for it at an old address, or have removed it.
+// askAround queries the other nodes again and again until ctx ends, and sends
+// after each round; for a nil f it returns nil. While this node knows no
+// leader, it also announces itself to the members: they may serve already and
+// look for it at an old address, or have removed it.
 func (f *expecting) askAround(ctx context.Context) <-chan struct{} {
 	if f == nil {
 		return nil
@@ -261,8 +264,8 @@ func (f *expecting) askAround(ctx context.Context) <-chan struct{} {
 	return looked
 }
 
-// announce tells the other members of the cluster that this node has begun
-// where it is. Those that have no cluster yet do not know the question.
+// announce announces this node to the other members of the cluster that it has
+// begun. Members without a cluster refuse the method.
 func (f *expecting) announce(ctx context.Context) {
 	f.mu.Lock()
 	members := f.bound.Members
@@ -282,7 +285,8 @@ func (f *expecting) announce(ctx context.Context) {
 	all.Wait()
 }
 
-// askAll asks all addresses at once, each for as long as a view may be old.
+// askAll queries all addresses at once, within half the age that a view may
+// have.
 func (f *expecting) askAll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, membership.ActWithin/2)
 	defer cancel()
@@ -306,7 +310,8 @@ func (f *expecting) askAll(ctx context.Context) {
 	all.Wait()
 }
 
-// ask asks one address for its node's view.
+// ask requests the view of the node at an address. If that node refuses the
+// token, forming ends.
 func (f *expecting) ask(ctx context.Context, addr string) error {
 	when := time.Now()
 	client, err := admin.DialConfig{TLS: trust.JoinConfig()}.Dial(ctx, addr)
@@ -326,9 +331,9 @@ func (f *expecting) ask(ctx context.Context, addr string) error {
 	return err
 }
 
-// exchange asks for the view of whoever is at the other end of a connection,
-// and takes it once that node has proven to know the token. The proof is this
-// node's own, for what else it asks on the connection.
+// exchange requests the view of the node at the other end of a connection, and
+// stores it once that node has proven that it knows the token. The returned
+// proof is this node's own, for further requests on the connection.
 func (f *expecting) exchange(ctx context.Context, client *admin.Client, when time.Time) (view FormView, proof []byte, err error) {
 	proof, err = trust.Prove(f.key, trust.Dialer, client.TLS())
 	if err != nil {
@@ -349,7 +354,7 @@ func (f *expecting) exchange(ctx context.Context, client *admin.Client, when tim
 	if len(f.views) >= maxPeers || len(res.View.Seen) > maxPeers || len(res.View.Renounced) > membership.MaxRenounced {
 		return view, nil, fmt.Errorf("too many nodes: the limit is %d", maxPeers)
 	}
-	if res.View.ID != f.c.ID() { // itself, by another name
+	if res.View.ID != f.c.ID() { // else it is this node, under another address
 		f.views[res.View.ID] = asked{res.View, when}
 		f.compare(res.View)
 		f.addAddresses(res.View)
@@ -357,7 +362,7 @@ func (f *expecting) exchange(ctx context.Context, client *admin.Client, when tim
 	return res.View, proof, nil
 }
 
-// decide does what the views lead to; done: the node has a cluster.
+// decide acts on the views; done: the node has a cluster.
 func (f *expecting) decide(ctx context.Context) (done bool, err error) {
 	for {
 		d, addr, fatal := f.next()
@@ -366,7 +371,7 @@ func (f *expecting) decide(ctx context.Context) (done bool, err error) {
 		}
 		switch d.Action {
 		case membership.FormPledge:
-			continue // it was made
+			continue // next has recorded the pledge
 		case membership.FormBootstrap:
 			f.c.log.Info("founds the cluster", "why", d.Why)
 			if err := f.c.bootstrap(ctx, f.token); err != nil {
@@ -411,9 +416,10 @@ func (f *expecting) decide(ctx context.Context) (done bool, err error) {
 	}
 }
 
-// next decides what to do, with the address of whom it is about, and pledges
-// at once: no answer may come between a decision and its pledge. Nor may an
-// offer be accepted between the decision to join and its end.
+// next decides what to do, and returns the address of the peer concerned. It
+// records a pledge at once: no answer may go out between a decision and its
+// pledge. Nor may an offer be accepted between the decision to join and its end
+// (joining).
 func (f *expecting) next() (d membership.Decision, addr string, fatal error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -426,12 +432,12 @@ func (f *expecting) next() (d membership.Decision, addr string, fatal error) {
 	return d, f.views[d.Peer].view.Addr, f.fatal
 }
 
-// decision asks what to do. The caller holds the lock.
+// decision returns what to do next. The caller holds f.mu.
 func (f *expecting) decision(now time.Time) membership.Decision {
 	return membership.Form(f.asPeer(now), f.peers(now))
 }
 
-// asPeer is this node as decisions want it. The caller holds the lock.
+// asPeer returns this node as input of a decision. The caller holds f.mu.
 func (f *expecting) asPeer(now time.Time) membership.Peer {
 	self := asPeer(f.self(now))
 	if f.pledged != "" {
@@ -444,7 +450,7 @@ func (f *expecting) asPeer(now time.Time) membership.Peer {
 	return self
 }
 
-// peers are the views of the others. The caller holds the lock.
+// peers returns the views of the other nodes, by ID. The caller holds f.mu.
 func (f *expecting) peers(now time.Time) []membership.Peer {
 	peers := make([]membership.Peer, 0, len(f.views))
 	for _, a := range f.views {
@@ -463,7 +469,7 @@ func asPeer(v FormView) membership.Peer {
 	}
 }
 
-// handleForm tells a node of --expect that there is a cluster already.
+// handleForm answers a node of --expect that there is a cluster already.
 func (c *Cluster) handleForm(ctx context.Context, req *FormRequest) (*FormResult, error) {
 	cs := admin.TLS(ctx)
 	key, _, err := c.proven(ctx, req.TokenID, req.Proof)

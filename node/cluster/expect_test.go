@@ -45,7 +45,7 @@ func TestOneNodeFoundsAndTwoJoin(t *testing.T) {
 	}
 }
 
-// expectingMachines are machines that form a cluster together.
+// expectingMachines returns machines that form a cluster together.
 func expectingMachines(t *testing.T, names ...string) []*machine {
 	t.Helper()
 	token := trust.NewExpectToken().Reveal()
@@ -63,7 +63,7 @@ func expectingMachines(t *testing.T, names ...string) []*machine {
 	return all
 }
 
-// startAll starts machines, each in a goroutine of its own.
+// startAll starts machines concurrently.
 func startAll(t *testing.T, all []*machine) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), enough)
@@ -101,7 +101,7 @@ func TestNodesThatExpectEachOtherFormOneCluster(t *testing.T) {
 }
 
 // TestJoinListsNeedOnlyOverlap: two nodes that both know a third one find each
-// other, and so do those of which only one knows the other.
+// other, and so do two nodes of which only one knows the other.
 func TestJoinListsNeedOnlyOverlap(t *testing.T) {
 	t.Parallel()
 	all := expectingMachines(t, "a", "b", "c")
@@ -148,7 +148,7 @@ func TestAJoinThatWasCutShortIsFinished(t *testing.T) {
 	t.Parallel()
 	a := founded(t, "a")
 	m := newcomer(t, "b", a.token(), a)
-	// The leader has taken it in, and it was killed before it had the answer.
+	// The leader has admitted the node, which was killed before it got the answer.
 	token, err := trust.ParseToken(m.cfg.Token)
 	if err != nil {
 		t.Fatal(err)
@@ -225,7 +225,7 @@ func TestNodesWithDifferentTokensFormNoCluster(t *testing.T) {
 	for _, m := range all {
 		go func() { done <- m.open(ctx) }()
 	}
-	// One of the two is told, and ends; then the other has nobody to ask.
+	// One of the two is refused, and stops; then the other has no node to query.
 	if err := <-done; !errors.Is(err, ErrToken) || !contains(err, "another token") {
 		t.Errorf("got %v", err)
 	}
@@ -262,7 +262,7 @@ func TestAFoundingThatWasCutShortIsFinished(t *testing.T) {
 	}
 }
 
-// cut founds a cluster and brings the folder to what it was after a step.
+// cut founds a cluster and puts the folder into its state after a step.
 func cut(t *testing.T, m *machine, after string) {
 	t.Helper()
 	m.start()
@@ -368,7 +368,7 @@ func TestAFolderDoesNotStartWithATokenOfAnotherCluster(t *testing.T) {
 	}
 }
 
-// History and logs tell tokens apart by name.
+// TestTokensHaveNamesOfTheirOwn: history and logs tell tokens apart by name.
 func TestTokensHaveNamesOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	a := founded(t, "a")

@@ -11,7 +11,7 @@ import (
 	"penstock/node/trust"
 )
 
-// follow acts on what was agreed about the cluster itself: the members, the
+// follow applies what was agreed about the cluster itself: the members, the
 // CAs, the gossip keys, the keys of session tickets.
 func (c *Cluster) follow() {
 	var at versions
@@ -32,11 +32,10 @@ func (c *Cluster) follow() {
 	}
 }
 
-// versions are of the entries that act here.
+// versions are those of the entries that this node has applied.
 type versions struct{ cluster, gossip, tickets uint64 }
 
-// act brings this node in line with a view; last is the index of the one
-// before.
+// act applies a snapshot to this node; last is the index of the one before.
 func (c *Cluster) act(view consensus.Snapshot, last uint64, at *versions) error {
 	for _, k := range touches(view, last, kindNode) {
 		if e, ok := view.Get(k); ok {
@@ -67,11 +66,13 @@ func (c *Cluster) act(view consensus.Snapshot, last uint64, at *versions) error 
 	return nil
 }
 
-// partingTime is what a node that leaves has to hear that it has left.
+// partingTime is how long connections to a departed node stay open, so that it
+// learns that it has left.
 const partingTime = 5 * time.Second
 
-// partWith ends what connects this node with one that is no member any more;
-// new connections are refused from the moment that it is none.
+// partWith ends the connections between this node and a departed one, after
+// partingTime and once that one votes no longer. New connections are refused as
+// soon as it does not vote (peer).
 func (c *Cluster) partWith(id string) {
 	for first := true; first || c.votes(id); first = false {
 		select {
@@ -85,7 +86,7 @@ func (c *Cluster) partWith(id string) {
 	c.port.Drop(id)
 }
 
-// actGossip takes the gossip keys that were agreed.
+// actGossip applies the gossip keys that were agreed.
 func (c *Cluster) actGossip(view consensus.Snapshot, at *versions) error {
 	if e, ok := view.Get(keyGossip); !ok || e.Version == at.gossip {
 		return nil
@@ -94,7 +95,7 @@ func (c *Cluster) actGossip(view consensus.Snapshot, at *versions) error {
 	if err != nil {
 		return err
 	}
-	if g := c.gossiping(); g != nil { // else it begins with those of the store
+	if g := c.gossiping(); g != nil { // otherwise it will start with the store's keys
 		if err := g.SetKeys(s.ring()); err != nil && c.ctx.Err() == nil {
 			return err
 		}
@@ -103,7 +104,7 @@ func (c *Cluster) actGossip(view consensus.Snapshot, at *versions) error {
 	return nil
 }
 
-// actTickets hands on the keys of session tickets that were agreed.
+// actTickets passes the session ticket keys that were agreed to Config.Tickets.
 func (c *Cluster) actTickets(view consensus.Snapshot, at *versions) error {
 	if e, ok := view.Get(keyTickets); !ok || e.Version == at.tickets {
 		return nil
@@ -133,14 +134,15 @@ func (c *Cluster) actCAs(view consensus.Snapshot, at *versions) error {
 	err = c.replaceIdentity(func(id *trust.Identity) (*trust.Identity, error) { return id.WithBundle(r.CAs) })
 	switch {
 	case errors.Is(err, trust.ErrCertificate) && c.id.Load().NewerThan(r.CAs):
-		// A power cut took the last entries that acted here, not the
-		// certificate that came of them. They come again.
+		// A power cut lost the last entries that were applied here, but not the
+		// certificate that they led to. They will be replicated again.
 		c.log.Warn("the log on this disk is older than this node's certificate; it waits for the rest")
 		err = nil
 	case errors.Is(err, trust.ErrCertificate):
-		// Its own certificate does not hold under them: it comes from a CA
-		// that was retired while this node was away.
-		return fmt.Errorf("the CA was replaced while this node was away, and its certificate is worth nothing any more: remove the node and let it join anew with an empty data folder: %w", err)
+		// This node's certificate is not valid under these CAs: the CA that
+		// signed it was retired while the node was away.
+		return fmt.Errorf("the CA was replaced while this node was away, and its certificate is worth nothing any more: "+
+			"remove the node and let it join anew with an empty data folder: %w", err)
 	}
 	if err != nil {
 		return err
@@ -149,7 +151,7 @@ func (c *Cluster) actCAs(view consensus.Snapshot, at *versions) error {
 	return nil
 }
 
-// replaceIdentity saves and puts in force what change makes of the identity.
+// replaceIdentity saves the identity that change returns, and puts it in force.
 func (c *Cluster) replaceIdentity(change func(*trust.Identity) (*trust.Identity, error)) error {
 	c.renewing.Lock()
 	defer c.renewing.Unlock()
@@ -165,17 +167,17 @@ func (c *Cluster) replaceIdentity(change func(*trust.Identity) (*trust.Identity,
 	return nil
 }
 
-// renewal is the care for the node's own certificate.
+// renewal renews the node's own certificate.
 type renewal struct {
 	next  time.Time     // no attempt before
-	pause time.Duration // after one that failed
+	pause time.Duration // after a failed attempt
 	told  logOnce
 }
 
-// renewPause is the first wait after a failed renewal; the longest is an hour.
+// renewPause is the first pause after a failed renewal; the longest is an hour.
 const renewPause = 5 * time.Second
 
-// keep asks for the next certificate when it is time for one.
+// keep requests the next certificate when it is due.
 func (r *renewal) keep(c *Cluster) {
 	now := time.Now()
 	if now.Before(r.next) || !c.id.Load().NeedsRenewal(now) {
@@ -196,9 +198,10 @@ func (r *renewal) keep(c *Cluster) {
 	c.log.Info("certificate renewed", "expires", c.id.Load().Expires())
 }
 
-// renew gets the next certificate from the leader. With one that does not hold
-// now nobody would listen, and where all nodes were off for long there would
-// never be a leader: so this node, which can open the CA as all can, signs it.
+// renew gets the next certificate from the leader. If the current one is not
+// valid now, no other node accepts it; if that holds for all nodes, none can be
+// elected leader. So this node then signs the next certificate itself: every
+// node can open the CA.
 func (c *Cluster) renew(ctx context.Context) error {
 	id := c.id.Load()
 	csr, err := id.Request()
@@ -227,7 +230,7 @@ func (c *Cluster) renewed(res *RenewResult) error {
 	})
 }
 
-// handleRenew gives another node its next certificate, on the leader.
+// handleRenew issues another node's next certificate, on the leader.
 func (c *Cluster) handleRenew(ctx context.Context, req *RenewRequest) (*RenewResult, error) {
 	return c.issue(ctx, admin.Caller(ctx).Node, req.CSR)
 }
@@ -241,7 +244,7 @@ func (c *Cluster) issue(ctx context.Context, id string, csr []byte) (*RenewResul
 	return c.sign(view, id, csr)
 }
 
-// sign signs a certificate for a member of a view.
+// sign signs a certificate for a member according to a snapshot.
 func (c *Cluster) sign(view consensus.Snapshot, id string, csr []byte) (*RenewResult, error) {
 	r, ok := record(view, id)
 	if !ok || !r.member() {
@@ -262,7 +265,7 @@ func (c *Cluster) sign(view consensus.Snapshot, id string, csr []byte) (*RenewRe
 	return &RenewResult{CAs: ca.Bundle(), Certificate: leaf}, nil
 }
 
-// signer is the CA of now, with its key.
+// signer returns the current CA with its key.
 func (c *Cluster) signer(view consensus.Snapshot) (*trust.CA, error) {
 	s, _, ok, err := unseal[caSecret](c.Sealer(), view, keyCA)
 	switch {
@@ -274,15 +277,16 @@ func (c *Cluster) signer(view consensus.Snapshot) (*trust.CA, error) {
 	return trust.ParseCA(s.CA)
 }
 
-// nextTickets puts a new key before the others; the oldest goes.
+// nextTickets puts a new key before the others, and drops the oldest beyond
+// maxTickets.
 func nextTickets(cur ticketSecret) ticketSecret {
 	k := trust.NewTicketKey()
 	keys := append([][]byte{k[:]}, cur.Keys...)
 	return ticketSecret{Format: recordFormat, Keys: keys[:min(len(keys), maxTickets)]}
 }
 
-// maxTickets is how many keys of tickets there are: tickets of the day before
-// yesterday still open.
+// maxTickets is the number of session ticket keys: tickets of the day before
+// yesterday can still be decrypted.
 const maxTickets = 3
 
 func (t ticketSecret) keys() (keys [][32]byte) {

@@ -14,20 +14,21 @@ import (
 	"penstock/gossip"
 )
 
-// advertisedFacts is what nodes tell of themselves in gossip's facts.
+// advertisedFacts is what a node publishes as gossip's facts, in JSON.
 type advertisedFacts struct {
 	Facts
-	Index uint64 `json:"i"` // of the store's view
+	Index uint64 `json:"i"` // of its snapshot of the store
 }
 
-// gossiping is gossip, or nil where it does not run yet.
+// gossiping returns the gossip; nil until it runs.
 func (c *Cluster) gossiping() *gossip.Gossip {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.gossip
 }
 
-// plannedGossip is where gossip will be; "" where the system picks the port.
+// plannedGossip returns the address at which others will reach gossip; "" if
+// the system picks the port.
 func (c *Cluster) plannedGossip() string {
 	host, port, err := net.SplitHostPort(c.cfg.Gossip)
 	if err != nil || port == "0" {
@@ -39,8 +40,8 @@ func (c *Cluster) plannedGossip() string {
 	return net.JoinHostPort(host, port)
 }
 
-// gossipKeys are the keys of now: those of the store, or until it has them
-// those of the join.
+// gossipKeys returns the current gossip keys: those of the store, or those from
+// bootstrap or join until the store has them.
 func (c *Cluster) gossipKeys() ([][]byte, error) {
 	s, _, ok, err := unseal[gossipSecret](c.Sealer(), c.Store().Snapshot(), keyGossip)
 	if err != nil {
@@ -54,7 +55,7 @@ func (c *Cluster) gossipKeys() ([][]byte, error) {
 	return c.keys, nil
 }
 
-// meta is what everybody knows of this node.
+// meta returns the metadata that gossip publishes about this node.
 func (c *Cluster) meta() gossip.Meta {
 	id := c.id.Load()
 	return gossip.Meta{
@@ -62,8 +63,8 @@ func (c *Cluster) meta() gossip.Meta {
 	}
 }
 
-// advertisedGossip is where others reach gossip, for gossip itself: it wants
-// an IP address.
+// advertisedGossip returns the address that gossip advertises, which has to be
+// an IP address, with port 0 for the bound one; "" without Config.Advertise.
 func (c *Cluster) advertisedGossip() (string, error) {
 	host := c.cfg.Advertise
 	if host == "" {
@@ -81,8 +82,8 @@ func (c *Cluster) advertisedGossip() (string, error) {
 	return net.JoinHostPort(host, "0"), nil
 }
 
-// openGossip begins to gossip where the keys are known; where they are not,
-// they come with the log.
+// openGossip starts gossip if the keys are known; otherwise they come with the
+// log.
 func (c *Cluster) openGossip() error {
 	if c.gossiping() != nil {
 		return nil
@@ -103,7 +104,7 @@ func (c *Cluster) openGossip() error {
 		return fmt.Errorf("--gossip %s: %w", c.cfg.Gossip, err)
 	}
 	c.mu.Lock()
-	over := c.ctx.Err() != nil // close looked for gossip before there was any
+	over := c.ctx.Err() != nil // close ran before there was gossip to close
 	if !over {
 		c.gossip = g
 	}
@@ -112,16 +113,17 @@ func (c *Cluster) openGossip() error {
 		return errors.Join(g.Close(), c.ctx.Err())
 	}
 	poke(c.announcing)
-	// Who follows the store may have met no gossip yet to give the next keys to.
+	// follow may have applied newer keys before c.gossip was set.
 	if keys, err = c.gossipKeys(); err != nil {
 		return err
 	}
 	return g.SetKeys(keys)
 }
 
-// conflict hears of another process that runs as this node. The younger one
-// yields: the other has the connections. Gossip's word alone would let whoever
-// has its key end nodes, so the other must show this node's certificate.
+// conflict handles another process that runs as this node. The younger one
+// yields: the older has the connections. Gossip alone is no proof, since anyone
+// with its key could end nodes; so the other process must show this node's
+// certificate.
 func (c *Cluster) conflict(other gossip.Member) {
 	if res, err := c.where(c.ctx, c.ID(), []string{other.Cluster}); err != nil || res.Last.Instance == c.Instance() {
 		c.log.Warn("gossip tells of a copy of this node, which does not answer there", "at", other.Cluster, "gossip", other.Addr)
@@ -131,10 +133,11 @@ func (c *Cluster) conflict(other gossip.Member) {
 		c.log.Error("a copy of this node's data folder runs elsewhere and has to end", "at", other.Cluster, "gossip", other.Addr)
 		return
 	}
-	c.fail(fmt.Errorf("%w: node %s runs at %s: stop one of the two; a second node needs a data folder of its own", ErrCopied, c.ID(), other.Cluster))
+	c.fail(fmt.Errorf("%w: node %s runs at %s: stop one of the two; a second node needs a data folder of its own",
+		ErrCopied, c.ID(), other.Cluster))
 }
 
-// asSeen is a member of gossip as this package has it.
+// asSeen converts a member of gossip.
 func asSeen(m gossip.Member) seen {
 	s := seen{
 		peer: Peer{ID: m.ID, Name: m.Name, Cluster: m.Cluster, Gossip: m.Addr},
@@ -154,17 +157,17 @@ func asSeen(m gossip.Member) seen {
 }
 
 const (
-	// joinEvery is the least time between two attempts to gossip with nodes
-	// that are not seen.
+	// joinEvery is the least time between two attempts to join the same unseen
+	// nodes in gossip.
 	joinEvery = 10 * time.Second
-	// joinTimeout bounds one.
+	// joinTimeout bounds one attempt.
 	joinTimeout = 5 * time.Second
-	// maxSeeds bounds the nodes of one.
+	// maxSeeds bounds the addresses of one attempt.
 	maxSeeds = 16
 )
 
-// joinGossip finds the other nodes in gossip, as long as there are any that it does
-// not see; islands meet again so.
+// joinGossip joins the members that gossip does not see, as long as there are
+// any, so that partitions merge again. It first opens gossip if need be.
 func (c *Cluster) joinGossip() {
 	ticker := time.NewTicker(c.cfg.Timing.Tick)
 	defer ticker.Stop()
@@ -193,8 +196,8 @@ func (c *Cluster) joinGossip() {
 	}
 }
 
-// unseen are the gossip addresses of members that gossip does not see, those
-// of a few: one that answers tells of the others.
+// unseen lists gossip addresses of members that gossip does not see, at most
+// maxSeeds: one that answers reports the others.
 func (c *Cluster) unseen() (seeds []string) {
 	sighted := c.sighted()
 	for _, p := range c.known() {
@@ -215,9 +218,9 @@ func (c *Cluster) unseen() (seeds []string) {
 	return seeds
 }
 
-// watchSurroundings does what is to be done about once a second on every node: it tells
-// the others its facts, notes who is there, remembers them, and renews the
-// certificate when that is due.
+// watchSurroundings does every node's housekeeping about once a second: it
+// publishes the node's facts, records which nodes are up, saves the peers, and
+// renews the certificate when that is due.
 func (c *Cluster) watchSurroundings() {
 	ticker := time.NewTicker(c.cfg.Timing.Tick)
 	defer ticker.Stop()
@@ -249,14 +252,14 @@ func (c *Cluster) watchSurroundings() {
 	}
 }
 
-// lastAdvertised is what gossip was given last.
+// lastAdvertised is what was last passed to gossip.
 type lastAdvertised struct {
 	facts []byte
 	phase string
 	meta  gossip.Meta
 }
 
-// advertise asks for this node's facts and gives them to gossip, where that runs.
+// advertise collects this node's facts and passes them to gossip if it runs.
 func (s *lastAdvertised) advertise(c *Cluster, g *gossip.Gossip) {
 	f := c.cfg.Facts()
 	if len(f.Hints) > maxHints {
@@ -282,13 +285,13 @@ func (s *lastAdvertised) advertise(c *Cluster, g *gossip.Gossip) {
 	}
 }
 
-// noteSight notes which members are there and since when, by this node's own
-// clock, so that it knows when it comes to lead.
+// noteSight records which nodes are up and since when, by this node's own
+// clock, so that a new leader has this history.
 func (c *Cluster) noteSight(now time.Time) {
 	up := map[string]bool{}
 	sighted := c.sighted()
 	servers, _ := c.servers()
-	for _, s := range servers { // those that leave are no members, and are there all the same
+	for _, s := range servers { // departing nodes are not in Members, but may be up
 		up[s.id] = sighted[s.id].state == StateUp
 	}
 	for _, m := range c.Members() {

@@ -10,13 +10,13 @@ import (
 	"penstock/consensus"
 )
 
-// TestTheLeadGoesToANodeThatServes: one that drains would hand it on at once,
-// and every change would wait twice.
+// TestTheLeadGoesToANodeThatServes: a draining node would hand the lead on at
+// once, and every change would wait twice.
 func TestTheLeadGoesToANodeThatServes(t *testing.T) {
 	t.Parallel()
 	all := threeOf(t, func(i int, m *machine) {
 		m.cfg.Facts = func() Facts { return Facts{Phase: []string{"serving", "draining", "serving"}[i]} }
-		// Who is too busy to take the lead at once has time to.
+		// A node that is too busy to take the lead at once has time to.
 		m.cfg.Timing.Heartbeat, m.cfg.Timing.Election, m.cfg.Timing.HandOver = enough, enough, enough
 	})
 	a, b, c := all[0], all[1], all[2]
@@ -24,14 +24,14 @@ func TestTheLeadGoesToANodeThatServes(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), enough)
 	defer cancel()
 	leads(t, a, all...)
-	o, _, _ := a.c.observe() // by which a leader that leaves chooses
+	o, _, _ := a.c.observe() // a leader that leaves chooses by it
 	for _, n := range o.Nodes {
 		if n.Draining != (n.ID == b.c.ID()) {
 			t.Errorf("%s drains, as the leader sees it: %v", n.Name, n.Draining)
 		}
 	}
 	before := led(b)
-	eventually(t, "c to have the lead", func() string { // who is too busy to take it leaves it
+	eventually(t, "c to have the lead", func() string { // an heir that is too busy does not take it
 		a.c.HandOver(ctx)
 		if c.c.Store().Leadership().Role != consensus.RoleLeader {
 			return a.c.Store().Leadership().Leader + " has it"
@@ -41,8 +41,8 @@ func TestTheLeadGoesToANodeThatServes(t *testing.T) {
 	if led(b) != before {
 		t.Fatalf("b, which drains, has had the lead %d times", led(b)-before)
 	}
-	// Where only those are left that drain, one that drains itself keeps it,
-	// and one that ends does not.
+	// If only draining nodes are left, HandOver keeps the lead, and a node that
+	// stops hands it over.
 	id := a.c.ID()
 	a.kill()
 	phasesKnown(t, c)
@@ -63,8 +63,8 @@ func TestTheLeadGoesToANodeThatServes(t *testing.T) {
 	}
 }
 
-// TestAnHeirThatIsDeadLeavesTimeForTheNext: a node that ends has little time,
-// and may be wrong about who answers.
+// TestAnHeirThatIsDeadLeavesTimeForTheNext: a node that stops has little time,
+// and may be wrong about which heirs answer.
 func TestAnHeirThatIsDeadLeavesTimeForTheNext(t *testing.T) {
 	t.Parallel()
 	all := threeIn(t, "serving", "serving", "draining")
@@ -73,13 +73,13 @@ func TestAnHeirThatIsDeadLeavesTimeForTheNext(t *testing.T) {
 	leads(t, a, all...)
 	dead := b.c.ID()
 	b.kill()
-	put(t, a, "x", "b lacks it")               // and may still come to have it, for all that a knows
-	eventually(t, "c to lead", func() string { // which may be too busy to take it
-		silent(a, dead, c.c.ID()) // a cannot tell which of the two is there
+	put(t, a, "x", "b lacks it")               // as far as a knows, b may still get it
+	eventually(t, "c to lead", func() string { // c may be too busy to take the lead
+		silent(a, dead, c.c.ID()) // a cannot tell which of the two is up
 		if heirs := a.c.heirs(a.c.Silent()); len(heirs) == 2 && heirs[0].ID == c.c.ID() {
 			t.Fatalf("%+v are to lead, want the one that serves first", heirs)
 		}
-		// Less than a store waits for an heir by itself.
+		// Less than the store itself waits for an heir.
 		ctx, cancel := context.WithTimeout(context.Background(), 6*time.Second)
 		defer cancel()
 		a.c.handOver(ctx, false)
@@ -90,13 +90,13 @@ func TestAnHeirThatIsDeadLeavesTimeForTheNext(t *testing.T) {
 	})
 }
 
-// threeIn is a cluster of three voters, in phases.
+// threeIn returns a cluster of three voters in the given phases.
 func threeIn(t *testing.T, phases ...string) []*machine {
 	t.Helper()
 	return threeOf(t, func(i int, m *machine) { m.cfg.Facts = func() Facts { return Facts{Phase: phases[i]} } })
 }
 
-// phasesKnown waits until a node knows the phases of all.
+// phasesKnown waits until a node knows the phases of all nodes.
 func phasesKnown(t *testing.T, m *machine) {
 	t.Helper()
 	eventually(t, "the phases at "+m.cfg.Name, func() string {
@@ -109,7 +109,7 @@ func phasesKnown(t *testing.T, m *machine) {
 	})
 }
 
-// silent has a node think that others did not answer when it asked last.
+// silent makes a node believe that others did not answer its last probe.
 func silent(m *machine, ids ...string) {
 	p := &m.c.probes
 	p.mu.Lock()
@@ -120,10 +120,10 @@ func silent(m *machine, ids ...string) {
 	}
 }
 
-// led is how often a machine has come to lead, by what it logs.
+// led returns how often a machine has taken the lead, by its log.
 func led(m *machine) int { return strings.Count(m.log(), "self=true") }
 
-// leads brings the lead to a machine, wherever it is.
+// leads moves the lead to a machine from wherever it is.
 func leads(t *testing.T, m *machine, all ...*machine) {
 	t.Helper()
 	eventually(t, m.cfg.Name+" to lead", func() string {
@@ -138,7 +138,7 @@ func leads(t *testing.T, m *machine, all ...*machine) {
 }
 
 // TestWhoGoesWaitsForTheNextLeader: the next leader may need the vote of the
-// last one, which must not end before it is elected.
+// last one, which must not stop before the election is over.
 func TestWhoGoesWaitsForTheNextLeader(t *testing.T) {
 	t.Parallel()
 	all := three(t)
@@ -157,7 +157,7 @@ func TestWhoGoesWaitsForTheNextLeader(t *testing.T) {
 			switch next := lead.c.Store().Leadership().Leader; next {
 			case "":
 				t.Fatalf("%s has handed the lead over, and knows of no next leader", lead.cfg.Name)
-			case lead.c.ID(): // who was too busy to take it leaves it
+			case lead.c.ID(): // an heir that is too busy does not take it
 				return "nobody took it"
 			}
 			return ""
@@ -165,9 +165,9 @@ func TestWhoGoesWaitsForTheNextLeader(t *testing.T) {
 	}
 }
 
-// TestTheLeadGoesToASilentNodeOnlyInNeed: one that did not answer when it was
-// asked last is as good as gone, or was busy for a moment. Who goes tries it
-// when there is no other; who stays keeps the lead.
+// TestTheLeadGoesToASilentNodeOnlyInNeed: a node that did not answer the last
+// probe may be gone, or was busy for a moment. A leader that stops tries it if
+// there is no other heir; a leader that stays keeps the lead.
 func TestTheLeadGoesToASilentNodeOnlyInNeed(t *testing.T) {
 	t.Parallel()
 	all := three(t)

@@ -11,27 +11,28 @@ import (
 	"penstock/node/trust"
 )
 
-// askTimeout bounds one attempt to join or to form with one node: the other
-// side may have to ask its leader.
+// askTimeout bounds one attempt to join at one node, which may have to call its
+// leader.
 const askTimeout = 10 * time.Second
 
-// maxPause bounds the wait between two attempts.
+// maxPause bounds the pause between two attempts.
 const maxPause = 10 * time.Second
 
-// errFinal marks what no further attempt can change.
+// errFinal marks errors that no further attempt can resolve.
 var errFinal = errors.New("")
 
 // final wraps an error that ends Open.
 func final(err error) error { return fmt.Errorf("%w%w", errFinal, err) }
 
-// joinAny joins the cluster of any of the addresses.
+// joinAny joins through any of the addresses of Config.Join.
 func (c *Cluster) joinAny(ctx context.Context) error {
 	token, err := trust.ParseToken(c.cfg.Token)
 	if err != nil {
 		return fmt.Errorf("--token: %w", err)
 	}
 	if token.Kind == trust.Admin {
-		return fmt.Errorf("--token: %w: %s is for administering; nodes join with one of role join (penstock token create --role join)", ErrToken, token)
+		return fmt.Errorf("--token: %w: %s is for administering; nodes join with one of role join (penstock token create --role join)",
+			ErrToken, token)
 	}
 	told := logOnce{}
 	for pause := c.cfg.Timing.Retry; ; pause = min(2*pause, maxPause) {
@@ -48,8 +49,8 @@ func (c *Cluster) joinAny(ctx context.Context) error {
 	}
 }
 
-// joinRound tries each address once. Another cluster at one of them is final
-// only where no other address may be the right one.
+// joinRound tries each address once. Finding another cluster at one address is
+// final only if no other address may be the right one.
 func (c *Cluster) joinRound(ctx context.Context, token trust.Token, told logOnce) error {
 	var foreign, last error
 	others := false
@@ -78,7 +79,7 @@ func (c *Cluster) joinRound(ctx context.Context, token trust.Token, told logOnce
 	return last
 }
 
-// joinAt joins at one address and opens the store.
+// joinAt joins through the node at an address and opens the store.
 func (c *Cluster) joinAt(ctx context.Context, addr string, token trust.Token) error {
 	id := c.id.Load()
 	csr, err := id.Request()
@@ -100,9 +101,10 @@ func (c *Cluster) joinAt(ctx context.Context, addr string, token trust.Token) er
 	if err != nil {
 		return fmt.Errorf("%s: %w", addr, err)
 	}
-	// What began a cluster of its own must not be gone on with. Then where
-	// the others are, for nothing else tells a node that starts again before
-	// it has heard from its leader; the identity last: it makes it a member.
+	// First remove an unfinished founding: it must not be resumed. Then save
+	// the peers: a node that restarts before it has heard from its leader has
+	// no other addresses. The identity is last, since it makes the node a
+	// member.
 	if err := removeFile(filepath.Join(c.cfg.Dir, foundingFile)); err != nil {
 		return final(err)
 	}
@@ -126,8 +128,8 @@ func (c *Cluster) joinAt(ctx context.Context, addr string, token trust.Token) er
 	return nil
 }
 
-// askToJoin asks the node at an address, and takes its answer only where it
-// has proven to know the token as well.
+// askToJoin sends a join request to the node at an address, and accepts the
+// answer only if that node has proven that it knows the token as well.
 func (c *Cluster) askToJoin(ctx context.Context, addr string, token trust.Token, csr []byte) (*JoinResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -137,7 +139,8 @@ func (c *Cluster) askToJoin(ctx context.Context, addr string, token trust.Token,
 	}
 	client, err := admin.DialConfig{TLS: config}.Dial(ctx, addr)
 	if errors.Is(err, trust.ErrPin) {
-		return nil, fmt.Errorf("%w: the node at %s is not of the cluster %s that the token is for, or its CA was replaced since the token was made: %w", ErrForeign, addr, token.ClusterID, trust.ErrPin)
+		return nil, fmt.Errorf("%w: the node at %s is not of the cluster %s that the token is for, "+
+			"or its CA was replaced since the token was made: %w", ErrForeign, addr, token.ClusterID, trust.ErrPin)
 	}
 	if err != nil {
 		return nil, err
@@ -158,7 +161,8 @@ func (c *Cluster) askToJoin(ctx context.Context, addr string, token trust.Token,
 	return res, nil
 }
 
-// refusedJoin tells the refusals that stay from those that pass.
+// refusedJoin marks permanent refusals as final and leaves transient ones to
+// the next attempt.
 func refusedJoin(addr string, err error) error {
 	var refusal *admin.Error
 	if !errors.As(err, &refusal) {
@@ -175,7 +179,8 @@ func refusedJoin(addr string, err error) error {
 	return fmt.Errorf("%s: %w", addr, refusal)
 }
 
-// ownCandidate is this node as one that wants to be a member.
+// ownCandidate returns this node as a prospective member, with a new
+// certificate request.
 func (c *Cluster) ownCandidate() (Candidate, error) {
 	csr, err := c.id.Load().Request()
 	if err != nil {
@@ -184,7 +189,7 @@ func (c *Cluster) ownCandidate() (Candidate, error) {
 	return c.candidate(csr), nil
 }
 
-// candidate is this node as one that wants to join.
+// candidate returns this node as a prospective member.
 func (c *Cluster) candidate(csr []byte) Candidate {
 	id := c.id.Load()
 	n := Candidate{

@@ -14,12 +14,13 @@ import (
 	"penstock/node/trust"
 )
 
-// maxNodes bounds the records of nodes, those that have left among them.
+// maxNodes bounds the records of nodes, including those of nodes that have
+// left.
 const maxNodes = 2000
 
-// handleJoin takes a node in that proves to know a token. Any node does it:
-// the proof is bound to the connection, and so has to be checked here; the
-// rest is the leader's.
+// handleJoin admits a node that proves that it knows a token. Any node serves
+// it: the proof is bound to the connection and has to be checked here. The
+// leader does the rest.
 func (c *Cluster) handleJoin(ctx context.Context, req *JoinRequest) (*JoinResult, error) {
 	key, token, err := c.proven(ctx, req.TokenID, req.Proof)
 	if err != nil {
@@ -43,9 +44,10 @@ func (c *Cluster) handleJoin(ctx context.Context, req *JoinRequest) (*JoinResult
 	}, nil
 }
 
-// proven checks that the caller knows a token, of those that nodes join with.
+// proven verifies the caller's proof that it knows a join token.
 func (c *Cluster) proven(ctx context.Context, tokenID string, proof []byte) (key []byte, t trust.TokenRecord, err error) {
-	unknown := admin.Errorf(admin.Unauthenticated, "this cluster does not know the token: it is of another cluster, or ended long ago; penstock token create --role join makes one")
+	unknown := admin.Errorf(admin.Unauthenticated, "this cluster does not know the token: it is of another cluster, "+
+		"or ended long ago; penstock token create --role join makes one")
 	t, ok, err := c.tokenRecord(ctx, tokenID)
 	if err != nil {
 		return nil, t, err
@@ -63,9 +65,9 @@ func (c *Cluster) proven(ctx context.Context, tokenID string, proof []byte) (key
 	return key, t, nil
 }
 
-// handleAdmit makes a node a member, on the leader. The record is all of it:
-// Raft's configuration follows when the node is there. Asked again by the
-// same node, it answers the same.
+// handleAdmit makes a node a member, on the leader. It only writes the record;
+// Raft's configuration follows when the node is up. A repeated request of the
+// same node succeeds again.
 func (c *Cluster) handleAdmit(ctx context.Context, req *admitRequest) (*admitResult, error) {
 	n := req.Node
 	csr, err := trust.CheckRequest(n.CSR)
@@ -73,7 +75,8 @@ func (c *Cluster) handleAdmit(ctx context.Context, req *admitRequest) (*admitRes
 		return nil, admin.Errorf(admin.Invalid, "the node's request for a certificate is not its own: %v", err)
 	}
 	if !n.reachable() {
-		return nil, admin.Errorf(admin.Invalid, "node %.40q, name %.80q, at %.80q: this is no node that can be reached: see --cluster and --advertise", n.ID, n.Name, n.Cluster)
+		return nil, admin.Errorf(admin.Invalid, "node %.40q, name %.80q, at %.80q: this is no node that can be reached: "+
+			"see --cluster and --advertise", n.ID, n.Name, n.Cluster)
 	}
 	c.admitting.Lock()
 	defer c.admitting.Unlock()
@@ -87,11 +90,13 @@ func (c *Cluster) handleAdmit(ctx context.Context, req *admitRequest) (*admitRes
 		case old.Key != next.Key:
 			return nil, admin.Errorf(admin.Refused, "another node has the ID %s", n.ID)
 		case !old.member():
-			return nil, admin.Errorf(admin.Refused, "this node has left the cluster or was removed: start with an empty data folder, it then joins as a new one")
+			return nil, admin.Errorf(admin.Refused, "this node has left the cluster or was removed: "+
+				"start with an empty data folder, it then joins as a new one")
 		}
 		next.Joined = old.Joined
 	} else if len(records(view)) >= maxNodes {
-		return nil, admin.Errorf(admin.Refused, "the cluster knows %d nodes, those that have left among them; the limit is %d", maxNodes, maxNodes)
+		return nil, admin.Errorf(admin.Refused, "the cluster knows %d nodes, those that have left among them; the limit is %d",
+			maxNodes, maxNodes)
 	}
 	ops, err := c.freeName(ctx, view, next)
 	if err != nil {
@@ -118,29 +123,33 @@ func (c *Cluster) handleAdmit(ctx context.Context, req *admitRequest) (*admitRes
 		return nil, err
 	}
 	c.log.Info("a node joins", "node", n.Name, "id", n.ID, "at", n.Cluster, "token", req.Token)
-	// It is there when it says so itself: until it has this answer it takes
-	// nobody's word.
+	// The address counts as reported until the node announces it: before it has
+	// this answer, the node accepts no member's certificate.
 	c.addressBook.addReported(Peer{ID: n.ID, Name: n.Name, Cluster: n.Cluster, Gossip: n.Gossip})
 	c.pool.Drop(n.ID)
 	poke(c.leading)
 	return &admitResult{CAs: ca.Bundle(), Certificate: leaf, Gossip: keys, Peers: c.known()}, nil
 }
 
-// reachable says whether a candidate says of itself what a node can.
+// reachable reports whether a candidate has valid addresses and texts of
+// bounded length.
 func (n Candidate) reachable() bool {
 	p := Peer{ID: n.ID, Name: n.Name, Cluster: n.Cluster, Gossip: n.Gossip}
 	return p.valid() && n.Name != "" && short(n.HTTP, n.Zone, n.Version, n.Last.Instance)
 }
 
-// record is a candidate as a member, with a certificate of the CA.
+// record returns the candidate's record as a member with a certificate of the
+// CA.
 func (n Candidate) record(joined time.Time, csr trust.Request, ca *trust.CA) Record {
 	return Announcement{
-		Cluster: n.Cluster, Gossip: n.Gossip, HTTP: n.HTTP, Zone: n.Zone, Version: n.Version, Level: n.Level, Last: n.Last, Issuer: issuerID(ca),
+		Cluster: n.Cluster, Gossip: n.Gossip, HTTP: n.HTTP, Zone: n.Zone, Version: n.Version, Level: n.Level,
+		Last: n.Last, Issuer: issuerID(ca),
 	}.onto(Record{Format: recordFormat, ID: n.ID, Name: n.Name, Joined: joined, Key: hex.EncodeToString(csr.KeyDigest[:])})
 }
 
-// freeName makes sure that no other member has a node's name. One that is
-// gone makes room: its machine was set up anew.
+// freeName makes sure that no other member holds a node's name. If the holder
+// is gone, its machine was set up anew, and freeName returns the op that ends
+// its membership.
 func (c *Cluster) freeName(ctx context.Context, view consensus.Snapshot, next Record) ([]consensus.Op, error) {
 	holder, taken := holderOf(records(view), next.Name, next.ID)
 	if !taken {
@@ -151,20 +160,22 @@ func (c *Cluster) freeName(ctx context.Context, view consensus.Snapshot, next Re
 		return nil, admin.Errorf(admin.Refused, "a node named %s is up at %s; choose another --name", holder.Name, holder.Cluster)
 	}
 	if sighted.state == StateUp {
-		return nil, admin.Errorf(admin.Unavailable, "a node named %s was up at %s a moment ago; its name is free when it is known to be gone", holder.Name, holder.Cluster)
+		return nil, admin.Errorf(admin.Unavailable, "a node named %s was up at %s a moment ago; its name is free when it is known to be gone",
+			holder.Name, holder.Cluster)
 	}
 	c.log.Warn("a node of the same name joins in place of one that is gone", "name", holder.Name, "old", holder.ID, "new", next.ID)
 	holder.Left = time.Now().UTC()
 	return []consensus.Op{c.putRecord(view, holder)}, nil
 }
 
-// answers tells whether the node of an ID can be reached now.
+// answers reports whether the node with that ID can be reached now.
 func (c *Cluster) answers(ctx context.Context, id string) bool {
 	_, err := c.where(ctx, id, c.addresses(id))
 	return err == nil
 }
 
-// where asks the node of an ID at some addresses which process it is.
+// where queries the node with that ID, at the first of the addresses that
+// answers, for its current process.
 func (c *Cluster) where(ctx context.Context, id string, addrs []string) (*whereResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, rpcTimeout/2)
 	defer cancel()
@@ -177,7 +188,7 @@ func (c *Cluster) where(ctx context.Context, id string, addrs []string) (*whereR
 	return admin.Call[whereResult](ctx, client, methodWhere, &whereRequest{})
 }
 
-// handleWhere tells another node where one is, as seen from here.
+// handleWhere returns where a node is, as seen from this one.
 func (c *Cluster) handleWhere(_ context.Context, req *whereRequest) (*whereResult, error) {
 	if req.ID == "" || req.ID == c.ID() {
 		own := Peer{ID: c.ID(), Name: c.Name(), Cluster: c.Address(), Gossip: c.GossipAddress()}
@@ -193,8 +204,9 @@ func (c *Cluster) handleWhere(_ context.Context, req *whereRequest) (*whereResul
 	return res, nil
 }
 
-// elsewhere refuses to start where this folder's node runs already: it asks
-// the others where they see it, and looks whether it answers there.
+// elsewhere refuses to start if this folder's node already runs at another
+// address: it gets the addresses at which the peers see the node, and checks
+// whether it answers there.
 func (c *Cluster) elsewhere(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, rpcTimeout/2)
 	defer cancel()
@@ -212,8 +224,8 @@ func (c *Cluster) elsewhere(ctx context.Context) error {
 	return nil
 }
 
-// seenAt asks a peer where it sees this node, and gives that address where
-// another process of it answers there.
+// seenAt gets the address at which a peer sees this node, and returns it if
+// another process of this node answers there.
 func (c *Cluster) seenAt(ctx context.Context, p Peer) string {
 	config := admin.DialConfig{TLS: trust.ClientConfig(c.id.Load, p.ID)}
 	client, err := config.Dial(ctx, p.Cluster)
@@ -232,9 +244,10 @@ func (c *Cluster) seenAt(ctx context.Context, p Peer) string {
 	return res.Peer.Cluster
 }
 
-// copied tells, on the leader, where the node of a record still runs, or why
-// the announcing folder cannot be the one that the cluster knows. An error: that
-// cannot be told now, as the node does not answer where gossip says that it is up.
+// copied returns, on the leader, why the announcing folder is not that of the
+// node in the record: where that node still runs, or which start the folder
+// repeats; "": it is. An error means that this cannot be decided now, since the
+// node does not answer where gossip reports it as up.
 func (c *Cluster) copied(ctx context.Context, r Record, a Announcement) (string, error) {
 	if r.Last.Instance == "" || r.Last.Instance == a.Last.Instance {
 		return "", nil
@@ -245,14 +258,15 @@ func (c *Cluster) copied(ctx context.Context, r Record, a Announcement) (string,
 		case err == nil && other.Last.Instance != a.Last.Instance:
 			return "node " + r.Name + " runs at " + r.Cluster, nil
 		case err != nil && !errors.Is(err, syscall.ECONNREFUSED) && c.sighted()[r.ID].isUpAt(r.Cluster):
-			return "", admin.Errorf(admin.Busy, "node %s is up at %s and does not answer: whether it has moved to %s is not known yet", r.Name, r.Cluster, a.Cluster)
+			return "", admin.Errorf(admin.Busy, "node %s is up at %s and does not answer: whether it has moved to %s is not known yet",
+				r.Name, r.Cluster, a.Cluster)
 		}
 	}
 	return unlikeLast(r, a), nil
 }
 
-// unlikeLast says why a folder that announces itself is not the one that the
-// cluster knows, by how often it was started; "": it may be.
+// unlikeLast returns why an announcing folder is not the one in the record, by
+// the count of its starts; "": it may be.
 func unlikeLast(r Record, a Announcement) string {
 	if err := a.Last.Follows(r.Last); err != nil {
 		return err.Error()

@@ -12,35 +12,35 @@ import (
 )
 
 const (
-	// actTimeout bounds one thing that the leader does.
+	// actTimeout bounds one action of the leader.
 	actTimeout = 5 * time.Second
-	// closeEnough is how many log entries a node may be behind that comes to
-	// vote.
+	// closeEnough is how many log entries a node may be behind and still become
+	// a voter.
 	closeEnough = 1000
-	// ticketsEvery is how old the newest key of session tickets gets.
+	// ticketsEvery is the age at which the newest session ticket key is
+	// replaced.
 	ticketsEvery = 24 * time.Hour
-	// expiredFor is how long a token that has expired or was revoked is
-	// still listed.
+	// expiredFor is how long an expired or revoked token is still listed.
 	expiredFor = 7 * 24 * time.Hour
-	// leftFor is how long the record of a node that has left stays: as long
-	// as any certificate of it may be valid.
+	// leftFor is how long the record of a node that has left is kept: as long
+	// as any of its certificates may be valid.
 	leftFor = 100 * 24 * time.Hour
 )
 
-// duties are what a leader does, and what it remembers of it.
+// duties are the tasks of the leader, with what it remembers about them.
 type duties struct {
 	told logOnce
-	// looked is when it last did what is due once a tick, tidied when what is
-	// due once a minute.
+	// looked is when the duties of each tick were last due, tidied when those
+	// of each minute were.
 	looked, tidied time.Time
-	// tickets is the version of the tickets that this leader has seen, and
-	// since when by its own clock.
+	// tickets is the version of the ticket keys that this leader has seen,
+	// ticketsAt since when, by its own clock.
 	tickets   uint64
 	ticketsAt time.Time
 }
 
-// lead does what the leader has to, as long as this node is it: about once a
-// second, and whenever something has changed.
+// lead performs the leader's duties while this node leads: about once a second,
+// and whenever something has changed.
 func (c *Cluster) lead() {
 	ticker := time.NewTicker(c.cfg.Timing.Tick)
 	defer ticker.Stop()
@@ -54,7 +54,7 @@ func (c *Cluster) lead() {
 		select {
 		case <-ticker.C:
 		case <-c.leading:
-			select { // much may come at once
+			select { // changes come in bursts
 			case <-time.After(c.cfg.Timing.Tick / 50):
 			case <-c.ctx.Done():
 				return
@@ -65,17 +65,17 @@ func (c *Cluster) lead() {
 	}
 }
 
-// tidyEvery is how often the leader looks for what is too old.
+// tidyEvery is how often the leader deletes outdated entries.
 const tidyEvery = time.Minute
 
-// duty is one thing that a leader looks after.
+// duty is one task of the leader.
 type duty struct {
 	what string
 	do   func(context.Context, *Cluster) error
 }
 
-// perform does one round. Whatever fails is tried again in the next one, or
-// by the next leader.
+// perform runs one round of duties. A duty that fails is retried in the next
+// round, or by the next leader.
 func (d *duties) perform(c *Cluster, now time.Time) {
 	due := []duty{{"announce", d.ownRecord}, {"membership", d.members}, {"log", grouping}}
 	if now.Sub(d.looked) >= c.cfg.Timing.Tick {
@@ -95,14 +95,14 @@ func (d *duties) perform(c *Cluster, now time.Time) {
 			delete(d.told, one.what)
 		case c.ctx.Err() != nil || errors.Is(err, consensus.ErrNotLeader):
 			return
-		case !errors.Is(err, consensus.ErrVersion) && !errors.Is(err, consensus.ErrServers): // those passed by someone
+		case !errors.Is(err, consensus.ErrVersion) && !errors.Is(err, consensus.ErrServers): // another change came first
 			d.told.warn(c.log, "the leader could not do its work, and tries again", one.what, err)
 		}
 	}
 }
 
-// grouping lets changes go together in the log once every member knows such
-// entries; those of the release before would have to end at one.
+// grouping allows groups of batches in the log once every member understands
+// them; nodes of the release before would have to stop at one.
 func grouping(_ context.Context, c *Cluster) error {
 	c.Store().Singly(len(c.Lacking(LevelGroups)) > 0)
 	return nil
@@ -139,8 +139,8 @@ func (d *duties) members(ctx context.Context, c *Cluster) error {
 	return nil
 }
 
-// perform does one action on the configuration of an index, and returns the
-// index of the next one; 0 where it is the same.
+// perform executes one action on the configuration with an index, and returns
+// the index of the next one; 0 if it has not changed.
 func (c *Cluster) perform(ctx context.Context, a membership.Action, addr string, index uint64) (uint64, error) {
 	switch a.Kind {
 	case membership.AddNonvoter:
@@ -159,8 +159,8 @@ func (c *Cluster) perform(ctx context.Context, a membership.Action, addr string,
 	return 0, nil
 }
 
-// observe is what the leader sees of the members, and the index of the
-// configuration that this is about.
+// observe returns what the leader sees of the members, their addresses, and the
+// index of the configuration that it saw.
 func (c *Cluster) observe() (o membership.Observed, addrs map[string]string, index uint64) {
 	view := c.Store().Snapshot()
 	servers, index := c.Store().Servers()
@@ -177,21 +177,22 @@ func (c *Cluster) observe() (o membership.Observed, addrs map[string]string, ind
 	}
 	for _, s := range servers {
 		n := nodes[s.ID]
-		if n == nil { // of a record that was forgotten: it goes as well
+		if n == nil { // its record was deleted: it goes as well
 			n = &membership.Node{ID: s.ID, Name: s.ID, Addr: s.Addr}
 			nodes[s.ID] = n
 		}
-		// The address in the configuration stays what it was: nobody dials by
-		// it, and Raft reads it unguarded while it changes it.
+		// The address in the configuration stays what it was: it is never
+		// dialled, and Raft reads it without a lock while changing it.
 		n.Server, n.Voter, n.ConfigAddr, n.Addr = true, s.Voter, s.Addr, s.Addr
 	}
 	o = membership.Observed{Self: c.ID(), Now: time.Now(), Settings: membership.Settings{
-		Voters: c.cfg.Voters, Two: c.expected() > 1, StableAfter: c.cfg.Timing.Stable, ReplaceAfter: c.cfg.ReplaceAfter, ForgetAfter: c.cfg.ForgetAfter,
+		Voters: c.cfg.Voters, Two: c.expected() > 1, StableAfter: c.cfg.Timing.Stable,
+		ReplaceAfter: c.cfg.ReplaceAfter, ForgetAfter: c.cfg.ForgetAfter,
 	}}
 	addrs = make(map[string]string, len(nodes))
 	for id, n := range nodes {
 		if n.Leaving && !n.Server {
-			continue // what is left of it is its record
+			continue // only its record is left
 		}
 		n.Up, n.Since = seen[id].up, seen[id].since
 		n.CaughtUp = sighted[id].index+closeEnough > last
@@ -206,8 +207,8 @@ func (c *Cluster) observe() (o membership.Observed, addrs map[string]string, ind
 	return o, addrs, index
 }
 
-// expected is how many nodes formed the cluster together; 0 where one founded
-// it, or where this node does not know.
+// expected returns how many nodes formed the cluster together; 0 if one node
+// founded it, or this node does not have the record.
 func (c *Cluster) expected() int {
 	e, ok := c.Store().Snapshot().Get(keyCluster)
 	if !ok {
@@ -220,11 +221,13 @@ func (c *Cluster) expected() int {
 	return r.Expect
 }
 
-// depart notes that a node is no member any more. Raft's configuration
-// follows (members). Its record stays, so that its certificate is not taken.
+// depart records that a node is no longer a member. Raft's configuration
+// follows (members). The record stays, so that the node's certificate is
+// refused.
 //
-// Its record may change while this is agreed on: the last announcement of a
-// node that has just died is in the log though nobody waits for it any more.
+// The record may change while this is agreed on: the last announcement of a
+// node that has just died may be in the log although no caller waits for it any
+// more.
 func (c *Cluster) depart(ctx context.Context, id, what string) error {
 	c.admitting.Lock()
 	defer c.admitting.Unlock()
@@ -250,7 +253,7 @@ func (c *Cluster) depart(ctx context.Context, id, what string) error {
 	}
 }
 
-// gossipKey takes the next step of the gossip key's rotation when it is time.
+// gossipKey takes the next step of the gossip key's rotation when it is due.
 func (d *duties) gossipKey(ctx context.Context, c *Cluster) error {
 	view := c.Store().Snapshot()
 	cur, version, ok, err := unseal[gossipSecret](c.Sealer(), view, keyGossip)
@@ -271,10 +274,11 @@ func (d *duties) gossipKey(ctx context.Context, c *Cluster) error {
 	return c.commit(ctx, c.Name(), "rotate gossip", []consensus.Op{{Key: keyGossip, Value: value, IfVersion: &version}})
 }
 
-// oldCA lets the old CA go when no member's certificate is of it any more.
+// oldCA retires the old CA once no member's certificate is signed by it any
+// more.
 func (d *duties) oldCA(ctx context.Context, c *Cluster) error {
 	if len(c.id.Load().Bundle()) == 1 {
-		return nil // there is no old one
+		return nil // there is no old CA
 	}
 	view := c.Store().Snapshot()
 	s, version, ok, err := unseal[caSecret](c.Sealer(), view, keyCA)
@@ -293,7 +297,7 @@ func (d *duties) oldCA(ctx context.Context, c *Cluster) error {
 	return c.putCA(ctx, view, ca.Retire(), version, "retire the old CA")
 }
 
-// putCA puts a CA in force, its certificates with it.
+// putCA puts a CA in force together with the certificates that nodes trust.
 func (c *Cluster) putCA(ctx context.Context, view consensus.Snapshot, ca *trust.CA, version uint64, what string) error {
 	e, ok := view.Get(keyCluster)
 	if !ok {
@@ -318,11 +322,11 @@ func (c *Cluster) putCA(ctx context.Context, view consensus.Snapshot, ca *trust.
 	})
 }
 
-// issuerID is what Record.Issuer is of a certificate that the CA signed.
+// issuerID returns the Record.Issuer of certificates that the CA signs.
 func issuerID(ca *trust.CA) string { return hex.EncodeToString(ca.Certificate().SubjectKeyId) }
 
-// rotateTickets makes the next key of session tickets once a day. How long a
-// day is, is measured here as well as read from the entry: clocks jump.
+// rotateTickets adds a session ticket key once a day. The leader measures the
+// day by its own clock as well as by the entry's time, since clocks jump.
 func (d *duties) rotateTickets(ctx context.Context, c *Cluster) error {
 	view := c.Store().Snapshot()
 	cur, version, ok, err := unseal[ticketSecret](c.Sealer(), view, keyTickets)

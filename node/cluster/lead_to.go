@@ -11,16 +11,16 @@ import (
 	"penstock/node/admin"
 )
 
-// patience is how long a request waits for a cluster to have a leader. One
-// that has had none for so long says so at once.
+// patience is how long a request waits for a leader. A cluster that has had
+// none for that long refuses it at once.
 const patience = 10 * time.Second
 
-// OnLeader makes a handler whose work the leader does, whichever node is
-// asked. act is called on the leader; where it finds that the node leads no
-// more it returns consensus.ErrNotLeader, or an admin.Error of code NotLeader,
-// and must have done nothing. While a leader is being elected the request
-// waits; it is sent again only where it cannot have acted, or where its method
-// changes nothing (admin.Changing).
+// OnLeader makes a handler whose work the leader does, whichever node gets the
+// request. It calls act on the leader. If act finds that the node no longer
+// leads, it returns consensus.ErrNotLeader, or an admin.Error of code
+// NotLeader, and must have done nothing. While a leader is being elected the
+// request waits; it is sent again only if it cannot have acted, or if its
+// method changes nothing (admin.Changing).
 func OnLeader[Req, Resp any](c *Cluster, act func(context.Context, *Req) (*Resp, error)) func(context.Context, *Req) (*Resp, error) {
 	return func(ctx context.Context, req *Req) (resp *Resp, err error) {
 		passed := admin.Caller(ctx).Via != ""
@@ -30,7 +30,7 @@ func OnLeader[Req, Resp any](c *Cluster, act func(context.Context, *Req) (*Resp,
 				resp, err = act(ctx, req)
 				return refusal(err)
 			}
-			if passed { // whoever passed it on tries the next leader
+			if passed { // the node that passed it on tries the next leader
 				return errNotLeader
 			}
 			client, err := c.pool.Get(ctx, leader)
@@ -45,9 +45,11 @@ func OnLeader[Req, Resp any](c *Cluster, act func(context.Context, *Req) (*Resp,
 
 var errNotLeader = admin.Errorf(admin.NotLeader, "this node does not lead")
 
-// ask has the leader do what a node needs for itself: act, where it is this
-// node, or else the method.
-func ask[Req, Resp any](ctx context.Context, c *Cluster, method string, req *Req, act func(context.Context, *Req) (*Resp, error)) (resp *Resp, err error) {
+// ask has the leader serve a request of this node's own: by act if this node
+// leads, else by the method.
+func ask[Req, Resp any](
+	ctx context.Context, c *Cluster, method string, req *Req, act func(context.Context, *Req) (*Resp, error),
+) (resp *Resp, err error) {
 	err = c.untilLed(ctx, func(ctx context.Context, leader string) error {
 		var err error
 		if leader == c.ID() {
@@ -64,8 +66,8 @@ func ask[Req, Resp any](ctx context.Context, c *Cluster, method string, req *Req
 	return resp, err
 }
 
-// untilLed calls try with the ID of the leader until it has been done or
-// refused, again for each new leader; once tries one leader alone.
+// untilLed calls try with the leader's ID until the request is done or refused,
+// again for each new leader; with once it tries one leader alone.
 func (c *Cluster) untilLed(ctx context.Context, try func(ctx context.Context, leader string) error, once bool) error {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -84,7 +86,7 @@ func (c *Cluster) untilLed(ctx context.Context, try func(ctx context.Context, le
 		} else if c.leaderlessFor() > patience {
 			return c.noLeader(ctx, last)
 		}
-		wait := time.NewTimer(pause) // a leader that cannot be reached may well be one still
+		wait := time.NewTimer(pause) // a leader that cannot be reached may still lead
 		if leader == "" {
 			wait.Reset(time.Second)
 		}
@@ -102,15 +104,16 @@ func (c *Cluster) untilLed(ctx context.Context, try func(ctx context.Context, le
 	}
 }
 
-// lateAnswer is how long a request waits for the answer of a leader that is
-// none any more. One that was cut off will not answer; what it did with the
-// request nobody knows until then.
+// lateAnswer is how long a request waits for the answer of a leader that has
+// been replaced. One that was cut off will not answer; until it does, the
+// request's outcome is unknown.
 const lateAnswer = time.Second
 
-// whileLed calls try as long as that leader leads, and a moment longer.
+// whileLed calls try, and cancels it lateAnswer after another node has replaced
+// that leader.
 func (c *Cluster) whileLed(ctx context.Context, leader string, try func(ctx context.Context, leader string) error) error {
 	if leader == c.ID() {
-		return try(ctx, leader) // the store says what becomes of it
+		return try(ctx, leader) // the store reports the outcome
 	}
 	attempt, give := context.WithCancel(ctx)
 	defer give()
@@ -122,20 +125,21 @@ func (c *Cluster) whileLed(ctx context.Context, leader string, try func(ctx cont
 	case admin.Reading(ctx) && (given || unknownOutcome(err)):
 		return admin.Errorf(admin.Unavailable, "the leader was lost before it answered")
 	case given:
-		return admin.Errorf(admin.UnknownOutcome, "the leader was lost before it answered: the change may have been made; the same request may be sent again")
+		return admin.Errorf(admin.UnknownOutcome,
+			"the leader was lost before it answered: the change may have been made; the same request may be sent again")
 	}
 	return err
 }
 
-// leaderTerm is the time of one leader. It ends lateAnswer after another node has
-// come to lead; that nobody does for a while is no end.
+// leaderTerm is the time of one leader. It ends lateAnswer after another node
+// has taken the lead; a period without a leader does not end it.
 type leaderTerm struct {
 	leader string // "": there has been none
 	over   context.Context
 	end    context.CancelFunc
 }
 
-// succeed begins the term of a leader. Its caller holds c.mu.
+// succeed begins the term of a new leader. The caller holds c.mu.
 func (c *Cluster) succeed(leader string) {
 	if leader == "" || leader == c.leaderTerm.leader {
 		return
@@ -147,8 +151,8 @@ func (c *Cluster) succeed(leader string) {
 	c.leaderTerm = leaderTerm{leader, over, end}
 }
 
-// whenReplaced calls give when that leader's term is over, unless stop is
-// called before. Each request that is passed on asks for it.
+// whenReplaced calls give when that leader's term ends, unless stop is called
+// first. Each request that is passed on uses it.
 func (c *Cluster) whenReplaced(leader string, give func()) (stop func()) {
 	c.mu.Lock()
 	t := c.leaderTerm
@@ -161,7 +165,8 @@ func (c *Cluster) whenReplaced(leader string, give func()) (stop func()) {
 	return func() { unhook() }
 }
 
-// noLeader says why nothing could be done.
+// noLeader returns the refusal of a request that found no leader, with the
+// reason.
 func (c *Cluster) noLeader(ctx context.Context, last error) error {
 	why := c.Alone()
 	switch {
@@ -177,24 +182,27 @@ func (c *Cluster) noLeader(ctx context.Context, last error) error {
 	return admin.Errorf(admin.NoLeader, "nothing was changed: %s", why)
 }
 
-// unknownOutcome tells whether a request that failed so may have acted.
+// unknownOutcome reports whether a request that failed with err may have acted.
 func unknownOutcome(err error) bool {
 	return errors.Is(err, admin.ErrLost) || refusedAs(err, admin.UnknownOutcome)
 }
 
-// refusedAs tells whether a request was refused with a code.
+// refusedAs reports whether a request was refused with a code.
 func refusedAs(err error, code admin.Code) bool {
 	var refused *admin.Error
 	return errors.As(err, &refused) && refused.Code == code
 }
 
-// untilKnown has a handler try again where the leader was lost before it
-// answered: for what is the same whether it is done once or twice. done are
-// the refusals that say of a repetition that the attempt before has acted.
-func untilKnown[Req, Resp any](act func(context.Context, *Req) (*Resp, error), done ...admin.Code) func(context.Context, *Req) (*Resp, error) {
+// untilKnown makes a handler retry after the leader was lost before it
+// answered: for requests that are the same whether they act once or twice. done
+// are the refusals of a repetition which mean that an earlier attempt has
+// acted.
+func untilKnown[Req, Resp any](
+	act func(context.Context, *Req) (*Resp, error), done ...admin.Code,
+) func(context.Context, *Req) (*Resp, error) {
 	return func(ctx context.Context, req *Req) (*Resp, error) {
 		resp, err := act(ctx, req)
-		if admin.Caller(ctx).Via != "" { // whoever passed it on tries again
+		if admin.Caller(ctx).Via != "" { // the node that passed it on retries
 			return resp, err
 		}
 		first, end := err, time.Now().Add(patience)
@@ -207,25 +215,25 @@ func untilKnown[Req, Resp any](act func(context.Context, *Req) (*Resp, error), d
 			resp, err = act(ctx, req)
 			var refused *admin.Error
 			switch {
-			case err != nil && ctx.Err() != nil && !errors.As(err, &refused): // its time was over
+			case err != nil && ctx.Err() != nil && !errors.As(err, &refused): // ctx ended during the attempt
 				return nil, first
 			case !errors.As(err, &refused):
 			case slices.Contains(done, refused.Code):
 				return new(Resp), nil
 			case refused.Code == admin.NoLeader, refused.Code == admin.Unavailable, refused.Code == admin.Deadline:
-				return nil, first // which may still have acted
+				return nil, first // the first attempt may still have acted
 			}
 		}
 		return resp, err
 	}
 }
 
-// unknownPause is the wait before a request is made again of which nobody
-// knows what became of it.
+// unknownPause is the pause before a request with an unknown outcome is
+// repeated.
 const unknownPause = 50 * time.Millisecond
 
-// nothingDone tells whether a request that failed so has not acted, and may be
-// sent to the next leader.
+// nothingDone reports whether a request that failed with err cannot have acted,
+// so that it may be sent to the next leader.
 func nothingDone(err error) bool {
 	var refusal *admin.Error
 	switch {
@@ -239,7 +247,7 @@ func nothingDone(err error) bool {
 	return errors.Is(err, admin.ErrUnreachable) || errors.Is(err, consensus.ErrNotLeader)
 }
 
-// refusal says in terms of requests what an error of the store means.
+// refusal translates an error of the store into one of a request.
 func refusal(err error) error {
 	switch {
 	case errors.Is(err, consensus.ErrNotLeader):
@@ -252,7 +260,7 @@ func refusal(err error) error {
 	return err
 }
 
-// refusing is a handler whose errors say what they mean to another node.
+// refusing makes a handler translate its errors with refusal.
 func refusing[Req, Resp any](fn func(context.Context, *Req) (*Resp, error)) func(context.Context, *Req) (*Resp, error) {
 	return func(ctx context.Context, req *Req) (*Resp, error) {
 		resp, err := fn(ctx, req)

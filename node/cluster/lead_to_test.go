@@ -10,7 +10,8 @@ import (
 	"penstock/node/admin"
 )
 
-// What may have acted is asked again, until it is known.
+// TestARequestIsMadeAgainUntilItsOutcomeIsKnown: a request that may have acted
+// is repeated.
 func TestARequestIsMadeAgainUntilItsOutcomeIsKnown(t *testing.T) {
 	t.Parallel()
 	lost := fmt.Errorf("the leader: %w", admin.ErrLost)
@@ -18,7 +19,7 @@ func TestARequestIsMadeAgainUntilItsOutcomeIsKnown(t *testing.T) {
 	gone := admin.Errorf(admin.NotFound, "no such node")
 	refused := admin.Errorf(admin.Refused, "it is up")
 	for name, c := range map[string]struct {
-		attempts []error // what comes of them, one after the other
+		attempts []error // their results, in order
 		want     error
 	}{
 		"done at once":                         {[]error{nil}, nil},
@@ -50,7 +51,8 @@ func TestARequestIsMadeAgainUntilItsOutcomeIsKnown(t *testing.T) {
 	}
 }
 
-// A request whose caller has gone is not made again.
+// TestAnUnknownOutcomeIsSaidToWhoGoes: a request whose caller has gone is not
+// repeated.
 func TestAnUnknownOutcomeIsSaidToWhoGoes(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -65,7 +67,8 @@ func TestAnUnknownOutcomeIsSaidToWhoGoes(t *testing.T) {
 	}
 }
 
-// One whose caller goes while it is made again says what was known before.
+// TestAnUnknownOutcomeIsSaidToWhoGoesMeanwhile: if the caller goes during a
+// repetition, the result is what was known before.
 func TestAnUnknownOutcomeIsSaidToWhoGoesMeanwhile(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -83,20 +86,23 @@ func TestAnUnknownOutcomeIsSaidToWhoGoesMeanwhile(t *testing.T) {
 	}
 }
 
-// What changes nothing is asked again when the leader was lost before it
-// answered, and no answer to it speaks of changes.
+// TestWhatOnlyReadsIsAskedAgain: a request that changes nothing is repeated
+// when the leader was lost before it answered, and its errors do not speak of
+// changes.
 func TestWhatOnlyReadsIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	a := newMachine(t, "a")
 	a.cfg.Init = true
 	b := newMachine(t, "b")
-	var made [2]atomic.Int64 // calls of the leader: of what reads, and of what changes
+	var made [2]atomic.Int64 // calls on the leader: reading, and changing
 	for _, m := range []*machine{a, b} {
 		m.more = func(c *Cluster, s *admin.Server) {
 			for i, opts := range [][]admin.Option{nil, {admin.Changing()}} {
-				admin.Handle(s, fmt.Sprint("test.lost.", i), admin.RoleNode, OnLeader(c, func(ctx context.Context, _ *admin.Empty) (*admin.Empty, error) {
+				admin.Handle(s, fmt.Sprint("test.lost.", i), admin.RoleNode, OnLeader(c, func(
+					ctx context.Context, _ *admin.Empty,
+				) (*admin.Empty, error) {
 					if made[i].Add(1) == 1 {
-						c.port.Drop(admin.Caller(ctx).Node) // who passed it on, for itself
+						c.port.Drop(admin.Caller(ctx).Node) // the node that passed it on, for itself
 					}
 					return &admin.Empty{}, nil
 				}), opts...)
@@ -125,7 +131,7 @@ func TestWhatOnlyReadsIsAskedAgain(t *testing.T) {
 		return err
 	}
 	lose := func(method string) (err error) {
-		for first := true; first || refusedAs(err, admin.NoLeader); first = false { // too busy to reach it
+		for first := true; first || refusedAs(err, admin.NoLeader); first = false { // the machine was too busy to reach the leader
 			err = ask(method)
 		}
 		return err

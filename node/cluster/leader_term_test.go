@@ -16,7 +16,7 @@ func TestRequestsAreGivenUpAWhileAfterAnotherLeads(t *testing.T) {
 	given := make(chan string, 4)
 	defer c.whenReplaced("a", func() { given <- "of a" })()
 	c.whenReplaced("a", func() { given <- "stopped" })()
-	c.succeed("")  // nobody leads for a while
+	c.succeed("")  // there is no leader for a while
 	c.succeed("a") // the same again
 	began := time.Now()
 	c.succeed("b")
@@ -36,8 +36,8 @@ func TestRequestsAreGivenUpAWhileAfterAnotherLeads(t *testing.T) {
 	}
 }
 
-// TestARequestIsSentAgainOnlyWhereItCannotHaveActed: what may have been done
-// must not be done twice.
+// TestARequestIsSentAgainOnlyWhereItCannotHaveActed: a request that may have
+// acted must not act twice.
 func TestARequestIsSentAgainOnlyWhereItCannotHaveActed(t *testing.T) {
 	lost := fmt.Errorf("%w: %w", admin.ErrLost, admin.ErrUnreachable)
 	for _, c := range []struct {

@@ -11,9 +11,9 @@ import (
 	"penstock/node/trust"
 )
 
-// Remove takes a node that will not come back out of the cluster. Unless it
-// is forced, it refuses where that node is up, and where the voters that
-// remain would be too few to decide anything.
+// Remove takes a node that will not come back out of the cluster. Unless
+// forced, it refuses if that node is up, and if too few voters would remain to
+// decide anything.
 func (c *Cluster) Remove(ctx context.Context, req *admin.RemoveRequest) (*admin.Empty, error) {
 	return untilKnown(func(ctx context.Context, req *admin.RemoveRequest) (*admin.Empty, error) {
 		return ask(ctx, c, admin.MethodRemove, req, c.remove)
@@ -27,7 +27,7 @@ func (c *Cluster) remove(ctx context.Context, req *admin.RemoveRequest) (*admin.
 	}
 	m, err := c.Resolve(req.Node)
 	switch id, going := c.going(view, req.Node); {
-	case err != nil && going: // asked before, or on its way by itself
+	case err != nil && going: // removed by an earlier request, or leaving by itself
 		return &admin.Empty{}, c.waitGone(ctx, id)
 	case err != nil:
 		return nil, err
@@ -52,8 +52,8 @@ func (c *Cluster) remove(ctx context.Context, req *admin.RemoveRequest) (*admin.
 	return &admin.Empty{}, c.waitGone(ctx, m.ID)
 }
 
-// going finds the node of an ID or a name that is no member any more, and is
-// in Raft's configuration still.
+// going finds a node, by ID or name, that is no longer a member but still in
+// Raft's configuration.
 func (c *Cluster) going(view consensus.Snapshot, nameOrID string) (id string, ok bool) {
 	servers, _ := c.servers()
 	for _, s := range servers {
@@ -65,7 +65,8 @@ func (c *Cluster) going(view consensus.Snapshot, nameOrID string) (id string, ok
 	return "", false
 }
 
-// quorumWithout says whether the voters that remain without a node can decide.
+// quorumWithout returns an error if the voters that remain without a node
+// cannot decide.
 func quorumWithout(members []Member, id string) error {
 	voters, up, was := 0, 0, false
 	var down []string
@@ -89,13 +90,15 @@ func quorumWithout(members []Member, id string) error {
 	case voters == 0:
 		return admin.Errorf(admin.Refused, "%s is the only node that votes: without it there is no cluster; stop it instead", name)
 	case up < need:
-		return admin.Errorf(admin.Refused, "without %s there are %d voters; %d must be up to decide anything, and %d are; not in reach: %s; bring back who is missing, or remove it first", name, voters, need, up, some(down))
+		return admin.Errorf(admin.Refused, "without %s there are %d voters; %d must be up to decide anything, and %d are; "+
+			"not in reach: %s; bring back who is missing, or remove it first", name, voters, need, up, some(down))
 	}
 	return nil
 }
 
-// spared says, on the leader, whether the others can decide without a node: by
-// what is known of them, and by who answers now (consensus.ErrQuorum).
+// spared returns an error, on the leader, if the others cannot decide without a
+// node: by the members' states, and by the voters that answer now
+// (consensus.ErrQuorum).
 func (c *Cluster) spared(ctx context.Context, id string) error {
 	if err := quorumWithout(c.Members(), id); err != nil {
 		return err
@@ -103,9 +106,9 @@ func (c *Cluster) spared(ctx context.Context, id string) error {
 	return c.Store().Without(ctx, id)
 }
 
-// waitGone waits until a node is in Raft's configuration no more: until then
-// its vote counts. Where it gives up, the node is no member any more all the
-// same: whoever asks again waits again.
+// waitGone waits until a node is no longer in Raft's configuration: until then
+// its vote counts. If ctx ends first, the node is no longer a member all the
+// same, and a repeated request waits again.
 func (c *Cluster) waitGone(ctx context.Context, id string) error {
 	for {
 		changes := c.Store().Changes()
@@ -122,16 +125,17 @@ func (c *Cluster) waitGone(ctx context.Context, id string) error {
 		case <-changes:
 		case <-time.After(c.cfg.Timing.Tick):
 		case <-ctx.Done():
-			return admin.Errorf(admin.UnknownOutcome, "it is no member any more, but the voters have not agreed in time to go on without it; the same request waits for that again")
+			return admin.Errorf(admin.UnknownOutcome, "it is no member any more, "+
+				"but the voters have not agreed in time to go on without it; the same request waits for that again")
 		}
 	}
 }
 
-// Leave takes this node out of its cluster for good and ends its part in it.
-// The folder says so afterwards, and does not start again.
+// Leave takes this node out of its cluster for good and stops it. Its data
+// folder is marked, and does not start again.
 //
-// One that leads hands the lead over first. Where no other node votes, one is
-// made to, which takes a moment; then it leads.
+// A leader hands the lead over first. If no other node votes, one is promoted
+// before, which takes a moment.
 func (c *Cluster) Leave(ctx context.Context) (err error) {
 	c.leaving.Store(true)
 	defer func() {
@@ -149,14 +153,14 @@ func (c *Cluster) Leave(ctx context.Context) (err error) {
 		return err
 	}
 	c.leaveGossip(ctx)
-	return errors.Join(c.close(), forgetLeft(c.cfg.Dir)) // again, in case it was being closed before it was marked
+	return errors.Join(c.close(), forgetLeft(c.cfg.Dir)) // again: Close may have run before the mark
 }
 
-// untilLet asks until this node was taken out or was refused that.
+// untilLet repeats ask until this node has been taken out or was refused.
 func (c *Cluster) untilLet(ctx context.Context, ask func(context.Context) error) error {
-	for lost := false; ; { // lost: an attempt before may have taken it out
-		// Where another node leads it is that one's to say: this one may lag, and
-		// miss who has left before it.
+	for lost := false; ; { // lost: an earlier attempt may have taken this node out
+		// If another node leads, that one decides: this one may lag behind and
+		// miss nodes that have left.
 		if err := c.MayLeave(); err != nil && !lost && c.leads() == c.ID() {
 			return err
 		}
@@ -164,18 +168,18 @@ func (c *Cluster) untilLet(ctx context.Context, ask func(context.Context) error)
 		err := ask(ctx)
 		switch {
 		case err == nil, lost && refusedAs(err, admin.Unauthenticated):
-			return nil // done, now or the time before
+			return nil // done, by this attempt or an earlier one
 		case refusedAs(err, admin.NoLeader) && c.letGo(ctx):
-			return nil // those that stay talk Raft with it no more
+			return nil // the remaining voters go on without it
 		case refusedAs(err, admin.Refused):
-			lost = false // whoever was taken out before is not refused (handleDepart)
+			lost = false // a node that was taken out before is not refused (handleDepart)
 		case unknownOutcome(err), c.takenOut():
 			lost = true
 		}
 		if !lost && !errors.Is(err, errLeads) && !refusedAs(err, admin.Busy) {
 			return c.notLeft(nil, err)
 		}
-		select { // it came to lead again meanwhile, or the leader went, or others are slow
+		select { // this node leads again, the leader is lost, or others are slow
 		case <-time.After(c.cfg.Timing.Tick / 2):
 		case <-ctx.Done():
 			return c.notLeft(ctx.Err(), err)
@@ -183,18 +187,19 @@ func (c *Cluster) untilLet(ctx context.Context, ask func(context.Context) error)
 	}
 }
 
-// letGo tells whether a majority of the voters that stay go on without this node.
-// It asks them itself: from when the leader has taken it out of the configuration
-// it is sent nothing of the log, nor who leads.
+// letGo reports whether a majority of the remaining voters goes on without this
+// node. It calls them itself: once the leader has taken this node out of the
+// configuration, this node receives neither the log nor who leads.
 //
-// Each answer has the voters of that node's configuration. An answer counts where
-// most of these give the same answer: then no leader can have this node's vote.
+// Each answer lists the voters of that node's configuration. An answer counts
+// if most of these voters confirm the removal: then no leader can have this
+// node's vote.
 func (c *Cluster) letGo(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, rpcTimeout)
 	defer cancel()
 	var mu sync.Mutex
 	var all sync.WaitGroup
-	without := map[string][]string{} // by who says it: those that vote without this node
+	without := map[string][]string{} // by ID of the node that answers: the voters of its configuration
 	servers, _ := c.servers()
 	for _, s := range servers {
 		if s.id == c.ID() || !s.voter {
@@ -217,8 +222,8 @@ func (c *Cluster) letGo(ctx context.Context) bool {
 	return goOnWithout(without)
 }
 
-// goOnWithout tells whether an answer counts: most of the voters that it names
-// have given one. The keys are who answered.
+// goOnWithout reports whether an answer counts: most of the voters that it
+// lists have given one. The keys are the nodes that answered.
 func goOnWithout(answers map[string][]string) bool {
 	for _, voters := range answers {
 		agree := 0
@@ -234,23 +239,25 @@ func goOnWithout(answers map[string][]string) bool {
 	return false
 }
 
-// takenOut tells whether this node knows that it is no member any more. Its vote
-// may still count.
+// takenOut reports whether this node has learned that it is no longer a member.
+// Its vote may still count.
 func (c *Cluster) takenOut() bool {
 	r, ok := record(c.Store().Snapshot(), c.ID())
 	return ok && !r.member()
 }
 
-// notLeft says why this node could not leave: over is why it tries no more,
-// last what the last attempt ended with.
+// notLeft returns why this node could not leave: over is why it stopped trying,
+// last is the error of the last attempt.
 func (c *Cluster) notLeft(over, last error) error {
 	if c.takenOut() {
-		return admin.Errorf(admin.Unavailable, "it is no member any more, but the voters have not agreed yet to go on without its vote (%v); it serves until they have, and ends then", last)
+		return admin.Errorf(admin.Unavailable, "it is no member any more, but the voters have not agreed yet "+
+			"to go on without its vote (%v); it serves until they have, and ends then", last)
 	}
 	var refused *admin.Error
 	switch {
 	case errors.Is(over, context.Canceled):
-		return admin.Errorf(admin.Refused, "its process was ended before the others let it go: it is a member still, and comes back with its folder")
+		return admin.Errorf(admin.Refused, "its process was ended before the others let it go: "+
+			"it is a member still, and comes back with its folder")
 	case over != nil:
 		return admin.Errorf(admin.Unavailable, "the others did not let it go within %v: %v", leavePatience, last)
 	case errors.As(last, &refused):
@@ -263,11 +270,11 @@ func (c *Cluster) notLeft(over, last error) error {
 
 var errLeads = errors.New("this node leads, and found nobody to take the lead")
 
-// leavePatience bounds the wait of a node that leaves for the others to go on
+// leavePatience bounds how long a leaving node waits for the others to go on
 // without it.
 const leavePatience = time.Minute
 
-// MayLeave says why this node cannot leave now; nil: it may try.
+// MayLeave returns why this node cannot leave now; nil: it may try.
 func (c *Cluster) MayLeave() error {
 	members := c.Members()
 	alone, heir := true, false
@@ -276,16 +283,16 @@ func (c *Cluster) MayLeave() error {
 		heir = heir || !m.Self && m.Up()
 	}
 	if alone && heir {
-		return nil // it comes to vote first
+		return nil // the heir is promoted first
 	}
 	return quorumWithout(members, c.ID())
 }
 
-// HandOver gives the lead to another voter that is up and stays in service,
-// where this node has it and there is one: before a drain, for example.
+// HandOver gives the lead to another voter that is up and stays in service, if
+// this node leads and there is one: before a drain, for example.
 func (c *Cluster) HandOver(ctx context.Context) { c.handOver(ctx, true) }
 
-// askToDepart asks the leader to take this node out.
+// askToDepart has the leader take this node out; errLeads if this node leads.
 func (c *Cluster) askToDepart(ctx context.Context) error {
 	_, err := ask(ctx, c, methodDepart, &departRequest{ID: c.ID()}, func(context.Context, *departRequest) (*admin.Empty, error) {
 		return nil, errLeads
@@ -302,12 +309,12 @@ func (c *Cluster) handleDepart(ctx context.Context, req *departRequest) (*admin.
 	if err != nil {
 		return nil, err
 	}
-	// One that asked before and lost the answer is not refused what was agreed.
+	// The answer to an earlier request may have been lost: what was agreed is not refused.
 	if r, ok := record(view, req.ID); ok && !r.member() {
 		return &admin.Empty{}, c.waitGone(ctx, req.ID)
 	}
 	switch err := c.spared(ctx, req.ID); {
-	case errors.Is(err, consensus.ErrQuorum): // they are slow, or it is soon known that they are gone
+	case errors.Is(err, consensus.ErrQuorum): // the voters are slow, or will soon be known to be down
 		return nil, admin.Errorf(admin.Busy, "%v", err)
 	case err != nil:
 		return nil, err
@@ -318,7 +325,7 @@ func (c *Cluster) handleDepart(ctx context.Context, req *departRequest) (*admin.
 	return &admin.Empty{}, c.waitGone(ctx, req.ID)
 }
 
-// Transfer hands the lead to a node, by ID or name; "": to the best.
+// Transfer hands the lead to a node, by ID or name; "": to the fittest.
 func (c *Cluster) Transfer(ctx context.Context, req *admin.TransferRequest) (*admin.Empty, error) {
 	return ask(ctx, c, admin.MethodTransfer, req, c.transfer)
 }
@@ -348,8 +355,8 @@ func (c *Cluster) transfer(ctx context.Context, req *admin.TransferRequest) (*ad
 	return &admin.Empty{}, nil
 }
 
-// Rotate replaces the CA or the gossip key. It begins with the next one; the
-// old one goes when all nodes have it, and the leader sees to that.
+// Rotate begins to replace the CA or the gossip key. The leader drops the old
+// one when all nodes have the new one.
 func (c *Cluster) Rotate(ctx context.Context, req *admin.RotateRequest) (*admin.Empty, error) {
 	return ask(ctx, c, admin.MethodRotate, req, c.rotate)
 }
@@ -387,7 +394,8 @@ func (c *Cluster) rotateGossip(ctx context.Context, view consensus.Snapshot) err
 	if err != nil {
 		return err
 	}
-	return c.commit(ctx, cmpName(admin.Caller(ctx).Name, c.Name()), "rotate gossip", []consensus.Op{{Key: keyGossip, Value: value, IfVersion: &version}})
+	return c.commit(ctx, cmpName(admin.Caller(ctx).Name, c.Name()), "rotate gossip",
+		[]consensus.Op{{Key: keyGossip, Value: value, IfVersion: &version}})
 }
 
 func (c *Cluster) rotateCA(ctx context.Context, view consensus.Snapshot) error {

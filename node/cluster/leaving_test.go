@@ -16,9 +16,9 @@ import (
 	"penstock/node/admin"
 )
 
-// TestANodeDoesNotLeaveOnOneThatHasJustDied: whoever died a moment ago counts
-// as up with everybody for a while; a voter that left meanwhile would leave
-// one of two behind, which can decide nothing.
+// TestANodeDoesNotLeaveOnOneThatHasJustDied: all nodes count one that died a
+// moment ago as up for a while. If a voter left meanwhile, one of two would
+// remain, which cannot decide anything.
 func TestANodeDoesNotLeaveOnOneThatHasJustDied(t *testing.T) {
 	t.Parallel()
 	all := three(t)
@@ -27,8 +27,8 @@ func TestANodeDoesNotLeaveOnOneThatHasJustDied(t *testing.T) {
 	rest[0].kill()
 	ctx, cancel := context.WithTimeout(context.Background(), enough)
 	defer cancel()
-	// It asks until it is known who is gone. A machine so busy that the leader was
-	// lost as well decides nothing either.
+	// It retries until it is known which node is gone. On a machine so busy that
+	// the leader was lost as well, nothing is decided either.
 	err := rest[1].c.Leave(ctx)
 	knownGone := refusedAs(err, admin.Refused) && contains(err, "not in reach: "+rest[0].cfg.Name)
 	if !knownGone && !refusedAs(err, admin.NoLeader) || strings.Contains(err.Error(), "--force") {
@@ -52,9 +52,9 @@ func TestANodeDoesNotLeaveOnOneThatHasJustDied(t *testing.T) {
 	put(t, rest[0], "x", "two")
 }
 
-// leave has a node leave that can be done without. Where another one was too
-// busy to answer, and is taken for silent, or the leader was for long, it is
-// refused, and asks again.
+// leave makes a node leave that can be spared. It retries if the node is
+// refused because another one was too busy to answer and counts as silent, or
+// because there was no leader for long.
 func leave(ctx context.Context, m *machine) error {
 	for {
 		err := m.c.Leave(ctx)
@@ -69,8 +69,8 @@ func leave(ctx context.Context, m *machine) error {
 	}
 }
 
-// TestTheOnlyVoterLeavesWhereAnotherNodeCanVote: of two nodes one votes, and
-// it must be possible to do without that one.
+// TestTheOnlyVoterLeavesWhereAnotherNodeCanVote: one of two nodes votes, and
+// the other must be able to replace it.
 func TestTheOnlyVoterLeavesWhereAnotherNodeCanVote(t *testing.T) {
 	t.Parallel()
 	a := founded(t, "a")
@@ -94,8 +94,8 @@ func TestTheOnlyVoterLeavesWhereAnotherNodeCanVote(t *testing.T) {
 	put(t, b, "y", "still there")
 }
 
-// TestMostNodesMayLeaveAtOnce: each leaves when those that stay can decide
-// without it, also when they are fewer than those that leave.
+// TestMostNodesMayLeaveAtOnce: each node leaves when the remaining ones can
+// decide without it, even if fewer remain than leave.
 func TestMostNodesMayLeaveAtOnce(t *testing.T) {
 	t.Parallel()
 	phases := make([]atomic.Pointer[string], 5)
@@ -113,7 +113,7 @@ func TestMostNodesMayLeaveAtOnce(t *testing.T) {
 	lead := leading(t, all...)
 	stays := others(all, lead)[0]
 	leaves := slices.DeleteFunc(slices.Clone(all), func(m *machine) bool { return m == stays })
-	// A node drains before it leaves. Else those that leave hand the lead to each other.
+	// A node drains before it leaves. Otherwise the leaving nodes hand the lead to each other.
 	for i, m := range all {
 		if m != stays {
 			phase(i, "draining")
@@ -145,7 +145,7 @@ func TestMostNodesMayLeaveAtOnce(t *testing.T) {
 }
 
 // TestANodeWithoutItsLogDoesNotVote: the others would take it for the voter
-// that it was, and it would agree to what it had promised not to.
+// that it was, and it would break its earlier votes.
 func TestANodeWithoutItsLogDoesNotVote(t *testing.T) {
 	t.Parallel()
 	all := three(t)
@@ -166,8 +166,8 @@ func TestANodeWithoutItsLogDoesNotVote(t *testing.T) {
 	}
 }
 
-// TestTheLeaderSaysWhoMayLeave: a node that lags counts whom the cluster does
-// without already, and would not leave for want of those.
+// TestTheLeaderSaysWhoMayLeave: a node that lags counts voters that the cluster
+// has already dropped, and would not leave because they are down.
 func TestTheLeaderSaysWhoMayLeave(t *testing.T) {
 	t.Parallel()
 	all := three(t)
@@ -195,8 +195,8 @@ func TestTheLeaderSaysWhoMayLeave(t *testing.T) {
 	})
 }
 
-// TestANodeThatIsRefusedLeavesNoLonger: whoever has lost the answer to one
-// attempt does not know what became of it, until another is refused.
+// TestANodeThatIsRefusedLeavesNoLonger: a node that has lost the answer to one
+// attempt does not know its outcome until another is refused.
 func TestANodeThatIsRefusedLeavesNoLonger(t *testing.T) {
 	t.Parallel()
 	a := founded(t, "a")
@@ -208,7 +208,7 @@ func TestANodeThatIsRefusedLeavesNoLonger(t *testing.T) {
 	none := admin.Errorf(admin.NoLeader, "an election")
 	slow := admin.Errorf(admin.Busy, "too few of the voters that would remain answer")
 	for name, c := range map[string]struct {
-		attempts []error // what comes of them, one after the other
+		attempts []error // their results, in order
 		want     error
 	}{
 		"done at once":                          {[]error{nil}, nil},
@@ -241,8 +241,9 @@ func TestANodeThatIsRefusedLeavesNoLonger(t *testing.T) {
 	}
 }
 
-// An answer of one that stays counts where most of the voters that it names give
-// it too: until then a leader may still need the vote of the node that leaves.
+// TestAMajorityOfThoseThatStayLetsANodeGo: the answer of a remaining node
+// counts if most of the voters that it names have given one too. Until then a
+// leader may still need the vote of the leaving node.
 func TestAMajorityOfThoseThatStayLetsANodeGo(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -266,8 +267,8 @@ func TestAMajorityOfThoseThatStayLetsANodeGo(t *testing.T) {
 	}
 }
 
-// TestANodeHearsThatItHasLeftFromThoseThatStay: the leader that took it out is gone
-// before it has said so, and tells it of no other.
+// TestANodeHearsThatItHasLeftFromThoseThatStay: the leader that took the node
+// out is lost before it has answered, and the node learns of no other leader.
 func TestANodeHearsThatItHasLeftFromThoseThatStay(t *testing.T) {
 	t.Parallel()
 	all := three(t)
@@ -297,8 +298,9 @@ func TestANodeHearsThatItHasLeftFromThoseThatStay(t *testing.T) {
 	}
 }
 
-// parting is a cluster of three of which one was taken out, and votes on as
-// long as another that has died is not back: without both nobody could decide.
+// parting returns a cluster of three in which one node (goes) was taken out,
+// and keeps its vote until another one that has died (dies) is back: the third
+// alone cannot decide.
 func parting(t *testing.T) (lead, goes, dies *machine) {
 	t.Helper()
 	all := three(t)
@@ -328,9 +330,9 @@ func parting(t *testing.T) (lead, goes, dies *machine) {
 	return lead, goes, dies
 }
 
-// TestARemovalThatRunsOutOfTimeIsMade: that the voters have yet to go on
-// without the node is no reason to say that there is none, or that nothing was
-// changed.
+// TestARemovalThatRunsOutOfTimeIsMade: while the voters have yet to go on
+// without the node, the error must not say that there is no such node, or that
+// nothing was changed.
 func TestARemovalThatRunsOutOfTimeIsMade(t *testing.T) {
 	t.Parallel()
 	lead, goes, dies := parting(t)
@@ -346,7 +348,7 @@ func TestARemovalThatRunsOutOfTimeIsMade(t *testing.T) {
 		soon, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()
 		_, err := goes.c.Remove(soon, &admin.RemoveRequest{Node: node})
-		// A machine that is too busy may say that it did not hear from the leader.
+		// On a machine that is too busy the leader may not have answered.
 		if err == nil || refusedAs(err, admin.NotFound) || contains(err, "no member any more") && !refusedAs(err, admin.UnknownOutcome) {
 			t.Errorf("remove %s: %v", node, err)
 		}
@@ -362,8 +364,8 @@ func TestARemovalThatRunsOutOfTimeIsMade(t *testing.T) {
 	})
 }
 
-// TestWhoWasTakenOutIsNotRefusedToLeave: another voter may die between the two,
-// and then its vote is needed until that one is back.
+// TestWhoWasTakenOutIsNotRefusedToLeave: another voter may die after the node
+// was taken out, and then the node's vote is needed until that voter is back.
 func TestWhoWasTakenOutIsNotRefusedToLeave(t *testing.T) {
 	t.Parallel()
 	lead, goes, dies := parting(t)
@@ -384,7 +386,7 @@ func TestWhoWasTakenOutIsNotRefusedToLeave(t *testing.T) {
 	holds(t, lead, "x", "two")
 }
 
-// identityFiles are those of the files of who a node is that are in its folder.
+// identityFiles lists the files of the identity that are in a machine's folder.
 func identityFiles(t *testing.T, m *machine) (there []string) {
 	t.Helper()
 	for _, name := range []string{"node.json", "node.key", "node.crt", "ca.crt", "cluster.key"} {
@@ -397,7 +399,7 @@ func identityFiles(t *testing.T, m *machine) (there []string) {
 	return there
 }
 
-// removed takes a machine out of its cluster by another one.
+// removed has one machine remove another from its cluster.
 func removed(t *testing.T, by, victim *machine, all ...*machine) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), enough)
@@ -412,8 +414,8 @@ func removed(t *testing.T, by, victim *machine, all ...*machine) {
 	})
 }
 
-// TestARemovedNodeKeepsNoKeys: they open the secrets of a cluster that has
-// thrown it out. What else is in its folder stays for whoever wants to look.
+// TestARemovedNodeKeepsNoKeys: the keys open the secrets of a cluster that has
+// removed the node. Its other files stay for inspection.
 func TestARemovedNodeKeepsNoKeys(t *testing.T) {
 	t.Parallel()
 	all := three(t)
@@ -439,8 +441,8 @@ func TestARemovedNodeKeepsNoKeys(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// One that is killed before it has removed them does so when it is started,
-	// and does not start.
+	// A node that is killed before it has removed the keys removes them at the
+	// next start, and does not start.
 	for _, name := range names {
 		if err := os.WriteFile(filepath.Join(victim.cfg.Dir, name), before[name], 0o600); err != nil {
 			t.Fatal(err)
@@ -457,8 +459,8 @@ func TestARemovedNodeKeepsNoKeys(t *testing.T) {
 	}
 }
 
-// TestANodeThatEndsWhileItLeavesKeepsItsKeys: until it has heard that it is no
-// member any more it needs them to hear it.
+// TestANodeThatEndsWhileItLeavesKeepsItsKeys: until the node has learned that
+// it is no longer a member, it needs the keys to learn it.
 func TestANodeThatEndsWhileItLeavesKeepsItsKeys(t *testing.T) {
 	t.Parallel()
 	all := three(t)

@@ -5,27 +5,26 @@ import (
 	"slices"
 )
 
-// A level says what resources a version of the program understands. A node
-// that meets a resource which it does not understand must end, rather than
-// pass it over; so none is taken before every member has announced a level
-// that is high enough. Those of the first release announce none, which is 0.
+// A level says which resources a version of the program understands. A node
+// that reads a resource which it does not understand must stop rather than skip
+// it, so a resource is refused until every member has announced a sufficient
+// level. Nodes of the first release announce none, which is 0.
 const (
-	// LevelKafka has the kinds of Kafka, and listeners for it.
+	// LevelKafka adds the kinds of Kafka, and listeners for it.
 	LevelKafka = 1
-	// LevelGroups has several batches in one entry of the log.
+	// LevelGroups adds log entries with several batches.
 	LevelGroups = 1
-	// LevelPolicies has MeshHTTPRoutes, and whatever else came with them.
+	// LevelPolicies adds MeshHTTPRoutes and all that came with them.
 	LevelPolicies = 2
-	// LevelRequests has the http of Listeners, and the http.upgrades of Services.
+	// LevelRequests adds http of Listeners and http.upgrades of Services.
 	LevelRequests = 3
-	// ownLevel is this version's. Whoever brings a kind, a field or a value that
-	// the release before refuses adds a level.
+	// ownLevel is the level of this version. A change that brings a kind, a
+	// field or a value which the previous release refuses adds a level.
 	ownLevel = LevelRequests
 )
 
-// Lacking names the members that do not understand a level, with the versions
-// that they run, as the cluster knows it: those that are down too, for they
-// come back with what they were.
+// Lacking names the other members below a level, with the versions that they
+// run. Members that are down count, since they come back as they were.
 func (c *Cluster) Lacking(level int) (nodes []string) {
 	for _, r := range records(c.Store().Snapshot()) {
 		if r.member() && r.ID != c.ID() && r.Level < level {

@@ -12,8 +12,9 @@ import (
 	"penstock/node/admin"
 )
 
-// TestALevelIsWhatEveryMemberUnderstands: also a member that is down comes
-// back with the version that it announced last; one that has left does not.
+// TestALevelIsWhatEveryMemberUnderstands: a member that is down counts, since
+// it comes back with the version that it last announced; one that has left does
+// not.
 func TestALevelIsWhatEveryMemberUnderstands(t *testing.T) {
 	t.Parallel()
 	a := founded(t, "a")
@@ -40,12 +41,14 @@ func TestALevelIsWhatEveryMemberUnderstands(t *testing.T) {
 		}
 	}
 	const n = 100
-	entries := func() uint64 { // that as many changes take which come at once
+	entries := func() uint64 { // that n concurrent changes take
 		t.Helper()
 		before := a.c.Store().Leadership().Last
 		var pending []consensus.Pending
 		for i := range n {
-			p, err := a.c.Store().Propose(ctx, &consensus.Batch{Ops: []consensus.Op{{Key: consensus.Key{Kind: "Thing", Name: fmt.Sprint(i)}, Value: []byte("1")}}})
+			p, err := a.c.Store().Propose(ctx, &consensus.Batch{Ops: []consensus.Op{
+				{Key: consensus.Key{Kind: "Thing", Name: fmt.Sprint(i)}, Value: []byte("1")},
+			}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -74,8 +77,8 @@ func TestALevelIsWhatEveryMemberUnderstands(t *testing.T) {
 	})
 }
 
-// TestTokensEndByTheLeadersClock: by each node's own, one would have ended
-// here and live on there.
+// TestTokensEndByTheLeadersClock: by each node's own clock, a token could be
+// expired on one node and valid on another.
 func TestTokensEndByTheLeadersClock(t *testing.T) {
 	t.Parallel()
 	a := founded(t, "a")
@@ -92,12 +95,12 @@ func TestTokensEndByTheLeadersClock(t *testing.T) {
 		t.Fatal(err)
 	}
 	late := func(m *machine) { m.c.noteClock(time.Now().Add(2*time.Hour).UnixMilli(), time.Now()) }
-	late(a) // which leads, and goes by its own
+	late(a) // a leads, and goes by its own clock
 	if _, err := a.c.Authenticate(ctx, made.Token); err != nil || a.c.Check(p) != nil {
 		t.Errorf("on the leader: %v, %v", err, a.c.Check(p))
 	}
 	eventually(t, "the token to have ended on a node whose leader is two hours ahead", func() string {
-		late(b) // it hears of its leader's real clock all the while
+		late(b) // again: b keeps measuring its leader's real clock
 		if _, err := b.c.Authenticate(ctx, made.Token); !contains(err, "expired") {
 			return fmt.Sprint(err)
 		}
@@ -109,7 +112,7 @@ func TestTokensEndByTheLeadersClock(t *testing.T) {
 	})
 }
 
-// TestANodeTakesOutNobodyButItself: what a node may ask for is its own leave.
+// TestANodeTakesOutNobodyButItself: a node may only request its own departure.
 func TestANodeTakesOutNobodyButItself(t *testing.T) {
 	t.Parallel()
 	all := three(t)
@@ -122,7 +125,9 @@ func TestANodeTakesOutNobodyButItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	var refusal *admin.Error
-	if _, err := admin.Call[admin.Empty](ctx, client, methodDepart, &departRequest{ID: rest[1].c.ID()}); !errors.As(err, &refusal) || refusal.Code != admin.Invalid {
+	if _, err := admin.Call[admin.Empty](
+		ctx, client, methodDepart, &departRequest{ID: rest[1].c.ID()},
+	); !errors.As(err, &refusal) || refusal.Code != admin.Invalid {
 		t.Errorf("a node asks to take another one out: %v", err)
 	}
 	if r, ok := record(lead.c.Store().Snapshot(), rest[1].c.ID()); !ok || !r.member() {

@@ -33,7 +33,7 @@ func TestAllNodesMayComeBackElsewhere(t *testing.T) {
 	for _, m := range all {
 		m.cfg.Join = addrs
 		m.start()
-		holds(t, m, "x", "before") // before anybody leads
+		holds(t, m, "x", "before") // before there is a leader
 	}
 	voters(t, 3, all...)
 	put(t, all[2], "x", "after")
@@ -56,7 +56,7 @@ func TestANodeThatMovesIsFollowed(t *testing.T) {
 	moved := others(all, leading(t, all...))[0]
 	moved.kill()
 	moved.listen("127.0.2.1")
-	moved.cfg.Join, moved.cfg.Token = nil, "" // it remembers
+	moved.cfg.Join, moved.cfg.Token = nil, "" // it remembers its peers
 	moved.start()
 	put(t, all[0], "x", "1")
 	holds(t, moved, "x", "1")
@@ -91,7 +91,7 @@ func TestAnotherLeadsWhenTheLeaderIsGone(t *testing.T) {
 
 func TestALeaderThatStopsHandsOver(t *testing.T) {
 	t.Parallel()
-	// No voter looks for a new leader by itself before this test has ended.
+	// No voter starts an election by itself before this test has ended.
 	all := threeOf(t, func(_ int, m *machine) {
 		m.cfg.Timing.Heartbeat, m.cfg.Timing.Election, m.cfg.Timing.HandOver = 10*enough, 10*enough, enough
 	})
@@ -111,11 +111,11 @@ func TestWritesAreForwardedWhileLeadersChange(t *testing.T) {
 			m := all[w]
 			for ctx.Err() == nil {
 				if err := tryPut(m, fmt.Sprint(w), fmt.Sprint(written[w])); err != nil {
-					if unknown(err) { // said so: it may be written again, and may act yet, behind others
+					if unknown(err) { // it may be written again, and may still act, after later writes
 						doubtful[w] = append(doubtful[w], fmt.Sprint(written[w]))
 						continue
 					}
-					if refusedAs(err, admin.NoLeader) { // a busy machine had none for long; it has not acted
+					if refusedAs(err, admin.NoLeader) { // a busy machine had no leader for long; the write has not acted
 						continue
 					}
 					done <- fmt.Errorf("%s: %w", m.cfg.Name, err)
@@ -176,7 +176,7 @@ func TestANodeAloneServesWhatItHasAndSaysWhy(t *testing.T) {
 	alone.listen("127.0.0.1")
 	alone.start()
 	holds(t, alone, "x", "1")
-	// How long they have been silent is said from when they were asked on.
+	// How long a voter has been silent is shown once it was probed.
 	if why := alone.c.Alone(); !regexp.MustCompile(`1 of 3 voters.*not reached: a( \(for .*\))?, c`).MatchString(why) {
 		t.Errorf("it says %q", why)
 	}
@@ -193,7 +193,7 @@ func TestTwoClustersNeverBlend(t *testing.T) {
 	t.Parallel()
 	a, z := founded(t, "a"), founded(t, "z")
 	b := newcomer(t, "b", a.token(), a).start()
-	// Each takes the other cluster's nodes for places to look for its own.
+	// b has addresses of the other cluster's nodes among those of its own.
 	b.kill()
 	b.listen("127.0.0.1")
 	b.cfg.Token, b.cfg.Join = "", []string{z.addr(), a.addr()}
@@ -263,7 +263,7 @@ func TestACopyOfADataFolderDoesNotStart(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), enough)
 		defer cancel()
 		err := thief.open(ctx)
-		if err == nil { // too busy to hear of the other in time, it is told by the cluster
+		if err == nil { // it was too busy to find the original in time, and the cluster refuses it
 			thief.endsWith(ErrCopied)
 			thief.kill()
 			thief.listen("127.0.0.1")
@@ -274,7 +274,7 @@ func TestACopyOfADataFolderDoesNotStart(t *testing.T) {
 		}
 		return ""
 	})
-	// A copy that knows no peers starts; the cluster tells it.
+	// A copy without peers starts, and then the cluster refuses it.
 	if err := os.Remove(filepath.Join(thief.cfg.Dir, peersFile)); err != nil {
 		t.Fatal(err)
 	}
@@ -292,8 +292,8 @@ func TestACopyOfADataFolderDoesNotStart(t *testing.T) {
 }
 
 // TestANodeThatIsUpAndSilentIsNotReplaced: a folder that was started elsewhere
-// is a copy while the node is up, however slow that one is to answer, and has
-// moved once it is down.
+// is a copy while the node is up, however slowly that node answers; once the
+// node is down, it has moved.
 func TestANodeThatIsUpAndSilentIsNotReplaced(t *testing.T) {
 	t.Parallel()
 	all := three(t)
@@ -336,7 +336,7 @@ func copyIdentity(t *testing.T, from, to string) {
 		t.Fatal(err)
 	}
 	for _, f := range files {
-		if f.IsDir() || f.Name() == logFile { // the log does not come along
+		if f.IsDir() || f.Name() == logFile { // the log is not copied
 			continue
 		}
 		data, err := os.ReadFile(filepath.Join(from, f.Name()))
@@ -440,13 +440,17 @@ func TestQuorumIsCountedBeforeANodeGoes(t *testing.T) {
 		members []Member
 		says    string // "": nothing against it
 	}{
-		"the dead one of three":            {[]Member{up("a", RoleLeader), up("b", RoleVoter), down("x", RoleVoter)}, ""},
-		"a live one of three, one dead":    {[]Member{up("a", RoleLeader), up("x", RoleVoter), down("c", RoleVoter)}, "not in reach: c;"},
-		"the only one":                     {[]Member{up("x", RoleLeader)}, "only node"},
-		"the only voter beside others":     {[]Member{up("x", RoleLeader), up("n", RoleNonVoter)}, "only node that votes"},
-		"one that does not vote":           {[]Member{up("a", RoleLeader), down("b", RoleVoter), up("x", RoleNonVoter)}, ""},
-		"a live one of five, two dead":     {[]Member{up("a", RoleLeader), up("b", RoleVoter), up("x", RoleVoter), down("d", RoleVoter), down("e", RoleVoter)}, "not in reach: d, e;"},
-		"a dead one of five, two dead":     {[]Member{up("a", RoleLeader), up("b", RoleVoter), up("c", RoleVoter), down("d", RoleVoter), down("x", RoleVoter)}, ""},
+		"the dead one of three":         {[]Member{up("a", RoleLeader), up("b", RoleVoter), down("x", RoleVoter)}, ""},
+		"a live one of three, one dead": {[]Member{up("a", RoleLeader), up("x", RoleVoter), down("c", RoleVoter)}, "not in reach: c;"},
+		"the only one":                  {[]Member{up("x", RoleLeader)}, "only node"},
+		"the only voter beside others":  {[]Member{up("x", RoleLeader), up("n", RoleNonVoter)}, "only node that votes"},
+		"one that does not vote":        {[]Member{up("a", RoleLeader), down("b", RoleVoter), up("x", RoleNonVoter)}, ""},
+		"a live one of five, two dead": {[]Member{
+			up("a", RoleLeader), up("b", RoleVoter), up("x", RoleVoter), down("d", RoleVoter), down("e", RoleVoter),
+		}, "not in reach: d, e;"},
+		"a dead one of five, two dead": {[]Member{
+			up("a", RoleLeader), up("b", RoleVoter), up("c", RoleVoter), down("d", RoleVoter), down("x", RoleVoter),
+		}, ""},
 		"one of two that are up":           {[]Member{up("a", RoleLeader), up("x", RoleVoter)}, ""},
 		"the dead one of two":              {[]Member{up("a", RoleLeader), down("x", RoleVoter)}, ""},
 		"a live one of two, the rest dead": {[]Member{down("a", RoleVoter), up("x", RoleLeader)}, "not in reach: a;"},
@@ -487,7 +491,7 @@ func TestSecretsRotate(t *testing.T) {
 		})
 		put(t, m, m.cfg.Name, "after")
 	}
-	// They find each other with the new ones.
+	// The nodes find each other with the new secrets.
 	m := others(all, leading(t, all...))[0]
 	m.kill()
 	m.listen("127.0.0.1")
@@ -495,8 +499,8 @@ func TestSecretsRotate(t *testing.T) {
 	voters(t, 3, all...)
 }
 
-// known is what a machine makes of a token, of which it may not have heard yet
-// and be too busy to ask in time.
+// known authenticates a token at a machine. The machine may not have the token
+// yet and be too busy to look it up in time, so known retries.
 func known(t *testing.T, m *machine, token string) (p admin.Principal, err error) {
 	t.Helper()
 	eventually(t, m.cfg.Name+" to look up the token", func() string {

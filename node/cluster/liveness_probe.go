@@ -11,48 +11,49 @@ import (
 	"penstock/node/admin"
 )
 
-// Gossip takes seconds to find out that a node has died, so that a node which
-// only hung for a moment is not taken for dead. Who asks for the members, or
-// why nothing can be decided, wants to know now: so the others are asked.
-// Nothing is decided by the answers.
+// Gossip takes seconds to detect a dead node, so that a node which only hung for
+// a moment is not taken for dead. A list of the members, or the reason why
+// nothing can be decided, has to be current, so the other nodes are probed. No
+// agreement rests on the answers; they also rank the candidates for the lead
+// (heirs).
 
 const (
 	// probeTimeout bounds the wait for one node's answer.
 	probeTimeout = time.Second
-	// probeFresh is how long answers are good for who asks next: many who ask
-	// at once cost the others little more than one.
+	// probeFresh is how long results are shared, so that many callers cost the
+	// other nodes little more than one.
 	probeFresh = 200 * time.Millisecond
-	// probeKnown is how long an answer, or its want, says something at all.
+	// probeKnown is how long a result is used at all.
 	probeKnown = 5 * time.Second
-	// maxProbed bounds the nodes that are asked, voters first; of the others
-	// gossip's word is all that there is.
+	// maxProbed bounds the nodes that are probed, voters first; for the others
+	// there is gossip alone.
 	maxProbed = 64
 )
 
-// livenessProbes are what became of asking the others.
+// livenessProbes holds the results of probing the other members.
 type livenessProbes struct {
 	mu      sync.Mutex
-	results map[string]probeResult // by ID; of members alone
+	results map[string]probeResult // by ID; members only
 	at      time.Time              // when the last round ended
-	round   chan struct{}          // closed when the one under way has ended; nil: none
+	round   chan struct{}          // closed when the current round ends; nil: none
 }
 
-// probeResult is what became of asking one node.
+// probeResult is the result of probing one node.
 type probeResult struct {
 	answers bool
 	since   time.Time // when answers changed
-	at      time.Time // when it was asked last
+	at      time.Time // when it was last probed
 }
 
-// ProbeLiveness asks the other members for a sign of life, unless that was done a
-// moment ago, and waits for it, for little more than probeTimeout.
+// ProbeLiveness probes the other members, unless that was done within
+// probeFresh, and waits for the results, for little more than probeTimeout.
 func (c *Cluster) ProbeLiveness(ctx context.Context) {
 	p := &c.probes
 	p.mu.Lock()
 	round := p.round
 	if round != nil || time.Since(p.at) < probeFresh {
 		p.mu.Unlock()
-		if round != nil { // somebody else asks
+		if round != nil { // another call is probing
 			select {
 			case <-round:
 			case <-ctx.Done():
@@ -79,7 +80,8 @@ func (c *Cluster) ProbeLiveness(ctx context.Context) {
 	p.round = nil
 }
 
-// probeAll asks all at once.
+// probeAll probes the voters, and the non-voters that are up, maxProbed at
+// most, all at once.
 func (c *Cluster) probeAll() map[string]probeResult {
 	list := slices.DeleteFunc(c.Members(), func(m Member) bool { return m.Self || !m.Up() && m.Role == RoleNonVoter })
 	slices.SortStableFunc(list, func(a, b Member) int { return rank(a) - rank(b) })
@@ -100,7 +102,7 @@ func (c *Cluster) probeAll() map[string]probeResult {
 	return next
 }
 
-// rank orders members: who votes comes first.
+// rank orders members: voters come first.
 func rank(m Member) int {
 	if m.Role == RoleNonVoter {
 		return 1
@@ -108,7 +110,7 @@ func rank(m Member) int {
 	return 0
 }
 
-// alive asks one node for a sign of life.
+// alive reports whether a node answers a request.
 func (c *Cluster) alive(id string) bool {
 	ctx, cancel := context.WithTimeout(c.ctx, probeTimeout)
 	defer cancel()
@@ -120,7 +122,7 @@ func (c *Cluster) alive(id string) bool {
 	return err == nil
 }
 
-// probed gives what is known of each node by asking it lately.
+// probed returns the results that are not older than probeKnown, by ID.
 func (c *Cluster) probed() map[string]probeResult {
 	c.probes.mu.Lock()
 	defer c.probes.mu.Unlock()
@@ -129,7 +131,7 @@ func (c *Cluster) probed() map[string]probeResult {
 	return known
 }
 
-// Silent are the members that did not answer this node when it asked last.
+// Silent returns the members that did not answer this node's last probe.
 func (c *Cluster) Silent() map[string]bool {
 	silent := map[string]bool{}
 	for id, b := range c.probed() {
@@ -140,7 +142,7 @@ func (c *Cluster) Silent() map[string]bool {
 	return silent
 }
 
-// probe asks the others again and again while there is no leader, so that this
+// probe probes the others repeatedly while there is no leader, so that this
 // node can say why.
 func (c *Cluster) probe() {
 	for told := false; ; {
@@ -163,15 +165,15 @@ func (c *Cluster) probe() {
 	}
 }
 
-// Alone says why nothing can be decided now, as far as this node knows; "":
-// all is well.
+// Alone says why nothing can be decided now, as far as this node knows; "" if
+// there is a leader.
 func (c *Cluster) Alone() string {
 	without := c.leaderlessFor()
 	if without == 0 {
 		return ""
 	}
 	felt := c.probed()
-	// Who answered while there was a leader may be what it was lost with.
+	// A node that answered while there was a leader may have been lost with it.
 	maps.DeleteFunc(felt, func(_ string, b probeResult) bool { return time.Since(b.at) > without })
 	why := aloneBecause(c.Members(), felt, without, c.electionTime(), time.Now())
 	if c.lost() {
@@ -180,15 +182,15 @@ func (c *Cluster) Alone() string {
 	return why
 }
 
-// lostAdvice is for a node that has reached nobody since it was started.
+// lostAdvice is for a node that has reached no other since it was started.
 const lostAdvice = "if all nodes have other addresses now, start each with --join and the new address of at least one of them"
 
-// lostAfter is how many ticks a node looks for the others before it says what
-// may be the matter.
+// lostAfter is the number of ticks after which a node without contact says what
+// may be wrong.
 const lostAfter = 15
 
-// lost tells whether this node has looked for the others in vain since it was
-// started: they may be where it does not look.
+// lost reports whether this node has looked for the others in vain since it was
+// started: they may be at addresses that it does not know.
 func (c *Cluster) lost() bool {
 	if c.met.Load() || c.leaderlessFor() < lostAfter*c.cfg.Timing.Tick {
 		return false
@@ -196,14 +198,14 @@ func (c *Cluster) lost() bool {
 	return slices.ContainsFunc(c.Members(), func(m Member) bool { return !m.Self })
 }
 
-// electionTime is how long an election takes at most where most of the voters
-// reach one another: two attempts, each after up to two time-outs.
+// electionTime returns how long an election takes at most if most of the voters
+// reach one another: two attempts, each after up to two timeouts, and a probe.
 func (c *Cluster) electionTime() time.Duration {
 	return 2*(c.cfg.Timing.Heartbeat+c.cfg.Timing.Election) + probeTimeout
 }
 
-// aloneBecause says why there has been no leader for so long: by what gossip
-// knows of the voters, and by which of them answered.
+// aloneBecause says why there has been no leader for the time without, by what
+// gossip reports about the voters and by which of them answered.
 func aloneBecause(members []Member, felt map[string]probeResult, without, election time.Duration, now time.Time) string {
 	voters, reached, asked := 0, 0, 0
 	var missing []string
@@ -234,16 +236,18 @@ func aloneBecause(members []Member, felt map[string]probeResult, without, electi
 	case voters == 0:
 		return "no leader: this node has not heard from its cluster yet"
 	case reached < need && late:
-		return fmt.Sprintf("no leader: %d of %d voters in reach, %d needed; not reached: %s; the majority is lost until one of them is back: start it again, or mend the link to it", reached, voters, need, some(missing))
+		return fmt.Sprintf("no leader: %d of %d voters in reach, %d needed; not reached: %s; "+
+			"the majority is lost until one of them is back: start it again, or mend the link to it", reached, voters, need, some(missing))
 	case reached < need:
 		return fmt.Sprintf("no leader: %d of %d voters in reach, %d needed; not reached: %s", reached, voters, need, some(missing))
 	case late:
-		return fmt.Sprintf("no leader for %s, although %d of %d voters answer: their logs say why none is elected", seconds(without), reached, voters)
+		return fmt.Sprintf("no leader for %s, although %d of %d voters answer: their logs say why none is elected",
+			seconds(without), reached, voters)
 	case asked == 0 && voters > 1:
 		return "no leader: the voters elect one, or too few of them are left: they are being asked"
 	}
 	return "no leader: an election is under way"
 }
 
-// seconds writes a duration for people.
+// seconds formats a duration for people, at least 1s.
 func seconds(d time.Duration) string { return max(d, time.Second).Round(time.Second).String() }

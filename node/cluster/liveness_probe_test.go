@@ -8,23 +8,23 @@ import (
 	"time"
 )
 
-// TestANodeSaysWhichVotersItLacks: by what it finds out for itself, for gossip
+// TestANodeSaysWhichVotersItLacks: a node finds out by probing, since gossip
 // takes seconds to give a node up.
 func TestANodeSaysWhichVotersItLacks(t *testing.T) {
 	t.Parallel()
 	all := hastyThree(t)
 	last := all[2]
 	dead := []string{all[0].c.ID(), all[1].c.ID()}
-	var both sync.WaitGroup // else they are a majority without one for a while
+	var both sync.WaitGroup // killed one after the other, they would be a majority for a while
 	for _, m := range all[:2] {
 		both.Go(m.kill)
 	}
 	both.Wait()
-	asked := time.Now().Add(probeTimeout) // an answer of later was asked for after their end
+	asked := time.Now().Add(probeTimeout) // a later result is of a probe after their end
 	const lost = "1 of 3 voters in reach, 2 needed; not reached: a (for "
 	early := ""
 	eventually(t, "a reason", func() string {
-		felt := last.c.probed() // before it is asked: it says what it knew at least
+		felt := last.c.probed() // before Alone, which knows at least as much
 		switch why := last.c.Alone(); {
 		case strings.Contains(why, lost):
 			early = why
@@ -53,7 +53,8 @@ func TestANodeSaysWhichVotersItLacks(t *testing.T) {
 	})
 }
 
-// TestAMemberThatDoesNotAnswerIsKnownAtOnce: gossip still has it as there.
+// TestAMemberThatDoesNotAnswerIsKnownAtOnce: gossip still reports the member as
+// up.
 func TestAMemberThatDoesNotAnswerIsKnownAtOnce(t *testing.T) {
 	t.Parallel()
 	all := three(t)
@@ -106,13 +107,36 @@ func TestAloneBecause(t *testing.T) {
 		want    string
 	}{
 		{"nobody is known", nil, nil, soon, "no leader: this node has not heard from its cluster yet"},
-		{"nobody was asked yet", three(StateUp, StateUp), nil, soon, "no leader: the voters elect one, or too few of them are left: they are being asked"},
-		{"most answer", three(StateUp, StateUp), map[string]probeResult{"2": answered, "3": silent}, soon, "no leader: an election is under way"},
-		{"most answer, for long", three(StateUp, StateUp), map[string]probeResult{"2": answered, "3": silent}, late, "no leader for 1m0s, although 2 of 3 voters answer: their logs say why none is elected"},
-		{"most are silent", three(StateUp, StateUp), map[string]probeResult{"2": silent, "3": silent}, soon, "no leader: 1 of 3 voters in reach, 2 needed; not reached: b (for 2s), c (for 2s)"},
-		{"gossip knew it earlier", three(StateUnreachable, StateUp), map[string]probeResult{"2": silent, "3": silent}, soon, "no leader: 1 of 3 voters in reach, 2 needed; not reached: b (for 9s), c (for 2s)"},
-		{"an answer counts more than gossip", three(StateUnreachable, StateUnreachable), map[string]probeResult{"2": answered, "3": silent}, soon, "no leader: an election is under way"},
-		{"only gossip says so", three(StateUnreachable, StateLeft), nil, late, "no leader: 1 of 3 voters in reach, 2 needed; not reached: b (for 9s), c (for 9s); the majority is lost until one of them is back: start it again, or mend the link to it"},
+		{
+			"nobody was asked yet", three(StateUp, StateUp), nil, soon,
+			"no leader: the voters elect one, or too few of them are left: they are being asked",
+		},
+		{
+			"most answer", three(StateUp, StateUp), map[string]probeResult{"2": answered, "3": silent}, soon,
+			"no leader: an election is under way",
+		},
+		{
+			"most answer, for long", three(StateUp, StateUp), map[string]probeResult{"2": answered, "3": silent}, late,
+			"no leader for 1m0s, although 2 of 3 voters answer: their logs say why none is elected",
+		},
+		{
+			"most are silent", three(StateUp, StateUp), map[string]probeResult{"2": silent, "3": silent}, soon,
+			"no leader: 1 of 3 voters in reach, 2 needed; not reached: b (for 2s), c (for 2s)",
+		},
+		{
+			"gossip knew it earlier", three(StateUnreachable, StateUp), map[string]probeResult{"2": silent, "3": silent}, soon,
+			"no leader: 1 of 3 voters in reach, 2 needed; not reached: b (for 9s), c (for 2s)",
+		},
+		{
+			"an answer counts more than gossip", three(StateUnreachable, StateUnreachable),
+			map[string]probeResult{"2": answered, "3": silent}, soon,
+			"no leader: an election is under way",
+		},
+		{
+			"only gossip says so", three(StateUnreachable, StateLeft), nil, late,
+			"no leader: 1 of 3 voters in reach, 2 needed; not reached: b (for 9s), c (for 9s); " +
+				"the majority is lost until one of them is back: start it again, or mend the link to it",
+		},
 	} {
 		if got := aloneBecause(c.members, c.felt, c.without, 3*time.Second, now); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
@@ -120,8 +144,8 @@ func TestAloneBecause(t *testing.T) {
 	}
 }
 
-// TestANodeThatFindsNobodySaysWhatMayBeTheMatter: after a move of all nodes
-// each would wait for the others where they were.
+// TestANodeThatFindsNobodySaysWhatMayBeTheMatter: after a move of all nodes,
+// each would wait for the others at their old addresses.
 func TestANodeThatFindsNobodySaysWhatMayBeTheMatter(t *testing.T) {
 	t.Parallel()
 	all := hastyThree(t)
@@ -143,7 +167,7 @@ func TestANodeThatFindsNobodySaysWhatMayBeTheMatter(t *testing.T) {
 		}
 		return ""
 	})
-	// One that has met the others needs no such advice.
+	// A node that has reached another one needs no such advice.
 	two := all[2]
 	two.cfg.Join = []string{one.addr()}
 	two.listen("127.0.0.3")

@@ -2,11 +2,11 @@ package cluster
 
 import "log/slog"
 
-// logOnce remembers what was logged: the same trouble with the same node is worth
-// one line, however often it is met. One goroutine uses it.
+// logOnce remembers the last error that was logged about each subject, so that
+// a repeated error is logged once. It is not safe for concurrent use.
 type logOnce map[string]string
 
-// warn logs an error about a subject, unless that is what it said last.
+// warn logs an error about a subject, unless it repeats the last one.
 func (o logOnce) warn(log *slog.Logger, what, subject string, err error) {
 	text := err.Error()
 	if o[subject] == text {

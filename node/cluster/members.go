@@ -16,7 +16,7 @@ const (
 // The states of a member, as this node sees it.
 const (
 	StateUp          = "up"
-	StateLeft        = "left"        // it said that it goes, to come back or not
+	StateLeft        = "left"        // it announced that it stops, for good or not
 	StateUnreachable = "unreachable" // gossip does not reach it
 )
 
@@ -27,19 +27,20 @@ type Member struct {
 	// Cluster, Gossip and HTTP are host:port.
 	Cluster, Gossip, HTTP string
 	Zone, Version         string
-	// Instance is random for each start of the node; "" while it is not seen.
+	// Instance is random for each start of the node; "" until gossip has seen
+	// it.
 	Instance string
-	// Facts are what it last told of itself.
+	// Facts are the last that the node published.
 	Facts Facts
-	// Since is when this node last saw State change, by its own clock; zero
-	// where it has seen nothing of the member since it started.
+	// Since is when this node last saw State change, by its own clock; zero if
+	// it has seen nothing of the member since it started.
 	Since time.Time
-	// Joined is by the clock of the leader of then.
+	// Joined is by the clock of the leader at that time.
 	Joined time.Time
 	Self   bool
 }
 
-// Up tells whether gossip reaches the member.
+// Up reports whether gossip reaches the member.
 func (m Member) Up() bool { return m.State == StateUp }
 
 // server is a member of Raft's configuration.
@@ -48,7 +49,7 @@ type server struct {
 	voter bool
 }
 
-// seen is a node in gossip.
+// seen is what gossip reports about a node.
 type seen struct {
 	peer          Peer
 	http          string
@@ -57,15 +58,15 @@ type seen struct {
 	state         string // StateUp, StateLeft or StateUnreachable
 	since         time.Time
 	facts         Facts
-	index         uint64 // of its view
+	index         uint64 // of its snapshot of the store
 }
 
-// isUpAt says whether the node is up at that address of its cluster port.
+// isUpAt reports whether the node is up with that address of its cluster port.
 func (s seen) isUpAt(address string) bool { return s.state == StateUp && s.peer.Cluster == address }
 
-// merge puts together what Raft, the records and gossip say. Whoever is a
-// member is said by the first two alone; gossip tells where it is and how it
-// is doing.
+// merge combines Raft's configuration, the records and gossip. The first two
+// alone say who is a member; gossip reports where a member is and how it is
+// doing.
 func merge(self, leader string, servers []server, nodes []Record, gossip map[string]seen) []Member {
 	all := map[string]*Member{}
 	gone := map[string]bool{}
@@ -112,7 +113,7 @@ func merge(self, leader string, servers []server, nodes []Record, gossip map[str
 	return list
 }
 
-// find looks a member up by ID or by name.
+// find finds a member by ID, else by name.
 func find(list []Member, nameOrID string) (Member, bool) {
 	for _, m := range list {
 		if m.ID == nameOrID {

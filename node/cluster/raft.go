@@ -17,16 +17,17 @@ import (
 )
 
 const (
-	// raftTimeout bounds each step of a conversation of Raft.
+	// raftTimeout bounds each step between Raft's servers
+	// (consensus.Config.Timeout).
 	raftTimeout = 10 * time.Second
-	// dialTimeout bounds the dial of one address, where there may be others.
+	// dialTimeout bounds the dial of one address if there are others to try.
 	dialTimeout = 2 * time.Second
 )
 
 // errNowhere: there is no address to dial.
 var errNowhere = errors.New("no address is known")
 
-// streams is how Raft's servers talk: by ID, through the cluster port.
+// streams connects Raft's servers, by ID, through the cluster port.
 type streams struct {
 	net.Listener
 	c *Cluster
@@ -34,7 +35,7 @@ type streams struct {
 
 var _ consensus.StreamLayer = streams{}
 
-// Dial connects to a server, wherever it is now.
+// Dial connects to a server at its current address.
 func (s streams) Dial(id string, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(s.c.ctx, timeout)
 	defer cancel()
@@ -45,7 +46,7 @@ func (s streams) Dial(id string, timeout time.Duration) (net.Conn, error) {
 	return conn, trust.Explain(err)
 }
 
-// dialNode connects to a member for requests.
+// dialNode connects to a member for admin RPC.
 func (c *Cluster) dialNode(ctx context.Context, id string) (*admin.Client, error) {
 	config := admin.DialConfig{TLS: trust.ClientConfig(c.id.Load, id)}
 	client, err := dialAny(ctx, c.addresses(id), config.Dial)
@@ -55,8 +56,8 @@ func (c *Cluster) dialNode(ctx context.Context, id string) (*admin.Client, error
 	return client, trust.Explain(err)
 }
 
-// dialAny tries addresses in turn. Who answers is for the dial to check: what
-// is known of where a node is may be of yesterday.
+// dialAny tries addresses in turn. dial has to verify which node answers, since
+// the addresses may be outdated.
 func dialAny[T any](ctx context.Context, addrs []string, dial func(ctx context.Context, addr string) (T, error)) (conn T, err error) {
 	if len(addrs) == 0 {
 		return conn, errNowhere
@@ -84,7 +85,7 @@ func dialAny[T any](ctx context.Context, addrs []string, dial func(ctx context.C
 	return conn, err
 }
 
-// servers lists Raft's configuration, with its index.
+// servers lists the servers of Raft's configuration, and returns its index.
 func (c *Cluster) servers() ([]server, uint64) {
 	all, index := c.Store().Servers()
 	list := make([]server, len(all))
@@ -94,7 +95,7 @@ func (c *Cluster) servers() ([]server, uint64) {
 	return list, index
 }
 
-// commit makes a change of the internal entries, on the leader.
+// commit commits a change of internal entries, on the leader.
 func (c *Cluster) commit(ctx context.Context, who, what string, ops []consensus.Op) error {
 	b := &consensus.Batch{Ops: ops, Note: consensus.Note{Who: who, What: what, At: time.Now().UTC()}}
 	_, _ = rand.Read(b.ID[:]) // never fails
@@ -102,8 +103,8 @@ func (c *Cluster) commit(ctx context.Context, who, what string, ops []consensus.
 	return err
 }
 
-// current is a view with everything that was agreed before the call, on the
-// leader.
+// current returns a snapshot with everything that was agreed before the call,
+// on the leader.
 func (c *Cluster) current(ctx context.Context) (consensus.Snapshot, error) {
 	index, err := c.Store().ReadIndex(ctx)
 	if err != nil {
@@ -112,7 +113,7 @@ func (c *Cluster) current(ctx context.Context) (consensus.Snapshot, error) {
 	return c.reach(ctx, index)
 }
 
-// reach waits for a view of at least an index.
+// reach waits for a snapshot of at least an index.
 func (c *Cluster) reach(ctx context.Context, index uint64) (consensus.Snapshot, error) {
 	if view := c.Store().Snapshot(); view.Index() >= index {
 		return view, nil
@@ -120,7 +121,7 @@ func (c *Cluster) reach(ctx context.Context, index uint64) (consensus.Snapshot, 
 	return c.Store().Wait(ctx, index-1)
 }
 
-// watchLeader notes who leads whenever that changes.
+// watchLeader records each change of the leader.
 func (c *Cluster) watchLeader() {
 	for {
 		changes := c.Store().Changes()
@@ -146,10 +147,10 @@ func (c *Cluster) watchLeader() {
 	}
 }
 
-// handOver gives the lead to another voter that is up, where there is one;
-// only to one that answers and stays in service, where willing is asked for.
-// It returns when another node leads: that one may need this node's vote,
-// which a node that ended at once would take with it.
+// handOver gives the lead to another voter that is up, if there is one; with
+// willing, only to one that answers and stays in service. It returns when
+// another node leads: the new leader may need this node's vote, which is lost
+// if the node stops at once.
 func (c *Cluster) handOver(ctx context.Context, willing bool) {
 	if c.Store().Leadership().Role != consensus.RoleLeader {
 		return
@@ -161,7 +162,7 @@ func (c *Cluster) handOver(ctx context.Context, willing bool) {
 			continue
 		}
 		one, cancel := ctx, func() {}
-		if end, ok := ctx.Deadline(); ok { // one that has died leaves time for the others
+		if end, ok := ctx.Deadline(); ok { // a dead heir must leave time for the others
 			one, cancel = context.WithTimeout(ctx, time.Until(end)/time.Duration(len(heirs)-i))
 		}
 		err := c.Store().Transfer(one, m.ID)
@@ -173,8 +174,8 @@ func (c *Cluster) handOver(ctx context.Context, willing bool) {
 	}
 }
 
-// awaitLeader waits until there is a leader, and returns its ID; "" where there
-// is none before ctx ends.
+// awaitLeader waits until there is a leader, and returns its ID; "" if there is
+// none before ctx ends.
 func (c *Cluster) awaitLeader(ctx context.Context) string {
 	for {
 		changes := c.Store().Changes()
@@ -191,9 +192,9 @@ func (c *Cluster) awaitLeader(ctx context.Context) string {
 	}
 }
 
-// heirs are the other voters that are up, the fittest to lead first: those
-// that answer, of these those that serve, of these who has come furthest. One
-// that is silent may only have been busy for a moment.
+// heirs returns the other voters that are up, the fittest to lead first: those
+// that answer, then by phase (fitness), then the most advanced. One that is
+// silent may only have been busy for a moment.
 func (c *Cluster) heirs(silent map[string]bool) []Member {
 	sighted := c.sighted()
 	list := slices.DeleteFunc(c.Members(), func(m Member) bool {
@@ -206,15 +207,19 @@ func (c *Cluster) heirs(silent map[string]bool) []Member {
 		return 0
 	}
 	slices.SortStableFunc(list, func(a, b Member) int {
-		return cmp.Or(cmp.Compare(last(a), last(b)), cmp.Compare(fitness(a.Facts), fitness(b.Facts)), cmp.Compare(sighted[b.ID].index, sighted[a.ID].index))
+		return cmp.Or(
+			cmp.Compare(last(a), last(b)),
+			cmp.Compare(fitness(a.Facts), fitness(b.Facts)),
+			cmp.Compare(sighted[b.ID].index, sighted[a.ID].index),
+		)
 	})
 	return list
 }
 
-// How fit to lead a node is, by its phase.
+// The fitness of a node to lead, by its phase; lower is better.
 const (
 	fitnessServing = iota
-	fitnessUnknown // it has not said yet, or says what this build does not know
+	fitnessUnknown // no phase yet, or one that this build does not know
 	fitnessStarting
 	fitnessLeaving // it drains, or is about to end
 )

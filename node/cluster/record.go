@@ -9,8 +9,7 @@ import (
 	"penstock/node/trust"
 )
 
-// The kinds of the entries that nodes keep for themselves. Users never see a
-// kind that begins with "_".
+// The kinds of internal entries. Users never see a kind that begins with "_".
 const (
 	kindCluster = "_cluster"
 	kindNode    = "_node"
@@ -18,7 +17,7 @@ const (
 	kindSecret  = "_secret"
 )
 
-// The entries of which there is one.
+// The entries that exist once.
 var (
 	keyCluster = consensus.Key{Kind: kindCluster, Name: "cluster"}
 	keyCA      = consensus.Key{Kind: kindSecret, Name: "ca"}
@@ -30,66 +29,66 @@ func keyNode(id string) consensus.Key  { return consensus.Key{Kind: kindNode, Na
 func keyToken(id string) consensus.Key { return consensus.Key{Kind: kindToken, Name: id} }
 
 // recordFormat is the format of the entries that are written here. Fields may
-// come to them without a new one; a number above this one says that what is
-// there must not be passed over.
+// be added without a new format; an entry of a higher format must not be
+// skipped.
 const recordFormat = 1
 
-// The steps of the gossip key's rotation. Each begins when every node acts on
-// the one before; the store alone says which it is, so any leader can go on.
+// The steps of the gossip key's rotation. Each begins when every node that is up
+// has applied the one before. The store has the current step, so that any leader
+// can go on.
 const (
 	phaseDone = ""    // one key
-	phaseAdd  = "add" // the next one is accepted and not used
-	phaseUse  = "use" // the next one is used, the old one accepted
+	phaseAdd  = "add" // the next key is accepted but not used
+	phaseUse  = "use" // the next key is used, the old one accepted
 )
 
-// clusterRecord is what a cluster is: the entry _cluster/cluster.
+// clusterRecord describes the cluster: the entry _cluster/cluster.
 type clusterRecord struct {
 	Format  int       `json:"format"`
 	ID      string    `json:"id"`
 	Created time.Time `json:"created"`
-	// Expect is how many nodes formed the cluster together; 0 where one node
-	// founded it, or before that was noted.
+	// Expect is how many nodes formed the cluster together; 0 if one node
+	// founded it, or if the record is older than this field.
 	Expect int `json:"expect,omitempty"`
-	// CAs are the certificates (DER) that nodes trust, the newest first: it
-	// signs. There are others only while the CA is being replaced.
+	// CAs are the certificates (DER) that nodes trust, the newest first, which
+	// signs. There is more than one only while the CA is being replaced.
 	CAs [][]byte `json:"cas"`
 }
 
-// Record is a node as the cluster knows it: the entry _node/ID. It stays for
+// Record is a node as the cluster knows it: the entry _node/ID. It is kept for
 // a while after the node has left or was removed, so that its certificate is
-// not taken any more.
+// refused.
 type Record struct {
 	Format int    `json:"format"`
 	ID     string `json:"id"`
 	Name   string `json:"name"`
-	// Cluster and Gossip are host:port, HTTP too; they are the last that the
-	// leader was told.
+	// Cluster, Gossip and HTTP are host:port, as last announced to the leader.
 	Cluster string `json:"cluster"`
 	Gossip  string `json:"gossip"`
 	HTTP    string `json:"http"`
 	Zone    string `json:"zone,omitempty"`
 	Version string `json:"version"`
-	// Level is what resources the node understands; 0 where it does not say.
+	// Level says which resources the node understands; 0 if it announces none.
 	Level int `json:"level,omitempty"`
-	// Joined and Left are by the clock of the leader of then. Left is zero
+	// Joined and Left are by the clock of the leader at the time. Left is zero
 	// while the node is a member.
 	Joined time.Time `json:"joined"`
 	Left   time.Time `json:"left,omitzero"`
-	// Trust is the index of the last change of CAs or gossip keys that the
-	// node acts on, Issuer the key ID of the CA that signed its certificate.
+	// Trust is the index of the last change of CAs or gossip keys that the node
+	// has applied, Issuer the key ID of the CA that signed its certificate.
 	Trust  uint64 `json:"trust"`
 	Issuer string `json:"issuer"`
-	// Key is the digest of the key that the node joined with: another node
-	// cannot take its ID.
+	// Key is the digest of the key that the node joined with: no other node can
+	// take its ID.
 	Key string `json:"key"`
-	// Last is the life of the data folder that the leader last heard of.
+	// Last is the incarnation of the data folder that the leader last accepted.
 	Last trust.Incarnation `json:"last"`
 }
 
-// member tells whether the node has not left.
+// member reports whether the node has not left.
 func (r Record) member() bool { return r.Left.IsZero() }
 
-// gossipSecret is what is sealed in _secret/gossip.
+// gossipSecret is the plaintext of _secret/gossip.
 type gossipSecret struct {
 	Format int `json:"format"`
 	// Keys are AES keys; the first is used, or in phaseUse the second.
@@ -97,7 +96,7 @@ type gossipSecret struct {
 	Phase string   `json:"phase,omitempty"`
 }
 
-// ring is the keys with the one that is used first.
+// ring returns the keys, the one in use first.
 func (g gossipSecret) ring() [][]byte {
 	if g.Phase == phaseUse && len(g.Keys) > 1 {
 		return [][]byte{g.Keys[1], g.Keys[0]}
@@ -105,20 +104,20 @@ func (g gossipSecret) ring() [][]byte {
 	return g.Keys
 }
 
-// caSecret is what is sealed in _secret/ca.
+// caSecret is the plaintext of _secret/ca.
 type caSecret struct {
 	Format int    `json:"format"`
 	CA     []byte `json:"ca"` // trust.CA.Marshal
 }
 
-// ticketSecret is what is sealed in _secret/tickets.
+// ticketSecret is the plaintext of _secret/tickets.
 type ticketSecret struct {
 	Format int `json:"format"`
-	// Keys are of TLS session tickets, the newest first: it encrypts.
+	// Keys are TLS session ticket keys, the newest first, which encrypts.
 	Keys [][]byte `json:"keys"`
 }
 
-// formatted is a record that says its format.
+// formatted is a record with a format number.
 type formatted interface {
 	clusterRecord | Record | gossipSecret | caSecret | ticketSecret
 }
@@ -127,12 +126,13 @@ type formatted interface {
 func marshal[T formatted](r T) []byte {
 	b, err := json.Marshal(r)
 	if err != nil {
-		panic(err) // strings, bytes and times: there is nothing that could fail
+		panic(err) // cannot happen: the fields are strings, numbers, bytes and times
 	}
 	return b
 }
 
-// unmarshal decodes a record of a format that this build understands.
+// unmarshal decodes a record, and refuses formats that this build does not
+// know.
 func unmarshal[T formatted](k consensus.Key, b []byte) (r T, err error) {
 	var head struct {
 		Format int `json:"format"`
@@ -149,9 +149,9 @@ func unmarshal[T formatted](k consensus.Key, b []byte) (r T, err error) {
 	return r, nil
 }
 
-// records lists the nodes of a view, those that have left among them. What
-// cannot be read is left out: the follower of the store has stopped the node
-// for it, or is about to.
+// records lists the node records of a snapshot, including those of nodes that
+// have left. It skips records that cannot be decoded: follow stops the node
+// because of them.
 func records(v consensus.Snapshot) (all []Record) {
 	for e := range v.Kind(kindNode) {
 		if r, err := unmarshal[Record](e.Key, e.Value); err == nil {
@@ -161,7 +161,7 @@ func records(v consensus.Snapshot) (all []Record) {
 	return all
 }
 
-// record finds a node by ID.
+// record finds a node's record by ID.
 func record(v consensus.Snapshot, id string) (Record, bool) {
 	e, ok := v.Get(keyNode(id))
 	if !ok {
@@ -171,7 +171,7 @@ func record(v consensus.Snapshot, id string) (Record, bool) {
 	return r, err == nil
 }
 
-// place ties a sealed value to its entry.
+// place returns the data that ties a sealed value to its entry.
 func place(k consensus.Key) []byte { return []byte(k.Kind + "\x00" + k.Name) }
 
 // seal encodes and seals a secret for its entry.
@@ -179,7 +179,7 @@ func seal[T formatted](ring *trust.Keyring, k consensus.Key, r T) ([]byte, error
 	return ring.Seal(place(k), marshal(r))
 }
 
-// unseal reads a secret of the store; not ok where there is none yet.
+// unseal reads a secret from a snapshot; not ok if there is none yet.
 func unseal[T formatted](ring *trust.Keyring, v consensus.Snapshot, k consensus.Key) (r T, version uint64, ok bool, err error) {
 	e, ok := v.Get(k)
 	if !ok {

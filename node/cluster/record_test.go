@@ -24,7 +24,9 @@ func TestARecordOfAnUnknownFormatIsNotPassedOver(t *testing.T) {
 
 func TestGossipKeyRotatesInThreeSteps(t *testing.T) {
 	up := func(id string) bool { return id != "down" }
-	nodes := []Record{{ID: "1", Name: "a", Trust: 10}, {ID: "2", Name: "b", Trust: 9}, {ID: "down", Name: "c"}, {ID: "left", Left: time.Unix(1, 0)}}
+	nodes := []Record{
+		{ID: "1", Name: "a", Trust: 10}, {ID: "2", Name: "b", Trust: 9}, {ID: "down", Name: "c"}, {ID: "left", Left: time.Unix(1, 0)},
+	}
 	cur := gossipSecret{Keys: [][]byte{[]byte("old")}}
 	if _, _, ok := nextGossip(cur, 10, nodes, up); ok {
 		t.Fatal("a step without a rotation")
@@ -68,7 +70,7 @@ func TestMembersAreThoseOfRaftAndTheRecords(t *testing.T) {
 	servers := []server{{"1", true}, {"2", true}, {"3", false}, {"4", false}, {"5", false}}
 	gossip := map[string]seen{
 		"2": {peer: Peer{Cluster: "h9:9"}, state: StateUp, since: now, facts: Facts{Phase: "serving"}},
-		"9": {peer: Peer{Cluster: "h8:8"}, state: StateUp}, // in gossip alone: nobody
+		"9": {peer: Peer{Cluster: "h8:8"}, state: StateUp}, // in gossip alone: no member
 	}
 	got := merge("1", "2", servers, nodes, gossip)
 	type line struct{ id, name, role, state, cluster string }

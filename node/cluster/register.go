@@ -6,10 +6,10 @@ import (
 	"penstock/node/admin"
 )
 
-// Register adds the methods of clusters to a server, for MethodAuth excepted:
-// that is Authenticate and Check, which go into the server's Config.
+// Register adds the cluster's methods to a server, except for MethodAuth:
+// Authenticate and Check, which go into the server's Config.
 func (c *Cluster) Register(s *admin.Server) {
-	// What may come without a name checks by itself who asks.
+	// These serve callers without a principal, and verify them themselves.
 	admin.Handle(s, admin.MethodJoin, admin.RoleNone, c.handleJoin, admin.Changing())
 	admin.Handle(s, admin.MethodForm, admin.RoleNone, c.handleForm)
 	admin.Handle(s, admin.MethodAnnounce, admin.RoleNone, refusing(c.handleAnnounce))
@@ -34,7 +34,7 @@ func (c *Cluster) Register(s *admin.Server) {
 	}))
 }
 
-// handleRead tells another node where a current read stands, on the leader.
+// handleRead returns the index of a current read, on the leader.
 func (c *Cluster) handleRead(ctx context.Context, _ *admin.Empty) (*admin.ReadResult, error) {
 	index, err := c.Store().ReadIndex(ctx)
 	if err != nil {

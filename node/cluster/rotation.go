@@ -3,18 +3,19 @@ package cluster
 import "errors"
 
 // The gossip key is replaced in three steps, each an entry in the store: the
-// next one is accepted (add), used (use), and is the only one (done). A step
-// waits until the nodes act on the one before. Which step it is and which
-// nodes act on it stands in the store, so that any leader can go on.
+// next key is accepted (add), then used (use), then the only one (done). A step
+// waits until the nodes that are up have applied the one before. The store has
+// the step and which nodes have applied it, so that any leader can go on.
 //
-// The CA needs two, since the next one's certificate is signed by the one
-// before as well: nodes take the certificates of both at once, whatever they
-// know yet. When all have certificates of the next one, the old one goes.
+// The CA needs two steps, since the old CA signs the next one's certificate as
+// well: nodes accept certificates of both from the start, even before they know
+// the next CA. When all have certificates of the next CA, the old one is
+// retired.
 
-// errRotating: the one before has not ended.
+// errRotating: the previous rotation has not ended.
 var errRotating = errors.New("a rotation is under way")
 
-// beginGossip adds a gossip key.
+// beginGossip begins a rotation by adding the next gossip key.
 func beginGossip(cur gossipSecret, key []byte) (gossipSecret, error) {
 	if cur.Phase != phaseDone || len(cur.Keys) != 1 {
 		return cur, errRotating
@@ -22,9 +23,9 @@ func beginGossip(cur gossipSecret, key []byte) (gossipSecret, error) {
 	return gossipSecret{Format: recordFormat, Keys: [][]byte{cur.Keys[0], key}, Phase: phaseAdd}, nil
 }
 
-// nextGossip is the step after cur, which stands in the store since version.
-// Nodes that are down are not waited for: they learn the keys of now through
-// Raft, which needs no gossip.
+// nextGossip returns the step after cur, which is in the store since version;
+// waits lists the nodes that have not applied cur. It does not wait for nodes
+// that are down: they get the current keys through Raft, which needs no gossip.
 func nextGossip(cur gossipSecret, version uint64, nodes []Record, up func(id string) bool) (next gossipSecret, waits []string, ok bool) {
 	if cur.Phase == phaseDone || len(cur.Keys) != 2 {
 		return cur, nil, false
@@ -46,10 +47,9 @@ func nextGossip(cur gossipSecret, version uint64, nodes []Record, up func(id str
 	return next, nil, true
 }
 
-// laggards are the members whose certificates come from an older CA than the
-// newest. The older ones are trusted until there are none: without the newest
-// a node that is down could not come back. Whoever will not come back has to
-// be removed.
+// laggards names the members whose certificates are not from the newest CA. The
+// old CA is trusted until there are none, since a node that is down comes back
+// with a certificate of it. A node that will not come back has to be removed.
 func laggards(newest string, nodes []Record) (names []string) {
 	for _, r := range nodes {
 		if r.member() && r.Issuer != newest {

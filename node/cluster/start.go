@@ -13,21 +13,21 @@ import (
 	"penstock/node/trust"
 )
 
-// leftFile, where it is there, says why this folder's node is no member of
-// its cluster any more, and keeps it from starting.
+// leftFile, if it exists, says why the folder's node is no longer a member, and
+// keeps the node from starting.
 const leftFile = "left"
 
 const (
-	// raftDir is the folder of the log.
+	// raftDir is the folder of the Raft log.
 	raftDir = "raft"
-	// logFile, where it is there, says that there was a log.
+	// logFile, if it exists, records that the log was begun.
 	logFile = "log-begun"
 )
 
-// Open brings the node to its cluster. A folder that has one opens at once,
-// whoever else is there; one that is new founds a cluster, joins one or forms
-// one with others, for as long as ctx allows. The same call after a crash at
-// any point goes on where the first one ended.
+// Open brings the node to its cluster. A folder that belongs to a member opens
+// at once, whether or not other nodes are up. A new folder founds a cluster,
+// joins one, or forms one with others, until ctx ends. After a crash at any
+// point the same call resumes where the first one ended.
 func Open(ctx context.Context, cfg Config) (_ *Cluster, err error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.check(); err != nil {
@@ -45,8 +45,8 @@ func Open(ctx context.Context, cfg Config) (_ *Cluster, err error) {
 			_ = c.close() // the first error says more
 		}
 	}()
-	// The port is there before the node is anything: others that form ask it,
-	// and those that come too early wait a moment.
+	// The port opens before the node is in a cluster: nodes that form one call
+	// it, and connections that come too early wait (doorWait).
 	c.port = mux.New(mux.Config{
 		Listener: cfg.Listener, TLS: trust.ServerConfig(c.id.Load), Peer: c.peer, Admin: c.serveAdmin, Log: c.log,
 	})
@@ -61,15 +61,16 @@ func Open(ctx context.Context, cfg Config) (_ *Cluster, err error) {
 	return c, nil
 }
 
-// openIdentity reads who the node of the folder is, or makes it somebody;
-// fresh: it was nobody.
+// openIdentity loads the folder's identity, or creates one; fresh reports that
+// it was created.
 func openIdentity(cfg Config) (id *trust.Identity, fresh bool, err error) {
 	if why, err := os.ReadFile(filepath.Join(cfg.Dir, leftFile)); err == nil {
-		// It may have been killed between the two.
+		// An earlier process may have been killed between marking the folder and removing its keys.
 		if err := forgetLeft(cfg.Dir); err != nil {
 			cfg.Log.Warn("the keys of a node that has left stay in the data folder", "error", err)
 		}
-		return nil, false, fmt.Errorf("%w (%s): to take this machine into a cluster again, start with another --data-dir or an empty one", ErrLeft, strings.TrimSpace(string(why)))
+		return nil, false, fmt.Errorf("%w (%s): to take this machine into a cluster again, start with another --data-dir or an empty one",
+			ErrLeft, strings.TrimSpace(string(why)))
 	} else if !errors.Is(err, os.ErrNotExist) {
 		return nil, false, err
 	}
@@ -82,8 +83,8 @@ func openIdentity(cfg Config) (id *trust.Identity, fresh bool, err error) {
 		if id, err = trust.NewIdentity(cfg.Name); err != nil {
 			return nil, false, err
 		}
-		// The ID comes before everything: a node that is killed while it
-		// joins asks again as the same one.
+		// The ID is saved first: a node that is killed while it joins must
+		// retry under the same ID.
 		return id, true, id.Save(cfg.Dir)
 	case err != nil:
 		return nil, false, err
@@ -97,7 +98,8 @@ func openIdentity(cfg Config) (id *trust.Identity, fresh bool, err error) {
 	return id, false, err
 }
 
-// begin opens the store, in a cluster.
+// begin opens the store, after the node has founded, formed or joined a cluster
+// if it is in none.
 func (c *Cluster) begin(ctx context.Context) error {
 	switch id := c.id.Load(); {
 	case id.Joined():
@@ -114,7 +116,8 @@ func (c *Cluster) begin(ctx context.Context) error {
 	return fmt.Errorf("%w: start it with --init for a new cluster, or with --join and --token (or --expect) for one with others", ErrNew)
 }
 
-// reopen opens the store of a node that has a cluster.
+// reopen opens the store of a node that is in a cluster, and first finishes a
+// founding that was cut short.
 func (c *Cluster) reopen(ctx context.Context) error {
 	if err := c.sameCluster(); err != nil {
 		return err
@@ -145,12 +148,14 @@ func (c *Cluster) sameCluster() error {
 		return fmt.Errorf("--token: %w", err)
 	}
 	if own := c.ClusterID(); t.ClusterID != "" && t.ClusterID != own {
-		return fmt.Errorf("%w: the data folder %s is of cluster %s, the token of %s: leave --token out, or start with an empty --data-dir", ErrForeign, c.cfg.Dir, own, t.ClusterID)
+		return fmt.Errorf("%w: the data folder %s is of cluster %s, the token of %s: leave --token out, or start with an empty --data-dir",
+			ErrForeign, c.cfg.Dir, own, t.ClusterID)
 	}
 	return nil
 }
 
-// openStore counts the start and opens the store: its view is there from then on.
+// openStore counts the start and opens the store. From then on Store has a
+// snapshot.
 func (c *Cluster) openStore() error {
 	id, err := c.id.Load().Start(c.cfg.Dir)
 	if err != nil {
@@ -171,7 +176,7 @@ func (c *Cluster) openStore() error {
 	if err != nil {
 		return err
 	}
-	store.Singly(true) // until a leader knows that all members know better
+	store.Singly(true) // until this node leads and all members understand groups of batches
 	c.replica.Store(store)
 	if err := noteLog(c.cfg.Dir); err != nil {
 		return fmt.Errorf("data folder: %w", err)
@@ -179,10 +184,12 @@ func (c *Cluster) openStore() error {
 	return nil
 }
 
-const lostLogAdvice = "this node may have voted by it: remove it from the cluster (penstock remove), and let it join as a new one with an empty data folder"
+const lostLogAdvice = "this node may have voted by it: remove it from the cluster (penstock remove), " +
+	"and let it join as a new one with an empty data folder"
 
-// sameLog refuses to begin another log where the node had one: it would vote
-// with what it forgot, and what was agreed with its vote could be lost.
+// sameLog refuses to begin a second log after the node has lost its first: it
+// would vote without its earlier votes, and entries committed with those could
+// be lost.
 func sameLog(dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, logFile)); err != nil {
 		return nil //nolint:nilerr // there was none, as far as is known
@@ -194,7 +201,7 @@ func sameLog(dir string) error {
 	return nil
 }
 
-// noteLog notes down that there is a log.
+// noteLog records that the log was begun.
 func noteLog(dir string) error {
 	path := filepath.Join(dir, logFile)
 	if _, err := os.Stat(path); err == nil {
@@ -208,15 +215,15 @@ func (c *Cluster) markLeft(why string) error {
 	return writeFile(filepath.Join(c.cfg.Dir, leftFile), []byte(why+"\n"))
 }
 
-// isMarkedLeft says whether the folder's node is known to be no member any more.
+// isMarkedLeft reports whether the folder is marked as that of a former member.
 func isMarkedLeft(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, leftFile))
 	return err == nil
 }
 
-// forgetLeft removes who the node was from a folder that is marked so: its
-// keys open the cluster's secrets, and are of no use there any more. One that
-// is not marked keeps them, for it would come back as another node.
+// forgetLeft removes the identity from a folder that is marked as left: its
+// keys open the cluster's secrets and are no longer needed. An unmarked folder
+// keeps them, since its node would come back as another one.
 func forgetLeft(dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, leftFile)); errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -226,8 +233,8 @@ func forgetLeft(dir string) error {
 	return trust.Forget(dir)
 }
 
-// Close hands the lead over, where this node has it, and ends everything. The
-// store's last view stays readable.
+// Close hands the lead over if this node has it, and stops everything. The
+// store's last snapshot stays readable.
 func (c *Cluster) Close() error {
 	if c.Store() != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), c.cfg.Timing.HandOver)
@@ -238,8 +245,8 @@ func (c *Cluster) Close() error {
 	return c.close()
 }
 
-// leaveGossip tells the others that this node goes: they need not find out, and
-// believe it at another address as soon as it is back.
+// leaveGossip announces that this node stops: the others need not detect it,
+// and accept it at another address as soon as it returns.
 func (c *Cluster) leaveGossip(ctx context.Context) {
 	if g := c.gossiping(); g != nil {
 		if err := g.Leave(ctx); err != nil {
@@ -248,8 +255,9 @@ func (c *Cluster) leaveGossip(ctx context.Context) {
 	}
 }
 
-// close ends everything in the reverse order of Open: the loops first, which
-// use all the rest; then connections, for Raft must not wait for a peer.
+// close stops everything: it cancels the loops first, since they use all the
+// rest, then closes the connections, so that Raft does not wait for a peer, and
+// the store last.
 func (c *Cluster) close() (err error) {
 	c.closed.Do(func() {
 		c.end()
@@ -264,14 +272,14 @@ func (c *Cluster) close() (err error) {
 			err = errors.Join(err, c.Store().Close())
 		}
 		c.work.Wait()
-		if err := forgetLeft(c.cfg.Dir); err != nil { // nobody writes to the folder now; the next start tries again
+		if err := forgetLeft(c.cfg.Dir); err != nil { // nothing writes to the folder any more; the next start retries
 			c.log.Warn("the keys of a node that has left stay in the data folder", "error", err)
 		}
 	})
 	return err
 }
 
-// run starts what goes on for as long as the node does.
+// run starts the loops that end with Close.
 func (c *Cluster) run() {
 	c.work.Go(c.follow)
 	c.work.Go(c.watchLeader)

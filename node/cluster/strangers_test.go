@@ -20,7 +20,8 @@ import (
 	"penstock/node/trust"
 )
 
-// signedAt gives a node of a cluster a certificate that was signed at a time.
+// signedAt gives a node of a cluster a certificate that was signed at that
+// time.
 func signedAt(t *testing.T, by *Cluster, id *trust.Identity, at time.Time) *trust.Identity {
 	t.Helper()
 	ca, err := by.signer(by.Store().Snapshot())
@@ -46,8 +47,8 @@ func signedAt(t *testing.T, by *Cluster, id *trust.Identity, at time.Time) *trus
 	return signed
 }
 
-// TestNodesThatWereOffForLongComeBack: nobody takes an expired certificate, so
-// no leader could renew one, and there would be no leader.
+// TestNodesThatWereOffForLongComeBack: no node accepts an expired certificate,
+// so no leader could be elected to renew one.
 func TestNodesThatWereOffForLongComeBack(t *testing.T) {
 	t.Parallel()
 	for name, at := range map[string]time.Duration{"expired": -200 * 24 * time.Hour, "of the future": 200 * 24 * time.Hour} {
@@ -75,8 +76,8 @@ func TestNodesThatWereOffForLongComeBack(t *testing.T) {
 	}
 }
 
-// TestAPowerCutAfterARotationIsSurvived: what remembers how far the log was
-// applied is not synced to the disk, the certificate is.
+// TestAPowerCutAfterARotationIsSurvived: the file that records how far the log
+// was applied is not synced to the disk; the certificate is.
 func TestAPowerCutAfterARotationIsSurvived(t *testing.T) {
 	t.Parallel()
 	a := founded(t, "a")
@@ -112,7 +113,7 @@ func TestAPowerCutAfterARotationIsSurvived(t *testing.T) {
 	}
 }
 
-// TestGossipAloneEndsNoNode: whoever has its key could say that a copy runs.
+// TestGossipAloneEndsNoNode: anyone with the gossip key could report a copy.
 func TestGossipAloneEndsNoNode(t *testing.T) {
 	t.Parallel()
 	a := founded(t, "a")
@@ -125,7 +126,8 @@ func TestGossipAloneEndsNoNode(t *testing.T) {
 	}
 }
 
-// TestARemovedNodeLosesWhatItHasOpen: streams of Raft among it.
+// TestARemovedNodeLosesWhatItHasOpen: its connections close, Raft's streams
+// included.
 func TestARemovedNodeLosesWhatItHasOpen(t *testing.T) {
 	t.Parallel()
 	all := three(t)
@@ -164,7 +166,7 @@ func TestARemovedNodeLosesWhatItHasOpen(t *testing.T) {
 		t.Errorf("its stream of Raft: %v", err)
 	}
 	<-node.Done()
-	// With the same certificate it is nobody, and told so.
+	// With the same certificate it is unauthenticated, and learns that it was removed.
 	if conn, err := mux.Dial(ctx, witness.addr(), config, mux.Raft); err == nil {
 		defer conn.Close()
 		if _, err := conn.Read(make([]byte, 1)); err == nil {
@@ -178,17 +180,21 @@ func TestARemovedNodeLosesWhatItHasOpen(t *testing.T) {
 	defer again.Close()
 	for _, method := range []string{methodWhere, methodAdmit, methodDepart, admin.MethodRenew, admin.MethodReport, admin.MethodTokens} {
 		var refusal *admin.Error
-		if _, err := admin.Call[admin.Empty](ctx, again, method, admin.Empty{}); !errors.As(err, &refusal) || refusal.Code != admin.Unauthenticated {
+		if _, err := admin.Call[admin.Empty](
+			ctx, again, method, admin.Empty{},
+		); !errors.As(err, &refusal) || refusal.Code != admin.Unauthenticated {
 			t.Errorf("%s by a removed node: %v", method, err)
 		}
 	}
-	if res, err := admin.Call[AnnounceResult](ctx, again, admin.MethodAnnounce, &Announcement{ID: id.NodeID}); err != nil || !res.Removed || len(res.Peers) > 0 {
+	if res, err := admin.Call[AnnounceResult](
+		ctx, again, admin.MethodAnnounce, &Announcement{ID: id.NodeID},
+	); err != nil || !res.Removed || len(res.Peers) > 0 {
 		t.Errorf("its announcement: %+v, %v", res, err)
 	}
 }
 
-// TestANodeThatNobodyKnowsIsTold: its record is kept for long, not for ever,
-// and it can sign itself certificates.
+// TestANodeThatNobodyKnowsIsTold: its record is kept for long but not for ever,
+// and it can sign certificates for itself.
 func TestANodeThatNobodyKnowsIsTold(t *testing.T) {
 	t.Parallel()
 	a := founded(t, "a")
@@ -204,13 +210,15 @@ func TestANodeThatNobodyKnowsIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	res, err := admin.Call[AnnounceResult](ctx, client, admin.MethodAnnounce, &Announcement{ID: id.NodeID, Name: id.Name, Cluster: "127.0.0.1:1"})
+	res, err := admin.Call[AnnounceResult](ctx, client, admin.MethodAnnounce, &Announcement{
+		ID: id.NodeID, Name: id.Name, Cluster: "127.0.0.1:1",
+	})
 	if err != nil || !res.Removed {
 		t.Errorf("got %+v, %v", res, err)
 	}
 }
 
-// TestWhatANodeSaysOfItselfIsBounded: all of it is kept in its record.
+// TestWhatANodeSaysOfItselfIsBounded: the node's record keeps all of it.
 func TestWhatANodeSaysOfItselfIsBounded(t *testing.T) {
 	t.Parallel()
 	a := founded(t, "a")
@@ -222,7 +230,9 @@ func TestWhatANodeSaysOfItselfIsBounded(t *testing.T) {
 	if err := b.open(ctx); !contains(err, "no node that can be reached") {
 		t.Errorf("a newcomer: %v", err)
 	}
-	for _, said := range []Announcement{{HTTP: long}, {Zone: long}, {Version: long}, {Issuer: long}, {Last: trust.Incarnation{Instance: long}}} {
+	for _, said := range []Announcement{
+		{HTTP: long}, {Zone: long}, {Version: long}, {Issuer: long}, {Last: trust.Incarnation{Instance: long}},
+	} {
 		said.ID, said.Cluster, said.Relayed = a.c.ID(), a.addr(), true
 		if _, err := nodeSays(ctx, t, a, &said); !contains(err, "announces") {
 			t.Errorf("%.60v: %v", said, err)
@@ -230,7 +240,7 @@ func TestWhatANodeSaysOfItselfIsBounded(t *testing.T) {
 	}
 }
 
-// nodeSays announces to a node, as itself.
+// nodeSays sends an announcement to a node as that node itself.
 func nodeSays(ctx context.Context, t *testing.T, m *machine, said *Announcement) (*AnnounceResult, error) {
 	t.Helper()
 	client, err := m.c.Client(ctx, m.c.ID())
@@ -240,7 +250,7 @@ func nodeSays(ctx context.Context, t *testing.T, m *machine, said *Announcement)
 	return admin.Call[AnnounceResult](ctx, client, admin.MethodAnnounce, said)
 }
 
-// TestARevokedTokenLosesItsConnections: on every node.
+// TestARevokedTokenLosesItsConnections: its connections close on every node.
 func TestARevokedTokenLosesItsConnections(t *testing.T) {
 	t.Parallel()
 	a := founded(t, "a")
@@ -276,7 +286,7 @@ func TestARevokedTokenLosesItsConnections(t *testing.T) {
 	}
 }
 
-// strangeToken is one that looks like a's and that no node has heard of.
+// strangeToken returns a token that looks like a's and that no node has.
 func strangeToken(t *testing.T, a *machine) trust.Token {
 	t.Helper()
 	made, err := a.c.createToken(t.Context(), &admin.TokenCreateRequest{Name: "ci", Role: admin.RoleReader})
@@ -291,8 +301,8 @@ func strangeToken(t *testing.T, a *machine) trust.Token {
 	return token
 }
 
-// TestATokenThatCannotBeKnownNowIsNotWrong: whoever has just made it would
-// take it for lost, and a node that joins with it would give up.
+// TestATokenThatCannotBeKnownNowIsNotWrong: the creator of a new token would
+// think it lost, and a node that joins with it would give up.
 func TestATokenThatCannotBeKnownNowIsNotWrong(t *testing.T) {
 	t.Parallel()
 	a := founded(t, "a")
@@ -315,8 +325,8 @@ func TestATokenThatCannotBeKnownNowIsNotWrong(t *testing.T) {
 	}
 }
 
-// TestATokenIsNotWrongWhereManyAsk: of a token that nobody could look up it is
-// not known whether it is wrong, and a node that joins with it tries again.
+// TestATokenIsNotWrongWhereManyAsk: a token that could not be looked up is not
+// known to be wrong, and a node that joins with it retries.
 func TestATokenIsNotWrongWhereManyAsk(t *testing.T) {
 	t.Parallel()
 	a := founded(t, "a")
@@ -344,8 +354,8 @@ func TestATokenIsNotWrongWhereManyAsk(t *testing.T) {
 	})
 }
 
-// TestAnIDBelongsToItsKey: whoever knows a join token could otherwise have a
-// certificate for a node that is there.
+// TestAnIDBelongsToItsKey: otherwise the holder of a join token could get the
+// certificate of an existing node.
 func TestAnIDBelongsToItsKey(t *testing.T) {
 	t.Parallel()
 	a := founded(t, "a")
@@ -396,7 +406,8 @@ func TestAnIDBelongsToItsKey(t *testing.T) {
 	}
 }
 
-// What a node said last may be in the log already when it is removed.
+// TestANodeIsRemovedWhileItsRecordChanges: a node's last announcement may be in
+// the log already when the node is removed.
 func TestANodeIsRemovedWhileItsRecordChanges(t *testing.T) {
 	t.Parallel()
 	a := founded(t, "a")
@@ -414,7 +425,7 @@ func TestANodeIsRemovedWhileItsRecordChanges(t *testing.T) {
 		changing, stop := context.WithCancel(ctx)
 		go func() {
 			for n := 0; changing.Err() == nil; n++ {
-				// As announcements do it: never where the node has left.
+				// As announcements do it: never after the node has left.
 				view := a.c.Store().Snapshot()
 				now, _ := record(view, r.ID)
 				if !now.member() {

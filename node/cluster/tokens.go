@@ -14,19 +14,20 @@ import (
 )
 
 const (
-	// defaultTTL is how long a token lives for which nothing else was said.
+	// defaultTTL is the lifetime of a token that is created without one.
 	defaultTTL = 24 * time.Hour
 	// maxTokens bounds the tokens that are kept.
 	maxTokens = 1000
-	// tokenWait bounds how long a node asks the leader about a token that it
-	// does not know.
+	// tokenWait bounds the query to the leader for a token that this node
+	// lacks.
 	tokenWait = 2 * time.Second
 )
 
-// tokenRecord finds a token by ID. One that this node does not have may be
-// new: then it asks how far the leader is, for as many callers at once as it
-// may, since any stranger can ask for any ID. An error says that it could not
-// find out, also for want of room to ask: then the token may be good.
+// tokenRecord finds a token by ID. A token that this node lacks may be new, so
+// the node catches up with the leader and looks again; since any stranger can
+// send any ID, it does that for a few callers at once (barriers). An error
+// means that the token may be valid: the node could not catch up, or too many
+// callers wait.
 func (c *Cluster) tokenRecord(ctx context.Context, id string) (t trust.TokenRecord, ok bool, err error) {
 	if len(id) > 64 || id == "" {
 		return t, false, nil
@@ -38,7 +39,8 @@ func (c *Cluster) tokenRecord(ctx context.Context, id string) (t trust.TokenReco
 	case c.barriers <- struct{}{}:
 		defer func() { <-c.barriers }()
 	default:
-		return t, false, admin.Errorf(admin.Unavailable, "this node does not know the token, and asks its leader about others now: try again, or ask another node")
+		return t, false, admin.Errorf(admin.Unavailable,
+			"this node does not know the token, and asks its leader about others now: try again, or ask another node")
 	}
 	ctx, cancel := context.WithTimeout(ctx, tokenWait)
 	defer cancel()
@@ -49,7 +51,8 @@ func (c *Cluster) tokenRecord(ctx context.Context, id string) (t trust.TokenReco
 	}
 	if err != nil {
 		c.log.Debug("token", "id", id, "error", err)
-		return t, false, admin.Errorf(admin.Unavailable, "this node does not know the token, and cannot ask its leader about it now: try again, or ask another node")
+		return t, false, admin.Errorf(admin.Unavailable,
+			"this node does not know the token, and cannot ask its leader about it now: try again, or ask another node")
 	}
 	t, ok = c.tokenIn(view, id)
 	return t, ok, nil
@@ -67,8 +70,8 @@ func (c *Cluster) tokenIn(view consensus.Snapshot, id string) (trust.TokenRecord
 	return t, err == nil
 }
 
-// Authenticate tells whose token it is. Its errors repeat nothing of the
-// token.
+// Authenticate returns the principal of a token. Its errors do not contain any
+// of the token.
 func (c *Cluster) Authenticate(ctx context.Context, text string) (admin.Principal, error) {
 	refuse := func(format string, args ...any) (admin.Principal, error) {
 		return admin.Principal{}, admin.Errorf(admin.Unauthenticated, format, args...)
@@ -95,7 +98,8 @@ func (c *Cluster) Authenticate(ctx context.Context, text string) (admin.Principa
 	return admin.Principal{Name: r.Name, Role: admin.Role(r.Role), TokenID: r.ID}, nil
 }
 
-// Check tells why a token's caller is nobody any more. It asks nobody.
+// Check returns an error if a principal's token is no longer valid, as far as
+// this node knows. It sends no requests.
 func (c *Cluster) Check(p admin.Principal) error {
 	if p.TokenID == "" {
 		return nil
@@ -110,16 +114,17 @@ func (c *Cluster) Check(p admin.Principal) error {
 	return nil
 }
 
-// CreateToken makes a token, on whichever node the leader is.
+// CreateToken creates a token, on the leader.
 func (c *Cluster) CreateToken(ctx context.Context, req *admin.TokenCreateRequest) (*admin.TokenCreated, error) {
 	return ask(ctx, c, admin.MethodTokenNew, req, c.createToken)
 }
 
-// tokenName is what a token may be called; "": its role and a number.
+// tokenName matches the valid names of tokens; "" is replaced by the role and a
+// random suffix.
 var tokenName = regexp.MustCompile(`^[A-Za-z0-9._-]{0,64}$`)
 
-// freeTokenName makes sure that history and logs can tell tokens apart by name, and
-// that there are not too many of them.
+// freeTokenName makes sure that history and logs can tell tokens apart by name,
+// and that there are fewer than maxTokens.
 func (c *Cluster) freeTokenName(view consensus.Snapshot, name string) error {
 	n := 0
 	for e := range view.Kind(kindToken) {
@@ -180,7 +185,7 @@ func (c *Cluster) createToken(ctx context.Context, req *admin.TokenCreateRequest
 	return &admin.TokenCreated{ID: r.ID, Token: t.Reveal()}, nil
 }
 
-// cmpName is the first name that is one.
+// cmpName returns the first name that is not empty.
 func cmpName(names ...string) string {
 	for _, n := range names {
 		if n != "" {
@@ -190,7 +195,7 @@ func cmpName(names ...string) string {
 	return ""
 }
 
-// Tokens lists the tokens, the newest first, as this node knows them.
+// Tokens lists the tokens that this node knows, the newest first.
 func (c *Cluster) Tokens() admin.Tokens {
 	now := c.now()
 	list := admin.Tokens{}
@@ -207,7 +212,8 @@ func (c *Cluster) Tokens() admin.Tokens {
 	return list
 }
 
-// Revoke ends a token, by ID or name; of several of one name those that are valid.
+// Revoke revokes a token, by ID or name; if several have the name, all that are
+// valid.
 func (c *Cluster) Revoke(ctx context.Context, req *admin.TokenRevokeRequest) (*admin.Empty, error) {
 	return untilKnown(func(ctx context.Context, req *admin.TokenRevokeRequest) (*admin.Empty, error) {
 		return ask(ctx, c, admin.MethodRevoke, req, c.revoke)
@@ -216,7 +222,7 @@ func (c *Cluster) Revoke(ctx context.Context, req *admin.TokenRevokeRequest) (*a
 
 func (c *Cluster) revoke(ctx context.Context, req *admin.TokenRevokeRequest) (*admin.Empty, error) {
 	want := strings.TrimSpace(req.Token)
-	if t, err := trust.ParseToken(want); err == nil { // the whole token will do as well
+	if t, err := trust.ParseToken(want); err == nil { // the whole token works as well
 		want = t.ID
 	}
 	view, err := c.current(ctx)

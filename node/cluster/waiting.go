@@ -9,12 +9,12 @@ import (
 	"penstock/consensus/membership"
 )
 
-// Waiting is what a node waits for that is in no cluster yet.
+// Waiting says what a node that is in no cluster yet waits for.
 type Waiting struct {
 	ID, Name string
 	State    string // StateForming or StateJoining
 	Why      string // one line
-	// Seen are the other nodes of --expect that have shown to know the token.
+	// Seen are the other nodes of --expect that have proven the token lately.
 	Seen []Peer
 }
 
@@ -24,12 +24,12 @@ const (
 	StateJoining = "joining"
 )
 
-// waits tells whoever operates the node what it waits for.
+// waits passes what the node waits for to Config.Waits.
 func (c *Cluster) waits(state, why string, seen []Peer) {
 	c.cfg.Waits(Waiting{ID: c.ID(), Name: c.Name(), State: state, Why: strings.ReplaceAll(why, "\n", "; "), Seen: seen})
 }
 
-// reportWaiting says which of the nodes are there, and which are missing.
+// reportWaiting reports which of the nodes are there, and which are missing.
 func (f *expecting) reportWaiting() {
 	if f == nil { // this node founds its cluster alone
 		return
@@ -51,14 +51,15 @@ func (f *expecting) reportWaiting() {
 	case formed:
 		why = beginningBecause(bound, f.c.Name(), seen)
 	case bound != nil:
-		why = fmt.Sprintf("forming a cluster of %s: it begins when all have confirmed that it is these; %s", some(bound.names(bound.Charter.Members)), bound.named(d.Why))
+		why = fmt.Sprintf("forming a cluster of %s: it begins when all have confirmed that it is these; %s",
+			some(bound.names(bound.Charter.Members)), bound.named(d.Why))
 	default:
 		why = expectingBecause(f.c.cfg.Expect, f.c.Name(), seen, d)
 	}
 	f.c.waits(StateForming, why, seen)
 }
 
-// named puts the members' names in the place of their IDs.
+// named replaces the members' IDs in a text by their names.
 func (m *bootstrapping) named(text string) string {
 	for _, n := range m.Members {
 		text = strings.ReplaceAll(text, n.ID, n.Name)
@@ -86,7 +87,7 @@ func beginningBecause(m *bootstrapping, self string, seen []Peer) string {
 	return text
 }
 
-// expectingBecause says why there is no cluster of so many nodes yet.
+// expectingBecause says why there is no cluster of that many nodes yet.
 func expectingBecause(expect int, self string, seen []Peer, d membership.Decision) string {
 	names := []string{self}
 	for _, p := range seen {

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 		_ = flag.Set("test.parallel", "5")
 	}
 	code := m.Run()
-	// memberlist's probes notice their end only when their own time is up.
+	// memberlist's probes end only at their own timeout.
 	var left error
 	if code == 0 && !within(enough, func() bool { left = goleak.Find(); return left == nil }) {
 		fmt.Fprintln(os.Stderr, left)
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// within looks again and again until a condition holds or the time is over.
+// within polls until a condition holds or the time is over.
 func within(limit time.Duration, holds func() bool) bool {
 	ticker := time.NewTicker(5 * time.Millisecond)
 	defer ticker.Stop()
@@ -48,29 +48,29 @@ func within(limit time.Duration, holds func() bool) bool {
 	return true
 }
 
-// patience of the tests: how long a condition may take.
+// enough is how long a condition may take.
 const enough = 5 * time.Minute
 
-// quick is a pace at which tests can wait.
+// quick is the timing of tests.
 var quick = Timing{
 	Tick: 50 * time.Millisecond, Announce: time.Second, Retry: 30 * time.Millisecond, Stable: 200 * time.Millisecond,
-	// The lead is to go by no other way than the test's, also on a busy machine.
+	// The lead must not move unless a test moves it, even on a busy machine.
 	Heartbeat: 2 * time.Second, Election: 2 * time.Second,
 }
 
-// machine is where a node runs, over restarts: its folder, its settings, and
-// the node, while there is one.
+// machine is where a node runs, across restarts: its folder, its settings, and
+// the node while there is one.
 type machine struct {
 	t      *testing.T
 	cfg    Config
 	c      *Cluster
 	server *admin.Server
-	more   func(*Cluster, *admin.Server) // adds methods of the test's; nil: none
+	more   func(*Cluster, *admin.Server) // adds the test's methods; nil: none
 
 	ended chan struct{} // closed by Config.Stop
 
 	mu      sync.Mutex
-	stopped error // what Config.Stop was told
+	stopped error // the error that Config.Stop received
 	tickets [][32]byte
 	logged  strings.Builder
 }
@@ -130,13 +130,15 @@ func (m *machine) open(ctx context.Context) error {
 	return nil
 }
 
-// put is a write as users make it: what it answers to has been done.
+// put is a write as users make it; the answer means that it is committed.
 func (m *machine) put(ctx context.Context, req *admin.Document) (*admin.Empty, error) {
-	_, err := m.c.Store().Commit(ctx, &consensus.Batch{Ops: []consensus.Op{{Key: consensus.Key{Kind: req.Kind, Name: req.Name}, Value: req.Data}}})
+	_, err := m.c.Store().Commit(ctx, &consensus.Batch{Ops: []consensus.Op{
+		{Key: consensus.Key{Kind: req.Kind, Name: req.Name}, Value: req.Data},
+	}})
 	return &admin.Empty{}, err
 }
 
-// level is how much is logged; TEST_LOG shows it.
+// level returns the level of the log; TEST_LOG shows all of it.
 func level() slog.Level {
 	if os.Getenv("TEST_LOG") != "" {
 		return slog.LevelDebug
@@ -154,14 +156,14 @@ func (m *machine) Write(b []byte) (int, error) {
 	return m.logged.Write(b)
 }
 
-// log is what the node has logged.
+// log returns what the node has logged.
 func (m *machine) log() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.logged.String()
 }
 
-// endsWith waits until the node says that it must end, because of want.
+// endsWith waits until the node reports that it must stop, because of want.
 func (m *machine) endsWith(want error) {
 	m.t.Helper()
 	select {
@@ -176,7 +178,7 @@ func (m *machine) endsWith(want error) {
 	}
 }
 
-// start starts the node, which must come to its cluster.
+// start starts the node, which must reach its cluster.
 func (m *machine) start() *machine {
 	m.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), enough)
@@ -187,7 +189,7 @@ func (m *machine) start() *machine {
 	return m
 }
 
-// refused starts the node, which must not come to a cluster.
+// refused starts the node, which must not reach a cluster.
 func (m *machine) refused(want error) error {
 	m.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), enough)
@@ -199,7 +201,7 @@ func (m *machine) refused(want error) error {
 	return err
 }
 
-// stop ends the node as SIGTERM does; kill does it at once.
+// stop stops the node as SIGTERM does; kill does it at once.
 func (m *machine) stop() {
 	m.t.Helper()
 	if m.c == nil {
@@ -225,7 +227,7 @@ func (m *machine) gone() {
 	m.c = nil
 }
 
-// eventually waits for a condition; why says what is not so yet.
+// eventually waits until holds returns ""; why says what is missing.
 func eventually(t *testing.T, what string, holds func() (why string)) {
 	t.Helper()
 	var why string
@@ -234,7 +236,7 @@ func eventually(t *testing.T, what string, holds func() (why string)) {
 	}
 }
 
-// founded is a cluster of one.
+// founded returns a cluster of one.
 func founded(t *testing.T, name string) *machine {
 	t.Helper()
 	m := newMachine(t, name)
@@ -242,7 +244,7 @@ func founded(t *testing.T, name string) *machine {
 	return m.start()
 }
 
-// token is the one of the join command.
+// token returns the token of the join command.
 func (m *machine) token() string {
 	m.t.Helper()
 	fields := strings.Fields(m.c.JoinCommand())
@@ -252,7 +254,7 @@ func (m *machine) token() string {
 	return fields[len(fields)-1]
 }
 
-// newcomer is a machine that joins at others.
+// newcomer returns a machine that joins at others.
 func newcomer(t *testing.T, name, token string, at ...*machine) *machine {
 	t.Helper()
 	m := newMachine(t, name)
@@ -263,21 +265,21 @@ func newcomer(t *testing.T, name, token string, at ...*machine) *machine {
 	return m
 }
 
-// three is a cluster of three voters.
+// three returns a cluster of three voters.
 func three(t *testing.T) []*machine {
 	t.Helper()
 	return threeOf(t, func(int, *machine) {})
 }
 
-// hastyThree is one that finds out soon that its leader is gone, and on a busy
-// machine may take it for gone.
+// hastyThree returns one that notices a lost leader soon, and on a busy machine
+// may see one where there is none.
 func hastyThree(t *testing.T) []*machine {
 	t.Helper()
 	const soon = time.Second
 	return threeOf(t, func(_ int, m *machine) { m.cfg.Timing.Heartbeat, m.cfg.Timing.Election = soon, soon })
 }
 
-// threeOf is one of machines that are prepared before they start.
+// threeOf returns one whose machines are prepared before they start.
 func threeOf(t *testing.T, prepare func(i int, m *machine)) (all []*machine) {
 	t.Helper()
 	for i, name := range []string{"a", "b", "c"} {
@@ -295,8 +297,8 @@ func threeOf(t *testing.T, prepare func(i int, m *machine)) (all []*machine) {
 	return all
 }
 
-// voters waits until all machines agree that there is a leader and that so
-// many vote, all of them up.
+// voters waits until all machines agree that there is a leader and that n nodes
+// vote, all of them up.
 func voters(t *testing.T, n int, all ...*machine) {
 	t.Helper()
 	for _, m := range all {
@@ -321,9 +323,9 @@ func put(t *testing.T, m *machine, name, value string) {
 	mustChange(t, "put at "+m.cfg.Name, func() error { return tryPut(m, name, value) })
 }
 
-// mustChange makes a change, again where what it came to is not known or a machine is so
-// busy that there was no leader for long. What was made already, and is then
-// refused, is made.
+// mustChange makes a change. It retries while the outcome is unknown or the
+// machine is so busy that there is no leader for long. A repetition that is
+// refused means that the change was made.
 func mustChange(t *testing.T, what string, change func() error) {
 	t.Helper()
 	maybe := false
@@ -339,7 +341,7 @@ func mustChange(t *testing.T, what string, change func() error) {
 	}
 }
 
-// unknown tells whether what a write came to is not known.
+// unknown reports whether a write has an unknown outcome.
 func unknown(err error) bool {
 	var refusal *admin.Error
 	return errors.Is(err, admin.ErrLost) || errors.As(err, &refusal) && refusal.Code == admin.UnknownOutcome
@@ -352,8 +354,8 @@ func tryPut(m *machine, name, value string) error {
 	return err
 }
 
-// forward makes a request of the leader, for whoever ctx says; on the leader
-// itself it is a call to this node. It is sent again only where it cannot
+// forward sends a request to the leader, on behalf of the caller in ctx; on the
+// leader itself it is a call to this node. It is sent again only if it cannot
 // have acted.
 func forward[Resp any](ctx context.Context, c *Cluster, method string, req any) (resp *Resp, err error) {
 	err = c.untilLed(ctx, func(ctx context.Context, leader string) error {
@@ -379,7 +381,7 @@ func holds(t *testing.T, m *machine, name, value string) {
 	})
 }
 
-// leading finds the machine that leads.
+// leading returns the machine that leads.
 func leading(t *testing.T, all ...*machine) (lead *machine) {
 	t.Helper()
 	eventually(t, "a leader", func() string {
@@ -397,7 +399,7 @@ func leading(t *testing.T, all ...*machine) (lead *machine) {
 	return lead
 }
 
-// others are all machines but one.
+// others returns all machines but one.
 func others(all []*machine, but *machine) (list []*machine) {
 	for _, m := range all {
 		if m != but {
