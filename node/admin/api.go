@@ -33,7 +33,8 @@ type ApplyRequest struct {
 	Documents [][]byte `json:"documents"`
 	// DryRun reports what would change and changes nothing.
 	DryRun bool `json:"dryRun,omitempty"`
-	// ID is 16 random bytes. A request repeated under the same ID acts once.
+	// ID is 16 random bytes. A request repeated under the same ID takes effect
+	// once.
 	ID []byte `json:"id,omitempty"`
 	// Prune, when not empty, deletes the resources that have all of these
 	// labels and are not among Documents.
@@ -159,7 +160,7 @@ type Status struct {
 	Services  []ServiceStatus  `json:"services"`
 	// VirtualClusters is the view of the node that serves the request.
 	VirtualClusters []VirtualClusterStatus `json:"virtualClusters,omitempty"`
-	// Rollouts are the unfinished rollouts that the node knows.
+	// Rollouts are the unfinished rollouts, as this node sees them.
 	Rollouts []Rollout `json:"rollouts,omitempty"`
 	// NotAccepted describes the Gateway API objects that have no effect.
 	NotAccepted []string `json:"notAccepted,omitempty"`
@@ -331,7 +332,7 @@ type Member struct {
 
 // DrainRequest takes a node out of service; the process stays.
 type DrainRequest struct {
-	Node string `json:"node,omitempty"` // name or ID; "": the one asked
+	Node string `json:"node,omitempty"` // name or ID; "": the node that serves the request
 	// Undo returns it to service; closed connections stay closed.
 	Undo bool `json:"undo,omitempty"`
 	// Over is the window over which connections are closed; nil: the node's
