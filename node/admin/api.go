@@ -36,8 +36,8 @@ type ApplyRequest struct {
 	// ID is 16 random bytes. A request repeated under the same ID takes effect
 	// once.
 	ID []byte `json:"id,omitempty"`
-	// Prune, when not empty, deletes the resources that have all of these
-	// labels and are not among Documents.
+	// Prune, if not empty, deletes the resources that have all of these labels and
+	// are not among Documents.
 	Prune map[string]string `json:"prune,omitempty"`
 	Wait  Wait              `json:"wait"`
 	// Warnings are the client's own warnings about Documents, such as a setting of
@@ -162,9 +162,9 @@ type Status struct {
 	VirtualClusters []VirtualClusterStatus `json:"virtualClusters,omitempty"`
 	// Rollouts are the unfinished rollouts, as this node sees them.
 	Rollouts []Rollout `json:"rollouts,omitempty"`
-	// NotAccepted describes the Gateway API objects that have no effect.
+	// NotAccepted describes the parts of Gateway API objects that have no effect.
 	NotAccepted []string `json:"notAccepted,omitempty"`
-	// Warnings describe the resources that any node is about to run out of.
+	// Warnings describe what a node is about to run out of, such as ports.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
@@ -178,7 +178,7 @@ type NodeStatus struct {
 	Lag          uint64 `json:"lag"` // changes that it has not applied yet
 	Resources    int    `json:"resources"`
 	Connections  int64  `json:"connections"`
-	Address      string `json:"address"` // of the admin port
+	Address      string `json:"address"` // of the cluster port
 	HTTP         string `json:"http"`
 	Uptime       string `json:"uptime"`
 	Version      string `json:"version"`
@@ -330,7 +330,7 @@ type Member struct {
 	Connections int64  `json:"connections"`
 }
 
-// DrainRequest takes a node out of service; the process stays.
+// DrainRequest takes a node out of service; the process keeps running.
 type DrainRequest struct {
 	Node string `json:"node,omitempty"` // name or ID; "": the node that serves the request
 	// Undo returns it to service; closed connections stay closed.

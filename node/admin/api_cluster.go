@@ -26,7 +26,7 @@ const (
 	MethodForm     = "form"     // cluster.FormRequest: between --expect nodes before bootstrap
 	MethodCharter  = "charter"  // cluster.CharterRequest: the founding members of a new cluster, and its secrets
 	MethodAnnounce = "announce" // cluster.Announcement: a node's addresses, sent when they change
-	MethodRead     = "read"     // the leader's index, which a linearizable read must wait for
+	MethodRead     = "read"     // Empty -> ReadResult: the leader's index, for linearizable reads
 	MethodAwait    = "await"    // AwaitRequest -> AwaitResult: waits until this node has applied an index
 	MethodReport   = "report"   // Empty -> Report: this node's part of status and members
 	MethodRenew    = "renew"    // cluster.RenewRequest: renews a node's certificate
@@ -93,7 +93,8 @@ type WatchRequest struct {
 	Name string `json:"name,omitempty"`
 }
 
-// WatchItem is one atomic change. The first item has all current resources.
+// WatchItem has the changes since the previous item. The first item has all
+// current resources.
 type WatchItem struct {
 	Index   uint64     `json:"index"`
 	Put     []Document `json:"put,omitempty"`
@@ -170,7 +171,7 @@ type Leaving struct {
 	Why         *Error `json:"why,omitempty"`
 }
 
-// RemoveRequest removes a node that will not come back from the cluster.
+// RemoveRequest removes from the cluster a node that will not come back.
 type RemoveRequest struct {
 	Node string `json:"node"` // name or ID
 	// Force removes it even if it is up, or if the remaining voters may have no

@@ -41,7 +41,7 @@ type SimulateRequest struct {
 	// Documents and Prune are as in ApplyRequest.
 	Documents [][]byte          `json:"documents"`
 	Prune     map[string]string `json:"prune,omitempty"`
-	Stale     bool              `json:"stale,omitempty"` // GetRequest.Stale's
+	Stale     bool              `json:"stale,omitempty"` // as in GetRequest
 	// Connections is the number of simulated connections of each kind, at most
 	// routing.MaxPlayed; 0: none, the result has only Words.
 	Connections int `json:"connections,omitempty"`

@@ -37,7 +37,7 @@ type Rollout struct {
 	Reason      string    `json:"reason,omitempty"`
 	// Left is the time left in the step of a running or paused rollout.
 	Left time.Duration `json:"left,omitempty"`
-	// Held says why the next step waits though the time is over.
+	// Held says why the next step waits although the time is over.
 	Held string `json:"held,omitempty"`
 	// Outcomes of connects to the new backend within the window, and its
 	// endpoints, summed over the nodes that responded. They are not collected for

@@ -14,7 +14,7 @@ type envelope struct {
 	Method   string
 	Timeout  int64 // milliseconds that the caller had left on sending; 0: no deadline
 	Params   msgpack.RawMessage
-	OnBehalf *Principal // the original caller; only Name, Role, TokenID and From are used
+	OnBehalf *Principal // the original caller; the receiver sets Via itself
 }
 
 const (

@@ -29,7 +29,7 @@ type Config struct {
 	MaxConns    int // connections at once, per Serve and for all tokens together: 512
 	MaxNodes    int // connections of other nodes at once: 1024
 	// MaxUnauthenticated bounds the connections without a token or certificate,
-	// MaxPerSource those of them from one address. At either bound the oldest is
+	// MaxPerSource those of them from one source. At either bound the oldest is
 	// closed: 512, 256.
 	MaxUnauthenticated int
 	MaxPerSource       int
@@ -120,7 +120,7 @@ type Server struct {
 	overLimit                                         atomic.Uint64
 }
 
-// Stats has a server's counters since it was created.
+// Stats is a snapshot of a server's counters.
 type Stats struct {
 	Connections     int    // open
 	Unauthenticated int    // of them, unauthenticated
@@ -166,7 +166,7 @@ func NewServer(cfg Config) *Server {
 }
 
 // refusalsEvery is the minimum interval of log lines about connections over the
-// limit, so that a stranger cannot fill the log.
+// limit, so that unauthenticated peers cannot fill the log.
 const refusalsEvery = time.Second
 
 // Serve accepts connections, all with principal p, until the listener is closed

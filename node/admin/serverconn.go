@@ -23,7 +23,7 @@ type serverConn struct {
 	s      *Server
 	conn   net.Conn
 	peer   string     // its address
-	source netip.Addr // IP address of the peer, for limits
+	source netip.Addr // of the peer, for limits per source
 	tls    *tls.ConnectionState
 	ctx    context.Context // ends with the connection; set by serve
 

@@ -214,7 +214,7 @@ func (c *Catalog) advance(view consensus.Snapshot, s *step) {
 }
 
 // find returns the latest change of a key among flights, and whether it led to
-// the stored value; nil: a delete.
+// the stored value, which is nil after a delete.
 func find(flights []*pendingChange, k consensus.Key, value []byte) (resource.Change, bool) {
 	for i := len(flights) - 1; i >= 0; i-- {
 		x, ok := flights[i].steps[k]

@@ -52,8 +52,8 @@ func (c *Catalog) shot() shot {
 }
 
 // document encodes an object. An object in force in an older version than the
-// stored one has no version, so that nobody overwrites content that they have
-// not seen.
+// stored one has no version, so that no writer overwrites content that it has
+// not read.
 func (s *shot) document(o resource.Object) admin.Document {
 	k := consensus.Key(o.Key)
 	if e, ok := s.view.Get(k); ok {

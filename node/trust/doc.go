@@ -3,8 +3,8 @@
 // no store; on disk it touches only a node's own files (folder.go).
 //
 // Types that hold a secret (Identity, CA, Keyring, Token, TokenRecord) print a
-// description and never the secret, whatever the verb or the encoder. Each has
-// one method that returns the secret, which is named for it: Reveal or Marshal.
+// description and never the secret, whatever the verb or the encoder. Only the
+// methods Reveal and Marshal return a secret as text.
 //
 // Identities, CAs, keyrings and tokens are immutable: a renewal or rotation
 // returns a new value. So they can be shared freely, and the TLS configurations

@@ -41,7 +41,7 @@ const (
 // that is never in the store: a node receives it when it joins, and keeps it in
 // its data folder. A Keyring is immutable; Rotate returns a new one.
 type Keyring struct {
-	keys []*sealKey // newest first, which seals; pointers, so that no printer follows them
+	keys []*sealKey // newest first, the first one seals; pointers, so that no printer follows them
 }
 
 type sealKey struct {
