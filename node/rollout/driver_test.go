@@ -83,7 +83,7 @@ func runningOf(r *resource.MeshTCPRoute) *State {
 }
 
 // TestWhoeverAsksForTheStatusChangesNothing: the answers to a concurrent status
-// request do not enter the judgement, in whatever order they arrive.
+// request are not evaluated, in whatever order they arrive.
 func TestWhoeverAsksForTheStatusChangesNothing(t *testing.T) {
 	r := longSteps()
 	x := newScene(r, runningOf(r))
