@@ -154,7 +154,14 @@ func TestChangesBreakNoConnection(t *testing.T) {
 		n.apply(service("secure", []string{secure}))
 	})
 	do("a route comes and goes", func() {
-		n.apply("---\nkind: MeshTCPRoute\nname: r\nspec:\n  to:\n  - targetRef: {kind: MeshService, name: plain}\n    rules:\n    - default: {backendRefs: [{kind: MeshService, name: secure}]}\n")
+		n.apply("---\n" +
+			"kind: MeshTCPRoute\n" +
+			"name: r\n" +
+			"spec:\n" +
+			"  to:\n" +
+			"  - targetRef: {kind: MeshService, name: plain}\n" +
+			"    rules:\n" +
+			"    - default: {backendRefs: [{kind: MeshService, name: secure}]}\n")
 		c := tls.Client(dial(t, plain), ca.client("a.example.com"))
 		roundTrip(t, c, "the route's backend speaks TLS")
 		n.must("delete", "meshtcproute", "r")

@@ -222,7 +222,10 @@ func TestChangesAreAtomicAndVersioned(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
 	one, three := f.members[0], f.members[2]
-	r := one.pipe(serviceOnAll("svc", "9100", "127.0.0.1:1")+"---\nkind: Listener\nname: bad\nspec: {address: \":9101\", service: nothing}\n", "apply", "-f", "-")
+	r := one.pipe(serviceOnAll("svc", "9100", "127.0.0.1:1")+"---\n"+
+		"kind: Listener\n"+
+		"name: bad\n"+
+		"spec: {address: \":9101\", service: nothing}\n", "apply", "-f", "-")
 	if r.code != 1 || !strings.Contains(r.err, "nothing") {
 		t.Errorf("%d %q", r.code, r.err)
 	}

@@ -99,8 +99,20 @@ func scrape(t *testing.T, whole func(text string) bool) {
 		}
 	}()
 	front := "unix:" + filepath.Join(t.TempDir(), "front")
-	text := fmt.Sprintf("kind: Listener\nname: front\nspec: {address: %q, service: echo}\n---\nkind: Service\nname: echo\nspec: {endpoints: [{address: %q}]}\n", front, echo.Addr())
-	text += "---\nkind: MeshTCPRoute\nname: canary\nspec:\n  to: [{targetRef: {kind: MeshService, name: echo}, rules: [{default: {backendRefs: [{kind: MeshService, name: echo}, {kind: MeshService, name: next}]}}]}]\n  rollout: {backend: {name: next}, steps: [{weight: 1, for: 1h}, {weight: 100}]}\n"
+	text := fmt.Sprintf("kind: Listener\n"+
+		"name: front\n"+
+		"spec: {address: %q, service: echo}\n"+
+		"---\n"+
+		"kind: Service\n"+
+		"name: echo\n"+
+		"spec: {endpoints: [{address: %q}]}\n", front, echo.Addr())
+	text += "---\n" +
+		"kind: MeshTCPRoute\n" +
+		"name: canary\n" +
+		"spec:\n" +
+		"  to: [{targetRef: {kind: MeshService, name: echo}, rules: [{default: {backendRefs: [{kind: MeshService, name: echo}, " +
+		"{kind: MeshService, name: next}]}}]}]\n" +
+		"  rollout: {backend: {name: next}, steps: [{weight: 1, for: 1h}, {weight: 100}]}\n"
 	kafkaText, bootstrap := kafkaExample(t)
 	httpText, web := httpExample(t)
 	text += kafkaText + httpText

@@ -271,7 +271,16 @@ func ask(t *testing.T, address string, connections int, from ...string) map[stri
 func TestWeightsAreExact(t *testing.T) {
 	t.Parallel()
 	route := func(weights ...string) string {
-		text := "---\nkind: MeshTCPRoute\nname: split\nspec:\n  targetRef: {kind: Mesh}\n  to:\n  - targetRef: {kind: MeshService, name: s}\n    rules:\n    - default:\n        backendRefs:\n"
+		text := "---\n" +
+			"kind: MeshTCPRoute\n" +
+			"name: split\n" +
+			"spec:\n" +
+			"  targetRef: {kind: Mesh}\n" +
+			"  to:\n" +
+			"  - targetRef: {kind: MeshService, name: s}\n" +
+			"    rules:\n" +
+			"    - default:\n" +
+			"        backendRefs:\n"
 		for i, w := range weights {
 			text += fmt.Sprintf("        - {kind: MeshServiceSubset, name: s, tags: {version: v%d}%s}\n", i+1, w)
 		}

@@ -340,8 +340,21 @@ kind: Listener
 name: svc
 spec: {address: ":9100", service: svc, proxyProtocol: {accept: [127.0.0.0/8]}}
 `)
-	config := "defaults\n mode tcp\n timeout connect 5s\n timeout check 5s\n timeout client 60s\n timeout server 60s\n option redispatch\n retries 3\n" +
-		"frontend in\n bind 127.0.0.1:%d\n default_backend nodes\nbackend nodes\n balance roundrobin\n option httpchk GET /readyz\n default-server check inter 200ms fall 1 rise 1 port " + httpPort + " send-proxy-v2\n"
+	config := "defaults\n" +
+		" mode tcp\n" +
+		" timeout connect 5s\n" +
+		" timeout check 5s\n" +
+		" timeout client 60s\n" +
+		" timeout server 60s\n" +
+		" option redispatch\n" +
+		" retries 3\n" +
+		"frontend in\n" +
+		" bind 127.0.0.1:%d\n" +
+		" default_backend nodes\n" +
+		"backend nodes\n" +
+		" balance roundrobin\n" +
+		" option httpchk GET /readyz\n" +
+		" default-server check inter 200ms fall 1 rise 1 port " + httpPort + " send-proxy-v2\n"
 	for _, m := range f.members {
 		config += fmt.Sprintf(" server %s %s:9100\n", m.name, m.ip)
 	}

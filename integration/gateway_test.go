@@ -140,7 +140,8 @@ func TestGatewayAPIFilesServeClientsAndComeBack(t *testing.T) {
 		return errors.Is(err, syscall.ECONNREFUSED)
 	})
 	roundTrip(t, held, "still there")
-	if text := n.must("status"); !strings.Contains(text, "TLSRoute/apps: at edge/passthrough it is not Accepted (NoMatchingParent): there is no Gateway edge") {
+	if text := n.must("status"); !strings.Contains(text, "TLSRoute/apps: at edge/passthrough it is not Accepted "+
+		"(NoMatchingParent): there is no Gateway edge") {
 		t.Errorf("status:\n%s", text)
 	}
 	if table := n.must("get", "tlsroutes"); !strings.Contains(table, "False (NoMatchingParent)") {

@@ -117,7 +117,8 @@ func TestBadHellos(t *testing.T) {
 		listener("echo", "service: echo")+
 		// Both have a destination for whatever can be decided.
 		listener("pass", "protocol: tls", "hosts: [{names: [a.example.com], service: gate}]", "service: gate")+
-		listener("end", "protocol: tls", "tls: {mode: terminate, certificateRefs: [a]}", "hosts: [{names: [a.example.com], service: gate}]", "service: gate")+
+		listener("end", "protocol: tls", "tls: {mode: terminate, certificateRefs: [a]}",
+			"hosts: [{names: [a.example.com], service: gate}]", "service: gate")+
 		listener("any", "protocol: tls", "service: gate", "noServerName: service"))
 	busy := keepBusy(t, dial(t, n.addr("echo")))
 	long := append([]byte{1, 0, 0x3f, 0xfd}, make([]byte, 16<<10-3)...) // 16 KiB + 1 with the record's header

@@ -66,9 +66,16 @@ spec:
 func (w *web) route(service string) string {
 	var rules []string
 	for prefix, to := range map[string]string{"/": service, "/talk": "talk", "/long": "files", "/endless": "files", "/test.Talker": "say"} {
-		rules = append(rules, fmt.Sprintf("    - {matches: [{path: {type: PathPrefix, value: %s}}], default: {backendRefs: [{kind: MeshService, name: %s}]}}\n", prefix, to))
+		rules = append(rules, fmt.Sprintf("    - {matches: [{path: {type: PathPrefix, value: %s}}], "+
+			"default: {backendRefs: [{kind: MeshService, name: %s}]}}\n", prefix, to))
 	}
-	return "---\nkind: MeshHTTPRoute\nname: shop\nspec:\n  to:\n  - targetRef: {kind: MeshService, name: shop}\n    rules:\n" + strings.Join(rules, "")
+	return "---\n" +
+		"kind: MeshHTTPRoute\n" +
+		"name: shop\n" +
+		"spec:\n" +
+		"  to:\n" +
+		"  - targetRef: {kind: MeshService, name: shop}\n" +
+		"    rules:\n" + strings.Join(rules, "")
 }
 
 // dialer connects to the first of the nodes that listens, as a balancer does.
@@ -236,7 +243,8 @@ func (w *web) curlsThatGiveUp(m *member) {
 		var size, before int
 		for limit := 1; size == 0; limit *= 2 { // a busy machine needs more of it to begin
 			before = len(m.accesses())
-			r := w.curl(m, append(c.args, "-N", "-o", os.DevNull, "--max-time", fmt.Sprint(limit), "-w", "%{local_ip}:%{local_port} %{size_download}", c.url+"/endless")...)
+			r := w.curl(m, append(c.args, "-N", "-o", os.DevNull, "--max-time", fmt.Sprint(limit), "-w",
+				"%{local_ip}:%{local_port} %{size_download}", c.url+"/endless")...)
 			if _, err := fmt.Sscan(r.out, &from, &size); err != nil || r.code != 28 {
 				w.t.Fatalf("curl %v: exit code %d, %q\n%s", c.args, r.code, r.out, r.err)
 			}

@@ -229,7 +229,9 @@ func TestTenantsChangeWhileTheirClientsRun(t *testing.T) {
 		m.apply(w.resources("red", fmt.Sprintf("  maxFrame: %dMiB", 50+i)))
 		m.apply(w.certificate("green"))
 		m.apply(w.resources("blue", []string{"  unmappedBrokers: hide", "  maxInFlight: 500"}[i%2]))
-		m.apply(fmt.Sprintf("kind: PhysicalCluster\nname: big\nspec: {bootstrap: [%q], connect: {timeout: %ds}}\n", w.fake.ListenAddrs()[i%3], 5+i))
+		m.apply(fmt.Sprintf("kind: PhysicalCluster\n"+
+			"name: big\n"+
+			"spec: {bootstrap: [%q], connect: {timeout: %ds}}\n", w.fake.ListenAddrs()[i%3], 5+i))
 		adm := kadm.NewClient(w.client("extra"))
 		if _, err := adm.DeleteTopic(ctx, "orders"); err != nil {
 			t.Errorf("round %d: %v", i, err)
@@ -294,7 +296,10 @@ func TestANewBrokerIsReachedThroughEveryNodeAtOnce(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
 	w := newTenants(t, f)
-	f.members[0].apply(fmt.Sprintf("kind: PhysicalCluster\nname: big\nspec: {bootstrap: [%q], discovery: {interval: 1h}}\n---\n", w.fake.ListenAddrs()[0]) +
+	f.members[0].apply(fmt.Sprintf("kind: PhysicalCluster\n"+
+		"name: big\n"+
+		"spec: {bootstrap: [%q], discovery: {interval: 1h}}\n"+
+		"---\n", w.fake.ListenAddrs()[0]) +
 		w.certificate("red") + w.resources("red", ""))
 	greet := func(m *member, broker int32) error {
 		t.Helper()

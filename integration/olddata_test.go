@@ -71,9 +71,18 @@ func leaveFolder(t *testing.T, p pair, file string) {
 	f := &cluster{t: t}
 	m := f.add("old", freshNet()+"1")
 	m.launch("--init")
-	m.apply("kind: Service\nname: apps\nspec: {endpoints: [{address: \"127.0.0.1:1\"}]}\n---\nkind: Listener\nname: edge\nspec: {address: \":9100\", service: apps}\n")
+	m.apply("kind: Service\n" +
+		"name: apps\n" +
+		"spec: {endpoints: [{address: \"127.0.0.1:1\"}]}\n" +
+		"---\n" +
+		"kind: Listener\n" +
+		"name: edge\n" +
+		"spec: {address: \":9100\", service: apps}\n")
 	m.apply("kind: Service\nname: apps\nspec: {endpoints: [{address: \"127.0.0.1:2\"}]}\n")
-	m.apply(certificate("cert", p) + "---\nkind: Listener\nname: tls\nspec: {address: \":9443\", protocol: tls, service: apps, tls: {mode: terminate, certificateRefs: [cert]}}\n")
+	m.apply(certificate("cert", p) + "---\n" +
+		"kind: Listener\n" +
+		"name: tls\n" +
+		"spec: {address: \":9443\", protocol: tls, service: apps, tls: {mode: terminate, certificateRefs: [cert]}}\n")
 	m.must("token", "create", "--name", "an-old-one", "--role", "reader", "--ttl", "8000h")
 	m.stop()
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {

@@ -185,7 +185,10 @@ func TestSlowLinksBreakNoConnection(t *testing.T) {
 		}
 		change := serviceOnAll(fmt.Sprint("slow", i), fmt.Sprint(9200+i), backend)
 		for j := range 100 {
-			change += fmt.Sprintf("---\nkind: Service\nname: n%d-%d\nspec: {endpoints: [{address: %q, tags: {noise: %x}}]}\n", i, j, backend, noise[j*30:j*30+30])
+			change += fmt.Sprintf("---\n"+
+				"kind: Service\n"+
+				"name: n%d-%d\n"+
+				"spec: {endpoints: [{address: %q, tags: {noise: %x}}]}\n", i, j, backend, noise[j*30:j*30+30])
 		}
 		waitFor(t, "a change over slow links", func() bool {
 			return f.members[0].pipe(change, "apply", "-f", "-", "--wait", "none", "--timeout", "20s").code == 0

@@ -284,7 +284,13 @@ func (m *member) sock() string { return "unix:" + filepath.Join(m.dir, "penstock
 
 // serviceOnAll is a listener on every node, at that port, with one service behind.
 func serviceOnAll(name, port, backend string) string {
-	return fmt.Sprintf("kind: Listener\nname: %s\nspec: {address: %q, service: %s}\n---\nkind: Service\nname: %s\nspec: {endpoints: [{address: %q}]}\n",
+	return fmt.Sprintf("kind: Listener\n"+
+		"name: %s\n"+
+		"spec: {address: %q, service: %s}\n"+
+		"---\n"+
+		"kind: Service\n"+
+		"name: %s\n"+
+		"spec: {endpoints: [{address: %q}]}\n",
 		name, ":"+port, name, name, backend)
 }
 

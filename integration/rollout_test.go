@@ -167,7 +167,8 @@ func TestARolloutSurvivesItsLeader(t *testing.T) {
 		follower = f.up()[1]
 	}
 	const inFirst, inSecond = 15 * time.Second, 8 * time.Second
-	out := follower.apply(canaryOf(named(t, "v1"), named(t, "v2"), "{window: 1s}", fmt.Sprintf("[{weight: 20, for: %v}, {weight: 60, for: %v}, {weight: 100}]", inFirst, inSecond)))
+	out := follower.apply(canaryOf(named(t, "v1"), named(t, "v2"), "{window: 1s}", fmt.Sprintf(
+		"[{weight: 20, for: %v}, {weight: 60, for: %v}, {weight: 100}]", inFirst, inSecond)))
 	if !strings.Contains(out, "MeshTCPRoute/canary created") {
 		t.Errorf("apply says %q", out)
 	}
@@ -190,7 +191,8 @@ func TestARolloutSurvivesItsLeader(t *testing.T) {
 	})
 	follower.waitRollout("running", 2)
 	for _, m := range f.up() {
-		if out := m.must("rollout", "pause", "canary"); m == f.up()[0] && !strings.Contains(out, "paused at step 2 of 3, apps {version=v2} gets 60 %") {
+		if out := m.must("rollout", "pause", "canary"); m == f.up()[0] && !strings.Contains(out,
+			"paused at step 2 of 3, apps {version=v2} gets 60 %") {
 			t.Errorf("pause says %q", out)
 		}
 		f.wantShares(60)

@@ -18,7 +18,11 @@ import (
 // tlsService ends TLS on every node, at that port.
 func tlsService(p pair, name, port, backend string) string {
 	return certificate("cert", p) + service("svc", []string{backend}) +
-		fmt.Sprintf("---\nkind: Listener\nname: tls\nspec: {address: \":%s\", protocol: tls, tls: {mode: terminate, certificateRefs: [cert]}, hosts: [{names: [%s], service: svc}]}\n", port, name)
+		fmt.Sprintf("---\n"+
+			"kind: Listener\n"+
+			"name: tls\n"+
+			"spec: {address: \":%s\", protocol: tls, tls: {mode: terminate, certificateRefs: [cert]}, hosts: [{names: [%s], "+
+			"service: svc}]}\n", port, name)
 }
 
 // Private keys are nowhere on the disk of any node in the clear, nor in what

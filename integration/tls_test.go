@@ -168,7 +168,8 @@ func TestSessionsAreResumed(t *testing.T) {
 		return listener("edge", "protocol: tls", "tls: {mode: terminate, certificateRefs: [a]"+more+"}", "service: one")
 	}
 	n := startNode(t, certificate("a", ca.issue("a.example.com"))+service("one", []string{named(t, "endpoint-1")})+edge("")+
-		listener("strict", "protocol: tls", fmt.Sprintf("tls: {mode: terminate, certificateRefs: [a], clientAuth: {mode: request, ca: %q}}", ca.file), "service: one"))
+		listener("strict", "protocol: tls", fmt.Sprintf("tls: {mode: terminate, certificateRefs: [a], "+
+			"clientAuth: {mode: request, ca: %q}}", ca.file), "service: one"))
 	session := filepath.Join(t.TempDir(), "session")
 	connect := func(listener, version, flag string) string {
 		t.Helper()

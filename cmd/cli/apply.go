@@ -117,8 +117,10 @@ func applyCommand(t *target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply -f FILES",
 		Short: "Create or change resources: all of them, or none",
-		Long: "Returns when the nodes that --wait names act on the change. A resource that says its version, as get prints it, is refused where someone changed it since.\n" +
-			"A change has an ID: when the connection breaks, apply asks again within --timeout, and the change is made once. What it could not learn by then it calls unknown, with code 3; to apply the same files again is safe.",
+		Long: "Returns when the nodes that --wait names act on the change. A resource that says its version, as get prints it, " +
+			"is refused where someone changed it since.\n" +
+			"A change has an ID: when the connection breaks, apply asks again within --timeout, and the change is made once. " +
+			"What it could not learn by then it calls unknown, with code 3; to apply the same files again is safe.",
 		Example: "  penstock apply -f penstock.yaml\n  generate | penstock apply -f - --prune -l app=shop",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -161,8 +163,10 @@ func diffCommand(t *target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff -f FILES",
 		Short: "Show what apply would change; secrets stay hidden",
-		Long:  "Below the differences stands what they do to traffic, a line each: which part of the new connections goes elsewhere, and how many that are established stay. Those are counted over all nodes that answer within two seconds; where one does not, a last line names it. penstock simulate -o json has the same lines, with the nodes.",
-		Args:  noArgs,
+		Long: "Below the differences stands what they do to traffic, a line each: which part of the new connections goes " +
+			"elsewhere, and how many that are established stay. Those are counted over all nodes that answer within two seconds; " +
+			"where one does not, a last line names it. penstock simulate -o json has the same lines, with the nodes.",
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, req, err := a.request(cmd)
 			if err != nil {

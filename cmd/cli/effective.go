@@ -20,7 +20,8 @@ import (
 type effectiveFlags struct{ on, all bool }
 
 func (e *effectiveFlags) flags(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&e.on, "effective", false, "of routes: for each destination, or the one that NAME is, which of them decides for which source, and why the others do not")
+	cmd.Flags().BoolVar(&e.on, "effective", false, "of routes: for each destination, or the one that NAME is, "+
+		"which of them decides for which source, and why the others do not")
 	cmd.Flags().BoolVar(&e.all, "all", false, "with --effective: also the services that no route is for")
 }
 

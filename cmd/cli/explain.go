@@ -18,9 +18,11 @@ func explainCommand(t *target) *cobra.Command {
 		Use:   "explain --listener L",
 		Short: "Show the decision for a connection, step by step",
 		Long: "Walks the very steps that a connection takes (listener, destination, policy, weights, endpoints) and says what each one saw.\n" +
-			"Without --sni the hello has no server name. With --path the decision is about one request of HTTP: its rule, match, backend and endpoint, or the answer.",
-		Example: "  penstock explain --listener edge --sni api.example.com\n  penstock explain --listener web --method GET --path /cart?page=2 --header x-beta=yes",
-		Args:    noArgs,
+			"Without --sni the hello has no server name. With --path the decision is about one request of HTTP: its rule, match, " +
+			"backend and endpoint, or the answer.",
+		Example: "  penstock explain --listener edge --sni api.example.com\n" +
+			"  penstock explain --listener web --method GET --path /cart?page=2 --header x-beta=yes",
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if req.Listener == "" {
 				return usagef("explain needs --listener; `penstock get listeners` lists them")

@@ -32,10 +32,17 @@ func getCommand(t *target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get KIND [NAME]",
 		Short: "Show resources; secrets stay hidden",
-		Long: "What is shown has every change that was answered before. A node that has no leader cannot know that: there, --stale shows what it has.\n" +
-			"With --watch, what is there comes first and each change when it acts on the node asked, until Ctrl-C; with -o json as one object a line, {\"index\", \"put\"} or {\"index\", \"deleted\"}.\n" +
-			"With --effective, `get routes` shows what the routes come to: for each destination and source the one that decides, its shares, what it skips and why, and the routes that do not decide and why; -o wide lists all of those.",
-		Example:           "  penstock get services\n  penstock get routes --effective\n  penstock get listener edge -o yaml\n  penstock get meshtcproutes -o yaml --as kuma\n  penstock get services -l app=shop --watch",
+		Long: "What is shown has every change that was answered before. A node that has no leader cannot know that: there, " +
+			"--stale shows what it has.\n" +
+			"With --watch, what is there comes first and each change when it acts on the node asked, until Ctrl-C; " +
+			"with -o json as one object a line, {\"index\", \"put\"} or {\"index\", \"deleted\"}.\n" +
+			"With --effective, `get routes` shows what the routes come to: for each destination and source the one that decides, " +
+			"its shares, what it skips and why, and the routes that do not decide and why; -o wide lists all of those.",
+		Example: "  penstock get services\n" +
+			"  penstock get routes --effective\n" +
+			"  penstock get listener edge -o yaml\n" +
+			"  penstock get meshtcproutes -o yaml --as kuma\n" +
+			"  penstock get services -l app=shop --watch",
 		Args:              argRange(1, 2, "KIND [NAME]"),
 		ValidArgsFunction: completeResource(t),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -17,7 +17,9 @@ func leaveCommand(t *target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "leave [NODE]",
 		Short: "Drain a node, take it out of the cluster and end its process",
-		Long: "The node is the one asked, or the one named. The command says how far it is and ends when the node has left; Ctrl-C ends the command, not the leaving. A node that finds out only after its drain that it cannot leave, because another voter has just died, serves on, and the command says why.\n" +
+		Long: "The node is the one asked, or the one named. The command says how far it is and ends when the node has left; " +
+			"Ctrl-C ends the command, not the leaving. A node that finds out only after its drain that it cannot leave, " +
+			"because another voter has just died, serves on, and the command says why.\n" +
 			"A node that left does not come back by itself: it joins anew, with a token and an empty data folder. For a restart, SIGTERM is enough.",
 		Example:           "  penstock leave n3",
 		Args:              argRange(0, 1, "[NODE]"),

@@ -22,8 +22,10 @@ func rolloutCommand(t *target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rollout",
 		Short: "Watch and steer what moves the weight of routes over time",
-		Long: "A MeshTCPRoute whose spec.rollout has steps begins with the first one when it is applied; the leader takes the next ones. What rollout list and status show is asked of all nodes.\n" +
-			"`penstock history rollout ROUTE` tells what became of one, when, by whom and why; `penstock get rollouts --watch` shows each step as it comes.",
+		Long: "A MeshTCPRoute whose spec.rollout has steps begins with the first one when it is applied; " +
+			"the leader takes the next ones. What rollout list and status show is asked of all nodes.\n" +
+			"`penstock history rollout ROUTE` tells what became of one, when, by whom and why; " +
+			"`penstock get rollouts --watch` shows each step as it comes.",
 	}
 	return family(cmd, rolloutListCommand(t), rolloutStatusCommand(t),
 		rolloutDoCommand(t, rollout.Pause, "Keep a rollout at the weight that it has, until it is resumed",
@@ -31,7 +33,8 @@ func rolloutCommand(t *target) *cobra.Command {
 		rolloutDoCommand(t, rollout.Resume, "Let a paused rollout go on",
 			"What was over of its step's time before the pause counts."),
 		rolloutDoCommand(t, rollout.Rollback, "Give the new backend nothing any more",
-			"Established connections stay where they are. What was rolled back or aborted stays so until it is restarted, or the route has another rollout.", "abort"),
+			"Established connections stay where they are. What was rolled back or aborted stays so until it is restarted, "+
+				"or the route has another rollout.", "abort"),
 		rolloutDoCommand(t, rollout.Restart, "Begin a rollout anew, at its first step",
 			"Failures before that are not held against it."),
 	)
@@ -90,7 +93,8 @@ func rolloutStatusCommand(t *target) *cobra.Command {
 		Use:   "status ROUTE",
 		Short: "Show how far a rollout has come, and what the nodes see of the new backend",
 		Long: "Counts are those within the window of abort, of all nodes that answer; the others are named.\n" +
-			"With --wait it is shown when it is over: the code is 0 where it is done, and 1 where it was aborted or rolled back. Nodes that do not answer for as long as --timeout end the wait.",
+			"With --wait it is shown when it is over: the code is 0 where it is done, and 1 where it was aborted or rolled back. " +
+			"Nodes that do not answer for as long as --timeout end the wait.",
 		Example:           "  penstock rollout status canary\n  penstock rollout status canary --wait",
 		Args:              argRange(1, 1, "ROUTE"),
 		ValidArgsFunction: completeRollout(t),

@@ -30,11 +30,19 @@ func simulateCommand(t *target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "simulate -f FILES",
 		Short: "Show where connections would go before a change and after it",
-		Long: "Connections are played against a copy of what is in force on the node asked, and against the same with the files applied. Nothing is changed: neither splits and balancers, which the copies continue where they are, nor connections there are.\n" +
-			"Without --listener and --to, whatever the files may lead elsewhere is played: each service that they touch, from each source that routes tell apart, and each name of a listener that would lead to another service. Where requests of HTTP are routed one by one, one for each rule is played as well; --path and its like play a certain one.\n" +
-			"All connections of a play stay open until it ends, so that balancers which go by connections see them; every endpoint takes what it gets. A host name that the node has not looked up yet has no endpoint.",
-		Example: "  penstock simulate -f canary.yaml --connections 10000\n  penstock simulate -f canary.yaml --listener edge --sni api.example.com --source service=web\n  penstock simulate -f shop.yaml --listener web --path /cart --header x-beta=yes",
-		Args:    noArgs,
+		Long: "Connections are played against a copy of what is in force on the node asked, " +
+			"and against the same with the files applied. Nothing is changed: neither splits and balancers, " +
+			"which the copies continue where they are, nor connections there are.\n" +
+			"Without --listener and --to, whatever the files may lead elsewhere is played: each service that they touch, " +
+			"from each source that routes tell apart, and each name of a listener that would lead to another service. " +
+			"Where requests of HTTP are routed one by one, one for each rule is played as well; " +
+			"--path and its like play a certain one.\n" +
+			"All connections of a play stay open until it ends, so that balancers which go by connections see them; " +
+			"every endpoint takes what it gets. A host name that the node has not looked up yet has no endpoint.",
+		Example: "  penstock simulate -f canary.yaml --connections 10000\n" +
+			"  penstock simulate -f canary.yaml --listener edge --sni api.example.com --source service=web\n" +
+			"  penstock simulate -f shop.yaml --listener web --path /cart --header x-beta=yes",
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, req, err := s.read(cmd)
 			if err != nil {

@@ -31,8 +31,10 @@ func snapshotSaveCommand(t *target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "save FILE",
 		Short: "Save all resources to a file",
-		Long: "The file holds private keys in the clear, so that it serves another cluster too: keep it as you keep those. Nodes, tokens and the keys of the cluster are not in it.\n" +
-			"It is readable by its owner alone, is there only when it is whole, and is not written over without --force. --timeout is how long the node may be silent.\n" +
+		Long: "The file holds private keys in the clear, so that it serves another cluster too: keep it as you keep those. " +
+			"Nodes, tokens and the keys of the cluster are not in it.\n" +
+			"It is readable by its owner alone, is there only when it is whole, and is not written over without --force. " +
+			"--timeout is how long the node may be silent.\n" +
 			"Where a majority of the voters is lost, --stale saves what the node asked has, to be restored into a new cluster.",
 		Example: "  penstock snapshot save penstock-$(date +%F).snap",
 		Args:    argRange(1, 1, "FILE"),
@@ -116,7 +118,8 @@ func snapshotRestoreCommand(t *target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restore FILE",
 		Short: "Replace all resources of the cluster by those of a snapshot",
-		Long: "Resources that the snapshot does not have are deleted, on all nodes at once; established connections go on. The node checks the whole file first and refuses one that is damaged or that it does not understand.\n" +
+		Long: "Resources that the snapshot does not have are deleted, on all nodes at once; established connections go on. " +
+			"The node checks the whole file first and refuses one that is damaged or that it does not understand.\n" +
 			"Asks before it begins, on a terminal; elsewhere it needs --yes.",
 		Example: "  penstock snapshot restore penstock.snap --yes",
 		Args:    argRange(1, 1, "FILE"),

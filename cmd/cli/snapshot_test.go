@@ -108,7 +108,8 @@ func TestARestoreSendsTheWholeFileInOrder(t *testing.T) {
 	}
 
 	k.parts, k.fail = nil, admin.Errorf(admin.Invalid, "a snapshot of format 9, this build knows 1")
-	penstock("snapshot", "restore", filepath.Join(dir, fmt.Sprint(2*uploadPart+5)), "--yes").want(t, 1, "", "a snapshot of format 9, this build knows 1")
+	penstock("snapshot", "restore", filepath.Join(dir, fmt.Sprint(2*uploadPart+5)), "--yes").want(t, 1, "",
+		"a snapshot of format 9, this build knows 1")
 	if len(k.parts) != 1 {
 		t.Errorf("%d parts were sent after a refusal", len(k.parts)-1)
 	}

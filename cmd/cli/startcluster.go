@@ -28,22 +28,26 @@ func (s *settings) clusterFlags(cmd *cobra.Command) {
 	f.IntVar(&n.Expect, "expect", 0, "wait for that many nodes and form one cluster of them; all have the same --token")
 	f.StringSliceVar(&n.Join, "join", nil, "cluster addresses of any other nodes, host:port,...")
 	// It shadows the flag of all commands, so that it is a setting like the others.
-	f.StringVar(&n.Token, "token", "", "what lets the node in: from token create, of the line that --init printed, or for --expect from token new; in PENSTOCK_TOKEN or the file no list of processes ever shows it")
+	f.StringVar(&n.Token, "token", "", "what lets the node in: from token create, of the line that --init printed, "+
+		"or for --expect from token new; in PENSTOCK_TOKEN or the file no list of processes ever shows it")
 	f.StringVar(&n.Gossip, "gossip", "127.0.0.1:7946", "address of gossip, TCP and UDP")
-	f.StringVar(&n.Advertise, "advertise", "", "host that other nodes reach this one at (default that of --cluster; needed where that is a wildcard)")
+	f.StringVar(&n.Advertise, "advertise", "", "host that other nodes reach this one at (default that of --cluster; "+
+		"needed where that is a wildcard)")
 	f.StringVar(&n.Zone, "zone", "", "where the node stands; voters are spread over zones (default its tag zone)")
 	f.IntVar(&n.Voters, "voters", 5, "at most that many nodes vote; the others serve all the same")
 	f.DurationVar(&n.DeadVoterAfter, "dead-voter-after", time.Minute, "a voter that is away for that long is replaced by another node")
 	f.DurationVar(&n.ForgetAfter, "forget-after", 72*time.Hour, "a node that does not vote and is away for that long is forgotten")
 	f.StringVar(&n.HTTPCert, "http-cert", "", "file with the certificate of --http, in PEM")
 	f.StringVar(&n.HTTPKey, "http-key", "", "file with its key, in PEM")
-	f.BoolVar(&n.HTTPInsecure, "http-insecure", false, "allow --http on an address that is not loopback without TLS; /v1 is not served there then")
+	f.BoolVar(&n.HTTPInsecure, "http-insecure", false, "allow --http on an address that is not loopback without TLS; "+
+		"/v1 is not served there then")
 	_ = cmd.MarkFlagFilename("http-cert", "pem", "crt")
 	_ = cmd.MarkFlagFilename("http-key", "pem", "key")
 }
 
 // newFolder names what a new node can be.
-const newFolder = "the folder is new: give --init (a new cluster), --join ADDR --token T (into one), --expect N --join ADDR,... --token T (N nodes form one), or --dev"
+const newFolder = "the folder is new: give --init (a new cluster), --join ADDR --token T (into one), " +
+	"--expect N --join ADDR,... --token T (N nodes form one), or --dev"
 
 // checkCluster says what does not go together.
 func (s *settings) checkCluster(cmd *cobra.Command) error {

@@ -107,7 +107,8 @@ func steady[T any](paths []string, read func() (T, error)) (out T, err error) {
 		before = after
 	}
 	var none T
-	return none, errors.New(strings.Join(paths, ", ") + ": changed while it was read, again and again; write files elsewhere and rename them into place")
+	return none, errors.New(strings.Join(paths, ", ") + ": changed while it was read, again and again; " +
+		"write files elsewhere and rename them into place")
 }
 
 // marks tell whether files were replaced or written to.

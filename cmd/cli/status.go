@@ -48,7 +48,8 @@ func statusCommand(t *target) *cobra.Command {
 		Use:   "status",
 		Short: "Show nodes, listeners, services and their health",
 		Long: "Where the node asked has no leader it says so first, shows what it knows, and the code is 0 all the same: it serves traffic.\n" +
-			"Listeners are those of the node asked, and those that failed on another; services are as the node asked sees them. LAG is how many changes a node does not act on yet." +
+			"Listeners are those of the node asked, and those that failed on another; services are as the node asked sees them. " +
+			"LAG is how many changes a node does not act on yet." +
 			" Lines with WARNING, at the end, say what any node is about to run out of.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

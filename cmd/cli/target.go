@@ -50,7 +50,8 @@ func (t *target) dial(ctx context.Context) (*admin.Client, error) {
 	case strings.HasPrefix(addr, "unix:"):
 		return admin.Dial(ctx, addr)
 	case text == "" && !onThisMachine(addr):
-		return nil, usagef("--addr %s: a node on another machine wants a token: --token or PENSTOCK_TOKEN; without one, anybody there could read what is sent", addr)
+		return nil, usagef("--addr %s: a node on another machine wants a token: --token or PENSTOCK_TOKEN; without one, "+
+			"anybody there could read what is sent", addr)
 	case text == "":
 		return admin.Dial(ctx, addr)
 	}
@@ -59,7 +60,8 @@ func (t *target) dial(ctx context.Context) (*admin.Client, error) {
 	case err != nil:
 		return nil, usagef("--token or PENSTOCK_TOKEN: %v", err)
 	case token.Kind == trust.Join:
-		return nil, usagef("--token or PENSTOCK_TOKEN: this one lets a node join, and a command nowhere; `penstock token create --role reader` makes another kind")
+		return nil, usagef("--token or PENSTOCK_TOKEN: this one lets a node join, and a command nowhere; " +
+			"`penstock token create --role reader` makes another kind")
 	case token.Kind == trust.Expect:
 		return nil, usagef("--token or PENSTOCK_TOKEN: this one is for `penstock start --expect`, and lets a command nowhere")
 	}
@@ -161,7 +163,8 @@ func (e *outcomeUnknown) Error() string {
 	if errors.Is(e.cause, context.DeadlineExceeded) {
 		why = "no answer came in time"
 	}
-	return fmt.Sprintf("outcome unknown: the change may have been made, or may still be: %s; `penstock history` tells what became of a resource", why)
+	return fmt.Sprintf("outcome unknown: the change may have been made, or may still be: %s; "+
+		"`penstock history` tells what became of a resource", why)
 }
 
 func (e *outcomeUnknown) Unwrap() error { return e.cause }

@@ -20,7 +20,8 @@ func topCommand(t *target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Watch live connections and rates of the cluster, or of one node",
-		Long: "All nodes are asked through the one that --addr names, and their numbers are summed; a line for each node has its part, or says why it did not answer and is not in the sums.\n" +
+		Long: "All nodes are asked through the one that --addr names, and their numbers are summed; " +
+			"a line for each node has its part, or says why it did not answer and is not in the sums.\n" +
 			"On a terminal the screen is redrawn at each sample, until Ctrl-C. Otherwise, or with --once, lines are printed.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

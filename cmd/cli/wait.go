@@ -28,7 +28,8 @@ type waiting struct {
 }
 
 func (w *waiting) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&w.nodes, "wait", waitAll, "how many nodes must act on the change: all that are up, a number, or none but the one asked; where it is given and not reached, the code is 1")
+	cmd.Flags().StringVar(&w.nodes, "wait", waitAll, "how many nodes must act on the change: all that are up, a number, "+
+		"or none but the one asked; where it is given and not reached, the code is 1")
 	cmd.Flags().DurationVar(&w.limit, "wait-timeout", 10*time.Second, "how long to wait for them")
 	_ = cmd.RegisterFlagCompletionFunc("wait", cobra.FixedCompletions([]string{waitAll, waitNone}, cobra.ShellCompDirectiveNoFileComp))
 }

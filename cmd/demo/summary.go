@@ -9,12 +9,14 @@ func (v *view) summary() {
 	s, t := v.traffic.seen(), v.story.told()
 	say := func(format string, args ...any) { fmt.Fprintf(v.out, format+"\n", args...) }
 	say("")
-	say("%d connections opened, %d answered (shop v1 %d, shop v2 %d, secure %d, flaky a %d, flaky b %d), %d died with the killed node that carried them",
+	say("%d connections opened, %d answered (shop v1 %d, shop v2 %d, secure %d, flaky a %d, flaky b %d), "+
+		"%d died with the killed node that carried them",
 		s.opened, s.answered, s.answers["shop v1"], s.answers["shop v2"], s.answers["secure"], s.answers["flaky a"], s.answers["flaky b"], s.spared)
 	say("%d long-lived connections, %d exchanges on them, %d died with the killed node that carried them, %d broken otherwise", longLived, s.pings, s.killed, s.broken)
 	say("kills: %d, returns: %d, moves of the lead: %d (at most %s after the kill); killed nodes carried %d connections, of which %d broke",
 		t.kills, t.returns, t.moves, seconds(t.leading), v.cluster.balancer.died(), s.spared+s.killed)
-	say("%d changes, %d of them asked for more than once, the slowest took %s; nodes passed over an endpoint %d times and took it back %d times", t.changes, t.again, seconds(t.slowest), v.passed, v.back)
+	say("%d changes, %d of them asked for more than once, the slowest took %s; nodes passed over an endpoint %d times and "+
+		"took it back %d times", t.changes, t.again, seconds(t.slowest), v.passed, v.back)
 	say("%s; tenants added and removed: %d", v.kafka.line(), t.tenants)
 	for i, n := range v.cluster.nodes {
 		c := v.cluster.balancer.counts(i)

@@ -245,7 +245,8 @@ func (v *view) line() {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	fmt.Fprintf(v.out, "%5.1fs%s  new/s %.0f  in %s/s  out %s/s  shop v1:v2 = %d:%d of the last %d  answered %d of %d, %d died with their node  long-lived %d, broken %d\n",
+	fmt.Fprintf(v.out, "%5.1fs%s  new/s %.0f  in %s/s  out %s/s  shop v1:v2 = %d:%d of the last %d  answered %d of %d, "+
+		"%d died with their node  long-lived %d, broken %d\n",
 		time.Since(v.began).Seconds(), nodes.String(), all.NewRate, size(all.InRate), size(all.OutRate),
 		seen.v1, seen.v2, seen.v1+seen.v2, seen.answered, seen.opened, seen.spared+seen.killed, seen.long, seen.broken)
 	fmt.Fprintf(v.out, "        %s\n", v.kafka.line())

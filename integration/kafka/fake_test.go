@@ -26,7 +26,8 @@ func TestEquivalenceOnFakeBrokers(t *testing.T) {
 	fake := fakeCluster(t, 3)
 	at := fmt.Sprintf("127.%d.252.1", 20+os.Getpid()%200)
 	startPenstock(t, fmt.Sprintf("kind: PhysicalCluster\nname: big\nspec: {bootstrap: [%s]}\n---\nkind: VirtualCluster\nname: v\nspec:\n"+
-		"  physicalClusterRef: big\n  brokers: {discover: {address: %s, bootstrapPort: 9092, brokerPorts: 9093-9099}}\n", quoted(fake.bootstrap), at))
+		"  physicalClusterRef: big\n"+
+		"  brokers: {discover: {address: %s, bootstrapPort: 9092, brokerPorts: 9093-9099}}\n", quoted(fake.bootstrap), at))
 	proxied := target{name: "Penstock", bootstrap: []string{at + ":9092"}}
 	waitAnswers(t, proxied)
 	compare(t, slices.DeleteFunc(producePrograms(), func(p program) bool {

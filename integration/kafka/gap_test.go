@@ -122,9 +122,17 @@ func (w *gapWorld) virtual(brokers ...int) string {
 	var physical, list []string
 	for _, i := range brokers {
 		physical = append(physical, fmt.Sprintf("{name: p%d, address: %q}", i, w.fake.ListenAddrs()[i]))
-		list = append(list, fmt.Sprintf("{name: v%[1]d, endpointRef: kafka, sniMatchAddress: broker-%[1]d.%[2]s, physicalBrokerRef: p%[1]d}", i, domain))
+		list = append(list, fmt.Sprintf("{name: v%[1]d, endpointRef: kafka, sniMatchAddress: broker-%[1]d.%[2]s, "+
+			"physicalBrokerRef: p%[1]d}", i, domain))
 	}
-	return fmt.Sprintf("kind: PhysicalCluster\nname: big\nspec: {brokers: [%s]}\n---\nkind: VirtualCluster\nname: v\nspec:\n  physicalClusterRef: big\n"+
+	return fmt.Sprintf("kind: PhysicalCluster\n"+
+		"name: big\n"+
+		"spec: {brokers: [%s]}\n"+
+		"---\n"+
+		"kind: VirtualCluster\n"+
+		"name: v\n"+
+		"spec:\n"+
+		"  physicalClusterRef: big\n"+
 		"  tls: {certificateRef: kafka}\n  drain: {window: 0s}\n  brokers: [%s]\n", strings.Join(physical, ", "), strings.Join(list, ", "))
 }
 

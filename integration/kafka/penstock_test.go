@@ -75,7 +75,10 @@ func startVirtual(t testing.TB, c *realkafka.Cluster) virtual {
 	must(t, err)
 	var text strings.Builder
 	fmt.Fprintf(&text, "kind: PhysicalCluster\nname: big\nspec: {bootstrap: [%s]}\n", quoted(c.Bootstrap(realkafka.Plain)))
-	fmt.Fprintf(&text, "---\nkind: PhysicalCluster\nname: big-tls\nspec: {bootstrap: [%s], tls: {ca: %q}}\n", quoted(c.Bootstrap(realkafka.TLS)), c.CA.File)
+	fmt.Fprintf(&text, "---\n"+
+		"kind: PhysicalCluster\n"+
+		"name: big-tls\n"+
+		"spec: {bootstrap: [%s], tls: {ca: %q}}\n", quoted(c.Bootstrap(realkafka.TLS)), c.CA.File)
 	fmt.Fprintf(&text, "---\nkind: Certificate\nname: kafka\nspec: {certFile: %q, keyFile: %q}\n", cert, key)
 	fmt.Fprintf(&text, "---\nkind: Listener\nname: kafka\nspec: {address: \"127.0.0.1:%d\", protocol: kafka, tls: {}}\n", secured[0])
 	fmt.Fprintf(&text, `---

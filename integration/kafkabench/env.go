@@ -94,7 +94,8 @@ func (e *env) start() error {
 	}{
 		{"haproxy", nil, e.haproxy(false)},
 		{"penstock", nil, e.penstock("", false)},
-		{"penstock, tenant", nil, e.penstock("  filters:\n  - {type: MultiTenant, config: {tenantKey: "+strings.TrimSuffix(tenantPrefix, "-")+"}}\n", false)},
+		{"penstock, tenant", nil, e.penstock("  filters:\n"+
+			"  - {type: MultiTenant, config: {tenantKey: "+strings.TrimSuffix(tenantPrefix, "-")+"}}\n", false)},
 		{"haproxy, TLS", client, e.haproxy(true)},
 		{"penstock, TLS", client, e.penstock("", true)},
 		{"penstock, tcp listener", nil, e.penstockTCP},

@@ -106,7 +106,8 @@ func soak(ctx context.Context, o *options, w *world, node *process.Process, admi
 	stop()
 	ch := <-changed
 	c := l.counts()
-	log.Printf("%d connections came and went, %d stayed throughout, %d exchanges; %d changes of the configuration, %d failed; the client has %d goroutines left",
+	log.Printf("%d connections came and went, %d stayed throughout, %d exchanges; %d changes of the configuration, "+
+		"%d failed; the client has %d goroutines left",
 		c.done, c.long, c.exchanges, ch.done, ch.failed, runtime.NumGoroutine())
 	return errors.Join(l.verdict(), ch.verdict(), growth(samples))
 }
