@@ -40,7 +40,7 @@ func demoCommand() *cobra.Command {
 			}
 			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 			defer stop()
-			context.AfterFunc(ctx, stop) // a second signal ends it at once
+			context.AfterFunc(ctx, stop) // a second signal kills the process
 			out := cmd.OutOrStdout()
 			return demo.Run(ctx, demo.Options{For: length, Screen: !noScreen && isTerminal(out), Out: out, Executable: executable})
 		},

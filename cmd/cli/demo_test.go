@@ -106,7 +106,9 @@ func TestDemoShowsWhyANodeFails(t *testing.T) {
 	}
 	out, err := demoCommand(t, dir, "--for", "1s").CombinedOutput()
 	// The three start side by side: any of them may be the first to fail.
-	if err == nil || !regexp.MustCompile(`node n[123]: exit status 1; the end of its log`).Match(out) || !strings.Contains(string(out), "own socket") {
+	if err == nil ||
+		!regexp.MustCompile(`node n[123]: exit status 1; the end of its log`).Match(out) ||
+		!strings.Contains(string(out), "own socket") {
 		t.Errorf("the demo ended with %v and said:\n%s", err, out)
 	}
 	nothingLeft(t, dir, nil)

@@ -59,7 +59,8 @@ func explainCommand(t *target) *cobra.Command {
 	return cmd
 }
 
-// requestFlags are those that describe a request; when says where they go.
+// requestFlags adds the flags that describe an HTTP request; when prefixes
+// their help texts.
 func requestFlags(cmd *cobra.Command, r *admin.HTTPRequest, when string) {
 	f := cmd.Flags()
 	f.StringVar(&r.Path, "path", "", when+"of a request of HTTP: its path, with a query where there is one (default /)")
@@ -68,7 +69,7 @@ func requestFlags(cmd *cobra.Command, r *admin.HTTPRequest, when string) {
 	f.StringToStringVar(&r.Headers, "header", nil, when+"of a request of HTTP: its headers, k=v,...")
 }
 
-// requestGiven tells whether a request is described.
+// requestGiven reports whether any of the flags of requestFlags is set.
 func requestGiven(cmd *cobra.Command) bool {
 	return slices.ContainsFunc([]string{"path", "method", "host", "header"}, cmd.Flags().Changed)
 }

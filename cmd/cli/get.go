@@ -16,7 +16,7 @@ import (
 	"penstock/routing/resource"
 )
 
-// getting is how get was called.
+// getting holds the flags of get.
 type getting struct {
 	output   string
 	as       string
@@ -82,12 +82,13 @@ func getCommand(t *target) *cobra.Command {
 	return cmd
 }
 
-// staleFlag adds --stale, for where there is no leader that knows better.
+// staleFlag adds --stale, which reads from the target node without asking a
+// leader.
 func staleFlag(cmd *cobra.Command, into *bool) {
 	cmd.Flags().BoolVar(into, "stale", false, "take what the node asked has, which may be old")
 }
 
-// restore decodes what a node sent.
+// restore decodes a resource that a node sent.
 func restore(d admin.Document) (resource.Object, error) {
 	o, err := resource.Restore(d.Data, kinds.All())
 	if err != nil {
@@ -130,7 +131,7 @@ func printResources(w io.Writer, r *admin.GetResult, output string, one bool) er
 	return nil
 }
 
-// columns are what a table tells of a kind.
+// columns are the table columns of a kind.
 type columns struct {
 	heading []string
 	row     func(resource.Object) []string
@@ -156,7 +157,7 @@ func labelsText(labels map[string]string) string {
 	return strings.Join(parts, ",")
 }
 
-// ownColumns are those that other kinds do not have.
+// ownColumns returns the columns specific to a kind.
 func ownColumns(kind string) columns {
 	switch kind {
 	case "Listener":
@@ -210,8 +211,8 @@ func routeRow(o resource.Object) []string {
 	return []string{sourceText(r.TargetRef), strings.Join(to, ", "), strings.Join(backends, ", ")}
 }
 
-// sourceText writes whose connections a route is for, as --effective does:
-// "Mesh", "MeshService web", "MeshSubset {zone=a}".
+// sourceText describes the sources that a route applies to, as --effective
+// does: "Mesh", "MeshService web", "MeshSubset {zone=a}".
 func sourceText(r *resource.TargetRef) string {
 	if r == nil {
 		return "Mesh"

@@ -51,7 +51,8 @@ func TestFoldersAsTheyAreMounted(t *testing.T) {
 		}
 	}
 	// What is not followed is not passed over: it would be deleted by a sync.
-	if _, err := load([]string{filepath.Join(dir, "bad")}, nil, kinds.All()); err == nil || !strings.Contains(err.Error(), "sub: is a link to a folder") {
+	if _, err := load([]string{filepath.Join(dir, "bad")}, nil, kinds.All()); err == nil ||
+		!strings.Contains(err.Error(), "sub: is a link to a folder") {
 		t.Errorf("a link to a folder: %v", err)
 	}
 }

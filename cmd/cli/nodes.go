@@ -15,7 +15,7 @@ func overFlag(cmd *cobra.Command, into *time.Duration) {
 	cmd.Flags().DurationVar(into, "over", 0, "window in which connections are closed (default the node's --drain-timeout)")
 }
 
-// given gives the value of --over, nil where it was left out.
+// given returns the value of --over, or nil if it is not set.
 func given(cmd *cobra.Command, over time.Duration) (*time.Duration, error) {
 	if !cmd.Flags().Changed("over") {
 		return nil, nil
@@ -64,7 +64,7 @@ func drainCommand(t *target) *cobra.Command {
 	return cmd
 }
 
-// find gives the member of that name or ID, nil where there is none.
+// find returns the member with that name or ID, or nil.
 func find(members admin.Members, node string) *admin.Member {
 	for i, m := range members {
 		if m.Name == node || m.ID == node {

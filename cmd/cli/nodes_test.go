@@ -28,7 +28,11 @@ func leaving(t *testing.T, asked *atomic.Int32) func(*admin.Server) {
 			}
 			return &m, nil
 		})
-		admin.HandleStream(s, admin.MethodTop, admin.RoleReader, func(_ context.Context, _ *admin.TopRequest, send func(*admin.TopSample) error) error {
+		admin.HandleStream(s, admin.MethodTop, admin.RoleReader, func(
+			_ context.Context,
+			_ *admin.TopRequest,
+			send func(*admin.TopSample) error,
+		) error {
 			return send(&admin.TopSample{Node: "n1"})
 		})
 	}

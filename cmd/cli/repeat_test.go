@@ -152,7 +152,9 @@ func TestWaitSaysWhoIsLate(t *testing.T) {
 		{[]string{"--wait", "3"}, 3, late, 1, text},
 		{[]string{"--wait", "4"}, 4, late, 1, "penstock: committed as index 12; 2 of 3 nodes act on it, 4 were asked for; n3: does not answer\n"},
 		{[]string{"--wait", "none"}, -1, late, 0, ""},
-		{nil, admin.WaitAll, admin.Reached{Nodes: 1, Late: many}, 0, "penstock: committed as index 12; 1 of 13 nodes act on it; " + strings.Repeat("n: is slow; ", 10) + "and 2 more\n"},
+		{nil, admin.WaitAll, admin.Reached{Nodes: 1, Late: many}, 0,
+			"penstock: committed as index 12; 1 of 13 nodes act on it; " +
+				strings.Repeat("n: is slow; ", 10) + "and 2 more\n"},
 	} {
 		reached = c.reached
 		r := penstock(append([]string{"delete", "service", "apps"}, c.args...)...)

@@ -12,7 +12,7 @@ import (
 	"penstock/routing"
 )
 
-// simulating is how simulate was called.
+// simulating holds the flags of simulate.
 type simulating struct {
 	paths       []string
 	output      string
@@ -149,7 +149,8 @@ func printSimulation(w io.Writer, r *admin.SimulateResult) {
 	}
 }
 
-// playedText says what was played: "connections to apps from MeshService web".
+// playedText describes the simulated connections: "connections to apps from
+// MeshService web".
 func playedText(p *routing.SimulatedMove) string {
 	parts := []string{"connections"}
 	if p.Request != "" {
@@ -173,8 +174,8 @@ func playedText(p *routing.SimulatedMove) string {
 	return strings.Join(parts, " ")
 }
 
-// traffic says what a change would do to traffic; nothing where the node is of
-// an older version, which cannot tell.
+// traffic describes the effect of a change on traffic; nil if the node runs an
+// older version, which cannot simulate.
 func traffic(cmd *cobra.Command, t *target, change *admin.ApplyRequest) ([]string, error) {
 	r, err := ask[admin.SimulateResult](cmd, t, admin.MethodSimulate, &admin.SimulateRequest{Documents: change.Documents, Prune: change.Prune})
 	var refusal *admin.Error
@@ -187,12 +188,13 @@ func traffic(cmd *cobra.Command, t *target, change *admin.ApplyRequest) ([]strin
 	return trafficLines(r), nil
 }
 
-// trafficLines are the words of a change, and whose connections they count
-// where a node is missing.
+// trafficLines returns the lines that describe a change, and names the nodes
+// whose connections are not counted.
 func trafficLines(r *admin.SimulateResult) []string {
 	c := r.Counted
 	if c == nil || len(c.Missing) == 0 {
 		return r.Words
 	}
-	return append(r.Words, fmt.Sprintf("connections are those of %d of %d nodes; no answer from %s", c.Nodes, c.Of, strings.Join(c.Missing, ", ")))
+	return append(r.Words, fmt.Sprintf("connections are those of %d of %d nodes; no answer from %s",
+		c.Nodes, c.Of, strings.Join(c.Missing, ", ")))
 }

@@ -21,7 +21,11 @@ type keeper struct {
 }
 
 func (k *keeper) methods(s *admin.Server) {
-	admin.HandleStream(s, admin.MethodSave, admin.RoleAdmin, func(_ context.Context, _ *admin.SaveRequest, send func(*admin.Chunk) error) error {
+	admin.HandleStream(s, admin.MethodSave, admin.RoleAdmin, func(
+		_ context.Context,
+		_ *admin.SaveRequest,
+		send func(*admin.Chunk) error,
+	) error {
 		for _, c := range k.chunks {
 			if err := send(&admin.Chunk{Data: c}); err != nil {
 				return err

@@ -24,7 +24,7 @@ type settings struct {
 	config    string
 	node      node.Config
 	resources []string
-	mode      string // of resources
+	mode      string // --resources-mode
 	budget    int
 	logFormat string
 	logLevel  string
@@ -49,7 +49,7 @@ func startCommand() *cobra.Command {
 			"  penstock start --data-dir /var/lib/penstock",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			signals := listen() // from here on no signal ends the process without a word
+			signals := listen() // no signal ends the process silently from here on
 			defer signals.stop()
 			if !cmd.Flags().Changed("config") {
 				s.config = os.Getenv("PENSTOCK_CONFIG")
@@ -102,7 +102,7 @@ func (s *settings) flags(cmd *cobra.Command) {
 // maxBudget bounds --memory-budget, in MiB.
 const maxBudget = 1 << 20
 
-// run starts the node and waits for its end.
+// run starts the node and waits until it ends.
 func (s *settings) run(cmd *cobra.Command, signals *signals) error {
 	log, err := s.logger(cmd)
 	if err != nil {
@@ -158,8 +158,8 @@ func (s *settings) run(cmd *cobra.Command, signals *signals) error {
 	return n.Stop(ctx)
 }
 
-// startNode starts a node. A signal gives up a start that takes its time, as
-// that of a node which looks for its cluster.
+// startNode starts a node. A signal cancels a start that takes long, such as
+// that of a node looking for its cluster.
 func startNode(cfg node.Config, signals <-chan os.Signal) (n *node.Node, interrupted bool, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	started := make(chan struct{})
@@ -180,11 +180,12 @@ func startNode(cfg node.Config, signals <-chan os.Signal) (n *node.Node, interru
 	return n, interrupted, err
 }
 
-// logger makes the process's log. It is net/http's too, which speaks to the
-// standard logger.
+// logger returns the process's log, and redirects the standard logger, which
+// net/http uses, to it.
 func (s *settings) logger(cmd *cobra.Command) (*slog.Logger, error) {
 	var level slog.Level
-	if err := level.UnmarshalText([]byte(s.logLevel)); err != nil || !slices.Contains([]string{"debug", "info", "warn", "error"}, strings.ToLower(s.logLevel)) {
+	if err := level.UnmarshalText([]byte(s.logLevel)); err != nil ||
+		!slices.Contains([]string{"debug", "info", "warn", "error"}, strings.ToLower(s.logLevel)) {
 		return nil, usagef("--log-level %s: want debug, info, warn or error", s.logLevel)
 	}
 	options := &slog.HandlerOptions{Level: level}

@@ -19,7 +19,8 @@ func TestTheStandardLoggerIsTheProcesss(t *testing.T) {
 	} {
 		var out, errs bytes.Buffer
 		// It ends before anything is started.
-		code := Run([]string{"start", "--dev", "--log-level", level, "--memory-budget", "0"}, Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
+		code := Run([]string{"start", "--dev", "--log-level", level, "--memory-budget", "0"},
+			Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
 		if code == 0 {
 			t.Fatal("it has started")
 		}

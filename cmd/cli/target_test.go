@@ -16,7 +16,8 @@ func TestNothingTravelsPlain(t *testing.T) {
 		}
 	}
 	t.Setenv("PENSTOCK_TOKEN", "")
-	if _, err := (&target{addr: "192.0.2.1:7947", timeout: 1}).dial(t.Context()); err == nil || !strings.Contains(err.Error(), "wants a token") {
+	if _, err := (&target{addr: "192.0.2.1:7947", timeout: 1}).dial(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "wants a token") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"penstock/node/trust"
 )
 
-// tokenRoles are those that a token can have.
+// tokenRoles are the roles that a token can have.
 var tokenRoles = []string{string(admin.RoleJoin), string(admin.RoleReader), string(admin.RoleOperator), string(admin.RoleAdmin)}
 
 func tokenCommand(t *target) *cobra.Command {

@@ -54,7 +54,10 @@ func TestStrangersDoNotReachTheTerminal(t *testing.T) {
 }
 
 func TestBytesForPeople(t *testing.T) {
-	for n, want := range map[float64]string{0: "0 B", 999: "999 B", 1000: "1.0 KB", 1.5e6: "1.5 MB", 2e9: "2.0 GB", 3e12: "3.0 TB", 4e15: "4000.0 TB"} {
+	for n, want := range map[float64]string{
+		0: "0 B", 999: "999 B", 1000: "1.0 KB",
+		1.5e6: "1.5 MB", 2e9: "2.0 GB", 3e12: "3.0 TB", 4e15: "4000.0 TB",
+	} {
 		if got := bytesText(n); got != want {
 			t.Errorf("%v is %q, want %q", n, got, want)
 		}
