@@ -8,8 +8,8 @@ import (
 	"penstock/routing/resource"
 )
 
-// What a route refers to is shown as it is called here: apps of the namespace
-// shop is shop.apps.
+// References are shown under their local names: apps of the namespace shop is
+// shop.apps.
 func TestRoutesShowWhatTheyReferTo(t *testing.T) {
 	origin := gateway.Origin{Namespace: "shop"}
 	parents := []gateway.ParentRef{{Name: "edge", SectionName: "tls"}, {Name: "edge", Namespace: "default"}}

@@ -9,7 +9,8 @@ import (
 	"penstock/node/admin"
 )
 
-// leaving answers as n1, of a cluster whose n2 has left when members was asked for the third time.
+// leaving returns a handler for n1 of a cluster that n2 has left by the third
+// members request.
 func leaving(t *testing.T, asked *atomic.Int32) func(*admin.Server) {
 	return func(s *admin.Server) {
 		admin.Handle(s, admin.MethodLeave, admin.RoleAdmin, func(_ context.Context, r *admin.LeaveRequest) (*admin.LeaveResult, error) {

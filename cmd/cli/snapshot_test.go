@@ -12,8 +12,8 @@ import (
 	"penstock/node/admin"
 )
 
-// keeper sends a snapshot in chunks, the last of which may fail, and takes
-// one that is sent.
+// keeper serves a snapshot in chunks, followed by the error fail, and records
+// uploads.
 type keeper struct {
 	chunks [][]byte
 	fail   error

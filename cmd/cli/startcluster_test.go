@@ -9,7 +9,7 @@ import (
 	"penstock/node"
 )
 
-// What --init prints is there to be pasted.
+// The lines of --init can be pasted unchanged.
 func TestJoinLinesArePastedAsTheyAre(t *testing.T) {
 	host, _ := os.Hostname()
 	if host = strings.TrimRight(host, "0123456789.-"); host == "" {

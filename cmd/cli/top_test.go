@@ -9,8 +9,8 @@ import (
 	"penstock/node/admin"
 )
 
-// TestTheScreenIsRedrawnInPlace: from its upper left corner, each line cleared
-// to its end, what is below cleared too, and never more than fits.
+// A redraw starts in the upper left corner, clears the end of each line and
+// everything below, and never exceeds the screen.
 func TestTheScreenIsRedrawnInPlace(t *testing.T) {
 	s := &admin.TopSample{Node: "n1", At: time.Unix(1700000000, 0), Connections: 3}
 	for i := range 50 {

@@ -15,8 +15,8 @@ func document(name, labels string, endpoints int) admin.Document {
 	return admin.Document{Kind: "Service", Name: name, Data: []byte(data)}
 }
 
-// changes are what a node says of services: what there is, a change, one
-// without the label, one deleted.
+// changes serves a watch of services: the initial state, a change, a resource
+// that loses its label, and a deletion.
 func changes(s *admin.Server) {
 	admin.HandleStream(s, admin.MethodWatch, admin.RoleReader, func(
 		ctx context.Context,
@@ -50,7 +50,7 @@ a            tcp        roundRobin   1           -
 b            deleted
 a            deleted
 `, "")
-	// What loses the label is gone for who chose by it, once.
+	// A resource that loses the label is reported as deleted, once.
 	penstock("get", "service", "-w", "-l", "app=shop", "-o", "json").want(t, 0,
 		`{"index":4,"put":{"kind":"Service","name":"a","labels":{"app":"shop"},`+
 			`"version":4,"spec":{"endpoints":[{"address":"127.0.0.1:1"}]}}}
