@@ -11,8 +11,8 @@ import (
 	"penstock/routing"
 )
 
-// Nobody to ask is exit code 3, wrong usage 2, each with one line that says
-// what to do.
+// An unreachable node is exit code 3 and wrong usage 2, each with one line that
+// says what to do.
 func TestCommandsThatCannotWork(t *testing.T) {
 	t.Parallel()
 	nowhere := closedPort(t)
@@ -38,13 +38,13 @@ func TestCommandsThatCannotWork(t *testing.T) {
 
 func wantFailure(t *testing.T, code int, args ...string) {
 	t.Helper()
-	r := commandOf(t, program(t), nil, "", args...) // of a process: its exit code is looked at
+	r := commandOf(t, program(t), nil, "", args...) // the exit code requires a process
 	if r.code != code || r.out != "" || strings.Count(r.err, "\n") != 1 || !strings.HasPrefix(r.err, "penstock: ") {
 		t.Errorf("penstock %s: exit code %d, want %d with one line\n%s%s", strings.Join(args, " "), r.code, code, r.out, r.err)
 	}
 }
 
-// Whatever is listening there: it must be a node.
+// Commands fail with a clear error if the server is not a node.
 func TestCommandsAgainstSomethingElse(t *testing.T) {
 	t.Parallel()
 	for name, addr := range map[string]string{
@@ -93,13 +93,13 @@ func TestCommandsAgainstANode(t *testing.T) {
 			t.Errorf("%v: exit code %d\n%s%s", args, r.code, r.out, r.err)
 		}
 	}
-	// The same address on TCP, without the socket.
+	// The same node over TCP instead of its socket.
 	if r := command(t, "", "status", "--addr", n.status().Nodes[0].Address); r.code != 0 || !strings.Contains(r.out, "plain") {
 		t.Errorf("over TCP: exit code %d\n%s%s", r.code, r.out, r.err)
 	}
 }
 
-// explain is the oracle: what it says of a connection is what happens to it.
+// The output of explain matches what happens to a connection.
 func TestExplainTellsWhatHappens(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "ca")
@@ -145,8 +145,8 @@ func TestExplainTellsWhatHappens(t *testing.T) {
 	}
 }
 
-// Two nodes cannot share a data folder, and a node whose own address is taken
-// does not start.
+// Two nodes cannot share a data folder, and a node does not start if its own
+// address is taken.
 func TestStartThatCannotWork(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, "")

@@ -13,9 +13,8 @@ import (
 	"penstock/node/admin"
 )
 
-// diff counts the connections of the whole cluster, whichever node is asked,
-// for services, virtual and physical clusters; and says so where a node is
-// missing.
+// diff counts the connections of the whole cluster through any node, for
+// services and for virtual and physical clusters, and reports missing nodes.
 func TestDiffCountsTheWholeCluster(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)

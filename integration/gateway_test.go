@@ -15,7 +15,7 @@ import (
 	"penstock/routing/gateway"
 )
 
-// edgeGateway is a Gateway as people have it, with a listener of each sort.
+// edgeGateway is a typical Gateway with a listener of each kind.
 const edgeGateway = `---
 apiVersion: gateway.networking.k8s.io/v1
 kind: Gateway
@@ -55,7 +55,7 @@ spec:
   rules: [{backendRefs: [{name: plain, port: 25}]}]
 `
 
-// appsRoute shares apps.example.com between two versions.
+// appsRoute splits apps.example.com between two versions.
 func appsRoute(one, two string, weightOne, weightTwo int) string {
 	return fmt.Sprintf(`---
 apiVersion: gateway.networking.k8s.io/v1alpha3
@@ -69,7 +69,7 @@ spec:
 `, one, weightOne, two, weightTwo)
 }
 
-// Files of the Gateway API are taken as they are, serve clients, and come back.
+// Gateway API files are accepted unchanged, serve clients, and can be exported.
 func TestGatewayAPIFilesServeClientsAndComeBack(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "endpoints")
@@ -98,7 +98,8 @@ func TestGatewayAPIFilesServeClientsAndComeBack(t *testing.T) {
 	}
 	n.wantEnd(stranger, "no_route")
 
-	// Weights move new connections; those that are there stay, and the socket.
+	// Weights affect new connections; established ones stay, and so does the
+	// listening socket.
 	held := dialTLS(t, ip+":9443", ca.client("apps.example.com"))
 	mustRead(t, held, "one\n")
 	socket := listening(t, ip, 9443)
@@ -109,7 +110,7 @@ func TestGatewayAPIFilesServeClientsAndComeBack(t *testing.T) {
 		t.Errorf("the socket was %s and is %s", socket, now)
 	}
 
-	// What is given back is what was taken.
+	// The export can be applied again without a change.
 	for _, kind := range []string{"gateways", "tlsroutes", "tcproutes"} {
 		text := n.must("get", kind, "-o", "yaml", "--as", "gateway")
 		if r := n.pipe(text, "apply", "-f", "-"); r.code != 0 || strings.Contains(r.out, "configured") || strings.Contains(r.out, "created") {
@@ -130,7 +131,7 @@ func TestGatewayAPIFilesServeClientsAndComeBack(t *testing.T) {
 		t.Errorf("get gateways:\n%s", table)
 	}
 
-	// Without its Gateway a route leads nowhere, and the port is closed.
+	// Without its Gateway a route has no effect, and the port is closed.
 	n.must("delete", "gateway", "edge")
 	waitFor(t, "the port of the Gateway that is gone to be closed", func() bool {
 		c, err := net.DialTimeout("tcp", ip+":9443", patience)
@@ -149,7 +150,7 @@ func TestGatewayAPIFilesServeClientsAndComeBack(t *testing.T) {
 	}
 }
 
-// listening is the inode of the socket that listens at a port.
+// listening returns the inode of the socket that listens on a port.
 func listening(t *testing.T, ip string, port int) string {
 	t.Helper()
 	text, err := os.ReadFile("/proc/net/tcp")
@@ -167,8 +168,8 @@ func listening(t *testing.T, ip string, port int) string {
 	return ""
 }
 
-// The conformance suite's test of weights, over real connections; and an
-// invalid backend has its share of them closed.
+// The weight test of the conformance suite, over real connections. An invalid
+// backend has its share of them closed.
 func TestGatewayAPIWeightsOverConnections(t *testing.T) {
 	t.Parallel()
 	ip := freshNet() + "1"
@@ -207,7 +208,7 @@ spec:
 	n.wantRefusedSome("edge/9100", "no_backend", 160)
 }
 
-// greeting is what the endpoint says first; "": the connection is closed.
+// greeting returns the endpoint's first line; "" if the connection is closed.
 func greeting(t *testing.T, address string) string {
 	t.Helper()
 	c, err := net.DialTimeout("tcp", address, patience)
@@ -224,7 +225,7 @@ func greeting(t *testing.T, address string) string {
 	return strings.TrimSpace(string(line[:k]))
 }
 
-// wantRefusedSome wants so many connections of a listener to have ended with a
+// wantRefusedSome waits until count connections of a listener have ended with
 // reason.
 func (n *node) wantRefusedSome(listener, reason string, count float64) {
 	n.t.Helper()
@@ -233,8 +234,8 @@ func (n *node) wantRefusedSome(listener, reason string, count float64) {
 	})
 }
 
-// A port that somebody else has makes a Gateway that is not programmed, and
-// says why; a Listener at the same address is refused.
+// A Gateway whose port is taken is not programmed, with the reason; a Listener
+// at the same address is refused.
 func TestAGatewayThatCannotListenSaysSo(t *testing.T) {
 	t.Parallel()
 	ip := freshNet() + "1"
@@ -270,8 +271,8 @@ spec: {gatewayClassName: x, listeners: [{name: tcp, port: %d, protocol: TCP}]}
 	waitFor(t, "the Gateway to listen", func() bool { return strings.Count(n.must("get", "gateways"), "True") == 3 })
 }
 
-// Three nodes serve a Gateway; what is changed at one acts at all, and no
-// connection notices.
+// Three nodes serve a Gateway; a change at one node is active on all, and no
+// connection breaks.
 func TestAGatewayOnThreeNodes(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)

@@ -15,8 +15,8 @@ import (
 	"penstock/node/admin"
 )
 
-// canaryOf is a listener on every node at port 9100, a service of two versions,
-// and a rollout from the one to the other.
+// canaryOf returns a listener on every node on port 9100, a service of two
+// versions, and a rollout from the first to the second.
 func canaryOf(v1, v2, abort, steps string) string {
 	return fmt.Sprintf(`kind: Listener
 name: front
@@ -42,7 +42,7 @@ spec:
 `, v1, v2, abort, steps)
 }
 
-// rollout is what a node says of the rollout.
+// rollout returns the rollout as a node reports it.
 func (m *member) rollout() admin.Rollout {
 	m.t.Helper()
 	var r admin.Rollout
@@ -62,22 +62,22 @@ func (m *member) waitRollout(phase string, step int) {
 	})
 }
 
-// greeted is a connection and the name that its endpoint said.
+// greeted is a connection and the name that its endpoint sent.
 type greeted struct {
 	net.Conn
 	*bufio.Reader
 	name string
 }
 
-// nobody is a connection that is closed.
+// nobody is a closed connection.
 type nobody struct{ net.Conn }
 
 func (nobody) Close() error { return nil }
 
 func (g *greeted) Read(p []byte) (int, error) { return g.Reader.Read(p) }
 
-// greet opens a connection through a node; name is "" where it is closed,
-// maybe before the test has noticed that it is there.
+// greet opens a connection through a node. name is "" if it is closed, perhaps
+// before connect has returned.
 func (m *member) greet() *greeted {
 	m.t.Helper()
 	c, err := net.DialTimeout("tcp", m.ip+":9100", patience)
@@ -95,7 +95,7 @@ func (m *member) greet() *greeted {
 	return g
 }
 
-// shares counts which versions so many new connections through a node come to.
+// shares opens n connections through a node and counts the versions reached.
 func (m *member) shares(n int) map[string]int {
 	m.t.Helper()
 	got := map[string]int{}
@@ -107,8 +107,8 @@ func (m *member) shares(n int) map[string]int {
 	return got
 }
 
-// wantShares wants exactly that many of a hundred new connections at v2, of
-// every node that runs.
+// wantShares checks that exactly v2 of 100 new connections through each running
+// node reach v2.
 func (f *cluster) wantShares(v2 int) {
 	f.t.Helper()
 	for _, m := range f.up() {
@@ -118,7 +118,7 @@ func (f *cluster) wantShares(v2 int) {
 	}
 }
 
-// hold keeps a few connections through every node, at either version.
+// hold keeps a few connections through every node, to either version.
 func (f *cluster) hold() (held []*greeted) {
 	f.t.Helper()
 	for _, m := range f.up() {
@@ -129,7 +129,7 @@ func (f *cluster) hold() (held []*greeted) {
 	return held
 }
 
-// mustGoOn wants connections to be where they were.
+// mustGoOn checks that connections still reach their endpoints.
 func mustGoOn(t *testing.T, held []*greeted, after string) {
 	t.Helper()
 	buf := make([]byte, 16)
@@ -140,8 +140,8 @@ func mustGoOn(t *testing.T, held []*greeted, after string) {
 	}
 }
 
-// course is what the history tells, the oldest first: step, phase and weight,
-// and when.
+// course returns the history of the rollout, oldest first: step, phase and
+// weight, and the times.
 func (m *member) course() (what []string, at []time.Time) {
 	m.t.Helper()
 	var all []admin.Revision
@@ -155,9 +155,9 @@ func (m *member) course() (what []string, at []time.Time) {
 	return what, at
 }
 
-// The leader is killed in the middle of a step, and the next one goes on: no
-// step is left out, none begins again, none is shorter than it is said to be.
-// It is paused and resumed from any node. Connections that are there stay.
+// If the leader is killed in the middle of a step, the next one continues: no
+// step is skipped, repeated or shortened. The rollout is paused and resumed
+// through any node. Established connections stay.
 func TestARolloutSurvivesItsLeader(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
@@ -177,14 +177,14 @@ func TestARolloutSurvivesItsLeader(t *testing.T) {
 	var held []*greeted
 	for _, g := range f.hold() {
 		if !strings.HasPrefix(g.RemoteAddr().String(), first.ip+":") {
-			held = append(held, g) // those through the leader go with it
+			held = append(held, g) // those through the leader break with it
 		}
 	}
 	first.kill()
 	waitFor(t, "another leader", func() bool { l := f.leader(); return l != nil && l != first })
 	waitFor(t, "the new leader to miss the old one", func() bool {
 		r := follower.rollout()
-		if r.Phase != "running" { // at which step, its course tells in the end
+		if r.Phase != "running" { // its course shows at which step
 			t.Fatalf("without its leader it is at %+v", r)
 		}
 		return len(r.Silent) == 1 && strings.HasPrefix(r.Silent[0], first.name+": ")
@@ -222,14 +222,15 @@ func TestARolloutSurvivesItsLeader(t *testing.T) {
 	if lasted := at[2].Sub(at[1]) + at[4].Sub(at[3]) + at[6].Sub(at[5]); lasted < inSecond {
 		t.Errorf("the second step lasted %v without its pauses, want %v at least", lasted, inSecond)
 	}
-	// Who was away learns where it is.
+	// A node that was away learns the current step.
 	first.launch()
 	first.waitRollout("done", 3)
 	f.wantShares(100)
 }
 
-// A new version that takes no connections loses its share on all nodes, by what
-// all of them see together; and what was rolled back keeps its connections.
+// If a new version refuses connections, it loses its share on all nodes, based
+// on the counts of all of them together; established connections stay after the
+// rollback.
 func TestARolloutOfARefusingBackendIsAborted(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 3)
@@ -237,7 +238,7 @@ func TestARolloutOfARefusingBackendIsAborted(t *testing.T) {
 	v1, v2 := named(t, "v1"), named(t, "v2")
 	m.apply(canaryOf(v1, closedPort(t), "{connections: 30, window: 1m}", "[{weight: 50, for: 1h}, {weight: 100}]"))
 	m.waitRollout("running", 1)
-	// No node sees as many as it takes: 20 of the 60 that fail.
+	// No node alone sees enough: 20 of the 60 failures.
 	for range 20 {
 		for _, m := range f.up() {
 			_ = m.shares(2)
@@ -261,7 +262,7 @@ func TestARolloutOfARefusingBackendIsAborted(t *testing.T) {
 	if out := m.run("rollout", "resume", "canary"); out.code != 1 || !strings.Contains(out.err, "restart begins it anew") {
 		t.Errorf("it is resumed: %d %s%s", out.code, out.out, out.err)
 	}
-	// Applied again it stays aborted; repaired and restarted it goes on.
+	// Applied again it stays aborted; repaired and restarted it continues.
 	m.apply(canaryOf(v1, v2, "{connections: 30, window: 1m}", "[{weight: 50, for: 1h}, {weight: 100}]"))
 	f.wantShares(0)
 	m.must("rollout", "restart", "canary")

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A node that waits for others answers its owner at once: for whom it waits,
-// and whom it has seen.
+// A node that waits for others answers its owner at once, with the nodes that
+// it waits for and has seen.
 func TestANodeThatFormsSaysForWhomItWaits(t *testing.T) {
 	t.Parallel()
 	token := strings.TrimSpace(command(t, "", "token", "new").out)
@@ -24,7 +24,7 @@ func TestANodeThatFormsSaysForWhomItWaits(t *testing.T) {
 		all[0].mustLive()
 		return strings.Contains(all[0].run("status", "--timeout", "5s").out, "ALONE: "+want+"\n")
 	})
-	// On a busy machine n2 may be silent for a while, which each says then.
+	// On a busy machine n2 may be silent for a while; both report that.
 	for _, m := range all[:2] {
 		waitFor(t, "members to list "+m.name+" as forming", func() bool {
 			r := all[0].run("members", "--timeout", "5s")
@@ -54,8 +54,8 @@ func TestANodeThatFormsSaysForWhomItWaits(t *testing.T) {
 	if r := all[0].run("token", "list"); !strings.Contains(r.out, " expect ") || strings.Contains(r.out, "init") {
 		t.Errorf("the token that all were given is listed as another: %s", r.out)
 	}
-	// Each log tells how the cluster began; on a busy machine it may take more
-	// than one attempt.
+	// Each log describes the formation; on a busy machine it may take more than
+	// one attempt.
 	logs := all[0].log() + all[1].log() + all[2].log()
 	for line, want := range map[string]int{
 		`"msg":"confirms which nodes begin the cluster"`: 2, // but for the one that asked them to
@@ -65,13 +65,13 @@ func TestANodeThatFormsSaysForWhomItWaits(t *testing.T) {
 			t.Errorf("%d lines with %s, want %d at least:\n%s", n, line, want, logs)
 		}
 	}
-	// By which token is in the audit log of those that were asked.
+	// The audit logs of the nodes asked name the token.
 	if n := strings.Count(logs, `"msg":"audit","who":"expect","role":"join","method":"charter"`); n < 2 {
 		t.Errorf("%d nodes confirmed the cluster by the token, as the logs have it:\n%s", n, logs)
 	}
 }
 
-// So does one that waits to be let in.
+// The same for a node that waits to be admitted.
 func TestANodeThatJoinsSaysWhoDoesNotLetItIn(t *testing.T) {
 	t.Parallel()
 	f := startCluster(t, 1)
