@@ -126,7 +126,9 @@ func TestChangesBreakNoConnection(t *testing.T) {
 		roundTrip(t, dial(t, n.addr("more")), "hello")
 	})
 	do("listeners are changed in place", func() {
-		n.apply(listener("plain", "service: plain", "limits: {connections: 100}") + pass("pass", "timeouts: {hello: 1s}") + end("end", `, minVersion: "1.3"`))
+		n.apply(listener("plain", "service: plain", "limits: {connections: 100}") +
+			pass("pass", "timeouts: {hello: 1s}") +
+			end("end", `, minVersion: "1.3"`))
 		for name, was := range map[string]string{"plain": plain, "pass": passing, "end": ending} {
 			if now := n.addr(name); now != was {
 				t.Errorf("%s went from %s to %s", name, was, now)
@@ -169,7 +171,10 @@ func TestChangesBreakNoConnection(t *testing.T) {
 	})
 	do("a service in use is not deleted", func() {
 		r := n.run("delete", "service", "plain")
-		if r.code != 1 || !strings.Contains(r.err, "Listener/plain") || !strings.Contains(r.err, "Listener/end") || !strings.Contains(r.err, "Listener/more") {
+		if r.code != 1 ||
+			!strings.Contains(r.err, "Listener/plain") ||
+			!strings.Contains(r.err, "Listener/end") ||
+			!strings.Contains(r.err, "Listener/more") {
 			t.Errorf("exit code %d: %s%s", r.code, r.out, r.err)
 		}
 		roundTrip(t, dial(t, plain), "still there")
@@ -324,7 +329,9 @@ func TestApplyIsAllOrNothing(t *testing.T) {
 		t.Errorf("apply says %q", out)
 	}
 	diff := n.pipe(service("new", []string{"127.0.0.1:3"}), "diff", "-f", "-")
-	if diff.code != 0 || !strings.Contains(diff.out, "-    - address: 127.0.0.1:2") || !strings.Contains(diff.out, "+    - address: 127.0.0.1:3") {
+	if diff.code != 0 ||
+		!strings.Contains(diff.out, "-    - address: 127.0.0.1:2") ||
+		!strings.Contains(diff.out, "+    - address: 127.0.0.1:3") {
 		t.Errorf("diff: exit code %d\n%s%s", diff.code, diff.out, diff.err)
 	}
 	if got := n.must("get", "service", "new", "-o", "yaml"); !strings.Contains(got, "127.0.0.1:2") {

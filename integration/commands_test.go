@@ -68,15 +68,18 @@ func TestCommandsAgainstANode(t *testing.T) {
 	roundTrip(t, c, "hello")
 
 	var members admin.Members
-	if err := json.Unmarshal([]byte(n.must("members", "-o", "json")), &members); err != nil || len(members) != 1 || members[0].Name != "n1" || members[0].Connections != 1 {
+	if err := json.Unmarshal([]byte(n.must("members", "-o", "json")), &members); err != nil ||
+		len(members) != 1 || members[0].Name != "n1" || members[0].Connections != 1 {
 		t.Errorf("members: %+v, %v", members, err)
 	}
 	var top admin.TopSample
-	if err := json.Unmarshal([]byte(n.must("top", "--once", "-o", "json", "--interval", "100ms")), &top); err != nil || len(top.Flows) != 1 || top.Flows[0].BytesIn != 5 || top.Flows[0].Connections != 1 {
+	if err := json.Unmarshal([]byte(n.must("top", "--once", "-o", "json", "--interval", "100ms")), &top); err != nil ||
+		len(top.Flows) != 1 || top.Flows[0].BytesIn != 5 || top.Flows[0].Connections != 1 {
 		t.Errorf("top: %+v, %v", top, err)
 	}
 	var explained routing.Explanation
-	if err := json.Unmarshal([]byte(n.must("explain", "--listener", "plain", "-o", "json")), &explained); err != nil || explained.Service != "echo" || explained.Endpoint == "" {
+	if err := json.Unmarshal([]byte(n.must("explain", "--listener", "plain", "-o", "json")), &explained); err != nil ||
+		explained.Service != "echo" || explained.Endpoint == "" {
 		t.Errorf("explain: %+v, %v", explained, err)
 	}
 	for _, path := range []string{"/v1/status", "/v1/listeners", "/v1/listener/plain", "/v1/services", "/v1/members"} {
@@ -87,7 +90,10 @@ func TestCommandsAgainstANode(t *testing.T) {
 	if code, _ := n.fetch("/v1/listener/nobody"); code != 404 {
 		t.Errorf("a listener that is not there is %d", code)
 	}
-	for _, args := range [][]string{{"get", "listener", "nobody"}, {"delete", "service", "nobody"}, {"get", "nonsense"}, {"explain", "--listener", "nobody"}} {
+	for _, args := range [][]string{
+		{"get", "listener", "nobody"}, {"delete", "service", "nobody"},
+		{"get", "nonsense"}, {"explain", "--listener", "nobody"},
+	} {
 		r := n.run(args...)
 		if r.code != 1 && args[0] != "explain" || strings.Count(r.err, "\n") > 1 {
 			t.Errorf("%v: exit code %d\n%s%s", args, r.code, r.out, r.err)
@@ -114,7 +120,8 @@ func TestExplainTellsWhatHappens(t *testing.T) {
 	addr := n.addr("edge")
 	for _, name := range []string{
 		"a.example.com", "A.Example.COM", "b.example.com", "x.y.example.com", "x.deep.example.com", "h2.example.com",
-		"deep.example.com", "example.com", "other.test", "empty.test", "127.0.0.1", "a.example.com.", "a..example.com", "*.example.com", "bad_name!.example.com",
+		"deep.example.com", "example.com", "other.test", "empty.test", "127.0.0.1", "a.example.com.",
+		"a..example.com", "*.example.com", "bad_name!.example.com",
 	} {
 		for _, alpn := range []string{"", "h2"} {
 			args := []string{"explain", "--listener", "edge", "--sni", name, "-o", "json"}

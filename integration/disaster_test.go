@@ -37,7 +37,8 @@ func TestANewClusterAfterMostVotersAreLost(t *testing.T) {
 
 	// 1. Save the state.
 	file := filepath.Join(left.dir, "last.snap")
-	if r := left.run("snapshot", "save", filepath.Join(left.dir, "never.snap"), "--timeout", "2s"); r.code == 0 || !strings.Contains(r.err, "--stale") {
+	if r := left.run("snapshot", "save", filepath.Join(left.dir, "never.snap"), "--timeout", "2s"); r.code == 0 ||
+		!strings.Contains(r.err, "--stale") {
 		t.Errorf("a snapshot without --stale: %+v", r)
 	}
 	left.must("snapshot", "save", file, "--stale")

@@ -124,7 +124,10 @@ func scrape(t *testing.T, whole func(text string) bool) {
 	n, err := penstocknode.Start(t.Context(), penstocknode.Config{
 		Init: true, DataDir: dir, Cluster: "127.0.0.1:0", Gossip: "127.0.0.1:0", HTTP: "127.0.0.1:0", Resources: objects,
 		AccessLog: penstocknode.AccessClosed, Version: "test",
-		ResourceFiles: &penstocknode.ResourceFiles{Paths: []string{"/r.yaml"}, Sync: true, Read: func() ([]resource.Object, error) { return objects, nil }},
+		ResourceFiles: &penstocknode.ResourceFiles{
+			Paths: []string{"/r.yaml"}, Sync: true,
+			Read: func() ([]resource.Object, error) { return objects, nil },
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +137,10 @@ func scrape(t *testing.T, whole func(text string) bool) {
 	defer n.Stop(ctx)
 	// This apply counts in metrics of requests.
 	var out strings.Builder
-	if code := cli.Run([]string{"apply", "-f", "-", "--addr", "unix:" + filepath.Join(dir, "penstock.sock")}, cli.Streams{In: strings.NewReader(text), Out: &out, Err: &out}); code != 0 {
+	if code := cli.Run(
+		[]string{"apply", "-f", "-", "--addr", "unix:" + filepath.Join(dir, "penstock.sock")},
+		cli.Streams{In: strings.NewReader(text), Out: &out, Err: &out},
+	); code != 0 {
 		t.Fatal(out.String())
 	}
 	exchangeOnce(t, strings.TrimPrefix(front, "unix:"))

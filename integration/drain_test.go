@@ -89,7 +89,8 @@ func TestDrainSpreadsTheEnd(t *testing.T) {
 
 func TestSecondSignalEndsAtOnce(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, service("echo", []string{serve(t, echo)})+listener("plain", "service: echo"), "--drain-wait", "10m", "--drain-timeout", "10m")
+	n := startNode(t, service("echo", []string{serve(t, echo)})+listener("plain", "service: echo"),
+		"--drain-wait", "10m", "--drain-timeout", "10m")
 	c := dial(t, n.addr("plain"))
 	roundTrip(t, c, "x")
 	n.signal(syscall.SIGTERM)

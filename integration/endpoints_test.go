@@ -111,7 +111,8 @@ func TestRetriesCoverConnectingAlone(t *testing.T) {
 	good := named(t, "good")
 	n := startNode(t, service("refusing", []string{closedPort(t), good})+listener("refusing", "service: refusing")+
 		service("hole", []string{blackHole(t), good}, "connect: {timeout: 200ms}")+listener("hole", "service: hole")+
-		service("cutting", []string{cutting, cutting[:len("127.0.0.")] + "2" + cutting[len("127.0.0.1"):]})+listener("cutting", "service: cutting"))
+		service("cutting", []string{cutting, cutting[:len("127.0.0.")] + "2" + cutting[len("127.0.0.1"):]})+
+		listener("cutting", "service: cutting"))
 	for _, name := range []string{"refusing", "hole"} {
 		most := 0
 		for range 4 {
@@ -204,7 +205,9 @@ func TestHealthChecks(t *testing.T) {
 	n := startNode(t, service("s", []string{at, good}, check)+listener("edge", "service: s")+
 		service("down", []string{at}, check)+listener("down", "service: down"))
 	waitFor(t, "the dead endpoint to be found", func() bool {
-		return n.endpoint("s", at).Health == "unhealthy" && n.endpoint("down", at).Health == "unhealthy" && n.endpoint("s", good).Health == "healthy"
+		return n.endpoint("s", at).Health == "unhealthy" &&
+			n.endpoint("down", at).Health == "unhealthy" &&
+			n.endpoint("s", good).Health == "healthy"
 	})
 	if e := n.endpoint("s", at); e.Error == "" {
 		t.Error("status does not say why the endpoint is unhealthy")

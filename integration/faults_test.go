@@ -217,7 +217,8 @@ func TestManyAdminClientsAtOnce(t *testing.T) {
 		all.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			r := command(t, serviceOnAll(fmt.Sprint("s", i), fmt.Sprint(10000+i), "127.0.0.1:1"), "apply", "-f", "-", "--addr", addr, "--token", token, "--timeout", "60s")
+			r := command(t, serviceOnAll(fmt.Sprint("s", i), fmt.Sprint(10000+i), "127.0.0.1:1"),
+				"apply", "-f", "-", "--addr", addr, "--token", token, "--timeout", "60s")
 			switch {
 			case r.code == 0:
 				done.Add(1)
@@ -287,7 +288,8 @@ func TestFullDiskStopsChangesAlone(t *testing.T) {
 
 	for i := range 20 {
 		waitFor(t, "a change that the other two decide", func() bool {
-			r := f.members[1].pipe(serviceOnAll(fmt.Sprint("more", i), fmt.Sprint(9200+i), "127.0.0.1:1"), "apply", "-f", "-", "--wait", "none", "--timeout", "10s")
+			r := f.members[1].pipe(serviceOnAll(fmt.Sprint("more", i), fmt.Sprint(9200+i), "127.0.0.1:1"),
+				"apply", "-f", "-", "--wait", "none", "--timeout", "10s")
 			return r.code == 0
 		})
 	}

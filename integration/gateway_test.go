@@ -121,7 +121,10 @@ func TestGatewayAPIFilesServeClientsAndComeBack(t *testing.T) {
 		}
 	}
 	text := n.must("get", "tlsroute", "apps", "-o", "yaml", "--as", "gateway")
-	for _, want := range []string{"apiVersion: gateway.networking.k8s.io/v1alpha3", "creationTimestamp: \"2026-01-31T12:00:00Z\"", "team: shop", "reason: Accepted", "generation: "} {
+	for _, want := range []string{
+		"apiVersion: gateway.networking.k8s.io/v1alpha3",
+		"creationTimestamp: \"2026-01-31T12:00:00Z\"", "team: shop", "reason: Accepted", "generation: ",
+	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("--as gateway has no %s:\n%s", want, text)
 		}
@@ -259,7 +262,8 @@ spec: {gatewayClassName: x, listeners: [{name: tcp, port: %d, protocol: TCP}]}
 		t.Errorf("addresses: %v, want the node's", got.Status.Addresses)
 	}
 	for _, c := range got.Status.Conditions {
-		if c.Type == "Programmed" && (c.Status != "False" || c.Reason != "AddressNotUsable" || !strings.Contains(c.Message, "address already in use")) {
+		if c.Type == "Programmed" &&
+			(c.Status != "False" || c.Reason != "AddressNotUsable" || !strings.Contains(c.Message, "address already in use")) {
 			t.Errorf("programmed: %+v", c)
 		}
 	}

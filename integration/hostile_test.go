@@ -113,7 +113,8 @@ func TestBadHellos(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "ca")
 	gate := newGate(t)
-	n := startNode(t, certificate("a", ca.issue("a.example.com"))+service("gate", []string{gate.addr()})+service("echo", []string{serve(t, echo)})+
+	n := startNode(t, certificate("a", ca.issue("a.example.com"))+
+		service("gate", []string{gate.addr()})+service("echo", []string{serve(t, echo)})+
 		listener("echo", "service: echo")+
 		// Both have a destination for every decidable name.
 		listener("pass", "protocol: tls", "hosts: [{names: [a.example.com], service: gate}]", "service: gate")+

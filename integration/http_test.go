@@ -122,7 +122,12 @@ func files(t *testing.T) string {
 // talker is a gRPC echo service.
 var talker = grpc.ServiceDesc{
 	ServiceName: "test.Talker", HandlerType: (*any)(nil),
-	Methods: []grpc.MethodDesc{{MethodName: "Say", Handler: func(_ any, _ context.Context, dec func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+	Methods: []grpc.MethodDesc{{MethodName: "Say", Handler: func(
+		_ any,
+		_ context.Context,
+		dec func(any) error,
+		_ grpc.UnaryServerInterceptor,
+	) (any, error) {
 		in := new(wrapperspb.StringValue)
 		return in, dec(in)
 	}}},
@@ -338,7 +343,10 @@ func (p *askers) ask(w *web, http2 bool) {
 	protocols.SetHTTP1(!http2)
 	protocols.SetUnencryptedHTTP2(http2)
 	dial := w.dialer("9100", 2, 0, 1)
-	transport := &http.Transport{Protocols: protocols, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }}
+	transport := &http.Transport{
+		Protocols:   protocols,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
+	}
 	client := &http.Client{Transport: transport, Timeout: patience}
 	p.run(fmt.Sprint("requests, http2 ", http2), func() error {
 		resp, err := client.Post("http://web.example.com/x", "text/plain", strings.NewReader("body"))

@@ -131,7 +131,9 @@ type stream struct {
 func (w *tenants) stream(ctx context.Context, wg *sync.WaitGroup, tenant string, partition int32) *stream {
 	s := new(stream)
 	producer := w.client(tenant, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DefaultProduceTopic("orders"), kgo.ProducerLinger(0))
-	consumer := w.client(tenant, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{"orders": {partition: kgo.NewOffset().AtStart()}}), kgo.FetchMaxWait(200*time.Millisecond))
+	consumer := w.client(tenant,
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{"orders": {partition: kgo.NewOffset().AtStart()}}),
+		kgo.FetchMaxWait(200*time.Millisecond))
 	wg.Go(func() {
 		tick := time.NewTicker(20 * time.Millisecond)
 		defer tick.Stop()

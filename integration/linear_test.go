@@ -72,9 +72,11 @@ func perform(ctx context.Context, c *admin.Client, s step) (o outcome, sure bool
 	switch s.do {
 	case "put":
 		doc := fmt.Sprintf(`{"kind":"Service","name":%q,"spec":{"endpoints":[{"address":"127.0.0.1:%d"}]}}`, s.key, s.value)
-		_, err = admin.Call[admin.ApplyResult](ctx, c, admin.MethodApply, admin.ApplyRequest{Documents: [][]byte{[]byte(doc)}, Wait: admin.Wait{Nodes: -1}})
+		_, err = admin.Call[admin.ApplyResult](ctx, c, admin.MethodApply,
+			admin.ApplyRequest{Documents: [][]byte{[]byte(doc)}, Wait: admin.Wait{Nodes: -1}})
 	case "delete":
-		_, err = admin.Call[admin.DeleteResult](ctx, c, admin.MethodDelete, admin.DeleteRequest{Kind: "Service", Name: s.key, Wait: admin.Wait{Nodes: -1}})
+		_, err = admin.Call[admin.DeleteResult](ctx, c, admin.MethodDelete,
+			admin.DeleteRequest{Kind: "Service", Name: s.key, Wait: admin.Wait{Nodes: -1}})
 	default:
 		var r *admin.GetResult
 		r, err = admin.Call[admin.GetResult](ctx, c, admin.MethodGet, admin.GetRequest{Kind: "Service", Name: s.key})
@@ -91,7 +93,10 @@ func perform(ctx context.Context, c *admin.Client, s step) (o outcome, sure bool
 		return o, true
 	case s.do == "get":
 		return o, false
-	case errors.As(err, &refusal) && slices.Contains([]admin.Code{admin.NoLeader, admin.NotLeader, admin.Busy, admin.Unavailable, admin.Refused}, refusal.Code):
+	case errors.As(err, &refusal) &&
+		slices.Contains([]admin.Code{
+			admin.NoLeader, admin.NotLeader, admin.Busy, admin.Unavailable, admin.Refused,
+		}, refusal.Code):
 		return o, false
 	case errors.Is(err, admin.ErrUnreachable) && !errors.Is(err, admin.ErrLost):
 		return o, false
@@ -132,7 +137,11 @@ func (f *cluster) record(clients int, keys []string, fault func()) []porcupine.O
 						continue
 					}
 				}
-				s := step{key: keys[random.IntN(len(keys))], do: []string{"put", "put", "get", "get", "delete"}[random.IntN(5)], value: 1 + i*1000 + n%1000}
+				s := step{
+					key:   keys[random.IntN(len(keys))],
+					do:    []string{"put", "put", "get", "get", "delete"}[random.IntN(5)],
+					value: 1 + i*1000 + n%1000,
+				}
 				call := time.Since(began).Nanoseconds()
 				o, sure := perform(f.t.Context(), c, s)
 				end := time.Since(began).Nanoseconds()

@@ -87,7 +87,8 @@ func leaveFolder(t *testing.T, p pair, file string) {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.Command("tar", "-C", m.dir, "--exclude", "*.log", "--exclude", "penstock.sock", "--exclude", "lock", "-czf", file, ".").CombinedOutput()
+	out, err := exec.Command("tar", "-C", m.dir,
+		"--exclude", "*.log", "--exclude", "penstock.sock", "--exclude", "lock", "-czf", file, ".").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v %s", err, out)
 	}

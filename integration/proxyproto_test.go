@@ -62,7 +62,8 @@ defaults
   timeout server 60s
 frontend behind
   bind 127.0.0.1:%d accept-proxy
-  http-request return status 200 content-type text/plain lf-string "%[src]:%[src_port] %[dst]:%[dst_port] authority=%[fc_pp_authority] id=%[fc_pp_unique_id,hex,length]\n"
+  http-request return status 200 content-type text/plain lf-string "%[src]:%[src_port] %[dst]:%[dst_port]` +
+	` authority=%[fc_pp_authority] id=%[fc_pp_unique_id,hex,length]\n"
 `
 
 // rule 12: HAProxy and nginx accept the headers that Penstock sends.
@@ -93,7 +94,8 @@ func TestHAProxyAndNginxBehind(t *testing.T) {
 	}
 	client := dialTLS(t, n.addr("tls"), ca.client("web.example.com"))
 	got := answer(t, client)
-	if want := fmt.Sprintf("%s %s authority=web.example.com id=", client.LocalAddr(), n.addr("tls")); !strings.HasPrefix(got, want) || strings.HasSuffix(got, "id=0") {
+	if want := fmt.Sprintf("%s %s authority=web.example.com id=", client.LocalAddr(), n.addr("tls")); !strings.HasPrefix(got, want) ||
+		strings.HasSuffix(got, "id=0") {
 		t.Errorf("HAProxy was told %q, want %q and an id", got, want)
 	}
 }
@@ -117,7 +119,9 @@ func TestHeaderTellsOfTLS(t *testing.T) {
 	ca := newAuthority(t, "ca")
 	gate := newGate(t)
 	n := startNode(t, certificate("web", ca.issue("web.example.com"))+service("gate", []string{gate.addr()}, "proxyProtocol: {send: v2}")+
-		listener("end", "protocol: tls", fmt.Sprintf("tls: {mode: terminate, certificateRefs: [web], alpn: [h2], clientAuth: {ca: %q}}", ca.file), "service: gate"))
+		listener("end", "protocol: tls",
+			fmt.Sprintf("tls: {mode: terminate, certificateRefs: [web], alpn: [h2], clientAuth: {ca: %q}}", ca.file),
+			"service: gate"))
 	config := ca.client("web.example.com")
 	config.NextProtos = []string{"h2"}
 	config.Certificates = append(config.Certificates, ca.issue("the client").load(t))

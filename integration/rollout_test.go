@@ -34,7 +34,8 @@ spec:
   to:
   - targetRef: {kind: MeshService, name: apps}
     rules:
-    - default: {backendRefs: [{kind: MeshServiceSubset, name: apps, tags: {version: v1}}, {kind: MeshServiceSubset, name: apps, tags: {version: v2}}]}
+    - default: {backendRefs: [{kind: MeshServiceSubset, name: apps, tags: {version: v1}},`+
+		` {kind: MeshServiceSubset, name: apps, tags: {version: v2}}]}
   rollout:
     backend: {name: apps, tags: {version: v2}}
     abort: %s
@@ -210,7 +211,8 @@ func TestARolloutSurvivesItsLeader(t *testing.T) {
 	what, at := follower.course()
 	want := []string{
 		"rollout running: step 1 of 3, 20 %", "rollout running: step 2 of 3, 60 %",
-		"rollout paused: step 2 of 3, 60 %", "rollout running: step 2 of 3, 60 %", "rollout paused: step 2 of 3, 60 %", "rollout running: step 2 of 3, 60 %",
+		"rollout paused: step 2 of 3, 60 %", "rollout running: step 2 of 3, 60 %",
+		"rollout paused: step 2 of 3, 60 %", "rollout running: step 2 of 3, 60 %",
 		"rollout running: step 3 of 3, 100 %", "rollout done: step 3 of 3, 100 %",
 	}
 	if !slices.Equal(what, want) {

@@ -65,7 +65,8 @@ func TestPrivateKeysAreNotInTheClear(t *testing.T) {
 			if bytes.Contains(text, key) {
 				t.Errorf("%s has the private key", path)
 			}
-			if info, err := d.Info(); err == nil && info.Mode().Perm()&0o077 != 0 && !strings.Contains(path, "/snapshots/") && !strings.HasSuffix(path, ".log") {
+			if info, err := d.Info(); err == nil && info.Mode().Perm()&0o077 != 0 &&
+				!strings.Contains(path, "/snapshots/") && !strings.HasSuffix(path, ".log") {
 				t.Errorf("%s is open to others: %v", path, info.Mode())
 			}
 			return nil
@@ -73,7 +74,11 @@ func TestPrivateKeysAreNotInTheClear(t *testing.T) {
 		if err != nil || looked < 5 {
 			t.Errorf("looked at %d files: %v", looked, err)
 		}
-		for _, args := range [][]string{{"get", "certificates", "-o", "yaml"}, {"history", "certificate", "cert", "-o", "yaml"}, {"status", "-o", "json"}} {
+		for _, args := range [][]string{
+			{"get", "certificates", "-o", "yaml"},
+			{"history", "certificate", "cert", "-o", "yaml"},
+			{"status", "-o", "json"},
+		} {
 			if out := m.must(args...); strings.Contains(out, string(key)) {
 				t.Errorf("%v shows the private key", args)
 			}

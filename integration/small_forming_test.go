@@ -30,7 +30,8 @@ func TestANodeThatFormsSaysForWhomItWaits(t *testing.T) {
 			r := all[0].run("members", "--timeout", "5s")
 			for line := range strings.Lines(r.out) {
 				fields := strings.Fields(line)
-				if r.code == 0 && len(fields) > 3 && fields[0] == m.name && strings.Contains(line, " forming ") && strings.Contains(line, m.ip+":7947") {
+				if r.code == 0 && len(fields) > 3 && fields[0] == m.name &&
+					strings.Contains(line, " forming ") && strings.Contains(line, m.ip+":7947") {
 					return true
 				}
 			}
@@ -82,7 +83,8 @@ func TestANodeThatJoinsSaysWhoDoesNotLetItIn(t *testing.T) {
 	waitFor(t, "n2 to say what it waits for", func() bool {
 		m.mustLive()
 		r := m.run("status", "--timeout", "5s")
-		return strings.Contains(r.out, "ALONE: joining a cluster: no node at "+first.ip+":7947 has let this one in yet") && strings.Contains(r.out, "refused")
+		return strings.Contains(r.out, "ALONE: joining a cluster: no node at "+first.ip+":7947 has let this one in yet") &&
+			strings.Contains(r.out, "refused")
 	})
 	first.launch()
 	m.waitReady()

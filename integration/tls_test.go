@@ -59,7 +59,8 @@ func TestLargeHellos(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "ca")
 	p := ca.issue("big.example.com")
-	n := startNode(t, certificate("big", p)+service("pass", []string{tlsNamed(t, "pass", p.server(t))})+service("end", []string{named(t, "end")})+
+	n := startNode(t, certificate("big", p)+service("pass", []string{tlsNamed(t, "pass", p.server(t))})+
+		service("end", []string{named(t, "end")})+
 		listener("pass", "protocol: tls", "service: pass")+
 		listener("end", "protocol: tls", "tls: {mode: terminate, certificateRefs: [big]}", "service: end"))
 	for _, name := range []string{"pass", "end"} {
@@ -94,11 +95,13 @@ func TestHelloRetry(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "ca")
 	p := ca.issue("a.example.com")
-	n := startNode(t, certificate("a", p)+service("pass", []string{tlsNamed(t, "pass", p.server(t))})+service("end", []string{named(t, "end")})+
+	n := startNode(t, certificate("a", p)+service("pass", []string{tlsNamed(t, "pass", p.server(t))})+
+		service("end", []string{named(t, "end")})+
 		listener("pass", "protocol: tls", "hosts: [{names: [a.example.com], service: pass}]")+
 		listener("end", "protocol: tls", "tls: {mode: terminate, certificateRefs: [a]}", "hosts: [{names: [a.example.com], service: end}]"))
 	for _, name := range []string{"pass", "end"} {
-		r := sClient(t, n.addr(name), name, "-tls1_3", "-groups", "X448:X25519", "-servername", "a.example.com", "-CAfile", ca.file, "-verify_return_error", "-msg")
+		r := sClient(t, n.addr(name), name,
+			"-tls1_3", "-groups", "X448:X25519", "-servername", "a.example.com", "-CAfile", ca.file, "-verify_return_error", "-msg")
 		if strings.Count(r, "ClientHello") != 2 || !strings.Contains(r, name+"\n") {
 			t.Errorf("%s:\n%s", name, r)
 		}
@@ -120,7 +123,8 @@ func TestTerminatedListenerShowsTheCertificateOfTheName(t *testing.T) {
 			"a.example.com": {"endpoint-1", "subject=CN = a.example.com"},
 			"b.example.com": {"endpoint-2", "subject=CN = *.example.com"},
 		} {
-			r := sClient(t, addr, want[0], version, "-servername", name, "-alpn", "http/1.1", "-CAfile", ca.file, "-verify_return_error", "-verify_hostname", name)
+			r := sClient(t, addr, want[0], version, "-servername", name,
+				"-alpn", "http/1.1", "-CAfile", ca.file, "-verify_return_error", "-verify_hostname", name)
 			for _, w := range []string{want[1], want[0] + "\n", "Verification: OK", "ALPN protocol: http/1.1"} {
 				if !strings.Contains(r, w) {
 					t.Errorf("%s %s: s_client does not say %q:\n%s", version, name, w, r)
