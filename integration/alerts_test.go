@@ -98,8 +98,8 @@ type tester struct {
 	verify string // name to verify the certificate against; "": ServerName
 }
 
-// show makes the client send a certificate, even if the server did not request
-// one.
+// show makes the client send a certificate, even of a CA that the server does
+// not accept.
 func (c *tester) show(cert tls.Certificate) {
 	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &cert, nil }
 }

@@ -60,8 +60,8 @@ func tearLast(t *testing.T, path string) {
 }
 
 // canSpareASnapshot reports whether a stopped node could start without its
-// newest snapshot, because it has an older one and the log from there on. It
-// has not if the leader sent the newest because the node was behind.
+// newest snapshot, because it has an older one and the log from there on. That
+// is not so if the leader sent the newest because the node was behind.
 func (m *member) canSpareASnapshot() bool {
 	m.t.Helper()
 	list := m.snapshots()

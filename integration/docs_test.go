@@ -16,9 +16,8 @@ import (
 	"penstock/routing/resource"
 )
 
-// The documents are held against the code here and in the docs_*_test.go files
-// beside. Parts between <!-- generated: NAME --> and <!-- end --> are written
-// by these tests:
+// This file and docs_*_test.go check the documents against the code. Parts
+// between <!-- generated: NAME --> and <!-- end --> are written by these tests:
 //
 //	go test ./integration -run Docs -update
 var update = flag.Bool("update", false, "write the generated parts of docs/ anew")

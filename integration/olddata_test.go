@@ -32,7 +32,7 @@ func TestOldDataFoldersOpen(t *testing.T) {
 			t.Fatalf("%v %s", err, out)
 		}
 		// Its token expires 8000 hours after it was made, and is deleted a week
-		// later: close to that time the node runs with a clock of the folder's age.
+		// later: close to that time the node's clock is set back by the folder's age.
 		made, err := os.Stat(filepath.Join(m.dir, "node.crt"))
 		if err != nil {
 			t.Fatal(err)

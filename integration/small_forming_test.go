@@ -59,7 +59,7 @@ func TestANodeThatFormsSaysForWhomItWaits(t *testing.T) {
 	// one attempt.
 	logs := all[0].log() + all[1].log() + all[2].log()
 	for line, want := range map[string]int{
-		`"msg":"confirms which nodes begin the cluster"`: 2, // but for the one that asked them to
+		`"msg":"confirms which nodes begin the cluster"`: 2, // all but the node that sent the request
 		`"msg":"begins the cluster with the others"`:     3,
 	} {
 		if n := strings.Count(logs, line); n < want {
