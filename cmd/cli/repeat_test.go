@@ -29,7 +29,7 @@ func (d *deletes) methods(s *admin.Server) {
 	}, admin.Changing())
 }
 
-// once fails unless there were at least least requests, all under one valid ID.
+// once fails unless least or more requests came, all under one valid ID.
 func (d *deletes) once(t *testing.T, least int) {
 	t.Helper()
 	d.mu.Lock()

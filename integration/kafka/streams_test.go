@@ -227,7 +227,8 @@ func (r *run) streamsGroup(cl *kgo.Client, group string) kmsg.StreamsGroupDescri
 	return resp.(*kmsg.StreamsGroupDescribeResponse).Groups[0]
 }
 
-// working waits until members members share all tasks, at least one each.
+// working waits until the given number of members share all tasks, each with one
+// or more.
 func (r *run) working(cl *kgo.Client, app string, members int) {
 	r.t.Helper()
 	waitFor(r.t, fmt.Sprintf("%d members of %s to work (%s)", members, app, r.name), func() bool {
