@@ -12,9 +12,9 @@ import (
 	"penstock/node/cluster"
 )
 
-// openCluster makes the node one of a cluster; with --dev it stays by itself.
-// It returns when the node knows its cluster, which may take as long as it
-// takes to find it.
+// openCluster joins, bootstraps or resumes the node's cluster; with --dev it only
+// makes a store in memory. It returns once the node is in its cluster, or with
+// the error of ctx.
 func (n *Node) openCluster(ctx context.Context, d *listenerSet) error {
 	if n.cfg.Dev {
 		n.store = consensus.NewMemory(consensus.Limits{})
