@@ -20,7 +20,7 @@ type departures struct {
 // departure is one attempt.
 type departure struct {
 	id    string // random; "": no attempt yet
-	state string // one of admin.LeaveDraining and its siblings
+	state string // one of the constants admin.Leave...
 	why   *admin.Error
 }
 

@@ -41,8 +41,8 @@ import (
 	"penstock/routing/resource"
 )
 
-// errOfCluster refuses a --dev node that was given the folder of a cluster's node
-// by mistake: it would look like that node.
+// errOfCluster says that the data folder of a --dev node belongs to a cluster's
+// node. --dev does not use its state, so that node would seem to have lost it.
 var errOfCluster = errors.New("it is that of a node of a cluster, of which --dev uses nothing: " +
 	"leave --dev out to start that node, or give another folder or none")
 
@@ -154,7 +154,8 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if err = n.startResources(ctx); err != nil {
 		return nil, err
 	}
-	// 6. Admin requests are accepted last, so that operators see a complete node.
+	// 6. The node's own socket is served last, with --dev the cluster port too, so
+	//    that operators see a complete node.
 	n.serve(&listeners)
 	n.state.Advance(lifecycle.Serving)
 	notifySystemd("READY=1")
@@ -176,10 +177,10 @@ func newNode(cfg Config) *Node {
 	return n
 }
 
-// listenerSet holds the listening sockets for operators and peers. Whoever takes
-// a socket over sets its field to nil.
+// listenerSet holds the listening sockets for operators and peers. A field is nil
+// once its socket has another owner.
 type listenerSet struct {
-	cluster net.Listener // nil: taken over
+	cluster net.Listener
 	own     net.Listener // the node's own socket; nil: none
 	http    net.Listener
 }
@@ -366,7 +367,7 @@ func (n *Node) fail(err error) {
 // nil means that the node left its cluster on request.
 func (n *Node) Err() error { return n.err }
 
-// serve starts to accept admin connections.
+// serve starts to accept admin connections on the sockets that d still has.
 func (n *Node) serve(d *listenerSet) {
 	n.waited()
 	for _, l := range []net.Listener{d.cluster, d.own} {

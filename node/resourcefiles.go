@@ -305,7 +305,7 @@ func asFaults(err error, objects []resource.Object) error {
 // startResources applies the resources of the settings and starts the rereader.
 func (n *Node) startResources(ctx context.Context) error {
 	objects := n.cfg.Resources
-	n.cfg.Resources = nil // may be large; the catalog has them now
+	n.cfg.Resources = nil // may be large, so cfg should not keep them
 	if err := n.applyFirst(ctx, objects); err != nil {
 		return err
 	}

@@ -250,7 +250,7 @@ func (r *reconciler) listener(l *routing.Listener) netio.Listener {
 	return out
 }
 
-// server returns a listener's TLS, and makes it anew if its settings changed.
+// server returns a listener's TLS, and makes it again if its settings changed.
 func (r *reconciler) server(name string, t *resource.ListenerTLS) *tlsconfig.Server {
 	old, ok := r.servers[name]
 	if ok && sameTLS(old.tls, t) {

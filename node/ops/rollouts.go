@@ -113,8 +113,8 @@ func inQuestions(routes []string, most int, ask func(*admin.RolloutSeenRequest) 
 
 // askMembers calls ask for all other members concurrently. That includes members
 // that gossip does not reach: their observations count, and a network may pass one
-// port and block the other. ask bounds the time, with the pause between two dials
-// of a node that is gone.
+// port and block the other. The duration depends on ask, and on the pause between
+// two dials of a node that is gone.
 func askMembers(members []cluster.Member, ask func(*cluster.Member) (*admin.RolloutSeen, error)) []rollout.Report {
 	members = slices.DeleteFunc(members, func(m cluster.Member) bool { return m.Self })
 	reports := make([]rollout.Report, len(members))
