@@ -42,7 +42,8 @@ func Node(version string, started time.Time, state *lifecycle.State, ready Readi
 	})
 }
 
-// Catalog collects the number of resources in force, by kind.
+// Catalog collects the resources in force by kind, the index of the configuration,
+// and the number of unreadable resources.
 func Catalog(c *catalog.Catalog) prometheus.Collector {
 	return collector(func(to sink) {
 		set, view := c.InForce()
