@@ -154,8 +154,7 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	if err = n.startResources(ctx); err != nil {
 		return nil, err
 	}
-	// 6. The node's own socket is served last, with --dev the cluster port too, so
-	//    that operators see a complete node.
+	// 6. Operators come last: they see a complete node.
 	n.serve(&listeners)
 	n.state.Advance(lifecycle.Serving)
 	notifySystemd("READY=1")
