@@ -163,16 +163,17 @@ func (n *commitNotifier) mark() uint64 {
 }
 
 // confirmed waits until need of the servers have acknowledged, in that term,
-// requests sent after the mark. It returns ErrNotLeader when lost is closed.
+// requests sent after the mark, and returns how many have. It returns
+// ErrNotLeader when lost is closed.
 func (n *commitNotifier) confirmed(
 	ctx context.Context,
 	servers []raft.ServerID,
 	need int,
 	term, mark uint64,
 	lost <-chan struct{},
-) error {
-	return n.wait(ctx, lost, func() bool {
-		have := 0
+) (have int, err error) {
+	err = n.wait(ctx, lost, func() bool {
+		have = 0
 		for _, id := range servers {
 			if p := n.peers[id]; p != nil && p.term == term && p.serial > mark {
 				have++
@@ -180,6 +181,7 @@ func (n *commitNotifier) confirmed(
 		}
 		return have >= need
 	})
+	return have, err
 }
 
 // upToDate waits until one of the servers has acknowledged the log up to index,

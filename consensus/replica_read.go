@@ -192,7 +192,8 @@ func (r *Replica) confirm(ctx context.Context, term, mark uint64) error {
 		return nil
 	}
 	_, err := r.whileLeading(term, func(lost <-chan struct{}) (raft.ServerID, error) {
-		return "", r.transport.notifier.confirmed(ctx, others, need, term, mark, lost)
+		_, err := r.transport.notifier.confirmed(ctx, others, need, term, mark, lost)
+		return "", err
 	})
 	return err
 }

@@ -92,7 +92,7 @@ func (r *Replica) hurry() {
 	longer.ElectionTimeout += time.Millisecond
 	for _, c := range [...]raft.ReloadableConfig{longer, c} {
 		if err := r.raft.ReloadConfig(c); err != nil { // the election starts after the timeout
-			r.log.Debug("cannot hurry the first election", "err", err)
+			r.log.Debug("cannot start the first election early", "err", err)
 			return
 		}
 	}
@@ -176,11 +176,14 @@ func (r *Replica) Without(ctx context.Context, id string) error {
 	}
 	soon, cancel := context.WithTimeout(ctx, r.cfg.Heartbeat)
 	defer cancel()
+	confirmed := 0
 	_, err = r.whileLeading(term, func(lost <-chan struct{}) (raft.ServerID, error) {
-		return "", r.transport.notifier.confirmed(soon, others, need, term, mark, lost)
+		var err error
+		confirmed, err = r.transport.notifier.confirmed(soon, others, need, term, mark, lost)
+		return "", err
 	})
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return fmt.Errorf("%w: %d would, %d are needed", ErrQuorum, voters, voters/2+1)
+		return fmt.Errorf("%w: %d of %d, %d are needed", ErrQuorum, have+confirmed, voters, voters/2+1)
 	}
 	return err
 }
@@ -193,7 +196,7 @@ const changeTimeout = 10 * time.Second
 // committed.
 func (r *Replica) change(ctx context.Context, what, id string, prev uint64, ask func(time.Duration) raft.IndexFuture) (uint64, error) {
 	if prev == 0 { // Raft takes 0 as any index
-		return 0, fmt.Errorf("%s %s: %w: it has no configuration to begin with", what, id, ErrServers)
+		return 0, fmt.Errorf("%s %s: %w: the configuration's index is 0", what, id, ErrServers)
 	}
 	if r.raft.State() != raft.Leader {
 		return 0, fmt.Errorf("%s %s: %w", what, id, r.notLeader())
@@ -273,7 +276,7 @@ func (r *Replica) Transfer(ctx context.Context, id string) error {
 		}
 	}
 	if len(others) == 0 {
-		return fmt.Errorf("transfer: %w: there is no such voter: %q", ErrServers, id)
+		return fmt.Errorf("transfer: %w: no such voter: %q", ErrServers, id)
 	}
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
