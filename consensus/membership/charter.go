@@ -111,15 +111,15 @@ func FirstVoters(members []string, most int) []string {
 func Accept(self Peer, peers []Peer, c Charter) error {
 	switch {
 	case !c.Valid() || !slices.Contains(c.Members, self.ID):
-		return errors.New("it is no charter of this node")
+		return errors.New("it is not a valid charter with this node as a member")
 	case self.Formed:
-		return fmt.Errorf("it is in the cluster %s", self.Cluster)
+		return fmt.Errorf("this node is in the cluster %s", self.Cluster)
 	case len(c.Members) != self.Expect:
 		return fmt.Errorf("it names %d nodes; this node was started with --expect %d", len(c.Members), self.Expect)
 	case self.Accepted != nil && !self.Accepted.Same(c):
-		return fmt.Errorf("this node has accepted another set: %s", strings.Join(self.Accepted.Members, " "))
+		return fmt.Errorf("this node has accepted another charter, of %s", strings.Join(self.Accepted.Members, " "))
 	case self.renounced(c.Cluster):
-		return errors.New("this node has renounced it")
+		return errors.New("this node has renounced the charter")
 	case self.barred() != nil:
 		return fmt.Errorf("this node has renounced %s, which may still begin", self.barred().Cluster)
 	}
@@ -205,7 +205,7 @@ func (f *former) bound() (Decision, bool) {
 	var missing []string
 	for _, p := range f.peers {
 		if p.renounced(c.Cluster) {
-			return Decision{Action: FormRenounce, Peer: p.ID, Charter: c, Why: p.ID + " has renounced it"}, true
+			return Decision{Action: FormRenounce, Peer: p.ID, Charter: c, Why: p.ID + " has renounced the charter"}, true
 		}
 	}
 	for _, id := range c.Members {
@@ -220,7 +220,7 @@ func (f *former) bound() (Decision, bool) {
 		return Decision{Action: FormBegin, Charter: c, Why: "all have accepted: " + strings.Join(c.Members, " ")}, true
 	case f.self.BoundFor > GiveUpAfter:
 		return Decision{Action: FormRenounce, Charter: c, Why: fmt.Sprintf(
-			"after %v not accepted by %s", GiveUpAfter, strings.Join(missing, " "))}, true
+			"not accepted by %s within %v", strings.Join(missing, " "), GiveUpAfter)}, true
 	case c.By == f.self.ID:
 		return Decision{Action: FormOffer, Peers: missing, Charter: c, Why: "not yet accepted by " + strings.Join(missing, " ")}, true
 	}
@@ -234,13 +234,13 @@ func (f *former) barred() (Decision, bool) {
 	for _, p := range f.peers {
 		for _, r := range p.Renounced {
 			if r.Valid() && slices.Contains(r.Members, f.self.ID) && !r.Dead() && !f.self.renounced(r.Cluster) {
-				return Decision{Action: FormRenounce, Peer: p.ID, Charter: &r.Charter, Why: p.ID + " has renounced it"}, true
+				return Decision{Action: FormRenounce, Peer: p.ID, Charter: &r.Charter, Why: p.ID + " has renounced the charter"}, true
 			}
 		}
 	}
 	if r := f.self.barred(); r != nil {
 		return Decision{Action: FormWait, Barred: true, Why: fmt.Sprintf(
-			"it has renounced the cluster of %s, which may still begin: %s must renounce it too, or begin it",
+			"this node has renounced the cluster of %s, which may still begin: %s must renounce it too or begin it",
 			strings.Join(r.Members, " "), strings.Join(r.silent(), " or "))}, true
 	}
 	return Decision{}, false

@@ -150,7 +150,7 @@ func (f *former) has(id string) bool {
 func (f *former) join() (Decision, bool) {
 	if c := f.self.Accepted; c != nil {
 		if i := slices.IndexFunc(f.peers, func(p Peer) bool { return p.Formed && p.Cluster == c.Cluster }); i >= 0 {
-			return Decision{Action: FormBegin, Charter: c, Why: f.peers[i].ID + " has begun it"}, true
+			return Decision{Action: FormBegin, Charter: c, Why: f.peers[i].ID + " has begun the cluster"}, true
 		}
 	}
 	var formed []Peer
@@ -201,7 +201,7 @@ func (f *former) draw() (Decision, bool) {
 	if set == nil {
 		return Decision{}, false
 	}
-	return Decision{Action: FormDraw, Peers: set, Why: "all are pledged to it: " + strings.Join(set, " ")}, true
+	return Decision{Action: FormDraw, Peers: set, Why: "all are pledged to this node: " + strings.Join(set, " ")}, true
 }
 
 // pledge selects the node that may found the cluster.
@@ -281,20 +281,24 @@ func (f *former) wait() Decision {
 	var why string
 	switch to := f.self.PledgedTo; {
 	case len(f.peers)+1 < f.self.Expect:
-		why = fmt.Sprintf("%d of %d nodes are there", len(f.peers)+1, f.self.Expect)
+		why = fmt.Sprintf("%d of %d nodes found", len(f.peers)+1, f.self.Expect)
 	case to == f.self.ID:
-		why = "not yet all are pledged to it"
+		why = "not all nodes are pledged to this one yet"
 		for _, p := range f.peers {
-			if p.PledgedTo != to {
-				why += fmt.Sprintf("; %s is pledged to %s", p.ID, cmp.Or(p.PledgedTo, "nobody"))
+			switch p.PledgedTo {
+			case to:
+			case "":
+				why += fmt.Sprintf("; %s has not pledged", p.ID)
+			default:
+				why += fmt.Sprintf("; %s is pledged to %s", p.ID, p.PledgedTo)
 			}
 		}
 	case to != "" && f.has(to):
-		why = to + " is to draw up the cluster"
+		why = to + " will draw up the charter"
 	case to != "":
-		why = fmt.Sprintf("%s was to draw up the cluster and does not answer", to)
+		why = fmt.Sprintf("%s, which is to draw up the charter, does not respond", to)
 	default:
-		why = fmt.Sprintf("there are not %d nodes that have all seen each other", f.self.Expect)
+		why = fmt.Sprintf("no %d nodes have all seen each other yet", f.self.Expect)
 	}
 	return Decision{Action: FormWait, Why: why}
 }

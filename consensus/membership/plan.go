@@ -163,16 +163,16 @@ func (s *situation) leave() (Action, bool) {
 			return s.abdicate()
 		}
 		if len(s.ready) > 0 && len(s.voting)%2 == 1 && len(s.voting) <= s.Voters {
-			return promote(s.ready[0], "takes the place of %s, which leaves", n.ID)
+			return promote(s.ready[0], "replaces %s, which is leaving", n.ID)
 		}
 		if s.affordable(n) {
-			return demote(n, "leaves")
+			return demote(n, "is leaving")
 		}
 		if len(s.ready) > 0 && len(s.voting) <= s.Voters {
-			return promote(s.ready[0], "without it %s cannot leave", n.ID)
+			return promote(s.ready[0], "needed so that %s can leave", n.ID)
 		}
 		if v, ok := s.firstGone(); ok {
-			return demote(v, "is down, and while it votes %s cannot leave", n.ID)
+			return demote(v, "is down, and its vote keeps %s from leaving", n.ID)
 		}
 	}
 	return no()
@@ -194,10 +194,10 @@ func (s *situation) abdicate() (Action, bool) {
 			}
 			return cmp.Compare(s.since(b), s.since(a))
 		})
-		return Action{Transfer, heir.ID, "the leader leaves"}, true
+		return Action{Transfer, heir.ID, "the leader is leaving"}, true
 	}
 	if len(s.ready) > 0 && len(s.voting) <= s.Voters {
-		return promote(s.ready[0], "the leader leaves and no other voter could lead")
+		return promote(s.ready[0], "the leader is leaving and no other voter can lead")
 	}
 	return no()
 }
@@ -218,7 +218,7 @@ func (s *situation) shrink() (Action, bool) {
 		return no()
 	}
 	if n, ok := s.least(); ok {
-		return demote(n, "%d voters, at most %d are wanted: %s", len(s.voting), s.Voters, s.lack(n))
+		return demote(n, "%d voters, the limit is %d: %s", len(s.voting), s.Voters, s.lack(n))
 	}
 	return wait()
 }
@@ -233,7 +233,7 @@ func (s *situation) even() (Action, bool) {
 		return demote(n, "down for %v", s.since(n).Round(time.Second))
 	}
 	if len(s.ready) > 0 {
-		return promote(s.ready[0], "makes the voters %d", len(s.voting)+1)
+		return promote(s.ready[0], "brings the voters to %d", len(s.voting)+1)
 	}
 	for _, n := range s.nodes {
 		soon := n.Server && !n.Leaving && s.since(n) < s.ReplaceAfter
@@ -245,7 +245,7 @@ func (s *situation) even() (Action, bool) {
 		return wait()
 	}
 	if n, ok := s.least(); ok {
-		return demote(n, "%d voters decide no better than %d: %s", len(s.voting), len(s.voting)-1, s.lack(n))
+		return demote(n, "%d voters tolerate no more failures than %d: %s", len(s.voting), len(s.voting)-1, s.lack(n))
 	}
 	return wait()
 }
@@ -264,7 +264,7 @@ func (s *situation) replace() (Action, bool) {
 	if !ok || len(s.ready) == 0 {
 		return no()
 	}
-	return promote(s.ready[0], "takes the place of %s, down for %v", gone.ID, s.since(gone).Round(time.Second))
+	return promote(s.ready[0], "replaces %s, down for %v", gone.ID, s.since(gone).Round(time.Second))
 }
 
 // spread promotes a node if another zone has at least two voters more than its
@@ -307,9 +307,9 @@ func (s *situation) lack(n Node) string {
 	case !n.CaughtUp:
 		return "it is behind"
 	case n.Zone != "":
-		return fmt.Sprintf("zone %s has %d", n.Zone, s.crowd(n))
+		return fmt.Sprintf("zone %s has %d voters", n.Zone, s.crowd(n))
 	}
-	return "it is up for the shortest"
+	return "it has the shortest uptime"
 }
 
 func less(a, b bool) int {
@@ -332,7 +332,7 @@ func (s *situation) others(vote []Action) []Action {
 			continue
 		}
 		over := n.Leaving || !n.Up && s.since(n) >= s.ForgetAfter
-		why := "leaves"
+		why := "is leaving"
 		if !n.Leaving {
 			why = fmt.Sprintf("down for %v", s.since(n).Round(time.Second))
 		}
