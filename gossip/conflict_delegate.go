@@ -82,7 +82,7 @@ func (g *Gossip) follow() {
 // send sends one packet; it may be lost.
 func (g *Gossip) send(addr string, b []byte) {
 	if err := g.list.SendToAddress(memberlist.Address{Addr: addr}, b); err != nil {
-		g.log.Debug("gossip: a packet cannot be sent", "to", addr, "error", err)
+		g.log.Debug("gossip: cannot send a packet", "to", addr, "error", err)
 	}
 }
 

@@ -23,7 +23,7 @@ func (d *delegate) NotifyMsg(b []byte) {
 	case formatWho, formatIAm:
 		c, err := decodeClaim(b)
 		if err != nil {
-			d.g.log.Debug("gossip: a claim is not understood", "error", err)
+			d.g.log.Debug("gossip: cannot decode a claim", "error", err)
 			return
 		}
 		d.g.doubt(doubt{claim: c, answer: b[0] == formatWho})
@@ -38,7 +38,7 @@ func (d *delegate) take(b []byte) {
 		}
 	})
 	if err != nil {
-		d.g.log.Debug("gossip: facts are not understood", "error", err)
+		d.g.log.Debug("gossip: cannot decode facts", "error", err)
 	}
 }
 

@@ -108,7 +108,7 @@ func (g *Gossip) stream(records []record, most int) {
 		wg.Go(func() {
 			to := &memberlist.Node{Name: m.ID, Addr: net.ParseIP(host), Port: uint16(port)}
 			if err := g.list.SendReliable(to, msg); err != nil {
-				g.log.Debug("gossip: facts cannot be streamed", "to", m.Addr, "error", err)
+				g.log.Debug("gossip: cannot stream facts", "to", m.Addr, "error", err)
 			}
 		})
 	}

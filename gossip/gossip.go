@@ -34,7 +34,7 @@ var (
 	// ErrTooLarge: meta data or facts exceed their bound.
 	ErrTooLarge = errors.New("too large")
 	// ErrConfig: the configuration cannot be used.
-	ErrConfig = errors.New("bad gossip configuration")
+	ErrConfig = errors.New("invalid gossip configuration")
 	// ErrClosed: Close has been called.
 	ErrClosed = errors.New("gossip is closed")
 )
@@ -281,7 +281,7 @@ func (g *Gossip) Leave(ctx context.Context) error {
 		wait = min(wait, max(time.Until(deadline), time.Millisecond))
 	}
 	if err := g.list.Leave(wait); err != nil {
-		return fmt.Errorf("say goodbye: %w", err)
+		return fmt.Errorf("announce leaving: %w", err)
 	}
 	return nil
 }

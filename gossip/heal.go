@@ -69,7 +69,7 @@ func (h *healer) run() {
 		}
 		ctx, cancel := context.WithTimeout(h.g.ctx, 2*h.g.timing.stream)
 		if n, err := h.g.join(ctx, lost); err != nil {
-			h.g.log.Debug("gossip: lost members do not answer", "tried", len(lost), "answered", n, "error", err)
+			h.g.log.Debug("gossip: lost members do not respond", "tried", len(lost), "answered", n, "error", err)
 		}
 		cancel()
 	}
@@ -199,7 +199,7 @@ func (g *Gossip) joinOne(ctx context.Context, addr string) error {
 		errs = append(errs, errors.New(strings.Join(strings.Fields(err.Error()), " ")))
 	}
 	if len(errs) == 0 {
-		return fmt.Errorf("join %s: %w: it is this node's own", addr, ErrConfig)
+		return fmt.Errorf("join %s: %w: it is this node's own address", addr, ErrConfig)
 	}
 	return fmt.Errorf("join %s: %w", addr, errors.Join(errs...))
 }

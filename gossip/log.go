@@ -14,11 +14,11 @@ import (
 // message logged. All other lines occur in every network and with every stray
 // peer.
 var trouble = map[string]string{
-	"over TCP but UDP probes failed": "gossip reaches a node over TCP and not over UDP: is UDP blocked?",
-	"handler queue full":             "gossip comes faster than it is handled",
+	"over TCP but UDP probes failed": "gossip reaches a node over TCP but not over UDP: is UDP blocked?",
+	"handler queue full":             "gossip arrives faster than it is handled",
 	"Error accepting TCP":            "gossip cannot accept streams",
 	"Error reading UDP":              "gossip cannot read packets",
-	"Decrypt packet failed":          "gossip packets of this cluster do not decrypt: do all nodes have the same keys?",
+	"Decrypt packet failed":          "cannot decrypt gossip packets of this cluster: do all nodes have the same keys?",
 }
 
 // troubleEvery is the minimum interval between messages of one kind.

@@ -25,7 +25,7 @@ const (
 )
 
 var (
-	errTooMuch = errors.New("a gossip stream brings too much")
+	errTooMuch = errors.New("too many bytes on gossip streams")
 	errCut     = errors.New("cut")
 )
 

@@ -81,7 +81,7 @@ func decodeMeta(b []byte) (m Meta, err error) {
 	}
 	r := reader{rest: b}
 	if v := r.byte(); v != formatMeta {
-		return Meta{}, fmt.Errorf("%w: format %d, this build knows %d", errMalformed, v, formatMeta)
+		return Meta{}, fmt.Errorf("%w: format %d, this build supports %d", errMalformed, v, formatMeta)
 	}
 	for _, field := range []*string{&m.Name, &m.Cluster, &m.HTTP, &m.Version, &m.Zone, &m.Instance} {
 		*field = r.text(maxMeta)
@@ -165,7 +165,7 @@ func (r *reader) fail(format string, args ...any) {
 
 func (r *reader) byte() byte {
 	if len(r.rest) == 0 {
-		r.fail("cut short")
+		r.fail("truncated")
 		return 0
 	}
 	b := r.rest[0]
@@ -176,7 +176,7 @@ func (r *reader) byte() byte {
 func (r *reader) uvarint(limit uint64) uint64 {
 	v, n := binary.Uvarint(r.rest)
 	if n <= 0 || v > limit {
-		r.fail("a number is cut short or above %d", limit)
+		r.fail("a number is truncated or above %d", limit)
 		return 0
 	}
 	r.rest = r.rest[n:]
@@ -186,7 +186,7 @@ func (r *reader) uvarint(limit uint64) uint64 {
 func (r *reader) bytes(limit int) []byte {
 	n := r.uvarint(uint64(limit))
 	if n > uint64(len(r.rest)) {
-		r.fail("%d bytes are announced, %d are there", n, len(r.rest))
+		r.fail("%d bytes announced, %d left", n, len(r.rest))
 		return nil
 	}
 	b := r.rest[:n:n]
