@@ -41,7 +41,7 @@ func (a *applier) step(l *raft.Log) ([]reply, error) {
 		return nil, fmt.Errorf("log entry %d: %w", l.Index, err)
 	}
 	if l.Index <= a.view.index {
-		return nil, fmt.Errorf("log entry %d: %w: it came to a view of index %d", l.Index, ErrIndex, a.view.index)
+		return nil, fmt.Errorf("log entry %d: %w: the snapshot is at index %d", l.Index, ErrIndex, a.view.index)
 	}
 	replies := make([]reply, len(batches))
 	var touched []Key

@@ -86,10 +86,10 @@ func DecodeBatch(data []byte) (*Batch, error) {
 	}
 	format, flags, packed := data[0], data[1], data[2:]
 	if format != batchFormat {
-		return nil, fmt.Errorf("batch: %w: format %d, this build knows %d", ErrFormat, format, batchFormat)
+		return nil, fmt.Errorf("batch: %w: format %d, this build supports %d", ErrFormat, format, batchFormat)
 	}
 	if flags&^batchCompressed != 0 {
-		return nil, fmt.Errorf("batch: %w: format %d with flags %#x, this build knows %#x", ErrFormat, format, flags, batchCompressed)
+		return nil, fmt.Errorf("batch: %w: format %d with flags %#x, this build supports %#x", ErrFormat, format, flags, batchCompressed)
 	}
 	if flags&batchCompressed != 0 {
 		size, n := binary.Uvarint(packed)

@@ -158,8 +158,8 @@ func TestBatchesThatCannotBeReadSaySo(t *testing.T) {
 		says string
 	}{
 		"nothing":          {nil, ErrDamaged, "0 bytes"},
-		"a later format":   {with(small, 0, 2), ErrFormat, "format 2, this build knows 1"},
-		"a later flag":     {with(small, 1, 2), ErrFormat, "flags 0x2, this build knows 0x1"},
+		"a later format":   {with(small, 0, 2), ErrFormat, "format 2, this build supports 1"},
+		"a later flag":     {with(small, 1, 2), ErrFormat, "flags 0x2, this build supports 0x1"},
 		"truncated":        {small[:len(small)-1], ErrDamaged, "left"},
 		"longer":           {append(bytes.Clone(small), 0), ErrDamaged, "1 bytes after its end"},
 		"compressed, cut":  {data[:len(data)-1], ErrDamaged, ""},

@@ -66,7 +66,7 @@ func decodeEntry(data []byte) ([]*Batch, error) {
 		return []*Batch{b}, nil
 	}
 	if data[1] != batchGrouped {
-		return nil, fmt.Errorf("group: %w: format %d with flags %#x, this build knows %#x", ErrFormat, data[0], data[1], batchGrouped)
+		return nil, fmt.Errorf("group: %w: format %d with flags %#x, this build supports %#x", ErrFormat, data[0], data[1], batchGrouped)
 	}
 	u := newUnpacker(data[2:])
 	n := u.array(leastBatch)

@@ -101,9 +101,9 @@ func (u *unpacker) next(wanted string, is func(code byte) bool) bool {
 	code, err := u.from.PeekCode()
 	switch {
 	case err != nil:
-		u.fail("%s where no bytes are left", wanted)
+		u.fail("no bytes left for %s", wanted)
 	case !is(code):
-		u.fail("%#x where %s should be", code, wanted)
+		u.fail("code %#x, expected %s", code, wanted)
 	}
 	return u.err == nil
 }
@@ -111,7 +111,7 @@ func (u *unpacker) next(wanted string, is func(code byte) bool) bool {
 // number returns n, or fails and returns 0 if err is not nil.
 func number[T int | int64 | uint64](u *unpacker, n T, err error) T {
 	if err != nil {
-		u.fail("a number: %v, %d bytes are left", err, u.left.Len())
+		u.fail("cannot read a number: %v, %d bytes left", err, u.left.Len())
 		return 0
 	}
 	return n
@@ -148,7 +148,7 @@ func (u *unpacker) array(each int) int {
 	length, err := u.from.DecodeArrayLen()
 	n := number(u, length, err)
 	if n < 0 || n > u.left.Len()/each {
-		u.fail("an array of %d where %d bytes are left", n, u.left.Len())
+		u.fail("an array of %d items, %d bytes left", n, u.left.Len())
 		return 0
 	}
 	return n
@@ -157,7 +157,7 @@ func (u *unpacker) array(each int) int {
 // tuple reads the length of an array that must have want items.
 func (u *unpacker) tuple(want int) {
 	if n := u.array(1); n != want {
-		u.fail("an array of %d where %d belong", n, want)
+		u.fail("an array of %d items, expected %d", n, want)
 	}
 }
 
@@ -166,7 +166,7 @@ func (u *unpacker) take() []byte {
 	length, err := u.from.DecodeBytesLen()
 	n := number(u, length, err)
 	if n > u.left.Len() {
-		u.fail("%d bytes where %d are left", n, u.left.Len())
+		u.fail("%d bytes announced, %d left", n, u.left.Len())
 		return nil
 	}
 	at := len(u.data) - u.left.Len()
@@ -176,7 +176,7 @@ func (u *unpacker) take() []byte {
 
 // text returns the next string, in place.
 func (u *unpacker) text() []byte {
-	if !u.next("a text", msgpcode.IsString) {
+	if !u.next("a string", msgpcode.IsString) {
 		return nil
 	}
 	return u.take()
@@ -218,11 +218,11 @@ func (u *unpacker) note(before Note) Note {
 	at, err := u.from.DecodeInt64()
 	seconds, nano := number(u, at, err), u.uint()
 	if nano >= uint64(time.Second) {
-		u.fail("%d nanoseconds", nano)
+		u.fail("a time with %d nanoseconds", nano)
 		return Note{}
 	}
 	if n.At = time.Unix(seconds, int64(nano)).UTC(); n.At.Unix() != seconds {
-		u.fail("%d seconds since 1970", seconds)
+		u.fail("a time out of range: %d seconds since 1970", seconds)
 	}
 	return n
 }

@@ -49,7 +49,7 @@ const (
 	flagNoBackoff = 2
 )
 
-var errHeartbeat = errors.New("not a heartbeat")
+var errHeartbeat = errors.New("invalid heartbeat")
 
 func newHeartbeats(id raft.ServerID, dial func(raft.ServerID) (net.Conn, error)) *heartbeats {
 	return &heartbeats{id: id, dial: dial, conns: make(map[raft.ServerID]heartbeatConn)}

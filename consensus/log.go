@@ -108,9 +108,9 @@ func (s *logStore) lost(applied *appliedFile) error {
 	case err != nil:
 		return err
 	case len(all) > 0:
-		return fmt.Errorf("%w: there is a snapshot of entry %d, and the log has never had any", ErrNoLog, all[0].Index)
+		return fmt.Errorf("%w: there is a snapshot of entry %d, but the log was never written", ErrNoLog, all[0].Index)
 	case len(applied.old) > 0:
-		return fmt.Errorf("%w: entry %d has acted, and the log has never had any", ErrNoLog, applied.old[0].index)
+		return fmt.Errorf("%w: entry %d was applied, but the log was never written", ErrNoLog, applied.old[0].index)
 	}
 	return nil
 }
@@ -262,7 +262,7 @@ func (s *logStore) written(err error) error {
 	s.mu.Unlock()
 	switch {
 	case err != nil && before == nil:
-		s.log.Error("the cluster's log cannot be written; this node goes on serving, and decides nothing", "err", err)
+		s.log.Error("cannot write the cluster's log; this node keeps serving, but accepts no changes", "err", err)
 	case err == nil && before != nil:
 		s.log.Info("the cluster's log can be written again")
 	}

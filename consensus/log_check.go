@@ -82,9 +82,9 @@ func (w *boltWalk) head() (root uint64, err error) {
 	}
 	switch {
 	case newest < 0:
-		return 0, errors.New("none of its two heads is sound")
+		return 0, errors.New("neither of its meta pages is valid")
 	case w.pageSize < 1024 || w.end > w.size/w.pageSize:
-		return 0, fmt.Errorf("it has %d bytes, and its %d pages of %d bytes take more", w.size, w.end, w.pageSize)
+		return 0, fmt.Errorf("invalid size: %d bytes for %d pages of %d bytes", w.size, w.end, w.pageSize)
 	}
 	return root, nil
 }
@@ -103,7 +103,7 @@ func (w *boltWalk) page(id uint64, depth int, last *[]byte) error {
 		return err
 	}
 	if depth > boltMaxDepth {
-		return fmt.Errorf("page %d is %d pages deep", id, depth)
+		return fmt.Errorf("page %d is %d levels deep", id, depth)
 	}
 	return w.elements(id, p, depth, last)
 }
@@ -111,7 +111,7 @@ func (w *boltWalk) page(id uint64, depth int, last *[]byte) error {
 // read reads a page with its overflow pages.
 func (w *boltWalk) read(id uint64) ([]byte, error) {
 	if id < 2 || id >= w.end {
-		return nil, fmt.Errorf("page %d is not one of its %d", id, w.end)
+		return nil, fmt.Errorf("page %d is out of range, the file has %d", id, w.end)
 	}
 	var head [boltHeader]byte
 	if _, err := w.f.ReadAt(head[:], int64(id*w.pageSize)); err != nil {
@@ -119,11 +119,11 @@ func (w *boltWalk) read(id uint64) ([]byte, error) {
 	}
 	pages := uint64(binary.NativeEndian.Uint32(head[12:])) + 1
 	if got := binary.NativeEndian.Uint64(head[:]); got != id || id+pages > w.end {
-		return nil, fmt.Errorf("page %d says that it is %d, of %d pages", id, got, pages)
+		return nil, fmt.Errorf("the header of page %d gives page %d and a length of %d pages", id, got, pages)
 	}
 	for i := id; i < id+pages; i++ {
 		if w.seen[i] {
-			return nil, fmt.Errorf("page %d is in two places", i)
+			return nil, fmt.Errorf("page %d is referenced twice", i)
 		}
 		w.seen[i] = true
 	}
@@ -142,7 +142,7 @@ func (w *boltWalk) elements(id uint64, p []byte, depth int, last *[]byte) error 
 		return fmt.Errorf("page %d has the flags %#x and %d elements", id, flags, count)
 	}
 	if boltHeader+16*count > uint64(len(p)) {
-		return fmt.Errorf("page %d has no room for %d elements", id, count)
+		return fmt.Errorf("page %d is too small for %d elements", id, count)
 	}
 	for i := range count {
 		at := boltHeader + 16*i
@@ -153,12 +153,12 @@ func (w *boltWalk) elements(id uint64, p []byte, depth int, last *[]byte) error 
 			pos, key, value, child = u32(0), u32(4), 0, binary.NativeEndian.Uint64(e[8:])
 		}
 		if at+pos+key+value > uint64(len(p)) {
-			return fmt.Errorf("page %d has no room for its element %d", id, i)
+			return fmt.Errorf("page %d is too small for its element %d", id, i)
 		}
 		k, v := e[pos:pos+key], e[pos+key:pos+key+value]
 		if flags == boltBranch {
 			if order := bytes.Compare(k, *last); order < 0 || order == 0 && i > 0 {
-				return fmt.Errorf("the keys of page %d are in disorder", id)
+				return fmt.Errorf("the keys of page %d are out of order", id)
 			}
 			*last = k
 			if err := w.page(child, depth+1, last); err != nil {
@@ -167,7 +167,7 @@ func (w *boltWalk) elements(id uint64, p []byte, depth int, last *[]byte) error 
 			continue
 		}
 		if order := bytes.Compare(k, *last); len(k) == 0 || order < 0 || order == 0 && i > 0 {
-			return fmt.Errorf("the keys of page %d are in disorder", id)
+			return fmt.Errorf("the keys of page %d are out of order", id)
 		}
 		*last = k
 		if u32(0)&boltBucket != 0 {

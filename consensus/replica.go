@@ -114,15 +114,15 @@ var (
 	// ErrBusy: too many proposals are in flight. Nothing has changed.
 	ErrBusy = errors.New("too many proposals in flight")
 	// ErrState: the server already has a cluster's state.
-	ErrState = errors.New("the server has state already")
+	ErrState = errors.New("the server already has state")
 	// ErrNoLog: the server's log, which its earlier votes were based on, is
 	// missing. Without it the server must not rejoin under the same ID.
-	ErrNoLog = errors.New("the log is gone")
+	ErrNoLog = errors.New("the log is missing")
 	// ErrServers: the configuration is not, or no longer, the one that the change
 	// expects.
 	ErrServers = errors.New("the servers have changed")
 	// ErrQuorum: too few of the voters that would remain respond.
-	ErrQuorum = errors.New("too few of the voters that would remain answer")
+	ErrQuorum = errors.New("too few of the remaining voters respond")
 )
 
 // Replica is a store replicated through Raft. Its snapshots are this server's
@@ -166,7 +166,7 @@ type Replica struct {
 func Open(cfg Config) (*Replica, error) {
 	cfg = cfg.withDefaults()
 	if cfg.ID == "" || cfg.Dir == "" || cfg.Streams == nil {
-		return nil, errors.New("replica: ID, Dir and Streams must be given")
+		return nil, errors.New("replica: ID, Dir and Streams are required")
 	}
 	r := &Replica{
 		cfg: cfg, log: cfg.Log,
@@ -289,7 +289,7 @@ func (r *Replica) fail(err error) {
 	r.failOnce.Do(func() {
 		r.failure = err
 		close(r.failed)
-		r.log.Error("the replica cannot go on", "err", err)
+		r.log.Error("the replica cannot continue", "err", err)
 		go func() { _ = r.Close() }() // fail runs on a goroutine of Raft, for which Close waits
 	})
 }
@@ -338,7 +338,7 @@ func (r *Replica) close() {
 	r.drain()
 	r.transport.batcher.end()
 	if err := r.raft.Shutdown().Error(); err != nil {
-		r.log.Warn("raft did not end as it should", "err", err)
+		r.log.Warn("raft did not shut down cleanly", "err", err)
 	}
 	r.transport.Close()
 	r.transport.tasks.Wait()
@@ -357,7 +357,7 @@ func (r *Replica) drain() {
 		select {
 		case <-tick.C:
 		case <-end.C:
-			r.log.Warn("raft has not answered all that it was asked", "requests", r.outstanding.Load())
+			r.log.Warn("raft has left requests unanswered", "requests", r.outstanding.Load())
 			return
 		}
 	}

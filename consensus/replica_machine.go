@@ -128,7 +128,7 @@ func (m *machine) Snapshot() (raft.FSMSnapshot, error) {
 		return nil, raft.ErrNothingNewToSnapshot
 	}
 	if m.fed < v.Index() {
-		return nil, fmt.Errorf("the log has been brought to %d again, and the content is of %d", m.fed, v.Index())
+		return nil, fmt.Errorf("raft has redelivered entries up to %d, but the content is at %d", m.fed, v.Index())
 	}
 	return fsmSnapshot{v}, nil
 }

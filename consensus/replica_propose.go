@@ -261,7 +261,7 @@ func (r *Replica) outcome(e *entry) ([]reply, error) {
 	case error:
 		return nil, response
 	}
-	return nil, fmt.Errorf("%w: the store's answer is %T", ErrUnknown, e.future.Response())
+	return nil, fmt.Errorf("%w: unexpected response %T from the state machine", ErrUnknown, e.future.Response())
 }
 
 // fate converts Raft's error about a proposal.
@@ -277,7 +277,7 @@ func (r *Replica) fate(err error) error {
 // notLeader returns ErrNotLeader, with the leader's ID if another server leads.
 func (r *Replica) notLeader() error {
 	if _, id := r.raft.LeaderWithID(); id != "" && string(id) != r.cfg.ID {
-		return fmt.Errorf("%w, but %s is", ErrNotLeader, id)
+		return fmt.Errorf("%w: the leader is %s", ErrNotLeader, id)
 	}
 	return ErrNotLeader
 }

@@ -30,7 +30,7 @@ func rebuild(s *logStore, snapshots *snapshots, applied *appliedFile, l Limits, 
 	if last == 0 && len(applied.old) > 0 && applied.old[0].index >= from {
 		// A log may be empty after a leader's snapshot, which then contains
 		// everything.
-		return nil, fmt.Errorf("%w: entry %d has acted, and neither a snapshot nor the log has it", ErrDamaged, applied.old[0].index)
+		return nil, fmt.Errorf("%w: entry %d was applied, but neither a snapshot nor the log has it", ErrDamaged, applied.old[0].index)
 	}
 	upTo := agreed(s, applied.old, last)
 	a := newApplier(v, l)
@@ -38,7 +38,7 @@ func rebuild(s *logStore, snapshots *snapshots, applied *appliedFile, l Limits, 
 		var entry raft.Log
 		if err := s.GetLog(index, &entry); err != nil {
 			if errors.Is(err, raft.ErrLogNotFound) {
-				err = fmt.Errorf("%w: the log has no entry %d, which the last snapshot that can be read needs", ErrDamaged, index)
+				err = fmt.Errorf("%w: the log has no entry %d, which is needed after the newest readable snapshot", ErrDamaged, index)
 			}
 			return nil, err
 		}

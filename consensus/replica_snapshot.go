@@ -61,11 +61,11 @@ func (s *snapshots) newest(l Limits, log *slog.Logger) (v Snapshot, base *raft.S
 		if errors.Is(err, ErrFormat) || errors.Is(err, ErrTooLarge) {
 			return Snapshot{}, nil, err
 		}
-		log.Warn("a snapshot cannot be read; the one before it is tried", "err", err)
+		log.Warn("cannot read a snapshot; trying the one before it", "err", err)
 		errs = append(errs, err)
 	}
 	if len(errs) > 0 {
-		return Snapshot{}, nil, fmt.Errorf("%w: no snapshot can be read: %w", ErrDamaged, errors.Join(errs...))
+		return Snapshot{}, nil, fmt.Errorf("%w: no snapshot is readable: %w", ErrDamaged, errors.Join(errs...))
 	}
 	return Snapshot{}, nil, nil
 }
@@ -114,7 +114,7 @@ func openedAs(source io.Reader) (*raft.SnapshotMeta, error) {
 		case raft.ReadCloserWrapper:
 			source = r.WrappedReadCloser()
 		default:
-			return nil, fmt.Errorf("the snapshot to restore comes as %T, and its index is unknown", r)
+			return nil, fmt.Errorf("the index of the snapshot to restore is unknown: unexpected reader %T", r)
 		}
 	}
 }

@@ -78,7 +78,7 @@ func WriteSnapshot(w io.Writer, v Snapshot) error {
 	b.write(make([]byte, 8))
 	b.write(binary.BigEndian.AppendUint64(nil, b.sum.Sum64()))
 	if b.err != nil {
-		return fmt.Errorf("view: %w", b.err)
+		return fmt.Errorf("snapshot file: %w", b.err)
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ func ReadSnapshot(r io.Reader, l Limits) (Snapshot, error) {
 	b.rest.texts = map[string]string{}
 	v, err := b.view(l)
 	if err != nil {
-		return Snapshot{}, fmt.Errorf("view: %w", err)
+		return Snapshot{}, fmt.Errorf("snapshot file: %w", err)
 	}
 	return v, nil
 }
@@ -73,7 +73,7 @@ func (b *blockReader) start() error {
 		return fmt.Errorf("%w: it begins with %q, not %q", ErrFormat, magic, viewMagic)
 	}
 	if format := binary.BigEndian.Uint16(head[len(viewMagic):]); format != viewFormat {
-		return fmt.Errorf("%w: format %d, this build knows %d", ErrFormat, format, viewFormat)
+		return fmt.Errorf("%w: format %d, this build supports %d", ErrFormat, format, viewFormat)
 	}
 	return nil
 }
@@ -83,7 +83,7 @@ func (b *blockReader) read(p []byte) error {
 	n, err := io.ReadFull(b.r, p)
 	_, _ = b.sum.Write(p[:n]) // a hash has no errors
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("%w: it is truncated", ErrDamaged)
+		return fmt.Errorf("%w: truncated", ErrDamaged)
 	}
 	return err
 }
@@ -93,7 +93,7 @@ func (b *blockReader) read(p []byte) error {
 func (b *blockReader) record() error {
 	for b.rest.left.Len() == 0 && b.rest.err == nil {
 		if b.ended {
-			return fmt.Errorf("%w: it has fewer records than its header says", ErrDamaged)
+			return fmt.Errorf("%w: fewer records than its header says", ErrDamaged)
 		}
 		if err := b.block(); err != nil {
 			return err
@@ -114,7 +114,7 @@ func (b *blockReader) block() error {
 		b.ended = true
 		return nil
 	case stored == 0 || stored > packed:
-		return fmt.Errorf("%w: a block of %d bytes takes %d", ErrDamaged, packed, stored)
+		return fmt.Errorf("%w: a block of %d bytes is stored in %d", ErrDamaged, packed, stored)
 	case uint64(packed) > uint64(b.limit):
 		return fmt.Errorf("%w: a block of %d bytes, the limit is %d", ErrTooLarge, packed, b.limit)
 	}
@@ -153,7 +153,7 @@ func (b *blockReader) header() (h snapshotHeader, err error) {
 		*n = u.uint()
 	}
 	if h.ids != min(h.idsEver, maxSeen) {
-		u.fail("%d IDs of %d ever", h.ids, h.idsEver)
+		u.fail("%d IDs remembered, of %d ever seen", h.ids, h.idsEver)
 	}
 	return h, u.err
 }
@@ -175,7 +175,7 @@ func (b *blockReader) entry(parts int, last Entry, before []byte, view *Snapshot
 		e.Name = string(name)
 	}
 	if u.err == nil && (e.Version == 0 || e.Version > view.index) {
-		u.fail("%s/%s has version %d, the view %d", e.Kind, e.Name, e.Version, view.index)
+		u.fail("%s/%s has version %d, the snapshot has index %d", e.Kind, e.Name, e.Version, view.index)
 	}
 	if u.err != nil {
 		return e, nil, u.err
@@ -203,7 +203,7 @@ func (b *blockReader) entries(v *Snapshot, n uint64, l Limits) error {
 			return err
 		}
 		if e.Value == nil || bytes.Equal(path, before) {
-			b.rest.fail("%s/%s is there twice or has no value", e.Kind, e.Name)
+			b.rest.fail("%s/%s is a duplicate or has no value", e.Kind, e.Name)
 			return b.rest.err
 		}
 		total, limit := &v.bytes, l.Total
@@ -270,7 +270,7 @@ func (b *blockReader) ids(v *Snapshot, h snapshotHeader) error {
 		u.tuple(2)
 		id, index := u.id(), u.uint()
 		if _, twice := v.seen.find(id); u.err == nil && (twice || id == ID{} || index < last || index == 0 || index > h.index) {
-			u.fail("ID %x of index %d after %d", id, index, last)
+			u.fail("ID %x of index %d is invalid, duplicate or out of order: the last index is %d", id, index, last)
 		}
 		if u.err != nil {
 			return u.err
@@ -289,7 +289,7 @@ func (b *blockReader) end() error {
 		}
 	}
 	if !b.ended {
-		return fmt.Errorf("%w: it has more records than its header says", ErrDamaged)
+		return fmt.Errorf("%w: more records than its header says", ErrDamaged)
 	}
 	want := b.sum.Sum64()
 	var tail [8]byte
@@ -300,7 +300,7 @@ func (b *blockReader) end() error {
 		return fmt.Errorf("%w: %016x, not %016x", ErrChecksum, got, want)
 	}
 	if n, err := io.ReadFull(b.r, tail[:1]); n > 0 {
-		return fmt.Errorf("%w: it goes on after its end", ErrDamaged)
+		return fmt.Errorf("%w: data after its end", ErrDamaged)
 	} else if !errors.Is(err, io.EOF) {
 		return err
 	}

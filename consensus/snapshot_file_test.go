@@ -164,10 +164,10 @@ func TestFilesThatAreNotWholeAreRefused(t *testing.T) {
 		want error
 		says string
 	}{
-		"longer":         {append(bytes.Clone(file), 0), ErrDamaged, "goes on after its end"},
-		"two files":      {append(bytes.Clone(file), file...), ErrDamaged, "goes on after its end"},
+		"longer":         {append(bytes.Clone(file), 0), ErrDamaged, "data after its end"},
+		"two files":      {append(bytes.Clone(file), file...), ErrDamaged, "data after its end"},
 		"a value":        {bytes.Replace(file, []byte("ada"), []byte("bob"), 1), ErrChecksum, "checksum"},
-		"a later format": {bytes.Replace(file, []byte("VIEW\x00\x01"), []byte("VIEW\x00\x02"), 1), ErrFormat, "format 2, this build knows 1"},
+		"a later format": {bytes.Replace(file, []byte("VIEW\x00\x01"), []byte("VIEW\x00\x02"), 1), ErrFormat, "format 2, this build supports 1"},
 		"another file":   {[]byte("kind: Listener"), ErrFormat, `"kind: Li"`},
 	} {
 		if _, err := ReadSnapshot(bytes.NewReader(c.file), Limits{}); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {

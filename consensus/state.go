@@ -63,7 +63,7 @@ func (l Limits) withDefaults() Limits {
 // The result shares no memory with the batch.
 func (v Snapshot) Apply(index uint64, b *Batch, l Limits) (Snapshot, Result, error) {
 	if index <= v.index {
-		return v, Result{}, fmt.Errorf("%w: batch %d came to a view of index %d", ErrIndex, index, v.index)
+		return v, Result{}, fmt.Errorf("%w: batch %d, the snapshot is at index %d", ErrIndex, index, v.index)
 	}
 	return v.apply(index, b, l)
 }
@@ -129,7 +129,7 @@ func (v Snapshot) follows(b *Batch) (sequence uint64, err error) {
 	case b.IfSequence == nil:
 		return v.sequence, nil
 	case *b.IfSequence != v.sequence:
-		return 0, fmt.Errorf("%w: it was checked for sequence %d, the store is at %d", ErrStale, *b.IfSequence, v.sequence)
+		return 0, fmt.Errorf("%w: checked at sequence %d, the store is at %d", ErrStale, *b.IfSequence, v.sequence)
 	case b.Sequence == 0:
 		return v.sequence + 1, nil
 	}

@@ -206,7 +206,7 @@ func TestANodeThatIsRefusedLeavesNoLonger(t *testing.T) {
 	refused := admin.Errorf(admin.Refused, "without b there are 2 voters")
 	gone := admin.Errorf(admin.Unauthenticated, "it is no member")
 	none := admin.Errorf(admin.NoLeader, "an election")
-	slow := admin.Errorf(admin.Busy, "too few of the voters that would remain answer")
+	slow := admin.Errorf(admin.Busy, "too few of the remaining voters respond")
 	for name, c := range map[string]struct {
 		attempts []error // their results, in order
 		want     error
