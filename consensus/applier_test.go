@@ -161,7 +161,7 @@ func FuzzDecodeEntry(f *testing.F) {
 		batches, err := decodeEntry(data)
 		if err != nil {
 			if !errors.Is(err, ErrFormat) && !errors.Is(err, ErrDamaged) {
-				t.Errorf("%v is none of the sentinels", err)
+				t.Errorf("%v is not a sentinel error", err)
 			}
 			return
 		}

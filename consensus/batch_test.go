@@ -19,7 +19,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write the golden files of the formats anew")
+var rewrite = flag.Bool("rewrite", false, "rewrite the golden files of the formats")
 
 func ref(n uint64) *uint64 { return &n }
 
@@ -173,7 +173,7 @@ func TestBatchesThatCannotBeReadSaySo(t *testing.T) {
 		cost := allocated(func() {
 			_, err := DecodeBatch(c.data)
 			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("%s: %v; want %v that says %q", name, err, c.want, c.says)
+				t.Errorf("%s: %v; want %v with %q", name, err, c.want, c.says)
 			}
 		})
 		if cost > 2<<20 {
@@ -226,7 +226,7 @@ func TestFormat1OfBatches(t *testing.T) {
 		}
 		// zstd's output may change with its version; the content may not.
 		if b == plain && !bytes.Equal(was, now) {
-			t.Errorf("%s would be written as other bytes now", name)
+			t.Errorf("%s would be encoded differently now", name)
 		}
 	}
 }
@@ -243,7 +243,7 @@ func FuzzDecodeBatch(f *testing.F) {
 		b, err := DecodeBatch(data)
 		if err != nil {
 			if !errors.Is(err, ErrFormat) && !errors.Is(err, ErrDamaged) {
-				t.Errorf("%v is none of the sentinels", err)
+				t.Errorf("%v is not a sentinel error", err)
 			}
 			return
 		}

@@ -34,16 +34,16 @@ func TestAServerIsUpToDateThatHasAcknowledgedAll(t *testing.T) {
 			return n.upToDate(ctx, servers, 3, 10, nil)
 		}
 		if id, err := ask(); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%q has all, it is said: %v", id, err)
+			t.Errorf("%q is reported as up to date: %v", id, err)
 		}
 		acknowledge("behind", 3, 10, true)
 		if id, err := ask(); id != "behind" || err != nil {
-			t.Errorf("%q has all, %v; want the one that was behind", id, err)
+			t.Errorf("%q is up to date, %v; want the one that was behind", id, err)
 		}
 		lost := make(chan struct{})
 		close(lost)
 		if _, err := n.upToDate(t.Context(), servers, 4, 10, lost); !errors.Is(err, ErrNotLeader) {
-			t.Errorf("in a term that is over: %v, want %v", err, ErrNotLeader)
+			t.Errorf("in a past term: %v, want %v", err, ErrNotLeader)
 		}
 	})
 }

@@ -76,7 +76,7 @@ func loseLeaders(t *testing.T, runs, worlds int) {
 	}
 	t.Logf("%d elections: p50 %v, p99 %v, p99.9 %v, max %v; by terms %v", len(all), at(.5), at(.99), at(.999), all[len(all)-1].took, byTerms)
 	if len(all) >= electionRunsLong && at(.999) > electionBound {
-		t.Errorf("99.9 of 100 elections take up to %v, want at most %v", at(.999), electionBound)
+		t.Errorf("99.9%% of the elections take up to %v, want at most %v", at(.999), electionBound)
 	}
 }
 
@@ -108,7 +108,7 @@ func (w *world) loseLeader() election {
 	})
 	if e.took > electionBound {
 		lines := bytes.Split(w.journal.all(), []byte("\n"))
-		w.t.Logf("it took %v; what was said last:\n%s", e.took, bytes.Join(lines[max(0, len(lines)-150):], []byte("\n")))
+		w.t.Logf("it took %v; the last log lines:\n%s", e.took, bytes.Join(lines[max(0, len(lines)-150):], []byte("\n")))
 	}
 	return e
 }

@@ -65,7 +65,7 @@ func TestHeartbeatsGoTogether(t *testing.T) {
 	}
 	p.note("new", at(3600))
 	if len(p.last) != 1 {
-		t.Errorf("%d servers are remembered that are not led", len(p.last)-1)
+		t.Errorf("%d servers that are no followers are remembered", len(p.last)-1)
 	}
 }
 

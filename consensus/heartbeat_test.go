@@ -68,10 +68,10 @@ func TestHeartbeatsSayWhatRaftSays(t *testing.T) {
 	}
 	next = raft.RPCResponse{Error: errors.New("no")}
 	if err := b.send("b", req, new(raft.AppendEntriesResponse)); err == nil {
-		t.Error("a heartbeat that Raft refuses has an answer")
+		t.Error("a heartbeat that Raft refuses has a response")
 	}
 	if len(b.conns) != 0 {
-		t.Error("a connection that has ended is kept")
+		t.Error("a closed connection is kept")
 	}
 	next = raft.RPCResponse{Response: &raft.AppendEntriesResponse{Term: 9}}
 	if err := b.send("b", req, new(raft.AppendEntriesResponse)); err != nil {
@@ -82,7 +82,7 @@ func TestHeartbeatsSayWhatRaftSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, ok := b.conns["b"]; ok || len(b.conns) != 1 {
-		t.Errorf("there are connections to %d servers, want to the one that is led", len(b.conns))
+		t.Errorf("connections to %d servers, want one to the follower", len(b.conns))
 	}
 }
 
@@ -105,7 +105,7 @@ func TestHeartbeatsHaveAConnectionOfTheirOwn(t *testing.T) {
 			until(t, "a heartbeat", func() bool { return w.servers[id].raft.LastContact().After(before) })
 		}
 		if s := a.Leadership(); s.Role != RoleLeader || s.Term != term {
-			t.Errorf("the lead changed: %+v", s)
+			t.Errorf("leadership changed: %+v", s)
 		}
 	})
 }

@@ -37,7 +37,7 @@ func TestATermThatCannotBeWrittenIsWaitedFor(t *testing.T) {
 		s, closing := newLog(t)
 		s.bolt.Close() // has the effect of a full disk
 		if err := s.SetUint64([]byte("LastVoteTerm"), 7); err == nil {
-			t.Error("a vote that was not written is taken for written")
+			t.Error("a vote that was not written is reported as written")
 		}
 		done := make(chan error, 1)
 		go func() { done <- s.SetUint64([]byte("CurrentTerm"), 7) }()
@@ -47,7 +47,7 @@ func TestATermThatCannotBeWrittenIsWaitedFor(t *testing.T) {
 		case <-time.After(2 * retryWrite):
 		}
 		if s.lastFault() == nil {
-			t.Error("nobody is told")
+			t.Error("no error is logged")
 		}
 		close(closing)
 		if err := <-done; err != nil {
@@ -91,7 +91,7 @@ func TestLogsRememberWhatRaftAsks(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := s.configurationIndex(conf("ssss")); got != 0 {
-		t.Errorf("a configuration that was never agreed is at %d", got)
+		t.Errorf("an uncommitted configuration is at %d", got)
 	}
 	mustHave(1, 1899)
 	if err := s.compact(1, 1700); err != nil {
@@ -155,14 +155,14 @@ func TestRaftSpeaksQuietly(t *testing.T) {
 	l.Warn("heartbeat timeout reached")
 	l.Error("failed to heartbeat to", "peer", "x")
 	if out.Len() > 0 {
-		t.Errorf("it said %q", out.String())
+		t.Errorf("it logged %q", out.String())
 	}
 	for range 3 {
 		l.With("id", 7).Named("x").Error("failed to commit logs", "msg", hclog.Fmt("%d of %d", 1, 2))
 	}
 	if got := out.String(); strings.Count(got, "\n") != 1 ||
 		!strings.Contains(got, `level=WARN msg="raft.x: failed to commit logs" id=7 raft-msg="1 of 2"`) {
-		t.Errorf("it said %q", got)
+		t.Errorf("it logged %q", got)
 	}
 }
 

@@ -55,7 +55,7 @@ func TestBatchIsAllOrNothing(t *testing.T) {
 		if _, err := m.Commit(t.Context(), &Batch{Ops: ops}); err == nil {
 			t.Errorf("%s: committed", name)
 		} else if !errors.Is(err, ErrVersion) && !errors.Is(err, ErrTooLarge) && !errors.Is(err, ErrKey) {
-			t.Errorf("%s: %v is none of the sentinels", name, err)
+			t.Errorf("%s: %v is not a sentinel error", name, err)
 		}
 		if got := content(m.Snapshot()); got != before {
 			t.Errorf("%s: left %q, want %q", name, got, before)
@@ -96,7 +96,7 @@ func TestViewsNeverChange(t *testing.T) {
 	}
 	for i, v := range views {
 		if got := content(v); got != want[i] {
-			t.Errorf("view %d became %q, was %q", i, got, want[i])
+			t.Errorf("snapshot %d became %q, was %q", i, got, want[i])
 		}
 	}
 }
@@ -128,11 +128,11 @@ func TestViewsTellWhatChanged(t *testing.T) {
 				want = append(want, Key{"A", fmt.Sprint(i)}, Key{"A", fmt.Sprint(int(i) - 1)})
 			}
 			if !slices.Equal(keys, want) {
-				t.Fatalf("view %d after %d: %v, want %v", v.Index(), after, keys, want)
+				t.Fatalf("snapshot %d after %d: %v, want %v", v.Index(), after, keys, want)
 			}
 		}
 		if back := v.Index() - oldest; back < min(maxLog/2, v.Index()) {
-			t.Fatalf("view %d looks back to %d only", v.Index(), oldest)
+			t.Fatalf("snapshot %d reaches back to %d only", v.Index(), oldest)
 		}
 	}
 }

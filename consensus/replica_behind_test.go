@@ -74,7 +74,7 @@ func TestAServerFarBehindCatchesUp(t *testing.T) {
 	w.mustShow(c, want)
 	stop()
 	if s, ok := <-back; ok {
-		t.Errorf("its views went back: %s", s)
+		t.Errorf("its snapshots went back: %s", s)
 	}
 	var entry raft.Log
 	if err := c.store.GetLog(missed+1, &entry); !errors.Is(err, raft.ErrLogNotFound) {

@@ -77,7 +77,7 @@ func TestAServerAloneServesWhatItServed(t *testing.T) {
 				<-done
 				select {
 				case s := <-back:
-					t.Errorf("its views went back: %s", s)
+					t.Errorf("its snapshots went back: %s", s)
 				default:
 				}
 			})
@@ -98,7 +98,7 @@ func TestWhatWasNeverAgreedIsNotServed(t *testing.T) {
 		}
 		w.close("a")
 		if got := values(w.open("a").Snapshot()); got != "x=1" {
-			t.Errorf("it serves %q, want what was agreed", got)
+			t.Errorf("it serves %q, want what was committed", got)
 		}
 		// A record is ignored if its entry is not in the log, or has another term
 		// there.
@@ -110,7 +110,7 @@ func TestWhatWasNeverAgreedIsNotServed(t *testing.T) {
 		f.write(f.old[0].index+1, f.old[0].term+7)
 		f.Close()
 		if got := values(w.open("a").Snapshot()); got != "x=1" {
-			t.Errorf("it serves %q, want what was agreed", got)
+			t.Errorf("it serves %q, want what was committed", got)
 		}
 	})
 }
@@ -243,7 +243,7 @@ func TestADamagedLogIsSaidToBe(t *testing.T) {
 		r.Close()
 	}
 	if good == 0 {
-		t.Error("none of the copies could be used")
+		t.Error("none of the copies is usable")
 	}
 }
 

@@ -44,7 +44,7 @@ func (s *memoryStreams) Dial(id string, timeout time.Duration) (net.Conn, error)
 	door := s.network.doors[id]
 	s.network.mu.Unlock()
 	if door == nil {
-		return nil, fmt.Errorf("no way from %s to %s", s.id, id)
+		return nil, fmt.Errorf("no route from %s to %s", s.id, id)
 	}
 	here, there := net.Pipe()
 	dialled, err := s.network.track(here, s.id, id)

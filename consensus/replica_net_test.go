@@ -92,7 +92,7 @@ func (s *testStreams) Dial(id string, timeout time.Duration) (net.Conn, error) {
 	addr, cut := s.network.addrs[id], s.network.cut[[2]string{s.id, id}]
 	s.network.mu.Unlock()
 	if addr == "" || cut {
-		return nil, fmt.Errorf("no way from %s to %s", s.id, id)
+		return nil, fmt.Errorf("no route from %s to %s", s.id, id)
 	}
 	c, err := net.DialTimeout("tcp", addr, timeout)
 	if err != nil {

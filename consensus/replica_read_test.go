@@ -74,10 +74,10 @@ func TestALeaderWithoutVotersReadsNothing(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
 		if err := a.verify(ctx); err != nil {
-			t.Logf("Raft counts voters only, it seems: %v", err)
+			t.Logf("Raft seems to count only voters: %v", err)
 		}
 		if _, err := a.ReadIndex(ctx); err == nil {
-			t.Error("it read, and no voter has confirmed that it leads")
+			t.Error("it served a read that no voter has confirmed")
 		}
 	})
 }
@@ -105,7 +105,7 @@ func TestAStaleLeaderReadsNothing(t *testing.T) {
 				wanted := after
 				index, err := a.ReadIndex(ctx)
 				if err == nil && index < wanted {
-					bad <- fmt.Sprintf("index %d, and %d was agreed before", index, wanted)
+					bad <- fmt.Sprintf("index %d, but %d was committed before", index, wanted)
 					return
 				}
 			}
@@ -135,7 +135,7 @@ func TestANewLeaderReadsWhatWasAgreedBeforeIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, want := a.reads.ready.Load(), a.Leadership().Term; got != want {
-			t.Errorf("it read when it was ready in term %d, and leads in %d", got, want)
+			t.Errorf("it served a read when ready in term %d, but leads in %d", got, want)
 		}
 	})
 }

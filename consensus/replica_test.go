@@ -155,7 +155,7 @@ func TestServersComeAndGo(t *testing.T) {
 		w.mustCommit(a, put("A", "x", "1"))
 		b := w.open("b")
 		if s := b.Leadership(); s.Role != RoleNone {
-			t.Errorf("a server that nobody has added is %s", s.Role)
+			t.Errorf("a server that was not added is %s", s.Role)
 		}
 		_, at := a.Servers()
 		at2, err := a.AddNonvoter(t.Context(), "b", "host:1", at)
@@ -164,13 +164,13 @@ func TestServersComeAndGo(t *testing.T) {
 		}
 		w.mustShow(b, "x=1")
 		if _, err := a.AddVoter(t.Context(), "b", "host:1", at); !errors.Is(err, ErrServers) {
-			t.Errorf("a change of servers that are no more: %v, want %v", err, ErrServers)
+			t.Errorf("a change of an outdated configuration: %v, want %v", err, ErrServers)
 		}
 		if _, err := a.AddVoter(t.Context(), "b", "host:1", 0); !errors.Is(err, ErrServers) {
-			t.Errorf("a change of whatever servers: %v, want %v", err, ErrServers)
+			t.Errorf("a change of any configuration: %v, want %v", err, ErrServers)
 		}
 		if err := a.Transfer(t.Context(), "b"); !errors.Is(err, ErrServers) {
-			t.Errorf("the lead for a server without a vote: %v, want %v", err, ErrServers)
+			t.Errorf("a transfer to a non-voter: %v, want %v", err, ErrServers)
 		}
 		if _, err := b.AddVoter(t.Context(), "b", "host:1", at2); !errors.Is(err, ErrNotLeader) {
 			t.Errorf("a change at a follower: %v, want %v", err, ErrNotLeader)
@@ -210,7 +210,7 @@ func TestServersComeAndGo(t *testing.T) {
 		w.mustChange(a, (*Replica).AddVoter, "b")
 		drop((*Replica).Remove, "a")
 		w.persist(batch(put("A", "y", "2")))
-		until(t, "a server that has removed itself to lead no more", func() bool { return a.Leadership().Role == RoleNone })
+		until(t, "a server that has removed itself to step down", func() bool { return a.Leadership().Role == RoleNone })
 	})
 }
 
@@ -256,7 +256,7 @@ func TestTheLeadIsHandedOver(t *testing.T) {
 				continue
 			}
 			if err := s.Transfer(t.Context(), ""); !errors.Is(err, ErrNotLeader) && w.leader() == lead {
-				t.Errorf("a follower hands the lead over: %v", err)
+				t.Errorf("a follower transfers leadership: %v", err)
 			}
 		}
 	})
@@ -286,7 +286,7 @@ func TestABatchOfUnknownOutcomeActsOnce(t *testing.T) {
 			w.mustShow(r, "x=1 y=1 z=1")
 			for _, name := range []string{"x", "y"} {
 				if h := r.Snapshot().History(Key{"A", name}); len(h) != 1 {
-					t.Errorf("%s acted %d times at %s", name, len(h), id)
+					t.Errorf("%s was applied %d times at %s", name, len(h), id)
 				}
 			}
 		}
@@ -314,7 +314,7 @@ func TestFollowersActAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, id := range w.ids {
-			until(t, id+" to act on the new servers", func() bool { return w.servers[id].Snapshot().Index() >= at })
+			until(t, id+" to apply the new configuration", func() bool { return w.servers[id].Snapshot().Index() >= at })
 		}
 		w.mustTransfer("")
 		w.mustCommit(w.leader("a", "b"), put("A", "x", "last"))
@@ -340,7 +340,7 @@ func TestChangesAreNeverMissed(t *testing.T) {
 					select {
 					case <-changes:
 					case <-time.After(within):
-						t.Fatalf("%s was not told that %s leads", id, want)
+						t.Fatalf("%s did not report that %s leads", id, want)
 					}
 				}
 			}
@@ -363,10 +363,10 @@ func TestAnUnknownBatchStopsTheReplica(t *testing.T) {
 			select {
 			case <-r.Failed():
 			case <-time.After(within):
-				t.Fatal("it goes on")
+				t.Fatal("it did not fail")
 			}
 			if !errors.Is(r.Err(), ErrFormat) {
-				t.Errorf("it failed of %v, want %v", r.Err(), ErrFormat)
+				t.Errorf("it failed with %v, want %v", r.Err(), ErrFormat)
 			}
 			r.Close()
 			if got := values(r.Snapshot()); got != "x=1" {

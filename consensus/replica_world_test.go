@@ -33,7 +33,7 @@ func newWorld(t testing.TB, tune func(*Config)) *world {
 	_, w.network.tcp = t.(*testing.B)
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("what the servers said last:\n%s", w.journal.all())
+			t.Logf("last log lines of the servers:\n%s", w.journal.all())
 		}
 		for _, r := range w.servers {
 			r.Close()
@@ -157,7 +157,7 @@ func (w *world) leader(ids ...string) (leader *Replica) {
 func (w *world) mustTransfer(to string) {
 	w.t.Helper()
 	from := w.leader()
-	until(w.t, "the lead to go from "+from.cfg.ID, func() bool {
+	until(w.t, "leadership to move from "+from.cfg.ID, func() bool {
 		now := w.leader()
 		if to == now.cfg.ID || to == "" && now != from {
 			return true
@@ -166,7 +166,7 @@ func (w *world) mustTransfer(to string) {
 		defer cancel()
 		err := now.Transfer(ctx, to)
 		if err != nil {
-			w.t.Logf("the lead stays with %s: %v", now.cfg.ID, err)
+			w.t.Logf("leadership stays with %s: %v", now.cfg.ID, err)
 		}
 		return false
 	})
@@ -223,7 +223,7 @@ func (w *world) mustCommit(r *Replica, ops ...Op) uint64 {
 func (w *world) persist(b *Batch) Result {
 	w.t.Helper()
 	var result Result
-	until(w.t, "a batch to be agreed", func() bool {
+	until(w.t, "a batch to be committed", func() bool {
 		for _, r := range w.servers {
 			ctx, cancel := context.WithTimeout(w.t.Context(), time.Second)
 			var err error

@@ -79,7 +79,7 @@ func TestViewsComeBackFromTheirFiles(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if again := fileOf(t, got); !bytes.Equal(again, file) {
-			t.Errorf("%s: a view that was read is written as another file", name)
+			t.Errorf("%s: writing the read snapshot gives a different file", name)
 		}
 		if _, known := got.Changed(v.Index() - 1); known && v.Index() > 0 {
 			t.Errorf("%s: what changed before the file is known", name)
@@ -171,16 +171,16 @@ func TestFilesThatAreNotWholeAreRefused(t *testing.T) {
 		"another file":   {[]byte("kind: Listener"), ErrFormat, `"kind: Li"`},
 	} {
 		if _, err := ReadSnapshot(bytes.NewReader(c.file), Limits{}); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%s: %v; want %v that says %q", name, err, c.want, c.says)
+			t.Errorf("%s: %v; want %v with %q", name, err, c.want, c.says)
 		}
 	}
 	broken := errors.New("broken disk")
 	if _, err := ReadSnapshot(io.MultiReader(bytes.NewReader(file[:50]), iotest.ErrReader(broken)), Limits{}); !errors.Is(err, broken) {
-		t.Errorf("a disk that fails: %v", err)
+		t.Errorf("a failing disk: %v", err)
 	}
 	for n := range 5 {
 		if err := WriteSnapshot(&failing{n, broken}, everything(t)); n < 4 != errors.Is(err, broken) {
-			t.Errorf("a disk that fails at write %d: %v", n, err)
+			t.Errorf("a disk failing at write %d: %v", n, err)
 		}
 	}
 }
@@ -231,7 +231,7 @@ func TestFormat1OfViews(t *testing.T) {
 		t.Errorf("what an earlier build wrote: %v", err)
 	}
 	if !bytes.Equal(was, now) {
-		t.Error("the view would be written as other bytes now")
+		t.Error("the snapshot would be encoded differently now")
 	}
 }
 

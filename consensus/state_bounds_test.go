@@ -38,7 +38,7 @@ func TestTheLast10000BatchesAreRemembered(t *testing.T) {
 	if forgotten, result, err := v.Apply(
 		60_000, &Batch{ID: id(all - maxSeen), Ops: []Op{put("A", "x", "1")}}, Limits{},
 	); err != nil || result.Repeated || forgotten.Len() != 1 {
-		t.Errorf("a batch that is forgotten: %+v, %v", result, err)
+		t.Errorf("a forgotten batch: %+v, %v", result, err)
 	}
 }
 
@@ -59,7 +59,7 @@ func TestIndexesMustRise(t *testing.T) {
 	v := mustApply(t, Snapshot{}, 5, &Batch{Ops: []Op{put("A", "x", "1")}})
 	for _, index := range []uint64{0, 4, 5} {
 		if next, _, err := v.Apply(index, &Batch{}, Limits{}); !errors.Is(err, ErrIndex) || next.Index() != 5 {
-			t.Errorf("index %d after 5: %v, the view is at %d", index, err, next.Index())
+			t.Errorf("index %d after 5: %v, the snapshot is at %d", index, err, next.Index())
 		}
 		if next := v.Skip(index); next.Index() != 5 {
 			t.Errorf("skipping to %d went to %d", index, next.Index())
@@ -75,7 +75,7 @@ func TestUsersCannotFillWhatTheClusterNeeds(t *testing.T) {
 		t.Fatal(err)
 	}
 	if v, _, err = v.Apply(2, &Batch{Ops: []Op{put("_n", "x", "12345678901234567")}}, l); err != nil {
-		t.Errorf("users have filled their part: %v", err)
+		t.Errorf("a user entry over the limit: %v", err)
 	}
 	for _, kind := range []string{"A", "_n"} {
 		if _, _, err := v.Apply(3, &Batch{Ops: []Op{put(kind, "y", "")}}, l); !errors.Is(err, ErrTooLarge) {

@@ -242,12 +242,12 @@ func TestViewsAreWhatTheModelIs(t *testing.T) {
 			}
 			kept, files = append(kept, v), append(files, fileOf(t, v))
 			if !bytes.Equal(fileOf(t, twin), files[len(files)-1]) {
-				t.Fatal("another store that took the same batches has another file")
+				t.Fatal("a store with the same batches has a different file")
 			}
 		}
 		for i := range kept {
 			if !bytes.Equal(fileOf(t, kept[i]), files[i]) {
-				t.Fatalf("view %d has changed", kept[i].Index())
+				t.Fatalf("snapshot %d has changed", kept[i].Index())
 			}
 		}
 	})

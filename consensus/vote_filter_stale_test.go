@@ -86,12 +86,12 @@ func TestACandidateHasNoLeader(t *testing.T) {
 		return (<-answer).Response.(*raft.RequestPreVoteResponse).Granted
 	}
 	if ask(func(any) {}) {
-		t.Error("Raft itself lets go of the leader now: silent need not be asked for candidates")
+		t.Error("Raft itself clears the leader now: leaderless need not handle candidates")
 	}
 	if !ask(func(req any) {
 		votesFilter(req, r.GetConfiguration().Configuration, leaderSilence(r, time.Hour))
 	}) {
-		t.Error("the candidate refuses another one for a leader that is lost")
+		t.Error("the candidate refuses another one because of a lost leader")
 	}
 }
 
@@ -110,7 +110,7 @@ func TestWhoHoldsAVote(t *testing.T) {
 		{raft.Leader, 2 * heartbeat, false},
 	} {
 		if got := silent(c.state, time.Now().Add(-c.heard), heartbeat); got != c.want {
-			t.Errorf("a %v whose leader was heard %v ago has none: %t, want %t", c.state, c.heard, got, c.want)
+			t.Errorf("a %v whose leader was heard %v ago is leaderless: %t, want %t", c.state, c.heard, got, c.want)
 		}
 	}
 	vote, preVote := &raft.RequestVoteRequest{}, &raft.RequestPreVoteRequest{}

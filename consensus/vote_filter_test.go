@@ -46,7 +46,7 @@ func TestAVoterThatIsBehindVotesForNewOnes(t *testing.T) {
 					w.mustShow(w.servers[id], "x=2")
 				}
 				if _, at := w.servers["b"].Servers(); at != before {
-					t.Fatal("b has heard of the new voters")
+					t.Fatal("b has received the new voters")
 				}
 				w.close("a")
 				w.close("d")
@@ -83,7 +83,7 @@ func TestWhoIsRemovedDoesNotLead(t *testing.T) {
 		w.network.isolate("d", false, "a", "b", "c")
 		next := w.leader()
 		if next.cfg.ID == "d" {
-			t.Fatal("the one that was removed leads")
+			t.Fatal("the removed server leads")
 		}
 		w.persist(batch(put("A", "x", "3")))
 	})
@@ -118,7 +118,7 @@ func TestCandidates(t *testing.T) {
 			t.Errorf("%s: the vote is for %q and %q", c.from, vote.Addr, preVote.Addr)
 		}
 		if vote.LeadershipTransfer {
-			t.Errorf("%s: a leader that is heard is passed over", c.from)
+			t.Errorf("%s: a live leader is ignored", c.from)
 		}
 	}
 }

@@ -34,7 +34,7 @@ func TestMembersSeeEachOther(t *testing.T) {
 	select {
 	case <-changed:
 	case <-time.After(time.Minute):
-		t.Fatal("a change of meta data is not told")
+		t.Fatal("a change of meta data is not announced")
 	}
 	wait(t, "the zone is seen", func() bool { return all[2].see("a").Zone == "z" })
 }
@@ -61,7 +61,7 @@ func TestFactsSpread(t *testing.T) {
 	// A later member gets them with its first push/pull.
 	late := open(t, "late")
 	late.mustJoin(t, all[3])
-	wait(t, "the late one has the facts", func() bool { return len(late.see("b").Facts) == maxFacts })
+	wait(t, "the late member has the facts", func() bool { return len(late.see("b").Facts) == maxFacts })
 }
 
 // TestEveryoneHearsAtOnce: facts with everyone set reach all members without
@@ -102,7 +102,7 @@ func TestFactsOfANodeThatIsNotKnownYet(t *testing.T) {
 	b.hear(record{ID: "x", Instance: "i", Version: 2, Facts: []byte("2")})
 	b.hear(record{ID: "x", Instance: "i", Version: 1, Facts: []byte("1")})
 	if n := len(b.list()); n != 1 {
-		t.Errorf("%d members: who is only spoken of is none", n)
+		t.Errorf("%d members: a node known only from facts is counted", n)
 	}
 	b.seen("x", "127.0.0.1:1", Meta{Instance: "i"})
 	if m := b.list()[1]; string(m.Facts) != "2" {
@@ -145,15 +145,15 @@ func TestFactsSurviveAFalseAlarm(t *testing.T) {
 	b.hear(record{ID: "x", Instance: "i", Version: 1, Facts: []byte("1")})
 	b.lost("x")
 	if m := b.list()[1]; m.Facts != nil || m.State != Dead {
-		t.Errorf("of the dead: %+v", m)
+		t.Errorf("a dead member: %+v", m)
 	}
 	b.hear(record{ID: "x", Instance: "i", Version: 2, Facts: []byte("2")})
 	if n := len(b.said(maxState)); n != 1 {
-		t.Error("facts of the dead are passed on")
+		t.Error("facts of dead members are sent")
 	}
 	b.seen("x", "127.0.0.1:1", Meta{Instance: "i"})
 	if m := b.list()[1]; string(m.Facts) != "2" || m.State != Alive {
-		t.Errorf("back again: %+v", m)
+		t.Errorf("alive again: %+v", m)
 	}
 	b.seen("x", "127.0.0.1:1", Meta{Instance: "j"})
 	if m := b.list()[1]; m.Facts != nil {
@@ -179,7 +179,7 @@ func TestDeadAndLeft(t *testing.T) {
 	all[1].Close()
 	wait(t, "a sees that b is dead", all[0].sees("b", Dead))
 	if m := all[0].see("b"); m.Facts != nil || m.Since.Before(before) {
-		t.Errorf("of the dead: %+v", m)
+		t.Errorf("a dead member: %+v", m)
 	}
 	for name, err := range map[string]error{
 		"SetFacts": all[1].SetFacts(nil, false), "SetMeta": all[1].SetMeta(Meta{}), "Leave": all[1].Leave(soon(t)), "Close": all[1].Close(),
@@ -205,7 +205,7 @@ func TestRestartAtAnotherAddressIsFollowed(t *testing.T) {
 	}
 	select {
 	case m := <-told:
-		t.Errorf("the echo of its former self is taken for a copy: %+v", m)
+		t.Errorf("stale gossip about itself is reported as a conflict: %+v", m)
 	default:
 	}
 }
@@ -224,10 +224,10 @@ func TestCopiedDataFolderIsNoticed(t *testing.T) {
 		case m := <-c:
 			younger := m.Since.After(original.opened.Add(-time.Millisecond))
 			if m.ID != "a" || (who == "the original") != (m.Addr == copied.Addr()) || who == "the original" && !younger {
-				t.Errorf("%s is told of %+v", who, m)
+				t.Errorf("%s: conflict reported with %+v", who, m)
 			}
 		case <-time.After(time.Minute):
-			t.Errorf("%s is not told", who)
+			t.Errorf("%s: no conflict reported", who)
 		}
 	}
 }
@@ -243,10 +243,10 @@ func TestOwnEchoIsNoConflict(t *testing.T) {
 	select {
 	case m := <-told:
 		if m.Addr != "127.0.0.1:2" {
-			t.Errorf("told of %+v", m)
+			t.Errorf("conflict reported with %+v", m)
 		}
 	case <-time.After(time.Minute):
-		t.Error("not told of the other process")
+		t.Error("no conflict reported with the other process")
 	}
 }
 
@@ -294,7 +294,7 @@ func TestKeysRotateWhileTrafficRuns(t *testing.T) {
 	}
 	late := open(t, "late", keyed(key(1)))
 	if n, _ := late.Join(t.Context(), []string{nodes[0].Addr()}); n != 0 {
-		t.Error("a key that was dropped still opens")
+		t.Error("a removed key still decrypts")
 	}
 	if err := nodes[0].SetKeys([][]byte{[]byte("short")}); !errors.Is(err, ErrConfig) {
 		t.Errorf("a key of 5 bytes: %v", err)
@@ -355,7 +355,7 @@ func TestFlappingNode(t *testing.T) {
 	stays := open(t, "flap", bindTo(addr))
 	stays.mustJoin(t, all[0])
 	for _, n := range all {
-		wait(t, "it is seen when it stays", func() bool {
+		wait(t, "the node is seen once it stays up", func() bool {
 			m := n.see("flap")
 			return m.State == Alive && m.Instance == stays.config.Meta.Instance
 		})
@@ -374,7 +374,7 @@ func TestConfigIsChecked(t *testing.T) {
 		change(&c)
 		if g, err := Open(c); err == nil {
 			g.Close()
-			t.Errorf("%s: taken", what)
+			t.Errorf("%s: accepted", what)
 		} else if what != "foreign address" && !errors.Is(err, ErrConfig) {
 			t.Errorf("%s: %v", what, err)
 		}

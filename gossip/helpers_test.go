@@ -51,7 +51,7 @@ func within(limit time.Duration, ok func() bool) bool {
 func wait(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	if !within(time.Minute, ok) {
-		t.Fatalf("it does not come to be that %s", what)
+		t.Fatalf("timed out waiting until %s", what)
 	}
 }
 

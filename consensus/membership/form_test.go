@@ -90,7 +90,7 @@ func (f *founding) settle() (out []string, err error) {
 			}
 		}
 		if len(out) > 200 {
-			return out, fmt.Errorf("it finds no end: %v", out)
+			return out, fmt.Errorf("no end after %v", out)
 		}
 	}
 	return append(out, f.clusters()...), nil
@@ -205,7 +205,7 @@ func (f *founding) check(t *rapid.T) {
 			continue
 		}
 		if len(c.gaveUp) > 0 {
-			t.Fatalf("%v may agree on something, and was given up by %v", c.Charter, c.gaveUp)
+			t.Fatalf("%v may commit entries, but was given up by %v", c.Charter, c.gaveUp)
 		}
 		for _, o := range deciding {
 			if slices.ContainsFunc(o.Members, func(id string) bool { return slices.Contains(c.Members, id) }) {
@@ -244,7 +244,7 @@ func (f *founding) peace(t *rapid.T, expect int) {
 		}
 	}
 	if len(formed) == 0 && halves == 0 && open >= expect {
-		t.Fatalf("nobody founded a cluster: %v", f.round())
+		t.Fatalf("no cluster was founded: %v", f.round())
 	}
 	for _, n := range f.nodes {
 		if n.alive && !n.Formed && len(formed) == 1 && halves == 0 {

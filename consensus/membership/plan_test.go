@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-var update = flag.Bool("update", false, "write what happens into the scenario files as what is expected")
+var update = flag.Bool("update", false, "rewrite the expected output in the scenario files")
 
 // play runs the scenarios in a directory. A line is a step; the lines below it
 // that begin with ">" are its expected output.
@@ -52,13 +52,13 @@ func play[S any](t *testing.T, folder string, begin func() S, step func(s S, wor
 					t.Fatal(err)
 				}
 			} else if have != string(raw) {
-				t.Errorf("%s: it happened otherwise:\n%s", file, have)
+				t.Errorf("%s: the output differs:\n%s", file, have)
 			}
 		})
 	}
 }
 
-var errArguments = errors.New("not the arguments that this step takes")
+var errArguments = errors.New("invalid arguments for this step")
 
 // TestPlanScenarios runs the scenarios in testdata/plan. Steps:
 //
@@ -172,7 +172,7 @@ func (w *world) run() (out []string, err error) {
 			}
 		}
 	}
-	return nil, errors.New("it finds no end")
+	return nil, errors.New("no end of actions")
 }
 
 func said(actions []Action) (out []string) {

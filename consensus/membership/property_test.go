@@ -81,7 +81,7 @@ func TestPlanKeepsItsPromises(t *testing.T) {
 				w.act(t)
 			}
 			if ids, _ := w.voters(); len(ids) > max(limit+1, len(before)) {
-				t.Fatalf("%d voters, %d are wanted", len(ids), limit)
+				t.Fatalf("%d voters, the limit is %d", len(ids), limit)
 			}
 			if rapid.Bool().Draw(t, "settle") {
 				w.settle(t)
