@@ -173,11 +173,11 @@ func (h *heartbeatHandler) serve(r io.Reader, w io.Writer) error {
 }
 
 func (h *heartbeatHandler) ask(rpc raft.RPC, answers <-chan raft.RPCResponse) (*raft.AppendEntriesResponse, error) {
-	ask := h.raft.Load()
-	if ask == nil {
+	handle := h.raft.Load()
+	if handle == nil {
 		return nil, raft.ErrTransportShutdown
 	}
-	(*ask)(rpc)
+	(*handle)(rpc)
 	select {
 	case a := <-answers:
 		resp, ok := a.Response.(*raft.AppendEntriesResponse)

@@ -68,10 +68,10 @@ func (d done) Wait(context.Context) (Result, error) { return d.result, d.err }
 func (m *Memory) Wait(ctx context.Context, after uint64) (Snapshot, error) {
 	for {
 		m.mu.Lock()
-		view, changed := m.view, m.changed
+		snapshot, changed := m.view, m.changed
 		m.mu.Unlock()
-		if view.index > after {
-			return view, nil
+		if snapshot.index > after {
+			return snapshot, nil
 		}
 		select {
 		case <-changed:

@@ -268,9 +268,9 @@ func (r *Replica) Snapshot() Snapshot { return r.machine.current() }
 // between two calls are coalesced.
 func (r *Replica) Wait(ctx context.Context, after uint64) (Snapshot, error) {
 	for {
-		view, changed := r.machine.now()
-		if view.Index() > after {
-			return view, nil
+		snapshot, changed := r.machine.now()
+		if snapshot.Index() > after {
+			return snapshot, nil
 		}
 		select {
 		case <-changed:

@@ -148,13 +148,13 @@ func (r *Replica) follow() {
 	var last Leadership
 	var servers []Server
 	for {
-		standing := r.Leadership()
-		if standing.Role == RoleLeader && !standing.Ready {
+		leadership := r.Leadership()
+		if leadership.Role == RoleLeader && !leadership.Ready {
 			r.assert()
 		}
-		now, _ := r.Servers()
-		if !standing.same(last) || !slices.Equal(now, servers) {
-			last, servers = standing, now
+		current, _ := r.Servers()
+		if !leadership.same(last) || !slices.Equal(current, servers) {
+			last, servers = leadership, current
 			r.watch.tell()
 		}
 		select {

@@ -155,9 +155,9 @@ func (r *Replica) verifyRounds() {
 	q := &r.reads
 	for {
 		q.mu.Lock()
-		now := q.next
+		current := q.next
 		q.next = nil
-		if now == nil {
+		if current == nil {
 			q.busy = false
 			q.mu.Unlock()
 			return
@@ -165,9 +165,9 @@ func (r *Replica) verifyRounds() {
 		q.mu.Unlock()
 		r.transport.batcher.hurry() // VerifyLeader sends heartbeats
 		if err := r.raft.VerifyLeader().Error(); err != nil {
-			now.err = fmt.Errorf("%w: %w", r.notLeader(), err)
+			current.err = fmt.Errorf("%w: %w", r.notLeader(), err)
 		}
-		close(now.done)
+		close(current.done)
 	}
 }
 

@@ -174,12 +174,12 @@ func (r *Replica) Without(ctx context.Context, id string) error {
 	if err := r.verify(ctx); err != nil {
 		return err
 	}
-	soon, cancel := context.WithTimeout(ctx, r.cfg.Heartbeat)
+	bounded, cancel := context.WithTimeout(ctx, r.cfg.Heartbeat)
 	defer cancel()
 	confirmed := 0
 	_, err = r.whileLeading(term, func(lost <-chan struct{}) (raft.ServerID, error) {
 		var err error
-		confirmed, err = r.transport.notifier.confirmed(soon, others, need, term, mark, lost)
+		confirmed, err = r.transport.notifier.confirmed(bounded, others, need, term, mark, lost)
 		return "", err
 	})
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
@@ -194,7 +194,7 @@ const changeTimeout = 10 * time.Second
 
 // change submits a change of the servers to Raft and waits until it is
 // committed.
-func (r *Replica) change(ctx context.Context, what, id string, prev uint64, ask func(time.Duration) raft.IndexFuture) (uint64, error) {
+func (r *Replica) change(ctx context.Context, what, id string, prev uint64, submit func(time.Duration) raft.IndexFuture) (uint64, error) {
 	if prev == 0 { // Raft takes 0 as any index
 		return 0, fmt.Errorf("%s %s: %w: the configuration's index is 0", what, id, ErrServers)
 	}
@@ -207,7 +207,7 @@ func (r *Replica) change(ctx context.Context, what, id string, prev uint64, ask 
 	}
 	var index uint64
 	err := r.await(ctx, func() error {
-		f := ask(wait)
+		f := submit(wait)
 		if err := f.Error(); err != nil {
 			return err
 		}
@@ -234,7 +234,7 @@ func (r *Replica) change(ctx context.Context, what, id string, prev uint64, ask 
 
 // await runs a call to Raft that may take long, and waits for it until ctx
 // ends.
-func (r *Replica) await(ctx context.Context, ask func() error) error {
+func (r *Replica) await(ctx context.Context, call func() error) error {
 	done := make(chan error, 1)
 	r.outstanding.Add(1)
 	select {
@@ -245,7 +245,7 @@ func (r *Replica) await(ctx context.Context, ask func() error) error {
 	}
 	go func() {
 		defer r.outstanding.Add(-1)
-		done <- ask()
+		done <- call()
 	}()
 	select {
 	case err := <-done:

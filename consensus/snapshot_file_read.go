@@ -160,7 +160,7 @@ func (b *blockReader) header() (h snapshotHeader, err error) {
 
 // entry reads the fields that entries and revisions share. Keys must be in
 // order; before is the path of the previous one.
-func (b *blockReader) entry(parts int, last Entry, before []byte, view *Snapshot, l Limits) (Entry, []byte, error) {
+func (b *blockReader) entry(parts int, last Entry, before []byte, s *Snapshot, l Limits) (Entry, []byte, error) {
 	if err := b.record(); err != nil {
 		return Entry{}, nil, err
 	}
@@ -174,8 +174,8 @@ func (b *blockReader) entry(parts int, last Entry, before []byte, view *Snapshot
 	if e.Name = last.Name; string(name) != e.Name {
 		e.Name = string(name)
 	}
-	if u.err == nil && (e.Version == 0 || e.Version > view.index) {
-		u.fail("%s/%s has version %d, the snapshot has index %d", e.Kind, e.Name, e.Version, view.index)
+	if u.err == nil && (e.Version == 0 || e.Version > s.index) {
+		u.fail("%s/%s has version %d, the snapshot has index %d", e.Kind, e.Name, e.Version, s.index)
 	}
 	if u.err != nil {
 		return e, nil, u.err
@@ -269,7 +269,7 @@ func (b *blockReader) ids(v *Snapshot, h snapshotHeader) error {
 		u := b.rest
 		u.tuple(2)
 		id, index := u.id(), u.uint()
-		if _, twice := v.seen.find(id); u.err == nil && (twice || id == ID{} || index < last || index == 0 || index > h.index) {
+		if _, duplicate := v.seen.find(id); u.err == nil && (duplicate || id == ID{} || index < last || index == 0 || index > h.index) {
 			u.fail("ID %x of index %d is invalid, duplicate or out of order: the last index is %d", id, index, last)
 		}
 		if u.err != nil {

@@ -57,17 +57,17 @@ func (g *Gossip) follow() {
 			return
 		}
 		self, _ := g.members.own()
-		mine := claim{ID: g.id, Addr: g.addr, Age: time.Since(g.opened), Meta: self.Meta}
+		own := claim{ID: g.id, Addr: g.addr, Age: time.Since(g.opened), Meta: self.Meta}
 		c := d.claim
 		switch {
 		case d.ask != "":
 			if asked.over(d.ask) {
-				g.send(d.ask, encodeClaim(formatWho, mine))
+				g.send(d.ask, encodeClaim(formatWho, own))
 			}
 		case c.ID != g.id || c.Meta.Instance == self.Instance:
 		default:
 			if d.answer && asked.over(c.Addr) {
-				g.send(c.Addr, encodeClaim(formatIAm, mine))
+				g.send(c.Addr, encodeClaim(formatIAm, own))
 			}
 			if warned.over(c.Meta.Instance) {
 				g.log.Error("another process uses this node's ID: was its data folder copied?", "gossip", c.Addr, "cluster", c.Meta.Cluster)

@@ -33,8 +33,8 @@ func (d *delegate) NotifyMsg(b []byte) {
 // take merges records and passes on the new ones.
 func (d *delegate) take(b []byte) {
 	err := decodeRecords(b, func(r record) {
-		if on, news := d.g.members.hear(r); news {
-			d.g.pass(on)
+		if newest, changed := d.g.members.hear(r); changed {
+			d.g.pass(newest)
 		}
 	})
 	if err != nil {

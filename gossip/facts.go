@@ -67,10 +67,10 @@ func (g *Gossip) spread() {
 	for {
 		select {
 		case <-g.dirty:
-			_, said := g.members.own()
-			g.pass(said)
+			_, own := g.members.own()
+			g.pass(own)
 			if g.everyone.Swap(false) {
-				g.stream([]record{said}, everyonePeers)
+				g.stream([]record{own}, everyonePeers)
 			}
 		case <-g.large.some:
 		case <-g.ctx.Done():

@@ -274,8 +274,8 @@ func (g *Gossip) Leave(ctx context.Context) error {
 		return ErrClosed
 	}
 	g.members.say(nil, true)
-	_, said := g.members.own()
-	g.pass(said)
+	_, own := g.members.own()
+	g.pass(own)
 	wait := g.timing.leave
 	if deadline, ok := ctx.Deadline(); ok {
 		wait = min(wait, max(time.Until(deadline), time.Millisecond))

@@ -63,13 +63,13 @@ func (h *healer) run() {
 		case <-h.g.ctx.Done():
 			return
 		}
-		lost := h.lost()
-		if len(lost) == 0 {
+		addrs := h.lost()
+		if len(addrs) == 0 {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(h.g.ctx, 2*h.g.timing.stream)
-		if n, err := h.g.join(ctx, lost); err != nil {
-			h.g.log.Debug("gossip: lost members do not respond", "tried", len(lost), "answered", n, "error", err)
+		if n, err := h.g.join(ctx, addrs); err != nil {
+			h.g.log.Debug("gossip: lost members do not respond", "tried", len(addrs), "answered", n, "error", err)
 		}
 		cancel()
 	}

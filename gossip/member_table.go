@@ -148,7 +148,7 @@ func (t *memberTable) forget(now time.Time) {
 // hear merges a record, and returns the one to pass on if it is new. A newer
 // record of this node itself is from an earlier process; this node then
 // supersedes it.
-func (t *memberTable) hear(r record) (on record, news bool) {
+func (t *memberTable) hear(r record) (newest record, changed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.entries[r.ID]

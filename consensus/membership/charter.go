@@ -133,7 +133,7 @@ func Accept(self Peer, peers []Peer, c Charter) error {
 }
 
 // Learn merges the peers' knowledge of renounced charters into a node's own.
-func Learn(own []Renounced, peers []Peer) (all []Renounced, news bool) {
+func Learn(own []Renounced, peers []Peer) (all []Renounced, changed bool) {
 	all = make([]Renounced, 0, len(own))
 	for _, r := range own {
 		r.Without = slices.Clone(r.Without)
@@ -144,7 +144,7 @@ func Learn(own []Renounced, peers []Peer) (all []Renounced, news bool) {
 				}
 				for _, id := range o.Without {
 					if slices.Contains(r.Voters, id) && !slices.Contains(r.Without, id) {
-						r.Without, news = append(r.Without, id), true
+						r.Without, changed = append(r.Without, id), true
 					}
 				}
 			}
@@ -152,7 +152,7 @@ func Learn(own []Renounced, peers []Peer) (all []Renounced, news bool) {
 		slices.Sort(r.Without)
 		all = append(all, r)
 	}
-	return all, news
+	return all, changed
 }
 
 // GivenUp reports whether a charter that a node has begun is dead, according to

@@ -181,11 +181,11 @@ func (s *situation) leave() (Action, bool) {
 // abdicate handles a leader that leaves: it transfers leadership to a voter,
 // and if none is suitable promotes a node first.
 func (s *situation) abdicate() (Action, bool) {
-	heirs := slices.DeleteFunc(slices.Clone(s.voting), func(n Node) bool {
+	candidates := slices.DeleteFunc(slices.Clone(s.voting), func(n Node) bool {
 		return n.ID == s.self || !n.Up || !n.CaughtUp || n.Leaving
 	})
-	if len(heirs) > 0 {
-		heir := slices.MinFunc(heirs, func(a, b Node) int {
+	if len(candidates) > 0 {
+		next := slices.MinFunc(candidates, func(a, b Node) int {
 			switch {
 			case a.Draining && !b.Draining:
 				return 1
@@ -194,7 +194,7 @@ func (s *situation) abdicate() (Action, bool) {
 			}
 			return cmp.Compare(s.since(b), s.since(a))
 		})
-		return Action{Transfer, heir.ID, "the leader is leaving"}, true
+		return Action{Transfer, next.ID, "the leader is leaving"}, true
 	}
 	if len(s.ready) > 0 && len(s.voting) <= s.Voters {
 		return promote(s.ready[0], "the leader is leaving and no other voter can lead")
@@ -260,11 +260,11 @@ func (s *situation) grow() (Action, bool) {
 
 // replace promotes a node to replace a voter that is gone.
 func (s *situation) replace() (Action, bool) {
-	gone, ok := s.firstGone()
+	down, ok := s.firstGone()
 	if !ok || len(s.ready) == 0 {
 		return no()
 	}
-	return promote(s.ready[0], "replaces %s, down for %v", gone.ID, s.since(gone).Round(time.Second))
+	return promote(s.ready[0], "replaces %s, down for %v", down.ID, s.since(down).Round(time.Second))
 }
 
 // spread promotes a node if another zone has at least two voters more than its
