@@ -12,7 +12,7 @@ import (
 
 // Raft itself considers a server without any contact up to date, and would
 // transfer leadership to it.
-func TestAServerIsUpToDateThatHasAcknowledgedAll(t *testing.T) {
+func TestUpToDateServerHasAcknowledgedAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newCommitNotifier("a", func(raft.ServerID, *raft.AppendEntriesRequest, func(error)) {})
 		acknowledge := func(id raft.ServerID, term, index uint64, ok bool) {
@@ -22,7 +22,7 @@ func TestAServerIsUpToDateThatHasAcknowledgedAll(t *testing.T) {
 				PrevLogTerm:  term,
 				Entries:      []*raft.Log{{Index: index, Term: term}},
 			}
-			n.answered(id, n.sending(id, req), req, &raft.AppendEntriesResponse{Term: term, Success: ok}, nil)
+			n.recordResponse(id, n.recordRequest(id, req), req, &raft.AppendEntriesResponse{Term: term, Success: ok}, nil)
 		}
 		acknowledge("behind", 3, 9, true)
 		acknowledge("earlier", 2, 10, true)
@@ -31,7 +31,7 @@ func TestAServerIsUpToDateThatHasAcknowledgedAll(t *testing.T) {
 		ask := func() (raft.ServerID, error) {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			defer cancel()
-			return n.upToDate(ctx, servers, 3, 10, nil)
+			return n.waitUpToDate(ctx, servers, 3, 10, nil)
 		}
 		if id, err := ask(); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%q is reported as up to date: %v", id, err)
@@ -42,7 +42,7 @@ func TestAServerIsUpToDateThatHasAcknowledgedAll(t *testing.T) {
 		}
 		lost := make(chan struct{})
 		close(lost)
-		if _, err := n.upToDate(t.Context(), servers, 4, 10, lost); !errors.Is(err, ErrNotLeader) {
+		if _, err := n.waitUpToDate(t.Context(), servers, 4, 10, lost); !errors.Is(err, ErrNotLeader) {
 			t.Errorf("in a past term: %v, want %v", err, ErrNotLeader)
 		}
 	})

@@ -29,18 +29,18 @@ type election struct {
 	terms uint64 // number of terms passed
 }
 
-// TestVotersThatAreLeftElectSoon repeatedly cuts off the leader of three voters
-// until the other two have elected a leader. The timeouts are a node's
+// TestRemainingVotersElectWithinBound repeatedly cuts off the leader of three
+// voters until the other two have elected a leader. The timeouts are a node's
 // defaults. The short form, in virtual time, only checks that a leader is
 // elected each time; the long form, with processes that keep all processors
 // busy, checks the bound.
-func TestVotersThatAreLeftElectSoon(t *testing.T) {
+func TestRemainingVotersElectWithinBound(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("PENSTOCK_LONG") == "" {
 		synctest.Test(t, func(t *testing.T) { loseLeaders(t, electionRuns, 2) })
 		return
 	}
-	beBusy(t, 2*runtime.NumCPU())
+	loadProcessors(t, 2*runtime.NumCPU())
 	loseLeaders(t, electionRunsLong, 4)
 }
 
@@ -117,8 +117,9 @@ func (w *world) loseLeader() election {
 // processor busy until its stdin ends.
 const busyChild = "CONSENSUS_TEST_BUSY"
 
-// beBusy runs processes that compete for the processors until the test ends.
-func beBusy(t *testing.T, processes int) {
+// loadProcessors runs processes that compete for the processors until the test
+// ends.
+func loadProcessors(t *testing.T, processes int) {
 	t.Helper()
 	for range processes {
 		cmd := exec.Command(os.Args[0])
@@ -137,7 +138,7 @@ func beBusy(t *testing.T, processes int) {
 	}
 }
 
-func busyUntilInputEnds() {
+func spinUntilInputEnds() {
 	var over atomic.Bool
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)

@@ -12,9 +12,9 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// beating starts a server that answers heartbeats with ask, and returns a
-// sender connected to it.
-func beating(t testing.TB, ask func(*raft.AppendEntriesRequest) raft.RPCResponse) *heartbeats {
+// serveHeartbeats starts a server that answers heartbeats with ask, and returns
+// a sender connected to it.
+func serveHeartbeats(t testing.TB, ask func(*raft.AppendEntriesRequest) raft.RPCResponse) *heartbeats {
 	done := make(chan struct{})
 	h := &heartbeatHandler{done: done}
 	handle := func(rpc raft.RPC) { rpc.RespChan <- ask(rpc.Command.(*raft.AppendEntriesRequest)) }
@@ -36,10 +36,10 @@ func beating(t testing.TB, ask func(*raft.AppendEntriesRequest) raft.RPCResponse
 	return b
 }
 
-func TestHeartbeatsSayWhatRaftSays(t *testing.T) {
+func TestHeartbeatsRoundTrip(t *testing.T) {
 	var heard []raft.AppendEntriesRequest
 	next := raft.RPCResponse{}
-	b := beating(t, func(req *raft.AppendEntriesRequest) raft.RPCResponse {
+	b := serveHeartbeats(t, func(req *raft.AppendEntriesRequest) raft.RPCResponse {
 		r := *req
 		r.ID = bytes.Clone(req.ID)
 		heard = append(heard, r)
@@ -87,10 +87,10 @@ func TestHeartbeatsSayWhatRaftSays(t *testing.T) {
 }
 
 // Heartbeats do not queue behind Raft's work on its log.
-func TestHeartbeatsHaveAConnectionOfTheirOwn(t *testing.T) {
+func TestHeartbeatsUseTheirOwnConnections(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, steady)
+		w := newWorld(t, longTimeouts)
 		a := w.cluster(3)
 		w.mustCommit(a, put("A", "x", "1"))
 		until(t, "heartbeats to both others", func() bool {

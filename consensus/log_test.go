@@ -32,7 +32,7 @@ func newLog(t *testing.T) (s *logStore, closing chan struct{}) {
 }
 
 // Raft would end the process.
-func TestATermThatCannotBeWrittenIsWaitedFor(t *testing.T) {
+func TestTermWriteIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, closing := newLog(t)
 		s.bolt.Close() // has the effect of a full disk
@@ -56,7 +56,7 @@ func TestATermThatCannotBeWrittenIsWaitedFor(t *testing.T) {
 	})
 }
 
-func TestLogsRememberWhatRaftAsks(t *testing.T) {
+func TestLogStoreKeepsEntriesAndConfigurations(t *testing.T) {
 	s, _ := newLog(t)
 	conf := func(id string) raft.Configuration {
 		return raft.Configuration{Servers: []raft.Server{{ID: raft.ServerID(id), Address: "x"}}}
@@ -103,7 +103,7 @@ func TestLogsRememberWhatRaftAsks(t *testing.T) {
 	}
 }
 
-func TestRecordsSurviveATornOne(t *testing.T) {
+func TestTornAppliedRecordFallsBack(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "applied")
 	reopen := func() []record {
 		t.Helper()
@@ -112,7 +112,7 @@ func TestRecordsSurviveATornOne(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer a.Close()
-		return a.old
+		return a.recovered
 	}
 	for n := uint64(1); n < 10; n++ {
 		a, err := openApplied(path)
@@ -148,7 +148,7 @@ func TestRecordsSurviveATornOne(t *testing.T) {
 	}
 }
 
-func TestRaftSpeaksQuietly(t *testing.T) {
+func TestRaftLogIsFiltered(t *testing.T) {
 	var out bytes.Buffer
 	l := newRaftLogger(slog.New(slog.NewTextHandler(&out, nil)))
 	l.Info("entering leader state")

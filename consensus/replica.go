@@ -136,15 +136,15 @@ var (
 // The state on disk is readable as soon as Open returns, even if no other
 // server is reachable.
 type Replica struct {
-	singly    atomic.Bool // disables groups; see Singly
-	cfg       Config
-	log       *slog.Logger
-	store     *logStore
-	snapshots *snapshots
-	applied   *appliedFile
-	machine   *machine
-	transport *transport
-	raft      *raft.Raft
+	groupsDisabled atomic.Bool // see SetGroupsDisabled
+	cfg            Config
+	log            *slog.Logger
+	store          *logStore
+	snapshots      *snapshots
+	applied        *appliedFile
+	machine        *machine
+	transport      *transport
+	raft           *raft.Raft
 
 	proposals proposals
 	watch     watch
@@ -203,7 +203,7 @@ func (r *Replica) open() (err error) {
 	if r.store, err = openLog(filepath.Join(r.cfg.Dir, "raft.db"), r.cfg.NoSync, r.snapshots, r.closing, r.log); err != nil {
 		return err
 	}
-	if err := r.store.lost(r.applied); err != nil {
+	if err := r.store.checkExists(r.applied); err != nil {
 		return err
 	}
 	if r.machine, err = rebuild(r.store, r.snapshots, r.applied, r.cfg.Limits, r.log); err != nil {
@@ -211,8 +211,8 @@ func (r *Replica) open() (err error) {
 	}
 	r.transport = newTransport(r.cfg, hc)
 	r.machine.fail = r.fail
-	r.machine.committed = r.transport.notifier.committed
-	r.machine.configured = r.watch.poke
+	r.machine.committed = r.transport.notifier.recordCommit
+	r.machine.configured = r.watch.trigger
 	return r.openRaft(hc)
 }
 
@@ -252,12 +252,12 @@ func (r *Replica) raftConfig(hc *raftLogger) *raft.Config {
 // start starts the goroutines that run until Close.
 func (r *Replica) start() {
 	r.raft.RegisterObserver(r.watch.observer)
-	r.tasks.Go(r.enqueue)
-	r.tasks.Go(r.settle)
-	r.tasks.Go(r.follow)
-	r.tasks.Go(r.drum)
+	r.tasks.Go(r.submitProposals)
+	r.tasks.Go(r.completeProposals)
+	r.tasks.Go(r.watchLeadership)
+	r.tasks.Go(r.requestHeartbeats)
 	if c := r.raft.GetConfiguration().Configuration(); len(c.Servers) == 1 && string(c.Servers[0].ID) == r.cfg.ID {
-		r.hurry() // there is no other leader to wait for
+		r.startElection() // there is no other leader to wait for
 	}
 }
 
@@ -268,7 +268,7 @@ func (r *Replica) Snapshot() Snapshot { return r.machine.current() }
 // between two calls are coalesced.
 func (r *Replica) Wait(ctx context.Context, after uint64) (Snapshot, error) {
 	for {
-		snapshot, changed := r.machine.now()
+		snapshot, changed := r.machine.watch()
 		if snapshot.Index() > after {
 			return snapshot, nil
 		}
@@ -277,7 +277,7 @@ func (r *Replica) Wait(ctx context.Context, after uint64) (Snapshot, error) {
 		case <-ctx.Done():
 			return Snapshot{}, ctx.Err()
 		case <-r.closing:
-			return Snapshot{}, r.gone()
+			return Snapshot{}, r.closedError()
 		}
 	}
 }
@@ -309,8 +309,8 @@ func (r *Replica) Err() error {
 	}
 }
 
-// gone returns the error for calls to a closed or failed replica.
-func (r *Replica) gone() error {
+// closedError returns the error for calls to a closed or failed replica.
+func (r *Replica) closedError() error {
 	if err := r.Err(); err != nil {
 		return fmt.Errorf("%w: %w", ErrClosed, err)
 	}
@@ -336,7 +336,7 @@ func (r *Replica) close() {
 		r.log.Debug("closing the streams", "err", err)
 	}
 	r.drain()
-	r.transport.batcher.end()
+	r.transport.batcher.stop()
 	if err := r.raft.Shutdown().Error(); err != nil {
 		r.log.Warn("raft did not shut down cleanly", "err", err)
 	}

@@ -12,7 +12,7 @@ import (
 
 // A server that received a snapshot takes none of its own before a new entry
 // arrives: Raft requests one repeatedly, since its log is behind.
-func TestASnapshotThatWasBroughtIsNotTakenAgain(t *testing.T) {
+func TestInstalledSnapshotIsNotTakenAgain(t *testing.T) {
 	var file bytes.Buffer
 	if err := WriteSnapshot(&file, Snapshot{}.Skip(100)); err != nil {
 		t.Fatal(err)

@@ -12,18 +12,18 @@ import (
 // network connects servers in memory, for synctest bubbles, or by TCP on
 // loopback. Links can be cut, one way or both.
 type network struct {
-	tcp   bool
-	mu    sync.Mutex
-	addrs map[string]string         // running servers, by ID
-	doors map[string]*memoryStreams // the same, in memory
-	cut   map[[2]string]bool
-	conns map[*link]struct{}
+	tcp       bool
+	mu        sync.Mutex
+	addrs     map[string]string         // running servers, by ID
+	listeners map[string]*memoryStreams // the same, in memory
+	cut       map[[2]string]bool
+	conns     map[*link]struct{}
 }
 
 // newNetwork returns a TCP network.
 func newNetwork() *network {
 	return &network{
-		tcp: true, addrs: map[string]string{}, doors: map[string]*memoryStreams{},
+		tcp: true, addrs: map[string]string{}, listeners: map[string]*memoryStreams{},
 		cut: map[[2]string]bool{}, conns: map[*link]struct{}{},
 	}
 }

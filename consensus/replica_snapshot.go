@@ -79,9 +79,9 @@ func (s *snapshots) read(id string, l Limits) (Snapshot, error) {
 	return ReadSnapshot(source, l)
 }
 
-// spare returns the index up to which the log may be truncated so that the last
-// snapshot but one stays usable.
-func (s *snapshots) spare() uint64 {
+// compactableIndex returns the index up to which the log may be truncated so
+// that the last snapshot but one stays usable.
+func (s *snapshots) compactableIndex() uint64 {
 	all, err := s.List()
 	if err != nil || len(all) < 2 {
 		return 0
@@ -104,9 +104,9 @@ func (s *snapshots) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	return meta, &openSnapshot{source, meta}, nil
 }
 
-// openedAs returns which snapshot Raft restores. Raft wraps the reader that
+// restoredMeta returns which snapshot Raft restores. Raft wraps the reader that
 // Open returned.
-func openedAs(source io.Reader) (*raft.SnapshotMeta, error) {
+func restoredMeta(source io.Reader) (*raft.SnapshotMeta, error) {
 	for {
 		switch r := source.(type) {
 		case *openSnapshot:

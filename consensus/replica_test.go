@@ -13,12 +13,12 @@ import (
 func TestServersAgree(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, steady)
+		w := newWorld(t, longTimeouts)
 		a := w.cluster(3)
 		w.mustCommit(a, put("A", "x", "1"), put("A", "y", "2"))
 		w.mustCommit(a, del("A", "x"), put("A", "z", "3"))
 		for _, id := range w.ids {
-			w.mustShow(w.servers[id], "y=2 z=3")
+			w.waitContent(w.servers[id], "y=2 z=3")
 		}
 		if _, err := a.Commit(t.Context(), batch(put("A", "y", "9").at(1))); !errors.Is(err, ErrVersion) {
 			t.Errorf("a batch for another version: %v, want %v", err, ErrVersion)
@@ -34,10 +34,10 @@ func TestServersAgree(t *testing.T) {
 	})
 }
 
-func TestProposalsActInTheirOrder(t *testing.T) {
+func TestProposalsAreAppliedInOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, steady)
+		w := newWorld(t, longTimeouts)
 		a := w.cluster(3)
 		var pending []Pending
 		sequence := a.Snapshot().Sequence()
@@ -54,7 +54,7 @@ func TestProposalsActInTheirOrder(t *testing.T) {
 				t.Errorf("batch %d: %v", i, err)
 			}
 		}
-		w.mustShow(w.servers["c"], "x=199")
+		w.waitContent(w.servers["c"], "x=199")
 	})
 }
 
@@ -69,7 +69,7 @@ func TestProposalsInFlightAreBounded(t *testing.T) {
 		}{{"small", 8}, {string(make([]byte, 600)), 1}} {
 			until(t, "a leader that is busy before it steps down", func() bool {
 				w.network.isolate("b", true, "a") // nothing is committed any more, until the leader steps down
-				pending, refused := fill(t, a, c.value)
+				pending, refused := proposeUntilRefused(t, a, c.value)
 				if !errors.Is(refused, ErrNotLeader) && (!errors.Is(refused, ErrBusy) || len(pending) != c.want) {
 					t.Errorf("%d proposals, then %v; want %d, then %v", len(pending), refused, c.want, ErrBusy)
 				}
@@ -92,8 +92,8 @@ func TestProposalsInFlightAreBounded(t *testing.T) {
 	})
 }
 
-// fill proposes until a leader takes no more.
-func fill(t *testing.T, leader *Replica, value string) (pending []Pending, refused error) {
+// proposeUntilRefused proposes until a leader takes no more.
+func proposeUntilRefused(t *testing.T, leader *Replica, value string) (pending []Pending, refused error) {
 	t.Helper()
 	for len(pending) < 100 {
 		p, err := leader.Propose(t.Context(), batch(put("A", "x", value)))
@@ -105,7 +105,7 @@ func fill(t *testing.T, leader *Replica, value string) (pending []Pending, refus
 	return pending, nil
 }
 
-func TestTheClusterOutlivesItsLeader(t *testing.T) {
+func TestClusterSurvivesLeaderLoss(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
@@ -113,7 +113,7 @@ func TestTheClusterOutlivesItsLeader(t *testing.T) {
 		w.mustCommit(a, put("A", "x", "1"))
 		w.close("a")
 		w.persist(batch(put("A", "y", "2")))
-		w.mustShow(w.open("a"), "x=1 y=2")
+		w.waitContent(w.open("a"), "x=1 y=2")
 		if err := a.Close(); err != nil {
 			t.Errorf("closing again: %v", err)
 		}
@@ -129,7 +129,7 @@ func TestTheClusterOutlivesItsLeader(t *testing.T) {
 	})
 }
 
-func TestAllRestartAtOtherAddresses(t *testing.T) {
+func TestClusterRestartsAtOtherAddresses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
@@ -142,15 +142,15 @@ func TestAllRestartAtOtherAddresses(t *testing.T) {
 		}
 		w.persist(batch(put("A", "y", "2")))
 		for _, id := range w.ids {
-			w.mustShow(w.servers[id], "x=1 y=2")
+			w.waitContent(w.servers[id], "x=1 y=2")
 		}
 	})
 }
 
-func TestServersComeAndGo(t *testing.T) {
+func TestServersAreAddedAndRemoved(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, steady)
+		w := newWorld(t, longTimeouts)
 		a := w.cluster(1)
 		w.mustCommit(a, put("A", "x", "1"))
 		b := w.open("b")
@@ -162,7 +162,7 @@ func TestServersComeAndGo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.mustShow(b, "x=1")
+		w.waitContent(b, "x=1")
 		if _, err := a.AddVoter(t.Context(), "b", "host:1", at); !errors.Is(err, ErrServers) {
 			t.Errorf("a change of an outdated configuration: %v, want %v", err, ErrServers)
 		}
@@ -240,10 +240,10 @@ func TestBootstrapRefusesState(t *testing.T) {
 	})
 }
 
-func TestTheLeadIsHandedOver(t *testing.T) {
+func TestLeadershipTransfer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, steady)
+		w := newWorld(t, longTimeouts)
 		w.cluster(3)
 		w.mustTransfer("c")
 		if got := w.leader().cfg.ID; got != "c" {
@@ -262,16 +262,16 @@ func TestTheLeadIsHandedOver(t *testing.T) {
 	})
 }
 
-func TestABatchOfUnknownOutcomeActsOnce(t *testing.T) {
+func TestBatchOfUnknownOutcomeIsAppliedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, steady)
+		w := newWorld(t, longTimeouts)
 		a := w.cluster(3)
 		lost, kept := batch(put("A", "x", "1")), batch(put("A", "y", "1"))
 		if _, err := a.Commit(t.Context(), kept); err != nil { // as if the response was lost
 			t.Fatal(err)
 		}
-		w.lead("a")
+		w.mustLead("a")
 		w.network.isolate("a", true, "b", "c")
 		if _, err := a.Commit(t.Context(), lost); !errors.Is(err, ErrUnknown) {
 			t.Fatalf("a batch at a leader that is cut off: %v, want %v", err, ErrUnknown)
@@ -283,7 +283,7 @@ func TestABatchOfUnknownOutcomeActsOnce(t *testing.T) {
 		}
 		for _, id := range w.ids {
 			r := w.servers[id]
-			w.mustShow(r, "x=1 y=1 z=1")
+			w.waitContent(r, "x=1 y=1 z=1")
 			for _, name := range []string{"x", "y"} {
 				if h := r.Snapshot().History(Key{"A", name}); len(h) != 1 {
 					t.Errorf("%s was applied %d times at %s", name, len(h), id)
@@ -293,18 +293,18 @@ func TestABatchOfUnknownOutcomeActsOnce(t *testing.T) {
 	})
 }
 
-func TestFollowersActAtOnce(t *testing.T) {
+func TestFollowersApplyAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(c *Config) {
-			steady(c)
+			longTimeouts(c)
 			c.CommitInterval = time.Hour
 		})
 		a := w.cluster(3)
 		for i := range 20 { // without commit notices these would take an hour
 			w.mustCommit(a, put("A", "x", fmt.Sprint(i)))
 			for _, id := range w.ids {
-				w.mustShow(w.servers[id], fmt.Sprint("x=", i))
+				w.waitContent(w.servers[id], fmt.Sprint("x=", i))
 			}
 		}
 		// The same holds for configuration changes and for a new leader.
@@ -319,7 +319,7 @@ func TestFollowersActAtOnce(t *testing.T) {
 		w.mustTransfer("")
 		w.mustCommit(w.leader("a", "b"), put("A", "x", "last"))
 		for _, id := range w.ids {
-			w.mustShow(w.servers[id], "x=last")
+			w.waitContent(w.servers[id], "x=last")
 		}
 	})
 }
@@ -327,7 +327,7 @@ func TestFollowersActAtOnce(t *testing.T) {
 func TestChangesAreNeverMissed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, steady)
+		w := newWorld(t, longTimeouts)
 		w.cluster(3)
 		for range 3 {
 			for _, id := range w.ids {
@@ -351,7 +351,7 @@ func TestChangesAreNeverMissed(t *testing.T) {
 	})
 }
 
-func TestAnUnknownBatchStopsTheReplica(t *testing.T) {
+func TestUnknownFormatStopsReplica(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
@@ -384,10 +384,10 @@ func TestAnUnknownBatchStopsTheReplica(t *testing.T) {
 	})
 }
 
-func TestAVoterIsNotMissedWhileOthersAreDown(t *testing.T) {
+func TestVoterRemovalNeedsQuorum(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, steady)
+		w := newWorld(t, longTimeouts)
 		leader := w.cluster(3)
 		down, up := "b", "c"
 		if leader.cfg.ID != "a" {

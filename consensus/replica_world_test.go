@@ -61,9 +61,9 @@ func (w *world) config(id string) Config {
 	return c
 }
 
-// steady sets long timeouts that keep leadership stable on a busy machine, for
-// tests in which no server must detect the loss of a leader.
-func steady(c *Config) { c.Heartbeat, c.Election = 2*time.Second, 2*time.Second }
+// longTimeouts sets long timeouts that keep leadership stable on a busy
+// machine, for tests in which no server must detect the loss of a leader.
+func longTimeouts(c *Config) { c.Heartbeat, c.Election = 2*time.Second, 2*time.Second }
 
 func (w *world) open(id string) *Replica {
 	w.t.Helper()
@@ -99,12 +99,12 @@ func (w *world) cluster(n int) *Replica {
 		w.open(id)
 		w.mustChange(leader, (*Replica).AddVoter, id)
 	}
-	return w.lead("a")
+	return w.mustLead("a")
 }
 
-// lead makes a server the leader. On a busy machine leadership may move at any
-// time; a test that depends on the leader uses lead and steady.
-func (w *world) lead(id string) *Replica {
+// mustLead makes a server the leader. On a busy machine leadership may move at
+// any time; a test that depends on the leader uses lead and steady.
+func (w *world) mustLead(id string) *Replica {
 	w.t.Helper()
 	r := w.servers[id]
 	until(w.t, id+" to lead", func() bool {
@@ -241,8 +241,8 @@ func (w *world) persist(b *Batch) Result {
 	return result
 }
 
-// mustShow waits until a server has that content.
-func (w *world) mustShow(r *Replica, want string) {
+// waitContent waits until a server has that content.
+func (w *world) waitContent(r *Replica, want string) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), within)
 	defer cancel()

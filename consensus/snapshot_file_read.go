@@ -19,12 +19,12 @@ func ReadSnapshot(r io.Reader, l Limits) (Snapshot, error) {
 	l = l.withDefaults()
 	b := blockReader{
 		r:     r,
-		sum:   crc64.New(viewTable),
+		sum:   crc64.New(snapshotCRC),
 		limit: blockSize + l.Entry + recordOverhead,
 		rest:  newUnpacker(nil),
 	}
 	b.rest.texts = map[string]string{}
-	v, err := b.view(l)
+	v, err := b.snapshot(l)
 	if err != nil {
 		return Snapshot{}, fmt.Errorf("snapshot file: %w", err)
 	}
@@ -42,7 +42,7 @@ type blockReader struct {
 	ended          bool      // the empty block has been read
 }
 
-func (b *blockReader) view(l Limits) (Snapshot, error) {
+func (b *blockReader) snapshot(l Limits) (Snapshot, error) {
 	if err := b.start(); err != nil {
 		return Snapshot{}, err
 	}
@@ -60,20 +60,20 @@ func (b *blockReader) view(l Limits) (Snapshot, error) {
 	if err := b.ids(&v, h); err != nil {
 		return Snapshot{}, err
 	}
-	return v, b.end()
+	return v, b.readTrailer()
 }
 
 // start reads the magic and the format.
 func (b *blockReader) start() error {
-	head := make([]byte, len(viewMagic)+2)
+	head := make([]byte, len(snapshotMagic)+2)
 	if err := b.read(head); err != nil {
 		return err
 	}
-	if magic := head[:len(viewMagic)]; string(magic) != viewMagic {
-		return fmt.Errorf("%w: it begins with %q, not %q", ErrFormat, magic, viewMagic)
+	if magic := head[:len(snapshotMagic)]; string(magic) != snapshotMagic {
+		return fmt.Errorf("%w: it begins with %q, not %q", ErrFormat, magic, snapshotMagic)
 	}
-	if format := binary.BigEndian.Uint16(head[len(viewMagic):]); format != viewFormat {
-		return fmt.Errorf("%w: format %d, this build supports %d", ErrFormat, format, viewFormat)
+	if format := binary.BigEndian.Uint16(head[len(snapshotMagic):]); format != snapshotFormat {
+		return fmt.Errorf("%w: format %d, this build supports %d", ErrFormat, format, snapshotFormat)
 	}
 	return nil
 }
@@ -166,7 +166,7 @@ func (b *blockReader) entry(parts int, last Entry, before []byte, s *Snapshot, l
 	}
 	u := b.rest
 	u.tuple(parts)
-	e := Entry{Key: Key{Kind: u.like(last.Kind)}}
+	e := Entry{Key: Key{Kind: u.internedText(last.Kind)}}
 	name := u.text()
 	e.Version = u.uint()
 	e.Value = bytes.Clone(u.bytes())
@@ -193,7 +193,7 @@ func (b *blockReader) entry(parts int, last Entry, before []byte, s *Snapshot, l
 }
 
 func (b *blockReader) entries(v *Snapshot, n uint64, l Limits) error {
-	txn := rooted(v.entries).Txn()
+	txn := orEmpty(v.entries).Txn()
 	var e Entry
 	var path []byte
 	for range n {
@@ -239,7 +239,7 @@ func (b *blockReader) revisions(v *Snapshot, n uint64, l Limits) error {
 			txn.set(before, slices.Clone(revisions))
 			revisions = revisions[:0]
 		}
-		if b.rest.err == nil && !r.follows(revisions, v.index) {
+		if b.rest.err == nil && !r.mayFollow(revisions, v.index) {
 			b.rest.fail("%s/%s of version %d is out of order", e.Kind, e.Name, r.Version)
 		}
 		if b.rest.err != nil {
@@ -281,8 +281,8 @@ func (b *blockReader) ids(v *Snapshot, h snapshotHeader) error {
 	return nil
 }
 
-// end reads the end of the file after the records.
-func (b *blockReader) end() error {
+// readTrailer reads the end of the file after the records.
+func (b *blockReader) readTrailer() error {
 	if b.rest.left.Len() == 0 && !b.ended {
 		if err := b.block(); err != nil {
 			return err

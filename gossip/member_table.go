@@ -36,20 +36,20 @@ type memberTable struct {
 // tableEntry is one member.
 type tableEntry struct {
 	Member
-	said record // its newest record
+	record record // its newest record
 }
 
-// show updates the exported Facts from the record.
-func (e *tableEntry) show() {
+// updateFacts updates the exported Facts from the record.
+func (e *tableEntry) updateFacts() {
 	e.Facts = nil
-	if e.State == Alive && e.said.Instance == e.Instance && !e.said.Left {
-		e.Facts = e.said.Facts
+	if e.State == Alive && e.record.Instance == e.Instance && !e.record.Left {
+		e.Facts = e.record.Facts
 	}
 }
 
-func newMemberTable(self Member, said record) *memberTable {
+func newMemberTable(self Member, own record) *memberTable {
 	t := &memberTable{self: self.ID, entries: map[string]*tableEntry{}, strays: map[string]record{}, changed: make(chan struct{})}
-	t.entries[self.ID] = &tableEntry{Member: self, said: said}
+	t.entries[self.ID] = &tableEntry{Member: self, record: own}
 	t.alive.Store(1)
 	return t
 }
@@ -69,7 +69,7 @@ func (t *memberTable) watch() <-chan struct{} {
 func (t *memberTable) list() []Member {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.forget(time.Now())
+	t.expireDead(time.Now())
 	members := make([]Member, 0, len(t.entries))
 	for _, e := range t.entries {
 		members = append(members, e.Member)
@@ -78,20 +78,20 @@ func (t *memberTable) list() []Member {
 	return members
 }
 
-// welcome reports whether there is room for a node.
-func (t *memberTable) welcome(id string) bool {
+// hasRoom reports whether there is room for a node.
+func (t *memberTable) hasRoom(id string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.entries[id] != nil || len(t.entries) < maxMembers
 }
 
-// seen records that a node is alive.
-func (t *memberTable) seen(id, addr string, meta Meta) {
+// setAlive records that a node is alive.
+func (t *memberTable) setAlive(id, addr string, meta Meta) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.entries[id]
 	if e == nil {
-		e = &tableEntry{Member: Member{ID: id}, said: t.strays[id]}
+		e = &tableEntry{Member: Member{ID: id}, record: t.strays[id]}
 		t.entries[id] = e
 		delete(t.strays, id)
 	}
@@ -100,12 +100,12 @@ func (t *memberTable) seen(id, addr string, meta Meta) {
 		t.alive.Add(1)
 	}
 	e.Addr, e.Meta = addr, meta
-	e.show()
+	e.updateFacts()
 	t.notify()
 }
 
-// lost records that a node is no longer alive.
-func (t *memberTable) lost(id string) {
+// setDead records that a node is no longer alive.
+func (t *memberTable) setDead(id string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.entries[id]
@@ -114,16 +114,16 @@ func (t *memberTable) lost(id string) {
 	}
 	e.State, e.Since = Dead, time.Now()
 	t.alive.Add(-1)
-	if e.said.Left && e.said.Instance == e.Instance {
+	if e.record.Left && e.record.Instance == e.Instance {
 		e.State = Left
 	}
-	e.show()
-	t.forget(e.Since)
+	e.updateFacts()
+	t.expireDead(e.Since)
 	t.notify()
 }
 
-// forget drops dead members beyond the limits. The caller holds the lock.
-func (t *memberTable) forget(now time.Time) {
+// expireDead drops dead members beyond the limits. The caller holds the lock.
+func (t *memberTable) expireDead(now time.Time) {
 	var dead []*tableEntry
 	for _, e := range t.entries {
 		switch {
@@ -134,7 +134,7 @@ func (t *memberTable) forget(now time.Time) {
 			dead = append(dead, e)
 		}
 	}
-	// At most one is over the limit, since forget runs whenever a node dies.
+	// At most one is over the limit, since expireDead runs whenever a node dies.
 	for ; len(dead) > maxDead; dead = dead[1:] {
 		for i, e := range dead {
 			if e.Since.Before(dead[0].Since) {
@@ -145,36 +145,36 @@ func (t *memberTable) forget(now time.Time) {
 	}
 }
 
-// hear merges a record, and returns the one to pass on if it is new. A newer
-// record of this node itself is from an earlier process; this node then
+// mergeRecord merges a record, and returns the one to pass on if it is new. A
+// newer record of this node itself is from an earlier process; this node then
 // supersedes it.
-func (t *memberTable) hear(r record) (newest record, changed bool) {
+func (t *memberTable) mergeRecord(r record) (newest record, changed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.entries[r.ID]
 	if e == nil {
-		t.stray(r)
+		t.keepStray(r)
 		return record{}, false
 	}
-	if r.Version <= e.said.Version {
+	if r.Version <= e.record.Version {
 		return record{}, false
 	}
 	if r.ID == t.self {
-		e.said.Version = r.Version + 1
-		return e.said, true
+		e.record.Version = r.Version + 1
+		return e.record, true
 	}
 	r.Facts = bytes.Clone(r.Facts)
-	e.said = r
+	e.record = r
 	if e.State == Dead && r.Left && r.Instance == e.Instance {
 		e.State = Left
 	}
-	e.show()
+	e.updateFacts()
 	t.notify()
 	return r, true
 }
 
-// stray keeps the record of an unknown node. The caller holds the lock.
-func (t *memberTable) stray(r record) {
+// keepStray keeps the record of an unknown node. The caller holds the lock.
+func (t *memberTable) keepStray(r record) {
 	if r.Version <= t.strays[r.ID].Version {
 		return
 	}
@@ -188,47 +188,48 @@ func (t *memberTable) stray(r record) {
 	t.strays[r.ID] = r
 }
 
-// say changes this node's own record; it returns false if nothing changed.
-func (t *memberTable) say(facts []byte, left bool) bool {
+// setOwnRecord changes this node's own record; it returns false if nothing
+// changed.
+func (t *memberTable) setOwnRecord(facts []byte, left bool) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.entries[t.self]
-	if bytes.Equal(e.said.Facts, facts) && e.said.Left == left {
+	if bytes.Equal(e.record.Facts, facts) && e.record.Left == left {
 		return false
 	}
-	e.said.Facts, e.said.Left = bytes.Clone(facts), left
-	e.said.Version++
-	e.show()
+	e.record.Facts, e.record.Left = bytes.Clone(facts), left
+	e.record.Version++
+	e.updateFacts()
 	t.notify()
 	return true
 }
 
-// own returns this node's entry and record.
-func (t *memberTable) own() (Member, record) {
+// ownEntry returns this node's entry and record.
+func (t *memberTable) ownEntry() (Member, record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.entries[t.self]
-	return e.Member, e.said
+	return e.Member, e.record
 }
 
-// said returns the records of this node first, then of members that are alive
-// or left, up to about limit bytes. Random map order selects them, so that over
-// time all get through.
-func (t *memberTable) said(limit int) []record {
+// records returns the records of this node first, then of members that are
+// alive or left, up to about limit bytes. Random map order selects them, so
+// that over time all get through.
+func (t *memberTable) records(limit int) []record {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	records := []record{t.entries[t.self].said}
+	records := []record{t.entries[t.self].record}
 	size := 0
 	for id := range maps.Keys(t.entries) {
 		e := t.entries[id]
-		if id == t.self || e.said.Version == 0 || e.State != Alive && !e.said.Left {
+		if id == t.self || e.record.Version == 0 || e.State != Alive && !e.record.Left {
 			continue
 		}
-		size += len(e.said.Facts) + len(id) + len(e.said.Instance) + 16
+		size += len(e.record.Facts) + len(id) + len(e.record.Instance) + 16
 		if size > limit {
 			break
 		}
-		records = append(records, e.said)
+		records = append(records, e.record)
 	}
 	return records
 }

@@ -11,21 +11,21 @@ import (
 
 // Limits of members' data.
 const (
-	maxID    = 128       // bytes of a node's ID
-	maxMeta  = 512       // bytes of its encoded meta data: memberlist panics beyond
-	maxFacts = 4 << 10   // bytes of its facts
-	maxState = 1 << 20   // bytes of the facts in one push/pull
-	maxAge   = 1 << 40   // milliseconds of uptime in a claim
-	maxTick  = 1<<62 - 1 // of a record's version, so that a newer one is possible
+	maxID      = 128       // bytes of a node's ID
+	maxMeta    = 512       // bytes of its encoded meta data: memberlist panics beyond
+	maxFacts   = 4 << 10   // bytes of its facts
+	maxState   = 1 << 20   // bytes of the facts in one push/pull
+	maxAge     = 1 << 40   // milliseconds of uptime in a claim
+	maxVersion = 1<<62 - 1 // of a record's version, so that a newer one is possible
 )
 
 // The first byte of messages and meta data. A member ignores messages with an
 // unknown one.
 const (
-	formatMeta    = 1 // meta data
-	formatRecords = 1 // a message of records
-	formatWho     = 2 // a request for a claim, with the sender's claim
-	formatIAm     = 3 // the response, a claim
+	formatMeta         = 1 // meta data
+	formatRecords      = 1 // a message of records
+	formatClaimRequest = 2 // a request for a claim, with the sender's claim
+	formatClaim        = 3 // the response, a claim
 )
 
 // errMalformed: a member's bytes cannot be decoded.
@@ -120,7 +120,7 @@ func decodeRecords(b []byte, use func(record)) error {
 		return fmt.Errorf("%w: format %d", errMalformed, v)
 	}
 	for len(r.rest) > 0 {
-		rec := record{ID: r.text(maxID), Instance: r.text(maxMeta), Version: r.uvarint(maxTick)}
+		rec := record{ID: r.text(maxID), Instance: r.text(maxMeta), Version: r.uvarint(maxVersion)}
 		rec.Left = r.byte()&1 != 0
 		rec.Facts = r.bytes(maxFacts)
 		if r.err != nil {

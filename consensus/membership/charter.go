@@ -94,10 +94,10 @@ func (r Renounced) Dead() bool {
 	return left < majority(len(r.Voters))
 }
 
-// FirstVoters returns the voters of a charter's first configuration: the lowest
-// IDs of the sorted members, an odd number, at most the setting --voters. Of
-// two nodes both vote, so that every change is on two disks.
-func FirstVoters(members []string, most int) []string {
+// InitialVoters returns the voters of a charter's first configuration: the
+// lowest IDs of the sorted members, an odd number, at most the setting
+// --voters. Of two nodes both vote, so that every change is on two disks.
+func InitialVoters(members []string, most int) []string {
 	most = Settings{Voters: most}.withDefaults().Voters
 	n := min(len(members), most)
 	if n%2 == 0 && n > 2 {
@@ -106,9 +106,9 @@ func FirstVoters(members []string, most int) []string {
 	return members[:n]
 }
 
-// Accept returns why a node may not accept an offered charter. On nil it may,
-// and is bound to the charter once that is on its disk.
-func Accept(self Peer, peers []Peer, c Charter) error {
+// CheckAccept returns why a node may not accept an offered charter. On nil it
+// may, and is bound to the charter once that is on its disk.
+func CheckAccept(self Peer, peers []Peer, c Charter) error {
 	switch {
 	case !c.Valid() || !slices.Contains(c.Members, self.ID):
 		return errors.New("it is not a valid charter with this node as a member")
@@ -120,8 +120,8 @@ func Accept(self Peer, peers []Peer, c Charter) error {
 		return fmt.Errorf("this node has accepted another charter, of %s", strings.Join(self.Accepted.Members, " "))
 	case self.renounced(c.Cluster):
 		return errors.New("this node has renounced the charter")
-	case self.barred() != nil:
-		return fmt.Errorf("this node has renounced %s, which may still begin", self.barred().Cluster)
+	case self.pendingRenounced() != nil:
+		return fmt.Errorf("this node has renounced %s, which may still begin", self.pendingRenounced().Cluster)
 	}
 	for _, id := range c.Members {
 		seen := slices.ContainsFunc(peers, func(p Peer) bool { return p.ID == id && p.Expect == self.Expect })
@@ -132,8 +132,9 @@ func Accept(self Peer, peers []Peer, c Charter) error {
 	return nil
 }
 
-// Learn merges the peers' knowledge of renounced charters into a node's own.
-func Learn(own []Renounced, peers []Peer) (all []Renounced, changed bool) {
+// MergeRenounced merges the peers' knowledge of renounced charters into a
+// node's own.
+func MergeRenounced(own []Renounced, peers []Peer) (all []Renounced, changed bool) {
 	all = make([]Renounced, 0, len(own))
 	for _, r := range own {
 		r.Without = slices.Clone(r.Without)
@@ -155,10 +156,10 @@ func Learn(own []Renounced, peers []Peer) (all []Renounced, changed bool) {
 	return all, changed
 }
 
-// GivenUp reports whether a charter that a node has begun is dead, according to
-// its peers: it has committed nothing and never will.
-func GivenUp(c Charter, peers []Peer) bool {
-	known, _ := Learn([]Renounced{{Charter: c}}, peers)
+// CharterDead reports whether a charter that a node has begun is dead,
+// according to its peers: it has committed nothing and never will.
+func CharterDead(c Charter, peers []Peer) bool {
+	known, _ := MergeRenounced([]Renounced{{Charter: c}}, peers)
 	return known[0].Dead()
 }
 
@@ -176,9 +177,9 @@ func (p Peer) renounced(cluster string) bool {
 	return slices.ContainsFunc(p.Renounced, func(r Renounced) bool { return r.Cluster == cluster })
 }
 
-// barred returns a charter that the peer has renounced and that is not dead:
-// until it is, the peer takes part in no other. Nil: there is none.
-func (p Peer) barred() *Renounced {
+// pendingRenounced returns a charter that the peer has renounced and that is
+// not dead: until it is, the peer takes part in no other. Nil: there is none.
+func (p Peer) pendingRenounced() *Renounced {
 	for i := range p.Renounced {
 		if !p.Renounced[i].Dead() {
 			return &p.Renounced[i]
@@ -193,14 +194,15 @@ func (p Peer) knowsDead(cluster string) bool {
 	return slices.ContainsFunc(p.Renounced, func(r Renounced) bool { return r.Cluster == cluster && r.Dead() })
 }
 
-// open reports whether the peer may take part in a charter.
-func (p Peer) open() bool { return p.Accepted == nil && p.barred() == nil }
+// mayAccept reports whether the peer may take part in a charter.
+func (p Peer) mayAccept() bool { return p.Accepted == nil && p.pendingRenounced() == nil }
 
-// bound decides for a node that has accepted a charter or is barred by one.
-func (f *former) bound() (Decision, bool) {
+// resolveCharter decides for a node that has accepted a charter, or that
+// has renounced one that is not dead.
+func (f *formation) resolveCharter() (Decision, bool) {
 	c := f.self.Accepted
 	if c == nil {
-		return f.barred()
+		return f.resolveRenounced()
 	}
 	var missing []string
 	for _, p := range f.peers {
@@ -227,10 +229,10 @@ func (f *former) bound() (Decision, bool) {
 	return Decision{Action: FormWait, Why: "not yet accepted by " + strings.Join(missing, " ")}, true
 }
 
-// barred decides for a node that has accepted no charter, by the charters that
-// it or a peer has renounced. A member that never saw a charter renounces it
-// with the others, so that they learn that it is dead.
-func (f *former) barred() (Decision, bool) {
+// resolveRenounced decides for a node that has accepted no charter, by the
+// charters that it or a peer has renounced. A member that never saw a charter
+// renounces it with the others, so that they learn that it is dead.
+func (f *formation) resolveRenounced() (Decision, bool) {
 	for _, p := range f.peers {
 		for _, r := range p.Renounced {
 			if r.Valid() && slices.Contains(r.Members, f.self.ID) && !r.Dead() && !f.self.renounced(r.Cluster) {
@@ -238,16 +240,16 @@ func (f *former) barred() (Decision, bool) {
 			}
 		}
 	}
-	if r := f.self.barred(); r != nil {
+	if r := f.self.pendingRenounced(); r != nil {
 		return Decision{Action: FormWait, Barred: true, Why: fmt.Sprintf(
 			"this node has renounced the cluster of %s, which may still begin: %s must renounce it too or begin it",
-			strings.Join(r.Members, " "), strings.Join(r.silent(), " or "))}, true
+			strings.Join(r.Members, " "), strings.Join(r.notRenounced(), " or "))}, true
 	}
 	return Decision{}, false
 }
 
-// silent returns the voters not known to have renounced.
-func (r *Renounced) silent() (ids []string) {
+// notRenounced returns the voters not known to have renounced.
+func (r *Renounced) notRenounced() (ids []string) {
 	for _, id := range r.Voters {
 		if !slices.Contains(r.Without, id) {
 			ids = append(ids, id)

@@ -109,7 +109,7 @@ func (f *founding) answers(n *starter) bool { return !f.now.Before(n.silent) }
 
 // offer delivers a charter to a node.
 func (f *founding) offer(to *starter, c Charter) error {
-	if err := Accept(to.Peer, f.seenBy(to), c); err != nil {
+	if err := CheckAccept(to.Peer, f.seenBy(to), c); err != nil {
 		return err
 	}
 	if to.Accepted == nil {
@@ -132,21 +132,21 @@ func (f *founding) seenBy(n *starter) (peers []Peer) {
 // self returns a node's Peer for Form.
 func (f *founding) self(n *starter) Peer {
 	p := n.Peer
-	p.PledgedFor, p.Told, p.BoundFor = f.now.Sub(n.pledged), f.now.Sub(n.told), f.now.Sub(n.bound)
+	p.PledgedFor, p.SinceTold, p.BoundFor = f.now.Sub(n.pledged), f.now.Sub(n.told), f.now.Sub(n.bound)
 	return p
 }
 
 // decide performs what Form returns for a node. send delivers offers.
 func (f *founding) decide(n *starter, send func(to *starter, c Charter)) Decision {
 	peers := f.seenBy(n)
-	n.Renounced, _ = Learn(n.Renounced, peers)
+	n.Renounced, _ = MergeRenounced(n.Renounced, peers)
 	d := Form(f.self(n), peers)
 	switch d.Action {
 	case FormPledge:
 		n.PledgedTo, n.pledged, n.told = d.Peer, f.now, f.now
 	case FormDraw:
 		f.minted++
-		c := Charter{Cluster: fmt.Sprintf("cluster %d", f.minted), By: n.ID, Members: d.Peers, Voters: FirstVoters(d.Peers, 5)}
+		c := Charter{Cluster: fmt.Sprintf("cluster %d", f.minted), By: n.ID, Members: d.Peers, Voters: InitialVoters(d.Peers, 5)}
 		f.charters[c.Cluster] = &chartered{Charter: c}
 		n.Accepted, n.bound = &c, f.now
 	case FormOffer:
@@ -186,7 +186,7 @@ func (f *founding) begin(n *starter) {
 // giveUp makes a node that has begun a dead charter start over.
 func (f *founding) giveUp(n *starter) bool {
 	c := f.charters[n.Cluster]
-	if !n.alive || !n.Formed || n.Accepted == nil || c.decides || !GivenUp(c.Charter, f.seenBy(n)) {
+	if !n.alive || !n.Formed || n.Accepted == nil || c.decides || !CharterDead(c.Charter, f.seenBy(n)) {
 		return false
 	}
 	n.alive = false

@@ -38,7 +38,7 @@ func TestANodeDoesNotLeaveOnOneThatHasJustDied(t *testing.T) {
 	holds(t, rest[1], "x", "two of three")
 	eventually(t, "the leader not to go on without it", func() string {
 		leads(t, lead, lead, rest[1])
-		if err := lead.c.Store().Without(ctx, rest[1].c.ID()); !errors.Is(err, consensus.ErrQuorum) {
+		if err := lead.c.Store().CheckQuorumWithout(ctx, rest[1].c.ID()); !errors.Is(err, consensus.ErrQuorum) {
 			return fmt.Sprint(err)
 		}
 		return ""
