@@ -25,12 +25,12 @@ var warnings = map[string]string{
 const warningInterval = time.Minute
 
 // memberlistLog writes memberlist's lines to slog: at debug, and those in
-// trouble at warn, each kind at most once a minute.
+// warnings at warn, each kind at most once a minute.
 type memberlistLog struct {
 	log *slog.Logger
 
 	mu         sync.Mutex
-	lastWarned map[string]time.Time // by key of trouble
+	lastWarned map[string]time.Time // by key of warnings
 }
 
 func newMemberlistLog(l *slog.Logger) *log.Logger {
