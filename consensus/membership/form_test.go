@@ -65,7 +65,7 @@ func (f *founding) step(words []string) ([]string, error) {
 		n := f.find(args[0])
 		send := f.deliver(n)
 		if verb == "lose" {
-			send = func(*starter, Charter) {}
+			send = func(*simNode, Charter) {}
 		}
 		d := f.decide(n, send)
 		return []string{fmt.Sprintf("%s: %s: %s", args[0], d.Action, d.Why)}, nil
@@ -148,7 +148,7 @@ func (f *founding) randomEvent(t *rapid.T, i int) {
 	case "decide":
 		f.giveUp(a)
 		if a.alive && !a.Formed {
-			f.decide(a, func(to *starter, c Charter) {
+			f.decide(a, func(to *simNode, c Charter) {
 				f.flying = append(f.flying, &exchange{from: a, to: to, asked: f.now, offer: &c})
 			})
 		}
@@ -174,7 +174,7 @@ func (f *founding) randomEvent(t *rapid.T, i int) {
 
 // deliverLate sends a request, or moves a request, response or offer in flight
 // one step further, or loses it.
-func (f *founding) deliverLate(t *rapid.T, a, b *starter) {
+func (f *founding) deliverLate(t *rapid.T, a, b *simNode) {
 	if len(f.flying) == 0 || len(f.flying) < 8 && rapid.Bool().Draw(t, "new") {
 		if a != b {
 			f.flying = append(f.flying, &exchange{from: a, to: b, asked: f.now})
@@ -199,7 +199,7 @@ func (f *founding) deliverLate(t *rapid.T, a, b *starter) {
 }
 
 func (f *founding) check(t *rapid.T) {
-	var deciding []*chartered
+	var deciding []*charterState
 	for _, c := range f.charters {
 		if !c.decides {
 			continue
