@@ -166,8 +166,8 @@ func damaged(name string, err error) error {
 		// mistaken for a new one, in which the node would get another ID.
 		err = errMissing
 	}
-	return fmt.Errorf("%w: %s: %w: bring the file back from a backup of this node, "+
-		"or empty the folder and let the node join anew", ErrFolder, name, err)
+	return fmt.Errorf("%w: %s: %w: restore the file from a backup of this node, "+
+		"or empty the folder and join again", ErrFolder, name, err)
 }
 
 // readAbout reads node.json. The error is os.ErrNotExist if the folder is new.
@@ -176,9 +176,9 @@ func readAbout(dir string) (about, error) {
 	if errors.Is(err, os.ErrNotExist) {
 		// A certificate is never written before node.json.
 		if _, err := os.Lstat(filepath.Join(dir, certFile)); err == nil {
-			return about{}, damaged(nodeFile, fmt.Errorf("it is missing beside %s", certFile))
+			return about{}, damaged(nodeFile, fmt.Errorf("it is missing although %s exists", certFile))
 		}
-		return about{}, fmt.Errorf("%s holds no node: %w", dir, os.ErrNotExist)
+		return about{}, fmt.Errorf("no node in %s: %w", dir, os.ErrNotExist)
 	}
 	if err != nil {
 		return about{}, damaged(nodeFile, err)
@@ -189,10 +189,10 @@ func readAbout(dir string) (about, error) {
 	}
 	switch {
 	case a.Format != folderFormat:
-		return about{}, fmt.Errorf("%w: %s has format %d, this build knows %d: start the version that wrote it",
+		return about{}, fmt.Errorf("%w: %s has format %d, this build supports %d: use the version that wrote it",
 			ErrFormat, nodeFile, a.Format, folderFormat)
 	case a.NodeID == "":
-		return about{}, fmt.Errorf("the node of %s has left its cluster: %w", dir, os.ErrNotExist)
+		return about{}, fmt.Errorf("the node in %s has left its cluster: %w", dir, os.ErrNotExist)
 	}
 	err = errors.Join(checkID("node", a.NodeID), checkName(a.Name))
 	if a.ClusterID != "" {
@@ -218,9 +218,9 @@ func readPrivate(dir, name string) (b []byte, note string, err error) {
 	}
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
 		if err := f.Chmod(0o600); err != nil {
-			return nil, "", fmt.Errorf("others can use it (mode %04o): %w", mode, err)
+			return nil, "", fmt.Errorf("other users have access to it (mode %04o): %w", mode, err)
 		}
-		note = fmt.Sprintf("%s had mode %04o: others could use it; it has 0600 now", name, mode)
+		note = fmt.Sprintf("other users had access to %s (mode %04o); it is 0600 now", name, mode)
 	}
 	b, err = io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err == nil && len(b) > maxFile {
@@ -308,7 +308,7 @@ func (id *Identity) plan(dir string) ([]step, error) {
 	case err != nil:
 		return nil, err
 	case old.NodeID != id.NodeID || old.Joined() && old.ClusterID != id.ClusterID:
-		return nil, fmt.Errorf("%w: it is of %s, not %s", ErrForeign, old, id)
+		return nil, fmt.Errorf("%w: %s, not %s", ErrForeign, old, id)
 	}
 	key, err := marshalKey(id.key)
 	if err != nil {

@@ -75,7 +75,7 @@ func TestFilesAreForTheOwnerAlone(t *testing.T) {
 	}
 	got := must(LoadIdentity(dir))(t)
 	if info := must(os.Stat(filepath.Join(dir, ringFile)))(t); info.Mode() != 0o600 ||
-		len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "cluster.key had mode 0644") {
+		len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "access to cluster.key (mode 0644)") {
 		t.Errorf("an open file has mode %v then, and the notes are %q", info.Mode(), got.Notes)
 	}
 }
@@ -243,16 +243,16 @@ func TestDamagedFolderSaysWhichFile(t *testing.T) {
 		want       error
 		says       string
 	}{
-		{"no node.json", nodeFile, nil, ErrFolder, "node.json: it is missing beside node.crt"},
+		{"no node.json", nodeFile, nil, ErrFolder, "node.json: it is missing although node.crt exists"},
 		{"node.json cut", nodeFile, []byte(`{"format":1,"nodeId":"`), ErrFolder, "node.json: "},
 		{"node.json empty", nodeFile, []byte{}, ErrFolder, "node.json: "},
-		{"node.json without format", nodeFile, []byte(`{}`), ErrFormat, "node.json has format 0, this build knows 1"},
-		{"from the future", nodeFile, []byte(`{"format":2,"nodeId":"aa"}`), ErrFormat, "node.json has format 2, this build knows 1"},
+		{"node.json without format", nodeFile, []byte(`{}`), ErrFormat, "node.json has format 0, this build supports 1"},
+		{"from the future", nodeFile, []byte(`{"format":2,"nodeId":"aa"}`), ErrFormat, "node.json has format 2, this build supports 1"},
 		{"a node ID that is none", nodeFile, []byte(`{"format":1,"nodeId":"../a"}`), ErrFolder, "node.json: "},
 		{"another node's ID", nodeFile, []byte(`{"format":1,"nodeId":"aa","clusterId":"c1"}`), ErrFolder, "node.crt: "},
 		{
 			"another cluster's ID", nodeFile, []byte(`{"format":1,"nodeId":"` + id.NodeID + `","clusterId":"c2"}`),
-			ErrFolder, "the CA is of cluster c1",
+			ErrFolder, "the CA belongs to cluster c1",
 		},
 		{"no key", keyFile, nil, ErrFolder, "node.key: the file is missing"},
 		{"key cut", keyFile, key[:len(key)/2], ErrFolder, "node.key: "},
@@ -263,10 +263,10 @@ func TestDamagedFolderSaysWhichFile(t *testing.T) {
 		{"another node's certificate", certFile, pemOf(other.leaf.Raw), ErrFolder, "node.key: "},
 		{"no CA", caFile, nil, ErrFolder, "ca.crt: the file is missing"},
 		{"CA empty", caFile, []byte{}, ErrFolder, "ca.crt: "},
-		{"another cluster's CA", caFile, pemOf(foreign.cas[0].Raw), ErrFolder, "of cluster c2"},
+		{"another cluster's CA", caFile, pemOf(foreign.cas[0].Raw), ErrFolder, "the CA belongs to cluster c2"},
 		{"a CA that is none", caFile, pemOf(other.leaf.Raw), ErrFolder, "ca.crt: "},
 		{"no sealing key", ringFile, nil, ErrFolder, "cluster.key: the file is missing"},
-		{"sealing key cut", ringFile, id.ring.Marshal()[:40], ErrFolder, "cluster.key: not a keyring: it was cut or changed"},
+		{"sealing key cut", ringFile, id.ring.Marshal()[:40], ErrFolder, "cluster.key: invalid keyring: it was truncated or modified"},
 		{"too large", caFile, bytes.Repeat([]byte("\n"), maxFile+1), ErrFolder, "ca.crt: more than 65536 bytes"},
 		{"garbage", caFile, []byte("garbage"), ErrFolder, "ca.crt: "},
 	} {

@@ -98,7 +98,7 @@ func TestNamesThatAreShown(t *testing.T) {
 	id := must(NewIdentity("a"))(t)
 	token, _ := mint(t, Admin, time.Hour)
 	for _, test := range []struct{ got, want string }{
-		{fmt.Sprint(id), "node " + id.NodeID + " of no cluster"},
+		{fmt.Sprint(id), "node " + id.NodeID + " in no cluster"},
 		{fmt.Sprint((*Identity)(nil)), "no node"},
 		{fmt.Sprintf("%q", token), "admin token " + token.ID},
 		{fmt.Sprint(Token{}), "no token"},

@@ -134,7 +134,7 @@ func (id *Identity) with(key crypto.Signer, leafDER []byte, bundle [][]byte) (*I
 	}
 	ec, ok := key.(*ecdsa.PrivateKey)
 	if !ok {
-		return nil, fmt.Errorf("%w: a key of type %T", ErrCertificate, key)
+		return nil, fmt.Errorf("%w: unsupported key type %T", ErrCertificate, key)
 	}
 	id.key, id.leaf, id.cas = ec, leaf, cas
 	return id, id.complete()
@@ -145,17 +145,17 @@ func (id *Identity) with(key crypto.Signer, leafDER []byte, bundle [][]byte) (*I
 // later, and an expired certificate can be renewed.
 func (id *Identity) complete() error {
 	if id.ring == nil {
-		return fmt.Errorf("%w: node %s has none", ErrKeyring, id.NodeID)
+		return fmt.Errorf("%w: node %s has no keyring", ErrKeyring, id.NodeID)
 	}
 	clusterID, err := checkBundle(id.cas)
 	if err != nil {
 		return err
 	}
 	if clusterID != id.ClusterID {
-		return fmt.Errorf("%w: the CA is of cluster %s, the node of %s", ErrCertificate, clusterID, id.ClusterID)
+		return fmt.Errorf("%w: the CA belongs to cluster %s, the node to %s", ErrCertificate, clusterID, id.ClusterID)
 	}
 	if !id.key.PublicKey.Equal(id.leaf.PublicKey) {
-		return fmt.Errorf("%w: the key does not belong to the certificate", ErrCertificate)
+		return fmt.Errorf("%w: the key does not match the certificate", ErrCertificate)
 	}
 	id.roots = x509.NewCertPool()
 	id.made = tls.Certificate{Certificate: [][]byte{id.leaf.Raw}, PrivateKey: id.key, Leaf: id.leaf}
@@ -256,7 +256,7 @@ type Incarnation struct {
 
 // ErrCopied means that two data folders, or two states of one, claim the same
 // node ID.
-var ErrCopied = errors.New("the data folder is a copy, or was brought back from an older state")
+var ErrCopied = errors.New("the data folder is a copy, or was restored from an older state")
 
 // Incarnation returns this process's incarnation.
 func (id *Identity) Incarnation() Incarnation { return Incarnation{id.Starts, id.Instance} }
@@ -268,7 +268,7 @@ func (i Incarnation) Follows(last Incarnation) error {
 	if i == last || i.Starts > last.Starts {
 		return nil
 	}
-	return fmt.Errorf("%w: its start %d follows start %d", ErrCopied, i.Starts, last.Starts)
+	return fmt.Errorf("%w: start %d, after start %d was seen", ErrCopied, i.Starts, last.Starts)
 }
 
 // String names the node.
@@ -279,7 +279,7 @@ func (id *Identity) String() string {
 	case id.Joined():
 		return "node " + id.NodeID + " of cluster " + id.ClusterID
 	}
-	return "node " + id.NodeID + " of no cluster"
+	return "node " + id.NodeID + " in no cluster"
 }
 
 // Format names the node, and hides its keys.

@@ -16,11 +16,11 @@ import (
 var (
 	// ErrSealed: the value is not sealed, is damaged, or was sealed with another
 	// aad.
-	ErrSealed = errors.New("cannot be opened")
+	ErrSealed = errors.New("invalid sealed value")
 	// ErrNoKey: the value was sealed with a key that this node does not have.
 	ErrNoKey = errors.New("sealed with a key that is not in the keyring")
-	// ErrKeyring: the text is not a keyring.
-	ErrKeyring = errors.New("not a keyring")
+	// ErrKeyring: the text is not a valid keyring.
+	ErrKeyring = errors.New("invalid keyring")
 )
 
 // maxKeys bounds the keys of a keyring.
@@ -87,10 +87,10 @@ func (k *Keyring) Open(aad, sealed []byte) ([]byte, error) {
 		return nil, fmt.Errorf("%w: it is not sealed", ErrSealed)
 	}
 	if sealed[1] != sealFormat {
-		return nil, fmt.Errorf("%w: it has format %d, this build knows %d: a newer version sealed it", ErrSealed, sealed[1], sealFormat)
+		return nil, fmt.Errorf("%w: format %d, this build supports %d: a newer version sealed it", ErrSealed, sealed[1], sealFormat)
 	}
 	if len(sealed) < sealMinimum {
-		return nil, fmt.Errorf("%w: %d bytes are too few: it was cut", ErrSealed, len(sealed))
+		return nil, fmt.Errorf("%w: truncated to %d bytes", ErrSealed, len(sealed))
 	}
 	if k == nil {
 		return nil, ErrNoKey
@@ -101,7 +101,7 @@ func (k *Keyring) Open(aad, sealed []byte) ([]byte, error) {
 		}
 		plain, err := key.aead.Open(nil, nil, sealed[sealHeader:], bound(sealed[:sealHeader], aad))
 		if err != nil {
-			return nil, fmt.Errorf("%w: it was changed, or sealed for another place", ErrSealed)
+			return nil, fmt.Errorf("%w: it was modified, or sealed for another entry", ErrSealed)
 		}
 		return plain, nil
 	}
@@ -170,11 +170,11 @@ func ParseKeyring(b []byte) (*Keyring, error) {
 	}
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if err != nil {
-		return nil, fmt.Errorf("%w: it was cut or changed", ErrKeyring)
+		return nil, fmt.Errorf("%w: it was truncated or modified", ErrKeyring)
 	}
 	raw, ok = cutSum(raw)
 	if !ok || len(raw) == 0 || len(raw)%32 != 0 {
-		return nil, fmt.Errorf("%w: it was cut or changed", ErrKeyring)
+		return nil, fmt.Errorf("%w: it was truncated or modified", ErrKeyring)
 	}
 	ring := &Keyring{}
 	for ; len(raw) > 0; raw = raw[32:] {

@@ -14,13 +14,13 @@ import (
 // The errors of handshakes.
 var (
 	// ErrPeer: the peer's certificate is not that of a node of this cluster.
-	ErrPeer = errors.New("the other side is no node of this cluster")
+	ErrPeer = errors.New("the peer is not a node of this cluster")
 	// ErrOtherNode: the peer is a node of this cluster, but not the wanted one.
-	ErrOtherNode = errors.New("another node answers there")
+	ErrOtherNode = errors.New("the peer is another node")
 	// ErrNoCluster: this node is in no cluster yet.
 	ErrNoCluster = errors.New("this node is in no cluster yet")
 	// ErrPin: the peer does not belong to the token's cluster.
-	ErrPin = errors.New("the node that answers is not of the token's cluster")
+	ErrPin = errors.New("the peer is not in the token's cluster")
 )
 
 // Protocol is the ALPN protocol of both sides, so that clients of other
@@ -92,7 +92,7 @@ func Explain(err error) error {
 	if nerr != nil {
 		return fmt.Errorf("%w: %w", nerr, err)
 	}
-	return fmt.Errorf("%w: it shows a certificate of node %s of cluster %s: %w", ErrPeer, node, cluster, err)
+	return fmt.Errorf("%w: its certificate names node %s of cluster %s: %w", ErrPeer, node, cluster, err)
 }
 
 // admit checks the name in a client certificate whose chain and dates are
@@ -116,7 +116,7 @@ func checkNode(cert *x509.Certificate, clusterID, wantNode string) (string, erro
 	case err != nil:
 		return "", err
 	case cluster != clusterID:
-		return "", fmt.Errorf("%w: it is of cluster %s, this is %s", ErrPeer, cluster, clusterID)
+		return "", fmt.Errorf("%w: its cluster is %s, not %s", ErrPeer, cluster, clusterID)
 	case wantNode != "" && node != wantNode:
 		return "", fmt.Errorf("%w: %s, not %s", ErrOtherNode, node, wantNode)
 	}
@@ -146,7 +146,7 @@ func (id *Identity) Peer(cs tls.ConnectionState, wantNode string) (nodeID string
 // verifyNode verifies a server's certificate chain.
 func verifyNode(certs []*x509.Certificate, roots *x509.CertPool, clusterID, wantNode string) (string, error) {
 	if len(certs) == 0 {
-		return "", fmt.Errorf("%w: it has shown no certificate", ErrPeer)
+		return "", fmt.Errorf("%w: it presented no certificate", ErrPeer)
 	}
 	between := x509.NewCertPool()
 	for _, cert := range certs[1:] {
@@ -195,7 +195,7 @@ func TokenConfig(t Token) *tls.Config {
 
 func (t Token) verify(certs []*x509.Certificate) error {
 	if t.Kind == Expect || t.ClusterID == "" {
-		return fmt.Errorf("%w: %s names no cluster: it is for start --expect", ErrPin, t)
+		return fmt.Errorf("%w: %s names no cluster: it is only for start --expect", ErrPin, t)
 	}
 	roots := x509.NewCertPool()
 	found := false
@@ -206,7 +206,7 @@ func (t Token) verify(certs []*x509.Certificate) error {
 		}
 	}
 	if !found {
-		return fmt.Errorf("%w: its CA is not the one that the token names (another cluster, or its CA was replaced since)", ErrPin)
+		return fmt.Errorf("%w: the token names another CA (another cluster, or its CA was replaced since)", ErrPin)
 	}
 	if _, err := verifyNode(certs, roots, t.ClusterID, ""); err != nil {
 		return fmt.Errorf("%w: %w", ErrPin, err)

@@ -14,7 +14,7 @@ import (
 )
 
 // ErrToken means that a text is not a valid token.
-var ErrToken = errors.New("not a token")
+var ErrToken = errors.New("invalid token")
 
 // Kind is the purpose of a token.
 type Kind string
@@ -109,14 +109,14 @@ func ParseToken(text string) (Token, error) {
 	case text == "":
 		return Token{}, fmt.Errorf("%w: it is empty", ErrToken)
 	case !ok && strings.HasPrefix(text, "pst"):
-		return Token{}, fmt.Errorf("%w of this version: tokens begin with %q here; "+
-			"it was mistyped, or a newer version made it", ErrToken, tokenHead)
+		return Token{}, fmt.Errorf("%w: tokens of this version begin with %q; "+
+			"it was mistyped, or created by a newer version", ErrToken, tokenHead)
 	case !ok:
 		return Token{}, fmt.Errorf("%w: tokens begin with %q", ErrToken, tokenHead)
 	case len(text) > maxToken:
 		return Token{}, fmt.Errorf("%w: %d bytes, the limit is %d", ErrToken, len(text), maxToken)
 	}
-	mistyped := fmt.Errorf("%w: it was cut or mistyped: copy it whole", ErrToken)
+	mistyped := fmt.Errorf("%w: it was truncated or mistyped: copy all of it", ErrToken)
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(body)
 	if err != nil {
 		return Token{}, mistyped
@@ -136,7 +136,7 @@ func parseToken(raw []byte) (t Token, err error) {
 		}
 	}
 	if t.Kind == "" {
-		return Token{}, fmt.Errorf("%w of a kind that this build knows (%q): a newer version made it", ErrToken, raw[:1])
+		return Token{}, fmt.Errorf("%w: unknown kind %q: a newer version created it", ErrToken, raw[:1])
 	}
 	rest := raw[1:]
 	if t.Kind != Expect {

@@ -56,7 +56,7 @@ func TestCutOrMistypedTokenIsToldFromAWrongOne(t *testing.T) {
 				"cut": text[:i], "mistyped": text[:i] + string(other) + text[i+1:],
 				"doubled": text[:i] + text[i:i+1] + text[i:], "left out": text[:i] + text[i+1:], "broken": text[:i] + " " + text[i:],
 			} {
-				if _, err := ParseToken(s); s != text && (!errors.Is(err, ErrToken) || !strings.Contains(err.Error(), "cut or mistyped")) {
+				if _, err := ParseToken(s); s != text && (!errors.Is(err, ErrToken) || !strings.Contains(err.Error(), "truncated or mistyped")) {
 					t.Fatalf("%s, %s at %d: %v", token, what, i, err)
 				}
 			}
@@ -75,16 +75,16 @@ func TestTextThatIsNoToken(t *testing.T) {
 		{"", "it is empty"},
 		{" \n", "it is empty"},
 		{"hunter2", `tokens begin with "pst1."`},
-		{"pst2.AAAA", "a newer version made it"},
+		{"pst2.AAAA", "created by a newer version"},
 		{"PST1.AAAA", `tokens begin with "pst1."`},
-		{"pst1.", "cut or mistyped"},
+		{"pst1.", "truncated or mistyped"},
 		{"pst1." + strings.Repeat("A", maxToken), "the limit is 300"},
-		{withSum("z" + rest), "a newer version made it"},
+		{withSum("z" + rest), "a newer version created it"},
 		{withSum("j"), "a join token of 1 bytes"},
 		{withSum("j\xff" + rest), "a join token of"},
 		{withSum("j\x02c1" + rest + "x"), "a secret of 33 bytes"},
-		{withSum("j\x02c/" + rest), "not an ID"},
-		{withSum("j\x00" + rest), "not an ID"},
+		{withSum("j\x02c/" + rest), "invalid identifier"},
+		{withSum("j\x00" + rest), "invalid identifier"},
 		{withSum("e"), "a secret of 0 bytes"},
 		{withSum("e" + rest), "a secret of 68 bytes"},
 	} {
