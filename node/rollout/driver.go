@@ -162,7 +162,7 @@ func (d *Driver) logOnce(route string, err error) {
 		delete(d.told, route)
 	case d.told[route] != err.Error():
 		d.told[route] = err.Error()
-		d.cfg.Log.Warn("a rollout cannot go on, and is tried again", "route", route, "error", err)
+		d.cfg.Log.Warn("cannot advance a rollout, will retry", "route", route, "error", err)
 	}
 }
 
@@ -188,7 +188,7 @@ func (d *Driver) keep(
 				if was == nil {
 					return nil, "", fmt.Errorf("%w: route %s", ErrNone, route)
 				}
-				return []resource.Change{resource.Delete(key)}, "the route has no rollout any more", nil
+				return []resource.Change{resource.Delete(key)}, "the route no longer has a rollout", nil
 			}
 			if is, err = next(r, was); err != nil || is == nil {
 				return nil, "", err
@@ -285,7 +285,7 @@ func (d *Driver) gather(look *Observation, reports []Report) {
 			look.Silent = append(look.Silent, fmt.Sprintf("%s: %v", report.Node, report.Err))
 			continue
 		case !ok:
-			look.Silent = append(look.Silent, report.Node+": does not have it yet")
+			look.Silent = append(look.Silent, report.Node+": has not applied the rollout yet")
 			continue
 		}
 		look.Nodes++
@@ -347,5 +347,5 @@ func (d *Driver) Do(ctx context.Context, command, route, by string, id consensus
 			return index, err
 		}
 	}
-	return 0, fmt.Errorf("%w: it has changed %d times meanwhile: try again", ErrRefused, maxAgain)
+	return 0, fmt.Errorf("%w: it changed %d times meanwhile: try again", ErrRefused, maxAgain)
 }

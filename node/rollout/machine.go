@@ -39,7 +39,7 @@ func Next(r *resource.MeshTCPRoute, s *State, seen *Seen) *State {
 	case s == nil:
 		return begin(r, seen, "the route was applied")
 	case s.Of != r.RolloutOf():
-		return begin(r, seen, "the route has another rollout")
+		return begin(r, seen, "the route's rollout has changed")
 	case !s.UnderWay():
 		return nil
 	}
@@ -50,9 +50,9 @@ func Next(r *resource.MeshTCPRoute, s *State, seen *Seen) *State {
 		return nil
 	}
 	next := *s
-	next.Since, next.Spent, next.Reason = seen.Now, 0, "the step before is over"
+	next.Since, next.Spent, next.Reason = seen.Now, 0, "previous step completed"
 	if s.Step >= len(spec.Steps) {
-		next.Phase, next.Reason = resource.RolloutDone, "the last step is over"
+		next.Phase, next.Reason = resource.RolloutDone, "last step completed"
 		return &next
 	}
 	next.Step++
@@ -81,7 +81,7 @@ func Left(spec *resource.RouteRollout, s *State, seen *Seen) time.Duration {
 // over; "": none.
 func Held(seen *Seen) string {
 	if seen.Endpoints == 0 {
-		return "the new backend has no endpoint"
+		return "the new backend has no endpoints"
 	}
 	return ""
 }
@@ -95,7 +95,7 @@ func fault(bounds *resource.RolloutAbort, seen *Seen) string {
 		return fmt.Sprintf("%d of %d connects within %s failed or were reset, more than %d %%", failed, connects, bounds.Window, percent)
 	}
 	if percent := *bounds.Ejections; seen.Ejected*100 > percent*seen.Endpoints {
-		return fmt.Sprintf("%d of %d endpoints, those of each node counted, are ejected, more than %d %%", seen.Ejected, seen.Endpoints, percent)
+		return fmt.Sprintf("%d of %d endpoints, summed over nodes, are ejected, more than %d %%", seen.Ejected, seen.Endpoints, percent)
 	}
 	return ""
 }
@@ -137,7 +137,7 @@ func Do(command string, r *resource.MeshTCPRoute, s *State, seen *Seen, by strin
 	case s.UnderWay():
 		return nil, fmt.Errorf("%s %w: it is %s", command, ErrRefused, PhaseText(s.Phase))
 	default:
-		return nil, fmt.Errorf("%s %w: it is %s; restart begins it anew", command, ErrRefused, PhaseText(s.Phase))
+		return nil, fmt.Errorf("%s %w: it is %s; restart starts it over", command, ErrRefused, PhaseText(s.Phase))
 	}
 	return &next, nil
 }

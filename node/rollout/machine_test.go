@@ -106,7 +106,7 @@ func TestWhatABackendMayDo(t *testing.T) {
 		"few are ejected": {resource.RolloutAbort{}, Seen{Endpoints: 10, Ejected: 3}, ""},
 		"more is ejected": {
 			resource.RolloutAbort{}, Seen{Endpoints: 4, Ejected: 3},
-			"3 of 4 endpoints, those of each node counted, are ejected, more than 30 %",
+			"3 of 4 endpoints, summed over nodes, are ejected, more than 30 %",
 		},
 	} {
 		r := routeOf(x.abort, step{5, time.Hour}, step{100, 0})
@@ -173,7 +173,7 @@ func TestCommands(t *testing.T) {
 				t.Errorf("%s when %s: %v", command, phase, err)
 			}
 			// A rollout under way needs no restart.
-			if advised := err != nil && strings.Contains(err.Error(), "restart begins it anew"); advised !=
+			if advised := err != nil && strings.Contains(err.Error(), "restart starts it over"); advised !=
 				(got == "refused" && !at(phase).UnderWay()) {
 				t.Errorf("%s when %s: %v", command, phase, err)
 			}
