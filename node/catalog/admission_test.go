@@ -64,11 +64,11 @@ func TestVersionThatDoesNotFit(t *testing.T) {
 	for name, test := range map[string]struct{ text, want string }{
 		"gone": {
 			"kind: Service\nname: old\nversion: 7\nspec: {}",
-			"there is no such resource; leave version out to create it (7)",
+			"there is no such resource; omit version to create it (7)",
 		},
 		"older": {
 			"kind: Service\nname: apps\nversion: 7\nspec: {protocol: http}",
-			"someone changed it since, it is at version 1: get it again (7)",
+			"changed since, now at version 1: get it again (7)",
 		},
 	} {
 		for _, dryRun := range []bool{false, true} {

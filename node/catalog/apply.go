@@ -177,9 +177,9 @@ func (n *content) versionFault(k resource.Key, version uint64) (string, error) {
 	case !exists && n.touched(k):
 		return "", errAgain
 	case !exists:
-		return "there is no such resource; leave version out to create it", nil
+		return "there is no such resource; omit version to create it", nil
 	case e.Version != version:
-		return fmt.Sprintf("someone changed it since, it is at version %d: get it again", e.Version), nil
+		return fmt.Sprintf("changed since, now at version %d: get it again", e.Version), nil
 	}
 	return "", nil
 }
@@ -192,7 +192,7 @@ func (a *applying) prune(objects []resource.Object) {
 		o := &objects[i]
 		if kept[o.Key] = true; !o.HasLabels(a.change.Prune) {
 			a.result.Warnings = append(a.result.Warnings, admin.Fault{
-				Key: o.String(), Path: "labels", Message: "it has not the labels that prune goes by: it will stay when it is left out",
+				Key: o.String(), Path: "labels", Message: "it does not have the prune labels: omitting it later will not delete it",
 			})
 		}
 	}
@@ -247,7 +247,7 @@ func (a *applying) refuse() error {
 	// A reference to a pruned resource has two faults. Only the one about the
 	// pruned resource is reported.
 	a.faults = slices.DeleteFunc(a.faults, func(f resource.Fault) bool {
-		kind, ok := strings.CutPrefix(f.Message, "there is no such ")
+		_, kind, ok := strings.Cut(f.Message, "no such ")
 		return ok && a.pruned[resource.Key{Kind: kind, Name: f.Value}]
 	})
 	inUse := len(a.faults) > 0

@@ -117,7 +117,7 @@ func revisionOf(view consensus.Snapshot, key resource.Key, version uint64) (cons
 		case r.Value != nil:
 			return r, nil
 		case version == 0:
-			return r, admin.Errorf(admin.Refused, "%v was not there before its last change: delete it, or name a version", key)
+			return r, admin.Errorf(admin.Refused, "%v did not exist before its last change: delete it, or name a version", key)
 		default:
 			return r, admin.Errorf(admin.Refused, "%v was deleted in version %d: delete it, or name another version", key, version)
 		}
@@ -125,11 +125,11 @@ func revisionOf(view consensus.Snapshot, key resource.Key, version uint64) (cons
 	var none consensus.Revision
 	switch {
 	case len(revisions) == 0:
-		return none, admin.Errorf(admin.NotFound, "there is no %s %q, and no history of one", key.Kind, key.Name)
+		return none, admin.Errorf(admin.NotFound, "there is no %s %q, and no history of it", key.Kind, key.Name)
 	case version == 0:
 		return none, admin.Errorf(admin.NotFound, "%v has no earlier version", key)
 	}
-	return none, admin.Errorf(admin.NotFound, "%v has no version %d that is remembered; there are %s", key, version, strings.Join(known, ", "))
+	return none, admin.Errorf(admin.NotFound, "the history of %v has no version %d, only %s", key, version, strings.Join(known, ", "))
 }
 
 // former returns the object of a revision, validated by this build's rules.
@@ -143,7 +143,7 @@ func (c *Catalog) former(key resource.Key, r consensus.Revision) (resource.Objec
 	case len(faults) > 0:
 		return resource.Object{}, invalid(faults)
 	case len(objects) != 1 || objects[0].Key != key:
-		return resource.Object{}, admin.Errorf(admin.Internal, "version %d of %v holds something else", r.Version, key)
+		return resource.Object{}, admin.Errorf(admin.Internal, "version %d of %v contains another resource", r.Version, key)
 	}
 	return objects[0], nil
 }

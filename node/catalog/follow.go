@@ -160,7 +160,7 @@ func (c *Catalog) follow(s *step, set *resource.Set, n *changes) error {
 		return nil
 	case errors.Is(n.err, errSealed):
 		if !unopened {
-			c.cfg.Log.Error("a resource cannot be opened: what it was before goes on",
+			c.cfg.Log.Error("cannot decrypt a resource: its previous version stays in force",
 				"resource", k.Kind+"/"+k.Name, "version", n.entry.Version, "error", n.err)
 		}
 		s.unread = maps.Clone(s.unread)
@@ -170,7 +170,7 @@ func (c *Catalog) follow(s *step, set *resource.Set, n *changes) error {
 		s.unread[k] = unread{n.entry.Version, n.err.Error()}
 		return nil
 	case n.err != nil:
-		return fmt.Errorf("stored %s/%s: %w", k.Kind, k.Name, n.err)
+		return fmt.Errorf("cannot decode stored %s/%s: %w", k.Kind, k.Name, n.err)
 	}
 	s.read(k)
 	s.foreign = true

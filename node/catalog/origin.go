@@ -89,16 +89,16 @@ func (a *applying) checkOrigin(o, stored *resource.Object) {
 	_, is := namespaceOf(stored)
 	switch alike := form == former || hasNamespaces(form) && hasNamespaces(former); {
 	case alike && namespace != is:
-		a.faults = append(a.faults, o.Fault(path, fmt.Sprintf("the %s %s of the namespace %s is there, "+
-			"and one name cannot be of two namespaces' objects here; %s",
+		a.faults = append(a.faults, o.Fault(path, fmt.Sprintf("%s %s of namespace %s already exists, "+
+			"and a name cannot be used in two namespaces here; %s",
 			o.Kind, ownName(stored), is, wayOn), namespace))
 	case form == former:
 	case !alike: // the user migrates to another format, or back; get returns all formats
 		a.result.Warnings = append(a.result.Warnings, faultsOf([]resource.Fault{
-			o.Fault("", fmt.Sprintf("is in %s, and takes the place of what was there in %s", formText(form), formText(former)), nil),
+			o.Fault("", fmt.Sprintf("is in %s and replaces a resource in %s", formText(form), formText(former)), nil),
 		})...)
 	default:
-		a.faults = append(a.faults, o.Fault("", fmt.Sprintf("is in %s, and what is there in %s: two formats cannot define one resource; %s",
+		a.faults = append(a.faults, o.Fault("", fmt.Sprintf("is in %s, the existing resource in %s: two formats cannot define one resource; %s",
 			formText(form), formText(former), wayOn), nil))
 	}
 }
@@ -109,7 +109,7 @@ func hasNamespaces(form string) bool {
 }
 
 // wayOn is the advice for two objects with the same name.
-const wayOn = "delete that first, or give this one another name"
+const wayOn = "delete the existing one first, or rename this one"
 
 // ownName returns the name of an object in its namespace.
 func ownName(o *resource.Object) string {
@@ -143,13 +143,13 @@ const defaultNamespace = "default"
 func formText(form string) string {
 	switch form {
 	case "":
-		return "Penstock's own form"
+		return "Penstock's own format"
 	case resource.FormatKuma:
-		return "Kuma's universal form"
+		return "Kuma's universal format"
 	case resource.FormatKumaKubernetes:
-		return "Kuma's form in Kubernetes"
+		return "Kuma's Kubernetes format"
 	case resource.FormatSMI:
-		return "SMI's form"
+		return "SMI's format"
 	}
-	return fmt.Sprintf("the form %q", form)
+	return fmt.Sprintf("the format %q", form)
 }

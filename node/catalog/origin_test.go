@@ -57,23 +57,23 @@ func TestObjectsOfOtherFormatsDoNotReplaceEachOther(t *testing.T) {
 	in := func(text, namespace string) string { return strings.ReplaceAll(text, "NS", namespace) }
 	for _, c := range []struct{ name, first, second, want string }{
 		{"two namespaces in Kuma", in(canaryOf, "team-a"), in(canaryOf, "team-b"),
-			`MeshTCPRoute/canary labels["k8s.kuma.io/namespace"]: the MeshTCPRoute canary of the namespace team-a is there, ` +
-				`and one name cannot be of two namespaces' objects here; delete that first, or give this one another name (team-b)`},
+			`MeshTCPRoute/canary labels["k8s.kuma.io/namespace"]: MeshTCPRoute canary of namespace team-a already exists, ` +
+				`and a name cannot be used in two namespaces here; delete the existing one first, or rename this one (team-b)`},
 		{"two namespaces in SMI", in(canarySplit, "team-a"), in(canarySplit, "team-b"),
-			`MeshTCPRoute/canary labels.penstock/namespace: the MeshTCPRoute canary of the namespace team-a is there, ` +
-				`and one name cannot be of two namespaces' objects here; delete that first, or give this one another name (team-b)`},
+			`MeshTCPRoute/canary labels.penstock/namespace: MeshTCPRoute canary of namespace team-a already exists, ` +
+				`and a name cannot be used in two namespaces here; delete the existing one first, or rename this one (team-b)`},
 		{"Kuma and SMI", in(canaryOf, "team-a"), in(canarySplit, "team-a"),
-			`MeshTCPRoute/canary : is in SMI's form, and what is there in Kuma's form in Kubernetes: ` +
-				`two formats cannot define one resource; delete that first, or give this one another name ()`},
+			`MeshTCPRoute/canary : is in SMI's format, the existing resource in Kuma's Kubernetes format: ` +
+				`two formats cannot define one resource; delete the existing one first, or rename this one ()`},
 		{"Kuma and SMI of two namespaces", in(canarySplit, "team-a"), in(canaryOf, "team-b"),
-			`MeshTCPRoute/canary labels["k8s.kuma.io/namespace"]: the MeshTCPRoute canary of the namespace team-a is there, ` +
-				`and one name cannot be of two namespaces' objects here; delete that first, or give this one another name (team-b)`},
+			`MeshTCPRoute/canary labels["k8s.kuma.io/namespace"]: MeshTCPRoute canary of namespace team-a already exists, ` +
+				`and a name cannot be used in two namespaces here; delete the existing one first, or rename this one (team-b)`},
 		{"a namespace and the default", in(canaryOf, "team-a"), strings.Replace(in(canarySplit, ""), ", namespace: ", "", 1),
-			`MeshTCPRoute/canary : the MeshTCPRoute canary of the namespace team-a is there, ` +
-				`and one name cannot be of two namespaces' objects here; delete that first, or give this one another name (default)`},
+			`MeshTCPRoute/canary : MeshTCPRoute canary of namespace team-a already exists, ` +
+				`and a name cannot be used in two namespaces here; delete the existing one first, or rename this one (default)`},
 		{"a dot in a name of the Gateway API", in(appsOf, "shop"), strings.Replace(in(appsOf, "default"), "apps", "shop.apps", 1),
-			`TCPRoute/shop.apps spec.origin.namespace: the TCPRoute apps of the namespace shop is there, ` +
-				`and one name cannot be of two namespaces' objects here; delete that first, or give this one another name (default)`},
+			`TCPRoute/shop.apps spec.origin.namespace: TCPRoute apps of namespace shop already exists, ` +
+				`and a name cannot be used in two namespaces here; delete the existing one first, or rename this one (default)`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newGateways(t)
@@ -104,7 +104,7 @@ func TestObjectsOfOtherFormatsDoNotReplaceEachOther(t *testing.T) {
 	}
 }
 
-func isOrigin(warning string) bool { return strings.Contains(warning, "takes the place") }
+func isOrigin(warning string) bool { return strings.Contains(warning, "replaces a resource") }
 
 // TestGoingOverToAnotherFormatIsTold: a migration to a format without
 // namespaces, such as the output of get --as kuma, or back, gives one warning,
@@ -113,14 +113,14 @@ func TestGoingOverToAnotherFormatIsTold(t *testing.T) {
 	f := newGateways(t)
 	for i, c := range []struct{ text, want string }{
 		{canaryUniversal, ""},
-		{canaryOwn, "MeshTCPRoute/canary: is in Penstock's own form, and takes the place of what was there in Kuma's universal form"},
+		{canaryOwn, "MeshTCPRoute/canary: is in Penstock's own format and replaces a resource in Kuma's universal format"},
 		{canaryOwn, ""},
 		{
 			strings.ReplaceAll(canarySplit, "NS", "shop"),
-			"MeshTCPRoute/canary: is in SMI's form, and takes the place of what was there in Penstock's own form",
+			"MeshTCPRoute/canary: is in SMI's format and replaces a resource in Penstock's own format",
 		},
 		{strings.ReplaceAll(canarySplit, "NS", "shop"), ""},
-		{canaryUniversal, "MeshTCPRoute/canary: is in Kuma's universal form, and takes the place of what was there in SMI's form"},
+		{canaryUniversal, "MeshTCPRoute/canary: is in Kuma's universal format and replaces a resource in SMI's format"},
 	} {
 		_, warnings, err := f.give(t, c.text)
 		if err != nil {

@@ -124,7 +124,7 @@ func (c *Catalog) change(ctx context.Context, id consensus.ID, note consensus.No
 			return out, err
 		}
 	}
-	return outcome{}, admin.Errorf(admin.Busy, "other changes came first %d times, nothing was changed: try again", maxChecks)
+	return outcome{}, admin.Errorf(admin.Busy, "conflicted with other changes %d times, nothing was changed: try again", maxChecks)
 }
 
 func (c *Catalog) attempt(ctx context.Context, id consensus.ID, note consensus.Note, check func(*content) (*plan, error)) (outcome, error) {

@@ -103,7 +103,7 @@ func (c *Catalog) History(kind, name string) (*admin.HistoryResult, error) {
 		if r.Value != nil {
 			o, err := c.restore(consensus.Entry{Key: consensus.Key(key), Value: r.Value})
 			if err != nil {
-				one.YAML = "# this node cannot read it\n" // err may quote it
+				one.YAML = "# unreadable on this node\n" // err may quote it
 			} else {
 				one.YAML = string(resource.EncodeYAML(o))
 			}
@@ -111,7 +111,7 @@ func (c *Catalog) History(kind, name string) (*admin.HistoryResult, error) {
 		result.Revisions = append(result.Revisions, one)
 	}
 	if len(result.Revisions) == 0 {
-		return nil, admin.Errorf(admin.NotFound, "there is no %s %q, and no history of one", key.Kind, key.Name)
+		return nil, admin.Errorf(admin.NotFound, "there is no %s %q, and no history of it", key.Kind, key.Name)
 	}
 	return result, nil
 }

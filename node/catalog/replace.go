@@ -127,7 +127,7 @@ func (c *Catalog) readEntry(open func(aad, sealed []byte) ([]byte, error), e con
 	case err != nil:
 		r.fault = err.Error()
 	case r.object.Key != resource.Key(e.Key):
-		r.fault = "holds " + r.object.String()
+		r.fault = "contains " + r.object.String()
 	}
 	return r
 }
