@@ -30,10 +30,10 @@ func (c *serverConn) authenticate(ctx context.Context, params []byte) (*Principa
 	}
 	var r AuthRequest
 	if err := decode(params, &r); err != nil || len(r.Token) > maxToken {
-		return nil, Errorf(Invalid, "%s: not a token", MethodAuth)
+		return nil, Errorf(Invalid, "%s: invalid token", MethodAuth)
 	}
 	if c.s.cfg.Authenticate == nil {
-		return nil, Errorf(Unauthenticated, "this node takes no tokens")
+		return nil, Errorf(Unauthenticated, "this node does not accept tokens")
 	}
 	p, err := c.s.cfg.Authenticate(ctx, r.Token)
 	if err == nil {
@@ -48,7 +48,7 @@ func (c *serverConn) authenticate(ctx context.Context, params []byte) (*Principa
 func tokenRefusal(err error, token string) *Error {
 	var e *Error
 	if !errors.As(err, &e) || strings.Contains(err.Error(), token) {
-		e = Errorf(Unauthenticated, "this node does not take the token: it is unknown, expired or revoked")
+		e = Errorf(Unauthenticated, "the token was rejected: it is unknown, expired or revoked")
 	}
 	return e
 }
@@ -70,7 +70,7 @@ func (c *serverConn) limited(caller Principal) *Error {
 }
 
 func (s *Server) tooManyWrong() *Error {
-	return Errorf(Busy, "too many tokens from your address were wrong: try again in %v", s.failures.every)
+	return Errorf(Busy, "too many invalid tokens from your address: try again in %v", s.failures.every)
 }
 
 // punish counts a rejected token and delays the response. A token that the node
@@ -123,11 +123,11 @@ func (s *Server) Recheck() {
 // limit for unauthenticated ones to the limit for tokens.
 func (c *serverConn) become(p Principal) (*Principal, error) {
 	if p.Role == RoleNone || p.Role == RoleNode {
-		return nil, fmt.Errorf("a token of the role %q", p.Role) // a bug in Authenticate
+		return nil, fmt.Errorf("a token with the role %q", p.Role) // a bug in Authenticate
 	}
 	leave, ok := take(c.s.known)
 	if !ok {
-		return nil, Errorf(Busy, "the node has %d connections; try again, or ask another", cap(c.s.known))
+		return nil, Errorf(Busy, "the node has %d connections; try again, or use another node", cap(c.s.known))
 	}
 	c.mu.Lock()
 	if c.principal.Role != RoleNone { // concurrent attempts: the first one wins

@@ -106,12 +106,12 @@ func TestRefusalsNameTheRoles(t *testing.T) {
 	_, authority, addr := newCluster(t, Config{})
 	c := mustDialAs(t, DialConfig{TLS: authority.client(t, ""), Token: "reader-" + secret}, addr)
 	_, err := Call[Empty](t.Context(), c, "for-operator", Empty{})
-	if want := `for-operator needs role operator, the token "ci" is reader`; err == nil || err.Error() != want {
+	if want := `for-operator requires role operator, the token "ci" has role reader`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	c = mustDialAs(t, DialConfig{TLS: authority.client(t, "")}, addr)
 	_, err = Call[Empty](t.Context(), c, "for-reader", Empty{})
-	if want := "this node wants a token: --token or PENSTOCK_TOKEN, or its own socket"; err == nil || err.Error() != want {
+	if want := "a token is required: use --token, PENSTOCK_TOKEN or the node's own socket"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	if _, err := Call[Empty](t.Context(), c, "no such method", Empty{}); !isCode(err, Unauthenticated) {
@@ -372,7 +372,7 @@ func TestAuditTellsOfEveryChange(t *testing.T) {
 	}
 	want := []string{
 		"ci admin set Service/a", "ci admin set Service/held: it is held",
-		`ci reader set : set needs role admin, the token "ci" is reader`,
+		`ci reader set : set requires role admin, the token "ci" has role reader`,
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("audited:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -397,16 +397,16 @@ func TestDialsSayWhatIsWrong(t *testing.T) {
 		is   error
 		say  string
 	}{
-		"plain to TLS": {DialConfig{}, asTLSPort, ErrWantsTLS, "this node wants a token: --token or PENSTOCK_TOKEN, or its own socket"},
+		"plain to TLS": {DialConfig{}, asTLSPort, ErrWantsTLS, "a token is required: use --token, PENSTOCK_TOKEN or the node's own socket"},
 		"TLS to --dev": {
 			DialConfig{TLS: authority.client(t, ""), Token: token}, plain, ErrWantsPlain,
-			"it runs with --dev: leave --token and PENSTOCK_TOKEN away",
+			"it runs with --dev: omit --token and PENSTOCK_TOKEN",
 		},
-		"another cluster": {DialConfig{TLS: other.client(t, ""), Token: token}, addr, ErrForeign, "is not of the cluster that issued this token"},
-		"another node":    {DialConfig{TLS: other.client(t, "n2")}, addr, ErrForeign, "is not the node that was wanted"},
-		"a foreign node":  {DialConfig{TLS: mixed(authority.client(t, ""), other.client(t, "n2"))}, addr, nil, "refuses this side's TLS"},
-		"HTTP":            {DialConfig{}, http, ErrPreamble, "is no Penstock node"},
-		"TLS to HTTP":     {DialConfig{TLS: authority.client(t, "")}, http, nil, "is no cluster port of a Penstock node"},
+		"another cluster": {DialConfig{TLS: other.client(t, ""), Token: token}, addr, ErrForeign, "is not in the cluster that issued this token"},
+		"another node":    {DialConfig{TLS: other.client(t, "n2")}, addr, ErrForeign, "is not the expected node"},
+		"a foreign node":  {DialConfig{TLS: mixed(authority.client(t, ""), other.client(t, "n2"))}, addr, nil, "rejected the TLS connection"},
+		"HTTP":            {DialConfig{}, http, ErrPreamble, "is not a Penstock node"},
+		"TLS to HTTP":     {DialConfig{TLS: authority.client(t, "")}, http, nil, "is not the cluster port of a Penstock node"},
 		"a later node":    {DialConfig{}, future, ErrVersion, "the node 7 to 9"},
 		"nobody":          {DialConfig{}, "127.0.0.1:1", nil, "connection refused"},
 		"no socket":       {DialConfig{}, "unix:/nonexistent/penstock.sock", nil, "no such file"},

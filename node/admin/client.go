@@ -179,7 +179,7 @@ func (c *Client) start(ctx context.Context, e *envelope) (id uint64, cl *call, e
 		return 0, nil, err
 	}
 	if len(body) > maxRequest {
-		return 0, nil, Errorf(TooLarge, "the request has %d bytes, the limit is %d: send it in parts", len(body), maxRequest)
+		return 0, nil, Errorf(TooLarge, "the request has %d bytes, the limit is %d: split it", len(body), maxRequest)
 	}
 	cl = &call{frames: make(chan frame, 1), gone: make(chan struct{})}
 	c.mu.Lock()

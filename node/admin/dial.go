@@ -81,7 +81,7 @@ func greet(ctx context.Context, conn net.Conn) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return fmt.Errorf("no greeting: %w", unexpected(err))
+		return fmt.Errorf("no protocol preamble: %w", unexpected(err))
 	}
 	return accepted(p)
 }
@@ -92,22 +92,22 @@ func (d DialConfig) explain(addr string, err error) error {
 	var network *net.OpError
 	switch {
 	case errors.As(err, &network) && network.Op == "remote error": // an alert
-		return fmt.Errorf("%w: the node at %s refuses this side's TLS: %w", ErrUnreachable, addr, err)
+		return fmt.Errorf("%w: the node at %s rejected the TLS connection: %w", ErrUnreachable, addr, err)
 	case errors.Is(err, ErrWantsTLS):
-		return fmt.Errorf("%w: %w at %s: this node wants a token: --token or PENSTOCK_TOKEN, or its own socket", ErrUnreachable, err, addr)
+		return fmt.Errorf("%w: %w at %s: a token is required: use --token, PENSTOCK_TOKEN or the node's own socket", ErrUnreachable, err, addr)
 	case errors.Is(err, ErrPreamble):
-		return fmt.Errorf("%w: what answers at %s is no Penstock node: %w", ErrUnreachable, addr, err)
+		return fmt.Errorf("%w: the server at %s is not a Penstock node: %w", ErrUnreachable, addr, err)
 	case !errors.Is(err, mux.ErrTLS):
 	case errors.As(err, &record) && [4]byte(record.RecordHeader[:4]) == magic:
-		return fmt.Errorf("%w: %w at %s: it runs with --dev: leave --token and PENSTOCK_TOKEN away", ErrUnreachable, ErrWantsPlain, addr)
+		return fmt.Errorf("%w: %w at %s: it runs with --dev: omit --token and PENSTOCK_TOKEN", ErrUnreachable, ErrWantsPlain, addr)
 	case errors.As(err, &record):
-		return fmt.Errorf("%w: what answers at %s is no cluster port of a Penstock node: %w", ErrUnreachable, addr, err)
+		return fmt.Errorf("%w: %s is not the cluster port of a Penstock node: %w", ErrUnreachable, addr, err)
 	case errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
 		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 	case d.Token != "":
-		return fmt.Errorf("%w: the node at %s is not of the cluster that issued this token: %w: %w", ErrUnreachable, addr, ErrForeign, err)
+		return fmt.Errorf("%w: the node at %s is not in the cluster that issued this token: %w: %w", ErrUnreachable, addr, ErrForeign, err)
 	default:
-		return fmt.Errorf("%w: what answers at %s is not the node that was wanted: %w: %w", ErrUnreachable, addr, ErrForeign, err)
+		return fmt.Errorf("%w: the server at %s is not the expected node: %w: %w", ErrUnreachable, addr, ErrForeign, err)
 	}
 	return fmt.Errorf("%w at %s: %w", ErrUnreachable, addr, err)
 }

@@ -14,7 +14,7 @@ type raw []byte
 // passedOn carries the response of another node through a handler's error.
 type passedOn struct{ result raw }
 
-func (*passedOn) Error() string { return "passed on" }
+func (*passedOn) Error() string { return "forwarded" }
 
 // Pass forwards the request of a handler to another node, and that node's
 // response to the caller, without decoding either. The handler returns Pass's
@@ -32,7 +32,7 @@ func (*passedOn) Error() string { return "passed on" }
 func Pass(ctx context.Context, c *Client) error {
 	r := requestOf(ctx)
 	if r == nil {
-		return errors.New("admin: nothing to pass on outside of a handler")
+		return errors.New("admin: Pass called outside of a handler")
 	}
 	e, err := onward(ctx, r.method, r.params)
 	if err != nil {
@@ -53,8 +53,8 @@ func Pass(ctx context.Context, c *Client) error {
 	case errors.As(err, &refusal):
 		return err
 	case r.changes && sent:
-		return Errorf(UnknownOutcome, "the node that was to decide did not answer: "+
-			"the change may have been made; the same request may be sent again")
+		return Errorf(UnknownOutcome, "the responsible node did not respond: "+
+			"the change may have been made; it is safe to repeat the request")
 	}
 	return err
 }
@@ -89,7 +89,7 @@ func onward(ctx context.Context, method string, params []byte) (*envelope, error
 	var p *Principal
 	if r := requestOf(ctx); r != nil {
 		if r.caller.Via != "" {
-			return nil, Errorf(NotLeader, "%s was passed on to a node that cannot act on it", method)
+			return nil, Errorf(NotLeader, "%s was forwarded to a node that cannot handle it", method)
 		}
 		p = new(r.caller)
 		p.From = r.peer

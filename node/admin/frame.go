@@ -10,10 +10,10 @@ import (
 // The errors of the protocol. Each of them ends the connection.
 var (
 	ErrPreamble   = errors.New("not a Penstock admin connection")
-	ErrVersion    = errors.New("no protocol version in common")
+	ErrVersion    = errors.New("no common protocol version")
 	ErrFrameSize  = errors.New("frame too large")
 	ErrFrame      = errors.New("malformed frame")
-	ErrOverBudget = errors.New("too much in flight")
+	ErrOverBudget = errors.New("too many bytes in flight")
 )
 
 // The protocol versions that this build supports.
@@ -57,7 +57,7 @@ func negotiate(p [preambleSize]byte) (byte, error) {
 	}
 	lo, hi := max(p[4], minVersion), min(p[5], maxVersion)
 	if lo > hi {
-		return 0, fmt.Errorf("%w: this node speaks %d to %d, the other side %d to %d",
+		return 0, fmt.Errorf("%w: this node supports %d to %d, the client %d to %d",
 			ErrVersion, minVersion, maxVersion, p[4], p[5])
 	}
 	return hi, nil
@@ -69,7 +69,7 @@ func accepted(p [preambleSize]byte) error {
 		return ErrPreamble
 	}
 	if v := p[4]; v < minVersion || v > maxVersion {
-		return fmt.Errorf("%w: this command speaks %d to %d, the node %d to %d",
+		return fmt.Errorf("%w: this client supports %d to %d, the node %d to %d",
 			ErrVersion, minVersion, maxVersion, p[5], p[6])
 	}
 	return nil

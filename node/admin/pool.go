@@ -69,7 +69,7 @@ func (p *Pool) Get(ctx context.Context, id string) (*Client, error) {
 		p.mu.Lock()
 		if p.closed {
 			p.mu.Unlock()
-			return nil, fmt.Errorf("%w %s: the node is stopping", ErrUnreachable, id)
+			return nil, fmt.Errorf("%w %s: this node is stopping", ErrUnreachable, id)
 		}
 		e := p.peers[id]
 		if e == nil {

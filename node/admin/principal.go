@@ -29,7 +29,7 @@ func (r Role) May(least Role) bool {
 func (p Principal) String() string {
 	switch {
 	case p.Role == RoleNone:
-		return "a caller without a token"
+		return "an unauthenticated caller"
 	case p.Role == RoleNode:
 		return fmt.Sprintf("the node %q", p.Name)
 	case p.TokenID != "":

@@ -191,7 +191,7 @@ func (s *Server) Serve(ln net.Listener, p Principal) error {
 		default:
 			// Most likely there are no descriptors left, which passes: the node must
 			// keep accepting.
-			s.cfg.Logger.Warn("admin: accept", "error", err)
+			s.cfg.Logger.Warn("admin: cannot accept a connection", "error", err)
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 			select {
 			case <-time.After(pause):
@@ -273,7 +273,7 @@ func (s *Server) refuse(conn net.Conn, limit int) {
 func (s *Server) serve(c *serverConn) {
 	defer s.serving.Done()
 	if err := c.serve(); err != nil {
-		s.cfg.Logger.Debug("admin: connection", "peer", c.peer, "error", err)
+		s.cfg.Logger.Debug("admin: connection ended", "peer", c.peer, "error", err)
 	}
 	s.mu.Lock()
 	delete(s.conns, c)

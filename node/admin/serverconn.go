@@ -156,7 +156,7 @@ func (c *serverConn) readRequest(r io.Reader) error {
 		return nil
 	case f.kind != frameRequest:
 		release()
-		return fmt.Errorf("%w: type %d from a client", ErrFrame, f.kind)
+		return fmt.Errorf("%w: unexpected type %d from a client", ErrFrame, f.kind)
 	}
 	e, err := readEnvelope(f.body)
 	if err != nil {
@@ -241,11 +241,11 @@ func (c *serverConn) startRequest(id uint64, e envelope, release func()) *Error 
 	// request before this side has noted the write.
 	if _, twice := c.running[id]; twice || len(c.running) >= most || c.untaken >= 2*most {
 		cancel()
-		return Errorf(Busy, "at most %d requests at once on one connection, each with its own id", most)
+		return Errorf(Busy, "at most %d requests at once per connection, each with its own ID", most)
 	}
 	if !c.s.begin() {
 		cancel()
-		return Errorf(Busy, "the node is stopping; ask another")
+		return Errorf(Busy, "the node is stopping; use another")
 	}
 	c.running[id] = cancel
 	c.untaken++
@@ -262,7 +262,7 @@ func (c *serverConn) grant(e *envelope) (Principal, handler, *Error) {
 	caller, h := c.who(), handler{}
 	if e.OnBehalf != nil {
 		if caller.Role != RoleNode {
-			return caller, h, c.forbid("only nodes ask on behalf of others; %s is %s", caller, caller.Role)
+			return caller, h, c.forbid("only nodes may act on behalf of others; %s has role %s", caller, caller.Role)
 		}
 		via := caller.Node
 		caller = *e.OnBehalf
@@ -276,13 +276,13 @@ func (c *serverConn) grant(e *envelope) (Principal, handler, *Error) {
 	h, known := c.s.methods[e.Method]
 	switch {
 	case caller.Role == RoleNone && (!known || h.least != RoleNone):
-		return caller, h, Errorf(Unauthenticated, "this node wants a token: --token or PENSTOCK_TOKEN, or its own socket")
+		return caller, h, Errorf(Unauthenticated, "a token is required: use --token, PENSTOCK_TOKEN or the node's own socket")
 	case !known && c.s.cfg.Otherwise != nil:
 		return caller, h, c.s.cfg.Otherwise(e.Method)
 	case !known:
-		return caller, h, Errorf(Unknown, "this node does not know %.40q: it may be of an older version", e.Method)
+		return caller, h, Errorf(Unknown, "unknown method %.40q: the node may run an older version", e.Method)
 	case !caller.Role.May(h.least):
-		refusal := c.forbid("%s needs role %s, %s is %s", e.Method, h.least, caller, caller.Role)
+		refusal := c.forbid("%s requires role %s, %s has role %s", e.Method, h.least, caller, caller.Role)
 		c.s.audit(&request{caller: caller, peer: c.peer, method: e.Method, changes: h.changes}, refusal, time.Now())
 		return caller, h, refusal
 	}
@@ -361,8 +361,8 @@ func (c *serverConn) taken(n int) {
 func (c *serverConn) call(ctx context.Context, h handler, r *request) (result any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			c.s.cfg.Logger.Error("admin: fault in a method", "method", r.method, "fault", p, "stack", string(debug.Stack()))
-			err = Errorf(Internal, "%s: a fault in the node; its log has the details", r.method)
+			c.s.cfg.Logger.Error("admin: panic in a method", "method", r.method, "fault", p, "stack", string(debug.Stack()))
+			err = Errorf(Internal, "%s: internal error; the node's log has the details", r.method)
 		}
 	}()
 	return h.call(ctx, r.params, r.send)

@@ -37,10 +37,10 @@ func (s *Server) ThrottleToken(ctx context.Context, from net.Addr, token string)
 func (s *Server) checkToken(ctx context.Context, from net.Addr, token string) (Principal, error) {
 	source := mux.Source(from)
 	if len(token) > maxToken {
-		return Principal{}, Errorf(Unauthenticated, "not a token")
+		return Principal{}, Errorf(Unauthenticated, "invalid token")
 	}
 	if s.cfg.Authenticate == nil {
-		return Principal{}, Errorf(Unauthenticated, "this node takes no tokens")
+		return Principal{}, Errorf(Unauthenticated, "this node does not accept tokens")
 	}
 	name := sha256.Sum256(append([]byte(source.String()+" "), token...))
 	known := s.goodTokens.has(name, time.Now())

@@ -54,7 +54,7 @@ func (c *serverConn) encoded(kind frameType, body any) ([]byte, frameType, error
 		if kind == frameError {
 			return nil, kind, ErrFrameSize
 		}
-		return c.encoded(frameError, Errorf(TooLarge, "the answer has %d bytes, the limit is %d: ask for less", len(b), c.s.cfg.MaxAnswer))
+		return c.encoded(frameError, Errorf(TooLarge, "the response has %d bytes, the limit is %d: request less", len(b), c.s.cfg.MaxAnswer))
 	}
 	return b, kind, nil
 }
