@@ -28,8 +28,8 @@ var (
 
 // The lifetimes of certificates.
 const (
-	caLife   = 10 * 365 * 24 * time.Hour
-	nodeLife = 90 * 24 * time.Hour
+	caLifetime   = 10 * 365 * 24 * time.Hour
+	nodeLifetime = 90 * 24 * time.Hour
 	// clockSkew is how long before its issuance a certificate becomes valid: a
 	// clock set to a wrong time zone may be that far off.
 	clockSkew = 26 * time.Hour
@@ -51,7 +51,7 @@ type CA struct {
 	clusterID string
 	cert      *x509.Certificate
 	key       *ecdsa.PrivateKey
-	before    []*x509.Certificate // of earlier generations, newest first
+	previous  []*x509.Certificate // of earlier generations, newest first
 }
 
 // NewCA returns a new CA for a cluster, valid for ten years.
@@ -77,7 +77,7 @@ func caTemplate(clusterID string, now time.Time) *x509.Certificate {
 		// The serial number distinguishes the generations of a cluster's CA.
 		Subject:               pkix.Name{CommonName: "Penstock CA", Organization: []string{clusterID}, SerialNumber: randomHex(8)},
 		NotBefore:             now.Add(-clockSkew).UTC(),
-		NotAfter:              now.Add(caLife).UTC(),
+		NotAfter:              now.Add(caLifetime).UTC(),
 		IsCA:                  true,
 		BasicConstraintsValid: true,
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
@@ -89,8 +89,9 @@ func caTemplate(clusterID string, now time.Time) *x509.Certificate {
 // verifies the next one's certificates through the cross-signed one, so that
 // nodes may learn of the rotation late and in any order. Retire ends that.
 func (c *CA) Next(now time.Time) (*CA, error) {
-	if len(c.before)+3 > maxGenerations {
-		return nil, fmt.Errorf("%w: %d certificates are in use, the limit is %d: retire them first", ErrRotating, len(c.before)+1, maxGenerations)
+	if len(c.previous)+3 > maxGenerations {
+		return nil, fmt.Errorf("%w: %d certificates are in use, the limit is %d; wait until all nodes have renewed",
+			ErrRotating, len(c.previous)+1, maxGenerations)
 	}
 	next, err := NewCA(c.clusterID, now)
 	if err != nil {
@@ -103,7 +104,7 @@ func (c *CA) Next(now time.Time) (*CA, error) {
 	if err != nil {
 		return nil, err
 	}
-	next.before = append([]*x509.Certificate{cross, c.cert}, c.before...)
+	next.previous = append([]*x509.Certificate{cross, c.cert}, c.previous...)
 	return next, nil
 }
 
@@ -121,13 +122,13 @@ func (c *CA) Certificate() *x509.Certificate { return c.cert }
 func (c *CA) Digest() [32]byte { return Digest(c.cert) }
 
 // Rotating reports whether predecessors are still trusted.
-func (c *CA) Rotating() bool { return len(c.before) > 0 }
+func (c *CA) Rotating() bool { return len(c.previous) > 0 }
 
 // Bundle returns the certificates that nodes trust and send, as DER, newest
 // first: its own and, until Retire, those of its predecessors.
 func (c *CA) Bundle() [][]byte {
 	ders := [][]byte{c.cert.Raw}
-	for _, cert := range c.before {
+	for _, cert := range c.previous {
 		ders = append(ders, cert.Raw)
 	}
 	return ders
@@ -142,7 +143,7 @@ func (c *CA) Issue(pub crypto.PublicKey, nodeID, name string, now time.Time) (de
 	if !ok || key.Curve != elliptic.P256() {
 		return nil, fmt.Errorf("%w: the key of node %s is a %T, want ECDSA P-256", ErrCertificate, nodeID, pub)
 	}
-	end := now.Add(nodeLife)
+	end := now.Add(nodeLifetime)
 	if end.After(c.cert.NotAfter) {
 		end = c.cert.NotAfter
 	}
@@ -168,7 +169,7 @@ func (c *CA) Marshal() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(marshalCerts(append([]*x509.Certificate{c.cert}, c.before...)), key...), nil
+	return append(marshalCerts(append([]*x509.Certificate{c.cert}, c.previous...)), key...), nil
 }
 
 // ParseCA parses the output of Marshal.
@@ -191,7 +192,7 @@ func ParseCA(b []byte) (*CA, error) {
 	if !selfSigned(cert) || !keys[0].PublicKey.Equal(cert.PublicKey) {
 		return nil, fmt.Errorf("%w: the CA's key does not match its certificate", ErrCertificate)
 	}
-	return &CA{clusterID: clusterID, cert: cert, key: keys[0], before: certs[1:]}, nil
+	return &CA{clusterID: clusterID, cert: cert, key: keys[0], previous: certs[1:]}, nil
 }
 
 // Format hides the key.

@@ -18,7 +18,7 @@ func same(a, b *Identity) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return a.about() == b.about() && a.key.Equal(b.key) && (a.leaf == nil) == (b.leaf == nil) &&
+	return a.nodeInfo() == b.nodeInfo() && a.key.Equal(b.key) && (a.leaf == nil) == (b.leaf == nil) &&
 		(a.leaf == nil || a.leaf.Equal(b.leaf)) && slices.EqualFunc(a.Bundle(), b.Bundle(), bytes.Equal) && a.ring.Equal(b.ring)
 }
 
@@ -29,7 +29,7 @@ func mustSave(t *testing.T, id *Identity, dir string) {
 	}
 }
 
-func TestIdentityComesBackFromItsFolder(t *testing.T) {
+func TestIdentitySaveAndLoad(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "folder")
 	if _, err := LoadIdentity(dir); !errors.Is(err, os.ErrNotExist) {
 		t.Fatalf("no folder: %v, want os.ErrNotExist", err)
@@ -46,13 +46,13 @@ func TestIdentityComesBackFromItsFolder(t *testing.T) {
 	if !same(got, id) || !got.Joined() || len(got.Notes) != 0 {
 		t.Errorf("after it joined: %v, notes %q", got, got.Notes)
 	}
-	mutual(t, "from the disk", got, join(t, ca, "b", time.Now()))
+	mustAuthenticate(t, "from the disk", got, join(t, ca, "b", time.Now()))
 	if digests := got.CADigests(); len(digests) != 1 || digests[0] != ca.Digest() {
 		t.Errorf("digests %x, want one: %x", digests, ca.Digest())
 	}
 }
 
-func TestFilesAreForTheOwnerAlone(t *testing.T) {
+func TestFilesArePrivate(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "d")
 	ca := newCA(t, "c1")
 	id := join(t, ca, "a", time.Now())
@@ -111,7 +111,7 @@ func changes(t *testing.T) map[string][2]*Identity {
 	}
 }
 
-func TestNodeKilledBetweenWritesComesBack(t *testing.T) {
+func TestSaveSurvivesKillBetweenWrites(t *testing.T) {
 	for name, c := range changes(t) {
 		old, next := c[0], c[1]
 		t.Run(name, func(t *testing.T) {
@@ -120,9 +120,9 @@ func TestNodeKilledBetweenWritesComesBack(t *testing.T) {
 				if old != nil {
 					mustSave(t, old, dir)
 				}
-				steps := must(next.plan(dir))(t)
+				steps := must(next.planWrites(dir))(t)
 				for _, s := range steps[:done] {
-					if err := s.write(dir); err != nil {
+					if err := s.apply(dir); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -164,18 +164,18 @@ func checkKilled(t *testing.T, dir string, done, all int, old, next *Identity) {
 	}
 }
 
-func TestForgottenFolderIsNew(t *testing.T) {
-	for killed := range len(forgetOrder) + 1 {
+func TestForgetClearsFolder(t *testing.T) {
+	for killed := range len(removalOrder) + 1 {
 		dir := t.TempDir()
 		mustSave(t, join(t, newCA(t, "c1"), "a", time.Now()), dir)
-		gone := step{nodeFile, about{Format: folderFormat}.marshal()}
-		if err := gone.write(dir); err != nil {
+		gone := fileWrite{nodeFile, nodeInfo{Format: folderFormat}.marshal()}
+		if err := gone.apply(dir); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.WriteFile(filepath.Join(dir, keyFile+".tmp"), []byte("half a key"), 0o600); err != nil { // of an interrupted Save
 			t.Fatal(err)
 		}
-		for _, name := range forgetOrder[:killed] {
+		for _, name := range removalOrder[:killed] {
 			if err := os.Remove(filepath.Join(dir, name)); err != nil {
 				t.Fatal(err)
 			}
@@ -199,7 +199,7 @@ func TestForgottenFolderIsNew(t *testing.T) {
 	}
 }
 
-func TestFolderOfAnotherIsNotOverwritten(t *testing.T) {
+func TestSaveRejectsFolderOfAnotherNode(t *testing.T) {
 	dir := t.TempDir()
 	ca := newCA(t, "c1")
 	id := join(t, ca, "a", time.Now())
@@ -211,15 +211,15 @@ func TestFolderOfAnotherIsNotOverwritten(t *testing.T) {
 		"another node": join(t, ca, "b", time.Now()), "another cluster": &moved,
 		"a node in no cluster": must(NewIdentity("c"))(t),
 	} {
-		if err := other.Save(dir); !errors.Is(err, ErrForeign) {
-			t.Errorf("%s: %v, want ErrForeign", name, err)
+		if err := other.Save(dir); !errors.Is(err, ErrForeignFolder) {
+			t.Errorf("%s: %v, want ErrForeignFolder", name, err)
 		}
 	}
 	if after := contents(t, dir); after != before {
 		t.Error("and something was written")
 	}
-	if _, err := id.Join("c2", id.leaf.Raw, id.Bundle(), id.ring); !errors.Is(err, ErrForeign) {
-		t.Errorf("a second cluster: %v, want ErrForeign", err)
+	if _, err := id.Join("c2", id.leaf.Raw, id.Bundle(), id.ring); !errors.Is(err, ErrForeignFolder) {
+		t.Errorf("a second cluster: %v, want ErrForeignFolder", err)
 	}
 }
 
@@ -232,7 +232,7 @@ func contents(t *testing.T, dir string) string {
 	return b.String()
 }
 
-func TestDamagedFolderSaysWhichFile(t *testing.T) {
+func TestDamagedFolderNamesTheFile(t *testing.T) {
 	ca := newCA(t, "c1")
 	id, other := join(t, ca, "a", time.Now()), join(t, ca, "b", time.Now())
 	foreign := join(t, newCA(t, "c2"), "c", time.Now())
@@ -302,7 +302,7 @@ func pemOf(ders ...[]byte) []byte {
 	return marshalCerts(certs)
 }
 
-func TestFileThatIsNoFileIsRefused(t *testing.T) {
+func TestNonRegularFileIsRejected(t *testing.T) {
 	dir := t.TempDir()
 	mustSave(t, must(NewIdentity("a"))(t), dir)
 	if err := os.Remove(filepath.Join(dir, keyFile)); err != nil {

@@ -34,8 +34,8 @@ type Identity struct {
 	cas  []*x509.Certificate // the bundle, newest first
 	ring *Keyring
 
-	made  tls.Certificate // leaf, then the bundle
-	roots *x509.CertPool  // the self-signed certificates of the bundle
+	tlsCert tls.Certificate // leaf, then the bundle
+	roots   *x509.CertPool  // the self-signed certificates of the bundle
 }
 
 // NewIdentity returns the identity of a new node, in no cluster.
@@ -70,11 +70,11 @@ func (id *Identity) KeyDigest() [32]byte {
 // cluster's CA bundle, and the sealing keys.
 func (id *Identity) Join(clusterID string, leaf []byte, bundle [][]byte, ring *Keyring) (*Identity, error) {
 	if id.Joined() && id.ClusterID != clusterID {
-		return nil, fmt.Errorf("%w: node %s is in cluster %s, not %s", ErrForeign, id.NodeID, id.ClusterID, clusterID)
+		return nil, fmt.Errorf("%w: node %s is in cluster %s, not %s", ErrForeignFolder, id.NodeID, id.ClusterID, clusterID)
 	}
 	next := *id
 	next.ClusterID, next.ring = clusterID, ring
-	return next.with(id.key, leaf, bundle)
+	return next.withCertificate(id.key, leaf, bundle)
 }
 
 // Renewed returns the identity with another certificate. key is the key that
@@ -87,7 +87,7 @@ func (id *Identity) Renewed(key crypto.Signer, leaf []byte, bundle [][]byte) (*I
 		key = id.key
 	}
 	next := *id
-	return next.with(key, leaf, bundle)
+	return next.withCertificate(key, leaf, bundle)
 }
 
 // WithBundle returns the identity with another CA bundle, newest first, under
@@ -97,7 +97,7 @@ func (id *Identity) WithBundle(bundle [][]byte) (*Identity, error) {
 		return nil, ErrNoCluster
 	}
 	next := *id
-	return next.with(id.key, id.leaf.Raw, bundle)
+	return next.withCertificate(id.key, id.leaf.Raw, bundle)
 }
 
 // WithKeyring returns the identity with other sealing keys.
@@ -107,7 +107,7 @@ func (id *Identity) WithKeyring(ring *Keyring) (*Identity, error) {
 	}
 	next := *id
 	next.ring = ring
-	return next.with(id.key, id.leaf.Raw, id.Bundle())
+	return next.withCertificate(id.key, id.leaf.Raw, id.Bundle())
 }
 
 // WithName returns the identity under another name. The certificate gets it
@@ -121,9 +121,9 @@ func (id *Identity) WithName(name string) (*Identity, error) {
 	return &next, nil
 }
 
-// with sets key, certificate and bundle of an identity, which must be a copy,
-// and checks their consistency.
-func (id *Identity) with(key crypto.Signer, leafDER []byte, bundle [][]byte) (*Identity, error) {
+// withCertificate sets key, certificate and bundle of an identity, which must
+// be a copy, and checks their consistency.
+func (id *Identity) withCertificate(key crypto.Signer, leafDER []byte, bundle [][]byte) (*Identity, error) {
 	leaf, err := parseCert(leafDER)
 	if err != nil {
 		return nil, err
@@ -137,13 +137,13 @@ func (id *Identity) with(key crypto.Signer, leafDER []byte, bundle [][]byte) (*I
 		return nil, fmt.Errorf("%w: unsupported key type %T", ErrCertificate, key)
 	}
 	id.key, id.leaf, id.cas = ec, leaf, cas
-	return id, id.complete()
+	return id, id.validate()
 }
 
-// complete checks that key, certificate, bundle and names match, and derives
+// validate checks that key, certificate, bundle and names match, and derives
 // the values for TLS. It does not check dates: a wrong clock may be corrected
 // later, and an expired certificate can be renewed.
-func (id *Identity) complete() error {
+func (id *Identity) validate() error {
 	if id.ring == nil {
 		return fmt.Errorf("%w: node %s has no keyring", ErrKeyring, id.NodeID)
 	}
@@ -158,10 +158,10 @@ func (id *Identity) complete() error {
 		return fmt.Errorf("%w: the key does not match the certificate", ErrCertificate)
 	}
 	id.roots = x509.NewCertPool()
-	id.made = tls.Certificate{Certificate: [][]byte{id.leaf.Raw}, PrivateKey: id.key, Leaf: id.leaf}
+	id.tlsCert = tls.Certificate{Certificate: [][]byte{id.leaf.Raw}, PrivateKey: id.key, Leaf: id.leaf}
 	signed := false
 	for _, ca := range id.cas {
-		id.made.Certificate = append(id.made.Certificate, ca.Raw)
+		id.tlsCert.Certificate = append(id.tlsCert.Certificate, ca.Raw)
 		if selfSigned(ca) {
 			id.roots.AddCert(ca)
 		}
@@ -170,7 +170,7 @@ func (id *Identity) complete() error {
 	if !signed {
 		return fmt.Errorf("%w: the node's certificate was not signed by the CA", ErrCertificate)
 	}
-	if _, err := checkNode(id.leaf, id.ClusterID, id.NodeID); err != nil {
+	if _, err := checkNodeName(id.leaf, id.ClusterID, id.NodeID); err != nil {
 		return fmt.Errorf("%w: %w", ErrCertificate, err)
 	}
 	return nil
@@ -178,7 +178,7 @@ func (id *Identity) complete() error {
 
 // Certificate returns the chain that the node presents: its own certificate,
 // then the bundle. It is zero in no cluster.
-func (id *Identity) Certificate() tls.Certificate { return id.made }
+func (id *Identity) Certificate() tls.Certificate { return id.tlsCert }
 
 // Leaf returns the node's own certificate; nil in no cluster.
 func (id *Identity) Leaf() *x509.Certificate { return id.leaf }
@@ -218,8 +218,8 @@ func (id *Identity) Expires() time.Time {
 	return id.leaf.NotAfter
 }
 
-// Holds reports whether the node's certificate is valid at now, by its dates.
-func (id *Identity) Holds(now time.Time) bool {
+// ValidAt reports whether the node's certificate is valid at now, by its dates.
+func (id *Identity) ValidAt(now time.Time) bool {
 	return id.Joined() && !now.Before(id.leaf.NotBefore) && !now.After(id.leaf.NotAfter)
 }
 
@@ -245,7 +245,7 @@ func (id *Identity) NeedsRenewal(now time.Time) bool {
 		return false
 	}
 	life := id.leaf.NotAfter.Sub(id.leaf.NotBefore)
-	return !id.Holds(now) || now.After(id.leaf.NotAfter.Add(-life/3)) || !bytes.Equal(id.leaf.AuthorityKeyId, id.cas[0].SubjectKeyId)
+	return !id.ValidAt(now) || now.After(id.leaf.NotAfter.Add(-life/3)) || !bytes.Equal(id.leaf.AuthorityKeyId, id.cas[0].SubjectKeyId)
 }
 
 // Incarnation identifies one process's use of a data folder.

@@ -66,8 +66,8 @@ func nodeURI(clusterID, nodeID string) *url.URL {
 	return &url.URL{Scheme: "penstock", Host: clusterID, Path: "/node/" + nodeID}
 }
 
-// nodeOf returns the node that a certificate names. It verifies nothing.
-func nodeOf(cert *x509.Certificate) (clusterID, nodeID string, err error) {
+// nodeFromCert returns the node that a certificate names. It verifies nothing.
+func nodeFromCert(cert *x509.Certificate) (clusterID, nodeID string, err error) {
 	if cert.IsCA || len(cert.URIs) != 1 {
 		return "", "", fmt.Errorf("%w: its certificate names no node", ErrPeer)
 	}

@@ -24,7 +24,7 @@ var (
 )
 
 // maxTTL bounds the lifetime of a token to that of the CA that it names.
-const maxTTL = caLife
+const maxTTL = caLifetime
 
 // recordFormat is the format of stored records.
 const recordFormat = 1
@@ -147,7 +147,7 @@ type storedRecord struct {
 
 // Marshal encodes the record for the store, with the verifier sealed.
 func (r TokenRecord) Marshal(ring *Keyring) ([]byte, error) {
-	verifier, err := ring.Seal(r.place(), r.verifier.reveal())
+	verifier, err := ring.Seal(r.aad(), r.verifier.reveal())
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +164,7 @@ func ParseTokenRecord(ring *Keyring, b []byte) (TokenRecord, error) {
 		return TokenRecord{}, fmt.Errorf("%w: format %d, this build supports %d", ErrRecord, stored.Format, recordFormat)
 	}
 	r := stored.TokenRecord
-	verifier, err := ring.Open(r.place(), stored.Verifier)
+	verifier, err := ring.Open(r.aad(), stored.Verifier)
 	if err != nil {
 		return TokenRecord{}, fmt.Errorf("%w %.20q: %w", ErrRecord, r.ID, err)
 	}
@@ -175,9 +175,9 @@ func ParseTokenRecord(ring *Keyring, b []byte) (TokenRecord, error) {
 	return r, nil
 }
 
-// place returns the aad of the verifier: a record whose role was changed in the
+// aad returns the aad of the verifier: a record whose role was changed in the
 // store does not open.
-func (r TokenRecord) place() []byte {
+func (r TokenRecord) aad() []byte {
 	return fmt.Appendf(nil, "token\x00%s\x00%s\x00%s", r.ID, r.Kind, r.Role)
 }
 

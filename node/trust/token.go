@@ -66,8 +66,8 @@ type Token struct {
 }
 
 const (
-	tokenHead = "pst1."
-	maxToken  = 300 // bytes of text
+	tokenPrefix = "pst1."
+	maxToken    = 300 // bytes of text
 )
 
 // NewExpectToken returns a new token for nodes that will bootstrap a cluster.
@@ -96,7 +96,7 @@ func (t Token) Reveal() string {
 		b = append(b, t.CADigest[:]...)
 		b = append(b, id...)
 	}
-	return tokenHead + base64.RawURLEncoding.EncodeToString(appendSum(append(b, t.Secret.reveal()...)))
+	return tokenPrefix + base64.RawURLEncoding.EncodeToString(appendChecksum(append(b, t.Secret.reveal()...)))
 }
 
 // ParseToken parses the text of a token, and ignores surrounding space. Its
@@ -104,15 +104,15 @@ func (t Token) Reveal() string {
 // of a newer build. They repeat nothing of the text.
 func ParseToken(text string) (Token, error) {
 	text = strings.TrimSpace(text)
-	body, ok := strings.CutPrefix(text, tokenHead)
+	body, ok := strings.CutPrefix(text, tokenPrefix)
 	switch {
 	case text == "":
 		return Token{}, fmt.Errorf("%w: it is empty", ErrToken)
 	case !ok && strings.HasPrefix(text, "pst"):
 		return Token{}, fmt.Errorf("%w: tokens of this version begin with %q; "+
-			"it was mistyped, or created by a newer version", ErrToken, tokenHead)
+			"it was mistyped, or created by a newer version", ErrToken, tokenPrefix)
 	case !ok:
-		return Token{}, fmt.Errorf("%w: tokens begin with %q", ErrToken, tokenHead)
+		return Token{}, fmt.Errorf("%w: tokens begin with %q", ErrToken, tokenPrefix)
 	case len(text) > maxToken:
 		return Token{}, fmt.Errorf("%w: %d bytes, the limit is %d", ErrToken, len(text), maxToken)
 	}
@@ -121,7 +121,7 @@ func ParseToken(text string) (Token, error) {
 	if err != nil {
 		return Token{}, mistyped
 	}
-	raw, ok = cutSum(raw)
+	raw, ok = trimChecksum(raw)
 	if !ok || len(raw) == 0 {
 		return Token{}, mistyped
 	}
