@@ -28,7 +28,7 @@ func (s *Server) audit(r *request, err error, at time.Time) {
 	}
 	who := r.caller
 	if who.Role == RoleNone {
-		who = r.shown
+		who = r.proven
 	}
 	s.cfg.Audit(Event{
 		Principal: who, Via: r.caller.Via, Method: r.method, Summary: r.summary, Err: err, At: at, Peer: peer,

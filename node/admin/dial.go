@@ -33,11 +33,11 @@ func Dial(ctx context.Context, addr string) (*Client, error) {
 func (d DialConfig) Dial(ctx context.Context, addr string) (*Client, error) {
 	conn, err := mux.Connect(ctx, addr, d.TLS)
 	if err != nil {
-		return nil, d.explain(addr, err)
+		return nil, d.dialError(addr, err)
 	}
-	if err := greet(ctx, conn); err != nil {
+	if err := exchangePreambles(ctx, conn); err != nil {
 		conn.Close()
-		return nil, d.explain(addr, err)
+		return nil, d.dialError(addr, err)
 	}
 	c := newClient(addr, conn)
 	if d.Token == "" {
@@ -48,7 +48,7 @@ func (d DialConfig) Dial(ctx context.Context, addr string) (*Client, error) {
 		c.Close()
 		return nil, err
 	}
-	c.self = *self
+	c.principal = *self
 	return c, nil
 }
 
@@ -56,15 +56,15 @@ func (d DialConfig) Dial(ctx context.Context, addr string) (*Client, error) {
 // pipe to a Server in this process. It closes the connection on failure. addr
 // is used in messages.
 func Connect(ctx context.Context, addr string, conn net.Conn) (*Client, error) {
-	if err := greet(ctx, conn); err != nil {
+	if err := exchangePreambles(ctx, conn); err != nil {
 		conn.Close()
 		return nil, fmt.Errorf("%w at %s: %w", ErrUnreachable, addr, err)
 	}
 	return newClient(addr, conn), nil
 }
 
-// greet exchanges preambles.
-func greet(ctx context.Context, conn net.Conn) error {
+// exchangePreambles sends the client's preamble and checks the server's.
+func exchangePreambles(ctx context.Context, conn net.Conn) error {
 	if t, ok := ctx.Deadline(); ok {
 		_ = conn.SetDeadline(t)
 	}
@@ -81,13 +81,13 @@ func greet(ctx context.Context, conn net.Conn) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return fmt.Errorf("no protocol preamble: %w", unexpected(err))
+		return fmt.Errorf("no protocol preamble: %w", unexpectedEOF(err))
 	}
-	return accepted(p)
+	return checkServerPreamble(p)
 }
 
-// explain turns an error of a dial into one that says what to do.
-func (d DialConfig) explain(addr string, err error) error {
+// dialError turns an error of a dial into one that says what to do.
+func (d DialConfig) dialError(addr string, err error) error {
 	var record tls.RecordHeaderError
 	var network *net.OpError
 	switch {

@@ -63,8 +63,8 @@ func negotiate(p [preambleSize]byte) (byte, error) {
 	return hi, nil
 }
 
-// accepted checks a server's preamble.
-func accepted(p [preambleSize]byte) error {
+// checkServerPreamble checks a server's preamble.
+func checkServerPreamble(p [preambleSize]byte) error {
 	if [4]byte(p[:4]) != magic {
 		return ErrPreamble
 	}
@@ -134,7 +134,7 @@ func readFrame(r io.Reader, l frameLimits) (frame, error) {
 		start := len(f.body)
 		f.body = append(f.body, make([]byte, step)...)
 		if _, err := io.ReadFull(r, f.body[start:]); err != nil {
-			return frame{}, unexpected(err)
+			return frame{}, unexpectedEOF(err)
 		}
 		rest -= step
 	}
@@ -151,8 +151,8 @@ func readFrame(r io.Reader, l frameLimits) (frame, error) {
 	return f, nil
 }
 
-// unexpected converts EOF inside a frame into io.ErrUnexpectedEOF.
-func unexpected(err error) error {
+// unexpectedEOF converts EOF inside a frame into io.ErrUnexpectedEOF.
+func unexpectedEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
 	}
