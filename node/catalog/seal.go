@@ -32,8 +32,8 @@ const sealedFormat = 1
 // it, and the node stops rather than apply a part of the agreed content.
 var errSealed = errors.New("cannot be decrypted")
 
-// unread is an entry that could not be decrypted.
-type unread struct {
+// unreadEntry is an entry that could not be decrypted.
+type unreadEntry struct {
 	version uint64
 	why     string
 }
