@@ -1,10 +1,6 @@
 package admin
 
-import (
-	"fmt"
-	"strings"
-	"time"
-)
+import "time"
 
 // Event is one call, successful or not, of a method that changes something.
 type Event struct {
@@ -33,80 +29,4 @@ func (s *Server) audit(r *request, err error, at time.Time) {
 	s.cfg.Audit(Event{
 		Principal: who, Via: r.caller.Via, Method: r.method, Summary: r.summary, Err: err, At: at, Peer: peer,
 	})
-}
-
-// Summary counts the resources. Their names are not known before the handler
-// decodes them.
-func (r *ApplyRequest) Summary() string {
-	s := fmt.Sprintf("%d resources", len(r.Documents))
-	if len(r.Prune) > 0 {
-		s += fmt.Sprintf(", pruning %q", r.Prune)
-	}
-	if r.DryRun {
-		s += ", dry run"
-	}
-	return s
-}
-
-// Summary names the resource.
-func (r *DeleteRequest) Summary() string { return r.Kind + "/" + r.Name }
-
-// Summary names the resource and the version.
-func (r *RollbackRequest) Summary() string {
-	return fmt.Sprintf("%s/%s to version %d", r.Kind, r.Name, r.Version)
-}
-
-// Summary names the node.
-func (r *DrainRequest) Summary() string {
-	if r.Undo {
-		return nodeText(r.Node) + ", undo"
-	}
-	return nodeText(r.Node)
-}
-
-// Summary names the node.
-func (r *LeaveRequest) Summary() string { return nodeText(r.Node) }
-
-// Summary names the node.
-func (r *RemoveRequest) Summary() string {
-	if r.Force {
-		return "node " + r.Node + ", forced"
-	}
-	return "node " + r.Node
-}
-
-// Summary names the token.
-func (r *TokenCreateRequest) Summary() string {
-	return fmt.Sprintf("token %q, role %s, for %v", r.Name, r.Role, r.TTL)
-}
-
-// Summary names the token, unless the field may hold a whole token by mistake.
-func (r *TokenRevokeRequest) Summary() string {
-	if len(r.Token) > maxName || strings.Contains(r.Token, "pst1.") {
-		return "a token"
-	}
-	return fmt.Sprintf("token %q", r.Token)
-}
-
-// Summary gives the size. Only the last part is audited, for all of them.
-func (r *UploadRequest) Summary() string {
-	return fmt.Sprintf("a snapshot of %d bytes", r.Offset+int64(len(r.Data)))
-}
-
-// Summary names the secret.
-func (r *RotateRequest) Summary() string { return r.What }
-
-// Summary names the node that is to lead.
-func (r *TransferRequest) Summary() string {
-	if r.To == "" {
-		return "to the best candidate"
-	}
-	return "to " + r.To
-}
-
-func nodeText(name string) string {
-	if name == "" {
-		return "this node"
-	}
-	return "node " + name
 }
