@@ -14,7 +14,7 @@ const Hole = "$(nodeId)"
 // Errors of ParseNumbered.
 var (
 	ErrHole      = errors.New("must have " + Hole + " once, in the first label")
-	ErrHoleDigit = errors.New("must not have a digit next to " + Hole + ": nobody could tell where the number ends")
+	ErrHoleDigit = errors.New("must not have a digit next to " + Hole + ": the end of the number would be ambiguous")
 )
 
 // Numbered is a set of names that differ in one decimal number in the first
@@ -37,7 +37,7 @@ func ParseNumbered(s string) (Numbered, error) {
 	case !ok || strings.Contains(after, Hole) || strings.Contains(domain, Hole):
 		return Numbered{}, ErrHole
 	case domain == "":
-		return Numbered{}, fmt.Errorf("%w, with a domain behind it", ErrHole)
+		return Numbered{}, fmt.Errorf("%w, followed by a domain", ErrHole)
 	case endsInDigit(before) || beginsWithDigit(after):
 		return Numbered{}, ErrHoleDigit
 	}
