@@ -196,9 +196,9 @@ const (
 func (s Source) Text() string {
 	switch s {
 	case FromPaused:
-		return "all that are usable are paused, and used all the same"
+		return "all usable endpoints are paused, so they are used anyway"
 	case FromAll:
-		return "none is usable, and allUnhealthy is panic: all are used"
+		return "no endpoint is usable, and allUnhealthy is panic: all are used"
 	}
 	return ""
 }

@@ -46,7 +46,7 @@ const (
 )
 
 // errNoAddress reports an answer without an address.
-var errNoAddress = errors.New("the name has no address")
+var errNoAddress = errors.New("the lookup returned no address")
 
 // LookupFunc resolves a host to its IPv4 and IPv6 addresses. It must return
 // when ctx ends.
@@ -306,13 +306,13 @@ func (r *Resolver) log(before, after Status) {
 	case before.Failures == 0 && after.Failures > 0:
 		r.cfg.Log.Warn("host lookup failed", "host", after.Host, "error", after.Err, "addresses_kept", len(after.Addrs))
 	case before.Failures > 0 && after.Failures == 0:
-		r.cfg.Log.Info("host lookup succeeds again", "host", after.Host, "failures", before.Failures)
+		r.cfg.Log.Info("host lookup recovered", "host", after.Host, "failures", before.Failures)
 	}
 	switch {
 	case before.Cut == 0 && after.Cut > 0:
-		r.cfg.Log.Warn("host has more addresses than are used", "host", after.Host, "limit", r.cfg.MaxAddrs, "unused", after.Cut)
+		r.cfg.Log.Warn("host has more addresses than the limit", "host", after.Host, "limit", r.cfg.MaxAddrs, "unused", after.Cut)
 	case before.Cut > 0 && after.Cut == 0:
-		r.cfg.Log.Info("all addresses of host are used again", "host", after.Host)
+		r.cfg.Log.Info("host is within the address limit again", "host", after.Host)
 	}
 }
 

@@ -336,10 +336,10 @@ func TestLongAnswersAreCut(t *testing.T) {
 		}
 	})
 	for _, want := range []string{
-		`msg="host has more addresses than are used" host=db limit=3 unused=2`,
+		`msg="host has more addresses than the limit" host=db limit=3 unused=2`,
 		`msg="host lookup failed" host=db error="server misbehaving" addresses_kept=3`,
-		`msg="host lookup succeeds again" host=db`,
-		`msg="all addresses of host are used again" host=db`,
+		`msg="host lookup recovered" host=db`,
+		`msg="host is within the address limit again" host=db`,
 	} {
 		if n := strings.Count(log.String(), want); n != 1 {
 			t.Errorf("%d lines with %s in\n%s", n, want, log.String())

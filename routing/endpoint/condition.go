@@ -45,7 +45,7 @@ func (g *Group) Condition(e *Endpoint, now time.Time) Condition {
 	case e.Ejected(now):
 		c.State, c.Reason = StateEjected, fmt.Sprintf("it is ejected for another %v", left(e.EjectedUntil()))
 	case e.Paused(now) && e.PausedUntil().After(now):
-		c.State, c.Reason = StatePaused, fmt.Sprintf("it did not connect, and is passed over for another %v", left(e.PausedUntil()))
+		c.State, c.Reason = StatePaused, fmt.Sprintf("it did not connect, and is paused for another %v", left(e.PausedUntil()))
 	case e.Paused(now):
 		c.State, c.Reason = StatePaused, "it did not connect, and a connection is probing it"
 	case e.Health() == Healthy:

@@ -28,10 +28,10 @@ const (
 // Errors of probes, wrapped with the step that failed.
 var (
 	errTimeout = errors.New("timeout")
-	errShort   = errors.New("closed before the expected answer was whole")
-	errAnswer  = errors.New("the answer is not the expected one")
-	errNotHTTP = errors.New("no valid HTTP answer")
-	errStatus  = errors.New("status does not pass")
+	errShort   = errors.New("connection closed before the full response")
+	errAnswer  = errors.New("unexpected response")
+	errNotHTTP = errors.New("invalid HTTP response")
+	errStatus  = errors.New("status not accepted")
 )
 
 // probeKey is equal for targets that can share one probe.

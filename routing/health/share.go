@@ -91,7 +91,7 @@ func (c *Checker) borrow(p *probe) (again time.Duration, done bool) {
 	}
 	to, cause := endpoint.Healthy, ""
 	if !well {
-		to, cause = endpoint.Unhealthy, "found by other nodes"
+		to, cause = endpoint.Unhealthy, "reported by other nodes"
 	}
 	now := time.Now()
 	c.mu.Lock()

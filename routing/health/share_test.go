@@ -68,7 +68,7 @@ func TestOthersWordIsTakenWhileThereIsOne(t *testing.T) {
 		o.say(id, false)
 		w.after(1500 * time.Millisecond)
 		w.wantHealth(g, unhealthy)
-		w.wantEvents("apps 10.0.0.0:80 healthy", "apps 10.0.0.0:80 unhealthy found by other nodes")
+		w.wantEvents("apps 10.0.0.0:80 healthy", "apps 10.0.0.0:80 unhealthy reported by other nodes")
 
 		o.silence(true)
 		w.after(4 * time.Second) // the endpoint is up, and two results are required
