@@ -48,7 +48,7 @@ spec:
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"canary: 10 % of new connections to apps move from all of apps to other; 1 established connection stays"}; !slices.Equal(r.Words, want) {
+	if want := []string{"canary: 10 % of new connections to apps move from all endpoints of apps to other; 1 established connection stays"}; !slices.Equal(r.Words, want) {
 		t.Errorf("words %q, want %q", r.Words, want)
 	}
 	if got := r.Simulation.Plays; len(got) != 1 || got[0].Destination != "apps" || len(got[0].Outcomes) != 2 ||

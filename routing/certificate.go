@@ -18,7 +18,7 @@ func (c *compiler) putCertificate(name string, spec resource.Spec) error {
 	cert, ok := spec.(*resource.Certificate)
 	if !ok {
 		if spec != nil {
-			return fmt.Errorf("its spec is a %T", spec)
+			return fmt.Errorf("spec has type %T", spec)
 		}
 		return nil
 	}

@@ -324,7 +324,7 @@ func (t *Table) resolve(in *Input, tr *trace) (*Service, *Listener, Reason) {
 // valid name without a rule falls through to the listener's service (rule 2).
 func (l *Listener) destination(in *Input, tr *trace) (service string, reason Reason) {
 	if l.spec.Protocol != "tls" {
-		return l.otherwise(tr, "the listener looks at no server name")
+		return l.otherwise(tr, "the listener ignores server names")
 	}
 	if !in.HasServerName {
 		if l.spec.NoServerName == "service" {
@@ -338,13 +338,13 @@ func (l *Listener) destination(in *Input, tr *trace) (service string, reason Rea
 	name, ok := hostname.CheckSNI(in.ServerName)
 	if !ok {
 		if tr != nil {
-			tr.noName(BadServerName, "it is no valid server name")
+			tr.noName(BadServerName, "not a valid server name")
 		}
 		return "", BadServerName
 	}
 	m, ok := l.hosts.Match(name)
 	if !ok {
-		return l.otherwise(tr, "no rule has the name")
+		return l.otherwise(tr, "no rule matches the name")
 	}
 	service, protocol := m.Value.choose(in.ALPN)
 	if tr != nil {

@@ -328,7 +328,7 @@ func TestExplainOfAListenerOfOtherNodes(t *testing.T) {
 	if l, _ := r.Table().Listener("front"); l.Here() {
 		t.Error("it is to run here")
 	}
-	if e := r.Explain(&Input{Listener: "front"}, t0); e.Steps[0].Result != "tcp at :1, on other nodes than this" {
+	if e := r.Explain(&Input{Listener: "front"}, t0); e.Steps[0].Result != "tcp at :1, not on this node" {
 		t.Errorf("got %q", e.Steps[0].Result)
 	}
 }

@@ -30,7 +30,7 @@ func (tr *WhatIf) DiffSummary(held ActiveElsewhere) []string {
 	words = append(words, tr.summarizeNames()...)
 	words = append(words, tr.summarizeListener()...)
 	if more := len(words) - maxWords; more > 0 {
-		words = append(words[:maxWords], fmt.Sprintf("and %d changes more", more))
+		words = append(words[:maxWords], "and "+count(more, "more change"))
 	}
 	return words
 }
@@ -171,7 +171,7 @@ func (tr *WhatIf) sentence(destination string, src *source, held ActiveElsewhere
 		name = destination
 	}
 	m := movement{
-		name: name, destination: destination, what: "new connections to " + destination + fromHere, refused: "are closed",
+		name: name, destination: destination, what: "new connections to " + destination + fromHere, refused: "closed",
 		before: before, after: after, closedBefore: closedBefore, closedAfter: closedAfter,
 	}
 	m.stay = tr.established(differences(before, after), held)
@@ -181,7 +181,7 @@ func (tr *WhatIf) sentence(destination string, src *source, held ActiveElsewhere
 // movement is the effect of a change on one kind of connections or requests.
 type movement struct {
 	name, destination, what   string
-	refused                   string // what happens to those without a usable backend
+	refused                   string // what happens to those without a usable backend: "closed" or "answered 503"
 	before, after             []part
 	closedBefore, closedAfter Reason
 	stay                      string
@@ -196,9 +196,9 @@ func (m *movement) text() string {
 	case m.closedBefore != OK && m.closedAfter != OK, len(losers)+len(gainers) == 0:
 		return ""
 	case m.closedAfter != OK:
-		return fmt.Sprintf("%s: all %s %s (%s)%s", m.name, what, m.refused, why(m.closedAfter, after), stay)
+		return fmt.Sprintf("%s: all %s are %s (%s)%s", m.name, what, m.refused, why(m.closedAfter, after), stay)
 	case m.closedBefore != OK:
-		return fmt.Sprintf("%s: %s go to %s; until now they %s (%s)",
+		return fmt.Sprintf("%s: %s go to %s; until now they were %s (%s)",
 			m.name, what, sharesText(after, label), m.refused, why(m.closedBefore, before))
 	case overlapping(losers, gainers):
 		return fmt.Sprintf("%s: %s go to %s, no longer to %s%s", m.name, what, sharesText(after, label), sharesText(before, label), stay)
@@ -308,7 +308,7 @@ func labels(destination string, lists ...[]part) func(part) string {
 		case x.closed != "":
 			return "no backend (" + x.closed + ")"
 		case len(b.tags) == 0 && b.name == destination:
-			return "all of " + destination
+			return "all endpoints of " + destination
 		case len(b.tags) == 0:
 			return b.name
 		case b.name == destination:
@@ -352,9 +352,9 @@ func (tr *WhatIf) summarizeNames() (words []string) {
 		switch {
 		case m.after == "" && m.before == "": // closed for another reason
 		case m.after == "":
-			words = append(words, fmt.Sprintf("%s: %s are closed (%s), no longer led to %s", m.listener, what, m.closed, m.before))
+			words = append(words, fmt.Sprintf("%s: %s are closed (%s); until now they went to %s", m.listener, what, m.closed, m.before))
 		case m.before == "":
-			words = append(words, fmt.Sprintf("%s: %s go to %s; until now they are closed (%s)", m.listener, what, m.after, m.closed))
+			words = append(words, fmt.Sprintf("%s: %s go to %s; until now they were closed (%s)", m.listener, what, m.after, m.closed))
 		default:
 			words = append(words, fmt.Sprintf("%s: %s go to %s, no longer to %s", m.listener, what, m.after, m.before))
 		}

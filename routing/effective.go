@@ -56,7 +56,7 @@ type EffectiveSource struct {
 }
 
 // OtherSources is the EffectiveSource.Source of sources that no policy selects.
-const OtherSources = "any other"
+const OtherSources = "other sources"
 
 // EffectiveBackend is one backendRef of the deciding policy.
 type EffectiveBackend struct {
@@ -172,7 +172,7 @@ func (t *Table) effective(name string, skip int, left *int) (e Effective, next i
 	bounded := *left > 0
 	classes, requests := s.classes(), s.requestClasses()
 	if len(requests) > 0 && !isHTTP(s.spec.Protocol) {
-		e.NoRequests = "the service speaks " + s.spec.Protocol + ", neither http nor http2"
+		e.NoRequests = "the service speaks " + s.spec.Protocol + ", not http or http2"
 	}
 	for i := skip; i < len(classes)+len(requests); i++ {
 		if bounded && *left <= 0 {
@@ -264,7 +264,7 @@ func (s *Service) effectiveFor(c *class) EffectiveSource {
 func effectiveAmong(c *class, policies []*policy) EffectiveSource {
 	e := EffectiveSource{Source: refText(c.ref), Backends: []EffectiveBackend{}}
 	if !c.like.matches(c.ref) {
-		e.Never = "a source with these tags is of another service"
+		e.Never = "a source with these tags belongs to another service"
 		return e
 	}
 	var winner *policy
@@ -327,9 +327,9 @@ func (p *policy) losesTo(winner *policy) string {
 	case len(p.source.Tags) < len(winner.source.Tags):
 		return fmt.Sprintf("fewer tags: %d, not %d", len(p.source.Tags), len(winner.source.Tags))
 	case refText(&p.source) == refText(&winner.source):
-		return "same source, its name comes later"
+		return "same source, later by name"
 	}
-	return "as specific, its name comes later"
+	return "equally specific, later by name"
 }
 
 // reason returns NoBackend if no backend gets a share, otherwise OK.

@@ -128,7 +128,7 @@ func (t *Table) explain(in *Input, q *Request, now time.Time) Explanation {
 	}
 	tr.outcome(reason)
 	if q != nil {
-		tr.result("%s; no request is looked at", e.Steps[len(e.Steps)-1].Result)
+		tr.result("%s; requests are not routed individually", e.Steps[len(e.Steps)-1].Result)
 	}
 	return *e
 }
@@ -180,9 +180,9 @@ func (p *PolicyState) text() string {
 	case p.Why != "":
 		return fmt.Sprintf("%s for %s: matches, %s", p.Name, p.Source, p.Why)
 	case p.Matches:
-		return fmt.Sprintf("%s for %s: matches, comes later", p.Name, p.Source)
+		return fmt.Sprintf("%s for %s: matches, lower precedence", p.Name, p.Source)
 	}
-	return fmt.Sprintf("%s for %s: is for other sources", p.Name, p.Source)
+	return fmt.Sprintf("%s for %s: does not match", p.Name, p.Source)
 }
 
 func (x *BackendState) text() string {
@@ -198,7 +198,7 @@ func (x *BackendState) text() string {
 		s += ": closed, " + x.Closed
 	}
 	if x.Next {
-		s += ": has the next turn"
+		s += ": picked next"
 	}
 	return s
 }
@@ -213,7 +213,7 @@ func (x *EndpointState) text() string {
 	}
 	s += fmt.Sprintf(" weight %d, %s, %d active", x.Weight, x.Health, x.Active)
 	if x.Grown < 100 {
-		s += fmt.Sprintf(", grown to %d %%", x.Grown)
+		s += fmt.Sprintf(", slow start at %d %%", x.Grown)
 	}
 	if !x.Near {
 		s += ", in another zone"
@@ -221,7 +221,7 @@ func (x *EndpointState) text() string {
 	if !x.Eligible {
 		s += ": not eligible, " + x.Why
 		if x.Used {
-			s += "; used all the same"
+			s += "; used anyway"
 		}
 		if x.Error != "" {
 			s += " (" + x.Error + ")"

@@ -55,7 +55,7 @@ func (c *compiler) putListener(name string, spec resource.Spec) error {
 	s, ok := spec.(*resource.Listener)
 	c.dirtyListeners[name] = s
 	if !ok && spec != nil {
-		return fmt.Errorf("its spec is a %T", spec)
+		return fmt.Errorf("spec has type %T", spec)
 	}
 	return nil
 }
@@ -70,7 +70,7 @@ func (c *compiler) putHost(name string, spec resource.Spec) error {
 	if !ok {
 		c.hosts.Delete(name)
 		if spec != nil {
-			return fmt.Errorf("its spec is a %T", spec)
+			return fmt.Errorf("spec has type %T", spec)
 		}
 		return nil
 	}
@@ -112,7 +112,7 @@ func (c *compiler) makeListeners() {
 			n = &namesChange{before: before}
 			touched[name] = n
 		}
-		return n // nil: there is no such listener
+		return n // nil: no such listener
 	}
 	for _, name := range c.hostOrder {
 		if h := c.dirtyHosts[name]; h != nil {

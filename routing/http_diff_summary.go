@@ -57,16 +57,17 @@ func (tr *WhatIf) summarizeRequests(destination string) []string {
 		case before == nil && after == nil || before == after:
 			return nil
 		case before == nil:
-			return []string{fmt.Sprintf("%s: requests of HTTP to %s%s are routed one by one, by %s; until now connections are, %s",
+			return []string{fmt.Sprintf("%s: HTTP requests to %s%s are routed individually, by %s; until now per connection: %s",
 				after.route, destination, fromHere, count(len(after.http.spec), "rule"), tr.table.whereTo(destination, src))}
 		case after == nil:
-			return []string{fmt.Sprintf("%s: requests of HTTP to %s%s are no longer routed one by one; connections are, %s",
+			return []string{fmt.Sprintf("%s: HTTP requests to %s%s are no longer routed individually but per connection: %s",
 				before.route, destination, fromHere, tr.after.whereTo(destination, src))}
 		}
 		return summarizeRules(destination, before.http, after)
 	})
 }
 
+// count renders a number of things, as in "1 rule" or "2 rules".
 func count(n int, of string) string {
 	if n == 1 {
 		return "1 " + of
@@ -96,14 +97,14 @@ func summarizeRules(destination string, old *httpPolicy, p *policy) (words []str
 		what := "requests to " + destination + " for " + requestsText(rule.Matches) + fromHere
 		j, ok := before[resource.MatchesKey(rule.Matches)]
 		if !ok {
-			words = append(words, fmt.Sprintf("%s: %s have a rule of their own: %s", p.route, what, p.http.does(destination, i)))
+			words = append(words, fmt.Sprintf("%s: %s have their own rule: %s", p.route, what, p.http.does(destination, i)))
 			continue
 		}
 		words = append(words, old.change(j, p, i, destination, what)...)
 	}
 	for j := range old.spec {
 		if _, ok := after[resource.MatchesKey(old.spec[j].Matches)]; !ok {
-			words = append(words, fmt.Sprintf("%s: requests to %s for %s%s have no rule of their own any more: until now %s",
+			words = append(words, fmt.Sprintf("%s: requests to %s for %s%s no longer have their own rule; until now %s",
 				p.route, destination, requestsText(old.spec[j].Matches), fromHere, old.does(destination, j)))
 		}
 	}
@@ -116,7 +117,7 @@ func (h *httpPolicy) change(j int, p *policy, i int, destination, what string) (
 	if !reflect.DeepEqual(was.Default.Filters, is.Default.Filters) {
 		next, until := p.http.does(destination, i), h.does(destination, j)
 		if next == until {
-			next, until = "other values of headers", "those that were"
+			return []string{fmt.Sprintf("%s: %s: header values change", p.route, what)}
 		}
 		return []string{fmt.Sprintf("%s: %s: %s; until now %s", p.route, what, next, until)}
 	}
@@ -124,7 +125,7 @@ func (h *httpPolicy) change(j int, p *policy, i int, destination, what string) (
 		return nil
 	}
 	m := movement{
-		name: p.route, destination: destination, what: what, refused: fmt.Sprintf("are answered %d", statusUnavailable),
+		name: p.route, destination: destination, what: what, refused: fmt.Sprintf("answered %d", statusUnavailable),
 		before: h.shares[j].parts(), after: p.http.shares[i].parts(),
 		closedBefore: h.shares[j].reason(), closedAfter: p.http.shares[i].reason(),
 	}
@@ -156,7 +157,7 @@ func requestsText(matches []resource.HTTPMatch) string {
 		texts = append(texts, matchText(&matches[i]))
 	}
 	if more := len(matches) - most; more > 0 {
-		texts = append(texts, fmt.Sprintf("%d matches more", more))
+		texts = append(texts, fmt.Sprintf("%d more", more))
 	}
 	return strings.Join(texts, " or ")
 }
@@ -195,13 +196,13 @@ func (tr *WhatIf) listenerSentence(in *Input) string {
 		if tr.after.acting(next.name, &src) == nil {
 			return ""
 		}
-		return fmt.Sprintf("%s: requests to %s are no longer routed one by one, by %s; connections are, %s",
+		return fmt.Sprintf("%s: requests to %s are no longer routed individually by %s but per connection: %s",
 			l, next.name, before, table.whereTo(next.name, &src))
 	}
 	if before != "" || tr.table.acting(to.name, &src) == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s: requests to %s are routed one by one, by %s; until now connections are, %s",
+	return fmt.Sprintf("%s: requests to %s are routed individually by %s; until now per connection: %s",
 		l, next.name, after, table.whereTo(to.name, &src))
 }
 

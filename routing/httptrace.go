@@ -84,13 +84,13 @@ func (t *Table) explainRequests(p *policy, in *Input, l *Listener, s *Service, q
 	e.Route = p.route
 	if q == nil {
 		tr.rules(p)
-		tr.add(Step{Name: "outcome", Looked: "decision", Result: "its requests are routed one by one, by MeshHTTPRoute " + p.route})
+		tr.add(Step{Name: "outcome", Looked: "decision", Result: "its requests are routed individually, by MeshHTTPRoute " + p.route})
 		return
 	}
 	full, ok := q.described(in, l)
 	if !ok {
 		e.Status = statusBadRequest
-		tr.add(Step{Name: "outcome", Looked: "request", Result: fmt.Sprintf("answered %d: the path %q has no normal form", e.Status, q.Path)})
+		tr.add(Step{Name: "outcome", Looked: "request", Result: fmt.Sprintf("answered %d: the path %q cannot be normalised", e.Status, q.Path)})
 		return
 	}
 	var a Answered
@@ -107,14 +107,14 @@ func (t *Table) explainRequests(p *policy, in *Input, l *Listener, s *Service, q
 		}
 		tr.endpoints(b, i, now)
 		if reason != OK {
-			tr.result("none of %d may be used: answered %d (%s)", len(b.pool.Members()), statusUnavailable, reason)
+			tr.result("none of %d is eligible: answered %d (%s)", len(b.pool.Members()), statusUnavailable, reason)
 		}
 	}
 	e.Reason = reason
 	step := Step{Name: "outcome", Looked: "request", Result: "sent to " + e.Endpoint}
 	switch {
 	case a.Status != 0:
-		step.Result = fmt.Sprintf("answered %d, to %s", a.Status, a.Location)
+		step.Result = fmt.Sprintf("answered %d, Location %s", a.Status, a.Location)
 	case reason != OK:
 		e.Status = statusUnavailable
 		step.Result = fmt.Sprintf("answered %d (%s)", e.Status, reason)
@@ -132,12 +132,12 @@ const (
 // routed individually, or nil if the connection is routed as a whole.
 func (tr *trace) requests(t *Table, l *Listener, s *Service, src *source) *policy {
 	tr.source(src)
-	step := Step{Name: "protocol", Looked: "what can be read, and what both sides speak"}
+	step := Step{Name: "protocol", Looked: "listener, source and destination"}
 	client := t.protocol(src)
 	step.Result = fmt.Sprintf("the source %s, the destination %s", client.text(), orTCP(s.spec.Protocol))
 	var lacking []string
 	if !l.readable() {
-		lacking = append(lacking, "the listener passes TLS through, so that nothing can be read")
+		lacking = append(lacking, "the listener passes TLS through and cannot read requests")
 	}
 	if !isHTTP(client.protocol) {
 		lacking = append(lacking, "the source does not speak http or http2")
@@ -147,9 +147,9 @@ func (tr *trace) requests(t *Table, l *Listener, s *Service, src *source) *polic
 	}
 	acts := len(lacking) == 0
 	if acts {
-		step.Result += ": MeshHTTPRoutes act"
+		step.Result += ": MeshHTTPRoutes apply"
 	} else {
-		step.Result += ": MeshTCPRoutes decide, because " + strings.Join(lacking, ", and ")
+		step.Result += ": MeshTCPRoutes apply, because " + strings.Join(lacking, ", and ")
 	}
 	tr.add(step)
 	var chosen *policy
@@ -168,7 +168,7 @@ func (p spoken) text() string {
 	case p.service != "":
 		return fmt.Sprintf("%s (as Service %s)", p.protocol, p.service)
 	}
-	return "tcp (nobody says what it speaks)"
+	return "tcp (protocol unknown)"
 }
 
 func orTCP(protocol string) string {
@@ -184,18 +184,18 @@ func (tr *trace) httpPolicies(s *Service, src *source, chosen *policy, acts bool
 	case chosen != nil:
 		step.Result = "MeshHTTPRoute " + chosen.route
 	case acts:
-		step.Result = "none is for this source: MeshTCPRoutes decide"
+		step.Result = "none matches this source: MeshTCPRoutes apply"
 	default:
-		step.Result = "they do not act"
+		step.Result = "they do not apply"
 	}
 	for _, p := range s.requests.policies {
 		state := PolicyState{Name: p.route, Source: refText(&p.source), Matches: src.matches(&p.source), Wins: p == chosen}
 		switch {
 		case !state.Matches || state.Wins:
 		case chosen != nil:
-			state.Why = "comes later, " + p.losesTo(chosen)
+			state.Why = "lower precedence: " + p.losesTo(chosen)
 		default:
-			state.Why = "does not act"
+			state.Why = "not applied"
 		}
 		step.Policies = append(step.Policies, state)
 	}
@@ -209,7 +209,7 @@ const maxRulesTold = 100
 func (tr *trace) rules(p *policy) {
 	step := Step{
 		Name: "rules", Looked: "rules of " + p.route,
-		Result: fmt.Sprintf("%d; what none fits goes to the destination itself", len(p.http.spec)),
+		Result: fmt.Sprintf("%d; requests without a matching rule go to the destination itself", len(p.http.spec)),
 	}
 	step.Rules = p.http.effectiveRules(maxRulesTold)
 	tr.add(step)
@@ -220,9 +220,9 @@ func (tr *trace) rule(p *policy, q *Request, m httprule.Match, fits bool) {
 	step := Step{Name: "rule", Looked: fmt.Sprintf("%s %s in MeshHTTPRoute %s", q.Method, q.Path, p.route)}
 	switch {
 	case m.TooLong:
-		step.Result = "cannot be told: a value is longer than regular expressions are tried on"
+		step.Result = "undecided: a value is too long for a regular expression"
 	case !fits:
-		step.Result = "no rule fits: the destination itself"
+		step.Result = "no rule matches: the destination itself"
 	default:
 		match := &p.http.spec[m.Rule].Matches[m.Index]
 		step.Result = fmt.Sprintf("rules[%d].matches[%d]: %s", m.Rule, m.Index, matchText(match))

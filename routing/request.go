@@ -167,7 +167,7 @@ func (p *policy) answer(a *Answered, s *Service, q *Request, tr *trace) (*backen
 	}
 	if turn == nowhere {
 		if tr != nil {
-			tr.result("none leads anywhere: answered %d (%s)", statusUnavailable, NoBackend)
+			tr.result("no backend has both weight and endpoints: answered %d (%s)", statusUnavailable, NoBackend)
 		}
 		return nil, NoBackend
 	}

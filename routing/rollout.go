@@ -224,18 +224,18 @@ func (tr *WhatIf) summarizeRollout() (words []string) {
 			is = after.RolloutOf()
 		}
 		state, _ := tr.table.rollouts.Get(name)
-		begun := "begins"
+		begun := "a rollout begins"
 		if was != "" {
-			begun = "begins anew"
+			begun = "the rollout restarts"
 		}
 		switch {
 		case was == is:
 		case is == "" && after != nil:
 			place := placeOf(before, state)
-			words = append(words, fmt.Sprintf("%s: its rollout ends, %s at step %d of %d, %d %%: the route's own weights act",
+			words = append(words, fmt.Sprintf("%s: the rollout ends, %s at step %d of %d, %d %%: the route's own weights apply",
 				name, place.Phase, place.Step, place.Steps, place.Weight))
 		case is != "":
-			words = append(words, fmt.Sprintf("%s: a rollout %s: %s", name, begun, after.RolloutText()))
+			words = append(words, fmt.Sprintf("%s: %s: %s", name, begun, after.RolloutText()))
 		}
 	}
 	return words

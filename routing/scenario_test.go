@@ -238,7 +238,7 @@ func (w *world) effective(args []string) string {
 			effectiveSource(&b, e.Destination, &e.Sources[i])
 		}
 		if e.NoRequests != "" {
-			fmt.Fprintf(&b, "no request to %s is routed by itself: %s\n", e.Destination, e.NoRequests)
+			fmt.Fprintf(&b, "requests to %s are not routed individually: %s\n", e.Destination, e.NoRequests)
 		}
 		for i := range e.Requests {
 			effectiveSource(&b, "requests to "+e.Destination, &e.Requests[i])
@@ -386,7 +386,7 @@ func (w *world) connectOnce(in *Input, failing, dropping []string, hold bool) st
 	}
 	said := d.Destination()
 	if d.HTTP() {
-		return said + ": its requests are routed one by one"
+		return said + ": its requests are routed individually"
 	}
 	if d.Service() != d.Destination() {
 		said += ", by policy " + d.Service()

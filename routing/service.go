@@ -33,7 +33,7 @@ func (c *compiler) putService(name string, spec resource.Spec) error {
 	if !ok {
 		c.dropService(name)
 		if spec != nil {
-			return fmt.Errorf("its spec is a %T", spec)
+			return fmt.Errorf("spec has type %T", spec)
 		}
 		return nil
 	}

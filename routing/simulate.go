@@ -26,7 +26,7 @@ const (
 )
 
 // ErrPlayed reports a number of connections out of range.
-var ErrPlayed = errors.New("cannot play that many connections")
+var ErrPlayed = errors.New("number of connections out of range")
 
 // SimulateRequest selects what to simulate: connections to a listener (Input),
 // connections to a service regardless of the listener (Destination), or with

@@ -23,11 +23,11 @@ func (tr *trace) listener(in *Input, l *Listener) {
 	s := Step{Name: "listener", Looked: in.Listener}
 	switch {
 	case l == nil:
-		s.Result = "there is no such listener"
+		s.Result = "no such listener"
 	case l.here:
 		s.Result = fmt.Sprintf("%s at %s", l.spec.Protocol, l.spec.Address)
 	default:
-		s.Result = fmt.Sprintf("%s at %s, on other nodes than this", l.spec.Protocol, l.spec.Address)
+		s.Result = fmt.Sprintf("%s at %s, not on this node", l.spec.Protocol, l.spec.Address)
 	}
 	tr.add(s)
 	if l != nil {
@@ -43,7 +43,7 @@ func (tr *trace) certificate(in *Input, refs []string, reason Reason) {
 	step := Step{Name: "certificate", Looked: sentName(&name), Result: strings.Join(refs, ", ")}
 	steps := &tr.explanation.Steps
 	if reason != OK {
-		step.Result = fmt.Sprintf("none of the listener's is for that: closed (%s)", reason)
+		step.Result = fmt.Sprintf("no certificate of the listener covers it: closed (%s)", reason)
 		*steps = (*steps)[:1]
 	}
 	*steps = slices.Insert(*steps, 1, step)
@@ -70,7 +70,7 @@ func (tr *trace) noName(reason Reason, why string) { tr.result("%s: closed (%s)"
 
 func (tr *trace) otherwise(service string, reason Reason, why string) {
 	if reason != OK {
-		tr.result("%s, and the listener has no service for that: closed (%s)", why, reason)
+		tr.result("%s, and the listener has no default service: closed (%s)", why, reason)
 		return
 	}
 	tr.result("%s: the listener's service, %s", why, service)
@@ -86,9 +86,9 @@ func (tr *trace) match(name string, m hostname.Match[*target], service, protocol
 	}
 	switch {
 	case service == "" && len(m.Value.limited) == 0:
-		tr.result("%s, which no route has: closed (%s)", how, NoRoute)
+		tr.result("%s, which no route serves: closed (%s)", how, NoRoute)
 	case service == "":
-		tr.result("%s, which has rules for other protocols only (%s): closed (%s)", how, protocolsOf(m.Value), NoRoute)
+		tr.result("%s, which has rules only for other protocols (%s): closed (%s)", how, protocolsOf(m.Value), NoRoute)
 	case protocol != "":
 		tr.result("%s with ALPN %s: %s", how, protocol, service)
 	default:
@@ -108,17 +108,17 @@ func (tr *trace) destination(name string, s *Service) {
 	step := Step{Name: "destination", Looked: name}
 	switch {
 	case s == nil:
-		step.Result = fmt.Sprintf("there is no such service: closed (%s)", NoBackend)
+		step.Result = fmt.Sprintf("no such service: closed (%s)", NoBackend)
 	case isBound(name):
-		step.Result = "a route of the Gateway API"
+		step.Result = "a Gateway API route"
 	default:
-		step.Result = fmt.Sprintf("%s service with %d endpoints", s.spec.Protocol, len(s.Members()))
+		step.Result = fmt.Sprintf("%s service with %s", s.spec.Protocol, count(len(s.Members()), "endpoint"))
 	}
 	tr.add(step)
 }
 
 func (tr *trace) noPolicy(s *Service) {
-	tr.add(Step{Name: "policy", Looked: "routes to " + s.name, Result: "there is none: the destination itself"})
+	tr.add(Step{Name: "policy", Looked: "routes to " + s.name, Result: "none: the destination itself"})
 }
 
 func (tr *trace) source(s *source) {
@@ -129,13 +129,13 @@ func (tr *trace) source(s *source) {
 	all := s.all()
 	result := "no tags"
 	if len(all) > 0 {
-		result = fmt.Sprintf("%d tags", len(all))
+		result = count(len(all), "tag")
 	}
 	tr.add(Step{Name: "source", Looked: "tags of the client, its network, the listener and the node", Result: result, Tags: all})
 }
 
 func (tr *trace) policies(s *Service, src *source, chosen *policy) {
-	step := Step{Name: "policy", Looked: "routes to " + s.name, Result: "none is for this source: the destination itself"}
+	step := Step{Name: "policy", Looked: "routes to " + s.name, Result: "none matches this source: the destination itself"}
 	if chosen != nil {
 		step.Result = policyText(chosen.route)
 	}
@@ -175,7 +175,7 @@ func (tr *trace) split(of string, sh *shares, turn int) {
 		step.Backends = append(step.Backends, x)
 	}
 	if turn == nowhere {
-		step.Result = fmt.Sprintf("none leads anywhere: closed (%s)", NoBackend)
+		step.Result = fmt.Sprintf("no backend has both weight and endpoints: closed (%s)", NoBackend)
 	} else {
 		step.Result = sh.live[turn].text()
 		if why := sh.live[turn].closed; why != "" {
@@ -213,7 +213,7 @@ func (tr *trace) endpoints(b *backend, chosen int, now time.Time) {
 		step.Endpoints = append(step.Endpoints, x)
 	}
 	if chosen == balance.None {
-		step.Result = fmt.Sprintf("none of %d may be used: closed (%s)", len(step.Endpoints), b.none())
+		step.Result = fmt.Sprintf("none of %d is eligible: closed (%s)", len(step.Endpoints), b.none())
 	} else {
 		x := step.Endpoints[chosen]
 		tr.explanation.Endpoint = x.Address

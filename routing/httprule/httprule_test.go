@@ -33,7 +33,7 @@ func ask(t testing.TB, line string) *Request {
 	path, query, _ := strings.Cut(target, "?")
 	path, ok := urlpath.Normal(path)
 	if !ok {
-		t.Fatalf("%q has no normal form", target)
+		t.Fatalf("%q cannot be normalised", target)
 	}
 	h := http.Header{}
 	if name, value, ok := strings.Cut(header, ": "); ok {
