@@ -300,9 +300,7 @@ func (d *Decision) release() {
 // the data path.
 func (t *Table) resolve(in *Input, tr *trace) (*Service, *Listener, Reason) {
 	l, ok := t.listeners.Get(in.Listener)
-	if tr != nil {
-		tr.listener(in, l)
-	}
+	tr.listener(in, l)
 	if !ok {
 		return nil, nil, NoListener
 	}
@@ -311,9 +309,7 @@ func (t *Table) resolve(in *Input, tr *trace) (*Service, *Listener, Reason) {
 		return nil, nil, reason
 	}
 	s, ok := t.services.Get(name)
-	if tr != nil {
-		tr.destination(name, s)
-	}
+	tr.destination(name, s)
 	if !ok {
 		return nil, nil, NoBackend
 	}
@@ -330,16 +326,12 @@ func (l *Listener) destination(in *Input, tr *trace) (service string, reason Rea
 		if l.spec.NoServerName == "service" {
 			return l.otherwise(tr, "no server name was sent, and noServerName is service")
 		}
-		if tr != nil {
-			tr.noName(NoServerName, "no server name was sent, and noServerName is close")
-		}
+		tr.noName(NoServerName, "no server name was sent, and noServerName is close")
 		return "", NoServerName
 	}
 	name, ok := hostname.CheckSNI(in.ServerName)
 	if !ok {
-		if tr != nil {
-			tr.noName(BadServerName, "not a valid server name")
-		}
+		tr.noName(BadServerName, "not a valid server name")
 		return "", BadServerName
 	}
 	m, ok := l.hosts.Match(name)
@@ -347,9 +339,7 @@ func (l *Listener) destination(in *Input, tr *trace) (service string, reason Rea
 		return l.otherwise(tr, "no rule matches the name")
 	}
 	service, protocol := m.Value.choose(in.ALPN)
-	if tr != nil {
-		tr.match(name, m, service, protocol, in.ALPN)
-	}
+	tr.match(&m, service, protocol)
 	if service == "" {
 		return "", NoRoute
 	}
@@ -362,9 +352,7 @@ func (l *Listener) otherwise(tr *trace, why string) (string, Reason) {
 	if l.spec.Service == "" {
 		reason = NoRoute
 	}
-	if tr != nil {
-		tr.otherwise(l.spec.Service, reason, why)
-	}
+	tr.otherwise(l.spec.Service, reason, why)
 	return l.spec.Service, reason
 }
 
@@ -372,37 +360,29 @@ func (l *Listener) otherwise(tr *trace, why string) (string, Reason) {
 // path; with tr the split does not advance.
 func (t *Table) route(in *Input, l *Listener, s *Service, tr *trace) (*backend, Reason) {
 	if len(s.policies) == 0 {
-		if tr != nil {
-			tr.noPolicy(s)
-		}
+		tr.noPolicy(s)
 		return s.whole, OK
 	}
 	var src source
-	if !s.chooser.blind || tr != nil {
+	if !s.chooser.blind || tr.enabled() {
 		src = t.source(in, l)
 	}
-	if tr != nil {
-		tr.source(&src)
-	}
+	tr.source(&src)
 	return s.send(&src, tr)
 }
 
 // send returns the backend for connections from a source.
 func (s *Service) send(src *source, tr *trace) (*backend, Reason) {
 	chosen := s.chooser.choose(src)
-	if tr != nil {
-		tr.policies(s, src, chosen)
-	}
+	tr.policies(s, src, chosen)
 	if chosen == nil {
 		return s.whole, OK
 	}
-	turn := chosen.turn(tr != nil)
-	if tr != nil {
-		tr.split(chosen.route, &chosen.shares, turn)
-		tr.rollout(chosen.rollout)
-	}
+	turn := chosen.turn(tr.enabled())
+	tr.split(chosen.route, &chosen.shares, turn)
+	tr.rollout(chosen.rollout)
 	if turn == nowhere {
-		if tr == nil {
+		if !tr.enabled() {
 			chosen.rollout.nobody()
 		}
 		return nil, NoBackend

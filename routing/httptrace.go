@@ -217,6 +217,9 @@ func (tr *trace) rules(p *policy) {
 
 // rule adds the step that matches a request against the rules.
 func (tr *trace) rule(p *policy, q *Request, m httprule.Match, fits bool) {
+	if tr == nil {
+		return
+	}
 	step := Step{Name: "rule", Looked: fmt.Sprintf("%s %s in MeshHTTPRoute %s", q.Method, q.Path, p.route)}
 	switch {
 	case m.TooLong:
@@ -231,12 +234,29 @@ func (tr *trace) rule(p *policy, q *Request, m httprule.Match, fits bool) {
 }
 
 func (tr *trace) redirect(a *Answered) {
+	if tr == nil {
+		return
+	}
 	tr.add(Step{Name: "redirect", Looked: "RequestRedirect", Result: fmt.Sprintf("%d %s", a.Status, a.Location)})
+}
+
+// ruleSplit adds the step that picks the backend of a rule.
+func (tr *trace) ruleSplit(route string, rule int, sh *shares, turn int) {
+	if tr == nil {
+		return
+	}
+	tr.split(fmt.Sprintf("rules[%d] of %s", rule, route), sh, turn)
+	if turn == nowhere {
+		tr.result("no backend has both weight and endpoints: answered %d (%s)", statusUnavailable, NoBackend)
+	}
 }
 
 // filters adds what a rule changes. Header values may be secrets, so only names
 // are shown.
 func (tr *trace) filters(rule *resource.HTTPRule, a *Answered, q *Request) {
+	if tr == nil {
+		return
+	}
 	for i := range rule.Default.Filters {
 		f := &rule.Default.Filters[i]
 		switch f.Type {

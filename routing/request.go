@@ -1,8 +1,6 @@
 package routing
 
 import (
-	"fmt"
-
 	"penstock/routing/hostname"
 	"penstock/routing/httprule"
 	"penstock/routing/resource"
@@ -142,9 +140,7 @@ func (t *Table) request(in *Input, destination string, q *Request, tr *trace) (A
 func (p *policy) answer(a *Answered, s *Service, q *Request, tr *trace) (*backend, Reason) {
 	a.Route, a.Rule = p.route, NoRule
 	m, fits := p.http.rules.Match(&q.Request)
-	if tr != nil {
-		tr.rule(p, q, m, fits)
-	}
+	tr.rule(p, q, m, fits)
 	switch {
 	case m.TooLong:
 		return nil, BadRequest
@@ -154,21 +150,14 @@ func (p *policy) answer(a *Answered, s *Service, q *Request, tr *trace) (*backen
 	a.Rule, a.rules, a.match = m.Rule, p.http.rules, m
 	var redirects bool
 	if a.Status, a.Location, redirects = p.http.rules.Redirect(m, q.Origin, q.Path, q.Query); redirects {
-		if tr != nil {
-			tr.redirect(a)
-		}
+		tr.redirect(a)
 		return nil, OK
 	}
 	sh := &p.http.shares[m.Rule]
-	turn := sh.turn(tr != nil)
-	if tr != nil {
-		tr.filters(&p.http.spec[m.Rule], a, q)
-		tr.split(fmt.Sprintf("rules[%d] of %s", m.Rule, p.route), sh, turn)
-	}
+	turn := sh.turn(tr.enabled())
+	tr.filters(&p.http.spec[m.Rule], a, q)
+	tr.ruleSplit(p.route, m.Rule, sh, turn)
 	if turn == nowhere {
-		if tr != nil {
-			tr.result("no backend has both weight and endpoints: answered %d (%s)", statusUnavailable, NoBackend)
-		}
 		return nil, NoBackend
 	}
 	return sh.live[turn], OK

@@ -12,14 +12,22 @@ import (
 	"penstock/routing/resource"
 )
 
-// trace records the steps of a decision. It is nil on the data path.
+// trace records the steps of a decision. It is nil on the data path, where the
+// methods that the decision calls do nothing: they take values that exist
+// anyway, and format them only after the check for nil.
 type trace struct{ explanation Explanation }
+
+// enabled reports whether steps are recorded.
+func (tr *trace) enabled() bool { return tr != nil }
 
 func (tr *trace) add(s Step) {
 	tr.explanation.Steps = append(tr.explanation.Steps, s)
 }
 
 func (tr *trace) listener(in *Input, l *Listener) {
+	if tr == nil {
+		return
+	}
 	s := Step{Name: "listener", Looked: in.Listener}
 	switch {
 	case l == nil:
@@ -66,9 +74,17 @@ func (tr *trace) result(format string, args ...any) {
 	steps[len(steps)-1].Result = fmt.Sprintf(format, args...)
 }
 
-func (tr *trace) noName(reason Reason, why string) { tr.result("%s: closed (%s)", why, reason) }
+func (tr *trace) noName(reason Reason, why string) {
+	if tr == nil {
+		return
+	}
+	tr.result("%s: closed (%s)", why, reason)
+}
 
 func (tr *trace) otherwise(service string, reason Reason, why string) {
+	if tr == nil {
+		return
+	}
 	if reason != OK {
 		tr.result("%s, and the listener has no default service: closed (%s)", why, reason)
 		return
@@ -76,8 +92,11 @@ func (tr *trace) otherwise(service string, reason Reason, why string) {
 	tr.result("%s: the listener's service, %s", why, service)
 }
 
-func (tr *trace) match(name string, m hostname.Match[*target], service, protocol string, offered []string) {
-	how := "exact name " + name
+func (tr *trace) match(m *hostname.Match[*target], service, protocol string) {
+	if tr == nil {
+		return
+	}
+	how := "exact name " + m.Suffix
 	if m.Wildcard {
 		how = "longest wildcard " + m.Pattern()
 	}
@@ -105,6 +124,9 @@ func protocolsOf(t *target) string {
 }
 
 func (tr *trace) destination(name string, s *Service) {
+	if tr == nil {
+		return
+	}
 	step := Step{Name: "destination", Looked: name}
 	switch {
 	case s == nil:
@@ -118,10 +140,16 @@ func (tr *trace) destination(name string, s *Service) {
 }
 
 func (tr *trace) noPolicy(s *Service) {
+	if tr == nil {
+		return
+	}
 	tr.add(Step{Name: "policy", Looked: "routes to " + s.name, Result: "none: the destination itself"})
 }
 
 func (tr *trace) source(s *source) {
+	if tr == nil {
+		return
+	}
 	told := func(s Step) bool { return s.Name == "source" }
 	if slices.ContainsFunc(tr.explanation.Steps, told) {
 		return // recorded for MeshHTTPRoutes
@@ -135,6 +163,9 @@ func (tr *trace) source(s *source) {
 }
 
 func (tr *trace) policies(s *Service, src *source, chosen *policy) {
+	if tr == nil {
+		return
+	}
 	step := Step{Name: "policy", Looked: "routes to " + s.name, Result: "none matches this source: the destination itself"}
 	if chosen != nil {
 		step.Result = policyText(chosen.route)
@@ -160,6 +191,9 @@ func refText(r *resource.TargetRef) string {
 }
 
 func (tr *trace) split(of string, sh *shares, turn int) {
+	if tr == nil {
+		return
+	}
 	step := Step{Name: "backend", Looked: "backends of " + of}
 	sum, live := 0, 0
 	for _, w := range sh.weight {
@@ -187,6 +221,9 @@ func (tr *trace) split(of string, sh *shares, turn int) {
 
 // rollout adds to the last step that its weights are those of a rollout.
 func (tr *trace) rollout(o *rollout) {
+	if tr == nil {
+		return
+	}
 	if place := o.where(); place != nil {
 		step := &tr.explanation.Steps[len(tr.explanation.Steps)-1]
 		step.Looked += ", with the " + place.String()
