@@ -385,7 +385,8 @@ func TestWhatCannotBeCompiledIsLeftOut(t *testing.T) {
 	}
 }
 
-// Rules 2 and 3: certificates are selected like services, and never by default.
+// Rules 2 and 3 of integration/rules_test.go: certificates are selected like
+// services, and never by default.
 func TestCertificatesAreChosenByTheSameRules(t *testing.T) {
 	r := NewRouter(Config{})
 	listener := &resource.Listener{

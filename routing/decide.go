@@ -96,7 +96,7 @@ func (d *Decision) Endpoint() *endpoint.Endpoint { return d.endpoint }
 // connect.attempts bounds the attempts. If it is not set, endpoints that fail
 // at once do not count while another is untried, until the time for all
 // attempts together is over. A retry after a slow attempt counts against the
-// retry budget unless it goes to a ready endpoint (rule 17).
+// retry budget unless it goes to a ready endpoint.
 func (d *Decision) Next(now time.Time) (*endpoint.Endpoint, Reason) {
 	if d.backend == nil {
 		return nil, RetriesExhausted // connected, or never routed
@@ -317,7 +317,8 @@ func (t *Table) resolve(in *Input, tr *trace) (*Service, *Listener, Reason) {
 }
 
 // destination returns the service that a listener has for a connection. Only a
-// valid name without a rule falls through to the listener's service (rule 2).
+// valid name without a rule falls through to the listener's service: a name that
+// cannot be interpreted reaches no default, which may belong to someone else.
 func (l *Listener) destination(in *Input, tr *trace) (service string, reason Reason) {
 	if l.spec.Protocol != "tls" {
 		return l.otherwise(tr, "the listener ignores server names")

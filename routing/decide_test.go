@@ -97,7 +97,8 @@ func TestConnectionsCountExactlyWhereTheyAre(t *testing.T) {
 	})
 }
 
-// Rule 17: retries have a budget over all connections of the service.
+// Rule 17 of integration/rules_test.go: retries have a budget over all
+// connections of the service.
 func TestRetriesHaveABudget(t *testing.T) {
 	r := NewRouter(Config{})
 	s := service(5)
@@ -130,8 +131,8 @@ func TestRetriesHaveABudget(t *testing.T) {
 	}
 }
 
-// A split stays exact over tables that do not change it (rule 14), even with
-// concurrent connections and changes.
+// A split stays exact over tables that do not change it, even with concurrent
+// connections and changes: rule 14 of integration/rules_test.go.
 func TestDecisionsDuringChanges(t *testing.T) {
 	r := NewRouter(Config{})
 	tagged := func(n int) *resource.Service {

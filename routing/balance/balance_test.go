@@ -77,7 +77,8 @@ func TestPoliciesHaveTheNamesOfResources(t *testing.T) {
 	}
 }
 
-// Rule 14: weights are shares of connections, and weight 0 gets nothing.
+// Rule 14 of integration/rules_test.go: weights are shares of connections, and
+// weight 0 gets nothing.
 func TestRoundRobinIsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		weights := rapid.SliceOfN(rapid.IntRange(0, 20), 1, 12).Draw(t, "weights")
@@ -219,7 +220,8 @@ func TestNoPolicyPicksWhatIsNotUsable(t *testing.T) {
 	})
 }
 
-// Rule 16: an ejected endpoint gets no connections until its ejection ends.
+// Rule 16 of integration/rules_test.go: an ejected endpoint gets no connections
+// until its ejection ends.
 func TestNoPolicyPicksWhatIsEjected(t *testing.T) {
 	eachPolicy(t, func(t *testing.T, policy Policy) {
 		g := endpoint.NewGroup("apps", nil)
@@ -243,7 +245,8 @@ func TestNoPolicyPicksWhatIsEjected(t *testing.T) {
 	})
 }
 
-// Rule 17: a retry goes to another endpoint while there is one.
+// Rule 17 of integration/rules_test.go: a retry goes to another endpoint while
+// there is one.
 func TestRetriesGoElsewhere(t *testing.T) {
 	eachPolicy(t, func(t *testing.T, policy Policy) {
 		for _, n := range []int{4, 40} {
@@ -280,8 +283,8 @@ func TestPeekingChangesNothing(t *testing.T) {
 	}
 }
 
-// Rule 15: connections being established count (Acquire precedes them), and a
-// full scan finds the least loaded of a few.
+// Rule 15 of integration/rules_test.go: connections being established count
+// (Acquire precedes them), and a full scan finds the least loaded of a few.
 func TestLeastConnectionsOfAFew(t *testing.T) {
 	members := group(1, 1, 4)
 	p := New(Config{Policy: LeastConnections}, members, nil)
@@ -311,8 +314,8 @@ func TestLeastConnectionsOfAFew(t *testing.T) {
 	}
 }
 
-// Rule 15: two random choices among many: never the more loaded of the two, and
-// a nearly even result.
+// Rule 15 of integration/rules_test.go: two random choices among many: never
+// the more loaded of the two, and a nearly even result.
 func TestLeastConnectionsOfMany(t *testing.T) {
 	members := equal(200)
 	p := New(Config{Policy: LeastConnections}, members, nil)
@@ -341,7 +344,8 @@ func TestLeastConnectionsOfMany(t *testing.T) {
 	}
 }
 
-// Rule 18: a new endpoint's share grows, and the other endpoints keep theirs.
+// Rule 18 of integration/rules_test.go: a new endpoint's share grows, and the
+// other endpoints keep theirs.
 func TestSlowStart(t *testing.T) {
 	eachPolicy(t, func(t *testing.T, policy Policy) {
 		members := equal(2)
@@ -370,8 +374,8 @@ func TestSlowStart(t *testing.T) {
 	})
 }
 
-// Rule 18: connections stay in the zone, and go elsewhere in proportion if it
-// has too few usable endpoints.
+// Rule 18 of integration/rules_test.go: connections stay in the zone, and go
+// elsewhere in proportion if it has too few usable endpoints.
 func TestZonePreference(t *testing.T) {
 	eachPolicy(t, func(t *testing.T, policy Policy) {
 		members := equal(20)
@@ -434,8 +438,9 @@ func TestZonePreference(t *testing.T) {
 	})
 }
 
-// Rule 18: removing one of a hundred endpoints moves its own clients and few
-// others; the same client goes to the same endpoint.
+// Rule 18 of integration/rules_test.go: removing one of a hundred endpoints
+// moves its own clients and few others; the same client goes to the same
+// endpoint.
 func TestMaglevMovesFew(t *testing.T) {
 	members := equal(100)
 	all := New(Config{Policy: Maglev}, members, nil)

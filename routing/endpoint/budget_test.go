@@ -9,7 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestRetriesAreAShareOfTheConnections(t *testing.T) { // rule 17
+// Retries have a budget: rule 17 of integration/rules_test.go.
+func TestRetriesAreAShareOfTheConnections(t *testing.T) {
 	var b Budget
 	retries := func(n int, now time.Time) (taken int) {
 		for range n {

@@ -10,11 +10,11 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestEjectionKeepsItsPromises drives a group with random events (rule 16) and
-// checks the documented invariants after each: no more endpoints are ejected
-// than the limit allows; an ejection leaves a usable endpoint; it ends without
-// further events after at most ten times its duration; and the observer
-// receives each ejection and its end in order.
+// TestEjectionKeepsItsPromises drives a group with random events and checks the
+// documented invariants (rule 16 of integration/rules_test.go) after each: no
+// more endpoints are ejected than the limit allows; an ejection leaves a usable
+// endpoint; it ends without further events after at most ten times its duration;
+// and the observer receives each ejection and its end in order.
 func TestEjectionKeepsItsPromises(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &model{T: t, now: t0, out: map[string]bool{}}

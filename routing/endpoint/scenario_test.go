@@ -14,9 +14,10 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write what happens into the scenario files as what is expected")
 
-// TestEjectionScenarios runs the scenarios in testdata/ejection (rule 16). A
-// line is a step; the lines below it that begin with ">" are its output: events
-// and query results. Letters name the endpoints.
+// TestEjectionScenarios runs the scenarios in testdata/ejection, which hold
+// rule 16 of integration/rules_test.go. A line is a step; the lines below it that
+// begin with ">" are its output: events and query results. Letters name the
+// endpoints.
 //
 //	group N failures=F window=W duration=D share=P   a group of N endpoints
 //	at T                                             the time since the start

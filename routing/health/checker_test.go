@@ -165,7 +165,8 @@ func inBubble(t *testing.T, test func(w *world)) {
 	synctest.Test(t, func(t *testing.T) { test(newWorld(t)) })
 }
 
-func TestHealthOverTime(t *testing.T) { // rule 16
+// Health changes after rise and fall: rule 16 of integration/rules_test.go.
+func TestHealthOverTime(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.net.set("10.0.0.1:80", "down")
 		w.net.set("10.0.0.2:80", "hung")

@@ -41,7 +41,8 @@ func ask(t *testing.T, configured, address string, check Check) string {
 // short is for probes that are to time out after they have connected.
 const short = 500 * time.Millisecond
 
-func TestProbesOfTCP(t *testing.T) { // rule 16
+// Active checks: rule 16 of integration/rules_test.go.
+func TestProbesOfTCP(t *testing.T) {
 	for name, tc := range map[string]struct {
 		handle func(net.Conn)
 		check  Check
@@ -108,7 +109,8 @@ func TestProbesOfUnixSockets(t *testing.T) {
 	}
 }
 
-func TestProbesOfTLS(t *testing.T) { // rule 16
+// Active checks: rule 16 of integration/rules_test.go.
+func TestProbesOfTLS(t *testing.T) {
 	good, trusted := certFor(t, "db.example.com", "127.0.0.1")
 	other, otherPool := certFor(t, "other.example.com")
 	needsHTTP := good.Clone()
@@ -181,7 +183,8 @@ func status(line string) func(*http.Request) string {
 	return func(*http.Request) string { return "HTTP/1.1 " + line + "\r\n\r\n" }
 }
 
-func TestProbesOfHTTP(t *testing.T) { // rule 16
+// Active checks: rule 16 of integration/rules_test.go.
+func TestProbesOfHTTP(t *testing.T) {
 	asked := func(method, host, uri string) func(*http.Request) string {
 		return func(r *http.Request) string {
 			if r.Method != method || r.Host != host || r.RequestURI != uri || !r.Close {

@@ -28,7 +28,8 @@ func sum(weights []int) int {
 	return n
 }
 
-// Rule 14: each part gets its weight, and weight 0 nothing.
+// Rule 14 of integration/rules_test.go: each part gets its weight, and weight 0
+// nothing.
 func TestAnyWindowOfThePeriodIsExactAndNoPrefixIsOffByOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		weights := anyWeights(40).Draw(t, "weights")
