@@ -270,7 +270,7 @@ func TestUnrelatedChangesKeepPointers(t *testing.T) {
 }
 
 // Explain advances no split, counts nothing and predicts the next decision.
-func TestExplainTellsWhatComesNext(t *testing.T) {
+func TestExplainPredictsNextConnection(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := changes{}
 		r := NewRouter(Config{NodeTags: map[string]string{"v": "1"}})
@@ -323,7 +323,7 @@ func TestExplainTellsWhatComesNext(t *testing.T) {
 	})
 }
 
-func TestExplainOfAListenerOfOtherNodes(t *testing.T) {
+func TestExplainListenerOfOtherNodes(t *testing.T) {
 	r := NewRouter(Config{NodeTags: map[string]string{"zone": "a"}})
 	mustApply(t, r, put("Listener", "front", &resource.Listener{Address: ":1", Nodes: map[string]string{"zone": "b"}}))
 	if l, _ := r.Table().Listener("front"); l.Here() {
@@ -334,7 +334,7 @@ func TestExplainOfAListenerOfOtherNodes(t *testing.T) {
 	}
 }
 
-func TestEmptyTablesAndDecisionsLeadNowhere(t *testing.T) {
+func TestEmptyTablesAndDecisionsRouteNothing(t *testing.T) {
 	if _, ok := (&Table{}).Service("none"); ok {
 		t.Error("an empty table has a service")
 	}
@@ -345,7 +345,7 @@ func TestEmptyTablesAndDecisionsLeadNowhere(t *testing.T) {
 	d.Closed()
 }
 
-func TestMaglevGoesByWhatTheServiceSays(t *testing.T) {
+func TestMaglevUsesConfiguredHashKey(t *testing.T) {
 	r := NewRouter(Config{})
 	s := service(50)
 	s.Balancing = resource.Balancing{Policy: "maglev", HashOn: "serverName"}
@@ -444,7 +444,7 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-func BenchmarkOneNameMoreOf100000(b *testing.B) {
+func BenchmarkAddOneNameTo100000(b *testing.B) {
 	r := NewRouter(Config{})
 	specs := [2]*resource.Listener{}
 	for i := range specs {
@@ -459,7 +459,7 @@ func BenchmarkOneNameMoreOf100000(b *testing.B) {
 	}
 }
 
-func BenchmarkOneServiceOf10000(b *testing.B) {
+func BenchmarkChangeOneServiceOf10000(b *testing.B) {
 	r := NewRouter(Config{})
 	var batch []resource.Change
 	for i := range 10_000 {
@@ -485,7 +485,7 @@ func BenchmarkFirstTableOf100000Names(b *testing.B) {
 // A connection without a local port on this node does not count against its
 // endpoint, not even as the probe after a pause, and the other endpoint is
 // next.
-func TestWhatThisNodeLacksIsNotTheEndpoints(t *testing.T) {
+func TestLocalFaultsDoNotCountAgainstEndpoints(t *testing.T) {
 	t.Parallel()
 	r := NewRouter(Config{})
 	if _, err := r.Apply([]resource.Change{put("Service", "apps", service(2)), plainTo("apps")}, t0); err != nil {

@@ -9,7 +9,7 @@ import (
 
 // If the listener terminates TLS, a name without a certificate is refused
 // before it is routed, and explain must not show an endpoint.
-func TestExplainTellsTheCertificate(t *testing.T) {
+func TestExplainShowsCertificate(t *testing.T) {
 	r := NewRouter(Config{})
 	mustApply(t, r, put("Service", "s", service(1)),
 		put("Certificate", "one", certificate(t, "a.example", "*.apps.example")),

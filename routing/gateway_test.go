@@ -153,7 +153,7 @@ spec:
 
 // Shares as in the Gateway API's conformance suite. An invalid backend keeps
 // its share, and those connections are closed.
-func TestRoutesOfTheGatewayAPIShareExactly(t *testing.T) {
+func TestGatewayRoutesSplitExactly(t *testing.T) {
 	for refs, want := range map[string]map[string]int{
 		"{name: one, weight: 70}, {name: two, weight: 30}":                  {"one": 700, "two": 300},
 		"{name: one}, {name: two}":                                          {"one": 500, "two": 500},
@@ -184,7 +184,7 @@ func TestRoutesOfTheGatewayAPIShareExactly(t *testing.T) {
 }
 
 // A backend that is added, or gets its first endpoint, takes its share at once.
-func TestAMissingBackendTakesItsShareWhenItComes(t *testing.T) {
+func TestMissingBackendGetsItsShareOnceCreated(t *testing.T) {
 	r := gatewayRouter(t, fmt.Sprintf(twoServices, "{name: one, weight: 1}, {name: late, weight: 4}"))
 	apply := func(text string) {
 		t.Helper()
@@ -215,7 +215,7 @@ func TestAMissingBackendTakesItsShareWhenItComes(t *testing.T) {
 
 // Applied lists the listeners of a Gateway when they are added or removed. The
 // table's services do not include those that represent routes.
-func TestAGatewaysListenersAreListeners(t *testing.T) {
+func TestGatewayListenersAreListeners(t *testing.T) {
 	r := gatewayRouter(t, fmt.Sprintf(twoServices, "{name: one}"))
 	l, ok := r.Table().Listener("edge/443")
 	if !ok || !l.Here() || l.Spec().Address != ":443" || l.Spec().TLS.Mode != "passthrough" {
@@ -303,7 +303,7 @@ func BenchmarkDecideTLSRoute(b *testing.B) {
 }
 
 // A status is JSON in the form of the Gateway API.
-func TestAStatusIsTheGatewayAPIs(t *testing.T) {
+func TestStatusHasGatewayAPIForm(t *testing.T) {
 	objects, _ := decodeInput(fmt.Sprintf(twoServices, "{name: one}"))
 	set, faults, _ := new(resource.Set).With(puts(objects))
 	if len(faults) > 0 {
@@ -324,7 +324,7 @@ func TestAStatusIsTheGatewayAPIs(t *testing.T) {
 
 // Two routes of one TCP listener are both accepted, as in the conformance
 // suite, and the status says that the later one gets no connections.
-func TestTheLaterOfTwoRoutesStaysAccepted(t *testing.T) {
+func TestLaterOfTwoRoutesStaysAccepted(t *testing.T) {
 	const route = "---\napiVersion: gateway.networking.k8s.io/v1\nkind: TCPRoute\nmetadata: {name: %s}\n" +
 		"spec: {parentRefs: [{name: edge}], rules: [{backendRefs: [{name: one}]}]}\n"
 	objects, faults := decodeInput("apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {name: edge}\n" +

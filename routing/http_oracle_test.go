@@ -229,7 +229,7 @@ func (m mesh) httpChange(o *oracle) resource.Change {
 
 // The policy, route and rule are those of the documented rules, and the shares
 // of each rule are exact, after any sequence of changes.
-func TestRequestsAreRoutedAsTheRulesSay(t *testing.T) {
+func TestRequestsAgreeWithOracle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := mesh{t}
 		o := &oracle{

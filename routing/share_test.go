@@ -52,7 +52,7 @@ func takes(t interface{ Fatalf(string, ...any) }, r *Router, n int, listeners ..
 
 // If the weights add up to 1000, or to a divisor of it, each backend gets
 // exactly its share of any 1000 consecutive connections, through any listeners.
-func TestAnyThousandConnectionsAreSharedExactly(t *testing.T) {
+func TestAnyThousandConnectionsAreSplitExactly(t *testing.T) {
 	const window = 1000
 	rapid.Check(t, func(t *rapid.T) {
 		sum := rapid.SampledFrom([]int{1, 2, 4, 5, 8, 10, 20, 25, 40, 50, 100, 125, 200, 250, 500, 1000}).Draw(t, "sum")

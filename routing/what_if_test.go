@@ -90,7 +90,7 @@ func (w *world) simulate(args []string, input string) string {
 // Simulated connections stay open during their play, so that a balancer by
 // connections counts them. It also counts the table's own connections, which do
 // not change.
-func TestPlayedConnectionsCountWhereTheyAre(t *testing.T) {
+func TestSimulatedConnectionsCountAtEndpoints(t *testing.T) {
 	r := NewRouter(Config{})
 	s := service(2)
 	s.Balancing.Policy = "leastConnections"
@@ -121,7 +121,7 @@ func TestPlayedConnectionsCountWhereTheyAre(t *testing.T) {
 
 // Each play starts from the same state: the connections of the previous one are
 // closed.
-func TestPlaysDoNotAddUp(t *testing.T) {
+func TestSimulationRunsAreIndependent(t *testing.T) {
 	r := NewRouter(Config{})
 	s := service(2)
 	s.Balancing.Policy = "leastConnections"
@@ -148,7 +148,7 @@ func TestPlaysDoNotAddUp(t *testing.T) {
 
 // Without a client address a simulation uses many clients: Maglev would send a
 // single one to one endpoint.
-func TestPlayedClientsAreMany(t *testing.T) {
+func TestSimulationUsesManyClients(t *testing.T) {
 	r := NewRouter(Config{})
 	s := service(10)
 	s.Balancing.Policy = "maglev"
@@ -163,7 +163,7 @@ func TestPlayedClientsAreMany(t *testing.T) {
 	}
 }
 
-func TestPlaysAreBounded(t *testing.T) {
+func TestSimulationsAreBounded(t *testing.T) {
 	r := NewRouter(Config{})
 	batch := []resource.Change{put("Service", "apps", service(1))}
 	mustApply(t, r, batch...)
@@ -202,7 +202,7 @@ func TestPlaysAreBounded(t *testing.T) {
 }
 
 // The number of sentences is bounded.
-func TestWordsAreBounded(t *testing.T) {
+func TestDiffSummaryIsBounded(t *testing.T) {
 	r := manyPolicies(t, 300)
 	var changes []resource.Change
 	for i := range 300 {

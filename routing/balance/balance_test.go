@@ -63,7 +63,7 @@ func eachPolicy(t *testing.T, test func(t *testing.T, policy Policy)) {
 	}
 }
 
-func TestPoliciesHaveTheNamesOfResources(t *testing.T) {
+func TestPoliciesHaveResourceNames(t *testing.T) {
 	for policy := range Policy(len(policies)) {
 		if got, ok := ParsePolicy(policy.String()); !ok || got != policy {
 			t.Errorf("ParsePolicy(%q) = %v, %v", policy, got, ok)
@@ -95,7 +95,7 @@ func TestRoundRobinIsExact(t *testing.T) {
 	})
 }
 
-func TestRoundRobinIsExactOverAllLoops(t *testing.T) {
+func TestConcurrentRoundRobinIsExact(t *testing.T) {
 	p := New(Config{}, group(5, 3, 2), nil)
 	const loops, each = 4, 2500
 	counts := make([][]int, loops)
@@ -115,7 +115,7 @@ func TestRoundRobinIsExactOverAllLoops(t *testing.T) {
 	}
 }
 
-func TestRoundRobinGoesOnInTheNextVersion(t *testing.T) {
+func TestRoundRobinContinuesInNextVersion(t *testing.T) {
 	members := equal(4)
 	old := New(Config{}, members, nil)
 	var order []int
@@ -142,7 +142,7 @@ func TestRoundRobinGoesOnInTheNextVersion(t *testing.T) {
 }
 
 // A recovered endpoint gets its share, not the turns that it missed.
-func TestRoundRobinOwesNothingToTheUnusable(t *testing.T) {
+func TestRoundRobinSkippedTurnsAreLost(t *testing.T) {
 	members := equal(3)
 	p := New(Config{}, members, nil)
 	members[0].SetHealth(endpoint.Unhealthy, t0)
@@ -155,7 +155,7 @@ func TestRoundRobinOwesNothingToTheUnusable(t *testing.T) {
 	}
 }
 
-func TestEveryPolicyKeepsToTheWeights(t *testing.T) {
+func TestEveryPolicyFollowsWeights(t *testing.T) {
 	eachPolicy(t, func(t *testing.T, policy Policy) {
 		members := group(5, 0, 3, 2)
 		p := New(Config{Policy: policy}, members, nil)
@@ -167,7 +167,7 @@ func TestEveryPolicyKeepsToTheWeights(t *testing.T) {
 	})
 }
 
-func TestEveryPolicyKeepsToTheWeightsOfMany(t *testing.T) {
+func TestEveryPolicyFollowsWeightsOfMany(t *testing.T) {
 	eachPolicy(t, func(t *testing.T, policy Policy) {
 		weights, shares := make([]int, 100), make([]float64, 100)
 		for i := range weights {
@@ -188,7 +188,7 @@ func TestEveryPolicyKeepsToTheWeightsOfMany(t *testing.T) {
 	})
 }
 
-func TestNoPolicyPicksWhatIsNotUsable(t *testing.T) {
+func TestNoPolicyPicksUnusable(t *testing.T) {
 	eachPolicy(t, func(t *testing.T, policy Policy) {
 		for _, n := range []int{1, 3, 40} {
 			members := equal(n)
@@ -222,7 +222,7 @@ func TestNoPolicyPicksWhatIsNotUsable(t *testing.T) {
 
 // Rule 16 of integration/rules_test.go: an ejected endpoint gets no connections
 // until its ejection ends.
-func TestNoPolicyPicksWhatIsEjected(t *testing.T) {
+func TestNoPolicyPicksEjected(t *testing.T) {
 	eachPolicy(t, func(t *testing.T, policy Policy) {
 		g := endpoint.NewGroup("apps", nil)
 		g.Configure(&endpoint.Ejection{Failures: 1, Window: time.Second, Duration: time.Second, MaxShare: 50}, t0)
@@ -285,7 +285,7 @@ func TestPeekingChangesNothing(t *testing.T) {
 
 // Rule 15 of integration/rules_test.go: connections being established count
 // (Acquire precedes them), and a full scan finds the least loaded of a few.
-func TestLeastConnectionsOfAFew(t *testing.T) {
+func TestLeastConnectionsInSmallPool(t *testing.T) {
 	members := group(1, 1, 4)
 	p := New(Config{Policy: LeastConnections}, members, nil)
 	load := func(n ...int) {
@@ -316,7 +316,7 @@ func TestLeastConnectionsOfAFew(t *testing.T) {
 
 // Rule 15 of integration/rules_test.go: two random choices among many: never
 // the more loaded of the two, and a nearly even result.
-func TestLeastConnectionsOfMany(t *testing.T) {
+func TestLeastConnectionsInLargePool(t *testing.T) {
 	members := equal(200)
 	p := New(Config{Policy: LeastConnections}, members, nil)
 	for range 200 * 50 {
@@ -441,7 +441,7 @@ func TestZonePreference(t *testing.T) {
 // Rule 18 of integration/rules_test.go: removing one of a hundred endpoints
 // moves its own clients and few others; the same client goes to the same
 // endpoint.
-func TestMaglevMovesFew(t *testing.T) {
+func TestMaglevRemapsFewClients(t *testing.T) {
 	members := equal(100)
 	all := New(Config{Policy: Maglev}, members, nil)
 	fewer := New(Config{Policy: Maglev}, slices.Delete(slices.Clone(members), 42, 43), all)
@@ -553,7 +553,7 @@ func setOf(members ...int) *Set {
 
 // A paused endpoint gets no connections while another is ready, and is used if
 // there is no other.
-func TestPausedEndpointsAreTheLastResort(t *testing.T) {
+func TestPausedEndpointsAreLastResort(t *testing.T) {
 	eachPolicy(t, func(t *testing.T, policy Policy) {
 		for _, n := range []int{2, 3, 40} {
 			g := endpoint.NewGroup("apps", nil)
@@ -583,7 +583,7 @@ func TestPausedEndpointsAreTheLastResort(t *testing.T) {
 	})
 }
 
-func TestSetsTellMembersApart(t *testing.T) {
+func TestSetsDistinguishMembers(t *testing.T) {
 	s := setOf(0, 63, 64, 255)
 	for i := range 256 {
 		if want := i == 0 || i == 63 || i == 64 || i == 255; s.Has(i) != want {

@@ -155,7 +155,7 @@ func TestAnswersAreSortedAndStable(t *testing.T) {
 	})
 }
 
-func TestNamesAreAskedAtTheirInterval(t *testing.T) {
+func TestNamesAreLookedUpAtTheirInterval(t *testing.T) {
 	inBubble(t, Config{}, func(w *world) {
 		w.set("a", "10.0.0.1")
 		w.set("b", "10.0.0.2")
@@ -177,7 +177,7 @@ func TestNamesAreAskedAtTheirInterval(t *testing.T) {
 	})
 }
 
-func TestAFailureTakesNothingAway(t *testing.T) {
+func TestFailedLookupKeepsAddresses(t *testing.T) {
 	for answer, notFound := range map[string]bool{"!": false, "...": false, "?": true, "": false} {
 		t.Run("answer "+answer, func(t *testing.T) {
 			inBubble(t, Config{Timeout: 2 * time.Second}, func(w *world) {
@@ -229,7 +229,7 @@ func TestRetriesBackOff(t *testing.T) {
 	})
 }
 
-func TestSetChangesNoMoreThanItMust(t *testing.T) {
+func TestSetKeepsUnchanged(t *testing.T) {
 	inBubble(t, Config{}, func(w *world) {
 		w.set("a", "10.0.0.1")
 		w.set("b", "10.0.0.2")
@@ -262,7 +262,7 @@ func TestSetChangesNoMoreThanItMust(t *testing.T) {
 	})
 }
 
-func TestALookupThatEndsAfterItsNameChangesNothing(t *testing.T) {
+func TestLookupEndingAfterRemovalChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New(Config{Lookup: func(ctx context.Context, _ string) ([]netip.Addr, error) {
 			<-ctx.Done()
@@ -276,7 +276,7 @@ func TestALookupThatEndsAfterItsNameChangesNothing(t *testing.T) {
 	})
 }
 
-func TestChangesAreToldTogether(t *testing.T) {
+func TestChangesAreReportedTogether(t *testing.T) {
 	inBubble(t, Config{Settle: time.Second}, func(w *world) {
 		var names []Name
 		var hosts []string
@@ -294,7 +294,7 @@ func TestChangesAreToldTogether(t *testing.T) {
 	})
 }
 
-func TestChangesAreToldOneCallAtATime(t *testing.T) {
+func TestChangedCallsDoNotOverlap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls := make(chan []string, 10)
 		d := &dns{start: time.Now(), zone: map[string]string{"a": "10.0.0.1", "b": "10.0.0.1"}}
@@ -316,7 +316,7 @@ func TestChangesAreToldOneCallAtATime(t *testing.T) {
 	})
 }
 
-func TestLongAnswersAreCut(t *testing.T) {
+func TestAnswersAreBounded(t *testing.T) {
 	var log bytes.Buffer
 	cfg := Config{MaxAddrs: 3, Log: slog.New(slog.NewTextHandler(&log, nil))}
 	inBubble(t, cfg, func(w *world) {
@@ -347,7 +347,7 @@ func TestLongAnswersAreCut(t *testing.T) {
 	}
 }
 
-func TestAnAddressIsItsOwnAnswer(t *testing.T) {
+func TestLookupOfAnAddressReturnsIt(t *testing.T) {
 	inBubble(t, Config{}, func(w *world) {
 		w.wantLookup("10.0.0.1", "10.0.0.1")
 		w.wantLookup("::ffff:10.0.0.1", "10.0.0.1")
@@ -372,9 +372,9 @@ func TestCloseEndsLookups(t *testing.T) {
 	})
 }
 
-// TestTheSystemKnowsLocalhost uses the system's resolver, which resolves
+// TestSystemResolverKnowsLocalhost uses the system's resolver, which resolves
 // localhost from its hosts file or by itself.
-func TestTheSystemKnowsLocalhost(t *testing.T) {
+func TestSystemResolverKnowsLocalhost(t *testing.T) {
 	told := make(chan []string, 1)
 	r := New(Config{Changed: func(hosts []string) { told <- hosts }})
 	defer r.Close()
@@ -390,9 +390,9 @@ func TestTheSystemKnowsLocalhost(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce runs changes, lookups and readers together, for the race
+// TestConcurrentUse runs changes, lookups and readers together, for the race
 // detector.
-func TestManyAtOnce(t *testing.T) {
+func TestConcurrentUse(t *testing.T) {
 	var told sync.WaitGroup
 	told.Add(1)
 	var once sync.Once

@@ -10,12 +10,12 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestEjectionKeepsItsPromises drives a group with random events and checks the
+// TestEjectionInvariants drives a group with random events and checks the
 // documented invariants (rule 16 of integration/rules_test.go) after each: no
 // more endpoints are ejected than the limit allows; an ejection leaves a usable
 // endpoint; it ends without further events after at most ten times its duration;
 // and the observer receives each ejection and its end in order.
-func TestEjectionKeepsItsPromises(t *testing.T) {
+func TestEjectionInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &model{T: t, now: t0, out: map[string]bool{}}
 		m.g = NewGroup("s", m.told)
@@ -145,7 +145,7 @@ func (m *model) end() {
 	}
 }
 
-func TestEndingEjectionBringsAllBack(t *testing.T) {
+func TestDisablingEjectionReturnsAll(t *testing.T) {
 	returned := 0
 	g := NewGroup("s", func(ev Event) {
 		if ev.Change == EventReturned {
@@ -166,7 +166,7 @@ func TestEndingEjectionBringsAllBack(t *testing.T) {
 	}
 }
 
-func TestWhatHasLeftIsNotEjected(t *testing.T) {
+func TestRemovedEndpointsAreNotEjected(t *testing.T) {
 	g := NewGroup("s", func(ev Event) { t.Errorf("%s %v", ev.Endpoint.Address, ev.Change) })
 	gone := g.Update(specs(4), t0)[3]
 	g.Configure(&Ejection{Failures: 1, Window: time.Second, Duration: time.Minute, MaxShare: 50}, t0)
@@ -177,7 +177,7 @@ func TestWhatHasLeftIsNotEjected(t *testing.T) {
 	}
 }
 
-func TestTheSameTermsAgainForgetNothing(t *testing.T) {
+func TestSameEjectionConfigKeepsFailures(t *testing.T) {
 	g := NewGroup("s", nil)
 	all := g.Update(specs(4), t0)
 	terms := Ejection{Failures: 2, Window: time.Second, Duration: time.Minute, MaxShare: 50}
@@ -191,9 +191,9 @@ func TestTheSameTermsAgainForgetNothing(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce runs loops, checks, readers and changes on one group, for the
+// TestConcurrentUse runs loops, checks, readers and changes on one group, for the
 // race detector.
-func TestManyAtOnce(t *testing.T) {
+func TestConcurrentUse(t *testing.T) {
 	var mu sync.Mutex
 	out := map[string]int{}
 	g := NewGroup("s", func(ev Event) {

@@ -45,7 +45,7 @@ func TestPausesGrowUntilASuccess(t *testing.T) {
 
 // Failures of connections that were in progress when the pause began do not
 // extend it.
-func TestOneOutageIsOnePause(t *testing.T) {
+func TestFailuresInProgressDoNotExtendPause(t *testing.T) {
 	g := NewGroup("s", nil)
 	e := g.Update(specs(1), t0)[0]
 	first := pausedFor(t, g, e, Fault{Failure: ConnectTimedOut}, t0)
@@ -57,7 +57,7 @@ func TestOneOutageIsOnePause(t *testing.T) {
 	}
 }
 
-func TestOneConnectionProbesAtATime(t *testing.T) {
+func TestOneProbeAtATime(t *testing.T) {
 	g := NewGroup("s", nil)
 	e := g.Update(specs(1), t0)[0]
 	now := t0.Add(pausedFor(t, g, e, Fault{Failure: ConnectFailed}, t0))
@@ -92,7 +92,7 @@ func TestOnlyFailedConnectsPause(t *testing.T) {
 	}
 }
 
-func TestAHealthCheckThatPassesEndsAPause(t *testing.T) {
+func TestPassingHealthCheckEndsPause(t *testing.T) {
 	g := NewGroup("s", nil)
 	e := g.Update(specs(1), t0)[0]
 	pausedFor(t, g, e, Fault{Failure: ConnectFailed}, t0)
@@ -133,7 +133,7 @@ func TestRecoveryEndsEjectionAndPause(t *testing.T) {
 }
 
 // An endpoint that fails intermittently does not flood the log.
-func TestPausesAreToldNowAndThen(t *testing.T) {
+func TestPauseReportsAreRateLimited(t *testing.T) {
 	told := map[Change]int{}
 	g := NewGroup("s", func(ev Event) { told[ev.Change]++ })
 	e := g.Update(specs(1), t0)[0]

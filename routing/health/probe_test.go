@@ -78,7 +78,7 @@ func TestProbesOfTCP(t *testing.T) {
 	}
 }
 
-func TestNobodyThereIsAFailure(t *testing.T) {
+func TestRefusedConnectFailsProbe(t *testing.T) {
 	l, err := net.Listen("tcp", "127.16.0.1:0") // a loopback IP of its own, so that no other test gets the port
 	if err != nil {
 		t.Fatal(err)
@@ -240,7 +240,7 @@ func endlessHead(conn net.Conn) {
 	}
 }
 
-func TestErrorsAreBriefAndWithoutTheAnswer(t *testing.T) {
+func TestErrorsAreShortAndHideTheResponse(t *testing.T) {
 	address := serve(t, says("password=hunter2\r\n"))
 	for _, check := range []Check{{Expect: "220 secret"}, {Type: HTTP}} {
 		got := ask(t, address, address, check)
@@ -254,7 +254,7 @@ func TestErrorsAreBriefAndWithoutTheAnswer(t *testing.T) {
 	}
 }
 
-func TestAProbeEndsWhenItsContextDoes(t *testing.T) {
+func TestProbeEndsWithItsContext(t *testing.T) {
 	heard := make(chan struct{})
 	address := serve(t, func(conn net.Conn) { close(heard); silent(conn) })
 	ctx, cancel := context.WithCancel(t.Context())

@@ -17,7 +17,7 @@ func mustNumbered(t testing.TB, s string) Numbered {
 	return p
 }
 
-func TestNumberedNamesAreReadStrictly(t *testing.T) {
+func TestNumberedNamesAreParsedStrictly(t *testing.T) {
 	p := mustNumbered(t, "Broker-$(nodeId).T1.example.com")
 	if p.String() != "broker-$(nodeId).t1.example.com" || p.Name(7) != "broker-7.t1.example.com" {
 		t.Errorf("%v, %s", p, p.Name(7))
@@ -46,7 +46,7 @@ func TestNumberedNamesAreReadStrictly(t *testing.T) {
 
 // Two patterns meet if some name matches both. EachNumbered finds the pattern
 // of each name.
-func TestPatternsMeetWhereANameIsOfBoth(t *testing.T) {
+func TestNumberedOverlapIfANameMatchesBoth(t *testing.T) {
 	part := rapid.SampledFrom([]string{"", "a", "a-", "a1-", "-5", "-a", "-05-", "a0-"})
 	draw := func(t *rapid.T, which string) (Numbered, bool) {
 		domain := rapid.SampledFrom([]string{"x.y", "z.y"}).Draw(t, which+" domain")

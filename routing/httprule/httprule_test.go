@@ -46,7 +46,7 @@ func ask(t testing.TB, line string) *Request {
 }
 
 // Of the matching rules the most specific one decides, at any position.
-func TestTheMostSpecificRuleDecides(t *testing.T) {
+func TestMostSpecificRuleDecides(t *testing.T) {
 	r := route(t, `
     - {matches: [{path: {type: PathPrefix, value: /}}]}
     - {matches: [{path: {type: PathPrefix, value: /shop}}]}
@@ -220,7 +220,7 @@ func TestReplacementsAreInNormalForm(t *testing.T) {
 }
 
 // A stored replacement without a normal form keeps its effect.
-func TestAStoredReplacementWithoutANormalFormStays(t *testing.T) {
+func TestStoredReplacementWithoutNormalFormIsKept(t *testing.T) {
 	route := ruled("PathPrefix", "/old", "/a%zz")
 	if valid(route) {
 		t.Error("it is valid")
@@ -238,7 +238,7 @@ func TestAStoredReplacementWithoutANormalFormStays(t *testing.T) {
 // A client can neither make regular expressions run on long values nor bypass
 // one with a long value: if the expression would decide, the request is
 // refused. Other conditions apply at any length.
-func TestRegularExpressionsAreNotTriedOnLongValues(t *testing.T) {
+func TestRegularExpressionsSkipLongValues(t *testing.T) {
 	long := strings.Repeat("a", maxExpressed)
 	for text, line := range map[string]string{
 		`path: {type: RegularExpression, value: "/a*"}`:                                     "GET /%s",
@@ -262,7 +262,7 @@ func TestRegularExpressionsAreNotTriedOnLongValues(t *testing.T) {
 	}
 }
 
-func TestALongValueDecidesNothingWhereAnotherConditionDoes(t *testing.T) {
+func TestLongValueIsIgnoredIfAnotherConditionDecides(t *testing.T) {
 	long := strings.Repeat("a", maxExpressed+1)
 	r := route(t, `
     - {matches: [{path: {type: Exact, value: /first}}]}
@@ -285,7 +285,7 @@ func TestALongValueDecidesNothingWhereAnotherConditionDoes(t *testing.T) {
 	}
 }
 
-func TestNoRuleIsForIt(t *testing.T) {
+func TestNoRuleMatches(t *testing.T) {
 	r := route(t, "    - {matches: [{path: {type: PathPrefix, value: /a}}]}\n")
 	if m, ok := r.Match(ask(t, "GET /b")); ok {
 		t.Error(m)
@@ -308,7 +308,7 @@ func BenchmarkMatch(b *testing.B) {
 
 // Parameters of a path do not prevent a match without parameters, and a rewrite
 // removes those of the replaced segments.
-func TestParametersOfAPath(t *testing.T) {
+func TestPathParameters(t *testing.T) {
 	t.Parallel()
 	prefix := func(p string) *resource.PathMatch { return &resource.PathMatch{Type: "PathPrefix", Value: p} }
 	rules, err := Compile([]resource.HTTPRule{
