@@ -130,7 +130,7 @@ func (w *world) do(command, input string) string {
 		return w.effective(args)
 	case "source":
 		return w.source(args)
-	case "words":
+	case "diff":
 		return w.words(input)
 	case "simulate":
 		return w.simulate(args, input)

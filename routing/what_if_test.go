@@ -215,7 +215,7 @@ func TestDiffSummaryIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	words := trial.DiffSummary(nil)
-	if len(words) != maxWords+1 || words[maxWords] != "and 200 changes more" {
+	if len(words) != maxWords+1 || words[maxWords] != "and 200 more changes" {
 		t.Errorf("%d sentences, the last is %q", len(words), words[len(words)-1])
 	}
 	held := func(service, address string) int64 {
