@@ -48,19 +48,19 @@ func newChooser(policies []*policy) chooser {
 		return c
 	}
 	c.next, c.others = make([]int32, len(policies)), tagged{plain: none}
-	wanted := map[string]map[tag]int{} // by service: how many policies require a tag
+	uses := map[string]map[tag]int{} // by service: how many policies require a tag
 	for _, p := range policies {
-		if wanted[p.source.Name] == nil {
-			wanted[p.source.Name] = map[tag]int{}
+		if uses[p.source.Name] == nil {
+			uses[p.source.Name] = map[tag]int{}
 		}
 		for _, t := range p.wants {
-			wanted[p.source.Name][t]++
+			uses[p.source.Name][t]++
 		}
 	}
 	// In reverse, so that the earliest policy ends up as the first with its
 	// anchor.
 	for i, p := range slices.Backward(policies) {
-		c.group(p).add(&c, int32(i), p, wanted[p.source.Name])
+		c.group(p).add(&c, int32(i), p, uses[p.source.Name])
 	}
 	return c
 }
@@ -81,14 +81,14 @@ func (c *chooser) group(p *policy) *tagged {
 	return g
 }
 
-func (g *tagged) add(c *chooser, place int32, p *policy, wanted map[tag]int) {
+func (g *tagged) add(c *chooser, place int32, p *policy, uses map[tag]int) {
 	if len(p.wants) == 0 {
 		g.plain = place
 		return
 	}
 	anchor := p.wants[0]
 	for _, t := range p.wants[1:] {
-		if wanted[t] < wanted[anchor] {
+		if uses[t] < uses[anchor] {
 			anchor = t
 		}
 	}

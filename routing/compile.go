@@ -146,9 +146,9 @@ func link(m *hamt.Edit[[]string], name string, before, after []string) {
 			continue
 		}
 		names := list(m, key)
-		i, there := slices.BinarySearch(names, name)
+		i, found := slices.BinarySearch(names, name)
 		switch {
-		case !there:
+		case !found:
 		case len(names) == 1:
 			m.Delete(key)
 		default:
@@ -157,7 +157,7 @@ func link(m *hamt.Edit[[]string], name string, before, after []string) {
 	}
 	for _, key := range after {
 		names := list(m, key)
-		if i, there := slices.BinarySearch(names, name); !there {
+		if i, found := slices.BinarySearch(names, name); !found {
 			m.Set(key, slices.Insert(slices.Clip(names), i, name))
 		}
 	}

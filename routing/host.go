@@ -80,9 +80,9 @@ func (c *compiler) putHost(name string, spec resource.Spec) error {
 
 // namesChange is the change of one listener.
 type namesChange struct {
-	before     *Listener          // nil if the listener is new
-	spec       *resource.Listener // nil if the resource did not change
-	gone, come []hostRule
+	before         *Listener          // nil if the listener is new
+	spec           *resource.Listener // nil if the resource did not change
+	removed, added []hostRule
 }
 
 // hostRule is the rule that a Host adds to its listener.
@@ -95,52 +95,52 @@ type hostRule struct {
 // cost is proportional to the change: unchanged Hosts of an existing listener
 // are not visited, nor its own rules unless its resource changed.
 func (c *compiler) makeListeners() {
-	touched := map[string]*namesChange{}
+	changes := map[string]*namesChange{}
 	created := false
 	for name, spec := range c.dirtyListeners {
 		if spec == nil {
 			c.listeners.Delete(name)
 			continue
 		}
-		before, there := c.listeners.Get(name)
-		created = created || !there
-		touched[name] = &namesChange{before: before, spec: spec}
+		before, found := c.listeners.Get(name)
+		created = created || !found
+		changes[name] = &namesChange{before: before, spec: spec}
 	}
-	touch := func(name string) *namesChange {
-		n, ok := touched[name]
-		if before, there := c.listeners.Get(name); !ok && there {
+	changeOf := func(name string) *namesChange {
+		n, ok := changes[name]
+		if before, found := c.listeners.Get(name); !ok && found {
 			n = &namesChange{before: before}
-			touched[name] = n
+			changes[name] = n
 		}
 		return n // nil: no such listener
 	}
 	for _, name := range c.hostOrder {
 		if h := c.dirtyHosts[name]; h != nil {
-			if n := touch(h.Listener); n != nil && n.before != nil {
-				n.gone = append(n.gone, hostRule{name, h.Rule()})
+			if n := changeOf(h.Listener); n != nil && n.before != nil {
+				n.removed = append(n.removed, hostRule{name, h.Rule()})
 			}
 		}
 		if h, ok := c.hosts.Get(name); ok {
-			if n := touch(h.Listener); n != nil {
-				n.come = append(n.come, hostRule{name, h.Rule()})
+			if n := changeOf(h.Listener); n != nil {
+				n.added = append(n.added, hostRule{name, h.Rule()})
 			}
 		}
 	}
 	if created {
-		c.giveHosts(touched)
+		c.giveHosts(changes)
 	}
-	for name, n := range touched {
+	for name, n := range changes {
 		c.makeListener(name, n)
 	}
 }
 
 // giveHosts adds the existing Hosts to new listeners.
-func (c *compiler) giveHosts(touched map[string]*namesChange) {
+func (c *compiler) giveHosts(changes map[string]*namesChange) {
 	all := c.hosts.Map()
 	for name, h := range all.All() {
-		n := touched[h.Listener]
+		n := changes[h.Listener]
 		if _, dirty := c.dirtyHosts[name]; n != nil && n.before == nil && !dirty {
-			n.come = append(n.come, hostRule{name, h.Rule()})
+			n.added = append(n.added, hostRule{name, h.Rule()})
 		}
 	}
 }
@@ -155,7 +155,7 @@ func (c *compiler) makeListener(name string, n *namesChange) {
 		next, rules = *n.before, n.before.spec.Hosts
 		b.edit = n.before.hosts.Edit()
 	}
-	var gone, come []resource.HostName
+	var removed, added []resource.HostName
 	if n.spec != nil {
 		next = Listener{
 			name:    name,
@@ -169,24 +169,24 @@ func (c *compiler) makeListener(name string, n *namesChange) {
 		// Copy the few new names and rules, so that they do not keep a document with
 		// a hundred thousand names alive.
 		b.clone = len(rules) > 0
-		gone, come = resource.DiffHosts(rules, n.spec.Hosts)
+		removed, added = resource.DiffHosts(rules, n.spec.Hosts)
 	}
-	for _, x := range gone {
+	for _, x := range removed {
 		b.remove(x.Name, x.Rule)
 	}
-	for _, x := range n.gone {
+	for _, x := range n.removed {
 		for _, name := range x.rule.Names {
 			b.remove(name, x.rule)
 		}
 	}
-	for _, x := range come {
+	for _, x := range added {
 		if err := b.add(x.Name, x.Rule); err != nil {
 			c.listeners.Delete(name)
 			c.leaveOut(resource.Key{Kind: "Listener", Name: name}, err)
 			return
 		}
 	}
-	for _, x := range n.come {
+	for _, x := range n.added {
 		if err := b.addHost(x); err != nil {
 			c.hosts.Delete(x.host)
 			c.leaveOut(resource.Key{Kind: "Host", Name: x.host}, err)
@@ -221,8 +221,8 @@ func (b *hostsEdit) add(name string, rule *resource.HostRule) error {
 	if b.clone {
 		pattern = strings.Clone(pattern)
 	}
-	before, there := b.edit.Get(pattern)
-	if !there && len(rule.ALPN) == 0 {
+	before, found := b.edit.Get(pattern)
+	if !found && len(rule.ALPN) == 0 {
 		t := b.shared[rule.Service]
 		if t == nil {
 			t = &target{service: b.keep(rule.Service)}
@@ -261,19 +261,19 @@ func (b *hostsEdit) copy(rule *resource.HostRule) *resource.HostRule {
 
 // addHost adds either all names of a Host or none.
 func (b *hostsEdit) addHost(x hostRule) error {
-	var alone *target // for names that no other rule has
+	var shared *target // for names that no other rule has
 	for i, name := range x.rule.Names {
 		pattern, err := hostname.ParsePattern(name)
 		if err == nil {
-			before, there := b.edit.Get(pattern)
-			t := alone
-			if there || t == nil {
+			before, found := b.edit.Get(pattern)
+			t := shared
+			if found || t == nil {
 				t, err = before.with(x.rule, x.host)
 			}
 			if err == nil {
 				b.edit.Set(pattern, t)
-				if !there {
-					alone = t
+				if !found {
+					shared = t
 				}
 				continue
 			}

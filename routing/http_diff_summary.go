@@ -23,9 +23,9 @@ func (t *Table) acting(destination string, src *source) *policy {
 // requestClassesOf returns the classes of sources that MeshHTTPRoutes
 // distinguish before or after the change, and the sources outside of all
 // classes.
-func (tr *WhatIf) requestClassesOf(destination string) (all []class) {
+func (w *WhatIf) requestClassesOf(destination string) (all []class) {
 	seen := map[string]bool{}
-	for _, t := range []*Table{tr.after, tr.table} {
+	for _, t := range []*Table{w.after, w.table} {
 		s, ok := t.services.Get(destination)
 		if !ok {
 			continue
@@ -45,23 +45,23 @@ func (tr *WhatIf) requestClassesOf(destination string) (all []class) {
 
 // summarizeRequests describes the effect on requests to one destination, if
 // they are routed individually before or after the change.
-func (tr *WhatIf) summarizeRequests(destination string) []string {
-	_, was := tr.table.services.Get(destination)
-	_, is := tr.after.services.Get(destination)
+func (w *WhatIf) summarizeRequests(destination string) []string {
+	_, was := w.table.services.Get(destination)
+	_, is := w.after.services.Get(destination)
 	if !was || !is {
 		return nil
 	}
-	return bySource(tr.requestClassesOf(destination), func(src *source) []string {
-		before, after := tr.table.acting(destination, src), tr.after.acting(destination, src)
+	return bySource(w.requestClassesOf(destination), func(src *source) []string {
+		before, after := w.table.acting(destination, src), w.after.acting(destination, src)
 		switch {
 		case before == nil && after == nil || before == after:
 			return nil
 		case before == nil:
 			return []string{fmt.Sprintf("%s: HTTP requests to %s%s are routed individually, by %s; until now per connection: %s",
-				after.route, destination, fromHere, count(len(after.http.spec), "rule"), tr.table.whereTo(destination, src))}
+				after.route, destination, fromHere, count(len(after.http.spec), "rule"), w.table.whereTo(destination, src))}
 		case after == nil:
 			return []string{fmt.Sprintf("%s: HTTP requests to %s%s are no longer routed individually but per connection: %s",
-				before.route, destination, fromHere, tr.after.whereTo(destination, src))}
+				before.route, destination, fromHere, w.after.whereTo(destination, src))}
 		}
 		return summarizeRules(destination, before.http, after)
 	})
@@ -90,29 +90,29 @@ func (t *Table) whereTo(destination string, src *source) string {
 
 // summarizeRules describes the rules that differ. Two rules correspond if they
 // match the same requests.
-func summarizeRules(destination string, old *httpPolicy, p *policy) (words []string) {
+func summarizeRules(destination string, old *httpPolicy, p *policy) (sentences []string) {
 	before, after := old.byMatches(), p.http.byMatches()
 	for i := range p.http.spec {
 		rule := &p.http.spec[i]
 		what := "requests to " + destination + " for " + requestsText(rule.Matches) + fromHere
 		j, ok := before[resource.MatchesKey(rule.Matches)]
 		if !ok {
-			words = append(words, fmt.Sprintf("%s: %s have their own rule: %s", p.route, what, p.http.does(destination, i)))
+			sentences = append(sentences, fmt.Sprintf("%s: %s have their own rule: %s", p.route, what, p.http.does(destination, i)))
 			continue
 		}
-		words = append(words, old.change(j, p, i, destination, what)...)
+		sentences = append(sentences, old.change(j, p, i, destination, what)...)
 	}
 	for j := range old.spec {
 		if _, ok := after[resource.MatchesKey(old.spec[j].Matches)]; !ok {
-			words = append(words, fmt.Sprintf("%s: requests to %s for %s%s no longer have their own rule; until now %s",
+			sentences = append(sentences, fmt.Sprintf("%s: requests to %s for %s%s no longer have their own rule; until now %s",
 				p.route, destination, requestsText(old.spec[j].Matches), fromHere, old.does(destination, j)))
 		}
 	}
-	return words
+	return sentences
 }
 
 // change describes how rule j of h differs from rule i of p, which replaces it.
-func (h *httpPolicy) change(j int, p *policy, i int, destination, what string) (words []string) {
+func (h *httpPolicy) change(j int, p *policy, i int, destination, what string) (sentences []string) {
 	was, is := &h.spec[j], &p.http.spec[i]
 	if !reflect.DeepEqual(was.Default.Filters, is.Default.Filters) {
 		next, until := p.http.does(destination, i), h.does(destination, j)
@@ -165,41 +165,41 @@ func requestsText(matches []resource.HTTPMatch) string {
 // summarizeListener describes the listeners whose connections start or stop
 // being routed request by request because of the listener itself. Effects of
 // routes are described with their destination.
-func (tr *WhatIf) summarizeListener() (words []string) {
+func (w *WhatIf) summarizeListener() (sentences []string) {
 	seen := map[string]bool{}
-	for _, listener := range slices.Sorted(maps.Keys(tr.names)) {
-		for _, hello := range tr.names[listener] {
+	for _, listener := range slices.Sorted(maps.Keys(w.names)) {
+		for _, hello := range w.names[listener] {
 			m := moved{listener: listener, hello: hello}
-			if text := tr.listenerSentence(m.input()); text != "" && !seen[text] {
+			if text := w.listenerSentence(m.input()); text != "" && !seen[text] {
 				seen[text] = true
-				words = append(words, text)
+				sentences = append(sentences, text)
 			}
 		}
 	}
-	return words
+	return sentences
 }
 
 // listenerSentence compares the routing of one connection's requests.
-func (tr *WhatIf) listenerSentence(in *Input) string {
-	before, to := tr.table.byRequest(in)
-	after, next := tr.after.byRequest(in)
+func (w *WhatIf) listenerSentence(in *Input) string {
+	before, to := w.table.byRequest(in)
+	after, next := w.after.byRequest(in)
 	if to == nil || next == nil || to.name != next.name || before == after {
 		return ""
 	}
-	table, l := tr.table, in.Listener
+	table, l := w.table, in.Listener
 	if after == "" {
-		table = tr.after
+		table = w.after
 	}
 	of, _ := table.listeners.Get(l)
 	src := table.source(in, of)
 	if after == "" {
-		if tr.after.acting(next.name, &src) == nil {
+		if w.after.acting(next.name, &src) == nil {
 			return ""
 		}
 		return fmt.Sprintf("%s: requests to %s are no longer routed individually by %s but per connection: %s",
 			l, next.name, before, table.whereTo(next.name, &src))
 	}
-	if before != "" || tr.table.acting(to.name, &src) == nil {
+	if before != "" || w.table.acting(to.name, &src) == nil {
 		return ""
 	}
 	return fmt.Sprintf("%s: requests to %s are routed individually by %s; until now per connection: %s",

@@ -9,14 +9,14 @@ import (
 )
 
 // asking sets the request of some simulations; a nil request changes nothing.
-func asking(games []simulation, q *Request) []simulation {
+func asking(runs []simulation, q *Request) []simulation {
 	if q == nil {
-		return games
+		return runs
 	}
-	for i := range games {
-		games[i].q, games[i].play.Request = q, q.text()
+	for i := range runs {
+		runs[i].q, runs[i].play.Request = q, q.text()
 	}
-	return games
+	return runs
 }
 
 // text renders a request, as in "GET /cart?page=2".
@@ -37,11 +37,11 @@ func (q *Request) text() string {
 // requestSimulations returns the simulations of requests to one destination:
 // for each class of sources and each rule, old or new, one with an example
 // request of the rule.
-func (tr *WhatIf) requestSimulations(destination string, tags map[string]string) (games []simulation) {
-	classes := tr.requestClassesOf(destination)
+func (w *WhatIf) requestSimulations(destination string, tags map[string]string) (runs []simulation) {
+	classes := w.requestClassesOf(destination)
 	if tags != nil {
-		src := source{layers: [4]map[string]string{0: tags, 3: tr.table.node}}
-		if protocol := tr.table.protocol(&src).protocol; protocol != "" && !isHTTP(protocol) {
+		src := source{layers: [4]map[string]string{0: tags, 3: w.table.node}}
+		if protocol := w.table.protocol(&src).protocol; protocol != "" && !isHTTP(protocol) {
 			return nil
 		}
 		classes = []class{{like: src}}
@@ -49,7 +49,7 @@ func (tr *WhatIf) requestSimulations(destination string, tags map[string]string)
 	for i := range classes {
 		c := &classes[i]
 		seen := map[string]bool{}
-		for _, t := range []*Table{tr.after, tr.table} {
+		for _, t := range []*Table{w.after, w.table} {
 			p := t.acting(destination, &c.like)
 			if p == nil {
 				continue
@@ -61,21 +61,21 @@ func (tr *WhatIf) requestSimulations(destination string, tags map[string]string)
 					continue
 				}
 				seen[key] = true
-				games = append(games, exampleSimulation(destination, tags, c, q, &p.http.spec[i].Matches[0]))
+				runs = append(runs, exampleSimulation(destination, tags, c, q, &p.http.spec[i].Matches[0]))
 			}
 		}
 	}
-	return games
+	return runs
 }
 
 func exampleSimulation(destination string, tags map[string]string, c *class, q *Request, m *resource.HTTPMatch) simulation {
-	g := simulation{q: q, in: Input{Tags: tags}, play: SimulatedMove{Destination: destination, Source: c.name(), Request: matchText(m)}}
+	run := simulation{q: q, in: Input{Tags: tags}, play: SimulatedMove{Destination: destination, Source: c.name(), Request: matchText(m)}}
 	if tags != nil {
-		g.play.Source = tagList(tags)
+		run.play.Source = tagList(tags)
 	}
 	src := c.like
-	g.src = &src
-	return g
+	run.src = &src
+	return run
 }
 
 // example returns a request that fits the first match of a rule and for which

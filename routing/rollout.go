@@ -212,10 +212,10 @@ func (t *Table) RolloutCounts(route string, now time.Time) (counts RolloutCounts
 }
 
 // summarizeRollout describes the rollouts that a change starts or ends.
-func (tr *WhatIf) summarizeRollout() (words []string) {
-	for _, name := range tr.routes {
-		before, _ := tr.table.routes.Get(name)
-		after, _ := tr.after.routes.Get(name)
+func (w *WhatIf) summarizeRollout() (sentences []string) {
+	for _, name := range w.routes {
+		before, _ := w.table.routes.Get(name)
+		after, _ := w.after.routes.Get(name)
 		was, is := "", ""
 		if before != nil {
 			was = before.RolloutOf()
@@ -223,7 +223,7 @@ func (tr *WhatIf) summarizeRollout() (words []string) {
 		if after != nil {
 			is = after.RolloutOf()
 		}
-		state, _ := tr.table.rollouts.Get(name)
+		state, _ := w.table.rollouts.Get(name)
 		begun := "a rollout begins"
 		if was != "" {
 			begun = "the rollout restarts"
@@ -232,11 +232,11 @@ func (tr *WhatIf) summarizeRollout() (words []string) {
 		case was == is:
 		case is == "" && after != nil:
 			place := placeOf(before, state)
-			words = append(words, fmt.Sprintf("%s: the rollout ends, %s at step %d of %d, %d %%: the route's own weights apply",
+			sentences = append(sentences, fmt.Sprintf("%s: the rollout ends, %s at step %d of %d, %d %%: the route's own weights apply",
 				name, place.Phase, place.Step, place.Steps, place.Weight))
 		case is != "":
-			words = append(words, fmt.Sprintf("%s: %s: %s", name, begun, after.RolloutText()))
+			sentences = append(sentences, fmt.Sprintf("%s: %s: %s", name, begun, after.RolloutText()))
 		}
 	}
-	return words
+	return sentences
 }

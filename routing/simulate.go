@@ -96,35 +96,35 @@ type simulation struct {
 }
 
 // Simulate routes connections on clones of both tables.
-func (tr *WhatIf) Simulate(ctx context.Context, r *SimulateRequest, now time.Time) (*Simulation, error) {
+func (w *WhatIf) Simulate(ctx context.Context, r *SimulateRequest, now time.Time) (*Simulation, error) {
 	if r.Connections < 1 || r.Connections > MaxPlayed {
 		return nil, fmt.Errorf("%w: %d, want 1 to %d", ErrPlayed, r.Connections, MaxPlayed)
 	}
-	games := tr.simulations(r)
+	runs := w.simulations(r)
 	sim := &Simulation{Connections: r.Connections, Plays: []SimulatedMove{}}
-	if most := max(1, min(maxPlays, maxPlayedInAll/r.Connections)); len(games) > most {
-		sim.MorePlays = len(games) - most
-		games = games[:most]
+	if most := max(1, min(maxPlays, maxPlayedInAll/r.Connections)); len(runs) > most {
+		sim.MorePlays = len(runs) - most
+		runs = runs[:most]
 	}
-	before, after := tr.again()
-	for i := range games {
-		if err := games[i].compare(ctx, before.Table(), after.Table(), r.Connections, now); err != nil {
+	before, after := w.again()
+	for i := range runs {
+		if err := runs[i].compare(ctx, before.Table(), after.Table(), r.Connections, now); err != nil {
 			return nil, err
 		}
-		sim.Plays = append(sim.Plays, games[i].play)
+		sim.Plays = append(sim.Plays, runs[i].play)
 	}
 	return sim, nil
 }
 
 // compare runs n connections on both tables and lists the outcomes.
-func (g *simulation) compare(ctx context.Context, before, after *Table, n int, now time.Time) error {
+func (run *simulation) compare(ctx context.Context, before, after *Table, n int, now time.Time) error {
 	rows := map[SimulatedOutcome]*SimulatedOutcome{}
 	for i, table := range []*Table{before, after} {
-		ends, err := g.run(ctx, table, n, now)
+		counts, err := run.run(ctx, table, n, now)
 		if err != nil {
 			return err
 		}
-		for e, count := range ends {
+		for e, count := range counts {
 			key := e.outcome()
 			if rows[key] == nil {
 				row := key
@@ -145,10 +145,10 @@ func (g *simulation) compare(ctx context.Context, before, after *Table, n int, n
 		slices.SortFunc(list, func(a, b SimulatedOutcome) int {
 			return cmp.Or(cmp.Compare(max(b.Before, b.After), max(a.Before, a.After)), a.compare(b))
 		})
-		list, g.play.MoreOutcomes = list[:maxOutcomes], more
+		list, run.play.MoreOutcomes = list[:maxOutcomes], more
 	}
 	slices.SortFunc(list, SimulatedOutcome.compare)
-	g.play.Outcomes = list
+	run.play.Outcomes = list
 	return nil
 }
 
@@ -162,49 +162,49 @@ func (o SimulatedOutcome) compare(p SimulatedOutcome) int {
 }
 
 // simulations returns the plays for a request.
-func (tr *WhatIf) simulations(r *SimulateRequest) (games []simulation) {
+func (w *WhatIf) simulations(r *SimulateRequest) (runs []simulation) {
 	switch {
 	case r.Input != nil:
-		g := simulation{in: *r.Input, play: SimulatedMove{
+		run := simulation{in: *r.Input, play: SimulatedMove{
 			Listener: r.Input.Listener, ServerName: r.Input.ServerName, Source: tagList(r.Input.Tags),
 		}}
-		g.play.ALPN = strings.Join(r.Input.ALPN, ",")
-		return asking([]simulation{g}, r.Request)
+		run.play.ALPN = strings.Join(r.Input.ALPN, ",")
+		return asking([]simulation{run}, r.Request)
 	case r.Destination != "" && r.Request != nil:
-		classes := tr.requestClassesOf(r.Destination)
+		classes := w.requestClassesOf(r.Destination)
 		if len(classes) == 0 {
-			classes = tr.classesOf(r.Destination)
+			classes = w.classesOf(r.Destination)
 		}
-		return asking(tr.simulationsTo(r.Destination, r.Source, classes), r.Request)
+		return asking(w.simulationsTo(r.Destination, r.Source, classes), r.Request)
 	case r.Destination != "":
-		return append(tr.simulationsTo(r.Destination, r.Source, tr.classesOf(r.Destination)), tr.requestSimulations(r.Destination, r.Source)...)
+		return append(w.simulationsTo(r.Destination, r.Source, w.classesOf(r.Destination)), w.requestSimulations(r.Destination, r.Source)...)
 	}
-	for _, name := range tr.touched {
-		games = append(games, tr.simulationsTo(name, r.Source, tr.classesOf(name))...)
-		games = append(games, tr.requestSimulations(name, r.Source)...)
+	for _, name := range w.touched {
+		runs = append(runs, w.simulationsTo(name, r.Source, w.classesOf(name))...)
+		runs = append(runs, w.requestSimulations(name, r.Source)...)
 	}
-	for _, m := range tr.moves() {
+	for _, m := range w.moves() {
 		in := m.input()
 		in.Tags = r.Source
-		games = append(games, simulation{in: *in, play: SimulatedMove{
+		runs = append(runs, simulation{in: *in, play: SimulatedMove{
 			Listener: m.listener, ServerName: m.hello.name, ALPN: m.hello.alpn, Source: tagList(r.Source),
 		}})
 	}
-	return games
+	return runs
 }
 
 // simulationsTo returns the plays for one destination: from the source with
 // these tags or, if nil, from each of the classes.
-func (tr *WhatIf) simulationsTo(destination string, tags map[string]string, classes []class) (games []simulation) {
+func (w *WhatIf) simulationsTo(destination string, tags map[string]string, classes []class) (runs []simulation) {
 	if tags != nil {
-		src := &source{layers: [4]map[string]string{0: tags, 3: tr.table.node}}
+		src := &source{layers: [4]map[string]string{0: tags, 3: w.table.node}}
 		return []simulation{{src: src, in: Input{Tags: tags}, play: SimulatedMove{Destination: destination, Source: tagList(tags)}}}
 	}
 	for _, c := range classes {
 		src := c.like
-		games = append(games, simulation{src: &src, play: SimulatedMove{Destination: destination, Source: c.name()}})
+		runs = append(runs, simulation{src: &src, play: SimulatedMove{Destination: destination, Source: c.name()}})
 	}
-	return games
+	return runs
 }
 
 // end is the result of routing one connection or request.
@@ -222,26 +222,26 @@ type end struct {
 // run routes n connections on a table and returns the number for each end. All
 // stay open until the last is routed and are then closed, so that each play
 // starts from the same state.
-func (g *simulation) run(ctx context.Context, t *Table, n int, now time.Time) (map[end]int, error) {
-	ends := map[end]int{}
+func (run *simulation) run(ctx context.Context, t *Table, n int, now time.Time) (map[end]int, error) {
+	counts := map[end]int{}
 	for i := range n {
 		if i&4095 == 0 && ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		d, reason := g.decide(t)
+		d, reason := run.decide(t)
 		e := end{destination: d.Destination(), backend: d.backend, reason: reason, status: d.Status, location: d.Location, request: d.request}
 		if d.http {
 			e.route = d.Route
 		}
 		if reason == OK && d.backend != nil {
-			if !g.in.Client.IsValid() { // simulate many clients, for Maglev
+			if !run.in.Client.IsValid() { // simulate many clients, for Maglev
 				d.hash = balance.Mix(uint64(i) + 1)
 			}
 			e.endpoint, e.reason = d.Next(now)
 		}
-		ends[e]++
+		counts[e]++
 	}
-	for e, n := range ends {
+	for e, n := range counts {
 		for range n {
 			switch {
 			case e.endpoint == nil:
@@ -252,53 +252,53 @@ func (g *simulation) run(ctx context.Context, t *Table, n int, now time.Time) (m
 			}
 		}
 	}
-	return ends, nil
+	return counts, nil
 }
 
 // decide makes one decision, for a connection or for a request.
-func (g *simulation) decide(t *Table) (a Answered, reason Reason) {
-	if g.src == nil {
-		return g.decideAt(t)
+func (run *simulation) decide(t *Table) (a Answered, reason Reason) {
+	if run.src == nil {
+		return run.decideAt(t)
 	}
-	s, ok := t.services.Get(g.play.Destination)
+	s, ok := t.services.Get(run.play.Destination)
 	if !ok {
 		return Answered{}, NoBackend
 	}
 	a.destination = s.serviceState
 	var b *backend
-	if p := t.acting(s.name, g.src); g.q != nil && p != nil {
-		full, ok := g.q.described(&g.in, &Listener{spec: &resource.Listener{}})
+	if p := t.acting(s.name, run.src); run.q != nil && p != nil {
+		full, ok := run.q.described(&run.in, &Listener{spec: &resource.Listener{}})
 		if !ok {
 			a.Status = statusBadRequest
 			return a, OK
 		}
 		b, reason = p.answer(&a, s, &full, nil)
 	} else {
-		b, reason = s.send(g.src, nil)
+		b, reason = s.send(run.src, nil)
 	}
 	if b != nil {
-		a.service, a.backend, a.hash = b.serviceState, b, b.hash(&g.in)
+		a.service, a.backend, a.hash = b.serviceState, b, b.hash(&run.in)
 	}
 	return a, reason
 }
 
 // decideAt is decide for plays by listener.
-func (g *simulation) decideAt(t *Table) (a Answered, reason Reason) {
-	a.Decision, reason = t.Decide(&g.in)
+func (run *simulation) decideAt(t *Table) (a Answered, reason Reason) {
+	a.Decision, reason = t.Decide(&run.in)
 	if reason != OK || !a.http {
 		return a, reason
 	}
-	l, _ := t.listeners.Get(g.in.Listener)
-	if g.q == nil {
-		src := t.source(&g.in, l)
+	l, _ := t.listeners.Get(run.in.Listener)
+	if run.q == nil {
+		src := t.source(&run.in, l)
 		a.Route = t.acting(a.Destination(), &src).route
 		return a, OK
 	}
-	full, ok := g.q.described(&g.in, l)
+	full, ok := run.q.described(&run.in, l)
 	if !ok {
 		return Answered{Decision: Decision{destination: a.destination}, Status: statusBadRequest}, OK
 	}
-	return t.Request(&g.in, a.Destination(), &full)
+	return t.Request(&run.in, a.Destination(), &full)
 }
 
 // outcome converts an end to an outcome without counts.

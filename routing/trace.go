@@ -150,8 +150,8 @@ func (tr *trace) source(s *source) {
 	if tr == nil {
 		return
 	}
-	told := func(s Step) bool { return s.Name == "source" }
-	if slices.ContainsFunc(tr.explanation.Steps, told) {
+	isSource := func(s Step) bool { return s.Name == "source" }
+	if slices.ContainsFunc(tr.explanation.Steps, isSource) {
 		return // recorded for MeshHTTPRoutes
 	}
 	all := s.all()

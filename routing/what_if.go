@@ -33,46 +33,46 @@ type sentHello struct {
 // WhatIf applies changes to a clone. The error names resources that do not
 // compile.
 func (t *Table) WhatIf(changes []resource.Change, hosts Hosts, now time.Time) (*WhatIf, error) {
-	fork := t.clone(hosts, now)
-	done, err := fork.Apply(changes, now)
-	tr := &WhatIf{table: t, after: done.Table, touched: done.Services, names: map[string][]sentHello{}}
-	tr.again = func() (before, after *Router) {
+	clone := t.clone(hosts, now)
+	done, err := clone.Apply(changes, now)
+	w := &WhatIf{table: t, after: done.Table, touched: done.Services, names: map[string][]sentHello{}}
+	w.again = func() (before, after *Router) {
 		before, after = t.clone(hosts, now), t.clone(hosts, now)
-		_, _ = after.Apply(changes, now) // fork.Apply has returned its error
+		_, _ = after.Apply(changes, now) // clone.Apply has returned its error
 		return before, after
 	}
 	for _, name := range done.Listeners {
 		if isBound(name) {
-			tr.noteNames(&resource.Change{Object: resource.Object{Key: resource.Key{Kind: "Listener", Name: name}}})
+			w.noteNames(&resource.Change{Object: resource.Object{Key: resource.Key{Kind: "Listener", Name: name}}})
 		}
 	}
 	for i := range changes {
-		tr.noteNames(&changes[i])
+		w.noteNames(&changes[i])
 		if changes[i].Kind == "MeshTCPRoute" {
-			tr.routes = append(tr.routes, changes[i].Name)
+			w.routes = append(w.routes, changes[i].Name)
 		}
 	}
-	return tr, err
+	return w, err
 }
 
 // noteNames records the names that a change of a listener or Host affects.
-func (tr *WhatIf) noteNames(ch *resource.Change) {
+func (w *WhatIf) noteNames(ch *resource.Change) {
 	switch ch.Kind {
 	case "Listener":
-		for _, t := range []*Table{tr.table, tr.after} {
+		for _, t := range []*Table{w.table, w.after} {
 			l, ok := t.listeners.Get(ch.Name)
 			if !ok || l.spec.Protocol == "kafka" {
 				continue
 			}
-			tr.note(ch.Name, nil, nil)
+			w.note(ch.Name, nil, nil)
 			for i := range l.spec.Hosts {
-				tr.note(ch.Name, l.spec.Hosts[i].Names, l.spec.Hosts[i].ALPN)
+				w.note(ch.Name, l.spec.Hosts[i].Names, l.spec.Hosts[i].ALPN)
 			}
 		}
 	case "Host":
-		for _, t := range []*Table{tr.table, tr.after} {
+		for _, t := range []*Table{w.table, w.after} {
 			if h, ok := t.hosts.Get(ch.Name); ok {
-				tr.note(h.Listener, h.Names, h.ALPN)
+				w.note(h.Listener, h.Names, h.ALPN)
 			}
 		}
 	}
@@ -83,19 +83,19 @@ const anyLabel = "any-name"
 
 // note records the hellos that a rule matches. Without names it records a hello
 // without a server name.
-func (tr *WhatIf) note(listener string, names, alpn []string) {
+func (w *WhatIf) note(listener string, names, alpn []string) {
 	protocol := ""
 	if len(alpn) > 0 {
 		protocol = alpn[0]
 	}
 	if len(names) == 0 {
-		tr.names[listener] = append(tr.names[listener], sentHello{})
+		w.names[listener] = append(w.names[listener], sentHello{})
 	}
 	for _, name := range names {
 		if rest, ok := strings.CutPrefix(name, "*."); ok {
 			name = anyLabel + "." + rest
 		}
-		tr.names[listener] = append(tr.names[listener], sentHello{name, protocol})
+		w.names[listener] = append(w.names[listener], sentHello{name, protocol})
 	}
 }
 
@@ -117,10 +117,10 @@ func (m *moved) input() *Input {
 }
 
 // moves lists the hellos whose destination changes, by listener and name.
-func (tr *WhatIf) moves() (list []moved) {
-	for listener, hellos := range tr.names {
-		before, was := tr.table.listeners.Get(listener)
-		after, is := tr.after.listeners.Get(listener)
+func (w *WhatIf) moves() (list []moved) {
+	for listener, hellos := range w.names {
+		before, was := w.table.listeners.Get(listener)
+		after, is := w.after.listeners.Get(listener)
 		if !was || !is {
 			continue // the whole listener is added or removed
 		}
@@ -155,9 +155,9 @@ func (tr *WhatIf) moves() (list []moved) {
 // classesOf returns the distinct sources of a destination before and after the
 // change, in order of precedence after it; those that exist only before come
 // last.
-func (tr *WhatIf) classesOf(destination string) (all []class) {
+func (w *WhatIf) classesOf(destination string) (all []class) {
 	seen := map[string]bool{}
-	for _, t := range []*Table{tr.after, tr.table} {
+	for _, t := range []*Table{w.after, w.table} {
 		s, ok := t.services.Get(destination)
 		if !ok {
 			continue

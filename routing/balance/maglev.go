@@ -121,6 +121,6 @@ func (t *tier) maglev(r *round) int {
 // takes reports whether an endpoint in slow start accepts a client. The
 // accepted clients remain accepted while the endpoint's share grows.
 func (t *tier) takes(r *round, i int32, h uint64) bool {
-	grown := t.pool.Grown(int(i), r.q.Now)
-	return grown >= 1 || fraction(h) < grown
+	share := t.pool.Grown(int(i), r.q.Now)
+	return share >= 1 || fraction(h) < share
 }

@@ -113,8 +113,8 @@ func (s *turns) pick(t *tier, r *round) int {
 
 // after returns the member's next turn after a position.
 func (x turn) after(at uint64, p *Pool, r *round) turn {
-	if grown := p.Grown(int(x.member), r.q.Now); grown < 1 {
-		x.at = at + uint64(unit/(grown*float64(p.members[x.member].Weight)))
+	if share := p.Grown(int(x.member), r.q.Now); share < 1 {
+		x.at = at + uint64(unit/(share*float64(p.members[x.member].Weight)))
 		return x
 	}
 	w := uint64(p.members[x.member].Weight)

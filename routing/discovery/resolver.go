@@ -248,10 +248,10 @@ func (r *Resolver) StatusOf(host string) (Status, bool) {
 
 // resolve looks n up once.
 func (r *Resolver) resolve(ctx context.Context, n *name) (again time.Duration, ok bool) {
-	asking, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
+	lookupCtx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
 	defer cancel()
-	addrs, err := r.cfg.Lookup(asking, n.status.Host)
-	addrs, cut := tidy(addrs, r.cfg.MaxAddrs)
+	addrs, err := r.cfg.Lookup(lookupCtx, n.status.Host)
+	addrs, unused := tidy(addrs, r.cfg.MaxAddrs)
 	if err == nil && len(addrs) == 0 {
 		err = errNoAddress
 	}
@@ -263,7 +263,7 @@ func (r *Resolver) resolve(ctx context.Context, n *name) (again time.Duration, o
 	before := n.status
 	if err != nil {
 		n.failed(err)
-	} else if n.answered(addrs, cut) {
+	} else if n.answered(addrs, unused) {
 		r.news.add(n.status.Host)
 	}
 	after := n.status
@@ -288,9 +288,9 @@ func (n *name) failed(err error) {
 
 // answered records an answer with cut further addresses that are not used. It
 // reports whether the addresses changed.
-func (n *name) answered(addrs []netip.Addr, cut int) (changed bool) {
+func (n *name) answered(addrs []netip.Addr, unused int) (changed bool) {
 	s := &n.status
-	s.Failures, s.Err, s.NotFound, s.Stale, s.Cut = 0, "", false, false, cut
+	s.Failures, s.Err, s.NotFound, s.Stale, s.Cut = 0, "", false, false, unused
 	s.Answered = time.Now()
 	if slices.Equal(addrs, s.Addrs) {
 		return false
@@ -326,7 +326,7 @@ func retryAfter(failures int, every time.Duration) time.Duration {
 }
 
 // tidy sorts an answer, removes duplicates, and cuts it to limit.
-func tidy(answer []netip.Addr, limit int) (addrs []netip.Addr, cut int) {
+func tidy(answer []netip.Addr, limit int) (addrs []netip.Addr, unused int) {
 	addrs = make([]netip.Addr, 0, len(answer))
 	for _, a := range answer {
 		if a.IsValid() {
@@ -336,7 +336,7 @@ func tidy(answer []netip.Addr, limit int) (addrs []netip.Addr, cut int) {
 	slices.SortFunc(addrs, netip.Addr.Compare)
 	addrs = slices.Compact(addrs)
 	if len(addrs) > limit {
-		addrs, cut = slices.Clip(addrs[:limit]), len(addrs)-limit
+		addrs, unused = slices.Clip(addrs[:limit]), len(addrs)-limit
 	}
-	return addrs, cut
+	return addrs, unused
 }

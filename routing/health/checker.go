@@ -119,28 +119,28 @@ func (c *Checker) Set(targets []Target) {
 	}
 	c.targets = slices.Clone(targets)
 	now := time.Now()
-	var told []change
+	var events []change
 	keys := map[*Check]string{}
 	for _, t := range targets {
-		told = append(told, c.follow(t, keys, now)...)
+		events = append(events, c.follow(t, keys, now)...)
 	}
-	for who, f := range c.follows {
+	for key, f := range c.follows {
 		if !f.seen {
-			delete(c.follows, who)
-			c.leave(f.probe, who)
+			delete(c.follows, key)
+			c.leave(f.probe, key)
 			f.Endpoint.SetHealth(endpoint.Unchecked, now)
 		}
 		f.seen = false
 	}
 	c.mu.Unlock()
 
-	tell(told)
+	tell(events)
 }
 
 // follow connects t to the probe that its check needs.
 func (c *Checker) follow(t Target, keys map[*Check]string, now time.Time) []change {
-	who := follower{t.Group, t.Endpoint.Address, t.Endpoint.Addr, t.Endpoint.Unix}
-	f := c.follows[who]
+	key := follower{t.Group, t.Endpoint.Address, t.Endpoint.Addr, t.Endpoint.Unix}
+	f := c.follows[key]
 	if f != nil && f.Target == t {
 		f.seen = true
 		return nil
@@ -156,18 +156,18 @@ func (c *Checker) follow(t Target, keys map[*Check]string, now time.Time) []chan
 		f.Target, f.seen = t, true
 		return f.adopt(now)
 	}
-	key := keyOf(t, check)
-	p := c.probes[key]
+	shared := keyOf(t, check)
+	p := c.probes[shared]
 	if p == nil {
-		p = newProbe(key, t)
-		c.probes[key] = p
+		p = newProbe(shared, t)
+		c.probes[shared] = p
 		p.entry = c.scheduler.Add(func(ctx context.Context) (time.Duration, bool) { return c.run(ctx, p) })
 	}
 	if f != nil {
-		c.leave(f.probe, who)
+		c.leave(f.probe, key)
 	}
 	f = &follow{Target: t, probe: p, seen: true}
-	c.follows[who], p.followers[who] = f, f
+	c.follows[key], p.followers[key] = f, f
 	return f.adopt(now)
 }
 
@@ -180,8 +180,8 @@ func (f *follow) adopt(now time.Time) []change {
 }
 
 // leave removes a follower and stops the probe if it was the last one.
-func (c *Checker) leave(p *probe, who follower) {
-	delete(p.followers, who)
+func (c *Checker) leave(p *probe, key follower) {
+	delete(p.followers, key)
 	if len(p.followers) == 0 {
 		delete(c.probes, p.key)
 		c.scheduler.Remove(p.entry)
@@ -207,14 +207,14 @@ func (c *Checker) run(ctx context.Context, p *probe) (again time.Duration, ok bo
 		p.errText, p.errAt = ErrorText(err), now
 		cause = p.errText
 	}
-	var told []change
+	var events []change
 	changed := p.add(err == nil, p.check.Rise, p.check.Fall)
 	if changed {
 		p.since = now
 	}
 	for _, f := range p.followers {
 		if changed {
-			told = append(told, f.set(p.health, cause, now)...)
+			events = append(events, f.set(p.health, cause, now)...)
 		}
 		if err == nil {
 			f.Endpoint.EndPause(start, now)
@@ -224,7 +224,7 @@ func (c *Checker) run(ctx context.Context, p *probe) (again time.Duration, ok bo
 	}
 	c.mu.Unlock()
 
-	tell(told)
+	tell(events)
 	return scheduler.Jitter(p.check.interval()), err == nil
 }
 
@@ -251,13 +251,13 @@ func (f *follow) set(h endpoint.Health, cause string, now time.Time) []change {
 	if h == endpoint.Unhealthy {
 		ev.Change = endpoint.EventUnhealthy
 	}
-	told := []change{{f.Group, ev}}
+	events := []change{{f.Group, ev}}
 	if was == endpoint.Unhealthy && h == endpoint.Healthy {
 		for _, ev := range f.Group.Recovered(f.Endpoint, now) {
-			told = append(told, change{f.Group, ev})
+			events = append(events, change{f.Group, ev})
 		}
 	}
-	return told
+	return events
 }
 
 // Status returns the status of all targets, sorted by service and address.

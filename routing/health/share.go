@@ -15,8 +15,8 @@ import (
 type ID uint32
 
 // Verdict combines the ID with the result: the lowest bit is 1 for healthy.
-func (id ID) Verdict(well bool) uint32 {
-	if well {
+func (id ID) Verdict(healthy bool) uint32 {
+	if healthy {
 		return uint32(id) | 1
 	}
 	return uint32(id)
@@ -30,7 +30,7 @@ type Peers interface {
 	Mine(ID) bool
 	// Heard returns the verdict of the nodes that probe; known is false without
 	// one.
-	Heard(ID) (well, known bool)
+	Heard(ID) (healthy, known bool)
 }
 
 // Share makes the checker share probes with peers; nil disables sharing.
@@ -85,29 +85,29 @@ func (c *Checker) borrow(p *probe) (again time.Duration, done bool) {
 	if peers == nil || p.id == 0 || peers.Mine(p.id) {
 		return 0, false
 	}
-	well, known := peers.Heard(p.id)
+	healthy, known := peers.Heard(p.id)
 	if !known {
 		return 0, false
 	}
 	to, cause := endpoint.Healthy, ""
-	if !well {
+	if !healthy {
 		to, cause = endpoint.Unhealthy, "reported by other nodes"
 	}
 	now := time.Now()
 	c.mu.Lock()
 	p.own, p.checked, p.took = false, now, 0
-	var told []change
+	var events []change
 	if p.health != to {
-		if !well {
+		if !healthy {
 			p.errText, p.errAt = cause, now
 		}
 		p.verdict, p.since = verdict{health: to}, now
 		for _, f := range p.followers {
-			told = append(told, f.set(to, cause, now)...)
+			events = append(events, f.set(to, cause, now)...)
 		}
 	}
 	c.mu.Unlock()
 
-	tell(told)
+	tell(events)
 	return scheduler.Jitter(p.check.interval()), true
 }

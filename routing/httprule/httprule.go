@@ -254,8 +254,8 @@ func (r *Rules) Match(q *Request) (Match, bool) {
 	plain := urlpath.WithoutParameters(q.Path)
 	for _, path := range [2]string{q.Path, plain} {
 		for _, m := range r.exact[path] {
-			if on := m.fits(q, params); on != misses {
-				return m.found(on, m.path.Value), on == fits
+			if v := m.fits(q, params); v != misses {
+				return m.found(v, m.path.Value), v == fits
 			}
 		}
 	}
@@ -264,19 +264,19 @@ func (r *Rules) Match(q *Request) (Match, bool) {
 		if m.parameters {
 			path = q.Path
 		}
-		on := m.fitsPath(path)
-		if on != misses {
-			on = on.and(m.fits(q, params))
+		v := m.fitsPath(path)
+		if v != misses {
+			v = v.and(m.fits(q, params))
 		}
-		if on != misses {
-			return m.found(on, m.path.Value), on == fits
+		if v != misses {
+			return m.found(v, m.path.Value), v == fits
 		}
 	}
 	return Match{}, false
 }
 
-func (m *match) found(on verdict, prefix string) Match {
-	if on == tooLong {
+func (m *match) found(v verdict, prefix string) Match {
+	if v == tooLong {
 		return Match{TooLong: true}
 	}
 	return Match{Rule: m.rule, Index: m.index, Prefix: prefix}

@@ -37,12 +37,12 @@ func (t *tier) random(r *round) int {
 // draw picks one member at random by weight. It returns None if that member is
 // not eligible, or in the part of its share that slow start withholds.
 func (t *tier) draw(r *round) int {
-	lot := rand.Uint64N(t.sums[len(t.sums)-1])
-	i := t.members[sort.Search(len(t.sums), func(n int) bool { return t.sums[n] > lot })]
+	point := rand.Uint64N(t.sums[len(t.sums)-1])
+	i := t.members[sort.Search(len(t.sums), func(n int) bool { return t.sums[n] > point })]
 	if !r.may(t.pool, i) {
 		return None
 	}
-	if grown := t.pool.Grown(int(i), r.q.Now); grown < 1 && rand.Float64() >= grown {
+	if share := t.pool.Grown(int(i), r.q.Now); share < 1 && rand.Float64() >= share {
 		return None
 	}
 	return int(i)
