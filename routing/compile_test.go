@@ -55,7 +55,7 @@ func dump(t *Table) string {
 	var lines []string
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	for l := range t.Listeners() {
-		add("listener %s here=%v service=%q %d sources", l.name, l.here, l.spec.Service, len(l.sources.tags))
+		add("listener %s here=%v service=%q %d sources", l.name, l.runsHere, l.spec.Service, len(l.sources.tags))
 		for pattern, x := range l.hosts.All() {
 			limited := slices.SortedFunc(slices.Values(x.limited), func(a, b limited) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 			add("listener %s %s -> %q %q %v", l.name, pattern, x.service, x.host, limited)

@@ -111,7 +111,7 @@ func TestRetriesHaveABudget(t *testing.T) {
 				if _, reason := d.Next(now); reason == RetriesExhausted {
 					break
 				}
-				d.Fault(endpoint.ConnectTimedOut, "", now)
+				d.RecordFault(endpoint.ConnectTimedOut, "", now)
 			}
 			sum += d.Attempts()
 			d.Closed()
@@ -191,15 +191,15 @@ func TestDecisionsDuringChanges(t *testing.T) {
 					r.Explain(&Input{Listener: "front"}, t0)
 				}
 				if n%500 == 0 { // what-if analysis advances no split
-					trial, err := r.Table().WhatIf([]resource.Change{
+					whatIf, err := r.Table().WhatIf([]resource.Change{
 						put("MeshTCPRoute", "canary", routeFor(resource.TargetRef{Kind: kindMesh}, "apps")),
 					}, nil, t0)
 					if err != nil {
 						t.Error(err)
 						return
 					}
-					trial.DiffSummary(nil)
-					if _, err := trial.Simulate(t.Context(), &SimulateRequest{Connections: 10}, t0); err != nil {
+					whatIf.DiffSummary(nil)
+					if _, err := whatIf.Simulate(t.Context(), &SimulateRequest{Connections: 10}, t0); err != nil {
 						t.Error(err)
 					}
 				}
@@ -326,7 +326,7 @@ func TestExplainPredictsNextConnection(t *testing.T) {
 func TestExplainListenerOfOtherNodes(t *testing.T) {
 	r := NewRouter(Config{NodeTags: map[string]string{"zone": "a"}})
 	mustApply(t, r, put("Listener", "front", &resource.Listener{Address: ":1", Nodes: map[string]string{"zone": "b"}}))
-	if l, _ := r.Table().Listener("front"); l.Here() {
+	if l, _ := r.Table().Listener("front"); l.RunsHere() {
 		t.Error("it is to run here")
 	}
 	if e := r.Explain(&Input{Listener: "front"}, t0); e.Steps[0].Result != "tcp at :1, not on this node" {
@@ -496,8 +496,8 @@ func TestLocalFaultsDoNotCountAgainstEndpoints(t *testing.T) {
 	if reason != OK {
 		t.Fatal(reason)
 	}
-	d.Excuse("no port", t0)
-	d.Excuse("no port", t0) // the second call has no effect
+	d.RecordLocalFault("no port", t0)
+	d.RecordLocalFault("no port", t0) // the second call has no effect
 	if n := first.Active(); n != 0 || !first.Ready(t0) {
 		t.Errorf("%d connections, ready %v", n, first.Ready(t0))
 	}
@@ -514,5 +514,5 @@ func TestLocalFaultsDoNotCountAgainstEndpoints(t *testing.T) {
 		t.Error("an endpoint that failed is ready")
 	}
 	d.Closed()
-	d.Excuse("no port", t0)
+	d.RecordLocalFault("no port", t0)
 }

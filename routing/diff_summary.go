@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// maxWords bounds the number of sentences about one change.
-const maxWords = 100
+// maxSentences bounds the number of sentences about one change.
+const maxSentences = 100
 
 // ActiveElsewhere returns the number of established connections to an endpoint
 // of a service from other nodes.
@@ -16,21 +16,21 @@ type ActiveElsewhere func(service, address string) int64
 
 // DiffSummary describes the effect of the change on traffic, one sentence each:
 // which share of new connections moves, by which policy, and how many
-// established connections stay. held may be nil.
+// established connections stay. elsewhere may be nil.
 func (w *WhatIf) DiffSummary(elsewhere ActiveElsewhere) []string {
 	if elsewhere == nil {
 		elsewhere = func(string, string) int64 { return 0 }
 	}
 	var sentences []string
-	for _, name := range w.touched {
+	for _, name := range w.changedServices {
 		sentences = append(sentences, w.summarizePolicy(name, elsewhere)...)
 		sentences = append(sentences, w.summarizeRequests(name)...)
 	}
 	sentences = append(sentences, w.summarizeRollout()...)
 	sentences = append(sentences, w.summarizeNames()...)
 	sentences = append(sentences, w.summarizeListener()...)
-	if more := len(sentences) - maxWords; more > 0 {
-		sentences = append(sentences[:maxWords], "and "+count(more, "more change"))
+	if more := len(sentences) - maxSentences; more > 0 {
+		sentences = append(sentences[:maxSentences], "and "+count(more, "more change"))
 	}
 	return sentences
 }
@@ -53,13 +53,13 @@ func partOf(b *backend, share float64) part {
 	return x
 }
 
-// is reports whether connections of x and y are routed alike. All closed parts
+// sameAs reports whether connections of x and y are routed alike. All closed parts
 // are alike, whatever the cause.
-func (x *part) is(y *part) bool {
+func (x *part) sameAs(y *part) bool {
 	if x.closed != "" || y.closed != "" {
 		return x.closed != "" && y.closed != ""
 	}
-	return x.backend.is(y.backend.name, y.backend.tags)
+	return x.backend.isSubset(y.backend.name, y.backend.tags)
 }
 
 // parts returns how connections from a source to a destination are divided, and
@@ -96,7 +96,7 @@ func (sh *shares) parts() (list []part) {
 	}
 	for i, b := range sh.live {
 		x := partOf(b, float64(sh.weight[i])/float64(sum))
-		j := slices.IndexFunc(list, func(y part) bool { return y.is(&x) })
+		j := slices.IndexFunc(list, func(y part) bool { return y.sameAs(&x) })
 		if j < 0 {
 			list = append(list, x)
 			continue
@@ -131,7 +131,7 @@ func bySource(classes []class, describe func(*source) []string) (sentences []str
 	sources := map[string][]string{}
 	for i := range classes {
 		c := &classes[i]
-		for _, body := range describe(&c.like) {
+		for _, body := range describe(&c.sample) {
 			if body == "" {
 				continue
 			}
@@ -196,10 +196,10 @@ func (m *movement) text() string {
 	case m.closedBefore != OK && m.closedAfter != OK, len(losers)+len(gainers) == 0:
 		return ""
 	case m.closedAfter != OK:
-		return fmt.Sprintf("%s: all %s are %s (%s)%s", m.name, what, m.refused, why(m.closedAfter, after), stay)
+		return fmt.Sprintf("%s: all %s are %s (%s)%s", m.name, what, m.refused, closedText(m.closedAfter, after), stay)
 	case m.closedBefore != OK:
 		return fmt.Sprintf("%s: %s go to %s; until now they were %s (%s)",
-			m.name, what, sharesText(after, label), m.refused, why(m.closedBefore, before))
+			m.name, what, sharesText(after, label), m.refused, closedText(m.closedBefore, before))
 	case overlapping(losers, gainers):
 		return fmt.Sprintf("%s: %s go to %s, no longer to %s%s", m.name, what, sharesText(after, label), sharesText(before, label), stay)
 	case len(losers) == 1 || len(gainers) == 1:
@@ -230,8 +230,8 @@ func (m *movement) text() string {
 	return fmt.Sprintf("%s: %s are shared by %s, no longer by %s%s", m.name, what, sharesText(after, label), sharesText(before, label), stay)
 }
 
-// why returns the reason why all parts are closed, with its detail if known.
-func why(reason Reason, list []part) string {
+// closedText returns the reason why all parts are closed, with its detail if known.
+func closedText(reason Reason, list []part) string {
 	if len(list) == 0 || list[0].closed == "" {
 		return string(reason)
 	}
@@ -242,7 +242,7 @@ func why(reason Reason, list []part) string {
 // excess.
 func differences(a, b []part) (list []part) {
 	for _, x := range a {
-		if i := slices.IndexFunc(b, func(y part) bool { return y.is(&x) }); i >= 0 {
+		if i := slices.IndexFunc(b, func(y part) bool { return y.sameAs(&x) }); i >= 0 {
 			x.share -= b[i].share
 		}
 		if x.share > 1e-9 {
@@ -338,7 +338,7 @@ func sharesText(list []part, label func(part) string) string {
 
 // summarizeNames describes the names whose destination changes.
 func (w *WhatIf) summarizeNames() (sentences []string) {
-	for _, m := range w.moves() {
+	for _, m := range w.nameMoves() {
 		what := "new connections without a server name"
 		if l, _ := w.after.listeners.Get(m.listener); l.spec.Protocol != "tls" {
 			what = "new connections"

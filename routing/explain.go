@@ -76,15 +76,15 @@ type BackendState struct {
 
 // EndpointState is one endpoint.
 type EndpointState struct {
-	Address string `json:"address"`           // as configured
-	At      string `json:"at,omitempty"`      // the resolved address, if it differs
-	Tags    string `json:"tags,omitempty"`    // "k=v,..."
-	Weight  int    `json:"weight"`            // as configured
-	Health  string `json:"health"`            // as in status: unchecked, healthy, unhealthy, ejected or paused
-	Ejected string `json:"ejected,omitempty"` // remaining time of the ejection
-	Active  int64  `json:"active"`            // connections
-	Grown   int    `json:"grown"`             // percent of its share, by slow start
-	Near    bool   `json:"near"`              // in the preferred zone; true without zones
+	Address   string `json:"address"`           // as configured
+	At        string `json:"at,omitempty"`      // the resolved address, if it differs
+	Tags      string `json:"tags,omitempty"`    // "k=v,..."
+	Weight    int    `json:"weight"`            // as configured
+	Health    string `json:"health"`            // as in status: unchecked, healthy, unhealthy, ejected or paused
+	Ejected   string `json:"ejected,omitempty"` // remaining time of the ejection
+	Active    int64  `json:"active"`            // connections
+	SlowStart int    `json:"grown"`             // percent of its share, by slow start
+	Near      bool   `json:"near"`              // in the preferred zone; true without zones
 	// Eligible: the endpoint takes new connections; Why is the reason if not.
 	// Used: it gets connections, possibly although it is not eligible, because no
 	// other endpoint is.
@@ -121,7 +121,7 @@ func (t *Table) explain(in *Input, q *Request, now time.Time) Explanation {
 			e.Service = b.name
 			i := b.pool.Pick(&balance.Query{Now: now, Hash: b.hash(in), Peek: true})
 			if i == balance.None {
-				reason = b.none()
+				reason = b.unavailable()
 			}
 			tr.endpoints(b, i, now)
 		}
@@ -212,8 +212,8 @@ func (x *EndpointState) text() string {
 		s += " {" + x.Tags + "}"
 	}
 	s += fmt.Sprintf(" weight %d, %s, %d active", x.Weight, x.Health, x.Active)
-	if x.Grown < 100 {
-		s += fmt.Sprintf(", slow start at %d %%", x.Grown)
+	if x.SlowStart < 100 {
+		s += fmt.Sprintf(", slow start at %d %%", x.SlowStart)
 	}
 	if !x.Near {
 		s += ", in another zone"
@@ -237,7 +237,7 @@ func (b *backend) state(i int, now time.Time) EndpointState {
 	x := EndpointState{
 		Address: m.Address, Tags: tagList(m.Tags), Weight: m.Weight, Health: string(c.State),
 		Used: b.pool.Uses(i, now), Error: c.Error,
-		Active: m.Active(), Grown: int(b.pool.Grown(i, now) * 100), Near: m.Weight == 0 || b.pool.Near(i),
+		Active: m.Active(), SlowStart: int(b.pool.SlowStartShare(i, now) * 100), Near: m.Weight == 0 || b.pool.Near(i),
 	}
 	if at := m.Addr.String(); m.Addr.IsValid() && at != m.Address {
 		x.At = at

@@ -41,7 +41,7 @@ func TestListenerWithoutCertificateRefusesConnections(t *testing.T) {
 	want := func(what, app, other string) {
 		t.Helper()
 		for name, where := range map[string]string{"app.example.com": app, "other.example.com": other} {
-			if got := whither(r, "edge/443", name, 1); got[where] != 1 {
+			if got := destinationsOf(r, "edge/443", name, 1); got[where] != 1 {
 				t.Errorf("%s: %s leads to %v, want %s", what, name, got, where)
 			}
 		}
@@ -83,7 +83,7 @@ func TestDotInCertificateRefIsNoGrant(t *testing.T) {
 	r := gatewayRouter(t, fmt.Sprintf(twoTerminating, "{name: certs.secret}"))
 	want := func(what, where string) {
 		t.Helper()
-		if got := whither(r, "edge/443", "app.example.com", 1); got[where] != 1 {
+		if got := destinationsOf(r, "edge/443", "app.example.com", 1); got[where] != 1 {
 			t.Errorf("%s: %v, want %s", what, got, where)
 		}
 	}

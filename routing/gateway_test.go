@@ -104,8 +104,8 @@ func puts(objects []resource.Object) []resource.Change {
 	return changes
 }
 
-// whither counts the destinations of n connections for a name.
-func whither(r *Router, listener, name string, n int) map[string]int {
+// destinationsOf counts the destinations of n connections for a name.
+func destinationsOf(r *Router, listener, name string, n int) map[string]int {
 	count := map[string]int{}
 	for range n {
 		d, reason := r.Decide(&Input{Listener: listener, ServerName: name, HasServerName: name != ""})
@@ -170,13 +170,13 @@ func TestGatewayRoutesSplitExactly(t *testing.T) {
 		"{name: missing, weight: 0}, {name: two}": {"two": 1000},
 	} {
 		r := gatewayRouter(t, fmt.Sprintf(twoServices, refs))
-		got := whither(r, "edge/443", "apps.example.com", 1000)
+		got := destinationsOf(r, "edge/443", "apps.example.com", 1000)
 		if fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%s: %v, want %v", refs, got, want)
 		}
 		for i := range 10 { // exact in any 1,000 consecutive connections
-			whither(r, "edge/443", "apps.example.com", 37+i)
-			if got := whither(r, "edge/443", "apps.example.com", 1000); fmt.Sprint(got) != fmt.Sprint(want) {
+			destinationsOf(r, "edge/443", "apps.example.com", 37+i)
+			if got := destinationsOf(r, "edge/443", "apps.example.com", 1000); fmt.Sprint(got) != fmt.Sprint(want) {
 				t.Errorf("%s: %v in the middle, want %v", refs, got, want)
 			}
 		}
@@ -198,7 +198,7 @@ func TestMissingBackendGetsItsShareOnceCreated(t *testing.T) {
 	}
 	want := func(want map[string]int) {
 		t.Helper()
-		if got := whither(r, "edge/443", "apps.example.com", 1000); fmt.Sprint(got) != fmt.Sprint(want) {
+		if got := destinationsOf(r, "edge/443", "apps.example.com", 1000); fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%v, want %v", got, want)
 		}
 	}
@@ -218,7 +218,7 @@ func TestMissingBackendGetsItsShareOnceCreated(t *testing.T) {
 func TestGatewayListenersAreListeners(t *testing.T) {
 	r := gatewayRouter(t, fmt.Sprintf(twoServices, "{name: one}"))
 	l, ok := r.Table().Listener("edge/443")
-	if !ok || !l.Here() || l.Spec().Address != ":443" || l.Spec().TLS.Mode != "passthrough" {
+	if !ok || !l.RunsHere() || l.Spec().Address != ":443" || l.Spec().TLS.Mode != "passthrough" {
 		t.Fatalf("%v %+v", ok, l)
 	}
 	for s := range r.Table().Services() {

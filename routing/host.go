@@ -10,8 +10,8 @@ import (
 	"penstock/routing/resource"
 )
 
-// errTwice reports a name that two rules claim for the same clients.
-var errTwice = errors.New("another rule has this name for the same protocols")
+// errDuplicateName reports a name that two rules claim for the same clients.
+var errDuplicateName = errors.New("another rule has this name for the same protocols")
 
 // with returns the target plus a rule, of a Host or, if host is "", of the
 // listener.
@@ -22,14 +22,14 @@ func (t *target) with(r *resource.HostRule, host string) (*target, error) {
 	}
 	if len(r.ALPN) == 0 {
 		if next.service != "" {
-			return nil, errTwice
+			return nil, errDuplicateName
 		}
 		next.service, next.host = r.Service, host
 		return &next, nil
 	}
 	for _, l := range next.limited {
 		if slices.ContainsFunc(l.alpn, func(p string) bool { return slices.Contains(r.ALPN, p) }) {
-			return nil, errTwice
+			return nil, errDuplicateName
 		}
 	}
 	next.limited = append(slices.Clip(next.limited), limited{r.ALPN, r.Service, host})
@@ -78,8 +78,8 @@ func (c *compiler) putHost(name string, spec resource.Spec) error {
 	return nil
 }
 
-// namesChange is the change of one listener.
-type namesChange struct {
+// listenerChange is the change of one listener.
+type listenerChange struct {
 	before         *Listener          // nil if the listener is new
 	spec           *resource.Listener // nil if the resource did not change
 	removed, added []hostRule
@@ -95,7 +95,7 @@ type hostRule struct {
 // cost is proportional to the change: unchanged Hosts of an existing listener
 // are not visited, nor its own rules unless its resource changed.
 func (c *compiler) makeListeners() {
-	changes := map[string]*namesChange{}
+	changes := map[string]*listenerChange{}
 	created := false
 	for name, spec := range c.dirtyListeners {
 		if spec == nil {
@@ -104,12 +104,12 @@ func (c *compiler) makeListeners() {
 		}
 		before, found := c.listeners.Get(name)
 		created = created || !found
-		changes[name] = &namesChange{before: before, spec: spec}
+		changes[name] = &listenerChange{before: before, spec: spec}
 	}
-	changeOf := func(name string) *namesChange {
+	changeOf := func(name string) *listenerChange {
 		n, ok := changes[name]
 		if before, found := c.listeners.Get(name); !ok && found {
-			n = &namesChange{before: before}
+			n = &listenerChange{before: before}
 			changes[name] = n
 		}
 		return n // nil: no such listener
@@ -127,15 +127,15 @@ func (c *compiler) makeListeners() {
 		}
 	}
 	if created {
-		c.giveHosts(changes)
+		c.addExistingHosts(changes)
 	}
 	for name, n := range changes {
 		c.makeListener(name, n)
 	}
 }
 
-// giveHosts adds the existing Hosts to new listeners.
-func (c *compiler) giveHosts(changes map[string]*namesChange) {
+// addExistingHosts adds the existing Hosts to new listeners.
+func (c *compiler) addExistingHosts(changes map[string]*listenerChange) {
 	all := c.hosts.Map()
 	for name, h := range all.All() {
 		n := changes[h.Listener]
@@ -147,7 +147,7 @@ func (c *compiler) giveHosts(changes map[string]*namesChange) {
 
 // makeListener builds one listener. It removes all names before it adds any, so
 // that a name can move to another rule in the same change.
-func (c *compiler) makeListener(name string, n *namesChange) {
+func (c *compiler) makeListener(name string, n *listenerChange) {
 	b := hostsEdit{shared: map[string]*target{}, edit: hostname.Matcher[*target]{}.Edit()}
 	var next Listener
 	var rules []resource.HostRule
@@ -158,16 +158,16 @@ func (c *compiler) makeListener(name string, n *namesChange) {
 	var removed, added []resource.HostName
 	if n.spec != nil {
 		next = Listener{
-			name:    name,
-			spec:    n.spec.WithDefaults(),
-			here:    hasTags(c.cfg.NodeTags, n.spec.Nodes),
-			sources: newNetworks(n.spec.Sources),
+			name:     name,
+			spec:     n.spec.WithDefaults(),
+			runsHere: hasTags(c.cfg.NodeTags, n.spec.Nodes),
+			sources:  newNetworks(n.spec.Sources),
 		}
 		if n.before != nil && n.before.spec.TLS != nil {
 			next.certificates = n.before.certificates
 		}
-		// Copy the few new names and rules, so that they do not keep a document with
-		// a hundred thousand names alive.
+		// Copy the few new names and rules, so that they do not keep a document
+		// with a hundred thousand names alive.
 		b.clone = len(rules) > 0
 		removed, added = resource.DiffHosts(rules, n.spec.Hosts)
 	}

@@ -10,9 +10,9 @@ import (
 	"penstock/routing/resource"
 )
 
-// acting returns the MeshHTTPRoute that routes requests to a destination from a
-// source that speaks HTTP, or nil.
-func (t *Table) acting(destination string, src *source) *policy {
+// httpPolicyFor returns the MeshHTTPRoute that routes requests to a destination
+// from a source that speaks HTTP, or nil.
+func (t *Table) httpPolicyFor(destination string, src *source) *policy {
 	s, ok := t.services.Get(destination)
 	if !ok || s.requests == nil || !isHTTP(s.spec.Protocol) {
 		return nil
@@ -31,7 +31,7 @@ func (w *WhatIf) requestClassesOf(destination string) (all []class) {
 			continue
 		}
 		for _, c := range s.requestClasses() {
-			if name := c.name(); !seen[name] && c.like.matches(c.ref) {
+			if name := c.name(); !seen[name] && c.sample.matches(c.ref) {
 				seen[name] = true
 				all = append(all, c)
 			}
@@ -52,16 +52,16 @@ func (w *WhatIf) summarizeRequests(destination string) []string {
 		return nil
 	}
 	return bySource(w.requestClassesOf(destination), func(src *source) []string {
-		before, after := w.table.acting(destination, src), w.after.acting(destination, src)
+		before, after := w.table.httpPolicyFor(destination, src), w.after.httpPolicyFor(destination, src)
 		switch {
 		case before == nil && after == nil || before == after:
 			return nil
 		case before == nil:
 			return []string{fmt.Sprintf("%s: HTTP requests to %s%s are routed individually, by %s; until now per connection: %s",
-				after.route, destination, fromHere, count(len(after.http.spec), "rule"), w.table.whereTo(destination, src))}
+				after.route, destination, fromHere, count(len(after.http.spec), "rule"), w.table.destinationText(destination, src))}
 		case after == nil:
 			return []string{fmt.Sprintf("%s: HTTP requests to %s%s are no longer routed individually but per connection: %s",
-				before.route, destination, fromHere, w.after.whereTo(destination, src))}
+				before.route, destination, fromHere, w.after.destinationText(destination, src))}
 		}
 		return summarizeRules(destination, before.http, after)
 	})
@@ -75,8 +75,8 @@ func count(n int, of string) string {
 	return fmt.Sprintf("%d %ss", n, of)
 }
 
-// whereTo says where connections from a source go, as in "to apps".
-func (t *Table) whereTo(destination string, src *source) string {
+// destinationText says where connections from a source go, as in "to apps".
+func (t *Table) destinationText(destination string, src *source) string {
 	list, by, reason := t.parts(destination, src)
 	text := "to " + sharesText(list, labels(destination, list))
 	if reason != OK {
@@ -97,7 +97,7 @@ func summarizeRules(destination string, old *httpPolicy, p *policy) (sentences [
 		what := "requests to " + destination + " for " + requestsText(rule.Matches) + fromHere
 		j, ok := before[resource.MatchesKey(rule.Matches)]
 		if !ok {
-			sentences = append(sentences, fmt.Sprintf("%s: %s have their own rule: %s", p.route, what, p.http.does(destination, i)))
+			sentences = append(sentences, fmt.Sprintf("%s: %s have their own rule: %s", p.route, what, p.http.effectText(destination, i)))
 			continue
 		}
 		sentences = append(sentences, old.change(j, p, i, destination, what)...)
@@ -105,7 +105,7 @@ func summarizeRules(destination string, old *httpPolicy, p *policy) (sentences [
 	for j := range old.spec {
 		if _, ok := after[resource.MatchesKey(old.spec[j].Matches)]; !ok {
 			sentences = append(sentences, fmt.Sprintf("%s: requests to %s for %s%s no longer have their own rule; until now %s",
-				p.route, destination, requestsText(old.spec[j].Matches), fromHere, old.does(destination, j)))
+				p.route, destination, requestsText(old.spec[j].Matches), fromHere, old.effectText(destination, j)))
 		}
 	}
 	return sentences
@@ -115,7 +115,7 @@ func summarizeRules(destination string, old *httpPolicy, p *policy) (sentences [
 func (h *httpPolicy) change(j int, p *policy, i int, destination, what string) (sentences []string) {
 	was, is := &h.spec[j], &p.http.spec[i]
 	if !reflect.DeepEqual(was.Default.Filters, is.Default.Filters) {
-		next, until := p.http.does(destination, i), h.does(destination, j)
+		next, until := p.http.effectText(destination, i), h.effectText(destination, j)
 		if next == until {
 			return []string{fmt.Sprintf("%s: %s: header values change", p.route, what)}
 		}
@@ -132,8 +132,8 @@ func (h *httpPolicy) change(j int, p *policy, i int, destination, what string) (
 	return []string{m.text()}
 }
 
-// does describes the effect of a rule, as in "rewrites to path /x, to a".
-func (h *httpPolicy) does(destination string, i int) string {
+// effectText describes the effect of a rule, as in "rewrites to path /x, to a".
+func (h *httpPolicy) effectText(destination string, i int) string {
 	var parts []string
 	for j := range h.spec[i].Default.Filters {
 		parts = append(parts, filterText(&h.spec[i].Default.Filters[j]))
@@ -169,7 +169,7 @@ func (w *WhatIf) summarizeListener() (sentences []string) {
 	seen := map[string]bool{}
 	for _, listener := range slices.Sorted(maps.Keys(w.names)) {
 		for _, hello := range w.names[listener] {
-			m := moved{listener: listener, hello: hello}
+			m := nameMove{listener: listener, hello: hello}
 			if text := w.listenerSentence(m.input()); text != "" && !seen[text] {
 				seen[text] = true
 				sentences = append(sentences, text)
@@ -181,8 +181,8 @@ func (w *WhatIf) summarizeListener() (sentences []string) {
 
 // listenerSentence compares the routing of one connection's requests.
 func (w *WhatIf) listenerSentence(in *Input) string {
-	before, to := w.table.byRequest(in)
-	after, next := w.after.byRequest(in)
+	before, to := w.table.requestRoute(in)
+	after, next := w.after.requestRoute(in)
 	if to == nil || next == nil || to.name != next.name || before == after {
 		return ""
 	}
@@ -193,22 +193,22 @@ func (w *WhatIf) listenerSentence(in *Input) string {
 	of, _ := table.listeners.Get(l)
 	src := table.source(in, of)
 	if after == "" {
-		if w.after.acting(next.name, &src) == nil {
+		if w.after.httpPolicyFor(next.name, &src) == nil {
 			return ""
 		}
 		return fmt.Sprintf("%s: requests to %s are no longer routed individually by %s but per connection: %s",
-			l, next.name, before, table.whereTo(next.name, &src))
+			l, next.name, before, table.destinationText(next.name, &src))
 	}
-	if before != "" || w.table.acting(to.name, &src) == nil {
+	if before != "" || w.table.httpPolicyFor(to.name, &src) == nil {
 		return ""
 	}
 	return fmt.Sprintf("%s: requests to %s are routed individually by %s; until now per connection: %s",
-		l, next.name, after, table.whereTo(to.name, &src))
+		l, next.name, after, table.destinationText(to.name, &src))
 }
 
-// byRequest returns the MeshHTTPRoute that routes the requests of a connection,
+// requestRoute returns the MeshHTTPRoute that routes the requests of a connection,
 // or "" if it is routed as a whole, and the destination, or nil.
-func (t *Table) byRequest(in *Input) (route string, s *Service) {
+func (t *Table) requestRoute(in *Input) (route string, s *Service) {
 	s, l, reason := t.resolve(in, nil)
 	if reason != OK {
 		return "", nil

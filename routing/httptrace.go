@@ -93,7 +93,7 @@ func (t *Table) explainRequests(p *policy, in *Input, l *Listener, s *Service, q
 		tr.add(Step{Name: "outcome", Looked: "request", Result: fmt.Sprintf("answered %d: the path %q cannot be normalised", e.Status, q.Path)})
 		return
 	}
-	var a Answered
+	var a RequestDecision
 	b, reason := p.answer(&a, s, &full, tr)
 	if a.Rule != NoRule {
 		e.Rule = &a.Rule
@@ -103,7 +103,7 @@ func (t *Table) explainRequests(p *policy, in *Input, l *Listener, s *Service, q
 		e.Service = b.name
 		i := b.pool.Pick(&balance.Query{Now: now, Hash: b.hash(in), Peek: true})
 		if i == balance.None {
-			reason = b.none()
+			reason = b.unavailable()
 		}
 		tr.endpoints(b, i, now)
 		if reason != OK {
@@ -161,7 +161,7 @@ func (tr *trace) requests(t *Table, l *Listener, s *Service, src *source) *polic
 }
 
 // text says which protocol the client speaks, and the source of that fact.
-func (p spoken) text() string {
+func (p clientProtocol) text() string {
 	switch {
 	case p.tag != "":
 		return fmt.Sprintf("%s (%s of the %s)", p.protocol, p.tag, layerNames[p.layer])
@@ -202,8 +202,8 @@ func (tr *trace) httpPolicies(s *Service, src *source, chosen *policy, acts bool
 	tr.add(step)
 }
 
-// maxRulesTold bounds the listed rules of a route.
-const maxRulesTold = 100
+// maxExplainedRules bounds the listed rules of a route.
+const maxExplainedRules = 100
 
 // rules adds the rules of a route and their effects.
 func (tr *trace) rules(p *policy) {
@@ -211,7 +211,7 @@ func (tr *trace) rules(p *policy) {
 		Name: "rules", Looked: "rules of " + p.route,
 		Result: fmt.Sprintf("%d; requests without a matching rule go to the destination itself", len(p.http.spec)),
 	}
-	step.Rules = p.http.effectiveRules(maxRulesTold)
+	step.Rules = p.http.effectiveRules(maxExplainedRules)
 	tr.add(step)
 }
 
@@ -233,7 +233,7 @@ func (tr *trace) rule(p *policy, q *Request, m httprule.Match, fits bool) {
 	tr.add(step)
 }
 
-func (tr *trace) redirect(a *Answered) {
+func (tr *trace) redirect(a *RequestDecision) {
 	if tr == nil {
 		return
 	}
@@ -246,14 +246,14 @@ func (tr *trace) ruleSplit(route string, rule int, sh *shares, turn int) {
 		return
 	}
 	tr.split(fmt.Sprintf("rules[%d] of %s", rule, route), sh, turn)
-	if turn == nowhere {
+	if turn == noTurn {
 		tr.result("no backend has both weight and endpoints: answered %d (%s)", statusUnavailable, NoBackend)
 	}
 }
 
 // filters adds what a rule changes. Header values may be secrets, so only names
 // are shown.
-func (tr *trace) filters(rule *resource.HTTPRule, a *Answered, q *Request) {
+func (tr *trace) filters(rule *resource.HTTPRule, a *RequestDecision, q *Request) {
 	if tr == nil {
 		return
 	}

@@ -178,15 +178,15 @@ func BenchmarkWhatIf(b *testing.B) {
 	change := []resource.Change{put("MeshTCPRoute", "route-0999", routeFor(resource.TargetRef{Kind: kindMesh}, "service-999"))}
 	for name, do := range map[string]func() error{
 		"effective": func() error { r.Table().Effective(&EffectiveQuery{}); return nil },
-		"words": func() error {
-			trial, err := r.Table().WhatIf(change, nil, t0)
-			trial.DiffSummary(nil)
+		"diff": func() error {
+			whatIf, err := r.Table().WhatIf(change, nil, t0)
+			whatIf.DiffSummary(nil)
 			return err
 		},
 		"play 1000": func() error {
-			trial, err := r.Table().WhatIf(change, nil, t0)
+			whatIf, err := r.Table().WhatIf(change, nil, t0)
 			if err == nil {
-				_, err = trial.Simulate(b.Context(), &SimulateRequest{Connections: 1000, Input: in}, t0)
+				_, err = whatIf.Simulate(b.Context(), &SimulateRequest{Connections: 1000, Input: in}, t0)
 			}
 			return err
 		},

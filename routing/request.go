@@ -12,9 +12,9 @@ type Request struct {
 	httprule.Origin
 }
 
-// Answered is the route of one request: an answer from the proxy itself, or
+// RequestDecision is the route of one request: an answer from the proxy itself, or
 // endpoints, which its Decision returns in turn. It belongs to the request.
-type Answered struct {
+type RequestDecision struct {
 	Decision
 	// Route is the deciding MeshHTTPRoute, and Rule the index of its rule, or
 	// NoRule. Route is "" if none decided: the request goes where connections go.
@@ -32,19 +32,19 @@ type Answered struct {
 // which regular expressions are evaluated.
 const BadRequest Reason = "bad_request"
 
-// NoRule is Answered.Rule if no rule matches: the request goes to the
+// NoRule is RequestDecision.Rule if no rule matches: the request goes to the
 // destination itself, as by the default rule that Kuma appends.
 const NoRule = -1
 
 // RequestHeaders changes the headers for the backend.
-func (a *Answered) RequestHeaders(h httprule.Headers) {
+func (a *RequestDecision) RequestHeaders(h httprule.Headers) {
 	if a.rules != nil {
 		a.rules.RequestHeaders(a.match, h)
 	}
 }
 
 // ResponseHeaders changes the headers for the client.
-func (a *Answered) ResponseHeaders(h httprule.Headers) {
+func (a *RequestDecision) ResponseHeaders(h httprule.Headers) {
 	if a.rules != nil {
 		a.rules.ResponseHeaders(a.match, h)
 	}
@@ -52,7 +52,7 @@ func (a *Answered) ResponseHeaders(h httprule.Headers) {
 
 // Rewrite returns the host and the path for the backend, or "" for each that
 // does not change.
-func (a *Answered) Rewrite(path string) (host, newPath string) {
+func (a *RequestDecision) Rewrite(path string) (host, newPath string) {
 	if a.rules == nil {
 		return "", ""
 	}
@@ -71,7 +71,7 @@ func (d *Decision) HTTP() bool { return d.http }
 // goes where a connection would.
 //
 // On failure it returns the reason; Route and Rule are set nevertheless.
-func (t *Table) Request(in *Input, destination string, q *Request) (Answered, Reason) {
+func (t *Table) Request(in *Input, destination string, q *Request) (RequestDecision, Reason) {
 	return t.request(in, destination, q, nil)
 }
 
@@ -111,16 +111,16 @@ func (t *Table) Misdirected(in *Input, host string) bool {
 	return service != other || own.Value.hostFor(protocol) != asked.Value.hostFor(otherProtocol)
 }
 
-func (t *Table) request(in *Input, destination string, q *Request, tr *trace) (Answered, Reason) {
+func (t *Table) request(in *Input, destination string, q *Request, tr *trace) (RequestDecision, Reason) {
 	s, ok := t.services.Get(destination)
 	if !ok {
-		return Answered{}, NoBackend
+		return RequestDecision{}, NoBackend
 	}
 	l, ok := t.listeners.Get(in.Listener)
 	if !ok {
-		return Answered{}, NoListener
+		return RequestDecision{}, NoListener
 	}
-	a := Answered{Decision: Decision{destination: s.serviceState, request: true}}
+	a := RequestDecision{Decision: Decision{destination: s.serviceState, request: true}}
 	src := t.source(in, l)
 	var b *backend
 	var reason Reason
@@ -130,14 +130,14 @@ func (t *Table) request(in *Input, destination string, q *Request, tr *trace) (A
 		b, reason = s.send(&src, tr)
 	}
 	if b != nil {
-		a.service, a.backend, a.tally, a.hash = b.serviceState, b, b.tally, b.hash(in)
+		a.service, a.backend, a.outcomes, a.hash = b.serviceState, b, b.outcomes, b.hash(in)
 	}
 	return a, reason
 }
 
 // answer routes a request by the rules of a MeshHTTPRoute. The backend is nil
 // if a rule redirects, or on failure.
-func (p *policy) answer(a *Answered, s *Service, q *Request, tr *trace) (*backend, Reason) {
+func (p *policy) answer(a *RequestDecision, s *Service, q *Request, tr *trace) (*backend, Reason) {
 	a.Route, a.Rule = p.route, NoRule
 	m, fits := p.http.rules.Match(&q.Request)
 	tr.rule(p, q, m, fits)
@@ -157,7 +157,7 @@ func (p *policy) answer(a *Answered, s *Service, q *Request, tr *trace) (*backen
 	turn := sh.turn(tr.enabled())
 	tr.filters(&p.http.spec[m.Rule], a, q)
 	tr.ruleSplit(p.route, m.Rule, sh, turn)
-	if turn == nowhere {
+	if turn == noTurn {
 		return nil, NoBackend
 	}
 	return sh.live[turn], OK

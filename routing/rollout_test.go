@@ -130,7 +130,7 @@ func TestRolloutKeepsEstablishedConnections(t *testing.T) {
 			}
 		}
 	}
-	// An early reset is counted in the tally that counted the connect, without
+	// An early reset is counted in the counter that counted the connect, without
 	// keeping another table alive.
 	held["part-1"].EarlyReset(t0)
 	if c, _ := r.Table().RolloutCounts("split", t0); c.Connects != 1 || c.Resets != 1 {
@@ -182,11 +182,11 @@ func TestSimulatedConnectionsDoNotCountForRollout(t *testing.T) {
 	}, t0); err != nil {
 		t.Fatal(err)
 	}
-	trial, err := r.Table().WhatIf([]resource.Change{put("Service", "part-0", service(2))}, nil, t0)
+	whatIf, err := r.Table().WhatIf([]resource.Change{put("Service", "part-0", service(2))}, nil, t0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := trial.Simulate(t.Context(), &SimulateRequest{Connections: 100, Destination: "apps"}, t0); err != nil {
+	if _, err := whatIf.Simulate(t.Context(), &SimulateRequest{Connections: 100, Destination: "apps"}, t0); err != nil {
 		t.Fatal(err)
 	}
 	if c, ok := r.Table().RolloutCounts("split", t0); !ok || c.Connects != 0 {
@@ -235,11 +235,11 @@ func TestUnroutableConnectionsCountAsRolloutFailures(t *testing.T) {
 	mustApply(put("Service", "part-1", service(0)))
 	want("without an endpoint", 10, RolloutCounts{Connects: 10, Failed: 10})
 	r.Table().Explain(&Input{Listener: "front"}, t0)
-	trial, err := r.Table().WhatIf(nil, nil, t0)
+	whatIf, err := r.Table().WhatIf(nil, nil, t0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := trial.Simulate(t.Context(), &SimulateRequest{Connections: 10, Destination: "apps"}, t0); err != nil {
+	if _, err := whatIf.Simulate(t.Context(), &SimulateRequest{Connections: 10, Destination: "apps"}, t0); err != nil {
 		t.Fatal(err)
 	}
 	mustApply(resource.Delete(resource.Key{Kind: "Service", Name: "part-1"}))

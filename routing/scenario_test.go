@@ -131,7 +131,7 @@ func (w *world) do(command, input string) string {
 	case "source":
 		return w.source(args)
 	case "diff":
-		return w.words(input)
+		return w.diff(input)
 	case "simulate":
 		return w.simulate(args, input)
 	case "connect":
@@ -168,11 +168,11 @@ func (w *world) do(command, input string) string {
 	default:
 		w.t.Fatalf("unknown command %q", words[0])
 	}
-	return w.took()
+	return w.takeEvents()
 }
 
-// took returns the events since the last command, or "ok".
-func (w *world) took() string {
+// takeEvents returns the events since the last command, or "ok".
+func (w *world) takeEvents() string {
 	s := cmp.Or(strings.Join(w.events, "\n"), "ok")
 	w.events = nil
 	return s
@@ -316,7 +316,7 @@ func (w *world) health(service, address, state string) string {
 	for _, e := range s.Group().Endpoints() {
 		if e.Address == address || e.Addr.String() == address {
 			e.SetHealth(endpoint.Health(i), w.now)
-			return w.took()
+			return w.takeEvents()
 		}
 	}
 	w.t.Fatalf("no endpoint %q", address)
@@ -409,7 +409,7 @@ func (w *world) connectOnce(in *Input, failing, dropping []string, hold bool) st
 			said += ", " + at + " times out"
 			s, _ := w.router.Table().Service(d.Service())
 			w.now = w.now.Add(s.Spec().Connect.Timeout.D())
-			d.Fault(endpoint.ConnectTimedOut, "", w.now)
+			d.RecordFault(endpoint.ConnectTimedOut, "", w.now)
 			continue
 		}
 		d.Connected(w.now)

@@ -32,7 +32,7 @@ func (tr *trace) listener(in *Input, l *Listener) {
 	switch {
 	case l == nil:
 		s.Result = "no such listener"
-	case l.here:
+	case l.runsHere:
 		s.Result = fmt.Sprintf("%s at %s", l.spec.Protocol, l.spec.Address)
 	default:
 		s.Result = fmt.Sprintf("%s at %s, not on this node", l.spec.Protocol, l.spec.Address)
@@ -74,14 +74,14 @@ func (tr *trace) result(format string, args ...any) {
 	steps[len(steps)-1].Result = fmt.Sprintf(format, args...)
 }
 
-func (tr *trace) noName(reason Reason, why string) {
+func (tr *trace) nameRefused(reason Reason, why string) {
 	if tr == nil {
 		return
 	}
 	tr.result("%s: closed (%s)", why, reason)
 }
 
-func (tr *trace) otherwise(service string, reason Reason, why string) {
+func (tr *trace) defaultService(service string, reason Reason, why string) {
 	if tr == nil {
 		return
 	}
@@ -131,7 +131,7 @@ func (tr *trace) destination(name string, s *Service) {
 	switch {
 	case s == nil:
 		step.Result = fmt.Sprintf("no such service: closed (%s)", NoBackend)
-	case isBound(name):
+	case isGatewayName(name):
 		step.Result = "a Gateway API route"
 	default:
 		step.Result = fmt.Sprintf("%s service with %s", s.spec.Protocol, count(len(s.Members()), "endpoint"))
@@ -180,7 +180,7 @@ func (tr *trace) policies(s *Service, src *source, chosen *policy) {
 
 // policyText returns the name of a route's policy for display.
 func policyText(route string) string {
-	if isBound(route) {
+	if isGatewayName(route) {
 		return route
 	}
 	return "MeshTCPRoute " + route
@@ -208,7 +208,7 @@ func (tr *trace) split(of string, sh *shares, turn int) {
 		}
 		step.Backends = append(step.Backends, x)
 	}
-	if turn == nowhere {
+	if turn == noTurn {
 		step.Result = fmt.Sprintf("no backend has both weight and endpoints: closed (%s)", NoBackend)
 	} else {
 		step.Result = sh.live[turn].text()
@@ -224,7 +224,7 @@ func (tr *trace) rollout(o *rollout) {
 	if tr == nil {
 		return
 	}
-	if place := o.where(); place != nil {
+	if place := o.current(); place != nil {
 		step := &tr.explanation.Steps[len(tr.explanation.Steps)-1]
 		step.Looked += ", with the " + place.String()
 	}
@@ -250,7 +250,7 @@ func (tr *trace) endpoints(b *backend, chosen int, now time.Time) {
 		step.Endpoints = append(step.Endpoints, x)
 	}
 	if chosen == balance.None {
-		step.Result = fmt.Sprintf("none of %d is eligible: closed (%s)", len(step.Endpoints), b.none())
+		step.Result = fmt.Sprintf("none of %d is eligible: closed (%s)", len(step.Endpoints), b.unavailable())
 	} else {
 		x := step.Endpoints[chosen]
 		tr.explanation.Endpoint = x.Address

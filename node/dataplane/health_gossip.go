@@ -61,10 +61,10 @@ func (s *healthGossip) look(hints map[string]string) {
 	s.now.Store(next)
 }
 
-// Mine implements health.Peers: the nodes that ask are those with the highest
+// Probes implements health.Peers: the nodes that ask are those with the highest
 // scores for the endpoint (rendezvous hashing), so that a node which comes or
 // goes moves no more than its own share.
-func (s *healthGossip) Mine(id health.ID) bool {
+func (s *healthGossip) Probes(id health.ID) bool {
 	now := s.now.Load()
 	if now == nil || len(now.nodes) < askers {
 		return true
@@ -89,8 +89,8 @@ func score(node string, id health.ID) uint64 {
 	return x ^ x>>29
 }
 
-// Heard implements health.Peers: most of those who say something are right.
-func (s *healthGossip) Heard(id health.ID) (well, known bool) {
+// Verdict implements health.Peers: most of those who say something are right.
+func (s *healthGossip) Verdict(id health.ID) (well, known bool) {
 	now := s.now.Load()
 	if now == nil {
 		return false, false

@@ -40,9 +40,9 @@ func picks(p *Pool, n int, now time.Time) []int {
 	return counts
 }
 
-// near reports whether counts are within that many standard deviations of the
+// within reports whether counts are within that many standard deviations of the
 // shares that the weights give.
-func near(counts []int, weights []float64, sigmas float64) bool {
+func within(counts []int, weights []float64, sigmas float64) bool {
 	n, sum := 0, 0.0
 	for i, c := range counts {
 		n += c
@@ -161,7 +161,7 @@ func TestEveryPolicyFollowsWeights(t *testing.T) {
 		p := New(Config{Policy: policy}, members, nil)
 		got := picks(p, 20_000, t0)
 		// Maglev's slots are exact to one in sixty.
-		if !near(got, []float64{5, 0, 3, 2}, 6) || got[1] != 0 {
+		if !within(got, []float64{5, 0, 3, 2}, 6) || got[1] != 0 {
 			t.Errorf("got %v", got)
 		}
 	})
@@ -182,7 +182,7 @@ func TestEveryPolicyFollowsWeightsOfMany(t *testing.T) {
 			counts[i]++
 			members[i].Acquire() // connections stay open
 		}
-		if !near(counts, shares, 6) {
+		if !within(counts, shares, 6) {
 			t.Errorf("got %v", counts)
 		}
 	})
@@ -428,7 +428,7 @@ func TestZonePreference(t *testing.T) {
 		for _, m := range members {
 			m.SetHealth(endpoint.Unhealthy, t0)
 		}
-		if got := picks(New(panicking, members, nil), 2000, t0); !near(got, slices.Repeat([]float64{1}, 20), 6) {
+		if got := picks(New(panicking, members, nil), 2000, t0); !within(got, slices.Repeat([]float64{1}, 20), 6) {
 			t.Errorf("in panic: %v", got)
 		}
 		cfg.Zone = "c"
@@ -590,7 +590,7 @@ func TestSetsDistinguishMembers(t *testing.T) {
 			t.Errorf("%d: %v", i, !want)
 		}
 	}
-	if (*Set)(nil).Has(0) || (*Set)(nil).any() || new(Set).any() || !s.any() {
+	if (*Set)(nil).Has(0) || (*Set)(nil).nonEmpty() || new(Set).nonEmpty() || !s.nonEmpty() {
 		t.Error("an empty set has members, or another none")
 	}
 }

@@ -9,9 +9,9 @@ import (
 
 // debouncer collects names for a settle time and reports them together.
 type debouncer struct {
-	tell   func(hosts []string)
+	report func(hosts []string)
 	settle time.Duration
-	kick   chan struct{}
+	wake   chan struct{}
 	ctx    context.Context
 	cancel context.CancelFunc
 	done   sync.WaitGroup
@@ -22,7 +22,7 @@ type debouncer struct {
 
 // newDebouncer starts a goroutine that calls tell, unless tell is nil.
 func newDebouncer(tell func(hosts []string), settle time.Duration) *debouncer {
-	d := &debouncer{tell: tell, settle: settle, kick: make(chan struct{}, 1), hosts: map[string]struct{}{}}
+	d := &debouncer{report: tell, settle: settle, wake: make(chan struct{}, 1), hosts: map[string]struct{}{}}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	if tell != nil {
 		d.done.Go(d.run)
@@ -37,14 +37,14 @@ func (d *debouncer) close() {
 
 // add schedules a name for the next report.
 func (d *debouncer) add(host string) {
-	if d.tell == nil {
+	if d.report == nil {
 		return
 	}
 	d.mu.Lock()
 	d.hosts[host] = struct{}{}
 	d.mu.Unlock()
 	select {
-	case d.kick <- struct{}{}:
+	case d.wake <- struct{}{}:
 	default: // a report is already scheduled
 	}
 }
@@ -54,7 +54,7 @@ func (d *debouncer) run() {
 		select {
 		case <-d.ctx.Done():
 			return
-		case <-d.kick:
+		case <-d.wake:
 		}
 		select {
 		case <-d.ctx.Done():
@@ -70,7 +70,7 @@ func (d *debouncer) run() {
 		d.mu.Unlock()
 		if len(hosts) > 0 {
 			slices.Sort(hosts)
-			d.tell(hosts)
+			d.report(hosts)
 		}
 	}
 }

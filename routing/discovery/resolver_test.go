@@ -108,7 +108,7 @@ func (w *world) after(d time.Duration) {
 	synctest.Wait()
 }
 
-func (w *world) wantTold(want ...[]string) {
+func (w *world) wantChanged(want ...[]string) {
 	w.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -143,14 +143,14 @@ func TestAnswersAreSortedAndStable(t *testing.T) {
 		w.wantLookup("db", "") // no answer yet
 		w.after(moment)
 		w.wantLookup("dB", "10.0.0.1 10.0.0.2 fd00::1")
-		w.wantTold([]string{"db"})
+		w.wantChanged([]string{"db"})
 		w.set("db", "10.0.0.1 fd00::1 10.0.0.2")
 		w.after(12 * time.Second)
-		w.wantTold() // the same addresses in another order are no change
+		w.wantChanged() // the same addresses in another order are no change
 		w.set("db", "10.0.0.1 10.0.0.3")
 		w.after(12 * time.Second)
 		w.wantLookup("db", "10.0.0.1 10.0.0.3")
-		w.wantTold([]string{"db"})
+		w.wantChanged([]string{"db"})
 		w.wantLookup("unknown", "")
 	})
 }
@@ -159,7 +159,7 @@ func TestNamesAreLookedUpAtTheirInterval(t *testing.T) {
 	inBubble(t, Config{}, func(w *world) {
 		w.set("a", "10.0.0.1")
 		w.set("b", "10.0.0.2")
-		w.r.Set([]Name{{Host: "a", Every: 20 * time.Second}, {Host: "a", Every: 5 * time.Second}, {Host: "b"}})
+		w.r.Set([]Name{{Host: "a", Interval: 20 * time.Second}, {Host: "a", Interval: 5 * time.Second}, {Host: "b"}})
 		w.after(100*time.Second + moment)
 		count := map[string]int{}
 		for _, line := range w.take() {
@@ -169,7 +169,7 @@ func TestNamesAreLookedUpAtTheirInterval(t *testing.T) {
 		if a, b := count["a"], count["b"]; a < 19 || a > 23 || b < 10 || b > 12 {
 			w.Errorf("a was asked %d times, b %d times", a, b)
 		}
-		w.r.Set([]Name{{Host: "a", Every: time.Nanosecond}})
+		w.r.Set([]Name{{Host: "a", Interval: time.Nanosecond}})
 		w.after(10 * time.Second)
 		if n := len(w.take()); n < 9 || n > 13 {
 			w.Errorf("below the shortest interval: asked %d times in 10 s", n)
@@ -187,7 +187,7 @@ func TestFailedLookupKeepsAddresses(t *testing.T) {
 				w.set("db", answer)
 				w.after(24 * time.Hour)
 				w.wantLookup("db", "10.0.0.1")
-				w.wantTold([]string{"db"})
+				w.wantChanged([]string{"db"})
 				s := w.status("db")
 				if !s.Stale || s.NotFound != notFound || s.Err == "" || s.Failures < 1000 || time.Since(s.Answered) < 23*time.Hour {
 					w.Errorf("%+v", s)
@@ -195,7 +195,7 @@ func TestFailedLookupKeepsAddresses(t *testing.T) {
 				w.set("db", "10.0.0.2")
 				w.after(time.Minute)
 				w.wantLookup("db", "10.0.0.2")
-				w.wantTold([]string{"db"})
+				w.wantChanged([]string{"db"})
 				if s := w.status("db"); s.Stale || s.Err != "" || s.Failures != 0 || s.NotFound || time.Since(s.Changed) > time.Minute {
 					w.Errorf("%+v", s)
 				}
@@ -238,13 +238,13 @@ func TestSetKeepsUnchanged(t *testing.T) {
 		if n := len(w.take()); n != 2 {
 			w.Errorf("%d names were asked for, want 2", n)
 		}
-		w.r.Set([]Name{{Host: "b"}, {Host: "a", Every: DefaultEvery}})
+		w.r.Set([]Name{{Host: "b"}, {Host: "a", Interval: DefaultInterval}})
 		w.after(moment)
 		if got := w.take(); got != nil {
 			w.Errorf("asked out of turn: %v", got)
 		}
 		w.set("a", "10.0.0.3")
-		w.r.Set([]Name{{Host: "b"}, {Host: "a", Every: time.Minute}}) // looked up at once, with the old answer until then
+		w.r.Set([]Name{{Host: "b"}, {Host: "a", Interval: time.Minute}}) // looked up at once, with the old answer until then
 		w.wantLookup("a", "10.0.0.1")
 		w.after(moment)
 		w.wantLookup("a", "10.0.0.3")
@@ -283,11 +283,11 @@ func TestChangesAreReportedTogether(t *testing.T) {
 		for i := range 500 {
 			hosts = append(hosts, fmt.Sprintf("h%03d", i))
 			w.set(hosts[i], "10.0.0.1")
-			names = append(names, Name{Host: hosts[i], Every: time.Hour})
+			names = append(names, Name{Host: hosts[i], Interval: time.Hour})
 		}
 		w.r.Set(names)
 		w.after(2 * time.Second)
-		w.wantTold(hosts)
+		w.wantChanged(hosts)
 		if w.mostNow > DefaultConcurrency {
 			w.Errorf("%d lookups at once", w.mostNow)
 		}
@@ -324,14 +324,14 @@ func TestAnswersAreBounded(t *testing.T) {
 		w.r.Set([]Name{{Host: "db"}})
 		w.after(time.Minute)
 		w.wantLookup("db", "10.0.0.1 10.0.0.2 10.0.0.3")
-		if s := w.status("db"); s.Cut != 2 {
+		if s := w.status("db"); s.Unused != 2 {
 			w.Errorf("%+v", s)
 		}
 		w.set("db", "!")
 		w.after(time.Minute)
 		w.set("db", "10.0.0.1")
 		w.after(time.Minute)
-		if s := w.status("db"); s.Cut != 0 {
+		if s := w.status("db"); s.Unused != 0 {
 			w.Errorf("%+v", s)
 		}
 	})
@@ -408,7 +408,7 @@ func TestConcurrentUse(t *testing.T) {
 	for w := range 3 {
 		wg.Go(func() {
 			for i := range 300 {
-				r.Set([]Name{{Host: "a"}, {Host: []string{"b", "bad"}[(i+w)%2], Every: time.Duration(1+i%2) * time.Minute}})
+				r.Set([]Name{{Host: "a"}, {Host: []string{"b", "bad"}[(i+w)%2], Interval: time.Duration(1+i%2) * time.Minute}})
 				r.Lookup("a")
 				r.Status()
 			}

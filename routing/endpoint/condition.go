@@ -36,7 +36,7 @@ type Condition struct {
 
 // Condition returns an endpoint's condition at that time.
 func (g *Group) Condition(e *Endpoint, now time.Time) Condition {
-	st := g.Standing(e, now)
+	st := g.History(e, now)
 	c := Condition{Error: st.Error, ErrorAt: st.ErrorAt}
 	left := func(until time.Time) time.Duration { return until.Sub(now).Round(time.Millisecond) }
 	switch {
@@ -62,5 +62,5 @@ func (g *Group) NoteError(e *Endpoint, text string, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	r := &e.state().record
-	r.failed, r.failedAt = text, Stamp(now)
+	r.lastError, r.lastErrorAt = text, Stamp(now)
 }

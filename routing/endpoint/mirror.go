@@ -32,5 +32,5 @@ func (g *Group) Mirror(of *Group, now time.Time) {
 			g.ejected = append(g.ejected, e)
 		}
 	}
-	g.out.Store(int32(len(g.ejected)))
+	g.ejectedCount.Store(int32(len(g.ejected)))
 }

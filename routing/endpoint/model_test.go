@@ -18,7 +18,7 @@ import (
 func TestEjectionInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &model{T: t, now: t0, out: map[string]bool{}}
-		m.g = NewGroup("s", m.told)
+		m.g = NewGroup("s", m.observe)
 		m.resize()
 		m.configure()
 		t.Repeat(map[string]func(*rapid.T){
@@ -48,14 +48,14 @@ func (m *model) any() *Endpoint {
 	return rapid.SampledFrom(m.g.Endpoints()).Draw(m.T, "endpoint")
 }
 
-func (m *model) told(ev Event) {
+func (m *model) observe(ev Event) {
 	name := ev.Endpoint.Address
 	switch ev.Change {
 	case EventEjected:
 		if m.out[name] {
 			m.Fatalf("%s is ejected twice", name)
 		}
-		if d := ev.Until.Sub(m.now); d <= 0 || d > MaxTimes*m.ej.Duration || d != time.Duration(ev.Times)*m.ej.Duration {
+		if d := ev.Until.Sub(m.now); d <= 0 || d > MaxEjectionTimes*m.ej.Duration || d != time.Duration(ev.Times)*m.ej.Duration {
 			m.Fatalf("%s is ejected for %v, %d times %v", name, d, ev.Times, m.ej.Duration)
 		}
 		m.out[name] = true
@@ -133,7 +133,7 @@ func (m *model) hold() {
 // end lets the longest ejection pass: all endpoints are back without further
 // events.
 func (m *model) end() {
-	m.now = m.now.Add(MaxTimes * 20 * time.Second)
+	m.now = m.now.Add(MaxEjectionTimes * 20 * time.Second)
 	for _, e := range m.g.Endpoints() {
 		if e.Ejected(m.now) {
 			m.Fatalf("%s is out for ever", e.Address)
@@ -161,7 +161,7 @@ func TestDisablingEjectionReturnsAll(t *testing.T) {
 		t.Errorf("%d came back", returned)
 	}
 	g.Failed(all[0], ConnectFailed, t0)
-	if st := g.Standing(all[0], t0); st.Failures != 0 || st.Times != 0 || !st.EjectedUntil.IsZero() {
+	if st := g.History(all[0], t0); st.Failures != 0 || st.Times != 0 || !st.EjectedUntil.IsZero() {
 		t.Errorf("failures count without ejection: %+v", st)
 	}
 }

@@ -18,7 +18,7 @@ func (w *world) failing() (g *endpoint.Group, e *endpoint.Endpoint) {
 // failsInUse fails a client's connect and checks that the endpoint is ejected.
 func (w *world) failsInUse(g *endpoint.Group, e *endpoint.Endpoint) {
 	w.Helper()
-	g.Fail(e, endpoint.Fault{Failure: endpoint.ConnectFailed, Error: "refused"}, time.Now())
+	g.RecordFault(e, endpoint.Fault{Failure: endpoint.ConnectFailed, Error: "refused"}, time.Now())
 	if !e.Ejected(time.Now()) || !e.Paused(time.Now()) {
 		w.Fatal("it is not ejected and passed over")
 	}

@@ -31,7 +31,7 @@ func ask(t *testing.T, configured, address string, check Check) string {
 		check.Timeout = 5 * time.Second
 	}
 	target := Target{Endpoint: e, Check: &check}
-	err := newProbe(keyOf(target, check.key()), target).ask(t.Context(), new(net.Dialer).DialContext)
+	err := newProbe(keyOf(target, check.key()), target).run(t.Context(), new(net.Dialer).DialContext)
 	if err == nil {
 		return ""
 	}
@@ -261,7 +261,7 @@ func TestProbeEndsWithItsContext(t *testing.T) {
 	go func() { <-heard; cancel() }()
 	check := Check{Expect: "x", Timeout: time.Hour}
 	target := Target{Endpoint: &endpoint.Endpoint{Addr: netip.MustParseAddrPort(address)}, Check: &check}
-	if err := newProbe(keyOf(target, ""), target).ask(ctx, new(net.Dialer).DialContext); err == nil {
+	if err := newProbe(keyOf(target, ""), target).run(ctx, new(net.Dialer).DialContext); err == nil {
 		t.Error("it succeeded")
 	}
 }
@@ -319,7 +319,7 @@ func BenchmarkProbeTCP(b *testing.B) {
 	p := newProbe(keyOf(target, ""), target)
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := p.ask(b.Context(), new(net.Dialer).DialContext); err != nil {
+		if err := p.run(b.Context(), new(net.Dialer).DialContext); err != nil {
 			b.Fatal(err)
 		}
 	}

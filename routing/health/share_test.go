@@ -20,23 +20,23 @@ type others struct {
 	says   map[ID]bool
 }
 
-func (o *others) Mine(ID) bool {
+func (o *others) Probes(ID) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return !o.theirs
 }
 
-func (o *others) Heard(id ID) (well, known bool) {
+func (o *others) Verdict(id ID) (healthy, known bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	well, known = o.says[id]
-	return well, known
+	healthy, known = o.says[id]
+	return healthy, known
 }
 
-func (o *others) say(id ID, well bool) {
+func (o *others) say(id ID, healthy bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.says[id] = well
+	o.says[id] = healthy
 }
 
 func (o *others) silence(theirs bool) {

@@ -34,8 +34,8 @@ func TestNumberedNamesAreParsedStrictly(t *testing.T) {
 		}
 	}
 	for s, want := range map[string]error{
-		"broker.example.com": ErrHole, "$(nodeId)": ErrHole, "a.$(nodeId).example.com": ErrHole,
-		"$(nodeId)-$(nodeId).example.com": ErrHole, "b1$(nodeId).example.com": ErrHoleDigit, "b$(nodeId)1.example.com": ErrHoleDigit,
+		"broker.example.com": ErrPlaceholder, "$(nodeId)": ErrPlaceholder, "a.$(nodeId).example.com": ErrPlaceholder,
+		"$(nodeId)-$(nodeId).example.com": ErrPlaceholder, "b1$(nodeId).example.com": ErrPlaceholderDigit, "b$(nodeId)1.example.com": ErrPlaceholderDigit,
 		"b_$(nodeId)!.example.com": ErrCharacter, "-$(nodeId).example.com": ErrHyphen, "b$(nodeId).*.com": ErrWildcard,
 	} {
 		if _, err := ParseNumbered(s); !errors.Is(err, want) {
@@ -50,7 +50,7 @@ func TestNumberedOverlapIfANameMatchesBoth(t *testing.T) {
 	part := rapid.SampledFrom([]string{"", "a", "a-", "a1-", "-5", "-a", "-05-", "a0-"})
 	draw := func(t *rapid.T, which string) (Numbered, bool) {
 		domain := rapid.SampledFrom([]string{"x.y", "z.y"}).Draw(t, which+" domain")
-		p, err := ParseNumbered(part.Draw(t, which+" before") + Hole + part.Draw(t, which+" after") + "." + domain)
+		p, err := ParseNumbered(part.Draw(t, which+" before") + Placeholder + part.Draw(t, which+" after") + "." + domain)
 		return p, err == nil
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -73,8 +73,8 @@ func TestNumberedOverlapIfANameMatchesBoth(t *testing.T) {
 				t.Fatalf("%s is not found to be of %v", p.Name(n), p)
 			}
 		}
-		if p.Meets(q) != (common != "") || p.Meets(q) != q.Meets(p) {
-			t.Fatalf("%v and %v: %v, %v, in common %q", p, q, p.Meets(q), q.Meets(p), common)
+		if p.Overlaps(q) != (common != "") || p.Overlaps(q) != q.Overlaps(p) {
+			t.Fatalf("%v and %v: %v, %v, in common %q", p, q, p.Overlaps(q), q.Overlaps(p), common)
 		}
 	})
 }

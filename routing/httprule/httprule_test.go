@@ -239,7 +239,7 @@ func TestStoredReplacementWithoutNormalFormIsKept(t *testing.T) {
 // one with a long value: if the expression would decide, the request is
 // refused. Other conditions apply at any length.
 func TestRegularExpressionsSkipLongValues(t *testing.T) {
-	long := strings.Repeat("a", maxExpressed)
+	long := strings.Repeat("a", maxEvaluated)
 	for text, line := range map[string]string{
 		`path: {type: RegularExpression, value: "/a*"}`:                                     "GET /%s",
 		`headers: [{name: h, type: RegularExpression, value: "a*"}]`:                        "GET / h: a%s",
@@ -263,7 +263,7 @@ func TestRegularExpressionsSkipLongValues(t *testing.T) {
 }
 
 func TestLongValueIsIgnoredIfAnotherConditionDecides(t *testing.T) {
-	long := strings.Repeat("a", maxExpressed+1)
+	long := strings.Repeat("a", maxEvaluated+1)
 	r := route(t, `
     - {matches: [{path: {type: Exact, value: /first}}]}
     - {matches: [{path: {type: RegularExpression, value: "/x.*"}, method: POST, `+

@@ -29,12 +29,12 @@ type Job func(ctx context.Context) (again time.Duration, ok bool)
 
 // Entry is a job in a scheduler. Its fields are guarded by the scheduler's mutex.
 type Entry struct {
-	job      Job
-	due      time.Time
-	index    int // in the heap
-	place    place
-	troubled bool               // failed last time
-	cancel   context.CancelFunc // while running
+	job     Job
+	due     time.Time
+	index   int // in the heap
+	place   place
+	failing bool               // failed last time
+	cancel  context.CancelFunc // while running
 }
 
 // place is the location of an entry.
@@ -55,13 +55,13 @@ type Scheduler struct {
 	wake   chan struct{} // the heap has a new first entry
 	done   sync.WaitGroup
 
-	mu       sync.Mutex
-	later    entries
-	due      queue // succeeded last time, or never ran
-	troubled queue // failed last time
-	workers  int
-	// workersInTrouble is the number of workers that run a job from troubled.
-	workersInTrouble int
+	mu      sync.Mutex
+	waiting entries
+	due     queue // succeeded last time, or never ran
+	failing queue // failed last time
+	workers int
+	// failingWorkers is the number of workers that run a job from failing.
+	failingWorkers int
 }
 
 // New returns a scheduler that runs up to limit jobs at once.
@@ -88,7 +88,7 @@ func (s *Scheduler) Remove(e *Entry) {
 	defer s.mu.Unlock()
 	switch e.place {
 	case waiting:
-		heap.Remove(&s.later, e.index)
+		heap.Remove(&s.waiting, e.index)
 	case running:
 		e.cancel()
 	case queued, removed:
@@ -107,7 +107,7 @@ func (s *Scheduler) Close() {
 // wait puts e into the heap.
 func (s *Scheduler) wait(e *Entry, due time.Time) {
 	e.due, e.place = due, waiting
-	heap.Push(&s.later, e)
+	heap.Push(&s.waiting, e)
 	if e.index == 0 {
 		select {
 		case s.wake <- struct{}{}:
@@ -140,24 +140,24 @@ func (s *Scheduler) schedule() {
 func (s *Scheduler) collect(now time.Time) (next time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for len(s.later) > 0 && !s.later[0].due.After(now) {
-		e := heap.Pop(&s.later).(*Entry)
+	for len(s.waiting) > 0 && !s.waiting[0].due.After(now) {
+		e := heap.Pop(&s.waiting).(*Entry)
 		e.place = queued
-		if e.troubled {
-			s.troubled.push(e)
+		if e.failing {
+			s.failing.push(e)
 		} else {
 			s.due.push(e)
 		}
 	}
-	s.hire()
-	if len(s.later) > 0 {
-		next = s.later[0].due
+	s.startWorkers()
+	if len(s.waiting) > 0 {
+		next = s.waiting[0].due
 	}
 	return next
 }
 
-// hire starts workers while there is work and the limits allow it.
-func (s *Scheduler) hire() {
+// startWorkers starts workers while there is work and the limits allow it.
+func (s *Scheduler) startWorkers() {
 	for s.workers < s.limit && s.ctx.Err() == nil {
 		e := s.take()
 		if e == nil {
@@ -171,8 +171,8 @@ func (s *Scheduler) hire() {
 // take returns the entry to run next, the one that has been due longest, or
 // nil.
 func (s *Scheduler) take() *Entry {
-	due, failing := s.due.head(), s.troubled.head()
-	if s.workersInTrouble >= max(s.limit/2, 1) {
+	due, failing := s.due.head(), s.failing.head()
+	if s.failingWorkers >= max(s.limit/2, 1) {
 		failing = nil
 	}
 	switch {
@@ -181,8 +181,8 @@ func (s *Scheduler) take() *Entry {
 	case failing == nil || due != nil && due.due.Before(failing.due):
 		return s.due.pop()
 	default:
-		s.workersInTrouble++
-		return s.troubled.pop()
+		s.failingWorkers++
+		return s.failing.pop()
 	}
 }
 
@@ -197,12 +197,12 @@ func (s *Scheduler) work(e *Entry) {
 		}
 		e = s.take()
 	}
-	s.workers-- // entries that are still queued wait for a troubled slot, whose worker takes them
+	s.workers-- // entries that are still queued wait for a failing job's slot, whose worker takes them
 }
 
 // run runs e with the lock released.
 func (s *Scheduler) run(e *Entry) {
-	wasFailing := e.troubled
+	wasFailing := e.failing
 	if e.place != removed {
 		var ctx context.Context
 		ctx, e.cancel = context.WithCancel(s.ctx)
@@ -213,7 +213,7 @@ func (s *Scheduler) run(e *Entry) {
 		now := time.Now()
 		s.mu.Lock()
 		e.cancel()
-		e.troubled = !ok
+		e.failing = !ok
 		if e.place != removed {
 			if due := start.Add(again); due.After(now) {
 				now = due
@@ -222,7 +222,7 @@ func (s *Scheduler) run(e *Entry) {
 		}
 	}
 	if wasFailing {
-		s.workersInTrouble--
+		s.failingWorkers--
 	}
 }
 
