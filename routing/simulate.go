@@ -229,7 +229,9 @@ func (run *simulationRun) route(ctx context.Context, t *Table, n int, now time.T
 			return nil, ctx.Err()
 		}
 		d, reason := run.decide(t)
-		e := routeResult{destination: d.Destination(), backend: d.backend, reason: reason, status: d.Status, location: d.Location, request: d.request}
+		e := routeResult{
+			destination: d.Destination(), backend: d.backend, reason: reason, status: d.Status, location: d.Location, request: d.request,
+		}
 		if d.http {
 			e.route = d.Route
 		}

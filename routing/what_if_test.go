@@ -196,7 +196,8 @@ func TestSimulationsAreBounded(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := whatIf.Simulate(ctx, &SimulateRequest{Connections: MaxSimulatedConnections, Destination: "apps"}, t0); !errors.Is(err, context.Canceled) {
+	all := &SimulateRequest{Connections: MaxSimulatedConnections, Destination: "apps"}
+	if _, err := whatIf.Simulate(ctx, all, t0); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 }

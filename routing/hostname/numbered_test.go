@@ -35,7 +35,8 @@ func TestNumberedNamesAreParsedStrictly(t *testing.T) {
 	}
 	for s, want := range map[string]error{
 		"broker.example.com": ErrPlaceholder, "$(nodeId)": ErrPlaceholder, "a.$(nodeId).example.com": ErrPlaceholder,
-		"$(nodeId)-$(nodeId).example.com": ErrPlaceholder, "b1$(nodeId).example.com": ErrPlaceholderDigit, "b$(nodeId)1.example.com": ErrPlaceholderDigit,
+		"$(nodeId)-$(nodeId).example.com": ErrPlaceholder,
+		"b1$(nodeId).example.com":         ErrPlaceholderDigit, "b$(nodeId)1.example.com": ErrPlaceholderDigit,
 		"b_$(nodeId)!.example.com": ErrCharacter, "-$(nodeId).example.com": ErrHyphen, "b$(nodeId).*.com": ErrWildcard,
 	} {
 		if _, err := ParseNumbered(s); !errors.Is(err, want) {
