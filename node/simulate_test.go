@@ -51,11 +51,11 @@ spec:
 		t.Fatal(err)
 	}
 	if want := []string{
-		"canary: 10 % of new connections to apps move from all of apps to other; 1 established connection stays",
+		"canary: 10 % of new connections to apps move from all endpoints of apps to other; 1 established connection stays",
 	}; !slices.Equal(r.Words, want) {
 		t.Errorf("words %q, want %q", r.Words, want)
 	}
-	if got := r.Simulation.Plays; len(got) != 1 || got[0].Destination != "apps" || len(got[0].Outcomes) != 2 ||
+	if got := r.Simulation.Runs; len(got) != 1 || got[0].Destination != "apps" || len(got[0].Outcomes) != 2 ||
 		got[0].Outcomes[0].Before != 100 || got[0].Outcomes[0].After != 90 ||
 		got[0].Outcomes[1].Service != "other" || got[0].Outcomes[1].After != 10 {
 		t.Errorf("played %+v", got)
@@ -63,13 +63,13 @@ spec:
 	r, err = ask(canary, func(r *admin.SimulateRequest) {
 		r.Connection = &admin.ExplainRequest{Listener: "edge", Client: "10.0.0.1"}
 	})
-	if err != nil || r.Simulation.Plays[0].Listener != "edge" || r.Simulation.Plays[0].Outcomes[0].After != 90 {
+	if err != nil || r.Simulation.Runs[0].Listener != "edge" || r.Simulation.Runs[0].Outcomes[0].After != 90 {
 		t.Errorf("through a listener: %+v, %v", r, err)
 	}
 	if r, err = ask(canary, func(r *admin.SimulateRequest) { r.Connections = 0 }); err != nil || r.Simulation != nil || len(r.Words) != 1 {
 		t.Errorf("words alone: %+v, %v", r, err)
 	}
-	if r, err = ask(nodetest.OneService(a)); err != nil || len(r.Words) != 0 || len(r.Simulation.Plays) != 0 {
+	if r, err = ask(nodetest.OneService(a)); err != nil || len(r.Words) != 0 || len(r.Simulation.Runs) != 0 {
 		t.Errorf("what is there already: %+v, %v", r, err)
 	}
 	for name, c := range map[string]struct {
@@ -81,7 +81,7 @@ spec:
 			"kind: Listener\nname: edge\nspec: {address: \"127.0.0.1:0\", service: nobody}\n",
 			func(*admin.SimulateRequest) {}, admin.Invalid,
 		},
-		"too many connections": {canary, func(r *admin.SimulateRequest) { r.Connections = routing.MaxPlayed + 1 }, admin.Invalid},
+		"too many connections": {canary, func(r *admin.SimulateRequest) { r.Connections = routing.MaxSimulatedConnections + 1 }, admin.Invalid},
 		"no address":           {canary, func(r *admin.SimulateRequest) { r.Connection = &admin.ExplainRequest{Client: "me"} }, admin.Invalid},
 		"no such node":         {canary, func(r *admin.SimulateRequest) { r.Node = "nobody" }, admin.NotFound},
 	} {

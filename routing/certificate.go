@@ -13,12 +13,12 @@ func (c *compiler) putCertificate(name string, spec resource.Spec) error {
 	c.dirtyCertificates[name] = true
 	c.certificates.Delete(name)
 	key := resource.Key{Kind: "Certificate", Name: name}
-	bound := resource.Delete(key)
-	defer func() { c.gatewayChanges = append(c.gatewayChanges, bound) }() // a Delete unless the certificate parses
+	change := resource.Delete(key)
+	defer func() { c.gatewayChanges = append(c.gatewayChanges, change) }() // a Delete unless the certificate parses
 	cert, ok := spec.(*resource.Certificate)
 	if !ok {
 		if spec != nil {
-			return fmt.Errorf("its spec is a %T", spec)
+			return fmt.Errorf("spec has type %T", spec)
 		}
 		return nil
 	}
@@ -33,7 +33,7 @@ func (c *compiler) putCertificate(name string, spec resource.Spec) error {
 		}
 	}
 	c.certificates.Set(name, names)
-	bound = resource.Put(resource.Object{Key: key, Spec: cert})
+	change = resource.Put(resource.Object{Key: key, Spec: cert})
 	return nil
 }
 

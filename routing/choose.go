@@ -15,15 +15,15 @@ import (
 //
 // A policy is identified by its index in the order of precedence.
 type chooser struct {
-	policies  []*policy          // in order of precedence
-	next      []int32            // by policy: the next one with the same anchor, or none
-	byService map[string]*tagged // policies whose source names a service, by that service; nil if there are none
-	others    tagged
-	blind     bool // no policy looks at the source
+	policies      []*policy            // in order of precedence
+	next          []int32              // by policy: the next one with the same anchor, or none
+	byService     map[string]*tagIndex // policies whose source names a service, by that service; nil if there are none
+	anyService    tagIndex
+	ignoresSource bool // no policy looks at the source
 }
 
-// tagged indexes policies by the tags that they require.
-type tagged struct {
+// tagIndex indexes policies by the tags that they require.
+type tagIndex struct {
 	plain  int32         // the first policy that requires no tags
 	keys   []string      // names of the anchors, without duplicates
 	anchor map[tag]int32 // the first policy with this anchor
@@ -40,55 +40,55 @@ const few = 4
 
 // newChooser indexes policies, which must be in order of precedence.
 func newChooser(policies []*policy) chooser {
-	c := chooser{policies: policies, blind: true}
+	c := chooser{policies: policies, ignoresSource: true}
 	for _, p := range policies {
-		c.blind = c.blind && p.source.Kind == kindMesh
+		c.ignoresSource = c.ignoresSource && p.source.Kind == kindMesh
 	}
 	if len(policies) <= few {
 		return c
 	}
-	c.next, c.others = make([]int32, len(policies)), tagged{plain: none}
-	wanted := map[string]map[tag]int{} // by service: how many policies require a tag
+	c.next, c.anyService = make([]int32, len(policies)), tagIndex{plain: none}
+	uses := map[string]map[tag]int{} // by service: how many policies require a tag
 	for _, p := range policies {
-		if wanted[p.source.Name] == nil {
-			wanted[p.source.Name] = map[tag]int{}
+		if uses[p.source.Name] == nil {
+			uses[p.source.Name] = map[tag]int{}
 		}
-		for _, t := range p.wants {
-			wanted[p.source.Name][t]++
+		for _, t := range p.requiredTags {
+			uses[p.source.Name][t]++
 		}
 	}
 	// In reverse, so that the earliest policy ends up as the first with its
 	// anchor.
 	for i, p := range slices.Backward(policies) {
-		c.group(p).add(&c, int32(i), p, wanted[p.source.Name])
+		c.group(p).add(&c, int32(i), p, uses[p.source.Name])
 	}
 	return c
 }
 
 // group returns the index that a policy belongs to.
-func (c *chooser) group(p *policy) *tagged {
+func (c *chooser) group(p *policy) *tagIndex {
 	if !p.ofService() {
-		return &c.others
+		return &c.anyService
 	}
 	if c.byService == nil {
-		c.byService = map[string]*tagged{}
+		c.byService = map[string]*tagIndex{}
 	}
 	g := c.byService[p.source.Name]
 	if g == nil {
-		g = &tagged{plain: none}
+		g = &tagIndex{plain: none}
 		c.byService[p.source.Name] = g
 	}
 	return g
 }
 
-func (g *tagged) add(c *chooser, place int32, p *policy, wanted map[tag]int) {
-	if len(p.wants) == 0 {
+func (g *tagIndex) add(c *chooser, place int32, p *policy, uses map[tag]int) {
+	if len(p.requiredTags) == 0 {
 		g.plain = place
 		return
 	}
-	anchor := p.wants[0]
-	for _, t := range p.wants[1:] {
-		if wanted[t] < wanted[anchor] {
+	anchor := p.requiredTags[0]
+	for _, t := range p.requiredTags[1:] {
+		if uses[t] < uses[anchor] {
 			anchor = t
 		}
 	}
@@ -105,8 +105,8 @@ func (g *tagged) add(c *chooser, place int32, p *policy, wanted map[tag]int) {
 	c.next[place], g.anchor[anchor] = after, place
 }
 
-// walk scans the policies in order.
-func (c *chooser) walk(src *source) *policy {
+// scan scans the policies in order.
+func (c *chooser) scan(src *source) *policy {
 	service, known := "", false
 	for _, p := range c.policies {
 		if p.ofService() {
@@ -117,7 +117,7 @@ func (c *chooser) walk(src *source) *policy {
 				continue
 			}
 		}
-		if src.has(p.wants) {
+		if src.has(p.requiredTags) {
 			return p
 		}
 	}
@@ -130,7 +130,7 @@ func (p *policy) ofService() bool { return p.rank >= rankOfService }
 // choose returns the policy for a source, or nil if none matches.
 func (c *chooser) choose(src *source) *policy {
 	if len(c.policies) <= few {
-		return c.walk(src)
+		return c.scan(src)
 	}
 	best := int32(none)
 	if c.byService != nil {
@@ -139,7 +139,7 @@ func (c *chooser) choose(src *source) *policy {
 		}
 	}
 	if best == none { // a policy for a service precedes all others
-		best = c.others.find(c, src)
+		best = c.anyService.find(c, src)
 	}
 	if best == none {
 		return nil
@@ -148,7 +148,7 @@ func (c *chooser) choose(src *source) *policy {
 }
 
 // find returns the first policy that matches, or none.
-func (g *tagged) find(c *chooser, src *source) int32 {
+func (g *tagIndex) find(c *chooser, src *source) int32 {
 	best := g.plain
 	if len(g.keys) <= src.size() {
 		for _, name := range g.keys {
@@ -170,10 +170,10 @@ func (g *tagged) find(c *chooser, src *source) int32 {
 
 // at returns the first match among the policies with an anchor, or best if that
 // precedes it.
-func (g *tagged) at(c *chooser, src *source, anchor tag, best int32) int32 {
+func (g *tagIndex) at(c *chooser, src *source, anchor tag, best int32) int32 {
 	i, ok := g.anchor[anchor]
 	for ok && i < best {
-		if src.has(c.policies[i].wants) {
+		if src.has(c.policies[i].requiredTags) {
 			return i
 		}
 		i = c.next[i]
@@ -199,8 +199,8 @@ func (s *source) has(tags []tag) bool {
 	return true
 }
 
-// wants returns the tags that a targetRef requires, sorted by name.
-func wants(r *resource.TargetRef) []tag {
+// requiredTags returns the tags that a targetRef requires, sorted by name.
+func requiredTags(r *resource.TargetRef) []tag {
 	if r.Kind == kindMesh || len(r.Tags) == 0 {
 		return nil
 	}

@@ -17,7 +17,7 @@ func (t *Table) clone(hosts Hosts, now time.Time) *Router {
 	base.services = hamt.Map[*Service]{}
 	base.backendOf, base.atHost = hamt.Map[[]string]{}, hamt.Map[[]string]{}
 	c := newCompiler(&r.cfg, &base, now)
-	c.like = t
+	c.cloned = t
 	for name, s := range t.services.All() {
 		c.dirtyServices[name] = s.spec
 	}

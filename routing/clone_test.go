@@ -28,7 +28,7 @@ func outcomes(r *Router, in *Input, n int) (list []string) {
 
 // A clone continues where the table is, without affecting it: decisions on the
 // clone predict those on the table.
-func TestAForkForetellsAndTouchesNothing(t *testing.T) {
+func TestClonePredictsAndChangesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := mesh{t}
 		o := &oracle{services: map[string]*resource.Service{}, routes: map[string]*resource.MeshTCPRoute{}}
@@ -85,7 +85,7 @@ func TestAForkForetellsAndTouchesNothing(t *testing.T) {
 
 // Two refs of a route to the same subset have separate turns, and a clone
 // continues those of each.
-func TestTwoRefsToOneSubsetHaveTheirOwnTurns(t *testing.T) {
+func TestRefsToTheSameSubsetHaveSeparateTurns(t *testing.T) {
 	t.Parallel()
 	v2 := map[string]string{"version": "2"}
 	s := &resource.Service{Balancing: resource.Balancing{Policy: "roundRobin"}}

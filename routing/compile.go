@@ -16,24 +16,24 @@ import (
 // changes, and then rebuilds what they affect: services, the policies that lead
 // to these services, and listeners.
 type compiler struct {
-	cfg  *Config
-	now  time.Time
-	old  *Table
-	like *Table // of a clone: the source of the state of new services; otherwise nil
+	cfg    *Config
+	now    time.Time
+	old    *Table
+	cloned *Table // of a clone: the source of the state of new services; otherwise nil
 
-	listeners    *hamt.Edit[*Listener]
-	hosts        *hamt.Edit[*resource.Host]
-	services     *hamt.Edit[*Service]
-	routes       *hamt.Edit[*resource.MeshTCPRoute]
-	httpRoutes   *hamt.Edit[*httpRoute]
-	rollouts     *hamt.Edit[*resource.Rollout]
-	certificates *hamt.Edit[[]string]
-	routesTo     *hamt.Edit[[]string]
-	httpRoutesTo *hamt.Edit[[]string]
-	backendOf    *hamt.Edit[[]string]
-	atHost       *hamt.Edit[[]string]
-	bound        *hamt.Edit[*gateway.Destination]
-	gateways     *gateway.Model // nil before the first change
+	listeners           *hamt.Edit[*Listener]
+	hosts               *hamt.Edit[*resource.Host]
+	services            *hamt.Edit[*Service]
+	routes              *hamt.Edit[*resource.MeshTCPRoute]
+	httpRoutes          *hamt.Edit[*httpRoute]
+	rollouts            *hamt.Edit[*resource.Rollout]
+	certificates        *hamt.Edit[[]string]
+	routesTo            *hamt.Edit[[]string]
+	httpRoutesTo        *hamt.Edit[[]string]
+	backendOf           *hamt.Edit[[]string]
+	atHost              *hamt.Edit[[]string]
+	gatewayDestinations *hamt.Edit[*gateway.Destination]
+	gateways            *gateway.Model // nil before the first change
 
 	dirtyServices     map[string]*resource.Service  // new resource, or nil if it was deleted
 	dirtyPolicies     map[string]bool               // by destination
@@ -42,7 +42,7 @@ type compiler struct {
 	hostOrder         []string                      // keys of dirtyHosts in the order of the changes
 	dirtyCertificates map[string]bool
 	gatewayChanges    []resource.Change
-	resolves          bool // the set of host names to resolve, or their interval, may have changed
+	hostsChanged      bool // the set of host names to resolve, or their interval, may have changed
 	faults            []error
 }
 
@@ -52,7 +52,7 @@ func newCompiler(cfg *Config, old *Table, now time.Time) *compiler {
 		listeners: old.listeners.Edit(), hosts: old.hosts.Edit(), services: old.services.Edit(),
 		routes: old.routes.Edit(), httpRoutes: old.httpRoutes.Edit(), rollouts: old.rollouts.Edit(), certificates: old.certificates.Edit(),
 		routesTo: old.routesTo.Edit(), httpRoutesTo: old.httpRoutesTo.Edit(), backendOf: old.backendOf.Edit(), atHost: old.atHost.Edit(),
-		bound: old.bound.Edit(), gateways: old.gateways,
+		gatewayDestinations: old.gatewayDestinations.Edit(), gateways: old.gateways,
 		dirtyServices: map[string]*resource.Service{}, dirtyPolicies: map[string]bool{},
 		dirtyListeners: map[string]*resource.Listener{}, dirtyHosts: map[string]*resource.Host{}, dirtyCertificates: map[string]bool{},
 	}
@@ -96,11 +96,11 @@ func (c *compiler) leaveOut(k resource.Key, err error) {
 // finish rebuilds what the changes affect and returns the next table.
 func (c *compiler) finish() (Applied, error) {
 	var done Applied
-	c.bindGateways()
+	c.applyGateways()
 	for name, spec := range c.dirtyServices {
 		c.makeService(name, spec)
 		c.dirtyPolicies[name] = true
-		for _, destination := range list(c.backendOf, name) {
+		for _, destination := range indexed(c.backendOf, name) {
 			c.dirtyPolicies[destination] = true
 		}
 		done.Services = append(done.Services, name)
@@ -117,7 +117,7 @@ func (c *compiler) finish() (Applied, error) {
 			c.listeners.Set(name, c.withCertificates(l))
 		}
 	}
-	done.Hosts = c.resolves // makeService may have set it
+	done.Hosts = c.hostsChanged // makeService may have set it
 	slices.Sort(done.Services)
 	done.Services = slices.Compact(done.Services)
 	slices.Sort(done.Listeners)
@@ -127,28 +127,28 @@ func (c *compiler) finish() (Applied, error) {
 		listeners: c.listeners.Map(), hosts: c.hosts.Map(), services: c.services.Map(),
 		routes: c.routes.Map(), httpRoutes: c.httpRoutes.Map(), rollouts: c.rollouts.Map(), certificates: c.certificates.Map(),
 		routesTo: c.routesTo.Map(), httpRoutesTo: c.httpRoutesTo.Map(), backendOf: c.backendOf.Map(), atHost: c.atHost.Map(),
-		bound: c.bound.Map(), gateways: c.gateways,
+		gatewayDestinations: c.gatewayDestinations.Map(), gateways: c.gateways,
 	}
 	return done, errors.Join(c.faults...)
 }
 
-// list returns the names under a key.
-func list(m *hamt.Edit[[]string], key string) []string {
+// indexed returns the names under a key.
+func indexed(m *hamt.Edit[[]string], key string) []string {
 	names, _ := m.Get(key)
 	return names
 }
 
-// link adds a name under each key in after and removes it from the keys that
+// updateIndex adds a name under each key in after and removes it from the keys that
 // are only in before.
-func link(m *hamt.Edit[[]string], name string, before, after []string) {
+func updateIndex(m *hamt.Edit[[]string], name string, before, after []string) {
 	for _, key := range before {
 		if slices.Contains(after, key) {
 			continue
 		}
-		names := list(m, key)
-		i, there := slices.BinarySearch(names, name)
+		names := indexed(m, key)
+		i, found := slices.BinarySearch(names, name)
 		switch {
-		case !there:
+		case !found:
 		case len(names) == 1:
 			m.Delete(key)
 		default:
@@ -156,8 +156,8 @@ func link(m *hamt.Edit[[]string], name string, before, after []string) {
 		}
 	}
 	for _, key := range after {
-		names := list(m, key)
-		if i, there := slices.BinarySearch(names, name); !there {
+		names := indexed(m, key)
+		if i, found := slices.BinarySearch(names, name); !found {
 			m.Set(key, slices.Insert(slices.Clip(names), i, name))
 		}
 	}

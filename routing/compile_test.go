@@ -55,7 +55,7 @@ func dump(t *Table) string {
 	var lines []string
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	for l := range t.Listeners() {
-		add("listener %s here=%v service=%q %d sources", l.name, l.here, l.spec.Service, len(l.sources.tags))
+		add("listener %s here=%v service=%q %d sources", l.name, l.runsHere, l.spec.Service, len(l.sources.tags))
 		for pattern, x := range l.hosts.All() {
 			limited := slices.SortedFunc(slices.Values(x.limited), func(a, b limited) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 			add("listener %s %s -> %q %q %v", l.name, pattern, x.service, x.host, limited)
@@ -234,7 +234,7 @@ func (h fixedHosts) Lookup(host string) ([]netip.Addr, bool) {
 }
 
 // A table built in many steps equals one built from the same resources at once.
-func TestManySmallChangesMakeTheTableOfOneLargeOne(t *testing.T) {
+func TestManySmallChangesEqualOneLarge(t *testing.T) {
 	g := changes{[]*resource.Certificate{certificate(t, "a.example", "*.b.example"), certificate(t, "a.example"), certificate(t)}}
 	rapid.Check(t, func(t *rapid.T) {
 		hosts := fixedHosts{}
@@ -272,7 +272,7 @@ func TestManySmallChangesMakeTheTableOfOneLargeOne(t *testing.T) {
 
 // Applying the difference that DiffHosts returns turns the old rules into the
 // new ones.
-func TestTheDifferenceOfRulesIsWhole(t *testing.T) {
+func TestDiffHostsIsComplete(t *testing.T) {
 	flat := func(rules []resource.HostRule) (all []string) {
 		for i := range rules {
 			for _, name := range rules[i].Names {
@@ -321,7 +321,7 @@ func ruleText(x resource.HostName) string {
 	return fmt.Sprint(x.Name, " ", x.Rule.Service, " ", x.Rule.ALPN)
 }
 
-func TestOneChangeAmongManyIsFoundAlone(t *testing.T) {
+func TestOneChangeAmongManyIsFound(t *testing.T) {
 	old := manyRules(1000)
 	for _, edit := range []func([]resource.HostRule) []resource.HostRule{
 		func(r []resource.HostRule) []resource.HostRule { return append(r, rule("new.example", "s")) },
@@ -354,7 +354,7 @@ func manyRules(n int) []resource.HostRule {
 
 // An invalid resource is left out as a whole: a listener must not send a bad
 // name of a rule to its default service.
-func TestWhatCannotBeCompiledIsLeftOut(t *testing.T) {
+func TestResourcesThatDoNotCompileAreLeftOut(t *testing.T) {
 	r := NewRouter(Config{})
 	mustApply(t, r, put("Service", "s", &resource.Service{Endpoints: []resource.Endpoint{{Address: "10.0.0.1:1"}}}),
 		put("Listener", "l", &resource.Listener{Protocol: "tls", Service: "s"}))
@@ -385,8 +385,9 @@ func TestWhatCannotBeCompiledIsLeftOut(t *testing.T) {
 	}
 }
 
-// Rules 2 and 3: certificates are selected like services, and never by default.
-func TestCertificatesAreChosenByTheSameRules(t *testing.T) {
+// Rules 2 and 3 of integration/rules_test.go: certificates are selected like
+// services, and never by default.
+func TestCertificatesAreSelectedLikeServices(t *testing.T) {
 	r := NewRouter(Config{})
 	listener := &resource.Listener{
 		Protocol: "tls", TLS: &resource.ListenerTLS{Mode: "terminate", CertificateRefs: []string{"one", "two", "three"}},

@@ -19,14 +19,14 @@ type Decision struct {
 	service     *serviceState
 	backend     *backend           // nil once connected
 	endpoint    *endpoint.Endpoint // the endpoint that counts this connection, or nil
-	tally       *Tally             // additional counter of the outcome, or nil
+	outcomes    *outcomeCounter    // additional counter of the outcome, or nil
 	hash        uint64
 	tried       balance.Set
 	began       int64 // start of the first attempt, as endpoint.Stamp
 	attempts    uint8
 	slow        uint8            // attempts that did not fail at once
 	failure     endpoint.Failure // of the last attempt
-	spent       bool             // no retry was left in the budget
+	budgetSpent bool             // no retry was left in the budget
 	probe       bool             // the attempt probes an endpoint whose pause is over
 	http        bool             // see HTTP
 	request     bool             // it routes a single request
@@ -59,7 +59,7 @@ func (t *Table) Decide(in *Input) (Decision, Reason) {
 	if reason != OK {
 		return Decision{destination: s.serviceState}, reason
 	}
-	return Decision{destination: s.serviceState, service: b.serviceState, backend: b, tally: b.tally, hash: b.hash(in)}, OK
+	return Decision{destination: s.serviceState, service: b.serviceState, backend: b, outcomes: b.outcomes, hash: b.hash(in)}, OK
 }
 
 // Destination returns the service that the listener names for the connection,
@@ -84,19 +84,19 @@ func (d *Decision) Service() string {
 func (d *Decision) Attempts() int { return int(d.attempts) }
 
 // BudgetSpent reports whether only the retry budget prevented another attempt.
-func (d *Decision) BudgetSpent() bool { return d.spent }
+func (d *Decision) BudgetSpent() bool { return d.budgetSpent }
 
 // Endpoint returns the endpoint that counts the connection now, or nil.
 func (d *Decision) Endpoint() *endpoint.Endpoint { return d.endpoint }
 
 // Next picks the endpoint to try and counts the connection there. Each further
-// call means that the previous endpoint did not take the connection; call Fault
-// first to record why.
+// call means that the previous endpoint did not take the connection; call
+// RecordFault first to record why.
 //
 // connect.attempts bounds the attempts. If it is not set, endpoints that fail
 // at once do not count while another is untried, until the time for all
 // attempts together is over. A retry after a slow attempt counts against the
-// retry budget unless it goes to a ready endpoint (rule 17).
+// retry budget unless it goes to a ready endpoint.
 func (d *Decision) Next(now time.Time) (*endpoint.Endpoint, Reason) {
 	if d.backend == nil {
 		return nil, RetriesExhausted // connected, or never routed
@@ -159,12 +159,12 @@ func (d *Decision) pick(q *balance.Query) (int, Reason) {
 	for range maxClaims {
 		i := b.pool.Pick(q)
 		if i == balance.None {
-			return i, d.nobody(q)
+			return i, d.unavailable(q)
 		}
 		e := b.pool.Members()[i].Endpoint
 		ready := e.Ready(q.Now)
-		if d.costs(ready) && !d.service.budget.Retry(*connect.RetryBudget, minRetries, q.Now) {
-			d.spent = true
+		if d.needsBudget(ready) && !d.service.budget.Retry(*connect.RetryBudget, minRetries, q.Now) {
+			d.budgetSpent = true
 			return i, RetriesExhausted
 		}
 		if !ready {
@@ -180,24 +180,24 @@ func (d *Decision) pick(q *balance.Query) (int, Reason) {
 	if i := b.pool.Pick(q); i != balance.None {
 		return i, OK
 	}
-	return balance.None, d.nobody(q)
+	return balance.None, d.unavailable(q)
 }
 
-// nobody returns the reason why there is no endpoint to try.
-func (d *Decision) nobody(q *balance.Query) Reason {
+// unavailable returns the reason why there is no endpoint to try.
+func (d *Decision) unavailable(q *balance.Query) Reason {
 	if q.Untried {
 		return RetriesExhausted
 	}
 	if d.attempts == 0 {
-		d.tally.failure()
+		d.outcomes.countFailure()
 	}
-	return d.backend.none()
+	return d.backend.unavailable()
 }
 
-// costs reports whether the next attempt counts against the retry budget. A
+// needsBudget reports whether the next attempt counts against the retry budget. A
 // retry after a slow attempt does; after a connect timeout only if its endpoint
 // is not ready.
-func (d *Decision) costs(ready bool) bool {
+func (d *Decision) needsBudget(ready bool) bool {
 	switch {
 	case d.attempts == 0 || d.failure == endpoint.ConnectFailed:
 		return false
@@ -207,8 +207,8 @@ func (d *Decision) costs(ready bool) bool {
 	return true
 }
 
-// none returns the reason why the pool offers no endpoint.
-func (b *backend) none() Reason {
+// unavailable returns the reason why the pool offers no endpoint.
+func (b *backend) unavailable() Reason {
 	if b.pool.Empty() {
 		return NoEndpoint
 	}
@@ -217,10 +217,10 @@ func (b *backend) none() Reason {
 
 // Failed records that the endpoint of the last Next did not take the
 // connection. Next calls it as well.
-func (d *Decision) Failed(now time.Time) { d.Fault(endpoint.ConnectFailed, "", now) }
+func (d *Decision) Failed(now time.Time) { d.RecordFault(endpoint.ConnectFailed, "", now) }
 
-// Fault is Failed with the kind of failure and the error's text.
-func (d *Decision) Fault(f endpoint.Failure, text string, now time.Time) {
+// RecordFault is Failed with the kind of failure and the error's text.
+func (d *Decision) RecordFault(f endpoint.Failure, text string, now time.Time) {
 	if d.endpoint == nil || d.backend == nil {
 		return
 	}
@@ -228,17 +228,17 @@ func (d *Decision) Fault(f endpoint.Failure, text string, now time.Time) {
 	if f != endpoint.ConnectFailed {
 		d.slow++
 	}
-	d.service.group.Fail(d.endpoint, endpoint.Fault{Failure: f, Probe: d.probe, Error: text}, now)
+	d.service.group.RecordFault(d.endpoint, endpoint.Fault{Failure: f, Probe: d.probe, Error: text}, now)
 	d.probe = false
-	d.tally.failure()
+	d.outcomes.countFailure()
 	d.release()
 }
 
-// Excuse records that the endpoint of the last Next was not tried because this
-// node lacked a resource. It does not count against the endpoint, and the next
-// Next returns another endpoint if there is one. Status shows text as the
-// endpoint's last error.
-func (d *Decision) Excuse(text string, now time.Time) {
+// RecordLocalFault records that the endpoint of the last Next was not tried
+// because this node lacked a resource. It does not count against the endpoint,
+// and the next Next returns another endpoint if there is one. Status shows text
+// as the endpoint's last error.
+func (d *Decision) RecordLocalFault(text string, now time.Time) {
 	if d.endpoint != nil && d.backend != nil {
 		d.failure = endpoint.ConnectFailed
 		d.service.group.NoteError(d.endpoint, text, now)
@@ -261,7 +261,7 @@ func (d *Decision) Connected(now time.Time) {
 		d.backend = nil // releases this version of the table
 		d.probe = false
 		d.service.group.Connected(d.endpoint, now)
-		d.tally.connected()
+		d.outcomes.countConnect()
 	}
 }
 
@@ -270,7 +270,7 @@ func (d *Decision) Connected(now time.Time) {
 func (d *Decision) EarlyReset(now time.Time) {
 	if d.endpoint != nil && d.backend == nil {
 		d.service.group.Failed(d.endpoint, endpoint.EarlyReset, now)
-		d.tally.reset()
+		d.outcomes.countReset()
 	}
 }
 
@@ -300,9 +300,7 @@ func (d *Decision) release() {
 // the data path.
 func (t *Table) resolve(in *Input, tr *trace) (*Service, *Listener, Reason) {
 	l, ok := t.listeners.Get(in.Listener)
-	if tr != nil {
-		tr.listener(in, l)
-	}
+	tr.listener(in, l)
 	if !ok {
 		return nil, nil, NoListener
 	}
@@ -311,9 +309,7 @@ func (t *Table) resolve(in *Input, tr *trace) (*Service, *Listener, Reason) {
 		return nil, nil, reason
 	}
 	s, ok := t.services.Get(name)
-	if tr != nil {
-		tr.destination(name, s)
-	}
+	tr.destination(name, s)
 	if !ok {
 		return nil, nil, NoBackend
 	}
@@ -321,50 +317,43 @@ func (t *Table) resolve(in *Input, tr *trace) (*Service, *Listener, Reason) {
 }
 
 // destination returns the service that a listener has for a connection. Only a
-// valid name without a rule falls through to the listener's service (rule 2).
+// valid name without a rule falls through to the listener's service: a name that
+// cannot be interpreted reaches no default, which may belong to someone else.
 func (l *Listener) destination(in *Input, tr *trace) (service string, reason Reason) {
 	if l.spec.Protocol != "tls" {
-		return l.otherwise(tr, "the listener looks at no server name")
+		return l.defaultService(tr, "the listener ignores server names")
 	}
 	if !in.HasServerName {
 		if l.spec.NoServerName == "service" {
-			return l.otherwise(tr, "no server name was sent, and noServerName is service")
+			return l.defaultService(tr, "no server name was sent, and noServerName is service")
 		}
-		if tr != nil {
-			tr.noName(NoServerName, "no server name was sent, and noServerName is close")
-		}
+		tr.nameRefused(NoServerName, "no server name was sent, and noServerName is close")
 		return "", NoServerName
 	}
 	name, ok := hostname.CheckSNI(in.ServerName)
 	if !ok {
-		if tr != nil {
-			tr.noName(BadServerName, "it is no valid server name")
-		}
+		tr.nameRefused(BadServerName, "not a valid server name")
 		return "", BadServerName
 	}
 	m, ok := l.hosts.Match(name)
 	if !ok {
-		return l.otherwise(tr, "no rule has the name")
+		return l.defaultService(tr, "no rule matches the name")
 	}
 	service, protocol := m.Value.choose(in.ALPN)
-	if tr != nil {
-		tr.match(name, m, service, protocol, in.ALPN)
-	}
+	tr.match(&m, service, protocol)
 	if service == "" {
 		return "", NoRoute
 	}
 	return service, OK
 }
 
-// otherwise returns the listener's own service, or NoRoute.
-func (l *Listener) otherwise(tr *trace, why string) (string, Reason) {
+// defaultService returns the listener's own service, or NoRoute.
+func (l *Listener) defaultService(tr *trace, why string) (string, Reason) {
 	reason := OK
 	if l.spec.Service == "" {
 		reason = NoRoute
 	}
-	if tr != nil {
-		tr.otherwise(l.spec.Service, reason, why)
-	}
+	tr.defaultService(l.spec.Service, reason, why)
 	return l.spec.Service, reason
 }
 
@@ -372,38 +361,30 @@ func (l *Listener) otherwise(tr *trace, why string) (string, Reason) {
 // path; with tr the split does not advance.
 func (t *Table) route(in *Input, l *Listener, s *Service, tr *trace) (*backend, Reason) {
 	if len(s.policies) == 0 {
-		if tr != nil {
-			tr.noPolicy(s)
-		}
+		tr.noPolicy(s)
 		return s.whole, OK
 	}
 	var src source
-	if !s.chooser.blind || tr != nil {
+	if !s.chooser.ignoresSource || tr.enabled() {
 		src = t.source(in, l)
 	}
-	if tr != nil {
-		tr.source(&src)
-	}
+	tr.source(&src)
 	return s.send(&src, tr)
 }
 
 // send returns the backend for connections from a source.
 func (s *Service) send(src *source, tr *trace) (*backend, Reason) {
 	chosen := s.chooser.choose(src)
-	if tr != nil {
-		tr.policies(s, src, chosen)
-	}
+	tr.policies(s, src, chosen)
 	if chosen == nil {
 		return s.whole, OK
 	}
-	turn := chosen.turn(tr != nil)
-	if tr != nil {
-		tr.split(chosen.route, &chosen.shares, turn)
-		tr.rollout(chosen.rollout)
-	}
-	if turn == nowhere {
-		if tr == nil {
-			chosen.rollout.nobody()
+	turn := chosen.turn(tr.enabled())
+	tr.split(chosen.route, &chosen.shares, turn)
+	tr.rollout(chosen.rollout)
+	if turn == noTurn {
+		if !tr.enabled() {
+			chosen.rollout.countUnroutable()
 		}
 		return nil, NoBackend
 	}

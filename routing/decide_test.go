@@ -97,7 +97,8 @@ func TestConnectionsCountExactlyWhereTheyAre(t *testing.T) {
 	})
 }
 
-// Rule 17: retries have a budget over all connections of the service.
+// Rule 17 of integration/rules_test.go: retries have a budget over all
+// connections of the service.
 func TestRetriesHaveABudget(t *testing.T) {
 	r := NewRouter(Config{})
 	s := service(5)
@@ -110,7 +111,7 @@ func TestRetriesHaveABudget(t *testing.T) {
 				if _, reason := d.Next(now); reason == RetriesExhausted {
 					break
 				}
-				d.Fault(endpoint.ConnectTimedOut, "", now)
+				d.RecordFault(endpoint.ConnectTimedOut, "", now)
 			}
 			sum += d.Attempts()
 			d.Closed()
@@ -130,8 +131,8 @@ func TestRetriesHaveABudget(t *testing.T) {
 	}
 }
 
-// A split stays exact over tables that do not change it (rule 14), even with
-// concurrent connections and changes.
+// A split stays exact over tables that do not change it, even with concurrent
+// connections and changes: rule 14 of integration/rules_test.go.
 func TestDecisionsDuringChanges(t *testing.T) {
 	r := NewRouter(Config{})
 	tagged := func(n int) *resource.Service {
@@ -190,15 +191,15 @@ func TestDecisionsDuringChanges(t *testing.T) {
 					r.Explain(&Input{Listener: "front"}, t0)
 				}
 				if n%500 == 0 { // what-if analysis advances no split
-					trial, err := r.Table().WhatIf([]resource.Change{
+					whatIf, err := r.Table().WhatIf([]resource.Change{
 						put("MeshTCPRoute", "canary", routeFor(resource.TargetRef{Kind: kindMesh}, "apps")),
 					}, nil, t0)
 					if err != nil {
 						t.Error(err)
 						return
 					}
-					trial.DiffSummary(nil)
-					if _, err := trial.Simulate(t.Context(), &SimulateRequest{Connections: 10}, t0); err != nil {
+					whatIf.DiffSummary(nil)
+					if _, err := whatIf.Simulate(t.Context(), &SimulateRequest{Connections: 10}, t0); err != nil {
 						t.Error(err)
 					}
 				}
@@ -269,7 +270,7 @@ func TestUnrelatedChangesKeepPointers(t *testing.T) {
 }
 
 // Explain advances no split, counts nothing and predicts the next decision.
-func TestExplainTellsWhatComesNext(t *testing.T) {
+func TestExplainPredictsNextConnection(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := changes{}
 		r := NewRouter(Config{NodeTags: map[string]string{"v": "1"}})
@@ -322,18 +323,18 @@ func TestExplainTellsWhatComesNext(t *testing.T) {
 	})
 }
 
-func TestExplainOfAListenerOfOtherNodes(t *testing.T) {
+func TestExplainListenerOfOtherNodes(t *testing.T) {
 	r := NewRouter(Config{NodeTags: map[string]string{"zone": "a"}})
 	mustApply(t, r, put("Listener", "front", &resource.Listener{Address: ":1", Nodes: map[string]string{"zone": "b"}}))
-	if l, _ := r.Table().Listener("front"); l.Here() {
+	if l, _ := r.Table().Listener("front"); l.RunsHere() {
 		t.Error("it is to run here")
 	}
-	if e := r.Explain(&Input{Listener: "front"}, t0); e.Steps[0].Result != "tcp at :1, on other nodes than this" {
+	if e := r.Explain(&Input{Listener: "front"}, t0); e.Steps[0].Result != "tcp at :1, not on this node" {
 		t.Errorf("got %q", e.Steps[0].Result)
 	}
 }
 
-func TestEmptyTablesAndDecisionsLeadNowhere(t *testing.T) {
+func TestEmptyTablesAndDecisionsRouteNothing(t *testing.T) {
 	if _, ok := (&Table{}).Service("none"); ok {
 		t.Error("an empty table has a service")
 	}
@@ -344,7 +345,7 @@ func TestEmptyTablesAndDecisionsLeadNowhere(t *testing.T) {
 	d.Closed()
 }
 
-func TestMaglevGoesByWhatTheServiceSays(t *testing.T) {
+func TestMaglevUsesConfiguredHashKey(t *testing.T) {
 	r := NewRouter(Config{})
 	s := service(50)
 	s.Balancing = resource.Balancing{Policy: "maglev", HashOn: "serverName"}
@@ -443,7 +444,7 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-func BenchmarkOneNameMoreOf100000(b *testing.B) {
+func BenchmarkAddOneNameTo100000(b *testing.B) {
 	r := NewRouter(Config{})
 	specs := [2]*resource.Listener{}
 	for i := range specs {
@@ -458,7 +459,7 @@ func BenchmarkOneNameMoreOf100000(b *testing.B) {
 	}
 }
 
-func BenchmarkOneServiceOf10000(b *testing.B) {
+func BenchmarkChangeOneServiceOf10000(b *testing.B) {
 	r := NewRouter(Config{})
 	var batch []resource.Change
 	for i := range 10_000 {
@@ -484,7 +485,7 @@ func BenchmarkFirstTableOf100000Names(b *testing.B) {
 // A connection without a local port on this node does not count against its
 // endpoint, not even as the probe after a pause, and the other endpoint is
 // next.
-func TestWhatThisNodeLacksIsNotTheEndpoints(t *testing.T) {
+func TestLocalFaultsDoNotCountAgainstEndpoints(t *testing.T) {
 	t.Parallel()
 	r := NewRouter(Config{})
 	if _, err := r.Apply([]resource.Change{put("Service", "apps", service(2)), plainTo("apps")}, t0); err != nil {
@@ -495,8 +496,8 @@ func TestWhatThisNodeLacksIsNotTheEndpoints(t *testing.T) {
 	if reason != OK {
 		t.Fatal(reason)
 	}
-	d.Excuse("no port", t0)
-	d.Excuse("no port", t0) // the second call has no effect
+	d.RecordLocalFault("no port", t0)
+	d.RecordLocalFault("no port", t0) // the second call has no effect
 	if n := first.Active(); n != 0 || !first.Ready(t0) {
 		t.Errorf("%d connections, ready %v", n, first.Ready(t0))
 	}
@@ -513,5 +514,5 @@ func TestWhatThisNodeLacksIsNotTheEndpoints(t *testing.T) {
 		t.Error("an endpoint that failed is ready")
 	}
 	d.Closed()
-	d.Excuse("no port", t0)
+	d.RecordLocalFault("no port", t0)
 }

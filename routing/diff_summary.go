@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// maxWords bounds the number of sentences about one change.
-const maxWords = 100
+// maxSentences bounds the number of sentences about one change.
+const maxSentences = 100
 
 // ActiveElsewhere returns the number of established connections to an endpoint
 // of a service from other nodes.
@@ -16,23 +16,23 @@ type ActiveElsewhere func(service, address string) int64
 
 // DiffSummary describes the effect of the change on traffic, one sentence each:
 // which share of new connections moves, by which policy, and how many
-// established connections stay. held may be nil.
-func (tr *WhatIf) DiffSummary(held ActiveElsewhere) []string {
-	if held == nil {
-		held = func(string, string) int64 { return 0 }
+// established connections stay. elsewhere may be nil.
+func (w *WhatIf) DiffSummary(elsewhere ActiveElsewhere) []string {
+	if elsewhere == nil {
+		elsewhere = func(string, string) int64 { return 0 }
 	}
-	var words []string
-	for _, name := range tr.touched {
-		words = append(words, tr.summarizePolicy(name, held)...)
-		words = append(words, tr.summarizeRequests(name)...)
+	var sentences []string
+	for _, name := range w.changedServices {
+		sentences = append(sentences, w.summarizePolicy(name, elsewhere)...)
+		sentences = append(sentences, w.summarizeRequests(name)...)
 	}
-	words = append(words, tr.summarizeRollout()...)
-	words = append(words, tr.summarizeNames()...)
-	words = append(words, tr.summarizeListener()...)
-	if more := len(words) - maxWords; more > 0 {
-		words = append(words[:maxWords], fmt.Sprintf("and %d changes more", more))
+	sentences = append(sentences, w.summarizeRollout()...)
+	sentences = append(sentences, w.summarizeNames()...)
+	sentences = append(sentences, w.summarizeListener()...)
+	if more := len(sentences) - maxSentences; more > 0 {
+		sentences = append(sentences[:maxSentences], "and "+count(more, "more change"))
 	}
-	return words
+	return sentences
 }
 
 // part is a backend's share of the connections from a source.
@@ -53,13 +53,13 @@ func partOf(b *backend, share float64) part {
 	return x
 }
 
-// is reports whether connections of x and y are routed alike. All closed parts
+// sameAs reports whether connections of x and y are routed alike. All closed parts
 // are alike, whatever the cause.
-func (x *part) is(y *part) bool {
+func (x *part) sameAs(y *part) bool {
 	if x.closed != "" || y.closed != "" {
 		return x.closed != "" && y.closed != ""
 	}
-	return x.backend.is(y.backend.name, y.backend.tags)
+	return x.backend.isSubset(y.backend.name, y.backend.tags)
 }
 
 // parts returns how connections from a source to a destination are divided, and
@@ -96,7 +96,7 @@ func (sh *shares) parts() (list []part) {
 	}
 	for i, b := range sh.live {
 		x := partOf(b, float64(sh.weight[i])/float64(sum))
-		j := slices.IndexFunc(list, func(y part) bool { return y.is(&x) })
+		j := slices.IndexFunc(list, func(y part) bool { return y.sameAs(&x) })
 		if j < 0 {
 			list = append(list, x)
 			continue
@@ -113,25 +113,25 @@ func (sh *shares) parts() (list []part) {
 }
 
 // summarizePolicy describes the effect on connections to one destination.
-func (tr *WhatIf) summarizePolicy(destination string, held ActiveElsewhere) (words []string) {
-	_, was := tr.table.services.Get(destination)
-	_, is := tr.after.services.Get(destination)
+func (w *WhatIf) summarizePolicy(destination string, elsewhere ActiveElsewhere) (sentences []string) {
+	_, was := w.table.services.Get(destination)
+	_, is := w.after.services.Get(destination)
 	if !was || !is {
 		return nil // no connections before, or none after
 	}
-	return bySource(tr.classesOf(destination), func(src *source) []string {
-		return []string{tr.sentence(destination, src, held)}
+	return bySource(w.classesOf(destination), func(src *source) []string {
+		return []string{w.sentence(destination, src, elsewhere)}
 	})
 }
 
 // bySource merges equal sentences and names the classes of sources of each,
 // unless it is true for all. It drops empty sentences.
-func bySource(classes []class, sentences func(*source) []string) (words []string) {
+func bySource(classes []class, describe func(*source) []string) (sentences []string) {
 	var bodies []string
 	sources := map[string][]string{}
 	for i := range classes {
 		c := &classes[i]
-		for _, body := range sentences(&c.like) {
+		for _, body := range describe(&c.sample) {
 			if body == "" {
 				continue
 			}
@@ -151,9 +151,9 @@ func bySource(classes []class, sentences func(*source) []string) (words []string
 			}
 			from = " from " + strings.Join(list, ", ")
 		}
-		words = append(words, strings.Replace(body, fromHere, from, 1))
+		sentences = append(sentences, strings.Replace(body, fromHere, from, 1))
 	}
-	return words
+	return sentences
 }
 
 // fromHere marks the place in a sentence for the names of its sources.
@@ -161,9 +161,9 @@ const fromHere = "\x00"
 
 // sentence describes the effect on connections from a source to a destination,
 // or returns "" if there is none.
-func (tr *WhatIf) sentence(destination string, src *source, held ActiveElsewhere) string {
-	before, by, closedBefore := tr.table.parts(destination, src)
-	after, name, closedAfter := tr.after.parts(destination, src)
+func (w *WhatIf) sentence(destination string, src *source, elsewhere ActiveElsewhere) string {
+	before, by, closedBefore := w.table.parts(destination, src)
+	after, name, closedAfter := w.after.parts(destination, src)
 	if name == "" {
 		name = by
 	}
@@ -171,17 +171,17 @@ func (tr *WhatIf) sentence(destination string, src *source, held ActiveElsewhere
 		name = destination
 	}
 	m := movement{
-		name: name, destination: destination, what: "new connections to " + destination + fromHere, refused: "are closed",
+		name: name, destination: destination, what: "new connections to " + destination + fromHere, refused: "closed",
 		before: before, after: after, closedBefore: closedBefore, closedAfter: closedAfter,
 	}
-	m.stay = tr.established(differences(before, after), held)
+	m.stay = w.established(differences(before, after), elsewhere)
 	return m.text()
 }
 
 // movement is the effect of a change on one kind of connections or requests.
 type movement struct {
 	name, destination, what   string
-	refused                   string // what happens to those without a usable backend
+	refused                   string // what happens to those without a usable backend: "closed" or "answered 503"
 	before, after             []part
 	closedBefore, closedAfter Reason
 	stay                      string
@@ -196,10 +196,10 @@ func (m *movement) text() string {
 	case m.closedBefore != OK && m.closedAfter != OK, len(losers)+len(gainers) == 0:
 		return ""
 	case m.closedAfter != OK:
-		return fmt.Sprintf("%s: all %s %s (%s)%s", m.name, what, m.refused, why(m.closedAfter, after), stay)
+		return fmt.Sprintf("%s: all %s are %s (%s)%s", m.name, what, m.refused, closedText(m.closedAfter, after), stay)
 	case m.closedBefore != OK:
-		return fmt.Sprintf("%s: %s go to %s; until now they %s (%s)",
-			m.name, what, sharesText(after, label), m.refused, why(m.closedBefore, before))
+		return fmt.Sprintf("%s: %s go to %s; until now they were %s (%s)",
+			m.name, what, sharesText(after, label), m.refused, closedText(m.closedBefore, before))
 	case overlapping(losers, gainers):
 		return fmt.Sprintf("%s: %s go to %s, no longer to %s%s", m.name, what, sharesText(after, label), sharesText(before, label), stay)
 	case len(losers) == 1 || len(gainers) == 1:
@@ -230,8 +230,8 @@ func (m *movement) text() string {
 	return fmt.Sprintf("%s: %s are shared by %s, no longer by %s%s", m.name, what, sharesText(after, label), sharesText(before, label), stay)
 }
 
-// why returns the reason why all parts are closed, with its detail if known.
-func why(reason Reason, list []part) string {
+// closedText returns the reason why all parts are closed, with its detail if known.
+func closedText(reason Reason, list []part) string {
 	if len(list) == 0 || list[0].closed == "" {
 		return string(reason)
 	}
@@ -242,7 +242,7 @@ func why(reason Reason, list []part) string {
 // excess.
 func differences(a, b []part) (list []part) {
 	for _, x := range a {
-		if i := slices.IndexFunc(b, func(y part) bool { return y.is(&x) }); i >= 0 {
+		if i := slices.IndexFunc(b, func(y part) bool { return y.sameAs(&x) }); i >= 0 {
 			x.share -= b[i].share
 		}
 		if x.share > 1e-9 {
@@ -266,7 +266,7 @@ func overlapping(losers, gainers []part) bool {
 }
 
 // established says how many connections stay at the backends that lose share.
-func (tr *WhatIf) established(losers []part, held ActiveElsewhere) string {
+func (w *WhatIf) established(losers []part, elsewhere ActiveElsewhere) string {
 	n := int64(0)
 	for _, l := range losers {
 		for _, m := range l.backend.pool.Members() {
@@ -274,7 +274,7 @@ func (tr *WhatIf) established(losers []part, held ActiveElsewhere) string {
 			if m.Addr.IsValid() {
 				at = m.Addr.String()
 			}
-			n += m.Active() + held(l.backend.name, at)
+			n += m.Active() + elsewhere(l.backend.name, at)
 		}
 	}
 	switch n {
@@ -308,7 +308,7 @@ func labels(destination string, lists ...[]part) func(part) string {
 		case x.closed != "":
 			return "no backend (" + x.closed + ")"
 		case len(b.tags) == 0 && b.name == destination:
-			return "all of " + destination
+			return "all endpoints of " + destination
 		case len(b.tags) == 0:
 			return b.name
 		case b.name == destination:
@@ -337,10 +337,10 @@ func sharesText(list []part, label func(part) string) string {
 }
 
 // summarizeNames describes the names whose destination changes.
-func (tr *WhatIf) summarizeNames() (words []string) {
-	for _, m := range tr.moves() {
+func (w *WhatIf) summarizeNames() (sentences []string) {
+	for _, m := range w.nameMoves() {
 		what := "new connections without a server name"
-		if l, _ := tr.after.listeners.Get(m.listener); l.spec.Protocol != "tls" {
+		if l, _ := w.after.listeners.Get(m.listener); l.spec.Protocol != "tls" {
 			what = "new connections"
 		}
 		if m.hello.name != "" {
@@ -352,12 +352,12 @@ func (tr *WhatIf) summarizeNames() (words []string) {
 		switch {
 		case m.after == "" && m.before == "": // closed for another reason
 		case m.after == "":
-			words = append(words, fmt.Sprintf("%s: %s are closed (%s), no longer led to %s", m.listener, what, m.closed, m.before))
+			sentences = append(sentences, fmt.Sprintf("%s: %s are closed (%s); until now they went to %s", m.listener, what, m.closed, m.before))
 		case m.before == "":
-			words = append(words, fmt.Sprintf("%s: %s go to %s; until now they are closed (%s)", m.listener, what, m.after, m.closed))
+			sentences = append(sentences, fmt.Sprintf("%s: %s go to %s; until now they were closed (%s)", m.listener, what, m.after, m.closed))
 		default:
-			words = append(words, fmt.Sprintf("%s: %s go to %s, no longer to %s", m.listener, what, m.after, m.before))
+			sentences = append(sentences, fmt.Sprintf("%s: %s go to %s, no longer to %s", m.listener, what, m.after, m.before))
 		}
 	}
-	return words
+	return sentences
 }

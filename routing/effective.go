@@ -41,7 +41,7 @@ type EffectiveSource struct {
 	MoreRules int             `json:"moreRules,omitempty" yaml:"moreRules,omitempty"`
 	// Rollout is the state of the policy's rollout, which sets the weights; nil if
 	// the policy has none.
-	Rollout *RolloutPlace `json:"rollout,omitempty" yaml:"rollout,omitempty"`
+	Rollout *RolloutProgress `json:"rollout,omitempty" yaml:"rollout,omitempty"`
 	// Reason is why all these connections are closed; "" if they are not.
 	Reason Reason `json:"reason,omitempty" yaml:"reason,omitempty"`
 	// Never says why no connection can have this source.
@@ -56,7 +56,7 @@ type EffectiveSource struct {
 }
 
 // OtherSources is the EffectiveSource.Source of sources that no policy selects.
-const OtherSources = "any other"
+const OtherSources = "other sources"
 
 // EffectiveBackend is one backendRef of the deciding policy.
 type EffectiveBackend struct {
@@ -141,7 +141,7 @@ func (t *Table) destinations(q *EffectiveQuery) []string {
 	for name := range t.httpRoutesTo.All() {
 		add(name)
 	}
-	for name := range t.bound.All() {
+	for name := range t.gatewayDestinations.All() {
 		add(name)
 	}
 	if q.All || q.Destination != "" {
@@ -166,13 +166,13 @@ func (t *Table) effective(name string, skip int, left *int) (e Effective, next i
 		*left--
 		return e, 0
 	}
-	if isBound(name) {
+	if isGatewayName(name) {
 		e.Policies = len(s.policies)
 	}
 	bounded := *left > 0
 	classes, requests := s.classes(), s.requestClasses()
 	if len(requests) > 0 && !isHTTP(s.spec.Protocol) {
-		e.NoRequests = "the service speaks " + s.spec.Protocol + ", neither http nor http2"
+		e.NoRequests = "the service speaks " + s.spec.Protocol + ", not http or http2"
 	}
 	for i := skip; i < len(classes)+len(requests); i++ {
 		if bounded && *left <= 0 {
@@ -194,8 +194,8 @@ func (t *Table) effective(name string, skip int, left *int) (e Effective, next i
 // class is the set of sources that a targetRef selects, or with a nil ref the
 // sources that no targetRef selects.
 type class struct {
-	ref  *resource.TargetRef
-	like source // the simplest source in the class
+	ref    *resource.TargetRef
+	sample source // the simplest source in the class
 }
 
 // classes returns the distinct sources of the policies for a service in order
@@ -263,22 +263,22 @@ func (s *Service) effectiveFor(c *class) EffectiveSource {
 // effectiveAmong determines which of the policies decides for a class.
 func effectiveAmong(c *class, policies []*policy) EffectiveSource {
 	e := EffectiveSource{Source: refText(c.ref), Backends: []EffectiveBackend{}}
-	if !c.like.matches(c.ref) {
-		e.Never = "a source with these tags is of another service"
+	if !c.sample.matches(c.ref) {
+		e.Never = "a source with these tags belongs to another service"
 		return e
 	}
 	var winner *policy
 	for _, p := range policies {
 		switch {
-		case c.like.matches(&p.source) && winner == nil:
+		case c.sample.matches(&p.source) && winner == nil:
 			winner = p
 			if p.http != nil {
 				e.Policy, e.Rules = p.route, p.http.effectiveRules(maxListed)
 				e.MoreRules = len(p.http.spec) - len(e.Rules)
 				continue
 			}
-			e.Policy, e.Backends, e.Rollout, e.Reason = p.route, p.effectiveBackends(), p.rollout.where(), p.reason()
-		case c.like.matches(&p.source):
+			e.Policy, e.Backends, e.Rollout, e.Reason = p.route, p.effectiveBackends(), p.rollout.current(), p.reason()
+		case c.sample.matches(&p.source):
 			if len(e.Losers) == maxListed {
 				e.MoreLosers++
 				continue
@@ -327,9 +327,9 @@ func (p *policy) losesTo(winner *policy) string {
 	case len(p.source.Tags) < len(winner.source.Tags):
 		return fmt.Sprintf("fewer tags: %d, not %d", len(p.source.Tags), len(winner.source.Tags))
 	case refText(&p.source) == refText(&winner.source):
-		return "same source, its name comes later"
+		return "same source, later by name"
 	}
-	return "as specific, its name comes later"
+	return "equally specific, later by name"
 }
 
 // reason returns NoBackend if no backend gets a share, otherwise OK.

@@ -39,7 +39,7 @@ func manyPolicies(t testing.TB, n int) *Router {
 
 // A page lists no more than its limit, and all pages together list the same as
 // a query without a limit.
-func TestEffectiveIsToldInParts(t *testing.T) {
+func TestEffectiveIsPaged(t *testing.T) {
 	table := manyPolicies(t, 1000).Table()
 	all, more := table.Effective(&EffectiveQuery{})
 	if len(all) != 1000 || more != nil {
@@ -99,7 +99,7 @@ func TestLosersAreBounded(t *testing.T) {
 // The reported winner decides for the simplest source of its class, and for all
 // others in it except those of the listed exceptions. Every matching policy is
 // listed.
-func TestEffectiveSaysWhoDecides(t *testing.T) {
+func TestEffectiveListsDecidingPolicies(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := NewRouter(Config{})
 		batch := []resource.Change{put("Service", "apps", service(1))}

@@ -76,15 +76,15 @@ type BackendState struct {
 
 // EndpointState is one endpoint.
 type EndpointState struct {
-	Address string `json:"address"`           // as configured
-	At      string `json:"at,omitempty"`      // the resolved address, if it differs
-	Tags    string `json:"tags,omitempty"`    // "k=v,..."
-	Weight  int    `json:"weight"`            // as configured
-	Health  string `json:"health"`            // as in status: unchecked, healthy, unhealthy, ejected or paused
-	Ejected string `json:"ejected,omitempty"` // remaining time of the ejection
-	Active  int64  `json:"active"`            // connections
-	Grown   int    `json:"grown"`             // percent of its share, by slow start
-	Near    bool   `json:"near"`              // in the preferred zone; true without zones
+	Address   string `json:"address"`           // as configured
+	At        string `json:"at,omitempty"`      // the resolved address, if it differs
+	Tags      string `json:"tags,omitempty"`    // "k=v,..."
+	Weight    int    `json:"weight"`            // as configured
+	Health    string `json:"health"`            // as in status: unchecked, healthy, unhealthy, ejected or paused
+	Ejected   string `json:"ejected,omitempty"` // remaining time of the ejection
+	Active    int64  `json:"active"`            // connections
+	SlowStart int    `json:"grown"`             // percent of its share, by slow start
+	Near      bool   `json:"near"`              // in the preferred zone; true without zones
 	// Eligible: the endpoint takes new connections; Why is the reason if not.
 	// Used: it gets connections, possibly although it is not eligible, because no
 	// other endpoint is.
@@ -121,14 +121,14 @@ func (t *Table) explain(in *Input, q *Request, now time.Time) Explanation {
 			e.Service = b.name
 			i := b.pool.Pick(&balance.Query{Now: now, Hash: b.hash(in), Peek: true})
 			if i == balance.None {
-				reason = b.none()
+				reason = b.unavailable()
 			}
 			tr.endpoints(b, i, now)
 		}
 	}
 	tr.outcome(reason)
 	if q != nil {
-		tr.result("%s; no request is looked at", e.Steps[len(e.Steps)-1].Result)
+		tr.result("%s; requests are not routed individually", e.Steps[len(e.Steps)-1].Result)
 	}
 	return *e
 }
@@ -180,9 +180,9 @@ func (p *PolicyState) text() string {
 	case p.Why != "":
 		return fmt.Sprintf("%s for %s: matches, %s", p.Name, p.Source, p.Why)
 	case p.Matches:
-		return fmt.Sprintf("%s for %s: matches, comes later", p.Name, p.Source)
+		return fmt.Sprintf("%s for %s: matches, lower precedence", p.Name, p.Source)
 	}
-	return fmt.Sprintf("%s for %s: is for other sources", p.Name, p.Source)
+	return fmt.Sprintf("%s for %s: does not match", p.Name, p.Source)
 }
 
 func (x *BackendState) text() string {
@@ -198,7 +198,7 @@ func (x *BackendState) text() string {
 		s += ": closed, " + x.Closed
 	}
 	if x.Next {
-		s += ": has the next turn"
+		s += ": picked next"
 	}
 	return s
 }
@@ -212,8 +212,8 @@ func (x *EndpointState) text() string {
 		s += " {" + x.Tags + "}"
 	}
 	s += fmt.Sprintf(" weight %d, %s, %d active", x.Weight, x.Health, x.Active)
-	if x.Grown < 100 {
-		s += fmt.Sprintf(", grown to %d %%", x.Grown)
+	if x.SlowStart < 100 {
+		s += fmt.Sprintf(", slow start at %d %%", x.SlowStart)
 	}
 	if !x.Near {
 		s += ", in another zone"
@@ -221,7 +221,7 @@ func (x *EndpointState) text() string {
 	if !x.Eligible {
 		s += ": not eligible, " + x.Why
 		if x.Used {
-			s += "; used all the same"
+			s += "; used anyway"
 		}
 		if x.Error != "" {
 			s += " (" + x.Error + ")"
@@ -237,7 +237,7 @@ func (b *backend) state(i int, now time.Time) EndpointState {
 	x := EndpointState{
 		Address: m.Address, Tags: tagList(m.Tags), Weight: m.Weight, Health: string(c.State),
 		Used: b.pool.Uses(i, now), Error: c.Error,
-		Active: m.Active(), Grown: int(b.pool.Grown(i, now) * 100), Near: m.Weight == 0 || b.pool.Near(i),
+		Active: m.Active(), SlowStart: int(b.pool.SlowStartShare(i, now) * 100), Near: m.Weight == 0 || b.pool.Near(i),
 	}
 	if at := m.Addr.String(); m.Addr.IsValid() && at != m.Address {
 		x.At = at

@@ -9,7 +9,7 @@ import (
 
 // If the listener terminates TLS, a name without a certificate is refused
 // before it is routed, and explain must not show an endpoint.
-func TestExplainTellsTheCertificate(t *testing.T) {
+func TestExplainShowsCertificate(t *testing.T) {
 	r := NewRouter(Config{})
 	mustApply(t, r, put("Service", "s", service(1)),
 		put("Certificate", "one", certificate(t, "a.example", "*.apps.example")),
@@ -24,7 +24,7 @@ func TestExplainTellsTheCertificate(t *testing.T) {
 	}{
 		{"ends", "a.example", OK, `certificate  "a.example": one, two`},
 		{"ends", "x.apps.example", OK, `certificate  "x.apps.example": one`},
-		{"ends", "b.example", NoCertificate, `certificate  "b.example": none of the listener's is for that: closed (no_certificate)`},
+		{"ends", "b.example", NoCertificate, `certificate  "b.example": no certificate of the listener covers it: closed (no_certificate)`},
 		{"ends", "a.example.", BadServerName, "closed (bad_sni)"},
 		{"passes", "b.example", OK, "outcome"},
 	} {

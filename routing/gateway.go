@@ -17,8 +17,8 @@ import (
 // emptyService is the service that represents a route.
 var emptyService = (&resource.Service{}).WithDefaults()
 
-// bindGateways applies the changed Gateway API resources.
-func (c *compiler) bindGateways() {
+// applyGateways applies the changed Gateway API resources.
+func (c *compiler) applyGateways() {
 	if c.gateways == nil {
 		c.gateways = &gateway.Model{}
 	}
@@ -29,11 +29,11 @@ func (c *compiler) bindGateways() {
 	}
 	for name, d := range changed.Destinations {
 		if d == nil {
-			c.bound.Delete(name)
+			c.gatewayDestinations.Delete(name)
 			c.dropService(name)
 			continue
 		}
-		c.bound.Set(name, d)
+		c.gatewayDestinations.Set(name, d)
 		if _, ok := c.services.Get(name); ok {
 			c.dirtyPolicies[name] = true
 		} else {
@@ -42,8 +42,8 @@ func (c *compiler) bindGateways() {
 	}
 }
 
-// Leaving returns the listeners of Gateways that the changes would remove.
-func (t *Table) Leaving(changes []resource.Change) (names []string) {
+// RemovedListeners returns the listeners of Gateways that the changes would remove.
+func (t *Table) RemovedListeners(changes []resource.Change) (names []string) {
 	var of []resource.Change
 	for i := range changes {
 		if changes[i].Kind == gateway.KindGateway {
@@ -62,27 +62,27 @@ func (t *Table) Leaving(changes []resource.Change) (names []string) {
 	return names
 }
 
-// isBound reports whether a name stems from the Gateway API.
-func isBound(name string) bool { return gateway.IsListener(name) }
+// isGatewayName reports whether a name stems from the Gateway API.
+func isGatewayName(name string) bool { return gateway.IsListener(name) }
 
-// makeBound builds the policy of a route's destination.
-func (c *compiler) makeBound(s *Service, d *gateway.Destination) {
+// makeGatewayPolicy builds the policy of a route's destination.
+func (c *compiler) makeGatewayPolicy(s *Service, d *gateway.Destination) {
 	p := newPolicy(d.Name, &resource.TargetRef{Kind: kindMesh})
 	old := &shares{}
 	if len(s.policies) > 0 {
 		old = &s.policies[0].shares
 	}
-	p.shares = c.boundShares(d, old)
+	p.shares = c.gatewayShares(d, old)
 	next := *s
 	next.policies = []*policy{p}
 	next.chooser = newChooser(next.policies)
-	link(c.backendOf, d.Name, s.backendNames(), next.backendNames())
+	updateIndex(c.backendOf, d.Name, s.backendNames(), next.backendNames())
 	c.services.Set(d.Name, &next)
 }
 
-// boundShares builds the shares of a route. Unlike in a mesh, a backend without
+// gatewayShares builds the shares of a route. Unlike in a mesh, a backend without
 // endpoints keeps its share.
-func (c *compiler) boundShares(d *gateway.Destination, old *shares) (sh shares) {
+func (c *compiler) gatewayShares(d *gateway.Destination, old *shares) (sh shares) {
 	for i := range d.Backends {
 		b := &d.Backends[i]
 		x := ref{BackendRef: &resource.BackendRef{Kind: kindMeshService, Name: b.Service, Weight: &b.Weight}}

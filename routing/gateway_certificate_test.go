@@ -36,12 +36,12 @@ spec: {parentRefs: [{name: edge}], hostnames: [app.example.com, other.example.co
 
 // A listener without a usable Certificate is not Programmed: its connections
 // are closed, even if another listener has a certificate for them.
-func TestAListenerWithoutACertificateTakesNoConnections(t *testing.T) {
+func TestListenerWithoutCertificateRefusesConnections(t *testing.T) {
 	r := gatewayRouter(t, fmt.Sprintf(twoTerminating, "{name: secret, namespace: certs}"))
 	want := func(what, app, other string) {
 		t.Helper()
 		for name, where := range map[string]string{"app.example.com": app, "other.example.com": other} {
-			if got := whither(r, "edge/443", name, 1); got[where] != 1 {
+			if got := destinationsOf(r, "edge/443", name, 1); got[where] != 1 {
 				t.Errorf("%s: %s leads to %v, want %s", what, name, got, where)
 			}
 		}
@@ -79,11 +79,11 @@ spec: {from: [{group: gateway.networking.k8s.io, kind: Gateway, namespace: defau
 
 // A certificateRef without a namespace needs a grant as well, if its name has
 // the form of a Certificate in another namespace.
-func TestADotInACertificateRefIsNoGrant(t *testing.T) {
+func TestDotInCertificateRefIsNoGrant(t *testing.T) {
 	r := gatewayRouter(t, fmt.Sprintf(twoTerminating, "{name: certs.secret}"))
 	want := func(what, where string) {
 		t.Helper()
-		if got := whither(r, "edge/443", "app.example.com", 1); got[where] != 1 {
+		if got := destinationsOf(r, "edge/443", "app.example.com", 1); got[where] != 1 {
 			t.Errorf("%s: %v, want %s", what, got, where)
 		}
 	}
@@ -116,7 +116,7 @@ spec: {from: [{group: gateway.networking.k8s.io, kind: ` + kind + `, namespace: 
 
 // Names that no Certificate covers are reported when a resource is applied and
 // in the status. A listener without any covered name is not Programmed.
-func TestANameThatNoCertificateIsForIsTold(t *testing.T) {
+func TestNameWithoutCertificateIsReported(t *testing.T) {
 	objects, faults := decodeInput(fmt.Sprintf(twoTerminating, "{name: own}"))
 	if len(faults) > 0 {
 		t.Fatal(faults)

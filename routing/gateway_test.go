@@ -104,8 +104,8 @@ func puts(objects []resource.Object) []resource.Change {
 	return changes
 }
 
-// whither counts the destinations of n connections for a name.
-func whither(r *Router, listener, name string, n int) map[string]int {
+// destinationsOf counts the destinations of n connections for a name.
+func destinationsOf(r *Router, listener, name string, n int) map[string]int {
 	count := map[string]int{}
 	for range n {
 		d, reason := r.Decide(&Input{Listener: listener, ServerName: name, HasServerName: name != ""})
@@ -153,7 +153,7 @@ spec:
 
 // Shares as in the Gateway API's conformance suite. An invalid backend keeps
 // its share, and those connections are closed.
-func TestRoutesOfTheGatewayAPIShareExactly(t *testing.T) {
+func TestGatewayRoutesSplitExactly(t *testing.T) {
 	for refs, want := range map[string]map[string]int{
 		"{name: one, weight: 70}, {name: two, weight: 30}":                  {"one": 700, "two": 300},
 		"{name: one}, {name: two}":                                          {"one": 500, "two": 500},
@@ -170,13 +170,13 @@ func TestRoutesOfTheGatewayAPIShareExactly(t *testing.T) {
 		"{name: missing, weight: 0}, {name: two}": {"two": 1000},
 	} {
 		r := gatewayRouter(t, fmt.Sprintf(twoServices, refs))
-		got := whither(r, "edge/443", "apps.example.com", 1000)
+		got := destinationsOf(r, "edge/443", "apps.example.com", 1000)
 		if fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%s: %v, want %v", refs, got, want)
 		}
 		for i := range 10 { // exact in any 1,000 consecutive connections
-			whither(r, "edge/443", "apps.example.com", 37+i)
-			if got := whither(r, "edge/443", "apps.example.com", 1000); fmt.Sprint(got) != fmt.Sprint(want) {
+			destinationsOf(r, "edge/443", "apps.example.com", 37+i)
+			if got := destinationsOf(r, "edge/443", "apps.example.com", 1000); fmt.Sprint(got) != fmt.Sprint(want) {
 				t.Errorf("%s: %v in the middle, want %v", refs, got, want)
 			}
 		}
@@ -184,7 +184,7 @@ func TestRoutesOfTheGatewayAPIShareExactly(t *testing.T) {
 }
 
 // A backend that is added, or gets its first endpoint, takes its share at once.
-func TestAMissingBackendTakesItsShareWhenItComes(t *testing.T) {
+func TestMissingBackendGetsItsShareOnceCreated(t *testing.T) {
 	r := gatewayRouter(t, fmt.Sprintf(twoServices, "{name: one, weight: 1}, {name: late, weight: 4}"))
 	apply := func(text string) {
 		t.Helper()
@@ -198,7 +198,7 @@ func TestAMissingBackendTakesItsShareWhenItComes(t *testing.T) {
 	}
 	want := func(want map[string]int) {
 		t.Helper()
-		if got := whither(r, "edge/443", "apps.example.com", 1000); fmt.Sprint(got) != fmt.Sprint(want) {
+		if got := destinationsOf(r, "edge/443", "apps.example.com", 1000); fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%v, want %v", got, want)
 		}
 	}
@@ -215,10 +215,10 @@ func TestAMissingBackendTakesItsShareWhenItComes(t *testing.T) {
 
 // Applied lists the listeners of a Gateway when they are added or removed. The
 // table's services do not include those that represent routes.
-func TestAGatewaysListenersAreListeners(t *testing.T) {
+func TestGatewayListenersAreListeners(t *testing.T) {
 	r := gatewayRouter(t, fmt.Sprintf(twoServices, "{name: one}"))
 	l, ok := r.Table().Listener("edge/443")
-	if !ok || !l.Here() || l.Spec().Address != ":443" || l.Spec().TLS.Mode != "passthrough" {
+	if !ok || !l.RunsHere() || l.Spec().Address != ":443" || l.Spec().TLS.Mode != "passthrough" {
 		t.Fatalf("%v %+v", ok, l)
 	}
 	for s := range r.Table().Services() {
@@ -303,7 +303,7 @@ func BenchmarkDecideTLSRoute(b *testing.B) {
 }
 
 // A status is JSON in the form of the Gateway API.
-func TestAStatusIsTheGatewayAPIs(t *testing.T) {
+func TestStatusHasGatewayAPIForm(t *testing.T) {
 	objects, _ := decodeInput(fmt.Sprintf(twoServices, "{name: one}"))
 	set, faults, _ := new(resource.Set).With(puts(objects))
 	if len(faults) > 0 {
@@ -324,7 +324,7 @@ func TestAStatusIsTheGatewayAPIs(t *testing.T) {
 
 // Two routes of one TCP listener are both accepted, as in the conformance
 // suite, and the status says that the later one gets no connections.
-func TestTheLaterOfTwoRoutesStaysAccepted(t *testing.T) {
+func TestLaterOfTwoRoutesStaysAccepted(t *testing.T) {
 	const route = "---\napiVersion: gateway.networking.k8s.io/v1\nkind: TCPRoute\nmetadata: {name: %s}\n" +
 		"spec: {parentRefs: [{name: edge}], rules: [{backendRefs: [{name: one}]}]}\n"
 	objects, faults := decodeInput("apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {name: edge}\n" +

@@ -10,8 +10,8 @@ import (
 	"penstock/routing/resource"
 )
 
-// errTwice reports a name that two rules claim for the same clients.
-var errTwice = errors.New("another rule has this name for the same protocols")
+// errDuplicateName reports a name that two rules claim for the same clients.
+var errDuplicateName = errors.New("another rule has this name for the same protocols")
 
 // with returns the target plus a rule, of a Host or, if host is "", of the
 // listener.
@@ -22,14 +22,14 @@ func (t *target) with(r *resource.HostRule, host string) (*target, error) {
 	}
 	if len(r.ALPN) == 0 {
 		if next.service != "" {
-			return nil, errTwice
+			return nil, errDuplicateName
 		}
 		next.service, next.host = r.Service, host
 		return &next, nil
 	}
 	for _, l := range next.limited {
 		if slices.ContainsFunc(l.alpn, func(p string) bool { return slices.Contains(r.ALPN, p) }) {
-			return nil, errTwice
+			return nil, errDuplicateName
 		}
 	}
 	next.limited = append(slices.Clip(next.limited), limited{r.ALPN, r.Service, host})
@@ -55,7 +55,7 @@ func (c *compiler) putListener(name string, spec resource.Spec) error {
 	s, ok := spec.(*resource.Listener)
 	c.dirtyListeners[name] = s
 	if !ok && spec != nil {
-		return fmt.Errorf("its spec is a %T", spec)
+		return fmt.Errorf("spec has type %T", spec)
 	}
 	return nil
 }
@@ -70,7 +70,7 @@ func (c *compiler) putHost(name string, spec resource.Spec) error {
 	if !ok {
 		c.hosts.Delete(name)
 		if spec != nil {
-			return fmt.Errorf("its spec is a %T", spec)
+			return fmt.Errorf("spec has type %T", spec)
 		}
 		return nil
 	}
@@ -78,11 +78,11 @@ func (c *compiler) putHost(name string, spec resource.Spec) error {
 	return nil
 }
 
-// namesChange is the change of one listener.
-type namesChange struct {
-	before     *Listener          // nil if the listener is new
-	spec       *resource.Listener // nil if the resource did not change
-	gone, come []hostRule
+// listenerChange is the change of one listener.
+type listenerChange struct {
+	before         *Listener          // nil if the listener is new
+	spec           *resource.Listener // nil if the resource did not change
+	removed, added []hostRule
 }
 
 // hostRule is the rule that a Host adds to its listener.
@@ -95,59 +95,59 @@ type hostRule struct {
 // cost is proportional to the change: unchanged Hosts of an existing listener
 // are not visited, nor its own rules unless its resource changed.
 func (c *compiler) makeListeners() {
-	touched := map[string]*namesChange{}
+	changes := map[string]*listenerChange{}
 	created := false
 	for name, spec := range c.dirtyListeners {
 		if spec == nil {
 			c.listeners.Delete(name)
 			continue
 		}
-		before, there := c.listeners.Get(name)
-		created = created || !there
-		touched[name] = &namesChange{before: before, spec: spec}
+		before, found := c.listeners.Get(name)
+		created = created || !found
+		changes[name] = &listenerChange{before: before, spec: spec}
 	}
-	touch := func(name string) *namesChange {
-		n, ok := touched[name]
-		if before, there := c.listeners.Get(name); !ok && there {
-			n = &namesChange{before: before}
-			touched[name] = n
+	changeOf := func(name string) *listenerChange {
+		n, ok := changes[name]
+		if before, found := c.listeners.Get(name); !ok && found {
+			n = &listenerChange{before: before}
+			changes[name] = n
 		}
-		return n // nil: there is no such listener
+		return n // nil: no such listener
 	}
 	for _, name := range c.hostOrder {
 		if h := c.dirtyHosts[name]; h != nil {
-			if n := touch(h.Listener); n != nil && n.before != nil {
-				n.gone = append(n.gone, hostRule{name, h.Rule()})
+			if n := changeOf(h.Listener); n != nil && n.before != nil {
+				n.removed = append(n.removed, hostRule{name, h.Rule()})
 			}
 		}
 		if h, ok := c.hosts.Get(name); ok {
-			if n := touch(h.Listener); n != nil {
-				n.come = append(n.come, hostRule{name, h.Rule()})
+			if n := changeOf(h.Listener); n != nil {
+				n.added = append(n.added, hostRule{name, h.Rule()})
 			}
 		}
 	}
 	if created {
-		c.giveHosts(touched)
+		c.addExistingHosts(changes)
 	}
-	for name, n := range touched {
+	for name, n := range changes {
 		c.makeListener(name, n)
 	}
 }
 
-// giveHosts adds the existing Hosts to new listeners.
-func (c *compiler) giveHosts(touched map[string]*namesChange) {
+// addExistingHosts adds the existing Hosts to new listeners.
+func (c *compiler) addExistingHosts(changes map[string]*listenerChange) {
 	all := c.hosts.Map()
 	for name, h := range all.All() {
-		n := touched[h.Listener]
+		n := changes[h.Listener]
 		if _, dirty := c.dirtyHosts[name]; n != nil && n.before == nil && !dirty {
-			n.come = append(n.come, hostRule{name, h.Rule()})
+			n.added = append(n.added, hostRule{name, h.Rule()})
 		}
 	}
 }
 
 // makeListener builds one listener. It removes all names before it adds any, so
 // that a name can move to another rule in the same change.
-func (c *compiler) makeListener(name string, n *namesChange) {
+func (c *compiler) makeListener(name string, n *listenerChange) {
 	b := hostsEdit{shared: map[string]*target{}, edit: hostname.Matcher[*target]{}.Edit()}
 	var next Listener
 	var rules []resource.HostRule
@@ -155,38 +155,38 @@ func (c *compiler) makeListener(name string, n *namesChange) {
 		next, rules = *n.before, n.before.spec.Hosts
 		b.edit = n.before.hosts.Edit()
 	}
-	var gone, come []resource.HostName
+	var removed, added []resource.HostName
 	if n.spec != nil {
 		next = Listener{
-			name:    name,
-			spec:    n.spec.WithDefaults(),
-			here:    hasTags(c.cfg.NodeTags, n.spec.Nodes),
-			sources: newNetworks(n.spec.Sources),
+			name:     name,
+			spec:     n.spec.WithDefaults(),
+			runsHere: hasTags(c.cfg.NodeTags, n.spec.Nodes),
+			sources:  newNetworks(n.spec.Sources),
 		}
 		if n.before != nil && n.before.spec.TLS != nil {
 			next.certificates = n.before.certificates
 		}
-		// Copy the few new names and rules, so that they do not keep a document with
-		// a hundred thousand names alive.
+		// Copy the few new names and rules, so that they do not keep a document
+		// with a hundred thousand names alive.
 		b.clone = len(rules) > 0
-		gone, come = resource.DiffHosts(rules, n.spec.Hosts)
+		removed, added = resource.DiffHosts(rules, n.spec.Hosts)
 	}
-	for _, x := range gone {
+	for _, x := range removed {
 		b.remove(x.Name, x.Rule)
 	}
-	for _, x := range n.gone {
+	for _, x := range n.removed {
 		for _, name := range x.rule.Names {
 			b.remove(name, x.rule)
 		}
 	}
-	for _, x := range come {
+	for _, x := range added {
 		if err := b.add(x.Name, x.Rule); err != nil {
 			c.listeners.Delete(name)
 			c.leaveOut(resource.Key{Kind: "Listener", Name: name}, err)
 			return
 		}
 	}
-	for _, x := range n.come {
+	for _, x := range n.added {
 		if err := b.addHost(x); err != nil {
 			c.hosts.Delete(x.host)
 			c.leaveOut(resource.Key{Kind: "Host", Name: x.host}, err)
@@ -221,8 +221,8 @@ func (b *hostsEdit) add(name string, rule *resource.HostRule) error {
 	if b.clone {
 		pattern = strings.Clone(pattern)
 	}
-	before, there := b.edit.Get(pattern)
-	if !there && len(rule.ALPN) == 0 {
+	before, found := b.edit.Get(pattern)
+	if !found && len(rule.ALPN) == 0 {
 		t := b.shared[rule.Service]
 		if t == nil {
 			t = &target{service: b.keep(rule.Service)}
@@ -261,19 +261,19 @@ func (b *hostsEdit) copy(rule *resource.HostRule) *resource.HostRule {
 
 // addHost adds either all names of a Host or none.
 func (b *hostsEdit) addHost(x hostRule) error {
-	var alone *target // for names that no other rule has
+	var shared *target // for names that no other rule has
 	for i, name := range x.rule.Names {
 		pattern, err := hostname.ParsePattern(name)
 		if err == nil {
-			before, there := b.edit.Get(pattern)
-			t := alone
-			if there || t == nil {
+			before, found := b.edit.Get(pattern)
+			t := shared
+			if found || t == nil {
 				t, err = before.with(x.rule, x.host)
 			}
 			if err == nil {
 				b.edit.Set(pattern, t)
-				if !there {
-					alone = t
+				if !found {
+					shared = t
 				}
 				continue
 			}

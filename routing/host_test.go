@@ -13,7 +13,7 @@ func hostOf(listener, service string, names ...string) *resource.Host {
 
 // A Host that does not compile affects no other and leaves nothing behind,
 // neither when it is applied nor when it is deleted.
-func TestAHostThatCannotBeCompiledIsLeftOut(t *testing.T) {
+func TestHostThatDoesNotCompileIsLeftOut(t *testing.T) {
 	r := NewRouter(Config{})
 	mustApply(t, r, put("Listener", "l", &resource.Listener{Protocol: "tls", Hosts: []resource.HostRule{rule("own.example", "own")}}),
 		put("Host", "good", hostOf("l", "good", "good.example", "*.good.example")))
@@ -39,7 +39,7 @@ func TestAHostThatCannotBeCompiledIsLeftOut(t *testing.T) {
 }
 
 // A change of Hosts does not list their listener as changed.
-func TestAHostChangesNoListener(t *testing.T) {
+func TestHostChangesNoListener(t *testing.T) {
 	r := NewRouter(Config{})
 	mustApply(t, r, put("Listener", "l", &resource.Listener{Protocol: "tls"}))
 	for _, ch := range []resource.Change{
@@ -59,7 +59,7 @@ func TestAHostChangesNoListener(t *testing.T) {
 }
 
 // Two versions derived from the same target do not overwrite each other.
-func TestTargetsOfOneTableAreApart(t *testing.T) {
+func TestTargetVersionsAreIndependent(t *testing.T) {
 	with := func(from *target, protocol string) *target {
 		t.Helper()
 		next, err := from.with(&resource.HostRule{Service: protocol, ALPN: []string{protocol}}, "")

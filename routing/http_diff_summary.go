@@ -10,9 +10,9 @@ import (
 	"penstock/routing/resource"
 )
 
-// acting returns the MeshHTTPRoute that routes requests to a destination from a
-// source that speaks HTTP, or nil.
-func (t *Table) acting(destination string, src *source) *policy {
+// httpPolicyFor returns the MeshHTTPRoute that routes requests to a destination
+// from a source that speaks HTTP, or nil.
+func (t *Table) httpPolicyFor(destination string, src *source) *policy {
 	s, ok := t.services.Get(destination)
 	if !ok || s.requests == nil || !isHTTP(s.spec.Protocol) {
 		return nil
@@ -23,15 +23,15 @@ func (t *Table) acting(destination string, src *source) *policy {
 // requestClassesOf returns the classes of sources that MeshHTTPRoutes
 // distinguish before or after the change, and the sources outside of all
 // classes.
-func (tr *WhatIf) requestClassesOf(destination string) (all []class) {
+func (w *WhatIf) requestClassesOf(destination string) (all []class) {
 	seen := map[string]bool{}
-	for _, t := range []*Table{tr.after, tr.table} {
+	for _, t := range []*Table{w.after, w.table} {
 		s, ok := t.services.Get(destination)
 		if !ok {
 			continue
 		}
 		for _, c := range s.requestClasses() {
-			if name := c.name(); !seen[name] && c.like.matches(c.ref) {
+			if name := c.name(); !seen[name] && c.sample.matches(c.ref) {
 				seen[name] = true
 				all = append(all, c)
 			}
@@ -45,28 +45,29 @@ func (tr *WhatIf) requestClassesOf(destination string) (all []class) {
 
 // summarizeRequests describes the effect on requests to one destination, if
 // they are routed individually before or after the change.
-func (tr *WhatIf) summarizeRequests(destination string) []string {
-	_, was := tr.table.services.Get(destination)
-	_, is := tr.after.services.Get(destination)
+func (w *WhatIf) summarizeRequests(destination string) []string {
+	_, was := w.table.services.Get(destination)
+	_, is := w.after.services.Get(destination)
 	if !was || !is {
 		return nil
 	}
-	return bySource(tr.requestClassesOf(destination), func(src *source) []string {
-		before, after := tr.table.acting(destination, src), tr.after.acting(destination, src)
+	return bySource(w.requestClassesOf(destination), func(src *source) []string {
+		before, after := w.table.httpPolicyFor(destination, src), w.after.httpPolicyFor(destination, src)
 		switch {
 		case before == nil && after == nil || before == after:
 			return nil
 		case before == nil:
-			return []string{fmt.Sprintf("%s: requests of HTTP to %s%s are routed one by one, by %s; until now connections are, %s",
-				after.route, destination, fromHere, count(len(after.http.spec), "rule"), tr.table.whereTo(destination, src))}
+			return []string{fmt.Sprintf("%s: HTTP requests to %s%s are routed individually, by %s; until now per connection: %s",
+				after.route, destination, fromHere, count(len(after.http.spec), "rule"), w.table.destinationText(destination, src))}
 		case after == nil:
-			return []string{fmt.Sprintf("%s: requests of HTTP to %s%s are no longer routed one by one; connections are, %s",
-				before.route, destination, fromHere, tr.after.whereTo(destination, src))}
+			return []string{fmt.Sprintf("%s: HTTP requests to %s%s are no longer routed individually but per connection: %s",
+				before.route, destination, fromHere, w.after.destinationText(destination, src))}
 		}
 		return summarizeRules(destination, before.http, after)
 	})
 }
 
+// count renders a number of things, as in "1 rule" or "2 rules".
 func count(n int, of string) string {
 	if n == 1 {
 		return "1 " + of
@@ -74,8 +75,8 @@ func count(n int, of string) string {
 	return fmt.Sprintf("%d %ss", n, of)
 }
 
-// whereTo says where connections from a source go, as in "to apps".
-func (t *Table) whereTo(destination string, src *source) string {
+// destinationText says where connections from a source go, as in "to apps".
+func (t *Table) destinationText(destination string, src *source) string {
 	list, by, reason := t.parts(destination, src)
 	text := "to " + sharesText(list, labels(destination, list))
 	if reason != OK {
@@ -89,34 +90,34 @@ func (t *Table) whereTo(destination string, src *source) string {
 
 // summarizeRules describes the rules that differ. Two rules correspond if they
 // match the same requests.
-func summarizeRules(destination string, old *httpPolicy, p *policy) (words []string) {
+func summarizeRules(destination string, old *httpPolicy, p *policy) (sentences []string) {
 	before, after := old.byMatches(), p.http.byMatches()
 	for i := range p.http.spec {
 		rule := &p.http.spec[i]
 		what := "requests to " + destination + " for " + requestsText(rule.Matches) + fromHere
 		j, ok := before[resource.MatchesKey(rule.Matches)]
 		if !ok {
-			words = append(words, fmt.Sprintf("%s: %s have a rule of their own: %s", p.route, what, p.http.does(destination, i)))
+			sentences = append(sentences, fmt.Sprintf("%s: %s have their own rule: %s", p.route, what, p.http.effectText(destination, i)))
 			continue
 		}
-		words = append(words, old.change(j, p, i, destination, what)...)
+		sentences = append(sentences, old.change(j, p, i, destination, what)...)
 	}
 	for j := range old.spec {
 		if _, ok := after[resource.MatchesKey(old.spec[j].Matches)]; !ok {
-			words = append(words, fmt.Sprintf("%s: requests to %s for %s%s have no rule of their own any more: until now %s",
-				p.route, destination, requestsText(old.spec[j].Matches), fromHere, old.does(destination, j)))
+			sentences = append(sentences, fmt.Sprintf("%s: requests to %s for %s%s no longer have their own rule; until now %s",
+				p.route, destination, requestsText(old.spec[j].Matches), fromHere, old.effectText(destination, j)))
 		}
 	}
-	return words
+	return sentences
 }
 
 // change describes how rule j of h differs from rule i of p, which replaces it.
-func (h *httpPolicy) change(j int, p *policy, i int, destination, what string) (words []string) {
+func (h *httpPolicy) change(j int, p *policy, i int, destination, what string) (sentences []string) {
 	was, is := &h.spec[j], &p.http.spec[i]
 	if !reflect.DeepEqual(was.Default.Filters, is.Default.Filters) {
-		next, until := p.http.does(destination, i), h.does(destination, j)
+		next, until := p.http.effectText(destination, i), h.effectText(destination, j)
 		if next == until {
-			next, until = "other values of headers", "those that were"
+			return []string{fmt.Sprintf("%s: %s: header values change", p.route, what)}
 		}
 		return []string{fmt.Sprintf("%s: %s: %s; until now %s", p.route, what, next, until)}
 	}
@@ -124,15 +125,15 @@ func (h *httpPolicy) change(j int, p *policy, i int, destination, what string) (
 		return nil
 	}
 	m := movement{
-		name: p.route, destination: destination, what: what, refused: fmt.Sprintf("are answered %d", statusUnavailable),
+		name: p.route, destination: destination, what: what, refused: fmt.Sprintf("answered %d", statusUnavailable),
 		before: h.shares[j].parts(), after: p.http.shares[i].parts(),
 		closedBefore: h.shares[j].reason(), closedAfter: p.http.shares[i].reason(),
 	}
 	return []string{m.text()}
 }
 
-// does describes the effect of a rule, as in "rewrites to path /x, to a".
-func (h *httpPolicy) does(destination string, i int) string {
+// effectText describes the effect of a rule, as in "rewrites to path /x, to a".
+func (h *httpPolicy) effectText(destination string, i int) string {
 	var parts []string
 	for j := range h.spec[i].Default.Filters {
 		parts = append(parts, filterText(&h.spec[i].Default.Filters[j]))
@@ -156,7 +157,7 @@ func requestsText(matches []resource.HTTPMatch) string {
 		texts = append(texts, matchText(&matches[i]))
 	}
 	if more := len(matches) - most; more > 0 {
-		texts = append(texts, fmt.Sprintf("%d matches more", more))
+		texts = append(texts, fmt.Sprintf("%d more", more))
 	}
 	return strings.Join(texts, " or ")
 }
@@ -164,50 +165,50 @@ func requestsText(matches []resource.HTTPMatch) string {
 // summarizeListener describes the listeners whose connections start or stop
 // being routed request by request because of the listener itself. Effects of
 // routes are described with their destination.
-func (tr *WhatIf) summarizeListener() (words []string) {
+func (w *WhatIf) summarizeListener() (sentences []string) {
 	seen := map[string]bool{}
-	for _, listener := range slices.Sorted(maps.Keys(tr.names)) {
-		for _, hello := range tr.names[listener] {
-			m := moved{listener: listener, hello: hello}
-			if text := tr.listenerSentence(m.input()); text != "" && !seen[text] {
+	for _, listener := range slices.Sorted(maps.Keys(w.names)) {
+		for _, hello := range w.names[listener] {
+			m := nameMove{listener: listener, hello: hello}
+			if text := w.listenerSentence(m.input()); text != "" && !seen[text] {
 				seen[text] = true
-				words = append(words, text)
+				sentences = append(sentences, text)
 			}
 		}
 	}
-	return words
+	return sentences
 }
 
 // listenerSentence compares the routing of one connection's requests.
-func (tr *WhatIf) listenerSentence(in *Input) string {
-	before, to := tr.table.byRequest(in)
-	after, next := tr.after.byRequest(in)
+func (w *WhatIf) listenerSentence(in *Input) string {
+	before, to := w.table.requestRoute(in)
+	after, next := w.after.requestRoute(in)
 	if to == nil || next == nil || to.name != next.name || before == after {
 		return ""
 	}
-	table, l := tr.table, in.Listener
+	table, l := w.table, in.Listener
 	if after == "" {
-		table = tr.after
+		table = w.after
 	}
 	of, _ := table.listeners.Get(l)
 	src := table.source(in, of)
 	if after == "" {
-		if tr.after.acting(next.name, &src) == nil {
+		if w.after.httpPolicyFor(next.name, &src) == nil {
 			return ""
 		}
-		return fmt.Sprintf("%s: requests to %s are no longer routed one by one, by %s; connections are, %s",
-			l, next.name, before, table.whereTo(next.name, &src))
+		return fmt.Sprintf("%s: requests to %s are no longer routed individually by %s but per connection: %s",
+			l, next.name, before, table.destinationText(next.name, &src))
 	}
-	if before != "" || tr.table.acting(to.name, &src) == nil {
+	if before != "" || w.table.httpPolicyFor(to.name, &src) == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s: requests to %s are routed one by one, by %s; until now connections are, %s",
-		l, next.name, after, table.whereTo(to.name, &src))
+	return fmt.Sprintf("%s: requests to %s are routed individually by %s; until now per connection: %s",
+		l, next.name, after, table.destinationText(to.name, &src))
 }
 
-// byRequest returns the MeshHTTPRoute that routes the requests of a connection,
+// requestRoute returns the MeshHTTPRoute that routes the requests of a connection,
 // or "" if it is routed as a whole, and the destination, or nil.
-func (t *Table) byRequest(in *Input) (route string, s *Service) {
+func (t *Table) requestRoute(in *Input) (route string, s *Service) {
 	s, l, reason := t.resolve(in, nil)
 	if reason != OK {
 		return "", nil

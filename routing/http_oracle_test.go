@@ -14,9 +14,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// speaks returns the protocol of a source: by the first layer with a protocol
-// tag, otherwise that of its service.
-func (o *oracle) speaks(in *Input) string {
+// clientProtocol returns the protocol of a source: by the first layer with a
+// protocol tag, otherwise that of its service.
+func (o *oracle) clientProtocol(in *Input) string {
 	var network map[string]string
 	longest := -1
 	for _, rule := range o.listener.Sources {
@@ -47,7 +47,7 @@ func (o *oracle) httpRoute(in *Input, destination string, connected bool) string
 	if !connected && o.listener.Protocol == "tls" && (o.listener.TLS == nil || o.listener.TLS.Mode != "terminate") {
 		return ""
 	}
-	both := []string{o.speaks(in), ""}
+	both := []string{o.clientProtocol(in), ""}
 	if s, ok := o.services[destination]; ok {
 		both[1] = s.Protocol
 	}
@@ -229,7 +229,7 @@ func (m mesh) httpChange(o *oracle) resource.Change {
 
 // The policy, route and rule are those of the documented rules, and the shares
 // of each rule are exact, after any sequence of changes.
-func TestRequestsAreRoutedAsTheRulesSay(t *testing.T) {
+func TestRequestsAgreeWithOracle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := mesh{t}
 		o := &oracle{

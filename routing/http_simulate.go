@@ -8,15 +8,15 @@ import (
 	"penstock/routing/resource"
 )
 
-// asking sets the request of some simulations; a nil request changes nothing.
-func asking(games []simulation, q *Request) []simulation {
+// withRequest sets the request of some simulations; a nil request changes nothing.
+func withRequest(runs []simulationRun, q *Request) []simulationRun {
 	if q == nil {
-		return games
+		return runs
 	}
-	for i := range games {
-		games[i].q, games[i].play.Request = q, q.text()
+	for i := range runs {
+		runs[i].q, runs[i].report.Request = q, q.text()
 	}
-	return games
+	return runs
 }
 
 // text renders a request, as in "GET /cart?page=2".
@@ -34,23 +34,23 @@ func (q *Request) text() string {
 	return method + " " + path
 }
 
-// requestSimulations returns the simulations of requests to one destination:
+// requestRuns returns the simulations of requests to one destination:
 // for each class of sources and each rule, old or new, one with an example
 // request of the rule.
-func (tr *WhatIf) requestSimulations(destination string, tags map[string]string) (games []simulation) {
-	classes := tr.requestClassesOf(destination)
+func (w *WhatIf) requestRuns(destination string, tags map[string]string) (runs []simulationRun) {
+	classes := w.requestClassesOf(destination)
 	if tags != nil {
-		src := source{layers: [4]map[string]string{0: tags, 3: tr.table.node}}
-		if protocol := tr.table.protocol(&src).protocol; protocol != "" && !isHTTP(protocol) {
+		src := source{layers: [4]map[string]string{0: tags, 3: w.table.node}}
+		if protocol := w.table.protocol(&src).protocol; protocol != "" && !isHTTP(protocol) {
 			return nil
 		}
-		classes = []class{{like: src}}
+		classes = []class{{sample: src}}
 	}
 	for i := range classes {
 		c := &classes[i]
 		seen := map[string]bool{}
-		for _, t := range []*Table{tr.after, tr.table} {
-			p := t.acting(destination, &c.like)
+		for _, t := range []*Table{w.after, w.table} {
+			p := t.httpPolicyFor(destination, &c.sample)
 			if p == nil {
 				continue
 			}
@@ -61,21 +61,21 @@ func (tr *WhatIf) requestSimulations(destination string, tags map[string]string)
 					continue
 				}
 				seen[key] = true
-				games = append(games, exampleSimulation(destination, tags, c, q, &p.http.spec[i].Matches[0]))
+				runs = append(runs, exampleRun(destination, tags, c, q, &p.http.spec[i].Matches[0]))
 			}
 		}
 	}
-	return games
+	return runs
 }
 
-func exampleSimulation(destination string, tags map[string]string, c *class, q *Request, m *resource.HTTPMatch) simulation {
-	g := simulation{q: q, in: Input{Tags: tags}, play: SimulatedMove{Destination: destination, Source: c.name(), Request: matchText(m)}}
+func exampleRun(destination string, tags map[string]string, c *class, q *Request, m *resource.HTTPMatch) simulationRun {
+	run := simulationRun{q: q, in: Input{Tags: tags}, report: SimulatedRun{Destination: destination, Source: c.name(), Request: matchText(m)}}
 	if tags != nil {
-		g.play.Source = tagList(tags)
+		run.report.Source = tagList(tags)
 	}
-	src := c.like
-	g.src = &src
-	return g
+	src := c.sample
+	run.src = &src
+	return run
 }
 
 // example returns a request that fits the first match of a rule and for which
@@ -148,7 +148,7 @@ func writeExample(b *strings.Builder, re *syntax.Regexp) {
 	case syntax.OpLiteral:
 		b.WriteString(string(re.Rune))
 	case syntax.OpCharClass:
-		b.WriteRune(ofClass(re.Rune))
+		b.WriteRune(runeOf(re.Rune))
 	case syntax.OpAnyChar, syntax.OpAnyCharNotNL:
 		b.WriteByte('a')
 	case syntax.OpCapture, syntax.OpPlus, syntax.OpAlternate:
@@ -164,9 +164,9 @@ func writeExample(b *strings.Builder, re *syntax.Regexp) {
 	}
 }
 
-// ofClass returns a character of a class, given as pairs of bounds; a plain
+// runeOf returns a character of a class, given as pairs of bounds; a plain
 // character if there is one.
-func ofClass(ranges []rune) rune {
+func runeOf(ranges []rune) rune {
 	for _, r := range "a0A-_" {
 		for i := 0; i+1 < len(ranges); i += 2 {
 			if ranges[i] <= r && r <= ranges[i+1] {

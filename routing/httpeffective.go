@@ -115,9 +115,9 @@ func filterText(f *resource.HTTPFilter) string {
 		}
 		return text + pathText(f.URLRewrite.Path)
 	case "RequestHeaderModifier":
-		return "of requests " + f.RequestHeaderModifier.Text()
+		return "request headers: " + f.RequestHeaderModifier.Text()
 	case "ResponseHeaderModifier":
-		return "of answers " + f.ResponseHeaderModifier.Text()
+		return "response headers: " + f.ResponseHeaderModifier.Text()
 	}
 	return f.Type
 }

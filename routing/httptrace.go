@@ -84,16 +84,16 @@ func (t *Table) explainRequests(p *policy, in *Input, l *Listener, s *Service, q
 	e.Route = p.route
 	if q == nil {
 		tr.rules(p)
-		tr.add(Step{Name: "outcome", Looked: "decision", Result: "its requests are routed one by one, by MeshHTTPRoute " + p.route})
+		tr.add(Step{Name: "outcome", Looked: "decision", Result: "its requests are routed individually, by MeshHTTPRoute " + p.route})
 		return
 	}
 	full, ok := q.described(in, l)
 	if !ok {
 		e.Status = statusBadRequest
-		tr.add(Step{Name: "outcome", Looked: "request", Result: fmt.Sprintf("answered %d: the path %q has no normal form", e.Status, q.Path)})
+		tr.add(Step{Name: "outcome", Looked: "request", Result: fmt.Sprintf("answered %d: the path %q cannot be normalised", e.Status, q.Path)})
 		return
 	}
-	var a Answered
+	var a RequestDecision
 	b, reason := p.answer(&a, s, &full, tr)
 	if a.Rule != NoRule {
 		e.Rule = &a.Rule
@@ -103,18 +103,18 @@ func (t *Table) explainRequests(p *policy, in *Input, l *Listener, s *Service, q
 		e.Service = b.name
 		i := b.pool.Pick(&balance.Query{Now: now, Hash: b.hash(in), Peek: true})
 		if i == balance.None {
-			reason = b.none()
+			reason = b.unavailable()
 		}
 		tr.endpoints(b, i, now)
 		if reason != OK {
-			tr.result("none of %d may be used: answered %d (%s)", len(b.pool.Members()), statusUnavailable, reason)
+			tr.result("none of %d is eligible: answered %d (%s)", len(b.pool.Members()), statusUnavailable, reason)
 		}
 	}
 	e.Reason = reason
 	step := Step{Name: "outcome", Looked: "request", Result: "sent to " + e.Endpoint}
 	switch {
 	case a.Status != 0:
-		step.Result = fmt.Sprintf("answered %d, to %s", a.Status, a.Location)
+		step.Result = fmt.Sprintf("answered %d, Location %s", a.Status, a.Location)
 	case reason != OK:
 		e.Status = statusUnavailable
 		step.Result = fmt.Sprintf("answered %d (%s)", e.Status, reason)
@@ -132,12 +132,12 @@ const (
 // routed individually, or nil if the connection is routed as a whole.
 func (tr *trace) requests(t *Table, l *Listener, s *Service, src *source) *policy {
 	tr.source(src)
-	step := Step{Name: "protocol", Looked: "what can be read, and what both sides speak"}
+	step := Step{Name: "protocol", Looked: "listener, source and destination"}
 	client := t.protocol(src)
 	step.Result = fmt.Sprintf("the source %s, the destination %s", client.text(), orTCP(s.spec.Protocol))
 	var lacking []string
 	if !l.readable() {
-		lacking = append(lacking, "the listener passes TLS through, so that nothing can be read")
+		lacking = append(lacking, "the listener passes TLS through and cannot read requests")
 	}
 	if !isHTTP(client.protocol) {
 		lacking = append(lacking, "the source does not speak http or http2")
@@ -147,9 +147,9 @@ func (tr *trace) requests(t *Table, l *Listener, s *Service, src *source) *polic
 	}
 	acts := len(lacking) == 0
 	if acts {
-		step.Result += ": MeshHTTPRoutes act"
+		step.Result += ": MeshHTTPRoutes apply"
 	} else {
-		step.Result += ": MeshTCPRoutes decide, because " + strings.Join(lacking, ", and ")
+		step.Result += ": MeshTCPRoutes apply, because " + strings.Join(lacking, ", and ")
 	}
 	tr.add(step)
 	var chosen *policy
@@ -161,14 +161,14 @@ func (tr *trace) requests(t *Table, l *Listener, s *Service, src *source) *polic
 }
 
 // text says which protocol the client speaks, and the source of that fact.
-func (p spoken) text() string {
+func (p clientProtocol) text() string {
 	switch {
 	case p.tag != "":
 		return fmt.Sprintf("%s (%s of the %s)", p.protocol, p.tag, layerNames[p.layer])
 	case p.service != "":
 		return fmt.Sprintf("%s (as Service %s)", p.protocol, p.service)
 	}
-	return "tcp (nobody says what it speaks)"
+	return "tcp (protocol unknown)"
 }
 
 func orTCP(protocol string) string {
@@ -184,45 +184,48 @@ func (tr *trace) httpPolicies(s *Service, src *source, chosen *policy, acts bool
 	case chosen != nil:
 		step.Result = "MeshHTTPRoute " + chosen.route
 	case acts:
-		step.Result = "none is for this source: MeshTCPRoutes decide"
+		step.Result = "none matches this source: MeshTCPRoutes apply"
 	default:
-		step.Result = "they do not act"
+		step.Result = "they do not apply"
 	}
 	for _, p := range s.requests.policies {
 		state := PolicyState{Name: p.route, Source: refText(&p.source), Matches: src.matches(&p.source), Wins: p == chosen}
 		switch {
 		case !state.Matches || state.Wins:
 		case chosen != nil:
-			state.Why = "comes later, " + p.losesTo(chosen)
+			state.Why = "lower precedence: " + p.losesTo(chosen)
 		default:
-			state.Why = "does not act"
+			state.Why = "not applied"
 		}
 		step.Policies = append(step.Policies, state)
 	}
 	tr.add(step)
 }
 
-// maxRulesTold bounds the listed rules of a route.
-const maxRulesTold = 100
+// maxExplainedRules bounds the listed rules of a route.
+const maxExplainedRules = 100
 
 // rules adds the rules of a route and their effects.
 func (tr *trace) rules(p *policy) {
 	step := Step{
 		Name: "rules", Looked: "rules of " + p.route,
-		Result: fmt.Sprintf("%d; what none fits goes to the destination itself", len(p.http.spec)),
+		Result: fmt.Sprintf("%d; requests without a matching rule go to the destination itself", len(p.http.spec)),
 	}
-	step.Rules = p.http.effectiveRules(maxRulesTold)
+	step.Rules = p.http.effectiveRules(maxExplainedRules)
 	tr.add(step)
 }
 
 // rule adds the step that matches a request against the rules.
 func (tr *trace) rule(p *policy, q *Request, m httprule.Match, fits bool) {
+	if tr == nil {
+		return
+	}
 	step := Step{Name: "rule", Looked: fmt.Sprintf("%s %s in MeshHTTPRoute %s", q.Method, q.Path, p.route)}
 	switch {
 	case m.TooLong:
-		step.Result = "cannot be told: a value is longer than regular expressions are tried on"
+		step.Result = "undecided: a value is too long for a regular expression"
 	case !fits:
-		step.Result = "no rule fits: the destination itself"
+		step.Result = "no rule matches: the destination itself"
 	default:
 		match := &p.http.spec[m.Rule].Matches[m.Index]
 		step.Result = fmt.Sprintf("rules[%d].matches[%d]: %s", m.Rule, m.Index, matchText(match))
@@ -230,13 +233,30 @@ func (tr *trace) rule(p *policy, q *Request, m httprule.Match, fits bool) {
 	tr.add(step)
 }
 
-func (tr *trace) redirect(a *Answered) {
+func (tr *trace) redirect(a *RequestDecision) {
+	if tr == nil {
+		return
+	}
 	tr.add(Step{Name: "redirect", Looked: "RequestRedirect", Result: fmt.Sprintf("%d %s", a.Status, a.Location)})
+}
+
+// ruleSplit adds the step that picks the backend of a rule.
+func (tr *trace) ruleSplit(route string, rule int, sh *shares, turn int) {
+	if tr == nil {
+		return
+	}
+	tr.split(fmt.Sprintf("rules[%d] of %s", rule, route), sh, turn)
+	if turn == noTurn {
+		tr.result("no backend has both weight and endpoints: answered %d (%s)", statusUnavailable, NoBackend)
+	}
 }
 
 // filters adds what a rule changes. Header values may be secrets, so only names
 // are shown.
-func (tr *trace) filters(rule *resource.HTTPRule, a *Answered, q *Request) {
+func (tr *trace) filters(rule *resource.HTTPRule, a *RequestDecision, q *Request) {
+	if tr == nil {
+		return
+	}
 	for i := range rule.Default.Filters {
 		f := &rule.Default.Filters[i]
 		switch f.Type {

@@ -16,7 +16,7 @@ import (
 
 // The product's goal: 100,000 names, ten changes with an open connection from
 // each version, and hardly more memory.
-func TestLargeTablesAreNotKeptByHeldConnections(t *testing.T) {
+func TestOpenConnectionsDoNotRetainTables(t *testing.T) {
 	const names = 100_000
 	r := NewRouter(Config{})
 	listener := func(extra int) resource.Change {

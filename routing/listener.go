@@ -12,7 +12,7 @@ import (
 type Listener struct {
 	name         string
 	spec         *resource.Listener // defaults filled in
-	here         bool
+	runsHere     bool
 	hosts        hostname.Matcher[*target]
 	certificates hostname.Matcher[[]string]
 	sources      networks
@@ -24,8 +24,8 @@ func (l *Listener) Name() string { return l.name }
 // Spec returns the resource with defaults filled in. It must not be changed.
 func (l *Listener) Spec() *resource.Listener { return l.spec }
 
-// Here reports whether this node's tags select it to run the listener.
-func (l *Listener) Here() bool { return l.here }
+// RunsHere reports whether this node's tags select it to run the listener.
+func (l *Listener) RunsHere() bool { return l.runsHere }
 
 // Names returns the number of server names and wildcards.
 func (l *Listener) Names() int { return l.hosts.Len() }

@@ -302,7 +302,7 @@ func (m mesh) change(o *oracle) resource.Change {
 // After any sequence of changes the table decides as the documented rules say:
 // the policy, why each skipped backend gets no share, and the exact share of
 // each backend per period.
-func TestPoliciesDecideAsTheRulesSay(t *testing.T) {
+func TestPoliciesAgreeWithOracle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := mesh{t}
 		o := &oracle{node: m.tags(0, 2, sourceTags...), services: map[string]*resource.Service{}, routes: map[string]*resource.MeshTCPRoute{}}

@@ -17,14 +17,14 @@ import (
 // destination is that service do not apply, as in Kuma, where a backend is a
 // cluster and not a further hop. So routes cannot form a loop.
 type policy struct {
-	route   string
-	source  resource.TargetRef
-	rank    int                    // index of the source's kind in precedence
-	wants   []tag                  // tags that the source must have
-	from    *resource.MeshTCPRoute // the resource with defaults; nil for a MeshHTTPRoute
-	shares                         // of a MeshTCPRoute
-	rollout *rollout               // sets the weights of the shares; nil if there is none
-	http    *httpPolicy            // of a MeshHTTPRoute; otherwise nil
+	route        string
+	source       resource.TargetRef
+	rank         int                    // index of the source's kind in precedence
+	requiredTags []tag                  // tags that the source must have
+	from         *resource.MeshTCPRoute // the resource with defaults; nil for a MeshHTTPRoute
+	shares                              // of a MeshTCPRoute
+	rollout      *rollout               // sets the weights of the shares; nil if there is none
+	http         *httpPolicy            // of a MeshHTTPRoute; otherwise nil
 }
 
 // shares divides connections or requests among backends.
@@ -82,7 +82,7 @@ func (c *compiler) putRoute(name string, spec resource.Spec) {
 	} else {
 		c.routes.Delete(name)
 	}
-	link(c.routesTo, name, before, after)
+	updateIndex(c.routesTo, name, before, after)
 	for _, d := range slices.Concat(before, after) {
 		c.dirtyPolicies[d] = true
 	}
@@ -103,13 +103,13 @@ func (c *compiler) makePolicies(destination string) bool {
 	if !ok {
 		return false
 	}
-	if d, ok := c.bound.Get(destination); ok {
-		c.makeBound(s, d)
+	if d, ok := c.gatewayDestinations.Get(destination); ok {
+		c.makeGatewayPolicy(s, d)
 		return true
 	}
 	before := byRoute(s.policies)
 	var policies []*policy
-	for _, name := range list(c.routesTo, destination) {
+	for _, name := range indexed(c.routesTo, destination) {
 		r, _ := c.routes.Get(name)
 		old := before[name]
 		if old == nil || !c.upToDate(old, r) {
@@ -122,7 +122,7 @@ func (c *compiler) makePolicies(destination string) bool {
 	next := *s
 	next.policies, next.chooser = policies, newChooser(policies)
 	next.requests = c.makeRequests(destination, s.requests)
-	link(c.backendOf, destination, s.backendNames(), next.backendNames())
+	updateIndex(c.backendOf, destination, s.backendNames(), next.backendNames())
 	c.services.Set(destination, &next)
 	return true
 }
@@ -159,9 +159,9 @@ func (sh *shares) upToDate(c *compiler) bool {
 	return true
 }
 
-// unlinkPolicies removes the links from backends to a deleted destination.
-func (c *compiler) unlinkPolicies(s *Service) {
-	link(c.backendOf, s.name, s.backendNames(), nil)
+// unindexPolicies removes the links from backends to a deleted destination.
+func (c *compiler) unindexPolicies(s *Service) {
+	updateIndex(c.backendOf, s.name, s.backendNames(), nil)
 }
 
 // backendNames returns the services that a destination's policies refer to,
@@ -187,7 +187,7 @@ func (s *Service) backendNames() []string {
 }
 
 func newPolicy(route string, source *resource.TargetRef) *policy {
-	return &policy{route: route, source: *source, rank: slices.Index(precedence, source.Kind), wants: wants(source)}
+	return &policy{route: route, source: *source, rank: slices.Index(precedence, source.Kind), requiredTags: requiredTags(source)}
 }
 
 func (c *compiler) makePolicy(name string, r *resource.MeshTCPRoute, to *resource.RouteTo, old *policy) *policy {
@@ -199,7 +199,7 @@ func (c *compiler) makePolicy(name string, r *resource.MeshTCPRoute, to *resourc
 	}
 	p.rollout = c.rolloutOf(name, r, old)
 	p.shares = c.makeShares(p.rollout.backendRefs(to.Rules[0].Default.BackendRefs), before)
-	p.rollout.count(&p.shares)
+	p.rollout.attachCounter(&p.shares)
 	return p
 }
 
@@ -258,7 +258,7 @@ func (c *compiler) resolveRef(r *resource.BackendRef, before []ref, old *shares)
 // subsets returns the backends of the refs that name the subset of r, in order.
 func subsets(refs []ref, r *resource.BackendRef) (list []*backend) {
 	for _, x := range refs {
-		if x.backend.is(r.Name, r.Tags) {
+		if x.backend.isSubset(r.Name, r.Tags) {
 			list = append(list, x.backend)
 		}
 	}
@@ -278,15 +278,15 @@ func (sh *shares) splitAfter(old *shares) *split.Split {
 	return split.New(sh.weight, old.split.Phase())
 }
 
-// nowhere is the turn of shares without a backend.
-const nowhere = -1
+// noTurn is the turn of shares without a backend.
+const noTurn = -1
 
 // turn returns the index in live of the next turn. With peek the split does not
 // advance.
 func (sh *shares) turn(peek bool) int {
 	switch {
 	case sh.split == nil:
-		return len(sh.live) - 1 // the only one, or nowhere
+		return len(sh.live) - 1 // the only one, or noTurn
 	case peek:
 		return sh.split.Peek()
 	}

@@ -170,23 +170,23 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// BenchmarkBeforehand runs the queries before a change of one policy among 1000
+// BenchmarkWhatIf runs the queries before a change of one policy among 1000
 // on 1000 services: effective policies, summary of the change, and a simulation
 // of 1000 connections.
-func BenchmarkBeforehand(b *testing.B) {
+func BenchmarkWhatIf(b *testing.B) {
 	r, in := meshes[1].make(b)
 	change := []resource.Change{put("MeshTCPRoute", "route-0999", routeFor(resource.TargetRef{Kind: kindMesh}, "service-999"))}
 	for name, do := range map[string]func() error{
 		"effective": func() error { r.Table().Effective(&EffectiveQuery{}); return nil },
-		"words": func() error {
-			trial, err := r.Table().WhatIf(change, nil, t0)
-			trial.DiffSummary(nil)
+		"diff": func() error {
+			whatIf, err := r.Table().WhatIf(change, nil, t0)
+			whatIf.DiffSummary(nil)
 			return err
 		},
 		"play 1000": func() error {
-			trial, err := r.Table().WhatIf(change, nil, t0)
+			whatIf, err := r.Table().WhatIf(change, nil, t0)
 			if err == nil {
-				_, err = trial.Simulate(b.Context(), &SimulateRequest{Connections: 1000, Input: in}, t0)
+				_, err = whatIf.Simulate(b.Context(), &SimulateRequest{Connections: 1000, Input: in}, t0)
 			}
 			return err
 		},
@@ -201,9 +201,9 @@ func BenchmarkBeforehand(b *testing.B) {
 	}
 }
 
-// BenchmarkOnePolicyOf1000 changes one of 1000 policies of one destination, and
+// BenchmarkChangeOnePolicyOf1000 changes one of 1000 policies of one destination, and
 // the service that they all refer to.
-func BenchmarkOnePolicyOf1000(b *testing.B) {
+func BenchmarkChangeOnePolicyOf1000(b *testing.B) {
 	r, _ := meshes[2].make(b)
 	source := resource.TargetRef{Kind: kindMeshService, Name: "web-5"}
 	ref := func(w int) resource.BackendRef {

@@ -1,8 +1,6 @@
 package routing
 
 import (
-	"fmt"
-
 	"penstock/routing/hostname"
 	"penstock/routing/httprule"
 	"penstock/routing/resource"
@@ -14,9 +12,9 @@ type Request struct {
 	httprule.Origin
 }
 
-// Answered is the route of one request: an answer from the proxy itself, or
+// RequestDecision is the route of one request: an answer from the proxy itself, or
 // endpoints, which its Decision returns in turn. It belongs to the request.
-type Answered struct {
+type RequestDecision struct {
 	Decision
 	// Route is the deciding MeshHTTPRoute, and Rule the index of its rule, or
 	// NoRule. Route is "" if none decided: the request goes where connections go.
@@ -34,19 +32,19 @@ type Answered struct {
 // which regular expressions are evaluated.
 const BadRequest Reason = "bad_request"
 
-// NoRule is Answered.Rule if no rule matches: the request goes to the
+// NoRule is RequestDecision.Rule if no rule matches: the request goes to the
 // destination itself, as by the default rule that Kuma appends.
 const NoRule = -1
 
 // RequestHeaders changes the headers for the backend.
-func (a *Answered) RequestHeaders(h httprule.Headers) {
+func (a *RequestDecision) RequestHeaders(h httprule.Headers) {
 	if a.rules != nil {
 		a.rules.RequestHeaders(a.match, h)
 	}
 }
 
 // ResponseHeaders changes the headers for the client.
-func (a *Answered) ResponseHeaders(h httprule.Headers) {
+func (a *RequestDecision) ResponseHeaders(h httprule.Headers) {
 	if a.rules != nil {
 		a.rules.ResponseHeaders(a.match, h)
 	}
@@ -54,7 +52,7 @@ func (a *Answered) ResponseHeaders(h httprule.Headers) {
 
 // Rewrite returns the host and the path for the backend, or "" for each that
 // does not change.
-func (a *Answered) Rewrite(path string) (host, newPath string) {
+func (a *RequestDecision) Rewrite(path string) (host, newPath string) {
 	if a.rules == nil {
 		return "", ""
 	}
@@ -73,7 +71,7 @@ func (d *Decision) HTTP() bool { return d.http }
 // goes where a connection would.
 //
 // On failure it returns the reason; Route and Rule are set nevertheless.
-func (t *Table) Request(in *Input, destination string, q *Request) (Answered, Reason) {
+func (t *Table) Request(in *Input, destination string, q *Request) (RequestDecision, Reason) {
 	return t.request(in, destination, q, nil)
 }
 
@@ -113,16 +111,16 @@ func (t *Table) Misdirected(in *Input, host string) bool {
 	return service != other || own.Value.hostFor(protocol) != asked.Value.hostFor(otherProtocol)
 }
 
-func (t *Table) request(in *Input, destination string, q *Request, tr *trace) (Answered, Reason) {
+func (t *Table) request(in *Input, destination string, q *Request, tr *trace) (RequestDecision, Reason) {
 	s, ok := t.services.Get(destination)
 	if !ok {
-		return Answered{}, NoBackend
+		return RequestDecision{}, NoBackend
 	}
 	l, ok := t.listeners.Get(in.Listener)
 	if !ok {
-		return Answered{}, NoListener
+		return RequestDecision{}, NoListener
 	}
-	a := Answered{Decision: Decision{destination: s.serviceState, request: true}}
+	a := RequestDecision{Decision: Decision{destination: s.serviceState, request: true}}
 	src := t.source(in, l)
 	var b *backend
 	var reason Reason
@@ -132,19 +130,17 @@ func (t *Table) request(in *Input, destination string, q *Request, tr *trace) (A
 		b, reason = s.send(&src, tr)
 	}
 	if b != nil {
-		a.service, a.backend, a.tally, a.hash = b.serviceState, b, b.tally, b.hash(in)
+		a.service, a.backend, a.outcomes, a.hash = b.serviceState, b, b.outcomes, b.hash(in)
 	}
 	return a, reason
 }
 
 // answer routes a request by the rules of a MeshHTTPRoute. The backend is nil
 // if a rule redirects, or on failure.
-func (p *policy) answer(a *Answered, s *Service, q *Request, tr *trace) (*backend, Reason) {
+func (p *policy) answer(a *RequestDecision, s *Service, q *Request, tr *trace) (*backend, Reason) {
 	a.Route, a.Rule = p.route, NoRule
 	m, fits := p.http.rules.Match(&q.Request)
-	if tr != nil {
-		tr.rule(p, q, m, fits)
-	}
+	tr.rule(p, q, m, fits)
 	switch {
 	case m.TooLong:
 		return nil, BadRequest
@@ -154,21 +150,14 @@ func (p *policy) answer(a *Answered, s *Service, q *Request, tr *trace) (*backen
 	a.Rule, a.rules, a.match = m.Rule, p.http.rules, m
 	var redirects bool
 	if a.Status, a.Location, redirects = p.http.rules.Redirect(m, q.Origin, q.Path, q.Query); redirects {
-		if tr != nil {
-			tr.redirect(a)
-		}
+		tr.redirect(a)
 		return nil, OK
 	}
 	sh := &p.http.shares[m.Rule]
-	turn := sh.turn(tr != nil)
-	if tr != nil {
-		tr.filters(&p.http.spec[m.Rule], a, q)
-		tr.split(fmt.Sprintf("rules[%d] of %s", m.Rule, p.route), sh, turn)
-	}
-	if turn == nowhere {
-		if tr != nil {
-			tr.result("none leads anywhere: answered %d (%s)", statusUnavailable, NoBackend)
-		}
+	turn := sh.turn(tr.enabled())
+	tr.filters(&p.http.spec[m.Rule], a, q)
+	tr.ruleSplit(p.route, m.Rule, sh, turn)
+	if turn == noTurn {
 		return nil, NoBackend
 	}
 	return sh.live[turn], OK

@@ -45,7 +45,7 @@ func (c *compiler) putHTTPRoute(name string, spec resource.Spec) error {
 			c.httpRoutes.Set(name, route)
 		}
 	}
-	link(c.httpRoutesTo, name, before, after)
+	updateIndex(c.httpRoutesTo, name, before, after)
 	for _, d := range slices.Concat(before, after) {
 		c.dirtyPolicies[d] = true
 	}
@@ -75,7 +75,7 @@ func httpDestinations(r *resource.MeshHTTPRoute) []string {
 // makeRequests builds the policies of a destination's MeshHTTPRoutes, or nil if
 // it has none.
 func (c *compiler) makeRequests(destination string, old *requests) *requests {
-	names := list(c.httpRoutesTo, destination)
+	names := indexed(c.httpRoutesTo, destination)
 	if len(names) == 0 {
 		return nil
 	}
@@ -152,8 +152,8 @@ func (h *httpPolicy) byMatches() map[string]int {
 // protocolTags give a client's protocol: Penstock's tag and Kuma's.
 var protocolTags = [...]string{"protocol", "kuma.io/protocol"}
 
-// spoken is the protocol of a client, and the source of that fact.
-type spoken struct {
+// clientProtocol is the protocol of a client, and the source of that fact.
+type clientProtocol struct {
 	protocol string // "" if unknown, which means tcp
 	tag      string // the tag that gives it, or ""
 	layer    int    // of the tag
@@ -162,23 +162,23 @@ type spoken struct {
 
 // protocol returns the client's protocol: by a tag, otherwise the protocol of
 // its service.
-func (t *Table) protocol(src *source) spoken {
+func (t *Table) protocol(src *source) clientProtocol {
 	for i, tags := range src.layers {
 		if len(tags) == 0 {
 			continue
 		}
 		for _, tag := range protocolTags {
 			if v, ok := tags[tag]; ok {
-				return spoken{protocol: v, tag: tag, layer: i}
+				return clientProtocol{protocol: v, tag: tag, layer: i}
 			}
 		}
 	}
 	if name := src.service(); name != "" {
 		if s, ok := t.services.Get(name); ok {
-			return spoken{protocol: s.spec.Protocol, service: name}
+			return clientProtocol{protocol: s.spec.Protocol, service: name}
 		}
 	}
-	return spoken{}
+	return clientProtocol{}
 }
 
 // isHTTP reports whether requests of a protocol can be routed individually.

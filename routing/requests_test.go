@@ -8,7 +8,7 @@ import (
 
 // A route stored under laxer validation stays in effect, except for matches
 // that no request can fit.
-func TestAStoredHTTPRouteThatIsNotValidAnyMoreActs(t *testing.T) {
+func TestStoredHTTPRouteThatBecameInvalidStillApplies(t *testing.T) {
 	const stored = `{"kind":"MeshHTTPRoute","name":"shop","spec":{"to":[{"targetRef":{"kind":"MeshService","name":"shop"},"rules":[
 {"matches":[{"path":{"type":"PathPrefix","value":"/100%"}}],"default":{"backendRefs":[{"kind":"MeshService","name":"shop"}]}},
 {"matches":[{"path":{"type":"Exact","value":"/a/%2e%2e"}}]},

@@ -15,16 +15,16 @@ import (
 // recorded it, so that the effect of a change on traffic is known when it is
 // applied.
 type rollout struct {
-	route string
-	state *resource.Rollout // at that version; nil if there was none
-	place RolloutPlace
-	refs  []resource.BackendRef // with the weights in force
-	at    int                   // index of the new backend in refs
-	tally *Tally                // of connections to the new backend
+	route    string
+	state    *resource.Rollout // at that version; nil if there was none
+	progress RolloutProgress
+	refs     []resource.BackendRef // with the weights in force
+	at       int                   // index of the new backend in refs
+	outcomes *outcomeCounter       // of connections to the new backend
 }
 
-// RolloutPlace is the current step of a rollout.
-type RolloutPlace struct {
+// RolloutProgress is the current step of a rollout.
+type RolloutProgress struct {
 	Step   int    `json:"step" yaml:"step"` // from 1
 	Steps  int    `json:"steps" yaml:"steps"`
 	Weight int    `json:"weight" yaml:"weight"` // of the new backend, in percent
@@ -32,14 +32,14 @@ type RolloutPlace struct {
 }
 
 // String describes the step.
-func (p *RolloutPlace) String() string {
+func (p *RolloutProgress) String() string {
 	return fmt.Sprintf("weights of step %d of %d of its rollout, %s at %d %%", p.Step, p.Steps, p.Phase, p.Weight)
 }
 
-// Tally counts the outcomes of connections to a rollout's new backend. It
+// outcomeCounter counts the outcomes of connections to a rollout's new backend. It
 // exists as long as the route has that backend. Event loops update it without
 // locks.
-type Tally struct {
+type outcomeCounter struct {
 	since                    time.Time // immutable
 	connects, failed, resets atomic.Uint64
 }
@@ -58,22 +58,22 @@ type RolloutCounts struct {
 	Counting time.Duration
 }
 
-// Counter methods; a nil Tally does nothing.
+// Counter methods; a nil outcomeCounter does nothing.
 
-func (t *Tally) connected() {
+func (t *outcomeCounter) countConnect() {
 	if t != nil {
 		t.connects.Add(1)
 	}
 }
 
-func (t *Tally) failure() {
+func (t *outcomeCounter) countFailure() {
 	if t != nil {
 		t.connects.Add(1)
 		t.failed.Add(1)
 	}
 }
 
-func (t *Tally) reset() {
+func (t *outcomeCounter) countReset() {
 	if t != nil {
 		t.resets.Add(1)
 	}
@@ -101,23 +101,23 @@ func (c *compiler) rolloutOf(name string, r *resource.MeshTCPRoute, before *poli
 		return nil
 	}
 	state, _ := c.rollouts.Get(name)
-	o := &rollout{route: name, state: state, at: at, tally: &Tally{since: c.now}, place: placeOf(r, state)}
+	o := &rollout{route: name, state: state, at: at, outcomes: &outcomeCounter{since: c.now}, progress: progressOf(r, state)}
 	o.refs = slices.Clone(r.To[0].Rules[0].Default.BackendRefs)
-	weights := r.RolloutWeights(o.place.Weight)
+	weights := r.RolloutWeights(o.progress.Weight)
 	for i := range o.refs {
 		o.refs[i].Weight = &weights[i]
 	}
-	// A clone counts simulated connections in tallies of its own.
-	if before != nil && before.rollout != nil && c.like == nil && before.rollout.sameBackend(o) {
-		o.tally = before.rollout.tally
+	// A clone counts simulated connections in counters of its own.
+	if before != nil && before.rollout != nil && c.cloned == nil && before.rollout.sameBackend(o) {
+		o.outcomes = before.rollout.outcomes
 	}
 	return o
 }
 
-// placeOf returns the current step of a route's rollout from the state that the
+// progressOf returns the current step of a route's rollout from the state that the
 // leader wrote.
-func placeOf(r *resource.MeshTCPRoute, state *resource.Rollout) RolloutPlace {
-	p := RolloutPlace{Step: 1, Steps: len(r.Rollout.Steps), Weight: r.Rollout.Steps[0].Weight, Phase: resource.RolloutRunning}
+func progressOf(r *resource.MeshTCPRoute, state *resource.Rollout) RolloutProgress {
+	p := RolloutProgress{Step: 1, Steps: len(r.Rollout.Steps), Weight: r.Rollout.Steps[0].Weight, Phase: resource.RolloutRunning}
 	if state != nil && state.Of == r.RolloutOf() {
 		p.Step, p.Weight, p.Phase = state.Step, state.Weight, state.Phase
 	}
@@ -147,36 +147,36 @@ func (o *rollout) backendRefs(own []resource.BackendRef) []resource.BackendRef {
 	return o.refs
 }
 
-// count attaches the tally to the new backend in these shares. Connections that
-// reach it by another route are not counted.
-func (o *rollout) count(sh *shares) {
+// attachCounter attaches the counter to the new backend in these shares.
+// Connections that reach it by another route are not counted.
+func (o *rollout) attachCounter(sh *shares) {
 	if o == nil || sh.refs[o.at].backend == nil {
 		return
 	}
 	x := &sh.refs[o.at]
 	counted := *x.backend
-	counted.tally = o.tally
+	counted.outcomes = o.outcomes
 	if i := slices.Index(sh.live, x.backend); i >= 0 && x.skipped == "" {
 		sh.live[i] = &counted
 	}
 	x.backend = &counted
 }
 
-// nobody counts a connection that is closed because no backend can take it.
-// While the new backend has weight this counts as its failure: at 100 % no
-// other backend can take its share.
-func (o *rollout) nobody() {
-	if o != nil && o.place.Weight > 0 {
-		o.tally.failure()
+// countUnroutable counts a connection that is closed because no backend can
+// take it. While the new backend has weight this counts as its failure: at 100
+// % no other backend can take its share.
+func (o *rollout) countUnroutable() {
+	if o != nil && o.progress.Weight > 0 {
+		o.outcomes.countFailure()
 	}
 }
 
-// where returns the current step, or nil without a rollout.
-func (o *rollout) where() *RolloutPlace {
+// current returns the current step, or nil without a rollout.
+func (o *rollout) current() *RolloutProgress {
 	if o == nil {
 		return nil
 	}
-	return &o.place
+	return &o.progress
 }
 
 // RolloutCounts returns the counts of the new backend of a route's rollout, or
@@ -195,8 +195,8 @@ func (t *Table) RolloutCounts(route string, now time.Time) (counts RolloutCounts
 		return counts, false
 	}
 	o := s.policies[i].rollout
-	counts.Connects, counts.Failed, counts.Resets = o.tally.connects.Load(), o.tally.failed.Load(), o.tally.resets.Load()
-	counts.Counting = max(0, now.Sub(o.tally.since))
+	counts.Connects, counts.Failed, counts.Resets = o.outcomes.connects.Load(), o.outcomes.failed.Load(), o.outcomes.resets.Load()
+	counts.Counting = max(0, now.Sub(o.outcomes.since))
 	if b := s.policies[i].refs[o.at].backend; b != nil {
 		for _, m := range b.pool.Members() {
 			if m.Weight == 0 {
@@ -212,10 +212,10 @@ func (t *Table) RolloutCounts(route string, now time.Time) (counts RolloutCounts
 }
 
 // summarizeRollout describes the rollouts that a change starts or ends.
-func (tr *WhatIf) summarizeRollout() (words []string) {
-	for _, name := range tr.routes {
-		before, _ := tr.table.routes.Get(name)
-		after, _ := tr.after.routes.Get(name)
+func (w *WhatIf) summarizeRollout() (sentences []string) {
+	for _, name := range w.routes {
+		before, _ := w.table.routes.Get(name)
+		after, _ := w.after.routes.Get(name)
 		was, is := "", ""
 		if before != nil {
 			was = before.RolloutOf()
@@ -223,20 +223,20 @@ func (tr *WhatIf) summarizeRollout() (words []string) {
 		if after != nil {
 			is = after.RolloutOf()
 		}
-		state, _ := tr.table.rollouts.Get(name)
-		begun := "begins"
+		state, _ := w.table.rollouts.Get(name)
+		begun := "a rollout begins"
 		if was != "" {
-			begun = "begins anew"
+			begun = "the rollout restarts"
 		}
 		switch {
 		case was == is:
 		case is == "" && after != nil:
-			place := placeOf(before, state)
-			words = append(words, fmt.Sprintf("%s: its rollout ends, %s at step %d of %d, %d %%: the route's own weights act",
+			place := progressOf(before, state)
+			sentences = append(sentences, fmt.Sprintf("%s: the rollout ends, %s at step %d of %d, %d %%: the route's own weights apply",
 				name, place.Phase, place.Step, place.Steps, place.Weight))
 		case is != "":
-			words = append(words, fmt.Sprintf("%s: a rollout %s: %s", name, begun, after.RolloutText()))
+			sentences = append(sentences, fmt.Sprintf("%s: %s: %s", name, begun, after.RolloutText()))
 		}
 	}
-	return words
+	return sentences
 }

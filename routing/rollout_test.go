@@ -100,7 +100,7 @@ func TestEachStepsShareIsExact(t *testing.T) {
 }
 
 // An established connection keeps its endpoint at every step of the rollout.
-func TestARolloutDoesNotTouchWhatIsEstablished(t *testing.T) {
+func TestRolloutKeepsEstablishedConnections(t *testing.T) {
 	route := rolloutRoute([]int{1, 1}, 1, 50, 100)
 	r := NewRouter(Config{})
 	if _, err := r.Apply([]resource.Change{
@@ -130,7 +130,7 @@ func TestARolloutDoesNotTouchWhatIsEstablished(t *testing.T) {
 			}
 		}
 	}
-	// An early reset is counted in the tally that counted the connect, without
+	// An early reset is counted in the counter that counted the connect, without
 	// keeping another table alive.
 	held["part-1"].EarlyReset(t0)
 	if c, _ := r.Table().RolloutCounts("split", t0); c.Connects != 1 || c.Resets != 1 {
@@ -140,7 +140,7 @@ func TestARolloutDoesNotTouchWhatIsEstablished(t *testing.T) {
 
 // RolloutCounts reports for how long a node has counted, since the route's
 // rollout began.
-func TestHowLongARolloutIsCountedIsKnown(t *testing.T) {
+func TestRolloutCountsIncludeTheirDuration(t *testing.T) {
 	route := rolloutRoute([]int{1, 1}, 1, 50, 100)
 	r := NewRouter(Config{})
 	changes := []resource.Change{
@@ -173,7 +173,7 @@ func TestHowLongARolloutIsCountedIsKnown(t *testing.T) {
 }
 
 // Simulated connections are not counted.
-func TestPlayedConnectionsAreNoMeasureOfARollout(t *testing.T) {
+func TestSimulatedConnectionsDoNotCountForRollout(t *testing.T) {
 	route := rolloutRoute([]int{1, 1}, 1, 50, 100)
 	r := NewRouter(Config{})
 	if _, err := r.Apply([]resource.Change{
@@ -182,11 +182,11 @@ func TestPlayedConnectionsAreNoMeasureOfARollout(t *testing.T) {
 	}, t0); err != nil {
 		t.Fatal(err)
 	}
-	trial, err := r.Table().WhatIf([]resource.Change{put("Service", "part-0", service(2))}, nil, t0)
+	whatIf, err := r.Table().WhatIf([]resource.Change{put("Service", "part-0", service(2))}, nil, t0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := trial.Simulate(t.Context(), &SimulateRequest{Connections: 100, Destination: "apps"}, t0); err != nil {
+	if _, err := whatIf.Simulate(t.Context(), &SimulateRequest{Connections: 100, Destination: "apps"}, t0); err != nil {
 		t.Fatal(err)
 	}
 	if c, ok := r.Table().RolloutCounts("split", t0); !ok || c.Connects != 0 {
@@ -201,7 +201,7 @@ func TestPlayedConnectionsAreNoMeasureOfARollout(t *testing.T) {
 // If a new backend has all the weight and no endpoint, every connection is
 // closed and counts as a failure of the rollout. Connections closed while it
 // has no weight do not count, nor do explain and simulations.
-func TestConnectionsThatNobodyTakesAreFailuresOfTheRollout(t *testing.T) {
+func TestUnroutableConnectionsCountAsRolloutFailures(t *testing.T) {
 	route := rolloutRoute([]int{1, 1}, 1, 50, 100)
 	r := NewRouter(Config{})
 	mustApply := func(changes ...resource.Change) {
@@ -235,11 +235,11 @@ func TestConnectionsThatNobodyTakesAreFailuresOfTheRollout(t *testing.T) {
 	mustApply(put("Service", "part-1", service(0)))
 	want("without an endpoint", 10, RolloutCounts{Connects: 10, Failed: 10})
 	r.Table().Explain(&Input{Listener: "front"}, t0)
-	trial, err := r.Table().WhatIf(nil, nil, t0)
+	whatIf, err := r.Table().WhatIf(nil, nil, t0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := trial.Simulate(t.Context(), &SimulateRequest{Connections: 10, Destination: "apps"}, t0); err != nil {
+	if _, err := whatIf.Simulate(t.Context(), &SimulateRequest{Connections: 10, Destination: "apps"}, t0); err != nil {
 		t.Fatal(err)
 	}
 	mustApply(resource.Delete(resource.Key{Kind: "Service", Name: "part-1"}))
@@ -253,7 +253,7 @@ func TestConnectionsThatNobodyTakesAreFailuresOfTheRollout(t *testing.T) {
 // A rollout among a hundred backends with large coprime weights replaces a
 // split in the middle of its period: the table is built quickly, and the shares
 // are exact.
-func TestARolloutAmongManyLargeWeights(t *testing.T) {
+func TestRolloutAmongManyLargeWeights(t *testing.T) {
 	r := NewRouter(Config{})
 	changes := []resource.Change{put("Service", "apps", service(1)), put("Listener", "front", &resource.Listener{Service: "apps"})}
 	var weights []int
@@ -289,7 +289,7 @@ func TestARolloutAmongManyLargeWeights(t *testing.T) {
 // With the default limit of ejections, a new backend whose endpoints all refuse
 // exceeds the default abort threshold of a rollout, whatever their number. The
 // last usable endpoint is never ejected.
-func TestEjectionsOfAWholeServiceAreMoreThanARolloutAllows(t *testing.T) {
+func TestEjectionOfWholeServiceExceedsRolloutBound(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 4, 5, 10} {
 		route := rolloutRoute([]int{1, 1}, 1, 50, 100)
 		r := NewRouter(Config{})

@@ -86,8 +86,8 @@ func (r *Router) Resolved(hosts []string, now time.Time) Applied {
 	defer r.mu.Unlock()
 	c := newCompiler(&r.cfg, r.table.Load(), now)
 	for _, host := range hosts {
-		for _, name := range list(c.atHost, host) {
-			c.dirty(name)
+		for _, name := range indexed(c.atHost, host) {
+			c.markDirty(name)
 		}
 	}
 	done, _ := c.finish() // addresses cannot fail to compile

@@ -130,8 +130,8 @@ func (w *world) do(command, input string) string {
 		return w.effective(args)
 	case "source":
 		return w.source(args)
-	case "words":
-		return w.words(input)
+	case "diff":
+		return w.diff(input)
 	case "simulate":
 		return w.simulate(args, input)
 	case "connect":
@@ -168,11 +168,11 @@ func (w *world) do(command, input string) string {
 	default:
 		w.t.Fatalf("unknown command %q", words[0])
 	}
-	return w.took()
+	return w.takeEvents()
 }
 
-// took returns the events since the last command, or "ok".
-func (w *world) took() string {
+// takeEvents returns the events since the last command, or "ok".
+func (w *world) takeEvents() string {
 	s := cmp.Or(strings.Join(w.events, "\n"), "ok")
 	w.events = nil
 	return s
@@ -238,7 +238,7 @@ func (w *world) effective(args []string) string {
 			effectiveSource(&b, e.Destination, &e.Sources[i])
 		}
 		if e.NoRequests != "" {
-			fmt.Fprintf(&b, "no request to %s is routed by itself: %s\n", e.Destination, e.NoRequests)
+			fmt.Fprintf(&b, "requests to %s are not routed individually: %s\n", e.Destination, e.NoRequests)
 		}
 		for i := range e.Requests {
 			effectiveSource(&b, "requests to "+e.Destination, &e.Requests[i])
@@ -316,7 +316,7 @@ func (w *world) health(service, address, state string) string {
 	for _, e := range s.Group().Endpoints() {
 		if e.Address == address || e.Addr.String() == address {
 			e.SetHealth(endpoint.Health(i), w.now)
-			return w.took()
+			return w.takeEvents()
 		}
 	}
 	w.t.Fatalf("no endpoint %q", address)
@@ -386,7 +386,7 @@ func (w *world) connectOnce(in *Input, failing, dropping []string, hold bool) st
 	}
 	said := d.Destination()
 	if d.HTTP() {
-		return said + ": its requests are routed one by one"
+		return said + ": its requests are routed individually"
 	}
 	if d.Service() != d.Destination() {
 		said += ", by policy " + d.Service()
@@ -409,7 +409,7 @@ func (w *world) connectOnce(in *Input, failing, dropping []string, hold bool) st
 			said += ", " + at + " times out"
 			s, _ := w.router.Table().Service(d.Service())
 			w.now = w.now.Add(s.Spec().Connect.Timeout.D())
-			d.Fault(endpoint.ConnectTimedOut, "", w.now)
+			d.RecordFault(endpoint.ConnectTimedOut, "", w.now)
 			continue
 		}
 		d.Connected(w.now)

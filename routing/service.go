@@ -23,8 +23,8 @@ type backend struct {
 	pool *balance.Pool
 	// closed is why connections to it are closed; "" if they are not.
 	closed string
-	// tally counts connections if this is the new backend of a rollout.
-	tally *Tally
+	// outcomes counts connections if this is the new backend of a rollout.
+	outcomes *outcomeCounter
 }
 
 // putService records a service's new resource; a nil spec removes it.
@@ -33,7 +33,7 @@ func (c *compiler) putService(name string, spec resource.Spec) error {
 	if !ok {
 		c.dropService(name)
 		if spec != nil {
-			return fmt.Errorf("its spec is a %T", spec)
+			return fmt.Errorf("spec has type %T", spec)
 		}
 		return nil
 	}
@@ -45,8 +45,8 @@ func (c *compiler) putService(name string, spec resource.Spec) error {
 	return nil
 }
 
-// dirty schedules a service for a rebuild from its current resource.
-func (c *compiler) dirty(name string) {
+// markDirty schedules a service for a rebuild from its current resource.
+func (c *compiler) markDirty(name string) {
 	if s, ok := c.services.Get(name); ok && c.dirtyServices[name] == nil {
 		c.dirtyServices[name] = s.spec
 	}
@@ -54,18 +54,18 @@ func (c *compiler) dirty(name string) {
 
 func (c *compiler) dropService(name string) {
 	if s, ok := c.services.Get(name); ok {
-		c.linkHosts(name, s.spec, nil)
-		c.unlinkPolicies(s)
+		c.indexHosts(name, s.spec, nil)
+		c.unindexPolicies(s)
 		c.services.Delete(name)
 	}
 	c.dirtyServices[name] = nil
 }
 
-// linkHosts records the host names at which a service has endpoints.
-func (c *compiler) linkHosts(name string, before, after *resource.Service) {
+// indexHosts records the host names at which a service has endpoints.
+func (c *compiler) indexHosts(name string, before, after *resource.Service) {
 	from, to := hostsOf(before), hostsOf(after)
-	link(c.atHost, name, from, to)
-	c.resolves = c.resolves || !slices.Equal(from, to) ||
+	updateIndex(c.atHost, name, from, to)
+	c.hostsChanged = c.hostsChanged || !slices.Equal(from, to) ||
 		len(to) > 0 && before != nil && before.Resolve != after.Resolve
 }
 
@@ -89,7 +89,7 @@ func (c *compiler) makeService(name string, spec *resource.Service) {
 		return // dropService has removed it
 	}
 	old, known := c.services.Get(name)
-	twin := c.twin(name)
+	twin := c.original(name)
 	s := &Service{spec: spec}
 	var before *resource.Service
 	var pool *balance.Pool
@@ -103,7 +103,7 @@ func (c *compiler) makeService(name string, spec *resource.Service) {
 		}
 	}
 	if before != spec {
-		c.linkHosts(name, before, spec)
+		c.indexHosts(name, before, spec)
 		s.group.Configure(ejection(spec.Ejection), c.now)
 	}
 	set, weights := c.endpoints(spec)
@@ -118,12 +118,12 @@ func (c *compiler) makeService(name string, spec *resource.Service) {
 	c.services.Set(name, s)
 }
 
-// twin returns the service of which a clone's new service is a copy, or nil.
-func (c *compiler) twin(name string) *Service {
-	if c.like == nil {
+// original returns the service of which a clone's new service is a copy, or nil.
+func (c *compiler) original(name string) *Service {
+	if c.cloned == nil {
 		return nil
 	}
-	s, _ := c.like.services.Get(name)
+	s, _ := c.cloned.services.Get(name)
 	return s
 }
 
@@ -170,7 +170,7 @@ func hasTags(tags, want map[string]string) bool {
 	return true
 }
 
-func (b *backend) is(name string, tags map[string]string) bool {
+func (b *backend) isSubset(name string, tags map[string]string) bool {
 	return b != nil && b.name == name && maps.Equal(b.tags, tags)
 }
 

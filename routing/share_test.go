@@ -34,8 +34,8 @@ func splitBy(weights []int) *resource.MeshTCPRoute {
 	return routeFor(resource.TargetRef{Kind: kindMesh}, "apps", refs...)
 }
 
-// takes returns the part that each of n connections goes to.
-func takes(t interface{ Fatalf(string, ...any) }, r *Router, n int, listeners ...string) []int {
+// turnsTaken returns the part that each of n connections goes to.
+func turnsTaken(t interface{ Fatalf(string, ...any) }, r *Router, n int, listeners ...string) []int {
 	turns := make([]int, n)
 	for i := range turns {
 		d, reason := r.Decide(&Input{Listener: listeners[i%len(listeners)]})
@@ -52,7 +52,7 @@ func takes(t interface{ Fatalf(string, ...any) }, r *Router, n int, listeners ..
 
 // If the weights add up to 1000, or to a divisor of it, each backend gets
 // exactly its share of any 1000 consecutive connections, through any listeners.
-func TestAnyThousandConnectionsAreSharedExactly(t *testing.T) {
+func TestAnyThousandConnectionsAreSplitExactly(t *testing.T) {
 	const window = 1000
 	rapid.Check(t, func(t *rapid.T) {
 		sum := rapid.SampledFrom([]int{1, 2, 4, 5, 8, 10, 20, 25, 40, 50, 100, 125, 200, 250, 500, 1000}).Draw(t, "sum")
@@ -62,7 +62,7 @@ func TestAnyThousandConnectionsAreSharedExactly(t *testing.T) {
 		}
 		weights = append(weights, 0)
 		r := splitOver(t, weights, "a", "b", "c")
-		turns := takes(t, r, 2*window+rapid.IntRange(0, 500).Draw(t, "more"), "a", "b", "c")
+		turns := turnsTaken(t, r, 2*window+rapid.IntRange(0, 500).Draw(t, "more"), "a", "b", "c")
 		counts := make([]int, len(weights))
 		for i, part := range turns {
 			counts[part]++
@@ -92,7 +92,7 @@ func TestSharesOfFiveHundredAreWithinFivePoints(t *testing.T) {
 		r := splitOver(t, weights, "front")
 		for begin := range 20 {
 			counts := make([]int, len(weights))
-			for _, part := range takes(t, r, 500, "front") {
+			for _, part := range turnsTaken(t, r, 500, "front") {
 				counts[part]++
 			}
 			for p, w := range weights {
@@ -101,8 +101,8 @@ func TestSharesOfFiveHundredAreWithinFivePoints(t *testing.T) {
 					t.Errorf("%v, round %d: part %d had %.3f of 500, want %.3f", weights, begin, p, share, want)
 				}
 			}
-			takes(t, r, 37, "front") // the next round starts at another position
-			if begin == 10 {         // and continues after a change of another route
+			turnsTaken(t, r, 37, "front") // the next round starts at another position
+			if begin == 10 {              // and continues after a change of another route
 				mustApply(t, r, put("MeshTCPRoute", "other", routeFor(resource.TargetRef{Kind: kindMesh}, "part-0")))
 			}
 		}

@@ -16,29 +16,29 @@ import (
 
 // Bounds of simulations.
 const (
-	// MaxPlayed bounds the connections of one play.
-	MaxPlayed = 1_000_000
-	// maxPlays bounds the plays of one simulation, maxPlayedInAll the sum of their
+	// MaxSimulatedConnections bounds the connections of one run.
+	MaxSimulatedConnections = 1_000_000
+	// maxRuns bounds the runs of one simulation, maxSimulatedTotal the sum of their
 	// connections.
-	maxPlays, maxPlayedInAll = 50, 10_000_000
-	// maxOutcomes bounds the listed outcomes of a play.
+	maxRuns, maxSimulatedTotal = 50, 10_000_000
+	// maxOutcomes bounds the listed outcomes of a run.
 	maxOutcomes = 1000
 )
 
-// ErrPlayed reports a number of connections out of range.
-var ErrPlayed = errors.New("cannot play that many connections")
+// ErrConnectionCount reports a number of connections out of range.
+var ErrConnectionCount = errors.New("number of connections out of range")
 
 // SimulateRequest selects what to simulate: connections to a listener (Input),
 // connections to a service regardless of the listener (Destination), or with
 // neither everything that the change may route differently: each service that
 // it affects and each affected name of a listener.
 type SimulateRequest struct {
-	// Connections is the number per play, 1 to MaxPlayed. They stay open until the
-	// play ends.
+	// Connections is the number per run, 1 to MaxSimulatedConnections. They stay
+	// open until the run ends.
 	Connections int
 	Input       *Input
 	Destination string
-	// Source is the tags of connections to a destination; nil: one play for each
+	// Source is the tags of connections to a destination; nil: one run for each
 	// source that policies distinguish.
 	Source map[string]string
 	// Request is the request of each connection; nil: where requests are routed
@@ -48,15 +48,15 @@ type SimulateRequest struct {
 
 // Simulation is where connections go before a change and after it.
 type Simulation struct {
-	Connections int             `json:"connections"` // per play
-	Plays       []SimulatedMove `json:"plays"`
-	// MorePlays is the number of plays left out.
-	MorePlays int `json:"morePlays,omitempty"`
+	Connections int            `json:"connections"` // per run
+	Runs        []SimulatedRun `json:"plays"`
+	// MoreRuns is the number of runs left out.
+	MoreRuns int `json:"morePlays,omitempty"`
 }
 
-// SimulatedMove is one play: connections or requests of one kind.
-type SimulatedMove struct {
-	// Listener is where they arrive; "" for plays by destination.
+// SimulatedRun is one run: connections or requests of one kind.
+type SimulatedRun struct {
+	// Listener is where they arrive; "" for runs by destination.
 	Listener   string `json:"listener,omitempty"`
 	ServerName string `json:"serverName,omitempty"`
 	ALPN       string `json:"alpn,omitempty"`
@@ -87,44 +87,44 @@ type SimulatedOutcome struct {
 	After    int    `json:"after"`
 }
 
-// simulation is one play, for any table.
-type simulation struct {
-	play SimulatedMove
-	in   Input
-	src  *source  // for plays by destination; otherwise nil
-	q    *Request // nil if connections are simulated
+// simulationRun is one run, for any table.
+type simulationRun struct {
+	report SimulatedRun
+	in     Input
+	src    *source  // for runs by destination; otherwise nil
+	q      *Request // nil if connections are simulated
 }
 
 // Simulate routes connections on clones of both tables.
-func (tr *WhatIf) Simulate(ctx context.Context, r *SimulateRequest, now time.Time) (*Simulation, error) {
-	if r.Connections < 1 || r.Connections > MaxPlayed {
-		return nil, fmt.Errorf("%w: %d, want 1 to %d", ErrPlayed, r.Connections, MaxPlayed)
+func (w *WhatIf) Simulate(ctx context.Context, r *SimulateRequest, now time.Time) (*Simulation, error) {
+	if r.Connections < 1 || r.Connections > MaxSimulatedConnections {
+		return nil, fmt.Errorf("%w: %d, want 1 to %d", ErrConnectionCount, r.Connections, MaxSimulatedConnections)
 	}
-	games := tr.simulations(r)
-	sim := &Simulation{Connections: r.Connections, Plays: []SimulatedMove{}}
-	if most := max(1, min(maxPlays, maxPlayedInAll/r.Connections)); len(games) > most {
-		sim.MorePlays = len(games) - most
-		games = games[:most]
+	runs := w.runs(r)
+	sim := &Simulation{Connections: r.Connections, Runs: []SimulatedRun{}}
+	if most := max(1, min(maxRuns, maxSimulatedTotal/r.Connections)); len(runs) > most {
+		sim.MoreRuns = len(runs) - most
+		runs = runs[:most]
 	}
-	before, after := tr.again()
-	for i := range games {
-		if err := games[i].compare(ctx, before.Table(), after.Table(), r.Connections, now); err != nil {
+	before, after := w.newClones()
+	for i := range runs {
+		if err := runs[i].compare(ctx, before.Table(), after.Table(), r.Connections, now); err != nil {
 			return nil, err
 		}
-		sim.Plays = append(sim.Plays, games[i].play)
+		sim.Runs = append(sim.Runs, runs[i].report)
 	}
 	return sim, nil
 }
 
 // compare runs n connections on both tables and lists the outcomes.
-func (g *simulation) compare(ctx context.Context, before, after *Table, n int, now time.Time) error {
+func (run *simulationRun) compare(ctx context.Context, before, after *Table, n int, now time.Time) error {
 	rows := map[SimulatedOutcome]*SimulatedOutcome{}
 	for i, table := range []*Table{before, after} {
-		ends, err := g.run(ctx, table, n, now)
+		counts, err := run.route(ctx, table, n, now)
 		if err != nil {
 			return err
 		}
-		for e, count := range ends {
+		for e, count := range counts {
 			key := e.outcome()
 			if rows[key] == nil {
 				row := key
@@ -145,10 +145,10 @@ func (g *simulation) compare(ctx context.Context, before, after *Table, n int, n
 		slices.SortFunc(list, func(a, b SimulatedOutcome) int {
 			return cmp.Or(cmp.Compare(max(b.Before, b.After), max(a.Before, a.After)), a.compare(b))
 		})
-		list, g.play.MoreOutcomes = list[:maxOutcomes], more
+		list, run.report.MoreOutcomes = list[:maxOutcomes], more
 	}
 	slices.SortFunc(list, SimulatedOutcome.compare)
-	g.play.Outcomes = list
+	run.report.Outcomes = list
 	return nil
 }
 
@@ -161,54 +161,54 @@ func (o SimulatedOutcome) compare(p SimulatedOutcome) int {
 	)
 }
 
-// simulations returns the plays for a request.
-func (tr *WhatIf) simulations(r *SimulateRequest) (games []simulation) {
+// runs returns the runs for a request.
+func (w *WhatIf) runs(r *SimulateRequest) (runs []simulationRun) {
 	switch {
 	case r.Input != nil:
-		g := simulation{in: *r.Input, play: SimulatedMove{
+		run := simulationRun{in: *r.Input, report: SimulatedRun{
 			Listener: r.Input.Listener, ServerName: r.Input.ServerName, Source: tagList(r.Input.Tags),
 		}}
-		g.play.ALPN = strings.Join(r.Input.ALPN, ",")
-		return asking([]simulation{g}, r.Request)
+		run.report.ALPN = strings.Join(r.Input.ALPN, ",")
+		return withRequest([]simulationRun{run}, r.Request)
 	case r.Destination != "" && r.Request != nil:
-		classes := tr.requestClassesOf(r.Destination)
+		classes := w.requestClassesOf(r.Destination)
 		if len(classes) == 0 {
-			classes = tr.classesOf(r.Destination)
+			classes = w.classesOf(r.Destination)
 		}
-		return asking(tr.simulationsTo(r.Destination, r.Source, classes), r.Request)
+		return withRequest(w.runsTo(r.Destination, r.Source, classes), r.Request)
 	case r.Destination != "":
-		return append(tr.simulationsTo(r.Destination, r.Source, tr.classesOf(r.Destination)), tr.requestSimulations(r.Destination, r.Source)...)
+		return append(w.runsTo(r.Destination, r.Source, w.classesOf(r.Destination)), w.requestRuns(r.Destination, r.Source)...)
 	}
-	for _, name := range tr.touched {
-		games = append(games, tr.simulationsTo(name, r.Source, tr.classesOf(name))...)
-		games = append(games, tr.requestSimulations(name, r.Source)...)
+	for _, name := range w.changedServices {
+		runs = append(runs, w.runsTo(name, r.Source, w.classesOf(name))...)
+		runs = append(runs, w.requestRuns(name, r.Source)...)
 	}
-	for _, m := range tr.moves() {
+	for _, m := range w.nameMoves() {
 		in := m.input()
 		in.Tags = r.Source
-		games = append(games, simulation{in: *in, play: SimulatedMove{
+		runs = append(runs, simulationRun{in: *in, report: SimulatedRun{
 			Listener: m.listener, ServerName: m.hello.name, ALPN: m.hello.alpn, Source: tagList(r.Source),
 		}})
 	}
-	return games
+	return runs
 }
 
-// simulationsTo returns the plays for one destination: from the source with
+// runsTo returns the runs for one destination: from the source with
 // these tags or, if nil, from each of the classes.
-func (tr *WhatIf) simulationsTo(destination string, tags map[string]string, classes []class) (games []simulation) {
+func (w *WhatIf) runsTo(destination string, tags map[string]string, classes []class) (runs []simulationRun) {
 	if tags != nil {
-		src := &source{layers: [4]map[string]string{0: tags, 3: tr.table.node}}
-		return []simulation{{src: src, in: Input{Tags: tags}, play: SimulatedMove{Destination: destination, Source: tagList(tags)}}}
+		src := &source{layers: [4]map[string]string{0: tags, 3: w.table.node}}
+		return []simulationRun{{src: src, in: Input{Tags: tags}, report: SimulatedRun{Destination: destination, Source: tagList(tags)}}}
 	}
 	for _, c := range classes {
-		src := c.like
-		games = append(games, simulation{src: &src, play: SimulatedMove{Destination: destination, Source: c.name()}})
+		src := c.sample
+		runs = append(runs, simulationRun{src: &src, report: SimulatedRun{Destination: destination, Source: c.name()}})
 	}
-	return games
+	return runs
 }
 
-// end is the result of routing one connection or request.
-type end struct {
+// routeResult is the result of routing one connection or request.
+type routeResult struct {
 	destination string
 	backend     *backend
 	endpoint    *endpoint.Endpoint
@@ -219,29 +219,31 @@ type end struct {
 	location    string
 }
 
-// run routes n connections on a table and returns the number for each end. All
-// stay open until the last is routed and are then closed, so that each play
+// route routes n connections on a table and returns the number for each end. All
+// stay open until the last is routed and are then closed, so that each run
 // starts from the same state.
-func (g *simulation) run(ctx context.Context, t *Table, n int, now time.Time) (map[end]int, error) {
-	ends := map[end]int{}
+func (run *simulationRun) route(ctx context.Context, t *Table, n int, now time.Time) (map[routeResult]int, error) {
+	counts := map[routeResult]int{}
 	for i := range n {
 		if i&4095 == 0 && ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		d, reason := g.decide(t)
-		e := end{destination: d.Destination(), backend: d.backend, reason: reason, status: d.Status, location: d.Location, request: d.request}
+		d, reason := run.decide(t)
+		e := routeResult{
+			destination: d.Destination(), backend: d.backend, reason: reason, status: d.Status, location: d.Location, request: d.request,
+		}
 		if d.http {
 			e.route = d.Route
 		}
 		if reason == OK && d.backend != nil {
-			if !g.in.Client.IsValid() { // simulate many clients, for Maglev
+			if !run.in.Client.IsValid() { // simulate many clients, for Maglev
 				d.hash = balance.Mix(uint64(i) + 1)
 			}
 			e.endpoint, e.reason = d.Next(now)
 		}
-		ends[e]++
+		counts[e]++
 	}
-	for e, n := range ends {
+	for e, n := range counts {
 		for range n {
 			switch {
 			case e.endpoint == nil:
@@ -252,57 +254,57 @@ func (g *simulation) run(ctx context.Context, t *Table, n int, now time.Time) (m
 			}
 		}
 	}
-	return ends, nil
+	return counts, nil
 }
 
 // decide makes one decision, for a connection or for a request.
-func (g *simulation) decide(t *Table) (a Answered, reason Reason) {
-	if g.src == nil {
-		return g.decideAt(t)
+func (run *simulationRun) decide(t *Table) (a RequestDecision, reason Reason) {
+	if run.src == nil {
+		return run.decideAt(t)
 	}
-	s, ok := t.services.Get(g.play.Destination)
+	s, ok := t.services.Get(run.report.Destination)
 	if !ok {
-		return Answered{}, NoBackend
+		return RequestDecision{}, NoBackend
 	}
 	a.destination = s.serviceState
 	var b *backend
-	if p := t.acting(s.name, g.src); g.q != nil && p != nil {
-		full, ok := g.q.described(&g.in, &Listener{spec: &resource.Listener{}})
+	if p := t.httpPolicyFor(s.name, run.src); run.q != nil && p != nil {
+		full, ok := run.q.described(&run.in, &Listener{spec: &resource.Listener{}})
 		if !ok {
 			a.Status = statusBadRequest
 			return a, OK
 		}
 		b, reason = p.answer(&a, s, &full, nil)
 	} else {
-		b, reason = s.send(g.src, nil)
+		b, reason = s.send(run.src, nil)
 	}
 	if b != nil {
-		a.service, a.backend, a.hash = b.serviceState, b, b.hash(&g.in)
+		a.service, a.backend, a.hash = b.serviceState, b, b.hash(&run.in)
 	}
 	return a, reason
 }
 
-// decideAt is decide for plays by listener.
-func (g *simulation) decideAt(t *Table) (a Answered, reason Reason) {
-	a.Decision, reason = t.Decide(&g.in)
+// decideAt is decide for runs by listener.
+func (run *simulationRun) decideAt(t *Table) (a RequestDecision, reason Reason) {
+	a.Decision, reason = t.Decide(&run.in)
 	if reason != OK || !a.http {
 		return a, reason
 	}
-	l, _ := t.listeners.Get(g.in.Listener)
-	if g.q == nil {
-		src := t.source(&g.in, l)
-		a.Route = t.acting(a.Destination(), &src).route
+	l, _ := t.listeners.Get(run.in.Listener)
+	if run.q == nil {
+		src := t.source(&run.in, l)
+		a.Route = t.httpPolicyFor(a.Destination(), &src).route
 		return a, OK
 	}
-	full, ok := g.q.described(&g.in, l)
+	full, ok := run.q.described(&run.in, l)
 	if !ok {
-		return Answered{Decision: Decision{destination: a.destination}, Status: statusBadRequest}, OK
+		return RequestDecision{Decision: Decision{destination: a.destination}, Status: statusBadRequest}, OK
 	}
-	return t.Request(&g.in, a.Destination(), &full)
+	return t.Request(&run.in, a.Destination(), &full)
 }
 
 // outcome converts an end to an outcome without counts.
-func (e *end) outcome() SimulatedOutcome {
+func (e *routeResult) outcome() SimulatedOutcome {
 	o := SimulatedOutcome{Destination: e.destination, Reason: e.reason, Route: e.route, Status: e.status, Location: e.location}
 	if e.backend != nil {
 		o.Service, o.Subset = e.backend.name, tagList(e.backend.tags)

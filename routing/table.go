@@ -28,8 +28,8 @@ type Table struct {
 	httpRoutesTo hamt.Map[[]string] // destination -> its MeshHTTPRoutes
 	backendOf    hamt.Map[[]string] // service -> destinations with a route to it
 	// Derived from the Gateway API.
-	gateways *gateway.Model // nil in the first, empty table
-	bound    hamt.Map[*gateway.Destination]
+	gateways            *gateway.Model // nil in the first, empty table
+	gatewayDestinations hamt.Map[*gateway.Destination]
 
 	atHost hamt.Map[[]string] // host name -> services with an endpoint there
 }
@@ -82,7 +82,7 @@ func (t *Table) Service(name string) (*Service, bool) { return t.services.Get(na
 func (t *Table) Services() iter.Seq[*Service] {
 	return func(yield func(*Service) bool) {
 		for name, s := range t.services.All() {
-			if !isBound(name) && !yield(s) {
+			if !isGatewayName(name) && !yield(s) {
 				return
 			}
 		}

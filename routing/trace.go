@@ -12,22 +12,30 @@ import (
 	"penstock/routing/resource"
 )
 
-// trace records the steps of a decision. It is nil on the data path.
+// trace records the steps of a decision. It is nil on the data path, where the
+// methods that the decision calls do nothing: they take values that exist
+// anyway, and format them only after the check for nil.
 type trace struct{ explanation Explanation }
+
+// enabled reports whether steps are recorded.
+func (tr *trace) enabled() bool { return tr != nil }
 
 func (tr *trace) add(s Step) {
 	tr.explanation.Steps = append(tr.explanation.Steps, s)
 }
 
 func (tr *trace) listener(in *Input, l *Listener) {
+	if tr == nil {
+		return
+	}
 	s := Step{Name: "listener", Looked: in.Listener}
 	switch {
 	case l == nil:
-		s.Result = "there is no such listener"
-	case l.here:
+		s.Result = "no such listener"
+	case l.runsHere:
 		s.Result = fmt.Sprintf("%s at %s", l.spec.Protocol, l.spec.Address)
 	default:
-		s.Result = fmt.Sprintf("%s at %s, on other nodes than this", l.spec.Protocol, l.spec.Address)
+		s.Result = fmt.Sprintf("%s at %s, not on this node", l.spec.Protocol, l.spec.Address)
 	}
 	tr.add(s)
 	if l != nil {
@@ -43,7 +51,7 @@ func (tr *trace) certificate(in *Input, refs []string, reason Reason) {
 	step := Step{Name: "certificate", Looked: sentName(&name), Result: strings.Join(refs, ", ")}
 	steps := &tr.explanation.Steps
 	if reason != OK {
-		step.Result = fmt.Sprintf("none of the listener's is for that: closed (%s)", reason)
+		step.Result = fmt.Sprintf("no certificate of the listener covers it: closed (%s)", reason)
 		*steps = (*steps)[:1]
 	}
 	*steps = slices.Insert(*steps, 1, step)
@@ -66,18 +74,29 @@ func (tr *trace) result(format string, args ...any) {
 	steps[len(steps)-1].Result = fmt.Sprintf(format, args...)
 }
 
-func (tr *trace) noName(reason Reason, why string) { tr.result("%s: closed (%s)", why, reason) }
+func (tr *trace) nameRefused(reason Reason, why string) {
+	if tr == nil {
+		return
+	}
+	tr.result("%s: closed (%s)", why, reason)
+}
 
-func (tr *trace) otherwise(service string, reason Reason, why string) {
+func (tr *trace) defaultService(service string, reason Reason, why string) {
+	if tr == nil {
+		return
+	}
 	if reason != OK {
-		tr.result("%s, and the listener has no service for that: closed (%s)", why, reason)
+		tr.result("%s, and the listener has no default service: closed (%s)", why, reason)
 		return
 	}
 	tr.result("%s: the listener's service, %s", why, service)
 }
 
-func (tr *trace) match(name string, m hostname.Match[*target], service, protocol string, offered []string) {
-	how := "exact name " + name
+func (tr *trace) match(m *hostname.Match[*target], service, protocol string) {
+	if tr == nil {
+		return
+	}
+	how := "exact name " + m.Suffix
 	if m.Wildcard {
 		how = "longest wildcard " + m.Pattern()
 	}
@@ -86,9 +105,9 @@ func (tr *trace) match(name string, m hostname.Match[*target], service, protocol
 	}
 	switch {
 	case service == "" && len(m.Value.limited) == 0:
-		tr.result("%s, which no route has: closed (%s)", how, NoRoute)
+		tr.result("%s, which no route serves: closed (%s)", how, NoRoute)
 	case service == "":
-		tr.result("%s, which has rules for other protocols only (%s): closed (%s)", how, protocolsOf(m.Value), NoRoute)
+		tr.result("%s, which has rules only for other protocols (%s): closed (%s)", how, protocolsOf(m.Value), NoRoute)
 	case protocol != "":
 		tr.result("%s with ALPN %s: %s", how, protocol, service)
 	default:
@@ -105,37 +124,49 @@ func protocolsOf(t *target) string {
 }
 
 func (tr *trace) destination(name string, s *Service) {
+	if tr == nil {
+		return
+	}
 	step := Step{Name: "destination", Looked: name}
 	switch {
 	case s == nil:
-		step.Result = fmt.Sprintf("there is no such service: closed (%s)", NoBackend)
-	case isBound(name):
-		step.Result = "a route of the Gateway API"
+		step.Result = fmt.Sprintf("no such service: closed (%s)", NoBackend)
+	case isGatewayName(name):
+		step.Result = "a Gateway API route"
 	default:
-		step.Result = fmt.Sprintf("%s service with %d endpoints", s.spec.Protocol, len(s.Members()))
+		step.Result = fmt.Sprintf("%s service with %s", s.spec.Protocol, count(len(s.Members()), "endpoint"))
 	}
 	tr.add(step)
 }
 
 func (tr *trace) noPolicy(s *Service) {
-	tr.add(Step{Name: "policy", Looked: "routes to " + s.name, Result: "there is none: the destination itself"})
+	if tr == nil {
+		return
+	}
+	tr.add(Step{Name: "policy", Looked: "routes to " + s.name, Result: "none: the destination itself"})
 }
 
 func (tr *trace) source(s *source) {
-	told := func(s Step) bool { return s.Name == "source" }
-	if slices.ContainsFunc(tr.explanation.Steps, told) {
+	if tr == nil {
+		return
+	}
+	isSource := func(s Step) bool { return s.Name == "source" }
+	if slices.ContainsFunc(tr.explanation.Steps, isSource) {
 		return // recorded for MeshHTTPRoutes
 	}
 	all := s.all()
 	result := "no tags"
 	if len(all) > 0 {
-		result = fmt.Sprintf("%d tags", len(all))
+		result = count(len(all), "tag")
 	}
 	tr.add(Step{Name: "source", Looked: "tags of the client, its network, the listener and the node", Result: result, Tags: all})
 }
 
 func (tr *trace) policies(s *Service, src *source, chosen *policy) {
-	step := Step{Name: "policy", Looked: "routes to " + s.name, Result: "none is for this source: the destination itself"}
+	if tr == nil {
+		return
+	}
+	step := Step{Name: "policy", Looked: "routes to " + s.name, Result: "none matches this source: the destination itself"}
 	if chosen != nil {
 		step.Result = policyText(chosen.route)
 	}
@@ -149,7 +180,7 @@ func (tr *trace) policies(s *Service, src *source, chosen *policy) {
 
 // policyText returns the name of a route's policy for display.
 func policyText(route string) string {
-	if isBound(route) {
+	if isGatewayName(route) {
 		return route
 	}
 	return "MeshTCPRoute " + route
@@ -160,6 +191,9 @@ func refText(r *resource.TargetRef) string {
 }
 
 func (tr *trace) split(of string, sh *shares, turn int) {
+	if tr == nil {
+		return
+	}
 	step := Step{Name: "backend", Looked: "backends of " + of}
 	sum, live := 0, 0
 	for _, w := range sh.weight {
@@ -174,8 +208,8 @@ func (tr *trace) split(of string, sh *shares, turn int) {
 		}
 		step.Backends = append(step.Backends, x)
 	}
-	if turn == nowhere {
-		step.Result = fmt.Sprintf("none leads anywhere: closed (%s)", NoBackend)
+	if turn == noTurn {
+		step.Result = fmt.Sprintf("no backend has both weight and endpoints: closed (%s)", NoBackend)
 	} else {
 		step.Result = sh.live[turn].text()
 		if why := sh.live[turn].closed; why != "" {
@@ -187,7 +221,10 @@ func (tr *trace) split(of string, sh *shares, turn int) {
 
 // rollout adds to the last step that its weights are those of a rollout.
 func (tr *trace) rollout(o *rollout) {
-	if place := o.where(); place != nil {
+	if tr == nil {
+		return
+	}
+	if place := o.current(); place != nil {
 		step := &tr.explanation.Steps[len(tr.explanation.Steps)-1]
 		step.Looked += ", with the " + place.String()
 	}
@@ -213,7 +250,7 @@ func (tr *trace) endpoints(b *backend, chosen int, now time.Time) {
 		step.Endpoints = append(step.Endpoints, x)
 	}
 	if chosen == balance.None {
-		step.Result = fmt.Sprintf("none of %d may be used: closed (%s)", len(step.Endpoints), b.none())
+		step.Result = fmt.Sprintf("none of %d is eligible: closed (%s)", len(step.Endpoints), b.unavailable())
 	} else {
 		x := step.Endpoints[chosen]
 		tr.explanation.Endpoint = x.Address

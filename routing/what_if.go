@@ -15,11 +15,11 @@ import (
 //	whatIf.DiffSummary(nil)   // "canary: 10 % of new connections to apps move from v1 to v2"
 //	whatIf.Simulate(ctx, &routing.SimulateRequest{Connections: 10_000})
 type WhatIf struct {
-	table   *Table // in force
-	after   *Table // of the clone
-	again   func() (before, after *Router)
-	touched []string // services that change or are routed differently, by name
-	routes  []string // changed MeshTCPRoutes, in the order of the changes
+	table           *Table // in force
+	after           *Table // of the clone
+	newClones       func() (before, after *Router)
+	changedServices []string // services that change or are routed differently, by name
+	routes          []string // changed MeshTCPRoutes, in the order of the changes
 	// names are the hellos that may be routed differently, by listener.
 	names map[string][]sentHello
 }
@@ -33,46 +33,46 @@ type sentHello struct {
 // WhatIf applies changes to a clone. The error names resources that do not
 // compile.
 func (t *Table) WhatIf(changes []resource.Change, hosts Hosts, now time.Time) (*WhatIf, error) {
-	fork := t.clone(hosts, now)
-	done, err := fork.Apply(changes, now)
-	tr := &WhatIf{table: t, after: done.Table, touched: done.Services, names: map[string][]sentHello{}}
-	tr.again = func() (before, after *Router) {
+	clone := t.clone(hosts, now)
+	done, err := clone.Apply(changes, now)
+	w := &WhatIf{table: t, after: done.Table, changedServices: done.Services, names: map[string][]sentHello{}}
+	w.newClones = func() (before, after *Router) {
 		before, after = t.clone(hosts, now), t.clone(hosts, now)
-		_, _ = after.Apply(changes, now) // fork.Apply has returned its error
+		_, _ = after.Apply(changes, now) // clone.Apply has returned its error
 		return before, after
 	}
 	for _, name := range done.Listeners {
-		if isBound(name) {
-			tr.noteNames(&resource.Change{Object: resource.Object{Key: resource.Key{Kind: "Listener", Name: name}}})
+		if isGatewayName(name) {
+			w.addHellosOf(&resource.Change{Object: resource.Object{Key: resource.Key{Kind: "Listener", Name: name}}})
 		}
 	}
 	for i := range changes {
-		tr.noteNames(&changes[i])
+		w.addHellosOf(&changes[i])
 		if changes[i].Kind == "MeshTCPRoute" {
-			tr.routes = append(tr.routes, changes[i].Name)
+			w.routes = append(w.routes, changes[i].Name)
 		}
 	}
-	return tr, err
+	return w, err
 }
 
-// noteNames records the names that a change of a listener or Host affects.
-func (tr *WhatIf) noteNames(ch *resource.Change) {
+// addHellosOf records the names that a change of a listener or Host affects.
+func (w *WhatIf) addHellosOf(ch *resource.Change) {
 	switch ch.Kind {
 	case "Listener":
-		for _, t := range []*Table{tr.table, tr.after} {
+		for _, t := range []*Table{w.table, w.after} {
 			l, ok := t.listeners.Get(ch.Name)
 			if !ok || l.spec.Protocol == "kafka" {
 				continue
 			}
-			tr.note(ch.Name, nil, nil)
+			w.addHellos(ch.Name, nil, nil)
 			for i := range l.spec.Hosts {
-				tr.note(ch.Name, l.spec.Hosts[i].Names, l.spec.Hosts[i].ALPN)
+				w.addHellos(ch.Name, l.spec.Hosts[i].Names, l.spec.Hosts[i].ALPN)
 			}
 		}
 	case "Host":
-		for _, t := range []*Table{tr.table, tr.after} {
+		for _, t := range []*Table{w.table, w.after} {
 			if h, ok := t.hosts.Get(ch.Name); ok {
-				tr.note(h.Listener, h.Names, h.ALPN)
+				w.addHellos(h.Listener, h.Names, h.ALPN)
 			}
 		}
 	}
@@ -81,26 +81,26 @@ func (tr *WhatIf) noteNames(ch *resource.Change) {
 // anyLabel stands for the label that a wildcard matches.
 const anyLabel = "any-name"
 
-// note records the hellos that a rule matches. Without names it records a hello
-// without a server name.
-func (tr *WhatIf) note(listener string, names, alpn []string) {
+// addHellos records the hellos that a rule matches. Without names it records a
+// hello without a server name.
+func (w *WhatIf) addHellos(listener string, names, alpn []string) {
 	protocol := ""
 	if len(alpn) > 0 {
 		protocol = alpn[0]
 	}
 	if len(names) == 0 {
-		tr.names[listener] = append(tr.names[listener], sentHello{})
+		w.names[listener] = append(w.names[listener], sentHello{})
 	}
 	for _, name := range names {
 		if rest, ok := strings.CutPrefix(name, "*."); ok {
 			name = anyLabel + "." + rest
 		}
-		tr.names[listener] = append(tr.names[listener], sentHello{name, protocol})
+		w.names[listener] = append(w.names[listener], sentHello{name, protocol})
 	}
 }
 
-// moved is a hello whose destination changes.
-type moved struct {
+// nameMove is a hello whose destination changes.
+type nameMove struct {
 	listener      string
 	hello         sentHello
 	before, after string // destinations, or ""
@@ -108,7 +108,7 @@ type moved struct {
 }
 
 // input returns a connection that sends the hello.
-func (m *moved) input() *Input {
+func (m *nameMove) input() *Input {
 	in := &Input{Listener: m.listener, ServerName: m.hello.name, HasServerName: m.hello.name != ""}
 	if m.hello.alpn != "" {
 		in.ALPN = []string{m.hello.alpn}
@@ -116,11 +116,11 @@ func (m *moved) input() *Input {
 	return in
 }
 
-// moves lists the hellos whose destination changes, by listener and name.
-func (tr *WhatIf) moves() (list []moved) {
-	for listener, hellos := range tr.names {
-		before, was := tr.table.listeners.Get(listener)
-		after, is := tr.after.listeners.Get(listener)
+// nameMoves lists the hellos whose destination changes, by listener and name.
+func (w *WhatIf) nameMoves() (list []nameMove) {
+	for listener, hellos := range w.names {
+		before, was := w.table.listeners.Get(listener)
+		after, is := w.after.listeners.Get(listener)
 		if !was || !is {
 			continue // the whole listener is added or removed
 		}
@@ -130,7 +130,7 @@ func (tr *WhatIf) moves() (list []moved) {
 				continue
 			}
 			seen[h] = true
-			m := moved{listener: listener, hello: h}
+			m := nameMove{listener: listener, hello: h}
 			var from, to Reason
 			m.before, from = before.destination(m.input(), nil)
 			m.after, to = after.destination(m.input(), nil)
@@ -143,7 +143,7 @@ func (tr *WhatIf) moves() (list []moved) {
 			list = append(list, m)
 		}
 	}
-	slices.SortFunc(list, func(a, b moved) int {
+	slices.SortFunc(list, func(a, b nameMove) int {
 		if c := strings.Compare(a.listener, b.listener); c != 0 {
 			return c
 		}
@@ -155,15 +155,15 @@ func (tr *WhatIf) moves() (list []moved) {
 // classesOf returns the distinct sources of a destination before and after the
 // change, in order of precedence after it; those that exist only before come
 // last.
-func (tr *WhatIf) classesOf(destination string) (all []class) {
+func (w *WhatIf) classesOf(destination string) (all []class) {
 	seen := map[string]bool{}
-	for _, t := range []*Table{tr.after, tr.table} {
+	for _, t := range []*Table{w.after, w.table} {
 		s, ok := t.services.Get(destination)
 		if !ok {
 			continue
 		}
 		for _, c := range s.classes() {
-			if c.ref != nil && !c.like.matches(c.ref) { // no source can match
+			if c.ref != nil && !c.sample.matches(c.ref) { // no source can match
 				continue
 			}
 			if name := c.name(); !seen[name] {

@@ -13,8 +13,8 @@ import (
 	"penstock/routing/resource"
 )
 
-// try returns the WhatIf of resources to put, or of "delete KIND/NAME".
-func (w *world) try(input string) *WhatIf {
+// whatIf returns the WhatIf of resources to put, or of "delete KIND/NAME".
+func (w *world) whatIf(input string) *WhatIf {
 	var changes []resource.Change
 	if rest, ok := strings.CutPrefix(input, "delete "); ok {
 		kind, name, _ := strings.Cut(strings.TrimSpace(rest), "/")
@@ -27,16 +27,16 @@ func (w *world) try(input string) *WhatIf {
 	for _, o := range objects {
 		changes = append(changes, resource.Put(o))
 	}
-	trial, err := w.router.Table().WhatIf(changes, w, w.now)
+	whatIf, err := w.router.Table().WhatIf(changes, w, w.now)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return trial
+	return whatIf
 }
 
-// words prints the summary of a change without applying it.
-func (w *world) words(input string) string {
-	return cmp.Or(strings.Join(w.try(input).DiffSummary(nil), "\n"), "nothing changes for connections")
+// diff prints the summary of a change without applying it.
+func (w *world) diff(input string) string {
+	return cmp.Or(strings.Join(w.whatIf(input).DiffSummary(nil), "\n"), "nothing changes for connections")
 }
 
 // simulate runs connections on the table and on the changed one, without
@@ -54,12 +54,12 @@ func (w *world) simulate(args []string, input string) string {
 			r.Input = parseInput(w.t, args[1:])
 		}
 	}
-	sim, err := w.try(input).Simulate(context.Background(), r, w.now)
+	sim, err := w.whatIf(input).Simulate(context.Background(), r, w.now)
 	if err != nil {
 		return err.Error()
 	}
 	var b strings.Builder
-	for _, p := range sim.Plays {
+	for _, p := range sim.Runs {
 		if p.Request != "" {
 			fmt.Fprintf(&b, "%s: ", p.Request)
 		}
@@ -87,10 +87,10 @@ func (w *world) simulate(args []string, input string) string {
 	return cmp.Or(b.String(), "nothing to play")
 }
 
-// Simulated connections stay open during their play, so that a balancer by
+// Simulated connections stay open during their run, so that a balancer by
 // connections counts them. It also counts the table's own connections, which do
 // not change.
-func TestPlayedConnectionsCountWhereTheyAre(t *testing.T) {
+func TestSimulatedConnectionsCountAtEndpoints(t *testing.T) {
 	r := NewRouter(Config{})
 	s := service(2)
 	s.Balancing.Policy = "leastConnections"
@@ -100,28 +100,28 @@ func TestPlayedConnectionsCountWhereTheyAre(t *testing.T) {
 	for range 100 {
 		apps.Members()[0].Acquire()
 	}
-	trial, err := table.WhatIf([]resource.Change{put("Service", "apps", service(2))}, nil, t0)
+	whatIf, err := table.WhatIf([]resource.Change{put("Service", "apps", service(2))}, nil, t0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for round := range 2 { // the second round starts from the same state
-		sim, err := trial.Simulate(t.Context(), &SimulateRequest{Connections: 200, Input: &Input{Listener: "front"}}, t0)
+		sim, err := whatIf.Simulate(t.Context(), &SimulateRequest{Connections: 200, Input: &Input{Listener: "front"}}, t0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := sim.Plays[0].Outcomes
+		got := sim.Runs[0].Outcomes
 		if len(got) != 2 || got[0].Before != 50 || got[1].Before != 150 || got[0].After != 100 || got[1].After != 100 {
 			t.Errorf("round %d: %+v, want 50 and 150 by connections, 100 each by turns", round, got)
 		}
 	}
 	if m := apps.Members(); m[0].Active() != 100 || m[1].Active() != 0 {
-		t.Errorf("the endpoints have %d and %d connections after the trial", m[0].Active(), m[1].Active())
+		t.Errorf("the endpoints have %d and %d connections after the simulation", m[0].Active(), m[1].Active())
 	}
 }
 
-// Each play starts from the same state: the connections of the previous one are
+// Each run starts from the same state: the connections of the previous one are
 // closed.
-func TestPlaysDoNotAddUp(t *testing.T) {
+func TestSimulationRunsAreIndependent(t *testing.T) {
 	r := NewRouter(Config{})
 	s := service(2)
 	s.Balancing.Policy = "leastConnections"
@@ -131,15 +131,15 @@ func TestPlaysDoNotAddUp(t *testing.T) {
 	for range 10 {
 		apps.Members()[0].Acquire()
 	}
-	trial, err := r.Table().WhatIf(nil, nil, t0)
+	whatIf, err := r.Table().WhatIf(nil, nil, t0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	sim, err := trial.Simulate(t.Context(), &SimulateRequest{Connections: 10, Destination: "apps"}, t0)
-	if err != nil || len(sim.Plays) != 2 {
+	sim, err := whatIf.Simulate(t.Context(), &SimulateRequest{Connections: 10, Destination: "apps"}, t0)
+	if err != nil || len(sim.Runs) != 2 {
 		t.Fatalf("%+v, %v", sim, err)
 	}
-	for _, p := range sim.Plays {
+	for _, p := range sim.Runs {
 		if len(p.Outcomes) != 1 || p.Outcomes[0].Before != 10 {
 			t.Errorf("from %s: %+v, want all at the endpoint that has none", p.Source, p.Outcomes)
 		}
@@ -148,61 +148,62 @@ func TestPlaysDoNotAddUp(t *testing.T) {
 
 // Without a client address a simulation uses many clients: Maglev would send a
 // single one to one endpoint.
-func TestPlayedClientsAreMany(t *testing.T) {
+func TestSimulationUsesManyClients(t *testing.T) {
 	r := NewRouter(Config{})
 	s := service(10)
 	s.Balancing.Policy = "maglev"
 	mustApply(t, r, put("Service", "apps", s), plainTo("apps"))
-	trial, _ := r.Table().WhatIf(nil, nil, t0)
+	whatIf, _ := r.Table().WhatIf(nil, nil, t0)
 	for _, req := range []SimulateRequest{{Input: &Input{Listener: "front"}}, {Destination: "apps"}} {
 		req.Connections = 1000
-		sim, err := trial.Simulate(t.Context(), &req, t0)
-		if err != nil || len(sim.Plays) != 1 || len(sim.Plays[0].Outcomes) != 10 {
+		sim, err := whatIf.Simulate(t.Context(), &req, t0)
+		if err != nil || len(sim.Runs) != 1 || len(sim.Runs[0].Outcomes) != 10 {
 			t.Fatalf("%+v, %v", sim, err)
 		}
 	}
 }
 
-func TestPlaysAreBounded(t *testing.T) {
+func TestSimulationsAreBounded(t *testing.T) {
 	r := NewRouter(Config{})
 	batch := []resource.Change{put("Service", "apps", service(1))}
 	mustApply(t, r, batch...)
 	var routes []resource.Change
-	for i := range 2 * maxPlays {
+	for i := range 2 * maxRuns {
 		routes = append(routes, put("MeshTCPRoute", fmt.Sprint("r", i),
 			routeFor(resource.TargetRef{Kind: kindMeshService, Name: fmt.Sprint("s", i)}, "apps")))
 	}
-	trial, err := r.Table().WhatIf(routes, nil, t0)
+	whatIf, err := r.Table().WhatIf(routes, nil, t0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	sim, err := trial.Simulate(t.Context(), &SimulateRequest{Connections: 1}, t0)
-	if err != nil || len(sim.Plays) != maxPlays || sim.MorePlays != maxPlays+1 {
-		t.Errorf("%d plays, %d more, %v", len(sim.Plays), sim.MorePlays, err)
+	sim, err := whatIf.Simulate(t.Context(), &SimulateRequest{Connections: 1}, t0)
+	if err != nil || len(sim.Runs) != maxRuns || sim.MoreRuns != maxRuns+1 {
+		t.Errorf("%d plays, %d more, %v", len(sim.Runs), sim.MoreRuns, err)
 	}
-	for _, n := range []int{0, -1, MaxPlayed + 1} {
-		if _, err := trial.Simulate(t.Context(), &SimulateRequest{Connections: n}, t0); !errors.Is(err, ErrPlayed) {
+	for _, n := range []int{0, -1, MaxSimulatedConnections + 1} {
+		if _, err := whatIf.Simulate(t.Context(), &SimulateRequest{Connections: n}, t0); !errors.Is(err, ErrConnectionCount) {
 			t.Errorf("%d connections: %v", n, err)
 		}
 	}
 	mustApply(t, r, put("Service", "apps", service(maxOutcomes+7)))
-	if trial, err = r.Table().WhatIf(nil, nil, t0); err != nil {
+	if whatIf, err = r.Table().WhatIf(nil, nil, t0); err != nil {
 		t.Fatal(err)
 	}
-	sim, err = trial.Simulate(t.Context(), &SimulateRequest{Connections: maxOutcomes + 10, Destination: "apps"}, t0)
-	if p := sim.Plays[0]; err != nil || len(p.Outcomes) != maxOutcomes || p.MoreOutcomes != 7 ||
+	sim, err = whatIf.Simulate(t.Context(), &SimulateRequest{Connections: maxOutcomes + 10, Destination: "apps"}, t0)
+	if p := sim.Runs[0]; err != nil || len(p.Outcomes) != maxOutcomes || p.MoreOutcomes != 7 ||
 		!slices.ContainsFunc(p.Outcomes, func(o SimulatedOutcome) bool { return o.Before == 2 }) {
 		t.Errorf("%d outcomes, %d more, %v", len(p.Outcomes), p.MoreOutcomes, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := trial.Simulate(ctx, &SimulateRequest{Connections: MaxPlayed, Destination: "apps"}, t0); !errors.Is(err, context.Canceled) {
+	all := &SimulateRequest{Connections: MaxSimulatedConnections, Destination: "apps"}
+	if _, err := whatIf.Simulate(ctx, all, t0); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 }
 
 // The number of sentences is bounded.
-func TestWordsAreBounded(t *testing.T) {
+func TestDiffSummaryIsBounded(t *testing.T) {
 	r := manyPolicies(t, 300)
 	var changes []resource.Change
 	for i := range 300 {
@@ -210,22 +211,22 @@ func TestWordsAreBounded(t *testing.T) {
 		changes = append(changes, put("MeshTCPRoute", "own-"+name, routeFor(resource.TargetRef{Kind: kindMesh}, name,
 			resource.BackendRef{Kind: kindMeshService, Name: "service-0000", Weight: new(0)})))
 	}
-	trial, err := r.Table().WhatIf(changes, nil, t0)
+	whatIf, err := r.Table().WhatIf(changes, nil, t0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	words := trial.DiffSummary(nil)
-	if len(words) != maxWords+1 || words[maxWords] != "and 200 changes more" {
-		t.Errorf("%d sentences, the last is %q", len(words), words[len(words)-1])
+	sentences := whatIf.DiffSummary(nil)
+	if len(sentences) != maxSentences+1 || sentences[maxSentences] != "and 200 more changes" {
+		t.Errorf("%d sentences, the last is %q", len(sentences), sentences[len(sentences)-1])
 	}
-	held := func(service, address string) int64 {
+	elsewhere := func(service, address string) int64 {
 		if service == "service-0007" && address == "10.0.0.0:1" {
 			return 2
 		}
 		return 0
 	}
-	if words := strings.Join(trial.DiffSummary(held), "\n"); !strings.Contains(words, "own-service-0007: all new connections "+
+	if sentences := strings.Join(whatIf.DiffSummary(elsewhere), "\n"); !strings.Contains(sentences, "own-service-0007: all new connections "+
 		"to service-0007 are closed (no_backend); 2 established connections stay\n") {
-		t.Errorf("connections of other nodes are not counted in:\n%s", words)
+		t.Errorf("connections of other nodes are not counted in:\n%s", sentences)
 	}
 }

@@ -61,7 +61,7 @@ func simulateCommand(t *target) *cobra.Command {
 	}
 	filesFlag(cmd, &s.paths)
 	f := cmd.Flags()
-	f.IntVar(&s.connections, "connections", 1000, fmt.Sprintf("how many to play of each kind, 1 to %d", routing.MaxPlayed))
+	f.IntVar(&s.connections, "connections", 1000, fmt.Sprintf("how many to play of each kind, 1 to %d", routing.MaxSimulatedConnections))
 	f.StringVar(&s.to, "to", "", "play connections to this service alone")
 	f.StringVar(&s.listener, "listener", "", "play connections that come to this listener")
 	f.StringVar(&s.sni, "sni", "", "with --listener: server name of their ClientHello (default none)")
@@ -79,8 +79,8 @@ func simulateCommand(t *target) *cobra.Command {
 
 func (s *simulating) read(cmd *cobra.Command) (*loaded, *admin.SimulateRequest, error) {
 	switch given := cmd.Flags().Changed; {
-	case s.connections < 1 || s.connections > routing.MaxPlayed:
-		return nil, nil, usagef("--connections %d: want 1 to %d", s.connections, routing.MaxPlayed)
+	case s.connections < 1 || s.connections > routing.MaxSimulatedConnections:
+		return nil, nil, usagef("--connections %d: want 1 to %d", s.connections, routing.MaxSimulatedConnections)
 	case s.listener != "" && s.to != "":
 		return nil, nil, usagef("--listener plays what comes to a listener, --to what is for a service; give one of them")
 	case s.listener == "" && (given("sni") || given("alpn") || given("from")):
@@ -113,14 +113,14 @@ func printSimulation(w io.Writer, r *admin.SimulateResult) {
 		fmt.Fprintln(w, line)
 	}
 	sim := r.Simulation
-	if sim == nil || len(sim.Plays) == 0 {
+	if sim == nil || len(sim.Runs) == 0 {
 		if len(r.Words) == 0 {
 			fmt.Fprintln(w, "nothing changes for connections")
 		}
 		return
 	}
-	for i := range sim.Plays {
-		p := &sim.Plays[i]
+	for i := range sim.Runs {
+		p := &sim.Runs[i]
 		if i > 0 || len(r.Words) > 0 {
 			fmt.Fprintln(w)
 		}
@@ -144,14 +144,14 @@ func printSimulation(w io.Writer, r *admin.SimulateResult) {
 			fmt.Fprintf(w, "and %d endpoints more, with fewer connections each\n", p.MoreOutcomes)
 		}
 	}
-	if sim.MorePlays > 0 {
-		fmt.Fprintf(w, "\nand %d more; --to or --listener plays one of them\n", sim.MorePlays)
+	if sim.MoreRuns > 0 {
+		fmt.Fprintf(w, "\nand %d more; --to or --listener plays one of them\n", sim.MoreRuns)
 	}
 }
 
 // playedText describes the simulated connections: "connections to apps from
 // MeshService web".
-func playedText(p *routing.SimulatedMove) string {
+func playedText(p *routing.SimulatedRun) string {
 	parts := []string{"connections"}
 	if p.Request != "" {
 		parts = []string{"requests", p.Request}

@@ -75,7 +75,8 @@ func (c *VirtualCluster) CheckIn(v *resource.View) {
 		if rival, ok := v.Rival(own); ok {
 			v.Fault(own.Path, meets(own.Name, rival.Name)+" "+rival.String(), own.Name)
 		}
-		if certificate := c.certificateOf(own.Path); own.Name != "" && !v.Covers(certificate, strings.Replace(own.Name, hostname.Hole, "0", 1)) {
+		certificate, first := c.certificateOf(own.Path), strings.Replace(own.Name, hostname.Placeholder, "0", 1)
+		if own.Name != "" && !v.Covers(certificate, first) {
 			v.Warn(own.Path, "the Certificate "+certificate+" is not for this name: clients that look will refuse it", own.Name)
 		}
 	}
@@ -96,7 +97,7 @@ func (c *VirtualCluster) certificateOf(path string) string {
 
 // meets says how a name meets another on the same listener.
 func meets(own, rival string) string {
-	numbered := func(s string) bool { return strings.Contains(s, hostname.Hole) }
+	numbered := func(s string) bool { return strings.Contains(s, hostname.Placeholder) }
 	suffix, wild := strings.CutPrefix(own, "*")
 	switch {
 	case own == rival:

@@ -135,9 +135,9 @@ func (r *release) byPort(n *yaml.Node, path string, d document.Mapping) {
 	d.Put(v["bootstrapAddress"], "bootstrapPort", number(v["bootstrapAddress"], port))
 	advertised := document.Text(v["bootstrapAddress"], host)
 	if at := v["advertisedBrokerAddressPattern"]; at != nil {
-		if strings.Contains(at.Value, hostname.Hole) {
+		if strings.Contains(at.Value, hostname.Placeholder) {
 			r.Fault(at, path+".advertisedBrokerAddressPattern", noCounterpart+"brokers at ports of their own share one host; leave "+
-				hostname.Hole+" out, or use sniHostIdentifiesNode", at.Value)
+				hostname.Placeholder+" out, or use sniHostIdentifiesNode", at.Value)
 			return
 		}
 		advertised = at

@@ -120,7 +120,7 @@ func (d *Discover) validateNames(at string, fault func(path, message string, val
 		fault(at+".bootstrap", err.Error(), d.Bootstrap)
 	}
 	if d.SNIPattern == "" {
-		fault(at+".sniPattern", "is required: the server name of each broker, with "+hostname.Hole, nil)
+		fault(at+".sniPattern", "is required: the server name of each broker, with "+hostname.Placeholder, nil)
 		return
 	}
 	pattern, err := hostname.ParseNumbered(d.SNIPattern)

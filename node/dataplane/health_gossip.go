@@ -61,10 +61,10 @@ func (s *healthGossip) look(hints map[string]string) {
 	s.now.Store(next)
 }
 
-// Mine implements health.Peers: the nodes with the highest scores for the endpoint
+// Probes implements health.Peers: the nodes with the highest scores for the endpoint
 // probe it (rendezvous hashing), so that a node that joins or leaves moves no more
 // than its own share.
-func (s *healthGossip) Mine(id health.ID) bool {
+func (s *healthGossip) Probes(id health.ID) bool {
 	now := s.now.Load()
 	if now == nil || len(now.nodes) < askers {
 		return true
@@ -89,9 +89,9 @@ func score(node string, id health.ID) uint64 {
 	return x ^ x>>29
 }
 
-// Heard implements health.Peers: the majority of the verdicts counts; a tie means
+// Verdict implements health.Peers: the majority of the verdicts counts; a tie means
 // healthy.
-func (s *healthGossip) Heard(id health.ID) (well, known bool) {
+func (s *healthGossip) Verdict(id health.ID) (well, known bool) {
 	now := s.now.Load()
 	if now == nil {
 		return false, false

@@ -50,7 +50,7 @@ func TestEachEndpointHasAFewAskers(t *testing.T) {
 		who := make([]bool, nodes)
 		count := 0
 		for i, v := range views {
-			if who[i] = v.Mine(id); who[i] {
+			if who[i] = v.Probes(id); who[i] {
 				asks[i]++
 				count++
 			}
@@ -74,10 +74,10 @@ func TestEachEndpointHasAFewAskers(t *testing.T) {
 		}
 		v.look(up(members))
 		for id, who := range before {
-			if who[i] && !v.Mine(id) {
+			if who[i] && !v.Probes(id) {
 				t.Fatalf("node %d does not ask %x any more though it is there", i, id)
 			}
-			if !who[gone] && who[i] != v.Mine(id) {
+			if !who[gone] && who[i] != v.Probes(id) {
 				t.Fatalf("%x moved though none of its askers went", id)
 			}
 		}
@@ -88,7 +88,7 @@ func TestWhatMostSayIsHeard(t *testing.T) {
 	const id, unknown = health.ID(42), health.ID(44)
 	members := membersUp(6)
 	s := &healthGossip{self: members[0].ID}
-	if _, known := s.Heard(id); known || !s.Mine(id) {
+	if _, known := s.Verdict(id); known || !s.Probes(id) {
 		t.Error("a node that has not looked around relies on others")
 	}
 	say := func(i int, well bool) {
@@ -96,29 +96,29 @@ func TestWhatMostSayIsHeard(t *testing.T) {
 		s.look(up(members))
 	}
 	say(1, true)
-	if well, known := s.Heard(id); !well || !known {
+	if well, known := s.Verdict(id); !well || !known {
 		t.Error("one that says well is not heard")
 	}
 	say(2, false)
 	say(3, false)
-	if well, _ := s.Heard(id); well {
+	if well, _ := s.Verdict(id); well {
 		t.Error("two of three say that it is not well")
 	}
-	if _, known := s.Heard(unknown); known {
+	if _, known := s.Verdict(unknown); known {
 		t.Error("something was heard that nobody said")
 	}
 	members[2].Down, members[3].Down = true, true
 	s.look(up(members))
-	if well, known := s.Heard(id); !well || !known {
+	if well, known := s.Verdict(id); !well || !known {
 		t.Error("nodes that are gone are still heard")
 	}
 	members[0].Hints = binary.BigEndian.AppendUint32(nil, unknown.Verdict(true))
 	s.look(up(members))
-	if _, known := s.Heard(unknown); known {
+	if _, known := s.Verdict(unknown); known {
 		t.Error("a node takes its own word for others'")
 	}
 	s.look(up(members[:3]))
-	if !s.Mine(id) || !s.Mine(unknown) {
+	if !s.Probes(id) || !s.Probes(unknown) {
 		t.Error("three nodes ask everything")
 	}
 }
@@ -145,7 +145,7 @@ func TestWordsAreCountedInAnyOrder(t *testing.T) {
 	}
 	for unwell, want := range []bool{true, true, true, false, false} {
 		for _, id := range say(unwell) {
-			if well, known := s.Heard(id); well != want || !known {
+			if well, known := s.Verdict(id); well != want || !known {
 				t.Fatalf("%d of 4 say that %d is not well: heard %v, %v", unwell, id, well, known)
 			}
 		}

@@ -162,7 +162,7 @@ func (r *reconciler) followHosts(table *routing.Table) {
 	r.kafka.Hosts()(note)
 	names := make([]discovery.Name, 0, len(every))
 	for _, host := range slices.Sorted(maps.Keys(every)) {
-		names = append(names, discovery.Name{Host: host, Every: every[host]})
+		names = append(names, discovery.Name{Host: host, Interval: every[host]})
 	}
 	r.resolver.Set(names)
 }

@@ -100,7 +100,7 @@ func (d *Dataplane) Apply(set *resource.Set, changes []resource.Change) {
 			}
 		}
 	}
-	removed = append(removed, r.router.Table().Leaving(changes)...)
+	removed = append(removed, r.router.Table().RemovedListeners(changes)...)
 	r.gone.remember(removed, r.router.Table(), time.Now())
 	before := r.router.Table()
 	done, err := r.router.Apply(changes, time.Now())
@@ -170,7 +170,7 @@ func (r *reconciler) follow(done routing.Applied, rekeyed []string, relisten boo
 	}
 	for _, name := range done.Listeners {
 		l, ok := done.Table.Listener(name)
-		if !ok || !l.Here() {
+		if !ok || !l.RunsHere() {
 			delete(r.listeners, name)
 			delete(r.servers, name)
 			continue

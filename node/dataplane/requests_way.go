@@ -27,7 +27,7 @@ type request struct {
 	method, host, path string // as the client wrote them
 	begun              time.Time
 
-	answered routing.Answered
+	answered routing.RequestDecision
 	spec     *resource.Service // the service it is routed to; nil: none
 	flow     *Flow             // the flow that counts it; nil: none yet
 	endpoint string            // the last one that was tried
@@ -137,9 +137,9 @@ func (q *request) Next(err error) (web.Target, bool) {
 	}
 	now := time.Now()
 	if err != nil && requestReason(err) == netio.LimitPorts {
-		q.answered.Excuse(health.ErrorText(ports.Explain(err)), now)
+		q.answered.RecordLocalFault(health.ErrorText(ports.Explain(err)), now)
 	} else if err != nil {
-		q.answered.Fault(requestFailure(err), health.ErrorText(err), now)
+		q.answered.RecordFault(requestFailure(err), health.ErrorText(err), now)
 	}
 	e, reason := q.answered.Next(now)
 	if reason != routing.OK {
@@ -202,7 +202,7 @@ func (q *request) done(o web.Outcome) {
 	}
 	defer q.client.requests.end(q.why == netio.ClientGone || q.why == netio.ClientReset)
 	if !q.replied && blames(q.why) {
-		q.answered.Fault(requestFailure(o.Err), health.ErrorText(o.Err), now)
+		q.answered.RecordFault(requestFailure(o.Err), health.ErrorText(o.Err), now)
 	}
 	q.answered.Closed()
 	if q.flow == nil {

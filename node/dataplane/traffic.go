@@ -146,9 +146,9 @@ func (p *plan) Next(_ *netio.Conn, err error) (netio.Target, netio.Reason) {
 	}
 	now := time.Now()
 	if netio.ConnectReason(err) == netio.LimitPorts {
-		p.decision.Excuse(health.ErrorText(ports.Explain(err)), now)
+		p.decision.RecordLocalFault(health.ErrorText(ports.Explain(err)), now)
 	} else if err != nil {
-		p.decision.Fault(connectFailure(err), health.ErrorText(err), now)
+		p.decision.RecordFault(connectFailure(err), health.ErrorText(err), now)
 	}
 	e, reason := p.decision.Next(now)
 	if reason != routing.OK {

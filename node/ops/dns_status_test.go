@@ -42,7 +42,9 @@ func TestStatusTellsOfNamesThatCannotBeLookedUp(t *testing.T) {
 		if _, err := router.Apply(changes, time.Now()); err != nil {
 			t.Fatal(err)
 		}
-		resolver.Set([]discovery.Name{{Host: "Apps.example.com", Every: 10 * time.Second}, {Host: "never.example.com", Every: 10 * time.Second}})
+		resolver.Set([]discovery.Name{
+			{Host: "Apps.example.com", Interval: 10 * time.Second}, {Host: "never.example.com", Interval: 10 * time.Second},
+		})
 		after := func(d time.Duration) map[string]admin.EndpointStatus {
 			<-time.After(d)
 			synctest.Wait()

@@ -59,7 +59,7 @@ func (d *decisions) simulate(ctx context.Context, r *admin.SimulateRequest) (*ad
 		return result, nil
 	}
 	result.Simulation, err = trial.Simulate(ctx, play, time.Now())
-	if errors.Is(err, routing.ErrPlayed) {
+	if errors.Is(err, routing.ErrConnectionCount) {
 		err = admin.Errorf(admin.Invalid, "%v", err)
 	}
 	return result, err

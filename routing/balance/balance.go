@@ -140,7 +140,7 @@ const None = -1
 // Pick chooses a member: one that is ready and untried, else one that is paused
 // and untried, else one that was tried, else, in a panic, any.
 func (p *Pool) Pick(q *Query) int {
-	r := round{q: q, from: ready, untried: q.Tried.any()}
+	r := round{q: q, from: ready, untried: q.Tried.nonEmpty()}
 	if p.far != nil {
 		r.ticket = p.picks.Load()
 		if !q.Peek {
@@ -160,7 +160,7 @@ func (p *Pool) Pick(q *Query) int {
 		case r.untried:
 			r.untried = false
 		case p.cfg.Panic && r.from != all:
-			r.untried, r.from = q.Tried.any(), all
+			r.untried, r.from = q.Tried.nonEmpty(), all
 		default:
 			return None
 		}
@@ -196,9 +196,9 @@ const (
 func (s Source) Text() string {
 	switch s {
 	case FromPaused:
-		return "all that are usable are paused, and used all the same"
+		return "all usable endpoints are paused, so they are used anyway"
 	case FromAll:
-		return "none is usable, and allUnhealthy is panic: all are used"
+		return "no endpoint is usable, and allUnhealthy is panic: all are used"
 	}
 	return ""
 }
@@ -245,8 +245,8 @@ type round struct {
 	ticket  uint64
 }
 
-// may reports whether member i of the pool is eligible.
-func (r *round) may(p *Pool, i int32) bool {
+// eligible reports whether member i of the pool is eligible.
+func (r *round) eligible(p *Pool, i int32) bool {
 	if r.untried && r.q.Tried.Has(int(i)) {
 		return false
 	}
@@ -269,7 +269,7 @@ func (p *Pool) pick(r *round) int {
 		return p.near.pick(r)
 	}
 	first, second := p.near, p.far
-	if !p.stays(r) {
+	if !p.picksNear(r) {
 		first, second = second, first
 	}
 	if i := first.pick(r); i >= 0 {
@@ -278,9 +278,9 @@ func (p *Pool) pick(r *round) int {
 	return second.pick(r)
 }
 
-// stays reports whether the near zone has this turn. Turns are spread evenly
+// picksNear reports whether the near zone has this turn. Turns are spread evenly
 // over the picks; with Maglev they depend on the hash alone.
-func (p *Pool) stays(r *round) bool {
+func (p *Pool) picksNear(r *round) bool {
 	share := p.nearShare(r.q.Now, r.from)
 	if p.cfg.Policy == Maglev {
 		return fraction(Mix(r.q.Hash^zoneSalt)) < share
@@ -323,9 +323,9 @@ func (p *Pool) nearShare(now time.Time, from candidates) float64 {
 // Near reports whether a member is in the preferred zone, or there is none.
 func (p *Pool) Near(i int) bool { return slices.Contains(p.near.members, int32(i)) }
 
-// Grown returns the fraction of its share that a member has in its slow start,
-// from slowStartFloor to 1.
-func (p *Pool) Grown(i int, now time.Time) float64 {
+// SlowStartShare returns the fraction of its share that a member has in its
+// slow start, from slowStartFloor to 1.
+func (p *Pool) SlowStartShare(i int, now time.Time) float64 {
 	if p.cfg.SlowStart <= 0 {
 		return 1
 	}
@@ -338,7 +338,7 @@ func (p *Pool) Grown(i int, now time.Time) float64 {
 
 // weight returns a member's current weight, reduced by slow start.
 func (p *Pool) weight(i int32, now time.Time) float64 {
-	return float64(p.members[i].Weight) * p.Grown(int(i), now)
+	return float64(p.members[i].Weight) * p.SlowStartShare(int(i), now)
 }
 
 // tier is the members of one zone and the policy's state for them.
@@ -372,14 +372,14 @@ func (t *tier) pick(r *round) int {
 	case len(t.members) == 0:
 		return None
 	case len(t.members) == 1:
-		if i := t.members[0]; r.may(t.pool, i) {
+		if i := t.members[0]; r.eligible(t.pool, i) {
 			return int(i)
 		}
 		return None
 	}
 	switch t.pool.cfg.Policy {
 	case LeastConnections:
-		return t.least(r)
+		return t.leastConnections(r)
 	case Random:
 		return t.random(r)
 	case Maglev:

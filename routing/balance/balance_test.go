@@ -40,9 +40,9 @@ func picks(p *Pool, n int, now time.Time) []int {
 	return counts
 }
 
-// near reports whether counts are within that many standard deviations of the
+// within reports whether counts are within that many standard deviations of the
 // shares that the weights give.
-func near(counts []int, weights []float64, sigmas float64) bool {
+func within(counts []int, weights []float64, sigmas float64) bool {
 	n, sum := 0, 0.0
 	for i, c := range counts {
 		n += c
@@ -63,7 +63,7 @@ func eachPolicy(t *testing.T, test func(t *testing.T, policy Policy)) {
 	}
 }
 
-func TestPoliciesHaveTheNamesOfResources(t *testing.T) {
+func TestPoliciesHaveResourceNames(t *testing.T) {
 	for policy := range Policy(len(policies)) {
 		if got, ok := ParsePolicy(policy.String()); !ok || got != policy {
 			t.Errorf("ParsePolicy(%q) = %v, %v", policy, got, ok)
@@ -77,7 +77,8 @@ func TestPoliciesHaveTheNamesOfResources(t *testing.T) {
 	}
 }
 
-// Rule 14: weights are shares of connections, and weight 0 gets nothing.
+// Rule 14 of integration/rules_test.go: weights are shares of connections, and
+// weight 0 gets nothing.
 func TestRoundRobinIsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		weights := rapid.SliceOfN(rapid.IntRange(0, 20), 1, 12).Draw(t, "weights")
@@ -94,7 +95,7 @@ func TestRoundRobinIsExact(t *testing.T) {
 	})
 }
 
-func TestRoundRobinIsExactOverAllLoops(t *testing.T) {
+func TestConcurrentRoundRobinIsExact(t *testing.T) {
 	p := New(Config{}, group(5, 3, 2), nil)
 	const loops, each = 4, 2500
 	counts := make([][]int, loops)
@@ -114,7 +115,7 @@ func TestRoundRobinIsExactOverAllLoops(t *testing.T) {
 	}
 }
 
-func TestRoundRobinGoesOnInTheNextVersion(t *testing.T) {
+func TestRoundRobinContinuesInNextVersion(t *testing.T) {
 	members := equal(4)
 	old := New(Config{}, members, nil)
 	var order []int
@@ -141,7 +142,7 @@ func TestRoundRobinGoesOnInTheNextVersion(t *testing.T) {
 }
 
 // A recovered endpoint gets its share, not the turns that it missed.
-func TestRoundRobinOwesNothingToTheUnusable(t *testing.T) {
+func TestRoundRobinSkippedTurnsAreLost(t *testing.T) {
 	members := equal(3)
 	p := New(Config{}, members, nil)
 	members[0].SetHealth(endpoint.Unhealthy, t0)
@@ -154,19 +155,19 @@ func TestRoundRobinOwesNothingToTheUnusable(t *testing.T) {
 	}
 }
 
-func TestEveryPolicyKeepsToTheWeights(t *testing.T) {
+func TestEveryPolicyFollowsWeights(t *testing.T) {
 	eachPolicy(t, func(t *testing.T, policy Policy) {
 		members := group(5, 0, 3, 2)
 		p := New(Config{Policy: policy}, members, nil)
 		got := picks(p, 20_000, t0)
 		// Maglev's slots are exact to one in sixty.
-		if !near(got, []float64{5, 0, 3, 2}, 6) || got[1] != 0 {
+		if !within(got, []float64{5, 0, 3, 2}, 6) || got[1] != 0 {
 			t.Errorf("got %v", got)
 		}
 	})
 }
 
-func TestEveryPolicyKeepsToTheWeightsOfMany(t *testing.T) {
+func TestEveryPolicyFollowsWeightsOfMany(t *testing.T) {
 	eachPolicy(t, func(t *testing.T, policy Policy) {
 		weights, shares := make([]int, 100), make([]float64, 100)
 		for i := range weights {
@@ -181,13 +182,13 @@ func TestEveryPolicyKeepsToTheWeightsOfMany(t *testing.T) {
 			counts[i]++
 			members[i].Acquire() // connections stay open
 		}
-		if !near(counts, shares, 6) {
+		if !within(counts, shares, 6) {
 			t.Errorf("got %v", counts)
 		}
 	})
 }
 
-func TestNoPolicyPicksWhatIsNotUsable(t *testing.T) {
+func TestNoPolicyPicksUnusable(t *testing.T) {
 	eachPolicy(t, func(t *testing.T, policy Policy) {
 		for _, n := range []int{1, 3, 40} {
 			members := equal(n)
@@ -219,8 +220,9 @@ func TestNoPolicyPicksWhatIsNotUsable(t *testing.T) {
 	})
 }
 
-// Rule 16: an ejected endpoint gets no connections until its ejection ends.
-func TestNoPolicyPicksWhatIsEjected(t *testing.T) {
+// Rule 16 of integration/rules_test.go: an ejected endpoint gets no connections
+// until its ejection ends.
+func TestNoPolicyPicksEjected(t *testing.T) {
 	eachPolicy(t, func(t *testing.T, policy Policy) {
 		g := endpoint.NewGroup("apps", nil)
 		g.Configure(&endpoint.Ejection{Failures: 1, Window: time.Second, Duration: time.Second, MaxShare: 50}, t0)
@@ -243,7 +245,8 @@ func TestNoPolicyPicksWhatIsEjected(t *testing.T) {
 	})
 }
 
-// Rule 17: a retry goes to another endpoint while there is one.
+// Rule 17 of integration/rules_test.go: a retry goes to another endpoint while
+// there is one.
 func TestRetriesGoElsewhere(t *testing.T) {
 	eachPolicy(t, func(t *testing.T, policy Policy) {
 		for _, n := range []int{4, 40} {
@@ -280,9 +283,9 @@ func TestPeekingChangesNothing(t *testing.T) {
 	}
 }
 
-// Rule 15: connections being established count (Acquire precedes them), and a
-// full scan finds the least loaded of a few.
-func TestLeastConnectionsOfAFew(t *testing.T) {
+// Rule 15 of integration/rules_test.go: connections being established count
+// (Acquire precedes them), and a full scan finds the least loaded of a few.
+func TestLeastConnectionsInSmallPool(t *testing.T) {
 	members := group(1, 1, 4)
 	p := New(Config{Policy: LeastConnections}, members, nil)
 	load := func(n ...int) {
@@ -311,9 +314,9 @@ func TestLeastConnectionsOfAFew(t *testing.T) {
 	}
 }
 
-// Rule 15: two random choices among many: never the more loaded of the two, and
-// a nearly even result.
-func TestLeastConnectionsOfMany(t *testing.T) {
+// Rule 15 of integration/rules_test.go: two random choices among many: never
+// the more loaded of the two, and a nearly even result.
+func TestLeastConnectionsInLargePool(t *testing.T) {
 	members := equal(200)
 	p := New(Config{Policy: LeastConnections}, members, nil)
 	for range 200 * 50 {
@@ -341,7 +344,8 @@ func TestLeastConnectionsOfMany(t *testing.T) {
 	}
 }
 
-// Rule 18: a new endpoint's share grows, and the other endpoints keep theirs.
+// Rule 18 of integration/rules_test.go: a new endpoint's share grows, and the
+// other endpoints keep theirs.
 func TestSlowStart(t *testing.T) {
 	eachPolicy(t, func(t *testing.T, policy Policy) {
 		members := equal(2)
@@ -370,8 +374,8 @@ func TestSlowStart(t *testing.T) {
 	})
 }
 
-// Rule 18: connections stay in the zone, and go elsewhere in proportion if it
-// has too few usable endpoints.
+// Rule 18 of integration/rules_test.go: connections stay in the zone, and go
+// elsewhere in proportion if it has too few usable endpoints.
 func TestZonePreference(t *testing.T) {
 	eachPolicy(t, func(t *testing.T, policy Policy) {
 		members := equal(20)
@@ -424,7 +428,7 @@ func TestZonePreference(t *testing.T) {
 		for _, m := range members {
 			m.SetHealth(endpoint.Unhealthy, t0)
 		}
-		if got := picks(New(panicking, members, nil), 2000, t0); !near(got, slices.Repeat([]float64{1}, 20), 6) {
+		if got := picks(New(panicking, members, nil), 2000, t0); !within(got, slices.Repeat([]float64{1}, 20), 6) {
 			t.Errorf("in panic: %v", got)
 		}
 		cfg.Zone = "c"
@@ -434,9 +438,10 @@ func TestZonePreference(t *testing.T) {
 	})
 }
 
-// Rule 18: removing one of a hundred endpoints moves its own clients and few
-// others; the same client goes to the same endpoint.
-func TestMaglevMovesFew(t *testing.T) {
+// Rule 18 of integration/rules_test.go: removing one of a hundred endpoints
+// moves its own clients and few others; the same client goes to the same
+// endpoint.
+func TestMaglevRemapsFewClients(t *testing.T) {
 	members := equal(100)
 	all := New(Config{Policy: Maglev}, members, nil)
 	fewer := New(Config{Policy: Maglev}, slices.Delete(slices.Clone(members), 42, 43), all)
@@ -548,7 +553,7 @@ func setOf(members ...int) *Set {
 
 // A paused endpoint gets no connections while another is ready, and is used if
 // there is no other.
-func TestPausedEndpointsAreTheLastResort(t *testing.T) {
+func TestPausedEndpointsAreLastResort(t *testing.T) {
 	eachPolicy(t, func(t *testing.T, policy Policy) {
 		for _, n := range []int{2, 3, 40} {
 			g := endpoint.NewGroup("apps", nil)
@@ -578,14 +583,14 @@ func TestPausedEndpointsAreTheLastResort(t *testing.T) {
 	})
 }
 
-func TestSetsTellMembersApart(t *testing.T) {
+func TestSetsDistinguishMembers(t *testing.T) {
 	s := setOf(0, 63, 64, 255)
 	for i := range 256 {
 		if want := i == 0 || i == 63 || i == 64 || i == 255; s.Has(i) != want {
 			t.Errorf("%d: %v", i, !want)
 		}
 	}
-	if (*Set)(nil).Has(0) || (*Set)(nil).any() || new(Set).any() || !s.any() {
+	if (*Set)(nil).Has(0) || (*Set)(nil).nonEmpty() || new(Set).nonEmpty() || !s.nonEmpty() {
 		t.Error("an empty set has members, or another none")
 	}
 }

@@ -99,16 +99,16 @@ func Mix(x uint64) uint64 {
 // the same one, while other clients stay where they are.
 func (t *tier) maglev(r *round) int {
 	h := r.q.Hash
-	for range draws {
+	for range maxDraws {
 		i := t.members[t.table[h%uint64(len(t.table))]]
 		h = Mix(h)
-		if r.may(t.pool, i) && t.takes(r, i, h) {
+		if r.eligible(t.pool, i) && t.acceptsClient(r, i, h) {
 			return int(i)
 		}
 	}
 	best, most := None, uint64(0)
 	for _, i := range t.members {
-		if !r.may(t.pool, i) {
+		if !r.eligible(t.pool, i) {
 			continue
 		}
 		if score := Mix(identity(&t.pool.members[i]).hash() ^ h); best == None || score > most {
@@ -118,9 +118,9 @@ func (t *tier) maglev(r *round) int {
 	return best
 }
 
-// takes reports whether an endpoint in slow start accepts a client. The
+// acceptsClient reports whether an endpoint in slow start accepts a client. The
 // accepted clients remain accepted while the endpoint's share grows.
-func (t *tier) takes(r *round, i int32, h uint64) bool {
-	grown := t.pool.Grown(int(i), r.q.Now)
-	return grown >= 1 || fraction(h) < grown
+func (t *tier) acceptsClient(r *round, i int32, h uint64) bool {
+	share := t.pool.SlowStartShare(int(i), r.q.Now)
+	return share >= 1 || fraction(h) < share
 }

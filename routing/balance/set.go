@@ -14,5 +14,5 @@ func (s *Set) Add(i int) { s[i%setSize/64] |= 1 << (i % 64) }
 // Has reports whether member i is in the set; a nil Set is empty.
 func (s *Set) Has(i int) bool { return s != nil && s[i%setSize/64]&(1<<(i%64)) != 0 }
 
-// any reports whether the set is not empty.
-func (s *Set) any() bool { return s != nil && *s != Set{} }
+// nonEmpty reports whether the set is not empty.
+func (s *Set) nonEmpty() bool { return s != nil && *s != Set{} }

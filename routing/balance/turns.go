@@ -9,10 +9,10 @@ import (
 // line, and are taken in this order. So any run of turns as long as the sum of
 // the weights is exact, and heavy members do not come in bursts.
 type turns struct {
-	mu      sync.Mutex
-	at      uint64 // position of the last turn
-	heap    []turn // by position, then by member
-	skipped []turn // buffer of pick, reused
+	mu       sync.Mutex
+	at       uint64 // position of the last turn
+	heap     []turn // by position, then by member
+	deferred []turn // buffer of pick, reused
 }
 
 // turn is the next turn of a member. Its exact position is at + rest/(2
@@ -20,9 +20,9 @@ type turns struct {
 // different members at the same position would be taken in a different order
 // each time.
 type turn struct {
-	at     uint64
-	rest   uint32
-	member int32 // index into the pool's members
+	at        uint64
+	remainder uint32
+	member    int32 // index into the pool's members
 }
 
 // unit is the distance in which a member has as many turns as its weight. It
@@ -86,9 +86,9 @@ func (s *turns) pick(t *tier, r *round) int {
 	if r.q.Peek {
 		return s.peek(t, r)
 	}
-	s.skipped = s.skipped[:0]
-	for len(s.heap) > 0 && !r.may(t.pool, s.heap[0].member) {
-		s.skipped = append(s.skipped, s.pop())
+	s.deferred = s.deferred[:0]
+	for len(s.heap) > 0 && !r.eligible(t.pool, s.heap[0].member) {
+		s.deferred = append(s.deferred, s.pop())
 	}
 	chosen := None
 	if len(s.heap) > 0 {
@@ -96,7 +96,7 @@ func (s *turns) pick(t *tier, r *round) int {
 		chosen, s.at = int(next.member), max(s.at, next.at)
 		s.push(next.after(next.at, t.pool, r))
 	}
-	for _, x := range s.skipped {
+	for _, x := range s.deferred {
 		if chosen != None && !t.pool.members[x.member].Ready(r.q.Now) {
 			x = x.after(s.at, t.pool, r)
 		}
@@ -113,13 +113,13 @@ func (s *turns) pick(t *tier, r *round) int {
 
 // after returns the member's next turn after a position.
 func (x turn) after(at uint64, p *Pool, r *round) turn {
-	if grown := p.Grown(int(x.member), r.q.Now); grown < 1 {
-		x.at = at + uint64(unit/(grown*float64(p.members[x.member].Weight)))
+	if share := p.SlowStartShare(int(x.member), r.q.Now); share < 1 {
+		x.at = at + uint64(unit/(share*float64(p.members[x.member].Weight)))
 		return x
 	}
 	w := uint64(p.members[x.member].Weight)
-	rest := uint64(x.rest) + 2*unit%(2*w)
-	x.at, x.rest = at+unit/w+rest/(2*w), uint32(rest%(2*w))
+	rest := uint64(x.remainder) + 2*unit%(2*w)
+	x.at, x.remainder = at+unit/w+rest/(2*w), uint32(rest%(2*w))
 	return x
 }
 
@@ -127,7 +127,7 @@ func (x turn) after(at uint64, p *Pool, r *round) turn {
 func (s *turns) peek(t *tier, r *round) int {
 	best := turn{member: None}
 	for _, x := range s.heap {
-		if (best.member == None || x.before(best)) && r.may(t.pool, x.member) {
+		if (best.member == None || x.before(best)) && r.eligible(t.pool, x.member) {
 			best = x
 		}
 	}

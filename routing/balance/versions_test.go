@@ -9,7 +9,7 @@ import (
 
 // Every endpoint gets its turns even if each connection uses a new version of
 // the table.
-func TestRoundRobinLivesThroughManyVersions(t *testing.T) {
+func TestRoundRobinSurvivesManyVersions(t *testing.T) {
 	members, more := equal(5), equal(6)
 	more[5].Weight = 0
 	counts := make([]int, 6)
@@ -27,7 +27,7 @@ func TestRoundRobinLivesThroughManyVersions(t *testing.T) {
 
 // Positions of turns are rebased in time: even in a service that runs very long
 // the turns stay in order.
-func TestRoundRobinGoesOnForEver(t *testing.T) {
+func TestRoundRobinSurvivesRebase(t *testing.T) {
 	p := New(Config{}, group(3, 2, 1), nil)
 	s := p.near.turns
 	s.at += rebase - 10*unit
@@ -44,7 +44,7 @@ func TestRoundRobinGoesOnForEver(t *testing.T) {
 
 // Maglev hashes the resolved address, not the name: nodes may have found the
 // same endpoints by different names.
-func TestMaglevGoesByTheResolvedAddress(t *testing.T) {
+func TestMaglevHashesResolvedAddress(t *testing.T) {
 	members, named := equal(5), equal(5)
 	for i := range named {
 		named[i].Endpoint = &endpoint.Endpoint{Address: "apps.example.com:80", Addr: members[i].Addr}
@@ -60,7 +60,7 @@ func TestMaglevGoesByTheResolvedAddress(t *testing.T) {
 
 // The share that leaves the zone is kept even if each connection uses a new
 // version of the table.
-func TestZoneSharesLiveThroughManyVersions(t *testing.T) {
+func TestZoneSharesSurviveManyVersions(t *testing.T) {
 	cfg := Config{ZoneTag: "zone", Zone: "a", ZoneMinHealthy: 100}
 	members, more := equal(4), equal(5)
 	more[4].Weight = 0

@@ -9,9 +9,9 @@ import (
 
 // debouncer collects names for a settle time and reports them together.
 type debouncer struct {
-	tell   func(hosts []string)
+	report func(hosts []string)
 	settle time.Duration
-	kick   chan struct{}
+	wake   chan struct{}
 	ctx    context.Context
 	cancel context.CancelFunc
 	done   sync.WaitGroup
@@ -22,55 +22,55 @@ type debouncer struct {
 
 // newDebouncer starts a goroutine that calls tell, unless tell is nil.
 func newDebouncer(tell func(hosts []string), settle time.Duration) *debouncer {
-	n := &debouncer{tell: tell, settle: settle, kick: make(chan struct{}, 1), hosts: map[string]struct{}{}}
-	n.ctx, n.cancel = context.WithCancel(context.Background())
+	d := &debouncer{report: tell, settle: settle, wake: make(chan struct{}, 1), hosts: map[string]struct{}{}}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
 	if tell != nil {
-		n.done.Go(n.run)
+		d.done.Go(d.run)
 	}
-	return n
+	return d
 }
 
-func (n *debouncer) close() {
-	n.cancel()
-	n.done.Wait()
+func (d *debouncer) close() {
+	d.cancel()
+	d.done.Wait()
 }
 
 // add schedules a name for the next report.
-func (n *debouncer) add(host string) {
-	if n.tell == nil {
+func (d *debouncer) add(host string) {
+	if d.report == nil {
 		return
 	}
-	n.mu.Lock()
-	n.hosts[host] = struct{}{}
-	n.mu.Unlock()
+	d.mu.Lock()
+	d.hosts[host] = struct{}{}
+	d.mu.Unlock()
 	select {
-	case n.kick <- struct{}{}:
+	case d.wake <- struct{}{}:
 	default: // a report is already scheduled
 	}
 }
 
-func (n *debouncer) run() {
+func (d *debouncer) run() {
 	for {
 		select {
-		case <-n.ctx.Done():
+		case <-d.ctx.Done():
 			return
-		case <-n.kick:
+		case <-d.wake:
 		}
 		select {
-		case <-n.ctx.Done():
+		case <-d.ctx.Done():
 			return
-		case <-time.After(n.settle):
+		case <-time.After(d.settle):
 		}
-		n.mu.Lock()
-		hosts := make([]string, 0, len(n.hosts))
-		for h := range n.hosts {
+		d.mu.Lock()
+		hosts := make([]string, 0, len(d.hosts))
+		for h := range d.hosts {
 			hosts = append(hosts, h)
 		}
-		clear(n.hosts)
-		n.mu.Unlock()
+		clear(d.hosts)
+		d.mu.Unlock()
 		if len(hosts) > 0 {
 			slices.Sort(hosts)
-			n.tell(hosts)
+			d.report(hosts)
 		}
 	}
 }

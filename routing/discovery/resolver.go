@@ -1,7 +1,7 @@
 // Package discovery keeps the addresses of host names up to date.
 //
 //	r := discovery.New(discovery.Config{Changed: func(hosts []string) { ... }})
-//	r.Set([]discovery.Name{{Host: "db.example.com", Every: 10 * time.Second}})
+//	r.Set([]discovery.Name{{Host: "db.example.com", Interval: 10 * time.Second}})
 //	addrs, ok := r.Lookup("db.example.com")
 //	r.Close()
 //
@@ -32,8 +32,8 @@ import (
 
 // Defaults and bounds.
 const (
-	DefaultEvery       = 10 * time.Second
-	MinEvery           = time.Second
+	DefaultInterval    = 10 * time.Second
+	MinInterval        = time.Second
 	DefaultConcurrency = 16
 	DefaultTimeout     = 5 * time.Second
 	DefaultMaxAddrs    = 256
@@ -46,7 +46,7 @@ const (
 )
 
 // errNoAddress reports an answer without an address.
-var errNoAddress = errors.New("the name has no address")
+var errNoAddress = errors.New("the lookup returned no address")
 
 // LookupFunc resolves a host to its IPv4 and IPv6 addresses. It must return
 // when ctx ends.
@@ -74,15 +74,15 @@ type Config struct {
 // Name is a host to resolve periodically.
 type Name struct {
 	Host string
-	// Every is the interval; 0: DefaultEvery, at least MinEvery. If a host is
+	// Interval is 0 for DefaultInterval, and at least MinInterval. If a host is
 	// given several times the shortest applies.
-	Every time.Duration
+	Interval time.Duration
 }
 
 // Status is the state of a name.
 type Status struct {
-	Host  string
-	Every time.Duration
+	Host     string
+	Interval time.Duration
 	// Addrs is the last good answer; nil: none yet.
 	Addrs []netip.Addr
 	// Stale is true if the last lookup failed and Addrs are older.
@@ -95,15 +95,15 @@ type Status struct {
 	Err      string
 	Failures int
 	NotFound bool
-	// Cut is the number of addresses of the last answer beyond MaxAddrs.
-	Cut int
+	// Unused is the number of addresses of the last answer beyond MaxAddrs.
+	Unused int
 }
 
 // Resolver keeps the addresses of names up to date. Create it with New.
 type Resolver struct {
 	cfg       Config
 	scheduler *scheduler.Scheduler
-	news      *debouncer
+	debouncer *debouncer
 	names     sync.Map // lower-case host -> *name; written under mu
 
 	mu sync.Mutex
@@ -132,7 +132,7 @@ func New(cfg Config) *Resolver {
 	return &Resolver{
 		cfg:       cfg,
 		scheduler: scheduler.New(cfg.Concurrency),
-		news:      newDebouncer(cfg.Changed, cfg.Settle),
+		debouncer: newDebouncer(cfg.Changed, cfg.Settle),
 	}
 }
 
@@ -147,7 +147,7 @@ func system(ctx context.Context, host string) ([]netip.Addr, error) {
 // still returns the last addresses.
 func (r *Resolver) Close() {
 	r.scheduler.Close()
-	r.news.close()
+	r.debouncer.close()
 }
 
 // Set replaces the names to resolve. New ones are looked up at once, those that
@@ -157,7 +157,7 @@ func (r *Resolver) Set(names []Name) {
 	want := map[string]time.Duration{}
 	for _, n := range names {
 		host := strings.ToLower(n.Host)
-		every := max(cmp.Or(n.Every, DefaultEvery), MinEvery)
+		every := max(cmp.Or(n.Interval, DefaultInterval), MinInterval)
 		if old, twice := want[host]; twice {
 			every = min(every, old)
 		}
@@ -170,14 +170,14 @@ func (r *Resolver) Set(names []Name) {
 	r.names.Range(func(host, v any) bool {
 		n := v.(*name)
 		every, keep := want[host.(string)]
-		if keep && every == n.status.Every {
+		if keep && every == n.status.Interval {
 			delete(want, host.(string))
 			return true
 		}
 		r.scheduler.Remove(n.entry)
 		if keep { // restart with the new interval
 			delete(want, host.(string))
-			n.status.Every = every
+			n.status.Interval = every
 			r.start(n)
 			return true
 		}
@@ -186,7 +186,7 @@ func (r *Resolver) Set(names []Name) {
 	})
 	for host, every := range want {
 		host = strings.Clone(host) // host would keep the whole document alive
-		n := &name{status: Status{Host: host, Every: every}}
+		n := &name{status: Status{Host: host, Interval: every}}
 		r.names.Store(host, n)
 		r.start(n)
 	}
@@ -248,10 +248,10 @@ func (r *Resolver) StatusOf(host string) (Status, bool) {
 
 // resolve looks n up once.
 func (r *Resolver) resolve(ctx context.Context, n *name) (again time.Duration, ok bool) {
-	asking, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
+	lookupCtx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
 	defer cancel()
-	addrs, err := r.cfg.Lookup(asking, n.status.Host)
-	addrs, cut := tidy(addrs, r.cfg.MaxAddrs)
+	addrs, err := r.cfg.Lookup(lookupCtx, n.status.Host)
+	addrs, unused := normalise(addrs, r.cfg.MaxAddrs)
 	if err == nil && len(addrs) == 0 {
 		err = errNoAddress
 	}
@@ -262,22 +262,22 @@ func (r *Resolver) resolve(ctx context.Context, n *name) (again time.Duration, o
 	}
 	before := n.status
 	if err != nil {
-		n.failed(err)
-	} else if n.answered(addrs, cut) {
-		r.news.add(n.status.Host)
+		n.recordFailure(err)
+	} else if n.recordAnswer(addrs, unused) {
+		r.debouncer.add(n.status.Host)
 	}
 	after := n.status
 	r.mu.Unlock()
 
 	r.log(before, after)
 	if err != nil {
-		return scheduler.Jitter(retryAfter(after.Failures, after.Every)), false
+		return scheduler.Jitter(retryAfter(after.Failures, after.Interval)), false
 	}
-	return scheduler.Jitter(after.Every), true
+	return scheduler.Jitter(after.Interval), true
 }
 
-// failed records a failed lookup.
-func (n *name) failed(err error) {
+// recordFailure records a failed lookup.
+func (n *name) recordFailure(err error) {
 	s := &n.status
 	var dns *net.DNSError
 	s.Failures++
@@ -286,11 +286,11 @@ func (n *name) failed(err error) {
 	s.Stale = s.Addrs != nil
 }
 
-// answered records an answer with cut further addresses that are not used. It
+// recordAnswer records an answer with that many further, unused addresses. It
 // reports whether the addresses changed.
-func (n *name) answered(addrs []netip.Addr, cut int) (changed bool) {
+func (n *name) recordAnswer(addrs []netip.Addr, unused int) (changed bool) {
 	s := &n.status
-	s.Failures, s.Err, s.NotFound, s.Stale, s.Cut = 0, "", false, false, cut
+	s.Failures, s.Err, s.NotFound, s.Stale, s.Unused = 0, "", false, false, unused
 	s.Answered = time.Now()
 	if slices.Equal(addrs, s.Addrs) {
 		return false
@@ -306,13 +306,13 @@ func (r *Resolver) log(before, after Status) {
 	case before.Failures == 0 && after.Failures > 0:
 		r.cfg.Log.Warn("host lookup failed", "host", after.Host, "error", after.Err, "addresses_kept", len(after.Addrs))
 	case before.Failures > 0 && after.Failures == 0:
-		r.cfg.Log.Info("host lookup succeeds again", "host", after.Host, "failures", before.Failures)
+		r.cfg.Log.Info("host lookup recovered", "host", after.Host, "failures", before.Failures)
 	}
 	switch {
-	case before.Cut == 0 && after.Cut > 0:
-		r.cfg.Log.Warn("host has more addresses than are used", "host", after.Host, "limit", r.cfg.MaxAddrs, "unused", after.Cut)
-	case before.Cut > 0 && after.Cut == 0:
-		r.cfg.Log.Info("all addresses of host are used again", "host", after.Host)
+	case before.Unused == 0 && after.Unused > 0:
+		r.cfg.Log.Warn("host has more addresses than the limit", "host", after.Host, "limit", r.cfg.MaxAddrs, "unused", after.Unused)
+	case before.Unused > 0 && after.Unused == 0:
+		r.cfg.Log.Info("host is within the address limit again", "host", after.Host)
 	}
 }
 
@@ -325,8 +325,8 @@ func retryAfter(failures int, every time.Duration) time.Duration {
 	return min(firstRetry<<(failures-1), longest)
 }
 
-// tidy sorts an answer, removes duplicates, and cuts it to limit.
-func tidy(answer []netip.Addr, limit int) (addrs []netip.Addr, cut int) {
+// normalise sorts an answer, removes duplicates, and cuts it to limit.
+func normalise(answer []netip.Addr, limit int) (addrs []netip.Addr, unused int) {
 	addrs = make([]netip.Addr, 0, len(answer))
 	for _, a := range answer {
 		if a.IsValid() {
@@ -336,7 +336,7 @@ func tidy(answer []netip.Addr, limit int) (addrs []netip.Addr, cut int) {
 	slices.SortFunc(addrs, netip.Addr.Compare)
 	addrs = slices.Compact(addrs)
 	if len(addrs) > limit {
-		addrs, cut = slices.Clip(addrs[:limit]), len(addrs)-limit
+		addrs, unused = slices.Clip(addrs[:limit]), len(addrs)-limit
 	}
-	return addrs, cut
+	return addrs, unused
 }

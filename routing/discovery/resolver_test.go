@@ -108,7 +108,7 @@ func (w *world) after(d time.Duration) {
 	synctest.Wait()
 }
 
-func (w *world) wantTold(want ...[]string) {
+func (w *world) wantChanged(want ...[]string) {
 	w.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -143,23 +143,23 @@ func TestAnswersAreSortedAndStable(t *testing.T) {
 		w.wantLookup("db", "") // no answer yet
 		w.after(moment)
 		w.wantLookup("dB", "10.0.0.1 10.0.0.2 fd00::1")
-		w.wantTold([]string{"db"})
+		w.wantChanged([]string{"db"})
 		w.set("db", "10.0.0.1 fd00::1 10.0.0.2")
 		w.after(12 * time.Second)
-		w.wantTold() // the same addresses in another order are no change
+		w.wantChanged() // the same addresses in another order are no change
 		w.set("db", "10.0.0.1 10.0.0.3")
 		w.after(12 * time.Second)
 		w.wantLookup("db", "10.0.0.1 10.0.0.3")
-		w.wantTold([]string{"db"})
+		w.wantChanged([]string{"db"})
 		w.wantLookup("unknown", "")
 	})
 }
 
-func TestNamesAreAskedAtTheirInterval(t *testing.T) {
+func TestNamesAreLookedUpAtTheirInterval(t *testing.T) {
 	inBubble(t, Config{}, func(w *world) {
 		w.set("a", "10.0.0.1")
 		w.set("b", "10.0.0.2")
-		w.r.Set([]Name{{Host: "a", Every: 20 * time.Second}, {Host: "a", Every: 5 * time.Second}, {Host: "b"}})
+		w.r.Set([]Name{{Host: "a", Interval: 20 * time.Second}, {Host: "a", Interval: 5 * time.Second}, {Host: "b"}})
 		w.after(100*time.Second + moment)
 		count := map[string]int{}
 		for _, line := range w.take() {
@@ -169,7 +169,7 @@ func TestNamesAreAskedAtTheirInterval(t *testing.T) {
 		if a, b := count["a"], count["b"]; a < 19 || a > 23 || b < 10 || b > 12 {
 			w.Errorf("a was asked %d times, b %d times", a, b)
 		}
-		w.r.Set([]Name{{Host: "a", Every: time.Nanosecond}})
+		w.r.Set([]Name{{Host: "a", Interval: time.Nanosecond}})
 		w.after(10 * time.Second)
 		if n := len(w.take()); n < 9 || n > 13 {
 			w.Errorf("below the shortest interval: asked %d times in 10 s", n)
@@ -177,7 +177,7 @@ func TestNamesAreAskedAtTheirInterval(t *testing.T) {
 	})
 }
 
-func TestAFailureTakesNothingAway(t *testing.T) {
+func TestFailedLookupKeepsAddresses(t *testing.T) {
 	for answer, notFound := range map[string]bool{"!": false, "...": false, "?": true, "": false} {
 		t.Run("answer "+answer, func(t *testing.T) {
 			inBubble(t, Config{Timeout: 2 * time.Second}, func(w *world) {
@@ -187,7 +187,7 @@ func TestAFailureTakesNothingAway(t *testing.T) {
 				w.set("db", answer)
 				w.after(24 * time.Hour)
 				w.wantLookup("db", "10.0.0.1")
-				w.wantTold([]string{"db"})
+				w.wantChanged([]string{"db"})
 				s := w.status("db")
 				if !s.Stale || s.NotFound != notFound || s.Err == "" || s.Failures < 1000 || time.Since(s.Answered) < 23*time.Hour {
 					w.Errorf("%+v", s)
@@ -195,7 +195,7 @@ func TestAFailureTakesNothingAway(t *testing.T) {
 				w.set("db", "10.0.0.2")
 				w.after(time.Minute)
 				w.wantLookup("db", "10.0.0.2")
-				w.wantTold([]string{"db"})
+				w.wantChanged([]string{"db"})
 				if s := w.status("db"); s.Stale || s.Err != "" || s.Failures != 0 || s.NotFound || time.Since(s.Changed) > time.Minute {
 					w.Errorf("%+v", s)
 				}
@@ -229,7 +229,7 @@ func TestRetriesBackOff(t *testing.T) {
 	})
 }
 
-func TestSetChangesNoMoreThanItMust(t *testing.T) {
+func TestSetKeepsUnchanged(t *testing.T) {
 	inBubble(t, Config{}, func(w *world) {
 		w.set("a", "10.0.0.1")
 		w.set("b", "10.0.0.2")
@@ -238,13 +238,13 @@ func TestSetChangesNoMoreThanItMust(t *testing.T) {
 		if n := len(w.take()); n != 2 {
 			w.Errorf("%d names were asked for, want 2", n)
 		}
-		w.r.Set([]Name{{Host: "b"}, {Host: "a", Every: DefaultEvery}})
+		w.r.Set([]Name{{Host: "b"}, {Host: "a", Interval: DefaultInterval}})
 		w.after(moment)
 		if got := w.take(); got != nil {
 			w.Errorf("asked out of turn: %v", got)
 		}
 		w.set("a", "10.0.0.3")
-		w.r.Set([]Name{{Host: "b"}, {Host: "a", Every: time.Minute}}) // looked up at once, with the old answer until then
+		w.r.Set([]Name{{Host: "b"}, {Host: "a", Interval: time.Minute}}) // looked up at once, with the old answer until then
 		w.wantLookup("a", "10.0.0.1")
 		w.after(moment)
 		w.wantLookup("a", "10.0.0.3")
@@ -262,7 +262,7 @@ func TestSetChangesNoMoreThanItMust(t *testing.T) {
 	})
 }
 
-func TestALookupThatEndsAfterItsNameChangesNothing(t *testing.T) {
+func TestLookupEndingAfterRemovalChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New(Config{Lookup: func(ctx context.Context, _ string) ([]netip.Addr, error) {
 			<-ctx.Done()
@@ -276,25 +276,25 @@ func TestALookupThatEndsAfterItsNameChangesNothing(t *testing.T) {
 	})
 }
 
-func TestChangesAreToldTogether(t *testing.T) {
+func TestChangesAreReportedTogether(t *testing.T) {
 	inBubble(t, Config{Settle: time.Second}, func(w *world) {
 		var names []Name
 		var hosts []string
 		for i := range 500 {
 			hosts = append(hosts, fmt.Sprintf("h%03d", i))
 			w.set(hosts[i], "10.0.0.1")
-			names = append(names, Name{Host: hosts[i], Every: time.Hour})
+			names = append(names, Name{Host: hosts[i], Interval: time.Hour})
 		}
 		w.r.Set(names)
 		w.after(2 * time.Second)
-		w.wantTold(hosts)
+		w.wantChanged(hosts)
 		if w.mostNow > DefaultConcurrency {
 			w.Errorf("%d lookups at once", w.mostNow)
 		}
 	})
 }
 
-func TestChangesAreToldOneCallAtATime(t *testing.T) {
+func TestChangedCallsDoNotOverlap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls := make(chan []string, 10)
 		d := &dns{start: time.Now(), zone: map[string]string{"a": "10.0.0.1", "b": "10.0.0.1"}}
@@ -316,7 +316,7 @@ func TestChangesAreToldOneCallAtATime(t *testing.T) {
 	})
 }
 
-func TestLongAnswersAreCut(t *testing.T) {
+func TestAnswersAreBounded(t *testing.T) {
 	var log bytes.Buffer
 	cfg := Config{MaxAddrs: 3, Log: slog.New(slog.NewTextHandler(&log, nil))}
 	inBubble(t, cfg, func(w *world) {
@@ -324,22 +324,22 @@ func TestLongAnswersAreCut(t *testing.T) {
 		w.r.Set([]Name{{Host: "db"}})
 		w.after(time.Minute)
 		w.wantLookup("db", "10.0.0.1 10.0.0.2 10.0.0.3")
-		if s := w.status("db"); s.Cut != 2 {
+		if s := w.status("db"); s.Unused != 2 {
 			w.Errorf("%+v", s)
 		}
 		w.set("db", "!")
 		w.after(time.Minute)
 		w.set("db", "10.0.0.1")
 		w.after(time.Minute)
-		if s := w.status("db"); s.Cut != 0 {
+		if s := w.status("db"); s.Unused != 0 {
 			w.Errorf("%+v", s)
 		}
 	})
 	for _, want := range []string{
-		`msg="host has more addresses than are used" host=db limit=3 unused=2`,
+		`msg="host has more addresses than the limit" host=db limit=3 unused=2`,
 		`msg="host lookup failed" host=db error="server misbehaving" addresses_kept=3`,
-		`msg="host lookup succeeds again" host=db`,
-		`msg="all addresses of host are used again" host=db`,
+		`msg="host lookup recovered" host=db`,
+		`msg="host is within the address limit again" host=db`,
 	} {
 		if n := strings.Count(log.String(), want); n != 1 {
 			t.Errorf("%d lines with %s in\n%s", n, want, log.String())
@@ -347,7 +347,7 @@ func TestLongAnswersAreCut(t *testing.T) {
 	}
 }
 
-func TestAnAddressIsItsOwnAnswer(t *testing.T) {
+func TestLookupOfAnAddressReturnsIt(t *testing.T) {
 	inBubble(t, Config{}, func(w *world) {
 		w.wantLookup("10.0.0.1", "10.0.0.1")
 		w.wantLookup("::ffff:10.0.0.1", "10.0.0.1")
@@ -372,9 +372,9 @@ func TestCloseEndsLookups(t *testing.T) {
 	})
 }
 
-// TestTheSystemKnowsLocalhost uses the system's resolver, which resolves
+// TestSystemResolverKnowsLocalhost uses the system's resolver, which resolves
 // localhost from its hosts file or by itself.
-func TestTheSystemKnowsLocalhost(t *testing.T) {
+func TestSystemResolverKnowsLocalhost(t *testing.T) {
 	told := make(chan []string, 1)
 	r := New(Config{Changed: func(hosts []string) { told <- hosts }})
 	defer r.Close()
@@ -390,9 +390,9 @@ func TestTheSystemKnowsLocalhost(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce runs changes, lookups and readers together, for the race
+// TestConcurrentUse runs changes, lookups and readers together, for the race
 // detector.
-func TestManyAtOnce(t *testing.T) {
+func TestConcurrentUse(t *testing.T) {
 	var told sync.WaitGroup
 	told.Add(1)
 	var once sync.Once
@@ -408,7 +408,7 @@ func TestManyAtOnce(t *testing.T) {
 	for w := range 3 {
 		wg.Go(func() {
 			for i := range 300 {
-				r.Set([]Name{{Host: "a"}, {Host: []string{"b", "bad"}[(i+w)%2], Every: time.Duration(1+i%2) * time.Minute}})
+				r.Set([]Name{{Host: "a"}, {Host: []string{"b", "bad"}[(i+w)%2], Interval: time.Duration(1+i%2) * time.Minute}})
 				r.Lookup("a")
 				r.Status()
 			}

@@ -60,7 +60,7 @@ func BenchmarkBudgetRetry(b *testing.B) {
 }
 
 // The data path does not allocate, except at the first failure of an endpoint.
-func TestTheDataPathAllocatesNothing(t *testing.T) {
+func TestDataPathAllocatesNothing(t *testing.T) {
 	g, all := newBench()
 	var budget Budget
 	now := t0

@@ -9,7 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestRetriesAreAShareOfTheConnections(t *testing.T) { // rule 17
+// Retries have a budget: rule 17 of integration/rules_test.go.
+func TestRetriesAreBoundedByShareOfConnections(t *testing.T) {
 	var b Budget
 	retries := func(n int, now time.Time) (taken int) {
 		for range n {
@@ -40,8 +41,8 @@ func TestRetriesAreAShareOfTheConnections(t *testing.T) { // rule 17
 	}
 }
 
-// TestBudgetAgainstAList compares the ring of slots with a list of all events.
-func TestBudgetAgainstAList(t *testing.T) {
+// TestBudgetMatchesModel compares the ring of slots with a list of all events.
+func TestBudgetMatchesModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var b Budget
 		var connections, retries []uint32
@@ -82,7 +83,7 @@ func TestBudgetAgainstAList(t *testing.T) {
 	})
 }
 
-func TestARetryGivenBackLateTakesNothingFromOthers(t *testing.T) {
+func TestLateRefundTakesNothingFromOtherRetries(t *testing.T) {
 	var w window
 	w.add(3, 1)
 	w.add(3+budgetSlots, 1) // another loop already uses the slot for its next round
@@ -92,7 +93,7 @@ func TestARetryGivenBackLateTakesNothingFromOthers(t *testing.T) {
 	}
 }
 
-func TestLoopsTogetherStayWithinTheBudget(t *testing.T) {
+func TestConcurrentRetriesStayWithinBudget(t *testing.T) {
 	var b Budget
 	var taken atomic.Int64
 	var wg sync.WaitGroup

@@ -36,7 +36,7 @@ type Condition struct {
 
 // Condition returns an endpoint's condition at that time.
 func (g *Group) Condition(e *Endpoint, now time.Time) Condition {
-	st := g.Standing(e, now)
+	st := g.History(e, now)
 	c := Condition{Error: st.Error, ErrorAt: st.ErrorAt}
 	left := func(until time.Time) time.Duration { return until.Sub(now).Round(time.Millisecond) }
 	switch {
@@ -45,7 +45,7 @@ func (g *Group) Condition(e *Endpoint, now time.Time) Condition {
 	case e.Ejected(now):
 		c.State, c.Reason = StateEjected, fmt.Sprintf("it is ejected for another %v", left(e.EjectedUntil()))
 	case e.Paused(now) && e.PausedUntil().After(now):
-		c.State, c.Reason = StatePaused, fmt.Sprintf("it did not connect, and is passed over for another %v", left(e.PausedUntil()))
+		c.State, c.Reason = StatePaused, fmt.Sprintf("it did not connect, and is paused for another %v", left(e.PausedUntil()))
 	case e.Paused(now):
 		c.State, c.Reason = StatePaused, "it did not connect, and a connection is probing it"
 	case e.Health() == Healthy:
@@ -62,5 +62,5 @@ func (g *Group) NoteError(e *Endpoint, text string, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	r := &e.state().record
-	r.failed, r.failedAt = text, Stamp(now)
+	r.lastError, r.lastErrorAt = text, Stamp(now)
 }

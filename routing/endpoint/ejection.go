@@ -7,8 +7,8 @@ import (
 
 // Fixed bounds of ejection.
 const (
-	// MaxTimes bounds an ejection, in multiples of Ejection.Duration.
-	MaxTimes = 10
+	// MaxEjectionTimes bounds an ejection, in multiples of Ejection.Duration.
+	MaxEjectionTimes = 10
 	// maxFailures bounds the recorded failures per endpoint.
 	maxFailures = 1000
 	// maxSuccesses is the number of successes per failure, since the oldest
@@ -21,9 +21,9 @@ const (
 // Ejection configures when endpoints that fail in use get no new connections
 // for a time. Its fields are effective values, with defaults filled in.
 type Ejection struct {
-	// Failures within Window eject. An ejection lasts Duration; each further one
-	// lasts one Duration longer, up to MaxTimes. Each Window plus Duration without
-	// an ejection afterwards takes off one step.
+	// Failures within Window eject. An ejection lasts Duration; each further
+	// one lasts one Duration longer, up to MaxEjectionTimes. Each Window plus
+	// Duration without an ejection afterwards takes off one step.
 	Failures int
 	Window   time.Duration
 	Duration time.Duration
@@ -42,18 +42,18 @@ type record struct {
 	marks  []mark
 	next   int
 	filled int
-	// times is the length of the last ejection, in multiples of Duration; returned
-	// is its end, as Stamp.
-	times    int
+	// multiple is the length of the last ejection, in multiples of Duration;
+	// returned is its end, as Stamp.
+	multiple int
 	returned int64
-	// pauses counts the pauses since the last success. pauseTold means that the
-	// observer was notified of them, pauseToldAt is its last such notification.
-	pauses      int
-	pauseTold   bool
-	pauseToldAt int64
-	// failed is the text of the last failure, failedAt its time; 0: none.
-	failed   string
-	failedAt int64
+	// pauses counts the pauses since the last success. pauseReported means that the
+	// observer was notified of them, pauseReportedAt is its last such notification.
+	pauses          int
+	pauseReported   bool
+	pauseReportedAt int64
+	// lastError is the text of the last failure, lastErrorAt its time; 0: none.
+	lastError   string
+	lastErrorAt int64
 }
 
 // mark is one failure: its time, and the number of successes before it.
@@ -73,13 +73,13 @@ func (g *Group) Configure(ej *Ejection, now time.Time) {
 		return
 	}
 	for _, e := range g.members {
-		e.state().record.forget()
+		e.state().record.clearMarks()
 	}
-	g.settle(now)
-	events := g.take()
+	g.endEjections(now)
+	events := g.takeEvents()
 	g.mu.Unlock()
 
-	g.tell(events)
+	g.deliver(events)
 }
 
 // Connected records that the endpoint took a connection. It is one atomic
@@ -96,12 +96,14 @@ func (g *Group) Connected(e *Endpoint, now time.Time) {
 }
 
 // Failed is Fail without details.
-func (g *Group) Failed(e *Endpoint, f Failure, now time.Time) { g.Fail(e, Fault{Failure: f}, now) }
+func (g *Group) Failed(e *Endpoint, f Failure, now time.Time) {
+	g.RecordFault(e, Fault{Failure: f}, now)
+}
 
-// Fail records a failure. It pauses an endpoint that failed to connect, and
+// RecordFault records a failure. It pauses an endpoint that failed to connect, and
 // ejects one that failed too often. A failure during an ejection does not
 // count: that connection began before it.
-func (g *Group) Fail(e *Endpoint, f Fault, now time.Time) {
+func (g *Group) RecordFault(e *Endpoint, f Fault, now time.Time) {
 	s := e.state()
 	if f.Failure == EarlyReset && g.ejection.Load() != nil {
 		s.connected.Add(-1) // take back the success that Connected counted
@@ -111,36 +113,36 @@ func (g *Group) Fail(e *Endpoint, f Fault, now time.Time) {
 		text = strings.ToValidUTF8(text[:maxErrorText], "") + "..."
 	}
 	g.mu.Lock()
-	s.record.failed, s.record.failedAt = text, Stamp(now)
+	s.record.lastError, s.record.lastErrorAt = text, Stamp(now)
 	if f.Failure.connect() {
 		g.pauseFor(e, f, now)
 	}
-	g.settle(now)
-	g.failed(e, f.Failure, now)
-	events := g.take()
+	g.endEjections(now)
+	g.countFailure(e, f.Failure, now)
+	events := g.takeEvents()
 	g.mu.Unlock()
 
-	g.tell(events)
+	g.deliver(events)
 }
 
 // Sweep notifies the observer of ejections that are over. Endpoints return
 // without it; called about once a second it makes the notification timely. It
 // costs one atomic load while nothing is ejected.
 func (g *Group) Sweep(now time.Time) {
-	if g.out.Load() == 0 {
+	if g.ejectedCount.Load() == 0 {
 		return
 	}
 	g.mu.Lock()
-	g.settle(now)
-	events := g.take()
+	g.endEjections(now)
+	events := g.takeEvents()
 	g.mu.Unlock()
 
-	g.tell(events)
+	g.deliver(events)
 }
 
-// failed counts a failure and ejects the endpoint if necessary. The caller
+// countFailure counts a failure and ejects the endpoint if necessary. The caller
 // holds the lock and has settled the group.
-func (g *Group) failed(e *Endpoint, f Failure, now time.Time) {
+func (g *Group) countFailure(e *Endpoint, f Failure, now time.Time) {
 	ej, s := g.ejection.Load(), e.state()
 	r := &s.record
 	if ej == nil || !r.member || s.ejectedUntil.Load() != 0 {
@@ -150,16 +152,16 @@ func (g *Group) failed(e *Endpoint, f Failure, now time.Time) {
 	if !r.add(mark{at, s.connected.Load()}, ej) || !g.mayEject(e, ej, now) {
 		return
 	}
-	r.forget()
-	r.times = min(max(r.times-r.forgiven(at, ej), 0)+1, MaxTimes)
-	r.returned = at + int64(ej.Duration)*int64(r.times)
+	r.clearMarks()
+	r.multiple = min(max(r.multiple-r.decay(at, ej), 0)+1, MaxEjectionTimes)
+	r.returned = at + int64(ej.Duration)*int64(r.multiple)
 	s.ejectedUntil.Store(r.returned)
 	s.usableFrom(r.returned)
 	g.ejected = append(g.ejected, e)
-	g.out.Store(int32(len(g.ejected)))
+	g.ejectedCount.Store(int32(len(g.ejected)))
 	g.events = append(g.events, Event{
 		Endpoint: e, Change: EventEjected, At: now,
-		Until: fromStamp(r.returned), Times: r.times, Cause: f.String(),
+		Until: fromStamp(r.returned), Times: r.multiple, Cause: f.String(),
 	})
 }
 
@@ -167,7 +169,7 @@ func (g *Group) failed(e *Endpoint, f Failure, now time.Time) {
 func (r *record) add(m mark, ej *Ejection) bool {
 	if len(r.marks) != ej.Failures {
 		r.marks = make([]mark, ej.Failures)
-		r.forget()
+		r.clearMarks()
 	}
 	r.marks[r.next] = m
 	r.next = (r.next + 1) % len(r.marks)
@@ -191,18 +193,18 @@ func (r *record) recent(at int64, ej *Ejection) int {
 	return n
 }
 
-// forget discards the recorded failures.
-func (r *record) forget() { r.next, r.filled = 0, 0 }
+// clearMarks discards the recorded failures.
+func (r *record) clearMarks() { r.next, r.filled = 0, 0 }
 
-// forgiven returns the steps that the time since the last ejection takes off. A
+// decay returns the steps that the time since the last ejection takes off. A
 // step is Window plus Duration, so that an endpoint which fails at once after
 // each return is out for longer each time.
-func (r *record) forgiven(at int64, ej *Ejection) int {
+func (r *record) decay(at int64, ej *Ejection) int {
 	step := int64(ej.Window + ej.Duration)
-	if r.times == 0 || step <= 0 || at < r.returned {
+	if r.multiple == 0 || step <= 0 || at < r.returned {
 		return 0
 	}
-	return int(min((at-r.returned)/step, MaxTimes))
+	return int(min((at-r.returned)/step, MaxEjectionTimes))
 }
 
 // limit returns how many members may be ejected at once.
@@ -234,13 +236,13 @@ func (g *Group) mayEject(e *Endpoint, ej *Ejection, now time.Time) bool {
 	return false
 }
 
-// settle returns the endpoints whose ejection is over and, if more are ejected
+// endEjections ends the ejections that are over and, if more endpoints are ejected
 // than the limit now allows, those with the earliest end.
-func (g *Group) settle(now time.Time) {
+func (g *Group) endEjections(now time.Time) {
 	at, kept := Stamp(now), g.ejected[:0]
 	for _, e := range g.ejected {
 		if until := e.state().ejectedUntil.Load(); until <= at {
-			g.release(e, fromStamp(until))
+			g.endEjection(e, fromStamp(until))
 		} else {
 			kept = append(kept, e)
 		}
@@ -255,26 +257,26 @@ func (g *Group) settle(now time.Time) {
 		}
 		e := kept[first]
 		kept = append(kept[:first], kept[first+1:]...)
-		g.returnNow(e, now)
+		g.endEjectionEarly(e, now)
 	}
 	g.ejected = kept
-	g.out.Store(int32(len(kept)))
+	g.ejectedCount.Store(int32(len(kept)))
 }
 
-// returnNow ends an ejection early.
-func (g *Group) returnNow(e *Endpoint, now time.Time) {
+// endEjectionEarly ends an ejection early.
+func (g *Group) endEjectionEarly(e *Endpoint, now time.Time) {
 	e.state().record.returned = Stamp(now)
 	e.state().usableSince.Store(Stamp(now))
-	g.release(e, now)
+	g.endEjection(e, now)
 }
 
-func (g *Group) release(e *Endpoint, at time.Time) {
+func (g *Group) endEjection(e *Endpoint, at time.Time) {
 	e.state().ejectedUntil.Store(0)
 	g.events = append(g.events, Event{Endpoint: e, Change: EventReturned, At: at})
 }
 
-// Standing is an endpoint's failure history, for status and explain.
-type Standing struct {
+// History is an endpoint's failure history, for status and explain.
+type History struct {
 	// Failures is the number of recorded failures within the window.
 	Failures int
 	// EjectedUntil is the zero time unless the endpoint is ejected. Times is the
@@ -289,17 +291,17 @@ type Standing struct {
 	ErrorAt time.Time
 }
 
-// Standing returns an endpoint's failure history at that time.
-func (g *Group) Standing(e *Endpoint, now time.Time) Standing {
+// History returns an endpoint's failure history at that time.
+func (g *Group) History(e *Endpoint, now time.Time) History {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	ej, s := g.ejection.Load(), e.state()
 	r := &s.record
-	st := Standing{Pauses: r.pauses, Error: r.failed, ErrorAt: fromStamp(r.failedAt)}
+	st := History{Pauses: r.pauses, Error: r.lastError, ErrorAt: fromStamp(r.lastErrorAt)}
 	if ej == nil {
 		return st
 	}
-	st.Failures, st.Times = r.recent(Stamp(now), ej), r.times
+	st.Failures, st.Times = r.recent(Stamp(now), ej), r.multiple
 	if e.Ejected(now) {
 		st.EjectedUntil = e.EjectedUntil()
 	}

@@ -33,8 +33,8 @@ type Group struct {
 	observe func(Event)
 	// ejection is nil if ejection is disabled.
 	ejection atomic.Pointer[Ejection]
-	// out is len(ejected), readable without the lock.
-	out atomic.Int32
+	// ejectedCount is len(ejected), readable without the lock.
+	ejectedCount atomic.Int32
 
 	mu      sync.Mutex
 	filled  bool // Update was called
@@ -88,11 +88,11 @@ func (g *Group) Update(set []Spec, now time.Time) []*Endpoint {
 	}
 	g.ejected = slices.DeleteFunc(g.ejected, func(e *Endpoint) bool { return !e.state().record.member })
 	g.members, g.list, g.filled = members, list, true
-	g.settle(now)
-	events := g.take()
+	g.endEjections(now)
+	events := g.takeEvents()
 	g.mu.Unlock()
 
-	g.tell(events)
+	g.deliver(events)
 	return list
 }
 
@@ -133,14 +133,14 @@ func (g *Group) Endpoints() []*Endpoint {
 	return g.list
 }
 
-// take returns the collected events, to be delivered without the lock.
-func (g *Group) take() []Event {
+// takeEvents returns the collected events, to be delivered without the lock.
+func (g *Group) takeEvents() []Event {
 	events := g.events
 	g.events = nil
 	return events
 }
 
-func (g *Group) tell(events []Event) {
+func (g *Group) deliver(events []Event) {
 	for _, ev := range events {
 		g.Notify(ev)
 	}

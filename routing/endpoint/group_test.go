@@ -19,7 +19,7 @@ func specs(n int) []Spec {
 	return set
 }
 
-func TestStateLivesOnWhileTheIdentityStays(t *testing.T) {
+func TestStateIsKeptWhileIdentityStays(t *testing.T) {
 	g := NewGroup("apps", nil)
 	set := specs(3)
 	first := g.Update(set, t0)
@@ -52,7 +52,7 @@ func TestStateLivesOnWhileTheIdentityStays(t *testing.T) {
 	}
 }
 
-func TestAnAddressGivenTwiceIsOneEndpoint(t *testing.T) {
+func TestDuplicateAddressIsOneEndpoint(t *testing.T) {
 	g := NewGroup("apps", nil)
 	set := specs(1)
 	again := set[0]
@@ -67,7 +67,7 @@ func TestAnAddressGivenTwiceIsOneEndpoint(t *testing.T) {
 	}
 }
 
-func TestRecoveryBeginsTheSlowStart(t *testing.T) {
+func TestRecoveryStartsSlowStart(t *testing.T) {
 	var e Endpoint // an Endpoint works without a group
 	if !e.Usable(t0) || e.Health() != Unchecked {
 		t.Fatalf("a new endpoint is not usable: %v", e.Health())
@@ -102,7 +102,7 @@ func TestEventsReachTheObserverWithoutTheLock(t *testing.T) {
 
 // Only an endpoint that was unusable has a slow start: at its first passing
 // check an endpoint already has its full share.
-func TestAFirstCheckBeginsNoSlowStart(t *testing.T) {
+func TestFirstCheckStartsNoSlowStart(t *testing.T) {
 	e := NewGroup("apps", nil).Update(specs(1), t0)[0]
 	e.SetHealth(Healthy, t0.Add(time.Second))
 	if since := e.UsableSince(); !since.IsZero() {
@@ -112,7 +112,7 @@ func TestAFirstCheckBeginsNoSlowStart(t *testing.T) {
 
 // The slow start begins at the end of the ejection or at the passing check,
 // whichever is later.
-func TestSlowStartBeginsWithTheEndOfTheEjection(t *testing.T) {
+func TestSlowStartBeginsAtEndOfEjection(t *testing.T) {
 	g := NewGroup("apps", nil)
 	g.Configure(&Ejection{Failures: 1, Window: time.Minute, Duration: time.Minute, MaxShare: 100}, t0)
 	e := g.Update(specs(1), t0)[0]
@@ -126,7 +126,7 @@ func TestSlowStartBeginsWithTheEndOfTheEjection(t *testing.T) {
 
 // A change of the configuration discards counted failures, and no configuration
 // makes the record of failures large.
-func TestOtherTermsBeginAnew(t *testing.T) {
+func TestChangedEjectionConfigResetsFailures(t *testing.T) {
 	terms := Ejection{Failures: 2, Window: time.Hour, Duration: time.Minute, MaxShare: 100}
 	g := NewGroup("apps", nil)
 	g.Configure(&terms, t0)
@@ -147,7 +147,7 @@ func TestOtherTermsBeginAnew(t *testing.T) {
 }
 
 // The next connection reports the end of an ejection even without Sweep.
-func TestAReturnIsToldWithTheNextConnection(t *testing.T) {
+func TestReturnIsReportedWithTheNextConnection(t *testing.T) {
 	var told []Change
 	g := NewGroup("apps", func(ev Event) { told = append(told, ev.Change) })
 	g.Configure(&Ejection{Failures: 1, Window: time.Minute, Duration: time.Minute, MaxShare: 100}, t0)

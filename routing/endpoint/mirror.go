@@ -16,11 +16,11 @@ func (g *Group) Mirror(of *Group, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for id, e := range g.members {
-		twin := members[id]
-		if twin == nil {
+		original := members[id]
+		if original == nil {
 			continue
 		}
-		to, from := e.state(), twin.state()
+		to, from := e.state(), original.state()
 		to.active.Store(from.active.Load())
 		to.health.Store(from.health.Load())
 		to.usableSince.Store(from.usableSince.Load())
@@ -32,5 +32,5 @@ func (g *Group) Mirror(of *Group, now time.Time) {
 			g.ejected = append(g.ejected, e)
 		}
 	}
-	g.out.Store(int32(len(g.ejected)))
+	g.ejectedCount.Store(int32(len(g.ejected)))
 }

@@ -7,7 +7,7 @@ import (
 
 // A mirroring group starts with the state of each common endpoint, and does not
 // affect the original.
-func TestAMirrorHasTheStateAndLeavesNoTrace(t *testing.T) {
+func TestMirrorCopiesStateAndLeavesOriginalUnchanged(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	specs := []Spec{{Address: "a:1"}, {Address: "b:1"}, {Address: "c:1"}}
 	g := NewGroup("apps", nil)

@@ -10,15 +10,15 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestEjectionKeepsItsPromises drives a group with random events (rule 16) and
-// checks the documented invariants after each: no more endpoints are ejected
-// than the limit allows; an ejection leaves a usable endpoint; it ends without
-// further events after at most ten times its duration; and the observer
-// receives each ejection and its end in order.
-func TestEjectionKeepsItsPromises(t *testing.T) {
+// TestEjectionInvariants drives a group with random events and checks the
+// documented invariants (rule 16 of integration/rules_test.go) after each: no
+// more endpoints are ejected than the limit allows; an ejection leaves a usable
+// endpoint; it ends without further events after at most ten times its duration;
+// and the observer receives each ejection and its end in order.
+func TestEjectionInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &model{T: t, now: t0, out: map[string]bool{}}
-		m.g = NewGroup("s", m.told)
+		m.g = NewGroup("s", m.observe)
 		m.resize()
 		m.configure()
 		t.Repeat(map[string]func(*rapid.T){
@@ -48,14 +48,14 @@ func (m *model) any() *Endpoint {
 	return rapid.SampledFrom(m.g.Endpoints()).Draw(m.T, "endpoint")
 }
 
-func (m *model) told(ev Event) {
+func (m *model) observe(ev Event) {
 	name := ev.Endpoint.Address
 	switch ev.Change {
 	case EventEjected:
 		if m.out[name] {
 			m.Fatalf("%s is ejected twice", name)
 		}
-		if d := ev.Until.Sub(m.now); d <= 0 || d > MaxTimes*m.ej.Duration || d != time.Duration(ev.Times)*m.ej.Duration {
+		if d := ev.Until.Sub(m.now); d <= 0 || d > MaxEjectionTimes*m.ej.Duration || d != time.Duration(ev.Times)*m.ej.Duration {
 			m.Fatalf("%s is ejected for %v, %d times %v", name, d, ev.Times, m.ej.Duration)
 		}
 		m.out[name] = true
@@ -133,7 +133,7 @@ func (m *model) hold() {
 // end lets the longest ejection pass: all endpoints are back without further
 // events.
 func (m *model) end() {
-	m.now = m.now.Add(MaxTimes * 20 * time.Second)
+	m.now = m.now.Add(MaxEjectionTimes * 20 * time.Second)
 	for _, e := range m.g.Endpoints() {
 		if e.Ejected(m.now) {
 			m.Fatalf("%s is out for ever", e.Address)
@@ -145,7 +145,7 @@ func (m *model) end() {
 	}
 }
 
-func TestEndingEjectionBringsAllBack(t *testing.T) {
+func TestDisablingEjectionReturnsAll(t *testing.T) {
 	returned := 0
 	g := NewGroup("s", func(ev Event) {
 		if ev.Change == EventReturned {
@@ -161,12 +161,12 @@ func TestEndingEjectionBringsAllBack(t *testing.T) {
 		t.Errorf("%d came back", returned)
 	}
 	g.Failed(all[0], ConnectFailed, t0)
-	if st := g.Standing(all[0], t0); st.Failures != 0 || st.Times != 0 || !st.EjectedUntil.IsZero() {
+	if st := g.History(all[0], t0); st.Failures != 0 || st.Times != 0 || !st.EjectedUntil.IsZero() {
 		t.Errorf("failures count without ejection: %+v", st)
 	}
 }
 
-func TestWhatHasLeftIsNotEjected(t *testing.T) {
+func TestRemovedEndpointsAreNotEjected(t *testing.T) {
 	g := NewGroup("s", func(ev Event) { t.Errorf("%s %v", ev.Endpoint.Address, ev.Change) })
 	gone := g.Update(specs(4), t0)[3]
 	g.Configure(&Ejection{Failures: 1, Window: time.Second, Duration: time.Minute, MaxShare: 50}, t0)
@@ -177,7 +177,7 @@ func TestWhatHasLeftIsNotEjected(t *testing.T) {
 	}
 }
 
-func TestTheSameTermsAgainForgetNothing(t *testing.T) {
+func TestSameEjectionConfigKeepsFailures(t *testing.T) {
 	g := NewGroup("s", nil)
 	all := g.Update(specs(4), t0)
 	terms := Ejection{Failures: 2, Window: time.Second, Duration: time.Minute, MaxShare: 50}
@@ -191,9 +191,9 @@ func TestTheSameTermsAgainForgetNothing(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce runs loops, checks, readers and changes on one group, for the
+// TestConcurrentUse runs loops, checks, readers and changes on one group, for the
 // race detector.
-func TestManyAtOnce(t *testing.T) {
+func TestConcurrentUse(t *testing.T) {
 	var mu sync.Mutex
 	out := map[string]int{}
 	g := NewGroup("s", func(ev Event) {

@@ -30,11 +30,11 @@ const maxErrorText = 200
 // pausedAt reports whether new connections skip the endpoint at that time.
 func (s *state) pausedAt(at int64) bool {
 	until := s.pausedUntil.Load()
-	return until != 0 && (until > at || held(s.probeUntil.Load(), at))
+	return until != 0 && (until > at || probing(s.probeUntil.Load(), at))
 }
 
-// held reports whether a probe is in progress.
-func held(probeUntil, at int64) bool { return probeUntil != 0 && probeUntil > at }
+// probing reports whether a probe is in progress.
+func probing(probeUntil, at int64) bool { return probeUntil != 0 && probeUntil > at }
 
 // Paused reports whether new connections skip the endpoint at that time,
 // because it failed to connect or is being probed.
@@ -59,7 +59,7 @@ func (e *Endpoint) Claim(now time.Time, lease time.Duration) (probe, ok bool) {
 		return false, true
 	}
 	at, last := Stamp(now), s.probeUntil.Load()
-	if held(last, at) {
+	if probing(last, at) {
 		return false, false
 	}
 	return true, s.probeUntil.CompareAndSwap(last, at+int64(lease))
@@ -95,8 +95,8 @@ func (g *Group) pauseFor(e *Endpoint, f Fault, now time.Time) {
 	s.pausedSince.Store(at)
 	s.pausedUntil.Store(at + int64(length))
 	s.probeUntil.Store(0)
-	if r.member && !r.pauseTold && (r.pauseToldAt == 0 || at-r.pauseToldAt >= int64(pauseLogEvery)) {
-		r.pauseTold, r.pauseToldAt = true, at
+	if r.member && !r.pauseReported && (r.pauseReportedAt == 0 || at-r.pauseReportedAt >= int64(pauseLogEvery)) {
+		r.pauseReported, r.pauseReportedAt = true, at
 		g.events = append(g.events, Event{
 			Endpoint: e, Change: EventPaused, At: now, Until: fromStamp(at + int64(length)), Times: 1, Cause: f.cause(),
 		})
@@ -116,8 +116,8 @@ func (g *Group) resume(e *Endpoint, now time.Time) {
 	}
 	s.probeUntil.Store(0)
 	r.pauses = 0
-	if r.pauseTold {
-		r.pauseTold = false
+	if r.pauseReported {
+		r.pauseReported = false
 		g.events = append(g.events, Event{Endpoint: e, Change: EventResumed, At: now})
 	}
 }
@@ -145,10 +145,10 @@ func (g *Group) Reached(e *Endpoint, now time.Time) {
 	}
 	g.mu.Lock()
 	g.resume(e, now)
-	events := g.take()
+	events := g.takeEvents()
 	g.mu.Unlock()
 
-	g.tell(events)
+	g.deliver(events)
 }
 
 // Recovered ends the ejection and the pause of an endpoint that active checks
@@ -157,15 +157,15 @@ func (g *Group) Reached(e *Endpoint, now time.Time) {
 func (g *Group) Recovered(e *Endpoint, now time.Time) []Event {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.settle(now)
+	g.endEjections(now)
 	for i, out := range g.ejected {
 		if out.state() == e.state() {
 			g.ejected = slices.Delete(g.ejected, i, i+1)
-			g.out.Store(int32(len(g.ejected)))
-			g.returnNow(out, now)
+			g.ejectedCount.Store(int32(len(g.ejected)))
+			g.endEjectionEarly(out, now)
 			break
 		}
 	}
 	g.resume(e, now)
-	return g.take()
+	return g.takeEvents()
 }

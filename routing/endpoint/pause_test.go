@@ -8,7 +8,7 @@ import (
 // pausedFor makes an endpoint fail and returns the length of its pause.
 func pausedFor(t *testing.T, g *Group, e *Endpoint, f Fault, now time.Time) time.Duration {
 	t.Helper()
-	g.Fail(e, f, now)
+	g.RecordFault(e, f, now)
 	if !e.Paused(now) || e.Ready(now) || !e.Usable(now) {
 		t.Fatalf("after a failed connect: paused %v, ready %v, usable %v", e.Paused(now), e.Ready(now), e.Usable(now))
 	}
@@ -34,7 +34,7 @@ func TestPausesGrowUntilASuccess(t *testing.T) {
 			}
 		}
 		g.Reached(e, now)
-		if e.Paused(now) || g.Standing(e, now).Pauses != 0 {
+		if e.Paused(now) || g.History(e, now).Pauses != 0 {
 			t.Error("paused after a success")
 		}
 		if probe, ok := e.Claim(now, time.Second); probe || !ok {
@@ -45,19 +45,19 @@ func TestPausesGrowUntilASuccess(t *testing.T) {
 
 // Failures of connections that were in progress when the pause began do not
 // extend it.
-func TestOneOutageIsOnePause(t *testing.T) {
+func TestFailuresInProgressDoNotExtendPause(t *testing.T) {
 	g := NewGroup("s", nil)
 	e := g.Update(specs(1), t0)[0]
 	first := pausedFor(t, g, e, Fault{Failure: ConnectTimedOut}, t0)
 	for _, after := range []time.Duration{0, time.Millisecond, time.Second, time.Minute} {
-		g.Fail(e, Fault{Failure: ConnectTimedOut}, t0.Add(after))
+		g.RecordFault(e, Fault{Failure: ConnectTimedOut}, t0.Add(after))
 	}
 	if d := e.PausedUntil().Sub(t0); d != first {
 		t.Errorf("the pause grew from %v to %v", first, d)
 	}
 }
 
-func TestOneConnectionProbesAtATime(t *testing.T) {
+func TestOneProbeAtATime(t *testing.T) {
 	g := NewGroup("s", nil)
 	e := g.Update(specs(1), t0)[0]
 	now := t0.Add(pausedFor(t, g, e, Fault{Failure: ConnectFailed}, t0))
@@ -82,17 +82,17 @@ func TestOnlyFailedConnectsPause(t *testing.T) {
 	g := NewGroup("s", nil)
 	e := g.Update(specs(1), t0)[0]
 	for _, f := range []Failure{EarlyReset, NoAnswer} {
-		g.Fail(e, Fault{Failure: f, Error: "why"}, t0)
+		g.RecordFault(e, Fault{Failure: f, Error: "why"}, t0)
 		if e.Paused(t0) {
 			t.Errorf("paused after %v", f)
 		}
 	}
-	if st := g.Standing(e, t0); st.Error != "why" || !st.ErrorAt.Equal(t0) {
+	if st := g.History(e, t0); st.Error != "why" || !st.ErrorAt.Equal(t0) {
 		t.Errorf("the last failure is %q at %v", st.Error, st.ErrorAt)
 	}
 }
 
-func TestAHealthCheckThatPassesEndsAPause(t *testing.T) {
+func TestPassingHealthCheckEndsPause(t *testing.T) {
 	g := NewGroup("s", nil)
 	e := g.Update(specs(1), t0)[0]
 	pausedFor(t, g, e, Fault{Failure: ConnectFailed}, t0)
@@ -113,7 +113,7 @@ func TestRecoveryEndsEjectionAndPause(t *testing.T) {
 	g := NewGroup("s", nil)
 	g.Configure(&Ejection{Failures: 1, Window: time.Second, Duration: time.Hour, MaxShare: 50}, t0)
 	e := g.Update(specs(2), t0)[0]
-	g.Fail(e, Fault{Failure: ConnectFailed}, t0)
+	g.RecordFault(e, Fault{Failure: ConnectFailed}, t0)
 	if !e.Ejected(t0) || !e.Paused(t0) {
 		t.Fatal("neither ejected nor paused")
 	}
@@ -133,13 +133,13 @@ func TestRecoveryEndsEjectionAndPause(t *testing.T) {
 }
 
 // An endpoint that fails intermittently does not flood the log.
-func TestPausesAreToldNowAndThen(t *testing.T) {
+func TestPauseReportsAreRateLimited(t *testing.T) {
 	told := map[Change]int{}
 	g := NewGroup("s", func(ev Event) { told[ev.Change]++ })
 	e := g.Update(specs(1), t0)[0]
 	for i := range 1000 {
 		now := t0.Add(time.Duration(i) * 20 * time.Millisecond)
-		g.Fail(e, Fault{Failure: ConnectFailed}, now)
+		g.RecordFault(e, Fault{Failure: ConnectFailed}, now)
 		g.Reached(e, now)
 	}
 	if told[EventPaused] != 2 || told[EventResumed] != 2 {

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// TestEndpointsKeepNoDocuments replaces the endpoints of a service one at a
+// TestEndpointsRetainNoDocuments replaces the endpoints of a service one at a
 // time, each time by a new document with all of them: the endpoints must not
 // keep the documents alive.
-func TestEndpointsKeepNoDocuments(t *testing.T) {
+func TestEndpointsRetainNoDocuments(t *testing.T) {
 	const size, count = 1 << 20, 64
 	g := NewGroup("apps", nil)
 	var specs []Spec

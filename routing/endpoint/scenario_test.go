@@ -14,9 +14,10 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write what happens into the scenario files as what is expected")
 
-// TestEjectionScenarios runs the scenarios in testdata/ejection (rule 16). A
-// line is a step; the lines below it that begin with ">" are its output: events
-// and query results. Letters name the endpoints.
+// TestEjectionScenarios runs the scenarios in testdata/ejection, which hold
+// rule 16 of integration/rules_test.go. A line is a step; the lines below it that
+// begin with ">" are its output: events and query results. Letters name the
+// endpoints.
 //
 //	group N failures=F window=W duration=D share=P   a group of N endpoints
 //	at T                                             the time since the start
@@ -79,7 +80,7 @@ func (s *scenario) say(format string, args ...any) {
 
 func (s *scenario) offset(at time.Time) time.Duration { return at.Sub(t0) }
 
-func (s *scenario) told(ev Event) {
+func (s *scenario) observe(ev Event) {
 	switch ev.Change {
 	case EventPaused, EventResumed: // tested by TestPause*
 	case EventEjected:
@@ -163,7 +164,7 @@ func (s *scenario) endpoint(verb string, e *Endpoint, n int) error {
 			s.names = slices.DeleteFunc(s.names, func(n string) bool { return n == e.Address })
 			s.update()
 		case "standing":
-			st := s.g.Standing(e, s.now)
+			st := s.g.History(e, s.now)
 			out := "in"
 			if !st.EjectedUntil.IsZero() {
 				out = "out until " + s.offset(st.EjectedUntil).String()
@@ -184,7 +185,7 @@ func (s *scenario) since(e *Endpoint) string {
 }
 
 func (s *scenario) group(args []string) error {
-	s.now, s.g, s.names = t0, NewGroup("s", s.told), nil
+	s.now, s.g, s.names = t0, NewGroup("s", s.observe), nil
 	n, err := strconv.Atoi(args[0])
 	if err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 )
 
 // Every version of Groups remains unchanged, and has no empty group.
-func TestVersionsOfGroupsAgreeWithOrdinaryMaps(t *testing.T) {
+func TestGroupVersionsAgreeWithBuiltinMaps(t *testing.T) {
 	type place struct{ group, key string }
 	rapid.Check(t, func(t *rapid.T) {
 		type version struct {

@@ -10,7 +10,7 @@ import (
 )
 
 // Every version of a map remains unchanged, whatever happens to later ones.
-func TestVersionsAgreeWithAnOrdinaryMap(t *testing.T) {
+func TestVersionsAgreeWithBuiltinMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type version struct {
 			m    Map[int]
@@ -58,7 +58,7 @@ func TestVersionsAgreeWithAnOrdinaryMap(t *testing.T) {
 
 // Keys with equal hashes, or hashes that differ only in the last bits, are kept
 // distinct.
-func TestCollidingHashesAreToldApart(t *testing.T) {
+func TestCollidingHashesAreDistinguished(t *testing.T) {
 	hashes := []uint64{0, 1 << 63, 1 << 60, 1 << 58, 1}
 	var m Map[int]
 	edit := m.Edit()
@@ -90,14 +90,14 @@ func TestCollidingHashesAreToldApart(t *testing.T) {
 	}
 }
 
-func TestReadingAllocatesNothing(t *testing.T) {
+func TestGetAllocatesNothing(t *testing.T) {
 	m := numbered(1000)
 	if n := testing.AllocsPerRun(100, func() { m.Get("name-500.example.com"); m.Get("none") }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
 
-func TestAChangeOfALargeMapTakesLittleMemory(t *testing.T) {
+func TestChangeOfLargeMapTakesLittleMemory(t *testing.T) {
 	m := numbered(100_000)
 	versions := make([]Map[int], 10)
 	var before, after runtime.MemStats

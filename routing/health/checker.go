@@ -66,23 +66,23 @@ type Checker struct {
 	dial      func(ctx context.Context, network, address string) (net.Conn, error)
 	scheduler *scheduler.Scheduler
 
-	mu      sync.Mutex
-	targets []Target // of the last Set
-	follows map[follower]*follow
-	probes  map[probeKey]*probe
-	peers   Peers // nil if probes are not shared
+	mu          sync.Mutex
+	targets     []Target // of the last Set
+	subscribers map[targetKey]*subscriber
+	probes      map[probeKey]*probe
+	peers       Peers // nil if probes are not shared
 }
 
-// follower identifies an endpoint of a group; its tags may change.
-type follower struct {
+// targetKey identifies an endpoint of a group; its tags may change.
+type targetKey struct {
 	group   *endpoint.Group
 	address string
 	addr    netip.AddrPort
 	unix    string
 }
 
-// follow is a target that gets its health from a probe.
-type follow struct {
+// subscriber is a target that gets its health from a probe.
+type subscriber struct {
 	Target
 	probe *probe
 	seen  bool // used by Set: it is in the new targets
@@ -97,10 +97,10 @@ func New(cfg Config) *Checker {
 		cfg.Dial = new(net.Dialer).DialContext
 	}
 	return &Checker{
-		dial:      cfg.Dial,
-		scheduler: scheduler.New(cfg.Concurrency),
-		follows:   map[follower]*follow{},
-		probes:    map[probeKey]*probe{},
+		dial:        cfg.Dial,
+		scheduler:   scheduler.New(cfg.Concurrency),
+		subscribers: map[targetKey]*subscriber{},
+		probes:      map[probeKey]*probe{},
 	}
 }
 
@@ -119,28 +119,28 @@ func (c *Checker) Set(targets []Target) {
 	}
 	c.targets = slices.Clone(targets)
 	now := time.Now()
-	var told []change
+	var events []change
 	keys := map[*Check]string{}
 	for _, t := range targets {
-		told = append(told, c.follow(t, keys, now)...)
+		events = append(events, c.subscribe(t, keys, now)...)
 	}
-	for who, f := range c.follows {
+	for key, f := range c.subscribers {
 		if !f.seen {
-			delete(c.follows, who)
-			c.leave(f.probe, who)
+			delete(c.subscribers, key)
+			c.unsubscribe(f.probe, key)
 			f.Endpoint.SetHealth(endpoint.Unchecked, now)
 		}
 		f.seen = false
 	}
 	c.mu.Unlock()
 
-	tell(told)
+	notify(events)
 }
 
-// follow connects t to the probe that its check needs.
-func (c *Checker) follow(t Target, keys map[*Check]string, now time.Time) []change {
-	who := follower{t.Group, t.Endpoint.Address, t.Endpoint.Addr, t.Endpoint.Unix}
-	f := c.follows[who]
+// subscribe connects t to the probe that its check needs.
+func (c *Checker) subscribe(t Target, keys map[*Check]string, now time.Time) []change {
+	key := targetKey{t.Group, t.Endpoint.Address, t.Endpoint.Addr, t.Endpoint.Unix}
+	f := c.subscribers[key]
 	if f != nil && f.Target == t {
 		f.seen = true
 		return nil
@@ -156,65 +156,65 @@ func (c *Checker) follow(t Target, keys map[*Check]string, now time.Time) []chan
 		f.Target, f.seen = t, true
 		return f.adopt(now)
 	}
-	key := keyOf(t, check)
-	p := c.probes[key]
+	shared := keyOf(t, check)
+	p := c.probes[shared]
 	if p == nil {
-		p = newProbe(key, t)
-		c.probes[key] = p
+		p = newProbe(shared, t)
+		c.probes[shared] = p
 		p.entry = c.scheduler.Add(func(ctx context.Context) (time.Duration, bool) { return c.run(ctx, p) })
 	}
 	if f != nil {
-		c.leave(f.probe, who)
+		c.unsubscribe(f.probe, key)
 	}
-	f = &follow{Target: t, probe: p, seen: true}
-	c.follows[who], p.followers[who] = f, f
+	f = &subscriber{Target: t, probe: p, seen: true}
+	c.subscribers[key], p.subscribers[key] = f, f
 	return f.adopt(now)
 }
 
 // adopt sets the endpoint's health to the known result of its probe.
-func (f *follow) adopt(now time.Time) []change {
+func (f *subscriber) adopt(now time.Time) []change {
 	if f.probe.health == endpoint.Unchecked {
 		return nil
 	}
-	return f.set(f.probe.health, "", now)
+	return f.setHealth(f.probe.health, "", now)
 }
 
-// leave removes a follower and stops the probe if it was the last one.
-func (c *Checker) leave(p *probe, who follower) {
-	delete(p.followers, who)
-	if len(p.followers) == 0 {
+// unsubscribe removes a subscriber and stops the probe if it was the last one.
+func (c *Checker) unsubscribe(p *probe, key targetKey) {
+	delete(p.subscribers, key)
+	if len(p.subscribers) == 0 {
 		delete(c.probes, p.key)
 		c.scheduler.Remove(p.entry)
 	}
 }
 
 // run probes p's endpoint once, or uses the verdict of other nodes, and updates
-// all followers.
+// all subscribers.
 func (c *Checker) run(ctx context.Context, p *probe) (again time.Duration, ok bool) {
-	if again, done := c.borrow(p); done {
+	if again, done := c.usePeerVerdict(p); done {
 		return again, true
 	}
 	start := time.Now()
-	err := p.ask(ctx, c.dial)
+	err := p.run(ctx, c.dial)
 	if ctx.Err() != nil {
 		return 0, false // removed or closed: no result
 	}
 	now := time.Now()
 	c.mu.Lock()
-	p.own, p.checked, p.took = true, now, now.Sub(start)
+	p.ownResult, p.checked, p.took = true, now, now.Sub(start)
 	cause := ""
 	if err != nil {
 		p.errText, p.errAt = ErrorText(err), now
 		cause = p.errText
 	}
-	var told []change
+	var events []change
 	changed := p.add(err == nil, p.check.Rise, p.check.Fall)
 	if changed {
 		p.since = now
 	}
-	for _, f := range p.followers {
+	for _, f := range p.subscribers {
 		if changed {
-			told = append(told, f.set(p.health, cause, now)...)
+			events = append(events, f.setHealth(p.health, cause, now)...)
 		}
 		if err == nil {
 			f.Endpoint.EndPause(start, now)
@@ -224,7 +224,7 @@ func (c *Checker) run(ctx context.Context, p *probe) (again time.Duration, ok bo
 	}
 	c.mu.Unlock()
 
-	tell(told)
+	notify(events)
 	return scheduler.Jitter(p.check.interval()), err == nil
 }
 
@@ -234,15 +234,15 @@ type change struct {
 	event endpoint.Event
 }
 
-func tell(changes []change) {
+func notify(changes []change) {
 	for _, ch := range changes {
 		ch.group.Notify(ch.event)
 	}
 }
 
-// set writes the endpoint's health. The caller holds the Checker's lock, so
+// setHealth writes the endpoint's health. The caller holds the Checker's lock, so
 // that a late probe cannot overwrite what Set did.
-func (f *follow) set(h endpoint.Health, cause string, now time.Time) []change {
+func (f *subscriber) setHealth(h endpoint.Health, cause string, now time.Time) []change {
 	was := f.Endpoint.Health()
 	if !f.Endpoint.SetHealth(h, now) {
 		return nil
@@ -251,20 +251,20 @@ func (f *follow) set(h endpoint.Health, cause string, now time.Time) []change {
 	if h == endpoint.Unhealthy {
 		ev.Change = endpoint.EventUnhealthy
 	}
-	told := []change{{f.Group, ev}}
+	events := []change{{f.Group, ev}}
 	if was == endpoint.Unhealthy && h == endpoint.Healthy {
 		for _, ev := range f.Group.Recovered(f.Endpoint, now) {
-			told = append(told, change{f.Group, ev})
+			events = append(events, change{f.Group, ev})
 		}
 	}
-	return told
+	return events
 }
 
 // Status returns the status of all targets, sorted by service and address.
 func (c *Checker) Status() []Status {
 	c.mu.Lock()
-	all := make([]Status, 0, len(c.follows))
-	for _, f := range c.follows {
+	all := make([]Status, 0, len(c.subscribers))
+	for _, f := range c.subscribers {
 		all = append(all, f.status())
 	}
 	c.mu.Unlock()
@@ -280,14 +280,14 @@ func (c *Checker) Status() []Status {
 func (c *Checker) StatusOf(g *endpoint.Group, e *endpoint.Endpoint) (Status, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	f := c.follows[follower{g, e.Address, e.Addr, e.Unix}]
+	f := c.subscribers[targetKey{g, e.Address, e.Addr, e.Unix}]
 	if f == nil {
 		return Status{}, false
 	}
 	return f.status(), true
 }
 
-func (f *follow) status() Status {
+func (f *subscriber) status() Status {
 	p := f.probe
 	return Status{
 		Service: f.Group.Service(), Address: f.Endpoint.Address, Addr: p.key.address, Type: p.check.Type,

@@ -165,7 +165,8 @@ func inBubble(t *testing.T, test func(w *world)) {
 	synctest.Test(t, func(t *testing.T) { test(newWorld(t)) })
 }
 
-func TestHealthOverTime(t *testing.T) { // rule 16
+// Health changes after rise and fall: rule 16 of integration/rules_test.go.
+func TestHealthOverTime(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.net.set("10.0.0.1:80", "down")
 		w.net.set("10.0.0.2:80", "hung")
@@ -233,7 +234,7 @@ func TestOneProbeServesAllServicesWithTheSameCheck(t *testing.T) {
 	})
 }
 
-func TestTLSKeysMakeChecksOne(t *testing.T) {
+func TestEqualTLSKeysShareChecks(t *testing.T) {
 	key := func(tlsKey string) string { return (&Check{Type: TLS, TLS: &tls.Config{}, TLSKey: tlsKey}).key() }
 	x, again, y := key("x"), key("x"), key("y")
 	if x != again || x == y {
@@ -244,9 +245,9 @@ func TestTLSKeysMakeChecksOne(t *testing.T) {
 	}
 }
 
-// TestEveryFieldTellsChecksApart checks that key includes every field:
+// TestEveryFieldDistinguishesChecks checks that key includes every field:
 // otherwise a service could get the results of another one's check.
-func TestEveryFieldTellsChecksApart(t *testing.T) {
+func TestEveryFieldDistinguishesChecks(t *testing.T) {
 	all := []Check{{}, {Type: HTTP}, {Interval: 1}, {Timeout: 1}, {Rise: 1}, {Fall: 1}, {Path: "a"}, {Host: "a"},
 		{Status: []int{200}}, {Send: "a"}, {Expect: "a"}, {Preface: "a"}, {TLS: &tls.Config{}}, {Path: `" "`}}
 	seen := map[string]int{}
@@ -258,7 +259,7 @@ func TestEveryFieldTellsChecksApart(t *testing.T) {
 	}
 }
 
-func TestSetChangesNoMoreThanItMust(t *testing.T) {
+func TestSetKeepsUnchanged(t *testing.T) {
 	inBubble(t, func(w *world) {
 		g := w.group("apps", 2)
 		check := plain()
@@ -309,7 +310,7 @@ func TestEventsShowTheEndpointAsItIsNow(t *testing.T) {
 	})
 }
 
-func TestAnEndpointThatComesAgainIsToldItsHealth(t *testing.T) {
+func TestReaddedEndpointGetsKnownHealth(t *testing.T) {
 	inBubble(t, func(w *world) {
 		g := w.group("apps", 1)
 		w.net.set("10.0.0.0:80", "down")
@@ -323,7 +324,7 @@ func TestAnEndpointThatComesAgainIsToldItsHealth(t *testing.T) {
 	})
 }
 
-func TestAnotherCheckDecidesBeforeHealthChanges(t *testing.T) {
+func TestHealthStaysUntilNewCheckDecides(t *testing.T) {
 	inBubble(t, func(w *world) {
 		g := w.group("apps", 1)
 		w.net.set("10.0.0.0:80", "down")
@@ -342,7 +343,7 @@ func TestAnotherCheckDecidesBeforeHealthChanges(t *testing.T) {
 	})
 }
 
-func TestWhatIsNotAskedIsUnchecked(t *testing.T) {
+func TestUnprobedEndpointsAreUnchecked(t *testing.T) {
 	inBubble(t, func(w *world) {
 		g, other := w.group("apps", 1), w.group("other", 1)
 		w.net.set("10.0.0.0:80", "down")
@@ -363,7 +364,7 @@ func TestWhatIsNotAskedIsUnchecked(t *testing.T) {
 	})
 }
 
-func TestAProbeThatEndsAfterItsTargetSaysNothing(t *testing.T) {
+func TestProbeEndingAfterRemovalChangesNothing(t *testing.T) {
 	inBubble(t, func(w *world) {
 		g := w.group("apps", 1)
 		w.net.set("10.0.0.0:80", "late")
@@ -376,7 +377,7 @@ func TestAProbeThatEndsAfterItsTargetSaysNothing(t *testing.T) {
 	})
 }
 
-func TestTenThousandEndpointsHaveABoundedNumberOfProbes(t *testing.T) {
+func TestProbesOfTenThousandEndpointsAreBounded(t *testing.T) {
 	inBubble(t, func(w *world) {
 		g := endpoint.NewGroup("apps", nil)
 		g.Update(specs(10_000), time.Now())
@@ -436,9 +437,9 @@ func TestCloseEndsProbes(t *testing.T) {
 	})
 }
 
-// TestManyAtOnce runs sockets, changes and readers together, for the race
+// TestConcurrentUse runs sockets, changes and readers together, for the race
 // detector.
-func TestManyAtOnce(t *testing.T) {
+func TestConcurrentUse(t *testing.T) {
 	good, bad := serve(t, silent), serve(t, resets)
 	c := New(Config{Concurrency: 4})
 	t.Cleanup(c.Close)

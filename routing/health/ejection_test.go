@@ -18,7 +18,7 @@ func (w *world) failing() (g *endpoint.Group, e *endpoint.Endpoint) {
 // failsInUse fails a client's connect and checks that the endpoint is ejected.
 func (w *world) failsInUse(g *endpoint.Group, e *endpoint.Endpoint) {
 	w.Helper()
-	g.Fail(e, endpoint.Fault{Failure: endpoint.ConnectFailed, Error: "refused"}, time.Now())
+	g.RecordFault(e, endpoint.Fault{Failure: endpoint.ConnectFailed, Error: "refused"}, time.Now())
 	if !e.Ejected(time.Now()) || !e.Paused(time.Now()) {
 		w.Fatal("it is not ejected and passed over")
 	}
@@ -29,7 +29,7 @@ func (w *world) failsInUse(g *endpoint.Group, e *endpoint.Endpoint) {
 
 // A check that finds an endpoint healthy again ends the ejection and the pause
 // that its outage caused.
-func TestAnEndpointThatIsWellAgainIsNotEjectedAnyMore(t *testing.T) {
+func TestRecoveredEndpointIsNoLongerEjected(t *testing.T) {
 	inBubble(t, func(w *world) {
 		g, e := w.failing()
 		w.net.set(e.Address, "down")
@@ -54,7 +54,7 @@ func TestAnEndpointThatIsWellAgainIsNotEjectedAnyMore(t *testing.T) {
 
 // An endpoint that fails in use while its checks pass has another fault, which
 // the checks do not cover: they do not end the ejection.
-func TestChecksThatNeverFailedEndNoEjection(t *testing.T) {
+func TestPassingCheckWithoutRecoveryEndsNoEjection(t *testing.T) {
 	inBubble(t, func(w *world) {
 		g, e := w.failing()
 		w.c.Set(targets(plain(), g))
@@ -73,7 +73,7 @@ func TestChecksThatNeverFailedEndNoEjection(t *testing.T) {
 }
 
 // A healthy verdict of other nodes has the same effect as a check of this node.
-func TestOthersFindAnEndpointWellAgain(t *testing.T) {
+func TestHealthyPeerVerdictEndsEjection(t *testing.T) {
 	inBubble(t, func(w *world) {
 		g, e := w.failing()
 		check := plain()

@@ -28,10 +28,10 @@ const (
 // Errors of probes, wrapped with the step that failed.
 var (
 	errTimeout = errors.New("timeout")
-	errShort   = errors.New("closed before the expected answer was whole")
-	errAnswer  = errors.New("the answer is not the expected one")
-	errNotHTTP = errors.New("no valid HTTP answer")
-	errStatus  = errors.New("status does not pass")
+	errShort   = errors.New("connection closed before the full response")
+	errAnswer  = errors.New("unexpected response")
+	errNotHTTP = errors.New("invalid HTTP response")
+	errStatus  = errors.New("status not accepted")
 )
 
 // probeKey is equal for targets that can share one probe.
@@ -52,13 +52,13 @@ type probe struct {
 	entry *scheduler.Entry
 
 	verdict
-	followers map[follower]*follow
-	since     time.Time // last change of verdict.health
-	own       bool      // the last result is this node's own
-	checked   time.Time
-	took      time.Duration
-	errText   string
-	errAt     time.Time
+	subscribers map[targetKey]*subscriber
+	since       time.Time // last change of verdict.health
+	ownResult   bool      // the last result is this node's own
+	checked     time.Time
+	took        time.Duration
+	errText     string
+	errAt       time.Time
 }
 
 func keyOf(t Target, check string) probeKey {
@@ -73,7 +73,7 @@ func keyOf(t Target, check string) probeKey {
 }
 
 func newProbe(key probeKey, t Target) *probe {
-	p := &probe{key: key, id: idOf(key, t.Check), check: t.Check, host: t.Check.Host, followers: map[follower]*follow{}}
+	p := &probe{key: key, id: idOf(key, t.Check), check: t.Check, host: t.Check.Host, subscribers: map[targetKey]*subscriber{}}
 	if p.host == "" {
 		p.host = t.Endpoint.Address
 		if t.Endpoint.Unix != "" {
@@ -105,8 +105,8 @@ func (c *Check) clientTLS(address string) *tls.Config {
 	return cfg
 }
 
-// ask runs one probe.
-func (p *probe) ask(ctx context.Context, dial func(ctx context.Context, network, address string) (net.Conn, error)) error {
+// run runs one probe.
+func (p *probe) run(ctx context.Context, dial func(ctx context.Context, network, address string) (net.Conn, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, p.check.timeout())
 	defer cancel()
 	step, err := p.steps(ctx, dial)

@@ -31,7 +31,7 @@ func ask(t *testing.T, configured, address string, check Check) string {
 		check.Timeout = 5 * time.Second
 	}
 	target := Target{Endpoint: e, Check: &check}
-	err := newProbe(keyOf(target, check.key()), target).ask(t.Context(), new(net.Dialer).DialContext)
+	err := newProbe(keyOf(target, check.key()), target).run(t.Context(), new(net.Dialer).DialContext)
 	if err == nil {
 		return ""
 	}
@@ -41,7 +41,8 @@ func ask(t *testing.T, configured, address string, check Check) string {
 // short is for probes that are to time out after they have connected.
 const short = 500 * time.Millisecond
 
-func TestProbesOfTCP(t *testing.T) { // rule 16
+// Active checks: rule 16 of integration/rules_test.go.
+func TestProbesOfTCP(t *testing.T) {
 	for name, tc := range map[string]struct {
 		handle func(net.Conn)
 		check  Check
@@ -52,16 +53,16 @@ func TestProbesOfTCP(t *testing.T) { // rule 16
 		"the expected greeting":            {says("220 ready\r\n"), Check{Expect: "220 "}, ""},
 		"the expected greeting in pieces":  {saysSlowly("220 ready\r\n"), Check{Expect: "220 ready"}, ""},
 		"another greeting": {says("554 busy, come again\r\n"), Check{Expect: "220 "},
-			"expect: the answer is not the expected one"},
-		"another one after a good start": {says("221"), Check{Expect: "220 "}, "expect: the answer is not the expected one"},
+			"expect: unexpected response"},
+		"another one after a good start": {says("221"), Check{Expect: "220 "}, "expect: unexpected response"},
 		"a question and its answer":      {answers("PING\r\n", "+PONG\r\n"), Check{Send: "PING\r\n", Expect: "+PONG"}, ""},
 		"a question not understood": {answers("PING\r\n", "+PONG\r\n"), Check{Send: "HELO\r\n", Expect: "+PONG"},
-			"expect: the answer is not the expected one"},
+			"expect: unexpected response"},
 		"silence where an answer is due": {silent, Check{Expect: "220 ", Timeout: short}, "expect: timeout after 500ms"},
 		"a reset where an answer is due": {resets, Check{Send: "x", Expect: "220 "}, "expect: connection reset by peer"},
-		"an end where an answer is due":  {halfCloses, Check{Expect: "220 "}, "expect: closed before the expected answer was whole"},
+		"an end where an answer is due":  {halfCloses, Check{Expect: "220 "}, "expect: connection closed before the full response"},
 		"an end in the middle of it": {func(c net.Conn) { io.WriteString(c, "22") }, Check{Expect: "220 "},
-			"expect: closed before the expected answer was whole"},
+			"expect: connection closed before the full response"},
 		"a preface comes first": {afterPreface("PROXY UNKNOWN\r\n", says("220 ")),
 			Check{Preface: "PROXY UNKNOWN\r\n", Expect: "220 "}, ""},
 		"without it there is no answer": {afterPreface("PROXY UNKNOWN\r\n", says("220 ")),
@@ -77,7 +78,7 @@ func TestProbesOfTCP(t *testing.T) { // rule 16
 	}
 }
 
-func TestNobodyThereIsAFailure(t *testing.T) {
+func TestRefusedConnectFailsProbe(t *testing.T) {
 	l, err := net.Listen("tcp", "127.16.0.1:0") // a loopback IP of its own, so that no other test gets the port
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +109,8 @@ func TestProbesOfUnixSockets(t *testing.T) {
 	}
 }
 
-func TestProbesOfTLS(t *testing.T) { // rule 16
+// Active checks: rule 16 of integration/rules_test.go.
+func TestProbesOfTLS(t *testing.T) {
 	good, trusted := certFor(t, "db.example.com", "127.0.0.1")
 	other, otherPool := certFor(t, "other.example.com")
 	needsHTTP := good.Clone()
@@ -143,7 +145,7 @@ func TestProbesOfTLS(t *testing.T) { // rule 16
 		"silence":                   {silent, "", Check{Timeout: short}, "handshake: timeout after 500ms"},
 		"a reset in the handshake":  {resets, "", Check{}, "handshake: connection reset by peer"},
 		"a question and its answer": {overTLS(good, answers("PING", "PONG")), "", Check{Send: "PING", Expect: "PONG"}, ""},
-		"a wrong answer":            {overTLS(good, says("nothing")), "", Check{Expect: "PONG"}, "expect: the answer is not the expected one"},
+		"a wrong answer":            {overTLS(good, says("nothing")), "", Check{Expect: "PONG"}, "expect: unexpected response"},
 		"a preface before the TLS":  {afterPreface("PROXY UNKNOWN\r\n", overTLS(good, silent)), "", Check{Preface: "PROXY UNKNOWN\r\n"}, ""},
 		"the ALPN that is configured": {overTLS(needsHTTP, silent), "",
 			Check{TLS: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"postgresql"}}}, ""},
@@ -181,7 +183,8 @@ func status(line string) func(*http.Request) string {
 	return func(*http.Request) string { return "HTTP/1.1 " + line + "\r\n\r\n" }
 }
 
-func TestProbesOfHTTP(t *testing.T) { // rule 16
+// Active checks: rule 16 of integration/rules_test.go.
+func TestProbesOfHTTP(t *testing.T) {
 	asked := func(method, host, uri string) func(*http.Request) string {
 		return func(r *http.Request) string {
 			if r.Method != method || r.Host != host || r.RequestURI != uri || !r.Close {
@@ -199,9 +202,9 @@ func TestProbesOfHTTP(t *testing.T) { // rule 16
 	}{
 		"200":                          {web(status("200 OK")), Check{}, ""},
 		"a redirect passes unfollowed": {web(status("302 Found\r\nLocation: http://127.0.0.1:1/")), Check{}, ""},
-		"503":                          {web(status("503 Busy")), Check{}, "http: status does not pass (503)"},
+		"503":                          {web(status("503 Busy")), Check{}, "http: status not accepted (503)"},
 		"503 where it is expected":     {web(status("503 Busy")), Check{Status: []int{404, 503}}, ""},
-		"200 where it is not":          {web(status("200 OK")), Check{Status: []int{204}}, "http: status does not pass (200)"},
+		"200 where it is not":          {web(status("200 OK")), Check{Status: []int{204}}, "http: status not accepted (200)"},
 		"hints first":                  {web(status("103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 200 OK")), Check{}, ""},
 		"path and host": {web(asked("GET", "web.example.com", "/up?full=1")),
 			Check{Path: "/up?full=1", Host: "web.example.com"}, ""},
@@ -209,13 +212,13 @@ func TestProbesOfHTTP(t *testing.T) { // rule 16
 		"over TLS": {overTLS(certificate, web(asked("GET", "web.example.com:8080", "/"))),
 			Check{TLS: &tls.Config{RootCAs: pool, NextProtos: []string{"h2"}}}, ""},
 		"a path that is none":   {web(status("200 OK")), Check{Path: "/%zz"}, `http: parse "/%zz": invalid URL escape "%zz"`},
-		"no HTTP":               {says("220 smtp.example.com\r\n\r\n"), Check{}, "http: no valid HTTP answer"},
+		"no HTTP":               {says("220 smtp.example.com\r\n\r\n"), Check{}, "http: invalid HTTP response"},
 		"silence":               {silent, Check{Timeout: short}, "http: timeout after 500ms"},
 		"half a status line":    {func(c net.Conn) { bufio.NewReader(c).ReadString('\n'); io.WriteString(c, "HTTP/1.1 20") }, Check{}, "http: "},
-		"another protocol":      {says("HTTP/2.0 200 OK\r\n"), Check{}, "http: no valid HTTP answer"},
-		"no number":             {says("HTTP/1.1 2OO OK\r\n"), Check{}, "http: no valid HTTP answer"},
+		"another protocol":      {says("HTTP/2.0 200 OK\r\n"), Check{}, "http: invalid HTTP response"},
+		"no number":             {says("HTTP/1.1 2OO OK\r\n"), Check{}, "http: invalid HTTP response"},
 		"an end without answer": {func(c net.Conn) { bufio.NewReader(c).ReadString('\n') }, Check{}, "http: "},
-		"an endless head":       {endlessHead, Check{}, "http: closed before the expected answer was whole"},
+		"an endless head":       {endlessHead, Check{}, "http: connection closed before the full response"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			address := serve(t, tc.handle)
@@ -237,7 +240,7 @@ func endlessHead(conn net.Conn) {
 	}
 }
 
-func TestErrorsAreBriefAndWithoutTheAnswer(t *testing.T) {
+func TestErrorsAreShortAndHideTheResponse(t *testing.T) {
 	address := serve(t, says("password=hunter2\r\n"))
 	for _, check := range []Check{{Expect: "220 secret"}, {Type: HTTP}} {
 		got := ask(t, address, address, check)
@@ -251,14 +254,14 @@ func TestErrorsAreBriefAndWithoutTheAnswer(t *testing.T) {
 	}
 }
 
-func TestAProbeEndsWhenItsContextDoes(t *testing.T) {
+func TestProbeEndsWithItsContext(t *testing.T) {
 	heard := make(chan struct{})
 	address := serve(t, func(conn net.Conn) { close(heard); silent(conn) })
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-heard; cancel() }()
 	check := Check{Expect: "x", Timeout: time.Hour}
 	target := Target{Endpoint: &endpoint.Endpoint{Addr: netip.MustParseAddrPort(address)}, Check: &check}
-	if err := newProbe(keyOf(target, ""), target).ask(ctx, new(net.Dialer).DialContext); err == nil {
+	if err := newProbe(keyOf(target, ""), target).run(ctx, new(net.Dialer).DialContext); err == nil {
 		t.Error("it succeeded")
 	}
 }
@@ -316,7 +319,7 @@ func BenchmarkProbeTCP(b *testing.B) {
 	p := newProbe(keyOf(target, ""), target)
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := p.ask(b.Context(), new(net.Dialer).DialContext); err != nil {
+		if err := p.run(b.Context(), new(net.Dialer).DialContext); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -15,8 +15,8 @@ import (
 type ID uint32
 
 // Verdict combines the ID with the result: the lowest bit is 1 for healthy.
-func (id ID) Verdict(well bool) uint32 {
-	if well {
+func (id ID) Verdict(healthy bool) uint32 {
+	if healthy {
 		return uint32(id) | 1
 	}
 	return uint32(id)
@@ -26,11 +26,11 @@ func (id ID) Verdict(well bool) uint32 {
 // node would flood the endpoints, so a few nodes probe and the others use their
 // verdicts. Without a verdict a node probes by itself and depends on no other.
 type Peers interface {
-	// Mine reports whether this node is one of those that probe.
-	Mine(ID) bool
-	// Heard returns the verdict of the nodes that probe; known is false without
+	// Probes reports whether this node is one of those that probe.
+	Probes(ID) bool
+	// Verdict returns the verdict of the nodes that probe; known is false without
 	// one.
-	Heard(ID) (well, known bool)
+	Verdict(ID) (healthy, known bool)
 }
 
 // Share makes the checker share probes with peers; nil disables sharing.
@@ -53,7 +53,7 @@ func (c *Checker) Verdicts(limit int) []uint32 {
 	var list []uint32
 	now := time.Now()
 	for _, p := range c.probes {
-		if p.id != 0 && p.own && p.health != endpoint.Unchecked && now.Sub(p.checked) < 3*p.check.interval()+p.check.timeout() {
+		if p.id != 0 && p.ownResult && p.health != endpoint.Unchecked && now.Sub(p.checked) < 3*p.check.interval()+p.check.timeout() {
 			list = append(list, p.id.Verdict(p.health == endpoint.Healthy))
 		}
 	}
@@ -76,38 +76,38 @@ func idOf(key probeKey, check *Check) ID {
 	return ID(sum>>32^sum) &^ 1
 }
 
-// borrow uses the verdict of other nodes instead of a probe, if other nodes
+// usePeerVerdict uses the verdict of other nodes instead of a probe, if other nodes
 // probe this ID and have a verdict. It calls peers without the lock held.
-func (c *Checker) borrow(p *probe) (again time.Duration, done bool) {
+func (c *Checker) usePeerVerdict(p *probe) (again time.Duration, done bool) {
 	c.mu.Lock()
 	peers := c.peers
 	c.mu.Unlock()
-	if peers == nil || p.id == 0 || peers.Mine(p.id) {
+	if peers == nil || p.id == 0 || peers.Probes(p.id) {
 		return 0, false
 	}
-	well, known := peers.Heard(p.id)
+	healthy, known := peers.Verdict(p.id)
 	if !known {
 		return 0, false
 	}
 	to, cause := endpoint.Healthy, ""
-	if !well {
-		to, cause = endpoint.Unhealthy, "found by other nodes"
+	if !healthy {
+		to, cause = endpoint.Unhealthy, "reported by other nodes"
 	}
 	now := time.Now()
 	c.mu.Lock()
-	p.own, p.checked, p.took = false, now, 0
-	var told []change
+	p.ownResult, p.checked, p.took = false, now, 0
+	var events []change
 	if p.health != to {
-		if !well {
+		if !healthy {
 			p.errText, p.errAt = cause, now
 		}
 		p.verdict, p.since = verdict{health: to}, now
-		for _, f := range p.followers {
-			told = append(told, f.set(to, cause, now)...)
+		for _, f := range p.subscribers {
+			events = append(events, f.setHealth(to, cause, now)...)
 		}
 	}
 	c.mu.Unlock()
 
-	tell(told)
+	notify(events)
 	return scheduler.Jitter(p.check.interval()), true
 }

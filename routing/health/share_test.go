@@ -20,23 +20,23 @@ type others struct {
 	says   map[ID]bool
 }
 
-func (o *others) Mine(ID) bool {
+func (o *others) Probes(ID) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return !o.theirs
 }
 
-func (o *others) Heard(id ID) (well, known bool) {
+func (o *others) Verdict(id ID) (healthy, known bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	well, known = o.says[id]
-	return well, known
+	healthy, known = o.says[id]
+	return healthy, known
 }
 
-func (o *others) say(id ID, well bool) {
+func (o *others) say(id ID, healthy bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.says[id] = well
+	o.says[id] = healthy
 }
 
 func (o *others) silence(theirs bool) {
@@ -47,7 +47,7 @@ func (o *others) silence(theirs bool) {
 
 // A node that is not to probe uses the verdicts of others, and probes by itself
 // as soon as there are none: health checks continue without gossip.
-func TestOthersWordIsTakenWhileThereIsOne(t *testing.T) {
+func TestPeerVerdictsReplaceProbes(t *testing.T) {
 	inBubble(t, func(w *world) {
 		g := w.group("apps", 1)
 		check := plain()
@@ -68,7 +68,7 @@ func TestOthersWordIsTakenWhileThereIsOne(t *testing.T) {
 		o.say(id, false)
 		w.after(1500 * time.Millisecond)
 		w.wantHealth(g, unhealthy)
-		w.wantEvents("apps 10.0.0.0:80 healthy", "apps 10.0.0.0:80 unhealthy found by other nodes")
+		w.wantEvents("apps 10.0.0.0:80 healthy", "apps 10.0.0.0:80 unhealthy reported by other nodes")
 
 		o.silence(true)
 		w.after(4 * time.Second) // the endpoint is up, and two results are required
@@ -83,7 +83,7 @@ func TestOthersWordIsTakenWhileThereIsOne(t *testing.T) {
 }
 
 // A node probes what it is to probe, whatever verdicts others have.
-func TestWhatIsAskedHereIsNotTakenFromOthers(t *testing.T) {
+func TestOwnProbesIgnorePeerVerdicts(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.net.set("10.0.0.0:80", "down")
 		g := w.group("apps", 1)
@@ -97,7 +97,7 @@ func TestWhatIsAskedHereIsNotTakenFromOthers(t *testing.T) {
 }
 
 // A probe without a result, or with an old one, has no verdict for others.
-func TestNoVerdictBeforeTheAnswer(t *testing.T) {
+func TestNoVerdictWithoutRecentResult(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.net.set("10.0.0.0:80", "hung")
 		g := w.group("apps", 1)
@@ -110,7 +110,7 @@ func TestNoVerdictBeforeTheAnswer(t *testing.T) {
 	})
 }
 
-func TestOwnVerdictsAreThoseAskedLately(t *testing.T) {
+func TestVerdictsAreRecentOwnResults(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.net.set("10.0.0.1:80", "down")
 		g := w.group("apps", 3)
@@ -134,7 +134,7 @@ func TestOwnVerdictsAreThoseAskedLately(t *testing.T) {
 	})
 }
 
-func TestIDsAreForWhatAllNodesSeeAlike(t *testing.T) {
+func TestOnlyNodeIndependentChecksHaveIDs(t *testing.T) {
 	of := func(addr string, change func(*Check)) ID {
 		check := plain()
 		if change != nil {

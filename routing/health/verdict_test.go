@@ -7,8 +7,8 @@ import (
 	"penstock/routing/endpoint"
 )
 
-// TestRiseAndFall (rule 16): + is a probe that succeeds, - one that fails; the
-// state after each is u (unchecked), H or U.
+// Rise and fall, of rule 16 of integration/rules_test.go: + is a probe that
+// succeeds, - one that fails; the state after each is u (unchecked), H or U.
 func TestRiseAndFall(t *testing.T) {
 	for _, tc := range []struct {
 		name             string

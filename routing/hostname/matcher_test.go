@@ -55,8 +55,9 @@ func anyPattern() *rapid.Generator[string] {
 	})
 }
 
-// Rule 4: exact, then the wildcard with the most labels, then shorter
-// wildcards, then none, in every version of a changing matcher.
+// Rule 4 of integration/rules_test.go: exact, then the wildcard with the most
+// labels, then shorter wildcards, then none, in every version of a changing
+// matcher.
 func TestMatchingAgreesWithTheOracle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type version struct {
@@ -99,7 +100,7 @@ func TestMatchingAgreesWithTheOracle(t *testing.T) {
 	})
 }
 
-// Rule 4, by example.
+// Rule 4 of integration/rules_test.go, by example.
 func TestPrecedence(t *testing.T) {
 	edit := Matcher[string]{}.Edit()
 	for _, p := range []string{"*.com", "*.example.com", "*.a.example.com", "b.a.example.com", "example.org"} {

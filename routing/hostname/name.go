@@ -35,11 +35,11 @@ var (
 	ErrEmptyLabel  = errors.New("has an empty label")
 	ErrLabelLength = errors.New("has a label of more than 63 bytes")
 	ErrLength      = errors.New("is longer than 253 bytes")
-	ErrCharacter   = errors.New("has a character that no host name has")
+	ErrCharacter   = errors.New("has a character that is not allowed in host names")
 	ErrHyphen      = errors.New("has a label that begins or ends with a hyphen")
-	ErrAddress     = errors.New("is an IP address or reads as one; clients send no addresses as server names")
+	ErrAddress     = errors.New("is or looks like an IP address; clients do not send addresses as server names")
 	ErrWildcard    = errors.New(`has a wildcard that is not a whole first label, like "*.example.com"`)
-	ErrIDN         = errors.New("is no valid internationalised name")
+	ErrIDN         = errors.New("is not a valid internationalised name")
 )
 
 // toASCII converts IDNs as browsers do (UTS 46, non-transitional) and checks

@@ -11,7 +11,8 @@ var (
 	name253 = label63 + "." + label63 + "." + label63 + "." + strings.Repeat("a", 61)
 )
 
-// Rule 3: names are lower-case A-labels once configuration is read.
+// Rule 3 of integration/rules_test.go: names are lower-case A-labels once
+// configuration is read.
 func TestPatternsAreNormalised(t *testing.T) {
 	for in, want := range map[string]string{
 		"api.example.com":         "api.example.com",
@@ -45,7 +46,8 @@ func TestPatternsAreNormalised(t *testing.T) {
 	}
 }
 
-// Rule 3: names that configuration must not contain, and the error for each.
+// Rule 3 of integration/rules_test.go: names that configuration must not
+// contain, and the error for each.
 func TestPatternsAreRefused(t *testing.T) {
 	for in, want := range map[string]error{
 		"":                           ErrEmpty,
@@ -98,7 +100,8 @@ func TestPatternsAreRefused(t *testing.T) {
 	}
 }
 
-// Rule 2: a client's server name is either unambiguous or refused.
+// Rule 2 of integration/rules_test.go: a client's server name is either
+// unambiguous or refused.
 func TestServerNamesFromClientsAreCheckedNotRepaired(t *testing.T) {
 	for in, want := range map[string]string{
 		"api.example.com":       "api.example.com",

@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// Hole is the placeholder for the number in a configured Numbered name.
-const Hole = "$(nodeId)"
+// Placeholder is the placeholder for the number in a configured Numbered name.
+const Placeholder = "$(nodeId)"
 
 // Errors of ParseNumbered.
 var (
-	ErrHole      = errors.New("must have " + Hole + " once, in the first label")
-	ErrHoleDigit = errors.New("must not have a digit next to " + Hole + ": nobody could tell where the number ends")
+	ErrPlaceholder      = errors.New("must have " + Placeholder + " once, in the first label")
+	ErrPlaceholderDigit = errors.New("must not have a digit next to " + Placeholder + ": the end of the number would be ambiguous")
 )
 
 // Numbered is a set of names that differ in one decimal number in the first
@@ -32,14 +32,14 @@ type Numbered struct {
 // ParseNumbered parses such a name and converts it to normal form.
 func ParseNumbered(s string) (Numbered, error) {
 	label, domain, _ := strings.Cut(s, ".")
-	before, after, ok := strings.Cut(label, Hole)
+	before, after, ok := strings.Cut(label, Placeholder)
 	switch {
-	case !ok || strings.Contains(after, Hole) || strings.Contains(domain, Hole):
-		return Numbered{}, ErrHole
+	case !ok || strings.Contains(after, Placeholder) || strings.Contains(domain, Placeholder):
+		return Numbered{}, ErrPlaceholder
 	case domain == "":
-		return Numbered{}, fmt.Errorf("%w, with a domain behind it", ErrHole)
+		return Numbered{}, fmt.Errorf("%w, followed by a domain", ErrPlaceholder)
 	case endsInDigit(before) || beginsWithDigit(after):
-		return Numbered{}, ErrHoleDigit
+		return Numbered{}, ErrPlaceholderDigit
 	}
 	before, after = strings.ToLower(before), strings.ToLower(after)
 	// The name with the longest number must be valid.
@@ -61,7 +61,7 @@ func endsInDigit(s string) bool { return s != "" && isDigit(s[len(s)-1]) }
 func beginsWithDigit(s string) bool { return s != "" && isDigit(s[0]) }
 
 // String returns the form that ParseNumbered accepts.
-func (p Numbered) String() string { return p.Before + Hole + p.After + "." + p.Domain }
+func (p Numbered) String() string { return p.Before + Placeholder + p.After + "." + p.Domain }
 
 // Name returns the name with a number.
 func (p Numbered) Name(n int32) string {
@@ -99,8 +99,8 @@ func number(s string) (int32, bool) {
 	return int32(n), err == nil
 }
 
-// Meets reports whether some name matches both.
-func (p Numbered) Meets(q Numbered) bool {
+// Overlaps reports whether some name matches both.
+func (p Numbered) Overlaps(q Numbered) bool {
 	if p.Domain != q.Domain {
 		return false
 	}

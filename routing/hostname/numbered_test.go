@@ -17,7 +17,7 @@ func mustNumbered(t testing.TB, s string) Numbered {
 	return p
 }
 
-func TestNumberedNamesAreReadStrictly(t *testing.T) {
+func TestNumberedNamesAreParsedStrictly(t *testing.T) {
 	p := mustNumbered(t, "Broker-$(nodeId).T1.example.com")
 	if p.String() != "broker-$(nodeId).t1.example.com" || p.Name(7) != "broker-7.t1.example.com" {
 		t.Errorf("%v, %s", p, p.Name(7))
@@ -34,8 +34,9 @@ func TestNumberedNamesAreReadStrictly(t *testing.T) {
 		}
 	}
 	for s, want := range map[string]error{
-		"broker.example.com": ErrHole, "$(nodeId)": ErrHole, "a.$(nodeId).example.com": ErrHole,
-		"$(nodeId)-$(nodeId).example.com": ErrHole, "b1$(nodeId).example.com": ErrHoleDigit, "b$(nodeId)1.example.com": ErrHoleDigit,
+		"broker.example.com": ErrPlaceholder, "$(nodeId)": ErrPlaceholder, "a.$(nodeId).example.com": ErrPlaceholder,
+		"$(nodeId)-$(nodeId).example.com": ErrPlaceholder,
+		"b1$(nodeId).example.com":         ErrPlaceholderDigit, "b$(nodeId)1.example.com": ErrPlaceholderDigit,
 		"b_$(nodeId)!.example.com": ErrCharacter, "-$(nodeId).example.com": ErrHyphen, "b$(nodeId).*.com": ErrWildcard,
 	} {
 		if _, err := ParseNumbered(s); !errors.Is(err, want) {
@@ -46,11 +47,11 @@ func TestNumberedNamesAreReadStrictly(t *testing.T) {
 
 // Two patterns meet if some name matches both. EachNumbered finds the pattern
 // of each name.
-func TestPatternsMeetWhereANameIsOfBoth(t *testing.T) {
+func TestNumberedOverlapIfANameMatchesBoth(t *testing.T) {
 	part := rapid.SampledFrom([]string{"", "a", "a-", "a1-", "-5", "-a", "-05-", "a0-"})
 	draw := func(t *rapid.T, which string) (Numbered, bool) {
 		domain := rapid.SampledFrom([]string{"x.y", "z.y"}).Draw(t, which+" domain")
-		p, err := ParseNumbered(part.Draw(t, which+" before") + Hole + part.Draw(t, which+" after") + "." + domain)
+		p, err := ParseNumbered(part.Draw(t, which+" before") + Placeholder + part.Draw(t, which+" after") + "." + domain)
 		return p, err == nil
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -73,8 +74,8 @@ func TestPatternsMeetWhereANameIsOfBoth(t *testing.T) {
 				t.Fatalf("%s is not found to be of %v", p.Name(n), p)
 			}
 		}
-		if p.Meets(q) != (common != "") || p.Meets(q) != q.Meets(p) {
-			t.Fatalf("%v and %v: %v, %v, in common %q", p, q, p.Meets(q), q.Meets(p), common)
+		if p.Overlaps(q) != (common != "") || p.Overlaps(q) != q.Overlaps(p) {
+			t.Fatalf("%v and %v: %v, %v, in common %q", p, q, p.Overlaps(q), q.Overlaps(p), common)
 		}
 	})
 }

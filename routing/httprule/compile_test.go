@@ -35,7 +35,7 @@ func valid(r *resource.MeshHTTPRoute) bool {
 
 // Every valid route compiles without losing a rule: otherwise apply would
 // succeed and the route be missing.
-func FuzzWhatIsValidCompiles(f *testing.F) {
+func FuzzValidRulesCompile(f *testing.F) {
 	for _, s := range []string{
 		"/", "/a", "/a%2Fb", "/100%", "/a/%2e%2e", "/%00", "/a/..%2fb", "/a//b", "/%c3%a9", "/a|b", "/[0-9]+",
 		`\Qa`, `/(a|b){3}`, "(?i)a|b",
@@ -75,7 +75,7 @@ func FuzzWhatIsValidCompiles(f *testing.F) {
 }
 
 // RE2 also accepts an expression with an unterminated \Q.
-func TestAnExpressionMayEndInAQuotation(t *testing.T) {
+func TestExpressionMayEndInAQuotation(t *testing.T) {
 	for text, fits := range map[string]string{`/\Qa.b`: "/a.b", `/(a)\Q)\E\Qb|`: "/a)b|", `/a\Q`: "/a"} {
 		route := ruled("RegularExpression", text, "")
 		if !valid(route) {
@@ -97,7 +97,7 @@ func TestAnExpressionMayEndInAQuotation(t *testing.T) {
 
 // A route stored by a release with laxer validation still works: a path that no
 // request can have matches none, and the other rules are unaffected.
-func TestAStoredPathThatIsNotValidAnyMoreFitsNothing(t *testing.T) {
+func TestStoredPathThatBecameInvalidMatchesNothing(t *testing.T) {
 	var rules []resource.HTTPRule
 	for _, kind := range []string{"Exact", "PathPrefix"} {
 		for _, value := range []string{"/100%", "/a/%2e%2e", "/a%00", "no path"} {

@@ -91,7 +91,7 @@ func Compile(rules []resource.HTTPRule) (*Rules, error) {
 	for i := range rules {
 		out.filters[i] = normalFilters(rules[i].Default.Filters)
 		for j := range rules[i].Matches {
-			if !possible(rules[i].Matches[j].Path) {
+			if !canMatch(rules[i].Matches[j].Path) {
 				continue
 			}
 			m, err := compile(&rules[i].Matches[j])
@@ -114,8 +114,8 @@ func Compile(rules []resource.HTTPRule) (*Rules, error) {
 	return out, nil
 }
 
-// possible reports whether the path of a request can match.
-func possible(p *resource.PathMatch) bool {
+// canMatch reports whether the path of a request can match.
+func canMatch(p *resource.PathMatch) bool {
 	if p == nil || p.Type == "RegularExpression" {
 		return true
 	}
@@ -131,7 +131,7 @@ func compile(h *resource.HTTPMatch) (*match, error) {
 	m.parameters = urlpath.HasParameters(m.path.Value)
 	var err error
 	if m.path.Type == "RegularExpression" {
-		m.re, err = whole(m.path.Value)
+		m.re, err = compileWhole(m.path.Value)
 	} else {
 		m.path.Value, _ = urlpath.Normal(m.path.Value)
 	}
@@ -153,7 +153,7 @@ func compile(h *resource.HTTPMatch) (*match, error) {
 func add(to *[]condition, name, kind, value string) (err error) {
 	c := condition{name: name, kind: kind, value: value}
 	if kind == "RegularExpression" {
-		c.re, err = whole(value)
+		c.re, err = compileWhole(value)
 	}
 	*to = append(*to, c)
 	return err
@@ -183,44 +183,44 @@ func (m *match) addHost(h *resource.HeaderMatch) error {
 	return nil
 }
 
-// maxExpressed bounds the values that regular expressions are evaluated on, in
+// maxEvaluated bounds the values that regular expressions are evaluated on, in
 // bytes: the time grows with the lengths of both, and clients choose the value.
-const maxExpressed = 8 << 10
+const maxEvaluated = 8 << 10
 
-// verdict is the result of a condition.
-type verdict int8
+// result is the result of a condition.
+type result int8
 
 const (
-	misses verdict = iota
-	fits
+	noMatch result = iota
+	matched
 	tooLong // undecided: the value is too long for a regular expression
 )
 
-func verdictOf(ok bool) verdict {
+func resultOf(ok bool) result {
 	if ok {
-		return fits
+		return matched
 	}
-	return misses
+	return noMatch
 }
 
 // and combines the results of two conditions.
-func (v verdict) and(w verdict) verdict {
-	if v == misses || w == misses {
-		return misses
+func (v result) and(w result) result {
+	if v == noMatch || w == noMatch {
+		return noMatch
 	}
 	return max(v, w)
 }
 
-func expresses(re *regexp.Regexp, value string) verdict {
-	if len(value) > maxExpressed {
+func evaluate(re *regexp.Regexp, value string) result {
+	if len(value) > maxEvaluated {
 		return tooLong
 	}
-	return verdictOf(re.MatchString(value))
+	return resultOf(re.MatchString(value))
 }
 
-// whole compiles an expression that must match the whole value. An unterminated
-// \Q would also quote the end of the group, so it gets a \E.
-func whole(text string) (*regexp.Regexp, error) {
+// compileWhole compiles an expression that must match the whole value. An
+// unterminated \Q would also quote the end of the group, so it gets a \E.
+func compileWhole(text string) (*regexp.Regexp, error) {
 	re, err := regexp.Compile(`\A(?:` + text + `)\z`)
 	if err != nil && strings.Contains(text, `\Q`) {
 		re, err = regexp.Compile(`\A(?:` + text + `\E)\z`)
@@ -254,8 +254,8 @@ func (r *Rules) Match(q *Request) (Match, bool) {
 	plain := urlpath.WithoutParameters(q.Path)
 	for _, path := range [2]string{q.Path, plain} {
 		for _, m := range r.exact[path] {
-			if on := m.fits(q, params); on != misses {
-				return m.found(on, m.path.Value), on == fits
+			if v := m.matches(q, params); v != noMatch {
+				return m.toMatch(v, m.path.Value), v == matched
 			}
 		}
 	}
@@ -264,42 +264,42 @@ func (r *Rules) Match(q *Request) (Match, bool) {
 		if m.parameters {
 			path = q.Path
 		}
-		on := m.fitsPath(path)
-		if on != misses {
-			on = on.and(m.fits(q, params))
+		v := m.matchesPath(path)
+		if v != noMatch {
+			v = v.and(m.matches(q, params))
 		}
-		if on != misses {
-			return m.found(on, m.path.Value), on == fits
+		if v != noMatch {
+			return m.toMatch(v, m.path.Value), v == matched
 		}
 	}
 	return Match{}, false
 }
 
-func (m *match) found(on verdict, prefix string) Match {
-	if on == tooLong {
+func (m *match) toMatch(v result, prefix string) Match {
+	if v == tooLong {
 		return Match{TooLong: true}
 	}
 	return Match{Rule: m.rule, Index: m.index, Prefix: prefix}
 }
 
-func (m *match) fitsPath(path string) verdict {
+func (m *match) matchesPath(path string) result {
 	if m.re != nil {
-		return expresses(m.re, path)
+		return evaluate(m.re, path)
 	}
 	rest, ok := strings.CutPrefix(path, m.path.Value)
-	return verdictOf(ok && (rest == "" || rest[0] == '/' || m.path.Value == "/"))
+	return resultOf(ok && (rest == "" || rest[0] == '/' || m.path.Value == "/"))
 }
 
-// fits checks everything but the path.
-func (m *match) fits(q *Request, params url.Values) verdict {
+// matches checks everything but the path.
+func (m *match) matches(q *Request, params url.Values) result {
 	if m.method != "" && m.method != q.Method {
-		return misses
+		return noMatch
 	}
-	all := fits
+	all := matched
 	for i := range m.headers {
 		value, present := q.Header(m.headers[i].name)
-		if all = all.and(m.headers[i].fits(value, present)); all == misses {
-			return misses
+		if all = all.and(m.headers[i].matches(value, present)); all == noMatch {
+			return noMatch
 		}
 	}
 	for i := range m.params {
@@ -307,47 +307,47 @@ func (m *match) fits(q *Request, params url.Values) verdict {
 		if values, ok := params[m.params[i].name]; ok {
 			value, present = values[0], true // the first value counts
 		}
-		if all = all.and(m.params[i].fits(value, present)); all == misses {
-			return misses
+		if all = all.and(m.params[i].matches(value, present)); all == noMatch {
+			return noMatch
 		}
 	}
 	return all
 }
 
-func (c *condition) fits(value string, present bool) verdict {
+func (c *condition) matches(value string, present bool) result {
 	if c.host && present {
-		return c.fitsHost(value)
+		return c.matchesHost(value)
 	}
 	switch c.kind {
 	case "Absent":
-		return verdictOf(!present)
+		return resultOf(!present)
 	case "Present":
-		return verdictOf(present)
+		return resultOf(present)
 	case "RegularExpression":
 		if !present {
-			return misses
+			return noMatch
 		}
-		return expresses(c.re, value)
+		return evaluate(c.re, value)
 	case "Prefix":
-		return verdictOf(present && strings.HasPrefix(value, c.value))
+		return resultOf(present && strings.HasPrefix(value, c.value))
 	}
-	return verdictOf(present && value == c.value) // Exact
+	return resultOf(present && value == c.value) // Exact
 }
 
-// fitsHost compares a host name: case-insensitively and, except for Prefix,
+// matchesHost compares a host name: case-insensitively and, except for Prefix,
 // without the root's trailing dot.
-func (c *condition) fitsHost(value string) verdict {
+func (c *condition) matchesHost(value string) result {
 	if c.kind == "Prefix" {
-		return verdictOf(strings.HasPrefix(strings.ToLower(value), c.value))
+		return resultOf(strings.HasPrefix(strings.ToLower(value), c.value))
 	}
 	name, port := hostname.SplitAuthority(value)
 	switch {
 	case c.kind == "Exact":
-		return verdictOf(name == c.value && (c.port == "" || c.port == port))
+		return resultOf(name == c.value && (c.port == "" || c.port == port))
 	case c.kind == "RegularExpression" && port != "":
-		return expresses(c.re, name+":"+port)
+		return evaluate(c.re, name+":"+port)
 	case c.kind == "RegularExpression":
-		return expresses(c.re, name)
+		return evaluate(c.re, name)
 	}
-	return verdictOf(c.kind == "Present")
+	return resultOf(c.kind == "Present")
 }

@@ -33,7 +33,7 @@ func ask(t testing.TB, line string) *Request {
 	path, query, _ := strings.Cut(target, "?")
 	path, ok := urlpath.Normal(path)
 	if !ok {
-		t.Fatalf("%q has no normal form", target)
+		t.Fatalf("%q cannot be normalised", target)
 	}
 	h := http.Header{}
 	if name, value, ok := strings.Cut(header, ": "); ok {
@@ -46,7 +46,7 @@ func ask(t testing.TB, line string) *Request {
 }
 
 // Of the matching rules the most specific one decides, at any position.
-func TestTheMostSpecificRuleDecides(t *testing.T) {
+func TestMostSpecificRuleDecides(t *testing.T) {
 	r := route(t, `
     - {matches: [{path: {type: PathPrefix, value: /}}]}
     - {matches: [{path: {type: PathPrefix, value: /shop}}]}
@@ -220,7 +220,7 @@ func TestReplacementsAreInNormalForm(t *testing.T) {
 }
 
 // A stored replacement without a normal form keeps its effect.
-func TestAStoredReplacementWithoutANormalFormStays(t *testing.T) {
+func TestStoredReplacementWithoutNormalFormIsKept(t *testing.T) {
 	route := ruled("PathPrefix", "/old", "/a%zz")
 	if valid(route) {
 		t.Error("it is valid")
@@ -238,8 +238,8 @@ func TestAStoredReplacementWithoutANormalFormStays(t *testing.T) {
 // A client can neither make regular expressions run on long values nor bypass
 // one with a long value: if the expression would decide, the request is
 // refused. Other conditions apply at any length.
-func TestRegularExpressionsAreNotTriedOnLongValues(t *testing.T) {
-	long := strings.Repeat("a", maxExpressed)
+func TestRegularExpressionsSkipLongValues(t *testing.T) {
+	long := strings.Repeat("a", maxEvaluated)
 	for text, line := range map[string]string{
 		`path: {type: RegularExpression, value: "/a*"}`:                                     "GET /%s",
 		`headers: [{name: h, type: RegularExpression, value: "a*"}]`:                        "GET / h: a%s",
@@ -262,8 +262,8 @@ func TestRegularExpressionsAreNotTriedOnLongValues(t *testing.T) {
 	}
 }
 
-func TestALongValueDecidesNothingWhereAnotherConditionDoes(t *testing.T) {
-	long := strings.Repeat("a", maxExpressed+1)
+func TestLongValueIsIgnoredIfAnotherConditionDecides(t *testing.T) {
+	long := strings.Repeat("a", maxEvaluated+1)
 	r := route(t, `
     - {matches: [{path: {type: Exact, value: /first}}]}
     - {matches: [{path: {type: RegularExpression, value: "/x.*"}, method: POST, `+
@@ -285,7 +285,7 @@ func TestALongValueDecidesNothingWhereAnotherConditionDoes(t *testing.T) {
 	}
 }
 
-func TestNoRuleIsForIt(t *testing.T) {
+func TestNoRuleMatches(t *testing.T) {
 	r := route(t, "    - {matches: [{path: {type: PathPrefix, value: /a}}]}\n")
 	if m, ok := r.Match(ask(t, "GET /b")); ok {
 		t.Error(m)
@@ -308,7 +308,7 @@ func BenchmarkMatch(b *testing.B) {
 
 // Parameters of a path do not prevent a match without parameters, and a rewrite
 // removes those of the replaced segments.
-func TestParametersOfAPath(t *testing.T) {
+func TestPathParameters(t *testing.T) {
 	t.Parallel()
 	prefix := func(p string) *resource.PathMatch { return &resource.PathMatch{Type: "PathPrefix", Value: p} }
 	rules, err := Compile([]resource.HTTPRule{

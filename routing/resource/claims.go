@@ -41,7 +41,7 @@ func (c *Claim) key(owner Key) []byte {
 	key := append([]byte(c.Listener), 0)
 	if suffix, ok := strings.CutPrefix(c.Name, "*."); ok {
 		key = append(appendBackwards(key, "."+suffix), markWildcard...)
-	} else if label, domain, _ := strings.Cut(c.Name, "."); strings.Contains(label, hostname.Hole) {
+	} else if label, domain, _ := strings.Cut(c.Name, "."); strings.Contains(label, hostname.Placeholder) {
 		key = append(append(appendBackwards(key, "."+domain), markNumbered...), label...)
 	} else {
 		key = appendBackwards(key, c.Name)
@@ -97,7 +97,7 @@ func (s *Set) meeting(c Claim, do func(*nameClaim) bool) {
 	}
 	meets := func(x *nameClaim) bool {
 		other, err := hostname.ParseNumbered(x.Name)
-		return err != nil || !other.Meets(numbered) || do(x)
+		return err != nil || !other.Overlaps(numbered) || do(x)
 	}
 	named := func(x *nameClaim) bool {
 		_, of := numbered.Match(x.Name)
@@ -112,7 +112,7 @@ func (s *Set) meeting(c Claim, do func(*nameClaim) bool) {
 func (s *Set) meetingName(c Claim, domain string, do func(*nameClaim) bool) {
 	more := s.walkClaims(c.Listener, c.Name, "\x00", do)
 	hostname.EachNumbered(c.Name, func(p hostname.Numbered, _ int32) bool {
-		more = more && s.walkClaims(c.Listener, "."+domain, markNumbered+p.Before+hostname.Hole+p.After+"\x00", do)
+		more = more && s.walkClaims(c.Listener, "."+domain, markNumbered+p.Before+hostname.Placeholder+p.After+"\x00", do)
 		return more
 	})
 	if more {

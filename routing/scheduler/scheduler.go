@@ -2,13 +2,13 @@
 // goroutines: one that waits for the next due job, and one per running job, up
 // to a limit. Health checks and name lookups use it.
 //
-//	a := scheduler.New(64)
-//	e := a.Add(func(ctx context.Context) (time.Duration, bool) {
+//	s := scheduler.New(64)
+//	e := s.Add(func(ctx context.Context) (time.Duration, bool) {
 //		err := probe(ctx)
 //		return scheduler.Jitter(2*time.Second), err == nil
 //	})
-//	a.Remove(e)
-//	a.Close()
+//	s.Remove(e)
+//	s.Close()
 //
 // Jobs that failed last time take at most half of the limit: they tend to use
 // up their timeouts, and must not delay the others.
@@ -29,12 +29,12 @@ type Job func(ctx context.Context) (again time.Duration, ok bool)
 
 // Entry is a job in a scheduler. Its fields are guarded by the scheduler's mutex.
 type Entry struct {
-	job      Job
-	due      time.Time
-	index    int // in the heap
-	place    place
-	troubled bool               // failed last time
-	cancel   context.CancelFunc // while running
+	job     Job
+	due     time.Time
+	index   int // in the heap
+	place   place
+	failing bool               // failed last time
+	cancel  context.CancelFunc // while running
 }
 
 // place is the location of an entry.
@@ -55,40 +55,40 @@ type Scheduler struct {
 	wake   chan struct{} // the heap has a new first entry
 	done   sync.WaitGroup
 
-	mu       sync.Mutex
-	later    entries
-	due      queue // succeeded last time, or never ran
-	troubled queue // failed last time
-	workers  int
-	// workersInTrouble is the number of workers that run a job from troubled.
-	workersInTrouble int
+	mu      sync.Mutex
+	waiting entries
+	due     queue // succeeded last time, or never ran
+	failing queue // failed last time
+	workers int
+	// failingWorkers is the number of workers that run a job from failing.
+	failingWorkers int
 }
 
 // New returns a scheduler that runs up to limit jobs at once.
 func New(limit int) *Scheduler {
-	a := &Scheduler{limit: max(limit, 1), wake: make(chan struct{}, 1)}
-	a.ctx, a.cancel = context.WithCancel(context.Background())
-	a.done.Go(a.schedule)
-	return a
+	s := &Scheduler{limit: max(limit, 1), wake: make(chan struct{}, 1)}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.done.Go(s.schedule)
+	return s
 }
 
 // Add schedules a job; it is due at once. After Close it never runs.
-func (a *Scheduler) Add(job Job) *Entry {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+func (s *Scheduler) Add(job Job) *Entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	e := &Entry{job: job}
-	a.wait(e, time.Now())
+	s.wait(e, time.Now())
 	return e
 }
 
 // Remove unschedules a job. If it is running its ctx ends; Remove does not
 // wait.
-func (a *Scheduler) Remove(e *Entry) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+func (s *Scheduler) Remove(e *Entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch e.place {
 	case waiting:
-		heap.Remove(&a.later, e.index)
+		heap.Remove(&s.waiting, e.index)
 	case running:
 		e.cancel()
 	case queued, removed:
@@ -97,37 +97,37 @@ func (a *Scheduler) Remove(e *Entry) {
 }
 
 // Close cancels all running jobs and waits for them.
-func (a *Scheduler) Close() {
-	a.mu.Lock()
-	a.cancel()
-	a.mu.Unlock()
-	a.done.Wait()
+func (s *Scheduler) Close() {
+	s.mu.Lock()
+	s.cancel()
+	s.mu.Unlock()
+	s.done.Wait()
 }
 
 // wait puts e into the heap.
-func (a *Scheduler) wait(e *Entry, due time.Time) {
+func (s *Scheduler) wait(e *Entry, due time.Time) {
 	e.due, e.place = due, waiting
-	heap.Push(&a.later, e)
+	heap.Push(&s.waiting, e)
 	if e.index == 0 {
 		select {
-		case a.wake <- struct{}{}:
+		case s.wake <- struct{}{}:
 		default:
 		}
 	}
 }
 
 // schedule moves due entries to the queues until the scheduler is closed.
-func (a *Scheduler) schedule() {
+func (s *Scheduler) schedule() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
-		case <-a.ctx.Done():
+		case <-s.ctx.Done():
 			return
-		case <-a.wake:
+		case <-s.wake:
 		case <-timer.C:
 		}
-		if next := a.collect(time.Now()); !next.IsZero() {
+		if next := s.collect(time.Now()); !next.IsZero() {
 			timer.Reset(time.Until(next))
 		} else {
 			timer.Stop()
@@ -137,92 +137,92 @@ func (a *Scheduler) schedule() {
 
 // collect queues due entries, starts workers for them, and returns when the
 // next one is due.
-func (a *Scheduler) collect(now time.Time) (next time.Time) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for len(a.later) > 0 && !a.later[0].due.After(now) {
-		e := heap.Pop(&a.later).(*Entry)
+func (s *Scheduler) collect(now time.Time) (next time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.waiting) > 0 && !s.waiting[0].due.After(now) {
+		e := heap.Pop(&s.waiting).(*Entry)
 		e.place = queued
-		if e.troubled {
-			a.troubled.push(e)
+		if e.failing {
+			s.failing.push(e)
 		} else {
-			a.due.push(e)
+			s.due.push(e)
 		}
 	}
-	a.hire()
-	if len(a.later) > 0 {
-		next = a.later[0].due
+	s.startWorkers()
+	if len(s.waiting) > 0 {
+		next = s.waiting[0].due
 	}
 	return next
 }
 
-// hire starts workers while there is work and the limits allow it.
-func (a *Scheduler) hire() {
-	for a.workers < a.limit && a.ctx.Err() == nil {
-		e := a.take()
+// startWorkers starts workers while there is work and the limits allow it.
+func (s *Scheduler) startWorkers() {
+	for s.workers < s.limit && s.ctx.Err() == nil {
+		e := s.take()
 		if e == nil {
 			return
 		}
-		a.workers++
-		a.done.Go(func() { a.work(e) })
+		s.workers++
+		s.done.Go(func() { s.work(e) })
 	}
 }
 
 // take returns the entry to run next, the one that has been due longest, or
 // nil.
-func (a *Scheduler) take() *Entry {
-	well, ill := a.due.head(), a.troubled.head()
-	if a.workersInTrouble >= max(a.limit/2, 1) {
-		ill = nil
+func (s *Scheduler) take() *Entry {
+	due, failing := s.due.head(), s.failing.head()
+	if s.failingWorkers >= max(s.limit/2, 1) {
+		failing = nil
 	}
 	switch {
-	case well == nil && ill == nil:
+	case due == nil && failing == nil:
 		return nil
-	case ill == nil || well != nil && well.due.Before(ill.due):
-		return a.due.pop()
+	case failing == nil || due != nil && due.due.Before(failing.due):
+		return s.due.pop()
 	default:
-		a.workersInTrouble++
-		return a.troubled.pop()
+		s.failingWorkers++
+		return s.failing.pop()
 	}
 }
 
 // work runs e, and then due entries until there are none.
-func (a *Scheduler) work(e *Entry) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+func (s *Scheduler) work(e *Entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for e != nil {
-		a.run(e)
-		if a.ctx.Err() != nil {
+		s.run(e)
+		if s.ctx.Err() != nil {
 			break
 		}
-		e = a.take()
+		e = s.take()
 	}
-	a.workers-- // entries that are still queued wait for a troubled slot, whose worker takes them
+	s.workers-- // entries that are still queued wait for a failing job's slot, whose worker takes them
 }
 
 // run runs e with the lock released.
-func (a *Scheduler) run(e *Entry) {
-	wasTroubled := e.troubled
+func (s *Scheduler) run(e *Entry) {
+	wasFailing := e.failing
 	if e.place != removed {
 		var ctx context.Context
-		ctx, e.cancel = context.WithCancel(a.ctx)
+		ctx, e.cancel = context.WithCancel(s.ctx)
 		e.place = running
-		a.mu.Unlock()
+		s.mu.Unlock()
 		start := time.Now()
 		again, ok := e.job(ctx)
 		now := time.Now()
-		a.mu.Lock()
+		s.mu.Lock()
 		e.cancel()
-		e.troubled = !ok
+		e.failing = !ok
 		if e.place != removed {
 			if due := start.Add(again); due.After(now) {
 				now = due
 			}
-			a.wait(e, now)
+			s.wait(e, now)
 		}
 	}
-	if wasTroubled {
-		a.workersInTrouble--
+	if wasFailing {
+		s.failingWorkers--
 	}
 }
 

@@ -36,7 +36,7 @@ func (l *log) take() []string {
 	}
 }
 
-func TestAJobRunsAtOnceAndThenWhenItSays(t *testing.T) {
+func TestJobRunsAtOnceAndThenWhenDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, l := New(4), newLog()
 		defer a.Close()
@@ -58,7 +58,7 @@ func after(d time.Duration) {
 	synctest.Wait()
 }
 
-func TestAJobNeverOverlapsItself(t *testing.T) {
+func TestJobNeverOverlapsItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, l := New(4), newLog()
 		defer a.Close()
@@ -76,7 +76,7 @@ func TestAJobNeverOverlapsItself(t *testing.T) {
 	})
 }
 
-func TestTheLimitHoldsAndTheLongestDueGoesFirst(t *testing.T) {
+func TestLimitHoldsAndLongestDueRunsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, l := New(2), newLog()
 		defer a.Close()
@@ -97,7 +97,7 @@ func TestTheLimitHoldsAndTheLongestDueGoesFirst(t *testing.T) {
 	})
 }
 
-func TestJobsInTroubleLeaveRoomForTheOthers(t *testing.T) {
+func TestFailingJobsLeaveRoomForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := New(4)
 		defer a.Close()
@@ -121,7 +121,7 @@ func TestJobsInTroubleLeaveRoomForTheOthers(t *testing.T) {
 	})
 }
 
-func TestWhatIsRemovedNeverRunsAgain(t *testing.T) {
+func TestRemovedJobNeverRunsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, l := New(1), newLog()
 		defer a.Close()
@@ -148,7 +148,7 @@ func TestWhatIsRemovedNeverRunsAgain(t *testing.T) {
 	})
 }
 
-func TestCloseEndsWhatRunsAndWaitsForIt(t *testing.T) {
+func TestCloseCancelsRunningJobsAndWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, l := New(2), newLog()
 		for range 3 {

@@ -28,7 +28,8 @@ func sum(weights []int) int {
 	return n
 }
 
-// Rule 14: each part gets its weight, and weight 0 nothing.
+// Rule 14 of integration/rules_test.go: each part gets its weight, and weight 0
+// nothing.
 func TestAnyWindowOfThePeriodIsExactAndNoPrefixIsOffByOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		weights := anyWeights(40).Draw(t, "weights")
@@ -118,7 +119,7 @@ func TestTurnsAreSpread(t *testing.T) {
 }
 
 // Goroutines that take turns concurrently share one exact sequence.
-func TestTurnsAreExactOverAllLoops(t *testing.T) {
+func TestConcurrentTurnsAreExact(t *testing.T) {
 	weights := []int{50, 30, 15, 5, 0}
 	s := New(weights, 0)
 	const loops, each = 8, 5_000
@@ -146,7 +147,7 @@ func TestTurnsAreExactOverAllLoops(t *testing.T) {
 
 // A split that starts within a period gives each part its share of the rest of
 // it, and is exact afterwards.
-func TestASplitMayBeginAnywhere(t *testing.T) {
+func TestSplitMayStartAnywhere(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		weights := anyWeights(1000).Draw(t, "weights")
 		s := New(weights, rapid.Float64Range(0, 0.999999).Draw(t, "phase"))
@@ -170,7 +171,7 @@ func TestASplitMayBeginAnywhere(t *testing.T) {
 	})
 }
 
-func TestASplitGoesOnWhereTheOldOneWas(t *testing.T) {
+func TestSplitContinuesWhereTheOldOneWas(t *testing.T) {
 	old := New([]int{99, 1}, 0)
 	for range 60 {
 		old.Next()
@@ -195,7 +196,7 @@ func TestFrequentChangesDoNotStarveASmallPart(t *testing.T) {
 	}
 }
 
-func TestPeekTellsTheNextTurn(t *testing.T) {
+func TestPeekReturnsNextTurn(t *testing.T) {
 	s := New([]int{3, 2, 1}, 0)
 	for range 20 {
 		want := s.Peek()

@@ -10,8 +10,8 @@ import (
 // write.
 const few = 32
 
-// draws bounds the random draws before a scan of all endpoints.
-const draws = 8
+// maxDraws bounds the random draws before a scan of all endpoints.
+const maxDraws = 8
 
 // sumWeights returns the running sums of the weights, for draw.
 func sumWeights(t *tier) []uint64 {
@@ -26,7 +26,7 @@ func sumWeights(t *tier) []uint64 {
 
 // random picks an eligible member at random by weight.
 func (t *tier) random(r *round) int {
-	for range draws {
+	for range maxDraws {
 		if i := t.draw(r); i != None {
 			return i
 		}
@@ -37,23 +37,24 @@ func (t *tier) random(r *round) int {
 // draw picks one member at random by weight. It returns None if that member is
 // not eligible, or in the part of its share that slow start withholds.
 func (t *tier) draw(r *round) int {
-	lot := rand.Uint64N(t.sums[len(t.sums)-1])
-	i := t.members[sort.Search(len(t.sums), func(n int) bool { return t.sums[n] > lot })]
-	if !r.may(t.pool, i) {
+	point := rand.Uint64N(t.sums[len(t.sums)-1])
+	i := t.members[sort.Search(len(t.sums), func(n int) bool { return t.sums[n] > point })]
+	if !r.eligible(t.pool, i) {
 		return None
 	}
-	if grown := t.pool.Grown(int(i), r.q.Now); grown < 1 && rand.Float64() >= grown {
+	if share := t.pool.SlowStartShare(int(i), r.q.Now); share < 1 && rand.Float64() >= share {
 		return None
 	}
 	return int(i)
 }
 
-// least picks by connections per weight, counting those being established.
-func (t *tier) least(r *round) int {
+// leastConnections picks by connections per weight, counting those being
+// established.
+func (t *tier) leastConnections(r *round) int {
 	load := func(i int32, weight float64) float64 { return float64(t.pool.members[i].Active()) / weight }
 	if len(t.members) > few {
 		best, bestLoad, drawn := None, 0.0, 0
-		for tries := 0; tries < draws && drawn < 2; tries++ {
+		for tries := 0; tries < maxDraws && drawn < 2; tries++ {
 			i := t.draw(r)
 			if i == None || i == best {
 				continue
@@ -75,7 +76,7 @@ func (t *tier) least(r *round) int {
 func (t *tier) scan(r *round, load func(i int32, weight float64) float64) int {
 	best, bestLoad, weights := None, 0.0, 0.0
 	for _, i := range t.members {
-		if !r.may(t.pool, i) {
+		if !r.eligible(t.pool, i) {
 			continue
 		}
 		w := t.pool.weight(i, r.q.Now)
