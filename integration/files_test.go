@@ -33,14 +33,14 @@ func TestBadFiles(t *testing.T) {
 	}{
 		"mismatch":    {"kind: Certificate\nname: c\nspec: {certFile: " + good.certFile + ", keyFile: " + other.keyFile + "}\n", []string{":3: Certificate/c spec.key: does not belong to the first certificate of cert (" + other.keyFile + ")"}},
 		"expired":     {"kind: Certificate\nname: c\nspec: {certFile: " + expired.certFile + ", keyFile: " + expired.keyFile + "}\n", []string{":3: Certificate/c spec.cert: ", "expired"}},
-		"not PEM":     {"kind: Certificate\nname: c\nspec: {certFile: " + text + ", keyFile: " + good.keyFile + "}\n", []string{":3: Certificate/c spec.certFile: holds no PEM (" + text + ")"}},
+		"not PEM":     {"kind: Certificate\nname: c\nspec: {certFile: " + text + ", keyFile: " + good.keyFile + "}\n", []string{":3: Certificate/c spec.certFile: contains no PEM (" + text + ")"}},
 		"no such key": {"kind: Certificate\nname: c\nspec: {certFile: " + good.certFile + ", keyFile: none.pem}\n", []string{":3: Certificate/c spec.keyFile: cannot be read: no such file or directory"}},
 		"huge":        {strings.Repeat("# much text, and nothing in it\n", 50<<20/31), []string{":1: file: is larger than 16 MiB: split it"}},
 		"unknown":     {"kind: Service\nname: s\nspec:\n  endpoint: [a]\n  idleTimout: 1h\n", []string{":4: Service/s spec.endpoint: unknown field, did you mean endpoints?", ":5: Service/s spec.idleTimout: unknown field, did you mean idleTimeout?"}},
-		"tab":         {"kind: Service\nname: s\nspec:\n\tidleTimeout: 1h\n", []string{":4: document 1: a tab in the indentation: YAML wants spaces"}},
+		"tab":         {"kind: Service\nname: s\nspec:\n\tidleTimeout: 1h\n", []string{":4: document 1: a tab in the indentation: YAML requires spaces"}},
 		"twice":       {"kind: Service\nname: s\nspec: {}\n---\nkind: Service\nname: s\nspec: {}\n", []string{":5: Service/s", "twice"}},
 		"reference":   {"kind: Listener\nname: l\nspec:\n  address: 127.0.0.1:0\n  service: nobody\n", []string{":5: Listener/l spec.service: there is no such Service (nobody)"}},
-		"bomb":        {bomb, []string{":1: document 1: anchors and aliases (&x, *x) are not taken: write the value out"}},
+		"bomb":        {bomb, []string{":1: document 1: anchors and aliases (&x, *x) are not supported: write the value out"}},
 		"bad value":   {"kind: Service\nname: s\nspec: {idleTimeout: 5, endpoints: [{address: nowhere}]}\n", []string{":3: Service/s spec.idleTimeout: has no unit: write 5s or 5ms (5)", ":3: Service/s spec.endpoints[0].address: ", "(nowhere)"}},
 	} {
 		file := filepath.Join(dir, "bad.yaml")

@@ -148,7 +148,7 @@ func TestANameThatNoCertificateIsForIsTold(t *testing.T) {
 		t.Fatal("Programmed is not told")
 		return gateway.Condition{}
 	}
-	const words = ": no Certificate shown at port 443 is for "
+	const words = ": no Certificate at port 443 is valid for "
 	has := func(what string, told []string, want string) {
 		t.Helper()
 		if len(told) != 1 || !strings.HasPrefix(told[0], want) {

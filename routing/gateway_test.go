@@ -337,8 +337,8 @@ func TestTheLaterOfTwoRoutesStaysAccepted(t *testing.T) {
 	statuses := gateway.NewStatuses(set, nil)
 	for name, problem := range map[string]string{
 		"a": "[there is no Service one]",
-		"b": "[at edge it is Accepted, but all connections belong to TCPRoute/a, which goes first by hostname, age or name: " +
-			"this one gets none here there is no Service one]",
+		"b": "[at edge it is Accepted, but TCPRoute/a takes precedence for all connections by hostname, age or name: " +
+			"this route gets no connections here there is no Service one]",
 	} {
 		o, _ := set.Get(resource.Key{Kind: "TCPRoute", Name: name})
 		status := statuses.Of(&o, 1, t0)

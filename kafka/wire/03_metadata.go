@@ -19,7 +19,6 @@ import "encoding/binary"
 // left out. Topics have ids from v10 on (KIP-516). MultiTenant edits topics as
 // bytes (filter/multitenant/metadata.go); TopicMetrics collects names and ids of
 // topics. Both use ReadMetadataTopic.
-// topics. Both read them by ReadMetadataTopic.
 var metadata = apiSpec{key: keyMetadata, mapAddresses: (*addressEditor).mapMetadata}
 
 // mapMetadata edits the brokers. The fields behind them are read only if a

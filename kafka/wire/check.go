@@ -19,10 +19,10 @@ const MaxElements = 2_000_000
 // decoded.
 func Check(d Direction, key, version int16, body []byte) error {
 	if d > Response || key < 0 || key > MaxKey || table[key].name == "" {
-		return fmt.Errorf("%w: api key %d is not known", ErrMalformed, key)
+		return fmt.Errorf("%w: unknown api key %d", ErrMalformed, key)
 	}
 	if version < 0 || version > table[key].max {
-		return fmt.Errorf("%w: %s v%d is not known", ErrMalformed, Name(key), version)
+		return fmt.Errorf("%w: unknown version %s v%d", ErrMalformed, Name(key), version)
 	}
 	c := checker{r: NewReader(body, Flexible(key, version)), version: version, left: MaxElements}
 	c.check(parsedLayouts()[key][d])

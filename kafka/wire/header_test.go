@@ -224,7 +224,7 @@ func FuzzPeekRequest(f *testing.F) {
 				t.Fatalf("%d bytes are not enough, but %d are wanted", len(p), need)
 			}
 			if h.Size >= 0 && need > h.FrameLen() && need > 12 {
-				t.Fatalf("%d bytes wanted of a frame of %d", need, h.FrameLen())
+				t.Fatalf("needs %d bytes of a frame of %d", need, h.FrameLen())
 			}
 			return
 		}

@@ -184,7 +184,7 @@ func (w *Walker) fillTags(out, b []byte) ([]byte, error) {
 		return AppendUvarintSize(out, count, k+pad), nil
 	}
 	if pad < 5 { // k > 1: the count is not minimal, so its varint has room
-		return nil, fmt.Errorf("%w: a count of tags in %d bytes", ErrMalformed, k)
+		return nil, fmt.Errorf("%w: tag count in %d bytes", ErrMalformed, k)
 	}
 	if UvarintLen(count+1) > k {
 		return nil, fmt.Errorf("%d tags: %w", count, ErrTooLarge)
@@ -215,7 +215,7 @@ func (w *Walker) mapNodes(b []byte) ([]node, error) {
 		}
 	}
 	if r.err == nil && len(r.Rest()) > 0 {
-		r.Fail(fmt.Errorf("%w: %d bytes behind node endpoints", ErrMalformed, len(r.Rest())))
+		r.Fail(fmt.Errorf("%w: %d bytes after node endpoints", ErrMalformed, len(r.Rest())))
 	}
 	return nodes, r.err
 }

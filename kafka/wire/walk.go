@@ -24,7 +24,7 @@ func (w *Walker) measure(b []byte) (m measured, err error) {
 	switch {
 	case err != nil:
 	case m.need > w.left:
-		err = fmt.Errorf("%w: %d bytes wanted, %d left", ErrMalformed, m.need, w.left)
+		err = fmt.Errorf("%w: needs %d bytes, %d left", ErrMalformed, m.need, w.left)
 	case m.need > MaxHeld && !w.free:
 		err = fmt.Errorf("%d bytes of structure: %w, the limit is %d", m.need, ErrTooLarge, MaxHeld)
 	case m.need == 0 && m.val > w.left-m.used:
@@ -343,7 +343,7 @@ func (w *Walker) editName(out, b []byte) ([]byte, error) {
 	n := len(out) - at - size
 	switch {
 	case n != len(name)+w.edits.TopicGrowth:
-		return nil, fmt.Errorf("a name of %d bytes became %d, told was a growth of %d", len(name), n, w.edits.TopicGrowth)
+		return nil, fmt.Errorf("a name of %d bytes became %d, expected a growth of %d", len(name), n, w.edits.TopicGrowth)
 	case n > maxVersion || size > 5:
 		return nil, fmt.Errorf("name of %d bytes: %w", n, ErrTooLarge)
 	case w.s.flexible:

@@ -177,7 +177,7 @@ func listenersOf(g *Gateway) []*listening {
 			}
 		}
 		if l.protocol != "TCP" && l.protocol != "TLS" {
-			l.accepted = verdict{reasonUnsupportedProtocol, fmt.Sprintf("protocol %s is not taken: TLS and TCP are", l.Protocol)}
+			l.accepted = verdict{reasonUnsupportedProtocol, fmt.Sprintf("protocol %s is not supported: use TLS or TCP", l.Protocol)}
 		}
 		list[i] = l
 	}
@@ -196,18 +196,18 @@ func (l *listening) meet(other *listening) {
 	both := func(reason, why string) {
 		for _, x := range [][2]*listening{{l, other}, {other, l}} {
 			if x[0].conflict.ok() {
-				x[0].conflict = verdict{reason, fmt.Sprintf("%s as listener %s of port %d", why, x[1].Name, l.Port)}
+				x[0].conflict = verdict{reason, fmt.Sprintf("%s that of listener %s on port %d", why, x[1].Name, l.Port)}
 			}
 		}
 	}
 	switch {
 	case l.stack() == "" || other.stack() == "":
 	case l.stack() != other.stack():
-		both(reasonProtocolConflict, "not the same protocol")
+		both(reasonProtocolConflict, "protocol differs from")
 	case l.hostname == other.hostname:
-		both(reasonHostnameConflict, "the same hostname")
+		both(reasonHostnameConflict, "hostname equals")
 	case l.protocol == "TLS" && other.protocol == "TLS" && l.terminates() != other.terminates():
-		both(reasonProtocolConflict, "not the same tls.mode")
+		both(reasonProtocolConflict, "tls.mode differs from")
 	}
 }
 
@@ -299,15 +299,15 @@ func (d *attachment) conflict() string {
 	if by == nil {
 		return ""
 	}
-	words := lost.String() + " belongs to "
+	names := lost.String()
 	if lost.first[0] == "" {
-		words = "all connections belong to "
+		names = "all connections"
 	}
-	words += by.key.String() + ", which goes first by hostname, age or name"
+	message := by.key.String() + " takes precedence for " + names + " by hostname, age or name"
 	if !won {
-		words += ": this one gets none here"
+		message += ": this route gets no connections here"
 	}
-	return words
+	return message
 }
 
 // claim gives a route the names of a listener that are free, and those that
@@ -329,7 +329,7 @@ func (l *listening) claim(r *route, names []shared) {
 func (p *ParentRef) text() string {
 	s := p.SectionName
 	if p.Port != 0 {
-		s = strings.TrimSpace(fmt.Sprintf("%s of port %d", s, p.Port))
+		s = strings.TrimSpace(fmt.Sprintf("%s on port %d", s, p.Port))
 	}
 	return s
 }
@@ -353,7 +353,7 @@ func (a *attached) allowing(r *route, found []*listening) (allowed []*listening,
 	}
 	return nil, verdict{
 		reasonNotAllowed,
-		fmt.Sprintf("allowedRoutes of no listener takes a %s of namespace %s", r.key.Kind, r.origin.namespace()),
+		fmt.Sprintf("no listener's allowedRoutes permits a %s of namespace %s", r.key.Kind, r.origin.namespace()),
 	}
 }
 

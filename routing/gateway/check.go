@@ -74,7 +74,7 @@ func (g *Gateway) CheckIn(v *resource.View) {
 		if x := &g.Addresses[i]; !x.isIP() {
 			v.Warn(
 				resource.Item("spec.addresses", i)+".type",
-				"is not taken, so the Gateway listens nowhere ("+reasonUnsupportedAddress+"): IPAddress is",
+				"is not supported, so the Gateway does not listen ("+reasonUnsupportedAddress+"): use IPAddress",
 				x.Type,
 			)
 		}
@@ -113,7 +113,7 @@ func (r *CertificateRef) resolve(own *Origin, of func() trust) verdict {
 	if !r.isSecret() {
 		return verdict{
 			reasonInvalidCertificate,
-			"certificateRef " + r.Name + " is a " + kindText(r.Group, r.Kind) + ": a Secret is taken, which is a Certificate here",
+			"certificateRef " + r.Name + " is a " + kindText(r.Group, r.Kind) + ": use a Secret, which means a Certificate here",
 		}
 	}
 	from := own.namespace()
@@ -139,7 +139,7 @@ func checkRoute(v *resource.View, spec resource.Spec) {
 	r := newRoute(&resource.Object{Key: v.Key(), Spec: spec})
 	r.origin.checkName(v)
 	if len(r.parents) == 0 {
-		v.Warn("spec.parentRefs", "is empty: the route acts nowhere", nil)
+		v.Warn("spec.parentRefs", "is empty: the route has no effect", nil)
 	}
 	for i := range r.parents {
 		p, at := &r.parents[i], resource.Item("spec.parentRefs", i)
@@ -148,7 +148,7 @@ func checkRoute(v *resource.View, spec resource.Spec) {
 			if p.Group != nil {
 				group = *p.Group
 			}
-			v.Warn(at+".kind", "is not taken ("+reasonInvalidKind+"): a route attaches to a Gateway", kindText(group, p.Kind))
+			v.Warn(at+".kind", "is not supported ("+reasonInvalidKind+"): a route attaches to a Gateway", kindText(group, p.Kind))
 			continue
 		}
 		a := viewed{v}.attached(resource.Key{Kind: KindGateway, Name: r.origin.NameOf(p.Namespace, p.Name)})
@@ -159,7 +159,7 @@ func checkRoute(v *resource.View, spec resource.Spec) {
 		if !done.accepted.ok() {
 			v.Warn(at, "is not accepted by "+a.key.String()+" ("+done.accepted.reason+"): "+done.accepted.message, nil)
 		} else if lost := done.conflict(); lost != "" {
-			v.Warn(at, "at "+a.key.String()+" "+lost, nil)
+			v.Warn(at, "at "+a.key.String()+": "+lost, nil)
 		}
 		for _, l := range done.at {
 			a.warnOfNames(v, at, l, r)
@@ -170,7 +170,7 @@ func checkRoute(v *resource.View, spec resource.Spec) {
 		b := &r.backends[i]
 		sum += b.weight()
 		if bad := b.resolve(r, viewed{v}.trust); !bad.ok() {
-			v.Warn(resource.Item("spec.rules[0].backendRefs", i), bad.message+" ("+bad.reason+"); its share of connections is closed", nil)
+			v.Warn(resource.Item("spec.rules[0].backendRefs", i), bad.message+" ("+bad.reason+"); its connections are closed", nil)
 		}
 	}
 	if len(r.backends) > 0 && sum == 0 {
@@ -181,7 +181,7 @@ func checkRoute(v *resource.View, spec resource.Spec) {
 // checkName reports a name that does not begin with its namespace.
 func (o *Origin) checkName(v *resource.View) {
 	if ns := o.namespace(); ns != defaultNamespace && !strings.HasPrefix(v.Key().Name, ns+".") {
-		v.Fault("spec.origin.namespace", "the name of what is in this namespace begins with "+ns+".", v.Key().Name)
+		v.Fault("spec.origin.namespace", "names of resources in this namespace must begin with "+ns+".", v.Key().Name)
 	}
 }
 

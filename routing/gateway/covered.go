@@ -52,7 +52,7 @@ func (a *attached) uncovered(l *listening, trust func() trust, covers covering) 
 
 // notCovered formats the message for uncovered names.
 func notCovered(port int, names []string) string {
-	return fmt.Sprintf("no Certificate shown at port %d is for %s: what none is for is closed (no_certificate)", port, some(names))
+	return fmt.Sprintf("no Certificate at port %d is valid for %s: such connections are closed (no_certificate)", port, some(names))
 }
 
 // warnOfNames warns of names without a Certificate at a listener: those of one

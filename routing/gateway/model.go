@@ -288,7 +288,7 @@ func (r *BackendRef) weight() int {
 // namespace.
 func (r *BackendRef) resolve(by *route, of func() trust) verdict {
 	if !r.isService() {
-		return verdict{reasonInvalidKind, fmt.Sprintf("backendRef %s is a %s: a Service is taken", r.Name, kindText(r.Group, r.Kind))}
+		return verdict{reasonInvalidKind, fmt.Sprintf("backendRef %s is a %s: use a Service", r.Name, kindText(r.Group, r.Kind))}
 	}
 	from := by.origin.namespace()
 	if to, name, is := foreign(by.key.Kind, from, kindService, orOwn(r.Namespace, by.origin), r.Name, of); is {

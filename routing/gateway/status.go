@@ -181,7 +181,7 @@ func (s *Statuses) gateway(a *attached, c conditions) *Status {
 	out.Addresses = s.addresses(a)
 	accepted := verdict{}
 	if bad := a.unsupportedAddress(); bad != "" {
-		accepted = verdict{reasonUnsupportedAddress, bad + " is not taken: IPAddress is"}
+		accepted = verdict{reasonUnsupportedAddress, bad + " is not supported: use IPAddress"}
 	}
 	var invalid, idle []string
 	valid, failed := 0, verdict{}
@@ -215,7 +215,7 @@ func (s *Statuses) gateway(a *attached, c conditions) *Status {
 	}
 	reason, message := reasonAccepted, ""
 	if len(invalid) > 0 {
-		reason, message = reasonListenersNotValid, "not accepted are the listeners "+some(invalid)
+		reason, message = reasonListenersNotValid, "listeners not accepted: "+some(invalid)
 	}
 	out.Conditions = []Condition{c.is("Accepted", accepted, reason, message), c.is("Programmed", programmed, reasonProgrammed, "")}
 	return out
@@ -277,7 +277,7 @@ func (s *Statuses) resolve(a *attached, l *listening) (refs, programmed verdict,
 		}
 	}
 	if len(l.wrong) > 0 {
-		refs = verdict{reasonInvalidRouteKinds, "never attach: " + some(l.wrong)}
+		refs = verdict{reasonInvalidRouteKinds, "kinds that never attach: " + some(l.wrong)}
 		if len(l.kinds) == 0 {
 			programmed = verdict{reasonInvalid, refs.message}
 		}

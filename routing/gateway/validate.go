@@ -40,7 +40,7 @@ func (g *Gateway) Validate(fault func(path, message string, value any)) {
 		if checkSection(at+".name", l.Name, fault); l.Name == "" {
 			fault(at+".name", "is required", nil)
 		} else if first, twice := names[l.Name]; twice {
-			fault(at+".name", "stands twice, before at "+resource.Item("spec.listeners", first), l.Name)
+			fault(at+".name", "duplicate, first at "+resource.Item("spec.listeners", first), l.Name)
 		} else {
 			names[l.Name] = i
 		}
@@ -68,7 +68,7 @@ func (g *Gateway) validateAddress(i int, fault report) {
 		other, both := b.ip()
 		switch {
 		case a.Type == b.Type && a.Value == b.Value || ok && both && ip == other:
-			fault(at, "stands here twice", a.Value)
+			fault(at, "duplicate", a.Value)
 			return
 		case ok && both && (takes(ip, other) || takes(other, ip)):
 			fault(at, "overlaps with "+b.Value, a.Value)
@@ -184,7 +184,7 @@ func (r *TLSRoute) Validate(fault func(path, message string, value any)) {
 		if name == "" {
 			fault(at, "must not be empty", nil)
 		} else if first, twice := seen[strings.ToLower(name)]; twice {
-			fault(at, "stands twice, before at "+resource.Item("spec.hostnames", first), name)
+			fault(at, "duplicate, first at "+resource.Item("spec.hostnames", first), name)
 		} else {
 			checkHostname(at, name, fault)
 			seen[strings.ToLower(name)] = i
@@ -213,7 +213,7 @@ func validateRoute(parents []ParentRef, rules []Rule, fault report) {
 		checkSection(at+".sectionName", p.SectionName, fault)
 		k := place{p.Name, p.Namespace, p.SectionName, p.Port}
 		if first, twice := seen[k]; twice {
-			fault(at, "stands twice, before at "+resource.Item("spec.parentRefs", first), nil)
+			fault(at, "duplicate, first at "+resource.Item("spec.parentRefs", first), nil)
 		} else {
 			seen[k] = i
 		}
@@ -275,7 +275,7 @@ func (o *Origin) validate(kind string, fault report) {
 		fault("origin.creationTimestamp", "must be a time like 2026-01-31T12:00:00Z", o.CreationTimestamp)
 	}
 	if v := o.APIVersion; v != "" && !slices.Contains(Versions(kind), v) {
-		fault("origin.apiVersion", "this version of "+kind+" is not taken; known are "+strings.Join(Versions(kind), ", "), v)
+		fault("origin.apiVersion", "this version of "+kind+" is not supported; use one of "+strings.Join(Versions(kind), ", "), v)
 	}
 }
 

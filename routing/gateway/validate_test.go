@@ -16,14 +16,14 @@ func TestAddressesThatOverlapAreFaults(t *testing.T) {
 		{"127.0.0.1 ::1", ""},
 		{"0.0.0.0 ::1", ""},
 		{"fe80::1%eth0 fe80::1%eth1", ""},
-		{"::1 0:0:0:0:0:0:0:1", "stands here twice"},
-		{"127.0.0.1 ::ffff:127.0.0.1", "stands here twice"},
+		{"::1 0:0:0:0:0:0:0:1", "duplicate"},
+		{"127.0.0.1 ::ffff:127.0.0.1", "duplicate"},
 		{"127.0.0.1 0.0.0.0", "overlaps with 127.0.0.1"},
 		{"0.0.0.0 127.0.0.1", "overlaps with 0.0.0.0"},
 		{"10.0.0.1 ::", "overlaps with 10.0.0.1"},
 		{":: 0.0.0.0", "overlaps with ::"},
 		{"::1 ::", "overlaps with ::1"},
-		{"10.0.0.1 10.0.0.2 ::ffff:a00:1", "stands here twice"},
+		{"10.0.0.1 10.0.0.2 ::ffff:a00:1", "duplicate"},
 	} {
 		g := &Gateway{GatewayClassName: "x", Listeners: []Listener{{Name: "l", Port: 1, Protocol: "TCP"}}}
 		for _, value := range strings.Fields(c.addresses) {

@@ -184,7 +184,7 @@ func (c *checker) checkCovered(m, listener *member, path string, names []string)
 		if err != nil || c.set.covered(listener.Key, canonical) || !c.knowsCertificates(listener) {
 			continue
 		}
-		c.warn(&m.Object, item(path, i), "no certificate of the listener is for this name", name)
+		c.warn(&m.Object, item(path, i), "no certificate of the listener is valid for this name", name)
 	}
 }
 
@@ -230,12 +230,12 @@ func Admit(objects []Object, now time.Time) Faults {
 		o := &objects[i]
 		if files, ok := o.Spec.(FileUser); ok {
 			for _, f := range files.Files() {
-				c.fault(o, f.Path, "was not read: it is for the client that applies", f.Name)
+				c.fault(o, f.Path, "was not read: the client must send the content, not the file name", f.Name)
 			}
 		}
 		for _, path := range hiddenPaths(o.Spec) {
 			what := path[strings.LastIndexByte(path, '.')+1:]
-			c.fault(o, path, fmt.Sprintf("is hidden, and nothing stored can stand for it: give the %s in place of %s", what, HiddenSecret), nil)
+			c.fault(o, path, fmt.Sprintf("is hidden, and no stored value can replace it: give the %s instead of %s", what, HiddenSecret), nil)
 		}
 		if cert, ok := o.Spec.(*Certificate); ok {
 			if message := cert.expired(now); message != "" {

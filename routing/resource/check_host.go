@@ -16,7 +16,7 @@ func (c *checker) checkHost(m *member, h *Host) {
 		return // reported when the listener is checked
 	}
 	if l.Protocol != "tls" {
-		c.fault(&m.Object, "spec.listener", "is no listener with protocol: tls; without TLS there is no server name", h.Listener)
+		c.fault(&m.Object, "spec.listener", "is not a listener with protocol: tls; without TLS there is no server name", h.Listener)
 	} else if l.TLS != nil && l.TLS.Mode == "terminate" && !c.covers[m.Key] {
 		c.covers[m.Key] = true
 		c.checkCovered(m, at, "spec.names", h.Names)
@@ -60,7 +60,7 @@ func (c *checker) checkClaims(m *member, listener, path, name string, alpn []str
 		}
 	}
 	if rival != nil {
-		c.fault(&m.Object, path, "stands twice, before at "+first.String()+" "+c.place(first, canonical, rival.alpn), name)
+		c.fault(&m.Object, path, "duplicate, first at "+first.String()+" "+c.place(first, canonical, rival.alpn), name)
 	}
 }
 

@@ -247,9 +247,9 @@ func (d *decoder) syntax(chunk []byte, err error) {
 	case strings.HasPrefix(message, "unknown anchor"):
 		message = messageAlias
 	case bytes.HasPrefix(bytes.TrimSpace(chunk), []byte("%")):
-		message = "directives (%YAML, %TAG) are not taken: leave the line out"
+		message = "directives (%YAML, %TAG) are not supported: remove the line"
 	case tabLine(chunk) > 0:
-		line, message = tabLine(chunk), "a tab in the indentation: YAML wants spaces"
+		line, message = tabLine(chunk), "a tab in the indentation: YAML requires spaces"
 	default:
 		message = "is not YAML: " + message
 	}
@@ -269,7 +269,7 @@ func tabLine(chunk []byte) int {
 	return 0
 }
 
-const messageAlias = "anchors and aliases (&x, *x) are not taken: write the value out"
+const messageAlias = "anchors and aliases (&x, *x) are not supported: write the value out"
 
 // plain refuses what YAML adds to JSON's data model: anchors, aliases and tags.
 // Aliases are never followed, so an alias bomb costs nothing.
@@ -279,7 +279,7 @@ func (d *decoder) plain(n *yaml.Node, depth int) bool {
 	case n.Kind == yaml.AliasNode || n.Anchor != "":
 		message = messageAlias
 	case n.Style&yaml.TaggedStyle != 0:
-		message = "tags (!x) are not taken"
+		message = "tags (!x) are not supported"
 	case depth > MaxDepth:
 		message = fmt.Sprintf("is nested deeper than %d levels", MaxDepth)
 	}
@@ -339,7 +339,7 @@ func (d *decoder) object(n *yaml.Node) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
 		if seen[key.Value] {
-			d.at(key, "the key stands here twice", key.Value)
+			d.at(key, "duplicate key", key.Value)
 			continue
 		}
 		switch seen[key.Value] = true; key.Value {
@@ -384,7 +384,7 @@ func (d *decoder) object(n *yaml.Node) {
 // add keeps a resource unless its key occurred before.
 func (d *decoder) add(o Object) {
 	if first, ok := d.seen[o.Key]; ok {
-		message := fmt.Sprintf("stands here twice, first in line %d", first.line)
+		message := fmt.Sprintf("duplicate, first at line %d", first.line)
 		if first.format != d.from.format {
 			message += ": there as " + cmp.Or(first.format, ownFormat) + ", here as " + o.Format()
 		}
@@ -406,7 +406,7 @@ func (d *decoder) kind(n *yaml.Node) Kind {
 	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
 		d.at(n, "must be one of "+strings.Join(names, ", "), nil)
 	} else {
-		d.at(n, fmt.Sprintf("unknown kind%s; known are %s", didYouMean(n.Value, names), strings.Join(names, ", ")), n.Value)
+		d.at(n, fmt.Sprintf("unknown kind%s; known kinds are %s", didYouMean(n.Value, names), strings.Join(names, ", ")), n.Value)
 	}
 	d.path = d.path[:0]
 	return Kind{}
@@ -422,7 +422,7 @@ func (d *decoder) name(object, n *yaml.Node, kind string) string {
 		return ""
 	}
 	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
-		d.fail(d.offset+n.Line, "name", "must be a text, not "+nodeWord(n), nil)
+		d.fail(d.offset+n.Line, "name", "must be a string, not "+nodeWord(n), nil)
 		return ""
 	}
 	if message := nameFaultOf(kind, n.Value); message != "" {

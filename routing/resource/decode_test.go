@@ -93,7 +93,7 @@ func TestKindsAreFoundInAnyCaseAndNumber(t *testing.T) {
 	}
 	_, err := FindKind(RoutingKinds(), "servce")
 	if want := "unknown kind servce, did you mean Service?; " +
-		"known are Listener, Service, MeshTCPRoute, MeshHTTPRoute, Certificate, Host"; err == nil || err.Error() != want {
+		"known kinds are Listener, Service, MeshTCPRoute, MeshHTTPRoute, Certificate, Host"; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
 }

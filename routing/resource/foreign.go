@@ -117,7 +117,7 @@ func (d *decoder) convert(root *yaml.Node, listed bool) bool {
 			d.together(f, root)
 		case listed:
 			d.subject, d.failed = "", nil
-			d.fail(d.offset+root.Line, "items", "a list within a list is not taken: put its items into the list around it", nil)
+			d.fail(d.offset+root.Line, "items", "nested lists are not supported: put the items into the outer list", nil)
 		default:
 			d.subject, d.failed = "", nil
 			for _, item := range f.Items(root, d.unconverted) {

@@ -34,7 +34,7 @@ func (h *Host) Validate(fault func(path, message string, value any)) {
 	checkServiceRef("service", h.Service, fault)
 	checkALPN("alpn", h.ALPN, fault)
 	if len(h.Names) == 0 {
-		fault("names", "is required: the server names that the listener gets", nil)
+		fault("names", "is required: the server names to add to the listener", nil)
 	}
 	seen := make(map[string]int, len(h.Names))
 	for i, name := range h.Names {
@@ -42,7 +42,7 @@ func (h *Host) Validate(fault func(path, message string, value any)) {
 		if err != nil {
 			fault(item("names", i), err.Error(), name)
 		} else if before, ok := seen[canonical]; ok {
-			fault(item("names", i), "stands twice, before at "+item("spec.names", before), name)
+			fault(item("names", i), "duplicate, first at "+item("spec.names", before), name)
 		} else {
 			seen[canonical] = i
 		}

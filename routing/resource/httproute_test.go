@@ -145,7 +145,7 @@ func TestRegularExpressionsOfADestinationAreBounded(t *testing.T) {
 		maxRegexps / 4: "",
 		maxRegexps/4 + 1: fmt.Sprintf(
 			"to[0].rules must hold at most %d regular expressions in all: "+
-				"each is tried on every request that nothing before it is for (%d)",
+				"each is tried on every request not matched before (%d)",
 			maxRegexps, maxRegexps+4,
 		),
 	} {

@@ -114,16 +114,16 @@ func (p *jsonParser) value(depth int) (*yaml.Node, *syntaxError) {
 
 func (p *jsonParser) unexpected(wanted string) *syntaxError {
 	if p.pos >= len(p.data) {
-		return p.fail("is not JSON: it ends where %s is expected", wanted)
+		return p.fail("is not JSON: unexpected end, expected %s", wanted)
 	}
-	return p.fail("is not JSON: %q where %s is expected", p.data[p.pos], wanted)
+	return p.fail("is not JSON: unexpected %q, expected %s", p.data[p.pos], wanted)
 }
 
 func (p *jsonParser) object(depth int) (*yaml.Node, *syntaxError) {
 	n := p.node(yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"})
 	err := p.list('}', func() *syntaxError {
 		if p.peek() != '"' {
-			return p.unexpected("a name in quotes")
+			return p.unexpected("a quoted key")
 		}
 		key, err := p.text()
 		if err != nil {
@@ -223,7 +223,7 @@ func (p *jsonParser) text() (*yaml.Node, *syntaxError) {
 	for {
 		switch c := p.peek(); {
 		case p.pos >= len(p.data):
-			return nil, p.fail("is not JSON: a text without its closing quote")
+			return nil, p.fail("is not JSON: a string without a closing quote")
 		case c == '"':
 			n.Value = p.data[start:p.pos]
 			if built != nil {
@@ -232,7 +232,7 @@ func (p *jsonParser) text() (*yaml.Node, *syntaxError) {
 			p.pos++
 			return n, nil
 		case c < ' ':
-			return nil, p.fail(`is not JSON: control character %q in a text`, c)
+			return nil, p.fail(`is not JSON: control character %q in a string`, c)
 		case c == '\\':
 			built = append(built, p.data[start:p.pos]...)
 			var err *syntaxError
@@ -280,7 +280,7 @@ func (p *jsonParser) escape(dst []byte) ([]byte, *syntaxError) {
 			return utf8.AppendRune(dst, r), nil
 		}
 	}
-	return nil, p.fail(`is not JSON: an escape that it does not have`)
+	return nil, p.fail(`is not JSON: invalid escape`)
 }
 
 func (p *jsonParser) hex4() (rune, bool) {

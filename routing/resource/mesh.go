@@ -92,7 +92,7 @@ func (c *checker) checkMesh(m *member) {
 		if other := meshOf(first); other != mesh {
 			c.fault(
 				&m.Object, `labels["`+LabelMesh+`"]`,
-				fmt.Sprintf("differs from the mesh %s of %s, and Penstock is one mesh", other, withPlace(first)),
+				fmt.Sprintf("differs from the mesh %s of %s: Penstock supports only one mesh", other, withPlace(first)),
 				mesh,
 			)
 			return

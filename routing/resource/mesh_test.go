@@ -28,7 +28,7 @@ func TestPoliciesAreOfOneMesh(t *testing.T) {
 		{
 			"another mesh",
 			[]Change{route("c", "two", "kuma")},
-			`MeshTCPRoute/c labels["kuma.io/mesh"]: differs from the mesh one of MeshTCPRoute/a, and Penstock is one mesh (two)`,
+			`MeshTCPRoute/c labels["kuma.io/mesh"]: differs from the mesh one of MeshTCPRoute/a: Penstock supports only one mesh (two)`,
 		},
 		{"one that changes", []Change{route("b", "two", "kuma")}, "MeshTCPRoute/b labels"},
 		{"the same", []Change{route("c", "one", "kuma")}, ""},
@@ -77,7 +77,7 @@ func TestSplitsDoNotGoInCircles(t *testing.T) {
 			"one that closes it",
 			[]Change{splitChange("third", "c", "a")},
 			"MeshTCPRoute/third spec.to[0].rules[0].default.backendRefs[0].name: is the root of the split MeshTCPRoute/first, " +
-				"which leads back to c: splits must not go in circles (a)",
+				"which leads back to c: splits must not form a cycle (a)",
 		},
 		{"one that leads into one", []Change{splitChange("third", "d", "a")}, ""},
 		{"one that opens another", []Change{splitChange("third", "c", "a"), splitChange("second", "b", "leaf")}, ""},

@@ -145,7 +145,7 @@ func FindKind(kinds []Kind, s string) (Kind, error) {
 		}
 	}
 	names := kindNames(kinds)
-	return Kind{}, fmt.Errorf("unknown kind %s%s; known are %s", quote(s), didYouMean(s, names), strings.Join(names, ", "))
+	return Kind{}, fmt.Errorf("unknown kind %s%s; known kinds are %s", quote(s), didYouMean(s, names), strings.Join(names, ", "))
 }
 
 func kindNames(kinds []Kind) []string {

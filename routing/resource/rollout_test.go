@@ -120,8 +120,8 @@ func TestWhatMakesItAnotherRollout(t *testing.T) {
 
 func TestARolloutInWords(t *testing.T) {
 	r := canary(t, "[{weight: 5, for: 10m}, {weight: 50, for: 1h}, {weight: 100}]")
-	want := "5 % of new connections to apps go to apps {version=v2} for 10m, then 50 % for 1h, at last 100 %, watched for 1m; " +
-		"back to 0 % when more than 5 % of at least 20 connects within 1m fail or more than 30 % of its endpoints are ejected"
+	want := "5 % of new connections to apps go to apps {version=v2} for 10m, then 50 % for 1h, finally 100 %, watched for 1m; " +
+		"back to 0 % if more than 5 % of at least 20 connects within 1m fail or more than 30 % of its endpoints are ejected"
 	if got := r.RolloutText(); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

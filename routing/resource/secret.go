@@ -143,9 +143,9 @@ func FillHidden(o, stored Object) (Object, Faults) {
 		old, ok := known[string(path)]
 		switch {
 		case !ok:
-			faults = append(faults, o.Fault(string(path), "is hidden, and none is stored yet: give it", nil))
+			faults = append(faults, o.Fault(string(path), "is hidden, and no value is stored yet: give the secret", nil))
 		case !sameBeside(in, old[1]):
-			faults = append(faults, o.Fault(string(path), "is hidden, and what stands beside it is other than is stored: give it", nil))
+			faults = append(faults, o.Fault(string(path), "is hidden, and the fields beside it differ from the stored ones: give the secret", nil))
 		default:
 			v.SetString(old[0].String())
 		}
@@ -216,7 +216,7 @@ func fillKey(o, stored Object) (Object, Faults) {
 	case !ok || stored.Key != o.Key:
 		return o, Faults{o.Fault("spec.key", "is hidden, and there is no such certificate yet: give the key", nil)}
 	case old.Cert != c.Cert:
-		return o, Faults{o.Fault("spec.key", "is hidden, and cert is not the one that is stored: give the key that belongs to it", nil)}
+		return o, Faults{o.Fault("spec.key", "is hidden, and cert differs from the stored one: give the key that belongs to it", nil)}
 	}
 	c.Key = old.Key
 	o.Spec = &c

@@ -196,7 +196,7 @@ func (s *Set) With(changes []Change) (*Set, Faults, Warnings) {
 	for i := range changes {
 		change := &changes[i]
 		if first, ok := done[change.Key]; ok {
-			c.fault(&change.Object, "", "stands here twice, first "+place(first), nil)
+			c.fault(&change.Object, "", duplicateOf(first), nil)
 			continue
 		}
 		done[change.Key] = &change.Object
@@ -433,13 +433,16 @@ func overlap(a, b string) bool {
 	return a == b || meets(a, b) || meets(b, a)
 }
 
-// place describes where an object was read.
-func place(o *Object) string {
-	if o.File == "" {
-		return "in the same change"
+// duplicateOf returns the message for a second object with the key of first.
+func duplicateOf(first *Object) string {
+	if first.File == "" {
+		return "duplicate in the same change"
 	}
-	return fmt.Sprintf("at %s:%d", o.File, o.Line)
+	return "duplicate, first " + place(first)
 }
+
+// place returns where an object was read, which must be known.
+func place(o *Object) string { return fmt.Sprintf("at %s:%d", o.File, o.Line) }
 
 // userList formats references for a fault: the first ones, and how many more
 // there are.

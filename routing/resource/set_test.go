@@ -114,7 +114,7 @@ func TestObjectsThatStandTwiceAreToldWithBothPlaces(t *testing.T) {
 	b := a
 	b.File, b.Line = "other.yaml", 7
 	faults, _ := ValidateSet([]Object{a, b})
-	wantFaults(t, faults, "other.yaml:7: Service/a: stands here twice, first at test.yaml:2")
+	wantFaults(t, faults, "other.yaml:7: Service/a: duplicate, first at test.yaml:2")
 }
 
 func TestListenersMustNotMeet(t *testing.T) {
@@ -188,7 +188,7 @@ spec:
 	}}
 	_, faults, warnings := s.With([]Change{Put(other)})
 	wantFaults(t, faults)
-	wantFaults(t, warnings, "names[0]: no certificate of the listener is for this name (a.example.com)", "names[1]", "names[2]")
+	wantFaults(t, warnings, "names[0]: no certificate of the listener is valid for this name (a.example.com)", "names[1]", "names[2]")
 }
 
 func TestAnExpiredCertificateIsNotAdmitted(t *testing.T) {

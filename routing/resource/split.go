@@ -38,11 +38,11 @@ func (c *checker) checkSplit(m *member, r *MeshTCPRoute) {
 		if c.splits.circle[b.Name] == c.splits.circle[root] {
 			c.fault(
 				&m.Object, path,
-				"is the root of the split "+withPlace(other)+", which leads back to "+root+": splits must not go in circles",
+				"is the root of the split "+withPlace(other)+", which leads back to "+root+": splits must not form a cycle",
 				b.Name,
 			)
 		} else {
-			c.warn(&m.Object, path, "is the root of the split "+withPlace(other)+", by which these connections are not split again", b.Name)
+			c.warn(&m.Object, path, "is the root of the split "+withPlace(other)+", which does not split these connections again", b.Name)
 		}
 	}
 }

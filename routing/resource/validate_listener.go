@@ -24,7 +24,7 @@ func (l *Listener) Validate(fault func(path, message string, value any)) {
 		}
 	}
 	if l.NoServerName == "service" && l.Service == "" {
-		fault("noServerName", "needs service, where such connections go", l.NoServerName)
+		fault("noServerName", "requires service, the destination of such connections", l.NoServerName)
 	}
 	if l.Service != "" {
 		checkServiceRef("service", l.Service, fault)
@@ -34,7 +34,7 @@ func (l *Listener) Validate(fault func(path, message string, value any)) {
 		fault("proxyProtocol.accept", "is required: the networks whose connections begin with a PROXY header", nil)
 	}
 	if !l.HTTP.IsZero() && !l.readable() {
-		fault("http", "is for listeners that can read requests: protocol: tcp, or protocol: tls with tls.mode: terminate", nil)
+		fault("http", "requires a listener that can read requests: protocol: tcp, or protocol: tls with tls.mode: terminate", nil)
 	}
 	checkTags("tags", l.Tags, fault)
 	checkTags("nodes", l.Nodes, fault)
@@ -70,7 +70,7 @@ func (h *ListenerHTTP) Trusts(client netip.Addr) bool {
 
 // refuseTLS reports fields that a tcp listener cannot have.
 func (l *Listener) refuseTLS(fault report) {
-	const why = "is for listeners with protocol: tls"
+	const why = "requires protocol: tls"
 	if l.TLS != nil {
 		fault("tls", why, nil)
 	}
@@ -85,7 +85,7 @@ func (l *Listener) refuseTLS(fault report) {
 // validateKafka reports fields that a kafka listener cannot have: virtual
 // clusters decide where its connections go and which certificates are presented.
 func (l *Listener) validateKafka(fault report) {
-	const why = "is not for listeners with protocol: kafka; virtual clusters name the listener"
+	const why = "is not allowed with protocol: kafka; virtual clusters name the listener"
 	if l.Service != "" {
 		fault("service", why, l.Service)
 	}
@@ -93,16 +93,16 @@ func (l *Listener) validateKafka(fault report) {
 		fault("hosts", why, nil)
 	}
 	if l.NoServerName != "" {
-		fault("noServerName", "is not for listeners with protocol: kafka: without a name nothing is served", l.NoServerName)
+		fault("noServerName", "is not allowed with protocol: kafka: connections without a server name are never served", l.NoServerName)
 	}
 	if t := l.TLS; t != nil && (t.Mode != "" || len(t.CertificateRefs) > 0 || len(t.ALPN) > 0 || t.MinVersion != "" || t.ClientAuth != nil) {
-		fault("tls", "must be {} on listeners with protocol: kafka; certificates and clientAuth stand in the tls of virtual clusters", nil)
+		fault("tls", "must be {} with protocol: kafka; certificates and clientAuth belong in the tls of virtual clusters", nil)
 	}
 }
 
 func (t *ListenerTLS) validate(fault report) {
 	if t.Mode != "terminate" {
-		const why = "is for mode: terminate"
+		const why = "requires mode: terminate"
 		if len(t.CertificateRefs) > 0 {
 			fault("tls.certificateRefs", why, nil)
 		}
@@ -127,7 +127,7 @@ func (t *ListenerTLS) validate(fault report) {
 	checkALPN("tls.alpn", t.ALPN, fault)
 	if c := t.ClientAuth; c != nil && c.Mode != "none" {
 		if c.CA == "" {
-			fault("tls.clientAuth.ca", "is required: the certificates that clients' own are verified by", nil)
+			fault("tls.clientAuth.ca", "is required: the CA certificates that client certificates are verified against", nil)
 		} else {
 			checkCA("tls.clientAuth.ca", c.CA, fault)
 		}
@@ -143,7 +143,7 @@ func (l *Listener) validateHosts(fault report) {
 	for i := range l.Hosts {
 		rule, path := &l.Hosts[i], item("hosts", i)
 		if len(rule.Names) == 0 {
-			fault(path+".names", "is required: the server names that the rule is for", nil)
+			fault(path+".names", "is required: the server names of the rule", nil)
 		}
 		checkServiceRef(path+".service", rule.Service, fault)
 		checkALPN(path+".alpn", rule.ALPN, fault)
@@ -153,7 +153,7 @@ func (l *Listener) validateHosts(fault report) {
 				fault(item(path+".names", j), err.Error(), name)
 			} else if before, ok := useName(seen, canonical, rule.ALPN, nameUse{i, j}); ok {
 				at := item(item("spec.hosts", before.rule)+".names", before.name)
-				fault(item(path+".names", j), "stands twice, before at "+at, name)
+				fault(item(path+".names", j), "duplicate, first at "+at, name)
 			}
 		}
 	}
@@ -199,7 +199,7 @@ func (l *Listener) validateSources(fault report) {
 			}
 			at := item(path+".from", j)
 			if before, ok := seen[p]; ok {
-				fault(at, "stands twice, before at spec."+before, p)
+				fault(at, "duplicate, first at spec."+before, p)
 			}
 			seen[p] = at
 		}

@@ -69,13 +69,13 @@ func nodeWord(n *yaml.Node) string {
 	}
 	switch n.Tag {
 	case "!!null":
-		return "nothing"
+		return "null"
 	case "!!int", "!!float":
 		return "a number"
 	case "!!bool":
-		return "true or false"
+		return "a boolean"
 	}
-	return "a text"
+	return "a string"
 }
 
 // value decodes n into v, which is field f of a struct if f is not nil.
@@ -84,7 +84,7 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, f *field) {
 		d.lines[string(d.path)] = d.offset + n.Line
 	}
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
-		d.at(n, "has no value: give one or leave it out", nil)
+		d.at(n, "has no value: set one or leave it out", nil)
 		return
 	}
 	if v.Kind() == reflect.Pointer {
@@ -154,7 +154,7 @@ func (d *decoder) structure(n *yaml.Node, v reflect.Value) {
 		f := &p.fields[at]
 		d.child(f.name, func() {
 			if seen[at] {
-				d.at(key, "stands here twice", nil)
+				d.at(key, "duplicate key", nil)
 				return
 			}
 			if f.variant != "" {
@@ -208,7 +208,7 @@ func childOf(n *yaml.Node, key string) *yaml.Node {
 // fault beside or around it, except that the field it was meant for is missing.
 func (d *decoder) unknown(parent, key *yaml.Node, t reflect.Type, p *plan) {
 	if key.Kind != yaml.ScalarNode {
-		d.at(key, "a key must be a text, not "+nodeWord(key), nil)
+		d.at(key, "a key must be a string, not "+nodeWord(key), nil)
 		return
 	}
 	if d.full() {
@@ -222,7 +222,7 @@ func (d *decoder) unknown(parent, key *yaml.Node, t reflect.Type, p *plan) {
 	case meant != "":
 		suggestion = ", did you mean " + meant + "?"
 	default:
-		suggestion = "; known are " + strings.Join(p.names, ", ")
+		suggestion = "; known fields are " + strings.Join(p.names, ", ")
 	}
 	d.child(key.Value, func() {
 		d.at(key, "unknown field"+suggestion, nil)
@@ -274,12 +274,12 @@ func (d *decoder) pairs(n *yaml.Node, each func(key string, value *yaml.Node)) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key := n.Content[i]
 		if key.Kind != yaml.ScalarNode || key.Tag == "!!null" || key.Tag == "!!merge" {
-			d.at(key, "a key must be a text, not "+nodeWord(key), nil)
+			d.at(key, "a key must be a string, not "+nodeWord(key), nil)
 			continue
 		}
 		d.child(key.Value, func() {
 			if seen[key.Value] {
-				d.at(key, "stands here twice", nil)
+				d.at(key, "duplicate key", nil)
 				return
 			}
 			each(key.Value, n.Content[i+1])
@@ -305,19 +305,19 @@ func (d *decoder) any(n *yaml.Node) any {
 	}
 	switch n.Tag {
 	case "!!null":
-		d.at(n, "has no value: give one or leave it out", nil)
+		d.at(n, "has no value: set one or leave it out", nil)
 	case "!!bool":
 		return isTrue(n.Value)
 	case "!!int":
 		if i, err := strconv.ParseInt(n.Value, 10, 64); err == nil && wholeNumber(n.Value) {
 			return i
 		}
-		d.at(n, "must be a decimal number of 64 bits, or a text in quotes", n.Value)
+		d.at(n, "must be a decimal number of 64 bits, or a quoted string", n.Value)
 	case "!!float":
 		if f, err := strconv.ParseFloat(n.Value, 64); err == nil {
 			return f
 		}
-		d.at(n, "must be a decimal number, or a text in quotes", n.Value)
+		d.at(n, "must be a decimal number, or a quoted string", n.Value)
 	}
 	return n.Value
 }
@@ -414,7 +414,7 @@ func typeWord(v reflect.Value) string {
 			return "a network like 10.0.0.0/8"
 		}
 	}
-	return "a text"
+	return "a string"
 }
 
 // parsePrefix parses a network; a plain address is a network of one.

@@ -35,16 +35,16 @@ var kinds = []string{gateway.KindGateway, gateway.KindTLSRoute, gateway.KindTCPR
 
 // others are unsupported kinds of the group, with what to write instead.
 var others = map[string]string{
-	"GatewayClass":     "a GatewayClass is not taken: whatever Gateway is applied here is Penstock's, leave the class out",
-	"HTTPRoute":        "an HTTPRoute is not taken: write a TLSRoute or a TCPRoute, or a MeshHTTPRoute for requests of HTTP",
-	"GRPCRoute":        "a GRPCRoute is not taken: write a TLSRoute or a TCPRoute, or a MeshHTTPRoute for requests of gRPC",
-	"UDPRoute":         "a UDPRoute is not taken: Penstock is for TCP",
-	"BackendTLSPolicy": "a BackendTLSPolicy is not taken: the TLS towards endpoints is the Service's spec.tls",
-	"ListenerSet":      "a ListenerSet is not taken: write the listeners into the Gateway",
+	"GatewayClass":     "a GatewayClass is not supported: Penstock serves every Gateway applied to it, leave the class out",
+	"HTTPRoute":        "an HTTPRoute is not supported: write a TLSRoute or a TCPRoute, or a MeshHTTPRoute for HTTP requests",
+	"GRPCRoute":        "a GRPCRoute is not supported: write a TLSRoute or a TCPRoute, or a MeshHTTPRoute for gRPC requests",
+	"UDPRoute":         "a UDPRoute is not supported: Penstock proxies only TCP",
+	"BackendTLSPolicy": "a BackendTLSPolicy is not supported: configure TLS to endpoints in the Service's spec.tls",
+	"ListenerSet":      "a ListenerSet is not supported: write the listeners into the Gateway",
 }
 
 // theirs refuses a field that Penstock has and the Gateway API does not.
-const theirs = "unknown field: it is made of apiVersion and metadata"
+const theirs = "unknown field: Penstock derives it from apiVersion and metadata"
 
 // refused are unsupported fields, by kind and path without indices, with what to
 // do instead.
@@ -53,20 +53,20 @@ var refused = map[string]string{
 	"TLSRoute spec.origin":          theirs,
 	"TCPRoute spec.origin":          theirs,
 	"ReferenceGrant spec.origin":    theirs,
-	"Gateway spec.infrastructure":   "is not taken: Penstock makes no infrastructure for a Gateway",
-	"Gateway spec.allowedListeners": "is not taken: a Gateway has its own listeners alone",
-	"Gateway spec.tls": "is not taken: the TLS towards endpoints is a Service's spec.tls, " +
-		"and client certificates are asked for by a Listener's tls.clientAuth",
-	"Gateway spec.backendTLS":                       "is not taken: the TLS towards endpoints is a Service's spec.tls",
-	"Gateway spec.defaultScope":                     "is not taken: routes name their Gateway in parentRefs",
-	"Gateway spec.listeners.tls.options":            "is not taken: no option is known here",
-	"Gateway spec.listeners.tls.frontendValidation": "is not taken: client certificates are asked for by a Listener's tls.clientAuth",
-	"TLSRoute spec.useDefaultGateways":              "is not taken: name the Gateway in parentRefs",
-	"TCPRoute spec.useDefaultGateways":              "is not taken: name the Gateway in parentRefs",
-	"TLSRoute spec.rules.filters":                   "is not taken: connections have no filters",
-	"TCPRoute spec.rules.filters":                   "is not taken: connections have no filters",
-	"TLSRoute spec.rules.backendRefs.filters":       "is not taken: connections have no filters",
-	"TCPRoute spec.rules.backendRefs.filters":       "is not taken: connections have no filters",
+	"Gateway spec.infrastructure":   "is not supported: Penstock creates no infrastructure for a Gateway",
+	"Gateway spec.allowedListeners": "is not supported: a Gateway has only its own listeners",
+	"Gateway spec.tls": "is not supported: configure TLS to endpoints in a Service's spec.tls, " +
+		"and client certificates in a Listener's tls.clientAuth",
+	"Gateway spec.backendTLS":                       "is not supported: configure TLS to endpoints in a Service's spec.tls",
+	"Gateway spec.defaultScope":                     "is not supported: routes name their Gateway in parentRefs",
+	"Gateway spec.listeners.tls.options":            "is not supported: Penstock knows no options",
+	"Gateway spec.listeners.tls.frontendValidation": "is not supported: configure client certificates in a Listener's tls.clientAuth",
+	"TLSRoute spec.useDefaultGateways":              "is not supported: name the Gateway in parentRefs",
+	"TCPRoute spec.useDefaultGateways":              "is not supported: name the Gateway in parentRefs",
+	"TLSRoute spec.rules.filters":                   "is not supported: connections have no filters",
+	"TCPRoute spec.rules.filters":                   "is not supported: connections have no filters",
+	"TLSRoute spec.rules.backendRefs.filters":       "is not supported: connections have no filters",
+	"TCPRoute spec.rules.backendRefs.filters":       "is not supported: connections have no filters",
 }
 
 // APIVersions returns the versions that are supported for at least one kind.
@@ -125,7 +125,7 @@ func taken(f *document.Frame, kind string) bool {
 	}
 	known := gateway.Versions(kind)
 	if known == nil {
-		message := "is not taken; of the Gateway API's kinds " + strings.Join(kinds, ", ") + " are" + resource.DidYouMean(kind, kinds)
+		message := "is not supported; supported kinds of the Gateway API are " + strings.Join(kinds, ", ") + resource.DidYouMean(kind, kinds)
 		if why, ok := others[kind]; ok {
 			message = why
 		}
@@ -140,7 +140,7 @@ func taken(f *document.Frame, kind string) bool {
 		}
 		f.Fault(
 			document.Child(f.Root, "apiVersion"), "apiVersion",
-			"this version of "+kind+" is not taken; known are "+strings.Join(words, ", "),
+			"this version of "+kind+" is not supported; use one of "+strings.Join(words, ", "),
 			group+"/"+version,
 		)
 		return false

@@ -95,7 +95,7 @@ func kubernetes(root *yaml.Node, fault resource.ForeignFault) []*yaml.Node {
 	f := document.Open(root, kind, document.Child(document.Child(root, "metadata"), "name"), fault)
 	known := isTaken(f, "kind")
 	if version := document.TextOf(root, "apiVersion"); version != APIVersion {
-		f.Fault(document.Child(root, "apiVersion"), "apiVersion", "this version of Kuma's objects is not taken; known is "+APIVersion, version)
+		f.Fault(document.Child(root, "apiVersion"), "apiVersion", "this version of Kuma's objects is not supported; use "+APIVersion, version)
 		return nil // the other fields may have another meaning
 	}
 	if !known {
@@ -132,9 +132,9 @@ func isTaken(f *document.Frame, field string) bool {
 		n = f.Root
 	}
 	if word == "" {
-		f.Fault(n, field, "must be "+strings.Join(taken, " or ")+", which are what is taken of Kuma", nil)
+		f.Fault(n, field, "must be "+strings.Join(taken, " or ")+", the supported kinds of Kuma", nil)
 		return false
 	}
-	f.Fault(n, field, "is not taken; of Kuma's kinds "+strings.Join(taken, " and ")+" are"+resource.DidYouMean(word, taken), word)
+	f.Fault(n, field, "is not supported; supported kinds of Kuma are "+strings.Join(taken, " and ")+resource.DidYouMean(word, taken), word)
 	return false
 }

@@ -11,21 +11,21 @@ import (
 // the reason and what to do instead. Ignoring them would route other connections
 // than Kuma does.
 var refused = map[string]string{
-	"mesh":        "is not taken: Penstock is one mesh",
-	"namespace":   "is not taken: services have no namespaces here, give the name of the Service whole",
-	"sectionName": "is not taken: a Service here has no ports to choose from, make it a Service of its own",
-	"port":        "is not taken: a Service here has no ports to choose from, make it a Service of its own",
-	"labels":      "is not taken: labels do not choose here, give a name, or tags",
-	"proxyTypes":  "is not taken: all sources are of one type here",
+	"mesh":        "is not supported: Penstock supports only one mesh",
+	"namespace":   "is not supported: Services have no namespaces, write the Service's full name",
+	"sectionName": "is not supported: a Service has no ports to select, make the port a Service of its own",
+	"port":        "is not supported: a Service has no ports to select, make the port a Service of its own",
+	"labels":      "is not supported: labels do not select targets, use a name or tags",
+	"proxyTypes":  "is not supported: all sources have one type",
 }
 
 // kinds are kinds of Kuma's targets that Penstock does not have.
 var kinds = map[string]string{
-	"Dataplane":            "Dataplane is not taken: choose sources by tags, with MeshSubset",
-	"MeshGateway":          "MeshGateway is not taken: a gateway here is a Listener, and MeshSubset chooses sources by its tags",
-	"MeshExternalService":  "MeshExternalService is not taken: make it a Service, and name that with MeshService",
-	"MeshMultiZoneService": "MeshMultiZoneService is not taken: make it a Service, and name that with MeshService",
-	"MeshHTTPRoute":        "MeshHTTPRoute is not taken as a target: a route here is for sources and services",
+	"Dataplane":            "Dataplane is not supported: select sources by tags with MeshSubset",
+	"MeshGateway":          "MeshGateway is not supported: a gateway is a Listener, and MeshSubset selects sources by its tags",
+	"MeshExternalService":  "MeshExternalService is not supported: make it a Service, and name that with MeshService",
+	"MeshMultiZoneService": "MeshMultiZoneService is not supported: make it a Service, and name that with MeshService",
+	"MeshHTTPRoute":        "MeshHTTPRoute is not supported as a target: routes apply to sources and services",
 }
 
 // spec returns the spec without refused fields. The rest is unchanged; decoding
@@ -34,7 +34,7 @@ func spec(f *document.Frame, n *yaml.Node) *yaml.Node {
 	if own := document.Child(n, "rollout"); own != nil {
 		f.Fault(
 			own, "spec.rollout",
-			"is Penstock's alone, and not taken of Kuma's documents: write the route as Penstock's, with kind, name and spec",
+			"is not supported in Kuma's documents: write the route in Penstock's format, with kind, name and spec",
 			nil,
 		)
 	}
@@ -49,7 +49,7 @@ func spec(f *document.Frame, n *yaml.Node) *yaml.Node {
 
 // refusedTo are fields of a destination without an equivalent.
 var refusedTo = map[string]string{
-	"hostnames": "is not taken: it is for MeshGateway; here the names that lead to a service stand in the Listener",
+	"hostnames": "is not supported: it applies to MeshGateway; write server names in the Listener",
 }
 
 func destination(f *document.Frame, n *yaml.Node, path string) *yaml.Node {

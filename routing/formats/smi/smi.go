@@ -61,12 +61,12 @@ func convert(root *yaml.Node, fault resource.ForeignFault) []*yaml.Node {
 	}
 	switch {
 	case group != Group || word != kind:
-		f.Fault(at, "kind", "is not taken; of SMI's kinds "+kind+" of "+Group+" is"+resource.DidYouMean(word, []string{kind}), word)
+		f.Fault(at, "kind", "is not supported; the supported kind of SMI is "+kind+" of "+Group+resource.DidYouMean(word, []string{kind}), word)
 		return nil
 	case !known(version):
 		f.Fault(
 			document.Child(root, "apiVersion"), "apiVersion",
-			"this version of "+kind+" is not taken; known are "+strings.Join(APIVersions(), ", "),
+			"this version of "+kind+" is not supported; use one of "+strings.Join(APIVersions(), ", "),
 			version,
 		)
 		return nil
@@ -99,7 +99,7 @@ func spec(f *document.Frame, n *yaml.Node) *yaml.Node {
 	if at := v["matches"]; at != nil {
 		f.Fault(
 			at, "spec.matches",
-			"is not taken: it chooses requests of HTTP, and a split here is of connections; leave it out to split all of them",
+			"is not supported: it selects HTTP requests, but a split applies to connections; leave it out to split all of them",
 			nil,
 		)
 	}
@@ -146,7 +146,7 @@ func backend(f *document.Frame, n *yaml.Node, path, root string) *yaml.Node {
 			f.Fault(
 				service, path+".service",
 				"is the root of the split itself, which SMI does not allow: "+
-					"name a Service that has the endpoints that stay, or write a MeshTCPRoute",
+					"name a Service with the remaining endpoints, or write a MeshTCPRoute",
 				root,
 			)
 		}
