@@ -41,8 +41,10 @@ func TestAnOriginHasAVersionThatThereIs(t *testing.T) {
 	for version, want := range map[string]string{
 		"v1":       "",
 		"v1alpha2": "",
-		"v1alpha3": "a.yaml:3: TCPRoute/odd spec.origin.apiVersion: this version of TCPRoute is not supported; use one of v1, v1alpha2 (v1alpha3)",
-		"v7":       "a.yaml:3: TCPRoute/odd spec.origin.apiVersion: this version of TCPRoute is not supported; use one of v1, v1alpha2 (v7)",
+		"v1alpha3": "a.yaml:3: TCPRoute/odd spec.origin.apiVersion: " +
+			"this version of TCPRoute is not supported; use one of v1, v1alpha2 (v1alpha3)",
+		"v7": "a.yaml:3: TCPRoute/odd spec.origin.apiVersion: " +
+			"this version of TCPRoute is not supported; use one of v1, v1alpha2 (v7)",
 	} {
 		_, faults := decode("a.yaml", "kind: TCPRoute\nname: odd\n"+
 			"spec: {origin: {apiVersion: "+version+"}, rules: [{backendRefs: [{name: a}]}]}\n")

@@ -67,7 +67,7 @@ func labelFaults(labels map[string]string, report func(key, message, value strin
 		}
 		switch value := labels[key]; {
 		case prefixed && nameFault(prefix) != "":
-			report(key, fmt.Sprintf("the prefix of a label, before the '/', must be a lower-case host name of at most %d bytes", maxLabelPrefix), key)
+			report(key, fmt.Sprintf("the prefix of a label, before '/', must be a lower-case host name of at most %d bytes", maxLabelPrefix), key)
 		case word == "" || !labelWord(word):
 			report(key, "the name of a label must be "+labelRule, key)
 		case !labelWord(value):
