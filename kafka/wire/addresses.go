@@ -99,7 +99,7 @@ func (e *addressEditor) mapped(id int32, host []byte, port int32) (vhost string,
 		return "", 0, false
 	}
 	vhost, vport, ok, e.err = e.to(id, string(host), port)
-	if len(vhost) > maxVersion {
+	if len(vhost) > maxString {
 		e.err = fmt.Errorf("host of %d bytes: %w", len(vhost), ErrTooLarge)
 	}
 	return vhost, vport, ok

@@ -315,7 +315,7 @@ func (w *Walker) editFree(out, b []byte, edit func(dst, s []byte) ([]byte, error
 	if err != nil {
 		return nil, err
 	}
-	if len(s) > maxVersion {
+	if len(s) > maxString {
 		return nil, fmt.Errorf("string of %d bytes: %w", len(s), ErrTooLarge)
 	}
 	w.word = s[:0]
@@ -344,7 +344,7 @@ func (w *Walker) editName(out, b []byte) ([]byte, error) {
 	switch {
 	case n != len(name)+w.edits.TopicGrowth:
 		return nil, fmt.Errorf("a name of %d bytes became %d, expected a growth of %d", len(name), n, w.edits.TopicGrowth)
-	case n > maxVersion || size > 5:
+	case n > maxString || size > 5:
 		return nil, fmt.Errorf("name of %d bytes: %w", n, ErrTooLarge)
 	case w.s.flexible:
 		if UvarintLen(uint32(n+1)) > size {

@@ -23,24 +23,24 @@ func (a *attached) uncovered(l *listening, trust func() trust, covers covering) 
 	if !l.valid() || !l.terminates() {
 		return nil, false
 	}
-	var shown resource.ListenerTLS
-	var beside []*listening
+	var presented resource.ListenerTLS
+	var samePort []*listening
 	for _, x := range a.listeners {
 		if x.valid() && x.Port == l.Port {
-			beside = append(beside, x)
-			a.addCertificates(&shown, x, trust)
+			samePort = append(samePort, x)
+			a.addCertificates(&presented, x, trust)
 		}
 	}
-	if len(shown.CertificateRefs) == 0 {
+	if len(presented.CertificateRefs) == 0 {
 		return nil, false // reported as a fault of the references
 	}
-	own := slices.DeleteFunc(slices.Clone(l.order), func(name string) bool { return isolated(beside, l, name) })
+	own := slices.DeleteFunc(slices.Clone(l.order), func(name string) bool { return isolated(samePort, l, name) })
 	if len(own) == 0 {
 		own = []string{l.hostname}
 	}
 	all = true
 	for _, name := range own {
-		if name == "" || slices.ContainsFunc(shown.CertificateRefs, func(c string) bool { return covers(c, name) }) {
+		if name == "" || slices.ContainsFunc(presented.CertificateRefs, func(c string) bool { return covers(c, name) }) {
 			all = false
 			continue
 		}
@@ -61,15 +61,15 @@ func (a *attached) warnOfNames(v *resource.View, path string, l *listening, of *
 	if !l.terminates() {
 		return
 	}
-	type found struct {
+	type listenerKey struct {
 		gateway  resource.Key
 		listener string
 	}
-	type told struct {
-		found
+	type nameKey struct {
+		listenerKey
 		name string
 	}
-	at := found{a.key, l.Name}
+	at := listenerKey{a.key, l.Name}
 	names, _ := v.Once(at, func() any {
 		names, _ := a.uncovered(l, viewed{v}.trust, v.Covers)
 		return names
@@ -77,7 +77,7 @@ func (a *attached) warnOfNames(v *resource.View, path string, l *listening, of *
 	var fresh []string
 	for _, name := range names {
 		if owner := l.names[name].route; of == nil || owner != nil && owner.key == of.key {
-			v.Once(told{at, name}, func() any {
+			v.Once(nameKey{at, name}, func() any {
 				fresh = append(fresh, name)
 				return true
 			})

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"fmt"
-	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -102,18 +101,6 @@ func (m *Model) With(changes []resource.Change) (*Model, Changed) {
 	}
 	next.gateways = e.gateways.Map()
 	return next, done
-}
-
-// Again returns all listeners and destinations of the model.
-func (m *Model) Again() Changed {
-	done := Changed{Listeners: map[string]*resource.Listener{}, Destinations: map[string]*Destination{}}
-	for _, g := range m.gateways.All() {
-		maps.Copy(done.Listeners, g.listeners)
-	}
-	for name, r := range m.routes.All() {
-		done.Destinations[name] = r.shares(m)
-	}
-	return done
 }
 
 // edit collects the edits that lead from one model to the next.

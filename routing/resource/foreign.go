@@ -157,10 +157,10 @@ func (d *decoder) together(f Foreign, root *yaml.Node) {
 		nodes = f.Convert(root, d.unconverted)
 	}
 	d.from = origin{f.Name, f.Path, f.Kinds, d.failed}
-	told := map[string]map[string]bool{}
+	failed := map[string]map[string]bool{}
 	for _, n := range nodes {
 		d.object(n)
-		told[d.from.subject(d.subject)] = d.failed
+		failed[d.from.subject(d.subject)] = d.failed
 	}
 	broken := d.broken
 	d.broken, d.from = nil, origin{}
@@ -171,7 +171,7 @@ func (d *decoder) together(f Foreign, root *yaml.Node) {
 	for _, fault := range all {
 		subject, path, _ := strings.Cut(fault.Path, " ")
 		follows := false
-		for p := range told[subject] {
+		for p := range failed[subject] {
 			follows = follows || within(p, path) || within(path, p)
 		}
 		if !follows && !d.full() {

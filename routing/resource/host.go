@@ -105,11 +105,11 @@ func (e *setEdit) updateNames(key Key, old, next *member) {
 	// A few new names are copied, so that they do not keep a whole document of a
 	// hundred thousand alive.
 	n := nameClaims{edit: e, listener: key.Name, clone: len(before) > 0}
-	gone, come := DiffHosts(before, after)
-	for _, x := range gone {
+	removed, added := DiffHosts(before, after)
+	for _, x := range removed {
 		n.remove(x.Name, listenerClaim(x.Rule))
 	}
-	for _, x := range come {
+	for _, x := range added {
 		n.add(x.Name, listenerClaim(x.Rule))
 	}
 }

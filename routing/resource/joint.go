@@ -158,11 +158,11 @@ func (c *checker) checkJoint(m *member, spec Joint) {
 		path  string
 		rival Key
 	}
-	told := map[pair]bool{} // a range of ports is reported once
+	reported := map[pair]bool{} // a range of ports is reported once
 	for i, l := range spec.Listens() {
 		c.set.rivals(m.listens[i], func(rival *member) {
-			if at := (pair{l.Path, rival.Key}); rival.Key != m.Key && !told[at] {
-				told[at] = true
+			if at := (pair{l.Path, rival.Key}); rival.Key != m.Key && !reported[at] {
+				reported[at] = true
 				c.fault(&m.Object, l.Path, "overlaps with the address of "+rival.String(), l.Address)
 			}
 		})

@@ -48,7 +48,10 @@ func (d *decoder) frameLabels(n *yaml.Node, o *Object) {
 // a selector.
 func LabelFaults(labels map[string]string) (faults []string) {
 	labelFaults(labels, func(key, message, value string) {
-		faults = append(faults, strings.TrimSpace(fmt.Sprintf("label %s: %s (%s)", quote(key), message, quote(value))))
+		if key != "" {
+			message = fmt.Sprintf("label %s: %s (%s)", quote(key), message, quote(value))
+		}
+		faults = append(faults, message)
 	})
 	return faults
 }

@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -18,7 +19,7 @@ func TestLabelsAreKeptInOneForm(t *testing.T) {
 	if back, err := Restore(
 		[]byte(`{"kind":"Service","name":"a","labels":{"of a later version":"~"},"spec":{}}`), RoutingKinds(),
 	); err != nil || len(back.Labels) != 1 {
-		t.Errorf("what was admitted is not taken: %v, %v", back.Labels, err)
+		t.Errorf("an admitted object is refused: %v, %v", back.Labels, err)
 	}
 }
 
@@ -46,6 +47,13 @@ func TestFaultsOfLabelsToChooseBy(t *testing.T) {
 	}
 	faults := LabelFaults(map[string]string{"a b": "c", "d": "e f"})
 	if len(faults) != 2 || !strings.HasPrefix(faults[0], "label a b: the name") || !strings.HasPrefix(faults[1], "label d: the value") {
+		t.Error(faults)
+	}
+	many := map[string]string{}
+	for i := range MaxLabels + 1 {
+		many[fmt.Sprint("l", i)] = ""
+	}
+	if faults := LabelFaults(many); len(faults) != 1 || faults[0] != "65 labels; a resource has at most 64" {
 		t.Error(faults)
 	}
 }
