@@ -63,7 +63,7 @@ func TestSplitsDoNotGoInCircles(t *testing.T) {
 	})
 	if len(faults) > 0 || !strings.Contains(Faults(warnings).Error(),
 		"MeshTCPRoute/beside spec.to[0].rules[0].default.backendRefs[0].name: is the root of the split MeshTCPRoute/first, "+
-			"by which these connections are not split again (a)") {
+			"which does not split these connections again (a)") {
 		t.Fatal(faults, Faults(warnings))
 	}
 	plain := splitChange("third", "c", "a")

@@ -37,7 +37,7 @@ func TestWhatTheLeaderKeepsIsNotApplied(t *testing.T) {
 	}
 	for _, text := range []string{string(stored), string(EncodeYAML(o))} {
 		_, faults := Decode("x.yaml", []byte(text), kinds)
-		if len(faults) != 1 || !strings.Contains(faults.Error(), "Rollout/canary: is written by the cluster's leader alone") {
+		if len(faults) != 1 || !strings.Contains(faults.Error(), "Rollout/canary: is written only by the cluster's leader") {
 			t.Errorf("applied, it is told %v", faults)
 		}
 	}
