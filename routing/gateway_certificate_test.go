@@ -140,7 +140,7 @@ func TestANameThatNoCertificateIsForIsTold(t *testing.T) {
 	listener := func(i int) gateway.Condition {
 		t.Helper()
 		o, _ := set.Get(resource.Key{Kind: "Gateway", Name: "edge"})
-		for _, c := range gateway.NewStatuses(set, nil).Of(&o, 1, t0).(*gateway.Status).Listeners[i].Conditions {
+		for _, c := range gateway.NewStatuses(set, nil).Status(&o, 1, t0).(*gateway.Status).Listeners[i].Conditions {
 			if c.Type == "Programmed" {
 				return c
 			}

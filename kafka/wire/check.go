@@ -148,22 +148,22 @@ func (p *layoutParser) fields(end string) (fields []field) {
 			fields = append(fields, field{kind: 'T'})
 		case strings.HasPrefix(word, "<"):
 			tags := &fields[len(fields)-1]
-			tags.known = append(tags.known, knownTag{uint32(mustNumber(word[1:])), p.fields(">")})
+			tags.known = append(tags.known, knownTag{uint32(mustAtoi(word[1:])), p.fields(">")})
 		case guard:
 			lo, hi, _ := strings.Cut(versions, "-")
 			f := field{kind: '{', hi: maxVersion, inner: p.fields("}")}
-			if f.lo = int16(mustNumber(lo)); hi != "" {
-				f.hi = int16(mustNumber(hi))
+			if f.lo = int16(mustAtoi(lo)); hi != "" {
+				f.hi = int16(mustAtoi(hi))
 			}
 			fields = append(fields, f)
 		default:
-			fields = append(fields, field{kind: '4', n: mustNumber(word)})
+			fields = append(fields, field{kind: '4', n: mustAtoi(word)})
 		}
 	}
 	return fields
 }
 
-func mustNumber(s string) int {
+func mustAtoi(s string) int {
 	n, err := strconv.Atoi(s)
 	if err != nil {
 		panic("wire: layouts: " + err.Error())

@@ -190,9 +190,9 @@ func skipTags(p []byte, at, end int) (next, need int, err error) {
 	return at, need, nil
 }
 
-// Guess returns the protocol that bytes seem to be instead of Kafka: "http",
-// "tls", "ssh", or "" if unknown. It is for the log.
-func Guess(p []byte) string {
+// GuessProtocol returns the protocol that bytes seem to be instead of Kafka:
+// "http", "tls", "ssh", or "" if unknown. It is for the log.
+func GuessProtocol(p []byte) string {
 	if len(p) >= 3 && p[0] >= 0x14 && p[0] <= 0x17 && p[1] == 3 && p[2] <= 4 {
 		return "tls"
 	}

@@ -145,7 +145,7 @@ func TestEndpointsOfASmallMessageMayGrow(t *testing.T) {
 
 // If the virtual address of a broker is too long to fit, clients see neither
 // that nor the broker's own address.
-func TestAnEndpointThatDoesNotFitIsLeftOut(t *testing.T) {
+func TestEndpointsThatDoNotFitAreLeftOut(t *testing.T) {
 	m := kmsg.NewPtrFetchResponse()
 	m.Version = 16
 	b := kmsg.NewFetchResponseBroker()

@@ -165,7 +165,7 @@ func addPrefix(m message, prefix string) {
 	}
 }
 
-func TestWalkedMessagesAreThoseThatWereEditedDecoded(t *testing.T) {
+func TestWalkerMatchesDecodedEdits(t *testing.T) {
 	const prefix = "z4de-"
 	walkables(t, func(d Direction, key, version int16) {
 		t.Run(fmt.Sprint(d, Name(key), version), func(t *testing.T) {

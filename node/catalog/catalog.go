@@ -103,7 +103,7 @@ func New(cfg Config) *Catalog {
 	}
 	for _, k := range cfg.Kinds {
 		c.sealing[k.Name] = cfg.Sealer != nil && k.HasSecrets()
-		c.kept[k.Name] = k.Kept != ""
+		c.kept[k.Name] = k.ReadOnly != ""
 	}
 	return c
 }

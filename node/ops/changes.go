@@ -132,8 +132,8 @@ func (c *changes) count(err error, dryRun bool) {
 // ownByLeader refuses a kind that users do not write.
 func ownByLeader(kind string) error {
 	k, err := resource.FindKind(kinds.All(), kind)
-	if err == nil && k.Kept != "" {
-		return admin.Errorf(admin.Refused, "%s %s", k.Name, k.Kept)
+	if err == nil && k.ReadOnly != "" {
+		return admin.Errorf(admin.Refused, "%s %s", k.Name, k.ReadOnly)
 	}
 	return nil
 }

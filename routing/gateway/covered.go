@@ -12,23 +12,23 @@ import (
 // for. Their connections fail in the handshake, so checks and status report
 // them.
 
-// covering reports whether a Certificate is valid for a name, exact or a
+// coverFunc reports whether a Certificate is valid for a name, exact or a
 // wildcard. It returns true if the Certificate is missing or was not read yet.
-type covering func(certificate, name string) bool
+type coverFunc func(certificate, name string) bool
 
 // uncovered returns the names of a valid listener that no Certificate presented
 // at its port is valid for. all reports that this holds for every name, so that
 // the listener can take no connection.
-func (a *attached) uncovered(l *listening, trust func() trust, covers covering) (names []string, all bool) {
+func (a *gatewayState) uncovered(l *listenerState, refs func() references, covers coverFunc) (names []string, all bool) {
 	if !l.valid() || !l.terminates() {
 		return nil, false
 	}
 	var presented resource.ListenerTLS
-	var samePort []*listening
+	var samePort []*listenerState
 	for _, x := range a.listeners {
 		if x.valid() && x.Port == l.Port {
 			samePort = append(samePort, x)
-			a.addCertificates(&presented, x, trust)
+			a.addCertificates(&presented, x, refs)
 		}
 	}
 	if len(presented.CertificateRefs) == 0 {
@@ -52,12 +52,12 @@ func (a *attached) uncovered(l *listening, trust func() trust, covers covering) 
 
 // notCovered formats the message for uncovered names.
 func notCovered(port int, names []string) string {
-	return fmt.Sprintf("no Certificate at port %d is valid for %s: such connections are closed (no_certificate)", port, some(names))
+	return fmt.Sprintf("no Certificate at port %d is valid for %s: such connections are closed (no_certificate)", port, joinNames(names))
 }
 
 // warnOfNames warns of names without a Certificate at a listener: those of one
 // route, or all if of is nil. One check reports each name once.
-func (a *attached) warnOfNames(v *resource.View, path string, l *listening, of *route) {
+func (a *gatewayState) warnOfNames(v *resource.View, path string, l *listenerState, of *route) {
 	if !l.terminates() {
 		return
 	}
@@ -71,7 +71,7 @@ func (a *attached) warnOfNames(v *resource.View, path string, l *listening, of *
 	}
 	at := listenerKey{a.key, l.Name}
 	names, _ := v.Once(at, func() any {
-		names, _ := a.uncovered(l, viewed{v}.trust, v.Covers)
+		names, _ := a.uncovered(l, checkView{v}.references, v.CertificateCovers)
 		return names
 	}).([]string)
 	var fresh []string

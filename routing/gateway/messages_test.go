@@ -70,7 +70,7 @@ func TestMessagesAreShort(t *testing.T) {
 		}
 	}
 	for i := range changes {
-		switch s := statuses.Of(&changes[i].Object, 1, time.Time{}).(type) {
+		switch s := statuses.Status(&changes[i].Object, 1, time.Time{}).(type) {
 		case *Status:
 			check(s.Conditions)
 			for _, l := range s.Listeners {

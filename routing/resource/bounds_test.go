@@ -20,7 +20,7 @@ func readFile(t testing.TB, name string) []byte {
 	return data
 }
 
-func TestFaultsThatAreListedAreBounded(t *testing.T) {
+func TestListedFaultsAreBounded(t *testing.T) {
 	_, faults := Decode("x.yaml", []byte(
 		"kind: Service\nname: a\nspec:\n"+strings.Repeat("  x: 1\n", 5)+"  endpoints:\n"+strings.Repeat("  - {}\n", 5000),
 	), RoutingKinds())
@@ -65,7 +65,7 @@ func TestDocumentMarkersOfAllKinds(t *testing.T) {
 	}
 }
 
-func TestLinesAreFoundLater(t *testing.T) {
+func TestLineOfFindsThePathOrItsParent(t *testing.T) {
 	o := decode(t, `# first line
 ---
 kind: Listener
@@ -96,7 +96,7 @@ spec:
 	}
 }
 
-func TestFilesAreReadWhereTheResourceStands(t *testing.T) {
+func TestFilesAreRelativeToTheResource(t *testing.T) {
 	files := map[string]string{
 		"/conf/a.crt": string(readFile(t, "testdata/pem/a.crt")),
 		"/conf/a.key": string(readFile(t, "testdata/pem/a.key")),

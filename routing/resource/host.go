@@ -67,8 +67,8 @@ type claim struct {
 // claimOfListener is shared by a listener's own names that are not limited by ALPN.
 var claimOfListener = &claim{}
 
-// meets reports whether a ClientHello could match both claims equally well.
-func (c *claim) meets(alpn []string) bool {
+// conflicts reports whether a ClientHello could match both claims equally well.
+func (c *claim) conflicts(alpn []string) bool {
 	if len(c.alpn) == 0 || len(alpn) == 0 {
 		return len(c.alpn) == len(alpn)
 	}

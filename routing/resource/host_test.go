@@ -34,7 +34,7 @@ func host(name, names string, alpn ...string) Object {
 	return Object{Key: Key{"Host", name}, Spec: &Host{Listener: "edge", Names: strings.Fields(names), Service: "apps", ALPN: alpn}}
 }
 
-func TestANameOfAListenerHasOneOwner(t *testing.T) {
+func TestListenerNamesHaveOneOwner(t *testing.T) {
 	s := mustWith(t, new(Set), puts(decode(t, hosted))...)
 	for _, c := range []struct {
 		host Object
@@ -80,7 +80,7 @@ func TestANameOfAListenerHasOneOwner(t *testing.T) {
 	}
 }
 
-func TestWhatHostsUseStays(t *testing.T) {
+func TestResourcesInUseByHostsStay(t *testing.T) {
 	s := mustWith(t, new(Set), puts(decode(t, hosted))...)
 	for _, c := range []struct {
 		key  Key
@@ -103,7 +103,7 @@ func TestWhatHostsUseStays(t *testing.T) {
 	mustWith(t, s, Delete(Key{"Listener", "edge"}))
 }
 
-func TestNamesOfHostsWithoutACertificateWarn(t *testing.T) {
+func TestHostNamesWithoutACertificateWarn(t *testing.T) {
 	pem := string(readFile(t, "testdata/good/certificate.yaml"))
 	all := decode(t, pem+`---
 kind: Service

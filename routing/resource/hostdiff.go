@@ -68,7 +68,7 @@ func DiffHosts(old, rules []HostRule) (removed, added []HostName) {
 		}
 		a, b = startA, startB
 		aheadA, aheadB = a.ahead(aheadA[:0], lookAhead), b.ahead(aheadB[:0], lookAhead)
-		i, j, ok := meet(aheadA, aheadB)
+		i, j, ok := resync(aheadA, aheadB)
 		if !ok {
 			return diffByName(a, b, removed, added)
 		}
@@ -82,9 +82,9 @@ func DiffHosts(old, rules []HostRule) (removed, added []HostName) {
 	}
 }
 
-// meet returns how many entries to skip in each list, as few as possible, so
+// resync returns how many entries to skip in each list, as few as possible, so
 // that the lists continue alike.
-func meet(a, b []HostName) (i, j int, ok bool) {
+func resync(a, b []HostName) (i, j int, ok bool) {
 	for sum := 1; sum < len(a)+len(b); sum++ {
 		for i := max(0, sum-len(b)+1); i <= sum && i < len(a); i++ {
 			if a[i].same(b[sum-i]) {

@@ -65,7 +65,7 @@ var jsonTexts = []string{
 	`]`, `}`, `'a'`, `1 2`, `//`,
 }
 
-func TestJSONIsReadLikeTheStandardLibraryReadsIt(t *testing.T) {
+func TestJSONMatchesTheStandardLibrary(t *testing.T) {
 	for _, text := range jsonTexts {
 		checkJSON(t, text)
 	}
@@ -82,7 +82,7 @@ func FuzzJSON(f *testing.F) {
 	})
 }
 
-func TestAStoredObjectThatCannotBeReadIsAnError(t *testing.T) {
+func TestRestoreRefusesInvalidObjects(t *testing.T) {
 	for text, want := range map[string]string{
 		``:                            "0 objects where one is expected",
 		`{"kind":"Service"`:           "is not JSON: unexpected end",

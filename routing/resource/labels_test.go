@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestLabelsAreKeptInOneForm(t *testing.T) {
+func TestLabelsAreEncodedInOneForm(t *testing.T) {
 	o := decode(t, "kind: Service\nname: a\nspec: {}\nlabels: {zone: 1.10, app.example.com/part-of: shop}")[0]
 	stored := string(EncodeWithSecrets(o))
 	if want := `{"kind":"Service","name":"a","labels":{"app.example.com/part-of":"shop","zone":"1.10"},"spec":{}}`; stored != want {
@@ -23,7 +23,7 @@ func TestLabelsAreKeptInOneForm(t *testing.T) {
 	}
 }
 
-func TestLabelsChoose(t *testing.T) {
+func TestHasLabels(t *testing.T) {
 	o := decode(t, "kind: Service\nname: a\nspec: {}\nlabels: {team: a, empty: \"\"}")[0]
 	for _, c := range []struct {
 		labels map[string]string
@@ -41,7 +41,7 @@ func TestLabelsChoose(t *testing.T) {
 	}
 }
 
-func TestFaultsOfLabelsToChooseBy(t *testing.T) {
+func TestLabelFaults(t *testing.T) {
 	if faults := LabelFaults(map[string]string{"a.example.com/b": "c", "d": ""}); len(faults) > 0 {
 		t.Error(faults)
 	}
@@ -58,7 +58,7 @@ func TestFaultsOfLabelsToChooseBy(t *testing.T) {
 	}
 }
 
-func TestKindsOfSecrets(t *testing.T) {
+func TestHasSecrets(t *testing.T) {
 	for _, k := range append(RoutingKinds(), freeKinds()...) {
 		if got, want := k.HasSecrets(), k.Name == "Certificate"; got != want {
 			t.Errorf("%s: %v", k.Name, got)
@@ -66,7 +66,7 @@ func TestKindsOfSecrets(t *testing.T) {
 	}
 }
 
-func TestObjectsOfLabels(t *testing.T) {
+func TestWithLabels(t *testing.T) {
 	changes := []Change{}
 	for _, o := range decode(t, "kind: Service\nname: b\nlabels: {l: x}\nspec: {}\n---\n"+
 		"kind: Service\nname: a\nlabels: {l: x}\nspec: {}\n---\n"+

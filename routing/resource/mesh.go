@@ -32,8 +32,8 @@ func meshOf(m *member) string {
 	return m.Labels[LabelMesh]
 }
 
-// updateForeign updates the indices of policies by Kuma mesh and by SMI root.
-func (e *setEdit) updateForeign(k Key, old, next *member) {
+// updatePolicies updates the indices of policies by Kuma mesh and by SMI root.
+func (e *setEdit) updatePolicies(k Key, old, next *member) {
 	move := func(edit **hamt.GroupsEdit[struct{}], before hamt.Groups[struct{}], was, is string) {
 		if was == is {
 			return
@@ -49,7 +49,7 @@ func (e *setEdit) updateForeign(k Key, old, next *member) {
 		}
 	}
 	move(&e.meshes, e.before.meshes, meshOf(old), meshOf(next))
-	move(&e.splits, e.before.splits, rootOf(old), rootOf(next))
+	move(&e.splits, e.before.splits, splitRoot(old), splitRoot(next))
 }
 
 func (e *setEdit) meshesAfter() hamt.Groups[struct{}] {

@@ -8,7 +8,7 @@ import (
 
 // A Kuma policy does not act on services of another mesh, and Penstock cannot
 // keep meshes apart.
-func TestPoliciesAreOfOneMesh(t *testing.T) {
+func TestPoliciesMustShareAMesh(t *testing.T) {
 	route := func(name, mesh, form string) Change {
 		o := decode(t, "kind: MeshTCPRoute\nname: "+name+"\n"+
 			"labels: {kuma.io/mesh: "+mesh+", penstock/format: "+form+"}\n"+
@@ -57,7 +57,7 @@ func splitChange(name, root string, backends ...string) Change {
 }
 
 // A cycle closes over stored splits, and opens when one of them is deleted.
-func TestSplitsDoNotGoInCircles(t *testing.T) {
+func TestSplitCyclesAreRefused(t *testing.T) {
 	set, faults, warnings := new(Set).With([]Change{
 		splitChange("first", "a", "b", "leaf"), splitChange("second", "b", "c"), splitChange("beside", "x", "a"),
 	})
@@ -92,7 +92,7 @@ func TestSplitsDoNotGoInCircles(t *testing.T) {
 }
 
 // A cycle of many splits is found in linear time.
-func TestLongCirclesAreFound(t *testing.T) {
+func TestLongSplitCyclesAreFound(t *testing.T) {
 	const n = MaxFaults * 5
 	var changes []Change
 	for i := range n {

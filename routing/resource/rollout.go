@@ -104,7 +104,7 @@ const (
 func RolloutKind() Kind {
 	return Kind{
 		Name: KindRollout, Plural: "rollouts", New: func() Spec { return new(Rollout) },
-		Kept: "is written only by the cluster's leader: change spec.rollout of the MeshTCPRoute of the same name, or use penstock rollout",
+		ReadOnly: "is written only by the cluster's leader: change spec.rollout of the MeshTCPRoute of the same name, or use penstock rollout",
 	}
 }
 
@@ -143,8 +143,8 @@ func (r *RouteRollout) WithDefaults() *RouteRollout {
 	return &out
 }
 
-// is reports whether a backendRef is the new backend.
-func (b *RolloutBackend) is(ref *BackendRef) bool {
+// matches reports whether a backendRef is the new backend.
+func (b *RolloutBackend) matches(ref *BackendRef) bool {
 	return ref.Name == b.Name && maps.Equal(ref.Tags, b.Tags)
 }
 
@@ -231,7 +231,7 @@ func (r *MeshTCPRoute) RolloutRef() int {
 		return -1
 	}
 	refs := r.To[0].Rules[0].Default.BackendRefs
-	return slices.IndexFunc(refs, func(b BackendRef) bool { return r.Rollout.Backend.is(&b) })
+	return slices.IndexFunc(refs, func(b BackendRef) bool { return r.Rollout.Backend.matches(&b) })
 }
 
 // RolloutWeights returns the weights of the route's backendRefs when the new
@@ -350,7 +350,7 @@ func (r *MeshTCPRoute) checkRolloutRefs(fault report) {
 	first, rest := -1, 0
 	for i := range refs {
 		switch {
-		case !b.is(&refs[i]):
+		case !b.matches(&refs[i]):
 			rest += weightOf(&refs[i])
 		case first >= 0:
 			fault(item(path, i), "duplicates the rollout's backend, first at spec."+item(path, first), b.String())

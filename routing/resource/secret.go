@@ -126,7 +126,7 @@ func FillHidden(o, stored Object) (Object, Faults) {
 		return o, nil
 	}
 	if _, ok := o.Spec.(*Certificate); ok {
-		return fillKey(o, stored)
+		return fillCertificateKey(o, stored)
 	}
 	known := map[string][2]reflect.Value{}
 	if stored.Spec != nil && stored.Key == o.Key {
@@ -144,7 +144,7 @@ func FillHidden(o, stored Object) (Object, Faults) {
 		switch {
 		case !ok:
 			faults = append(faults, o.Fault(string(path), "is hidden, and no value is stored yet: give the secret", nil))
-		case !sameBeside(in, old[1]):
+		case !equalExceptSecrets(in, old[1]):
 			faults = append(faults, o.Fault(string(path), "is hidden, and the fields beside it differ from the stored ones: give the secret", nil))
 		default:
 			v.SetString(old[0].String())
@@ -154,8 +154,9 @@ func FillHidden(o, stored Object) (Object, Faults) {
 	return o, faults
 }
 
-// sameBeside reports whether two structs are equal apart from their secrets.
-func sameBeside(a, b reflect.Value) bool {
+// equalExceptSecrets reports whether two structs are equal apart from their
+// secrets.
+func equalExceptSecrets(a, b reflect.Value) bool {
 	if a.Type() != b.Type() {
 		return false
 	}
@@ -208,8 +209,8 @@ func cloneDeep(v reflect.Value) reflect.Value {
 	return v
 }
 
-// fillKey fills in the key of a certificate.
-func fillKey(o, stored Object) (Object, Faults) {
+// fillCertificateKey fills in the key of a certificate.
+func fillCertificateKey(o, stored Object) (Object, Faults) {
 	c := *o.Spec.(*Certificate)
 	old, ok := stored.Spec.(*Certificate)
 	switch {

@@ -131,11 +131,11 @@ func checkALPN(path string, protocols []string, fault report) {
 			fault(item(path, i), "the name of a protocol must have 1 to 255 bytes", p)
 		}
 	}
-	checkTwice(path, protocols, fault)
+	checkDuplicates(path, protocols, fault)
 }
 
-// checkTwice reports duplicates in a list.
-func checkTwice(path string, list []string, fault report) {
+// checkDuplicates reports duplicates in a list.
+func checkDuplicates(path string, list []string, fault report) {
 	seen := make(map[string]bool, len(list))
 	for i, s := range list {
 		if seen[s] {

@@ -114,7 +114,7 @@ func (to *HTTPRouteTo) regexps() (n int) {
 
 // MatchesKey returns the same text for equal matches.
 func MatchesKey(matches []HTTPMatch) string {
-	return string(jsonEncoder{}.value(nil, reflect.ValueOf(matches)))
+	return string(jsonEncoder{}.encodeValue(nil, reflect.ValueOf(matches)))
 }
 
 func (m *HTTPMatch) validate(path string, fault report) {
@@ -125,8 +125,8 @@ func (m *HTTPMatch) validate(path string, fault report) {
 	names := make([]string, 0, len(m.QueryParams))
 	for i := range m.QueryParams {
 		q, at := &m.QueryParams[i], item(path+".queryParams", i)
-		checkGiven(at+".type", q.Type, fault)
-		checkGiven(at+".name", q.Name, fault)
+		checkRequired(at+".type", q.Type, fault)
+		checkRequired(at+".name", q.Name, fault)
 		checkValue(at+".value", q.Type, q.Value, fault)
 		if q.Name != "" && slices.Contains(names, q.Name) {
 			fault(at+".name", "duplicate", q.Name)
@@ -166,8 +166,8 @@ func (h HeaderMatch) contradicts(other HeaderMatch) bool {
 }
 
 func (p *PathMatch) validate(path string, fault report) {
-	checkGiven(path+".type", p.Type, fault)
-	if !checkGiven(path+".value", p.Value, fault) {
+	checkRequired(path+".type", p.Type, fault)
+	if !checkRequired(path+".value", p.Value, fault) {
 		return
 	}
 	switch p.Type {
@@ -201,7 +201,7 @@ func checkPath(path, value string, fault report) {
 // checkValue reports a value that is missing, too long or an invalid regular expression.
 func checkValue(path, kind, value string, fault report) {
 	switch {
-	case !checkGiven(path, value, fault):
+	case !checkRequired(path, value, fault):
 	case kind == "RegularExpression":
 		checkRegexp(path, value, fault)
 	case len(value) > maxHeaderValue:
@@ -356,7 +356,7 @@ var unchangeable = []string{
 // checkHeaderName reports an invalid header name (RFC 9110, 5.1, in lower case)
 // and returns whether it is valid.
 func checkHeaderName(path, name string, fault report) bool {
-	if !checkGiven(path, name, fault) {
+	if !checkRequired(path, name, fault) {
 		return false
 	}
 	token := func(r rune) bool {
@@ -373,7 +373,7 @@ func checkHeaderName(path, name string, fault report) bool {
 // the value, which may be a secret.
 func checkHeaderValue(path, value string, fault report) {
 	switch {
-	case !checkGiven(path, value, fault):
+	case !checkRequired(path, value, fault):
 	case len(value) > maxHeaderValue:
 		fault(path, fmt.Sprintf("must have at most %d bytes", maxHeaderValue), len(value))
 	case strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r >= 0x7f }) || strings.TrimSpace(value) != value:
@@ -442,8 +442,8 @@ func checkHostname(path, name string, fault report) {
 	}
 }
 
-// checkGiven reports a missing text and returns whether it is given.
-func checkGiven(path, value string, fault report) bool {
+// checkRequired reports a missing text and returns whether it is given.
+func checkRequired(path, value string, fault report) bool {
 	if value == "" {
 		fault(path, "is required", nil)
 	}

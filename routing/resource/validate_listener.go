@@ -33,7 +33,7 @@ func (l *Listener) Validate(fault func(path, message string, value any)) {
 	if l.ProxyProtocol != nil && len(l.ProxyProtocol.Accept) == 0 {
 		fault("proxyProtocol.accept", "is required: the networks whose connections begin with a PROXY header", nil)
 	}
-	if !l.HTTP.IsZero() && !l.readable() {
+	if !l.HTTP.IsZero() && !l.readsRequests() {
 		fault("http", "requires a listener that can read requests: protocol: tcp, or protocol: tls with tls.mode: terminate", nil)
 	}
 	checkTags("tags", l.Tags, fault)
@@ -41,8 +41,8 @@ func (l *Listener) Validate(fault func(path, message string, value any)) {
 	l.validateSources(fault)
 }
 
-// readable reports whether the listener sees what its connections carry.
-func (l *Listener) readable() bool {
+// readsRequests reports whether the listener sees what its connections carry.
+func (l *Listener) readsRequests() bool {
 	return l.Protocol == "tcp" || l.Protocol == "" || l.Protocol == "tls" && l.TLS != nil && l.TLS.Mode == "terminate"
 }
 
@@ -123,7 +123,7 @@ func (t *ListenerTLS) validate(fault report) {
 	for i, name := range t.CertificateRefs {
 		checkRef(item("tls.certificateRefs", i), name, fault)
 	}
-	checkTwice("tls.certificateRefs", t.CertificateRefs, fault)
+	checkDuplicates("tls.certificateRefs", t.CertificateRefs, fault)
 	checkALPN("tls.alpn", t.ALPN, fault)
 	if c := t.ClientAuth; c != nil && c.Mode != "none" {
 		if c.CA == "" {
@@ -139,7 +139,7 @@ func (l *Listener) validateHosts(fault report) {
 	for i := range l.Hosts {
 		count += len(l.Hosts[i].Names)
 	}
-	seen := make(map[string]nameUse, count)
+	seen := make(map[string]namePlace, count)
 	for i := range l.Hosts {
 		rule, path := &l.Hosts[i], item("hosts", i)
 		if len(rule.Names) == 0 {
@@ -151,7 +151,7 @@ func (l *Listener) validateHosts(fault report) {
 			canonical, err := hostname.ParsePattern(name)
 			if err != nil {
 				fault(item(path+".names", j), err.Error(), name)
-			} else if before, ok := useName(seen, canonical, rule.ALPN, nameUse{i, j}); ok {
+			} else if before, ok := recordName(seen, canonical, rule.ALPN, namePlace{i, j}); ok {
 				at := item(item("spec.hosts", before.rule)+".names", before.name)
 				fault(item(path+".names", j), "duplicate, first at "+at, name)
 			}
@@ -159,13 +159,13 @@ func (l *Listener) validateHosts(fault report) {
 	}
 }
 
-// nameUse is the position of a name in the rules.
-type nameUse struct{ rule, name int }
+// namePlace is the position of a name in the rules.
+type namePlace struct{ rule, name int }
 
-// useName records a name for each of its protocols. It returns an earlier
+// recordName records a name for each of its protocols. It returns an earlier
 // position of the name for one of the same protocols, where a ClientHello could
 // match both rules equally well.
-func useName(seen map[string]nameUse, name string, alpn []string, use nameUse) (before nameUse, twice bool) {
+func recordName(seen map[string]namePlace, name string, alpn []string, use namePlace) (before namePlace, twice bool) {
 	note := func(key string) {
 		if at, ok := seen[key]; !ok {
 			seen[key] = use

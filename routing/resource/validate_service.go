@@ -71,7 +71,7 @@ func (h *ServiceHTTP) validate(fault report) {
 			fault(item("http.upgrades", i), "is never forwarded: requests after such a switch would bypass routing", name)
 		}
 	}
-	checkTwice("http.upgrades", h.Upgrades, fault)
+	checkDuplicates("http.upgrades", h.Upgrades, fault)
 }
 
 // Protocols returns the protocols that a client may switch to.

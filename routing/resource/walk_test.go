@@ -29,7 +29,7 @@ func freeKinds() []Kind {
 	return []Kind{{Name: "Free", Plural: "frees", New: func() Spec { return new(free) }}}
 }
 
-func TestKindsOfOtherRoomsMayHoldMore(t *testing.T) {
+func TestKindsOfOtherPackagesMayUseMoreTypes(t *testing.T) {
 	objects, faults := Decode("x.yaml", []byte(`
 kind: Free
 name: a
@@ -67,7 +67,7 @@ spec:
 	}
 }
 
-func TestFaultsInFreeContentHaveTheirPaths(t *testing.T) {
+func TestFaultsInFreeFormContentHavePaths(t *testing.T) {
 	_, faults := Decode("x.yaml", []byte(`
 kind: Free
 name: a

@@ -87,7 +87,7 @@ type Frame struct {
 // name, as far as these are valid.
 func Open(root *yaml.Node, kind string, name *yaml.Node, fault resource.ForeignFault) *Frame {
 	f := &Frame{Root: root, Subject: "document", fault: fault}
-	if showable(kind) {
+	if isKindName(kind) {
 		f.Subject = kind
 	}
 	if name != nil && name.Kind == yaml.ScalarNode && name.Tag != "!!null" && resource.NameOK(name.Value) {
@@ -96,8 +96,8 @@ func Open(root *yaml.Node, kind string, name *yaml.Node, fault resource.ForeignF
 	return f
 }
 
-// showable reports whether a word has the form of a kind.
-func showable(word string) bool {
+// isKindName reports whether a word has the form of a kind.
+func isKindName(word string) bool {
 	const longest = 63
 	return word != "" && len(word) <= longest && strings.IndexFunc(word, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9')

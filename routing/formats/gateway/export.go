@@ -56,15 +56,15 @@ func Export(o resource.Object) (*yaml.Node, error) {
 		}
 	}
 	if o.Kind == gateway.KindGrant {
-		giveGroups(spec)
+		addGroups(spec)
 	}
 	out.Put(root, "spec", spec)
 	return root, nil
 }
 
-// giveGroups adds the group to each entry of a ReferenceGrant's to, even where
+// addGroups adds the group to each entry of a ReferenceGrant's to, even where
 // it is empty, as for a Service: the API requires it.
-func giveGroups(spec *yaml.Node) {
+func addGroups(spec *yaml.Node) {
 	to := document.Child(spec, "to")
 	if to == nil {
 		return

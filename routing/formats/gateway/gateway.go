@@ -13,7 +13,7 @@
 // Gateway, TCPRoute, TLSRoute and ReferenceGrant are supported. What servers add
 // is ignored: status, and what document.Noise lists. Other kinds of the group,
 // unknown versions, and fields whose effect Penstock does not have are refused
-// by name; see refused.
+// by name; see unsupportedFields.
 package gateway
 
 import (
@@ -33,8 +33,9 @@ const Group = gateway.Group
 // kinds are the supported kinds, in the order of messages.
 var kinds = []string{gateway.KindGateway, gateway.KindTLSRoute, gateway.KindTCPRoute, gateway.KindGrant}
 
-// others are unsupported kinds of the group, with what to write instead.
-var others = map[string]string{
+// unsupportedKinds are unsupported kinds of the group, with what to write
+// instead.
+var unsupportedKinds = map[string]string{
 	"GatewayClass":     "a GatewayClass is not supported: Penstock serves every Gateway applied to it, leave the class out",
 	"HTTPRoute":        "an HTTPRoute is not supported: write a TLSRoute or a TCPRoute, or a MeshHTTPRoute for HTTP requests",
 	"GRPCRoute":        "a GRPCRoute is not supported: write a TLSRoute or a TCPRoute, or a MeshHTTPRoute for gRPC requests",
@@ -43,16 +44,16 @@ var others = map[string]string{
 	"ListenerSet":      "a ListenerSet is not supported: write the listeners into the Gateway",
 }
 
-// theirs refuses a field that Penstock has and the Gateway API does not.
-const theirs = "unknown field: Penstock derives it from apiVersion and metadata"
+// derivedField refuses a field that Penstock has and the Gateway API does not.
+const derivedField = "unknown field: Penstock derives it from apiVersion and metadata"
 
-// refused are unsupported fields, by kind and path without indices, with what to
-// do instead.
-var refused = map[string]string{
-	"Gateway spec.origin":           theirs,
-	"TLSRoute spec.origin":          theirs,
-	"TCPRoute spec.origin":          theirs,
-	"ReferenceGrant spec.origin":    theirs,
+// unsupportedFields has what to do instead of each unsupported field, by kind
+// and path without indices.
+var unsupportedFields = map[string]string{
+	"Gateway spec.origin":           derivedField,
+	"TLSRoute spec.origin":          derivedField,
+	"TCPRoute spec.origin":          derivedField,
+	"ReferenceGrant spec.origin":    derivedField,
 	"Gateway spec.infrastructure":   "is not supported: Penstock creates no infrastructure for a Gateway",
 	"Gateway spec.allowedListeners": "is not supported: a Gateway has only its own listeners",
 	"Gateway spec.tls": "is not supported: configure TLS to endpoints in a Service's spec.tls, " +
@@ -85,10 +86,10 @@ func APIVersions() []string {
 
 // Foreign returns the format of the Gateway API.
 func Foreign() []resource.Foreign {
-	return []resource.Foreign{{Name: "the Gateway API", Is: is, Convert: convert, Path: path}}
+	return []resource.Foreign{{Name: "the Gateway API", Is: isGatewayAPI, Convert: convert, Path: path}}
 }
 
-func is(root *yaml.Node) bool {
+func isGatewayAPI(root *yaml.Node) bool {
 	group, _, _ := strings.Cut(document.TextOf(root, "apiVersion"), "/")
 	return group == Group
 }
@@ -97,7 +98,7 @@ func convert(root *yaml.Node, fault resource.ForeignFault) []*yaml.Node {
 	kind := document.TextOf(root, "kind")
 	name := document.Child(document.Child(root, "metadata"), "name")
 	f := document.Open(root, kind, name, fault)
-	if !taken(f, kind) {
+	if !checkKind(f, kind) {
 		return nil
 	}
 	v := f.Fields(root, "", map[string]bool{"status": true}, "apiVersion", "kind", "metadata", "spec")
@@ -117,8 +118,9 @@ func text(n *yaml.Node) string {
 	return n.Value
 }
 
-// taken reports whether the kind and its version are supported, and a fault if not.
-func taken(f *document.Frame, kind string) bool {
+// checkKind reports whether the kind and its version are supported, and a fault
+// if not.
+func checkKind(f *document.Frame, kind string) bool {
 	at := document.Child(f.Root, "kind")
 	if at == nil {
 		at = f.Root
@@ -126,7 +128,7 @@ func taken(f *document.Frame, kind string) bool {
 	known := gateway.Versions(kind)
 	if known == nil {
 		message := "is not supported; supported kinds of the Gateway API are " + strings.Join(kinds, ", ") + resource.DidYouMean(kind, kinds)
-		if why, ok := others[kind]; ok {
+		if why, ok := unsupportedKinds[kind]; ok {
 			message = why
 		}
 		f.Fault(at, "kind", message, kind)
@@ -167,21 +169,21 @@ func origin(root *yaml.Node, meta document.Meta) *yaml.Node {
 	return out.Node
 }
 
-// spec returns the spec with the origin and without refused fields.
+// spec returns the spec with the origin and without unsupported fields.
 func spec(f *document.Frame, kind string, n, origin *yaml.Node) *yaml.Node {
 	if n == nil || n.Kind != yaml.MappingNode {
 		return n // decoding reports it
 	}
-	out := without(f, kind, n, "spec", "spec")
+	out := dropUnsupported(f, kind, n, "spec", "spec")
 	if origin != nil {
 		out.Content = append([]*yaml.Node{document.Text(origin, "origin"), origin}, out.Content...)
 	}
 	return out
 }
 
-// without returns a value without its refused fields. path is the value's path,
-// plain the same without indices.
-func without(f *document.Frame, kind string, n *yaml.Node, path, plain string) *yaml.Node {
+// dropUnsupported returns a value without its unsupported fields. path is the
+// value's path, plain the same without indices.
+func dropUnsupported(f *document.Frame, kind string, n *yaml.Node, path, plain string) *yaml.Node {
 	out := *n
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -189,16 +191,16 @@ func without(f *document.Frame, kind string, n *yaml.Node, path, plain string) *
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			key, value := n.Content[i], n.Content[i+1]
 			at := plain + "." + key.Value
-			if why, no := refused[kind+" "+at]; no {
+			if why, no := unsupportedFields[kind+" "+at]; no {
 				f.Fault(key, path+"."+key.Value, why, nil)
 				continue
 			}
-			out.Content = append(out.Content, key, without(f, kind, value, path+"."+key.Value, at))
+			out.Content = append(out.Content, key, dropUnsupported(f, kind, value, path+"."+key.Value, at))
 		}
 	case yaml.SequenceNode:
 		out.Content = make([]*yaml.Node, len(n.Content))
 		for i, c := range n.Content {
-			out.Content[i] = without(f, kind, c, resource.Item(path, i), plain)
+			out.Content[i] = dropUnsupported(f, kind, c, resource.Item(path, i), plain)
 		}
 	}
 	return &out

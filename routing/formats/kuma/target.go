@@ -7,10 +7,10 @@ import (
 	"penstock/routing/resource"
 )
 
-// refused are fields of Kuma's targets that Penstock cannot honour, each with
-// the reason and what to do instead. Ignoring them would route other connections
-// than Kuma does.
-var refused = map[string]string{
+// unsupportedFields are fields of Kuma's targets that Penstock cannot honour,
+// each with the reason and what to do instead. Ignoring them would route other
+// connections than Kuma does.
+var unsupportedFields = map[string]string{
 	"mesh":        "is not supported: Penstock supports only one mesh",
 	"namespace":   "is not supported: Services have no namespaces, write the Service's full name",
 	"sectionName": "is not supported: a Service has no ports to select, make the port a Service of its own",
@@ -19,8 +19,8 @@ var refused = map[string]string{
 	"proxyTypes":  "is not supported: all sources have one type",
 }
 
-// kinds are kinds of Kuma's targets that Penstock does not have.
-var kinds = map[string]string{
+// unsupportedTargets are kinds of Kuma's targets that Penstock does not have.
+var unsupportedTargets = map[string]string{
 	"Dataplane":            "Dataplane is not supported: select sources by tags with MeshSubset",
 	"MeshGateway":          "MeshGateway is not supported: a gateway is a Listener, and MeshSubset selects sources by its tags",
 	"MeshExternalService":  "MeshExternalService is not supported: make it a Service, and name that with MeshService",
@@ -28,8 +28,8 @@ var kinds = map[string]string{
 	"MeshHTTPRoute":        "MeshHTTPRoute is not supported as a target: routes apply to sources and services",
 }
 
-// spec returns the spec without refused fields. The rest is unchanged; decoding
-// reports its faults.
+// spec returns the spec without unsupported fields. The rest is unchanged;
+// decoding reports its faults.
 func spec(f *document.Frame, n *yaml.Node) *yaml.Node {
 	if own := document.Child(n, "rollout"); own != nil {
 		f.Fault(
@@ -47,13 +47,13 @@ func spec(f *document.Frame, n *yaml.Node) *yaml.Node {
 	})
 }
 
-// refusedTo are fields of a destination without an equivalent.
-var refusedTo = map[string]string{
+// unsupportedToFields are fields of a destination without an equivalent.
+var unsupportedToFields = map[string]string{
 	"hostnames": "is not supported: it applies to MeshGateway; write server names in the Listener",
 }
 
 func destination(f *document.Frame, n *yaml.Node, path string) *yaml.Node {
-	n = without(f, n, path, refusedTo)
+	n = dropUnsupported(f, n, path, unsupportedToFields)
 	return within(n, "targetRef", func(n *yaml.Node) *yaml.Node {
 		return target(f, n, path+".targetRef")
 	}, "rules", func(n *yaml.Node) *yaml.Node {
@@ -105,20 +105,20 @@ func each(n *yaml.Node, path string, replace func(n *yaml.Node, path string) *ya
 	return &out
 }
 
-// target reports the refused parts of a targetRef or backendRef, and returns it
-// without refused fields.
+// target reports the unsupported parts of a targetRef or backendRef, and
+// returns it without unsupported fields.
 func target(f *document.Frame, n *yaml.Node, path string) *yaml.Node {
 	if kind := document.Child(n, "kind"); kind != nil {
-		if why, no := kinds[kind.Value]; no {
+		if why, no := unsupportedTargets[kind.Value]; no {
 			f.Fault(kind, path+".kind", why, nil)
 		}
 	}
-	return without(f, n, path, refused)
+	return dropUnsupported(f, n, path, unsupportedFields)
 }
 
-// without reports the refused fields of a mapping, each with its reason, and
-// returns the mapping without them.
-func without(f *document.Frame, n *yaml.Node, path string, refused map[string]string) *yaml.Node {
+// dropUnsupported reports the unsupported fields of a mapping, each with its
+// reason, and returns the mapping without them.
+func dropUnsupported(f *document.Frame, n *yaml.Node, path string, refused map[string]string) *yaml.Node {
 	if n.Kind != yaml.MappingNode {
 		return n
 	}

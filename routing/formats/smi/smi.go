@@ -42,11 +42,11 @@ const kind = "TrafficSplit"
 
 // Foreign returns SMI's format.
 func Foreign() []resource.Foreign {
-	return []resource.Foreign{{Name: "SMI", Is: is, Convert: convert, Path: path, Kinds: map[string]string{"MeshTCPRoute": kind}}}
+	return []resource.Foreign{{Name: "SMI", Is: isSMI, Convert: convert, Path: path, Kinds: map[string]string{"MeshTCPRoute": kind}}}
 }
 
-// is reports whether a document belongs to any of SMI's groups.
-func is(root *yaml.Node) bool {
+// isSMI reports whether a document belongs to any of SMI's groups.
+func isSMI(root *yaml.Node) bool {
 	group, _, _ := strings.Cut(document.TextOf(root, "apiVersion"), "/")
 	return strings.HasSuffix(group, ".smi-spec.io")
 }
@@ -63,7 +63,7 @@ func convert(root *yaml.Node, fault resource.ForeignFault) []*yaml.Node {
 	case group != Group || word != kind:
 		f.Fault(at, "kind", "is not supported; the supported kind of SMI is "+kind+" of "+Group+resource.DidYouMean(word, []string{kind}), word)
 		return nil
-	case !known(version):
+	case !isSupported(version):
 		f.Fault(
 			document.Child(root, "apiVersion"), "apiVersion",
 			"this version of "+kind+" is not supported; use one of "+strings.Join(APIVersions(), ", "),
@@ -81,7 +81,7 @@ func convert(root *yaml.Node, fault resource.ForeignFault) []*yaml.Node {
 	return []*yaml.Node{f.Resource("MeshTCPRoute", meta.Name, labels, spec(f, v["spec"]))}
 }
 
-func known(version string) bool {
+func isSupported(version string) bool {
 	for _, v := range APIVersions() {
 		if v == version {
 			return true
