@@ -111,7 +111,7 @@ func checkRoundTrip(t interface {
 		if len(faults) > 0 || len(again) != 1 {
 			t.Fatalf("%s as %s: %v\n%s", o.Key, format, faults, text)
 		}
-		if format != Own && !labelAsKuma(o.Labels) { // it is in Kuma's format from now on
+		if format != Own && !hasKumaLabels(o.Labels) { // it is in Kuma's format from now on
 			again[0].Labels = o.Labels
 		}
 		if !resource.Equal(o, again[0]) {
@@ -142,9 +142,9 @@ func foreignKind(err error) bool {
 	return errors.Is(err, kuma.ErrKind) || errors.Is(err, format.ErrKind)
 }
 
-// labelAsKuma reports whether labels are as on Kuma's documents rather than
+// hasKumaLabels reports whether labels are as on Kuma's documents rather than
 // written by hand.
-func labelAsKuma(labels map[string]string) bool {
+func hasKumaLabels(labels map[string]string) bool {
 	_, mesh := labels[resource.LabelMesh]
 	_, namespace := labels[document.LabelNamespace]
 	form := labels[resource.LabelFormat]

@@ -35,7 +35,7 @@ func (w *claimant) Listens() (all []Listen) {
 	return all
 }
 
-func (w *claimant) CheckIn(v *View) {
+func (w *claimant) CheckInSet(v *View) {
 	for _, c := range v.OwnClaims() {
 		if r, ok := v.FirstConflict(c); ok {
 			v.Fault(c.Path, "meets "+r.String(), c.Name)
