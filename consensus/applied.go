@@ -16,9 +16,9 @@ import (
 // before it. Records lost in a power failure cost nothing but slightly older
 // content until another server is reachable.
 type appliedFile struct {
-	f    *os.File
-	slot int64    // slot of the next record: 0 or 1
-	old  []record // the records found at open, newest first
+	f         *os.File
+	slot      int64    // slot of the next record: 0 or 1
+	recovered []record // the records found at open, newest first
 }
 
 // record identifies a log entry that was applied here.
@@ -55,12 +55,12 @@ func openApplied(path string) (*appliedFile, error) {
 		if !ok {
 			continue
 		}
-		if len(a.old) > 0 && r.index > a.old[0].index || len(a.old) == 0 {
+		if len(a.recovered) > 0 && r.index > a.recovered[0].index || len(a.recovered) == 0 {
 			a.slot = 1 - slot
 		}
-		a.old = append(a.old, r)
+		a.recovered = append(a.recovered, r)
 	}
-	slices.SortFunc(a.old, func(x, y record) int { return int(int64(y.index - x.index)) })
+	slices.SortFunc(a.recovered, func(x, y record) int { return int(int64(y.index - x.index)) })
 	return a, nil
 }
 

@@ -14,14 +14,16 @@ import (
 // among appliers.
 type applier struct {
 	limits Limits
-	// view is current except for its entries and past, while the fields below are
-	// not nil.
-	view    Snapshot
-	entries *iradix.Txn[Entry]
-	past    *pastTxn
+	// snapshot is current except for its entries and past, while the fields below
+	// are not nil.
+	snapshot Snapshot
+	entries  *iradix.Txn[Entry]
+	past     *pastTxn
 }
 
-func newApplier(v Snapshot, l Limits) *applier { return &applier{limits: l.withDefaults(), view: v} }
+func newApplier(v Snapshot, l Limits) *applier {
+	return &applier{limits: l.withDefaults(), snapshot: v}
+}
 
 // reply is the outcome of one batch of an entry.
 type reply struct {
@@ -29,35 +31,35 @@ type reply struct {
 	err error // why the batch was refused
 }
 
-// step applies a log entry. On an error, the entry is not understood and has no
-// effect.
-func (a *applier) step(l *raft.Log) ([]reply, error) {
+// applyEntry applies a log entry. On an error, the entry is not understood and
+// has no effect.
+func (a *applier) applyEntry(l *raft.Log) ([]reply, error) {
 	if l.Type != raft.LogCommand {
-		a.view = a.view.Skip(l.Index)
+		a.snapshot = a.snapshot.Skip(l.Index)
 		return []reply{{}}, nil
 	}
 	batches, err := decodeEntry(l.Data)
 	if err != nil {
 		return nil, fmt.Errorf("log entry %d: %w", l.Index, err)
 	}
-	if l.Index <= a.view.index {
-		return nil, fmt.Errorf("log entry %d: %w: it came to a view of index %d", l.Index, ErrIndex, a.view.index)
+	if l.Index <= a.snapshot.index {
+		return nil, fmt.Errorf("log entry %d: %w: the snapshot is at index %d", l.Index, ErrIndex, a.snapshot.index)
 	}
 	replies := make([]reply, len(batches))
 	var touched []Key
 	for i, b := range batches {
 		r := &replies[i]
-		if a.quick(b) {
-			r.Result, touched, r.err = a.put(l.Index, b, touched)
+		if a.needsNoRollback(b) {
+			r.Result, touched, r.err = a.applyInPlace(l.Index, b, touched)
 		} else {
-			touched = a.touched(l.Index, touched)
-			r.Result, r.err = a.whole(l.Index, b)
+			touched = a.logTouched(l.Index, touched)
+			r.Result, r.err = a.applyWithRollback(l.Index, b)
 		}
 		if r.err != nil && !isRefusal(r.err) {
 			return nil, fmt.Errorf("log entry %d: %w", l.Index, r.err)
 		}
 	}
-	a.touched(l.Index, touched)
+	a.logTouched(l.Index, touched)
 	return replies, nil
 }
 
@@ -71,32 +73,33 @@ func isRefusal(err error) bool {
 	return false
 }
 
-// quick reports whether a batch can fail only before its first operation, so
-// that nothing has to be rolled back.
-func (a *applier) quick(b *Batch) bool {
+// needsNoRollback reports whether a batch can fail only before its first
+// operation, so that nothing has to be rolled back.
+func (a *applier) needsNoRollback(b *Batch) bool {
 	for i := range b.Ops {
 		if op := &b.Ops[i]; op.Value == nil || op.IfVersion != nil {
 			return false
 		}
 	}
 	n := b.size()
-	return a.view.bytes+n <= a.limits.Total && a.view.internal+n <= a.limits.Internal
+	return a.snapshot.bytes+n <= a.limits.Total && a.snapshot.internal+n <= a.limits.Internal
 }
 
-// whole applies a batch with Snapshot.apply.
-func (a *applier) whole(index uint64, b *Batch) (result Result, err error) {
-	a.view, result, err = a.commit().apply(index, b, a.limits)
+// applyWithRollback applies a batch with Snapshot.apply.
+func (a *applier) applyWithRollback(index uint64, b *Batch) (result Result, err error) {
+	a.snapshot, result, err = a.commit().apply(index, b, a.limits)
 	return result, err
 }
 
-// put applies a quick batch, and appends the keys it touches to touched.
-func (a *applier) put(index uint64, b *Batch, touched []Key) (Result, []Key, error) {
-	v := &a.view
+// applyInPlace applies a batch that needs no rollback, and appends the keys it
+// touches to touched.
+func (a *applier) applyInPlace(index uint64, b *Batch, touched []Key) (Result, []Key, error) {
+	v := &a.snapshot
 	v.index = max(v.index, index)
 	if first, ok := v.seen.find(b.ID); ok {
 		return Result{Index: first, Repeated: true}, touched, nil
 	}
-	sequence, err := v.follows(b)
+	sequence, err := v.nextSequence(b)
 	if err == nil {
 		err = b.check(a.limits)
 	}
@@ -105,13 +108,13 @@ func (a *applier) put(index uint64, b *Batch, touched []Key) (Result, []Key, err
 	}
 	v.sequence = sequence
 	if a.entries == nil {
-		a.entries, a.past = rooted(v.entries).Txn(), v.past.txn()
+		a.entries, a.past = orEmpty(v.entries).Txn(), v.past.txn()
 	}
 	a.past.keep = a.limits.Revisions - 1
-	step := stepper{view: v, note: b.Note.bounded(), entries: a.entries, past: a.past}
+	ops := opApplier{next: v, note: b.Note.bounded(), entries: a.entries, past: a.past}
 	for i := range b.Ops {
-		k, err := step.do(&b.Ops[i])
-		if err != nil { // cannot happen: see quick
+		k, err := ops.apply(&b.Ops[i])
+		if err != nil { // cannot happen: see needsNoRollback
 			return Result{}, touched, err
 		}
 		touched = append(touched, k)
@@ -121,10 +124,10 @@ func (a *applier) put(index uint64, b *Batch, touched []Key) (Result, []Key, err
 	return Result{Index: index}, touched, nil
 }
 
-// touched logs the keys that an entry has touched so far.
-func (a *applier) touched(index uint64, keys []Key) (none []Key) {
+// logTouched logs the keys that an entry has touched so far.
+func (a *applier) logTouched(index uint64, keys []Key) (none []Key) {
 	if len(keys) > 0 {
-		a.view.log = a.view.log.with(index, keys)
+		a.snapshot.log = a.snapshot.log.with(index, keys)
 	}
 	return nil
 }
@@ -132,8 +135,8 @@ func (a *applier) touched(index uint64, keys []Key) (none []Key) {
 // commit returns the snapshot after all applied entries.
 func (a *applier) commit() Snapshot {
 	if a.entries != nil {
-		a.view.entries, a.view.past = a.entries.CommitOnly(), a.past.commit()
+		a.snapshot.entries, a.snapshot.past = a.entries.CommitOnly(), a.past.commit()
 		a.entries, a.past = nil, nil
 	}
-	return a.view
+	return a.snapshot
 }

@@ -13,9 +13,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestEntriesActAloneAsTheyDoTogether applies the same log in parts of random
+// TestEntriesApplyAloneAsTogether applies the same log in parts of random
 // size, with groups among its entries, and batch by batch.
-func TestEntriesActAloneAsTheyDoTogether(t *testing.T) {
+func TestEntriesApplyAloneAsTogether(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limits := Limits{
 			Entry:     200,
@@ -54,7 +54,7 @@ func TestEntriesActAloneAsTheyDoTogether(t *testing.T) {
 				alone, r.Result, r.err = alone.apply(index, b, limits)
 				want = append(want, r)
 			}
-			got, err := together.step(entry)
+			got, err := together.applyEntry(entry)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -79,12 +79,12 @@ func TestEntriesActAloneAsTheyDoTogether(t *testing.T) {
 				}
 			}
 			together = newApplier(fromFile(t, fileOf(t, v), limits), limits)
-			together.view.log = v.log // not in the file
+			together.snapshot.log = v.log // not in the file
 		}
 	})
 }
 
-func TestEntriesThatAreNotUnderstoodDoNothing(t *testing.T) {
+func TestUnknownEntriesHaveNoEffect(t *testing.T) {
 	good, err := EncodeBatch(&Batch{Ops: []Op{put("A", "x", "1")}})
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +116,7 @@ func TestEntriesThatAreNotUnderstoodDoNothing(t *testing.T) {
 		if errors.Is(c.want, ErrIndex) {
 			index = 5
 		}
-		if _, err := a.step(&raft.Log{Index: index, Type: raft.LogCommand, Data: c.data}); !errors.Is(err, c.want) {
+		if _, err := a.applyEntry(&raft.Log{Index: index, Type: raft.LogCommand, Data: c.data}); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 		if got := content(a.commit()); got != "A/y=1@5" {
@@ -125,7 +125,7 @@ func TestEntriesThatAreNotUnderstoodDoNothing(t *testing.T) {
 	}
 }
 
-func TestOnlySmallBatchesThatPutAreGrouped(t *testing.T) {
+func TestOnlySmallPutsAreGrouped(t *testing.T) {
 	for name, c := range map[string]struct {
 		batch *Batch
 		want  bool
@@ -161,7 +161,7 @@ func FuzzDecodeEntry(f *testing.F) {
 		batches, err := decodeEntry(data)
 		if err != nil {
 			if !errors.Is(err, ErrFormat) && !errors.Is(err, ErrDamaged) {
-				t.Errorf("%v is none of the sentinels", err)
+				t.Errorf("%v is not a sentinel error", err)
 			}
 			return
 		}
@@ -182,12 +182,12 @@ func FuzzDecodeEntry(f *testing.F) {
 	})
 }
 
-// TestBatchesThatWaitTogetherAreOneEntry proposes faster than the servers
+// TestWaitingBatchesShareOneEntry proposes faster than the servers
 // commit. Each batch is applied or refused separately.
-func TestBatchesThatWaitTogetherAreOneEntry(t *testing.T) {
+func TestWaitingBatchesShareOneEntry(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, steady)
+		w := newWorld(t, longTimeouts)
 		a := w.cluster(3)
 		w.mustCommit(a, put("A", "once", "1"))
 		before := a.Leadership().Last
@@ -239,7 +239,7 @@ func TestBatchesThatWaitTogetherAreOneEntry(t *testing.T) {
 }
 
 // A server without support for groups would stop at one.
-func TestBatchesGoSinglyWhereAServerDoesNotKnowGroups(t *testing.T) {
+func TestBatchesAreNotGroupedForOlderServers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
@@ -264,11 +264,11 @@ func TestBatchesGoSinglyWhereAServerDoesNotKnowGroups(t *testing.T) {
 			}
 			return a.Leadership().Last - before
 		}
-		a.Singly(true)
+		a.SetGroupsDisabled(true)
 		if got := entries(); got != n {
 			t.Errorf("%d batches took %d entries of the log", n, got)
 		}
-		a.Singly(false)
+		a.SetGroupsDisabled(false)
 		if got := entries(); got > n/2 {
 			t.Errorf("%d batches took %d entries of the log when all know groups", n, got)
 		}

@@ -63,7 +63,7 @@ func (p *packer) batch(b *Batch) {
 	p.array(5)
 	p.bytes(b.ID[:])
 	p.note(b.Note.bounded())
-	p.maybe(b.IfSequence)
+	p.optionalUint(b.IfSequence)
 	p.uint(b.Sequence)
 	p.array(len(b.Ops))
 	for i := range b.Ops {
@@ -72,7 +72,7 @@ func (p *packer) batch(b *Batch) {
 		p.text(op.Kind)
 		p.text(op.Name)
 		p.bytes(op.Value)
-		p.maybe(op.IfVersion)
+		p.optionalUint(op.IfVersion)
 	}
 }
 
@@ -86,10 +86,10 @@ func DecodeBatch(data []byte) (*Batch, error) {
 	}
 	format, flags, packed := data[0], data[1], data[2:]
 	if format != batchFormat {
-		return nil, fmt.Errorf("batch: %w: format %d, this build knows %d", ErrFormat, format, batchFormat)
+		return nil, fmt.Errorf("batch: %w: format %d, this build supports %d", ErrFormat, format, batchFormat)
 	}
 	if flags&^batchCompressed != 0 {
-		return nil, fmt.Errorf("batch: %w: format %d with flags %#x, this build knows %#x", ErrFormat, format, flags, batchCompressed)
+		return nil, fmt.Errorf("batch: %w: format %d with flags %#x, this build supports %#x", ErrFormat, format, flags, batchCompressed)
 	}
 	if flags&batchCompressed != 0 {
 		size, n := binary.Uvarint(packed)
@@ -114,14 +114,14 @@ func DecodeBatch(data []byte) (*Batch, error) {
 func unpackBatch(packed []byte) (*Batch, error) {
 	u := newUnpacker(packed)
 	b := u.batch()
-	u.end()
+	u.expectEnd()
 	return b, u.err
 }
 
 // batch reads the next batch; u.err reports a failure.
 func (u *unpacker) batch() *Batch {
 	u.tuple(5)
-	b := &Batch{ID: u.id(), Note: u.note(Note{}), IfSequence: u.maybe(), Sequence: u.uint()}
+	b := &Batch{ID: u.id(), Note: u.note(Note{}), IfSequence: u.optionalUint(), Sequence: u.uint()}
 	n := u.array(5) // the minimum size of an operation
 	if n > maxBatch/opOverhead {
 		u.fail("%d operations, the limit is %d", n, maxBatch/opOverhead)
@@ -131,8 +131,8 @@ func (u *unpacker) batch() *Batch {
 	kind := ""
 	for i := range b.Ops {
 		u.tuple(4)
-		kind = u.like(kind)
-		b.Ops[i] = Op{Key: Key{Kind: kind, Name: string(u.text())}, Value: u.bytes(), IfVersion: u.maybe()}
+		kind = u.internedText(kind)
+		b.Ops[i] = Op{Key: Key{Kind: kind, Name: string(u.text())}, Value: u.bytes(), IfVersion: u.optionalUint()}
 		if u.err != nil {
 			break
 		}

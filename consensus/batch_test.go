@@ -19,12 +19,12 @@ import (
 	"pgregory.net/rapid"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write the golden files of the formats anew")
+var rewrite = flag.Bool("rewrite", false, "rewrite the golden files of the formats")
 
 func ref(n uint64) *uint64 { return &n }
 
-// oneOfEach returns a batch with every field set.
-func oneOfEach() *Batch {
+// sampleBatch returns a batch with every field set.
+func sampleBatch() *Batch {
 	return &Batch{
 		ID: ID{1, 2, 3, 15: 255},
 		Ops: []Op{
@@ -66,7 +66,7 @@ func drawBatch(t *rapid.T) *Batch {
 	return b
 }
 
-func TestBatchesComeBackAsTheyWent(t *testing.T) {
+func TestBatchesRoundTrip(t *testing.T) {
 	check := func(b *Batch) error {
 		data, err := EncodeBatch(b)
 		if err != nil {
@@ -88,7 +88,7 @@ func TestBatchesComeBackAsTheyWent(t *testing.T) {
 		}
 		return nil
 	}
-	for _, b := range []*Batch{oneOfEach(), {}} {
+	for _, b := range []*Batch{sampleBatch(), {}} {
 		if err := check(b); err != nil {
 			t.Error(err)
 		}
@@ -137,8 +137,8 @@ func TestLargeBatchesAreCompressedWhereItHelps(t *testing.T) {
 	}
 }
 
-func TestBatchesThatCannotBeReadSaySo(t *testing.T) {
-	data, err := EncodeBatch(oneOfEach())
+func TestInvalidBatchesAreRejected(t *testing.T) {
+	data, err := EncodeBatch(sampleBatch())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,8 +158,8 @@ func TestBatchesThatCannotBeReadSaySo(t *testing.T) {
 		says string
 	}{
 		"nothing":          {nil, ErrDamaged, "0 bytes"},
-		"a later format":   {with(small, 0, 2), ErrFormat, "format 2, this build knows 1"},
-		"a later flag":     {with(small, 1, 2), ErrFormat, "flags 0x2, this build knows 0x1"},
+		"a later format":   {with(small, 0, 2), ErrFormat, "format 2, this build supports 1"},
+		"a later flag":     {with(small, 1, 2), ErrFormat, "flags 0x2, this build supports 0x1"},
 		"truncated":        {small[:len(small)-1], ErrDamaged, "left"},
 		"longer":           {append(bytes.Clone(small), 0), ErrDamaged, "1 bytes after its end"},
 		"compressed, cut":  {data[:len(data)-1], ErrDamaged, ""},
@@ -173,7 +173,7 @@ func TestBatchesThatCannotBeReadSaySo(t *testing.T) {
 		cost := allocated(func() {
 			_, err := DecodeBatch(c.data)
 			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("%s: %v; want %v that says %q", name, err, c.want, c.says)
+				t.Errorf("%s: %v; want %v with %q", name, err, c.want, c.says)
 			}
 		})
 		if cost > 2<<20 {
@@ -212,10 +212,10 @@ func golden(t *testing.T, name string, now []byte) []byte {
 
 // The logs of existing clusters must stay readable. A change here needs a new
 // format number, and this file must remain readable.
-func TestFormat1OfBatches(t *testing.T) {
-	plain := oneOfEach()
+func TestBatchFormat1(t *testing.T) {
+	plain := sampleBatch()
 	plain.Ops[2].Value = plain.Ops[2].Value[:500]
-	for name, b := range map[string]*Batch{"batch.1": plain, "batch-zstd.1": oneOfEach()} {
+	for name, b := range map[string]*Batch{"batch.1": plain, "batch-zstd.1": sampleBatch()} {
 		now, err := EncodeBatch(b)
 		if err != nil {
 			t.Fatal(err)
@@ -226,13 +226,13 @@ func TestFormat1OfBatches(t *testing.T) {
 		}
 		// zstd's output may change with its version; the content may not.
 		if b == plain && !bytes.Equal(was, now) {
-			t.Errorf("%s would be written as other bytes now", name)
+			t.Errorf("%s would be encoded differently now", name)
 		}
 	}
 }
 
 func FuzzDecodeBatch(f *testing.F) {
-	for _, b := range []*Batch{{}, oneOfEach(), {Ops: []Op{put("A", "x", "1"), del("A", "y").at(7)}}} {
+	for _, b := range []*Batch{{}, sampleBatch(), {Ops: []Op{put("A", "x", "1"), del("A", "y").at(7)}}} {
 		data, err := EncodeBatch(b)
 		if err != nil {
 			f.Fatal(err)
@@ -243,7 +243,7 @@ func FuzzDecodeBatch(f *testing.F) {
 		b, err := DecodeBatch(data)
 		if err != nil {
 			if !errors.Is(err, ErrFormat) && !errors.Is(err, ErrDamaged) {
-				t.Errorf("%v is none of the sentinels", err)
+				t.Errorf("%v is not a sentinel error", err)
 			}
 			return
 		}
@@ -258,7 +258,7 @@ func FuzzDecodeBatch(f *testing.F) {
 }
 
 func BenchmarkDecodeBatch(b *testing.B) {
-	data, err := EncodeBatch(&Batch{ID: ID{1}, Ops: []Op{put("Name", "www.example.org", strings.Repeat("v", 300))}, Note: oneOfEach().Note})
+	data, err := EncodeBatch(&Batch{ID: ID{1}, Ops: []Op{put("Name", "www.example.org", strings.Repeat("v", 300))}, Note: sampleBatch().Note})
 	if err != nil {
 		b.Fatal(err)
 	}

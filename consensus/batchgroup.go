@@ -17,14 +17,14 @@ const (
 	maxGroup = 64
 	// groupBelow is the encoded size below which a batch may be in a group.
 	groupBelow = 4 << 10
-	// leastBatch is the minimum size of a packed batch, in bytes.
-	leastBatch = 35
+	// minPackedBatch is the minimum size of a packed batch, in bytes.
+	minPackedBatch = 35
 )
 
-// Singly disables groups from now on, or enables them again. They must be
-// disabled while the cluster has a server whose build does not support groups:
-// a group would stop it.
-func (r *Replica) Singly(on bool) { r.singly.Store(on) }
+// SetGroupsDisabled disables groups from now on, or enables them again. They
+// must be disabled while the cluster has a server whose build does not support
+// groups: a group would stop it.
+func (r *Replica) SetGroupsDisabled(on bool) { r.groupsDisabled.Store(on) }
 
 // groupable reports whether the batch, encoded as data, may be part of a group.
 func (b *Batch) groupable(data []byte) bool {
@@ -66,10 +66,10 @@ func decodeEntry(data []byte) ([]*Batch, error) {
 		return []*Batch{b}, nil
 	}
 	if data[1] != batchGrouped {
-		return nil, fmt.Errorf("group: %w: format %d with flags %#x, this build knows %#x", ErrFormat, data[0], data[1], batchGrouped)
+		return nil, fmt.Errorf("group: %w: format %d with flags %#x, this build supports %#x", ErrFormat, data[0], data[1], batchGrouped)
 	}
 	u := newUnpacker(data[2:])
-	n := u.array(leastBatch)
+	n := u.array(minPackedBatch)
 	if u.err == nil && (n == 0 || n > maxGroup) {
 		u.fail("%d batches, the limit is %d", n, maxGroup)
 	}
@@ -77,7 +77,7 @@ func decodeEntry(data []byte) ([]*Batch, error) {
 	for u.err == nil && len(batches) < n {
 		batches = append(batches, u.batch())
 	}
-	u.end()
+	u.expectEnd()
 	if u.err != nil {
 		return nil, fmt.Errorf("group: %w", u.err)
 	}

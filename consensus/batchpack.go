@@ -17,28 +17,28 @@ import (
 // they could only come from the buffer, which has none.
 type packer struct {
 	bytes.Buffer
-	to *msgpack.Encoder
+	encoder *msgpack.Encoder
 }
 
 // newPacker returns a packer with capacity for size bytes.
 func newPacker(size int) *packer {
 	p := &packer{}
 	p.Grow(size)
-	p.to = msgpack.NewEncoder(&p.Buffer)
+	p.encoder = msgpack.NewEncoder(&p.Buffer)
 	return p
 }
 
-func (p *packer) array(n int)   { _ = p.to.EncodeArrayLen(n) }
-func (p *packer) uint(n uint64) { _ = p.to.EncodeUint(n) }
-func (p *packer) text(s string) { _ = p.to.EncodeString(s) }
+func (p *packer) array(n int)   { _ = p.encoder.EncodeArrayLen(n) }
+func (p *packer) uint(n uint64) { _ = p.encoder.EncodeUint(n) }
+func (p *packer) text(s string) { _ = p.encoder.EncodeString(s) }
 
 // bytes encodes nil as nil, to distinguish it from an empty slice.
-func (p *packer) bytes(b []byte) { _ = p.to.EncodeBytes(b) }
+func (p *packer) bytes(b []byte) { _ = p.encoder.EncodeBytes(b) }
 
-// maybe encodes a nil pointer as nil.
-func (p *packer) maybe(n *uint64) {
+// optionalUint encodes a nil pointer as nil.
+func (p *packer) optionalUint(n *uint64) {
 	if n == nil {
-		_ = p.to.EncodeNil()
+		_ = p.encoder.EncodeNil()
 		return
 	}
 	p.uint(*n)
@@ -49,7 +49,7 @@ func (p *packer) note(n Note) {
 	p.array(4)
 	p.text(n.Who)
 	p.text(n.What)
-	_ = p.to.EncodeInt64(n.At.Unix()) // always 9 bytes
+	_ = p.encoder.EncodeInt64(n.At.Unix()) // always 9 bytes
 	p.uint(uint64(n.At.Nanosecond()))
 }
 
@@ -57,10 +57,10 @@ func (p *packer) note(n Note) {
 // decoder would take nil for 0, and a negative number for a large one. The
 // first error is sticky; after it, all reads return zero values.
 type unpacker struct {
-	data []byte // the whole input
-	left bytes.Reader
-	from *msgpack.Decoder // reads left
-	err  error
+	data    []byte // the whole input
+	left    bytes.Reader
+	decoder *msgpack.Decoder // reads left
+	err     error
 	// texts interns the strings read, to share memory; if nil, a string shares
 	// memory only with its predecessor.
 	texts map[string]string
@@ -72,7 +72,7 @@ const maxTexts = 4096
 func newUnpacker(data []byte) *unpacker {
 	u := &unpacker{}
 	u.reset(data)
-	u.from = msgpack.NewDecoder(&u.left)
+	u.decoder = msgpack.NewDecoder(&u.left)
 	return u
 }
 
@@ -89,21 +89,21 @@ func (u *unpacker) fail(format string, args ...any) {
 	u.reset(nil)
 }
 
-// end fails if bytes are left.
-func (u *unpacker) end() {
+// expectEnd fails if bytes are left.
+func (u *unpacker) expectEnd() {
 	if n := u.left.Len(); n > 0 {
 		u.fail("%d bytes after its end", n)
 	}
 }
 
-// next peeks at the next code, and fails if it is not a wanted one.
-func (u *unpacker) next(wanted string, is func(code byte) bool) bool {
-	code, err := u.from.PeekCode()
+// expect peeks at the next code, and fails if it is not a wanted one.
+func (u *unpacker) expect(wanted string, is func(code byte) bool) bool {
+	code, err := u.decoder.PeekCode()
 	switch {
 	case err != nil:
-		u.fail("%s where no bytes are left", wanted)
+		u.fail("no bytes left for %s", wanted)
 	case !is(code):
-		u.fail("%#x where %s should be", code, wanted)
+		u.fail("code %#x, expected %s", code, wanted)
 	}
 	return u.err == nil
 }
@@ -111,7 +111,7 @@ func (u *unpacker) next(wanted string, is func(code byte) bool) bool {
 // number returns n, or fails and returns 0 if err is not nil.
 func number[T int | int64 | uint64](u *unpacker, n T, err error) T {
 	if err != nil {
-		u.fail("a number: %v, %d bytes are left", err, u.left.Len())
+		u.fail("cannot read a number: %v, %d bytes left", err, u.left.Len())
 		return 0
 	}
 	return n
@@ -119,8 +119,8 @@ func number[T int | int64 | uint64](u *unpacker, n T, err error) T {
 
 // isNil reports whether nil comes next, and consumes it.
 func (u *unpacker) isNil() bool {
-	code, err := u.from.PeekCode()
-	return err == nil && code == msgpcode.Nil && u.from.DecodeNil() == nil
+	code, err := u.decoder.PeekCode()
+	return err == nil && code == msgpcode.Nil && u.decoder.DecodeNil() == nil
 }
 
 func isUint(code byte) bool {
@@ -128,14 +128,14 @@ func isUint(code byte) bool {
 }
 
 func (u *unpacker) uint() uint64 {
-	if !u.next("a number", isUint) {
+	if !u.expect("a number", isUint) {
 		return 0
 	}
-	n, err := u.from.DecodeUint64()
+	n, err := u.decoder.DecodeUint64()
 	return number(u, n, err)
 }
 
-func (u *unpacker) maybe() *uint64 {
+func (u *unpacker) optionalUint() *uint64 {
 	if u.isNil() {
 		return nil
 	}
@@ -143,12 +143,12 @@ func (u *unpacker) maybe() *uint64 {
 	return &n
 }
 
-// array reads an array's length, of items that take at least each bytes.
-func (u *unpacker) array(each int) int {
-	length, err := u.from.DecodeArrayLen()
+// array reads an array's length, of items that take at least itemSize bytes.
+func (u *unpacker) array(itemSize int) int {
+	length, err := u.decoder.DecodeArrayLen()
 	n := number(u, length, err)
-	if n < 0 || n > u.left.Len()/each {
-		u.fail("an array of %d where %d bytes are left", n, u.left.Len())
+	if n < 0 || n > u.left.Len()/itemSize {
+		u.fail("an array of %d items, %d bytes left", n, u.left.Len())
 		return 0
 	}
 	return n
@@ -157,16 +157,16 @@ func (u *unpacker) array(each int) int {
 // tuple reads the length of an array that must have want items.
 func (u *unpacker) tuple(want int) {
 	if n := u.array(1); n != want {
-		u.fail("an array of %d where %d belong", n, want)
+		u.fail("an array of %d items, expected %d", n, want)
 	}
 }
 
 // take reads a length and returns that many bytes, in place.
 func (u *unpacker) take() []byte {
-	length, err := u.from.DecodeBytesLen()
+	length, err := u.decoder.DecodeBytesLen()
 	n := number(u, length, err)
 	if n > u.left.Len() {
-		u.fail("%d bytes where %d are left", n, u.left.Len())
+		u.fail("%d bytes announced, %d left", n, u.left.Len())
 		return nil
 	}
 	at := len(u.data) - u.left.Len()
@@ -176,15 +176,15 @@ func (u *unpacker) take() []byte {
 
 // text returns the next string, in place.
 func (u *unpacker) text() []byte {
-	if !u.next("a text", msgpcode.IsString) {
+	if !u.expect("a string", msgpcode.IsString) {
 		return nil
 	}
 	return u.take()
 }
 
-// like returns the next string. It shares memory with before, or with an
-// interned string, if equal.
-func (u *unpacker) like(before string) string {
+// internedText returns the next string. It shares memory with before, or with
+// an interned string, if equal.
+func (u *unpacker) internedText(before string) string {
 	t := u.text()
 	if string(t) == before {
 		return before
@@ -201,7 +201,7 @@ func (u *unpacker) like(before string) string {
 
 // bytes returns the next bytes, in place, or nil.
 func (u *unpacker) bytes() []byte {
-	if u.isNil() || !u.next("bytes", msgpcode.IsBin) {
+	if u.isNil() || !u.expect("bytes", msgpcode.IsBin) {
 		return nil
 	}
 	return u.take()
@@ -210,19 +210,19 @@ func (u *unpacker) bytes() []byte {
 // note reads a note, whose strings share memory with before's if equal.
 func (u *unpacker) note(before Note) Note {
 	u.tuple(4)
-	n := Note{Who: u.like(before.Who), What: u.like(before.What)}
+	n := Note{Who: u.internedText(before.Who), What: u.internedText(before.What)}
 	if len(n.Who) > maxNote || len(n.What) > maxNote {
 		u.fail("a note of %d and %d bytes, the limit is %d each", len(n.Who), len(n.What), maxNote)
 	}
-	u.next("a time", func(code byte) bool { return code == msgpcode.Int64 })
-	at, err := u.from.DecodeInt64()
+	u.expect("a time", func(code byte) bool { return code == msgpcode.Int64 })
+	at, err := u.decoder.DecodeInt64()
 	seconds, nano := number(u, at, err), u.uint()
 	if nano >= uint64(time.Second) {
-		u.fail("%d nanoseconds", nano)
+		u.fail("a time with %d nanoseconds", nano)
 		return Note{}
 	}
 	if n.At = time.Unix(seconds, int64(nano)).UTC(); n.At.Unix() != seconds {
-		u.fail("%d seconds since 1970", seconds)
+		u.fail("a time out of range: %d seconds since 1970", seconds)
 	}
 	return n
 }

@@ -43,7 +43,7 @@ func expand(buf, compressed []byte, size uint64, limit int) ([]byte, error) {
 		return nil, fmt.Errorf("%w: %d bytes, the limit is %d", ErrDamaged, size, limit)
 	}
 	if size > uint64(len(compressed))*maxRatio {
-		return nil, fmt.Errorf("%w: %d bytes out of %d, the limit is %d times", ErrDamaged, size, len(compressed), maxRatio)
+		return nil, fmt.Errorf("%w: %d bytes from %d compressed ones, the limit is %d times", ErrDamaged, size, len(compressed), maxRatio)
 	}
 	decoder, err := zstdDecoder()
 	if err != nil {

@@ -29,9 +29,9 @@ type commitNotifier struct {
 	mu     sync.Mutex
 	closed bool
 	serial uint64 // of the last request sent, to any server
-	// entry is the last entry applied here.
-	entry struct{ index, term uint64 }
-	peers map[raft.ServerID]*notifiedPeer
+	// applied is the last entry applied here.
+	applied struct{ index, term uint64 }
+	peers   map[raft.ServerID]*notifiedPeer
 	// acks is closed by the next acknowledgement.
 	acks chan struct{}
 }
@@ -54,9 +54,9 @@ func newCommitNotifier(
 	return &commitNotifier{id: id, send: send, peers: make(map[raft.ServerID]*notifiedPeer), acks: make(chan struct{})}
 }
 
-// sending records a request by Raft that is about to be sent, and returns its
-// serial.
-func (n *commitNotifier) sending(id raft.ServerID, req *raft.AppendEntriesRequest) uint64 {
+// recordRequest records a request by Raft that is about to be sent, and returns
+// its serial.
+func (n *commitNotifier) recordRequest(id raft.ServerID, req *raft.AppendEntriesRequest) uint64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.serial++
@@ -66,8 +66,8 @@ func (n *commitNotifier) sending(id raft.ServerID, req *raft.AppendEntriesReques
 	return n.serial
 }
 
-// answered records the outcome of a request by Raft.
-func (n *commitNotifier) answered(
+// recordResponse records the outcome of a request by Raft.
+func (n *commitNotifier) recordResponse(
 	id raft.ServerID,
 	serial uint64,
 	req *raft.AppendEntriesRequest,
@@ -107,14 +107,14 @@ func (n *commitNotifier) answered(
 	}
 }
 
-// committed records that an entry was applied here.
-func (n *commitNotifier) committed(index, term uint64) {
+// recordCommit records that an entry was applied here.
+func (n *commitNotifier) recordCommit(index, term uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if index <= n.entry.index {
+	if index <= n.applied.index {
 		return
 	}
-	n.entry.index, n.entry.term = index, term
+	n.applied.index, n.applied.term = index, term
 	for id, p := range n.peers {
 		n.notify(id, p)
 	}
@@ -122,8 +122,8 @@ func (n *commitNotifier) committed(index, term uint64) {
 
 // notify sends a notice if one is due. The caller holds mu.
 func (n *commitNotifier) notify(id raft.ServerID, p *notifiedPeer) {
-	index := n.entry.index
-	if n.off || n.closed || p.busy || p.term != n.entry.term || p.match < index || p.notified >= index {
+	index := n.applied.index
+	if n.off || n.closed || p.busy || p.term != n.applied.term || p.match < index || p.notified >= index {
 		return
 	}
 	p.busy = true
@@ -162,17 +162,18 @@ func (n *commitNotifier) mark() uint64 {
 	return n.serial
 }
 
-// confirmed waits until need of the servers have acknowledged, in that term,
-// requests sent after the mark. It returns ErrNotLeader when lost is closed.
-func (n *commitNotifier) confirmed(
+// waitConfirmed waits until need of the servers have acknowledged, in that
+// term, requests sent after the mark, and returns how many have. It returns
+// ErrNotLeader when lost is closed.
+func (n *commitNotifier) waitConfirmed(
 	ctx context.Context,
 	servers []raft.ServerID,
 	need int,
 	term, mark uint64,
 	lost <-chan struct{},
-) error {
-	return n.wait(ctx, lost, func() bool {
-		have := 0
+) (have int, err error) {
+	err = n.wait(ctx, lost, func() bool {
+		have = 0
 		for _, id := range servers {
 			if p := n.peers[id]; p != nil && p.term == term && p.serial > mark {
 				have++
@@ -180,12 +181,13 @@ func (n *commitNotifier) confirmed(
 		}
 		return have >= need
 	})
+	return have, err
 }
 
-// upToDate waits until one of the servers has acknowledged the log up to index,
-// in that term, and returns that server. It returns ErrNotLeader when lost is
-// closed.
-func (n *commitNotifier) upToDate(
+// waitUpToDate waits until one of the servers has acknowledged the log up to
+// index, in that term, and returns that server. It returns ErrNotLeader when
+// lost is closed.
+func (n *commitNotifier) waitUpToDate(
 	ctx context.Context,
 	servers []raft.ServerID,
 	term, index uint64,

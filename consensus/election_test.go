@@ -29,18 +29,18 @@ type election struct {
 	terms uint64 // number of terms passed
 }
 
-// TestVotersThatAreLeftElectSoon repeatedly cuts off the leader of three voters
-// until the other two have elected a leader. The timeouts are a node's
+// TestRemainingVotersElectWithinBound repeatedly cuts off the leader of three
+// voters until the other two have elected a leader. The timeouts are a node's
 // defaults. The short form, in virtual time, only checks that a leader is
 // elected each time; the long form, with processes that keep all processors
 // busy, checks the bound.
-func TestVotersThatAreLeftElectSoon(t *testing.T) {
+func TestRemainingVotersElectWithinBound(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("PENSTOCK_LONG") == "" {
 		synctest.Test(t, func(t *testing.T) { loseLeaders(t, electionRuns, 2) })
 		return
 	}
-	beBusy(t, 2*runtime.NumCPU())
+	loadProcessors(t, 2*runtime.NumCPU())
 	loseLeaders(t, electionRunsLong, 4)
 }
 
@@ -76,7 +76,7 @@ func loseLeaders(t *testing.T, runs, worlds int) {
 	}
 	t.Logf("%d elections: p50 %v, p99 %v, p99.9 %v, max %v; by terms %v", len(all), at(.5), at(.99), at(.999), all[len(all)-1].took, byTerms)
 	if len(all) >= electionRunsLong && at(.999) > electionBound {
-		t.Errorf("99.9 of 100 elections take up to %v, want at most %v", at(.999), electionBound)
+		t.Errorf("99.9%% of the elections take up to %v, want at most %v", at(.999), electionBound)
 	}
 }
 
@@ -108,7 +108,7 @@ func (w *world) loseLeader() election {
 	})
 	if e.took > electionBound {
 		lines := bytes.Split(w.journal.all(), []byte("\n"))
-		w.t.Logf("it took %v; what was said last:\n%s", e.took, bytes.Join(lines[max(0, len(lines)-150):], []byte("\n")))
+		w.t.Logf("it took %v; the last log lines:\n%s", e.took, bytes.Join(lines[max(0, len(lines)-150):], []byte("\n")))
 	}
 	return e
 }
@@ -117,8 +117,9 @@ func (w *world) loseLeader() election {
 // processor busy until its stdin ends.
 const busyChild = "CONSENSUS_TEST_BUSY"
 
-// beBusy runs processes that compete for the processors until the test ends.
-func beBusy(t *testing.T, processes int) {
+// loadProcessors runs processes that compete for the processors until the test
+// ends.
+func loadProcessors(t *testing.T, processes int) {
 	t.Helper()
 	for range processes {
 		cmd := exec.Command(os.Args[0])
@@ -137,7 +138,7 @@ func beBusy(t *testing.T, processes int) {
 	}
 }
 
-func busyUntilInputEnds() {
+func spinUntilInputEnds() {
 	var over atomic.Bool
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)

@@ -49,7 +49,7 @@ const (
 	flagNoBackoff = 2
 )
 
-var errHeartbeat = errors.New("not a heartbeat")
+var errHeartbeat = errors.New("invalid heartbeat")
 
 func newHeartbeats(id raft.ServerID, dial func(raft.ServerID) (net.Conn, error)) *heartbeats {
 	return &heartbeats{id: id, dial: dial, conns: make(map[raft.ServerID]heartbeatConn)}
@@ -58,9 +58,9 @@ func newHeartbeats(id raft.ServerID, dial func(raft.ServerID) (net.Conn, error))
 // send sends a heartbeat and waits for the response.
 func (b *heartbeats) send(to raft.ServerID, req *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	var message []byte
-	c := b.take(to)
+	c := b.takeIdle(to)
 	if c == nil {
-		b.sweep()
+		b.closeStale()
 		var err error
 		if c, err = b.dial(to); err != nil {
 			return err
@@ -82,12 +82,12 @@ func (b *heartbeats) send(to raft.ServerID, req *raft.AppendEntriesRequest, resp
 	resp.LastLog = binary.BigEndian.Uint64(answer[8:])
 	resp.Success = answer[16]&flagSuccess != 0
 	resp.NoRetryBackoff = answer[16]&flagNoBackoff != 0
-	b.put(to, c)
+	b.putIdle(to, c)
 	return nil
 }
 
-// take returns the idle connection to a server, or nil.
-func (b *heartbeats) take(to raft.ServerID) net.Conn {
+// takeIdle returns the idle connection to a server, or nil.
+func (b *heartbeats) takeIdle(to raft.ServerID) net.Conn {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	c, ok := b.conns[to]
@@ -98,8 +98,8 @@ func (b *heartbeats) take(to raft.ServerID) net.Conn {
 	return c.Conn
 }
 
-// put keeps a connection for the next heartbeat.
-func (b *heartbeats) put(to raft.ServerID, c net.Conn) {
+// putIdle keeps a connection for the next heartbeat.
+func (b *heartbeats) putIdle(to raft.ServerID, c net.Conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if o, ok := b.conns[to]; ok { // from an earlier term as leader
@@ -108,8 +108,8 @@ func (b *heartbeats) put(to raft.ServerID, c net.Conn) {
 	b.conns[to] = heartbeatConn{c, time.Now()}
 }
 
-// sweep closes the connections to servers that are no longer followers.
-func (b *heartbeats) sweep() {
+// closeStale closes the connections to servers that are no longer followers.
+func (b *heartbeats) closeStale() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for id, c := range b.conns {
@@ -153,7 +153,7 @@ func (h *heartbeatHandler) serve(r io.Reader, w io.Writer) error {
 		if req.Term = binary.BigEndian.Uint64(request[:]); req.Term == 0 {
 			return errHeartbeat // terms start at 1
 		}
-		resp, err := h.ask(raft.RPC{Command: req, RespChan: answers}, answers)
+		resp, err := h.handle(raft.RPC{Command: req, RespChan: answers}, answers)
 		if err != nil {
 			return err
 		}
@@ -172,12 +172,12 @@ func (h *heartbeatHandler) serve(r io.Reader, w io.Writer) error {
 	}
 }
 
-func (h *heartbeatHandler) ask(rpc raft.RPC, answers <-chan raft.RPCResponse) (*raft.AppendEntriesResponse, error) {
-	ask := h.raft.Load()
-	if ask == nil {
+func (h *heartbeatHandler) handle(rpc raft.RPC, answers <-chan raft.RPCResponse) (*raft.AppendEntriesResponse, error) {
+	handle := h.raft.Load()
+	if handle == nil {
 		return nil, raft.ErrTransportShutdown
 	}
-	(*ask)(rpc)
+	(*handle)(rpc)
 	select {
 	case a := <-answers:
 		resp, ok := a.Response.(*raft.AppendEntriesResponse)

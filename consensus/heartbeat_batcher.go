@@ -15,16 +15,16 @@ import (
 // response.
 //
 // After a response, the next heartbeat enters the batcher at once, not after a
-// timer in Raft: see drum.
+// timer in Raft: see Replica.requestHeartbeats.
 type heartbeatBatcher struct {
 	period     time.Duration
 	began      time.Time     // start of the first period
 	timeToSend chan struct{} // capacity 1; receives when heartbeats go out
 
-	mu      sync.Mutex
-	last    map[raft.ServerID]time.Time // when a server's last heartbeat was sent
-	until   time.Time                   // heartbeats do not wait until then
-	hurried chan struct{}               // closed to release waiting heartbeats
+	mu            sync.Mutex
+	last          map[raft.ServerID]time.Time // when a server's last heartbeat was sent
+	releasedUntil time.Time                   // heartbeats do not wait until then
+	released      chan struct{}               // closed to release waiting heartbeats
 }
 
 // newHeartbeatBatcher returns a batcher that sends every half lease, so that
@@ -33,7 +33,7 @@ type heartbeatBatcher struct {
 func newHeartbeatBatcher(lease time.Duration) *heartbeatBatcher {
 	return &heartbeatBatcher{
 		period: lease / 2, began: time.Now(), timeToSend: make(chan struct{}, 1),
-		last: make(map[raft.ServerID]time.Time), hurried: make(chan struct{}),
+		last: make(map[raft.ServerID]time.Time), released: make(chan struct{}),
 	}
 }
 
@@ -47,15 +47,15 @@ func (p *heartbeatBatcher) wait(id raft.ServerID) {
 	p.mu.Lock()
 	now := time.Now()
 	wait := p.due(p.last[id], now)
-	hurry, hurried := now.Before(p.until), p.hurried
-	if hurry {
+	released, release := now.Before(p.releasedUntil), p.released
+	if released {
 		wait = 0
 	}
-	p.note(id, now.Add(wait))
+	p.recordSent(id, now.Add(wait))
 	p.mu.Unlock()
 	if wait == 0 {
-		if !hurry {
-			p.tell()
+		if !released {
+			p.signal()
 		}
 		return
 	}
@@ -63,15 +63,15 @@ func (p *heartbeatBatcher) wait(id raft.ServerID) {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		p.tell()
-	case <-hurried:
+		p.signal()
+	case <-release:
 		p.mu.Lock()
-		p.note(id, time.Now())
+		p.recordSent(id, time.Now())
 		p.mu.Unlock()
 	}
 }
 
-func (p *heartbeatBatcher) tell() {
+func (p *heartbeatBatcher) signal() {
 	select {
 	case p.timeToSend <- struct{}{}:
 	default:
@@ -91,8 +91,8 @@ func (p *heartbeatBatcher) due(last, now time.Time) time.Duration {
 	return wait
 }
 
-// note records when a heartbeat is sent. The caller holds mu.
-func (p *heartbeatBatcher) note(id raft.ServerID, at time.Time) {
+// recordSent records when a heartbeat is sent. The caller holds mu.
+func (p *heartbeatBatcher) recordSent(id raft.ServerID, at time.Time) {
 	if _, ok := p.last[id]; !ok {
 		for id, last := range p.last { // servers that are no longer followers
 			if at.Sub(last) > heartbeatIdle {
@@ -103,16 +103,16 @@ func (p *heartbeatBatcher) note(id raft.ServerID, at time.Time) {
 	p.last[id] = at
 }
 
-// hurry releases the waiting heartbeats and those of the next half period.
-func (p *heartbeatBatcher) hurry() { p.hurryFor(p.period / 2) }
+// release releases the waiting heartbeats and those of the next half period.
+func (p *heartbeatBatcher) release() { p.releaseFor(p.period / 2) }
 
-// end releases all heartbeats: Raft waits for them when it shuts down.
-func (p *heartbeatBatcher) end() { p.hurryFor(time.Hour) }
+// stop releases all heartbeats: Raft waits for them when it shuts down.
+func (p *heartbeatBatcher) stop() { p.releaseFor(time.Hour) }
 
-func (p *heartbeatBatcher) hurryFor(d time.Duration) {
+func (p *heartbeatBatcher) releaseFor(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.until = time.Now().Add(d)
-	close(p.hurried)
-	p.hurried = make(chan struct{})
+	p.releasedUntil = time.Now().Add(d)
+	close(p.released)
+	p.released = make(chan struct{})
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-func TestHeartbeatsWaitUnlessSomebodyIsInAHurry(t *testing.T) {
+func TestHeartbeatsWaitUnlessReleased(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newHeartbeatBatcher(2 * time.Hour)
 		p.wait("b") // the first heartbeat does not wait
-		p.note("b", p.began)
+		p.recordSent("b", p.began)
 		went := make(chan struct{})
 		go func() {
 			p.wait("b")
@@ -25,18 +25,18 @@ func TestHeartbeatsWaitUnlessSomebodyIsInAHurry(t *testing.T) {
 			t.Fatal("a heartbeat did not wait")
 		case <-time.After(20 * time.Millisecond):
 		}
-		p.hurry() // releases waiting and later heartbeats
+		p.release() // releases waiting and later heartbeats
 		<-went
 		p.wait("b")
 
 		p = newHeartbeatBatcher(2 * time.Hour)
-		p.note("b", p.began)
-		p.end()
+		p.recordSent("b", p.began)
+		p.stop()
 		p.wait("b")
 	})
 }
 
-func TestHeartbeatsGoTogether(t *testing.T) {
+func TestHeartbeatsAreSentTogether(t *testing.T) {
 	t.Parallel()
 	p := newHeartbeatBatcher(20 * time.Second)
 	at := func(seconds float64) time.Time { return p.began.Add(time.Duration(seconds * float64(time.Second))) }
@@ -61,11 +61,11 @@ func TestHeartbeatsGoTogether(t *testing.T) {
 		t.Errorf("without a lease a heartbeat waits %v", wait)
 	}
 	for i := range 100 {
-		p.note(raft.ServerID(fmt.Sprint(i)), at(0))
+		p.recordSent(raft.ServerID(fmt.Sprint(i)), at(0))
 	}
-	p.note("new", at(3600))
+	p.recordSent("new", at(3600))
 	if len(p.last) != 1 {
-		t.Errorf("%d servers are remembered that are not led", len(p.last)-1)
+		t.Errorf("%d servers that are no followers are remembered", len(p.last)-1)
 	}
 }
 
@@ -92,10 +92,10 @@ func TestReadsDoNotWaitForHeartbeats(t *testing.T) {
 }
 
 // A single server has no other leader to wait for.
-func TestAServerAloneDoesNotWaitForALeader(t *testing.T) {
+func TestSingleServerElectsItselfAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const slow = time.Hour // the wait without hurry
+		const slow = time.Hour // the wait without release
 		w := newWorld(t, func(c *Config) { c.Heartbeat, c.Election, c.Lease = slow, slow, 0 })
 		w.cluster(1)
 		w.close("a")

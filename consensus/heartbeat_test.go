@@ -12,9 +12,9 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// beating starts a server that answers heartbeats with ask, and returns a
-// sender connected to it.
-func beating(t testing.TB, ask func(*raft.AppendEntriesRequest) raft.RPCResponse) *heartbeats {
+// serveHeartbeats starts a server that answers heartbeats with ask, and returns
+// a sender connected to it.
+func serveHeartbeats(t testing.TB, ask func(*raft.AppendEntriesRequest) raft.RPCResponse) *heartbeats {
 	done := make(chan struct{})
 	h := &heartbeatHandler{done: done}
 	handle := func(rpc raft.RPC) { rpc.RespChan <- ask(rpc.Command.(*raft.AppendEntriesRequest)) }
@@ -36,10 +36,10 @@ func beating(t testing.TB, ask func(*raft.AppendEntriesRequest) raft.RPCResponse
 	return b
 }
 
-func TestHeartbeatsSayWhatRaftSays(t *testing.T) {
+func TestHeartbeatsRoundTrip(t *testing.T) {
 	var heard []raft.AppendEntriesRequest
 	next := raft.RPCResponse{}
-	b := beating(t, func(req *raft.AppendEntriesRequest) raft.RPCResponse {
+	b := serveHeartbeats(t, func(req *raft.AppendEntriesRequest) raft.RPCResponse {
 		r := *req
 		r.ID = bytes.Clone(req.ID)
 		heard = append(heard, r)
@@ -68,10 +68,10 @@ func TestHeartbeatsSayWhatRaftSays(t *testing.T) {
 	}
 	next = raft.RPCResponse{Error: errors.New("no")}
 	if err := b.send("b", req, new(raft.AppendEntriesResponse)); err == nil {
-		t.Error("a heartbeat that Raft refuses has an answer")
+		t.Error("a heartbeat that Raft refuses has a response")
 	}
 	if len(b.conns) != 0 {
-		t.Error("a connection that has ended is kept")
+		t.Error("a closed connection is kept")
 	}
 	next = raft.RPCResponse{Response: &raft.AppendEntriesResponse{Term: 9}}
 	if err := b.send("b", req, new(raft.AppendEntriesResponse)); err != nil {
@@ -82,15 +82,15 @@ func TestHeartbeatsSayWhatRaftSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, ok := b.conns["b"]; ok || len(b.conns) != 1 {
-		t.Errorf("there are connections to %d servers, want to the one that is led", len(b.conns))
+		t.Errorf("connections to %d servers, want one to the follower", len(b.conns))
 	}
 }
 
 // Heartbeats do not queue behind Raft's work on its log.
-func TestHeartbeatsHaveAConnectionOfTheirOwn(t *testing.T) {
+func TestHeartbeatsUseTheirOwnConnections(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, steady)
+		w := newWorld(t, longTimeouts)
 		a := w.cluster(3)
 		w.mustCommit(a, put("A", "x", "1"))
 		until(t, "heartbeats to both others", func() bool {
@@ -105,7 +105,7 @@ func TestHeartbeatsHaveAConnectionOfTheirOwn(t *testing.T) {
 			until(t, "a heartbeat", func() bool { return w.servers[id].raft.LastContact().After(before) })
 		}
 		if s := a.Leadership(); s.Role != RoleLeader || s.Term != term {
-			t.Errorf("the lead changed: %+v", s)
+			t.Errorf("leadership changed: %+v", s)
 		}
 	})
 }

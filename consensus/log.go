@@ -30,10 +30,10 @@ type logStore struct {
 	closing   <-chan struct{}
 	log       *slog.Logger
 
-	mu      sync.RWMutex
-	recent  [recentEntries]*raft.Log // by index modulo recentEntries
-	servers []configurationAt        // the last ones, oldest first
-	fault   error                    // of the last write; nil if it succeeded
+	mu             sync.RWMutex
+	recent         [recentEntries]*raft.Log // by index modulo recentEntries
+	configurations []configurationAt        // the last ones, oldest first
+	fault          error                    // of the last write; nil if it succeeded
 }
 
 var (
@@ -52,8 +52,8 @@ const (
 	// bytes of one. 16 MiB in total.
 	recentEntries = 512
 	recentSize    = 32 << 10
-	// rememberedServers bounds the configurations kept.
-	rememberedServers = 16
+	// keptConfigurations bounds the configurations kept.
+	keptConfigurations = 16
 	// lockTimeout bounds the wait for another process to release the file.
 	lockTimeout = time.Second
 	// deleteChunk is the number of entries deleted in one transaction, during
@@ -95,10 +95,10 @@ func openLog(path string, noSync bool, s *snapshots, closing <-chan struct{}, lo
 	return &logStore{bolt: bolt, snapshots: s, closing: closing, log: log}, os.Chmod(path, 0o600)
 }
 
-// lost returns ErrNoLog if an earlier log is missing. A server records a term
-// before anything else; it may have voted based on the missing log, and must
-// not vote again for a candidate that it had rejected.
-func (s *logStore) lost(applied *appliedFile) error {
+// checkExists returns ErrNoLog if an earlier log is missing. A server records a
+// term before anything else; it may have voted based on the missing log, and
+// must not vote again for a candidate that it had rejected.
+func (s *logStore) checkExists(applied *appliedFile) error {
 	term, err := s.GetUint64([]byte(raftTerm))
 	if err == nil && term > 0 || err != nil && !errors.Is(err, raftboltdb.ErrKeyNotFound) {
 		return err
@@ -108,9 +108,9 @@ func (s *logStore) lost(applied *appliedFile) error {
 	case err != nil:
 		return err
 	case len(all) > 0:
-		return fmt.Errorf("%w: there is a snapshot of entry %d, and the log has never had any", ErrNoLog, all[0].Index)
-	case len(applied.old) > 0:
-		return fmt.Errorf("%w: entry %d has acted, and the log has never had any", ErrNoLog, applied.old[0].index)
+		return fmt.Errorf("%w: there is a snapshot of entry %d, but the log was never written", ErrNoLog, all[0].Index)
+	case len(applied.recovered) > 0:
+		return fmt.Errorf("%w: entry %d was applied, but the log was never written", ErrNoLog, applied.recovered[0].index)
 	}
 	return nil
 }
@@ -144,14 +144,14 @@ func (s *logStore) StoreLog(l *raft.Log) error { return s.StoreLogs([]*raft.Log{
 
 // StoreLogs implements raft.LogStore.
 func (s *logStore) StoreLogs(logs []*raft.Log) error {
-	if err := s.written(s.bolt.StoreLogs(logs)); err != nil {
+	if err := s.recordWrite(s.bolt.StoreLogs(logs)); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range logs {
 		if l.Type == raft.LogConfiguration {
-			s.remember(l.Index, raft.DecodeConfiguration(l.Data))
+			s.rememberConfiguration(l.Index, raft.DecodeConfiguration(l.Data))
 		}
 		if len(l.Data) <= recentSize {
 			s.recent[l.Index%recentEntries] = l
@@ -160,12 +160,13 @@ func (s *logStore) StoreLogs(logs []*raft.Log) error {
 	return nil
 }
 
-// remember records a configuration. The caller holds mu or is the only user.
-func (s *logStore) remember(index uint64, c raft.Configuration) {
-	s.servers = slices.DeleteFunc(s.servers, func(o configurationAt) bool { return o.index >= index })
-	s.servers = append(s.servers, configurationAt{index, c})
-	if n := len(s.servers) - rememberedServers; n > 0 {
-		s.servers = slices.Delete(s.servers, 0, n)
+// rememberConfiguration records a configuration. The caller holds mu or is the
+// only user.
+func (s *logStore) rememberConfiguration(index uint64, c raft.Configuration) {
+	s.configurations = slices.DeleteFunc(s.configurations, func(o configurationAt) bool { return o.index >= index })
+	s.configurations = append(s.configurations, configurationAt{index, c})
+	if n := len(s.configurations) - keptConfigurations; n > 0 {
+		s.configurations = slices.Delete(s.configurations, 0, n)
 	}
 }
 
@@ -173,7 +174,7 @@ func (s *logStore) remember(index uint64, c raft.Configuration) {
 func (s *logStore) configurationIndex(c raft.Configuration) uint64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	for _, o := range slices.Backward(s.servers) {
+	for _, o := range slices.Backward(s.configurations) {
 		if slices.Equal(o.configuration.Servers, c.Servers) {
 			return o.index
 		}
@@ -189,7 +190,7 @@ func (s *logStore) DeleteRange(from, to uint64) error {
 		return err
 	}
 	if to < last {
-		return s.compact(from, min(to, s.snapshots.spare()))
+		return s.compact(from, min(to, s.snapshots.compactableIndex()))
 	}
 	s.mu.Lock()
 	for i, l := range s.recent {
@@ -197,9 +198,9 @@ func (s *logStore) DeleteRange(from, to uint64) error {
 			s.recent[i] = nil
 		}
 	}
-	s.servers = slices.DeleteFunc(s.servers, func(o configurationAt) bool { return o.index >= from })
+	s.configurations = slices.DeleteFunc(s.configurations, func(o configurationAt) bool { return o.index >= from })
 	s.mu.Unlock()
-	return s.written(s.bolt.DeleteRange(from, to))
+	return s.recordWrite(s.bolt.DeleteRange(from, to))
 }
 
 // compact deletes the start of the log in chunks: writes wait for each.
@@ -213,7 +214,7 @@ func (s *logStore) compact(from, to uint64) error {
 	s.mu.Unlock()
 	for from <= to {
 		end := min(to, from+deleteChunk-1)
-		if err := s.written(s.bolt.DeleteRange(from, end)); err != nil {
+		if err := s.recordWrite(s.bolt.DeleteRange(from, end)); err != nil {
 			return err
 		}
 		from = end + 1
@@ -222,7 +223,7 @@ func (s *logStore) compact(from, to uint64) error {
 }
 
 // Set implements raft.StableStore.
-func (s *logStore) Set(key, value []byte) error { return s.written(s.bolt.Set(key, value)) }
+func (s *logStore) Set(key, value []byte) error { return s.recordWrite(s.bolt.Set(key, value)) }
 
 // Get implements raft.StableStore.
 func (s *logStore) Get(key []byte) ([]byte, error) { return s.bolt.Get(key) }
@@ -237,7 +238,7 @@ func (s *logStore) GetUint64(key []byte) (uint64, error) { return s.bolt.GetUint
 // on.
 func (s *logStore) SetUint64(key []byte, value uint64) error {
 	for {
-		err := s.written(s.bolt.SetUint64(key, value))
+		err := s.recordWrite(s.bolt.SetUint64(key, value))
 		if err == nil || string(key) != raftTerm {
 			return err
 		}
@@ -254,15 +255,15 @@ func (s *logStore) SetUint64(key []byte, value uint64) error {
 // retryWrite is the pause before a term is written again.
 const retryWrite = 500 * time.Millisecond
 
-// written records the outcome of a write and returns its error.
-func (s *logStore) written(err error) error {
+// recordWrite records the outcome of a write and returns its error.
+func (s *logStore) recordWrite(err error) error {
 	s.mu.Lock()
 	before := s.fault
 	s.fault = err
 	s.mu.Unlock()
 	switch {
 	case err != nil && before == nil:
-		s.log.Error("the cluster's log cannot be written; this node goes on serving, and decides nothing", "err", err)
+		s.log.Error("cannot write the cluster's log; this node keeps serving, but accepts no changes", "err", err)
 	case err == nil && before != nil:
 		s.log.Info("the cluster's log can be written again")
 	}

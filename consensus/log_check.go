@@ -30,9 +30,9 @@ func checkBolt(path string) error {
 		return err
 	}
 	w := boltWalk{f: f, size: uint64(info.Size()), seen: map[uint64]bool{}}
-	root, err := w.head()
+	root, err := w.readMeta()
 	if err == nil {
-		err = w.bucket(root)
+		err = w.walkBucket(root)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w: %w", path, ErrDamaged, err)
@@ -59,8 +59,8 @@ type boltWalk struct {
 	seen     map[uint64]bool
 }
 
-// head reads the newer valid meta page and returns the root.
-func (w *boltWalk) head() (root uint64, err error) {
+// readMeta reads the newer valid meta page and returns the root.
+func (w *boltWalk) readMeta() (root uint64, err error) {
 	newest := int64(-1)
 	sizes := []int64{int64(os.Getpagesize()), 4096, 8192, 16384, 65536}
 	for _, at := range append([]int64{0}, sizes...) { // the offset of page 1 is the page size
@@ -82,36 +82,36 @@ func (w *boltWalk) head() (root uint64, err error) {
 	}
 	switch {
 	case newest < 0:
-		return 0, errors.New("none of its two heads is sound")
+		return 0, errors.New("neither of its meta pages is valid")
 	case w.pageSize < 1024 || w.end > w.size/w.pageSize:
-		return 0, fmt.Errorf("it has %d bytes, and its %d pages of %d bytes take more", w.size, w.end, w.pageSize)
+		return 0, fmt.Errorf("invalid size: %d bytes for %d pages of %d bytes", w.size, w.end, w.pageSize)
 	}
 	return root, nil
 }
 
-// bucket walks the tree of a bucket.
-func (w *boltWalk) bucket(root uint64) error {
+// walkBucket walks the tree of a bucket.
+func (w *boltWalk) walkBucket(root uint64) error {
 	var last []byte
-	return w.page(root, 0, &last)
+	return w.walkPage(root, 0, &last)
 }
 
-// page walks a page and its children. Keys are strictly ascending; the first
-// key of a page may equal its key in the parent.
-func (w *boltWalk) page(id uint64, depth int, last *[]byte) error {
-	p, err := w.read(id)
+// walkPage walks a page and its children. Keys are strictly ascending; the
+// first key of a page may equal its key in the parent.
+func (w *boltWalk) walkPage(id uint64, depth int, last *[]byte) error {
+	p, err := w.readPage(id)
 	if err != nil {
 		return err
 	}
 	if depth > boltMaxDepth {
-		return fmt.Errorf("page %d is %d pages deep", id, depth)
+		return fmt.Errorf("page %d is %d levels deep", id, depth)
 	}
-	return w.elements(id, p, depth, last)
+	return w.walkElements(id, p, depth, last)
 }
 
-// read reads a page with its overflow pages.
-func (w *boltWalk) read(id uint64) ([]byte, error) {
+// readPage reads a page with its overflow pages.
+func (w *boltWalk) readPage(id uint64) ([]byte, error) {
 	if id < 2 || id >= w.end {
-		return nil, fmt.Errorf("page %d is not one of its %d", id, w.end)
+		return nil, fmt.Errorf("page %d is out of range, the file has %d", id, w.end)
 	}
 	var head [boltHeader]byte
 	if _, err := w.f.ReadAt(head[:], int64(id*w.pageSize)); err != nil {
@@ -119,11 +119,11 @@ func (w *boltWalk) read(id uint64) ([]byte, error) {
 	}
 	pages := uint64(binary.NativeEndian.Uint32(head[12:])) + 1
 	if got := binary.NativeEndian.Uint64(head[:]); got != id || id+pages > w.end {
-		return nil, fmt.Errorf("page %d says that it is %d, of %d pages", id, got, pages)
+		return nil, fmt.Errorf("the header of page %d gives page %d and a length of %d pages", id, got, pages)
 	}
 	for i := id; i < id+pages; i++ {
 		if w.seen[i] {
-			return nil, fmt.Errorf("page %d is in two places", i)
+			return nil, fmt.Errorf("page %d is referenced twice", i)
 		}
 		w.seen[i] = true
 	}
@@ -132,8 +132,8 @@ func (w *boltWalk) read(id uint64) ([]byte, error) {
 	return p, err
 }
 
-// elements walks the elements of a page, or of an inline bucket.
-func (w *boltWalk) elements(id uint64, p []byte, depth int, last *[]byte) error {
+// walkElements walks the elements of a page, or of an inline bucket.
+func (w *boltWalk) walkElements(id uint64, p []byte, depth int, last *[]byte) error {
 	if len(p) < boltHeader {
 		return fmt.Errorf("page %d has a bucket of %d bytes", id, len(p))
 	}
@@ -142,7 +142,7 @@ func (w *boltWalk) elements(id uint64, p []byte, depth int, last *[]byte) error 
 		return fmt.Errorf("page %d has the flags %#x and %d elements", id, flags, count)
 	}
 	if boltHeader+16*count > uint64(len(p)) {
-		return fmt.Errorf("page %d has no room for %d elements", id, count)
+		return fmt.Errorf("page %d is too small for %d elements", id, count)
 	}
 	for i := range count {
 		at := boltHeader + 16*i
@@ -153,25 +153,25 @@ func (w *boltWalk) elements(id uint64, p []byte, depth int, last *[]byte) error 
 			pos, key, value, child = u32(0), u32(4), 0, binary.NativeEndian.Uint64(e[8:])
 		}
 		if at+pos+key+value > uint64(len(p)) {
-			return fmt.Errorf("page %d has no room for its element %d", id, i)
+			return fmt.Errorf("page %d is too small for its element %d", id, i)
 		}
 		k, v := e[pos:pos+key], e[pos+key:pos+key+value]
 		if flags == boltBranch {
 			if order := bytes.Compare(k, *last); order < 0 || order == 0 && i > 0 {
-				return fmt.Errorf("the keys of page %d are in disorder", id)
+				return fmt.Errorf("the keys of page %d are out of order", id)
 			}
 			*last = k
-			if err := w.page(child, depth+1, last); err != nil {
+			if err := w.walkPage(child, depth+1, last); err != nil {
 				return err
 			}
 			continue
 		}
 		if order := bytes.Compare(k, *last); len(k) == 0 || order < 0 || order == 0 && i > 0 {
-			return fmt.Errorf("the keys of page %d are in disorder", id)
+			return fmt.Errorf("the keys of page %d are out of order", id)
 		}
 		*last = k
 		if u32(0)&boltBucket != 0 {
-			if err := w.nested(id, v); err != nil {
+			if err := w.walkNested(id, v); err != nil {
 				return err
 			}
 		}
@@ -179,15 +179,15 @@ func (w *boltWalk) elements(id uint64, p []byte, depth int, last *[]byte) error 
 	return nil
 }
 
-// nested walks a bucket stored as a value: it has a root page, or is small and
-// follows inline as a page.
-func (w *boltWalk) nested(id uint64, v []byte) error {
+// walkNested walks a bucket stored as a value: it has a root page, or is small
+// and follows inline as a page.
+func (w *boltWalk) walkNested(id uint64, v []byte) error {
 	if len(v) < 16 {
 		return fmt.Errorf("page %d has a bucket of %d bytes", id, len(v))
 	}
 	if root := binary.NativeEndian.Uint64(v); root != 0 {
-		return w.bucket(root)
+		return w.walkBucket(root)
 	}
 	var last []byte
-	return w.elements(id, v[16:], boltMaxDepth, &last)
+	return w.walkElements(id, v[16:], boltMaxDepth, &last)
 }

@@ -32,12 +32,12 @@ func newLog(t *testing.T) (s *logStore, closing chan struct{}) {
 }
 
 // Raft would end the process.
-func TestATermThatCannotBeWrittenIsWaitedFor(t *testing.T) {
+func TestTermWriteIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, closing := newLog(t)
 		s.bolt.Close() // has the effect of a full disk
 		if err := s.SetUint64([]byte("LastVoteTerm"), 7); err == nil {
-			t.Error("a vote that was not written is taken for written")
+			t.Error("a vote that was not written is reported as written")
 		}
 		done := make(chan error, 1)
 		go func() { done <- s.SetUint64([]byte("CurrentTerm"), 7) }()
@@ -47,7 +47,7 @@ func TestATermThatCannotBeWrittenIsWaitedFor(t *testing.T) {
 		case <-time.After(2 * retryWrite):
 		}
 		if s.lastFault() == nil {
-			t.Error("nobody is told")
+			t.Error("no error is logged")
 		}
 		close(closing)
 		if err := <-done; err != nil {
@@ -56,7 +56,7 @@ func TestATermThatCannotBeWrittenIsWaitedFor(t *testing.T) {
 	})
 }
 
-func TestLogsRememberWhatRaftAsks(t *testing.T) {
+func TestLogStoreKeepsEntriesAndConfigurations(t *testing.T) {
 	s, _ := newLog(t)
 	conf := func(id string) raft.Configuration {
 		return raft.Configuration{Servers: []raft.Server{{ID: raft.ServerID(id), Address: "x"}}}
@@ -91,7 +91,7 @@ func TestLogsRememberWhatRaftAsks(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := s.configurationIndex(conf("ssss")); got != 0 {
-		t.Errorf("a configuration that was never agreed is at %d", got)
+		t.Errorf("an uncommitted configuration is at %d", got)
 	}
 	mustHave(1, 1899)
 	if err := s.compact(1, 1700); err != nil {
@@ -103,7 +103,7 @@ func TestLogsRememberWhatRaftAsks(t *testing.T) {
 	}
 }
 
-func TestRecordsSurviveATornOne(t *testing.T) {
+func TestTornAppliedRecordFallsBack(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "applied")
 	reopen := func() []record {
 		t.Helper()
@@ -112,7 +112,7 @@ func TestRecordsSurviveATornOne(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer a.Close()
-		return a.old
+		return a.recovered
 	}
 	for n := uint64(1); n < 10; n++ {
 		a, err := openApplied(path)
@@ -148,21 +148,21 @@ func TestRecordsSurviveATornOne(t *testing.T) {
 	}
 }
 
-func TestRaftSpeaksQuietly(t *testing.T) {
+func TestRaftLogIsFiltered(t *testing.T) {
 	var out bytes.Buffer
 	l := newRaftLogger(slog.New(slog.NewTextHandler(&out, nil)))
 	l.Info("entering leader state")
 	l.Warn("heartbeat timeout reached")
 	l.Error("failed to heartbeat to", "peer", "x")
 	if out.Len() > 0 {
-		t.Errorf("it said %q", out.String())
+		t.Errorf("it logged %q", out.String())
 	}
 	for range 3 {
 		l.With("id", 7).Named("x").Error("failed to commit logs", "msg", hclog.Fmt("%d of %d", 1, 2))
 	}
 	if got := out.String(); strings.Count(got, "\n") != 1 ||
 		!strings.Contains(got, `level=WARN msg="raft.x: failed to commit logs" id=7 raft-msg="1 of 2"`) {
-		t.Errorf("it said %q", got)
+		t.Errorf("it logged %q", got)
 	}
 }
 

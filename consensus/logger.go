@@ -16,38 +16,38 @@ import (
 // developers: errors go to warn level, except those that only report an
 // unreachable peer, and all else to debug level.
 type raftLogger struct {
-	log  *slog.Logger
-	name string
-	args []any // key, value, ...
-	said *said
+	log     *slog.Logger
+	name    string
+	args    []any // key, value, ...
+	limiter *logLimiter
 }
 
 var _ hclog.Logger = (*raftLogger)(nil)
 
 func newRaftLogger(l *slog.Logger) *raftLogger {
-	return &raftLogger{log: l, name: "raft", said: &said{at: make(map[string]time.Time)}}
+	return &raftLogger{log: l, name: "raft", limiter: &logLimiter{last: make(map[string]time.Time)}}
 }
 
-// said limits repeated errors to one per quiet.
-type said struct {
-	mu sync.Mutex
-	at map[string]time.Time
+// logLimiter limits repeated errors to one per quiet.
+type logLimiter struct {
+	mu   sync.Mutex
+	last map[string]time.Time
 }
 
 const (
-	quiet   = 10 * time.Second
-	maxSaid = 128 // messages; they are constants in Raft's source
+	repeatInterval = 10 * time.Second
+	maxLimited     = 128 // messages; they are constants in Raft's source
 )
 
-func (s *said) again(msg string) bool {
+func (s *logLimiter) repeated(msg string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	if now.Sub(s.at[msg]) < quiet {
+	if now.Sub(s.last[msg]) < repeatInterval {
 		return true
 	}
-	if len(s.at) < maxSaid {
-		s.at[msg] = now
+	if len(s.last) < maxLimited {
+		s.last[msg] = now
 	}
 	return false
 }
@@ -73,7 +73,7 @@ var peerErrors = map[string]bool{
 // Log implements hclog.Logger.
 func (l *raftLogger) Log(level hclog.Level, msg string, args ...any) {
 	to := slog.LevelDebug
-	if level >= hclog.Error && !peerErrors[msg] && !l.said.again(msg) {
+	if level >= hclog.Error && !peerErrors[msg] && !l.limiter.repeated(msg) {
 		to = slog.LevelWarn
 	}
 	ctx := context.Background()
@@ -131,7 +131,7 @@ func (l *raftLogger) ImpliedArgs() []any { return l.args }
 
 // With implements hclog.Logger.
 func (l *raftLogger) With(args ...any) hclog.Logger {
-	return &raftLogger{log: l.log, name: l.name, args: append(l.args[:len(l.args):len(l.args)], args...), said: l.said}
+	return &raftLogger{log: l.log, name: l.name, args: append(l.args[:len(l.args):len(l.args)], args...), limiter: l.limiter}
 }
 
 // Name implements hclog.Logger.
@@ -142,7 +142,7 @@ func (l *raftLogger) Named(name string) hclog.Logger { return l.ResetNamed(l.nam
 
 // ResetNamed implements hclog.Logger.
 func (l *raftLogger) ResetNamed(name string) hclog.Logger {
-	return &raftLogger{log: l.log, name: name, args: l.args, said: l.said}
+	return &raftLogger{log: l.log, name: name, args: l.args, limiter: l.limiter}
 }
 
 // SetLevel implements hclog.Logger; the level is that of the node's log.

@@ -10,9 +10,9 @@ import (
 type Memory struct {
 	limits Limits
 
-	mu      sync.Mutex
-	view    Snapshot
-	changed chan struct{} // closed by the next change, then replaced
+	mu       sync.Mutex
+	snapshot Snapshot
+	changed  chan struct{} // closed by the next change, then replaced
 }
 
 // NewMemory returns an empty store.
@@ -24,7 +24,7 @@ func NewMemory(limits Limits) *Memory {
 func (m *Memory) Snapshot() Snapshot {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.view
+	return m.snapshot
 }
 
 // Propose applies or refuses the batch before it returns; Wait reports the
@@ -36,13 +36,13 @@ func (m *Memory) Propose(ctx context.Context, b *Batch) (Pending, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	next, result, err := m.view.Apply(m.view.index+1, b, m.limits)
+	next, result, err := m.snapshot.Apply(m.snapshot.index+1, b, m.limits)
 	if err == nil && !result.Repeated {
-		m.view = next
+		m.snapshot = next
 		close(m.changed)
 		m.changed = make(chan struct{})
 	}
-	return done{result, err}, nil
+	return resolved{result, err}, nil
 }
 
 // Commit proposes a batch and waits for its result.
@@ -54,24 +54,24 @@ func (m *Memory) Commit(ctx context.Context, b *Batch) (Result, error) {
 	return p.Wait(ctx)
 }
 
-// done is a Pending with a result.
-type done struct {
+// resolved is a Pending with a result.
+type resolved struct {
 	result Result
 	err    error
 }
 
 // Wait returns at once.
-func (d done) Wait(context.Context) (Result, error) { return d.result, d.err }
+func (d resolved) Wait(context.Context) (Result, error) { return d.result, d.err }
 
 // Wait returns the first snapshot it sees whose index is above after. Changes
 // between two calls are coalesced.
 func (m *Memory) Wait(ctx context.Context, after uint64) (Snapshot, error) {
 	for {
 		m.mu.Lock()
-		view, changed := m.view, m.changed
+		snapshot, changed := m.snapshot, m.changed
 		m.mu.Unlock()
-		if view.index > after {
-			return view, nil
+		if snapshot.index > after {
+			return snapshot, nil
 		}
 		select {
 		case <-changed:

@@ -55,7 +55,7 @@ func TestBatchIsAllOrNothing(t *testing.T) {
 		if _, err := m.Commit(t.Context(), &Batch{Ops: ops}); err == nil {
 			t.Errorf("%s: committed", name)
 		} else if !errors.Is(err, ErrVersion) && !errors.Is(err, ErrTooLarge) && !errors.Is(err, ErrKey) {
-			t.Errorf("%s: %v is none of the sentinels", name, err)
+			t.Errorf("%s: %v is not a sentinel error", name, err)
 		}
 		if got := content(m.Snapshot()); got != before {
 			t.Errorf("%s: left %q, want %q", name, got, before)
@@ -66,7 +66,7 @@ func TestBatchIsAllOrNothing(t *testing.T) {
 	}
 }
 
-func TestOperationsOfABatchActInOrder(t *testing.T) {
+func TestBatchAppliesOperationsInOrder(t *testing.T) {
 	m := NewMemory(Limits{})
 	mustCommit(t, m, put("A", "x", "1"), put("A", "x", "2"), put("A", "y", "1"), del("A", "y"), del("A", "never"))
 	if got, want := content(m.Snapshot()), "A/x=2@1"; got != want {
@@ -85,7 +85,7 @@ func TestVersionsFollowTheirEntry(t *testing.T) {
 	}
 }
 
-func TestViewsNeverChange(t *testing.T) {
+func TestSnapshotsAreImmutable(t *testing.T) {
 	m := NewMemory(Limits{})
 	var views []Snapshot
 	var want []string
@@ -96,19 +96,19 @@ func TestViewsNeverChange(t *testing.T) {
 	}
 	for i, v := range views {
 		if got := content(v); got != want[i] {
-			t.Errorf("view %d became %q, was %q", i, got, want[i])
+			t.Errorf("snapshot %d became %q, was %q", i, got, want[i])
 		}
 	}
 }
 
-func TestTheZeroViewIsEmpty(t *testing.T) {
+func TestZeroSnapshotIsEmpty(t *testing.T) {
 	var v Snapshot
 	if _, ok := v.Get(Key{"A", "x"}); ok || v.Len() != 0 || v.Index() != 0 || content(v) != "" {
 		t.Errorf("it holds %q", content(v))
 	}
 }
 
-func TestViewsTellWhatChanged(t *testing.T) {
+func TestSnapshotsListChangedKeys(t *testing.T) {
 	m := NewMemory(Limits{})
 	var views []Snapshot
 	for i := range 3 * maxLog {
@@ -128,16 +128,16 @@ func TestViewsTellWhatChanged(t *testing.T) {
 				want = append(want, Key{"A", fmt.Sprint(i)}, Key{"A", fmt.Sprint(int(i) - 1)})
 			}
 			if !slices.Equal(keys, want) {
-				t.Fatalf("view %d after %d: %v, want %v", v.Index(), after, keys, want)
+				t.Fatalf("snapshot %d after %d: %v, want %v", v.Index(), after, keys, want)
 			}
 		}
 		if back := v.Index() - oldest; back < min(maxLog/2, v.Index()) {
-			t.Fatalf("view %d looks back to %d only", v.Index(), oldest)
+			t.Fatalf("snapshot %d reaches back to %d only", v.Index(), oldest)
 		}
 	}
 }
 
-func TestKindIsNoPrefixOfAnother(t *testing.T) {
+func TestKindListsOnlyItsOwnEntries(t *testing.T) {
 	m := NewMemory(Limits{})
 	mustCommit(t, m, put("Route", "b", ""), put("RouteX", "a", ""), put("Route", "a", ""))
 	var names []string
@@ -175,8 +175,8 @@ func TestWaitCoalescesAndEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestStoreIsAMap compares the store with a plain map under random batches.
-func TestStoreIsAMap(t *testing.T) {
+// TestStoreMatchesMap compares the store with a plain map under random batches.
+func TestStoreMatchesMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m, model := NewMemory(Limits{}), map[Key]string{}
 		for range rapid.IntRange(1, 20).Draw(t, "batches") {
@@ -210,7 +210,7 @@ func TestStoreIsAMap(t *testing.T) {
 	})
 }
 
-func TestConcurrentCommitsAllCount(t *testing.T) {
+func TestConcurrentCommitsAreAllApplied(t *testing.T) {
 	m := NewMemory(Limits{})
 	var wg sync.WaitGroup
 	for w := range 8 {

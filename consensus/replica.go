@@ -114,15 +114,15 @@ var (
 	// ErrBusy: too many proposals are in flight. Nothing has changed.
 	ErrBusy = errors.New("too many proposals in flight")
 	// ErrState: the server already has a cluster's state.
-	ErrState = errors.New("the server has state already")
+	ErrState = errors.New("the server already has state")
 	// ErrNoLog: the server's log, which its earlier votes were based on, is
 	// missing. Without it the server must not rejoin under the same ID.
-	ErrNoLog = errors.New("the log is gone")
+	ErrNoLog = errors.New("the log is missing")
 	// ErrServers: the configuration is not, or no longer, the one that the change
 	// expects.
 	ErrServers = errors.New("the servers have changed")
 	// ErrQuorum: too few of the voters that would remain respond.
-	ErrQuorum = errors.New("too few of the voters that would remain answer")
+	ErrQuorum = errors.New("too few of the remaining voters respond")
 )
 
 // Replica is a store replicated through Raft. Its snapshots are this server's
@@ -136,15 +136,15 @@ var (
 // The state on disk is readable as soon as Open returns, even if no other
 // server is reachable.
 type Replica struct {
-	singly    atomic.Bool // disables groups; see Singly
-	cfg       Config
-	log       *slog.Logger
-	store     *logStore
-	snapshots *snapshots
-	applied   *appliedFile
-	machine   *machine
-	transport *transport
-	raft      *raft.Raft
+	groupsDisabled atomic.Bool // see SetGroupsDisabled
+	cfg            Config
+	log            *slog.Logger
+	store          *logStore
+	snapshots      *snapshots
+	applied        *appliedFile
+	machine        *machine
+	transport      *transport
+	raft           *raft.Raft
 
 	proposals proposals
 	watch     watch
@@ -166,7 +166,7 @@ type Replica struct {
 func Open(cfg Config) (*Replica, error) {
 	cfg = cfg.withDefaults()
 	if cfg.ID == "" || cfg.Dir == "" || cfg.Streams == nil {
-		return nil, errors.New("replica: ID, Dir and Streams must be given")
+		return nil, errors.New("replica: ID, Dir and Streams are required")
 	}
 	r := &Replica{
 		cfg: cfg, log: cfg.Log,
@@ -203,7 +203,7 @@ func (r *Replica) open() (err error) {
 	if r.store, err = openLog(filepath.Join(r.cfg.Dir, "raft.db"), r.cfg.NoSync, r.snapshots, r.closing, r.log); err != nil {
 		return err
 	}
-	if err := r.store.lost(r.applied); err != nil {
+	if err := r.store.checkExists(r.applied); err != nil {
 		return err
 	}
 	if r.machine, err = rebuild(r.store, r.snapshots, r.applied, r.cfg.Limits, r.log); err != nil {
@@ -211,8 +211,8 @@ func (r *Replica) open() (err error) {
 	}
 	r.transport = newTransport(r.cfg, hc)
 	r.machine.fail = r.fail
-	r.machine.committed = r.transport.notifier.committed
-	r.machine.configured = r.watch.poke
+	r.machine.committed = r.transport.notifier.recordCommit
+	r.machine.configured = r.watch.trigger
 	return r.openRaft(hc)
 }
 
@@ -252,12 +252,12 @@ func (r *Replica) raftConfig(hc *raftLogger) *raft.Config {
 // start starts the goroutines that run until Close.
 func (r *Replica) start() {
 	r.raft.RegisterObserver(r.watch.observer)
-	r.tasks.Go(r.enqueue)
-	r.tasks.Go(r.settle)
-	r.tasks.Go(r.follow)
-	r.tasks.Go(r.drum)
+	r.tasks.Go(r.submitProposals)
+	r.tasks.Go(r.completeProposals)
+	r.tasks.Go(r.watchLeadership)
+	r.tasks.Go(r.requestHeartbeats)
 	if c := r.raft.GetConfiguration().Configuration(); len(c.Servers) == 1 && string(c.Servers[0].ID) == r.cfg.ID {
-		r.hurry() // there is no other leader to wait for
+		r.startElection() // there is no other leader to wait for
 	}
 }
 
@@ -268,16 +268,16 @@ func (r *Replica) Snapshot() Snapshot { return r.machine.current() }
 // between two calls are coalesced.
 func (r *Replica) Wait(ctx context.Context, after uint64) (Snapshot, error) {
 	for {
-		view, changed := r.machine.now()
-		if view.Index() > after {
-			return view, nil
+		snapshot, changed := r.machine.watch()
+		if snapshot.Index() > after {
+			return snapshot, nil
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
 			return Snapshot{}, ctx.Err()
 		case <-r.closing:
-			return Snapshot{}, r.gone()
+			return Snapshot{}, r.closedError()
 		}
 	}
 }
@@ -289,7 +289,7 @@ func (r *Replica) fail(err error) {
 	r.failOnce.Do(func() {
 		r.failure = err
 		close(r.failed)
-		r.log.Error("the replica cannot go on", "err", err)
+		r.log.Error("the replica cannot continue", "err", err)
 		go func() { _ = r.Close() }() // fail runs on a goroutine of Raft, for which Close waits
 	})
 }
@@ -309,8 +309,8 @@ func (r *Replica) Err() error {
 	}
 }
 
-// gone returns the error for calls to a closed or failed replica.
-func (r *Replica) gone() error {
+// closedError returns the error for calls to a closed or failed replica.
+func (r *Replica) closedError() error {
 	if err := r.Err(); err != nil {
 		return fmt.Errorf("%w: %w", ErrClosed, err)
 	}
@@ -336,9 +336,9 @@ func (r *Replica) close() {
 		r.log.Debug("closing the streams", "err", err)
 	}
 	r.drain()
-	r.transport.batcher.end()
+	r.transport.batcher.stop()
 	if err := r.raft.Shutdown().Error(); err != nil {
-		r.log.Warn("raft did not end as it should", "err", err)
+		r.log.Warn("raft did not shut down cleanly", "err", err)
 	}
 	r.transport.Close()
 	r.transport.tasks.Wait()
@@ -357,7 +357,7 @@ func (r *Replica) drain() {
 		select {
 		case <-tick.C:
 		case <-end.C:
-			r.log.Warn("raft has not answered all that it was asked", "requests", r.outstanding.Load())
+			r.log.Warn("raft has left requests unanswered", "requests", r.outstanding.Load())
 			return
 		}
 	}

@@ -21,7 +21,7 @@ func TestAServerFarBehindCatchesUp(t *testing.T) {
 	a := w.cluster(3)
 	w.mustCommit(a, put("A", "x", "0"))
 	c := w.servers["c"]
-	w.mustShow(c, "x=0")
+	w.waitContent(c, "x=0")
 	w.close("c")
 	missed := c.Snapshot().Index()
 	n := 0
@@ -71,10 +71,10 @@ func TestAServerFarBehindCatchesUp(t *testing.T) {
 	})
 	write(w.leader())
 	want := values(w.leader().Snapshot())
-	w.mustShow(c, want)
+	w.waitContent(c, want)
 	stop()
 	if s, ok := <-back; ok {
-		t.Errorf("its views went back: %s", s)
+		t.Errorf("its snapshots went back: %s", s)
 	}
 	var entry raft.Log
 	if err := c.store.GetLog(missed+1, &entry); !errors.Is(err, raft.ErrLogNotFound) {
@@ -86,7 +86,7 @@ func TestAServerFarBehindCatchesUp(t *testing.T) {
 	}
 	w.persist(batch(put("A", "x", "last")))
 	want = values(w.leader().Snapshot())
-	w.mustShow(c, want)
+	w.waitContent(c, want)
 	for _, id := range w.ids {
 		w.close(id)
 	}

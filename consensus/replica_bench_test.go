@@ -21,8 +21,8 @@ import (
 // clients is the number of concurrent writers in benchmarks.
 const clients = 32
 
-// together spreads b.N calls over the clients.
-func together(b *testing.B, do func(client, i int)) {
+// runClients spreads b.N calls over the clients.
+func runClients(b *testing.B, do func(client, i int)) {
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	b.ResetTimer()
@@ -63,7 +63,7 @@ func BenchmarkCommit(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			w := newWorld(b, func(cfg *Config) { slow(cfg); c.tune(cfg) })
 			leader := w.cluster(3)
-			together(b, func(client, i int) {
+			runClients(b, func(client, i int) {
 				if _, err := leader.Commit(b.Context(), benchBatch(client, i)); err != nil {
 					b.Error(err)
 				}
@@ -73,7 +73,7 @@ func BenchmarkCommit(b *testing.B) {
 	for _, empty := range []bool{false, true} { // with the same content, and without
 		b.Run(fmt.Sprint("plain-empty=", empty), func(b *testing.B) {
 			leader := plainCluster(b, 3, empty)
-			together(b, func(client, i int) {
+			runClients(b, func(client, i int) {
 				data, err := EncodeBatch(benchBatch(client, i))
 				if err != nil {
 					b.Error(err)
@@ -151,9 +151,9 @@ func BenchmarkIdle(b *testing.B) {
 // plainFSM is a minimal state machine, or one with the same content as a
 // replica.
 type plainFSM struct {
-	n     int
-	view  Snapshot
-	empty bool
+	n        int
+	snapshot Snapshot
+	empty    bool
 }
 
 func (f *plainFSM) Apply(l *raft.Log) any {
@@ -161,12 +161,12 @@ func (f *plainFSM) Apply(l *raft.Log) any {
 		f.n++
 		return f.n
 	}
-	a := newApplier(f.view, Limits{})
-	replies, err := a.step(l)
+	a := newApplier(f.snapshot, Limits{})
+	replies, err := a.applyEntry(l)
 	if err != nil || replies[0].err != nil {
 		return errors.Join(err, replies[0].err)
 	}
-	f.view = a.commit()
+	f.snapshot = a.commit()
 	return replies[0].Result
 }
 func (f *plainFSM) Snapshot() (raft.FSMSnapshot, error) { return f, nil }

@@ -25,7 +25,7 @@ func (w *world) mustSnapshot(r *Replica) {
 	}
 }
 
-func TestAServerAloneServesWhatItServed(t *testing.T) {
+func TestIsolatedServerServesAppliedContent(t *testing.T) {
 	t.Parallel()
 	for _, snapshot := range []bool{false, true} {
 		t.Run(fmt.Sprint("snapshot=", snapshot), func(t *testing.T) {
@@ -34,13 +34,13 @@ func TestAServerAloneServesWhatItServed(t *testing.T) {
 				a := w.cluster(3)
 				w.mustCommit(a, put("A", "x", "1"))
 				b := w.servers["b"]
-				w.mustShow(b, "x=1")
+				w.waitContent(b, "x=1")
 				if snapshot {
 					w.mustSnapshot(b)
 				}
 				w.mustCommit(a, put("A", "y", "2"))
 				index := w.mustCommit(a, put("A", "z", "3"))
-				w.mustShow(b, "x=1 y=2 z=3")
+				w.waitContent(b, "x=1 y=2 z=3")
 				for _, id := range w.ids {
 					w.close(id)
 				}
@@ -71,13 +71,13 @@ func TestAServerAloneServesWhatItServed(t *testing.T) {
 				}()
 				w.open("a")
 				w.persist(batch(put("A", "z", "4")))
-				w.mustShow(b, "x=1 y=2 z=4")
+				w.waitContent(b, "x=1 y=2 z=4")
 				w.mustSnapshot(b) // all entries are delivered again by now
 				stop()
 				<-done
 				select {
 				case s := <-back:
-					t.Errorf("its views went back: %s", s)
+					t.Errorf("its snapshots went back: %s", s)
 				default:
 				}
 			})
@@ -85,20 +85,20 @@ func TestAServerAloneServesWhatItServed(t *testing.T) {
 	}
 }
 
-func TestWhatWasNeverAgreedIsNotServed(t *testing.T) {
+func TestUncommittedEntriesAreNotServed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, steady)
+		w := newWorld(t, longTimeouts)
 		a := w.cluster(3)
 		w.mustCommit(a, put("A", "x", "1"))
-		w.lead("a")
+		w.mustLead("a")
 		w.network.isolate("a", true, "b", "c")
 		if _, err := a.Commit(t.Context(), batch(put("A", "x", "2"))); !errors.Is(err, ErrUnknown) {
 			t.Fatalf("a batch at a leader that is cut off: %v", err)
 		}
 		w.close("a")
 		if got := values(w.open("a").Snapshot()); got != "x=1" {
-			t.Errorf("it serves %q, want what was agreed", got)
+			t.Errorf("it serves %q, want what was committed", got)
 		}
 		// A record is ignored if its entry is not in the log, or has another term
 		// there.
@@ -107,10 +107,10 @@ func TestWhatWasNeverAgreedIsNotServed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.write(f.old[0].index+1, f.old[0].term+7)
+		f.write(f.recovered[0].index+1, f.recovered[0].term+7)
 		f.Close()
 		if got := values(w.open("a").Snapshot()); got != "x=1" {
-			t.Errorf("it serves %q, want what was agreed", got)
+			t.Errorf("it serves %q, want what was committed", got)
 		}
 	})
 }
@@ -151,7 +151,7 @@ func writeUntilKilled(dir string) {
 	}
 }
 
-func TestAKilledServerServesWhatItPromised(t *testing.T) {
+func TestKilledServerServesAcknowledgedWrites(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	var index uint64
@@ -193,9 +193,9 @@ func TestAKilledServerServesWhatItPromised(t *testing.T) {
 	}
 }
 
-// TestADamagedLogIsSaidToBe: a copy taken while the file was written, or a part
+// TestDamagedLogIsReported: a copy taken while the file was written, or a part
 // of one, may be usable or not, but never crashes the process.
-func TestADamagedLogIsSaidToBe(t *testing.T) {
+func TestDamagedLogIsReported(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	a := w.cluster(1)
@@ -243,7 +243,7 @@ func TestADamagedLogIsSaidToBe(t *testing.T) {
 		r.Close()
 	}
 	if good == 0 {
-		t.Error("none of the copies could be used")
+		t.Error("none of the copies is usable")
 	}
 }
 
@@ -350,7 +350,7 @@ func TestANewServerGetsTheSnapshot(t *testing.T) {
 		}
 		b := w.open("b")
 		w.mustChange(a, (*Replica).AddVoter, "b")
-		w.mustShow(b, strings.Join(want, " "))
+		w.waitContent(b, strings.Join(want, " "))
 		if all, err := b.snapshots.List(); err != nil || len(all) == 0 {
 			t.Errorf("it has %d snapshots, %v: it got the log", len(all), err)
 		}
@@ -362,7 +362,7 @@ func TestANewServerGetsTheSnapshot(t *testing.T) {
 	})
 }
 
-func TestAFolderHasOneServer(t *testing.T) {
+func TestDirectoryHasOneServer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
@@ -424,7 +424,7 @@ func TestALeaderWithAFullDiskStepsDown(t *testing.T) {
 	}
 	full()
 	until(t, "the pages that it has to be used up", func() bool {
-		_, err := w.lead("a").Commit(t.Context(), batch(put("A", "big", randomText(100_000))))
+		_, err := w.mustLead("a").Commit(t.Context(), batch(put("A", "big", randomText(100_000))))
 		used := errors.Is(err, unix.ENOSPC)
 		if used && !errors.Is(err, ErrUnknown) {
 			t.Errorf("a batch for a full disk: %v, want %v", err, ErrUnknown)
@@ -442,13 +442,13 @@ func TestALeaderWithAFullDiskStepsDown(t *testing.T) {
 		t.Errorf("the server with the full disk serves %q", e.Value)
 	}
 	os.Remove(fill)
-	w.mustShow(a, "x=1 y=2")
+	w.waitContent(a, "x=1 y=2")
 	until(t, "the server to know that its disk is well", func() bool { return a.Leadership().Fault == nil })
 	full()
 	w.close("a") // does not hang
 }
 
-func TestAReadOnlyFolderIsSaidToBe(t *testing.T) {
+func TestReadOnlyDirectoryIsReported(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	dir := filepath.Join(w.dir, "a")
@@ -463,10 +463,10 @@ func TestAReadOnlyFolderIsSaidToBe(t *testing.T) {
 	}
 }
 
-func TestAnEndOfTheLogMayBeReplaced(t *testing.T) {
+func TestUncommittedLogTailIsReplaced(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, steady)
+		w := newWorld(t, longTimeouts)
 		a := w.cluster(3)
 		_, before := a.Servers()
 		w.network.isolate("a", true, "b", "c")
@@ -478,7 +478,7 @@ func TestAnEndOfTheLogMayBeReplaced(t *testing.T) {
 		leader := w.leader("b", "c")
 		w.mustCommit(leader, put("A", "x", "1"))
 		w.network.isolate("a", false, "b", "c")
-		w.mustShow(a, "x=1")
+		w.waitContent(a, "x=1")
 		until(t, "the configuration that was agreed", func() bool {
 			all, at := a.Servers()
 			return len(all) == 3 && at == before

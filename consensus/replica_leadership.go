@@ -68,7 +68,7 @@ func (r *Replica) Leadership() Leadership {
 	}
 	switch r.raft.State() {
 	case raft.Candidate:
-		s.Leader = "" // Raft may still record one: see silent
+		s.Leader = "" // Raft may still record one: see leaderless
 	case raft.Leader:
 		s.Role, s.Leader, s.Contact = RoleLeader, r.cfg.ID, 0
 		s.Ready = r.reads.ready.Load() == s.Term
@@ -88,7 +88,7 @@ func (s Leadership) same(o Leadership) bool {
 //
 //	for {
 //		changes := r.Changes()
-//		act(r.Leadership())
+//		handle(r.Leadership())
 //		<-changes
 //	}
 func (r *Replica) Changes() <-chan struct{} {
@@ -100,21 +100,21 @@ func (r *Replica) Changes() <-chan struct{} {
 // watch observes Raft. Raft drops observations for a full channel, so an
 // observation is only a trigger to check the state; capacity for one is enough.
 type watch struct {
-	observer *raft.Observer
-	observed chan raft.Observation
-	poked    chan struct{}
+	observer  *raft.Observer
+	observed  chan raft.Observation
+	triggered chan struct{}
 
 	mu      sync.Mutex
 	changes chan struct{}
 }
 
-// lookInterval is how often leadership and servers are checked without a
+// watchInterval is how often leadership and servers are checked without a
 // trigger: Raft does not report all changes.
-const lookInterval = time.Second
+const watchInterval = time.Second
 
 func (w *watch) init() {
 	w.observed = make(chan raft.Observation, 1)
-	w.poked = make(chan struct{}, 1)
+	w.triggered = make(chan struct{}, 1)
 	w.changes = make(chan struct{})
 	w.observer = raft.NewObserver(w.observed, false, func(o *raft.Observation) bool {
 		switch o.Data.(type) {
@@ -126,43 +126,44 @@ func (w *watch) init() {
 	})
 }
 
-// poke triggers a check. It never blocks.
-func (w *watch) poke() {
+// trigger triggers a check. It never blocks.
+func (w *watch) trigger() {
 	select {
-	case w.poked <- struct{}{}:
+	case w.triggered <- struct{}{}:
 	default:
 	}
 }
 
-func (w *watch) tell() {
+func (w *watch) notify() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	close(w.changes)
 	w.changes = make(chan struct{})
 }
 
-// follow closes the channels of Changes, and calls assert in each new term.
-func (r *Replica) follow() {
-	tick := time.NewTicker(lookInterval)
+// watchLeadership closes the channels of Changes, and calls commitBarrier in
+// each new term.
+func (r *Replica) watchLeadership() {
+	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
 	var last Leadership
 	var servers []Server
 	for {
-		standing := r.Leadership()
-		if standing.Role == RoleLeader && !standing.Ready {
-			r.assert()
+		leadership := r.Leadership()
+		if leadership.Role == RoleLeader && !leadership.Ready {
+			r.commitBarrier()
 		}
-		now, _ := r.Servers()
-		if !standing.same(last) || !slices.Equal(now, servers) {
-			last, servers = standing, now
-			r.watch.tell()
+		current, _ := r.Servers()
+		if !leadership.same(last) || !slices.Equal(current, servers) {
+			last, servers = leadership, current
+			r.watch.notify()
 		}
 		select {
 		case <-r.watch.observed:
-		case <-r.watch.poked:
+		case <-r.watch.triggered:
 		case <-tick.C:
 		case <-r.closing:
-			r.watch.tell()
+			r.watch.notify()
 			return
 		}
 	}

@@ -21,13 +21,13 @@ type machine struct {
 	// configured is called when the servers have changed.
 	configured func()
 
-	stuck error // the error passed to fail; used by Raft's FSM goroutine only
-	fed   uint64
-	base  uint64 // index of the snapshot that Raft restored last
+	fault         error // the error passed to fail; used by Raft's FSM goroutine only
+	delivered     uint64
+	restoredIndex uint64 // index of the snapshot that Raft restored last
 
-	mu      sync.Mutex
-	view    Snapshot
-	changed chan struct{} // closed by the next change, then replaced
+	mu       sync.Mutex
+	snapshot Snapshot
+	changed  chan struct{} // closed by the next change, then replaced
 }
 
 var (
@@ -35,30 +35,30 @@ var (
 )
 
 func newMachine(v Snapshot, l Limits, applied *appliedFile) *machine {
-	return &machine{limits: l, applied: applied, view: v, changed: make(chan struct{})}
+	return &machine{limits: l, applied: applied, snapshot: v, changed: make(chan struct{})}
 }
 
 // current returns the current snapshot.
 func (m *machine) current() Snapshot {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.view
+	return m.snapshot
 }
 
-// now returns the current snapshot and a channel that is closed by the next
+// watch returns the current snapshot and a channel that is closed by the next
 // one.
-func (m *machine) now() (Snapshot, <-chan struct{}) {
+func (m *machine) watch() (Snapshot, <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.view, m.changed
+	return m.snapshot, m.changed
 }
 
 // publish makes v the current snapshot, unless it is not newer.
 func (m *machine) publish(v Snapshot) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if v.Index() > m.view.Index() {
-		m.view = v
+	if v.Index() > m.snapshot.Index() {
+		m.snapshot = v
 		close(m.changed)
 		m.changed = make(chan struct{})
 	}
@@ -76,18 +76,18 @@ func (m *machine) ApplyBatch(logs []*raft.Log) []any {
 	responses := make([]any, len(logs))
 	a := newApplier(m.current(), m.limits)
 	for i, l := range logs {
-		if m.stuck != nil {
-			responses[i] = m.stuck
+		if m.fault != nil {
+			responses[i] = m.fault
 			continue
 		}
-		m.fed = l.Index
-		if l.Index <= a.view.Index() {
+		m.delivered = l.Index
+		if l.Index <= a.snapshot.Index() {
 			continue
 		}
-		replies, err := a.step(l)
+		replies, err := a.applyEntry(l)
 		switch {
 		case err != nil:
-			m.stuck = err
+			m.fault = err
 			responses[i] = err
 			continue
 		case len(replies) > 1:
@@ -102,13 +102,13 @@ func (m *machine) ApplyBatch(logs []*raft.Log) []any {
 		}
 	}
 	v := a.commit()
-	if last := logs[len(logs)-1]; m.stuck == nil && last.Index == v.Index() {
+	if last := logs[len(logs)-1]; m.fault == nil && last.Index == v.Index() {
 		m.applied.write(last.Index, last.Term)
 		m.committed(last.Index, last.Term)
 	}
 	m.publish(v)
-	if m.stuck != nil {
-		m.fail(m.stuck)
+	if m.fault != nil {
+		m.fail(m.fault)
 	}
 	return responses
 }
@@ -117,18 +117,18 @@ func (m *machine) ApplyBatch(logs []*raft.Log) []any {
 // entry delivered, which may be behind the current snapshot for a while after a
 // start.
 func (m *machine) Snapshot() (raft.FSMSnapshot, error) {
-	if m.stuck != nil {
-		return nil, m.stuck
+	if m.fault != nil {
+		return nil, m.fault
 	}
 	v := m.current()
 	// A server that installed a leader's snapshot keeps a log that ends before it.
 	// Raft computes the distance from there to the snapshot, which underflows, and
 	// would take snapshot after snapshot of the same content.
-	if m.base > 0 && m.fed == m.base {
+	if m.restoredIndex > 0 && m.delivered == m.restoredIndex {
 		return nil, raft.ErrNothingNewToSnapshot
 	}
-	if m.fed < v.Index() {
-		return nil, fmt.Errorf("the log has been brought to %d again, and the content is of %d", m.fed, v.Index())
+	if m.delivered < v.Index() {
+		return nil, fmt.Errorf("raft has redelivered entries up to %d, but the content is at %d", m.delivered, v.Index())
 	}
 	return fsmSnapshot{v}, nil
 }
@@ -137,14 +137,14 @@ func (m *machine) Snapshot() (raft.FSMSnapshot, error) {
 // one was committed before a newer current one.
 func (m *machine) Restore(source io.ReadCloser) error {
 	defer source.Close()
-	if m.stuck != nil {
-		return m.stuck
+	if m.fault != nil {
+		return m.fault
 	}
-	meta, err := openedAs(source)
+	meta, err := restoredMeta(source)
 	if err != nil {
 		return err
 	}
-	m.fed, m.base = max(m.fed, meta.Index), meta.Index
+	m.delivered, m.restoredIndex = max(m.delivered, meta.Index), meta.Index
 	if m.current().Index() >= meta.Index {
 		return nil
 	}
@@ -152,7 +152,7 @@ func (m *machine) Restore(source io.ReadCloser) error {
 	if err != nil {
 		err = fmt.Errorf("snapshot %s: %w", meta.ID, err)
 		if errors.Is(err, ErrFormat) || errors.Is(err, ErrTooLarge) {
-			m.stuck = err
+			m.fault = err
 			m.fail(err)
 		}
 		return err
@@ -164,11 +164,11 @@ func (m *machine) Restore(source io.ReadCloser) error {
 }
 
 // fsmSnapshot writes a snapshot while newer ones are made.
-type fsmSnapshot struct{ view Snapshot }
+type fsmSnapshot struct{ snapshot Snapshot }
 
 // Persist implements raft.FSMSnapshot.
 func (s fsmSnapshot) Persist(sink raft.SnapshotSink) error {
-	if err := WriteSnapshot(sink, s.view); err != nil {
+	if err := WriteSnapshot(sink, s.snapshot); err != nil {
 		return errors.Join(err, sink.Cancel())
 	}
 	return sink.Close()

@@ -12,7 +12,7 @@ import (
 
 // A server that received a snapshot takes none of its own before a new entry
 // arrives: Raft requests one repeatedly, since its log is behind.
-func TestASnapshotThatWasBroughtIsNotTakenAgain(t *testing.T) {
+func TestInstalledSnapshotIsNotTakenAgain(t *testing.T) {
 	var file bytes.Buffer
 	if err := WriteSnapshot(&file, Snapshot{}.Skip(100)); err != nil {
 		t.Fatal(err)
@@ -28,10 +28,10 @@ func TestASnapshotThatWasBroughtIsNotTakenAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if m.current().Index() != 100 {
-		t.Fatalf("after the snapshot the view has index %d", m.current().Index())
+		t.Fatalf("after the restore the index is %d", m.current().Index())
 	}
 	if _, err := m.Snapshot(); !errors.Is(err, raft.ErrNothingNewToSnapshot) {
-		t.Errorf("a snapshot of what one was brought of: %v, want %v", err, raft.ErrNothingNewToSnapshot)
+		t.Errorf("a snapshot of restored content: %v, want %v", err, raft.ErrNothingNewToSnapshot)
 	}
 	m.Apply(&raft.Log{Index: 101, Term: 2, Type: raft.LogNoop})
 	if _, err := m.Snapshot(); err != nil {

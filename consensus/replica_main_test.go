@@ -12,7 +12,7 @@ func TestMain(m *testing.M) {
 		writeUntilKilled(dir)
 	}
 	if os.Getenv(busyChild) != "" {
-		busyUntilInputEnds()
+		spinUntilInputEnds()
 		return
 	}
 	// Both create channels at first use, and channels created inside a synctest

@@ -9,18 +9,18 @@ import (
 
 // memoryStreams is a server's end of an in-memory network.
 type memoryStreams struct {
-	id      string
-	network *network
-	came    chan net.Conn
-	closed  chan struct{}
-	once    sync.Once
+	id       string
+	network  *network
+	incoming chan net.Conn
+	closed   chan struct{}
+	once     sync.Once
 }
 
 func (n *network) listenInMemory(id string) *memoryStreams {
-	s := &memoryStreams{id: id, network: n, came: make(chan net.Conn), closed: make(chan struct{})}
+	s := &memoryStreams{id: id, network: n, incoming: make(chan net.Conn), closed: make(chan struct{})}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.doors[id] = s
+	n.listeners[id] = s
 	return s
 }
 
@@ -32,8 +32,8 @@ func (s *memoryStreams) Addr() net.Addr  { return s }
 func (s *memoryStreams) Close() error {
 	s.network.mu.Lock()
 	defer s.network.mu.Unlock()
-	if s.network.doors[s.id] == s {
-		delete(s.network.doors, s.id)
+	if s.network.listeners[s.id] == s {
+		delete(s.network.listeners, s.id)
 	}
 	s.once.Do(func() { close(s.closed) })
 	return nil
@@ -41,10 +41,10 @@ func (s *memoryStreams) Close() error {
 
 func (s *memoryStreams) Dial(id string, timeout time.Duration) (net.Conn, error) {
 	s.network.mu.Lock()
-	door := s.network.doors[id]
+	door := s.network.listeners[id]
 	s.network.mu.Unlock()
 	if door == nil {
-		return nil, fmt.Errorf("no way from %s to %s", s.id, id)
+		return nil, fmt.Errorf("no route from %s to %s", s.id, id)
 	}
 	here, there := net.Pipe()
 	dialled, err := s.network.track(here, s.id, id)
@@ -59,7 +59,7 @@ func (s *memoryStreams) Dial(id string, timeout time.Duration) (net.Conn, error)
 	late := time.NewTimer(timeout)
 	defer late.Stop()
 	select {
-	case door.came <- accepted:
+	case door.incoming <- accepted:
 		return dialled, nil
 	case <-door.closed:
 		err = net.ErrClosed
@@ -73,7 +73,7 @@ func (s *memoryStreams) Dial(id string, timeout time.Duration) (net.Conn, error)
 
 func (s *memoryStreams) Accept() (net.Conn, error) {
 	select {
-	case conn := <-s.came:
+	case conn := <-s.incoming:
 		return conn, nil
 	case <-s.closed:
 		return nil, net.ErrClosed

@@ -12,18 +12,18 @@ import (
 // network connects servers in memory, for synctest bubbles, or by TCP on
 // loopback. Links can be cut, one way or both.
 type network struct {
-	tcp   bool
-	mu    sync.Mutex
-	addrs map[string]string         // running servers, by ID
-	doors map[string]*memoryStreams // the same, in memory
-	cut   map[[2]string]bool
-	conns map[*link]struct{}
+	tcp       bool
+	mu        sync.Mutex
+	addrs     map[string]string         // running servers, by ID
+	listeners map[string]*memoryStreams // the same, in memory
+	cut       map[[2]string]bool
+	conns     map[*link]struct{}
 }
 
 // newNetwork returns a TCP network.
 func newNetwork() *network {
 	return &network{
-		tcp: true, addrs: map[string]string{}, doors: map[string]*memoryStreams{},
+		tcp: true, addrs: map[string]string{}, listeners: map[string]*memoryStreams{},
 		cut: map[[2]string]bool{}, conns: map[*link]struct{}{},
 	}
 }
@@ -92,7 +92,7 @@ func (s *testStreams) Dial(id string, timeout time.Duration) (net.Conn, error) {
 	addr, cut := s.network.addrs[id], s.network.cut[[2]string{s.id, id}]
 	s.network.mu.Unlock()
 	if addr == "" || cut {
-		return nil, fmt.Errorf("no way from %s to %s", s.id, id)
+		return nil, fmt.Errorf("no route from %s to %s", s.id, id)
 	}
 	c, err := net.DialTimeout("tcp", addr, timeout)
 	if err != nil {

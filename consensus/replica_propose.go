@@ -100,7 +100,7 @@ func (r *Replica) Propose(ctx context.Context, b *Batch) (Pending, error) {
 	}
 	select {
 	case <-r.closing:
-		return nil, r.gone()
+		return nil, r.closedError()
 	default:
 	}
 	if r.raft.State() != raft.Leader {
@@ -111,7 +111,7 @@ func (r *Replica) Propose(ctx context.Context, b *Batch) (Pending, error) {
 		return nil, err
 	}
 	p := &proposal{replica: r, data: data, done: make(chan struct{})}
-	if !r.singly.Load() && b.groupable(data) {
+	if !r.groupsDisabled.Load() && b.groupable(data) {
 		p.ops = b.Ops
 	}
 	r.outstanding.Add(1)
@@ -149,12 +149,13 @@ func (p *proposal) Wait(ctx context.Context) (Result, error) {
 	case <-p.done:
 		return p.result, p.err
 	default:
-		return Result{}, fmt.Errorf("%w: %w", ErrUnknown, p.replica.gone())
+		return Result{}, fmt.Errorf("%w: %w", ErrUnknown, p.replica.closedError())
 	}
 }
 
-// enqueue submits proposals to Raft, which may be writing to disk meanwhile.
-func (r *Replica) enqueue() {
+// submitProposals submits proposals to Raft, which may be writing to disk
+// meanwhile.
+func (r *Replica) submitProposals() {
 	q := &r.proposals
 	defer close(q.sent)
 	for p, ok := <-q.queue; ok; {
@@ -225,8 +226,8 @@ func (e *entry) data() []byte {
 	return encodeGroup(all)
 }
 
-// settle completes proposals with their outcome from Raft.
-func (r *Replica) settle() {
+// completeProposals completes proposals with their outcome from Raft.
+func (r *Replica) completeProposals() {
 	for e := range r.proposals.sent {
 		replies, err := r.outcome(e)
 		if e.grouped {
@@ -247,7 +248,7 @@ func (r *Replica) settle() {
 // outcome returns the reply to each batch of an entry, or the error of all.
 func (r *Replica) outcome(e *entry) ([]reply, error) {
 	if err := e.future.Error(); err != nil {
-		return nil, r.fate(err)
+		return nil, r.proposalError(err)
 	}
 	switch response := e.future.Response().(type) {
 	case Result:
@@ -261,11 +262,11 @@ func (r *Replica) outcome(e *entry) ([]reply, error) {
 	case error:
 		return nil, response
 	}
-	return nil, fmt.Errorf("%w: the store's answer is %T", ErrUnknown, e.future.Response())
+	return nil, fmt.Errorf("%w: unexpected response %T from the state machine", ErrUnknown, e.future.Response())
 }
 
-// fate converts Raft's error about a proposal.
-func (r *Replica) fate(err error) error {
+// proposalError converts Raft's error about a proposal.
+func (r *Replica) proposalError(err error) error {
 	switch {
 	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress):
 		return r.notLeader()
@@ -277,7 +278,7 @@ func (r *Replica) fate(err error) error {
 // notLeader returns ErrNotLeader, with the leader's ID if another server leads.
 func (r *Replica) notLeader() error {
 	if _, id := r.raft.LeaderWithID(); id != "" && string(id) != r.cfg.ID {
-		return fmt.Errorf("%w, but %s is", ErrNotLeader, id)
+		return fmt.Errorf("%w: the leader is %s", ErrNotLeader, id)
 	}
 	return ErrNotLeader
 }

@@ -13,8 +13,8 @@ import (
 type reads struct {
 	// ready is the last term in which this server leads and has committed an entry
 	// of its own. Before that its commit index may be behind.
-	ready     atomic.Uint64
-	asserting atomic.Bool // an attempt to become ready is in progress
+	ready          atomic.Uint64
+	barrierPending atomic.Bool // an attempt to become ready is in progress
 
 	mu   sync.Mutex
 	next *round // joined by new reads; nil if none waits
@@ -29,26 +29,26 @@ type round struct {
 	err  error
 }
 
-// assert commits an entry in this server's new term, after which the server has
-// all committed entries. Raft does that by itself; assert finds out when. After
-// a failure, follow calls it again.
-func (r *Replica) assert() {
-	if !r.reads.asserting.CompareAndSwap(false, true) {
+// commitBarrier commits an entry in this server's new term, after which the
+// server has all committed entries. Raft does that by itself; commitBarrier
+// finds out when. After a failure, watchLeadership calls it again.
+func (r *Replica) commitBarrier() {
+	if !r.reads.barrierPending.CompareAndSwap(false, true) {
 		return
 	}
 	r.outstanding.Add(1)
 	r.tasks.Go(func() {
 		defer r.outstanding.Add(-1)
-		defer r.reads.asserting.Store(false)
+		defer r.reads.barrierPending.Store(false)
 		f := r.raft.Barrier(0)
 		if f.Error() != nil {
 			return
 		}
 		var entry raft.Log
 		if i, ok := f.(raft.IndexFuture); ok && r.store.GetLog(i.Index(), &entry) == nil {
-			r.transport.notifier.committed(entry.Index, entry.Term)
+			r.transport.notifier.recordCommit(entry.Index, entry.Term)
 			r.reads.ready.Store(entry.Term)
-			r.watch.poke()
+			r.watch.trigger()
 		}
 	})
 }
@@ -61,27 +61,27 @@ func (r *Replica) assert() {
 // Raft's VerifyLeader alone is not enough: it also counts non-voters, and
 // responses to requests from before the call.
 func (r *Replica) ReadIndex(ctx context.Context) (uint64, error) {
-	term, err := r.leading(ctx)
+	term, err := r.waitReady(ctx)
 	if err != nil {
 		return 0, err
 	}
 	commit := r.raft.CommitIndex()
 	mark := r.transport.notifier.mark()
-	if err := r.verify(ctx); err != nil {
+	if err := r.verifyLeadership(ctx); err != nil {
 		return 0, err
 	}
-	if err := r.confirm(ctx, term, mark); err != nil {
+	if err := r.confirmLeadership(ctx, term, mark); err != nil {
 		return 0, err
 	}
 	if r.raft.State() != raft.Leader || r.raft.CurrentTerm() != term {
 		return 0, r.notLeader()
 	}
-	return r.lastActing(commit)
+	return r.lastStateEntry(commit)
 }
 
-// leading waits until this leader has all entries committed before its term,
+// waitReady waits until this leader has all entries committed before its term,
 // and returns the term.
-func (r *Replica) leading(ctx context.Context) (uint64, error) {
+func (r *Replica) waitReady(ctx context.Context) (uint64, error) {
 	for {
 		changes := r.Changes()
 		term := r.raft.CurrentTerm()
@@ -96,17 +96,17 @@ func (r *Replica) leading(ctx context.Context) (uint64, error) {
 		case <-ctx.Done():
 			return 0, ctx.Err()
 		case <-r.closing:
-			return 0, r.gone()
+			return 0, r.closedError()
 		}
 	}
 }
 
-// drum makes Raft request the next heartbeats while the last ones are in
-// flight, as a read would: each then waits in the batcher as soon as its
+// requestHeartbeats makes Raft request the next heartbeats while the last ones
+// are in flight, as a read would: each then waits in the batcher as soon as its
 // response arrives. Otherwise Raft would wake up for each after a tenth to a
 // fifth of Config.Heartbeat, only to wait again. Raft evaluates the responses:
 // it steps down at once if one has a later term.
-func (r *Replica) drum() {
+func (r *Replica) requestHeartbeats() {
 	for {
 		select {
 		case <-r.transport.batcher.timeToSend:
@@ -119,15 +119,15 @@ func (r *Replica) drum() {
 	}
 }
 
-// verify has Raft confirm its leadership with all servers. Reads that arrive
-// while a round is in progress share the next.
-func (r *Replica) verify(ctx context.Context) error {
+// verifyLeadership has Raft confirm its leadership with all servers. Reads that
+// arrive while a round is in progress share the next.
+func (r *Replica) verifyLeadership(ctx context.Context) error {
 	q := &r.reads
 	q.mu.Lock()
 	select {
 	case <-r.closing:
 		q.mu.Unlock()
-		return r.gone()
+		return r.closedError()
 	default:
 	}
 	if q.next == nil {
@@ -146,7 +146,7 @@ func (r *Replica) verify(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-r.closed:
-		return r.gone()
+		return r.closedError()
 	}
 }
 
@@ -155,25 +155,25 @@ func (r *Replica) verifyRounds() {
 	q := &r.reads
 	for {
 		q.mu.Lock()
-		now := q.next
+		current := q.next
 		q.next = nil
-		if now == nil {
+		if current == nil {
 			q.busy = false
 			q.mu.Unlock()
 			return
 		}
 		q.mu.Unlock()
-		r.transport.batcher.hurry() // VerifyLeader sends heartbeats
+		r.transport.batcher.release() // VerifyLeader sends heartbeats
 		if err := r.raft.VerifyLeader().Error(); err != nil {
-			now.err = fmt.Errorf("%w: %w", r.notLeader(), err)
+			current.err = fmt.Errorf("%w: %w", r.notLeader(), err)
 		}
-		close(now.done)
+		close(current.done)
 	}
 }
 
-// confirm waits until a majority of the voters has acknowledged this server as
-// the leader of the term, in response to requests sent after mark.
-func (r *Replica) confirm(ctx context.Context, term, mark uint64) error {
+// confirmLeadership waits until a majority of the voters has acknowledged this
+// server as the leader of the term, in response to requests sent after mark.
+func (r *Replica) confirmLeadership(ctx context.Context, term, mark uint64) error {
 	var others []raft.ServerID
 	voters, have := 0, 0
 	for _, s := range r.raft.GetConfiguration().Configuration().Servers {
@@ -192,14 +192,15 @@ func (r *Replica) confirm(ctx context.Context, term, mark uint64) error {
 		return nil
 	}
 	_, err := r.whileLeading(term, func(lost <-chan struct{}) (raft.ServerID, error) {
-		return "", r.transport.notifier.confirmed(ctx, others, need, term, mark, lost)
+		_, err := r.transport.notifier.waitConfirmed(ctx, others, need, term, mark, lost)
+		return "", err
 	})
 	return err
 }
 
-// lastActing returns the last entry at or below index that snapshots reflect.
-// Snapshots skip Raft's internal entries.
-func (r *Replica) lastActing(index uint64) (uint64, error) {
+// lastStateEntry returns the last entry at or below index that snapshots
+// reflect. Snapshots skip Raft's internal entries.
+func (r *Replica) lastStateEntry(index uint64) (uint64, error) {
 	q := &r.reads
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -14,10 +14,10 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-func TestReadsSeeWhatWasAgreed(t *testing.T) {
+func TestReadsSeeCommittedWrites(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, steady)
+		w := newWorld(t, longTimeouts)
 		w.cluster(3)
 		read := func() string {
 			t.Helper()
@@ -58,7 +58,7 @@ func TestReadsSeeWhatWasAgreed(t *testing.T) {
 }
 
 // Raft itself counts a non-voter's response like a voter's.
-func TestALeaderWithoutVotersReadsNothing(t *testing.T) {
+func TestLeaderWithoutVotersServesNoReads(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(c *Config) {
@@ -68,21 +68,21 @@ func TestALeaderWithoutVotersReadsNothing(t *testing.T) {
 		w.open("d")
 		w.mustChange(a, (*Replica).AddNonvoter, "d")
 		w.mustCommit(a, put("A", "x", "1"))
-		w.mustShow(w.servers["d"], "x=1")
-		w.lead("a")
+		w.waitContent(w.servers["d"], "x=1")
+		w.mustLead("a")
 		w.network.isolate("a", true, "b", "c")
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
-		if err := a.verify(ctx); err != nil {
-			t.Logf("Raft counts voters only, it seems: %v", err)
+		if err := a.verifyLeadership(ctx); err != nil {
+			t.Logf("Raft seems to count only voters: %v", err)
 		}
 		if _, err := a.ReadIndex(ctx); err == nil {
-			t.Error("it read, and no voter has confirmed that it leads")
+			t.Error("it served a read that no voter has confirmed")
 		}
 	})
 }
 
-func TestAStaleLeaderReadsNothing(t *testing.T) {
+func TestStaleLeaderServesNoReads(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
@@ -105,14 +105,14 @@ func TestAStaleLeaderReadsNothing(t *testing.T) {
 				wanted := after
 				index, err := a.ReadIndex(ctx)
 				if err == nil && index < wanted {
-					bad <- fmt.Sprintf("index %d, and %d was agreed before", index, wanted)
+					bad <- fmt.Sprintf("index %d, but %d was committed before", index, wanted)
 					return
 				}
 			}
 		})
 		agreed <- w.persist(batch(put("A", "x", "2"))).Index
 		w.network.isolate("a", false, "b", "c")
-		w.mustShow(a, "x=2")
+		w.waitContent(a, "x=2")
 		cancel()
 		wg.Wait()
 		select {
@@ -125,7 +125,7 @@ func TestAStaleLeaderReadsNothing(t *testing.T) {
 
 // Until an entry of its own term is committed, a leader's commit index may be
 // behind.
-func TestANewLeaderReadsWhatWasAgreedBeforeIt(t *testing.T) {
+func TestNewLeaderReadsEarlierCommits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
@@ -135,7 +135,7 @@ func TestANewLeaderReadsWhatWasAgreedBeforeIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, want := a.reads.ready.Load(), a.Leadership().Term; got != want {
-			t.Errorf("it read when it was ready in term %d, and leads in %d", got, want)
+			t.Errorf("it served a read when ready in term %d, but leads in %d", got, want)
 		}
 	})
 }
@@ -202,7 +202,7 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 					in.value = fmt.Sprint(client, ".", i)
 				}
 				op := porcupine.Operation{ClientId: client, Input: in, Call: int64(time.Since(start))}
-				out, ok := act(ctx, servers, in)
+				out, ok := runOperation(ctx, servers, in)
 				op.Output, op.Return = out, int64(time.Since(start))
 				if out.unknown {
 					op.Return = int64(time.Hour) // it may take effect at any time
@@ -235,9 +235,9 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 	}
 }
 
-// act tries an operation on one server after the other. A batch of unknown
-// outcome is not retried: it stays unknown.
-func act(ctx context.Context, servers []*Replica, in register) (out register, ok bool) {
+// runOperation tries an operation on one server after the other. A batch of
+// unknown outcome is not retried: it stays unknown.
+func runOperation(ctx context.Context, servers []*Replica, in register) (out register, ok bool) {
 	b := batch(put("A", in.key, in.value))
 	if in.value == "" {
 		b = batch(del("A", in.key))

@@ -17,7 +17,7 @@ func rebuild(s *logStore, snapshots *snapshots, applied *appliedFile, l Limits, 
 		return nil, err
 	}
 	if base != nil {
-		s.remember(base.ConfigurationIndex, base.Configuration)
+		s.rememberConfiguration(base.ConfigurationIndex, base.Configuration)
 	}
 	last, err := s.LastIndex()
 	if err != nil {
@@ -27,38 +27,38 @@ func rebuild(s *logStore, snapshots *snapshots, applied *appliedFile, l Limits, 
 	if base != nil {
 		from = base.Index + 1
 	}
-	if last == 0 && len(applied.old) > 0 && applied.old[0].index >= from {
+	if last == 0 && len(applied.recovered) > 0 && applied.recovered[0].index >= from {
 		// A log may be empty after a leader's snapshot, which then contains
 		// everything.
-		return nil, fmt.Errorf("%w: entry %d has acted, and neither a snapshot nor the log has it", ErrDamaged, applied.old[0].index)
+		return nil, fmt.Errorf("%w: entry %d was applied, but neither a snapshot nor the log has it", ErrDamaged, applied.recovered[0].index)
 	}
-	upTo := agreed(s, applied.old, last)
+	upTo := verifiedApplied(s, applied.recovered, last)
 	a := newApplier(v, l)
 	for index := from; index <= last; index++ {
 		var entry raft.Log
 		if err := s.GetLog(index, &entry); err != nil {
 			if errors.Is(err, raft.ErrLogNotFound) {
-				err = fmt.Errorf("%w: the log has no entry %d, which the last snapshot that can be read needs", ErrDamaged, index)
+				err = fmt.Errorf("%w: the log has no entry %d, which is needed after the newest readable snapshot", ErrDamaged, index)
 			}
 			return nil, err
 		}
 		if entry.Type == raft.LogConfiguration {
-			s.remember(index, raft.DecodeConfiguration(entry.Data))
+			s.rememberConfiguration(index, raft.DecodeConfiguration(entry.Data))
 		}
-		if index > upTo || index <= a.view.Index() || entry.Type != raft.LogCommand && entry.Type != raft.LogConfiguration {
+		if index > upTo || index <= a.snapshot.Index() || entry.Type != raft.LogCommand && entry.Type != raft.LogConfiguration {
 			continue
 		}
-		if _, err = a.step(&entry); err != nil {
+		if _, err = a.applyEntry(&entry); err != nil {
 			return nil, err
 		}
 	}
 	return newMachine(a.commit(), l, applied), nil
 }
 
-// agreed returns the index of the newest record whose entry is in the log with
-// the same term: then all entries up to it are the committed ones. A log
-// restored from elsewhere may contain others.
-func agreed(s *logStore, records []record, last uint64) uint64 {
+// verifiedApplied returns the index of the newest record whose entry is in the
+// log with the same term: then all entries up to it are the committed ones. A
+// log restored from elsewhere may contain others.
+func verifiedApplied(s *logStore, records []record, last uint64) uint64 {
 	for _, r := range records {
 		var entry raft.Log
 		if r.index <= last && s.GetLog(r.index, &entry) == nil && entry.Term == r.term {

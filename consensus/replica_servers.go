@@ -23,28 +23,28 @@ func (r *Replica) Servers() ([]Server, uint64) {
 	c := r.raft.GetConfiguration().Configuration()
 	all := make([]Server, 0, len(c.Servers))
 	for _, s := range c.Servers {
-		all = append(all, Server{ID: string(s.ID), Addr: addrIn(s.Address), Voter: s.Suffrage == raft.Voter})
+		all = append(all, Server{ID: string(s.ID), Addr: displayAddress(s.Address), Voter: s.Suffrage == raft.Voter})
 	}
 	return all, r.store.configurationIndex(c)
 }
 
-// addrOf returns the address for the Raft configuration, prefixed with the ID.
-// Raft rejects a configuration with two equal addresses, but addresses get
+// raftAddress returns the address for the Raft configuration, prefixed with the
+// ID. Raft rejects a configuration with two equal addresses, but addresses get
 // reused, and a server may not know yet that an old one is gone.
-func addrOf(id, addr string) raft.ServerAddress { return raft.ServerAddress(id + "@" + addr) }
+func raftAddress(id, addr string) raft.ServerAddress { return raft.ServerAddress(id + "@" + addr) }
 
-// addrOf returns a server's address in the configuration, or the one it will
-// have.
-func (r *Replica) addrOf(id, addr string) raft.ServerAddress {
+// configuredAddress returns a server's address in the configuration, or the one
+// it will have.
+func (r *Replica) configuredAddress(id, addr string) raft.ServerAddress {
 	for _, s := range r.raft.GetConfiguration().Configuration().Servers {
 		if string(s.ID) == id {
 			return s.Address
 		}
 	}
-	return addrOf(id, addr)
+	return raftAddress(id, addr)
 }
 
-func addrIn(a raft.ServerAddress) string {
+func displayAddress(a raft.ServerAddress) string {
 	_, addr, _ := strings.Cut(string(a), "@")
 	return addr
 }
@@ -65,34 +65,35 @@ func (r *Replica) Bootstrap(voters ...Server) error {
 	}
 	var c raft.Configuration
 	for _, v := range voters {
-		c.Servers = append(c.Servers, raft.Server{Suffrage: raft.Voter, ID: raft.ServerID(v.ID), Address: addrOf(v.ID, v.Addr)})
+		c.Servers = append(c.Servers, raft.Server{Suffrage: raft.Voter, ID: raft.ServerID(v.ID), Address: raftAddress(v.ID, v.Addr)})
 	}
 	err := r.raft.BootstrapCluster(c).Error()
 	switch {
 	case errors.Is(err, raft.ErrCantBootstrap):
 		return fmt.Errorf("bootstrap: %w", ErrState)
 	case errors.Is(err, raft.ErrRaftShutdown):
-		return r.gone()
+		return r.closedError()
 	case err != nil:
 		return fmt.Errorf("bootstrap: %w", err)
 	}
 	if voters[0].ID == r.cfg.ID { // the others leave the first election to this server
-		r.hurry()
+		r.startElection()
 	}
-	r.watch.poke()
+	r.watch.trigger()
 	return nil
 }
 
-// hurry starts an election at once instead of after the heartbeat timeout: a
-// follower checks for a leader at once when the timeout becomes shorter.
-func (r *Replica) hurry() {
+// startElection starts an election at once instead of after the heartbeat
+// timeout: a follower checks for a leader at once when the timeout becomes
+// shorter.
+func (r *Replica) startElection() {
 	c := r.raft.ReloadableConfig()
 	longer := c
 	longer.HeartbeatTimeout += time.Millisecond
 	longer.ElectionTimeout += time.Millisecond
 	for _, c := range [...]raft.ReloadableConfig{longer, c} {
 		if err := r.raft.ReloadConfig(c); err != nil { // the election starts after the timeout
-			r.log.Debug("cannot hurry the first election", "err", err)
+			r.log.Debug("cannot start the first election early", "err", err)
 			return
 		}
 	}
@@ -106,15 +107,15 @@ func (r *Replica) hurry() {
 // The address of an existing server does not change: no connection uses it, and
 // Raft reads it without synchronization.
 func (r *Replica) AddNonvoter(ctx context.Context, id, addr string, prev uint64) (uint64, error) {
-	return r.change(ctx, "add", id, prev, func(wait time.Duration) raft.IndexFuture {
-		return r.raft.AddNonvoter(raft.ServerID(id), r.addrOf(id, addr), prev, wait)
+	return r.changeServers(ctx, "add", id, prev, func(wait time.Duration) raft.IndexFuture {
+		return r.raft.AddNonvoter(raft.ServerID(id), r.configuredAddress(id, addr), prev, wait)
 	})
 }
 
 // AddVoter adds a server as a voter, or promotes a non-voter.
 func (r *Replica) AddVoter(ctx context.Context, id, addr string, prev uint64) (uint64, error) {
-	return r.change(ctx, "add voter", id, prev, func(wait time.Duration) raft.IndexFuture {
-		return r.raft.AddVoter(raft.ServerID(id), r.addrOf(id, addr), prev, wait)
+	return r.changeServers(ctx, "add voter", id, prev, func(wait time.Duration) raft.IndexFuture {
+		return r.raft.AddVoter(raft.ServerID(id), r.configuredAddress(id, addr), prev, wait)
 	})
 }
 
@@ -122,10 +123,10 @@ func (r *Replica) AddVoter(ctx context.Context, id, addr string, prev uint64) (u
 // voters that would remain respond: neither this change nor a later one could
 // be committed.
 func (r *Replica) Demote(ctx context.Context, id string, prev uint64) (uint64, error) {
-	if err := r.Without(ctx, id); err != nil {
+	if err := r.CheckQuorumWithout(ctx, id); err != nil {
 		return 0, fmt.Errorf("demote %s: %w", id, err)
 	}
-	return r.change(ctx, "demote", id, prev, func(wait time.Duration) raft.IndexFuture {
+	return r.changeServers(ctx, "demote", id, prev, func(wait time.Duration) raft.IndexFuture {
 		return r.raft.DemoteVoter(raft.ServerID(id), prev, wait)
 	})
 }
@@ -133,20 +134,20 @@ func (r *Replica) Demote(ctx context.Context, id string, prev uint64) (uint64, e
 // Remove removes a server from the configuration. A leader that removes itself
 // leads until the change is committed. A voter is checked as in Demote.
 func (r *Replica) Remove(ctx context.Context, id string, prev uint64) (uint64, error) {
-	if err := r.Without(ctx, id); err != nil {
+	if err := r.CheckQuorumWithout(ctx, id); err != nil {
 		return 0, fmt.Errorf("remove %s: %w", id, err)
 	}
-	return r.change(ctx, "remove", id, prev, func(wait time.Duration) raft.IndexFuture {
+	return r.changeServers(ctx, "remove", id, prev, func(wait time.Duration) raft.IndexFuture {
 		return r.raft.RemoveServer(raft.ServerID(id), prev, wait)
 	})
 }
 
-// Without checks that the cluster keeps a quorum without a server: it returns
-// ErrQuorum unless a majority of the voters that would remain responds now.
-// Others may have died a moment ago, unnoticed. Without works on the leader
-// only, and accepts any server that is not a voter.
-func (r *Replica) Without(ctx context.Context, id string) error {
-	term, err := r.leading(ctx)
+// CheckQuorumWithout checks that the cluster keeps a quorum without a server:
+// it returns ErrQuorum unless a majority of the voters that would remain
+// responds now. Others may have died a moment ago, unnoticed. It works on the
+// leader only, and accepts any server that is not a voter.
+func (r *Replica) CheckQuorumWithout(ctx context.Context, id string) error {
+	term, err := r.waitReady(ctx)
 	if err != nil {
 		return err
 	}
@@ -171,16 +172,19 @@ func (r *Replica) Without(ctx context.Context, id string) error {
 		return nil
 	}
 	mark := r.transport.notifier.mark()
-	if err := r.verify(ctx); err != nil {
+	if err := r.verifyLeadership(ctx); err != nil {
 		return err
 	}
-	soon, cancel := context.WithTimeout(ctx, r.cfg.Heartbeat)
+	bounded, cancel := context.WithTimeout(ctx, r.cfg.Heartbeat)
 	defer cancel()
+	confirmed := 0
 	_, err = r.whileLeading(term, func(lost <-chan struct{}) (raft.ServerID, error) {
-		return "", r.transport.notifier.confirmed(soon, others, need, term, mark, lost)
+		var err error
+		confirmed, err = r.transport.notifier.waitConfirmed(bounded, others, need, term, mark, lost)
+		return "", err
 	})
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return fmt.Errorf("%w: %d would, %d are needed", ErrQuorum, voters, voters/2+1)
+		return fmt.Errorf("%w: %d of %d, %d are needed", ErrQuorum, have+confirmed, voters, voters/2+1)
 	}
 	return err
 }
@@ -189,11 +193,16 @@ func (r *Replica) Without(ctx context.Context, id string) error {
 // one if the context has no deadline.
 const changeTimeout = 10 * time.Second
 
-// change submits a change of the servers to Raft and waits until it is
+// changeServers submits a change of the servers to Raft and waits until it is
 // committed.
-func (r *Replica) change(ctx context.Context, what, id string, prev uint64, ask func(time.Duration) raft.IndexFuture) (uint64, error) {
+func (r *Replica) changeServers(
+	ctx context.Context,
+	what, id string,
+	prev uint64,
+	submit func(time.Duration) raft.IndexFuture,
+) (uint64, error) {
 	if prev == 0 { // Raft takes 0 as any index
-		return 0, fmt.Errorf("%s %s: %w: it has no configuration to begin with", what, id, ErrServers)
+		return 0, fmt.Errorf("%s %s: %w: the configuration's index is 0", what, id, ErrServers)
 	}
 	if r.raft.State() != raft.Leader {
 		return 0, fmt.Errorf("%s %s: %w", what, id, r.notLeader())
@@ -203,21 +212,21 @@ func (r *Replica) change(ctx context.Context, what, id string, prev uint64, ask 
 		wait = max(time.Until(end), time.Millisecond)
 	}
 	var index uint64
-	err := r.await(ctx, func() error {
-		f := ask(wait)
+	err := r.awaitRaft(ctx, func() error {
+		f := submit(wait)
 		if err := f.Error(); err != nil {
 			return err
 		}
 		index = f.Index()
 		var entry raft.Log
 		if r.store.GetLog(index, &entry) == nil {
-			r.transport.notifier.committed(entry.Index, entry.Term)
+			r.transport.notifier.recordCommit(entry.Index, entry.Term)
 		}
 		return nil
 	})
 	switch {
 	case err == nil:
-		r.watch.poke()
+		r.watch.trigger()
 		return index, nil
 	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress):
 		err = r.notLeader()
@@ -229,20 +238,20 @@ func (r *Replica) change(ctx context.Context, what, id string, prev uint64, ask 
 	return 0, fmt.Errorf("%s %s: %w", what, id, err)
 }
 
-// await runs a call to Raft that may take long, and waits for it until ctx
+// awaitRaft runs a call to Raft that may take long, and waits for it until ctx
 // ends.
-func (r *Replica) await(ctx context.Context, ask func() error) error {
+func (r *Replica) awaitRaft(ctx context.Context, call func() error) error {
 	done := make(chan error, 1)
 	r.outstanding.Add(1)
 	select {
 	case <-r.closing: // Close may have stopped waiting for new calls, which Raft may drop
 		r.outstanding.Add(-1)
-		return r.gone()
+		return r.closedError()
 	default:
 	}
 	go func() {
 		defer r.outstanding.Add(-1)
-		done <- ask()
+		done <- call()
 	}()
 	select {
 	case err := <-done:
@@ -250,7 +259,7 @@ func (r *Replica) await(ctx context.Context, ask func() error) error {
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", ErrUnknown, ctx.Err())
 	case <-r.closed:
-		return fmt.Errorf("%w: %w", ErrUnknown, r.gone())
+		return fmt.Errorf("%w: %w", ErrUnknown, r.closedError())
 	}
 }
 
@@ -273,16 +282,16 @@ func (r *Replica) Transfer(ctx context.Context, id string) error {
 		}
 	}
 	if len(others) == 0 {
-		return fmt.Errorf("transfer: %w: there is no such voter: %q", ErrServers, id)
+		return fmt.Errorf("transfer: %w: no such voter: %q", ErrServers, id)
 	}
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
 	// Raft considers a server without any contact up to date.
 	to, err := r.whileLeading(term, func(lost <-chan struct{}) (raft.ServerID, error) {
-		return r.transport.notifier.upToDate(ctx, others, term, r.raft.LastIndex(), lost)
+		return r.transport.notifier.waitUpToDate(ctx, others, term, r.raft.LastIndex(), lost)
 	})
 	if err == nil {
-		err = r.await(ctx, func() error { return r.raft.LeadershipTransferToServer(to, raft.ServerAddress(to)).Error() })
+		err = r.awaitRaft(ctx, func() error { return r.raft.LeadershipTransferToServer(to, raft.ServerAddress(to)).Error() })
 	}
 	if errors.Is(err, raft.ErrNotLeader) {
 		err = r.notLeader()
@@ -307,7 +316,7 @@ func (r *Replica) whileLeading(term uint64, wait func(lost <-chan struct{}) (raf
 		}
 		select {
 		case <-r.closing:
-			return "", r.gone()
+			return "", r.closedError()
 		default:
 		}
 	}

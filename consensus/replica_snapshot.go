@@ -61,11 +61,11 @@ func (s *snapshots) newest(l Limits, log *slog.Logger) (v Snapshot, base *raft.S
 		if errors.Is(err, ErrFormat) || errors.Is(err, ErrTooLarge) {
 			return Snapshot{}, nil, err
 		}
-		log.Warn("a snapshot cannot be read; the one before it is tried", "err", err)
+		log.Warn("cannot read a snapshot; trying the one before it", "err", err)
 		errs = append(errs, err)
 	}
 	if len(errs) > 0 {
-		return Snapshot{}, nil, fmt.Errorf("%w: no snapshot can be read: %w", ErrDamaged, errors.Join(errs...))
+		return Snapshot{}, nil, fmt.Errorf("%w: no snapshot is readable: %w", ErrDamaged, errors.Join(errs...))
 	}
 	return Snapshot{}, nil, nil
 }
@@ -79,9 +79,9 @@ func (s *snapshots) read(id string, l Limits) (Snapshot, error) {
 	return ReadSnapshot(source, l)
 }
 
-// spare returns the index up to which the log may be truncated so that the last
-// snapshot but one stays usable.
-func (s *snapshots) spare() uint64 {
+// compactableIndex returns the index up to which the log may be truncated so
+// that the last snapshot but one stays usable.
+func (s *snapshots) compactableIndex() uint64 {
 	all, err := s.List()
 	if err != nil || len(all) < 2 {
 		return 0
@@ -104,9 +104,9 @@ func (s *snapshots) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	return meta, &openSnapshot{source, meta}, nil
 }
 
-// openedAs returns which snapshot Raft restores. Raft wraps the reader that
+// restoredMeta returns which snapshot Raft restores. Raft wraps the reader that
 // Open returned.
-func openedAs(source io.Reader) (*raft.SnapshotMeta, error) {
+func restoredMeta(source io.Reader) (*raft.SnapshotMeta, error) {
 	for {
 		switch r := source.(type) {
 		case *openSnapshot:
@@ -114,7 +114,7 @@ func openedAs(source io.Reader) (*raft.SnapshotMeta, error) {
 		case raft.ReadCloserWrapper:
 			source = r.WrappedReadCloser()
 		default:
-			return nil, fmt.Errorf("the snapshot to restore comes as %T, and its index is unknown", r)
+			return nil, fmt.Errorf("the index of the snapshot to restore is unknown: unexpected reader %T", r)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,12 +13,12 @@ import (
 func TestServersAgree(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, steady)
+		w := newWorld(t, longTimeouts)
 		a := w.cluster(3)
 		w.mustCommit(a, put("A", "x", "1"), put("A", "y", "2"))
 		w.mustCommit(a, del("A", "x"), put("A", "z", "3"))
 		for _, id := range w.ids {
-			w.mustShow(w.servers[id], "y=2 z=3")
+			w.waitContent(w.servers[id], "y=2 z=3")
 		}
 		if _, err := a.Commit(t.Context(), batch(put("A", "y", "9").at(1))); !errors.Is(err, ErrVersion) {
 			t.Errorf("a batch for another version: %v, want %v", err, ErrVersion)
@@ -33,10 +34,10 @@ func TestServersAgree(t *testing.T) {
 	})
 }
 
-func TestProposalsActInTheirOrder(t *testing.T) {
+func TestProposalsAreAppliedInOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, steady)
+		w := newWorld(t, longTimeouts)
 		a := w.cluster(3)
 		var pending []Pending
 		sequence := a.Snapshot().Sequence()
@@ -53,7 +54,7 @@ func TestProposalsActInTheirOrder(t *testing.T) {
 				t.Errorf("batch %d: %v", i, err)
 			}
 		}
-		w.mustShow(w.servers["c"], "x=199")
+		w.waitContent(w.servers["c"], "x=199")
 	})
 }
 
@@ -68,7 +69,7 @@ func TestProposalsInFlightAreBounded(t *testing.T) {
 		}{{"small", 8}, {string(make([]byte, 600)), 1}} {
 			until(t, "a leader that is busy before it steps down", func() bool {
 				w.network.isolate("b", true, "a") // nothing is committed any more, until the leader steps down
-				pending, refused := fill(t, a, c.value)
+				pending, refused := proposeUntilRefused(t, a, c.value)
 				if !errors.Is(refused, ErrNotLeader) && (!errors.Is(refused, ErrBusy) || len(pending) != c.want) {
 					t.Errorf("%d proposals, then %v; want %d, then %v", len(pending), refused, c.want, ErrBusy)
 				}
@@ -91,8 +92,8 @@ func TestProposalsInFlightAreBounded(t *testing.T) {
 	})
 }
 
-// fill proposes until a leader takes no more.
-func fill(t *testing.T, leader *Replica, value string) (pending []Pending, refused error) {
+// proposeUntilRefused proposes until a leader takes no more.
+func proposeUntilRefused(t *testing.T, leader *Replica, value string) (pending []Pending, refused error) {
 	t.Helper()
 	for len(pending) < 100 {
 		p, err := leader.Propose(t.Context(), batch(put("A", "x", value)))
@@ -104,7 +105,7 @@ func fill(t *testing.T, leader *Replica, value string) (pending []Pending, refus
 	return pending, nil
 }
 
-func TestTheClusterOutlivesItsLeader(t *testing.T) {
+func TestClusterSurvivesLeaderLoss(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
@@ -112,7 +113,7 @@ func TestTheClusterOutlivesItsLeader(t *testing.T) {
 		w.mustCommit(a, put("A", "x", "1"))
 		w.close("a")
 		w.persist(batch(put("A", "y", "2")))
-		w.mustShow(w.open("a"), "x=1 y=2")
+		w.waitContent(w.open("a"), "x=1 y=2")
 		if err := a.Close(); err != nil {
 			t.Errorf("closing again: %v", err)
 		}
@@ -128,7 +129,7 @@ func TestTheClusterOutlivesItsLeader(t *testing.T) {
 	})
 }
 
-func TestAllRestartAtOtherAddresses(t *testing.T) {
+func TestClusterRestartsAtOtherAddresses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
@@ -141,35 +142,35 @@ func TestAllRestartAtOtherAddresses(t *testing.T) {
 		}
 		w.persist(batch(put("A", "y", "2")))
 		for _, id := range w.ids {
-			w.mustShow(w.servers[id], "x=1 y=2")
+			w.waitContent(w.servers[id], "x=1 y=2")
 		}
 	})
 }
 
-func TestServersComeAndGo(t *testing.T) {
+func TestServersAreAddedAndRemoved(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, steady)
+		w := newWorld(t, longTimeouts)
 		a := w.cluster(1)
 		w.mustCommit(a, put("A", "x", "1"))
 		b := w.open("b")
 		if s := b.Leadership(); s.Role != RoleNone {
-			t.Errorf("a server that nobody has added is %s", s.Role)
+			t.Errorf("a server that was not added is %s", s.Role)
 		}
 		_, at := a.Servers()
 		at2, err := a.AddNonvoter(t.Context(), "b", "host:1", at)
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.mustShow(b, "x=1")
+		w.waitContent(b, "x=1")
 		if _, err := a.AddVoter(t.Context(), "b", "host:1", at); !errors.Is(err, ErrServers) {
-			t.Errorf("a change of servers that are no more: %v, want %v", err, ErrServers)
+			t.Errorf("a change of an outdated configuration: %v, want %v", err, ErrServers)
 		}
 		if _, err := a.AddVoter(t.Context(), "b", "host:1", 0); !errors.Is(err, ErrServers) {
-			t.Errorf("a change of whatever servers: %v, want %v", err, ErrServers)
+			t.Errorf("a change of any configuration: %v, want %v", err, ErrServers)
 		}
 		if err := a.Transfer(t.Context(), "b"); !errors.Is(err, ErrServers) {
-			t.Errorf("the lead for a server without a vote: %v, want %v", err, ErrServers)
+			t.Errorf("a transfer to a non-voter: %v, want %v", err, ErrServers)
 		}
 		if _, err := b.AddVoter(t.Context(), "b", "host:1", at2); !errors.Is(err, ErrNotLeader) {
 			t.Errorf("a change at a follower: %v, want %v", err, ErrNotLeader)
@@ -209,7 +210,7 @@ func TestServersComeAndGo(t *testing.T) {
 		w.mustChange(a, (*Replica).AddVoter, "b")
 		drop((*Replica).Remove, "a")
 		w.persist(batch(put("A", "y", "2")))
-		until(t, "a server that has removed itself to lead no more", func() bool { return a.Leadership().Role == RoleNone })
+		until(t, "a server that has removed itself to step down", func() bool { return a.Leadership().Role == RoleNone })
 	})
 }
 
@@ -239,10 +240,10 @@ func TestBootstrapRefusesState(t *testing.T) {
 	})
 }
 
-func TestTheLeadIsHandedOver(t *testing.T) {
+func TestLeadershipTransfer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, steady)
+		w := newWorld(t, longTimeouts)
 		w.cluster(3)
 		w.mustTransfer("c")
 		if got := w.leader().cfg.ID; got != "c" {
@@ -255,22 +256,22 @@ func TestTheLeadIsHandedOver(t *testing.T) {
 				continue
 			}
 			if err := s.Transfer(t.Context(), ""); !errors.Is(err, ErrNotLeader) && w.leader() == lead {
-				t.Errorf("a follower hands the lead over: %v", err)
+				t.Errorf("a follower transfers leadership: %v", err)
 			}
 		}
 	})
 }
 
-func TestABatchOfUnknownOutcomeActsOnce(t *testing.T) {
+func TestBatchOfUnknownOutcomeIsAppliedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, steady)
+		w := newWorld(t, longTimeouts)
 		a := w.cluster(3)
 		lost, kept := batch(put("A", "x", "1")), batch(put("A", "y", "1"))
 		if _, err := a.Commit(t.Context(), kept); err != nil { // as if the response was lost
 			t.Fatal(err)
 		}
-		w.lead("a")
+		w.mustLead("a")
 		w.network.isolate("a", true, "b", "c")
 		if _, err := a.Commit(t.Context(), lost); !errors.Is(err, ErrUnknown) {
 			t.Fatalf("a batch at a leader that is cut off: %v, want %v", err, ErrUnknown)
@@ -282,28 +283,28 @@ func TestABatchOfUnknownOutcomeActsOnce(t *testing.T) {
 		}
 		for _, id := range w.ids {
 			r := w.servers[id]
-			w.mustShow(r, "x=1 y=1 z=1")
+			w.waitContent(r, "x=1 y=1 z=1")
 			for _, name := range []string{"x", "y"} {
 				if h := r.Snapshot().History(Key{"A", name}); len(h) != 1 {
-					t.Errorf("%s acted %d times at %s", name, len(h), id)
+					t.Errorf("%s was applied %d times at %s", name, len(h), id)
 				}
 			}
 		}
 	})
 }
 
-func TestFollowersActAtOnce(t *testing.T) {
+func TestFollowersApplyAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, func(c *Config) {
-			steady(c)
+			longTimeouts(c)
 			c.CommitInterval = time.Hour
 		})
 		a := w.cluster(3)
 		for i := range 20 { // without commit notices these would take an hour
 			w.mustCommit(a, put("A", "x", fmt.Sprint(i)))
 			for _, id := range w.ids {
-				w.mustShow(w.servers[id], fmt.Sprint("x=", i))
+				w.waitContent(w.servers[id], fmt.Sprint("x=", i))
 			}
 		}
 		// The same holds for configuration changes and for a new leader.
@@ -313,12 +314,12 @@ func TestFollowersActAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, id := range w.ids {
-			until(t, id+" to act on the new servers", func() bool { return w.servers[id].Snapshot().Index() >= at })
+			until(t, id+" to apply the new configuration", func() bool { return w.servers[id].Snapshot().Index() >= at })
 		}
 		w.mustTransfer("")
 		w.mustCommit(w.leader("a", "b"), put("A", "x", "last"))
 		for _, id := range w.ids {
-			w.mustShow(w.servers[id], "x=last")
+			w.waitContent(w.servers[id], "x=last")
 		}
 	})
 }
@@ -326,7 +327,7 @@ func TestFollowersActAtOnce(t *testing.T) {
 func TestChangesAreNeverMissed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, steady)
+		w := newWorld(t, longTimeouts)
 		w.cluster(3)
 		for range 3 {
 			for _, id := range w.ids {
@@ -339,7 +340,7 @@ func TestChangesAreNeverMissed(t *testing.T) {
 					select {
 					case <-changes:
 					case <-time.After(within):
-						t.Fatalf("%s was not told that %s leads", id, want)
+						t.Fatalf("%s did not report that %s leads", id, want)
 					}
 				}
 			}
@@ -350,7 +351,7 @@ func TestChangesAreNeverMissed(t *testing.T) {
 	})
 }
 
-func TestAnUnknownBatchStopsTheReplica(t *testing.T) {
+func TestUnknownFormatStopsReplica(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
@@ -362,10 +363,10 @@ func TestAnUnknownBatchStopsTheReplica(t *testing.T) {
 			select {
 			case <-r.Failed():
 			case <-time.After(within):
-				t.Fatal("it goes on")
+				t.Fatal("it did not fail")
 			}
 			if !errors.Is(r.Err(), ErrFormat) {
-				t.Errorf("it failed of %v, want %v", r.Err(), ErrFormat)
+				t.Errorf("it failed with %v, want %v", r.Err(), ErrFormat)
 			}
 			r.Close()
 			if got := values(r.Snapshot()); got != "x=1" {
@@ -383,10 +384,10 @@ func TestAnUnknownBatchStopsTheReplica(t *testing.T) {
 	})
 }
 
-func TestAVoterIsNotMissedWhileOthersAreDown(t *testing.T) {
+func TestVoterRemovalNeedsQuorum(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, steady)
+		w := newWorld(t, longTimeouts)
 		leader := w.cluster(3)
 		down, up := "b", "c"
 		if leader.cfg.ID != "a" {
@@ -397,8 +398,9 @@ func TestAVoterIsNotMissedWhileOthersAreDown(t *testing.T) {
 		for what, change := range map[string]func(*Replica, context.Context, string, uint64) (uint64, error){
 			"demote": (*Replica).Demote, "remove": (*Replica).Remove,
 		} {
-			if _, err := change(leader, t.Context(), up, at); !errors.Is(err, ErrQuorum) {
-				t.Errorf("%s one of the two that are up: %v, want %v", what, err, ErrQuorum)
+			_, err := change(leader, t.Context(), up, at)
+			if !errors.Is(err, ErrQuorum) || !strings.HasSuffix(err.Error(), ": 1 of 2, 2 are needed") {
+				t.Errorf("%s one of the two that are up: %v, want %v: 1 of 2, 2 are needed", what, err, ErrQuorum)
 			}
 		}
 		w.mustCommit(leader, put("A", "x", "1"))

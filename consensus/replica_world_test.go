@@ -33,7 +33,7 @@ func newWorld(t testing.TB, tune func(*Config)) *world {
 	_, w.network.tcp = t.(*testing.B)
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("what the servers said last:\n%s", w.journal.all())
+			t.Logf("last log lines of the servers:\n%s", w.journal.all())
 		}
 		for _, r := range w.servers {
 			r.Close()
@@ -61,9 +61,9 @@ func (w *world) config(id string) Config {
 	return c
 }
 
-// steady sets long timeouts that keep leadership stable on a busy machine, for
-// tests in which no server must detect the loss of a leader.
-func steady(c *Config) { c.Heartbeat, c.Election = 2*time.Second, 2*time.Second }
+// longTimeouts sets long timeouts that keep leadership stable on a busy
+// machine, for tests in which no server must detect the loss of a leader.
+func longTimeouts(c *Config) { c.Heartbeat, c.Election = 2*time.Second, 2*time.Second }
 
 func (w *world) open(id string) *Replica {
 	w.t.Helper()
@@ -99,12 +99,12 @@ func (w *world) cluster(n int) *Replica {
 		w.open(id)
 		w.mustChange(leader, (*Replica).AddVoter, id)
 	}
-	return w.lead("a")
+	return w.mustLead("a")
 }
 
-// lead makes a server the leader. On a busy machine leadership may move at any
-// time; a test that depends on the leader uses lead and steady.
-func (w *world) lead(id string) *Replica {
+// mustLead makes a server the leader. On a busy machine leadership may move at
+// any time; a test that depends on the leader uses lead and steady.
+func (w *world) mustLead(id string) *Replica {
 	w.t.Helper()
 	r := w.servers[id]
 	until(w.t, id+" to lead", func() bool {
@@ -157,7 +157,7 @@ func (w *world) leader(ids ...string) (leader *Replica) {
 func (w *world) mustTransfer(to string) {
 	w.t.Helper()
 	from := w.leader()
-	until(w.t, "the lead to go from "+from.cfg.ID, func() bool {
+	until(w.t, "leadership to move from "+from.cfg.ID, func() bool {
 		now := w.leader()
 		if to == now.cfg.ID || to == "" && now != from {
 			return true
@@ -166,7 +166,7 @@ func (w *world) mustTransfer(to string) {
 		defer cancel()
 		err := now.Transfer(ctx, to)
 		if err != nil {
-			w.t.Logf("the lead stays with %s: %v", now.cfg.ID, err)
+			w.t.Logf("leadership stays with %s: %v", now.cfg.ID, err)
 		}
 		return false
 	})
@@ -223,7 +223,7 @@ func (w *world) mustCommit(r *Replica, ops ...Op) uint64 {
 func (w *world) persist(b *Batch) Result {
 	w.t.Helper()
 	var result Result
-	until(w.t, "a batch to be agreed", func() bool {
+	until(w.t, "a batch to be committed", func() bool {
 		for _, r := range w.servers {
 			ctx, cancel := context.WithTimeout(w.t.Context(), time.Second)
 			var err error
@@ -241,8 +241,8 @@ func (w *world) persist(b *Batch) Result {
 	return result
 }
 
-// mustShow waits until a server has that content.
-func (w *world) mustShow(r *Replica, want string) {
+// waitContent waits until a server has that content.
+func (w *world) waitContent(r *Replica, want string) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), within)
 	defer cancel()

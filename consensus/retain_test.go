@@ -9,7 +9,7 @@ import (
 
 // A key is often a substring of a document and must not keep that alive while
 // the log has the key.
-func TestLogKeepsNoDocuments(t *testing.T) {
+func TestBatchLogRetainsNoInputMemory(t *testing.T) {
 	const size = 1 << 20
 	m := NewMemory(Limits{})
 	for range 2 * maxLog / 4 {
@@ -28,7 +28,7 @@ func TestLogKeepsNoDocuments(t *testing.T) {
 }
 
 // Batches with many keys are kept for a shorter time.
-func TestLogIsBoundedByItsKeys(t *testing.T) {
+func TestBatchLogBoundsKeys(t *testing.T) {
 	keys := make([]Key, maxLogKeys/4)
 	for i := range keys {
 		keys[i] = Key{"Host", fmt.Sprint(i)}

@@ -54,7 +54,7 @@ func (v Snapshot) Get(k Key) (Entry, bool) {
 // whose history has been evicted. Internal entries have no past revisions.
 func (v Snapshot) History(k Key) []Revision {
 	path := k.path()
-	old := v.past.of(path)
+	old := v.past.lookup(path)
 	revisions := make([]Revision, 0, len(old)+1)
 	if v.entries != nil {
 		if e, ok := v.entries.Get(path); ok {
@@ -79,14 +79,14 @@ func (v Snapshot) Changed(after uint64) (keys []Key, known bool) {
 }
 
 // All yields every entry, ordered by kind and name.
-func (v Snapshot) All() iter.Seq[Entry] { return v.under(nil) }
+func (v Snapshot) All() iter.Seq[Entry] { return v.withPrefix(nil) }
 
 // Kind yields the entries of one kind, ordered by name.
 func (v Snapshot) Kind(kind string) iter.Seq[Entry] {
-	return v.under(Key{Kind: kind}.path())
+	return v.withPrefix(Key{Kind: kind}.path())
 }
 
-func (v Snapshot) under(prefix []byte) iter.Seq[Entry] {
+func (v Snapshot) withPrefix(prefix []byte) iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
 		if v.entries == nil {
 			return

@@ -21,8 +21,8 @@ import (
 // numbers of entries, revisions and IDs that it gives, each in order. Equal
 // snapshots have equal files.
 const (
-	viewMagic  = "PSTKVIEW"
-	viewFormat = 1
+	snapshotMagic  = "PSTKVIEW"
+	snapshotFormat = 1
 	// blockSize is the packed size at which a block is full. A single record may
 	// exceed it.
 	blockSize = 1 << 20
@@ -30,7 +30,7 @@ const (
 	recordOverhead = 2*maxNote + 128
 )
 
-var viewTable = crc64.MakeTable(crc64.ECMA)
+var snapshotCRC = crc64.MakeTable(crc64.ECMA)
 
 // snapshotHeader is the first record.
 type snapshotHeader struct {
@@ -44,13 +44,13 @@ type snapshotHeader struct {
 // WriteSnapshot writes a snapshot. It needs a few MiB of memory, whatever the
 // size of the snapshot, and may run while later snapshots are made.
 func WriteSnapshot(w io.Writer, v Snapshot) error {
-	b := blockWriter{w: w, sum: crc64.New(viewTable), packed: newPacker(0)}
+	b := blockWriter{w: w, sum: crc64.New(snapshotCRC), packed: newPacker(0)}
 	ids := v.seen.inOrder()
 	h := snapshotHeader{v.index, v.sequence, uint64(v.Len()), 0, uint64(len(ids)), v.seen.count}
 	for _, revisions := range v.past.all() {
 		h.revisions += uint64(len(revisions))
 	}
-	b.write(binary.BigEndian.AppendUint16([]byte(viewMagic), viewFormat))
+	b.write(binary.BigEndian.AppendUint16([]byte(snapshotMagic), snapshotFormat))
 	b.packed.header(h)
 	b.record()
 	for e := range v.All() {
@@ -78,7 +78,7 @@ func WriteSnapshot(w io.Writer, v Snapshot) error {
 	b.write(make([]byte, 8))
 	b.write(binary.BigEndian.AppendUint64(nil, b.sum.Sum64()))
 	if b.err != nil {
-		return fmt.Errorf("view: %w", b.err)
+		return fmt.Errorf("snapshot file: %w", b.err)
 	}
 	return nil
 }

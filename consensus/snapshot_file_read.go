@@ -19,14 +19,14 @@ func ReadSnapshot(r io.Reader, l Limits) (Snapshot, error) {
 	l = l.withDefaults()
 	b := blockReader{
 		r:     r,
-		sum:   crc64.New(viewTable),
+		sum:   crc64.New(snapshotCRC),
 		limit: blockSize + l.Entry + recordOverhead,
 		rest:  newUnpacker(nil),
 	}
 	b.rest.texts = map[string]string{}
-	v, err := b.view(l)
+	v, err := b.snapshot(l)
 	if err != nil {
-		return Snapshot{}, fmt.Errorf("view: %w", err)
+		return Snapshot{}, fmt.Errorf("snapshot file: %w", err)
 	}
 	return v, nil
 }
@@ -42,7 +42,7 @@ type blockReader struct {
 	ended          bool      // the empty block has been read
 }
 
-func (b *blockReader) view(l Limits) (Snapshot, error) {
+func (b *blockReader) snapshot(l Limits) (Snapshot, error) {
 	if err := b.start(); err != nil {
 		return Snapshot{}, err
 	}
@@ -60,20 +60,20 @@ func (b *blockReader) view(l Limits) (Snapshot, error) {
 	if err := b.ids(&v, h); err != nil {
 		return Snapshot{}, err
 	}
-	return v, b.end()
+	return v, b.readTrailer()
 }
 
 // start reads the magic and the format.
 func (b *blockReader) start() error {
-	head := make([]byte, len(viewMagic)+2)
+	head := make([]byte, len(snapshotMagic)+2)
 	if err := b.read(head); err != nil {
 		return err
 	}
-	if magic := head[:len(viewMagic)]; string(magic) != viewMagic {
-		return fmt.Errorf("%w: it begins with %q, not %q", ErrFormat, magic, viewMagic)
+	if magic := head[:len(snapshotMagic)]; string(magic) != snapshotMagic {
+		return fmt.Errorf("%w: it begins with %q, not %q", ErrFormat, magic, snapshotMagic)
 	}
-	if format := binary.BigEndian.Uint16(head[len(viewMagic):]); format != viewFormat {
-		return fmt.Errorf("%w: format %d, this build knows %d", ErrFormat, format, viewFormat)
+	if format := binary.BigEndian.Uint16(head[len(snapshotMagic):]); format != snapshotFormat {
+		return fmt.Errorf("%w: format %d, this build supports %d", ErrFormat, format, snapshotFormat)
 	}
 	return nil
 }
@@ -83,7 +83,7 @@ func (b *blockReader) read(p []byte) error {
 	n, err := io.ReadFull(b.r, p)
 	_, _ = b.sum.Write(p[:n]) // a hash has no errors
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("%w: it is truncated", ErrDamaged)
+		return fmt.Errorf("%w: truncated", ErrDamaged)
 	}
 	return err
 }
@@ -93,7 +93,7 @@ func (b *blockReader) read(p []byte) error {
 func (b *blockReader) record() error {
 	for b.rest.left.Len() == 0 && b.rest.err == nil {
 		if b.ended {
-			return fmt.Errorf("%w: it has fewer records than its header says", ErrDamaged)
+			return fmt.Errorf("%w: fewer records than its header says", ErrDamaged)
 		}
 		if err := b.block(); err != nil {
 			return err
@@ -114,7 +114,7 @@ func (b *blockReader) block() error {
 		b.ended = true
 		return nil
 	case stored == 0 || stored > packed:
-		return fmt.Errorf("%w: a block of %d bytes takes %d", ErrDamaged, packed, stored)
+		return fmt.Errorf("%w: a block of %d bytes is stored in %d", ErrDamaged, packed, stored)
 	case uint64(packed) > uint64(b.limit):
 		return fmt.Errorf("%w: a block of %d bytes, the limit is %d", ErrTooLarge, packed, b.limit)
 	}
@@ -153,20 +153,20 @@ func (b *blockReader) header() (h snapshotHeader, err error) {
 		*n = u.uint()
 	}
 	if h.ids != min(h.idsEver, maxSeen) {
-		u.fail("%d IDs of %d ever", h.ids, h.idsEver)
+		u.fail("%d IDs remembered, of %d ever seen", h.ids, h.idsEver)
 	}
 	return h, u.err
 }
 
 // entry reads the fields that entries and revisions share. Keys must be in
 // order; before is the path of the previous one.
-func (b *blockReader) entry(parts int, last Entry, before []byte, view *Snapshot, l Limits) (Entry, []byte, error) {
+func (b *blockReader) entry(parts int, last Entry, before []byte, s *Snapshot, l Limits) (Entry, []byte, error) {
 	if err := b.record(); err != nil {
 		return Entry{}, nil, err
 	}
 	u := b.rest
 	u.tuple(parts)
-	e := Entry{Key: Key{Kind: u.like(last.Kind)}}
+	e := Entry{Key: Key{Kind: u.internedText(last.Kind)}}
 	name := u.text()
 	e.Version = u.uint()
 	e.Value = bytes.Clone(u.bytes())
@@ -174,8 +174,8 @@ func (b *blockReader) entry(parts int, last Entry, before []byte, view *Snapshot
 	if e.Name = last.Name; string(name) != e.Name {
 		e.Name = string(name)
 	}
-	if u.err == nil && (e.Version == 0 || e.Version > view.index) {
-		u.fail("%s/%s has version %d, the view %d", e.Kind, e.Name, e.Version, view.index)
+	if u.err == nil && (e.Version == 0 || e.Version > s.index) {
+		u.fail("%s/%s has version %d, the snapshot has index %d", e.Kind, e.Name, e.Version, s.index)
 	}
 	if u.err != nil {
 		return e, nil, u.err
@@ -193,7 +193,7 @@ func (b *blockReader) entry(parts int, last Entry, before []byte, view *Snapshot
 }
 
 func (b *blockReader) entries(v *Snapshot, n uint64, l Limits) error {
-	txn := rooted(v.entries).Txn()
+	txn := orEmpty(v.entries).Txn()
 	var e Entry
 	var path []byte
 	for range n {
@@ -203,7 +203,7 @@ func (b *blockReader) entries(v *Snapshot, n uint64, l Limits) error {
 			return err
 		}
 		if e.Value == nil || bytes.Equal(path, before) {
-			b.rest.fail("%s/%s is there twice or has no value", e.Kind, e.Name)
+			b.rest.fail("%s/%s is a duplicate or has no value", e.Kind, e.Name)
 			return b.rest.err
 		}
 		total, limit := &v.bytes, l.Total
@@ -239,7 +239,7 @@ func (b *blockReader) revisions(v *Snapshot, n uint64, l Limits) error {
 			txn.set(before, slices.Clone(revisions))
 			revisions = revisions[:0]
 		}
-		if b.rest.err == nil && !r.follows(revisions, v.index) {
+		if b.rest.err == nil && !r.mayFollow(revisions, v.index) {
 			b.rest.fail("%s/%s of version %d is out of order", e.Kind, e.Name, r.Version)
 		}
 		if b.rest.err != nil {
@@ -269,8 +269,8 @@ func (b *blockReader) ids(v *Snapshot, h snapshotHeader) error {
 		u := b.rest
 		u.tuple(2)
 		id, index := u.id(), u.uint()
-		if _, twice := v.seen.find(id); u.err == nil && (twice || id == ID{} || index < last || index == 0 || index > h.index) {
-			u.fail("ID %x of index %d after %d", id, index, last)
+		if _, duplicate := v.seen.find(id); u.err == nil && (duplicate || id == ID{} || index < last || index == 0 || index > h.index) {
+			u.fail("ID %x of index %d is invalid, duplicate or out of order: the last index is %d", id, index, last)
 		}
 		if u.err != nil {
 			return u.err
@@ -281,15 +281,15 @@ func (b *blockReader) ids(v *Snapshot, h snapshotHeader) error {
 	return nil
 }
 
-// end reads the end of the file after the records.
-func (b *blockReader) end() error {
+// readTrailer reads the end of the file after the records.
+func (b *blockReader) readTrailer() error {
 	if b.rest.left.Len() == 0 && !b.ended {
 		if err := b.block(); err != nil {
 			return err
 		}
 	}
 	if !b.ended {
-		return fmt.Errorf("%w: it has more records than its header says", ErrDamaged)
+		return fmt.Errorf("%w: more records than its header says", ErrDamaged)
 	}
 	want := b.sum.Sum64()
 	var tail [8]byte
@@ -300,7 +300,7 @@ func (b *blockReader) end() error {
 		return fmt.Errorf("%w: %016x, not %016x", ErrChecksum, got, want)
 	}
 	if n, err := io.ReadFull(b.r, tail[:1]); n > 0 {
-		return fmt.Errorf("%w: it goes on after its end", ErrDamaged)
+		return fmt.Errorf("%w: data after its end", ErrDamaged)
 	} else if !errors.Is(err, io.EOF) {
 		return err
 	}

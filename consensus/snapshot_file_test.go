@@ -51,8 +51,8 @@ func mustApply(t testing.TB, v Snapshot, index uint64, b *Batch) Snapshot {
 	return next
 }
 
-// everything returns a small snapshot that uses every feature.
-func everything(t testing.TB) Snapshot {
+// sampleSnapshot returns a small snapshot that uses every feature.
+func sampleSnapshot(t testing.TB) Snapshot {
 	note := Note{Who: "ada", What: "apply", At: time.Date(2026, 11, 21, 19, 0, 0, 1, time.UTC)}
 	v := mustApply(t, Snapshot{}, 3, &Batch{ID: ID{1}, Note: note, Ops: []Op{put("A", "x", "1"), put("A", "y", "1"), put("A", "z", "1")}})
 	v = mustApply(t, v, 5, &Batch{ID: ID{2}, IfSequence: ref(0), Ops: []Op{put("A", "x", "2"), del("A", "y"), put("_node", "n", "1")}})
@@ -60,7 +60,7 @@ func everything(t testing.TB) Snapshot {
 	return mustApply(t, v, 9, &Batch{ID: ID{3}, Ops: []Op{del("A", "z"), put("B", strings.Repeat("n", 512), "v")}}).Skip(12)
 }
 
-func TestViewsComeBackFromTheirFiles(t *testing.T) {
+func TestSnapshotFilesRoundTrip(t *testing.T) {
 	large := Snapshot{}
 	for i := range 12 {
 		var ops []Op
@@ -72,14 +72,14 @@ func TestViewsComeBackFromTheirFiles(t *testing.T) {
 	random := make([]byte, 3*blockSize)
 	rand.NewChaCha8([32]byte{}).Read(random)
 	large = mustApply(t, large, 1000, &Batch{Ops: []Op{{Key: Key{"Name", "large"}, Value: random}}})
-	for name, v := range map[string]Snapshot{"nothing": {}, "everything": everything(t), "large": large} {
+	for name, v := range map[string]Snapshot{"nothing": {}, "everything": sampleSnapshot(t), "large": large} {
 		file := fileOf(t, v)
 		got := fromFile(t, file, Limits{})
-		if err := same(got, v); err != nil {
+		if err := sameSnapshot(got, v); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if again := fileOf(t, got); !bytes.Equal(again, file) {
-			t.Errorf("%s: a view that was read is written as another file", name)
+			t.Errorf("%s: writing the read snapshot gives a different file", name)
 		}
 		if _, known := got.Changed(v.Index() - 1); known && v.Index() > 0 {
 			t.Errorf("%s: what changed before the file is known", name)
@@ -94,8 +94,8 @@ func TestViewsComeBackFromTheirFiles(t *testing.T) {
 	}
 }
 
-// same compares the whole content of two snapshots.
-func same(got, want Snapshot) error {
+// sameSnapshot compares the whole content of two snapshots.
+func sameSnapshot(got, want Snapshot) error {
 	if got.index != want.index || got.sequence != want.sequence || got.bytes != want.bytes ||
 		got.internal != want.internal || got.Len() != want.Len() {
 		return fmt.Errorf("index %d, sequence %d, %d+%d bytes, %d entries; want %d, %d, %d+%d, %d",
@@ -111,7 +111,7 @@ func same(got, want Snapshot) error {
 	}
 	for _, of := range [][2]Snapshot{{want, got}, {got, want}} {
 		for path, revisions := range of[0].past.all() {
-			if g := of[1].past.of(path); !reflect.DeepEqual(g, revisions) {
+			if g := of[1].past.lookup(path); !reflect.DeepEqual(g, revisions) {
 				return fmt.Errorf("revisions of %q: %+v here, %+v there", path, revisions, g)
 			}
 		}
@@ -137,8 +137,8 @@ func keysOf(p past) (keys []string) {
 	return keys
 }
 
-func TestFilesThatAreNotWholeAreRefused(t *testing.T) {
-	file := fileOf(t, everything(t))
+func TestDamagedSnapshotFilesAreRejected(t *testing.T) {
+	file := fileOf(t, sampleSnapshot(t))
 	for n := range file {
 		if _, err := ReadSnapshot(bytes.NewReader(file[:n]), Limits{}); !errors.Is(err, ErrDamaged) ||
 			!strings.Contains(err.Error(), "truncated") {
@@ -151,7 +151,7 @@ func TestFilesThatAreNotWholeAreRefused(t *testing.T) {
 			flipped[i] ^= bit
 			_, err := ReadSnapshot(bytes.NewReader(flipped), Limits{})
 			want := ErrDamaged
-			if i < len(viewMagic)+2 {
+			if i < len(snapshotMagic)+2 {
 				want = ErrFormat
 			}
 			if !errors.Is(err, want) && !errors.Is(err, ErrTooLarge) {
@@ -164,23 +164,23 @@ func TestFilesThatAreNotWholeAreRefused(t *testing.T) {
 		want error
 		says string
 	}{
-		"longer":         {append(bytes.Clone(file), 0), ErrDamaged, "goes on after its end"},
-		"two files":      {append(bytes.Clone(file), file...), ErrDamaged, "goes on after its end"},
+		"longer":         {append(bytes.Clone(file), 0), ErrDamaged, "data after its end"},
+		"two files":      {append(bytes.Clone(file), file...), ErrDamaged, "data after its end"},
 		"a value":        {bytes.Replace(file, []byte("ada"), []byte("bob"), 1), ErrChecksum, "checksum"},
-		"a later format": {bytes.Replace(file, []byte("VIEW\x00\x01"), []byte("VIEW\x00\x02"), 1), ErrFormat, "format 2, this build knows 1"},
+		"a later format": {bytes.Replace(file, []byte("VIEW\x00\x01"), []byte("VIEW\x00\x02"), 1), ErrFormat, "format 2, this build supports 1"},
 		"another file":   {[]byte("kind: Listener"), ErrFormat, `"kind: Li"`},
 	} {
 		if _, err := ReadSnapshot(bytes.NewReader(c.file), Limits{}); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%s: %v; want %v that says %q", name, err, c.want, c.says)
+			t.Errorf("%s: %v; want %v with %q", name, err, c.want, c.says)
 		}
 	}
 	broken := errors.New("broken disk")
 	if _, err := ReadSnapshot(io.MultiReader(bytes.NewReader(file[:50]), iotest.ErrReader(broken)), Limits{}); !errors.Is(err, broken) {
-		t.Errorf("a disk that fails: %v", err)
+		t.Errorf("a failing disk: %v", err)
 	}
 	for n := range 5 {
-		if err := WriteSnapshot(&failing{n, broken}, everything(t)); n < 4 != errors.Is(err, broken) {
-			t.Errorf("a disk that fails at write %d: %v", n, err)
+		if err := WriteSnapshot(&failing{n, broken}, sampleSnapshot(t)); n < 4 != errors.Is(err, broken) {
+			t.Errorf("a disk failing at write %d: %v", n, err)
 		}
 	}
 }
@@ -198,8 +198,8 @@ func (f *failing) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestFilesBeyondTheLimitsAreRefused(t *testing.T) {
-	file := fileOf(t, everything(t))
+func TestSnapshotFilesBeyondLimitsAreRejected(t *testing.T) {
+	file := fileOf(t, sampleSnapshot(t))
 	for name, l := range map[string]Limits{
 		"entry":     {Entry: 100},
 		"total":     {Total: 500},
@@ -211,7 +211,7 @@ func TestFilesBeyondTheLimitsAreRefused(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	claims := append([]byte(viewMagic), 0, 1, 0, 0x10, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0)
+	claims := append([]byte(snapshotMagic), 0, 1, 0, 0x10, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0)
 	if cost := allocated(func() {
 		if _, err := ReadSnapshot(bytes.NewReader(claims), Limits{}); !errors.Is(err, ErrTooLarge) {
 			t.Errorf("a block of 2 GiB: %v", err)
@@ -223,32 +223,32 @@ func TestFilesBeyondTheLimitsAreRefused(t *testing.T) {
 
 // The snapshots of existing clusters must stay readable. A change here needs a
 // new format number, and this file must remain readable.
-func TestFormat1OfViews(t *testing.T) {
-	v := everything(t)
+func TestSnapshotFormat1(t *testing.T) {
+	v := sampleSnapshot(t)
 	now := fileOf(t, v)
-	was := golden(t, "view.1", now)
-	if err := same(fromFile(t, was, Limits{}), v); err != nil {
+	was := golden(t, "snapshot.1", now)
+	if err := sameSnapshot(fromFile(t, was, Limits{}), v); err != nil {
 		t.Errorf("what an earlier build wrote: %v", err)
 	}
 	if !bytes.Equal(was, now) {
-		t.Error("the view would be written as other bytes now")
+		t.Error("the snapshot would be encoded differently now")
 	}
 }
 
-func FuzzReadView(f *testing.F) {
-	for _, v := range []Snapshot{{}, everything(f)} {
+func FuzzReadSnapshot(f *testing.F) {
+	for _, v := range []Snapshot{{}, sampleSnapshot(f)} {
 		file := fileOf(f, v)
 		f.Add(file[:len(file)-8])
 	}
 	limits := Limits{Entry: 1 << 16, Total: 1 << 20, Internal: 1 << 20, Past: 1 << 20}
 	f.Fuzz(func(t *testing.T, file []byte) { // without the checksum, which would reject nearly all inputs
-		file = binary.BigEndian.AppendUint64(file, crc64.Checksum(file, viewTable))
+		file = binary.BigEndian.AppendUint64(file, crc64.Checksum(file, snapshotCRC))
 		v, err := ReadSnapshot(bytes.NewReader(file), limits)
 		if err != nil {
 			return
 		}
 		again := fromFile(t, fileOf(t, v), limits)
-		if err := same(again, v); err != nil {
+		if err := sameSnapshot(again, v); err != nil {
 			t.Error(err)
 		}
 		if _, _, err := v.Apply(
@@ -259,8 +259,8 @@ func FuzzReadView(f *testing.F) {
 	})
 }
 
-// thousands returns a snapshot of n thousand entries of 300 bytes.
-func thousands(b testing.TB, n int) Snapshot {
+// largeSnapshot returns a snapshot of n thousand entries of 300 bytes.
+func largeSnapshot(b testing.TB, n int) Snapshot {
 	var v Snapshot
 	for i := range n {
 		ops := make([]Op, 1000)
@@ -272,8 +272,8 @@ func thousands(b testing.TB, n int) Snapshot {
 	return v
 }
 
-func BenchmarkViewWrite100000(b *testing.B) {
-	v := thousands(b, 100)
+func BenchmarkSnapshotWrite100000(b *testing.B) {
+	v := largeSnapshot(b, 100)
 	b.ReportAllocs()
 	for b.Loop() {
 		if err := WriteSnapshot(io.Discard, v); err != nil {
@@ -282,8 +282,8 @@ func BenchmarkViewWrite100000(b *testing.B) {
 	}
 }
 
-func BenchmarkViewRead100000(b *testing.B) {
-	file := fileOf(b, thousands(b, 100))
+func BenchmarkSnapshotRead100000(b *testing.B) {
+	file := fileOf(b, largeSnapshot(b, 100))
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := ReadSnapshot(bytes.NewReader(file), Limits{}); err != nil {
@@ -293,8 +293,8 @@ func BenchmarkViewRead100000(b *testing.B) {
 }
 
 // Beside the snapshot, reading uses a constant amount of memory, and frees it.
-func TestReadingTakesLittleMoreThanTheView(t *testing.T) {
-	file := fileOf(t, thousands(t, 20))
+func TestReadSnapshotMemoryIsBounded(t *testing.T) {
+	file := fileOf(t, largeSnapshot(t, 20))
 	inUse := func() uint64 {
 		runtime.GC()
 		var mem runtime.MemStats

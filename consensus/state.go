@@ -63,7 +63,7 @@ func (l Limits) withDefaults() Limits {
 // The result shares no memory with the batch.
 func (v Snapshot) Apply(index uint64, b *Batch, l Limits) (Snapshot, Result, error) {
 	if index <= v.index {
-		return v, Result{}, fmt.Errorf("%w: batch %d came to a view of index %d", ErrIndex, index, v.index)
+		return v, Result{}, fmt.Errorf("%w: batch %d, the snapshot is at index %d", ErrIndex, index, v.index)
 	}
 	return v.apply(index, b, l)
 }
@@ -73,7 +73,7 @@ func (v Snapshot) apply(index uint64, b *Batch, l Limits) (Snapshot, Result, err
 	if first, ok := v.seen.find(b.ID); ok {
 		return v.Skip(index), Result{Index: first, Repeated: true}, nil
 	}
-	next, err := v.act(index, b, l.withDefaults())
+	next, err := v.applyOps(index, b, l.withDefaults())
 	if err != nil {
 		return v.Skip(index), Result{}, err
 	}
@@ -87,22 +87,22 @@ func (v Snapshot) Skip(index uint64) Snapshot {
 	return v
 }
 
-// act applies a batch whose ID is not remembered. On an error it returns v
+// applyOps applies a batch whose ID is not remembered. On an error it returns v
 // unchanged.
-func (v Snapshot) act(index uint64, b *Batch, l Limits) (Snapshot, error) {
+func (v Snapshot) applyOps(index uint64, b *Batch, l Limits) (Snapshot, error) {
 	next := v.Skip(index)
 	var err error
-	if next.sequence, err = v.follows(b); err != nil {
+	if next.sequence, err = v.nextSequence(b); err != nil {
 		return v, err
 	}
 	if err := b.check(l); err != nil {
 		return v, err
 	}
-	next.entries = rooted(v.entries)
-	step := stepper{view: &next, note: b.Note.bounded(), entries: next.entries.Txn(), past: v.past.txn()}
+	next.entries = orEmpty(v.entries)
+	ops := opApplier{next: &next, note: b.Note.bounded(), entries: next.entries.Txn(), past: v.past.txn()}
 	touched := make([]Key, len(b.Ops))
 	for i := range b.Ops {
-		k, err := step.do(&b.Ops[i])
+		k, err := ops.apply(&b.Ops[i])
 		if err != nil {
 			return v, err
 		}
@@ -115,21 +115,21 @@ func (v Snapshot) act(index uint64, b *Batch, l Limits) (Snapshot, error) {
 	if next.internal > l.Internal && next.internal > v.internal {
 		return v, fmt.Errorf("store: %w: %d bytes of internal entries, the limit is %d", ErrTooLarge, next.internal, l.Internal)
 	}
-	step.past.trimAll(step.entries, l)
-	next.entries, next.past = step.entries.CommitOnly(), step.past.commit()
+	ops.past.trimAll(ops.entries, l)
+	next.entries, next.past = ops.entries.CommitOnly(), ops.past.commit()
 	next.seen = v.seen.with(b.ID, index)
 	next.log = v.log.with(index, touched)
 	return next, nil
 }
 
-// follows returns the snapshot's sequence after the batch, or ErrStale if the
-// batch was checked against another snapshot.
-func (v Snapshot) follows(b *Batch) (sequence uint64, err error) {
+// nextSequence returns the snapshot's sequence after the batch, or ErrStale if
+// the batch was checked against another snapshot.
+func (v Snapshot) nextSequence(b *Batch) (sequence uint64, err error) {
 	switch {
 	case b.IfSequence == nil:
 		return v.sequence, nil
 	case *b.IfSequence != v.sequence:
-		return 0, fmt.Errorf("%w: it was checked for sequence %d, the store is at %d", ErrStale, *b.IfSequence, v.sequence)
+		return 0, fmt.Errorf("%w: checked at sequence %d, the store is at %d", ErrStale, *b.IfSequence, v.sequence)
 	case b.Sequence == 0:
 		return v.sequence + 1, nil
 	}
@@ -164,17 +164,17 @@ func (k Key) check(value int, l Limits) error {
 	return nil
 }
 
-// stepper performs the operations of one batch.
-type stepper struct {
-	view    *Snapshot // the next snapshot: index and counts so far; the rest as before the batch
+// opApplier performs the operations of one batch.
+type opApplier struct {
+	next    *Snapshot // the next snapshot: index and counts so far; the rest as before the batch
 	note    Note
 	entries *iradix.Txn[Entry]
 	past    *pastTxn
 }
 
-// do performs one operation and returns its key in memory of its own: the op's
-// key may point into a large document.
-func (s *stepper) do(op *Op) (Key, error) {
+// apply performs one operation and returns its key in memory of its own: the
+// op's key may point into a large document.
+func (s *opApplier) apply(op *Op) (Key, error) {
 	path := op.path()
 	old, exists := s.entries.Get(path)
 	if op.IfVersion != nil && *op.IfVersion != old.Version {
@@ -185,24 +185,24 @@ func (s *stepper) do(op *Op) (Key, error) {
 	if !exists {
 		k = keyOf(path, len(op.Kind))
 	}
-	total := &s.view.bytes
+	total := &s.next.bytes
 	if k.Internal() {
-		total = &s.view.internal
+		total = &s.next.internal
 	}
 	switch {
 	case op.Value != nil:
-		e := Entry{Key: k, Version: s.view.index, Value: bytes.Clone(op.Value), Note: s.note}
+		e := Entry{Key: k, Version: s.next.index, Value: bytes.Clone(op.Value), Note: s.note}
 		*total += e.size() - old.size()
 		s.entries.Insert(path, e)
 		s.past.put(path, old, e)
 	case exists:
 		*total -= old.size()
 		s.entries.Delete(path)
-		if old.Version == s.view.index { // written by this batch: did it replace an entry?
-			_, exists = s.view.entries.Get(path)
+		if old.Version == s.next.index { // written by this batch: did it replace an entry?
+			_, exists = s.next.entries.Get(path)
 		}
 		if exists {
-			s.past.delete(path, old, Revision{Version: s.view.index, Note: s.note})
+			s.past.delete(path, old, Revision{Version: s.next.index, Note: s.note})
 		}
 	}
 	return k, nil
@@ -223,8 +223,8 @@ func (n Note) bounded() Note {
 	return Note{Who: cut(n.Who), What: cut(n.What), At: n.At.Round(0).UTC()}
 }
 
-// rooted returns t, or an empty tree if t is nil.
-func rooted[T any](t *iradix.Tree[T]) *iradix.Tree[T] {
+// orEmpty returns t, or an empty tree if t is nil.
+func orEmpty[T any](t *iradix.Tree[T]) *iradix.Tree[T] {
 	if t == nil {
 		return iradix.New[T]()
 	}

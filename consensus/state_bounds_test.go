@@ -38,12 +38,12 @@ func TestTheLast10000BatchesAreRemembered(t *testing.T) {
 	if forgotten, result, err := v.Apply(
 		60_000, &Batch{ID: id(all - maxSeen), Ops: []Op{put("A", "x", "1")}}, Limits{},
 	); err != nil || result.Repeated || forgotten.Len() != 1 {
-		t.Errorf("a batch that is forgotten: %+v, %v", result, err)
+		t.Errorf("a forgotten batch: %+v, %v", result, err)
 	}
 }
 
 // A refused batch had no effect, so a retry may succeed.
-func TestARefusedBatchIsJudgedAnew(t *testing.T) {
+func TestRefusedBatchIsEvaluatedAgain(t *testing.T) {
 	b := &Batch{ID: ID{1}, Ops: []Op{put("A", "x", "2").at(3)}}
 	v, _, err := Snapshot{}.Apply(2, b, Limits{})
 	if !errors.Is(err, ErrVersion) || v.Index() != 2 || v.Len() != 0 {
@@ -55,11 +55,11 @@ func TestARefusedBatchIsJudgedAnew(t *testing.T) {
 	}
 }
 
-func TestIndexesMustRise(t *testing.T) {
+func TestIndexesMustIncrease(t *testing.T) {
 	v := mustApply(t, Snapshot{}, 5, &Batch{Ops: []Op{put("A", "x", "1")}})
 	for _, index := range []uint64{0, 4, 5} {
 		if next, _, err := v.Apply(index, &Batch{}, Limits{}); !errors.Is(err, ErrIndex) || next.Index() != 5 {
-			t.Errorf("index %d after 5: %v, the view is at %d", index, err, next.Index())
+			t.Errorf("index %d after 5: %v, the snapshot is at %d", index, err, next.Index())
 		}
 		if next := v.Skip(index); next.Index() != 5 {
 			t.Errorf("skipping to %d went to %d", index, next.Index())
@@ -68,14 +68,14 @@ func TestIndexesMustRise(t *testing.T) {
 }
 
 // User and internal entries have separate limits.
-func TestUsersCannotFillWhatTheClusterNeeds(t *testing.T) {
+func TestUserEntriesLeaveRoomForInternalOnes(t *testing.T) {
 	l := Limits{Total: 10, Internal: 20}
 	v, _, err := Snapshot{}.Apply(1, &Batch{Ops: []Op{put("A", "x", "12345678")}}, l)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if v, _, err = v.Apply(2, &Batch{Ops: []Op{put("_n", "x", "12345678901234567")}}, l); err != nil {
-		t.Errorf("users have filled their part: %v", err)
+		t.Errorf("a user entry over the limit: %v", err)
 	}
 	for _, kind := range []string{"A", "_n"} {
 		if _, _, err := v.Apply(3, &Batch{Ops: []Op{put(kind, "y", "")}}, l); !errors.Is(err, ErrTooLarge) {
@@ -85,7 +85,7 @@ func TestUsersCannotFillWhatTheClusterNeeds(t *testing.T) {
 }
 
 // Internal entries have no history, however often they change.
-func TestTheClustersRecordsPushOutNoHistory(t *testing.T) {
+func TestInternalEntriesEvictNoHistory(t *testing.T) {
 	v := mustApply(t, Snapshot{}, 1, &Batch{Ops: []Op{put("A", "x", "1")}})
 	v = mustApply(t, v, 2, &Batch{Ops: []Op{put("A", "x", "2")}})
 	before := v.past.bytes
@@ -100,7 +100,7 @@ func TestTheClustersRecordsPushOutNoHistory(t *testing.T) {
 	}
 }
 
-func TestNotesAreCutToTheirBound(t *testing.T) {
+func TestNotesAreTruncated(t *testing.T) {
 	at := time.Now() // has a monotonic reading and the local zone
 	long := Note{Who: strings.Repeat("é", maxNote), What: "x" + strings.Repeat("é", maxNote), At: at}
 	v := mustApply(t, Snapshot{}, 1, &Batch{Note: long, Ops: []Op{put("A", "x", "1")}})
@@ -112,7 +112,7 @@ func TestNotesAreCutToTheirBound(t *testing.T) {
 
 // Values and keys arrive in documents and log entries, which must not be kept
 // alive by a revision.
-func TestViewsKeepNoDocuments(t *testing.T) {
+func TestSnapshotsRetainNoInputMemory(t *testing.T) {
 	const size = 1 << 20
 	var v Snapshot
 	for i := range 64 {
@@ -132,8 +132,8 @@ func TestViewsKeepNoDocuments(t *testing.T) {
 }
 
 // A batch applied to a snapshot affects neither it nor its other successors.
-func TestOneViewMayHaveManyNext(t *testing.T) {
-	v := everything(t)
+func TestSnapshotMayHaveSeveralSuccessors(t *testing.T) {
+	v := sampleSnapshot(t)
 	var next []Snapshot
 	for i := range 3 {
 		next = append(next, mustApply(t, v, 20, &Batch{ID: ID{9, byte(i)}, Ops: []Op{put("A", "x", fmt.Sprint("n", i))}}))
@@ -146,13 +146,13 @@ func TestOneViewMayHaveManyNext(t *testing.T) {
 			t.Errorf("branch %d: changed %v, history %+v", i, keys, h)
 		}
 	}
-	if err := same(v, everything(t)); err != nil {
+	if err := sameSnapshot(v, sampleSnapshot(t)); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestASmallBatchAllocatesLittle(t *testing.T) {
-	v := thousands(t, 10)
+	v := largeSnapshot(t, 10)
 	b := &Batch{ID: ID{7}, Ops: []Op{put("Name", "www-77.example.org", "new")}}
 	if n := testing.AllocsPerRun(100, func() { mustApply(t, v, 1000, b) }); n > 150 {
 		t.Errorf("%v allocations", n)
@@ -160,7 +160,7 @@ func TestASmallBatchAllocatesLittle(t *testing.T) {
 }
 
 func BenchmarkApplyOneOf100000(b *testing.B) {
-	v := thousands(b, 100)
+	v := largeSnapshot(b, 100)
 	batch := &Batch{Ops: []Op{{Value: make([]byte, 300)}}}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {

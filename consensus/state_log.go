@@ -32,7 +32,7 @@ const (
 func (l batchLog) with(index uint64, keys []Key) batchLog {
 	total := len(keys)
 	if n := l.newer; n != nil && (n.batches == maxLog/2 || n.total+total > maxLogKeys/2) {
-		l.forget()
+		l.dropOlder()
 		l.older, l.newer = n, nil
 	}
 	b := &loggedBatch{index: index, keys: keys, batches: 1, total: total}
@@ -41,13 +41,13 @@ func (l batchLog) with(index uint64, keys []Key) batchLog {
 	}
 	l.newer = b
 	if o := l.older; o != nil && o.total+b.total-total > maxLogKeys {
-		l.forget()
+		l.dropOlder()
 	}
 	return l
 }
 
-// forget drops the older part.
-func (l *batchLog) forget() {
+// dropOlder drops the older part.
+func (l *batchLog) dropOlder() {
 	if l.older != nil {
 		l.reach = l.older.index
 		l.older = nil
@@ -154,6 +154,6 @@ func (s seen) with(id ID, index uint64) seen {
 		s.newer, s.older = nil, s.newer
 	}
 	s.count++
-	s.newer, _, _ = rooted(s.newer).Insert(id.path(), seenBatch{index, s.count})
+	s.newer, _, _ = orEmpty(s.newer).Insert(id.path(), seenBatch{index, s.count})
 	return s
 }

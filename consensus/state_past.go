@@ -35,8 +35,8 @@ func (r *pastRevision) size(path []byte) int {
 	return revisionOverhead + len(path) + len(r.Value) + len(r.Who) + len(r.What)
 }
 
-// of returns the past revisions of the key with that path, oldest first.
-func (p past) of(path []byte) []pastRevision {
+// lookup returns the past revisions of the key with that path, oldest first.
+func (p past) lookup(path []byte) []pastRevision {
 	if p.revisions == nil {
 		return nil
 	}
@@ -59,9 +59,9 @@ func (p past) all() iter.Seq2[[]byte, []pastRevision] {
 	}
 }
 
-// follows reports whether the revision may come after those in before, in a
+// mayFollow reports whether the revision may come after those in before, in a
 // snapshot of that index.
-func (r *pastRevision) follows(before []pastRevision, index uint64) bool {
+func (r *pastRevision) mayFollow(before []pastRevision, index uint64) bool {
 	if r.until > index || r.until < r.Version || (r.until == r.Version) != (r.Value == nil) {
 		return false
 	}
@@ -74,7 +74,7 @@ type pastTxn struct {
 	past
 	revisions *iradix.Txn[[]pastRevision]
 	order     *iradix.Txn[struct{}]
-	long      [][]byte // paths that may exceed the revision limit after the batch
+	toTrim    [][]byte // paths that may exceed the revision limit after the batch
 	// keep bounds the past revisions of a key that exists after the batch. It is
 	// set, above 0, only if all keys that the batch touches will exist.
 	keep int
@@ -84,8 +84,8 @@ func (p past) txn() *pastTxn { return &pastTxn{past: p} }
 
 func (t *pastTxn) begin() {
 	if t.revisions == nil {
-		t.revisions = rooted(t.past.revisions).Txn()
-		t.order = rooted(t.past.order).Txn()
+		t.revisions = orEmpty(t.past.revisions).Txn()
+		t.order = orEmpty(t.past.order).Txn()
 	}
 }
 
@@ -111,7 +111,7 @@ func (t *pastTxn) put(path []byte, old, now Entry) {
 		revisions = t.add(path, revisions, pastRevision{old.revision(), now.Version})
 	}
 	t.set(path, revisions)
-	t.long = append(t.long, path)
+	t.toTrim = append(t.toTrim, path)
 }
 
 // delete records a deletion of an entry that existed before the batch.
@@ -126,12 +126,12 @@ func (t *pastTxn) delete(path []byte, old Entry, deletion Revision) {
 	}
 	revisions = t.add(path, revisions, pastRevision{deletion, deletion.Version})
 	t.set(path, revisions)
-	t.long = append(t.long, path)
+	t.toTrim = append(t.toTrim, path)
 }
 
 func (t *pastTxn) get(path []byte) []pastRevision {
 	if t.revisions == nil {
-		return t.of(path)
+		return t.lookup(path)
 	}
 	revisions, _ := t.revisions.Get(path)
 	return revisions
@@ -142,7 +142,7 @@ func (t *pastTxn) add(path []byte, revisions []pastRevision, r pastRevision) []p
 	t.bytes += r.size(path)
 	t.order.Insert(orderKey(r.until, path), struct{}{})
 	if drop := len(revisions) + 1 - t.keep; t.keep > 0 && drop > 0 {
-		t.forget(path, revisions, drop)
+		t.dropOldest(path, revisions, drop)
 		revisions = revisions[drop:]
 	}
 	next := make([]pastRevision, len(revisions)+1)
@@ -164,12 +164,12 @@ func (t *pastTxn) trim(path []byte, revisions []pastRevision, limit int) []pastR
 	if drop <= 0 {
 		return revisions
 	}
-	t.forget(path, revisions, drop)
+	t.dropOldest(path, revisions, drop)
 	return append([]pastRevision(nil), revisions[drop:]...)
 }
 
-// forget removes the oldest revisions from the byte count and the order.
-func (t *pastTxn) forget(path []byte, revisions []pastRevision, drop int) {
+// dropOldest removes the oldest revisions from the byte count and the order.
+func (t *pastTxn) dropOldest(path []byte, revisions []pastRevision, drop int) {
 	for i := range revisions[:drop] {
 		r := &revisions[i]
 		t.bytes -= r.size(path)
@@ -189,7 +189,7 @@ func (t *pastTxn) trimAll(now entryGetter, l Limits) {
 	if t.revisions == nil {
 		return
 	}
-	for _, path := range t.long {
+	for _, path := range t.toTrim {
 		revisions, limit := t.get(path), l.Revisions
 		if _, exists := now.Get(path); exists {
 			limit--
@@ -198,7 +198,7 @@ func (t *pastTxn) trimAll(now entryGetter, l Limits) {
 			t.set(path, t.trim(path, revisions, limit))
 		}
 	}
-	t.long = t.long[:0]
+	t.toTrim = t.toTrim[:0]
 	for t.bytes > l.Past {
 		first, _, ok := t.order.Root().Minimum()
 		if !ok {

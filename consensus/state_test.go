@@ -132,8 +132,8 @@ func (m *model) history(k Key) (h []Revision) {
 	return h
 }
 
-// is compares the snapshot with the model.
-func (m *model) is(v Snapshot) error {
+// matches compares the snapshot with the model.
+func (m *model) matches(v Snapshot) error {
 	users, internal := sizes(m.now)
 	if v.Index() != m.index || v.Sequence() != m.sequence || v.Len() != len(m.now) || v.Bytes() != users || v.internal != internal {
 		return fmt.Errorf("index %d, sequence %d, %d entries, %d+%d bytes; want %d, %d, %d, %d+%d",
@@ -200,11 +200,11 @@ func drawChange(t *rapid.T, v Snapshot) *Batch {
 	return b
 }
 
-// TestViewsAreWhatTheModelIs compares snapshots with the model: content,
+// TestSnapshotsMatchModel compares snapshots with the model: content,
 // bounded histories, IDs, sequences and indexes with gaps. Earlier snapshots
 // must not change; a snapshot that was written and read back, and a second
 // store, must behave the same.
-func TestViewsAreWhatTheModelIs(t *testing.T) {
+func TestSnapshotsMatchModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limits := Limits{
 			Entry:     200,
@@ -237,17 +237,17 @@ func TestViewsAreWhatTheModelIs(t *testing.T) {
 			}
 			clear(data) // snapshots share no memory with data
 			v = next
-			if err := m.is(v); err != nil {
+			if err := m.matches(v); err != nil {
 				t.Fatal(err)
 			}
 			kept, files = append(kept, v), append(files, fileOf(t, v))
 			if !bytes.Equal(fileOf(t, twin), files[len(files)-1]) {
-				t.Fatal("another store that took the same batches has another file")
+				t.Fatal("a store with the same batches has a different file")
 			}
 		}
 		for i := range kept {
 			if !bytes.Equal(fileOf(t, kept[i]), files[i]) {
-				t.Fatalf("view %d has changed", kept[i].Index())
+				t.Fatalf("snapshot %d has changed", kept[i].Index())
 			}
 		}
 	})

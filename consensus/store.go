@@ -22,9 +22,9 @@ var (
 	ErrTooLarge = errors.New("too large")
 	// ErrKey: the kind or the name is empty, longer than 512 bytes or contains a
 	// zero byte.
-	ErrKey = errors.New("not a key")
+	ErrKey = errors.New("invalid key")
 	// ErrStale: the batch was checked against content other than the current one.
-	ErrStale = errors.New("the content has changed since it was checked")
+	ErrStale = errors.New("the content has changed since the batch was checked")
 )
 
 // ErrIndex reports a batch whose index is not above the snapshot's. It is not a

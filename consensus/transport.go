@@ -36,9 +36,9 @@ var (
 )
 
 const (
-	// pooled is the number of idle connections kept to each server: one for
+	// maxIdleConns is the number of idle connections kept to each server: one for
 	// entries, one for notices and votes. Heartbeats have their own.
-	pooled = 2
+	maxIdleConns = 2
 	// snapshotRate is the minimum number of snapshot bytes that a peer must
 	// receive per Config.Timeout. The response may take as long as that allows for
 	// the whole snapshot.
@@ -68,7 +68,7 @@ func newTransport(cfg Config, log *raftLogger) *transport {
 		ServerAddressProvider:   addresses{},
 		Logger:                  log,
 		Stream:                  t.streams,
-		MaxPool:                 pooled,
+		MaxPool:                 maxIdleConns,
 		MaxRPCsInFlight:         inFlight,
 		Timeout:                 cfg.Timeout,
 		MsgpackUseNewTimeFormat: true,
@@ -84,13 +84,13 @@ func newTransport(cfg Config, log *raftLogger) *transport {
 
 // start starts forwarding other servers' requests to Raft.
 func (t *transport) start(r *raft.Raft, heartbeat time.Duration) {
-	now := func() raft.Configuration { return r.GetConfiguration().Configuration() }
-	t.tasks.Go(func() { t.receive(now, leaderSilence(r, heartbeat)) })
+	configuration := func() raft.Configuration { return r.GetConfiguration().Configuration() }
+	t.tasks.Go(func() { t.receive(configuration, leaderlessFunc(r, heartbeat)) })
 }
 
 // SetHeartbeatHandler implements raft.Transport.
 func (t *transport) SetHeartbeatHandler(handle func(raft.RPC)) {
-	t.streams.heard.raft.Store(&handle)
+	t.streams.heartbeats.raft.Store(&handle)
 	t.NetworkTransport.SetHeartbeatHandler(handle)
 }
 
@@ -101,14 +101,14 @@ func (t *transport) LocalAddr() raft.ServerAddress { return raft.ServerAddress(t
 func (t *transport) Consumer() <-chan raft.RPC { return t.rpcs }
 
 // receive forwards other servers' requests.
-func (t *transport) receive(now func() raft.Configuration, silent func() (raft.ServerAddress, bool)) {
+func (t *transport) receive(configuration func() raft.Configuration, leaderless func() (raft.ServerAddress, bool)) {
 	for {
 		select {
 		case rpc := <-t.NetworkTransport.Consumer():
 			if rpc.Reader != nil {
 				rpc.Reader = snapshotReader{rpc.Reader, t.streams}
 			}
-			votesFilter(rpc.Command, now, silent)
+			filterVotes(rpc.Command, configuration, leaderless)
 			select {
 			case t.rpcs <- rpc:
 			case <-t.done:
@@ -129,8 +129,8 @@ type snapshotReader struct {
 }
 
 func (r snapshotReader) Read(b []byte) (int, error) {
-	r.streams.strict.Add(1)
-	defer r.streams.strict.Add(-1)
+	r.streams.midMessage.Add(1)
+	defer r.streams.midMessage.Add(-1)
 	return r.Reader.Read(b)
 }
 
@@ -146,9 +146,9 @@ func (t *transport) AppendEntries(
 		t.batcher.wait(id)
 		send = func() error { return t.heartbeats.send(id, req, resp) }
 	}
-	serial := t.notifier.sending(id, req)
+	serial := t.notifier.recordRequest(id, req)
 	err := send()
-	t.notifier.answered(id, serial, req, resp, err)
+	t.notifier.recordResponse(id, serial, req, resp, err)
 	return err
 }
 
@@ -195,13 +195,13 @@ type pipeline struct {
 
 // AppendEntries implements raft.AppendPipeline.
 func (p *pipeline) AppendEntries(req *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
-	serial := p.notifier.sending(p.id, req)
+	serial := p.notifier.recordRequest(p.id, req)
 	p.mu.Lock()
 	p.serials = append(p.serials, serial)
 	p.mu.Unlock()
 	f, err := p.AppendPipeline.AppendEntries(req, resp)
 	if err != nil { // the pipeline is broken
-		p.notifier.answered(p.id, serial, req, resp, err)
+		p.notifier.recordResponse(p.id, serial, req, resp, err)
 	}
 	return f, err
 }
@@ -223,7 +223,7 @@ func (p *pipeline) receive() {
 			serial := p.serials[0]
 			p.serials = p.serials[1:]
 			p.mu.Unlock()
-			p.notifier.answered(p.id, serial, f.Request(), f.Response(), f.Error())
+			p.notifier.recordResponse(p.id, serial, f.Request(), f.Response(), f.Error())
 			select {
 			case p.answers <- f:
 			case <-p.done:

@@ -15,12 +15,12 @@ import (
 // streams adapts StreamLayer to raft.StreamLayer, with the server ID as the
 // address. It tracks all connections to close them, and bounds their stalls.
 type streams struct {
-	inner StreamLayer
-	stall time.Duration // the maximum time without a byte while one is awaited
-	// strict counts the readers in the middle of a message. While it is not 0, all
-	// connections are read with a deadline.
-	strict atomic.Int64
-	heard  *heartbeatHandler // handles heartbeats
+	inner        StreamLayer
+	stallTimeout time.Duration // the maximum time without a byte while one is awaited
+	// midMessage counts the readers in the middle of a message. While it is not 0,
+	// all connections are read with a deadline.
+	midMessage atomic.Int64
+	heartbeats *heartbeatHandler // handles heartbeats
 
 	mu     sync.Mutex
 	closed bool
@@ -34,12 +34,12 @@ const maxConns = 8192
 var (
 	_ raft.StreamLayer = (*streams)(nil)
 
-	errTooMany = errors.New("too many connections between servers")
+	errTooManyConns = errors.New("too many connections between servers")
 )
 
 func newStreams(inner StreamLayer, stall time.Duration) *streams {
-	s := &streams{inner: inner, stall: stall, conns: make(map[*conn]struct{}), done: make(chan struct{})}
-	s.heard = &heartbeatHandler{done: s.done}
+	s := &streams{inner: inner, stallTimeout: stall, conns: make(map[*conn]struct{}), done: make(chan struct{})}
+	s.heartbeats = &heartbeatHandler{done: s.done}
 	return s
 }
 
@@ -87,7 +87,7 @@ func (s *streams) Dial(id raft.ServerAddress, timeout time.Duration) (net.Conn, 
 
 func (s *streams) add(inner net.Conn, accepted bool) (net.Conn, error) {
 	c := &conn{Conn: inner, streams: s, accepted: accepted}
-	c.limit.Store(int64(s.stall))
+	c.readLimit.Store(int64(s.stallTimeout))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -96,7 +96,7 @@ func (s *streams) add(inner net.Conn, accepted bool) (net.Conn, error) {
 		return nil, net.ErrClosed
 	case len(s.conns) >= maxConns:
 		inner.Close()
-		return nil, errTooMany
+		return nil, errTooManyConns
 	}
 	s.conns[c] = struct{}{}
 	return c, nil
@@ -132,28 +132,28 @@ func (s *streams) close() error {
 // take long as long as bytes move.
 type conn struct {
 	net.Conn
-	streams  *streams
-	accepted bool
-	begun    bool         // a byte was read; used by the reader only
-	limit    atomic.Int64 // of one read on a dialed connection, in nanoseconds
+	streams   *streams
+	accepted  bool
+	started   bool         // a byte was read; used by the reader only
+	readLimit atomic.Int64 // of one read on a dialed connection, in nanoseconds
 }
 
-// chunk is the size of one write.
-const chunk = 256 << 10
+// writeChunk is the size of one write.
+const writeChunk = 256 << 10
 
 // Read implements net.Conn. An accepted connection that turns out to be for
 // heartbeats is served here until it ends; Raft sees EOF.
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.read(b)
-	if c.begun || n == 0 {
+	if c.started || n == 0 {
 		return n, err
 	}
-	c.begun = true
+	c.started = true
 	if !c.accepted || b[0] != heartbeatMark {
 		return n, err
 	}
 	// The sender notices the closed connection by itself and dials again.
-	_ = c.streams.heard.serve(io.MultiReader(bytes.NewReader(bytes.Clone(b[:n])), readFunc(c.read)), c)
+	_ = c.streams.heartbeats.serve(io.MultiReader(bytes.NewReader(bytes.Clone(b[:n])), readFunc(c.read)), c)
 	return 0, io.EOF
 }
 
@@ -166,9 +166,9 @@ func (c *conn) read(b []byte) (int, error) {
 	var end time.Time
 	switch {
 	case !c.accepted:
-		end = time.Now().Add(time.Duration(c.limit.Load()))
-	case c.streams.strict.Load() > 0:
-		end = time.Now().Add(c.streams.stall)
+		end = time.Now().Add(time.Duration(c.readLimit.Load()))
+	case c.streams.midMessage.Load() > 0:
+		end = time.Now().Add(c.streams.stallTimeout)
 	}
 	if err := c.Conn.SetReadDeadline(end); err != nil {
 		return 0, err
@@ -179,8 +179,8 @@ func (c *conn) read(b []byte) (int, error) {
 // Write implements net.Conn.
 func (c *conn) Write(b []byte) (n int, err error) {
 	for {
-		step := b[n:min(len(b), n+chunk)]
-		if err := c.Conn.SetWriteDeadline(time.Now().Add(c.streams.stall)); err != nil {
+		step := b[n:min(len(b), n+writeChunk)]
+		if err := c.Conn.SetWriteDeadline(time.Now().Add(c.streams.stallTimeout)); err != nil {
 			return n, err
 		}
 		m, err := c.Conn.Write(step)
@@ -197,7 +197,7 @@ func (c *conn) SetDeadline(t time.Time) error { return c.SetReadDeadline(t) }
 // of each read.
 func (c *conn) SetReadDeadline(t time.Time) error {
 	if !t.IsZero() {
-		c.limit.Store(int64(max(time.Until(t), time.Millisecond)))
+		c.readLimit.Store(int64(max(time.Until(t), time.Millisecond)))
 	}
 	return nil
 }

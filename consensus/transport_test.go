@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// pair returns both ends of a connection between streams, the accepted one
-// second.
-func pair(t *testing.T, stall time.Duration) (from, to *streams, dialled, accepted net.Conn) {
+// connectedStreams returns both ends of a connection between streams, the
+// accepted one second.
+func connectedStreams(t *testing.T, stall time.Duration) (from, to *streams, dialled, accepted net.Conn) {
 	t.Helper()
 	n := newNetwork()
 	open := func(id string) *streams {
@@ -36,8 +36,8 @@ func pair(t *testing.T, stall time.Duration) (from, to *streams, dialled, accept
 }
 
 // Raft reads snapshots without a deadline, and is blocked meanwhile.
-func TestAPeerThatStopsInASnapshotIsLeft(t *testing.T) {
-	_, to, dialled, accepted := pair(t, 50*time.Millisecond)
+func TestStalledSnapshotTransferTimesOut(t *testing.T) {
+	_, to, dialled, accepted := connectedStreams(t, 50*time.Millisecond)
 	read := make(chan error, 1)
 	go func() { // between messages a peer may be silent
 		_, err := accepted.Read(make([]byte, 1))
@@ -59,11 +59,11 @@ func TestAPeerThatStopsInASnapshotIsLeft(t *testing.T) {
 	}
 }
 
-func TestLargeMessagesMayTakeTheirTime(t *testing.T) {
+func TestLargeMessagesMayExceedTheTimeout(t *testing.T) {
 	// Longer than a reader waits on a busy machine, shorter than the whole
 	// transfer.
 	const timeout, reads, pause = time.Second, 64, 50 * time.Millisecond
-	_, _, dialled, accepted := pair(t, timeout)
+	_, _, dialled, accepted := connectedStreams(t, timeout)
 	const size = 8 << 20
 	if err := dialled.SetDeadline(time.Now().Add(timeout / 2)); err != nil {
 		t.Fatal(err)
@@ -92,7 +92,7 @@ func TestLargeMessagesMayTakeTheirTime(t *testing.T) {
 }
 
 func TestClosedStreamsHaveNoConnections(t *testing.T) {
-	from, to, dialled, accepted := pair(t, time.Minute)
+	from, to, dialled, accepted := connectedStreams(t, time.Minute)
 	read := make(chan error, 2)
 	for _, c := range []net.Conn{dialled, accepted} {
 		go func() {

@@ -7,11 +7,11 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// votesFilter rewrites vote requests so that Raft does not reject candidates
-// for two invalid reasons: see acceptUnknown and silent.
-func votesFilter(command any, now func() raft.Configuration, silent func() (leader raft.ServerAddress, ok bool)) {
-	acceptUnknown(command, now)
-	leader, ok := silent()
+// filterVotes rewrites vote requests so that Raft does not reject candidates
+// for two invalid reasons: see acceptUnknownCandidates and leaderless.
+func filterVotes(command any, configuration func() raft.Configuration, leaderless func() (leader raft.ServerAddress, ok bool)) {
+	acceptUnknownCandidates(command, configuration)
+	leader, ok := leaderless()
 	if !ok {
 		return
 	}
@@ -25,17 +25,17 @@ func votesFilter(command any, now func() raft.Configuration, silent func() (lead
 	}
 }
 
-// leaderSilence returns a function that reports whether a server has no leader
+// leaderlessFunc returns a function that reports whether a server has no leader
 // that holds its vote, and the leader that Raft still records, if any.
-func leaderSilence(r *raft.Raft, heartbeat time.Duration) func() (raft.ServerAddress, bool) {
+func leaderlessFunc(r *raft.Raft, heartbeat time.Duration) func() (raft.ServerAddress, bool) {
 	return func() (raft.ServerAddress, bool) {
 		leader, _ := r.LeaderWithID()
-		return leader, silent(r.State(), r.LastContact(), heartbeat)
+		return leader, leaderless(r.State(), r.LastContact(), heartbeat)
 	}
 }
 
-// silent reports whether a server in that state has no leader that holds its
-// vote. contact is the time of its last contact with its leader.
+// leaderless reports whether a server in that state has no leader that holds
+// its vote. contact is the time of its last contact with its leader.
 //
 // Raft rejects every candidate while it records a leader, and clears that
 // record only when the server's own, random timer finds that the leader has
@@ -50,16 +50,16 @@ func leaderSilence(r *raft.Raft, heartbeat time.Duration) func() (raft.ServerAdd
 // candidate meanwhile, the record is set after that and never cleared. If that
 // leader then dies, the server rejects all other candidates for good. If its
 // own log is behind, no leader could be elected until the old one returned.
-func silent(state raft.RaftState, contact time.Time, heartbeat time.Duration) bool {
+func leaderless(state raft.RaftState, contact time.Time, heartbeat time.Duration) bool {
 	return state == raft.Candidate || state == raft.Follower && time.Since(contact) > heartbeat
 }
 
-// acceptUnknown lets a server vote for a candidate that is not, or no longer, a
-// voter in its configuration, judged by log and term alone. Raft itself rejects
-// such candidates, which can leave the remaining servers without a leader for
-// ever: say a, of a and b, gives c a vote, c acknowledges it, and a dies before
-// b gets the entry. Only c can win, since only c has all committed entries, and
-// it needs b's vote.
+// acceptUnknownCandidates lets a server vote for a candidate that is not, or no
+// longer, a voter in its configuration, judged by log and term alone. Raft
+// itself rejects such candidates, which can leave the remaining servers without
+// a leader for ever: say a, of a and b, gives c a vote, c acknowledges it, and
+// a dies before b gets the entry. Only c can win, since only c has all
+// committed entries, and it needs b's vote.
 //
 // This is safe: a winner has the votes of a majority of the newest
 // configuration in its log, and all committed entries. A removed server that
@@ -68,14 +68,14 @@ func silent(state raft.RaftState, contact time.Time, heartbeat time.Duration) bo
 // server grants a pre-vote, and a pre-vote changes no term.
 //
 // The candidate's address, under which the vote is recorded, stays unchanged.
-func acceptUnknown(command any, now func() raft.Configuration) {
+func acceptUnknownCandidates(command any, configuration func() raft.Configuration) {
 	switch req := command.(type) {
 	case *raft.RequestVoteRequest:
-		if !isVoter(now(), raft.ServerID(req.ID)) {
+		if !isVoter(configuration(), raft.ServerID(req.ID)) {
 			req.ID = nil // Raft then skips the lookup
 		}
 	case *raft.RequestPreVoteRequest:
-		servers := now()
+		servers := configuration()
 		if isVoter(servers, raft.ServerID(req.ID)) {
 			return
 		}

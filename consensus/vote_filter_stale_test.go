@@ -24,25 +24,25 @@ func (g *gatedStable) SetUint64(key []byte, value uint64) error {
 	return g.InmemStore.SetUint64(key, value)
 }
 
-// handedTransport gives a test Raft's request channel and heartbeat handler.
-type handedTransport struct {
+// capturingTransport gives a test Raft's request channel and heartbeat handler.
+type capturingTransport struct {
 	*raft.InmemTransport
 	requests  chan raft.RPC
 	heartbeat chan func(raft.RPC)
 }
 
-func (h handedTransport) Consumer() <-chan raft.RPC                 { return h.requests }
-func (h handedTransport) SetHeartbeatHandler(handle func(raft.RPC)) { h.heartbeat <- handle }
+func (h capturingTransport) Consumer() <-chan raft.RPC                 { return h.requests }
+func (h capturingTransport) SetHeartbeatHandler(handle func(raft.RPC)) { h.heartbeat <- handle }
 
-// TestACandidateHasNoLeader: a server becomes a candidate while it writes the
-// term of a heartbeat to disk. Raft then records a leader that the candidate
-// never clears, and rejects all other candidates because of it. If that leader
-// dies and this server's log is behind, no leader could be elected.
-func TestACandidateHasNoLeader(t *testing.T) {
+// TestCandidateIgnoresRecordedLeader: a server becomes a candidate while it
+// writes the term of a heartbeat to disk. Raft then records a leader that the
+// candidate never clears, and rejects all other candidates because of it. If
+// that leader dies and this server's log is behind, no leader could be elected.
+func TestCandidateIgnoresRecordedLeader(t *testing.T) {
 	t.Parallel()
 	stable := &gatedStable{raft.NewInmemStore(), make(chan struct{}), make(chan struct{})}
 	_, inner := raft.NewInmemTransport("c")
-	trans := handedTransport{inner, make(chan raft.RPC), make(chan func(raft.RPC), 1)}
+	trans := capturingTransport{inner, make(chan raft.RPC), make(chan func(raft.RPC), 1)}
 	conf := raft.DefaultConfig()
 	conf.LocalID, conf.Logger = "c", newRaftLogger(Config{}.withDefaults().Log)
 	conf.HeartbeatTimeout, conf.ElectionTimeout, conf.LeaderLeaseTimeout = 50*time.Millisecond, 50*time.Millisecond, 50*time.Millisecond
@@ -86,16 +86,16 @@ func TestACandidateHasNoLeader(t *testing.T) {
 		return (<-answer).Response.(*raft.RequestPreVoteResponse).Granted
 	}
 	if ask(func(any) {}) {
-		t.Error("Raft itself lets go of the leader now: silent need not be asked for candidates")
+		t.Error("Raft itself clears the leader now: leaderless need not handle candidates")
 	}
 	if !ask(func(req any) {
-		votesFilter(req, r.GetConfiguration().Configuration, leaderSilence(r, time.Hour))
+		filterVotes(req, r.GetConfiguration().Configuration, leaderlessFunc(r, time.Hour))
 	}) {
-		t.Error("the candidate refuses another one for a leader that is lost")
+		t.Error("the candidate refuses another one because of a lost leader")
 	}
 }
 
-func TestWhoHoldsAVote(t *testing.T) {
+func TestLeaderlessServersGrantVotes(t *testing.T) {
 	t.Parallel()
 	const heartbeat = time.Second
 	for _, c := range []struct {
@@ -109,15 +109,15 @@ func TestWhoHoldsAVote(t *testing.T) {
 		{raft.Candidate, 0, true},
 		{raft.Leader, 2 * heartbeat, false},
 	} {
-		if got := silent(c.state, time.Now().Add(-c.heard), heartbeat); got != c.want {
-			t.Errorf("a %v whose leader was heard %v ago has none: %t, want %t", c.state, c.heard, got, c.want)
+		if got := leaderless(c.state, time.Now().Add(-c.heard), heartbeat); got != c.want {
+			t.Errorf("a %v whose leader was heard %v ago is leaderless: %t, want %t", c.state, c.heard, got, c.want)
 		}
 	}
 	vote, preVote := &raft.RequestVoteRequest{}, &raft.RequestPreVoteRequest{}
 	lost := func() (raft.ServerAddress, bool) { return "l", true }
 	none := func() raft.Configuration { return raft.Configuration{} }
-	votesFilter(vote, none, lost)
-	votesFilter(preVote, none, lost)
+	filterVotes(vote, none, lost)
+	filterVotes(preVote, none, lost)
 	if !vote.LeadershipTransfer || string(preVote.Addr) != "l" {
 		t.Errorf("a lost leader holds the vote: %+v, %+v", vote, preVote)
 	}

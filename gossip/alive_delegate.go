@@ -9,23 +9,24 @@ import (
 )
 
 var (
-	_ memberlist.AliveDelegate = (*gate)(nil)
-	_ memberlist.MergeDelegate = (*gate)(nil)
+	_ memberlist.AliveDelegate = (*aliveDelegate)(nil)
+	_ memberlist.MergeDelegate = (*aliveDelegate)(nil)
 )
 
 var errFull = errors.New("too many members")
 
-// gate rejects malformed members, and new ones when the table is full. Members
-// of other clusters do not get this far: their packets have another label.
-type gate struct{ members *memberTable }
+// aliveDelegate rejects malformed members, and new ones when the table is full.
+// Members of other clusters do not get this far: their packets have another
+// label.
+type aliveDelegate struct{ members *memberTable }
 
 // NotifyAlive is called before a node is considered alive, under memberlist's
 // lock.
-func (g *gate) NotifyAlive(n *memberlist.Node) error {
+func (g *aliveDelegate) NotifyAlive(n *memberlist.Node) error {
 	if err := check(n); err != nil {
 		return err
 	}
-	if !g.members.welcome(n.Name) {
+	if !g.members.hasRoom(n.Name) {
 		return fmt.Errorf("%w: the limit is %d", errFull, maxMembers)
 	}
 	return nil
@@ -33,7 +34,7 @@ func (g *gate) NotifyAlive(n *memberlist.Node) error {
 
 // NotifyMerge is called before another node's state is merged, when one of the
 // two joins the other.
-func (g *gate) NotifyMerge(nodes []*memberlist.Node) error {
+func (g *aliveDelegate) NotifyMerge(nodes []*memberlist.Node) error {
 	for _, n := range nodes {
 		if err := check(n); err != nil {
 			return err

@@ -66,10 +66,10 @@ func (c *Config) check() (*settings, error) {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	if c.ID == "" || len(c.ID) > maxID {
-		return nil, fmt.Errorf("%w: ID %.40q has %d bytes, 1 to %d are taken", ErrConfig, c.ID, len(c.ID), maxID)
+		return nil, fmt.Errorf("%w: ID %.40q has %d bytes, 1 to %d are allowed", ErrConfig, c.ID, len(c.ID), maxID)
 	}
 	if c.Label == "" || len(c.Label) > memberlist.LabelMaxSize {
-		return nil, fmt.Errorf("%w: label %.40q has %d bytes, 1 to %d are taken", ErrConfig, c.Label, len(c.Label), memberlist.LabelMaxSize)
+		return nil, fmt.Errorf("%w: label %.40q has %d bytes, 1 to %d are allowed", ErrConfig, c.Label, len(c.Label), memberlist.LabelMaxSize)
 	}
 	if c.Meta.Instance == "" {
 		b := make([]byte, 8)
@@ -88,7 +88,7 @@ func (c *Config) check() (*settings, error) {
 			return nil, fmt.Errorf("%w: advertise %q: not the ip:port of one host", ErrConfig, c.Advertise)
 		}
 	} else if s.bind.Addr() == netip.IPv6Unspecified() {
-		return nil, fmt.Errorf("%w: bind %s: say with Advertise which address others shall use", ErrConfig, c.Bind)
+		return nil, fmt.Errorf("%w: bind %s: set Advertise to the address that others use", ErrConfig, c.Bind)
 	}
 	keys := c.Keys
 	if len(keys) == 0 {
@@ -107,11 +107,11 @@ const maxKeys = 8
 
 func checkKeys(keys [][]byte) error {
 	if len(keys) == 0 || len(keys) > maxKeys {
-		return fmt.Errorf("%w: %d keys, 1 to %d are taken", ErrConfig, len(keys), maxKeys)
+		return fmt.Errorf("%w: %d keys, 1 to %d are allowed", ErrConfig, len(keys), maxKeys)
 	}
 	for i, k := range keys {
 		if memberlist.ValidateKey(k) != nil {
-			return fmt.Errorf("%w: key %d has %d bytes: 16, 24 or 32 are taken", ErrConfig, i, len(k))
+			return fmt.Errorf("%w: key %d has %d bytes: 16, 24 or 32 are allowed", ErrConfig, i, len(k))
 		}
 	}
 	return nil

@@ -20,56 +20,56 @@ type conflictDelegate struct{ g *Gossip }
 // NotifyConflict is called under memberlist's lock.
 func (d *conflictDelegate) NotifyConflict(existing, other *memberlist.Node) {
 	if existing.Name == d.g.id {
-		d.g.doubt(doubt{ask: other.Address()})
+		d.g.queueConflict(conflictSign{claimFrom: other.Address()})
 	}
 }
 
-// doubt is a sign that another process uses this node's ID.
-type doubt struct {
-	ask    string // gossip address to request a claim from; "": claim was received
-	claim  claim
-	answer bool // the claim came with a request
+// conflictSign is a sign that another process uses this node's ID.
+type conflictSign struct {
+	claimFrom   string // gossip address to request a claim from; "": claim was received
+	claim       claim
+	wantsAnswer bool // the claim came with a request
 }
 
 const (
-	askEvery     = 2 * time.Second // per address
-	warnEvery    = time.Minute     // per other process
-	maxConflicts = 16              // addresses and processes kept
+	claimInterval        = 2 * time.Second // per address
+	conflictWarnInterval = time.Minute     // per other process
+	maxConflicts         = 16              // addresses and processes kept
 )
 
-// doubt queues a doubt for follow. If the queue is full it is dropped, and
-// comes again with the next packet.
-func (g *Gossip) doubt(d doubt) {
+// queueConflict queues a sign for handleConflicts. If the queue is full it is
+// dropped, and comes again with the next packet.
+func (g *Gossip) queueConflict(d conflictSign) {
 	select {
-	case g.doubts <- d:
+	case g.conflicts <- d:
 	default:
 	}
 }
 
-// follow handles doubts until g is closed.
-func (g *Gossip) follow() {
-	asked, warned := pause{every: askEvery}, pause{every: warnEvery}
+// handleConflicts handles signs of conflicts until g is closed.
+func (g *Gossip) handleConflicts() {
+	asked, warned := keyedLimiter{every: claimInterval}, keyedLimiter{every: conflictWarnInterval}
 	for {
-		var d doubt
+		var d conflictSign
 		select {
-		case d = <-g.doubts:
+		case d = <-g.conflicts:
 		case <-g.ctx.Done():
 			return
 		}
-		self, _ := g.members.own()
-		mine := claim{ID: g.id, Addr: g.addr, Age: time.Since(g.opened), Meta: self.Meta}
+		self, _ := g.members.ownEntry()
+		own := claim{ID: g.id, Addr: g.addr, Age: time.Since(g.opened), Meta: self.Meta}
 		c := d.claim
 		switch {
-		case d.ask != "":
-			if asked.over(d.ask) {
-				g.send(d.ask, encodeClaim(formatWho, mine))
+		case d.claimFrom != "":
+			if asked.allow(d.claimFrom) {
+				g.send(d.claimFrom, encodeClaim(formatClaimRequest, own))
 			}
 		case c.ID != g.id || c.Meta.Instance == self.Instance:
 		default:
-			if d.answer && asked.over(c.Addr) {
-				g.send(c.Addr, encodeClaim(formatIAm, mine))
+			if d.wantsAnswer && asked.allow(c.Addr) {
+				g.send(c.Addr, encodeClaim(formatClaim, own))
 			}
-			if warned.over(c.Meta.Instance) {
+			if warned.allow(c.Meta.Instance) {
 				g.log.Error("another process uses this node's ID: was its data folder copied?", "gossip", c.Addr, "cluster", c.Meta.Cluster)
 				if g.conflict != nil {
 					g.conflict(Member{ID: c.ID, Addr: c.Addr, Meta: c.Meta, State: Alive, Since: time.Now().Add(-c.Age)})
@@ -82,17 +82,17 @@ func (g *Gossip) follow() {
 // send sends one packet; it may be lost.
 func (g *Gossip) send(addr string, b []byte) {
 	if err := g.list.SendToAddress(memberlist.Address{Addr: addr}, b); err != nil {
-		g.log.Debug("gossip: a packet cannot be sent", "to", addr, "error", err)
+		g.log.Debug("gossip: cannot send a packet", "to", addr, "error", err)
 	}
 }
 
-// pause limits the rate of events by key.
-type pause struct {
+// keyedLimiter limits the rate of events by key.
+type keyedLimiter struct {
 	every time.Duration
 	last  map[string]time.Time
 }
 
-func (p *pause) over(key string) bool {
+func (p *keyedLimiter) allow(key string) bool {
 	now := time.Now()
 	if last, ok := p.last[key]; ok && now.Sub(last) < p.every {
 		return false

@@ -19,26 +19,26 @@ func (d *delegate) NotifyMsg(b []byte) {
 	}
 	switch b[0] {
 	case formatRecords:
-		d.take(b)
-	case formatWho, formatIAm:
+		d.mergeRecords(b)
+	case formatClaimRequest, formatClaim:
 		c, err := decodeClaim(b)
 		if err != nil {
-			d.g.log.Debug("gossip: a claim is not understood", "error", err)
+			d.g.log.Debug("gossip: cannot decode a claim", "error", err)
 			return
 		}
-		d.g.doubt(doubt{claim: c, answer: b[0] == formatWho})
+		d.g.queueConflict(conflictSign{claim: c, wantsAnswer: b[0] == formatClaimRequest})
 	}
 }
 
-// take merges records and passes on the new ones.
-func (d *delegate) take(b []byte) {
+// mergeRecords merges records and passes on the new ones.
+func (d *delegate) mergeRecords(b []byte) {
 	err := decodeRecords(b, func(r record) {
-		if on, news := d.g.members.hear(r); news {
-			d.g.pass(on)
+		if newest, changed := d.g.members.mergeRecord(r); changed {
+			d.g.queueRecord(newest)
 		}
 	})
 	if err != nil {
-		d.g.log.Debug("gossip: facts are not understood", "error", err)
+		d.g.log.Debug("gossip: cannot decode facts", "error", err)
 	}
 }
 
@@ -48,7 +48,7 @@ func (d *delegate) GetBroadcasts(overhead, limit int) [][]byte {
 }
 
 // LocalState returns this node's part of a push/pull.
-func (d *delegate) LocalState(bool) []byte { return encodeRecords(d.g.members.said(maxState)...) }
+func (d *delegate) LocalState(bool) []byte { return encodeRecords(d.g.members.records(maxState)...) }
 
 // MergeRemoteState handles the peer's part of a push/pull.
-func (d *delegate) MergeRemoteState(b []byte, _ bool) { d.take(b) }
+func (d *delegate) MergeRemoteState(b []byte, _ bool) { d.mergeRecords(b) }

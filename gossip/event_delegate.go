@@ -17,9 +17,9 @@ func (d *eventDelegate) NotifyUpdate(n *memberlist.Node) {
 	if err != nil {
 		return // cannot happen: the alive delegate rejects it
 	}
-	d.members.seen(n.Name, n.Address(), meta)
+	d.members.setAlive(n.Name, n.Address(), meta)
 }
 
 // NotifyLeave is called when a node dies or leaves. memberlist does not report
 // which; the node's last record does.
-func (d *eventDelegate) NotifyLeave(n *memberlist.Node) { d.members.lost(n.Name) }
+func (d *eventDelegate) NotifyLeave(n *memberlist.Node) { d.members.setDead(n.Name) }

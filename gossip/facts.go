@@ -16,8 +16,8 @@ const (
 	maxPacketRecord = 1100
 	// streamPeers is the number of members to which a node streams a large record.
 	streamPeers = 3
-	// everyonePeers bounds the members to which a node streams a record for all.
-	everyonePeers = 64
+	// streamAllPeers bounds the members to which a node streams a record for all.
+	streamAllPeers = 64
 	// factsMult: a node sends a record factsMult*log10(members) times, less often
 	// than memberlist's own broadcasts; lost ones come with the next push/pull.
 	factsMult = 2
@@ -44,8 +44,8 @@ func (n broadcast) Invalidates(other memberlist.Broadcast) bool {
 	return ok && o.id == n.id
 }
 
-// pass queues a record to be sent.
-func (g *Gossip) pass(r record) {
+// queueRecord queues a record to be sent.
+func (g *Gossip) queueRecord(r record) {
 	if msg := encodeRecords(r); len(msg) <= maxPacketRecord {
 		g.queue.QueueBroadcast(broadcast{r.ID, msg})
 		return
@@ -53,10 +53,10 @@ func (g *Gossip) pass(r record) {
 	g.large.put(r)
 }
 
-// changedOwn triggers spread after a change of this node's record.
-func (g *Gossip) changedOwn() {
+// triggerSpread triggers spread after a change of this node's record.
+func (g *Gossip) triggerSpread() {
 	select {
-	case g.dirty <- struct{}{}:
+	case g.ownChanged <- struct{}{}:
 	default:
 	}
 }
@@ -66,17 +66,17 @@ func (g *Gossip) changedOwn() {
 func (g *Gossip) spread() {
 	for {
 		select {
-		case <-g.dirty:
-			_, said := g.members.own()
-			g.pass(said)
-			if g.everyone.Swap(false) {
-				g.stream([]record{said}, everyonePeers)
+		case <-g.ownChanged:
+			_, own := g.members.ownEntry()
+			g.queueRecord(own)
+			if g.streamToAll.Swap(false) {
+				g.streamRecords([]record{own}, streamAllPeers)
 			}
-		case <-g.large.some:
+		case <-g.large.ready:
 		case <-g.ctx.Done():
 			return
 		}
-		g.stream(g.large.take(), streamPeers)
+		g.streamRecords(g.large.drain(), streamPeers)
 		select {
 		case <-time.After(g.timing.facts):
 		case <-g.ctx.Done():
@@ -85,8 +85,8 @@ func (g *Gossip) spread() {
 	}
 }
 
-// stream sends records to up to most random living members.
-func (g *Gossip) stream(records []record, most int) {
+// streamRecords sends records to up to most random living members.
+func (g *Gossip) streamRecords(records []record, most int) {
 	if len(records) == 0 {
 		return
 	}
@@ -108,27 +108,27 @@ func (g *Gossip) stream(records []record, most int) {
 		wg.Go(func() {
 			to := &memberlist.Node{Name: m.ID, Addr: net.ParseIP(host), Port: uint16(port)}
 			if err := g.list.SendReliable(to, msg); err != nil {
-				g.log.Debug("gossip: facts cannot be streamed", "to", m.Addr, "error", err)
+				g.log.Debug("gossip: cannot stream facts", "to", m.Addr, "error", err)
 			}
 		})
 	}
 	wg.Wait()
 }
 
-// large holds records that wait to be streamed, the newest of each node.
-type large struct {
-	some chan struct{} // capacity 1; filled when records wait
+// largeQueue holds records that wait to be streamed, the newest of each node.
+type largeQueue struct {
+	ready chan struct{} // capacity 1; filled when records wait
 
 	mu      sync.Mutex
 	records map[string]record
 	size    int
 }
 
-func newLarge() *large {
-	return &large{some: make(chan struct{}, 1), records: map[string]record{}}
+func newLargeQueue() *largeQueue {
+	return &largeQueue{ready: make(chan struct{}, 1), records: map[string]record{}}
 }
 
-func (l *large) put(r record) {
+func (l *largeQueue) put(r record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	size := l.size - len(l.records[r.ID].Facts) + len(r.Facts)
@@ -137,12 +137,12 @@ func (l *large) put(r record) {
 	}
 	l.records[r.ID], l.size = r, size
 	select {
-	case l.some <- struct{}{}:
+	case l.ready <- struct{}{}:
 	default:
 	}
 }
 
-func (l *large) take() (records []record) {
+func (l *largeQueue) drain() (records []record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, r := range l.records {

@@ -34,7 +34,7 @@ var (
 	// ErrTooLarge: meta data or facts exceed their bound.
 	ErrTooLarge = errors.New("too large")
 	// ErrConfig: the configuration cannot be used.
-	ErrConfig = errors.New("bad gossip configuration")
+	ErrConfig = errors.New("invalid gossip configuration")
 	// ErrClosed: Close has been called.
 	ErrClosed = errors.New("gossip is closed")
 )
@@ -114,17 +114,17 @@ type Gossip struct {
 	conflict func(Member)
 	timing   timing
 
-	members   *memberTable
-	list      *memberlist.Memberlist
-	transport *transport
-	keyring   *memberlist.Keyring
-	meta      atomic.Pointer[[]byte] // encoded, within the limit
-	queue     *memberlist.TransmitLimitedQueue
-	doubts    chan doubt
-	dirty     chan struct{} // capacity 1; filled when this node's record has changed
-	everyone  atomic.Bool   // the record must be streamed to all
-	large     *large
-	heal      *healer
+	members     *memberTable
+	list        *memberlist.Memberlist
+	transport   *transport
+	keyring     *memberlist.Keyring
+	meta        atomic.Pointer[[]byte] // encoded, within the limit
+	queue       *memberlist.TransmitLimitedQueue
+	conflicts   chan conflictSign
+	ownChanged  chan struct{} // capacity 1; filled when this node's record has changed
+	streamToAll atomic.Bool   // the record must be streamed to all
+	large       *largeQueue
+	heal        *healer
 
 	setting sync.Mutex // serializes changes of meta data, keys and state
 
@@ -144,7 +144,7 @@ func Open(c Config) (*Gossip, error) {
 	now := time.Now()
 	g := &Gossip{
 		id: c.ID, opened: now, log: s.log, conflict: c.Conflict, timing: s.timing, keyring: s.keyring,
-		doubts: make(chan doubt, 16), dirty: make(chan struct{}, 1), large: newLarge(),
+		conflicts: make(chan conflictSign, 16), ownChanged: make(chan struct{}, 1), large: newLargeQueue(),
 	}
 	g.meta.Store(&s.meta)
 	logger := newMemberlistLog(s.log)
@@ -154,7 +154,7 @@ func Open(c Config) (*Gossip, error) {
 	conf := s.memberlist(c, logger, g)
 	ip, port, err := g.transport.FinalAdvertiseAddr(conf.AdvertiseAddr, conf.AdvertisePort)
 	if err != nil {
-		g.transport.end()
+		g.transport.abort()
 		return nil, fmt.Errorf("%w: advertised address: %w", ErrConfig, err)
 	}
 	g.addr = net.JoinHostPort(ip.String(), strconv.Itoa(port))
@@ -166,14 +166,14 @@ func Open(c Config) (*Gossip, error) {
 	}
 	g.heal = newHealer(g)
 	conf.Delegate, conf.Events, conf.Conflict = &delegate{g}, &eventDelegate{g.members}, &conflictDelegate{g}
-	conf.Alive, conf.Merge = &gate{g.members}, &gate{g.members}
+	conf.Alive, conf.Merge = &aliveDelegate{g.members}, &aliveDelegate{g.members}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	if g.list, err = memberlist.Create(conf); err != nil {
 		g.cancel()
-		g.transport.end()
+		g.transport.abort()
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	for _, run := range []func(){g.follow, g.spread, g.heal.run} {
+	for _, run := range []func(){g.handleConflicts, g.spread, g.heal.run} {
 		g.wg.Go(run)
 	}
 	return g, nil
@@ -195,7 +195,7 @@ func (g *Gossip) start(f func()) bool {
 // responded; the error is set if none did, except for empty addrs. When ctx
 // ends, Join returns what it has so far.
 func (g *Gossip) Join(ctx context.Context, addrs []string) (reached int, err error) {
-	g.heal.remember(addrs)
+	g.heal.addSeeds(addrs)
 	return g.join(ctx, addrs)
 }
 
@@ -213,7 +213,7 @@ func (g *Gossip) SetMeta(m Meta) error {
 	if g.ctx.Err() != nil {
 		return ErrClosed
 	}
-	if self, _ := g.members.own(); m.Instance == "" {
+	if self, _ := g.members.ownEntry(); m.Instance == "" {
 		m.Instance = self.Instance
 	}
 	b, err := encodeMeta(m)
@@ -241,11 +241,11 @@ func (g *Gossip) SetFacts(facts []byte, everyone bool) error {
 	if g.ctx.Err() != nil {
 		return ErrClosed
 	}
-	if g.members.say(facts, false) {
+	if g.members.setOwnRecord(facts, false) {
 		if everyone {
-			g.everyone.Store(true)
+			g.streamToAll.Store(true)
 		}
-		g.changedOwn()
+		g.triggerSpread()
 	}
 	return nil
 }
@@ -273,15 +273,15 @@ func (g *Gossip) Leave(ctx context.Context) error {
 	if g.ctx.Err() != nil {
 		return ErrClosed
 	}
-	g.members.say(nil, true)
-	_, said := g.members.own()
-	g.pass(said)
+	g.members.setOwnRecord(nil, true)
+	_, own := g.members.ownEntry()
+	g.queueRecord(own)
 	wait := g.timing.leave
 	if deadline, ok := ctx.Deadline(); ok {
 		wait = min(wait, max(time.Until(deadline), time.Millisecond))
 	}
 	if err := g.list.Leave(wait); err != nil {
-		return fmt.Errorf("say goodbye: %w", err)
+		return fmt.Errorf("announce leaving: %w", err)
 	}
 	return nil
 }

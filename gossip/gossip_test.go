@@ -34,9 +34,9 @@ func TestMembersSeeEachOther(t *testing.T) {
 	select {
 	case <-changed:
 	case <-time.After(time.Minute):
-		t.Fatal("a change of meta data is not told")
+		t.Fatal("a change of meta data is not announced")
 	}
-	wait(t, "the zone is seen", func() bool { return all[2].see("a").Zone == "z" })
+	waitFor(t, "the zone is seen", func() bool { return all[2].see("a").Zone == "z" })
 }
 
 func TestFactsSpread(t *testing.T) {
@@ -51,7 +51,7 @@ func TestFactsSpread(t *testing.T) {
 		for _, n := range all {
 			for i, o := range all {
 				want := bytes.Repeat([]byte{byte('a' + i)}, size)
-				wait(t, fmt.Sprintf("%s has the %d bytes of %s", n.id, size, o.id), func() bool { return bytes.Equal(n.see(o.id).Facts, want) })
+				waitFor(t, fmt.Sprintf("%s has the %d bytes of %s", n.id, size, o.id), func() bool { return bytes.Equal(n.see(o.id).Facts, want) })
 			}
 		}
 	}
@@ -61,12 +61,13 @@ func TestFactsSpread(t *testing.T) {
 	// A later member gets them with its first push/pull.
 	late := open(t, "late")
 	late.mustJoin(t, all[3])
-	wait(t, "the late one has the facts", func() bool { return len(late.see("b").Facts) == maxFacts })
+	waitFor(t, "the late member has the facts", func() bool { return len(late.see("b").Facts) == maxFacts })
 }
 
-// TestEveryoneHearsAtOnce: facts with everyone set reach all members without
-// packets. Here members do not gossip or probe, and push/pull only on join.
-func TestEveryoneHearsAtOnce(t *testing.T) {
+// TestFactsForEveryoneArriveAtOnce: facts with everyone set reach all members
+// without packets. Here members do not gossip or probe, and push/pull only on
+// join.
+func TestFactsForEveryoneArriveAtOnce(t *testing.T) {
 	t.Parallel()
 	mute := func(c *Config) {
 		c.timing.gossip, c.timing.pushPull, c.timing.probe, c.timing.heal = time.Hour, time.Hour, time.Hour, time.Hour
@@ -85,32 +86,32 @@ func TestEveryoneHearsAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, n := range all {
-			wait(t, n.id+" has heard "+text, func() bool { return string(n.see(teller.id).Facts) == text })
+			waitFor(t, n.id+" has heard "+text, func() bool { return string(n.see(teller.id).Facts) == text })
 		}
 	}
 }
 
 // A node's record may arrive before memberlist reports the node.
-func TestFactsOfANodeThatIsNotKnownYet(t *testing.T) {
+func TestFactsOfUnknownNodeAreKept(t *testing.T) {
 	b := newMemberTable(Member{ID: "self", State: Alive}, record{ID: "self"})
 	for i := range 3 * maxStrays {
-		b.hear(record{ID: fmt.Sprint("nobody", i), Version: 1, Facts: []byte("x")})
+		b.mergeRecord(record{ID: fmt.Sprint("nobody", i), Version: 1, Facts: []byte("x")})
 	}
 	if n := len(b.strays); n != maxStrays {
 		t.Errorf("%d are remembered, the bound is %d", n, maxStrays)
 	}
-	b.hear(record{ID: "x", Instance: "i", Version: 2, Facts: []byte("2")})
-	b.hear(record{ID: "x", Instance: "i", Version: 1, Facts: []byte("1")})
+	b.mergeRecord(record{ID: "x", Instance: "i", Version: 2, Facts: []byte("2")})
+	b.mergeRecord(record{ID: "x", Instance: "i", Version: 1, Facts: []byte("1")})
 	if n := len(b.list()); n != 1 {
-		t.Errorf("%d members: who is only spoken of is none", n)
+		t.Errorf("%d members: a node known only from facts is counted", n)
 	}
-	b.seen("x", "127.0.0.1:1", Meta{Instance: "i"})
+	b.setAlive("x", "127.0.0.1:1", Meta{Instance: "i"})
 	if m := b.list()[1]; string(m.Facts) != "2" {
 		t.Errorf("%+v", m)
 	}
-	b.lost("x")
-	b.hear(record{ID: "x", Instance: "i", Version: 3, Facts: []byte("3")})
-	b.seen("x", "127.0.0.1:1", Meta{Instance: "i"})
+	b.setDead("x")
+	b.mergeRecord(record{ID: "x", Instance: "i", Version: 3, Facts: []byte("3")})
+	b.setAlive("x", "127.0.0.1:1", Meta{Instance: "i"})
 	if m := b.list()[1]; string(m.Facts) != "3" || len(b.strays) >= maxStrays {
 		t.Errorf("%+v, %d strays", m, len(b.strays))
 	}
@@ -122,67 +123,68 @@ func TestFactsOfARestartedNodeAreNewer(t *testing.T) {
 	all := group(t, "a", "b")
 	b := all[1]
 	b.members.mu.Lock()
-	b.members.entries["b"].said.Version = 1 << 60
+	b.members.entries["b"].record.Version = 1 << 60
 	b.members.mu.Unlock()
 	if err := b.SetFacts([]byte("before"), false); err != nil {
 		t.Fatal(err)
 	}
-	wait(t, "a has the facts", func() bool { return string(all[0].see("b").Facts) == "before" })
+	waitFor(t, "a has the facts", func() bool { return string(all[0].see("b").Facts) == "before" })
 	b.Close()
 	again := open(t, "b", bindTo(b.Addr()))
 	if err := again.SetFacts([]byte("after"), false); err != nil {
 		t.Fatal(err)
 	}
 	again.mustJoin(t, all[0])
-	wait(t, "a has the new facts", func() bool { return string(all[0].see("b").Facts) == "after" })
+	waitFor(t, "a has the new facts", func() bool { return string(all[0].see("b").Facts) == "after" })
 }
 
 // A node falsely considered dead shows its facts once it is back, including
 // those received meanwhile, without sending them again.
 func TestFactsSurviveAFalseAlarm(t *testing.T) {
 	b := newMemberTable(Member{ID: "self", State: Alive}, record{ID: "self"})
-	b.seen("x", "127.0.0.1:1", Meta{Instance: "i"})
-	b.hear(record{ID: "x", Instance: "i", Version: 1, Facts: []byte("1")})
-	b.lost("x")
+	b.setAlive("x", "127.0.0.1:1", Meta{Instance: "i"})
+	b.mergeRecord(record{ID: "x", Instance: "i", Version: 1, Facts: []byte("1")})
+	b.setDead("x")
 	if m := b.list()[1]; m.Facts != nil || m.State != Dead {
-		t.Errorf("of the dead: %+v", m)
+		t.Errorf("a dead member: %+v", m)
 	}
-	b.hear(record{ID: "x", Instance: "i", Version: 2, Facts: []byte("2")})
-	if n := len(b.said(maxState)); n != 1 {
-		t.Error("facts of the dead are passed on")
+	b.mergeRecord(record{ID: "x", Instance: "i", Version: 2, Facts: []byte("2")})
+	if n := len(b.records(maxState)); n != 1 {
+		t.Error("facts of dead members are sent")
 	}
-	b.seen("x", "127.0.0.1:1", Meta{Instance: "i"})
+	b.setAlive("x", "127.0.0.1:1", Meta{Instance: "i"})
 	if m := b.list()[1]; string(m.Facts) != "2" || m.State != Alive {
-		t.Errorf("back again: %+v", m)
+		t.Errorf("alive again: %+v", m)
 	}
-	b.seen("x", "127.0.0.1:1", Meta{Instance: "j"})
+	b.setAlive("x", "127.0.0.1:1", Meta{Instance: "j"})
 	if m := b.list()[1]; m.Facts != nil {
 		t.Errorf("facts of the process before: %+v", m)
 	}
 }
 
-func TestDeadAndLeft(t *testing.T) {
+func TestDeadAndLeftMembers(t *testing.T) {
 	t.Parallel()
 	all := group(t, "a", "b", "c")
 	if err := all[1].SetFacts([]byte("load"), false); err != nil {
 		t.Fatal(err)
 	}
-	wait(t, "a has the facts", func() bool { return string(all[0].see("b").Facts) == "load" })
-	if err := all[2].Leave(soon(t)); err != nil {
+	waitFor(t, "a has the facts", func() bool { return string(all[0].see("b").Facts) == "load" })
+	if err := all[2].Leave(timeoutContext(t)); err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range all[:2] {
-		wait(t, n.id+" sees that c left", n.sees("c", Left))
+		waitFor(t, n.id+" sees that c left", n.sees("c", Left))
 	}
 	all[2].Close()
 	before := time.Now()
 	all[1].Close()
-	wait(t, "a sees that b is dead", all[0].sees("b", Dead))
+	waitFor(t, "a sees that b is dead", all[0].sees("b", Dead))
 	if m := all[0].see("b"); m.Facts != nil || m.Since.Before(before) {
-		t.Errorf("of the dead: %+v", m)
+		t.Errorf("a dead member: %+v", m)
 	}
 	for name, err := range map[string]error{
-		"SetFacts": all[1].SetFacts(nil, false), "SetMeta": all[1].SetMeta(Meta{}), "Leave": all[1].Leave(soon(t)), "Close": all[1].Close(),
+		"SetFacts": all[1].SetFacts(nil, false), "SetMeta": all[1].SetMeta(Meta{}),
+		"Leave": all[1].Leave(timeoutContext(t)), "Close": all[1].Close(),
 	} {
 		if (name == "Close") != (err == nil) || err != nil && !errors.Is(err, ErrClosed) {
 			t.Errorf("%s after the end: %v", name, err)
@@ -198,14 +200,14 @@ func TestRestartAtAnotherAddressIsFollowed(t *testing.T) {
 	again := open(t, "c", bindTo("127.0.0.9:0"), func(c *Config) { c.Conflict = func(m Member) { told <- m } })
 	again.mustJoin(t, all[0])
 	for _, n := range all[:2] {
-		wait(t, n.id+" sees c at its new address", func() bool {
+		waitFor(t, n.id+" sees c at its new address", func() bool {
 			m := n.see("c")
 			return m.State == Alive && m.Addr == again.Addr()
 		})
 	}
 	select {
 	case m := <-told:
-		t.Errorf("the echo of its former self is taken for a copy: %+v", m)
+		t.Errorf("stale gossip about itself is reported as a conflict: %+v", m)
 	default:
 	}
 }
@@ -224,33 +226,34 @@ func TestCopiedDataFolderIsNoticed(t *testing.T) {
 		case m := <-c:
 			younger := m.Since.After(original.opened.Add(-time.Millisecond))
 			if m.ID != "a" || (who == "the original") != (m.Addr == copied.Addr()) || who == "the original" && !younger {
-				t.Errorf("%s is told of %+v", who, m)
+				t.Errorf("%s: conflict reported with %+v", who, m)
 			}
 		case <-time.After(time.Minute):
-			t.Errorf("%s is not told", who)
+			t.Errorf("%s: no conflict reported", who)
 		}
 	}
 }
 
 // A node that reaches itself by another of its addresses is no conflict.
-func TestOwnEchoIsNoConflict(t *testing.T) {
+func TestOwnClaimIsNoConflict(t *testing.T) {
 	t.Parallel()
 	told := make(chan Member, 4)
 	n := open(t, "a", func(c *Config) { c.Conflict = func(m Member) { told <- m } })
-	n.doubt(doubt{claim: claim{ID: "a", Addr: "127.0.0.1:1", Meta: n.config.Meta}})
-	n.doubt(doubt{claim: claim{ID: "other", Addr: "127.0.0.1:1", Meta: Meta{Instance: "x"}}})
-	n.doubt(doubt{claim: claim{ID: "a", Addr: "127.0.0.1:2", Meta: Meta{Instance: "y"}}}) // handled after the others, by the same goroutine
+	n.queueConflict(conflictSign{claim: claim{ID: "a", Addr: "127.0.0.1:1", Meta: n.config.Meta}})
+	n.queueConflict(conflictSign{claim: claim{ID: "other", Addr: "127.0.0.1:1", Meta: Meta{Instance: "x"}}})
+	// Handled after the others, by the same goroutine.
+	n.queueConflict(conflictSign{claim: claim{ID: "a", Addr: "127.0.0.1:2", Meta: Meta{Instance: "y"}}})
 	select {
 	case m := <-told:
 		if m.Addr != "127.0.0.1:2" {
-			t.Errorf("told of %+v", m)
+			t.Errorf("conflict reported with %+v", m)
 		}
 	case <-time.After(time.Minute):
-		t.Error("not told of the other process")
+		t.Error("no conflict reported with the other process")
 	}
 }
 
-func TestClustersNeverBlend(t *testing.T) {
+func TestClustersStayApart(t *testing.T) {
 	t.Parallel()
 	ours := open(t, "a", keyed(key(1)))
 	for what, stranger := range map[string]*node{
@@ -285,7 +288,7 @@ func TestKeysRotateWhileTrafficRuns(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, o := range nodes {
-				wait(t, o.id+" hears "+n.id+" while keys change", func() bool { return string(o.see(n.id).Facts) == text })
+				waitFor(t, o.id+" hears "+n.id+" while keys change", func() bool { return string(o.see(n.id).Facts) == text })
 			}
 		}
 	}
@@ -294,7 +297,7 @@ func TestKeysRotateWhileTrafficRuns(t *testing.T) {
 	}
 	late := open(t, "late", keyed(key(1)))
 	if n, _ := late.Join(t.Context(), []string{nodes[0].Addr()}); n != 0 {
-		t.Error("a key that was dropped still opens")
+		t.Error("a removed key still decrypts")
 	}
 	if err := nodes[0].SetKeys([][]byte{[]byte("short")}); !errors.Is(err, ErrConfig) {
 		t.Errorf("a key of 5 bytes: %v", err)
@@ -308,31 +311,31 @@ func TestPartitionHeals(t *testing.T) {
 	turn := func(cut bool) {
 		for _, l := range left {
 			for _, r := range right {
-				l.cut.turn(r.Addr(), cut)
-				r.cut.turn(l.Addr(), cut)
+				l.cut.setCut(r.Addr(), cut)
+				r.cut.setCut(l.Addr(), cut)
 			}
 		}
 	}
 	turn(true)
 	for _, l := range left {
 		for _, r := range right {
-			wait(t, l.id+" loses "+r.id, l.sees(r.id, Dead))
-			wait(t, r.id+" loses "+l.id, r.sees(l.id, Dead))
+			waitFor(t, l.id+" loses "+r.id, l.sees(r.id, Dead))
+			waitFor(t, r.id+" loses "+l.id, r.sees(l.id, Dead))
 		}
 	}
 	// Wait until memberlist has dropped them.
-	wait(t, "memberlist forgets the dead", func() bool { return all[0].list.NumMembers() == 2 && forgotten(all[0], "c") })
+	waitFor(t, "memberlist forgets the dead", func() bool { return all[0].list.NumMembers() == 2 && forgotten(all[0], "c") })
 	turn(false)
 	for _, n := range all {
 		for _, o := range all {
-			wait(t, n.id+" finds "+o.id+" again", n.sees(o.id, Alive))
+			waitFor(t, n.id+" finds "+o.id+" again", n.sees(o.id, Alive))
 		}
 	}
 }
 
 // forgotten reports whether memberlist no longer contacts a node by itself.
 func forgotten(n *node, id string) bool {
-	return n.see(id).State == Dead && time.Since(n.see(id).Since) > 2*hurry.reclaim
+	return n.see(id).State == Dead && time.Since(n.see(id).Since) > 2*fastTiming.reclaim
 }
 
 func TestFlappingNode(t *testing.T) {
@@ -355,14 +358,14 @@ func TestFlappingNode(t *testing.T) {
 	stays := open(t, "flap", bindTo(addr))
 	stays.mustJoin(t, all[0])
 	for _, n := range all {
-		wait(t, "it is seen when it stays", func() bool {
+		waitFor(t, "the node is seen once it stays up", func() bool {
 			m := n.see("flap")
 			return m.State == Alive && m.Instance == stays.config.Meta.Instance
 		})
 	}
 }
 
-func TestConfigIsChecked(t *testing.T) {
+func TestInvalidConfigIsRejected(t *testing.T) {
 	good := Config{ID: "a", Bind: "127.0.0.1:0", Label: "c"}
 	for what, change := range map[string]func(*Config){
 		"no ID": func(c *Config) { c.ID = "" }, "no label": func(c *Config) { c.Label = "" },
@@ -374,7 +377,7 @@ func TestConfigIsChecked(t *testing.T) {
 		change(&c)
 		if g, err := Open(c); err == nil {
 			g.Close()
-			t.Errorf("%s: taken", what)
+			t.Errorf("%s: accepted", what)
 		} else if what != "foreign address" && !errors.Is(err, ErrConfig) {
 			t.Errorf("%s: %v", what, err)
 		}

@@ -32,18 +32,18 @@ type healer struct {
 	seeds []string // host:port, the latest last
 
 	// Used by run only.
-	tries map[string]*try // by address
+	retries map[string]*retryState // by address
 }
 
-// try is the schedule of an address.
-type try struct {
+// retryState is the schedule of an address.
+type retryState struct {
 	next  time.Time
 	pause time.Duration
 }
 
-func newHealer(g *Gossip) *healer { return &healer{g: g, tries: map[string]*try{}} }
+func newHealer(g *Gossip) *healer { return &healer{g: g, retries: map[string]*retryState{}} }
 
-func (h *healer) remember(addrs []string) {
+func (h *healer) addSeeds(addrs []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, a := range addrs {
@@ -63,20 +63,21 @@ func (h *healer) run() {
 		case <-h.g.ctx.Done():
 			return
 		}
-		lost := h.lost()
-		if len(lost) == 0 {
+		addrs := h.dueAddrs()
+		if len(addrs) == 0 {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(h.g.ctx, 2*h.g.timing.stream)
-		if n, err := h.g.join(ctx, lost); err != nil {
-			h.g.log.Debug("gossip: lost members do not answer", "tried", len(lost), "answered", n, "error", err)
+		if n, err := h.g.join(ctx, addrs); err != nil {
+			h.g.log.Debug("gossip: lost members do not respond", "tried", len(addrs), "answered", n, "error", err)
 		}
 		cancel()
 	}
 }
 
-// lost returns a few addresses of lost members or seeds that are due for a try.
-func (h *healer) lost() (addrs []string) {
+// dueAddrs returns a few addresses of lost members or seeds that are due for a
+// try.
+func (h *healer) dueAddrs() (addrs []string) {
 	most := map[string]int{} // maximum pause, as a multiple of timing.heal
 	known := map[string]bool{}
 	for _, m := range h.g.members.list() {
@@ -95,19 +96,19 @@ func (h *healer) lost() (addrs []string) {
 	}
 	h.mu.Unlock()
 	now := time.Now()
-	for a := range h.tries {
+	for a := range h.retries {
 		if _, still := most[a]; !still || known[a] {
-			delete(h.tries, a)
+			delete(h.retries, a)
 		}
 	}
 	for a, times := range most { // in random order
 		if known[a] {
 			continue
 		}
-		t := h.tries[a]
+		t := h.retries[a]
 		if t == nil {
-			t = &try{}
-			h.tries[a] = t
+			t = &retryState{}
+			h.retries[a] = t
 		}
 		if now.Before(t.next) || len(addrs) >= triesPerRound {
 			continue
@@ -199,7 +200,7 @@ func (g *Gossip) joinOne(ctx context.Context, addr string) error {
 		errs = append(errs, errors.New(strings.Join(strings.Fields(err.Error()), " ")))
 	}
 	if len(errs) == 0 {
-		return fmt.Errorf("join %s: %w: it is this node's own", addr, ErrConfig)
+		return fmt.Errorf("join %s: %w: it is this node's own address", addr, ErrConfig)
 	}
 	return fmt.Errorf("join %s: %w", addr, errors.Join(errs...))
 }

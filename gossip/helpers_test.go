@@ -18,22 +18,23 @@ import (
 func TestMain(m *testing.M) {
 	code := m.Run()
 	// memberlist's probes end only after their own timeout.
-	if !within(time.Minute, func() bool { return goleak.Find() == nil }) && code == 0 {
+	if !poll(time.Minute, func() bool { return goleak.Find() == nil }) && code == 0 {
 		fmt.Fprintln(os.Stderr, goleak.Find())
 		code = 1
 	}
 	os.Exit(code)
 }
 
-// hurry has intervals short enough for tests: seconds instead of half a minute.
-var hurry = timing{
+// fastTiming has intervals short enough for tests: seconds instead of half a
+// minute.
+var fastTiming = timing{
 	probe: 150 * time.Millisecond, answer: 60 * time.Millisecond,
 	gossip: 30 * time.Millisecond, pushPull: time.Second, reclaim: 700 * time.Millisecond,
 	stream: time.Second, facts: 50 * time.Millisecond, heal: 300 * time.Millisecond, leave: time.Second,
 }
 
-// within polls until ok returns true or the limit is over.
-func within(limit time.Duration, ok func() bool) bool {
+// poll polls until ok returns true or the limit is over.
+func poll(limit time.Duration, ok func() bool) bool {
 	ticker := time.NewTicker(5 * time.Millisecond)
 	defer ticker.Stop()
 	for end := time.After(limit); ; {
@@ -48,10 +49,10 @@ func within(limit time.Duration, ok func() bool) bool {
 	}
 }
 
-func wait(t *testing.T, what string, ok func() bool) {
+func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	if !within(time.Minute, ok) {
-		t.Fatalf("it does not come to be that %s", what)
+	if !poll(time.Minute, ok) {
+		t.Fatalf("timed out waiting until %s", what)
 	}
 }
 
@@ -74,7 +75,7 @@ func (c *cuts) reach(addr string) bool {
 	return !c.set[addr]
 }
 
-func (c *cuts) turn(addr string, cut bool) {
+func (c *cuts) setCut(addr string, cut bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.set[addr] = cut
@@ -86,7 +87,7 @@ var instances atomic.Int64
 func open(t *testing.T, id string, change ...func(*Config)) *node {
 	t.Helper()
 	n := &node{cut: &cuts{set: map[string]bool{}}}
-	fast := hurry
+	fast := fastTiming
 	n.config = Config{
 		ID: id, Bind: "127.0.0.1:0", Label: "c", timing: &fast, reach: n.cut.reach,
 		Meta: Meta{Name: "name of " + id, Cluster: "10.0.0.1:7001", Instance: fmt.Sprint(instances.Add(1))},
@@ -129,7 +130,7 @@ func (n *node) mustJoin(t *testing.T, others ...*node) {
 	for _, o := range others {
 		var err error
 		// A busy member may not respond within the stream timeout.
-		if !within(time.Minute, func() bool {
+		if !poll(time.Minute, func() bool {
 			var reached int
 			reached, err = n.Join(t.Context(), []string{o.Addr()})
 			return reached == 1 && err == nil
@@ -165,13 +166,13 @@ func group(t *testing.T, ids ...string) []*node {
 	}
 	for _, n := range all {
 		for _, id := range ids {
-			wait(t, n.id+" sees "+id, n.sees(id, Alive))
+			waitFor(t, n.id+" sees "+id, n.sees(id, Alive))
 		}
 	}
 	return all
 }
 
-func soon(t *testing.T) context.Context {
+func timeoutContext(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx

@@ -61,10 +61,10 @@ func TestGarbageOnThePort(t *testing.T) {
 		udp.Write(append(bytes.Clone(labelled), random[i:i+rand.IntN(1400)]...))
 	}
 	wg.Wait()
-	wait(t, "all is given back", func() bool {
+	waitFor(t, "the counters are 0 again", func() bool {
 		all[0].transport.mu.Lock()
 		defer all[0].transport.mu.Unlock()
-		return all[0].transport.unread.Load() == 0 && all[0].transport.count == 0 && len(all[0].transport.from) == 0
+		return all[0].transport.received.Load() == 0 && all[0].transport.count == 0 && len(all[0].transport.from) == 0
 	})
 	runtime.GC()
 	runtime.ReadMemStats(&after)
@@ -79,7 +79,7 @@ func TestGarbageOnThePort(t *testing.T) {
 	if err := all[0].SetFacts([]byte("fine"), false); err != nil {
 		t.Fatal(err)
 	}
-	wait(t, "b hears a", func() bool { return string(all[1].see("a").Facts) == "fine" })
+	waitFor(t, "b hears a", func() bool { return string(all[1].see("a").Facts) == "fine" })
 }
 
 // A stranger with the label cannot make a node hold more than a bounded amount.
@@ -100,7 +100,7 @@ func TestStreamsAreBounded(t *testing.T) {
 		_, err = io.Copy(io.Discard, c)
 	}
 	if !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) { // unread data causes a reset
-		t.Errorf("%d bytes are taken: %v", sent, err)
+		t.Errorf("%d bytes are accepted: %v", sent, err)
 	}
 	var idle []net.Conn
 	for range 2 * maxStreamsFrom {
@@ -111,7 +111,7 @@ func TestStreamsAreBounded(t *testing.T) {
 		defer c.Close()
 		idle = append(idle, c)
 	}
-	wait(t, "one too many is turned away", func() bool {
+	waitFor(t, "a stream over the limit is closed", func() bool {
 		closed := 0
 		for _, c := range idle {
 			c.SetReadDeadline(time.Now().Add(time.Millisecond))
@@ -129,7 +129,7 @@ func TestStreamsAreBounded(t *testing.T) {
 	begun := time.Now()
 	n.Close()
 	if took := time.Since(begun); took > prompt {
-		t.Errorf("with open streams the end took %v", took)
+		t.Errorf("Close with open streams took %v", took)
 	}
 }
 
@@ -155,7 +155,7 @@ func TestCloseIsPrompt(t *testing.T) {
 		_, err := n.Join(t.Context(), []string{silent.Addr().String()})
 		done <- err
 	}()
-	wait(t, "the node asks", func() bool {
+	waitFor(t, "the node dials", func() bool {
 		n.transport.mu.Lock()
 		defer n.transport.mu.Unlock()
 		return len(n.transport.open) > 0
@@ -163,7 +163,7 @@ func TestCloseIsPrompt(t *testing.T) {
 	begun := time.Now()
 	n.Close()
 	if err := <-done; err == nil {
-		t.Error("joined nobody")
+		t.Error("a join without a responding node succeeded")
 	}
 	if took := time.Since(begun); took > prompt {
 		t.Errorf("it took %v", took)
@@ -174,7 +174,7 @@ func TestCloseIsPrompt(t *testing.T) {
 func TestMembersAreBounded(t *testing.T) {
 	t.Parallel()
 	b := newMemberTable(Member{ID: "self", State: Alive}, record{ID: "self"})
-	g := &gate{b}
+	g := &aliveDelegate{b}
 	meta, err := encodeMeta(Meta{Name: "n", Instance: "i"})
 	if err != nil {
 		t.Fatal(err)
@@ -191,8 +191,8 @@ func TestMembersAreBounded(t *testing.T) {
 	if n := len(b.list()); n != maxMembers {
 		t.Errorf("%d members", n)
 	}
-	if _, news := b.hear(record{ID: "stranger", Version: 1, Facts: []byte("x")}); news {
-		t.Error("facts of a node that is no member are kept")
+	if _, news := b.mergeRecord(record{ID: "stranger", Version: 1, Facts: []byte("x")}); news {
+		t.Error("facts of a non-member are kept")
 	}
 	for i := range maxMembers {
 		events.NotifyLeave(at(fmt.Sprintf("n%d", i)))
@@ -206,23 +206,23 @@ func TestMembersAreBounded(t *testing.T) {
 		"no address":   {Name: "x", Port: 1, Meta: meta},
 	} {
 		if g.NotifyAlive(n) == nil || g.NotifyMerge([]*memberlist.Node{n}) == nil {
-			t.Errorf("%s: taken", what)
+			t.Errorf("%s: accepted", what)
 		}
 	}
 	b.mu.Lock()
 	for _, e := range b.entries {
-		e.said = record{ID: e.ID, Version: 1, Facts: make([]byte, maxFacts)}
+		e.record = record{ID: e.ID, Version: 1, Facts: make([]byte, maxFacts)}
 	}
 	b.mu.Unlock()
-	if n := len(encodeRecords(b.said(maxState)...)); n > maxState+maxFacts+1000 {
+	if n := len(encodeRecords(b.records(maxState)...)); n > maxState+maxFacts+1000 {
 		t.Errorf("a push/pull carries %d bytes", n)
 	}
 }
 
-func TestDeadAreForgottenInTime(t *testing.T) {
+func TestDeadMembersExpire(t *testing.T) {
 	b := newMemberTable(Member{ID: "self", State: Alive}, record{ID: "self"})
-	b.seen("x", "127.0.0.1:1", Meta{})
-	b.lost("x")
+	b.setAlive("x", "127.0.0.1:1", Meta{})
+	b.setDead("x")
 	b.mu.Lock()
 	b.entries["x"].Since = time.Now().Add(-rememberDead - time.Second)
 	b.mu.Unlock()

@@ -10,31 +10,31 @@ import (
 	"time"
 )
 
-// trouble maps parts of memberlist's log lines that an operator must see to the
-// message logged. All other lines occur in every network and with every stray
-// peer.
-var trouble = map[string]string{
-	"over TCP but UDP probes failed": "gossip reaches a node over TCP and not over UDP: is UDP blocked?",
-	"handler queue full":             "gossip comes faster than it is handled",
+// warnings maps parts of memberlist's log lines that an operator must see to
+// the message logged. All other lines occur in every network and with every
+// stray peer.
+var warnings = map[string]string{
+	"over TCP but UDP probes failed": "gossip reaches a node over TCP but not over UDP: is UDP blocked?",
+	"handler queue full":             "gossip arrives faster than it is handled",
 	"Error accepting TCP":            "gossip cannot accept streams",
 	"Error reading UDP":              "gossip cannot read packets",
-	"Decrypt packet failed":          "gossip packets of this cluster do not decrypt: do all nodes have the same keys?",
+	"Decrypt packet failed":          "cannot decrypt gossip packets of this cluster: do all nodes have the same keys?",
 }
 
-// troubleEvery is the minimum interval between messages of one kind.
-const troubleEvery = time.Minute
+// warningInterval is the minimum interval between messages of one kind.
+const warningInterval = time.Minute
 
 // memberlistLog writes memberlist's lines to slog: at debug, and those in
-// trouble at warn, each kind at most once a minute.
+// warnings at warn, each kind at most once a minute.
 type memberlistLog struct {
 	log *slog.Logger
 
-	mu   sync.Mutex
-	told map[string]time.Time // by key of trouble
+	mu         sync.Mutex
+	lastWarned map[string]time.Time // by key of warnings
 }
 
 func newMemberlistLog(l *slog.Logger) *log.Logger {
-	return log.New(&memberlistLog{log: l, told: map[string]time.Time{}}, "", 0)
+	return log.New(&memberlistLog{log: l, lastWarned: map[string]time.Time{}}, "", 0)
 }
 
 // Write logs one line.
@@ -44,7 +44,7 @@ func (m *memberlistLog) Write(b []byte) (int, error) {
 		return len(b), nil
 	}
 	line := strings.TrimSpace(string(b))
-	if what := m.trouble(line); what != "" {
+	if what := m.warningFor(line); what != "" {
 		m.log.Warn(what, "memberlist", line)
 	} else if debug {
 		m.log.Debug("gossip", "memberlist", line)
@@ -52,17 +52,17 @@ func (m *memberlistLog) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (m *memberlistLog) trouble(line string) string {
-	for words, what := range trouble {
+func (m *memberlistLog) warningFor(line string) string {
+	for words, what := range warnings {
 		if !strings.Contains(line, words) {
 			continue
 		}
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if time.Since(m.told[words]) < troubleEvery {
+		if time.Since(m.lastWarned[words]) < warningInterval {
 			return ""
 		}
-		m.told[words] = time.Now()
+		m.lastWarned[words] = time.Now()
 		return what
 	}
 	return ""

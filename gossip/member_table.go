@@ -36,199 +36,200 @@ type memberTable struct {
 // tableEntry is one member.
 type tableEntry struct {
 	Member
-	said record // its newest record
+	record record // its newest record
 }
 
-// show updates the exported Facts from the record.
-func (e *tableEntry) show() {
+// updateFacts updates the exported Facts from the record.
+func (e *tableEntry) updateFacts() {
 	e.Facts = nil
-	if e.State == Alive && e.said.Instance == e.Instance && !e.said.Left {
-		e.Facts = e.said.Facts
+	if e.State == Alive && e.record.Instance == e.Instance && !e.record.Left {
+		e.Facts = e.record.Facts
 	}
 }
 
-func newMemberTable(self Member, said record) *memberTable {
-	b := &memberTable{self: self.ID, entries: map[string]*tableEntry{}, strays: map[string]record{}, changed: make(chan struct{})}
-	b.entries[self.ID] = &tableEntry{Member: self, said: said}
-	b.alive.Store(1)
-	return b
+func newMemberTable(self Member, own record) *memberTable {
+	t := &memberTable{self: self.ID, entries: map[string]*tableEntry{}, strays: map[string]record{}, changed: make(chan struct{})}
+	t.entries[self.ID] = &tableEntry{Member: self, record: own}
+	t.alive.Store(1)
+	return t
 }
 
 // notify wakes up the waiters. The caller holds the lock.
-func (b *memberTable) notify() {
-	close(b.changed)
-	b.changed = make(chan struct{})
+func (t *memberTable) notify() {
+	close(t.changed)
+	t.changed = make(chan struct{})
 }
 
-func (b *memberTable) watch() <-chan struct{} {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.changed
+func (t *memberTable) watch() <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.changed
 }
 
-func (b *memberTable) list() []Member {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.forget(time.Now())
-	members := make([]Member, 0, len(b.entries))
-	for _, e := range b.entries {
+func (t *memberTable) list() []Member {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.expireDead(time.Now())
+	members := make([]Member, 0, len(t.entries))
+	for _, e := range t.entries {
 		members = append(members, e.Member)
 	}
 	slices.SortFunc(members, func(x, y Member) int { return cmp.Compare(x.ID, y.ID) })
 	return members
 }
 
-// welcome reports whether there is room for a node.
-func (b *memberTable) welcome(id string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.entries[id] != nil || len(b.entries) < maxMembers
+// hasRoom reports whether there is room for a node.
+func (t *memberTable) hasRoom(id string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.entries[id] != nil || len(t.entries) < maxMembers
 }
 
-// seen records that a node is alive.
-func (b *memberTable) seen(id, addr string, meta Meta) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	e := b.entries[id]
+// setAlive records that a node is alive.
+func (t *memberTable) setAlive(id, addr string, meta Meta) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.entries[id]
 	if e == nil {
-		e = &tableEntry{Member: Member{ID: id}, said: b.strays[id]}
-		b.entries[id] = e
-		delete(b.strays, id)
+		e = &tableEntry{Member: Member{ID: id}, record: t.strays[id]}
+		t.entries[id] = e
+		delete(t.strays, id)
 	}
 	if e.State != Alive {
 		e.State, e.Since = Alive, time.Now()
-		b.alive.Add(1)
+		t.alive.Add(1)
 	}
 	e.Addr, e.Meta = addr, meta
-	e.show()
-	b.notify()
+	e.updateFacts()
+	t.notify()
 }
 
-// lost records that a node is no longer alive.
-func (b *memberTable) lost(id string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	e := b.entries[id]
+// setDead records that a node is no longer alive.
+func (t *memberTable) setDead(id string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.entries[id]
 	if e == nil || e.State != Alive {
 		return
 	}
 	e.State, e.Since = Dead, time.Now()
-	b.alive.Add(-1)
-	if e.said.Left && e.said.Instance == e.Instance {
+	t.alive.Add(-1)
+	if e.record.Left && e.record.Instance == e.Instance {
 		e.State = Left
 	}
-	e.show()
-	b.forget(e.Since)
-	b.notify()
+	e.updateFacts()
+	t.expireDead(e.Since)
+	t.notify()
 }
 
-// forget drops dead members beyond the limits. The caller holds the lock.
-func (b *memberTable) forget(now time.Time) {
+// expireDead drops dead members beyond the limits. The caller holds the lock.
+func (t *memberTable) expireDead(now time.Time) {
 	var dead []*tableEntry
-	for _, e := range b.entries {
+	for _, e := range t.entries {
 		switch {
-		case e.State == Alive || e.ID == b.self:
+		case e.State == Alive || e.ID == t.self:
 		case now.Sub(e.Since) > rememberDead:
-			delete(b.entries, e.ID)
+			delete(t.entries, e.ID)
 		default:
 			dead = append(dead, e)
 		}
 	}
-	// At most one is over the limit, since forget runs whenever a node dies.
+	// At most one is over the limit, since expireDead runs whenever a node dies.
 	for ; len(dead) > maxDead; dead = dead[1:] {
 		for i, e := range dead {
 			if e.Since.Before(dead[0].Since) {
 				dead[0], dead[i] = e, dead[0]
 			}
 		}
-		delete(b.entries, dead[0].ID)
+		delete(t.entries, dead[0].ID)
 	}
 }
 
-// hear merges a record, and returns the one to pass on if it is new. A newer
-// record of this node itself is from an earlier process; this node then
+// mergeRecord merges a record, and returns the one to pass on if it is new. A
+// newer record of this node itself is from an earlier process; this node then
 // supersedes it.
-func (b *memberTable) hear(r record) (on record, news bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	e := b.entries[r.ID]
+func (t *memberTable) mergeRecord(r record) (newest record, changed bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.entries[r.ID]
 	if e == nil {
-		b.stray(r)
+		t.keepStray(r)
 		return record{}, false
 	}
-	if r.Version <= e.said.Version {
+	if r.Version <= e.record.Version {
 		return record{}, false
 	}
-	if r.ID == b.self {
-		e.said.Version = r.Version + 1
-		return e.said, true
+	if r.ID == t.self {
+		e.record.Version = r.Version + 1
+		return e.record, true
 	}
 	r.Facts = bytes.Clone(r.Facts)
-	e.said = r
+	e.record = r
 	if e.State == Dead && r.Left && r.Instance == e.Instance {
 		e.State = Left
 	}
-	e.show()
-	b.notify()
+	e.updateFacts()
+	t.notify()
 	return r, true
 }
 
-// stray keeps the record of an unknown node. The caller holds the lock.
-func (b *memberTable) stray(r record) {
-	if r.Version <= b.strays[r.ID].Version {
+// keepStray keeps the record of an unknown node. The caller holds the lock.
+func (t *memberTable) keepStray(r record) {
+	if r.Version <= t.strays[r.ID].Version {
 		return
 	}
-	for id := range b.strays { // any one: most nodes become known within moments
-		if len(b.strays) < maxStrays {
+	for id := range t.strays { // any one: most nodes become known within moments
+		if len(t.strays) < maxStrays {
 			break
 		}
-		delete(b.strays, id)
+		delete(t.strays, id)
 	}
 	r.Facts = bytes.Clone(r.Facts)
-	b.strays[r.ID] = r
+	t.strays[r.ID] = r
 }
 
-// say changes this node's own record; it returns false if nothing changed.
-func (b *memberTable) say(facts []byte, left bool) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	e := b.entries[b.self]
-	if bytes.Equal(e.said.Facts, facts) && e.said.Left == left {
+// setOwnRecord changes this node's own record; it returns false if nothing
+// changed.
+func (t *memberTable) setOwnRecord(facts []byte, left bool) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.entries[t.self]
+	if bytes.Equal(e.record.Facts, facts) && e.record.Left == left {
 		return false
 	}
-	e.said.Facts, e.said.Left = bytes.Clone(facts), left
-	e.said.Version++
-	e.show()
-	b.notify()
+	e.record.Facts, e.record.Left = bytes.Clone(facts), left
+	e.record.Version++
+	e.updateFacts()
+	t.notify()
 	return true
 }
 
-// own returns this node's entry and record.
-func (b *memberTable) own() (Member, record) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	e := b.entries[b.self]
-	return e.Member, e.said
+// ownEntry returns this node's entry and record.
+func (t *memberTable) ownEntry() (Member, record) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.entries[t.self]
+	return e.Member, e.record
 }
 
-// said returns the records of this node first, then of members that are alive
-// or left, up to about limit bytes. Random map order selects them, so that over
-// time all get through.
-func (b *memberTable) said(limit int) []record {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	records := []record{b.entries[b.self].said}
+// records returns the records of this node first, then of members that are
+// alive or left, up to about limit bytes. Random map order selects them, so
+// that over time all get through.
+func (t *memberTable) records(limit int) []record {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	records := []record{t.entries[t.self].record}
 	size := 0
-	for id := range maps.Keys(b.entries) {
-		e := b.entries[id]
-		if id == b.self || e.said.Version == 0 || e.State != Alive && !e.said.Left {
+	for id := range maps.Keys(t.entries) {
+		e := t.entries[id]
+		if id == t.self || e.record.Version == 0 || e.State != Alive && !e.record.Left {
 			continue
 		}
-		size += len(e.said.Facts) + len(id) + len(e.said.Instance) + 16
+		size += len(e.record.Facts) + len(id) + len(e.record.Instance) + 16
 		if size > limit {
 			break
 		}
-		records = append(records, e.said)
+		records = append(records, e.record)
 	}
 	return records
 }

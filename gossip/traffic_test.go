@@ -67,7 +67,7 @@ func BenchmarkIdle(b *testing.B) {
 		begun := time.Now()
 		all[4].Close()
 		for _, g := range all[:4] {
-			within(30*time.Second, func() bool {
+			poll(30*time.Second, func() bool {
 				for _, m := range g.Members() {
 					if m.ID == id(4) {
 						return m.State == Dead

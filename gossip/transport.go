@@ -21,11 +21,11 @@ const (
 	maxStreams     = 128      // at a time
 	maxStreamsFrom = 16       // at a time from one IP address
 	maxStreamBytes = 8 << 20  // received on one
-	maxUnread      = 32 << 20 // received on all open ones
+	maxReceived    = 32 << 20 // received on all open ones
 )
 
 var (
-	errTooMuch = errors.New("a gossip stream brings too much")
+	errTooMuch = errors.New("too many bytes on gossip streams")
 	errCut     = errors.New("cut")
 )
 
@@ -45,8 +45,8 @@ type transport struct {
 	stopped chan struct{}
 	once    sync.Once // for stopped
 
-	unread atomic.Int64 // bytes received on open streams
-	sent   atomic.Int64 // bytes sent, including the IP and UDP headers of packets
+	received atomic.Int64 // bytes received on open streams
+	sent     atomic.Int64 // bytes sent, including the IP and UDP headers of packets
 
 	mu    sync.Mutex
 	open  map[*stream]struct{}
@@ -177,9 +177,9 @@ func (t *transport) Shutdown() error {
 	return err
 }
 
-// end is Shutdown before memberlist runs: it drops what the listeners hand over
-// meanwhile.
-func (t *transport) end() {
+// abort is Shutdown before memberlist runs: it drops what the listeners hand
+// over meanwhile.
+func (t *transport) abort() {
 	done := make(chan struct{})
 	t.drain.Go(func() {
 		for {
@@ -203,9 +203,9 @@ type stream struct {
 	t    *transport
 	from string // IP address of an inbound stream; "": outbound
 
-	mu     sync.Mutex
-	read   int64 // bytes
-	closed bool
+	mu       sync.Mutex
+	received int64 // bytes
+	closed   bool
 }
 
 func (s *stream) Read(b []byte) (int, error) {
@@ -215,8 +215,8 @@ func (s *stream) Read(b []byte) (int, error) {
 	if s.closed {
 		return n, err
 	}
-	s.read += int64(n)
-	if all := s.t.unread.Add(int64(n)); s.read > maxStreamBytes || all > maxUnread {
+	s.received += int64(n)
+	if all := s.t.received.Add(int64(n)); s.received > maxStreamBytes || all > maxReceived {
 		return 0, errTooMuch
 	}
 	return n, err
@@ -237,7 +237,7 @@ func (s *stream) Close() error {
 		return err
 	}
 	s.closed = true
-	s.t.unread.Add(-s.read)
+	s.t.received.Add(-s.received)
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
 	delete(s.t.open, s)

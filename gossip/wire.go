@@ -11,21 +11,21 @@ import (
 
 // Limits of members' data.
 const (
-	maxID    = 128       // bytes of a node's ID
-	maxMeta  = 512       // bytes of its encoded meta data: memberlist panics beyond
-	maxFacts = 4 << 10   // bytes of its facts
-	maxState = 1 << 20   // bytes of the facts in one push/pull
-	maxAge   = 1 << 40   // milliseconds of uptime in a claim
-	maxTick  = 1<<62 - 1 // of a record's version, so that a newer one is possible
+	maxID      = 128       // bytes of a node's ID
+	maxMeta    = 512       // bytes of its encoded meta data: memberlist panics beyond
+	maxFacts   = 4 << 10   // bytes of its facts
+	maxState   = 1 << 20   // bytes of the facts in one push/pull
+	maxAge     = 1 << 40   // milliseconds of uptime in a claim
+	maxVersion = 1<<62 - 1 // of a record's version, so that a newer one is possible
 )
 
 // The first byte of messages and meta data. A member ignores messages with an
 // unknown one.
 const (
-	formatMeta    = 1 // meta data
-	formatRecords = 1 // a message of records
-	formatWho     = 2 // a request for a claim, with the sender's claim
-	formatIAm     = 3 // the response, a claim
+	formatMeta         = 1 // meta data
+	formatRecords      = 1 // a message of records
+	formatClaimRequest = 2 // a request for a claim, with the sender's claim
+	formatClaim        = 3 // the response, a claim
 )
 
 // errMalformed: a member's bytes cannot be decoded.
@@ -81,7 +81,7 @@ func decodeMeta(b []byte) (m Meta, err error) {
 	}
 	r := reader{rest: b}
 	if v := r.byte(); v != formatMeta {
-		return Meta{}, fmt.Errorf("%w: format %d, this build knows %d", errMalformed, v, formatMeta)
+		return Meta{}, fmt.Errorf("%w: format %d, this build supports %d", errMalformed, v, formatMeta)
 	}
 	for _, field := range []*string{&m.Name, &m.Cluster, &m.HTTP, &m.Version, &m.Zone, &m.Instance} {
 		*field = r.text(maxMeta)
@@ -120,7 +120,7 @@ func decodeRecords(b []byte, use func(record)) error {
 		return fmt.Errorf("%w: format %d", errMalformed, v)
 	}
 	for len(r.rest) > 0 {
-		rec := record{ID: r.text(maxID), Instance: r.text(maxMeta), Version: r.uvarint(maxTick)}
+		rec := record{ID: r.text(maxID), Instance: r.text(maxMeta), Version: r.uvarint(maxVersion)}
 		rec.Left = r.byte()&1 != 0
 		rec.Facts = r.bytes(maxFacts)
 		if r.err != nil {
@@ -165,7 +165,7 @@ func (r *reader) fail(format string, args ...any) {
 
 func (r *reader) byte() byte {
 	if len(r.rest) == 0 {
-		r.fail("cut short")
+		r.fail("truncated")
 		return 0
 	}
 	b := r.rest[0]
@@ -176,7 +176,7 @@ func (r *reader) byte() byte {
 func (r *reader) uvarint(limit uint64) uint64 {
 	v, n := binary.Uvarint(r.rest)
 	if n <= 0 || v > limit {
-		r.fail("a number is cut short or above %d", limit)
+		r.fail("a number is truncated or above %d", limit)
 		return 0
 	}
 	r.rest = r.rest[n:]
@@ -186,7 +186,7 @@ func (r *reader) uvarint(limit uint64) uint64 {
 func (r *reader) bytes(limit int) []byte {
 	n := r.uvarint(uint64(limit))
 	if n > uint64(len(r.rest)) {
-		r.fail("%d bytes are announced, %d are there", n, len(r.rest))
+		r.fail("%d bytes announced, %d left", n, len(r.rest))
 		return nil
 	}
 	b := r.rest[:n:n]

@@ -28,7 +28,7 @@ func TestWireRoundTrip(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	c := claim{ID: "a", Addr: "127.0.0.1:1", Age: time.Hour, Meta: meta}
-	if got, err := decodeClaim(encodeClaim(formatWho, c)); err != nil || got != c {
+	if got, err := decodeClaim(encodeClaim(formatClaimRequest, c)); err != nil || got != c {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -36,7 +36,7 @@ func TestWireRoundTrip(t *testing.T) {
 func FuzzMessage(f *testing.F) {
 	f.Add(encodeRecords(record{ID: "a", Version: 1, Facts: []byte("x")}))
 	f.Add(appendMeta(nil, Meta{Name: "n"}))
-	f.Add(encodeClaim(formatIAm, claim{ID: "a", Addr: "b"}))
+	f.Add(encodeClaim(formatClaim, claim{ID: "a", Addr: "b"}))
 	f.Add([]byte{formatRecords, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		// Decoded meta data must encode to the same fields.
@@ -48,7 +48,7 @@ func FuzzMessage(f *testing.F) {
 		}
 		var records []record
 		if err := decodeRecords(b, func(r record) {
-			if len(r.ID) > maxID || len(r.Facts) > maxFacts || r.Version > maxTick {
+			if len(r.ID) > maxID || len(r.Facts) > maxFacts || r.Version > maxVersion {
 				t.Errorf("beyond its bounds: %+v", r)
 			}
 			records = append(records, r)
@@ -61,7 +61,7 @@ func FuzzMessage(f *testing.F) {
 			}
 		}
 		if c, err := decodeClaim(b); err == nil {
-			if back, err := decodeClaim(encodeClaim(formatWho, c)); err != nil || back != c {
+			if back, err := decodeClaim(encodeClaim(formatClaimRequest, c)); err != nil || back != c {
 				t.Errorf("%+v became %+v: %v", c, back, err)
 			}
 		}

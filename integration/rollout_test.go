@@ -261,7 +261,7 @@ func TestARolloutOfARefusingBackendIsAborted(t *testing.T) {
 	if out := m.run("rollout", "status", "canary", "--wait"); out.code != 1 {
 		t.Errorf("waiting for its end gives code %d", out.code)
 	}
-	if out := m.run("rollout", "resume", "canary"); out.code != 1 || !strings.Contains(out.err, "restart begins it anew") {
+	if out := m.run("rollout", "resume", "canary"); out.code != 1 || !strings.Contains(out.err, "restart starts it over") {
 		t.Errorf("it is resumed: %d %s%s", out.code, out.out, out.err)
 	}
 	// Applied again it stays aborted; repaired and restarted it continues.

@@ -223,7 +223,7 @@ func (n *Node) openListeners() (d listenerSet, err error) {
 
 // openFolder locks the data folder, if there is one, for this process.
 func (n *Node) openFolder() (err error) {
-	if n.cfg.Dev && trust.Holds(n.cfg.DataDir) {
+	if n.cfg.Dev && trust.HasIdentity(n.cfg.DataDir) {
 		return fmt.Errorf("data folder %s: %w", n.cfg.DataDir, errOfCluster)
 	}
 	if n.cfg.DataDir != "" {

@@ -94,10 +94,10 @@ func (r Renounced) Dead() bool {
 	return left < majority(len(r.Voters))
 }
 
-// FirstVoters returns the voters of a charter's first configuration: the lowest
-// IDs of the sorted members, an odd number, at most the setting --voters. Of
-// two nodes both vote, so that every change is on two disks.
-func FirstVoters(members []string, most int) []string {
+// InitialVoters returns the voters of a charter's first configuration: the
+// lowest IDs of the sorted members, an odd number, at most the setting
+// --voters. Of two nodes both vote, so that every change is on two disks.
+func InitialVoters(members []string, most int) []string {
 	most = Settings{Voters: most}.withDefaults().Voters
 	n := min(len(members), most)
 	if n%2 == 0 && n > 2 {
@@ -106,22 +106,22 @@ func FirstVoters(members []string, most int) []string {
 	return members[:n]
 }
 
-// Accept returns why a node may not accept an offered charter. On nil it may,
-// and is bound to the charter once that is on its disk.
-func Accept(self Peer, peers []Peer, c Charter) error {
+// CheckAccept returns why a node may not accept an offered charter. On nil it
+// may, and is bound to the charter once that is on its disk.
+func CheckAccept(self Peer, peers []Peer, c Charter) error {
 	switch {
 	case !c.Valid() || !slices.Contains(c.Members, self.ID):
-		return errors.New("it is no charter of this node")
+		return errors.New("it is not a valid charter with this node as a member")
 	case self.Formed:
-		return fmt.Errorf("it is in the cluster %s", self.Cluster)
+		return fmt.Errorf("this node is in the cluster %s", self.Cluster)
 	case len(c.Members) != self.Expect:
 		return fmt.Errorf("it names %d nodes; this node was started with --expect %d", len(c.Members), self.Expect)
 	case self.Accepted != nil && !self.Accepted.Same(c):
-		return fmt.Errorf("this node has accepted another set: %s", strings.Join(self.Accepted.Members, " "))
+		return fmt.Errorf("this node has accepted another charter, of %s", strings.Join(self.Accepted.Members, " "))
 	case self.renounced(c.Cluster):
-		return errors.New("this node has renounced it")
-	case self.barred() != nil:
-		return fmt.Errorf("this node has renounced %s, which may still begin", self.barred().Cluster)
+		return errors.New("this node has renounced the charter")
+	case self.pendingRenounced() != nil:
+		return fmt.Errorf("this node has renounced %s, which may still begin", self.pendingRenounced().Cluster)
 	}
 	for _, id := range c.Members {
 		seen := slices.ContainsFunc(peers, func(p Peer) bool { return p.ID == id && p.Expect == self.Expect })
@@ -132,8 +132,9 @@ func Accept(self Peer, peers []Peer, c Charter) error {
 	return nil
 }
 
-// Learn merges the peers' knowledge of renounced charters into a node's own.
-func Learn(own []Renounced, peers []Peer) (all []Renounced, news bool) {
+// MergeRenounced merges the peers' knowledge of renounced charters into a
+// node's own.
+func MergeRenounced(own []Renounced, peers []Peer) (all []Renounced, changed bool) {
 	all = make([]Renounced, 0, len(own))
 	for _, r := range own {
 		r.Without = slices.Clone(r.Without)
@@ -144,7 +145,7 @@ func Learn(own []Renounced, peers []Peer) (all []Renounced, news bool) {
 				}
 				for _, id := range o.Without {
 					if slices.Contains(r.Voters, id) && !slices.Contains(r.Without, id) {
-						r.Without, news = append(r.Without, id), true
+						r.Without, changed = append(r.Without, id), true
 					}
 				}
 			}
@@ -152,13 +153,13 @@ func Learn(own []Renounced, peers []Peer) (all []Renounced, news bool) {
 		slices.Sort(r.Without)
 		all = append(all, r)
 	}
-	return all, news
+	return all, changed
 }
 
-// GivenUp reports whether a charter that a node has begun is dead, according to
-// its peers: it has committed nothing and never will.
-func GivenUp(c Charter, peers []Peer) bool {
-	known, _ := Learn([]Renounced{{Charter: c}}, peers)
+// CharterDead reports whether a charter that a node has begun is dead,
+// according to its peers: it has committed nothing and never will.
+func CharterDead(c Charter, peers []Peer) bool {
+	known, _ := MergeRenounced([]Renounced{{Charter: c}}, peers)
 	return known[0].Dead()
 }
 
@@ -176,9 +177,9 @@ func (p Peer) renounced(cluster string) bool {
 	return slices.ContainsFunc(p.Renounced, func(r Renounced) bool { return r.Cluster == cluster })
 }
 
-// barred returns a charter that the peer has renounced and that is not dead:
-// until it is, the peer takes part in no other. Nil: there is none.
-func (p Peer) barred() *Renounced {
+// pendingRenounced returns a charter that the peer has renounced and that is
+// not dead: until it is, the peer takes part in no other. Nil: there is none.
+func (p Peer) pendingRenounced() *Renounced {
 	for i := range p.Renounced {
 		if !p.Renounced[i].Dead() {
 			return &p.Renounced[i]
@@ -193,19 +194,20 @@ func (p Peer) knowsDead(cluster string) bool {
 	return slices.ContainsFunc(p.Renounced, func(r Renounced) bool { return r.Cluster == cluster && r.Dead() })
 }
 
-// open reports whether the peer may take part in a charter.
-func (p Peer) open() bool { return p.Accepted == nil && p.barred() == nil }
+// mayAccept reports whether the peer may take part in a charter.
+func (p Peer) mayAccept() bool { return p.Accepted == nil && p.pendingRenounced() == nil }
 
-// bound decides for a node that has accepted a charter or is barred by one.
-func (f *former) bound() (Decision, bool) {
+// resolveCharter decides for a node that has accepted a charter, or that
+// has renounced one that is not dead.
+func (f *formation) resolveCharter() (Decision, bool) {
 	c := f.self.Accepted
 	if c == nil {
-		return f.barred()
+		return f.resolveRenounced()
 	}
 	var missing []string
 	for _, p := range f.peers {
 		if p.renounced(c.Cluster) {
-			return Decision{Action: FormRenounce, Peer: p.ID, Charter: c, Why: p.ID + " has renounced it"}, true
+			return Decision{Action: FormRenounce, Peer: p.ID, Charter: c, Why: p.ID + " has renounced the charter"}, true
 		}
 	}
 	for _, id := range c.Members {
@@ -220,34 +222,34 @@ func (f *former) bound() (Decision, bool) {
 		return Decision{Action: FormBegin, Charter: c, Why: "all have accepted: " + strings.Join(c.Members, " ")}, true
 	case f.self.BoundFor > GiveUpAfter:
 		return Decision{Action: FormRenounce, Charter: c, Why: fmt.Sprintf(
-			"after %v not accepted by %s", GiveUpAfter, strings.Join(missing, " "))}, true
+			"not accepted by %s within %v", strings.Join(missing, " "), GiveUpAfter)}, true
 	case c.By == f.self.ID:
 		return Decision{Action: FormOffer, Peers: missing, Charter: c, Why: "not yet accepted by " + strings.Join(missing, " ")}, true
 	}
 	return Decision{Action: FormWait, Why: "not yet accepted by " + strings.Join(missing, " ")}, true
 }
 
-// barred decides for a node that has accepted no charter, by the charters that
-// it or a peer has renounced. A member that never saw a charter renounces it
-// with the others, so that they learn that it is dead.
-func (f *former) barred() (Decision, bool) {
+// resolveRenounced decides for a node that has accepted no charter, by the
+// charters that it or a peer has renounced. A member that never saw a charter
+// renounces it with the others, so that they learn that it is dead.
+func (f *formation) resolveRenounced() (Decision, bool) {
 	for _, p := range f.peers {
 		for _, r := range p.Renounced {
 			if r.Valid() && slices.Contains(r.Members, f.self.ID) && !r.Dead() && !f.self.renounced(r.Cluster) {
-				return Decision{Action: FormRenounce, Peer: p.ID, Charter: &r.Charter, Why: p.ID + " has renounced it"}, true
+				return Decision{Action: FormRenounce, Peer: p.ID, Charter: &r.Charter, Why: p.ID + " has renounced the charter"}, true
 			}
 		}
 	}
-	if r := f.self.barred(); r != nil {
+	if r := f.self.pendingRenounced(); r != nil {
 		return Decision{Action: FormWait, Barred: true, Why: fmt.Sprintf(
-			"it has renounced the cluster of %s, which may still begin: %s must renounce it too, or begin it",
-			strings.Join(r.Members, " "), strings.Join(r.silent(), " or "))}, true
+			"this node has renounced the cluster of %s, which may still begin: %s must renounce it too or begin it",
+			strings.Join(r.Members, " "), strings.Join(r.notRenounced(), " or "))}, true
 	}
 	return Decision{}, false
 }
 
-// silent returns the voters not known to have renounced.
-func (r *Renounced) silent() (ids []string) {
+// notRenounced returns the voters not known to have renounced.
+func (r *Renounced) notRenounced() (ids []string) {
 	for _, id := range r.Voters {
 		if !slices.Contains(r.Without, id) {
 			ids = append(ids, id)

@@ -33,12 +33,12 @@ type Peer struct {
 	// requested views count, not those that came with a peer's request. Set for
 	// peers only.
 	Age time.Duration
-	// PledgedFor is the time since the node made its pledge, and Told the time
+	// PledgedFor is the time since the node made its pledge, and SinceTold the time
 	// since it last answered the node that it is pledged to, or PledgedFor if it
 	// has not since. Set for the node itself only, by its monotonic clock. Answers
 	// and decisions must not run concurrently.
 	PledgedFor time.Duration
-	Told       time.Duration
+	SinceTold  time.Duration
 	// BoundFor is the time since the node accepted its charter, or began to run
 	// with it. Set for the node itself only.
 	BoundFor time.Duration
@@ -112,28 +112,28 @@ func Form(self Peer, peers []Peer) Decision {
 	if self.Formed {
 		return Decision{Action: FormWait, Why: "it is in a cluster"}
 	}
-	f := former{self: self}
+	f := formation{self: self}
 	for _, p := range peers {
 		if p.ID != self.ID && p.Age <= ActWithin && !f.has(p.ID) {
 			f.peers = append(f.peers, p)
 		}
 	}
 	slices.SortFunc(f.peers, func(a, b Peer) int { return cmp.Compare(a.ID, b.ID) })
-	for _, rule := range []func() (Decision, bool){f.join, f.bound, f.unequal, f.draw, f.pledge} {
+	for _, rule := range []func() (Decision, bool){f.join, f.resolveCharter, f.checkExpect, f.drawCharter, f.pledge} {
 		if d, ok := rule(); ok {
 			return d
 		}
 	}
-	return f.wait()
+	return f.explainWait()
 }
 
-// former is the input of one decision.
-type former struct {
+// formation is the input of one decision.
+type formation struct {
 	self  Peer
 	peers []Peer // sorted by ID, unique, no older than ActWithin, without self
 }
 
-func (f *former) find(id string) (Peer, bool) {
+func (f *formation) find(id string) (Peer, bool) {
 	i := slices.IndexFunc(f.peers, func(p Peer) bool { return p.ID == id })
 	if i < 0 {
 		return Peer{}, false
@@ -141,16 +141,16 @@ func (f *former) find(id string) (Peer, bool) {
 	return f.peers[i], true
 }
 
-func (f *former) has(id string) bool {
+func (f *formation) has(id string) bool {
 	_, ok := f.find(id)
 	return ok
 }
 
 // join handles peers that are already in a cluster.
-func (f *former) join() (Decision, bool) {
+func (f *formation) join() (Decision, bool) {
 	if c := f.self.Accepted; c != nil {
 		if i := slices.IndexFunc(f.peers, func(p Peer) bool { return p.Formed && p.Cluster == c.Cluster }); i >= 0 {
-			return Decision{Action: FormBegin, Charter: c, Why: f.peers[i].ID + " has begun it"}, true
+			return Decision{Action: FormBegin, Charter: c, Why: f.peers[i].ID + " has begun the cluster"}, true
 		}
 	}
 	var formed []Peer
@@ -173,8 +173,8 @@ func (f *former) join() (Decision, bool) {
 	return Decision{Action: FormJoin, Peer: formed[0].ID, Why: "it is in a cluster"}, true
 }
 
-// unequal refuses --expect values that are out of range or differ.
-func (f *former) unequal() (Decision, bool) {
+// checkExpect refuses --expect values that are out of range or differ.
+func (f *formation) checkExpect() (Decision, bool) {
 	if f.self.Expect < 1 || f.self.Expect > maxExpect {
 		return Decision{Action: FormRefuse, Why: fmt.Sprintf("--expect %d: not between 1 and %d", f.self.Expect, maxExpect)}, true
 	}
@@ -187,49 +187,49 @@ func (f *former) unequal() (Decision, bool) {
 	return Decision{}, false
 }
 
-// draw checks whether this node may draw up the charter now.
-func (f *former) draw() (Decision, bool) {
+// drawCharter checks whether this node may draw up the charter now.
+func (f *formation) drawCharter() (Decision, bool) {
 	if f.self.Expect == 1 {
 		return Decision{Action: FormBootstrap, Why: "no other node is expected"}, true
 	}
 	if f.self.PledgedTo != f.self.ID {
 		return Decision{}, false
 	}
-	set := f.meet(func(p Peer) bool {
+	set := f.mutualSet(func(p Peer) bool {
 		return p.ID > f.self.ID && p.PledgedTo == f.self.ID && p.Age < f.self.PledgedFor
 	})
 	if set == nil {
 		return Decision{}, false
 	}
-	return Decision{Action: FormDraw, Peers: set, Why: "all are pledged to it: " + strings.Join(set, " ")}, true
+	return Decision{Action: FormDraw, Peers: set, Why: "all are pledged to this node: " + strings.Join(set, " ")}, true
 }
 
 // pledge selects the node that may found the cluster.
-func (f *former) pledge() (Decision, bool) {
-	set := f.meet(func(Peer) bool { return true })
-	if set == nil || set[0] == f.self.PledgedTo || !f.free() {
+func (f *formation) pledge() (Decision, bool) {
+	set := f.mutualSet(func(Peer) bool { return true })
+	if set == nil || set[0] == f.self.PledgedTo || !f.mayRepledge() {
 		return Decision{}, false
 	}
 	return Decision{Action: FormPledge, Peer: set[0], Why: "it has the lowest ID of " + strings.Join(set, " ")}, true
 }
 
-// free reports whether this node may change its pledge.
-func (f *former) free() bool {
+// mayRepledge reports whether this node may change its pledge.
+func (f *formation) mayRepledge() bool {
 	to := f.self.PledgedTo
-	if to == "" || to == f.self.ID || f.self.Told > TakeBackAfter && f.self.PledgedFor > TakeBackAfter {
+	if to == "" || to == f.self.ID || f.self.SinceTold > TakeBackAfter && f.self.PledgedFor > TakeBackAfter {
 		return true
 	}
 	p, ok := f.find(to)
-	return ok && p.PledgedTo != to && p.Age < f.self.Told && p.Age < f.self.PledgedFor
+	return ok && p.PledgedTo != to && p.Age < f.self.SinceTold && p.Age < f.self.PledgedFor
 }
 
-// meet returns N nodes that have all seen each other: this one, and peers for
-// which may returns true. Of several such sets it returns the one with the
+// mutualSet returns N nodes that have all seen each other: this one, and peers
+// for which may returns true. Of several such sets it returns the one with the
 // lowest IDs; nil: there is none.
-func (f *former) meet(may func(Peer) bool) []string {
+func (f *formation) mutualSet(may func(Peer) bool) []string {
 	var all []Peer
 	for _, p := range f.peers {
-		if p.open() && may(p) && slices.Contains(p.Seen, f.self.ID) {
+		if p.mayAccept() && may(p) && slices.Contains(p.Seen, f.self.ID) {
 			all = append(all, p)
 		}
 	}
@@ -276,25 +276,29 @@ func mutual(a, b Peer) bool {
 	return slices.Contains(a.Seen, b.ID) && slices.Contains(b.Seen, a.ID)
 }
 
-// wait returns FormWait with what is missing.
-func (f *former) wait() Decision {
+// explainWait returns FormWait with what is missing.
+func (f *formation) explainWait() Decision {
 	var why string
 	switch to := f.self.PledgedTo; {
 	case len(f.peers)+1 < f.self.Expect:
-		why = fmt.Sprintf("%d of %d nodes are there", len(f.peers)+1, f.self.Expect)
+		why = fmt.Sprintf("%d of %d nodes found", len(f.peers)+1, f.self.Expect)
 	case to == f.self.ID:
-		why = "not yet all are pledged to it"
+		why = "not all nodes are pledged to this one yet"
 		for _, p := range f.peers {
-			if p.PledgedTo != to {
-				why += fmt.Sprintf("; %s is pledged to %s", p.ID, cmp.Or(p.PledgedTo, "nobody"))
+			switch p.PledgedTo {
+			case to:
+			case "":
+				why += fmt.Sprintf("; %s has not pledged", p.ID)
+			default:
+				why += fmt.Sprintf("; %s is pledged to %s", p.ID, p.PledgedTo)
 			}
 		}
 	case to != "" && f.has(to):
-		why = to + " is to draw up the cluster"
+		why = to + " will draw up the charter"
 	case to != "":
-		why = fmt.Sprintf("%s was to draw up the cluster and does not answer", to)
+		why = fmt.Sprintf("%s, which is to draw up the charter, does not respond", to)
 	default:
-		why = fmt.Sprintf("there are not %d nodes that have all seen each other", f.self.Expect)
+		why = fmt.Sprintf("no %d nodes have all seen each other yet", f.self.Expect)
 	}
 	return Decision{Action: FormWait, Why: why}
 }

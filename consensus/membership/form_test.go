@@ -25,7 +25,7 @@ import (
 //	lose A                    A decides; its offers of a charter are lost
 //	settle                    rounds, a second apart, until five bring nothing new
 //	clusters                  the clusters and their members
-func TestFormScenarios(t *testing.T) { play(t, "form", newFounding, (*founding).step) }
+func TestFormScenarios(t *testing.T) { runScenarios(t, "form", newFounding, (*founding).step) }
 
 func (f *founding) step(words []string) ([]string, error) {
 	verb, args := words[0], words[1:]
@@ -65,7 +65,7 @@ func (f *founding) step(words []string) ([]string, error) {
 		n := f.find(args[0])
 		send := f.deliver(n)
 		if verb == "lose" {
-			send = func(*starter, Charter) {}
+			send = func(*simNode, Charter) {}
 		}
 		d := f.decide(n, send)
 		return []string{fmt.Sprintf("%s: %s: %s", args[0], d.Action, d.Why)}, nil
@@ -90,7 +90,7 @@ func (f *founding) settle() (out []string, err error) {
 			}
 		}
 		if len(out) > 200 {
-			return out, fmt.Errorf("it finds no end: %v", out)
+			return out, fmt.Errorf("no end after %v", out)
 		}
 	}
 	return append(out, f.clusters()...), nil
@@ -127,15 +127,15 @@ func TestFormNeverFoundsTwoClusters(t *testing.T) {
 			f.add(fmt.Sprintf("n%d", i), expect)
 		}
 		for i := range rapid.IntRange(0, 400).Draw(t, "steps") {
-			f.chance(t, i)
+			f.randomEvent(t, i)
 			f.check(t)
 		}
-		f.peace(t, expect)
+		f.mustConverge(t, expect)
 	})
 }
 
-// chance runs one random event.
-func (f *founding) chance(t *rapid.T, i int) {
+// randomEvent runs one random event.
+func (f *founding) randomEvent(t *rapid.T, i int) {
 	a := f.nodes[rapid.IntRange(0, len(f.nodes)-1).Draw(t, "a")]
 	b := f.nodes[rapid.IntRange(0, len(f.nodes)-1).Draw(t, "b")]
 	switch rapid.SampledFrom([]string{
@@ -144,11 +144,11 @@ func (f *founding) chance(t *rapid.T, i int) {
 	case "ask":
 		f.ask(a, b)
 	case "fly":
-		f.fly(t, a, b)
+		f.deliverLate(t, a, b)
 	case "decide":
 		f.giveUp(a)
 		if a.alive && !a.Formed {
-			f.decide(a, func(to *starter, c Charter) {
+			f.decide(a, func(to *simNode, c Charter) {
 				f.flying = append(f.flying, &exchange{from: a, to: to, asked: f.now, offer: &c})
 			})
 		}
@@ -172,9 +172,9 @@ func (f *founding) chance(t *rapid.T, i int) {
 	}
 }
 
-// fly sends a request, or moves a request, response or offer in flight one step
-// further, or loses it.
-func (f *founding) fly(t *rapid.T, a, b *starter) {
+// deliverLate sends a request, or moves a request, response or offer in flight
+// one step further, or loses it.
+func (f *founding) deliverLate(t *rapid.T, a, b *simNode) {
 	if len(f.flying) == 0 || len(f.flying) < 8 && rapid.Bool().Draw(t, "new") {
 		if a != b {
 			f.flying = append(f.flying, &exchange{from: a, to: b, asked: f.now})
@@ -199,13 +199,13 @@ func (f *founding) fly(t *rapid.T, a, b *starter) {
 }
 
 func (f *founding) check(t *rapid.T) {
-	var deciding []*chartered
+	var deciding []*charterState
 	for _, c := range f.charters {
 		if !c.decides {
 			continue
 		}
 		if len(c.gaveUp) > 0 {
-			t.Fatalf("%v may agree on something, and was given up by %v", c.Charter, c.gaveUp)
+			t.Fatalf("%v may commit entries, but was given up by %v", c.Charter, c.gaveUp)
 		}
 		for _, o := range deciding {
 			if slices.ContainsFunc(o.Members, func(id string) bool { return slices.Contains(c.Members, id) }) {
@@ -221,10 +221,10 @@ func (f *founding) check(t *rapid.T) {
 	}
 }
 
-// peace restores all links: then all nodes join a cluster, unless most of the
-// voters of a begun charter were wiped. They might as well be down, so an
-// operator must decide.
-func (f *founding) peace(t *rapid.T, expect int) {
+// mustConverge restores all links: then all nodes join a cluster, unless most
+// of the voters of a begun charter were wiped. They might as well be down, so
+// an operator must decide.
+func (f *founding) mustConverge(t *rapid.T, expect int) {
 	clear(f.cut)
 	for range 4*int(TakeBackAfter/time.Second) + 20 {
 		f.now = f.now.Add(time.Second)
@@ -239,12 +239,12 @@ func (f *founding) peace(t *rapid.T, expect int) {
 			formed[n.Cluster] = true
 		case n.Formed:
 			halves++
-		case n.open():
+		case n.mayAccept():
 			open++
 		}
 	}
 	if len(formed) == 0 && halves == 0 && open >= expect {
-		t.Fatalf("nobody founded a cluster: %v", f.round())
+		t.Fatalf("no cluster was founded: %v", f.round())
 	}
 	for _, n := range f.nodes {
 		if n.alive && !n.Formed && len(formed) == 1 && halves == 0 {
@@ -253,7 +253,7 @@ func (f *founding) peace(t *rapid.T, expect int) {
 	}
 }
 
-func TestFormIgnoresWhatIsOld(t *testing.T) {
+func TestFormIgnoresOldViews(t *testing.T) {
 	self := Peer{ID: "a", Expect: 2, PledgedTo: "a", PledgedFor: time.Hour}
 	peer := Peer{ID: "b", Expect: 2, PledgedTo: "a", Seen: []string{"a"}, Age: ActWithin}
 	if d := Form(self, []Peer{peer}); d.Action != FormDraw {
@@ -310,7 +310,7 @@ func TestFormKeepsItsPledge(t *testing.T) {
 			Peer{PledgedTo: "b", Age: time.Minute}, time.Hour, TakeBackAfter, false,
 		},
 	} {
-		self := Peer{ID: "c", Expect: 3, PledgedTo: "b", Told: test.told, PledgedFor: test.held}
+		self := Peer{ID: "c", Expect: 3, PledgedTo: "b", SinceTold: test.told, PledgedFor: test.held}
 		b := test.b
 		b.ID, b.Expect, b.Seen = "b", 3, all
 		peers := []Peer{{ID: "a", Expect: 3, PledgedTo: "a", Seen: append(all, "d")}, b}
@@ -323,7 +323,7 @@ func TestFormKeepsItsPledge(t *testing.T) {
 	}
 }
 
-func TestFormEndsOnManyPeers(t *testing.T) {
+func TestFormTerminatesWithManyPeers(t *testing.T) {
 	self := Peer{ID: "p000", Expect: maxExpect}
 	var peers []Peer
 	for i := range 500 {

@@ -10,25 +10,25 @@ import (
 // founding is a set of nodes started with --expect.
 type founding struct {
 	now   time.Time
-	nodes []*starter // by ID, including dead ones
+	nodes []*simNode // by ID, including dead ones
 	cut   map[[2]string]bool
 	// flying holds the messages in flight.
 	flying []*exchange
 
-	charters map[string]*chartered
+	charters map[string]*charterState
 	minted   int
 }
 
-// chartered is a charter and the nodes that have begun it.
-type chartered struct {
+// charterState is a charter and the nodes that have begun it.
+type charterState struct {
 	Charter
 	began   []string
 	gaveUp  []string
 	decides bool // a majority of its voters has begun: it may commit entries
 }
 
-// starter is one node.
-type starter struct {
+// simNode is one node.
+type simNode struct {
 	Peer
 	alive    bool
 	pledged  time.Time
@@ -45,17 +45,17 @@ type view struct {
 }
 
 type exchange struct {
-	from, to *starter
+	from, to *simNode
 	asked    time.Time
 	answer   *Peer
 	offer    *Charter // nil: a request for a view
 }
 
 func newFounding() *founding {
-	return &founding{now: t0, cut: map[[2]string]bool{}, charters: map[string]*chartered{}}
+	return &founding{now: t0, cut: map[[2]string]bool{}, charters: map[string]*charterState{}}
 }
 
-func (f *founding) find(id string) *starter {
+func (f *founding) find(id string) *simNode {
 	for _, n := range f.nodes {
 		if n.ID == id {
 			return n
@@ -64,27 +64,27 @@ func (f *founding) find(id string) *starter {
 	return nil
 }
 
-func (f *founding) add(id string, expect int) *starter {
-	n := &starter{Peer: Peer{ID: id, Addr: id + ":1", Expect: expect}, alive: true, views: map[string]view{}}
+func (f *founding) add(id string, expect int) *simNode {
+	n := &simNode{Peer: Peer{ID: id, Addr: id + ":1", Expect: expect}, alive: true, views: map[string]view{}}
 	f.nodes = append(f.nodes, n)
-	slices.SortFunc(f.nodes, func(a, b *starter) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(f.nodes, func(a, b *simNode) int { return cmp.Compare(a.ID, b.ID) })
 	return n
 }
 
 func pair(a, b string) [2]string { return [2]string{min(a, b), max(a, b)} }
 
-func (f *founding) linked(a, b *starter) bool {
+func (f *founding) linked(a, b *simNode) bool {
 	return a != b && a.alive && b.alive && !f.cut[pair(a.ID, b.ID)]
 }
 
 // crash ends a node's process; the next one has its disk, and answers no
 // requests while its old pledge may be acted on.
-func (f *founding) crash(n *starter) {
+func (f *founding) crash(n *simNode) {
 	n.PledgedTo, n.views, n.bound, n.silent = "", map[string]view{}, f.now, f.now.Add(ActWithin)
 }
 
 // tell returns a node's answer to a request.
-func (f *founding) tell(n, to *starter) Peer {
+func (f *founding) tell(n, to *simNode) Peer {
 	if n.PledgedTo == to.ID {
 		n.told = f.now
 	}
@@ -99,17 +99,17 @@ func (f *founding) tell(n, to *starter) Peer {
 }
 
 // ask is a request answered at once.
-func (f *founding) ask(from, to *starter) {
+func (f *founding) ask(from, to *simNode) {
 	if f.linked(from, to) && f.answers(to) {
 		from.views[to.ID] = view{f.tell(to, from), f.now}
 	}
 }
 
-func (f *founding) answers(n *starter) bool { return !f.now.Before(n.silent) }
+func (f *founding) answers(n *simNode) bool { return !f.now.Before(n.silent) }
 
 // offer delivers a charter to a node.
-func (f *founding) offer(to *starter, c Charter) error {
-	if err := Accept(to.Peer, f.seenBy(to), c); err != nil {
+func (f *founding) offer(to *simNode, c Charter) error {
+	if err := CheckAccept(to.Peer, f.seenBy(to), c); err != nil {
 		return err
 	}
 	if to.Accepted == nil {
@@ -120,7 +120,7 @@ func (f *founding) offer(to *starter, c Charter) error {
 }
 
 // seenBy returns a node's views of the others.
-func (f *founding) seenBy(n *starter) (peers []Peer) {
+func (f *founding) seenBy(n *simNode) (peers []Peer) {
 	for _, v := range n.views {
 		v.Age = f.now.Sub(v.asked)
 		peers = append(peers, v.Peer)
@@ -130,24 +130,24 @@ func (f *founding) seenBy(n *starter) (peers []Peer) {
 }
 
 // self returns a node's Peer for Form.
-func (f *founding) self(n *starter) Peer {
+func (f *founding) self(n *simNode) Peer {
 	p := n.Peer
-	p.PledgedFor, p.Told, p.BoundFor = f.now.Sub(n.pledged), f.now.Sub(n.told), f.now.Sub(n.bound)
+	p.PledgedFor, p.SinceTold, p.BoundFor = f.now.Sub(n.pledged), f.now.Sub(n.told), f.now.Sub(n.bound)
 	return p
 }
 
 // decide performs what Form returns for a node. send delivers offers.
-func (f *founding) decide(n *starter, send func(to *starter, c Charter)) Decision {
+func (f *founding) decide(n *simNode, send func(to *simNode, c Charter)) Decision {
 	peers := f.seenBy(n)
-	n.Renounced, _ = Learn(n.Renounced, peers)
+	n.Renounced, _ = MergeRenounced(n.Renounced, peers)
 	d := Form(f.self(n), peers)
 	switch d.Action {
 	case FormPledge:
 		n.PledgedTo, n.pledged, n.told = d.Peer, f.now, f.now
 	case FormDraw:
 		f.minted++
-		c := Charter{Cluster: fmt.Sprintf("cluster %d", f.minted), By: n.ID, Members: d.Peers, Voters: FirstVoters(d.Peers, 5)}
-		f.charters[c.Cluster] = &chartered{Charter: c}
+		c := Charter{Cluster: fmt.Sprintf("cluster %d", f.minted), By: n.ID, Members: d.Peers, Voters: InitialVoters(d.Peers, 5)}
+		f.charters[c.Cluster] = &charterState{Charter: c}
 		n.Accepted, n.bound = &c, f.now
 	case FormOffer:
 		for _, id := range d.Peers {
@@ -171,7 +171,7 @@ func (f *founding) decide(n *starter, send func(to *starter, c Charter)) Decisio
 	return d
 }
 
-func (f *founding) begin(n *starter) {
+func (f *founding) begin(n *simNode) {
 	c := f.charters[n.Cluster]
 	c.began = append(c.began, n.ID)
 	votes := 0
@@ -184,9 +184,9 @@ func (f *founding) begin(n *starter) {
 }
 
 // giveUp makes a node that has begun a dead charter start over.
-func (f *founding) giveUp(n *starter) bool {
+func (f *founding) giveUp(n *simNode) bool {
 	c := f.charters[n.Cluster]
-	if !n.alive || !n.Formed || n.Accepted == nil || c.decides || !GivenUp(c.Charter, f.seenBy(n)) {
+	if !n.alive || !n.Formed || n.Accepted == nil || c.decides || !CharterDead(c.Charter, f.seenBy(n)) {
 		return false
 	}
 	n.alive = false
@@ -196,8 +196,8 @@ func (f *founding) giveUp(n *starter) bool {
 }
 
 // deliver returns a send that delivers offers at once.
-func (f *founding) deliver(from *starter) func(to *starter, c Charter) {
-	return func(to *starter, c Charter) {
+func (f *founding) deliver(from *simNode) func(to *simNode, c Charter) {
+	return func(to *simNode, c Charter) {
 		if f.linked(from, to) && f.answers(to) {
 			_ = f.offer(to, c)
 		}

@@ -54,9 +54,9 @@ type Node struct {
 type Settings struct {
 	// Voters is the maximum number of voters; an even number is lowered by one: 5.
 	Voters int
-	// Two keeps two voters as they are, although a single voter would be available
-	// more often, so that every change is on two disks.
-	Two bool
+	// KeepTwo keeps two voters as they are, although a single voter would be
+	// available more often, so that every change is on two disks.
+	KeepTwo bool
 	// StableAfter is how long a node must be up before it may vote: 10 s. Up to
 	// the first three voters, a tenth of it is enough.
 	StableAfter time.Duration

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// firstVoters is the number of voters up to which the set grows quickly: with
+// quickVoters is the number of voters up to which the set grows quickly: with
 // three, one may fail.
-const firstVoters = 3
+const quickVoters = 3
 
 // Plan returns the actions for the observed cluster, the most urgent first,
 // with at most one change of the voters. It is called after every change, and
@@ -23,7 +23,7 @@ const firstVoters = 3
 //  4. With more voters than Settings.Voters, one is demoted, dead ones first.
 //  5. With an even number of voters, a dead one is demoted, else another node is
 //     promoted, else a voter is demoted, except for the last two with
-//     Settings.Two. This completes what the rules below begin.
+//     Settings.KeepTwo. This completes what the rules below begin.
 //  6. If two nodes are ready to vote, one is promoted; rule 5 then promotes the other.
 //  7. If a voter is down for ReplaceAfter and a node is ready, the node is promoted.
 //  8. If a zone has two voters more than the zone of a ready node, the node is promoted.
@@ -36,13 +36,13 @@ func Plan(o Observed) []Action {
 		return nil
 	}
 	var actions []Action
-	if a, ok := s.voters(); ok {
+	if a, ok := s.voterChange(); ok {
 		actions = append(actions, a)
 		if a.Kind == Transfer {
 			return actions
 		}
 	}
-	return append(actions, s.others(actions)...)
+	return append(actions, s.nonvoterActions(actions)...)
 }
 
 // situation is Observed, sorted.
@@ -80,15 +80,15 @@ func newSituation(o Observed) (*situation, bool) {
 		}
 	}
 	slices.SortStableFunc(s.ready, func(a, b Node) int {
-		return cmp.Or(cmp.Compare(s.crowd(a), s.crowd(b)), a.Joined.Compare(b.Joined))
+		return cmp.Or(cmp.Compare(s.zoneVoters(a), s.zoneVoters(b)), a.Joined.Compare(b.Joined))
 	})
 	return s, leads && s.live >= majority(len(s.voting))
 }
 
 func majority(voters int) int { return voters/2 + 1 }
 
-// since returns how long a node has been up or down; 0 if unknown.
-func (s *situation) since(n Node) time.Duration {
+// sinceChange returns how long a node has been up or down; 0 if unknown.
+func (s *situation) sinceChange(n Node) time.Duration {
 	if n.Since.IsZero() {
 		return 0
 	}
@@ -98,31 +98,32 @@ func (s *situation) since(n Node) time.Duration {
 // mayVote reports whether a node may be promoted.
 func (s *situation) mayVote(n Node) bool {
 	stable := s.StableAfter
-	if len(s.voting) < firstVoters {
+	if len(s.voting) < quickVoters {
 		stable /= 10
 	}
-	return n.Server && !n.Voter && n.Up && n.CaughtUp && !n.Leaving && s.since(n) >= stable
+	return n.Server && !n.Voter && n.Up && n.CaughtUp && !n.Leaving && s.sinceChange(n) >= stable
 }
 
-// gone reports whether a node is down for long enough to be replaced.
-func (s *situation) gone(n Node) bool { return !n.Up && s.since(n) >= s.ReplaceAfter }
+// replaceable reports whether a node has been down for long enough to be
+// replaced.
+func (s *situation) replaceable(n Node) bool { return !n.Up && s.sinceChange(n) >= s.ReplaceAfter }
 
-// crowd returns how many voters the node's zone has, except those that are
+// zoneVoters returns how many voters the node's zone has, except those that are
 // gone. An unknown zone counts as a zone of its own.
-func (s *situation) crowd(n Node) int {
+func (s *situation) zoneVoters(n Node) int {
 	count := 0
 	for _, v := range s.voting {
 		same := v.ID == n.ID || v.Zone == n.Zone && n.Zone != ""
-		if same && !s.gone(v) {
+		if same && !s.replaceable(v) {
 			count++
 		}
 	}
 	return count
 }
 
-// voters returns the change of the voters that is due, if any.
-func (s *situation) voters() (Action, bool) {
-	for _, rule := range []func() (Action, bool){s.leave, s.shrink, s.even, s.grow, s.replace, s.spread} {
+// voterChange returns the change of the voters that is due, if any.
+func (s *situation) voterChange() (Action, bool) {
+	for _, rule := range []func() (Action, bool){s.leave, s.shrink, s.makeOdd, s.grow, s.replace, s.spread} {
 		if a, ok := rule(); ok {
 			return a, a.Kind != ""
 		}
@@ -130,11 +131,11 @@ func (s *situation) voters() (Action, bool) {
 	return Action{}, false
 }
 
-// wait is the result of a rule that applies but has no action now: later rules
-// must not act either.
-func wait() (Action, bool) { return Action{}, true }
+// holdOff is the result of a rule that applies but has no action now: later
+// rules must not act either.
+func holdOff() (Action, bool) { return Action{}, true }
 
-func no() (Action, bool) { return Action{}, false }
+func notApplicable() (Action, bool) { return Action{}, false }
 
 func promote(n Node, format string, args ...any) (Action, bool) {
 	return Action{Promote, n.ID, fmt.Sprintf(format, args...)}, true
@@ -144,8 +145,8 @@ func demote(n Node, format string, args ...any) (Action, bool) {
 	return Action{Demote, n.ID, fmt.Sprintf(format, args...)}, true
 }
 
-// affordable reports whether the other voters keep a quorum without n.
-func (s *situation) affordable(n Node) bool {
+// keepsQuorumWithout reports whether the other voters keep a quorum without n.
+func (s *situation) keepsQuorumWithout(n Node) bool {
 	live := s.live
 	if n.Up {
 		live--
@@ -160,52 +161,52 @@ func (s *situation) leave() (Action, bool) {
 			continue
 		}
 		if n.ID == s.self {
-			return s.abdicate()
+			return s.handOver()
 		}
 		if len(s.ready) > 0 && len(s.voting)%2 == 1 && len(s.voting) <= s.Voters {
-			return promote(s.ready[0], "takes the place of %s, which leaves", n.ID)
+			return promote(s.ready[0], "replaces %s, which is leaving", n.ID)
 		}
-		if s.affordable(n) {
-			return demote(n, "leaves")
+		if s.keepsQuorumWithout(n) {
+			return demote(n, "is leaving")
 		}
 		if len(s.ready) > 0 && len(s.voting) <= s.Voters {
-			return promote(s.ready[0], "without it %s cannot leave", n.ID)
+			return promote(s.ready[0], "needed so that %s can leave", n.ID)
 		}
-		if v, ok := s.firstGone(); ok {
-			return demote(v, "is down, and while it votes %s cannot leave", n.ID)
+		if v, ok := s.longestDown(); ok {
+			return demote(v, "is down, and its vote keeps %s from leaving", n.ID)
 		}
 	}
-	return no()
+	return notApplicable()
 }
 
-// abdicate handles a leader that leaves: it transfers leadership to a voter,
+// handOver handles a leader that leaves: it transfers leadership to a voter,
 // and if none is suitable promotes a node first.
-func (s *situation) abdicate() (Action, bool) {
-	heirs := slices.DeleteFunc(slices.Clone(s.voting), func(n Node) bool {
+func (s *situation) handOver() (Action, bool) {
+	candidates := slices.DeleteFunc(slices.Clone(s.voting), func(n Node) bool {
 		return n.ID == s.self || !n.Up || !n.CaughtUp || n.Leaving
 	})
-	if len(heirs) > 0 {
-		heir := slices.MinFunc(heirs, func(a, b Node) int {
+	if len(candidates) > 0 {
+		next := slices.MinFunc(candidates, func(a, b Node) int {
 			switch {
 			case a.Draining && !b.Draining:
 				return 1
 			case b.Draining && !a.Draining:
 				return -1
 			}
-			return cmp.Compare(s.since(b), s.since(a))
+			return cmp.Compare(s.sinceChange(b), s.sinceChange(a))
 		})
-		return Action{Transfer, heir.ID, "the leader leaves"}, true
+		return Action{Transfer, next.ID, "the leader is leaving"}, true
 	}
 	if len(s.ready) > 0 && len(s.voting) <= s.Voters {
-		return promote(s.ready[0], "the leader leaves and no other voter could lead")
+		return promote(s.ready[0], "the leader is leaving and no other voter can lead")
 	}
-	return no()
+	return notApplicable()
 }
 
-// firstGone returns the voter that is down the longest, if for long enough.
-func (s *situation) firstGone() (first Node, ok bool) {
+// longestDown returns the voter that is down the longest, if for long enough.
+func (s *situation) longestDown() (first Node, ok bool) {
 	for _, n := range s.voting {
-		if s.gone(n) && (!ok || s.since(n) > s.since(first)) {
+		if s.replaceable(n) && (!ok || s.sinceChange(n) > s.sinceChange(first)) {
 			first, ok = n, true
 		}
 	}
@@ -215,56 +216,56 @@ func (s *situation) firstGone() (first Node, ok bool) {
 // shrink reduces the voters to Settings.Voters.
 func (s *situation) shrink() (Action, bool) {
 	if len(s.voting) <= s.Voters {
-		return no()
+		return notApplicable()
 	}
-	if n, ok := s.least(); ok {
-		return demote(n, "%d voters, at most %d are wanted: %s", len(s.voting), s.Voters, s.lack(n))
+	if n, ok := s.leastSuitable(); ok {
+		return demote(n, "%d voters, the limit is %d: %s", len(s.voting), s.Voters, s.demotionReason(n))
 	}
-	return wait()
+	return holdOff()
 }
 
-// even makes an even number of voters odd: an even number tolerates no more
+// makeOdd makes an even number of voters odd: an even number tolerates no more
 // failures than the odd one below, and its quorum is one larger.
-func (s *situation) even() (Action, bool) {
+func (s *situation) makeOdd() (Action, bool) {
 	if len(s.voting)%2 == 1 {
-		return no()
+		return notApplicable()
 	}
-	if n, ok := s.firstGone(); ok {
-		return demote(n, "down for %v", s.since(n).Round(time.Second))
+	if n, ok := s.longestDown(); ok {
+		return demote(n, "down for %v", s.sinceChange(n).Round(time.Second))
 	}
 	if len(s.ready) > 0 {
-		return promote(s.ready[0], "makes the voters %d", len(s.voting)+1)
+		return promote(s.ready[0], "brings the voters to %d", len(s.voting)+1)
 	}
 	for _, n := range s.nodes {
-		soon := n.Server && !n.Leaving && s.since(n) < s.ReplaceAfter
+		soon := n.Server && !n.Leaving && s.sinceChange(n) < s.ReplaceAfter
 		if soon && (n.Voter && !n.Up || !n.Voter && n.Up && n.ID != s.self) {
-			return wait() // it will soon be a voter, up again, or gone
+			return holdOff() // it will soon be a voter, up again, or gone
 		}
 	}
-	if s.Two && len(s.voting) == 2 {
-		return wait()
+	if s.KeepTwo && len(s.voting) == 2 {
+		return holdOff()
 	}
-	if n, ok := s.least(); ok {
-		return demote(n, "%d voters decide no better than %d: %s", len(s.voting), len(s.voting)-1, s.lack(n))
+	if n, ok := s.leastSuitable(); ok {
+		return demote(n, "%d voters tolerate no more failures than %d: %s", len(s.voting), len(s.voting)-1, s.demotionReason(n))
 	}
-	return wait()
+	return holdOff()
 }
 
 // grow promotes a node if two more can vote.
 func (s *situation) grow() (Action, bool) {
 	if len(s.ready) < 2 || len(s.voting)+2 > s.Voters {
-		return no()
+		return notApplicable()
 	}
 	return promote(s.ready[0], "%d nodes can vote", len(s.voting)+len(s.ready))
 }
 
 // replace promotes a node to replace a voter that is gone.
 func (s *situation) replace() (Action, bool) {
-	gone, ok := s.firstGone()
+	down, ok := s.longestDown()
 	if !ok || len(s.ready) == 0 {
-		return no()
+		return notApplicable()
 	}
-	return promote(s.ready[0], "takes the place of %s, down for %v", gone.ID, s.since(gone).Round(time.Second))
+	return promote(s.ready[0], "replaces %s, down for %v", down.ID, s.sinceChange(down).Round(time.Second))
 }
 
 // spread promotes a node if another zone has at least two voters more than its
@@ -272,47 +273,47 @@ func (s *situation) replace() (Action, bool) {
 // so the process ends.
 func (s *situation) spread() (Action, bool) {
 	if len(s.ready) == 0 {
-		return no()
+		return notApplicable()
 	}
 	for _, n := range s.voting {
-		if n.Zone != "" && n.ID != s.self && s.crowd(n)-s.crowd(s.ready[0]) >= 2 {
-			return promote(s.ready[0], "zone %s has %d voters, its own has %d", n.Zone, s.crowd(n), s.crowd(s.ready[0]))
+		if n.Zone != "" && n.ID != s.self && s.zoneVoters(n)-s.zoneVoters(s.ready[0]) >= 2 {
+			return promote(s.ready[0], "zone %s has %d voters, its own has %d", n.Zone, s.zoneVoters(n), s.zoneVoters(s.ready[0]))
 		}
 	}
-	return no()
+	return notApplicable()
 }
 
-// least returns the voter to demote, if any: the one that is down the longest;
-// else one that is behind; else, in the fullest zone, the one with the shortest
-// uptime.
-func (s *situation) least() (Node, bool) {
-	can := slices.DeleteFunc(slices.Clone(s.voting), func(n Node) bool { return !s.affordable(n) })
+// leastSuitable returns the voter to demote, if any: the one that is down the
+// longest; else one that is behind; else, in the fullest zone, the one with the
+// shortest uptime.
+func (s *situation) leastSuitable() (Node, bool) {
+	can := slices.DeleteFunc(slices.Clone(s.voting), func(n Node) bool { return !s.keepsQuorumWithout(n) })
 	if len(can) == 0 {
 		return Node{}, false
 	}
 	return slices.MinFunc(can, func(a, b Node) int {
 		if !a.Up && !b.Up {
-			return cmp.Compare(s.since(b), s.since(a))
+			return cmp.Compare(s.sinceChange(b), s.sinceChange(a))
 		}
-		return cmp.Or(less(a.Up, b.Up), less(a.CaughtUp, b.CaughtUp), cmp.Compare(s.crowd(b), s.crowd(a)),
-			cmp.Compare(s.since(a), s.since(b)), b.Joined.Compare(a.Joined), cmp.Compare(b.ID, a.ID))
+		return cmp.Or(compareBools(a.Up, b.Up), compareBools(a.CaughtUp, b.CaughtUp), cmp.Compare(s.zoneVoters(b), s.zoneVoters(a)),
+			cmp.Compare(s.sinceChange(a), s.sinceChange(b)), b.Joined.Compare(a.Joined), cmp.Compare(b.ID, a.ID))
 	}), true
 }
 
-// lack returns the reason why n is the least.
-func (s *situation) lack(n Node) string {
+// demotionReason returns why n is the least suitable voter.
+func (s *situation) demotionReason(n Node) string {
 	switch {
 	case !n.Up:
 		return "it is down"
 	case !n.CaughtUp:
 		return "it is behind"
 	case n.Zone != "":
-		return fmt.Sprintf("zone %s has %d", n.Zone, s.crowd(n))
+		return fmt.Sprintf("zone %s has %d voters", n.Zone, s.zoneVoters(n))
 	}
-	return "it is up for the shortest"
+	return "it has the shortest uptime"
 }
 
-func less(a, b bool) int {
+func compareBools(a, b bool) int {
 	switch {
 	case a == b:
 		return 0
@@ -322,19 +323,19 @@ func less(a, b bool) int {
 	return 1
 }
 
-// others returns the actions that change no vote. While a vote changes, they
-// skip that node and the addresses of voters.
-func (s *situation) others(vote []Action) []Action {
+// nonvoterActions returns the actions that change no vote. While a vote
+// changes, they skip that node and the addresses of voters.
+func (s *situation) nonvoterActions(vote []Action) []Action {
 	var add, readdress, remove, forget []Action
 	busy := len(vote) > 0
 	for _, n := range s.nodes {
 		if len(vote) > 0 && vote[0].ID == n.ID {
 			continue
 		}
-		over := n.Leaving || !n.Up && s.since(n) >= s.ForgetAfter
-		why := "leaves"
+		over := n.Leaving || !n.Up && s.sinceChange(n) >= s.ForgetAfter
+		why := "is leaving"
 		if !n.Leaving {
-			why = fmt.Sprintf("down for %v", s.since(n).Round(time.Second))
+			why = fmt.Sprintf("down for %v", s.sinceChange(n).Round(time.Second))
 		}
 		switch {
 		case n.ID == s.self && !s.moved(n):

@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-var update = flag.Bool("update", false, "write what happens into the scenario files as what is expected")
+var update = flag.Bool("update", false, "rewrite the expected output in the scenario files")
 
-// play runs the scenarios in a directory. A line is a step; the lines below it
-// that begin with ">" are its expected output.
-func play[S any](t *testing.T, folder string, begin func() S, step func(s S, words []string) ([]string, error)) {
+// runScenarios runs the scenarios in a directory. A line is a step; the lines
+// below it that begin with ">" are its expected output.
+func runScenarios[S any](t *testing.T, folder string, begin func() S, step func(s S, words []string) ([]string, error)) {
 	files, err := filepath.Glob(filepath.Join("testdata", folder, "*.txt"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scenario in %s: %v", folder, err)
@@ -52,13 +52,13 @@ func play[S any](t *testing.T, folder string, begin func() S, step func(s S, wor
 					t.Fatal(err)
 				}
 			} else if have != string(raw) {
-				t.Errorf("%s: it happened otherwise:\n%s", file, have)
+				t.Errorf("%s: the output differs:\n%s", file, have)
 			}
 		})
 	}
 }
 
-var errArguments = errors.New("not the arguments that this step takes")
+var errArguments = errors.New("invalid arguments for this step")
 
 // TestPlanScenarios runs the scenarios in testdata/plan. Steps:
 //
@@ -73,7 +73,7 @@ var errArguments = errors.New("not the arguments that this step takes")
 //	at T                      the time since the beginning
 //	plan                      the leader's plan
 //	run                       the leader acts until its plan is empty
-func TestPlanScenarios(t *testing.T) { play(t, "plan", newWorld, (*world).step) }
+func TestPlanScenarios(t *testing.T) { runScenarios(t, "plan", newWorld, (*world).step) }
 
 func (w *world) step(words []string) ([]string, error) {
 	verb, args := words[0], words[1:]
@@ -81,7 +81,7 @@ func (w *world) step(words []string) ([]string, error) {
 	case verb == "set":
 		return nil, w.set(args)
 	case verb == "plan":
-		return said(w.plan()), nil
+		return formatActions(w.plan()), nil
 	case verb == "run":
 		return w.run()
 	case len(args) == 0:
@@ -165,17 +165,17 @@ func (w *world) run() (out []string, err error) {
 		if len(actions) == 0 {
 			return append(out, w.describe()), nil
 		}
-		out = append(out, said(actions)...)
+		out = append(out, formatActions(actions)...)
 		for _, a := range actions {
 			if err := w.do(a); err != nil {
 				return nil, err
 			}
 		}
 	}
-	return nil, errors.New("it finds no end")
+	return nil, errors.New("no end of actions")
 }
 
-func said(actions []Action) (out []string) {
+func formatActions(actions []Action) (out []string) {
 	for _, a := range actions {
 		out = append(out, fmt.Sprintf("%s %s: %s", a.Kind, a.ID, a.Why))
 	}
@@ -195,7 +195,7 @@ func (w *world) describe() string {
 
 // A leader without a majority of the voters has lost leadership without having
 // noticed yet.
-func TestAMinorityPlansNothing(t *testing.T) {
+func TestPlanWithoutMajorityDoesNothing(t *testing.T) {
 	now := time.Now()
 	long := now.Add(-100 * time.Hour)
 	voter := func(id string, up bool) Node {

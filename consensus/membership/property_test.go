@@ -42,11 +42,11 @@ func (w *world) settle(t *rapid.T) {
 	t.Fatalf("no end of actions: %v", w.plan())
 }
 
-// TestPlanKeepsItsPromises checks that under random events there are never two
+// TestPlanInvariants checks that under random events there are never two
 // changes of the voters at once, no action that costs the quorum, never more
 // voters than set except for one during a replacement, and no actions once
 // nothing changes.
-func TestPlanKeepsItsPromises(t *testing.T) {
+func TestPlanInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld()
 		w.found("n0")
@@ -81,18 +81,18 @@ func TestPlanKeepsItsPromises(t *testing.T) {
 				w.act(t)
 			}
 			if ids, _ := w.voters(); len(ids) > max(limit+1, len(before)) {
-				t.Fatalf("%d voters, %d are wanted", len(ids), limit)
+				t.Fatalf("%d voters, the limit is %d", len(ids), limit)
 			}
 			if rapid.Bool().Draw(t, "settle") {
 				w.settle(t)
 			}
 		}
-		w.calm(t, limit)
+		w.mustStabilize(t, limit)
 	})
 }
 
-// calm brings all nodes back; then the voters must match the settings.
-func (w *world) calm(t *rapid.T, limit int) {
+// mustStabilize brings all nodes back; then the voters must match the settings.
+func (w *world) mustStabilize(t *rapid.T, limit int) {
 	staying := 0
 	for _, n := range w.nodes {
 		n.CaughtUp = true
@@ -131,9 +131,9 @@ func (w *world) calm(t *rapid.T, limit int) {
 	}
 }
 
-// TestPlanDoesNotFollowAFlappingNode: a flapping node changes the voters at
+// TestPlanIgnoresFlappingNode: a flapping node changes the voters at
 // most once.
-func TestPlanDoesNotFollowAFlappingNode(t *testing.T) {
+func TestPlanIgnoresFlappingNode(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld()
 		w.found("n0")

@@ -28,7 +28,7 @@ func (s *Server) audit(r *request, err error, at time.Time) {
 	}
 	who := r.caller
 	if who.Role == RoleNone {
-		who = r.shown
+		who = r.proven
 	}
 	s.cfg.Audit(Event{
 		Principal: who, Via: r.caller.Via, Method: r.method, Summary: r.summary, Err: err, At: at, Peer: peer,
@@ -59,18 +59,18 @@ func (r *RollbackRequest) Summary() string {
 // Summary names the node.
 func (r *DrainRequest) Summary() string {
 	if r.Undo {
-		return "undo, node " + orThis(r.Node)
+		return nodeText(r.Node) + ", undo"
 	}
-	return "node " + orThis(r.Node)
+	return nodeText(r.Node)
 }
 
 // Summary names the node.
-func (r *LeaveRequest) Summary() string { return "node " + orThis(r.Node) }
+func (r *LeaveRequest) Summary() string { return nodeText(r.Node) }
 
 // Summary names the node.
 func (r *RemoveRequest) Summary() string {
 	if r.Force {
-		return "node " + r.Node + ", by force"
+		return "node " + r.Node + ", forced"
 	}
 	return "node " + r.Node
 }
@@ -99,14 +99,14 @@ func (r *RotateRequest) Summary() string { return r.What }
 // Summary names the node that is to lead.
 func (r *TransferRequest) Summary() string {
 	if r.To == "" {
-		return "to the best node"
+		return "to the best candidate"
 	}
 	return "to " + r.To
 }
 
-func orThis(node string) string {
-	if node == "" {
-		return "(this)"
+func nodeText(name string) string {
+	if name == "" {
+		return "this node"
 	}
-	return node
+	return "node " + name
 }

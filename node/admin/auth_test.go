@@ -63,8 +63,8 @@ func mustDialAs(t *testing.T, d DialConfig, addr string) *Client {
 	return c
 }
 
-// TestRolesMayWhatTheirsMay tests every caller against every method.
-func TestRolesMayWhatTheirsMay(t *testing.T) {
+// TestRolesPermitTheirMethods tests every caller against every method.
+func TestRolesPermitTheirMethods(t *testing.T) {
 	_, authority, addr := newCluster(t, Config{})
 	for who, may := range map[string]string{
 		"nobody":   " ",
@@ -106,12 +106,12 @@ func TestRefusalsNameTheRoles(t *testing.T) {
 	_, authority, addr := newCluster(t, Config{})
 	c := mustDialAs(t, DialConfig{TLS: authority.client(t, ""), Token: "reader-" + secret}, addr)
 	_, err := Call[Empty](t.Context(), c, "for-operator", Empty{})
-	if want := `for-operator needs role operator, the token "ci" is reader`; err == nil || err.Error() != want {
+	if want := `for-operator requires role operator, the token "ci" has role reader`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	c = mustDialAs(t, DialConfig{TLS: authority.client(t, "")}, addr)
 	_, err = Call[Empty](t.Context(), c, "for-reader", Empty{})
-	if want := "this node wants a token: --token or PENSTOCK_TOKEN, or its own socket"; err == nil || err.Error() != want {
+	if want := "a token is required: use --token, PENSTOCK_TOKEN or the node's own socket"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	if _, err := Call[Empty](t.Context(), c, "no such method", Empty{}); !isCode(err, Unauthenticated) {
@@ -119,9 +119,9 @@ func TestRefusalsNameTheRoles(t *testing.T) {
 	}
 }
 
-// TestHandlersKnowTheirCaller also tests the TLS state that proofs are bound
+// TestHandlersSeeTheirCaller also tests the TLS state that proofs are bound
 // to.
-func TestHandlersKnowTheirCaller(t *testing.T) {
+func TestHandlersSeeTheirCaller(t *testing.T) {
 	exported := make(chan []byte, 1)
 	_, authority, addr := newCluster(t, Config{}, func(s *Server) {
 		Handle(s, "proof", RoleNone, func(ctx context.Context, _ *Empty) (*Empty, error) {
@@ -148,9 +148,9 @@ func TestHandlersKnowTheirCaller(t *testing.T) {
 	}
 }
 
-// TestWrongTokensAreRefusedSlowlyAndNeverRepeated tests that the delayed error
+// TestWrongTokensAreRejectedSlowlyAndNeverEchoed tests that the delayed error
 // never contains the token.
-func TestWrongTokensAreRefusedSlowlyAndNeverRepeated(t *testing.T) {
+func TestWrongTokensAreRejectedSlowlyAndNeverEchoed(t *testing.T) {
 	s, authority, addr := newCluster(t, Config{})
 	wrong := "pst1.d3JvbmctdG9rZW4"
 	start := time.Now()
@@ -170,7 +170,7 @@ func TestWrongTokensAreRefusedSlowlyAndNeverRepeated(t *testing.T) {
 	}
 }
 
-func TestTokensAreNeverRepeatedByARefusal(t *testing.T) {
+func TestErrorsNeverEchoTokens(t *testing.T) {
 	_, authority, addr := newCluster(t, Config{Authenticate: func(_ context.Context, token string) (Principal, error) {
 		return Principal{}, Errorf(Unavailable, "cannot look up %s", token)
 	}})
@@ -180,12 +180,12 @@ func TestTokensAreNeverRepeatedByARefusal(t *testing.T) {
 	}
 }
 
-func TestGuessingIsLimitedPerSource(t *testing.T) {
+func TestTokenGuessingIsLimitedPerSource(t *testing.T) {
 	var looked atomic.Int64
 	s, authority, addr := newCluster(t, Config{MaxPerSource: 64, Authenticate: func(context.Context, string) (Principal, error) {
 		looked.Add(1)
 		return Principal{}, Errorf(Unauthenticated, "the token expired")
-	}}, func(s *Server) { s.failures.every = time.Hour }) // no failure expires during the test
+	}}, func(s *Server) { s.failures.interval = time.Hour }) // no failure expires during the test
 	var wg sync.WaitGroup
 	var told atomic.Int64
 	for range 40 {
@@ -209,15 +209,15 @@ func TestGuessingIsLimitedPerSource(t *testing.T) {
 	}
 }
 
-func TestFailuresAreForgottenAndBounded(t *testing.T) {
-	f := failures{every: failEvery, clears: map[netip.Addr]time.Time{}}
+func TestFailuresExpireAndAreBounded(t *testing.T) {
+	f := failures{interval: failEvery, expires: map[netip.Addr]time.Time{}}
 	now := time.Now()
 	a := netip.MustParseAddr("192.0.2.1")
 	for i := range failBurst {
 		if !f.allow(a, now) {
 			t.Fatalf("failure %d is not looked at", i+1)
 		}
-		f.failed(a, now)
+		f.record(a, now)
 	}
 	if f.allow(a, now) {
 		t.Error("one more is looked at")
@@ -226,19 +226,19 @@ func TestFailuresAreForgottenAndBounded(t *testing.T) {
 		t.Error("time, or another source, is not looked at")
 	}
 	for i := range 2 * maxSources {
-		f.failed(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), now)
+		f.record(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), now)
 	}
-	if len(f.clears) > maxSources {
-		t.Errorf("%d sources are remembered", len(f.clears))
+	if len(f.expires) > maxSources {
+		t.Errorf("%d sources are remembered", len(f.expires))
 	}
 	if f.allow(a, now) {
 		t.Error("the worst source was forgotten for others")
 	}
 }
 
-// TestNotKnowingIsNoFailure: that a node cannot verify a token yet is not
-// counted as a failure.
-func TestNotKnowingIsNoFailure(t *testing.T) {
+// TestUnverifiableTokenIsNotCounted: that a node cannot verify a token yet is
+// not counted as a failure.
+func TestUnverifiableTokenIsNotCounted(t *testing.T) {
 	s, authority, addr := newCluster(t, Config{Authenticate: func(context.Context, string) (Principal, error) {
 		return Principal{}, Errorf(Unavailable, "the node is starting")
 	}})
@@ -280,10 +280,10 @@ func TestRevokedTokensEndAtTheNextRequestAndByDrop(t *testing.T) {
 	}
 }
 
-// TestStrangersKeepNobodyOut: unauthenticated connections have their own limit,
-// at which the oldest is closed. Nodes, tokens and the node's own socket have
-// others.
-func TestStrangersKeepNobodyOut(t *testing.T) {
+// TestUnauthenticatedConnectionsDoNotBlockOthers: unauthenticated connections
+// have their own limit, at which the oldest is closed. Nodes, tokens and the
+// node's own socket have others.
+func TestUnauthenticatedConnectionsDoNotBlockOthers(t *testing.T) {
 	s, authority, addr := newCluster(t, Config{MaxUnauthenticated: 8, MaxPerSource: 8, MaxConns: 2, MaxNodes: 1, FirstTimeout: time.Minute})
 	for range 20 {
 		conn, err := tls.Dial("tcp", addr, authority.client(t, ""))
@@ -322,9 +322,9 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 	})
 }
 
-// TestStrangersAreSmall tests the limits on size and number of requests without
-// authentication.
-func TestStrangersAreSmall(t *testing.T) {
+// TestUnauthenticatedRequestsAreLimited tests the limits on size and number of
+// requests without authentication.
+func TestUnauthenticatedRequestsAreLimited(t *testing.T) {
 	entered := make(chan struct{}, 10)
 	_, authority, addr := newCluster(t, Config{}, func(s *Server) {
 		Handle(s, "join", RoleNone, func(ctx context.Context, _ *Empty) (*Empty, error) {
@@ -336,19 +336,19 @@ func TestStrangersAreSmall(t *testing.T) {
 	c := mustDialAs(t, DialConfig{TLS: authority.client(t, "")}, addr)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	for range strangerRequests {
+	for range unauthRequests {
 		go Call[Empty](ctx, c, "join", Empty{})
 		<-entered
 	}
 	if _, err := Call[Empty](t.Context(), c, "join", Empty{}); !isCode(err, Busy) {
 		t.Errorf("one more at once: %v, want busy", err)
 	}
-	if _, err := Call[Empty](t.Context(), c, "join", echo{Text: strings.Repeat("x", strangerFrame)}); !isCode(err, TooLarge) {
+	if _, err := Call[Empty](t.Context(), c, "join", echo{Text: strings.Repeat("x", unauthFrameSize)}); !isCode(err, TooLarge) {
 		t.Errorf("a large request: %v, want too_large", err)
 	}
 }
 
-func TestAuditTellsOfEveryChange(t *testing.T) {
+func TestAuditRecordsEveryChange(t *testing.T) {
 	events := make(chan Event, 10)
 	_, authority, addr := newCluster(t, Config{Audit: func(e Event) { events <- e }})
 	as := func(role string) *Client {
@@ -372,15 +372,15 @@ func TestAuditTellsOfEveryChange(t *testing.T) {
 	}
 	want := []string{
 		"ci admin set Service/a", "ci admin set Service/held: it is held",
-		`ci reader set : set needs role admin, the token "ci" is reader`,
+		`ci reader set : set requires role admin, the token "ci" has role reader`,
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("audited:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 
-// TestDialsSayWhatIsWrong: each error says what to do.
-func TestDialsSayWhatIsWrong(t *testing.T) {
+// TestDialErrorsSayWhatToDo: each error says what to do.
+func TestDialErrorsSayWhatToDo(t *testing.T) {
 	_, authority, addr := newCluster(t, Config{})
 	_, plain := newServer(t, Config{})
 	other := newCA(t)
@@ -397,19 +397,21 @@ func TestDialsSayWhatIsWrong(t *testing.T) {
 		is   error
 		say  string
 	}{
-		"plain to TLS": {DialConfig{}, asTLSPort, ErrWantsTLS, "this node wants a token: --token or PENSTOCK_TOKEN, or its own socket"},
+		"plain to TLS": {DialConfig{}, asTLSPort, ErrWantsTLS, "a token is required: use --token, PENSTOCK_TOKEN or the node's own socket"},
 		"TLS to --dev": {
 			DialConfig{TLS: authority.client(t, ""), Token: token}, plain, ErrWantsPlain,
-			"it runs with --dev: leave --token and PENSTOCK_TOKEN away",
+			"it runs with --dev: omit --token and PENSTOCK_TOKEN",
 		},
-		"another cluster": {DialConfig{TLS: other.client(t, ""), Token: token}, addr, ErrForeign, "is not of the cluster that issued this token"},
-		"another node":    {DialConfig{TLS: other.client(t, "n2")}, addr, ErrForeign, "is not the node that was wanted"},
-		"a foreign node":  {DialConfig{TLS: mixed(authority.client(t, ""), other.client(t, "n2"))}, addr, nil, "refuses this side's TLS"},
-		"HTTP":            {DialConfig{}, http, ErrPreamble, "is no Penstock node"},
-		"TLS to HTTP":     {DialConfig{TLS: authority.client(t, "")}, http, nil, "is no cluster port of a Penstock node"},
-		"a later node":    {DialConfig{}, future, ErrVersion, "the node 7 to 9"},
-		"nobody":          {DialConfig{}, "127.0.0.1:1", nil, "connection refused"},
-		"no socket":       {DialConfig{}, "unix:/nonexistent/penstock.sock", nil, "no such file"},
+		"another cluster": {DialConfig{TLS: other.client(t, ""), Token: token}, addr, ErrForeign, "is not in the cluster that issued this token"},
+		"another node":    {DialConfig{TLS: other.client(t, "n2")}, addr, ErrForeign, "is not the expected node"},
+		"a foreign node": {
+			DialConfig{TLS: splitConfig(authority.client(t, ""), other.client(t, "n2"))}, addr, nil, "rejected the TLS connection",
+		},
+		"HTTP":         {DialConfig{}, http, ErrPreamble, "is not a Penstock node"},
+		"TLS to HTTP":  {DialConfig{TLS: authority.client(t, "")}, http, nil, "is not the cluster port of a Penstock node"},
+		"a later node": {DialConfig{}, future, ErrVersion, "the node 7 to 9"},
+		"nobody":       {DialConfig{}, "127.0.0.1:1", nil, "connection refused"},
+		"no socket":    {DialConfig{}, "unix:/nonexistent/penstock.sock", nil, "no such file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client, err := c.d.Dial(t.Context(), c.addr)
@@ -427,8 +429,8 @@ func TestDialsSayWhatIsWrong(t *testing.T) {
 	}
 }
 
-// mixed has the roots of trusts and the certificate of shows.
-func mixed(trusts, shows *tls.Config) *tls.Config {
+// splitConfig has the roots of trusts and the certificate of shows.
+func splitConfig(trusts, shows *tls.Config) *tls.Config {
 	trusts.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &shows.Certificates[0], nil }
 	return trusts
 }

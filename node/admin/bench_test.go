@@ -46,10 +46,10 @@ func benchClient(b *testing.B) *Client {
 	return c
 }
 
-// spent reports the cost per operation to the process: user and kernel CPU
+// measureCPU reports the cost per operation to the process: user and kernel CPU
 // time, which other load disturbs less than wall time, and writes to sockets.
 // It covers client and server.
-func spent(b *testing.B) (report func()) {
+func measureCPU(b *testing.B) (report func()) {
 	b.Helper()
 	cpu, writes := cpuTime(b), written(b)
 	return func() {
@@ -89,16 +89,16 @@ func mustEcho(b *testing.B, c *Client, method string, r echo) {
 func BenchmarkCall(b *testing.B) {
 	c := benchClient(b)
 	b.ReportAllocs()
-	defer spent(b)()
+	defer measureCPU(b)()
 	for b.Loop() {
 		mustEcho(b, c, "echo", echo{Text: "x"})
 	}
 }
 
-func BenchmarkCallsOf32(b *testing.B) {
+func Benchmark32Callers(b *testing.B) {
 	c := benchClient(b)
 	b.ReportAllocs()
-	defer spent(b)()
+	defer measureCPU(b)()
 	b.SetParallelism(32 / runtime.GOMAXPROCS(0))
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
@@ -111,7 +111,7 @@ func BenchmarkCallsOf32(b *testing.B) {
 func BenchmarkItems(b *testing.B) {
 	c := benchClient(b)
 	b.ReportAllocs()
-	defer spent(b)()
+	defer measureCPU(b)()
 	const items = 1000
 	for i := 0; i < b.N; i += items {
 		if err := Stream(b.Context(), c, "count", echo{N: items}, func(*echo) error { return nil }); err != nil {
@@ -129,7 +129,7 @@ func BenchmarkRequestOf8MiB(b *testing.B) {
 	}
 }
 
-func BenchmarkAnswerOf8MiB(b *testing.B) {
+func BenchmarkResponseOf8MiB(b *testing.B) {
 	c := benchClient(b)
 	b.SetBytes(8 << 20)
 	for b.Loop() {
@@ -151,11 +151,11 @@ func BenchmarkDial(b *testing.B) {
 	}
 }
 
-// BenchmarkInside measures what /v1 does for each request: a pipe to the
+// BenchmarkInProcess measures what /v1 does for each request: a pipe to the
 // server.
-func BenchmarkInside(b *testing.B) {
+func BenchmarkInProcess(b *testing.B) {
 	_, _, s := benchServer(b)
-	defer spent(b)()
+	defer measureCPU(b)()
 	for b.Loop() {
 		near, far := net.Pipe()
 		go s.ServeConn(far, admin)
@@ -168,9 +168,9 @@ func BenchmarkInside(b *testing.B) {
 	}
 }
 
-// BenchmarkStranger measures the server's cost of an unauthenticated connection
-// that sends only its preamble.
-func BenchmarkStranger(b *testing.B) {
+// BenchmarkUnauthenticated measures the server's cost of an unauthenticated
+// connection that sends only its preamble.
+func BenchmarkUnauthenticated(b *testing.B) {
 	addr, authority, s := benchServer(b)
 	const held = 200
 	for b.Loop() {
@@ -185,7 +185,7 @@ func BenchmarkStranger(b *testing.B) {
 		waitFor(b, "the handshakes", func() bool { return s.Stats().Unauthenticated == held })
 		before, routines := inUse(), runtime.NumGoroutine()
 		for _, c := range conns {
-			c.Write(greeting())
+			c.Write(preamble())
 			c.Read(make([]byte, 8))
 		}
 		if n := s.Stats().Unauthenticated; n != held {
@@ -209,4 +209,4 @@ func inUse() float64 {
 	return float64(m.HeapInuse + m.StackInuse)
 }
 
-func greeting() []byte { return clientPreamble(minVersion, maxVersion) }
+func preamble() []byte { return clientPreamble(minVersion, maxVersion) }

@@ -18,26 +18,26 @@ type Client struct {
 	addr string
 	conn net.Conn
 
-	self Principal // the principal of the token
-	// another, if set, opens a second connection to the node for one stream. The
-	// pool sets it before it hands out the client.
-	another func(context.Context) (*Client, error)
+	principal Principal // the principal of the token
+	// dialStream, if set, opens a second connection to the node for one stream.
+	// The pool sets it before it hands out the client.
+	dialStream func(context.Context) (*Client, error)
 
 	out     chan frame    // requests for the writer
 	cancels chan uint64   // IDs of abandoned requests
 	done    chan struct{} // closed when the connection has ended
 
-	mu     sync.Mutex
-	calls  map[uint64]*call
-	lastID uint64
-	used   time.Time // when the last call began or ended
-	err    error     // why the connection ended
+	mu       sync.Mutex
+	calls    map[uint64]*call
+	lastID   uint64
+	lastUsed time.Time // when the last call began or ended
+	err      error     // why the connection ended
 }
 
 // newClient returns a client for a connection after the preambles.
 func newClient(addr string, conn net.Conn) *Client {
 	c := &Client{
-		addr: addr, conn: conn, calls: map[uint64]*call{}, used: time.Now(),
+		addr: addr, conn: conn, calls: map[uint64]*call{}, lastUsed: time.Now(),
 		out: make(chan frame), cancels: make(chan uint64, 256), done: make(chan struct{}),
 	}
 	go c.read()
@@ -47,8 +47,8 @@ func newClient(addr string, conn net.Conn) *Client {
 
 // call is one request in flight.
 type call struct {
-	frames chan frame    // in order; closed when the connection ends
-	gone   chan struct{} // closed when the caller is done with the call
+	frames    chan frame    // in order; closed when the connection ends
+	abandoned chan struct{} // closed when the caller is done with the call
 }
 
 // Close ends the connection; calls in flight fail.
@@ -58,7 +58,7 @@ func (c *Client) Close() error { return c.conn.Close() }
 func (c *Client) Done() <-chan struct{} { return c.done }
 
 // Principal returns the principal of the client's token; zero without a token.
-func (c *Client) Principal() Principal { return c.self }
+func (c *Client) Principal() Principal { return c.principal }
 
 // TLS returns the connection's TLS state; nil without TLS. Proofs are bound to
 // its exported keying material.
@@ -69,7 +69,7 @@ func (c *Client) TLS() *tls.ConnectionState { return tlsState(c.conn) }
 func (c *Client) idle() (since time.Time, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.used, len(c.calls) == 0
+	return c.lastUsed, len(c.calls) == 0
 }
 
 // writeTimeout bounds one write of requests to a node.
@@ -78,10 +78,10 @@ const writeTimeout = 30 * time.Second
 // maxRequest is the default of Config.MaxFrame.
 const maxRequest = 16 << 20
 
-// maxAnswer is large because a client receives only what it requested.
-const maxAnswer = 256 << 20
+// maxResponse is large because a client receives only what it requested.
+const maxResponse = 256 << 20
 
-var answerLimits = frameLimits{bytes: maxAnswer, elements: maxAnswer / 4}
+var responseLimits = frameLimits{bytes: maxResponse, elements: maxResponse / 4}
 
 // read dispatches frames to their calls until the connection ends.
 func (c *Client) read() {
@@ -89,7 +89,7 @@ func (c *Client) read() {
 	var err error
 	for err == nil {
 		var f frame
-		if f, err = readFrame(r, answerLimits); err != nil {
+		if f, err = readFrame(r, responseLimits); err != nil {
 			break
 		}
 		if f.id == 0 { // concerns the whole connection
@@ -104,7 +104,7 @@ func (c *Client) read() {
 		}
 		select {
 		case call.frames <- f:
-		case <-call.gone:
+		case <-call.abandoned:
 		}
 	}
 	c.conn.Close()
@@ -132,7 +132,7 @@ func (c *Client) writeFrames() {
 		case <-c.done:
 			return
 		}
-		buf = c.gather(buf)
+		buf = c.appendQueued(buf)
 		_ = c.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
 		if _, err := c.conn.Write(buf); err != nil {
 			// The reader finds out why the node closed the connection. After a timeout
@@ -143,20 +143,20 @@ func (c *Client) writeFrames() {
 			<-c.done
 			return
 		}
-		if cap(buf) > writeTogether {
+		if cap(buf) > writeBatchSize {
 			buf = nil
 		}
 	}
 }
 
-// writeTogether is the approximate size, in bytes, up to which frames are
+// writeBatchSize is the approximate size, in bytes, up to which frames are
 // batched into one write. A larger frame is written alone.
-const writeTogether = 64 << 10
+const writeBatchSize = 64 << 10
 
-// gather appends the frames of callers that are about to send.
-func (c *Client) gather(buf []byte) []byte {
+// appendQueued appends the frames of callers that are about to send.
+func (c *Client) appendQueued(buf []byte) []byte {
 	runtime.Gosched() // if many callers woke at once, their frames arrive a moment later
-	for len(buf) < writeTogether {
+	for len(buf) < writeBatchSize {
 		select {
 		case f := <-c.out:
 			buf = appendFrame(buf, f)
@@ -179,9 +179,9 @@ func (c *Client) start(ctx context.Context, e *envelope) (id uint64, cl *call, e
 		return 0, nil, err
 	}
 	if len(body) > maxRequest {
-		return 0, nil, Errorf(TooLarge, "the request has %d bytes, the limit is %d: send it in parts", len(body), maxRequest)
+		return 0, nil, Errorf(TooLarge, "the request has %d bytes, the limit is %d: split it", len(body), maxRequest)
 	}
-	cl = &call{frames: make(chan frame, 1), gone: make(chan struct{})}
+	cl = &call{frames: make(chan frame, 1), abandoned: make(chan struct{})}
 	c.mu.Lock()
 	if c.err != nil {
 		c.mu.Unlock()
@@ -190,7 +190,7 @@ func (c *Client) start(ctx context.Context, e *envelope) (id uint64, cl *call, e
 	c.lastID++
 	id = c.lastID
 	c.calls[id] = cl
-	c.used = time.Now()
+	c.lastUsed = time.Now()
 	c.mu.Unlock()
 	select {
 	case c.out <- frame{frameRequest, id, body}:
@@ -206,11 +206,11 @@ func (c *Client) start(ctx context.Context, e *envelope) (id uint64, cl *call, e
 
 // finish ends a call, and cancels it on the node if it is still running.
 func (c *Client) finish(id uint64, cl *call, done bool) {
-	close(cl.gone)
+	close(cl.abandoned)
 	c.mu.Lock()
 	_, open := c.calls[id]
 	delete(c.calls, id)
-	c.used = time.Now()
+	c.lastUsed = time.Now()
 	c.mu.Unlock()
 	if !open || done {
 		return
@@ -226,7 +226,7 @@ func (c *Client) next(ctx context.Context, cl *call) (frame, error) {
 	select {
 	case f, ok := <-cl.frames:
 		if !ok {
-			return frame{}, c.lostAsked()
+			return frame{}, c.lostAfterSend()
 		}
 		if f.kind == frameError {
 			return frame{}, decodeError(f.body)
@@ -248,8 +248,8 @@ func (c *Client) lost() error {
 	return fmt.Errorf("%w at %s: connection lost: %w", ErrUnreachable, c.addr, c.err)
 }
 
-// lostAsked returns the error for a call whose request was sent.
-func (c *Client) lostAsked() error {
+// lostAfterSend returns the error for a call whose request was sent.
+func (c *Client) lostAfterSend() error {
 	err := c.lost()
 	if e := (*Error)(nil); errors.As(err, &e) {
 		return e
@@ -271,12 +271,12 @@ func newEnvelope(ctx context.Context, method string, req any) (*envelope, error)
 	if err != nil {
 		return nil, err
 	}
-	return &envelope{Method: method, Timeout: left(ctx), Params: params}, nil
+	return &envelope{Method: method, Timeout: timeoutMillis(ctx), Params: params}, nil
 }
 
-// once makes a call with one response. sent is false only if the node cannot
-// have received the request.
-func (c *Client) once(ctx context.Context, e *envelope) (f frame, sent bool, err error) {
+// roundTrip makes a call with one response. sent is false only if the node
+// cannot have received the request.
+func (c *Client) roundTrip(ctx context.Context, e *envelope) (f frame, sent bool, err error) {
 	id, cl, err := c.start(ctx, e)
 	if err != nil {
 		return frame{}, false, err
@@ -286,10 +286,10 @@ func (c *Client) once(ctx context.Context, e *envelope) (f frame, sent bool, err
 	return f, true, err
 }
 
-// many makes a call with a stream of responses. sent is as in once.
-func (c *Client) many(ctx context.Context, e *envelope, each func(frame) error) (sent bool, err error) {
-	if c.another != nil {
-		if c, err = c.another(ctx); err != nil {
+// stream makes a call with a stream of responses. sent is as in roundTrip.
+func (c *Client) stream(ctx context.Context, e *envelope, each func(frame) error) (sent bool, err error) {
+	if c.dialStream != nil {
+		if c, err = c.dialStream(ctx); err != nil {
 			return false, err
 		}
 		defer c.Close()
@@ -321,7 +321,7 @@ func Call[Resp any](ctx context.Context, c *Client, method string, req any) (*Re
 	if err != nil {
 		return nil, err
 	}
-	f, _, err := c.once(ctx, e)
+	f, _, err := c.roundTrip(ctx, e)
 	if err != nil {
 		return nil, err
 	}
@@ -339,7 +339,7 @@ func Stream[Item any](ctx context.Context, c *Client, method string, req any, ea
 	if err != nil {
 		return err
 	}
-	_, err = c.many(ctx, e, func(f frame) error {
+	_, err = c.stream(ctx, e, func(f frame) error {
 		item := new(Item)
 		if err := decode(f.body, item); err != nil {
 			return fmt.Errorf("%s: %w: %w", method, ErrFrame, err)

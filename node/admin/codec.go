@@ -9,9 +9,9 @@ import (
 // Messages use their json tags for msgpack as well, so that the output of a
 // command with -o json has the field names of the protocol.
 
-// poolable is the size of input, in bytes, up to which the decoder returns to
-// its pool.
-const poolable = 16 << 10
+// maxPooledInput is the size of input, in bytes, up to which the decoder
+// returns to its pool.
+const maxPooledInput = 16 << 10
 
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
@@ -26,7 +26,7 @@ func encode(v any) ([]byte, error) {
 
 func decode(b []byte, v any) error {
 	dec := msgpack.GetDecoder()
-	if len(b) <= poolable { // it retains a buffer of its input
+	if len(b) <= maxPooledInput { // it retains a buffer of its input
 		defer msgpack.PutDecoder(dec)
 	}
 	dec.Reset(bytes.NewReader(b))

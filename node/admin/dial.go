@@ -33,11 +33,11 @@ func Dial(ctx context.Context, addr string) (*Client, error) {
 func (d DialConfig) Dial(ctx context.Context, addr string) (*Client, error) {
 	conn, err := mux.Connect(ctx, addr, d.TLS)
 	if err != nil {
-		return nil, d.explain(addr, err)
+		return nil, d.dialError(addr, err)
 	}
-	if err := greet(ctx, conn); err != nil {
+	if err := exchangePreambles(ctx, conn); err != nil {
 		conn.Close()
-		return nil, d.explain(addr, err)
+		return nil, d.dialError(addr, err)
 	}
 	c := newClient(addr, conn)
 	if d.Token == "" {
@@ -48,7 +48,7 @@ func (d DialConfig) Dial(ctx context.Context, addr string) (*Client, error) {
 		c.Close()
 		return nil, err
 	}
-	c.self = *self
+	c.principal = *self
 	return c, nil
 }
 
@@ -56,15 +56,15 @@ func (d DialConfig) Dial(ctx context.Context, addr string) (*Client, error) {
 // pipe to a Server in this process. It closes the connection on failure. addr
 // is used in messages.
 func Connect(ctx context.Context, addr string, conn net.Conn) (*Client, error) {
-	if err := greet(ctx, conn); err != nil {
+	if err := exchangePreambles(ctx, conn); err != nil {
 		conn.Close()
 		return nil, fmt.Errorf("%w at %s: %w", ErrUnreachable, addr, err)
 	}
 	return newClient(addr, conn), nil
 }
 
-// greet exchanges preambles.
-func greet(ctx context.Context, conn net.Conn) error {
+// exchangePreambles sends the client's preamble and checks the server's.
+func exchangePreambles(ctx context.Context, conn net.Conn) error {
 	if t, ok := ctx.Deadline(); ok {
 		_ = conn.SetDeadline(t)
 	}
@@ -81,33 +81,33 @@ func greet(ctx context.Context, conn net.Conn) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return fmt.Errorf("no greeting: %w", unexpected(err))
+		return fmt.Errorf("no protocol preamble: %w", unexpectedEOF(err))
 	}
-	return accepted(p)
+	return checkServerPreamble(p)
 }
 
-// explain turns an error of a dial into one that says what to do.
-func (d DialConfig) explain(addr string, err error) error {
+// dialError turns an error of a dial into one that says what to do.
+func (d DialConfig) dialError(addr string, err error) error {
 	var record tls.RecordHeaderError
 	var network *net.OpError
 	switch {
 	case errors.As(err, &network) && network.Op == "remote error": // an alert
-		return fmt.Errorf("%w: the node at %s refuses this side's TLS: %w", ErrUnreachable, addr, err)
+		return fmt.Errorf("%w: the node at %s rejected the TLS connection: %w", ErrUnreachable, addr, err)
 	case errors.Is(err, ErrWantsTLS):
-		return fmt.Errorf("%w: %w at %s: this node wants a token: --token or PENSTOCK_TOKEN, or its own socket", ErrUnreachable, err, addr)
+		return fmt.Errorf("%w: %w at %s: a token is required: use --token, PENSTOCK_TOKEN or the node's own socket", ErrUnreachable, err, addr)
 	case errors.Is(err, ErrPreamble):
-		return fmt.Errorf("%w: what answers at %s is no Penstock node: %w", ErrUnreachable, addr, err)
+		return fmt.Errorf("%w: the server at %s is not a Penstock node: %w", ErrUnreachable, addr, err)
 	case !errors.Is(err, mux.ErrTLS):
 	case errors.As(err, &record) && [4]byte(record.RecordHeader[:4]) == magic:
-		return fmt.Errorf("%w: %w at %s: it runs with --dev: leave --token and PENSTOCK_TOKEN away", ErrUnreachable, ErrWantsPlain, addr)
+		return fmt.Errorf("%w: %w at %s: it runs with --dev: omit --token and PENSTOCK_TOKEN", ErrUnreachable, ErrWantsPlain, addr)
 	case errors.As(err, &record):
-		return fmt.Errorf("%w: what answers at %s is no cluster port of a Penstock node: %w", ErrUnreachable, addr, err)
+		return fmt.Errorf("%w: %s is not the cluster port of a Penstock node: %w", ErrUnreachable, addr, err)
 	case errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
 		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 	case d.Token != "":
-		return fmt.Errorf("%w: the node at %s is not of the cluster that issued this token: %w: %w", ErrUnreachable, addr, ErrForeign, err)
+		return fmt.Errorf("%w: the node at %s is not in the cluster that issued this token: %w: %w", ErrUnreachable, addr, ErrForeign, err)
 	default:
-		return fmt.Errorf("%w: what answers at %s is not the node that was wanted: %w: %w", ErrUnreachable, addr, ErrForeign, err)
+		return fmt.Errorf("%w: the server at %s is not the expected node: %w: %w", ErrUnreachable, addr, ErrForeign, err)
 	}
 	return fmt.Errorf("%w at %s: %w", ErrUnreachable, addr, err)
 }

@@ -18,11 +18,11 @@ func TestProofsAreLimitedLikeTokens(t *testing.T) {
 			looked.Add(1)
 			return nil, Errorf(Unauthenticated, "no such token")
 		}, Changing())
-		s.failures.every = time.Hour // no failure expires during the test
+		s.failures.interval = time.Hour // no failure expires during the test
 	})
 	c := mustDialAs(t, DialConfig{TLS: authority.client(t, "")}, addr)
 	var wg sync.WaitGroup
-	for range strangerRequests { // the limit per connection
+	for range unauthRequests { // the limit per connection
 		wg.Go(func() {
 			for range failBurst {
 				_, _ = Call[Empty](t.Context(), c, "prove", Empty{})
@@ -33,7 +33,7 @@ func TestProofsAreLimitedLikeTokens(t *testing.T) {
 	if _, err := Call[Empty](t.Context(), c, "prove", Empty{}); !isCode(err, Busy) {
 		t.Errorf("after so many wrong proofs: %v", err)
 	}
-	const most = failBurst + strangerRequests
+	const most = failBurst + unauthRequests
 	if n := looked.Load(); n < failBurst || n > most || audited.Load() != n || s.Stats().AuthFailed != uint64(n) {
 		t.Errorf("%d were looked at, %d audited: want %d to %d; %+v", n, audited.Load(), failBurst, most, s.Stats())
 	}

@@ -52,13 +52,13 @@ func (e *envelope) DecodeMsgpack(dec *msgpack.Decoder) error {
 		return err
 	}
 	if n < envelopeFields || n > envelopeFields+1 {
-		return fmt.Errorf("a request of %d elements: want %d or %d", n, envelopeFields, envelopeFields+1)
+		return fmt.Errorf("the request has %d elements, want %d or %d", n, envelopeFields, envelopeFields+1)
 	}
 	if e.Method, err = dec.DecodeString(); err != nil {
 		return err
 	}
 	if len(e.Method) > maxMethod {
-		return fmt.Errorf("a method of %d bytes: at most %d", len(e.Method), maxMethod)
+		return fmt.Errorf("the method has %d bytes, the limit is %d", len(e.Method), maxMethod)
 	}
 	if e.Timeout, err = dec.DecodeInt64(); err != nil {
 		return err
@@ -71,7 +71,7 @@ func (e *envelope) DecodeMsgpack(dec *msgpack.Decoder) error {
 		return err
 	}
 	if p := e.OnBehalf; max(len(p.Name), len(p.TokenID), len(p.From)) > maxName {
-		return fmt.Errorf("a principal with a name of more than %d bytes", maxName)
+		return fmt.Errorf("a name in the principal exceeds %d bytes", maxName)
 	}
 	return nil
 }
@@ -80,7 +80,7 @@ func (e *envelope) DecodeMsgpack(dec *msgpack.Decoder) error {
 func readEnvelope(body []byte) (e envelope, err error) {
 	err = decode(body, &e)
 	if err == nil && e.Method == "" { // msgpack nil decodes as well
-		err = errors.New("no method")
+		err = errors.New("missing method")
 	}
 	if err != nil {
 		return envelope{}, fmt.Errorf("%w: %w", ErrFrame, err)

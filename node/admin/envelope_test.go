@@ -37,7 +37,7 @@ func TestEnvelopesOfBothSizes(t *testing.T) {
 	}
 }
 
-func TestBadEnvelopesAreRefused(t *testing.T) {
+func TestBadEnvelopesAreRejected(t *testing.T) {
 	long := strings.Repeat("x", 1000)
 	for name, v := range map[string]any{
 		"two elements":  []any{"get", 0},

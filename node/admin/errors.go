@@ -70,16 +70,16 @@ var (
 	ErrUnreachable = errors.New("cannot reach the node")
 	// ErrLost is added to ErrUnreachable after the request was sent, when it may
 	// have had an effect.
-	ErrLost = errors.New("connection lost before the answer")
+	ErrLost = errors.New("connection lost before the response")
 	// ErrForeign is added to ErrUnreachable if the node is not of the cluster that
 	// the caller trusts.
 	ErrForeign = errors.New("not trusted")
 	// ErrWantsTLS is added to ErrUnreachable if the node requires TLS and the
 	// caller used none.
-	ErrWantsTLS = errors.New("the node speaks TLS")
+	ErrWantsTLS = errors.New("the node requires TLS")
 	// ErrWantsPlain is added to ErrUnreachable if the caller used TLS and the node
 	// has none.
-	ErrWantsPlain = errors.New("the node speaks no TLS")
+	ErrWantsPlain = errors.New("the node does not use TLS")
 )
 
 // asError converts a handler's error into the error to send.
@@ -89,7 +89,7 @@ func asError(err error) *Error {
 	case errors.As(err, &e):
 		return e
 	case errors.Is(err, context.DeadlineExceeded):
-		return Errorf(Deadline, "not done in the time given")
+		return Errorf(Deadline, "not completed in time")
 	case errors.Is(err, ErrUnreachable):
 		return Errorf(Unavailable, "%v", err)
 	default:

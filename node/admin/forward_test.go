@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// between starts a node that forwards requests over to, on which it is node n1.
-// The leader has the methods of newCluster.
-func between(t *testing.T, to *atomic.Pointer[Client], authority *ca, cfg Config) (addr string) {
+// newForwarder starts a node that forwards requests over to, on which it is
+// node n1. The leader has the methods of newCluster.
+func newForwarder(t *testing.T, to *atomic.Pointer[Client], authority *ca, cfg Config) (addr string) {
 	t.Helper()
 	cfg.Authenticate = tokens
 	s, _ := newServer(t, cfg, func(s *Server) {
@@ -48,12 +48,12 @@ func newPair(t *testing.T, cfg Config, more ...func(*Server)) (authority *ca, ad
 	})...)
 	var to atomic.Pointer[Client]
 	to.Store(mustDialAs(t, DialConfig{TLS: authority.client(t, "n1")}, leader))
-	return authority, between(t, &to, authority, Config{})
+	return authority, newForwarder(t, &to, authority, Config{})
 }
 
-// TestPassingOnKeepsTheCaller: the leader sees the caller, its address and the
+// TestForwardingKeepsTheCaller: the leader sees the caller, its address and the
 // forwarding node. It checks the role of the caller, not of that node.
-func TestPassingOnKeepsTheCaller(t *testing.T) {
+func TestForwardingKeepsTheCaller(t *testing.T) {
 	events := make(chan Event, 1)
 	authority, addr := newPair(t, Config{Audit: func(e Event) { events <- e }})
 	c := mustDialAs(t, DialConfig{TLS: authority.client(t, ""), Token: "admin-" + secret}, addr)
@@ -82,7 +82,7 @@ func TestPassingOnKeepsTheCaller(t *testing.T) {
 	}
 }
 
-func TestOnlyNodesAskForOthers(t *testing.T) {
+func TestOnlyNodesActOnBehalfOfOthers(t *testing.T) {
 	_, authority, addr := newCluster(t, Config{})
 	on := func(c *Client, p Principal, method string) (f frame, err error) {
 		e, err := newEnvelope(t.Context(), method, Empty{})
@@ -90,7 +90,7 @@ func TestOnlyNodesAskForOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 		e.OnBehalf = &p
-		f, _, err = c.once(t.Context(), e)
+		f, _, err = c.roundTrip(t.Context(), e)
 		return f, err
 	}
 	admin := Principal{Name: "ci", Role: RoleAdmin}
@@ -115,12 +115,12 @@ func TestOnlyNodesAskForOthers(t *testing.T) {
 	}
 }
 
-// TestNothingIsPassedOnTwice: of two nodes that take each other for the leader,
-// the second responds with NotLeader.
-func TestNothingIsPassedOnTwice(t *testing.T) {
+// TestRequestsAreForwardedOnlyOnce: of two nodes that take each other for the
+// leader, the second responds with NotLeader.
+func TestRequestsAreForwardedOnlyOnce(t *testing.T) {
 	authority := newCA(t)
 	var toA, toB atomic.Pointer[Client]
-	a, b := between(t, &toB, authority, Config{}), between(t, &toA, authority, Config{})
+	a, b := newForwarder(t, &toB, authority, Config{}), newForwarder(t, &toA, authority, Config{})
 	node := DialConfig{TLS: authority.client(t, "n1")}
 	toA.Store(mustDialAs(t, node, a))
 	toB.Store(mustDialAs(t, node, b))
@@ -132,9 +132,9 @@ func TestNothingIsPassedOnTwice(t *testing.T) {
 	}
 }
 
-// TestDeadlinesArePassedOnWithAMargin: the last node times out first, so that
+// TestDeadlinesAreForwardedWithAMargin: the last node times out first, so that
 // its response still arrives.
-func TestDeadlinesArePassedOnWithAMargin(t *testing.T) {
+func TestDeadlinesAreForwardedWithAMargin(t *testing.T) {
 	left := make(chan time.Duration, 1)
 	authority, addr := newPair(t, Config{}, func(s *Server) {
 		Handle(s, "until", RoleReader, func(ctx context.Context, _ *Empty) (*Empty, error) {
@@ -154,10 +154,10 @@ func TestDeadlinesArePassedOnWithAMargin(t *testing.T) {
 	}
 }
 
-// TestALostNodeLeavesTheOutcomeUnknown: only a change that was sent has an
+// TestLostNodeLeavesTheOutcomeUnknown: only a change that was sent has an
 // unknown outcome. A request that was not sent, or changes nothing, can be
 // retried.
-func TestALostNodeLeavesTheOutcomeUnknown(t *testing.T) {
+func TestLostNodeLeavesTheOutcomeUnknown(t *testing.T) {
 	authority := newCA(t)
 	config := authority.server(t, "n2")
 	hangUp := make(chan struct{})
@@ -167,7 +167,7 @@ func TestALostNodeLeavesTheOutcomeUnknown(t *testing.T) {
 		<-hangUp
 	})
 	var to atomic.Pointer[Client]
-	addr := between(t, &to, authority, Config{})
+	addr := newForwarder(t, &to, authority, Config{})
 	c := mustDialAs(t, DialConfig{TLS: authority.client(t, ""), Token: "admin-" + secret}, addr)
 	ask := func(method string) chan error {
 		to.Store(mustDialAs(t, DialConfig{TLS: authority.client(t, "n1")}, broken))
@@ -198,8 +198,8 @@ func TestALostNodeLeavesTheOutcomeUnknown(t *testing.T) {
 	}
 }
 
-// TestASlowReaderHoldsUpNobodyElse: a forwarded stream has its own connection.
-func TestASlowReaderHoldsUpNobodyElse(t *testing.T) {
+// TestSlowReaderDoesNotDelayOthers: a forwarded stream has its own connection.
+func TestSlowReaderDoesNotDelayOthers(t *testing.T) {
 	_, authority, leader := newCluster(t, Config{}, func(s *Server) {
 		HandleStream(s, "many", RoleReader, func(_ context.Context, _ *echo, send func(*echo) error) error {
 			for text := strings.Repeat("x", 64<<10); ; {
@@ -219,7 +219,7 @@ func TestASlowReaderHoldsUpNobodyElse(t *testing.T) {
 	}
 	var to atomic.Pointer[Client]
 	to.Store(shared)
-	addr := between(t, &to, authority, Config{})
+	addr := newForwarder(t, &to, authority, Config{})
 	c := mustDialAs(t, DialConfig{TLS: authority.client(t, ""), Token: "reader-" + secret}, addr)
 	other := mustDialAs(t, DialConfig{TLS: authority.client(t, ""), Token: "reader-" + secret}, addr)
 	started, release, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})

@@ -10,10 +10,10 @@ import (
 // The errors of the protocol. Each of them ends the connection.
 var (
 	ErrPreamble   = errors.New("not a Penstock admin connection")
-	ErrVersion    = errors.New("no protocol version in common")
+	ErrVersion    = errors.New("no common protocol version")
 	ErrFrameSize  = errors.New("frame too large")
 	ErrFrame      = errors.New("malformed frame")
-	ErrOverBudget = errors.New("too much in flight")
+	ErrOverBudget = errors.New("too many bytes in flight")
 )
 
 // The protocol versions that this build supports.
@@ -57,19 +57,19 @@ func negotiate(p [preambleSize]byte) (byte, error) {
 	}
 	lo, hi := max(p[4], minVersion), min(p[5], maxVersion)
 	if lo > hi {
-		return 0, fmt.Errorf("%w: this node speaks %d to %d, the other side %d to %d",
+		return 0, fmt.Errorf("%w: this node supports %d to %d, the client %d to %d",
 			ErrVersion, minVersion, maxVersion, p[4], p[5])
 	}
 	return hi, nil
 }
 
-// accepted checks a server's preamble.
-func accepted(p [preambleSize]byte) error {
+// checkServerPreamble checks a server's preamble.
+func checkServerPreamble(p [preambleSize]byte) error {
 	if [4]byte(p[:4]) != magic {
 		return ErrPreamble
 	}
 	if v := p[4]; v < minVersion || v > maxVersion {
-		return fmt.Errorf("%w: this command speaks %d to %d, the node %d to %d",
+		return fmt.Errorf("%w: this client supports %d to %d, the node %d to %d",
 			ErrVersion, minVersion, maxVersion, p[5], p[6])
 	}
 	return nil
@@ -134,7 +134,7 @@ func readFrame(r io.Reader, l frameLimits) (frame, error) {
 		start := len(f.body)
 		f.body = append(f.body, make([]byte, step)...)
 		if _, err := io.ReadFull(r, f.body[start:]); err != nil {
-			return frame{}, unexpected(err)
+			return frame{}, unexpectedEOF(err)
 		}
 		rest -= step
 	}
@@ -151,8 +151,8 @@ func readFrame(r io.Reader, l frameLimits) (frame, error) {
 	return f, nil
 }
 
-// unexpected converts EOF inside a frame into io.ErrUnexpectedEOF.
-func unexpected(err error) error {
+// unexpectedEOF converts EOF inside a frame into io.ErrUnexpectedEOF.
+func unexpectedEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
 	}

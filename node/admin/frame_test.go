@@ -33,7 +33,7 @@ func TestNegotiationTakesTheHighestCommonVersion(t *testing.T) {
 	}
 }
 
-func TestFramesSurviveTheWire(t *testing.T) {
+func TestFrameRoundTrip(t *testing.T) {
 	body, err := encode(ApplyRequest{Documents: [][]byte{bytes.Repeat([]byte("x"), 300_000)}})
 	if err != nil {
 		t.Fatal(err)
@@ -45,8 +45,9 @@ func TestFramesSurviveTheWire(t *testing.T) {
 	}
 }
 
-// TestBadFramesAreRefused: each is an error of its kind before any of it is decoded.
-func TestBadFramesAreRefused(t *testing.T) {
+// TestBadFramesAreRejected: each is an error of its kind before any of it is
+// decoded.
+func TestBadFramesAreRejected(t *testing.T) {
 	nested := append(bytes.Repeat([]byte{0x91}, 1000), 0xc0)
 	many := append([]byte{0xdd, 0, 0, 0x27, 0x11}, bytes.Repeat([]byte{0xc0}, 10_001)...)
 	for name, c := range map[string]struct {
@@ -72,9 +73,9 @@ func TestBadFramesAreRefused(t *testing.T) {
 	}
 }
 
-// TestMemoryFollowsTheBytesThatCome: a frame that announces 1 MiB and sends 10
+// TestMemoryGrowsWithReceivedBytes: a frame that announces 1 MiB and sends 10
 // bytes is charged one step.
-func TestMemoryFollowsTheBytesThatCome(t *testing.T) {
+func TestMemoryGrowsWithReceivedBytes(t *testing.T) {
 	charged := 0
 	l := testLimits
 	l.charge = func(n int) bool { charged += n; return true }
@@ -91,7 +92,7 @@ func TestMemoryFollowsTheBytesThatCome(t *testing.T) {
 	}
 }
 
-func TestValuesAreCounted(t *testing.T) {
+func TestElementsAreCounted(t *testing.T) {
 	for _, c := range []struct {
 		value any
 		want  int

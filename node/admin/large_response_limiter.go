@@ -13,21 +13,21 @@ import (
 // of their own, so that they do not delay admins.
 
 const (
-	// largeAtOnce bounds the responses being built, per share.
-	largeAtOnce = 2
-	// maxUntaken bounds the bytes of built responses that are not written yet. A
+	// maxBuilding bounds the responses being built, per limiter.
+	maxBuilding = 2
+	// maxUnwritten bounds the bytes of built responses that are not written yet. A
 	// larger response counts as this many and is sent alone.
-	maxUntaken = 64 << 20
+	maxUnwritten = 64 << 20
 )
 
-// share limits the large responses of one group of callers.
-type share struct {
-	making  chan struct{}
-	untaken *semaphore.Weighted
+// responseLimiter limits the large responses of one group of callers.
+type responseLimiter struct {
+	building  chan struct{}
+	unwritten *semaphore.Weighted
 }
 
-func newShare() *share {
-	return &share{make(chan struct{}, largeAtOnce), semaphore.NewWeighted(maxUntaken)}
+func newResponseLimiter() *responseLimiter {
+	return &responseLimiter{make(chan struct{}, maxBuilding), semaphore.NewWeighted(maxUnwritten)}
 }
 
 // LargeResponse waits until the caller may build a large response. A handler
@@ -35,12 +35,12 @@ func newShare() *share {
 // each large item.
 func LargeResponse(ctx context.Context) error {
 	r := requestOf(ctx)
-	if r == nil || r.share == nil || r.made != nil {
+	if r == nil || r.limiter == nil || r.releaseBuild != nil {
 		return nil
 	}
 	select {
-	case r.share.making <- struct{}{}:
-		r.made = sync.OnceFunc(func() { <-r.share.making })
+	case r.limiter.building <- struct{}{}:
+		r.releaseBuild = sync.OnceFunc(func() { <-r.limiter.building })
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -49,18 +49,18 @@ func LargeResponse(ctx context.Context) error {
 
 // sendLarge sends a response whose handler has called LargeResponse. It lets
 // the next handler build once the response is encoded and fits within
-// maxUntaken.
+// maxUnwritten.
 func (c *serverConn) sendLarge(ctx context.Context, r *request, kind frameType, id uint64, body any) error {
 	b, err := encode(body)
 	if err != nil {
 		return c.sendError(id, Errorf(Internal, "%v", err))
 	}
-	n := min(int64(len(b)), maxUntaken)
-	if err := r.share.untaken.Acquire(ctx, n); err != nil {
+	n := min(int64(len(b)), maxUnwritten)
+	if err := r.limiter.unwritten.Acquire(ctx, n); err != nil {
 		return c.sendError(id, asError(err))
 	}
-	defer r.share.untaken.Release(n)
-	r.made()
-	r.made = nil
+	defer r.limiter.unwritten.Release(n)
+	r.releaseBuild()
+	r.releaseBuild = nil
 	return c.send(kind, id, raw(b))
 }

@@ -24,24 +24,24 @@ func pipeline(t *testing.T, c *Client, method string, n int) {
 	}()
 }
 
-// mute returns a client that reads nothing from now on: its reader is blocked
-// by a call without a receiver.
-func mute(t *testing.T, d DialConfig, addr string) *Client {
+// dialUnread returns a client that reads nothing from now on: its reader is
+// blocked by a call without a receiver.
+func dialUnread(t *testing.T, d DialConfig, addr string) *Client {
 	t.Helper()
 	c := mustDialAs(t, d, addr)
 	gone := make(chan struct{})
 	c.mu.Lock()
 	for i := range 1000 {
-		c.calls[uint64(1000+i)] = &call{frames: make(chan frame), gone: gone}
+		c.calls[uint64(1000+i)] = &call{frames: make(chan frame), abandoned: gone}
 	}
 	c.mu.Unlock()
 	t.Cleanup(func() { close(gone) })
 	return c
 }
 
-// TestLargeAnswersThatNobodyTakesAreFew: unread large responses are bounded,
+// TestUnreadLargeResponsesAreLimited: unread large responses are bounded,
 // and those to readers do not delay admins.
-func TestLargeAnswersThatNobodyTakesAreFew(t *testing.T) {
+func TestUnreadLargeResponsesAreLimited(t *testing.T) {
 	const size = 8 << 20
 	text := strings.Repeat("x", size)
 	var made atomic.Int64
@@ -68,12 +68,12 @@ func TestLargeAnswersThatNobodyTakesAreFew(t *testing.T) {
 	reader := DialConfig{TLS: authority.client(t, ""), Token: "reader-" + secret}
 	var silent []*Client
 	for _, method := range []string{"all", "more"} {
-		c := mute(t, reader, addr)
+		c := dialUnread(t, reader, addr)
 		pipeline(t, c, method, 30)
 		silent = append(silent, c)
 	}
-	const most = maxUntaken/size + largeAtOnce + 2 // each connection has one in the socket buffers
-	waitFor(t, "as many answers as there is room for", func() bool { return made.Load() >= maxUntaken/size })
+	const most = maxUnwritten/size + maxBuilding + 2 // each connection has one in the socket buffers
+	waitFor(t, "as many answers as there is room for", func() bool { return made.Load() >= maxUnwritten/size })
 	if _, err := Call[echo](t.Context(), mustDialAs(t, DialConfig{TLS: authority.client(t, ""), Token: "admin-" + secret}, addr),
 		"all", Empty{}); err != nil {
 		t.Errorf("an admin meanwhile: %v", err)
@@ -89,9 +89,9 @@ func TestLargeAnswersThatNobodyTakesAreFew(t *testing.T) {
 	}
 }
 
-// TestAnswersThatNobodyTakesEndTheReading: a connection with too many unread
+// TestUnreadResponsesStopReading: a connection with too many unread
 // responses is not read.
-func TestAnswersThatNobodyTakesEndTheReading(t *testing.T) {
+func TestUnreadResponsesStopReading(t *testing.T) {
 	text := strings.Repeat("x", 256<<10) // socket buffers hold a few of them
 	var made atomic.Int64
 	_, authority, addr := newCluster(t, Config{WriteTimeout: time.Minute}, func(s *Server) {
@@ -100,7 +100,7 @@ func TestAnswersThatNobodyTakesEndTheReading(t *testing.T) {
 			return &echo{Text: text}, nil
 		})
 	})
-	c := mute(t, DialConfig{TLS: authority.client(t, ""), Token: "reader-" + secret}, addr)
+	c := dialUnread(t, DialConfig{TLS: authority.client(t, ""), Token: "reader-" + secret}, addr)
 	const most = 2 * 32 // and those in socket buffers
 	body, err := encode(&envelope{Method: "some", Params: []byte{0xc0}})
 	if err != nil {

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// TestTheReasonComesBeforeTheDeadline: the error of a node that runs out of
+// TestReasonArrivesBeforeTheDeadline: the error of a node that runs out of
 // time reaches the caller before the caller's own deadline.
-func TestTheReasonComesBeforeTheDeadline(t *testing.T) {
+func TestReasonArrivesBeforeTheDeadline(t *testing.T) {
 	t.Parallel()
 	_, addr := newServer(t, Config{}, func(s *Server) {
 		Handle(s, "decide", RoleReader, func(ctx context.Context, _ *Empty) (*Empty, error) {

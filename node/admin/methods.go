@@ -4,7 +4,7 @@ import "context"
 
 // handler is one method, with its types erased.
 type handler struct {
-	least   Role // required role
+	role    Role // required role
 	stream  bool
 	changes bool // set by Changing
 	call    func(ctx context.Context, params []byte, send func(item any) error) (result any, err error)
@@ -24,7 +24,7 @@ func Handle[Req, Resp any](
 	fn func(context.Context, *Req) (*Resp, error),
 	opts ...Option,
 ) {
-	s.add(method, handler{least: least, call: func(ctx context.Context, params []byte, _ func(any) error) (any, error) {
+	s.add(method, handler{role: least, call: func(ctx context.Context, params []byte, _ func(any) error) (any, error) {
 		var req Req
 		if err := decodeParams(ctx, method, params, &req); err != nil {
 			return nil, err
@@ -41,7 +41,7 @@ func HandleStream[Req, Item any](
 	fn func(ctx context.Context, req *Req, send func(*Item) error) error,
 	opts ...Option,
 ) {
-	s.add(method, handler{least: least, stream: true, call: func(ctx context.Context, params []byte, send func(any) error) (any, error) {
+	s.add(method, handler{role: least, stream: true, call: func(ctx context.Context, params []byte, send func(any) error) (any, error) {
 		var req Req
 		if err := decodeParams(ctx, method, params, &req); err != nil {
 			return nil, err

@@ -69,7 +69,7 @@ func (p *Pool) Get(ctx context.Context, id string) (*Client, error) {
 		p.mu.Lock()
 		if p.closed {
 			p.mu.Unlock()
-			return nil, fmt.Errorf("%w %s: the node is stopping", ErrUnreachable, id)
+			return nil, fmt.Errorf("%w %s: this node is stopping", ErrUnreachable, id)
 		}
 		e := p.peers[id]
 		if e == nil {
@@ -79,7 +79,7 @@ func (p *Pool) Get(ctx context.Context, id string) (*Client, error) {
 		now := time.Now()
 		e.used = now
 		switch {
-		case e.client != nil && !ended(e.client):
+		case e.client != nil && !isClosed(e.client):
 			defer p.mu.Unlock()
 			return e.client, nil
 		case e.dialing == nil && now.Before(e.retry):
@@ -121,7 +121,7 @@ func (p *Pool) dial(id string, e *peer) {
 	e.client, e.err = client, err
 	if err == nil {
 		if client != nil {
-			client.another = func(ctx context.Context) (*Client, error) {
+			client.dialStream = func(ctx context.Context) (*Client, error) {
 				ctx, cancel := context.WithTimeout(ctx, p.cfg.DialTimeout)
 				defer cancel()
 				return p.cfg.Dial(ctx, id)
@@ -134,7 +134,7 @@ func (p *Pool) dial(id string, e *peer) {
 	e.retry = time.Now().Add(e.backoff)
 }
 
-func ended(c *Client) bool {
+func isClosed(c *Client) bool {
 	select {
 	case <-c.Done():
 		return true
@@ -179,11 +179,11 @@ func (p *Pool) closeIdle(now time.Time) {
 		if e.dialing != nil || now.Sub(e.used) < p.cfg.Idle {
 			continue
 		}
-		if e.client != nil && !ended(e.client) {
+		if e.client != nil && !isClosed(e.client) {
 			if since, ok := e.client.idle(); !ok || now.Sub(since) < p.cfg.Idle {
 				continue
 			}
-			hangUp(e.client.conn)
+			closeAsync(e.client.conn)
 		}
 		delete(p.peers, id)
 	}
@@ -202,7 +202,7 @@ func (p *Pool) Close() {
 	p.mu.Unlock()
 	p.stop()
 	for _, c := range open {
-		hangUp(c.conn)
+		closeAsync(c.conn)
 	}
 	p.work.Wait()
 }

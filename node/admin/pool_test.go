@@ -46,7 +46,7 @@ func TestCallersShareOneDial(t *testing.T) {
 	}
 }
 
-func TestPoolsDialAgainAfterALoss(t *testing.T) {
+func TestPoolRedialsAfterALoss(t *testing.T) {
 	_, addr := newServer(t, Config{})
 	p := newPool(t, PoolConfig{Dial: func(ctx context.Context, _ string) (*Client, error) { return Dial(ctx, addr) }})
 	first, err := p.Get(t.Context(), "n1")
@@ -66,10 +66,10 @@ func TestPoolsDialAgainAfterALoss(t *testing.T) {
 	}
 }
 
-// TestADeadNodeCostsItsCallersLittle: an unreachable node costs one dial
+// TestDeadNodeFailsFast: an unreachable node costs one dial
 // timeout, then nothing during the backoff, and never more than the caller's
 // deadline.
-func TestADeadNodeCostsItsCallersLittle(t *testing.T) {
+func TestDeadNodeFailsFast(t *testing.T) {
 	var dials atomic.Int64
 	p := newPool(t, PoolConfig{
 		DialTimeout: 50 * time.Millisecond, Backoff: time.Hour, MaxBackoff: time.Hour,
@@ -94,7 +94,7 @@ func TestADeadNodeCostsItsCallersLittle(t *testing.T) {
 	}
 }
 
-func TestADeadNodeIsTriedAgain(t *testing.T) {
+func TestDeadNodeIsRetried(t *testing.T) {
 	_, addr := newServer(t, Config{})
 	var up atomic.Bool
 	var dials atomic.Int64
@@ -148,9 +148,9 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 	<-busy.Done()
 }
 
-// TestClosedPoolsLeaveNothing: neither connections nor dials remain, and
+// TestClosedPoolLeaksNothing: neither connections nor dials remain, and
 // callers that wait for a dial fail.
-func TestClosedPoolsLeaveNothing(t *testing.T) {
+func TestClosedPoolLeaksNothing(t *testing.T) {
 	_, addr := newServer(t, Config{})
 	dialling := make(chan struct{})
 	p := newPool(t, PoolConfig{Dial: func(ctx context.Context, id string) (*Client, error) {
@@ -178,9 +178,9 @@ func TestClosedPoolsLeaveNothing(t *testing.T) {
 	}
 }
 
-// TestAPeerThatTakesNothingHoldsUpNobodyBeyondTheirDeadline: the first large
+// TestStalledPeerDelaysNoCallerBeyondItsDeadline: the first large
 // request fills the socket; the others time out as they should.
-func TestAPeerThatTakesNothingHoldsUpNobodyBeyondTheirDeadline(t *testing.T) {
+func TestStalledPeerDelaysNoCallerBeyondItsDeadline(t *testing.T) {
 	stop := make(chan struct{})
 	defer close(stop)
 	addr := listen(t, func(conn net.Conn) { conn.Write(serverPreamble(maxVersion)); <-stop })

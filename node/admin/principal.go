@@ -8,11 +8,11 @@ import (
 	"slices"
 )
 
-// ladder is the order of the roles: each includes all before it.
-var ladder = []Role{RoleNone, RoleReader, RoleOperator, RoleAdmin, RoleNode}
+// roleOrder is the order of the roles: each includes all before it.
+var roleOrder = []Role{RoleNone, RoleReader, RoleOperator, RoleAdmin, RoleNode}
 
 // May reports whether a caller of role r may call a method that requires role
-// least. RoleJoin is outside the ladder: it permits only methods without a
+// least. RoleJoin is outside roleOrder: it permits only methods without a
 // required role, and joining.
 func (r Role) May(least Role) bool {
 	if least == RoleNone || r == least {
@@ -21,7 +21,7 @@ func (r Role) May(least Role) bool {
 	if r == RoleJoin || least == RoleJoin {
 		return false
 	}
-	have, need := slices.Index(ladder, r), slices.Index(ladder, least)
+	have, need := slices.Index(roleOrder, r), slices.Index(roleOrder, least)
 	return have >= 0 && need >= 0 && have >= need
 }
 
@@ -29,7 +29,7 @@ func (r Role) May(least Role) bool {
 func (p Principal) String() string {
 	switch {
 	case p.Role == RoleNone:
-		return "a caller without a token"
+		return "an unauthenticated caller"
 	case p.Role == RoleNode:
 		return fmt.Sprintf("the node %q", p.Name)
 	case p.TokenID != "":
@@ -50,11 +50,11 @@ type request struct {
 	changes bool
 	send    func(item any) error
 
-	share *share // the caller's limit for large responses
-	made  func() // lets the next caller build a large response; set by LargeResponse, called by sendLarge or at the end
+	limiter      *responseLimiter // the caller's limit for large responses
+	releaseBuild func()           // lets the next caller build a large response; set by LargeResponse, called by sendLarge or at the end
 
 	summary string    // for the audit event; written by the handler, read after it
-	shown   Principal // principal that the handler derived from an unauthenticated caller's proof; access as summary
+	proven  Principal // principal that the handler derived from an unauthenticated caller's proof; access as summary
 	partial bool      // one part of a call that is audited as a whole; access as summary
 }
 
@@ -104,17 +104,17 @@ func Summarize(ctx context.Context, format string, args ...any) {
 // handler's goroutine.
 func Showed(ctx context.Context, p Principal) {
 	if r := requestOf(ctx); r != nil {
-		r.shown = p
+		r.proven = p
 	}
 }
 
-// secured is a connection with a TLS state.
-type secured interface{ ConnectionState() tls.ConnectionState }
+// tlsConn is a connection with a TLS state.
+type tlsConn interface{ ConnectionState() tls.ConnectionState }
 
 // tlsState returns the state of a connection after its handshake; nil without
 // TLS.
 func tlsState(conn net.Conn) *tls.ConnectionState {
-	if c, ok := conn.(secured); ok {
+	if c, ok := conn.(tlsConn); ok {
 		state := c.ConnectionState()
 		return &state
 	}

@@ -68,7 +68,7 @@ func (c Config) withDefaults() Config {
 		}
 	}
 	def(&c.MaxFrame, maxRequest)
-	def(&c.MaxAnswer, maxAnswer)
+	def(&c.MaxAnswer, maxResponse)
 	def(&c.MaxElements, 1_000_000)
 	def(&c.MaxConns, 512)
 	def(&c.MaxNodes, 1024)
@@ -92,7 +92,7 @@ type Server struct {
 	methods map[string]handler
 	memory  *semaphore.Weighted // bytes of requests in flight
 	// Limits for large responses to admins and nodes, and to all others.
-	admins, others *share
+	admins, others *responseLimiter
 
 	ctx     context.Context // ends when the server is closed
 	close   context.CancelFunc
@@ -101,21 +101,21 @@ type Server struct {
 
 	workers *workers // run requests
 
-	mu        sync.Mutex
-	listeners map[net.Listener]struct{}
-	conns     map[*serverConn]struct{}
-	refused   int            // connections over a limit since the last log line about them
-	told      time.Time      // when that line was logged
-	requests  sync.WaitGroup // in flight
-	serving   sync.WaitGroup // connections
+	mu            sync.Mutex
+	listeners     map[net.Listener]struct{}
+	conns         map[*serverConn]struct{}
+	refused       int            // connections over a limit since the last log line about them
+	refusalLogged time.Time      // when that line was logged
+	requests      sync.WaitGroup // in flight
+	serving       sync.WaitGroup // connections
 
 	// Slots of connections that came by ServeConn.
-	nodes, known    chan struct{}
-	unauthenticated *mux.UnauthenticatedPool
+	nodeSlots, tokenSlots chan struct{}
+	unauthenticated       *mux.UnauthenticatedPool
 
 	failures                                          failures
-	goodTokens                                        tokenThrottle
-	looks                                             chan struct{} // slots for tokens that ThrottleToken examines
+	validTokens                                       validTokenCache
+	tokenChecks                                       chan struct{} // slots for tokens that ThrottleToken examines
 	authenticated, authFailed, authLimited, forbidden atomic.Uint64
 	overLimit                                         atomic.Uint64
 }
@@ -146,19 +146,19 @@ func (s *Server) Stats() Stats {
 // NewServer returns a server without methods.
 func NewServer(cfg Config) *Server {
 	s := &Server{
-		cfg:        cfg.withDefaults(),
-		methods:    map[string]handler{},
-		listeners:  map[net.Listener]struct{}{},
-		conns:      map[*serverConn]struct{}{},
-		failures:   failures{every: failEvery, clears: map[netip.Addr]time.Time{}},
-		goodTokens: tokenThrottle{at: map[[sha256.Size]byte]time.Time{}},
-		looks:      make(chan struct{}, maxLooks),
+		cfg:         cfg.withDefaults(),
+		methods:     map[string]handler{},
+		listeners:   map[net.Listener]struct{}{},
+		conns:       map[*serverConn]struct{}{},
+		failures:    failures{interval: failEvery, expires: map[netip.Addr]time.Time{}},
+		validTokens: validTokenCache{lastValid: map[[sha256.Size]byte]time.Time{}},
+		tokenChecks: make(chan struct{}, maxTokenChecks),
 	}
-	s.nodes = make(chan struct{}, s.cfg.MaxNodes)
-	s.known = make(chan struct{}, s.cfg.MaxConns)
+	s.nodeSlots = make(chan struct{}, s.cfg.MaxNodes)
+	s.tokenSlots = make(chan struct{}, s.cfg.MaxConns)
 	s.unauthenticated = mux.NewUnauthenticatedPool(s.cfg.MaxUnauthenticated, s.cfg.MaxPerSource)
 	s.memory = semaphore.NewWeighted(int64(s.cfg.MaxInFlight))
-	s.admins, s.others = newShare(), newShare()
+	s.admins, s.others = newResponseLimiter(), newResponseLimiter()
 	s.ctx, s.close = context.WithCancel(context.Background())
 	s.streams, s.stop = context.WithCancel(s.ctx)
 	s.workers = newWorkers(s.ctx)
@@ -180,7 +180,7 @@ func (s *Server) Serve(ln net.Listener, p Principal) error {
 	}
 	s.listeners[ln] = struct{}{}
 	s.mu.Unlock()
-	places := make(chan struct{}, s.cfg.MaxConns)
+	slots := make(chan struct{}, s.cfg.MaxConns)
 	pause := time.Duration(0)
 	for {
 		conn, err := ln.Accept()
@@ -191,7 +191,7 @@ func (s *Server) Serve(ln net.Listener, p Principal) error {
 		default:
 			// Most likely there are no descriptors left, which passes: the node must
 			// keep accepting.
-			s.cfg.Logger.Warn("admin: accept", "error", err)
+			s.cfg.Logger.Warn("admin: cannot accept a connection", "error", err)
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 			select {
 			case <-time.After(pause):
@@ -201,7 +201,7 @@ func (s *Server) Serve(ln net.Listener, p Principal) error {
 			}
 		}
 		pause = 0
-		if c := s.admit(conn, p, places); c != nil {
+		if c := s.admit(conn, p, slots); c != nil {
 			go s.serve(c)
 		}
 	}
@@ -210,30 +210,30 @@ func (s *Server) Serve(ln net.Listener, p Principal) error {
 // ServeConn serves one connection until it ends. With a principal of RoleNone
 // the connection is unauthenticated until it sends a token.
 func (s *Server) ServeConn(conn net.Conn, p Principal) {
-	places := s.known
+	slots := s.tokenSlots
 	if p.Role == RoleNode {
-		places = s.nodes
+		slots = s.nodeSlots
 	}
-	if c := s.admit(conn, p, places); c != nil {
+	if c := s.admit(conn, p, slots); c != nil {
 		s.serve(c)
 	}
 }
 
 // admit finds a slot for a connection, or closes it and returns nil.
-func (s *Server) admit(conn net.Conn, p Principal, places chan struct{}) *serverConn {
+func (s *Server) admit(conn net.Conn, p Principal, slots chan struct{}) *serverConn {
 	c := newServerConn(s, conn, p)
 	if p.Role == RoleNone {
-		c.leave = s.unauthenticated.Add(conn.RemoteAddr(), func() { hangUp(conn) })
-	} else if leave, ok := take(places); ok {
-		c.leave = leave
+		c.releaseSlot = s.unauthenticated.Add(conn.RemoteAddr(), func() { closeAsync(conn) })
+	} else if release, ok := takeSlot(slots); ok {
+		c.releaseSlot = release
 	} else {
-		s.refuse(conn, cap(places))
+		s.rejectConn(conn, cap(slots))
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.streams.Err() != nil {
-		c.leave()
+		c.releaseSlot()
 		conn.Close()
 		return nil
 	}
@@ -242,25 +242,25 @@ func (s *Server) admit(conn net.Conn, p Principal, places chan struct{}) *server
 	return c
 }
 
-// take takes one of the slots.
-func take(places chan struct{}) (leave func(), ok bool) {
+// takeSlot takes one of the slots.
+func takeSlot(slots chan struct{}) (release func(), ok bool) {
 	select {
-	case places <- struct{}{}:
-		return func() { <-places }, true
+	case slots <- struct{}{}:
+		return func() { <-slots }, true
 	default:
 		return nil, false
 	}
 }
 
-// refuse closes a connection over the limit.
-func (s *Server) refuse(conn net.Conn, limit int) {
+// rejectConn closes a connection over the limit.
+func (s *Server) rejectConn(conn net.Conn, limit int) {
 	s.overLimit.Add(1)
 	s.mu.Lock()
 	s.refused++
 	refused := s.refused
-	tell := time.Since(s.told) >= refusalsEvery
+	tell := time.Since(s.refusalLogged) >= refusalsEvery
 	if tell {
-		s.refused, s.told = 0, time.Now()
+		s.refused, s.refusalLogged = 0, time.Now()
 	}
 	s.mu.Unlock()
 	if tell {
@@ -273,23 +273,23 @@ func (s *Server) refuse(conn net.Conn, limit int) {
 func (s *Server) serve(c *serverConn) {
 	defer s.serving.Done()
 	if err := c.serve(); err != nil {
-		s.cfg.Logger.Debug("admin: connection", "peer", c.peer, "error", err)
+		s.cfg.Logger.Debug("admin: connection ended", "peer", c.peer, "error", err)
 	}
 	s.mu.Lock()
 	delete(s.conns, c)
 	s.mu.Unlock()
 	c.mu.Lock()
-	leave := c.leave
+	release := c.releaseSlot
 	c.mu.Unlock()
-	leave()
+	release()
 }
 
 // Drop closes the connections whose principal matches, such as those of a
 // revoked token.
 func (s *Server) Drop(match func(Principal) bool) {
 	for _, c := range s.connections() {
-		if match(c.who()) {
-			hangUp(c.conn)
+		if match(c.currentPrincipal()) {
+			closeAsync(c.conn)
 		}
 	}
 }
@@ -303,14 +303,14 @@ func (s *Server) connections() []*serverConn {
 	return slices.Collect(maps.Keys(s.conns))
 }
 
-// hangUp closes a connection without blocking: the close of a TLS connection
-// sends an alert, which may block for seconds.
-func hangUp(conn net.Conn) {
+// closeAsync closes a connection without blocking: the close of a TLS
+// connection sends an alert, which may block for seconds.
+func closeAsync(conn net.Conn) {
 	go func() { _ = conn.Close() }()
 }
 
-// begin registers a request; false: the server is stopping.
-func (s *Server) begin() bool {
+// beginRequest registers a request; false: the server is stopping.
+func (s *Server) beginRequest() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.streams.Err() != nil {
@@ -343,7 +343,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.close()
 	s.mu.Lock()
 	for c := range s.conns {
-		hangUp(c.conn)
+		closeAsync(c.conn)
 	}
 	s.mu.Unlock()
 	<-idle // handlers end with their context

@@ -97,7 +97,7 @@ func isCode(err error, code Code) bool {
 	return errors.As(err, &e) && e.Code == code
 }
 
-func TestRequestsRunBesideOneAnother(t *testing.T) {
+func TestRequestsRunConcurrently(t *testing.T) {
 	_, addr := newServer(t, Config{})
 	c := mustDial(t, addr)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -146,7 +146,7 @@ func TestStreamsKeepTheirOrderAndEnd(t *testing.T) {
 	}
 }
 
-func TestRefusalsKeepTheirCodeAndTheConnection(t *testing.T) {
+func TestErrorsKeepTheirCodeAndTheConnection(t *testing.T) {
 	_, addr := newServer(t, Config{MaxRequests: 1})
 	c := mustDial(t, addr)
 	_, err := Call[Empty](t.Context(), c, "fail", Empty{})
@@ -176,7 +176,7 @@ func TestRefusalsKeepTheirCodeAndTheConnection(t *testing.T) {
 	}
 }
 
-func TestDeadlinesTravel(t *testing.T) {
+func TestDeadlinesReachTheHandler(t *testing.T) {
 	ended := make(chan error, 1)
 	_, addr := newServer(t, Config{}, func(s *Server) {
 		Handle(s, "until", RoleReader, func(ctx context.Context, _ *Empty) (*Empty, error) {
@@ -201,7 +201,7 @@ func TestDeadlinesTravel(t *testing.T) {
 	}
 }
 
-func TestRequestsAtOnceAreCapped(t *testing.T) {
+func TestConcurrentRequestsAreCapped(t *testing.T) {
 	_, addr := newServer(t, Config{MaxRequests: 1})
 	c := mustDial(t, addr)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -214,9 +214,9 @@ func TestRequestsAtOnceAreCapped(t *testing.T) {
 	}
 }
 
-// TestStrangersAreCutOff: none of these gets more than a preamble, and each
-// connection is closed in time.
-func TestStrangersAreCutOff(t *testing.T) {
+// TestInvalidConnectionsAreClosed: none of these gets more than a preamble, and
+// each connection is closed in time.
+func TestInvalidConnectionsAreClosed(t *testing.T) {
 	// Enough time for a busy machine to send all.
 	_, addr := newServer(t, Config{FirstTimeout: 3 * time.Second, FrameTimeout: 3 * time.Second})
 	greeting := string(serverPreamble(maxVersion))
@@ -253,7 +253,7 @@ func TestStrangersAreCutOff(t *testing.T) {
 	}
 }
 
-func TestOversizeIsToldBeforeTheEnd(t *testing.T) {
+func TestOversizeErrorIsSentBeforeTheClose(t *testing.T) {
 	_, addr := newServer(t, Config{MaxFrame: 1000})
 	c := mustDial(t, addr)
 	if _, err := Call[echo](t.Context(), c, "echo", echo{Text: strings.Repeat("x", 100_000)}); !isCode(err, TooLarge) {
@@ -294,7 +294,7 @@ func TestConnectionsAreCapped(t *testing.T) {
 	})
 }
 
-func TestIdleIsHeldAgainstConnectionsWithoutRequests(t *testing.T) {
+func TestIdleTimeoutAppliesOnlyWithoutRequests(t *testing.T) {
 	t.Parallel()
 	_, addr := newServer(t, Config{IdleTimeout: 3 * time.Second}) // enough for a busy machine to call
 	busy := mustDial(t, addr)
@@ -370,7 +370,7 @@ func TestUnixSocket(t *testing.T) {
 	}
 }
 
-func TestClientRefusesWhatIsNoNode(t *testing.T) {
+func TestClientRejectsNonNodes(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -29,12 +29,12 @@ type serverConn struct {
 
 	out writeCoalescer
 
-	mu      sync.Mutex
-	running map[uint64]context.CancelFunc // requests in flight, by ID
-	untaken int                           // requests in flight, and responses not written yet
+	mu         sync.Mutex
+	running    map[uint64]context.CancelFunc // requests in flight, by ID
+	unanswered int                           // requests in flight, and responses not written yet
 	// principal changes at most once, from unauthenticated to a token's.
-	principal Principal
-	leave     func() // releases the connection's slot
+	principal   Principal
+	releaseSlot func() // releases the connection's slot
 }
 
 func newServerConn(s *Server, conn net.Conn, p Principal) *serverConn {
@@ -45,8 +45,8 @@ func newServerConn(s *Server, conn net.Conn, p Principal) *serverConn {
 	return c
 }
 
-// who returns the connection's current principal.
-func (c *serverConn) who() Principal {
+// currentPrincipal returns the connection's current principal.
+func (c *serverConn) currentPrincipal() Principal {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.principal
@@ -55,11 +55,11 @@ func (c *serverConn) who() Principal {
 // The limits of an unauthenticated connection: they suffice for a token or a
 // request to join.
 const (
-	strangerFrame    = 64 << 10
-	strangerElements = 4 << 10
-	strangerRequests = 2
-	strangerIdle     = 30 * time.Second
-	strangerTimeout  = time.Minute // for one request
+	unauthFrameSize      = 64 << 10
+	unauthElements       = 4 << 10
+	unauthRequests       = 2
+	unauthIdleTimeout    = 30 * time.Second
+	unauthRequestTimeout = time.Minute // for one request
 )
 
 // serve reads requests until the connection ends.
@@ -95,8 +95,8 @@ func (c *serverConn) serve() error {
 			return err
 		}
 		wait = cfg.IdleTimeout
-		if c.who().Role == RoleNone {
-			wait = min(wait, strangerIdle)
+		if c.currentPrincipal().Role == RoleNone {
+			wait = min(wait, unauthIdleTimeout)
 		}
 	}
 }
@@ -125,9 +125,9 @@ func (c *serverConn) inFlight() int {
 func (c *serverConn) readRequest(r io.Reader) error {
 	charged := 0
 	size, elements := c.s.cfg.MaxFrame, c.s.cfg.MaxElements
-	role := c.who().Role
+	role := c.currentPrincipal().Role
 	if role == RoleNone {
-		size, elements = min(size, strangerFrame), min(elements, strangerElements)
+		size, elements = min(size, unauthFrameSize), min(elements, unauthElements)
 	}
 	f, err := readFrame(r, frameLimits{
 		bytes:    size,
@@ -144,7 +144,7 @@ func (c *serverConn) readRequest(r io.Reader) error {
 	switch {
 	case err != nil:
 		release()
-		c.refuse(err)
+		c.rejectFrame(err)
 		return err
 	case f.kind == frameCancel:
 		release()
@@ -156,7 +156,7 @@ func (c *serverConn) readRequest(r io.Reader) error {
 		return nil
 	case f.kind != frameRequest:
 		release()
-		return fmt.Errorf("%w: type %d from a client", ErrFrame, f.kind)
+		return fmt.Errorf("%w: unexpected type %d from a client", ErrFrame, f.kind)
 	}
 	e, err := readEnvelope(f.body)
 	if err != nil {
@@ -184,11 +184,11 @@ func (c *serverConn) charge(n int64, role Role) bool {
 	return c.s.memory.Acquire(ctx, n) == nil
 }
 
-// refuse sends the reason for which a frame ends the connection, where that can
-// help, with request ID 0 for the whole connection. Closing a socket with
-// unread bytes would reset it and lose the response, so refuse first discards
-// input, up to a limit.
-func (c *serverConn) refuse(err error) {
+// rejectFrame sends the reason for which a frame ends the connection, where
+// that can help, with request ID 0 for the whole connection. Closing a socket
+// with unread bytes would reset it and lose the response, so rejectFrame first
+// discards input, up to a limit.
+func (c *serverConn) rejectFrame(err error) {
 	switch {
 	case errors.Is(err, ErrFrameSize):
 		_ = c.sendError(0, Errorf(TooLarge, "%v", err))
@@ -199,8 +199,8 @@ func (c *serverConn) refuse(err error) {
 	}
 	_ = c.conn.SetReadDeadline(time.Now().Add(time.Second))
 	most := int64(c.s.cfg.MaxFrame)
-	if c.who().Role == RoleNone {
-		most = strangerFrame
+	if c.currentPrincipal().Role == RoleNone {
+		most = unauthFrameSize
 	}
 	_, _ = io.CopyN(io.Discard, c.conn, most)
 }
@@ -208,14 +208,14 @@ func (c *serverConn) refuse(err error) {
 // startRequest runs a request concurrently with the others. release is called
 // once its bytes are no longer needed.
 func (c *serverConn) startRequest(id uint64, e envelope, release func()) *Error {
-	caller, h, refusal := c.grant(&e)
+	caller, h, refusal := c.authorize(&e)
 	if refusal != nil {
 		return refusal
 	}
 	timeout, most := maxTimeout, c.s.cfg.MaxRequests
-	switch c.who().Role {
+	switch c.currentPrincipal().Role {
 	case RoleNone:
-		timeout, most = strangerTimeout.Milliseconds(), min(most, strangerRequests)
+		timeout, most = unauthRequestTimeout.Milliseconds(), min(most, unauthRequests)
 	case RoleNode:
 		most *= nodeRequests
 	}
@@ -224,10 +224,10 @@ func (c *serverConn) startRequest(id uint64, e envelope, release func()) *Error 
 	}
 	r := &request{
 		caller: caller, peer: c.peer, tls: c.tls, method: e.Method, params: e.Params, stream: h.stream, changes: h.changes,
-		share: c.s.others,
+		limiter: c.s.others,
 	}
 	if caller.Role.May(RoleAdmin) {
-		r.share = c.s.admins
+		r.limiter = c.s.admins
 	}
 	ctx, cancel := context.WithTimeout(context.WithValue(c.ctx, requestKey{}, r), time.Duration(timeout)*time.Millisecond)
 	if h.stream {
@@ -239,16 +239,16 @@ func (c *serverConn) startRequest(id uint64, e envelope, release func()) *Error 
 	defer c.mu.Unlock()
 	// Twice as many, because a caller that has received a response sends its next
 	// request before this side has noted the write.
-	if _, twice := c.running[id]; twice || len(c.running) >= most || c.untaken >= 2*most {
+	if _, twice := c.running[id]; twice || len(c.running) >= most || c.unanswered >= 2*most {
 		cancel()
-		return Errorf(Busy, "at most %d requests at once on one connection, each with its own id", most)
+		return Errorf(Busy, "at most %d requests at once per connection, each with its own ID", most)
 	}
-	if !c.s.begin() {
+	if !c.s.beginRequest() {
 		cancel()
-		return Errorf(Busy, "the node is stopping; ask another")
+		return Errorf(Busy, "the node is stopping; use another")
 	}
 	c.running[id] = cancel
-	c.untaken++
+	c.unanswered++
 	c.s.workers.run(func() {
 		defer c.s.requests.Done()
 		defer cancel()
@@ -257,12 +257,12 @@ func (c *serverConn) startRequest(id uint64, e envelope, release func()) *Error 
 	return nil
 }
 
-// grant determines the caller and checks that it may call the method.
-func (c *serverConn) grant(e *envelope) (Principal, handler, *Error) {
-	caller, h := c.who(), handler{}
+// authorize determines the caller and checks that it may call the method.
+func (c *serverConn) authorize(e *envelope) (Principal, handler, *Error) {
+	caller, h := c.currentPrincipal(), handler{}
 	if e.OnBehalf != nil {
 		if caller.Role != RoleNode {
-			return caller, h, c.forbid("only nodes ask on behalf of others; %s is %s", caller, caller.Role)
+			return caller, h, c.forbid("only nodes may act on behalf of others; %s has role %s", caller, caller.Role)
 		}
 		via := caller.Node
 		caller = *e.OnBehalf
@@ -271,25 +271,25 @@ func (c *serverConn) grant(e *envelope) (Principal, handler, *Error) {
 	if e.Method == MethodAuth {
 		return caller, handler{call: func(ctx context.Context, params []byte, _ func(any) error) (any, error) {
 			return c.authenticate(ctx, params)
-		}}, c.limited(caller)
+		}}, c.checkTokenRate(caller)
 	}
 	h, known := c.s.methods[e.Method]
 	switch {
-	case caller.Role == RoleNone && (!known || h.least != RoleNone):
-		return caller, h, Errorf(Unauthenticated, "this node wants a token: --token or PENSTOCK_TOKEN, or its own socket")
+	case caller.Role == RoleNone && (!known || h.role != RoleNone):
+		return caller, h, Errorf(Unauthenticated, "a token is required: use --token, PENSTOCK_TOKEN or the node's own socket")
 	case !known && c.s.cfg.Otherwise != nil:
 		return caller, h, c.s.cfg.Otherwise(e.Method)
 	case !known:
-		return caller, h, Errorf(Unknown, "this node does not know %.40q: it may be of an older version", e.Method)
-	case !caller.Role.May(h.least):
-		refusal := c.forbid("%s needs role %s, %s is %s", e.Method, h.least, caller, caller.Role)
+		return caller, h, Errorf(Unknown, "unknown method %.40q: the node may run an older version", e.Method)
+	case !caller.Role.May(h.role):
+		refusal := c.forbid("%s requires role %s, %s has role %s", e.Method, h.role, caller, caller.Role)
 		c.s.audit(&request{caller: caller, peer: c.peer, method: e.Method, changes: h.changes}, refusal, time.Now())
 		return caller, h, refusal
 	}
-	if refusal := c.limited(caller); refusal != nil {
+	if refusal := c.checkTokenRate(caller); refusal != nil {
 		return caller, h, refusal
 	}
-	return caller, h, c.s.ended(caller)
+	return caller, h, c.s.checkStillValid(caller)
 }
 
 func (c *serverConn) forbid(format string, args ...any) *Error {
@@ -311,29 +311,29 @@ func (c *serverConn) run(ctx context.Context, id uint64, h handler, r *request, 
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if why := c.s.ended(r.caller); why != nil {
+		if why := c.s.checkStillValid(r.caller); why != nil {
 			return why
 		}
-		if r.made != nil {
+		if r.releaseBuild != nil {
 			return c.sendLarge(ctx, r, frameItem, id, item)
 		}
 		return c.send(frameItem, id, item)
 	}
 	at := time.Now()
 	result, err := c.call(ctx, h, r)
-	if r.made != nil {
-		defer r.made()
+	if r.releaseBuild != nil {
+		defer r.releaseBuild()
 	}
 	if r.caller.Role == RoleNone {
-		c.punish(ctx, err)
+		c.recordTokenFailure(ctx, err)
 	}
 	release()
 	c.mu.Lock()
 	delete(c.running, id)
 	c.mu.Unlock()
-	var passed *passedOn
+	var passed *forwardedResult
 	if errors.As(err, &passed) { // the node that handled it audits it
-		c.answer(frameResult, id, passed.result)
+		c.sendLast(frameResult, id, passed.result)
 		return
 	}
 	if !r.partial {
@@ -341,28 +341,28 @@ func (c *serverConn) run(ctx context.Context, id uint64, h handler, r *request, 
 	}
 	switch {
 	case err != nil:
-		c.answer(frameError, id, asError(err))
-	case r.made != nil:
+		c.sendLast(frameError, id, asError(err))
+	case r.releaseBuild != nil:
 		_ = c.sendLarge(ctx, r, frameResult, id, result)
-		c.taken(1)
+		c.answered(1)
 	default:
-		c.answer(frameResult, id, result)
+		c.sendLast(frameResult, id, result)
 	}
 }
 
-// taken records that n responses are written, or never will be.
-func (c *serverConn) taken(n int) {
+// answered records that n responses are written, or never will be.
+func (c *serverConn) answered(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.untaken -= n
+	c.unanswered -= n
 }
 
 // call calls the handler and recovers from a panic.
 func (c *serverConn) call(ctx context.Context, h handler, r *request) (result any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			c.s.cfg.Logger.Error("admin: fault in a method", "method", r.method, "fault", p, "stack", string(debug.Stack()))
-			err = Errorf(Internal, "%s: a fault in the node; its log has the details", r.method)
+			c.s.cfg.Logger.Error("admin: panic in a method", "method", r.method, "fault", p, "stack", string(debug.Stack()))
+			err = Errorf(Internal, "%s: internal error; the node's log has the details", r.method)
 		}
 	}()
 	return h.call(ctx, r.params, r.send)

@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// maxLooks bounds the tokens being examined at once.
-	maxLooks = 16
-	// goodFor is how long a valid token bypasses the limit on wrong tokens of its
-	// source.
-	goodFor = 10 * time.Minute
-	// maxGoodTokens bounds the tokens that are remembered for this.
-	maxGoodTokens = 1024
+	// maxTokenChecks bounds the tokens being examined at once.
+	maxTokenChecks = 16
+	// validTokenTTL is how long a valid token bypasses the limit on wrong
+	// tokens of its source.
+	validTokenTTL = 10 * time.Minute
+	// maxValidTokens bounds the tokens that are remembered for this.
+	maxValidTokens = 1024
 )
 
 // ThrottleToken authenticates a token that came by another connection than the
@@ -28,8 +28,8 @@ const (
 // everything else on its machine.
 func (s *Server) ThrottleToken(ctx context.Context, from net.Addr, token string) (Principal, error) {
 	p, err := s.checkToken(ctx, from, token)
-	if isWrong(err) {
-		linger(ctx)
+	if isTokenFailure(err) {
+		delayFailure(ctx)
 	}
 	return p, err
 }
@@ -37,23 +37,23 @@ func (s *Server) ThrottleToken(ctx context.Context, from net.Addr, token string)
 func (s *Server) checkToken(ctx context.Context, from net.Addr, token string) (Principal, error) {
 	source := mux.Source(from)
 	if len(token) > maxToken {
-		return Principal{}, Errorf(Unauthenticated, "not a token")
+		return Principal{}, Errorf(Unauthenticated, "invalid token")
 	}
 	if s.cfg.Authenticate == nil {
-		return Principal{}, Errorf(Unauthenticated, "this node takes no tokens")
+		return Principal{}, Errorf(Unauthenticated, "this node does not accept tokens")
 	}
 	name := sha256.Sum256(append([]byte(source.String()+" "), token...))
-	known := s.goodTokens.has(name, time.Now())
+	known := s.validTokens.has(name, time.Now())
 	if !known {
 		select {
-		case s.looks <- struct{}{}:
-			defer func() { <-s.looks }()
+		case s.tokenChecks <- struct{}{}:
+			defer func() { <-s.tokenChecks }()
 		case <-ctx.Done():
 			return Principal{}, ctx.Err()
 		}
 		if !s.failures.allow(source, time.Now()) {
 			s.authLimited.Add(1)
-			return Principal{}, s.tooManyWrong()
+			return Principal{}, s.tokenRateError()
 		}
 	}
 	p, err := s.cfg.Authenticate(ctx, token)
@@ -61,54 +61,55 @@ func (s *Server) checkToken(ctx context.Context, from net.Addr, token string) (P
 		if !known {
 			s.authenticated.Add(1)
 		}
-		s.goodTokens.put(name, time.Now())
+		s.validTokens.put(name, time.Now())
 		return p, nil
 	}
-	refusal := tokenRefusal(err, token)
-	if isWrong(refusal) {
-		s.goodTokens.drop(name)
+	refusal := tokenError(err, token)
+	if isTokenFailure(refusal) {
+		s.validTokens.drop(name)
 		s.authFailed.Add(1)
-		s.failures.failed(source, time.Now())
+		s.failures.record(source, time.Now())
 	}
 	return Principal{}, refusal
 }
 
-// tokenThrottle holds recently valid tokens, by the digest of source and token.
-type tokenThrottle struct {
-	mu sync.Mutex
-	at map[[sha256.Size]byte]time.Time // when they were last valid
+// validTokenCache holds recently valid tokens, by the digest of source and
+// token.
+type validTokenCache struct {
+	mu        sync.Mutex
+	lastValid map[[sha256.Size]byte]time.Time // when they were last valid
 }
 
-func (v *tokenThrottle) has(name [sha256.Size]byte, now time.Time) bool {
+func (v *validTokenCache) has(name [sha256.Size]byte, now time.Time) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	at, ok := v.at[name]
-	return ok && now.Sub(at) < goodFor
+	at, ok := v.lastValid[name]
+	return ok && now.Sub(at) < validTokenTTL
 }
 
-func (v *tokenThrottle) put(name [sha256.Size]byte, now time.Time) {
+func (v *validTokenCache) put(name [sha256.Size]byte, now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if _, ok := v.at[name]; !ok && len(v.at) >= maxGoodTokens {
-		v.forget()
+	if _, ok := v.lastValid[name]; !ok && len(v.lastValid) >= maxValidTokens {
+		v.evictOldest()
 	}
-	v.at[name] = now
+	v.lastValid[name] = now
 }
 
-// forget deletes the token that has not been used for the longest time.
-func (v *tokenThrottle) forget() {
+// evictOldest deletes the token that has not been used for the longest time.
+func (v *validTokenCache) evictOldest() {
 	var oldest [sha256.Size]byte
 	var when time.Time
-	for name, at := range v.at {
+	for name, at := range v.lastValid {
 		if when.IsZero() || at.Before(when) {
 			oldest, when = name, at
 		}
 	}
-	delete(v.at, oldest)
+	delete(v.lastValid, oldest)
 }
 
-func (v *tokenThrottle) drop(name [sha256.Size]byte) {
+func (v *validTokenCache) drop(name [sha256.Size]byte) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	delete(v.at, name)
+	delete(v.lastValid, name)
 }

@@ -20,9 +20,9 @@ func code(err error) Code {
 	return ""
 }
 
-// TestWrongTokensOfRequestsAreBounded: wrong tokens over HTTP are limited
+// TestThrottleTokenBoundsWrongTokens: wrong tokens over HTTP are limited
 // without a connection to count them by, whatever their concurrency.
-func TestWrongTokensOfRequestsAreBounded(t *testing.T) {
+func TestThrottleTokenBoundsWrongTokens(t *testing.T) {
 	var looked atomic.Int32
 	var revoked atomic.Bool
 	s := NewServer(Config{Authenticate: func(_ context.Context, token string) (Principal, error) {
@@ -48,7 +48,7 @@ func TestWrongTokensOfRequestsAreBounded(t *testing.T) {
 		all.Go(func() { _ = try("10.0.0.1", "wrong") })
 	}
 	all.Wait()
-	const most = failBurst + maxLooks + 2 // the concurrent ones, and some that expired
+	const most = failBurst + maxTokenChecks + 2 // the concurrent ones, and some that expired
 	if n := looked.Load(); n < failBurst || n > most {
 		t.Errorf("%d wrong tokens were looked at, want %d to %d", n, failBurst, most)
 	}
@@ -74,9 +74,9 @@ func TestWrongTokensOfRequestsAreBounded(t *testing.T) {
 	}
 }
 
-// TestAWrongTokenOfARequestIsAnsweredLate: and errors that are not the token's
+// TestThrottleTokenDelaysWrongTokens: and errors that are not the token's
 // fault are not counted.
-func TestAWrongTokenOfARequestIsAnsweredLate(t *testing.T) {
+func TestThrottleTokenDelaysWrongTokens(t *testing.T) {
 	s := NewServer(Config{Authenticate: func(_ context.Context, token string) (Principal, error) {
 		if token == "down" {
 			return Principal{}, Errorf(Unavailable, "the cluster has no leader")
@@ -99,22 +99,22 @@ func TestAWrongTokenOfARequestIsAnsweredLate(t *testing.T) {
 	}
 }
 
-// TestGoodTokensAreRememberedWithinBounds: the least recently used token is
+// TestValidTokenCacheIsBounded: the least recently used token is
 // forgotten.
-func TestGoodTokensAreRememberedWithinBounds(t *testing.T) {
-	v := tokenThrottle{at: map[[sha256.Size]byte]time.Time{}}
+func TestValidTokenCacheIsBounded(t *testing.T) {
+	v := validTokenCache{lastValid: map[[sha256.Size]byte]time.Time{}}
 	name := func(i int) [sha256.Size]byte { return sha256.Sum256([]byte{byte(i >> 8), byte(i)}) }
 	now := time.Unix(1_000_000, 0)
-	for i := range maxGoodTokens + 10 {
+	for i := range maxValidTokens + 10 {
 		v.put(name(i), now.Add(time.Duration(i)*time.Millisecond))
 	}
-	if len(v.at) != maxGoodTokens {
-		t.Errorf("%d are remembered, the limit is %d", len(v.at), maxGoodTokens)
+	if len(v.lastValid) != maxValidTokens {
+		t.Errorf("%d are remembered, the limit is %d", len(v.lastValid), maxValidTokens)
 	}
-	if now = now.Add(2 * time.Second); v.has(name(9), now) || !v.has(name(10), now) || !v.has(name(maxGoodTokens+9), now) {
+	if now = now.Add(2 * time.Second); v.has(name(9), now) || !v.has(name(10), now) || !v.has(name(maxValidTokens+9), now) {
 		t.Error("not the oldest went")
 	}
-	if v.has(name(500), now.Add(goodFor)) {
+	if v.has(name(500), now.Add(validTokenTTL)) {
 		t.Error("it is remembered for longer than it should be")
 	}
 }

@@ -39,7 +39,7 @@ func checkValue(b []byte, maxElements int) (elements int, err error) {
 		}
 		size, inner, ok := measure(b[pos:])
 		if !ok || size > len(b)-pos {
-			return 0, fmt.Errorf("%w: cut or unknown value at byte %d", ErrFrame, pos)
+			return 0, fmt.Errorf("%w: truncated or unknown value at byte %d", ErrFrame, pos)
 		}
 		pos += size
 		if inner == 0 {

@@ -10,15 +10,15 @@ import (
 type workers struct {
 	ctx  context.Context // ends with the server
 	next chan func()     // to idle workers
-	rest chan struct{}   // holds one token per idle worker
+	idle chan struct{}   // holds one token per idle worker
 	all  sync.WaitGroup
 }
 
-// maxResting bounds the idle goroutines.
-const maxResting = 32
+// maxIdleWorkers bounds the idle goroutines.
+const maxIdleWorkers = 32
 
 func newWorkers(ctx context.Context) *workers {
-	return &workers{ctx: ctx, next: make(chan func()), rest: make(chan struct{}, maxResting)}
+	return &workers{ctx: ctx, next: make(chan func()), idle: make(chan struct{}, maxIdleWorkers)}
 }
 
 // run runs a request in an idle or a new goroutine.
@@ -34,13 +34,13 @@ func (w *workers) work(request func()) {
 	for {
 		request()
 		select {
-		case w.rest <- struct{}{}:
+		case w.idle <- struct{}{}:
 		default:
 			return
 		}
 		select {
 		case request = <-w.next:
-			<-w.rest
+			<-w.idle
 		case <-w.ctx.Done():
 			return
 		}

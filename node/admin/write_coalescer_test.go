@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// heldConn holds each write until the test releases it.
-type heldConn struct {
+// blockedConn holds each write until the test releases it.
+type blockedConn struct {
 	net.Conn
 	begun chan struct{} // receives at the start of each write
 	take  chan error    // completes or fails one write
@@ -22,7 +22,7 @@ type heldConn struct {
 	closed bool
 }
 
-func (c *heldConn) Write(b []byte) (int, error) {
+func (c *blockedConn) Write(b []byte) (int, error) {
 	c.begun <- struct{}{}
 	if err := <-c.take; err != nil {
 		return 0, err
@@ -33,61 +33,61 @@ func (c *heldConn) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (c *heldConn) SetWriteDeadline(time.Time) error { return nil }
+func (c *blockedConn) SetWriteDeadline(time.Time) error { return nil }
 
-func (c *heldConn) Close() error {
+func (c *blockedConn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
 	return nil
 }
 
-func heldServerConn() (*serverConn, *heldConn) {
-	conn := &heldConn{begun: make(chan struct{}, 100), take: make(chan error, 100)}
+func newBlockedServerConn() (*serverConn, *blockedConn) {
+	conn := &blockedConn{begun: make(chan struct{}, 100), take: make(chan error, 100)}
 	return &serverConn{s: NewServer(Config{}), conn: conn}, conn
 }
 
-func (c *serverConn) untakenNow() int {
+func (c *serverConn) unansweredNow() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.untaken
+	return c.unanswered
 }
 
-func TestAnswersThatComeDuringAWriteGoInTheNext(t *testing.T) {
-	c, conn := heldServerConn()
+func TestResponsesDuringAWriteAreBatched(t *testing.T) {
+	c, conn := newBlockedServerConn()
 	const n = 20
-	c.untaken = n
+	c.unanswered = n
 	first := make(chan struct{})
 	go func() {
-		c.answer(frameResult, 1, Empty{})
+		c.sendLast(frameResult, 1, Empty{})
 		close(first)
 	}()
 	<-conn.begun
 	for i := 2; i <= n; i++ {
-		c.answer(frameResult, uint64(i), Empty{}) // does not wait
+		c.sendLast(frameResult, uint64(i), Empty{}) // does not wait
 	}
-	if got := c.untakenNow(); got != n {
+	if got := c.unansweredNow(); got != n {
 		t.Errorf("%d answers are through before anything was taken", n-got)
 	}
 	conn.take <- nil
 	conn.take <- nil
 	<-first
-	if len(conn.writes) != 2 || c.untakenNow() != 0 {
-		t.Fatalf("%d writes, %d answers untaken; want 2, 0", len(conn.writes), c.untakenNow())
+	if len(conn.writes) != 2 || c.unansweredNow() != 0 {
+		t.Fatalf("%d writes, %d answers untaken; want 2, 0", len(conn.writes), c.unansweredNow())
 	}
 	r := bytes.NewReader(bytes.Join(conn.writes, nil))
 	for i := 1; i <= n; i++ {
-		if f, err := readFrame(r, answerLimits); err != nil || f.id != uint64(i) {
+		if f, err := readFrame(r, responseLimits); err != nil || f.id != uint64(i) {
 			t.Fatalf("frame %d: %+v, %v", i, f, err)
 		}
 	}
-	if _, err := readFrame(r, answerLimits); !errors.Is(err, io.EOF) {
+	if _, err := readFrame(r, responseLimits); !errors.Is(err, io.EOF) {
 		t.Errorf("after the last: %v", err)
 	}
 }
 
-func TestItemsOfStreamsWaitUntilTheyAreTaken(t *testing.T) {
-	c, conn := heldServerConn()
+func TestStreamItemsWaitUntilWritten(t *testing.T) {
+	c, conn := newBlockedServerConn()
 	done := make(chan error, 2)
 	go func() { done <- c.send(frameItem, 1, Empty{}) }()
 	<-conn.begun
@@ -110,16 +110,16 @@ func TestItemsOfStreamsWaitUntilTheyAreTaken(t *testing.T) {
 	}
 }
 
-func TestAWriteThatFailsEndsAllThatWait(t *testing.T) {
-	c, conn := heldServerConn()
-	c.untaken = 3
+func TestFailedWriteEndsAllWaiters(t *testing.T) {
+	c, conn := newBlockedServerConn()
+	c.unanswered = 3
 	done := make(chan error, 2)
 	go func() {
-		c.answer(frameResult, 1, Empty{})
+		c.sendLast(frameResult, 1, Empty{})
 		done <- nil
 	}()
 	<-conn.begun
-	c.answer(frameResult, 2, Empty{})
+	c.sendLast(frameResult, 2, Empty{})
 	go func() { done <- c.send(frameItem, 3, Empty{}) }()
 	waitFor(t, "the item to wait", func() bool {
 		c.out.mu.Lock()
@@ -133,22 +133,22 @@ func TestAWriteThatFailsEndsAllThatWait(t *testing.T) {
 			failed++
 		}
 	}
-	c.answer(frameResult, 4, Empty{})
+	c.sendLast(frameResult, 4, Empty{})
 	if err := c.send(frameItem, 5, Empty{}); failed != 1 || !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("%d of those who waited heard of it; later: %v", failed, err)
 	}
-	if !conn.closed || c.untakenNow() != 0 || len(conn.begun) != 0 {
-		t.Errorf("closed %v, %d untaken, %d more writes", conn.closed, c.untakenNow(), len(conn.begun))
+	if !conn.closed || c.unansweredNow() != 0 || len(conn.begun) != 0 {
+		t.Errorf("closed %v, %d untaken, %d more writes", conn.closed, c.unansweredNow(), len(conn.begun))
 	}
 }
 
-func TestWorkersAreKeptForTheNextRequest(t *testing.T) {
+func TestWorkersAreReused(t *testing.T) {
 	s := NewServer(Config{})
 	defer s.close()
 	w := s.workers
 	hold := make(chan struct{})
 	var running sync.WaitGroup
-	for range 3 * maxResting {
+	for range 3 * maxIdleWorkers {
 		running.Add(1)
 		w.run(func() {
 			<-hold
@@ -157,14 +157,14 @@ func TestWorkersAreKeptForTheNextRequest(t *testing.T) {
 	}
 	close(hold)
 	running.Wait()
-	waitFor(t, "as many to rest as may", func() bool { return len(w.rest) == maxResting })
+	waitFor(t, "as many to rest as may", func() bool { return len(w.idle) == maxIdleWorkers })
 	ran := make(chan struct{})
 	w.run(func() { close(ran) })
 	<-ran
 	// Idle goroutines retain nothing of their requests.
 	gone := make(chan struct{})
 	fresh := newWorkers(s.ctx)
-	fresh.run(holding(gone))
+	fresh.run(requestRetaining(gone))
 	waitFor(t, "what a request held to be let go", func() bool {
 		runtime.GC()
 		select {
@@ -179,9 +179,9 @@ func TestWorkersAreKeptForTheNextRequest(t *testing.T) {
 	fresh.all.Wait()
 }
 
-// holding returns a request that retains memory. gone is closed when the memory
-// is unreachable.
-func holding(gone chan struct{}) func() {
+// requestRetaining returns a request that retains memory. gone is closed when
+// the memory is unreachable.
+func requestRetaining(gone chan struct{}) func() {
 	large := new([1 << 20]byte)
 	runtime.AddCleanup(large, func(gone chan struct{}) { close(gone) }, gone)
 	return func() { large[0] = 1 }

@@ -13,9 +13,9 @@ import (
 	"penstock/routing/resource"
 )
 
-// TestChangeIsCheckedAgainstOneWhoseWriterHasGone: a writer whose context ends
+// TestChangeIsCheckedAgainstAbandonedPendingChange: a writer whose context ends
 // leaves its change pending. The next change must be checked against it.
-func TestChangeIsCheckedAgainstOneWhoseWriterHasGone(t *testing.T) {
+func TestChangeIsCheckedAgainstAbandonedPendingChange(t *testing.T) {
 	store := consensus.NewMemory(consensus.Limits{})
 	c := New(Config{Store: store, Kinds: resource.RoutingKinds()})
 	gate, acting := make(chan struct{}), make(chan struct{}, 10)
@@ -54,21 +54,21 @@ func TestChangeIsCheckedAgainstOneWhoseWriterHasGone(t *testing.T) {
 	}
 }
 
-// TestVersionThatDoesNotFit: the error for an outdated version, or for the
-// version of a deleted resource, says what to do.
-func TestVersionThatDoesNotFit(t *testing.T) {
-	f := newFollowed(t, consensus.NewMemory(consensus.Limits{}))
+// TestVersionConflictSaysWhatToDo: the error for an outdated version, or for
+// the version of a deleted resource, says what to do.
+func TestVersionConflictSaysWhatToDo(t *testing.T) {
+	f := newFixture(t, consensus.NewMemory(consensus.Limits{}))
 	if _, err := f.Apply(t.Context(), Change{Objects: objects(t, "kind: Service\nname: apps\nspec: {}")}); err != nil {
 		t.Fatal(err)
 	}
 	for name, test := range map[string]struct{ text, want string }{
 		"gone": {
 			"kind: Service\nname: old\nversion: 7\nspec: {}",
-			"there is no such resource; leave version out to create it (7)",
+			"there is no such resource; omit version to create it (7)",
 		},
 		"older": {
 			"kind: Service\nname: apps\nversion: 7\nspec: {protocol: http}",
-			"someone changed it since, it is at version 1: get it again (7)",
+			"changed since, now at version 1: get it again (7)",
 		},
 	} {
 		for _, dryRun := range []bool{false, true} {

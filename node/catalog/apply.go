@@ -47,9 +47,9 @@ func (c *Catalog) Apply(ctx context.Context, change Change) (*admin.ApplyResult,
 		id = consensus.ID{}
 	}
 	var result *admin.ApplyResult
-	out, err := c.change(ctx, id, noted(change.Note, "apply"), func(now *content) (*plan, error) {
-		a := &applying{catalog: c, now: now, change: &change, result: &admin.ApplyResult{Changes: make([]admin.Change, 0, len(change.Objects))}}
-		result = a.result
+	out, err := c.makeChange(ctx, id, completeNote(change.Note, "apply"), func(base *baseline) (*plan, error) {
+		result = &admin.ApplyResult{Changes: make([]admin.Change, 0, len(change.Objects))}
+		a := &applyCheck{catalog: c, base: base, change: &change, result: result}
 		return a.check()
 	})
 	if err != nil {
@@ -62,10 +62,10 @@ func (c *Catalog) Apply(ctx context.Context, change Change) (*admin.ApplyResult,
 	return result, nil
 }
 
-// applying is the check of one change.
-type applying struct {
+// applyCheck is the check of one change.
+type applyCheck struct {
 	catalog *Catalog
-	now     *content
+	base    *baseline
 	change  *Change
 	result  *admin.ApplyResult
 
@@ -77,7 +77,7 @@ type applying struct {
 	created  string // creation timestamp of new objects; "": not chosen yet
 }
 
-func (a *applying) check() (*plan, error) {
+func (a *applyCheck) check() (*plan, error) {
 	admitted := make([]resource.Object, len(a.change.Objects))
 	for i := range a.change.Objects {
 		o, err := a.put(&a.change.Objects[i])
@@ -89,10 +89,10 @@ func (a *applying) check() (*plan, error) {
 	if len(a.change.Prune) > 0 {
 		a.prune(admitted)
 	}
-	a.all = append(a.all, a.plan.endRollouts(a.now.set)...)
-	next, wrong, warnings := a.now.set.With(a.all)
+	a.all = append(a.all, a.plan.endRollouts(a.base.set)...)
+	next, wrong, warnings := a.base.set.With(a.all)
 	a.faults = append(append(a.faults, wrong...), resource.Admit(admitted, time.Now())...)
-	if err := a.refuse(); err != nil {
+	if err := a.faultsError(); err != nil {
 		return nil, err
 	}
 	a.result.Warnings = append(a.result.Warnings, faultsOf(warnings)...)
@@ -103,8 +103,8 @@ func (a *applying) check() (*plan, error) {
 	return &a.plan, nil
 }
 
-// admits calls Config.Admit.
-func (c *Catalog) admits(o resource.Object) error {
+// checkAdmission calls Config.Admit.
+func (c *Catalog) checkAdmission(o resource.Object) error {
 	if c.cfg.Admit == nil {
 		return nil
 	}
@@ -112,8 +112,8 @@ func (c *Catalog) admits(o resource.Object) error {
 }
 
 // put checks one object and returns it as it will be stored.
-func (a *applying) put(given *resource.Object) (resource.Object, error) {
-	stored, exists, known := a.now.get(given.Key)
+func (a *applyCheck) put(given *resource.Object) (resource.Object, error) {
+	stored, exists, known := a.base.get(given.Key)
 	// The fields that locate an object in its file are left out: the sender has
 	// them.
 	o, wrong := resource.FillHidden(resource.Object{Key: given.Key, Spec: given.Spec, Labels: given.Labels}, stored)
@@ -121,7 +121,7 @@ func (a *applying) put(given *resource.Object) (resource.Object, error) {
 	if exists && known {
 		a.checkOrigin(&o, &stored)
 	}
-	a.keepAge(&o, &stored)
+	a.setTimestamp(&o, &stored)
 	done := admin.Change{Kind: o.Kind, Name: o.Name, Action: admin.Created}
 	switch {
 	case exists && known && resource.Equal(o, stored):
@@ -132,7 +132,7 @@ func (a *applying) put(given *resource.Object) (resource.Object, error) {
 	change := resource.Put(o)
 	a.all = append(a.all, change)
 	if done.Action != admin.Unchanged {
-		if err := a.catalog.admits(o); err != nil {
+		if err := a.catalog.checkAdmission(o); err != nil {
 			return o, err
 		}
 		if err := a.checkVersion(&o, given.Version); err != nil {
@@ -142,7 +142,7 @@ func (a *applying) put(given *resource.Object) (resource.Object, error) {
 		if err != nil {
 			return o, err
 		}
-		a.plan.do(change, consensus.Op{Key: consensus.Key(o.Key), Value: value})
+		a.plan.add(change, consensus.Op{Key: consensus.Key(o.Key), Value: value})
 		if a.change.DryRun {
 			if exists && known {
 				done.Before = string(resource.EncodeYAML(stored))
@@ -156,11 +156,11 @@ func (a *applying) put(given *resource.Object) (resource.Object, error) {
 
 // checkVersion reports a conflict if the writer read another version of the
 // object than the stored one.
-func (a *applying) checkVersion(o *resource.Object, version uint64) error {
+func (a *applyCheck) checkVersion(o *resource.Object, version uint64) error {
 	if version == 0 {
 		return nil
 	}
-	fault, err := a.now.versionFault(o.Key, version)
+	fault, err := a.base.versionFault(o.Key, version)
 	if fault != "" {
 		a.outdated = append(a.outdated, o.Fault("version", fault, version))
 	}
@@ -169,45 +169,45 @@ func (a *applying) checkVersion(o *resource.Object, version uint64) error {
 
 // versionFault returns the conflict between a version that a writer read and
 // the stored one; "": none.
-func (n *content) versionFault(k resource.Key, version uint64) (string, error) {
+func (n *baseline) versionFault(k resource.Key, version uint64) (string, error) {
 	e, exists := n.view.Get(consensus.Key(k))
 	switch {
-	case exists && e.Version == version && n.touched(k):
-		return "", errAgain // decide once the pending change is in force
-	case !exists && n.touched(k):
-		return "", errAgain
+	case exists && e.Version == version && n.hasPending(k):
+		return "", errOvertaken // decide once the pending change is in force
+	case !exists && n.hasPending(k):
+		return "", errOvertaken
 	case !exists:
-		return "there is no such resource; leave version out to create it", nil
+		return "there is no such resource; omit version to create it", nil
 	case e.Version != version:
-		return fmt.Sprintf("someone changed it since, it is at version %d: get it again", e.Version), nil
+		return fmt.Sprintf("changed since, now at version %d: get it again", e.Version), nil
 	}
 	return "", nil
 }
 
 // prune adds the deletions of resources that have the labels and are not among
 // the objects.
-func (a *applying) prune(objects []resource.Object) {
+func (a *applyCheck) prune(objects []resource.Object) {
 	kept := make(map[resource.Key]bool, len(objects))
 	for i := range objects {
 		o := &objects[i]
 		if kept[o.Key] = true; !o.HasLabels(a.change.Prune) {
 			a.result.Warnings = append(a.result.Warnings, admin.Fault{
-				Key: o.String(), Path: "labels", Message: "it has not the labels that prune goes by: it will stay when it is left out",
+				Key: o.String(), Path: "labels", Message: "it does not have the prune labels: omitting it later will not delete it",
 			})
 		}
 	}
 	var leave []resource.Object
-	for _, o := range a.now.set.WithLabels("", a.change.Prune) {
+	for _, o := range a.base.set.WithLabels("", a.change.Prune) {
 		if !kept[o.Key] {
 			leave = append(leave, o)
 		}
 	}
 	a.pruned = make(map[resource.Key]bool, len(leave))
-	for _, o := range usersFirst(a.now.set, leave) {
+	for _, o := range referrersFirst(a.base.set, leave) {
 		a.pruned[o.Key] = true
 		change := resource.Delete(o.Key)
 		a.all = append(a.all, change)
-		a.plan.do(change, consensus.Op{Key: consensus.Key(o.Key)})
+		a.plan.add(change, consensus.Op{Key: consensus.Key(o.Key)})
 		done := admin.Change{Kind: o.Kind, Name: o.Name, Action: admin.Deleted}
 		if a.change.DryRun {
 			done.Before = string(resource.EncodeYAML(o))
@@ -216,9 +216,9 @@ func (a *applying) prune(objects []resource.Object) {
 	}
 }
 
-// usersFirst orders objects so that each comes before those that it refers to,
-// and otherwise keeps their order.
-func usersFirst(set *resource.Set, objects []resource.Object) []resource.Object {
+// referrersFirst orders objects so that each comes before those that it refers
+// to, and otherwise keeps their order.
+func referrersFirst(set *resource.Set, objects []resource.Object) []resource.Object {
 	waiting := make(map[resource.Key]*resource.Object, len(objects))
 	for i := range objects {
 		waiting[objects[i].Key] = &objects[i]
@@ -242,12 +242,12 @@ func usersFirst(set *resource.Set, objects []resource.Object) []resource.Object 
 	return out
 }
 
-// refuse returns an error that lists all faults; nil: there are none.
-func (a *applying) refuse() error {
+// faultsError returns an error that lists all faults; nil: there are none.
+func (a *applyCheck) faultsError() error {
 	// A reference to a pruned resource has two faults. Only the one about the
 	// pruned resource is reported.
 	a.faults = slices.DeleteFunc(a.faults, func(f resource.Fault) bool {
-		kind, ok := strings.CutPrefix(f.Message, "there is no such ")
+		_, kind, ok := strings.Cut(f.Message, "no such ")
 		return ok && a.pruned[resource.Key{Kind: kind, Name: f.Value}]
 	})
 	inUse := len(a.faults) > 0
@@ -284,7 +284,7 @@ func (c *Catalog) repeated(objects []resource.Object, index uint64) *admin.Apply
 	}
 	keys, _ := view.Changed(index - 1) // the pruned ones; unknown for an old index
 	for _, k := range keys {
-		if !k.Internal() && !c.kept[k.Kind] && !asked[k] && actionAt(view, k, index) == admin.Deleted {
+		if !k.Internal() && !c.managed[k.Kind] && !asked[k] && actionAt(view, k, index) == admin.Deleted {
 			asked[k] = true
 			result.Changes = append(result.Changes, admin.Change{Kind: k.Kind, Name: k.Name, Action: admin.Deleted})
 		}

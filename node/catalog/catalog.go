@@ -69,10 +69,10 @@ type Config struct {
 // Catalog holds the resources in force: the store's content as objects. Its
 // methods are safe for concurrent use.
 type Catalog struct {
-	cfg     Config
-	sealing map[string]bool // kinds that are encrypted
-	kept    map[string]bool // kinds that users cannot write
-	reopen  time.Duration   // interval of the attempts to decrypt unread entries
+	cfg           Config
+	sealing       map[string]bool // kinds that are encrypted
+	managed       map[string]bool // kinds that users cannot write
+	retryInterval time.Duration   // interval of the attempts to decrypt unread entries
 
 	// admitting is a lock that is held to check and propose a change, so that
 	// changes are proposed in the order in which they are checked.
@@ -83,14 +83,14 @@ type Catalog struct {
 	view consensus.Snapshot
 	// unread has the entries that could not be decrypted, which the set has in an
 	// older version or not at all. The map is replaced, never modified.
-	unread  map[consensus.Key]unread
-	changed chan struct{} // closed when view, set or flights are replaced
+	unread  map[consensus.Key]unreadEntry
+	changed chan struct{} // closed when view, set or pending are replaced
 	// ahead is the content after all pending changes; nil: unknown.
 	ahead *ahead
-	// flights are the pending changes between set and ahead, in order. The slice
+	// pending are the pending changes between set and ahead, in order. The slice
 	// is replaced or appended to, never modified.
-	flights []*pendingChange
-	// undecided are the flights that were proposed and have no result, in order;
+	pending []*pendingChange
+	// undecided are the pending changes without a result, in order;
 	// unsettled those that are committed but not in force here yet.
 	undecided, unsettled []*pendingChange
 }
@@ -101,12 +101,12 @@ func New(cfg Config) *Catalog {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	c := &Catalog{
-		cfg: cfg, sealing: map[string]bool{}, kept: map[string]bool{}, reopen: reopenEvery,
+		cfg: cfg, sealing: map[string]bool{}, managed: map[string]bool{}, retryInterval: decryptRetryInterval,
 		admitting: make(chan struct{}, 1), set: new(resource.Set), changed: make(chan struct{}),
 	}
 	for _, k := range cfg.Kinds {
 		c.sealing[k.Name] = cfg.Sealer != nil && k.HasSecrets()
-		c.kept[k.Name] = k.ReadOnly != ""
+		c.managed[k.Name] = k.ReadOnly != ""
 	}
 	return c
 }

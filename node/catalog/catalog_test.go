@@ -28,22 +28,22 @@ name: apps
 spec: {endpoints: [{address: "127.0.0.1:7001"}]}
 `
 
-// followed is a catalog with a running Follow, which sends the keys that it
+// fixture is a catalog with a running Follow, which sends the keys that it
 // applies to acted.
-type followed struct {
+type fixture struct {
 	*Catalog
-	store *consensus.Memory
-	acted chan []resource.Key
+	store   *consensus.Memory
+	applied chan []resource.Key
 }
 
-func newFollowed(t *testing.T, s *consensus.Memory) *followed {
+func newFixture(t *testing.T, s *consensus.Memory) *fixture {
 	t.Helper()
-	return newFollowedOf(t, s, resource.RoutingKinds())
+	return newFixtureOf(t, s, resource.RoutingKinds())
 }
 
-func newFollowedOf(t *testing.T, s *consensus.Memory, kinds []resource.Kind) *followed {
+func newFixtureOf(t *testing.T, s *consensus.Memory, kinds []resource.Kind) *fixture {
 	t.Helper()
-	f := &followed{New(Config{Store: s, Kinds: kinds}), s, make(chan []resource.Key, 1000)}
+	f := &fixture{New(Config{Store: s, Kinds: kinds}), s, make(chan []resource.Key, 1000)}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
@@ -52,7 +52,7 @@ func newFollowedOf(t *testing.T, s *consensus.Memory, kinds []resource.Kind) *fo
 			for i := range changes {
 				keys[i] = changes[i].Key
 			}
-			f.acted <- keys
+			f.applied <- keys
 			return nil
 		})
 	}()
@@ -75,7 +75,7 @@ func objects(t testing.TB, text string) []resource.Object {
 }
 
 // apply returns the action for each object, or the error.
-func (f *followed) apply(t *testing.T, text string) (string, error) {
+func (f *fixture) apply(t *testing.T, text string) (string, error) {
 	t.Helper()
 	r, err := f.Apply(t.Context(), Change{Objects: objects(t, text)})
 	if err != nil {
@@ -88,7 +88,7 @@ func (f *followed) apply(t *testing.T, text string) (string, error) {
 	return strings.Join(words, ", "), nil
 }
 
-func (f *followed) mustApply(t *testing.T, text, want string) {
+func (f *fixture) mustApply(t *testing.T, text, want string) {
 	t.Helper()
 	if got, err := f.apply(t, text); err != nil || got != want {
 		t.Errorf("apply: %q, %v; want %q", got, err, want)
@@ -103,27 +103,27 @@ func code(err error) admin.Code {
 	return ""
 }
 
-func TestApplyTellsWhatItDid(t *testing.T) {
-	f := newFollowed(t, consensus.NewMemory(consensus.Limits{}))
+func TestApplyReportsActions(t *testing.T) {
+	f := newFixture(t, consensus.NewMemory(consensus.Limits{}))
 	f.mustApply(t, base, "Listener/edge created, Service/apps created")
 	f.mustApply(t, base, "Listener/edge unchanged, Service/apps unchanged")
 	f.mustApply(t, strings.ReplaceAll(base, "7001", "7002"), "Listener/edge unchanged, Service/apps configured")
 	if i := f.store.Snapshot().Index(); i != 2 {
 		t.Errorf("the store is at %d, want 2: what changes nothing is not committed", i)
 	}
-	if got, want := <-f.acted, 2; len(got) != want {
+	if got, want := <-f.applied, 2; len(got) != want {
 		t.Errorf("the first change acted on %v", got)
 	}
-	if got := <-f.acted; !slices.Equal(got, []resource.Key{{Kind: "Service", Name: "apps"}}) {
+	if got := <-f.applied; !slices.Equal(got, []resource.Key{{Kind: "Service", Name: "apps"}}) {
 		t.Errorf("the second change acted on %v", got)
 	}
 }
 
-func TestAChangeActsBeforeItIsAnswered(t *testing.T) {
-	f := newFollowed(t, consensus.NewMemory(consensus.Limits{}))
+func TestApplyReturnsOnceInForce(t *testing.T) {
+	f := newFixture(t, consensus.NewMemory(consensus.Limits{}))
 	f.mustApply(t, base, "Listener/edge created, Service/apps created")
 	select {
-	case <-f.acted:
+	case <-f.applied:
 	default:
 		t.Error("apply returned before the change acted")
 	}
@@ -132,8 +132,8 @@ func TestAChangeActsBeforeItIsAnswered(t *testing.T) {
 	}
 }
 
-func TestFaultsRefuseTheWholeChange(t *testing.T) {
-	f := newFollowed(t, consensus.NewMemory(consensus.Limits{}))
+func TestFaultRejectsTheWholeChange(t *testing.T) {
+	f := newFixture(t, consensus.NewMemory(consensus.Limits{}))
 	_, err := f.apply(t, strings.ReplaceAll(base, "service: apps", "service: nobody"))
 	var e *admin.Error
 	if !errors.As(err, &e) || e.Code != admin.Invalid || len(e.Faults) != 1 {
@@ -147,8 +147,8 @@ func TestFaultsRefuseTheWholeChange(t *testing.T) {
 	}
 }
 
-func TestDryRunTellsBothSidesAndChangesNothing(t *testing.T) {
-	f := newFollowed(t, consensus.NewMemory(consensus.Limits{}))
+func TestDryRunShowsBothSidesAndChangesNothing(t *testing.T) {
+	f := newFixture(t, consensus.NewMemory(consensus.Limits{}))
 	f.mustApply(t, base, "Listener/edge created, Service/apps created")
 	r, err := f.Apply(t.Context(), Change{Objects: objects(t, strings.ReplaceAll(base, "7001", "7002")), DryRun: true})
 	if err != nil {
@@ -165,8 +165,8 @@ func TestDryRunTellsBothSidesAndChangesNothing(t *testing.T) {
 	}
 }
 
-func TestDeleteNamesTheUsers(t *testing.T) {
-	f := newFollowed(t, consensus.NewMemory(consensus.Limits{}))
+func TestDeleteNamesTheReferrers(t *testing.T) {
+	f := newFixture(t, consensus.NewMemory(consensus.Limits{}))
 	f.mustApply(t, base, "Listener/edge created, Service/apps created")
 	_, err := f.Delete(t.Context(), Target{Kind: "services", Name: "apps"})
 	if code(err) != admin.Refused || !strings.Contains(err.Error(), "Listener/edge") {
@@ -187,8 +187,8 @@ func TestDeleteNamesTheUsers(t *testing.T) {
 	}
 }
 
-func TestAWriterThatMissedAChangeIsRefused(t *testing.T) {
-	f := newFollowed(t, consensus.NewMemory(consensus.Limits{}))
+func TestOutdatedVersionIsRejected(t *testing.T) {
+	f := newFixture(t, consensus.NewMemory(consensus.Limits{}))
 	f.mustApply(t, base, "Listener/edge created, Service/apps created")
 	r, err := f.Get(&admin.GetRequest{Kind: "service", Name: "apps"})
 	if err != nil {
@@ -202,7 +202,7 @@ func TestAWriterThatMissedAChangeIsRefused(t *testing.T) {
 }
 
 func TestGet(t *testing.T) {
-	f := newFollowed(t, consensus.NewMemory(consensus.Limits{}))
+	f := newFixture(t, consensus.NewMemory(consensus.Limits{}))
 	f.mustApply(t, base, "Listener/edge created, Service/apps created")
 	if r, err := f.Get(&admin.GetRequest{Kind: "Services", Name: ""}); err != nil ||
 		r.Kind != "Service" || len(r.Documents) != 1 || r.Documents[0].Name != "apps" {
@@ -216,11 +216,11 @@ func TestGet(t *testing.T) {
 	}
 }
 
-// TestWhatWasStoredBeforeActsAtStart: a catalog on a store that remembers only
-// its last batches loads all of its content.
-func TestWhatWasStoredBeforeActsAtStart(t *testing.T) {
+// TestStoredResourcesAreInForceAfterStart: a catalog on a store that remembers
+// only its last batches loads all of its content.
+func TestStoredResourcesAreInForceAfterStart(t *testing.T) {
 	s := consensus.NewMemory(consensus.Limits{})
-	first := newFollowed(t, s)
+	first := newFixture(t, s)
 	first.mustApply(t, base, "Listener/edge created, Service/apps created")
 	for i := range 300 {
 		o := objects(t, fmt.Sprintf("kind: Service\nname: s%d\nspec: {endpoints: [{address: \"127.0.0.1:1\"}]}", i))[0]
@@ -230,8 +230,8 @@ func TestWhatWasStoredBeforeActsAtStart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	second := newFollowed(t, s)
-	if changed := <-second.acted; len(changed) != 302 {
+	second := newFixture(t, s)
+	if changed := <-second.applied; len(changed) != 302 {
 		t.Errorf("%d objects acted at start, want 302", len(changed))
 	}
 	if err := second.Await(t.Context(), s.Snapshot().Index()); err != nil {
@@ -245,7 +245,7 @@ func TestWhatWasStoredBeforeActsAtStart(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeUnderstoodStopsTheFollower(t *testing.T) {
+func TestUndecodableEntryStopsFollow(t *testing.T) {
 	s := consensus.NewMemory(consensus.Limits{})
 	c := New(Config{Store: s, Kinds: resource.RoutingKinds()})
 	if _, err := s.Commit(t.Context(), &consensus.Batch{Ops: []consensus.Op{{
@@ -262,7 +262,7 @@ func TestWhatCannotBeUnderstoodStopsTheFollower(t *testing.T) {
 	}
 }
 
-func TestApplyGivesUpWithItsContext(t *testing.T) {
+func TestApplyReturnsWhenItsContextEnds(t *testing.T) {
 	c := New(Config{Store: consensus.NewMemory(consensus.Limits{}), Kinds: resource.RoutingKinds()}) // Follow does not run
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()

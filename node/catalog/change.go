@@ -37,12 +37,12 @@ func (c *Catalog) Delete(ctx context.Context, t Target) (*admin.DeleteResult, er
 	if err != nil {
 		return nil, err
 	}
-	out, err := c.change(ctx, t.ID, noted(t.Note, "delete"), func(now *content) (*plan, error) {
-		if _, exists, _ := now.get(key); !exists {
+	out, err := c.makeChange(ctx, t.ID, completeNote(t.Note, "delete"), func(base *baseline) (*plan, error) {
+		if _, exists, _ := base.get(key); !exists {
 			return nil, notFound(key)
 		}
 		if t.Version != 0 {
-			switch fault, err := now.versionFault(key, t.Version); {
+			switch fault, err := base.versionFault(key, t.Version); {
 			case err != nil:
 				return nil, err
 			case fault != "":
@@ -50,9 +50,9 @@ func (c *Catalog) Delete(ctx context.Context, t Target) (*admin.DeleteResult, er
 			}
 		}
 		p := new(plan)
-		p.do(resource.Delete(key), consensus.Op{Key: consensus.Key(key)})
-		p.endRollouts(now.set)
-		next, faults, _ := now.set.With(p.changes)
+		p.add(resource.Delete(key), consensus.Op{Key: consensus.Key(key)})
+		p.endRollouts(base.set)
+		next, faults, _ := base.set.With(p.changes)
 		if len(faults) > 0 {
 			return nil, admin.Errorf(admin.Refused, "%s %s; change or delete those first", strings.TrimSpace(faults[0].Path), faults[0].Message)
 		}
@@ -74,23 +74,23 @@ func (c *Catalog) Rollback(ctx context.Context, t Target) (*admin.ApplyResult, e
 		return nil, err
 	}
 	var result *admin.ApplyResult
-	out, err := c.change(ctx, t.ID, noted(t.Note, "rollback"), func(now *content) (*plan, error) {
-		if t.Version == 0 && now.touched(key) {
-			return nil, errAgain // the pending change will be the last one
+	out, err := c.makeChange(ctx, t.ID, completeNote(t.Note, "rollback"), func(base *baseline) (*plan, error) {
+		if t.Version == 0 && base.hasPending(key) {
+			return nil, errOvertaken // the pending change will be the last one
 		}
-		r, err := revisionOf(now.view, key, t.Version)
+		r, err := findRevision(base.view, key, t.Version)
 		if err != nil {
 			return nil, err
 		}
-		o, err := c.former(key, r)
+		o, err := c.decodeRevision(key, r)
 		if err != nil {
 			return nil, err
 		}
-		a := &applying{catalog: c, now: now, change: &Change{Objects: []resource.Object{o}}, result: &admin.ApplyResult{}}
+		a := &applyCheck{catalog: c, base: base, change: &Change{Objects: []resource.Object{o}}, result: &admin.ApplyResult{}}
 		result = a.result
 		p, err := a.check()
 		if err == nil {
-			p.what = fmt.Sprintf("rollback to %d", r.Version)
+			p.note = fmt.Sprintf("rollback to %d", r.Version)
 		}
 		return p, err
 	})
@@ -104,8 +104,8 @@ func (c *Catalog) Rollback(ctx context.Context, t Target) (*admin.ApplyResult, e
 	return result, nil
 }
 
-// revisionOf returns the revision to restore.
-func revisionOf(view consensus.Snapshot, key resource.Key, version uint64) (consensus.Revision, error) {
+// findRevision returns the revision to restore.
+func findRevision(view consensus.Snapshot, key resource.Key, version uint64) (consensus.Revision, error) {
 	revisions := view.History(consensus.Key(key))
 	known := make([]string, 0, len(revisions))
 	for i, r := range revisions {
@@ -117,7 +117,7 @@ func revisionOf(view consensus.Snapshot, key resource.Key, version uint64) (cons
 		case r.Value != nil:
 			return r, nil
 		case version == 0:
-			return r, admin.Errorf(admin.Refused, "%v was not there before its last change: delete it, or name a version", key)
+			return r, admin.Errorf(admin.Refused, "%v did not exist before its last change: delete it, or name a version", key)
 		default:
 			return r, admin.Errorf(admin.Refused, "%v was deleted in version %d: delete it, or name another version", key, version)
 		}
@@ -125,15 +125,16 @@ func revisionOf(view consensus.Snapshot, key resource.Key, version uint64) (cons
 	var none consensus.Revision
 	switch {
 	case len(revisions) == 0:
-		return none, admin.Errorf(admin.NotFound, "there is no %s %q, and no history of one", key.Kind, key.Name)
+		return none, admin.Errorf(admin.NotFound, "there is no %s %q, and no history of it", key.Kind, key.Name)
 	case version == 0:
 		return none, admin.Errorf(admin.NotFound, "%v has no earlier version", key)
 	}
-	return none, admin.Errorf(admin.NotFound, "%v has no version %d that is remembered; there are %s", key, version, strings.Join(known, ", "))
+	return none, admin.Errorf(admin.NotFound, "the history of %v has no version %d, only %s", key, version, strings.Join(known, ", "))
 }
 
-// former returns the object of a revision, validated by this build's rules.
-func (c *Catalog) former(key resource.Key, r consensus.Revision) (resource.Object, error) {
+// decodeRevision returns the object of a revision, validated by this build's
+// rules.
+func (c *Catalog) decodeRevision(key resource.Key, r consensus.Revision) (resource.Object, error) {
 	value, err := c.open(consensus.Key(key), r.Value)
 	if err != nil {
 		return resource.Object{}, admin.Errorf(admin.Refused, "%v, version %d: %v", key, r.Version, err)
@@ -143,7 +144,7 @@ func (c *Catalog) former(key resource.Key, r consensus.Revision) (resource.Objec
 	case len(faults) > 0:
 		return resource.Object{}, invalid(faults)
 	case len(objects) != 1 || objects[0].Key != key:
-		return resource.Object{}, admin.Errorf(admin.Internal, "version %d of %v holds something else", r.Version, key)
+		return resource.Object{}, admin.Errorf(admin.Internal, "version %d of %v contains another resource", r.Version, key)
 	}
 	return objects[0], nil
 }

@@ -12,8 +12,8 @@ import (
 	"penstock/routing/resource"
 )
 
-// told describes a result or error in one line.
-func told(r *admin.ApplyResult, err error) string {
+// resultText describes a result or error in one line.
+func resultText(r *admin.ApplyResult, err error) string {
 	if err != nil {
 		var e *admin.Error
 		if errors.As(err, &e) {
@@ -32,9 +32,9 @@ func told(r *admin.ApplyResult, err error) string {
 	return strings.Join(words, ", ")
 }
 
-func wantTold(t *testing.T, what, want string, r *admin.ApplyResult, err error) {
+func wantResult(t *testing.T, what, want string, r *admin.ApplyResult, err error) {
 	t.Helper()
-	if got := told(r, err); got != want {
+	if got := resultText(r, err); got != want {
 		t.Errorf("%s:\n%s\nwant\n%s", what, got, want)
 	}
 }
@@ -43,7 +43,7 @@ func newOnMemory(t *testing.T) (*Catalog, *consensus.Memory) {
 	t.Helper()
 	store := consensus.NewMemory(consensus.Limits{})
 	c := New(Config{Store: store, Kinds: resource.RoutingKinds()})
-	following(t, c, nil)
+	startFollow(t, c, nil)
 	return c, store
 }
 
@@ -69,21 +69,21 @@ labels: {team: b}
 spec: {}
 `
 
-func TestPruneDeletesWhatHasTheLabelsAndIsLeftOut(t *testing.T) {
+func TestPruneDeletesOmittedResourcesWithTheLabels(t *testing.T) {
 	c, store := newOnMemory(t)
 	mustApply(t, c, labelled)
 	team := map[string]string{"team": "a"}
 	edge := objects(t, labelled)[:1]
 
 	r, err := c.Apply(t.Context(), Change{Objects: edge, Prune: team})
-	wantTold(t, "what is in use", "refused; Service/apps: is in use by Listener/edge (spec.service); prune would delete it", r, err)
+	wantResult(t, "what is in use", "refused; Service/apps: is in use by Listener/edge (spec.service); prune would delete it", r, err)
 	other := objects(t, "kind: Listener\nname: edge\nlabels: {team: a}\nspec: {address: \":9000\", service: nobody}")
 	r, err = c.Apply(t.Context(), Change{Objects: other, Prune: team})
-	wantTold(t, "all faults at once", "invalid; Listener/edge spec.service: there is no such Service", r, err)
+	wantResult(t, "all faults at once", "invalid; Listener/edge spec.service: there is no such Service", r, err)
 
 	moved := objects(t, "kind: Listener\nname: edge\nlabels: {team: a}\nspec: {address: \":9000\", service: others}")
 	r, err = c.Apply(t.Context(), Change{Objects: moved, Prune: team, DryRun: true})
-	wantTold(t, "dry run", "Listener/edge configured, Service/apps deleted, Service/mine deleted", r, err)
+	wantResult(t, "dry run", "Listener/edge configured, Service/apps deleted, Service/mine deleted", r, err)
 	if err == nil && (!strings.Contains(r.Changes[1].Before, "name: apps") || r.Changes[1].After != "") {
 		t.Errorf("dry run: %+v", r.Changes[1])
 	}
@@ -91,14 +91,14 @@ func TestPruneDeletesWhatHasTheLabelsAndIsLeftOut(t *testing.T) {
 		t.Fatalf("the dry run left %d", n)
 	}
 	r, err = c.Apply(t.Context(), Change{Objects: moved, Prune: map[string]string{"team": "a", "keep": "no"}})
-	wantTold(t, "all labels count", "Listener/edge configured, Service/mine deleted", r, err)
+	wantResult(t, "all labels count", "Listener/edge configured, Service/mine deleted", r, err)
 	r, err = c.Apply(t.Context(), Change{Objects: moved, Prune: team})
-	wantTold(t, "with the change that frees it", "Listener/edge unchanged, Service/apps deleted", r, err)
+	wantResult(t, "with the change that frees it", "Listener/edge unchanged, Service/apps deleted", r, err)
 	mustApply(t, c, labelled)
 	id := consensus.ID{1}
 	for _, what := range []string{"everything", "again"} {
 		r, err = c.Apply(t.Context(), Change{Prune: team, ID: id})
-		wantTold(t, what, "Listener/edge deleted, Service/apps deleted, Service/mine deleted", r, err)
+		wantResult(t, what, "Listener/edge deleted, Service/apps deleted, Service/mine deleted", r, err)
 	}
 	unlabelled := objects(t, "kind: Service\nname: x\nspec: {}")
 	if r, err := c.Apply(t.Context(), Change{Objects: unlabelled, Prune: team}); err != nil ||
@@ -111,9 +111,9 @@ func TestPruneDeletesWhatHasTheLabelsAndIsLeftOut(t *testing.T) {
 	checkAgrees(t, c, store)
 }
 
-// TestTheSameRequestActsOnce: whatever became of the first response, and
+// TestRepeatedRequestAppliesOnce: whatever became of the first response, and
 // whatever has changed since.
-func TestTheSameRequestActsOnce(t *testing.T) {
+func TestRepeatedRequestAppliesOnce(t *testing.T) {
 	c, store := newOnMemory(t)
 	mustApply(t, c, "kind: Service\nname: b\nspec: {}")
 	change := Change{
@@ -124,7 +124,7 @@ func TestTheSameRequestActsOnce(t *testing.T) {
 	}
 	const want = "Service/a created, Service/b configured, Service/c created"
 	r, err := c.Apply(t.Context(), change)
-	wantTold(t, "first", want, r, err)
+	wantResult(t, "first", want, r, err)
 	first := r.Index
 	mustApply(t, c, "kind: Service\nname: a\nspec: {protocol: http2}")
 	gone := Target{Kind: "service", Name: "c", ID: consensus.ID{2}}
@@ -134,44 +134,44 @@ func TestTheSameRequestActsOnce(t *testing.T) {
 		}
 	}
 	r, err = c.Apply(t.Context(), change)
-	wantTold(t, "again", want, r, err)
+	wantResult(t, "again", want, r, err)
 	if err == nil && r.Index != first {
 		t.Errorf("again: at %d, the first was at %d", r.Index, first)
 	}
 	dry := change
 	dry.DryRun = true
 	r, err = c.Apply(t.Context(), dry)
-	wantTold(t, "a dry run under the same ID", "Service/a configured, Service/b unchanged, Service/c created", r, err)
+	wantResult(t, "a dry run under the same ID", "Service/a configured, Service/b unchanged, Service/c created", r, err)
 	back := Target{Kind: "service", Name: "a", ID: consensus.ID{3}}
 	for range 2 {
 		r, err = c.Rollback(t.Context(), back)
-		wantTold(t, "rollback", "Service/a configured", r, err)
+		wantResult(t, "rollback", "Service/a configured", r, err)
 	}
 	if i := store.Snapshot().Index(); i != first+3 {
 		t.Errorf("the store is at %d, want %d", i, first+3)
 	}
 	// A repeated request joins a pending change.
-	slow, road := newOnRoad(t)
-	road.close()
+	slow, manual := newOnManualStore(t)
+	manual.hold()
 	results := make(chan string, 2)
 	for range 2 {
-		go func() { results <- told(slow.Apply(t.Context(), change)) }()
+		go func() { results <- resultText(slow.Apply(t.Context(), change)) }()
 	}
-	if err := road.waiting(t.Context(), 1); err != nil {
+	if err := manual.waitHeld(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
-	road.reopen(func(*consensus.Batch) error { return nil })
+	manual.release(func(*consensus.Batch) error { return nil })
 	for range 2 {
 		if got := <-results; got != "Service/a created, Service/b created, Service/c created" {
 			t.Error(got)
 		}
 	}
-	if i := road.Snapshot().Index(); i != 1 {
+	if i := manual.Snapshot().Index(); i != 1 {
 		t.Errorf("it acted %d times", i)
 	}
 }
 
-func TestDeleteOfAVersion(t *testing.T) {
+func TestDeleteChecksTheVersion(t *testing.T) {
 	c, _ := newOnMemory(t)
 	mustApply(t, c, "kind: Service\nname: a\nspec: {}")
 	mustApply(t, c, "kind: Service\nname: a\nspec: {protocol: http}")
@@ -197,7 +197,7 @@ func TestHistoryAndRollback(t *testing.T) {
 	rollback := func(version uint64, want string) {
 		t.Helper()
 		r, err := c.Rollback(t.Context(), Target{Kind: "services", Name: "a", Version: version, Note: consensus.Note{Who: "bob"}})
-		if got := told(r, err); got != want {
+		if got := resultText(r, err); got != want {
 			t.Errorf("rollback to %d: %s (%v), want %s", version, got, err, want)
 		}
 	}
@@ -248,9 +248,9 @@ func service2yaml(protocol string) string {
 	return "kind: Service\nname: a\nlabels:\n  p: " + protocol + "\nspec:\n  protocol: " + protocol + "\n"
 }
 
-// TestARollbackIsCheckedAsAnyChange: the old content may refer to a deleted
+// TestRollbackIsCheckedLikeAnyChange: the old content may refer to a deleted
 // resource.
-func TestARollbackIsCheckedAsAnyChange(t *testing.T) {
+func TestRollbackIsCheckedLikeAnyChange(t *testing.T) {
 	c, _ := newOnMemory(t)
 	mustApply(t, c, base)
 	mustApply(t, c, "kind: Listener\nname: edge\nspec: {address: \"127.0.0.1:9000\"}")
@@ -258,17 +258,17 @@ func TestARollbackIsCheckedAsAnyChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, err := c.Rollback(t.Context(), Target{Kind: "listener", Name: "edge"})
-	wantTold(t, "rollback", "invalid; Listener/edge spec.service: there is no such Service", r, err)
+	wantResult(t, "rollback", "invalid; Listener/edge spec.service: there is no such Service", r, err)
 	if _, err := c.Rollback(t.Context(), Target{Kind: "service", Name: "apps"}); err != nil {
 		t.Error(err)
 	}
 	r, err = c.Rollback(t.Context(), Target{Kind: "listener", Name: "edge"})
-	wantTold(t, "rollback", "Listener/edge configured", r, err)
+	wantResult(t, "rollback", "Listener/edge configured", r, err)
 }
 
-// TestInternalEntriesAreNobodysBusiness: the catalog ignores internal entries,
+// TestInternalEntriesAreIgnored: the catalog ignores internal entries,
 // but its index advances.
-func TestInternalEntriesAreNobodysBusiness(t *testing.T) {
+func TestInternalEntriesAreIgnored(t *testing.T) {
 	c, store := newOnMemory(t)
 	mustApply(t, c, base)
 	node := consensus.Key{Kind: "_node", Name: "n1"}

@@ -13,8 +13,9 @@ import (
 	"penstock/routing/resource"
 )
 
-// reopenEvery is the interval of the attempts to decrypt unread entries.
-const reopenEvery = 5 * time.Second
+// decryptRetryInterval is the interval of the attempts to decrypt unread
+// entries.
+const decryptRetryInterval = 5 * time.Second
 
 // Follow puts each new content of the store in force, until ctx ends, whose
 // error it then returns, or until it fails. act is called with the changes of
@@ -26,7 +27,7 @@ func (c *Catalog) Follow(ctx context.Context, act func(set *resource.Set, change
 		if err != nil {
 			return err
 		}
-		s, err := c.since(set, old, view)
+		s, err := c.stepTo(set, old, view)
 		if err != nil {
 			return err
 		}
@@ -40,12 +41,12 @@ func (c *Catalog) Follow(ctx context.Context, act func(set *resource.Set, change
 }
 
 // wait waits for a new snapshot. While there are unread entries, it also
-// returns the old one every c.reopen, for another attempt.
+// returns the old one every c.retryInterval, for another attempt.
 func (c *Catalog) wait(ctx context.Context, old consensus.Snapshot) (consensus.Snapshot, error) {
-	if len(c.shot().unread) == 0 {
+	if len(c.snapshot().unread) == 0 {
 		return c.cfg.Store.Wait(ctx, old.Index())
 	}
-	again, cancel := context.WithTimeout(ctx, c.reopen)
+	again, cancel := context.WithTimeout(ctx, c.retryInterval)
 	defer cancel()
 	view, err := c.cfg.Store.Wait(again, old.Index())
 	switch {
@@ -63,26 +64,26 @@ func (c *Catalog) wait(ctx context.Context, old consensus.Snapshot) (consensus.S
 type step struct {
 	changes []resource.Change
 	set     *resource.Set
-	unread  map[consensus.Key]unread
+	unread  map[consensus.Key]unreadEntry
 	arrived []*pendingChange // own changes that the step includes
 	// foreign: the step includes changes of other writers, so that the pending
 	// changes were not checked against the actual content.
 	foreign bool
 }
 
-// since returns the step from a set, which belongs to the old snapshot, to a
+// stepTo returns the step from a set, which belongs to the old snapshot, to a
 // later snapshot. Objects that were admitted stay, whatever is wrong with them
 // now.
-func (c *Catalog) since(set *resource.Set, old, view consensus.Snapshot) (*step, error) {
+func (c *Catalog) stepTo(set *resource.Set, old, view consensus.Snapshot) (*step, error) {
 	c.mu.Lock()
 	s := &step{set: set, unread: c.unread}
-	for i, f := range c.flights {
-		if f.sequence == view.Sequence() {
-			s.arrived = c.flights[:i+1]
+	for i, pc := range c.pending {
+		if pc.sequence == view.Sequence() {
+			s.arrived = c.pending[:i+1]
 		}
 	}
 	c.mu.Unlock()
-	keys := changed(old, view)
+	keys := changedKeys(old, view)
 	for k := range s.unread {
 		keys = append(keys, k)
 	}
@@ -93,14 +94,14 @@ func (c *Catalog) since(set *resource.Set, old, view consensus.Snapshot) (*step,
 		return gone
 	})
 	s.foreign = view.Sequence() != old.Sequence() && (len(s.arrived) == 0 || s.arrived[0].from != set)
-	news := make([]changes, len(keys))
+	keyChanges := make([]keyChange, len(keys))
 	inParallel(len(keys), func(from, to int) {
 		for i := from; i < to; i++ {
-			news[i] = c.read(s.arrived, view, keys[i])
+			keyChanges[i] = c.readKey(s.arrived, view, keys[i])
 		}
 	})
-	for i := range news {
-		if err := c.follow(s, set, &news[i]); err != nil {
+	for i := range keyChanges {
+		if err := c.addKeyChange(s, set, &keyChanges[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -113,8 +114,8 @@ func (c *Catalog) since(set *resource.Set, old, view consensus.Snapshot) (*step,
 	return s, nil
 }
 
-// changes is the change of one key.
-type changes struct {
+// keyChange is the change of one key.
+type keyChange struct {
 	key    consensus.Key
 	entry  consensus.Entry
 	exists bool
@@ -123,24 +124,24 @@ type changes struct {
 	err    error // why the entry cannot be read
 }
 
-// read reads a key from a snapshot.
-func (c *Catalog) read(arrived []*pendingChange, view consensus.Snapshot, k consensus.Key) changes {
-	n := changes{key: k}
+// readKey reads a key from a snapshot.
+func (c *Catalog) readKey(arrived []*pendingChange, view consensus.Snapshot, k consensus.Key) keyChange {
+	n := keyChange{key: k}
 	n.entry, n.exists = view.Get(k)
-	if n.change, n.own = find(arrived, k, n.entry.Value); n.own || !n.exists {
+	if n.change, n.own = findPending(arrived, k, n.entry.Value); n.own || !n.exists {
 		return n
 	}
-	o, err := c.restore(n.entry)
+	o, err := c.decodeEntry(n.entry)
 	n.change, n.err = resource.Put(o), err
 	return n
 }
 
-// follow adds the change of one key to a step.
-func (c *Catalog) follow(s *step, set *resource.Set, n *changes) error {
+// addKeyChange adds the change of one key to a step.
+func (c *Catalog) addKeyChange(s *step, set *resource.Set, n *keyChange) error {
 	k := n.key
 	_, had := set.Get(resource.Key(k))
 	if n.own {
-		s.read(k)
+		s.markReadable(k)
 		if !n.change.Delete || had {
 			s.changes = append(s.changes, n.change)
 		}
@@ -153,41 +154,41 @@ func (c *Catalog) follow(s *step, set *resource.Set, n *changes) error {
 	s.foreign = s.foreign || !unopened || !n.exists
 	switch {
 	case !n.exists:
-		s.read(k)
+		s.markReadable(k)
 		if had {
 			s.changes = append(s.changes, resource.Delete(resource.Key(k)))
 		}
 		return nil
 	case errors.Is(n.err, errSealed):
 		if !unopened {
-			c.cfg.Log.Error("a resource cannot be opened: what it was before goes on",
+			c.cfg.Log.Error("cannot decrypt a resource: its previous version stays in force",
 				"resource", k.Kind+"/"+k.Name, "version", n.entry.Version, "error", n.err)
 		}
 		s.unread = maps.Clone(s.unread)
 		if s.unread == nil {
-			s.unread = map[consensus.Key]unread{}
+			s.unread = map[consensus.Key]unreadEntry{}
 		}
-		s.unread[k] = unread{n.entry.Version, n.err.Error()}
+		s.unread[k] = unreadEntry{n.entry.Version, n.err.Error()}
 		return nil
 	case n.err != nil:
-		return fmt.Errorf("stored %s/%s: %w", k.Kind, k.Name, n.err)
+		return fmt.Errorf("cannot decode stored %s/%s: %w", k.Kind, k.Name, n.err)
 	}
-	s.read(k)
+	s.markReadable(k)
 	s.foreign = true
 	s.changes = append(s.changes, n.change)
 	return nil
 }
 
-// read records that the entry of a key could be decrypted.
-func (s *step) read(k consensus.Key) {
+// markReadable records that the entry of a key could be decrypted.
+func (s *step) markReadable(k consensus.Key) {
 	if _, ok := s.unread[k]; ok {
 		s.unread = maps.Clone(s.unread)
 		delete(s.unread, k)
 	}
 }
 
-// restore decodes the object of an entry.
-func (c *Catalog) restore(e consensus.Entry) (resource.Object, error) {
+// decodeEntry decodes the object of an entry.
+func (c *Catalog) decodeEntry(e consensus.Entry) (resource.Object, error) {
 	value, err := c.open(e.Key, e.Value)
 	if err != nil {
 		return resource.Object{}, err
@@ -202,22 +203,22 @@ func (c *Catalog) advance(view consensus.Snapshot, s *step) {
 	c.set, c.view, c.unread = s.set, view, s.unread
 	switch n := len(s.arrived); {
 	case s.foreign:
-		c.ahead, c.flights = nil, nil
-	case n > 0 && len(c.flights) >= n && c.flights[0] == s.arrived[0]:
-		c.flights = append([]*pendingChange(nil), c.flights[n:]...)
-		if len(c.flights) == 0 && c.ahead != nil && c.ahead.set == c.set {
+		c.ahead, c.pending = nil, nil
+	case n > 0 && len(c.pending) >= n && c.pending[0] == s.arrived[0]:
+		c.pending = append([]*pendingChange(nil), c.pending[n:]...)
+		if len(c.pending) == 0 && c.ahead != nil && c.ahead.set == c.set {
 			c.ahead.tail = nil // it is in force, and retains old content
 		}
 	}
-	c.settleAll()
+	c.settleInForce()
 	c.notify()
 }
 
-// find returns the latest change of a key among flights, and whether it led to
+// findPending returns the latest pending change of a key, and whether it led to
 // the stored value, which is nil after a delete.
-func find(flights []*pendingChange, k consensus.Key, value []byte) (resource.Change, bool) {
-	for i := len(flights) - 1; i >= 0; i-- {
-		x, ok := flights[i].steps[k]
+func findPending(pending []*pendingChange, k consensus.Key, value []byte) (resource.Change, bool) {
+	for i := len(pending) - 1; i >= 0; i-- {
+		x, ok := pending[i].steps[k]
 		if !ok {
 			continue
 		}
@@ -226,9 +227,9 @@ func find(flights []*pendingChange, k consensus.Key, value []byte) (resource.Cha
 	return resource.Change{}, false
 }
 
-// changed lists the keys that differ between two snapshots, and possibly
+// changedKeys lists the keys that differ between two snapshots, and possibly
 // others.
-func changed(old, view consensus.Snapshot) []consensus.Key {
+func changedKeys(old, view consensus.Snapshot) []consensus.Key {
 	if keys, known := view.Changed(old.Index()); known {
 		return keys
 	}

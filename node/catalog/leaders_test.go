@@ -16,14 +16,14 @@ import (
 	"penstock/routing/resource"
 )
 
-// TestTwoLeadersLetNothingInvalidIn: two nodes both believe that they lead, and
+// TestTwoLeadersAdmitNothingInvalid: two nodes both believe that they lead, and
 // make concurrent changes in the same store; batches are lost, rejected or end
 // unknown, and followers fall behind. In the end the content is valid, every
 // acknowledged change was applied, and both nodes have the store's content.
-func TestTwoLeadersLetNothingInvalidIn(t *testing.T) {
+func TestTwoLeadersAdmitNothingInvalid(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		store := consensus.NewMemory(consensus.Limits{})
-		nodes := [2]*lossy{{Memory: store}, {Memory: store}}
+		nodes := [2]*lossyStore{{Memory: store}, {Memory: store}}
 		ctx, cancel := context.WithCancel(context.Background())
 		var followers sync.WaitGroup
 		defer followers.Wait()
@@ -147,28 +147,28 @@ const (
 	refused      // the store rejects it
 )
 
-// lossy is a node's connection to a shared store, with planned faults.
-type lossy struct {
+// lossyStore is a node's connection to a shared store, with planned faults.
+type lossyStore struct {
 	*consensus.Memory
 
 	mu    sync.Mutex
 	fates []fate
 }
 
-func (l *lossy) plan(fates []fate) {
+func (l *lossyStore) plan(fates []fate) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.fates = slices.Clone(fates)
 }
 
-func (l *lossy) Propose(ctx context.Context, b *consensus.Batch) (consensus.Pending, error) {
+func (l *lossyStore) Propose(ctx context.Context, b *consensus.Batch) (consensus.Pending, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	next := acts
 	if len(l.fates) > 0 {
 		next, l.fates = l.fates[0], l.fates[1:]
 	}
-	w := &traveller{done: make(chan struct{})}
+	w := &heldBatch{done: make(chan struct{})}
 	close(w.done)
 	switch next {
 	case lost:

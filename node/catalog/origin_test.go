@@ -27,14 +27,15 @@ const (
 		"spec: {parentRefs: [{name: edge}], rules: [{backendRefs: [{name: a}]}]}\n"
 )
 
-// newGateways returns a catalog that accepts the kinds of foreign formats.
-func newGateways(t *testing.T) *followed {
-	return newFollowedOf(t, consensus.NewMemory(consensus.Limits{}), slices.Concat(resource.RoutingKinds(), gateway.Kinds()))
+// newForeignFixture returns a catalog that accepts the kinds of foreign
+// formats.
+func newForeignFixture(t *testing.T) *fixture {
+	return newFixtureOf(t, consensus.NewMemory(consensus.Limits{}), slices.Concat(resource.RoutingKinds(), gateway.Kinds()))
 }
 
-// give applies a document of any format, from new.yaml. It returns the action
-// for its only object, and the warnings.
-func (f *followed) give(t *testing.T, text string) (action string, warnings []string, err error) {
+// applyForeign applies a document of any format, from new.yaml. It returns the
+// action for its only object, and the warnings.
+func (f *fixture) applyForeign(t *testing.T, text string) (action string, warnings []string, err error) {
 	t.Helper()
 	objects, faults := resource.DecodeForeign("new.yaml", []byte(text), f.cfg.Kinds, formats.All())
 	if len(faults) > 0 || len(objects) != 1 {
@@ -57,32 +58,32 @@ func TestObjectsOfOtherFormatsDoNotReplaceEachOther(t *testing.T) {
 	in := func(text, namespace string) string { return strings.ReplaceAll(text, "NS", namespace) }
 	for _, c := range []struct{ name, first, second, want string }{
 		{"two namespaces in Kuma", in(canaryOf, "team-a"), in(canaryOf, "team-b"),
-			`MeshTCPRoute/canary labels["k8s.kuma.io/namespace"]: the MeshTCPRoute canary of the namespace team-a is there, ` +
-				`and one name cannot be of two namespaces' objects here; delete that first, or give this one another name (team-b)`},
+			`MeshTCPRoute/canary labels["k8s.kuma.io/namespace"]: MeshTCPRoute canary of namespace team-a already exists, ` +
+				`and a name cannot be used in two namespaces here; delete the existing one first, or rename this one (team-b)`},
 		{"two namespaces in SMI", in(canarySplit, "team-a"), in(canarySplit, "team-b"),
-			`MeshTCPRoute/canary labels.penstock/namespace: the MeshTCPRoute canary of the namespace team-a is there, ` +
-				`and one name cannot be of two namespaces' objects here; delete that first, or give this one another name (team-b)`},
+			`MeshTCPRoute/canary labels.penstock/namespace: MeshTCPRoute canary of namespace team-a already exists, ` +
+				`and a name cannot be used in two namespaces here; delete the existing one first, or rename this one (team-b)`},
 		{"Kuma and SMI", in(canaryOf, "team-a"), in(canarySplit, "team-a"),
-			`MeshTCPRoute/canary : is in SMI's form, and what is there in Kuma's form in Kubernetes: ` +
-				`two formats cannot define one resource; delete that first, or give this one another name ()`},
+			`MeshTCPRoute/canary : is in SMI's format, the existing resource in Kuma's Kubernetes format: ` +
+				`two formats cannot define one resource; delete the existing one first, or rename this one ()`},
 		{"Kuma and SMI of two namespaces", in(canarySplit, "team-a"), in(canaryOf, "team-b"),
-			`MeshTCPRoute/canary labels["k8s.kuma.io/namespace"]: the MeshTCPRoute canary of the namespace team-a is there, ` +
-				`and one name cannot be of two namespaces' objects here; delete that first, or give this one another name (team-b)`},
+			`MeshTCPRoute/canary labels["k8s.kuma.io/namespace"]: MeshTCPRoute canary of namespace team-a already exists, ` +
+				`and a name cannot be used in two namespaces here; delete the existing one first, or rename this one (team-b)`},
 		{"a namespace and the default", in(canaryOf, "team-a"), strings.Replace(in(canarySplit, ""), ", namespace: ", "", 1),
-			`MeshTCPRoute/canary : the MeshTCPRoute canary of the namespace team-a is there, ` +
-				`and one name cannot be of two namespaces' objects here; delete that first, or give this one another name (default)`},
+			`MeshTCPRoute/canary : MeshTCPRoute canary of namespace team-a already exists, ` +
+				`and a name cannot be used in two namespaces here; delete the existing one first, or rename this one (default)`},
 		{"a dot in a name of the Gateway API", in(appsOf, "shop"), strings.Replace(in(appsOf, "default"), "apps", "shop.apps", 1),
-			`TCPRoute/shop.apps spec.origin.namespace: the TCPRoute apps of the namespace shop is there, ` +
-				`and one name cannot be of two namespaces' objects here; delete that first, or give this one another name (default)`},
+			`TCPRoute/shop.apps spec.origin.namespace: TCPRoute apps of namespace shop already exists, ` +
+				`and a name cannot be used in two namespaces here; delete the existing one first, or rename this one (default)`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := newGateways(t)
+			f := newForeignFixture(t)
 			for _, want := range []string{admin.Created, admin.Unchanged} {
-				if got, warnings, err := f.give(t, c.first); err != nil || got != want || slices.ContainsFunc(warnings, isOrigin) {
+				if got, warnings, err := f.applyForeign(t, c.first); err != nil || got != want || slices.ContainsFunc(warnings, isOrigin) {
 					t.Fatalf("%s %q %v, want %s", got, warnings, err, want)
 				}
 			}
-			_, _, err := f.give(t, c.second)
+			_, _, err := f.applyForeign(t, c.second)
 			var refusal *admin.Error
 			if !errors.As(err, &refusal) || refusal.Code != admin.Invalid || len(refusal.Faults) != 1 {
 				t.Fatalf("the second: %v", err)
@@ -90,39 +91,39 @@ func TestObjectsOfOtherFormatsDoNotReplaceEachOther(t *testing.T) {
 			if x := refusal.Faults[0]; x.Key+" "+x.Path+": "+x.Message+" ("+x.Value+")" != c.want {
 				t.Errorf("got  %s %s: %s (%s)\nwant %s", x.Key, x.Path, x.Message, x.Value, c.want)
 			}
-			if got, _, err := f.give(t, c.first); err != nil || got != admin.Unchanged {
+			if got, _, err := f.applyForeign(t, c.first); err != nil || got != admin.Unchanged {
 				t.Errorf("the first is %s, %v", got, err)
 			}
 			objects, _ := resource.DecodeForeign("", []byte(c.first), f.cfg.Kinds, formats.All())
 			if _, err := f.Delete(t.Context(), Target{Kind: objects[0].Kind, Name: objects[0].Name}); err != nil {
 				t.Fatal(err)
 			}
-			if got, _, err := f.give(t, c.second); err != nil || got != admin.Created {
+			if got, _, err := f.applyForeign(t, c.second); err != nil || got != admin.Created {
 				t.Errorf("the second when the first is gone: %s, %v", got, err)
 			}
 		})
 	}
 }
 
-func isOrigin(warning string) bool { return strings.Contains(warning, "takes the place") }
+func isOrigin(warning string) bool { return strings.Contains(warning, "replaces a resource") }
 
-// TestGoingOverToAnotherFormatIsTold: a migration to a format without
+// TestFormatMigrationWarns: a migration to a format without
 // namespaces, such as the output of get --as kuma, or back, gives one warning,
 // and requires no delete.
-func TestGoingOverToAnotherFormatIsTold(t *testing.T) {
-	f := newGateways(t)
+func TestFormatMigrationWarns(t *testing.T) {
+	f := newForeignFixture(t)
 	for i, c := range []struct{ text, want string }{
 		{canaryUniversal, ""},
-		{canaryOwn, "MeshTCPRoute/canary: is in Penstock's own form, and takes the place of what was there in Kuma's universal form"},
+		{canaryOwn, "MeshTCPRoute/canary: is in Penstock's own format and replaces a resource in Kuma's universal format"},
 		{canaryOwn, ""},
 		{
 			strings.ReplaceAll(canarySplit, "NS", "shop"),
-			"MeshTCPRoute/canary: is in SMI's form, and takes the place of what was there in Penstock's own form",
+			"MeshTCPRoute/canary: is in SMI's format and replaces a resource in Penstock's own format",
 		},
 		{strings.ReplaceAll(canarySplit, "NS", "shop"), ""},
-		{canaryUniversal, "MeshTCPRoute/canary: is in Kuma's universal form, and takes the place of what was there in SMI's form"},
+		{canaryUniversal, "MeshTCPRoute/canary: is in Kuma's universal format and replaces a resource in SMI's format"},
 	} {
-		_, warnings, err := f.give(t, c.text)
+		_, warnings, err := f.applyForeign(t, c.text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,20 +133,20 @@ func TestGoingOverToAnotherFormatIsTold(t *testing.T) {
 	}
 }
 
-// TestTheDefaultNamespaceNeedNotBeSaid: an object with the default namespace
+// TestDefaultNamespaceMayBeOmitted: an object with the default namespace
 // and one without a namespace are the same.
-func TestTheDefaultNamespaceNeedNotBeSaid(t *testing.T) {
-	f := newGateways(t)
+func TestDefaultNamespaceMayBeOmitted(t *testing.T) {
+	f := newForeignFixture(t)
 	given := strings.ReplaceAll(appsOf, "NS", "default")
 	for i, text := range []string{given, strings.Replace(given, ", namespace: default", "", 1), given} {
-		if got, _, err := f.give(t, text); err != nil {
+		if got, _, err := f.applyForeign(t, text); err != nil {
 			t.Errorf("%d: %s, %v", i, got, err)
 		}
 	}
 }
 
 // created returns the stored creation timestamp of a route.
-func (f *followed) created(t *testing.T, name string) time.Time {
+func (f *fixture) created(t *testing.T, name string) time.Time {
 	t.Helper()
 	set, _ := f.InForce()
 	o, ok := set.Get(resource.Key{Kind: "TCPRoute", Name: name})
@@ -164,14 +165,14 @@ func routeCalled(name, more string) string {
 		"spec: {parentRefs: [{name: edge}], rules: [{backendRefs: [{name: a}]}]}\n"
 }
 
-// TestARouteKeepsTheAgeOfItsCreation: a route without a timestamp keeps that of
+// TestRouteKeepsItsCreationTimestamp: a route without a timestamp keeps that of
 // its creation through all changes; an explicit timestamp replaces it.
-func TestARouteKeepsTheAgeOfItsCreation(t *testing.T) {
-	f := newGateways(t)
+func TestRouteKeepsItsCreationTimestamp(t *testing.T) {
+	f := newForeignFixture(t)
 	begun := time.Now()
 	mustGive := func(text, want string) {
 		t.Helper()
-		if got, _, err := f.give(t, text); err != nil || got != want {
+		if got, _, err := f.applyForeign(t, text); err != nil || got != want {
 			t.Fatalf("%s, %v; want %s", got, err, want)
 		}
 	}
@@ -210,17 +211,17 @@ func TestARouteKeepsTheAgeOfItsCreation(t *testing.T) {
 	}
 }
 
-// TestANewRouteIsTheYoungest: a leader whose clock is behind sets no timestamp
+// TestNewRouteIsTheYoungest: a leader whose clock is behind sets no timestamp
 // before those of the last leader, and ignores implausible ones.
-func TestANewRouteIsTheYoungest(t *testing.T) {
-	f := newGateways(t)
+func TestNewRouteIsTheYoungest(t *testing.T) {
+	f := newForeignFixture(t)
 	ahead := time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond)
 	for _, text := range []string{
 		routeCalled("ahead", `, creationTimestamp: "`+ahead.Format(time.RFC3339Nano)+`"`),
 		routeCalled("odd", `, creationTimestamp: "9999-12-31T23:59:59.999999Z"`),
 		routeCalled("new", ""),
 	} {
-		if _, _, err := f.give(t, text); err != nil {
+		if _, _, err := f.applyForeign(t, text); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -229,10 +230,10 @@ func TestANewRouteIsTheYoungest(t *testing.T) {
 	}
 }
 
-// TestRoutesOfOneChangeAreOfOneAge: routes created together have one timestamp,
-// so that names decide, as in check.
-func TestRoutesOfOneChangeAreOfOneAge(t *testing.T) {
-	f := newGateways(t)
+// TestRoutesOfOneChangeShareATimestamp: routes created together have one
+// timestamp, so that names decide, as in check.
+func TestRoutesOfOneChangeShareATimestamp(t *testing.T) {
+	f := newForeignFixture(t)
 	objects, faults := resource.DecodeForeign("new.yaml",
 		[]byte(routeCalled("b", "")+"---\n"+routeCalled("a", "")), f.cfg.Kinds, formats.All())
 	if len(faults) > 0 {
@@ -251,10 +252,10 @@ func TestRoutesOfOneChangeAreOfOneAge(t *testing.T) {
 	}
 }
 
-// TestADryRunShowsNoAge: a dry run shows the route as given, and no difference
-// in a timestamp that is kept.
-func TestADryRunShowsNoAge(t *testing.T) {
-	f := newGateways(t)
+// TestDryRunSetsNoTimestamp: a dry run shows the route as given, and no
+// difference in a timestamp that is kept.
+func TestDryRunSetsNoTimestamp(t *testing.T) {
+	f := newForeignFixture(t)
 	try := func(text string) admin.Change {
 		t.Helper()
 		objects, _ := resource.DecodeForeign("new.yaml", []byte(text), f.cfg.Kinds, formats.All())
@@ -267,7 +268,7 @@ func TestADryRunShowsNoAge(t *testing.T) {
 	if c := try(routeCalled("b", "")); c.Action != admin.Created || strings.Contains(c.After, "creationTimestamp") {
 		t.Errorf("%+v", c)
 	}
-	if _, _, err := f.give(t, routeCalled("b", "")); err != nil {
+	if _, _, err := f.applyForeign(t, routeCalled("b", "")); err != nil {
 		t.Fatal(err)
 	}
 	if c := try(routeCalled("b", "")); c.Action != admin.Unchanged {

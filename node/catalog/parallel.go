@@ -5,13 +5,13 @@ import (
 	"sync"
 )
 
-// alone is the minimum number of resources per core.
-const alone = 256
+// minPerCore is the minimum number of resources per core.
+const minPerCore = 256
 
 // inParallel calls do for consecutive ranges of 0 to n-1, on several cores if
 // there is enough work.
 func inParallel(n int, do func(from, to int)) {
-	parts := min(runtime.GOMAXPROCS(0), n/alone)
+	parts := min(runtime.GOMAXPROCS(0), n/minPerCore)
 	if parts < 2 {
 		do(0, n)
 		return

@@ -12,9 +12,9 @@ import (
 	"penstock/routing/resource"
 )
 
-func TestEachPartIsDoneOnce(t *testing.T) {
+func TestInParallelCoversEachIndexOnce(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(3))
-	for _, n := range []int{0, 1, 2*alone - 1, 2 * alone, 10*alone + 7} {
+	for _, n := range []int{0, 1, 2*minPerCore - 1, 2 * minPerCore, 10*minPerCore + 7} {
 		done := make([]atomic.Int32, n)
 		inParallel(n, func(from, to int) {
 			for i := from; i < to; i++ {
@@ -29,21 +29,22 @@ func TestEachPartIsDoneOnce(t *testing.T) {
 	}
 }
 
-// TestManyResourcesAreReadAsFew restores enough resources to decode them on all
-// cores, on this and another node. Faults keep the order of the resources.
-func TestManyResourcesAreReadAsFew(t *testing.T) {
+// TestManyResourcesAreDecodedInParallel restores enough resources to decode
+// them on all cores, on this and another node. Faults keep the order of the
+// resources.
+func TestManyResourcesAreDecodedInParallel(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
 	c, store := newOnMemory(t)
 	other := New(Config{Store: store, Kinds: c.cfg.Kinds})
-	following(t, other, func(*resource.Set, []resource.Change) {})
+	startFollow(t, other, func(*resource.Set, []resource.Change) {})
 	var entries []consensus.Entry
-	for i := range 5 * alone {
+	for i := range 5 * minPerCore {
 		o := service(t, i, 80)
 		entries = append(entries, consensus.Entry{Key: consensus.Key(o.Key), Value: resource.EncodeWithSecrets(o)})
 	}
 	wrong := slices.Clone(entries)
 	var want []string
-	for i := 100; i < len(wrong); i += 3 * alone / 2 {
+	for i := 100; i < len(wrong); i += 3 * minPerCore / 2 {
 		wrong[i].Value = []byte("{")
 		want = append(want, wrong[i].Kind+"/"+wrong[i].Name)
 	}

@@ -18,14 +18,14 @@ const (
 	// maxChecks is how often a change is checked, while others overtake it, before
 	// it fails.
 	maxChecks = 8
-	// maxFlights and maxFlying bound the pending changes, in number and in bytes
-	// of values. A single change may be larger.
-	maxFlights = 100
-	maxFlying  = 64 << 20
+	// maxPending and maxPendingBytes bound the pending changes, in number and
+	// in bytes of values. A single change may be larger.
+	maxPending      = 100
+	maxPendingBytes = 64 << 20
 )
 
-// errAgain: the content that a change was checked against is outdated.
-var errAgain = errors.New("overtaken by another change")
+// errOvertaken: the content that a change was checked against is outdated.
+var errOvertaken = errors.New("overtaken by another change")
 
 // ahead is the content once all pending changes are in force. It belongs to one
 // uninterrupted sequence of this node's proposals, and is discarded when
@@ -44,7 +44,7 @@ type pendingChange struct {
 	epoch    *ahead
 	sequence uint64 // of the store after the change
 	from, to *resource.Set
-	steps    map[consensus.Key]flightStep
+	steps    map[consensus.Key]pendingStep
 	size     int // bytes of values
 
 	pending consensus.Pending
@@ -56,27 +56,27 @@ type pendingChange struct {
 	settled chan struct{}
 }
 
-// flightStep is what a pending change does to one key.
-type flightStep struct {
+// pendingStep is what a pending change does to one key.
+type pendingStep struct {
 	change resource.Change
 	value  []byte // as stored; nil: a delete
 }
 
-// content is the input to the check of a change.
-type content struct {
+// baseline is the input to the check of a change.
+type baseline struct {
 	epoch   *ahead // its origin; only compared
 	set     *resource.Set
 	view    consensus.Snapshot // in force
 	pending []*pendingChange   // in the set but not in the view
 	tail    *pendingChange
-	unread  map[consensus.Key]unread
+	unread  map[consensus.Key]unreadEntry
 }
 
-// touched reports whether a pending change concerns a key, so that its version
-// is unknown.
-func (n *content) touched(k resource.Key) bool {
-	for _, f := range n.pending {
-		if _, ok := f.steps[consensus.Key(k)]; ok {
+// hasPending reports whether a pending change concerns a key, so that its
+// version is unknown.
+func (n *baseline) hasPending(k resource.Key) bool {
+	for _, pc := range n.pending {
+		if _, ok := pc.steps[consensus.Key(k)]; ok {
 			return true
 		}
 	}
@@ -85,13 +85,17 @@ func (n *content) touched(k resource.Key) bool {
 
 // get returns an object. known is false if the object could not be decrypted,
 // so that o is an older version or empty.
-func (n *content) get(k resource.Key) (o resource.Object, exists, known bool) {
+func (n *baseline) get(k resource.Key) (o resource.Object, exists, known bool) {
 	o, exists = n.set.Get(k)
-	if _, hidden := n.unread[consensus.Key(k)]; hidden && !n.touched(k) {
+	if _, hidden := n.unread[consensus.Key(k)]; hidden && !n.hasPending(k) {
 		return o, true, false
 	}
 	return o, exists, true
 }
+
+// checkFunc turns a change into a plan for a baseline, or refuses it. It may be
+// called again with another baseline.
+type checkFunc func(*baseline) (*plan, error)
 
 // plan is the result of a successful check. Without operations there is nothing
 // to do.
@@ -99,11 +103,11 @@ type plan struct {
 	changes []resource.Change
 	ops     []consensus.Op
 	next    *resource.Set
-	what    string // for the note, if the check determines it
+	note    string // for the note, if the check determines it
 }
 
-// do adds an operation to propose.
-func (p *plan) do(change resource.Change, op consensus.Op) {
+// add adds an operation to propose.
+func (p *plan) add(change resource.Change, op consensus.Op) {
 	p.changes = append(p.changes, change)
 	p.ops = append(p.ops, op)
 }
@@ -115,38 +119,38 @@ type outcome struct {
 	repeated bool
 }
 
-// change makes one change. check turns it into a plan or refuses it, and may be
-// called again with other content.
-func (c *Catalog) change(ctx context.Context, id consensus.ID, note consensus.Note, check func(*content) (*plan, error)) (outcome, error) {
+// makeChange makes one change. check turns it into a plan or refuses it, and
+// may be called again with another baseline.
+func (c *Catalog) makeChange(ctx context.Context, id consensus.ID, note consensus.Note, check checkFunc) (outcome, error) {
 	for range maxChecks {
-		out, err := c.attempt(ctx, id, note, check)
-		if !errors.Is(err, errAgain) {
+		out, err := c.tryChange(ctx, id, note, check)
+		if !errors.Is(err, errOvertaken) {
 			return out, err
 		}
 	}
-	return outcome{}, admin.Errorf(admin.Busy, "other changes came first %d times, nothing was changed: try again", maxChecks)
+	return outcome{}, admin.Errorf(admin.Busy, "conflicted with other changes %d times, nothing was changed: try again", maxChecks)
 }
 
-func (c *Catalog) attempt(ctx context.Context, id consensus.ID, note consensus.Note, check func(*content) (*plan, error)) (outcome, error) {
+func (c *Catalog) tryChange(ctx context.Context, id consensus.ID, note consensus.Note, check checkFunc) (outcome, error) {
 	select {
 	case c.admitting <- struct{}{}:
 	case <-ctx.Done():
 		return outcome{}, ctx.Err()
 	}
-	f, now, err := c.admit(ctx, id, note, check)
+	pc, base, err := c.admit(ctx, id, note, check)
 	<-c.admitting
 	switch {
-	case f != nil:
-		out, err := c.settle(ctx, f)
-		out.repeated = out.repeated || now != nil
+	case pc != nil:
+		out, err := c.awaitSettled(ctx, pc)
+		out.repeated = out.repeated || base != nil
 		return out, err
-	case now == nil:
+	case base == nil:
 		return outcome{}, err
 	}
-	if index, ok := now.view.Find(id); ok {
+	if index, ok := base.view.Find(id); ok {
 		return outcome{index, true}, nil
 	}
-	if err := c.confirm(ctx, now); err != nil {
+	if err := c.confirm(ctx, base); err != nil {
 		return outcome{}, err
 	}
 	_, view := c.InForce()
@@ -155,54 +159,54 @@ func (c *Catalog) attempt(ctx context.Context, id consensus.ID, note consensus.N
 
 // admit checks a change and proposes it. It returns one of:
 //
-//   - a flight: the proposed change;
-//   - a flight and content: the flight of an earlier request with the same ID;
-//   - content: what the error, or the finding that there is nothing to do, is based on;
+//   - a pending change: the proposed one;
+//   - a pending change and a baseline: that of an earlier request with the same ID;
+//   - a baseline: the basis of the error, or of the finding that there is nothing to do;
 //   - neither: the error is not about the change.
 func (c *Catalog) admit(
-	ctx context.Context, id consensus.ID, note consensus.Note, check func(*content) (*plan, error),
-) (*pendingChange, *content, error) {
-	now, err := c.content(ctx)
+	ctx context.Context, id consensus.ID, note consensus.Note, check checkFunc,
+) (*pendingChange, *baseline, error) {
+	base, err := c.awaitBaseline(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	if _, ok := now.view.Find(id); ok {
-		return nil, now, nil
+	if _, ok := base.view.Find(id); ok {
+		return nil, base, nil
 	}
-	for _, f := range now.pending {
-		if id != (consensus.ID{}) && f.id == id {
-			return f, now, nil
+	for _, pc := range base.pending {
+		if id != (consensus.ID{}) && pc.id == id {
+			return pc, base, nil
 		}
 	}
-	p, err := check(now)
+	p, err := check(base)
 	if err != nil || len(p.ops) == 0 {
-		return nil, now, err
+		return nil, base, err
 	}
-	if p.what != "" {
-		note.What = p.what
+	if p.note != "" {
+		note.What = p.note
 	}
-	f, err := c.propose(ctx, now, p, &consensus.Batch{ID: id, Ops: p.ops, Note: note})
-	return f, nil, err
+	pc, err := c.propose(ctx, base, p, &consensus.Batch{ID: id, Ops: p.ops, Note: note})
+	return pc, nil, err
 }
 
-// content waits until another change may be pending, and returns what to check
-// it against. The caller holds c.admitting.
-func (c *Catalog) content(ctx context.Context) (*content, error) {
-	room := func() bool {
+// awaitBaseline waits until another change may be pending, and returns what to
+// check it against. The caller holds c.admitting.
+func (c *Catalog) awaitBaseline(ctx context.Context) (*baseline, error) {
+	hasRoom := func() bool {
 		size := 0
-		for _, f := range c.flights {
-			size += f.size
+		for _, pc := range c.pending {
+			size += pc.size
 		}
-		return len(c.flights) < maxFlights && size < maxFlying
+		return len(c.pending) < maxPending && size < maxPendingBytes
 	}
-	if err := c.until(ctx, room); err != nil {
+	if err := c.until(ctx, hasRoom); err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
 	started := c.ahead != nil
 	c.mu.Unlock()
 	if !started {
-		if err := c.current(ctx); err != nil {
+		if err := c.awaitCurrent(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -212,14 +216,15 @@ func (c *Catalog) content(ctx context.Context) (*content, error) {
 		var random [8]byte
 		_, _ = rand.Read(random[:]) // never fails
 		c.ahead = &ahead{set: c.set, sequence: c.view.Sequence(), next: binary.LittleEndian.Uint64(random[:])>>1 + 1}
-		c.flights = nil
+		c.pending = nil
 	}
 	a := c.ahead
-	return &content{epoch: a, set: a.set, view: c.view, pending: c.flights, tail: a.tail, unread: c.unread}, nil
+	return &baseline{epoch: a, set: a.set, view: c.view, pending: c.pending, tail: a.tail, unread: c.unread}, nil
 }
 
-// current waits until everything committed before the call is in force here.
-func (c *Catalog) current(ctx context.Context) error {
+// awaitCurrent waits until everything committed before the call is in force
+// here.
+func (c *Catalog) awaitCurrent(ctx context.Context) error {
 	if c.cfg.Barrier != nil {
 		if err := c.cfg.Barrier(ctx); err != nil {
 			return err
@@ -229,44 +234,44 @@ func (c *Catalog) current(ctx context.Context) error {
 }
 
 // propose proposes a plan. The caller holds c.admitting.
-func (c *Catalog) propose(ctx context.Context, now *content, p *plan, b *consensus.Batch) (*pendingChange, error) {
+func (c *Catalog) propose(ctx context.Context, base *baseline, p *plan, b *consensus.Batch) (*pendingChange, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	f := &pendingChange{
+	pc := &pendingChange{
 		id:      b.ID,
 		to:      p.next,
-		steps:   make(map[consensus.Key]flightStep, len(p.ops)),
+		steps:   make(map[consensus.Key]pendingStep, len(p.ops)),
 		decided: make(chan struct{}),
 		settled: make(chan struct{}),
 	}
 	for i, op := range p.ops {
-		f.steps[op.Key] = flightStep{p.changes[i], op.Value}
-		f.size += len(op.Value)
+		pc.steps[op.Key] = pendingStep{p.changes[i], op.Value}
+		pc.size += len(op.Value)
 	}
 	c.mu.Lock()
 	a := c.ahead
-	if a == nil || a != now.epoch {
+	if a == nil || a != base.epoch {
 		c.mu.Unlock()
-		return nil, errAgain
+		return nil, errOvertaken
 	}
 	sequence := a.sequence
 	b.IfSequence, b.Sequence = &sequence, a.next
-	f.epoch, f.from, f.sequence = a, a.set, a.next
-	a.set, a.sequence, a.next, a.tail = f.to, f.sequence, a.next+1, f
-	c.flights = append(c.flights, f) // before it can come back
+	pc.epoch, pc.from, pc.sequence = a, a.set, a.next
+	a.set, a.sequence, a.next, a.tail = pc.to, pc.sequence, a.next+1, pc
+	c.pending = append(c.pending, pc) // before it can come back
 	c.mu.Unlock()
 	var err error
-	if f.pending, err = c.cfg.Store.Propose(ctx, b); err != nil {
-		c.decide(f, consensus.Result{}, err)
-		return nil, refusal(err)
+	if pc.pending, err = c.cfg.Store.Propose(ctx, b); err != nil {
+		c.decide(pc, consensus.Result{}, err)
+		return nil, proposeError(err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.undecided = append(c.undecided, f); len(c.undecided) == 1 {
+	if c.undecided = append(c.undecided, pc); len(c.undecided) == 1 {
 		go c.decideAll() // its writer may stop waiting, but later changes depend on it
 	}
-	return f, nil
+	return pc, nil
 }
 
 // decideAll waits for the results of the pending changes, in order, until there
@@ -274,10 +279,10 @@ func (c *Catalog) propose(ctx context.Context, now *content, p *plan, b *consens
 func (c *Catalog) decideAll() {
 	for {
 		c.mu.Lock()
-		f := c.undecided[0]
+		pc := c.undecided[0]
 		c.mu.Unlock()
-		result, err := f.pending.Wait(context.Background())
-		c.decide(f, result, err)
+		result, err := pc.pending.Wait(context.Background())
+		c.decide(pc, result, err)
 		c.mu.Lock()
 		c.undecided[0] = nil
 		c.undecided = c.undecided[1:]
@@ -292,55 +297,55 @@ func (c *Catalog) decideAll() {
 
 // decide records the result of a pending change. If it did not apply as
 // proposed, no change that was checked after it can.
-func (c *Catalog) decide(f *pendingChange, result consensus.Result, err error) {
-	f.result, f.err = result, err
-	close(f.decided)
+func (c *Catalog) decide(pc *pendingChange, result consensus.Result, err error) {
+	pc.result, pc.err = result, err
+	close(pc.decided)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil && result.Index > c.view.Index() {
-		c.unsettled = append(c.unsettled, f)
+		c.unsettled = append(c.unsettled, pc)
 	} else {
-		close(f.settled)
+		close(pc.settled)
 	}
 	if err == nil && !result.Repeated {
 		return
 	}
-	if c.ahead != nil && c.ahead == f.epoch {
-		c.ahead, c.flights = nil, nil
+	if c.ahead != nil && c.ahead == pc.epoch {
+		c.ahead, c.pending = nil, nil
 		c.notify()
 	}
 }
 
-// settleAll wakes the writers of changes that are now in force. The caller
+// settleInForce wakes the writers of changes that are now in force. The caller
 // holds c.mu.
-func (c *Catalog) settleAll() {
-	c.unsettled = slices.DeleteFunc(c.unsettled, func(f *pendingChange) bool {
-		acts := f.result.Index <= c.view.Index()
+func (c *Catalog) settleInForce() {
+	c.unsettled = slices.DeleteFunc(c.unsettled, func(pc *pendingChange) bool {
+		acts := pc.result.Index <= c.view.Index()
 		if acts {
-			close(f.settled)
+			close(pc.settled)
 		}
 		return acts
 	})
 }
 
-// settle waits until a pending change is in force here.
-func (c *Catalog) settle(ctx context.Context, f *pendingChange) (outcome, error) {
+// awaitSettled waits until a pending change is in force here.
+func (c *Catalog) awaitSettled(ctx context.Context, pc *pendingChange) (outcome, error) {
 	select {
-	case <-f.settled:
+	case <-pc.settled:
 	case <-ctx.Done():
 		return outcome{}, ctx.Err()
 	}
-	if f.err != nil {
-		return outcome{}, refusal(f.err)
+	if pc.err != nil {
+		return outcome{}, proposeError(pc.err)
 	}
-	return outcome{f.result.Index, f.result.Repeated}, nil
+	return outcome{pc.result.Index, pc.result.Repeated}, nil
 }
 
-// refusal converts the store's error into the writer's.
-func refusal(err error) error {
+// proposeError converts the store's error into the writer's.
+func proposeError(err error) error {
 	switch {
 	case errors.Is(err, consensus.ErrStale), errors.Is(err, consensus.ErrVersion):
-		return fmt.Errorf("%w: %w", errAgain, err)
+		return fmt.Errorf("%w: %w", errOvertaken, err)
 	case errors.Is(err, consensus.ErrTooLarge):
 		return admin.Errorf(admin.TooLarge, "%v", err)
 	case errors.Is(err, consensus.ErrBusy):
@@ -351,33 +356,33 @@ func refusal(err error) error {
 
 // confirm verifies the basis of a finding: that all of the content is in force,
 // and was the latest.
-func (c *Catalog) confirm(ctx context.Context, now *content) error {
-	if t := now.tail; t != nil {
+func (c *Catalog) confirm(ctx context.Context, base *baseline) error {
+	if t := base.tail; t != nil {
 		select {
 		case <-t.decided:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 		if t.err != nil || t.result.Repeated {
-			return errAgain
+			return errOvertaken
 		}
 		if err := c.Await(ctx, t.result.Index); err != nil {
 			return err
 		}
 	}
-	if err := c.current(ctx); err != nil {
+	if err := c.awaitCurrent(ctx); err != nil {
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.ahead != now.epoch {
-		return errAgain
+	if c.ahead != base.epoch {
+		return errOvertaken
 	}
 	return nil
 }
 
-// noted fills in the missing fields of a note.
-func noted(n consensus.Note, what string) consensus.Note {
+// completeNote fills in the missing fields of a note.
+func completeNote(n consensus.Note, what string) consensus.Note {
 	if n.What == "" {
 		n.What = what
 	}

@@ -15,8 +15,8 @@ import (
 	"penstock/routing/resource"
 )
 
-// following runs a catalog's Follow; do may be nil.
-func following(t testing.TB, c *Catalog, do func(set *resource.Set, changes []resource.Change)) {
+// startFollow runs a catalog's Follow; do may be nil.
+func startFollow(t testing.TB, c *Catalog, do func(set *resource.Set, changes []resource.Change)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -36,18 +36,18 @@ func following(t testing.TB, c *Catalog, do func(set *resource.Set, changes []re
 	})
 }
 
-// timeToBeWrong fires once an unwanted event would have happened.
-func timeToBeWrong(t *testing.T) <-chan time.Time {
+// unwantedWindow fires once an unwanted event would have happened.
+func unwantedWindow(t *testing.T) <-chan time.Time {
 	t.Helper()
 	return time.After(50 * time.Millisecond)
 }
 
-// newOnRoad returns a catalog whose changes the road may delay.
-func newOnRoad(t *testing.T) (*Catalog, *road) {
+// newOnManualStore returns a catalog whose changes the store may delay.
+func newOnManualStore(t *testing.T) (*Catalog, *manualStore) {
 	t.Helper()
-	r := newRoad()
+	r := newManualStore()
 	c := New(Config{Store: r, Kinds: resource.RoutingKinds()})
-	following(t, c, nil)
+	startFollow(t, c, nil)
 	return c, r
 }
 
@@ -70,7 +70,7 @@ func checkAgrees(t testing.TB, c *Catalog, store Store) {
 	set, view := c.InForce()
 	var stored []resource.Change
 	for e := range view.All() {
-		o, err := c.restore(e)
+		o, err := c.decodeEntry(e)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,18 +87,18 @@ func checkAgrees(t testing.TB, c *Catalog, store Store) {
 	}
 }
 
-// TestOneOfTwentyFails: the store rejects the changes that were checked against
-// a failed one; they are checked again, and succeed.
-func TestOneOfTwentyFails(t *testing.T) {
+// TestOneOfTwentyPipelinedChangesFails: the store rejects the changes that were
+// checked against a failed one; they are checked again, and succeed.
+func TestOneOfTwentyPipelinedChangesFails(t *testing.T) {
 	for name, failure := range map[string]error{
 		"refused":        consensus.ErrTooLarge,
 		"not the leader": consensus.ErrNotLeader,
 		"unknown":        consensus.ErrUnknown,
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, road := newOnRoad(t)
+			c, manual := newOnManualStore(t)
 			mustApply(t, c, base)
-			road.close()
+			manual.hold()
 			results := make([]chan error, 20)
 			for i := range results {
 				results[i] = make(chan error, 1)
@@ -113,12 +113,12 @@ func TestOneOfTwentyFails(t *testing.T) {
 					_, err := c.Apply(t.Context(), Change{Objects: list})
 					results[i] <- err
 				}()
-				if err := road.waiting(t.Context(), i+1); err != nil {
+				if err := manual.waitHeld(t.Context(), i+1); err != nil {
 					t.Fatal(err)
 				}
 			}
 			n := 0
-			road.reopen(func(*consensus.Batch) error {
+			manual.release(func(*consensus.Batch) error {
 				if n++; n == 10 {
 					return failure
 				}
@@ -138,31 +138,31 @@ func TestOneOfTwentyFails(t *testing.T) {
 					t.Errorf("number %d: %v", i, err)
 				}
 			}
-			if n := road.Snapshot().Len(); n != 2+2*18 {
+			if n := manual.Snapshot().Len(); n != 2+2*18 {
 				t.Errorf("%d entries are stored", n)
 			}
-			checkAgrees(t, c, road)
+			checkAgrees(t, c, manual)
 			mustApply(t, c, strings.ReplaceAll(base, "7001", "7002"))
-			checkAgrees(t, c, road)
+			checkAgrees(t, c, manual)
 		})
 	}
 }
 
-// TestNoAnswerRestsOnWhatNeverActs: an error, or the finding that there is
+// TestNoResultDependsOnAFailedChange: an error, or the finding that there is
 // nothing to do, waits for the pending change that it depends on, and is
 // discarded if that fails.
-func TestNoAnswerRestsOnWhatNeverActs(t *testing.T) {
+func TestNoResultDependsOnAFailedChange(t *testing.T) {
 	const uses = "kind: Listener\nname: second\nspec: {address: \":9001\", service: spare}"
 	const spare = "kind: Service\nname: spare\nspec: {}"
-	c, road := newOnRoad(t)
+	c, manual := newOnManualStore(t)
 	mustApply(t, c, base+"---\n"+spare)
-	road.close()
+	manual.hold()
 	deleted, applied, same := make(chan error, 1), make(chan error, 1), make(chan string, 1)
 	go func() {
 		_, err := c.Delete(t.Context(), Target{Kind: "service", Name: "spare"})
 		deleted <- err
 	}()
-	if err := road.waiting(t.Context(), 1); err != nil {
+	if err := manual.waitHeld(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
 	change := strings.ReplaceAll(base, "7001", "7002")
@@ -172,7 +172,7 @@ func TestNoAnswerRestsOnWhatNeverActs(t *testing.T) {
 		applied <- err
 	}()
 	go func() { _, _ = c.Apply(t.Context(), Change{Objects: lists[1]}) }()
-	if err := road.waiting(t.Context(), 2); err != nil {
+	if err := manual.waitHeld(t.Context(), 2); err != nil {
 		t.Fatal(err)
 	}
 	go func() {
@@ -188,10 +188,10 @@ func TestNoAnswerRestsOnWhatNeverActs(t *testing.T) {
 		t.Fatalf("answered before the delete was decided: %v", err)
 	case s := <-same:
 		t.Fatalf("answered before the change was decided: %v", s)
-	case <-timeToBeWrong(t):
+	case <-unwantedWindow(t):
 	}
 	first := true
-	road.reopen(func(*consensus.Batch) error {
+	manual.release(func(*consensus.Batch) error {
 		defer func() { first = false }()
 		if first {
 			return consensus.ErrTooLarge
@@ -207,16 +207,16 @@ func TestNoAnswerRestsOnWhatNeverActs(t *testing.T) {
 	if s := <-same; s != admin.Unchanged && s != admin.Configured {
 		t.Errorf("the same again: %v", s)
 	}
-	checkAgrees(t, c, road)
+	checkAgrees(t, c, manual)
 }
 
-// TestAVersionCountsBesideWhatIsOnItsWay: a writer that has read the version in
-// force must not overwrite a pending change, unless that fails.
-func TestAVersionCountsBesideWhatIsOnItsWay(t *testing.T) {
+// TestVersionCheckConsidersPendingChanges: a writer that has read the version
+// in force must not overwrite a pending change, unless that fails.
+func TestVersionCheckConsidersPendingChanges(t *testing.T) {
 	for _, failure := range []error{nil, consensus.ErrTooLarge} {
-		c, road := newOnRoad(t)
+		c, manual := newOnManualStore(t)
 		mustApply(t, c, base)
-		road.close()
+		manual.hold()
 		lists := [][]resource.Object{
 			objects(t, "kind: Service\nname: apps\nspec: {protocol: http}"),
 			objects(t, "kind: Service\nname: apps\nversion: 1\nspec: {protocol: http2}"),
@@ -226,7 +226,7 @@ func TestAVersionCountsBesideWhatIsOnItsWay(t *testing.T) {
 			_, err := c.Apply(t.Context(), Change{Objects: lists[0]})
 			first <- err
 		}()
-		if err := road.waiting(t.Context(), 1); err != nil {
+		if err := manual.waitHeld(t.Context(), 1); err != nil {
 			t.Fatal(err)
 		}
 		go func() {
@@ -236,9 +236,9 @@ func TestAVersionCountsBesideWhatIsOnItsWay(t *testing.T) {
 		select {
 		case err := <-second:
 			t.Errorf("answered before the other was decided: %v", err)
-		case <-timeToBeWrong(t):
+		case <-unwantedWindow(t):
 		}
-		road.reopen(func(*consensus.Batch) error { return failure })
+		manual.release(func(*consensus.Batch) error { return failure })
 		if err := <-first; (err != nil) != (failure != nil) {
 			t.Error(err)
 		}
@@ -248,22 +248,22 @@ func TestAVersionCountsBesideWhatIsOnItsWay(t *testing.T) {
 	}
 }
 
-// TestAWriterOfOldContentIsRefused: another leader has changed the content, and
-// this node's follower is behind. Its first change is stale; its second, which
-// was checked against the first, must not mistake the other leader's change for
-// the first.
-func TestAWriterOfOldContentIsRefused(t *testing.T) {
-	store := newRoad()
+// TestChangeOnStaleContentIsRejected: another leader has changed the content,
+// and this node's follower is behind. Its first change is stale; its second,
+// which was checked against the first, must not mistake the other leader's
+// change for the first.
+func TestChangeOnStaleContentIsRejected(t *testing.T) {
+	store := newManualStore()
 	var acting sync.Mutex
 	old := New(Config{Store: store, Kinds: resource.RoutingKinds()})
-	following(t, old, func(*resource.Set, []resource.Change) { acting.Lock(); defer acting.Unlock() })
+	startFollow(t, old, func(*resource.Set, []resource.Change) { acting.Lock(); defer acting.Unlock() })
 	other := New(Config{Store: store.Memory, Kinds: resource.RoutingKinds()})
-	following(t, other, nil)
+	startFollow(t, other, nil)
 	mustApply(t, old, base+"---\nkind: Service\nname: spare\nspec: {}")
 	mustApply(t, old, strings.ReplaceAll(base, "7001", "7002")) // its pipeline has started
 
 	acting.Lock()
-	store.close()
+	store.hold()
 	if _, err := other.Delete(t.Context(), Target{Kind: "service", Name: "spare"}); err != nil {
 		t.Fatal(err)
 	}
@@ -277,11 +277,11 @@ func TestAWriterOfOldContentIsRefused(t *testing.T) {
 			_, err := old.Apply(t.Context(), Change{Objects: list})
 			results <- err
 		}()
-		if err := store.waiting(t.Context(), i+1); err != nil {
+		if err := store.waitHeld(t.Context(), i+1); err != nil {
 			t.Fatal(err)
 		}
 	}
-	store.reopen(func(*consensus.Batch) error { return nil })
+	store.release(func(*consensus.Batch) error { return nil })
 	acting.Unlock()
 	refused := 0
 	for range 2 {
@@ -299,14 +299,14 @@ func TestAWriterOfOldContentIsRefused(t *testing.T) {
 	checkAgrees(t, other, store)
 }
 
-// TestWhatOthersChangedCounts: a node's own earlier proposal does not count
-// once another node has changed the resource.
-func TestWhatOthersChangedCounts(t *testing.T) {
+// TestChangesOfOtherNodesAreConsidered: a node's own earlier proposal does not
+// count once another node has changed the resource.
+func TestChangesOfOtherNodesAreConsidered(t *testing.T) {
 	store := consensus.NewMemory(consensus.Limits{})
 	var nodes [2]*Catalog
 	for i := range nodes {
 		nodes[i] = New(Config{Store: store, Kinds: resource.RoutingKinds()})
-		following(t, nodes[i], nil)
+		startFollow(t, nodes[i], nil)
 	}
 	for i := range 6 {
 		r := mustApply(t, nodes[i%2], strings.ReplaceAll(base, "7001", fmt.Sprint(7001+i%2)))
@@ -324,7 +324,7 @@ func TestOnlyTheLeaderAdmits(t *testing.T) {
 	for _, led := range []bool{false, true} {
 		store := consensus.NewMemory(consensus.Limits{})
 		leader := New(Config{Store: store, Kinds: resource.RoutingKinds()})
-		following(t, leader, nil)
+		startFollow(t, leader, nil)
 		mustApply(t, leader, base)
 		var leads atomic.Bool
 		c := New(Config{Store: store, Kinds: resource.RoutingKinds(), Barrier: func(context.Context) error {
@@ -333,7 +333,7 @@ func TestOnlyTheLeaderAdmits(t *testing.T) {
 			}
 			return fmt.Errorf("node n2: %w", consensus.ErrNotLeader)
 		}})
-		following(t, c, nil)
+		startFollow(t, c, nil)
 		if leads.Store(led); led {
 			mustApply(t, c, strings.ReplaceAll(base, "7001", "7002"))
 			mustApply(t, c, base)
@@ -355,11 +355,11 @@ func TestOnlyTheLeaderAdmits(t *testing.T) {
 	}
 }
 
-// TestWhatComesBackAsItWentIsNotReadAgain: the set and objects from the check
-// are put in force without decoding, unless another change comes between.
-func TestWhatComesBackAsItWentIsNotReadAgain(t *testing.T) {
-	c, road := newOnRoad(t)
-	road.close()
+// TestUnmodifiedPendingChangeIsNotDecodedAgain: the set and objects from the
+// check are put in force without decoding, unless another change comes between.
+func TestUnmodifiedPendingChangeIsNotDecodedAgain(t *testing.T) {
+	c, manual := newOnManualStore(t)
+	manual.hold()
 	texts := []string{base, "kind: Service\nname: more\nspec: {}", strings.ReplaceAll(base, "7001", "7002")}
 	done := make(chan error, len(texts))
 	var given []resource.Object
@@ -370,14 +370,14 @@ func TestWhatComesBackAsItWentIsNotReadAgain(t *testing.T) {
 			_, err := c.Apply(t.Context(), Change{Objects: list})
 			done <- err
 		}()
-		if err := road.waiting(t.Context(), i+1); err != nil {
+		if err := manual.waitHeld(t.Context(), i+1); err != nil {
 			t.Fatal(err)
 		}
 	}
 	c.mu.Lock()
 	want := c.ahead.set
 	c.mu.Unlock()
-	road.reopen(func(*consensus.Batch) error { return nil })
+	manual.release(func(*consensus.Batch) error { return nil })
 	for range texts {
 		if err := <-done; err != nil {
 			t.Fatal(err)
@@ -392,36 +392,36 @@ func TestWhatComesBackAsItWentIsNotReadAgain(t *testing.T) {
 			t.Errorf("%v was read again", o.Key)
 		}
 	}
-	checkAgrees(t, c, road)
+	checkAgrees(t, c, manual)
 }
 
-func TestWhatIsOnItsWayIsBounded(t *testing.T) {
-	c, road := newOnRoad(t)
+func TestPendingChangesAreBounded(t *testing.T) {
+	c, manual := newOnManualStore(t)
 	mustApply(t, c, base)
-	road.close()
-	done := make(chan error, maxFlights+10)
-	for i := range maxFlights + 10 {
+	manual.hold()
+	done := make(chan error, maxPending+10)
+	for i := range maxPending + 10 {
 		o := service(t, i, 1)
 		go func() {
 			_, err := c.Apply(t.Context(), Change{Objects: []resource.Object{o}})
 			done <- err
 		}()
 	}
-	if err := road.waiting(t.Context(), maxFlights); err != nil {
+	if err := manual.waitHeld(t.Context(), maxPending); err != nil {
 		t.Fatal(err)
 	}
-	<-timeToBeWrong(t)
-	road.mu.Lock()
-	n := len(road.onRoad)
-	road.mu.Unlock()
-	if n != maxFlights {
-		t.Errorf("%d changes are on their way, the bound is %d", n, maxFlights)
+	<-unwantedWindow(t)
+	manual.mu.Lock()
+	n := len(manual.held)
+	manual.mu.Unlock()
+	if n != maxPending {
+		t.Errorf("%d changes are pending, the bound is %d", n, maxPending)
 	}
-	road.reopen(func(*consensus.Batch) error { return nil })
-	for range maxFlights + 10 {
+	manual.release(func(*consensus.Batch) error { return nil })
+	for range maxPending + 10 {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 	}
-	checkAgrees(t, c, road)
+	checkAgrees(t, c, manual)
 }

@@ -13,8 +13,8 @@ func (c *Catalog) Preview(change Change) ([]resource.Change, error) {
 		return nil, admin.Errorf(admin.Invalid, "prune: %s", faults[0])
 	}
 	change.DryRun = true
-	s := c.shot()
-	a := &applying{catalog: c, now: &content{set: s.set, view: s.view, unread: s.unread}, change: &change, result: &admin.ApplyResult{}}
+	s := c.snapshot()
+	a := &applyCheck{catalog: c, base: &baseline{set: s.set, view: s.view, unread: s.unread}, change: &change, result: &admin.ApplyResult{}}
 	if _, err := a.check(); err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ func (c *Catalog) Get(r *admin.GetRequest) (*admin.GetResult, error) {
 	if faults := resource.LabelFaults(r.Labels); len(faults) > 0 {
 		return nil, admin.Errorf(admin.Invalid, "%s", faults[0])
 	}
-	s := c.shot()
+	s := c.snapshot()
 	result := &admin.GetResult{Index: s.view.Index(), Kind: key.Kind, Documents: []admin.Document{}}
 	status := c.statusOf(&s, key.Kind)
 	if key.Name != "" {
@@ -38,23 +38,23 @@ func (c *Catalog) Get(r *admin.GetRequest) (*admin.GetResult, error) {
 	return result, nil
 }
 
-// shot is the state in force at one moment.
-type shot struct {
+// snapshot is the state in force at one moment.
+type snapshot struct {
 	set    *resource.Set
 	view   consensus.Snapshot
-	unread map[consensus.Key]unread
+	unread map[consensus.Key]unreadEntry
 }
 
-func (c *Catalog) shot() shot {
+func (c *Catalog) snapshot() snapshot {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return shot{c.set, c.view, c.unread}
+	return snapshot{c.set, c.view, c.unread}
 }
 
 // document encodes an object. An object in force in an older version than the
 // stored one has no version, so that no writer overwrites content that it has
 // not read.
-func (s *shot) document(o resource.Object) admin.Document {
+func (s *snapshot) document(o resource.Object) admin.Document {
 	k := consensus.Key(o.Key)
 	if e, ok := s.view.Get(k); ok {
 		if _, old := s.unread[k]; !old {
@@ -65,7 +65,7 @@ func (s *shot) document(o resource.Object) admin.Document {
 }
 
 // statusOf returns document, which for kinds with a status adds that status.
-func (c *Catalog) statusOf(s *shot, kind string) func(resource.Object) admin.Document {
+func (c *Catalog) statusOf(s *snapshot, kind string) func(resource.Object) admin.Document {
 	if c.cfg.Status == nil || !slices.ContainsFunc(c.cfg.Kinds, func(k resource.Kind) bool { return k.Name == kind && k.Status }) {
 		return s.document
 	}
@@ -101,9 +101,9 @@ func (c *Catalog) History(kind, name string) (*admin.HistoryResult, error) {
 	for _, r := range view.History(consensus.Key(key)) {
 		one := admin.Revision{Version: r.Version, At: r.At, Who: r.Who, What: r.What, Deleted: r.Value == nil}
 		if r.Value != nil {
-			o, err := c.restore(consensus.Entry{Key: consensus.Key(key), Value: r.Value})
+			o, err := c.decodeEntry(consensus.Entry{Key: consensus.Key(key), Value: r.Value})
 			if err != nil {
-				one.YAML = "# this node cannot read it\n" // err may quote it
+				one.YAML = "# unreadable on this node\n" // err may quote it
 			} else {
 				one.YAML = string(resource.EncodeYAML(o))
 			}
@@ -111,7 +111,7 @@ func (c *Catalog) History(kind, name string) (*admin.HistoryResult, error) {
 		result.Revisions = append(result.Revisions, one)
 	}
 	if len(result.Revisions) == 0 {
-		return nil, admin.Errorf(admin.NotFound, "there is no %s %q, and no history of one", key.Kind, key.Name)
+		return nil, admin.Errorf(admin.NotFound, "there is no %s %q, and no history of it", key.Kind, key.Name)
 	}
 	return result, nil
 }
@@ -126,7 +126,7 @@ func (c *Catalog) Watch(ctx context.Context, kind, name string, send func(*admin
 	if err != nil {
 		return err
 	}
-	last := c.shot()
+	last := c.snapshot()
 	first := &admin.WatchItem{Index: last.view.Index()}
 	for _, o := range last.matching(key) {
 		first.Put = append(first.Put, last.document(o))
@@ -138,7 +138,7 @@ func (c *Catalog) Watch(ctx context.Context, kind, name string, send func(*admin
 		if err := c.until(ctx, func() bool { return c.set != last.set }); err != nil {
 			return err
 		}
-		next := c.shot()
+		next := c.snapshot()
 		if item := differences(&last, &next, key); item != nil {
 			if err := send(item); err != nil {
 				return err
@@ -149,7 +149,7 @@ func (c *Catalog) Watch(ctx context.Context, kind, name string, send func(*admin
 }
 
 // matching returns the objects of a kind, or one of them.
-func (s *shot) matching(key resource.Key) []resource.Object {
+func (s *snapshot) matching(key resource.Key) []resource.Object {
 	if key.Name == "" {
 		return s.set.WithLabels(key.Kind, nil)
 	}
@@ -160,8 +160,8 @@ func (s *shot) matching(key resource.Key) []resource.Object {
 }
 
 // differences returns the item for a watcher of a key; nil: nothing changed.
-func differences(last, next *shot, key resource.Key) *admin.WatchItem {
-	keys := changed(last.view, next.view)
+func differences(last, next *snapshot, key resource.Key) *admin.WatchItem {
+	keys := changedKeys(last.view, next.view)
 	for k := range last.unread { // may have been decrypted since
 		keys = append(keys, k)
 	}

@@ -42,8 +42,9 @@ func TestGetByLabels(t *testing.T) {
 	}
 }
 
-// watching returns the items of a watcher, which waits until each is received.
-func watching(t *testing.T, c *Catalog, kind, name string) <-chan string {
+// startWatch returns the items of a watcher, which waits until each is
+// received.
+func startWatch(t *testing.T, c *Catalog, kind, name string) <-chan string {
 	t.Helper()
 	items := make(chan string)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -80,7 +81,7 @@ func watching(t *testing.T, c *Catalog, kind, name string) <-chan string {
 func TestWatch(t *testing.T) {
 	c, store := newOnMemory(t)
 	mustApply(t, c, labelled)
-	all, one := watching(t, c, "services", ""), watching(t, c, "service", "new")
+	all, one := startWatch(t, c, "services", ""), startWatch(t, c, "service", "new")
 	want := func(items <-chan string, want string) {
 		t.Helper()
 		if got := <-items; got != want {

@@ -24,43 +24,43 @@ type Replacement struct {
 // checked together as usual, but not by the rules that only concern a first
 // apply, such as the expiry of certificates. Its errors are Apply's.
 func (c *Catalog) Replace(ctx context.Context, r Replacement) (*admin.RestoreResult, error) {
-	all, err := c.reopened(r)
+	all, err := c.decodeSnapshot(r)
 	if err != nil {
 		return nil, err
 	}
 	result := &admin.RestoreResult{Resources: len(all)}
-	out, err := c.change(ctx, r.ID, noted(r.Note, "restore"), func(now *content) (*plan, error) {
+	out, err := c.makeChange(ctx, r.ID, completeNote(r.Note, "restore"), func(base *baseline) (*plan, error) {
 		result.Deleted = 0
 		p := new(plan)
 		kept := make(map[resource.Key]bool, len(all))
 		for i := range all {
 			o := all[i].object
 			kept[o.Key] = true
-			if stored, exists, known := now.get(o.Key); exists && known && resource.Equal(o, stored) {
+			if stored, exists, known := base.get(o.Key); exists && known && resource.Equal(o, stored) {
 				continue
 			}
-			if err := c.admits(o); err != nil {
+			if err := c.checkAdmission(o); err != nil {
 				return nil, err
 			}
 			value, err := c.seal(consensus.Key(o.Key), all[i].plain)
 			if err != nil {
 				return nil, err
 			}
-			p.do(resource.Put(o), consensus.Op{Key: consensus.Key(o.Key), Value: value})
+			p.add(resource.Put(o), consensus.Op{Key: consensus.Key(o.Key), Value: value})
 		}
-		leave := now.set.WithLabels("", nil)
-		for k := range now.unread {
-			if _, exists := now.set.Get(resource.Key(k)); !exists && !now.touched(resource.Key(k)) {
+		leave := base.set.WithLabels("", nil)
+		for k := range base.unread {
+			if _, exists := base.set.Get(resource.Key(k)); !exists && !base.hasPending(resource.Key(k)) {
 				leave = append(leave, resource.Object{Key: resource.Key(k)})
 			}
 		}
-		for _, o := range usersFirst(now.set, leave) {
+		for _, o := range referrersFirst(base.set, leave) {
 			if !kept[o.Key] {
-				p.do(resource.Delete(o.Key), consensus.Op{Key: consensus.Key(o.Key)})
+				p.add(resource.Delete(o.Key), consensus.Op{Key: consensus.Key(o.Key)})
 				result.Deleted++
 			}
 		}
-		next, faults, _ := now.set.With(p.changes)
+		next, faults, _ := base.set.With(p.changes)
 		if len(faults) > 0 {
 			return nil, invalid(faults)
 		}
@@ -84,24 +84,24 @@ func (c *Catalog) Replace(ctx context.Context, r Replacement) (*admin.RestoreRes
 	return result, nil
 }
 
-// reopened is one resource of a snapshot.
-type reopened struct {
+// snapshotResource is one resource of a snapshot.
+type snapshotResource struct {
 	object resource.Object
 	plain  []byte // encoded object
 	fault  string // why it cannot be restored; "": it can
 }
 
-// reopened decodes the resources of a replacement.
-func (c *Catalog) reopened(r Replacement) ([]reopened, error) {
+// decodeSnapshot decodes the resources of a replacement.
+func (c *Catalog) decodeSnapshot(r Replacement) ([]snapshotResource, error) {
 	open := r.Open
 	if open == nil && c.cfg.Sealer != nil {
 		open = c.cfg.Sealer.Open
 	}
 	entries := slices.DeleteFunc(slices.Clone(r.Entries), func(e consensus.Entry) bool { return e.Internal() })
-	all := make([]reopened, len(entries))
+	all := make([]snapshotResource, len(entries))
 	inParallel(len(entries), func(from, to int) {
 		for i := from; i < to; i++ {
-			all[i] = c.readEntry(open, entries[i])
+			all[i] = c.decodeSnapshotEntry(open, entries[i])
 		}
 	})
 	var faults []admin.Fault
@@ -118,7 +118,7 @@ func (c *Catalog) reopened(r Replacement) ([]reopened, error) {
 	return all, nil
 }
 
-func (c *Catalog) readEntry(open func(aad, sealed []byte) ([]byte, error), e consensus.Entry) (r reopened) {
+func (c *Catalog) decodeSnapshotEntry(open func(aad, sealed []byte) ([]byte, error), e consensus.Entry) (r snapshotResource) {
 	var err error
 	if r.plain, err = openWith(open, e.Key, e.Value); err == nil {
 		r.object, err = resource.Restore(r.plain, c.cfg.Kinds)
@@ -127,7 +127,7 @@ func (c *Catalog) readEntry(open func(aad, sealed []byte) ([]byte, error), e con
 	case err != nil:
 		r.fault = err.Error()
 	case r.object.Key != resource.Key(e.Key):
-		r.fault = "holds " + r.object.String()
+		r.fault = "contains " + r.object.String()
 	}
 	return r
 }

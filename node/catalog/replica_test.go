@@ -19,9 +19,9 @@ func (loneStream) Dial(string, time.Duration) (net.Conn, error) {
 	return nil, errors.New("there are no others")
 }
 
-// TestOnTheReplicatedStore: each change of many concurrent writers applies
-// once, and the content survives a restart.
-func TestOnTheReplicatedStore(t *testing.T) {
+// TestCatalogOnTheReplicatedStore: each change of many concurrent writers
+// applies once, and the content survives a restart.
+func TestCatalogOnTheReplicatedStore(t *testing.T) {
 	dir := t.TempDir()
 	open := func() *consensus.Replica {
 		l, err := net.Listen("tcp", "127.0.0.1:0")

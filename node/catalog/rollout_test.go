@@ -33,93 +33,93 @@ func rolloutBy(steps string) string {
 	return "  rollout: {backend: {name: apps, tags: {version: v2}}, steps: " + steps + "}\n"
 }
 
-var canaryNote = resource.Key{Kind: resource.KindRollout, Name: "canary"}
+var canaryState = resource.Key{Kind: resource.KindRollout, Name: "canary"}
 
-// note stores the state of the route's rollout as done.
-func (w *rolloutWorld) note(t *testing.T) {
+// storeState stores the state of the route's rollout as done.
+func (w *rolloutFixture) storeState(t *testing.T) {
 	t.Helper()
-	_, err := w.Keep(t.Context(), Keeping{Make: func(get func(resource.Key) (resource.Object, bool)) ([]resource.Change, string, error) {
+	done := func(get func(resource.Key) (resource.Object, bool)) ([]resource.Change, string, error) {
 		o, ok := get(resource.Key{Kind: "MeshTCPRoute", Name: "canary"})
 		if !ok {
 			return nil, "", fmt.Errorf("there is no route")
 		}
 		s := &resource.Rollout{Of: o.Spec.(*resource.MeshTCPRoute).RolloutOf(), Phase: resource.RolloutDone, Step: 2, Weight: 100}
-		return []resource.Change{resource.Put(resource.Object{Key: canaryNote, Spec: s})}, "done", nil
-	}})
-	if err != nil {
+		return []resource.Change{resource.Put(resource.Object{Key: canaryState, Spec: s})}, "done", nil
+	}
+	if _, err := w.Transact(t.Context(), Transaction{Make: done}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// rolloutWorld is a catalog with a route whose rollout is done.
-type rolloutWorld struct {
+// rolloutFixture is a catalog with a route whose rollout is done.
+type rolloutFixture struct {
 	*Catalog
-	store *consensus.Memory
-	acted map[resource.Key][]resource.Change // the latest changes put in force, by each of their keys
+	store   *consensus.Memory
+	applied map[resource.Key][]resource.Change // the latest changes put in force, by each of their keys
 }
 
 const both = "[{weight: 20, for: 1h}, {weight: 100}]"
 
-func newRolloutWorld(t *testing.T) *rolloutWorld {
+func newRolloutFixture(t *testing.T) *rolloutFixture {
 	t.Helper()
-	w := &rolloutWorld{store: consensus.NewMemory(consensus.Limits{}), acted: map[resource.Key][]resource.Change{}}
+	w := &rolloutFixture{store: consensus.NewMemory(consensus.Limits{}), applied: map[resource.Key][]resource.Change{}}
 	w.Catalog = New(Config{Store: w.store, Kinds: append(resource.RoutingKinds(), resource.RolloutKind())})
-	following(t, w.Catalog, func(_ *resource.Set, changes []resource.Change) {
+	startFollow(t, w.Catalog, func(_ *resource.Set, changes []resource.Change) {
 		for i := range changes {
-			w.acted[changes[i].Key] = changes
+			w.applied[changes[i].Key] = changes
 		}
 	})
 	mustApply(t, w.Catalog, canary(rolloutBy(both)))
-	w.note(t)
+	w.storeState(t)
 	return w
 }
 
-// TestWhatIsNotedOfARolloutGoesWithIt: the change that ends a rollout also
+// TestEndOfARolloutDeletesItsState: the change that ends a rollout also
 // deletes its state, so that a route created again right away starts at its
 // first step. The state stays as long as the rollout.
-func TestWhatIsNotedOfARolloutGoesWithIt(t *testing.T) {
+func TestEndOfARolloutDeletesItsState(t *testing.T) {
 	other := rolloutBy("[{weight: 30, for: 1h}, {weight: 100}]")
 	for what, x := range map[string]struct {
-		change func(*rolloutWorld) (*admin.ApplyResult, error)
-		told   string
+		change func(*rolloutFixture) (*admin.ApplyResult, error)
+		want   string
 		stays  bool
 	}{
-		"deleted": {func(w *rolloutWorld) (*admin.ApplyResult, error) {
+		"deleted": {func(w *rolloutFixture) (*admin.ApplyResult, error) {
 			_, err := w.Delete(t.Context(), Target{Kind: "meshtcproute", Name: "canary"})
 			return &admin.ApplyResult{}, err
 		}, "", false},
-		"pruned": {func(w *rolloutWorld) (*admin.ApplyResult, error) {
+		"pruned": {func(w *rolloutFixture) (*admin.ApplyResult, error) {
 			return w.Apply(t.Context(), Change{Prune: map[string]string{"team": "a"}})
 		}, "MeshTCPRoute/canary deleted", false},
-		"taken out": {func(w *rolloutWorld) (*admin.ApplyResult, error) {
+		"taken out": {func(w *rolloutFixture) (*admin.ApplyResult, error) {
 			return w.Apply(t.Context(), Change{Objects: objects(t, canary(""))})
 		}, "Service/apps unchanged, MeshTCPRoute/canary configured", false},
-		"another": {func(w *rolloutWorld) (*admin.ApplyResult, error) {
+		"another": {func(w *rolloutFixture) (*admin.ApplyResult, error) {
 			return w.Apply(t.Context(), Change{Objects: objects(t, canary(other))})
 		}, "Service/apps unchanged, MeshTCPRoute/canary configured", false},
-		"the same": {func(w *rolloutWorld) (*admin.ApplyResult, error) {
+		"the same": {func(w *rolloutFixture) (*admin.ApplyResult, error) {
 			return w.Apply(t.Context(), Change{Objects: objects(t, canary(rolloutBy(both)))})
 		}, "Service/apps unchanged, MeshTCPRoute/canary unchanged", true},
-		"other bounds": {func(w *rolloutWorld) (*admin.ApplyResult, error) {
+		"other bounds": {func(w *rolloutFixture) (*admin.ApplyResult, error) {
 			bounds := canary("  rollout: {backend: {name: apps, tags: {version: v2}}, abort: {failures: 1}, steps: " + both + "}\n")
 			return w.Apply(t.Context(), Change{Objects: objects(t, bounds)})
 		}, "Service/apps unchanged, MeshTCPRoute/canary configured", true},
-		"only tried": {func(w *rolloutWorld) (*admin.ApplyResult, error) {
+		"only tried": {func(w *rolloutFixture) (*admin.ApplyResult, error) {
 			return w.Apply(t.Context(), Change{Prune: map[string]string{"team": "a"}, DryRun: true})
 		}, "MeshTCPRoute/canary deleted", true},
 	} {
 		t.Run(what, func(t *testing.T) {
-			w := newRolloutWorld(t)
+			w := newRolloutFixture(t)
 			r, err := x.change(w)
-			wantTold(t, what, x.told, r, err)
+			wantResult(t, what, x.want, r, err)
 			set, view := w.InForce()
-			if _, ok := set.Get(canaryNote); ok != x.stays {
-				t.Errorf("what is noted is there: %v, want %v", ok, x.stays)
+			if _, ok := set.Get(canaryState); ok != x.stays {
+				t.Errorf("the state is stored: %v, want %v", ok, x.stays)
 			}
-			if changes := w.acted[canaryNote]; !x.stays && len(changes) != 2 {
-				t.Errorf("it acts beside %v, want beside the route", changes)
+			if changes := w.applied[canaryState]; !x.stays && len(changes) != 2 {
+				t.Errorf("it applied with %v, want with the route", changes)
 			}
-			if h := view.History(consensus.Key(canaryNote)); !x.stays && (len(h) != 2 || h[0].Value != nil) {
+			if h := view.History(consensus.Key(canaryState)); !x.stays && (len(h) != 2 || h[0].Value != nil) {
 				t.Errorf("the history has %+v", h)
 			}
 			checkAgrees(t, w.Catalog, w.store)
@@ -127,39 +127,39 @@ func TestWhatIsNotedOfARolloutGoesWithIt(t *testing.T) {
 	}
 }
 
-// TestChangesThatEndARolloutAreToldAsThoseOfTheRoute: also for a rollback of
+// TestResultsOmitTheDeletedRolloutState: also for a rollback of
 // the route and for repeated requests. A rollout without a stored state adds
 // nothing to the batch.
-func TestChangesThatEndARolloutAreToldAsThoseOfTheRoute(t *testing.T) {
-	w := newRolloutWorld(t)
+func TestResultsOmitTheDeletedRolloutState(t *testing.T) {
+	w := newRolloutFixture(t)
 	mustApply(t, w.Catalog, canary("")) // ends it
 	r, err := w.Rollback(t.Context(), Target{Kind: "meshtcproute", Name: "canary"})
-	wantTold(t, "rollback", "MeshTCPRoute/canary configured", r, err)
-	if changes := w.acted[resource.Key{Kind: "MeshTCPRoute", Name: "canary"}]; len(changes) != 1 {
-		t.Errorf("with nothing noted, %v act", changes)
+	wantResult(t, "rollback", "MeshTCPRoute/canary configured", r, err)
+	if changes := w.applied[resource.Key{Kind: "MeshTCPRoute", Name: "canary"}]; len(changes) != 1 {
+		t.Errorf("without a stored state, %v act", changes)
 	}
-	w.note(t)
+	w.storeState(t)
 	for range 2 {
 		r, err = w.Rollback(t.Context(), Target{Kind: "meshtcproute", Name: "canary", ID: consensus.ID{1}})
-		wantTold(t, "the same rollback", "MeshTCPRoute/canary configured", r, err)
+		wantResult(t, "the same rollback", "MeshTCPRoute/canary configured", r, err)
 	}
 	if set, _ := w.InForce(); set.Count(resource.KindRollout) != 0 {
-		t.Error("rolled back to no rollout, something is noted of it")
+		t.Error("rolled back to no rollout, a state is stored")
 	}
 	mustApply(t, w.Catalog, canary(rolloutBy(both)))
-	w.note(t)
+	w.storeState(t)
 	changes, err := w.Preview(Change{Prune: map[string]string{"team": "a"}})
-	if err != nil || len(changes) != 2 || changes[1].Key != canaryNote || !changes[1].Delete {
+	if err != nil || len(changes) != 2 || changes[1].Key != canaryState || !changes[1].Delete {
 		t.Errorf("tried: %v, %v", changes, err)
 	}
 	for range 2 {
 		r, err = w.Apply(t.Context(), Change{Prune: map[string]string{"team": "a"}, ID: consensus.ID{2}})
-		wantTold(t, "the same prune", "MeshTCPRoute/canary deleted", r, err)
+		wantResult(t, "the same prune", "MeshTCPRoute/canary deleted", r, err)
 	}
 	// An older build may have left the state of a deleted route, which does not
 	// belong to a new route.
 	mustApply(t, w.Catalog, canary(rolloutBy(both)))
-	w.note(t)
+	w.storeState(t)
 	route := consensus.Key{Kind: "MeshTCPRoute", Name: "canary"}
 	if _, err := w.store.Commit(t.Context(), &consensus.Batch{Ops: []consensus.Op{{Key: route}}}); err != nil {
 		t.Fatal(err)
@@ -169,7 +169,7 @@ func TestChangesThatEndARolloutAreToldAsThoseOfTheRoute(t *testing.T) {
 	}
 	mustApply(t, w.Catalog, canary(rolloutBy(both)))
 	if set, _ := w.InForce(); set.Count(resource.KindRollout) != 0 {
-		t.Error("a route that is there again has what was noted before")
+		t.Error("a route created again has its earlier state")
 	}
 	checkAgrees(t, w.Catalog, w.store)
 }

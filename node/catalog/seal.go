@@ -30,10 +30,10 @@ const sealedFormat = 1
 //
 // A value that decrypts but cannot be decoded is different: a later build wrote
 // it, and the node stops rather than apply a part of the agreed content.
-var errSealed = errors.New("cannot be opened")
+var errSealed = errors.New("cannot be decrypted")
 
-// unread is an entry that could not be decrypted.
-type unread struct {
+// unreadEntry is an entry that could not be decrypted.
+type unreadEntry struct {
 	version uint64
 	why     string
 }
@@ -45,7 +45,7 @@ func (c *Catalog) seal(k consensus.Key, plain []byte) ([]byte, error) {
 	}
 	sealed, err := c.cfg.Sealer.Seal(aad(k), plain)
 	if err != nil {
-		return nil, fmt.Errorf("%s/%s cannot be sealed: %w", k.Kind, k.Name, err)
+		return nil, fmt.Errorf("cannot encrypt %s/%s: %w", k.Kind, k.Name, err)
 	}
 	return append([]byte{sealedFormat}, sealed...), nil
 }
@@ -64,7 +64,7 @@ func openWith(open func(aad, sealed []byte) ([]byte, error), k consensus.Key, va
 		return value, nil
 	}
 	if open == nil {
-		return nil, fmt.Errorf("%w: it is sealed, and this node has no keys", errSealed)
+		return nil, fmt.Errorf("%w: it is sealed and this node has no keys", errSealed)
 	}
 	plain, err := open(aad(k), value[1:])
 	if err != nil {

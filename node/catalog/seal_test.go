@@ -62,8 +62,8 @@ func certificate(t testing.TB, name, pair string) resource.Object {
 func newSealed(t *testing.T, store Store, sealer Sealer) *Catalog {
 	t.Helper()
 	c := New(Config{Store: store, Kinds: resource.RoutingKinds(), Sealer: sealer})
-	c.reopen = time.Millisecond
-	following(t, c, nil)
+	c.retryInterval = time.Millisecond
+	startFollow(t, c, nil)
 	return c
 }
 
@@ -113,9 +113,10 @@ func TestSecretsAreSealedInTheStore(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeOpenedStaysAsItWas: an unreadable resource keeps its version
-// in force, is reported, can be deleted, and applies once the key is there.
-func TestWhatCannotBeOpenedStaysAsItWas(t *testing.T) {
+// TestUndecryptableResourceKeepsItsPreviousVersion: an unreadable resource
+// keeps its version in force, is reported, can be deleted, and applies once the
+// key is there.
+func TestUndecryptableResourceKeepsItsPreviousVersion(t *testing.T) {
 	store := consensus.NewMemory(consensus.Limits{})
 	keys := newXOR(7)
 	c, behind := newSealed(t, store, newXOR(7)), newSealed(t, store, keys)
@@ -163,7 +164,7 @@ func TestWhatCannotBeOpenedStaysAsItWas(t *testing.T) {
 	checkAgrees(t, behind, store)
 }
 
-func TestASealedValueOpensInItsPlaceOnly(t *testing.T) {
+func TestSealedValueOpensOnlyForItsResource(t *testing.T) {
 	store := consensus.NewMemory(consensus.Limits{})
 	c := newSealed(t, store, newXOR(7))
 	if _, err := c.Apply(t.Context(), Change{Objects: []resource.Object{certificate(t, "a", "a")}}); err != nil {

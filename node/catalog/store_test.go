@@ -7,43 +7,43 @@ import (
 	"penstock/consensus"
 )
 
-// road is a store whose batches stay pending until the test lets them pass, as
-// in a replicated store.
-type road struct {
+// manualStore is a store whose batches stay pending until the test lets them
+// pass, as in a replicated store.
+type manualStore struct {
 	*consensus.Memory
 
-	mu     sync.Mutex
-	open   bool
-	onRoad []*traveller
-	sent   chan struct{} // closed by the next proposal, then replaced
+	mu      sync.Mutex
+	passing bool
+	held    []*heldBatch
+	sent    chan struct{} // closed by the next proposal, then replaced
 }
 
-// traveller is a pending batch.
-type traveller struct {
+// heldBatch is a pending batch.
+type heldBatch struct {
 	batch  *consensus.Batch
 	done   chan struct{}
 	result consensus.Result
 	err    error
 }
 
-func newRoad() *road {
-	return &road{Memory: consensus.NewMemory(consensus.Limits{}), open: true, sent: make(chan struct{})}
+func newManualStore() *manualStore {
+	return &manualStore{Memory: consensus.NewMemory(consensus.Limits{}), passing: true, sent: make(chan struct{})}
 }
 
-func (r *road) Propose(_ context.Context, b *consensus.Batch) (consensus.Pending, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	w := &traveller{batch: b, done: make(chan struct{})}
-	r.onRoad = append(r.onRoad, w)
-	close(r.sent)
-	r.sent = make(chan struct{})
-	if r.open {
-		r.pass(func(*consensus.Batch) error { return nil })
+func (s *manualStore) Propose(_ context.Context, b *consensus.Batch) (consensus.Pending, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := &heldBatch{batch: b, done: make(chan struct{})}
+	s.held = append(s.held, w)
+	close(s.sent)
+	s.sent = make(chan struct{})
+	if s.passing {
+		s.decideHeld(func(*consensus.Batch) error { return nil })
 	}
 	return w, nil
 }
 
-func (w *traveller) Wait(ctx context.Context) (consensus.Result, error) {
+func (w *heldBatch) Wait(ctx context.Context) (consensus.Result, error) {
 	select {
 	case <-w.done:
 		return w.result, w.err
@@ -52,19 +52,19 @@ func (w *traveller) Wait(ctx context.Context) (consensus.Result, error) {
 	}
 }
 
-// close holds up all later proposals.
-func (r *road) close() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.open = false
+// hold holds up all later proposals.
+func (s *manualStore) hold() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.passing = false
 }
 
-// waiting waits until n batches are pending.
-func (r *road) waiting(ctx context.Context, n int) error {
+// waitHeld waits until n batches are pending.
+func (s *manualStore) waitHeld(ctx context.Context, n int) error {
 	for {
-		r.mu.Lock()
-		got, sent := len(r.onRoad), r.sent
-		r.mu.Unlock()
+		s.mu.Lock()
+		got, sent := len(s.held), s.sent
+		s.mu.Unlock()
 		if got >= n {
 			return nil
 		}
@@ -76,21 +76,21 @@ func (r *road) waiting(ctx context.Context, n int) error {
 	}
 }
 
-// reopen lets all batches pass, the pending ones first. A batch for which fate
+// release lets all batches pass, the pending ones first. A batch for which fate
 // returns an error does not apply and gets that error.
-func (r *road) reopen(fate func(*consensus.Batch) error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.open = true
-	r.pass(fate)
+func (s *manualStore) release(fate func(*consensus.Batch) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.passing = true
+	s.decideHeld(fate)
 }
 
-func (r *road) pass(fate func(*consensus.Batch) error) {
-	for _, w := range r.onRoad {
+func (s *manualStore) decideHeld(fate func(*consensus.Batch) error) {
+	for _, w := range s.held {
 		if w.err = fate(w.batch); w.err == nil {
-			w.result, w.err = r.Commit(context.Background(), w.batch)
+			w.result, w.err = s.Commit(context.Background(), w.batch)
 		}
 		close(w.done)
 	}
-	r.onRoad = nil
+	s.held = nil
 }

@@ -153,7 +153,7 @@ func (f *expecting) draw(ids []string) error {
 		made.Members = append(made.Members, m)
 	}
 	made.Charter = &membership.Charter{
-		Cluster: ca.ClusterID(), By: f.c.ID(), Members: ids, Voters: membership.FirstVoters(ids, f.c.cfg.Voters),
+		Cluster: ca.ClusterID(), By: f.c.ID(), Members: ids, Voters: membership.InitialVoters(ids, f.c.cfg.Voters),
 	}
 	if made.Certificate, err = made.issue(f.c.ID()); err != nil {
 		return err
@@ -273,7 +273,7 @@ func (f *expecting) accept(made *bootstrapping, now time.Time) error {
 	if made.Charter == nil {
 		return admin.Errorf(admin.Invalid, "no charter is offered")
 	}
-	if err := membership.Accept(f.asPeer(now), f.peers(now), *made.Charter); err != nil {
+	if err := membership.CheckAccept(f.asPeer(now), f.peers(now), *made.Charter); err != nil {
 		return admin.Errorf(admin.Refused, "%s does not accept it: %v", f.c.Name(), err)
 	}
 	if f.bound != nil {
@@ -366,7 +366,7 @@ func (f *expecting) renounce(c membership.Charter) error {
 func (f *expecting) updateRenounced() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	next, news := membership.Learn(f.renounced, f.peers(time.Now()))
+	next, news := membership.MergeRenounced(f.renounced, f.peers(time.Now()))
 	if !news {
 		return nil
 	}
@@ -430,7 +430,7 @@ func (c *Cluster) resume(ctx context.Context, made *bootstrapping) error {
 func (f *expecting) heardDead() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return membership.GivenUp(*f.bound.Charter, f.peers(time.Now()))
+	return membership.CharterDead(*f.bound.Charter, f.peers(time.Now()))
 }
 
 // startOver makes the folder new again: it removes the identity first, then

@@ -442,7 +442,7 @@ func (f *expecting) asPeer(now time.Time) membership.Peer {
 	self := asPeer(f.self(now))
 	if f.pledged != "" {
 		self.PledgedFor = now.Sub(f.pledgedAt)
-		self.Told = min(self.PledgedFor, now.Sub(f.toldAt))
+		self.SinceTold = min(self.PledgedFor, now.Sub(f.toldAt))
 	}
 	if f.bound != nil {
 		self.BoundFor = now.Sub(f.boundAt)

@@ -208,7 +208,7 @@ func (c *Cluster) renew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !id.Holds(time.Now()) {
+	if !id.ValidAt(time.Now()) {
 		res, err := c.sign(c.Store().Snapshot(), c.ID(), csr)
 		if err != nil {
 			return err

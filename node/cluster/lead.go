@@ -104,7 +104,7 @@ func (d *duties) perform(c *Cluster, now time.Time) {
 // grouping allows groups of batches in the log once every member understands
 // them; nodes of the release before would have to stop at one.
 func grouping(_ context.Context, c *Cluster) error {
-	c.Store().Singly(len(c.Lacking(LevelGroups)) > 0)
+	c.Store().SetGroupsDisabled(len(c.Lacking(LevelGroups)) > 0)
 	return nil
 }
 
@@ -186,7 +186,7 @@ func (c *Cluster) observe() (o membership.Observed, addrs map[string]string, ind
 		n.Server, n.Voter, n.ConfigAddr, n.Addr = true, s.Voter, s.Addr, s.Addr
 	}
 	o = membership.Observed{Self: c.ID(), Now: time.Now(), Settings: membership.Settings{
-		Voters: c.cfg.Voters, Two: c.expected() > 1, StableAfter: c.cfg.Timing.Stable,
+		Voters: c.cfg.Voters, KeepTwo: c.expected() > 1, StableAfter: c.cfg.Timing.Stable,
 		ReplaceAfter: c.cfg.ReplaceAfter, ForgetAfter: c.cfg.ForgetAfter,
 	}}
 	addrs = make(map[string]string, len(nodes))

@@ -30,7 +30,7 @@ func TestARequestIsMadeAgainUntilItsOutcomeIsKnown(t *testing.T) {
 		"lost, and done as it is not there":    {[]error{lost, gone}, nil},
 		"lost, then refused":                   {[]error{lost, refused}, refused},
 		"unknown, and then there is no leader": {[]error{unknown, admin.Errorf(admin.NoLeader, "an election")}, unknown},
-		"unknown, and then out of time":        {[]error{unknown, admin.Errorf(admin.Deadline, "not done in the time given")}, unknown},
+		"unknown, and then out of time":        {[]error{unknown, admin.Errorf(admin.Deadline, "not completed in time")}, unknown},
 		"lost, and then out of reach":          {[]error{lost, admin.Errorf(admin.Unavailable, "too busy")}, lost},
 	} {
 		t.Run(name, func(t *testing.T) {

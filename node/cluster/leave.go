@@ -103,7 +103,7 @@ func (c *Cluster) spared(ctx context.Context, id string) error {
 	if err := quorumWithout(c.Members(), id); err != nil {
 		return err
 	}
-	return c.Store().Without(ctx, id)
+	return c.Store().CheckQuorumWithout(ctx, id)
 }
 
 // waitGone waits until a node is no longer in Raft's configuration: until then

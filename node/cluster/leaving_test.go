@@ -38,7 +38,7 @@ func TestANodeDoesNotLeaveOnOneThatHasJustDied(t *testing.T) {
 	holds(t, rest[1], "x", "two of three")
 	eventually(t, "the leader not to go on without it", func() string {
 		leads(t, lead, lead, rest[1])
-		if err := lead.c.Store().Without(ctx, rest[1].c.ID()); !errors.Is(err, consensus.ErrQuorum) {
+		if err := lead.c.Store().CheckQuorumWithout(ctx, rest[1].c.ID()); !errors.Is(err, consensus.ErrQuorum) {
 			return fmt.Sprint(err)
 		}
 		return ""
@@ -206,7 +206,7 @@ func TestANodeThatIsRefusedLeavesNoLonger(t *testing.T) {
 	refused := admin.Errorf(admin.Refused, "without b there are 2 voters")
 	gone := admin.Errorf(admin.Unauthenticated, "it is no member")
 	none := admin.Errorf(admin.NoLeader, "an election")
-	slow := admin.Errorf(admin.Busy, "too few of the voters that would remain answer")
+	slow := admin.Errorf(admin.Busy, "too few of the remaining voters respond")
 	for name, c := range map[string]struct {
 		attempts []error // their results, in order
 		want     error

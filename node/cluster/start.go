@@ -176,7 +176,7 @@ func (c *Cluster) openStore() error {
 	if err != nil {
 		return err
 	}
-	store.Singly(true) // until this node leads and all members understand groups of batches
+	store.SetGroupsDisabled(true) // until this node leads and all members understand groups of batches
 	c.replica.Store(store)
 	if err := noteLog(c.cfg.Dir); err != nil {
 		return fmt.Errorf("data folder: %w", err)

@@ -33,7 +33,7 @@ func rollouts(table *routing.Table, tracker *rollout.Tracker, driver *rollout.Dr
 		if item.Route == nil {
 			continue
 		}
-		s := item.Acts()
+		s := item.Effective()
 		phases[s.Phase]++
 		to.gauge(mRolloutWeight, float64(s.Weight), item.Name)
 		if t, ok := table.RolloutCounts(item.Name, now); ok {
@@ -42,7 +42,7 @@ func rollouts(table *routing.Table, tracker *rollout.Tracker, driver *rollout.Dr
 			to.count(mRolloutTally, t.Resets, item.Name, "reset")
 		}
 	}
-	moves := driver.Moves()
+	moves := driver.Changes()
 	for _, phase := range rollout.Phases {
 		to.gauge(mRollouts, float64(phases[phase]), phase)
 		to.count(mRolloutChanges, moves[phase], phase)

@@ -67,7 +67,7 @@ func (l *rollouts) rolloutSeen(r *admin.RolloutSeenRequest) (*admin.RolloutSeen,
 		if !ok {
 			continue
 		}
-		sight := admin.RolloutSight{Mark: rollout.Mark(item.State), Watched: item.Watched}
+		sight := admin.RolloutSight{Mark: rollout.StateDigest(item.State), Watched: item.Watched}
 		if c, ok := table.RolloutCounts(name, now); ok {
 			sight.Connects, sight.Failed, sight.Resets = c.Connects, c.Failed, c.Resets
 			sight.Endpoints, sight.Ejected, sight.Counting = c.Endpoints, c.Ejected, c.Counting
@@ -142,10 +142,10 @@ func report(id, node string, seen *admin.RolloutSeen, err error) rollout.Report 
 	if err != nil {
 		return one
 	}
-	one.Answers = map[string]rollout.Answer{}
+	one.ByRoute = map[string]rollout.NodeObservation{}
 	for name, s := range seen.Rollouts {
-		one.Answers[name] = rollout.Answer{
-			Mark: s.Mark, Watched: s.Watched, Counting: s.Counting, Endpoints: s.Endpoints, Ejected: s.Ejected,
+		one.ByRoute[name] = rollout.NodeObservation{
+			StateDigest: s.Mark, Watched: s.Watched, Counting: s.Counting, Endpoints: s.Endpoints, Ejected: s.Ejected,
 			Counts: rollout.Counts{Connects: s.Connects, Failed: s.Failed, Resets: s.Resets},
 		}
 	}
@@ -169,7 +169,7 @@ func (l *rollouts) listRollouts(ctx context.Context, r *admin.RolloutsRequest) (
 	list := admin.Rollouts{}
 	for _, look := range l.driver.Observe(ctx, names) {
 		if look.Route != nil {
-			list = append(list, rolloutText(&look.Item, &look.Seen, look))
+			list = append(list, rolloutText(&look.Record, &look.Measured, look))
 		}
 	}
 	return &list, nil
@@ -184,14 +184,14 @@ func (l *rollouts) knownRollouts(r *admin.RolloutsRequest) (*admin.Rollouts, err
 	}
 	list := admin.Rollouts{}
 	for i := range items {
-		list = append(list, rolloutText(&items[i], &rollout.Seen{Watched: items[i].Watched}, nil))
+		list = append(list, rolloutText(&items[i], &rollout.Measurements{Watched: items[i].Watched}, nil))
 	}
 	return &list, nil
 }
 
 // rolloutItems returns the routes with a rollout: all, or the one named.
-func (l *rollouts) rolloutItems(route string) ([]rollout.Item, error) {
-	items := slices.DeleteFunc(l.tracker.All(time.Now()), func(i rollout.Item) bool {
+func (l *rollouts) rolloutItems(route string) ([]rollout.Record, error) {
+	items := slices.DeleteFunc(l.tracker.All(time.Now()), func(i rollout.Record) bool {
 		return i.Route == nil || route != "" && i.Name != route
 	})
 	if route == "" || len(items) > 0 {
@@ -206,10 +206,10 @@ func (l *rollouts) rolloutItems(route string) ([]rollout.Item, error) {
 }
 
 // rolloutText describes one rollout; look is nil if no other node was asked.
-func rolloutText(item *rollout.Item, seen *rollout.Seen, look *rollout.Observation) admin.Rollout {
+func rolloutText(item *rollout.Record, seen *rollout.Measurements, look *rollout.Observation) admin.Rollout {
 	spec := item.Route.Rollout.WithDefaults()
-	s := item.Acts()
-	if !item.Begun() {
+	s := item.Effective()
+	if !item.Started() {
 		seen.Watched = 0
 	}
 	out := admin.Rollout{
@@ -218,7 +218,7 @@ func rolloutText(item *rollout.Item, seen *rollout.Seen, look *rollout.Observati
 		Window: spec.Abort.Window.D(),
 	}
 	if s.UnderWay() {
-		out.Left = rollout.Left(spec, s, seen)
+		out.Left = rollout.TimeLeft(spec, s, seen)
 	}
 	if look == nil {
 		return out
@@ -228,7 +228,7 @@ func rolloutText(item *rollout.Item, seen *rollout.Seen, look *rollout.Observati
 	out.Nodes, out.Silent = look.Nodes, look.Silent
 	slices.Sort(out.Silent)
 	if s.Phase == resource.RolloutRunning && out.Left == 0 {
-		out.Held = rollout.Held(seen)
+		out.Held = rollout.WaitReason(seen)
 	}
 	return out
 }
@@ -249,9 +249,9 @@ func (l *rollouts) doRollout(ctx context.Context, r *admin.RolloutRequest) (*adm
 		return nil, err
 	}
 	result := new(admin.RolloutResult)
-	result.Index, err = l.driver.Do(ctx, r.Do, r.Route, admin.Caller(ctx).Name, id)
+	result.Index, err = l.driver.Execute(ctx, r.Do, r.Route, admin.Caller(ctx).Name, id)
 	switch {
-	case errors.Is(err, rollout.ErrNone):
+	case errors.Is(err, rollout.ErrNotFound):
 		return nil, admin.Errorf(admin.NotFound, "%v", err)
 	case errors.Is(err, rollout.ErrRefused):
 		return nil, admin.Errorf(admin.Refused, "rollout of %s: %v", r.Route, err)

@@ -34,7 +34,7 @@ func TestMembersThatGossipDoesNotReachAreAskedAboutRollouts(t *testing.T) {
 		}
 		return nil, errors.New("no route to host")
 	}) {
-		got = append(got, fmt.Sprint(r.ID, r.Node, " ", r.Answers["canary"].Failed, " ", r.Err))
+		got = append(got, fmt.Sprint(r.ID, r.Node, " ", r.ByRoute["canary"].Failed, " ", r.Err))
 	}
 	want := []string{"2b 7 <nil>", "3c 0 is not in reach", "4d 7 <nil>", "5e 0 does not answer", "6f 0 is not in reach"}
 	if !slices.Equal(got, want) {

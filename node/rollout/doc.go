@@ -1,9 +1,10 @@
 // Package rollout shifts the weight of a route over time. It owns the rule that
-// advances a rollout (Next, Do), each node's record of rollouts (Tracker), and
-// the leader's part (Driver). It never guesses: a step ends only after some
-// node has observed it for its full duration, whatever the clocks say.
+// advances a rollout (Next, ApplyCommand), each node's record of rollouts
+// (Tracker), and the leader's part (Driver). It never guesses: a step ends only
+// after some node has observed it for its full duration, whatever the clocks
+// say.
 //
-//	next := rollout.Next(route, state, &rollout.Seen{Watched: 10 * time.Minute, Endpoints: 2})
+//	next := rollout.Next(route, state, &rollout.Measurements{Watched: 10 * time.Minute, Endpoints: 2})
 //	if next != nil { ... } // to be committed: the next step, or the end
 //
 // Timing of a step: the state of a rollout is a resource that the leader writes

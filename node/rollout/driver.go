@@ -14,24 +14,24 @@ import (
 	"penstock/routing/resource"
 )
 
-// ErrNone means that there is no such rollout.
-var ErrNone = errors.New("there is no such rollout")
+// ErrNotFound means that there is no such rollout.
+var ErrNotFound = errors.New("there is no such rollout")
 
 const (
-	// defaultPace is the default interval of Round.
-	defaultPace = time.Second
-	// askPatience bounds the wait for the nodes' observations. A node that hangs
-	// is left out, so that it does not delay the others.
-	askPatience = time.Second
-	// keepPatience bounds one change.
-	keepPatience = 5 * time.Second
-	// maxAgain is how often a command is tried while other changes overtake it.
-	maxAgain = 4
+	// defaultInterval is the default interval of Round.
+	defaultInterval = time.Second
+	// observeTimeout bounds the wait for the nodes' observations. A node that
+	// hangs is left out, so that it does not delay the others.
+	observeTimeout = time.Second
+	// commitTimeout bounds one change.
+	commitTimeout = 5 * time.Second
+	// maxAttempts is how often a command is tried while other changes overtake it.
+	maxAttempts = 4
 )
 
 // Store makes atomic read-modify-write changes; catalog.Catalog implements it.
 type Store interface {
-	Keep(ctx context.Context, k catalog.Keeping) (index uint64, err error)
+	Transact(ctx context.Context, k catalog.Transaction) (index uint64, err error)
 }
 
 // Config configures a Driver.
@@ -57,16 +57,16 @@ type Config struct {
 type Report struct {
 	ID      string // unique node ID
 	Node    string // node name, for people
-	Answers map[string]Answer
+	ByRoute map[string]NodeObservation
 	Err     error
 }
 
 // Observation is the combined state of a rollout at one moment.
 type Observation struct {
-	Item
-	Seen   Seen
-	Nodes  int      // that responded
-	Silent []string // nodes that did not, with the reason
+	Record
+	Measured Measurements
+	Nodes    int      // that responded
+	Silent   []string // nodes that did not, with the reason
 }
 
 // Driver advances rollouts on the leader. On other nodes it does nothing. Its
@@ -74,21 +74,21 @@ type Observation struct {
 type Driver struct {
 	cfg Config
 
-	mu      sync.Mutex
-	windows map[string]*window // by route
-	told    map[string]string  // last logged error of a route's rollout
-	moves   map[string]uint64  // changes made, by resulting phase
+	mu         sync.Mutex
+	windows    map[string]*window // by route
+	lastErrors map[string]string  // last logged error of a route's rollout
+	changes    map[string]uint64  // changes made, by resulting phase
 }
 
 // New returns a driver.
 func New(cfg Config) *Driver {
 	if cfg.Pace <= 0 {
-		cfg.Pace = defaultPace
+		cfg.Pace = defaultInterval
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Driver{cfg: cfg, windows: map[string]*window{}, told: map[string]string{}, moves: map[string]uint64{}}
+	return &Driver{cfg: cfg, windows: map[string]*window{}, lastErrors: map[string]string{}, changes: map[string]uint64{}}
 }
 
 // Run calls Round every Config.Pace until ctx ends.
@@ -121,9 +121,9 @@ func (d *Driver) Round(ctx context.Context) {
 	if len(watched) == 0 {
 		return
 	}
-	for _, look := range d.observe(ctx, watched, true) {
-		if !look.Begun() || Next(look.Route, look.State, &look.Seen) != nil {
-			d.move(ctx, look)
+	for _, obs := range d.observe(ctx, watched, true) {
+		if !obs.Started() || Next(obs.Route, obs.State, &obs.Measured) != nil {
+			d.advance(ctx, obs)
 		}
 	}
 }
@@ -139,18 +139,18 @@ func (d *Driver) dropWindows(kept []string) {
 	}
 }
 
-// move commits the next state of a rollout, unless its state has changed since
-// it was observed.
-func (d *Driver) move(ctx context.Context, look *Observation) {
-	ctx, cancel := context.WithTimeout(ctx, keepPatience)
+// advance commits the next state of a rollout, unless its state has changed
+// since it was observed.
+func (d *Driver) advance(ctx context.Context, obs *Observation) {
+	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
-	_, err := d.keep(ctx, look.Name, consensus.ID{}, d.cfg.Name, func(r *resource.MeshTCPRoute, s *State) (*State, error) {
-		if !s.Same(look.State) {
+	_, err := d.commit(ctx, obs.Name, consensus.ID{}, d.cfg.Name, func(r *resource.MeshTCPRoute, s *State) (*State, error) {
+		if !s.Same(obs.State) {
 			return nil, nil
 		}
-		return Next(r, s, &look.Seen), nil
+		return Next(r, s, &obs.Measured), nil
 	})
-	d.logOnce(look.Name, err)
+	d.logOnce(obs.Name, err)
 }
 
 // logOnce logs the error of a route's rollout when it changes.
@@ -159,22 +159,22 @@ func (d *Driver) logOnce(route string, err error) {
 	defer d.mu.Unlock()
 	switch {
 	case err == nil, errors.Is(err, consensus.ErrNotLeader), errors.Is(err, context.Canceled):
-		delete(d.told, route)
-	case d.told[route] != err.Error():
-		d.told[route] = err.Error()
-		d.cfg.Log.Warn("a rollout cannot go on, and is tried again", "route", route, "error", err)
+		delete(d.lastErrors, route)
+	case d.lastErrors[route] != err.Error():
+		d.lastErrors[route] = err.Error()
+		d.cfg.Log.Warn("cannot advance a rollout, will retry", "route", route, "error", err)
 	}
 }
 
-// keep stores the state that next returns for a route's rollout.
-func (d *Driver) keep(
+// commit stores the state that next returns for a route's rollout.
+func (d *Driver) commit(
 	ctx context.Context, route string, id consensus.ID, who string,
 	next func(*resource.MeshTCPRoute, *State) (*State, error),
 ) (uint64, error) {
 	key := resource.Key{Kind: resource.KindRollout, Name: route}
 	var r *resource.MeshTCPRoute
 	var was, is *State
-	index, err := d.cfg.Store.Keep(ctx, catalog.Keeping{
+	index, err := d.cfg.Store.Transact(ctx, catalog.Transaction{
 		ID: id, Note: consensus.Note{Who: who},
 		Make: func(get func(resource.Key) (resource.Object, bool)) (changes []resource.Change, what string, err error) {
 			r, was, is = nil, nil, nil
@@ -186,9 +186,9 @@ func (d *Driver) keep(
 			}
 			if r == nil || r.Rollout == nil {
 				if was == nil {
-					return nil, "", fmt.Errorf("%w: route %s", ErrNone, route)
+					return nil, "", fmt.Errorf("%w: route %s", ErrNotFound, route)
 				}
-				return []resource.Change{resource.Delete(key)}, "the route has no rollout any more", nil
+				return []resource.Change{resource.Delete(key)}, "the route no longer has a rollout", nil
 			}
 			if is, err = next(r, was); err != nil || is == nil {
 				return nil, "", err
@@ -198,17 +198,17 @@ func (d *Driver) keep(
 		},
 	})
 	if err == nil && is != nil {
-		d.moved(route, r, was, is)
+		d.recordChange(route, r, was, is)
 	}
 	return index, err
 }
 
-// moved records and logs a change.
-func (d *Driver) moved(route string, r *resource.MeshTCPRoute, was, is *State) {
+// recordChange records and logs a change.
+func (d *Driver) recordChange(route string, r *resource.MeshTCPRoute, was, is *State) {
 	d.mu.Lock()
-	d.moves[is.Phase]++
+	d.changes[is.Phase]++
 	if was == nil { // all that nodes count from now on belongs to this rollout
-		d.windows[route] = &window{of: is.Of, begin: Mark(is), begun: time.Now()}
+		d.windows[route] = &window{rolloutID: is.Of, firstState: StateDigest(is), storedAt: time.Now()}
 	}
 	d.mu.Unlock()
 	level := slog.LevelInfo
@@ -219,16 +219,16 @@ func (d *Driver) moved(route string, r *resource.MeshTCPRoute, was, is *State) {
 		"route", route, "step", is.Step, "steps", len(r.Rollout.Steps), "weight", is.Weight, "why", is.Reason)
 }
 
-// Moves counts the changes that this node has made since it started, by the
+// Changes counts the changes that this node has made since it started, by the
 // phase that they led to.
-func (d *Driver) Moves() map[string]uint64 {
+func (d *Driver) Changes() map[string]uint64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	moves := map[string]uint64{}
+	changes := map[string]uint64{}
 	for _, phase := range Phases {
-		moves[phase] = d.moves[phase]
+		changes[phase] = d.changes[phase]
 	}
-	return moves
+	return changes
 }
 
 // Phases lists the phases of rollouts.
@@ -246,106 +246,106 @@ func (d *Driver) Observe(ctx context.Context, routes []string) []*Observation {
 	return d.observe(ctx, routes, false)
 }
 
-// observe is Observe; with note it also records the nodes' counts. Only Round
+// observe is Observe; with record it also records the nodes' counts. Only Round
 // does, and rounds do not overlap: of two concurrent callers one could record
 // answers older than those that the other has recorded.
-func (d *Driver) observe(ctx context.Context, routes []string, note bool) []*Observation {
-	ctx, cancel := context.WithTimeout(ctx, askPatience)
+func (d *Driver) observe(ctx context.Context, routes []string, record bool) []*Observation {
+	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
 	defer cancel()
 	reports := d.cfg.Ask(ctx, routes)
 	now := time.Now()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var looks []*Observation
+	var observations []*Observation
 	for _, name := range routes {
 		item, ok := d.cfg.Tracker.Get(name, now)
 		if !ok {
 			continue
 		}
-		look := &Observation{Item: item, Seen: Seen{Now: now, Watched: item.Watched}}
-		d.gather(look, reports)
-		if note {
-			d.note(look, reports)
+		obs := &Observation{Record: item, Measured: Measurements{Now: now, Watched: item.Watched}}
+		d.aggregate(obs, reports)
+		if record {
+			d.recordCounts(obs, reports)
 		}
-		if w := d.windows[name]; w.isOf(look) {
-			look.Seen.Counts = w.sum
+		if w := d.windows[name]; w.belongsTo(obs) {
+			obs.Measured.Counts = w.sum
 		}
-		looks = append(looks, look)
+		observations = append(observations, obs)
 	}
-	return looks
+	return observations
 }
 
-// gather adds up the nodes' answers. The caller holds d.mu.
-func (d *Driver) gather(look *Observation, reports []Report) {
-	mark := Mark(look.State)
+// aggregate adds up the nodes' answers. The caller holds d.mu.
+func (d *Driver) aggregate(obs *Observation, reports []Report) {
+	digest := StateDigest(obs.State)
 	for _, report := range reports {
-		a, ok := report.Answers[look.Name]
+		a, ok := report.ByRoute[obs.Name]
 		switch {
 		case report.Err != nil:
-			look.Silent = append(look.Silent, fmt.Sprintf("%s: %v", report.Node, report.Err))
+			obs.Silent = append(obs.Silent, fmt.Sprintf("%s: %v", report.Node, report.Err))
 			continue
 		case !ok:
-			look.Silent = append(look.Silent, report.Node+": does not have it yet")
+			obs.Silent = append(obs.Silent, report.Node+": has not applied the rollout yet")
 			continue
 		}
-		look.Nodes++
-		if a.Mark == mark {
-			look.Seen.Watched = max(look.Seen.Watched, a.Watched)
+		obs.Nodes++
+		if a.StateDigest == digest {
+			obs.Measured.Watched = max(obs.Measured.Watched, a.Watched)
 		}
-		look.Seen.Endpoints += a.Endpoints
-		look.Seen.Ejected += a.Ejected
+		obs.Measured.Endpoints += a.Endpoints
+		obs.Measured.Ejected += a.Ejected
 	}
 }
 
-// note adds the nodes' counts to the rollout's window. The caller holds d.mu.
-// If the rollout has restarted since the window began, the counts are skipped,
-// since they may precede the restart.
-func (d *Driver) note(look *Observation, reports []Report) {
-	if look.Route == nil {
+// recordCounts adds the nodes' counts to the rollout's window. The caller holds
+// d.mu. If the rollout has restarted since the window began, the counts are
+// skipped, since they may precede the restart.
+func (d *Driver) recordCounts(obs *Observation, reports []Report) {
+	if obs.Route == nil {
 		return
 	}
-	w := d.windows[look.Name]
-	if !w.isOf(look) {
+	w := d.windows[obs.Name]
+	if !w.belongsTo(obs) {
 		before := w
-		w = &window{of: look.Route.RolloutOf(), begin: look.begin()}
-		if d.windows[look.Name] = w; before != nil {
+		w = &window{rolloutID: obs.Route.RolloutOf(), firstState: obs.firstState()}
+		if d.windows[obs.Name] = w; before != nil {
 			return
 		}
 	}
-	length := look.Route.Rollout.WithDefaults().Abort.Window.D()
+	length := obs.Route.Rollout.WithDefaults().Abort.Window.D()
 	for _, report := range reports {
-		if a, ok := report.Answers[look.Name]; ok && report.Err == nil {
-			w.add(report.ID, look.Seen.Now, a, length)
+		if a, ok := report.ByRoute[obs.Name]; ok && report.Err == nil {
+			w.add(report.ID, obs.Measured.Now, a, length)
 		}
 	}
-	w.sum = w.since(look.Seen.Now, length)
+	w.sum = w.total(obs.Measured.Now, length)
 }
 
-// Do performs a command on a route's rollout for the user by, and returns the
-// index at which the change is in force. Errors wrap ErrNone and ErrRefused, or
-// are those of catalog.Apply.
-func (d *Driver) Do(ctx context.Context, command, route, by string, id consensus.ID) (index uint64, err error) {
-	for range maxAgain {
+// Execute performs a command on a route's rollout for the user by, and returns
+// the index at which the change is in force. Errors wrap ErrNotFound and
+// ErrRefused, or are those of catalog.Apply.
+func (d *Driver) Execute(ctx context.Context, command, route, by string, id consensus.ID) (index uint64, err error) {
+	for range maxAttempts {
 		item, ok := d.cfg.Tracker.Get(route, time.Now())
 		if !ok || item.Route == nil {
-			return 0, fmt.Errorf("%w: route %s", ErrNone, route)
+			return 0, fmt.Errorf("%w: route %s", ErrNotFound, route)
 		}
-		look := &Observation{Item: item, Seen: Seen{Now: time.Now(), Watched: item.Watched}}
+		obs := &Observation{Record: item, Measured: Measurements{Now: time.Now(), Watched: item.Watched}}
 		if command == Pause { // other nodes' observations count towards the step's time
 			if all := d.Observe(ctx, []string{route}); len(all) == 1 {
-				look = all[0]
+				obs = all[0]
 			}
 		}
 		stale := false
-		index, err = d.keep(ctx, route, id, by, func(r *resource.MeshTCPRoute, s *State) (*State, error) {
-			if stale = !s.Same(look.State); stale {
+		index, err = d.commit(ctx, route, id, by, func(r *resource.MeshTCPRoute, s *State) (*State, error) {
+			if stale = !s.Same(obs.State); stale {
 				return nil, nil
 			}
-			return Do(command, r, s, &look.Seen, by)
+			return ApplyCommand(command, r, s, &obs.Measured, by)
 		})
 		if err != nil || !stale {
 			return index, err
 		}
 	}
-	return 0, fmt.Errorf("%w: it has changed %d times meanwhile: try again", ErrRefused, maxAgain)
+	return 0, fmt.Errorf("%w: it changed %d times meanwhile: try again", ErrRefused, maxAttempts)
 }

@@ -13,42 +13,42 @@ import (
 	"penstock/routing/resource"
 )
 
-// scene is a driver of one rollout, with its stored state and the nodes'
+// fixture is a driver of one rollout, with its stored state and the nodes'
 // reports. A stored state is in force at once.
-type scene struct {
+type fixture struct {
 	*Driver
 	route *resource.MeshTCPRoute
 	ask   func(ctx context.Context) []Report
 
-	mu    sync.Mutex
-	state *State
-	made  []string // the phases stored so far
-	book  Tracker
+	mu      sync.Mutex
+	state   *State
+	stored  []string // the phases stored so far
+	tracker Tracker
 }
 
-func newScene(r *resource.MeshTCPRoute, s *State) *scene {
-	x := &scene{route: r}
+func newFixture(r *resource.MeshTCPRoute, s *State) *fixture {
+	x := &fixture{route: r}
 	x.Driver = New(Config{
-		Tracker: &x.book, Store: x, Leads: func() bool { return true }, Name: "a",
+		Tracker: &x.tracker, Store: x, Leads: func() bool { return true }, Name: "a",
 		Ask: func(ctx context.Context, _ []string) []Report { return x.ask(ctx) },
 	})
-	x.book.Apply([]resource.Change{resource.Put(resource.Object{Key: resource.Key{Kind: kindRoute, Name: "canary"}, Spec: r})}, time.Now())
-	x.agree(s)
+	x.tracker.Apply([]resource.Change{resource.Put(resource.Object{Key: resource.Key{Kind: kindRoute, Name: "canary"}, Spec: r})}, time.Now())
+	x.store(s)
 	return x
 }
 
-func (x *scene) agree(s *State) {
+func (x *fixture) store(s *State) {
 	if x.state = s; s == nil {
 		return
 	}
-	x.made = append(x.made, s.Phase)
-	x.book.Apply([]resource.Change{
+	x.stored = append(x.stored, s.Phase)
+	x.tracker.Apply([]resource.Change{
 		resource.Put(resource.Object{Key: resource.Key{Kind: resource.KindRollout, Name: "canary"}, Spec: s}),
 	}, time.Now())
 }
 
-// Keep implements Store for one route.
-func (x *scene) Keep(_ context.Context, k catalog.Keeping) (uint64, error) {
+// Transact implements Store for one route.
+func (x *fixture) Transact(_ context.Context, k catalog.Transaction) (uint64, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	changes, _, err := k.Make(func(key resource.Key) (resource.Object, bool) {
@@ -58,21 +58,21 @@ func (x *scene) Keep(_ context.Context, k catalog.Keeping) (uint64, error) {
 		return resource.Object{Key: key, Spec: x.state}, x.state != nil
 	})
 	for _, c := range changes {
-		x.agree(c.Spec.(*State))
+		x.store(c.Spec.(*State))
 	}
 	return 1, err
 }
 
-// saying sets the counts that node a reports from now on.
-func (x *scene) saying(connects, failed uint64) {
+// setCounts sets the counts that node a reports from now on.
+func (x *fixture) setCounts(connects, failed uint64) {
 	x.ask = func(context.Context) []Report {
-		return []Report{{ID: "1", Node: "a", Answers: map[string]Answer{
+		return []Report{{ID: "1", Node: "a", ByRoute: map[string]NodeObservation{
 			"canary": {Counts: Counts{Connects: connects, Failed: failed}, Endpoints: 1},
 		}}}
 	}
 }
 
-func (x *scene) phases() string { return strings.Join(x.made, " ") }
+func (x *fixture) phases() string { return strings.Join(x.stored, " ") }
 
 func longSteps() *resource.MeshTCPRoute {
 	return routeOf(resource.RolloutAbort{}, step{5, time.Hour}, step{50, time.Hour})
@@ -82,29 +82,31 @@ func runningOf(r *resource.MeshTCPRoute) *State {
 	return &State{Of: r.RolloutOf(), Phase: resource.RolloutRunning, Step: 1, Weight: 5}
 }
 
-// TestWhoeverAsksForTheStatusChangesNothing: the answers to a concurrent status
+// TestObserveRecordsNothing: the answers to a concurrent status
 // request are not evaluated, in whatever order they arrive.
-func TestWhoeverAsksForTheStatusChangesNothing(t *testing.T) {
+func TestObserveRecordsNothing(t *testing.T) {
 	r := longSteps()
-	x := newScene(r, runningOf(r))
-	x.saying(1000, 200) // before this leader
+	x := newFixture(r, runningOf(r))
+	x.setCounts(1000, 200) // before this leader
 	x.Round(t.Context())
 	asked, answer := make(chan bool), make(chan bool)
 	x.ask = func(context.Context) []Report { // a has reported 1001, and the round waits for another node
 		asked <- true
 		<-answer
-		return []Report{{ID: "1", Node: "a", Answers: map[string]Answer{"canary": {Counts: Counts{Connects: 1001, Failed: 200}, Endpoints: 1}}}}
+		return []Report{{ID: "1", Node: "a", ByRoute: map[string]NodeObservation{
+			"canary": {Counts: Counts{Connects: 1001, Failed: 200}, Endpoints: 1},
+		}}}
 	}
 	var round sync.WaitGroup
 	round.Go(func() { x.Round(t.Context()) })
 	<-asked
-	x.saying(1002, 200)
-	if got := x.Observe(t.Context(), []string{"canary"})[0].Seen.Counts; got != (Counts{}) {
+	x.setCounts(1002, 200)
+	if got := x.Observe(t.Context(), []string{"canary"})[0].Measured.Counts; got != (Counts{}) {
 		t.Errorf("the status has %+v, want what the last round has seen", got)
 	}
 	close(answer)
 	round.Wait()
-	if got := x.Observe(t.Context(), []string{"canary"})[0].Seen.Counts; got != (Counts{Connects: 1}) {
+	if got := x.Observe(t.Context(), []string{"canary"})[0].Measured.Counts; got != (Counts{Connects: 1}) {
 		t.Errorf("after the round the status has %+v", got)
 	}
 	if got := x.phases(); got != "running" {
@@ -112,20 +114,20 @@ func TestWhoeverAsksForTheStatusChangesNothing(t *testing.T) {
 	}
 }
 
-// TestWhatFailedBeforeARestartIsNotHeldAgainstIt: only failures after a restart
+// TestFailuresBeforeRestartDoNotCount: only failures after a restart
 // count.
-func TestWhatFailedBeforeARestartIsNotHeldAgainstIt(t *testing.T) {
+func TestFailuresBeforeRestartDoNotCount(t *testing.T) {
 	r := longSteps()
-	x := newScene(r, nil)
-	x.saying(0, 0)
+	x := newFixture(r, nil)
+	x.setCounts(0, 0)
 	x.Round(t.Context()) // the rollout starts
-	x.saying(1000, 40)
+	x.setCounts(1000, 40)
 	x.Round(t.Context())
-	x.saying(2000, 900) // since the last round
-	if _, err := x.Do(t.Context(), Restart, "canary", "alice", consensus.ID{}); err != nil {
+	x.setCounts(2000, 900) // since the last round
+	if _, err := x.Execute(t.Context(), Restart, "canary", "alice", consensus.ID{}); err != nil {
 		t.Fatal(err)
 	}
-	if got := x.Observe(t.Context(), []string{"canary"})[0].Seen.Counts; got != (Counts{}) {
+	if got := x.Observe(t.Context(), []string{"canary"})[0].Measured.Counts; got != (Counts{}) {
 		t.Errorf("begun anew it has %+v", got)
 	}
 	for range 3 {
@@ -134,24 +136,24 @@ func TestWhatFailedBeforeARestartIsNotHeldAgainstIt(t *testing.T) {
 	if got := x.phases(); got != "running running" {
 		t.Errorf("begun anew it is %s", got)
 	}
-	x.saying(2100, 920)
+	x.setCounts(2100, 920)
 	x.Round(t.Context())
 	if got := x.phases(); got != "running running aborted" {
 		t.Errorf("of 100 connects 20 have failed since, and it is %s", got)
 	}
 }
 
-// TestNodesOfOneNameAreCountedApart: two nodes may share a name, for example
-// after one was copied. Each is counted by itself, and the counts of one do not
-// look like a restart of the other.
-func TestNodesOfOneNameAreCountedApart(t *testing.T) {
+// TestNodesWithTheSameNameAreCountedSeparately: two nodes may share a name, for
+// example after one was copied. Each is counted by itself, and the counts of
+// one do not look like a restart of the other.
+func TestNodesWithTheSameNameAreCountedSeparately(t *testing.T) {
 	r := longSteps()
-	x := newScene(r, runningOf(r))
+	x := newFixture(r, runningOf(r))
 	for i := range uint64(5) {
 		x.ask = func(context.Context) []Report {
 			both := []Report{
-				{ID: "1", Node: "a", Answers: map[string]Answer{"canary": {Counts: Counts{Connects: 1000 + i, Failed: 300}, Endpoints: 1}}},
-				{ID: "2", Node: "a", Answers: map[string]Answer{"canary": {Counts: Counts{Connects: 10}, Endpoints: 1}}},
+				{ID: "1", Node: "a", ByRoute: map[string]NodeObservation{"canary": {Counts: Counts{Connects: 1000 + i, Failed: 300}, Endpoints: 1}}},
+				{ID: "2", Node: "a", ByRoute: map[string]NodeObservation{"canary": {Counts: Counts{Connects: 10}, Endpoints: 1}}},
 			}
 			if i%2 > 0 {
 				slices.Reverse(both)
@@ -163,7 +165,7 @@ func TestNodesOfOneNameAreCountedApart(t *testing.T) {
 	if got := x.phases(); got != "running" {
 		t.Errorf("without a single new failure it is %s", got)
 	}
-	if got := x.Observe(t.Context(), []string{"canary"})[0]; got.Seen.Connects != 4 || got.Nodes != 2 {
+	if got := x.Observe(t.Context(), []string{"canary"})[0]; got.Measured.Connects != 4 || got.Nodes != 2 {
 		t.Errorf("it has counted %+v", got)
 	}
 }

@@ -11,8 +11,8 @@ import (
 // State is the stored state of a rollout.
 type State = resource.Rollout
 
-// Seen is what the cluster has observed of a rollout.
-type Seen struct {
+// Measurements is what the cluster has observed of a rollout.
+type Measurements struct {
 	// Now becomes State.Since. Nothing is timed by it.
 	Now time.Time
 	// Watched is how long the state has been in force, at least.
@@ -33,26 +33,26 @@ type Counts struct {
 // Next returns the next state of a route's rollout; nil: no change. s is nil if
 // the rollout has not started. If s belongs to another rollout than the
 // route's, the rollout starts over.
-func Next(r *resource.MeshTCPRoute, s *State, seen *Seen) *State {
+func Next(r *resource.MeshTCPRoute, s *State, measured *Measurements) *State {
 	spec := r.Rollout.WithDefaults()
 	switch {
 	case s == nil:
-		return begin(r, seen, "the route was applied")
+		return firstStep(r, measured, "the route was applied")
 	case s.Of != r.RolloutOf():
-		return begin(r, seen, "the route has another rollout")
+		return firstStep(r, measured, "the route's rollout has changed")
 	case !s.UnderWay():
 		return nil
 	}
-	if why := fault(&spec.Abort, seen); why != "" {
-		return &State{Of: s.Of, Phase: resource.RolloutAborted, Step: s.Step, Since: seen.Now, Reason: why}
+	if why := abortReason(&spec.Abort, measured); why != "" {
+		return &State{Of: s.Of, Phase: resource.RolloutAborted, Step: s.Step, Since: measured.Now, Reason: why}
 	}
-	if s.Phase == resource.RolloutPaused || Left(spec, s, seen) > 0 || Held(seen) != "" {
+	if s.Phase == resource.RolloutPaused || TimeLeft(spec, s, measured) > 0 || WaitReason(measured) != "" {
 		return nil
 	}
 	next := *s
-	next.Since, next.Spent, next.Reason = seen.Now, 0, "the step before is over"
+	next.Since, next.Spent, next.Reason = measured.Now, 0, "previous step completed"
 	if s.Step >= len(spec.Steps) {
-		next.Phase, next.Reason = resource.RolloutDone, "the last step is over"
+		next.Phase, next.Reason = resource.RolloutDone, "last step completed"
 		return &next
 	}
 	next.Step++
@@ -60,47 +60,50 @@ func Next(r *resource.MeshTCPRoute, s *State, seen *Seen) *State {
 	return &next
 }
 
-func begin(r *resource.MeshTCPRoute, seen *Seen, why string) *State {
-	return &State{Of: r.RolloutOf(), Phase: resource.RolloutRunning, Step: 1, Weight: r.Rollout.Steps[0].Weight, Since: seen.Now, Reason: why}
+func firstStep(r *resource.MeshTCPRoute, measured *Measurements, why string) *State {
+	return &State{
+		Of: r.RolloutOf(), Phase: resource.RolloutRunning, Step: 1, Weight: r.Rollout.Steps[0].Weight,
+		Since: measured.Now, Reason: why,
+	}
 }
 
-// Left returns the time left in the step, as far as observed. spec has its
+// TimeLeft returns the time left in the step, as far as observed. spec has its
 // defaults filled in.
-func Left(spec *resource.RouteRollout, s *State, seen *Seen) time.Duration {
+func TimeLeft(spec *resource.RouteRollout, s *State, measured *Measurements) time.Duration {
 	if s.Step < 1 || s.Step > len(spec.Steps) {
 		return 0
 	}
 	spent := s.Spent.D()
 	if s.Phase == resource.RolloutRunning {
-		spent += seen.Watched
+		spent += measured.Watched
 	}
 	return max(0, spec.Steps[s.Step-1].For.D()-spent)
 }
 
-// Held returns the reason for which the next step waits although the time is
-// over; "": none.
-func Held(seen *Seen) string {
-	if seen.Endpoints == 0 {
-		return "the new backend has no endpoint"
+// WaitReason returns the reason for which the next step waits although the time
+// is over; "": none.
+func WaitReason(measured *Measurements) string {
+	if measured.Endpoints == 0 {
+		return "the new backend has no endpoints"
 	}
 	return ""
 }
 
-// fault returns the reason to abort a rollout; "": none.
-func fault(bounds *resource.RolloutAbort, seen *Seen) string {
-	failed, connects := seen.Failed+seen.Resets, seen.Connects
+// abortReason returns the reason to abort a rollout; "": none.
+func abortReason(bounds *resource.RolloutAbort, measured *Measurements) string {
+	failed, connects := measured.Failed+measured.Resets, measured.Connects
 	// A reset may be counted in a later window than its connect.
 	connects = max(connects, failed)
 	if percent := *bounds.Failures; connects >= uint64(bounds.Connections) && failed*100 > uint64(percent)*connects {
 		return fmt.Sprintf("%d of %d connects within %s failed or were reset, more than %d %%", failed, connects, bounds.Window, percent)
 	}
-	if percent := *bounds.Ejections; seen.Ejected*100 > percent*seen.Endpoints {
-		return fmt.Sprintf("%d of %d endpoints, those of each node counted, are ejected, more than %d %%", seen.Ejected, seen.Endpoints, percent)
+	if percent := *bounds.Ejections; measured.Ejected*100 > percent*measured.Endpoints {
+		return fmt.Sprintf("%d of %d endpoints, summed over nodes, are ejected, more than %d %%", measured.Ejected, measured.Endpoints, percent)
 	}
 	return ""
 }
 
-// The commands of Do.
+// The commands of ApplyCommand.
 const (
 	Pause    = "pause"
 	Resume   = "resume"
@@ -114,22 +117,22 @@ var Commands = []string{Pause, Resume, Rollback, Restart}
 // ErrRefused means that a command cannot be performed now.
 var ErrRefused = errors.New("cannot be done now")
 
-// Do returns the state of a route's rollout after a command by a user. The
-// error wraps ErrRefused.
-func Do(command string, r *resource.MeshTCPRoute, s *State, seen *Seen, by string) (*State, error) {
+// ApplyCommand returns the state of a route's rollout after a command by a
+// user. The error wraps ErrRefused.
+func ApplyCommand(command string, r *resource.MeshTCPRoute, s *State, measured *Measurements, by string) (*State, error) {
 	if s == nil || s.Of != r.RolloutOf() {
-		s = begin(r, seen, "")
-		fresh := *seen
-		fresh.Watched, seen = 0, &fresh // it was about another state
+		s = firstStep(r, measured, "")
+		fresh := *measured
+		fresh.Watched, measured = 0, &fresh // it was about another state
 	}
 	next := *s
-	next.Since, next.Reason = seen.Now, command+" by "+by
+	next.Since, next.Reason = measured.Now, command+" by "+by
 	switch {
 	case command == Restart:
-		return begin(r, seen, next.Reason), nil
+		return firstStep(r, measured, next.Reason), nil
 	case command == Pause && s.Phase == resource.RolloutRunning:
 		next.Phase = resource.RolloutPaused
-		next.Spent += resource.Duration(seen.Watched)
+		next.Spent += resource.Duration(measured.Watched)
 	case command == Resume && s.Phase == resource.RolloutPaused:
 		next.Phase = resource.RolloutRunning
 	case command == Rollback && (s.UnderWay() || s.Phase == resource.RolloutDone):
@@ -137,7 +140,7 @@ func Do(command string, r *resource.MeshTCPRoute, s *State, seen *Seen, by strin
 	case s.UnderWay():
 		return nil, fmt.Errorf("%s %w: it is %s", command, ErrRefused, PhaseText(s.Phase))
 	default:
-		return nil, fmt.Errorf("%s %w: it is %s; restart begins it anew", command, ErrRefused, PhaseText(s.Phase))
+		return nil, fmt.Errorf("%s %w: it is %s; restart starts it over", command, ErrRefused, PhaseText(s.Phase))
 	}
 	return &next, nil
 }

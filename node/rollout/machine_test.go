@@ -42,11 +42,13 @@ func routeOf(abort resource.RolloutAbort, steps ...step) *resource.MeshTCPRoute 
 	return r
 }
 
-// well returns the observation of a healthy backend.
-func well(watched time.Duration) *Seen { return &Seen{Now: t0, Watched: watched, Endpoints: 1} }
+// healthy returns the observation of a healthy backend.
+func healthy(watched time.Duration) *Measurements {
+	return &Measurements{Now: t0, Watched: watched, Endpoints: 1}
+}
 
-// TestStepsFollowOneAnother runs a normal rollout from start to end.
-func TestStepsFollowOneAnother(t *testing.T) {
+// TestStepsAdvanceInOrder runs a normal rollout from start to end.
+func TestStepsAdvanceInOrder(t *testing.T) {
 	r := routeOf(resource.RolloutAbort{Window: resource.Duration(time.Minute)}, step{5, 10 * time.Minute}, step{50, time.Hour}, step{100, 0})
 	var s *State
 	for i, want := range []struct {
@@ -62,56 +64,56 @@ func TestStepsFollowOneAnother(t *testing.T) {
 		{time.Minute, "done 3 100"},
 		{1000 * time.Hour, ""},
 	} {
-		next := Next(r, s, well(want.watched))
+		next := Next(r, s, healthy(want.watched))
 		got := ""
 		if next != nil {
 			got = fmt.Sprintf("%s %d %d", next.Phase, next.Step, next.Weight)
 			s = next
 		}
 		if got != want.state {
-			t.Fatalf("look %d, watched for %v: %q, want %q", i, want.watched, got, want.state)
+			t.Fatalf("observation %d, watched for %v: %q, want %q", i, want.watched, got, want.state)
 		}
 	}
 }
 
-func TestWhatABackendMayDo(t *testing.T) {
+func TestAbortThresholds(t *testing.T) {
 	percent := func(p int) *int { return &p }
 	for what, x := range map[string]struct {
 		abort resource.RolloutAbort
-		seen  Seen
+		seen  Measurements
 		want  string // "": no abort
 	}{
-		"too few to judge": {resource.RolloutAbort{}, Seen{Counts: Counts{19, 19, 0}}, ""},
-		"at the bound":     {resource.RolloutAbort{}, Seen{Counts: Counts{100, 5, 0}}, ""},
+		"too few to judge": {resource.RolloutAbort{}, Measurements{Counts: Counts{19, 19, 0}}, ""},
+		"at the bound":     {resource.RolloutAbort{}, Measurements{Counts: Counts{100, 5, 0}}, ""},
 		"over the bound": {
-			resource.RolloutAbort{}, Seen{Counts: Counts{100, 6, 0}},
+			resource.RolloutAbort{}, Measurements{Counts: Counts{100, 6, 0}},
 			"6 of 100 connects within 1m failed or were reset, more than 5 %",
 		},
 		"resets count": {
-			resource.RolloutAbort{}, Seen{Counts: Counts{100, 3, 3}},
+			resource.RolloutAbort{}, Measurements{Counts: Counts{100, 3, 3}},
 			"6 of 100 connects within 1m failed or were reset, more than 5 %",
 		},
 		"resets alone": {
-			resource.RolloutAbort{}, Seen{Counts: Counts{0, 0, 20}},
+			resource.RolloutAbort{}, Measurements{Counts: Counts{0, 0, 20}},
 			"20 of 20 connects within 1m failed or were reset, more than 5 %",
 		},
 		"none at all": {
-			resource.RolloutAbort{Failures: percent(0), Connections: 1}, Seen{Counts: Counts{1000, 1, 0}},
+			resource.RolloutAbort{Failures: percent(0), Connections: 1}, Measurements{Counts: Counts{1000, 1, 0}},
 			"1 of 1000 connects within 1m failed or were reset, more than 0 %",
 		},
 		"never": {
 			resource.RolloutAbort{Failures: percent(100), Ejections: percent(100)},
-			Seen{Counts: Counts{100, 100, 0}, Endpoints: 3, Ejected: 3}, "",
+			Measurements{Counts: Counts{100, 100, 0}, Endpoints: 3, Ejected: 3}, "",
 		},
-		"few are ejected": {resource.RolloutAbort{}, Seen{Endpoints: 10, Ejected: 3}, ""},
+		"few are ejected": {resource.RolloutAbort{}, Measurements{Endpoints: 10, Ejected: 3}, ""},
 		"more is ejected": {
-			resource.RolloutAbort{}, Seen{Endpoints: 4, Ejected: 3},
-			"3 of 4 endpoints, those of each node counted, are ejected, more than 30 %",
+			resource.RolloutAbort{}, Measurements{Endpoints: 4, Ejected: 3},
+			"3 of 4 endpoints, summed over nodes, are ejected, more than 30 %",
 		},
 	} {
 		r := routeOf(x.abort, step{5, time.Hour}, step{100, 0})
 		for _, phase := range []string{resource.RolloutRunning, resource.RolloutPaused} {
-			s := Next(r, nil, well(0))
+			s := Next(r, nil, healthy(0))
 			s.Phase = phase
 			next := Next(r, s, &x.seen)
 			switch {
@@ -127,15 +129,15 @@ func TestWhatABackendMayDo(t *testing.T) {
 	}
 }
 
-// TestAStepWaitsForEndpoints: the share of a backend without endpoints does not
+// TestStepWaitsForEndpoints: the share of a backend without endpoints does not
 // grow.
-func TestAStepWaitsForEndpoints(t *testing.T) {
+func TestStepWaitsForEndpoints(t *testing.T) {
 	r := routeOf(resource.RolloutAbort{}, step{5, time.Second}, step{100, 0})
-	s := Next(r, nil, well(0))
-	if next := Next(r, s, &Seen{Watched: time.Hour}); next != nil {
+	s := Next(r, nil, healthy(0))
+	if next := Next(r, s, &Measurements{Watched: time.Hour}); next != nil {
 		t.Errorf("it goes on to %+v", next)
 	}
-	if next := Next(r, s, &Seen{Watched: time.Hour, Endpoints: 1}); next == nil || next.Step != 2 {
+	if next := Next(r, s, &Measurements{Watched: time.Hour, Endpoints: 1}); next == nil || next.Step != 2 {
 		t.Errorf("with an endpoint it does not go on: %+v", next)
 	}
 }
@@ -148,7 +150,7 @@ func TestCommands(t *testing.T) {
 	}
 	for _, phase := range []string{"running", "paused", "done", "aborted", "rolledBack"} {
 		for _, command := range Commands {
-			next, err := Do(command, r, at(phase), well(2*time.Minute), "alice")
+			next, err := ApplyCommand(command, r, at(phase), healthy(2*time.Minute), "alice")
 			got := "refused"
 			if err == nil {
 				got = fmt.Sprintf("%s %d %d %v", next.Phase, next.Step, next.Weight, next.Spent)
@@ -173,7 +175,7 @@ func TestCommands(t *testing.T) {
 				t.Errorf("%s when %s: %v", command, phase, err)
 			}
 			// A rollout under way needs no restart.
-			if advised := err != nil && strings.Contains(err.Error(), "restart begins it anew"); advised !=
+			if advised := err != nil && strings.Contains(err.Error(), "restart starts it over"); advised !=
 				(got == "refused" && !at(phase).UnderWay()) {
 				t.Errorf("%s when %s: %v", command, phase, err)
 			}
@@ -182,39 +184,39 @@ func TestCommands(t *testing.T) {
 	// The state of another rollout is ignored.
 	old := at("aborted")
 	old.Of = "another"
-	if next, err := Do(Pause, r, old, well(0), "bob"); err != nil || next.Step != 1 || next.Of != of {
+	if next, err := ApplyCommand(Pause, r, old, healthy(0), "bob"); err != nil || next.Step != 1 || next.Of != of {
 		t.Errorf("pause of a changed rollout: %+v, %v", next, err)
 	}
 }
 
-// TestAPauseOfWhatIsNotNotedSpendsNothing: a rollout that is paused before its
-// state is stored keeps its whole first step; the time of an earlier rollout
-// does not count.
-func TestAPauseOfWhatIsNotNotedSpendsNothing(t *testing.T) {
+// TestPauseBeforeTheFirstStateSpendsNothing: a rollout that is paused before
+// its state is stored keeps its whole first step; the time of an earlier
+// rollout does not count.
+func TestPauseBeforeTheFirstStateSpendsNothing(t *testing.T) {
 	r := routeOf(resource.RolloutAbort{}, step{5, time.Hour}, step{50, time.Hour})
 	old := &State{Of: "another", Phase: resource.RolloutDone, Step: 3, Weight: 100}
 	for what, s := range map[string]*State{"another": old, "none": nil} {
-		seen := well(240 * time.Hour)
-		paused, err := Do(Pause, r, s, seen, "bob")
+		seen := healthy(240 * time.Hour)
+		paused, err := ApplyCommand(Pause, r, s, seen, "bob")
 		if err != nil || paused.Spent != 0 || seen.Watched == 0 {
 			t.Fatalf("%s: %+v, %v", what, paused, err)
 		}
-		resumed, err := Do(Resume, r, paused, well(0), "bob")
+		resumed, err := ApplyCommand(Resume, r, paused, healthy(0), "bob")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if next := Next(r, resumed, well(time.Hour-1)); next != nil {
+		if next := Next(r, resumed, healthy(time.Hour-1)); next != nil {
 			t.Errorf("%s: goes on too early, to %+v", what, next)
 		}
-		if next := Next(r, resumed, well(time.Hour)); next == nil || next.Step != 2 {
+		if next := Next(r, resumed, healthy(time.Hour)); next == nil || next.Step != 2 {
 			t.Errorf("%s: after its time it comes to %+v", what, next)
 		}
 	}
 }
 
-// life models a cluster: each node times the state in force by its own Tracker,
-// any node may lead at any moment, and clocks may show anything.
-type life struct {
+// model simulates a cluster: each node times the state in force by its own
+// Tracker, any node may lead at any moment, and clocks may show anything.
+type model struct {
 	t     *rapid.T
 	now   time.Time // the true time, which only the Trackers use
 	nodes []*Tracker
@@ -226,10 +228,10 @@ type life struct {
 	ran     time.Duration // time in this step before inForce, without pauses
 }
 
-func (l *life) key() resource.Key { return resource.Key{Kind: resource.KindRollout, Name: "canary"} }
+func (l *model) key() resource.Key { return resource.Key{Kind: resource.KindRollout, Name: "canary"} }
 
-// agree stores a state, which all nodes that are up apply.
-func (l *life) agree(s *State) {
+// store stores a state, which all nodes that are up apply.
+func (l *model) store(s *State) {
 	l.state = s
 	l.inForce = l.now
 	for i, b := range l.nodes {
@@ -239,7 +241,7 @@ func (l *life) agree(s *State) {
 	}
 }
 
-func (l *life) put(r *resource.MeshTCPRoute) {
+func (l *model) put(r *resource.MeshTCPRoute) {
 	l.route = r
 	for i, b := range l.nodes {
 		if !l.down[i] {
@@ -248,27 +250,27 @@ func (l *life) put(r *resource.MeshTCPRoute) {
 	}
 }
 
-// look returns a leader's observation: the longest time in force that any
+// observe returns a leader's observation: the longest time in force that any
 // responding node reports.
-func (l *life) look(leader int, answering []int, counts Counts) (*Seen, Item) {
+func (l *model) observe(leader int, answering []int, counts Counts) (*Measurements, Record) {
 	own, _ := l.nodes[leader].Get("canary", l.now)
 	wall := l.now.Add(time.Duration(rapid.Int64Range(-1e15, 1e15).Draw(l.t, "the leader's clock is off by")))
-	seen := &Seen{Now: wall, Counts: counts, Endpoints: 1, Watched: own.Watched}
+	seen := &Measurements{Now: wall, Counts: counts, Endpoints: 1, Watched: own.Watched}
 	for _, i := range answering {
-		if item, ok := l.nodes[i].Get("canary", l.now); ok && !l.down[i] && Mark(item.State) == Mark(own.State) {
+		if item, ok := l.nodes[i].Get("canary", l.now); ok && !l.down[i] && StateDigest(item.State) == StateDigest(own.State) {
 			seen.Watched = max(seen.Watched, item.Watched)
 		}
 	}
 	return seen, own
 }
 
-// TestARolloutInAnUnreliableWorld: leaders change at any moment, clocks jump,
+// TestRolloutUnderRandomFailures: leaders change at any moment, clocks jump,
 // answers are late or lost, nodes restart, the route changes midway, users send
 // commands. Yet steps follow in order, none is skipped or too short, and an
 // aborted or rolled back rollout stays so until a user restarts it.
-func TestARolloutInAnUnreliableWorld(t *testing.T) {
+func TestRolloutUnderRandomFailures(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		l := &life{t: t, now: t0, down: map[int]bool{}}
+		l := &model{t: t, now: t0, down: map[int]bool{}}
 		for range rapid.IntRange(1, 4).Draw(t, "nodes") {
 			l.nodes = append(l.nodes, new(Tracker))
 		}
@@ -289,15 +291,15 @@ func TestARolloutInAnUnreliableWorld(t *testing.T) {
 }
 
 // event makes one random event happen.
-func (l *life) event(draw func() *resource.MeshTCPRoute) {
+func (l *model) event(draw func() *resource.MeshTCPRoute) {
 	t := l.t
 	node := rapid.IntRange(0, len(l.nodes)-1)
 	switch rapid.SampledFrom([]string{
-		"time", "time", "look", "look", "look", "look", "command", "route", "same route", "restart", "down",
+		"time", "time", "observe", "observe", "observe", "observe", "command", "route", "same route", "restart", "down",
 	}).Draw(t, "event") {
 	case "time":
 		l.now = l.now.Add(time.Duration(rapid.IntRange(1, 60).Draw(t, "seconds")) * time.Second)
-	case "look":
+	case "observe":
 		leader := node.Draw(t, "leader")
 		if l.down[leader] {
 			return
@@ -306,22 +308,22 @@ func (l *life) event(draw func() *resource.MeshTCPRoute) {
 		if rapid.IntRange(0, 9).Draw(t, "luck") == 0 {
 			counts.Failed = 50
 		}
-		seen, own := l.look(leader, rapid.SliceOfDistinct(node, rapid.ID).Draw(t, "answering"), counts)
+		seen, own := l.observe(leader, rapid.SliceOfDistinct(node, rapid.ID).Draw(t, "answering"), counts)
 		if !own.State.Same(l.state) || own.Route != l.route {
 			return // the store rejects a decision about other content
 		}
 		if next := Next(own.Route, own.State, seen); next != nil {
 			l.check(next, counts.Failed > 0)
-			l.agree(next)
+			l.store(next)
 		}
 	case "command":
 		leader := node.Draw(t, "leader")
 		if l.down[leader] || l.state == nil {
 			return
 		}
-		seen, own := l.look(leader, nil, Counts{})
+		seen, own := l.observe(leader, nil, Counts{})
 		command := rapid.SampledFrom(Commands).Draw(t, "command")
-		next, err := Do(command, l.route, own.State, seen, "someone")
+		next, err := ApplyCommand(command, l.route, own.State, seen, "someone")
 		if err != nil || !own.State.Same(l.state) {
 			return
 		}
@@ -340,7 +342,7 @@ func (l *life) event(draw func() *resource.MeshTCPRoute) {
 			}
 			l.ran = 0
 		}
-		l.agree(next)
+		l.store(next)
 	case "route":
 		l.put(draw())
 	case "same route":
@@ -361,7 +363,7 @@ func (l *life) event(draw func() *resource.MeshTCPRoute) {
 }
 
 // check compares a leader's decision with the actual history.
-func (l *life) check(next *State, failing bool) {
+func (l *model) check(next *State, failing bool) {
 	t, was := l.t, l.state
 	if was == nil || was.Of != l.route.RolloutOf() {
 		if next.Step != 1 || next.Phase != resource.RolloutRunning || next.Weight != l.route.Rollout.Steps[0].Weight {

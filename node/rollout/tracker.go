@@ -29,8 +29,8 @@ type entry struct {
 	since time.Time              // of state; it carries the monotonic clock
 }
 
-// Item is the record of one route. Route or State may be nil.
-type Item struct {
+// Record is the record of one route. Route or State may be nil.
+type Record struct {
 	Name    string
 	Route   *resource.MeshTCPRoute // with a rollout
 	State   *State
@@ -38,9 +38,9 @@ type Item struct {
 }
 
 // Apply records changes of resources that are now in force here.
-func (b *Tracker) Apply(changes []resource.Change, now time.Time) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (t *Tracker) Apply(changes []resource.Change, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	for i := range changes {
 		ch := &changes[i]
 		switch ch.Kind {
@@ -49,7 +49,7 @@ func (b *Tracker) Apply(changes []resource.Change, now time.Time) {
 			if ch.Delete || r == nil || r.Rollout == nil {
 				r = nil
 			}
-			if e := b.entry(ch.Name, r != nil); e != nil {
+			if e := t.entry(ch.Name, r != nil); e != nil {
 				e.route = r
 			}
 		case resource.KindRollout:
@@ -57,90 +57,90 @@ func (b *Tracker) Apply(changes []resource.Change, now time.Time) {
 			if ch.Delete {
 				s = nil
 			}
-			if e := b.entry(ch.Name, s != nil); e != nil && !s.Same(e.state) {
+			if e := t.entry(ch.Name, s != nil); e != nil && !s.Same(e.state) {
 				e.state, e.since = s, now
 			}
 		default:
 			continue
 		}
-		if e := b.entries[ch.Name]; e != nil && e.route == nil && e.state == nil {
-			delete(b.entries, ch.Name)
+		if e := t.entries[ch.Name]; e != nil && e.route == nil && e.state == nil {
+			delete(t.entries, ch.Name)
 		}
 	}
 }
 
 // entry returns the record of a route, and creates it if needed.
-func (b *Tracker) entry(name string, needed bool) *entry {
-	e := b.entries[name]
+func (t *Tracker) entry(name string, needed bool) *entry {
+	e := t.entries[name]
 	if e == nil && needed {
-		if b.entries == nil {
-			b.entries = map[string]*entry{}
+		if t.entries == nil {
+			t.entries = map[string]*entry{}
 		}
 		e = new(entry)
-		b.entries[name] = e
+		t.entries[name] = e
 	}
 	return e
 }
 
 // All returns all records, sorted by name.
-func (b *Tracker) All(now time.Time) []Item {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	list := make([]Item, 0, len(b.entries))
-	for name, e := range b.entries {
+func (t *Tracker) All(now time.Time) []Record {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	list := make([]Record, 0, len(t.entries))
+	for name, e := range t.entries {
 		list = append(list, e.item(name, now))
 	}
-	slices.SortFunc(list, func(a, b Item) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(list, func(a, b Record) int { return cmp.Compare(a.Name, b.Name) })
 	return list
 }
 
 // Get returns the record of one route.
-func (b *Tracker) Get(name string, now time.Time) (Item, bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	e := b.entries[name]
+func (t *Tracker) Get(name string, now time.Time) (Record, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.entries[name]
 	if e == nil {
-		return Item{}, false
+		return Record{}, false
 	}
 	return e.item(name, now), true
 }
 
-func (e *entry) item(name string, now time.Time) Item {
-	i := Item{Name: name, Route: e.route, State: e.state}
+func (e *entry) item(name string, now time.Time) Record {
+	i := Record{Name: name, Route: e.route, State: e.state}
 	if e.state != nil {
 		i.Watched = max(0, now.Sub(e.since))
 	}
 	return i
 }
 
-// Begun reports whether State belongs to the route's current rollout.
-func (i *Item) Begun() bool {
+// Started reports whether State belongs to the route's current rollout.
+func (i *Record) Started() bool {
 	return i.Route != nil && i.State != nil && i.State.Of == i.Route.RolloutOf()
 }
 
-// Acts returns the state in force here: State, or the first step if the rollout
-// is in force but has no stored state yet.
-func (i *Item) Acts() *State {
-	if i.Begun() {
+// Effective returns the state in force here: State, or the first step if the
+// rollout is in force but has no stored state yet.
+func (i *Record) Effective() *State {
+	if i.Started() {
 		return i.State
 	}
 	return &State{Phase: resource.RolloutRunning, Step: 1, Weight: i.Route.Rollout.WithDefaults().Steps[0].Weight}
 }
 
 // UnderWay reports whether the rollout needs attention by the leader.
-func (i *Item) UnderWay() bool {
+func (i *Record) UnderWay() bool {
 	switch {
 	case i.Route == nil:
 		return i.State != nil // to be deleted
-	case !i.Begun():
+	case !i.Started():
 		return true // to be started
 	}
 	return i.State.UnderWay()
 }
 
-// Mark identifies a version of a state in the observations of nodes; "" for
-// none.
-func Mark(s *State) string {
+// StateDigest identifies a version of a state in the observations of nodes; ""
+// for none.
+func StateDigest(s *State) string {
 	if s == nil {
 		return ""
 	}

@@ -8,14 +8,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestAWindowCountsWhatIsInIt: only counts within the window matter, whatever
+// TestWindowCountsOnlyItsSpan: only counts within the window matter, whatever
 // precedes the leader's term, and even if a node restarts.
-func TestAWindowCountsWhatIsInIt(t *testing.T) {
+func TestWindowCountsOnlyItsSpan(t *testing.T) {
 	var w window
 	say := func(second int, node string, connects, failed uint64) Counts {
 		at := t0.Add(time.Duration(second) * time.Second)
-		w.add(node, at, Answer{Counts: Counts{Connects: connects, Failed: failed}}, 10*time.Second)
-		return w.since(at, 10*time.Second)
+		w.add(node, at, NodeObservation{Counts: Counts{Connects: connects, Failed: failed}}, 10*time.Second)
+		return w.total(at, 10*time.Second)
 	}
 	for i, x := range []struct {
 		second           int
@@ -41,10 +41,10 @@ func TestAWindowCountsWhatIsInIt(t *testing.T) {
 	}
 }
 
-// TestAWindowIsExactAndBounded compares with an oracle that keeps everything:
+// TestWindowIsExactAndBounded compares with an oracle that keeps everything:
 // at least the counts within the window, at most those of a slightly longer
-// window, and a bounded number of marks.
-func TestAWindowIsExactAndBounded(t *testing.T) {
+// window, and a bounded number of samples.
+func TestWindowIsExactAndBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const length = time.Minute
 		var w window
@@ -53,13 +53,13 @@ func TestAWindowIsExactAndBounded(t *testing.T) {
 			n  uint64
 		}
 		at, all := t0, []said{{t0, 0}}
-		w.add("a", at, Answer{}, length)
+		w.add("a", at, NodeObservation{}, length)
 		for range rapid.IntRange(1, 400).Draw(t, "answers") {
 			at = at.Add(time.Duration(rapid.IntRange(1, 3000).Draw(t, "ms")) * time.Millisecond)
 			n := all[len(all)-1].n + rapid.Uint64Range(0, 10).Draw(t, "more")
 			all = append(all, said{at, n})
-			w.add("a", at, Answer{Counts: Counts{Connects: n}}, length)
-			got := w.since(at, length).Connects
+			w.add("a", at, NodeObservation{Counts: Counts{Connects: n}}, length)
+			got := w.total(at, length).Connects
 			upTo := func(from time.Time) uint64 { // the last count by then
 				var last uint64
 				for _, s := range all {
@@ -73,17 +73,17 @@ func TestAWindowIsExactAndBounded(t *testing.T) {
 			if got < least || got > most {
 				t.Fatalf("%v after the start: %d in the window, want %d to %d", at.Sub(t0), got, least, most)
 			}
-			if kept := len(w.nodes["a"].marks); kept > maxMarks {
-				t.Fatalf("%d marks are kept", kept)
+			if kept := len(w.nodes["a"].samples); kept > maxSamples {
+				t.Fatalf("%d samples are kept", kept)
 			}
 		}
 	})
 }
 
-// TestAWindowBeginsWithItsRollout: a leader that has started a rollout counts
+// TestWindowStartsWithItsRollout: a leader that has started a rollout counts
 // from its first connection, even on nodes that apply it a little later.
-func TestAWindowBeginsWithItsRollout(t *testing.T) {
-	w := &window{begun: t0}
+func TestWindowStartsWithItsRollout(t *testing.T) {
+	w := &window{storedAt: t0}
 	for i, x := range []struct {
 		after    time.Duration
 		node     string
@@ -101,23 +101,23 @@ func TestAWindowBeginsWithItsRollout(t *testing.T) {
 		{62 * time.Second, "begun anew", time.Second, Counts{2, 1, 0}, Counts{19, 12, 0}},
 	} {
 		at := t0.Add(x.after)
-		w.add(x.node, at, Answer{Counts: x.said, Counting: x.counting}, time.Minute)
-		if got := w.since(at, time.Minute); got != x.want {
+		w.add(x.node, at, NodeObservation{Counts: x.said, Counting: x.counting}, time.Minute)
+		if got := w.total(at, time.Minute); got != x.want {
 			t.Errorf("%d: %s says %+v, and the window has %+v, want %+v", i, x.node, x.said, got, x.want)
 		}
 	}
 }
 
-// TestWhatIsHeardLateIsNotJudgedAsOfNow: if a node first responds an hour after
+// TestLateReportsAreNotCountedAsCurrent: if a node first responds an hour after
 // the start, its counts cover an hour, and only the last minute may be judged.
-func TestWhatIsHeardLateIsNotJudgedAsOfNow(t *testing.T) {
+func TestLateReportsAreNotCountedAsCurrent(t *testing.T) {
 	r := longSteps()
-	x := newScene(r, nil)
-	x.saying(0, 0)
+	x := newFixture(r, nil)
+	x.setCounts(0, 0)
 	x.Round(t.Context())
 	x.ask = func(context.Context) []Report {
-		late := Answer{Counts: Counts{Connects: 5000, Failed: 4000}, Counting: time.Hour, Endpoints: 1}
-		return []Report{{ID: "2", Node: "late", Answers: map[string]Answer{"canary": late}}}
+		late := NodeObservation{Counts: Counts{Connects: 5000, Failed: 4000}, Counting: time.Hour, Endpoints: 1}
+		return []Report{{ID: "2", Node: "late", ByRoute: map[string]NodeObservation{"canary": late}}}
 	}
 	for range 3 {
 		x.Round(t.Context())
@@ -126,8 +126,8 @@ func TestWhatIsHeardLateIsNotJudgedAsOfNow(t *testing.T) {
 		t.Errorf("it is %s", got)
 	}
 	x.ask = func(context.Context) []Report {
-		fresh := Answer{Counts: Counts{Connects: 50, Failed: 40}, Counting: time.Second, Endpoints: 1}
-		return []Report{{ID: "3", Node: "quick", Answers: map[string]Answer{"canary": fresh}}}
+		fresh := NodeObservation{Counts: Counts{Connects: 50, Failed: 40}, Counting: time.Second, Endpoints: 1}
+		return []Report{{ID: "3", Node: "quick", ByRoute: map[string]NodeObservation{"canary": fresh}}}
 	}
 	x.Round(t.Context())
 	if got := x.phases(); got != "running aborted" {

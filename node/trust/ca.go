@@ -23,13 +23,13 @@ var (
 	// ErrCertificate: a certificate or key is unusable.
 	ErrCertificate = errors.New("unusable certificate or key")
 	// ErrRotating: too many generations of the CA are in use at once.
-	ErrRotating = errors.New("earlier rotations of the CA are not over")
+	ErrRotating = errors.New("earlier CA rotations are not finished")
 )
 
 // The lifetimes of certificates.
 const (
-	caLife   = 10 * 365 * 24 * time.Hour
-	nodeLife = 90 * 24 * time.Hour
+	caLifetime   = 10 * 365 * 24 * time.Hour
+	nodeLifetime = 90 * 24 * time.Hour
 	// clockSkew is how long before its issuance a certificate becomes valid: a
 	// clock set to a wrong time zone may be that far off.
 	clockSkew = 26 * time.Hour
@@ -51,7 +51,7 @@ type CA struct {
 	clusterID string
 	cert      *x509.Certificate
 	key       *ecdsa.PrivateKey
-	before    []*x509.Certificate // of earlier generations, newest first
+	previous  []*x509.Certificate // of earlier generations, newest first
 }
 
 // NewCA returns a new CA for a cluster, valid for ten years.
@@ -77,7 +77,7 @@ func caTemplate(clusterID string, now time.Time) *x509.Certificate {
 		// The serial number distinguishes the generations of a cluster's CA.
 		Subject:               pkix.Name{CommonName: "Penstock CA", Organization: []string{clusterID}, SerialNumber: randomHex(8)},
 		NotBefore:             now.Add(-clockSkew).UTC(),
-		NotAfter:              now.Add(caLife).UTC(),
+		NotAfter:              now.Add(caLifetime).UTC(),
 		IsCA:                  true,
 		BasicConstraintsValid: true,
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
@@ -89,8 +89,9 @@ func caTemplate(clusterID string, now time.Time) *x509.Certificate {
 // verifies the next one's certificates through the cross-signed one, so that
 // nodes may learn of the rotation late and in any order. Retire ends that.
 func (c *CA) Next(now time.Time) (*CA, error) {
-	if len(c.before)+3 > maxGenerations {
-		return nil, fmt.Errorf("%w: %d certificates are in use, the limit is %d: retire them first", ErrRotating, len(c.before)+1, maxGenerations)
+	if len(c.previous)+3 > maxGenerations {
+		return nil, fmt.Errorf("%w: %d certificates are in use, the limit is %d; wait until all nodes have renewed",
+			ErrRotating, len(c.previous)+1, maxGenerations)
 	}
 	next, err := NewCA(c.clusterID, now)
 	if err != nil {
@@ -103,7 +104,7 @@ func (c *CA) Next(now time.Time) (*CA, error) {
 	if err != nil {
 		return nil, err
 	}
-	next.before = append([]*x509.Certificate{cross, c.cert}, c.before...)
+	next.previous = append([]*x509.Certificate{cross, c.cert}, c.previous...)
 	return next, nil
 }
 
@@ -121,13 +122,13 @@ func (c *CA) Certificate() *x509.Certificate { return c.cert }
 func (c *CA) Digest() [32]byte { return Digest(c.cert) }
 
 // Rotating reports whether predecessors are still trusted.
-func (c *CA) Rotating() bool { return len(c.before) > 0 }
+func (c *CA) Rotating() bool { return len(c.previous) > 0 }
 
 // Bundle returns the certificates that nodes trust and send, as DER, newest
 // first: its own and, until Retire, those of its predecessors.
 func (c *CA) Bundle() [][]byte {
 	ders := [][]byte{c.cert.Raw}
-	for _, cert := range c.before {
+	for _, cert := range c.previous {
 		ders = append(ders, cert.Raw)
 	}
 	return ders
@@ -140,9 +141,9 @@ func (c *CA) Issue(pub crypto.PublicKey, nodeID, name string, now time.Time) (de
 	}
 	key, ok := pub.(*ecdsa.PublicKey)
 	if !ok || key.Curve != elliptic.P256() {
-		return nil, fmt.Errorf("%w: the key of node %s is a %T, not one on P-256", ErrCertificate, nodeID, pub)
+		return nil, fmt.Errorf("%w: the key of node %s is a %T, want ECDSA P-256", ErrCertificate, nodeID, pub)
 	}
-	end := now.Add(nodeLife)
+	end := now.Add(nodeLifetime)
 	if end.After(c.cert.NotAfter) {
 		end = c.cert.NotAfter
 	}
@@ -168,20 +169,20 @@ func (c *CA) Marshal() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(marshalCerts(append([]*x509.Certificate{c.cert}, c.before...)), key...), nil
+	return append(marshalCerts(append([]*x509.Certificate{c.cert}, c.previous...)), key...), nil
 }
 
 // ParseCA parses the output of Marshal.
 func ParseCA(b []byte) (*CA, error) {
 	if len(b) > maxCA {
-		return nil, fmt.Errorf("%w: a CA of %d bytes, the limit is %d", ErrCertificate, len(b), maxCA)
+		return nil, fmt.Errorf("%w: the CA has %d bytes, the limit is %d", ErrCertificate, len(b), maxCA)
 	}
 	certs, keys, err := parsePEM(b)
 	if err != nil {
 		return nil, fmt.Errorf("the CA: %w", err)
 	}
 	if len(certs) == 0 || len(keys) != 1 {
-		return nil, fmt.Errorf("%w: the CA has %d certificates and %d keys, not one or more and one", ErrCertificate, len(certs), len(keys))
+		return nil, fmt.Errorf("%w: the CA has %d certificates and %d keys, want at least 1 and exactly 1", ErrCertificate, len(certs), len(keys))
 	}
 	cert := certs[0]
 	clusterID, err := checkBundle(certs)
@@ -189,9 +190,9 @@ func ParseCA(b []byte) (*CA, error) {
 		return nil, err
 	}
 	if !selfSigned(cert) || !keys[0].PublicKey.Equal(cert.PublicKey) {
-		return nil, fmt.Errorf("%w: the CA's key does not belong to its certificate", ErrCertificate)
+		return nil, fmt.Errorf("%w: the CA's key does not match its certificate", ErrCertificate)
 	}
-	return &CA{clusterID: clusterID, cert: cert, key: keys[0], before: certs[1:]}, nil
+	return &CA{clusterID: clusterID, cert: cert, key: keys[0], previous: certs[1:]}, nil
 }
 
 // Format hides the key.
@@ -208,19 +209,19 @@ func Digest(cert *x509.Certificate) [32]byte { return sha256.Sum256(cert.RawSubj
 // returns the cluster's ID.
 func checkBundle(certs []*x509.Certificate) (clusterID string, err error) {
 	if len(certs) == 0 || len(certs) > maxBundle {
-		return "", fmt.Errorf("%w: a bundle of %d certificates, not 1 to %d", ErrCertificate, len(certs), maxBundle)
+		return "", fmt.Errorf("%w: the bundle has %d certificates, want 1 to %d", ErrCertificate, len(certs), maxBundle)
 	}
 	for i, cert := range certs {
 		if !cert.IsCA || !cert.BasicConstraintsValid || len(cert.Subject.Organization) != 1 {
-			return "", fmt.Errorf("%w: certificate %d of the bundle is no cluster's CA", ErrCertificate, i+1)
+			return "", fmt.Errorf("%w: certificate %d of the bundle is not a cluster CA", ErrCertificate, i+1)
 		}
 		switch id := cert.Subject.Organization[0]; {
 		case i == 0 && !selfSigned(cert):
-			return "", fmt.Errorf("%w: the bundle begins with a certificate that another CA signed", ErrCertificate)
+			return "", fmt.Errorf("%w: the first certificate of the bundle is not self-signed", ErrCertificate)
 		case i == 0:
 			clusterID = id
 		case id != clusterID:
-			return "", fmt.Errorf("%w: a bundle of clusters %q and %q", ErrCertificate, clusterID, id)
+			return "", fmt.Errorf("%w: the bundle mixes clusters %q and %q", ErrCertificate, clusterID, id)
 		}
 	}
 	return clusterID, checkID("cluster", clusterID)
@@ -268,7 +269,7 @@ func parsePEM(b []byte) (certs []*x509.Certificate, keys []*ecdsa.PrivateKey, er
 	for len(bytes.TrimSpace(b)) > 0 {
 		block, rest := pem.Decode(b)
 		if block == nil {
-			return nil, nil, fmt.Errorf("%w: no PEM, or cut off", ErrCertificate)
+			return nil, nil, fmt.Errorf("%w: not PEM, or truncated", ErrCertificate)
 		}
 		b = rest
 		switch block.Type {
@@ -282,11 +283,11 @@ func parsePEM(b []byte) (certs []*x509.Certificate, keys []*ecdsa.PrivateKey, er
 			parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 			key, ok := parsed.(*ecdsa.PrivateKey)
 			if err != nil || !ok || key.Curve != elliptic.P256() {
-				return nil, nil, fmt.Errorf("%w: not a private key on P-256", ErrCertificate)
+				return nil, nil, fmt.Errorf("%w: not a P-256 private key", ErrCertificate)
 			}
 			keys = append(keys, key)
 		default:
-			return nil, nil, fmt.Errorf("%w: a PEM block of type %.40q", ErrCertificate, block.Type)
+			return nil, nil, fmt.Errorf("%w: unexpected PEM block %.40q", ErrCertificate, block.Type)
 		}
 	}
 	return certs, keys, nil
@@ -294,7 +295,7 @@ func parsePEM(b []byte) (certs []*x509.Certificate, keys []*ecdsa.PrivateKey, er
 
 func parseCert(der []byte) (*x509.Certificate, error) {
 	if len(der) > maxCert {
-		return nil, fmt.Errorf("%w: a certificate of %d bytes, the limit is %d", ErrCertificate, len(der), maxCert)
+		return nil, fmt.Errorf("%w: the certificate has %d bytes, the limit is %d", ErrCertificate, len(der), maxCert)
 	}
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {
@@ -305,7 +306,7 @@ func parseCert(der []byte) (*x509.Certificate, error) {
 
 func parseCerts(ders [][]byte) ([]*x509.Certificate, error) {
 	if len(ders) > maxBundle {
-		return nil, fmt.Errorf("%w: a bundle of %d certificates, the limit is %d", ErrCertificate, len(ders), maxBundle)
+		return nil, fmt.Errorf("%w: the bundle has %d certificates, the limit is %d", ErrCertificate, len(ders), maxBundle)
 	}
 	certs := make([]*x509.Certificate, 0, len(ders))
 	for _, der := range ders {

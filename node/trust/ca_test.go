@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-func TestCAComesBack(t *testing.T) {
+func TestCARoundTrip(t *testing.T) {
 	one := newCA(t, "c1")
 	for _, ca := range []*CA{one, must(one.Next(time.Now()))(t)} {
 		text := must(ca.Marshal())(t)
@@ -36,12 +36,12 @@ func TestCAComesBack(t *testing.T) {
 	}
 }
 
-func TestParseCARefusesWhatIsNone(t *testing.T) {
+func TestParseCARejectsInvalidInput(t *testing.T) {
 	ca, other := newCA(t, "c1"), newCA(t, "c2")
 	id := join(t, ca, "a", time.Now())
 	key, otherKey := must(marshalKey(ca.key))(t), must(marshalKey(other.key))(t)
 	cert, leaf := pemOf(ca.cert.Raw), pemOf(id.leaf.Raw)
-	cross := pemOf(must(ca.Next(time.Now()))(t).before[0].Raw)
+	cross := pemOf(must(ca.Next(time.Now()))(t).previous[0].Raw)
 	for name, text := range map[string][]byte{
 		"empty": nil, "no key": cert, "no certificate": key, "another key": append(bytes.Clone(cert), otherKey...),
 		"two keys":              bytes.Join([][]byte{cert, key, otherKey}, nil),
@@ -64,7 +64,7 @@ func TestCertificatesOfNodes(t *testing.T) {
 	ca := newCA(t, "c1")
 	id := join(t, ca, "edge-1", now)
 	leaf := id.Leaf()
-	cluster, node, err := nodeOf(leaf)
+	cluster, node, err := nodeFromCert(leaf)
 	if err != nil || cluster != "c1" || node != id.NodeID || leaf.Subject.CommonName != "edge-1" ||
 		leaf.URIs[0].String() != "penstock://c1/node/"+id.NodeID {
 		t.Errorf("%s, %s, %v; %v", cluster, node, err, leaf.URIs)
@@ -75,7 +75,7 @@ func TestCertificatesOfNodes(t *testing.T) {
 	if id.NeedsRenewal(now.Add(59*day)) || !id.NeedsRenewal(now.Add(61*day)) || !id.Expires().Equal(leaf.NotAfter) {
 		t.Error("it is to be renewed when a third of its life is left")
 	}
-	if late := join(t, ca, "late", now.Add(caLife-day)); late.Leaf().NotAfter.After(ca.Certificate().NotAfter) {
+	if late := join(t, ca, "late", now.Add(caLifetime-day)); late.Leaf().NotAfter.After(ca.Certificate().NotAfter) {
 		t.Error("a certificate outlives its CA")
 	}
 	if must(NewIdentity("x"))(t).NeedsRenewal(now) || !must(NewIdentity("x"))(t).Expires().IsZero() {
@@ -128,7 +128,7 @@ func TestRequestProvesItsKey(t *testing.T) {
 	}
 }
 
-func TestIdentityTakesOnlyWhatFits(t *testing.T) {
+func TestIdentityRejectsMismatches(t *testing.T) {
 	now := time.Now()
 	ca, other := newCA(t, "c1"), newCA(t, "c2")
 	id, ring := must(NewIdentity("a"))(t), newRing(t)
@@ -136,20 +136,20 @@ func TestIdentityTakesOnlyWhatFits(t *testing.T) {
 	someone := must(NewIdentity("b"))(t)
 	elsewhere := must(ca.Issue(&id.key.PublicKey, someone.NodeID, "a", now))(t)
 	for name, err := range map[string]error{
-		"another cluster's CA":  ignore(id.Join("c1", leaf, other.Bundle(), ring)),
-		"another cluster's ID":  ignore(id.Join("c2", leaf, ca.Bundle(), ring)),
-		"someone else's key":    ignore(id.Join("c1", issue(t, ca, someone, now), ca.Bundle(), ring)),
-		"someone else's ID":     ignore(id.Join("c1", elsewhere, ca.Bundle(), ring)),
-		"another CA's leaf":     ignore(id.Join("c1", issue(t, newCA(t, "c1"), id, now), ca.Bundle(), ring)),
-		"no bundle":             ignore(id.Join("c1", leaf, nil, ring)),
-		"a bundle without root": ignore(id.Join("c1", leaf, [][]byte{must(ca.Next(now))(t).before[0].Raw}, ring)),
-		"a large bundle":        ignore(id.Join("c1", leaf, make([][]byte, maxBundle+1), ring)),
-		"no keyring":            ignore(id.Join("c1", leaf, ca.Bundle(), nil)),
-		"garbage":               ignore(id.Join("c1", []byte("x"), ca.Bundle(), ring)),
-		"a large certificate":   ignore(id.Join("c1", make([]byte, maxCert+1), ca.Bundle(), ring)),
-		"renewal before it":     ignore(id.Renewed(nil, leaf, ca.Bundle())),
-		"a bundle before it":    ignore(id.WithBundle(ca.Bundle())),
-		"a keyring before it":   ignore(id.WithKeyring(ring)),
+		"another cluster's CA":  errOf(id.Join("c1", leaf, other.Bundle(), ring)),
+		"another cluster's ID":  errOf(id.Join("c2", leaf, ca.Bundle(), ring)),
+		"someone else's key":    errOf(id.Join("c1", issue(t, ca, someone, now), ca.Bundle(), ring)),
+		"someone else's ID":     errOf(id.Join("c1", elsewhere, ca.Bundle(), ring)),
+		"another CA's leaf":     errOf(id.Join("c1", issue(t, newCA(t, "c1"), id, now), ca.Bundle(), ring)),
+		"no bundle":             errOf(id.Join("c1", leaf, nil, ring)),
+		"a bundle without root": errOf(id.Join("c1", leaf, [][]byte{must(ca.Next(now))(t).previous[0].Raw}, ring)),
+		"a large bundle":        errOf(id.Join("c1", leaf, make([][]byte, maxBundle+1), ring)),
+		"no keyring":            errOf(id.Join("c1", leaf, ca.Bundle(), nil)),
+		"garbage":               errOf(id.Join("c1", []byte("x"), ca.Bundle(), ring)),
+		"a large certificate":   errOf(id.Join("c1", make([]byte, maxCert+1), ca.Bundle(), ring)),
+		"renewal before it":     errOf(id.Renewed(nil, leaf, ca.Bundle())),
+		"a bundle before it":    errOf(id.WithBundle(ca.Bundle())),
+		"a keyring before it":   errOf(id.WithKeyring(ring)),
 	} {
 		if err == nil {
 			t.Errorf("%s was taken", name)
@@ -163,4 +163,4 @@ func TestIdentityTakesOnlyWhatFits(t *testing.T) {
 	}
 }
 
-func ignore(_ *Identity, err error) error { return err }
+func errOf(_ *Identity, err error) error { return err }

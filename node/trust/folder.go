@@ -17,8 +17,8 @@ import (
 
 // The files of a node in its data folder. Each is written to a temporary file
 // and renamed, so that it is complete at any time. The order of the writes
-// (plan) ensures that a node killed between any two of them starts in either
-// its old or its new state:
+// (planWrites) ensures that a node killed between any two of them starts in
+// either its old or its new state:
 //
 //   - node.json says whether the node is in a cluster, and is written last. Before
 //     that, the other files are ignored.
@@ -36,8 +36,8 @@ const (
 var (
 	// ErrFolder: a file is missing, unreadable, or inconsistent with others.
 	ErrFolder = errors.New("the data folder cannot be used")
-	// ErrForeign: the folder belongs to another node or cluster.
-	ErrForeign = errors.New("the data folder belongs to another node or cluster")
+	// ErrForeignFolder: the folder belongs to another node or cluster.
+	ErrForeignFolder = errors.New("the data folder belongs to another node or cluster")
 	// ErrFormat: another build wrote the folder.
 	ErrFormat = errors.New("unknown format")
 )
@@ -50,8 +50,8 @@ const folderFormat = 1
 // maxFile bounds each of the files, in bytes.
 const maxFile = 64 << 10
 
-// about is the content of node.json.
-type about struct {
+// nodeInfo is the content of node.json.
+type nodeInfo struct {
 	Format    int    `json:"format"`
 	NodeID    string `json:"nodeId"` // "": the node has left; the folder is like new
 	ClusterID string `json:"clusterId,omitempty"`
@@ -59,17 +59,17 @@ type about struct {
 	Starts    uint64 `json:"starts,omitempty"`
 }
 
-// Holds reports whether a folder belongs to a node, even if its files are
+// HasIdentity reports whether a folder belongs to a node, even if its files are
 // unreadable.
-func Holds(dir string) bool {
+func HasIdentity(dir string) bool {
 	if dir == "" {
 		return false
 	}
-	a, err := readAbout(dir)
+	a, err := readNodeInfo(dir)
 	return err == nil && a.NodeID != "" || err != nil && !errors.Is(err, os.ErrNotExist)
 }
 
-func (a about) marshal() []byte {
+func (a nodeInfo) marshal() []byte {
 	b, err := json.MarshalIndent(a, "", "  ")
 	if err != nil {
 		panic(err) // strings and numbers always marshal
@@ -77,8 +77,8 @@ func (a about) marshal() []byte {
 	return append(b, '\n')
 }
 
-func (id *Identity) about() about {
-	return about{folderFormat, id.NodeID, id.ClusterID, id.Name, id.Starts}
+func (id *Identity) nodeInfo() nodeInfo {
+	return nodeInfo{folderFormat, id.NodeID, id.ClusterID, id.Name, id.Starts}
 }
 
 // LoadIdentity reads the identity in a data folder. If there is none, the error
@@ -92,7 +92,7 @@ func LoadIdentity(dir string) (*Identity, error) {
 }
 
 func loadIdentity(dir string) (*Identity, error) {
-	a, err := readAbout(dir)
+	a, err := readNodeInfo(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -119,11 +119,11 @@ func loadIdentity(dir string) (*Identity, error) {
 	if a.ClusterID == "" {
 		return id, nil
 	}
-	return id, id.fill(keys, raw[1], raw[2], raw[3])
+	return id, id.parseClusterFiles(keys, raw[1], raw[2], raw[3])
 }
 
-// fill parses the files of a node that is in a cluster.
-func (id *Identity) fill(keys []*ecdsa.PrivateKey, crt, ca, ring []byte) error {
+// parseClusterFiles parses the files of a node that is in a cluster.
+func (id *Identity) parseClusterFiles(keys []*ecdsa.PrivateKey, crt, ca, ring []byte) error {
 	leaves, _, err := parsePEM(crt)
 	if err != nil || len(leaves) == 0 {
 		return damaged(certFile, errors.Join(err, atLeastOne(len(leaves))))
@@ -146,7 +146,7 @@ func (id *Identity) fill(keys []*ecdsa.PrivateKey, crt, ca, ring []byte) error {
 	if !id.key.PublicKey.Equal(id.leaf.PublicKey) {
 		return damaged(keyFile, fmt.Errorf("%w: it does not belong to %s", ErrCertificate, certFile))
 	}
-	if err := id.complete(); err != nil {
+	if err := id.validate(); err != nil {
 		return damaged(certFile, err)
 	}
 	return nil
@@ -166,40 +166,41 @@ func damaged(name string, err error) error {
 		// mistaken for a new one, in which the node would get another ID.
 		err = errMissing
 	}
-	return fmt.Errorf("%w: %s: %w: bring the file back from a backup of this node, "+
-		"or empty the folder and let the node join anew", ErrFolder, name, err)
+	return fmt.Errorf("%w: %s: %w: restore the file from a backup of this node, "+
+		"or empty the folder and join again", ErrFolder, name, err)
 }
 
-// readAbout reads node.json. The error is os.ErrNotExist if the folder is new.
-func readAbout(dir string) (about, error) {
+// readNodeInfo reads node.json. The error is os.ErrNotExist if the folder is
+// new.
+func readNodeInfo(dir string) (nodeInfo, error) {
 	b, _, err := readPrivate(dir, nodeFile)
 	if errors.Is(err, os.ErrNotExist) {
 		// A certificate is never written before node.json.
 		if _, err := os.Lstat(filepath.Join(dir, certFile)); err == nil {
-			return about{}, damaged(nodeFile, fmt.Errorf("it is missing beside %s", certFile))
+			return nodeInfo{}, damaged(nodeFile, fmt.Errorf("it is missing although %s exists", certFile))
 		}
-		return about{}, fmt.Errorf("%s holds no node: %w", dir, os.ErrNotExist)
+		return nodeInfo{}, fmt.Errorf("no node in %s: %w", dir, os.ErrNotExist)
 	}
 	if err != nil {
-		return about{}, damaged(nodeFile, err)
+		return nodeInfo{}, damaged(nodeFile, err)
 	}
-	var a about
+	var a nodeInfo
 	if err := json.Unmarshal(b, &a); err != nil {
-		return about{}, damaged(nodeFile, err)
+		return nodeInfo{}, damaged(nodeFile, err)
 	}
 	switch {
 	case a.Format != folderFormat:
-		return about{}, fmt.Errorf("%w: %s has format %d, this build knows %d: start the version that wrote it",
+		return nodeInfo{}, fmt.Errorf("%w: %s has format %d, this build supports %d: use the version that wrote it",
 			ErrFormat, nodeFile, a.Format, folderFormat)
 	case a.NodeID == "":
-		return about{}, fmt.Errorf("the node of %s has left its cluster: %w", dir, os.ErrNotExist)
+		return nodeInfo{}, fmt.Errorf("the node in %s has left its cluster: %w", dir, os.ErrNotExist)
 	}
 	err = errors.Join(checkID("node", a.NodeID), checkName(a.Name))
 	if a.ClusterID != "" {
 		err = errors.Join(err, checkID("cluster", a.ClusterID))
 	}
 	if err != nil {
-		return about{}, damaged(nodeFile, err)
+		return nodeInfo{}, damaged(nodeFile, err)
 	}
 	return a, nil
 }
@@ -218,9 +219,9 @@ func readPrivate(dir, name string) (b []byte, note string, err error) {
 	}
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
 		if err := f.Chmod(0o600); err != nil {
-			return nil, "", fmt.Errorf("others can use it (mode %04o): %w", mode, err)
+			return nil, "", fmt.Errorf("other users have access to it (mode %04o): %w", mode, err)
 		}
-		note = fmt.Sprintf("%s had mode %04o: others could use it; it has 0600 now", name, mode)
+		note = fmt.Sprintf("other users had access to %s (mode %04o); it is 0600 now", name, mode)
 	}
 	b, err = io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err == nil && len(b) > maxFile {
@@ -232,16 +233,16 @@ func readPrivate(dir, name string) (b []byte, note string, err error) {
 // Save writes the identity to its data folder, and returns once it is synced to
 // disk. The folder must be new, or this node's own.
 func (id *Identity) Save(dir string) error {
-	steps, err := id.plan(dir)
+	writes, err := id.planWrites(dir)
 	if err != nil {
 		return fmt.Errorf("%s: %w", dir, err)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	for _, s := range steps {
-		if err := s.write(dir); err != nil {
-			return fmt.Errorf("%s: %w", filepath.Join(dir, s.name), err)
+	for _, w := range writes {
+		if err := w.apply(dir); err != nil {
+			return fmt.Errorf("%s: %w", filepath.Join(dir, w.name), err)
 		}
 	}
 	return nil
@@ -254,22 +255,22 @@ func (id *Identity) Start(dir string) (*Identity, error) {
 	return &next, next.Save(dir)
 }
 
-// forgetOrder has node.json last: while it exists, it says that the others do
+// removalOrder has node.json last: while it exists, it says that the others do
 // not count.
-var forgetOrder = []string{certFile, keyFile, caFile, ringFile, nodeFile}
+var removalOrder = []string{certFile, keyFile, caFile, ringFile, nodeFile}
 
 // Forget clears the data folder of a node that has left its cluster, so that
 // the node returns under a new ID. It also removes what an interrupted Save
 // left.
 func Forget(dir string) error {
-	if !slices.ContainsFunc(forgetOrder, func(name string) bool { return holdsAny(dir, name, name+tempSuffix) }) {
+	if !slices.ContainsFunc(removalOrder, func(name string) bool { return containsAny(dir, name, name+tempSuffix) }) {
 		return nil
 	}
-	gone := step{nodeFile, about{Format: folderFormat}.marshal()}
-	if err := gone.write(dir); err != nil {
+	cleared := fileWrite{nodeFile, nodeInfo{Format: folderFormat}.marshal()}
+	if err := cleared.apply(dir); err != nil {
 		return err
 	}
-	for _, name := range forgetOrder {
+	for _, name := range removalOrder {
 		for _, path := range []string{name + tempSuffix, name} {
 			if err := os.Remove(filepath.Join(dir, path)); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return err
@@ -282,8 +283,8 @@ func Forget(dir string) error {
 	return nil
 }
 
-// holdsAny reports whether a folder has one of the files, or cannot be read.
-func holdsAny(dir string, names ...string) bool {
+// containsAny reports whether a folder has one of the files, or cannot be read.
+func containsAny(dir string, names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
 		_, err := os.Lstat(filepath.Join(dir, name))
 		return !errors.Is(err, os.ErrNotExist)
@@ -293,14 +294,15 @@ func holdsAny(dir string, names ...string) bool {
 // tempSuffix ends the name of a file while it is written.
 const tempSuffix = ".tmp"
 
-// step is one file to write. Its name is not secret.
-type step struct {
+// fileWrite is one file to write. Its name is not secret.
+type fileWrite struct {
 	name string
 	data []byte
 }
 
-// plan returns the files to write, in order, given the content of the folder.
-func (id *Identity) plan(dir string) ([]step, error) {
+// planWrites returns the files to write, in order, given the content of the
+// folder.
+func (id *Identity) planWrites(dir string) ([]fileWrite, error) {
 	old, err := loadIdentity(dir)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -308,61 +310,61 @@ func (id *Identity) plan(dir string) ([]step, error) {
 	case err != nil:
 		return nil, err
 	case old.NodeID != id.NodeID || old.Joined() && old.ClusterID != id.ClusterID:
-		return nil, fmt.Errorf("%w: it is of %s, not %s", ErrForeign, old, id)
+		return nil, fmt.Errorf("%w: %s, not %s", ErrForeignFolder, old, id)
 	}
 	key, err := marshalKey(id.key)
 	if err != nil {
 		return nil, err
 	}
 	if old == nil || !old.Joined() {
-		return id.planNew(old, key), nil
+		return id.planFirstWrites(old, key), nil
 	}
-	var steps []step
+	var writes []fileWrite
 	if !id.key.Equal(old.key) {
 		oldKey, err := marshalKey(old.key)
 		if err != nil {
 			return nil, err
 		}
-		steps = append(steps, step{keyFile, append(bytes.Clone(key), oldKey...)})
+		writes = append(writes, fileWrite{keyFile, append(bytes.Clone(key), oldKey...)})
 	}
 	if !bytes.Equal(id.leaf.Raw, old.leaf.Raw) {
 		both := append([]*x509.Certificate{}, id.cas...)
 		for _, ca := range old.cas {
-			both = appendNew(both, ca)
+			both = appendUnique(both, ca)
 		}
-		steps = append(steps,
-			step{caFile, marshalCerts(both)},
-			step{certFile, marshalCerts([]*x509.Certificate{id.leaf})})
+		writes = append(writes,
+			fileWrite{caFile, marshalCerts(both)},
+			fileWrite{certFile, marshalCerts([]*x509.Certificate{id.leaf})})
 	}
-	steps = append(steps,
-		step{keyFile, key},
-		step{caFile, marshalCerts(id.cas)},
-		step{ringFile, id.ring.Marshal()},
-		step{nodeFile, id.about().marshal()})
-	return steps, nil
+	writes = append(writes,
+		fileWrite{keyFile, key},
+		fileWrite{caFile, marshalCerts(id.cas)},
+		fileWrite{ringFile, id.ring.Marshal()},
+		fileWrite{nodeFile, id.nodeInfo().marshal()})
+	return writes, nil
 }
 
-// planNew is plan for a new folder, or for a node in no cluster.
-func (id *Identity) planNew(old *Identity, key []byte) []step {
-	var steps []step
-	alone := id.about()
-	alone.ClusterID = ""
+// planFirstWrites is planWrites for a new folder, or for a node in no cluster.
+func (id *Identity) planFirstWrites(old *Identity, key []byte) []fileWrite {
+	var writes []fileWrite
+	unjoined := id.nodeInfo()
+	unjoined.ClusterID = ""
 	if old == nil {
 		// An ID without its key would be useless; a key without an ID is replaced.
-		steps = append(steps, step{keyFile, key}, step{nodeFile, alone.marshal()})
+		writes = append(writes, fileWrite{keyFile, key}, fileWrite{nodeFile, unjoined.marshal()})
 	} else {
-		steps = append(steps, step{keyFile, key})
+		writes = append(writes, fileWrite{keyFile, key})
 	}
 	if id.Joined() {
-		steps = append(steps,
-			step{caFile, marshalCerts(id.cas)},
-			step{ringFile, id.ring.Marshal()},
-			step{certFile, marshalCerts([]*x509.Certificate{id.leaf})})
+		writes = append(writes,
+			fileWrite{caFile, marshalCerts(id.cas)},
+			fileWrite{ringFile, id.ring.Marshal()},
+			fileWrite{certFile, marshalCerts([]*x509.Certificate{id.leaf})})
 	}
-	return append(steps, step{nodeFile, id.about().marshal()})
+	return append(writes, fileWrite{nodeFile, id.nodeInfo().marshal()})
 }
 
-func appendNew(certs []*x509.Certificate, cert *x509.Certificate) []*x509.Certificate {
+func appendUnique(certs []*x509.Certificate, cert *x509.Certificate) []*x509.Certificate {
 	for _, c := range certs {
 		if c.Equal(cert) {
 			return certs
@@ -371,10 +373,10 @@ func appendNew(certs []*x509.Certificate, cert *x509.Certificate) []*x509.Certif
 	return append(certs, cert)
 }
 
-// write writes and renames the file, unless it has the right content already.
-func (s step) write(dir string) error {
-	path := filepath.Join(dir, s.name)
-	if old, _, err := readPrivate(dir, s.name); err == nil && bytes.Equal(old, s.data) {
+// apply writes and renames the file, unless it has the right content already.
+func (w fileWrite) apply(dir string) error {
+	path := filepath.Join(dir, w.name)
+	if old, _, err := readPrivate(dir, w.name); err == nil && bytes.Equal(old, w.data) {
 		return nil
 	}
 	// The folder's lock admits one process at a time, so an existing temporary
@@ -387,7 +389,7 @@ func (s step) write(dir string) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(s.data)
+	_, err = f.Write(w.data)
 	err = errors.Join(err, f.Sync(), f.Close())
 	if err == nil {
 		err = os.Rename(temp, path)

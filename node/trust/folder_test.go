@@ -18,7 +18,7 @@ func same(a, b *Identity) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return a.about() == b.about() && a.key.Equal(b.key) && (a.leaf == nil) == (b.leaf == nil) &&
+	return a.nodeInfo() == b.nodeInfo() && a.key.Equal(b.key) && (a.leaf == nil) == (b.leaf == nil) &&
 		(a.leaf == nil || a.leaf.Equal(b.leaf)) && slices.EqualFunc(a.Bundle(), b.Bundle(), bytes.Equal) && a.ring.Equal(b.ring)
 }
 
@@ -29,7 +29,7 @@ func mustSave(t *testing.T, id *Identity, dir string) {
 	}
 }
 
-func TestIdentityComesBackFromItsFolder(t *testing.T) {
+func TestIdentitySaveAndLoad(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "folder")
 	if _, err := LoadIdentity(dir); !errors.Is(err, os.ErrNotExist) {
 		t.Fatalf("no folder: %v, want os.ErrNotExist", err)
@@ -46,13 +46,13 @@ func TestIdentityComesBackFromItsFolder(t *testing.T) {
 	if !same(got, id) || !got.Joined() || len(got.Notes) != 0 {
 		t.Errorf("after it joined: %v, notes %q", got, got.Notes)
 	}
-	mutual(t, "from the disk", got, join(t, ca, "b", time.Now()))
+	mustAuthenticate(t, "from the disk", got, join(t, ca, "b", time.Now()))
 	if digests := got.CADigests(); len(digests) != 1 || digests[0] != ca.Digest() {
 		t.Errorf("digests %x, want one: %x", digests, ca.Digest())
 	}
 }
 
-func TestFilesAreForTheOwnerAlone(t *testing.T) {
+func TestFilesArePrivate(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "d")
 	ca := newCA(t, "c1")
 	id := join(t, ca, "a", time.Now())
@@ -75,7 +75,7 @@ func TestFilesAreForTheOwnerAlone(t *testing.T) {
 	}
 	got := must(LoadIdentity(dir))(t)
 	if info := must(os.Stat(filepath.Join(dir, ringFile)))(t); info.Mode() != 0o600 ||
-		len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "cluster.key had mode 0644") {
+		len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "access to cluster.key (mode 0644)") {
 		t.Errorf("an open file has mode %v then, and the notes are %q", info.Mode(), got.Notes)
 	}
 }
@@ -111,7 +111,7 @@ func changes(t *testing.T) map[string][2]*Identity {
 	}
 }
 
-func TestNodeKilledBetweenWritesComesBack(t *testing.T) {
+func TestSaveSurvivesKillBetweenWrites(t *testing.T) {
 	for name, c := range changes(t) {
 		old, next := c[0], c[1]
 		t.Run(name, func(t *testing.T) {
@@ -120,9 +120,9 @@ func TestNodeKilledBetweenWritesComesBack(t *testing.T) {
 				if old != nil {
 					mustSave(t, old, dir)
 				}
-				steps := must(next.plan(dir))(t)
+				steps := must(next.planWrites(dir))(t)
 				for _, s := range steps[:done] {
-					if err := s.write(dir); err != nil {
+					if err := s.apply(dir); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -164,18 +164,18 @@ func checkKilled(t *testing.T, dir string, done, all int, old, next *Identity) {
 	}
 }
 
-func TestForgottenFolderIsNew(t *testing.T) {
-	for killed := range len(forgetOrder) + 1 {
+func TestForgetClearsFolder(t *testing.T) {
+	for killed := range len(removalOrder) + 1 {
 		dir := t.TempDir()
 		mustSave(t, join(t, newCA(t, "c1"), "a", time.Now()), dir)
-		gone := step{nodeFile, about{Format: folderFormat}.marshal()}
-		if err := gone.write(dir); err != nil {
+		gone := fileWrite{nodeFile, nodeInfo{Format: folderFormat}.marshal()}
+		if err := gone.apply(dir); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.WriteFile(filepath.Join(dir, keyFile+".tmp"), []byte("half a key"), 0o600); err != nil { // of an interrupted Save
 			t.Fatal(err)
 		}
-		for _, name := range forgetOrder[:killed] {
+		for _, name := range removalOrder[:killed] {
 			if err := os.Remove(filepath.Join(dir, name)); err != nil {
 				t.Fatal(err)
 			}
@@ -199,7 +199,7 @@ func TestForgottenFolderIsNew(t *testing.T) {
 	}
 }
 
-func TestFolderOfAnotherIsNotOverwritten(t *testing.T) {
+func TestSaveRejectsFolderOfAnotherNode(t *testing.T) {
 	dir := t.TempDir()
 	ca := newCA(t, "c1")
 	id := join(t, ca, "a", time.Now())
@@ -211,15 +211,15 @@ func TestFolderOfAnotherIsNotOverwritten(t *testing.T) {
 		"another node": join(t, ca, "b", time.Now()), "another cluster": &moved,
 		"a node in no cluster": must(NewIdentity("c"))(t),
 	} {
-		if err := other.Save(dir); !errors.Is(err, ErrForeign) {
-			t.Errorf("%s: %v, want ErrForeign", name, err)
+		if err := other.Save(dir); !errors.Is(err, ErrForeignFolder) {
+			t.Errorf("%s: %v, want ErrForeignFolder", name, err)
 		}
 	}
 	if after := contents(t, dir); after != before {
 		t.Error("and something was written")
 	}
-	if _, err := id.Join("c2", id.leaf.Raw, id.Bundle(), id.ring); !errors.Is(err, ErrForeign) {
-		t.Errorf("a second cluster: %v, want ErrForeign", err)
+	if _, err := id.Join("c2", id.leaf.Raw, id.Bundle(), id.ring); !errors.Is(err, ErrForeignFolder) {
+		t.Errorf("a second cluster: %v, want ErrForeignFolder", err)
 	}
 }
 
@@ -232,7 +232,7 @@ func contents(t *testing.T, dir string) string {
 	return b.String()
 }
 
-func TestDamagedFolderSaysWhichFile(t *testing.T) {
+func TestDamagedFolderNamesTheFile(t *testing.T) {
 	ca := newCA(t, "c1")
 	id, other := join(t, ca, "a", time.Now()), join(t, ca, "b", time.Now())
 	foreign := join(t, newCA(t, "c2"), "c", time.Now())
@@ -243,16 +243,16 @@ func TestDamagedFolderSaysWhichFile(t *testing.T) {
 		want       error
 		says       string
 	}{
-		{"no node.json", nodeFile, nil, ErrFolder, "node.json: it is missing beside node.crt"},
+		{"no node.json", nodeFile, nil, ErrFolder, "node.json: it is missing although node.crt exists"},
 		{"node.json cut", nodeFile, []byte(`{"format":1,"nodeId":"`), ErrFolder, "node.json: "},
 		{"node.json empty", nodeFile, []byte{}, ErrFolder, "node.json: "},
-		{"node.json without format", nodeFile, []byte(`{}`), ErrFormat, "node.json has format 0, this build knows 1"},
-		{"from the future", nodeFile, []byte(`{"format":2,"nodeId":"aa"}`), ErrFormat, "node.json has format 2, this build knows 1"},
+		{"node.json without format", nodeFile, []byte(`{}`), ErrFormat, "node.json has format 0, this build supports 1"},
+		{"from the future", nodeFile, []byte(`{"format":2,"nodeId":"aa"}`), ErrFormat, "node.json has format 2, this build supports 1"},
 		{"a node ID that is none", nodeFile, []byte(`{"format":1,"nodeId":"../a"}`), ErrFolder, "node.json: "},
 		{"another node's ID", nodeFile, []byte(`{"format":1,"nodeId":"aa","clusterId":"c1"}`), ErrFolder, "node.crt: "},
 		{
 			"another cluster's ID", nodeFile, []byte(`{"format":1,"nodeId":"` + id.NodeID + `","clusterId":"c2"}`),
-			ErrFolder, "the CA is of cluster c1",
+			ErrFolder, "the CA belongs to cluster c1",
 		},
 		{"no key", keyFile, nil, ErrFolder, "node.key: the file is missing"},
 		{"key cut", keyFile, key[:len(key)/2], ErrFolder, "node.key: "},
@@ -263,10 +263,10 @@ func TestDamagedFolderSaysWhichFile(t *testing.T) {
 		{"another node's certificate", certFile, pemOf(other.leaf.Raw), ErrFolder, "node.key: "},
 		{"no CA", caFile, nil, ErrFolder, "ca.crt: the file is missing"},
 		{"CA empty", caFile, []byte{}, ErrFolder, "ca.crt: "},
-		{"another cluster's CA", caFile, pemOf(foreign.cas[0].Raw), ErrFolder, "of cluster c2"},
+		{"another cluster's CA", caFile, pemOf(foreign.cas[0].Raw), ErrFolder, "the CA belongs to cluster c2"},
 		{"a CA that is none", caFile, pemOf(other.leaf.Raw), ErrFolder, "ca.crt: "},
 		{"no sealing key", ringFile, nil, ErrFolder, "cluster.key: the file is missing"},
-		{"sealing key cut", ringFile, id.ring.Marshal()[:40], ErrFolder, "cluster.key: not a keyring: it was cut or changed"},
+		{"sealing key cut", ringFile, id.ring.Marshal()[:40], ErrFolder, "cluster.key: invalid keyring: it was truncated or modified"},
 		{"too large", caFile, bytes.Repeat([]byte("\n"), maxFile+1), ErrFolder, "ca.crt: more than 65536 bytes"},
 		{"garbage", caFile, []byte("garbage"), ErrFolder, "ca.crt: "},
 	} {
@@ -302,7 +302,7 @@ func pemOf(ders ...[]byte) []byte {
 	return marshalCerts(certs)
 }
 
-func TestFileThatIsNoFileIsRefused(t *testing.T) {
+func TestNonRegularFileIsRejected(t *testing.T) {
 	dir := t.TempDir()
 	mustSave(t, must(NewIdentity("a"))(t), dir)
 	if err := os.Remove(filepath.Join(dir, keyFile)); err != nil {

@@ -13,7 +13,10 @@ func FuzzParseToken(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	for _, s := range []string{token.Reveal(), NewExpectToken().Reveal(), "pst1.", "", withSum("j\x02c1"), withSum("a\xff"), withSum("e")} {
+	for _, s := range []string{
+		token.Reveal(), NewExpectToken().Reveal(), "pst1.", "",
+		withChecksum("j\x02c1"), withChecksum("a\xff"), withChecksum("e"),
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -72,7 +75,7 @@ func FuzzParseKeyring(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(ring.Marshal())
-	f.Add([]byte(keyringHead))
+	f.Add([]byte(keyringPrefix))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		ring, err := ParseKeyring(b)
 		if err != nil {

@@ -49,31 +49,31 @@ func issue(t *testing.T, ca *CA, id *Identity, then time.Time) []byte {
 
 func always(id *Identity) func() *Identity { return func() *Identity { return id } }
 
-// end is one side of a connection after the handshake and the exchange of one
-// byte.
-type end struct {
+// peerResult is one side of a connection after the handshake and the exchange
+// of one byte.
+type peerResult struct {
 	cs  tls.ConnectionState
 	err error
 }
 
-// meet connects the two sides over TCP. In TLS 1.3 a client notices the
+// handshake connects the two sides over TCP. In TLS 1.3 a client notices the
 // rejection of its certificate only when it reads, so each side sends one byte.
-func meet(t *testing.T, server, client *tls.Config) (s, c end) {
+func handshake(t *testing.T, server, client *tls.Config) (s, c peerResult) {
 	t.Helper()
-	a, b := wire(t)
+	a, b := tcpPair(t)
 	srv, cli := tls.Server(a, server), tls.Client(b, client)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		s = greet(srv)
+		s = handshakeSide(srv)
 	}()
-	c = greet(cli)
+	c = handshakeSide(cli)
 	<-done
 	return s, c
 }
 
-// greet does the handshake, then sends and receives one byte.
-func greet(conn *tls.Conn) (e end) {
+// handshakeSide does the handshake, then sends and receives one byte.
+func handshakeSide(conn *tls.Conn) (e peerResult) {
 	defer conn.Close()
 	if e.err = conn.Handshake(); e.err != nil {
 		return e
@@ -85,8 +85,8 @@ func greet(conn *tls.Conn) (e end) {
 	return e
 }
 
-// wire returns both ends of a TCP connection with a deadline.
-func wire(t *testing.T) (accepted, dialed net.Conn) {
+// tcpPair returns both ends of a TCP connection with a deadline.
+func tcpPair(t *testing.T) (accepted, dialed net.Conn) {
 	t.Helper()
 	ln := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer ln.Close()

@@ -84,7 +84,7 @@ func findSecret(s string, secret []byte) string {
 	return ""
 }
 
-func TestThePrinterTestWouldSeeASecret(t *testing.T) {
+func TestFindSecretFindsEverySpelling(t *testing.T) {
 	secret := [32]byte(randomBytes(32))
 	open := struct{ s [32]byte }{secret}
 	for _, verb := range []string{"%v", "%+v", "%#v", "%x", "%X", "%d", "%08b"} {
@@ -94,11 +94,11 @@ func TestThePrinterTestWouldSeeASecret(t *testing.T) {
 	}
 }
 
-func TestNamesThatAreShown(t *testing.T) {
+func TestStringsNameTheirValue(t *testing.T) {
 	id := must(NewIdentity("a"))(t)
 	token, _ := mint(t, Admin, time.Hour)
 	for _, test := range []struct{ got, want string }{
-		{fmt.Sprint(id), "node " + id.NodeID + " of no cluster"},
+		{fmt.Sprint(id), "node " + id.NodeID + " in no cluster"},
 		{fmt.Sprint((*Identity)(nil)), "no node"},
 		{fmt.Sprintf("%q", token), "admin token " + token.ID},
 		{fmt.Sprint(Token{}), "no token"},

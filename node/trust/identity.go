@@ -34,8 +34,8 @@ type Identity struct {
 	cas  []*x509.Certificate // the bundle, newest first
 	ring *Keyring
 
-	made  tls.Certificate // leaf, then the bundle
-	roots *x509.CertPool  // the self-signed certificates of the bundle
+	tlsCert tls.Certificate // leaf, then the bundle
+	roots   *x509.CertPool  // the self-signed certificates of the bundle
 }
 
 // NewIdentity returns the identity of a new node, in no cluster.
@@ -70,11 +70,11 @@ func (id *Identity) KeyDigest() [32]byte {
 // cluster's CA bundle, and the sealing keys.
 func (id *Identity) Join(clusterID string, leaf []byte, bundle [][]byte, ring *Keyring) (*Identity, error) {
 	if id.Joined() && id.ClusterID != clusterID {
-		return nil, fmt.Errorf("%w: node %s is in cluster %s, not %s", ErrForeign, id.NodeID, id.ClusterID, clusterID)
+		return nil, fmt.Errorf("%w: node %s is in cluster %s, not %s", ErrForeignFolder, id.NodeID, id.ClusterID, clusterID)
 	}
 	next := *id
 	next.ClusterID, next.ring = clusterID, ring
-	return next.with(id.key, leaf, bundle)
+	return next.withCertificate(id.key, leaf, bundle)
 }
 
 // Renewed returns the identity with another certificate. key is the key that
@@ -87,7 +87,7 @@ func (id *Identity) Renewed(key crypto.Signer, leaf []byte, bundle [][]byte) (*I
 		key = id.key
 	}
 	next := *id
-	return next.with(key, leaf, bundle)
+	return next.withCertificate(key, leaf, bundle)
 }
 
 // WithBundle returns the identity with another CA bundle, newest first, under
@@ -97,7 +97,7 @@ func (id *Identity) WithBundle(bundle [][]byte) (*Identity, error) {
 		return nil, ErrNoCluster
 	}
 	next := *id
-	return next.with(id.key, id.leaf.Raw, bundle)
+	return next.withCertificate(id.key, id.leaf.Raw, bundle)
 }
 
 // WithKeyring returns the identity with other sealing keys.
@@ -107,7 +107,7 @@ func (id *Identity) WithKeyring(ring *Keyring) (*Identity, error) {
 	}
 	next := *id
 	next.ring = ring
-	return next.with(id.key, id.leaf.Raw, id.Bundle())
+	return next.withCertificate(id.key, id.leaf.Raw, id.Bundle())
 }
 
 // WithName returns the identity under another name. The certificate gets it
@@ -121,9 +121,9 @@ func (id *Identity) WithName(name string) (*Identity, error) {
 	return &next, nil
 }
 
-// with sets key, certificate and bundle of an identity, which must be a copy,
-// and checks their consistency.
-func (id *Identity) with(key crypto.Signer, leafDER []byte, bundle [][]byte) (*Identity, error) {
+// withCertificate sets key, certificate and bundle of an identity, which must
+// be a copy, and checks their consistency.
+func (id *Identity) withCertificate(key crypto.Signer, leafDER []byte, bundle [][]byte) (*Identity, error) {
 	leaf, err := parseCert(leafDER)
 	if err != nil {
 		return nil, err
@@ -134,34 +134,34 @@ func (id *Identity) with(key crypto.Signer, leafDER []byte, bundle [][]byte) (*I
 	}
 	ec, ok := key.(*ecdsa.PrivateKey)
 	if !ok {
-		return nil, fmt.Errorf("%w: a key of type %T", ErrCertificate, key)
+		return nil, fmt.Errorf("%w: unsupported key type %T", ErrCertificate, key)
 	}
 	id.key, id.leaf, id.cas = ec, leaf, cas
-	return id, id.complete()
+	return id, id.validate()
 }
 
-// complete checks that key, certificate, bundle and names match, and derives
+// validate checks that key, certificate, bundle and names match, and derives
 // the values for TLS. It does not check dates: a wrong clock may be corrected
 // later, and an expired certificate can be renewed.
-func (id *Identity) complete() error {
+func (id *Identity) validate() error {
 	if id.ring == nil {
-		return fmt.Errorf("%w: node %s has none", ErrKeyring, id.NodeID)
+		return fmt.Errorf("%w: node %s has no keyring", ErrKeyring, id.NodeID)
 	}
 	clusterID, err := checkBundle(id.cas)
 	if err != nil {
 		return err
 	}
 	if clusterID != id.ClusterID {
-		return fmt.Errorf("%w: the CA is of cluster %s, the node of %s", ErrCertificate, clusterID, id.ClusterID)
+		return fmt.Errorf("%w: the CA belongs to cluster %s, the node to %s", ErrCertificate, clusterID, id.ClusterID)
 	}
 	if !id.key.PublicKey.Equal(id.leaf.PublicKey) {
-		return fmt.Errorf("%w: the key does not belong to the certificate", ErrCertificate)
+		return fmt.Errorf("%w: the key does not match the certificate", ErrCertificate)
 	}
 	id.roots = x509.NewCertPool()
-	id.made = tls.Certificate{Certificate: [][]byte{id.leaf.Raw}, PrivateKey: id.key, Leaf: id.leaf}
+	id.tlsCert = tls.Certificate{Certificate: [][]byte{id.leaf.Raw}, PrivateKey: id.key, Leaf: id.leaf}
 	signed := false
 	for _, ca := range id.cas {
-		id.made.Certificate = append(id.made.Certificate, ca.Raw)
+		id.tlsCert.Certificate = append(id.tlsCert.Certificate, ca.Raw)
 		if selfSigned(ca) {
 			id.roots.AddCert(ca)
 		}
@@ -170,7 +170,7 @@ func (id *Identity) complete() error {
 	if !signed {
 		return fmt.Errorf("%w: the node's certificate was not signed by the CA", ErrCertificate)
 	}
-	if _, err := checkNode(id.leaf, id.ClusterID, id.NodeID); err != nil {
+	if _, err := checkNodeName(id.leaf, id.ClusterID, id.NodeID); err != nil {
 		return fmt.Errorf("%w: %w", ErrCertificate, err)
 	}
 	return nil
@@ -178,7 +178,7 @@ func (id *Identity) complete() error {
 
 // Certificate returns the chain that the node presents: its own certificate,
 // then the bundle. It is zero in no cluster.
-func (id *Identity) Certificate() tls.Certificate { return id.made }
+func (id *Identity) Certificate() tls.Certificate { return id.tlsCert }
 
 // Leaf returns the node's own certificate; nil in no cluster.
 func (id *Identity) Leaf() *x509.Certificate { return id.leaf }
@@ -218,8 +218,8 @@ func (id *Identity) Expires() time.Time {
 	return id.leaf.NotAfter
 }
 
-// Holds reports whether the node's certificate is valid at now, by its dates.
-func (id *Identity) Holds(now time.Time) bool {
+// ValidAt reports whether the node's certificate is valid at now, by its dates.
+func (id *Identity) ValidAt(now time.Time) bool {
 	return id.Joined() && !now.Before(id.leaf.NotBefore) && !now.After(id.leaf.NotAfter)
 }
 
@@ -245,7 +245,7 @@ func (id *Identity) NeedsRenewal(now time.Time) bool {
 		return false
 	}
 	life := id.leaf.NotAfter.Sub(id.leaf.NotBefore)
-	return !id.Holds(now) || now.After(id.leaf.NotAfter.Add(-life/3)) || !bytes.Equal(id.leaf.AuthorityKeyId, id.cas[0].SubjectKeyId)
+	return !id.ValidAt(now) || now.After(id.leaf.NotAfter.Add(-life/3)) || !bytes.Equal(id.leaf.AuthorityKeyId, id.cas[0].SubjectKeyId)
 }
 
 // Incarnation identifies one process's use of a data folder.
@@ -256,7 +256,7 @@ type Incarnation struct {
 
 // ErrCopied means that two data folders, or two states of one, claim the same
 // node ID.
-var ErrCopied = errors.New("the data folder is a copy, or was brought back from an older state")
+var ErrCopied = errors.New("the data folder is a copy, or was restored from an older state")
 
 // Incarnation returns this process's incarnation.
 func (id *Identity) Incarnation() Incarnation { return Incarnation{id.Starts, id.Instance} }
@@ -268,7 +268,7 @@ func (i Incarnation) Follows(last Incarnation) error {
 	if i == last || i.Starts > last.Starts {
 		return nil
 	}
-	return fmt.Errorf("%w: its start %d follows start %d", ErrCopied, i.Starts, last.Starts)
+	return fmt.Errorf("%w: start %d, after start %d was seen", ErrCopied, i.Starts, last.Starts)
 }
 
 // String names the node.
@@ -279,7 +279,7 @@ func (id *Identity) String() string {
 	case id.Joined():
 		return "node " + id.NodeID + " of cluster " + id.ClusterID
 	}
-	return "node " + id.NodeID + " of no cluster"
+	return "node " + id.NodeID + " in no cluster"
 }
 
 // Format names the node, and hides its keys.

@@ -12,7 +12,7 @@ import (
 
 // ErrID means that an ID or a name is invalid. An ID has 1 to 63 letters,
 // digits, '-' and '_', and begins and ends with a letter or digit.
-var ErrID = errors.New("not an ID")
+var ErrID = errors.New("invalid identifier")
 
 // maxID and maxName are in bytes. A longer ID could not be part of a host name.
 const (
@@ -66,17 +66,17 @@ func nodeURI(clusterID, nodeID string) *url.URL {
 	return &url.URL{Scheme: "penstock", Host: clusterID, Path: "/node/" + nodeID}
 }
 
-// nodeOf returns the node that a certificate names. It verifies nothing.
-func nodeOf(cert *x509.Certificate) (clusterID, nodeID string, err error) {
+// nodeFromCert returns the node that a certificate names. It verifies nothing.
+func nodeFromCert(cert *x509.Certificate) (clusterID, nodeID string, err error) {
 	if cert.IsCA || len(cert.URIs) != 1 {
-		return "", "", fmt.Errorf("%w: it names no node", ErrPeer)
+		return "", "", fmt.Errorf("%w: its certificate names no node", ErrPeer)
 	}
 	uri := cert.URIs[0]
 	clusterID, nodeID = uri.Host, strings.TrimPrefix(uri.Path, "/node/")
 	// Only the canonical spelling is valid, so that no two parsers read it as
 	// different nodes.
 	if checkID("cluster", clusterID) != nil || checkID("node", nodeID) != nil || nodeURI(clusterID, nodeID).String() != uri.String() {
-		return "", "", fmt.Errorf("%w: it names no node: %.120q", ErrPeer, uri.String())
+		return "", "", fmt.Errorf("%w: its certificate names no node: %.120q", ErrPeer, uri.String())
 	}
 	return clusterID, nodeID, nil
 }

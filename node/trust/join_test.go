@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// TestNodeJoinsByProofAndComesBack runs the whole join protocol as node/cluster
+// TestNodeJoinsByProofAndReloads runs the whole join protocol as node/cluster
 // does.
-func TestNodeJoinsByProofAndComesBack(t *testing.T) {
+func TestNodeJoinsByProofAndReloads(t *testing.T) {
 	now := time.Now()
 	ca := newCA(t, "c1")
 	ring := newRing(t)
@@ -25,7 +25,7 @@ func TestNodeJoinsByProofAndComesBack(t *testing.T) {
 	mustSave(t, must(NewIdentity("edge-1"))(t), dir)
 	alone := must(LoadIdentity(dir))(t)
 	shown := must(ParseToken(token.Reveal()))(t)
-	s, c := meet(t, ServerConfig(always(member)), TokenConfig(shown))
+	s, c := handshake(t, ServerConfig(always(member)), TokenConfig(shown))
 	if s.err != nil || c.err != nil {
 		t.Fatal(s.err, c.err)
 	}
@@ -49,13 +49,13 @@ func TestNodeJoinsByProofAndComesBack(t *testing.T) {
 	}
 	mustSave(t, must(alone.Join("c1", leaf, ca.Bundle(), must(ParseKeyring(handed))(t)))(t), dir)
 	joined := must(LoadIdentity(dir))(t)
-	mutual(t, "joined", joined, member)
+	mustAuthenticate(t, "joined", joined, member)
 	if joined.NodeID != alone.NodeID || joined.KeyDigest() != r.KeyDigest || !joined.Keyring().Equal(ring) {
 		t.Error("it came back as another one")
 	}
 }
 
-func TestIdentityIsReplacedWhileConnectionsCome(t *testing.T) {
+func TestIdentityIsReplacedDuringHandshakes(t *testing.T) {
 	ca := newCA(t, "c1")
 	a, b := join(t, ca, "a", time.Now()), join(t, ca, "b", time.Now())
 	var current atomic.Pointer[Identity]
@@ -67,12 +67,12 @@ func TestIdentityIsReplacedWhileConnectionsCome(t *testing.T) {
 		all.Go(func() {
 			for i := range 10 {
 				current.Store([]*Identity{a, next}[i%2])
-				if s, c := meet(t, server, client); s.err != nil || c.err != nil {
+				if s, c := handshake(t, server, client); s.err != nil || c.err != nil {
 					t.Errorf("%v, %v", s.err, c.err)
 				}
 			}
 		})
 	}
 	all.Wait()
-	mutual(t, "with a third", next, b)
+	mustAuthenticate(t, "with a third", next, b)
 }

@@ -16,11 +16,11 @@ import (
 var (
 	// ErrSealed: the value is not sealed, is damaged, or was sealed with another
 	// aad.
-	ErrSealed = errors.New("cannot be opened")
+	ErrSealed = errors.New("invalid sealed value")
 	// ErrNoKey: the value was sealed with a key that this node does not have.
 	ErrNoKey = errors.New("sealed with a key that is not in the keyring")
-	// ErrKeyring: the text is not a keyring.
-	ErrKeyring = errors.New("not a keyring")
+	// ErrKeyring: the text is not a valid keyring.
+	ErrKeyring = errors.New("invalid keyring")
 )
 
 // maxKeys bounds the keys of a keyring.
@@ -78,7 +78,7 @@ func (k *Keyring) Seal(aad, plain []byte) ([]byte, error) {
 	key := k.keys[0]
 	out := make([]byte, 0, sealMinimum+len(plain))
 	out = append(append(out, sealMark, sealFormat), key.id[:]...)
-	return key.aead.Seal(out, nil, plain, bound(out[:sealHeader], aad)), nil
+	return key.aead.Seal(out, nil, plain, additionalData(out[:sealHeader], aad)), nil
 }
 
 // Open decrypts the output of Seal for the same aad, with any key of the ring.
@@ -87,10 +87,10 @@ func (k *Keyring) Open(aad, sealed []byte) ([]byte, error) {
 		return nil, fmt.Errorf("%w: it is not sealed", ErrSealed)
 	}
 	if sealed[1] != sealFormat {
-		return nil, fmt.Errorf("%w: it has format %d, this build knows %d: a newer version sealed it", ErrSealed, sealed[1], sealFormat)
+		return nil, fmt.Errorf("%w: format %d, this build supports %d: a newer version sealed it", ErrSealed, sealed[1], sealFormat)
 	}
 	if len(sealed) < sealMinimum {
-		return nil, fmt.Errorf("%w: %d bytes are too few: it was cut", ErrSealed, len(sealed))
+		return nil, fmt.Errorf("%w: truncated to %d bytes", ErrSealed, len(sealed))
 	}
 	if k == nil {
 		return nil, ErrNoKey
@@ -99,17 +99,18 @@ func (k *Keyring) Open(aad, sealed []byte) ([]byte, error) {
 		if [4]byte(sealed[2:]) != key.id {
 			continue
 		}
-		plain, err := key.aead.Open(nil, nil, sealed[sealHeader:], bound(sealed[:sealHeader], aad))
+		plain, err := key.aead.Open(nil, nil, sealed[sealHeader:], additionalData(sealed[:sealHeader], aad))
 		if err != nil {
-			return nil, fmt.Errorf("%w: it was changed, or sealed for another place", ErrSealed)
+			return nil, fmt.Errorf("%w: it was modified, or sealed for another entry", ErrSealed)
 		}
 		return plain, nil
 	}
 	return nil, fmt.Errorf("%w: key %x", ErrNoKey, sealed[2:sealHeader])
 }
 
-// bound returns the additional data of a sealed value: its header and aad.
-func bound(header, aad []byte) []byte { return append(bytes.Clone(header), aad...) }
+// additionalData returns the additional data of a sealed value: its header and
+// aad.
+func additionalData(header, aad []byte) []byte { return append(bytes.Clone(header), aad...) }
 
 // Sealed reports whether a value begins like a sealed one.
 func Sealed(b []byte) bool { return len(b) >= 2 && b[0] == sealMark }
@@ -148,7 +149,7 @@ func (k *Keyring) Equal(other *Keyring) bool {
 	return true
 }
 
-const keyringHead = "penstock-keyring-1 "
+const keyringPrefix = "penstock-keyring-1 "
 
 // Marshal returns the keys as one line of text with a checksum.
 func (k *Keyring) Marshal() []byte {
@@ -156,25 +157,25 @@ func (k *Keyring) Marshal() []byte {
 	for _, key := range k.keys {
 		b = append(b, key.secret[:]...)
 	}
-	return []byte(keyringHead + base64.RawURLEncoding.EncodeToString(appendSum(b)) + "\n")
+	return []byte(keyringPrefix + base64.RawURLEncoding.EncodeToString(appendChecksum(b)) + "\n")
 }
 
 // ParseKeyring parses the output of Marshal.
 func ParseKeyring(b []byte) (*Keyring, error) {
-	text, ok := strings.CutPrefix(strings.TrimSpace(string(b)), keyringHead)
+	text, ok := strings.CutPrefix(strings.TrimSpace(string(b)), keyringPrefix)
 	if !ok {
-		return nil, fmt.Errorf("%w: it does not begin with %q", ErrKeyring, keyringHead)
+		return nil, fmt.Errorf("%w: it does not begin with %q", ErrKeyring, keyringPrefix)
 	}
-	if len(text) > base64.RawURLEncoding.EncodedLen(maxKeys*32+sumSize) {
+	if len(text) > base64.RawURLEncoding.EncodedLen(maxKeys*32+checksumSize) {
 		return nil, fmt.Errorf("%w: more than %d keys", ErrKeyring, maxKeys)
 	}
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if err != nil {
-		return nil, fmt.Errorf("%w: it was cut or changed", ErrKeyring)
+		return nil, fmt.Errorf("%w: it was truncated or modified", ErrKeyring)
 	}
-	raw, ok = cutSum(raw)
+	raw, ok = trimChecksum(raw)
 	if !ok || len(raw) == 0 || len(raw)%32 != 0 {
-		return nil, fmt.Errorf("%w: it was cut or changed", ErrKeyring)
+		return nil, fmt.Errorf("%w: it was truncated or modified", ErrKeyring)
 	}
 	ring := &Keyring{}
 	for ; len(raw) > 0; raw = raw[32:] {
@@ -190,20 +191,21 @@ func ParseKeyring(b []byte) (*Keyring, error) {
 // Format hides the keys.
 func (k *Keyring) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "keyring") }
 
-// sumSize is the size, in bytes, of the checksum that ends keyrings and tokens.
-const sumSize = 4
+// checksumSize is the size, in bytes, of the checksum that ends keyrings and
+// tokens.
+const checksumSize = 4
 
-func sum(b []byte) []byte {
+func checksum(b []byte) []byte {
 	s := sha256.Sum256(append([]byte("penstock checksum\x00"), b...))
-	return s[:sumSize]
+	return s[:checksumSize]
 }
 
-func appendSum(b []byte) []byte { return append(b, sum(b)...) }
+func appendChecksum(b []byte) []byte { return append(b, checksum(b)...) }
 
-func cutSum(b []byte) ([]byte, bool) {
-	if len(b) < sumSize {
+func trimChecksum(b []byte) ([]byte, bool) {
+	if len(b) < checksumSize {
 		return nil, false
 	}
-	body := b[:len(b)-sumSize]
-	return body, bytes.Equal(sum(body), b[len(body):])
+	body := b[:len(b)-checksumSize]
+	return body, bytes.Equal(checksum(body), b[len(body):])
 }

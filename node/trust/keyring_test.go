@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestSealedValueOpensInItsPlaceOnly(t *testing.T) {
+func TestSealedValueOpensOnlyWithItsAAD(t *testing.T) {
 	ring := newRing(t)
 	plain := []byte("-----BEGIN PRIVATE KEY-----")
 	sealed := must(ring.Seal([]byte("Certificate/a"), plain))(t)
@@ -89,7 +89,7 @@ func TestRotatedRingOpensWhatOlderKeysSealed(t *testing.T) {
 	}
 }
 
-func TestKeyringComesBackOrSaysWhy(t *testing.T) {
+func TestKeyringRoundTripAndErrors(t *testing.T) {
 	ring := must(newRing(t).Rotate())(t)
 	text := ring.Marshal()
 	if got := must(ParseKeyring(text))(t); !got.Equal(ring) || got.Equal(newRing(t)) || got.Equal(nil) {
@@ -103,8 +103,8 @@ func TestKeyringComesBackOrSaysWhy(t *testing.T) {
 			t.Fatalf("changed at %d: %v, %v", i, got, err)
 		}
 	}
-	long := keyringHead + strings.Repeat("A", 43*(maxKeys+2))
-	for _, bad := range []string{"", "x", keyringHead, keyringHead + "AAAA", long, string(text) + string(text)} {
+	long := keyringPrefix + strings.Repeat("A", 43*(maxKeys+2))
+	for _, bad := range []string{"", "x", keyringPrefix, keyringPrefix + "AAAA", long, string(text) + string(text)} {
 		if _, err := ParseKeyring([]byte(bad)); !errors.Is(err, ErrKeyring) {
 			t.Errorf("%.60q: %v", bad, err)
 		}

@@ -12,9 +12,9 @@ import (
 var (
 	// ErrProof: the peer does not have the secret, or a man in the middle relays
 	// the connection.
-	ErrProof = errors.New("the other side does not know the token's secret, or someone sits between")
+	ErrProof = errors.New("the peer does not know the token's secret, or the connection is intercepted")
 	// ErrChannel: a proof cannot be bound to the connection.
-	ErrChannel = errors.New("not a finished TLS 1.3 connection")
+	ErrChannel = errors.New("not an established TLS 1.3 connection")
 )
 
 // The roles of the two sides of a proof. Each side proves its own role, so that
@@ -37,7 +37,7 @@ func Prove(key []byte, role string, cs *tls.ConnectionState) ([]byte, error) {
 		return nil, ErrChannel
 	}
 	if len(key) < sha256.Size {
-		return nil, fmt.Errorf("%w: a key of %d bytes, the least is %d", ErrChannel, len(key), sha256.Size)
+		return nil, fmt.Errorf("%w: the key has %d bytes, want at least %d", ErrChannel, len(key), sha256.Size)
 	}
 	material, err := cs.ExportKeyingMaterial(exporterLabel, nil, sha256.Size)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 func TestBothSidesProveTheSecret(t *testing.T) {
 	a := join(t, newCA(t, "c1"), "a", time.Now())
 	key := NewExpectToken().ProofKey()
-	s, c := meet(t, ServerConfig(always(a)), JoinConfig())
+	s, c := handshake(t, ServerConfig(always(a)), JoinConfig())
 	if s.err != nil || c.err != nil {
 		t.Fatal(s.err, c.err)
 	}
@@ -19,7 +19,7 @@ func TestBothSidesProveTheSecret(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := NewExpectToken().ProofKey()
-	next, _ := meet(t, ServerConfig(always(a)), JoinConfig())
+	next, _ := handshake(t, ServerConfig(always(a)), JoinConfig())
 	for name, err := range map[string]error{
 		"another secret":     Check(other, Dialer, &s.cs, dialer),
 		"sent back":          Check(key, Acceptor, &c.cs, dialer),
@@ -33,16 +33,16 @@ func TestBothSidesProveTheSecret(t *testing.T) {
 	}
 }
 
-func TestSomeoneBetweenFailsTheProof(t *testing.T) {
+func TestProofDetectsManInTheMiddle(t *testing.T) {
 	a := join(t, newCA(t, "c1"), "a", time.Now())
 	key := NewExpectToken().ProofKey()
 	// The relay terminates TLS on both sides, with a certificate that the joiner
 	// cannot distinguish from a node's, and forwards the proofs.
-	relay := base()
+	relay := baseConfig()
 	relay.Certificates = []tls.Certificate{must(Ephemeral())(t)}
-	joinerSide, joiner := meet(t, relay, JoinConfig())
-	member, memberSide := meet(t, ServerConfig(always(a)), JoinConfig())
-	for _, e := range []end{joinerSide, joiner, member, memberSide} {
+	joinerSide, joiner := handshake(t, relay, JoinConfig())
+	member, memberSide := handshake(t, ServerConfig(always(a)), JoinConfig())
+	for _, e := range []peerResult{joinerSide, joiner, member, memberSide} {
 		if e.err != nil {
 			t.Fatal(e.err)
 		}
@@ -61,7 +61,7 @@ func TestProofNeedsAChannel(t *testing.T) {
 	server := &tls.Config{Certificates: []tls.Certificate{cert}}
 	client := JoinConfig()
 	client.MinVersion, client.MaxVersion = tls.VersionTLS12, tls.VersionTLS12
-	_, old := meet(t, server, client)
+	_, old := handshake(t, server, client)
 	if old.err != nil {
 		t.Fatal(old.err)
 	}
@@ -73,7 +73,7 @@ func TestProofNeedsAChannel(t *testing.T) {
 			t.Errorf("%s: %v, want ErrChannel", name, err)
 		}
 	}
-	_, c := meet(t, ServerConfig(always(nil)), JoinConfig())
+	_, c := handshake(t, ServerConfig(always(nil)), JoinConfig())
 	if _, err := Prove(nil, Dialer, &c.cs); !errors.Is(err, ErrChannel) {
 		t.Errorf("an empty key: %v, want ErrChannel", err)
 	}

@@ -18,13 +18,13 @@ var (
 	// ErrRevoked: the token was revoked.
 	ErrRevoked = errors.New("the token was revoked")
 	// ErrWrongToken: the cluster has another token under that ID.
-	ErrWrongToken = errors.New("the token is not one of this cluster")
+	ErrWrongToken = errors.New("the token does not belong to this cluster")
 	// ErrRecord: the stored record of a token is unreadable.
-	ErrRecord = errors.New("unreadable record of a token")
+	ErrRecord = errors.New("unreadable token record")
 )
 
 // maxTTL bounds the lifetime of a token to that of the CA that it names.
-const maxTTL = caLife
+const maxTTL = caLifetime
 
 // recordFormat is the format of stored records.
 const recordFormat = 1
@@ -52,7 +52,7 @@ func Mint(
 	clusterID string, caDigest [32]byte, now time.Time,
 ) (Token, TokenRecord, error) {
 	if kind != Join && kind != Admin {
-		return Token{}, TokenRecord{}, fmt.Errorf("%w: kind %q is not minted", ErrToken, kind)
+		return Token{}, TokenRecord{}, fmt.Errorf("%w: cannot create a token of kind %q", ErrToken, kind)
 	}
 	if err := checkID("cluster", clusterID); err != nil {
 		return Token{}, TokenRecord{}, err
@@ -72,7 +72,7 @@ func (t Token) Record(role, name, by string, ttl time.Duration, now time.Time) (
 		return TokenRecord{}, err
 	}
 	if ttl <= 0 || ttl > maxTTL {
-		return TokenRecord{}, fmt.Errorf("a lifetime of %s: it must be above 0 and at most %s", ttl, maxTTL)
+		return TokenRecord{}, fmt.Errorf("lifetime %s: must be above 0 and at most %s", ttl, maxTTL)
 	}
 	r := TokenRecord{ID: t.ID, Kind: t.Kind, Name: name, Role: role, Created: now.UTC(), By: by, Expires: now.Add(ttl).UTC()}
 	if t.Kind == Admin {
@@ -147,7 +147,7 @@ type storedRecord struct {
 
 // Marshal encodes the record for the store, with the verifier sealed.
 func (r TokenRecord) Marshal(ring *Keyring) ([]byte, error) {
-	verifier, err := ring.Seal(r.place(), r.verifier.reveal())
+	verifier, err := ring.Seal(r.aad(), r.verifier.reveal())
 	if err != nil {
 		return nil, err
 	}
@@ -161,10 +161,10 @@ func ParseTokenRecord(ring *Keyring, b []byte) (TokenRecord, error) {
 		return TokenRecord{}, fmt.Errorf("%w: %w", ErrRecord, err)
 	}
 	if stored.Format != recordFormat {
-		return TokenRecord{}, fmt.Errorf("%w: it has format %d, this build knows %d", ErrRecord, stored.Format, recordFormat)
+		return TokenRecord{}, fmt.Errorf("%w: format %d, this build supports %d", ErrRecord, stored.Format, recordFormat)
 	}
 	r := stored.TokenRecord
-	verifier, err := ring.Open(r.place(), stored.Verifier)
+	verifier, err := ring.Open(r.aad(), stored.Verifier)
 	if err != nil {
 		return TokenRecord{}, fmt.Errorf("%w %.20q: %w", ErrRecord, r.ID, err)
 	}
@@ -175,9 +175,9 @@ func ParseTokenRecord(ring *Keyring, b []byte) (TokenRecord, error) {
 	return r, nil
 }
 
-// place returns the aad of the verifier: a record whose role was changed in the
+// aad returns the aad of the verifier: a record whose role was changed in the
 // store does not open.
-func (r TokenRecord) place() []byte {
+func (r TokenRecord) aad() []byte {
 	return fmt.Appendf(nil, "token\x00%s\x00%s\x00%s", r.ID, r.Kind, r.Role)
 }
 

@@ -15,7 +15,7 @@ import (
 
 // ErrRequest means that a certificate request is invalid, or that its sender
 // does not have the key.
-var ErrRequest = errors.New("not a request for a node's certificate")
+var ErrRequest = errors.New("invalid certificate request")
 
 // maxRequest is in bytes.
 const maxRequest = 4 << 10
@@ -54,10 +54,10 @@ func CheckRequest(der []byte) (Request, error) {
 	}
 	key, ok := parsed.PublicKey.(*ecdsa.PublicKey)
 	if !ok || key.Curve != elliptic.P256() {
-		return Request{}, fmt.Errorf("%w: a key of type %T, not one on P-256", ErrRequest, parsed.PublicKey)
+		return Request{}, fmt.Errorf("%w: the key is a %T, want ECDSA P-256", ErrRequest, parsed.PublicKey)
 	}
 	if err := parsed.CheckSignature(); err != nil {
-		return Request{}, fmt.Errorf("%w: its signature is not by its key", ErrRequest)
+		return Request{}, fmt.Errorf("%w: its signature does not match its key", ErrRequest)
 	}
 	r := Request{Public: key, KeyDigest: sha256.Sum256(parsed.RawSubjectPublicKeyInfo), Name: parsed.Subject.CommonName}
 	const prefix = "/node/"

@@ -14,23 +14,23 @@ import (
 // The errors of handshakes.
 var (
 	// ErrPeer: the peer's certificate is not that of a node of this cluster.
-	ErrPeer = errors.New("the other side is no node of this cluster")
+	ErrPeer = errors.New("the peer is not a node of this cluster")
 	// ErrOtherNode: the peer is a node of this cluster, but not the wanted one.
-	ErrOtherNode = errors.New("another node answers there")
+	ErrOtherNode = errors.New("the peer is another node")
 	// ErrNoCluster: this node is in no cluster yet.
 	ErrNoCluster = errors.New("this node is in no cluster yet")
 	// ErrPin: the peer does not belong to the token's cluster.
-	ErrPin = errors.New("the node that answers is not of the token's cluster")
+	ErrPin = errors.New("the peer is not in the token's cluster")
 )
 
 // Protocol is the ALPN protocol of both sides, so that clients of other
 // protocols fail in the handshake.
 const Protocol = "penstock"
 
-// base returns the settings common to all configurations. Sessions are never
-// resumed: connections between nodes are long-lived, and each new one must be
-// verified by the certificates in force.
-func base() *tls.Config {
+// baseConfig returns the settings common to all configurations. Sessions are
+// never resumed: connections between nodes are long-lived, and each new one
+// must be verified by the certificates in force.
+func baseConfig() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{Protocol}, SessionTicketsDisabled: true}
 }
 
@@ -44,23 +44,23 @@ func base() *tls.Config {
 // While the node is in no cluster, it presents an ephemeral certificate and
 // rejects client certificates.
 func ServerConfig(id func() *Identity) *tls.Config {
-	type made struct {
+	type cached struct {
 		id     *Identity
 		config *tls.Config
 	}
-	var last atomic.Pointer[made]
+	var last atomic.Pointer[cached]
 	ephemeral := sync.OnceValues(Ephemeral)
-	server := base()
+	server := baseConfig()
 	server.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
-		now := id()
-		if m := last.Load(); m != nil && m.id == now {
+		current := id()
+		if m := last.Load(); m != nil && m.id == current {
 			return m.config, nil
 		}
-		config := base()
-		if now.Joined() {
-			config.Certificates = []tls.Certificate{now.made}
-			config.ClientAuth, config.ClientCAs = tls.VerifyClientCertIfGiven, now.roots
-			config.VerifyConnection = func(cs tls.ConnectionState) error { return now.admit(cs) }
+		config := baseConfig()
+		if current.Joined() {
+			config.Certificates = []tls.Certificate{current.tlsCert}
+			config.ClientAuth, config.ClientCAs = tls.VerifyClientCertIfGiven, current.roots
+			config.VerifyConnection = func(cs tls.ConnectionState) error { return current.verifyClient(cs) }
 		} else {
 			cert, err := ephemeral()
 			if err != nil {
@@ -75,7 +75,7 @@ func ServerConfig(id func() *Identity) *tls.Config {
 				return nil
 			}
 		}
-		last.Store(&made{now, config})
+		last.Store(&cached{current, config})
 		return config, nil
 	}
 	return server
@@ -88,35 +88,35 @@ func Explain(err error) error {
 	if !errors.As(err, &refused) || len(refused.UnverifiedCertificates) == 0 {
 		return err
 	}
-	cluster, node, nerr := nodeOf(refused.UnverifiedCertificates[0])
+	cluster, node, nerr := nodeFromCert(refused.UnverifiedCertificates[0])
 	if nerr != nil {
 		return fmt.Errorf("%w: %w", nerr, err)
 	}
-	return fmt.Errorf("%w: it shows a certificate of node %s of cluster %s: %w", ErrPeer, node, cluster, err)
+	return fmt.Errorf("%w: its certificate names node %s of cluster %s: %w", ErrPeer, node, cluster, err)
 }
 
-// admit checks the name in a client certificate whose chain and dates are
-// verified.
-func (id *Identity) admit(cs tls.ConnectionState) error {
+// verifyClient checks the name in a client certificate whose chain and dates
+// are verified.
+func (id *Identity) verifyClient(cs tls.ConnectionState) error {
 	if len(cs.PeerCertificates) == 0 {
 		return nil
 	}
-	_, err := id.peer(cs.PeerCertificates[0], "")
+	_, err := id.verifyName(cs.PeerCertificates[0], "")
 	return err
 }
 
-// peer returns the node of a verified certificate.
-func (id *Identity) peer(cert *x509.Certificate, wantNode string) (string, error) {
-	return checkNode(cert, id.ClusterID, wantNode)
+// verifyName returns the node of a verified certificate.
+func (id *Identity) verifyName(cert *x509.Certificate, wantNode string) (string, error) {
+	return checkNodeName(cert, id.ClusterID, wantNode)
 }
 
-func checkNode(cert *x509.Certificate, clusterID, wantNode string) (string, error) {
-	cluster, node, err := nodeOf(cert)
+func checkNodeName(cert *x509.Certificate, clusterID, wantNode string) (string, error) {
+	cluster, node, err := nodeFromCert(cert)
 	switch {
 	case err != nil:
 		return "", err
 	case cluster != clusterID:
-		return "", fmt.Errorf("%w: it is of cluster %s, this is %s", ErrPeer, cluster, clusterID)
+		return "", fmt.Errorf("%w: its cluster is %s, not %s", ErrPeer, cluster, clusterID)
 	case wantNode != "" && node != wantNode:
 		return "", fmt.Errorf("%w: %s, not %s", ErrOtherNode, node, wantNode)
 	}
@@ -130,7 +130,7 @@ func PeerNode(cs tls.ConnectionState) (nodeID string, ok bool) {
 	if len(cs.VerifiedChains) == 0 || len(cs.PeerCertificates) == 0 {
 		return "", false
 	}
-	_, nodeID, err := nodeOf(cs.PeerCertificates[0])
+	_, nodeID, err := nodeFromCert(cs.PeerCertificates[0])
 	return nodeID, err == nil
 }
 
@@ -146,38 +146,38 @@ func (id *Identity) Peer(cs tls.ConnectionState, wantNode string) (nodeID string
 // verifyNode verifies a server's certificate chain.
 func verifyNode(certs []*x509.Certificate, roots *x509.CertPool, clusterID, wantNode string) (string, error) {
 	if len(certs) == 0 {
-		return "", fmt.Errorf("%w: it has shown no certificate", ErrPeer)
+		return "", fmt.Errorf("%w: it presented no certificate", ErrPeer)
 	}
-	between := x509.NewCertPool()
+	intermediates := x509.NewCertPool()
 	for _, cert := range certs[1:] {
-		between.AddCert(cert)
+		intermediates.AddCert(cert)
 	}
 	if _, err := certs[0].Verify(x509.VerifyOptions{
 		Roots:         roots,
-		Intermediates: between,
+		Intermediates: intermediates,
 		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}); err != nil {
 		return "", fmt.Errorf("%w: %w", ErrPeer, err)
 	}
-	return checkNode(certs[0], clusterID, wantNode)
+	return checkNodeName(certs[0], clusterID, wantNode)
 }
 
 // ClientConfig returns the configuration for connections to wantNode, or to any
 // node of the cluster if that is "". It presents this node's certificate and,
 // like ServerConfig, calls id at each handshake.
 func ClientConfig(id func() *Identity, wantNode string) *tls.Config {
-	client := base()
+	client := baseConfig()
 	client.InsecureSkipVerify = true // VerifyConnection does it: nodes have IDs, not host names
 	client.VerifyConnection = func(cs tls.ConnectionState) error {
 		_, err := id().Peer(cs, wantNode)
 		return err
 	}
 	client.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-		now := id()
-		if !now.Joined() {
+		current := id()
+		if !current.Joined() {
 			return nil, ErrNoCluster
 		}
-		return &now.made, nil
+		return &current.tlsCert, nil
 	}
 	return client
 }
@@ -187,7 +187,7 @@ func ClientConfig(id func() *Identity, wantNode string) *tls.Config {
 // node certificate that is valid under that CA and belongs to the token's
 // cluster.
 func TokenConfig(t Token) *tls.Config {
-	client := base()
+	client := baseConfig()
 	client.InsecureSkipVerify = true // VerifyConnection does it, by the digest
 	client.VerifyConnection = func(cs tls.ConnectionState) error { return t.verify(cs.PeerCertificates) }
 	return client
@@ -195,7 +195,7 @@ func TokenConfig(t Token) *tls.Config {
 
 func (t Token) verify(certs []*x509.Certificate) error {
 	if t.Kind == Expect || t.ClusterID == "" {
-		return fmt.Errorf("%w: %s names no cluster: it is for start --expect", ErrPin, t)
+		return fmt.Errorf("%w: %s names no cluster: it is only for start --expect", ErrPin, t)
 	}
 	roots := x509.NewCertPool()
 	found := false
@@ -206,7 +206,7 @@ func (t Token) verify(certs []*x509.Certificate) error {
 		}
 	}
 	if !found {
-		return fmt.Errorf("%w: its CA is not the one that the token names (another cluster, or its CA was replaced since)", ErrPin)
+		return fmt.Errorf("%w: the token names another CA (another cluster, or its CA was replaced since)", ErrPin)
 	}
 	if _, err := verifyNode(certs, roots, t.ClusterID, ""); err != nil {
 		return fmt.Errorf("%w: %w", ErrPin, err)
@@ -218,7 +218,7 @@ func (t Token) verify(certs []*x509.Certificate) error {
 // verified yet. It verifies nothing: nothing confidential may be sent, and
 // nothing received may be trusted, before Prove and Check have succeeded.
 func JoinConfig() *tls.Config {
-	client := base()
+	client := baseConfig()
 	client.InsecureSkipVerify = true // Check does it, by the shared secret
 	return client
 }
@@ -233,7 +233,7 @@ func Ephemeral() (tls.Certificate, error) {
 	now := time.Now()
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1),
-		NotBefore:    now.Add(-clockSkew), NotAfter: now.Add(caLife),
+		NotBefore:    now.Add(-clockSkew), NotAfter: now.Add(caLifetime),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		DNSNames:    []string{"joining.penstock.invalid"},
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // ErrToken means that a text is not a valid token.
-var ErrToken = errors.New("not a token")
+var ErrToken = errors.New("invalid token")
 
 // Kind is the purpose of a token.
 type Kind string
@@ -66,8 +66,8 @@ type Token struct {
 }
 
 const (
-	tokenHead = "pst1."
-	maxToken  = 300 // bytes of text
+	tokenPrefix = "pst1."
+	maxToken    = 300 // bytes of text
 )
 
 // NewExpectToken returns a new token for nodes that will bootstrap a cluster.
@@ -96,7 +96,7 @@ func (t Token) Reveal() string {
 		b = append(b, t.CADigest[:]...)
 		b = append(b, id...)
 	}
-	return tokenHead + base64.RawURLEncoding.EncodeToString(appendSum(append(b, t.Secret.reveal()...)))
+	return tokenPrefix + base64.RawURLEncoding.EncodeToString(appendChecksum(append(b, t.Secret.reveal()...)))
 }
 
 // ParseToken parses the text of a token, and ignores surrounding space. Its
@@ -104,24 +104,24 @@ func (t Token) Reveal() string {
 // of a newer build. They repeat nothing of the text.
 func ParseToken(text string) (Token, error) {
 	text = strings.TrimSpace(text)
-	body, ok := strings.CutPrefix(text, tokenHead)
+	body, ok := strings.CutPrefix(text, tokenPrefix)
 	switch {
 	case text == "":
 		return Token{}, fmt.Errorf("%w: it is empty", ErrToken)
 	case !ok && strings.HasPrefix(text, "pst"):
-		return Token{}, fmt.Errorf("%w of this version: tokens begin with %q here; "+
-			"it was mistyped, or a newer version made it", ErrToken, tokenHead)
+		return Token{}, fmt.Errorf("%w: tokens of this version begin with %q; "+
+			"it was mistyped, or created by a newer version", ErrToken, tokenPrefix)
 	case !ok:
-		return Token{}, fmt.Errorf("%w: tokens begin with %q", ErrToken, tokenHead)
+		return Token{}, fmt.Errorf("%w: tokens begin with %q", ErrToken, tokenPrefix)
 	case len(text) > maxToken:
 		return Token{}, fmt.Errorf("%w: %d bytes, the limit is %d", ErrToken, len(text), maxToken)
 	}
-	mistyped := fmt.Errorf("%w: it was cut or mistyped: copy it whole", ErrToken)
+	mistyped := fmt.Errorf("%w: it was truncated or mistyped: copy all of it", ErrToken)
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(body)
 	if err != nil {
 		return Token{}, mistyped
 	}
-	raw, ok = cutSum(raw)
+	raw, ok = trimChecksum(raw)
 	if !ok || len(raw) == 0 {
 		return Token{}, mistyped
 	}
@@ -136,7 +136,7 @@ func parseToken(raw []byte) (t Token, err error) {
 		}
 	}
 	if t.Kind == "" {
-		return Token{}, fmt.Errorf("%w of a kind that this build knows (%q): a newer version made it", ErrToken, raw[:1])
+		return Token{}, fmt.Errorf("%w: unknown kind %q: a newer version created it", ErrToken, raw[:1])
 	}
 	rest := raw[1:]
 	if t.Kind != Expect {

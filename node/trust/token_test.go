@@ -26,7 +26,7 @@ func tokens(t *testing.T) []Token {
 	return []Token{joining, admin, NewExpectToken()}
 }
 
-func TestTokenComesBackFromItsText(t *testing.T) {
+func TestTokenRoundTrip(t *testing.T) {
 	for _, token := range tokens(t) {
 		text := token.Reveal()
 		for _, s := range []string{text, "\n " + text + " \r\n"} {
@@ -46,17 +46,17 @@ func TestTokenComesBackFromItsText(t *testing.T) {
 	}
 }
 
-func TestCutOrMistypedTokenIsToldFromAWrongOne(t *testing.T) {
+func TestDamagedTokenIsDistinguishedFromAnotherText(t *testing.T) {
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 	for _, token := range tokens(t) {
 		text := token.Reveal()
-		for i := len(tokenHead); i < len(text); i++ {
+		for i := len(tokenPrefix); i < len(text); i++ {
 			other := alphabet[(strings.IndexByte(alphabet, text[i])+1)%64]
 			for what, s := range map[string]string{
 				"cut": text[:i], "mistyped": text[:i] + string(other) + text[i+1:],
 				"doubled": text[:i] + text[i:i+1] + text[i:], "left out": text[:i] + text[i+1:], "broken": text[:i] + " " + text[i:],
 			} {
-				if _, err := ParseToken(s); s != text && (!errors.Is(err, ErrToken) || !strings.Contains(err.Error(), "cut or mistyped")) {
+				if _, err := ParseToken(s); s != text && (!errors.Is(err, ErrToken) || !strings.Contains(err.Error(), "truncated or mistyped")) {
 					t.Fatalf("%s, %s at %d: %v", token, what, i, err)
 				}
 			}
@@ -64,29 +64,29 @@ func TestCutOrMistypedTokenIsToldFromAWrongOne(t *testing.T) {
 	}
 }
 
-// withSum returns the text of a token with a valid checksum.
-func withSum(raw string) string {
-	return tokenHead + base64.RawURLEncoding.EncodeToString(appendSum([]byte(raw)))
+// withChecksum returns the text of a token with a valid checksum.
+func withChecksum(raw string) string {
+	return tokenPrefix + base64.RawURLEncoding.EncodeToString(appendChecksum([]byte(raw)))
 }
 
-func TestTextThatIsNoToken(t *testing.T) {
+func TestParseTokenErrors(t *testing.T) {
 	rest := strings.Repeat("x", 32+4+32)
 	for _, test := range []struct{ text, says string }{
 		{"", "it is empty"},
 		{" \n", "it is empty"},
 		{"hunter2", `tokens begin with "pst1."`},
-		{"pst2.AAAA", "a newer version made it"},
+		{"pst2.AAAA", "created by a newer version"},
 		{"PST1.AAAA", `tokens begin with "pst1."`},
-		{"pst1.", "cut or mistyped"},
+		{"pst1.", "truncated or mistyped"},
 		{"pst1." + strings.Repeat("A", maxToken), "the limit is 300"},
-		{withSum("z" + rest), "a newer version made it"},
-		{withSum("j"), "a join token of 1 bytes"},
-		{withSum("j\xff" + rest), "a join token of"},
-		{withSum("j\x02c1" + rest + "x"), "a secret of 33 bytes"},
-		{withSum("j\x02c/" + rest), "not an ID"},
-		{withSum("j\x00" + rest), "not an ID"},
-		{withSum("e"), "a secret of 0 bytes"},
-		{withSum("e" + rest), "a secret of 68 bytes"},
+		{withChecksum("z" + rest), "a newer version created it"},
+		{withChecksum("j"), "a join token of 1 bytes"},
+		{withChecksum("j\xff" + rest), "a join token of"},
+		{withChecksum("j\x02c1" + rest + "x"), "a secret of 33 bytes"},
+		{withChecksum("j\x02c/" + rest), "invalid identifier"},
+		{withChecksum("j\x00" + rest), "invalid identifier"},
+		{withChecksum("e"), "a secret of 0 bytes"},
+		{withChecksum("e" + rest), "a secret of 68 bytes"},
 	} {
 		_, err := ParseToken(test.text)
 		if !errors.Is(err, ErrToken) || !strings.Contains(err.Error(), test.says) {
@@ -98,7 +98,7 @@ func TestTextThatIsNoToken(t *testing.T) {
 	}
 }
 
-func TestRecordChecksItsTokenOnly(t *testing.T) {
+func TestRecordAcceptsOnlyItsToken(t *testing.T) {
 	now := time.Now()
 	token, record := mint(t, Admin, time.Hour)
 	other, _ := mint(t, Admin, time.Hour)
@@ -131,7 +131,7 @@ func TestRecordChecksItsTokenOnly(t *testing.T) {
 	}
 }
 
-func TestTokenEndsByTimeOrRevocation(t *testing.T) {
+func TestTokenExpiryAndRevocation(t *testing.T) {
 	now := time.Now()
 	token, record := mint(t, Admin, time.Hour)
 	if err := record.Valid(now.Add(59 * time.Minute)); err != nil || record.State(now) != "valid" {
@@ -164,7 +164,7 @@ func TestTokenEndsByTimeOrRevocation(t *testing.T) {
 	}
 }
 
-func TestStoredRecordComesBackAndCannotBeChanged(t *testing.T) {
+func TestStoredRecordRoundTripDetectsTampering(t *testing.T) {
 	ring := newRing(t)
 	for _, kind := range []Kind{Join, Admin} {
 		token, record := mint(t, kind, time.Hour)

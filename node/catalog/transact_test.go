@@ -10,9 +10,9 @@ import (
 	"penstock/routing/resource"
 )
 
-// TestWhatIsKeptIsChangedByWhatItIs: concurrent read-modify-write changes of
+// TestTransactLosesNoUpdate: concurrent read-modify-write changes of
 // one resource lose no update.
-func TestWhatIsKeptIsChangedByWhatItIs(t *testing.T) {
+func TestTransactLosesNoUpdate(t *testing.T) {
 	c := New(Config{Store: consensus.NewMemory(consensus.Limits{}), Kinds: append(resource.RoutingKinds(), resource.RolloutKind())})
 	ctx, stop := context.WithCancel(t.Context())
 	var following sync.WaitGroup
@@ -37,7 +37,7 @@ func TestWhatIsKeptIsChangedByWhatItIs(t *testing.T) {
 	for range writers {
 		all.Go(func() {
 			for range each {
-				if _, err := c.Keep(ctx, Keeping{Make: more, Note: consensus.Note{Who: "someone"}}); err != nil {
+				if _, err := c.Transact(ctx, Transaction{Make: more, Note: consensus.Note{Who: "someone"}}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -55,19 +55,19 @@ func TestWhatIsKeptIsChangedByWhatItIs(t *testing.T) {
 	// Make is returned.
 	id := consensus.ID{1}
 	for range 2 {
-		if _, err := c.Keep(ctx, Keeping{Make: more, ID: id}); err != nil {
+		if _, err := c.Transact(ctx, Transaction{Make: more, ID: id}); err != nil {
 			t.Error(err)
 		}
 	}
-	before := c.shot().view.Sequence()
+	before := c.snapshot().view.Sequence()
 	nothing := func(func(resource.Key) (resource.Object, bool)) ([]resource.Change, string, error) {
 		return nil, "", nil
 	}
-	if _, err := c.Keep(ctx, Keeping{Make: nothing}); err != nil {
+	if _, err := c.Transact(ctx, Transaction{Make: nothing}); err != nil {
 		t.Error(err)
 	}
 	wrong := errors.New("not so")
-	if _, err := c.Keep(ctx, Keeping{Make: func(func(resource.Key) (resource.Object, bool)) ([]resource.Change, string, error) {
+	if _, err := c.Transact(ctx, Transaction{Make: func(func(resource.Key) (resource.Object, bool)) ([]resource.Change, string, error) {
 		return nil, "", wrong
 	}}); !errors.Is(err, wrong) {
 		t.Errorf("got %v", err)

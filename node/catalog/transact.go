@@ -7,9 +7,9 @@ import (
 	"penstock/routing/resource"
 )
 
-// Keeping is a change of resources that users cannot write, such as the state
-// of a rollout.
-type Keeping struct {
+// Transaction is a change of resources that users cannot write, such as the
+// state of a rollout.
+type Transaction struct {
 	// Make returns the changes, and their description for the history, for the
 	// content that they will apply to. It may be called again with other content,
 	// so it must have no side effects. Without changes nothing is done.
@@ -18,16 +18,16 @@ type Keeping struct {
 	Note consensus.Note // as in Change
 }
 
-// Keep makes a change of resources that users cannot write, and returns the
+// Transact makes a change of resources that users cannot write, and returns the
 // index at which it is in force. No other change applies between the content
 // that Make reads and its changes. Errors are those of Apply and of Make.
-func (c *Catalog) Keep(ctx context.Context, k Keeping) (index uint64, err error) {
-	out, err := c.change(ctx, k.ID, noted(k.Note, "keep"), func(now *content) (*plan, error) {
-		changes, what, err := k.Make(now.set.Get)
+func (c *Catalog) Transact(ctx context.Context, t Transaction) (index uint64, err error) {
+	out, err := c.makeChange(ctx, t.ID, completeNote(t.Note, "update"), func(base *baseline) (*plan, error) {
+		changes, what, err := t.Make(base.set.Get)
 		if err != nil {
 			return nil, err
 		}
-		p := &plan{what: what}
+		p := &plan{note: what}
 		for _, ch := range changes {
 			op := consensus.Op{Key: consensus.Key(ch.Key)}
 			if !ch.Delete {
@@ -35,9 +35,9 @@ func (c *Catalog) Keep(ctx context.Context, k Keeping) (index uint64, err error)
 					return nil, err
 				}
 			}
-			p.do(ch, op)
+			p.add(ch, op)
 		}
-		next, faults, _ := now.set.With(p.changes)
+		next, faults, _ := base.set.With(p.changes)
 		if len(faults) > 0 {
 			return nil, invalid(faults)
 		}
@@ -54,7 +54,7 @@ func (c *Catalog) Keep(ctx context.Context, k Keeping) (index uint64, err error)
 func (p *plan) endRollouts(set *resource.Set) []resource.Change {
 	from := len(p.changes)
 	for _, k := range set.RolloutsEnded(p.changes) {
-		p.do(resource.Delete(k), consensus.Op{Key: consensus.Key(k)})
+		p.add(resource.Delete(k), consensus.Op{Key: consensus.Key(k)})
 	}
 	return p.changes[from:]
 }
